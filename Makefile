@@ -9,6 +9,7 @@ BINDIR  ?= $(PREFIX)/bin
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 
 FUZZTIME ?= 5s
+SEEDS ?= 100
 COVER_MIN ?= 95
 # BENCH_ARGS and DEMO_ARGS are passed on, e.g. make bench BENCH_ARGS='qcon'
 BENCH_ARGS ?=
@@ -22,8 +23,8 @@ export CGO_ENABLED ?= 0
 export FUZZTIME COVER_MIN
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build generate check-generated lint lint-go lint-sh lint-mod lint-cross lint-web lint-selfcheck fmt check test test-unit \
-	test-web test-netns test-docker test-vm test-deb test-weka web deb image cover fuzz demo demo-edge bench clean install uninstall
+.PHONY: help deps build generate check-generated lint lint-go lint-sh lint-mod lint-cross lint-web lint-commits lint-selfcheck fmt check test test-all test-unit \
+	test-web test-netns test-docker test-vm test-deb test-weka web deb image cover explore fuzz demo demo-edge bench clean install uninstall
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,13 +32,8 @@ help: ## list the targets
 deps: ## install what is missing for everything below (Debian, Ubuntu)
 	@scripts/install-deps.sh
 
-build: ## build bin/weir and bin/weir-edge
-	$(GO) build -trimpath \
-		-ldflags '-X github.com/weir-project/weir/internal/cli.version=$(VERSION)' \
-		-o bin/weir ./cmd/weir
-	$(GO) build -trimpath \
-		-ldflags '-X github.com/weir-project/weir/internal/edge/cli.version=$(VERSION)' \
-		-o bin/weir-edge ./cmd/weir-edge
+build: ## build bin/weir, bin/weir-edge, bin/weir-sdn and bin/weir-lab
+	$(GO) build -trimpath -ldflags '-X github.com/weir-project/weir/internal/front/cmdline.Version=$(VERSION)' -o bin/ ./cmd/...
 
 generate: ## compile bpf/*.c and generate everything else that is generated
 	$(GO) generate ./...
@@ -55,7 +51,7 @@ bin/golangci-lint: tools/lint/go.mod tools/lint/go.sum
 		github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	@touch $@
 
-lint: lint-go lint-sh lint-mod lint-cross lint-web ## golangci-lint with the architecture rules, shellcheck, builds for ARM
+lint: lint-go lint-sh lint-mod lint-cross lint-web lint-commits ## golangci-lint with the architecture rules, shellcheck, commits, vet for 32-bit ARM
 
 lint-go: bin/golangci-lint
 	$(LINT) run ./...
@@ -70,12 +66,14 @@ lint-mod:
 
 # Boards are 32 and 64 bits wide; what a machine of one size compiles may not fit the other.
 lint-cross:
-	GOARCH=arm $(GO) build ./... && GOARCH=arm $(GO) vet ./...
-	GOARCH=arm64 $(GO) build ./...
+	GOARCH=arm $(GO) vet ./...
 
 # Without Node it says so and goes on.
 lint-web:
 	@scripts/web.sh types || { status=$$?; [ $$status -eq 77 ] || exit $$status; }
+
+lint-commits: ## check subjects and bodies of commits
+	@scripts/lint-commits.sh
 
 lint-selfcheck: bin/golangci-lint ## check that the lint rules catch planted violations
 	@scripts/lint-selfcheck.sh
@@ -83,9 +81,13 @@ lint-selfcheck: bin/golangci-lint ## check that the lint rules catch planted vio
 fmt: bin/golangci-lint ## format the Go code
 	$(LINT) fmt ./...
 
-test: ## install what is missing, then run every test and check
+test: ## install what is missing, then run what every change has to pass
 	@scripts/install-deps.sh build bpf test lint vm
 	@scripts/test.sh
+
+test-all: ## test, with every kernel, reproducible builds, a Debian upgraded, 64-bit ARM
+	@scripts/install-deps.sh build bpf test lint vm
+	@scripts/test.sh all
 
 check: ## in daily work: unit tests, lint, and one pass through the real kernel
 	@scripts/install-deps.sh build test lint
@@ -105,11 +107,11 @@ test-docker: ## tests with a container engine of their own (root)
 
 test-vm: ## tests on other kernels, in virtual machines
 	@scripts/install-deps.sh build vm
-	@scripts/test.sh vm
+	@scripts/test.sh machines
 
-test-deb: ## tests of what is released: the package and the image (root)
+test-deb: ## tests of what is released: packages, the same bytes, upgrades (root)
 	@scripts/install-deps.sh build
-	@scripts/test.sh deb
+	@scripts/test.sh deb release
 
 test-weka: ## compare C4.5 with WEKA's J48 (needs Java and Maven)
 	@scripts/weka.sh
@@ -117,11 +119,14 @@ test-weka: ## compare C4.5 with WEKA's J48 (needs Java and Maven)
 cover: ## coverage of the pure packages, at least COVER_MIN %
 	@scripts/cover.sh
 
-deb: ## make dist/weir_VERSION_ARCH.deb (ARCH=amd64, arm64 or armhf)
+deb: ## make dist/PROGRAM_VERSION_ARCH.deb, four packages (ARCH=amd64, arm64 or armhf)
 	@scripts/deb.sh $(ARCH)
 
 image: ## make dist/weir_VERSION_ARCH.tar, an image to run the agent as a container (ARCH as for deb)
 	@scripts/image.sh $(ARCH)
+
+explore: ## run the engine of weir-edge and more in simulated worlds, SEEDS of each (BEFORE=table compares)
+	WEIR_EXPLORE=$(SEEDS) WEIR_EXPLORE_BEFORE=$(abspath $(BEFORE)) $(GO) test -count=1 -run Explore -v ./internal/edge/... ./internal/sdn/... ./internal/agent/... ./internal/share/...
 
 fuzz: ## run every fuzz target for FUZZTIME
 	@scripts/fuzz.sh
@@ -139,19 +144,20 @@ demo-edge: ## the same for weir-edge: three nodes, a crowd, a node that dies (ro
 bench: build ## measure against the ideal allocation and against peers (root)
 	$(AS_ROOT) bin/weir bench $(BENCH_ARGS)
 
-install: ## install bin/weir, bin/weir-edge and their systemd units under DESTDIR and PREFIX
-	@[ -x bin/weir ] || { echo "run 'make build' first" >&2; exit 1; }
-	install -D -m 755 bin/weir '$(DESTDIR)$(BINDIR)/weir'
-	install -m 755 bin/weir-edge '$(DESTDIR)$(BINDIR)/weir-edge'
-	install -d '$(DESTDIR)$(UNITDIR)' '$(DESTDIR)/etc/weir'
-	for unit in weir.service weir-edge.service weir-sdn.service; do \
+PROGRAMS := weir weir-edge weir-sdn weir-lab
+UNITS := weir.service weir-edge.service weir-sdn.service
+
+install: ## install the four programs and their systemd units under DESTDIR and PREFIX
+	@[ -x bin/weir-lab ] || { echo "run 'make build' first" >&2; exit 1; }
+	install -d '$(DESTDIR)$(BINDIR)' '$(DESTDIR)$(UNITDIR)' '$(DESTDIR)/etc/weir'
+	install -m 755 $(PROGRAMS:%=bin/%) '$(DESTDIR)$(BINDIR)'
+	for unit in $(UNITS); do \
 		sed 's|@BINDIR@|$(BINDIR)|' packaging/$$unit >'$(DESTDIR)$(UNITDIR)'/$$unit && \
 		chmod 644 '$(DESTDIR)$(UNITDIR)'/$$unit || exit 1; \
 	done
 
 uninstall: ## remove what install installed; the configuration stays
-	rm -f '$(DESTDIR)$(BINDIR)/weir' '$(DESTDIR)$(BINDIR)/weir-edge' \
-		'$(DESTDIR)$(UNITDIR)/weir.service' '$(DESTDIR)$(UNITDIR)/weir-edge.service' '$(DESTDIR)$(UNITDIR)/weir-sdn.service'
+	rm -f $(PROGRAMS:%='$(DESTDIR)$(BINDIR)/%') $(UNITS:%='$(DESTDIR)$(UNITDIR)/%')
 
 clean: ## remove what was built
 	rm -rf bin coverage dist

@@ -208,7 +208,7 @@ enum weir_flow_limit {
 	WEIR_PAYLOADS = 6,
 	/* Flows in a bucket. */
 	WEIR_WAYS = 8,
-	/* What a classifier may have (internal/appid, compact.go). */
+	/* What a classifier may have (internal/apps, compact.go). */
 	WEIR_MAX_NODES = 16384,
 	WEIR_MAX_TREES = 8,
 	WEIR_MAX_DEPTH = 32,

@@ -2,7 +2,7 @@
 /*
  * Reads of a packet what its flow is told by.
  *
- * The definition is internal/appid/flow's (headers.go), which captures are read
+ * The definition is internal/apps/flow's (headers.go), which captures are read
  * with; a test compares the two on generated packets. Besides, later fragments are
  * told apart here, which have no ports.
  *

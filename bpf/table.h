@@ -14,7 +14,7 @@
 
 #include "intf.h"
 
-/* A packet after so long begins another flow (internal/appid/flow, tracker.go). */
+/* A packet after so long begins another flow (internal/apps/flow, tracker.go). */
 #define WEIR_IDLE_MS 300000
 
 struct weir_table {

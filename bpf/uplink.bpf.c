@@ -33,7 +33,7 @@
  *     would read it, what was there is saved for them (below.bpf.c).
  *  4. Unless it finds the uplink idle: then there is nothing to decide, and it
  *     takes the direct queue of the outermost HTB, past the classes and the bucket
- *     that holds them to the link's rate (internal/sched/htb/plan.go). Neither knows
+ *     that holds them to the link's rate (internal/datapath/htb/plan.go). Neither knows
  *     of such packets. So
  *     - nobody may wait at the uplink: then whoever comes while a direct packet
  *       is there goes through its class, no more than one of each processor is ever

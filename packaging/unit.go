@@ -1,4 +1,4 @@
-// Package packaging is what the shipped unit allows the agent, for tests that run it
+// Package packaging returns what the shipped unit allows the agent, for tests that run the agent
 // under exactly that.
 package packaging
 
@@ -11,7 +11,7 @@ import (
 //go:embed weir.service
 var unit string
 
-// Setting is what the unit has for a key that it has once.
+// Setting returns the value of a key that the unit has once.
 func Setting(key string) (string, error) {
 	_, rest, found := strings.Cut(unit, "\n"+key+"=")
 	if !found {
@@ -24,8 +24,8 @@ func Setting(key string) (string, error) {
 	return value, nil
 }
 
-// Confined is a command that runs another with the capabilities that the unit leaves the
-// agent, no way to others, and the unit's niceness.
+// Confined returns a command that runs another with the unit's capabilities and niceness, and
+// without a way to further capabilities.
 func Confined() ([]string, error) {
 	capabilities, err := Setting("CapabilityBoundingSet")
 	if err != nil {
@@ -46,5 +46,5 @@ func Confined() ([]string, error) {
 	return []string{"nice", "-n", niceness, "setpriv", "--no-new-privs", "--bounding-set=" + bounding, "--inh-caps=-all", "--"}, nil
 }
 
-// newerCapabilities are those that the library of older releases' setpriv has no name for.
+// newerCapabilities have no name in the setpriv of older releases.
 var newerCapabilities = map[string]string{"perfmon": "cap_38", "bpf": "cap_39"}

@@ -3,7 +3,7 @@
 # it is. Needs root. Ends with status 77, and why, where it cannot be had.
 #
 # It is made once, by debootstrap from the mirror that this machine's apt uses, and kept
-# below /var/cache/weir-debian: nobody writes into it.
+# below /var/cache/weir-debian: no program writes into it.
 set -euo pipefail
 
 release=bookworm

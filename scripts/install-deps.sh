@@ -155,7 +155,7 @@ candidate() {
 os_release() { (. /etc/os-release && eval "printf '%s' \"\${$1:-}\""); }
 
 # add_backports RELEASE WHY: on the mirror this machine already uses. apt itself
-# says which that is, whatever the format of its source lists.
+# says which that is, for any format of its source lists.
 add_backports() {
 	local release=$1 why=$2 configured mirror keyring file=/etc/apt/sources.list.d/weir-backports.list
 	# shellcheck disable=SC2016 # apt expands these
@@ -234,7 +234,7 @@ install_docker() {
 	fi
 }
 
-# install_quietly PACKAGE WHY [UNIT...]: a package whose services nobody asked for, that of
+# install_quietly PACKAGE WHY [UNIT...]: a package whose services are not wanted, that of
 # its name and others.
 install_quietly() {
 	local unit

@@ -75,7 +75,7 @@ snapshot() {
 			handle = ($3 == "0:") ? "" : " " $3
 			if (dev !~ skip) print "qdisc", dev, $2 handle, ($0 ~ / root /) ? "root" : ""
 		}'
-	# /run/netns and /sys/fs/bpf are mounted once, by whoever comes first, and
+	# /run/netns and /sys/fs/bpf are mounted once, by the first program to use them, and
 	# stay; what is under /run/netns is listed above.
 	awk -v skip="$skip_mount" '$5 !~ skip && $5 !~ "^/(run/netns|sys/fs/bpf)(/|$)" { print "mount", $5 }' \
 		/proc/self/mountinfo

@@ -48,7 +48,7 @@ bad() { plant "$1" "$3" && echo "$1 $2" >>expected; }
 # good FILE TEXT: nothing may be reported.
 good() { plant "$1" "$2"; }
 
-good internal/kernel/link.go 'import (
+good internal/datapath/kernel/link.go 'import (
 	_ "github.com/cilium/ebpf"         // planted
 	_ "github.com/vishvananda/netlink" // planted
 	_ "github.com/vishvananda/netns"   // planted
@@ -59,74 +59,77 @@ good internal/kernel/link.go 'import (
 // Family is allowed here.
 const Family = unix.AF_NETLINK'
 
-for package in api/v1 internal/policy internal/alloc internal/plan internal/sched internal/demand internal/explain internal/metrics internal/stats internal/advise internal/appid internal/appid/c45 internal/appid/flow internal/model internal/report internal/lab/bench/claim internal/sdn/openflow internal/sdn/core internal/sdn/topology internal/sdn/qos internal/edge/spec internal/edge/engine internal/edge/sim internal/edge/metrics internal/exposition; do
+for package in api/v1 internal/share/policy internal/share/alloc internal/share/plan internal/share/sched internal/share/demand internal/share/explain internal/agent/metrics internal/agent/stats internal/lab/advise internal/apps internal/apps/c45 internal/apps/flow internal/lab/model internal/lab/report internal/lab/bench/claim internal/sdn/openflow internal/sdn/core internal/sdn/topology internal/sdn/qos internal/edge/spec internal/edge/engine internal/edge/sim internal/edge/minimums internal/edge/metrics internal/front/exposition; do
 	name=${package//\//_}
 	bad "$package/os_$name.go" depguard 'import _ "os" // planted'
 	bad "$package/net_$name.go" depguard 'import _ "net" // planted'
 	bad "$package/http_$name.go" depguard 'import _ "net/http" // planted'
 	bad "$package/syscall_$name.go" depguard 'import _ "syscall" // planted'
-	bad "$package/kernel_$name.go" depguard "import _ \"$module/internal/kernel\" // planted"
+	bad "$package/kernel_$name.go" depguard "import _ \"$module/internal/datapath/kernel\" // planted"
 	bad "$package/ebpf_$name.go" depguard 'import _ "github.com/cilium/ebpf" // planted'
 	bad "$package/netlink_$name.go" depguard 'import _ "github.com/vishvananda/netlink" // planted'
 	bad "$package/moby_$name.go" depguard 'import _ "github.com/moby/moby/client" // planted'
 	good "$package/golden_test.go" 'import _ "os" // planted'
 done
-good internal/config/file.go 'import _ "os" // planted'
-bad internal/config/exec.go depguard 'import _ "os/exec" // planted'
-bad internal/config/kernel.go depguard "import _ \"$module/internal/kernel\" // planted"
+good internal/front/config/file.go 'import _ "os" // planted'
+bad internal/front/config/exec.go depguard 'import _ "os/exec" // planted'
+bad internal/front/config/kernel.go depguard "import _ \"$module/internal/datapath/kernel\" // planted"
 
-bad internal/agent/netlink.go depguard 'import _ "github.com/vishvananda/netlink" // planted'
-bad internal/agent/netns.go depguard 'import _ "github.com/vishvananda/netns" // planted'
-bad internal/agent/raw.go forbidigo 'import "golang.org/x/sys/unix"
+bad internal/agent/loop/netlink.go depguard 'import _ "github.com/vishvananda/netlink" // planted'
+bad internal/agent/loop/netns.go depguard 'import _ "github.com/vishvananda/netns" // planted'
+bad internal/agent/loop/raw.go forbidigo 'import "golang.org/x/sys/unix"
 
 // Family is not allowed here.
 const Family = unix.AF_NETLINK'
-bad internal/server/raw.go forbidigo 'import "syscall"
+bad internal/agent/server/raw.go forbidigo 'import "syscall"
 
 // Family is not allowed here.
 const Family = syscall.AF_NETLINK'
-bad internal/agent/ebpf.go depguard 'import _ "github.com/cilium/ebpf" // planted'
+bad internal/agent/loop/ebpf.go depguard 'import _ "github.com/cilium/ebpf" // planted'
 for package in testbed bench meter traffic; do
 	good "internal/lab/$package/netlink.go" 'import _ "github.com/vishvananda/netlink" // planted'
 done
 good test/netns/netlink_test.go 'import _ "github.com/vishvananda/netlink" // planted'
-good internal/identity/ebpf.go 'import _ "github.com/cilium/ebpf" // planted'
+good internal/datapath/identity/ebpf.go 'import _ "github.com/cilium/ebpf" // planted'
 good internal/lab/meter/ebpf.go 'import _ "github.com/cilium/ebpf" // planted'
 
-bad internal/agent/lab.go depguard "import _ \"$module/internal/lab/meter\" // planted"
-good internal/cli/bench.go "import _ \"$module/internal/lab/meter\" // planted"
+bad internal/agent/loop/lab.go depguard "import _ \"$module/internal/lab/meter\" // planted"
+bad internal/agent/cli/bench.go depguard "import _ \"$module/internal/lab/meter\" // planted"
 good internal/lab/bench/meter.go "import _ \"$module/internal/lab/meter\" // planted"
 
-good internal/uplink/uplink.go 'import _ "os" // planted'
-good internal/sched/htb/htb.go 'import _ "os" // planted'
-for package in agent server cli uplink identity sched/htb kernel; do
+good internal/agent/uplink/uplink.go 'import _ "os" // planted'
+good internal/datapath/htb/htb.go 'import _ "os" // planted'
+for package in agent/loop agent/server agent/cli agent/uplink datapath/identity datapath/htb datapath/kernel; do
 	bad "internal/edge/server/${package//\//_}.go" depguard "import _ \"$module/internal/$package\" // planted"
 done
-good internal/edge/server/web.go "import _ \"$module/internal/web\" // planted"
-good internal/web/web.go 'import _ "os" // planted'
+for place in internal/share/alloc internal/datapath/identity internal/sdn/cli; do
+	bad "$place/agent.go" depguard "import _ \"$module/internal/agent/loop\" // planted"
+done
+good internal/edge/server/web.go "import _ \"$module/internal/front/web\" // planted"
+good internal/front/web/web.go 'import _ "os" // planted'
 
-bad internal/agent/exec.go depguard 'import _ "os/exec" // planted'
-bad internal/cli/exec.go depguard 'import _ "os/exec" // planted'
-good internal/cli/demo_run.go 'import _ "os/exec" // planted'
+bad internal/agent/loop/exec.go depguard 'import _ "os/exec" // planted'
+bad internal/agent/cli/exec.go depguard 'import _ "os/exec" // planted'
+good internal/lab/cli/demo_run.go 'import _ "os/exec" // planted'
 good internal/lab/testbed/exec.go 'import _ "os/exec" // planted'
-good internal/agent/exec_test.go 'import _ "os/exec" // planted'
+good internal/agent/loop/exec_test.go 'import _ "os/exec" // planted'
 
-bad internal/agent/exit.go forbidigo 'import "os"
+bad internal/agent/loop/exit.go forbidigo 'import "os"
 
 // Stop ends the process.
 func Stop() { os.Exit(1) }'
-bad internal/agent/fatal.go forbidigo 'import "log"
+bad internal/agent/loop/fatal.go forbidigo 'import "log"
 
 // Complain ends the process.
 func Complain() { log.Fatalln("no") }'
-bad internal/agent/init.go gochecknoinits 'func init() {}'
+bad internal/agent/loop/init.go gochecknoinits 'func init() {}'
 good cmd/weir/main.go 'import "os"
 
 func main() { os.Exit(1) }'
 
-bad internal/agent/nolint.go nolintlint 'var _ = 1 //nolint'
-bad internal/agent/exported.go revive 'func Undocumented() {}'
-bad internal/agent/errors.go errorlint 'import "io"
+bad internal/agent/loop/nolint.go nolintlint 'var _ = 1 //nolint'
+bad internal/agent/loop/exported.go revive 'func Undocumented() {}'
+bad internal/agent/loop/errors.go errorlint 'import "io"
 
 func isEnd(err error) bool { return err == io.EOF }
 
@@ -150,3 +153,27 @@ if [ "$status" -ne 1 ] || [ -n "$missed$wrong" ]; then
 	exit 1
 fi
 echo "$(wc -l <expected) planted violations caught, nothing else reported"
+
+# The rules of commits (scripts/lint-commits.sh), in a repository of its own.
+mkdir -p history/scripts
+cp "$root/scripts/lint-commits.sh" history/scripts/
+cd history
+commit() { git -c user.name=planted -c user.email=planted@localhost commit -q --allow-empty "$@"; }
+git init -q .
+commit -m "the rules begin"
+since=$(git rev-parse HEAD)
+commit -m "a: keep the rules" -m "Why: it may."
+commit -m "a, b/c: keep them, too" -m "Why: it may."
+SINCE=$since scripts/lint-commits.sh
+commit -m "no package" -m "Why."
+commit -m "a: say more than sixty characters, which no reader sees in one line" -m "Why."
+commit -m "a: wip" -m "Why."
+commit -m "a: give no reason"
+git checkout -q -b side "$since" && commit -m "a: go aside" -m "Why." && git checkout -q -
+git -c user.name=planted -c user.email=planted@localhost merge -q --no-ff -m "a: merge" -m "Why." side
+said=$(SINCE=$since scripts/lint-commits.sh) && echo "no rule of commits caught anything" && exit 1
+for rule in "no package: the subject is not" "characters, and may have 60" "a: wip: wip" "a: give no reason: it has no body" "a: merge: it is a merge"; do
+	grep -qF "$rule" <<<"$said" || { echo "planted in a commit and not caught: $rule; it said $said" && exit 1; }
+done
+[ "$(wc -l <<<"$said")" -eq 5 ] || { echo "caught though allowed: $said" && exit 1; }
+echo "5 planted commits caught, nothing else reported"

@@ -1,5 +1,5 @@
 # What scripts/deb.sh and scripts/image.sh have in common: the same commit makes the same
-# bytes, in whatever folder. To be sourced, in the module's root, with ARCH or none.
+# bytes, in any folder. To be sourced, in the module's root, with ARCH or none.
 # shellcheck shell=bash disable=SC2034 # used where it is sourced
 #
 # Sets go, arch, goarch, version, SOURCE_DATE_EPOCH, and stage, a folder for what is made.
@@ -35,8 +35,7 @@ new_stage() {
 
 # build PROGRAM NAME: cmd/NAME, without a trace of where and from which checkout.
 build() {
-	local flags="-s -w -X github.com/weir-project/weir/internal/cli.version=$version"
-	flags+=" -X github.com/weir-project/weir/internal/edge/cli.version=$version"
+	local flags="-s -w -X github.com/weir-project/weir/internal/front/cmdline.Version=$version"
 	"${go[@]}" build -trimpath -buildvcs=false -ldflags "$flags" -o "$1" "./cmd/$2"
 }
 

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The dashboard's files: internal/web/static is made from web/ and committed, so that
+# The dashboard's files: internal/front/web/static is made from web/ and committed, so that
 # building Weir needs no Node.
 #
 #   scripts/web.sh build     make them
@@ -36,8 +36,8 @@ compare)
 	made=$(mktemp -d)
 	trap 'rm -rf "$made"' EXIT
 	OUT=$made npm run --silent build >/dev/null 2>&1 || { echo "web/ does not build: see 'make web'" && exit 1; }
-	if ! diff -rq "$made" "$root/internal/web/static" | sed "s|$made|web/ makes|"; then
-		echo "internal/web/static differs from what web/ makes: run 'make web' and commit the result"
+	if ! diff -rq "$made" "$root/internal/front/web/static" | sed "s|$made|web/ makes|"; then
+		echo "internal/front/web/static differs from what web/ makes: run 'make web' and commit the result"
 		exit 1
 	fi
 	;;

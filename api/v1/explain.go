@@ -3,7 +3,7 @@ package v1
 // Explanation says why a container gets what it gets.
 type Explanation struct {
 	Container Container `json:"container"`
-	// Policy is what the container asks for, value by value.
+	// Policy is the container's policy, value by value.
 	Policy []ExplainedValue `json:"policy"`
 	Shares []ExplainedShare `json:"shares"`
 }
@@ -11,15 +11,15 @@ type Explanation struct {
 // ExplainedValue is one value of a policy.
 type ExplainedValue struct {
 	Name string `json:"name"`
-	// Value is spelled as in labels; "none" where there is none.
+	// Value is spelled as in labels; "none" if not set.
 	Value string `json:"value"`
 	From  Layer  `json:"from"`
-	// Notes say what is in force of it, and what it means here.
+	// Notes say which part of the value is in force, and its effect here.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// ExplainedShare says in words why a container is entitled to so much of one
-// uplink, why it gets so much now, and what it would need to get more.
+// ExplainedShare explains a container's entitlement to an uplink, its current allocation,
+// and what would increase it.
 type ExplainedShare struct {
 	Uplink       string   `json:"uplink"`
 	EntitledBPS  uint64   `json:"entitled_bps"`
@@ -27,11 +27,11 @@ type ExplainedShare struct {
 	AllocatedBPS uint64   `json:"allocated_bps"`
 	Allocated    []string `json:"allocated"`
 	ForMore      []string `json:"for_more"`
-	// Classes say what each of the container's traffic classes gets of that, and why.
+	// Classes explain the parts of the container's traffic classes.
 	Classes []ExplainedClass `json:"classes,omitempty"`
 }
 
-// ExplainedClass says what one traffic class of a container gets of its share.
+// ExplainedClass explains the part that a traffic class has of its container's share.
 type ExplainedClass struct {
 	Class   Class    `json:"class"`
 	RateBPS uint64   `json:"rate_bps"`

@@ -2,10 +2,10 @@ package v1
 
 import "time"
 
-// Flow is a live flow of a container whose class is auto, as it was at one moment.
-// Addresses and ports are those that the container has.
+// Flow is a live flow of a container of class auto, at one moment. Addresses and ports are
+// those inside the container's network.
 type Flow struct {
-	// Container is the name of whose it is, ID its ID.
+	// Container is the name of the flow's container, ID its ID.
 	Container string `json:"container"`
 	ID        string `json:"id"`
 	// Protocol is tcp or udp.
@@ -13,26 +13,27 @@ type Flow struct {
 	// Initiator is the side that sent the first packet, ADDRESS:PORT.
 	Initiator string `json:"initiator"`
 	Responder string `json:"responder"`
-	// Application is the type of application, e.g. VOIP; empty while it is not known.
+	// Application is the application type, e.g. VOIP; empty while unknown.
 	Application string `json:"application"`
-	// Class is ef, af or be; empty where there was no verdict, which is served as be.
+	// Class is ef, af or be; empty without a verdict, which is served as be.
 	Class Class `json:"class"`
-	// ByDSCP: the DSCP field of its last packet says so, not the verdict.
+	// ByDSCP says that the class comes from the DSCP field of its last packet, not from the
+	// verdict.
 	ByDSCP bool `json:"by_dscp"`
-	// Stage gave the verdict: 1 by the first packet, 2 by the first six with payload;
-	// 0 for no verdict.
+	// Stage is the classifier stage of the verdict: 1 after the first packet, 2 after the
+	// first six packets with payload; 0 without a verdict.
 	Stage int `json:"stage"`
-	// Confidence is that in the class, 0 to 1.
+	// Confidence is the confidence in the class, 0 to 1.
 	Confidence float64 `json:"confidence"`
-	// Sent is what the initiator sent, received what the responder did, headers
-	// included.
+	// Sent counters are the initiator's, received ones the
+	// responder's, headers included.
 	SentBytes       uint64 `json:"sent_bytes"`
 	SentPackets     uint32 `json:"sent_packets"`
 	ReceivedBytes   uint64 `json:"received_bytes"`
 	ReceivedPackets uint32 `json:"received_packets"`
-	// DelayMS is how long its packets waited at the uplink, in milliseconds, on average
-	// over those since it began that were measured, an eighth of the time; 0 while none
-	// was, or where the kernel cannot measure it.
+	// DelayMS is the mean queueing delay of its packets at the uplink, in milliseconds,
+	// sampled an eighth of the time; 0 while unmeasured, or if the kernel cannot measure
+	// it.
 	DelayMS    float64   `json:"delay_ms"`
 	BeganAt    time.Time `json:"began_at"`
 	LastSeenAt time.Time `json:"last_seen_at"`

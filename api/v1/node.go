@@ -36,9 +36,9 @@ type ResourceUsage struct {
 	CPUUsage string `json:"cpuUsage"`
 }
 
-// NodeContainer is a container of a node. MemUsage is in bytes, CPUUsage in
-// nanoseconds of processor time since it started; both are empty where the host
-// does not tell. PortHost and PortContainer are its first published port.
+// NodeContainer is a container of a node. MemUsage is in bytes, CPUUsage in nanoseconds of
+// processor time since its start; both are empty if unavailable. PortHost and PortContainer
+// are its first published port.
 type NodeContainer struct {
 	Status        string `json:"status"`
 	PortHost      string `json:"port_host"`
@@ -50,28 +50,28 @@ type NodeContainer struct {
 	ID            string `json:"id"`
 }
 
-// Measured is what is known of a node, in numbers.
+// Measured are the measurements of a node as numbers.
 type Measured struct {
 	At       time.Time `json:"at"`
 	OS       string    `json:"os"`
 	Hostname string    `json:"hostname"`
 	CPUModel string    `json:"cpu_model"`
 	CPUs     int       `json:"cpus"`
-	// CPUUsedPercent is of all processors together, since the last request, or
-	// since the node started.
+	// CPUUsedPercent is the use of all processors together since the last request, or since
+	// the node's start.
 	CPUUsedPercent  float64 `json:"cpu_used_percent"`
 	Load1           float64 `json:"load_1"`
 	MemoryBytes     uint64  `json:"memory_bytes"`
 	MemoryUsedBytes uint64  `json:"memory_used_bytes"`
-	// DiskBytes and DiskFreeBytes are those of the file system at /.
+	// DiskBytes and DiskFreeBytes describe the file system at /.
 	DiskBytes     uint64              `json:"disk_bytes"`
 	DiskFreeBytes uint64              `json:"disk_free_bytes"`
 	Containers    []MeasuredContainer `json:"containers"`
 	Uplinks       []MeasuredUplink    `json:"uplinks"`
 }
 
-// MeasuredContainer is a container of a node, in numbers. Those that the host does
-// not tell are absent.
+// MeasuredContainer are the measurements of a container as numbers. Unavailable values are
+// absent.
 type MeasuredContainer struct {
 	ID          string    `json:"id"`
 	Name        string    `json:"name"`
@@ -80,7 +80,7 @@ type MeasuredContainer struct {
 	Ports       []Port    `json:"ports"`
 	StartedAt   time.Time `json:"started_at,omitzero"`
 	MemoryBytes *uint64   `json:"memory_bytes,omitempty"`
-	// CPUSeconds is the processor time since it started.
+	// CPUSeconds is the processor time since the container's start.
 	CPUSeconds *float64 `json:"cpu_seconds,omitempty"`
 }
 
@@ -91,13 +91,12 @@ type Port struct {
 	Protocol  string `json:"protocol"`
 }
 
-// MeasuredUplink is what an uplink has to give.
+// MeasuredUplink is the capacity of an uplink.
 type MeasuredUplink struct {
 	Name    string `json:"name"`
 	RateBPS uint64 `json:"rate_bps"`
 	SentBPS uint64 `json:"sent_bps"`
-	// AdmittedBPS are the minimums in force together, FreeBPS what further ones
-	// may claim.
+	// AdmittedBPS is the sum of admitted minimums, FreeBPS what further minimums can claim.
 	AdmittedBPS uint64 `json:"admitted_bps"`
 	FreeBPS     uint64 `json:"free_bps"`
 }

@@ -2,7 +2,7 @@ package v1
 
 import "time"
 
-// SDN is what the OpenFlow controller of `weir sdn run` knows.
+// SDN is the state of the OpenFlow controller of `weir sdn run`.
 type SDN struct {
 	At       time.Time    `json:"at"`
 	Switches []SDNSwitch  `json:"switches"`
@@ -15,14 +15,14 @@ type SDN struct {
 type SDNSwitch struct {
 	DPID      string `json:"dpid"` // 16 hexadecimal digits
 	Connected bool   `json:"connected"`
-	// Role is what the switch says that this controller is: equal (there are no
-	// others), master or slave (it obeys another).
+	// Role is the role that the switch grants this controller: equal (the only controller),
+	// master, or slave (another controller is master).
 	Role string `json:"role"`
-	// Since is when it connected, or was lost.
+	// Since is the time of the connection, or of its loss.
 	Since time.Time `json:"since"`
-	// TableFull: it refused a flow lately.
+	// TableFull says that its flow table recently refused an entry.
 	TableFull bool      `json:"table_full"`
-	Flows     int       `json:"flows"` // that begin at this switch
+	Flows     int       `json:"flows"` // flows that enter at this switch
 	Ports     []SDNPort `json:"ports"`
 }
 
@@ -32,31 +32,32 @@ type SDNPort struct {
 	Name   string   `json:"name"`
 	Up     bool     `json:"up"`
 	Hosts  []string `json:"hosts,omitempty"` // MAC addresses
-	// PeerDPID and PeerPort are the other end of a link between switches.
+	// PeerDPID and PeerPort identify the other end of a link between switches.
 	PeerDPID string `json:"peer_dpid,omitempty"`
 	PeerPort uint32 `json:"peer_port,omitempty"`
-	// RateBPS is what the port's queues share; 0 if this controller makes none.
+	// RateBPS is the rate shared by the port's queues; 0 if this controller configures
+	// none.
 	RateBPS uint64 `json:"rate_bps"`
-	// SentBPS and ReceivedBPS are those between the last two statistics; counters are
-	// the switch's own.
+	// SentBPS and ReceivedBPS are means between the last two statistics; counters are the
+	// switch's own.
 	SentBPS        uint64     `json:"sent_bps"`
 	ReceivedBPS    uint64     `json:"received_bps"`
 	SentBytes      uint64     `json:"sent_bytes"`
 	ReceivedBytes  uint64     `json:"received_bytes"`
 	DroppedPackets uint64     `json:"dropped_packets"`
 	Queues         []SDNQueue `json:"queues,omitempty"`
-	// State is ok; or with Reason: refused or waiting, the port has no queues;
-	// degraded, its datapath ignores them; unknown, the database is lost;
-	// blocked, it stays out because it would close a loop.
+	// State of the queues: ok; refused or waiting (none configured, see Reason); degraded
+	// (the datapath ignores them); unknown (database lost); blocked (the port is disabled
+	// to break a loop).
 	State  string `json:"state,omitempty"`
 	Reason string `json:"reason,omitempty"`
 }
 
-// SDNQueue is one queue of a port. Counters are the switch's own.
+// SDNQueue is one queue of a port. Its counters are the switch's own.
 type SDNQueue struct {
 	ID    uint32 `json:"id"`
 	Class string `json:"class"` // ef, af or be
-	// Applications go here although others of their class need not.
+	// Applications have this queue to themselves, apart from their class.
 	Applications   []string `json:"applications,omitempty"`
 	MinBPS         uint64   `json:"min_bps,omitempty"`
 	MaxBPS         uint64   `json:"max_bps,omitempty"`
@@ -74,8 +75,7 @@ type SDNLink struct {
 	BPort uint32 `json:"b_port"`
 }
 
-// SDNClass is what all flows of a class have carried since the controller
-// started.
+// SDNClass is the traffic of all flows of a class since the controller's start.
 type SDNClass struct {
 	Class       string `json:"class"`
 	Flows       uint64 `json:"flows"`
@@ -83,7 +83,7 @@ type SDNClass struct {
 	SentBytes   uint64 `json:"sent_bytes"`
 }
 
-// SDNCounter counts since the controller started.
+// SDNCounter is a counter since the controller's start.
 type SDNCounter struct {
 	Name  string `json:"name"`
 	Value uint64 `json:"value"`
@@ -93,11 +93,11 @@ type SDNCounter struct {
 type SDNFlow struct {
 	ID   uint64 `json:"id"`
 	Flow string `json:"flow"` // protocol and both ends
-	// Application is its type, "-" if it has none or is not known.
+	// Application is the application type, "-" if none or unknown.
 	Application string  `json:"application"`
 	Class       string  `json:"class"` // ef, af or be
 	Confidence  float64 `json:"confidence"`
-	// SecondLook: the class comes from the flow's statistics.
+	// SecondLook says that the class was corrected by the flow's statistics.
 	SecondLook  bool      `json:"second_look"`
 	Path        []SDNHop  `json:"path"`
 	Began       time.Time `json:"began"`
@@ -106,7 +106,7 @@ type SDNFlow struct {
 	SentBytes   uint64    `json:"sent_bytes"`
 }
 
-// SDNHop is how a flow crosses a switch.
+// SDNHop is the passage of a flow through one switch.
 type SDNHop struct {
 	DPID string `json:"dpid"`
 	In   uint32 `json:"in"`

@@ -7,7 +7,7 @@ package v1
 
 import "time"
 
-// Mode is how a container is attached to the network.
+// Mode is the network mode of a container.
 type Mode string
 
 // The network modes.
@@ -20,25 +20,25 @@ const (
 	ModeNone    Mode = "none"
 )
 
-// State says whether a container gets what its policy asks for.
+// State says whether a container's policy is in force.
 type State string
 
 // The states of a container.
 const (
-	// StateOK: the policy is in force as written.
+	// StateOK means that the policy is in force as written.
 	StateOK State = "ok"
-	// StateDegraded: part of the policy is not in force; Reason says which
-	// part and why. The rest is.
+	// StateDegraded means that part of the policy is not in force; Reason says which part
+	// and why.
 	StateDegraded State = "degraded"
-	// StateRejected: the policy asked for a guarantee that cannot be
-	// admitted; the container runs without it.
+	// StateRejected means that a requested guarantee could not be admitted; the container
+	// runs without it.
 	StateRejected State = "rejected"
 )
 
 // Class is a traffic class (SDN-LLQ, section 3).
 type Class string
 
-// The traffic classes. The empty class means none was asked for.
+// The traffic classes. The empty class means none was requested.
 const (
 	ClassNone Class = ""
 	ClassEF   Class = "ef"
@@ -47,70 +47,68 @@ const (
 	ClassAuto Class = "auto"
 )
 
-// Policy is what a container asks for. Zero means "none" for MinBPS, MaxBPS
-// and LatencyMS.
+// Policy is a container's policy. Zero means "none" for MinBPS, MaxBPS and LatencyMS.
 type Policy struct {
-	// Weight is the relative share when containers compete, 0 to 10000;
-	// 0 is no share by weight, only MinBPS and what Priority gives.
+	// Weight is the relative share when containers compete, 0 to 10000. With 0 a container
+	// gets only MinBPS and what its Priority obtains of idle capacity.
 	Weight uint32 `json:"weight"`
 	// MinBPS is the guaranteed egress rate, in bits per second.
 	MinBPS uint64 `json:"min_bps"`
 	// MaxBPS is the ceiling, in bits per second; 0 means no ceiling.
 	MaxBPS uint64 `json:"max_bps"`
-	// Priority says who is served first with what others leave idle,
-	// 0 to 1000, higher first.
+	// Priority orders the offer of idle capacity, 0 to 1000, higher first.
 	Priority uint32 `json:"priority"`
 	// LatencyMS bounds the queueing delay of traffic within MinBPS, in
 	// milliseconds.
 	LatencyMS float64 `json:"latency_ms"`
 	// Class is the container's traffic class.
 	Class Class `json:"class"`
-	// EFMax is how much of the container's share EF traffic may have before the
-	// rest of it counts as BE; AFMin is what AF traffic has before BE gets any.
+	// EFMax is the part of the share up to which EF is served first; the excess counts as
+	// BE. AFMin is the part that AF gets before BE.
 	EFMax Part `json:"ef_max"`
 	AFMin Part `json:"af_min"`
-	// DSCP says what the differentiated services field of its packets has to do with
-	// their class.
+	// DSCP says whether the DSCP field of its packets decides their class, is set to their
+	// class, or both.
 	DSCP DSCP `json:"dscp"`
 }
 
-// DSCP is what a container's traffic classes and the differentiated services field
-// (RFC 2474) have to do with each other.
+// DSCP is how the differentiated services field (RFC 2474) relates to a container's traffic
+// classes.
 type DSCP string
 
-// The uses of the field. The empty one is none.
+// The uses of the field; the empty value means none.
 const (
 	DSCPNone DSCP = ""
-	// DSCPTrust: what the container writes there decides the class of its packets.
+	// DSCPTrust takes the class of a packet from the field as the container set it.
 	DSCPTrust DSCP = "trust"
-	// DSCPMark: the class is written there, for the next hop.
+	// DSCPMark writes the class into the field for the next hop.
 	DSCPMark DSCP = "mark"
 	DSCPBoth DSCP = "both"
 )
 
-// Part is a part of a container's share: a rate in bits per second, or, where that
-// is 0, a percentage of the share, 0 to 100.
+// Part is a part of a container's share: a rate in bits per second or, if that is 0, a
+// percentage of the share from 0 to 100.
 type Part struct {
 	BPS     uint64  `json:"bps"`
 	Percent float64 `json:"percent"`
 }
 
-// Layer is where a value of a policy comes from. Of those that give it, the one
-// that is listed last here wins.
+// Layer is the origin of a policy value. If several layers set it, the last of this list
+// wins.
 type Layer string
 
 // The layers.
 const (
-	LayerBuiltIn  Layer = "built-in" // nobody says otherwise
-	LayerDefaults Layer = "defaults" // of the config file
-	LayerLabels   Layer = "labels"   // of the container
-	LayerLimits   Layer = "limits"   // a label, cut to the config file's limits
-	LayerPolicies Layer = "policies" // of the config file
-	LayerHost     Layer = "host"     // the config file's policy of the host
+	LayerBuiltIn  Layer = "built-in" // no layer sets the value
+	LayerDefaults Layer = "defaults" // defaults in the config file
+	LayerLabels   Layer = "labels"   // labels of the container
+	LayerLimits   Layer = "limits"   // a label, cut to a limit of the config file
+	LayerPolicies Layer = "policies" // policies in the config file
+	LayerHost     Layer = "host"     // the host policy in the config file
 	LayerSet      Layer = "set"      // weir set
 )
 
-// PolicyFrom says where each value of a Policy comes from.
+// PolicyFrom gives the layer of each value of a Policy.
 type PolicyFrom struct {
 	Weight   Layer `json:"weight"`
 	Min      Layer `json:"min"`
@@ -123,73 +121,70 @@ type PolicyFrom struct {
 	DSCP     Layer `json:"dscp"`
 }
 
-// Container is one row of `weir ps`: a container, or the host class that
-// holds everything that belongs to no known container.
+// Container is one row of `weir ps`: a container, or the host class for all traffic of no
+// known container.
 type Container struct {
 	ID      string `json:"id"`
 	Name    string `json:"name"`
 	Runtime string `json:"runtime"`
-	// Groups are the service and the pod that it is of; users may call it so, too.
+	// Groups are the names of its service and pod, by which users may refer to it, too.
 	Groups []string `json:"groups,omitempty"`
-	// CountedWith is the ID of the container in whose network it is, and with which
-	// it is counted; absent for one that is counted itself.
+	// CountedWith is the ID of the container whose network it shares and with which it is
+	// counted; absent if it is counted itself.
 	CountedWith string `json:"counted_with,omitempty"`
 	Mode        Mode   `json:"mode"`
 	Policy      Policy `json:"policy"`
-	// PolicyFrom says which layer each value of Policy comes from.
+	// PolicyFrom gives the layer of each value of Policy.
 	PolicyFrom PolicyFrom `json:"policy_from"`
-	// EntitledBPS is the share the container can always have (entitlement).
+	// EntitledBPS is its entitlement: the rate it can always have.
 	EntitledBPS uint64 `json:"entitled_bps"`
-	// AllocatedBPS is what it can have now, given who else is sending.
+	// AllocatedBPS is the rate it can have now, given the demand of others.
 	AllocatedBPS uint64 `json:"allocated_bps"`
-	// RateBPS is what it sent in the last second, in bits per second.
+	// RateBPS is its rate in the last second, in bits per second.
 	RateBPS      uint64 `json:"rate_bps"`
 	BacklogBytes uint64 `json:"backlog_bytes"`
-	// SentBytes, SentPackets, DroppedPackets and MarkedPackets only grow while the
-	// container runs (since StartedAt), also when the uplink is set up again or the
-	// agent restarts.
+	// SentBytes, SentPackets, DroppedPackets and MarkedPackets increase for as long as the
+	// container runs (since StartedAt), also across restarts of the agent and a new set-up
+	// of the uplink.
 	SentBytes      uint64 `json:"sent_bytes"`
 	SentPackets    uint64 `json:"sent_packets"`
 	DroppedPackets uint64 `json:"dropped_packets"`
-	// MarkedPackets were told to be too many, by ECN (RFC 3168), and not dropped;
-	// 0 where the queue does not mark.
+	// MarkedPackets were marked by ECN (RFC 3168) instead of dropped; 0 if the queue does
+	// not mark.
 	MarkedPackets uint64 `json:"marked_packets"`
-	// DelayP50MS and DelayP99MS are how long its packets waited at the uplink
-	// in the last seconds, in milliseconds: median and 99th percentile. Zero
-	// while nothing is sent, or where the kernel cannot measure it.
+	// DelayP50MS and DelayP99MS are the median and 99th percentile of the queueing delay at
+	// the uplink in the last seconds, in milliseconds. 0 without traffic, or if the kernel
+	// cannot measure it.
 	DelayP50MS float64 `json:"delay_p50_ms"`
 	DelayP99MS float64 `json:"delay_p99_ms"`
 	State      State   `json:"state"`
-	// Reason explains a State other than ok; several reasons are joined
-	// with "; ".
+	// Reason explains a State other than ok; several reasons are joined by "; ".
 	Reason string `json:"reason"`
-	// StartedAt tells one run of a container from the next; absent where the
-	// source does not know it.
+	// StartedAt identifies a run of the container; absent if the source does not report it.
 	StartedAt time.Time `json:"started_at,omitzero"`
-	// MeasuredAt is when the rate, the backlog, the counters and the delays were
-	// read, all of them; that of the share that was measured first, if there are
-	// several. Before the first time it is when the agent began.
+	// MeasuredAt is when rate, backlog, counters and delays were read; with several shares,
+	// the earliest of them. Before the first measurement it is the agent's start.
 	MeasuredAt time.Time `json:"measured_at,omitzero"`
-	// Classes are its traffic classes, if it has any, over all uplinks.
+	// Classes are its traffic classes, if any, summed over all uplinks.
 	Classes []ClassShare `json:"classes,omitempty"`
-	// Shares are what the container gets at each uplink. The rates and
-	// counters above are their sums, the delays their largest.
+	// Shares are its shares of each uplink. The rates and counters above are their sums,
+	// the delays their maximum.
 	Shares []Share `json:"shares"`
 }
 
-// Share is what a container gets at one uplink.
+// Share is a container's part of one uplink.
 type Share struct {
 	Uplink string `json:"uplink"`
-	// Controlled: its traffic is told apart at the uplink, and has a class there.
+	// Controlled says that its traffic is classified at the uplink and has a class there.
 	Controlled   bool   `json:"controlled"`
 	EntitledBPS  uint64 `json:"entitled_bps"`
 	AllocatedBPS uint64 `json:"allocated_bps"`
-	// AdmittedBPS is the minimum in force, which is less than the policy's where
-	// that was refused; LatencyMS is the bound on delay in force.
+	// AdmittedBPS is the minimum in force, which is lower than the policy's if that was
+	// refused. LatencyMS is the latency bound in force.
 	AdmittedBPS uint64  `json:"admitted_bps"`
 	LatencyMS   float64 `json:"latency_ms"`
-	// WantsMore: it has more to send than it gets; otherwise WantedBPS is what it
-	// wants, and gets.
+	// WantsMore says that it has more to send than it gets; otherwise WantedBPS is its
+	// demand, which it gets.
 	WantsMore      bool      `json:"wants_more"`
 	WantedBPS      uint64    `json:"wanted_bps"`
 	RateBPS        uint64    `json:"rate_bps"`
@@ -201,27 +196,27 @@ type Share struct {
 	DelayP50MS     float64   `json:"delay_p50_ms"`
 	DelayP99MS     float64   `json:"delay_p99_ms"`
 	MeasuredAt     time.Time `json:"measured_at,omitzero"`
-	// Classes are the traffic classes of a container that has any.
+	// Classes are the container's traffic classes, if any.
 	Classes []ClassShare `json:"classes,omitempty"`
 }
 
-// ClassShare is what one traffic class of a container gets of its share.
+// ClassShare is the part of a container's share for one traffic class.
 type ClassShare struct {
 	Class Class `json:"class"`
-	// MaxBPS is up to which rate EF goes first, MinBPS what AF has before BE gets
-	// any: of what the container can have now. 0 for others.
+	// MaxBPS is the rate up to which EF is served first, MinBPS the rate AF gets before BE,
+	// at the container's current allocation. 0 for other classes.
 	MaxBPS       uint64 `json:"max_bps"`
 	MinBPS       uint64 `json:"min_bps"`
 	RateBPS      uint64 `json:"rate_bps"`
 	BacklogBytes uint64 `json:"backlog_bytes"`
-	// ExcessBPS is what of EF was above MaxBPS in the last second, and went as BE, in
-	// which it is counted; ExcessBytes only grows as SentBytes does. Held: that was so
-	// within the last seconds.
+	// ExcessBPS is the EF traffic above MaxBPS in the last second, which was served and
+	// counted as BE. ExcessBytes is its total, with the lifetime of SentBytes. Held says
+	// that there was such excess within the last seconds.
 	ExcessBPS   uint64 `json:"excess_bps"`
 	ExcessBytes uint64 `json:"excess_bytes"`
 	Held        bool   `json:"held"`
-	// SentBytes, SentPackets, DroppedPackets and MarkedPackets only grow while the
-	// agent runs and the container has classes.
+	// SentBytes, SentPackets, DroppedPackets and MarkedPackets increase while the agent
+	// runs and the container has classes.
 	SentBytes      uint64  `json:"sent_bytes"`
 	SentPackets    uint64  `json:"sent_packets"`
 	DroppedPackets uint64  `json:"dropped_packets"`
@@ -230,7 +225,7 @@ type ClassShare struct {
 	DelayP99MS     float64 `json:"delay_p99_ms"`
 }
 
-// ContainerPolicy is what a container asks for.
+// ContainerPolicy is a container's policy with its origin.
 type ContainerPolicy struct {
 	ID         string     `json:"id"`
 	Name       string     `json:"name"`
@@ -239,8 +234,8 @@ type ContainerPolicy struct {
 	PolicyFrom PolicyFrom `json:"policy_from"`
 }
 
-// PolicyChange is the body of a `weir set` request. A field that is nil is
-// left as it is. The values are spelled as in labels ("30mbit", "20ms").
+// PolicyChange is the body of a `weir set` request. A nil field stays unchanged. Values are
+// spelled as in labels ("30mbit", "20ms").
 type PolicyChange struct {
 	Weight   *string `json:"weight,omitempty"`
 	Min      *string `json:"min,omitempty"`
@@ -253,89 +248,89 @@ type PolicyChange struct {
 	DSCP     *string `json:"dscp,omitempty"`
 }
 
-// Status describes the agent and its uplinks. Where there are several,
-// Uplink, Scheduler and Reason join theirs with ", " and "; ", the rates are
-// sums, and State is the worst.
+// Status is the state of the agent and its uplinks. With several uplinks, Uplink, Scheduler
+// and Reason are joined by ", " and "; ", rates are summed, and State is the worst.
 type Status struct {
 	Version string `json:"version"`
 	Uplink  string `json:"uplink"`
 	// RateBPS is the configured rate of the uplink, in bits per second.
 	RateBPS uint64 `json:"rate_bps"`
-	// ReserveBPS is the part of the rate that minimums may not claim.
+	// ReserveBPS is the part of the rate that minimums cannot claim.
 	ReserveBPS uint64 `json:"reserve_bps"`
-	// SentBPS is what the uplink sent in the last second.
+	// SentBPS is the uplink's rate in the last second.
 	SentBPS uint64 `json:"sent_bps"`
-	// Scheduler names the backend and the leaf queue, e.g. "htb+fq_codel".
+	// Scheduler is the name of the backend and the leaf queue, e.g. "htb+fq_codel".
 	Scheduler string `json:"scheduler"`
 	State     State  `json:"state"`
 	Reason    string `json:"reason"`
-	// AgeMS is how long ago the agent looked, in milliseconds. What is older
-	// than ten seconds is degraded.
+	// AgeMS is the age of the state in milliseconds. A state older than ten seconds counts
+	// as degraded.
 	AgeMS float64 `json:"age_ms"`
 	// Uplinks are the uplinks one by one.
 	Uplinks []Uplink `json:"uplinks"`
 	// Sources are the container engines and other sources of containers.
 	Sources []Source `json:"sources"`
-	// Turns say how long after one another the control loop looked.
+	// Turns are the intervals between turns of the control loop.
 	Turns Turns `json:"turns"`
-	// Classifier is what judges the flows of containers whose class is auto.
+	// Classifier is the classifier for flows of containers of class auto.
 	Classifier Classifier `json:"classifier"`
 }
 
-// Turns are the times from one turn of the control loop to the next, since the agent
-// started.
+// Turns is a histogram of the intervals between turns of the control loop since the agent's
+// start.
 type Turns struct {
 	Count      uint64  `json:"count"`
 	SumSeconds float64 `json:"sum_seconds"`
-	// Buckets are in the order of their bounds; each counts those before it, too.
+	// Buckets are sorted by bound and cumulative, as in Prometheus.
 	Buckets []TurnBucket `json:"buckets,omitempty"`
 }
 
-// TurnBucket is how many turns came at most so long after the one before.
+// TurnBucket is the number of intervals up to a bound.
 type TurnBucket struct {
 	UpToSeconds float64 `json:"up_to_seconds"`
 	Count       uint64  `json:"count"`
 }
 
-// Classifier is what judges flows (`weir classify`).
+// Classifier describes the flow classifier in use (`weir classify`).
 type Classifier struct {
-	// Source is the file that it is from, or "built-in".
+	// Source is the file it was read from, or "built-in".
 	Source string `json:"source"`
-	// SHA256 is that file's, in hexadecimal digits.
+	// SHA256 is the hash of that file, in hex.
 	SHA256 string `json:"sha256,omitempty"`
-	// Levels are those that the config file has otherwise, as TYPE=LEVEL.
+	// Levels are the levels changed by the config file, as TYPE=LEVEL.
 	Levels []string `json:"levels,omitempty"`
-	// MinConfidence is what the confidence of a level must be, 0 to 1; less is be.
+	// MinConfidence is the smallest confidence in a level, 0 to 1; flows below it are be.
 	MinConfidence float64 `json:"min_confidence"`
-	// Data says what it was trained from: so many Flows of so many Groups. Nodes is
-	// how many the kernel walks. They are known of one that is in force or from a file.
+	// Data describes the training data: Flows in Groups. Nodes is the number of tree nodes
+	// in the kernel. They are set for a classifier in force or from a file.
 	Data   string `json:"data,omitempty"`
 	Flows  int    `json:"flows"`
 	Groups int    `json:"groups"`
 	Nodes  int    `json:"nodes"`
-	// InForceSince is when the kernel got it; absent while no container needs it.
+	// InForceSince is when it was loaded into the kernel; absent while no container needs
+	// it.
 	InForceSince time.Time `json:"in_force_since,omitzero"`
 }
 
-// Uplink is a device whose egress is shared out; see Status.
+// Uplink is a device whose egress rate is shared; see Status.
 type Uplink struct {
 	Name       string `json:"name"`
 	RateBPS    uint64 `json:"rate_bps"`
 	ReserveBPS uint64 `json:"reserve_bps"`
 	SentBPS    uint64 `json:"sent_bps"`
 	Scheduler  string `json:"scheduler"`
-	// MTUBytes is the device's largest packet, without what the link adds.
+	// MTUBytes is the device's MTU, without link headers.
 	MTUBytes uint32 `json:"mtu_bytes"`
-	// Present: the device is there, and can be used.
+	// Present says that the device exists and is usable.
 	Present bool `json:"present"`
-	// HostCompetes: the host class wants more than its reserve, or lately did, and shares the
-	// uplink like a container, by its policy.
+	// HostCompetes says that the host class wants, or recently wanted, more than its
+	// reserve and shares the uplink like a container, by its policy.
 	HostCompetes bool   `json:"host_competes"`
 	State        State  `json:"state"`
 	Reason       string `json:"reason"`
 }
 
-// Source is where the agent learns of containers.
+// Source is a source of containers, such as a container engine.
 type Source struct {
 	Name      string `json:"name"`
 	Connected bool   `json:"connected"`
@@ -343,73 +338,71 @@ type Source struct {
 	Reason string `json:"reason"`
 }
 
-// Snapshot is all that the agent knows, of one moment.
+// Snapshot is the agent's whole state at one moment.
 type Snapshot struct {
 	Status     Status      `json:"status"`
 	Containers []Container `json:"containers"`
 }
 
-// EventKind says what happened.
+// EventKind is the kind of an event.
 type EventKind string
 
-// The kinds of events. More may come.
+// The kinds of events. New ones may be added.
 const (
-	// EventAgentStarted: an agent began; numbers of events go on from there.
+	// EventAgentStarted: the agent started; event numbers continue from there.
 	EventAgentStarted EventKind = "agent_started"
-	// EventStarted and EventStopped: a container did.
+	// EventStarted and EventStopped: a container started or stopped.
 	EventStarted EventKind = "started"
 	EventStopped EventKind = "stopped"
-	// EventPolicyChanged: Policy is what is asked for now.
+	// EventPolicyChanged: a container's policy changed; Policy is the new one.
 	EventPolicyChanged EventKind = "policy_changed"
-	// EventRefused: a guarantee cannot be given, at the start of a container or
-	// to a request.
+	// EventRefused: a guarantee was refused, at a container's start or in answer to a
+	// request.
 	EventRefused EventKind = "refused"
-	// EventDegraded and EventRepaired: part of a policy, or an uplink, is not in
-	// force, and is again.
+	// EventDegraded and EventRepaired: part of a policy, or an uplink, stopped or resumed
+	// being in force.
 	EventDegraded EventKind = "degraded"
 	EventRepaired EventKind = "repaired"
-	// EventEFHeld and EventEFReleased: a container sends more EF than its maximum of
-	// EF, so that some of its flows are served as BE, and does no longer.
+	// EventEFHeld and EventEFReleased: a container's EF traffic rose above its maximum, so
+	// that some flows are served as BE, or fell below it again.
 	EventEFHeld     EventKind = "ef_held"
 	EventEFReleased EventKind = "ef_released"
-	// EventUplinkLost and EventUplinkBack: the device went away and came back.
+	// EventUplinkLost and EventUplinkBack: an uplink's device disappeared or returned.
 	EventUplinkLost EventKind = "uplink_lost"
 	EventUplinkBack EventKind = "uplink_back"
-	// EventSourceLost and EventSourceConnected: a container engine cannot be
-	// reached, and can be.
+	// EventSourceLost and EventSourceConnected: the connection to a container engine was
+	// lost or made.
 	EventSourceLost      EventKind = "source_lost"
 	EventSourceConnected EventKind = "source_connected"
-	// EventMissed: the reader was too slow; Missed events are not kept any more.
+	// EventMissed: the reader was too slow; Missed events were dropped.
 	EventMissed EventKind = "missed"
 )
 
-// Event is something that happened at the agent.
+// Event is a change that the agent made or noticed.
 type Event struct {
-	// Seq grows from one event to the next, also over restarts of the agent. It
-	// is that of the last missed one for EventMissed.
+	// Seq increases with every event, also across restarts of the agent. For EventMissed it
+	// is the number of the last dropped event.
 	Seq  uint64    `json:"seq"`
 	At   time.Time `json:"at"`
 	Kind EventKind `json:"kind"`
-	// Container is the name of the container that it is about, if it is about
-	// one; ID and Runtime tell it from others.
+	// Container is the name of the container concerned, if any; ID and Runtime identify it.
 	Container string `json:"container,omitempty"`
 	ID        string `json:"id,omitempty"`
 	Runtime   string `json:"runtime,omitempty"`
-	// Uplink is the device that it is about, if it is about one.
+	// Uplink is the device concerned, if any.
 	Uplink string `json:"uplink,omitempty"`
-	// Policy is what a container asks for that started or changed.
+	// Policy is the policy of a container that started or whose policy changed.
 	Policy *Policy `json:"policy,omitempty"`
-	// Message says more, for people.
+	// Message describes the event for people.
 	Message string `json:"message,omitempty"`
-	// Missed is how many events were lost to this reader.
+	// Missed is the number of events dropped for this reader.
 	Missed uint64 `json:"missed,omitempty"`
 }
 
-// Access is who asks.
+// Access is the caller of a request.
 type Access struct {
 	Name string `json:"name"`
-	// Role is what they may do: "read" to look, "admin" also to change policies, "root"
-	// also to take Weir down.
+	// Role is "read", "admin" (may also change policies) or "root" (may also take Weir down).
 	Role string `json:"role"`
 }
 

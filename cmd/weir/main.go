@@ -4,7 +4,7 @@ package main
 import (
 	"os"
 
-	"github.com/weir-project/weir/internal/cli"
+	"github.com/weir-project/weir/internal/agent/cli"
 )
 
 func main() { os.Exit(cli.Run(os.Args[1:], os.Stdout, os.Stderr)) }

@@ -1,4 +1,4 @@
-package appid
+package apps
 
 import (
 	"bytes"
@@ -14,8 +14,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-project/weir/internal/appid/c45"
-	"github.com/weir-project/weir/internal/appid/flow"
+	"github.com/weir-project/weir/internal/apps/c45"
+	"github.com/weir-project/weir/internal/apps/flow"
 )
 
 func trained(t testing.TB) *Model {

@@ -1,4 +1,4 @@
-package appid
+package apps
 
 import (
 	"bytes"
@@ -7,48 +7,48 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/weir-project/weir/internal/appid/c45"
-	"github.com/weir-project/weir/internal/appid/flow"
+	"github.com/weir-project/weir/internal/apps/c45"
+	"github.com/weir-project/weir/internal/apps/flow"
 )
 
-// MaxDepth is how many tests a path of a tree may have, also in its binary
-// form, where a test of a nominal feature is several.
+// MaxDepth limits the tests on a path of a tree. It also holds in the binary form, where a
+// nominal test becomes several.
 const MaxDepth = 32
 
-// MaxNodes and MaxTrees bound the binary form: what BPF maps are made for.
+// MaxNodes and MaxTrees limit the binary form to the size of the BPF maps.
 const (
 	MaxNodes = 16384
 	MaxTrees = 8
 )
 
-// LeafFeature marks a leaf of the binary form.
+// LeafFeature marks a leaf in the binary form.
 const LeafFeature = 0xff
 
-// CompactNode is one node as BPF programs walk it: 16 bytes, little-endian, in
-// one array for all trees. From a node that is not a leaf go on at Left if the
-// feature's word is at most Threshold, else at Right; both are larger than the
-// node's own index, so every walk ends. Confidences are parts of 65535.
+// CompactNode is a tree node in the form that BPF programs read: 16 bytes, little-endian,
+// all trees in one array. An inner node continues at Left if the feature's word is at most
+// Threshold, otherwise at Right. Both indexes are larger than the node's own, so every walk
+// ends. Confidences are in units of 1/65535.
 type CompactNode struct {
 	Feature         uint8 // flow.Feature.Code, or LeafFeature
-	Type            uint8 // of a leaf
-	Level           uint8 // of a leaf
+	Type            uint8 // leaf only
+	Level           uint8 // leaf only
 	_               uint8
 	Threshold       uint32
 	Left, Right     uint16
-	TypeConfidence  uint16 // of a leaf
-	LevelConfidence uint16 // of a leaf
+	TypeConfidence  uint16 // leaf only
+	LevelConfidence uint16 // leaf only
 }
 
-// Compact is a classifier in its binary form.
+// Compact is a classifier in the binary form.
 type Compact struct {
 	Nodes []CompactNode
-	// Roots are the first nodes of each stage's trees.
+	// Roots are the root indexes of each stage's trees.
 	Roots         [2][]uint16
 	MinConfidence uint16
 }
 
-// compactMagic and the header that follows: counts of nodes and trees, and the
-// least confidence.
+// compactMagic starts the binary form. After it come the counts of nodes and trees and the
+// minimum confidence.
 var compactMagic = [4]byte{'W', 'T', 'R', '1'}
 
 type compactHeader struct {
@@ -59,7 +59,7 @@ type compactHeader struct {
 	_             uint16
 }
 
-// Compact turns a model into its binary form.
+// Compact converts a model to the binary form.
 func (m *Model) Compact() (*Compact, error) {
 	c := &Compact{MinConfidence: uint16(math.Round(m.MinConfidence * math.MaxUint16))}
 	for i := range m.Stages {
@@ -74,8 +74,8 @@ func (m *Model) Compact() (*Compact, error) {
 	return c, nil
 }
 
-// add appends a tree and returns where it begins. Past MaxNodes indexes no
-// longer fit; Check refuses that.
+// add appends a tree and returns its root index. Indexes overflow beyond MaxNodes, which
+// Check reports.
 func (c *Compact) add(m *Model, s *Stage, n *c45.Node, parent []float64) uint16 {
 	if total(n.Weights) == 0 {
 		n = &c45.Node{Attribute: -1, Weights: parent}
@@ -103,8 +103,8 @@ func (c *Compact) add(m *Model, s *Stage, n *c45.Node, parent []float64) uint16 
 	return uint16(at)
 }
 
-// addNominal finds the branch of values from (inclusive) to (exclusive) by
-// halving.
+// addNominal appends a binary search for the branch of the values from (inclusive) to
+// (exclusive).
 func (c *Compact) addNominal(m *Model, s *Stage, n *c45.Node, from, to int) uint16 {
 	if to-from == 1 {
 		return c.add(m, s, n.Branches[from], n.Weights)
@@ -130,7 +130,7 @@ func total(weights []float64) float64 {
 	return sum
 }
 
-// Check says why a BPF program must not be given these nodes.
+// Check returns an error if the nodes are not safe for a BPF program.
 func (c *Compact) Check() error {
 	if len(c.Nodes) == 0 || len(c.Nodes) > MaxNodes {
 		return fmt.Errorf("check tree: %d nodes, want 1 to %d: train with fewer --trees or a larger --min-leaf", len(c.Nodes), MaxNodes)
@@ -181,8 +181,8 @@ func (c *Compact) checkNode(i int, n CompactNode, late map[uint8]bool) error {
 	return nil
 }
 
-// checkPaths follows every path of a tree. Nodes lead to later nodes only, so
-// the depth of each is known from the end backwards.
+// checkPaths validates the features and depth of all paths of a tree. Children have larger
+// indexes than parents, so one pass from the end computes the depths.
 func (c *Compact) checkPaths(root uint16, first bool, late map[uint8]bool) error {
 	reached := map[uint16]int{root: 0}
 	for i := int(root); i < len(c.Nodes); i++ {
@@ -205,7 +205,7 @@ func (c *Compact) checkPaths(root uint16, first bool, late map[uint8]bool) error
 	return nil
 }
 
-// MarshalBinary returns the header, the roots and the nodes.
+// MarshalBinary returns header, roots and nodes.
 func (c *Compact) MarshalBinary() ([]byte, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
@@ -225,7 +225,7 @@ func (c *Compact) MarshalBinary() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// UnmarshalBinary reads what MarshalBinary wrote and checks it.
+// UnmarshalBinary decodes and checks the output of MarshalBinary.
 func (c *Compact) UnmarshalBinary(data []byte) error {
 	r := bytes.NewReader(data)
 	var h compactHeader
@@ -255,9 +255,9 @@ func (c *Compact) UnmarshalBinary(data []byte) error {
 	return nil
 }
 
-// Verdict walks the trees of stage 0 or 1 as the BPF program does; word gives
-// the word of a feature by its code. Confidences are added up as whole numbers, which
-// makes ties the same everywhere.
+// Verdict walks the trees of stage 0 or 1 like the BPF program; word returns the word of a
+// feature by its code. Confidences are summed as integers, so that ties are decided the
+// same way everywhere.
 func (c *Compact) Verdict(stage int, word func(code uint8) uint32) Verdict {
 	var v votes
 	for _, at := range c.Roots[stage] {

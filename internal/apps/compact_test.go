@@ -1,4 +1,4 @@
-package appid
+package apps
 
 import (
 	"bytes"

@@ -1,15 +1,15 @@
-package appid
+package apps
 
 import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
 
-	"github.com/weir-project/weir/internal/appid/flow"
+	"github.com/weir-project/weir/internal/apps/flow"
 )
 
-// Folds shares flows out to k parts, by group or flow by flow, by a generator
-// that starts from seed; the result is the part of each flow.
+// Folds assigns flows to k parts, whole groups at a time if byGroup is set. The random
+// generator starts from seed. It returns the part of each flow.
 func Folds(flows []*flow.Flow, k int, byGroup bool, seed uint64) []int {
 	random := rand.New(rand.NewPCG(seed, 1))
 	out := make([]int, len(flows))
@@ -36,7 +36,7 @@ func Folds(flows []*flow.Flow, k int, byGroup bool, seed uint64) []int {
 	return out
 }
 
-// Judge gives the verdicts of both stages for labelled flows.
+// Judge returns the verdicts of both stages for labelled flows.
 func (m *Model) Judge(flows []*flow.Flow) ([]Judged, error) {
 	out := make([]Judged, 0, len(flows))
 	for _, f := range flows {
@@ -49,8 +49,7 @@ func (m *Model) Judge(flows []*flow.Flow) ([]Judged, error) {
 	return out, nil
 }
 
-// CrossValidate judges every flow by a classifier that was trained on the other
-// parts of k.
+// CrossValidate judges every flow by a classifier trained on the other k-1 parts.
 func CrossValidate(flows []*flow.Flow, opts Options, k int, byGroup bool, seed uint64, levels Levels, minConfidence float64) ([]Judged, error) {
 	flows = Kept(flows, opts.MaxRank)
 	parts := Folds(flows, k, byGroup, seed)

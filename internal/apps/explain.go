@@ -1,19 +1,17 @@
-package appid
+package apps
 
 import (
 	"fmt"
 	"io"
 	"strings"
 
-	"github.com/weir-project/weir/internal/appid/c45"
-	"github.com/weir-project/weir/internal/appid/flow"
+	"github.com/weir-project/weir/internal/apps/c45"
+	"github.com/weir-project/weir/internal/apps/flow"
 )
 
-// Explain writes the rules of a stage (0 or 1), of all its trees or, if number is
-// not 0, of the one with that number, from 1, in the way of J48: a test a
-// line, indented by depth; behind a leaf the type, the level, the confidence in
-// it, and in parentheses the weight that came here in training and what of it
-// was of another type.
+// Explain writes the rules of a stage (0 or 1) in J48's format, one test per line, indented
+// by depth. number selects one tree, from 1; 0 selects all. A leaf shows type, level and
+// confidence, then in parentheses its training weight and the misclassified part of it.
 func (m *Model) Explain(w io.Writer, stage, number int) error {
 	s := &m.Stages[stage]
 	var b strings.Builder
@@ -38,7 +36,7 @@ func (m *Model) Explain(w io.Writer, stage, number int) error {
 func (m *Model) explainNode(b *strings.Builder, n *c45.Node, features []flow.Feature, depth int) {
 	for i, branch := range n.Branches {
 		if total(branch.Weights) == 0 {
-			continue // answers as its parent; no flow of the training came here
+			continue // no training flow came here: it answers like its parent
 		}
 		b.WriteString(strings.Repeat("|   ", depth) + testText(n, features, i))
 		if branch.Leaf() {

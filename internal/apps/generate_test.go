@@ -1,11 +1,11 @@
-package appid
+package apps
 
 import (
 	"fmt"
 	"math"
 	"math/rand/v2"
 
-	"github.com/weir-project/weir/internal/appid/flow"
+	"github.com/weir-project/weir/internal/apps/flow"
 )
 
 // generated are flows of n captures: each has applications of its own on their

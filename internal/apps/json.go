@@ -1,4 +1,4 @@
-package appid
+package apps
 
 import (
 	"encoding/json"
@@ -7,11 +7,12 @@ import (
 	"io"
 	"math"
 
-	"github.com/weir-project/weir/internal/appid/c45"
-	"github.com/weir-project/weir/internal/appid/flow"
+	"github.com/weir-project/weir/internal/apps/c45"
+	"github.com/weir-project/weir/internal/apps/flow"
 )
 
-// modelFormat is raised when older programs could not read a model.
+// modelFormat is the version of the file format. It grows when older programs can no longer
+// read a model.
 const modelFormat = 1
 
 type modelJSON struct {
@@ -28,9 +29,9 @@ type stageJSON struct {
 	Trees    []*nodeJSON `json:"trees"`
 }
 
-// nodeJSON is a leaf, with the training weight of each type, or a test of a
-// feature: at most At goes to the first of two branches; without At there is a
-// branch for each of the feature's values.
+// nodeJSON is a leaf with the training weight of each type, or a test of a feature. With
+// At, values up to At take the first of two branches; without At there is a branch per
+// value.
 type nodeJSON struct {
 	Feature  string      `json:"feature,omitempty"`
 	At       *float64    `json:"at,omitempty"`
@@ -38,7 +39,7 @@ type nodeJSON struct {
 	Weights  []float64   `json:"weights,omitempty"`
 }
 
-// Write writes a model as JSON.
+// Write writes the model as JSON.
 func (m *Model) Write(w io.Writer) error {
 	out := modelJSON{
 		Format: modelFormat, Card: m.Card, Types: Types,
@@ -82,7 +83,7 @@ func toJSON(n *c45.Node, features []flow.Feature) *nodeJSON {
 	return out
 }
 
-// Read reads a model that Write wrote, or somebody by hand, and checks it.
+// Read reads and checks a model in the format of Write.
 func Read(r io.Reader) (*Model, error) {
 	var in modelJSON
 	decoder := json.NewDecoder(r)

@@ -1,31 +1,31 @@
-package appid
+package apps
 
 import (
 	"errors"
 	"fmt"
 
-	"github.com/weir-project/weir/internal/appid/c45"
-	"github.com/weir-project/weir/internal/appid/flow"
+	"github.com/weir-project/weir/internal/apps/c45"
+	"github.com/weir-project/weir/internal/apps/flow"
 )
 
-// Stage is what is asked at one time: trees that vote.
+// Stage is one step of classification: trees that vote.
 type Stage struct {
 	Features []flow.Feature
 	Trees    []*c45.Node
 }
 
-// Model is a classifier: a stage for the first packet, and one for when the
-// first packets' sizes are known.
+// Model is a classifier with two stages: for the first packet, and for the sizes of the
+// first packets.
 type Model struct {
 	Stages [2]Stage
 	Levels Levels
-	// MinConfidence is the confidence of a level below which a flow is BE.
+	// MinConfidence is the smallest confidence in a level; flows below it are BE.
 	MinConfidence float64
-	// Card says what the classifier was trained on and how.
+	// Card documents the training data and parameters.
 	Card Card
 }
 
-// Card is what a classifier says of itself.
+// Card documents a classifier.
 type Card struct {
 	Data    string `json:"data,omitempty"`
 	Command string `json:"command,omitempty"`
@@ -33,17 +33,17 @@ type Card struct {
 	Groups  int    `json:"groups,omitempty"`
 }
 
-// Verdict is what a stage says of a flow.
+// Verdict is the result of a stage for a flow.
 type Verdict struct {
 	Type  int
 	Level Level
-	// Confidence in type and level, 0 to 1.
+	// TypeConfidence and LevelConfidence are from 0 to 1.
 	TypeConfidence, LevelConfidence float64
-	// Abstained: the level is BE for want of confidence.
+	// Abstained says that the level is BE for lack of confidence.
 	Abstained bool
 }
 
-// Check says what is wrong with a model.
+// Check returns an error if a model is invalid.
 func (m *Model) Check() error {
 	for i, stage := range m.Stages {
 		if len(stage.Trees) == 0 {
@@ -105,7 +105,7 @@ func checkTree(n *c45.Node, features []flow.Feature, depth int) error {
 	return nil
 }
 
-// Verdict is what stage 0 or 1 says of a flow.
+// Verdict returns the verdict of stage 0 or 1 for a flow.
 func (m *Model) Verdict(stage int, f *flow.Flow) Verdict {
 	s := &m.Stages[stage]
 	v := values(f, s.Features, flow.KnownPorts(Types))
@@ -116,7 +116,7 @@ func (m *Model) Verdict(stage int, f *flow.Flow) Verdict {
 	return votes.verdict(m.MinConfidence)
 }
 
-// answer is what a leaf with these probabilities of types says.
+// answer returns the type and level of a leaf with probabilities p of the types.
 func (m *Model) answer(p []float64) answer {
 	var a answer
 	var levels [NumLevels]float64
@@ -136,14 +136,14 @@ func (m *Model) answer(p []float64) answer {
 	return a
 }
 
-// answer is what one tree says.
+// answer is the result of one tree.
 type answer struct {
 	appType                         int
 	level                           Level
 	typeConfidence, levelConfidence float64
 }
 
-// votes add up what the trees of a stage say, weighted by their confidence.
+// votes sums the answers of a stage's trees, weighted by confidence.
 type votes struct {
 	types  [NumTypes]float64
 	levels [NumLevels]float64

@@ -1,43 +1,43 @@
-package appid
+package apps
 
 import (
 	"cmp"
 	"math"
 	"slices"
 
-	"github.com/weir-project/weir/internal/appid/flow"
+	"github.com/weir-project/weir/internal/apps/flow"
 )
 
-// Judged is a labelled flow and what a classifier said of it at both stages.
+// Judged is a labelled flow with the verdicts of both stages.
 type Judged struct {
 	Flow     *flow.Flow
 	Type     int
 	Verdicts [2]Verdict
 }
 
-// Scores are how good the verdicts of one stage are; all rates are 0 to 1.
+// Scores measure the verdicts of one stage; all rates are from 0 to 1.
 type Scores struct {
 	Flows       int                   `json:"flows"`
-	Accuracy    float64               `json:"accuracy"`     // right application type
-	QoSAccuracy float64               `json:"qos_accuracy"` // right level
-	MacroF1     float64               `json:"macro_f1"`     // mean over the types that occur
+	Accuracy    float64               `json:"accuracy"`     // fraction with the right application type
+	QoSAccuracy float64               `json:"qos_accuracy"` // fraction with the right level
+	MacroF1     float64               `json:"macro_f1"`     // mean F1 score of the types that occur
 	ByBytes     ByBytes               `json:"weighted_by_bytes"`
 	Classes     map[string]ClassScore `json:"classes"`
 	Levels      map[string]ClassScore `json:"levels"`
-	// Confusion counts flows by true type (row) and verdict (column), both in
-	// the order of Types.
+	// Confusion counts flows by true type (row) and verdict (column), in the order of
+	// Types.
 	Confusion Confusion    `json:"confusion"`
 	Coverage  []Coverage   `json:"coverage"`
 	Groups    []GroupScore `json:"groups"`
 }
 
-// ByBytes are accuracies where a flow counts by its payload.
+// ByBytes are accuracies weighted by payload bytes.
 type ByBytes struct {
 	Accuracy    float64 `json:"accuracy"`
 	QoSAccuracy float64 `json:"qos_accuracy"`
 }
 
-// ClassScore is how well one type or level is found.
+// ClassScore is precision, recall and F1 of one type or level.
 type ClassScore struct {
 	Recall    float64 `json:"recall"`
 	Precision float64 `json:"precision"`
@@ -51,16 +51,15 @@ type Confusion struct {
 	Rows  [][]int  `json:"rows"`
 }
 
-// Coverage is what remains of verdicts when those of less confidence in the
-// level are not given.
+// Coverage is the result of dropping verdicts below a confidence.
 type Coverage struct {
 	Confidence  float64 `json:"confidence"`
-	Covered     float64 `json:"covered"` // share of flows that get a verdict
+	Covered     float64 `json:"covered"` // fraction of flows with a verdict
 	Accuracy    float64 `json:"accuracy"`
 	QoSAccuracy float64 `json:"qos_accuracy"`
 }
 
-// GroupScore is how well the flows of one group are found.
+// GroupScore is the accuracy within one group of flows.
 type GroupScore struct {
 	Group       string  `json:"group"`
 	Count       int     `json:"count"`
@@ -68,7 +67,7 @@ type GroupScore struct {
 	QoSAccuracy float64 `json:"qos_accuracy"`
 }
 
-// ratio is a / b, and 0 for nothing of nothing.
+// ratio returns a / b, or 0 if both are 0.
 func ratio(a, b float64) float64 {
 	if b == 0 {
 		return 0
@@ -76,7 +75,7 @@ func ratio(a, b float64) float64 {
 	return a / b
 }
 
-// Score scores the verdicts of stage 0 or 1 under a map of levels.
+// Score computes the scores of stage 0 or 1 with the given levels of types.
 func Score(judged []Judged, stage int, levels Levels) Scores {
 	s := Scores{Flows: len(judged), Classes: map[string]ClassScore{}, Levels: map[string]ClassScore{}}
 	types, byLevel := make([][]int, NumTypes), make([][]int, NumLevels)
@@ -162,7 +161,7 @@ func coverage(judged []Judged, stage int, levels Levels) []Coverage {
 	return out
 }
 
-// groupScores are those of all groups, the most wrong flows first.
+// groupScores returns the scores of all groups, those with most errors first.
 func groupScores(judged []Judged, stage int, levels Levels) []GroupScore {
 	at := map[string]int{}
 	var out []GroupScore

@@ -1,4 +1,4 @@
-package appid
+package apps
 
 import (
 	"fmt"
@@ -6,22 +6,22 @@ import (
 	"io"
 	"strings"
 
-	"github.com/weir-project/weir/internal/appid/c45"
-	"github.com/weir-project/weir/internal/appid/flow"
+	"github.com/weir-project/weir/internal/apps/c45"
+	"github.com/weir-project/weir/internal/apps/flow"
 )
 
-// Sizes of the drawing, in pixels.
+// Dimensions of the drawing, in pixels.
 const (
 	drawColumn = 190
 	drawLine   = 20
 	drawMargin = 12
 )
 
-// levelColours are told apart by those who see no red and green, too.
+// levelColours are distinguishable with red-green colour blindness.
 var levelColours = [NumLevels]string{"#0072b2", "#009e73", "#999999"}
 
-// drawing lays a tree out from left to right: a leaf takes a line, a test
-// stands in the middle of its branches.
+// drawing lays out a tree from left to right: one line per leaf, each test at the middle of
+// its branches.
 type drawing struct {
 	b        strings.Builder
 	model    *Model
@@ -30,7 +30,7 @@ type drawing struct {
 	columns  int
 }
 
-// Draw writes one tree of a stage (0 or 1) as an SVG picture.
+// Draw writes one tree of a stage (0 or 1) as SVG.
 func (m *Model) Draw(w io.Writer, stage, tree int) error {
 	s := &m.Stages[stage]
 	if tree < 0 || tree >= len(s.Trees) {
@@ -49,7 +49,7 @@ func (m *Model) Draw(w io.Writer, stage, tree int) error {
 	return nil
 }
 
-// node draws a tree whose test stands in a column and returns its height.
+// node draws a subtree with its test in a column and returns its vertical position.
 func (d *drawing) node(n *c45.Node, column int) float64 {
 	d.columns = max(d.columns, column)
 	x := float64(column*drawColumn + drawMargin)

@@ -1,4 +1,4 @@
-package appid
+package apps
 
 import (
 	"errors"
@@ -6,31 +6,31 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"github.com/weir-project/weir/internal/appid/c45"
-	"github.com/weir-project/weir/internal/appid/flow"
+	"github.com/weir-project/weir/internal/apps/c45"
+	"github.com/weir-project/weir/internal/apps/flow"
 )
 
-// StageOptions are how one stage is trained.
+// StageOptions are the training parameters of one stage.
 type StageOptions struct {
-	Features []string // of package flow, or names of sets
+	Features []string // names of features or feature sets of package flow
 	C45      c45.Options
-	// Trees is how many trees vote; 1 is a plain C4.5 tree of all flows. Of
-	// several, each is grown from as many groups as there are, drawn with
-	// repetition, by a generator that starts from Seed.
+	// Trees is the number of voting trees; 1 is a plain C4.5 tree of all flows. With more,
+	// each tree is grown from a bootstrap sample of groups, drawn by a generator that
+	// starts from Seed.
 	Trees int
 	Seed  uint64
-	// GroupExponent weighs a flow by (flows of its group and type)^-GroupExponent:
-	// 0 counts flows, 1 counts groups.
+	// GroupExponent weights a flow by (flows of its group and type)^-GroupExponent: 0
+	// counts flows equally, 1 counts groups equally.
 	GroupExponent float64
 }
 
-// Options are how a classifier is trained.
+// Options are the training parameters of a classifier.
 type Options struct {
 	First, Second StageOptions
-	MaxRank       int // flows of a higher rank are left out; 0 takes all
+	MaxRank       int // flows of a higher rank are excluded; 0 means no limit
 }
 
-// DefaultOptions are what the shipped classifier was trained with.
+// DefaultOptions returns the parameters of the built-in classifier.
 func DefaultOptions() Options {
 	first, second := c45.Defaults(), c45.Defaults()
 	first.MaxDepth, second.MaxDepth = 12, 12
@@ -42,7 +42,7 @@ func DefaultOptions() Options {
 	}
 }
 
-// Kept are the flows whose rank is not above maxRank, or all if it is 0.
+// Kept returns the flows with rank at most maxRank, or all if maxRank is 0.
 func Kept(flows []*flow.Flow, maxRank int) []*flow.Flow {
 	var out []*flow.Flow
 	for _, f := range flows {
@@ -53,7 +53,7 @@ func Kept(flows []*flow.Flow, maxRank int) []*flow.Flow {
 	return out
 }
 
-// Train makes a classifier from labelled flows.
+// Train grows a classifier from labelled flows.
 func Train(flows []*flow.Flow, opts Options) (*Model, error) {
 	flows = Kept(flows, opts.MaxRank)
 	if len(flows) == 0 {
@@ -104,7 +104,7 @@ func trainStage(flows []*flow.Flow, opts StageOptions) (*Stage, error) {
 	return stage, nil
 }
 
-// trainingSet is what c45 learns from.
+// trainingSet returns the training set for c45.
 func trainingSet(flows []*flow.Flow, features []flow.Feature, exponent float64) (*c45.Set, error) {
 	set := &c45.Set{Classes: NumTypes}
 	for _, f := range features {
@@ -137,9 +137,9 @@ func values(f *flow.Flow, features []flow.Feature, ports *flow.Ports) []float64 
 	return out
 }
 
-// drawGroups is a set of as many groups, drawn with repetition: a flow drawn
-// twice has twice its weight. Flows are not drawn one by one, since those of a
-// group are alike and a tree would be grown from all of them after all.
+// drawGroups returns a bootstrap sample of groups: a group drawn twice has twice its
+// weight. Single flows are not drawn, because flows of a group are so similar that every
+// tree would see all groups.
 func drawGroups(set *c45.Set, flows []*flow.Flow, random *rand.Rand) *c45.Set {
 	var names []string
 	members := map[string][]int{}

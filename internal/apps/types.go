@@ -1,8 +1,8 @@
-// Package appid says which kind of application sends a flow, and how urgent
-// that is, from the flow's first packets.
+// Package apps classifies flows by their first packets: the kind of application, and how
+// urgent it is.
 //
 // Problem: voice must not wait behind a download of the same container, and
-// nobody wants to list flows. Method: Li and others, "A SDN-based QoS
+// listing flows by hand is too much work. Method: Li and others, "A SDN-based QoS
 // guaranteed technique for cloud applications", section III.B: decision trees
 // (package c45) over features of the first packet name one of ten application
 // types; each type has one of three levels (table 1 there). A second stage
@@ -13,9 +13,8 @@
 // looked up in a table of what listens where (package flow), and scores are
 // taken on captures that the training never saw.
 //
-// Limits: what is encrypted to port 443 looks much the same at its first packet,
-// whatever it is; docs/classifier.md has the numbers.
-package appid
+// Limits: all encrypted flows to port 443 look much the same at the first packet; docs/classifier.md has the numbers.
+package apps
 
 import (
 	"fmt"
@@ -23,10 +22,10 @@ import (
 	"strings"
 )
 
-// Level is how urgent a flow is.
+// Level is the urgency of a flow.
 type Level uint8
 
-// Levels, the most urgent first.
+// The levels, most urgent first.
 const (
 	EF Level = iota
 	AF
@@ -43,7 +42,7 @@ func (l Level) String() string {
 	return fmt.Sprintf("level %d", uint8(l))
 }
 
-// ParseLevel reads a level's name in either case.
+// ParseLevel parses a level's name in upper or lower case.
 func ParseLevel(s string) (Level, error) {
 	if i := slices.Index(levelNames[:], strings.ToUpper(s)); i >= 0 {
 		return Level(i), nil
@@ -51,21 +50,22 @@ func ParseLevel(s string) (Level, error) {
 	return 0, fmt.Errorf("parse level: %q is none of EF, AF and BE", s)
 }
 
-// Types are the application types of the paper's table 1; a type is its index.
+// Types are the application types of the paper's table 1. A type is referred to by its
+// index.
 var Types = []string{"VOIP", "GAME", "SERVICES", "CHAT", "MULTIMEDIA", "WEB", "INTERACTIVE", "EMAIL", "BULK", "P2P"}
 
-// NumTypes is how many there are.
+// NumTypes is the number of application types.
 const NumTypes = 10
 
-// Levels is the level of each type.
+// Levels maps each type to its level.
 type Levels [NumTypes]Level
 
-// DefaultLevels is the paper's table 1.
+// DefaultLevels returns the paper's table 1.
 func DefaultLevels() Levels {
 	return Levels{EF, EF, EF, EF, AF, AF, AF, BE, BE, BE}
 }
 
-// Override changes levels by TYPE=LEVEL.
+// Override changes levels; each setting is TYPE=LEVEL.
 func (l *Levels) Override(settings []string) error {
 	for _, s := range settings {
 		name, level, ok := strings.Cut(s, "=")
@@ -82,7 +82,7 @@ func (l *Levels) Override(settings []string) error {
 	return nil
 }
 
-// TypeIndex is the index of a type's name.
+// TypeIndex returns the index of a type's name.
 func TypeIndex(name string) (int, error) {
 	if i := slices.Index(Types, name); i >= 0 {
 		return i, nil

@@ -1,7 +1,6 @@
-//go:build deb || docker
+//go:build deb || docker || release
 
-// Package deb installs what is released, uses it and takes it away again: the Debian
-// package and the image.
+// Package deb installs the released Debian packages and the image, uses them and removes them.
 package deb
 
 import (
@@ -17,14 +16,21 @@ import (
 
 const buildTimeout = 5 * time.Minute
 
-// release runs a script of scripts/ that prints the file that it has made, of a version; of
-// the repository's if that is empty.
-func release(t *testing.T, script, version string, args ...string) string {
+// programs are those that have a package each.
+var programs = []string{"weir", "weir-edge", "weir-sdn", "weir-lab"}
+
+// release runs a script of scripts/ for a version, of the repository if that is empty, and
+// returns the folder of the released files.
+func release(t *testing.T, script, version string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), buildTimeout)
 	defer cancel()
-	out := t.TempDir()
-	command := exec.CommandContext(ctx, filepath.Join("..", "..", "scripts", script), args...)
+	out, err := testbed.MakeTempDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	folders = append(folders, out)
+	command := exec.CommandContext(ctx, filepath.Join("..", "..", "scripts", script))
 	command.Env = append(os.Environ(), "OUT="+out)
 	if version != "" {
 		command.Env = append(command.Env, "VERSION="+version)
@@ -32,44 +38,44 @@ func release(t *testing.T, script, version string, args ...string) string {
 	if said, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", script, err, said)
 	}
-	for _, pattern := range []string{"*.deb", "*.tar"} {
-		if files, err := filepath.Glob(filepath.Join(out, pattern)); err == nil && len(files) == 1 {
-			return files[0]
-		}
-	}
-	t.Fatalf("%s made nothing in %s", script, out)
-	return ""
+	return out
 }
 
-// built are packages by their versions: tests that only use one share it.
-var built = map[string]string{}
+// fileIn returns the one file in a folder that matches a pattern.
+func fileIn(t *testing.T, folder, pattern string) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(folder, pattern))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("%s in %s: %v, %v", pattern, folder, files, err)
+	}
+	return files[0]
+}
+
+var (
+	// folders are removed in the end.
+	folders []string
+	// built are folders of packages by version, shared by the tests.
+	built = map[string]string{}
+)
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	for _, path := range built {
-		_ = os.RemoveAll(filepath.Dir(path))
+	for _, path := range folders {
+		_ = os.RemoveAll(path)
 	}
 	os.Exit(code)
 }
 
-// build makes the package of a version.
-func build(t *testing.T, version string) string {
+// build returns the package of a program in a version.
+func build(t *testing.T, version, program string) string {
 	t.Helper()
 	if _, err := exec.LookPath("dpkg-deb"); err != nil {
 		t.Skip("dpkg-deb is not installed: this is no Debian")
 	}
 	if built[version] == "" {
-		dir, err := testbed.MakeTempDir()
-		if err != nil {
-			t.Fatal(err)
-		}
-		made := release(t, "deb.sh", version)
-		built[version] = filepath.Join(dir, filepath.Base(made))
-		if err := os.Rename(made, built[version]); err != nil {
-			t.Fatal(err)
-		}
+		built[version] = release(t, "deb.sh", version)
 	}
-	return built[version]
+	return fileIn(t, built[version], program+"_*.deb")
 }
 
 func run(t *testing.T, name string, args ...string) string {

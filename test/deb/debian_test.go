@@ -1,4 +1,4 @@
-//go:build docker
+//go:build release
 
 package deb
 
@@ -11,7 +11,6 @@ import (
 	"math"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,7 +23,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/edge"
-	"github.com/weir-project/weir/internal/discovery/cgroup"
+	"github.com/weir-project/weir/internal/datapath/cgroup"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/test/harness"
 )
@@ -36,9 +35,6 @@ const (
 	// firstNumber is within what the page has to show something true after `apt install`;
 	// the aim is 10 s on a machine that does nothing else.
 	firstNumber = 60 * time.Second
-	// tolerance is for shares of TCP through an engine, on a busy machine.
-	tolerance = 0.05
-	rateBPS   = 20e6
 )
 
 // debian is a Debian 12 with systemd and Docker on the host of a bed.
@@ -53,8 +49,11 @@ type debian struct {
 // about a minute, besides fetching Debian once.
 func TestFreshDebian(t *testing.T) {
 	tree := debianTree(t)
-	older, newer := build(t, "1.0.0"), build(t, "1.0.1")
-	d := boot(t, tree, map[string]string{"root/older.deb": older, "root/newer.deb": newer})
+	files := map[string]string{"root/newer.deb": build(t, "1.0.1", "weir")}
+	for _, program := range programs {
+		files["root/older/"+program+".deb"] = build(t, "1.0.0", program)
+	}
+	d := boot(t, tree, files)
 	t.Run("a start without configuration proposes one", d.testUnconfigured)
 	t.Run("purging leaves nothing", d.testPurge)
 	d.startContainers()
@@ -66,12 +65,13 @@ func TestFreshDebian(t *testing.T) {
 	t.Run("shares", func(*testing.T) { d.CheckIdeal(tolerance, rateBPS, []uint64{15e6, 5e6}, 3*time.Second) })
 	t.Run("the unit", d.testUnit)
 	t.Run("the unit of weir-edge", d.testEdgeUnit)
+	t.Run("the other programs", d.testSiblings)
 	t.Run("stop, upgrade and downgrade", d.testChanges)
 	t.Run("purging puts everything back", d.testPurge)
 	d.AwaitTraffic(0, bootTimeout) // and containers go on
 }
 
-// debianTree is the folder of a Debian that nobody has used.
+// debianTree returns the folder of an unused Debian.
 func debianTree(t *testing.T) string {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), filepath.Join("..", "..", "scripts", "debian.sh"))
@@ -225,14 +225,6 @@ func (d *debian) await(what string, is func() (bool, string)) {
 	d.Await(what, bootTimeout, is)
 }
 
-// sending is a container's command that sends some 50 Mbit/s, if it can: more than it
-// gets, and little enough for a small machine while nothing holds it back.
-func sending(target netip.AddrPort) []string {
-	return []string{"/bin/busybox", "sh", "-c", fmt.Sprintf(
-		"while :; do while /bin/busybox dd if=/dev/zero bs=32k count=2 2>/dev/null && /bin/busybox usleep 8000; do :; done |"+
-			" /bin/busybox nc %s %d >/dev/null; /bin/busybox sleep 1; done", target.Addr(), target.Port())}
-}
-
 // startContainers starts two containers that send, to the slots 0 and 1.
 func (d *debian) startContainers() {
 	d.must(d.t, "docker", "import", "/root/image.tar", "sender")
@@ -242,10 +234,8 @@ func (d *debian) startContainers() {
 	}
 }
 
-var names = []string{"heavy", "light"}
-
 func (d *debian) testUnconfigured(t *testing.T) {
-	said := d.must(t, "apt-get", "install", "-y", "/root/older.deb")
+	said := d.must(t, "apt-get", "install", "-y", "/root/older/weir.deb")
 	accept := "weir agent --propose >/etc/weir/weir.yaml && systemctl start weir"
 	if !strings.Contains(said, "uplink: "+d.Host.UplinkName) || !strings.Contains(said, accept) {
 		t.Errorf("apt says %s", said)
@@ -264,9 +254,9 @@ func (d *debian) testUnconfigured(t *testing.T) {
 // testFirstNumber: the page shows what the containers get, and that is what they should.
 func (d *debian) testFirstNumber(t *testing.T) {
 	began := time.Now()
-	d.must(t, "apt-get", "install", "-y", "/root/older.deb")
+	d.must(t, "apt-get", "install", "-y", "/root/older/weir.deb")
 	d.shell(t, "weir agent --propose >/etc/weir/weir.yaml")
-	// As whoever knows the link: its end sends no more than that.
+	// As an administrator who knows the link: its end sends no more than that.
 	d.shell(t, "sed -i 's/^rate: .*/rate: 20mbit/' /etc/weir/weir.yaml")
 	d.must(t, "systemctl", "start", "weir")
 	d.Await("a true number on the page", firstNumber, func() (bool, string) {
@@ -359,11 +349,31 @@ func (d *debian) testUnit(t *testing.T) {
 	}
 }
 
-// testEdgeUnit: weir-edge is started by who wants it, says what is wrong in its file, and
-// under the unit's restrictions reaches the engine, the agent and its repository.
+// testSiblings: weir names the package that a command is in, and runs it once that is there.
+func (d *debian) testSiblings(t *testing.T) {
+	for command, name := range map[string]string{"bench": "weir-lab", "sdn": "weir-sdn"} {
+		if said, err := d.try("weir", command, "--help"); !strings.Contains(said, "install the package "+name) {
+			t.Errorf("without %s: %s, %v", name, said, err)
+		}
+		d.must(t, "apt-get", "install", "-y", "/root/older/"+name+".deb")
+		if help := d.must(t, "weir", command, "--help"); !strings.Contains(help, "weir "+command) {
+			t.Errorf("weir %s --help prints %s", command, help)
+		}
+	}
+	d.must(t, "systemctl", "start", "weir-sdn")
+	d.await("the controller answers", func() (bool, string) {
+		said, err := d.try("weir", "sdn", "ps")
+		return err == nil, said
+	})
+	d.must(t, "systemctl", "stop", "weir-sdn")
+}
+
+// testEdgeUnit: the unit of weir-edge starts on request only, names a mistake in its file, and
+// under its restrictions reaches the engine, the agent and the repository.
 func (d *debian) testEdgeUnit(t *testing.T) {
+	d.must(t, "apt-get", "install", "-y", "/root/older/weir-edge.deb")
 	if state, _ := d.try("systemctl", "is-enabled", "weir-edge"); strings.TrimSpace(state) != "disabled" {
-		t.Errorf("nobody enabled it, and it is %s", state)
+		t.Errorf("after the installation it is %s", state)
 	}
 	d.shell(t, "echo 'dashboard: 0.0.0.0:7483' >/etc/weir/edge.yaml")
 	_, _ = d.try("systemctl", "start", "weir-edge")
@@ -393,7 +403,7 @@ func (d *debian) testEdgeUnit(t *testing.T) {
 	d.must(t, "systemctl", "stop", "weir-edge")
 }
 
-// testChanges: whatever is done to the agent, containers keep their shares, and what was
+// testChanges: through every change of the agent, containers keep their shares, and what was
 // set stays set.
 func (d *debian) testChanges(t *testing.T) {
 	d.must(t, "weir", "set", "light", "--weight", "300")
@@ -401,7 +411,7 @@ func (d *debian) testChanges(t *testing.T) {
 	for _, step := range []struct{ what, command, version string }{
 		{"restart", "systemctl stop weir && systemctl start weir", "1.0.0"},
 		{"upgrade", "apt-get install -y /root/newer.deb", "1.0.1"},
-		{"downgrade", "apt-get install -y --allow-downgrades /root/older.deb", "1.0.0"},
+		{"downgrade", "apt-get install -y --allow-downgrades /root/older/weir.deb", "1.0.0"},
 	} {
 		t.Run(step.what, func(t *testing.T) {
 			d.shell(t, step.command)
@@ -436,7 +446,7 @@ func (d *debian) queueing() string {
 
 // testPurge: nothing of Weir is left in the Debian, nor on the uplink.
 func (d *debian) testPurge(t *testing.T) {
-	d.must(t, "apt-get", "purge", "-y", "weir")
+	d.shell(t, `apt-get purge -y $(dpkg-query -W -f '${Package} ' 'weir*')`)
 	if left := d.shell(t, "find / -xdev -name '*weir*' -not -path '/var/log/*' -not -path '/root/*'"); left != "" {
 		t.Errorf("left: %s", left)
 	}

@@ -23,7 +23,7 @@ import (
 // TestImage: the agent in a container of its own image, with what docs/user-guide.md says
 // that it is given, controls the other containers of its engine.
 func TestImage(t *testing.T) {
-	archive := release(t, "image.sh", "1.2.3+4")
+	archive := fileIn(t, release(t, "image.sh", "1.2.3+4"), "*.tar")
 	b := harness.NewBed(t, testbed.HostOptions{})
 	local, _ := b.Host.EnginePools()
 	engine, err := testbed.StartEngine(t.Context(), testbed.EngineOptions{

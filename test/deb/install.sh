@@ -1,9 +1,9 @@
 #!/bin/bash
-# Installs the package $1, uses it, upgrades it and takes it away again, on an overlay
+# Installs the packages in the folder $1, uses them, upgrades and removes them, on an overlay
 # of this machine's files that lives in the folder $2. To be run by deb_test.go, in
 # mount, network and PID namespaces of its own.
 set -euo pipefail
-package=$1 work=$2
+packages=$1 work=$2
 
 mount -t tmpfs layers "$work"
 mkdir "$work"/{upper,inner,root}
@@ -15,13 +15,21 @@ mount -t sysfs sysfs "$root/sys"
 mount -t tmpfs run "$root/run"
 mount -t tmpfs tmp "$root/tmp"
 mount --rbind /dev "$root/dev"
-cp "$package" "$root/tmp/weir.deb"
+for name in weir weir-edge weir-sdn weir-lab; do cp "$packages/$name"_*.deb "$root/tmp/$name.deb"; done
 inside() { env -u WEIR_BIN PATH=/usr/sbin:/usr/bin:/sbin:/bin chroot "$root" "$@"; }
 fail() { echo "$*" >&2 && exit 1; }
 
 inside dpkg -i /tmp/weir.deb | tee "$root/tmp/said"
 grep -q "weir agent --propose >/etc/weir/weir.yaml" "$root/tmp/said" || fail "the package does not say that a configuration is missing"
 inside weir --version
+lacking=$(inside weir bench 2>&1) && fail "weir bench works without weir-lab"
+grep -q "install the package weir-lab" <<<"$lacking" || fail "without weir-lab, weir bench says $lacking"
+inside dpkg -i /tmp/weir-edge.deb /tmp/weir-sdn.deb /tmp/weir-lab.deb
+inside weir bench --help >/dev/null
+inside weir sdn --help >/dev/null
+touch "$root/etc/weir/edge.yaml"
+inside dpkg -P weir-edge weir-sdn
+if [ -e "$root/etc/weir/edge.yaml" ] || [ ! -d "$root/etc/weir" ]; then fail "purging weir-edge left its configuration, or took weir's"; fi
 
 ip link add wan0 type veth peer name far0
 ip link set wan0 up
@@ -40,6 +48,7 @@ inside dpkg -i /tmp/weir.deb
 [ -s "$root/etc/weir/weir.yaml" ] || fail "an upgrade took the configuration"
 inside weir ps >/dev/null || fail "an upgrade ended the agent"
 
+inside dpkg -P weir-lab
 inside dpkg -r weir
 wait
 after=$(tc qdisc show dev wan0)

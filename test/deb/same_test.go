@@ -1,4 +1,4 @@
-//go:build deb
+//go:build release
 
 package deb
 
@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestSameBytes: another folder, and another user's way to it, make the same package and
-// the same image.
+// TestSameBytes: another folder, and another user's way to it, make the same packages
+// and the same image.
 func TestSameBytes(t *testing.T) {
 	copied := copyTree(t)
 	// Both are for 64-bit ARM, which nothing else is built for in full.
@@ -24,16 +24,18 @@ func TestSameBytes(t *testing.T) {
 			}
 			here := releaseIn(t, filepath.Join("..", ".."), made.script, made.arch)
 			there := releaseIn(t, copied, made.script, made.arch)
-			if filepath.Base(here) != filepath.Base(there) {
-				t.Errorf("they are called %s and %s", here, there)
+			if len(here) != len(there) {
+				t.Fatalf("they are called %s and %s", here, there)
 			}
-			one, err := os.ReadFile(here)
-			if err != nil {
-				t.Fatal(err)
-			}
-			other, err := os.ReadFile(there)
-			if err != nil || !bytes.Equal(one, other) {
-				t.Errorf("%s has %d bytes, and other ones than %s with %d; %v", here, len(one), there, len(other), err)
+			for i := range here {
+				one, err := os.ReadFile(here[i])
+				if err != nil {
+					t.Fatal(err)
+				}
+				other, err := os.ReadFile(there[i])
+				if filepath.Base(here[i]) != filepath.Base(there[i]) || err != nil || !bytes.Equal(one, other) {
+					t.Errorf("%s has %d bytes, and other ones than %s with %d; %v", here[i], len(one), there[i], len(other), err)
+				}
 			}
 		})
 	}
@@ -70,7 +72,8 @@ func copyTree(t *testing.T) string {
 	return to
 }
 
-func releaseIn(t *testing.T, root, script, arch string) string {
+// releaseIn returns the released files.
+func releaseIn(t *testing.T, root, script, arch string) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), buildTimeout)
 	defer cancel()
@@ -83,6 +86,5 @@ func releaseIn(t *testing.T, root, script, arch string) string {
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", script, err, said.String())
 	}
-	lines := strings.Fields(string(out))
-	return lines[len(lines)-1]
+	return strings.Fields(string(out))
 }

@@ -21,9 +21,8 @@ import (
 
 // TestAgentInEveryMode: containers of real engines in every network mode at
 // once, on one uplink.
-//
-//weir:beside
 func TestAgentInEveryMode(t *testing.T) {
+	t.Parallel()
 	s, far := newSwarm(t)
 	s.network(t, testbed.NetworkOptions{Name: "over", Driver: "overlay", Attachable: true})
 	s.network(t, s.Host.MacvlanNetwork("mac"))
@@ -48,7 +47,7 @@ func newSwarm(t *testing.T) (s *site, far *testbed.Engine) {
 	})
 	check(t, s.engine.InitSwarm(t.Context(), s.Host.UplinkAddr(), swarm))
 	check(t, far.JoinSwarm(t.Context(), s.engine, s.Host.PeerAddr))
-	check(t, s.engine.ImportBinary(t.Context(), image, map[string]string{"/bin/weir": harness.Program(t)}))
+	check(t, s.engine.ImportBinary(t.Context(), image, map[string]string{"/bin/weir-lab": harness.LabProgram(t)}))
 	return s, far
 }
 
@@ -193,7 +192,7 @@ func (s *site) sendInside(t *testing.T, c *testbed.EngineContainer, to netip.Add
 	t.Helper()
 	done := make(chan error, 1)
 	go func() {
-		_, err := s.engine.Exec(context.WithoutCancel(t.Context()), c.ID, append([]string{"/bin/weir"}, sendArgs(to, duration)...)...)
+		_, err := s.engine.Exec(context.WithoutCancel(t.Context()), c.ID, append([]string{"/bin/weir-lab"}, sendArgs(to, duration)...)...)
 		done <- err
 	}()
 	wait = sync.OnceFunc(func() { check(t, <-done) })
@@ -218,7 +217,7 @@ func (s *site) sendNested(t *testing.T, c *testbed.EngineContainer, to netip.Add
 	}
 	nested := filepath.Join(filepath.Dir(found[0]), "nested")
 	check(t, os.Mkdir(nested, 0o755))
-	args := append([]string{"-c", `echo 0 >"$0"/cgroup.procs && exec "$@"`, nested, harness.Program(t)}, sendArgs(to, duration)...)
+	args := append([]string{"-c", `echo 0 >"$0"/cgroup.procs && exec "$@"`, nested, harness.LabProgram(t)}, sendArgs(to, duration)...)
 	sender := s.Host.Command(context.WithoutCancel(t.Context()), "sh", args...)
 	var stderr strings.Builder
 	sender.Stderr = &stderr
@@ -233,9 +232,8 @@ func (s *site) sendNested(t *testing.T, c *testbed.EngineContainer, to netip.Add
 
 // TestEncryptedOverlay: IPsec wraps the outer packets of an overlay network
 // that Docker encrypts, and they still count for their container.
-//
-//weir:beside
 func TestEncryptedOverlay(t *testing.T) {
+	t.Parallel()
 	harness.NeedESP(t)
 	s, far := newSwarm(t)
 	s.network(t, testbed.NetworkOptions{

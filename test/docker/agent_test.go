@@ -487,9 +487,8 @@ func (s *site) testNoEngineAtFirst(t *testing.T) {
 // TestAgentWithLiveRestore: containers that outlive their engine stay as they
 // are, on the wire and in `weir ps`, with what was set, through its crash and
 // its return.
-//
-//weir:beside
 func TestAgentWithLiveRestore(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, testbed.EngineOptions{LiveRestore: true})
 	s.start(t)
 	c := s.run(t, testbed.RunOptions{Name: "survivor", Labels: map[string]string{"weir.max": "50mbit"}})

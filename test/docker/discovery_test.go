@@ -22,8 +22,8 @@ import (
 
 	"github.com/moby/moby/client"
 
-	"github.com/weir-project/weir/internal/discovery"
-	"github.com/weir-project/weir/internal/discovery/docker"
+	"github.com/weir-project/weir/internal/agent/discovery"
+	"github.com/weir-project/weir/internal/agent/discovery/docker"
 	"github.com/weir-project/weir/internal/lab/testbed"
 )
 
@@ -406,8 +406,8 @@ func mustRunBriefly(t *testing.T, engine *testbed.Engine) {
 	check(t, engine.Remove(t.Context(), created.ID))
 }
 
-//weir:beside
 func TestDiscoveryOutlivesTheEngine(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		name string
 		live bool // containers live on
@@ -511,8 +511,8 @@ func TestLeakCheckFindsLeaks(t *testing.T) {
 	}
 }
 
-//weir:beside
 func TestDiscoveryOfOverlay(t *testing.T) {
+	t.Parallel()
 	engine, netns := newEngine(t, testbed.EngineOptions{})
 	run(t, "ip", "-n", netns, "link", "add", "up0", "type", "veth", "peer", "name", "up1")
 	run(t, "ip", "-n", netns, "addr", "add", "198.18.250.1/30", "dev", "up0")

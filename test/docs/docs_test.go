@@ -1,4 +1,5 @@
-package cli
+// Package docs compares the pages with the commands, messages, labels and files that they name.
+package docs
 
 import (
 	"fmt"
@@ -12,14 +13,18 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/weir-project/weir/internal/policy"
+	agentcli "github.com/weir-project/weir/internal/agent/cli"
+	labcli "github.com/weir-project/weir/internal/lab/cli"
+	sdncli "github.com/weir-project/weir/internal/sdn/cli"
+
+	"github.com/weir-project/weir/internal/share/policy"
 	"github.com/weir-project/weir/test/golden"
 )
 
 const treeRoot = "../.."
 
-// TestDocsCLI holds docs/cli.md to what the commands say of themselves.
-// Renew it with: go test ./internal/cli -run TestDocs -update
+// TestDocsCLI compares docs/cli.md with the help of the commands.
+// Renew it with: go test ./test/docs -run TestDocs -update
 func TestDocsCLI(t *testing.T) {
 	golden.Compare(t, filepath.Join(treeRoot, "docs", "cli.md"), cliReference())
 }
@@ -29,19 +34,20 @@ func cliReference() string {
 	var b strings.Builder
 	b.WriteString(`# Commands
 
-<!-- Generated from the commands: go test ./internal/cli -run TestDocs -update -->
+<!-- Generated from the commands: go test ./test/docs -run TestDocs -update -->
 
-One program, ` + "`weir`" + `, is the agent and everything that talks to it. Data goes to
+` + "`weir`" + ` is the agent and everything that talks to it. It runs ` + "`weir-lab`" + ` and ` + "`weir-sdn`" + `,
+installed beside it, for the commands that need them (` + "`weir bench`" + ` is ` + "`weir-lab bench`" + `). Data goes to
 standard output, everything else to standard error. Exit codes: 0 done, 1 failed,
 2 called wrongly, 78 ` + "`weir agent`" + ` without a configuration. ` + "`weir completion --help`" + ` tells
 how to have commands and the names of running containers completed by your shell.
 
 `)
-	root := NewRoot()
+	root := agentcli.NewRoot()
 	var commands []*cobra.Command
 	for _, c := range root.Commands() {
 		if !c.Hidden && c.Name() != "help" && c.Name() != "completion" {
-			commands = append(commands, c)
+			commands = append(commands, implementation(c))
 			fmt.Fprintf(&b, "- [weir %s](#weir-%s): %s\n", c.Name(), c.Name(), lowerFirst(c.Short))
 		}
 	}
@@ -51,6 +57,41 @@ how to have commands and the names of running containers completed by your shell
 		writeCommand(&b, c)
 	}
 	return b.String()
+}
+
+// implementation returns the command of the sibling program that runs c, or c itself.
+func implementation(c *cobra.Command) *cobra.Command {
+	if !c.DisableFlagParsing {
+		return c
+	}
+	if c.Name() == "sdn" {
+		return sdncli.NewRoot("weir sdn")
+	}
+	found, _, err := labcli.NewRoot("weir").Find([]string{c.Name()})
+	if err != nil {
+		panic(err)
+	}
+	return found
+}
+
+// TestSiblings: what `weir --help` says of a command that another program runs is what that
+// program says, and all of weir-lab's commands are there.
+func TestSiblings(t *testing.T) {
+	stubs := map[string]*cobra.Command{}
+	for _, c := range agentcli.NewRoot().Commands() {
+		if !c.DisableFlagParsing {
+			continue
+		}
+		stubs[c.Name()] = c
+		if real := implementation(c); c.Short != real.Short || c.Hidden != real.Hidden {
+			t.Errorf("weir %s: %q (hidden %t), its program says %q (hidden %t)", c.Name(), c.Short, c.Hidden, real.Short, real.Hidden)
+		}
+	}
+	for _, c := range labcli.NewRoot("weir").Commands() {
+		if stubs[c.Name()] == nil && c.Name() != "help" && c.Name() != "completion" {
+			t.Errorf("weir does not run weir-lab %s", c.Name())
+		}
+	}
 }
 
 func lowerFirst(text string) string { return strings.ToLower(text[:1]) + text[1:] }
@@ -121,12 +162,12 @@ func writeFlags(b *strings.Builder, flags *pflag.FlagSet) {
 	})
 }
 
-// pages are the texts for users.
+// pages are the texts for users and contributors, by path.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
-	paths := []string{filepath.Join(treeRoot, "README.md")}
-	for _, pattern := range []string{"*.md", filepath.Join("*", "*.md")} {
-		found, err := filepath.Glob(filepath.Join(treeRoot, "docs", pattern))
+	var paths []string
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md"} {
+		found, err := filepath.Glob(filepath.Join(treeRoot, pattern))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,8 +184,7 @@ func pages(t *testing.T) map[string]string {
 	return texts
 }
 
-// TestDocsLinks holds links between pages, and to files of the tree, to what
-// is there.
+// TestDocsLinks: links lead to files of the tree, and to headings.
 func TestDocsLinks(t *testing.T) {
 	texts := pages(t)
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)|src="([^"]+)"`)
@@ -168,7 +208,7 @@ func TestDocsLinks(t *testing.T) {
 	}
 }
 
-// TestDocsTitles: a page begins with its title, and not with what was meant for another place.
+// TestDocsTitles: a page begins with its title.
 func TestDocsTitles(t *testing.T) {
 	for path, text := range pages(t) {
 		if !strings.HasPrefix(text, "# ") {
@@ -177,20 +217,20 @@ func TestDocsTitles(t *testing.T) {
 	}
 }
 
-// TestDocsFolders: both maps of the tree have every folder of internal.
-func TestDocsFolders(t *testing.T) {
-	folders, err := os.ReadDir(filepath.Join(treeRoot, "internal"))
+// TestDocsRooms: the map of the tree names every program and every folder of internal.
+func TestDocsRooms(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(treeRoot, "docs", "architecture.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, page := range []string{"CONTRIBUTING.md", filepath.Join("docs", "architecture.md")} {
-		text, err := os.ReadFile(filepath.Join(treeRoot, page))
+	for parent, prefix := range map[string]string{"cmd": "cmd/", "internal": "(internal/)?"} {
+		folders, err := os.ReadDir(filepath.Join(treeRoot, parent))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, folder := range folders {
-			if !regexp.MustCompile("(`|internal/)" + folder.Name() + "[`/]").Match(text) {
-				t.Errorf("%s does not say what internal/%s is for", page, folder.Name())
+			if !regexp.MustCompile("`" + prefix + folder.Name() + "[`/]").Match(text) {
+				t.Errorf("docs/architecture.md does not say what %s/%s is for", parent, folder.Name())
 			}
 		}
 	}
@@ -209,8 +249,8 @@ func anchors(text string) map[string]bool {
 	return list
 }
 
-// TestDocsMessages holds the headings of docs/troubleshooting.md, which are
-// messages with … for what varies, to messages that are in the code.
+// TestDocsMessages: the headings of docs/troubleshooting.md are messages of the code, with … for
+// the parts that vary.
 func TestDocsMessages(t *testing.T) {
 	code := sourceText(t)
 	text, err := os.ReadFile(filepath.Join(treeRoot, "docs", "troubleshooting.md"))
@@ -255,7 +295,7 @@ func sourceText(t *testing.T) string {
 	return strings.ReplaceAll(b.String(), `\"`, `"`)
 }
 
-// TestDocsLabels holds the tables of labels to the names that are read.
+// TestDocsLabels: the tables of labels have the names that the agent reads.
 func TestDocsLabels(t *testing.T) {
 	for _, page := range []string{"README.md", "docs/user-guide.md"} {
 		text, err := os.ReadFile(filepath.Join(treeRoot, page))

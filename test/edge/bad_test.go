@@ -20,7 +20,9 @@ import (
 	"testing"
 	"time"
 
-	edgeruntime "github.com/weir-project/weir/internal/edge/runtime"
+	"github.com/weir-project/weir/test/harness"
+
+	"github.com/weir-project/weir/internal/edge/proxy"
 	"github.com/weir-project/weir/internal/lab/testbed"
 )
 
@@ -40,7 +42,7 @@ func (s *site) refused(t *testing.T, document map[string]any, words ...string) {
 }
 
 func (s *site) testBadInput(t *testing.T) {
-	await(t, "what was removed before has ended", 20*time.Second, func() error {
+	harness.Await(t, "what was removed before has ended", 20*time.Second, func() error {
 		if list := s.ps(t); len(list) > 0 {
 			return fmt.Errorf("there is %+v", list)
 		}
@@ -103,7 +105,7 @@ func (s *site) testWaiting(t *testing.T) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}()
-	await(t, "it says what it waits for", 10*time.Second, func() error {
+	harness.Await(t, "it says what it waits for", 10*time.Second, func() error {
 		if !strings.Contains(said.String(), "pulling the image "+silent.Addr().String()+"/nobody:1") {
 			return errNot(said.String())
 		}
@@ -119,7 +121,7 @@ func (s *site) testBadImages(t *testing.T) {
 	if err := s.deploy(t, specification("ends", "example.test/ends:1", 8091, 10, nil)); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "weir-edge says why", 20*time.Second, func() error {
+	harness.Await(t, "weir-edge says why", 20*time.Second, func() error {
 		out := s.must(t, "events")
 		if !strings.Contains(out, "ended with exit status 1") {
 			return errNot(out)
@@ -140,7 +142,7 @@ func (s *site) testBadImages(t *testing.T) {
 	if err := s.deploy(t, specification("nothing", "example.test/nothing:1", 8092, 10, nil)); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "weir-edge says why", 20*time.Second, func() error {
+	harness.Await(t, "weir-edge says why", 20*time.Second, func() error {
 		out := s.must(t, "explain", "nothing")
 		if !strings.Contains(out, "/no/such/program") {
 			return errNot(out)
@@ -168,7 +170,7 @@ func (s *site) importForeign(t *testing.T, image, architecture string) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	loaded, _, err := edgeruntime.ImageArchive(image, architecture, archive.Bytes())
+	loaded, _, err := proxy.ArchiveOf(image, architecture, archive.Bytes())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +191,7 @@ func (s *site) testTwoAtOnce(t *testing.T) {
 	second := s.launch(t, "--socket", socket, "--state-dir", dir)
 	defer second.kill()
 	first := s.socket()
-	await(t, "the second answers", 10*time.Second, func() error {
+	harness.Await(t, "the second answers", 10*time.Second, func() error {
 		_, err := os.Stat(socket)
 		return err
 	})
@@ -216,7 +218,7 @@ func (s *site) testTwoAtOnce(t *testing.T) {
 		}
 		return sum
 	}
-	await(t, "90 Mbit/s are promised", time.Minute, func() error {
+	harness.Await(t, "90 Mbit/s are promised", time.Minute, func() error {
 		if promised() < 90e6 {
 			return errNot(s.must(t, "ps") + s.must(t, "events"))
 		}
@@ -227,7 +229,7 @@ func (s *site) testTwoAtOnce(t *testing.T) {
 	}
 	t.Logf("weir-edge ps\n%s", s.must(t, "ps"))
 	// What is promised is in force: the agent has admitted these proxies, and no others.
-	await(t, "the agent guarantees what is promised", time.Minute, func() error {
+	harness.Await(t, "the agent guarantees what is promised", time.Minute, func() error {
 		out, guaranteed := s.MustWeir("ps"), 0
 		for line := range strings.Lines(out) {
 			if strings.HasPrefix(line, "edgeproxy-two") && strings.Contains(line, "30mbit") && !strings.Contains(line, "rejected") {
@@ -242,7 +244,7 @@ func (s *site) testTwoAtOnce(t *testing.T) {
 	for i := range services {
 		s.must(t, "rm", fmt.Sprintf("two%d", i))
 	}
-	await(t, "nothing is promised", 20*time.Second, func() error {
+	harness.Await(t, "nothing is promised", 20*time.Second, func() error {
 		if list := s.ps(t); len(list) > 0 {
 			return errNot(s.must(t, "ps"))
 		}
@@ -255,7 +257,7 @@ func (s *site) testRefused(t *testing.T) {
 	if err := s.deploy(t, specification("greedy", pagesImage, 8094, 10, map[string]string{"weir.min": "96mbit"})); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "weir-edge says why", 10*time.Second, func() error {
+	harness.Await(t, "weir-edge says why", 10*time.Second, func() error {
 		out := s.must(t, "explain", "greedy")
 		if !strings.Contains(out, "96mbit") {
 			return errNot(out)
@@ -281,7 +283,7 @@ func (s *site) testDryRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.start(t, "--dry-run")
-	await(t, "it says what it would do", 30*time.Second, func() error {
+	harness.Await(t, "it says what it would do", 30*time.Second, func() error {
 		out := s.must(t, "events")
 		if !strings.Contains(out, "(dry run)") {
 			return errNot(out)
@@ -320,7 +322,7 @@ func (s *site) testFullDisk(t *testing.T) {
 	s.awaitRunning(t, "full", 1, time.Minute)
 	empty = s.fillDisk(t)
 	leave := s.come(t, 8097, 16, 1)
-	await(t, "another instance answers", time.Minute, func() error {
+	harness.Await(t, "another instance answers", time.Minute, func() error {
 		running := 0
 		for _, i := range s.ps(t) {
 			if i.Service == "full" && i.State == "running" {
@@ -333,7 +335,7 @@ func (s *site) testFullDisk(t *testing.T) {
 		return nil
 	})
 	leave()
-	await(t, "weir-edge says that the disk is full", time.Minute, func() error {
+	harness.Await(t, "weir-edge says that the disk is full", time.Minute, func() error {
 		if said := m.log.String(); !strings.Contains(said, "no space left") {
 			return errNot(said)
 		}
@@ -396,7 +398,7 @@ func (s *site) testNoAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.awaitRunning(t, "plain", 1, 20*time.Second)
-	await(t, "weir-edge notices", 10*time.Second, func() error {
+	harness.Await(t, "weir-edge notices", 10*time.Second, func() error {
 		if out := s.must(t, "nodes"); !strings.Contains(out, "no Weir agent") {
 			return errNot(out)
 		}
@@ -405,7 +407,7 @@ func (s *site) testNoAgent(t *testing.T) {
 	if err := s.deploy(t, specification("guarded", pagesImage, 8099, 10, map[string]string{"weir.min": "1mbit"})); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "weir-edge says why", 10*time.Second, func() error {
+	harness.Await(t, "weir-edge says why", 10*time.Second, func() error {
 		out := s.must(t, "explain", "guarded")
 		if !strings.Contains(out, "Weir") {
 			return errNot(out)

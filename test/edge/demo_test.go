@@ -15,9 +15,8 @@ import (
 
 // TestDemo: the demo shows what it announces, and leaves nothing when it is interrupted.
 // What it would leave, the suite's leak check finds. It takes about a minute.
-//
-//weir:beside
 func TestDemo(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	cmd := exec.Command(harness.Program(t), "demo", "edge")
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
@@ -40,7 +39,7 @@ func TestDemo(t *testing.T) {
 		}
 	})
 	const lastScene = "That was all"
-	await(t, "the last scene", 4*time.Minute, func() error {
+	harness.Await(t, "the last scene", 4*time.Minute, func() error {
 		select {
 		case err := <-end:
 			ended = true

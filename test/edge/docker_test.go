@@ -20,9 +20,8 @@ import (
 )
 
 // TestOneEngine is what one plain engine can show, one thing after the other.
-//
-//weir:beside
 func TestOneEngine(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	s.agent = s.StartAgent(harness.AgentOptions{Docker: s.engine.Socket()})
 	trace := filepath.Join(s.Dir, "trace.jsonl")
@@ -51,14 +50,14 @@ func (s *site) testDeploy(t *testing.T) {
 	if err := s.deploy(t, specification("shop", pagesImage, 8080, 10, map[string]string{"weir.min": "20mbit", "weir.weight": "300"})); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the service answers", 10*time.Second, func() error { return s.get(8080) })
+	harness.Await(t, "the service answers", 10*time.Second, func() error { return s.get(8080) })
 	t.Logf("answered %v after the deployment", time.Since(began).Round(time.Millisecond))
 	found := s.awaitRunning(t, "shop", 1, 10*time.Second)
 	if found[0].Node == "" || found[0].MinBPS != 20e6 {
 		t.Errorf("got %+v", found[0])
 	}
 	// What users get counts as the proxy's at the uplink, with the service's policy.
-	await(t, "the agent knows the proxy's policy", 5*time.Second, func() error {
+	harness.Await(t, "the agent knows the proxy's policy", 5*time.Second, func() error {
 		out := s.MustWeir("ps")
 		for line := range strings.Lines(out) {
 			if strings.HasPrefix(line, "edgeproxy-shop ") && strings.Contains(line, "20mbit") && strings.Contains(line, "host") {
@@ -129,7 +128,7 @@ func (s *site) testCrowd(t *testing.T) {
 	leave := s.come(t, 8080, 18, 1)
 	defer leave()
 	began := time.Now()
-	await(t, "another instance answers", 20*time.Second, func() error {
+	harness.Await(t, "another instance answers", 20*time.Second, func() error {
 		running := 0
 		for _, i := range s.ps(t) {
 			if i.State == "running" {
@@ -142,7 +141,7 @@ func (s *site) testCrowd(t *testing.T) {
 		return nil
 	})
 	t.Logf("another instance after %v", time.Since(began).Round(time.Millisecond))
-	await(t, "users are with both", 10*time.Second, func() error {
+	harness.Await(t, "users are with both", 10*time.Second, func() error {
 		for _, i := range s.ps(t) {
 			if i.Users == 0 {
 				return errNot(s.must(t, "ps"))
@@ -171,7 +170,7 @@ func (s *site) come(t *testing.T, port, users, percent int) (leave func()) {
 	}
 }
 
-// testKills: what runs goes on, and the next weir-edge finds it, whatever it was doing.
+// testKills: what runs goes on, and the next weir-edge finds it, in any state.
 func (s *site) testKills(t *testing.T) {
 	leave := s.come(t, 8080, 4, 0)
 	defer leave()
@@ -188,7 +187,7 @@ func (s *site) testKills(t *testing.T) {
 			crowdLeaves()
 		}
 	}
-	await(t, "all instances answer", 20*time.Second, func() error {
+	harness.Await(t, "all instances answer", 20*time.Second, func() error {
 		list := s.ps(t)
 		for _, i := range list {
 			if i.State != "running" {
@@ -205,7 +204,7 @@ func (s *site) testKills(t *testing.T) {
 
 func (s *site) testRemove(t *testing.T) {
 	s.must(t, "rm", "shop")
-	await(t, "nothing is left", 20*time.Second, func() error {
+	harness.Await(t, "nothing is left", 20*time.Second, func() error {
 		left, err := s.engine.Exec(t.Context(), "edgeproxy-shop", "/bin/true")
 		if err == nil {
 			return errNot(left)

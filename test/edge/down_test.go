@@ -9,13 +9,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-project/weir/test/harness"
+
 	"github.com/moby/moby/client"
 )
 
 // TestSwarmDown: a swarm is as before when weir-edge has gone.
-//
-//weir:beside
 func TestSwarmDown(t *testing.T) {
+	t.Parallel()
 	c := newClusterOf(t, 1)
 	before := c.heartbeat(t)
 	c.startManager(t)
@@ -48,7 +49,7 @@ func TestSwarmDown(t *testing.T) {
 	if err != nil || len(configs.Items) > 0 {
 		t.Errorf("%d configs are left, %v", len(configs.Items), err)
 	}
-	await(t, "the containers have ended", 40*time.Second, func() error {
+	harness.Await(t, "the containers have ended", 40*time.Second, func() error {
 		listed, err := c.engine.API().ContainerList(context.Background(), client.ContainerListOptions{})
 		if err == nil && len(listed.Items) > 0 {
 			err = errNot(listed.Items[0].Names[0])

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-project/weir/test/harness"
+
 	"github.com/weir-project/weir/internal/edge/store"
 )
 
@@ -28,7 +30,7 @@ func (s *site) testDescriptor(t *testing.T) {
 	if err := s.deploy(t, map[string]any{"imageName": pagesImage, "port_host": "8085", "port_container": "80"}); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the service answers", 20*time.Second, func() error { return s.get(8085) })
+	harness.Await(t, "the service answers", 20*time.Second, func() error { return s.get(8085) })
 	if found := s.awaitRunning(t, "pages", 1, 10*time.Second); found[0].Image != pagesImage {
 		t.Errorf("got %+v", found[0])
 	}

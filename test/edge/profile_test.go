@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-project/weir/test/harness"
+
 	"github.com/moby/moby/client"
 
 	"github.com/weir-project/weir/internal/edge/spec"
@@ -77,7 +79,7 @@ func (s *site) endProfile(t *testing.T, signal syscall.Signal) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "it has an instance", time.Minute, func() error {
+	harness.Await(t, "it has an instance", time.Minute, func() error {
 		if now := s.containers(t); now <= before {
 			return errNot(fmt.Sprint(now))
 		}

@@ -30,9 +30,8 @@ import (
 
 // TestRepository: services are pushed, listed, deployed from the repository by an engine
 // that does not have them, and taken away; also when the registry is cut off.
-//
-//weir:beside
 func TestRepository(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	s.agent = s.StartAgent(harness.AgentOptions{Docker: s.engine.Socket()})
 	s.start(t, "--repository", localRepository, "--dashboard", localPage)
@@ -59,8 +58,8 @@ func (s *site) pushed(t *testing.T, name string, port, bytes int) edge.Stored {
 		t.Fatal(err)
 	}
 	image := "example.test/" + name + ":1"
-	err := s.engine.ImportService(t.Context(), image, map[string]string{"/bin/weir": harness.Program(t), "/noise": path},
-		[]string{"/bin/weir", "traffic", "pages"})
+	err := s.engine.ImportService(t.Context(), image, map[string]string{"/bin/weir-lab": harness.LabProgram(t), "/noise": path},
+		[]string{"/bin/weir-lab", "traffic", "pages"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +93,7 @@ func (s *site) testPush(t *testing.T) {
 	t.Logf("weir-edge services\n%s", s.must(t, "services"))
 	began := time.Now()
 	s.must(t, "deploy", "stored")
-	await(t, "the service answers", 20*time.Second, func() error { return s.get(8101) })
+	harness.Await(t, "the service answers", 20*time.Second, func() error { return s.get(8101) })
 	t.Logf("answered %v after the deployment, the image fetched", time.Since(began).Round(time.Millisecond))
 	found := s.awaitRunning(t, "stored", 1, 10*time.Second)
 	if !strings.HasSuffix(found[0].Image, "@"+stored.Digest) {
@@ -318,7 +317,7 @@ func (s *site) testCutOff(t *testing.T) {
 	if err := s.through(t, u, stored, 8102); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the service answers", 30*time.Second, func() error { return s.get(8102) })
+	harness.Await(t, "the service answers", 30*time.Second, func() error { return s.get(8102) })
 	if u.left.Load() > 0 {
 		t.Errorf("nothing was cut off: %d bytes passed", u.bytes.Load())
 	}
@@ -337,7 +336,7 @@ func (s *site) testCutOffForGood(t *testing.T) {
 	s.failsThrough(t, s.startUnreliable(t, &unreliable{s: s, after: 1 << 20, damages: true}, 0), stored, "verification failed")
 	// And when the registry answers again, it works.
 	s.must(t, "deploy", "lost")
-	await(t, "the service answers", 30*time.Second, func() error { return s.get(8103) })
+	harness.Await(t, "the service answers", 30*time.Second, func() error { return s.get(8103) })
 	s.must(t, "rm", "lost")
 }
 
@@ -372,7 +371,7 @@ func (s *site) testRepositoryPolicy(t *testing.T) {
 	s.manager.kill()
 	address := net.JoinHostPort(s.Host.UplinkAddr().String(), "7482")
 	s.start(t, "--repository", address, "--repository-label", "weir.max=40mbit,weir.weight=20")
-	await(t, "the agent knows its policy", 10*time.Second, func() error {
+	harness.Await(t, "the agent knows its policy", 10*time.Second, func() error {
 		var list []v1.Container
 		if err := json.Unmarshal([]byte(s.MustWeir("ps", "-o", "json")), &list); err != nil {
 			return err

@@ -10,16 +10,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-project/weir/test/harness"
+
 	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/sim"
 )
 
 // awaitSent waits until what is decided by says of a service that its proxy on one node
-// sends, and its instance on another one (-1: none), and nobody else.
+// sends, and its instance on another one (-1: none), and no other container.
 func (c *cluster) awaitSent(t *testing.T, service string, proxy, instance int) {
 	t.Helper()
 	const muchBPS, littleBPS = 15e6, 3e6
-	await(t, fmt.Sprintf("weir-edge knows who sends what users of node %d get", proxy), 30*time.Second, func() error {
+	harness.Await(t, fmt.Sprintf("weir-edge knows who sends what users of node %d get", proxy), 30*time.Second, func() error {
 		in := c.manager.lastInput(t)
 		wrong := func(node, sender int, bps uint64) bool {
 			return node == sender && bps < muchBPS || node != sender && bps > littleBPS

@@ -153,8 +153,8 @@ func (s *site) socket() string { return filepath.Join(s.dir, "edge.sock") }
 
 func (s *site) importPages(t *testing.T, image string, args ...string) {
 	t.Helper()
-	command := append([]string{"/bin/weir", "traffic", "pages"}, args...)
-	if err := s.engine.ImportService(t.Context(), image, map[string]string{"/bin/weir": harness.Program(t)}, command); err != nil {
+	command := append([]string{"/bin/weir-lab", "traffic", "pages"}, args...)
+	if err := s.engine.ImportService(t.Context(), image, map[string]string{"/bin/weir-lab": harness.LabProgram(t)}, command); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -164,7 +164,7 @@ func (s *site) start(t *testing.T, args ...string) *manager {
 	t.Helper()
 	m := s.launch(t, append([]string{"--socket", s.socket(), "--state-dir", s.dir}, args...)...)
 	s.manager = m
-	await(t, "weir-edge answers", time.Minute, func() error {
+	harness.Await(t, "weir-edge answers", time.Minute, func() error {
 		nodes, err := s.client.Nodes(t.Context())
 		if err == nil && len(nodes) == 0 {
 			err = fmt.Errorf("it knows no node yet")
@@ -290,7 +290,7 @@ func (s *site) awaitRunning(t *testing.T, service string, count int, patience ti
 			s.logSilent(t, found)
 		}
 	}()
-	await(t, fmt.Sprintf("%d instances of %s answer", count, service), patience, func() error {
+	harness.Await(t, fmt.Sprintf("%d instances of %s answer", count, service), patience, func() error {
 		found = nil
 		for _, i := range s.ps(t) {
 			if i.Service == service {
@@ -328,21 +328,6 @@ func (s *site) logSilent(t *testing.T, instances []edge.Instance) {
 			ports, _ := engine.Command("sh", "-c", "ss -tlnp; iptables -t nat -S | grep DNAT; ip -br addr").CombinedOutput()
 			t.Logf("its node has:\n%s", ports)
 		}
-	}
-}
-
-func await(t *testing.T, what string, patience time.Duration, check func() error) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s: %v", patience, what, err)
-		}
-		time.Sleep(50 * time.Millisecond)
 	}
 }
 

@@ -35,8 +35,8 @@ func (s *site) testOtherFolder(t *testing.T) {
 	s.must(t, "rm", "lasting")
 }
 
-// testImageLabels: what an image says of itself makes its containers nobody's proxy and
-// nobody's ledger.
+// testImageLabels: what an image says of itself makes its containers neither a proxy nor
+// a ledger.
 func (s *site) testImageLabels(t *testing.T) {
 	docker := func(args ...string) {
 		t.Helper()

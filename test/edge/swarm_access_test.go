@@ -16,8 +16,8 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/edge"
-	"github.com/weir-project/weir/internal/access"
 	"github.com/weir-project/weir/internal/edge/server"
+	"github.com/weir-project/weir/internal/front/access"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/test/harness"
 	"github.com/weir-project/weir/test/pki"
@@ -26,7 +26,7 @@ import (
 // agentPort is where agents listen for other hosts.
 const agentPort = 7481
 
-// credentials are what agents let somebody in by over the network.
+// credentials are those that agents accept over the network.
 type credentials struct {
 	authority *pki.Authority
 	// tokens are the agents' list of them.
@@ -85,7 +85,7 @@ func agentsAt(ca string, by ...string) []string {
 }
 
 // testAccess: agents are told minimums over TLS by who has the role for it, by a token or a
-// certificate; everybody else is told why not, and promises nothing. It ends with a weir-edge
+// certificate; all others are told why not, and promise nothing. It ends with a weir-edge
 // that has a certificate; the one before had a token.
 func (c *cluster) testAccess(t *testing.T) {
 	t.Run("refused", c.testNoAccess)
@@ -101,7 +101,7 @@ func (c *cluster) testAccess(t *testing.T) {
 	c.must(t, "rm", "shown")
 }
 
-// testNoAccess: who is not trusted, or trusts nobody, is told what is wrong.
+// testNoAccess: a node that is not trusted, or trusts none, is told what is wrong.
 func (c *cluster) testNoAccess(t *testing.T) {
 	own := c.credentials
 	wrong := filepath.Join(t.TempDir(), "wrong.token")
@@ -115,7 +115,7 @@ func (c *cluster) testNoAccess(t *testing.T) {
 		"authority":   {agentsAt(pki.New(t).Path, "--agents-token-file", own.admin), "its certificate is of no authority that is trusted here"},
 		"expired":     {own.byCertificate(own.authority.Client(t, "edge.example", time.Now().Add(-time.Minute))), "it does not take the certificate that it is shown"},
 		"wrong token": {own.byToken(wrong), "this token is not valid"},
-		"nobody":      {agentsAt(own.authority.Path), "who asks? Send a token"},
+		"nobody":      {agentsAt(own.authority.Path), "send a token"},
 	} {
 		dir := t.TempDir()
 		socket := filepath.Join(dir, "edge.sock")
@@ -123,7 +123,7 @@ func (c *cluster) testNoAccess(t *testing.T) {
 		says[name], clients[name] = tc.says, server.NewClient(socket)
 	}
 	for name, client := range clients {
-		await(t, name+": all nodes say what is wrong", 20*time.Second, func() error {
+		harness.Await(t, name+": all nodes say what is wrong", 20*time.Second, func() error {
 			nodes, err := client.Nodes(t.Context())
 			if err == nil && (len(nodes) != len(c.nodes) || slices.ContainsFunc(nodes, func(n edge.Node) bool { return n.State != "stale" || !strings.Contains(n.Reason, says[name]) })) {
 				err = fmt.Errorf("%+v", nodes)
@@ -150,7 +150,7 @@ func (c *cluster) testReadOnly(t *testing.T) {
 		if i > 0 { // now it is there in the first round
 			c.restart(t, c.credentials.byToken(c.credentials.reader))
 		}
-		await(t, "it is said why it does not run", 20*time.Second, func() error {
+		harness.Await(t, "it is said why it does not run", 20*time.Second, func() error {
 			for _, i := range c.ps(t) {
 				if i.Service == "told" && i.State == "pending" && strings.Contains(i.Reason, "lets weir-edge only look") {
 					return nil
@@ -159,7 +159,7 @@ func (c *cluster) testReadOnly(t *testing.T) {
 			return errNot(c.must(t, "ps"))
 		})
 	}
-	await(t, "it is said what to do", 20*time.Second, func() error {
+	harness.Await(t, "it is said what to do", 20*time.Second, func() error {
 		if said := c.must(t, "events"); !strings.Contains(said, "lets token edge-read only look: give weir-edge a token with the role admin") {
 			return errNot(said)
 		}

@@ -99,7 +99,7 @@ func (c *cluster) backups(t *testing.T) (end func()) {
 	for node, engine := range c.engines {
 		_, err := engine.Run(t.Context(), testbed.RunOptions{
 			Name: "backup", Image: heavyImage, PublishTCP: map[uint16]uint16{port: 80}, Labels: map[string]string{"weir.weight": "1000"},
-			Args: []string{"/bin/weir", "traffic", "pages", "--work", "0s", "--workers", "8", "--queue", "8", "--bytes", "50000000"},
+			Args: []string{"/bin/weir-lab", "traffic", "pages", "--work", "0s", "--workers", "8", "--queue", "8", "--bytes", "50000000"},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -173,7 +173,7 @@ func (c *cluster) guarantees(t *testing.T, node int, service string) (bps uint64
 // weir-edge promises just that.
 func (c *cluster) awaitGuarantees(t *testing.T, service string, bps map[int]uint64) {
 	t.Helper()
-	await(t, fmt.Sprintf("agents guarantee %v bit/s", bps), time.Minute, func() error {
+	harness.Await(t, fmt.Sprintf("agents guarantee %v bit/s", bps), time.Minute, func() error {
 		nodes, err := c.client.Nodes(t.Context())
 		if err != nil {
 			return err
@@ -198,7 +198,7 @@ func (c *cluster) awaitGuarantees(t *testing.T, service string, bps map[int]uint
 func (c *cluster) awaitMinimum(t *testing.T, node int, minBPS float64) {
 	t.Helper()
 	const window, segmentBytes, headerBytes = 3 * time.Second, 1448, 66
-	await(t, fmt.Sprintf("users receive %.1f Mbit/s at node %d", minBPS/1e6, node), time.Minute, func() error {
+	harness.Await(t, fmt.Sprintf("users receive %.1f Mbit/s at node %d", minBPS/1e6, node), time.Minute, func() error {
 		began, before := time.Now(), c.received[node].Load()
 		time.Sleep(window)
 		bps := float64(c.received[node].Load()-before) * 8 / time.Since(began).Seconds() * (segmentBytes + headerBytes) / segmentBytes
@@ -241,7 +241,7 @@ func (c *countingConn) Read(p []byte) (int, error) {
 }
 
 // testWhereUsersCome: users of a node without an instance have the minimum, which passes
-// two uplinks, and nodes that nobody comes to promise nothing; all that without weir-edge, too.
+// two uplinks, and nodes without users promise nothing; all that without weir-edge, too.
 func (c *cluster) testWhereUsersCome(t *testing.T) {
 	home := c.home(t, "guarded")
 	other, third := (home+1)%3, (home+2)%3
@@ -267,7 +267,7 @@ func (c *cluster) testWhereUsersCome(t *testing.T) {
 	leave()
 }
 
-// testMinimumMoves: the node of the instance has promised the minimum, and somebody else's
+// testMinimumMoves: the node of the instance has promised the minimum, and another node's
 // container has it meanwhile. The node's agent refuses it, weir-edge says so, and places
 // the instance on a node that has room, where users get the minimum.
 func (c *cluster) testMinimumMoves(t *testing.T) {
@@ -297,25 +297,25 @@ func (c *cluster) testMinimumMoves(t *testing.T) {
 		}
 		return state, bps
 	}
-	await(t, "the agent refuses somebody else's minimum", 30*time.Second, func() error {
+	harness.Await(t, "the agent refuses somebody else's minimum", 30*time.Second, func() error {
 		if state, _ := greedy(); state != v1.StateRejected {
 			return errNot(string(state))
 		}
 		return nil
 	})
-	// For a moment nobody has it, and who waits for it does then.
+	// For a moment no instance has it, and the waiting one gets it then.
 	none := "none"
 	if _, err := agent.Set(t.Context(), "edgeproxy-guarded", v1.PolicyChange{Min: &none}); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "somebody else has it", 10*time.Second, func() error {
+	harness.Await(t, "somebody else has it", 10*time.Second, func() error {
 		if _, bps := greedy(); bps != 30e6 {
 			return errNot(fmt.Sprint(bps))
 		}
 		return nil
 	})
 	took := time.Now()
-	await(t, "the instance is elsewhere", time.Minute, func() error {
+	harness.Await(t, "the instance is elsewhere", time.Minute, func() error {
 		for _, i := range c.ps(t) {
 			if i.Service == "guarded" && (i.State != "running" || c.numberOf(t, i.Node) == home) {
 				return errNot(c.must(t, "ps") + c.must(t, "events"))
@@ -348,7 +348,7 @@ func (c *cluster) testTwoAtOnce(t *testing.T) {
 	socket := filepath.Join(c.dir, "edge2.sock")
 	second := c.launchManager(t, socket, filepath.Join(c.dir, "state2"), c.credentials.byToken(c.credentials.admin)...)
 	defer second.kill()
-	await(t, "the second answers", 20*time.Second, func() error {
+	harness.Await(t, "the second answers", 20*time.Second, func() error {
 		_, err := os.Stat(socket)
 		return err
 	})
@@ -381,7 +381,7 @@ func (c *cluster) testTwoAtOnce(t *testing.T) {
 		}
 		return nodes
 	}
-	await(t, "all nodes have promised what they can, and their agents guarantee it", time.Minute, func() error {
+	harness.Await(t, "all nodes have promised what they can, and their agents guarantee it", time.Minute, func() error {
 		nodes, running := promised(), 0
 		for _, i := range c.ps(t) {
 			if strings.HasPrefix(i.Service, "two") && i.State == "running" {
@@ -411,7 +411,7 @@ func (c *cluster) testTwoAtOnce(t *testing.T) {
 	for i := range services {
 		c.must(t, "rm", fmt.Sprintf("two%d", i))
 	}
-	await(t, "nothing is promised", 30*time.Second, func() error {
+	harness.Await(t, "nothing is promised", 30*time.Second, func() error {
 		if slices.ContainsFunc(c.ps(t), func(i edge.Instance) bool { return i.MinBPS > 0 }) {
 			return errNot(c.must(t, "ps"))
 		}

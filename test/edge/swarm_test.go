@@ -18,13 +18,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-project/weir/test/harness"
+
 	"github.com/moby/moby/client"
 
 	agentclient "github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/profile"
-	edgeruntime "github.com/weir-project/weir/internal/edge/runtime"
+	"github.com/weir-project/weir/internal/edge/proxy"
 	"github.com/weir-project/weir/internal/edge/server"
 	"github.com/weir-project/weir/internal/lab/testbed"
 )
@@ -82,7 +84,7 @@ func (c *cluster) images(ctx context.Context, t *testing.T, made *testbed.Cluste
 			t.Fatal(err)
 		}
 	}
-	archive, _, err := edgeruntime.ProxyImageArchive()
+	archive, _, err := proxy.Archive()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +98,7 @@ func (c *cluster) images(ctx context.Context, t *testing.T, made *testbed.Cluste
 func (c *cluster) startManager(t *testing.T) {
 	t.Helper()
 	c.manager = c.launchManager(t, c.socket(), filepath.Join(c.dir, "state"), c.agentArgs...)
-	await(t, "weir-edge knows all nodes", 20*time.Second, func() error {
+	harness.Await(t, "weir-edge knows all nodes", 20*time.Second, func() error {
 		nodes, err := c.client.Nodes(t.Context())
 		if err == nil && (len(nodes) != len(c.nodes) || slices.ContainsFunc(nodes, func(n edge.Node) bool { return n.Weir != (len(c.agents) > 0) })) {
 			err = fmt.Errorf("it knows %+v", nodes)
@@ -205,7 +207,7 @@ func TestSwarm(t *testing.T) {
 	c.awaitRunning(t, "shop", 1, 30*time.Second)
 	t.Logf("answers %v after the deployment", time.Since(began).Round(10*time.Millisecond))
 	for node := range c.nodes {
-		await(t, fmt.Sprintf("users get an answer at node %d", node), 15*time.Second, func() error { return c.get(node, 8080) })
+		harness.Await(t, fmt.Sprintf("users get an answer at node %d", node), 15*time.Second, func() error { return c.get(node, 8080) })
 	}
 	t.Run("a crowd comes", c.testCrowd)
 	t.Run("nobody commands proxies who has no key", c.testNoKey)
@@ -216,7 +218,7 @@ func TestSwarm(t *testing.T) {
 	t.Run("a node dies", c.testNodeDies)
 	c.stoppedOnce(t)
 	c.must(t, "rm", "shop")
-	await(t, "nothing is left", 30*time.Second, func() error {
+	harness.Await(t, "nothing is left", 30*time.Second, func() error {
 		left, err := c.engine.API().ServiceList(t.Context(), client.ServiceListOptions{})
 		if err != nil || len(left.Items) == 0 {
 			return err
@@ -228,7 +230,7 @@ func TestSwarm(t *testing.T) {
 func (c *cluster) testCrowd(t *testing.T) {
 	leave := c.crowdAt(1, 8080, 18)
 	began := time.Now()
-	await(t, "another instance answers", 30*time.Second, func() error {
+	harness.Await(t, "another instance answers", 30*time.Second, func() error {
 		running := 0
 		for _, i := range c.ps(t) {
 			if i.State == "running" {
@@ -314,7 +316,7 @@ func (c *cluster) testNodeDies(t *testing.T) {
 	began := time.Now()
 	leave := c.crowdAt(alive, 8081, 4)
 	var took time.Duration
-	await(t, "three instances answer elsewhere", 30*time.Second, func() error {
+	harness.Await(t, "three instances answer elsewhere", 30*time.Second, func() error {
 		running := 0
 		for _, i := range c.ps(t) {
 			if i.Service == "solid" && i.Node != dead && i.State == "running" {
@@ -339,7 +341,7 @@ func (c *cluster) testNodeDies(t *testing.T) {
 	if out, err := back.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	await(t, "the node is back", 30*time.Second, func() error {
+	harness.Await(t, "the node is back", 30*time.Second, func() error {
 		nodes, err := c.client.Nodes(t.Context())
 		for _, n := range nodes {
 			if n.State != "ready" {
@@ -349,7 +351,7 @@ func (c *cluster) testNodeDies(t *testing.T) {
 		return err
 	})
 	c.must(t, "rm", "solid")
-	await(t, "what was replaced has ended", 30*time.Second, func() error {
+	harness.Await(t, "what was replaced has ended", 30*time.Second, func() error {
 		if slices.ContainsFunc(c.ps(t), func(i edge.Instance) bool { return i.State != "running" || i.Service != "shop" }) {
 			return errNot(c.must(t, "ps"))
 		}

@@ -2,6 +2,7 @@ package harness
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,12 +10,13 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"testing"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/lab/testbed"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/share/policy"
 	"github.com/weir-project/weir/packaging"
 )
 
@@ -138,7 +140,7 @@ func (b *Bed) RefusedAgent(options AgentOptions) Result {
 }
 
 // BPFObjects lists the BPF programs, maps and links that the agent keeps alive:
-// nothing of Weir's is pinned, so whatever is not held by a process or a device
+// nothing of Weir's is pinned, so an object that no process or device holds
 // is gone.
 func (a *Agent) BPFObjects() []string {
 	var ids []string
@@ -244,20 +246,32 @@ func (a *Agent) AwaitGone(name string, timeout time.Duration) {
 	})
 }
 
-// Await waits until fits, and returns how long that took. What fits says of
-// the state is shown when it never does.
+// Await is [Await] for a check that describes the state, whether it fits or not.
 func (b *Bed) Await(what string, timeout time.Duration, fits func() (bool, string)) time.Duration {
 	b.tb.Helper()
+	return Await(b.tb, what, timeout, func() error {
+		if ok, state := fits(); !ok {
+			return errors.New(strings.TrimSpace(state))
+		}
+		return nil
+	})
+}
+
+// Await repeats a check until it succeeds, and returns the time that took. After the timeout the
+// test ends with the last error.
+func Await(tb testing.TB, what string, timeout time.Duration, check func() error) time.Duration {
+	tb.Helper()
 	began := time.Now()
 	for {
-		ok, state := fits()
-		if ok {
+		checking := time.Now()
+		err := check()
+		if err == nil {
 			return time.Since(began)
 		}
 		if time.Since(began) > timeout {
-			b.tb.Fatalf("after %v not yet: %s; %s", timeout, what, strings.TrimSpace(state))
+			tb.Fatalf("after %v not yet: %s; %v", timeout, what, err)
 		}
-		time.Sleep(pollInterval)
+		time.Sleep(max(pollInterval, time.Since(checking))) // half of a processor at most
 	}
 }
 

@@ -5,10 +5,10 @@
 // A Bed is a host with its neighbour (internal/lab/testbed), a meter at the
 // neighbour that counts bytes on the wire by container (internal/lab/meter), and
 // receivers. Agents are processes in the host's network namespace, each with a
-// socket, state and config file of the bed. Whatever a test makes here is
+// socket, state and config file of the bed. Everything that a test makes here is
 // removed when the test ends, however it ends.
 //
-// Limits: shares are judged on whatever processor time the machine has left.
+// Limits: shares are judged on the processor time that the machine has left.
 // Measurements say how short it was, so that a failure can be told from a
 // starved one; they are never repeated and tolerances do not depend on it.
 package harness
@@ -45,7 +45,7 @@ func Main(m *testing.M) int {
 	return m.Run()
 }
 
-// Build builds weir from this tree, for all tests of a suite, unless whoever
+// Build builds weir from this tree, for all tests of a suite, unless the script that
 // runs the suite has done so. The caller calls remove at the end.
 func Build() (remove func(), err error) {
 	if os.Getenv(programVariable) != "" {
@@ -70,14 +70,13 @@ func Build() (remove func(), err error) {
 func build(dir string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), buildTimeout)
 	defer cancel()
-	path := filepath.Join(dir, "weir")
-	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", path,
-		"github.com/weir-project/weir/cmd/weir")
+	const commands = "github.com/weir-project/weir/cmd/"
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", dir+"/", commands+"weir", commands+"weir-lab", commands+"weir-sdn")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build weir: %w: %s", err, out)
 	}
-	return path, nil
+	return filepath.Join(dir, "weir"), nil
 }
 
 // Program is the weir program under test.
@@ -92,3 +91,6 @@ func Program(tb testing.TB) string {
 	}
 	return path
 }
+
+// LabProgram is the weir-lab that belongs to the weir program under test.
+func LabProgram(tb testing.TB) string { return testbed.LabProgram(Program(tb)) }

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-project/weir/internal/alloc"
 	"github.com/weir-project/weir/internal/lab/meter"
 	"github.com/weir-project/weir/internal/lab/testbed"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/share/alloc"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // Tolerances of the suites. The benchmark (`weir bench`) measures more exactly, on a
@@ -24,7 +24,7 @@ const (
 	// leaves idle meanwhile goes to the others, rightly. Over three seconds that is a
 	// percent or two, which says nothing of the scheduler.
 	ShareTolerance = 0.03
-	// MaximumTolerance is how far a maximum may be exceeded, whoever sends.
+	// MaximumTolerance is how far any sender may exceed its maximum.
 	MaximumTolerance = 0.01
 	// LinkUse is how much of the link has to be used while anyone wants it.
 	LinkUse = 0.97
@@ -39,8 +39,8 @@ const (
 // Duration is for how long shares are measured.
 var Duration = measuringTime()
 
-// measuringTime is shorter where the clock is steady: nobody is ever held up there, and to
-// emulate traffic takes long.
+// measuringTime returns a shorter time where the clock is steady: no sender is held up there,
+// and emulated traffic takes long.
 func measuringTime() time.Duration {
 	if steadyClock() {
 		return 1500 * time.Millisecond
@@ -48,7 +48,7 @@ func measuringTime() time.Duration {
 	return 3 * time.Second
 }
 
-// Claim is what one container asks for and wants to send.
+// Claim is the policy and the demand of one container.
 type Claim struct {
 	Labels map[string]string
 	// DemandBPS is on the wire; alloc.Unlimited for all it can get.
@@ -57,7 +57,7 @@ type Claim struct {
 	Steady bool
 }
 
-// toleranceFor is how exactly claims are held to their shares.
+// toleranceFor returns the tolerance for the shares of claims.
 func toleranceFor(claims []Claim) float64 {
 	for _, claim := range claims {
 		if !claim.Steady && claim.DemandBPS > 0 {
@@ -103,7 +103,7 @@ type Measurement struct {
 	Disturbed bool
 	// Paused is for how long a processor stood still, on average.
 	Paused time.Duration
-	// Slack is the part of the link that nobody knows who should have had.
+	// Slack is the part of the link that pauses explain.
 	Slack float64
 	// CPU says how short of processor time the machine was meanwhile.
 	CPU string
@@ -151,7 +151,7 @@ func (b *Bed) MeasureFor(duration time.Duration) Measurement {
 	return m
 }
 
-// HeldUp says whether a paced sender was, between two times of CLOCK_MONOTONIC, so
+// HeldUp reports whether a paced sender was, between two times of CLOCK_MONOTONIC, so
 // far behind its pace that its queue may have run dry.
 func (b *Bed) HeldUp(fromNS, untilNS int64) bool {
 	for _, sender := range b.senders {
@@ -186,7 +186,7 @@ func (m Measurement) WithSlack() Measurement {
 	return m
 }
 
-// SumBPS is all that arrived.
+// SumBPS returns the rate of all that arrived.
 func (m Measurement) SumBPS() float64 {
 	sum := m.OtherBPS
 	for _, bps := range m.BPS {
@@ -238,17 +238,16 @@ func (b *Bed) CheckShares(rateBPS uint64, claims []Claim) {
 }
 
 // A machine that is itself a guest may stand still, with some or all of its
-// processors, for a tenth of a second, and shows it nowhere. Who was held up by
-// that for longer than its queue lasts leaves its share to others, rightly. So
-// what is wrong is measured without the slices in which that happened. Where it
-// happens nearly all the time the check is skipped, unless that does not explain what
-// is wrong.
+// processors, for a tenth of a second, and shows it nowhere. A sender that is held up
+// for longer than its queue lasts leaves its share to others, rightly. So a deviation
+// is measured again without the slices in which that happened. Where it
+// happens nearly all the time the check is skipped if that explains the deviation.
 const (
 	// Patience is how much longer than planned, and a slice, a check may take for
 	// that.
 	Patience = 4
 	// leastPause is for how long a processor may stand still: what a link may be
-	// late by without loss of rate (4 ms, internal/sched/htb), less what a pause
+	// late by without loss of rate (4 ms, internal/datapath/htb), less what a pause
 	// may be longer than it looks.
 	leastPause = 3 * time.Millisecond
 	// queueDuration is what a sender may be behind its pace.
@@ -287,8 +286,8 @@ func (b *Bed) CheckMaximum(slot int, bps float64, duration time.Duration) {
 	b.Check(duration, func(m Measurement) error { return CheckMaximum(m, slot, bps) })
 }
 
-// CheckMaximum compares what a slot was sent with the maximum of a container that
-// wants more. No pause of the machine explains more than that.
+// CheckMaximum compares the rate of a slot with the maximum of a container with more
+// demand. No pause of the machine explains a higher rate.
 func CheckMaximum(m Measurement, slot int, bps float64) error {
 	frame := frameBits / m.Duration.Seconds()
 	if got := m.BPS[slot]; got > bps*(1+MaximumTolerance)+frame || got < bps*(1-ShareTolerance-m.Slack) {
@@ -303,7 +302,7 @@ func (b *Bed) Check(duration time.Duration, check func(Measurement) error) {
 	b.CheckMeasured(duration, b.MeasureFor, check)
 }
 
-// CheckMeasured is Check for who has to do something to measure.
+// CheckMeasured is Check with a measurement of its own.
 func (b *Bed) CheckMeasured(duration time.Duration, measure func(time.Duration) Measurement, check func(Measurement) error) {
 	b.tb.Helper()
 	b.watchPauses()
@@ -312,30 +311,36 @@ func (b *Bed) CheckMeasured(duration time.Duration, measure func(time.Duration) 
 		m.CPU = cpu.String()
 		return check(m)
 	}, b.tb.Logf)
+	t, isTest := b.tb.(*testing.T)
 	switch {
-	case errors.Is(err, errHeldUp):
-		b.skipCheck(err)
+	case isTest && errors.Is(err, errHeldUp):
+		// A skipped test in reports; the test itself goes on.
+		t.Run("check", func(t *testing.T) { SkipBusy(t, err) })
 	case err != nil:
 		b.tb.Error(err)
+		fallthrough
+	default:
+		b.tb.Attr(checkAttribute, "judged")
 	}
 }
 
-// skipCheck shows up in reports as a skipped test, and lets the test go on.
-func (b *Bed) skipCheck(why error) {
-	b.tb.Helper()
-	if t, ok := b.tb.(*testing.T); ok {
-		t.Run("check", func(t *testing.T) { t.Skip(why) })
-		return
-	}
-	b.tb.Error(why)
+// checkAttribute marks each check of a measurement in the events of a test, for
+// tools/testsummary: it bounds the share of checks that were skipped.
+const checkAttribute = "check"
+
+// SkipBusy skips a test whose measurement pauses of the machine explain.
+func SkipBusy(t *testing.T, why any) {
+	t.Helper()
+	t.Attr(checkAttribute, "busy")
+	t.Skip(why)
 }
 
-// errHeldUp is what cannot be judged.
+// errHeldUp: pauses of the machine explain the deviation.
 var errHeldUp = errors.New("this machine stood still again and again, which explains what was measured")
 
-// checkUndisturbed measures and checks. When that fails, and somebody was held up
-// meanwhile, it goes on until there is as much in which nobody was, and checks
-// that. Where there is never as much, all is checked again for what that cannot
+// checkUndisturbed measures and checks. When that fails, and a sender was held up
+// meanwhile, it goes on until it has as much time without that, and checks
+// that time. Where there is never as much, all is checked again for what that cannot
 // explain, and what it can is errHeldUp.
 func checkUndisturbed(duration time.Duration, measure func(time.Duration) Measurement, check func(Measurement) error, logf func(string, ...any)) error {
 	var all, undisturbed Measurement

@@ -95,7 +95,7 @@ func TestMeasurementsAddUp(t *testing.T) {
 	}
 }
 
-// What somebody was held up in is left out when it matters, and nothing else is.
+// TestCheckUndisturbed: slices in which a sender was held up are left out when they matter, and no other.
 func TestCheckUndisturbed(t *testing.T) {
 	const duration = 4 * slice
 	right, wrong := Measurement{Duration: slice, BPS: [Slots]float64{10e6}}, Measurement{Duration: slice, BPS: [Slots]float64{5e6}}

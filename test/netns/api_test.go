@@ -19,7 +19,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/client"
-	"github.com/weir-project/weir/internal/access"
+	"github.com/weir-project/weir/internal/front/access"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/test/harness"
 	"github.com/weir-project/weir/test/pki"
@@ -31,11 +31,10 @@ const (
 )
 
 // TestChangesFromElsewhere: an agent that listens for other hosts and has a dashboard
-// lets those with a token do what its role allows, nobody else, and what they change is
+// lets those with a token do what its role allows, and no other, and what they change is
 // what the kernel does.
-//
-//weir:beside
 func TestChangesFromElsewhere(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	tokens := filepath.Join(t.TempDir(), "tokens")
 	reader := addToken(t, tokens, "hub", access.Read)

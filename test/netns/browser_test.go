@@ -15,7 +15,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	"github.com/weir-project/weir/internal/access"
+	"github.com/weir-project/weir/internal/front/access"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/test/browser"
 	"github.com/weir-project/weir/test/harness"
@@ -89,7 +89,7 @@ func forward(t *testing.T, b *harness.Bed, to string) string {
 					there, err = net.Dial("tcp", to)
 					return err
 				}); err != nil {
-					return // nobody listens there at the moment
+					return // no server listens there at the moment
 				}
 				defer there.Close()
 				go func() {

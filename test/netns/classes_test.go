@@ -23,11 +23,10 @@ func class(t *testing.T, c v1.Container, name v1.Class) v1.ClassShare {
 	return v1.ClassShare{}
 }
 
-// TestClassKeepsOthersShares: whatever a container claims to be, others have their
-// shares, also when everybody claims it.
-//
-//weir:beside
+// TestClassKeepsOthersShares: a container may claim any class, and others have their
+// shares, also when all claim it.
 func TestClassKeepsOthersShares(t *testing.T) {
+	t.Parallel()
 	flood := harness.Load{Protocol: traffic.UDP, RateBPS: 40 * mbit}
 	for _, test := range []struct {
 		name        string
@@ -55,7 +54,7 @@ func TestClassKeepsOthersShares(t *testing.T) {
 }
 
 // TestEFWaitsForNobody: what a container that is EF sends within its maximum waits for
-// nobody's bulk and is not dropped, and that is seen.
+// not bulk and is not dropped, and that is seen.
 func TestEFWaitsForNobody(t *testing.T) {
 	b := newBed(t)
 	voice := b.Add("voice", labels("class", "ef"))

@@ -46,9 +46,8 @@ func awaitClass(t *testing.T, b *harness.Bed, port uint16, want v1.Class) {
 // TestReplaceTheClassifier: a reload has flows judged by another classifier, and those
 // that are known keep their class. One that is missing, broken or too deep changes
 // nothing: that before goes on, and is the one that is told.
-//
-//weir:beside
 func TestReplaceTheClassifier(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	phone := b.Add("phone", labels("class", "auto"))
 	dir := t.TempDir()
@@ -136,9 +135,8 @@ func TestReplaceTheClassifier(t *testing.T) {
 
 // TestDelayOfAFlow: weir flows says how long the packets of each flow waited: of one that
 // fills its container's share long, of one that goes first not.
-//
-//weir:beside
 func TestDelayOfAFlow(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	phone := b.Add("phone", labels("class", "auto"))
 	agent := b.StartAgent(harness.AgentOptions{Rate: "20mbit"})
@@ -158,9 +156,8 @@ func TestDelayOfAFlow(t *testing.T) {
 
 // TestEFAboveItsMaximum: a flow that sends more EF than goes first is told as it happens:
 // by ps, by explain, and by an event when it begins and when it is over.
-//
-//weir:beside
 func TestEFAboveItsMaximum(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	phone := b.Add("phone", labels("class", "auto", "ef-max", "1mbit"))
 	agent := b.StartAgent(harness.AgentOptions{Rate: "20mbit"})

@@ -16,9 +16,8 @@ import (
 
 // TestDevices: weights hold, and a minimum does, at uplinks that are not
 // network cards but are made of others.
-//
-//weir:beside
 func TestDevices(t *testing.T) {
+	t.Parallel()
 	for name, link := range map[string]testbed.LinkKind{"VLAN": testbed.LinkVLAN, "bond": testbed.LinkBond} {
 		t.Run(name, func(t *testing.T) {
 			b := harness.NewBed(t, testbed.HostOptions{Link: link})
@@ -71,9 +70,8 @@ func checkBothCarry(t *testing.T, b *harness.Bed) {
 
 // TestTunnelIsTold: where a route leads through a device on top of the uplink,
 // those whose packets may go there are told which device to name.
-//
-//weir:beside
 func TestTunnelIsTold(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	b.Add("one", labels("max", "10mbit"))
 	b.Run("ip", "link", "add", "tunnel", "type", "vxlan", "id", "7", "remote", b.Host.PeerAddr.String(),

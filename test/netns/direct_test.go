@@ -9,13 +9,13 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/weir-project/weir/internal/identity"
+	"github.com/weir-project/weir/internal/datapath/identity"
 	"github.com/weir-project/weir/internal/lab/meter"
 	"github.com/weir-project/weir/test/harness"
 )
 
 // TestBurstsStayWithinTheLink: packets that find the link idle go past all that
-// limits it, and between two bursts it is idle. Whatever the windows, more does
+// limits it, and between two bursts it is idle. In no window, of any length, more does
 // not go out than the link's rate and what its token bucket holds.
 func TestBurstsStayWithinTheLink(t *testing.T) {
 	b := newBed(t)

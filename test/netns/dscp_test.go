@@ -65,9 +65,8 @@ func octet(t *testing.T, conn *net.UDPConn) (byte, error) {
 // TestDSCP: with weir.dscp what a container writes into the field decides classes, and the
 // neighbour is told by it as which class a packet was served; ECN stays. Without it the
 // field is neither believed nor touched.
-//
-//weir:beside
 func TestDSCP(t *testing.T) {
+	t.Parallel()
 	const (
 		ef, af11, cs1, ecn = 46 << 2, 10 << 2, 8 << 2, 2
 		names, files       = 53, 69 // EF and BE to the classifier

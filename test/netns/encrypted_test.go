@@ -13,9 +13,8 @@ import (
 
 // TestEncryptedOverlay: IPsec wraps the outer packets of an overlay network, as
 // Docker does with `--opt encrypted`, and they still count for their container.
-//
-//weir:beside
 func TestEncryptedOverlay(t *testing.T) {
+	t.Parallel()
 	harness.NeedESP(t)
 	b := newBed(t)
 	const rateBPS = 20 * mbit

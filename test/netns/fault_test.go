@@ -40,9 +40,8 @@ func fill(t *testing.T, dir string) (makeRoom func()) {
 // TestFullDisk: who changes a policy while the agent's state cannot be written is told
 // so; the change is in force, what was saved before is not lost, and when there is room
 // again it is saved, too.
-//
-//weir:beside
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	b.Add("web", nil)
 	dir := filepath.Join(t.TempDir(), "state")

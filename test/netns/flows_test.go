@@ -14,9 +14,8 @@ import (
 // TestFlowsAreSeen: the flows of a container whose class is auto are told, with a
 // verdict, and packets of them are counted in its classes; those of others are not
 // looked at, and asking for them says what to do.
-//
-//weir:beside
 func TestFlowsAreSeen(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	seen := b.Add("seen", labels("class", "auto"))
 	plain := b.Add("plain", nil)

@@ -18,7 +18,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/datapath/kernel"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/test/harness"
@@ -75,7 +75,7 @@ func attackPastTap(t *testing.T, a *arena) {
 }
 
 // attackByForwarder has another namespace within forward, through a second
-// device on the uplink that it was given. With abandoned nobody is in there any
+// device on the uplink that it was given. With abandoned no process is in there any
 // more, and only a socket keeps it.
 func attackByForwarder(t *testing.T, a *arena, abandoned bool) {
 	path, process := a.namespace(t)
@@ -120,7 +120,7 @@ func (a *arena) socket(t *testing.T, netNSPath string) {
 }
 
 // namespace starts a process of the attacker's in a network namespace of its
-// own, which nobody else holds.
+// own, which nothing else holds.
 func (a *arena) namespace(t *testing.T) (netNSPath string, process *os.Process) {
 	t.Helper()
 	if a.attacker.CgroupPath() == "" {
@@ -223,9 +223,8 @@ func forgeInQueue(t *testing.T, b *harness.Bed, netNSPath, device string, forged
 }
 
 // TestForwardedAfterRestart: a new agent watches again.
-//
-//weir:beside
 func TestForwardedAfterRestart(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	a := newArena(b, testbed.ModeMacvlan)
 	agent := b.StartAgent(harness.AgentOptions{Rate: slowRate})
@@ -241,9 +240,8 @@ func TestForwardedAfterRestart(t *testing.T) {
 // TestNamespacesOfTheHost: what the host itself has on the uplink in other
 // namespaces than its own is not held for a container's. The kernel watches
 // only while there is a container with a device there.
-//
-//weir:beside
 func TestNamespacesOfTheHost(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	one := b.AddMode("one", testbed.ModeMacvlan, nil)
 	agent := b.StartAgent(harness.AgentOptions{Rate: slowRate})

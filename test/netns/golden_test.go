@@ -22,9 +22,8 @@ var references = regexp.MustCompile(`refcnt \d+`)
 
 // TestKernelStateGolden compares the whole of what a small set-up puts into
 // the kernel with what a human has read and found right.
-//
-//weir:beside
 func TestKernelStateGolden(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	b.Add("plain", nil)
 	b.Add("guaranteed", labels("min", "20mbit", "weight", "200"))

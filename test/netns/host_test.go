@@ -26,12 +26,11 @@ func sendsAbout(bps float64) func(v1.Container) bool {
 	}
 }
 
-// TestHostClass: what the host itself sends, and containers that nobody told
+// TestHostClass: what the host itself sends, and containers that no source told
 // the agent of, is shown as one class, which has its policy from the config
 // file.
-//
-//weir:beside
 func TestHostClass(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	one := b.Add("one", nil)
 	unknown := b.AddUnknown("unknown")
@@ -49,7 +48,7 @@ func TestHostClass(t *testing.T) {
 		t.Errorf("got %+v", row)
 	}
 	fromHost.Stop()
-	// One class, whoever is in it: 3 to 1 against the container.
+	// One class, with any number of senders: 3 to 1 against the container.
 	b.SendFrom(b.Host.NetNSPath(), harness.HostSlot, harness.Flood)
 	b.Send(one, harness.TCP)
 	b.WarmUp()
@@ -64,9 +63,8 @@ func TestHostClass(t *testing.T) {
 
 // TestControlTrafficSurvives: while the host class is flooded, neighbours are
 // still found: address resolution does not wait behind data.
-//
-//weir:beside
 func TestControlTrafficSurvives(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	b.StartAgent(harness.AgentOptions{})
 	startEcho(t, b)
@@ -88,9 +86,8 @@ func TestControlTrafficSurvives(t *testing.T) {
 
 // TestControlFloodOfOneContainer: a container that floods the uplink with
 // neighbour solicitations does not keep others from finding theirs.
-//
-//weir:beside
 func TestControlFloodOfOneContainer(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name         string
 		attachment   testbed.Attachment
@@ -192,9 +189,8 @@ func answered(b *harness.Bed, target netip.AddrPort, timeout time.Duration) erro
 
 // TestControlClassIsNoWayAround: a container that dresses its data as control
 // traffic does not get it past its share.
-//
-//weir:beside
 func TestControlClassIsNoWayAround(t *testing.T) {
+	t.Parallel()
 	const maxBPS = 10.0 * mbit
 	for _, attachment := range []testbed.Attachment{testbed.AttachNAT, testbed.AttachBridged} {
 		b := harness.NewBed(t, testbed.HostOptions{Attachment: attachment})

@@ -54,7 +54,7 @@ func spin(t *testing.T, cpu int) *os.Process {
 }
 
 // TestIdleGroupComesLast: what scripts/test.sh runs beside other suites takes nothing of a
-// processor that somebody else wants, in whatever session, and ends with its group.
+// processor that a process of any other session wants, and ends with its group.
 func TestIdleGroupComesLast(t *testing.T) {
 	group, err := idleGroup(t, "make", fmt.Sprint(os.Getpid()))
 	if err != nil {
@@ -90,7 +90,7 @@ func TestIdleGroupComesLast(t *testing.T) {
 		t.Errorf("meanwhile what comes last took %v, and what comes first %v", got, enough)
 	}
 
-	// Whoever is still in a group goes with it, also when nobody is there to remove it.
+	// Processes still in a group end with it, also without a removal.
 	stale := filepath.Join(filepath.Dir(group), fmt.Sprintf("weir-test-%d-0123abcd-idle", endedPID(t)))
 	if err := os.Mkdir(stale, 0o755); err != nil {
 		t.Fatal(err)

@@ -11,14 +11,13 @@ import (
 	"github.com/weir-project/weir/test/harness"
 )
 
-// nobody is a user without any privilege.
+// The user nobody has no privilege.
 var nobody = []string{"setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"}
 
 // TestRefusedStarts: an agent that cannot do what it is told says why, in one
 // line, and has touched nothing.
-//
-//weir:beside
 func TestRefusedStarts(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	b.Add("one", nil)
 	before := tcConfig(b)
@@ -75,9 +74,8 @@ func TestRefusedStarts(t *testing.T) {
 
 // TestCorruptConfig: a config file with a mistake stops the agent with the
 // place of each.
-//
-//weir:beside
 func TestCorruptConfig(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	path := b.ConfigPath()
 	for _, test := range []struct {
@@ -119,9 +117,8 @@ func TestCorruptConfig(t *testing.T) {
 }
 
 // TestCommandsWithoutPermission: what a user who is not root is told.
-//
-//weir:beside
 func TestCommandsWithoutPermission(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	for _, command := range []string{"ps", "top"} {
 		if result := b.Weir(command); result.Code != 1 || !strings.Contains(result.Stderr, "no weir agent is running") {
@@ -150,9 +147,8 @@ func TestCommandsWithoutPermission(t *testing.T) {
 
 // TestLabelsThatAreNotInForce: a static container runs with what can be
 // honoured, and `weir ps` says what cannot.
-//
-//weir:beside
 func TestLabelsThatAreNotInForce(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	b.Add("late", labels("latency", "0.4ms", "min", "10mbit"))
 	b.Add("classy", labels("class", "auto", "af-min", "90mbit"))

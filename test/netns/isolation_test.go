@@ -108,7 +108,7 @@ type attack struct {
 	// start sends until the test ends.
 	start func(*testing.T, *arena)
 	// byHost: the attack makes the host send. That is the host's traffic, by
-	// the host's policy, whatever moved it to send; so there are three shares.
+	// the host's policy, for any reason to send; so there are three shares.
 	byHost bool
 	// reserve: the attack can have what is kept for the host, besides.
 	reserve bool
@@ -162,9 +162,8 @@ func (a attack) in(mode testbed.Mode) bool {
 }
 
 // TestIsolation: none of it gets the attacker more than it is entitled to.
-//
-//weir:beside
 func TestIsolation(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []testbed.Mode{testbed.ModeBridge, testbed.ModeMacvlan, testbed.ModeIPvlanL2, testbed.ModeOverlay} {
 		t.Run(string(mode), func(t *testing.T) {
 			b := newBed(t)
@@ -229,7 +228,7 @@ func (a *arena) check(t *testing.T, shareBPS float64) {
 			return
 		}
 	}
-	t.Skipf("this machine stood still again and again, which explains what was measured: %s", explained)
+	harness.SkipBusy(t, fmt.Sprintf("this machine stood still again and again, which explains what was measured: %s", explained))
 }
 
 // judge says what is wrong in a window; empty if nothing is.
@@ -287,7 +286,7 @@ func (a *arena) flood(t *testing.T, c *harness.Container, fds []int) {
 }
 
 // plain sends what needs no tricks: to use up the attacker's own share, so that
-// whatever the tricks bring comes on top.
+// gains by tricks come on top.
 func (a *arena) plain(t *testing.T) {
 	t.Helper()
 	t.Cleanup(a.bed.Send(a.attacker, harness.Load{Protocol: traffic.UDP, RateBPS: victimBPS, PayloadBytes: 1200}).Stop)
@@ -692,10 +691,9 @@ func (a *arena) floodFrom(t *testing.T, netNSPath string) {
 }
 
 // TestLookalikes: names and labels that look like those of others get a
-// container nothing, and whoever means the other container gets the other.
-//
-//weir:beside
+// container nothing, and the name of the other container selects the other.
 func TestLookalikes(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	b.Add("victim", labels("weight", "100"))
 	lookalikes := []string{"victim2", "static:victim2", "Victim", "victim.", "host."}

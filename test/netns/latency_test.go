@@ -3,6 +3,7 @@
 package netns
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -36,7 +37,7 @@ func TestLatencyOfSmallPackets(t *testing.T) {
 		got.DelayP50MS, got.DelayP99MS, boundMS, m.BPS[0]/kbit, got.DroppedPackets, agent.Container("plain").DelayP50MS)
 	switch {
 	case got.DelayP99MS > boundMS && m.Paused > m.Duration/200:
-		t.Skipf("a processor stood still for %v of %v", m.Paused, m.Duration)
+		harness.SkipBusy(t, fmt.Sprintf("a processor stood still for %v of %v", m.Paused, m.Duration))
 	case got.DelayP99MS > boundMS || got.DroppedPackets > 0 || m.BPS[0] < 0.95*90*kbit:
 		t.Error("the bound is not kept")
 	}

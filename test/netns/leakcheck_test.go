@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weir-project/weir/internal/discovery/cgroup"
+	"github.com/weir-project/weir/internal/datapath/cgroup"
 	"github.com/weir-project/weir/internal/lab/testbed"
 )
 
@@ -35,7 +35,7 @@ func leakcheck(t *testing.T, args ...string) (output string, failed bool) {
 
 // TestLeaksAreFoundAndRemoved leaves behind one of everything that tests may leave.
 // A namespace of a run of tests that goes on is not held against this one, and
-// nobody removes it.
+// no run removes it.
 func TestLeaksAreFoundAndRemoved(t *testing.T) {
 	name := fmt.Sprintf("weir-test-%d-planted", os.Getpid())
 	before := filepath.Join(t.TempDir(), "before")
@@ -76,7 +76,7 @@ func TestLeaksAreFoundAndRemoved(t *testing.T) {
 		})
 		want = append(want, "cgroup "+group)
 	}
-	// Where tests have theirs, whatever TMPDIR is.
+	// Where tests have theirs, with any TMPDIR.
 	place, err := os.MkdirTemp("", "weir-test-")
 	if err != nil {
 		t.Fatal(err)

@@ -61,9 +61,8 @@ func controlled(c v1.Container) bool {
 
 // TestContainerComesAndGoes: a namespace that appears after the agent, first
 // without a network, is taken in, and forgotten when it vanishes.
-//
-//weir:beside
 func TestContainerComesAndGoes(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	c := newCycled(t, b)
 	agent := b.StartAgent(harness.AgentOptions{Settings: c.config(labels("weight", "50"))})
@@ -101,9 +100,8 @@ func TestContainerComesAndGoes(t *testing.T) {
 
 // TestVethReplaced: a container whose interface is replaced while it runs stays
 // under control.
-//
-//weir:beside
 func TestVethReplaced(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name    string
 		newVeth bool // before the old one goes
@@ -146,9 +144,8 @@ func TestVethReplaced(t *testing.T) {
 
 // TestInterfaceAdded: a container does not get around its share by an
 // interface that it is given while it runs.
-//
-//weir:beside
 func TestInterfaceAdded(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	one := b.Add("one", nil)
 	agent := b.StartAgent(harness.AgentOptions{})
@@ -165,9 +162,8 @@ func TestInterfaceAdded(t *testing.T) {
 
 // TestNothingLeaks: fifty starts and stops of a container leave no descriptor
 // in the agent, no BPF program or map with it, and nothing on the host.
-//
-//weir:beside
 func TestNothingLeaks(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	c := newCycled(t, b)
 	agent := b.StartAgent(harness.AgentOptions{Settings: c.config(nil)})

@@ -105,9 +105,8 @@ func checkMembers(t *testing.T, b *harness.Bed, containers []*harness.Container)
 }
 
 // TestModes: weights, a minimum and a maximum hold in every mode.
-//
-//weir:beside
 func TestModes(t *testing.T) {
+	t.Parallel()
 	for _, mode := range testbed.Modes {
 		t.Run(string(mode), func(t *testing.T) {
 			b := newBed(t)
@@ -123,9 +122,8 @@ func TestModes(t *testing.T) {
 
 // TestMixedModes: containers of all modes share one uplink as if they were of
 // one mode.
-//
-//weir:beside
 func TestMixedModes(t *testing.T) {
+	t.Parallel()
 	for _, direct := range [][]testbed.Mode{
 		{testbed.ModeMacvlan, testbed.ModeMacvlanPrivate},
 		{testbed.ModeIPvlanL2}, // an uplink has macvlan or ipvlan devices, not both
@@ -151,9 +149,8 @@ func TestMixedModes(t *testing.T) {
 // TestOverlayBesideMacvlan: while the kernel watches where packets come from, an
 // overlay's are those of its containers from the first on. Were they not, the
 // flood of one would cost the other its address resolution, and a second.
-//
-//weir:beside
 func TestOverlayBesideMacvlan(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	_, containers := join(t, b, harness.AgentOptions{Rate: slowRate},
 		member{testbed.ModeMacvlan, nil}, member{testbed.ModeOverlay, nil}, member{testbed.ModeOverlay, nil})
@@ -173,9 +170,8 @@ func TestOverlayBesideMacvlan(t *testing.T) {
 // TestNestedCgroup: processes of a container in the host's network that are in
 // cgroups of their own below it count as the container, and what is in no
 // container's cgroup as the host.
-//
-//weir:beside
 func TestNestedCgroup(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	one := b.AddMode("one", testbed.ModeHost, nil)
 	two := b.AddMode("two", testbed.ModeHost, nil)
@@ -205,9 +201,8 @@ func TestNestedCgroup(t *testing.T) {
 
 // TestTwoNetworks: a container in two networks of different modes is one
 // container, with one share.
-//
-//weir:beside
 func TestTwoNetworks(t *testing.T) {
+	t.Parallel()
 	for _, second := range []testbed.Mode{testbed.ModeBridge, testbed.ModeMacvlan} {
 		t.Run("overlay and "+string(second), func(t *testing.T) {
 			b := newBed(t)
@@ -292,9 +287,8 @@ func TestSameHost(t *testing.T) {
 
 // TestPriorities: what containers leave idle goes to the highest priority
 // first, by weight within one, with more priorities in use than HTB has.
-//
-//weir:beside
 func TestPriorities(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	type one struct {
 		priority, weight string
@@ -374,7 +368,7 @@ func TestLatency(t *testing.T) {
 		t.Error(delays)
 	// What waits while a processor stands still waits for that.
 	case got.DelayP99MS > 5 && m.Paused > m.Duration/200:
-		t.Skipf("a processor stood still for %v of %v, which explains this: %s", m.Paused, m.Duration, delays)
+		harness.SkipBusy(t, fmt.Sprintf("a processor stood still for %v of %v, which explains this: %s", m.Paused, m.Duration, delays))
 	case got.DelayP99MS > 5:
 		t.Error(delays)
 	}
@@ -382,9 +376,8 @@ func TestLatency(t *testing.T) {
 
 // TestVethVanishesWhileAttaching: containers that lose their interface while
 // the agent is about to assign it neither stop it nor leave anything.
-//
-//weir:beside
 func TestVethVanishesWhileAttaching(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	f := newFleet(t, b, 8)
 	agent := b.StartAgent(harness.AgentOptions{Settings: f.config()})
@@ -422,9 +415,8 @@ func TestVethVanishesWhileAttaching(t *testing.T) {
 
 // TestHiddenNamespaceGoes: the network of an overlay goes while containers are
 // in it, and others are not disturbed.
-//
-//weir:beside
 func TestHiddenNamespaceGoes(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	agent, containers := join(t, b, harness.AgentOptions{Rate: slowRate},
 		member{testbed.ModeBridge, nil}, member{testbed.ModeOverlay, nil})
@@ -442,9 +434,8 @@ func TestHiddenNamespaceGoes(t *testing.T) {
 
 // TestInterfaceMoves: an interface that is moved to another container while it
 // carries traffic counts as that container's from then on.
-//
-//weir:beside
 func TestInterfaceMoves(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	one := b.Add("one", labels("max", "2mbit"))
 	two := b.Add("two", labels("max", "5mbit"))
@@ -472,9 +463,8 @@ func TestInterfaceMoves(t *testing.T) {
 
 // TestOtherLabelsAfterRestart: labels that changed in the config file while no
 // agent ran are in force after the restart, in the same class.
-//
-//weir:beside
 func TestOtherLabelsAfterRestart(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	one := b.Add("one", labels("weight", "100", "max", "2mbit"))
 	agent := b.StartAgent(harness.AgentOptions{Rate: slowRate})
@@ -494,9 +484,8 @@ func TestOtherLabelsAfterRestart(t *testing.T) {
 
 // TestCgroupComesAndGoes: a container in the host's network is there while its
 // cgroup is, and what it sends before and after is the host's.
-//
-//weir:beside
 func TestCgroupComesAndGoes(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	one := b.AddMode("one", testbed.ModeHost, labels("max", "2mbit"))
 	if err := os.Remove(one.CgroupPath()); err != nil {
@@ -526,9 +515,8 @@ func TestCgroupComesAndGoes(t *testing.T) {
 
 // TestCgroupElsewhere: a cgroup whose processes have a network of their own is
 // not a part of the host's network, and the agent says so while that is so.
-//
-//weir:beside
 func TestCgroupElsewhere(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	one := b.AddMode("one", testbed.ModeHost, labels("max", "2mbit"))
 	two := b.Add("two", nil)
@@ -563,9 +551,8 @@ func TestCgroupElsewhere(t *testing.T) {
 // TestWithoutCgroups: where cgroups of version 2 are not mounted, containers in
 // the host's network cannot be told from the host. The agent says so, and
 // controls all others.
-//
-//weir:beside
 func TestWithoutCgroups(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	host := b.AddMode("host-mode", testbed.ModeHost, nil)
 	b.Add("bridged", nil)

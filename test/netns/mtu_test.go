@@ -65,9 +65,8 @@ func jumboFrames(t *testing.T, b *harness.Bed) (send func() int) {
 
 // TestJumboFrames: full frames of a link with a large MTU arrive, and shares hold,
 // also when the MTU changes while the agent runs.
-//
-//weir:beside
 func TestJumboFrames(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	one, three := b.Add("one", labels("weight", "100")), b.Add("three", labels("weight", "300"))
 	setMTU(b, jumboMTU)

@@ -8,15 +8,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-project/weir/internal/config"
+	"github.com/weir-project/weir/internal/front/config"
 	"github.com/weir-project/weir/test/harness"
 )
 
 // TestProposal: an agent without a configuration says what it could be and how to accept
 // it, and what it proposes works.
-//
-//weir:beside
 func TestProposal(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	nowhere := filepath.Join(b.Dir, "missing.yaml")
 	const unconfigured = 78

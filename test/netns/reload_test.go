@@ -87,7 +87,7 @@ func TestReload(t *testing.T) {
 		t.Errorf("classes and queues were %v, are %v", handles, now)
 	}
 	agent.Stop()
-	if said := strings.TrimSpace(agent.Said()); !strings.Contains(said[strings.LastIndex(said, "\n")+1:], "told to stop") {
+	if said := strings.TrimSpace(agent.Said()); !strings.Contains(said[strings.LastIndex(said, "\n")+1:], "stopping;") {
 		t.Errorf("it ended without a word: %s", said)
 	}
 }

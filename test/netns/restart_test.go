@@ -20,7 +20,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/share/policy"
 	"github.com/weir-project/weir/test/harness"
 )
 
@@ -35,9 +35,8 @@ var restarts = []struct {
 
 // TestSetAndReset changes a policy with the commands that users have, and
 // measures that it is in force.
-//
-//weir:beside
 func TestSetAndReset(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	competitors := []competitor{{labels("weight", "100"), harness.TCP}, {labels("weight", "100", "min", "10mbit"), harness.TCP}}
 	agent, _ := compete(t, b, harness.AgentOptions{}, competitors...)
@@ -113,9 +112,8 @@ func tcClasses(b *harness.Bed) []string {
 
 // TestSourceLeftOut: what an agent did to containers that the next one is not told
 // of is undone, so that their packets do not carry the numbers of others.
-//
-//weir:beside
 func TestSourceLeftOut(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	b.Add("one", nil)
 	agent := b.StartAgent(harness.AgentOptions{})
@@ -234,7 +232,7 @@ func startSequence(t *testing.T, b *harness.Bed, c *harness.Container) *sequence
 }
 
 // forceReadBuffer gives a socket room for what arrives while a busy machine
-// lets nobody read, beyond the limit for everyone.
+// keeps the test from reading, beyond the limit for everyone.
 func forceReadBuffer(conn *net.UDPConn) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -270,7 +268,7 @@ func (s *sequence) send() {
 
 // lateAfter: a packet is late if one has overtaken it that was sent so many
 // milliseconds after it. Each processor has its own queue of what comes in
-// through a veth, so neighbours may change places whoever schedules them.
+// through a veth, so neighbours may change places with any scheduler.
 const lateAfter = 10
 
 func (s *sequence) receive() {
@@ -339,9 +337,8 @@ func (s *sequence) stopInAnyOrder(t *testing.T) (late int) {
 
 // TestRestartWithAnotherRate: the new rate is in force, in place: classes and
 // queues are the old ones, changed.
-//
-//weir:beside
 func TestRestartWithAnotherRate(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	// Not TCP, which would remember for seconds that it was starved.
 	competitors := []competitor{
@@ -387,9 +384,8 @@ func TestRestartWithAnotherRate(t *testing.T) {
 
 // TestCorruptState: a state file that cannot be read stops an agent with its
 // line, before it touches the kernel.
-//
-//weir:beside
 func TestCorruptState(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	b.Add("one", nil)
 	agent := b.StartAgent(harness.AgentOptions{})
@@ -450,9 +446,8 @@ func lineOf(lines []string, text string) string {
 
 // TestContainersChangeWhileNoAgentRuns: a container that starts while no
 // agent runs is taken in by the next one, and one that ended is forgotten.
-//
-//weir:beside
 func TestContainersChangeWhileNoAgentRuns(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	one, two := b.Add("one", nil), b.Add("two", labels("weight", "300"))
 	agent := b.StartAgent(harness.AgentOptions{})
@@ -474,11 +469,10 @@ func TestContainersChangeWhileNoAgentRuns(t *testing.T) {
 }
 
 // TestCountersOnlyGrow: what is counted of a container is never less than it was,
-// when its class is made again and when another agent takes over; and whoever looks
+// when its class is made again and when another agent takes over; and a client that looks
 // meanwhile sees numbers of one moment.
-//
-//weir:beside
 func TestCountersOnlyGrow(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	c := b.Add("one", nil)
 	agent := b.StartAgent(harness.AgentOptions{})

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/identity"
+	"github.com/weir-project/weir/internal/datapath/identity"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/test/harness"
@@ -30,9 +30,8 @@ type sharing struct {
 var tcp16 = harness.Load{Protocol: traffic.TCP, Connections: 16}
 
 // TestShares compares what containers send with the ideal allocation.
-//
-//weir:beside
 func TestShares(t *testing.T) {
+	t.Parallel()
 	tcp, flood := harness.TCP, harness.Flood
 	checkSharings(t, []sharing{
 		{name: "weights", competitors: []competitor{
@@ -66,7 +65,7 @@ func TestShares(t *testing.T) {
 	})
 }
 
-// TestBusyProcessorShares is TestShares where somebody sends all that a processor can,
+// TestBusyProcessorShares is TestShares where one container sends all that a processor can,
 // or a millisecond without one shows.
 func TestBusyProcessorShares(t *testing.T) {
 	tcp := harness.TCP
@@ -107,9 +106,8 @@ func checkSharings(t *testing.T, tests []sharing) {
 // TestWrongSharesAreFound plants a failure: the check that all tests above
 // rely on has to complain about a real measurement when something else was
 // expected.
-//
-//weir:beside
 func TestWrongSharesAreFound(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	real := []competitor{{labels("weight", "100"), harness.TCP}, {labels("weight", "200"), harness.TCP}}
 	compete(t, b, harness.AgentOptions{}, real...)
@@ -124,7 +122,7 @@ func TestWrongSharesAreFound(t *testing.T) {
 		return harness.CheckShares(100*mbit, now, ideal)
 	})
 	if m.Slack > 0 {
-		t.Skip("this machine stood still again and again: what was measured is not what the scheduler does")
+		harness.SkipBusy(t, "this machine stood still again and again: what was measured is not what the scheduler does")
 	}
 	for _, test := range []struct {
 		name    string
@@ -155,9 +153,8 @@ func TestWrongSharesAreFound(t *testing.T) {
 
 // TestAttachments shares out the uplink between containers that reach it in
 // different ways, over IPv4 and IPv6.
-//
-//weir:beside
 func TestAttachments(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name       string
 		attachment testbed.Attachment
@@ -184,9 +181,8 @@ func TestAttachments(t *testing.T) {
 
 // TestSeveralInterfaces: a container has one share, through however many
 // interfaces it sends.
-//
-//weir:beside
 func TestSeveralInterfaces(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	one, two := b.Add("one", nil), b.Add("two", nil)
 	// A second interface, on the same bridge, that leads to the neighbour over
@@ -217,9 +213,8 @@ func TestSeveralInterfaces(t *testing.T) {
 
 // TestDropsAreShown: what was dropped from a container's queue, at its entrance
 // or out of its middle, is shown.
-//
-//weir:beside
 func TestDropsAreShown(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	c := b.Add("loud", labels("max", "10mbit"))
 	quiet := b.Add("quiet", nil)
@@ -245,9 +240,8 @@ func TestDropsAreShown(t *testing.T) {
 
 // TestMarksAreShown: packets of a TCP that can ECN are marked in its queue rather than
 // dropped, and that is shown, also by an agent that came later.
-//
-//weir:beside
 func TestMarksAreShown(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	c := b.Add("loud", labels("max", "10mbit"))
 	plain := b.Add("plain", labels("max", "10mbit"))

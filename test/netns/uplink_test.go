@@ -18,10 +18,10 @@ import (
 )
 
 // checkInterval is how often an agent compares everything with the kernel;
-// whatever somebody else broke is mended a little later at the latest.
+// a foreign change is mended a little later at the latest.
 const checkInterval = 5 * time.Second
 
-// foreign are qdiscs that somebody else may have configured.
+// foreign are qdiscs that an administrator may have configured.
 var foreign = []struct {
 	name string
 	add  []string
@@ -38,12 +38,11 @@ var foreign = []struct {
 	{"bfifo", []string{"qdisc add dev uplink root handle 7: bfifo limit 100000"}},
 }
 
-// TestForeignQdisc: what somebody configured is left alone, or put aside when
+// TestForeignQdisc: a foreign qdisc is left alone, or put aside when
 // that was asked for, and put back as it was by weir down: while the agent
 // runs, after it was killed, and after it was started again.
-//
-//weir:beside
 func TestForeignQdisc(t *testing.T) {
+	t.Parallel()
 	for _, f := range foreign {
 		t.Run(f.name, func(t *testing.T) {
 			b := newBed(t)
@@ -93,9 +92,8 @@ func TestForeignQdisc(t *testing.T) {
 
 // TestForeignFilter: queueing with filters cannot be put back, so it is not
 // taken away.
-//
-//weir:beside
 func TestForeignFilter(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	for _, command := range []string{
 		"qdisc add dev uplink root handle 1: htb default 10",
@@ -120,9 +118,8 @@ func TestForeignFilter(t *testing.T) {
 
 // TestDown: weir down leaves nothing, with and without a running agent, and
 // may be said twice. Traffic goes on.
-//
-//weir:beside
 func TestDown(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name string
 		dead bool
@@ -199,9 +196,8 @@ func TestDown(t *testing.T) {
 
 // TestSecondAgent: one uplink has one agent, and one socket, and the second
 // does not harm the first.
-//
-//weir:beside
 func TestSecondAgent(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	b.Add("one", nil)
 	first := b.StartAgent(harness.AgentOptions{})
@@ -236,10 +232,9 @@ func TestSecondAgent(t *testing.T) {
 	b.StartAgent(harness.AgentOptions{})
 }
 
-// TestMended: what somebody else takes away is put back.
-//
-//weir:beside
+// TestMended: what another program removes is put back.
 func TestMended(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	// Not TCP, which would remember the damage longer than it lasts.
 	competitors := []competitor{{labels("weight", "100"), harness.Flood}, {labels("weight", "300"), harness.Flood}}
@@ -290,9 +285,8 @@ func relink(b *harness.Bed, more ...string) {
 
 // TestUplinkComesAndGoes: an uplink that is deleted is waited for, and one
 // that is renamed is followed.
-//
-//weir:beside
 func TestUplinkComesAndGoes(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	one := b.Add("one", labels("max", "10mbit"))
 	agent := b.StartAgent(harness.AgentOptions{})
@@ -356,9 +350,8 @@ func TestUplinkComesAndGoes(t *testing.T) {
 
 // TestUplinkMadeAgainUnseen: between two turns of the agent's loop an uplink may be
 // deleted and made again.
-//
-//weir:beside
 func TestUplinkMadeAgainUnseen(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	b.Add("one", nil)
 	agent := b.StartAgent(harness.AgentOptions{})
@@ -377,11 +370,10 @@ func TestUplinkMadeAgainUnseen(t *testing.T) {
 	})
 }
 
-// TestRootReplaced: somebody who replaces Weir's root qdisc ends its control, and
-// everybody is told so; where Weir may, it puts its own back.
-//
-//weir:beside
+// TestRootReplaced: a program that replaces Weir's root qdisc ends its control, and
+// every view shows that; where Weir may, it puts its own back.
 func TestRootReplaced(t *testing.T) {
+	t.Parallel()
 	const replaced = "the root qdisc of uplink was replaced by somebody (pfifo qdisc ("
 	b := newBed(t)
 	one := b.Add("one", labels("max", "5mbit"))
@@ -448,9 +440,8 @@ func TestRootReplaced(t *testing.T) {
 
 // TestDownWhileUplinkIsGone: there is nothing to give back, and no reason to
 // fail.
-//
-//weir:beside
 func TestDownWhileUplinkIsGone(t *testing.T) {
+	t.Parallel()
 	for _, dead := range []bool{false, true} {
 		t.Run(map[bool]string{false: "agent alive", true: "agent killed"}[dead], func(t *testing.T) {
 			b := newBed(t)
@@ -476,9 +467,8 @@ func TestDownWhileUplinkIsGone(t *testing.T) {
 // TestBridgeAsUplink: what containers that are ports of a bridge send through
 // another port of it passes the bridge's own device by. Where there is one port
 // that leads out that is shared out instead; otherwise they are told.
-//
-//weir:beside
 func TestBridgeAsUplink(t *testing.T) {
+	t.Parallel()
 	t.Run("a port leads out", func(t *testing.T) {
 		b := harness.NewBed(t, testbed.HostOptions{Attachment: testbed.AttachBridged, Link: testbed.LinkVLAN})
 		one := b.Add("one", labels("max", "10mbit"))
@@ -509,9 +499,8 @@ func TestBridgeAsUplink(t *testing.T) {
 }
 
 // TestBridgedUplinkGivenBack: an uplink that is a port of a bridge stays one.
-//
-//weir:beside
 func TestBridgedUplinkGivenBack(t *testing.T) {
+	t.Parallel()
 	b := harness.NewBed(t, testbed.HostOptions{Attachment: testbed.AttachBridged})
 	b.Add("one", nil)
 	before := b.Run("tc", "qdisc", "show")

@@ -37,9 +37,8 @@ func uplinkAt(name, rate string) map[string]any {
 }
 
 // TestSeveralUplinks: each is shared out by itself, by the same policies.
-//
-//weir:beside
 func TestSeveralUplinks(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	addBackup(b)
 	one := b.Add("one", labels("weight", "100", "min", "30mbit"))
@@ -103,9 +102,8 @@ func TestSeveralUplinks(t *testing.T) {
 
 // TestMissingUplink: one of several may be missing when the agent starts, the
 // only one may not.
-//
-//weir:beside
 func TestMissingUplink(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	b.Add("one", nil)
 	agent := b.StartAgent(harness.AgentOptions{UplinksInConfig: true,

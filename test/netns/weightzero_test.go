@@ -11,9 +11,8 @@ import (
 
 // TestWeightZero: containers of weight 0 have their minimums, and what is idle by
 // priority; where others have weights they have only the minimum.
-//
-//weir:beside
 func TestWeightZero(t *testing.T) {
+	t.Parallel()
 	tcp := harness.TCP
 	for _, test := range []struct {
 		name        string

@@ -12,13 +12,10 @@
 package sdn
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -28,6 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/sdn/controller"
 	"github.com/weir-project/weir/test/harness"
 )
@@ -36,34 +34,21 @@ func TestMain(m *testing.M) { os.Exit(harness.Main(m)) }
 
 // bed is an Open vSwitch with its namespace.
 type bed struct {
-	t       *testing.T
-	dir     string
-	kernel  bool     // its bridges are in the kernel
-	atHome  bool     // weir runs in the switch's namespace
-	space   *process // holds the switch's network namespace
-	weir    *process
-	ovsdb   *process
-	vswitch *process
+	*testbed.OVS
+	t      *testing.T
+	kernel bool     // its bridges are in the kernel
+	atHome bool     // weir runs in the switch's namespace
+	space  *process // holds the switch's network namespace
+	weir   *process
 }
 
 // process is one that the test started.
-type process struct {
-	*exec.Cmd
-	log    *bytes.Buffer
-	waited chan struct{}
-}
+type process struct{ *testbed.Process }
 
-func (p *process) stop(how os.Signal) {
-	_ = p.Process.Signal(how)
-	select {
-	case <-p.waited:
-	case <-time.After(10 * time.Second):
-		_ = p.Process.Kill()
-		<-p.waited
-	}
-}
+// stop ends a process, by force if it must.
+func (p *process) stop(how syscall.Signal) { _ = p.End(how, 10*time.Second) }
 
-func (p *process) netns() string { return fmt.Sprintf("/proc/%d/ns/net", p.Process.Pid) }
+func (p *process) netns() string { return p.NetNSPath() }
 
 // newBed starts Open vSwitch without bridges, for those in user space.
 func newBed(t *testing.T) *bed {
@@ -90,22 +75,17 @@ func kernelDatapath(t *testing.T) {
 
 func newBedOf(t *testing.T, kernel bool) *bed {
 	t.Helper()
-	for _, program := range []string{"ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-ofctl"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Skipf("no %s to test against: install openvswitch-switch (scripts/install-deps.sh test)", program)
-		}
+	if program := testbed.MissingOVSProgram(); program != "" {
+		t.Skipf("no %s to test against: install openvswitch-switch (scripts/install-deps.sh test)", program)
 	}
-	b := &bed{t: t, dir: t.TempDir(), kernel: kernel}
-	b.space = b.namespace()
-	b.must("ovsdb-tool", "create", b.path("conf.db"), "/usr/share/openvswitch/vswitch.ovsschema")
-	b.startDatabase()
-	b.vsctl("--no-wait", "init")
-	args := []string{b.database(), "-vconsole:off", "--log-file=" + b.path("vswitchd.log")}
-	if !kernel {
-		args = append(args, "--disable-system")
+	b := &bed{t: t, kernel: kernel}
+	var err error
+	if b.OVS, err = testbed.NewOVS(t.Context(), t.TempDir(), kernel); err != nil {
+		t.Fatal(err)
 	}
-	b.vswitch = b.start(b.space, "ovs-vswitchd", args...)
+	b.space = &process{b.Space}
 	t.Cleanup(func() {
+		b.Close()
 		if log, err := os.ReadFile(b.path("vswitchd.log")); err == nil && t.Failed() {
 			t.Logf("ovs-vswitchd: %s", tail(string(log), 3000))
 		}
@@ -115,75 +95,24 @@ func newBedOf(t *testing.T, kernel bool) *bed {
 
 func tail(s string, n int) string { return s[max(0, len(s)-n):] }
 
-func (b *bed) path(name string) string { return filepath.Join(b.dir, name) }
-func (b *bed) database() string        { return "unix:" + b.path("db.sock") }
+func (b *bed) path(name string) string { return b.Path(name) }
+func (b *bed) database() string        { return b.DatabaseAddress() }
 func (b *bed) control() string         { return b.path("sdn.sock") }
 
-func (b *bed) startDatabase() {
+// restartDatabase kills ovsdb-server and starts it again after a while.
+func (b *bed) restartDatabase(after time.Duration) {
 	b.t.Helper()
-	_ = os.Remove(b.path("db.sock"))
-	b.ovsdb = b.start(b.space, "ovsdb-server", b.path("conf.db"), "--remote=p"+b.database(), "-vconsole:off", "--log-file="+b.path("ovsdb.log"))
-	b.wait("ovsdb-server", 10*time.Second, func() error {
-		_, err := os.Stat(b.path("db.sock"))
-		return err
-	})
-}
-
-// namespace starts a process that does nothing but hold a network namespace.
-func (b *bed) namespace() *process {
-	b.t.Helper()
-	cmd := exec.Command("sleep", "600")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-	p := b.startCommand(cmd)
-	b.wait("the namespace", 5*time.Second, func() error {
-		own, _ := os.Readlink("/proc/self/ns/net")
-		its, err := os.Readlink(p.netns())
-		if err == nil && own == its {
-			return fmt.Errorf("not there yet")
-		}
-		return err
-	})
-	b.must("nsenter", "--net="+p.netns(), "ip", "link", "set", "lo", "up")
-	return p
-}
-
-func (b *bed) start(in *process, program string, args ...string) *process {
-	b.t.Helper()
-	return b.startCommand(b.command(context.Background(), "nsenter", append([]string{"--net=" + in.netns(), program}, args...)...))
-}
-
-func (b *bed) startCommand(cmd *exec.Cmd) *process {
-	b.t.Helper()
-	p := &process{Cmd: cmd, log: &bytes.Buffer{}, waited: make(chan struct{})}
-	if cmd.SysProcAttr == nil {
-		cmd.SysProcAttr = &syscall.SysProcAttr{}
-	}
-	cmd.Stdout, cmd.Stderr = p.log, p.log
-	if err := cmd.Start(); err != nil {
+	(&process{b.Database}).stop(syscall.SIGKILL)
+	time.Sleep(after)
+	if err := b.StartDatabase(b.t.Context()); err != nil {
 		b.t.Fatal(err)
 	}
-	go func() {
-		_ = cmd.Wait() // it is killed in the end
-		close(p.waited)
-	}()
-	b.t.Cleanup(func() { p.stop(syscall.SIGTERM) })
-	return p
-}
-
-func (b *bed) command(ctx context.Context, program string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Env = append(os.Environ(), "OVS_RUNDIR="+b.dir, "OVS_LOGDIR="+b.dir, "OVS_DBDIR="+b.dir, "OVS_SYSCONFDIR="+b.dir)
-	return cmd
 }
 
 func (b *bed) do(program string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	out, err := b.command(ctx, program, args...).CombinedOutput()
-	if err != nil {
-		err = fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, out)
-	}
-	return string(out), err
+	return b.Run(ctx, nil, program, args...)
 }
 
 func (b *bed) must(program string, args ...string) string {
@@ -208,36 +137,36 @@ func (b *bed) inSpace(in *process, args ...string) string {
 // bridge makes a bridge that connects to weir.
 func (b *bed) bridge(name string, dpid int) {
 	b.t.Helper()
-	datapath := "netdev"
-	if b.kernel {
-		datapath = "system"
+	if err := b.AddBridge(b.t.Context(), name, fmt.Sprintf("other-config:datapath-id=%016x", dpid)); err != nil {
+		b.t.Fatal(err)
 	}
-	b.vsctl("add-br", name, "--", "set", "bridge", name, "datapath_type="+datapath, "protocols=OpenFlow13", "fail_mode=secure",
-		fmt.Sprintf("other-config:datapath-id=%016x", dpid), "--", "set-controller", name, "unix:"+b.path("of.sock"),
-		"--", "set", "controller", name, "max_backoff=1000")
 }
 
 // host makes a namespace with an address at a port of a bridge.
 func (b *bed) host(bridge, port string, number int, address string) *process {
 	b.t.Helper()
-	s := b.namespace()
-	b.inSpace(b.space, "ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", fmt.Sprint(s.Process.Pid))
-	b.inSpace(b.space, "ip", "link", "set", port, "up")
-	b.in(s, func() error { return checksumsInSoftware("eth0") })
-	b.inSpace(s, "ip", "link", "set", "eth0", "up")
-	b.address(s, address)
-	b.vsctl("add-port", bridge, port, "--", "set", "interface", port, fmt.Sprintf("ofport_request=%d", number))
-	return s
+	s, err := b.AddHost(b.t.Context(), bridge, port, number, addressArgs(address)...)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	h := &process{s}
+	b.in(h, func() error { return checksumsInSoftware("eth0") })
+	return h
 }
 
 // address gives a host an address.
 func (b *bed) address(host *process, address string) {
 	b.t.Helper()
-	args := []string{"ip", "address", "add", address + bitsOf(address), "dev", "eth0"}
+	b.inSpace(host, append([]string{"ip", "address", "add", "dev", "eth0"}, addressArgs(address)...)...)
+}
+
+// addressArgs are the arguments of ip(8) for an address and its network.
+func addressArgs(address string) []string {
+	args := []string{address + bitsOf(address)}
 	if strings.Contains(address, ":") {
 		args = append(args, "nodad") // it is used at once
 	}
-	b.inSpace(host, args...)
+	return args
 }
 
 // bitsOf is the length of the network that an address is in.
@@ -277,16 +206,20 @@ func (b *bed) startWeir(args ...string) {
 func (b *bed) startController(listen, control string, args ...string) *process {
 	b.t.Helper()
 	all := append([]string{"sdn", "run", "--listen", "unix:" + listen, "--socket", control, "--stats-interval", "500ms", "-v"}, args...)
-	program := harness.Program(b.t)
+	var in *testbed.Process
 	if b.atHome {
-		program, all = "nsenter", append([]string{"--net=" + b.space.netns(), program}, all...)
+		in = b.Space
 	}
-	weir := b.startCommand(b.command(context.Background(), program, all...))
+	started, err := b.Start(in, harness.Program(b.t), all...)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	weir := &process{started}
 	b.t.Cleanup(func() {
 		if b.t.Failed() {
 			ps, _ := b.do(harness.Program(b.t), "sdn", "ps", "--socket", control)
 			b.t.Logf("weir sdn ps: %s", ps)
-			b.t.Logf("weir: %s", tail(weir.log.String(), 6000))
+			b.t.Logf("weir: %s", tail(weir.Said(), 6000))
 		}
 	})
 	b.wait("weir sdn run", 10*time.Second, func() error {
@@ -318,14 +251,10 @@ func show[T any](b *bed, what string) (v T) {
 // wait tries until something is so.
 func (b *bed) wait(what string, atMost time.Duration, try func() error) {
 	b.t.Helper()
-	for end := time.Now().Add(atMost); ; time.Sleep(50 * time.Millisecond) {
-		err := try()
-		if err == nil {
-			return
-		}
-		if time.Now().After(end) {
-			b.t.Fatalf("%s: not within %v: %v", what, atMost, err)
-		}
+	ctx, cancel := context.WithTimeout(context.Background(), atMost)
+	defer cancel()
+	if err := testbed.Await(ctx, 50*time.Millisecond, func(context.Context) error { return try() }); err != nil {
+		b.t.Fatalf("%s: not within %v: %v", what, atMost, err)
 	}
 }
 

@@ -83,9 +83,8 @@ func (p *pair) roles(first, second string) error {
 // TestTwoControllers: Open vSwitch obeys one of two controllers. When that is
 // killed the other takes over: known flows lose no packet and keep their entries,
 // new ones get theirs, and the first stands by when it comes back.
-//
-//weir:beside
 func TestTwoControllers(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	p := b.startPair()
 	b.bridge("br0", 0xab)

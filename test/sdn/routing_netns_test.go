@@ -53,15 +53,15 @@ func (b *bed) atBothEnds(n networks) (h1, h2 *process) {
 // TestRouted: hosts of two networks reach each other and their gateways over
 // two bridges, a TCP connection carries what it should in its class's queue, and
 // who sends with a TTL of 1 is told.
-//
-//weir:beside
-func TestRouted(t *testing.T) { testRouted(t, ipv4) }
+func TestRouted(t *testing.T) {
+	t.Parallel()
+	testRouted(t, ipv4)
+}
 
 // TestRoutedIPv6 is TestRouted with IPv6; one host knows its gateway by the address
 // that it has on the link.
-//
-//weir:beside
 func TestRoutedIPv6(t *testing.T) {
+	t.Parallel()
 	testRouted(t, ipv6)
 }
 

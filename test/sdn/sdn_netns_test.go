@@ -61,9 +61,8 @@ func (b *bed) classOr(proto, to string) (class, application string) {
 
 // TestClasses: the flows of two hosts go through a switch in the queues of
 // their applications, both ways, with queues that weir has made at its ports.
-//
-//weir:beside
 func TestClasses(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	b.startWeir("--ovsdb", b.database(), "--rate", "100mbit", "--rate", "p2=50mbit", "--idle-timeout", "3s")
 	h1, h2 := b.twoHosts()
@@ -144,9 +143,8 @@ func (b *bed) queuesAreClasses() {
 
 // TestEightQueues: a port has as many queues as a file says, with their bounds, an
 // application type has its own, and other queues take their place in the file.
-//
-//weir:beside
 func TestEightQueues(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	file := b.path("queues.yaml")
 	write := func(text string) {
@@ -223,9 +221,8 @@ map: {ef: 2, af: 1, be: 0, services: 3, email: 7}
 
 // TestQueuesOfOthers: what somebody else configured stays until weir is told to
 // replace it, and comes back afterwards; a database that is away is waited for.
-//
-//weir:beside
 func TestQueuesOfOthers(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	b.bridge("br0", 0xab)
 	b.host("br0", "p1", 1, "198.18.66.1")
@@ -269,9 +266,7 @@ func TestQueuesOfOthers(t *testing.T) {
 	}
 	b.wait("the replacement", 10*time.Second, ours)
 
-	b.ovsdb.stop(syscall.SIGKILL)
-	time.Sleep(500 * time.Millisecond)
-	b.startDatabase()
+	b.restartDatabase(500 * time.Millisecond)
 	b.vsctl("clear", "port", "p1", "qos")
 	b.wait("queues after the database was away", 15*time.Second, ours)
 
@@ -289,9 +284,8 @@ func TestQueuesOfOthers(t *testing.T) {
 
 // TestSeveralBridges: links between switches are found, a flow takes the shortest
 // path with its class on all of it, and another path when a cable is cut.
-//
-//weir:beside
 func TestSeveralBridges(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	b.startWeir()
 	for i, name := range []string{"br1", "br2", "br3"} {
@@ -366,9 +360,8 @@ func TestControllerKilled(t *testing.T) {
 }
 
 // TestTableFull: a switch whose table is full goes on forwarding.
-//
-//weir:beside
 func TestTableFull(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	b.startWeir()
 	h1, h2 := b.twoHosts()

@@ -19,9 +19,8 @@ import (
 // file. The master is killed during a transfer: what is known keeps its queue and
 // loses nothing, and the other routes what is new, of both versions of IP, into the
 // queues of the file.
-//
-//weir:beside
 func TestTogether(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	file := b.path("queues.yaml")
 	if err := os.WriteFile(file, []byte(`queues:

@@ -126,10 +126,12 @@ func addTools(ctx context.Context, d *Disk) error {
 	return nil
 }
 
-// addPrograms compiles weir and the tests.
+// addPrograms compiles the programs and the tests.
 func addPrograms(ctx context.Context, d *Disk, arch string, suites []Suite) error {
-	if err := compile(ctx, d, arch, "usr/bin/weir", "build", "./cmd/weir"); err != nil {
-		return err
+	for _, program := range []string{"weir", "weir-lab", "weir-sdn"} {
+		if err := compile(ctx, d, arch, "usr/bin/"+program, "build", "./cmd/"+program); err != nil {
+			return err
+		}
 	}
 	done := map[string]bool{}
 	for _, s := range suites {

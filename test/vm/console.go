@@ -35,7 +35,7 @@ type Result struct {
 
 const marker = "weir-vm: "
 
-// ParseConsole takes apart what a machine printed. Whatever was begun and not
+// ParseConsole takes apart what a machine printed. A suite that was begun and not
 // ended is a problem.
 func ParseConsole(ctx context.Context, text string) (Console, error) {
 	var c Console

@@ -24,7 +24,7 @@ type Boot struct {
 }
 
 // bootOptions keep the console for the tests, end a machine whose kernel has
-// failed, and spare it what is expensive to emulate and protects nobody here.
+// failed, and spare it what is expensive to emulate and protects nothing here.
 const bootOptions = "quiet loglevel=1 panic=-1 oops=panic random.trust_cpu=on mitigations=off init_on_alloc=0"
 
 // memoryMegabytes holds the disk twice while it is unpacked, and engineMegabytes
@@ -47,7 +47,7 @@ func qemu(arch string) (program string, args []string, options string) {
 	if arch == "arm64" {
 		return "qemu-system-aarch64", []string{"-machine", "virt", "-cpu", "cortex-a72"}, "console=ttyAMA0"
 	}
-	// String instructions are slower to emulate than loops, so nobody is to think
+	// String instructions are slower to emulate than loops, so no program is to think
 	// that they are fast here.
 	return "qemu-system-x86_64", []string{"-machine", "pc", "-cpu", "max,erms=off,fsrm=off"}, "console=ttyS0 clearcpuid=rep_good"
 }

@@ -34,6 +34,8 @@ type Machine struct {
 	Arch    string
 	Cgroups Cgroups
 	Suites  []Suite
+	// Gate is what make test runs on it; nothing if it does not boot the machine.
+	Gate []Suite
 	// MaySkip matches the SUITE/TEST of what the kernel cannot do. Everything
 	// else that is skipped is a failure.
 	MaySkip string
@@ -87,10 +89,21 @@ func (m Machine) modules() []string {
 	return modules
 }
 
-// suitesOf are the suites of all machines of an architecture.
-func suitesOf(arch string) []Suite {
-	var suites []Suite
+// inGate returns the machines of make test, with what it runs on them.
+func inGate() []Machine {
+	var machines []Machine
 	for _, m := range Machines {
+		if m.Suites = m.Gate; len(m.Gate) > 0 {
+			machines = append(machines, m)
+		}
+	}
+	return machines
+}
+
+// suitesOf returns the suites of those machines that have an architecture.
+func suitesOf(machines []Machine, arch string) []Suite {
+	var suites []Suite
+	for _, m := range machines {
 		if m.Arch == arch {
 			suites = append(suites, m.Suites...)
 		}
@@ -103,8 +116,8 @@ var releases = []string{"bookworm", "bookworm-backports", "trixie-backports", "s
 
 // Machines are all machines, those that take longest first.
 var Machines = []Machine{
-	{Series: "7.2", Arch: "amd64", Cgroups: Hybrid, Suites: everything, MaySkip: withoutTun},
-	{Series: "6.1", Arch: "amd64", Cgroups: Unified, Suites: everything, MaySkip: without66},
+	{Series: "7.2", Arch: "amd64", Cgroups: Hybrid, Suites: everything, Gate: gate, MaySkip: withoutTun},
+	{Series: "6.1", Arch: "amd64", Cgroups: Unified, Suites: everything, Gate: gate, MaySkip: without66},
 	{Series: "6.12", Arch: "amd64", Cgroups: Hybrid, Suites: slices.Concat(withEngine, inModes), MaySkip: withoutTun},
 	{Series: "6.18", Arch: "amd64", Cgroups: Unified, Suites: append([]Suite{openFlowSwitch}, inModes...), MaySkip: withoutTun},
 	{Series: "6.12", Arch: "arm64", Cgroups: Unified, Suites: programs},
@@ -122,9 +135,22 @@ const without66 = withoutTun + "|^identity/(TestPriority|TestDirect|TestTapComes
 
 // programs: every BPF program is accepted by the kernel's verifier.
 var programs = []Suite{
-	{Package: "./internal/identity", Tag: TagNetNS, Run: "TestProgramsLoad"},
+	{Package: "./internal/datapath/identity", Tag: TagNetNS, Run: "TestProgramsLoad"},
 	{Package: "./internal/lab/meter", Tag: TagNetNS, Run: "TestProgramsLoad"},
 }
+
+// gate is what differs between kernels most: how programs attach and tell containers apart in
+// each mode, the scheduler's queues and shares, what an agent finds after a restart, and the
+// whole state of the kernel.
+var gate = []Suite{
+	{Package: "./internal/datapath/identity", Tag: TagNetNS, Run: ".", Skip: notInMachines + "|TestInspectWhileDevicesGo"},
+	{Package: "./internal/datapath/htb", Tag: TagNetNS, Run: "TestSparseFlows|TestQueueMemory"},
+	{Package: "./test/netns", Tag: TagNetNS, Run: "TestModes/^(bridge|host|macvlan|ipvlan-l2|ipvlan-l3|overlay)$/UDP|" +
+		"TestShares/10_Mbit|TestContainersChangeWhileNoAgentRuns|TestWithoutCgroups|TestKernelStateGolden"},
+}
+
+// notInMachines are tests of delays that only a faster processor keeps.
+const notInMachines = "TestDelays$|TestFlowDelays$"
 
 // What a machine is asked for costs this machine's time: a hundred megabits
 // through one for a second take two seconds of a processor. So all that depends
@@ -150,12 +176,11 @@ const onEveryKernel = "TestWithoutCgroups|TestDevices|TestBridgeAsUplink|TestEnc
 // withPackages are the suites of a machine that runs these tests of test/netns, and
 // of the classifier all but some.
 func withPackages(netns string, butOfClassifier ...string) []Suite {
-	// Delays are those of a faster processor.
-	skip := strings.Join(append([]string{"TestDelays$", "TestFlowDelays$"}, butOfClassifier...), "|")
+	skip := strings.Join(append([]string{notInMachines}, butOfClassifier...), "|")
 	return []Suite{
-		{Package: "./internal/identity", Tag: TagNetNS, Run: ".", Skip: skip},
+		{Package: "./internal/datapath/identity", Tag: TagNetNS, Run: ".", Skip: skip},
 		{Package: "./internal/lab/meter", Tag: TagNetNS, Run: "."},
-		{Package: "./internal/sched/htb", Tag: TagNetNS, Run: "TestSparseFlows|TestQueueMemory"},
+		{Package: "./internal/datapath/htb", Tag: TagNetNS, Run: "TestSparseFlows|TestQueueMemory"},
 		{Package: "./test/netns", Tag: TagNetNS, Run: netns},
 	}
 }

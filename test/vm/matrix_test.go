@@ -20,9 +20,11 @@ import (
 	"time"
 )
 
-// recordVariable names a file to which the kernels that ran are added, and
-// consolesVariable names a directory for what the machines printed.
+// recordVariable names a file to which the kernels that ran are added,
+// consolesVariable a directory for what the machines printed, and suiteVariable
+// the suite of scripts/test.sh: vm for what make test runs, or machines for all.
 const (
+	suiteVariable    = "WEIR_VM_SUITE"
 	recordVariable   = "WEIR_VM_RECORD"
 	consolesVariable = "WEIR_VM_CONSOLES"
 )
@@ -44,10 +46,14 @@ func TestMachines(t *testing.T) {
 	if err := os.Chdir("../.."); err != nil { // to the module's root
 		t.Fatal(err)
 	}
-	preparation := preparation{packages: openCache(t), disks: map[string]*Disk{}}
+	machines := Machines
+	if os.Getenv(suiteVariable) == "vm" {
+		machines = inGate()
+	}
+	preparation := preparation{machines: machines, packages: openCache(t), disks: map[string]*Disk{}}
 	var turns []chan struct{} // in the machines' order
 	running := make(chan struct{}, machinesAtOnce(runtime.NumCPU(), memoryBytes(t)))
-	for _, m := range Machines {
+	for _, m := range machines {
 		t.Run(m.Name(), func(t *testing.T) {
 			turn := make(chan struct{})
 			turns = append(turns, turn)
@@ -114,6 +120,7 @@ func openCache(t *testing.T) *Packages {
 // preparation is what preparing a machine may use, one at a time.
 type preparation struct {
 	sync.Mutex
+	machines []Machine
 	packages *Packages
 	// disks are the common ones, by architecture.
 	disks map[string]*Disk
@@ -143,7 +150,7 @@ func (p *preparation) prepare(ctx context.Context, dir string, m Machine) (prepa
 	}
 	common := p.disks[m.Arch]
 	if common == nil {
-		if common, err = commonDisk(ctx, p.packages, m.Arch, suitesOf(m.Arch)); err != nil {
+		if common, err = commonDisk(ctx, p.packages, m.Arch, suitesOf(p.machines, m.Arch)); err != nil {
 			return ready, err
 		}
 		p.disks[m.Arch] = common

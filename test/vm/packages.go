@@ -73,7 +73,7 @@ Acquire::Retries "3";
 Acquire::IndexTargets::deb::DEP-11::DefaultEnabled "false";
 `, p.path("lists"), p.dir, p.path("sources.list"), p.path("none"))
 	if os.Geteuid() == 0 {
-		config += "APT::Sandbox::User \"root\";\n" // the cache is nobody else's
+		config += "APT::Sandbox::User \"root\";\n" // no other user has the cache
 	}
 	if err := os.WriteFile(p.path("apt.conf"), []byte(config), 0o644); err != nil {
 		return fmt.Errorf("write apt's configuration: %w", err)

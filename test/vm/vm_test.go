@@ -191,7 +191,7 @@ func TestSkipsOnMachinesAreFailures(t *testing.T) {
 
 // TestEveryMachineIsWhole: what the matrix names is there to be compiled.
 func TestEveryMachineIsWhole(t *testing.T) {
-	for _, m := range Machines {
+	for _, m := range append(inGate(), Machines...) {
 		for _, s := range m.Suites {
 			if strings.ContainsAny(s.Run+s.Skip, " \t") || s.Run == "" {
 				t.Errorf("%s: guest/init cannot read %+v", m.Name(), s)

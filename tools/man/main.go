@@ -1,4 +1,4 @@
-// Command man writes a manual page for each command of weir and weir-edge into a folder, dated by
+// Command man writes a manual page for each command of the four programs into a folder, dated by
 // SOURCE_DATE_EPOCH if that is set.
 package main
 
@@ -9,8 +9,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 
-	"github.com/weir-project/weir/internal/cli"
+	"github.com/weir-project/weir/internal/agent/cli"
 	edgecli "github.com/weir-project/weir/internal/edge/cli"
+	labcli "github.com/weir-project/weir/internal/lab/cli"
+	sdncli "github.com/weir-project/weir/internal/sdn/cli"
 )
 
 func main() {
@@ -28,7 +30,7 @@ func write(folder string) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return fmt.Errorf("make a folder: %w", err)
 	}
-	for _, root := range []*cobra.Command{cli.NewRoot(), edgecli.NewRoot()} {
+	for _, root := range []*cobra.Command{cli.NewRoot(), edgecli.NewRoot(), sdncli.NewRoot("weir-sdn"), labcli.NewRoot("weir-lab")} {
 		root.DisableAutoGenTag = true
 		header := &doc.GenManHeader{Section: "1", Source: "Weir", Manual: "Weir"}
 		if err := doc.GenManTree(root, header, folder); err != nil {

@@ -21,6 +21,7 @@ type event struct {
 	Test        string
 	Elapsed     float64
 	Output      string
+	Key, Value  string // of an attribute
 }
 
 // testRun is one test of one package.
@@ -116,6 +117,8 @@ func (c *collector) testEvent(e event) {
 	switch e.Action {
 	case "output":
 		t.output.WriteString(e.Output)
+	case "attr":
+		c.rec.judge(e)
 	case "pass", "skip", "fail":
 		t.result = e.Action
 		if e.Action == "fail" {

@@ -22,6 +22,27 @@ type record struct {
 	Seconds  float64
 	Skips    []item
 	Failures []item
+	// Checks are measurements that test/harness judged or skipped; Busy are those that
+	// it skipped because the machine paused.
+	Checks int
+	Busy   []item
+}
+
+// busyPercent is the share of a suite's checks that may be skipped as the machine was busy.
+const busyPercent = 3
+
+// isJudged reports whether so few checks were skipped that the result counts.
+func (r *record) isJudged() bool { return 100*len(r.Busy) <= busyPercent*r.Checks }
+
+// judge counts an attribute of test/harness.
+func (r *record) judge(e event) {
+	if e.Key != "check" {
+		return
+	}
+	r.Checks++
+	if e.Value == "busy" {
+		r.Busy = append(r.Busy, item{Package: e.Package, Test: e.Test})
+	}
 }
 
 // item is a test, a package (no Test) or a whole suite (no Package) with
@@ -131,11 +152,14 @@ func readRecords(dir string) ([]record, error) {
 		recs[i].Seconds += rec.Seconds
 		recs[i].Skips = append(recs[i].Skips, rec.Skips...)
 		recs[i].Failures = append(recs[i].Failures, rec.Failures...)
+		recs[i].Checks += rec.Checks
+		recs[i].Busy = append(recs[i].Busy, rec.Busy...)
 	}
 	return recs, nil
 }
 
-// report prints the records; it fails if anything failed or nothing passed.
+// report prints the records; it fails if anything failed or nothing passed, or else with
+// errBusy if a suite skipped too many checks.
 func report(out io.Writer, recs []record) error {
 	var passed, failed, skipped int
 	fmt.Fprintf(out, "\n%-12s %8s %8s %8s %8s\n", "suite", "passed", "failed", "skipped", "time")
@@ -167,11 +191,22 @@ func report(out io.Writer, recs []record) error {
 	if passed+failed == 0 {
 		fmt.Fprintf(out, "\nNothing ran, which is a failure.\n")
 	}
+	var busy error
+	for _, r := range recs {
+		if r.isJudged() {
+			continue
+		}
+		busy = errBusy
+		fmt.Fprintf(out, "\nNot judged: machine busy: %s skipped %d of %d checks, and may skip %d %%:\n", r.Suite, len(r.Busy), r.Checks, busyPercent)
+		for _, it := range r.Busy {
+			fmt.Fprintf(out, "  %s\n", describe(r.Suite, it))
+		}
+	}
 	fmt.Fprintf(out, "\n%s\n", counts(passed, failed, skipped))
 	if failed > 0 || passed == 0 {
 		return errFailed
 	}
-	return nil
+	return busy
 }
 
 // describe is "suite: package test: reason", without what is empty.

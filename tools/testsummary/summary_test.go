@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -128,6 +129,49 @@ func TestCollect(t *testing.T) {
 				t.Errorf("items: got %+v, want %+v", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestBusyMachine: more than 3 % of skipped checks is neither green nor a failure.
+func TestBusyMachine(t *testing.T) {
+	for _, test := range []struct {
+		judged, busy int
+		failed       bool
+		want         error
+	}{
+		{judged: 100},
+		{judged: 97, busy: 3},
+		{judged: 96, busy: 4, want: errBusy},
+		{judged: 10, busy: 1, want: errBusy},
+		{busy: 1, want: errBusy},
+		{judged: 1, busy: 1, failed: true, want: errFailed},
+	} {
+		event := func(name, result string) string {
+			attribute := `{"Action":"attr","Package":"p","Test":"` + name + `","Key":"check","Value":"`
+			if result == "skip" {
+				return attribute + `busy"}{"Action":"skip","Package":"p","Test":"` + name + `"}`
+			}
+			return attribute + `judged"}{"Action":"` + result + `","Package":"p","Test":"` + name + `"}`
+		}
+		var events strings.Builder
+		for i := range test.judged {
+			result := "pass"
+			if test.failed && i == 0 {
+				result = "fail"
+			}
+			events.WriteString(event("TestA"+strconv.Itoa(i), result))
+		}
+		for i := range test.busy {
+			events.WriteString(event("TestBusy"+strconv.Itoa(i), "skip"))
+		}
+		text := strings.ReplaceAll(events.String(), "}{", "}\n{")
+		dir := t.TempDir()
+		_ = run([]string{"run", "-suite", "netns", "-dir", dir}, strings.NewReader(text+"\n"+`{"Action":"pass","Package":"p","Test":"TestLast"}`+"\n"+`{"Action":"pass","Package":"p"}`), io.Discard)
+		var out bytes.Buffer
+		err := run([]string{"report", "-dir", dir}, nil, &out)
+		if !errors.Is(err, test.want) || errors.Is(test.want, errBusy) != strings.Contains(out.String(), "\nNot judged: machine busy: netns skipped") && !test.failed {
+			t.Errorf("%+v: %v:\n%s", test, err, &out)
+		}
 	}
 }
 

@@ -25,25 +25,24 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/weir-project/weir/internal/httpapi"
+	"github.com/weir-project/weir/api/v1/transport"
 )
 
-// DefaultSocket is where an agent listens that is not told otherwise.
+// DefaultSocket is the default path of an agent's socket.
 const DefaultSocket = "/run/weir/weir.sock"
 
-// ErrNoAgent is an address at which no agent answers.
+// ErrNoAgent means that no agent answers at an address.
 var ErrNoAgent = errors.New("no weir agent is running")
 
-// ErrNotAllowed is an agent whose socket is not for this user.
+// ErrNotAllowed means that this user may not open the agent's socket.
 var ErrNotAllowed = errors.New("not allowed")
 
-// ErrTrust is an agent that is there, and that this side does not trust, or that does not
-// trust this side.
+// ErrTrust means that TLS verification failed on either side.
 var ErrTrust = errors.New("not to be trusted")
 
-// Error is what an agent has against a request.
+// Error is an agent's refusal of a request.
 type Error struct {
-	// Status is that of HTTP.
+	// Status is the HTTP status code.
 	Status int
 	// Message says what is wrong and what to do.
 	Message string
@@ -51,33 +50,33 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Message }
 
-// Client speaks to one agent.
-type Client struct{ peer *httpapi.Peer }
+// Client sends requests to one agent.
+type Client struct{ peer *transport.Peer }
 
-// Options say who asks, and whom to trust, of an agent on another host.
+// Options are the credentials for an agent on another host.
 type Options struct {
 	// Token is a bearer token of the agent; empty for none.
 	Token string
-	// TLS has whom to trust and the client's certificate, if there is one (LoadTLS);
-	// nil for the authorities that the system trusts.
+	// TLS has the trusted authorities and, optionally, the client certificate (LoadTLS);
+	// nil means the system's authorities.
 	TLS *tls.Config
 }
 
 // Unix returns a client of the agent that listens at a Unix socket.
 func Unix(socket string) *Client {
-	return newClient(socket, "http://weir", true, "", httpapi.Unix(socket))
+	return newClient(socket, "http://weir", true, "", transport.Unix(socket))
 }
 
 func newClient(address, base string, unix bool, token string, client *http.Client) *Client {
-	return &Client{&httpapi.Peer{
+	return &Client{&transport.Peer{
 		Name: "the agent", Base: base, Token: token, HTTP: client,
 		Unreachable: func(err error) error { return unreachable(address, unix, err) },
 		Refused:     func(status int, message string) error { return &Error{Status: status, Message: message} },
 	}}
 }
 
-// New returns a client of the agent at an address: the absolute path of a Unix socket,
-// or https://HOST:PORT. Nothing is asked yet.
+// New returns a client of the agent at an address: the absolute path of a Unix socket, or
+// https://HOST:PORT. It does not connect yet.
 func New(address string, o Options) (*Client, error) {
 	if filepath.IsAbs(address) {
 		return Unix(address), nil
@@ -91,13 +90,13 @@ func New(address string, o Options) (*Client, error) {
 	case strings.ContainsFunc(o.Token, func(r rune) bool { return r <= ' ' || r > '~' }):
 		return nil, errors.New("this is not a token: `weir token NAME` on the agent's host makes one, a single word")
 	}
-	return newClient("https://"+parsed.Host, "https://"+parsed.Host, false, o.Token, httpapi.Client(&http.Transport{
-		DialContext:         (&net.Dialer{Timeout: httpapi.ConnectTimeout}).DialContext,
-		TLSHandshakeTimeout: httpapi.ConnectTimeout, TLSClientConfig: o.TLS.Clone(), ForceAttemptHTTP2: true,
+	return newClient("https://"+parsed.Host, "https://"+parsed.Host, false, o.Token, transport.Client(&http.Transport{
+		DialContext:         (&net.Dialer{Timeout: transport.ConnectTimeout}).DialContext,
+		TLSHandshakeTimeout: transport.ConnectTimeout, TLSClientConfig: o.TLS.Clone(), ForceAttemptHTTP2: true,
 	})), nil
 }
 
-// Close ends connections that wait for more requests.
+// Close closes idle connections.
 func (c *Client) Close() { c.peer.HTTP.CloseIdleConnections() }
 
 func (c *Client) call(ctx context.Context, method, path string, body, result any) error {
@@ -108,7 +107,7 @@ func (c *Client) send(ctx context.Context, method, path string, body any, header
 	return c.peer.Send(ctx, method, path, body, header)
 }
 
-// unreachable says why there is no answer, and what to do.
+// unreachable explains a failed connection and says what to do.
 func unreachable(address string, unix bool, err error) error {
 	refused := errors.Is(err, syscall.ECONNREFUSED)
 	switch {

@@ -16,28 +16,30 @@ import (
 )
 
 const (
-	// retryInterval is how long Follow waits before it connects again, at first, and
-	// maxRetryInterval at last.
+	// retryInterval is how long Follow first waits before it reconnects. The wait doubles
+	// up to maxRetryInterval.
 	retryInterval    = time.Second
 	maxRetryInterval = 30 * time.Second
-	// maxSilence is how long an agent says nothing at most: it says that it is there.
+	// maxSilence is the silence after which a connection counts as lost. The agent sends
+	// keep-alives more often.
 	maxSilence = 45 * time.Second
-	// maxEventBytes bounds one event.
+	// maxEventBytes limits the size of one event.
 	maxEventBytes = 1 << 20
 )
 
-// Follower is what Follow calls. An error of Reset or Event ends it.
+// Follower has the callbacks of Follow. An error of Reset or Event ends it.
 type Follower struct {
-	// Reset: events are lost. Who keeps a copy of what runs asks for a Snapshot.
+	// Reset reports that events were lost. A caller with a copy of the state should get a
+	// new Snapshot.
 	Reset func() error
 	Event func(v1.Event) error
-	// Lost says why there is no connection, before Follow tries again. It may be nil.
+	// Lost reports why the connection was lost, before Follow reconnects. It may be nil.
 	Lost func(error)
 }
 
-// Follow calls f with the events after the one with number since (0: with all that are
-// kept), and with what happens from then on, over restarts of the agent and of the
-// network, until ctx ends or f does not want to go on.
+// Follow calls f with the events after number since (0: all kept events) and with new
+// events as they happen. It reconnects after restarts of the agent or network failures,
+// until ctx ends or a callback returns an error.
 func (c *Client) Follow(ctx context.Context, since uint64, f Follower) error {
 	wait := retryInterval
 	for {
@@ -64,10 +66,11 @@ func (c *Client) Follow(ctx context.Context, since uint64, f Follower) error {
 	}
 }
 
-// endedError is that a Follower does not want to go on.
+// endedError is an error of a callback, which ends Follow.
 type endedError struct{ error }
 
-// followOnce follows over one connection. since is the number of the last event.
+// followOnce follows events over one connection. since is the number of the last event
+// received.
 func (c *Client) followOnce(ctx context.Context, since *uint64, f Follower) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -102,7 +105,7 @@ func (c *Client) followOnce(ctx context.Context, since *uint64, f Follower) erro
 	return fmt.Errorf("read the agent's events: %w", io.EOF)
 }
 
-// serverSent is one server-sent event as it arrives, line by line.
+// serverSent is a server-sent event while its lines arrive.
 type serverSent struct{ kind, id, data string }
 
 func (e *serverSent) take(line string) {
@@ -118,7 +121,7 @@ func (e *serverSent) take(line string) {
 	}
 }
 
-// pass gives a whole event to f and keeps its number.
+// pass calls f with a complete event and stores its number.
 func (e *serverSent) pass(since *uint64, f Follower) error {
 	if e.data == "" {
 		return nil

@@ -11,9 +11,8 @@ import (
 	"strings"
 )
 
-// LoadTLS reads whom to trust from caFile, certificates in PEM (empty: the authorities
-// that the system trusts), and who asks from certFile and keyFile (empty: nobody, or a
-// token says).
+// LoadTLS reads the trusted authorities from caFile in PEM (empty: those of the system), and the
+// client's certificate from certFile and keyFile (empty: none; a token may identify the client).
 func LoadTLS(caFile, certFile, keyFile string) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS13}
 	if caFile != "" {
@@ -36,7 +35,7 @@ func LoadTLS(caFile, certFile, keyFile string) (*tls.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the client's certificate %s and its key %s: %w", certFile, keyFile, err)
 	}
-	// It is shown whatever authorities are asked for: who does not take it says why.
+	// Send it whatever authorities the server requests: a server that refuses it says why.
 	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		if renewed, err := tls.LoadX509KeyPair(certFile, keyFile); err == nil {
 			return &renewed, nil
@@ -46,8 +45,8 @@ func LoadTLS(caFile, certFile, keyFile string) (*tls.Config, error) {
 	return config, nil
 }
 
-// distrust says which side does not trust the other, and what to do; empty if it is
-// something else that went wrong.
+// distrust says which side does not trust the other and what to do, or returns "" if the
+// error is not about trust.
 func distrust(err error) string {
 	var (
 		authority x509.UnknownAuthorityError

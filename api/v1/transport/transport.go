@@ -1,8 +1,7 @@
-// Package httpapi is what the APIs of Weir's daemons have in common. For clients: requests
-// and answers in JSON, over a Unix socket or TLS; what is not a success has a v1.Error as
-// its body; events are a stream of JSON objects. For servers: what bounds a connection
-// (server.go).
-package httpapi
+// Package transport has the common parts of the APIs of Weir's daemons. Clients send JSON
+// requests over a Unix socket or TLS, get errors as v1.Error, and read events as a stream
+// of JSON objects. Servers get limits for connections (server.go).
+package transport
 
 import (
 	"bytes"
@@ -19,29 +18,29 @@ import (
 )
 
 const (
-	// ConnectTimeout bounds how long it takes to reach a daemon: the connection, and TLS.
+	// ConnectTimeout limits the connection set-up, TLS included.
 	ConnectTimeout = 10 * time.Second
-	// maxAnswerBytes bounds an answer; that of an agent with a thousand containers and
-	// four uplinks has 3 MB.
+	// maxAnswerBytes limits a response. An agent with a thousand containers and four
+	// uplinks sends 3 MB.
 	maxAnswerBytes = 64 << 20
 )
 
-// Peer is a daemon that is asked. It may be used by many goroutines at once.
+// Peer is a daemon to send requests to. It is safe for concurrent use.
 type Peer struct {
-	// Name is what users call it, as in "the agent's answer": "the agent".
+	// Name is the daemon's name in messages, such as "the agent".
 	Name string
-	// Base is what paths are appended to.
+	// Base is the URL to which paths are appended.
 	Base string
 	// Token is a bearer token; empty for none.
 	Token string
 	HTTP  *http.Client
-	// Unreachable says why there is no answer, and what to do.
+	// Unreachable turns a connection error into one that says what to do.
 	Unreachable func(error) error
-	// Refused is what the daemon has against a request, with HTTP's status.
+	// Refused turns an error response with its HTTP status into an error.
 	Refused func(status int, message string) error
 }
 
-// Unix returns an HTTP client that speaks to a Unix socket only.
+// Unix returns an HTTP client that connects to a Unix socket only.
 func Unix(socket string) *http.Client {
 	dialer := net.Dialer{Timeout: ConnectTimeout}
 	return Client(&http.Transport{
@@ -51,8 +50,8 @@ func Unix(socket string) *http.Client {
 	})
 }
 
-// Client goes nowhere but where it was told: a daemon sends nobody elsewhere, and a
-// token is for that one alone.
+// Client returns an HTTP client that follows no redirects, because daemons send none and a
+// token must not reach another server.
 func Client(transport *http.Transport) *http.Client {
 	return &http.Client{
 		Transport:     transport,
@@ -60,8 +59,8 @@ func Client(transport *http.Transport) *http.Client {
 	}
 }
 
-// Call makes a request and decodes the answer into result, unless that is nil. A body
-// of type []byte or io.Reader is sent as it is.
+// Call sends a request and decodes the response into result, unless that is nil. A body of
+// type []byte or io.Reader is sent unchanged.
 func (p *Peer) Call(ctx context.Context, method, path string, body, result any) error {
 	response, err := p.Send(ctx, method, path, body, nil)
 	if err != nil {
@@ -71,7 +70,7 @@ func (p *Peer) Call(ctx context.Context, method, path string, body, result any) 
 	return p.Decode(response, result)
 }
 
-// Decode reads an answer into result, unless that is nil.
+// Decode decodes a response into result, unless that is nil.
 func (p *Peer) Decode(response *http.Response, result any) error {
 	if result == nil {
 		return nil
@@ -82,8 +81,8 @@ func (p *Peer) Decode(response *http.Response, result any) error {
 	return nil
 }
 
-// Send makes a request and returns the answer, whose body the caller closes, or what
-// the daemon had against it.
+// Send sends a request and returns the response, whose body the caller closes. A response
+// that is not a success becomes an error.
 func (p *Peer) Send(ctx context.Context, method, path string, body any, header http.Header) (*http.Response, error) {
 	reader, err := encode(body)
 	if err != nil {
@@ -130,20 +129,20 @@ func encode(body any) (io.Reader, error) {
 	}
 }
 
-// refusal is what an answer that is not a success says.
+// refusal returns the error of a response that is not a success.
 func (p *Peer) refusal(response *http.Response) error {
 	var problem v1.Error
 	if err := p.Decode(response, &problem); err != nil || problem.Message == "" {
 		problem.Message = p.Name + " answered " + response.Status
-		if response.StatusCode == http.StatusNotFound { // what listens there says so of every path that it has
+		if response.StatusCode == http.StatusNotFound { // as for every path of a foreign server
 			problem.Message += ": another program listens there, or another version"
 		}
 	}
 	return p.Refused(response.StatusCode, problem.Message)
 }
 
-// Stream calls each with the JSON objects of an answer, until that or ctx ends, or each
-// returns an error.
+// Stream calls each with the JSON objects of a response, until the response or ctx ends or
+// each returns an error.
 func Stream[T any](ctx context.Context, p *Peer, path string, each func(T) error) error {
 	response, err := p.Send(ctx, http.MethodGet, path, nil, nil)
 	if err != nil {

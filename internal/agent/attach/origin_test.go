@@ -1,4 +1,4 @@
-package agent
+package attach
 
 import (
 	"errors"
@@ -8,9 +8,9 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/discovery/cgroup"
-	"github.com/weir-project/weir/internal/identity"
-	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/datapath/cgroup"
+	"github.com/weir-project/weir/internal/datapath/identity"
+	"github.com/weir-project/weir/internal/datapath/kernel"
 )
 
 // fakeOrigins is a kernel that was told of network namespaces.
@@ -49,75 +49,52 @@ func (o *fakeOrigins) UnknownOrigins() ([]uint32, error) {
 
 func (o *fakeOrigins) Close() error { return nil }
 
-// useOrigins has the agent tell a kernel that can be asked.
-func (b *bench) useOrigins() *fakeOrigins {
-	watcher := &fakeOrigins{numbers: map[uint32]uint16{}}
-	b.Agent.origins = newOrigins(watcher)
-	return watcher
-}
-
-// direct adds a container with a device on the uplink.
-func (b *bench) direct(name string, netns uint64) *container {
-	c := b.start(name).container
-	c.mode, c.netns = v1.ModeMacvlan, kernel.NetNSID{Dev: 4, Inode: netns}
-	c.attachments = []attachment{{Attachment: identity.Attachment{Mode: v1.ModeMacvlan}, assigned: true}}
-	return c
-}
-
 // The kernel watches while a container has a device on an uplink, and knows the
 // namespaces of those that have, and no other.
 func TestWatchOrigins(t *testing.T) {
-	b := newBench(t, 1e9)
-	watcher := b.useOrigins()
+	b := newBed()
+	watcher := b.watcher
 	expect := func(what string, watching bool, unknownBPS uint64, want map[uint32]uint16) {
 		t.Helper()
-		if watcher.watching != watching || b.classifier.unknownBPS != unknownBPS || !maps.Equal(watcher.numbers, want) {
+		if watcher.watching != watching || b.table.UnknownBPS != unknownBPS || !maps.Equal(watcher.numbers, want) {
 			t.Errorf("%s: watching %v, unknown origins have %d bit/s, told %v; want %v", what,
-				watcher.watching, b.classifier.unknownBPS, watcher.numbers, want)
+				watcher.watching, b.table.UnknownBPS, watcher.numbers, want)
 		}
 	}
-	bridged := b.start("bridged").container
-	bridged.netns = kernel.NetNSID{Dev: 4, Inode: 100}
-	b.watchOrigins()
+	b.start("bridged", v1.ModeBridge, 100)
+	b.apply()
 	expect("a bridged container", false, 0, map[uint32]uint16{})
-	one, two := b.direct("one", 101), b.direct("two", 102)
-	b.watchOrigins()
-	expect("two", true, 1e7, map[uint32]uint16{101: one.number, 102: two.number})
-
-	// A classifier that was made anew has to be told again.
-	b.classifier.unknownBPS, b.link.unknownBPS = 0, 0
-	b.watchOrigins()
-	expect("a new classifier", true, 1e7, map[uint32]uint16{101: one.number, 102: two.number})
+	one, two := b.start("one", v1.ModeMacvlan, 101), b.start("two", v1.ModeMacvlan, 102)
+	b.apply()
+	expect("two", true, 1e7, map[uint32]uint16{101: one.Number, 102: two.Number})
 
 	// The limit is a part of the uplink's rate, also of another one.
-	for _, rateBPS := range []uint64{4e9, 1e9} {
-		b.link.rateBPS = rateBPS
-		b.watchOrigins()
-		expect("another rate", true, rateBPS/100, map[uint32]uint16{101: one.number, 102: two.number})
-	}
+	b.uplink.UplinkDevice = &fakeDevice{b.table, 4e9}
+	b.apply()
+	expect("another rate", true, 4e7, map[uint32]uint16{101: one.Number, 102: two.Number})
+	b.uplink.UplinkDevice = &fakeDevice{b.table, 1e9}
 
 	// What was found to be a container's goes with it, what is the host's stays.
-	for netns, number := range map[uint32]uint16{201: one.number, 202: identity.NumberHost} {
+	for netns, number := range map[uint32]uint16{201: one.Number, 202: identity.NumberHost} {
 		if err := b.origins.Add(netns, identity.Origin{Number: number, ShownBy: "/proc/1/ns/net"}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	b.Agent.forget(one)
-	b.watchOrigins()
-	expect("one is gone", true, 1e7, map[uint32]uint16{102: two.number, 202: identity.NumberHost})
+	b.stop(one)
+	b.apply()
+	expect("one is gone", true, 1e7, map[uint32]uint16{102: two.Number, 202: identity.NumberHost})
 	// Its inode is given to another.
-	three := b.direct("three", 101)
-	b.watchOrigins()
-	expect("three", true, 1e7, map[uint32]uint16{101: three.number, 102: two.number, 202: identity.NumberHost})
+	three := b.start("three", v1.ModeMacvlan, 101)
+	b.apply()
+	expect("three", true, 1e7, map[uint32]uint16{101: three.Number, 102: two.Number, 202: identity.NumberHost})
 
 	// Without CAP_NET_ADMIN it need not be watched, unless another has it there.
 	two.WithoutNetAdmin, three.WithoutNetAdmin = true, true
-	b.watchOrigins()
+	b.apply()
 	expect("two and three without the capability", false, 0, map[uint32]uint16{})
-	joined := b.start("joined").container
-	joined.netns = three.netns
-	b.watchOrigins()
-	expect("one that joined three has it", true, 1e7, map[uint32]uint16{101: three.number, 102: two.number})
+	b.start("joined", v1.ModeBridge, 101)
+	b.apply()
+	expect("one that joined three has it", true, 1e7, map[uint32]uint16{101: three.Number, 102: two.Number})
 
 	// An overlay's namespace is known beforehand: what its containers send has
 	// tags.
@@ -126,53 +103,43 @@ func TestWatchOrigins(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	overlaid := b.start("overlaid").container
-	overlaid.attachments = []attachment{{
-		Attachment: identity.Attachment{Mode: v1.ModeOverlay, Tap: identity.Tap{NetNSPath: path}}, assigned: true,
-	}}
-	b.watchOrigins()
+	overlaid := b.start("overlaid", v1.ModeOverlay, 103)
+	overlaid.Devices[0].Tap.NetNSPath = path
+	b.apply()
 	expect("one in an overlay", true, 1e7, map[uint32]uint16{
-		101: three.number, 102: two.number, uint32(hidden.Inode): identity.NumberNone,
+		101: three.Number, 102: two.Number, uint32(hidden.Inode): identity.NumberNone,
 	})
-	b.Agent.forget(overlaid)
-
-	b.machine.gone = true
-	b.advance(b.link)
-	b.classifier.unknownBPS = 0
-	b.Agent.forget(two)
-	b.Agent.forget(three)
-	b.watchOrigins()
+	b.stop(overlaid)
+	b.stop(two)
+	b.stop(three)
+	b.apply()
 	expect("none left", false, 0, map[uint32]uint16{})
 }
 
 // A kernel that cannot is asked once, and uplinks go on by tags.
 func TestWatchOriginsRefused(t *testing.T) {
-	b := newBench(t, 1e9)
-	watcher := b.useOrigins()
+	b := newBed()
+	watcher := b.watcher
 	watcher.err = errors.New("no tracepoints")
-	b.direct("one", 101)
-	b.watchOrigins()
+	b.start("one", v1.ModeMacvlan, 101)
+	b.apply()
 	watcher.err = nil
-	b.watchOrigins()
-	if watcher.watching || b.classifier.unknownBPS != 0 {
-		t.Errorf("watching %v, unknown origins have %d bit/s", watcher.watching, b.classifier.unknownBPS)
+	b.apply()
+	if watcher.watching || b.table.UnknownBPS != 0 {
+		t.Errorf("watching %v, unknown origins have %d bit/s", watcher.watching, b.table.UnknownBPS)
 	}
 }
 
 // Whose a namespace is, by who holds it.
 func TestOriginHeld(t *testing.T) {
-	b := newBench(t, 1e9)
-	one, nested := b.start("one").container, b.start("nested").container
+	b := newBed()
+	one, nested := b.start("one", v1.ModeBridge, 7), b.start("nested", v1.ModeBridge, 8)
 	one.CgroupPath, nested.CgroupPath = "/sys/fs/cgroup/a/one", "/sys/fs/cgroup/a/one/nested"
-	named := b.start("named").container
+	named := b.start("named", v1.ModeBridge, 9)
 	named.ID = "0123456789abcdef"
-	uncontrolled := b.start("uncontrolled").container
-	uncontrolled.CgroupPath = "/sys/fs/cgroup/a/uncontrolled"
-	b.registry.release(uncontrolled)
-	joined := b.start("joined").container
-	joined.CgroupPath = "/sys/fs/cgroup/a/joined"
-	joined.netns, one.netns = kernel.NetNSID{Inode: 7}, kernel.NetNSID{Inode: 7}
-	b.registry.release(joined)
+	uncontrolled, joined := b.start("uncontrolled", v1.ModeBridge, 10), b.start("joined", v1.ModeBridge, 7)
+	uncontrolled.CgroupPath, uncontrolled.Number = "/sys/fs/cgroup/a/uncontrolled", 0
+	joined.CgroupPath, joined.Number = "/sys/fs/cgroup/a/joined", 0
 
 	mount := cgroup.Mount{Point: "/sys/fs/cgroup"}
 	const netns = 100
@@ -195,19 +162,19 @@ func TestOriginHeld(t *testing.T) {
 	}{
 		{"nobody", nil, identity.Origin{}, false},
 		{"somebody of another namespace", []kernel.NetNSHolder{elsewhere}, identity.Origin{}, false},
-		{"a container's process", []kernel.NetNSHolder{process("/a/one/x")}, identity.Origin{Number: one.number, ShownBy: "process"}, true},
-		{"the innermost container's", []kernel.NetNSHolder{process("/a/one/nested/x")}, identity.Origin{Number: nested.number, ShownBy: "process"}, true},
+		{"a container's process", []kernel.NetNSHolder{process("/a/one/x")}, identity.Origin{Number: one.Number, ShownBy: "process"}, true},
+		{"the innermost container's", []kernel.NetNSHolder{process("/a/one/nested/x")}, identity.Origin{Number: nested.Number, ShownBy: "process"}, true},
 		{"no more than a name alike", []kernel.NetNSHolder{process("/a/one2")}, identity.Origin{Number: identity.NumberHost, ShownBy: "process"}, true},
-		{"known by its name", []kernel.NetNSHolder{version1}, identity.Origin{Number: named.number, ShownBy: "process"}, true},
-		{"a container and the host", []kernel.NetNSHolder{process("/system.slice"), process("/a/one")}, identity.Origin{Number: one.number, ShownBy: "process"}, true},
+		{"known by its name", []kernel.NetNSHolder{version1}, identity.Origin{Number: named.Number, ShownBy: "process"}, true},
+		{"a container and the host", []kernel.NetNSHolder{process("/system.slice"), process("/a/one")}, identity.Origin{Number: one.Number, ShownBy: "process"}, true},
 		{"a container without a number", []kernel.NetNSHolder{process("/a/uncontrolled")}, identity.Origin{Number: identity.NumberHost, ShownBy: "process"}, true},
-		{"one that joined another's network", []kernel.NetNSHolder{process("/a/joined")}, identity.Origin{Number: one.number, ShownBy: "process"}, true},
+		{"one that joined another's network", []kernel.NetNSHolder{process("/a/joined")}, identity.Origin{Number: one.Number, ShownBy: "process"}, true},
 		{"the host's process", []kernel.NetNSHolder{process("/system.slice"), file("/a/one")}, identity.Origin{Number: identity.NumberHost, ShownBy: "process"}, true},
 		{"the host's mount", []kernel.NetNSHolder{file("/a/one"), hostMount}, identity.Origin{Number: identity.NumberNone, ShownBy: "mounts"}, true},
-		{"a container's mount", []kernel.NetNSHolder{file("/system.slice"), file("/a/one")}, identity.Origin{Number: one.number, ShownBy: "file"}, true},
+		{"a container's mount", []kernel.NetNSHolder{file("/system.slice"), file("/a/one")}, identity.Origin{Number: one.Number, ShownBy: "file"}, true},
 		{"a file of the host's", []kernel.NetNSHolder{file("/system.slice")}, identity.Origin{Number: identity.NumberNone, ShownBy: "file"}, true},
 	} {
-		if got, found := b.registry.originHeld(netns, test.holders, mount); got != test.want || found != test.found {
+		if got, found := originHeld(b.all, netns, test.holders, mount); got != test.want || found != test.found {
 			t.Errorf("%s: got %+v, %v, want %+v, %v", test.name, got, found, test.want, test.found)
 		}
 	}
@@ -216,10 +183,10 @@ func TestOriginHeld(t *testing.T) {
 // UnknownOrigins that send are looked for, in moderation, and again when they are
 // not shown any more.
 func TestSearchUnknownOrigins(t *testing.T) {
-	b := newBench(t, 1e9)
-	watcher := b.useOrigins()
-	b.direct("one", 101)
-	b.watchOrigins()
+	b := newBed()
+	watcher := b.watcher
+	b.start("one", v1.ModeMacvlan, 101)
+	b.apply()
 	shown := t.TempDir() + "/net"
 	searched := 0
 	b.origins.holders = func(inodes []uint32) []kernel.NetNSHolder {
@@ -237,12 +204,13 @@ func TestSearchUnknownOrigins(t *testing.T) {
 		t.Helper()
 		if unknown != nil {
 			watcher.unknown = unknown
-			b.classifier.offered[identity.NumberNone]++
+			b.table.unknown++
 		}
 		before := searched
-		b.control(now)
+		b.NoteUnknown(b.uplink)
+		b.SearchUnknown(now)
 		if b.origins.searching {
-			b.takeHolders(<-b.origins.found)
+			b.AddHolders(<-b.Found(), b.all)
 		} else if searched != before {
 			t.Error("a search that nobody waits for")
 		}
@@ -279,7 +247,7 @@ func TestSearchUnknownOrigins(t *testing.T) {
 	if _, known := watcher.numbers[300]; known || !b.origins.searching {
 		t.Error("what is not shown is known still, or not searched for")
 	}
-	b.takeHolders(<-b.origins.found)
+	b.AddHolders(<-b.Found(), b.all)
 	if watcher.numbers[300] != identity.NumberHost {
 		t.Errorf("told %v after the next search", watcher.numbers)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"net/http"
@@ -22,17 +21,17 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
-	"github.com/weir-project/weir/internal/access"
-	"github.com/weir-project/weir/internal/agent"
-	"github.com/weir-project/weir/internal/cmdline"
-	"github.com/weir-project/weir/internal/config"
-	"github.com/weir-project/weir/internal/discovery"
-	"github.com/weir-project/weir/internal/discovery/docker"
-	"github.com/weir-project/weir/internal/discovery/static"
-	"github.com/weir-project/weir/internal/policy"
-	"github.com/weir-project/weir/internal/server"
-	"github.com/weir-project/weir/internal/unixsock"
-	"github.com/weir-project/weir/internal/web"
+	"github.com/weir-project/weir/internal/agent/discovery"
+	"github.com/weir-project/weir/internal/agent/discovery/docker"
+	"github.com/weir-project/weir/internal/agent/discovery/static"
+	"github.com/weir-project/weir/internal/agent/loop"
+	"github.com/weir-project/weir/internal/agent/server"
+	"github.com/weir-project/weir/internal/front/access"
+	"github.com/weir-project/weir/internal/front/cmdline"
+	"github.com/weir-project/weir/internal/front/config"
+	"github.com/weir-project/weir/internal/front/httpapi"
+	"github.com/weir-project/weir/internal/front/web"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 type agentFlags struct {
@@ -50,7 +49,7 @@ type agentFlags struct {
 	verbose   bool
 }
 
-func newAgentCommand(g *global) *cobra.Command {
+func newAgentCommand(socket *string) *cobra.Command {
 	var f agentFlags
 	cmd := &cobra.Command{
 		Use:   "agent --uplink IF --rate RATE",
@@ -58,8 +57,8 @@ func newAgentCommand(g *global) *cobra.Command {
 		Long: `Share out what leaves through an uplink. The agent watches the container engines
 on this host and gives every container what its labels ask for.
 
-What it puts into the kernel goes on working when the agent stops or dies; a new
-agent takes over where the old one left. 'weir down' removes everything.`,
+Its configuration in the kernel stays in force when the agent stops or dies, and a new
+agent takes it over. 'weir down' removes everything.`,
 		Example: `  weir agent --uplink eth0 --rate 100mbit
   weir agent --config /etc/weir/weir.yaml
   weir agent --propose >/etc/weir/weir.yaml`,
@@ -72,12 +71,12 @@ agent takes over where the old one left. 'weir down' removes everything.`,
 			if _, err := os.Stat(f.config); errors.Is(err, fs.ErrNotExist) && !told {
 				return unconfigured(cmd.Context(), f.config)
 			}
-			settings, err := f.settings(cmd, g)
+			settings, err := f.settings(cmd, socket)
 			if err != nil {
 				return err
 			}
-			reload := func() (config.Config, error) { return f.settings(cmd, g) }
-			return f.run(cmd.Context(), settings, reload, newLogger(cmd.ErrOrStderr(), f.verbose))
+			reload := func() (config.Config, error) { return f.settings(cmd, socket) }
+			return f.run(cmd.Context(), settings, reload, cmdline.NewLogger(cmd.ErrOrStderr(), f.verbose))
 		},
 	}
 	f.register(cmd.Flags())
@@ -86,21 +85,21 @@ agent takes over where the old one left. 'weir down' removes everything.`,
 
 func (f *agentFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.config, "config", config.DefaultPath, "config file; the default one may be missing")
-	flags.StringVar(&f.uplink, "uplink", "", "network device that is shared out")
-	flags.StringVar(&f.rate, "rate", "", "what the uplink may send, e.g. 100mbit (default: the speed it reports)")
-	flags.StringVar(&f.stateDir, "state-dir", config.DefaultStateDir, "folder of what must outlive the agent")
-	flags.StringVar(&f.dashboard, "dashboard", "", "loopback address of a page that shows what every container gets, e.g. 127.0.0.1:7480, or none")
-	flags.StringVar(&f.listen, "listen", "", "address where programs on other hosts may ask, e.g. 192.0.2.1:7481, or none; the config file names the certificates")
+	flags.StringVar(&f.uplink, "uplink", "", "network device to share")
+	flags.StringVar(&f.rate, "rate", "", "rate of the uplink, e.g. 100mbit (default: the speed it reports)")
+	flags.StringVar(&f.stateDir, "state-dir", config.DefaultStateDir, "directory for state that outlives the agent")
+	flags.StringVar(&f.dashboard, "dashboard", "", "loopback address of the dashboard, e.g. 127.0.0.1:7480, or none")
+	flags.StringVar(&f.listen, "listen", "", "address of the API for other hosts, e.g. 192.0.2.1:7481, or none; the config file names the certificates")
 	flags.StringVar(&f.docker, "docker", config.DefaultDockerSocket, "Docker's socket, or none")
 	flags.StringVar(&f.podman, "podman", config.DefaultPodmanSocket, "Podman's socket, or none")
-	flags.BoolVar(&f.replace, "replace", false, "put a qdisc aside that somebody configured on the uplink")
-	flags.BoolVar(&f.anySpeed, "ignore-link-speed", false, "allow a rate above the speed the uplink reports (virtual devices report one that means nothing)")
-	flags.BoolVar(&f.propose, "propose", false, "print a configuration for this host, by its default route and the speed of that link, and end")
+	flags.BoolVar(&f.replace, "replace", false, "replace a qdisc that is configured on the uplink")
+	flags.BoolVar(&f.anySpeed, "ignore-link-speed", false, "allow a rate above the speed that the uplink reports (that of a virtual device means nothing)")
+	flags.BoolVar(&f.propose, "propose", false, "print a configuration for this host, from its default route and the speed of that device, and exit")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "log more")
 }
 
-// settings joins the config file and the flags, which win.
-func (f *agentFlags) settings(cmd *cobra.Command, g *global) (config.Config, error) {
+// settings merges the config file and the flags; flags win.
+func (f *agentFlags) settings(cmd *cobra.Command, socket *string) (config.Config, error) {
 	settings, err := config.Load(f.config)
 	if errors.Is(err, fs.ErrNotExist) && !cmd.Flags().Changed("config") {
 		settings, err = config.Default(), nil
@@ -113,7 +112,7 @@ func (f *agentFlags) settings(cmd *cobra.Command, g *global) (config.Config, err
 		return settings, err
 	}
 	if changed("socket") {
-		settings.Socket = g.socket
+		settings.Socket = *socket
 	}
 	if changed("state-dir") {
 		settings.StateDir = f.stateDir
@@ -136,13 +135,13 @@ func (f *agentFlags) settings(cmd *cobra.Command, g *global) (config.Config, err
 	return settings, nil
 }
 
-// uplinks joins the uplinks of the config file and the flags for one.
+// uplinks merges the uplinks of the config file with the flags for a single uplink.
 func (f *agentFlags) uplinks(list []config.Uplink, changed func(string) bool) ([]config.Uplink, error) {
 	if len(list) == 0 {
 		list = []config.Uplink{{}}
 	}
 	if changed("uplink") {
-		// That one alone, with what the file says of it, or of its only one.
+		// --uplink selects one: use the file's entry of that name, or the file's only entry.
 		i := slices.IndexFunc(list, func(u config.Uplink) bool { return u.Interface == f.uplink })
 		switch {
 		case i >= 0:
@@ -183,15 +182,7 @@ func engineFlag(changed bool, value string, engine *config.Engine) {
 	}
 }
 
-func newLogger(w io.Writer, verbose bool) *slog.Logger {
-	level := slog.LevelInfo
-	if verbose {
-		level = slog.LevelDebug
-	}
-	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
-}
-
-// sources are where the settings say that containers are.
+// sources returns the discovery sources that the settings name.
 func sources(settings config.Config, log *slog.Logger) []discovery.Source {
 	var list []discovery.Source
 	for _, engine := range []struct {
@@ -220,21 +211,21 @@ func sources(settings config.Config, log *slog.Logger) []discovery.Source {
 	return list
 }
 
-// niceness puts the agent before ordinary programs: it needs little of the
-// processor, but on time, most of all when containers take all of it.
+// niceness puts the agent before ordinary programs: it needs little processor time, but on time,
+// most of all when containers use every processor.
 const niceness = -15
 
-// timerSlackNanoseconds is how late its timers may be: little to the control
-// loop, and much to a thread of Go's runtime that sleeps for 20 µs at a time
-// while anything runs. With the kernel's 50 µs the agent switches threads twice
-// as often when idle, for a fifth of the processor time it takes.
+// timerSlackNanoseconds is how late the kernel may fire the agent's timers. The control loop
+// tolerates it; threads of Go's runtime, which sleep for 20 µs at a time while anything runs, save
+// much. With the kernel's default of 50 µs an idle agent switches threads twice as often, for a
+// fifth of its processor time.
 const timerSlackNanoseconds = 1_000_000
 
-// prioritize gives all threads of the process that niceness and timer slack. What takes
-// CAP_SYS_NICE the unit has done (packaging/weir.service).
+// prioritize sets niceness and timer slack for all threads of the process. Settings that need
+// CAP_SYS_NICE are in the unit file (packaging/weir.service).
 func prioritize() error {
-	return eachThread(func(id int) error {
-		// A thread has this file as a process has (proc(5)).
+	return cmdline.EachThread(func(id int) error {
+		// Each thread has this file, as each process has (proc(5)).
 		path := fmt.Sprintf("/proc/%d/timerslack_ns", id)
 		return errors.Join(
 			unix.Setpriority(unix.PRIO_PROCESS, id, niceness),
@@ -242,8 +233,8 @@ func prioritize() error {
 	})
 }
 
-// openDashboard shows what feed has at a loopback address. A port that somebody
-// else has is no reason for containers to be without their guarantees.
+// openDashboard serves the dashboard at a loopback address. If the port is in use, the agent runs
+// without a dashboard: shares stay in force.
 func openDashboard(address string, feed http.Handler, tokens *access.Tokens, log *slog.Logger) *http.Server {
 	page := web.New(feed, tokens, log)
 	listener, err := web.Listen(address)
@@ -262,7 +253,7 @@ func openDashboard(address string, feed http.Handler, tokens *access.Tokens, log
 
 func (f *agentFlags) run(ctx context.Context, settings config.Config, reload func() (config.Config, error), log *slog.Logger) error {
 	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP) // also while it starts: it must not end it
+	signal.Notify(hangups, syscall.SIGHUP) // before the start: an early SIGHUP must not end the process
 	defer signal.Stop(hangups)
 	debug.SetMemoryLimit(memoryLimit(0))
 	// One goroutine does the work; more processors would only wake each other.
@@ -274,28 +265,28 @@ func (f *agentFlags) run(ctx context.Context, settings config.Config, reload fun
 	if err != nil {
 		return err
 	}
-	a, err := agent.New(agent.Config{
+	a, err := loop.New(loop.Config{
 		Uplinks:            initial.Uplinks,
 		ReserveBasisPoints: initial.ReserveBasisPoints,
 		Host:               initial.Host,
 		Rules:              initial.Rules,
 		Classifier:         initial.Classifier,
-		Reload: func() (agent.Settings, error) {
+		Reload: func() (loop.Settings, error) {
 			again, err := reload()
 			if err == nil {
 				err = onlyByRestart(settings, again)
 			}
 			if err != nil {
-				return agent.Settings{}, err
+				return loop.Settings{}, err
 			}
 			return f.agentSettings(again)
 		},
 		StateDir: settings.StateDir,
 		Sources:  sources(settings, log),
-		Version:  version,
+		Version:  cmdline.Version,
 		Logger:   log,
 		Ready: func() {
-			// A service manager that started it goes on from here (sd_notify(3)).
+			// Tell a service manager that the agent is ready (sd_notify(3)).
 			if _, err := daemon.SdNotify(true, daemon.SdNotifyReady); err != nil {
 				log.Error("tell the service manager", "error", err)
 			}
@@ -304,7 +295,7 @@ func (f *agentFlags) run(ctx context.Context, settings config.Config, reload fun
 	if err != nil {
 		return err
 	}
-	listener, err := unixsock.Listen("weir agent", settings.Socket, settings.SocketGroup)
+	listener, err := httpapi.Listen("weir agent", settings.Socket, settings.SocketGroup)
 	if err != nil {
 		a.Close()
 		return err
@@ -336,13 +327,13 @@ func (f *agentFlags) run(ctx context.Context, settings config.Config, reload fun
 	err = a.Run(ctx)
 	stopped()
 	if err == nil && ctx.Err() != nil {
-		log.Info("told to stop; what is in the kernel stays in force, `weir down` removes it")
+		log.Info("stopping; the configuration in the kernel stays in force, `weir down` removes it")
 	}
-	// A request that ended Run (down) still gets its answer.
+	// The request that ended Run (down) still gets its response.
 	shutdown, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	closeErr := socket.Shutdown(shutdown)
-	if errors.Is(closeErr, context.DeadlineExceeded) { // somebody who asked for events does not read them
+	if errors.Is(closeErr, context.DeadlineExceeded) { // an event reader is slow
 		closeErr = socket.Close()
 	}
 	api.Outlast()

@@ -5,28 +5,28 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/weir-project/weir/internal/stats"
+	"github.com/weir-project/weir/internal/agent/stats"
 )
 
-// The garbage collector is kept from letting a small daemon grow. That is a goal, not a
-// bound: an agent that needs more would do little but collect garbage, so those that have
-// many containers may have more.
+// The garbage collector keeps a small daemon small. The limit is a goal, not a bound: an agent that
+// needs more would spend its time collecting garbage, so the limit grows with the number of
+// containers.
 const (
 	memoryLimitBytes = 20 << 20
-	// containerBytes is what each container may add, and containerStep so many change
-	// the limit at a time, as that stops all goroutines for a moment.
+	// containerBytes is the allowance for each container. The limit changes in steps of
+	// containerStep containers, because a change stops all goroutines for a moment.
 	containerBytes = 32 << 10
 	containerStep  = 64
-	// memoryInterval is how often that is looked at.
+	// memoryInterval is the time between two adjustments of the limit.
 	memoryInterval = time.Second
 )
 
-// memoryLimit is the goal for so many containers, in bytes.
+// memoryLimit returns the memory limit for a number of containers, in bytes.
 func memoryLimit(containers int) int64 {
 	return memoryLimitBytes + int64(containers/containerStep*containerStep)*containerBytes
 }
 
-// limitMemory keeps the goal to what runs, until ctx ends.
+// limitMemory adjusts the memory limit to the number of running containers until ctx ends.
 func limitMemory(ctx context.Context, latest func(context.Context) (*stats.Snapshot, error)) {
 	limit := memoryLimit(0)
 	tick := time.NewTicker(memoryInterval)
@@ -34,7 +34,7 @@ func limitMemory(ctx context.Context, latest func(context.Context) (*stats.Snaps
 	for {
 		seen, err := latest(ctx)
 		if err != nil {
-			return // the agent ends
+			return // the agent is stopping
 		}
 		if now := memoryLimit(len(seen.Containers)); now != limit {
 			limit = now

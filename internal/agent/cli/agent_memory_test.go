@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/stats"
+	"github.com/weir-project/weir/internal/agent/stats"
 )
 
 // A host with few containers has a small agent, and one with many has one that need not

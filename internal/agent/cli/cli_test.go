@@ -14,11 +14,13 @@ import (
 	"testing"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/access"
-	"github.com/weir-project/weir/internal/agent"
-	"github.com/weir-project/weir/internal/server"
-	"github.com/weir-project/weir/internal/stats"
-	"github.com/weir-project/weir/internal/unixsock"
+	"github.com/weir-project/weir/internal/agent/loop"
+	"github.com/weir-project/weir/internal/agent/server"
+	"github.com/weir-project/weir/internal/agent/stats"
+	"github.com/weir-project/weir/internal/agent/top"
+	"github.com/weir-project/weir/internal/front/access"
+	"github.com/weir-project/weir/internal/front/cmdline"
+	"github.com/weir-project/weir/internal/front/httpapi"
 	"github.com/weir-project/weir/test/golden"
 )
 
@@ -62,13 +64,13 @@ func (a *fakeAgent) Flows(_ context.Context, name string, most int) ([]v1.Flow, 
 
 func (a *fakeAgent) History() *stats.History { return new(stats.History) }
 
-func (a *fakeAgent) Set(_ context.Context, name string, change v1.PolicyChange, conditions ...agent.Condition) (v1.Container, error) {
+func (a *fakeAgent) Set(_ context.Context, name string, change v1.PolicyChange, conditions ...loop.Condition) (v1.Container, error) {
 	a.call("set %s", name)
 	a.change = change
 	return a.containers[0], a.err
 }
 
-func (a *fakeAgent) Reset(_ context.Context, name string, conditions ...agent.Condition) (v1.Container, error) {
+func (a *fakeAgent) Reset(_ context.Context, name string, conditions ...loop.Condition) (v1.Container, error) {
 	a.call("reset %s", name)
 	return a.containers[0], a.err
 }
@@ -92,7 +94,7 @@ func (a *fakeAgent) Down(context.Context) error {
 func (a *fakeAgent) serve(t *testing.T) string {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "weir.sock")
-	listener, err := unixsock.Listen("weir agent", socket, "")
+	listener, err := httpapi.Listen("weir agent", socket, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,14 +222,14 @@ func TestTopOnce(t *testing.T) {
 }
 
 func TestTopWidths(t *testing.T) {
-	sample := topSample{Status: busyHost().status, Containers: busyHost().containers}
-	empty := topSample{Status: sample.Status}
-	degraded := topSample{Status: sample.Status, Containers: sample.Containers[5:]}
+	sample := top.Sample{Status: busyHost().status, Containers: busyHost().containers}
+	empty := top.Sample{Status: sample.Status}
+	degraded := top.Sample{Status: sample.Status, Containers: sample.Containers[5:]}
 	degraded.Status.State, degraded.Status.Reason = v1.StateDegraded, "eth0 is gone; it is shared out again when it comes back"
 	degraded.Status.Sources = []v1.Source{{Name: "docker", Reason: "no answer"}, {Name: "podman", Connected: true}}
 	for _, tc := range []struct {
 		golden string
-		sample topSample
+		sample top.Sample
 		width  int
 	}{
 		{"top-200", sample, 200},
@@ -235,15 +237,15 @@ func TestTopWidths(t *testing.T) {
 		{"top-40", sample, 40},
 		{"top-empty", empty, 120},
 		{"top-degraded", degraded, 120},
-		{"top-two-uplinks", topSample{Status: twoUplinks().status, Containers: twoUplinks().containers}, 120},
+		{"top-two-uplinks", top.Sample{Status: twoUplinks().status, Containers: twoUplinks().containers}, 120},
 	} {
 		t.Run(tc.golden, func(t *testing.T) {
-			compareGolden(t, tc.golden, renderTop(computeTop(tc.sample, byRate), topWindow{width: tc.width}))
+			compareGolden(t, tc.golden, top.Render(top.Compute(tc.sample, top.ByRate), top.Window{Width: tc.width}))
 		})
 	}
 	// However narrow, no line is wider than the terminal.
 	for width := 1; width < 250; width++ {
-		for line := range strings.Lines(renderTop(computeTop(sample, byRate), topWindow{width: width})) {
+		for line := range strings.Lines(top.Render(top.Compute(sample, top.ByRate), top.Window{Width: width})) {
 			if got := len([]rune(strings.TrimSuffix(line, "\n"))); got > width {
 				t.Fatalf("%d characters in a line for %d: %q", got, width, line)
 			}
@@ -251,32 +253,9 @@ func TestTopWidths(t *testing.T) {
 	}
 }
 
-func TestBar(t *testing.T) {
-	for _, tc := range []struct {
-		part, mark float64
-		want       string
-	}{
-		{0, 0, "··········"},
-		{1, 0, "██████████"},
-		{0.5, 0, "█████·····"},
-		{0.5, 0.7, "█████··|··"},
-		{0.55, 0, "█████▌····"},
-		{0.01, 0, "▏·········"},
-		{0.001, 0, "··········"},
-		{0, 1, "·········|"},
-		{0.2, 1, "██·······|"},
-		{1, 0.5, "██████████"}, // above what it is entitled to
-		{0, 0.001, "|·········"},
-	} {
-		if got := bar(tc.part, tc.mark, 10); got != tc.want {
-			t.Errorf("bar(%g, %g): %s, want %s", tc.part, tc.mark, got, tc.want)
-		}
-	}
-}
-
 func TestBytesOrDash(t *testing.T) {
 	for bytes, want := range map[uint64]string{0: "-", 1: "1B", 9999: "9999B", 10_000: "10kB", 9_999_999: "9999kB", 10_000_000: "10MB"} {
-		if got := bytesOrDash(bytes); got != want {
+		if got := cmdline.BytesOrDash(bytes); got != want {
 			t.Errorf("%d: %s, want %s", bytes, got, want)
 		}
 	}
@@ -338,7 +317,7 @@ func TestDownAsksTheAgent(t *testing.T) {
 }
 
 func TestExitCodes(t *testing.T) {
-	failing := &fakeAgent{err: fmt.Errorf("%w: min 66mbit", agent.ErrRefused), containers: make([]v1.Container, 1)}
+	failing := &fakeAgent{err: fmt.Errorf("%w: min 66mbit", loop.ErrRefused), containers: make([]v1.Container, 1)}
 	socket := failing.serve(t)
 	nowhere := filepath.Join(t.TempDir(), "weir.sock")
 	badConfig := filepath.Join(t.TempDir(), "weir.yaml")
@@ -383,22 +362,7 @@ func TestExitCodes(t *testing.T) {
 		{"token a#b --file /nowhere/weir/tokens", 2, `"a#b" is not a name for a token: write 1 to 64 characters`},
 		{"ps --remote https://192.0.2.1:7481 --cert " + nowhere, 2, "--cert and --key belong together"},
 		{"token me --file /nowhere/weir/tokens", 1, "make its folder (mkdir /nowhere/weir)"},
-		{"bench netmode", 2, `unknown suite "netmode": choose from qcon, cntc, accuracy, reaction, cap, cost, agent, all, compare, llq, model, netmodes`},
-		{"bench netmodes --modes bridge,host,bridge", 2, "--modes has bridge twice: name each once"},
-		{"bench netmodes --protocols tcp,tcp", 2, "--protocols has tcp twice"},
-		{"bench netmodes --bytes 64,64", 2, "--bytes has 64 twice"},
-		{"bench netmodes --links 20mbit,20000kbit", 2, "--links has 20mbit twice"},
-		{"bench netmodes --links none,20mbit,none", 2, "--links has none twice"},
-		{"bench llq --rates 60mbit,0.06gbit", 2, "--rates has 60mbit twice"},
-		{"bench llq --peers htb,fifo,htb", 2, "--peers has htb twice"},
-		{"bench sdn --figures --rates 60mbit,60mbit", 2, "--rates has 60mbit twice"},
-		{"bench sdn --switches 0", 2, "--switches 0 is not within 1 and 1000"},
-		{"bench sdn --os-ken /bin/true", 2, "/bin/true has no module os_ken"},
-		{"bench sdn --os-ken /nowhere/python", 2, "there is no /nowhere/python"},
-		{"bench picasso --parts cost,cost", 2, "--parts has cost twice"},
-		{"bench picasso --users 5,5", 2, "--users has 5 twice"},
-		{"bench picasso --nodes 4,4", 2, "--nodes has 4 twice"},
-		{"bench cap --peers weir,htb,weir", 2, "--peers has weir twice"},
+		{"bench cost", 1, "install the package weir-lab"},
 		{"flows web db", 2, `"db" is too much: weir flows [NAME]`},
 		{"agent --uplink eth0 --rate fast --config " + emptyConfig, 2, "--rate"},
 

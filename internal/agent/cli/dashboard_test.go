@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-project/weir/internal/server"
+	"github.com/weir-project/weir/internal/agent/server"
 )
 
 // The agent shows what its socket has at the dashboard's address, and goes on if

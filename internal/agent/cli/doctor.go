@@ -15,25 +15,25 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/client"
-	"github.com/weir-project/weir/internal/cmdline"
-	"github.com/weir-project/weir/internal/config"
-	"github.com/weir-project/weir/internal/discovery/cgroup"
-	"github.com/weir-project/weir/internal/identity"
-	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/datapath/cgroup"
+	"github.com/weir-project/weir/internal/datapath/identity"
+	"github.com/weir-project/weir/internal/datapath/kernel"
+	"github.com/weir-project/weir/internal/front/cmdline"
+	"github.com/weir-project/weir/internal/front/config"
 )
 
-func newDoctorCommand(g *global) *cobra.Command {
+func newDoctorCommand(socket *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check what this kernel and host can do, and whether what is promised is in force",
-		Long: `Check what this kernel and host can do and, where an agent runs, whether what is
-promised is in force. Nothing is changed: what has to be tried is tried in a network
-namespace made for that. The exit code is 1 if Weir cannot run here.`,
+		Short: "Check the features of this kernel and host, and whether guarantees are in force",
+		Long: `Check which features this kernel and host have and, if an agent runs, whether all
+guarantees are in force. Nothing is changed: trials take place in a temporary network
+namespace. The exit code is 1 if Weir cannot run here.`,
 		Args: cmdline.ExactArgs(),
 	}
 	format := cmdline.AddOutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		findings := examine(cmd.Context(), g.socket)
+		findings := examine(cmd.Context(), *socket)
 		var err error
 		if *format == cmdline.JSON {
 			err = cmdline.PrintJSON(cmd.OutOrStdout(), findings)
@@ -58,7 +58,7 @@ type result string
 
 const (
 	resultOK result = "ok"
-	// resultLess: Weir runs, with less.
+	// resultLess: Weir runs with restrictions.
 	resultLess result = "less"
 	// resultMissing: Weir cannot run.
 	resultMissing result = "missing"
@@ -70,8 +70,8 @@ type finding struct {
 	Detail string `json:"detail"`
 }
 
-// adder returns what adds the outcome of one check to a list: good where err is
-// nil, otherwise bad.
+// adder returns a function that appends the result of one check to a list: good if err is nil, bad
+// otherwise.
 func adder(findings *[]finding) func(check string, err error, otherwise result, good, bad string) {
 	return func(check string, err error, otherwise result, good, bad string) {
 		f := finding{Check: check, Result: resultOK, Detail: good}
@@ -106,7 +106,7 @@ func examine(ctx context.Context, socket string) []finding {
 	return append(findings, examineAgent(ctx, socket)...)
 }
 
-// examineAgent asks the agent, if one runs.
+// examineAgent checks the running agent, if there is one.
 func examineAgent(ctx context.Context, socket string) []finding {
 	var findings []finding
 	add := adder(&findings)
@@ -132,7 +132,7 @@ func examineAgent(ctx context.Context, socket string) []finding {
 	return findings
 }
 
-// examineKernel tries what the kernel can do, which needs root.
+// examineKernel checks the features of the kernel. It needs root.
 func examineKernel() []finding {
 	var findings []finding
 	add := adder(&findings)
@@ -148,7 +148,7 @@ func examineKernel() []finding {
 		TargetMicroseconds: 5000, IntervalMicroseconds: 100_000, QuantumBytes: 1514, MemoryLimitBytes: 1 << 20}), resultLess,
 		"flows of one container are kept apart", "containers have short first-in first-out queues instead (CONFIG_NET_SCH_FQ_CODEL)")
 	add("direct", identity.ProbeDirect(), resultLess,
-		"packets that find nobody waiting go past the classes", "all packets pass through the classes, at more processor time (before Linux 6.2, or CONFIG_DEBUG_INFO_BTF)")
+		"packets bypass the classes while no packet waits", "all packets pass through the classes, at more processor time (before Linux 6.2, or CONFIG_DEBUG_INFO_BTF)")
 	add("bridge", kernel.ProbeLink("veth"), resultLess,
 		"containers behind a bridge are controlled", "no containers behind a bridge (CONFIG_VETH; modprobe veth)")
 	add("host", probeHostMode(), resultLess,
@@ -168,7 +168,7 @@ func examineKernel() []finding {
 	return findings
 }
 
-// proxied is an error that names published ports that docker-proxy passes on.
+// proxied returns an error that names the published ports served by docker-proxy, or nil.
 func proxied(ports []kernel.ProxiedPort) error {
 	if len(ports) == 0 {
 		return nil
@@ -181,14 +181,14 @@ func proxied(ports []kernel.ProxiedPort) error {
 		strings.Join(names, ", "))
 }
 
-// tunnelsOn is an error that names the devices on top of uplinks that routes lead
-// through.
+// tunnelsOn returns an error that names the devices on top of uplinks that routes lead through, or
+// nil.
 func tunnelsOn(uplinks []v1.Uplink) error {
 	var indexes []int
 	for _, u := range uplinks {
 		l, err := kernel.LinkByName(u.Name)
 		if errors.Is(err, kernel.ErrNoLink) {
-			continue // its state says so
+			continue // its state reports that already
 		}
 		if err != nil {
 			return err
@@ -202,11 +202,12 @@ func tunnelsOn(uplinks []v1.Uplink) error {
 	return identity.TunnelProblem(stacked)
 }
 
-// unkeptNames is how many containers unkept names.
+// unkeptNames is the number of containers that unkept names.
 const unkeptNames = 5
 
-// unkept is an error that names containers, or the host class, of whose policy a part is
-// not in force. Who is counted with another has no policy of its own.
+// unkept returns an error that names the containers, or the host class, whose policy is not fully
+// in force. It skips containers that are counted with another one, as they have no policy of their
+// own.
 func unkept(list []v1.Container) error {
 	var names []string
 	count := 0
@@ -246,7 +247,7 @@ func printFindings(w io.Writer, findings []finding) error {
 	return nil
 }
 
-// probeHostMode says whether containers in the host's network can be told apart.
+// probeHostMode returns an error if this host cannot identify containers in the host's network.
 func probeHostMode() error {
 	if _, err := cgroup.FindRoot("/proc"); err != nil {
 		return err

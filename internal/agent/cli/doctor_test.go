@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/datapath/kernel"
 )
 
 // TestDoctorTellsOfProxies: ports that docker-proxy serves are named, with what to do.

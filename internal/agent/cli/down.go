@@ -9,12 +9,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-project/weir/api/v1/client"
-	"github.com/weir-project/weir/internal/agent"
-	"github.com/weir-project/weir/internal/cmdline"
-	"github.com/weir-project/weir/internal/config"
+	"github.com/weir-project/weir/internal/agent/loop"
+	"github.com/weir-project/weir/internal/front/cmdline"
+	"github.com/weir-project/weir/internal/front/config"
 )
 
-func newDownCommand(g *global) *cobra.Command {
+func newDownCommand(socket *string) *cobra.Command {
 	var stateDir, uplink string
 	cmd := &cobra.Command{
 		Use:   "down",
@@ -23,12 +23,12 @@ func newDownCommand(g *global) *cobra.Command {
 put back the queueing that was on the uplink before.`,
 		Args: cmdline.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			err := client.Unix(g.socket).Down(cmd.Context())
+			err := client.Unix(*socket).Down(cmd.Context())
 			if !errors.Is(err, client.ErrNoAgent) {
 				return err
 			}
 			_, missing := os.Stat(stateDir)
-			uplinks, err := agent.Remove(stateDir, uplink)
+			uplinks, err := loop.Remove(stateDir, uplink)
 			for _, uplink := range uplinks {
 				fmt.Fprintf(cmd.ErrOrStderr(), "%s given back\n", uplink)
 			}
@@ -41,7 +41,7 @@ put back the queueing that was on the uplink before.`,
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&uplink, "uplink", "", "device to give back even if no state of it is left")
-	cmd.Flags().StringVar(&stateDir, "state-dir", config.DefaultStateDir, "folder of what the agent left")
+	cmd.Flags().StringVar(&uplink, "uplink", "", "device to restore even if the state file does not name it")
+	cmd.Flags().StringVar(&stateDir, "state-dir", config.DefaultStateDir, "directory of the agent's state")
 	return cmd
 }

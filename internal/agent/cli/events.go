@@ -9,37 +9,38 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/cmdline"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/front/cmdline"
+	"github.com/weir-project/weir/internal/front/connect"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
-func newEventsCommand(g *global) *cobra.Command {
+func newEventsCommand(socket *string) *cobra.Command {
 	var (
 		since uint64
 		once  bool
 	)
 	cmd := &cobra.Command{
 		Use:   "events",
-		Short: "Show what happens: containers, policies, uplinks, what is not in force",
-		Long: `Show what happened lately, as far as the agent still knows it, and then what
-happens, until it is interrupted or the agent stops: containers that start and stop,
-policies that change or are refused, what is degraded and repaired, uplinks and
-engines that are lost and come back. With -o json, one object a line; its "seq" is
-what --since takes, also after a restart of the agent.`,
+		Short: "Show events: containers, policies, uplinks, guarantees not in force",
+		Long: `Show the recent events that the agent has kept, and then new ones until an interrupt
+or the end of the agent: containers that start and stop, policies that change or are
+refused, shares that are degraded and repaired, uplinks and engines that are lost and
+come back. With -o json, one object a line; --since takes its "seq", also after a
+restart of the agent.`,
 		Example: `  weir events
   weir events -o json --since 1767323045123`,
 		Args: cmdline.ExactArgs(),
 	}
 	format := cmdline.AddOutputFlag(cmd)
-	cmd.Flags().Uint64Var(&since, "since", 0, "only what came after the event with this number")
-	cmd.Flags().BoolVar(&once, "once", false, "print what the agent still knows and stop")
-	connect := addConnectionFlags(cmd, g)
+	cmd.Flags().Uint64Var(&since, "since", 0, "only events after the one with this number")
+	cmd.Flags().BoolVar(&once, "once", false, "print the events that the agent has kept, and exit")
+	flags := connect.Add(cmd, socket)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		write := writeEvent
 		if *format == cmdline.JSON {
 			write = func(w io.Writer, e v1.Event) error { return json.NewEncoder(w).Encode(e) }
 		}
-		agent, err := connect.open()
+		agent, err := flags.Open()
 		if err != nil {
 			return err
 		}
@@ -50,14 +51,14 @@ what --since takes, also after a restart of the agent.`,
 			return nil
 		})
 		if cmd.Context().Err() != nil {
-			return nil // interrupted: that is how it ends
+			return nil // an interrupt is the normal end
 		}
 		return err
 	}
 	return cmd
 }
 
-// writeEvent writes one line for people.
+// writeEvent writes an event as one line of text.
 func writeEvent(w io.Writer, e v1.Event) error {
 	words := []string{e.At.Local().Format("2006-01-02 15:04:05.000"), strings.ReplaceAll(string(e.Kind), "_", " ")}
 	switch {
@@ -77,7 +78,7 @@ func writeEvent(w io.Writer, e v1.Event) error {
 	return err
 }
 
-// policySummary names what a policy asks for.
+// policySummary describes a policy in a few words.
 func policySummary(p v1.Policy) string {
 	words := []string{fmt.Sprintf("weight %d", p.Weight)}
 	add := func(asked bool, format string, value any) {
@@ -88,7 +89,7 @@ func policySummary(p v1.Policy) string {
 	add(p.MinBPS > 0, "minimum %s", policy.FormatRate(p.MinBPS))
 	add(p.MaxBPS > 0, "maximum %s", policy.FormatRate(p.MaxBPS))
 	add(p.Priority > 0, "priority %d", p.Priority)
-	add(p.LatencyMS > 0, "latency %s", formatMS(p.LatencyMS))
+	add(p.LatencyMS > 0, "latency %s", cmdline.FormatMS(p.LatencyMS))
 	add(p.Class != v1.ClassNone, "class %s", p.Class)
 	add(p.Class != v1.ClassNone && p.EFMax != policy.Default().EFMax, "EF at most %s", policy.FormatPart(p.EFMax))
 	add(p.Class != v1.ClassNone && p.AFMin != policy.Default().AFMin, "AF at least %s", policy.FormatPart(p.AFMin))

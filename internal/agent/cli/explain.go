@@ -8,17 +8,17 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/cmdline"
+	"github.com/weir-project/weir/internal/front/cmdline"
+	"github.com/weir-project/weir/internal/front/connect"
 )
 
-func newExplainCommand(g *global) *cobra.Command {
+func newExplainCommand(socket *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain NAME",
 		Short: "Say why a container gets what it gets",
-		Long: `Say why a container is entitled to what it is, why it gets what it gets now, and
-what it would need to get more; which layer each value of its policy comes from; and
-where it has traffic classes, what each of them gets of that, and whether it sends
-more EF than goes first.
+		Long: `Explain a container's entitlement and its present allocation, and what it would need
+to get more; the layer that each value of its policy comes from; and, if it has traffic
+classes, the rate of each class, and whether it sends more EF than its EF maximum.
 
 NAME is as for weir set; "host" is the host class.`,
 		Example: `  weir explain web
@@ -26,10 +26,10 @@ NAME is as for weir set; "host" is the host class.`,
 		Args: cmdline.ExactArgs("NAME"),
 	}
 	format := cmdline.AddOutputFlag(cmd)
-	connect := addConnectionFlags(cmd, g)
-	cmd.ValidArgsFunction = connect.completeNames
+	flags := connect.Add(cmd, socket)
+	cmd.ValidArgsFunction = flags.CompleteNames
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		agent, err := connect.open()
+		agent, err := flags.Open()
 		if err != nil {
 			return err
 		}
@@ -45,7 +45,7 @@ NAME is as for weir set; "host" is the host class.`,
 	return cmd
 }
 
-// printExplanation writes an explanation for people.
+// printExplanation writes an explanation as text.
 func printExplanation(w io.Writer, e v1.Explanation) error {
 	var b strings.Builder
 	width := cmdline.TerminalWidth(w)
@@ -53,7 +53,7 @@ func printExplanation(w io.Writer, e v1.Explanation) error {
 		for _, sentence := range sentences {
 			lines := []string{cmdline.Printable(sentence)}
 			if width > 0 {
-				lines = cmdline.Wrap(lines[0], max(width-indent-2, minNoteWidth))
+				lines = cmdline.Wrap(lines[0], max(width-indent-2, cmdline.MinNoteWidth))
 			}
 			for i, line := range lines {
 				mark := "- "
@@ -79,14 +79,14 @@ func printExplanation(w io.Writer, e v1.Explanation) error {
 	}
 	for _, s := range e.Shares {
 		fmt.Fprintf(&b, "\nAt %s\n", cmdline.Printable(s.Uplink))
-		fmt.Fprintf(&b, "  entitled to %s, because\n", rateOrDash(s.EntitledBPS))
+		fmt.Fprintf(&b, "  entitled to %s, because\n", cmdline.RateOrDash(s.EntitledBPS))
 		list(4, s.Entitled)
-		fmt.Fprintf(&b, "  gets %s now, because\n", rateOrDash(s.AllocatedBPS))
+		fmt.Fprintf(&b, "  gets %s now, because\n", cmdline.RateOrDash(s.AllocatedBPS))
 		list(4, s.Allocated)
 		b.WriteString("  to get more\n")
 		list(4, s.ForMore)
 		for _, c := range s.Classes {
-			fmt.Fprintf(&b, "  of that %s sends %s now, because\n", c.Class, rateOrDash(c.RateBPS))
+			fmt.Fprintf(&b, "  of that %s sends %s now, because\n", c.Class, cmdline.RateOrDash(c.RateBPS))
 			list(4, c.Because)
 		}
 	}

@@ -10,23 +10,25 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/cmdline"
+	"github.com/weir-project/weir/internal/agent/top"
+	"github.com/weir-project/weir/internal/front/cmdline"
+	"github.com/weir-project/weir/internal/front/connect"
 )
 
-func newFlowsCommand(g *global) *cobra.Command {
+func newFlowsCommand(socket *string) *cobra.Command {
 	var limit uint
 	cmd := &cobra.Command{
 		Use:   "flows [NAME]",
-		Short: "Show live flows, what applications they are of, and their class",
-		Long: `Show the live flows of the containers whose class is auto, or of one of them: its
-two sides, as the container sees them, the type of application that it is taken for,
-the traffic class, which stage of the classifier said so (1 by the first packet, 2 by
-the first six with payload, dscp: its packets say so themselves) and how certain it is, what was sent and received by who
-began it, and how long ago its last packet was. Those seen last come first.
+		Short: "Show live flows with their applications and traffic classes",
+		Long: `Show the live flows of the containers whose class is auto, or of one of them, the
+latest first. A line has both endpoints, as the container sees them; the type of
+application that the classifier assumes; the traffic class; the stage of the
+classifier that decided (1: the first packet, 2: the first six packets with payload,
+dscp: the DSCP field) and its confidence; the bytes that the initiator sent and
+received; and the time since the last packet.
 
-DELAY is how long its packets waited at the uplink, on average over those that were
-measured since it began. The last line says which classifier judges (classifier in the config
-file).
+DELAY is the mean queueing delay of the flow's measured packets at the uplink. The last
+line names the classifier in force (classifier in the config file).
 
 A flow that was silent for five minutes is none any more. Fragments belong to the
 flow of their first one.`,
@@ -36,10 +38,10 @@ flow of their first one.`,
 		Args: cmdline.AtMostArgs("NAME"),
 	}
 	format := cmdline.AddOutputFlag(cmd)
-	cmd.Flags().UintVar(&limit, "limit", 100, "so many flows of each container at most; 0 for as many as there may be (20,000 of all)")
-	connect := addConnectionFlags(cmd, g)
+	cmd.Flags().UintVar(&limit, "limit", 100, "maximum number of flows per container; 0 for no limit but 20,000 in total")
+	flags := connect.Add(cmd, socket)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		agent, err := connect.open()
+		agent, err := flags.Open()
 		if err != nil {
 			return err
 		}
@@ -66,7 +68,7 @@ flow of their first one.`,
 	return cmd
 }
 
-// describeClassifier says which classifier is in force, in one line.
+// describeClassifier describes the classifier in force, in one line.
 func describeClassifier(c v1.Classifier, now time.Time) string {
 	text := c.Source
 	if c.SHA256 != "" {
@@ -87,12 +89,12 @@ func describeClassifier(c v1.Classifier, now time.Time) string {
 	return text + "; in force for " + max(now.Sub(c.InForceSince), 0).Truncate(time.Second).String()
 }
 
-// printFlows lists flows for people.
+// printFlows writes flows as a table.
 func printFlows(w io.Writer, flows []v1.Flow, now time.Time) error {
-	t := textTable{
-		header: []string{"CONTAINER", "PROTO", "INITIATOR", "RESPONDER", "APPLICATION", "CLASS", "STAGE", "CERTAIN",
+	t := cmdline.TextTable{
+		Header: []string{"CONTAINER", "PROTO", "INITIATOR", "RESPONDER", "APPLICATION", "CLASS", "STAGE", "CERTAIN",
 			"DELAY", "SENT", "RECEIVED", "PACKETS", "SEEN"},
-		dispensable: []string{"PACKETS", "STAGE", "CERTAIN", "RECEIVED", "PROTO"},
+		Dispensable: []string{"PACKETS", "STAGE", "CERTAIN", "RECEIVED", "PROTO"},
 	}
 	for _, f := range flows {
 		application, class, stage, certain := cmp.Or(f.Application, "-"), string(f.Class), fmt.Sprint(f.Stage), fmt.Sprintf("%.0f%%", 100*f.Confidence)
@@ -102,29 +104,13 @@ func printFlows(w io.Writer, flows []v1.Flow, now time.Time) error {
 		case f.Stage == 0:
 			application, class, stage, certain = "-", "-", "-", "-"
 		}
-		t.add([]string{
+		t.Add([]string{
 			cmdline.Printable(f.Container), f.Protocol, f.Initiator, f.Responder, application, class, stage, certain,
-			flowDelay(f), bytesOrDash(f.SentBytes), bytesOrDash(f.ReceivedBytes), fmt.Sprint(f.SentPackets + f.ReceivedPackets), formatAgo(now.Sub(f.LastSeenAt)),
+			top.FlowDelay(f), cmdline.BytesOrDash(f.SentBytes), cmdline.BytesOrDash(f.ReceivedBytes), fmt.Sprint(f.SentPackets + f.ReceivedPackets), cmdline.FormatAgo(now.Sub(f.LastSeenAt)),
 		}, "")
 	}
-	if err := t.print(w, cmdline.TerminalWidth(w)); err != nil {
+	if err := t.Print(w, cmdline.TerminalWidth(w)); err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
 	return nil
-}
-
-// flowDelay is how long a flow's packets waited.
-func flowDelay(f v1.Flow) string {
-	if f.DelayMS == 0 {
-		return "-"
-	}
-	return formatMS(f.DelayMS)
-}
-
-// formatAgo says how long ago something was.
-func formatAgo(d time.Duration) string {
-	if d < time.Second {
-		return "now"
-	}
-	return d.Truncate(time.Second).String()
 }

@@ -6,10 +6,10 @@ import (
 	"log/slog"
 	"net/http"
 
-	"github.com/weir-project/weir/internal/access"
-	"github.com/weir-project/weir/internal/cmdline"
-	"github.com/weir-project/weir/internal/config"
-	"github.com/weir-project/weir/internal/server"
+	"github.com/weir-project/weir/internal/agent/server"
+	"github.com/weir-project/weir/internal/front/access"
+	"github.com/weir-project/weir/internal/front/cmdline"
+	"github.com/weir-project/weir/internal/front/config"
 )
 
 // checkListen refuses to listen for other hosts without TLS.
@@ -17,12 +17,12 @@ func checkListen(listen config.Listen, file string) error {
 	if listen.Address == "" || listen.CertificatePath != "" {
 		return nil
 	}
-	return cmdline.Usagef("--listen %s takes TLS: name a certificate and its key under listen in %s (docs/api.md says how to make them), or reach the socket from elsewhere with ssh",
+	return cmdline.Usagef("--listen %s needs TLS: name a certificate and its key under listen in %s (docs/api.md says how to make them), or reach the socket from elsewhere with ssh",
 		listen.Address, file)
 }
 
-// openRemote lets other hosts ask. That nobody can is no reason for containers to be
-// without their guarantees.
+// openRemote serves the API to other hosts. If that fails, the agent runs without it: shares stay
+// in force.
 func openRemote(api *server.API, listen config.Listen, tokens *access.Tokens, log *slog.Logger) *http.Server {
 	certificates, err := access.NewCertificates(access.TLSFiles{
 		Certificate: listen.CertificatePath, Key: listen.KeyPath, ClientCA: listen.ClientCAPath,
@@ -39,7 +39,7 @@ func openRemote(api *server.API, listen config.Listen, tokens *access.Tokens, lo
 	}
 	log.Info("listen for other hosts", "address", listener.Addr())
 	if listen.ClientCAPath == "" && !tokens.Any() {
-		log.Warn("nobody on other hosts can ask: make a token with `weir token NAME`, or give listen a client_ca")
+		log.Warn("no other host can use the API: make a token with `weir token NAME`, or give listen a client_ca")
 	}
 	go func() {
 		if err := remote.Serve(listener); !errors.Is(err, http.ErrServerClosed) {

@@ -11,9 +11,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/weir-project/weir/internal/access"
-	"github.com/weir-project/weir/internal/config"
-	"github.com/weir-project/weir/internal/server"
+	"github.com/weir-project/weir/internal/agent/server"
+	"github.com/weir-project/weir/internal/front/access"
+	"github.com/weir-project/weir/internal/front/config"
 	"github.com/weir-project/weir/test/pki"
 )
 
@@ -35,13 +35,13 @@ func TestRemote(t *testing.T) {
 	}
 	defer remote.Close()
 	address := regexp.MustCompile(`127\.0\.0\.1:\d+`).FindString(said.String())
-	if !strings.Contains(said.String(), "nobody on other hosts can ask: make a token") {
+	if !strings.Contains(said.String(), "no other host can use the API: make a token") {
 		t.Errorf("without tokens the log has %s", said.String())
 	}
 	files := map[string]string{}
 	for _, role := range []string{"read", "admin"} {
 		code, token, hint := run("token", role, "--role", role, "--file", tokens)
-		if code != 0 || !strings.HasPrefix(token, "weir_") || !strings.Contains(hint, role+" may look") {
+		if code != 0 || !strings.HasPrefix(token, "weir_") || !strings.Contains(hint, role+" may read") {
 			t.Fatalf("%d %q %q", code, token, hint)
 		}
 		files[role] = filepath.Join(dir, role)
@@ -59,9 +59,9 @@ func TestRemote(t *testing.T) {
 		{append([]string{"ps", "--token-file", files["read"]}, there...), 0, "backup", "", "snapshot"},
 		{append([]string{"explain", "web", "--token-file", files["read"]}, there...), 0, "Asks for", "", "snapshot"},
 		{append([]string{"set", "web", "--weight", "3", "--token-file", files["admin"]}, there...), 0, "web", "", "set web"},
-		{append([]string{"set", "web", "--weight", "3", "--token-file", files["read"]}, there...), 1, "", "token read may look only; it takes the role admin", ""},
-		{append([]string{"reload", "--token-file", files["read"]}, there...), 1, "", "may look only", ""},
-		{append([]string{"ps"}, there...), 1, "", "who asks? Send a token", ""},
+		{append([]string{"set", "web", "--weight", "3", "--token-file", files["read"]}, there...), 1, "", "token read has no role for changes, which need the role admin", ""},
+		{append([]string{"reload", "--token-file", files["read"]}, there...), 1, "", "has no role for changes", ""},
+		{append([]string{"ps"}, there...), 1, "", "the caller is unknown: send a token", ""},
 		{append([]string{"ps", "--token-file", authority.Path}, there...), 2, "", "this is not a token", ""},
 		{append([]string{"ps", "--token-file", "/nowhere"}, there...), 1, "", "read the token: ", ""},
 		{[]string{"ps", "--remote", "https://" + address, "--token-file", files["read"]}, 1, "", "certificate", ""},

@@ -7,26 +7,26 @@ import (
 	"io"
 	"strings"
 
-	"github.com/weir-project/weir/internal/cmdline"
-	"github.com/weir-project/weir/internal/config"
-	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/datapath/kernel"
+	"github.com/weir-project/weir/internal/front/cmdline"
+	"github.com/weir-project/weir/internal/front/config"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
-// propose makes a configuration for this host: the device that the default route leads
-// through, at the speed that it reports if it is hardware, and otherwise at what a
-// measurement of the way to the next router gives.
+// propose returns a configuration for this host. The uplink is the device of the default route. Its
+// rate is the speed that the hardware reports, or else a measurement of the link to the next
+// router.
 func propose(ctx context.Context) (config.Proposal, error) {
 	route, err := kernel.FindDefaultRoute()
 	if errors.Is(err, kernel.ErrNoDefaultRoute) {
 		return config.Proposal{}, errors.New(
-			"this host has no default route that would tell its uplink: write which device leads to the network and what it can send, uplink: and rate:, into " + config.DefaultPath)
+			"this host has no default route to derive its uplink from: write the device and its rate (uplink: and rate:) into " + config.DefaultPath)
 	}
 	if err != nil {
 		return config.Proposal{}, err
 	}
 	p := config.Proposal{Interface: route.Link.Name, Basis: config.BasisNone}
-	// What virtual devices report means nothing.
+	// Virtual devices report meaningless speeds.
 	if speedBPS, err := kernel.LinkSpeedBPS(route.Link.Name); err == nil && speedBPS != 0 && reportsTrueSpeed[route.Link.Kind] {
 		p.LinkBPS, p.Basis = speedBPS, config.BasisSpeed
 		return p, nil
@@ -34,14 +34,14 @@ func propose(ctx context.Context) (config.Proposal, error) {
 	if !route.Gateway.Is4() {
 		return p, nil
 	}
-	// Without the right to measure, or an answer, nothing is known.
+	// Without the privilege to measure, or without an answer, the rate stays unknown.
 	if rateBPS, err := kernel.MeasureLinkBPS(ctx, route.Gateway); err == nil {
 		p.LinkBPS, p.Basis = rateBPS, config.BasisMeasured
 	}
 	return p, nil
 }
 
-// reportsTrueSpeed are the kinds of devices that know the speed of a real link.
+// reportsTrueSpeed lists the kinds of devices that report the speed of a real link.
 var reportsTrueSpeed = map[string]bool{"device": true, "bond": true, "team": true, "vlan": true}
 
 func printProposal(ctx context.Context, out io.Writer) error {
@@ -52,7 +52,7 @@ func printProposal(ctx context.Context, out io.Writer) error {
 	return err
 }
 
-// unconfigured says what to do where there is no configuration.
+// unconfigured returns the error for a missing configuration, with instructions.
 func unconfigured(ctx context.Context, path string) error {
 	p, err := propose(ctx)
 	if err != nil {
@@ -69,7 +69,7 @@ func unconfigured(ctx context.Context, path string) error {
 		}
 	}
 	start := "systemctl start weir"
-	if path != config.DefaultPath { // which the unit does not read
+	if path != config.DefaultPath { // the unit does not read that path
 		start = "weir agent --config " + path
 	}
 	fmt.Fprintf(&text, "To accept that: weir agent --propose >%s && %s\n", path, start)

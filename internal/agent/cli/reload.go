@@ -12,28 +12,29 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-project/weir/internal/agent"
-	"github.com/weir-project/weir/internal/cmdline"
-	"github.com/weir-project/weir/internal/config"
-	"github.com/weir-project/weir/internal/flows"
+	"github.com/weir-project/weir/internal/agent/loop"
+	"github.com/weir-project/weir/internal/datapath/flows"
+	"github.com/weir-project/weir/internal/front/cmdline"
+	"github.com/weir-project/weir/internal/front/config"
+	"github.com/weir-project/weir/internal/front/connect"
 )
 
-func newReloadCommand(g *global) *cobra.Command {
+func newReloadCommand(socket *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reload",
 		Short: "Let the agent read its config file again",
 		Long: `Let the agent read its config file again (SIGHUP does the same): the uplinks, their
 rates and reserve, the host's policy, defaults, limits, policies,
 trust_image_labels and the classifier change at once, and no packet and no flow is
-lost. An uplink that is new is shared out, and one that is not named any more is given
-back as it was. With a mistake in the file, a classifier that is missing, broken or
-too deep, an uplink that cannot be had, or a change of anything else, which takes a
-restart of the agent, everything stays as it was.`,
+lost. A new uplink is shared out, and an uplink that the file no longer names is
+restored. Everything stays as it was if the file has a mistake, if the classifier is
+missing, broken or too deep, if an uplink cannot be shared out, or if another setting
+has changed, which takes a restart of the agent.`,
 		Args: cmdline.ExactArgs(),
 	}
-	connect := addConnectionFlags(cmd, g)
+	flags := connect.Add(cmd, socket)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		agent, err := connect.open()
+		agent, err := flags.Open()
 		if err != nil {
 			return err
 		}
@@ -42,11 +43,10 @@ restart of the agent, everything stays as it was.`,
 	return cmd
 }
 
-// reloadTimeout bounds how long a signal to read the file again waits for the
-// agent.
+// reloadTimeout bounds how long a reload signal waits for the agent.
 const reloadTimeout = 10 * time.Second
 
-// reloadOn lets an agent read its settings again for every signal, until ctx ends.
+// reloadOn reloads the agent's settings on every signal until ctx ends.
 func reloadOn(ctx context.Context, signals <-chan os.Signal, reload func(context.Context) error, log *slog.Logger) {
 	for {
 		select {
@@ -55,35 +55,36 @@ func reloadOn(ctx context.Context, signals <-chan os.Signal, reload func(context
 			return
 		}
 		waiting, done := context.WithTimeout(ctx, reloadTimeout)
-		// What the agent has against it, it logs itself.
-		if err := reload(waiting); err != nil && !errors.Is(err, agent.ErrRefused) {
+		// The agent logs a refused configuration itself.
+		if err := reload(waiting); err != nil && !errors.Is(err, loop.ErrRefused) {
 			log.Error("read the configuration again", "error", err)
 		}
 		done()
 	}
 }
 
-// agentSettings are what of the settings the agent can take while it runs.
-// Errors: a classifier that the kernel cannot have.
-func (f *agentFlags) agentSettings(settings config.Config) (agent.Settings, error) {
+// agentSettings returns the settings that the agent can change while it runs. Errors: a classifier
+// that the kernel cannot load.
+func (f *agentFlags) agentSettings(settings config.Config) (loop.Settings, error) {
 	wanted := settings.Classifier
 	classifier, err := flows.Load(wanted.Path, wanted.Levels, wanted.MinConfidence)
 	if err != nil {
-		return agent.Settings{}, err
+		return loop.Settings{}, err
 	}
-	var uplinks []agent.UplinkConfig
+	var uplinks []loop.UplinkConfig
 	for _, u := range settings.Uplinks {
-		uplinks = append(uplinks, agent.UplinkConfig{
+		uplinks = append(uplinks, loop.UplinkConfig{
 			Name: u.Interface, RateBPS: u.RateBPS, Replace: u.Replace, IgnoreLinkSpeed: f.anySpeed,
 		})
 	}
-	return agent.Settings{
+	return loop.Settings{
 		Uplinks: uplinks, ReserveBasisPoints: settings.ReserveBasisPoints,
 		Host: settings.Host, Rules: settings.Rules, Classifier: classifier,
 	}, nil
 }
 
-// onlyByRestart says which of the changes between two settings take a restart.
+// onlyByRestart returns an error that names the changed settings which take effect only after a
+// restart, or nil.
 func onlyByRestart(before, after config.Config) error {
 	var changed []string
 	for _, setting := range []struct {

@@ -12,8 +12,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/weir-project/weir/internal/agent"
-	"github.com/weir-project/weir/internal/config"
+	"github.com/weir-project/weir/internal/agent/loop"
+	"github.com/weir-project/weir/internal/front/config"
 )
 
 func TestReloadAsksTheAgent(t *testing.T) {
@@ -21,7 +21,7 @@ func TestReloadAsksTheAgent(t *testing.T) {
 	if code, stdout, stderr := run("reload", "--socket", a.serve(t)); code != 0 || stdout+stderr != "" || !reflect.DeepEqual(a.called, []string{"reload"}) {
 		t.Errorf("exit code %d, %q, %q, %v", code, stdout, stderr, a.called)
 	}
-	a.err = fmt.Errorf("%w: weir.yaml:3: rate: wrong", agent.ErrRefused)
+	a.err = fmt.Errorf("%w: weir.yaml:3: rate: wrong", loop.ErrRefused)
 	if code, _, stderr := run("reload", "--socket", a.serve(t)); code != 1 || stderr != "weir: refused: weir.yaml:3: rate: wrong\n" {
 		t.Errorf("exit code %d, %q", code, stderr)
 	}
@@ -48,7 +48,7 @@ func TestReloadOn(t *testing.T) {
 	reader, writer := io.Pipe()
 	go reloadOn(ctx, signals, func(context.Context) error { return <-read }, slog.New(slog.NewTextHandler(writer, nil)))
 	signals <- syscall.SIGHUP
-	read <- fmt.Errorf("%w: which the agent has said", agent.ErrRefused)
+	read <- fmt.Errorf("%w: which the agent has said", loop.ErrRefused)
 	signals <- syscall.SIGHUP
 	read <- errors.New("agent is busy")
 	line := make([]byte, 4096)

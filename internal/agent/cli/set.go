@@ -4,11 +4,12 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/cmdline"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/front/cmdline"
+	"github.com/weir-project/weir/internal/front/connect"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
-func newSetCommand(g *global) *cobra.Command {
+func newSetCommand(socket *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set NAME [--weight N] [--min R] [--max R] [--priority N] [--latency D] [--class C] [--ef-max P] [--af-min P] [--dscp USE]",
 		Short: "Change a running container's policy until it stops",
@@ -22,8 +23,8 @@ Swarm service or of a pod that has one container in a network of its own.`,
   weir set backup --max none`,
 		Args: cmdline.ExactArgs("NAME"),
 	}
-	connect := addConnectionFlags(cmd, g)
-	cmd.ValidArgsFunction = connect.completeNames
+	agentFlags := connect.Add(cmd, socket)
+	cmd.ValidArgsFunction = agentFlags.CompleteNames
 	var (
 		change v1.PolicyChange
 		flags  = cmd.Flags()
@@ -34,11 +35,11 @@ Swarm service or of a pod that has one container in a network of its own.`,
 			{&change.Weight, "weight", "relative share, 0 to 10000"},
 			{&change.Min, "min", "guaranteed rate, e.g. 20mbit, or none"},
 			{&change.Max, "max", "rate never exceeded, e.g. 50mbit, or none"},
-			{&change.Priority, "priority", "who is first with what is idle, 0 to 1000"},
+			{&change.Priority, "priority", "order in which containers get idle rate, 0 to 1000, highest first"},
 			{&change.Latency, "latency", "bound on queueing delay, e.g. 20ms, or none"},
 			{&change.Class, "class", "ef, af, be, auto or none"},
-			{&change.EFMax, "ef-max", "most of its share that EF traffic goes first with, a rate or e.g. 50%"},
-			{&change.AFMin, "af-min", "what AF traffic has before BE gets any, a rate or e.g. 30%"},
+			{&change.EFMax, "ef-max", "maximum of EF traffic: a rate, or a part of its share, e.g. 50%"},
+			{&change.AFMin, "af-min", "minimum of AF traffic, ahead of BE: a rate, or a part of its share, e.g. 30%"},
 			{&change.DSCP, "dscp", "trust: the DSCP field of its packets decides their class; mark: the class is written there; both; or none"},
 		}
 	)
@@ -59,11 +60,11 @@ Swarm service or of a pod that has one container in a network of its own.`,
 		if !any {
 			return cmdline.Usagef("nothing to set: %s", cmd.UseLine())
 		}
-		// Whether the host has room for it the agent says.
+		// The agent checks whether the host has room for it.
 		if _, err := policy.ParseChange(change); err != nil {
 			return cmdline.WithCode(cmdline.Usage, err)
 		}
-		agent, err := connect.open()
+		agent, err := agentFlags.Open()
 		if err != nil {
 			return err
 		}
@@ -76,16 +77,16 @@ Swarm service or of a pod that has one container in a network of its own.`,
 	return cmd
 }
 
-func newResetCommand(g *global) *cobra.Command {
+func newResetCommand(socket *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reset NAME",
 		Short: "Take back what weir set has changed of a container's policy",
 		Args:  cmdline.ExactArgs("NAME"),
 	}
-	connect := addConnectionFlags(cmd, g)
-	cmd.ValidArgsFunction = connect.completeNames
+	agentFlags := connect.Add(cmd, socket)
+	cmd.ValidArgsFunction = agentFlags.CompleteNames
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		agent, err := connect.open()
+		agent, err := agentFlags.Open()
 		if err != nil {
 			return err
 		}

@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-project/weir/internal/cmdline"
-	"github.com/weir-project/weir/internal/config"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/front/cmdline"
+	"github.com/weir-project/weir/internal/front/config"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // settingsOf runs `weir agent` up to the point where it would start.
@@ -24,14 +24,14 @@ func settingsOf(t *testing.T, file string, args ...string) (config.Config, error
 		t.Fatal(err)
 	}
 	var (
-		g        global
+		socket   string
 		f        agentFlags
 		settings config.Config
 	)
 	root := &cobra.Command{Use: "weir", SilenceErrors: true, SilenceUsage: true}
-	root.PersistentFlags().StringVar(&g.socket, "socket", config.DefaultSocket, "")
+	root.PersistentFlags().StringVar(&socket, "socket", config.DefaultSocket, "")
 	cmd := &cobra.Command{Use: "agent", RunE: func(cmd *cobra.Command, _ []string) (err error) {
-		settings, err = f.settings(cmd, &g)
+		settings, err = f.settings(cmd, &socket)
 		return err
 	}}
 	f.register(cmd.Flags())
@@ -124,7 +124,7 @@ host: {weight: 300}
 		{"a rate without its unit", file, []string{"--rate", "95"}, "--rate 95 is 95 bit/s, not even a frame a second; did you mean 95mbit?"},
 		{"a wrong rate", file, []string{"--rate", "1MB"}, "--rate 1MB has the unit \"MB\": bytes are not accepted"},
 		{"a dashboard for others", file, []string{"--dashboard", "0.0.0.0:7480"}, `--dashboard: "0.0.0.0:7480" is not an address of this machine alone`},
-		{"a listener without TLS", file, []string{"--listen", "192.0.2.1:7481"}, "--listen 192.0.2.1:7481 takes TLS: name a certificate and its key under listen in "},
+		{"a listener without TLS", file, []string{"--listen", "192.0.2.1:7481"}, "--listen 192.0.2.1:7481 needs TLS: name a certificate and its key under listen in "},
 		{"a listener at a name", file, []string{"--listen", "example.com:7481"}, `--listen: "example.com:7481" is not an address and a port`},
 		{"a wrong file", "uplnk: eth0\n", []string{"--uplink", "wan0"}, ":1: uplnk: unknown key"},
 	} {

@@ -8,21 +8,21 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-project/weir/internal/access"
-	"github.com/weir-project/weir/internal/cmdline"
-	"github.com/weir-project/weir/internal/config"
+	"github.com/weir-project/weir/internal/front/access"
+	"github.com/weir-project/weir/internal/front/cmdline"
+	"github.com/weir-project/weir/internal/front/config"
 )
 
 func newTokenCommand() *cobra.Command {
 	var path, roleName string
 	cmd := &cobra.Command{
 		Use:   "token NAME",
-		Short: "Make a token for somebody who asks over the network or on the dashboard",
-		Long: `Make a token and print it: for a program that asks the agent from another host, or
-for changes on the dashboard. The file of tokens gets its name, its role and its hash;
-the token itself is nowhere else, so keep what is printed.
+		Short: "Make a token for the API over the network, or for the dashboard",
+		Long: `Make a token and print it: for a program on another host that uses the agent's API, or
+for changes on the dashboard. The file of tokens gets its name, its role and its hash,
+not the token itself: keep what is printed.
 
-The agent reads the file again when it changes. To take a token back, delete its line.`,
+The agent reads the file again when it changes. To revoke a token, delete its line.`,
 		Example: `  weir token hub
   weir token me --role admin`,
 		Args: cmdline.ExactArgs("NAME"),
@@ -45,15 +45,15 @@ The agent reads the file again when it changes. To take a token back, delete its
 			if _, err := fmt.Fprintln(cmd.OutOrStdout(), token); err != nil {
 				return fmt.Errorf("print the token: %w: delete the line of %s in %s, and make another one", err, args[0], path)
 			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s may %s; delete its line in %s to take that back\n", args[0], roleWords[role], path)
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s may %s; delete its line in %s to revoke it\n", args[0], roleWords[role], path)
 			return nil
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	cmd.Flags().StringVar(&path, "file", config.DefaultTokensPath, "file of tokens")
-	cmd.Flags().StringVar(&roleName, "role", access.Read.String(), "what it allows: read, or admin to change policies")
+	cmd.Flags().StringVar(&roleName, "role", access.Read.String(), "read, or admin to change policies")
 	_ = cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{access.Read.String(), access.Admin.String()}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-var roleWords = map[access.Role]string{access.Read: "look", access.Admin: "look, and change policies"}
+var roleWords = map[access.Role]string{access.Read: "read everything", access.Admin: "read everything and change policies"}

@@ -7,10 +7,9 @@ import (
 	"sync"
 )
 
-// Run runs all sources concurrently until ctx ends, and then returns nil. A
-// source that fails for good is reported as Disconnected and does not end the
-// others: containers of one engine keep their guarantees when another cannot
-// be watched. When all have failed, Run returns what each of them said.
+// Run runs all sources concurrently until ctx ends, then returns nil. A source that fails for good
+// is reported as Disconnected and does not end the others. When all sources have failed, Run
+// returns their errors.
 func Run(ctx context.Context, sources []Source, events chan<- Event) error {
 	var (
 		wg   sync.WaitGroup

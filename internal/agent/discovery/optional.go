@@ -6,18 +6,17 @@ import (
 	"time"
 )
 
-// Optional is a source that may not be there, now or ever: an engine that may be
-// installed, or started, later. It says nothing until its socket is there.
+// Optional waits for the socket of an engine that may be installed or started later, and then runs
+// its source. It sends no events before.
 type Optional struct {
 	Source
-	// Path is what has to be there, the engine's socket.
+	// Path is the socket to wait for.
 	Path string
-	// Interval is how often to look; 0 means optionalInterval.
+	// Interval is the time between two checks; 0 means optionalInterval.
 	Interval time.Duration
 }
 
-// optionalInterval is how soon an engine is noticed that was started after the
-// agent.
+// optionalInterval is the default time between two checks for the socket.
 const optionalInterval = 2 * time.Second
 
 // Run implements Source.

@@ -1,4 +1,4 @@
-package agent
+package loop
 
 import (
 	"cmp"
@@ -10,18 +10,19 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/alloc"
-	"github.com/weir-project/weir/internal/config"
-	"github.com/weir-project/weir/internal/discovery"
-	"github.com/weir-project/weir/internal/discovery/docker"
-	"github.com/weir-project/weir/internal/identity"
-	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/policy"
-	"github.com/weir-project/weir/internal/sched"
-	"github.com/weir-project/weir/internal/sched/htb"
-	"github.com/weir-project/weir/internal/state"
-	"github.com/weir-project/weir/internal/stats"
-	"github.com/weir-project/weir/internal/uplink"
+	"github.com/weir-project/weir/internal/agent/attach"
+	"github.com/weir-project/weir/internal/agent/discovery"
+	"github.com/weir-project/weir/internal/agent/discovery/docker"
+	"github.com/weir-project/weir/internal/agent/state"
+	"github.com/weir-project/weir/internal/agent/stats"
+	"github.com/weir-project/weir/internal/agent/uplink"
+	"github.com/weir-project/weir/internal/datapath/htb"
+	"github.com/weir-project/weir/internal/datapath/identity"
+	"github.com/weir-project/weir/internal/datapath/kernel"
+	"github.com/weir-project/weir/internal/front/config"
+	"github.com/weir-project/weir/internal/share/alloc"
+	"github.com/weir-project/weir/internal/share/policy"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -131,8 +132,8 @@ func (l *wire) run(d time.Duration) {
 				bps, backlog = float64(s.class.AllocatedBPS)+1e6, 100_000
 			}
 			l.sent[s] += bps / 8 * step.Seconds()
-			l.classifier.offered[s.number] = uint64(l.sent[s])
-			l.scheduler.kernel.count(s.number, kernel.ClassStats{SentBytes: uint64(l.sent[s]), BacklogBytes: backlog})
+			l.classifier.offered[s.Number] = uint64(l.sent[s])
+			l.scheduler.kernel.count(s.Number, kernel.ClassStats{SentBytes: uint64(l.sent[s]), BacklogBytes: backlog})
 		}
 		if !l.now.Before(next) {
 			next = l.now.Add(l.control(l.now))
@@ -145,6 +146,7 @@ type fakeClassifier struct {
 	offered   [identity.NumberLast + 1]uint64
 	cgroups   map[uint16]string
 	classes   map[uint16]sched.TrafficClass
+	told      map[uint16]toldNumber
 	forgotten []uint16
 	excess    map[uint16]uint64 // bytes of EF above its maximum
 	marked    map[uint16]bool   // whose class is written into the DSCP field
@@ -162,6 +164,13 @@ type fakeClassifier struct {
 	directBytes [identity.NumberLast + 1]uint64
 }
 
+// toldNumber is what a classifier was told of one number.
+type toldNumber struct {
+	cgroup identity.Applied[string]
+	class  identity.Applied[sched.TrafficClass]
+	mark   identity.Applied[bool]
+}
+
 func (c *fakeClassifier) SetDirect(sched.Bounds, []sched.Direct) error { return nil }
 func (c *fakeClassifier) SetMinors(uint16, sched.Minors) error         { return nil }
 func (c *fakeClassifier) SetEFRate(uint16, uint64) error               { return nil }
@@ -170,52 +179,37 @@ func (c *fakeClassifier) DirectSent(number uint16) (uint64, uint32, error) {
 	return c.directBytes[number], uint32(c.directBytes[number] / 50), c.err
 }
 
-func (c *fakeClassifier) SetTrafficClass(number uint16, class sched.TrafficClass) error {
-	c.classes[number] = class
-	return c.err
+func (c *fakeClassifier) Apply(t identity.Table) identity.Refusals {
+	c.marked = map[uint16]bool{}
+	if c.told == nil {
+		c.told = map[uint16]toldNumber{}
+	}
+	refusals := identity.Refusals{Numbers: map[uint16]identity.Refusal{}, Published: c.err, Fragments: c.err, Unknown: c.err}
+	for _, n := range t.Numbers {
+		had := c.told[n.Number]
+		refusal := identity.Refusal{Published: c.publishedRefused[n.Number]}
+		refusal.Class = had.class.Apply(n.Class, func() error { c.classes[n.Number] = n.Class; return c.err })
+		refusal.Mark = had.mark.Apply(n.MarkDSCP, func() error { return c.err })
+		c.marked[n.Number] = n.MarkDSCP
+		if n.CgroupPath != "" {
+			refusal.Cgroup = had.cgroup.Apply(n.CgroupPath, func() error { c.cgroups[n.Number] = n.CgroupPath; return c.err })
+		}
+		refusals.Numbers[n.Number], c.told[n.Number] = refusal, had
+	}
+	c.published, c.fragmentDevices, c.unknownBPS = t.Published, t.FragmentDevices, t.UnknownBPS
+	return refusals
 }
 
-func (c *fakeClassifier) SetMarkDSCP(number uint16, mark bool) error {
-	if c.marked == nil {
-		c.marked = map[uint16]bool{}
-	}
-	c.marked[number] = mark
+func (c *fakeClassifier) Forget(number uint16) error {
+	delete(c.classes, number)
+	delete(c.cgroups, number)
+	delete(c.told, number)
+	c.forgotten = append(c.forgotten, number)
 	return c.err
 }
 
 func (c *fakeClassifier) ClassOffered(number uint16) (identity.ClassOffered, error) {
 	return identity.ClassOffered{EFExcessBytes: c.excess[number]}, nil
-}
-
-func (c *fakeClassifier) ForgetClasses(number uint16) error {
-	delete(c.classes, number)
-	c.forgotten = append(c.forgotten, number)
-	return c.err
-}
-
-func (c *fakeClassifier) AssignCgroup(path string, number uint16) error {
-	c.cgroups[number] = path
-	return c.err
-}
-
-func (c *fakeClassifier) UnassignCgroup(number uint16) error {
-	delete(c.cgroups, number)
-	return c.err
-}
-
-func (c *fakeClassifier) SetPublished(numbers map[identity.Published]uint16) (map[uint16]error, error) {
-	c.published = numbers
-	return c.publishedRefused, c.err
-}
-
-func (c *fakeClassifier) SetFragmentDevices(devices map[int]bool) error {
-	c.fragmentDevices = devices
-	return c.err
-}
-
-func (c *fakeClassifier) LimitUnknownOrigins(bps uint64) error {
-	c.unknownBPS = bps
-	return c.err
 }
 
 func (c *fakeClassifier) Close() error { return nil }
@@ -230,6 +224,7 @@ func (c *fakeClassifier) OfferedBytes(dst []uint64) error {
 type fakeMachine struct {
 	index      int
 	name       string
+	kind       string
 	scheduler  *fakeScheduler
 	classifier *fakeClassifier
 	delays     uplink.Delays
@@ -244,7 +239,7 @@ func (m *fakeMachine) LinkByName(name string) (kernel.Link, error) {
 	if m.gone {
 		return kernel.Link{}, kernel.ErrNoLink
 	}
-	return kernel.Link{Index: cmp.Or(m.index, 3), Name: name, GSOMaxBytes: 65536}, nil
+	return kernel.Link{Index: cmp.Or(m.index, 3), Name: name, Kind: m.kind, GSOMaxBytes: 65536}, nil
 }
 
 func (m *fakeMachine) LinkByIndex(int) (kernel.Link, error) { return m.LinkByName("up0") }
@@ -277,23 +272,27 @@ func (m *fakeMachine) Scheduler(int) uplink.Scheduler        { return m.schedule
 func (m *fakeMachine) Classified(int) (bool, error)          { return m.classifier.attached, nil }
 func (m *fakeMachine) Declassify(int) error                  { m.classifier.attached = false; return nil }
 
-func (m *fakeMachine) OpenClassifier(int, sched.Majors) (uplink.Classifier, uplink.Delays, error) {
-	m.classifier.attached = true
+func (*fakeMachine) Close() error { return nil }
+
+func (m *fakeMachine) OpenClassifier(int, sched.Majors) (identity.Classifier, uplink.Delays, error) {
+	m.classifier.attached, m.classifier.told = true, nil
 	return m.classifier, m.delays, nil
 }
 
-// fakeTaps counts how often each number was verified.
-type fakeTaps struct {
-	verified map[uint16]int
-	err      error
-}
+// fakeTaps takes every tap.
+type fakeTaps struct{}
 
-func (f *fakeTaps) Attach(_ identity.Tap, number uint16) error {
-	if f.verified != nil {
-		f.verified[number]++
-	}
-	return f.err
-}
+func (*fakeTaps) Attach(identity.Tap, uint16) error { return nil }
+
+// noOrigins is a kernel in which no packet has an unknown origin.
+type noOrigins struct{}
+
+func (noOrigins) Watch() error                      { return nil }
+func (noOrigins) Unwatch() error                    { return nil }
+func (noOrigins) Set(uint32, uint16) error          { return nil }
+func (noOrigins) Forget(uint32) error               { return nil }
+func (noOrigins) UnknownOrigins() ([]uint32, error) { return nil, nil }
+func (noOrigins) Close() error                      { return nil }
 
 // bench is an agent on an uplink that is not there.
 type bench struct {
@@ -324,24 +323,24 @@ func newBench(t testing.TB, rateBPS uint64) *bench {
 			Competitors: []sched.Competitor{{Number: identity.NumberHost, Weight: 100, CeilingBPS: alloc.Unlimited}}}
 	})
 	b.link = newLink(0, device, config.DefaultReserveBasisPoints)
-	b.Agent = &Agent{
-		config:    Config{Version: "test", Sources: []discovery.Source{docker.New(docker.Options{})}},
-		log:       slog.New(slog.DiscardHandler),
-		store:     store,
-		uplinks:   []*link{b.link},
-		inspector: identity.NewInspector(),
-		taps:      &fakeTaps{},
-		bridges:   newBridges(b.bridges),
-		origins:   newOrigins(&fakeOrigins{numbers: map[uint32]uint16{}}),
-		registry:  newRegistry(),
-		host:      newHost(policy.Default()),
-		sources:   map[string]v1.Source{"docker": {Name: "docker"}},
-		requests:  make(chan func()),
-		board:     stats.NewBoard(),
-		events:    stats.NewEvents(epoch),
-		rescan:    make(chan struct{}, 1),
+	config := Config{
+		Version: "test", Sources: []discovery.Source{docker.New(docker.Options{})}, Host: policy.Default(), Logger: slog.New(slog.DiscardHandler),
 	}
-	b.addShares(b.Agent.host)
+	attacher := attach.New(attach.Kernel{Taps: &fakeTaps{}, Bridges: b.bridges, Origins: noOrigins{}}, config.Logger)
+	uplinks := &uplinks{list: []*link{b.link}, machine: b.machine, store: store, log: config.Logger}
+	b.Agent = &Agent{
+		config:     config,
+		log:        config.Logger,
+		store:      store,
+		uplinks:    uplinks,
+		containers: newContainers(config, attacher, uplinks),
+		attach:     attacher,
+		requests:   make(chan func()),
+		board:      stats.NewBoard(),
+		events:     stats.NewEvents(epoch),
+	}
+	b.containers.sources["docker"] = v1.Source{Name: "docker"}
+	b.containers.addShares(b.containers.host)
 	b.host = b.link.host
 	b.scheduler.applied, b.scheduler.forgot = nil, 0
 	return b
@@ -349,11 +348,10 @@ func newBench(t testing.TB, rateBPS uint64) *bench {
 
 // plan is the part of reconcile that the scheduler sees.
 func (b *bench) plan() {
-	if err := b.link.device.Apply(b.link.plan(b.registry.byKey, b.registry.controlled())); err != nil {
+	if err := b.link.device.Apply(b.link.plan(b.containers.byKey, b.containers.controlled())); err != nil {
 		b.link.suspect = true
 	}
-	b.link.take()
-	b.link.ask()
+	b.link.readCounters()
 }
 
 func (b *bench) control(now time.Time) time.Duration { return b.Agent.control(now) }
@@ -362,17 +360,17 @@ func (b *bench) control(now time.Time) time.Duration { return b.Agent.control(no
 func (b *bench) start(name string, labels ...string) *share {
 	b.t.Helper()
 	b.started++
-	c := &container{Container: discovery.Container{
+	c := &container{Container: attach.Container{Container: discovery.Container{
 		ID: fmt.Sprintf("%012d", b.started), Name: name, Runtime: "docker",
 		Labels: map[string]string{}, StartedAt: epoch.AddDate(0, 0, b.started),
-	}, mode: v1.ModeBridge}
-	b.addShares(c)
-	b.resolve(c)
+	}, Mode: v1.ModeBridge}}
+	b.containers.addShares(c)
+	b.containers.resolve(c)
 	for _, label := range labels {
 		b.label(c.shares[0], label)
 	}
-	b.registry.byKey[c.key()] = c
-	if !b.registry.assign(c, 0) {
+	b.containers.byKey[c.key()] = c
+	if !b.containers.assign(c, 0) {
 		b.t.Fatal("no number left")
 	}
 	b.plan()
@@ -387,13 +385,13 @@ func (b *bench) label(c *share, label string) {
 			c.Labels[policy.Prefix+label[:i]] = label[i+1:]
 		}
 	}
-	if b.resolve(c.container); len(c.resolved.Problems) > 0 {
+	if b.containers.resolve(c.container); len(c.resolved.Problems) > 0 {
 		b.t.Fatalf("label %s: %v", label, c.resolved.Problems)
 	}
 }
 
 func (b *bench) stop(c *share) {
-	b.forget(c.container)
+	b.containers.forget(c.container)
 	b.plan()
 }
 

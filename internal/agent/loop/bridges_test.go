@@ -1,4 +1,4 @@
-package agent
+package loop
 
 import (
 	"errors"
@@ -7,8 +7,9 @@ import (
 	"testing"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/identity"
-	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/agent/attach"
+	"github.com/weir-project/weir/internal/datapath/identity"
+	"github.com/weir-project/weir/internal/datapath/kernel"
 )
 
 // fakeBridges remembers at which bridges forged tags are cleared.
@@ -38,16 +39,16 @@ func (*fakeBridges) Close() error { return nil }
 func TestMovedVeth(t *testing.T) {
 	b := newBench(t, 100e6)
 	s := b.start("c")
-	s.attachments = []attachment{{Attachment: identity.Attachment{Mode: v1.ModeBridge, Tap: identity.Tap{Ifindex: 10}}}}
+	s.Devices = []attach.Device{{Attachment: identity.Attachment{Mode: v1.ModeBridge, Tap: identity.Tap{Ifindex: 10}}}}
 	told := func(bridge int) bool {
-		s.unattached = false
+		s.Unattached = false
 		b.linkChanged(kernel.LinkEvent{Link: kernel.Link{Index: 10, Kind: "veth", MasterIndex: bridge}})
-		return s.unattached
+		return s.Unattached
 	}
 	if told(0) || !told(7) {
 		t.Error("it is not looked at again when it has a bridge, or before")
 	}
-	s.attachments[0].BridgeIndex = 7
+	s.Devices[0].BridgeIndex = 7
 	if told(0) || told(7) || !told(8) {
 		t.Error("it is not looked at again when it has another bridge, or is without that")
 	}
@@ -59,7 +60,7 @@ func TestFragmentDevices(t *testing.T) {
 	b := newBench(t, 100e6)
 	bridged := func(name string, tap, bridge int) *share {
 		s := b.start(name)
-		s.attachments = []attachment{{Attachment: identity.Attachment{
+		s.Devices = []attach.Device{{Attachment: identity.Attachment{
 			Mode: v1.ModeBridge, BridgeIndex: bridge, Tap: identity.Tap{Ifindex: tap}}}}
 		return s
 	}
@@ -77,7 +78,7 @@ func TestFragmentDevices(t *testing.T) {
 	one, two := bridged("one", 10, 7), bridged("two", 11, 8)
 	bridged("routed", 12, 0)
 	direct := b.start("direct")
-	direct.attachments = []attachment{{Attachment: identity.Attachment{
+	direct.Devices = []attach.Device{{Attachment: identity.Attachment{
 		Mode: v1.ModeMacvlan, Tap: identity.Tap{NetNSPath: "/n", Ifindex: 2, Egress: true, Priority: true}}}}
 	b.reconcile()
 	says("at first", 7, 8, 10, 11, 12)
@@ -90,7 +91,7 @@ func TestFragmentDevices(t *testing.T) {
 	}
 
 	check := func() {
-		b.Agent.bridges.unchecked = true
+		b.Agent.attach.Check(b.uplinks.attachments(), epoch)
 		b.reconcile()
 	}
 	delete(b.bridges.attached, 7) // somebody
@@ -112,7 +113,7 @@ func TestFragmentDevices(t *testing.T) {
 		t.Errorf("again: %s, %q", state, reason)
 	}
 
-	b.forget(two.container)
+	b.containers.forget(two.container)
 	b.reconcile()
 	says("without one of them", 7, 10, 12)
 	if b.bridges.attached[8] {

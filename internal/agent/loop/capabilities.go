@@ -1,4 +1,4 @@
-package agent
+package loop
 
 import (
 	"errors"
@@ -8,8 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// requireCapabilities makes the lack of a privilege a clear error instead of
-// a refusal in the middle of the work.
+// requireCapabilities returns an error that names the missing privileges.
 func requireCapabilities() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -25,8 +24,8 @@ func requireCapabilities() error {
 		name   string
 	}{
 		{unix.CAP_NET_ADMIN, "CAP_NET_ADMIN (queueing of the uplink)"},
-		// It stands for CAP_BPF and CAP_PERFMON as well (bpf_capable of
-		// include/linux/capability.h), which older container engines cannot give.
+		// CAP_SYS_ADMIN includes CAP_BPF and CAP_PERFMON (bpf_capable of
+		// include/linux/capability.h), which older container engines cannot grant.
 		{unix.CAP_SYS_ADMIN, "CAP_SYS_ADMIN (network namespaces of containers, and programs that tell them apart)"},
 	} {
 		if !has(c.number) {

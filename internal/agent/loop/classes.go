@@ -1,4 +1,4 @@
-package agent
+package loop
 
 import (
 	"fmt"
@@ -6,22 +6,21 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/alloc"
-	"github.com/weir-project/weir/internal/identity"
-	"github.com/weir-project/weir/internal/policy"
-	"github.com/weir-project/weir/internal/sched"
-	"github.com/weir-project/weir/internal/stats"
+	"github.com/weir-project/weir/internal/agent/stats"
+	"github.com/weir-project/weir/internal/datapath/identity"
+	"github.com/weir-project/weir/internal/share/alloc"
+	"github.com/weir-project/weir/internal/share/policy"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
-// Traffic classes: of which class a container's packets are, which the classifier is
-// told, in what order they go, which the scheduler is told, and what is seen of each.
-// How a share is divided among them is in internal/alloc, how that is put into force
-// in internal/sched/htb.
+// Traffic classes: which class a container's packets have (for the classifier), in what order the
+// classes are sent (for the scheduler), and the counters of each. internal/share/alloc divides a
+// share among them; internal/datapath/htb puts the division into force.
 
-// trafficClasses are those that a share is divided among.
+// trafficClasses are the classes that a share is divided among.
 var trafficClasses = [...]sched.TrafficClass{sched.EF, sched.AF, sched.BE}
 
-// trafficClass is what a policy's class makes all packets of a container.
+// trafficClass returns the traffic class that a policy gives to all packets of a container.
 func trafficClass(class v1.Class) sched.TrafficClass {
 	if class == v1.ClassAuto {
 		return identity.ClassAuto
@@ -30,15 +29,15 @@ func trafficClass(class v1.Class) sched.TrafficClass {
 	return of
 }
 
-// ordered says whether packets of the share have an order among themselves. Those of a
-// container that is AF or BE as a whole are all alike: classes divide one container's
-// share. The host's traffic is not divided.
+// ordered reports whether the share is divided into traffic classes. A container that is AF or BE
+// as a whole is not divided, as classes only divide one container's share; neither is the host's
+// traffic.
 func (s *share) ordered() bool {
 	class := s.policy().Class
-	return s.number >= identity.NumberFirst && (class == v1.ClassEF || class == v1.ClassAuto)
+	return s.Number >= identity.NumberFirst && (class == v1.ClassEF || class == v1.ClassAuto)
 }
 
-// traffic is what the scheduler is to do for the share's classes.
+// traffic returns the traffic classes of the share for the scheduler.
 func (s *share) traffic() sched.TrafficClasses {
 	if !s.ordered() {
 		return sched.TrafficClasses{}
@@ -47,40 +46,20 @@ func (s *share) traffic() sched.TrafficClasses {
 	return sched.TrafficClasses{Ordered: true, Parts: alloc.ClassParts{EFMax: alloc.Part(p.EFMax), AFMin: alloc.Part(p.AFMin)}}
 }
 
-// assignClasses makes the classifier of an uplink know of which class containers'
-// packets are.
-func (a *Agent) assignClasses(u *link) {
-	if !u.installed() {
-		return
-	}
-	for _, s := range u.controlled {
-		want, mark := trafficClass(s.policy().Class), policy.MarksDSCP(s.policy())
-		if s.classAssigned && s.classRefused == nil && s.markRefused == nil && s.assignedClass == want && s.markAssigned == mark {
-			continue
-		}
-		s.markRefused, s.markAssigned = u.classifier.SetMarkDSCP(s.number, mark), mark
-		s.classRefused = u.classifier.SetTrafficClass(s.number, want)
-		s.classAssigned, s.assignedClass = true, want
-		if s.classRefused != nil {
-			a.log.Debug("assign a traffic class", "name", s.Name, "error", s.classRefused)
-		}
-	}
-}
-
-// classComplaints say what of the policy's classes is not in force.
+// classComplaints lists which class settings of the policy are not in force.
 func (s *share) classComplaints() (reasons []string) {
-	p := s.policy()
+	p, refusal := s.policy(), s.uplink.attached.Refusal(&s.Container)
 	switch {
 	case p.Class == v1.ClassNone:
 		return nil
-	case s.number == identity.NumberHost:
+	case s.Number == identity.NumberHost:
 		return []string{"the host's class is not in force: only the traffic of containers is divided into classes"}
-	case s.number == 0:
-		return nil // why it is not controlled is said elsewhere
-	case s.classRefused != nil:
-		return []string{"weir.class is not in force: " + s.classRefused.Error()}
-	case s.markRefused != nil:
-		return []string{"weir.dscp is not in force: " + s.markRefused.Error()}
+	case s.Number == 0:
+		return nil // another complaint covers uncontrolled containers
+	case refusal.Class != nil:
+		return []string{"weir.class is not in force: " + refusal.Class.Error()}
+	case refusal.Mark != nil:
+		return []string{"weir.dscp is not in force: " + refusal.Mark.Error()}
 	case !s.ordered():
 		return nil
 	}
@@ -96,8 +75,8 @@ func (s *share) classComplaints() (reasons []string) {
 	return reasons
 }
 
-// classesSeen is what is seen of a share's traffic classes, by class, and of EF that
-// was too much.
+// classesSeen holds the counters of a share's traffic classes, and of its EF traffic above the
+// maximum.
 type classesSeen struct {
 	of [sched.NumTrafficClasses]struct {
 		totals       stats.Totals
@@ -109,24 +88,24 @@ type classesSeen struct {
 	excess excess
 }
 
-// ledgerKey is a traffic class of a number among the numbers of a ledger.
+// ledgerKey returns the key of a number's traffic class in a ledger.
 func ledgerKey(number uint16, class sched.TrafficClass) uint16 {
 	return uint16(class)<<numberBits | number
 }
 
-// numberBits are those of a container's number.
+// numberBits is the width of a container number.
 const numberBits = 12
 
-var _ = [1]int{}[identity.NumberLast>>numberBits] // it has no more
+var _ = [1]int{}[identity.NumberLast>>numberBits] // numbers fit that width
 
-// hasClasses says whether a ledgerKey is of a share whose traffic is divided.
+// hasClasses reports whether a ledgerKey belongs to a share that is divided into classes.
 func (u *link) hasClasses(key uint16) bool {
 	number := key & (1<<numberBits - 1)
 	s := u.share(number)
-	return s.number == number && s.ordered()
+	return s.Number == number && s.ordered()
 }
 
-// countClasses takes in what the kernel counted of each class until now.
+// countClasses adds the kernel's current counters of each class.
 func (s *share) countClasses(now time.Time) {
 	if !s.ordered() {
 		s.seen = nil
@@ -138,7 +117,7 @@ func (s *share) countClasses(now time.Time) {
 	}
 	ledger := &s.uplink.classLedger
 	for _, class := range trafficClasses {
-		seen, counted, key := &s.seen.of[class], &s.class.Traffic[class], ledgerKey(s.number, class)
+		seen, counted, key := &s.seen.of[class], &s.class.Traffic[class], ledgerKey(s.Number, class)
 		ledger.CountSent(key, stats.Sent{ClassBytes: counted.SentBytes, ClassPackets: counted.SentPackets}, &seen.totals)
 		if s.class.Counters.QueueKnown {
 			ledger.CountQueue(key, stats.Queue{DroppedPackets: counted.DroppedPackets, MarkedPackets: counted.MarkedPackets}, &seen.totals)
@@ -149,13 +128,13 @@ func (s *share) countClasses(now time.Time) {
 	s.countExcess(now)
 }
 
-// classViews are the share's traffic classes as users see them.
+// classViews returns the share's traffic classes for the API.
 func (s *share) classViews(all v1.Share) []v1.ClassShare {
 	class := s.policy().Class
-	if s.number < identity.NumberFirst || class == v1.ClassNone {
+	if s.Number < identity.NumberFirst || class == v1.ClassNone {
 		return nil
 	}
-	if !s.ordered() { // all of it is of one class
+	if !s.ordered() { // all traffic has one class
 		return []v1.ClassShare{{
 			Class: class, RateBPS: all.RateBPS, BacklogBytes: all.BacklogBytes, SentBytes: all.SentBytes, SentPackets: all.SentPackets,
 			DroppedPackets: all.DroppedPackets, MarkedPackets: all.MarkedPackets, DelayP50MS: all.DelayP50MS, DelayP99MS: all.DelayP99MS,
@@ -186,7 +165,7 @@ func (s *share) classViews(all v1.Share) []v1.ClassShare {
 	return views
 }
 
-// addClasses adds what is seen of traffic classes at one uplink to what was at others.
+// addClasses adds the traffic class counters of one uplink to the sums.
 func addClasses(sums []v1.ClassShare, at []v1.ClassShare) []v1.ClassShare {
 	for _, c := range at {
 		i := slices.IndexFunc(sums, func(sum v1.ClassShare) bool { return sum.Class == c.Class })
@@ -212,8 +191,8 @@ func addClasses(sums []v1.ClassShare, at []v1.ClassShare) []v1.ClassShare {
 	return sums
 }
 
-// startClassDelays and turnClassDelays are for each class what delayWindow's start and
-// turn are for all.
+// startClassDelays and turnClassDelays start and advance the delay windows of all classes, as start
+// and turn of delayWindow do for the whole share.
 func (s *share) startClassDelays() {
 	if s.seen == nil {
 		return
@@ -244,17 +223,17 @@ func (s *share) forgetClassDelays() {
 	}
 }
 
-// classDelays reads those of one class.
+// classDelays returns a function that reads the delays of one class.
 func (s *share) classDelays(class sched.TrafficClass) func(*identity.Histogram) error {
 	return func(dst *identity.Histogram) error {
-		if s.uplink.delays == nil {
+		if s.uplink.device.Delays() == nil {
 			return errNoDelays
 		}
-		return s.uplink.delays.ReadClass(s.number, class, dst)
+		return s.uplink.device.Delays().ReadClass(s.Number, class, dst)
 	}
 }
 
-// restClasses says that nothing is sent any more.
+// restClasses resets the rates of all classes: the share sends nothing any more.
 func (s *share) restClasses() {
 	if s.seen == nil {
 		return

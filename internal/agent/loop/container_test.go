@@ -1,4 +1,4 @@
-package agent
+package loop
 
 import (
 	"errors"
@@ -11,12 +11,14 @@ import (
 	"pgregory.net/rapid"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/alloc"
-	"github.com/weir-project/weir/internal/discovery"
-	"github.com/weir-project/weir/internal/identity"
-	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/policy"
-	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/agent/attach"
+	"github.com/weir-project/weir/internal/agent/discovery"
+	"github.com/weir-project/weir/internal/agent/uplink"
+	"github.com/weir-project/weir/internal/datapath/identity"
+	"github.com/weir-project/weir/internal/datapath/kernel"
+	"github.com/weir-project/weir/internal/share/alloc"
+	"github.com/weir-project/weir/internal/share/policy"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
 const first, last = identity.NumberFirst, identity.NumberLast
@@ -28,8 +30,8 @@ func TestAssign(t *testing.T) {
 		if !r.assign(c, preferred) {
 			t.Fatalf("no number for one who prefers %d", preferred)
 		}
-		if r.byNumber[c.number] != c {
-			t.Fatalf("number %d is somebody else's", c.number)
+		if r.byNumber[c.Number] != c {
+			t.Fatalf("number %d is somebody else's", c.Number)
 		}
 		return c
 	}
@@ -57,10 +59,10 @@ func TestAssign(t *testing.T) {
 			r := newRegistry()
 			r.next = tc.next
 			for _, n := range tc.taken {
-				r.byNumber[n] = &container{number: n}
+				r.byNumber[n] = &container{Container: attach.Container{Number: n}}
 			}
-			if c := assign(t, r, tc.preferred); c.number != tc.want {
-				t.Errorf("number %d, want %d", c.number, tc.want)
+			if c := assign(t, r, tc.preferred); c.Number != tc.want {
+				t.Errorf("number %d, want %d", c.Number, tc.want)
 			}
 		})
 	}
@@ -68,13 +70,13 @@ func TestAssign(t *testing.T) {
 	t.Run("not again at once", func(t *testing.T) {
 		r := newRegistry()
 		c := assign(t, r, 0)
-		r.release(c)
-		if c.number != 0 || len(r.byNumber) > 0 {
-			t.Errorf("released, but number %d, %v", c.number, r.byNumber)
+		r.free(c)
+		if c.Number != 0 || len(r.byNumber) > 0 {
+			t.Errorf("released, but number %d, %v", c.Number, r.byNumber)
 		}
-		r.release(c) // has none: nothing happens
-		if next := assign(t, r, 0); next.number != first+1 {
-			t.Errorf("number %d right after its last holder", next.number)
+		r.free(c) // has none: nothing happens
+		if next := assign(t, r, 0); next.Number != first+1 {
+			t.Errorf("number %d right after its last holder", next.Number)
 		}
 	})
 	t.Run("all in use", func(t *testing.T) {
@@ -83,14 +85,14 @@ func TestAssign(t *testing.T) {
 			assign(t, r, 0)
 		}
 		for _, preferred := range []uint16{0, first, last} {
-			if c := (&container{}); r.assign(c, preferred) || c.number != 0 {
-				t.Fatalf("number %d was given twice", c.number)
+			if c := (&container{}); r.assign(c, preferred) || c.Number != 0 {
+				t.Fatalf("number %d was given twice", c.Number)
 			}
 		}
 		free := r.byNumber[first+99]
-		r.release(free)
-		if c := assign(t, r, 0); c.number != first+99 {
-			t.Errorf("number %d, while only %d is free", c.number, first+99)
+		r.free(free)
+		if c := assign(t, r, 0); c.Number != first+99 {
+			t.Errorf("number %d, while only %d is free", c.Number, first+99)
 		}
 	})
 	t.Run("any order of coming and going", func(t *testing.T) {
@@ -100,7 +102,7 @@ func TestAssign(t *testing.T) {
 			for range rapid.IntRange(1, 60).Draw(t, "steps") {
 				if len(running) > 0 && rapid.Bool().Draw(t, "stop") {
 					i := rapid.IntRange(0, len(running)-1).Draw(t, "who")
-					r.release(running[i])
+					r.free(running[i])
 					running = append(running[:i], running[i+1:]...)
 					continue
 				}
@@ -112,16 +114,16 @@ func TestAssign(t *testing.T) {
 			}
 			seen := map[uint16]bool{}
 			for _, c := range running {
-				if c.number < first || c.number > last || seen[c.number] || r.byNumber[c.number] != c {
-					t.Fatalf("number %d", c.number)
+				if c.Number < first || c.Number > last || seen[c.Number] || r.byNumber[c.Number] != c {
+					t.Fatalf("number %d", c.Number)
 				}
-				seen[c.number] = true
+				seen[c.Number] = true
 			}
 			if len(r.byNumber) != len(running) || len(r.controlled()) != len(running) {
 				t.Fatalf("%d numbers for %d containers", len(r.byNumber), len(running))
 			}
 			for i, c := range r.controlled() {
-				if i > 0 && c.number <= r.controlled()[i-1].number {
+				if i > 0 && c.Number <= r.controlled()[i-1].Number {
 					t.Fatal("not in the order of numbers")
 				}
 			}
@@ -130,14 +132,14 @@ func TestAssign(t *testing.T) {
 }
 
 func TestState(t *testing.T) {
-	const obstacle = "its network cannot be looked at: gone"
+	const obstacle = "its network cannot be inspected: gone"
 	problem := []policy.Problem{{Name: "weir.min", Value: "fast", Message: "is not a rate", Effect: "no minimum applies"}}
 	const said = `weir.min="fast": is not a rate (no minimum applies)`
-	lte := &link{name: "wwan0"}
-	fine := &share{container: &container{}, uplink: &link{name: "eth0"}}
+	lte := linkNamed("wwan0")
+	fine := &share{container: &container{}, uplink: linkNamed("eth0")}
 	refused := &share{container: &container{}, uplink: lte, refused: errors.New("minimum 9mbit cannot be guaranteed")}
 	late := &share{container: &container{}, uplink: lte, refusedLatency: errors.New("latency 1ms cannot be guaranteed")}
-	cut := &share{container: &container{number: first}, uplink: lte, admittedBPS: 9e6, class: sched.State{GuaranteedBPS: 8e6}}
+	cut := &share{container: &container{Container: attach.Container{Number: first}}, uplink: lte, admittedBPS: 9e6, class: sched.State{GuaranteedBPS: 8e6}}
 	for _, tc := range []struct {
 		name   string
 		c      container
@@ -145,7 +147,7 @@ func TestState(t *testing.T) {
 		reason string
 	}{
 		{"nothing wrong", container{}, v1.StateOK, ""},
-		{"not controlled", container{obstacle: obstacle}, v1.StateDegraded, obstacle},
+		{"not controlled", container{Container: attach.Container{Obstacle: obstacle}}, v1.StateDegraded, obstacle},
 		{"a wrong label", container{resolved: policy.Resolution{Problems: problem}}, v1.StateDegraded, said},
 		{"a class", *ofClass(first, v1.ClassEF), v1.StateOK, ""},
 		{"the host's class", *ofClass(identity.NumberHost, v1.ClassEF), v1.StateDegraded, "the host's class is not in force: only the traffic of containers is divided into classes"},
@@ -156,10 +158,10 @@ func TestState(t *testing.T) {
 		{"a minimum of AF where all is AF", *ofClass(first, v1.ClassAF, v1.Part{BPS: 6e6}), v1.StateOK, ""},
 		{"refused", container{shares: []*share{refused}}, v1.StateRejected, "minimum 9mbit cannot be guaranteed"},
 		{"a latency refused", container{shares: []*share{late}}, v1.StateRejected, "latency 1ms cannot be guaranteed"},
-		{"cut", container{number: first, shares: []*share{cut}}, v1.StateDegraded, "minimum 9mbit is cut to 8mbit: the uplink's rate was lowered and the minimums exceed it"},
+		{"cut", container{Container: attach.Container{Number: first}, shares: []*share{cut}}, v1.StateDegraded, "minimum 9mbit is cut to 8mbit: the uplink's rate was lowered and the minimums exceed it"},
 		{"refused at one of two uplinks", container{shares: []*share{fine, refused}}, v1.StateRejected, "wwan0: minimum 9mbit cannot be guaranteed"},
 		{
-			"everything", container{obstacle: obstacle, resolved: policy.Resolution{Problems: problem}, shares: []*share{refused}},
+			"everything", container{Container: attach.Container{Obstacle: obstacle}, resolved: policy.Resolution{Problems: problem}, shares: []*share{refused}},
 			v1.StateRejected, obstacle + "; " + said + "; minimum 9mbit cannot be guaranteed",
 		},
 	} {
@@ -177,16 +179,21 @@ func ofClass(number uint16, class v1.Class, afMin ...v1.Part) *container {
 	for _, part := range afMin {
 		p.AFMin = part
 	}
-	c := &container{number: number, resolved: policy.Resolution{Policy: p}}
-	c.shares = []*share{{container: c, uplink: &link{name: "eth0"}, class: sched.State{EntitledBPS: 8e6}}}
+	c := &container{Container: attach.Container{Number: number}, resolved: policy.Resolution{Policy: p}}
+	c.shares = []*share{{container: c, uplink: linkNamed("eth0"), class: sched.State{EntitledBPS: 8e6}}}
 	return c
+}
+
+// linkNamed is an uplink that is not there.
+func linkNamed(name string) *link {
+	return newLink(0, uplink.New(uplink.Config{Name: name, RateBPS: 100e6}, nil, nil), 0)
 }
 
 // What a container's policy becomes on its way to the scheduler.
 func TestWanted(t *testing.T) {
 	c := &share{
-		container:   &container{number: 17, resolved: policy.Resolution{Policy: v1.Policy{Weight: 300, MinBPS: 4, MaxBPS: 80, Priority: 7}}},
-		uplink:      &link{rateBPS: 100e6},
+		container:   &container{Container: attach.Container{Number: 17}, resolved: policy.Resolution{Policy: v1.Policy{Weight: 300, MinBPS: 4, MaxBPS: 80, Priority: 7}}},
+		uplink:      linkNamed("eth0"),
 		admittedBPS: 3, latency: time.Millisecond,
 	}
 	if got := c.competitor(); got != (alloc.Container{Weight: 300, FloorBPS: 3, CeilingBPS: 80, Priority: 7, DemandBPS: alloc.Unlimited}) {
@@ -196,7 +203,7 @@ func TestWanted(t *testing.T) {
 	if got := c.wanted(); got != want {
 		t.Errorf("class %+v", got)
 	}
-	c.resolved.Policy, c.mode = v1.Policy{Weight: 1}, v1.ModeHost
+	c.resolved.Policy, c.Mode = v1.Policy{Weight: 1}, v1.ModeHost
 	if got := c.wanted(); got.CeilingBPS != alloc.Unlimited || got.Weight != 1 || got.Priority != 0 || got.OwnDevices {
 		t.Errorf("class of what was set %+v", got)
 	}
@@ -211,7 +218,7 @@ func TestContainersInOrderOfStart(t *testing.T) {
 		{Name: "a", ID: "3", StartedAt: epoch.Add(1)},
 		{Name: "static", ID: "4"}, // no time: was always there
 	} {
-		r.byKey[key{"docker", c.ID}] = &container{Container: c}
+		r.byKey[key{"docker", c.ID}] = &container{Container: attach.Container{Container: c}}
 	}
 	got := ""
 	for _, c := range r.all() {
@@ -222,34 +229,17 @@ func TestContainersInOrderOfStart(t *testing.T) {
 	}
 }
 
-// Ports are a container's for the protocols and families at which they can be nobody
-// else's.
-func TestPublished(t *testing.T) {
-	ports := []discovery.Port{
-		{Container: 80, Host: 8080, Protocol: "tcp", AnyIPv4: true, AnyIPv6: true},
-		{Container: 53, Host: 53, Protocol: "udp", AnyIPv6: true},
-		{Container: 90, Host: 90, Protocol: "tcp"}, // at one address
-		{Container: 91, Host: 91, Protocol: "sctp", AnyIPv4: true, AnyIPv6: true},
-	}
-	want := []identity.Published{
-		{IPv6: true, Protocol: 17, Port: 53}, {Protocol: 6, Port: 8080}, {IPv6: true, Protocol: 6, Port: 8080},
-	}
-	if got, count := published(ports); !slices.Equal(got, want) || count != 2 {
-		t.Errorf("%d: %+v, want %+v", count, got, want)
-	}
-}
-
 // A container that publishes very many ports does not take the room of others, and is not
 // ok; nor is one whose ports the classifier does not take, until it does.
 func TestManyPublished(t *testing.T) {
 	b := newBench(t, 100e6)
 	publish := func(name string, first, count uint16) *share {
 		c := b.start(name)
-		c.attachments = []attachment{{Attachment: identity.Attachment{Interface: "eth0", Mode: v1.ModeBridge}}}
+		c.Devices = []attach.Device{{Attachment: identity.Attachment{Interface: "eth0", Mode: v1.ModeBridge}}}
 		for i := range count {
 			c.Ports = append(c.Ports, discovery.Port{Host: first + i, Protocol: "tcp", AnyIPv4: true, AnyIPv6: true})
 		}
-		c.published, c.publishedCount = published(c.Ports)
+		c.Learn(c.Container.Container)
 		return c
 	}
 	many, few, none := publish("many", 10_000, 5000), publish("few", 80, 2), publish("none", 0, 0)
@@ -263,18 +253,16 @@ func TestManyPublished(t *testing.T) {
 	b.reconcile()
 	check("at first", many, v1.StateDegraded, tooMany)
 	check("at first", few, v1.StateOK, "")
-	if got := len(b.classifier.published); got != 2*mostPublished+4 {
+	if got := len(b.classifier.published); got != 2*256+4 {
 		t.Errorf("the classifier is told of %d ports", got)
 	}
-	b.classifier.publishedRefused = map[uint16]error{few.number: identity.ErrTooManyPublished}
+	b.classifier.publishedRefused = map[uint16]error{few.Number: identity.ErrTooManyPublished}
 	b.reconcile()
 	check("no room", few, v1.StateDegraded, "not all of its 2 published ports are known to be its own")
 	b.classifier.publishedRefused, b.classifier.err = nil, errors.New("no memory")
 	b.reconcile()
 	check("no memory", few, v1.StateDegraded, "no memory")
-	if none.publishedRefused != nil {
-		t.Errorf("one without ports lacks some: %v", none.publishedRefused)
-	}
+	check("no memory", none, v1.StateOK, "")
 	b.classifier.err = nil
 	b.reconcile()
 	check("mended", few, v1.StateOK, "")
@@ -290,10 +278,10 @@ func TestInNetNS(t *testing.T) {
 		c := b.start(fmt.Sprintf("c%02d", 19-i))
 		c.StartedAt = epoch.Add(-time.Duration(i) * time.Second)
 		if i%2 == 0 {
-			c.netns = netns
+			c.NetNS = netns
 		}
 	}
-	list := b.registry.inNetNS(netns)
+	list := b.containers.inNetNS(netns)
 	if len(list) != 10 || list[0].Name != "c01" || !slices.IsSortedFunc(list, startOrder) {
 		t.Errorf("%d are there, the first of them %s", len(list), list[0].Name)
 	}

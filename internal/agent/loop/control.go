@@ -1,26 +1,25 @@
-package agent
+package loop
 
 import (
 	"cmp"
 	"slices"
 	"time"
 
-	"github.com/weir-project/weir/internal/identity"
+	"github.com/weir-project/weir/internal/agent/attach"
 )
 
 const (
-	// statsInterval is the period of the counters that people look at, and
-	// statsIntervalPerShare the least of it: to read them takes longer the more
-	// there are.
+	// statsInterval is the period of the counters for users; statsIntervalPerShare makes it longer
+	// with many shares, because reading takes longer.
 	statsInterval         = 250 * time.Millisecond
 	statsIntervalPerShare = time.Millisecond
-	// restInterval is the control loop's period where nothing is shared out.
+	// restInterval is the control loop's period while no uplink is installed.
 	restInterval = 40 * time.Millisecond
 )
 
-// control is one turn of the control loop at an uplink: its scheduler looks at who
-// is sending and adjusts what everybody may send. It returns when to look next. An
-// error means that the scheduler or the classifier is not as it should be.
+// control is one turn of the control loop at an uplink: the scheduler checks which containers send
+// and adjusts the allocations. It returns the time until the next turn. An error means that the
+// scheduler or the classifier is not in its expected state.
 func (u *link) control(now time.Time) (time.Duration, error) {
 	count := now.Sub(u.lastStats) >= max(statsInterval, time.Duration(len(u.participants))*statsIntervalPerShare)
 	if count {
@@ -28,11 +27,8 @@ func (u *link) control(now time.Time) (time.Duration, error) {
 		u.statsTurns++
 	}
 	turn, err := u.device.Turn(now, count)
-	if turn.Applied {
-		u.take()
-	}
 	if turn.Woke || count {
-		u.ask()
+		u.readCounters()
 	}
 	if count && err == nil {
 		err = u.endPeriod(now)
@@ -40,21 +36,21 @@ func (u *link) control(now time.Time) (time.Duration, error) {
 	return turn.Next, err
 }
 
-// ask asks the scheduler what it knows, and takes in what the kernel has counted since.
-// It is the only way from there to what people see.
-func (u *link) ask() {
-	if u.backend == nil {
+// readCounters copies the scheduler's state and the kernel's new counters into the shares. No other function
+// updates the counters that users see.
+func (u *link) readCounters() {
+	if u.device.Scheduler() == nil {
 		u.hostCompetes = false
 		u.entitle()
 		return
 	}
-	u.backend.Snapshot(&u.snapshot)
+	u.device.Scheduler().Snapshot(&u.snapshot)
 	u.hostCompetes = u.snapshot.HostCompetes
 	for i := range u.snapshot.Competitors {
 		class := &u.snapshot.Competitors[i]
 		s := u.share(class.Number)
-		if s.number != class.Number {
-			continue // it is about to go
+		if s.Number != class.Number {
+			continue // it is being removed
 		}
 		counted := class.CountedAt.After(s.class.CountedAt)
 		s.class = *class
@@ -68,8 +64,8 @@ func (u *link) ask() {
 	}
 }
 
-// endPeriod ends a period of the counters that people look at: all that sent something
-// have been counted at one moment, now. Of the others what was counted stands.
+// endPeriod ends a period of the counters for users. All shares that sent something were counted at
+// the same moment, now; counters of the others are unchanged.
 func (u *link) endPeriod(now time.Time) error {
 	anybody := false
 	for _, s := range u.participants {
@@ -93,38 +89,28 @@ func (u *link) endPeriod(now time.Time) error {
 	return nil
 }
 
-// unknownSent says whether unknown origins have offered anything since the last
-// call.
-func (u *link) unknownSent() bool {
-	before := u.unknownBytes
-	if u.classifier.OfferedBytes(u.unknown[:]) == nil {
-		u.unknownBytes = u.unknown[identity.NumberNone]
-	}
-	return u.unknownBytes != before
-}
-
-// delayTurns: delays are measured during one of so many periods of counters,
-// every two seconds with up to 250 containers. To look at every packet that
-// leaves costs several percent of the processor time of a flood of small packets
-// (BenchmarkDelays of internal/identity).
+// delayTurns: delays are measured during one of delayTurns counter periods, which is every two
+// seconds with up to 250 containers. Inspecting every packet that leaves would cost several percent
+// of the processor time of a flood of small packets (BenchmarkDelays of
+// internal/datapath/identity).
 const delayTurns = 8
 
-// measureDelays begins or ends measuring delays.
+// measureDelays resumes or pauses measuring delays.
 func (u *link) measureDelays(now bool) error {
 	switch {
-	case u.delays == nil:
+	case u.device.Delays() == nil:
 		return nil
 	case now:
-		return u.delays.Resume()
+		return u.device.Delays().Resume()
 	default:
-		return u.delays.Pause()
+		return u.device.Delays().Pause()
 	}
 }
 
-// share finds a participant by its number.
+// share returns the participant with this number.
 func (u *link) share(number uint16) *share {
 	i, found := slices.BinarySearchFunc(u.controlled, number, func(s *share, number uint16) int {
-		return cmp.Compare(s.number, number)
+		return cmp.Compare(s.Number, number)
 	})
 	if !found {
 		return u.host
@@ -132,35 +118,34 @@ func (u *link) share(number uint16) *share {
 	return u.controlled[i]
 }
 
-// control is one turn of the control loop over all uplinks. It returns when to
-// look next.
+// control is one turn of the control loop over all uplinks. It returns the time until the next
+// turn.
 func (a *Agent) control(now time.Time) time.Duration {
 	next := restInterval
 	suspect := false
-	for _, u := range a.uplinks {
+	for _, u := range a.uplinks.list {
 		if !u.installed() {
 			continue
 		}
-		known := u.suspect || u.reason != nil
+		known := u.suspect || u.device.Problem() != nil
 		interval, err := u.control(now)
 		if err != nil {
 			u.suspect = true
 			if !known {
-				a.log.Warn("look at who is sending", "uplink", u.name, "error", err)
+				a.log.Warn("the control loop failed at an uplink; retrying", "uplink", u.device.Name(), "error", err)
 			}
 		}
 		suspect = suspect || u.suspect
 		next = min(next, interval)
-		if u.unknownSent() {
-			a.origins.pending = true
-		}
+		a.attach.NoteUnknown(&u.attached)
 	}
 	if suspect && now.Sub(a.repairedAt) >= max(a.repairPause, minRepairPause) {
 		a.repairedAt = now
 		a.repair()
 	}
-	a.searchUnknownOrigins(now)
-	a.verifyTaps(now)
+	a.attach.SearchUnknown(now)
+	controlled := a.uplinks.list[0].controlled
+	a.attach.VerifyTaps(len(controlled), func(i int) *attach.Container { return &controlled[i].Container }, now)
 	a.saveSoon(now)
 	if a.publishDue(now) {
 		a.publish(now)
@@ -168,34 +153,30 @@ func (a *Agent) control(now time.Time) time.Duration {
 	return next
 }
 
-// repair looks at uplinks that did not do what was asked of them, and brings
-// them to the plan again.
+// repair checks the uplinks that did not do what they were told, and restores the plan there.
 func (a *Agent) repair() {
-	for _, u := range a.uplinks {
+	for _, u := range a.uplinks.list {
 		if u.suspect {
 			u.device.Forget()
 			a.advance(u)
 		}
 	}
 	a.reconcile()
-	if slices.ContainsFunc(a.uplinks, func(u *link) bool { return u.suspect }) {
+	if slices.ContainsFunc(a.uplinks.list, func(u *link) bool { return u.suspect }) {
 		a.repairPause = min(2*max(a.repairPause, minRepairPause), checkInterval)
 	} else {
 		a.repairPause = 0
 	}
 }
 
-// check compares everything with the kernel and mends what differs.
+// check compares the whole state with the kernel and repairs differences.
 func (a *Agent) check() {
-	for _, u := range a.uplinks {
+	for _, u := range a.uplinks.list {
 		u.device.Forget()
 		a.advance(u)
 	}
-	a.checkTunnels(time.Now())
-	a.checkFollowers()
-	a.inspectMissing()
-	a.inspectSome()
-	a.checkOrigins()
-	a.bridges.unchecked = true
+	a.attach.Check(a.uplinks.attachments(), time.Now())
+	a.containers.inspectMissing()
+	a.containers.inspectSome()
 	a.reconcile()
 }

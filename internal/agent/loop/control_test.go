@@ -1,4 +1,4 @@
-package agent
+package loop
 
 import (
 	"errors"
@@ -10,10 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/alloc"
-	"github.com/weir-project/weir/internal/discovery"
-	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/agent/attach"
+	"github.com/weir-project/weir/internal/agent/discovery"
+	"github.com/weir-project/weir/internal/datapath/kernel"
+	"github.com/weir-project/weir/internal/share/alloc"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // admitted is the minimum in force and, after a slash, "refused" or nothing.
@@ -64,7 +65,7 @@ func TestAdmit(t *testing.T) {
 	t.Run("who is not controlled has none", func(t *testing.T) {
 		b := newBench(t, 100e6)
 		a, c := b.start("a", "min=60mbit"), b.start("c", "min=60mbit")
-		b.registry.release(a.container)
+		b.containers.free(a.container)
 		b.plan()
 		expect(t, "a 0bit, c 60mbit", a, c)
 		if a.refused != nil {
@@ -92,10 +93,15 @@ func TestAdmit(t *testing.T) {
 func TestApplyMends(t *testing.T) {
 	b := newBench(t, 100e6)
 	b.start("a")
-	b.link.reason = unix.EPERM
+	b.scheduler.err = unix.EPERM
 	b.Agent.reconcile()
-	if b.link.reason != nil {
-		t.Errorf("still %v", b.link.reason)
+	if b.link.device.Problem() == nil {
+		t.Fatal("nothing was refused")
+	}
+	b.scheduler.err = nil
+	b.Agent.reconcile()
+	if b.link.device.Problem() != nil {
+		t.Errorf("still %v", b.link.device.Problem())
 	}
 }
 
@@ -106,51 +112,51 @@ func TestLearn(t *testing.T) {
 	}
 	names := func() string {
 		var list []string
-		for _, c := range b.registry.all() {
+		for _, c := range b.containers.all() {
 			list = append(list, c.Name)
 		}
 		return strings.Join(list, " ")
 	}
-	b.learn(discovery.Event{Source: "docker", Snapshot: &discovery.Snapshot{Containers: []discovery.Container{seen("1", "a", nil), seen("2", "c", nil)}}})
-	if names() != "a c" || !b.sources["docker"].Connected {
-		t.Errorf("after the snapshot: %s, %+v", names(), b.sources["docker"])
+	b.containers.learn(discovery.Event{Source: "docker", Snapshot: &discovery.Snapshot{Containers: []discovery.Container{seen("1", "a", nil), seen("2", "c", nil)}}})
+	if names() != "a c" || !b.containers.sources["docker"].Connected {
+		t.Errorf("after the snapshot: %s, %+v", names(), b.containers.sources["docker"])
 	}
 	started := seen("3", "d", map[string]string{"weir.weight": "200", "weir.max": "fast", "com.example": "x"})
-	b.learn(discovery.Event{Source: "docker", Updated: &started})
-	d := b.registry.byKey[key{"docker", "3"}]
+	b.containers.learn(discovery.Event{Source: "docker", Updated: &started})
+	d := b.containers.byKey[key{"docker", "3"}]
 	if names() != "a c d" || d.policy().Weight != 200 || len(d.resolved.Problems) != 1 || len(d.Labels) != 2 || len(started.Labels) != 3 {
 		t.Errorf("after a start: %s, %+v", names(), d)
 	}
 	// The same again is the same container, with what was set.
 	d.set.Weight = new(uint32(7))
-	b.learn(discovery.Event{Source: "docker", Updated: &started})
-	if b.registry.byKey[key{"docker", "3"}] != d || d.policy().Weight != 7 {
+	b.containers.learn(discovery.Event{Source: "docker", Updated: &started})
+	if b.containers.byKey[key{"docker", "3"}] != d || d.policy().Weight != 7 {
 		t.Error("an update lost what was set")
 	}
 	// Another run is not.
 	again := started
 	again.StartedAt = epoch.Add(time.Hour)
-	b.learn(discovery.Event{Source: "docker", Updated: &again})
-	if d = b.registry.byKey[key{"docker", "3"}]; d.policy().Weight != 200 {
+	b.containers.learn(discovery.Event{Source: "docker", Updated: &again})
+	if d = b.containers.byKey[key{"docker", "3"}]; d.policy().Weight != 200 {
 		t.Error("what was set outlived the container")
 	}
-	b.learn(discovery.Event{Source: "docker", Disconnected: errors.New("no answer")})
-	if s := b.sources["docker"]; names() != "a c d" || s.Connected || s.Reason != "no answer" {
+	b.containers.learn(discovery.Event{Source: "docker", Disconnected: errors.New("no answer")})
+	if s := b.containers.sources["docker"]; names() != "a c d" || s.Connected || s.Reason != "no answer" {
 		t.Errorf("after losing the source: %s, %+v", names(), s)
 	}
-	b.learn(discovery.Event{Source: "docker", RemovedID: "1"})
-	b.learn(discovery.Event{Source: "docker", RemovedID: "nobody"})
+	b.containers.learn(discovery.Event{Source: "docker", RemovedID: "1"})
+	b.containers.learn(discovery.Event{Source: "docker", RemovedID: "nobody"})
 	if names() != "c d" {
 		t.Errorf("after a stop: %s", names())
 	}
 	// Of another source, the same ID is another container, and a snapshot
 	// speaks for its own source only.
 	other := discovery.Container{ID: "2", Name: "p", Runtime: "podman", NoNetwork: true}
-	b.learn(discovery.Event{Source: "podman", Snapshot: &discovery.Snapshot{Containers: []discovery.Container{other}}})
+	b.containers.learn(discovery.Event{Source: "podman", Snapshot: &discovery.Snapshot{Containers: []discovery.Container{other}}})
 	if names() != "p c d" {
 		t.Errorf("after another source's snapshot: %s", names())
 	}
-	b.learn(discovery.Event{Source: "docker", Snapshot: &discovery.Snapshot{}})
+	b.containers.learn(discovery.Event{Source: "docker", Snapshot: &discovery.Snapshot{}})
 	if names() != "p" {
 		t.Errorf("after an empty snapshot: %s", names())
 	}
@@ -168,20 +174,20 @@ func TestInspectWithoutDevices(t *testing.T) {
 		{discovery.Container{HostNetwork: true}, v1.ModeHost, v1.StateDegraded, "host class"},
 		{discovery.Container{NoNetwork: true}, v1.ModeNone, v1.StateOK, ""},
 		{discovery.Container{NetNSPath: "/proc/self/ns/net"}, v1.ModeHost, v1.StateDegraded, "host class"},
-		{discovery.Container{NetNSPath: "/nowhere/ns/net"}, v1.ModeNone, v1.StateDegraded, "cannot be looked at"},
+		{discovery.Container{NetNSPath: "/nowhere/ns/net"}, v1.ModeNone, v1.StateDegraded, "cannot be inspected"},
 	} {
 		tc.container.ID, tc.container.Runtime = "1", "docker"
-		c := &container{Container: tc.container, resolved: policy.Resolution{Policy: policy.Default()}}
-		if !b.registry.assign(c, 0) {
+		c := &container{Container: attach.Container{Container: tc.container}, resolved: policy.Resolution{Policy: policy.Default()}}
+		if !b.containers.assign(c, 0) {
 			t.Fatal("no number")
 		}
-		b.inspect(c)
+		b.containers.inspect(c)
 		state, reason := c.state()
-		if c.mode != tc.mode || state != tc.state || !strings.Contains(reason, tc.reason) || (reason == "") != (tc.reason == "") {
-			t.Errorf("%+v: %s, %s, %q", tc.container, c.mode, state, reason)
+		if c.Mode != tc.mode || state != tc.state || !strings.Contains(reason, tc.reason) || (reason == "") != (tc.reason == "") {
+			t.Errorf("%+v: %s, %s, %q", tc.container, c.Mode, state, reason)
 		}
-		if c.number != 0 || len(b.registry.byNumber) > 0 {
-			t.Errorf("%+v keeps number %d", tc.container, c.number)
+		if c.Number != 0 || len(b.containers.byNumber) > 0 {
+			t.Errorf("%+v keeps number %d", tc.container, c.Number)
 		}
 	}
 }
@@ -192,9 +198,9 @@ func TestSentBytes(t *testing.T) {
 	a := b.start("a")
 	b.reconcile()
 	for i := range uint64(3) {
-		b.classifier.offered[a.number] = 1000 + 3000*i
-		b.classifier.directBytes[a.number] = 1000 * i
-		b.scheduler.kernel.count(a.number, kernel.ClassStats{SentBytes: 1000 + 2000*i})
+		b.classifier.offered[a.Number] = 1000 + 3000*i
+		b.classifier.directBytes[a.Number] = 1000 * i
+		b.scheduler.kernel.count(a.Number, kernel.ClassStats{SentBytes: 1000 + 2000*i})
 		if _, err := b.link.control(epoch.Add(time.Duration(i) * time.Second)); err != nil {
 			t.Fatal(err)
 		}
@@ -231,7 +237,7 @@ func TestWakesUp(t *testing.T) {
 	a := b.start("a")
 	w := newWire(b)
 	w.run(time.Second + statsInterval/2)
-	b.classifier.offered[a.number]++
+	b.classifier.offered[a.Number]++
 	counted := b.link.lastStats
 	b.control(w.now)
 	if !a.active || b.link.lastStats != counted {

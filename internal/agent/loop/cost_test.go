@@ -1,4 +1,4 @@
-package agent
+package loop
 
 import (
 	"fmt"
@@ -30,9 +30,9 @@ func BenchmarkReconcile(b *testing.B) {
 	c := bed.start("one").container
 	for n := 0; b.Loop(); n++ {
 		if n%2 == 0 {
-			bed.registry.release(c)
+			bed.containers.free(c)
 		} else {
-			bed.registry.assign(c, 0)
+			bed.containers.assign(c, 0)
 		}
 		bed.reconcile()
 	}
@@ -46,7 +46,7 @@ func BenchmarkControl(b *testing.B) {
 	c := bed.controlled[0]
 	now := time.Now()
 	for n := 0; b.Loop(); n++ {
-		bed.classifier.offered[c.number] += uint64(100e3 * (1 + n/3%2))
+		bed.classifier.offered[c.Number] += uint64(100e3 * (1 + n/3%2))
 		now = now.Add(adoptionInterval)
 		bed.control(now)
 	}

@@ -1,4 +1,4 @@
-package agent
+package loop
 
 import (
 	"errors"
@@ -8,8 +8,8 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/explain"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/share/explain"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // greedy stands for the rate of one that wants all that it can get.

@@ -1,4 +1,4 @@
-package agent
+package loop
 
 import (
 	"context"
@@ -8,18 +8,17 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/stats"
+	"github.com/weir-project/weir/internal/agent/stats"
 )
 
-// mostFlows is how many flows are told of at once: the kernel may know a million, which
-// would take the agent gigabytes to say.
+// mostFlows bounds the flows of one response: the kernel may hold a million, which would take
+// gigabytes to encode.
 const mostFlows = 20_000
 
-// Flows are the live flows of the containers whose class is auto, or of one of them:
-// those seen last first, so many of each at most; 0 for as many as there may be, which
-// is mostFlows of all together. As all that is only looked at it does not enter the
-// loop: the latest snapshot says whose they are. Errors: ErrUnknown, ErrAmbiguous,
-// ErrRefused for one whose flows nobody looks at.
+// Flows returns the live flows of the containers whose class is auto, or of the container name. It
+// returns the flows seen last first, at most so many of each container; with 0, at most mostFlows
+// in total. Like every read it stays outside the loop: the latest snapshot has the containers'
+// numbers. Errors: ErrUnknown, ErrAmbiguous, ErrRefused for a container of another class.
 func (a *Agent) Flows(ctx context.Context, name string, most int) ([]v1.Flow, error) {
 	before, err := a.board.Latest(ctx)
 	if err != nil {
@@ -35,8 +34,8 @@ func (a *Agent) Flows(ctx context.Context, name string, most int) ([]v1.Flow, er
 	out := []v1.Flow{}
 	for _, i := range wanted {
 		c, number := &before.Containers[i], before.Places[i].FlowNumber
-		live, err := a.flowsLately.of(flowKey{number, most}, time.Now(), func(now time.Time) ([]v1.Flow, error) {
-			return a.flows.Live(number, most, now)
+		live, err := a.flowsLately.get(flowKey{number, most}, time.Now(), func(now time.Time) ([]v1.Flow, error) {
+			return a.attach.Flows.Live(number, most, now)
 		})
 		if err != nil {
 			return nil, err
@@ -46,7 +45,7 @@ func (a *Agent) Flows(ctx context.Context, name string, most int) ([]v1.Flow, er
 			return nil, err
 		}
 		if !after.HasFlows(c.ID, number) {
-			continue // meanwhile the number became another's
+			continue // the number belongs to another container by now
 		}
 		for _, f := range live {
 			f.Container, f.ID = c.Name, c.ID
@@ -56,8 +55,8 @@ func (a *Agent) Flows(ctx context.Context, name string, most int) ([]v1.Flow, er
 	return out, nil
 }
 
-// withFlows are the containers of that name whose flows are looked at, all for "", by
-// their places in the snapshot.
+// withFlows returns the snapshot indexes of the containers of that name, all for "", whose flows
+// are classified.
 func withFlows(seen *stats.Snapshot, name string) (wanted []int, err error) {
 	if name == "" {
 		for i := range seen.Containers {
@@ -74,16 +73,16 @@ func withFlows(seen *stats.Snapshot, name string) (wanted []int, err error) {
 	}
 	if seen.Places[i].FlowNumber == 0 {
 		c := seen.Containers[i].Name
-		return nil, fmt.Errorf("%w: nobody looks at the flows of %s: its class is not auto (weir set %s --class auto)", ErrRefused, c, c)
+		return nil, fmt.Errorf("%w: %s has no flow table, as its class is not auto (weir set %s --class auto)", ErrRefused, c, c)
 	}
 	return []int{i}, nil
 }
 
-// flowsAge is how old flows may be that are told of once more.
+// flowsAge is the maximum age of cached flows.
 const flowsAge = 500 * time.Millisecond
 
-// flowsLately are flows that were read a moment ago, so that many readers cost no more
-// than one: a table takes the kernel milliseconds to tell.
+// flowsLately caches flows for flowsAge, so that many readers cost no more than one: the kernel
+// takes milliseconds to list a table.
 type flowsLately struct {
 	mu    sync.Mutex
 	began time.Time
@@ -91,14 +90,15 @@ type flowsLately struct {
 	by    map[flowKey][]v1.Flow
 }
 
-// flowKey is what was asked for: the flows of a number, so many at most.
+// flowKey is a request for flows: a number and the maximum of flows.
 type flowKey struct {
 	number uint16
 	most   int
 }
 
-// of are the flows of a key, which nobody may change. One reader at a time asks the kernel.
-func (f *flowsLately) of(key flowKey, now time.Time, read func(time.Time) ([]v1.Flow, error)) ([]v1.Flow, error) {
+// get returns the flows for a key; the caller must not change them. One reader at a time asks the
+// kernel.
+func (f *flowsLately) get(key flowKey, now time.Time, read func(time.Time) ([]v1.Flow, error)) ([]v1.Flow, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if age := now.Sub(f.began); f.by == nil || age < 0 || age > flowsAge {
@@ -116,7 +116,7 @@ func (f *flowsLately) of(key flowKey, now time.Time, read func(time.Time) ([]v1.
 	return live, err
 }
 
-// drop lets go of what is held, which may be megabytes.
+// drop empties the cache, which may hold megabytes.
 func (f *flowsLately) drop() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

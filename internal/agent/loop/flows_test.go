@@ -1,4 +1,4 @@
-package agent
+package loop
 
 import (
 	"errors"
@@ -9,11 +9,12 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/discovery"
-	"github.com/weir-project/weir/internal/flows"
-	"github.com/weir-project/weir/internal/identity"
-	"github.com/weir-project/weir/internal/sched"
-	"github.com/weir-project/weir/internal/stats"
+	"github.com/weir-project/weir/internal/agent/attach"
+	"github.com/weir-project/weir/internal/agent/discovery"
+	"github.com/weir-project/weir/internal/agent/stats"
+	"github.com/weir-project/weir/internal/datapath/flows"
+	"github.com/weir-project/weir/internal/datapath/identity"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
 // fakeFlows is a kernel that keeps flows, as far as it is let.
@@ -82,14 +83,14 @@ func (f *fakeFlows) CloseTable(number uint16) error {
 // useFlows has the agent keep flows in a kernel, and forget what it knew of one.
 func (b *bench) useFlows() *fakeFlows {
 	f := &fakeFlows{tables: map[uint16]int{}, table: map[uint16]error{}}
-	b.Agent.flows = flows.New(f)
+	b.Agent.attach.Flows = flows.New(f)
 	return f
 }
 
 // startAuto starts a container whose class is auto, behind a device.
 func (b *bench) startAuto(name string) *share {
 	c := b.start(name, "class=auto")
-	c.attachments = []attachment{{Attachment: identity.Attachment{Interface: "eth0", Mode: v1.ModeBridge}}}
+	c.Devices = []attach.Device{{Attachment: identity.Attachment{Interface: "eth0", Mode: v1.ModeBridge}}}
 	return c
 }
 
@@ -103,15 +104,15 @@ func TestFlowsNotInForce(t *testing.T) {
 		reason    string
 		othersToo bool
 	}{
-		{"no table", func(f *fakeFlows, number uint16) { f.table[number] = noMemory }, "its flows are not told apart: no memory", false},
-		{"no classifier", func(f *fakeFlows, _ uint16) { f.classifier = noMemory }, "its flows are not told apart: no memory", true},
-		{"no tap", func(f *fakeFlows, _ uint16) { f.attach = noMemory }, "its flows through eth0 are not told apart: no memory", true},
+		{"no table", func(f *fakeFlows, number uint16) { f.table[number] = noMemory }, "its flows are not classified: no memory", false},
+		{"no classifier", func(f *fakeFlows, _ uint16) { f.classifier = noMemory }, "its flows are not classified: no memory", true},
+		{"no tap", func(f *fakeFlows, _ uint16) { f.attach = noMemory }, "its flows through eth0 are not classified: no memory", true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b := newBench(t, 100e6)
 			kernel := b.useFlows()
 			other, plain, c := b.startAuto("other"), b.start("plain"), b.startAuto("c")
-			test.fail(kernel, c.number)
+			test.fail(kernel, c.Number)
 			check := func(when string, s *share, want v1.State, reason string) {
 				t.Helper()
 				if state, got := s.state(); state != want || !strings.Contains(got, reason) {
@@ -126,16 +127,16 @@ func TestFlowsNotInForce(t *testing.T) {
 					check(when, other, v1.StateOK, "")
 				}
 				if when == "again" {
-					b.verifyTaps(epoch)
-					b.verifyTaps(epoch.Add(time.Minute))
+					b.control(epoch)
+					b.control(epoch.Add(time.Minute))
 				}
 			}
 			kernel.table, kernel.classifier, kernel.attach = nil, nil, nil
 			kernel.attached = nil
 			b.reconcile()
-			b.verifyTaps(epoch.Add(2 * time.Minute))
+			b.control(epoch.Add(2 * time.Minute))
 			check("mended", c, v1.StateOK, "")
-			if !slices.Contains(kernel.attached, c.number) {
+			if !slices.Contains(kernel.attached, c.Number) {
 				t.Error("its tap does not look at flows")
 			}
 		})
@@ -150,11 +151,11 @@ func TestAnswers(t *testing.T) {
 	b.startAuto("bridged")
 	seen := discovery.Container{ID: "1", Name: "c", Runtime: "docker", HostNetwork: true, CgroupPath: "/sys/fs/cgroup/none", StartedAt: epoch,
 		Labels: map[string]string{"weir.class": "auto"}}
-	b.learn(discovery.Event{Source: "docker", Updated: &seen})
+	b.containers.learn(discovery.Event{Source: "docker", Updated: &seen})
 	kernel.attach = errors.New("no memory")
 	b.reconcile()
-	c := b.registry.byKey[key{"docker", "1"}]
-	if state, reason := c.state(); state != v1.StateDegraded || !strings.Contains(reason, "what it is sent does not count for its flows: no memory") {
+	c := b.containers.byKey[key{"docker", "1"}]
+	if state, reason := c.state(); state != v1.StateDegraded || !strings.Contains(reason, "packets that it receives are not counted for its flows: no memory") {
 		t.Errorf("%s: %s", state, reason)
 	}
 	kernel.attach, kernel.cgroups = nil, nil
@@ -164,7 +165,7 @@ func TestAnswers(t *testing.T) {
 	if state, reason := c.state(); state != v1.StateOK {
 		t.Errorf("when it can be: %s: %s", state, reason)
 	}
-	want := []string{fmt.Sprint(c.number, " /sys/fs/cgroup/none")}
+	want := []string{fmt.Sprint(c.Number, " /sys/fs/cgroup/none")}
 	if !slices.Equal(kernel.cgroups, want) {
 		t.Errorf("asked for %v, want %v", kernel.cgroups, want)
 	}
@@ -188,17 +189,19 @@ func TestDSCP(t *testing.T) {
 	check := func(when string, trusts, marks bool) {
 		t.Helper()
 		b.reconcile()
-		b.assignClasses(b.link)
-		if kernel.trusted[c.number] != trusts || b.classifier.marked[c.number] != marks || b.classifier.marked[plain.number] {
+		if kernel.trusted[c.Number] != trusts || b.classifier.marked[c.Number] != marks || b.classifier.marked[plain.Number] {
 			t.Errorf("%s: trusted %v, marked %v", when, kernel.trusted, b.classifier.marked)
 		}
 	}
 	check("both", true, true)
-	for use, want := range map[string][2]bool{"trust": {true, false}, "mark": {false, true}, "none": {false, false}} {
-		if err := b.set(c.container, v1.PolicyChange{DSCP: &use}); err != nil {
+	for _, step := range []struct {
+		use           string
+		trusts, marks bool
+	}{{"trust", true, false}, {"mark", false, true}, {"none", false, false}} {
+		if err := b.set(c.container, v1.PolicyChange{DSCP: &step.use}); err != nil {
 			t.Fatal(err)
 		}
-		check(use, want[0], want[1])
+		check(step.use, step.trusts, step.marks)
 	}
 	use := "both"
 	if err := b.set(c.container, v1.PolicyChange{DSCP: &use}); err != nil {
@@ -206,7 +209,7 @@ func TestDSCP(t *testing.T) {
 	}
 	kernel.trust = errors.New("no map")
 	b.reconcile()
-	if state, reason := c.state(); state != v1.StateDegraded || !strings.Contains(reason, "not looked at as asked: no map") {
+	if state, reason := c.state(); state != v1.StateDegraded || !strings.Contains(reason, "its DSCP field is not in force: no map") {
 		t.Errorf("%s: %s", state, reason)
 	}
 	kernel.trust, b.classifier.err = nil, errors.New("no program")
@@ -254,17 +257,17 @@ func TestReloadOfTheClassifier(t *testing.T) {
 func TestFlowsOfNoNetwork(t *testing.T) {
 	b := newBench(t, 100e6)
 	b.useFlows()
-	c := &container{Container: discovery.Container{
+	c := &container{Container: attach.Container{Container: discovery.Container{
 		ID: "1", Name: "c", Runtime: "docker", NoNetwork: true, Labels: map[string]string{"weir.class": "auto"},
-	}}
-	b.addShares(c)
-	b.resolve(c)
-	b.inspect(c)
+	}}}
+	b.containers.addShares(c)
+	b.containers.resolve(c)
+	b.containers.inspect(c)
 	if state, reason := c.state(); state != v1.StateDegraded || reason != "weir.class is not in force: it has no network" {
 		t.Errorf("it is %s: %s", state, reason)
 	}
 	delete(c.Labels, "weir.class")
-	b.resolve(c)
+	b.containers.resolve(c)
 	if state, reason := c.state(); state != v1.StateOK {
 		t.Errorf("without a class it is %s: %s", state, reason)
 	}
@@ -276,16 +279,16 @@ func TestNumberOfAnother(t *testing.T) {
 	kernel := b.useFlows()
 	first := b.startAuto("first")
 	b.reconcile()
-	number := first.number
+	number := first.Number
 	if kernel.tables[number] == 0 || b.classifier.classes[number] != identity.ClassAuto {
 		t.Fatalf("tables %v, classes %v", kernel.tables, b.classifier.classes)
 	}
-	b.release(first.container)
+	b.containers.release(first.container)
 	if got := b.classifier.classes[number]; kernel.tables[number] != 0 || got != sched.Unclassified {
 		t.Errorf("after its holder is gone the number has %d flows and class %d", kernel.tables[number], got)
 	}
 	// The same one comes back with another number, and has its class there.
-	if !b.registry.assign(first.container, number+7) {
+	if !b.containers.assign(first.container, number+7) {
 		t.Fatal("the number is taken")
 	}
 	b.reconcile()
@@ -299,12 +302,12 @@ func TestNumberOfAnother(t *testing.T) {
 func TestNumberOfAnEarlierAgent(t *testing.T) {
 	b := newBench(t, 100e6)
 	kernel := b.useFlows()
-	next := b.registry.next
+	next := b.containers.next
 	kernel.tables[next], kernel.tables[next+1] = 4096, 8192
 	b.classifier.classes[next] = identity.ClassAuto
 	for i, preferred := range []uint16{0, next + 1} {
 		c := b.container("c", i)
-		b.Agent.number(c, preferred)
+		b.containers.number(c, preferred)
 	}
 	b.reconcile()
 	if kernel.tables[next] == 4096 || kernel.tables[next+1] != 8192 || !slices.Equal(kernel.closed, []uint16{next}) {
@@ -317,13 +320,13 @@ func TestNumberOfAnEarlierAgent(t *testing.T) {
 
 // container is one whose class is auto and that has no number yet.
 func (b *bench) container(name string, i int) *container {
-	c := &container{Container: discovery.Container{
+	c := &container{Container: attach.Container{Container: discovery.Container{
 		ID: strings.Repeat(string(rune('a'+i)), 12), Name: name, Runtime: "docker",
 		Labels: map[string]string{"weir.class": "auto"}, StartedAt: epoch,
-	}, mode: v1.ModeBridge}
-	b.addShares(c)
-	b.resolve(c)
-	b.registry.byKey[c.key()] = c
+	}, Mode: v1.ModeBridge}}
+	b.containers.addShares(c)
+	b.containers.resolve(c)
+	b.containers.byKey[c.key()] = c
 	return c
 }
 
@@ -344,12 +347,12 @@ func TestFlowsAreShared(t *testing.T) {
 		{flowKey{5, 10}, flowsAge + 1, 4}, {flowKey{5, 10}, flowsAge + 2, 4},
 		{flowKey{5, 10}, 0, 5}, // the clock was set back
 	} {
-		if live, err := lately.of(step.key, epoch.Add(step.at), read(3)); err != nil || len(live) != 3 || reads != step.reads {
+		if live, err := lately.get(step.key, epoch.Add(step.at), read(3)); err != nil || len(live) != 3 || reads != step.reads {
 			t.Errorf("%+v: %d flows, read %d times, %v", step, len(live), reads, err)
 		}
 	}
 	for i := range 10 {
-		_, _ = lately.of(flowKey{7, i}, epoch, read(mostFlows/4))
+		_, _ = lately.get(flowKey{7, i}, epoch, read(mostFlows/4))
 	}
 	if held := lately.held; held > mostFlows {
 		t.Errorf("%d flows are kept", held)
@@ -360,7 +363,7 @@ func TestFlowsAreShared(t *testing.T) {
 	}
 	failed := errors.New("no memory")
 	for range 2 {
-		if _, err := lately.of(flowKey{8, 1}, epoch, func(time.Time) ([]v1.Flow, error) { return nil, failed }); !errors.Is(err, failed) {
+		if _, err := lately.get(flowKey{8, 1}, epoch, func(time.Time) ([]v1.Flow, error) { return nil, failed }); !errors.Is(err, failed) {
 			t.Errorf("a failure is not told: %v", err)
 		}
 	}
@@ -371,7 +374,7 @@ func TestFlowsOfAnother(t *testing.T) {
 	b := newBench(t, 100e6)
 	kernel := b.useFlows()
 	first := b.startAuto("first")
-	kernel.flows = map[uint16]int{first.number: 1}
+	kernel.flows = map[uint16]int{first.Number: 1}
 	b.reconcile()
 	b.publish(epoch)
 	if flows, err := b.Flows(t.Context(), "first", 0); err != nil || len(flows) != 1 {

@@ -1,26 +1,26 @@
-package agent
+package loop
 
 import (
 	"strings"
 	"testing"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/discovery"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/agent/discovery"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // Each value has its own layer: what is set of one leaves the others, and what
 // the layers below say of them, as they are.
 func TestSetKeepsOtherLayers(t *testing.T) {
 	b := newBench(t, 100e6)
-	b.Agent.config.Rules.Defaults.Priority = new(uint32(4))
+	b.containers.rules.Defaults.Priority = new(uint32(4))
 	c := b.start("c", "weight=200", "max=50mbit")
 	if err := b.set(c.container, v1.PolicyChange{Min: new("10mbit")}); err != nil {
 		t.Fatal(err)
 	}
-	b.Agent.config.Rules.Policies = []policy.Rule{{Selector: policy.Selector{Name: "c*"}, Values: policy.Values{Weight: new(uint32(700)), MinBPS: new(uint64(5e6))}}}
-	b.resolve(c.container)
-	view := b.Agent.view(c.container)
+	b.containers.rules.Policies = []policy.Rule{{Selector: policy.Selector{Name: "c*"}, Values: policy.Values{Weight: new(uint32(700)), MinBPS: new(uint64(5e6))}}}
+	b.containers.resolve(c.container)
+	view := b.containers.view(c.container)
 	if want := (v1.Policy{Weight: 700, MinBPS: 10e6, MaxBPS: 50e6, Priority: 4, EFMax: policy.Default().EFMax, AFMin: policy.Default().AFMin}); view.Policy != want {
 		t.Errorf("policy %+v, want %+v", view.Policy, want)
 	}
@@ -38,7 +38,7 @@ func TestSetKeepsOtherLayers(t *testing.T) {
 	if c.policy().MinBPS != 10e6 {
 		t.Errorf("a change that was refused left %+v", c.policy())
 	}
-	if got := b.Agent.view(b.host.container).PolicyFrom; got.Weight != v1.LayerBuiltIn {
+	if got := b.containers.view(b.host.container).PolicyFrom; got.Weight != v1.LayerBuiltIn {
 		t.Errorf("the host's is from %+v", got)
 	}
 	if got := hostResolution(v1.Policy{Weight: 50, MinBPS: 1e6}).From; got.Weight != v1.LayerHost || got.Min != v1.LayerHost || got.Max != v1.LayerBuiltIn {
@@ -52,7 +52,7 @@ func TestImageLabels(t *testing.T) {
 	b := newBench(t, 100e6)
 	labels := map[string]string{"weir.min": "40mbit", "weir.weight": "300", "com.example": "x"}
 	seen := discovery.Container{ID: "3", Name: "greedy", Runtime: "docker", StartedAt: epoch, Labels: labels, ImageLabels: labels, NoNetwork: true}
-	b.learn(discovery.Event{Source: "docker", Updated: &seen})
+	b.containers.learn(discovery.Event{Source: "docker", Updated: &seen})
 	check := func(c *container, when string) {
 		t.Helper()
 		state, reason := c.state()
@@ -60,12 +60,12 @@ func TestImageLabels(t *testing.T) {
 			t.Errorf("%s: %+v, %s, %q", when, c.policy(), state, reason)
 		}
 	}
-	check(b.registry.byKey[key{"docker", "3"}], "a start")
+	check(b.containers.byKey[key{"docker", "3"}], "a start")
 	if err := b.save(); err != nil {
 		t.Fatal(err)
 	}
 	next := newBench(t, 100e6)
 	next.Agent.store = b.Agent.store
 	next.recall()
-	check(next.registry.byKey[key{"docker", "3"}], "a restart")
+	check(next.containers.byKey[key{"docker", "3"}], "a restart")
 }

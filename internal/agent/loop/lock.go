@@ -1,4 +1,4 @@
-package agent
+package loop
 
 import (
 	"errors"
@@ -8,27 +8,25 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/datapath/kernel"
 )
 
-// lockDir is where agents lock what must not have two of them. Only root can
-// write there, whatever folder of state an agent has.
+// lockDir holds the locks of network namespaces. Only root can write there; state directories have
+// locks of their own.
 const lockDir = "/run/weir"
 
-// errLocked: somebody else holds the lock.
+// errLocked: another process holds the lock.
 var errLocked = errors.New("another weir agent is at work here: stop it first; one agent shares out several uplinks if its config file names them")
 
-// agentLock makes sure that one agent works in a network namespace, as two would
-// give the same containers different numbers, and one with a folder of state, as
-// two would take what the other remembers there for their own. It goes with the
-// process, and as its files are root's, nobody else can hold it.
+// agentLock ensures that one agent runs per network namespace and per state directory. Two agents
+// would give the same containers different numbers, or overwrite each other's state. The lock ends
+// with the process. Its files belong to root, so no other user can hold it.
 type agentLock struct {
 	netns, state *os.File
 }
 
-// lockAgent takes the locks of this network namespace, in dir, and of a folder of
-// state. Agents that see different folders dir do not see each other's of the
-// namespace. Errors: errLocked.
+// lockAgent locks this network namespace, with a file in dir, and a state directory. Agents that
+// see different directories at dir do not see each other's namespace lock. Errors: errLocked.
 func lockAgent(dir, stateDir string) (*agentLock, error) {
 	netns, err := lockNetNS(dir)
 	if err != nil {
@@ -44,10 +42,10 @@ func lockAgent(dir, stateDir string) (*agentLock, error) {
 	return &agentLock{netns, state}, nil
 }
 
-// Close lets go of the locks.
+// Close releases both locks.
 func (l *agentLock) Close() error { return errors.Join(unlockFile(l.state), unlockFile(l.netns)) }
 
-// lockNetNS takes the lock of this network namespace. Errors: errLocked.
+// lockNetNS locks this network namespace. Errors: errLocked.
 func lockNetNS(dir string) (*os.File, error) {
 	netns, err := kernel.NetNSIdentity("/proc/self/ns/net")
 	if err != nil {
@@ -60,9 +58,8 @@ func lockNetNS(dir string) (*os.File, error) {
 	return file, err
 }
 
-// removeStaleLocks removes the locks of namespaces that nobody holds: an agent that
-// was killed leaves its own, and its namespace may never come back. One that is held
-// stays, and what cannot be removed harms nobody.
+// removeStaleLocks removes namespace locks that no process holds. An agent that was killed leaves
+// its lock, and its namespace may never come back. A lock that cannot be removed does no harm.
 func removeStaleLocks(dir string) {
 	paths, _ := filepath.Glob(filepath.Join(dir, "netns-*.lock"))
 	for _, path := range paths {
@@ -72,8 +69,7 @@ func removeStaleLocks(dir string) {
 	}
 }
 
-// lockFile makes a file, and its folder, that one process at a time has. Errors:
-// errLocked.
+// lockFile creates a file, and its directory, and locks it for this process. Errors: errLocked.
 func lockFile(path string) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("make the folder of the agent's lock: %w", err)
@@ -95,15 +91,15 @@ func lockFile(path string) (*os.File, error) {
 		if isFile(path, file) {
 			return file, nil
 		}
-		file.Close() // who had it before removed it meanwhile
+		file.Close() // the previous holder removed it meanwhile
 	}
 }
 
-// unlockFile is the reverse of lockFile. The file is removed while it is held, so
-// that nobody's new lock is.
+// unlockFile releases a lock of lockFile. It removes the file while the lock is held, so that it
+// never removes another process's new lock.
 func unlockFile(file *os.File) error { return errors.Join(os.Remove(file.Name()), file.Close()) }
 
-// isFile says whether path still leads to an open file.
+// isFile reports whether path still leads to the open file.
 func isFile(path string, file *os.File) bool {
 	there, err := os.Lstat(path)
 	if err != nil {

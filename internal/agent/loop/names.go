@@ -1,4 +1,4 @@
-package agent
+package loop
 
 import (
 	"fmt"
@@ -6,17 +6,17 @@ import (
 	"strings"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/agent/attach"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
-// What users call a container: its name, its ID or the start of it, the service
-// that it is of (Compose, Swarm), or its pod.
+// Names of a container: its name, its ID or the start of it, its service (Compose, Swarm), or its
+// pod.
 
-// minIDLength is the least that the start of an ID must have.
+// minIDLength is the minimum length of an abbreviated ID.
 const minIDLength = 4
 
-// Find returns the index of the container that users call name, as found by match.
-// Errors: ErrUnknown, ErrAmbiguous.
+// Find returns the index of the container that matches name. Errors: ErrUnknown, ErrAmbiguous.
 func Find(list []v1.Container, name string) (int, error) {
 	matches := match(name, list)
 	switch len(matches) {
@@ -33,11 +33,9 @@ func Find(list []v1.Container, name string) (int, error) {
 		ErrAmbiguous, name, strings.Join(candidates, ", "))
 }
 
-// match finds those that may be meant by name, by their index: the one that has it
-// as its ID; otherwise those that have it as their name; otherwise those of the
-// service or pod of that name; otherwise those whose IDs begin with it. Of several
-// that share one network, as those of a pod do, the one is meant that is counted
-// there.
+// match returns the indexes of the containers that name may mean, by the first rule with a result:
+// the same ID; the same name; a service or pod of that name; an ID that begins with name. Of
+// containers that share a network, as in a pod, it returns the one whose policy counts there.
 func match(name string, list []v1.Container) []int {
 	for _, is := range []func(c *v1.Container) bool{
 		func(c *v1.Container) bool { return c.ID == name },
@@ -71,8 +69,8 @@ func match(name string, list []v1.Container) []int {
 	return nil
 }
 
-// groups are the names of what a container is one of. What only its image says
-// does not count: it could make another's name ambiguous.
+// groups returns the names of the service and pod of a container. Image labels do not count, as
+// they could make another container's name ambiguous.
 func groups(c *container) []string {
 	services := policy.Services(c.Labels, c.ImageLabels)
 	if c.Pod == "" {
@@ -81,12 +79,12 @@ func groups(c *container) []string {
 	return append([]string{c.Pod}, services...)
 }
 
-// find looks a container up by what users call it, as Find does.
-func (a *Agent) find(name string) (*container, error) {
-	all := append(a.registry.all(), a.host)
+// find returns the container that matches name, by the rules of Find.
+func (cs *containers) find(name string) (*container, error) {
+	all := append(cs.all(), cs.host)
 	list := make([]v1.Container, len(all))
 	for i, c := range all {
-		list[i] = v1.Container{ID: c.ID, Name: c.Name, Runtime: c.Runtime, Groups: groups(c), CountedWith: a.countedWith(c)}
+		list[i] = v1.Container{ID: c.ID, Name: c.Name, Runtime: c.Runtime, Groups: groups(c), CountedWith: cs.countedWith(c)}
 	}
 	i, err := Find(list, name)
 	if err != nil {
@@ -95,30 +93,19 @@ func (a *Agent) find(name string) (*container, error) {
 	return all[i], nil
 }
 
-// countedWith is the ID of the owner of a container, if it has one.
-func (a *Agent) countedWith(c *container) string {
-	if owner := a.owner(c); owner != nil {
+// countedWith returns the ID of the container with which this one is counted, or "".
+func (cs *containers) countedWith(c *container) string {
+	if owner := cs.owner(c); owner != nil {
 		return owner.ID
 	}
 	return ""
 }
 
-// owner is the container in whose network another one is, and with which it is
-// counted; nil for one that is counted itself.
-func (a *Agent) owner(c *container) *container {
-	if c == a.host || c.number != 0 || c.netns.Inode == 0 {
+// owner returns the container whose network this one uses and with which it is counted; nil if it
+// is counted itself.
+func (cs *containers) owner(c *container) *attach.Container {
+	if c == cs.host || c.Number != 0 || c.NetNS.Inode == 0 {
 		return nil
 	}
-	return a.registry.sharesNetNS(c)
-}
-
-// sharesNetwork says what it means for a container to be in the network of owner.
-func (c *container) sharesNetwork(owner *container) string {
-	text := fmt.Sprintf("it shares the network of %s and is counted there", owner.Name)
-	for label := range c.Labels {
-		if strings.HasPrefix(label, policy.Prefix) || label == policy.LabelKubernetesMax {
-			return text + fmt.Sprintf("; its own labels have no effect: give them to %[1]s, or use `weir set %[1]s`", owner.Name)
-		}
-	}
-	return text
+	return attach.Owner(c.NetNS, &c.Container, cs.attached())
 }

@@ -1,4 +1,4 @@
-package agent
+package loop
 
 import (
 	"errors"
@@ -7,14 +7,15 @@ import (
 	"testing"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/discovery"
-	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/agent/attach"
+	"github.com/weir-project/weir/internal/agent/discovery"
+	"github.com/weir-project/weir/internal/datapath/kernel"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 func TestMatch(t *testing.T) {
 	one := func(id, name string, labels ...string) *container {
-		c := &container{Container: discovery.Container{ID: id, Name: name, Labels: map[string]string{}}}
+		c := &container{Container: attach.Container{Container: discovery.Container{ID: id, Name: name, Labels: map[string]string{}}}}
 		for _, label := range labels {
 			key, value, _ := strings.Cut(label, "=")
 			c.Labels[key] = value
@@ -103,7 +104,7 @@ func TestFind(t *testing.T) {
 		{"", nil, ErrUnknown, ""},
 		{"nobody", nil, ErrUnknown, `"nobody"; ` + "`weir ps`"},
 	} {
-		got, err := b.find(tc.name)
+		got, err := b.containers.find(tc.name)
 		if (got == nil) != (tc.want == nil) || got != nil && got != tc.want.container || !errors.Is(err, tc.err) || err != nil && !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("find %q: %+v, %v", tc.name, got, err)
 		}
@@ -115,11 +116,11 @@ func TestFind(t *testing.T) {
 func TestSharedNetwork(t *testing.T) {
 	b := newBench(t, 100e6)
 	infra, app := b.start("infra"), b.start("app", "min=10mbit")
-	infra.netns = kernel.NetNSID{Dev: 4, Inode: 77}
-	b.registry.release(app.container)
-	app.netns = infra.netns
+	infra.NetNS = kernel.NetNSID{Dev: 4, Inode: 77}
+	b.containers.free(app.container)
+	app.NetNS = infra.NetNS
 	b.plan()
-	if got := app.sharesNetwork(infra.container); !strings.Contains(got, "its own labels have no effect: give them to infra, or use `weir set infra`") {
+	if got := attach.Plan(&app.Container, attach.Observation{Owner: &infra.Container}).Obstacle; !strings.Contains(got, "its own labels have no effect: give them to infra, or use `weir set infra`") {
 		t.Errorf("with labels: %q", got)
 	}
 	// Whoever looks finds the one that decisions are made on.
@@ -130,7 +131,7 @@ func TestSharedNetwork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c, err := b.find("shelf"); err != nil || c != infra.container {
+	if c, err := b.containers.find("shelf"); err != nil || c != infra.container {
 		t.Errorf("decisions find %+v, %v", c, err)
 	}
 	if i, err := Find(seen.Containers, "shelf"); err != nil || seen.Containers[i].ID != infra.ID {
@@ -141,7 +142,7 @@ func TestSharedNetwork(t *testing.T) {
 		t.Errorf("set: %v, weight %d", err, app.policy().Weight)
 	}
 	clear(app.Labels)
-	if got := app.sharesNetwork(infra.container); got != "it shares the network of infra and is counted there" {
+	if got := attach.Plan(&app.Container, attach.Observation{Owner: &infra.Container}).Obstacle; got != "it shares the network of infra and is counted there" {
 		t.Errorf("without labels: %q", got)
 	}
 }

@@ -1,4 +1,4 @@
-package agent
+package loop
 
 import (
 	"context"
@@ -7,24 +7,23 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/stats"
-	"github.com/weir-project/weir/internal/uplink"
+	"github.com/weir-project/weir/internal/agent/stats"
+	"github.com/weir-project/weir/internal/agent/uplink"
 )
 
-// What readers see. The loop publishes a snapshot each period, and whenever it
-// has decided something; readers take the latest and never enter the loop.
+// Data for readers. The loop publishes a snapshot every period and after every decision; readers
+// take the latest and never enter the loop.
 
-// Latest is all that the agent knows. It waits for the first snapshot of a new agent
-// only.
+// Latest returns the latest snapshot. It waits only for the first snapshot of a new agent.
 func (a *Agent) Latest(ctx context.Context) (*stats.Snapshot, error) { return a.board.Latest(ctx) }
 
-// Events are what happened lately, and what happens next.
+// Events returns the ring of recent and coming events.
 func (a *Agent) Events() *stats.Events { return a.events }
 
-// History is what containers did in the last minutes.
+// History returns samples of the last minutes of each container.
 func (a *Agent) History() *stats.History { return &a.history }
 
-// record keeps samples of what is published, beside the loop, until ctx ends.
+// record samples the published snapshots until ctx ends. It runs beside the loop.
 func (a *Agent) record(ctx context.Context) {
 	tick := time.NewTicker(stats.HistoryInterval)
 	defer tick.Stop()
@@ -40,33 +39,32 @@ func (a *Agent) record(ctx context.Context) {
 	}
 }
 
-// publishDue says whether counters were read since the last snapshot, or that is a
+// publishDue reports whether counters were read since the last snapshot, or that snapshot is a
 // period old.
 func (a *Agent) publishDue(now time.Time) bool {
 	counted := func(u *link) bool { return u.measuredAt.After(a.publishedAt) }
-	containers := time.Duration(len(a.registry.byKey))
-	return slices.ContainsFunc(a.uplinks, counted) || now.Sub(a.publishedAt) >= max(statsInterval, containers*statsIntervalPerShare)
+	containers := time.Duration(len(a.containers.byKey))
+	return slices.ContainsFunc(a.uplinks.list, counted) || now.Sub(a.publishedAt) >= max(statsInterval, containers*statsIntervalPerShare)
 }
 
-// publish shows everybody what is known now, and tells what has changed since
-// the last time.
+// publish publishes a new snapshot, and the events since the last one.
 func (a *Agent) publish(now time.Time) {
 	a.publishedAt = now
-	for _, u := range a.uplinks {
-		u.ask()
+	for _, u := range a.uplinks.list {
+		u.readCounters()
 	}
-	s := &stats.Snapshot{At: time.Now(), Rules: a.config.Rules}
-	for _, u := range a.uplinks {
+	s := &stats.Snapshot{At: time.Now(), Rules: a.containers.rules}
+	for _, u := range a.uplinks.list {
 		s.Links = append(s.Links, u.link())
 	}
 	s.Status = a.status()
-	s.Containers = make([]v1.Container, 0, len(a.registry.byKey)+1)
+	s.Containers = make([]v1.Container, 0, len(a.containers.byKey)+1)
 	s.Places = make([]stats.Place, 0, cap(s.Containers))
-	for _, c := range append(a.registry.all(), a.host) {
-		s.Containers = append(s.Containers, a.view(c))
+	for _, c := range append(a.containers.all(), a.containers.host) {
+		s.Containers = append(s.Containers, a.containers.view(c))
 		place := stats.Place{Image: c.Image, Ports: c.Ports, NetNSPath: c.NetNSPath, CgroupPath: c.CgroupPath, Subject: c.subject(), Set: c.set}
-		if a.flows != nil && c.looksAtFlows() {
-			place.FlowNumber = c.number
+		if a.attach.Flows != nil && c.ClassifiesFlows() {
+			place.FlowNumber = c.Number
 		}
 		s.Places = append(s.Places, place)
 	}
@@ -77,11 +75,11 @@ func (a *Agent) publish(now time.Time) {
 	a.events.Add(v1.Event{At: s.At, Kind: v1.EventAgentStarted, Message: "version " + a.config.Version})
 }
 
-// status describes the agent and its uplinks.
+// status returns the state of the agent and its uplinks.
 func (a *Agent) status() v1.Status {
 	status := v1.Status{Version: a.config.Version, State: v1.StateOK, Turns: a.turns.View(), Sources: []v1.Source{}}
 	var names, schedulers, reasons []string
-	for _, u := range a.uplinks {
+	for _, u := range a.uplinks.list {
 		view := u.view()
 		status.Uplinks = append(status.Uplinks, view)
 		names = append(names, view.Name)
@@ -96,29 +94,29 @@ func (a *Agent) status() v1.Status {
 			reasons = append(reasons, view.Reason)
 		}
 	}
-	if a.flows != nil {
-		status.Classifier = a.flows.InForce()
+	if a.attach.Flows != nil {
+		status.Classifier = a.attach.Flows.InForce()
 	}
 	status.Uplink = strings.Join(names, ", ")
 	status.Scheduler = strings.Join(schedulers, ", ")
 	status.Reason = strings.Join(reasons, "; ")
-	for _, s := range a.config.Sources {
-		status.Sources = append(status.Sources, a.sources[s.Name()])
+	for _, name := range a.containers.asked {
+		status.Sources = append(status.Sources, a.containers.sources[name])
 	}
 	return status
 }
 
-// view is the uplink as users see it.
+// view returns the uplink for the API.
 func (u *link) view() v1.Uplink {
 	view := v1.Uplink{
-		Name: u.name, RateBPS: u.rateBPS, ReserveBPS: u.link().ReserveBPS(), Present: u.device.State() != uplink.Absent, State: v1.StateOK,
-		HostCompetes: u.hostCompetes, MTUBytes: u.mtuBytes,
+		Name: u.device.Name(), RateBPS: u.device.RateBPS(), ReserveBPS: u.link().ReserveBPS(), Present: u.device.State() != uplink.Absent, State: v1.StateOK,
+		HostCompetes: u.hostCompetes, MTUBytes: u.device.MTUBytes(),
 	}
-	if u.backend != nil {
-		view.Scheduler = u.backend.Name()
+	if u.device.Scheduler() != nil {
+		view.Scheduler = u.device.Scheduler().Name()
 	}
-	if u.reason != nil {
-		view.State, view.Reason = v1.StateDegraded, u.reason.Error()
+	if u.device.Problem() != nil {
+		view.State, view.Reason = v1.StateDegraded, u.device.Problem().Error()
 	}
 	for _, s := range u.participants {
 		view.SentBPS += s.measured.rateBPS

@@ -1,4 +1,4 @@
-package agent
+package loop
 
 import (
 	"context"
@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/datapath/kernel"
 )
 
 // The counters that are shown are those of the moment that is shown with them,
@@ -19,8 +19,8 @@ func TestMeasuredAt(t *testing.T) {
 	for elapsed := turn; elapsed < 16*time.Second; elapsed += turn {
 		now := epoch.Add(elapsed)
 		if elapsed < 2*time.Second { // then it is silent
-			b.classifier.offered[a.number] += 1000
-			b.scheduler.kernel.count(a.number, kernel.ClassStats{SentBytes: uint64(elapsed)})
+			b.classifier.offered[a.Number] += 1000
+			b.scheduler.kernel.count(a.Number, kernel.ClassStats{SentBytes: uint64(elapsed)})
 		}
 		b.control(now)
 		if elapsed%(19*turn) == 0 { // a decision, as a reconciliation makes it

@@ -1,4 +1,4 @@
-package agent
+package loop
 
 import (
 	"slices"
@@ -6,44 +6,43 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/alloc"
-	"github.com/weir-project/weir/internal/identity"
-	"github.com/weir-project/weir/internal/plan"
-	"github.com/weir-project/weir/internal/policy"
-	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/agent/attach"
+	"github.com/weir-project/weir/internal/datapath/identity"
+	"github.com/weir-project/weir/internal/share/alloc"
+	"github.com/weir-project/weir/internal/share/plan"
+	"github.com/weir-project/weir/internal/share/policy"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
-// What is wanted at the uplinks, and bringing them to that: which minimums and bounds
-// on delay are in force (internal/plan decides), and what the scheduler is told. Who
-// may send how much is its affair.
+// Reconciliation: compute the wanted state of the uplinks and apply it. internal/share/plan decides
+// which minimums and latency bounds are in force; the scheduler divides the rate.
 
-// reconcile brings classes, minimums and taps in line with who is running. A failure
-// is not the end: it is told once, shown, and tried again with the next check.
+// reconcile brings classes, minimums and taps in line with the running containers. A failure does
+// not stop it: the failure is logged once, shown, and retried with the next check.
 func (a *Agent) reconcile() {
-	controlled := a.registry.controlled()
-	for _, u := range a.uplinks {
-		before := u.reason
-		err := u.device.Apply(u.plan(a.registry.byKey, controlled))
-		u.take()
-		u.ask()
+	controlled := a.containers.controlled()
+	for _, u := range a.uplinks.list {
+		before := u.device.Problem()
+		err := u.device.Apply(u.plan(a.containers.byKey, controlled))
+		u.readCounters()
 		if err != nil {
 			u.suspect = true
 			if before == nil {
-				a.log.Error("set up the scheduler", "uplink", u.name, "error", err)
+				a.log.Error("set up the scheduler", "uplink", u.device.Name(), "error", err)
 			}
 		}
 		u.ledger.Keep(u.hasClass)
 		u.classLedger.Keep(u.hasClasses)
 	}
-	a.assignNumbers()
-	a.tellRefusals()
+	a.applyAttachments()
+	a.containers.tellRefusals()
 	a.unsaved = true
 	a.saveSoon(time.Now())
 	a.publish(time.Now())
 }
 
-// plan decides what is wanted of an uplink, where containers are those that run, and
-// controlled those of them that have a number, in its order.
+// plan returns the wanted tree of an uplink. containers are all running ones; controlled are those
+// with a number, sorted by number.
 func (u *link) plan(containers map[key]*container, controlled []*container) sched.Tree {
 	u.controlled = u.controlled[:0]
 	for _, c := range controlled {
@@ -51,7 +50,7 @@ func (u *link) plan(containers map[key]*container, controlled []*container) sche
 	}
 	u.participants = append(append(u.participants[:0], u.controlled...), u.host)
 	for _, c := range containers {
-		if c.number == 0 {
+		if c.Number == 0 {
 			c.shares[u.index].grant(plan.Grant{})
 		}
 	}
@@ -70,17 +69,17 @@ func (u *link) plan(containers map[key]*container, controlled []*container) sche
 		u.wanted = append(u.wanted, s.wanted())
 	}
 	return sched.Tree{
-		RateBPS:       u.rateBPS,
-		MTUBytes:      u.mtuBytes,
+		RateBPS:       u.device.RateBPS(),
+		MTUBytes:      u.device.MTUBytes(),
 		ControlNumber: identity.NumberControl,
 		HostNumber:    identity.NumberHost,
 		Competitors:   u.wanted,
 	}
 }
 
-// byStart are the controlled shares in the order in which their containers started.
+// byStart returns the controlled shares, oldest container first.
 func (u *link) byStart() []*share {
-	// Numbers are given in turn: most often this is in the order of start.
+	// Numbers are assigned in turn, so this is usually the order of start already.
 	list := slices.Clone(u.controlled)
 	byStart := func(a, b *share) int { return startOrder(a.container, b.container) }
 	if !slices.IsSortedFunc(list, byStart) {
@@ -89,19 +88,18 @@ func (u *link) byStart() []*share {
 	return list
 }
 
-// claim is what a policy asks for at the uplink, given what the share has.
+// claim returns the share's claim for a policy at the uplink, given its present grant.
 func (s *share) claim(p v1.Policy) plan.Claim {
 	return plan.Claim{FloorBPS: p.MinBPS, HeldBPS: s.admittedBPS, Latency: policy.Latency(p)}
 }
 
-// grant takes what was decided on the share's claim.
+// grant stores the decision about the share's claim.
 func (s *share) grant(g plan.Grant) {
 	s.admittedBPS, s.refused = g.FloorBPS, g.Refused
 	s.latency, s.refusedLatency = g.Latency, g.RefusedLatency
 }
 
-// entitle computes what everybody could have of an uplink that no scheduler shares
-// out at present.
+// entitle computes all entitlements at an uplink without a scheduler.
 func (u *link) entitle() {
 	competing := make([]alloc.Container, len(u.controlled))
 	for i, s := range u.controlled {
@@ -112,12 +110,12 @@ func (u *link) entitle() {
 	for i, s := range u.controlled {
 		s.class = sched.State{EntitledBPS: entitlements[i].BPS, GuaranteedBPS: entitlements[i].GuaranteeableBPS}
 		if s.hasOwnDevices() {
-			s.class.PacketBytes = sched.MaxPacketBytes(s.wanted().CeilingOr(u.rateBPS), entitlements[i].BPS)
+			s.class.PacketBytes = sched.MaxPacketBytes(s.wanted().CeilingOr(u.device.RateBPS()), entitlements[i].BPS)
 		}
 	}
 }
 
-// startOrder orders containers by their start, those that started first first.
+// startOrder orders containers by start time, oldest first.
 func startOrder(a, b *container) int {
 	if c := a.StartedAt.Compare(b.StartedAt); c != 0 {
 		return c
@@ -126,4 +124,26 @@ func startOrder(a, b *container) int {
 		return c
 	}
 	return strings.Compare(a.ID, b.ID)
+}
+
+// applyAttachments updates the treatment wanted for each container and has the attacher apply it.
+func (a *Agent) applyAttachments() {
+	for _, c := range a.containers.byNumber {
+		c.Want.PacketBytes = 0
+		for _, s := range c.shares {
+			if bytes := s.class.PacketBytes; bytes > 0 && (c.Want.PacketBytes == 0 || bytes < c.Want.PacketBytes) {
+				c.Want.PacketBytes = bytes
+			}
+		}
+	}
+	a.attach.Apply(a.containers.attached(), a.uplinks.attachments())
+}
+
+// attachments returns the uplinks as the attacher knows them.
+func (us *uplinks) attachments() []*attach.Uplink {
+	list := make([]*attach.Uplink, len(us.list))
+	for i, u := range us.list {
+		list[i] = &u.attached
+	}
+	return list
 }

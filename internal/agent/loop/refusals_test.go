@@ -1,4 +1,4 @@
-package agent
+package loop
 
 import (
 	"bytes"
@@ -13,7 +13,7 @@ import (
 func TestRefusalsAreLogged(t *testing.T) {
 	b := newBench(t, 100e6)
 	var log bytes.Buffer
-	b.log = slog.New(slog.NewTextHandler(&log, nil))
+	b.containers.log = slog.New(slog.NewTextHandler(&log, nil))
 	said := func() []string {
 		t.Helper()
 		b.reconcile()
@@ -67,9 +67,9 @@ func TestRefusalsAreLogged(t *testing.T) {
 	expect("a class", said(), `msg="policy is in force again" name=auto`)
 
 	// Why it is not controlled counts, unless that may be over in a moment.
-	b.release(auto.container)
-	auto.obstacle, auto.unattached = "its network is being changed", true
+	b.containers.release(auto.container)
+	auto.Obstacle, auto.Unattached = "its network is being changed", true
 	expect("for a moment", said())
-	auto.obstacle, auto.unattached = "all of it is the host's", false
+	auto.Obstacle, auto.Unattached = "all of it is the host's", false
 	expect("for longer", said(), `level=WARN msg="policy is not in force" name=auto reason="all of it is the host's"`)
 }

@@ -1,4 +1,4 @@
-package agent
+package loop
 
 import (
 	"context"
@@ -7,13 +7,13 @@ import (
 	"slices"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/flows"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/datapath/flows"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
-// Settings are what of a Config may change while the agent runs.
+// Settings are the parts of a Config that may change while the agent runs.
 type Settings struct {
-	// Uplinks are at least one.
+	// Uplinks has at least one entry.
 	Uplinks            []UplinkConfig
 	ReserveBasisPoints uint32
 	Host               v1.Policy
@@ -21,9 +21,9 @@ type Settings struct {
 	Classifier         flows.Choice
 }
 
-// Reload reads the settings again and puts them into force: all of them, or, with
-// an error, none. Classes and queues are changed in place, so that no packet is
-// lost, but for what waits at an uplink that is given back. Errors: ErrRefused.
+// Reload reads the settings again and applies all of them or, with an error, none. Classes and
+// queues are changed in place: no packet is lost, except those queued at an uplink that is given
+// back. Errors: ErrRefused.
 func (a *Agent) Reload(ctx context.Context) error {
 	if a.config.Reload == nil {
 		return fmt.Errorf("%w: this agent has no config file to read again", ErrRefused)
@@ -51,18 +51,18 @@ func (a *Agent) takeSettings(settings Settings) error {
 		a.log.Error("read the configuration again", "error", err)
 		return err
 	}
-	a.host.resolved = hostResolution(settings.Host)
-	a.config.Rules = settings.Rules
-	for _, c := range a.registry.byKey {
-		a.resolve(c)
+	a.containers.host.resolved = hostResolution(settings.Host)
+	a.containers.rules = settings.Rules
+	for _, c := range a.containers.byKey {
+		a.containers.resolve(c)
 	}
 	for u, config := range kept {
-		beforeBPS := u.rateBPS
+		beforeBPS := u.device.RateBPS()
 		u.reserveBasisPoints = settings.ReserveBasisPoints
 		u.device.Configure(config)
 		a.advance(u)
-		if u.rateBPS != beforeBPS {
-			a.log.Info("the uplink has another rate", "uplink", u.name, "rate_bps", u.rateBPS, "before_bps", beforeBPS)
+		if u.device.RateBPS() != beforeBPS {
+			a.log.Info("the uplink has another rate", "uplink", u.device.Name(), "rate_bps", u.device.RateBPS(), "before_bps", beforeBPS)
 		}
 	}
 	a.reconcile()
@@ -70,16 +70,16 @@ func (a *Agent) takeSettings(settings Settings) error {
 	return a.save()
 }
 
-// takeUplinks shares out the uplinks that settings name, and no others. It returns
-// those that were there before, with what they are to be. With an error all is as it
-// was: new ones come first, and those that are not named any more go last, so that
-// nobody has been without control when one of them is refused.
+// takeUplinks changes the set of shared uplinks to the one in settings. It returns the uplinks that
+// stay, with their new configurations. An error leaves everything as it was: new uplinks are added
+// first and unnamed ones removed last, so that no container loses control when one of them is
+// refused.
 func (a *Agent) takeUplinks(settings Settings) (map[*link]UplinkConfig, error) {
-	change, err := a.compareUplinks(settings.Uplinks)
+	change, err := a.uplinks.compare(settings.Uplinks)
 	if err != nil {
 		return nil, err
 	}
-	before := len(a.uplinks)
+	before := len(a.uplinks.list)
 	for _, config := range change.added {
 		if err = a.addUplink(config, settings.ReserveBasisPoints); err != nil {
 			break
@@ -89,41 +89,40 @@ func (a *Agent) takeUplinks(settings Settings) (map[*link]UplinkConfig, error) {
 		err = a.removeUplinks(change.removed)
 	}
 	if err != nil {
-		return nil, errors.Join(err, a.removeUplinks(slices.Clone(a.uplinks[before:])))
+		return nil, errors.Join(err, a.removeUplinks(slices.Clone(a.uplinks.list[before:])))
 	}
 	return change.kept, nil
 }
 
-// uplinkChange is what another list of uplinks asks for.
+// uplinkChange is the difference between the shared uplinks and a new list.
 type uplinkChange struct {
 	kept    map[*link]UplinkConfig
 	added   []UplinkConfig
 	removed []*link
 }
 
-// compareUplinks finds the uplinks that list names, by the names that they are
-// configured with, or else by those that they have now. Those that stay must be able
-// to be what is configured.
-func (a *Agent) compareUplinks(list []UplinkConfig) (uplinkChange, error) {
+// compare matches the uplinks with a list, by configured name or else by current name. It returns
+// an error if an uplink that stays cannot take its new configuration.
+func (us *uplinks) compare(list []UplinkConfig) (uplinkChange, error) {
 	if len(list) == 0 {
 		return uplinkChange{}, errors.New("it names no uplink: `weir down` gives all of them back")
 	}
 	change := uplinkChange{kept: map[*link]UplinkConfig{}}
 	for _, config := range list {
-		u := a.uplinkNamed(config.Name)
+		u := us.named(config.Name)
 		if u == nil {
 			change.added = append(change.added, config)
 			continue
 		}
 		if other, twice := change.kept[u]; twice {
-			return uplinkChange{}, fmt.Errorf("it names %s twice, as %s and as %s", u.name, other.Name, config.Name)
+			return uplinkChange{}, fmt.Errorf("it names %s twice, as %s and as %s", u.device.Name(), other.Name, config.Name)
 		}
 		if err := u.device.Check(config); err != nil {
 			return uplinkChange{}, err
 		}
 		change.kept[u] = config
 	}
-	for _, u := range a.uplinks {
+	for _, u := range us.list {
 		if _, stays := change.kept[u]; !stays {
 			change.removed = append(change.removed, u)
 		}
@@ -131,13 +130,13 @@ func (a *Agent) compareUplinks(list []UplinkConfig) (uplinkChange, error) {
 	return change, nil
 }
 
-func (a *Agent) uplinkNamed(name string) *link {
+func (us *uplinks) named(name string) *link {
 	for _, is := range []func(u *link) bool{
 		func(u *link) bool { return u.device.Config().Name == name },
-		func(u *link) bool { return u.name == name },
+		func(u *link) bool { return u.device.Name() == name },
 	} {
-		if i := slices.IndexFunc(a.uplinks, is); i >= 0 {
-			return a.uplinks[i]
+		if i := slices.IndexFunc(us.list, is); i >= 0 {
+			return us.list[i]
 		}
 	}
 	return nil

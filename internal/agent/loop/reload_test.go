@@ -1,4 +1,4 @@
-package agent
+package loop
 
 import (
 	"errors"
@@ -8,11 +8,12 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/policy"
-	"github.com/weir-project/weir/internal/sched"
-	"github.com/weir-project/weir/internal/state"
-	"github.com/weir-project/weir/internal/uplink"
+	"github.com/weir-project/weir/internal/agent/state"
+	"github.com/weir-project/weir/internal/agent/uplink"
+	"github.com/weir-project/weir/internal/datapath/identity"
+	"github.com/weir-project/weir/internal/datapath/kernel"
+	"github.com/weir-project/weir/internal/share/policy"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
 // What is read again is in force at once, for those that run, and what was set
@@ -31,11 +32,11 @@ func TestReloadOfTheHostsMinimum(t *testing.T) {
 	if state, reason := c.state(); state != v1.StateOK || c.class.GuaranteedBPS < 80e6 {
 		t.Errorf("c is %s, %q; guaranteed %d", state, reason, c.class.GuaranteedBPS)
 	}
-	if state, reason := b.Agent.host.state(); state != v1.StateRejected || !strings.Contains(reason, "at most 15mbit") {
+	if state, reason := b.containers.host.state(); state != v1.StateRejected || !strings.Contains(reason, "at most 15mbit") {
 		t.Errorf("the host is %s, %q", state, reason)
 	}
 	b.stop(c)
-	if state, reason := b.Agent.host.state(); state != v1.StateOK || b.host.admittedBPS != 30e6 {
+	if state, reason := b.containers.host.state(); state != v1.StateOK || b.host.admittedBPS != 30e6 {
 		t.Errorf("with room for it the host is %s, %q", state, reason)
 	}
 }
@@ -58,9 +59,9 @@ func TestReload(t *testing.T) {
 	}
 	check := func(when string) {
 		t.Helper()
-		if c.policy() != (v1.Policy{Weight: 700, MinBPS: 10e6, MaxBPS: 20e6, EFMax: policy.Default().EFMax, AFMin: policy.Default().AFMin}) || b.link.rateBPS != 50e6 ||
+		if c.policy() != (v1.Policy{Weight: 700, MinBPS: 10e6, MaxBPS: 20e6, EFMax: policy.Default().EFMax, AFMin: policy.Default().AFMin}) || b.link.device.RateBPS() != 50e6 ||
 			b.link.reserveBasisPoints != 1000 || b.host.policy().Weight != 50 || c.class.EntitledBPS != 20e6 {
-			t.Errorf("%s: %+v of %d, reserve %d, host %+v, entitled to %d", when, c.policy(), b.link.rateBPS, b.link.reserveBasisPoints, b.host.policy(), c.class.EntitledBPS)
+			t.Errorf("%s: %+v of %d, reserve %d, host %+v, entitled to %d", when, c.policy(), b.link.device.RateBPS(), b.link.reserveBasisPoints, b.host.policy(), c.class.EntitledBPS)
 		}
 	}
 	if err := b.Agent.Reload(ctx); err != nil {
@@ -152,7 +153,7 @@ func (m machines) Classified(i int) (bool, error)   { return m.at(i).Classified(
 func (m machines) Declassify(i int) error           { return m.at(i).Declassify(i) }
 func (machines) Close() error                       { return nil }
 
-func (m machines) OpenClassifier(i int, majors sched.Majors) (uplink.Classifier, uplink.Delays, error) {
+func (m machines) OpenClassifier(i int, majors sched.Majors) (identity.Classifier, uplink.Delays, error) {
 	return m.at(i).OpenClassifier(i, majors)
 }
 
@@ -162,13 +163,13 @@ func TestReloadUplinks(t *testing.T) {
 	b := newBench(t, 100e6)
 	ctx := b.serve()
 	host := machines{}
-	b.Agent.machine = host
+	b.uplinks.machine = host
 	second := host.with(7, "up1")
 	third := host.with(8, "up2")
 	same := host.with(3, "up0")
 	c, other := b.start("c", "min=10mbit"), b.start("other")
 	for _, s := range []*share{c, other} {
-		s.mode, s.CgroupPath = v1.ModeHost, "/nowhere"
+		s.Mode, s.CgroupPath = v1.ModeHost, "/nowhere"
 	}
 	b.reconcile()
 	next := Settings{Host: policy.Default(), ReserveBasisPoints: 500}
@@ -182,13 +183,13 @@ func TestReloadUplinks(t *testing.T) {
 	expect := func(when string, names ...string) {
 		t.Helper()
 		var have []string
-		for i, u := range b.uplinks {
-			have = append(have, u.name)
-			if u.index != i || !u.installed() || len(u.participants) != 3 || u.host.uplink != u || c.container.shares[i].uplink != u || u.share(other.number).container != other.container {
+		for i, u := range b.uplinks.list {
+			have = append(have, u.device.Name())
+			if u.index != i || !u.installed() || len(u.participants) != 3 || u.host.uplink != u || c.container.shares[i].uplink != u || u.share(other.Number).container != other.container {
 				t.Errorf("%s: uplink %d: %+v", when, i, u)
 			}
 		}
-		if !slices.Equal(have, names) || len(c.container.shares) != len(names) || len(b.Agent.host.shares) != len(names) {
+		if !slices.Equal(have, names) || len(c.container.shares) != len(names) || len(b.containers.host.shares) != len(names) {
 			t.Errorf("%s: shared out are %v with %d shares of a container", when, have, len(c.container.shares))
 		}
 		var remembered []string
@@ -244,7 +245,7 @@ func TestReloadUplinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect("two more", "up0", "up2", "up1")
-	if got := second.classifier.cgroups[c.number]; got != "/nowhere" || c.container.shares[2].admittedBPS != 10e6 {
+	if got := second.classifier.cgroups[c.Number]; got != "/nowhere" || c.container.shares[2].admittedBPS != 10e6 {
 		t.Errorf("the container's cgroup is %q at the new uplink, its minimum %d", got, c.container.shares[2].admittedBPS)
 	}
 	b.control(epoch)
@@ -276,7 +277,7 @@ func TestReloadUplinks(t *testing.T) {
 		t.Error("up0 was not given back")
 	}
 	b.control(epoch.Add(time.Second))
-	view := b.Agent.view(c.container)
+	view := b.containers.view(c.container)
 	if len(view.Shares) != 1 || view.Shares[0].Uplink != "up1" {
 		t.Errorf("the container has %+v", view.Shares)
 	}
@@ -285,21 +286,21 @@ func TestReloadUplinks(t *testing.T) {
 // The uplinks of the file are found by the names they were configured with, and by
 // those that they have now, in whatever order the file has them.
 func TestCompareUplinks(t *testing.T) {
-	a := &Agent{}
-	for i, name := range []string{"a", "b"} {
-		a.uplinks = append(a.uplinks, newLink(i, uplink.New(UplinkConfig{Name: name}, &fakeMachine{}, nil), 0))
+	a := &Agent{uplinks: &uplinks{}}
+	for i, name := range []string{"a", "wan0"} {
+		a.uplinks.list = append(a.uplinks.list, newLink(i, uplink.New(UplinkConfig{Name: name}, &fakeMachine{}, nil), 0))
 	}
-	a.uplinks[1].name = "wan0"
+	a.uplinks.list[1].device.Configure(UplinkConfig{Name: "b"})
 	list := []UplinkConfig{{Name: "b", RateBPS: 2}, {Name: "c", RateBPS: 1}}
-	change, err := a.compareUplinks(list)
-	if err != nil || len(change.kept) != 1 || change.kept[a.uplinks[1]] != list[0] || !slices.Equal(change.added, list[1:]) || !slices.Equal(change.removed, a.uplinks[:1]) {
+	change, err := a.uplinks.compare(list)
+	if err != nil || len(change.kept) != 1 || change.kept[a.uplinks.list[1]] != list[0] || !slices.Equal(change.added, list[1:]) || !slices.Equal(change.removed, a.uplinks.list[:1]) {
 		t.Errorf("%+v, %v", change, err)
 	}
 	list = []UplinkConfig{{Name: "wan0"}, {Name: "a"}}
-	if change, err = a.compareUplinks(list); err != nil || len(change.kept) != 2 || change.kept[a.uplinks[1]] != list[0] {
+	if change, err = a.uplinks.compare(list); err != nil || len(change.kept) != 2 || change.kept[a.uplinks.list[1]] != list[0] {
 		t.Errorf("by its name now: %+v, %v", change, err)
 	}
-	if _, err = a.compareUplinks([]UplinkConfig{{Name: "wan0"}, {Name: "b"}}); err == nil || !strings.Contains(err.Error(), "twice") {
+	if _, err = a.uplinks.compare([]UplinkConfig{{Name: "wan0"}, {Name: "b"}}); err == nil || !strings.Contains(err.Error(), "twice") {
 		t.Errorf("by both names: %v", err)
 	}
 }

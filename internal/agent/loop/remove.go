@@ -1,4 +1,4 @@
-package agent
+package loop
 
 import (
 	"errors"
@@ -8,26 +8,26 @@ import (
 	"os"
 	"slices"
 
-	"github.com/weir-project/weir/internal/identity"
-	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/state"
-	"github.com/weir-project/weir/internal/uplink"
+	"github.com/weir-project/weir/internal/agent/attach"
+	"github.com/weir-project/weir/internal/agent/state"
+	"github.com/weir-project/weir/internal/agent/uplink"
+	"github.com/weir-project/weir/internal/datapath/identity"
+	"github.com/weir-project/weir/internal/datapath/kernel"
 )
 
-// down gives everything back, the uplinks first: if one cannot be given back, all
-// of it stays in force.
+// down undoes everything, the uplinks first: if one of them cannot be given back, everything stays
+// in force.
 func (a *Agent) down() error {
-	err := a.giveBack(a.uplinks)
+	err := a.uplinks.giveBack(a.uplinks.list)
 	if err == nil {
-		for _, c := range a.registry.byKey {
-			a.release(c)
+		for _, c := range a.containers.byKey {
+			a.containers.release(c)
 		}
-		err = errors.Join(a.bridges.keeper.Detach(nil), a.store.Remove())
+		err = errors.Join(a.attach.Remove(), a.store.Remove())
 	}
 	if err != nil {
-		a.bridges.unchecked = true
-		a.inspectAll()
-		for _, u := range a.uplinks {
+		a.containers.inspectAll()
+		for _, u := range a.uplinks.list {
 			a.advance(u)
 		}
 		a.reconcile()
@@ -37,30 +37,28 @@ func (a *Agent) down() error {
 	return nil
 }
 
-// giveBack makes uplinks what they were before.
-func (a *Agent) giveBack(list []*link) error {
+// giveBack restores uplinks to their state before Weir.
+func (us *uplinks) giveBack(list []*link) error {
 	var errs []error
 	for _, u := range list {
 		err := u.device.GiveBack()
-		u.take()
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		a.log.Info("uplink given back", "uplink", u.name)
+		us.log.Info("uplink given back", "uplink", u.device.Name())
 	}
 	return errors.Join(errs...)
 }
 
-// Remove does what Down does, without an agent, for every uplink that the
-// state file in stateDir names, and for device if that is not
-// empty. It returns the names of the uplinks that were given back.
+// Remove does what Down does without an agent, for every uplink in the state file of stateDir, and
+// for device unless that is "". It returns the names of the restored uplinks.
 func Remove(stateDir, device string) ([]string, error) {
 	if err := requireCapabilities(); err != nil {
 		return nil, err
 	}
 	if _, err := os.Stat(stateDir); errors.Is(err, fs.ErrNotExist) {
-		defer func() { _ = os.Remove(stateDir) }() // which the lock makes
+		defer func() { _ = os.Remove(stateDir) }() // the lock creates the directory
 	}
 	lock, err := lockAgent(lockDir, stateDir)
 	if err != nil {
@@ -71,7 +69,7 @@ func Remove(stateDir, device string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	// By name; true where something is remembered of it.
+	// Keyed by name; true if the state file has an entry.
 	uplinks := map[string]bool{}
 	if device != "" {
 		uplinks[device] = false
@@ -91,7 +89,7 @@ func Remove(stateDir, device string) ([]string, error) {
 	defer machine.Close()
 	var errs []error
 	for _, c := range store.Containers {
-		errs = append(errs, undo(c.NetNSPath, c.Number, recalledAttachments(c.Attached)))
+		errs = append(errs, attach.Undo(c.NetNSPath, c.Number, recalledDevices(c.Attached)))
 		if c.CgroupPath == "" {
 			continue
 		}

@@ -1,4 +1,4 @@
-package agent
+package loop
 
 import (
 	"errors"
@@ -7,8 +7,9 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/identity"
-	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/agent/attach"
+	"github.com/weir-project/weir/internal/datapath/identity"
+	"github.com/weir-project/weir/internal/datapath/kernel"
 )
 
 // A `weir down` that fails leaves everything in force, and one that does not
@@ -24,8 +25,8 @@ func TestDownThatFails(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "give up0 back: device is busy") || b.removed {
 		t.Errorf("error %v, removed %t", err, b.removed)
 	}
-	if state, reason := c.state(); c.number == 0 || state != v1.StateOK {
-		t.Errorf("the container has number %d and is %s (%s)", c.number, state, reason)
+	if state, reason := c.state(); c.Number == 0 || state != v1.StateOK {
+		t.Errorf("the container has number %d and is %s (%s)", c.Number, state, reason)
 	}
 	last := b.scheduler.applied[len(b.scheduler.applied)-1]
 	if !b.installed() || !b.scheduler.inKernel || !b.classifier.attached || len(last.Competitors) != 2 {
@@ -34,7 +35,7 @@ func TestDownThatFails(t *testing.T) {
 	}
 
 	b.machine.gsoErr = nil
-	if err := b.Down(ctx); err != nil || !b.removed || b.scheduler.inKernel || b.classifier.attached || c.number != 0 {
+	if err := b.Down(ctx); err != nil || !b.removed || b.scheduler.inKernel || b.classifier.attached || c.Number != 0 {
 		t.Errorf("error %v, removed %t, %+v", err, b.removed, c)
 	}
 }
@@ -87,12 +88,15 @@ func TestUplinkIsNotSharedOut(t *testing.T) {
 func TestBridgeAsUplink(t *testing.T) {
 	b := newBench(t, 100e6)
 	c, routed := b.start("c"), b.start("routed")
-	c.attachments = []attachment{{Attachment: identity.Attachment{BridgeIndex: 3}}}
-	routed.attachments = []attachment{{Attachment: identity.Attachment{BridgeIndex: 4}}}
+	c.Devices = []attach.Device{{Attachment: identity.Attachment{BridgeIndex: 3}}}
+	routed.Devices = []attach.Device{{Attachment: identity.Attachment{BridgeIndex: 4}}}
 	if state, reason := c.state(); state != v1.StateOK {
 		t.Errorf("the uplink is no bridge: %s, %q", state, reason)
 	}
-	b.link.bridgeIndex = 3
+	b.machine.gone = true
+	b.advance(b.link)
+	b.machine.gone, b.machine.kind = false, "bridge"
+	b.advance(b.link)
 	if state, reason := c.state(); state != v1.StateDegraded || !strings.Contains(reason, "name the port that leads out as the uplink instead of up0") {
 		t.Errorf("a port of the uplink: %s, %q", state, reason)
 	}
@@ -141,7 +145,7 @@ func TestRepairGivesWay(t *testing.T) {
 	}
 	b.scheduler.err = nil
 	b.control(epoch.Add(2 * time.Minute))
-	if b.link.reason != nil || b.link.suspect {
-		t.Errorf("still %v", b.link.reason)
+	if b.link.device.Problem() != nil || b.link.suspect {
+		t.Errorf("still %v", b.link.device.Problem())
 	}
 }

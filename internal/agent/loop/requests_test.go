@@ -1,4 +1,4 @@
-package agent
+package loop
 
 import (
 	"context"
@@ -11,11 +11,9 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/alloc"
-	"github.com/weir-project/weir/internal/discovery"
-	"github.com/weir-project/weir/internal/discovery/docker"
-	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/state"
+	"github.com/weir-project/weir/internal/agent/state"
+	"github.com/weir-project/weir/internal/datapath/kernel"
+	"github.com/weir-project/weir/internal/share/alloc"
 )
 
 // serve runs the requests of a bench as Run does, until the test ends.
@@ -115,8 +113,8 @@ func TestSetBesideARefusal(t *testing.T) {
 	b.start("a", "min=80mbit")
 	late, lonely := b.start("late", "min=50mbit"), b.start("lonely")
 	b.start("hasty", "min=1mbit", "latency=1us")
-	b.registry.release(lonely.container)
-	lonely.mode = v1.ModeNone
+	b.containers.free(lonely.container)
+	lonely.Mode = v1.ModeNone
 	b.reconcile()
 	if late.refused == nil {
 		t.Fatal("late is not refused")
@@ -191,7 +189,6 @@ func TestSetNotSaved(t *testing.T) {
 
 func TestSnapshot(t *testing.T) {
 	b := newBench(t, 100e6)
-	b.Agent.config.Sources = []discovery.Source{docker.New(docker.Options{Name: "docker"})}
 	b.start("second").StartedAt = epoch.AddDate(1, 0, 0)
 	b.start("first")
 	b.reconcile()
@@ -210,7 +207,7 @@ func TestSnapshot(t *testing.T) {
 		status.Scheduler != "fake" || status.State != v1.StateOK || status.Version != "test" || len(status.Sources) != 1 {
 		t.Errorf("status %+v", status)
 	}
-	b.Agent.config.Sources = nil
+	b.containers.asked = nil
 	if sources := b.status().Sources; sources == nil {
 		t.Error("without sources there is no list of them, but null in JSON")
 	}
@@ -229,7 +226,7 @@ func TestLookingDoesNotWait(t *testing.T) {
 	b.start("a")
 	kernel := b.useFlows()
 	auto := b.startAuto("auto")
-	kernel.flows = map[uint16]int{auto.number: 3}
+	kernel.flows = map[uint16]int{auto.Number: 3}
 	b.reconcile()
 	ctx := b.serve()
 	busy, done := make(chan struct{}), make(chan struct{})
@@ -300,10 +297,10 @@ func TestTotalsGrow(t *testing.T) {
 	look := func(stats kernel.ClassStats, directBytes uint64, drops uint32) v1.Share {
 		t.Helper()
 		now = now.Add(statsInterval)
-		b.classifier.offered[a.number] += 1000
-		b.classifier.directBytes[a.number] = directBytes
-		b.scheduler.kernel.count(a.number, stats)
-		b.scheduler.kernel.queues = map[kernel.Handle]kernel.QueueStats{kernel.NewHandle(a.number, 0): {DroppedPackets: drops, MarkedPackets: drops + 1}}
+		b.classifier.offered[a.Number] += 1000
+		b.classifier.directBytes[a.Number] = directBytes
+		b.scheduler.kernel.count(a.Number, stats)
+		b.scheduler.kernel.queues = map[kernel.Handle]kernel.QueueStats{kernel.NewHandle(a.Number, 0): {DroppedPackets: drops, MarkedPackets: drops + 1}}
 		b.control(now)
 		return a.view()
 	}
@@ -318,10 +315,10 @@ func TestTotalsGrow(t *testing.T) {
 	// The class is made again.
 	expect(look(kernel.ClassStats{SentBytes: 300, SentPackets: 3}, 500, 0), 1800, 23, 2)
 	// The container gets another number, whose last holder had sent something.
-	old := a.number
-	b.registry.release(a.container)
+	old := a.Number
+	b.containers.free(a.container)
 	b.reconcile()
-	if !b.registry.assign(a.container, old+5) {
+	if !b.containers.assign(a.container, old+5) {
 		t.Fatal("no number")
 	}
 	b.reconcile()

@@ -1,14 +1,15 @@
-package agent
+package loop
 
 import (
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/identity"
-	"github.com/weir-project/weir/internal/policy"
-	"github.com/weir-project/weir/internal/state"
-	"github.com/weir-project/weir/internal/stats"
+	"github.com/weir-project/weir/internal/agent/attach"
+	"github.com/weir-project/weir/internal/agent/state"
+	"github.com/weir-project/weir/internal/agent/stats"
+	"github.com/weir-project/weir/internal/datapath/identity"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
-// What the agent knows, in the state file's types and back.
+// Conversion between the agent's types and those of the state file.
 
 func savedSet(v policy.Values) *state.Set {
 	if v == (policy.Values{}) {
@@ -32,31 +33,31 @@ func recalledSet(s *state.Set) policy.Values {
 	}
 }
 
-func savedAttachments(list []attachment) []state.Attachment {
+func savedDevices(list []attach.Device) []state.Attachment {
 	var saved []state.Attachment
 	for _, at := range list {
 		saved = append(saved, state.Attachment{
-			Interface: at.Interface, Tap: state.Tap(at.Tap), GSOMaxBytes: at.gsoBefore,
+			Interface: at.Interface, Tap: state.Tap(at.Tap), GSOMaxBytes: at.GSOBefore,
 		})
 	}
 	return saved
 }
 
-func recalledAttachments(saved []state.Attachment) []attachment {
-	var list []attachment
+func recalledDevices(saved []state.Attachment) []attach.Device {
+	var list []attach.Device
 	for _, at := range saved {
-		list = append(list, attachment{
+		list = append(list, attach.Device{
 			Attachment: identity.Attachment{Interface: at.Interface, Tap: identity.Tap(at.Tap)},
-			gsoBefore:  at.GSOMaxBytes,
-			saved:      true,
+			GSOBefore:  at.GSOMaxBytes,
+			Saved:      true,
 		})
 	}
 	return list
 }
 
-// savedCounted is what a share has sent, with what the kernel's counters said.
+// savedCounted returns a share's totals, with the kernel's counters at that moment.
 func savedCounted(s *share) state.Counted {
-	last := s.uplink.ledger.Last(s.number)
+	last := s.uplink.ledger.Last(s.Number)
 	return state.Counted{
 		SentBytes: s.totals.SentBytes, SentPackets: s.totals.SentPackets, DroppedPackets: s.totals.DroppedPackets, MarkedPackets: s.totals.MarkedPackets,
 		ClassBytes: last.ClassBytes, ClassPackets: last.ClassPackets, ClassDrops: last.DroppedPackets, ClassMarks: last.MarkedPackets,
@@ -64,16 +65,12 @@ func savedCounted(s *share) state.Counted {
 	}
 }
 
-// recallCounted lets a share go on counting where an earlier agent ended: of the same
-// class, or of another, that has counted nothing yet.
-func recallCounted(s *share, saved state.Counted, sameClass bool) {
+// recallCounted makes a share continue the totals of an earlier agent.
+func recallCounted(s *share, saved state.Counted) {
 	s.totals = stats.Totals{
 		SentBytes: saved.SentBytes, SentPackets: saved.SentPackets, DroppedPackets: saved.DroppedPackets, MarkedPackets: saved.MarkedPackets,
 	}
-	if !sameClass {
-		return
-	}
-	s.uplink.ledger.Resume(s.number, stats.Reading{
+	s.uplink.ledger.Resume(s.Number, stats.Reading{
 		Sent: stats.Sent{
 			ClassBytes: saved.ClassBytes, ClassPackets: saved.ClassPackets,
 			DirectBytes: saved.DirectBytes, DirectPackets: saved.DirectPackets,

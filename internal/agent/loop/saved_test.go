@@ -1,7 +1,6 @@
-package agent
+package loop
 
 import (
-	"maps"
 	"reflect"
 	"testing"
 	"time"
@@ -9,10 +8,11 @@ import (
 	"pgregory.net/rapid"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/identity"
-	"github.com/weir-project/weir/internal/policy"
-	"github.com/weir-project/weir/internal/sched"
-	"github.com/weir-project/weir/internal/state"
+	"github.com/weir-project/weir/internal/agent/attach"
+	"github.com/weir-project/weir/internal/agent/state"
+	"github.com/weir-project/weir/internal/datapath/identity"
+	"github.com/weir-project/weir/internal/share/policy"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
 // An agent that starts again knows what the last one knew.
@@ -23,19 +23,19 @@ func TestSaveAndRecall(t *testing.T) {
 			c := b.start(rapid.StringMatching(`[a-z]{1,8}`).Draw(rt, "name"), "weight=200", "min=10mbit")
 			if rapid.Bool().Draw(rt, "set") {
 				c.set = policy.Values{Weight: new(uint32(7)), MinBPS: new(uint64(5e6)), MaxBPS: new(uint64(0))}
-				b.resolve(c.container)
+				b.containers.resolve(c.container)
 			}
 			// Nothing is known of its devices, so that none is touched.
 			c.HostNetwork = rapid.Bool().Draw(rt, "host network")
 			c.NetNSPath = "/nowhere/ns/net"
-			c.attachments = []attachment{{gsoBefore: 65536}}
+			c.Devices = []attach.Device{{GSOBefore: 65536}}
 		}
 		b.reconcile()
 		if err := b.save(); err != nil {
 			rt.Fatal(err)
 		}
-		if b.link.reason != nil {
-			rt.Fatal(b.link.reason)
+		if b.link.device.Problem() != nil {
+			rt.Fatal(b.link.device.Problem())
 		}
 		saved, err := state.Open(b.dir)
 		if err != nil {
@@ -44,11 +44,11 @@ func TestSaveAndRecall(t *testing.T) {
 		next := newBench(t, 100e6)
 		next.Agent.store = saved
 		next.recall()
-		if len(next.registry.byKey) != len(b.registry.byKey) {
-			rt.Fatalf("%d of %d containers", len(next.registry.byKey), len(b.registry.byKey))
+		if len(next.containers.byKey) != len(b.containers.byKey) {
+			rt.Fatalf("%d of %d containers", len(next.containers.byKey), len(b.containers.byKey))
 		}
-		for k, c := range b.registry.byKey {
-			got := next.registry.byKey[k]
+		for k, c := range b.containers.byKey {
+			got := next.containers.byKey[k]
 			if got == nil || got.Name != c.Name || !got.StartedAt.Equal(c.StartedAt) || got.policy() != c.policy() || got.HostNetwork != c.HostNetwork {
 				rt.Fatalf("%+v became %+v", c, got)
 			}
@@ -64,12 +64,12 @@ func TestSaveAndRecall(t *testing.T) {
 	}}
 	b.classifier.cgroups[77] = "/cgroup/fedcba"
 	b.recall()
-	b.dropLeftovers()
+	b.containers.dropLeftovers()
 	if path, known := b.classifier.cgroups[77]; known {
 		t.Errorf("%s is still known by a number that is free", path)
 	}
-	if len(b.registry.byKey) != 1 || b.registry.byKey[key{"docker", "0123456789abcdef"}] == nil {
-		t.Errorf("recalled %v", b.registry.byKey)
+	if len(b.containers.byKey) != 1 || b.containers.byKey[key{"docker", "0123456789abcdef"}] == nil {
+		t.Errorf("recalled %v", b.containers.byKey)
 	}
 }
 
@@ -79,16 +79,15 @@ func TestLimitIsSavedFirst(t *testing.T) {
 	b := newBench(t, 100e6)
 	c := b.start("c")
 	c.NetNSPath = "/nowhere/ns/net"
-	c.attachments = []attachment{{Attachment: identity.Attachment{Interface: "eth0", GSOMaxBytes: 65536}, gsoBefore: 65536, assigned: true}}
+	c.Devices = []attach.Device{{Attachment: identity.Attachment{Interface: "eth0", GSOMaxBytes: 65536}, GSOBefore: 65536}}
 	b.saveFrom = time.Now().Add(time.Hour) // the file was written often lately
 	b.reconcile()
-	// In a namespace that is not there a limit is refused.
-	if at := c.attachments[0]; at.refusedLimit != 0 {
-		t.Errorf("limited to %d before it was saved", at.refusedLimit)
+	if c.Devices[0].Saved {
+		t.Error("limited before it was saved")
 	}
 	b.saveSoon(b.saveFrom)
-	if at := c.attachments[0]; at.refusedLimit == 0 {
-		t.Errorf("not limited when it was saved: %+v", at)
+	if !c.Devices[0].Saved {
+		t.Error("not limited when it was saved")
 	}
 	saved, err := state.Open(b.dir)
 	if err != nil || len(saved.Containers) != 1 || saved.Containers[0].Attached[0].GSOMaxBytes != 65536 {
@@ -112,71 +111,6 @@ func TestRecallWhatWasSet(t *testing.T) {
 	}
 }
 
-// Before there were traffic classes numbers had 14 bits. A container that had one of those
-// has another at once, that no other had, and its tap says so before any classifier of
-// today sees its packets; what it has sent before still counts.
-func TestRecallLargeNumbers(t *testing.T) {
-	b := newBench(t, 100e6)
-	taps := &tapLog{bench: b}
-	b.taps = taps
-	sent := map[string]state.Counted{"up0": {SentBytes: 5000, SentPackets: 50, ClassBytes: 4000, ClassPackets: 40}}
-	attached := func(ifindex int) []state.Attachment {
-		return []state.Attachment{{Interface: "eth0", Tap: state.Tap{Ifindex: ifindex}, GSOMaxBytes: 65536}}
-	}
-	const large = uint16(0x1000) | identity.NumberFirst // with today's eyes EF of the first number
-	b.store.Containers = []state.Container{
-		{ID: "large", Runtime: "gone", Number: large, AdmittedBPS: map[string]uint64{"up0": 7e6}, Counted: sent, Attached: attached(7)},
-		{ID: "largest", Runtime: "gone", Number: 0x3ffe, Counted: sent, Attached: attached(8)},
-		{ID: "first", Runtime: "gone", Number: identity.NumberFirst, Counted: sent, Attached: attached(9)},
-		{ID: "next", Runtime: "gone", Number: identity.NumberFirst + 1, Counted: sent, Attached: attached(10)},
-	}
-	b.classifier.attached = false // that of today is not there yet
-	b.recall()
-	of := func(id string) *share { return b.registry.byKey[key{"gone", id}].shares[0] }
-	numbers := map[uint16]bool{}
-	for _, id := range []string{"large", "largest", "first", "next"} {
-		numbers[of(id).number] = true
-	}
-	if len(numbers) != 4 || of("first").number != identity.NumberFirst || of("next").number != identity.NumberFirst+1 || of("large").number > identity.NumberLast {
-		t.Fatalf("numbers %v", numbers)
-	}
-	want := map[int]uint16{7: of("large").number, 8: of("largest").number}
-	if !maps.Equal(taps.before, want) {
-		t.Errorf("taps before the classifier: %v, want %v", taps.before, want)
-	}
-	if got := of("large").admittedBPS; got != 7e6 {
-		t.Errorf("admitted %d", got)
-	}
-	b.classifier.attached = true
-	b.reconcile()
-	for _, id := range []string{"large", "largest", "first"} {
-		s := of(id)
-		s.class.Counters = sched.Counters{SentBytes: 4500, SentPackets: 45}
-		s.count(epoch)
-	}
-	for id, want := range map[string]uint64{"large": 9500, "largest": 9500, "first": 5500} {
-		if got := of(id).view().SentBytes; got != want {
-			t.Errorf("%s has sent %d, want %d", id, got, want)
-		}
-	}
-}
-
-// tapLog notes what taps said before there was a classifier, by device.
-type tapLog struct {
-	*bench
-	before map[int]uint16
-}
-
-func (l *tapLog) Attach(tap identity.Tap, number uint16) error {
-	if !l.classifier.attached {
-		if l.before == nil {
-			l.before = map[int]uint16{}
-		}
-		l.before[tap.Ifindex] = number
-	}
-	return nil
-}
-
 // What was sent is counted on by the next agent, of the classes that it finds and
 // of those that were made again in between.
 func TestTotalsOutliveTheAgent(t *testing.T) {
@@ -187,7 +121,7 @@ func TestTotalsOutliveTheAgent(t *testing.T) {
 	count := func(s *share, bytes uint64, packets, drops uint32) {
 		t.Helper()
 		s.class.Counters = sched.Counters{SentBytes: bytes, SentPackets: packets, DroppedPackets: drops, MarkedPackets: 2 * drops, QueueKnown: true}
-		if s.number == a.number {
+		if s.Number == a.Number {
 			s.class.Counters.DirectBytes, s.class.Counters.DirectPackets = 50, 1
 		}
 		s.count(epoch)
@@ -219,9 +153,9 @@ func TestTotalsOutliveTheAgent(t *testing.T) {
 		if next.host.admittedBPS != 20e6 {
 			t.Errorf("%s: the host was granted %d", tc.name, next.host.admittedBPS)
 		}
-		again := next.registry.byKey[a.key()].shares[0]
-		if again.number != a.number {
-			t.Fatalf("number %d became %d", a.number, again.number)
+		again := next.containers.byKey[a.key()].shares[0]
+		if again.Number != a.Number {
+			t.Fatalf("number %d became %d", a.Number, again.Number)
 		}
 		next.plan()
 		count(again, tc.bytes, tc.packets, 0)

@@ -1,4 +1,4 @@
-package agent
+package loop
 
 import (
 	"errors"
@@ -8,9 +8,9 @@ import (
 	"unsafe"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/alloc"
-	"github.com/weir-project/weir/internal/identity"
-	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/datapath/identity"
+	"github.com/weir-project/weir/internal/share/alloc"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
 func TestLatency(t *testing.T) {
@@ -161,21 +161,5 @@ func TestDelaysArePaused(t *testing.T) {
 	}
 	if periods != 4 {
 		t.Errorf("the window moved %d times in 8 s, want 4", periods)
-	}
-}
-
-// What comes after the classifier may undo what it does, and that is said.
-func TestFollowersDegrade(t *testing.T) {
-	b := newBench(t, 100e6)
-	c := b.start("c").container
-	b.link.followers = []string{"tally", "matchall filter"}
-	state, reason := c.state()
-	if want := "tally, matchall filter at egress of up0 comes after Weir's and may change whose class packets are in"; state != v1.StateDegraded ||
-		!strings.Contains(reason, want) {
-		t.Errorf("%s, %q", state, reason)
-	}
-	b.link.followers = nil
-	if state, reason := c.state(); state != v1.StateOK {
-		t.Errorf("%s, %q", state, reason)
 	}
 }

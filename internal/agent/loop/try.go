@@ -1,4 +1,4 @@
-package agent
+package loop
 
 import (
 	"context"
@@ -6,22 +6,20 @@ import (
 	"fmt"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/plan"
-	"github.com/weir-project/weir/internal/policy"
-	"github.com/weir-project/weir/internal/stats"
+	"github.com/weir-project/weir/internal/agent/stats"
+	"github.com/weir-project/weir/internal/share/plan"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
-// What a change of a policy would be: for who changes it, of what is true now, and for who
-// only asks, of the latest snapshot.
+// Trial of a policy change, for Set with the present state and for Try with the latest snapshot.
 
-// trial is a container whose policy somebody would change.
+// trial is a container with the policy change to try.
 type trial struct {
 	name   string
 	isHost bool
-	// owner is the container in whose network it is and with which it is counted; "" for
-	// none.
+	// owner is the container whose network it uses and with which it is counted; "" for none.
 	owner string
-	// controlled: it has a number, so that a minimum could be in force.
+	// controlled: it has a number, so that a minimum can be in force.
 	controlled bool
 	policy     v1.Policy
 	set        policy.Values
@@ -30,15 +28,15 @@ type trial struct {
 	shares     []triedShare
 }
 
-// triedShare is its share of an uplink.
+// triedShare is the container's share of an uplink.
 type triedShare struct {
 	link plan.Link
-	// heldBPS is the minimum that it was granted, othersBPS those of all others.
+	// heldBPS is its admitted minimum; othersBPS is the sum of all other admitted minimums.
 	heldBPS, othersBPS uint64
 }
 
-// Try is what Set would make of a container's policy, by the latest snapshot, and changes
-// nothing. Errors: those of Set.
+// Try returns the policy that Set would produce, by the latest snapshot, and changes nothing.
+// Errors: those of Set.
 func (a *Agent) Try(ctx context.Context, name string, change v1.PolicyChange) (v1.Policy, error) {
 	seen, err := a.Latest(ctx)
 	if err != nil {
@@ -52,8 +50,8 @@ func (a *Agent) Try(ctx context.Context, name string, change v1.PolicyChange) (v
 	return after, err
 }
 
-// try is what all that was set of a container would be after a change, and the policy
-// that this makes. Errors: ErrRefused.
+// try returns all values set for a container after a change, and the resulting policy. Errors:
+// ErrRefused.
 func (t *trial) try(change v1.PolicyChange) (policy.Values, v1.Policy, error) {
 	refuse := func(err error) (policy.Values, v1.Policy, error) {
 		return policy.Values{}, v1.Policy{}, fmt.Errorf("%w: %w", ErrRefused, err)
@@ -71,11 +69,11 @@ func (t *trial) try(change v1.PolicyChange) (policy.Values, v1.Policy, error) {
 	}
 	set := t.set.With(values)
 	if values.Class != nil {
-		// What was set for another class cannot be taken away by itself.
+		// A value set for another class cannot be removed by itself.
 		set = set.OfUse(*values.Class)
 	}
 	after := t.rules.Resolve(t.subject, set).Policy
-	// What was refused before is no reason against a change of something else.
+	// A guarantee that was refused earlier does not block a change of something else.
 	guarantees := values.MinBPS != nil || values.LatencyMS != nil || after.MinBPS != t.policy.MinBPS || after.LatencyMS != t.policy.LatencyMS
 	asked := after
 	if values.LatencyMS == nil {
@@ -87,10 +85,9 @@ func (t *trial) try(change v1.PolicyChange) (policy.Values, v1.Policy, error) {
 	return set, after, nil
 }
 
-// admit says why a policy could not be put into force. It must be possible at one uplink
-// at least; where it is not, it shows. A container that is not controlled has no claim
-// beside the others yet; what a link could give to nobody is refused all the same, if its
-// rate is known. Errors: *alloc.FloorError, *alloc.LatencyError.
+// admit returns an error if a policy could not be put into force at any uplink. A container that is
+// not controlled has no claim yet, but a minimum above the rate of an empty uplink is refused
+// anyway, if the rate is known. Errors: *alloc.FloorError, *alloc.LatencyError.
 func (t *trial) admit(p v1.Policy) error {
 	var refusals []error
 	for _, s := range t.shares {
@@ -108,13 +105,13 @@ func (t *trial) admit(p v1.Policy) error {
 	return errors.Join(refusals...)
 }
 
-// trialOf is a container as it is now.
+// trialOf returns a trial of a container in its present state.
 func (a *Agent) trialOf(c *container) *trial {
 	t := &trial{
-		name: c.Name, isHost: c == a.host, controlled: c.number != 0,
-		policy: c.policy(), set: c.set, subject: c.subject(), rules: a.config.Rules,
+		name: c.Name, isHost: c == a.containers.host, controlled: c.Number != 0,
+		policy: c.policy(), set: c.set, subject: c.subject(), rules: a.containers.rules,
 	}
-	if owner := a.owner(c); owner != nil {
+	if owner := a.containers.owner(c); owner != nil {
 		t.owner = owner.Name
 	}
 	for _, s := range c.shares {
@@ -129,7 +126,7 @@ func (a *Agent) trialOf(c *container) *trial {
 	return t
 }
 
-// trialIn is the container with that index in a snapshot.
+// trialIn returns a trial of the container at an index of a snapshot.
 func trialIn(seen *stats.Snapshot, index int) *trial {
 	c, place := &seen.Containers[index], &seen.Places[index]
 	t := &trial{

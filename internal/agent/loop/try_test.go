@@ -1,4 +1,4 @@
-package agent
+package loop
 
 import (
 	"errors"
@@ -8,8 +8,8 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/datapath/kernel"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // Who only asks is answered by the snapshot, which says the same as the agent knows, and
@@ -17,22 +17,22 @@ import (
 func TestTryBySnapshot(t *testing.T) {
 	b := newBench(t, 100e6)
 	weight, floorBPS := uint32(50), uint64(10e6)
-	b.config.Rules = policy.Rules{Defaults: policy.Values{Weight: &weight}}
+	b.containers.rules = policy.Rules{Defaults: policy.Values{Weight: &weight}}
 	db := b.start("db", "min=30mbit", "latency=20ms")
 	web := b.start("web", "weight=200")
 	web.set = policy.Values{MinBPS: &floorBPS}
-	b.resolve(web.container)
-	db.netns = kernel.NetNSID{Inode: 7}
+	b.containers.resolve(web.container)
+	db.NetNS = kernel.NetNSID{Inode: 7}
 	side := b.start("side", "max=1mbit")
-	side.netns = db.netns
-	b.registry.release(side.container)
+	side.NetNS = db.NetNS
+	b.containers.free(side.container)
 	b.reconcile()
 
 	seen, err := b.Latest(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, c := range append(b.registry.all(), b.Agent.host) {
+	for i, c := range append(b.containers.all(), b.containers.host) {
 		if got, want := trialIn(seen, i), b.trialOf(c); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s in the snapshot:\n%+v\nis\n%+v", c.Name, got, want)
 		}

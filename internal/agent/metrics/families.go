@@ -2,24 +2,24 @@ package metrics
 
 import (
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/exposition"
+	"github.com/weir-project/weir/internal/front/exposition"
 )
 
-// What there is, in the order in which it is written.
+// The metric families, in the order of the output.
 
 func one(*row) float64 { return 1 }
 
 var agentFamilies = []family{
 	{
 		name: "weir_build_info", help: "The version of the agent; always 1.", value: one,
-		extra: func(r *row) string { return labels("version", r.status.Version) },
+		extra: func(r *row) string { return exposition.Labels("version", r.status.Version) },
 	},
 	{
 		name: "weir_agent_degraded", help: "1 if the agent, or one of its uplinks, is not in order; weir ps says why.",
 		value: func(r *row) float64 { return exposition.Truth(r.status.State != v1.StateOK) },
 	},
 	{
-		name: "weir_agent_snapshot_age_seconds", help: "How long ago the agent looked at what it tells here.",
+		name: "weir_agent_snapshot_age_seconds", help: "Age of the snapshot that these metrics come from.",
 		value: func(r *row) float64 { return r.status.AgeMS / 1000 },
 	},
 }
@@ -32,7 +32,7 @@ var sourceFamilies = []family{{
 var uplinkFamilies = []family{
 	{
 		name: "weir_uplink_info", help: "The scheduler of the uplink; always 1.", value: one,
-		extra: func(r *row) string { return labels("scheduler", r.uplink.Scheduler) },
+		extra: func(r *row) string { return exposition.Labels("scheduler", r.uplink.Scheduler) },
 	},
 	{name: "weir_uplink_present", help: "1 if the device is there and can be used.", value: func(r *row) float64 { return exposition.Truth(r.uplink.Present) }},
 	{name: "weir_uplink_degraded", help: "1 if the uplink is not shared out as it should be.", value: func(r *row) float64 { return exposition.Truth(r.uplink.State != v1.StateOK) }},
@@ -46,7 +46,7 @@ var uplinkFamilies = []family{
 var containerFamilies = []family{
 	{
 		name: "weir_container_info", help: "The network mode of the container; always 1.", value: one,
-		extra: func(r *row) string { return labels("mode", string(r.container.Mode)) },
+		extra: func(r *row) string { return exposition.Labels("mode", string(r.container.Mode)) },
 	},
 	{name: "weir_container_degraded", help: "1 if part of the container's policy is not in force.", value: func(r *row) float64 { return exposition.Truth(r.container.State == v1.StateDegraded) }},
 	{name: "weir_container_rejected", help: "1 if a guarantee of the container's policy was refused.", value: func(r *row) float64 { return exposition.Truth(r.container.State == v1.StateRejected) }},

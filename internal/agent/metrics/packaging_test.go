@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	prometheusDir = "../../packaging/prometheus"
-	dashboard     = "../../packaging/grafana/weir.json"
+	prometheusDir = "../../../packaging/prometheus"
+	dashboard     = "../../../packaging/grafana/weir.json"
 )
 
 // exist fails the test if an expression asks for a metric that there is not.

@@ -10,27 +10,27 @@ import (
 	"strings"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/agent"
+	"github.com/weir-project/weir/internal/agent/loop"
 )
 
-// A policy has an ETag (RFC 9110, section 8.8.3), which is another one as soon as any of
-// its values, or where that comes from, is another. Who sends it back as If-Match
-// changes only what they have seen; of two that do, the second one learns of it.
+// A policy has an ETag (RFC 9110, section 8.8.3), which changes with each of its values and with
+// the layer that a value comes from. A client that sends it back as If-Match changes only the
+// policy that it has read; of two concurrent clients, the second is refused.
 
-var errChanged = errors.New("somebody else has changed this policy, or the container is another one: look at it again")
+var errChanged = errors.New("the policy was changed meanwhile, or the container is another one: read it again")
 
-// policyETag is that of a container's policy.
+// policyETag returns the ETag of a container's policy.
 func policyETag(c v1.Container) string {
 	data, err := json.Marshal([]any{c.Runtime, c.ID, c.Policy, c.PolicyFrom})
 	if err != nil {
-		panic(err) // these types always can
+		panic(err) // these types always can be marshalled
 	}
 	sum := sha256.Sum256(data)
 	return `"` + hex.EncodeToString(sum[:8]) + `"`
 }
 
-// conditions are what a request wants to hold for its change. Errors: badRequestError.
-func conditions(r *http.Request) ([]agent.Condition, error) {
+// conditions returns the conditions that a request puts on its change. Errors: badRequestError.
+func conditions(r *http.Request) ([]loop.Condition, error) {
 	values := r.Header.Values("If-Match")
 	if len(values) == 0 {
 		return nil, nil
@@ -42,7 +42,7 @@ func conditions(r *http.Request) ([]agent.Condition, error) {
 			return nil, &badRequestError{fmt.Errorf("If-Match %q is not the ETag of a policy, with its quotes", tag)}
 		}
 	}
-	return []agent.Condition{func(c v1.Container) error {
+	return []loop.Condition{func(c v1.Container) error {
 		now := policyETag(c)
 		for _, tag := range tags {
 			if tag == "*" || tag == now {
@@ -83,7 +83,7 @@ func (a *API) reset(w http.ResponseWriter, r *http.Request) (any, error) {
 	return tagged(w)(a.agent.Reset(r.Context(), r.PathValue("name"), wanted...))
 }
 
-// tagged passes a container on, with the ETag of its policy.
+// tagged returns a function that sets the ETag of a container's policy.
 func tagged(w http.ResponseWriter) func(v1.Container, error) (any, error) {
 	return func(c v1.Container, err error) (any, error) {
 		if err == nil {

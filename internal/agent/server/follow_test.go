@@ -13,9 +13,9 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/client"
-	"github.com/weir-project/weir/internal/access"
-	"github.com/weir-project/weir/internal/stats"
-	"github.com/weir-project/weir/internal/unixsock"
+	"github.com/weir-project/weir/internal/agent/stats"
+	"github.com/weir-project/weir/internal/front/access"
+	"github.com/weir-project/weir/internal/front/httpapi"
 )
 
 // Who follows an agent over its restart misses nothing that is kept, and learns that
@@ -24,7 +24,7 @@ func TestFollowOverARestart(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "weir.sock")
 	start := func(events *stats.Events) (stop func()) {
 		t.Helper()
-		listener, err := unixsock.Listen("weir agent", socket, "")
+		listener, err := httpapi.Listen("weir agent", socket, "")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,15 +7,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-project/weir/internal/access"
+	"github.com/weir-project/weir/internal/front/access"
 )
 
-// Who asks for all flows and does not read them takes memory for two answers, and holds
-// up neither others' roles nor who asks for a few.
-func TestLargeAnswers(t *testing.T) {
+// Requests for all flows whose responses are not read take memory for two of them, and delay
+// neither other roles nor requests for a few flows.
+func TestLargeResponses(t *testing.T) {
 	api := newAPI(&fakeAgent{}, slog.New(slog.DiscardHandler), 200*time.Millisecond)
 	running, read := make(chan struct{}, 100), make(chan struct{})
-	handler := api.few(manyFlows, func(http.ResponseWriter, *http.Request) {
+	handler := api.limitLarge(manyFlows, func(http.ResponseWriter, *http.Request) {
 		running <- struct{}{}
 		<-read
 	})
@@ -24,7 +24,7 @@ func TestLargeAnswers(t *testing.T) {
 		r := httptest.NewRequest(http.MethodGet, "/v1/flows"+query, nil)
 		go func() {
 			w := httptest.NewRecorder()
-			handler(w, r.WithContext(access.With(r.Context(), access.Caller{Role: role})))
+			handler(w, r.WithContext(access.WithCaller(r.Context(), access.Caller{Role: role})))
 			status <- w.Code
 		}()
 		return status
@@ -37,7 +37,7 @@ func TestLargeAnswers(t *testing.T) {
 			t.Fatalf("%s is held up", what)
 		}
 	}
-	for range atOnce {
+	for range maxLarge {
 		ask(access.Read, "?limit=0")
 		begins("the first who ask for much")
 	}

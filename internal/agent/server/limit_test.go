@@ -14,8 +14,8 @@ import (
 	"log/slog"
 
 	"github.com/weir-project/weir/api/v1/client"
-	"github.com/weir-project/weir/internal/access"
-	"github.com/weir-project/weir/internal/stats"
+	"github.com/weir-project/weir/internal/agent/stats"
+	"github.com/weir-project/weir/internal/front/access"
 	"github.com/weir-project/weir/test/pki"
 )
 

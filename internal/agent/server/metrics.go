@@ -4,11 +4,11 @@ import (
 	"bufio"
 	"net/http"
 
-	"github.com/weir-project/weir/internal/exposition"
-	"github.com/weir-project/weir/internal/metrics"
+	"github.com/weir-project/weir/internal/agent/metrics"
+	"github.com/weir-project/weir/internal/front/exposition"
 )
 
-// metricsBuffer gathers what is written line by line.
+// metricsBuffer is the size of the output buffer, in bytes.
 const metricsBuffer = 32 << 10
 
 func (a *API) metrics(w http.ResponseWriter, r *http.Request) {

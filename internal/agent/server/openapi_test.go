@@ -14,7 +14,7 @@ import (
 // TestOpenAPI holds openapi.json to the routes, the types of api/v1 and what these
 // say of themselves. It is made when Weir is built, not when it runs: that would
 // cost a small daemon memory for something that never changes.
-// Renew it with: go test ./internal/server -run TestOpenAPI -update
+// Renew it with: go test ./internal/agent/server -run TestOpenAPI -update
 func TestOpenAPI(t *testing.T) {
 	openapi.Compare(t, "openapi.json", described())
 }
@@ -25,7 +25,7 @@ func described() openapi.API {
 		Description: "The agent's API, on its Unix socket. Rates are bits per second. Fields and paths are only ever added.",
 		Name:        "name, ID, start of the ID, service or pod of a container; host for the host class",
 		Names:       map[string]string{"uplink": "name of the device"},
-		Sources:     []string{"../../api/v1/*.go"},
+		Sources:     []string{"../../../api/v1/*.go"},
 	}
 	for _, r := range (&API{}).routes() {
 		o := openapi.Operation{

@@ -10,23 +10,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// # Who takes the agent down
+// # The agent outlasts weir down
 //
-// `docker exec weir weir down` asks an agent that is the first process of its container, and
-// with which the container ends. Docker waits for ever for a command in a container that
-// ended before it. So the agent outlasts the program that took it down.
+// `docker exec weir weir down` takes down an agent that is the first process of its container,
+// and the container ends with it. Docker waits for ever for a command in a container that ended
+// before the command. So the agent waits for the end of the program that took it down.
 
 const (
-	// outlastAtMost is for how long: what asks may have more to do than `weir down`, which
-	// ends when it has its answer.
+	// outlastAtMost bounds the wait, because a program may do more than `weir down`, which ends
+	// with its response.
 	outlastAtMost = 3 * time.Second
-	// endSeen is after how long whoever started a program has seen that it has ended.
+	// endSeen is the time that the parent of a program may need to notice its end.
 	endSeen = 100 * time.Millisecond
 )
 
 type connKey struct{}
 
-// withConn keeps the connection that a request comes by.
+// withConn returns a context that holds the connection of a request.
 func withConn(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, conn)
 }
@@ -42,8 +42,8 @@ func (a *API) down(r *http.Request) (any, error) {
 	return struct{}{}, a.agent.Down(r.Context())
 }
 
-// processOf is a descriptor of the process at the other end of a Unix socket
-// (pidfd_open(2)). One of another process namespace cannot be seen.
+// processOf returns a descriptor of the process at the other end of a Unix socket
+// (pidfd_open(2)). A process of another process namespace cannot be seen.
 func processOf(conn net.Conn) (pidfd int, err error) {
 	peer, err := peerOf(conn)
 	if err != nil {
@@ -52,8 +52,8 @@ func processOf(conn net.Conn) (pidfd int, err error) {
 	return unix.PidfdOpen(int(peer.Pid), 0)
 }
 
-// Outlast returns when the program has ended that took the agent down over the socket, and
-// whoever started it knows. Of others it knows nothing, and returns at once.
+// Outlast waits until the program that took the agent down over the socket has ended and its
+// parent has noticed. Without such a program it returns at once.
 func (a *API) Outlast() {
 	fd := a.takenDownBy.Swap(nil)
 	if fd == nil {
@@ -65,7 +65,7 @@ func (a *API) Outlast() {
 		if left <= 0 {
 			return
 		}
-		// Readable is: it has ended.
+		// A pidfd becomes readable when its process exits.
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(*fd), Events: unix.POLLIN}}, int(left.Milliseconds())+1)
 		switch {
 		case n > 0:

@@ -11,33 +11,32 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weir-project/weir/internal/access"
-	"github.com/weir-project/weir/internal/httpapi"
+	"github.com/weir-project/weir/internal/front/access"
+	"github.com/weir-project/weir/internal/front/httpapi"
 )
 
-// Who asks? The kernel says so of each connection to a Unix socket
-// (SO_PEERCRED, unix(7)): the user and the process that connected.
+// The kernel identifies the caller of each connection to a Unix socket (SO_PEERCRED, unix(7)):
+// the user and the process that connected.
 
-// How often a user other than root may ask: much more than any tool does, and little
-// enough to leave the processor to the control loop.
+// The rate limit of users other than root: much more than any tool needs, and little enough to
+// leave the processor to the control loop.
 const (
 	userPerSecond = 100
 	userBurst     = 200
 )
 
-// socketBudget is how many connections the socket has. Root's are root's, so whoever else
-// may open it cannot use up what root needs, nor the files that the agent needs for
-// containers.
+// socketBudget limits the connections of the socket. Root has its own, so other users can use up
+// neither what root needs nor the file descriptors that the agent needs for containers.
 var socketBudget = access.Budget{
 	Strangers: 256, Roles: map[access.Role]int{access.Read: 192, access.Admin: 192, access.Root: 128}, Caller: 64,
 }
 
-// Socket returns a server for the Unix socket. Root, and the user that the agent runs
-// as, may do everything; whoever else may open the socket has the role of the group.
+// Socket returns a server for the Unix socket. Root and the user of the agent may do everything;
+// other users that may open the socket have the role group.
 func (a *API) Socket(group access.Role) *http.Server {
 	limits, places := access.NewLimits(userPerSecond, userBurst), access.NewPlaces(socketBudget)
 	s := httpapi.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		caller := access.Of(r.Context())
+		caller := access.CallerFrom(r.Context())
 		if !places.Admit(r.Context(), caller) {
 			a.noPlace(w, r, caller)
 			return
@@ -59,7 +58,7 @@ func (a *API) Socket(group access.Role) *http.Server {
 		return access.Caller{Name: fmt.Sprintf("uid %d", peer.Uid), Role: group}
 	}
 	s.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
-		return withConn(access.With(ctx, ask(conn)), conn)
+		return withConn(access.WithCaller(ctx, ask(conn)), conn)
 	}
 	places.Watch(s, func(conn net.Conn) string { return ask(conn).Name })
 	return s

@@ -22,9 +22,9 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/api/v1/client"
-	"github.com/weir-project/weir/internal/access"
-	"github.com/weir-project/weir/internal/stats"
-	"github.com/weir-project/weir/internal/unixsock"
+	"github.com/weir-project/weir/internal/agent/stats"
+	"github.com/weir-project/weir/internal/front/access"
+	"github.com/weir-project/weir/internal/front/httpapi"
 	"github.com/weir-project/weir/packaging"
 )
 
@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 	case socket != "":
 		err = askForAll(context.Background(), client.Unix(socket))
 	case os.Getenv(listenEnv) != "":
-		_, err = unixsock.Listen("weir agent", os.Getenv(listenEnv), strconv.Itoa(testGroup))
+		_, err = httpapi.Listen("weir agent", os.Getenv(listenEnv), strconv.Itoa(testGroup))
 	case os.Getenv(crowdEnv) != "":
 		err = crowd(os.Getenv(crowdEnv))
 	default:
@@ -154,7 +154,7 @@ func openToGroup(t *testing.T) (socket, asker string, a *fakeAgent) {
 		t.Fatal(err)
 	}
 	socket = filepath.Join(dir, "weir.sock")
-	listener, err := unixsock.Listen("weir agent", socket, strconv.Itoa(testGroup))
+	listener, err := httpapi.Listen("weir agent", socket, strconv.Itoa(testGroup))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,48 +12,49 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/access"
-	"github.com/weir-project/weir/internal/agent"
-	"github.com/weir-project/weir/internal/explain"
+	"github.com/weir-project/weir/internal/agent/loop"
+	"github.com/weir-project/weir/internal/agent/stats"
+	"github.com/weir-project/weir/internal/front/access"
+	"github.com/weir-project/weir/internal/front/node"
+	"github.com/weir-project/weir/internal/share/explain"
 )
 
-// route is one thing that the API does. What it says of itself is what
-// openapi.json says.
+// route is one route of the API. openapi.json is made from these.
 type route struct {
 	method, path string
-	// role is what it takes to ask for it.
+	// role is the role that a caller needs.
 	role    access.Role
 	summary string
 	query   []parameter
-	// request and response are of the types of the bodies; nil where there is none.
+	// request and response have the types of the bodies; nil for no body.
 	request, response any
 	// kind is the content type of the response; "" for JSON.
 	kind string
-	// header are what else it reads of a request.
+	// header lists the request headers that the route reads.
 	header []parameter
-	// handle answers with JSON; tagged does, and sets headers; stream does all by
-	// itself.
+	// One of these is set. handle returns the JSON response, tagged does too and sets headers,
+	// stream writes the response itself.
 	handle func(*http.Request) (any, error)
 	tagged func(http.ResponseWriter, *http.Request) (any, error)
 	stream http.HandlerFunc
 }
 
-// parameter is one of a route's query. Its value is of the type of its default.
+// parameter is a parameter or header of a route; value is its default.
 type parameter struct {
 	name, summary string
 	value         any
 }
 
-var ifMatch = []parameter{{"If-Match", "the ETag of the policy that is to be changed: 412 if it is another one now", ""}}
+var ifMatch = []parameter{{"If-Match", "the ETag of the policy to change: 412 if the policy has another one now", ""}}
 
 //go:embed openapi.json
 var openAPI json.RawMessage
 
-// routes are all that there is.
+// routes returns all routes.
 func (a *API) routes() []route {
 	return []route{
 		{
-			method: "GET", path: "/v1/snapshot", role: access.Read, summary: "All that the agent knows, of one moment",
+			method: "GET", path: "/v1/snapshot", role: access.Read, summary: "Everything the agent knows, at one moment",
 			response: v1.Snapshot{}, handle: a.snapshot,
 		},
 		{
@@ -61,7 +62,7 @@ func (a *API) routes() []route {
 			response: v1.Status{}, handle: a.status,
 		},
 		{
-			method: "GET", path: "/v1/uplinks", role: access.Read, summary: "The uplinks that are shared out, one by one",
+			method: "GET", path: "/v1/uplinks", role: access.Read, summary: "The shared uplinks",
 			response: []v1.Uplink{}, handle: a.uplinks,
 		},
 		{
@@ -77,7 +78,7 @@ func (a *API) routes() []route {
 			response: v1.Explanation{}, handle: a.explain,
 		},
 		{
-			method: "GET", path: "/v1/containers/{name}/history", role: access.Read, summary: "What a container did in the last three minutes, second by second",
+			method: "GET", path: "/v1/containers/{name}/history", role: access.Read, summary: "A container's last three minutes, second by second",
 			response: v1.History{}, handle: a.history,
 		},
 		{
@@ -93,35 +94,35 @@ func (a *API) routes() []route {
 			response: v1.Container{}, tagged: a.reset, header: ifMatch,
 		},
 		{
-			method: "POST", path: "/v1/containers/{name}/policy/preview", role: access.Read, summary: "What a change of policy would do, to everybody; nothing is changed",
+			method: "POST", path: "/v1/containers/{name}/policy/preview", role: access.Read, summary: "What a change of policy would do to all containers; nothing is changed",
 			request: v1.PolicyChange{}, response: v1.Preview{}, handle: a.preview,
 		},
 		{
-			method: "GET", path: "/v1/flows", role: access.Read, summary: "Live flows of containers whose class is auto, those of each that were seen last",
+			method: "GET", path: "/v1/flows", role: access.Read, summary: "Live flows of containers whose class is auto, the last seen of each",
 			query: []parameter{
 				{"container", "only those of this container, by name or ID", ""},
-				{"limit", "so many of each container at most; 0 for as many as there may be (20,000 of all)", uint64(defaultFlows)},
+				{"limit", "at most so many of each container; 0 for all (at most 20,000 together)", uint64(defaultFlows)},
 			},
-			response: []v1.Flow{}, stream: a.few(manyFlows, a.answer(a.flows)),
+			response: []v1.Flow{}, stream: a.limitLarge(manyFlows, a.answer(a.flows)),
 		},
 		{
 			method: "GET", path: "/v1/node", role: access.Read, summary: "The host, what its containers use, and what its uplinks have to give",
 			response: v1.Node{}, handle: a.node,
 		},
 		{
-			method: "GET", path: "/v1/access", role: access.Read, summary: "Who asks, and what they may do",
+			method: "GET", path: "/v1/access", role: access.Read, summary: "The caller of this request and its role",
 			response: v1.Access{}, handle: func(r *http.Request) (any, error) {
-				caller := access.Of(r.Context())
+				caller := access.CallerFrom(r.Context())
 				return v1.Access{Name: caller.Name, Role: caller.Role.String()}, nil
 			},
 		},
 		{
-			method: "GET", path: "/v1/events", role: access.Read, summary: "What happened lately and what happens, one JSON object a line; as server-sent events for who accepts text/event-stream",
+			method: "GET", path: "/v1/events", role: access.Read, summary: "Past and new events, one JSON object a line; server-sent events if the request accepts text/event-stream",
 			query: []parameter{
-				{"since", "only what came after the event with this number", uint64(0)},
-				{"follow", "go on with what happens from now on", true},
+				{"since", "only events after the one with this number", uint64(0)},
+				{"follow", "go on with new events", true},
 			},
-			header:   []parameter{{"Last-Event-ID", "of server-sent events: go on after the event with this number", uint64(0)}},
+			header:   []parameter{{"Last-Event-ID", "of server-sent events: only events after the one with this number", uint64(0)}},
 			response: v1.Event{}, kind: "application/x-ndjson", stream: a.events,
 		},
 		{
@@ -129,7 +130,7 @@ func (a *API) routes() []route {
 			response: struct{}{}, handle: func(r *http.Request) (any, error) { return struct{}{}, a.agent.Reload(r.Context()) },
 		},
 		{
-			method: "POST", path: "/v1/down", role: access.Root, summary: "Take everything out of the kernel and stop; for root only",
+			method: "POST", path: "/v1/down", role: access.Root, summary: "Remove everything from the kernel and stop; for root only",
 			response: struct{}{}, handle: a.down,
 		},
 		{
@@ -137,7 +138,7 @@ func (a *API) routes() []route {
 			response: json.RawMessage{}, handle: func(*http.Request) (any, error) { return openAPI, nil },
 		},
 		{
-			method: "GET", path: "/metrics", role: access.Read, summary: "What the agent knows, for Prometheus",
+			method: "GET", path: "/metrics", role: access.Read, summary: "Metrics, for Prometheus",
 			response: "", kind: "text/plain", stream: a.metrics,
 		},
 	}
@@ -164,7 +165,7 @@ func (a *API) uplinks(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append([]v1.Uplink{}, seen.Status.Uplinks...), nil // a list, also of none
+	return append([]v1.Uplink{}, seen.Status.Uplinks...), nil // an empty list, not null, if there are none
 }
 
 func (a *API) uplink(r *http.Request) (any, error) {
@@ -196,11 +197,11 @@ func (a *API) explain(r *http.Request) (any, error) {
 	return explain.Container(seen, index), nil
 }
 
-// defaultFlows is how many flows of each container are told of if nobody asks for more.
+// defaultFlows is the default limit of flows per container.
 const defaultFlows = 1000
 
-// fewFlows is how many flows are no large answer: as many as the dashboard shows of a
-// container.
+// fewFlows is the largest limit whose response does not count as large; the dashboard asks for as
+// many per container.
 const fewFlows = 100
 
 func (a *API) flows(r *http.Request) (any, error) {
@@ -211,7 +212,7 @@ func (a *API) flows(r *http.Request) (any, error) {
 	return a.agent.Flows(r.Context(), r.URL.Query().Get("container"), limit)
 }
 
-// manyFlows says whether a request asks for flows that take megabytes.
+// manyFlows reports whether a request asks for a large response.
 func manyFlows(r *http.Request) bool {
 	limit, err := flowLimit(r)
 	return err == nil && (limit == 0 || limit > fewFlows || r.URL.Query().Get("container") == "")
@@ -238,7 +239,7 @@ func (a *API) history(r *http.Request) (any, error) {
 	return a.agent.History().Of(&seen.Containers[index]), nil
 }
 
-// preview says what a change would do. What the agent has against it is part of that.
+// preview returns the effects of a change. A refusal by the agent is part of the response.
 func (a *API) preview(r *http.Request) (any, error) {
 	change, err := readChange(r)
 	if err != nil {
@@ -251,7 +252,7 @@ func (a *API) preview(r *http.Request) (any, error) {
 	c := seen.Containers[index]
 	after, err := a.agent.Try(r.Context(), r.PathValue("name"), change)
 	switch {
-	case errors.Is(err, agent.ErrRefused):
+	case errors.Is(err, loop.ErrRefused):
 		preview := explain.Preview(seen, index, c.Policy)
 		preview.Refused = err.Error()
 		return preview, nil
@@ -261,13 +262,13 @@ func (a *API) preview(r *http.Request) (any, error) {
 	return explain.Preview(seen, index, after), nil
 }
 
-// find is the container that a request names, in the latest snapshot.
+// find returns the latest snapshot and the index of the container that a request names.
 func (a *API) find(r *http.Request) (seen v1.Snapshot, index int, err error) {
 	latest, err := a.agent.Latest(r.Context())
 	if err != nil {
 		return seen, 0, err
 	}
-	index, err = agent.Find(latest.Containers, r.PathValue("name"))
+	index, err = loop.Find(latest.Containers, r.PathValue("name"))
 	return latest.Snapshot, index, err
 }
 
@@ -276,10 +277,10 @@ func (a *API) node(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.meter.Measure(time.Now(), latest)
+	return a.meter.Measure(time.Now(), &latest.Snapshot, places(latest))
 }
 
-// readChange is the body of a request that is to change a policy, or to try it.
+// readChange decodes the policy change in the body of a request.
 func readChange(r *http.Request) (v1.PolicyChange, error) {
 	var change *v1.PolicyChange
 	decoder := json.NewDecoder(r.Body)
@@ -295,10 +296,22 @@ func readChange(r *http.Request) (v1.PolicyChange, error) {
 		return v1.PolicyChange{}, &badRequestError{fmt.Errorf("read the policy: %w", err)}
 	}
 	if _, err = decoder.Token(); !errors.Is(err, io.EOF) {
-		return v1.PolicyChange{}, &badRequestError{errors.New("read the policy: something follows it")}
+		return v1.PolicyChange{}, &badRequestError{errors.New("read the policy: there is data after the JSON object")}
 	}
 	if change == nil {
 		return v1.PolicyChange{}, &badRequestError{errors.New(`read the policy: write an object with what is to change, such as {"weight": "300"}`)}
 	}
 	return *change, nil
+}
+
+// places returns the containers' data that the host's meter needs.
+func places(s *stats.Snapshot) []node.Place {
+	list := make([]node.Place, len(s.Places))
+	for i, p := range s.Places {
+		list[i] = node.Place{Image: p.Image, NetNSPath: p.NetNSPath, CgroupPath: p.CgroupPath}
+		for _, port := range p.Ports {
+			list[i].Ports = append(list[i].Ports, v1.Port{Container: port.Container, Host: port.Host, Protocol: port.Protocol})
+		}
+	}
+	return list
 }

@@ -13,7 +13,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/client"
-	"github.com/weir-project/weir/internal/access"
+	"github.com/weir-project/weir/internal/front/access"
 )
 
 // Metrics and explanations are of the same snapshot as everything else.

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-project/weir/internal/access"
-	"github.com/weir-project/weir/internal/stats"
+	"github.com/weir-project/weir/internal/agent/stats"
+	"github.com/weir-project/weir/internal/front/access"
 )
 
 // schemathesis is a fuzzer for APIs: it reads openapi.json and asks what that allows,
@@ -50,13 +50,12 @@ func openSchemathesis(t *testing.T) string {
 
 // Whatever is asked, the answer is what the document says, and never an error of the
 // server's. Streams that do not end are tested elsewhere.
-//
-//weir:beside
 func TestSchemathesis(t *testing.T) {
+	t.Parallel()
 	program := openSchemathesis(t)
 	api := New(&fakeAgent{events: stats.NewEvents(time.Now())}, slog.New(slog.DiscardHandler))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		api.ServeHTTP(w, r.WithContext(access.With(r.Context(), access.Caller{Name: "test", Role: access.Admin})))
+		api.ServeHTTP(w, r.WithContext(access.WithCaller(r.Context(), access.Caller{Name: "test", Role: access.Admin})))
 	}))
 	defer server.Close()
 	said, err := exec.CommandContext(t.Context(), program, "run", server.URL+"/v1/openapi.json",

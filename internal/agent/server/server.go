@@ -1,15 +1,14 @@
-// Package server is the agent's API: HTTP with JSON. What there
-// is stands in routes.go, and for others in openapi.json, which is made from it
-// and served at /v1/openapi.json.
+// Package server is the agent's API: HTTP with JSON. Its routes are in routes.go;
+// openapi.json is made from them and served at /v1/openapi.json.
 //
-// A container is named by name, ID, the start of its ID, or the service or pod
-// that it is of. Everything that is not a success has a v1.Error as its body.
+// A container is found by name, ID, the start of its ID, or its service or pod. The body of
+// every response that is not a success is a v1.Error.
 //
-// Every request has a caller with a role (internal/access) before it comes to a route,
-// and each route says which role it needs: on the socket the kernel says who asks
-// (peer.go), over the network, where the agent listens only if it is told to, a token or
-// a certificate does (tls.go). Who looks gets the agent's latest snapshot and never
-// enters its control loop.
+// Every request has a caller with a role (internal/front/access) before it reaches a route,
+// and each route names the role that it needs. On the socket the kernel identifies the caller
+// (peer.go); over the network, where the agent listens only if configured, a token or a
+// certificate does (tls.go). Requests read the agent's latest snapshot and never enter its
+// control loop.
 package server
 
 import (
@@ -23,26 +22,26 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/access"
-	"github.com/weir-project/weir/internal/agent"
-	"github.com/weir-project/weir/internal/node"
-	"github.com/weir-project/weir/internal/stats"
+	"github.com/weir-project/weir/internal/agent/loop"
+	"github.com/weir-project/weir/internal/agent/stats"
+	"github.com/weir-project/weir/internal/front/access"
+	"github.com/weir-project/weir/internal/front/node"
 )
 
-// Agent is what the API shows to the outside; *agent.Agent is it.
+// Agent is the agent behind the API: *loop.Agent.
 type Agent interface {
-	// Latest is all that it knows.
+	// Latest returns the latest snapshot.
 	Latest(context.Context) (*stats.Snapshot, error)
 	Events() *stats.Events
 	History() *stats.History
-	Set(ctx context.Context, name string, change v1.PolicyChange, conditions ...agent.Condition) (v1.Container, error)
-	Reset(ctx context.Context, name string, conditions ...agent.Condition) (v1.Container, error)
-	// Try is what Set would make of the policy.
+	Set(ctx context.Context, name string, change v1.PolicyChange, conditions ...loop.Condition) (v1.Container, error)
+	Reset(ctx context.Context, name string, conditions ...loop.Condition) (v1.Container, error)
+	// Try returns the policy that Set would make.
 	Try(ctx context.Context, name string, change v1.PolicyChange) (v1.Policy, error)
-	// Reload reads the configuration again.
+	// Reload reads the configuration file again.
 	Reload(context.Context) error
-	// Flows are the live flows of the containers whose class is auto, or of the one
-	// of that name; at most so many of each.
+	// Flows returns the live flows of the containers whose class is auto, or of the container name;
+	// at most so many of each.
 	Flows(ctx context.Context, name string, most int) ([]v1.Flow, error)
 	Down(context.Context) error
 }
@@ -50,11 +49,11 @@ type Agent interface {
 const (
 	// requestTimeout bounds how long a request waits for the agent.
 	requestTimeout = 10 * time.Second
-	// maxBodyBytes bounds what a request may send.
+	// maxBodyBytes bounds the body of a request.
 	maxBodyBytes = 64 << 10
 )
 
-// API is an agent's API. As a handler it needs to be told who asks (access.With).
+// API is an agent's API. As a handler it needs the caller in the context (access.WithCaller).
 type API struct {
 	agent   Agent
 	log     *slog.Logger
@@ -88,10 +87,10 @@ func newAPI(agent Agent, log *slog.Logger, timeout time.Duration) *API {
 
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.mux.ServeHTTP(w, r) }
 
-// authorize lets those in who have the role that a route needs.
+// authorize refuses callers that lack the role of a route.
 func (a *API) authorize(r route, next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, request *http.Request) {
-		caller := access.Of(request.Context())
+		caller := access.CallerFrom(request.Context())
 		if caller.Role < r.role {
 			a.bound(w)
 			a.refuse(w, request, &forbiddenError{caller: caller, needs: r.role})
@@ -106,12 +105,12 @@ func (a *API) authorize(r route, next http.HandlerFunc) http.HandlerFunc {
 
 type badRequestError struct{ error }
 
-// tooLargeError is a request whose body is larger than any that makes sense.
+// tooLargeError is a request whose body is larger than maxBodyBytes.
 type tooLargeError struct{ error }
 
 type notFoundError struct{ error }
 
-// forbiddenError is a request of somebody who may not make it.
+// forbiddenError is a request whose caller lacks the role.
 type forbiddenError struct {
 	caller access.Caller
 	needs  access.Role
@@ -120,14 +119,14 @@ type forbiddenError struct {
 func (e *forbiddenError) Error() string {
 	switch {
 	case e.needs == access.Root:
-		return "not allowed to take Weir down: only root may; others may look, and change policies if they have the role for it"
+		return "not allowed to take Weir down: only root may"
 	case e.caller.Role == access.None:
-		return "not allowed: nobody knows who asks"
+		return "not allowed: the caller is unknown"
 	}
-	return fmt.Sprintf("not allowed to change anything: %s may look only; it takes the role %s (docs/api.md)", e.caller.Name, e.needs)
+	return fmt.Sprintf("not allowed: %s has no role for changes, which need the role %s (docs/api.md)", e.caller.Name, e.needs)
 }
 
-// answer turns a function into a handler that speaks JSON.
+// answer returns a handler that answers with JSON.
 func (a *API) answer(fn func(*http.Request) (any, error)) http.HandlerFunc {
 	return a.answerTagged(func(_ http.ResponseWriter, r *http.Request) (any, error) { return fn(r) })
 }
@@ -149,7 +148,7 @@ func (a *API) answerTagged(fn func(http.ResponseWriter, *http.Request) (any, err
 	}
 }
 
-// refuse says what is wrong with a request, as problem details (RFC 9457).
+// refuse answers with an error, as problem details (RFC 9457).
 func (a *API) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	a.refuseAs(w, r, statusOf(err), err)
 }
@@ -169,12 +168,11 @@ func (a *API) write(w http.ResponseWriter, r *http.Request, status int, kind str
 	}
 }
 
-// bound ends requests and answers that are not read or written to their end in
-// time.
+// bound sets the time in which a request has to be read and its response written.
 func (a *API) bound(w http.ResponseWriter) {
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Now().Add(a.timeout))
-	_ = control.SetWriteDeadline(time.Now().Add(2 * a.timeout)) // the agent may have used up one
+	_ = control.SetWriteDeadline(time.Now().Add(2 * a.timeout)) // waiting for the agent may have used up one timeout
 }
 
 func statusOf(err error) int {
@@ -191,9 +189,9 @@ func statusOf(err error) int {
 		return http.StatusRequestEntityTooLarge
 	case errors.As(err, &forbidden):
 		return http.StatusForbidden
-	case errors.Is(err, agent.ErrUnknown), errors.As(err, &missing):
+	case errors.Is(err, loop.ErrUnknown), errors.As(err, &missing):
 		return http.StatusNotFound
-	case errors.Is(err, agent.ErrRefused), errors.Is(err, agent.ErrAmbiguous):
+	case errors.Is(err, loop.ErrRefused), errors.Is(err, loop.ErrAmbiguous):
 		return http.StatusConflict
 	case errors.Is(err, errChanged):
 		return http.StatusPreconditionFailed

@@ -18,10 +18,10 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/client"
-	"github.com/weir-project/weir/internal/access"
-	"github.com/weir-project/weir/internal/agent"
-	"github.com/weir-project/weir/internal/stats"
-	"github.com/weir-project/weir/internal/unixsock"
+	"github.com/weir-project/weir/internal/agent/loop"
+	"github.com/weir-project/weir/internal/agent/stats"
+	"github.com/weir-project/weir/internal/front/access"
+	"github.com/weir-project/weir/internal/front/httpapi"
 )
 
 // fakeAgent remembers what it was asked and answers err, or something to tell
@@ -65,7 +65,7 @@ func (a *fakeAgent) Flows(ctx context.Context, name string, most int) ([]v1.Flow
 
 func (a *fakeAgent) History() *stats.History { return new(stats.History) }
 
-func (a *fakeAgent) Set(ctx context.Context, name string, change v1.PolicyChange, conditions ...agent.Condition) (v1.Container, error) {
+func (a *fakeAgent) Set(ctx context.Context, name string, change v1.PolicyChange, conditions ...loop.Condition) (v1.Container, error) {
 	if err := a.meets(name, conditions); err != nil {
 		return v1.Container{}, err
 	}
@@ -75,7 +75,7 @@ func (a *fakeAgent) Set(ctx context.Context, name string, change v1.PolicyChange
 	return v1.Container{Name: name, State: v1.StateOK, Policy: v1.Policy{Weight: a.weight}}, a.err
 }
 
-func (a *fakeAgent) Reset(ctx context.Context, name string, conditions ...agent.Condition) (v1.Container, error) {
+func (a *fakeAgent) Reset(ctx context.Context, name string, conditions ...loop.Condition) (v1.Container, error) {
 	if err := a.meets(name, conditions); err != nil {
 		return v1.Container{}, err
 	}
@@ -85,7 +85,7 @@ func (a *fakeAgent) Reset(ctx context.Context, name string, conditions ...agent.
 }
 
 // meets asks the conditions for a change of a container, as it is now.
-func (a *fakeAgent) meets(name string, conditions []agent.Condition) error {
+func (a *fakeAgent) meets(name string, conditions []loop.Condition) error {
 	for _, condition := range conditions {
 		if err := condition(v1.Container{Name: name, Policy: v1.Policy{Weight: a.weight}}); err != nil {
 			return err
@@ -114,7 +114,7 @@ func (a *fakeAgent) Down(ctx context.Context) error {
 func serve(t *testing.T, s *http.Server) string {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "weir.sock")
-	listener, err := unixsock.Listen("weir agent", socket, "")
+	listener, err := httpapi.Listen("weir agent", socket, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +265,7 @@ func TestBadRequests(t *testing.T) {
 		{"PATCH", set, `{"weight": 3}`, 400, `weight is a number; write text, as in labels, such as {"weight": "300"}`},
 		{"PATCH", set, `{"wieght": "3"}`, 400, `unknown field "wieght"`},
 		{"PATCH", set, `{"weight": "3"`, 400, "unexpected EOF"},
-		{"PATCH", set, `{"weight": "3"} {"min": "5mbit"}`, 400, "something follows"},
+		{"PATCH", set, `{"weight": "3"} {"min": "5mbit"}`, 400, "data after the JSON object"},
 		{"PATCH", set, "null", 400, "write an object"},
 		{"PATCH", set, `[]`, 400, "cannot unmarshal array"},
 		{"PATCH", set, `{"weight": "` + strings.Repeat("3", maxBodyBytes) + `"}`, 413, "more than 65536 bytes"},
@@ -297,9 +297,9 @@ func TestErrors(t *testing.T) {
 		err    error
 		status int
 	}{
-		{fmt.Errorf("%w: web", agent.ErrUnknown), 404},
-		{fmt.Errorf("%w: min", agent.ErrRefused), 409},
-		{errors.Join(fmt.Errorf("%w: web", agent.ErrAmbiguous)), 409},
+		{fmt.Errorf("%w: web", loop.ErrUnknown), 404},
+		{fmt.Errorf("%w: min", loop.ErrRefused), 409},
+		{errors.Join(fmt.Errorf("%w: web", loop.ErrAmbiguous)), 409},
 		{fmt.Errorf("agent is busy or stopping: %w", context.DeadlineExceeded), 503},
 		{errors.New("no"), 500},
 	} {

@@ -10,42 +10,40 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-project/weir/internal/access"
-	"github.com/weir-project/weir/internal/httpapi"
+	"github.com/weir-project/weir/internal/front/access"
+	"github.com/weir-project/weir/internal/front/httpapi"
 )
 
-// The network is where anybody asks. The agent listens there only if it is told to, and
-// only with TLS. Whoever has neither a token nor a certificate learns nothing.
+// The agent listens on the network only if configured, and only with TLS. A caller with neither
+// a token nor a certificate learns nothing.
 //
-// A browser sends the certificate that its user has also for the web site of somebody
-// else, and asks this host in the name of one whose name leads here. So whatever comes
-// from a web page is refused, and whatever is for a host that the agent's certificate is
-// not for.
+// A browser sends its user's certificate also for requests of foreign web sites, and to this
+// host under a foreign name that leads here (DNS rebinding). So requests of web pages are
+// refused, and requests for a host name that is not in the agent's certificate.
 
 const (
-	// How often somebody may ask, and how often one network may ask in vain.
+	// The rate limits of a caller, and of failed requests of a network.
 	callerPerSecond, callerBurst   = 50, 100
 	failuresPerSecond, failedBurst = 1, 20
-	// How often one network may have the agent prove who it is, which is what costs most
-	// of all that a stranger can ask for.
+	// The rate limit of TLS handshakes of a network. A handshake is the most expensive request
+	// that a stranger can send.
 	handshakesPerSecond, handshakeBurst = 20, 50
-	// remoteIdleTimeout ends connections that ask for nothing.
+	// remoteIdleTimeout ends idle connections.
 	remoteIdleTimeout = 30 * time.Second
-	// maxStream is how long one request may go on: then whoever follows events has to
-	// show again who it is.
+	// maxStream bounds one request: a reader of events has to show its token again then.
 	maxStream = time.Hour
 )
 
-// remoteBudget is how many connections there are from other hosts. Who may only look
-// cannot keep out who may change something, nor can a stranger.
+// remoteBudget limits connections from other hosts. Neither strangers nor callers with the role
+// read can keep out those with the role admin.
 var remoteBudget = access.Budget{
 	Strangers: 256, Roles: map[access.Role]int{access.Read: 192, access.Admin: 64}, Caller: 48,
 }
 
-// errWho is a request of nobody that the agent knows.
-var errWho = errors.New("who asks? Send a token (Authorization: Bearer TOKEN; `weir token NAME` makes one), or use a client certificate")
+// errWho answers a request without a token or certificate.
+var errWho = errors.New("the caller is unknown: send a token (Authorization: Bearer TOKEN; `weir token NAME` makes one), or use a client certificate")
 
-var errToken = errors.New("this token is not valid: ask whoever runs the agent for one (`weir token NAME`)")
+var errToken = errors.New("this token is not valid: the administrator of this host makes one with `weir token NAME`")
 
 // remote is the API for other hosts.
 type remote struct {
@@ -111,7 +109,7 @@ func (a *remote) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case !a.certificates.IsFor(host):
-		a.turnAway(w, r, http.StatusMisdirectedRequest, errors.New("this host's certificate is not for the name that was asked for"))
+		a.turnAway(w, r, http.StatusMisdirectedRequest, errors.New("the certificate of this host is not for the requested host name"))
 		return
 	case r.Header.Get("Origin") != "" || strings.HasSuffix(r.Header.Get("Sec-Fetch-Site"), "-site"):
 		a.turnAway(w, r, http.StatusForbidden, errors.New("not allowed for web pages"))
@@ -119,10 +117,10 @@ func (a *remote) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithDeadline(r.Context(), now.Add(maxStream))
 	defer cancel()
-	a.API.ServeHTTP(w, r.WithContext(access.With(ctx, caller)))
+	a.API.ServeHTTP(w, r.WithContext(access.WithCaller(ctx, caller)))
 }
 
-// identify says who asks. A token that is given has to be valid, whatever else there is.
+// identify returns the caller. A token that is sent has to be valid, even beside a certificate.
 func (a *remote) identify(r *http.Request) (access.Caller, error) {
 	if given := r.Header.Get("Authorization"); given != "" {
 		scheme, token, _ := strings.Cut(given, " ")
@@ -139,15 +137,14 @@ func (a *remote) identify(r *http.Request) (access.Caller, error) {
 	return caller, err
 }
 
-// turnAway refuses a request and ends its connection: nobody reads what it goes on to
-// send.
+// turnAway refuses a request and closes its connection: the rest of the request is not read.
 func (a *API) turnAway(w http.ResponseWriter, r *http.Request, status int, err error) {
 	a.bound(w)
 	w.Header().Set("Connection", "close")
 	a.refuseAs(w, r, status, err)
 }
 
-// noPlace refuses whoever has as many connections as they may have.
+// noPlace refuses a caller whose connections are used up.
 func (a *API) noPlace(w http.ResponseWriter, r *http.Request, caller access.Caller) {
 	w.Header().Set("Retry-After", "1")
 	a.turnAway(w, r, http.StatusServiceUnavailable, fmt.Errorf("too many connections at once of %s, or of all with the role %s: close some", caller.Name, caller.Role))
@@ -155,5 +152,5 @@ func (a *API) noPlace(w http.ResponseWriter, r *http.Request, caller access.Call
 
 func (a *API) tooMany(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Retry-After", "1")
-	a.turnAway(w, r, http.StatusTooManyRequests, errors.New("too many requests: ask less often; /v1/events says what happens without being asked again"))
+	a.turnAway(w, r, http.StatusTooManyRequests, errors.New("too many requests: ask less often, or follow /v1/events"))
 }

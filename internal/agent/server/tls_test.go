@@ -14,8 +14,8 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/client"
-	"github.com/weir-project/weir/internal/access"
-	"github.com/weir-project/weir/internal/stats"
+	"github.com/weir-project/weir/internal/agent/stats"
+	"github.com/weir-project/weir/internal/front/access"
 	"github.com/weir-project/weir/test/pki"
 )
 
@@ -86,7 +86,7 @@ func TestRemoteRoles(t *testing.T) {
 		looks, changes bool
 		refused        string // what is said to who may not even look
 	}{
-		{"nobody", "", pki.Pair{}, false, false, "who asks? Send a token"},
+		{"a caller without proof", "", pki.Pair{}, false, false, "the caller is unknown: send a token"},
 		{"a wrong token", "weir_wrong", pki.Pair{}, false, false, "this token is not valid"},
 		{"half a token", b.admin[:20], pki.Pair{}, false, false, "this token is not valid"},
 		{"a token that may look", b.reader, pki.Pair{}, true, false, ""},
@@ -110,7 +110,7 @@ func TestRemoteRoles(t *testing.T) {
 		if (err == nil) != tc.changes || (b.agent.called != "") != tc.changes {
 			t.Errorf("%s changes: %v, %q", tc.name, err, b.agent.called)
 		}
-		if tc.looks && !tc.changes && (err == nil || !strings.Contains(err.Error(), "may look only; it takes the role admin")) {
+		if tc.looks && !tc.changes && (err == nil || !strings.Contains(err.Error(), "has no role for changes, which need the role admin")) {
 			t.Errorf("%s changes: %v", tc.name, err)
 		}
 		b.agent.called = ""

@@ -6,33 +6,33 @@ import (
 	"time"
 )
 
-// Version is that of the file as this package writes it.
+// Version is the file version that this package writes.
 const Version = 2
 
-// File is what the state file holds.
+// File is the content of the state file.
 type File struct {
 	Version    int         `json:"version"`
 	Uplinks    []*Uplink   `json:"uplinks"`
 	Containers []Container `json:"containers"`
 }
 
-// Uplink is what is remembered of a device that was taken.
+// Uplink is the saved state of a device that Weir manages.
 type Uplink struct {
 	Name string `json:"name"`
-	// Ifindex says which device of that name it is; 0 if that is not known.
+	// Ifindex is the index of the device; 0 if unknown. It distinguishes devices that had the same
+	// name.
 	Ifindex int `json:"ifindex,omitempty"`
-	// Replaced is the queueing that somebody had configured there.
+	// Replaced is the queueing of another program that Weir replaced.
 	Replaced []Queueing `json:"replaced,omitempty"`
-	// GSOMaxBytes is what the device was handed at once before.
+	// GSOMaxBytes is the packet limit of the device before Weir.
 	GSOMaxBytes uint32 `json:"gso_max_bytes,omitempty"`
-	// Host is what the host class has sent there.
+	// Host is the traffic counted for the host class at this uplink.
 	Host *Counted `json:"host,omitempty"`
-	// HostAdmittedBPS is the minimum that the host class was granted there.
+	// HostAdmittedBPS is the minimum admitted for the host class at this uplink.
 	HostAdmittedBPS uint64 `json:"host_admitted_bps,omitempty"`
 }
 
-// Counted is what was sent at an uplink, and what the kernel's counters said when
-// that was known.
+// Counted holds the totals sent at an uplink, and the kernel's counters at the same moment.
 type Counted struct {
 	SentBytes      uint64 `json:"sent_bytes"`
 	SentPackets    uint64 `json:"sent_packets"`
@@ -47,7 +47,7 @@ type Counted struct {
 	DirectPackets uint32 `json:"direct_packets"`
 }
 
-// Queueing is a qdisc or a class, with its options as the kernel gave them.
+// Queueing is a qdisc or a class, with its options as the kernel reported them.
 type Queueing struct {
 	IsClass bool   `json:"is_class,omitempty"`
 	Handle  uint32 `json:"handle"`
@@ -57,13 +57,13 @@ type Queueing struct {
 	Nested  bool   `json:"nested,omitempty"`
 }
 
-// Container is what is remembered of a container.
+// Container is the saved state of a container.
 type Container struct {
 	ID      string            `json:"id"`
 	Name    string            `json:"name"`
 	Runtime string            `json:"runtime"`
 	Labels  map[string]string `json:"labels,omitempty"`
-	// Image, ImageLabels and ImageUnknown are what a policy may depend on.
+	// Image, ImageLabels and ImageUnknown may affect the policy.
 	Image        string            `json:"image,omitempty"`
 	ImageLabels  map[string]string `json:"image_labels,omitempty"`
 	ImageUnknown string            `json:"image_unknown,omitempty"`
@@ -72,9 +72,9 @@ type Container struct {
 	Interface string    `json:"interface,omitempty"`
 	StartedAt time.Time `json:"started_at"`
 	Number    uint16    `json:"number"`
-	// AdmittedBPS is by uplink.
+	// AdmittedBPS is keyed by uplink.
 	AdmittedBPS map[string]uint64 `json:"admitted_bps,omitempty"`
-	// Counted is by uplink.
+	// Counted is keyed by uplink.
 	Counted       map[string]Counted `json:"counted,omitempty"`
 	Set           *Set               `json:"set,omitempty"`
 	Attached      []Attachment       `json:"attached,omitempty"`
@@ -83,7 +83,7 @@ type Container struct {
 	SharesNetwork string             `json:"shares_network_of,omitempty"`
 }
 
-// Set is what `weir set` changed of a container's policy; nil for what it did not.
+// Set is the part of a container's policy that `weir set` changed; unchanged fields are nil.
 type Set struct {
 	Weight    *uint32  `json:"weight,omitempty"`
 	MinBPS    *uint64  `json:"min_bps,omitempty"`
@@ -96,21 +96,21 @@ type Set struct {
 	DSCP      *string  `json:"dscp,omitempty"`
 }
 
-// Part is a part of a container's share: a rate, or where that is 0 a percentage.
+// Part is a part of a container's share: a rate or, if that is 0, a percentage.
 type Part struct {
 	BPS     uint64  `json:"bps,omitempty"`
 	Percent float64 `json:"percent,omitempty"`
 }
 
-// Attachment is a device of a container with what undoes what was done to it:
-// where its packets get its number, and how large they were before.
+// Attachment is a device of a container, with the data to undo Weir's changes: the tap, and the
+// packet limit before.
 type Attachment struct {
 	Interface   string `json:"interface"`
 	Tap         Tap    `json:"tap"`
 	GSOMaxBytes uint32 `json:"gso_max_bytes"`
 }
 
-// Tap is the device where a container's packets get its number, and how.
+// Tap is the device where a container's packets get its number, and the method.
 type Tap struct {
 	NetNSPath string `json:"netns_path,omitempty"`
 	Ifindex   int    `json:"ifindex"`

@@ -1,13 +1,11 @@
-// Package state is the file that outlives the agent. It holds what neither the
-// kernel nor the container engines know: changes made with `weir set`, which
-// minimums are admitted, what was on the uplink before, and how to undo what was
-// done to a container's devices. It lives on a file system that a reboot clears, as
-// the kernel's state does.
+// Package state reads and writes the state file, which outlives the agent. The file holds what
+// neither the kernel nor the container engines know: changes made with `weir set`, admitted
+// minimums, the previous configuration of uplinks, and how to undo changes to containers' devices.
+// It is on a file system that a reboot clears, as the kernel's state is.
 //
-// Its types are those of the file (file.go), and nobody else's. The file has a
-// version; that of the Weir before is read, too (version1.go). What a later Weir adds
-// without changing the meaning of what there is keeps the version: an earlier one leaves
-// it out (unknown.go). Anything else is a new version, which an earlier one refuses.
+// Its types (file.go) are separate from those of all other packages. A field added without changing
+// the meaning of others keeps the version: an earlier Weir ignores unknown fields. Any other change
+// needs a new version, which an earlier Weir refuses.
 package state
 
 import (
@@ -19,28 +17,24 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 )
 
 // Store reads and writes the state file.
 type Store struct {
-	// File is what Save writes.
+	// File is the content that Save writes.
 	File
-	// Unknown are names in the file that was read that this version of Weir does not
-	// know: the next Save leaves them out.
-	Unknown []string
 
 	path string
 	last []byte
 }
 
-// pathIn is the state file's in a directory.
+// pathIn returns the path of the state file in a directory.
 func pathIn(dir string) string { return filepath.Join(dir, "state.json") }
 
-// Open reads the state file, if there is one. A file that cannot be read is an
-// error with its line: to go on without it would undo what was set.
+// Open reads the state file, if it exists. An unreadable file is an error with its line, because
+// continuing without it would drop policies that users have set.
 func Open(dir string) (*Store, error) {
 	s := &Store{path: pathIn(dir), File: File{Version: Version}}
 	data, err := os.ReadFile(s.path)
@@ -50,59 +44,37 @@ func Open(dir string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read what an earlier agent left: %w", err)
 	}
-	file, unknown, err := parse(data)
+	file, err := parse(data)
 	if err != nil {
 		return nil, fmt.Errorf("%s:%w; what is in the kernel goes on working. Mend the file, or remove it to start from the containers' labels (changes made with `weir set` are lost then)", s.path, err)
 	}
-	s.File, s.Unknown, s.last = file, unknown, data
+	s.File, s.last = file, data
 	return s, nil
 }
 
-// parse reads a state file of this version or the one before, and says what in it a later
-// Weir must have added. Errors start with the line's number.
-func parse(data []byte) (file File, unknown []string, err error) {
-	var peek struct{ Version int }
-	// What is wrong is found with its line below.
-	_ = json.Unmarshal(data, &peek)
-	var offset int64
-	switch {
-	case peek.Version > Version:
-		err = fmt.Errorf("\"version\" is %d, which a newer Weir wrote, and this one reads 1 and %d: start that one again, or run its `weir down` before going back", peek.Version, Version)
-	case peek.Version == 1:
-		var old fileV1
-		offset, err = decode(data, &old, true)
-		file = old.upgrade()
-	default:
-		offset, err = decode(data, &file, false)
-		unknown = unknownFields(data, reflect.TypeFor[File]())
-		if err == nil && file.Version != Version {
-			err = fmt.Errorf("\"version\" is %d, and this version of Weir reads 1 and %d", file.Version, Version)
-		}
+// parse reads a state file. Errors start with the line's number.
+func parse(data []byte) (File, error) {
+	var file File
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	err := decoder.Decode(&file)
+	if _, more := decoder.Token(); err == nil && !errors.Is(more, io.EOF) {
+		err = errors.New("there is data after the state")
 	}
-	if err == nil {
+	switch {
+	case file.Version > Version: // another version may use other types
+		err = fmt.Errorf("\"version\" is %d, which a newer Weir wrote, and this one reads %d: start that one again, or run its `weir down` before going back", file.Version, Version)
+	case err == nil && file.Version != Version:
+		err = fmt.Errorf("\"version\" is %d, and this version of Weir reads %d", file.Version, Version)
+	case err == nil:
 		err = file.validate()
 	}
 	if err != nil {
-		return file, nil, fmt.Errorf("%d: %w", lineOf(err, data, offset), err)
+		return file, fmt.Errorf("%d: %w", lineOf(err, data, decoder.InputOffset()), err)
 	}
-	return file, unknown, nil
+	return file, nil
 }
 
-// decode reads one JSON value and nothing after it; strictly, if it may have no name that
-// dst has no field for. It returns how far it read.
-func decode(data []byte, dst any, strictly bool) (int64, error) {
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	if strictly {
-		decoder.DisallowUnknownFields()
-	}
-	err := decoder.Decode(dst)
-	if _, more := decoder.Token(); err == nil && !errors.Is(more, io.EOF) {
-		err = errors.New("something follows the state")
-	}
-	return decoder.InputOffset(), err
-}
-
-// lineOf is the line that an error is about, where data was read up to offset.
+// lineOf returns the line of a decoding error, where data was read up to offset.
 func lineOf(err error, data []byte, offset int64) int {
 	var syntax *json.SyntaxError
 	var typ *json.UnmarshalTypeError
@@ -119,8 +91,8 @@ func lineOf(err error, data []byte, offset int64) int {
 	return 1 + bytes.Count(data[:min(int(offset), len(data))], []byte("\n"))
 }
 
-// lastNamed is where in data the last of the texts is that an error names in
-// quotes, which is all that is known of its place; otherwise if none is there.
+// lastNamed returns the last offset in data of any text that the error message quotes, or otherwise
+// if none occurs. The quoted name is the only hint to the place of such an error.
 func lastNamed(message string, data []byte, otherwise int64) int64 {
 	last := -1
 	for i, text := range strings.Split(message, `"`) {
@@ -134,8 +106,7 @@ func lastNamed(message string, data []byte, otherwise int64) int64 {
 	return int64(last)
 }
 
-// Save writes the state file if it changed, so that a crash leaves the old
-// one or the new one.
+// Save writes the state file if it changed. A crash leaves either the old file or the new one.
 func (s *Store) Save() error {
 	data, err := json.MarshalIndent(s.File, "", " ")
 	if err != nil {
@@ -159,17 +130,17 @@ func (s *Store) Save() error {
 	return nil
 }
 
-// Uplink is what is remembered of the device with that name and index; a new entry
-// if nothing is. A device is known by its index, as names may change, and be swapped.
-// Of another device that had the name only what the host class sent is kept: its
-// queueing and its packet limit are not those of the one that is there now.
+// Uplink returns the entry of the device with that name and index, or a new entry. Devices are
+// identified by index, as names may change or be swapped. From the entry of another device that had
+// the name, only the host class's totals are kept: its queueing and packet limit belong to that
+// other device.
 func (s *Store) Uplink(name string, ifindex int) *Uplink {
 	named := s.find(func(u *Uplink) bool { return u.Name == name })
 	own := s.find(func(u *Uplink) bool { return u.Ifindex == ifindex && ifindex != 0 })
 	switch {
 	case own != nil && named != nil:
-		// A name is there once. Whose it was has another: most likely this one's,
-		// and it says so itself later.
+		// Names are unique. The entry that had this name gets the other name: most likely that is
+		// its device's new one, and its device corrects it later.
 		own.Name, named.Name = named.Name, own.Name
 	case own != nil:
 		own.Name = name
@@ -184,7 +155,7 @@ func (s *Store) Uplink(name string, ifindex int) *Uplink {
 	return own
 }
 
-// NameOf is the name by which the device of an index is remembered; "" if it is not.
+// NameOf returns the saved name of the device with that index, or "".
 func (s *Store) NameOf(ifindex int) string {
 	if u := s.find(func(u *Uplink) bool { return u.Ifindex == ifindex }); u != nil {
 		return u.Name
@@ -192,7 +163,7 @@ func (s *Store) NameOf(ifindex int) string {
 	return ""
 }
 
-// find is the first entry of which is says so; nil if there is none.
+// find returns the first entry for which is returns true, or nil.
 func (s *Store) find(is func(*Uplink) bool) *Uplink {
 	if i := slices.IndexFunc(s.Uplinks, is); i >= 0 {
 		return s.Uplinks[i]
@@ -200,7 +171,7 @@ func (s *Store) find(is func(*Uplink) bool) *Uplink {
 	return nil
 }
 
-// Forget drops what is remembered of an uplink.
+// Forget drops the entry of an uplink.
 func (s *Store) Forget(name string) {
 	s.Uplinks = slices.DeleteFunc(s.Uplinks, func(u *Uplink) bool { return u.Name == name })
 }

@@ -5,12 +5,11 @@ import (
 	"regexp"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
-// Changes are the events that lie between two snapshots, in the order of the
-// newer one; what went comes first. before may be nil: what was there when the
-// agent began is no event.
+// Changes returns the events between two snapshots, removals first, then in the order of the newer
+// snapshot. It returns none if before is nil: the state at the agent's start is no event.
 func Changes(before, after *Snapshot) []v1.Event {
 	if before == nil {
 		return nil
@@ -58,8 +57,8 @@ type containerKey struct{ runtime, id string }
 
 func keyOf(c *v1.Container) containerKey { return containerKey{c.Runtime, c.ID} }
 
-// sameRun says whether a container has not been started again in between. One
-// that is about to start has no time yet.
+// sameRun reports whether a container was not restarted in between. A container that is about to
+// start has no start time yet.
 func sameRun(was, is *v1.Container) bool {
 	return was.StartedAt.IsZero() || was.StartedAt.Equal(is.StartedAt)
 }
@@ -88,9 +87,8 @@ func changedState(was, is *v1.Container, add func(v1.Event)) {
 // rates are rates as policy.FormatRate writes them.
 var rates = regexp.MustCompile(`\b[0-9.]+[kmgt]?bit\b`)
 
-// sameReason says whether the state of a container has the reason that it had. How much
-// is free of a link, or what a share comes to, changes with each container that comes or
-// goes, which is no event of all others.
+// sameReason reports whether a container's state has the same reason as before, apart from rates.
+// Rates in a reason change whenever any container comes or goes, which is no event of the others.
 func sameReason(was, is *v1.Container) bool {
 	if was.Reason == is.Reason {
 		return true
@@ -98,8 +96,8 @@ func sameReason(was, is *v1.Container) bool {
 	return was.Policy == is.Policy && rates.ReplaceAllString(was.Reason, "") == rates.ReplaceAllString(is.Reason, "")
 }
 
-// changedEF says when a container's EF begins to be more than its maximum, and when
-// that is over.
+// changedEF adds an event when a container's EF traffic starts to exceed its maximum, and when that
+// ends.
 func changedEF(was, is *v1.Container, add func(v1.Event)) {
 	before, after := efOf(was), efOf(is)
 	switch {
@@ -120,8 +118,8 @@ func efOf(c *v1.Container) v1.ClassShare {
 	return v1.ClassShare{}
 }
 
-// changedUplinks compares the uplinks, whose order never changes while there are as
-// many: a device may get another name.
+// changedUplinks adds events for changed uplinks. Uplinks are compared by position, as names may
+// change; the order is fixed while their number stays the same.
 func changedUplinks(before, after *Snapshot, add func(v1.Event)) {
 	if len(before.Status.Uplinks) != len(after.Status.Uplinks) {
 		return

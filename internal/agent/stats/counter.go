@@ -1,17 +1,17 @@
 package stats
 
-// Totals are what a container has sent at one uplink. They only grow for as
-// long as the container runs.
+// Totals are the bytes and packets that a container has sent at one uplink. They only grow while
+// the container runs.
 type Totals struct {
 	SentBytes      uint64
 	SentPackets    uint64
 	DroppedPackets uint64
-	// MarkedPackets were sent with ECN's CE, which its queue had put there.
+	// MarkedPackets counts packets that the container's queue marked with ECN CE.
 	MarkedPackets uint64
 }
 
-// Sent is what the kernel's counters of one number say at one moment: those of
-// its class, and of what went past the classes.
+// Sent holds the kernel's counters of one number at one moment: those of its class, and of packets
+// that bypassed the classes.
 type Sent struct {
 	ClassBytes    uint64
 	DirectBytes   uint64
@@ -19,34 +19,34 @@ type Sent struct {
 	DirectPackets uint32
 }
 
-// Queue is what the kernel's counters of one number's queue say.
+// Queue holds the kernel's counters of one number's queue.
 type Queue struct {
 	DroppedPackets uint32
 	MarkedPackets  uint32
 }
 
-// Reading is the last that is known of the kernel's counters of one number.
+// Reading is the last reading of one number's kernel counters.
 type Reading struct {
 	Sent
 	Queue
 }
 
-// Ledger knows what was read last of one uplink's counters, by number. What a
-// number had counted under its holder before is not counted for the next. The
-// zero value knows nothing: whatever is read first counts in full.
+// Ledger turns one uplink's kernel counters into totals that only grow. It remembers the last
+// reading of each number, so that a number's counts under one holder are not added to the next
+// holder's. The zero value is empty: the first reading counts in full.
 type Ledger struct {
 	last map[uint16]Reading
 }
 
-// CountSent adds to total what number has sent since it was read last.
+// CountSent adds to total what number has sent since the last reading.
 //
-// A class whose counters went back was made again: it counts from zero. Its
-// 32-bit counter of packets alone says little: it wraps, too.
+// If the byte counter went back, the class was made again and counts from zero. The 32-bit packet
+// counter alone proves nothing, because it also wraps.
 func (l *Ledger) CountSent(number uint16, now Sent, total *Totals) {
 	last := l.last[number]
 	if now.ClassBytes < last.ClassBytes || wentBack(last.ClassPackets, now.ClassPackets) {
 		last.ClassBytes, last.ClassPackets = 0, 0
-		last.Queue = Queue{} // it was made again with it
+		last.Queue = Queue{} // the queue was made again with its class
 	}
 	if now.DirectBytes < last.DirectBytes || wentBack(last.DirectPackets, now.DirectPackets) {
 		last.DirectBytes, last.DirectPackets = 0, 0
@@ -57,8 +57,8 @@ func (l *Ledger) CountSent(number uint16, now Sent, total *Totals) {
 	l.set(number, last)
 }
 
-// CountQueue adds to total what was dropped from the queue of number and marked in
-// it since that was read last. To be called after CountSent.
+// CountQueue adds to total the packets dropped and marked in the queue of number since the last
+// reading. Call it after CountSent.
 func (l *Ledger) CountQueue(number uint16, now Queue, total *Totals) {
 	last := l.last[number]
 	if wentBack(last.DroppedPackets, now.DroppedPackets) || wentBack(last.MarkedPackets, now.MarkedPackets) {
@@ -70,26 +70,25 @@ func (l *Ledger) CountQueue(number uint16, now Queue, total *Totals) {
 	l.set(number, last)
 }
 
-// wentBack says whether a 32-bit counter was set back, other than by a wrap: in
-// the arithmetic of serial numbers (RFC 1982) now is before last.
+// wentBack reports whether a 32-bit counter was reset rather than wrapped: in serial number
+// arithmetic (RFC 1982) now is before last.
 func wentBack(last, now uint32) bool { return now-last >= 1<<31 }
 
-// Last is what was read last of number.
+// Last returns the last reading of number.
 func (l *Ledger) Last(number uint16) Reading { return l.last[number] }
 
-// Resume says what was read last of number, by another ledger.
+// Resume sets the last reading of number, taken by another ledger.
 func (l *Ledger) Resume(number uint16, last Reading) { l.set(number, last) }
 
-// ClassesMade says that all classes of the uplink were made again and count
-// from zero.
+// ClassesMade records that all classes of the uplink were made again and count from zero.
 func (l *Ledger) ClassesMade() {
 	for number, last := range l.last {
 		l.last[number] = Reading{Sent: Sent{DirectBytes: last.DirectBytes, DirectPackets: last.DirectPackets}}
 	}
 }
 
-// Keep forgets the numbers that are not kept: their classes are gone, and
-// begin from zero when a number is given to another container.
+// Keep drops the readings of numbers for which keep returns false. Their classes are gone and count
+// from zero when a number gets another holder.
 func (l *Ledger) Keep(keep func(number uint16) bool) {
 	for number := range l.last {
 		if !keep(number) {

@@ -91,134 +91,24 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-func TestEvents(t *testing.T) {
-	e := NewEvents(epoch)
-	first := uint64(epoch.UnixMilli())
-	if b := e.Since(0); len(b.Events) > 0 || b.Missed > 0 || b.Closed {
-		t.Errorf("nothing has happened: %+v", b)
+// TestEFEvents: EF above its maximum is one event when it begins and one when it ends.
+func TestEFEvents(t *testing.T) {
+	at := func(held bool) *Snapshot {
+		return &Snapshot{Snapshot: v1.Snapshot{Containers: []v1.Container{{
+			ID: "1", Name: "call", State: v1.StateOK, Policy: v1.Policy{Class: v1.ClassAuto},
+			Classes: []v1.ClassShare{{Class: v1.ClassAF}, {Class: v1.ClassEF, MaxBPS: 5e6, Held: held}},
+		}}}}
 	}
-	more := e.Since(0).More
-	e.Add()
-	select {
-	case <-more:
-		t.Error("told of nothing")
-	default:
-	}
-	add := func(n int) {
-		for range n {
-			e.Add(v1.Event{Kind: v1.EventStarted}, v1.Event{Kind: v1.EventStopped})
+	for _, test := range []struct {
+		before, after bool
+		want          v1.EventKind
+	}{{false, true, v1.EventEFHeld}, {true, false, v1.EventEFReleased}, {true, true, ""}} {
+		var kinds []v1.EventKind
+		for _, e := range Changes(at(test.before), at(test.after)) {
+			kinds = append(kinds, e.Kind)
+		}
+		if test.want == "" && len(kinds) > 0 || test.want != "" && (len(kinds) != 1 || kinds[0] != test.want) {
+			t.Errorf("held %t, then %t: %v, want %q", test.before, test.after, kinds, test.want)
 		}
 	}
-	add(1)
-	<-more
-	numbers := func(b Batch) (list []uint64) {
-		for _, event := range b.Events {
-			list = append(list, event.Seq-first)
-		}
-		return list
-	}
-	for _, tc := range []struct {
-		name  string
-		since uint64
-		want  []uint64
-	}{
-		{"from the start", 0, []uint64{0, 1}},
-		{"after the events of an earlier agent", first - 5000, []uint64{0, 1}},
-		{"after the first", first, []uint64{1}},
-		{"after the last", first + 1, nil},
-		{"from the future", first + 2, []uint64{0, 1}},
-	} {
-		if b := e.Since(tc.since); !slices.Equal(numbers(b), tc.want) || b.Missed > 0 {
-			t.Errorf("%s: %v, missed %d", tc.name, numbers(b), b.Missed)
-		}
-	}
-
-	// A reader that sleeps misses what is not kept, and is told how much.
-	add(keptEvents/2 + 4) // 10 more than are kept, with the 2 before
-	var got []uint64
-	missed, since := uint64(0), first+1
-	for {
-		b := e.Since(since)
-		if len(b.Events) == 0 {
-			break
-		}
-		if len(b.Events) > batchEvents {
-			t.Fatalf("%d events at once", len(b.Events))
-		}
-		missed += b.Missed
-		got = append(got, numbers(b)...)
-		since = b.Events[len(b.Events)-1].Seq
-	}
-	if missed != 8 || len(got) != keptEvents || got[0] != 10 || got[len(got)-1] != keptEvents+9 {
-		t.Errorf("missed %d, got %d from %d", missed, len(got), got[0])
-	}
-	for i := range got {
-		if got[i] != got[0]+uint64(i) {
-			t.Fatalf("event %d has number %d", i, got[i])
-		}
-	}
-
-	// Whoever waits when it ends is told.
-	more = e.Since(since).More
-	e.Close()
-	e.Close()
-	<-more
-	e.Add(v1.Event{Kind: v1.EventStopped})
-	if b := e.Since(since); !b.Closed || len(b.Events) != 1 {
-		t.Errorf("after the end: %+v", b)
-	}
-}
-
-// Nobody who reads makes whoever adds wait, and nobody is told a thing twice.
-func TestEventsAtOnce(t *testing.T) {
-	e := NewEvents(epoch)
-	const events, readers = 20_000, 4
-	done := make(chan uint64, readers)
-	for range readers {
-		go func() {
-			since, seen := uint64(0), uint64(0)
-			for {
-				b := e.Since(since)
-				seen += b.Missed
-				for _, event := range b.Events {
-					seen++
-					since = event.Seq
-				}
-				if len(b.Events) > 0 {
-					continue
-				}
-				if b.Closed {
-					done <- seen
-					return
-				}
-				<-b.More
-			}
-		}()
-	}
-	for range events {
-		e.Add(v1.Event{})
-	}
-	e.Close()
-	for range readers {
-		if seen := <-done; seen != events {
-			t.Errorf("a reader got or missed %d events of %d", seen, events)
-		}
-	}
-}
-
-func TestKeeps(t *testing.T) {
-	e := NewEvents(time.UnixMilli(5000))
-	keeps := func(want map[uint64]bool) {
-		t.Helper()
-		for seq, kept := range want {
-			if e.Keeps(seq) != kept {
-				t.Errorf("all after %d: %t", seq, !kept)
-			}
-		}
-	}
-	keeps(map[uint64]bool{0: false, 4998: false, 4999: true, 5000: false})
-	for range keptEvents + 10 {
-		e.Add(v1.Event{})
-	}
-	keeps(map[uint64]bool{4999: false, 5008: false, 5009: true, 5000 + keptEvents + 9: true, 5000 + keptEvents + 10: false})
 }

@@ -9,17 +9,16 @@ import (
 )
 
 const (
-	// HistoryInterval is how often a sample is to be recorded, and historySamples
-	// is how many are kept of each share: three minutes.
+	// HistoryInterval is the time between two samples; historySamples is the number kept per share:
+	// three minutes.
 	HistoryInterval = time.Second
 	historySamples  = 180
-	// historyShares bounds the memory, to 9 MB: of containers that come when there
-	// are so many, nothing is recorded.
+	// historyShares bounds the memory to 9 MB. Further containers get no history.
 	historyShares = 1024
 )
 
-// History keeps samples of what containers did lately. Whoever records does not
-// wait for the control loop, nor that for anybody. The zero value is empty.
+// History keeps the recent samples of containers. Recording, the control loop and readers do not
+// wait for each other. The zero value is empty.
 type History struct {
 	mu    sync.Mutex
 	rings map[historyKey]*ring
@@ -32,16 +31,16 @@ type historyKey struct {
 	uplink    string
 }
 
-// ring holds the samples of one share, next is where the next one goes.
+// ring holds the samples of one share; next is the index of the next sample.
 type ring struct {
 	samples []kept
 	next    int
-	turn    uint64 // in which it was last recorded
-	dropped uint64 // at that time
+	turn    uint64 // of the last record
+	dropped uint64 // at the last record
 	marked  uint64
 }
 
-// kept is a v1.HistorySample in less memory.
+// kept is a compact v1.HistorySample.
 type kept struct {
 	atSeconds, atMilliseconds                  uint32 // since 1970
 	entitled, allocated, rate, wanted, backlog float32
@@ -49,14 +48,14 @@ type kept struct {
 	dropped, marked                            uint32
 }
 
-// wantsMore stands for a demand without an end.
+// wantsMore represents an unlimited demand.
 var wantsMore = float32(math.Inf(1))
 
 func historyOf(c *v1.Container, s *v1.Share) historyKey {
 	return historyKey{keyOf(c), c.StartedAt.UnixNano(), s.Uplink}
 }
 
-// Record adds a sample of everybody, and forgets those that are gone.
+// Record adds a sample of each container, and drops containers that are gone.
 func (h *History) Record(now time.Time, s *Snapshot) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -98,7 +97,7 @@ func (r *ring) add(now time.Time, s *v1.Share) {
 	}
 	r.dropped, r.marked = s.DroppedPackets, s.MarkedPackets
 	if n := len(r.samples); n < historySamples {
-		if n == cap(r.samples) { // append would make room for more than are kept
+		if n == cap(r.samples) { // grow no further than the number of samples kept
 			r.samples = append(make([]kept, 0, min(2*n+16, historySamples)), r.samples...)
 		}
 		r.samples = append(r.samples, one)
@@ -108,12 +107,12 @@ func (r *ring) add(now time.Time, s *v1.Share) {
 	r.next = (r.next + 1) % historySamples
 }
 
-// more is by how much a total has grown.
+// more returns the growth of a total.
 func more(before, now uint64) uint32 {
 	return uint32(min(now-min(before, now), math.MaxUint32))
 }
 
-// Of is what is kept of a container, the oldest first.
+// Of returns the samples of a container, oldest first.
 func (h *History) Of(c *v1.Container) v1.History {
 	seen := v1.History{ID: c.ID, Name: c.Name, Shares: []v1.HistoryShare{}}
 	h.mu.Lock()
@@ -142,7 +141,7 @@ func (s kept) view() v1.HistorySample {
 	return view
 }
 
-// whole is a number with the seven digits that a float32 has.
+// whole rounds to the seven digits that a float32 holds.
 func whole(x float32) uint64 {
 	if x == 0 {
 		return 0
@@ -151,5 +150,5 @@ func whole(x float32) uint64 {
 	return uint64(math.Round(float64(x)/unit) * unit)
 }
 
-// milliseconds have microseconds.
+// milliseconds rounds to microseconds.
 func milliseconds(x float32) float64 { return math.Round(float64(x)*1e3) / 1e3 }

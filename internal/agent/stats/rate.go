@@ -2,12 +2,12 @@ package stats
 
 import "time"
 
-// rateWindow is the time over which a rate is a mean.
+// rateWindow is the averaging time of a rate.
 const rateWindow = time.Second
 
-// Rate is what was sent in the last second, from totals that only grow.
+// Rate computes the mean rate of the last second from totals that only grow.
 type Rate struct {
-	samples []sample // oldest first; one window of them, and one that is older
+	samples []sample // oldest first: the samples of one window, and one older
 }
 
 type sample struct {
@@ -15,8 +15,8 @@ type sample struct {
 	bytes uint64
 }
 
-// Observe takes a total in. Where the clock stands still the newer total
-// counts; where it went back, the window begins anew.
+// Observe adds a total. At an unchanged time it replaces the last total; if the time went back, the
+// window restarts.
 func (r *Rate) Observe(at time.Time, totalBytes uint64) {
 	if n := len(r.samples); n > 0 && !at.After(r.samples[n-1].at) {
 		if at.Before(r.samples[n-1].at) {
@@ -33,15 +33,15 @@ func (r *Rate) Observe(at time.Time, totalBytes uint64) {
 	r.samples = append(r.samples[:0], r.samples[first:]...)
 }
 
-// Resume says that nothing was sent from the last total until at.
+// Resume records that nothing was sent between the last total and at.
 func (r *Rate) Resume(at time.Time) {
 	if n := len(r.samples); n > 0 {
 		r.samples = append(r.samples[:0], sample{at, r.samples[n-1].bytes})
 	}
 }
 
-// BPS is the mean rate over the last second, in bits per second. Who is
-// younger than a second has sent nothing before.
+// BPS returns the mean rate over the last second, in bits per second. The time before the first
+// sample counts as silence.
 func (r *Rate) BPS() uint64 {
 	if len(r.samples) < 2 {
 		return 0

@@ -9,44 +9,46 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/discovery"
-	"github.com/weir-project/weir/internal/plan"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/agent/discovery"
+	"github.com/weir-project/weir/internal/share/plan"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
-// StaleAfter is how old what is known of a container may be for it to be in
-// order: what nobody has looked at for longer may not be in force any more.
+// StaleAfter is the maximum age of a container's reading. After that its policy may not be in force
+// any more, and it is shown as degraded.
 const StaleAfter = 10 * time.Second
 
-// Snapshot is all that the agent tells of one moment, the host class as the last
-// container. It is never changed.
+// Snapshot is the agent's state at one moment, the host class as the last container. It is
+// immutable.
 type Snapshot struct {
 	v1.Snapshot
-	// At is when the control loop made it.
+	// At is the time when the control loop made it.
 	At time.Time
-	// Places are, in the order of Containers, what the API does not say of them.
+	// Places holds internal data of the containers that the API does not show, in the order of
+	// Containers.
 	Places []Place
-	// Links are, in the order of the uplinks and of each container's shares, what is shared
-	// out there, and Rules what the operator laid down, as decisions see them.
+	// Links are the uplinks as input for decisions, in the order of the uplinks and of each
+	// container's shares; Rules are the operator's.
 	Links []plan.Link
 	Rules policy.Rules
 }
 
-// Place is what of a container the API does not say: where it is on the host, and what
-// decisions about its policy go by.
+// Place is internal data of a container: its location on the host, and the input of decisions about
+// its policy.
 type Place struct {
 	Image string
 	Ports []discovery.Port
 	// NetNSPath and CgroupPath are as in discovery.Container.
 	NetNSPath, CgroupPath string
-	// FlowNumber is the number under which its flows are looked at; 0: nobody does.
+	// FlowNumber is the number of its flow table; 0 for none.
 	FlowNumber uint16
-	// Subject is the container as rules see it, and Set what was set of its policy.
+	// Subject is the container as rules see it; Set is the part of its policy that `weir set`
+	// changed.
 	Subject policy.Subject
 	Set     policy.Values
 }
 
-// HasFlows says whether the flows under a number are those of the container with that ID.
+// HasFlows reports whether the flow table of number belongs to the container with that ID.
 func (s *Snapshot) HasFlows(id string, number uint16) bool {
 	for i := range s.Places {
 		if s.Places[i].FlowNumber == number {
@@ -56,8 +58,8 @@ func (s *Snapshot) HasFlows(id string, number uint16) bool {
 	return false
 }
 
-// AsOf is the snapshot as a reader sees it at now: with its age, and with what
-// has not been looked at for StaleAfter shown as degraded.
+// AsOf returns the snapshot as seen at now: with its age, and with containers that were not read
+// for StaleAfter marked as degraded.
 func (s *Snapshot) AsOf(now time.Time) *Snapshot {
 	copied := *s
 	seen := &copied
@@ -92,8 +94,7 @@ func (s *Snapshot) AsOf(now time.Time) *Snapshot {
 	return seen
 }
 
-// staleShare says at which uplink nobody has looked at a container for too
-// long, if there is one.
+// staleShare returns an uplink whose reading of a container is too old, or "".
 func staleShare(c v1.Container, now time.Time) string {
 	for _, share := range c.Shares {
 		age := now.Sub(share.MeasuredAt)
@@ -104,7 +105,7 @@ func staleShare(c v1.Container, now time.Time) string {
 	return ""
 }
 
-// degrade takes a state that is better down, and adds a reason.
+// degrade lowers a better state to degraded, and adds a reason.
 func degrade(state *v1.State, reason *string, because string) {
 	if *state == v1.StateOK {
 		*state = v1.StateDegraded
@@ -115,24 +116,24 @@ func degrade(state *v1.State, reason *string, because string) {
 	*reason = because
 }
 
-// Board is where the loop puts its latest snapshot for all to see.
+// Board holds the latest snapshot for all readers.
 type Board struct {
 	latest atomic.Pointer[Snapshot]
-	first  chan struct{} // closed when there is one
+	first  chan struct{} // closed at the first snapshot
 	once   sync.Once
 }
 
-// NewBoard returns one on which there is nothing yet.
+// NewBoard returns an empty board.
 func NewBoard() *Board { return &Board{first: make(chan struct{})} }
 
-// Publish shows a snapshot, and returns the one before, or nil.
+// Publish replaces the latest snapshot, and returns the previous one, or nil.
 func (b *Board) Publish(s *Snapshot) *Snapshot {
 	before := b.latest.Swap(s)
 	b.once.Do(func() { close(b.first) })
 	return before
 }
 
-// Latest is the latest snapshot as of now (AsOf). It waits for the first one only.
+// Latest returns the latest snapshot as of now (AsOf). It waits only for the first one.
 func (b *Board) Latest(ctx context.Context) (*Snapshot, error) {
 	if b.latest.Load() == nil {
 		select {

@@ -92,3 +92,19 @@ func TestBoard(t *testing.T) {
 		t.Errorf("latest %+v, %v", got, err)
 	}
 }
+
+// TestHasFlows: a flow table's number leads to the container that has it, and to no other.
+func TestHasFlows(t *testing.T) {
+	s := &Snapshot{
+		Snapshot: v1.Snapshot{Containers: []v1.Container{{ID: "plain"}, {ID: "auto"}}},
+		Places:   []Place{{}, {FlowNumber: 7}},
+	}
+	for id, want := range map[string]bool{"auto": true, "plain": false, "gone": false} {
+		if got := s.HasFlows(id, 7); got != want {
+			t.Errorf("%s: %t, want %t", id, got, want)
+		}
+	}
+	if s.HasFlows("auto", 8) {
+		t.Error("number 8 has no container")
+	}
+}

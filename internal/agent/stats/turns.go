@@ -6,8 +6,8 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 )
 
-// turnBounds are the buckets of Turns, closest where the loop's periods are (10, 30 and
-// 40 ms) and above, where it would be late.
+// turnBounds are the bucket bounds of Turns, closest around the loop's periods (10, 30 and 40 ms)
+// and above, where the loop would be late.
 var turnBounds = [...]time.Duration{
 	10 * time.Millisecond, 12 * time.Millisecond, 15 * time.Millisecond, 20 * time.Millisecond, 30 * time.Millisecond,
 	32 * time.Millisecond, 35 * time.Millisecond, 40 * time.Millisecond, 42 * time.Millisecond, 45 * time.Millisecond,
@@ -15,8 +15,7 @@ var turnBounds = [...]time.Duration{
 	200 * time.Millisecond, 500 * time.Millisecond, time.Second,
 }
 
-// Turns counts the times from one turn of the control loop to the next. The zero value
-// has seen none.
+// Turns is a histogram of the time between two turns of the control loop. The zero value is empty.
 type Turns struct {
 	last   time.Time
 	count  uint64
@@ -24,8 +23,8 @@ type Turns struct {
 	counts [len(turnBounds)]uint64
 }
 
-// Begin says that a turn begins at now. What the clock does, in steps or backwards, does
-// not matter if now is from time.Now, which has a clock that only goes on.
+// Begin records the start of a turn. now must come from time.Now, whose monotonic clock is immune
+// to steps of the wall clock.
 func (t *Turns) Begin(now time.Time) {
 	last := t.last
 	t.last = now
@@ -43,7 +42,7 @@ func (t *Turns) Begin(now time.Time) {
 	}
 }
 
-// View is what was counted so far.
+// View returns the histogram for the API.
 func (t *Turns) View() v1.Turns {
 	view := v1.Turns{Count: t.count, SumSeconds: t.sum.Seconds(), Buckets: make([]v1.TurnBucket, len(turnBounds))}
 	var count uint64

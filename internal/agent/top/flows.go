@@ -1,4 +1,4 @@
-package cli
+package top
 
 import (
 	"cmp"
@@ -8,33 +8,33 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/cmdline"
+	"github.com/weir-project/weir/internal/front/cmdline"
 )
 
-// topFlowsOfEach is how many flows of each container are asked for.
-const topFlowsOfEach = 500
+// flowsPerContainer is the limit of flows requested per container.
+const flowsPerContainer = 500
 
-// topFlows is the view of flows: those of one container, or of all.
-type topFlows struct {
+// flowView shows the flows of one container, or of all.
+type flowView struct {
 	shown bool
-	// names are the containers whose flows are looked at; chosen is which of them is
-	// shown, from 1, 0 for all.
+	// names lists the containers with flows; chosen is the container shown, counted from 1, or 0
+	// for all.
 	names  []string
 	chosen int
-	flows  []topFlow
+	flows  []flowRow
 	at     time.Time
 }
 
-// topFlow is a flow, and what it sent and received since the sample before, in bits
-// per second; known says that there was one.
-type topFlow struct {
+// flowRow is a flow with its rates since the previous sample, in bits per second; known is set if
+// the previous sample had the flow.
+type flowRow struct {
 	v1.Flow
 	bps   uint64
 	known bool
 }
 
-// take takes a sample in. Who sends most comes first.
-func (t *topFlows) take(sample topSample, now time.Time) {
+// setSample shows the flows of a sample, highest rate first.
+func (t *flowView) setSample(sample Sample, now time.Time) {
 	if !t.shown {
 		return
 	}
@@ -47,14 +47,14 @@ func (t *topFlows) take(sample topSample, now time.Time) {
 	}
 	slices.Sort(t.names)
 	t.chosen = slices.Index(t.names, chosen) + 1
-	before := map[string]topFlow{}
+	before := map[string]flowRow{}
 	for _, f := range t.flows {
 		before[flowKey(f.Flow)] = f
 	}
 	elapsed := now.Sub(t.at).Seconds()
-	flows := make([]topFlow, 0, len(sample.Flows))
+	flows := make([]flowRow, 0, len(sample.Flows))
 	for _, f := range sample.Flows {
-		shown := topFlow{Flow: f}
+		shown := flowRow{Flow: f}
 		bytes := f.SentBytes + f.ReceivedBytes
 		if was, known := before[flowKey(f)]; known && elapsed > 0 && bytes >= was.SentBytes+was.ReceivedBytes {
 			shown.known = true
@@ -62,62 +62,62 @@ func (t *topFlows) take(sample topSample, now time.Time) {
 		}
 		flows = append(flows, shown)
 	}
-	slices.SortStableFunc(flows, func(a, b topFlow) int { return cmp.Compare(b.bps, a.bps) })
+	slices.SortStableFunc(flows, func(a, b flowRow) int { return cmp.Compare(b.bps, a.bps) })
 	t.flows, t.at = flows, now
 }
 
-// flowKey tells flows apart, also later ones between the same ports.
+// flowKey returns a key that distinguishes flows, even successive ones between the same ports.
 func flowKey(f v1.Flow) string {
 	return fmt.Sprint(f.ID, f.Protocol, f.Initiator, f.Responder)
 }
 
-// name is the container that is shown; "" for all.
-func (t *topFlows) name() string {
+// name returns the name of the container shown; "" for all.
+func (t *flowView) name() string {
 	if t.chosen == 0 || t.chosen > len(t.names) {
 		return ""
 	}
 	return t.names[t.chosen-1]
 }
 
-// choose goes on to the next container, or back.
-func (t *topFlows) choose(by int) {
+// choose selects the next container, or the previous one.
+func (t *flowView) choose(by int) {
 	if n := len(t.names) + 1; t.shown {
 		t.chosen = ((t.chosen+by)%n + n) % n
 	}
 }
 
-// list are the flows that are shown.
-func (t *topFlows) list() []topFlow {
+// list returns the flows to show.
+func (t *flowView) list() []flowRow {
 	name := t.name()
-	return slices.DeleteFunc(slices.Clone(t.flows), func(f topFlow) bool { return name != "" && f.Container != name })
+	return slices.DeleteFunc(slices.Clone(t.flows), func(f flowRow) bool { return name != "" && f.Container != name })
 }
 
-// rows is how many flows there is room for: beside the title, a blank line, the
-// headings, and the line that says how many are not shown.
-func (t *topFlows) rows(window topWindow) int {
+// rows returns the number of flows that fit beside the title, a blank line, the headings, and the
+// line with the number of hidden rows.
+func (t *flowView) rows(window Window) int {
 	const headLines = 4
-	if window.height == 0 {
+	if window.Height == 0 {
 		return max(len(t.flows), 1)
 	}
-	return max(window.height-headLines, minRows)
+	return max(window.Height-headLines, minRows)
 }
 
-// scrolled moves the window by so many flows, as far as there are any.
-func (t *topFlows) scrolled(window topWindow, by int) topWindow {
+// scrolled moves the window by a number of flows, within the list.
+func (t *flowView) scrolled(window Window, by int) Window {
 	window.first = max(min(window.first+by, len(t.list())-t.rows(window)), 0)
 	return window
 }
 
 // render draws the flows for a terminal.
-func (t *topFlows) render(window topWindow) string {
-	window = t.scrolled(window, 0) // there may be fewer than before
+func (t *flowView) render(window Window) string {
+	window = t.scrolled(window, 0) // the list may be shorter than before
 	list := t.list()
 	title := "flows of " + cmdline.Printable(t.name())
 	if t.name() == "" {
 		title = "flows of all containers whose class is auto"
 	}
 	var b strings.Builder
-	line := func(text string) { b.WriteString(strings.TrimRight(cmdline.Cut(text, window.width), " ") + "\n") }
+	line := func(text string) { b.WriteString(strings.TrimRight(cmdline.Cut(text, window.Width), " ") + "\n") }
 	line(fmt.Sprintf("%s: %d", title, len(list)))
 	line("")
 	switch {
@@ -130,21 +130,21 @@ func (t *topFlows) render(window topWindow) string {
 	}
 	shown := list[window.first:min(window.first+t.rows(window), len(list))]
 	var drawn strings.Builder
-	table := textTable{
-		header:      []string{"CONTAINER", "PROTO", "INITIATOR", "RESPONDER", "APPLICATION", "CLASS", "RATE", "DELAY", "SENT", "RECEIVED", "SEEN"},
-		dispensable: []string{"SEEN", "RECEIVED", "SENT", "PROTO", "CONTAINER", "DELAY"},
+	table := cmdline.TextTable{
+		Header:      []string{"CONTAINER", "PROTO", "INITIATOR", "RESPONDER", "APPLICATION", "CLASS", "RATE", "DELAY", "SENT", "RECEIVED", "SEEN"},
+		Dispensable: []string{"SEEN", "RECEIVED", "SENT", "PROTO", "CONTAINER", "DELAY"},
 	}
 	for _, f := range shown {
 		rate := "-"
 		if f.known {
-			rate = rateOrDash(f.bps)
+			rate = cmdline.RateOrDash(f.bps)
 		}
-		table.add([]string{
+		table.Add([]string{
 			cmdline.Cut(cmdline.Printable(f.Container), maxNameWidth), f.Protocol, f.Initiator, f.Responder, cmp.Or(f.Application, "-"), cmp.Or(string(f.Class), "-"),
-			rate, flowDelay(f.Flow), bytesOrDash(f.SentBytes), bytesOrDash(f.ReceivedBytes), formatAgo(t.at.Sub(f.LastSeenAt)),
+			rate, FlowDelay(f.Flow), cmdline.BytesOrDash(f.SentBytes), cmdline.BytesOrDash(f.ReceivedBytes), cmdline.FormatAgo(t.at.Sub(f.LastSeenAt)),
 		}, "")
 	}
-	_ = table.print(&drawn, window.width) // a strings.Builder takes everything
+	_ = table.Print(&drawn, window.Width) // writing to a strings.Builder cannot fail
 	for text := range strings.Lines(drawn.String()) {
 		line(strings.TrimSuffix(text, "\n"))
 	}
@@ -152,4 +152,12 @@ func (t *topFlows) render(window topWindow) string {
 		line(fmt.Sprintf("%d more above, %d more below", window.first, hidden-window.first))
 	}
 	return b.String()
+}
+
+// FlowDelay returns the queueing delay of a flow as text.
+func FlowDelay(f v1.Flow) string {
+	if f.DelayMS == 0 {
+		return "-"
+	}
+	return cmdline.FormatMS(f.DelayMS)
 }

@@ -5,19 +5,18 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/sched"
-	"github.com/weir-project/weir/internal/state"
+	"github.com/weir-project/weir/internal/agent/state"
+	"github.com/weir-project/weir/internal/datapath/kernel"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
-// What is done to a device: scheduler and classifier are put on it, kept to the plan,
-// and taken off again.
+// Changes to a device: install scheduler and classifier, apply the plan, and remove both.
 
-// record is what is remembered of the device that is there now.
+// record returns the state file's entry of the present device.
 func (d *Device) record() *state.Uplink { return d.store.Uplink(d.held.name, d.held.ifindex) }
 
-// limitPackets limits what sockets of the host, and of containers in its
-// network, hand to the device at once to what its rate can take.
+// limitPackets limits the packets that sockets of the host, and of host-mode containers, hand to
+// the device to a size that suits its rate.
 func (d *Device) limitPackets(link kernel.Link) error {
 	saved := d.record()
 	if saved.GSOMaxBytes == 0 {
@@ -27,15 +26,15 @@ func (d *Device) limitPackets(link kernel.Link) error {
 	if link.GSOMaxBytes == want {
 		return nil
 	}
-	// Before the kernel forgets what it was.
+	// Save the old limit before the kernel forgets it.
 	if err := d.store.Save(); err != nil {
 		return err
 	}
 	return d.machine.SetGSOMaxBytes(d.held.ifindex, want)
 }
 
-// install puts the scheduler and the classifier on the device, the scheduler
-// first: a class must be there before packets name it.
+// install puts the scheduler and the classifier on the device. The scheduler comes first, because a
+// class must exist before packets name it.
 func (d *Device) install(saw situation, tree sched.Tree, change *Change) error {
 	change.Unlimited = d.limitPackets(*saw.link)
 	d.scheduler.Forget()
@@ -45,7 +44,7 @@ func (d *Device) install(saw situation, tree sched.Tree, change *Change) error {
 		err = d.classify(tree, change)
 	}
 	if err != nil {
-		// Half a scheduler is worse than the queueing that was there.
+		// Half a scheduler is worse than the previous queueing.
 		d.state = Claimed
 		return errors.Join(err, d.takeOff())
 	}
@@ -53,8 +52,7 @@ func (d *Device) install(saw situation, tree sched.Tree, change *Change) error {
 	return nil
 }
 
-// classify attaches the classifier, or finds the one that is there, and gives it to
-// the scheduler.
+// classify attaches the classifier, or adopts an attached one, and connects it to the scheduler.
 func (d *Device) classify(tree sched.Tree, change *Change) error {
 	classifier, delays, err := d.machine.OpenClassifier(d.held.ifindex, d.scheduler.Majors())
 	if err != nil {
@@ -66,8 +64,8 @@ func (d *Device) classify(tree sched.Tree, change *Change) error {
 	return d.scheduler.Connect(tree, classifier)
 }
 
-// Apply brings the scheduler of an installed device to a tree. A failure is a
-// Problem until one succeeds.
+// Apply applies a tree to the scheduler of an installed device. A failure is a Problem until a
+// later Apply succeeds.
 func (d *Device) Apply(tree sched.Tree) error {
 	if d.state != Installed {
 		return nil
@@ -75,8 +73,8 @@ func (d *Device) Apply(tree sched.Tree) error {
 	return d.applied(d.scheduler.Apply(tree))
 }
 
-// Turn is one turn of the scheduler of an installed device. Where that changes rates
-// a failure is a Problem until it succeeds.
+// Turn runs one turn of the scheduler of an installed device. A failed change of rates is a Problem
+// until a change succeeds.
 func (d *Device) Turn(now time.Time, count bool) (sched.Turn, error) {
 	turn, err := d.scheduler.Turn(now, count)
 	if turn.Applied {
@@ -85,7 +83,7 @@ func (d *Device) Turn(now time.Time, count bool) (sched.Turn, error) {
 	return turn, err
 }
 
-// applied takes note of what became of a change.
+// applied records the result of a change.
 func (d *Device) applied(err error) error {
 	d.refused = nil
 	if err != nil {
@@ -94,32 +92,31 @@ func (d *Device) applied(err error) error {
 	return err
 }
 
-// Forget has the next Apply compare with what the kernel has.
+// Forget makes the next Apply compare with the kernel's state.
 func (d *Device) Forget() {
 	if d.scheduler != nil {
 		d.scheduler.Forget()
 	}
 }
 
-// displace puts somebody else's queueing aside, to be put back by GiveBack.
+// displace removes the queueing of another program and saves it for GiveBack.
 func (d *Device) displace(what string) error {
 	saved, err := d.machine.Save(d.held.ifindex)
 	if err != nil {
-		return fmt.Errorf("put the %s of %s aside: %w", what, d.held.name, err)
+		return fmt.Errorf("replace the %s of %s: %w", what, d.held.name, err)
 	}
 	d.record().Replaced = savedQueueing(saved)
 	if err := d.store.Save(); err != nil {
 		return err
 	}
 	if err := d.machine.DeleteRoot(d.held.ifindex); err != nil {
-		return fmt.Errorf("put the %s of %s aside: %w", what, d.held.name, err)
+		return fmt.Errorf("replace the %s of %s: %w", what, d.held.name, err)
 	}
 	return nil
 }
 
-// takeOff takes scheduler and classifier off the device and puts back the
-// queueing and the packet limit that were there. What somebody else put there
-// meanwhile stays.
+// takeOff removes scheduler and classifier from the device and restores the saved queueing and
+// packet limit. It keeps queueing that another program has installed meanwhile.
 func (d *Device) takeOff() error {
 	d.closeClassifier()
 	saved := d.record()
@@ -139,8 +136,8 @@ func (d *Device) takeOff() error {
 	return nil
 }
 
-// GiveBack makes the device what it was before, and forgets what was remembered of
-// it. After a failure the next Advance puts everything on it again.
+// GiveBack restores the device to its state before Weir, and drops its entry in the state file.
+// After a failure the next Advance installs everything again.
 func (d *Device) GiveBack() error {
 	if d.state != Absent {
 		d.state = Claimed
@@ -152,7 +149,7 @@ func (d *Device) GiveBack() error {
 	return nil
 }
 
-// Close lets go of the device without changing it.
+// Close closes all handles and changes nothing in the kernel.
 func (d *Device) Close() { d.closeClassifier() }
 
 func (d *Device) closeClassifier() {

@@ -4,91 +4,61 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/weir-project/weir/internal/identity"
-	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/sched"
-	"github.com/weir-project/weir/internal/sched/htb"
-	"github.com/weir-project/weir/internal/state"
+	"github.com/weir-project/weir/internal/agent/state"
+	"github.com/weir-project/weir/internal/datapath/htb"
+	"github.com/weir-project/weir/internal/datapath/identity"
+	"github.com/weir-project/weir/internal/datapath/kernel"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
-// Machine is what the life cycle of a device needs of the kernel; *Host is it.
-// Where a device is not there the error is kernel.ErrNoLink.
+// Machine is the kernel interface of a device's life cycle; *Host implements it. Errors:
+// kernel.ErrNoLink for a missing device.
 type Machine interface {
 	LinkByName(name string) (kernel.Link, error)
 	LinkByIndex(ifindex int) (kernel.Link, error)
 	// Links lists all devices.
 	Links() ([]kernel.Link, error)
-	// SpeedBPS is the speed that a device reports; 0 if it does not.
+	// SpeedBPS returns the speed that a device reports, in bits per second; 0 if it reports none.
 	SpeedBPS(name string) (uint64, error)
 	SetGSOMaxBytes(ifindex int, bytes uint32) error
 
 	Qdiscs(ifindex int) ([]kernel.Qdisc, error)
-	// Save describes the queueing of a device so that Restore can put it back.
+	// Save returns the queueing of a device, in the form that Restore takes.
 	Save(ifindex int) ([]kernel.SavedObject, error)
 	Restore(ifindex int, objects []kernel.SavedObject) error
 	// DeleteRoot deletes the root qdisc, and all below it.
 	DeleteRoot(ifindex int) error
 
 	Scheduler(ifindex int) Scheduler
-	// OpenClassifier attaches the classifier, or finds the one that is there.
-	// Without the delays all else works.
-	OpenClassifier(ifindex int, majors sched.Majors) (Classifier, Delays, error)
+	// OpenClassifier attaches the classifier, or adopts an attached one. Delays may be nil:
+	// everything else works without.
+	OpenClassifier(ifindex int, majors sched.Majors) (identity.Classifier, Delays, error)
 	Classified(ifindex int) (bool, error)
 	Declassify(ifindex int) error
 }
 
-// Scheduler is a scheduler that knows its own among the qdiscs of a device.
+// Scheduler is a scheduler that recognizes its own root among the qdiscs of a device.
 type Scheduler interface {
 	sched.Backend
 	Owns(qdiscs []kernel.Qdisc) bool
 }
 
-// Classifier tells the packets of containers apart; *identity.Uplink is it.
-type Classifier interface {
-	sched.Traffic
-	// AssignCgroup makes the packets of a cgroup's sockets count for number.
-	AssignCgroup(path string, number uint16) error
-	// UnassignCgroup forgets the cgroup of a number.
-	UnassignCgroup(number uint16) error
-	// SetTrafficClass says of which traffic class all packets of a number are, or
-	// that each flow has its own.
-	SetTrafficClass(number uint16, class sched.TrafficClass) error
-	// SetMarkDSCP has the DSCP of a number's packets say as which class they were served.
-	SetMarkDSCP(number uint16, mark bool) error
-	// ClassOffered is what a number has sent of each traffic class since its classes
-	// were last forgotten.
-	ClassOffered(number uint16) (identity.ClassOffered, error)
-	// ForgetClasses makes a number one of no traffic class, which sent nothing yet.
-	ForgetClasses(number uint16) error
-	// SetPublished says for whom processes of the host's answer at published ports,
-	// and of whose it could not say so of all.
-	SetPublished(numbers map[identity.Published]uint16) (refused map[uint16]error, err error)
-	// SetFragmentDevices says by which devices packets come in of which the tag in an
-	// IPv4 fragment is true, by index, and no other.
-	SetFragmentDevices(devices map[int]bool) error
-	// LimitUnknownOrigins has packets judged by the network namespace they come
-	// from, and limits those of unknown ones; 0 ends that.
-	LimitUnknownOrigins(bps uint64) error
-	Close() error
-}
-
-// Delays are how long packets waited, by number; *identity.Delays is it.
+// Delays measures queueing delays by number; *identity.Delays implements it.
 type Delays interface {
 	Read(number uint16, dst *identity.Histogram) error
-	// ReadClass is Read of what was served as one traffic class.
+	// ReadClass fills dst with the delays of the packets that were served as one traffic class.
 	ReadClass(number uint16, class sched.TrafficClass, dst *identity.Histogram) error
-	// Pause stops measuring, and so what it costs, until Resume.
+	// Pause stops measuring, and so its cost, until Resume.
 	Pause() error
 	Resume() error
 	Close() error
 }
 
-// Host is the kernel of the network namespace in which it was opened. It is not
-// safe for concurrent use.
+// Host is the kernel of the network namespace in which it was opened. It is not safe for concurrent
+// use.
 type Host struct {
 	tc *kernel.TC
-	// watcher knows where packets come from, for all uplinks; nil if nothing is
-	// to be classified.
+	// watcher tracks the origins of packets for all uplinks; nil without classification.
 	watcher *identity.Origins
 }
 
@@ -101,7 +71,7 @@ func OpenHost(watcher *identity.Origins) (*Host, error) {
 	return &Host{tc: tc, watcher: watcher}, nil
 }
 
-// Close lets go of it.
+// Close closes the handles.
 func (h *Host) Close() error { return h.tc.Close() }
 
 // LinkByName implements Machine.
@@ -149,12 +119,12 @@ func (h *Host) DeleteRoot(ifindex int) error {
 func (h *Host) Scheduler(ifindex int) Scheduler { return htb.New(h.tc, ifindex) }
 
 // OpenClassifier implements Machine.
-func (h *Host) OpenClassifier(ifindex int, majors sched.Majors) (Classifier, Delays, error) {
+func (h *Host) OpenClassifier(ifindex int, majors sched.Majors) (identity.Classifier, Delays, error) {
 	classifier, err := identity.OpenUplink(ifindex, majors, h.watcher)
 	if err != nil {
 		return nil, nil, err
 	}
-	// `weir doctor` says why there are no delays.
+	// `weir doctor` reports why delays are missing.
 	if delays, err := identity.OpenDelays(classifier); err == nil {
 		return classifier, delays, nil
 	}
@@ -167,8 +137,7 @@ func (*Host) Classified(ifindex int) (bool, error) { return identity.UplinkAttac
 // Declassify implements Machine.
 func (*Host) Declassify(ifindex int) error { return identity.DetachUplink(ifindex) }
 
-// GiveBack gives a device back without an agent, and reports whether anything of
-// ours was on it.
+// GiveBack restores a device without an agent, and reports whether any part of Weir was on it.
 func GiveBack(name string, machine Machine, store *state.Store) (bool, error) {
 	d := New(Config{Name: name}, machine, store)
 	defer d.Close()

@@ -4,9 +4,9 @@ import (
 	"errors"
 	"time"
 
-	"github.com/weir-project/weir/internal/identity"
-	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/datapath/identity"
+	"github.com/weir-project/weir/internal/datapath/kernel"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
 // fakeMachine is a kernel with devices, by index.
@@ -130,7 +130,7 @@ func (m *fakeMachine) Declassify(ifindex int) error {
 	return errors.Join(err, m.fail["Declassify"])
 }
 
-func (m *fakeMachine) OpenClassifier(ifindex int, _ sched.Majors) (Classifier, Delays, error) {
+func (m *fakeMachine) OpenClassifier(ifindex int, _ sched.Majors) (identity.Classifier, Delays, error) {
 	d, err := m.device(ifindex)
 	if err := errors.Join(err, m.fail["OpenClassifier"]); err != nil {
 		return nil, nil, err
@@ -212,24 +212,16 @@ func (c *fakeClassifier) SetDirect(bounds sched.Bounds, _ []sched.Direct) error 
 	return nil
 }
 
-func (*fakeClassifier) SetMinors(uint16, sched.Minors) error             { return nil }
-func (*fakeClassifier) SetTrafficClass(uint16, sched.TrafficClass) error { return nil }
-func (*fakeClassifier) ForgetClasses(uint16) error                       { return nil }
-func (*fakeClassifier) SetMarkDSCP(uint16, bool) error                   { return nil }
+func (*fakeClassifier) SetMinors(uint16, sched.Minors) error { return nil }
 func (*fakeClassifier) ClassOffered(uint16) (o identity.ClassOffered, _ error) {
 	return o, nil
 }
-func (*fakeClassifier) SetEFRate(uint16, uint64) error            { return nil }
-func (*fakeClassifier) OfferedBytes([]uint64) error               { return nil }
-func (*fakeClassifier) DirectSent(uint16) (uint64, uint32, error) { return 0, 0, nil }
-func (*fakeClassifier) AssignCgroup(string, uint16) error         { return nil }
-func (*fakeClassifier) UnassignCgroup(uint16) error               { return nil }
-func (*fakeClassifier) SetPublished(map[identity.Published]uint16) (map[uint16]error, error) {
-	return nil, nil
-}
-func (*fakeClassifier) SetFragmentDevices(map[int]bool) error { return nil }
-func (*fakeClassifier) LimitUnknownOrigins(uint64) error      { return nil }
-func (c *fakeClassifier) Close() error                        { c.closed = true; return nil }
+func (*fakeClassifier) SetEFRate(uint16, uint64) error                { return nil }
+func (*fakeClassifier) OfferedBytes([]uint64) error                   { return nil }
+func (*fakeClassifier) DirectSent(uint16) (uint64, uint32, error)     { return 0, 0, nil }
+func (*fakeClassifier) Apply(identity.Table) (none identity.Refusals) { return none }
+func (*fakeClassifier) Forget(uint16) error                           { return nil }
+func (c *fakeClassifier) Close() error                                { c.closed = true; return nil }
 
 type fakeDelays struct{}
 

@@ -3,8 +3,8 @@ package uplink
 import (
 	"testing"
 
-	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/sched/htb"
+	"github.com/weir-project/weir/internal/datapath/htb"
+	"github.com/weir-project/weir/internal/datapath/kernel"
 )
 
 func TestConfiguredRoot(t *testing.T) {

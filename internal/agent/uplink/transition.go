@@ -3,18 +3,18 @@ package uplink
 import (
 	"fmt"
 
-	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/datapath/kernel"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
-// State is how far a device is in our hands.
+// State is the stage of a device in its life cycle.
 type State uint8
 
 const (
-	// Absent: there is no such device.
+	// Absent: the device does not exist.
 	Absent State = iota
-	// Claimed: the device is there, and nothing of ours works on it, or not
-	// all; a Problem says why if it stays so.
+	// Claimed: the device exists, and not all of Weir works on it. If it stays so, a Problem gives
+	// the reason.
 	Claimed
 	// Installed: scheduler and classifier work on it.
 	Installed
@@ -22,57 +22,55 @@ const (
 
 func (s State) String() string { return [...]string{"absent", "claimed", "installed"}[s] }
 
-// owner says whose the queueing at a device's root is.
+// owner is the owner of the queueing at a device's root.
 type owner uint8
 
 const (
-	// ownerKernel: nobody configured any.
+	// ownerKernel: the kernel's default.
 	ownerKernel owner = iota
 	ownerWeir
 	ownerForeign
 )
 
-// situation is what the kernel has of a device.
+// situation is the kernel's state of a device.
 type situation struct {
-	// link is nil while there is no such device.
+	// link is nil while the device does not exist.
 	link     *kernel.Link
-	speedBPS uint64 // 0 if the device does not say
+	speedBPS uint64 // 0 if the device reports no speed
 	root     owner
-	foreign  string // what is there of somebody else's
+	foreign  string // queueing of another program; "" for none
 	// classified: the classifier is attached.
 	classified bool
 }
 
-// action is what to do next with a device.
+// action is the next step of a device's life cycle.
 type action uint8
 
 const (
-	// stay: nothing is to be done, or nothing can be.
+	// stay: do nothing, because nothing is needed or nothing is possible.
 	stay action = iota
-	// release lets go of a device that is gone.
+	// release closes the handles of a device that is gone.
 	release
-	// claim takes a device that has come.
+	// claim takes a device that has appeared.
 	claim
-	// rename follows a device that has another name.
+	// rename records the new name of a device.
 	rename
-	// follow goes on with another rate or MTU.
+	// follow adapts to another rate or MTU.
 	follow
-	// adopt takes over what an earlier agent left.
+	// adopt takes over the scheduler of an earlier agent.
 	adopt
-	// install puts scheduler and classifier on a device without any.
+	// install puts scheduler and classifier on a device that has neither.
 	install
-	// displace puts somebody else's queueing aside.
+	// displace removes the queueing of another program and saves it.
 	displace
-	// yield takes what is left of ours off a device that has somebody else's
-	// queueing.
+	// yield removes the rest of Weir from a device that has the queueing of another program.
 	yield
 	// classify attaches the classifier again.
 	classify
 )
 
-// rate is what a device may send, given the speed that it reports, and what is
-// wrong with that. Where the device does not say what its speed is, what was known
-// of it stays.
+// rate returns the rate of a device whose reported speed is speedBPS, and a problem with that rate.
+// If the device reports no speed, the last known rate stays.
 func (c Config) rate(held holding, speedBPS uint64) (uint64, *Problem) {
 	switch {
 	case c.RateBPS == 0 && speedBPS != 0:
@@ -90,9 +88,9 @@ func (c Config) rate(held holding, speedBPS uint64) (uint64, *Problem) {
 	return c.RateBPS, nil
 }
 
-// next is the transition function: what to do with a device that is in a state
-// and a situation, and what is wrong with it. Of what is held only name, index,
-// rate and MTU matter. It is asked again after each action, until it says stay.
+// next is the transition function: it returns the next action for a device, from its state and
+// the kernel's situation, and the device's problem. It reads only name, index, rate and MTU of
+// held. Advance calls it again after each action, until it returns stay.
 func next(c Config, state State, held holding, saw situation) (action, *Problem) {
 	if state != Absent && (saw.link == nil || saw.link.Index != held.ifindex) {
 		return release, nil
@@ -130,13 +128,13 @@ func missing(held holding) *Problem {
 	if held.wasThere {
 		return &Problem{Kind: Missing, Text: held.name + " is gone; it is shared out again when it comes back"}
 	}
-	return &Problem{Kind: Missing, Text: fmt.Sprintf("there is no network device %q here; `ip link` lists those that there are", held.name)}
+	return &Problem{Kind: Missing, Text: fmt.Sprintf("there is no network device %q here; `ip link` lists the devices", held.name)}
 }
 
 func occupied(held holding, foreign string) *Problem {
 	if !held.wasInstalled {
 		return &Problem{Kind: ForeignQdisc, Text: fmt.Sprintf(
-			"%s carries a %s that somebody configured: with --replace it is put aside, and `weir down` puts it back", held.name, foreign)}
+			"%s carries a %s that another program configured: --replace replaces it, and `weir down` restores it", held.name, foreign)}
 	}
 	return &Problem{Kind: ForeignQdisc, Text: fmt.Sprintf(
 		"the root qdisc of %[1]s was replaced by somebody (%[2]s), and nothing is shared out there: `tc qdisc del dev %[1]s root` lets Weir put its own back; with --replace it puts theirs aside, and `weir down` puts it back",

@@ -1,11 +1,10 @@
-// Package uplink is the life cycle of one device that is shared out.
+// Package uplink manages the life cycle of one shared device.
 //
-// A device is absent, claimed, or installed. It may change at any time, and
-// others may change it: it goes, comes back, gets another name or speed, somebody
-// replaces its queueing or takes the classifier away. So nothing is concluded from
-// an event but that it is time to look: Advance looks at what the kernel has, asks
-// one function what to do next (next, in transition.go), does it, and looks again,
-// until nothing is to be done. What stays wrong is a Problem.
+// A device is absent, claimed, or installed. It may change at any time, also by other programs: it
+// goes, comes back, gets another name or speed, loses its queueing or the classifier. So an event
+// only triggers a look. Advance reads the kernel's state, asks one function for the next action
+// (next, in transition.go), performs it, and repeats until there is nothing to do. What remains
+// wrong is a Problem.
 package uplink
 
 import (
@@ -13,38 +12,36 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/sched"
-	"github.com/weir-project/weir/internal/state"
+	"github.com/weir-project/weir/internal/agent/state"
+	"github.com/weir-project/weir/internal/datapath/identity"
+	"github.com/weir-project/weir/internal/datapath/kernel"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
 // Config is one uplink of the agent's configuration.
 type Config struct {
-	// Name is the device's.
+	// Name is the name of the device.
 	Name string
-	// RateBPS is what it may send, in bits per second; 0 means the speed that
-	// the device reports.
+	// RateBPS is the rate to share, in bits per second; 0 means the speed that the device reports.
 	RateBPS uint64
-	// Replace allows a qdisc that somebody configured to be put aside.
+	// Replace allows Weir to replace a qdisc of another program.
 	Replace bool
 	// IgnoreLinkSpeed allows a rate above the speed that the device reports.
 	IgnoreLinkSpeed bool
 }
 
-// holding is what is known of a device besides its state.
+// holding is what the agent knows of a device besides its state.
 type holding struct {
 	name    string
-	ifindex int // 0 while it is absent
+	ifindex int // 0 while the device is absent
 	rateBPS uint64
 	// mtuBytes may change at any time.
 	mtuBytes uint32
-	// bridge is the name that was configured, if that is a bridge's and this is
-	// its port.
+	// bridge is the configured name if that is a bridge's and this device is its port.
 	bridge string
-	// isBridge: the device is a bridge. What its ports send to each other passes
-	// it by.
+	// isBridge: the device is a bridge. Traffic between its ports does not pass it.
 	isBridge bool
-	// wasThere, wasInstalled: it has been in these states.
+	// wasThere and wasInstalled: the device has been in these states before.
 	wasThere, wasInstalled bool
 }
 
@@ -56,27 +53,27 @@ type Device struct {
 
 	state State
 	held  holding
-	// problem is what the last look found, refused what the last change met.
+	// problem is the result of the last look; refused is the last failed change.
 	problem *Problem
 	refused *Problem
 
 	scheduler  Scheduler
-	classifier Classifier
-	delays     Delays // nil where the kernel cannot
+	classifier identity.Classifier
+	delays     Delays // nil if the kernel cannot measure delays
 }
 
-// New prepares an uplink and touches nothing.
+// New returns an uplink and touches nothing in the kernel.
 func New(config Config, machine Machine, store *state.Store) *Device {
 	return &Device{config: config, machine: machine, store: store, held: holding{name: config.Name, rateBPS: config.RateBPS}}
 }
 
-// Config is what the device was configured with last.
+// Config returns the present configuration of the device.
 func (d *Device) Config() Config { return d.config }
 
-// Check says whether the device could be shared out with another configuration, if
-// it is there.
+// Check returns an error if the device, when present, could not be shared with another
+// configuration.
 func (d *Device) Check(config Config) error {
-	// What runs may go on as it does, whatever the device's speed has become.
+	// An unchanged configuration stays valid even if the device's speed has changed.
 	same := config.RateBPS == d.config.RateBPS && config.IgnoreLinkSpeed == d.config.IgnoreLinkSpeed
 	if d.state == Absent || same {
 		return nil
@@ -91,10 +88,9 @@ func (d *Device) Check(config Config) error {
 	return nil
 }
 
-// Configure takes another configuration of the same device. The next Advance puts
-// it into force.
+// Configure sets another configuration of the same device. The next Advance puts it into force.
 func (d *Device) Configure(config Config) {
-	if config.Name != d.config.Name { // the name that it has now
+	if config.Name != d.config.Name { // the present name of the device
 		d.held.bridge = ""
 	}
 	d.config = config
@@ -103,83 +99,102 @@ func (d *Device) Configure(config Config) {
 	}
 }
 
-// Name is what the device is called at present.
+// Name returns the present name of the device.
 func (d *Device) Name() string { return d.held.name }
 
-// Ifindex is the device's index; 0 while it is absent.
+// Ifindex returns the device's index; 0 while it is absent.
 func (d *Device) Ifindex() int { return d.held.ifindex }
 
-// RateBPS is what the device may send; 0 while that is not known.
+// RateBPS returns the rate that is shared; 0 while unknown.
 func (d *Device) RateBPS() uint64 { return d.held.rateBPS }
 
-// MTUBytes is the largest IP packet that the device sends in one frame.
+// MTUBytes returns the largest IP packet that the device sends in one frame.
 func (d *Device) MTUBytes() uint32 { return d.held.mtuBytes }
 
-// IsBridge says whether the device is a bridge: packets from one of its ports to
-// another pass it by.
-func (d *Device) IsBridge() bool { return d.held.isBridge }
+// BridgeIndex returns the device's index if it is a bridge, and 0 otherwise. Packets between two
+// ports of a bridge do not pass the device.
+func (d *Device) BridgeIndex() int {
+	if !d.held.isBridge {
+		return 0
+	}
+	return d.held.ifindex
+}
 
-// State is how far the device is in our hands.
+// State returns the stage of the device in its life cycle.
 func (d *Device) State() State { return d.state }
 
-// Problems are what is wrong at present.
-func (d *Device) Problems() Problems {
+// Problem returns the reason why the device is not shared as it should be, or nil. Errors:
+// Problems.
+func (d *Device) Problem() error {
 	var problems Problems
 	for _, p := range []*Problem{d.problem, d.refused} {
 		if p != nil {
 			problems = append(problems, p)
 		}
 	}
+	if problems == nil {
+		return nil
+	}
 	return problems
 }
 
-// Scheduler is nil while the device is absent.
+// Scheduler returns nil unless the device is installed.
 func (d *Device) Scheduler() sched.Backend {
-	if d.scheduler == nil {
+	if d.state != Installed {
 		return nil
 	}
 	return d.scheduler
 }
 
-// Classifier is nil unless the device is installed.
-func (d *Device) Classifier() Classifier { return d.classifier }
+// Classifier returns nil unless the device is installed.
+func (d *Device) Classifier() identity.Classifier {
+	if d.state != Installed {
+		return nil
+	}
+	return d.classifier
+}
 
-// Delays is nil where delays are not measured.
-func (d *Device) Delays() Delays { return d.delays }
+// Delays returns nil unless the device is installed and delays are measured.
+func (d *Device) Delays() Delays {
+	if d.state != Installed {
+		return nil
+	}
+	return d.delays
+}
 
-// Change is what an Advance did.
+// Change describes the effects of an Advance.
 type Change struct {
 	From, To State
-	// Any: something was done.
+	// Any: at least one action was performed.
 	Any bool
-	// Adopted: what an earlier agent left was taken over. Its classes may be
-	// other ones than those of the plan.
+	// Adopted: the scheduler of an earlier agent was taken over. Its classes may differ from the
+	// plan's.
 	Adopted bool
-	// Classified: the classifier was attached. It knows no cgroups but those of
-	// its predecessor, and does not limit unknown origins.
+	// Classified: the classifier was attached. It knows only the cgroups of its predecessor, and
+	// does not limit unknown origins.
 	Classified bool
-	// Made: all classes were made, and count from zero.
+	// Made: all classes were made anew and count from zero.
 	Made bool
-	// Displaced is what was there of somebody else's and was put aside.
+	// Displaced is the queueing of another program that was replaced.
 	Displaced string
-	// Unlimited says why the device is handed larger packets than it should be:
-	// those are cut up, which takes processor time.
+	// Unlimited is the error of limiting the packet size. Larger packets are cut up, which takes
+	// processor time.
 	Unlimited error
 }
 
-// maxActions: no life cycle needs more in a row. A device that somebody changes all
-// the time is looked at again later.
+// maxActions bounds the actions of one Advance; no life cycle needs more. A device that keeps
+// changing is looked at again later.
 const maxActions = 8
 
-// Claim takes the device if it is there and can be shared out, and says why not.
-// It changes nothing in the kernel.
+// Claim claims the device if it exists and can be shared, or returns the problem. It changes
+// nothing in the kernel.
 func (d *Device) Claim() *Problem {
 	d.advance(nil, func(a action) bool { return a == claim })
 	return d.problem
 }
 
-// Advance brings the device as far as it can be brought. plan tells what the
-// scheduler is to do; it is asked when the device's rate is known.
+// Advance performs actions until the device needs none. It calls plan for the wanted tree once the
+// device's rate is known.
 func (d *Device) Advance(plan func() sched.Tree) Change {
 	return d.advance(plan, func(action) bool { return true })
 }
@@ -187,7 +202,7 @@ func (d *Device) Advance(plan func() sched.Tree) Change {
 func (d *Device) advance(plan func() sched.Tree, may func(action) bool) Change {
 	change := Change{From: d.state}
 	for range maxActions {
-		saw, err := d.look()
+		saw, err := d.observe()
 		if err != nil {
 			d.problem = refused(err)
 			break
@@ -206,8 +221,8 @@ func (d *Device) advance(plan func() sched.Tree, may func(action) bool) Change {
 	return change
 }
 
-// look finds out what the kernel has of the device.
-func (d *Device) look() (situation, error) {
+// observe reads the kernel's state of the device.
+func (d *Device) observe() (situation, error) {
 	var saw situation
 	var link kernel.Link
 	var err error
@@ -232,10 +247,9 @@ func (d *Device) look() (situation, error) {
 	return saw, err
 }
 
-// find looks for the device by the name that it had last, or else by the one that
-// was configured, unless that is another uplink's now. Where that is a bridge with one way out,
-// it is the port there: all that leaves passes it, also what containers that are
-// ports of the bridge send.
+// find returns the device by its last name, or else by the configured name unless another uplink
+// has that name now. If the name is a bridge's and exactly one port leads outside, it returns that
+// port: all traffic that leaves passes it, also that of containers on the bridge.
 func (d *Device) find() (kernel.Link, error) {
 	link, err := d.machine.LinkByName(d.held.name)
 	if errors.Is(err, kernel.ErrNoLink) && d.config.Name != d.held.name {
@@ -267,14 +281,13 @@ func (d *Device) find() (kernel.Link, error) {
 	return link, nil
 }
 
-// bridgeKind is what the kernel calls a bridge; outwardKinds are those of its
-// ports that lead to a network outside, which those of containers and virtual
-// machines are not.
+// bridgeKind is the kernel's name for a bridge. outwardKinds are the kinds of ports that lead to a
+// network outside, unlike those of containers and virtual machines.
 const bridgeKind = "bridge"
 
 var outwardKinds = []string{"device", "vlan", "bond", "team"}
 
-// schedulerOf is the scheduler of the device with that index.
+// schedulerOf returns the scheduler of the device with that index.
 func (d *Device) schedulerOf(ifindex int) Scheduler {
 	if d.scheduler == nil || ifindex != d.held.ifindex {
 		return d.machine.Scheduler(ifindex)
@@ -282,7 +295,7 @@ func (d *Device) schedulerOf(ifindex int) Scheduler {
 	return d.scheduler
 }
 
-// root tells whose the queueing of a device is.
+// root returns the owner of a device's queueing.
 func root(machine Machine, scheduler Scheduler, ifindex int) (owner, string, error) {
 	qdiscs, err := machine.Qdiscs(ifindex)
 	switch root := configuredRoot(scheduler, qdiscs); {
@@ -296,14 +309,14 @@ func root(machine Machine, scheduler Scheduler, ifindex int) (owner, string, err
 	return ownerKernel, "", nil
 }
 
-// configuredRoot is the root qdisc of a device if it is neither the kernel's
-// default nor the scheduler's.
+// configuredRoot returns the root qdisc of a device if it is neither the kernel's default nor the
+// scheduler's; nil otherwise.
 func configuredRoot(scheduler Scheduler, qdiscs []kernel.Qdisc) *kernel.Qdisc {
 	if scheduler.Owns(qdiscs) {
 		return nil
 	}
 	for _, q := range qdiscs {
-		// The kernel gives its defaults no handle.
+		// The kernel's default qdiscs have no handle.
 		if q.Parent == kernel.HandleRoot && q.Handle != 0 {
 			return &q
 		}
@@ -311,7 +324,7 @@ func configuredRoot(scheduler Scheduler, qdiscs []kernel.Qdisc) *kernel.Qdisc {
 	return nil
 }
 
-// do takes one action.
+// do performs one action.
 func (d *Device) do(todo action, saw situation, plan func() sched.Tree, change *Change) error {
 	switch todo {
 	case release:

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/sched"
-	"github.com/weir-project/weir/internal/state"
+	"github.com/weir-project/weir/internal/agent/state"
+	"github.com/weir-project/weir/internal/datapath/kernel"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
 // bench is one device of a fake machine.
@@ -20,6 +20,12 @@ type bench struct {
 	*Device
 	t       *testing.T
 	machine *fakeMachine
+}
+
+// problems are what is wrong with a device.
+func problems(d *Device) (list Problems) {
+	errors.As(d.Problem(), &list)
+	return list
 }
 
 func newBench(t *testing.T, config Config) *bench {
@@ -44,11 +50,11 @@ func has(problems Problems, kind Kind) bool {
 // expect checks the state, and that a device which is installed really is.
 func (b *bench) expect(when string, want State, problem Kind) {
 	b.t.Helper()
-	problems := b.Problems()
+	problems := problems(b.Device)
 	if b.State() != want || len(problems) > 0 && problem == 0 || problem != 0 && !has(problems, problem) {
 		b.t.Fatalf("%s: %s, %v; want %s, problem %d", when, b.State(), problems, want, problem)
 	}
-	if (b.Classifier() != nil) != (want == Installed) || (b.Scheduler() != nil) != (want != Absent) || (b.Ifindex() != 0) != (want != Absent) {
+	if (b.Classifier() != nil) != (want == Installed) || (b.Scheduler() != nil) != (want == Installed) || (b.Ifindex() != 0) != (want != Absent) {
 		b.t.Fatalf("%s: classifier %v, scheduler %v, index %d", when, b.Classifier(), b.Scheduler(), b.Ifindex())
 	}
 	if want != Installed {
@@ -86,7 +92,7 @@ func TestComesAndGoes(t *testing.T) {
 	delete(b.machine.devices, 3)
 	b.advance()
 	b.expect("gone", Absent, Missing)
-	if text := b.Problems().String(); !strings.Contains(text, "up0 is gone") {
+	if text := problems(b.Device).Error(); !strings.Contains(text, "up0 is gone") {
 		t.Errorf("gone: %s", text)
 	}
 	b.machine.add(4, "up0", 0)
@@ -154,13 +160,13 @@ func TestBridge(t *testing.T) {
 	port(b.machine, 5, "eth0", "device")
 	b.advance()
 	b.expect("with one port that leads out", Installed, 0)
-	if b.Name() != "eth0" || b.Ifindex() != 5 || b.IsBridge() || b.machine.devices[3].root != 0 {
+	if b.Name() != "eth0" || b.Ifindex() != 5 || (b.BridgeIndex() != 0) || b.machine.devices[3].root != 0 {
 		t.Errorf("shared out: %s, index %d", b.Name(), b.Ifindex())
 	}
 	delete(b.machine.devices, 5)
 	b.advance()
 	b.expect("without one", Installed, 0)
-	if b.Name() != "br0" || !b.IsBridge() {
+	if b.Name() != "br0" || !(b.BridgeIndex() != 0) {
 		t.Errorf("shared out: %s", b.Name())
 	}
 
@@ -170,7 +176,7 @@ func TestBridge(t *testing.T) {
 	port(b.machine, 5, "eth1", "device")
 	b.advance()
 	b.expect("with two", Installed, 0)
-	if b.Name() != "br0" || !b.IsBridge() {
+	if b.Name() != "br0" || !(b.BridgeIndex() != 0) {
 		t.Errorf("shared out: %s", b.Name())
 	}
 	b.machine.fail["Links"] = errors.New("no memory")
@@ -207,7 +213,7 @@ func TestReplacedBySomebody(t *testing.T) {
 		replaced(b)
 		b.expect("replaced", Claimed, ForeignQdisc)
 		for _, want := range []string{"the root qdisc of up0 was replaced by somebody (pfifo qdisc (8001:))", "tc qdisc del dev up0 root", "--replace"} {
-			if text := b.Problems().String(); !strings.Contains(text, want) {
+			if text := problems(b.Device).Error(); !strings.Contains(text, want) {
 				t.Errorf("%q is not in %q", want, text)
 			}
 		}
@@ -239,8 +245,8 @@ func TestReplacedBySomebody(t *testing.T) {
 		d.root = foreignRoot
 		b.machine.fail["Save"] = kernel.ErrFilters
 		b.advance()
-		if !errors.Is(b.Problems()[0], kernel.ErrFilters) || d.root != foreignRoot {
-			t.Errorf("%v, %+v", b.Problems(), d)
+		if !errors.Is(problems(b.Device)[0], kernel.ErrFilters) || d.root != foreignRoot {
+			t.Errorf("%v, %+v", problems(b.Device), d)
 		}
 	})
 	t.Run("by the kernel's default", func(t *testing.T) {
@@ -261,7 +267,7 @@ func TestReplacedBySomebody(t *testing.T) {
 		b := newBench(t, Config{Name: "up0", RateBPS: 1e8})
 		d := b.machine.add(3, "up0", 0)
 		d.root, d.kind = foreignRoot, "tbf"
-		if p := b.Claim(); p == nil || p.Kind != ForeignQdisc || !strings.Contains(p.Text, "up0 carries a tbf qdisc (8001:) that somebody configured") {
+		if p := b.Claim(); p == nil || p.Kind != ForeignQdisc || !strings.Contains(p.Text, "up0 carries a tbf qdisc (8001:) that another program configured") {
 			t.Errorf("claimed: %v", p)
 		}
 	})
@@ -382,7 +388,7 @@ func TestRefusals(t *testing.T) {
 		_ = b.Claim() // what is wrong is seen below
 		b.machine.fail[what] = errors.New("no " + what)
 		b.advance()
-		if text := b.Problems().String(); !strings.Contains(text, "no "+what) || !has(b.Problems(), Refused) {
+		if text := problems(b.Device).Error(); !strings.Contains(text, "no "+what) || !has(problems(b.Device), Refused) {
 			t.Errorf("%s: %s", what, text)
 		}
 		b.expect(what, Claimed, Refused)

@@ -27,66 +27,65 @@ import (
 	"sort"
 )
 
-// Missing is the value of an attribute that is not known.
+// Missing is the value of an unknown attribute.
 var Missing = math.NaN()
 
-// Attribute is one column of a Set.
+// Attribute is one column of a training set.
 type Attribute struct {
 	Name string
-	// Values names the values of a nominal attribute, which are then 0, 1, ...;
-	// empty for a continuous one.
+	// Values names the values of a nominal attribute, which are coded 0, 1, ...; empty for
+	// a continuous attribute.
 	Values []string
 }
 
-// Row is one instance.
+// Row is one training example.
 type Row struct {
-	Values []float64 // one for each attribute
+	Values []float64 // one per attribute
 	Class  int
 	Weight float64
 }
 
-// Set is what a tree is grown from.
+// Set is a training set.
 type Set struct {
 	Attributes []Attribute
 	Classes    int
 	Rows       []Row
 }
 
-// Options are C4.5's.
+// Options are the parameters of C4.5.
 type Options struct {
-	MinLeaf    float64 // at least two branches have this weight
-	Confidence float64 // of the pessimistic estimate; 0 does not prune
-	MaxDepth   int     // tests on a path; 0 is without a bound
+	MinLeaf    float64 // at least two branches of a test must have this weight
+	Confidence float64 // confidence level of pruning; 0 disables pruning
+	MaxDepth   int     // most tests on a path; 0 means no limit
 }
 
-// Defaults are those of C4.5 and J48.
+// Defaults returns the default parameters of C4.5 and J48.
 func Defaults() Options { return Options{MinLeaf: 2, Confidence: 0.25} }
 
-// Node is a tree.
+// Node is a node of a decision tree, with its subtree.
 type Node struct {
-	// Attribute is tested here; -1 makes it a leaf.
+	// Attribute is the index of the tested attribute; -1 marks a leaf.
 	Attribute int
 	// Nominal is a test with a branch for each value; else there are two.
 	Nominal bool
-	// At is the largest value of a continuous attribute that goes into the first
-	// of two branches.
+	// At is the threshold of a continuous attribute: values up to At take the first branch.
 	At       float64
 	Branches []*Node
-	// Weights is how much of each class came here in training.
+	// Weights is the training weight of each class at this node.
 	Weights []float64
 }
 
-// Leaf says whether nothing is tested here.
+// Leaf reports whether the node has no test.
 func (n *Node) Leaf() bool { return n.Attribute < 0 }
 
-// tiny is what differences of gains and values are compared with, as in J48.
+// Tolerances for comparing gains and values, as in J48.
 const (
 	tiny      = 1e-6
 	valueStep = 1e-5
 	gainSlack = 1e-3
 )
 
-// Check says what is wrong with a set.
+// Check returns an error if a training set is invalid.
 func (s *Set) Check() error {
 	if s.Classes < 1 {
 		return errors.New("check training set: no classes")
@@ -116,7 +115,7 @@ func (s *Set) Check() error {
 	return nil
 }
 
-// Grow makes a tree from a set and prunes it.
+// Grow builds a tree from a training set and prunes it.
 func Grow(s *Set, opts Options) (*Node, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
@@ -133,8 +132,8 @@ func Grow(s *Set, opts Options) (*Node, error) {
 		}
 		slices.Sort(g.sorted[a])
 	}
-	// As J48: the guard of average gain leaves nominal attributes with very many
-	// values out, unless all attributes are like that.
+	// As in J48, nominal attributes with very many values are excluded from the average
+	// gain, unless all attributes are of that kind.
 	g.manyValued = true
 	for _, attribute := range s.Attributes {
 		if n := len(attribute.Values); n > 0 && float64(n) < 0.3*float64(len(s.Rows)) {
@@ -152,11 +151,11 @@ func Grow(s *Set, opts Options) (*Node, error) {
 type grower struct {
 	set        *Set
 	opts       Options
-	sorted     [][]float64 // the values of each continuous attribute
+	sorted     [][]float64 // the sorted values of each continuous attribute
 	manyValued bool
 }
 
-// grow makes the tree of rows.
+// grow builds the subtree for rows.
 func (g *grower) grow(rows []Row, depth int) *Node {
 	weights := make([]float64, g.set.Classes)
 	for _, row := range rows {
@@ -185,8 +184,8 @@ func (g *grower) grow(rows []Row, depth int) *Node {
 	return node
 }
 
-// occurring is the largest value of the whole set that is not above at, so that
-// rules name values that were seen.
+// occurring returns the largest training value that does not exceed at, so that rules name
+// values that were seen.
 func (g *grower) occurring(attribute int, at float64) float64 {
 	values := g.sorted[attribute]
 	i := sort.Search(len(values), func(i int) bool { return values[i] > at })
@@ -196,7 +195,7 @@ func (g *grower) occurring(attribute int, at float64) float64 {
 	return values[i-1]
 }
 
-// branch is where a value goes that is not missing.
+// branch returns the index of the branch for a known value.
 func (n *Node) branch(v float64) int {
 	switch {
 	case n.Nominal:
@@ -207,8 +206,8 @@ func (n *Node) branch(v float64) int {
 	return 1
 }
 
-// split shares rows out to branches. A row that lacks the value goes to all of
-// them, with parts of its weight as those of the others.
+// split distributes rows to branches. A row without the value goes to all branches, its
+// weight divided in proportion to theirs.
 func (n *Node) split(rows []Row, weights []float64) [][]Row {
 	parts := make([][]Row, len(weights))
 	total := sum(weights)
@@ -228,8 +227,8 @@ func (n *Node) split(rows []Row, weights []float64) [][]Row {
 	return parts
 }
 
-// Predict returns the probability of each class. A missing value takes all
-// branches, each as likely as it was in training.
+// Predict returns the probability of each class. If a tested value is missing, it averages
+// over all branches by their training weight.
 func (n *Node) Predict(values []float64) []float64 {
 	out := make([]float64, len(n.Weights))
 	n.predict(values, 1, out)
@@ -247,7 +246,7 @@ func (n *Node) predict(values []float64, weight float64, out []float64) {
 		return
 	}
 	descend := func(b *Node, weight float64) {
-		// A branch that nothing came to in training knows what its parent knows.
+		// A branch without training rows answers like its parent.
 		if sum(b.Weights) == 0 {
 			for class, w := range n.Weights {
 				out[class] += weight * w / total
@@ -268,7 +267,7 @@ func (n *Node) predict(values []float64, weight float64, out []float64) {
 	}
 }
 
-// Size is the number of nodes and of tests on the longest path.
+// Size returns the number of nodes and the number of tests on the longest path.
 func (n *Node) Size() (nodes, depth int) {
 	nodes = 1
 	for _, b := range n.Branches {

@@ -6,11 +6,11 @@ import (
 	"slices"
 )
 
-// candidate is a test that a node may make.
+// candidate is a test that a node may use.
 type candidate struct {
 	attribute int
 	at        float64
-	bags      [][]float64 // weights of each class in each branch
+	bags      [][]float64 // class weights of each branch
 	gain      float64
 	ratio     float64
 }
@@ -23,8 +23,8 @@ func (c *candidate) weights() []float64 {
 	return weights
 }
 
-// choose is C4.5's selection: the best gain ratio among the tests whose gain is
-// at least the average. Ratio alone would prefer tests that cut off crumbs.
+// choose returns the test with the best gain ratio among the tests of at least average gain
+// (C4.5). The gain ratio alone would favour tests that split off tiny groups.
 func (g *grower) choose(rows []Row, total float64) (*candidate, bool) {
 	var all []*candidate
 	average, counted := 0.0, 0
@@ -100,7 +100,7 @@ func (g *grower) continuous(rows []Row, attribute int, total float64) *candidate
 		bags[1][row.Class] += row.Weight
 	}
 	right := sum(bags[1])
-	// As J48: a branch has a tenth of an even share, within 2 and 25 rows.
+	// As in J48: each branch needs a tenth of an even share, but 2 to 25 rows.
 	least := min(max(0.1*right/float64(g.set.Classes), g.opts.MinLeaf), max(25, g.opts.MinLeaf))
 	if right < 2*least {
 		return nil
@@ -144,8 +144,8 @@ func (g *grower) continuous(rows []Row, attribute int, total float64) *candidate
 	return c.rated(total)
 }
 
-// rated sets the gain ratio; rows without the value are a branch of their own in
-// what the test itself tells. It returns nil for a test that says nothing.
+// rated computes the gain ratio. Rows without the value count as a branch of their own in
+// the split information. It returns nil if the test gains nothing.
 func (c *candidate) rated(total float64) *candidate {
 	if c.gain <= tiny {
 		return nil
@@ -164,7 +164,7 @@ func (c *candidate) rated(total float64) *candidate {
 	return c
 }
 
-// gain is the information gained, reduced by the share of rows without a value.
+// gain returns the information gain, scaled by the weight of rows with a known value.
 func gain(bags [][]float64, total float64) float64 {
 	all := make([]float64, len(bags[0]))
 	for _, bag := range bags {
@@ -175,8 +175,8 @@ func gain(bags [][]float64, total float64) float64 {
 	return gainFrom(entropySum(all), bags, total)
 }
 
-// gainFrom is gain where the entropy before the test is known. (The share of
-// rows with a value and the weight of those cancel out.)
+// gainFrom is gain with the entropy before the test given. The fraction of known values
+// cancels against their weight.
 func gainFrom(before float64, bags [][]float64, total float64) float64 {
 	after := 0.0
 	for _, bag := range bags {
@@ -185,7 +185,7 @@ func gainFrom(before float64, bags [][]float64, total float64) float64 {
 	return (before - after) / total
 }
 
-// entropySum is the entropy of a bag times its weight, in bits.
+// entropySum returns the entropy of a class distribution times its weight, in bits.
 func entropySum(bag []float64) float64 {
 	total, out := 0.0, 0.0
 	for _, w := range bag {

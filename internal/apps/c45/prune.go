@@ -5,8 +5,7 @@ import (
 	"slices"
 )
 
-// collapse turns nodes into leaves whose branches make no fewer errors on the
-// rows they were grown from.
+// collapse replaces subtrees by leaves where the branches make no fewer training errors.
 func collapse(n *Node) {
 	if n.Leaf() {
 		return
@@ -20,7 +19,7 @@ func collapse(n *Node) {
 	}
 }
 
-// prune is pessimistic error pruning by subtree replacement, from below.
+// prune applies pessimistic error pruning by subtree replacement, bottom up.
 func prune(n *Node, confidence float64) {
 	if n.Leaf() {
 		return
@@ -37,7 +36,7 @@ func (n *Node) cut() {
 	n.Attribute, n.Nominal, n.At, n.Branches = -1, false, 0, nil
 }
 
-// errors is the weight that the tree gets wrong of what it was grown from.
+// errors returns the training weight that the tree misclassifies.
 func (n *Node) errors() float64 {
 	if n.Leaf() {
 		return wrong(n.Weights)
@@ -60,10 +59,10 @@ func (n *Node) estimate(confidence float64) float64 {
 	return total
 }
 
-// wrong is the weight that a leaf gets wrong.
+// wrong returns the training weight that a leaf misclassifies.
 func wrong(weights []float64) float64 { return sum(weights) - slices.Max(weights) }
 
-// estimate is the pessimistic number of errors of a leaf.
+// estimate returns the pessimistic number of errors of a leaf.
 func estimate(weights []float64, confidence float64) float64 {
 	total := sum(weights)
 	if total == 0 {
@@ -73,9 +72,9 @@ func estimate(weights []float64, confidence float64) float64 {
 	return e + extraErrors(total, e, confidence)
 }
 
-// extraErrors is what C4.5 adds to e errors among n: up to the upper bound of
-// the binomial's confidence interval, by the normal approximation with the
-// correction for continuity where e is not small.
+// extraErrors returns how many errors C4.5 adds to e errors among n, up to the upper bound
+// of the binomial confidence interval. It uses the normal approximation with continuity
+// correction unless e is small.
 func extraErrors(n, e, confidence float64) float64 {
 	switch {
 	case e < 1:

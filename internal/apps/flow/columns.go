@@ -2,17 +2,17 @@ package flow
 
 import "fmt"
 
-// column is one column of numbers.
+// column is one numeric column.
 type column struct {
 	name     string
-	required bool // without it nothing can be said of a flow
+	required bool // no flow can do without it
 	min, max float64
 }
 
 var columns = makeColumns()
 
 func makeColumns() [NumColumns]column {
-	// Clocks of captures jump, so times may be anything.
+	// Clocks of captures jump, so times have a wide range.
 	const long = 1 << 60
 	c := [NumColumns]column{
 		Proto:        {"proto", true, 0, 255},

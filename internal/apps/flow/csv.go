@@ -11,11 +11,10 @@ import (
 	"strings"
 )
 
-// ReadTable reads a table of flows with a line of column names. The columns may
-// stand in any order, and others are passed over. proto and dst_port must be
-// there, and app_type if labels are asked for, whose values types lists. What
-// else is not there, empty or NaN is a missing value; NaN in proto, dst_port or
-// cap_rank is an error, and so is a number that cannot be.
+// ReadTable reads a CSV table of flows with column names in the first line. Columns may be
+// in any order; unknown ones are ignored. proto and dst_port are required, and app_type
+// with a value from types if labelled is set. Other absent, empty or NaN values are missing
+// values. NaN in proto, dst_port or cap_rank and out-of-range numbers are errors.
 func ReadTable(r io.Reader, types []string, labelled bool) ([]*Flow, error) {
 	reader := csv.NewReader(r)
 	reader.ReuseRecord = true
@@ -49,7 +48,7 @@ func ReadTable(r io.Reader, types []string, labelled bool) ([]*Flow, error) {
 	}
 }
 
-// table is where the columns stand; -1 is nowhere.
+// table holds the position of each column; -1 means absent.
 type table struct {
 	numbers                               [NumColumns]int
 	origin, group, capture, appType, rank int

@@ -7,28 +7,28 @@ import (
 	"strings"
 )
 
-// Feature is one number made of a flow that a classifier may look at. BPF
-// programs know features by their Code and have only numbers from 0, so what
-// may be negative there is raised by Offset.
+// Feature is one number computed from a flow for the classifier. BPF programs identify
+// features by Code and use unsigned numbers, so Offset is added to features that may be
+// negative.
 type Feature struct {
 	Name   string
 	Code   uint8
 	Offset int
-	Values []string // of a nominal feature: value 0, 1, ...
-	// Late features need more than the first packet.
+	Values []string // names of a nominal feature's values 0, 1, ...
+	// Late features need more packets than the first.
 	Late bool
 	of   func(*Flow, *Ports) float64
 }
 
-// Of computes the feature of a flow; NaN if it is not known.
+// Of returns the feature of a flow, or NaN if it is unknown.
 func (f *Feature) Of(flow *Flow, ports *Ports) float64 { return f.of(flow, ports) }
 
-// Word is the number that BPF programs compare.
+// Word returns the unsigned number that BPF programs compare.
 func (f *Feature) Word(v float64) uint32 {
 	return uint32(min(max(v+float64(f.Offset), 0), math.MaxUint32-1))
 }
 
-// Codes of features: part of the binary form of trees (docs/classifier.md).
+// Feature codes, part of the binary form of trees (docs/classifier.md).
 const (
 	codeProto = iota
 	codeSrcPort
@@ -45,10 +45,10 @@ const (
 	codeSrcRange
 	codeDstHigh
 	codeDstLow
-	codeSeqLen       = 32 // 6 of them
-	codeSeqGap       = 40 // 6
-	codeClientLen    = 48 // 3
-	codeServerLen    = 52 // 3
+	codeSeqLen       = 32 // 6 features from here
+	codeSeqGap       = 40 // 6 features
+	codeClientLen    = 48 // 3 features
+	codeServerLen    = 52 // 3 features
 	codeFirstSide    = 56
 	codePackets      = 57
 	codeLargest      = 58
@@ -61,8 +61,8 @@ const (
 	codeTTLServer    = 67
 )
 
-// ranges of ports: well-known, registered, and two halves of what systems give
-// to clients (Linux begins at 32768, others at 49152).
+// ranges are the port ranges: well-known, registered, and two ranges of ephemeral ports
+// (Linux begins at 32768, other systems at 49152).
 var ranges = []string{"0-1023", "1024-32767", "32768-49151", "49152-65535"}
 
 func portRange(port float64) float64 {
@@ -79,8 +79,7 @@ func portRange(port float64) float64 {
 	return 3
 }
 
-// Features are all there are for a set of application types, in the order of
-// their codes.
+// Features returns all features for a set of application types, ordered by code.
 func Features(types []string) []Feature {
 	services := append([]string{"unknown"}, types...)
 	column := func(i int) func(*Flow, *Ports) float64 {
@@ -117,9 +116,9 @@ func Features(types []string) []Feature {
 	return append(out, lateFeatures()...)
 }
 
-// eitherService is what the responder's port stands for or, if nothing, the
-// initiator's: of a flow whose beginning was missed the sides may be swapped,
-// and active FTP sends from its own port.
+// eitherService returns the service of the responder's port or, if that port is unknown, of
+// the initiator's. The sides may be swapped if the start of a flow was missed, and active
+// FTP sends from its own port.
 func eitherService(f *Flow, p *Ports) float64 {
 	proto := int(f.Values[Proto])
 	if s := p.Service(proto, int(f.Values[DstPort])); s != 0 {
@@ -131,7 +130,7 @@ func eitherService(f *Flow, p *Ports) float64 {
 	return float64(p.Service(proto, int(f.Values[SrcPort])))
 }
 
-// FeatureSets are names for lists of features.
+// FeatureSets returns named lists of features.
 func FeatureSets() map[string][]string {
 	late := func(names ...string) []string {
 		return append([]string{"service", "proto", "dst_range", "src_range"}, names...)
@@ -147,8 +146,8 @@ func FeatureSets() map[string][]string {
 	}
 }
 
-// Select looks features and sets of features up by name, in the order of their
-// codes, each once.
+// Select resolves names of features and feature sets, in the order of their codes and
+// without duplicates.
 func Select(names []string, types []string) ([]Feature, error) {
 	all, sets := Features(types), FeatureSets()
 	wanted := map[string]bool{}

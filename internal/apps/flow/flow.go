@@ -1,21 +1,19 @@
-// Package flow defines what Weir knows of a transport flow from its first
-// packets: the columns of a table of flows, the same taken from packets, and
-// the features made of them. There is one definition: tables are read, captures
-// are cut into flows and live traffic is looked at with it.
+// Package flow defines a transport flow by its first packets: the columns of a table of
+// flows, the same values taken from packets, and the features computed from them. Tables,
+// captures and live traffic all use this definition.
 //
-// Limits: nothing of a flow's payload is looked at but its length, and no
-// address.
+// Limits: of the payload only the length is used, and addresses are not used at all.
 package flow
 
 import "math"
 
-// Columns of a table of flows, by the place of their value in Flow.Values.
-// Times are microseconds, lengths bytes of payload. 0 or -1 says that something
-// is not there, as in the table's documentation; NaN that nobody knows.
+// Column indexes of Flow.Values. Times are in microseconds, lengths in bytes of payload. 0
+// or -1 stands for a missing value, as in the table's documentation; NaN for an unknown
+// one.
 const (
 	Proto   = iota // 6 TCP, 17 UDP
-	SrcPort        // of who began
-	DstPort        // of who answers
+	SrcPort        // of the initiator
+	DstPort        // of the responder
 	SYN            // 1: the first SYN was seen
 	MSSClient
 	WindowClient
@@ -37,8 +35,7 @@ const (
 	NumColumns  = BytesServer + 1
 )
 
-// What of a flow's beginning is kept: packets with payload of each side, and of
-// both in order.
+// How many payload packets are kept: per side, and of both sides in order.
 const (
 	sidePackets = 3
 	seqPackets  = 6
@@ -53,20 +50,20 @@ const (
 // Flow is one transport flow.
 type Flow struct {
 	Values [NumColumns]float64
-	// Origin, Group and Capture say where it was seen; flows of a group resemble
-	// each other, so a group is never shared between training and test.
+	// Origin, Group and Capture say where the flow was recorded. Flows of a group are
+	// similar, so a group is never divided between training and test.
 	Origin, Group, Capture string
 	// Type is the label, an application type's name, or empty.
 	Type string
 	// Rank is the index within capture and class, from 1; 0 if not known.
 	Rank int
-	// Line is where it stands in its table, or 0.
+	// Line is the line of the flow in its table, or 0.
 	Line int
-	// Tuple is how it is shown, if it comes from packets.
+	// Tuple is the printed 5-tuple of a flow read from packets.
 	Tuple string
 }
 
-// New is a flow of which nothing is known.
+// New returns a flow with all values unknown.
 func New() *Flow {
 	f := &Flow{}
 	for i := range f.Values {
@@ -75,7 +72,7 @@ func New() *Flow {
 	return f
 }
 
-// Bytes is the payload of both directions, or 0 if it is not known.
+// Bytes returns the payload bytes of both directions, or 0 if unknown.
 func (f *Flow) Bytes() float64 {
 	if b := f.Values[BytesClient] + f.Values[BytesServer]; !math.IsNaN(b) {
 		return b

@@ -8,7 +8,7 @@ import (
 
 // Endpoint is one side of a flow.
 type Endpoint struct {
-	Addr [16]byte // of IPv4 the first four bytes
+	Addr [16]byte // an IPv4 address uses the first four bytes
 	IPv6 bool
 	Port uint16
 }
@@ -30,8 +30,8 @@ func (e Endpoint) String() string {
 	return fmt.Sprintf("[%s]:%d", strings.Join(groups, ":"), e.Port)
 }
 
-// Headers is what is read of one packet: the address and port of both sides,
-// the fields that features are made of, and the length of its payload.
+// Headers are the parsed headers of a packet: both endpoints, the fields used for features,
+// and the payload length.
 type Headers struct {
 	Src, Dst Endpoint
 	Proto    int
@@ -44,7 +44,7 @@ type Headers struct {
 	WScale             int // -1 without the option
 }
 
-// Link types of captures.
+// Link types of captures (LINKTYPE_*).
 const (
 	linkNull     = 0
 	linkEthernet = 1
@@ -58,7 +58,7 @@ const (
 	linkCooked2  = 276
 )
 
-// network strips what is before the IP header; nil if there is none.
+// network returns the packet from the IP header on, or nil if it is not IP.
 func network(link uint32, b []byte) []byte {
 	switch link {
 	case linkRaw, linkRawBSD, linkRawOpen, linkIPv4, linkIPv6:
@@ -91,7 +91,7 @@ func from(b []byte, n int) []byte {
 	return b[n:]
 }
 
-// afterTags passes over VLAN tags, at most four, and PPPoE.
+// afterTags skips up to four VLAN tags, and PPPoE.
 func afterTags(kind uint16, b []byte) []byte {
 	for range 4 {
 		switch kind {
@@ -111,9 +111,8 @@ func afterTags(kind uint16, b []byte) []byte {
 	return nil
 }
 
-// Parse reads a packet's headers from its IP header on. It returns false for
-// what is neither TCP nor UDP, for fragments but the first, and for what is cut
-// off within its headers.
+// Parse parses a packet from its IP header on. It returns false for protocols other than
+// TCP and UDP, for all fragments but the first, and for truncated headers.
 func Parse(b []byte) (Headers, bool) {
 	h := Headers{WScale: -1}
 	if len(b) < 1 {
@@ -133,7 +132,7 @@ func parseIPv4(h Headers, b []byte) (Headers, bool) {
 		return h, false
 	}
 	size, length := int(b[0]&15)*4, int(binary.BigEndian.Uint16(b[2:]))
-	if length == 0 { // left to the network card
+	if length == 0 { // the network card fills it in
 		length = len(b)
 	}
 	if size < 20 || len(b) < size || length < size || binary.BigEndian.Uint16(b[6:])&0x1fff != 0 {
@@ -143,7 +142,7 @@ func parseIPv4(h Headers, b []byte) (Headers, bool) {
 	return parseTransport(h, b[12:16], b[16:20], b[size:], length-size)
 }
 
-// maxExtensions bounds the chain of IPv6's extension headers.
+// maxExtensions limits the chain of IPv6 extension headers.
 const maxExtensions = 8
 
 func parseIPv6(h Headers, b []byte) (Headers, bool) {
@@ -154,7 +153,7 @@ func parseIPv6(h Headers, b []byte) (Headers, bool) {
 	h.TTL = int(b[7])
 	src, dst := b[8:24], b[24:40]
 	b = b[40:]
-	if length == 0 { // a jumbogram, or left to the network card
+	if length == 0 { // a jumbogram, or the network card fills it in
 		length = len(b)
 	}
 	for range maxExtensions {
@@ -214,7 +213,7 @@ func parseTransport(h Headers, src, dst, b []byte, length int) (Headers, bool) {
 	return h, false
 }
 
-// options reads MSS and window scale.
+// options parses the MSS and window scale options.
 func (h *Headers) options(b []byte) {
 	for len(b) > 0 {
 		switch {

@@ -5,10 +5,10 @@ import (
 	"math"
 )
 
-// lengthOffset makes signed lengths positive.
+// lengthOffset is added to signed lengths to make them positive.
 const lengthOffset = 1 << 16
 
-// lateFeatures need the packets that follow the first.
+// lateFeatures returns the features that need packets after the first.
 func lateFeatures() []Feature {
 	var out []Feature
 	for i := range seqPackets {
@@ -69,7 +69,7 @@ func lateFeatures() []Feature {
 	)
 }
 
-// clampTime takes what a jumping clock made negative for no time; -1 stays: no
+// clampTime sets negative times, caused by clock jumps, to 0. It keeps -1, which means no
 // packet.
 func clampTime(us float64) float64 {
 	if us < -1 {
@@ -78,11 +78,11 @@ func clampTime(us float64) float64 {
 	return us
 }
 
-// seqLen is the length of a payload packet, negative if the responder sent it,
-// 0 if there was none.
+// seqLen returns the length of the i-th payload packet, negative if the responder sent it,
+// 0 if there is none.
 func (f *Flow) seqLen(i int) float64 { return f.Values[SeqLen1+2*i] }
 
-// lengths are the lengths of the first payload packets.
+// lengths returns the lengths of the first payload packets.
 func (f *Flow) lengths() ([]float64, bool) {
 	var out []float64
 	for i := range seqPackets {
@@ -117,7 +117,7 @@ func extreme(lengths []float64, better func(a, b float64) float64) float64 {
 	return out
 }
 
-// turns is how often the direction changes.
+// turns returns how often the direction changes.
 func turns(lengths []float64) float64 {
 	n := 0.0
 	for i := 1; i < len(lengths); i++ {
@@ -128,8 +128,8 @@ func turns(lengths []float64) float64 {
 	return n
 }
 
-// longestGap is the longest time between two of the first payload packets; -1
-// if there are not two.
+// longestGap returns the longest time between two of the first payload packets, or -1 if
+// there are fewer than two.
 func longestGap(f *Flow, _ *Ports) float64 {
 	out := -1.0
 	for i := 1; i < seqPackets; i++ {

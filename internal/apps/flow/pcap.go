@@ -11,22 +11,20 @@ import (
 	"time"
 )
 
-// Captures are read here and not by a library of packet decoders: those carry
-// tables of megabytes that would be in the agent, too, and what is needed is
-// the two headers that live traffic is told by.
+// This package reads captures itself, because packet decoder libraries would add megabytes
+// of tables to the agent, and only the IP and transport headers are needed.
 
 // packet is one packet of a capture.
 type packet struct {
-	at   time.Duration // since some beginning
+	at   time.Duration // since an arbitrary start
 	link uint32        // LINKTYPE
 	data []byte
 }
 
-// maxPacket is the largest packet that is believed; a larger length means that
-// the capture is damaged.
+// maxPacket is the largest plausible packet; a larger length means a damaged capture.
 const maxPacket = 1 << 20
 
-// IsCapture says whether a file that begins like this is a capture.
+// IsCapture reports whether a file that starts with head is a capture.
 func IsCapture(head []byte) bool {
 	if len(head) < 4 {
 		return false
@@ -37,7 +35,7 @@ func IsCapture(head []byte) bool {
 
 var pcapngMagic = []byte{0x0a, 0x0d, 0x0d, 0x0a}
 
-// pcapMagic is the byte order and the unit of fractions of seconds.
+// pcapMagic returns the byte order and the time unit that a pcap file's magic number gives.
 func pcapMagic(head []byte) (order binary.ByteOrder, unit time.Duration, ok bool) {
 	for _, order := range []binary.ByteOrder{binary.LittleEndian, binary.BigEndian} {
 		switch order.Uint32(head) {
@@ -50,10 +48,10 @@ func pcapMagic(head []byte) (order binary.ByteOrder, unit time.Duration, ok bool
 	return nil, 0, false
 }
 
-// errCutOff is a capture that ends in the middle of something.
+// errCutOff says that a capture ends in the middle of a packet.
 var errCutOff = errors.New("it is cut off in the middle of a packet: what came before was read")
 
-// full reads all of b; at the end of the capture it returns io.EOF.
+// full reads len(b) bytes; at the end of the capture it returns io.EOF.
 func full(r io.Reader, b []byte) error {
 	_, err := io.ReadFull(r, b)
 	if errors.Is(err, io.ErrUnexpectedEOF) {
@@ -62,7 +60,7 @@ func full(r io.Reader, b []byte) error {
 	return err
 }
 
-// inside is full where the capture must not end.
+// inside is full at a position where the end of the capture is an error.
 func inside(r io.Reader, b []byte) error {
 	if err := full(r, b); err != nil {
 		if errors.Is(err, io.EOF) {
@@ -73,7 +71,7 @@ func inside(r io.Reader, b []byte) error {
 	return nil
 }
 
-// readPackets calls f for every packet of a pcap or pcapng file.
+// readPackets calls f for each packet of a pcap or pcapng file.
 func readPackets(r io.Reader, f func(packet)) error {
 	in := bufio.NewReader(r)
 	head, err := in.Peek(4)
@@ -94,7 +92,7 @@ func readPcap(r io.Reader, order binary.ByteOrder, unit time.Duration, f func(pa
 	if err := inside(r, head[:]); err != nil {
 		return errors.New("its header is cut off")
 	}
-	link := order.Uint32(head[20:]) & 0x0fffffff // above are flags
+	link := order.Uint32(head[20:]) & 0x0fffffff // the upper bits are flags
 	for {
 		var record [16]byte
 		err := full(r, record[:])
@@ -119,7 +117,7 @@ func readPcap(r io.Reader, order binary.ByteOrder, unit time.Duration, f func(pa
 	}
 }
 
-// pcapngSection is what the blocks of a section share.
+// pcapngSection is the state shared by the blocks of a section.
 type pcapngSection struct {
 	order      binary.ByteOrder
 	interfaces []pcapngInterface
@@ -163,7 +161,7 @@ func readPcapng(r io.Reader, f func(packet)) error {
 		if size < 12 || size%4 != 0 || size > maxPacket {
 			return fmt.Errorf("it says that a block has %d bytes: it is damaged there", size)
 		}
-		rest := make([]byte, size-12) // the body after its first word, the size again
+		rest := make([]byte, size-12) // the body after its first word, and the repeated length
 		if err := inside(r, rest); err != nil {
 			return err
 		}
@@ -216,7 +214,8 @@ func (s *pcapngSection) block(kind uint32, body []byte, f func(packet)) error {
 	return nil
 }
 
-// unit is the option if_tsresol: a power of ten, or of two with the top bit.
+// unit returns the time unit from the option if_tsresol: a power of ten, or of two if the
+// top bit is set.
 func (s *pcapngSection) unit(options []byte) float64 {
 	for len(options) >= 4 {
 		code, size := s.order.Uint16(options), int(s.order.Uint16(options[2:]))

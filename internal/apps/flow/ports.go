@@ -1,7 +1,7 @@
 package flow
 
 import (
-	_ "embed" // the table of ports
+	_ "embed" // for the table of ports
 	"fmt"
 	"strconv"
 	"strings"
@@ -11,12 +11,12 @@ import (
 //go:embed ports.txt
 var portsText string
 
-// Ports is the application type of what listens on a port by registration or
-// convention: 0 for ports that say nothing, else 1 + the type's index. TCP's
-// 65,536 ports come first, then UDP's. The BPF programs have it as an array.
+// Ports maps ports to application types: 0 for ports without a known service, otherwise 1 +
+// the type's index. The 65,536 TCP ports come first, then the UDP ports. BPF programs use
+// the same array.
 type Ports [2 << 16]uint8
 
-// portIndex is the place of a port in Ports.
+// portIndex returns the index of a port in Ports.
 func portIndex(proto, port int) int {
 	if proto == UDP {
 		return 1<<16 | port
@@ -24,7 +24,7 @@ func portIndex(proto, port int) int {
 	return port
 }
 
-// Service is 0 or 1 + the index of the application type that a port stands for.
+// Service returns 1 + the index of a port's application type, or 0 if the port has none.
 func (p *Ports) Service(proto, port int) uint8 {
 	if (proto != TCP && proto != UDP) || port < 0 || port > 65535 {
 		return 0
@@ -32,8 +32,8 @@ func (p *Ports) Service(proto, port int) uint8 {
 	return p[portIndex(proto, port)]
 }
 
-// KnownPorts is the table that Weir comes with; types are the application
-// types' names in their order.
+// KnownPorts returns Weir's built-in table; types are the names of the application types in
+// order.
 func KnownPorts(types []string) *Ports {
 	return knownPorts(strings.Join(types, " "))
 }
@@ -57,7 +57,7 @@ func knownPorts(types string) *Ports {
 	return p
 }
 
-// ParsePorts reads a table of ports: lines TYPE tcp|udp|both PORTS NAME.
+// ParsePorts parses a table of ports with lines TYPE tcp|udp|both PORTS NAME.
 func ParsePorts(text string, types []string) (*Ports, error) {
 	p := &Ports{}
 	line := 0

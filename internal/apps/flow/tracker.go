@@ -7,35 +7,34 @@ import (
 	"time"
 )
 
-// Tracker makes flows of packets.
+// Tracker groups packets into flows.
 type Tracker struct {
 	open map[key]*tracked
 	all  []*Flow
 }
 
 type key struct {
-	a, b  Endpoint // the initiator's first
+	a, b  Endpoint // the initiator's endpoint first
 	proto int
 }
 
-// tracked is a flow whose packets go on.
+// tracked is a flow that may get more packets.
 type tracked struct {
 	flow                 *Flow
 	began, synAt, lastAt time.Duration
 	lastPayload          time.Duration
-	client, server, both int // payload packets seen
+	client, server, both int // payload packets counted so far
 	closing              bool
 }
 
-// idle is how long a flow may be silent: a packet after that begins another.
+// idle is the silence after which a packet starts a new flow.
 const idle = 5 * time.Minute
 
-// NewTracker returns a tracker without flows.
+// NewTracker returns an empty tracker.
 func NewTracker() *Tracker { return &Tracker{open: map[key]*tracked{}} }
 
-// ReadCapture cuts a pcap or pcapng file into flows, in the order of their first
-// packets. Of one that is cut off or damaged it returns the flows up to there,
-// and an error.
+// ReadCapture splits a pcap or pcapng file into flows, ordered by their first packet. For a
+// truncated or damaged capture it returns the flows read so far and an error.
 func ReadCapture(r io.Reader) ([]*Flow, error) {
 	t := NewTracker()
 	err := readPackets(r, func(p packet) {
@@ -49,11 +48,11 @@ func ReadCapture(r io.Reader) ([]*Flow, error) {
 	return t.Flows(), nil
 }
 
-// Flows are those of the packets so far.
+// Flows returns the flows of all packets so far.
 func (t *Tracker) Flows() []*Flow { return t.all }
 
-// Add takes the next packet. Who sends the first packet of a flow is its
-// initiator, unless it is a SYN with ACK, which answers.
+// Add processes the next packet. The sender of a flow's first packet is the initiator,
+// unless that packet is a SYN-ACK.
 func (t *Tracker) Add(h Headers, at time.Duration) {
 	forward := key{h.Src, h.Dst, h.Proto}
 	backward := key{h.Dst, h.Src, h.Proto}
@@ -63,7 +62,7 @@ func (t *Tracker) Add(h Headers, at time.Duration) {
 			fromClient = false
 		}
 	}
-	// A SYN after the end, or a long silence, is another flow of the same ports.
+	// After a connection's end or a long silence, the same endpoints form a new flow.
 	if f != nil && ((f.closing && h.SYN && !h.ACK) || at-f.lastAt > idle) {
 		delete(t.open, forward)
 		delete(t.open, backward)
@@ -88,8 +87,7 @@ func (k key) String() string {
 	return fmt.Sprintf("%s %s > %s", map[int]string{TCP: "tcp", UDP: "udp"}[k.proto], k.a, k.b)
 }
 
-// FirstPacket makes f the flow that one packet begins: what a Tracker makes of it, without
-// Tuple.
+// FirstPacket sets f to the flow that one packet starts, as a Tracker would, without Tuple.
 func (f *Flow) FirstPacket(h Headers) {
 	k, fromClient := key{h.Src, h.Dst, h.Proto}, true
 	if h.SYN && h.ACK {
@@ -100,7 +98,7 @@ func (f *Flow) FirstPacket(h Headers) {
 	t.add(h, 0, fromClient)
 }
 
-// begin makes f, which is empty, a flow without packets.
+// begin initializes the empty flow f without packets.
 func (f *Flow) begin(k key, at time.Duration) tracked {
 	v := &f.Values
 	v[Proto], v[SrcPort], v[DstPort] = float64(k.proto), float64(k.a.Port), float64(k.b.Port)
@@ -154,7 +152,7 @@ func (f *tracked) add(h Headers, at time.Duration, fromClient bool) {
 	f.lastPayload = at
 }
 
-// handshake notes what a SYN of either side says.
+// handshake records the options of a SYN of either side.
 func (f *tracked) handshake(h Headers, at time.Duration, fromClient bool) {
 	v := &f.flow.Values
 	switch {

@@ -1,17 +1,15 @@
-// Package cgroup finds the cgroup of a container in the cgroup v2 hierarchy,
-// which is the one that sockets belong to.
+// Package cgroup finds the cgroup of a container in the cgroup v2 hierarchy, the one that sockets
+// belong to.
 //
-// Problem: a process's cgroup is not always its container's. A container that
-// runs systemd, or that Podman set up, has its processes in cgroups below its
-// own. And an engine that uses cgroup v1 only, or was told to make no cgroups,
-// leaves its containers in a cgroup that others are in as well; to take that
-// one would be to count others' packets.
+// Problem: a process's cgroup is not always its container's. A container that runs systemd, or that
+// Podman set up, has its processes in cgroups below its own. An engine that uses only cgroup v1, or
+// makes no cgroups, leaves its containers in a cgroup shared with others, whose packets must not be
+// counted.
 //
-// Method: engines name a container's cgroup after the container's ID. The
-// outermost ancestor of that name is the container's own, and where there is
-// none, its cgroup cannot be told. Both /proc/PID/cgroup and the mount table
-// show paths from the root of the reader's cgroup namespace (cgroups(7)), so
-// they fit together in a container, too.
+// Method: engines name a container's cgroup after the container's ID. The outermost ancestor of
+// that name is the container's own cgroup; without such an ancestor its cgroup is unknown. Both
+// /proc/PID/cgroup and the mount table show paths relative to the reader's cgroup namespace
+// (cgroups(7)), so they also match inside a container.
 package cgroup
 
 import (
@@ -26,17 +24,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mount is where the cgroup v2 hierarchy can be seen. The zero value is
-// nowhere.
+// Mount is a mount of the cgroup v2 hierarchy. The zero value means that there is none.
 type Mount struct {
 	// Point is the directory, e.g. /sys/fs/cgroup or /sys/fs/cgroup/unified.
 	Point string
-	// root is the cgroup that is seen at Point.
+	// root is the cgroup mounted at Point.
 	root string
 }
 
-// FindMount finds the mount of the cgroup v2 hierarchy that shows most of it.
-// procDir is where proc is mounted. That there is no such mount is no error.
+// FindMount returns the mount that shows most of the cgroup v2 hierarchy. procDir is the mount
+// point of proc. Without such a mount it returns the zero value and no error.
 func FindMount(procDir string) (Mount, error) {
 	mounts, err := os.ReadFile(filepath.Join(procDir, "self", "mountinfo"))
 	if err != nil {
@@ -45,8 +42,8 @@ func FindMount(procDir string) (Mount, error) {
 	return parseMountInfo(string(mounts)), nil
 }
 
-// FindRoot is the directory of the hierarchy's root. procDir is where proc is
-// mounted. Errors: ErrNoMount.
+// FindRoot returns the directory of the hierarchy's root. procDir is the mount point of proc.
+// Errors: ErrNoMount.
 func FindRoot(procDir string) (string, error) {
 	mount, err := FindMount(procDir)
 	if err != nil {
@@ -55,7 +52,7 @@ func FindRoot(procDir string) (string, error) {
 	return mount.whole()
 }
 
-// parseMountInfo reads the text of /proc/self/mountinfo (proc(5)).
+// parseMountInfo parses the text of /proc/self/mountinfo (proc(5)).
 func parseMountInfo(mounts string) Mount {
 	var best Mount
 	for line := range strings.Lines(mounts) {
@@ -72,7 +69,7 @@ func parseMountInfo(mounts string) Mount {
 	return best
 }
 
-// unescape undoes how the kernel writes blanks and backslashes in paths.
+// unescape decodes blanks and backslashes in the kernel's paths.
 func unescape(text string) string {
 	var out strings.Builder
 	for i := 0; i < len(text); i++ {
@@ -88,9 +85,8 @@ func unescape(text string) string {
 	return out.String()
 }
 
-// OfContainer is the directory of the container with that ID, found from the
-// text of /proc/PID/cgroup of any of its processes. It is empty if it cannot be
-// told.
+// OfContainer returns the cgroup directory of the container with that ID, from the text of
+// /proc/PID/cgroup of any of its processes; "" if unknown.
 func (m Mount) OfContainer(cgroups, id string) string {
 	if m.Point == "" || id == "" {
 		return ""
@@ -104,8 +100,8 @@ func (m Mount) OfContainer(cgroups, id string) string {
 	return ""
 }
 
-// OfProcess is the directory of a process's cgroup, found from the text of its
-// /proc/PID/cgroup. It is empty if it is not seen below the mount.
+// OfProcess returns the directory of a process's cgroup, from the text of its /proc/PID/cgroup; ""
+// if it is not below the mount.
 func (m Mount) OfProcess(cgroups string) string {
 	if m.Point == "" {
 		return ""
@@ -113,8 +109,8 @@ func (m Mount) OfProcess(cgroups string) string {
 	return m.directory(unified(cgroups))
 }
 
-// unified is the cgroup of version 2 in the text of a /proc/PID/cgroup, such as
-// /system.slice/docker-1234.scope, or empty.
+// unified returns the cgroup v2 path in the text of a /proc/PID/cgroup, such as
+// /system.slice/docker-1234.scope, or "".
 func unified(cgroups string) string {
 	for line := range strings.Lines(cgroups) {
 		if cgroup, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::"); ok {
@@ -124,7 +120,7 @@ func unified(cgroups string) string {
 	return ""
 }
 
-// directory is where a cgroup is seen below the mount, or empty.
+// directory returns the directory of a cgroup below the mount, or "".
 func (m Mount) directory(cgroup string) string {
 	below, ok := strings.CutPrefix(cgroup, strings.TrimSuffix(m.root, "/")+"/")
 	if !ok || !filepath.IsLocal(below) {
@@ -133,24 +129,21 @@ func (m Mount) directory(cgroup string) string {
 	return path.Join(m.Point, below)
 }
 
-// ErrNoMount is a machine on which the hierarchy, or the root of it, cannot be
-// seen.
+// ErrNoMount: the cgroup v2 hierarchy, or its root, is not visible on this machine.
 var ErrNoMount = errors.New("the cgroup v2 hierarchy is not mounted")
 
-// whole is the directory at which all of the hierarchy is seen. Errors:
-// ErrNoMount.
+// whole returns the directory of the whole hierarchy. Errors: ErrNoMount.
 func (m Mount) whole() (string, error) {
-	// In a cgroup namespace the root of all is above: "/../..".
+	// In a cgroup namespace the hierarchy's root is above: "/../..".
 	if m.Point == "" || strings.Trim(m.root, "/.") != "" {
 		return "", ErrNoMount
 	}
 	return m.Point, nil
 }
 
-// Resolve finds the directory of a cgroup and the number by which the kernel
-// knows it, which no other cgroup gets until the next boot. The path is
-// absolute or relative to the mount. Errors wrap os.ErrNotExist if there is no
-// such directory (yet).
+// Resolve returns the directory of a cgroup and its kernel ID, which no other cgroup gets until the
+// next boot. The path is absolute or relative to the mount. Errors wrap os.ErrNotExist if the
+// directory does not exist (yet).
 func (m Mount) Resolve(name string) (directory string, number uint64, err error) {
 	if !path.IsAbs(name) {
 		if m.Point == "" {

@@ -11,28 +11,28 @@ import (
 	"slices"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/appid"
-	"github.com/weir-project/weir/internal/identity"
+	"github.com/weir-project/weir/internal/apps"
+	"github.com/weir-project/weir/internal/datapath/identity"
 )
 
-// Choice is a classifier that was read and found fit for the kernel. The zero value is
-// the one that weir comes with, as it is; it is read when the first container needs it,
-// so that agents without such containers have no memory for it.
+// Choice is a classifier that was read and checked against the kernel's limits. The zero value is
+// the built-in classifier, which is read when the first container needs it: agents without such
+// containers have no memory for it.
 type Choice struct {
 	classifier *identity.FlowClassifier
 	about      v1.Classifier
 }
 
-// builtIn is what users see of the classifier that weir comes with.
+// builtIn is the name that users see for the built-in classifier.
 const builtIn = "built-in"
 
-// maxFileBytes bounds what the agent reads: the largest classifier that the kernel has
-// room for takes a tenth of that.
+// maxFileBytes bounds the size of a classifier file. The largest classifier that the kernel can
+// hold takes a tenth of it.
 const maxFileBytes = 32 << 20
 
-// Load reads the classifier at path, "" for the one that weir comes with, with other
-// levels (appid.Levels.Override) and another least confidence, nil for its own. Errors:
-// a file that is not there, cut off, no classifier, or of what the kernel cannot do.
+// Load reads the classifier at path, or the built-in one for "", with other class levels
+// (apps.Levels.Override) and another minimum confidence; nil keeps its own. Errors: a file that is
+// missing, truncated or no classifier; a classifier beyond the kernel's limits.
 func Load(path string, levels []string, minConfidence *float64) (Choice, error) {
 	if path == "" && len(levels) == 0 && minConfidence == nil {
 		return Choice{}, nil
@@ -55,9 +55,9 @@ func Load(path string, levels []string, minConfidence *float64) (Choice, error) 
 	return choice, nil
 }
 
-func read(path string) (*appid.Model, string, error) {
+func read(path string) (*apps.Model, string, error) {
 	if path == "" {
-		model, err := appid.Shipped()
+		model, err := apps.Shipped()
 		return model, "", err
 	}
 	file, err := os.Open(path)
@@ -72,7 +72,7 @@ func read(path string) (*appid.Model, string, error) {
 	case len(data) > maxFileBytes:
 		return nil, "", fmt.Errorf("read classifier: %s is larger than %d bytes: is it one that weir classify train wrote?", path, maxFileBytes)
 	}
-	model, err := appid.Read(bytes.NewReader(data))
+	model, err := apps.Read(bytes.NewReader(data))
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return nil, "", fmt.Errorf("%s: %w: the file is cut off: write it again (weir classify train)", path, err)
@@ -83,8 +83,8 @@ func read(path string) (*appid.Model, string, error) {
 	return model, hex.EncodeToString(sum[:]), nil
 }
 
-// choose is a model as the kernel walks it, and what users see of it.
-func choose(model *appid.Model) (Choice, error) {
+// choose converts a model for the kernel, and describes it for users.
+func choose(model *apps.Model) (Choice, error) {
 	classifier, err := Classifier(model)
 	if err != nil {
 		return Choice{}, err
@@ -102,7 +102,7 @@ func orBuiltIn(path string) string {
 	return path
 }
 
-// same says whether two choices are one classifier.
+// same reports whether two choices are the same classifier.
 func (c Choice) same(other Choice) bool {
 	if c.classifier == nil || other.classifier == nil {
 		return c.classifier == other.classifier

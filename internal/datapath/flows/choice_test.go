@@ -10,13 +10,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-project/weir/internal/appid"
+	"github.com/weir-project/weir/internal/apps"
 )
 
 // written is a file with the classifier that weir comes with, changed.
-func written(t *testing.T, change func(*appid.Model)) string {
+func written(t *testing.T, change func(*apps.Model)) string {
 	t.Helper()
-	model, err := appid.Shipped()
+	model, err := apps.Shipped()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func nested(tests int) string {
 
 // What is no classifier for the kernel is refused, with what to do.
 func TestLoadRefuses(t *testing.T) {
-	good, err := os.ReadFile(written(t, func(*appid.Model) {}))
+	good, err := os.ReadFile(written(t, func(*apps.Model) {}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestLoadRefuses(t *testing.T) {
 // that one stays, and is what users see.
 func TestUse(t *testing.T) {
 	low := 0.9
-	file, err := Load(written(t, func(*appid.Model) {}), nil, nil)
+	file, err := Load(written(t, func(*apps.Model) {}), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,10 +10,10 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/appid"
-	"github.com/weir-project/weir/internal/appid/flow"
-	"github.com/weir-project/weir/internal/identity"
-	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/apps"
+	"github.com/weir-project/weir/internal/apps/flow"
+	"github.com/weir-project/weir/internal/datapath/identity"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
 // memory is a kernel that remembers what it was told.
@@ -103,7 +103,7 @@ func TestTablesOfMany(t *testing.T) {
 // The kernel has a place for what the shipped classifier asks; what it has none for is
 // refused, and named.
 func TestClassifier(t *testing.T) {
-	model, err := appid.Shipped()
+	model, err := apps.Shipped()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,15 +111,15 @@ func TestClassifier(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(c.Ports) != identity.FlowPorts || len(c.Nodes) == 0 || appid.MaxNodes != identity.FlowNodes || appid.MaxTrees != identity.FlowTrees {
+	if len(c.Ports) != identity.FlowPorts || len(c.Nodes) == 0 || apps.MaxNodes != identity.FlowNodes || apps.MaxTrees != identity.FlowTrees {
 		t.Errorf("%d nodes, %d ports", len(c.Nodes), len(c.Ports))
 	}
 	places := map[uint8]string{}
-	for _, f := range flow.Features(appid.Types) {
-		tree := &appid.Compact{
-			Nodes: []appid.CompactNode{
-				{Feature: appid.LeafFeature},
-				{Feature: f.Code, Left: 2, Right: 3}, {Feature: appid.LeafFeature}, {Feature: appid.LeafFeature, Level: 2},
+	for _, f := range flow.Features(apps.Types) {
+		tree := &apps.Compact{
+			Nodes: []apps.CompactNode{
+				{Feature: apps.LeafFeature},
+				{Feature: f.Code, Left: 2, Right: 3}, {Feature: apps.LeafFeature}, {Feature: apps.LeafFeature, Level: 2},
 			},
 			Roots: [2][]uint16{{0}, {1}},
 		}
@@ -142,7 +142,7 @@ func TestClassifier(t *testing.T) {
 		}
 		places[at] = f.Name
 	}
-	if _, err := FromCompact(&appid.Compact{}); err == nil {
+	if _, err := FromCompact(&apps.Compact{}); err == nil {
 		t.Error("a classifier of nothing is taken")
 	}
 	kernel := &memory{tables: map[uint16]int{}}

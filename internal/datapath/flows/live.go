@@ -6,26 +6,25 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/appid"
-	"github.com/weir-project/weir/internal/identity"
-	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/apps"
+	"github.com/weir-project/weir/internal/datapath/identity"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
-// idle is after how long of silence a flow is no longer live: a packet after that
-// begins another (internal/appid/flow).
+// idle is the silence that ends a flow: a later packet begins another flow (internal/apps/flow).
 const idle = 5 * time.Minute
 
-// Live are the live flows of a number, those seen last first, and of these so many at
-// most; 0 for all. Times are those of now.
+// Live returns at most most live flows of a number, those seen last first; 0 means all. Times are
+// relative to now.
 func (m *Manager) Live(number uint16, most int, now time.Time) ([]v1.Flow, error) {
 	var found []identity.Flow
 	newest := func(a, b identity.Flow) int { return cmp.Compare(a.Idle, b.Idle) }
-	err := m.kernel.Each(number, func(f identity.Flow) bool {
+	err := m.Each(number, func(f identity.Flow) bool {
 		if f.Idle > idle {
 			return true
 		}
 		found = append(found, f)
-		if most > 0 && len(found) >= 2*most { // memory for what is shown, not for all
+		if most > 0 && len(found) >= 2*most { // keep memory for the result only, not for all flows
 			slices.SortStableFunc(found, newest)
 			found = found[:most]
 		}
@@ -59,8 +58,8 @@ func view(f identity.Flow, now time.Time) v1.Flow {
 	if f.DSCPClass != sched.Unclassified {
 		out.Class, out.ByDSCP = v1.Class(f.DSCPClass.String()), true
 	}
-	if f.Stage > 0 && int(f.Type) < appid.NumTypes {
-		out.Application = appid.Types[f.Type]
+	if f.Stage > 0 && int(f.Type) < apps.NumTypes {
+		out.Application = apps.Types[f.Type]
 	}
 	return out
 }

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-project/weir/internal/alloc"
-	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/policy"
-	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/datapath/kernel"
+	"github.com/weir-project/weir/internal/share/alloc"
+	"github.com/weir-project/weir/internal/share/policy"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -231,7 +231,7 @@ func (w *wire) transmit(seconds float64) {
 		w.queue[m] += offer
 		w.traffic.offered[m.want.Number] += uint64(offer)
 	}
-	left := float64(w.applied.rateBPS) / 8 * seconds
+	left := float64(w.device.applied.rateBPS) / 8 * seconds
 	serve := func(m *member, most float64) {
 		bytes := max(0, min(w.queue[m], most, left))
 		w.queue[m] -= bytes
@@ -239,7 +239,7 @@ func (w *wire) transmit(seconds float64) {
 		left -= bytes
 	}
 	classes := map[uint16]class{}
-	for _, c := range w.applied.classes {
+	for _, c := range w.device.applied.classes {
 		classes[c.Number] = c
 	}
 	served := maps.Clone(w.sent)

@@ -3,74 +3,72 @@ package htb
 import (
 	"slices"
 
-	"github.com/weir-project/weir/internal/alloc"
-	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/datapath/kernel"
+	"github.com/weir-project/weir/internal/share/alloc"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
 // Traffic classes.
 //
-// Problem. In the share of a container that asks for it, EF goes first up to its
-// maximum, before other containers' bulk as well; AF has its minimum; BE has the rest
-// (alloc.ClassParts). What others have must stay the same whatever a container says of
-// its own packets, its guarantee must hold without an agent whichever of its classes
-// it sends, and containers without classes must pay nothing.
+// Problem. In the share of a container with traffic classes, EF goes first up to its
+// maximum, also before other containers' bulk; AF has its minimum; BE has the rest
+// (alloc.ClassParts). The shares of other containers must not depend on the classes that a
+// container gives its packets, its guarantee must hold without an agent for any mix of its
+// classes, and containers without classes must pay nothing.
 //
-// Method. One more level below the share, which only such containers have:
+// Method. Only such containers have one more level below the share:
 //
 //	7e11:4010         the share: rate = its allocation now
 //	  7e11:5010       its guarantee, in place of the leaf's
 //	    7e11:1010     EF: rate = its maximum, within the guarantee; HTB's priority 1
-//	    7e11:2010     AF: its part of what EF leaves of the guarantee
+//	    7e11:2010     AF: its part of the guarantee without EF's
 //	    7e11:3010     BE: the rest
 //
-// The three rates make up the guarantee, so at HTB's lowest level the container has
-// what its one leaf would have had. What one class leaves of it the others have from
-// the guarantee, a level above, and what the allocation has beyond it from the share:
-// still before anybody lives on what is lent. In both places EF goes first, and AF and
-// BE take turns in proportion to what is set aside for them, which keeps AF's minimum
-// also of a share that is larger than the guarantee. EF needs no limit here: what is
-// more than its maximum the classifier puts into BE (sched.Traffic.SetEFRate).
+// The three rates sum to the guarantee, so at HTB's lowest level the container has the same
+// rate as with a single leaf. Classes borrow the idle part of the guarantee from the level
+// above, and the rest of the allocation from the share: both come before any rate that the
+// root lends. On both levels EF goes first, and AF and BE take turns in proportion to their
+// rates, which keeps AF's minimum also in a share larger than the guarantee. EF needs no limit
+// here: the classifier puts its excess over the maximum into BE (sched.Traffic.SetEFRate).
 //
-// Nothing of this looks at who sends what: the turns divide whatever there is.
+// None of this depends on which class sends: the turns divide the available rate.
 //
-// A container that begins or ceases to have classes has both kinds of leaf for a
-// moment: packets go to the new ones, and the old ones are removed when they are empty
-// (drain).
+// A container whose classes are switched on or off has both kinds of leaf for a moment:
+// packets go to the new leaves, and the old ones are removed when they are empty (drain).
 //
-// Limits. Turns are at least a packet and at most maxQuantumPackets, so the smaller of
-// AF and BE has at least a 64th of what the two share. EF's bucket is as deep as what
-// the classifier lets through at once, so for that long it may go before others with
-// more than its rate, which it owes then. Where a container has a maximum, each of its
-// classes may send a packet on credit.
+// Limits. Turns are at least one packet and at most maxQuantumPackets, so the smaller of AF
+// and BE has at least a 64th of their common rate. EF's bucket holds the burst that the
+// classifier lets through at once; during such a burst EF exceeds its rate and pays it back
+// afterwards. If a container has a maximum, each of its classes may send one packet on credit.
 
 const (
-	// efBurstMilliseconds is the burst of EF that the classifier lets through at once
-	// (bpf/uplink.bpf.c, ef_within). Its queue holds that: within its bound EF loses
+	// efBurstMilliseconds is the EF burst that the classifier lets through at once
+	// (bpf/uplink.bpf.c, ef_within). EF's queue holds as much, so EF within its bound loses
 	// nothing.
 	efBurstMilliseconds = 20
-	// efFrames is what EF's queue holds besides: the burst of slow ones is counted
-	// in frames.
+	// efFrames is additional room in EF's queue, because the burst of a slow class is counted in
+	// frames.
 	efFrames = 4
-	// efHeadroomDivisor: EF's bucket fills faster than the classifier's by that part,
-	// so that what is within the one is within the other.
+	// efHeadroomDivisor: EF's bucket fills faster than the classifier's by this part, so that EF
+	// accepted by the classifier conforms to the bucket.
 	efHeadroomDivisor = 64
 )
 
-// trafficKinds are the classes that have a leaf.
+// trafficKinds are the traffic classes that have a leaf.
 var trafficKinds = [...]sched.TrafficClass{sched.EF, sched.AF, sched.BE}
 
-// classRates are what HTB gives the traffic classes of a container.
+// classRates are the HTB rates of a container's traffic classes.
 type classRates struct {
-	// parts are those of its whole share.
+	// parts are the rates of the classes within the whole share.
 	parts alloc.ClassRates
-	// leafBPS are the rates of the leaves, by class, which make up the guarantee.
+	// leafBPS holds the rates of the leaves, by class. Their sum is the guarantee.
 	leafBPS [sched.NumTrafficClasses]uint64
 }
 
 func (c class) shareBPS() uint64 { return max(c.AllocatedBPS, c.GuaranteedBPS) }
 
-// ratesOf divides a share of a container, of which guaranteedBPS is guaranteed.
+// ratesOf divides a container's share, of which guaranteedBPS is guaranteed, among its traffic
+// classes.
 func ratesOf(parts alloc.ClassParts, shareBPS, guaranteedBPS uint64) classRates {
 	r := classRates{parts: parts.Of(shareBPS)}
 	ef := min(r.parts.EFBPS+r.parts.EFBPS/efHeadroomDivisor, guaranteedBPS)
@@ -82,7 +80,7 @@ func ratesOf(parts alloc.ClassParts, shareBPS, guaranteedBPS uint64) classRates 
 	return r
 }
 
-// turns are the quanta of AF and BE that make up a container's turn of so many bytes.
+// turns divides a container's turn of turnBytes into the quanta of AF and BE.
 func (r classRates) turns(turnBytes, packetBytes uint32) (af, be uint32) {
 	turnAF, turnBE := r.parts.Turns()
 	part := float64(turnAF) / float64(turnAF+turnBE)
@@ -94,8 +92,8 @@ func (r classRates) turns(turnBytes, packetBytes uint32) (af, be uint32) {
 	return quantum(part), quantum(1 - part)
 }
 
-// addOrdered adds the guarantee of a container with traffic classes, and their leaves
-// and queues.
+// addOrdered adds the guarantee class of a container with traffic classes, and its leaves and
+// queues.
 func (t terms) addOrdered(s *state, c class, guaranteedBPS, ceilBPS, ceilBurst uint64) {
 	packetBytes := t.packetBytes
 	rates := ratesOf(c.Traffic.Parts, c.shareBPS(), guaranteedBPS)
@@ -110,11 +108,11 @@ func (t terms) addOrdered(s *state, c class, guaranteedBPS, ceilBPS, ceilBurst u
 		if kind == sched.EF {
 			milliseconds += efBurstMilliseconds
 		}
-		// As for a share, a debt is bounded to a second.
+		// As for a share, this bounds a debt to one second.
 		rateBPS := max(rates.leafBPS[kind], min(8*uint64(packetBytes), t.rateBPS))
 		burst, kindCeilBurst := burstBytes(rateBPS, milliseconds, packetBytes), ceilBurst
 		if ceilBPS < t.rateBPS {
-			// All of them together save up what one leaf may.
+			// Together they may save as much as a single leaf.
 			kindCeilBurst /= uint64(len(trafficKinds))
 			burst = min(burst, max(kindCeilBurst, uint64(packetBytes)))
 		}
@@ -124,8 +122,8 @@ func (t terms) addOrdered(s *state, c class, guaranteedBPS, ceilBPS, ceilBurst u
 	}
 }
 
-// trafficQueue is the queue of a traffic class: for EF what may come at once, and for
-// AF and BE as for a container that has their part of its share.
+// trafficQueue returns the queue of a traffic class: for EF the classifier's burst; for AF and BE
+// the queue of a container that has their part of the share.
 func (t terms) trafficQueue(c class, kind sched.TrafficClass, rates classRates) kernel.Qdisc {
 	minor := trafficMinor(c.Number, kind)
 	if kind == sched.EF {
@@ -141,7 +139,7 @@ func (t terms) trafficQueue(c class, kind sched.TrafficClass, rates classRates) 
 	return t.queue(minor, uint64(float64(c.shareBPS())*part), c)
 }
 
-// leaves are the kinds of leaf that a container has in the kernel.
+// leaves is the set of leaf classes that a container has in the kernel.
 type leaves uint8
 
 const (
@@ -149,7 +147,7 @@ const (
 	orderedLeaves
 )
 
-// wantedLeaves are those that packets go to.
+// wantedLeaves returns the leaves that a competitor's packets go to.
 func wantedLeaves(c sched.Competitor) leaves {
 	if c.Traffic.Ordered {
 		return orderedLeaves
@@ -157,7 +155,7 @@ func wantedLeaves(c sched.Competitor) leaves {
 	return plainLeaf
 }
 
-// handles are the leaves' handles.
+// handles appends the handles of the leaves to dst.
 func (l leaves) handles(number uint16, dst []kernel.Handle) []kernel.Handle {
 	if l&plainLeaf != 0 {
 		dst = append(dst, leafClass(number))
@@ -170,16 +168,16 @@ func (l leaves) handles(number uint16, dst []kernel.Handle) []kernel.Handle {
 	return dst
 }
 
-// The old leaves of a container are looked at drainAfter turns after its packets go to
-// others, when those are in their queues that were classified before; after
-// drainAtMost what is left is given up, in a queue that is not let through.
+// Unused leaves of a container are checked drainAfter turns after its packets go to other leaves,
+// when packets classified before are in their queues. After drainAtMost turns the remaining packets
+// are dropped, as their queue is not served.
 const (
 	drainAfter  = 2
 	drainAtMost = 500
 )
 
-// change takes up which leaves a member's packets are to go to. Others that it has stay
-// until drain removes them.
+// change switches a member's packets to the wanted leaves. Its other leaves stay until drain
+// removes them.
 func (m *member) change() {
 	wanted := wantedLeaves(m.want)
 	if m.leaves&wanted == 0 {
@@ -189,11 +187,11 @@ func (m *member) change() {
 	m.divided = m.divided || wanted == orderedLeaves
 }
 
-// draining says whether a member has leaves that packets do not go to any more.
+// draining reports whether a member has leaves that get no packets any more.
 func (m *member) draining() bool { return m.leaves != wantedLeaves(m.want) }
 
-// drain removes leaves that packets do not go to any more when they are empty. It says
-// whether there are any, and whether some were removed.
+// drain removes unused leaves that are empty. It reports whether there were unused leaves, and
+// whether some were removed.
 func (b *Backend) drain() (any, removed bool, err error) {
 	for _, m := range b.members {
 		if !m.draining() {
@@ -205,12 +203,12 @@ func (b *Backend) drain() (any, removed bool, err error) {
 			continue
 		}
 		wanted := wantedLeaves(m.want)
-		b.handles = (m.leaves &^ wanted).handles(m.want.Number, b.handles[:0])
-		b.kernelStats, err = b.tc.ClassStats(b.ifindex, b.handles, b.kernelStats[:0])
+		b.scratch.handles = (m.leaves &^ wanted).handles(m.want.Number, b.scratch.handles[:0])
+		b.scratch.kernelStats, err = b.device.tc.ClassStats(b.device.ifindex, b.scratch.handles, b.scratch.kernelStats[:0])
 		if err != nil {
 			return any, removed, err
 		}
-		waiting := slices.ContainsFunc(b.kernelStats, func(s kernel.ClassStats) bool { return s.BacklogBytes > 0 })
+		waiting := slices.ContainsFunc(b.scratch.kernelStats, func(s kernel.ClassStats) bool { return s.BacklogBytes > 0 })
 		if !waiting || m.turnsSince >= drainAtMost {
 			m.forgetQueues(m.leaves &^ wanted)
 			m.leaves, removed = wanted, true
@@ -219,23 +217,17 @@ func (b *Backend) drain() (any, removed bool, err error) {
 	return any, removed, nil
 }
 
-// adopt takes up leaves that the kernel has and that are not wanted: an earlier agent
-// wanted others, and they may hold packets. The share of a large number of a Weir
-// before there were traffic classes had the handle of today's guarantee of another
-// number: what is below such is nobody's.
+// adopt records unwanted leaves found in the kernel. They come from an earlier agent and may hold
+// packets.
 func (b *Backend) adopt(want *tree, there state) {
 	found := make(map[uint16]leaves, len(want.classes))
-	parents := make(map[kernel.Handle]kernel.Handle, len(there.classes))
-	for _, c := range there.classes {
-		parents[c.Handle] = c.Parent
-	}
 	for _, c := range there.classes {
 		minor := c.Handle.Minor()
 		switch {
 		case c.Handle.Major() != classMajor || innerBits(c.Handle) != 0:
 		case kindOf(minor) == sched.Unclassified:
 			found[numberOf(minor)] |= plainLeaf
-		case parents[guaranteeClass(numberOf(minor))] == shareClass(numberOf(minor)):
+		default:
 			found[numberOf(minor)] |= orderedLeaves
 		}
 	}
@@ -249,8 +241,8 @@ func (b *Backend) adopt(want *tree, there state) {
 	}
 }
 
-// counting appends the classes whose counters are a number's: its leaf or, where it has
-// or had others, all leaves and the share, which stays.
+// counting appends the classes whose counters belong to a number: its leaf or, if it has or had
+// traffic classes, all leaves and the share.
 func (b *Backend) counting(number uint16, dst []kernel.Handle) []kernel.Handle {
 	m := b.member(number)
 	if m == nil || !m.divided {
@@ -259,8 +251,8 @@ func (b *Backend) counting(number uint16, dst []kernel.Handle) []kernel.Handle {
 	return m.leaves.handles(number, append(dst, shareClass(number)))
 }
 
-// addCounted adds the counters of one of a number's classes to those from index from
-// on. The share knows what was sent, its leaves what waits.
+// addCounted merges the counters of one of a number's classes into dst[from:]. The share counts
+// what was sent, its leaves what is queued.
 func addCounted(dst []stats, from int, number uint16, read kernel.ClassStats) []stats {
 	i := slices.IndexFunc(dst[from:], func(s stats) bool { return s.number == number })
 	if i < 0 {
@@ -279,8 +271,8 @@ func addCounted(dst []stats, from int, number uint16, read kernel.ClassStats) []
 	return dst
 }
 
-// countQueues takes in what a member's queues dropped and marked, by minor, and says
-// how much that is with those that are gone.
+// countQueues returns the drops and marks of a member's queues, removed queues included, from
+// counters by minor. known is false if read has none of its queues.
 func (m *member) countQueues(read map[uint16]kernel.QueueStats) (all kernel.QueueStats, known bool) {
 	all = m.goneQueues
 	for kind := range m.queues {
@@ -292,7 +284,7 @@ func (m *member) countQueues(read map[uint16]kernel.QueueStats) (all kernel.Queu
 	return all, known
 }
 
-// forgetQueues keeps what leaves had dropped and marked that are removed.
+// forgetQueues keeps the drops and marks of leaves that are about to be removed.
 func (m *member) forgetQueues(removed leaves) {
 	for kind := range m.queues {
 		if (sched.TrafficClass(kind) == sched.Unclassified) == (removed == plainLeaf) {
@@ -306,7 +298,7 @@ func sum(a, b kernel.QueueStats) kernel.QueueStats {
 	return kernel.QueueStats{DroppedPackets: a.DroppedPackets + b.DroppedPackets, MarkedPackets: a.MarkedPackets + b.MarkedPackets}
 }
 
-// leafCount is how many leaves classes have.
+// leafCount returns the number of leaves of all classes.
 func leafCount(classes []class) int {
 	count := len(classes)
 	for _, c := range classes {

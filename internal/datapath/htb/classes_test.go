@@ -8,9 +8,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/weir-project/weir/internal/alloc"
-	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/datapath/kernel"
+	"github.com/weir-project/weir/internal/share/alloc"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
 var halfAndThird = alloc.ClassParts{EFMax: alloc.Part{Percent: 50}, AFMin: alloc.Part{Percent: 30}}
@@ -168,40 +168,6 @@ func TestClassesAreAdopted(t *testing.T) {
 	}
 	if m := b.member(16); m.leaves != plainLeaf|orderedLeaves || !m.draining() {
 		t.Errorf("has %b", m.leaves)
-	}
-}
-
-// What a Weir before traffic classes had for a number above 12 bits is no class of
-// another number's: it is removed, and what the other has stays.
-func TestLargeNumbersAreNotAdopted(t *testing.T) {
-	d := built(t, treeOf(100e6, container(16, 100, 40e6)), leafFqCodel)
-	const large = 0x1010
-	options := kernelClass(0, 0, 1e6, 3000, 1e6, 3000, 3000, lowestPrio).Options
-	for _, op := range []kernel.Op{
-		{Verb: kernel.Add, Class: &kernel.Class{Handle: kernel.NewHandle(classMajor, shareBit|large), Parent: rootClass, Options: options}},
-		{Verb: kernel.Add, Class: &kernel.Class{Handle: kernel.NewHandle(classMajor, large), Parent: kernel.NewHandle(classMajor, shareBit|large), Options: options}},
-	} {
-		if err := d.do(op); err != nil {
-			t.Fatal(err)
-		}
-	}
-	d.tried = nil
-	b := New(d, testIfindex)
-	if err := b.Apply(sched.Tree{RateBPS: 100e6, ControlNumber: controlNumber, HostNumber: hostNumber, Competitors: []sched.Competitor{
-		{Number: hostNumber, Weight: 100, CeilingBPS: alloc.Unlimited}, {Number: 16, Weight: 100, CeilingBPS: alloc.Unlimited},
-	}}); err != nil {
-		t.Fatal(err)
-	}
-	if m := b.member(16); m.leaves != plainLeaf || m.divided {
-		t.Errorf("16 has leaves %b", m.leaves)
-	}
-	for _, op := range slices.Concat(d.tried...) {
-		if op.Verb == kernel.Delete && (op.Qdisc != nil || op.Class.Handle.Minor()&large != large) {
-			t.Errorf("removed: %+v", op)
-		}
-	}
-	if slices.ContainsFunc(d.classes, func(c kernel.Class) bool { return c.Handle.Minor() == large }) {
-		t.Error("the class of the large number is still there")
 	}
 }
 

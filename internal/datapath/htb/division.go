@@ -5,66 +5,69 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weir-project/weir/internal/alloc"
-	"github.com/weir-project/weir/internal/demand"
-	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/plan"
-	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/datapath/kernel"
+	"github.com/weir-project/weir/internal/share/alloc"
+	"github.com/weir-project/weir/internal/share/demand"
+	"github.com/weir-project/weir/internal/share/plan"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
-// Who may send how much: entitlements and what of them is guaranteed, from what is
-// wanted, and allocations from who is sending. What of that is a decision is in
-// internal/plan; how HTB is brought to keep it is in tree.go.
+// Division of the link: entitlements and guarantees from the wanted tree, allocations from the
+// containers that are sending. internal/share/plan has the decisions; tree.go brings HTB to keep
+// them.
 
-// member is a competitor with what is known of its traffic, and what it has.
+// member is a competitor with its measured traffic and its rates.
 type member struct {
 	want   sched.Competitor
 	demand demand.Meter
-	// active: it sent something lately, or has something queued. It had offered
-	// nothing until activeSince.
+	// active: it sent something recently or has packets queued. activeSince is the end of the last
+	// time without any offered traffic.
 	active      bool
 	activeSince time.Time
-	// minors and efBPS, what its EF is held to, are what the classifier was told of it,
-	// if told says so. It may know others of an earlier agent, or of the number's last
-	// holder.
-	minors sched.Minors
-	efBPS  uint64
-	told   bool
-	// entitledBPS is what it can always have, guaranteedBPS what of that HTB holds
-	// by itself, allocatedBPS what it may send now.
+	told        told
+	// entitledBPS is the rate it can always have, guaranteedBPS the part of that which HTB
+	// guarantees by itself, allocatedBPS the rate it may send at now.
 	entitledBPS   uint64
 	guaranteedBPS uint64
 	allocatedBPS  uint64
-	// leaves are those that it has in the kernel; turnsSince counts turns since
-	// packets go to others of them.
+	// leaves are its leaves in the kernel; turnsSince counts the turns since its packets moved to
+	// other leaves.
 	leaves     leaves
 	turnsSince int
-	// divided: it has or had traffic classes, so what it sent is counted by its
-	// share, which stays; goneQueues is what its leaves had dropped and marked that
-	// were removed, and queues what those that are there have, by kind of traffic.
+	// divided: it has or had traffic classes, so its share class, which stays, counts what it sent.
+	// goneQueues holds the drops and marks of removed leaves, queues those of present leaves by
+	// traffic class.
 	divided    bool
 	goneQueues kernel.QueueStats
 	queues     [sched.NumTrafficClasses]kernel.QueueStats
-	// backlogBytes is what is queued, as last asked.
+	// backlogBytes is the queued traffic at the last reading.
 	backlogBytes uint64
-	// counters were read at countedAt, with countedBacklogBytes, and had changed
-	// last at sentAt.
+	// counters were read at countedAt, with countedBacklogBytes queued; sentAt is the time of their
+	// last change.
 	counters            sched.Counters
 	trafficCounters     [sched.NumTrafficClasses]sched.TrafficCounters
 	countedBacklogBytes uint64
 	countedAt, sentAt   time.Time
 }
 
-// division is how the link is divided.
+// told holds the settings that the classifier has of a member, valid if known is set. Otherwise it
+// may have settings of an earlier agent or of the number's last holder.
+type told struct {
+	known  bool
+	minors sched.Minors
+	// efBPS is the limit of its EF traffic.
+	efBPS uint64
+}
+
+// division is the division of the link among the members.
 type division struct {
 	link plan.Link
-	// members are in the order of their numbers; competitors are the same with
-	// the host behind all others.
+	// members is sorted by number; competitors has the same members, with the host class last.
 	members     []*member
 	competitors []*member
 	host        *member
-	// hostCompetes: the host takes part as a container does. It wanted more than its reserve
-	// last at hostCompetedAt.
+	// hostCompetes: the host class competes as containers do. hostCompetedAt is the last time it
+	// wanted more than its reserve.
 	hostCompetes   bool
 	hostCompetedAt time.Time
 	allocator      alloc.Allocator
@@ -74,8 +77,8 @@ type division struct {
 	divided   plan.Division
 }
 
-// take takes up what is wanted. Who was there before keeps what is known of it.
-func (d *division) take(want sched.Tree) {
+// setMembers replaces the wanted tree. Members that remain keep their measurements.
+func (d *division) setMembers(want sched.Tree) {
 	d.link = plan.Link{RateBPS: want.RateBPS, MTUBytes: want.MTUBytes}
 	before := d.members
 	d.members = make([]*member, 0, len(want.Competitors))
@@ -105,7 +108,7 @@ func (d *division) take(want sched.Tree) {
 	d.allocate(true)
 }
 
-// member finds one by its number; nil if there is none.
+// member returns the member with this number, or nil.
 func (d *division) member(number uint16) *member {
 	i, found := slices.BinarySearchFunc(d.members, number, func(m *member, number uint16) int {
 		return cmp.Compare(m.want.Number, number)
@@ -116,8 +119,7 @@ func (d *division) member(number uint16) *member {
 	return d.members[i]
 }
 
-// competitor is the member as the ideal allocation sees it, with a demand of
-// demandBPS.
+// competitor returns the member as input of the ideal allocation, with a demand of demandBPS.
 func (m *member) competitor(demandBPS uint64) alloc.Container {
 	return alloc.Container{
 		Weight: m.want.Weight, FloorBPS: m.want.FloorBPS, CeilingBPS: m.want.CeilingBPS,
@@ -125,17 +127,17 @@ func (m *member) competitor(demandBPS uint64) alloc.Container {
 	}
 }
 
-// hostHold is how long the host class goes on competing after it wanted more than its
-// reserve. What a host sends comes in bursts, and each change is one of everybody's
-// entitlement and guarantee. What it does not use meanwhile others have.
+// hostHold is how long the host class keeps competing after it wanted more than its reserve. Host
+// traffic is bursty, and each change affects the entitlements and guarantees of all. Others may use
+// its idle rate meanwhile.
 const hostHold = 5 * time.Second
 
-// hostWantsMore says whether the host class wants more than its reserve.
+// hostWantsMore reports whether the host class wants more than its reserve.
 func (d *division) hostWantsMore() bool {
 	return d.link.HostCompetes(d.host.want.FloorBPS, d.host.demand.DemandBPS)
 }
 
-// judgeHost decides anew whether the host competes, and reports whether it changed.
+// judgeHost decides whether the host class competes, and reports whether that changed.
 func (d *division) judgeHost(now time.Time) (changed bool) {
 	before := d.hostCompetes
 	if d.hostCompetes = d.hostWantsMore(); d.hostCompetes {
@@ -145,7 +147,7 @@ func (d *division) judgeHost(now time.Time) (changed bool) {
 	return d.hostCompetes != before
 }
 
-// entitle computes what everybody can always have.
+// entitle computes the entitlement of each member.
 func (d *division) entitle() {
 	containers := d.competitors[:len(d.competitors)-1]
 	d.competing = d.competing[:0]
@@ -166,13 +168,12 @@ func (d *division) entitle() {
 	}
 }
 
-// guaranteeSteps: guarantees are cut to steps of that part of themselves, and
-// stay while they are at most two steps too low, so that a container that comes
-// or goes among a thousand does not change all of them in the kernel. The
-// allocation makes up for it while anybody looks after that.
+// guaranteeSteps: guarantees are rounded down to steps of this part of themselves, and stay while
+// they are at most two steps too low. So a container that comes or goes among a thousand does not
+// change all of them in the kernel. The allocation compensates while an agent runs.
 const guaranteeSteps = 256
 
-// guarantee takes what the entitlement allows HTB to guarantee.
+// guarantee sets the member's HTB guarantee for an entitlement.
 func (m *member) guarantee(bps uint64) {
 	floor := min(m.want.FloorBPS, bps)
 	if m.guaranteedBPS <= bps && m.guaranteedBPS >= max(floor, bps-2*(bps/guaranteeSteps)) {
@@ -185,12 +186,11 @@ func (m *member) guarantee(bps uint64) {
 	m.guaranteedBPS = max(bps/step*step, floor)
 }
 
-// significantDivisor: an allocation that changes by less than this part of
-// itself is left as it is.
+// significantDivisor: a change of an allocation by less than this part of itself is ignored.
 const significantDivisor = 500
 
-// allocate computes what everybody may send now and reports whether anything
-// changed that matters. With exact, everything matters.
+// allocate computes the rate that each member may send at now, and reports whether any allocation
+// changed significantly. With exact, every change is significant.
 func (d *division) allocate(exact bool) bool {
 	competes := d.hostCompetes
 	d.competing = d.competing[:0]
@@ -205,7 +205,7 @@ func (d *division) allocate(exact bool) bool {
 	for i, allocatedBPS := range d.divided.AllocatedBPS {
 		m := d.competitors[i]
 		if allocatedBPS >= d.competing[i].DemandBPS {
-			// It has all it wants, and may send a little more, within its maximum.
+			// Its demand is met; it may send a little more, within its maximum.
 			allocatedBPS = min(m.demand.DemandBPS, m.want.CeilingBPS)
 			d.divided.AllocatedBPS[i] = allocatedBPS
 		}
@@ -222,8 +222,8 @@ func (d *division) allocate(exact bool) bool {
 	return changed
 }
 
-// packetBytes is the largest packet that a member's devices hand over; 0 where they
-// have the link's limit.
+// packetBytes returns the largest packet that a member's devices hand over; 0 if they have the
+// link's limit.
 func (d *division) packetBytes(m *member) uint32 {
 	if !m.want.OwnDevices {
 		return 0
@@ -231,7 +231,7 @@ func (d *division) packetBytes(m *member) uint32 {
 	return sched.MaxPacketBytes(m.want.CeilingOr(d.link.RateBPS), m.entitledBPS)
 }
 
-// class is a member as the tree has it.
+// class returns the member as a class of the tree.
 func (d *division) class(m *member) class {
 	return class{Competitor: m.want, GuaranteedBPS: m.guaranteedBPS, AllocatedBPS: m.allocatedBPS, PacketBytes: d.packetBytes(m), Leaves: m.leaves}
 }

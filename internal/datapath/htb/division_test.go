@@ -8,10 +8,10 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/weir-project/weir/internal/alloc"
-	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/plan"
-	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/datapath/kernel"
+	"github.com/weir-project/weir/internal/share/alloc"
+	"github.com/weir-project/weir/internal/share/plan"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
 // A guarantee is cut by a 256th at most, by two once the entitlement has
@@ -67,18 +67,18 @@ func TestEntitle(t *testing.T) {
 	}
 	// Also while it sends no more than that.
 	b.host.demand.DemandBPS = 1e6
-	b.want(b.tree)
+	b.setWanted(b.tree)
 	if got := entitled(a, c, b.host); got != "25mbit 75mbit 0bit" {
 		t.Errorf("host within its reserve: entitled to %s", got)
 	}
 	// Then it competes like a container of its weight.
 	b.host.demand.DemandBPS = 1e6 + 1
-	b.want(b.tree)
+	b.setWanted(b.tree)
 	if got := entitled(a, c, b.host); got != "20mbit 60mbit 20mbit" {
 		t.Errorf("host competing: entitled to %s", got)
 	}
 	b.change(b.host, weight(400))
-	b.want(b.tree)
+	b.setWanted(b.tree)
 	if got := entitled(a, c, b.host); got != "12.5mbit 37.5mbit 50mbit" {
 		t.Errorf("host with a weight of 400: entitled to %s", got)
 	}
@@ -102,7 +102,7 @@ func TestAllocate(t *testing.T) {
 				m.demand.DemandBPS = alloc.Unlimited
 			}
 		}
-		b.want(b.tree)
+		b.setWanted(b.tree)
 	}
 	for _, tc := range []struct {
 		greedy []*member
@@ -124,7 +124,7 @@ func TestAllocate(t *testing.T) {
 	// What the idle host sends is not given away a second time.
 	greedy(a, c)
 	b.host.demand.DemandBPS = 525e3
-	b.want(b.tree)
+	b.setWanted(b.tree)
 	if sum := a.allocatedBPS + c.allocatedBPS; sum != 99.5e6 {
 		t.Errorf("the host sends 500 kbit/s, the others may send %d", sum)
 	}

@@ -7,11 +7,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/datapath/kernel"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
-// TrafficControl is what the scheduler needs of the kernel; *kernel.TC is it.
+// TrafficControl is the kernel interface of the scheduler. Implementation: *kernel.TC.
 type TrafficControl interface {
 	Qdiscs(ifindex int) ([]kernel.Qdisc, error)
 	Classes(ifindex int) ([]kernel.Class, error)
@@ -20,23 +20,36 @@ type TrafficControl interface {
 	Apply(ifindex int, ops []kernel.Op) error
 }
 
-// Backend is HTB on one device. It is not safe for concurrent use.
+// Backend schedules one device with HTB. It is not safe for concurrent use.
 type Backend struct {
-	tc      TrafficControl
-	ifindex int
-	leaf    leafKind
-	// controlQueue is a bfifo everywhere.
-	controlQueue kernel.Handle
+	device deviceTree
 
 	division
 	loop
 
-	// wanted is what the kernel is to have, applied what it has, if known says so;
-	// otherwise it has to be asked.
+	scratch scratch
+}
+
+// deviceTree is the present and the wanted HTB tree of one device.
+type deviceTree struct {
+	tc      TrafficControl
+	ifindex int
+	leaf    leafKind
+	// controlQueue is always a bfifo.
+	controlQueue kernel.Handle
+	// wanted is the tree that the kernel should have. applied is the tree that it has, valid if
+	// known is set; otherwise the kernel must be asked.
 	wanted, applied tree
 	known           bool
+}
 
-	// Scratch space.
+// scratch is memory reused in each turn.
+type scratch struct {
+	offered     []uint64
+	asked       []uint16
+	lacking     []uint16
+	read        []stats
+	direct      []sched.Direct
 	kernelStats []kernel.ClassStats
 	handles     []kernel.Handle
 }
@@ -46,74 +59,73 @@ var _ sched.Backend = (*Backend)(nil)
 // New returns the scheduler of the device with index ifindex. It touches
 // nothing until Apply.
 func New(tc TrafficControl, ifindex int) *Backend {
-	return &Backend{tc: tc, ifindex: ifindex}
+	return &Backend{device: deviceTree{tc: tc, ifindex: ifindex}}
 }
 
 // Name implements sched.Backend.
-func (b *Backend) Name() string { return "htb+" + b.leaf.String() }
+func (b *Backend) Name() string { return "htb+" + b.device.leaf.String() }
 
 // Forget implements sched.Backend.
-func (b *Backend) Forget() { b.known = false }
+func (b *Backend) Forget() { b.device.known = false }
 
 // Majors implements sched.Backend.
 func (*Backend) Majors() sched.Majors { return sched.Majors{Classes: classMajor, Direct: directMajor} }
 
 // Apply implements sched.Backend.
 func (b *Backend) Apply(want sched.Tree) error {
-	b.want(want)
+	b.setWanted(want)
 	b.following = false
-	return b.put()
+	return b.applyAllocations()
 }
 
-// want takes up what is wanted.
-func (b *Backend) want(want sched.Tree) {
-	b.take(want)
-	b.wanted.rateBPS, b.wanted.mtuBytes = want.RateBPS, want.MTUBytes
-	b.wanted.controlNumber, b.wanted.hostNumber = want.ControlNumber, want.HostNumber
+// setWanted sets the wanted tree.
+func (b *Backend) setWanted(want sched.Tree) {
+	b.setMembers(want)
+	b.device.wanted.rateBPS, b.device.wanted.mtuBytes = want.RateBPS, want.MTUBytes
+	b.device.wanted.controlNumber, b.device.wanted.hostNumber = want.ControlNumber, want.HostNumber
 }
 
-// put brings the classifier and the kernel to what everybody has now.
-func (b *Backend) put() error {
+// applyAllocations applies the present allocations to the classifier and the kernel.
+func (b *Backend) applyAllocations() error {
 	if err := b.setDirect(); err != nil {
 		return err
 	}
-	b.wanted.classes = b.wanted.classes[:0]
+	b.device.wanted.classes = b.device.wanted.classes[:0]
 	for _, m := range b.members {
-		b.wanted.classes = append(b.wanted.classes, b.class(m))
+		b.device.wanted.classes = append(b.device.wanted.classes, b.class(m))
 	}
-	if err := b.program(b.wanted); err != nil {
+	if err := b.program(b.device.wanted); err != nil {
 		return err
 	}
 	return b.tellTraffic()
 }
 
-// program brings the kernel to a tree.
+// program applies a tree to the kernel.
 func (b *Backend) program(want tree) error {
-	b.controlQueue = leafQdisc(want.controlNumber)
+	b.device.controlQueue = leafQdisc(want.controlNumber)
 	var refused error
 	for range 1 + retries {
 		ops, err := b.changes(want)
 		if err == nil && len(ops) > 0 {
-			err = b.tc.Apply(b.ifindex, ops)
+			err = b.device.tc.Apply(b.device.ifindex, ops)
 		}
 		if err == nil {
-			want.classes = append(b.applied.classes[:0], want.classes...)
-			b.applied, b.known = want, true
+			want.classes = append(b.device.applied.classes[:0], want.classes...)
+			b.device.applied, b.device.known = want, true
 			return nil
 		}
 		refused = err
-		// Either the kernel has no fq_codel, or its state is not what we
-		// remember: look and try once more.
-		if b.leaf == leafFqCodel && lacksQdisc(err, leafFqCodel.String()) {
-			b.leaf = leafBFIFO
+		// Either the kernel has no fq_codel, or its state differs from applied: read it and try
+		// once more.
+		if b.device.leaf == leafFqCodel && lacksQdisc(err, leafFqCodel.String()) {
+			b.device.leaf = leafBFIFO
 		}
 		b.Forget()
 	}
 	return explain("schedule uplink", refused)
 }
 
-// explain turns what may be hundreds of refusals of doing something into one that says
-// enough.
+// explain condenses up to hundreds of refusals into one error.
 func explain(doing string, err error) error {
 	for _, needed := range []string{kernel.TBF{}.Kind(), kernel.HTB{}.Kind()} {
 		if lacksQdisc(err, needed) {
@@ -129,23 +141,22 @@ func explain(doing string, err error) error {
 // retries: both reasons for a refusal may apply, one after the other.
 const retries = 2
 
-// changes lists what turns what the kernel has into tree: by what was applied
-// last where that is known, which costs what changed rather than what is there.
+// changes returns the operations that turn the kernel's state into tree. If the last applied tree
+// is known, the cost depends on the differences only.
 func (b *Backend) changes(tree tree) ([]kernel.Op, error) {
-	if b.known {
-		return changes(differences(tree, b.applied, b.leaf)), nil
+	if b.device.known {
+		return changes(differences(tree, b.device.applied, b.device.leaf)), nil
 	}
-	observed, err := b.observe()
+	observed, err := b.device.observe()
 	if err != nil {
 		return nil, err
 	}
 	b.adopt(&tree, observed)
-	return changes(desired(tree, b.leaf), observed), nil
+	return changes(desired(tree, b.device.leaf), observed), nil
 }
 
-// lacksQdisc says whether err holds the kernel's refusal of a kind of qdisc
-// that it does not have. A class that is not there is refused with the same
-// number.
+// lacksQdisc reports whether err contains the kernel's refusal of an unsupported kind of qdisc. A
+// missing class has the same error number.
 func lacksQdisc(err error, kind string) bool {
 	var qdiscs []*kernel.Qdisc
 	refusedClass := map[kernel.Handle]bool{}
@@ -160,7 +171,7 @@ func lacksQdisc(err error, kind string) bool {
 	return slices.ContainsFunc(qdiscs, func(q *kernel.Qdisc) bool { return !refusedClass[q.Parent] })
 }
 
-// refusals lists what the kernel refused.
+// refusals returns the refused operations in err.
 func refusals(err error) []*kernel.OpError {
 	var joined interface{ Unwrap() []error }
 	if errors.As(err, &joined) {
@@ -177,17 +188,17 @@ func refusals(err error) []*kernel.OpError {
 	return nil
 }
 
-// observe reads what of ours the kernel has.
-func (b *Backend) observe() (state, error) {
+// observe reads the qdiscs and classes of this scheduler from the kernel.
+func (d *deviceTree) observe() (state, error) {
 	var s state
-	qdiscs, err := b.tc.Qdiscs(b.ifindex)
+	qdiscs, err := d.tc.Qdiscs(d.ifindex)
 	if err != nil {
 		return s, err
 	}
-	if !b.Owns(qdiscs) {
+	if ownRoot(qdiscs) < 0 {
 		return s, nil
 	}
-	classes, err := b.tc.Classes(b.ifindex)
+	classes, err := d.tc.Classes(d.ifindex)
 	if err != nil {
 		return s, err
 	}
@@ -197,13 +208,13 @@ func (b *Backend) observe() (state, error) {
 		if q.Handle.Major() != 0 && q.Parent != kernel.HandleIngress {
 			s.qdiscs = append(s.qdiscs, q)
 			codel = codel || q.Options.Kind() == leafFqCodel.String()
-			fifo = fifo || q.Options.Kind() == leafBFIFO.String() && q.Handle != b.controlQueue
+			fifo = fifo || q.Options.Kind() == leafBFIFO.String() && q.Handle != d.controlQueue
 		}
 	}
-	// Adopt the queues that are there: replacing them would lose what they hold. Those
-	// of EF, and of classes with a bound on delay, are FIFOs everywhere.
+	// Adopt existing queues: replacing them would lose their packets. Queues of EF, and of classes
+	// with a latency bound, are always FIFOs.
 	if fifo && !codel {
-		b.leaf = leafBFIFO
+		d.leaf = leafBFIFO
 	}
 	for _, c := range classes {
 		if c.Handle.Major() == classMajor || c.Handle.Major() == directMajor {
@@ -213,36 +224,35 @@ func (b *Backend) observe() (state, error) {
 	return s, nil
 }
 
-// Owns says whether the root of a device's qdiscs is this scheduler's.
+// Owns reports whether the root of a device's qdiscs is this scheduler's.
 func (*Backend) Owns(qdiscs []kernel.Qdisc) bool { return ownRoot(qdiscs) >= 0 }
 
-// ownRoot is the index of the root qdisc if it is this scheduler's, or -1. The
-// link was the root once: a tree of that time is made anew.
+// ownRoot returns the index of the root qdisc if it is this scheduler's, or -1.
 func ownRoot(qdiscs []kernel.Qdisc) int {
 	return slices.IndexFunc(qdiscs, func(q kernel.Qdisc) bool {
-		return q.Parent == kernel.HandleRoot && (q.Handle == directHandle || q.Handle == linkHandle)
+		return q.Parent == kernel.HandleRoot && q.Handle == directHandle
 	})
 }
 
-// stats are the counters of one class since it was made.
+// stats holds the counters of one class since it was made.
 type stats struct {
 	number       uint16
 	sentBytes    uint64
 	backlogBytes uint64
 	sentPackets  uint32 // wraps
-	// traffic are those of the leaves of traffic classes.
+	// traffic holds the counters of the leaves of traffic classes.
 	traffic [sched.NumTrafficClasses]sched.TrafficCounters
 }
 
-// stats appends the counters of the classes with these numbers to dst, in any
-// order. Classes that are not there are left out.
+// stats appends the counters of the classes with these numbers to dst, in any order, without
+// missing classes.
 func (b *Backend) stats(numbers []uint16, dst []stats) ([]stats, error) {
-	b.handles = b.handles[:0]
+	b.scratch.handles = b.scratch.handles[:0]
 	for _, n := range numbers {
-		b.handles = b.counting(n, b.handles)
+		b.scratch.handles = b.counting(n, b.scratch.handles)
 	}
-	read, err := b.tc.ClassStats(b.ifindex, b.handles, b.kernelStats[:0])
-	b.kernelStats = read
+	read, err := b.device.tc.ClassStats(b.device.ifindex, b.scratch.handles, b.scratch.kernelStats[:0])
+	b.scratch.kernelStats = read
 	if err != nil {
 		return dst, err
 	}
@@ -263,10 +273,10 @@ func (b *Backend) stats(numbers []uint16, dst []stats) ([]stats, error) {
 	return dst, nil
 }
 
-// queueStats tells how many packets were dropped from each queue and marked in it,
-// by the minor of its leaf. It costs more than stats.
-func (b *Backend) queueStats() (map[uint16]kernel.QueueStats, error) {
-	queues, err := b.tc.QueueStats(b.ifindex)
+// queueStats returns the dropped and marked packets of each queue, by the minor of its leaf. It
+// costs more than stats.
+func (d *deviceTree) queueStats() (map[uint16]kernel.QueueStats, error) {
+	queues, err := d.tc.QueueStats(d.ifindex)
 	if err != nil {
 		return nil, err
 	}
@@ -281,7 +291,7 @@ func (b *Backend) queueStats() (map[uint16]kernel.QueueStats, error) {
 
 // Remove implements sched.Backend.
 func (b *Backend) Remove() error {
-	qdiscs, err := b.tc.Qdiscs(b.ifindex)
+	qdiscs, err := b.device.tc.Qdiscs(b.device.ifindex)
 	if err != nil {
 		return err
 	}
@@ -290,5 +300,5 @@ func (b *Backend) Remove() error {
 	if root < 0 {
 		return nil
 	}
-	return b.tc.Apply(b.ifindex, []kernel.Op{{Verb: kernel.Delete, Qdisc: &qdiscs[root]}})
+	return b.device.tc.Apply(b.device.ifindex, []kernel.Op{{Verb: kernel.Delete, Qdisc: &qdiscs[root]}})
 }

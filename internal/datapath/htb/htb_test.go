@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
-	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/datapath/kernel"
 )
 
 // ops are all that were tried, refused ones included.
@@ -234,7 +234,7 @@ func TestStats(t *testing.T) {
 
 func TestQueueStats(t *testing.T) {
 	d := built(t, treeOf(100e6, container(16, 100, 50e6)), leafFqCodel)
-	got, err := New(d, testIfindex).queueStats()
+	got, err := New(d, testIfindex).device.queueStats()
 	if want := map[uint16]kernel.QueueStats{
 		1:  {DroppedPackets: 2, MarkedPackets: 3},
 		2:  {DroppedPackets: 3, MarkedPackets: 4},
@@ -278,7 +278,6 @@ func TestOwns(t *testing.T) {
 	}{
 		{nil, false},
 		{[]kernel.Qdisc{{Handle: directHandle, Parent: kernel.HandleRoot}}, true},
-		{[]kernel.Qdisc{{Handle: linkHandle, Parent: kernel.HandleRoot}}, true}, // of an earlier version
 		{[]kernel.Qdisc{{Handle: htbHandle, Parent: kernel.HandleRoot}}, false},
 		{[]kernel.Qdisc{{Handle: kernel.NewHandle(1, 0), Parent: kernel.HandleRoot}, {Handle: linkHandle, Parent: kernel.NewHandle(1, 1)}}, false},
 		{[]kernel.Qdisc{{Handle: kernel.NewHandle(0xffff, 0), Parent: kernel.HandleIngress}, {Handle: directHandle, Parent: kernel.HandleRoot}}, true},
@@ -336,7 +335,7 @@ func TestApplyRemembers(t *testing.T) {
 			if step > 0 && d.dumps > looks {
 				t.Fatal("looked at the kernel again")
 			}
-			if left := changes(desired(tree, b.leaf), d.have()); len(left) > 0 {
+			if left := changes(desired(tree, b.device.leaf), d.have()); len(left) > 0 {
 				t.Fatalf("left undone:\n%s", lines(left))
 			}
 			// The tree is the caller's.

@@ -4,58 +4,49 @@ import (
 	"errors"
 	"time"
 
-	"github.com/weir-project/weir/internal/demand"
-	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/share/demand"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
-// The loop's period: while who may send how much is changing or in doubt, while
-// that stands, and while nothing is sent at all. To wake up costs more than what is
-// done then.
+// Periods of the control loop: while allocations change or are in doubt, while they are stable, and
+// while nothing is sent. A wake-up costs more than the work done in it.
 const (
 	changingInterval = 10 * time.Millisecond
 	settledInterval  = 30 * time.Millisecond
 	idleInterval     = 40 * time.Millisecond
-	// idleAfter is how long nothing has to be sent for that.
+	// idleAfter is the silence after which the loop uses its idle period.
 	idleAfter = time.Second
-	// restAfter is how long a class's counters have to stand until it is not
-	// active any more.
+	// restAfter is the time without a change of its counters after which a class is inactive.
 	restAfter = time.Second
 )
 
 var (
-	errClassesGone  = errors.New("classes are missing: somebody changed the uplink's queueing")
-	errNotConnected = errors.New("the scheduler does not know what is offered: no classifier is connected")
+	errClassesGone  = errors.New("classes are missing: another program changed the uplink's queueing")
+	errNotConnected = errors.New("no classifier is connected: the offered traffic is unknown")
 )
 
-// loop is what the feedback loop remembers from one look to the next.
+// loop is the state of the feedback loop between two turns.
 type loop struct {
 	traffic sched.Traffic
-	// following: nothing was applied since the classifier was connected. The tree may
-	// be an earlier agent's, and stays as it is.
+	// following: nothing was applied since the classifier was connected. The tree may be an earlier
+	// agent's and stays unchanged.
 	following bool
-	// uncounted: the counters of all are to be read once, whoever is active.
+	// uncounted: the counters of all classes, idle ones included, have to be read once.
 	uncounted bool
 
 	lastLook    time.Time
 	lastTraffic time.Time
 	lastChange  time.Time
-	// inDoubt: counters were asked for, as the rates left doubt who wants more.
+	// inDoubt: offered rates did not show which members want more, so counters were read.
 	inDoubt bool
-
-	// Scratch space.
-	offered []uint64
-	asked   []uint16
-	lacking []uint16
-	read    []stats
-	direct  []sched.Direct
 }
 
 // Connect implements sched.Backend.
 func (b *Backend) Connect(want sched.Tree, traffic sched.Traffic) error {
 	b.traffic, b.following, b.uncounted = traffic, true, true
-	b.want(want)
+	b.setWanted(want)
 	for _, m := range b.members {
-		m.told = false
+		m.told = told{}
 	}
 	return b.setDirect()
 }
@@ -69,7 +60,7 @@ func (b *Backend) Turn(now time.Time, count bool) (sched.Turn, error) {
 	if b.traffic == nil {
 		return turn, errNotConnected
 	}
-	changed, sudden, woke, err := b.look(now, count)
+	changed, sudden, woke, err := b.estimateDemand(now, count)
 	turn.Woke = woke
 	if err != nil || b.following {
 		return turn, err
@@ -82,13 +73,13 @@ func (b *Backend) Turn(now time.Time, count bool) (sched.Turn, error) {
 	if err != nil {
 		return turn, err
 	}
-	// A new guarantee matters also where the allocation stays.
+	// A new guarantee matters even if the allocation stays.
 	if (hostChanged || changed) && b.allocate(hostChanged) || drained {
 		if hostChanged || sudden {
 			b.lastChange = now
 		}
 		turn.Applied = true
-		if err := b.put(); err != nil {
+		if err := b.applyAllocations(); err != nil {
 			return turn, err
 		}
 	}
@@ -101,31 +92,29 @@ func (b *Backend) Turn(now time.Time, count bool) (sched.Turn, error) {
 	return turn, nil
 }
 
-// look takes one look at what everybody wants and reports whether any estimate
-// changed, whether one did so suddenly, and may do so again, and whether anybody
-// woke up.
+// estimateDemand estimates the demand of each member. It reports whether any estimate changed, whether one
+// changed suddenly and may do so again, and whether a member woke up.
 //
-// What was offered is counted in shared memory and costs nothing to read. What
-// is queued has to be asked of the kernel, which tells of all classes or
-// none; that is done only where what is offered leaves in doubt whether anything
-// is.
-func (b *Backend) look(now time.Time, count bool) (changed, sudden, woke bool, err error) {
+// Offered bytes are in shared memory and cost nothing to read. Backlogs have to be requested from
+// the kernel, for all classes at once; that is done only if the offered bytes leave in doubt
+// whether packets are queued.
+func (b *Backend) estimateDemand(now time.Time, count bool) (changed, sudden, woke bool, err error) {
 	if err := b.readOffered(); err != nil {
 		return false, false, false, err
 	}
 	offeredBytes := uint64(0)
 	for _, m := range b.competitors {
-		d, offered := &m.demand, b.offered[m.want.Number]
+		d, offered := &m.demand, b.scratch.offered[m.want.Number]
 		if !m.active {
 			if !d.Known() {
-				// What was counted under this number before is not ours.
+				// Earlier counts under this number belong to its previous holder.
 				d.Offer(now, demand.MinWindow, offered)
 			}
 			if offered == d.LastOffered() {
 				continue
 			}
 			m.wake(now, b.lastLook)
-			woke = true // who knows when
+			woke = true // at an unknown time
 		}
 		if offered != d.LastOffered() {
 			b.lastTraffic = now
@@ -133,7 +122,7 @@ func (b *Backend) look(now time.Time, count bool) (changed, sudden, woke bool, e
 		}
 		d.Offer(now, demand.Window(m.expectedBPS()), offered)
 	}
-	b.ask(now, count, woke || b.full(offeredBytes, now.Sub(b.lastLook)))
+	b.selectCounters(now, count, woke || b.full(offeredBytes, now.Sub(b.lastLook)))
 	b.lastLook = now
 	if err := b.readCounters(now, count); err != nil {
 		return false, false, woke, err
@@ -149,7 +138,7 @@ func (b *Backend) look(now time.Time, count bool) (changed, sudden, woke bool, e
 			changed = true
 			sudden = sudden || !m.demand.Settled(now)
 		}
-		// Where people look they see it come to an end.
+		// While users watch, they see the transmission end.
 		if count && m.demand.Settled(now) && m.demand.DemandBPS == 0 && now.Sub(m.sentAt) >= restAfter {
 			m.active, m.countedBacklogBytes = false, 0
 		}
@@ -164,78 +153,77 @@ func (m *member) wake(now, since time.Time) {
 	m.demand.Doubt(now)
 }
 
-// expectedBPS is the rate at which the member's demand is looked at: what it can
-// always have, or without a weight, which may be nothing, what it has.
+// expectedBPS returns the reference rate for the member's demand estimate: the larger of its
+// entitlement and its guarantee or, without a weight, its allocation.
 func (m *member) expectedBPS() uint64 {
 	if m.want.Weight == 0 {
 		return max(m.entitledBPS, m.allocatedBPS)
 	}
-	return max(m.entitledBPS, m.guaranteedBPS) // of the host that is its reserve
+	return max(m.entitledBPS, m.guaranteedBPS) // for the host class its reserve
 }
 
-// fullPercent: where less than that part of the link is offered nothing is
-// queued, or not for long, but at a maximum.
+// fullPercent: below this part of the link's rate no packets are queued for long, except at a
+// maximum.
 const fullPercent = 90
 
-// full says whether so much was offered in a time that the link may be full.
+// full reports whether the offered traffic of a period may have filled the link.
 func (b *Backend) full(offeredBytes uint64, elapsed time.Duration) bool {
 	return float64(offeredBytes)*8 >= float64(b.link.RateBPS)*elapsed.Seconds()*fullPercent/100
 }
 
-// lackDivisor: while those that wanted more leave less than that part of the
-// link all together, the next look at all counters is soon enough to see
-// whether they still do. What they leave is lent to others until then.
+// lackDivisor: while the members that wanted more lack less than this part of the link in total,
+// the next regular reading of counters is soon enough to check them. Others may use their rate
+// until then.
 const lackDivisor = 20
 
-// ask chooses whose counters to ask the kernel for: with count, those of all
-// that are active, otherwise of those that leave doubt that matters.
-func (b *Backend) ask(now time.Time, count, full bool) {
-	b.asked, b.lacking = b.asked[:0], b.lacking[:0]
+// selectCounters selects the members whose counters to read: with count, all active ones; otherwise those
+// whose demand is in relevant doubt.
+func (b *Backend) selectCounters(now time.Time, count, full bool) {
+	b.scratch.asked, b.scratch.lacking = b.scratch.asked[:0], b.scratch.lacking[:0]
 	lackingBPS := uint64(0)
 	for _, m := range b.competitors {
 		d := &m.demand
 		switch {
 		case count && b.uncounted:
-			b.asked = append(b.asked, m.want.Number)
+			b.scratch.asked = append(b.scratch.asked, m.want.Number)
 		case !m.active:
 		case count:
-			b.asked = append(b.asked, m.want.Number)
+			b.scratch.asked = append(b.scratch.asked, m.want.Number)
 		case d.WantsMore():
 			if lackBPS := d.LackBPS(now, m.allocatedBPS); lackBPS > 0 {
-				b.lacking = append(b.lacking, m.want.Number)
+				b.scratch.lacking = append(b.scratch.lacking, m.want.Number)
 				lackingBPS += lackBPS
 			}
 		case (full || d.RateBPS() > m.want.CeilingBPS/100*fullPercent) && d.MayWantMore(now, m.allocatedBPS):
-			b.asked = append(b.asked, m.want.Number)
+			b.scratch.asked = append(b.scratch.asked, m.want.Number)
 		}
 	}
 	if lackingBPS > b.link.RateBPS/lackDivisor {
-		b.asked = append(b.asked, b.lacking...)
+		b.scratch.asked = append(b.scratch.asked, b.scratch.lacking...)
 	}
-	b.inDoubt = !count && len(b.asked) > 0
+	b.inDoubt = !count && len(b.scratch.asked) > 0
 }
 
-// readOffered reads what everybody has offered so far.
+// readOffered reads the offered bytes of all members.
 func (b *Backend) readOffered() error {
 	last := int(b.members[len(b.members)-1].want.Number)
-	if len(b.offered) <= last {
-		b.offered = make([]uint64, last+1)
+	if len(b.scratch.offered) <= last {
+		b.scratch.offered = make([]uint64, last+1)
 	}
-	return b.traffic.OfferedBytes(b.offered[:last+1])
+	return b.traffic.OfferedBytes(b.scratch.offered[:last+1])
 }
 
-// readCounters asks the kernel for the counters of those that are asked for, by
-// their number.
+// readCounters reads the counters of the selected members.
 func (b *Backend) readCounters(now time.Time, count bool) error {
-	if len(b.asked) == 0 {
-		return nil // nobody has sent anything since: what was counted stands
+	if len(b.scratch.asked) == 0 {
+		return nil // no member has sent anything since the last count
 	}
-	read, err := b.stats(b.asked, b.read[:0])
-	b.read = read
+	read, err := b.stats(b.scratch.asked, b.scratch.read[:0])
+	b.scratch.read = read
 	if err != nil {
 		return err
 	}
-	missing := len(read) < len(b.asked)
+	missing := len(read) < len(b.scratch.asked)
 	if missing && !(count && b.uncounted) {
 		return errClassesGone
 	}
@@ -250,13 +238,13 @@ func (b *Backend) readCounters(now time.Time, count bool) error {
 		return nil
 	}
 	b.uncounted = false
-	return b.count(now, read)
+	return b.storeCounts(now, read)
 }
 
-// count takes in the counters that were read, for people to look at: all of one
-// moment. Where drops and marks cannot be read, that is said.
-func (b *Backend) count(now time.Time, read []stats) error {
-	queues, _ := b.queueStats()
+// storeCounts stores the counters for users, all of the same moment. It returns an error if drops and
+// marks cannot be read.
+func (b *Backend) storeCounts(now time.Time, read []stats) error {
+	queues, _ := b.device.queueStats()
 	for i := range read {
 		m, s := b.member(read[i].number), &read[i]
 		counters := sched.Counters{SentBytes: s.sentBytes, SentPackets: s.sentPackets}
@@ -279,20 +267,19 @@ func (b *Backend) count(now time.Time, read []stats) error {
 	return nil
 }
 
-// setDirect tells the classifier whose packets need not pass through the classes
-// where nobody waits: those without a maximum. To be called before a maximum is
-// put into force; that those who have none any more get on with it a little early
-// does no harm.
+// setDirect tells the classifier which members' packets may bypass the classes while no packet
+// waits: those of members without a maximum. Call it before a maximum is put into force; after a
+// maximum ended, starting the bypass a little early does no harm.
 func (b *Backend) setDirect() error {
 	if b.traffic == nil {
 		return nil
 	}
 	rateBPS := b.link.RateBPS
-	b.direct = b.direct[:0]
+	b.scratch.direct = b.scratch.direct[:0]
 	for _, m := range b.members {
-		b.direct = append(b.direct, sched.Direct{Number: m.want.Number, May: m.want.CeilingOr(rateBPS) == rateBPS && !m.want.Traffic.Ordered})
+		b.scratch.direct = append(b.scratch.direct, sched.Direct{Number: m.want.Number, May: m.want.CeilingOr(rateBPS) == rateBPS && !m.want.Traffic.Ordered})
 	}
 	return b.traffic.SetDirect(sched.Bounds{
-		RateBPS: rateBPS, DirectBytes: directBytes(b.wanted.packetBytes()), ControlBPS: sched.ControlBPS(rateBPS),
-	}, b.direct)
+		RateBPS: rateBPS, DirectBytes: directBytes(b.device.wanted.packetBytes()), ControlBPS: sched.ControlBPS(rateBPS),
+	}, b.scratch.direct)
 }

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-project/weir/internal/alloc"
-	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/datapath/kernel"
+	"github.com/weir-project/weir/internal/share/alloc"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
 // The target: 50 ms to the new allocation after any change.
@@ -23,7 +23,7 @@ func TestControlReacts(t *testing.T) {
 		if !near(a.allocatedBPS, uint64(wantA)) || !near(c.allocatedBPS, uint64(wantC)) {
 			t.Errorf("%s: allocated %s, want %.1f and %.1f Mbit/s", when, allocations(a, c), wantA/1e6, wantC/1e6)
 		}
-		if last := l.applied.classes; last[1].AllocatedBPS != a.allocatedBPS || last[2].AllocatedBPS != c.allocatedBPS {
+		if last := l.device.applied.classes; last[1].AllocatedBPS != a.allocatedBPS || last[2].AllocatedBPS != c.allocatedBPS {
 			t.Errorf("%s: the kernel was told %v", when, last)
 		}
 	}
@@ -73,7 +73,7 @@ func TestControlOfTheHost(t *testing.T) {
 	if !l.hostCompetes || !near(a.allocatedBPS, 50e6) || a.entitledBPS != 50e6 {
 		t.Errorf("busy host: a is entitled to %d, allocated %d", a.entitledBPS, a.allocatedBPS)
 	}
-	if tree := l.applied; tree.classes[0].GuaranteedBPS < 49.25e6 || tree.classes[0].GuaranteedBPS > 49.5e6 {
+	if tree := l.device.applied; tree.classes[0].GuaranteedBPS < 49.25e6 || tree.classes[0].GuaranteedBPS > 49.5e6 {
 		t.Errorf("the kernel guarantees the busy host %d", tree.classes[0].GuaranteedBPS)
 	}
 	l.greedy[l.host] = false
@@ -171,7 +171,7 @@ func TestLookAtAReusedNumber(t *testing.T) {
 	b.traffic.offered[a.want.Number] = 1 << 40
 	b.kernel.stats[a.want.Number] = stats{}
 	for i := range time.Duration(10) {
-		if _, _, _, err := b.look(epoch.Add(i*changingInterval), false); err != nil || a.active || a.demand.DemandBPS > 0 {
+		if _, _, _, err := b.estimateDemand(epoch.Add(i*changingInterval), false); err != nil || a.active || a.demand.DemandBPS > 0 {
 			t.Fatalf("error %v, active %t, demand %d", err, a.active, a.demand.DemandBPS)
 		}
 	}

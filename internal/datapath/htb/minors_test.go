@@ -3,7 +3,7 @@ package htb
 import (
 	"testing"
 
-	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
 // Where packets of a class go is told once, when its classes are there, and again to

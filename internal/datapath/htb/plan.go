@@ -3,11 +3,11 @@ package htb
 import (
 	"slices"
 
-	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/datapath/kernel"
 )
 
-// changes lists what turns have into want, parents before children, removals
-// last and children first.
+// changes returns the operations that turn have into want: parents before children, then removals,
+// children first.
 func changes(want, have state) []kernel.Op {
 	var ops []kernel.Op
 	if misplaced(want, have) {
@@ -58,7 +58,7 @@ func changes(want, have state) []kernel.Op {
 		}
 	}
 
-	// What holds others, each with the class that it hangs on; then all other
+	// First the qdiscs with classes below them, each after its parent class; then all other
 	// classes, then their queues.
 	for _, q := range want.qdiscs[:want.inner] {
 		for _, c := range want.classes {
@@ -77,7 +77,7 @@ func changes(want, have state) []kernel.Op {
 		qdisc(q)
 	}
 
-	// A leaf takes its queue along; what has others below it can go only after them.
+	// Removing a leaf removes its queue; a class with others below it must be removed after them.
 	for _, bits := range []uint16{0, shareBit | guaranteeBit, shareBit} {
 		for _, c := range have.classes {
 			if !wanted[c.Handle] && innerBits(c.Handle) == bits {
@@ -88,15 +88,15 @@ func changes(want, have state) []kernel.Op {
 	return ops
 }
 
-// root is the index of the device's root qdisc, or -1.
+// root returns the index of the device's root qdisc, or -1.
 func (s state) root() int {
 	return slices.IndexFunc(s.qdiscs, func(q kernel.Qdisc) bool { return q.Parent == kernel.HandleRoot })
 }
 
-// misplaced says whether a part of have that holds others is not where it is
-// wanted, or not of the kind. The kernel can neither move nor convert it, nor
-// change HTB's own parameters (htb_qdisc_ops has no change), so all is made
-// anew. Only somebody else's tc, or a Weir that did it differently, leads here.
+// misplaced reports whether an inner qdisc or class of have is in the wrong place or of the wrong
+// kind. The kernel can neither move nor convert it, nor change HTB's own parameters (htb_qdisc_ops
+// has no change), so everything is made anew. Only another program's tc or a different version of
+// Weir causes this.
 func misplaced(want, have state) bool {
 	if have.root() < 0 {
 		return false
@@ -120,9 +120,9 @@ func misplaced(want, have state) bool {
 	})
 }
 
-// sameOptions compares what the kernel has with what is wanted. The kernel
-// does not tell the packet limit of a token bucket filter; the burst grows
-// with it at any one rate (terms.trunk).
+// sameOptions reports whether the kernel has the wanted options. The kernel does not report the
+// packet limit of a token bucket filter, but the burst grows with it at any given rate
+// (terms.trunk).
 func sameOptions(have, want kernel.Options) bool {
 	if h, ok := have.(kernel.TBF); ok {
 		if w, ok := want.(kernel.TBF); ok {
@@ -133,8 +133,7 @@ func sameOptions(have, want kernel.Options) bool {
 	return have == want
 }
 
-// innerBits are the bits that tell classes apart that have others below them; 0 for a
-// leaf.
+// innerBits returns the bits that distinguish the classes with others below them; 0 for a leaf.
 func innerBits(h kernel.Handle) uint16 {
 	if minor := h.Minor(); minor&shareBit != 0 {
 		return minor & (shareBit | guaranteeBit)

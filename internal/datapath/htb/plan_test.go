@@ -11,10 +11,10 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/weir-project/weir/internal/alloc"
-	"github.com/weir-project/weir/internal/identity"
-	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/datapath/identity"
+	"github.com/weir-project/weir/internal/datapath/kernel"
+	"github.com/weir-project/weir/internal/share/alloc"
+	"github.com/weir-project/weir/internal/share/sched"
 	"github.com/weir-project/weir/test/golden"
 )
 
@@ -71,8 +71,8 @@ func built(t *testing.T, tree tree, leaf leafKind) *device {
 // have is what a new backend sees of a device.
 func (d *device) have() state {
 	b := New(d, testIfindex)
-	b.controlQueue = leafQdisc(controlNumber)
-	s, err := b.observe()
+	b.device.controlQueue = leafQdisc(controlNumber)
+	s, err := b.device.observe()
 	if err != nil {
 		panic(err)
 	}
@@ -267,23 +267,6 @@ func TestPlanStartsAnew(t *testing.T) {
 				t.Errorf("the kernel refuses it: %v", err)
 			}
 		})
-	}
-}
-
-// A tree of the time when the link was the root is made anew, all of it.
-func TestPlanReplacesTheLinkAsRoot(t *testing.T) {
-	tree := treeOf(100e6, container(16, 100, 99e6))
-	fresh := lines(changes(desired(tree, leafFqCodel), state{}))
-	earlier := desired(tree, leafFqCodel)
-	earlier.qdiscs, earlier.classes = earlier.qdiscs[1:], earlier.classes[1:]
-	earlier.qdiscs[0].Parent = kernel.HandleRoot
-	d := &device{qdiscs: earlier.qdiscs, classes: earlier.classes}
-	apply(t, New(d, testIfindex), tree)
-	if got, want := lines(d.tried[0]), "qdisc delete parent root handle 7e10:\n"+fresh; got != want {
-		t.Errorf("done:\n%swant:\n%s", got, want)
-	}
-	if left := changes(desired(tree, leafFqCodel), d.have()); len(left) > 0 {
-		t.Errorf("still to do after that:\n%s", lines(left))
 	}
 }
 

@@ -4,46 +4,45 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/datapath/kernel"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
 // Ports of switches.
 //
 // Problem. Open vSwitch's kernel datapath sends a packet to queue N of a port by
-// writing class 1:(N+1) into its priority, whatever made that class
-// (lib/dpif-netlink.c, dpif_netlink_queue_to_priority). The classes that it makes
-// itself have queues of 1000 packets, and let a packet of 64 KB hold the port for as
-// long as that takes.
+// writing class 1:(N+1) into its priority, whatever the packet's origin
+// (lib/dpif-netlink.c, dpif_netlink_queue_to_priority). The classes that Open vSwitch makes
+// have queues of 1000 packets, and a packet of 64 KB blocks the port for its whole length.
 //
-// Method. The classes that are told of, with queues and limits as an uplink has them:
+// Method. The same class numbers, with queues and limits like those of an uplink:
 //
-//	tbf 7e12:        the port: its rate; cuts up what is too large for it
-//	htb 1:           takes a packet's priority for the class, and queue 0 without one
-//	  1:ffff         what queues leave idle, in the order of their priorities
+//	tbf 7e12:        the port: its rate; cuts up packets that are too large
+//	htb 1:           selects the class by the packet's priority; queue 0 by default
+//	  1:ffff         lends idle rate, in the order of the queues' priorities
 //	    1:1          queue 0: its minimum, up to its maximum
 //	      7e20:      its AQM
 //	    1:2          queue 1, and so on
 //
-// A queue within its minimum goes before any that borrows, and of both kinds the one
-// with the lowest priority first: whoever is first and within its minimum waits for
-// the packet on the link and for its own.
+// Queues within their minimum go before queues that borrow; within both groups the lowest
+// priority goes first. The first queue, within its minimum, waits only for the packet on
+// the link and for its own packets.
 //
-// Limits. Nothing here looks at who sends: there is no loop, so a maximum and the
-// division of what is idle are HTB's.
+// Limits. No control loop measures the senders, so HTB alone enforces maximums and divides
+// idle rate.
 const (
 	portMajor      = 0x7e12
 	portHandle     = kernel.Handle(portMajor << 16)
 	portClassMajor = 1
 	portClasses    = kernel.Handle(portClassMajor << 16)
-	// portQueueMajor is that of queue 0's AQM.
+	// portQueueMajor is the major of queue 0's AQM.
 	portQueueMajor = 0x7e20
-	// portPlaces is how many queues a port's memory is divided among.
+	// portPlaces is the number of queues that divide a port's memory.
 	portPlaces = 8
 )
 
-// openVSwitchRoot is the class that all others of Open vSwitch's linux-htb and
-// linux-hfsc hang on, below a qdisc 1: (lib/netdev-linux.c).
+// openVSwitchRoot is the class above all others in Open vSwitch's linux-htb and linux-hfsc, below
+// qdisc 1: (lib/netdev-linux.c).
 var openVSwitchRoot = kernel.NewHandle(portClassMajor, 0xfffe)
 
 var portRootClass = kernel.NewHandle(portClassMajor, rootMinor)
@@ -55,10 +54,10 @@ func portQueue(id int) kernel.Handle { return kernel.NewHandle(portQueueMajor+ui
 type PortQueue struct {
 	ID             int // 0 to 7
 	MinBPS, MaxBPS uint64
-	Priority       int // 0 to 7, the lowest borrows first
+	Priority       int // 0 to 7; the lowest borrows first
 }
 
-// PortTree is what a port is to have. The minimums of its queues fit its rate.
+// PortTree is the wanted queueing of a port. The minimums of its queues fit its rate.
 type PortTree struct {
 	RateBPS uint64
 	// MTUBytes is as in sched.Tree.
@@ -66,21 +65,20 @@ type PortTree struct {
 	Queues   []PortQueue
 }
 
-// Port is HTB on a port of a switch. It is not safe for concurrent use.
+// Port schedules a switch port with HTB. It is not safe for concurrent use.
 type Port struct {
 	tc      TrafficControl
 	ifindex int
 	leaf    leafKind
 }
 
-// NewPort returns the queues of the device with index ifindex. It touches nothing
-// until Apply.
+// NewPort returns the scheduler of the port with index ifindex. It touches nothing until Apply.
 func NewPort(tc TrafficControl, ifindex int) *Port { return &Port{tc: tc, ifindex: ifindex} }
 
-// PortOwner is whose the queueing of a device is.
+// PortOwner is the owner of a device's queueing.
 type PortOwner uint8
 
-// Owners of a device's queueing.
+// The owners of a device's queueing.
 const (
 	// PortFree: it has the kernel's default.
 	PortFree PortOwner = iota
@@ -90,11 +88,11 @@ const (
 	PortSwitch
 	// PortUplink: it is the uplink of an agent.
 	PortUplink
-	// PortForeign: somebody else configured it.
+	// PortForeign: another program configured it.
 	PortForeign
 )
 
-// Owner tells whose the queueing of the device is, and what is at its root.
+// Owner returns the owner of the device's queueing, and a description of its root.
 func (p *Port) Owner() (PortOwner, string, error) {
 	qdiscs, err := p.tc.Qdiscs(p.ifindex)
 	if err != nil {
@@ -124,7 +122,7 @@ func (p *Port) Owner() (PortOwner, string, error) {
 	return PortForeign, what, nil
 }
 
-// Clear removes the root of the device's queueing, whosever it is.
+// Clear removes the root of the device's queueing, regardless of its owner.
 func (p *Port) Clear() error {
 	qdiscs, err := p.tc.Qdiscs(p.ifindex)
 	if err != nil {
@@ -138,8 +136,8 @@ func (p *Port) Clear() error {
 	return nil
 }
 
-// Apply brings the device to want, and says whether something had to be changed. What
-// is queued stays unless the tree is made anew. The device is free, or has such a tree.
+// Apply applies want to the device, and reports whether anything changed. Queued packets are kept
+// unless the tree has to be made anew. The device must have no queueing of others.
 func (p *Port) Apply(want PortTree) (changed bool, err error) {
 	var refused error
 	for range 1 + retries {
@@ -163,7 +161,7 @@ func (p *Port) Apply(want PortTree) (changed bool, err error) {
 	return changed, explain("make queues", refused)
 }
 
-// observe reads what of ours the kernel has, and adopts the kind of its queues.
+// observe reads the port's tree from the kernel, and adopts the kind of its queues.
 func (p *Port) observe() (s state, err error) {
 	qdiscs, err := p.tc.Qdiscs(p.ifindex)
 	if err != nil {
@@ -190,7 +188,7 @@ func (p *Port) observe() (s state, err error) {
 	return s, err
 }
 
-// desired is the state that puts a tree into force.
+// desired returns the kernel state of a tree.
 func (w PortTree) desired(leaf leafKind) state {
 	t := terms{
 		rateBPS: w.RateBPS, packetBytes: sched.LargestPacketBytes(w.RateBPS, w.MTUBytes), frameBytes: sched.MTUFrameBytes(w.MTUBytes),
@@ -213,13 +211,13 @@ func (w PortTree) desired(leaf leafKind) state {
 		least = min(least, q.MinBPS)
 	}
 	for _, q := range w.Queues {
-		// As for a share of an uplink, a debt is bounded to a second.
+		// As for a share of an uplink, this bounds a debt to one second.
 		rate := max(shared(q.MinBPS), min(8*uint64(t.packetBytes), w.RateBPS))
 		ceil, ceilBurst := max(shared(q.MaxBPS), rate), linkBurst
 		if q.MaxBPS < w.RateBPS {
 			ceilBurst = ceil / 8 * ceilBurstMicroseconds / 1e6
 		}
-		// Queues of one priority share what is idle as their minimums are.
+		// Queues of one priority divide idle rate in proportion to their minimums.
 		turn := min(q.MinBPS/max(least, 1), maxQuantumPackets) * uint64(t.packetBytes)
 		s.classes = append(s.classes, kernelClass(portClass(q.ID), portRootClass,
 			rate, burstBytes(rate, burstMilliseconds, t.packetBytes), ceil, ceilBurst, uint32(turn), uint32(q.Priority)))
@@ -228,7 +226,7 @@ func (w PortTree) desired(leaf leafKind) state {
 	return s
 }
 
-// portLeaf is the AQM of a queue that can always send at rateBPS.
+// portLeaf returns the AQM of a queue that can always send at rateBPS.
 func (t terms) portLeaf(rateBPS uint64) kernel.Options {
 	if t.leaf == leafBFIFO {
 		return kernel.BFIFO{LimitBytes: quantize(t.fifoBytes(rateBPS, t.packetBytes))}
@@ -236,15 +234,14 @@ func (t terms) portLeaf(rateBPS uint64) kernel.Options {
 	return t.aqm(rateBPS, t.packetBytes)
 }
 
-// PortCounters are what the kernel counted of one queue since it was made.
+// PortCounters are the kernel's counters of one queue since it was made.
 type PortCounters struct {
 	SentBytes      uint64
 	SentPackets    uint32 // wraps
 	DroppedPackets uint32 // wraps
 }
 
-// Counters are those of some queues by their numbers. Queues that are not there are
-// left out.
+// Counters returns the counters of queues, by queue number, without missing queues.
 func (p *Port) Counters(ids []int) (map[int]PortCounters, error) {
 	var handles []kernel.Handle
 	for _, id := range ids {

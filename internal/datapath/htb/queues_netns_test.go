@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/datapath/kernel"
 )
 
 // line is a device with a scheduler on it, and the neighbour behind it, each in
@@ -97,7 +97,7 @@ func TestSparseFlows(t *testing.T) {
 	if err := backend.program(tree); err != nil {
 		t.Fatal(err)
 	}
-	if backend.leaf == leafBFIFO {
+	if backend.device.leaf == leafBFIFO {
 		t.Skip("this kernel has no fq_codel")
 	}
 	var in *net.UDPConn

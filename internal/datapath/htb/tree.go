@@ -2,12 +2,12 @@
 //
 // Problem. HTB guarantees every class its rate and lends what is idle in
 // proportion to a quantum. Weights written as quanta fail: HTB sends one whole
-// GSO packet in a turn, whatever the quantum. Weights written as rates are
+// GSO packet in a turn, also with a small quantum. Weights written as rates are
 // exact, but only for a fixed set of senders: the idle remainder is lent on
 // top of the rate, where the ideal allocation raises a level (a floor lifts,
 // it does not add). And HTB never checks that rates fit their parent, so the
 // rates of those who send cannot simply be raised: when one who was idle comes
-// back, the sum is above the link until somebody corrects it.
+// back, the sum is above the link until it is corrected.
 //
 // Method. Three levels, because HTB serves lower levels strictly first
 // (net/sched/sch_htb.c, htb_dequeue):
@@ -23,11 +23,11 @@
 //	        qdisc 10:     its queue
 //
 // A leaf within its guarantee is served first. Guarantees of all running
-// containers fit the link, so they hold whatever the level above says and
-// whoever starts to send, with no action by the agent. Above it, a container
+// containers fit the link, so they hold under all settings of the level above and
+// for every sender that starts, with no action by the agent. Above it, a container
 // is served up to its allocation, which the control loop sets for those that
 // are sending now; the allocations of the senders sum to C' (C less a
-// thousandth), which makes the shares exact. What somebody leaves idle until the
+// thousandth), which makes the shares exact. What a sender leaves idle until the
 // loop has noticed is lent by the root, so the link is never idle while anyone
 // has traffic.
 //
@@ -39,27 +39,27 @@
 // only as exact as HTB's turns. It also cuts up packets that are too large for
 // the link's rate and that no limit at their source caught.
 //
-// A packet that finds the link idle competes with nobody, and all of that would
+// A packet that finds the link idle competes with no other, and all of that would
 // only cost time. The classifier sends it to the direct queue of the outermost
 // HTB, which goes first, and sees to it that such packets stay within the link's
 // rate and are no larger than DirectBytes (bpf/uplink.bpf.c). That HTB does
-// nothing else; its one class takes whatever else comes. The kernel finds it odd
+// nothing else; its one class takes all others. The kernel finds it odd
 // that what hangs on a class of HTB has packets and does not give them, and says so
 // once, "htb: tbf qdisc 7E10: is non-work-conserving?". HTB then goes on to the
-// next of its classes (htb_dequeue_tree), of which there is none.
+// next of its classes (htb_dequeue_tree), and there is no other.
 //
 // Limits. One lock for the device; 8 priorities; bursts are as exact as the
 // kernel's timers.
 package htb
 
 import (
-	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/datapath/kernel"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
 // Handles.
 const (
-	// directMajor is that of the HTB whose direct queue leads past the classes.
+	// directMajor is the major of the outermost HTB, whose direct queue bypasses the classes.
 	directMajor  = 0x7e0f
 	othersMinor  = 1
 	directHandle = kernel.Handle(directMajor << 16)
@@ -67,7 +67,7 @@ const (
 	linkMajor  = 0x7e10
 	linkHandle = kernel.Handle(linkMajor << 16)
 
-	// classMajor is that of all classes of containers.
+	// classMajor is the major of all container classes.
 	classMajor = 0x7e11
 	rootMinor  = 0xffff
 	htbHandle  = kernel.Handle(classMajor << 16)
@@ -80,68 +80,64 @@ var (
 )
 
 const (
-	// controlCeilDivisor is the part of the link that control traffic is
-	// limited to: nobody may use it to get around a share.
+	// controlCeilDivisor limits control traffic to this part of the link, so that it cannot replace
+	// a share.
 	controlCeilDivisor = 20
 
-	// directPackets is the queue of packets that go past the classes. There is no
-	// more than one of each processor: who finds somebody waiting goes through its
-	// class (bpf/uplink.bpf.c).
+	// directPackets is the length of the direct queue. It holds at most one packet per processor: a
+	// packet that finds another waiting goes through its class (bpf/uplink.bpf.c).
 	directPackets = 1000
 )
 
-// tree is a sched.Tree with what everybody has of it now.
+// tree is a sched.Tree with the present allocations.
 type tree struct {
 	rateBPS                   uint64
 	mtuBytes                  uint32
 	controlNumber, hostNumber uint16
-	// classes are in the order of their numbers.
+	// classes is sorted by number.
 	classes []class
 }
 
-// class is a competitor as HTB is to hold it.
+// class is the HTB class of a competitor.
 type class struct {
 	sched.Competitor
-	// GuaranteedBPS is the rate it can always have, whatever others do and whether
-	// or not an agent runs.
+	// GuaranteedBPS is the rate it can always have, whatever others send, and without an agent.
 	GuaranteedBPS uint64
-	// AllocatedBPS is the rate it has at present, given who else is sending; at
-	// least GuaranteedBPS where it wants that much.
+	// AllocatedBPS is its present rate, given the other senders; at least GuaranteedBPS if it wants
+	// that much.
 	AllocatedBPS uint64
-	// Leaves are those that it has; 0 for one of its own.
+	// Leaves are its leaves; 0 for a single leaf without traffic classes.
 	Leaves leaves
-	// PacketBytes is the largest packet that it is handed, where it is limited to
-	// less than what sched.LinkPacketBytes says; 0 where it is not.
+	// PacketBytes is the largest packet it gets, if below sched.LinkPacketBytes; 0 otherwise.
 	PacketBytes uint32
 }
 
 func (t *tree) frameBytes() uint32  { return sched.MTUFrameBytes(t.mtuBytes) }
 func (t *tree) packetBytes() uint32 { return sched.LargestPacketBytes(t.rateBPS, t.mtuBytes) }
 
-// state is the queueing of one device: what is wanted, or what is there.
+// state is the queueing of one device, wanted or observed.
 type state struct {
 	qdiscs  []kernel.Qdisc
 	classes []kernel.Class
-	// inner is how many of the qdiscs that are wanted hold others, which come first.
+	// inner is the number of wanted qdiscs that have classes below them; these come first.
 	inner int
 }
 
-// terms are what decides, besides a class itself, how it looks in the kernel.
-// While they stay, a class that stays the same needs no change.
+// terms are the inputs, besides a class itself, that determine its form in the kernel. While they
+// stay the same, an unchanged class needs no operation.
 type terms struct {
 	rateBPS uint64
-	// packetBytes is the largest packet there can be, frameBytes the largest
-	// frame.
+	// packetBytes is the largest possible packet, frameBytes the largest frame.
 	packetBytes, frameBytes uint32
 	controlNumber           uint16
 	hostNumber              uint16
 	leaf                    leafKind
-	// places is how many classes the memory for queues is divided among.
+	// places is the number of classes that divide the memory for queues.
 	places uint32
-	// weightUnit is the weight that gets one packet in a turn.
+	// weightUnit is the weight that gets one packet per turn.
 	weightUnit uint32
-	// ranks are those of containers that have one of HTB's priorities for
-	// themselves, the first first, and rankCount how many those are.
+	// ranks are the ranks of containers that have an HTB priority of their own, highest first;
+	// rankCount is their number.
 	ranks     [ownRanks]rank
 	rankCount int
 }
@@ -157,8 +153,7 @@ func termsOf(tree tree, leaf leafKind) terms {
 	return t
 }
 
-// desired is the state that puts a tree into force. Parents come before their
-// children.
+// desired returns the kernel state of a tree, parents before children.
 func desired(tree tree, leaf leafKind) state {
 	t := termsOf(tree, leaf)
 	s := t.trunk()
@@ -168,8 +163,7 @@ func desired(tree tree, leaf leafKind) state {
 	return s
 }
 
-// differences are the states that put two trees into force, without the
-// classes that are the same in both.
+// differences returns the kernel states of two trees without the classes that are equal in both.
 func differences(want, have tree, leaf leafKind) (wanted, had state) {
 	t := termsOf(want, leaf)
 	if t != termsOf(have, leaf) {
@@ -196,7 +190,7 @@ func differences(want, have tree, leaf leafKind) (wanted, had state) {
 	return wanted, had
 }
 
-// kernelClass is a class as the kernel knows it.
+// kernelClass returns a class in the kernel's units.
 func kernelClass(handle, parent kernel.Handle, rateBPS, burst, ceilBPS, ceilBurst uint64, quantum, prio uint32) kernel.Class {
 	rate, ceil := bytesPerSec(rateBPS), bytesPerSec(ceilBPS)
 	return kernel.Class{Handle: handle, Parent: parent, Options: kernel.HTBClass{
@@ -209,15 +203,15 @@ func kernelClass(handle, parent kernel.Handle, rateBPS, burst, ceilBPS, ceilBurs
 	}}
 }
 
-// Of classes that have others below them the kernel neither uses nor changes
-// quantum and prio (htb_change_class).
+// The kernel neither uses nor changes quantum and prio of classes that have others below them
+// (htb_change_class).
 const innerQuantum, innerPrio = sched.FrameBytes, 0
 
-// othersQuantum is that of a class which takes turns with no other.
+// othersQuantum is the quantum of classes that take turns with no other.
 const othersQuantum = 1 << 16
 
-// link is the token bucket filter that holds the sum of all to the rate, and cuts up
-// packets that are too large for it.
+// link returns the token bucket filter that limits the total to the rate, and cuts up packets that
+// are too large.
 func (t terms) link() kernel.TBF {
 	rate := bytesPerSec(t.rateBPS)
 	link := kernel.TBF{
@@ -233,8 +227,8 @@ func (t terms) link() kernel.TBF {
 	return link
 }
 
-// trunk is the direct queue, the link, HTB's root and control traffic: what does
-// not depend on who runs.
+// trunk returns the parts that do not depend on the running containers: the direct queue, the link,
+// HTB's root and control traffic.
 func (t terms) trunk() state {
 	packetBytes := t.packetBytes
 	linkBurst := burstBytes(t.rateBPS, burstMilliseconds, packetBytes)
@@ -261,7 +255,7 @@ func (t terms) trunk() state {
 	}
 }
 
-// add adds a class of the tree: its share, its leaf and its queue.
+// add adds a competitor's share, leaf and queue.
 func (t terms) add(s *state, c class) {
 	packetBytes := t.packetBytes
 	linkBurst := burstBytes(t.rateBPS, burstMilliseconds, packetBytes)

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/datapath/kernel"
 )
 
 // Classes without a weight take equal turns, after those of their priority that

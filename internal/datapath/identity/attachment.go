@@ -5,58 +5,55 @@ import (
 	"fmt"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/datapath/kernel"
 )
 
-// Tap is a place where all packets of one container pass, and nobody else's.
+// Tap is a place that all packets of one container pass, and no others.
 type Tap struct {
 	// NetNSPath is the namespace of the device; empty for the agent's own.
 	NetNSPath string
 	Ifindex   int
-	// Egress: the device inside the container of macvlan and ipvlan;
-	// otherwise the host end of a veth, at ingress.
+	// Egress: the tap is the device inside a macvlan or ipvlan container, at egress. Otherwise it
+	// is the host end of a veth, at ingress.
 	Egress bool
-	// Priority: the number is written into the packet's priority too, which
-	// reaches the uplink where the tag of bridge mode does not.
+	// Priority: the number is also written into the packet's priority, which reaches the uplink
+	// even where bridge mode's tag does not.
 	Priority bool
 }
 
-// Attachment is one way in which a container's packets reach this host.
+// Attachment is one path on which a container's packets reach this host.
 type Attachment struct {
 	Mode v1.Mode
 	// Interface is the device inside the container.
 	Interface string
-	// BridgeIndex is the bridge of the host's that it is a port of; 0 for none.
+	// BridgeIndex is the host bridge that it is a port of; 0 for none.
 	BridgeIndex int
-	// GSOMaxBytes is the largest packet the container hands over at present.
+	// GSOMaxBytes is the largest packet that the container hands over at present.
 	GSOMaxBytes uint32
-	// Tap is where its packets can be assigned to it; without Ifindex if they
-	// cannot, and Obstacle says why. Mode is none if the device is of no kind that
-	// can be controlled.
+	// Tap is where its packets get their number. If that is impossible, Ifindex is 0 and Obstacle
+	// is the reason; Mode is none for a kind of device that cannot be controlled.
 	Tap      Tap
 	Obstacle string
 }
 
-// ErrInFlux is a container whose devices are being made or removed: what is
-// seen of them does not fit together. Inspect it again a little later.
+// ErrInFlux: the container's devices are being created or removed, and the observed state is
+// inconsistent. Inspect it again a little later.
 var ErrInFlux = errors.New("the container's devices are being changed")
 
-// Inspector finds out how containers are attached to the network of this host.
-// It remembers in which namespaces it found the overlay networks. Not for use
-// by several goroutines at once.
+// Inspector determines how containers are attached to the host's network. It caches the namespaces
+// of overlay networks. It is not safe for concurrent use.
 type Inspector struct {
 	overlays overlays
 }
 
-// NewInspector makes an inspector that remembers nothing.
+// NewInspector returns an inspector with an empty cache.
 func NewInspector() *Inspector {
 	return &Inspector{overlays: newOverlays()}
 }
 
-// Inspect finds out how the container in the network namespace at path is
-// attached. With only not empty, other devices of the container are left out.
-// The result is empty for a container that has nothing but loopback, or whose
-// devices lead to its own inner namespaces only. Errors: kernel.ErrNoNetNS,
+// Inspect returns the attachments of the container in the network namespace at path. A non-empty
+// only selects a single device of the container. The result is empty for a container that has only
+// loopback, or whose devices lead only to its own inner namespaces. Errors: kernel.ErrNoNetNS,
 // ErrInFlux.
 func (i *Inspector) Inspect(path, only string) ([]Attachment, error) {
 	ns, err := kernel.OpenNetNS(path)
@@ -94,18 +91,18 @@ func (i *Inspector) Inspect(path, only string) ([]Attachment, error) {
 		}
 	}
 	if len(attachments) == 0 {
-		// Otherwise it is a VPN inside, whose packets leave by one of the others.
+		// Otherwise it is a VPN inside, whose packets leave through another device.
 		attachments = virtual
 	}
 	return attachments, nil
 }
 
-// processMakes are kinds of devices whose packets a process or a socket sends on,
-// perhaps outside of the container.
+// processMakes lists kinds of devices whose packets a process or a socket forwards, perhaps outside
+// the container.
 var processMakes = map[string]bool{"tuntap": true, "wireguard": true}
 
-// leadsInside are kinds of devices whose packets leave by other devices of their
-// namespace, or not at all.
+// leadsInside lists kinds of devices whose packets leave through other devices of their namespace,
+// or not at all.
 var leadsInside = map[string]bool{
 	"bridge": true, "bond": true, "team": true, "vlan": true, "vrf": true, "hsr": true, "macsec": true,
 	"dummy": true, "ifb": true, "nlmon": true, "vcan": true, "vxcan": true, "can": true, "ppp": true,
@@ -114,8 +111,7 @@ var leadsInside = map[string]bool{
 	"xfrm": true, "gtp": true, "bareudp": true, "tuntap": true, "wireguard": true,
 }
 
-// outOfReach says why the packets of a device cannot be assigned to its container,
-// and what to do.
+// outOfReach returns the reason why packets of a device cannot be identified, and what to do.
 func outOfReach(l kernel.Link) string {
 	switch {
 	case l.Kind == "device":
@@ -136,18 +132,18 @@ func outOfReach(l kernel.Link) string {
 type container struct {
 	ns   *kernel.NetNS
 	path string
-	// hereID is the ID of the agent's namespace in there.
+	// hereID is the ID of the agent's namespace inside the container's.
 	hereID int
 }
 
-// gone says whether a device is no longer in ns.
+// gone reports whether a device is no longer in ns.
 func gone(ns *kernel.NetNS, l kernel.Link) bool {
 	_, err := ns.LinkByIndex(l.Index)
 	return errors.Is(err, kernel.ErrNoLink)
 }
 
-// attachment looks at one device of a container. It reports false for one that
-// leads nowhere outside. Errors: ErrInFlux.
+// attachment inspects one device of a container. It returns false for a device that does not lead
+// outside. Errors: ErrInFlux.
 func (i *Inspector) attachment(c container, l kernel.Link) (Attachment, bool, error) {
 	a := Attachment{Interface: l.Name, GSOMaxBytes: l.GSOMaxBytes}
 	switch l.Kind {
@@ -166,7 +162,7 @@ func (i *Inspector) attachment(c container, l kernel.Link) (Attachment, bool, er
 	}
 	switch l.PeerNetNSID {
 	case kernel.SameNetNS:
-		// On top of another of its devices, which is looked at as well.
+		// It is on top of another of the container's devices, which is inspected as well.
 		return a, false, nil
 	case c.hereID:
 		a.Tap = Tap{NetNSPath: c.path, Ifindex: l.Index, Egress: true, Priority: true}
@@ -178,7 +174,7 @@ func (i *Inspector) attachment(c container, l kernel.Link) (Attachment, bool, er
 
 func (i *Inspector) veth(c container, l kernel.Link, a Attachment) (Attachment, bool, error) {
 	switch {
-	case l.PeerIndex == 0: // being deleted, and its other end is first
+	case l.PeerIndex == 0: // being deleted, its other end first
 		return a, false, lostOtherEnd(l)
 	case l.PeerNetNSID == kernel.SameNetNS:
 		return a, false, nil
@@ -217,10 +213,9 @@ func (i *Inspector) veth(c container, l kernel.Link, a Attachment) (Attachment, 
 	return a, true, nil
 }
 
-// checkOtherEnd checks that outside, which was looked up by its index, is the
-// other end of a container's veth: indexes are unique in one namespace only, so
-// each must name the other. id is the container's namespace as outside counts.
-// Errors: ErrInFlux.
+// checkOtherEnd verifies that outside, found by index, is the other end of a container's veth.
+// Indexes are unique in one namespace only, so each end must name the other. id is the ID of the
+// container's namespace in that of outside. Errors: ErrInFlux.
 func checkOtherEnd(inside, outside kernel.Link, id int) error {
 	if outside.Kind != "veth" || outside.PeerIndex != inside.Index || outside.PeerNetNSID != id {
 		return lostOtherEnd(inside)

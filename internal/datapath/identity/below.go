@@ -6,12 +6,12 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/datapath/kernel"
 )
 
-// savePriority has the classifier of an uplink leave the priority of packets for
-// the devices below it, and those give it back (bpf/below.bpf.c). It changes nothing
-// where there are none.
+// savePriority configures the classifier of an uplink to save the packets' priority, and attaches
+// programs that restore it to the devices below the uplink (bpf/below.bpf.c). Without such devices
+// it changes nothing.
 func savePriority(spec *ebpf.CollectionSpec, ifindex int) error {
 	below, err := kernel.Below(ifindex)
 	if err != nil {
@@ -19,7 +19,7 @@ func savePriority(spec *ebpf.CollectionSpec, ifindex int) error {
 	}
 	for _, l := range below {
 		if err := attachBelow(l.Index); err != nil {
-			return fmt.Errorf("give packets their priority back at %s: %w", l.Name, err)
+			return fmt.Errorf("restore the priority of packets at %s: %w", l.Name, err)
 		}
 	}
 	if len(below) == 0 {
@@ -38,10 +38,10 @@ func savePriority(spec *ebpf.CollectionSpec, ifindex int) error {
 	return nil
 }
 
-// priorities is how many of them are given back.
+// priorities is the number of priority values that can be restored.
 const priorities = int(uplinkWeirSavedWEIR_SAVED_PRIORITY_MASK) + 1
 
-// vlanCodePoints are those of an egress map for the priorities that are given back.
+// vlanCodePoints returns the VLAN code points of the restorable priorities.
 func vlanCodePoints(byPriority map[uint32]uint32) [priorities]uint8 {
 	var codePoints [priorities]uint8
 	for priority, codePoint := range byPriority {
@@ -69,7 +69,7 @@ func attachBelow(ifindex int) error {
 	return hook.Attach(objects.WeirBelow, old)
 }
 
-// belowAttached says whether all devices below an uplink have the program.
+// belowAttached reports whether all devices below an uplink have the program.
 func belowAttached(ifindex int) (bool, error) {
 	below, err := kernel.Below(ifindex)
 	if err != nil {
@@ -85,8 +85,8 @@ func belowAttached(ifindex int) (bool, error) {
 	return true, nil
 }
 
-// detachBelow removes the program from the devices below an uplink, but for those
-// that are below another one as well.
+// detachBelow removes the program from the devices below an uplink, except devices that are also
+// below another uplink.
 func detachBelow(ifindex int) error {
 	below, err := kernel.Below(ifindex)
 	if err != nil && !errors.Is(err, kernel.ErrNoLink) {
@@ -103,8 +103,7 @@ func detachBelow(ifindex int) error {
 	return errors.Join(errs...)
 }
 
-// belowAnother says whether a device is below an uplink other than the one with
-// index ifindex.
+// belowAnother reports whether a device is below an uplink other than the one with index ifindex.
 func belowAnother(lower, ifindex int) (bool, error) {
 	above, err := kernel.Above(lower)
 	if err != nil {

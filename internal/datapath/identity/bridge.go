@@ -6,11 +6,11 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/datapath/kernel"
 )
 
-// Bridges keeps forged tags from entering the host by the bridges that containers are
-// ports of (bpf/bridge.bpf.c).
+// Bridges keeps forged tags from entering the host through bridges that containers are ports of
+// (bpf/bridge.bpf.c).
 type Bridges struct {
 	program *ebpf.Program
 	// tag identifies this version of the program.
@@ -31,18 +31,18 @@ func NewBridges() (*Bridges, error) {
 	return &Bridges{program: objects.WeirBridge, tag: info.Tag}, nil
 }
 
-// Close lets go of the program. Where it is attached it stays.
+// Close closes the program. Where it is attached it stays in force.
 func (b *Bridges) Close() error { return b.program.Close() }
 
 func bridgeHook(ifindex int) kernel.Hook { return kernel.Hook{Ifindex: ifindex} }
 
-// bridgeKind is what the kernel calls a bridge.
+// bridgeKind is the kernel's name for a bridge.
 const bridgeKind = "bridge"
 
-// Attach clears forged tags of what enters the host by a bridge, before programs of
-// others see it. Where that is so already nothing is touched. Errors: kernel.ErrNoLink;
-// kernel.ErrNotFirst where somebody else insists on being first; the device is of another
-// kind, such as a VRF, where packets do not pass the hook.
+// Attach attaches the program to a bridge, before programs of others. The program clears forged
+// tags of packets that enter the host. It does nothing if the program is attached already. Errors:
+// kernel.ErrNoLink; kernel.ErrNotFirst if another program insists on being first; a device of
+// another kind, such as a VRF, whose packets do not pass the hook.
 func (b *Bridges) Attach(ifindex int) error {
 	device, err := kernel.LinkByIndex(ifindex)
 	if err != nil {
@@ -75,7 +75,7 @@ func (b *Bridges) attach(ifindex int) error {
 	return bridgeHook(ifindex).Attach(b.program, old)
 }
 
-// Detach removes the program from all bridges but those to be kept, by index.
+// Detach removes the program from all bridges except the kept indexes.
 func (*Bridges) Detach(kept map[int]bool) error { return detachBridges(kept) }
 
 // DetachBridges removes the program from all bridges.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/datapath/kernel"
 )
 
 // Limits of enum weir_level in bpf/intf.h.
@@ -16,19 +16,18 @@ const (
 	cgroupLevelBits = int(uplinkWeirLevelWEIR_LEVEL_BITS)
 )
 
-// cgroups are the assigned cgroups of an uplink: a map from their IDs to numbers,
-// and the list of the levels they are at. The kernel keeps both with the
-// program, so they outlive the agent.
+// cgroups are the assigned cgroups of an uplink: a map from cgroup IDs to container numbers, and
+// the list of their levels in the hierarchy. The kernel keeps both with the program, so they
+// outlive the agent.
 type cgroups struct {
 	entries *ebpf.Map
-	// setLevels sets the list.
+	// setLevels writes the list of levels to the kernel.
 	setLevels func(packed uint64) error
-	// byNumber is what entries holds.
+	// byNumber is a copy of entries, by number.
 	byNumber map[uint16]kernel.Cgroup
 }
 
-// read takes over what is in the kernel, and brings the list of levels in line
-// with it.
+// read loads the kernel's entries, and corrects the list of levels.
 func (c *cgroups) read() error {
 	c.byNumber = map[uint16]kernel.Cgroup{}
 	var (
@@ -45,7 +44,7 @@ func (c *cgroups) read() error {
 	return c.writeLevels(c.levels())
 }
 
-// levels lists the levels at which there are assigned cgroups.
+// levels returns the hierarchy levels that have assigned cgroups.
 func (c *cgroups) levels() map[int]bool {
 	levels := map[int]bool{}
 	for _, cgroup := range c.byNumber {
@@ -54,8 +53,8 @@ func (c *cgroups) levels() map[int]bool {
 	return levels
 }
 
-// packLevels makes the list that the program reads: one byte for each level,
-// the deepest in the lowest.
+// packLevels encodes the levels for the program: one byte per level, the deepest in the lowest
+// byte.
 func packLevels(levels map[int]bool) uint64 {
 	list := make([]int, 0, len(levels))
 	for level := range levels {
@@ -121,19 +120,17 @@ func (c *cgroups) unassign(number uint16) error {
 
 func (c *cgroups) remove(cgroup kernel.Cgroup) error {
 	if err := c.entries.Delete(cgroup.ID); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return fmt.Errorf("take a cgroup's number back: %w", err)
+		return fmt.Errorf("unassign a cgroup: %w", err)
 	}
 	return c.writeLevels(c.levels())
 }
 
-// AssignCgroup assigns what the sockets of the cgroup at path, and of those below
-// it, send to number. path is a directory of a version 2 hierarchy. A cgroup
-// that the number had before is given up; where all is so already, nothing is
-// touched. Errors: kernel.ErrNoCgroup when it is gone.
+// AssignCgroup assigns the packets from sockets of the cgroup at path, and of cgroups below it, to
+// number. path is a directory of a version 2 hierarchy. A previous cgroup of the number is
+// unassigned. It does nothing if the assignment is in force already. Errors: kernel.ErrNoCgroup.
 func (u *Uplink) AssignCgroup(path string, number uint16) error {
 	return u.cgroups.assign(path, number)
 }
 
-// UnassignCgroup ends what AssignCgroup did for number. It is not an error if that
-// has no cgroup.
+// UnassignCgroup removes the cgroup of number, if it has one.
 func (u *Uplink) UnassignCgroup(number uint16) error { return u.cgroups.unassign(number) }

@@ -6,20 +6,19 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
-// ClassAuto is of containers only: each of its flows has a class of its own. All other
-// traffic classes the programs write as the scheduler does (enum weir_class in
-// bpf/intf.h).
+// ClassAuto gives each flow of a container a class of its own. The programs use the scheduler's
+// values for all other traffic classes (enum weir_class in bpf/intf.h).
 const ClassAuto = sched.TrafficClass(uplinkWeirClassWEIR_CLASS_AUTO)
 
-// classes are the maps of the classifier that are about traffic classes.
+// classes are the classifier's maps for traffic classes.
 type classes struct {
 	minors, activities *ebpf.Map
 }
 
-// change changes what is said about a number's traffic classes.
+// change updates the traffic class settings of a number.
 func (c classes) change(number uint16, set func(*uplinkWeirMinors)) error {
 	var have uplinkWeirMinors
 	if err := c.minors.Lookup(uint32(number), &have); err != nil {
@@ -36,22 +35,20 @@ func (c classes) change(number uint16, set func(*uplinkWeirMinors)) error {
 	return nil
 }
 
-// SetMinors says which classes of the scheduler the packets of a number go into, by
-// traffic class. Of a class without a minor
-// of its own (0) they go where those without a class go; if that is 0 too, the minor
-// is the number.
+// SetMinors sets the scheduler classes for the packets of a number, by traffic class. A class
+// without a minor (0) uses that of unclassified packets; if that is 0 too, the minor is the number.
 func (u *Uplink) SetMinors(number uint16, minors sched.Minors) error {
 	return u.classes.change(number, func(m *uplinkWeirMinors) { m.Minors = minors })
 }
 
-// SetTrafficClass says of which class all packets of a number are; Unclassified:
-// they are of none, but what their tap says; ClassAuto: each flow of its own.
+// SetTrafficClass sets the class of all packets of a number. With Unclassified only the tap may set
+// a class; with ClassAuto each flow has its own.
 func (u *Uplink) SetTrafficClass(number uint16, class sched.TrafficClass) error {
 	return u.classes.change(number, func(m *uplinkWeirMinors) { m.TrafficClass = uint32(class) })
 }
 
-// SetEFRate holds what a number sends as EF to a rate: what is more competes as BE.
-// 0: no limit. It is not a limit of the number's, only of what goes first.
+// SetEFRate limits the EF traffic of a number, in bits per second; the excess competes as BE. 0
+// means no limit. The number's total traffic is not limited.
 func (u *Uplink) SetEFRate(number uint16, bps uint64) error {
 	var shifted uint64
 	if bps > 0 {
@@ -60,16 +57,16 @@ func (u *Uplink) SetEFRate(number uint16, bps uint64) error {
 	return u.classes.change(number, func(m *uplinkWeirMinors) { m.EfByteShiftedNs = shifted })
 }
 
-// SetMarkDSCP has the DSCP of a number's packets say, as they leave, as which class
-// they were served: EF 46, AF31 26, BE 0, for what is on the way after this host. That
-// of packets of no class stays, and so does ECN.
+// SetMarkDSCP makes the DSCP of a number's outgoing packets show the class that they were served as
+// (EF 46, AF31 26, BE 0), for the network after this host. DSCP of unclassified packets and ECN are
+// unchanged.
 func (u *Uplink) SetMarkDSCP(number uint16, mark bool) error {
 	return u.classes.change(number, func(m *uplinkWeirMinors) { m.MarkDscp = flag(mark) })
 }
 
-// ForgetClasses makes a number one of no traffic class, which sent nothing yet:
-// before another gets it. Where its packets go the scheduler says (SetMinors,
-// SetEFRate), to each holder anew.
+// ForgetClasses clears a number's traffic class and counters before another container gets the
+// number. The scheduler sets the destinations of its packets (SetMinors, SetEFRate) anew for each
+// holder.
 func (u *Uplink) ForgetClasses(number uint16) error {
 	err := u.classes.change(number, func(m *uplinkWeirMinors) { m.TrafficClass, m.MarkDscp = uint32(sched.Unclassified), 0 })
 	if err != nil {
@@ -81,16 +78,15 @@ func (u *Uplink) ForgetClasses(number uint16) error {
 	return nil
 }
 
-// ClassOffered is what a number has handed to the uplink of each traffic class, by
-// class, dropped packets included. Unclassified is not counted.
+// ClassOffered holds the bytes that a number has handed to the uplink, by traffic class, dropped
+// packets included. Unclassified packets are not counted.
 type ClassOffered struct {
 	Bytes, Packets [sched.NumTrafficClasses]uint64
-	// EFExcessBytes were EF above its rate: they are counted as BE, too.
+	// EFExcessBytes were EF above the EF rate; they are also counted as BE.
 	EFExcessBytes uint64
 }
 
-// ClassOffered reads what a number has sent of each traffic class, since its classes
-// were last forgotten.
+// ClassOffered returns the traffic of a number by class, since ForgetClasses.
 func (u *Uplink) ClassOffered(number uint16) (ClassOffered, error) {
 	var a uplinkWeirClassActivity
 	if err := u.classes.activities.Lookup(uint32(number), &a); err != nil {

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
 // sentByMinor is what each class of the tree's inner HTB has sent.
@@ -63,8 +63,11 @@ func TestMinors(t *testing.T) {
 		if err := b.uplink.SetMinors(NumberFirst, step.minors); err != nil {
 			t.Fatal(err)
 		}
-		if err := b.uplink.SetTrafficClass(NumberFirst, step.class); err != nil {
-			t.Fatal(err)
+		table := Table{Numbers: []Assignment{{Number: NumberFirst, Class: step.class}}}
+		for range 2 {
+			if refused := b.uplink.Apply(table); len(refused.Numbers) > 0 || refused.Published != nil || refused.Fragments != nil || refused.Unknown != nil {
+				t.Fatalf("refused: %+v", refused)
+			}
 		}
 		b.open() // another agent changes nothing
 		before := b.sentByMinor()

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/datapath/kernel"
 	"github.com/weir-project/weir/internal/lab/testbed"
-	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
 // arpBytes is an ARP request, as the uplink counts it.

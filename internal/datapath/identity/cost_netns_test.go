@@ -23,7 +23,7 @@ import (
 // with, and while paused, in short turns that alternate. It reports medians and
 // how much more time a packet takes.
 //
-//	go test -tags netns -run - -bench Delays -benchtime 100x ./internal/identity
+//	go test -tags netns -run - -bench Delays -benchtime 100x ./internal/datapath/identity
 func BenchmarkDelays(bench *testing.B) {
 	b := newBed(bench)
 	ns := b.bridgeContainer("one")
@@ -71,7 +71,7 @@ func BenchmarkDelays(bench *testing.B) {
 // tracepoints of one device and of two, and from a bridge container, which
 // passes those of its veth, too. It reports medians.
 //
-//	go test -tags netns -run - -bench Origins -benchtime 100x ./internal/identity
+//	go test -tags netns -run - -bench Origins -benchtime 100x ./internal/datapath/identity
 func BenchmarkOrigins(bench *testing.B) {
 	b := newBed(bench)
 	bridged, direct := b.bridgeContainer("one"), b.macvlanContainer("two", 101)
@@ -113,7 +113,7 @@ func BenchmarkOrigins(bench *testing.B) {
 // small packet from a bridge container through NAT and the uplink's queues with and
 // without, in short turns that alternate. It reports medians.
 //
-//	go test -tags netns -run - -bench Bridge -benchtime 100x ./internal/identity
+//	go test -tags netns -run - -bench Bridge -benchtime 100x ./internal/datapath/identity
 func BenchmarkBridge(bench *testing.B) {
 	b := newBed(bench)
 	ns := b.bridgeContainer("one")

@@ -10,8 +10,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
-	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/datapath/kernel"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
 // Limits of enum weir_delay in bpf/intf.h.
@@ -23,9 +23,8 @@ const (
 	delaysBytes     = 4 * delayBuckets // sizeof(struct weir_delays)
 )
 
-// Delays measures how long packets wait at an uplink: from its egress hook to
-// the moment they are handed to the driver. It is a sample of them
-// (bpf/delay.h), and ends with Close or the process.
+// Delays measures the queueing delay at an uplink, from its egress hook to the driver, of a sample
+// of packets (bpf/delay.h). It ends with Close or with the process.
 type Delays struct {
 	uplink  *Uplink
 	program *ebpf.Program
@@ -34,10 +33,9 @@ type Delays struct {
 	buffer  [delaysBytes]byte
 }
 
-// OpenDelays begins to measure at u, which the calling thread's network
-// namespace has. After the uplink was opened anew it has to be called again.
-// Errors: the kernel cannot trace (it lacks CONFIG_DEBUG_INFO_BTF or
-// CONFIG_BPF_EVENTS, or does not allow it).
+// OpenDelays starts to measure at u, in the calling thread's network namespace. Call it again after
+// the uplink was opened anew. Errors: the kernel cannot trace (it lacks CONFIG_DEBUG_INFO_BTF or
+// CONFIG_BPF_EVENTS, or forbids it).
 func OpenDelays(u *Uplink) (*Delays, error) {
 	d, err := openDelays(uint32(u.hook.Ifindex), u.majors, u.flowMaps)
 	if err != nil {
@@ -50,7 +48,7 @@ func OpenDelays(u *Uplink) (*Delays, error) {
 	return d, nil
 }
 
-// ProbeDelays says whether this kernel can measure delays.
+// ProbeDelays returns an error if this kernel cannot measure delays.
 func ProbeDelays() error {
 	d, err := openDelays(0, sched.Majors{}, nil)
 	if err != nil {
@@ -90,8 +88,8 @@ func openDelays(ifindex uint32, majors sched.Majors, flowMaps map[string]*ebpf.M
 	return d, nil
 }
 
-// Pause stops looking at packets that leave, and so nearly all of the cost. Of
-// those that wait at the time of the next Resume, delays are known all the same.
+// Pause stops the tracing of outgoing packets, and so nearly all of the cost. Packets that are
+// queued at the next Resume are still measured.
 func (d *Delays) Pause() error {
 	if d.tracing == nil {
 		return nil
@@ -117,8 +115,7 @@ func (d *Delays) Resume() error {
 	return nil
 }
 
-// Read fills dst with the delays of a number's packets since OpenDelays, of whatever
-// traffic class.
+// Read fills dst with the delays of a number's packets of all traffic classes, since OpenDelays.
 func (d *Delays) Read(number uint16, dst *Histogram) error {
 	*dst = Histogram{}
 	for class := range sched.TrafficClass(sched.NumTrafficClasses) {
@@ -129,7 +126,7 @@ func (d *Delays) Read(number uint16, dst *Histogram) error {
 	return nil
 }
 
-// ReadClass is Read of the packets that were served as one traffic class.
+// ReadClass fills dst with the delays of a number's packets that were served as one traffic class.
 func (d *Delays) ReadClass(number uint16, class sched.TrafficClass, dst *Histogram) error {
 	*dst = Histogram{}
 	return d.add(number, class, dst)
@@ -146,7 +143,7 @@ func (d *Delays) add(number uint16, class sched.TrafficClass, dst *Histogram) er
 	return nil
 }
 
-// Close ends measuring.
+// Close stops measuring.
 func (d *Delays) Close() error {
 	var err error
 	if d.uplink != nil {
@@ -155,21 +152,20 @@ func (d *Delays) Close() error {
 	return errors.Join(err, d.Pause(), d.program.Close(), d.delays.Close())
 }
 
-// Histogram says how many packets waited for how long. The zero value is
-// empty. Counts are modulo 2^32, as the kernel keeps them: differences are
-// right as long as fewer packets than that are between two readings.
+// Histogram is a histogram of packet delays. The zero value is empty. Counts are modulo 2^32, as in
+// the kernel: differences are right as long as fewer packets lie between two readings.
 type Histogram struct {
 	packets [delayBuckets]uint32
 }
 
-// Sub takes away what an earlier reading of the same number had.
+// Sub subtracts an earlier reading of the same number.
 func (h *Histogram) Sub(earlier *Histogram) {
 	for i := range h.packets {
 		h.packets[i] -= earlier.packets[i]
 	}
 }
 
-// Packets is how many packets there are, as estimated from the sample.
+// Packets returns the number of packets, estimated from the sample.
 func (h *Histogram) Packets() uint64 {
 	var packets uint64
 	for _, n := range h.packets {
@@ -178,15 +174,15 @@ func (h *Histogram) Packets() uint64 {
 	return packets
 }
 
-// Quantile is the delay that the part q of the packets, 0 to 1, did not exceed;
-// 0 if there are none. It is off by the width of a bucket at most: a quarter of
-// the delay, or one microsecond. What is longer than 17 s counts as that.
+// Quantile returns the delay that the fraction q of the packets, 0 to 1, did not exceed; 0 if there
+// are no packets. Its error is at most the width of a bucket: a quarter of the delay, or one
+// microsecond. Delays above 17 s count as 17 s.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	total := h.Packets()
 	if total == 0 {
 		return 0
 	}
-	// The place of the packet that is meant, in the order of delays.
+	// The rank of the wanted packet in the order of delays.
 	rank := max(1, uint64(math.Ceil(min(max(q, 0), 1)*float64(total))))
 	var below uint64
 	for i, n := range h.packets {
@@ -201,8 +197,8 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 	panic("a rank above the number of packets")
 }
 
-// delayBounds are the delays that a bucket holds, from low to below high
-// (bucket_of in bpf/delay.bpf.c).
+// delayBounds returns the range of delays in a bucket: from low to below high (bucket_of in
+// bpf/delay.bpf.c).
 func delayBounds(bucket int) (low, high time.Duration) {
 	bound := func(bucket int) time.Duration {
 		if bucket < delaySteps {

@@ -3,7 +3,7 @@ package identity
 import (
 	"github.com/cilium/ebpf"
 
-	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
 // LoadFlowPrograms loads what AttachFlows attaches for a number: to run it on packets

@@ -10,14 +10,14 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
-	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/datapath/kernel"
 )
 
-// AttachCgroup has what the sockets of the cgroup at path, and of those below it, are
-// sent be counted to the flows of number, for the second stage (bpf/answer.bpf.c). It is
-// for host mode, where there is no tap. The program goes with the cgroup. Where it
-// is so already, nothing is touched. Errors: kernel.ErrNoCgroup; a kernel that cannot load
-// the program; a program of somebody else's above the cgroup that allows no other.
+// AttachCgroup attaches the program that counts packets received by the sockets of the cgroup at
+// path, and of cgroups below it, to the flows of number, for the second stage (bpf/answer.bpf.c).
+// It serves host mode, where there is no tap. The program ends with the cgroup. It does nothing if
+// the program is attached already. Errors: kernel.ErrNoCgroup; a kernel that cannot load the
+// program; a program above the cgroup that allows no other.
 func (f *Flows) AttachCgroup(path string, number uint16) error {
 	want, err := f.loadAnswers(number)
 	if err != nil {
@@ -41,14 +41,13 @@ func (f *Flows) AttachCgroup(path string, number uint16) error {
 		err = link.RawAttachProgram(link.RawAttachProgramOptions{
 			Target: fd, Program: want, Attach: ebpf.AttachCGroupInetIngress, Flags: unix.BPF_F_ALLOW_MULTI})
 		if err != nil {
-			return fmt.Errorf("look at what cgroup %s is sent: %w", path, err)
+			return fmt.Errorf("count the received packets of cgroup %s: %w", path, err)
 		}
 		return nil
 	})
 }
 
-// DetachCgroup ends what AttachCgroup did. It is not an error if that did nothing.
-// Errors: kernel.ErrNoCgroup.
+// DetachCgroup detaches the program of AttachCgroup, if it is attached. Errors: kernel.ErrNoCgroup.
 func DetachCgroup(path string) error {
 	return withCgroup(path, func(fd int) error {
 		old, err := answersAt(fd)
@@ -64,12 +63,12 @@ func detachAnswers(fd int, program *ebpf.Program) error {
 	err := link.RawDetachProgram(link.RawDetachProgramOptions{
 		Target: fd, Program: program, Attach: ebpf.AttachCGroupInetIngress})
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("look at what a cgroup is sent no more: %w", err)
+		return fmt.Errorf("stop counting the received packets of a cgroup: %w", err)
 	}
 	return nil
 }
 
-// withCgroup calls fn with the directory of a cgroup.
+// withCgroup calls fn with a descriptor of the cgroup's directory.
 func withCgroup(path string, fn func(fd int) error) error {
 	if _, err := kernel.LookUpCgroup(path); err != nil {
 		return err
@@ -85,7 +84,7 @@ func withCgroup(path string, fn func(fd int) error) error {
 	return fn(int(dir.Fd()))
 }
 
-// answersAt opens the program that is attached to a cgroup itself, nil if there is none.
+// answersAt returns the program attached to the cgroup itself; nil if there is none.
 func answersAt(fd int) (*ebpf.Program, error) {
 	attached, err := link.QueryPrograms(link.QueryOptions{Target: fd, Attach: ebpf.AttachCGroupInetIngress})
 	if err != nil {
@@ -111,8 +110,7 @@ func answersAt(fd int) (*ebpf.Program, error) {
 	return nil, nil
 }
 
-// sameAnswers says whether a program does what another would: of the same version, for
-// the same number, with these flows.
+// sameAnswers reports whether two programs have the same version, number and flow tables.
 func (f *Flows) sameAnswers(old, want *ebpf.Program) (bool, error) {
 	oldInfo, err := old.Info()
 	if err != nil {
@@ -134,7 +132,7 @@ func (f *Flows) sameAnswers(old, want *ebpf.Program) (bool, error) {
 	return had == number, err
 }
 
-// answersNumber reads the number that a program was loaded with, its only constant.
+// answersNumber returns the number that a program was loaded with, its only constant.
 func answersNumber(program *ebpf.Program) (number uint32, err error) {
 	m, err := mapOf(program, ".rodata")
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/lab/testbed"
-	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
 // exchanges are more than the second stage looks at.

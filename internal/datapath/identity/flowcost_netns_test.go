@@ -11,10 +11,10 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
-	"github.com/weir-project/weir/internal/appid"
-	"github.com/weir-project/weir/internal/appid/flow"
-	"github.com/weir-project/weir/internal/flows"
-	"github.com/weir-project/weir/internal/identity"
+	"github.com/weir-project/weir/internal/apps"
+	"github.com/weir-project/weir/internal/apps/flow"
+	"github.com/weir-project/weir/internal/datapath/flows"
+	"github.com/weir-project/weir/internal/datapath/identity"
 )
 
 // BenchmarkFlows tells what it costs a packet to be classified: of a known flow, and
@@ -27,14 +27,14 @@ import (
 // The programs take turns, in runs shorter than a time slice, and of each the fastest
 // run counts: what else the machine does then changes little.
 //
-//	go test -tags netns -run - -bench Flows -benchtime 1x ./internal/identity
+//	go test -tags netns -run - -bench Flows -benchtime 1x ./internal/datapath/identity
 func BenchmarkFlows(b *testing.B) {
 	f, err := identity.OpenFlows()
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer f.Close()
-	model, err := appid.Shipped()
+	model, err := apps.Shipped()
 	if err != nil {
 		b.Fatal(err)
 	}

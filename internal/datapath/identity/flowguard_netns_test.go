@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-project/weir/internal/appid"
-	"github.com/weir-project/weir/internal/appid/flow"
-	"github.com/weir-project/weir/internal/identity"
-	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/apps"
+	"github.com/weir-project/weir/internal/apps/flow"
+	"github.com/weir-project/weir/internal/datapath/identity"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
 // Who sends SYNs to a container pushes out none of its flows, whether something listens
@@ -70,7 +70,7 @@ func TestFloodOfSYNs(t *testing.T) {
 func TestDSCPOfOthers(t *testing.T) {
 	k := openKernelFlows(t, 1024)
 	const be = 2
-	k.set(&appid.Compact{Nodes: []appid.CompactNode{{Feature: appid.LeafFeature, Level: be, LevelConfidence: 1000}}, Roots: [2][]uint16{{0}, {0}}})
+	k.set(&apps.Compact{Nodes: []apps.CompactNode{{Feature: apps.LeafFeature, Level: be, LevelConfidence: 1000}}, Roots: [2][]uint16{{0}, {0}}})
 	if err := k.SetTrustDSCP(number, true); err != nil {
 		t.Fatal(err)
 	}

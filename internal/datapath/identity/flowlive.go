@@ -10,34 +10,34 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
-// Flow is a live flow, as it was at one moment.
+// Flow is a live flow at one moment.
 type Flow struct {
-	// Initiator and Responder are its sides, as the container sees them.
+	// Initiator and Responder are its endpoints, as the container sees them.
 	Initiator, Responder netip.AddrPort
 	// Proto is 6 for TCP and 17 for UDP.
 	Proto uint8
-	// Bytes, with headers, and packets that the initiator and the responder sent.
+	// Bytes, with headers, and packets sent by the initiator and by the responder.
 	Bytes   [2]uint64
 	Packets [2]uint32
-	// Idle is how long ago the last packet was, Age the first.
+	// Idle is the time since the last packet, Age the time since the first.
 	Idle, Age time.Duration
-	// Class and Type are the verdict of Stage 1 or 2; 0: there was no classifier.
+	// Class and Type are the verdict of Stage 1 or 2; 0 if there was no classifier.
 	Class                           sched.TrafficClass
 	Type, Stage                     uint8
 	TypeConfidence, LevelConfidence float64
-	// DSCPClass is the class that the last packet's DSCP asked for, and which it got in
-	// place of Class; sched.Unclassified where nothing was asked, or the number is not trusted.
+	// DSCPClass is the class that the last packet's DSCP selected instead of Class;
+	// sched.Unclassified if it selected none or the number's DSCP is not trusted.
 	DSCPClass sched.TrafficClass
-	// DelayNs is how long the flow's packets wait at the uplink, in nanoseconds, on
-	// average over the DelayPackets of them that were looked at; 0 if none was.
+	// DelayNs is the mean queueing delay of the flow's packets at the uplink, in nanoseconds, over
+	// DelayPackets sampled packets; 0 without samples.
 	DelayNs      uint64
 	DelayPackets uint32
 }
 
-// nowMS is the clock of struct weir_bucket.
+// nowMS returns the present time on the clock of struct weir_bucket.
 func nowMS() uint32 {
 	var ts unix.Timespec
 	// It cannot fail: the clock exists and the pointer is valid.
@@ -45,11 +45,11 @@ func nowMS() uint32 {
 	return uint32(ts.Nano() >> 20)
 }
 
-// bucketsAtOnce is how many buckets are read with one system call.
+// bucketsAtOnce is the number of buckets read with one system call.
 const bucketsAtOnce = 256
 
-// Each calls fn with the flows of a number, in no order, until it returns false. None
-// if the number has no table.
+// Each calls fn with the flows of a number, in any order, until fn returns false. A number without
+// a table has no flows.
 func (f *Flows) Each(number uint16, fn func(Flow) bool) error {
 	table, err := f.table(number)
 	if err != nil || table == nil {
@@ -70,7 +70,7 @@ func (f *Flows) Each(number uint16, fn func(Flow) bool) error {
 				return nil
 			}
 		}
-		if err != nil { // that was the last of them
+		if err != nil { // the last batch
 			return nil
 		}
 	}
@@ -90,7 +90,7 @@ func (b *flowWeirBucket) each(nowMS uint32, fn func(Flow) bool) bool {
 
 func (w *flowWeirFlow) flow(nowMS, seenMS uint32) Flow {
 	since := func(ms uint32) time.Duration {
-		// It may have been seen since the time was taken.
+		// The flow may have sent a packet after the time was taken.
 		const justNowMS = 60000
 		if ms-nowMS < justNowMS {
 			return 0

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
 // callsFirst is a classifier that knows calls: what goes to port 5060 is EF, all else BE.

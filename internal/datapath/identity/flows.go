@@ -10,44 +10,44 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/datapath/kernel"
 )
 
 // Limits of bpf/intf.h.
 const (
 	flowWays = int(flowWeirFlowLimitWEIR_WAYS)
 	flowKeys = int(flowWeirFlowKeyWEIR_FLOW_KEYS)
-	// FlowPorts is how many ports TCP and UDP have together.
+	// FlowPorts is the number of TCP and UDP ports together.
 	FlowPorts = int(flowWeirFlowLimitWEIR_PORTS)
-	// FlowNodes and FlowTrees are how much a classifier may have, and FlowWords how
-	// many features; the place of a node's feature is below that, or FlowLeaf.
+	// FlowNodes and FlowTrees bound the size of a classifier, and FlowWords its number of features.
+	// The place of a node's feature is below FlowWords; FlowLeaf marks a leaf.
 	FlowNodes = int(flowWeirFlowLimitWEIR_MAX_NODES)
 	FlowTrees = int(flowWeirFlowLimitWEIR_MAX_TREES)
 	FlowWords = int(flowWeirFlowLimitWEIR_WORDS)
 	FlowLeaf  = 0xff
 )
 
-// Flows are the flows of containers whose traffic class is ClassAuto, in the kernel: a
-// table for each container, and the classifier that gives verdicts (bpf/flow.h). They
-// belong to the programs at the taps and uplinks, which go on with them when the agent
-// is dead; it finds them again by those. All uplinks and taps of an agent share one.
+// Flows are the kernel's flow tables, one for each container whose traffic class is ClassAuto, and
+// the classifier for verdicts (bpf/flow.h). They belong to the programs at taps and uplinks, which
+// continue when the agent is dead; a new agent finds them through those programs. All uplinks and
+// taps of an agent share one Flows.
 //
-// Not for use by several goroutines at once, but for reading.
+// Only reading is safe for concurrent use.
 type Flows struct {
 	spec *ebpf.CollectionSpec
-	// specs are those of the maps, by name.
+	// specs are the map specifications, by name.
 	specs map[string]*ebpf.MapSpec
 
 	tables, configs, counts, trees, clock, senders *ebpf.Map
-	// treesID tells programs that use these maps from those that use others.
+	// treesID distinguishes programs that use these maps from programs that use others.
 	treesID ebpf.MapID
 	keys    [flowKeys]uint64
 	// tags identify this version of the programs, by name.
 	tags map[string]string
 }
 
-// OpenFlows opens the flows that the classifier at one of these devices uses, or makes
-// new ones. Errors: no memory for the maps.
+// OpenFlows adopts the flow maps of the classifier at one of these devices, or makes new ones.
+// Errors: no memory for the maps.
 func OpenFlows(uplinks ...int) (*Flows, error) {
 	spec, err := loadFlow()
 	if err != nil {
@@ -75,8 +75,8 @@ func OpenFlows(uplinks ...int) (*Flows, error) {
 	return f, f.identify()
 }
 
-// adopt takes the maps of the classifier at a device; false where it has none, or
-// those of another version.
+// adopt takes the maps of the classifier at a device. It returns false if there is none or its maps
+// have another version.
 func (f *Flows) adopt(ifindex int) (bool, error) {
 	program, err := kernel.Hook{Ifindex: ifindex, Egress: true}.Find(uplinkProgWeirUplink)
 	if err != nil || program == nil {
@@ -108,7 +108,7 @@ func (f *Flows) places() map[string]**ebpf.Map {
 	}
 }
 
-// shared are the maps by name.
+// shared returns the maps by name.
 func (f *Flows) shared() map[string]*ebpf.Map {
 	shared := map[string]*ebpf.Map{}
 	for name, m := range f.places() {
@@ -117,10 +117,10 @@ func (f *Flows) shared() map[string]*ebpf.Map {
 	return shared
 }
 
-// FlowNode is a node of a tree as the programs walk it (struct weir_node).
+// FlowNode is a tree node in the form that the programs walk (struct weir_node).
 type FlowNode struct {
-	// Place is that of the feature's word: its code, or the code - 16 from 32 on;
-	// FlowLeaf for a leaf.
+	// Place is the place of the feature's value: its code, from 32 on its code - 16; FlowLeaf for a
+	// leaf.
 	Place, Type, Level              uint8
 	_                               uint8
 	Threshold                       uint32
@@ -128,26 +128,25 @@ type FlowNode struct {
 	TypeConfidence, LevelConfidence uint16
 }
 
-// FlowClassifier is what verdicts are given by.
+// FlowClassifier is a classifier in the kernel's form.
 type FlowClassifier struct {
 	Nodes []FlowNode
-	// Roots are the first nodes of each stage's trees.
+	// Roots are the root nodes of each stage's trees.
 	Roots         [2][]uint16
 	MinConfidence uint16
-	// Ports is what each port stands for: TCP's first, then UDP's.
+	// Ports is the port category of each port: TCP's ports first, then UDP's.
 	Ports []uint8
 }
 
-// classifierHead is what comes before the nodes in struct weir_classifier.
+// classifierHead precedes the nodes in struct weir_classifier.
 type classifierHead struct {
 	Roots                 [2][FlowTrees]uint16
 	Trees                 [2]uint32
 	MinConfidence, Unused uint32
 }
 
-// SetClassifier puts a classifier in place of the one before, all at once. Flows keep
-// the verdicts they have; what is asked from now on is asked of the new one. Errors:
-// one that has more than there is room for; no memory.
+// SetClassifier replaces the classifier atomically. Flows keep their verdicts; later verdicts come
+// from the new classifier. Errors: a classifier that is too large; no memory.
 func (f *Flows) SetClassifier(c FlowClassifier) error {
 	if len(c.Nodes) > FlowNodes || len(c.Ports) != FlowPorts || len(c.Roots[0]) > FlowTrees || len(c.Roots[1]) > FlowTrees {
 		return fmt.Errorf("set classifier: %d nodes, %d and %d trees, %d ports: there is room for %d, %d, %d",
@@ -181,8 +180,8 @@ func (f *Flows) SetClassifier(c FlowClassifier) error {
 	return nil
 }
 
-// OpenTable gives a number a table for at least so many flows, to a power of two, in
-// place of one that it has. Errors: no memory.
+// OpenTable opens a table of flows entries, rounded up to a power of two, for a number, and
+// replaces an existing table. Errors: no memory.
 func (f *Flows) OpenTable(number uint16, flows int) error {
 	buckets := 1 << bits.Len(uint(max(1, (flows+flowWays-1)/flowWays)-1))
 	spec := f.spec.Maps[flowMapFlowTables].InnerMap.Copy()
@@ -210,10 +209,9 @@ func (f *Flows) OpenTable(number uint16, flows int) error {
 	return nil
 }
 
-// TableFlows is how many flows a number's table holds, 0 if it has none. Those that
-// never had one are told by their configuration: at every look-up in a map of maps
-// Linux 6.1 waits for a grace period (kernel/bpf/syscall.c, maybe_wait_bpf_programs),
-// which for all numbers would be minutes.
+// TableFlows returns the size of a number's table; 0 if it has none. It reads the number's
+// configuration first: every look-up in a map of maps makes Linux 6.1 wait for a grace period
+// (kernel/bpf/syscall.c, maybe_wait_bpf_programs), which would take minutes for all numbers.
 func (f *Flows) TableFlows(number uint16) (int, error) {
 	var config flowWeirFlowConfig
 	if err := f.configs.Lookup(uint32(number), &config); err != nil {
@@ -230,11 +228,11 @@ func (f *Flows) TableFlows(number uint16) (int, error) {
 	return int(table.MaxEntries()) * flowWays, nil
 }
 
-// configure changes what the programs are told about a number's flows.
+// configure updates the flow configuration of a number.
 func (f *Flows) configure(number uint16, set func(*flowWeirFlowConfig)) error {
 	var have flowWeirFlowConfig
 	if err := f.configs.Lookup(uint32(number), &have); err != nil {
-		return fmt.Errorf("read how the flows of number %d are looked at: %w", number, err)
+		return fmt.Errorf("read the flow configuration of number %d: %w", number, err)
 	}
 	want := have
 	set(&want)
@@ -242,15 +240,14 @@ func (f *Flows) configure(number uint16, set func(*flowWeirFlowConfig)) error {
 		return nil
 	}
 	if err := f.configs.Update(uint32(number), want, ebpf.UpdateExist); err != nil {
-		return fmt.Errorf("set how the flows of number %d are looked at: %w", number, err)
+		return fmt.Errorf("set the flow configuration of number %d: %w", number, err)
 	}
 	return nil
 }
 
-// SetTrustDSCP says whether the DSCP of a number's packets, as the container makes
-// them, is their class (bpf/dscp.h): packets whose DSCP says none have that of their
-// flow. It holds for a number that has a table, before or after that is opened, and
-// ends with CloseTable.
+// SetTrustDSCP sets whether the DSCP of a number's packets, as the container sends them, selects
+// their class (bpf/dscp.h). Packets whose DSCP selects none have the class of their flow. The
+// setting may precede OpenTable, and ends with CloseTable.
 func (f *Flows) SetTrustDSCP(number uint16, trust bool) error {
 	return f.configure(number, func(c *flowWeirFlowConfig) { c.TrustDscp = flag(trust) })
 }
@@ -262,7 +259,7 @@ func flag(set bool) uint32 {
 	return 0
 }
 
-// CloseTable takes a number's table away, with its flows.
+// CloseTable removes a number's table and its flows.
 func (f *Flows) CloseTable(number uint16) error {
 	if err := f.tables.Delete(uint32(number)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("remove the flow table of number %d: %w", number, err)
@@ -286,16 +283,17 @@ func (f *Flows) table(number uint16) (*ebpf.Map, error) {
 	return table, nil
 }
 
-// FlowCounts is what happened in a number's table.
+// FlowCounts are the event counters of a number's table.
 type FlowCounts struct {
-	// Created flows, of which Evicted took the place of the longest silent.
+	// Created counts new flows; Evicted counts those that replaced the longest silent flow.
 	Created, Evicted uint64
-	// Lost packets began a flow and found no place; Unknown are of no flow. Refused are
-	// packets of others that would have begun one in place of the container's own.
+	// Lost counts packets that started a flow without finding room; Unknown counts packets of no
+	// flow. Refused counts packets from outside that would have replaced a flow that the container
+	// started.
 	Lost, Unknown, Refused uint64
 }
 
-// Counts reads what happened in a number's table since it was opened.
+// Counts returns a number's event counters since its table was opened.
 func (f *Flows) Counts(number uint16) (FlowCounts, error) {
 	var c flowWeirFlowCounts
 	if err := f.counts.Lookup(uint32(number), &c); err != nil {
@@ -304,7 +302,7 @@ func (f *Flows) Counts(number uint16) (FlowCounts, error) {
 	return FlowCounts{Created: c.Created, Evicted: c.Evicted, Lost: c.Lost, Unknown: c.Unknown, Refused: c.Refused}, nil
 }
 
-// Close closes the maps. The programs go on with them.
+// Close closes the maps. The programs keep using them.
 func (f *Flows) Close() error {
 	var errs []error
 	for _, m := range f.places() {

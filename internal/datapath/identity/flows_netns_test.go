@@ -14,11 +14,11 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/weir-project/weir/internal/appid"
-	"github.com/weir-project/weir/internal/appid/flow"
-	"github.com/weir-project/weir/internal/flows"
-	"github.com/weir-project/weir/internal/identity"
-	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/apps"
+	"github.com/weir-project/weir/internal/apps/flow"
+	"github.com/weir-project/weir/internal/datapath/flows"
+	"github.com/weir-project/weir/internal/datapath/identity"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
 // The programs are run on packets that are made here (BPF_PROG_TEST_RUN), without any
@@ -61,9 +61,9 @@ func openKernelFlows(t *testing.T, size int) *kernelFlows {
 }
 
 // shipped puts the classifier that Weir comes with in place, and returns it.
-func (k *kernelFlows) shipped() *appid.Compact {
+func (k *kernelFlows) shipped() *apps.Compact {
 	k.t.Helper()
-	model, err := appid.Shipped()
+	model, err := apps.Shipped()
 	if err != nil {
 		k.t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func (k *kernelFlows) shipped() *appid.Compact {
 	return compact
 }
 
-func (k *kernelFlows) set(c *appid.Compact) {
+func (k *kernelFlows) set(c *apps.Compact) {
 	k.t.Helper()
 	classifier, err := flows.FromCompact(c)
 	if err != nil {
@@ -157,23 +157,23 @@ func capture(frames ...[]byte) []*flow.Flow {
 }
 
 // verdict is what the definition in Go says of a flow.
-func verdict(c *appid.Compact, stage int, f *flow.Flow) appid.Verdict {
+func verdict(c *apps.Compact, stage int, f *flow.Flow) apps.Verdict {
 	features := map[uint8]uint32{}
-	for _, feature := range flow.Features(appid.Types) {
-		features[feature.Code] = feature.Word(feature.Of(f, flow.KnownPorts(appid.Types)))
+	for _, feature := range flow.Features(apps.Types) {
+		features[feature.Code] = feature.Word(feature.Of(f, flow.KnownPorts(apps.Types)))
 	}
 	return c.Verdict(stage, func(code uint8) uint32 { return features[code] })
 }
 
-func classOf(v appid.Verdict) sched.TrafficClass {
-	return map[appid.Level]sched.TrafficClass{appid.EF: sched.EF, appid.AF: sched.AF, appid.BE: sched.BE}[v.Level]
+func classOf(v apps.Verdict) sched.TrafficClass {
+	return map[apps.Level]sched.TrafficClass{apps.EF: sched.EF, apps.AF: sched.AF, apps.BE: sched.BE}[v.Level]
 }
 
 // The kernel gives the verdict of the definition in Go: for first packets of all
 // kinds, whole and damaged.
 func TestFirstPackets(t *testing.T) {
 	k := openKernelFlows(t, 1<<17)
-	for name, c := range map[string]*appid.Compact{"shipped": k.shipped(), "random": randomTree(rand.New(rand.NewPCG(7, 7)))} {
+	for name, c := range map[string]*apps.Compact{"shipped": k.shipped(), "random": randomTree(rand.New(rand.NewPCG(7, 7)))} {
 		t.Run(name, func(t *testing.T) {
 			k.set(c)
 			if err := k.OpenTable(number, 1<<17); err != nil {
@@ -185,7 +185,7 @@ func TestFirstPackets(t *testing.T) {
 			}
 			r := rand.New(rand.NewPCG(1, 2))
 			classes := map[sched.TrafficClass]int{}
-			want := map[string]appid.Verdict{}
+			want := map[string]apps.Verdict{}
 			for i := range 20000 {
 				packet := randomPacket(r)
 				if i%3 == 0 {
@@ -356,8 +356,8 @@ func TestReplaceClassifier(t *testing.T) {
 	if got := k.class(k.tap, m.frame(true, true, 100)); got != sched.Unclassified {
 		t.Errorf("class %d without a classifier", got)
 	}
-	constant := func(level uint8) *appid.Compact {
-		return &appid.Compact{Nodes: []appid.CompactNode{{Feature: appid.LeafFeature, Level: level, LevelConfidence: 1000}}, Roots: [2][]uint16{{0}, {0}}}
+	constant := func(level uint8) *apps.Compact {
+		return &apps.Compact{Nodes: []apps.CompactNode{{Feature: apps.LeafFeature, Level: level, LevelConfidence: 1000}}, Roots: [2][]uint16{{0}, {0}}}
 	}
 	k.set(constant(2))
 	m.initiator = netip.AddrPortFrom(m.initiator.Addr(), 40001)
@@ -373,11 +373,11 @@ func TestReplaceClassifier(t *testing.T) {
 		t.Errorf("class %d of a new flow, want EF", got)
 	}
 	loop := constant(0)
-	loop.Nodes = append([]appid.CompactNode{{Feature: 2}}, loop.Nodes...)
+	loop.Nodes = append([]apps.CompactNode{{Feature: 2}}, loop.Nodes...)
 	gap := constant(0)
-	gap.Nodes = []appid.CompactNode{{Feature: 41, Left: 1, Right: 1}, gap.Nodes[0]}
+	gap.Nodes = []apps.CompactNode{{Feature: 41, Left: 1, Right: 1}, gap.Nodes[0]}
 	gap.Roots = [2][]uint16{{1}, {0}}
-	for what, c := range map[string]*appid.Compact{"corrupt": loop, "not measured": gap} {
+	for what, c := range map[string]*apps.Compact{"corrupt": loop, "not measured": gap} {
 		if _, err := flows.FromCompact(c); err == nil {
 			t.Errorf("a tree that is %s is taken", what)
 		}
@@ -498,7 +498,7 @@ func TestFloodFromOutside(t *testing.T) {
 func TestTrustDSCP(t *testing.T) {
 	k := openKernelFlows(t, 1024)
 	const be = 2
-	k.set(&appid.Compact{Nodes: []appid.CompactNode{{Feature: appid.LeafFeature, Level: be, LevelConfidence: 1000}}, Roots: [2][]uint16{{0}, {0}}})
+	k.set(&apps.Compact{Nodes: []apps.CompactNode{{Feature: apps.LeafFeature, Level: be, LevelConfidence: 1000}}, Roots: [2][]uint16{{0}, {0}}})
 	want := map[int]sched.TrafficClass{}
 	for class, codes := range map[sched.TrafficClass][]int{
 		sched.EF: {46, 44, 40, 48, 56},

@@ -7,20 +7,19 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/datapath/kernel"
 )
 
-// back is the other direction of a tap: what the container is sent.
+// back returns the hook for packets to the container.
 func (t Tap) back() kernel.Hook {
 	hook := t.hook()
 	hook.Egress = !hook.Egress
 	return hook
 }
 
-// AttachFlows assigns everything that passes tap to number, as Taps.Attach does, and
-// to the traffic class of its flow. The number needs a table (OpenTable). Where that is
-// so already, nothing is touched. Errors: those of Taps.Attach; a kernel that cannot
-// load the program.
+// AttachFlows attaches the tap program that assigns packets to number, as Taps.Attach does, and to
+// the traffic class of their flow. The number needs a table (OpenTable). It does nothing if that is
+// in force already. Errors: those of Taps.Attach; a kernel that cannot load the program.
 func (f *Flows) AttachFlows(tap Tap, number uint16) error {
 	want := newTapConstants(tap, number)
 	if err := f.readTags(want); err != nil {
@@ -54,7 +53,7 @@ func (f *Flows) AttachFlows(tap Tap, number uint16) error {
 	return nil
 }
 
-// attachFlow is a program by name, and where it goes.
+// attachFlow is a program's name and its hook.
 type attachFlow struct {
 	hook    kernel.Hook
 	program string
@@ -71,8 +70,8 @@ func (a attachFlow) attach(program *ebpf.Program) error {
 	return a.hook.Attach(program, old)
 }
 
-// attached says whether the program is there, first of all, with these constants and
-// these flows.
+// attached reports whether the program is attached, before all others, with these constants and
+// flow maps.
 func (f *Flows) attached(a attachFlow, want tapConstants) (bool, error) {
 	old, first, err := a.hook.FindPlace(a.program)
 	if err != nil || old == nil {
@@ -88,7 +87,7 @@ func (f *Flows) attached(a attachFlow, want tapConstants) (bool, error) {
 	return err == nil && first && had == want && info.Tag == f.tags[a.program] && slices.Contains(maps, f.treesID), nil
 }
 
-// readTags finds out, once, what identifies this version of the programs.
+// readTags computes, once, the tags of this version of the programs.
 func (f *Flows) readTags(constants tapConstants) error {
 	if f.tags != nil {
 		return nil
@@ -112,7 +111,7 @@ func (f *Flows) readTags(constants tapConstants) error {
 	return nil
 }
 
-// load loads the programs of a tap, by name.
+// load loads the programs of a tap; the result is keyed by name.
 func (f *Flows) load(constants tapConstants) (map[string]*ebpf.Program, error) {
 	spec := f.spec.Copy()
 	err := errors.Join(
@@ -131,7 +130,7 @@ func (f *Flows) load(constants tapConstants) (map[string]*ebpf.Program, error) {
 	return map[string]*ebpf.Program{flowProgWeirTap: objects.Tap, flowProgWeirBack: objects.Back}, nil
 }
 
-// ProbeFlows says whether this kernel can classify flows.
+// ProbeFlows returns an error if this kernel cannot classify flows.
 func ProbeFlows() error {
 	f, err := OpenFlows()
 	if err != nil {

@@ -7,15 +7,15 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// fragments are the devices from which a fragment's tag is believed. The kernel keeps
-// them with the program, so they outlive the agent.
+// fragments is the set of devices whose tags in fragments are trusted. The kernel keeps it with the
+// program, so it outlives the agent.
 type fragments struct {
 	entries *ebpf.Map
-	// devices is what entries holds, by index.
+	// devices is a copy of entries.
 	devices map[int]bool
 }
 
-// read takes over what is in the kernel.
+// read loads the kernel's entries.
 func (f *fragments) read() error {
 	f.devices = map[int]bool{}
 	var ifindex, value uint32
@@ -24,16 +24,15 @@ func (f *fragments) read() error {
 		f.devices[int(ifindex)] = true
 	}
 	if err := entries.Err(); err != nil {
-		return fmt.Errorf("read from which devices fragments are believed: %w", err)
+		return fmt.Errorf("read the devices whose fragment tags are trusted: %w", err)
 	}
 	return nil
 }
 
-// SetFragmentDevices says by which devices packets come in of which the tag in tc_index
-// is true, by index, and no other: taps, and bridges that Bridges is attached to. Of IPv4
-// fragments that the host makes nothing else says whose they are. Where all is so already
-// no system call is made. An error is of what was refused; all else is done, and what is
-// missing is tried again with the next call.
+// SetFragmentDevices sets the devices, by index, whose tags in tc_index are trusted: taps, and
+// bridges with the Bridges program. Only this tag identifies IPv4 fragments that the host makes. It
+// makes no system call if the set is unchanged. After an error everything else is in force, and the
+// next call retries the rest.
 func (u *Uplink) SetFragmentDevices(devices map[int]bool) error {
 	f := &u.fragments
 	var errs []error
@@ -42,7 +41,7 @@ func (u *Uplink) SetFragmentDevices(devices map[int]bool) error {
 			continue
 		}
 		if err := f.entries.Delete(uint32(ifindex)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			errs = append(errs, fmt.Errorf("believe fragments from device %d no more: %w", ifindex, err))
+			errs = append(errs, fmt.Errorf("stop trusting fragment tags of device %d: %w", ifindex, err))
 			continue
 		}
 		delete(f.devices, ifindex)
@@ -52,7 +51,7 @@ func (u *Uplink) SetFragmentDevices(devices map[int]bool) error {
 			continue
 		}
 		if err := f.entries.Update(uint32(ifindex), uint32(1), ebpf.UpdateAny); err != nil {
-			errs = append(errs, fmt.Errorf("believe fragments from device %d: %w", ifindex, err))
+			errs = append(errs, fmt.Errorf("trust fragment tags of device %d: %w", ifindex, err))
 			continue
 		}
 		f.devices[ifindex] = true

@@ -8,23 +8,23 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// types are the kernel's, which programs that look into its structures are fitted
-// to. To read them takes longer than all else about loading, so programs loaded
-// one after the other share them; afterwards nothing keeps them in memory.
+// types caches the kernel's types, to which programs that read kernel structures are adapted.
+// Reading them takes longer than the rest of loading, so programs loaded in a row share them; then
+// the memory is freed.
 var types struct {
 	sync.Mutex
 	cache weak.Pointer[btf.Cache]
 }
 
-// load loads what spec holds into objects, a pointer to a struct with the tag ebpf,
-// and uses maps, by name, in place of new ones.
+// load loads the programs and maps of spec into objects, a pointer to a struct with ebpf tags. Maps
+// in maps, by name, are used instead of new ones.
 func load(spec *ebpf.CollectionSpec, objects any, maps map[string]*ebpf.Map) error {
 	options := loadOptions()
 	options.MapReplacements = maps
 	return spec.LoadAndAssign(objects, &options)
 }
 
-// only are those of maps that spec has.
+// only returns those maps that spec names.
 func only(maps map[string]*ebpf.Map, spec *ebpf.CollectionSpec) map[string]*ebpf.Map {
 	out := map[string]*ebpf.Map{}
 	for name, m := range maps {
@@ -35,11 +35,10 @@ func only(maps map[string]*ebpf.Map, spec *ebpf.CollectionSpec) map[string]*ebpf
 	return out
 }
 
-// loadOptions have programs fitted to the types of the kernel proper. Left to itself,
-// the library looks for them in all modules as well, of which some have copies of
-// the kernel's own, and follows each copy to its ends: on a Debian kernel with 38
-// modules that takes many times as long as all the rest. Weir uses no type of a
-// module.
+// loadOptions adapts programs to the types of the kernel proper. By default the library also
+// searches all modules, some of which have copies of the kernel's types, and follows each copy: on
+// a Debian kernel with 38 modules that takes many times as long as the rest. Weir uses no types of
+// modules.
 func loadOptions() ebpf.CollectionOptions {
 	types.Lock()
 	defer types.Unlock()
@@ -49,8 +48,7 @@ func loadOptions() ebpf.CollectionOptions {
 		types.cache = weak.Make(cache)
 	}
 	options := ebpf.CollectionOptions{Cache: cache}
-	// Without types the kernel refuses what needs them, and that is the error to
-	// tell.
+	// Without types the kernel rejects programs that need them, with a better error.
 	if kernel, err := cache.Kernel(); err == nil {
 		options.Programs.KernelTypes = kernel
 	}

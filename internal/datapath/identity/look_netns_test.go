@@ -11,7 +11,7 @@ import (
 // BenchmarkLook tells what it costs to look at a container again: at its network
 // as a whole, and at its tap alone, which is there.
 //
-//	go test -tags netns -run - -bench Look ./internal/identity
+//	go test -tags netns -run - -bench Look ./internal/datapath/identity
 func BenchmarkLook(bench *testing.B) {
 	b := newBed(bench)
 	bridged, direct := b.bridgeContainer("one"), b.macvlanContainer("two", 101)

@@ -12,7 +12,7 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/datapath/kernel"
 )
 
 // passer is a program that lets every packet pass without any other seeing it.

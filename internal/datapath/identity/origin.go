@@ -8,30 +8,27 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
-	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/datapath/kernel"
 )
 
-// Origins are the network namespaces that packets come to the uplinks from,
-// where a container has a device on one (bpf/origin.bpf.c). While they are
-// watched, a packet without a socket of a known cgroup belongs to whom its
-// namespace is said to belong to, whatever tag it carries; one from a namespace
-// of which nothing was said is of unknown origin: it is the host's and has a narrow
-// limit.
+// Origins tracks the network namespaces that packets at the uplinks come from, for containers with
+// a device on an uplink (bpf/origin.bpf.c). While it watches, a packet without a socket of a known
+// cgroup gets the number of its namespace, and its tag is ignored. A packet from a namespace
+// without a number is of unknown origin: it belongs to the host class and has a low rate limit.
 //
-// All uplinks of an agent share one. It ends with Close or the process.
+// All uplinks of an agent share one Origins. It ends with Close or with the process.
 type Origins struct {
 	origins, deferred, namespaces, unknown *ebpf.Map
-	programs                               []*ebpf.Program // none where the kernel cannot
-	tracing                                []link.Link     // none while nothing is watched
+	programs                               []*ebpf.Program // none if the kernel cannot load them
+	tracing                                []link.Link     // none while not watching
 	flows                                  *Flows          // nil for none
 }
 
-// ShareFlows has the classifiers that are opened from now on use flows.
+// ShareFlows makes classifiers that are opened later use flows.
 func (o *Origins) ShareFlows(flows *Flows) { o.flows = flows }
 
-// NewOrigins prepares to watch. Where the kernel cannot (it lacks
-// CONFIG_DEBUG_INFO_BTF or CONFIG_BPF_EVENTS, or does not allow it), that is
-// what Watch returns. Errors: no memory for the maps.
+// NewOrigins prepares to watch. If the kernel cannot watch (it lacks CONFIG_DEBUG_INFO_BTF or
+// CONFIG_BPF_EVENTS, or forbids it), Watch returns that error. Errors: no memory for the maps.
 func NewOrigins() (*Origins, error) {
 	spec, err := loadUplink()
 	if err != nil {
@@ -46,7 +43,7 @@ func NewOrigins() (*Origins, error) {
 	return o, nil
 }
 
-// ProbeOrigins says whether this kernel can watch origins.
+// ProbeOrigins returns an error if this kernel cannot watch origins.
 func ProbeOrigins() error {
 	o, err := NewOrigins()
 	if err != nil {
@@ -55,7 +52,7 @@ func ProbeOrigins() error {
 	return errors.Join(o.Watch(), o.Close())
 }
 
-// places are where the maps are kept, by name.
+// places returns the fields that hold the maps, by name.
 func (o *Origins) places() map[string]**ebpf.Map {
 	return map[string]**ebpf.Map{
 		uplinkMapOrigins: &o.origins, uplinkMapDeferred: &o.deferred,
@@ -63,7 +60,7 @@ func (o *Origins) places() map[string]**ebpf.Map {
 	}
 }
 
-// shared are the maps that the classifiers at the uplinks use as well.
+// shared returns the maps that the classifiers at the uplinks also use.
 func (o *Origins) shared() map[string]*ebpf.Map {
 	maps := o.own()
 	if o.flows != nil {
@@ -74,7 +71,7 @@ func (o *Origins) shared() map[string]*ebpf.Map {
 	return maps
 }
 
-// own are the maps by name.
+// own returns the maps by name.
 func (o *Origins) own() map[string]*ebpf.Map {
 	maps := map[string]*ebpf.Map{}
 	for name, m := range o.places() {
@@ -83,8 +80,8 @@ func (o *Origins) own() map[string]*ebpf.Map {
 	return maps
 }
 
-// Watch begins to watch, for uplinks in the calling thread's network namespace.
-// Each needs Uplink.LimitUnknownOrigins besides.
+// Watch starts watching, for uplinks in the calling thread's network namespace. Each uplink also
+// needs Uplink.LimitUnknownOrigins.
 func (o *Origins) Watch() error {
 	if len(o.tracing) > 0 {
 		return nil
@@ -124,12 +121,12 @@ func (o *Origins) load() error {
 	if err != nil {
 		return fmt.Errorf("load program: %w", err)
 	}
-	// What begins the note comes last and goes first.
+	// Attach the program that starts a note last, and detach it first.
 	o.programs = []*ebpf.Program{objects.End, objects.Start}
 	return nil
 }
 
-// Unwatch ends watching, and what it costs.
+// Unwatch stops watching, and its cost.
 func (o *Origins) Unwatch() error {
 	var errs []error
 	for i := len(o.tracing) - 1; i >= 0; i-- {
@@ -142,8 +139,8 @@ func (o *Origins) Unwatch() error {
 	return nil
 }
 
-// Set says that packets from the network namespace with that inode belong to
-// number; with NumberNone they are judged by their tags, as the host's own.
+// Set assigns packets from the network namespace with that inode to number. NumberNone means that
+// their tags decide, as for the host's own packets.
 func (o *Origins) Set(netns uint32, number uint16) error {
 	if err := o.namespaces.Update(netns, uint32(number), ebpf.UpdateAny); err != nil {
 		return fmt.Errorf("assign a network namespace: %w", err)
@@ -151,7 +148,7 @@ func (o *Origins) Set(netns uint32, number uint16) error {
 	return nil
 }
 
-// Forget makes a network namespace one of unknown origin.
+// Forget makes a network namespace an unknown origin.
 func (o *Origins) Forget(netns uint32) error {
 	if err := o.namespaces.Delete(netns); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("forget a network namespace: %w", err)
@@ -159,9 +156,8 @@ func (o *Origins) Forget(netns uint32) error {
 	return nil
 }
 
-// UnknownOrigins are the inodes of network namespaces that packets came from since
-// it was last called, while nothing was said of them; not all of them if there
-// are very many.
+// UnknownOrigins returns the inodes of unassigned network namespaces that packets came from since
+// the last call; a very long list may be incomplete.
 func (o *Origins) UnknownOrigins() ([]uint32, error) {
 	var list []uint32
 	var netns, value uint32
@@ -170,16 +166,16 @@ func (o *Origins) UnknownOrigins() ([]uint32, error) {
 		list = append(list, netns)
 	}
 	for _, netns := range list {
-		_ = o.unknown.Delete(netns) // not there: as well
+		_ = o.unknown.Delete(netns) // already gone is fine
 	}
-	// That it was changed meanwhile only means that some are for the next time.
+	// A change during the iteration only postpones some entries to the next call.
 	if err := entries.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
 		return list, fmt.Errorf("read which network namespaces are unknown: %w", err)
 	}
 	return list, nil
 }
 
-// Close ends watching for good.
+// Close stops watching for good.
 func (o *Origins) Close() error {
 	errs := []error{o.Unwatch()}
 	for _, program := range o.programs {
@@ -191,8 +187,8 @@ func (o *Origins) Close() error {
 	return errors.Join(errs...)
 }
 
-// LimitUnknownOrigins says that origins are watched, and limits packets of unknown origin to a rate
-// all together; 0 says that they are not.
+// LimitUnknownOrigins limits the sum of packets of unknown origin to a rate, in bits per second. 0
+// means that origins are not watched.
 func (u *Uplink) LimitUnknownOrigins(bps uint64) error {
 	var byteNS uint64
 	if bps > 0 {

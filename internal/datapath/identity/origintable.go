@@ -3,20 +3,20 @@ package identity
 import (
 	"errors"
 
-	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/datapath/kernel"
 )
 
-// Origin says whose packets from a network namespace are.
+// Origin is the owner of packets from a network namespace.
 type Origin struct {
-	// Number is its container's; NumberHost, or NumberNone for one whose packets are
-	// judged by their tags.
+	// Number is its container's number; NumberHost for the host, NumberNone if packets are
+	// identified by their tags.
 	Number uint16
-	// ShownBy is a file that shows that the namespace is still there and held by the
-	// same; empty for what is known without.
+	// ShownBy is a file that proves the namespace's existence and its holder; "" if no proof is
+	// needed.
 	ShownBy string
 }
 
-// OriginWatcher is what watches in the kernel; *Origins is it.
+// OriginWatcher is the kernel's side of watching. Implementation: *Origins.
 type OriginWatcher interface {
 	Watch() error
 	Unwatch() error
@@ -26,10 +26,9 @@ type OriginWatcher interface {
 	Close() error
 }
 
-// OriginTable is what the kernel was told of network namespaces, by inode. The kernel
-// gives an inode away again as soon as a namespace is gone, so what the table holds is
-// forgotten with its container, or when nothing shows it any more. It is not safe for
-// concurrent use.
+// OriginTable is a copy of the kernel's table of network namespaces, by inode. The kernel reuses an
+// inode as soon as its namespace is gone, so an entry is dropped with its container, or when its
+// proof is gone. It is not safe for concurrent use.
 type OriginTable struct {
 	watcher  OriginWatcher
 	watching bool
@@ -38,20 +37,20 @@ type OriginTable struct {
 	known   map[uint32]Origin
 }
 
-// NewOriginTable returns one that knows nothing and does not watch.
+// NewOriginTable returns an empty table that does not watch.
 func NewOriginTable(watcher OriginWatcher) *OriginTable {
 	return &OriginTable{watcher: watcher, known: map[uint32]Origin{}}
 }
 
-// Watching says whether the kernel watches.
+// Watching reports whether the kernel watches.
 func (t *OriginTable) Watching() bool { return t.watching }
 
-// Refused says whether this kernel cannot watch. It is asked once.
+// Refused reports whether this kernel cannot watch. The kernel is asked only once.
 func (t *OriginTable) Refused() bool { return t.refused }
 
-// Watch has the kernel watch, and tells it the namespaces that are own: those of
-// containers by their numbers. Of others that were added, those stay whose number is
-// still somebody's, as held says. An error is of what was refused; all else is done.
+// Watch makes the kernel record the namespaces that packets come from, and assigns the namespaces in own, by inode, to their containers' numbers.
+// Entries made by Add stay while held reports that their number has a holder. After an error
+// everything that was not refused is in force.
 func (t *OriginTable) Watch(own map[uint32]uint16, held func(number uint16) bool) error {
 	var errs []error
 	for netns, known := range t.known {
@@ -74,7 +73,7 @@ func (t *OriginTable) Watch(own map[uint32]uint16, held func(number uint16) bool
 	return errors.Join(errs...)
 }
 
-// Unwatch ends watching, and forgets all.
+// Unwatch stops watching, and empties the table.
 func (t *OriginTable) Unwatch() error {
 	errs := []error{t.watcher.Unwatch()}
 	t.watching = false
@@ -84,7 +83,7 @@ func (t *OriginTable) Unwatch() error {
 	return errors.Join(errs...)
 }
 
-// Add tells the kernel whose the packets from a namespace are.
+// Add assigns packets from a namespace to their owner.
 func (t *OriginTable) Add(netns uint32, origin Origin) error {
 	if err := t.watcher.Set(netns, origin.Number); err != nil {
 		return err
@@ -93,18 +92,16 @@ func (t *OriginTable) Add(netns uint32, origin Origin) error {
 	return nil
 }
 
-// Knows says whether the kernel was told of a namespace.
+// Knows reports whether a namespace is in the table.
 func (t *OriginTable) Knows(netns uint32) bool {
 	_, known := t.known[netns]
 	return known
 }
 
-// Unknown are the namespaces that packets came from since it was last called, while
-// nothing was said of them.
+// Unknown returns the unassigned namespaces that packets came from since the last call.
 func (t *OriginTable) Unknown() ([]uint32, error) { return t.watcher.UnknownOrigins() }
 
-// Lapse forgets the namespaces that are not shown any more by what they were found by,
-// and returns them.
+// Lapse drops the namespaces whose proof is gone, and returns them.
 func (t *OriginTable) Lapse() (lapsed []uint32, err error) {
 	var errs []error
 	for netns, known := range t.known {
@@ -116,7 +113,7 @@ func (t *OriginTable) Lapse() (lapsed []uint32, err error) {
 	return lapsed, errors.Join(errs...)
 }
 
-// Close ends watching for good.
+// Close stops watching for good.
 func (t *OriginTable) Close() error { return t.watcher.Close() }
 
 func (t *OriginTable) forget(netns uint32) error {

@@ -5,42 +5,40 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/datapath/kernel"
 )
 
-// overlays finds the namespaces in which the host ends of veths are that are
-// not in the agent's. Engines put the bridge and the VXLAN device of an overlay
-// network into a namespace of its own, of which a container's veth tells no
-// more than an ID, and that in the container's own count. So the namespaces
-// there are have to be tried, those that were hits before first: there are far
-// fewer overlay networks than containers.
+// overlays finds the network namespace of a veth's host end if that is not the agent's. Engines put
+// the bridge and the VXLAN device of an overlay network into a namespace of their own. A
+// container's veth tells only an ID of it, valid in the container's namespace. So the search tries
+// the existing namespaces, earlier hits first: there are far fewer overlay networks than
+// containers.
 type overlays struct {
-	// paths of namespaces with overlay networks, the latest hit first. None is
-	// kept open, that would keep the network alive.
+	// paths of namespaces with overlay networks, the latest hit first. None is kept open, as that
+	// would keep the network alive.
 	paths []string
-	// missed is when a container's other end was not found anywhere.
+	// missed is the time when the search for a container's other end failed.
 	missed map[kernel.NetNSID]time.Time
 }
 
-// retryMissed bounds how often all namespaces are tried for one container.
+// retryMissed is the least time between two full searches for one container.
 const retryMissed = 5 * time.Second
 
 func newOverlays() overlays {
 	return overlays{missed: map[kernel.NetNSID]time.Time{}}
 }
 
-// errNoNetNSFound is a namespace that has no name anywhere.
+// errNoNetNSFound: no file or process leads to the namespace.
 var errNoNetNSFound = errors.New("no path leads to the network namespace")
 
-// find returns the path of the namespace of the other end of a container's
-// veth, or "" if no packet gets from there to an uplink of the agent's
-// namespace: it is one of the container's own inner namespaces, say. Errors:
+// find returns the path of the namespace of the other end of a container's veth, or "" if packets
+// from there cannot reach an uplink, as from the container's own inner namespaces. Errors:
 // errNoNetNSFound, ErrInFlux.
 func (o *overlays) find(c container, l kernel.Link) (string, error) {
 	for i, path := range o.paths {
 		id, err := c.ns.IDOf(path)
 		if errors.Is(err, kernel.ErrNoNetNS) {
-			continue // the next full search forgets it
+			continue // the next full search drops it
 		}
 		if err != nil {
 			return "", err
@@ -92,8 +90,8 @@ func (o *overlays) find(c container, l kernel.Link) (string, error) {
 	return "", errNoNetNSFound
 }
 
-// inNetNSOf opens the namespace of l's other end, which is at path. Errors:
-// ErrInFlux if that is gone; those of fn.
+// inNetNSOf calls fn with the namespace at path, which holds l's other end. Errors: ErrInFlux if
+// the namespace is gone; those of fn.
 func inNetNSOf(path string, l kernel.Link, fn func(*kernel.NetNS) error) error {
 	ns, err := kernel.OpenNetNS(path)
 	if errors.Is(err, kernel.ErrNoNetNS) {
@@ -106,8 +104,8 @@ func inNetNSOf(path string, l kernel.Link, fn func(*kernel.NetNS) error) error {
 	return fn(ns)
 }
 
-// checkOverlayEnd makes sure that the other end of a container's veth is in an
-// overlay's namespace. Errors: ErrInFlux.
+// checkOverlayEnd verifies that the other end of a container's veth is in an overlay's namespace.
+// Errors: ErrInFlux.
 func checkOverlayEnd(c container, l kernel.Link, overlay *kernel.NetNS) error {
 	outside, err := overlay.LinkByIndex(l.PeerIndex)
 	if errors.Is(err, kernel.ErrNoLink) {
@@ -123,8 +121,8 @@ func checkOverlayEnd(c container, l kernel.Link, overlay *kernel.NetNS) error {
 	return checkOtherEnd(l, outside, id)
 }
 
-// carriesPriority says whether a namespace has a device that carries packets
-// into the agent's with their priority.
+// carriesPriority reports whether a namespace has a device that passes packets to the agent's
+// namespace with their priority.
 func carriesPriority(ns *kernel.NetNS) (bool, error) {
 	hereID, err := ns.IDOf(kernel.CurrentNetNS)
 	if err != nil {

@@ -1,24 +1,22 @@
 package identity
 
-import "github.com/weir-project/weir/internal/kernel"
+import "github.com/weir-project/weir/internal/datapath/kernel"
 
-// What holds a network namespace says whose it is, the first of these first: the
-// host's mounts come before files and mounts of containers, which may see copies of
-// them.
+// Ranks of evidence for the owner of a network namespace, strongest first. The host's mounts come
+// before files and mounts of containers, which may see copies of them.
 const (
 	processOfContainer = iota
 	processOfHost
 	mountOfHost
 	fileOfContainer
 	fileOfHost
-	nobody
+	noHolder
 )
 
-// OwnerOf decides whose the network namespace of an inode is by those who hold it,
-// where containerOf knows the number of the container that a holder belongs to. It
-// returns false if nobody does.
+// OwnerOf returns the number of the network namespace with that inode, derived from its holders.
+// containerOf returns the number of a holder's container. It returns false without holders.
 func OwnerOf(netns uint32, holders []kernel.NetNSHolder, containerOf func(kernel.NetNSHolder) (uint16, bool)) (owner Origin, held bool) {
-	best := nobody
+	best := noHolder
 	for _, h := range holders {
 		if h.Inode != netns {
 			continue
@@ -28,10 +26,10 @@ func OwnerOf(netns uint32, holders []kernel.NetNSHolder, containerOf func(kernel
 			best, owner = rank, Origin{Number: number, ShownBy: h.Path}
 		}
 	}
-	return owner, best < nobody
+	return owner, best < noHolder
 }
 
-// rankOf is whose a holder shows its namespace to be, and how much that counts.
+// rankOf returns the number that a holder indicates, and the rank of that evidence.
 func rankOf(h kernel.NetNSHolder, containerOf func(kernel.NetNSHolder) (uint16, bool)) (number uint16, rank int) {
 	number, isContainer := containerOf(h)
 	switch {

@@ -7,8 +7,8 @@ import (
 	"math/rand/v2"
 	"net/netip"
 
-	"github.com/weir-project/weir/internal/appid"
-	"github.com/weir-project/weir/internal/appid/flow"
+	"github.com/weir-project/weir/internal/apps"
+	"github.com/weir-project/weir/internal/apps/flow"
 )
 
 // model is a flow that packets are made of.
@@ -238,22 +238,22 @@ func hostile() map[string][]byte {
 }
 
 // randomTree asks for every feature of the first packet.
-func randomTree(r *rand.Rand) *appid.Compact {
-	c := &appid.Compact{Roots: [2][]uint16{{0}, {0}}}
+func randomTree(r *rand.Rand) *apps.Compact {
+	c := &apps.Compact{Roots: [2][]uint16{{0}, {0}}}
 	thresholds := map[uint8]uint32{0: 6, 1: 30000, 2: 1000, 3: 20000, 4: 100, 5: 100, 6: 100, 7: 0, 8: 3, 9: 0, 10: 4, 11: 1, 12: 1, 13: 20, 14: 100}
 	var add func(depth int) uint16
 	add = func(depth int) uint16 {
 		at := len(c.Nodes)
-		c.Nodes = append(c.Nodes, appid.CompactNode{})
+		c.Nodes = append(c.Nodes, apps.CompactNode{})
 		if depth == 0 {
-			c.Nodes[at] = appid.CompactNode{
-				Feature: appid.LeafFeature, Type: uint8(r.IntN(appid.NumTypes)), Level: uint8(r.IntN(appid.NumLevels)),
+			c.Nodes[at] = apps.CompactNode{
+				Feature: apps.LeafFeature, Type: uint8(r.IntN(apps.NumTypes)), Level: uint8(r.IntN(apps.NumLevels)),
 				TypeConfidence: uint16(r.Uint32()), LevelConfidence: uint16(r.Uint32()),
 			}
 			return uint16(at)
 		}
 		f := uint8(r.IntN(15))
-		n := appid.CompactNode{Feature: f, Threshold: thresholds[f]}
+		n := apps.CompactNode{Feature: f, Threshold: thresholds[f]}
 		n.Left = add(depth - 1)
 		n.Right = add(depth - 1)
 		c.Nodes[at] = n

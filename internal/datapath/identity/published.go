@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Published is a port of the host's at which a process of its own may answer for a
-// container, as Docker's docker-proxy does for what comes over IPv6.
+// Published is a port at which a host process may answer for a container, as docker-proxy does for
+// IPv6.
 type Published struct {
 	IPv6     bool
 	Protocol uint8 // unix.IPPROTO_TCP, unix.IPPROTO_UDP
@@ -28,17 +28,17 @@ func (p Published) key() uplinkWeirPublished {
 	return uplinkWeirPublished{Family: family, Port: p.Port, Protocol: uint32(p.Protocol)}
 }
 
-// published are the ports of which an uplink's classifier knows whose they are. The
-// kernel keeps them with the program, so they outlive the agent.
+// published are the published ports with known owners at an uplink's classifier. The kernel keeps
+// them with the program, so they outlive the agent.
 type published struct {
 	entries *ebpf.Map
-	// setCount sets how many there are.
+	// setCount writes the number of entries to the kernel.
 	setCount func(count uint32) error
-	// numbers is what entries holds.
+	// numbers is a copy of entries.
 	numbers map[uplinkWeirPublished]uint32
 }
 
-// read takes over what is in the kernel.
+// read loads the kernel's entries.
 func (p *published) read() error {
 	p.numbers = map[uplinkWeirPublished]uint32{}
 	var (
@@ -55,14 +55,14 @@ func (p *published) read() error {
 	return p.setCount(uint32(len(p.numbers)))
 }
 
-// SetPublished says whose the packets are that sockets of the host's network send
-// from a port, and are otherwise the host's: those of numbers, and no other port. A
-// port must be bound at all addresses of its family, or it may be somebody else's at
-// another one. Where all is so already no system call is made.
+// SetPublished assigns packets that host sockets send from a published port to a container; they
+// would be the host's otherwise. numbers replaces the whole table. A port must be bound at all
+// addresses of its family, or it may have another owner at another address. It makes no system call
+// if the table is unchanged.
 //
-// The kernel remembers some thousands. If there are more, those of the smallest numbers
-// are known, and refused says of which others some are not; an error, that of all some
-// may not be. Whatever is missing is tried again with the next call.
+// The kernel has room for some thousand ports. If there are more, the smallest numbers win, and
+// refused has an error for each other number with missing ports; err means that any number may have
+// missing ports. The next call retries them.
 func (u *Uplink) SetPublished(numbers map[Published]uint16) (refused map[uint16]error, err error) {
 	p := &u.published
 	want := make(map[uplinkWeirPublished]uint32, len(numbers))
@@ -93,7 +93,7 @@ func (u *Uplink) SetPublished(numbers map[Published]uint16) (refused map[uint16]
 			}
 			refused[uint16(number)] = fmt.Errorf("published port %d: %w", key.Port, ErrTooManyPublished)
 		case err != nil:
-			return nil, fmt.Errorf("say whose published port %d is: %w", key.Port, err)
+			return nil, fmt.Errorf("assign published port %d: %w", key.Port, err)
 		default:
 			p.numbers[key] = number
 		}
@@ -101,10 +101,10 @@ func (u *Uplink) SetPublished(numbers map[Published]uint16) (refused map[uint16]
 	return refused, p.setCount(uint32(len(p.numbers)))
 }
 
-// ErrTooManyPublished: the kernel remembers no more published ports.
+// ErrTooManyPublished: the kernel's table of published ports is full.
 var ErrTooManyPublished = errors.New("all containers together publish more ports than the classifier remembers")
 
-// inOrder lists published ports by the number whose they are.
+// inOrder returns published ports sorted by the number of their owner.
 func inOrder(ports map[uplinkWeirPublished]uint32) []uplinkWeirPublished {
 	return slices.SortedFunc(maps.Keys(ports), func(a, b uplinkWeirPublished) int {
 		return cmp.Or(cmp.Compare(ports[a], ports[b]), cmp.Compare(a.Port, b.Port),

@@ -9,43 +9,43 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
-// senderBuckets are those of the table that says whose flows the link sees
-// (bpf/sender.h): for 65536 of them, in 3.5 MB.
+// senderBuckets is the size of the table of flows seen on the link (bpf/sender.h): 65536 flows in
+// 3.5 MB.
 const senderBuckets = 1 << 13
 
-// Sender is who sent a flow.
+// Sender is the sender of a flow.
 type Sender struct {
 	Number uint16
-	// Class is that of its last packet.
+	// Class is the class of its last packet.
 	Class sched.TrafficClass
 }
 
-// Sender finds out whose a packet is that comes in at an uplink, which the container
-// sent a packet of the same flow from, within the last five minutes: local and remote
-// are its sides as the link has them, after NAT. proto is 6 for TCP, 17 for UDP. False
-// if it is of no number that has a table.
+// Sender returns the container that a packet received at an uplink is for: the one that sent a
+// packet of the same flow within the last five minutes. local and remote are the endpoints on the
+// link, after NAT. proto is 6 for TCP, 17 for UDP. It returns false if the flow belongs to no
+// number with a table.
 func (f *Flows) Sender(proto uint8, local, remote netip.AddrPort) (Sender, bool, error) {
 	none := Sender{}
 	var config flowWeirFlowConfig
 	if err := f.configs.Lookup(uint32(NumberNone), &config); err != nil {
-		return none, false, fmt.Errorf("look for a flow's sender: %w", err)
+		return none, false, fmt.Errorf("find a flow's sender: %w", err)
 	}
 	if config.Keys == ([flowKeys]uint64{}) {
 		return none, false, nil
 	}
 	var table *ebpf.Map
 	if err := f.senders.Lookup(uint32(0), &table); err != nil {
-		return none, false, fmt.Errorf("look for a flow's sender: %w", err)
+		return none, false, fmt.Errorf("find a flow's sender: %w", err)
 	}
 	defer table.Close()
 	words := tupleWords(proto, local, remote)
 	hash := config.hash(words)
 	var bucket uplinkWeirSenderBucket
 	if err := table.Lookup(hash&config.BucketMask, &bucket); err != nil {
-		return none, false, fmt.Errorf("look for a flow's sender: %w", err)
+		return none, false, fmt.Errorf("find a flow's sender: %w", err)
 	}
 	const held = uint32(flowWeirFlowTagWEIR_FLOW_TAG_HELD)
 	for i, tag := range bucket.Tags {
@@ -57,12 +57,12 @@ func (f *Flows) Sender(proto uint8, local, remote netip.AddrPort) (Sender, bool,
 	return none, false, nil
 }
 
-// holder is the sender if it has its number since before a packet was seen, and that
-// was not too long ago.
+// holder returns the sender if it held its number before the packet was seen, and the packet is
+// recent enough.
 func (f *Flows) holder(sender Sender, seenMS uint32) (Sender, bool, error) {
 	var config flowWeirFlowConfig
 	if err := f.configs.Lookup(uint32(sender.Number), &config); err != nil {
-		return Sender{}, false, fmt.Errorf("look for a flow's sender: %w", err)
+		return Sender{}, false, fmt.Errorf("find a flow's sender: %w", err)
 	}
 	if config.Keys == ([flowKeys]uint64{}) || !isHolders(nowMS(), seenMS, config.SinceMs) {
 		return Sender{}, false, nil
@@ -70,22 +70,22 @@ func (f *Flows) holder(sender Sender, seenMS uint32) (Sender, bool, error) {
 	return sender, true, nil
 }
 
-// isHolders says whether what was seen at a moment is of who has the number since
-// another, and not too long ago. The clock goes round in 52 days, so it goes by ages.
+// isHolders reports whether a packet seen at seenMS belongs to the holder of a number since
+// sinceMS, and is recent enough. It compares ages, because the clock wraps after 52 days.
 func isHolders(nowMS, seenMS, sinceMS uint32) bool {
 	const idleMS = 300000 // WEIR_IDLE_MS in bpf/table.h
 	const justNowMS = 60000
-	if seenMS-nowMS < justNowMS { // since the time was taken
+	if seenMS-nowMS < justNowMS { // after the time was taken
 		return true
 	}
 	age := nowMS - seenMS
 	return age <= idleMS && age <= nowMS-sinceMS
 }
 
-// sinceMS is now, as the programs may have it: they ask a clock that goes in steps, once
-// in each.
+// sinceMS returns the present time less one step of the coarse clock that the programs use, so it
+// is never later than theirs.
 func sinceMS() uint32 {
-	// The longest step, of a kernel with CONFIG_HZ=100, and more.
+	// The longest step (a kernel with CONFIG_HZ=100), and a margin.
 	const stepMS = 16
 	var ts unix.Timespec
 	// It cannot fail: the clock exists and the pointer is valid.
@@ -93,7 +93,7 @@ func sinceMS() uint32 {
 	return uint32(ts.Nano()>>20) - stepMS
 }
 
-// openSenders makes the table, if there is none.
+// openSenders makes the table if it does not exist.
 func (f *Flows) openSenders() error {
 	var id uint32
 	err := f.senders.Lookup(uint32(0), &id)
@@ -120,7 +120,7 @@ func (f *Flows) openSenders() error {
 	return nil
 }
 
-// tupleWords is struct weir_tuple as words, the lesser side first.
+// tupleWords returns struct weir_tuple as words, the lesser endpoint first.
 func tupleWords(proto uint8, a, b netip.AddrPort) [10]uint32 {
 	side := func(e netip.AddrPort) (words [4]uint32, port uint16) {
 		address := e.Addr().Unmap()
@@ -147,7 +147,7 @@ func tupleWords(proto uint8, a, b netip.AddrPort) [10]uint32 {
 	}
 }
 
-// hash is weir_hash in bpf/table.h.
+// hash computes weir_hash of bpf/table.h.
 func (c *flowWeirFlowConfig) hash(words [10]uint32) uint32 {
 	sum := c.Keys[10]
 	for i, word := range words {

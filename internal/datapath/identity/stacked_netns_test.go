@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/datapath/kernel"
 )
 
 // A tunnel of the host's own on the uplink is named once a route leads through it.

@@ -7,10 +7,10 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/datapath/kernel"
 )
 
-// Taps assigns what passes taps to container numbers.
+// Taps attaches the program that assigns packets at taps to container numbers.
 type Taps struct {
 	spec *ebpf.CollectionSpec
 	// tag identifies this version of the program.
@@ -37,8 +37,8 @@ func NewTaps() (*Taps, error) {
 	return t, nil
 }
 
-// tapConstants are what a program was loaded with: the constants of
-// bpf/tap.bpf.c, in their order.
+// tapConstants are the constants that a program was loaded with: those of bpf/tap.bpf.c, in their
+// order.
 type tapConstants struct{ Number, Priority uint32 }
 
 func newTapConstants(tap Tap, number uint16) tapConstants {
@@ -70,9 +70,9 @@ func (t Tap) hook() kernel.Hook {
 	return kernel.Hook{NetNSPath: t.NetNSPath, Ifindex: t.Ifindex, Egress: t.Egress}
 }
 
-// Attach assigns everything that passes tap to number, before programs of others
-// see it. Where that is so already, nothing is touched. Errors: kernel.ErrNoNetNS;
-// kernel.ErrNotFirst where somebody else insists on being first.
+// Attach attaches the tap program with number, before programs of others. It does nothing if that
+// is in force already. Errors: kernel.ErrNoNetNS; kernel.ErrNotFirst if another program insists on
+// being first.
 func (t *Taps) Attach(tap Tap, number uint16) error {
 	want := newTapConstants(tap, number)
 	old, first, err := tap.hook().FindPlace(tapProgWeirTap)
@@ -95,7 +95,7 @@ func (t *Taps) Attach(tap Tap, number uint16) error {
 	}
 	defer program.Close()
 	if old != nil {
-		// Before the tap: one that is as it should be is not looked at again.
+		// Before the tap, because a correct tap is not looked at again.
 		if err := tap.back().Detach(flowProgWeirBack); err != nil {
 			return err
 		}
@@ -111,8 +111,7 @@ func DetachTap(tap Tap) error {
 	return errors.Join(tap.hook().Detach(tapProgWeirTap), tap.back().Detach(flowProgWeirBack))
 }
 
-// TapNumber tells the number that a tap assigns, or 0 for none. Errors:
-// kernel.ErrNoNetNS.
+// TapNumber returns the number that a tap assigns, or 0 for none. Errors: kernel.ErrNoNetNS.
 func TapNumber(tap Tap) (uint16, error) {
 	program, err := tap.hook().Find(tapProgWeirTap)
 	if err != nil || program == nil {
@@ -123,7 +122,7 @@ func TapNumber(tap Tap) (uint16, error) {
 	return uint16(constants.Number), err
 }
 
-// readTapConstants reads the constants that a program was loaded with.
+// readTapConstants returns the constants that a program was loaded with.
 func readTapConstants(program *ebpf.Program) (tapConstants, error) {
 	m, err := mapOf(program, ".rodata")
 	if err != nil {

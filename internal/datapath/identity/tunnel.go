@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/weir-project/weir/internal/kernel"
+	"github.com/weir-project/weir/internal/datapath/kernel"
 )
 
-// TunnelProblem says what to do about devices on top of an uplink that routes lead
-// through (kernel.StackedOn); nil if there are none. What a container sends through
-// one comes to the uplink inside of packets that the host makes: a tunnel's choice
-// of a queue overwrites the container's number, and encryption leaves nothing of it.
+// TunnelProblem returns an error with instructions about devices on top of an uplink that routes
+// lead through (kernel.StackedOn); nil without such devices. Packets that a container sends through
+// one reach the uplink inside packets of the host. A tunnel's choice of a queue overwrites the
+// container's number, and encryption removes it.
 func TunnelProblem(stacked []kernel.Stacked) error {
 	if len(stacked) == 0 {
 		return nil

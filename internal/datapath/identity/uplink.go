@@ -1,12 +1,11 @@
-// Package identity says which container a packet belongs to. It owns the BPF programs and
-// their maps.
+// Package identity identifies the container of each packet. It owns the BPF programs and their
+// maps.
 //
-// A container is a number here (see bpf/intf.h). A program at a tap, where all
-// its packets pass (Inspector finds it), writes the number into the packet; or
-// its cgroup has the number, in host mode. A program at the uplink turns it into
-// the class that the scheduler knows, and counts what was offered. The programs
-// belong to the devices they are attached to: they go on working when the agent
-// is dead, and a new agent finds them again (OpenUplink, TapNumber).
+// A container is a number here (see bpf/intf.h). A program at a tap, which all its packets pass
+// (Inspector finds it), writes the number into each packet; in host mode the container's cgroup has
+// the number. A program at the uplink turns the number into the scheduler's class, and counts the
+// offered bytes. The programs belong to their devices: they keep working when the agent is dead,
+// and a new agent finds them again (OpenUplink, TapNumber).
 package identity
 
 import (
@@ -19,11 +18,11 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/datapath/kernel"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
-// Numbers of the data path (bpf/intf.h, where they are explained).
+// Numbers in the data path (bpf/intf.h explains them).
 const (
 	NumberHost    = uint16(uplinkWeirNumberWEIR_NUMBER_HOST)
 	NumberControl = uint16(uplinkWeirNumberWEIR_NUMBER_CONTROL)
@@ -31,12 +30,11 @@ const (
 	NumberLast    = uint16(uplinkWeirNumberWEIR_NUMBER_LAST)
 	numbers       = int(uplinkWeirNumberWEIR_NUMBERS)
 
-	// NumberNone is nobody's: what OfferedBytes tells of it is what came
-	// from unknown namespaces (Origins).
+	// NumberNone has no holder. OfferedBytes uses it for traffic from unknown namespaces (Origins).
 	NumberNone = uint16(uplinkWeirNumberWEIR_NUMBER_NONE)
 )
 
-// struct weir_activity: its size, and where its fields are.
+// The size of struct weir_activity, and the offsets of its fields.
 const (
 	activityBytes       = 32
 	classedBytesOffset  = 0
@@ -53,7 +51,7 @@ type Uplink struct {
 	scratch    []byte
 	direct     []sched.Direct
 	bounds     sched.Bounds // as last set
-	// containers share the budget for their control traffic; as last set.
+	// containers is the number that share the budget for control traffic, as last set.
 	containers uint32
 	majors     sched.Majors
 	cgroups    cgroups
@@ -61,17 +59,20 @@ type Uplink struct {
 	fragments  fragments
 	globals    globals
 	classes    classes
-	// flowMaps are those of the flows, by name; none without.
+	// told and unknown are the settings of the last Apply.
+	told    map[uint16]*told
+	unknown Applied[uint64]
+	// flowMaps are the maps of the flows, by name; empty without flows.
 	flowMaps map[string]*ebpf.Map
 }
 
-// globals are the variables of a program that user space writes.
+// globals are the program variables that user space writes.
 type globals struct {
 	values  *ebpf.Map
 	offsets map[string]uint32
 }
 
-// set sets the bytes of the variable called name.
+// set writes the variable called name.
 func (g globals) set(name string, bytes []byte) error {
 	var values []byte
 	if err := g.values.Lookup(uint32(0), &values); err != nil {
@@ -88,7 +89,7 @@ func (u *Uplink) setCgroupLevels(packed uint64) error {
 	return u.globals.set(uplinkVarCgroupLevels, binary.NativeEndian.AppendUint64(nil, packed))
 }
 
-// setStamping says whether packets are stamped, for Delays.
+// setStamping sets whether packets get time stamps, for Delays.
 func (u *Uplink) setStamping(on bool) error {
 	var value uint32
 	if on {
@@ -97,9 +98,9 @@ func (u *Uplink) setStamping(on bool) error {
 	return u.globals.set(uplinkVarStamping, binary.NativeEndian.AppendUint32(nil, value))
 }
 
-// OpenUplink attaches the classifier to the device with index ifindex. One that
-// is there already is replaced without a packet passing unclassified; its
-// counters, the cgroups that it knew, and who may go direct are kept.
+// OpenUplink attaches the classifier to the device with index ifindex. It replaces an earlier
+// classifier without any packet passing unclassified, and keeps its counters, cgroups and direct
+// settings.
 func OpenUplink(ifindex int, majors sched.Majors, origins *Origins) (*Uplink, error) {
 	u := &Uplink{hook: kernel.Hook{Ifindex: ifindex, Egress: true}, majors: majors}
 	if err := u.attach(origins); err != nil {
@@ -147,7 +148,7 @@ func (u *Uplink) attach(origins *Origins) error {
 	}
 	device, err := kernel.LinkByIndex(u.hook.Ifindex)
 	if err != nil {
-		return fmt.Errorf("look at the uplink: %w", err)
+		return fmt.Errorf("look up the uplink's device: %w", err)
 	}
 	if !device.Ethernet {
 		if err := spec.Variables[uplinkVarLinkHeaderBytes].Set(uint32(0)); err != nil {
@@ -162,7 +163,7 @@ func (u *Uplink) attach(origins *Origins) error {
 	}
 	objects, err := loadUplinkProgram(spec, adopted)
 	if errors.Is(err, ebpf.ErrMapIncompatible) {
-		// Maps of another version: start new ones.
+		// The maps have another version: make new ones.
 		objects, err = loadUplinkProgram(spec, shared)
 	}
 	if err != nil {
@@ -187,7 +188,7 @@ func (u *Uplink) attach(origins *Origins) error {
 	u.cgroups = cgroups{entries: objects.Cgroups, setLevels: u.setCgroupLevels}
 	u.published = published{entries: objects.Published, setCount: u.setPublishedPorts}
 	u.fragments = fragments{entries: objects.FragmentsFrom}
-	// Before it runs: it must know these from the first packet on.
+	// Before the program runs: it needs these from the first packet on.
 	err = errors.Join(u.cgroups.read(), u.published.read(), u.fragments.read())
 	if err == nil {
 		err = u.hook.Attach(objects.Program, old)
@@ -198,7 +199,7 @@ func (u *Uplink) attach(origins *Origins) error {
 	return err
 }
 
-// loaded are what is loaded for one uplink.
+// loaded are the objects loaded for one uplink.
 type loaded struct {
 	Program       *ebpf.Program `ebpf:"weir_uplink"`
 	Activities    *ebpf.Map     `ebpf:"activities"`
@@ -210,8 +211,8 @@ type loaded struct {
 	ClassActivity *ebpf.Map     `ebpf:"class_activity"`
 }
 
-// loadUplinkProgram loads the program that the kernel has all for, or else the one
-// that needs less. Either has the same name in the kernel.
+// loadUplinkProgram loads the full program, or else the one that needs fewer kernel features. Both
+// have the same name in the kernel.
 func loadUplinkProgram(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map) (objects loaded, err error) {
 	for _, name := range []string{uplinkProgWeirUplink, uplinkProgWeirUplinkOld} {
 		one := spec.Copy()
@@ -226,8 +227,8 @@ func loadUplinkProgram(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map) (ob
 	return objects, err
 }
 
-// ProbeDirect says whether this kernel lets the classifier see that nobody
-// waits at the uplink, so that packets may go direct.
+// ProbeDirect returns an error if this kernel cannot show the classifier an empty queue, without
+// which packets cannot go direct.
 func ProbeDirect() error {
 	spec, err := loadUplink()
 	if err != nil {
@@ -243,7 +244,7 @@ func ProbeDirect() error {
 	return objects.Program.Close()
 }
 
-// readDirect reads who may go direct, as an earlier agent left it.
+// readDirect reads the direct settings of an earlier agent.
 func (u *Uplink) readDirect() error {
 	all := make([]byte, numbers*activityBytes)
 	if _, err := u.memory.ReadAt(all, 0); err != nil {
@@ -259,13 +260,13 @@ func (u *Uplink) readDirect() error {
 	return nil
 }
 
-// directPercent is the part of the link's rate up to which packets go direct.
+// directPercent is the percentage of the link's rate up to which packets go direct.
 const directPercent = 98
 
-// SetDirect says who may go direct within bounds, in the order of numbers. Numbers
-// that are not among them may not, and what they sent so is forgotten, for the next
-// that gets the number. No system call is made while the bounds and how many containers
-// there are stay the same. Budgets for control traffic are parts of what bounds say of it.
+// SetDirect sets the containers whose packets may go direct within bounds, sorted by number. All
+// other numbers may not, and their direct counters are cleared for the next holder. Budgets for
+// control traffic are parts of the one in bounds. It makes no system call while the bounds and the
+// number of containers stay the same.
 func (u *Uplink) SetDirect(bounds sched.Bounds, want []sched.Direct) error {
 	if bounds != u.bounds {
 		byteNS := 8e9 / (float64(bounds.RateBPS) * directPercent / 100) * (1 << uplinkWeirLinkWEIR_LINK_BYTE_SHIFT)
@@ -308,7 +309,7 @@ func (u *Uplink) SetDirect(bounds sched.Bounds, want []sched.Direct) error {
 	return nil
 }
 
-// byteTimeNS is how long a byte takes at a rate, rounded up; 0 for none.
+// byteTimeNS returns the time of one byte at a rate, in nanoseconds, rounded up; 0 for no rate.
 func byteTimeNS(bps uint64) uint64 {
 	if bps == 0 {
 		return 0
@@ -316,8 +317,7 @@ func byteTimeNS(bps uint64) uint64 {
 	return (8e9 + bps - 1) / bps
 }
 
-// setContainers tells among how many containers the budget for their control
-// traffic is divided.
+// setContainers sets the number of containers that divide the budget for control traffic.
 func (u *Uplink) setContainers(all []sched.Direct) error {
 	var containers uint32
 	for _, d := range all {
@@ -343,16 +343,16 @@ func (u *Uplink) setDirect(d sched.Direct) error {
 	return u.write(d.Number, mayGoDirectOffset, binary.NativeEndian.AppendUint32(nil, may))
 }
 
-// write writes into what the program keeps of a number.
+// write writes bytes into the program's record of a number.
 func (u *Uplink) write(number uint16, offset int, bytes []byte) error {
 	if _, err := u.memory.WriteAt(bytes, int64(int(number)*activityBytes+offset)); err != nil {
-		return fmt.Errorf("tell the classifier who may go direct: %w", err)
+		return fmt.Errorf("set the containers that may go direct: %w", err)
 	}
 	return nil
 }
 
-// DirectSent is what a number has sent direct; the packets wrap. No system call is
-// made.
+// DirectSent returns the bytes and packets that a number has sent direct; packets wrap. It makes no
+// system call.
 func (u *Uplink) DirectSent(number uint16) (bytes uint64, packets uint32, err error) {
 	var activity [activityBytes]byte
 	if _, err := u.memory.ReadAt(activity[:], int64(int(number)*activityBytes)); err != nil {
@@ -362,9 +362,9 @@ func (u *Uplink) DirectSent(number uint16) (bytes uint64, packets uint32, err er
 		binary.NativeEndian.Uint32(activity[directPacketsOffset:]), nil
 }
 
-// OfferedBytes fills dst, indexed by number, with the bytes that each
-// container has handed to the uplink since the classifier was first attached,
-// dropped ones included. No system call is made.
+// OfferedBytes fills dst, indexed by number, with the bytes that each container has handed to the
+// uplink since the classifier was first attached, dropped packets included. It makes no system
+// call.
 func (u *Uplink) OfferedBytes(dst []uint64) error {
 	n := min(len(dst), numbers)
 	if len(u.scratch) < n*activityBytes {
@@ -381,7 +381,7 @@ func (u *Uplink) OfferedBytes(dst []uint64) error {
 	return nil
 }
 
-// Close forgets the classifier, which goes on working.
+// Close closes the handles; the classifier keeps working.
 func (u *Uplink) Close() error {
 	u.close()
 	return nil
@@ -397,9 +397,8 @@ func (u *Uplink) close() {
 	u.classes.activities.Close()
 }
 
-// UplinkAttached says whether a device has a classifier that sees all packets (one
-// that programs of others come before may not), and packets have their priority back
-// below it. OpenUplink puts it first again, and back what is missing.
+// UplinkAttached reports whether a device has a working classifier: it sees all packets (no program
+// of others comes first), and the devices below restore priorities. OpenUplink repairs both.
 func UplinkAttached(ifindex int) (bool, error) {
 	program, first, err := kernel.Hook{Ifindex: ifindex, Egress: true}.FindPlace(uplinkProgWeirUplink)
 	if err != nil || program == nil {
@@ -411,8 +410,8 @@ func UplinkAttached(ifindex int) (bool, error) {
 	return belowAttached(ifindex)
 }
 
-// Followers names the programs and filters of others that see packets after the
-// classifier of a device and may put them into another class; none if there is none.
+// Followers returns the names of programs and filters of others that see packets after the device's
+// classifier and may change their class.
 func Followers(ifindex int) ([]string, error) {
 	return kernel.Hook{Ifindex: ifindex, Egress: true}.After(uplinkProgWeirUplink, belowProgWeirBelow)
 }
@@ -422,8 +421,7 @@ func DetachUplink(ifindex int) error {
 	return errors.Join(detachBelow(ifindex), kernel.Hook{Ifindex: ifindex, Egress: true}.Detach(uplinkProgWeirUplink))
 }
 
-// mapOf opens the map of a loaded program whose name ends in suffix, or
-// returns nil.
+// mapOf opens the map of a loaded program whose name ends in suffix, or returns nil.
 func mapOf(program *ebpf.Program, suffix string) (*ebpf.Map, error) {
 	info, err := program.Info()
 	if err != nil {

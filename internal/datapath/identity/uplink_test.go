@@ -9,7 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
 // What this package takes for granted of the compiled programs. They are only

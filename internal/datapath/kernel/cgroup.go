@@ -12,24 +12,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Cgroup is a control group of the version 2 hierarchy.
+// Cgroup identifies a control group of the version 2 hierarchy.
 type Cgroup struct {
-	// ID is not used again while the machine runs.
+	// ID is not reused while the machine runs.
 	ID uint64
 	// Level is the distance from the root, which has level 0.
 	Level int
 }
 
-// ErrNoCgroup is a cgroup that does not exist (any more).
+// ErrNoCgroup: the cgroup does not exist (any more).
 var ErrNoCgroup = errors.New("no such cgroup")
 
-// rootCgroupID is the ID of the root of every hierarchy: the first that
-// kernfs_create_root (fs/kernfs/dir.c) gives away.
+// rootCgroupID is the ID of the root of every hierarchy, the first that kernfs_create_root
+// (fs/kernfs/dir.c) assigns.
 const rootCgroupID = 1
 
-// LookUpCgroup tells which cgroup the directory at path is. Errors:
-// ErrNoCgroup; the directory is not of a version 2 hierarchy; the part of the
-// hierarchy that is mounted does not begin at its root.
+// LookUpCgroup returns the cgroup of the directory at path. Errors: ErrNoCgroup; a directory
+// outside a version 2 hierarchy; a mount that does not begin at the hierarchy's root.
 func LookUpCgroup(path string) (Cgroup, error) {
 	id, err := cgroupID(path)
 	if err != nil {
@@ -45,8 +44,7 @@ func LookUpCgroup(path string) (Cgroup, error) {
 	return cgroup, nil
 }
 
-// cgroupID reads the ID from the directory's file handle, as
-// bpf_skb_cgroup_id documents it.
+// cgroupID reads the ID from the directory's file handle, as bpf_skb_cgroup_id documents it.
 func cgroupID(path string) (uint64, error) {
 	var st unix.Statfs_t
 	err := unix.Statfs(path, &st)
@@ -76,9 +74,9 @@ func cgroupID(path string) (uint64, error) {
 	return binary.NativeEndian.Uint64(handle.Bytes()), nil
 }
 
-// CgroupElsewhere says whether there are processes in the cgroup at path, or below
-// it, and all are in other network namespaces than the calling one. Those that
-// come or go meanwhile may be missed. procDir is where proc is mounted.
+// CgroupElsewhere reports whether the cgroup at path, with those below it, has processes and all of
+// them are in other network namespaces than the calling one. It may miss processes that start or
+// end meanwhile. procDir is the mount point of proc.
 func CgroupElsewhere(procDir, path string) bool {
 	here, err := os.Readlink(filepath.Join(procDir, "self/ns/net"))
 	if err != nil {
@@ -87,7 +85,7 @@ func CgroupElsewhere(procDir, path string) bool {
 	elsewhere, inside := false, false
 	_ = filepath.WalkDir(path, func(below string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.IsDir() {
-			return nil // it went
+			return nil // it is gone
 		}
 		processes, _ := os.ReadFile(filepath.Join(below, "cgroup.procs"))
 		for pid := range strings.FieldsSeq(string(processes)) {

@@ -15,30 +15,25 @@ import (
 
 // Hook is a place on a device where BPF programs see its packets.
 //
-// Programs are attached without a link: they belong to the device, outlive
-// the process that attached them, and go when the device goes. Nothing is
-// pinned, so nothing can be left over. A program is found again by its name.
+// Programs are attached without a link: they belong to the device, outlive the process that
+// attached them, and go when the device goes. Nothing is pinned, so nothing is left over. A program
+// is found again by its name.
 //
-// There are two ways to attach. tcx (kernels from 6.6, commit e420bed02507) is
-// for programs alone; filters of the clsact qdisc are on every kernel, and can
-// be taken away by whoever may configure the device. Packets that leave are
-// looked at by tcx where the kernel has it. Packets that come in are looked at
-// by filters where it has those: there is such a hook for every container, and
-// to attach by tcx waits for a grace period of RCU (about 10 ms) while nobody
-// else may configure any device (RTNL; include/net/tcx.h,
-// tcx_entry_sync).
+// There are two ways to attach. tcx (kernels from 6.6, commit e420bed02507) takes programs only.
+// Filters of the clsact qdisc exist on every kernel, but any program that may configure the device
+// can remove them. For egress Hook uses tcx if the kernel has it. For ingress it prefers filters:
+// every container has such a hook, and attaching by tcx waits for a grace period of RCU (about 10
+// ms) in which no other process may configure any device (RTNL; include/net/tcx.h, tcx_entry_sync).
 //
-// Programs by tcx come before all filters. A verdict of one that comes before ours
-// keeps packets from it, so where others use tcx for what comes in, or have put a
-// filter before ours, we use it too, at its head. Attach restores that order.
+// tcx programs run before all filters. A verdict of an earlier program keeps packets from a later
+// one. So if another program uses tcx for ingress, or has a filter before Weir's, Hook also uses
+// tcx, at its head. Attach restores that order.
 type Hook struct {
-	// NetNSPath is the namespace of the device; empty for the current one.
-	// Programs are attached from inside: the kernel takes a device's index
-	// for one of the caller's namespace.
+	// NetNSPath is the namespace of the device; "" for the current one. Programs are attached from
+	// inside, because the kernel looks up a device's index in the caller's namespace.
 	NetNSPath string
 	Ifindex   int
-	// Egress: packets that leave through the device; otherwise those that
-	// come in.
+	// Egress: packets that leave through the device; otherwise packets that come in.
 	Egress bool
 }
 
@@ -56,19 +51,19 @@ func (h Hook) clsact() uint32 {
 	return netlink.HANDLE_MIN_INGRESS
 }
 
-// ErrNotFirst is a program of somebody else's that comes before ours and can decide
-// about packets that ours never sees.
+// ErrNotFirst: another program runs before Weir's and may decide about packets that Weir's program
+// never sees.
 var ErrNotFirst = errors.New("another program comes first there")
 
-// Find opens the attached program of that name, or returns nil if there is
-// none. The caller closes it. Errors: ErrNoNetNS.
+// Find opens the attached program of that name; nil if there is none. The caller closes it. Errors:
+// ErrNoNetNS.
 func (h Hook) Find(name string) (program *ebpf.Program, err error) {
 	program, _, err = h.FindPlace(name)
 	return program, err
 }
 
-// FindPlace is Find, and says whether the program comes before all others. What
-// comes before it may give a verdict, and it does not see the packet then.
+// FindPlace opens a program as Find does, and reports whether it runs before all others. The
+// verdict of an earlier program may keep packets from it.
 func (h Hook) FindPlace(name string) (program *ebpf.Program, first bool, err error) {
 	err = InNetNS(h.NetNSPath, func() (err error) {
 		program, first, err = h.find(name)
@@ -105,9 +100,9 @@ func (h Hook) find(name string) (program *ebpf.Program, first bool, err error) {
 	return nil, false, nil
 }
 
-// After names what sees packets after the program of that name and is none of
-// those called except: programs, and filters of clsact, which come after all that is
-// attached by tcx. It is empty if there is no such program. Errors: ErrNoNetNS.
+// After returns the names of programs, except those in except, and of clsact filters that see
+// packets after the program of that name. Filters come after all tcx programs. The result is empty
+// if there is no such program. Errors: ErrNoNetNS.
 func (h Hook) After(name string, except ...string) (names []string, err error) {
 	err = InNetNS(h.NetNSPath, func() (err error) {
 		names, err = h.after(name, except)
@@ -144,14 +139,14 @@ func (h Hook) after(name string, except []string) ([]string, error) {
 	return names, nil
 }
 
-// attached is what is attached to a hook.
+// attached is a program or filter attached to a hook.
 type attached struct {
-	id ebpf.ProgramID // 0 for a filter that is no program
-	// filter is nil for one that is attached by tcx.
+	id ebpf.ProgramID // 0 for a filter without a program
+	// filter is nil for a program attached by tcx.
 	filter netlink.Filter
 }
 
-// name is a program's, or a filter's kind; empty for one that was detached meanwhile.
+// name returns a program's name, or the kind of another filter; "" if it was detached meanwhile.
 func (a attached) name() (string, error) {
 	if a.id == 0 {
 		return a.filter.Type() + " filter", nil
@@ -171,8 +166,7 @@ func (a attached) name() (string, error) {
 	return cmp.Or(info.Name, fmt.Sprintf("program %d", a.id)), nil
 }
 
-// programs lists what is attached, either way, in the order in which it sees
-// packets.
+// programs lists the attached programs and filters in the order in which they see packets.
 func (h Hook) programs() ([]attached, error) {
 	var all []attached
 	result, err := link.QueryPrograms(link.QueryOptions{Target: h.Ifindex, Attach: h.tcx()})
@@ -191,7 +185,7 @@ func (h Hook) programs() ([]attached, error) {
 	return append(all, filters...), err
 }
 
-// filters lists the filters of the clsact qdisc; none if there is no such qdisc.
+// filters lists the filters of the clsact qdisc; none without such a qdisc.
 func (h Hook) filters() ([]attached, error) {
 	device := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: h.Ifindex}}
 	list, err := netlink.FilterList(device, h.clsact())
@@ -209,24 +203,24 @@ func (h Hook) filters() ([]attached, error) {
 	return filters, nil
 }
 
-// lacksTCX says whether err is what a kernel without tcx answers.
+// lacksTCX reports whether err is the error of a kernel without tcx.
 func lacksTCX(err error) bool {
 	return errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EINVAL)
 }
 
-// filterPreference puts our filter before those that others add, which the
-// kernel numbers from 49152 downwards; tools that name one use 1 and up. Of those
-// with the same preference the one that was added last comes first, so there are two
-// handles: under the other one it comes first again.
+// filterPreference is the first preference, before those of other filters: the kernel numbers them
+// from 49152 downwards, and tools use 1 and up. Of filters with the same preference the last one
+// added comes first, so there are two handles: adding the filter under the other handle puts it
+// first again.
 const (
 	filterPreference  = 1
 	filterHandle      = 0x7e11
 	filterOtherHandle = 0x7e12
 )
 
-// Attach attaches program before all others, in place of old if that is not
-// nil. No packet passes between the two. Errors: ErrNoNetNS; ErrNotFirst where
-// somebody else insists on being first.
+// Attach attaches program before all others, in place of old unless that is nil. No packet passes
+// without a program during the replacement. Errors: ErrNoNetNS; ErrNotFirst if another program
+// insists on being first.
 func (h Hook) Attach(program, old *ebpf.Program) error {
 	return InNetNS(h.NetNSPath, func() error {
 		if err := h.attach(program, old); err != nil {
@@ -250,8 +244,7 @@ func (h Hook) attach(program, old *ebpf.Program) error {
 		oldID = programID(old)
 	}
 	at := slices.IndexFunc(all, func(a attached) bool { return old != nil && a.id == oldID })
-	// Where programs of others are attached by tcx, or come before ours, a filter
-	// would not be the first.
+	// A filter would not be first if others use tcx, or are before ours.
 	byTCX := slices.ContainsFunc(all, func(a attached) bool { return a.filter == nil }) || at > 0
 	if !h.Egress && !byTCX {
 		if err := h.attachFilter(program, filterHandle); !lacksFilters(err) {
@@ -277,8 +270,8 @@ func (h Hook) attach(program, old *ebpf.Program) error {
 	return h.attachFilterFirst(program, all, at)
 }
 
-// attachFilterFirst attaches a filter before all others, in place of the one at
-// index at, if that is not negative.
+// attachFilterFirst attaches a filter before all others, in place of the one at index at unless
+// that is negative.
 func (h Hook) attachFilterFirst(program *ebpf.Program, all []attached, at int) error {
 	if at < 0 {
 		return h.attachFilter(program, filterHandle)
@@ -297,7 +290,7 @@ func (h Hook) attachFilterFirst(program *ebpf.Program, all []attached, at int) e
 	return h.removeFilter(all[at].filter)
 }
 
-// programID is that of an open program; 0 if the kernel does not tell.
+// programID returns the ID of an open program; 0 if the kernel does not tell it.
 func programID(program *ebpf.Program) ebpf.ProgramID {
 	info, err := program.Info()
 	if err != nil {
@@ -307,7 +300,7 @@ func programID(program *ebpf.Program) ebpf.ProgramID {
 	return id
 }
 
-// lacksFilters says whether err is what a kernel without BPF filters answers
+// lacksFilters reports whether err is the error of a kernel without BPF filters
 // (CONFIG_NET_CLS_BPF, CONFIG_NET_SCH_INGRESS).
 func lacksFilters(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP)
@@ -342,8 +335,7 @@ func (h Hook) attachFilter(program *ebpf.Program, handle uint32) error {
 	return nil
 }
 
-// Detach detaches the program of that name. It is not an error if there is
-// none, no device or no namespace.
+// Detach detaches the program of that name. A missing program, device or namespace is no error.
 func (h Hook) Detach(name string) error {
 	err := InNetNS(h.NetNSPath, func() error { return h.detach(name) })
 	if errors.Is(err, ErrNoNetNS) {
@@ -373,7 +365,7 @@ func (h Hook) detach(name string) error {
 	return h.remove(program, all[at])
 }
 
-// remove detaches a program that is attached as a says.
+// remove detaches a program or filter.
 func (h Hook) remove(program *ebpf.Program, a attached) error {
 	if a.filter != nil {
 		return h.removeFilter(a.filter)
@@ -391,7 +383,7 @@ func (h Hook) removeFilter(f netlink.Filter) error {
 	if err := netlink.FilterDel(f); err != nil && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("remove a filter from device %d: %w", h.Ifindex, err)
 	}
-	// A clsact without filters does nothing; with filters it is somebody's.
+	// A clsact qdisc without filters has no effect; one with filters belongs to another program.
 	for _, egress := range []bool{false, true} {
 		rest, err := Hook{Ifindex: h.Ifindex, Egress: egress}.filters()
 		if err != nil || len(rest) > 0 {

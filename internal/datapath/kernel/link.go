@@ -19,28 +19,26 @@ type Link struct {
 	// Kind is the kernel's name of the type, e.g. "veth", "bridge"; "device"
 	// for hardware.
 	Kind string
-	// PeerIndex is the other end of a veth, or the device below a VLAN or
-	// macvlan; PeerNetNSID is the ID of the namespace that it is in, or
-	// SameNetNS.
+	// PeerIndex is the other end of a veth, or the device below a VLAN or macvlan; PeerNetNSID is
+	// the ID of that device's namespace, or SameNetNS.
 	PeerIndex   int
 	PeerNetNSID int
-	// MasterIndex is the bridge, bond or team that it is a port of.
+	// MasterIndex is the bridge, bond or team that the device is a port of.
 	MasterIndex int
-	// GSOMaxBytes is the largest packet the device is handed at once.
+	// GSOMaxBytes is the largest packet that the device takes at once.
 	GSOMaxBytes uint32
 	// MTUBytes is the largest IP packet that the device sends in one frame.
 	MTUBytes uint32
 	Up       bool
 	Loopback bool
-	// Ethernet: its frames have such a header.
+	// Ethernet: its frames have an Ethernet header.
 	Ethernet bool
 }
 
-// SameNetNS stands for the ID of a namespace in itself, and of one that has
-// none: it never had to do with the other.
+// SameNetNS is the ID of a namespace in itself, and of a namespace without an ID.
 const SameNetNS = -1
 
-// ErrNoLink is a device that does not exist.
+// ErrNoLink: the device does not exist.
 var ErrNoLink = errors.New("no such network device")
 
 func newLink(l netlink.Link) Link {
@@ -56,7 +54,7 @@ func newLink(l netlink.Link) Link {
 	}
 }
 
-// LinkByName looks a device of the current namespace up. Errors: ErrNoLink.
+// LinkByName returns the device of that name in the current namespace. Errors: ErrNoLink.
 func LinkByName(name string) (Link, error) {
 	l, err := netlink.LinkByName(name)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
@@ -68,7 +66,7 @@ func LinkByName(name string) (Link, error) {
 	return newLink(l), nil
 }
 
-// LinkByIndex looks a device of the current namespace up. Errors: ErrNoLink.
+// LinkByIndex returns the device with that index in the current namespace. Errors: ErrNoLink.
 func LinkByIndex(index int) (Link, error) {
 	l, err := netlink.LinkByIndex(index)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
@@ -93,15 +91,15 @@ func Links() ([]Link, error) {
 	return links, nil
 }
 
-// Below lists the devices of the current namespace that a device hands its packets
-// to: the one below a VLAN or macvlan, the ports of a bond or team. Errors: ErrNoLink.
+// Below lists the devices of the current namespace that a device passes its packets to: the one
+// below a VLAN or macvlan, the ports of a bond or team. Errors: ErrNoLink.
 func Below(index int) ([]Link, error) {
 	l, err := LinkByIndex(index)
 	if err != nil {
 		return nil, err
 	}
 	if !handsOn[l.Kind] {
-		return nil, nil // without a list of all devices
+		return nil, nil // saves listing all devices
 	}
 	links, err := Links()
 	if err != nil {
@@ -110,13 +108,13 @@ func Below(index int) ([]Link, error) {
 	return below(l, links), nil
 }
 
-// handsOn are the kinds of devices that hand packets to others of the host's.
+// handsOn lists the kinds of devices that pass packets to other host devices.
 var handsOn = map[string]bool{
 	"vlan": true, "macvlan": true, "macvtap": true, "ipvlan": true, "ipvtap": true, "bond": true, "team": true,
 }
 
-// Above lists the devices of the current namespace that the one with that index is
-// below of.
+// Above lists the devices of the current namespace that pass their packets to the one with that
+// index.
 func Above(index int) ([]Link, error) {
 	links, err := Links()
 	if err != nil {
@@ -127,7 +125,7 @@ func Above(index int) ([]Link, error) {
 	}), nil
 }
 
-// below is Below among the links of a namespace.
+// below returns the devices among links that l passes its packets to.
 func below(l Link, links []Link) []Link {
 	if !handsOn[l.Kind] {
 		return nil
@@ -144,8 +142,8 @@ func below(l Link, links []Link) []Link {
 	return slices.DeleteFunc(slices.Clone(links), func(other Link) bool { return !is(other) })
 }
 
-// VLANPriorities is what a VLAN's egress map has for priorities: code points of its
-// tag (PCP). Nil for another device. Errors: ErrNoLink.
+// VLANPriorities returns a VLAN's egress map, from priorities to code points (PCP); nil for another
+// kind of device. Errors: ErrNoLink.
 func VLANPriorities(index int) (map[uint32]uint32, error) {
 	l, err := netlink.LinkByIndex(index)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
@@ -160,8 +158,8 @@ func VLANPriorities(index int) (map[uint32]uint32, error) {
 	return nil, nil
 }
 
-// SetGSOMaxBytes limits what a device of the current namespace is handed at
-// once. Errors: ErrNoLink.
+// SetGSOMaxBytes limits the packets that a device of the current namespace takes at once. Errors:
+// ErrNoLink.
 func SetGSOMaxBytes(index int, bytes uint32) error {
 	l, err := netlink.LinkByIndex(index)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
@@ -176,18 +174,18 @@ func SetGSOMaxBytes(index int, bytes uint32) error {
 	return nil
 }
 
-// LinkEvent is a device that came, changed or went.
+// LinkEvent reports a device that appeared, changed or went.
 type LinkEvent struct {
 	Link    Link
 	Deleted bool
 }
 
-// WatchLinks reports on the devices of the current namespace until ctx ends;
-// then it closes the channel. It also closes it when the kernel has dropped
-// events: the caller looks for itself and watches again.
+// WatchLinks reports changes of devices in the current namespace until ctx ends; then it closes the
+// channel. It also closes the channel when the kernel has dropped events: the caller then lists the
+// devices and watches again.
 func WatchLinks(ctx context.Context) (<-chan LinkEvent, error) {
-	// The library closes its socket when it is told to be done, and not when
-	// the kernel has dropped events: every time, one more would stay open.
+	// The library closes its socket only through done, not when the kernel has dropped events:
+	// without this each such case would leak a socket.
 	ctx, done := context.WithCancel(ctx)
 	updates := make(chan netlink.LinkUpdate, 64)
 	err := netlink.LinkSubscribeWithOptions(updates, ctx.Done(), netlink.LinkSubscribeOptions{
@@ -213,17 +211,15 @@ func WatchLinks(ctx context.Context) (<-chan LinkEvent, error) {
 	return events, nil
 }
 
-// LinkSpeedBPS is the speed that a device reports, in bits per second; 0 if
-// it reports none.
+// LinkSpeedBPS returns the speed that a device reports, in bits per second; 0 if it reports none.
 func LinkSpeedBPS(name string) (uint64, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return 0, fmt.Errorf("ask %s for its speed: %w", name, err)
 	}
 	defer unix.Close(fd)
-	// struct ethtool_cmd (include/uapi/linux/ethtool.h): the files below
-	// /sys/class/net show another namespace when only the network namespace
-	// was changed.
+	// struct ethtool_cmd (include/uapi/linux/ethtool.h). /sys/class/net is no alternative: it shows
+	// another namespace if only the network namespace was changed.
 	const speedUnknown = 0xffffffff
 	command := struct {
 		cmd, supported, advertising         uint32

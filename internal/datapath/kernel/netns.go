@@ -12,17 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NetNS is an open network namespace of somebody else.
+// NetNS is an open network namespace other than the agent's.
 type NetNS struct {
 	ns     netns.NsHandle
 	handle *netlink.Handle
 }
 
-// NetNSID tells one network namespace from another for as long as one of its
-// processes or mounts lives.
+// NetNSID identifies a network namespace while one of its processes or mounts exists.
 type NetNSID struct{ Dev, Inode uint64 }
 
-// ErrNoNetNS is a network namespace that does not exist (any more).
+// ErrNoNetNS: the network namespace does not exist (any more).
 var ErrNoNetNS = errors.New("no such network namespace")
 
 // OpenNetNS opens the namespace at path, e.g. /proc/PID/ns/net. Errors:
@@ -62,8 +61,8 @@ func (n *NetNS) Links() ([]Link, error) {
 	return links, nil
 }
 
-// SetGSOMaxBytes limits what a device in the namespace is handed at once.
-// Errors: ErrNoLink.
+// SetGSOMaxBytes limits the packets that a device in the namespace takes at once. Errors:
+// ErrNoLink.
 func (n *NetNS) SetGSOMaxBytes(name string, bytes uint32) error {
 	link, err := n.handle.LinkByName(name)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
@@ -78,7 +77,7 @@ func (n *NetNS) SetGSOMaxBytes(name string, bytes uint32) error {
 	return nil
 }
 
-// LinkByIndex looks a device of the namespace up. Errors: ErrNoLink.
+// LinkByIndex returns the device with that index in the namespace. Errors: ErrNoLink.
 func (n *NetNS) LinkByIndex(index int) (Link, error) {
 	l, err := n.handle.LinkByIndex(index)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
@@ -90,8 +89,8 @@ func (n *NetNS) LinkByIndex(index int) (Link, error) {
 	return newLink(l), nil
 }
 
-// IDOf is the ID that the namespace at path has in this one, as PeerNetNSID of
-// its devices counts; SameNetNS if it has none. Errors: ErrNoNetNS.
+// IDOf returns the ID of the namespace at path in this one, as in PeerNetNSID of its devices;
+// SameNetNS if it has none. Errors: ErrNoNetNS.
 func (n *NetNS) IDOf(path string) (int, error) {
 	other, err := openNetNSFile(path)
 	if err != nil {
@@ -101,14 +100,13 @@ func (n *NetNS) IDOf(path string) (int, error) {
 	return netNSID(n.handle.GetNetNsIdByFd, other, path)
 }
 
-// IDHere is the namespace's ID in the current one, as IDOf counts.
+// IDHere returns the namespace's ID in the current one; SameNetNS if it has none.
 func (n *NetNS) IDHere() (int, error) {
 	return netNSID(netlink.GetNetNsIdByFd, n.ns, "a namespace")
 }
 
-// NetNSIDHere is the ID of the namespace at path in the current one, as
-// PeerNetNSID of its devices counts; SameNetNS if it has none. Errors:
-// ErrNoNetNS.
+// NetNSIDHere returns the ID of the namespace at path in the current one, as in PeerNetNSID of its
+// devices; SameNetNS if it has none. Errors: ErrNoNetNS.
 func NetNSIDHere(path string) (int, error) {
 	ns, err := openNetNSFile(path)
 	if err != nil {
@@ -118,8 +116,7 @@ func NetNSIDHere(path string) (int, error) {
 	return netNSID(netlink.GetNetNsIdByFd, ns, path)
 }
 
-// netNSID asks for the ID of a namespace, which errors call name. Errors:
-// ErrNoNetNS.
+// netNSID asks for the ID of the namespace ns; name is for errors. Errors: ErrNoNetNS.
 func netNSID(ask func(fd int) (int, error), ns netns.NsHandle, name string) (int, error) {
 	id, err := ask(int(ns))
 	if errors.Is(err, unix.EINVAL) { // a file that is not (or no longer) a namespace
@@ -132,7 +129,7 @@ func netNSID(ask func(fd int) (int, error), ns netns.NsHandle, name string) (int
 }
 
 func openNetNSFile(path string) (netns.NsHandle, error) {
-	// Not to wait for the writer of a FIFO that somebody put there.
+	// Do not wait for the writer of a FIFO at that path.
 	ns, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
 		return -1, fmt.Errorf("open %s: %w", path, ErrNoNetNS)
@@ -143,9 +140,9 @@ func openNetNSFile(path string) (netns.NsHandle, error) {
 	return netns.NsHandle(ns), nil
 }
 
-// InNetNS calls fn with the calling thread in the network namespace at path;
-// fn starts no goroutines that should be there too. An empty path is the
-// current namespace. Errors: ErrNoNetNS; those of fn, unchanged.
+// InNetNS calls fn with the calling thread in the network namespace at path; goroutines that fn
+// starts are not in it. An empty path means the current namespace. Errors: ErrNoNetNS; those of fn,
+// unchanged.
 func InNetNS(path string, fn func() error) error {
 	if path == "" {
 		return fn()
@@ -171,15 +168,15 @@ func InNetNS(path string, fn func() error) error {
 	}
 	err = fn()
 	if back := netns.Set(outside); back != nil {
-		// The thread stays locked and ends with its goroutine: nothing else
-		// may run in the wrong namespace.
+		// The thread stays locked and ends with its goroutine, so that nothing else runs in the
+		// wrong namespace.
 		return errors.Join(err, fmt.Errorf("return from %s: %w", path, back))
 	}
 	runtime.UnlockOSThread()
 	return err
 }
 
-// NetNSIdentity tells which namespace path leads to. Errors: ErrNoNetNS.
+// NetNSIdentity returns the identity of the namespace at path. Errors: ErrNoNetNS.
 func NetNSIdentity(path string) (NetNSID, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
@@ -191,6 +188,5 @@ func NetNSIdentity(path string) (NetNSID, error) {
 	return NetNSID{Dev: st.Dev, Inode: st.Ino}, nil
 }
 
-// CurrentNetNS is the path of the namespace that the calling thread is in: the
-// agent's, but within InNetNS.
+// CurrentNetNS is the path of the calling thread's namespace: the agent's, except within InNetNS.
 const CurrentNetNS = "/proc/thread-self/ns/net"

@@ -11,30 +11,30 @@ import (
 
 // NetNSHolder is a process that holds a network namespace.
 type NetNSHolder struct {
-	// Inode is the namespace's.
+	// Inode is the inode of the namespace.
 	Inode uint32
 	How   NetNSHold
-	// Path is a file that shows it (ShowsNetNS).
+	// Path is a file that proves that the process holds the namespace (ShowsNetNS).
 	Path string
-	// PID and Cgroups, the text of /proc/PID/cgroup, are the process's.
+	// PID is the process ID; Cgroups is the text of its /proc/PID/cgroup.
 	PID     int
 	Cgroups string
 }
 
-// NetNSHold is how a process holds a network namespace.
+// NetNSHold is the way in which a process holds a network namespace.
 type NetNSHold int
 
-// The ways to hold one.
+// The ways to hold a network namespace.
 const (
-	// ByProcess: the process, or a thread of it, is in there.
+	// ByProcess: the process, or a thread of it, is in the namespace.
 	ByProcess NetNSHold = iota
-	// ByFile: it has a file open, or sees one mounted, that is the namespace.
+	// ByFile: the process has the namespace open as a file, or sees it mounted.
 	ByFile
 )
 
-// NetNSHolders finds the processes that hold the network namespaces with these
-// inodes, other than the calling one. procDir is where proc is mounted. Threads
-// and files are only looked at for namespaces that no process is in.
+// NetNSHolders returns the processes, other than the calling one, that hold the network namespaces
+// with these inodes. procDir is the mount point of proc. Threads and files are checked only for
+// namespaces without a process.
 func NetNSHolders(procDir string, inodes []uint32) []NetNSHolder {
 	if len(inodes) == 0 {
 		return nil
@@ -77,8 +77,8 @@ func NetNSHolders(procDir string, inodes []uint32) []NetNSHolder {
 	return search.found
 }
 
-// ShowsNetNS says whether the file at the Path of a NetNSHolder still shows the
-// network namespace with that inode.
+// ShowsNetNS reports whether the file at a holder's Path still leads to the network namespace with
+// that inode.
 func ShowsNetNS(path string, inode uint32) bool {
 	if target, err := os.Readlink(path); err == nil {
 		return target == netNSLink(inode)
@@ -87,15 +87,15 @@ func ShowsNetNS(path string, inode uint32) bool {
 	return err == nil && slices.Contains(mountedNetNS(string(mounts)), netNSLink(inode))
 }
 
-// netNSLink is how proc shows a network namespace.
+// netNSLink returns the link text of a network namespace in proc.
 func netNSLink(inode uint32) string { return fmt.Sprintf("net:[%d]", inode) }
 
-// mountedNetNS are the network namespaces among the mounts that the text of a
-// mountinfo lists, as proc shows them.
+// mountedNetNS returns the network namespaces, as link texts, that are mounted according to the
+// text of a mountinfo.
 func mountedNetNS(mounts string) []string {
 	var list []string
 	for line := range strings.Lines(mounts) {
-		// The fourth field is what of the file system is mounted (proc(5)).
+		// The fourth field is the mounted part of the file system (proc(5)).
 		if fields := strings.Fields(line); len(fields) > 3 && strings.HasPrefix(fields[3], "net:[") {
 			list = append(list, fields[3])
 		}
@@ -113,7 +113,7 @@ func (s *netNSSearch) path(pid int, name string) string {
 	return filepath.Join(s.procDir, strconv.Itoa(pid), name)
 }
 
-// list is what is in a directory of a process's; nothing if that has ended.
+// list returns the entries of a directory of a process; none if the process has ended.
 func (s *netNSSearch) list(pid int, dir string) []string {
 	opened, err := os.Open(s.path(pid, dir))
 	if err != nil {
@@ -134,7 +134,7 @@ func (s *netNSSearch) link(pid int, how NetNSHold, name string) {
 	}
 }
 
-// mounted are those wanted that a process sees mounted.
+// mounted returns the wanted namespaces that a process sees mounted.
 func (s *netNSSearch) mounted(pid int) []uint32 {
 	mounts, err := os.ReadFile(s.path(pid, "mountinfo"))
 	if err != nil {

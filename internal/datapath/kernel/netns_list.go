@@ -7,14 +7,12 @@ import (
 	"strconv"
 )
 
-// netNSDirs is where engines and iproute2 keep network namespaces in files.
+// netNSDirs are the directories where engines and iproute2 keep network namespaces as files.
 var netNSDirs = []string{"/run/docker/netns", "/var/run/docker/netns", "/run/netns"}
 
-// NetNSPaths goes through the network namespaces of this machine that a file
-// or a process leads to, each once, but for the one of the calling thread:
-// first those in the directories of engines and of iproute2, then those of
-// processes, and those in such directories as other mount namespaces see them
-// (an engine's may be private).
+// NetNSPaths yields a path to each network namespace of this machine once, except the calling
+// thread's: first files in the directories of engines and iproute2, then processes, then files in
+// such directories of other mount namespaces (an engine's may be private).
 func NetNSPaths() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		here, err := NetNSIdentity(CurrentNetNS)
@@ -22,10 +20,10 @@ func NetNSPaths() iter.Seq[string] {
 			return
 		}
 		seen := map[NetNSID]bool{here: true}
-		// visit reports whether to go on.
+		// visit reports whether to continue.
 		visit := func(path string) bool {
 			id, err := NetNSIdentity(path)
-			// What is on another file system is no namespace.
+			// A file on another file system is no namespace.
 			if err != nil || id.Dev != here.Dev || seen[id] {
 				return true
 			}
@@ -70,7 +68,7 @@ func NetNSPaths() iter.Seq[string] {
 	}
 }
 
-// processIDs lists the processes that proc, mounted at procDir, shows.
+// processIDs lists the processes in proc, mounted at procDir.
 func processIDs(procDir string) []int {
 	var list []int
 	entries, _ := os.ReadDir(procDir)

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Release is the kernel's version as `uname -r` prints it.
+// Release returns the kernel's version, as `uname -r` prints it.
 func Release() (string, error) {
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
@@ -23,8 +23,8 @@ func Release() (string, error) {
 	return unix.ByteSliceToString(name.Release[:]), nil
 }
 
-// ProbeQdisc says whether the kernel has a qdisc: it is tried out on the
-// loopback device of a namespace made for that. Errors: the kernel's refusal.
+// ProbeQdisc returns an error if the kernel lacks a kind of qdisc. It tries the qdisc on the
+// loopback device of a temporary namespace.
 func ProbeQdisc(options Options) error {
 	return inNewNetNS(func() error {
 		lo, err := netlink.LinkByName("lo")
@@ -46,7 +46,7 @@ func ProbeQdisc(options Options) error {
 	})
 }
 
-// ProbeTCX says whether the kernel has tcx hooks.
+// ProbeTCX returns an error if the kernel lacks tcx hooks.
 func ProbeTCX() error {
 	return inNewNetNS(func() error {
 		lo, err := netlink.LinkByName("lo")
@@ -58,9 +58,8 @@ func ProbeTCX() error {
 	})
 }
 
-// ProbeLink says whether the kernel has a kind of network device, by the name
-// that ip-link knows: one is made in a namespace made for that. Errors: the
-// kernel's refusal; a kind that this function does not know.
+// ProbeLink returns an error if the kernel lacks a kind of network device, by its ip-link name, or
+// if this function does not know the kind. It makes a device in a temporary namespace.
 func ProbeLink(kind string) error {
 	const below, above = "weir0", "weir1"
 	return inNewNetNS(func() error {
@@ -76,7 +75,7 @@ func ProbeLink(kind string) error {
 			if err := netlink.LinkAdd(lower); err != nil {
 				return fmt.Errorf("make a device to put it on: %w", err)
 			}
-			// Making it has not told its index.
+			// Creating it did not return its index.
 			made, err := netlink.LinkByName(below)
 			if err != nil {
 				return fmt.Errorf("make a device to put it on: %w", err)
@@ -97,22 +96,19 @@ func ProbeLink(kind string) error {
 	})
 }
 
-// ProbeSocketCgroup says whether the kernel can tell the cgroup of the socket
-// that sent a packet.
+// ProbeSocketCgroup returns an error if the kernel cannot tell the cgroup of a packet's socket.
 func ProbeSocketCgroup() error {
 	return features.HaveProgramHelper(ebpf.SchedCLS, asm.FnSkbAncestorCgroupId)
 }
 
-// ProbeBPF says whether the kernel runs the kind of program that classifies
-// packets.
+// ProbeBPF returns an error if the kernel lacks BPF programs that classify packets.
 func ProbeBPF() error { return features.HaveProgramType(ebpf.SchedCLS) }
 
-// inNewNetNS runs fn in a network namespace that ends with it.
+// inNewNetNS runs fn in a new, temporary network namespace.
 func inNewNetNS(fn func() error) error {
 	result := make(chan error, 1)
 	go func() {
-		// The thread is not given back: it ends with this goroutine, and the
-		// namespace with it.
+		// The thread stays locked: it ends with this goroutine, and the namespace with it.
 		runtime.LockOSThread()
 		ns, err := netns.New()
 		if err != nil {

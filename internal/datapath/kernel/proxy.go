@@ -8,20 +8,18 @@ import (
 	"strings"
 )
 
-// ProxiedPort is a published port of a container that a process of the host's passes
-// on (Docker's docker-proxy): what it answers comes from that process, not from the
-// container.
+// ProxiedPort is a published port that a host process serves for a container (Docker's
+// docker-proxy): the answers come from that process, not from the container.
 type ProxiedPort struct {
 	Host      netip.AddrPort
 	Container netip.AddrPort
 }
 
-// ProxiedPorts lists the published ports, by the processes below proc, that are
-// reached at one IPv6 address and lead to an IPv4 address. To those no rule of the
-// kernel's can translate, so a process passes all of it on; in other cases such a
-// process is there too, but is used by the host itself at most. A port that is
-// published at all addresses is nobody else's, and known by its number
-// (identity.Published).
+// ProxiedPorts lists the published ports, by the processes below proc, that are bound to a single
+// IPv6 address and lead to an IPv4 address. The kernel cannot translate these by a rule, so a
+// process passes all of their traffic. For other ports such a process also exists, but at most the
+// host itself uses it. A port published at all addresses belongs to its container alone and is
+// identified by its number (identity.Published).
 func ProxiedPorts(proc string) []ProxiedPort {
 	var ports []ProxiedPort
 	names, _ := filepath.Glob(filepath.Join(proc, "[0-9]*", "comm"))
@@ -41,7 +39,7 @@ func ProxiedPorts(proc string) []ProxiedPort {
 	return ports
 }
 
-// proxiedPort reads the arguments of docker-proxy.
+// proxiedPort parses the arguments of docker-proxy.
 func proxiedPort(args []string) (ProxiedPort, bool) {
 	value := map[string]string{}
 	for i := 0; i+1 < len(args); i++ {

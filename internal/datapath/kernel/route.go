@@ -11,18 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DefaultRoute is where packets to the rest of the world leave.
+// DefaultRoute is the route to the rest of the world.
 type DefaultRoute struct {
 	Link Link
-	// Gateway is the next router; not valid on a link that has none, such as PPP.
+	// Gateway is the next router; invalid on a link without one, such as PPP.
 	Gateway netip.Addr
 }
 
-// ErrNoDefaultRoute is a host without a default route.
+// ErrNoDefaultRoute: the host has no default route.
 var ErrNoDefaultRoute = errors.New("no default route")
 
-// FindDefaultRoute finds the default route of the main table that the kernel prefers: the
-// one with the lowest metric, of IPv4 before IPv6. Errors: ErrNoDefaultRoute.
+// FindDefaultRoute returns the default route of the main table that the kernel prefers: the lowest
+// metric, IPv4 before IPv6. Errors: ErrNoDefaultRoute.
 func FindDefaultRoute() (DefaultRoute, error) {
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		var found []netlink.Route

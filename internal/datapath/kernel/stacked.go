@@ -11,18 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stacked is a device whose packets leave through another, inside of packets that
-// are the host's: a tunnel, a VLAN, PPP. A route leads through it.
+// Stacked is a device with a route whose packets leave through another device inside packets of the
+// host: a tunnel, a VLAN, PPP.
 type Stacked struct {
 	Name string
 	Kind string
-	// On is the device that its packets leave through in the end.
+	// On is the device through which its packets finally leave.
 	On string
 }
 
-// StackedOn lists the devices of the current namespace that are stacked on one of
-// the devices with these indexes and that a route leads through. What is among the
-// indexes itself is left out.
+// StackedOn lists the devices of the current namespace that are stacked on the devices with these
+// indexes and have a route. Devices among the indexes themselves are omitted.
 func StackedOn(uplinks []int) ([]Stacked, error) {
 	list, err := netlink.LinkList()
 	if err != nil {
@@ -44,8 +43,8 @@ func StackedOn(uplinks []int) ([]Stacked, error) {
 	return stackedOn(uplinks, links, under, routed), nil
 }
 
-// stackedOn is StackedOn for links, of which under has the indexes of those that
-// each hands its packets to, and routed those that a route leads through.
+// stackedOn computes StackedOn. under holds the indexes of the devices that each link passes its
+// packets to; routed holds the devices with a route.
 func stackedOn(uplinks []int, links []Link, under map[int][]int, routed map[int]bool) []Stacked {
 	names := map[int]string{}
 	on := map[int]int{}
@@ -79,8 +78,8 @@ func stackedOn(uplinks []int, links []Link, under map[int][]int, routed map[int]
 	return stacked
 }
 
-// carriersOf are the devices that l may hand its packets to. A tunnel says where its
-// far end is, or else it is taken to be where default routes lead.
+// carriersOf returns the devices that l may pass its packets to. For a tunnel these lead to its far
+// end or, if that is unknown, are those of the default routes.
 func carriersOf(l netlink.Link, link Link, defaults []int) []int {
 	var remote net.IP
 	switch tunnel := l.(type) {
@@ -104,7 +103,7 @@ func carriersOf(l netlink.Link, link Link, defaults []int) []int {
 		switch link.Kind {
 		case "wireguard", "tuntap", "ip6gre", "ip6gretap", "erspan", "ip6erspan", "xfrm":
 		case "veth":
-			return nil // its other end gets the packets, and what that does is seen there
+			return nil // its other end gets the packets and is examined itself
 		default:
 			if link.PeerIndex != 0 && link.PeerNetNSID == SameNetNS {
 				return []int{link.PeerIndex}
@@ -123,8 +122,8 @@ func carriersOf(l netlink.Link, link Link, defaults []int) []int {
 	return slices.DeleteFunc(slices.Clone(defaults), func(index int) bool { return index == link.Index })
 }
 
-// routedDevices tells which devices a route of any table leads through, those to
-// single links and groups left out, and which ones default routes of the main table do.
+// routedDevices returns the devices of all routes, except link-local and multicast routes, and the
+// devices of default routes in the main table.
 func routedDevices() (routed map[int]bool, defaults []int, err error) {
 	routed = map[int]bool{}
 	filter := &netlink.Route{Table: unix.RT_TABLE_UNSPEC, Type: unix.RTN_UNICAST}
@@ -154,8 +153,8 @@ func routedDevices() (routed map[int]bool, defaults []int, err error) {
 	return routed, defaults, nil
 }
 
-// addPPPoE adds what PPP devices hand their packets to: where sessions of PPPoE are.
-// Which session is whose the kernel does not tell.
+// addPPPoE adds to under the devices of PPPoE sessions, for all PPP devices: the kernel does not
+// tell which session belongs to which device.
 func addPPPoE(links []Link, under map[int][]int) {
 	sessions, err := os.ReadFile("/proc/thread-self/net/pppoe")
 	if err != nil {
@@ -174,8 +173,8 @@ func addPPPoE(links []Link, under map[int][]int) {
 	}
 }
 
-// pppoeDevices are the devices in the kernel's list of sessions, which has the
-// columns Id, Address and Device below a heading.
+// pppoeDevices returns the devices in the kernel's list of sessions, which has the columns Id,
+// Address and Device below a heading.
 func pppoeDevices(sessions string) []string {
 	var devices []string
 	for i, line := range strings.Split(sessions, "\n") {

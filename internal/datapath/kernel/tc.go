@@ -12,16 +12,16 @@ import (
 
 var errShort = errors.New("message is shorter than its kind")
 
-// Verb is what to do with a qdisc or class.
+// Verb is the operation on a qdisc or class.
 type Verb uint8
 
-// The verbs of an Op, in tc's words.
+// The verbs of an Op, in tc's terms.
 const (
-	// Add fails if the object is there.
+	// Add fails if the object exists.
 	Add Verb = iota + 1
-	// Change alters parameters in place: nothing that is queued is lost.
+	// Change alters parameters in place, and keeps queued packets.
 	Change
-	// Delete removes the object and all below it.
+	// Delete removes the object and everything below it.
 	Delete
 )
 
@@ -49,8 +49,8 @@ func (o Op) String() string {
 	return fmt.Sprintf("qdisc %s %s", o.Verb, o.Qdisc)
 }
 
-// OpError is an Op that the kernel refused. What came before it in the batch
-// is in force, what came after it was still tried.
+// OpError is an Op that the kernel refused. Earlier operations of the batch are in force; later
+// ones were still tried.
 type OpError struct {
 	Op  Op
 	Err error
@@ -60,8 +60,8 @@ func (e *OpError) Error() string { return fmt.Sprintf("tc %s: %v", e.Op, e.Err) 
 
 func (e *OpError) Unwrap() error { return e.Err }
 
-// TC speaks to the kernel's traffic control in the network namespace in which
-// it was opened. It is not safe for concurrent use.
+// TC is a connection to the kernel's traffic control in the network namespace in which it was
+// opened. It is not safe for concurrent use.
 type TC struct {
 	conn  *netlink.Conn
 	stats *classStatsReader
@@ -73,7 +73,7 @@ func OpenTC() (*TC, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open traffic control: %w", err)
 	}
-	// The kernel's own words for a refusal; older kernels have none.
+	// Ask for the kernel's error texts; older kernels have none.
 	_ = conn.SetOption(netlink.ExtendedAcknowledge, true)
 	stats, err := newClassStatsReader()
 	if err != nil {
@@ -143,12 +143,12 @@ func (o Op) message(ifindex int) (netlink.Message, error) {
 	return m, nil
 }
 
-// batchOps is how many changes go to the kernel in one system call: their
-// acknowledgements must fit the socket's receive buffer.
+// batchOps is the number of changes per system call: their acknowledgements must fit the socket's
+// receive buffer.
 const batchOps = 64
 
-// Apply makes the changes in order, many in one system call. Every change is
-// tried; the error joins an *OpError for each that was refused.
+// Apply makes the changes in order, several per system call. It tries every change; the error joins
+// an *OpError for each refused one.
 func (t *TC) Apply(ifindex int, ops []Op) error {
 	var errs []error
 	for start := 0; start < len(ops); start += batchOps {
@@ -202,7 +202,7 @@ func (t *TC) dump(typ uint16, ifindex int, fn func(handle, parent Handle, attrs 
 		if len(m.Data) < sizeofTcmsg {
 			return errShort
 		}
-		// A dump of qdiscs ignores the index it was asked for.
+		// A dump of qdiscs ignores the requested index.
 		if int(binary.NativeEndian.Uint32(m.Data[4:])) != ifindex {
 			continue
 		}
@@ -221,7 +221,7 @@ const (
 	getClass = unix.RTM_GETTCLASS
 )
 
-// rawOptions takes a description of a qdisc or class apart.
+// rawOptions extracts kind and options from the attributes of a qdisc or class.
 func rawOptions(attrs []byte) (kind string, raw []byte, nested bool, err error) {
 	err = eachAttribute(attrs, func(ad *netlink.AttributeDecoder) error {
 		switch ad.Type() {
@@ -244,8 +244,7 @@ func parseOptions(attrs []byte, isClass bool) (Options, error) {
 	return decodeOptions(kind, isClass, raw, nested)
 }
 
-// Qdiscs lists the queueing disciplines of a device, its ingress ones
-// included.
+// Qdiscs lists the qdiscs of a device, ingress qdiscs included.
 func (t *TC) Qdiscs(ifindex int) ([]Qdisc, error) {
 	var qdiscs []Qdisc
 	err := t.dump(getQdisc, ifindex, func(handle, parent Handle, attrs []byte) error {
@@ -256,9 +255,8 @@ func (t *TC) Qdiscs(ifindex int) ([]Qdisc, error) {
 	return qdiscs, err
 }
 
-// QueueStats tells how many packets each queueing discipline of a device has
-// dropped and marked, those below it not included. A class does not know of what
-// an AQM such as fq_codel does to packets in its queue.
+// QueueStats returns the packets that each qdisc of a device has dropped and marked itself, without
+// those below it. A class does not count the drops of an AQM such as fq_codel in its queue.
 func (t *TC) QueueStats(ifindex int) (map[Handle]QueueStats, error) {
 	queues := map[Handle]QueueStats{}
 	err := t.dump(getQdisc, ifindex, func(handle, _ Handle, attrs []byte) error {
@@ -279,13 +277,13 @@ func (t *TC) Classes(ifindex int) ([]Class, error) {
 	return classes, err
 }
 
-// ClassStats appends to dst the counters of those classes of a device that
-// handles name, in any order. Classes that are not there are left out.
+// ClassStats appends to dst the counters of the classes with these handles, in any order, without
+// missing classes.
 func (t *TC) ClassStats(ifindex int, handles []Handle, dst []ClassStats) ([]ClassStats, error) {
 	return t.stats.read(ifindex, handles, dst)
 }
 
-// HasFilters says whether a filter hangs on a qdisc of a device.
+// HasFilters reports whether a qdisc of a device has filters.
 func (t *TC) HasFilters(ifindex int, parent Handle) (bool, error) {
 	messages, err := t.conn.Execute(netlink.Message{
 		Header: netlink.Header{

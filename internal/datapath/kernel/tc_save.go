@@ -7,8 +7,7 @@ import (
 	"fmt"
 )
 
-// SavedObject is a qdisc or class as the kernel described it: enough to put
-// it back.
+// SavedObject is a qdisc or class as the kernel described it, sufficient to restore it.
 type SavedObject struct {
 	IsClass bool   `json:"is_class,omitempty"`
 	Handle  Handle `json:"handle"`
@@ -18,11 +17,11 @@ type SavedObject struct {
 	Nested  bool   `json:"nested,omitempty"`
 }
 
-// ErrFilters is queueing that cannot be put back, because filters hang on it.
+// ErrFilters: the queueing cannot be restored later, because it has filters.
 var ErrFilters = errors.New("filters hang on it, which cannot be put back later: remove them first")
 
-// Save describes the queueing of a device, parents first, its ingress and the
-// kernel's own defaults left out. Errors: ErrFilters.
+// Save returns the queueing of a device, parents first, without its ingress and the kernel's
+// defaults. Errors: ErrFilters.
 func (t *TC) Save(ifindex int) ([]SavedObject, error) {
 	var objects []SavedObject
 	collect := func(isClass bool) func(handle, parent Handle, attrs []byte) error {
@@ -58,14 +57,14 @@ func (t *TC) Save(ifindex int) ([]SavedObject, error) {
 	return parentsFirst(objects), nil
 }
 
-// parentsFirst orders objects so that each comes after the one it hangs on.
+// parentsFirst sorts objects so that each comes after its parent.
 func parentsFirst(objects []SavedObject) []SavedObject {
 	placed := map[Handle]bool{HandleRoot: true}
 	ordered := make([]SavedObject, 0, len(objects))
 	for rest := objects; len(rest) > 0; {
 		var later []SavedObject
 		for _, o := range rest {
-			// A class with the root as its parent hangs on its qdisc.
+			// The parent of a top-level class is its qdisc.
 			on := o.Parent
 			if o.IsClass && on == HandleRoot {
 				on = NewHandle(o.Handle.Major(), 0)
@@ -79,7 +78,7 @@ func parentsFirst(objects []SavedObject) []SavedObject {
 			}
 		}
 		if len(later) == len(rest) {
-			return append(ordered, later...) // hangs on nothing we know; the kernel will say
+			return append(ordered, later...) // its parent is unknown; the kernel will refuse it
 		}
 		rest = later
 	}
@@ -95,8 +94,7 @@ func hasObject(objects []SavedObject, handle Handle) bool {
 	return false
 }
 
-// Restore puts back what Save described. Classes that a qdisc makes by itself
-// are left to it.
+// Restore restores the objects that Save returned, except classes that a qdisc makes by itself.
 func (t *TC) Restore(ifindex int, objects []SavedObject) error {
 	var errs []error
 	for _, o := range objects {
@@ -117,13 +115,13 @@ func (t *TC) Restore(ifindex int, objects []SavedObject) error {
 	return errors.Join(errs...)
 }
 
-// settable are the options in the form that the kernel takes, where that is
-// not the form in which it gives them.
+// settable returns the options in the form that the kernel accepts, which may differ from the form
+// that it returns.
 func (o SavedObject) settable() []byte {
 	if o.Kind != "htb" || o.IsClass {
 		return o.Options
 	}
-	// HTB tells its version with a minor number below, and takes it without
+	// HTB returns its version with a minor number below, and accepts it only without
 	// (net/sched/sch_htb.c, htb_dump and htb_init).
 	options := bytes.Clone(o.Options)
 	if glob := attribute(options, tcaHTBInit); len(glob) >= sizeofHTBGlob {
@@ -132,6 +130,6 @@ func (o SavedObject) settable() []byte {
 	return options
 }
 
-// configurableClasses are the qdiscs whose classes somebody adds; those of
-// others (tbf, prio, mq, fq_codel) come with the qdisc.
+// configurableClasses lists the qdiscs whose classes users add; those of others (tbf, prio, mq,
+// fq_codel) come with the qdisc.
 var configurableClasses = map[string]bool{"htb": true, "hfsc": true, "drr": true, "qfq": true, "cbq": true}

@@ -18,34 +18,32 @@ type ClassStats struct {
 	BacklogBytes uint32
 }
 
-// QueueStats are what one queueing discipline did to packets; both wrap.
+// QueueStats are the packets that one qdisc dropped and marked; both counters wrap.
 type QueueStats struct {
 	DroppedPackets uint32
-	// MarkedPackets had the ECN field set to CE (RFC 3168) in place of a drop; 0 of
-	// kinds that do not mark.
+	// MarkedPackets got ECN CE (RFC 3168) instead of a drop; 0 for qdiscs that do not mark.
 	MarkedPackets uint32
 }
 
-// classStatsReader reads the counters of a device's classes. The control loop
-// does so up to a hundred times a second, so it has a socket and a buffer of
-// its own and makes no garbage.
+// classStatsReader reads the counters of a device's classes. The control loop uses it up to a
+// hundred times a second, so it has its own socket and buffer and makes no garbage.
 type classStatsReader struct {
 	fd      int
 	buffer  []byte
 	request [sizeofHeader + sizeofTcmsg]byte
-	// wanted are the classes that are asked for, in order.
+	// wanted are the requested classes, sorted.
 	wanted []Handle
-	// sequence tells the answer to this request from what an earlier one,
-	// given up half way, left in the socket.
+	// sequence distinguishes the answer to this request from leftovers of an earlier, abandoned
+	// one.
 	sequence uint32
 }
 
-// Sizes of what a netlink message starts with.
+// Sizes of netlink headers.
 const (
 	sizeofHeader    = unix.SizeofNlMsghdr
 	sizeofAttribute = unix.SizeofRtAttr
-	// dumpBytes is the most that the kernel puts into one answer
-	// (net/netlink/af_netlink.c, netlink_dump).
+	// dumpBytes is the kernel's maximum size of one answer (net/netlink/af_netlink.c,
+	// netlink_dump).
 	dumpBytes = 64 << 10
 )
 
@@ -59,9 +57,9 @@ func newClassStatsReader() (*classStatsReader, error) {
 
 func (r *classStatsReader) close() { _ = unix.Close(r.fd) }
 
-// read appends the counters of the classes that handles name. The kernel tells
-// of all classes of a device at once; one alone it tells to everybody who
-// listens for changes (net/sched/sch_api.c, tclass_notify).
+// read appends the counters of the classes with these handles. It requests all classes of the
+// device: the answer to a request for one class goes to every process that listens for changes
+// (net/sched/sch_api.c, tclass_notify).
 func (r *classStatsReader) read(ifindex int, handles []Handle, dst []ClassStats) ([]ClassStats, error) {
 	r.wanted = append(r.wanted[:0], handles...)
 	slices.Sort(r.wanted)
@@ -94,7 +92,7 @@ func (r *classStatsReader) read(ifindex int, handles []Handle, dst []ClassStats)
 	}
 }
 
-// parse takes one answer apart and reports whether it was the last.
+// parse parses one answer and reports whether it was the last.
 func (r *classStatsReader) parse(b []byte, dst []ClassStats) ([]ClassStats, bool, error) {
 	for len(b) >= sizeofHeader {
 		length := int(binary.NativeEndian.Uint32(b))
@@ -126,15 +124,14 @@ func (r *classStatsReader) parse(b []byte, dst []ClassStats) ([]ClassStats, bool
 	return dst, false, nil
 }
 
-// attributeKindMask leaves the flags of an attribute's kind out
-// (NLA_TYPE_MASK, include/uapi/linux/netlink.h).
+// attributeKindMask removes the flags from an attribute's type (NLA_TYPE_MASK,
+// include/uapi/linux/netlink.h).
 const attributeKindMask = 0x3fff
 
-// align is the next place where a message or attribute may start.
+// align rounds a length up to the next start of a message or attribute.
 func align(length int) int { return (length + 3) &^ 3 }
 
-// attribute finds the value of one attribute among those in b; nil if there
-// is none.
+// attribute returns the value of one attribute in b; nil if it is missing.
 func attribute(b []byte, kind uint16) []byte {
 	for len(b) >= sizeofAttribute {
 		length := int(binary.NativeEndian.Uint16(b))
@@ -149,14 +146,14 @@ func attribute(b []byte, kind uint16) []byte {
 	return nil
 }
 
-// What is in TCA_STATS2 (include/uapi/linux/gen_stats.h).
+// The attributes in TCA_STATS2 (include/uapi/linux/gen_stats.h).
 const (
 	statsBasic = 1 // bytes u64, packets u32
 	statsQueue = 3 // qlen, backlog, drops, requeues, overlimits u32
-	statsApp   = 4 // of the qdisc's own kind
+	statsApp   = 4 // specific to the kind of qdisc
 )
 
-// parseClassStats reads TCA_STATS2. What is not there is zero.
+// parseClassStats parses TCA_STATS2. Missing counters are zero.
 func parseClassStats(attrs []byte) ClassStats {
 	var s ClassStats
 	stats := attribute(attrs, unix.TCA_STATS2)
@@ -178,14 +175,14 @@ const (
 	fqCodelMarkEndOffset = fqCodelMarkOffset + 4
 )
 
-// parseQueueStats reads what a qdisc did to packets. What is not there is zero.
+// parseQueueStats parses the drops and marks of a qdisc. Missing counters are zero.
 func parseQueueStats(attrs []byte) QueueStats {
 	var q QueueStats
 	stats := attribute(attrs, unix.TCA_STATS2)
 	if b := attribute(stats, statsQueue); len(b) >= 12 {
 		q.DroppedPackets = binary.NativeEndian.Uint32(b[8:])
 	}
-	// What other kinds have there looks alike.
+	// Other kinds have similar data there.
 	if kind := unix.ByteSliceToString(attribute(attrs, unix.TCA_KIND)); kind != (FqCodel{}).Kind() {
 		return q
 	}

@@ -12,7 +12,7 @@ import (
 // hexadecimal.
 type Handle uint32
 
-// Handles with a meaning of their own (include/uapi/linux/pkt_sched.h).
+// Handles with special meanings (include/uapi/linux/pkt_sched.h).
 const (
 	HandleRoot    Handle = 0xffffffff
 	HandleIngress Handle = 0xfffffff1
@@ -23,10 +23,10 @@ func NewHandle(major, minor uint16) Handle {
 	return Handle(uint32(major)<<16 | uint32(minor))
 }
 
-// Major is the upper half: which qdisc.
+// Major returns the upper half, which names the qdisc.
 func (h Handle) Major() uint16 { return uint16(h >> 16) }
 
-// Minor is the lower half: which class of the qdisc.
+// Minor returns the lower half, which names the class within the qdisc.
 func (h Handle) Minor() uint16 { return uint16(h) }
 
 func (h Handle) String() string {
@@ -67,25 +67,24 @@ func (c Class) String() string {
 	return fmt.Sprintf("parent %s classid %s %s", c.Parent, c.Handle, c.Options)
 }
 
-// Options are the parameters of one kind of qdisc or class, held in the
-// kernel's own units, so that what was set and what is read back are ==.
+// Options are the parameters of one kind of qdisc or class, in the kernel's own units, so that
+// values set and values read back are ==.
 type Options interface {
-	// Kind is the kernel's name of the qdisc, e.g. "htb".
+	// Kind returns the kernel's name of the qdisc, e.g. "htb".
 	Kind() string
-	// String is the parameters in tc's words.
+	// String returns the parameters in tc's notation.
 	String() string
-	// attribute is the value of TCA_OPTIONS and whether it nests others.
+	// attribute returns the value of TCA_OPTIONS and whether it is nested.
 	attribute() (value []byte, nested bool, err error)
 }
 
-// tickNS is the unit in which tc tells the kernel of time: 64 ns
-// (PSCHED_SHIFT, include/net/pkt_sched.h).
+// tickNS is tc's unit of time: 64 ns (PSCHED_SHIFT, include/net/pkt_sched.h).
 const tickNS = 64
 
-// Ticks is a bucket's depth as time at the bucket's rate, in units of 64 ns.
+// Ticks is the depth of a bucket, as time at the bucket's rate in units of 64 ns.
 type Ticks uint32
 
-// BurstTicks is the depth of a bucket of burstBytes filled at rateBytesPerSec.
+// BurstTicks returns the depth of a bucket of burstBytes filled at rateBytesPerSec.
 func BurstTicks(burstBytes, rateBytesPerSec uint64) Ticks {
 	if rateBytesPerSec == 0 {
 		return 0
@@ -94,13 +93,12 @@ func BurstTicks(burstBytes, rateBytesPerSec uint64) Ticks {
 	return Ticks(min(ticks, math.MaxUint32))
 }
 
-// Bytes is what fits a bucket of that depth at a rate.
+// Bytes returns the size of a bucket of that depth at a rate.
 func (t Ticks) Bytes(rateBytesPerSec uint64) uint64 {
 	return uint64(math.Round(float64(t) * tickNS / 1e9 * float64(rateBytesPerSec)))
 }
 
-// Netlink attributes of the qdiscs (include/uapi/linux/pkt_sched.h); the ones
-// that x/sys/unix does not have.
+// Netlink attributes of the qdiscs that x/sys/unix lacks (include/uapi/linux/pkt_sched.h).
 const (
 	tcaTBFParms   = 1
 	tcaTBFRate64  = 4
@@ -128,8 +126,7 @@ const (
 	maxRate32          = math.MaxUint32
 )
 
-// ratespec is struct tc_ratespec. The link layer is named so that the kernel
-// needs no rate table.
+// ratespec writes struct tc_ratespec. Naming the link layer makes a rate table unnecessary.
 func ratespec(b []byte, rateBytesPerSec uint64) {
 	b[1] = linkLayerEthernet
 	binary.NativeEndian.PutUint32(b[8:], uint32(min(rateBytesPerSec, maxRate32)))
@@ -137,14 +134,13 @@ func ratespec(b []byte, rateBytesPerSec uint64) {
 
 func ratespecRate(b []byte) uint64 { return uint64(binary.NativeEndian.Uint32(b[8:])) }
 
-// TBF is a token bucket filter: a rate for all that passes.
+// TBF is a token bucket filter, which limits everything that passes to a rate.
 type TBF struct {
 	RateBytesPerSec uint64
 	Burst           Ticks
-	// PeakBytesPerSec and MaxPacketBytes: packets larger than MaxPacketBytes
-	// are cut up before they are queued (net/sched/sch_tbf.c, tbf_segment).
-	// The kernel takes that limit only with a peak rate. Zero: no limit. The
-	// kernel does not tell MaxPacketBytes when asked.
+	// Packets larger than MaxPacketBytes are cut up before they are queued (net/sched/sch_tbf.c,
+	// tbf_segment); the kernel accepts that limit only with a peak rate, PeakBytesPerSec. 0 means
+	// no limit. The kernel does not report MaxPacketBytes.
 	PeakBytesPerSec uint64
 	MaxPacketBytes  uint32
 	LimitBytes      uint32
@@ -210,9 +206,9 @@ func decodeTBF(b []byte) (TBF, error) {
 
 // HTB is the hierarchical token bucket qdisc itself.
 type HTB struct {
-	// DefaultMinor is the class of packets that name none.
+	// DefaultMinor is the class of packets that name no class.
 	DefaultMinor uint16
-	// DirectPackets bounds the queue of packets that no class takes.
+	// DirectPackets bounds the queue of packets that belong to no class.
 	DirectPackets uint32
 }
 
@@ -226,7 +222,7 @@ func (h HTB) String() string {
 func (h HTB) attribute() ([]byte, bool, error) {
 	glob := make([]byte, sizeofHTBGlob)
 	binary.NativeEndian.PutUint32(glob[0:], htbVersion)
-	binary.NativeEndian.PutUint32(glob[4:], 10) // rate2quantum; every class names its quantum
+	binary.NativeEndian.PutUint32(glob[4:], 10) // rate2quantum, unused: every class sets its quantum
 	binary.NativeEndian.PutUint32(glob[8:], uint32(h.DefaultMinor))
 	ae := netlink.NewAttributeEncoder()
 	ae.Bytes(tcaHTBInit, glob)
@@ -253,16 +249,16 @@ func decodeHTB(b []byte) (HTB, error) {
 	return h, err
 }
 
-// HTBClass is a class of HTB: it may always send at its rate, and up to its
-// ceiling where its parent has rate to lend.
+// HTBClass is a class of HTB. It may always send at its rate, and up to its ceiling while its
+// parent has idle rate.
 type HTBClass struct {
 	RateBytesPerSec uint64
 	CeilBytesPerSec uint64
 	// Burst and CeilBurst are the depths of the two buckets.
 	Burst, CeilBurst Ticks
-	// QuantumBytes is what a class sends in its turn when it borrows.
+	// QuantumBytes is the size of a class's turn when it borrows.
 	QuantumBytes uint32
-	// Prio orders classes that may send at the same time; 0 to 7, lower first.
+	// Prio is the order of classes that may send at the same time: 0 to 7, lower first.
 	Prio uint32
 }
 
@@ -333,13 +329,13 @@ func (f BFIFO) attribute() ([]byte, bool, error) {
 	return binary.NativeEndian.AppendUint32(nil, f.LimitBytes), false, nil
 }
 
-// FqCodel is a queue for each flow, each held to a target delay (RFC 8290).
+// FqCodel has one queue per flow, each held to a target delay (RFC 8290).
 type FqCodel struct {
 	TargetMicroseconds   uint32
 	IntervalMicroseconds uint32
 	QuantumBytes         uint32
 	MemoryLimitBytes     uint32
-	// LimitPackets bounds it where the kernel does not count memory.
+	// LimitPackets bounds the queue on kernels that do not count memory.
 	LimitPackets uint32
 }
 
@@ -382,17 +378,16 @@ func decodeFqCodel(b []byte) (FqCodel, error) {
 	return f, err
 }
 
-// roundCodelTime undoes what the kernel loses by keeping times in units of
-// 1024 ns: it answers 4999 where 5000 was set.
+// roundCodelTime corrects the kernel's rounding to units of 1024 ns: it returns 4999 for 5000.
 func roundCodelTime(us uint32) uint32 { return (us + 50) / 100 * 100 }
 
-// Unknown are the parameters of a qdisc or class that Weir has no type for:
-// enough to tell it apart and to put it back.
+// Unknown holds the parameters of a qdisc or class that Weir has no type for. They suffice to
+// compare and restore it.
 type Unknown struct {
 	Name string
 	// Raw is the value of TCA_OPTIONS as the kernel gave it.
 	Raw string
-	// Nested says whether Raw holds attributes.
+	// Nested: Raw contains attributes.
 	Nested bool
 }
 
@@ -403,7 +398,7 @@ func (u Unknown) String() string { return u.Name }
 
 func (u Unknown) attribute() ([]byte, bool, error) { return []byte(u.Raw), u.Nested, nil }
 
-// decodeOptions gives the parameters of a kind their type.
+// decodeOptions converts raw parameters to the type of their kind.
 func decodeOptions(kind string, isClass bool, raw []byte, nested bool) (Options, error) {
 	var (
 		o   Options

@@ -14,10 +14,10 @@ import (
 	"golang.org/x/net/ipv4"
 )
 
-// A train is so many echo requests at once, each a full frame of Ethernet. Its frames
-// come back as far apart as the slowest link on the way put them (packet dispersion:
-// Dovrolis et al., "What do packet dispersion techniques measure?", INFOCOM 2001). The
-// median of several trains withstands one that other traffic has torn apart.
+// A train is a burst of echo requests, each a full Ethernet frame. The replies are spaced by the
+// slowest link on the path (packet dispersion: Dovrolis et al., "What do packet dispersion
+// techniques measure?", INFOCOM 2001). The median of several trains tolerates one that other
+// traffic has disturbed.
 const (
 	trains         = 5
 	trainFrames    = 16
@@ -27,13 +27,13 @@ const (
 	fewestAnswered = 4
 )
 
-// errNoAnswer is a router that does not answer echo requests.
+// errNoAnswer: the router does not answer echo requests.
 var errNoAnswer = errors.New("no answer to echo requests")
 
-// MeasureLinkBPS guesses what the link to a router of IPv4 can send, in bits per second,
-// from the frames that come back from it: the slower of the two directions. It takes a
-// second and a half at most and needs CAP_NET_RAW, or a group that may send echo requests
-// (net.ipv4.ping_group_range). Errors: errNoAnswer.
+// MeasureLinkBPS estimates the rate of the link to an IPv4 router, in bits per second, from the
+// spacing of its echo replies: the slower of both directions. It takes at most 1.5 seconds and
+// needs CAP_NET_RAW, or a group that may send echo requests (net.ipv4.ping_group_range). Errors:
+// errNoAnswer.
 func MeasureLinkBPS(ctx context.Context, router netip.Addr) (uint64, error) {
 	conn, err := icmp.ListenPacket("udp4", "0.0.0.0")
 	var target net.Addr = &net.UDPAddr{IP: router.AsSlice()}
@@ -55,7 +55,7 @@ func MeasureLinkBPS(ctx context.Context, router netip.Addr) (uint64, error) {
 			return 0, err
 		}
 		if rate == 0 && train == 0 {
-			break // it does not answer: do not wait for it again
+			break // no answer: do not wait for it again
 		}
 		if rate != 0 {
 			rates = append(rates, rate)
@@ -68,7 +68,7 @@ func MeasureLinkBPS(ctx context.Context, router netip.Addr) (uint64, error) {
 	return rates[len(rates)/2], nil
 }
 
-// sendTrain sends a train and is the rate at which it came back; 0 if too little did.
+// sendTrain sends a train and returns the rate of the replies; 0 if there were too few.
 func sendTrain(conn *icmp.PacketConn, target net.Addr, train int) (uint64, error) {
 	id := os.Getpid() & 0xffff
 	for frame := range trainFrames {
@@ -100,7 +100,7 @@ func sendTrain(conn *icmp.PacketConn, target net.Addr, train int) (uint64, error
 		if err != nil || reply.Type != ipv4.ICMPTypeEchoReply {
 			continue
 		}
-		// A socket of a group has an identifier of its own, and gets no others.
+		// An unprivileged echo socket has its own identifier and gets only its own replies.
 		if echo, is := reply.Body.(*icmp.Echo); !is || echo.Seq/trainFrames != train {
 			continue
 		}

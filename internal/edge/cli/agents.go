@@ -8,15 +8,15 @@ import (
 	"strings"
 
 	"github.com/weir-project/weir/api/v1/client"
-	"github.com/weir-project/weir/internal/cmdline"
-	"github.com/weir-project/weir/internal/config"
 	"github.com/weir-project/weir/internal/edge/run"
+	"github.com/weir-project/weir/internal/front/cmdline"
+	"github.com/weir-project/weir/internal/front/config"
 )
 
-// agentOptions say how to reach the agents of a swarm's nodes.
+// agentOptions are the URL, TLS files and token with which weir-edge reaches the nodes' agents.
 type agentOptions struct{ url, ca, cert, key, tokenFile string }
 
-// nodes are measured by their agents; without a URL nobody measures them.
+// nodes returns the source of node measurements: the agents, or [run.Unmeasured] without a URL.
 func (a agentOptions) nodes(ctx context.Context) (run.Nodes, error) {
 	if a.url == "" {
 		return run.Unmeasured{}, nil
@@ -24,7 +24,7 @@ func (a agentOptions) nodes(ctx context.Context) (run.Nodes, error) {
 	if socket, ok := strings.CutPrefix(a.url, "unix://"); ok {
 		return run.NewAgents(ctx, func(address netip.Addr) (*client.Client, error) {
 			return client.Unix(strings.ReplaceAll(socket, "{address}", address.String())), nil
-		})
+		}), nil
 	}
 	trust, err := client.LoadTLS(a.ca, a.cert, a.key)
 	if err != nil {
@@ -41,14 +41,14 @@ func (a agentOptions) nodes(ctx context.Context) (run.Nodes, error) {
 		}
 	}
 	dial := func(address netip.Addr) (*client.Client, error) { return client.New(a.at(address), options) }
-	// What no node could be reached with is said now.
+	// A bad certificate or token file fails here, before any node is contacted.
 	if _, err := dial(netip.AddrFrom4([4]byte{127, 0, 0, 1})); err != nil {
 		return nil, fmt.Errorf("ask the agents of nodes: %w", err)
 	}
-	return run.NewAgents(ctx, dial)
+	return run.NewAgents(ctx, dial), nil
 }
 
-// at is where the agent of the node with an address is.
+// at returns the URL of the agent at a node's address.
 func (a agentOptions) at(address netip.Addr) string {
 	host := address.String()
 	if address.Is6() {
@@ -57,8 +57,7 @@ func (a agentOptions) at(address netip.Addr) string {
 	return strings.ReplaceAll(a.url, "{address}", host)
 }
 
-// check says what is wrong with how agents are to be reached, as far as that shows before
-// anything is read.
+// check returns an error if the agent options contradict each other; it reads no files.
 func (a agentOptions) check() error {
 	if a.url == "" {
 		if a != (agentOptions{}) {

@@ -13,10 +13,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-project/weir/api/v1/edge"
-	"github.com/weir-project/weir/internal/cmdline"
-	"github.com/weir-project/weir/internal/edge/runtime"
+	"github.com/weir-project/weir/internal/edge/proxy"
 	"github.com/weir-project/weir/internal/edge/server"
 	"github.com/weir-project/weir/internal/edge/spec"
+	"github.com/weir-project/weir/internal/front/cmdline"
 )
 
 func newDeployCommand(g *global) *cobra.Command {
@@ -48,8 +48,8 @@ again changes nothing.`,
 	}
 }
 
-// deploy deploys a file or, where there is none and the argument has neither a dot nor a
-// slash, a service of the repository.
+// deploy deploys a specification file; a name that is no file and has no dot or slash is deployed
+// from the repository.
 func deploy(cmd *cobra.Command, client *server.Client, what string) (edge.Deployed, error) {
 	document, err := readFile(cmd.InOrStdin(), what)
 	switch {
@@ -65,13 +65,13 @@ func deploy(cmd *cobra.Command, client *server.Client, what string) (edge.Deploy
 	return client.Deploy(cmd.Context(), document)
 }
 
-// sayPulling says that a deployment waits for an image, until what it returns is called.
+// sayPulling prints when a deployment waits for an image, until the returned function is called.
 func sayPulling(cmd *cobra.Command, client *server.Client, service string) (end func()) {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	began, ended := time.Now(), make(chan struct{})
 	go func() {
 		defer close(ended)
-		// Whoever does not tell events answers the deployment, with the reason.
+		// An error is ignored here: the response of the deployment reports it.
 		_ = client.Events(ctx, true, func(e edge.Event) error {
 			if e.Kind == edge.EventPulling && e.Service == service && !e.At.Before(began) {
 				fmt.Fprintln(cmd.ErrOrStderr(), cmdline.Printable(e.Message))
@@ -85,7 +85,7 @@ func sayPulling(cmd *cobra.Command, client *server.Client, service string) (end 
 	}
 }
 
-// readFile reads a specification; - is in.
+// readFile reads a specification file; the path "-" means in.
 func readFile(in io.Reader, path string) (data []byte, err error) {
 	if path != "-" {
 		file, err := os.Open(path)
@@ -137,7 +137,7 @@ have it, and HAProxy (apt-get install haproxy), which the image takes from its n
 			if cmdline.IsTerminal(cmd.OutOrStdout()) {
 				return cmdline.Usagef("an image is not for a terminal: %s | docker load", cmd.CommandPath())
 			}
-			archive, _, err := runtime.ProxyImageArchive()
+			archive, _, err := proxy.Archive()
 			if err != nil {
 				return err
 			}

@@ -12,12 +12,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-project/weir/internal/cmdline"
-	"github.com/weir-project/weir/internal/config"
 	"github.com/weir-project/weir/internal/edge/repo"
 	"github.com/weir-project/weir/internal/edge/runtime"
 	"github.com/weir-project/weir/internal/edge/runtime/docker"
 	"github.com/weir-project/weir/internal/edge/server"
+	"github.com/weir-project/weir/internal/front/cmdline"
+	"github.com/weir-project/weir/internal/front/config"
 )
 
 // stopTimeout bounds the wait for a weir-edge to end.
@@ -60,7 +60,8 @@ type downOptions struct {
 	all bool
 }
 
-// down removes everything, and says what that was. Where it may not, nothing changes.
+// down removes all that weir-edge has made on the node and returns the names of what it removed. On
+// an error in the checks nothing is removed.
 func (o *downOptions) down(ctx context.Context, socket string) (removed []string, err error) {
 	rt, _, err := o.runtime(ctx, true)
 	if err != nil {
@@ -80,7 +81,7 @@ func (o *downOptions) down(ctx context.Context, socket string) (removed []string
 	case stopped:
 		removed = append(removed, "weir-edge has stopped")
 	}
-	// It may have begun something meanwhile.
+	// The weir-edge that was just stopped may have started more containers in between.
 	if state, err = rt.Look(ctx); err != nil {
 		return removed, err
 	}
@@ -111,7 +112,7 @@ func (o *downOptions) down(ctx context.Context, socket string) (removed []string
 	return append(removed, "nothing of weir-edge is left in the "+rt.Kind()+" engine"), nil
 }
 
-// serviceNames are those of which there is anything.
+// serviceNames returns the services that have a container or a document in the engine.
 func serviceNames(state runtime.State) []string {
 	var names []string
 	for _, s := range state.Services {
@@ -147,8 +148,7 @@ func stopRunning(ctx context.Context, socket string) (stopped bool, err error) {
 	}
 }
 
-// removeFiles removes what weir-edge has kept on this host; the repository, which
-// somebody has filled, only with everything.
+// removeFiles removes weir-edge's state on this host; with everything also the repository.
 func (o *downOptions) removeFiles() error {
 	names := []string{storeFile, "proxies"}
 	if o.all {

@@ -7,15 +7,14 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weir-project/weir/api/v1/edge"
-	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/edge/server"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/front/cmdline"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 func newPsCommand(g *global) *cobra.Command {
@@ -41,23 +40,21 @@ func newPsCommand(g *global) *cobra.Command {
 	return cmd
 }
 
-// noServices is what there is to do where nothing runs.
+// noServices is printed if no service is deployed.
 const noServices = "No service is deployed: weir-edge deploy FILE"
 
-// table prints rows below a head, in columns.
-func table(w io.Writer, head string, rows [][]string) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, strings.ReplaceAll(head, " ", "\t"))
+// printTable prints rows below a head. The last column is a note.
+func printTable(w io.Writer, head string, rows [][]string) error {
+	names := strings.Fields(head)
+	last := len(names) - 1
+	t := cmdline.TextTable{Header: names[:last], Note: names[last]}
 	for _, row := range rows {
 		for i := range row {
 			row[i] = cmdline.Printable(row[i])
 		}
-		fmt.Fprintln(t, strings.TrimRight(strings.Join(row, "\t"), "\t"))
+		t.Add(row[:last], row[last])
 	}
-	if err := t.Flush(); err != nil {
-		return fmt.Errorf("print: %w", err)
-	}
-	return nil
+	return t.Print(w, 0)
 }
 
 func printInstances(w io.Writer, list []edge.Instance) error {
@@ -65,7 +62,7 @@ func printInstances(w io.Writer, list []edge.Instance) error {
 	for _, i := range list {
 		rows = append(rows, []string{i.Service, cmp.Or(i.Node, "-"), cmp.Or(i.Instance, "-"), i.State, strconv.Itoa(i.Users), milliseconds(i.ResponseMS), rate(i.MinBPS), i.Reason})
 	}
-	return table(w, "SERVICE NODE INSTANCE STATE USERS RESPONSE MIN REASON", rows)
+	return printTable(w, "SERVICE NODE INSTANCE STATE USERS RESPONSE MIN REASON", rows)
 }
 
 func milliseconds(ms float64) string {
@@ -82,7 +79,7 @@ func rate(bps uint64) string {
 	return policy.FormatRateShort(bps)
 }
 
-// uplinkRate is a rate of a node's uplink, which may be nothing; "-" where nobody measures it.
+// uplinkRate formats a rate of a node's uplink, which may be 0; "-" where it is not measured.
 func uplinkRate(n edge.Node, bps uint64) string {
 	if n.UplinkBPS == 0 {
 		return "-"
@@ -107,7 +104,7 @@ func newNodesCommand(g *global) *cobra.Command {
 		}
 		var rows [][]string
 		for _, n := range list {
-			cpu, memory := "-", "-" // nobody measures it
+			cpu, memory := "-", "-"
 			if measured(n) {
 				cpu, memory = fmt.Sprintf("%.0f%%", n.CPUUsedPercent), fmt.Sprintf("%.0f%%", percent(n.MemoryUsedBytes, n.MemoryBytes))
 			}
@@ -116,15 +113,15 @@ func newNodesCommand(g *global) *cobra.Command {
 				rate(n.UplinkBPS), uplinkRate(n, n.UplinkSentBPS), uplinkRate(n, n.FreeBPS), nodeReason(n),
 			})
 		}
-		return table(cmd.OutOrStdout(), "NODE STATE INSTANCES CPU MEMORY UPLINK SENDS FREE REASON", rows)
+		return printTable(cmd.OutOrStdout(), "NODE STATE INSTANCES CPU MEMORY UPLINK SENDS FREE REASON", rows)
 	}
 	return cmd
 }
 
-// measured: an agent says what the node uses, which is never nothing.
+// measured reports whether the node's use is measured; a running node never uses exactly 0.
 func measured(n edge.Node) bool { return n.Weir || n.CPUUsedPercent > 0 || n.MemoryUsedBytes > 0 }
 
-// nodeReason is why a node can take less than others.
+// nodeReason returns why a node accepts fewer instances than others.
 func nodeReason(n edge.Node) string {
 	if !n.Weir && n.Reason == "" {
 		return "no Weir agent: no minimum can be promised there"
@@ -161,7 +158,7 @@ func newEventsCommand(g *global) *cobra.Command {
 	return cmd
 }
 
-// writeLine writes an event for programs, one a line as weir events does.
+// writeLine writes an event as one line of JSON, as weir events does.
 func writeLine(w io.Writer, e edge.Event) error {
 	if err := json.NewEncoder(w).Encode(e); err != nil {
 		return fmt.Errorf("print: %w", err)
@@ -238,7 +235,7 @@ func printExplanation(w io.Writer, e edge.Explanation) error {
 	return err
 }
 
-// considered is what else could have been done, a line each; -o json has all of it.
+// considered returns the alternatives of a decision, one per line; -o json prints all of them.
 func considered(d edge.Decision) string {
 	var alternatives []struct {
 		Node            string  `json:"node"`

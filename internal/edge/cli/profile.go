@@ -15,10 +15,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/edge/profile"
 	"github.com/weir-project/weir/internal/edge/runtime/docker"
 	"github.com/weir-project/weir/internal/edge/spec"
+	"github.com/weir-project/weir/internal/front/cmdline"
 )
 
 // profileOptions are the flags of profile.
@@ -67,13 +67,13 @@ Needs neither weir-edge run nor HAProxy.`,
 	return cmd
 }
 
-// maxCrowd is what one process can be at once with the descriptors that it may open.
+// maxCrowd is the largest number of simulated users; each needs a file descriptor.
 const maxCrowd = 20_000
 
-// check refuses what cannot be measured.
+// check returns an error for flag values that cannot be measured.
 func (o *profileOptions) check() error {
 	if len(o.users) == 0 {
-		return cmdline.Usagef("--users: nobody would ask; write for example 5,50,100")
+		return cmdline.Usagef("--users: no number of users is given; write for example 5,50,100")
 	}
 	for _, users := range o.users {
 		if users < 1 || users > maxCrowd {
@@ -99,7 +99,7 @@ func (o *profileOptions) check() error {
 	return nil
 }
 
-// specification is what is known without measuring, checked as any specification is.
+// specification returns a specification from the flags alone, validated like any other.
 func (o *profileOptions) specification(image string) (spec.Spec, error) {
 	name := o.name
 	if name == "" {
@@ -192,7 +192,7 @@ func (o *profileOptions) run(cmd *cobra.Command, image string) error {
 	return cmdline.PrintJSON(cmd.OutOrStdout(), s)
 }
 
-// noneServed says that there is no specification that would be true.
+// noneServed returns the error for an image that serves no crowd well enough.
 func noneServed(result profile.Result, response time.Duration) error {
 	least := result.Levels[0]
 	err := fmt.Errorf("an instance cannot serve even a crowd of %d: %.2f %% of their requests succeed, 95 %% of these within %v, and %v %% have to, within %v: allow a longer --response-time, fewer --users, or larger limits",
@@ -203,7 +203,7 @@ func noneServed(result profile.Result, response time.Duration) error {
 	return err
 }
 
-// containerPort is where an image listens.
+// containerPort returns the port at which an image listens.
 func (o *profileOptions) containerPort(ctx context.Context, engine *docker.Runtime, image string) (uint16, error) {
 	if o.port > 0 {
 		return o.port, nil
@@ -225,7 +225,7 @@ func printLevel(w io.Writer, l profile.Level) {
 		l.Mean.Round(100*time.Microsecond), l.P95.Round(100*time.Microsecond), l.CPUs, float64(l.MemoryBytes)/1e6)
 }
 
-// trial is a container with what users ask it for.
+// trial is a container under measurement and the URL that users request from it.
 type trial struct {
 	*docker.Trial
 	url string

@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/sim"
+	"github.com/weir-project/weir/internal/front/cmdline"
 )
 
 func newReplayCommand() *cobra.Command {
@@ -38,7 +38,7 @@ and say whether the same comes out, or what differs first. Nothing is started or
 	}
 }
 
-// openTrace begins a trace in a new file.
+// openTrace creates a trace file and its recorder.
 func openTrace(path string, policy engine.Policy) (*sim.Recorder, *os.File, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {

@@ -18,13 +18,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-project/weir/api/v1/edge"
-	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/edge/repo"
 	"github.com/weir-project/weir/internal/edge/server"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/front/cmdline"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
-// defaultDocker is where Docker listens that is not told otherwise.
+// defaultDocker is the default path of Docker's socket.
 const defaultDocker = "/var/run/docker.sock"
 
 func newPushCommand(g *global) *cobra.Command {
@@ -68,8 +68,7 @@ goes on.`,
 	return cmd
 }
 
-// openImage opens an archive of an image: a file or, where there is none, what the
-// engine has of that name.
+// openImage opens an image archive: a file or, if no file has that name, the image from the engine.
 func openImage(ctx context.Context, in io.Reader, docker, name string) (io.ReadCloser, error) {
 	if name == "-" {
 		return io.NopCloser(in), nil
@@ -95,8 +94,8 @@ func openImage(ctx context.Context, in io.Reader, docker, name string) (io.ReadC
 	return nil, fmt.Errorf("push %s: there is no file of that name, and as an image: %w", name, engineError(docker, err))
 }
 
-// oneImage is the name of one image: of one without a tag engines save all that there are,
-// and take the tag latest for everything else.
+// oneImage returns the name with the tag latest if it has none: without a tag, an engine saves all
+// tags of the name.
 func oneImage(ctx context.Context, api *moby.Client, name string) string {
 	parsed, err := reference.ParseNormalizedNamed(name)
 	if err != nil {
@@ -109,8 +108,8 @@ func oneImage(ctx context.Context, api *moby.Client, name string) string {
 	return latest
 }
 
-// openFile opens a file; a folder, which may have the name of the image that was built
-// there, is none.
+// openFile opens a file; it returns not-exist for a folder, which may have the same name as the
+// image built in it.
 func openFile(name string) (*os.File, error) {
 	if about, err := os.Stat(name); err != nil {
 		return nil, err
@@ -120,7 +119,7 @@ func openFile(name string) (*os.File, error) {
 	return os.Open(name)
 }
 
-// savedImage is an image that an engine sends.
+// savedImage is the archive of an image as the engine streams it.
 type savedImage struct {
 	io.ReadCloser
 	api *moby.Client
@@ -168,10 +167,10 @@ func printStored(w io.Writer, list []edge.Stored) error {
 		}
 		rows = append(rows, []string{s.Service, cmp.Or(document.Par.ImageName, "-"), cmp.Or(s.Architecture, "-"), megabytes(s.SizeBytes), cmp.Or(digest, "-"), s.Reason})
 	}
-	return table(w, "SERVICE IMAGE ARCHITECTURE SIZE DIGEST REASON", rows)
+	return printTable(w, "SERVICE IMAGE ARCHITECTURE SIZE DIGEST REASON", rows)
 }
 
-// newRepositoryCommand is what runs in the repository's container.
+// newRepositoryCommand returns the hidden command that the repository's container runs.
 func newRepositoryCommand() *cobra.Command {
 	var dir, listen, cert, key string
 	cmd := &cobra.Command{
@@ -190,11 +189,11 @@ func newRepositoryCommand() *cobra.Command {
 	return cmd
 }
 
-// repositoryOptions say how nodes get images.
+// repositoryOptions are the flags that set how nodes fetch images from this weir-edge.
 type repositoryOptions struct {
 	address, cert, key string
 	labels             map[string]string
-	// at is the address, once it has been checked; invalid if there is none.
+	// at is the parsed address after check; invalid if the flag is not given.
 	at netip.AddrPort
 }
 
@@ -222,7 +221,7 @@ func (o *repositoryOptions) check() error {
 	return nil
 }
 
-// checkLoose refuses flags that would do nothing: whoever writes them believes that they do.
+// checkLoose refuses flags that would have no effect.
 func (o *repositoryOptions) checkLoose(changed func(flag string) bool) error {
 	if o.address == "" && (changed("repository-cert") || changed("repository-key") || changed("repository-label")) {
 		return cmdline.Usagef("--repository is missing: it says where nodes get what --repository-cert, --repository-key and --repository-label are for")
@@ -230,7 +229,8 @@ func (o *repositoryOptions) checkLoose(changed func(flag string) bool) error {
 	return nil
 }
 
-// start makes the repository give images to nodes, if it is to.
+// start starts the repository's registry container if an address is given, and returns that
+// address.
 func (o *repositoryOptions) start(ctx context.Context, docker, dir string) (address string, err error) {
 	if !o.at.IsValid() {
 		return "", nil
@@ -240,7 +240,7 @@ func (o *repositoryOptions) start(ctx context.Context, docker, dir string) (addr
 		return "", fmt.Errorf("find this program: %w", err)
 	}
 	err = repo.StartContainer(ctx, repo.ContainerOptions{
-		Socket: docker, Program: program, Dir: dir, Address: o.at, Cert: o.cert, Key: o.key, Labels: o.labels, Version: version,
+		Socket: docker, Program: program, Dir: dir, Address: o.at, Cert: o.cert, Key: o.key, Labels: o.labels, Version: cmdline.Version,
 	})
 	return o.at.String(), err
 }

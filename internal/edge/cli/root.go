@@ -10,25 +10,22 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-project/weir/internal/cmdline"
+	"github.com/weir-project/weir/internal/front/cmdline"
 )
-
-// version is set when a release is built.
-var version = "dev"
 
 // Run runs one command line and returns the exit code.
 func Run(args []string, stdout, stderr io.Writer) int {
-	// A terminal that goes must not leave behind what a profile has started.
+	// SIGHUP (a closed terminal) also ends the command, so that a profile removes its containers.
 	return cmdline.Run(NewRoot(), args, stdout, stderr, syscall.SIGHUP)
 }
 
-// DefaultSocket is where weir-edge listens.
+// DefaultSocket is the path of the API's socket.
 const DefaultSocket = "/run/weir/edge.sock"
 
 // global are the flags of all commands.
 type global struct{ socket string }
 
-// NewRoot is the whole program.
+// NewRoot returns the root command.
 func NewRoot() *cobra.Command {
 	g := &global{}
 	root := &cobra.Command{
@@ -40,7 +37,7 @@ node really has (processor, memory, uplink, free minimums), starts further insta
 when that is worth its cost, sends each user to an instance that is well, and says why.
 
 Start it once (weir-edge run), deploy (weir-edge deploy FILE), and watch (weir-edge ps).`,
-		Version: version,
+		Version: cmdline.Version,
 	}
 	cmdline.SetUp(root)
 	root.PersistentFlags().StringVar(&g.socket, "socket", DefaultSocket, "Unix socket of weir-edge")

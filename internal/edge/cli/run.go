@@ -16,8 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-project/weir/api/v1/client"
-	"github.com/weir-project/weir/internal/cmdline"
-	"github.com/weir-project/weir/internal/config"
 	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/repo"
 	"github.com/weir-project/weir/internal/edge/run"
@@ -26,12 +24,13 @@ import (
 	"github.com/weir-project/weir/internal/edge/runtime/swarm"
 	"github.com/weir-project/weir/internal/edge/server"
 	"github.com/weir-project/weir/internal/edge/store"
-	"github.com/weir-project/weir/internal/httpapi"
-	"github.com/weir-project/weir/internal/unixsock"
-	"github.com/weir-project/weir/internal/web"
+	"github.com/weir-project/weir/internal/front/cmdline"
+	"github.com/weir-project/weir/internal/front/config"
+	"github.com/weir-project/weir/internal/front/httpapi"
+	"github.com/weir-project/weir/internal/front/web"
 )
 
-// stateDir is where measurements, the proxies' files and the repository are.
+// stateDir is the folder of measurements, proxies' files and the repository.
 const (
 	stateDir         = "/var/lib/weir/edge"
 	storeFile        = "edge.db"
@@ -41,7 +40,7 @@ const (
 // runOptions are the flags of run.
 type runOptions struct {
 	config string
-	// rules are algorithms of the configuration.
+	// rules are the algorithms from the configuration file: CEL expressions by name.
 	rules map[string]string
 
 	docker, network, agent, stateDir string
@@ -96,7 +95,7 @@ left; without one no minimum can be promised. HAProxy has to be installed
 	return cmd
 }
 
-// readConfig takes from the configuration what no flag says.
+// readConfig sets options from the configuration file, except those given as flags.
 func (o *runOptions) readConfig(changed func(flag string) bool) error {
 	file, err := config.LoadEdge(o.config)
 	if errors.Is(err, fs.ErrNotExist) && !changed("config") {
@@ -134,7 +133,7 @@ func (o *runOptions) readConfig(changed func(flag string) bool) error {
 	return nil
 }
 
-// check refuses options before anything is made.
+// check returns an error for wrong options, before anything is created.
 func (o *runOptions) check() error {
 	if o.dashboard != "" {
 		if _, err := config.ParseEdgeDashboard(o.dashboard); err != nil {
@@ -151,8 +150,7 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	decisions := engine.DefaultPolicy()
-	decisions.Rules = o.rules
+	decisions := engine.Policy{Rules: o.rules}
 	decider, err := engine.New(decisions)
 	if err != nil {
 		return cmdline.Usagef("%s: %w", o.config, err)
@@ -199,13 +197,13 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	api := server.Options{Manager: manager, Repository: services, Version: version, Log: log, Stop: cancel}
+	api := server.Options{Manager: manager, Repository: services, Version: cmdline.Version, Log: log, Stop: cancel}
 	if o.dryRun {
 		api.ReadOnly, api.Address = true, o.repository.address
 	} else if api.Address, err = o.repository.start(ctx, o.docker, filepath.Join(o.stateDir, repositoryFolder)); err != nil {
 		return err
 	}
-	listener, err := unixsock.Listen("weir-edge", socket, "")
+	listener, err := httpapi.Listen("weir-edge", socket, "")
 	if err != nil {
 		return err
 	}
@@ -220,7 +218,7 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 	return serve(ctx, cancel, httpapi.NewServer(handler, log), listener, manager)
 }
 
-// serve answers and manages until ctx ends, or one of the two fails.
+// serve runs the API and the manager until ctx ends or one of them fails.
 func serve(ctx context.Context, cancel func(), api *http.Server, listener net.Listener, manager *run.Manager) (err error) {
 	served, managed := make(chan error, 1), make(chan error, 1)
 	go func() { served <- api.Serve(listener) }()
@@ -242,7 +240,7 @@ func serve(ctx context.Context, cancel func(), api *http.Server, listener net.Li
 	return err
 }
 
-// openPage shows the page, if it is to. A port that is taken is said.
+// openPage serves the web page if a port is set. It returns an error if the port is taken.
 func (o *runOptions) openPage(api http.Handler, log *slog.Logger) (*http.Server, error) {
 	page := web.NewEdge(api, log)
 	if o.dashboard == "" || o.dashboard == "none" {
@@ -257,7 +255,7 @@ func (o *runOptions) openPage(api http.Handler, log *slog.Logger) (*http.Server,
 	return page, nil
 }
 
-// engineError says what to do where no engine can be asked.
+// engineError adds what to do if no container engine answers at socket.
 func engineError(socket string, err error) error {
 	switch {
 	case !moby.IsErrConnectionFailed(err):
@@ -268,9 +266,8 @@ func engineError(socket string, err error) error {
 	return fmt.Errorf("no Docker engine answers at %s: start it (systemctl start docker), or say where its socket is with --docker", socket)
 }
 
-// runtime is the swarm that the engine manages or, if it manages none, the engine.
-//
-// With lookOnly nothing is set up there.
+// runtime returns the Swarm runtime if the engine is a swarm manager, else the Docker runtime. With
+// lookOnly it changes nothing in the swarm.
 func (o *runOptions) runtime(ctx context.Context, lookOnly bool) (runtime.Runtime, run.Nodes, error) {
 	manages, err := swarm.IsManager(ctx, o.docker)
 	if err != nil {
@@ -291,6 +288,5 @@ func (o *runOptions) runtime(ctx context.Context, lookOnly bool) (runtime.Runtim
 	if err != nil {
 		return nil, nil, err
 	}
-	nodes, err := run.NewLocal(ctx, o.agent)
-	return rt, nodes, err
+	return rt, run.NewLocal(ctx, o.agent), nil
 }

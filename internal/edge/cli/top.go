@@ -10,12 +10,11 @@ import (
 	"strings"
 	"time"
 
-	tea "github.com/charmbracelet/bubbletea"
 	"github.com/spf13/cobra"
 
 	"github.com/weir-project/weir/api/v1/edge"
-	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/edge/server"
+	"github.com/weir-project/weir/internal/front/cmdline"
 )
 
 func newTopCommand(g *global) *cobra.Command {
@@ -49,20 +48,19 @@ are, and what was decided last. Where not all fits, the oldest events are left o
 			_, err := io.WriteString(cmd.OutOrStdout(), renderTop(sample, topWidth, 0))
 			return err
 		}
-		model := &topModel{client: client, interval: interval, sample: sample, width: topWidth}
-		return cmdline.Show(cmd, model)
+		return cmdline.Show(cmd.Context(), cmd.OutOrStdout(), interval, &topModel{client: client, sample: sample, width: topWidth})
 	}
 	return cmd
 }
 
 const (
-	// topWidth is that of a picture where there is no terminal.
+	// topWidth is the width in characters without a terminal.
 	topWidth = 120
-	// topEvents is how many events a picture has at most.
+	// topEvents is the maximum number of events shown.
 	topEvents = 12
 )
 
-// topSample is what weir-edge says at one moment.
+// topSample is weir-edge's state at one moment.
 type topSample struct {
 	snapshot edge.Snapshot
 	events   []edge.Event // newest last
@@ -84,8 +82,7 @@ func sampleTop(ctx context.Context, client *server.Client) (s topSample, err err
 	return s, err
 }
 
-// renderTop draws a sample for a terminal of a width and a height in characters; a height
-// of 0 is one that everything fits into.
+// renderTop draws a sample for a terminal of width x height characters; height 0 means unlimited.
 func renderTop(s topSample, width, height int) string {
 	lines := slices.Concat(topHead(s.snapshot), []string{""}, topNodes(s.snapshot), []string{""}, topServices(s.snapshot))
 	events := topEventLines(s.events)
@@ -123,7 +120,7 @@ func topHead(s edge.Snapshot) []string {
 	return []string{head}
 }
 
-// counted is "1 node", "2 nodes".
+// counted returns "1 node", "2 nodes".
 func counted(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -131,17 +128,17 @@ func counted(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// lines is a table as lines.
+// tableLines returns a table as lines.
 func tableLines(head string, rows [][]string) []string {
 	var b strings.Builder
-	_ = table(&b, head, rows) // a strings.Builder takes everything
+	_ = printTable(&b, head, rows) // a strings.Builder takes everything
 	return strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
 }
 
 func topNodes(s edge.Snapshot) []string {
 	var rows [][]string
 	for _, n := range s.Nodes {
-		cpu, memory, uplink := "-", "-", "-" // nobody measures it
+		cpu, memory, uplink := "-", "-", "-"
 		if measured(n) {
 			cpu, memory = part(n.CPUUsedPercent), part(percent(n.MemoryUsedBytes, n.MemoryBytes))
 			uplink = part(percent(n.UplinkSentBPS, n.UplinkBPS))
@@ -161,18 +158,12 @@ func percent(of, all uint64) float64 {
 	return 100 * float64(of) / float64(all)
 }
 
-// part draws a percentage: a bar, and the number.
+// part draws a percentage as a bar with its number.
 func part(percent float64) string {
-	const eighths, width = " ▏▎▍▌▋▊▉", 5
-	filled := int(min(max(percent, 0), 100)/100*width*8 + 0.5)
-	bar := strings.Repeat("█", filled/8)
-	if rest := filled % 8; rest > 0 {
-		bar += string([]rune(eighths)[rest])
-	}
-	return bar + strings.Repeat("·", width-len([]rune(bar))) + fmt.Sprintf("%4.0f%%", percent)
+	return cmdline.Bar(percent/100, 0, 5) + fmt.Sprintf("%4.0f%%", percent)
 }
 
-// topServices are services, and below each its instances.
+// topServices returns the services, and below each its instances.
 func topServices(s edge.Snapshot) []string {
 	if len(s.Services) == 0 {
 		return []string{noServices}
@@ -199,7 +190,7 @@ func users(all, waiting int) string {
 	return strconv.Itoa(all)
 }
 
-// reasonNow is what was decided about a service in the last round.
+// reasonNow returns the reason of a service's decision in the last round.
 func reasonNow(decisions []edge.Decision, service string) string {
 	for _, d := range decisions {
 		if d.Service == service {
@@ -219,44 +210,39 @@ func topEventLines(events []edge.Event) []string {
 	return lines
 }
 
-// topModel is the live picture.
+// topModel is the live view of weir-edge top.
 type topModel struct {
 	client        *server.Client
-	interval      time.Duration
 	sample        topSample
 	err           error
 	width, height int
 }
 
-// Init implements tea.Model.
-func (m *topModel) Init() tea.Cmd { return cmdline.Next(m.interval) }
+// Press implements [cmdline.Picture].
+func (m *topModel) Press(string) {}
 
-// Update implements tea.Model.
-func (m *topModel) Update(message tea.Msg) (tea.Model, tea.Cmd) {
-	switch message := message.(type) {
-	case tea.KeyMsg:
-		switch message.String() {
-		case "q", "esc", "ctrl+c":
-			return m, tea.Quit
-		}
-	case tea.WindowSizeMsg:
-		m.width, m.height = message.Width, message.Height
-	case cmdline.Due:
-		return m, cmdline.Ask(func(ctx context.Context) (topSample, error) { return sampleTop(ctx, m.client) })
-	case cmdline.Answer[topSample]:
-		// A weir-edge that restarts is not the end of the picture.
-		if m.err = message.Err; m.err == nil {
-			m.sample = message.Sample
-		}
-		return m, cmdline.Next(m.interval)
+// Resize implements [cmdline.Picture].
+func (m *topModel) Resize(width, height int) { m.width, m.height = width, height }
+
+// Question implements [cmdline.Picture].
+func (m *topModel) Question() func(context.Context) func() {
+	return func(ctx context.Context) func() {
+		sample, err := sampleTop(ctx, m.client)
+		return func() { m.setSample(sample, err) }
 	}
-	return m, nil
 }
 
-// footLines are those below the picture.
+// setSample shows a new sample. On an error the old sample stays, with the error below it.
+func (m *topModel) setSample(sample topSample, err error) {
+	if m.err = err; err == nil {
+		m.sample = sample
+	}
+}
+
+// footLines is the number of lines below the view.
 const footLines = 2
 
-// View implements tea.Model.
+// View implements [cmdline.Picture].
 func (m *topModel) View() string {
 	foot := "q to quit"
 	if m.err != nil {

@@ -6,24 +6,20 @@ import (
 	"github.com/weir-project/weir/internal/edge/spec"
 )
 
-// Algorithm judges one alternative: it sets Score, higher is better, or Refused,
-// which says why that is not done at all. It keeps nothing and asks nobody.
+// Algorithm judges one alternative: it sets its Score (higher is better) or Refused (the reason to
+// exclude it). It is a pure function.
 type Algorithm func(*Question, *Alternative)
 
-// Question is what an alternative is to be judged for.
+// Question is the situation for which an algorithm judges alternatives.
 type Question struct {
 	Service *spec.Spec
-	Policy  *Policy
 	Facts   Facts
-	Cause   Cause
-	// Must: there has to be another instance, whatever it gains.
+	// Must: an instance is required at any cost.
 	Must bool
-	// BeforeSeconds is what users are expected to wait if nothing is done, IdleSeconds
-	// what one would wait alone.
+	// BeforeSeconds is the expected response time if nothing changes, IdleSeconds that of a single
+	// user alone.
 	BeforeSeconds, IdleSeconds float64
-	RequestsPerSecond          float64
-	// ContainerExhausted: one of the service's instances uses all the processors
-	// that it may.
+	// ContainerExhausted: an instance of the service uses all of its CPU limit.
 	ContainerExhausted bool
 }
 
@@ -32,12 +28,12 @@ func builtIn() map[string]Algorithm {
 	return map[string]Algorithm{spec.AlgorithmLocal: local, spec.AlgorithmRemote: remote, spec.AlgorithmHybrid: hybrid}
 }
 
-// HasAlgorithm says whether a service may ask for an algorithm of that name.
+// HasAlgorithm reports whether the engine has an algorithm of that name.
 func (e *Engine) HasAlgorithm(name string) bool {
 	return name == spec.AlgorithmRule || e.algorithms[name] != nil
 }
 
-// algorithm is the one that a service asks for; or another one, and why.
+// algorithm returns the algorithm that a service asks for; if it is unknown, hybrid and the reason.
 func (e *Engine) algorithm(s *spec.Spec) (Algorithm, string) {
 	if s.Algorithm == spec.AlgorithmRule {
 		algorithm, err := e.rules.get(s.Rule)
@@ -59,9 +55,9 @@ func (s *service) algorithmName() string {
 	return s.Spec.Algorithm
 }
 
-// local is PiCasso's local replication: another instance where there is one, as long
-// as neither the node nor the container is exhausted (sections IV.C and V: it would
-// share what is exhausted).
+// local is PiCasso's local replication: add an instance on a node that has one already, unless the
+// node or the container is exhausted (sections IV.C and V: both would share the exhausted
+// resource).
 func local(q *Question, a *Alternative) {
 	switch {
 	case !a.Local:
@@ -74,8 +70,8 @@ func local(q *Question, a *Alternative) {
 	a.Score = -a.ResponseSeconds
 }
 
-// remote is PiCasso's remote replication: another instance on another node, if that
-// costs less time than the service can wait (section V).
+// remote is PiCasso's remote replication: add an instance on another node if transfer and start-up
+// take less time than the service can wait (section V).
 func remote(q *Question, a *Alternative) {
 	cost, wait := a.cost(), q.Service.WaitSeconds()
 	switch {
@@ -86,63 +82,53 @@ func remote(q *Question, a *Alternative) {
 	case wait > 0 && cost >= wait:
 		a.Refused = fmt.Sprintf("transfer (%s) and start-up (%s) are not below the %s that the service can wait", duration(a.TransferSeconds), duration(a.StartUpSeconds), duration(wait))
 	}
-	a.Score = -a.ResponseSeconds - cost/costWeight
+	a.Score = -a.ResponseSeconds - cost*minGain
 }
 
-// costWeight is how many seconds of transfer and start-up weigh as much as one second
-// of every answer.
-const costWeight = 10
-
 // hybrid chooses by what users are expected to gain against what it costs (the
-// paper's future work). All is in seconds that somebody waits, over the time that
+// paper's future work). All is in seconds that users wait, over the time that
 // demand is expected to stay as it is:
 //
-//	gain     = requests/s * (response before - response after) * (horizon - cost)
-//	cost     = (transfer + start-up) * requests/s * response before * the part of
-//	           users that gain at least, MinGainPercent
-//	standing = requests/s * response before * MinGainPercent * horizon
+//	gain     = users * (1 - response after / response before) * (horizon - cost)
+//	cost     = users * (transfer + start-up) * minGain
+//	standing = users * minGain * horizon
 //
 // The last is for an instance more, which has to be worth its memory; one that is
 // moved costs none, but has to gain as much.
 func hybrid(q *Question, a *Alternative) {
-	horizon, part := q.Policy.HorizonSeconds, q.Policy.MinGainPercent/100
-	requests := q.RequestsPerSecond
-	if requests == 0 && q.BeforeSeconds > 0 {
-		requests = q.Facts.Users / q.BeforeSeconds
-	}
 	if q.Must {
 		spread(q, a)
 		return
 	}
-	gain := requests * (q.BeforeSeconds - a.ResponseSeconds) * max(horizon-a.cost(), 0)
-	cost := a.cost() * requests * q.BeforeSeconds * part
-	standing := requests * q.BeforeSeconds * part * horizon
-	a.Score = gain - cost - standing
-	if a.Action == Move { // what it must gain it does not pay
-		a.Score += standing
+	part := 1 - a.ResponseSeconds/max(q.BeforeSeconds, 1e-9)
+	gain := part * max(horizon-a.cost(), 0)
+	cost := a.cost() * minGain
+	if a.Action == Start {
+		cost += minGain * horizon
 	}
-	switch less := 100 * (1 - a.ResponseSeconds/max(q.BeforeSeconds, 1e-9)); {
-	case less <= 0:
+	a.Score = q.Facts.Users * (gain - cost)
+	switch {
+	case part <= 0:
 		a.Refused = "users would not wait less"
-	case less < q.Policy.MinGainPercent:
-		a.Refused = fmt.Sprintf("users would wait only %.0f %% less", less)
-	case gain <= cost+standing && a.Action == Start, gain <= cost:
-		a.Refused = fmt.Sprintf("users would wait %.0f %% less, which is not worth the %s until it answers", less, duration(a.cost()))
+	case part < minGain:
+		a.Refused = fmt.Sprintf("users would wait only %.0f %% less", 100*part)
+	case gain <= cost:
+		a.Refused = fmt.Sprintf("users would wait %.0f %% less, which is not worth the %s until it answers", 100*part, duration(a.cost()))
 	}
 }
 
-// spread is how an instance is placed that has to be somewhere: where users wait
-// least, on a node with the most to spare.
+// spread scores nodes for a required instance: shortest response time first, then the least busy
+// node.
 func spread(q *Question, a *Alternative) {
 	a.Refused = ""
-	// What others use of the processors and of the uplink makes users wait as well, and is not
-	// in the response time of a service that has no users yet.
+	// CPU and uplink load of other services also slow users down, but do not show in the response
+	// time of a service that has no users yet.
 	busy := stretch(a.CPUPercent/100) + stretch(a.UplinkPercent/100)
-	a.Score = -a.ResponseSeconds - q.IdleSeconds*busy - a.cost()/costWeight
+	a.Score = -a.ResponseSeconds - q.IdleSeconds*busy - a.cost()*minGain
 	if a.Exhausted != "" {
-		a.Score -= q.Policy.HorizonSeconds // only if there is no other
+		a.Score -= horizon // only if there is no other
 	}
 }
 
-// cost is how long it takes until a new instance answers (section IV.E).
+// cost returns the seconds until a new instance answers: transfer plus start-up (section IV.E).
 func (a *Alternative) cost() float64 { return a.TransferSeconds + a.StartUpSeconds }

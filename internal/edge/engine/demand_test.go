@@ -14,7 +14,7 @@ import (
 func crowd(s engine.Service, nodes []engine.Node, users, seconds float64, instances ...engine.Instance) engine.Input {
 	return engine.Input{
 		At: start, Nodes: nodes, Services: []engine.Service{s}, Instances: instances,
-		Demand: []engine.Demand{{Service: s.Spec.Name, Node: nodes[0].Name, Users: users, RequestsPerSecond: users, ResponseSeconds: seconds}},
+		Demand: []engine.Demand{{Service: s.Spec.Name, Node: nodes[0].Name, Users: users, ResponseSeconds: seconds}},
 	}
 }
 
@@ -90,7 +90,10 @@ func TestPaperFigures(t *testing.T) {
 	nodes[0].CPUUsedPercent = 100
 	s := web(func(s *spec.Spec) { s.MaxUsers, s.ResponseSeconds = 1000, 0.1 })
 	in := crowd(s, nodes, 100, 0.4, running("web", "a", 1, 100, 3.95))
-	e := newEngine(t, func(p *engine.Policy) { p.RoundTripSeconds = 0 })
+	for _, n := range nodes[1:] {
+		in.Links = append(in.Links, engine.Link{From: "a", To: n.Name})
+	}
+	e := newEngine(t)
 	d := only(t, e.Round(later(in, e.Round(in), 2*time.Second)))
 	if d.Action != engine.Start || d.Node == "a" || d.Cause != engine.CauseResponse {
 		t.Fatalf("%+v", d)
@@ -217,7 +220,7 @@ func TestShrinkNot(t *testing.T) {
 			in.Demand[0].SentBPS, in.Nodes[0].UplinkSentBPS = 90e6, 95e6
 		},
 		"it was added for as many users": func(in *engine.Input) {
-			in.Memory.Services = map[string]engine.ServiceMemory{"web": {GrownUsers: 22, GrownAt: start.Add(-time.Hour)}}
+			in.Memory.Services = map[string]engine.ServiceMemory{"web": {GrownUsers: 22, Grow: engine.Pace{Last: start.Add(-time.Hour)}}}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -397,7 +400,7 @@ func TestCrowdGrows(t *testing.T) {
 		}
 		in = crowd(s, boards("abcdef"), tc.users, 2, running("web", "a", 1, tc.users/2, tc.cpus), running("web", "b", 2, tc.users/2, tc.cpus))
 		in.Nodes[0].CPUUsedPercent, in.Nodes[1].CPUUsedPercent = 25*tc.cpus, 25*tc.cpus
-		in.At = r.Memory.Services["web"].GrownAt
+		in.At = r.Memory.Services["web"].Grow.Last
 		seconds := 0
 		for ; seconds < 60; seconds++ {
 			in = later(in, r, time.Second)
@@ -406,8 +409,8 @@ func TestCrowdGrows(t *testing.T) {
 				break
 			}
 		}
-		if m := r.Memory.Services["web"]; (seconds < 30) != tc.helped || (m.InVain == 0) != tc.helped {
-			t.Errorf("%s: the next one is started after %d s, %d in vain", name, seconds, m.InVain)
+		if m := r.Memory.Services["web"]; (seconds < 30) != tc.helped || (m.Grow.Level == 0) != tc.helped {
+			t.Errorf("%s: the next one is started after %d s, %d in vain", name, seconds, m.Grow.Level)
 		}
 	}
 }
@@ -458,7 +461,6 @@ func TestCloser(t *testing.T) {
 func TestNextToNothing(t *testing.T) {
 	s := web(func(s *spec.Spec) { s.ResponseSeconds, s.MaxUsers = 1e-308, 1 })
 	in := crowd(s, boards("ab"), 1, 0, running("web", "a", 1, 1, 0))
-	in.Demand[0].RequestsPerSecond = 0
 	e := newEngine(t)
 	d := only(t, e.Round(later(in, e.Round(in), 2*time.Second)))
 	if len(d.Alternatives) == 0 {
@@ -489,13 +491,13 @@ func TestCloserRegretted(t *testing.T) {
 		in := crowd(web(), boards("bac"), 10, 0.2, running("web", "a", 1, 10, 0.1))
 		in.Links = []engine.Link{{From: "a", To: "b", RoundTripSeconds: 0.15}}
 		in.Memory.Services = map[string]engine.ServiceMemory{"web": {
-			CloserFrom: tc.from, CloserAt: start.Add(-tc.ago), Regrets: tc.regrets, CloserSince: start.Add(-time.Hour),
+			MovedFrom: tc.from, Move: engine.Pace{Last: start.Add(-tc.ago), Level: tc.regrets, Since: start.Add(-time.Hour)},
 		}}
 		r := e.Round(in)
 		if d := only(t, r); d.Action != engine.Move || d.Node != "b" {
 			t.Errorf("%+v: %+v", tc, d)
 		}
-		if n := r.Memory.Services["web"].Regrets; n != tc.want {
+		if n := r.Memory.Services["web"].Move.Level; n != tc.want {
 			t.Errorf("%+v: %d regrets", tc, n)
 		}
 	}
@@ -550,7 +552,7 @@ func TestCrowdElsewhere(t *testing.T) {
 			})
 			in := crowd(s, boards("abc"), 40, 0.07, running("web", "a", 1, 40, 0.1))
 			in.Links = []engine.Link{{From: "a", To: "b", RoundTripSeconds: 0.2}, {From: "a", To: "c", RoundTripSeconds: 0.06}, {From: "b", To: "c", RoundTripSeconds: 0.2}}
-			in.Memory.Services = map[string]engine.ServiceMemory{"web": {Regrets: regrets}}
+			in.Memory.Services = map[string]engine.ServiceMemory{"web": {Move: engine.Pace{Level: regrets}}}
 			in.Demand[0].Node = "c"
 			for range 20 {
 				in = later(in, e.Round(in), time.Second/2)

@@ -23,54 +23,44 @@ import (
 // where a is what the proxy sends beside that: an acknowledgement of 66 bytes for each full
 // packet of the instance's (4.4 %), requests, and what it is asked by weir-edge. At its own
 // node that is m in all, as promised. At the others it is a relay, which is promised as
-// well, as far as those nodes have room: who comes there has the minimum as far as both
-// uplinks can keep it. A node that no user comes to promises nothing, and an instance
+// well, as far as those nodes have room: users there have the minimum as far as both
+// uplinks can keep it. A node without users promises nothing, and an instance
 // without users has its minimum at its own node's proxy.
 //
 // # How large the parts are
 //
-// By how many users come to a node. What they take says nothing of what they want: who is
-// given little sends little, and who begins to take all is to have his part at once.
+// A part follows the number of users of a node, not their traffic: traffic depends on the part
+// that they have, and a user who starts a download gets his part at once.
 //
-// Users come and go all the time, so parts stay as they are, in hundredths, until one of
-// them is off by so many; then all are made right.
+// Parts are hundredths. They stay as they are until one of them is off by hysteresis; then all
+// are corrected.
 
-// Path is the way of users who come to a node and are served by an instance.
+// Path is the route of users from the proxy on a node to an instance.
 type Path struct{ Instance, Node string }
 
-// Entry is where users of a service come to: its proxy on a node.
+// Entry is a service's proxy on a node, where users connect.
 type Entry struct{ Service, Node string }
 
 func (e Entry) compare(other Entry) int {
 	return cmp.Or(strings.Compare(e.Service, other.Service), strings.Compare(e.Node, other.Node))
 }
 
-// Hundredths are the parts of instances' minimums that are for users of other nodes.
+// Hundredths are the parts of instances' minimums for users of other nodes, in hundredths.
 type Hundredths map[Path]uint64
 
-// Division is where minimums are to be in force, in bits per second.
+// Division is the minimum that each container needs at its node's uplink, in bits per second.
 type Division struct {
-	// Local is what proxies send of instances of their own node, Relayed what they do of
-	// those of other nodes.
+	// Local is the rate that proxies send for instances of their own node, Relayed that for
+	// instances of other nodes.
 	Local, Relayed map[Entry]uint64
-	// Sent is what instances send to proxies of other nodes.
+	// Sent is the rate that instances send to proxies of other nodes.
 	Sent map[string]uint64
 }
 
-const (
-	// whole is all hundredths of a minimum.
-	whole = 100
-	// relayExtra is 1/a: a relay takes a sixteenth more than what it passes on.
-	relayExtra = 16
-	// fewHundredths is up to where users of a node have no part; fewTogether is how many of an
-	// instance's users, in hundredths, have none for that at most.
-	fewHundredths, fewTogether = 2, 10
-)
-
-// Divide divides what instances are promised by where their users come from. users are
-// numbers, or parts of any sum. before is the second result of the last time, whose parts
-// stay where none is off by so many hundredths.
-func Divide(promises Promises, users map[Path]float64, before Hundredths, off float64) (Division, Hundredths) {
+// Divide splits the promised minimums of instances by the nodes where their users connect. users
+// are counts or fractions of any sum. before is the second result of the previous call; its parts
+// stay while none is off by hysteresis.
+func Divide(promises Promises, users map[Path]float64, before Hundredths) (Division, Hundredths) {
 	d := Division{Local: map[Entry]uint64{}, Relayed: map[Entry]uint64{}, Sent: map[string]uint64{}}
 	after := Hundredths{}
 	exact, had := exactParts(promises, users), byInstance(before)
@@ -78,7 +68,7 @@ func Divide(promises Promises, users map[Path]float64, before Hundredths, off fl
 		if p.Relay || p.MinBPS == 0 {
 			continue
 		}
-		for node, part := range settle(exact[id], had[id], p.Node, off) {
+		for node, part := range nextParts(exact[id], had[id], p.Node) {
 			if node == p.Node || part == 0 {
 				continue
 			}
@@ -94,8 +84,8 @@ func Divide(promises Promises, users map[Path]float64, before Hundredths, off fl
 	return d, after
 }
 
-// exactParts are the hundredths of instances' minimums for users of nodes. An instance
-// without users has none.
+// exactParts returns the parts of instances' minimums for the users of each node, in hundredths;
+// none for an instance without users.
 func exactParts(promises Promises, users map[Path]float64) map[string]map[string]float64 {
 	paths := slices.SortedFunc(maps.Keys(users), func(a, b Path) int {
 		return cmp.Or(cmp.Compare(finite(users[a]), finite(users[b])), strings.Compare(a.Instance, b.Instance), strings.Compare(a.Node, b.Node))
@@ -136,10 +126,10 @@ func byInstance(parts Hundredths) map[string]map[string]uint64 {
 	return by
 }
 
-// settle is the parts that are there, those of the own node left out, if none of them is
-// off, and else the exact ones in whole hundredths, by largest remainder.
-func settle(exact map[string]float64, now map[string]uint64, own string, off float64) map[string]uint64 {
-	if isAbout(exact, now, own, off) {
+// nextParts returns the previous parts, without that of the own node, if none is off by hysteresis;
+// else the exact ones rounded to hundredths by largest remainder.
+func nextParts(exact map[string]float64, now map[string]uint64, own string) map[string]uint64 {
+	if isAbout(exact, now, own) {
 		return now
 	}
 	nodes := slices.Sorted(maps.Keys(exact))
@@ -157,18 +147,23 @@ func settle(exact map[string]float64, now map[string]uint64, own string, off flo
 	return parts
 }
 
-func isAbout(exact map[string]float64, now map[string]uint64, own string, off float64) bool {
+// isAbout reports whether no part is off by hysteresis. A node without users has no part at all,
+// the instance's own included: what it keeps would be missing where the users are.
+func isAbout(exact map[string]float64, now map[string]uint64, own string) bool {
 	others := uint64(0)
 	for node, part := range now {
-		if exact[node] == 0 { // nobody comes there any more
+		if exact[node] == 0 {
 			return false
 		}
 		others += part
 	}
+	if exact[own] == 0 && others < whole {
+		return false
+	}
 	for node, right := range exact {
-		if node != own && math.Abs(right-float64(now[node])) >= off {
+		if node != own && math.Abs(right-float64(now[node])) >= hysteresis {
 			return false
 		}
 	}
-	return math.Abs(exact[own]-float64(whole-min(others, whole))) < off
+	return math.Abs(exact[own]-float64(whole-min(others, whole))) < hysteresis
 }

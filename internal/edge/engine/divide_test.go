@@ -32,24 +32,25 @@ func TestDivide(t *testing.T) {
 		"half and half":          {map[engine.Path]float64{path("a"): 5, path("b"): 5}, nil, "10 10 10 0"},
 		"at three":               {map[engine.Path]float64{path("a"): 5, path("b"): 3, path("c"): 2}, nil, "10 10 6 4"},
 		"one of many":            {map[engine.Path]float64{path("a"): 50, path("b"): 1}, nil, "20 0 0 0"},
-		"about as before":        {map[engine.Path]float64{path("a"): 57, path("b"): 43}, engine.Hundredths{path("b"): 50}, "10 10 10 0"},
+		"about as before":        {map[engine.Path]float64{path("a"): 54, path("b"): 46}, engine.Hundredths{path("b"): 50}, "10 10 10 0"},
 		"a quarter each":         {map[engine.Path]float64{path("a"): 1, path("b"): 1, path("c"): 1, path("d"): 1}, nil, "5 15 5 5"},
 		"a few elsewhere":        {map[engine.Path]float64{path("a"): 60, path("b"): 36, path("c"): 1.9}, nil, "12 7 7 0"},
 		"few are left":           {map[engine.Path]float64{path("a"): 2, path("b"): 98}, engine.Hundredths{path("b"): 92}, "0 20 21 0"},
-		"few more elsewhere":     {map[engine.Path]float64{path("a"): 93, path("b"): 7}, nil, "20 0 0 0"},
+		"none is left":           {map[engine.Path]float64{path("b"): 98}, engine.Hundredths{path("b"): 97}, "0 20 21 0"},
+		"few more elsewhere":     {map[engine.Path]float64{path("a"): 96, path("b"): 4}, nil, "20 0 0 0"},
 		"nobody there any more":  {map[engine.Path]float64{path("a"): 5}, engine.Hundredths{path("b"): 6}, "20 0 0 0"},
 		"clearly another":        {map[engine.Path]float64{path("a"): 59, path("b"): 41}, engine.Hundredths{path("b"): 50}, "11 8 8 0"},
 		"what cannot be":         {map[engine.Path]float64{path("a"): math.NaN(), path("b"): math.Inf(1), path("c"): -1}, nil, "20 0 0 0"},
 		"of an instance unknown": {map[engine.Path]float64{{Instance: "web-9", Node: "b"}: 4}, nil, "20 0 0 0"},
 		"more than all before":   {map[engine.Path]float64{path("b"): 5, path("c"): 5}, engine.Hundredths{path("b"): 50, path("c"): 60}, "0 20 10 10"},
 	} {
-		d, after := engine.Divide(promises, test.users, test.before, 8)
+		d, after := engine.Divide(promises, test.users, test.before)
 		mbit := func(bps uint64) uint64 { return bps / 1e6 }
 		got := fmt.Sprint(mbit(d.Local[at("a")]), mbit(d.Sent["web-1"]), mbit(d.Relayed[at("b")]), mbit(d.Relayed[at("c")]))
 		if got != test.want || len(d.Local) != 1 {
 			t.Errorf("%s: %s, want %s: %+v", name, got, test.want, d)
 		}
-		if again, _ := engine.Divide(promises, test.users, after, 8); fmt.Sprint(again) != fmt.Sprint(d) {
+		if again, _ := engine.Divide(promises, test.users, after); fmt.Sprint(again) != fmt.Sprint(d) {
 			t.Errorf("%s: once more %+v, was %+v", name, again, d)
 		}
 	}
@@ -66,14 +67,12 @@ func TestDivideAmongMany(t *testing.T) {
 			users[path(node)] = 1
 		}
 		users[path(0)] = first
-		for _, off := range []float64{8, 2} {
-			d, after := engine.Divide(promises, users, nil, off)
-			if d.Local[engine.Entry{Service: "web", Node: "own"}] != 0 || d.Sent["web-1"] != 100e6 || len(after) < nodes*9/10 {
-				t.Errorf("%s, off by %v: %d nodes have parts, %d bit/s of 100 Mbit/s are sent", name, off, len(after), d.Sent["web-1"])
-			}
-			if again, _ := engine.Divide(promises, users, after, off); again.Sent["web-1"] != 100e6 {
-				t.Errorf("%s, off by %v: once more %d bit/s", name, off, again.Sent["web-1"])
-			}
+		d, after := engine.Divide(promises, users, nil)
+		if d.Local[engine.Entry{Service: "web", Node: "own"}] != 0 || d.Sent["web-1"] != 100e6 || len(after) < nodes*9/10 {
+			t.Errorf("%s: %d nodes have parts, %d bit/s of 100 Mbit/s are sent", name, len(after), d.Sent["web-1"])
+		}
+		if again, _ := engine.Divide(promises, users, after); again.Sent["web-1"] != 100e6 {
+			t.Errorf("%s: once more %d bit/s", name, again.Sent["web-1"])
 		}
 	}
 }
@@ -178,7 +177,7 @@ func TestDivided(t *testing.T) {
 		var parts engine.Hundredths
 		for range 3 {
 			var d engine.Division
-			d, parts = engine.Divide(promises, users, parts, rapid.Float64Range(0, 20).Draw(t, "off"))
+			d, parts = engine.Divide(promises, users, parts)
 			for id, p := range promises {
 				if !p.Relay && d.Sent[id] > p.MinBPS {
 					t.Fatalf("%s sends %d of %d", id, d.Sent[id], p.MinBPS)

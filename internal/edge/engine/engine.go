@@ -3,7 +3,7 @@
 //
 // # Problem
 //
-// A service has users, who come and go, and needs that its specification states: so
+// A service has a varying number of users, and needs that its specification states: so
 // many users at once, an answer within so many seconds, so much of the time. Nodes
 // have what is left of processors, memory and uplink, and what their agents can still
 // promise. Another instance costs the transfer of an image and a start, and then
@@ -19,12 +19,12 @@
 // A round is a function from an [Input] to decisions, and looks at each service in
 // order of priority:
 //
-//  1. What is there: instances that failed or were replaced are stopped (tidy.go).
-//  2. What must be: instances of nodes that are gone or drained, or whose minimum is
+//  1. Failures: instances that failed or were replaced are stopped (tidy.go).
+//  2. Requirements: instances of nodes that are gone or drained, or whose minimum is
 //     refused, go elsewhere; there are enough for availability and for the users that
 //     have to have room (require.go).
-//  3. What is worth it: another instance, or another place, for users who are too
-//     many or wait too long (grow.go), fewer when users are few (shrink.go). A
+//  3. What pays: another instance, or another place, for too many users or
+//     too long a wait (grow.go), fewer when users are few (shrink.go). A
 //     condition has to last, nothing is undone at once, and what did not help is not
 //     done again and again.
 //
@@ -47,20 +47,19 @@ import (
 	"time"
 )
 
-// Engine decides. It keeps nothing between rounds but what it is configured with, and
-// may be used by several goroutines.
+// Engine decides where instances run. It has no state between rounds except its configuration and
+// is safe for concurrent use.
 type Engine struct {
-	policy     Policy
 	algorithms map[string]Algorithm
 	rules      rules
 }
 
-// New returns an engine. The error is [Policy.Check]'s.
+// New returns an engine, or the error of [Policy.Check].
 func New(policy Policy) (*Engine, error) {
 	if err := policy.Check(); err != nil {
 		return nil, fmt.Errorf("policy of the engine: %w", err)
 	}
-	e := &Engine{policy: policy, algorithms: builtIn()}
+	e := &Engine{algorithms: builtIn()}
 	for name, text := range policy.Rules {
 		if _, taken := e.algorithms[name]; taken {
 			return nil, fmt.Errorf("policy of the engine: rules.%s: an algorithm has that name; choose another one", name)
@@ -74,7 +73,7 @@ func New(policy Policy) (*Engine, error) {
 	return e, nil
 }
 
-// Round decides what to do. It depends on in alone, and changes nothing of it.
+// Round returns the decisions for one input. It is a pure function of in.
 func (e *Engine) Round(in Input) Result {
 	w := newWorld(e, &in)
 	result := Result{Memory: Memory{Services: make(map[string]ServiceMemory, len(w.services))}}
@@ -99,22 +98,5 @@ func (e *Engine) Round(in Input) Result {
 	return result
 }
 
-// since is how many seconds ago that was; none for a time that is not set.
+// since returns how many seconds ago t was, or 0 if it is in the future.
 func (w *world) since(t time.Time) float64 { return max(w.at.Sub(t).Seconds(), 0) }
-
-// lately: that was less than so many seconds ago, if it ever was.
-func (w *world) lately(t time.Time, seconds float64) bool {
-	return !t.IsZero() && w.since(t) < seconds
-}
-
-// holds notes since when something is so, and says whether it has been for that long.
-func (w *world) holds(since *time.Time, is bool, seconds float64) bool {
-	switch {
-	case !is:
-		*since = time.Time{}
-		return false
-	case since.IsZero() || since.After(w.at): // or clocks went back
-		*since = w.at
-	}
-	return w.since(*since) >= seconds
-}

@@ -14,7 +14,7 @@ var start = time.Date(2026, 1, 2, 15, 0, 0, 0, time.UTC)
 // board is a small node, with 4 processors, 1 GB and 100 Mbit/s.
 func board(name string) engine.Node {
 	return engine.Node{
-		Name: name, State: engine.NodeReady, Platform: "linux/arm64", CPUs: 4, CPUUsedPercent: 5, Load1: 0.2,
+		Name: name, State: engine.NodeReady, CPUs: 4, CPUUsedPercent: 5, Load1: 0.2,
 		MemoryBytes: 1e9, MemoryUsedBytes: 2e8, DiskFreeBytes: 9e9,
 		Weir: true, UplinkBPS: 100e6, BudgetBPS: 95e6, Availability: 0.99, PullBPS: 80e6,
 	}
@@ -39,12 +39,8 @@ func running(service, node string, number int, users, cpus float64) engine.Insta
 	}
 }
 
-func newEngine(t interface{ Fatal(...any) }, change ...func(*engine.Policy)) *engine.Engine {
-	p := engine.DefaultPolicy()
-	for _, c := range change {
-		c(&p)
-	}
-	e, err := engine.New(p)
+func newEngine(t interface{ Fatal(...any) }) *engine.Engine {
+	e, err := engine.New(engine.Policy{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,25 +3,23 @@ package engine
 import (
 	"fmt"
 	"math"
-	"time"
 )
 
-// grow decides whether users are too many, or wait too long, and whether something
-// can be done about it that is worth it: for those who are there now.
+// grow adds instances if users are too many or wait too long and another instance is expected to
+// help.
 func (w *world) grow(s *service) {
-	m, p := &s.memory, &w.e.policy
-	s.entries = s.now
+	m := &s.memory
+	s.entries = s.demand.now
 	f := s.facts(w)
 	s.smooth(w, &f)
-	cause, why := p.reasonForMore(s, &f)
-	held := w.holds(&m.HighSince, cause != CauseNone, p.UpHoldSeconds)
-	s.seeWhetherItHelped(w, &f, cause, held)
+	cause, why := reasonForMore(s, &f)
+	held := m.Grow.Hold(w.at, cause != CauseNone, growHold)
+	s.judgeTrial(w, &f, cause, held)
 	if cause == CauseNone {
 		return
 	}
-	m.LowSince = zeroTime
 	if overload := f.Capacity > 0 && f.Users > f.Capacity; !held && !overload {
-		s.keep(w, cause, fmt.Sprintf("%s, for %s; it has to last for %s", why, duration(w.since(m.HighSince)), duration(p.UpHoldSeconds)))
+		s.keep(w, cause, fmt.Sprintf("%s, for %s; it has to last for %s", why, duration(w.since(m.Grow.Since)), duration(growHold)))
 		return
 	}
 	if waits := s.waits(w, cause); waits != "" {
@@ -31,86 +29,86 @@ func (w *world) grow(s *service) {
 	if !w.startMore(s, &f, cause, why) {
 		return
 	}
-	if w.tooSoon(s, m.ShrunkAt) || w.tooSoon(s, m.CloserAt) {
-		m.regret()
-	}
-	m.GrownAt, m.GrownUsers, m.UsedSeconds, m.HighSince = w.at, s.users, 0, zeroTime
+	m.Shrink.RaiseIfWithin(w.at, horizon)
+	m.Move.RaiseIfWithin(w.at, horizon)
+	m.Grow.Done(w.at)
+	m.GrownUsers, m.UsedSeconds = s.demand.users, 0
 	if cause != CauseUsers {
-		m.Before = &Before{Users: m.SmoothUsers, Instances: f.Instances, ResponseSeconds: f.ResponseSeconds, CPUPercent: max(f.CPUPercent, f.NodeCPUPercent)}
+		m.Trial = &Trial{Users: float64(m.Means.Users), Instances: f.Instances, ResponseSeconds: f.ResponseSeconds, CPUPercent: max(f.CPUPercent, f.NodeCPUPercent)}
 	}
 }
 
-// startMore starts as many instances as users need: those who are too many as many as they need
-// room for; those who wait too long as many as there are, at most, since what is expected may
-// not come true, and only until that is short enough or the next one gains little.
+// startMore starts instances: for too many users as many as they need; for a slow response at most
+// as many as exist, because the model may be wrong, and only until the expected response time
+// suffices or the next one gains little. It returns false if it started none.
 func (w *world) startMore(s *service, f *Facts, cause Cause, why string) bool {
-	p, number := &w.e.policy, 1
+	number := 1
 	switch cause {
 	case CauseUsers:
-		number = s.Spec.InstancesFor(math.Ceil(f.Users*100/p.UsersHighPercent)) - len(s.instances)
+		number = s.Spec.InstancesFor(math.Ceil(f.Users/usersHigh-rounding)) - len(s.instances)
 	case CauseResponse:
 		number = len(s.instances)
 	}
-	for started := range min(max(number, 1), p.MostStarts) {
+	for started := range min(max(number, 1), mostStarts) {
 		if full := s.full(); full != "" {
 			s.keep(w, cause, why+", but "+full)
 			return started > 0
 		}
 		before := s.expected(w)
-		if started > 0 && cause == CauseResponse && before <= f.RequiredSeconds*p.ResponseHighPercent/100 {
+		if started > 0 && cause == CauseResponse && before <= f.RequiredSeconds*high {
 			return true
 		}
 		if !w.place(s, need{cause: cause, why: why, orMove: s.movable(w, cause)}) {
 			return started > 0
 		}
-		if cause == CauseResponse && s.expected(w) > before*(1-p.MinGainPercent/100) {
+		if cause == CauseResponse && s.expected(w) > before*(1-minGain) {
 			return true
 		}
 	}
 	return true
 }
 
-// reasonForMore says why there should be more than there is.
-func (p *Policy) reasonForMore(s *service, f *Facts) (Cause, string) {
+// reasonForMore returns the cause and reason to add instances, or CauseNone.
+func reasonForMore(s *service, f *Facts) (Cause, string) {
 	switch {
-	case !s.measured || f.Instances == 0:
+	case !s.demand.measured || f.Instances == 0:
 		return CauseNone, ""
-	case f.Capacity > 0 && f.Users > f.Capacity*p.UsersHighPercent/100:
+	case f.Capacity > 0 && f.Users > f.Capacity*usersHigh:
 		return CauseUsers, fmt.Sprintf("%s users, and %s for %s", number(f.Users), s.have(), number(f.Capacity))
 	case f.Users == 0:
 		return CauseNone, ""
-	case f.RequiredSeconds > 0 && f.ResponseSeconds > f.RequiredSeconds*p.ResponseHighPercent/100:
+	case f.RequiredSeconds > 0 && f.ResponseSeconds > f.RequiredSeconds*high:
 		return CauseResponse, fmt.Sprintf("users wait %s of the %s that they may have to", duration(f.ResponseSeconds), duration(f.RequiredSeconds))
 	case f.RequiredSeconds > 0 && f.ResponseSeconds > 0 && f.ResponseSeconds < f.RequiredSeconds/2:
-		return CauseNone, "" // whatever is exhausted, they do not notice
-	case f.CPUPercent >= p.CPUHighPercent:
+		return CauseNone, "" // users do not notice what is exhausted
+	case f.CPUPercent >= 100*high:
 		return CauseExhausted, fmt.Sprintf("a container uses %.0f %% of the processors that it may", f.CPUPercent)
-	case f.NodeCPUPercent >= p.NodeCPUHighPercent:
+	case f.NodeCPUPercent >= 100*high:
 		return CauseExhausted, fmt.Sprintf("a node's processors are used to %.0f %%", f.NodeCPUPercent)
 	}
 	return CauseNone, ""
 }
 
-// waits says why nothing more is done for the moment. Users who are too many are
-// counted with the room that is on its way; what they wait for shows only later.
+// waits returns why no instance is added yet. Capacity counts before an instance runs; response
+// time is only measured afterwards.
 func (s *service) waits(w *world, cause Cause) string {
 	if cause == CauseUsers {
 		return ""
 	}
-	m, p := &s.memory, &w.e.policy
+	m := &s.memory
 	if coming := s.coming(); coming != "" {
 		return coming
 	}
-	if rest := m.InVainUntil.Sub(w.at).Seconds(); rest > 0 {
+	if rest := m.Grow.Blocked(w.at); rest > 0 {
 		return fmt.Sprintf("the last instance that was added for that changed nothing; none is for another %s", duration(rest))
 	}
-	if rest := p.UpHoldSeconds + s.settleSeconds(p) - m.UsedSeconds; m.Before != nil && rest > 0 {
+	if rest := growHold + s.settleSeconds() - m.UsedSeconds; m.Trial != nil && rest > 0 {
 		return fmt.Sprintf("what the last instance changes is seen in %s of use", duration(rest))
 	}
 	return ""
 }
 
-// coming says what of the service is not there yet; empty if nothing.
+// coming returns which instances are still starting or moving; empty if none.
 func (s *service) coming() string {
 	for _, i := range s.instances {
 		if i.State == InstanceStarting {
@@ -123,111 +121,84 @@ func (s *service) coming() string {
 	return ""
 }
 
-// settleSeconds is how long the service has to be used after a new instance until it shows
-// what that changes: it has started, and old answers are out of the mean.
-func (s *service) settleSeconds(p *Policy) float64 { return s.startUp(p) + 3*smoothing }
+// settleSeconds returns the time until a new instance's effect is visible: its start-up, and the
+// time until old response times have left the mean.
+func (s *service) settleSeconds() float64 { return s.startUp() + settled }
 
-// smoothing is the time constant, in seconds, of the means by which it is decided whether
-// users wait too long, and whether an instance helped.
-const smoothing = 5
-
-// jump is by what part of a mean a measurement is off that is no noise any more: the mean
-// begins anew with it.
-const jump = 0.5
-
-// SmoothingWeight is by which part of the way a mean goes to what is measured so long after
-// the last time, of a time constant in the same unit: 1 - exp(-passed/constant). Without one
-// it is all of the way.
-func SmoothingWeight(passed, constant float64) float64 {
-	if constant <= 0 {
-		return 1
-	}
-	return 1 - math.Exp(-passed/constant)
-}
-
-// smooth takes the measurements of now into the means, and puts these in their place: one
-// bad second is no reason for another instance, and one good second is no success of one.
-// What was not measured for as long as demand is expected to stay as it is has no mean yet. A
-// second in which nobody waits tells nothing of how long one waits.
+// smooth updates the means with the current measurements and replaces the measurements in f by
+// them, so that one bad second adds no instance and one good second proves nothing. After horizon
+// without users the means restart. A second without users does not change the response time.
 func (s *service) smooth(w *world, f *Facts) {
-	m, passed, away := &s.memory, w.since(s.memory.SmoothAt), w.since(s.memory.UsedAt)
-	m.SmoothAt = w.at
+	m, passed, away := &s.memory.Means, w.since(s.memory.Means.At), w.since(s.memory.Means.UsedAt)
+	m.At = w.at
 	if f.Users == 0 {
 		return
 	}
 	m.UsedAt = w.at
-	weight := SmoothingWeight(passed, smoothing)
-	take := func(mean, now *float64) {
-		if away > w.e.policy.HorizonSeconds || math.Abs(*now-*mean) > jump**mean {
-			*mean = *now
-		}
-		*mean += (*now - *mean) * weight
-		*now = *mean
-	}
 	users := f.Users
-	take(&m.SmoothUsers, &users)
-	take(&m.SmoothSeconds, &f.ResponseSeconds)
-	take(&m.SmoothCPUPercent, &f.CPUPercent)
-	take(&m.SmoothNodeCPUPercent, &f.NodeCPUPercent)
-	m.UsedSeconds += min(passed, 10*smoothing)
+	smooth := func(mean *Mean, now *float64) {
+		if was := float64(*mean); away > horizon || math.Abs(*now-was) > jump*was {
+			*mean = Mean(*now)
+		}
+		mean.Add(*now, passed, smoothing)
+		*now = float64(*mean)
+	}
+	smooth(&m.Users, &users)
+	smooth(&m.Seconds, &f.ResponseSeconds)
+	smooth(&m.CPUPercent, &f.CPUPercent)
+	smooth(&m.NodeCPUPercent, &f.NodeCPUPercent)
+	s.memory.UsedSeconds += min(passed, settled)
 }
 
-// seeWhetherItHelped compares what users wait, and how busy processors are, with what it was
-// when the last instance was added: as soon as there is a reason for another one again, as that
-// was measured when there was a reason, too, and users may come and go. If there is none for as
-// long as one would wait after a failure, it has helped.
-func (s *service) seeWhetherItHelped(w *world, f *Facts, cause Cause, held bool) {
-	m, p := &s.memory, &w.e.policy
-	if m.Before == nil || f.Users == 0 || m.UsedSeconds < s.settleSeconds(p) || s.coming() != "" {
+// judgeTrial decides whether the last added instance has helped: if there is a reason for another
+// one, it compares response time and CPU use with those before. If there is none for horizon, it
+// has helped.
+func (s *service) judgeTrial(w *world, f *Facts, cause Cause, held bool) {
+	m := &s.memory
+	if m.Trial == nil || f.Users == 0 || m.UsedSeconds < s.settleSeconds() || s.coming() != "" {
 		return
 	}
-	least := 1 - p.MinGainPercent/100
-	better := f.ResponseSeconds <= m.Before.ResponseSeconds*max(least, s.crowding())
-	if m.Before.ResponseSeconds == 0 { // nobody measures it
-		better = max(f.CPUPercent, f.NodeCPUPercent) <= m.Before.CPUPercent*least
+	better := f.ResponseSeconds <= m.Trial.ResponseSeconds*max(1-minGain, s.crowding())
+	if m.Trial.ResponseSeconds == 0 { // not measured
+		better = max(f.CPUPercent, f.NodeCPUPercent) <= m.Trial.CPUPercent*(1-minGain)
 	}
-	m.Before.Relieved = m.Before.Relieved || cause == CauseNone
+	m.Trial.Relieved = m.Trial.Relieved || cause == CauseNone
 	switch {
-	case cause == CauseNone && m.UsedSeconds < p.InVainSeconds, cause != CauseNone && !held, cause == CauseUsers:
+	case cause == CauseNone && m.UsedSeconds < horizon, cause != CauseNone && !held, cause == CauseUsers:
 		return
 	case cause == CauseNone:
-		m.InVain = max(m.InVain-1, 0)
+		m.Grow.Relax()
 	case better || s.outgrown(): // so another one may be, too; or this one undid what did not help
 	default:
-		m.InVain++
-		wait := p.InVainSeconds * math.Pow(2, float64(min(m.InVain, 10)-1))
-		m.InVainUntil = m.GrownAt.Add(time.Duration(wait * float64(time.Second)))
+		m.Grow.Block(m.Grow.Last, m.Grow.Doubled(horizon))
+		m.Grow.Raise()
 	}
-	m.Before = nil
+	m.Trial = nil
 }
 
-// crowding is by how much longer at least users would wait than before the last instance was
-// added, had it not been: as there are more of them, if they wait for each other. It is 0 if
-// they are hardly more.
+// crowding returns by which factor the response time would at least have grown without the last
+// instance, because users have increased since; 0 if they have hardly increased.
 func (s *service) crowding() float64 {
-	m := &s.memory
-	if s.model.rho < saturated || m.SmoothUsers < m.Before.Users*(1+largestNoise) {
+	more := float64(s.memory.Means.Users) / s.memory.Trial.Users
+	if s.model.rho < high || more < 1+noise {
 		return 0
 	}
-	return m.SmoothUsers / m.Before.Users
+	return more
 }
 
-// outgrown: there was no reason for more for a while, and now users are more, by half at least of
-// what instances are. Then the last one has helped, and they need another.
+// outgrown reports whether the last instance helped and users have grown since, by at least half of
+// the relative growth of instances.
 func (s *service) outgrown() bool {
 	m := &s.memory
-	more := float64(len(s.instances))/float64(max(m.Before.Instances, 1)) - 1
+	more := float64(len(s.instances))/float64(max(m.Trial.Instances, 1)) - 1
 	if more <= 0 { // it was moved
-		more = 2 * largestNoise
+		more = 2 * noise
 	}
-	return m.Before.Relieved && m.SmoothUsers >= m.Before.Users*(1+more/2)
+	return m.Trial.Relieved && float64(m.Means.Users) >= m.Trial.Users*(1+more/2)
 }
 
-// largestNoise is by what part means of users who are as many as before may differ.
-const largestNoise = 0.2
-
-// movable is an instance that may go to another node instead of getting company:
-// its node is exhausted, and mostly by others.
+// movable returns an instance to move instead of adding one: its node is exhausted, mainly by other
+// services.
 func (s *service) movable(w *world, cause Cause) *instance {
 	if cause == CauseUsers {
 		return nil

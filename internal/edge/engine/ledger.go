@@ -7,67 +7,65 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // # What is promised
 //
 // Decisions are made from a picture of the cluster, and another engine may have made
 // some from the same. So a decision counts once it is in the ledger, which is changed
-// by compare and swap: who was second reads again, and what does not fit any more is
+// by compare and swap: the second engine reads again, and what does not fit any more is
 // not done. On every node, at all times,
 //
 //	sum of MinBPS over its promises + OtherMinBPS <= BudgetBPS   (relays included)
 //	sum of LimitBytes over its promises           <= memory less the reserve
 //
-// A promise is there before its instance starts and until the instance is known to
-// have ended. What is on a node that does not answer stays promised: it may run on.
+// A promise is entered before its instance starts, and removed when the instance is known to
+// have ended. Promises on a silent node stay: its instances may run on.
 
-// Ledger holds what is promised on all nodes, where every engine of the cluster
-// sees it: in the Swarm's own store, or beside the engine of one host.
+// Ledger stores the promises of all nodes, where every engine of the cluster sees them: in Swarm's
+// store, or on a single host in the container engine.
 type Ledger interface {
-	// Read returns what is promised, and a token of that state.
+	// Read returns all promises, and a token for this version of them.
 	Read(ctx context.Context) (Promises, Token, error)
-	// Swap replaces the state that token was of. It returns [ErrConflict], and
-	// changes nothing, if the state has changed since.
+	// Swap replaces the version that token names. If it has changed since, Swap changes nothing and
+	// returns [ErrConflict].
 	Swap(ctx context.Context, token Token, promises Promises) error
 }
 
-// Token names one state of a ledger: a version of the Swarm's store, for example.
+// Token names one version of a ledger.
 type Token string
 
-// ErrConflict is returned by a ledger that has changed since it was read.
+// ErrConflict reports that the ledger has changed since it was read.
 var ErrConflict = errors.New("what is promised has changed since it was read")
 
-// Promises are all that is promised, by instance.
+// Promises are all promises by instance ID.
 type Promises map[string]Promise
 
-// Promise is what an instance has on its node, from before it starts until it is
-// known to have ended.
+// Promise is the rate and memory reserved for an instance on its node, from before its start until
+// it is known to have ended.
 type Promise struct {
 	Service    string `json:"service"`
 	Node       string `json:"node"`
 	MinBPS     uint64 `json:"min_bps,omitempty"`
 	LimitBytes uint64 `json:"limit_bytes,omitempty"`
 	Replaces   string `json:"replaces,omitempty"`
-	// Stopping: an engine has decided to stop it.
+	// Stopping: an engine has decided to stop the instance.
 	Stopping bool `json:"stopping,omitempty"`
-	// Relay: it is no instance's, but that of the service's proxy on a node, for users of
-	// instances of other nodes; see [Divide].
+	// Relay: the promise belongs to the service's proxy on a node, for users of instances on other
+	// nodes; see [Divide].
 	Relay bool `json:"relay,omitempty"`
 }
 
-// Refusal is a decision that is not carried out, and why.
+// Refusal is a decision that is not carried out, with the reason.
 type Refusal struct {
 	Decision Decision `json:"decision"`
 	Reason   string   `json:"reason"`
 }
 
-// Admit checks decisions against what is promised now. It returns what is promised
-// with those that can be carried out, these, and the others. seen is what was promised
-// when the decisions were made: nothing is done about a service of which another
-// engine has started or stopped something since. Decisions to keep what is there are
-// neither carried out nor refused.
+// Admit checks decisions against the present promises. It returns the new promises, the decisions
+// admitted and those refused. seen are the promises at decision time: a service that another engine
+// has changed since is left alone. Keep decisions are in neither list.
 func (e *Engine) Admit(nodes []Node, seen, now Promises, decisions []Decision) (Promises, []Decision, []Refusal) {
 	after := maps.Clone(now)
 	if after == nil {
@@ -98,7 +96,7 @@ func (e *Engine) Admit(nodes []Node, seen, now Promises, decisions []Decision) (
 	return after, admitted, refused
 }
 
-// promised is what a node has promised together.
+// promised is the sum of a node's promises.
 type promised struct{ bps, bytes uint64 }
 
 func sumUp(p Promises) map[string]promised {
@@ -110,7 +108,7 @@ func sumUp(p Promises) map[string]promised {
 	return sums
 }
 
-// changedServices are those of which something else is promised.
+// changedServices returns the services whose promises differ.
 func changedServices(seen, now Promises) map[string]bool {
 	changed := map[string]bool{}
 	for id, p := range now {
@@ -126,10 +124,10 @@ func changedServices(seen, now Promises) map[string]bool {
 	return changed
 }
 
-// admit enters one decision, or says why it cannot be.
+// admit enters one decision into p, or returns the reason to refuse it.
 func (e *Engine) admit(nodes map[string]*Node, sums map[string]promised, p Promises, d *Decision) string {
 	if d.Action == Stop {
-		// One that nobody has promised anything is stopped all the same.
+		// An instance without a promise is stopped too.
 		if old, known := p[d.Instance]; known {
 			old.Stopping = true
 			p[d.Instance] = old
@@ -146,7 +144,7 @@ func (e *Engine) admit(nodes map[string]*Node, sums map[string]promised, p Promi
 	case d.MinBPS > 0 && !n.promises():
 		return fmt.Sprintf("%s has no Weir agent that can be told minimums", d.Node)
 	}
-	// What the service's proxy there relays makes room: users come to the instance now.
+	// The relay of the service's proxy on this node becomes free: its users go to the new instance.
 	relay := Entry{d.Service, d.Node}
 	relayed := min(p[RelayID(relay)].MinBPS, d.MinBPS)
 	s := sums[d.Node]
@@ -155,8 +153,8 @@ func (e *Engine) admit(nodes map[string]*Node, sums map[string]promised, p Promi
 		return fmt.Sprintf("%s has promised %s of the %s that it can, and cannot promise %s more", d.Node,
 			policy.FormatRate(sum(s.bps, n.OtherMinBPS)), policy.FormatRate(n.BudgetBPS), policy.FormatRate(d.MinBPS))
 	}
-	if total := sum(s.bytes, d.LimitBytes); d.LimitBytes > 0 && total > e.policy.memoryBytes(n) {
-		return fmt.Sprintf("%s has promised %d of the %d bytes of memory that it can, and cannot promise %d more", d.Node, s.bytes, e.policy.memoryBytes(n), d.LimitBytes)
+	if total := sum(s.bytes, d.LimitBytes); d.LimitBytes > 0 && total > n.limitBytes() {
+		return fmt.Sprintf("%s has promised %d of the %d bytes of memory that it can, and cannot promise %d more", d.Node, s.bytes, n.limitBytes(), d.LimitBytes)
 	}
 	sums[d.Node] = promised{s.bps + d.MinBPS, s.bytes + d.LimitBytes}
 	if old := p[RelayID(relay)]; relayed > 0 {
@@ -170,15 +168,12 @@ func (e *Engine) admit(nodes map[string]*Node, sums map[string]promised, p Promi
 	return ""
 }
 
-// mostConflicts is how often a change of the ledger is tried while others change it.
-const mostConflicts = 20
-
-// Commit enters decisions into the ledger, and returns those that may be carried out
-// now and those that may not; see [Engine.Admit]. If it fails, nothing may be.
+// Commit enters decisions into the ledger and returns those admitted and those refused; see
+// [Engine.Admit]. On an error none may be carried out.
 func (e *Engine) Commit(ctx context.Context, ledger Ledger, nodes []Node, seen Promises, decisions []Decision) ([]Decision, []Refusal, error) {
 	var admitted []Decision
 	var refused []Refusal
-	err := change(ctx, ledger, func(now Promises) Promises {
+	err := changeLedger(ctx, ledger, func(now Promises) Promises {
 		after, yes, no := e.Admit(nodes, seen, now, decisions)
 		admitted, refused = yes, no
 		return after
@@ -189,18 +184,17 @@ func (e *Engine) Commit(ctx context.Context, ledger Ledger, nodes []Node, seen P
 	return admitted, refused, nil
 }
 
-// Release takes instances out of the ledger that are known to have ended, or never
-// to have started.
+// Release removes the promises of instances that have ended or never started.
 func Release(ctx context.Context, ledger Ledger, instances ...string) error {
-	return change(ctx, ledger, func(now Promises) Promises {
+	return changeLedger(ctx, ledger, func(now Promises) Promises {
 		after := maps.Clone(now)
 		maps.DeleteFunc(after, func(id string, _ Promise) bool { return slices.Contains(instances, id) })
 		return after
 	})
 }
 
-// change reads, changes and swaps until nobody was faster.
-func change(ctx context.Context, ledger Ledger, to func(Promises) Promises) error {
+// changeLedger reads, changes and swaps the ledger, and repeats that on a conflict.
+func changeLedger(ctx context.Context, ledger Ledger, to func(Promises) Promises) error {
 	for range mostConflicts {
 		now, token, err := ledger.Read(ctx)
 		if err != nil {

@@ -16,7 +16,7 @@ func TestFewComeCloser(t *testing.T) {
 		e := newEngine(t)
 		in := crowd(web(), boards("ab"), 1, 0.2, running("web", "b", 1, 1, 0.1))
 		in.Links = []engine.Link{{From: "a", To: "b", RoundTripSeconds: 0.1}}
-		in.Memory.Services = map[string]engine.ServiceMemory{"web": {Regrets: regrets, SmoothAt: start.Add(-time.Second / 2)}}
+		in.Memory.Services = map[string]engine.ServiceMemory{"web": {Move: engine.Pace{Level: regrets}, Means: engine.Means{At: start.Add(-time.Second / 2)}}}
 		moved := false
 		for range 2 * 3600 {
 			r := e.Round(in)

@@ -42,34 +42,27 @@ import (
 // stays what it is, and two or four nodes divide the response time by that number
 // (figure 7: -55.01 % and -77.25 %; by this, -50 % and -75 %).
 
-// saturated is the use from which on users wait for each other.
-const saturated = 0.9
-
-// unlimited is how many users a node carries when nothing is known to limit them.
-const unlimited = 1e9
-
-// stretch is by how much the response time is longer than that of an idle node.
+// stretch returns the response time of a node at utilization rho, relative to an idle node.
 func stretch(rho float64) float64 {
-	if rho < saturated {
+	if rho < high {
 		return 1 / (1 - rho)
 	}
-	return rho / saturated / (1 - saturated)
+	return rho / high / (1 - high)
 }
 
-// model estimates how long users of one service wait.
+// model estimates the response time of one service.
 type model struct {
 	cpusPerUser float64 // k; 0: not known
 	bpsPerUser  float64 // b; 0: not known
 	users       float64
-	// rho and seconds are the use of now and what users wait at it, without the
-	// round trip.
+	// rho is the present utilization, seconds the response time at it without the round trip.
 	rho     float64
 	seconds float64
 }
 
-// newModel measures a service.
+// newModel fits the model to a service's measurements.
 func newModel(w *world, s *service) model {
-	m := model{users: s.users}
+	m := model{users: s.demand.users}
 	var cpus, sent, served float64
 	for _, i := range s.instances {
 		if i.State == InstanceRunning {
@@ -78,47 +71,46 @@ func newModel(w *world, s *service) model {
 			served += i.Users
 		}
 	}
-	if served = max(served, s.users); served >= 1 {
+	if served = max(served, s.demand.users); served >= 1 {
 		m.cpusPerUser = cpus / served
 		m.bpsPerUser = sent / served
 	}
-	if s.told.users >= 1 {
-		m.bpsPerUser = max(m.bpsPerUser, s.told.bps/s.told.users)
+	if s.demand.told.users >= 1 {
+		m.bpsPerUser = max(m.bpsPerUser, s.demand.told.bps/s.demand.told.users)
 	}
 	m.rho = m.use(m.carried(w, s, true))
-	// If nobody waits now, as long as users did; if nobody has measured that, as long as they may.
-	wait := cmp.Or(s.response, finite(s.memory.SmoothSeconds), finite(s.Spec.ResponseSeconds), 1)
-	m.seconds = max(wait-s.roundTrip(w, -1), wait/100)
+	// Without users: the last measured response time, else the specified one, else 1 s.
+	wait := cmp.Or(s.demand.response, finite(float64(s.memory.Means.Seconds)), finite(s.Spec.ResponseSeconds), 1)
+	m.seconds = max(wait-s.roundTrip(w, -1), wait*least)
 	return m
 }
 
-// use is to what part so much room is used.
+// use returns the utilization if nodes can carry that many users.
 func (m *model) use(carried float64) float64 {
 	switch {
 	case m.users == 0:
 		return 0
 	case carried <= 0:
-		return 10 // of nothing; as bad as it gets
+		return worstUse
 	}
-	return min(m.users/carried, 10)
+	return min(m.users/carried, worstUse)
 }
 
-// after is what users wait at another use, without the round trip.
+// after returns the response time at another utilization, without the round trip.
 func (m *model) after(rho float64) float64 {
-	if m.rho >= saturated && rho >= saturated/4 {
+	if m.rho >= high && rho >= high/4 {
 		return m.seconds * rho / m.rho
 	}
 	return m.seconds / stretch(m.rho) * stretch(rho)
 }
 
-// expected is what users wait with all instances that there are, and will be by what has been
-// decided in this round.
+// expected returns the response time with all instances, including those decided in this round.
 func (s *service) expected(w *world) float64 {
 	return s.model.after(s.model.use(s.model.carried(w, s, false))) + s.roundTrip(w, -1)
 }
 
-// carried is how many users the nodes of a service carry together: those with
-// instances that run, or also those where one starts.
+// carried returns how many users a service's nodes can carry together; with running, only nodes
+// whose instances run count.
 func (m *model) carried(w *world, s *service, running bool) float64 {
 	sum := 0.0
 	for i := range s.hosts {
@@ -132,53 +124,48 @@ func (m *model) carried(w *world, s *service, running bool) float64 {
 	return sum
 }
 
-// without is how many of carried users are carried without one instance.
+// without returns how many of the carried users remain if one instance is removed.
 func (m *model) without(i *instance, s *service, carried float64) float64 {
 	h := s.host(i.node.index)
 	return carried - m.carries(i.node, s, h, h.count) + m.carries(i.node, s, h, h.count-1)
 }
 
-// carries is how many users a node carries with count instances, of which own are
-// there already: K_n.
+// carries returns K_n: the users that a node can carry with count instances. own is the present use
+// of the service there.
 func (m *model) carries(n *node, s *service, own *host, count int) float64 {
 	if count == 0 {
 		return 0
 	}
-	users := unlimited
+	users := mostMeasured
 	if s.Spec.MaxUsers > 0 {
 		users = float64(count * s.Spec.MaxUsers)
 	}
-	if m.cpusPerUser > 0 && n.CPUs > 0 {
-		left := max(n.CPUs-max(n.busyCPUs-own.cpus, 0), n.CPUs/100)
+	if m.cpusPerUser > 0 && n.seen.CPUs > 0 {
+		left := max(n.seen.CPUs-max(n.busyCPUs-own.cpus, 0), n.seen.CPUs*least)
 		if limit := s.Spec.Limits.CPUs; limit > 0 {
 			left = min(left, limit*float64(count))
 		}
 		users = min(users, left/m.cpusPerUser)
 	}
-	if m.bpsPerUser > 0 && n.UplinkBPS > 0 {
+	if m.bpsPerUser > 0 && n.seen.UplinkBPS > 0 {
 		users = min(users, s.uplinkLeft(n, own, count)/m.bpsPerUser)
 	}
 	return users
 }
 
-// uplinkLeft is what others leave the service of a node's uplink, with count instances there,
-// which have a minimum each.
+// uplinkLeft returns the rate of a node's uplink available to the service with count instances,
+// each of which has its minimum.
 func (s *service) uplinkLeft(n *node, own *host, count int) float64 {
-	return UplinkLeftBPS(float64(n.UplinkBPS), n.sentBPS, own.bps+s.proxyBPS[n.index], float64(s.minBPS)*float64(count))
+	return UplinkLeftBPS(float64(n.seen.UplinkBPS), n.sentBPS, own.bps+s.demand.proxyBPS[n.index], float64(s.minBPS)*float64(count))
 }
 
-// UplinkLeftBPS is what others leave a service of an uplink of that rate, which sends so
-// much, so much of it the service's own: its minimum at least, where that is promised, and
-// never nothing. All are bit/s.
+// UplinkLeftBPS returns the uplink rate available to a service: rate less the traffic of others
+// (sent less own), but at least its promised minimum and never 0. All are in bit/s.
 func UplinkLeftBPS(rate, sent, own, minimum float64) float64 {
-	return min(max(rate-max(sent-own, 0), minimum, rate/100), rate)
+	return min(max(rate-max(sent-own, 0), minimum, rate*least), rate)
 }
 
-// mostMeasured is more than anything measured can be: users, seconds, processors. It
-// keeps products of such numbers finite.
-const mostMeasured = 1e12
-
-// finite is a number that something measured: what cannot be is nothing.
+// finite returns a measured number, or 0 if it is implausible.
 func finite(x float64) float64 {
 	if math.IsNaN(x) || x < 1/mostMeasured || x > mostMeasured {
 		return 0

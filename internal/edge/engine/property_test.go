@@ -71,7 +71,7 @@ func anyInput(t *rapid.T) engine.Input {
 			Since: start.Add(-time.Duration(rapid.IntRange(-10, 1000).Draw(t, "since")) * time.Second),
 			Users: odd(100).Draw(t, "users"), CPUs: odd(4).Draw(t, "cpus"), SentBPS: bps(50e6).Draw(t, "sent"), ResponseSeconds: odd(5).Draw(t, "response"),
 			MinBPS: rapid.Uint64Range(0, 30e6).Draw(t, "min"), LimitBytes: rapid.Uint64Range(0, 4e8).Draw(t, "limit"),
-			MinRefused: rapid.Bool().Draw(t, "refused"), Outdated: rapid.Bool().Draw(t, "outdated"),
+			MinRefused: rapid.Bool().Draw(t, "refused"),
 		}
 		if rapid.Bool().Draw(t, "replaces") {
 			one.Replaces = engine.InstanceID(service, rapid.IntRange(0, 12).Draw(t, "replaced"))
@@ -81,7 +81,7 @@ func anyInput(t *rapid.T) engine.Input {
 	for range rapid.IntRange(0, 8).Draw(t, "demands") {
 		in.Demand = append(in.Demand, engine.Demand{
 			Service: rapid.SampledFrom(owners).Draw(t, "service"), Node: rapid.SampledFrom(places).Draw(t, "node"),
-			Users: odd(200).Draw(t, "users"), RequestsPerSecond: odd(100).Draw(t, "requests"), ResponseSeconds: odd(5).Draw(t, "response"),
+			Users: odd(200).Draw(t, "users"), ResponseSeconds: odd(5).Draw(t, "response"),
 			SentBPS: bps(100e6).Draw(t, "sent"),
 		})
 	}

@@ -11,16 +11,11 @@ import (
 // What a proxy sends for instances of other nodes ([Divide]) is promised as what instances
 // have is, as far as its node has room.
 
-// smallPart is 1 by the part of a service's minimum that a relay may be too large: users come and
-// go, and each change is written to all managers.
-const smallPart = 12
-
-// RelayID is what the ledger calls a relay: "@" is in no service's name.
+// RelayID returns the ledger key of a relay; service names contain no "@".
 func RelayID(e Entry) string { return e.Service + "@" + e.Node }
 
-// AdmitRelays promises relays as far as nodes have room. inForce is what proxies were
-// seen to have of relays: that stays promised, and so does all of those that nobody has
-// looked at, and what is little too much.
+// AdmitRelays promises relays as far as nodes have room. inForce is the relay rate seen in force:
+// it stays promised, as do relays of unseen proxies and relays that are slightly too large.
 func AdmitRelays(nodes []Node, now Promises, wanted, inForce map[Entry]uint64) Promises {
 	after := maps.Clone(now)
 	if after == nil {
@@ -49,7 +44,7 @@ func AdmitRelays(nodes []Node, now Promises, wanted, inForce map[Entry]uint64) P
 		entry := Entry{p.Service, p.Node}
 		has, looked := inForce[entry]
 		keep := max(wanted[entry], has)
-		if little := most[p.Service] / smallPart; p.Relay && looked && (keep == 0 || keep+little < p.MinBPS) {
+		if little := most[p.Service] / whole * hysteresis; p.Relay && looked && (keep == 0 || keep+little < p.MinBPS) {
 			set(entry, keep)
 		}
 	}
@@ -64,11 +59,10 @@ func AdmitRelays(nodes []Node, now Promises, wanted, inForce map[Entry]uint64) P
 	return after
 }
 
-// PromiseRelays enters relays into the ledger; see [AdmitRelays]. It returns what is
-// promised then.
+// PromiseRelays enters relays into the ledger and returns the new promises; see [AdmitRelays].
 func PromiseRelays(ctx context.Context, ledger Ledger, nodes []Node, wanted, inForce map[Entry]uint64) (Promises, error) {
 	var after Promises
-	err := change(ctx, ledger, func(now Promises) Promises {
+	err := changeLedger(ctx, ledger, func(now Promises) Promises {
 		after = AdmitRelays(nodes, now, wanted, inForce)
 		return after
 	})

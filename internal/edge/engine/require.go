@@ -4,32 +4,31 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // # Availability
 //
-// A service is there while one of its nodes is. Nodes fail independently, node n is
-// there for the part a_n of the time, so instances on the nodes of a set N give
+// A service is available while one of its nodes is. Nodes fail independently, node n is
+// available for the part a_n of the time, so instances on the nodes of a set N give
 //
 //	A = 1 - product over N of (1 - a_n)
 //
 // and there are as many nodes as it takes for A to reach QoS.availability. Several
 // instances on one node count once. a_n is measured, see [EstimateAvailability].
 
-// EstimateAvailability is the part of the time that a node is there, of which it was
-// seen for upSeconds of the totalSeconds that somebody looked. Who has looked for a
-// short time knows little, so prior (0 to 1) counts as if it had been seen for a day:
+// EstimateAvailability returns the part of the time that a node is there, if it was there for
+// upSeconds of the totalSeconds that it was watched. A short time says little, so prior (0 to 1)
+// counts as if the node had been watched for a day before:
 //
 //	a = (upSeconds + prior * day) / (totalSeconds + day)
 func EstimateAvailability(upSeconds, totalSeconds, prior float64) float64 {
-	const day = 86400
 	up, total := finite(upSeconds), finite(totalSeconds)
-	return (min(up, total) + prior*day) / (total + day)
+	return (min(up, total) + prior*priorSeconds) / (total + priorSeconds)
 }
 
-// availability is what the nodes of a service give together, without instance leaving
-// (nil: with all).
+// availability returns the availability of a service's nodes together, without the instance leaving
+// (nil: with all instances).
 func (s *service) availability(w *world, leaving *instance) float64 {
 	missing := 1.0
 	for i := range s.hosts {
@@ -39,34 +38,35 @@ func (s *service) availability(w *world, leaving *instance) float64 {
 			count--
 		}
 		if count > 0 {
-			missing *= 1 - w.nodeAvailability(w.nodes[h.node])
+			missing *= 1 - w.nodes[h.node].availability()
 		}
 	}
 	return 1 - missing
 }
 
-// nodeAvailability takes a node of which nobody knows, or that was never seen to be off,
-// for an average one: that says more of who looked than of the node.
-func (w *world) nodeAvailability(n *node) float64 {
-	if n.Availability == 0 || n.Availability == 1 {
-		return w.e.policy.NodeAvailability
+// availability returns a node's availability, or the default if the node is unknown or was never
+// seen down.
+func (n *node) availability() float64 {
+	if n.seen.Availability == 0 || n.seen.Availability == 1 {
+		return UnknownAvailability
 	}
-	return n.Availability
+	return n.seen.Availability
 }
 
-// require decides what must be.
+// require starts the instances that are needed at any cost: replacements, capacity and
+// availability.
 func (w *world) require(s *service) {
-	s.entries = s.usual
+	s.entries = s.demand.usual
 	w.replace(s)
-	// Instances on other nodes have room for users as well, so they come before further
-	// ones for users, which might all go to the node that has the image.
+	// Instances on other nodes add capacity too, so availability comes before capacity, which might
+	// fill the node that has the image.
 	if w.haveRoom(s, 1) {
 		w.haveNodes(s)
 		w.haveRoom(s, s.wanted())
 	}
 }
 
-// replace finds another place for instances that cannot stay where they are.
+// replace moves instances off nodes that are gone or draining, or refuse their minimum.
 func (w *world) replace(s *service) {
 	apart := s.Spec.AvailabilityPercent > 0
 	for _, i := range s.lost {
@@ -75,14 +75,13 @@ func (w *world) replace(s *service) {
 			return
 		}
 	}
-	updating := len(s.arriving) > 0
 	for _, i := range slices.Clone(s.instances) {
 		if i.replacedBy != nil || i.ID == "" { // or decided in this round
 			continue
 		}
-		n := need{must: true, away: i, apart: apart && s.on(i.node.index) == 1}
+		n := need{must: true, away: i, apart: apart && s.instancesOn(i.node.index) == 1}
 		switch {
-		case i.node.State == NodeDraining:
+		case i.node.seen.State == NodeDraining:
 			n.cause, n.why = CauseDraining, fmt.Sprintf("%s is on %s, which is being drained", i.ID, i.Node)
 		case i.MinRefused && s.minBPS > 0:
 			n.cause, n.why = CauseRefused, fmt.Sprintf("%s does not keep the minimum %s of %s", i.Node, policy.FormatRate(s.minBPS), i.ID)
@@ -93,9 +92,6 @@ func (w *world) replace(s *service) {
 				s.keep(w, n.cause, n.why+", but "+waits)
 				continue
 			}
-		case i.Outdated && !updating: // one after the other
-			n.cause, n.why = CauseOutdated, fmt.Sprintf("%s runs by an older specification", i.ID)
-			updating = true
 		default:
 			continue
 		}
@@ -105,10 +101,10 @@ func (w *world) replace(s *service) {
 	}
 }
 
-// wanted is how many instances there are whatever users do.
+// wanted returns the number of instances needed for the specified numUsers.
 func (s *service) wanted() int { return s.Spec.InstancesFor(float64(s.Spec.NumUsers)) }
 
-// full says that there may not be more instances.
+// full returns the reason why no instance may be added; empty if one may.
 func (s *service) full() string {
 	if most := s.Spec.Limits.Instances; most > 0 && len(s.instances) >= most {
 		return fmt.Sprintf("limits.instances allows no more than %d", most)
@@ -116,10 +112,9 @@ func (s *service) full() string {
 	return ""
 }
 
-// haveRoom starts instances until there are as many as wanted for the users that have to
-// have room. It says whether there are.
+// haveRoom starts instances until there are as many as wanted. It returns true if there are enough.
 func (w *world) haveRoom(s *service, wanted int) bool {
-	for range w.e.policy.MostStarts {
+	for range mostStarts {
 		have := len(s.instances)
 		if have >= wanted {
 			return true
@@ -127,7 +122,7 @@ func (w *world) haveRoom(s *service, wanted int) bool {
 		why := "no instance runs"
 		if have > 0 {
 			why = fmt.Sprintf("there has to be room for %d users, and %s for %d", s.Spec.NumUsers, s.have(), have*s.Spec.MaxUsers)
-		} else if len(s.lost) > 0 { // they could not be replaced, and it is said why
+		} else if len(s.lost) > 0 { // they could not be replaced: a decision says why
 			return false
 		}
 		if !w.place(s, need{cause: CauseCapacity, must: true, why: why}) {
@@ -137,14 +132,13 @@ func (w *world) haveRoom(s *service, wanted int) bool {
 	return len(s.instances) >= wanted
 }
 
-// haveNodes starts instances on other nodes until the service is there for as much of
-// the time as it has to be.
+// haveNodes starts instances on further nodes until the required availability is reached.
 func (w *world) haveNodes(s *service) {
 	required := s.Spec.AvailabilityPercent / 100
-	for range w.e.policy.MostStarts {
-		// What rounding makes of a product is no reason for another instance.
+	for range mostStarts {
+		// A rounding error of the product must not add an instance.
 		given := s.availability(w, nil)
-		if given >= required-1e-12 || len(s.instances) == 0 {
+		if given >= required-rounding || len(s.instances) == 0 {
 			return
 		}
 		why := fmt.Sprintf("the service has to be there for %g %% of the time, and its nodes are for %.6g %%", s.Spec.AvailabilityPercent, 100*given)

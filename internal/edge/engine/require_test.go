@@ -117,7 +117,6 @@ func TestElsewhere(t *testing.T) {
 		{engine.CauseRefused, func(in *engine.Input) {
 			in.Instances[0].MinRefused, in.Instances[0].Reason = true, "2mbit is free"
 		}, "a does not keep the minimum 5mbit of web-1 (2mbit is free)"},
-		{engine.CauseOutdated, func(in *engine.Input) { in.Instances[0].Outdated = true }, "web-1 runs by an older specification"},
 	} {
 		e := newEngine(t)
 		in := crowd(web(minimum), boards("abc"), 10, 0.1, running("web", "a", 1, 10, 0.1))
@@ -127,7 +126,7 @@ func TestElsewhere(t *testing.T) {
 		if d.Action != engine.Move || d.Replaces != "web-1" || d.From != "a" || d.Instance != "web-2" || d.MinBPS != 5e6 || !strings.Contains(d.Reason, tc.reason) {
 			t.Errorf("%s: %+v", tc.cause, d)
 		}
-		if tc.cause != engine.CauseOutdated && d.Node != "b" {
+		if d.Node != "b" {
 			t.Errorf("%s: to %s", tc.cause, d.Node)
 		}
 		// While that starts nothing more happens.
@@ -163,15 +162,6 @@ func TestNameAgain(t *testing.T) {
 	}
 }
 
-// TestUpdate: instances of an older specification are replaced one after the other.
-func TestUpdate(t *testing.T) {
-	in := crowd(web(), boards("ab"), 10, 0.1, running("web", "a", 1, 5, 0), running("web", "b", 2, 5, 0))
-	in.Instances[0].Outdated, in.Instances[1].Outdated = true, true
-	if d := only(t, newEngine(t).Round(in)); d.Action != engine.Move || d.Replaces != "web-1" {
-		t.Errorf("%+v", d)
-	}
-}
-
 // TestNowhere: each reason why a node cannot have an instance.
 func TestNowhere(t *testing.T) {
 	for _, tc := range []struct {
@@ -181,7 +171,6 @@ func TestNowhere(t *testing.T) {
 		{"there is no node", func(in *engine.Input) { in.Nodes = nil }},
 		{"1 is being drained (a)", func(in *engine.Input) { in.Nodes[0].State = engine.NodeDraining }},
 		{"1 does not answer (a)", func(in *engine.Input) { in.Nodes[0].State = engine.NodeStale }},
-		{"1 has a processor that the image is not made for (a)", func(in *engine.Input) { in.Services[0].Platforms = []string{"linux/amd64"} }},
 		{"1 has no Weir agent, which would keep the minimum (a)", func(in *engine.Input) { in.Nodes[0].Weir = false }},
 		{"1 cannot promise 5mbit more (a)", func(in *engine.Input) { in.Nodes[0].OtherMinBPS = 91e6 }},
 		{"1 cannot promise 5mbit more (a)", func(in *engine.Input) {
@@ -190,7 +179,7 @@ func TestNowhere(t *testing.T) {
 		{"1 has not enough memory (a)", func(in *engine.Input) { in.Services[0].Spec.Limits.MemoryBytes = 900e6 + 1 }},
 		{"1 has not enough disk space for the image (a)", func(in *engine.Input) { in.Nodes[0].DiskFreeBytes = 29e6 }},
 		{"1 had one fail lately (a)", func(in *engine.Input) {
-			in.Memory.Services = map[string]engine.ServiceMemory{"web": {Failures: map[string]engine.Failure{"a": {Count: 1, Until: start.Add(time.Second)}}}}
+			in.Memory.Services = map[string]engine.ServiceMemory{"web": {Failures: map[string]engine.Failure{"a": {Pace: engine.Pace{Level: 1, Until: start.Add(time.Second)}}}}}
 		}},
 	} {
 		s := web(func(s *spec.Spec) { s.Labels = map[string]string{"weir.min": "5mbit"} })
@@ -246,7 +235,7 @@ func TestRefusedByThree(t *testing.T) {
 	in := crowd(web(func(s *spec.Spec) { s.Labels = map[string]string{"weir.min": "5mbit"} }), boards("abcde"), 10, 0.1, running("web", "a", 1, 10, 0.1))
 	in.Instances[0].MinRefused = true
 	in.Memory.Services = map[string]engine.ServiceMemory{"web": {
-		CloserAt: start.Add(-time.Second), Failures: map[string]engine.Failure{"b": {Count: 1, Until: start.Add(-time.Second)}, "c": {Count: 1, Until: start}},
+		Move: engine.Pace{Last: start.Add(-time.Second)}, Failures: map[string]engine.Failure{"b": {Pace: engine.Pace{Level: 1, Until: start.Add(-time.Second)}}, "c": {Pace: engine.Pace{Level: 1, Until: start}}},
 	}}
 	r := e.Round(in)
 	if d := only(t, r); d.Action != engine.Keep || d.Cause != engine.CauseRefused || !strings.HasSuffix(d.Reason, "it was refused or failed on 3 nodes; another one is tried in 40 s") {
@@ -256,7 +245,7 @@ func TestRefusedByThree(t *testing.T) {
 	if d := only(t, r); d.Action != engine.Keep {
 		t.Fatalf("%+v", d)
 	}
-	if n := r.Memory.Services["web"].Regrets; n != 1 {
+	if n := r.Memory.Services["web"].Move.Level; n != 1 {
 		t.Errorf("%d regrets of one", n)
 	}
 	if d := only(t, e.Round(later(in, r, 40*time.Second))); d.Action != engine.Move || d.From != "a" {
@@ -266,11 +255,10 @@ func TestRefusedByThree(t *testing.T) {
 
 // TestTooLate: what starts, or does not answer, for too long has failed.
 func TestTooLate(t *testing.T) {
-	for state, seconds := range map[engine.InstanceState]float64{engine.InstanceStarting: 60 + 10*1 + 3*1.5, engine.InstanceUnhealthy: 10} {
+	for state, seconds := range map[engine.InstanceState]float64{engine.InstanceStarting: 60 + 5*(0.8+1.5), engine.InstanceUnhealthy: 10} {
 		in := crowd(web(), boards("ab"), 10, 0.1, running("web", "a", 1, 10, 0.1))
-		in.Nodes[0].PullBPS = 80e6
 		in.Instances[0].State = state
-		e := newEngine(t, func(p *engine.Policy) { p.PullBPS = 80e6 })
+		e := newEngine(t)
 		in.Instances[0].Since = start.Add(-time.Duration(seconds * float64(time.Second)))
 		if d := only(t, e.Round(in)); d.Action != engine.Keep {
 			t.Errorf("%s for %v s: %+v", state, seconds, d)
@@ -321,10 +309,10 @@ func TestTwoRefused(t *testing.T) {
 	in := crowd(web(func(s *spec.Spec) { s.Labels = map[string]string{"weir.min": "5mbit"} }), boards("abc"), 10, 0.1, running("web", "a", 1, 5, 0.1), running("web", "a", 2, 5, 0.1))
 	in.Instances[0].MinRefused, in.Instances[1].MinRefused = true, true
 	in.Instances[1].Since = start.Add(-time.Minute)
-	in.Memory.Services = map[string]engine.ServiceMemory{"web": {Failures: map[string]engine.Failure{"b": {Count: 1, Until: start}, "c": {Count: 1, Until: start}}}}
+	in.Memory.Services = map[string]engine.ServiceMemory{"web": {Failures: map[string]engine.Failure{"b": {Pace: engine.Pace{Level: 1, Until: start}}, "c": {Pace: engine.Pace{Level: 1, Until: start}}}}}
 	for range 160 {
 		r := e.Round(in)
-		if d := r.Decisions[0]; d.Action != engine.Keep || r.Memory.Services["web"].Failures["a"].Count != 2 {
+		if d := r.Decisions[0]; d.Action != engine.Keep || r.Memory.Services["web"].Failures["a"].Level != 2 {
 			t.Fatalf("%+v, %+v", d, r.Memory.Services["web"].Failures)
 		}
 		in = later(in, r, time.Second/2)

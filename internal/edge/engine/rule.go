@@ -12,7 +12,7 @@ import (
 	"cel.dev/cel-go/common/types/ref"
 )
 
-// A rule is an algorithm that somebody writes in one line of CEL, the Common
+// A rule is an algorithm that an operator writes in one line of CEL, the Common
 // Expression Language. It is evaluated for every alternative, and says either whether
 // it is acceptable (a bool; the ones that are compete by what users would wait) or how
 // good it is (a number; zero and less is not acceptable):
@@ -22,10 +22,7 @@ import (
 //
 // All numbers are doubles, so constants are written 50.0.
 
-// ruleCost bounds what a rule may compute for one alternative, in CEL's own measure.
-const ruleCost = 10_000
-
-// ruleVariables are what a rule may speak of, each with what gives it.
+// ruleVariables are the variables of rules, each with its value function.
 var ruleVariables = map[string]struct {
 	kind *cel.Type
 	get  func(*Question, *Alternative) any
@@ -54,16 +51,13 @@ var ruleVariables = map[string]struct {
 	"service.cpu_percent":      {cel.DoubleType, func(q *Question, _ *Alternative) any { return q.Facts.CPUPercent }},
 }
 
-// rules are compiled once; the zero value is ready.
+// rules caches compiled rules; the zero value is ready.
 type rules struct {
 	mu       sync.Mutex
 	compiled map[string]Algorithm
 }
 
-// mostRules is how many compiled rules are kept. Services come and go.
-const mostRules = 10_000
-
-// get returns the algorithm that a rule is.
+// get returns the algorithm compiled from a rule's text.
 func (r *rules) get(text string) (Algorithm, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,7 +75,7 @@ func (r *rules) get(text string) (Algorithm, error) {
 	return algorithm, nil
 }
 
-// CheckRule says what is wrong with a rule.
+// CheckRule returns an error if a rule does not compile.
 func CheckRule(text string) error {
 	_, err := compileRule(text)
 	return err
@@ -120,7 +114,7 @@ func compileRule(text string) (Algorithm, error) {
 	}, nil
 }
 
-// applyRule takes over what a rule says.
+// applyRule sets an alternative's score or refusal from a rule's result.
 func applyRule(q *Question, a *Alternative, value ref.Val) {
 	const no = "the rule does not accept it"
 	switch v := value.(type) {
@@ -140,7 +134,7 @@ func applyRule(q *Question, a *Alternative, value ref.Val) {
 	}
 }
 
-// ruleInput gives a rule its variables.
+// ruleInput resolves the variables of a rule.
 type ruleInput struct {
 	q *Question
 	a *Alternative

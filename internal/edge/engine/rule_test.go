@@ -64,9 +64,7 @@ func TestRuleErrors(t *testing.T) {
 
 // TestAlgorithms: the operator's, by name; and what decides where there is none.
 func TestAlgorithms(t *testing.T) {
-	p := engine.DefaultPolicy()
-	p.Rules = map[string]string{"mine": "option.node == 'c'"}
-	e, err := engine.New(p)
+	e, err := engine.New(engine.Policy{Rules: map[string]string{"mine": "option.node == 'c'"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,16 +85,12 @@ func TestAlgorithms(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 	}
-	for want, change := range map[string]func(*engine.Policy){
-		"rules.local: an algorithm has that name":                                                func(p *engine.Policy) { p.Rules = map[string]string{"local": "true"} },
-		"rules.x: the rule is not valid (it may speak of option.cpu_percent, option.exhausted, ": func(p *engine.Policy) { p.Rules = map[string]string{"x": "option.nonsense > 1.0"} },
-		"rules.x: the rule is not valid":                                                         func(p *engine.Policy) { p.Rules = map[string]string{"x": "("} },
-		"users_low_percent: 80 is not from":                                                      func(p *engine.Policy) { p.UsersLowPercent = 80 },
-		"up_hold_seconds: -1 is not from":                                                        func(p *engine.Policy) { p.UpHoldSeconds = -1 },
+	for want, rules := range map[string]map[string]string{
+		"rules.local: an algorithm has that name":                                                {"local": "true"},
+		"rules.x: the rule is not valid (it may speak of option.cpu_percent, option.exhausted, ": {"x": "option.nonsense > 1.0"},
+		"rules.x: the rule is not valid":                                                         {"x": "("},
 	} {
-		p := engine.DefaultPolicy()
-		change(&p)
-		if _, err := engine.New(p); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := engine.New(engine.Policy{Rules: rules}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}

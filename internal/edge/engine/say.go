@@ -4,12 +4,9 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"time"
 )
 
-// How decisions are put into words, and what facts they carry.
-
-var zeroTime time.Time
+// The words of decisions, and the facts that they carry.
 
 // decide adds a decision about a service.
 func (s *service) decide(w *world, d Decision) {
@@ -20,21 +17,21 @@ func (s *service) decide(w *world, d Decision) {
 	s.decisions = append(s.decisions, d)
 }
 
-// keep notes why something is not done.
+// keep adds a Keep decision with its reason.
 func (s *service) keep(w *world, cause Cause, reason string) {
 	s.decide(w, Decision{Action: Keep, Cause: cause, Reason: reason})
 }
 
-// facts are the state of a service.
+// facts returns the measurements that a service's decisions are based on.
 func (s *service) facts(w *world) Facts {
 	f := Facts{
 		Instances: len(s.instances), Wanted: max(s.wanted(), 1),
-		Users: s.users, Capacity: float64(len(s.instances) * s.Spec.MaxUsers),
-		ResponseSeconds: s.response, RequiredSeconds: s.Spec.ResponseSeconds,
+		Users: s.demand.users, Capacity: float64(len(s.instances) * s.Spec.MaxUsers),
+		ResponseSeconds: s.demand.response, RequiredSeconds: s.Spec.ResponseSeconds,
 		Availability: s.availability(w, nil), RequiredAvailability: s.Spec.AvailabilityPercent / 100,
 	}
 	for _, i := range s.instances {
-		may := i.node.CPUs
+		may := i.node.seen.CPUs
 		if limit := s.Spec.Limits.CPUs; limit > 0 && (limit < may || may == 0) {
 			may = limit
 		}
@@ -46,20 +43,20 @@ func (s *service) facts(w *world) Facts {
 	return f
 }
 
-// summary says how a service is that is well.
+// summary describes a service that needs no change.
 func (s *service) summary() string {
 	switch {
 	case len(s.instances) == 0:
 		return "no instance runs"
-	case !s.measured:
-		return s.have() + "; nobody counts its users"
+	case !s.demand.measured:
+		return s.have() + "; its users are not counted"
 	case s.Spec.MaxUsers == 0:
-		return fmt.Sprintf("%s users on %s", number(s.users), plural(len(s.instances), "instance"))
+		return fmt.Sprintf("%s users on %s", number(s.demand.users), plural(len(s.instances), "instance"))
 	}
-	return fmt.Sprintf("%s users, and %s for %d", number(s.users), s.have(), len(s.instances)*s.Spec.MaxUsers)
+	return fmt.Sprintf("%s users, and %s for %d", number(s.demand.users), s.have(), len(s.instances)*s.Spec.MaxUsers)
 }
 
-// have is "2 instances have room".
+// have returns "2 instances have room".
 func (s *service) have() string {
 	if len(s.instances) == 1 {
 		return "1 instance has room"
@@ -67,8 +64,8 @@ func (s *service) have() string {
 	return plural(len(s.instances), "instance") + " have room"
 }
 
-// said is what is expected of an option.
-func (o *option) said(before float64) string {
+// expectation describes the expected effect of an option.
+func (o *option) expectation(before float64) string {
 	what := fmt.Sprintf("another instance on %s", o.Node)
 	if o.away != nil {
 		what = fmt.Sprintf("it goes to %s", o.Node)
@@ -83,8 +80,8 @@ func (o *option) said(before float64) string {
 	return what + " " + ready
 }
 
-// nowhere says why an instance is placed on no node.
-func (pl *placement) nowhere() string {
+// noNode describes why no node is chosen.
+func (pl *placement) noNode() string {
 	if len(pl.options) > 0 {
 		return fmt.Sprintf("the algorithm %s takes no node; the best, %s: %s", pl.s.algorithmName(), pl.options[0].Node, pl.options[0].Refused)
 	}
@@ -101,7 +98,7 @@ func (pl *placement) nowhere() string {
 	return text
 }
 
-// duration is a time for people: "350 ms", "1.4 s", "5 min".
+// duration formats a time for people: "350 ms", "1.4 s", "5 min".
 func duration(seconds float64) string {
 	switch {
 	case seconds < 0.9995:
@@ -112,7 +109,7 @@ func duration(seconds float64) string {
 	return fmt.Sprintf("%.0f min", seconds/60)
 }
 
-// number is a number of users for people.
+// number formats a number of users for people.
 func number(x float64) string { return strconv.FormatFloat(math.Round(x*10)/10, 'f', -1, 64) }
 
 func plural(n int, what string) string {

@@ -3,18 +3,17 @@ package engine
 import (
 	"fmt"
 	"maps"
-	"math"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// removeOrphans stops what should not run. What is on a node that does not answer
-// waits until it does.
+// removeOrphans stops instances of removed services. On a silent node it waits until the node
+// answers.
 func (w *world) removeOrphans() []Decision {
 	var list []Decision
 	for _, i := range w.orphans {
-		if i.State != InstanceStopping && i.reachable() {
+		if i.State != InstanceStopping && i.isReachable() {
 			list = append(list, Decision{
 				Action: Stop, Service: i.Service, Instance: i.ID, Node: i.Node,
 				Cause: CauseRemoved, Reason: fmt.Sprintf("the service %s should not run any more", i.Service),
@@ -24,23 +23,23 @@ func (w *world) removeOrphans() []Decision {
 	return list
 }
 
-// reachable: somebody can be told to stop it.
-func (i *instance) reachable() bool { return i.node != nil && i.node.State != NodeGone }
+// isReachable reports whether the instance's node answers and can stop it.
+func (i *instance) isReachable() bool { return i.node != nil && i.node.seen.State != NodeGone }
 
-// tidy stops what failed, and what was replaced.
+// tidy stops failed and replaced instances.
 func (w *world) tidy(s *service) {
-	s.forget(w)
+	s.forgetFailures(w)
 	for _, i := range s.failed {
 		if s.noteFailure(w, i) && len(s.memory.Failures) < failuresBeforeWait {
-			s.memory.Before = nil // what does not run says nothing of whether it would have helped
+			s.memory.Trial = nil // an instance that does not run proves nothing
 		}
-		if !i.reachable() {
+		if !i.isReachable() {
 			continue
 		}
 		f := s.memory.Failures[i.Node]
 		s.decide(w, Decision{
 			Action: Stop, Instance: i.ID, Node: i.Node, Cause: CauseFailed,
-			Reason: fmt.Sprintf("%s failed on %s: %s; none is started there for %s", i.ID, i.Node, orUnknown(i.Reason), duration(f.Until.Sub(w.at).Seconds())),
+			Reason: fmt.Sprintf("%s failed on %s: %s; none is started there for %s", i.ID, i.Node, orUnknown(i.Reason), duration(f.Blocked(w.at))),
 		})
 	}
 	for _, i := range s.surplus {
@@ -53,59 +52,54 @@ func (w *world) tidy(s *service) {
 
 func orUnknown(reason string) string {
 	if reason == "" {
-		return "nobody says why"
+		return "no reason is known"
 	}
 	return reason
 }
 
-// refused remembers that a node refused an instance's minimum, and says why it stays there all
-// the same for the moment. Who refused is not asked again at once, nor are all nodes in turn.
+// refused records that a node refused an instance's minimum, and returns why the instance stays
+// there for now: the node is not retried at once, nor are all nodes in turn.
 func (s *service) refused(w *world, i *instance) (waits string) {
 	m := &s.memory
-	if s.noteFailure(w, i) && w.tooSoon(s, m.CloserAt) {
-		m.regret()
+	if s.noteFailure(w, i) {
+		m.Move.RaiseIfWithin(w.at, horizon)
 	}
-	if f := m.Failures[i.Node]; len(m.Failures) >= failuresBeforeWait && f.Until.After(w.at) {
-		return fmt.Sprintf("it was refused or failed on %d nodes; another one is tried in %s", len(m.Failures), duration(f.Until.Sub(w.at).Seconds()))
+	if f := m.Failures[i.Node]; len(m.Failures) >= failuresBeforeWait && f.Blocked(w.at) > 0 {
+		return fmt.Sprintf("it was refused or failed on %d nodes; another one is tried in %s", len(m.Failures), duration(f.Blocked(w.at)))
 	}
 	return ""
 }
 
-// noteFailure remembers that an instance failed on its node, once; it says whether that is new.
-// Of several there the newest counts.
+// noteFailure records an instance's failure on its node once and reports whether it is new. Of
+// several, the newest counts.
 func (s *service) noteFailure(w *world, i *instance) bool {
 	f := s.memory.Failures[i.Node]
-	if f.Count > 0 && !i.Since.After(f.At) {
+	if f.Level > 0 && !i.Since.After(f.Last) {
 		return false
 	}
 	total := 0 // also of other nodes: an image that starts nowhere is not tried everywhere
 	for _, other := range s.memory.Failures {
-		total += other.Count
+		total += other.Level
 	}
-	p := &w.e.policy
-	wait := min(p.BackoffSeconds*math.Pow(2, float64(min(total, 30))), p.BackoffMostSeconds)
 	if s.memory.Failures == nil {
 		s.memory.Failures = map[string]Failure{}
 	}
-	s.memory.Failures[i.Node] = Failure{
-		Count: f.Count + 1, At: i.Since, Reason: orUnknown(i.Reason),
-		Until: w.at.Add(time.Duration(wait * float64(time.Second))),
-	}
+	f.Done(i.Since)
+	f.Raise()
+	f.Block(w.at, doubled(shortFault, total))
+	f.Reason = orUnknown(i.Reason)
+	s.memory.Failures[i.Node] = f
 	return true
 }
 
-// forget drops failures that are long over.
-func (s *service) forget(w *world) {
+// forgetFailures drops failures older than the longest wait.
+func (s *service) forgetFailures(w *world) {
 	maps.DeleteFunc(s.memory.Failures, func(_ string, f Failure) bool {
-		return w.at.Sub(f.Until).Seconds() > w.e.policy.BackoffMostSeconds
+		return -f.Blocked(w.at) > doubled(shortFault, mostDoublings)
 	})
 }
 
-// failuresBeforeWait is on how many nodes a service may fail that runs nowhere, or be refused
-// its minimum, until it is the service that has to wait.
-const failuresBeforeWait = 3
-
-// failing says why nothing of a service is started at all for the moment.
+// failing returns why no instance of the service may be started now; empty if one may.
 func (s *service) failing(w *world) string {
 	count, until, reason := 0, time.Time{}, ""
 	for node, f := range s.memory.Failures {
@@ -130,14 +124,14 @@ func (s *service) failing(w *world) string {
 
 func (m ServiceMemory) clone() ServiceMemory {
 	m.Failures = maps.Clone(m.Failures)
-	if m.Before != nil {
-		before := *m.Before
-		m.Before = &before
+	if m.Trial != nil {
+		trial := *m.Trial
+		m.Trial = &trial
 	}
 	return m
 }
 
-// numberOf is the number of an instance in its ID; 0 if it has none.
+// numberOf returns the number in an instance's ID; 0 if it has none.
 func numberOf(id, service string) int {
 	text, ok := strings.CutPrefix(id, service+"-")
 	number, err := strconv.Atoi(text)
@@ -147,7 +141,7 @@ func numberOf(id, service string) int {
 	return number
 }
 
-// nextID is that of a new instance.
+// nextID returns the ID of a new instance.
 func (s *service) nextID() string {
 	for number := 1; ; number++ {
 		if !s.numbers[number] {

@@ -8,7 +8,7 @@ import (
 )
 
 // Input is everything that a round of decisions depends on. Two rounds with the
-// same input decide the same, in whatever order the lists are.
+// same input decide the same, in any order of the lists.
 type Input struct {
 	// At is when the input was true. The engine has no clock of its own.
 	At time.Time `json:"at"`
@@ -24,25 +24,25 @@ type Input struct {
 	// [Divide].
 	Relays []Relay `json:"relays,omitempty"`
 	// Links are the measured round trips between nodes; those that are not
-	// measured have [Policy.RoundTripSeconds].
+	// measured have an assumed one (constants.go).
 	Links []Link `json:"links"`
 	// Memory is [Result.Memory] of the round before; the zero value for the first.
 	Memory Memory `json:"memory"`
 }
 
-// NodeState says what may be decided about a node.
+// NodeState is what the engine may do with a node.
 type NodeState string
 
 // The states of a node.
 const (
 	// NodeReady: it answers, and takes instances.
 	NodeReady NodeState = "ready"
-	// NodeStale: it has not answered for a while. What is there counts, and nothing
-	// is put there.
+	// NodeStale: it has not answered for a while. Its instances count, and none is
+	// started there.
 	NodeStale NodeState = "stale"
 	// NodeGone: it has not answered for so long that its instances count as lost.
 	NodeGone NodeState = "gone"
-	// NodeDraining: its operator wants it empty. What is there is moved away.
+	// NodeDraining: its operator wants it empty. Its instances move away.
 	NodeDraining NodeState = "draining"
 )
 
@@ -51,7 +51,7 @@ type Node struct {
 	// Name is what instances, demand and links call it. It is unique.
 	Name  string    `json:"name"`
 	State NodeState `json:"state"`
-	// Reason says why a node is in another state than ready.
+	// Reason is why the node is in another state than ready.
 	Reason string `json:"reason,omitempty"`
 	// Platform is "linux/arm64", as images have it; empty where it is not known.
 	Platform string `json:"platform,omitempty"`
@@ -67,7 +67,7 @@ type Node struct {
 	// Weir: an agent shares out the node's uplink. Without one nothing can be
 	// promised there, and the rates below are unknown.
 	Weir bool `json:"weir"`
-	// ReadOnly: the agent lets who decides look and change nothing, so that nothing can be
+	// ReadOnly: weir-edge may read from the agent and change nothing, so that nothing can be
 	// promised there either.
 	ReadOnly bool `json:"read_only,omitempty"`
 	// UplinkBPS is the rate of the uplink, UplinkSentBPS what it sends now.
@@ -88,21 +88,18 @@ type Node struct {
 	Images []string `json:"images"`
 }
 
-// promises says whether a minimum can be promised on a node at all.
+// promises returns true if a minimum can be promised on the node at all.
 func (n *Node) promises() bool { return n.Weir && !n.ReadOnly }
 
 // Service is a service that should run: its specification, and what is measured of
-// it in place of what that says.
+// it in place of estimates there.
 type Service struct {
 	Spec spec.Spec `json:"spec"`
-	// Platforms are those that the image is there for; empty where that is not known.
-	// weir-edge does not ask: a node refuses at the start what it cannot run.
-	Platforms []string `json:"platforms,omitempty"`
 	// MeasuredStartUpSeconds is from start to first answer, as last measured; 0: not yet.
 	MeasuredStartUpSeconds float64 `json:"measured_start_up_seconds,omitempty"`
 }
 
-// InstanceState says where an instance is in its life.
+// InstanceState is the stage of an instance's life.
 type InstanceState string
 
 // The states of an instance.
@@ -149,9 +146,6 @@ type Instance struct {
 	LimitBytes uint64 `json:"limit_bytes"`
 	// Replaces is the instance that this one was started in place of; see [Move].
 	Replaces string `json:"replaces,omitempty"`
-	// Outdated: it runs by an older specification of its service. weir-edge has none: there a
-	// service is removed before it is deployed with another specification.
-	Outdated bool `json:"outdated,omitempty"`
 	// MinRefused: the node's agent does not grant the minimum. Reason says why.
 	MinRefused bool `json:"min_refused,omitempty"`
 }
@@ -159,15 +153,13 @@ type Instance struct {
 // Demand is what users of one service ask for at the proxy of one node.
 type Demand struct {
 	Service string `json:"service"`
-	// Node is where they come to.
+	// Node is the one whose proxy they connect to.
 	Node  string  `json:"node"`
 	Users float64 `json:"users"` // at once
-	// RequestsPerSecond is how many requests they make; 0: nobody counts them, and users by
-	// ResponseSeconds, what they wait on average, stand for it.
-	RequestsPerSecond float64 `json:"requests_per_second"`
-	ResponseSeconds   float64 `json:"response_seconds"`
+	// ResponseSeconds is their mean wait.
+	ResponseSeconds float64 `json:"response_seconds"`
 	// SentBPS is what the service's proxy there sends over the node's uplink: all that users
-	// get who come to it, whichever node serves them. 0: nothing, or no agent says it.
+	// of that node get, from instances of any node. 0: nothing, or unknown.
 	SentBPS uint64 `json:"sent_bps,omitempty"`
 }
 
@@ -196,11 +188,11 @@ const (
 	// Stop: stop Instance on Node.
 	Stop Action = "stop"
 	// Move: start Instance on Node, in place of Replaces on From. That goes on until
-	// the new one answers; a later round then says Stop. So for who carries it out a
-	// Move is a Start.
+	// the new one answers; a later round then decides to Stop the old one.
+	// To carry it out, a Move is a Start.
 	Move Action = "move"
-	// Keep: change nothing. Reason says why, also if something is wanted that
-	// cannot be had.
+	// Keep: change nothing. Reason is why, also if a change would be needed that
+	// is not possible.
 	Keep Action = "keep"
 )
 
@@ -219,7 +211,6 @@ const (
 	CauseRefused      Cause = "min-refused"  // a node does not grant the minimum
 	CauseFailed       Cause = "failed"       // an instance does not start, or crashes
 	CauseIdle         Cause = "idle"         // fewer users than there is room for
-	CauseOutdated     Cause = "outdated"     // it runs by an older specification
 	CauseReplaced     Cause = "replaced"     // the one in its place answers
 	CauseRemoved      Cause = "removed"      // the service should not run any more
 	CauseCloser       Cause = "closer"       // users would wait less elsewhere
@@ -253,9 +244,6 @@ type Decision struct {
 	// Excluded counts the nodes that could not be chosen, by reason.
 	Excluded []Excluded `json:"excluded,omitempty"`
 }
-
-// MaxAlternatives is how many alternatives a decision lists.
-const MaxAlternatives = 5
 
 // Facts are the state of a service that a decision went by.
 type Facts struct {
@@ -332,71 +320,57 @@ type Memory struct {
 	Services map[string]ServiceMemory `json:"services,omitempty"`
 }
 
-// ServiceMemory is what is remembered of one service. Zero times are "not so".
+// ServiceMemory is what is remembered of one service.
 type ServiceMemory struct {
-	// HighSince and LowSince are since when there has been a reason for more and
-	// for fewer instances.
-	HighSince time.Time `json:"high_since,omitzero"`
-	LowSince  time.Time `json:"low_since,omitzero"`
-	// Entries are the users who come to each node, smoothed over as long a time as they have
-	// to be elsewhere until an instance is moved, as of SmoothAt.
-	Entries map[string]float64 `json:"entries,omitempty"`
-	// CloserSince is since when users would be better served from elsewhere, CloserAt
-	// when an instance was last moved for that, and CloserFrom the node that it left.
-	CloserSince time.Time `json:"closer_since,omitzero"`
-	CloserAt    time.Time `json:"closer_at,omitzero"`
-	CloserFrom  string    `json:"closer_from,omitempty"`
-	// GrownAt and ShrunkAt are when an instance was last added and taken away.
-	GrownAt  time.Time `json:"grown_at,omitzero"`
-	ShrunkAt time.Time `json:"shrunk_at,omitzero"`
-	// GrownUsers are the users of when an instance was last added for them, for what
-	// they waited, or for a processor that was exhausted.
-	GrownUsers float64 `json:"grown_users,omitempty"`
-	// UsedSeconds are those since then in which the service had users; UsedAt is when it had
-	// some last.
-	UsedSeconds float64   `json:"used_seconds,omitempty"`
-	UsedAt      time.Time `json:"used_at,omitzero"`
-	// Before is what an instance was last added for, if it was added for how long
-	// users waited or how busy processors were, until it is known whether that
-	// helped. InVain is how many did not, less those after which there was no reason for
-	// another one for long, and InVainUntil until when none is added after the last of them.
-	Before      *Before   `json:"before,omitempty"`
-	InVain      int       `json:"in_vain,omitempty"`
-	InVainUntil time.Time `json:"in_vain_until,omitzero"`
-	// Regrets is how often in a row an instance was missed soon after it was stopped, or
-	// moved.
-	Regrets int `json:"regrets,omitempty"`
-	// SmoothUsers are users, SmoothSeconds is the response time, SmoothCPUPercent and
-	// SmoothNodeCPUPercent how busy the busiest instance and node are, all smoothed, as of
-	// SmoothAt.
-	SmoothUsers          float64   `json:"smooth_users,omitempty"`
-	SmoothSeconds        float64   `json:"smooth_seconds,omitempty"`
-	SmoothCPUPercent     float64   `json:"smooth_cpu_percent,omitempty"`
-	SmoothNodeCPUPercent float64   `json:"smooth_node_cpu_percent,omitempty"`
-	SmoothAt             time.Time `json:"smooth_at,omitzero"`
+	// Grow, Shrink and Move are when instances may be added, stopped, and moved closer to users.
+	Grow   Pace `json:"grow,omitzero"`
+	Shrink Pace `json:"shrink,omitzero"`
+	Move   Pace `json:"move,omitzero"`
+	// MovedFrom is the node that the last instance left that was moved closer.
+	MovedFrom string `json:"moved_from,omitempty"`
+	// Entries are the users who come to each node, as means over as long a time as they have
+	// to be elsewhere until an instance is moved.
+	Entries map[string]Mean `json:"entries,omitempty"`
+	Means   Means           `json:"means,omitzero"`
+	// GrownUsers are the users of when an instance was last added for them, for their response
+	// time, or for an exhausted processor; UsedSeconds is for how long it has had users since.
+	GrownUsers  float64 `json:"grown_users,omitempty"`
+	UsedSeconds float64 `json:"used_seconds,omitempty"`
+	// Trial is of the last instance that was added for a response time or an exhausted processor,
+	// until it is known whether that helped.
+	Trial *Trial `json:"trial,omitempty"`
 	// Failures are nodes that instances failed on.
 	Failures map[string]Failure `json:"failures,omitempty"`
 }
 
-// Before is how many users and instances there were, how long users waited, and how busy the
+// Means are the smoothed measurements of a service, as of At: its users, their response time, and the
+// use of the busiest instance and node.
+type Means struct {
+	Users          Mean `json:"users,omitempty"`
+	Seconds        Mean `json:"seconds,omitempty"`
+	CPUPercent     Mean `json:"cpu_percent,omitempty"`
+	NodeCPUPercent Mean `json:"node_cpu_percent,omitempty"`
+	// UsedAt is when the service had users last.
+	At     time.Time `json:"at,omitzero"`
+	UsedAt time.Time `json:"used_at,omitzero"`
+}
+
+// Trial is how many users and instances there were, how long users waited, and how busy the
 // busiest instance or node was, all but instances smoothed, before another one was added.
-type Before struct {
+type Trial struct {
 	Users           float64 `json:"users"`
 	Instances       int     `json:"instances"`
 	ResponseSeconds float64 `json:"response_seconds"`
 	CPUPercent      float64 `json:"cpu_percent"`
-	// Relieved: since the instance is there, there was a time without a reason for more.
+	// Relieved is set once there was a time without a reason for more.
 	Relieved bool `json:"relieved,omitempty"`
 }
 
-// Failure is how often instances of a service failed on a node, and until when none
-// is started there.
+// Failure is how often instances of a service failed on a node (Level), since when the last one has
+// (Last), and until when none is started there.
 type Failure struct {
-	Count  int       `json:"count"`
-	Until  time.Time `json:"until"`
-	Reason string    `json:"reason"`
-	// At is since when the instance has failed that was counted last.
-	At time.Time `json:"at"`
+	Pace
+	Reason string `json:"reason"`
 }
 
 // InstanceID is the name of an instance, which is fit for a container or a Swarm

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// world is an input in order, and what becomes of it by the decisions of the round:
-// what is put on a node is not there for the next one.
+// world is the input, sorted, and the state that the decisions of the round make of it: what is
+// placed on a node is not left for the next decision.
 type world struct {
 	e        *Engine
 	at       time.Time
@@ -17,11 +17,11 @@ type world struct {
 	services []*service
 	orphans  []*instance // of services that should not run
 	trips    map[[2]int]float64
-	cutOff   string // why nothing is decided; empty if all is well
+	cutOff   string // why nothing is decided; empty if it is
 }
 
 type node struct {
-	Node
+	seen  Node
 	index int
 	// promisedBPS and promisedBytes are what instances and others have been
 	// promised; busyCPUs, usedBytes and sentBPS what is used, and expected to be by
@@ -32,12 +32,12 @@ type node struct {
 	// relayedBPS is the part of promisedBPS that is for relays, by service.
 	relayedBPS map[string]uint64
 	instances  int
-	exhausted  string // what of it is; empty if nothing
+	exhausted  string // what it has next to nothing left of; empty if it is well
 }
 
 type instance struct {
 	Instance
-	node       *node // nil for one on a node that nobody knows
+	node       *node // nil if the node is unknown
 	replacedBy *instance
 }
 
@@ -55,26 +55,32 @@ type service struct {
 	surplus   []*instance // replaced, and not needed any more
 	arriving  []*instance // that start in place of others, and do not count yet
 	hosts     []host      // nodes with instances, by index
-	// now and usual are where users come to: at the moment, or on average if nobody does, and
-	// on average. entries is the one of them that is gone by.
-	now, usual, entries []entry
-	// proxyBPS is what proxies send, by node, of those that agents tell of, told that and
-	// their users together.
-	proxyBPS  map[int]float64
-	told      struct{ users, bps float64 }
-	measured  bool // somebody has counted users
-	users     float64
-	requests  float64
-	response  float64
+	// entries are demand.now or demand.usual, whichever the step of the round goes by.
+	entries   []entry
+	demand    demand
 	memory    ServiceMemory
 	model     model
 	algorithm Algorithm
-	fallback  string // why another algorithm than the one that is asked for decides
+	fallback  string // why another algorithm than the specification's decides; empty if it does not
 
 	decisions []Decision
 }
 
-// host is a node with instances of a service: how many count and how many of them
+// demand is what proxies tell of a service's users.
+type demand struct {
+	measured bool // a proxy counts users
+	users    float64
+	response float64 // in seconds
+	// now and usual are where users come to: at the moment (on average if there are none), and on
+	// average.
+	now, usual []entry
+	// proxyBPS is what proxies send, by node, of those that agents tell of; told is that and
+	// their users together.
+	proxyBPS map[int]float64
+	told     struct{ users, bps float64 }
+}
+
+// host is a node with instances of a service: the number that counts, the number of those that
 // run, and what these use.
 type host struct {
 	node, count, running int
@@ -96,15 +102,15 @@ func newWorld(e *Engine, in *Input) *world {
 	}
 	for _, r := range in.Relays {
 		if at, known := index[r.Node]; known {
-			w.nodes[at].relay(r.Service, r.MinBPS)
+			w.nodes[at].addRelay(r.Service, r.MinBPS)
 		}
 	}
 	byName := w.addServices(in)
-	w.lookForCut()
+	w.detectPartition()
 	w.addInstances(in.Instances, index, byName)
 	w.addDemand(in.Demand, index, byName)
 	for _, s := range w.services {
-		s.entries = s.now
+		s.entries = s.demand.now
 		s.model = newModel(w, s)
 	}
 	return w
@@ -116,21 +122,21 @@ func (w *world) addNodes(list []Node) map[string]int {
 	list = slices.CompactFunc(list, func(a, b Node) bool { return a.Name == b.Name })
 	index := make(map[string]int, len(list))
 	for i := range list {
-		n := &node{Node: list[i], index: i}
-		n.CPUs, n.CPUUsedPercent = finite(n.CPUs), min(finite(n.CPUUsedPercent), 100)
-		n.Load1, n.Availability = finite(n.Load1), min(finite(n.Availability), 1)
-		n.busyCPUs = n.CPUs * n.CPUUsedPercent / 100
-		n.usedBytes, n.sentBPS = float64(n.MemoryUsedBytes), float64(n.UplinkSentBPS)
-		n.promisedBPS = n.OtherMinBPS
-		n.exhausted = w.e.policy.exhausted(n)
+		n := &node{seen: list[i], index: i}
+		n.seen.CPUs, n.seen.CPUUsedPercent = finite(n.seen.CPUs), min(finite(n.seen.CPUUsedPercent), 100)
+		n.seen.Load1, n.seen.Availability = finite(n.seen.Load1), min(finite(n.seen.Availability), 1)
+		n.busyCPUs = n.seen.CPUs * n.seen.CPUUsedPercent / 100
+		n.usedBytes, n.sentBPS = float64(n.seen.MemoryUsedBytes), float64(n.seen.UplinkSentBPS)
+		n.promisedBPS = n.seen.OtherMinBPS
+		n.exhausted = n.isShortOf()
 		w.nodes = append(w.nodes, n)
-		index[n.Name] = i
+		index[n.seen.Name] = i
 	}
 	return index
 }
 
-// relay adds what a service's proxy there is promised.
-func (n *node) relay(service string, bps uint64) {
+// addRelay adds the promise of a service's proxy there.
+func (n *node) addRelay(service string, bps uint64) {
 	if n.relayedBPS == nil {
 		n.relayedBPS = map[string]uint64{}
 	}
@@ -138,14 +144,14 @@ func (n *node) relay(service string, bps uint64) {
 	n.promisedBPS = sum(n.promisedBPS, bps)
 }
 
-// exhausted says what a node has nothing left of.
-func (p *Policy) exhausted(n *node) string {
+// isShortOf returns what a node has next to nothing left of; empty if it is well.
+func (n *node) isShortOf() string {
 	switch {
-	case n.CPUs > 0 && n.busyCPUs >= n.CPUs*p.NodeCPUHighPercent/100:
+	case n.seen.CPUs > 0 && n.busyCPUs >= n.seen.CPUs*high:
 		return "its processors are exhausted"
-	case n.CPUs > 0 && n.Load1 >= n.CPUs*p.LoadHigh:
+	case n.seen.CPUs > 0 && n.seen.Load1 >= n.seen.CPUs*loadHigh:
 		return "its load is high"
-	case n.MemoryBytes > 0 && n.usedBytes >= float64(n.MemoryBytes)*p.NodeMemoryHighPercent/100:
+	case n.seen.MemoryBytes > 0 && n.usedBytes >= float64(n.seen.MemoryBytes)*high:
 		return "its memory is used up"
 	}
 	return ""
@@ -154,7 +160,7 @@ func (p *Policy) exhausted(n *node) string {
 func (w *world) addServices(in *Input) map[string]*service {
 	byName := make(map[string]*service, len(in.Services))
 	for i := range in.Services {
-		s := &service{Service: in.Services[i], numbers: map[int]bool{}, proxyBPS: map[int]float64{}}
+		s := &service{Service: in.Services[i], numbers: map[int]bool{}, demand: demand{proxyBPS: map[int]float64{}}}
 		if byName[s.Spec.Name] != nil {
 			continue
 		}
@@ -164,7 +170,7 @@ func (w *world) addServices(in *Input) map[string]*service {
 		byName[s.Spec.Name] = s
 		w.services = append(w.services, s)
 	}
-	// Whose needs are looked at first; the name only makes an order of it.
+	// The order in which they get what is left of nodes; the name only makes it a fixed one.
 	slices.SortFunc(w.services, func(a, b *service) int {
 		return cmp.Or(cmp.Compare(b.priority, a.priority), strings.Compare(a.Spec.Name, b.Spec.Name))
 	})
@@ -194,30 +200,29 @@ func (w *world) addInstances(list []Instance, index map[string]int, byName map[s
 			w.orphans = append(w.orphans, i)
 			continue
 		}
-		// A name that somebody replaces is not given to a new one, which it would end.
+		// The ID of a replaced instance is not given to a new one, which would be stopped in its place.
 		s.numbers[numberOf(i.ID, i.Service)] = true
 		s.numbers[numberOf(i.Replaces, i.Service)] = true
-		w.sortIn(s, i)
+		w.addInstance(s, i)
 	}
 	for _, s := range w.services {
-		s.pairUp()
+		s.pairMoves()
 	}
 }
 
-// sortIn puts an instance where it counts.
-func (w *world) sortIn(s *service, i *instance) {
-	p := &w.e.policy
+// addInstance adds an instance to the list that it belongs to by its state.
+func (w *world) addInstance(s *service, i *instance) {
 	age := w.at.Sub(i.Since).Seconds()
 	switch {
 	case i.State == InstanceStopping:
 	case i.State == InstanceFailed:
 		s.failed = append(s.failed, i)
-	case i.node == nil || i.node.State == NodeGone:
+	case i.node == nil || i.node.seen.State == NodeGone:
 		s.lost = append(s.lost, i)
-	case i.State == InstanceUnhealthy && age > p.UnhealthySeconds:
+	case i.State == InstanceUnhealthy && age > shortFault:
 		i.Reason = cmp.Or(i.Reason, "it runs and does not answer")
 		s.failed = append(s.failed, i)
-	case i.State == InstanceStarting && age > w.startTimeout(s):
+	case i.State == InstanceStarting && age > s.startTimeout():
 		i.Reason = cmp.Or(i.Reason, "it has not answered in time")
 		s.failed = append(s.failed, i)
 	default:
@@ -225,16 +230,15 @@ func (w *world) sortIn(s *service, i *instance) {
 	}
 }
 
-// startTimeout is how long an instance may take to start, its image included.
-func (w *world) startTimeout(s *service) float64 {
-	p := &w.e.policy
-	transfer := float64(cmp.Or(s.Spec.ImageBytes, p.ImageBytes)) * 8 / float64(p.PullBPS)
-	return p.StartTimeoutSeconds + 10*transfer + 3*s.startUp(p)
+// startTimeout returns how long an instance may take to start, its image included.
+func (s *service) startTimeout() float64 {
+	transfer := float64(cmp.Or(s.Spec.ImageBytes, unknownImageBytes)) * 8 / unknownPullBPS
+	return startTimeout + slowStart*(transfer+s.startUp())
 }
 
-// pairUp finds instances that were started in place of others. While the new one
+// pairMoves finds instances that were started in place of others. While the new one
 // starts only the old one counts; once it runs the old one is to be stopped.
-func (s *service) pairUp() {
+func (s *service) pairMoves() {
 	byID := make(map[string]*instance, len(s.instances)+len(s.lost))
 	for _, list := range [][]*instance{s.lost, s.instances} {
 		for _, i := range list {
@@ -252,18 +256,18 @@ func (s *service) pairUp() {
 		switch old := byID[i.Replaces]; {
 		case i.replacedBy != nil && i.replacedBy.State == InstanceRunning:
 			s.surplus = append(s.surplus, i)
-		case i.State != InstanceRunning && old != nil && old.replacedBy == i && old.reachable():
+		case i.State != InstanceRunning && old != nil && old.replacedBy == i && old.isReachable():
 			s.arriving = append(s.arriving, i)
 		default:
 			counted = append(counted, i)
-			s.count(i)
+			s.countInstance(i)
 		}
 	}
 	s.instances = counted
 }
 
-// count adds an instance to those of its node.
-func (s *service) count(i *instance) {
+// countInstance adds an instance to those of its node.
+func (s *service) countInstance(i *instance) {
 	h := s.host(i.node.index)
 	h.count++
 	h.cpus += i.CPUs
@@ -273,7 +277,7 @@ func (s *service) count(i *instance) {
 	}
 }
 
-// host is the entry of a node, made where there is none.
+// host returns the host entry of a node, a new one if there is none.
 func (s *service) host(node int) *host {
 	at, found := slices.BinarySearchFunc(s.hosts, node, func(h host, n int) int { return cmp.Compare(h.node, n) })
 	if !found {
@@ -282,8 +286,8 @@ func (s *service) host(node int) *host {
 	return &s.hosts[at]
 }
 
-// on is how many instances a node has.
-func (s *service) on(node int) int {
+// instancesOn returns how many instances count on a node.
+func (s *service) instancesOn(node int) int {
 	at, found := slices.BinarySearchFunc(s.hosts, node, func(h host, n int) int { return cmp.Compare(h.node, n) })
 	if !found {
 		return 0
@@ -291,11 +295,11 @@ func (s *service) on(node int) int {
 	return s.hosts[at].count
 }
 
-// lookForCut finds out whether it is us who are alone.
-func (w *world) lookForCut() {
+// detectPartition finds out whether this engine is cut off: more than half of the nodes are silent.
+func (w *world) detectPartition() {
 	gone := 0
 	for _, n := range w.nodes {
-		if n.State == NodeGone {
+		if n.seen.State == NodeGone {
 			gone++
 		}
 	}
@@ -304,8 +308,8 @@ func (w *world) lookForCut() {
 	}
 }
 
-// roundTrip is what users of a service wait for the network, on average, if each
-// goes to the closest instance, and there was one on node as well (-1: none).
+// roundTrip returns what users of a service wait for the network, on average, if each
+// goes to the closest instance, and there is one on node as well (-1: none).
 func (s *service) roundTrip(w *world, node int) float64 {
 	sum, users := 0.0, 0.0
 	for _, e := range s.entries {
@@ -329,7 +333,7 @@ func (s *service) roundTrip(w *world, node int) float64 {
 	return sum / users
 }
 
-// trip is the round trip between two nodes.
+// trip returns the round trip between two nodes.
 func (w *world) trip(a, b int) float64 {
 	if a == b {
 		return 0
@@ -337,12 +341,12 @@ func (w *world) trip(a, b int) float64 {
 	if seconds, measured := w.trips[pair(a, b)]; measured {
 		return seconds
 	}
-	return w.e.policy.RoundTripSeconds
+	return unknownRoundTrip
 }
 
 func pair(a, b int) [2]int { return [2]int{min(a, b), max(a, b)} }
 
-// sum adds what is promised; what nobody can have counts as everything.
+// sum adds promises; an overflow counts as the largest.
 func sum(a, b uint64) uint64 {
 	if a+b < a {
 		return math.MaxUint64
@@ -350,6 +354,6 @@ func sum(a, b uint64) uint64 {
 	return a + b
 }
 
-func (s *service) startUp(p *Policy) float64 {
-	return cmp.Or(finite(s.MeasuredStartUpSeconds), s.Spec.StartUpSeconds, p.StartUpSeconds)
+func (s *service) startUp() float64 {
+	return cmp.Or(finite(s.MeasuredStartUpSeconds), s.Spec.StartUpSeconds, unknownStartUp)
 }

@@ -16,7 +16,7 @@ import (
 	"strings"
 
 	"github.com/weir-project/weir/api/v1/edge"
-	"github.com/weir-project/weir/internal/exposition"
+	"github.com/weir-project/weir/internal/front/exposition"
 )
 
 // family is one metric.

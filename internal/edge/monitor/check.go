@@ -8,23 +8,22 @@ import (
 	"strings"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
-// The most that a node can have. More is a mistake, or a lie.
+// The largest plausible values of a node. A larger one is an error or forged.
 const (
 	maxCPUs       = 8192
 	maxBytes      = 1 << 60
 	maxLoad       = 1e5
 	maxContainers = 10_000
 	maxUplinks    = 64
-	// maxText is the most bytes of a name, a reason or whatever else a node says in words.
+	// maxText is the most bytes of a name, a reason or another text of a node.
 	maxText = 512
 )
 
-// check leaves out of an answer what cannot be, and says so. A node that claims too
-// much would be given what it cannot carry, so what is left out is left out as not
-// there.
+// check removes implausible values from an agent's answer and returns a message for each. Removed
+// values count as 0, because a node that claims too much would be given too many instances.
 func check(said answer) (answer, []string) {
 	c := &checker{}
 	node, snapshot := said.node, said.snapshot
@@ -51,7 +50,7 @@ func check(said answer) (answer, []string) {
 	snapshot.Status.Uplinks = slices.DeleteFunc(snapshot.Status.Uplinks, func(u v1.Uplink) bool { return !c.uplink(&u) })
 	for i := range snapshot.Status.Uplinks {
 		u := &snapshot.Status.Uplinks[i]
-		// More than twice the rate nobody sends; a little more is how it is measured.
+		// A measured rate may be a little above the configured one.
 		u.SentBPS = min(u.SentBPS, 2*u.RateBPS)
 	}
 	c.texts(&node, &snapshot)
@@ -62,8 +61,8 @@ func check(said answer) (answer, []string) {
 	return answer{node, snapshot, access}, c.problems
 }
 
-// crowd bounds how much there is of an answer. What minimums containers have that are left
-// out, nobody knows: so no further one is promised there.
+// crowd bounds the size of an answer. Minimums of the containers left out are unknown, so the node
+// promises no further one.
 func (c *checker) crowd(snapshot *v1.Snapshot) {
 	if len(snapshot.Containers) > maxContainers || len(snapshot.Status.Uplinks) > maxUplinks {
 		c.say("its agent tells of %d containers and %d uplinks, which cannot be", len(snapshot.Containers), len(snapshot.Status.Uplinks))
@@ -71,7 +70,7 @@ func (c *checker) crowd(snapshot *v1.Snapshot) {
 	}
 }
 
-// texts cuts what a node says in words: it is kept, shown and quoted in events.
+// texts shortens the texts of a node, which are stored, shown and quoted in events.
 func (c *checker) texts(node *v1.Node, snapshot *v1.Snapshot) {
 	node.PiID, node.Measured.Hostname, node.Measured.OS = Cut(node.PiID), Cut(node.Measured.Hostname), Cut(node.Measured.OS)
 	for i := range snapshot.Status.Uplinks {
@@ -92,7 +91,7 @@ func (c *checker) texts(node *v1.Node, snapshot *v1.Snapshot) {
 	}
 }
 
-// Cut is a text, or its beginning if it is too long for what an agent has to say.
+// Cut shortens a text to the maximum length of an agent's texts.
 func Cut(text string) string {
 	if len(text) <= maxText {
 		return text
@@ -110,7 +109,7 @@ func (c *checker) say(format string, args ...any) {
 	}
 }
 
-// number is a number in its range, or nothing.
+// number returns x if it lies in its range, else 0 and a message.
 func (c *checker) number(what string, x, lowest, most float64) float64 {
 	if math.IsNaN(x) || x < lowest || x > most {
 		c.say("%s is %v, which cannot be", what, x)
@@ -119,8 +118,8 @@ func (c *checker) number(what string, x, lowest, most float64) float64 {
 	return x
 }
 
-// within is a part of the most there can be. What is more counts as all of it: a node
-// that is too busy to be true gets nothing more to do.
+// within caps a utilization at most: a node with an implausibly high value counts as full and gets
+// no instances.
 func (c *checker) within(what string, x, most float64) float64 {
 	if math.IsNaN(x) || x < 0 || x > most {
 		c.say("%s is %v, which cannot be", what, x)
@@ -137,7 +136,7 @@ func (c *checker) part(what string, part, whole uint64) uint64 {
 	return part
 }
 
-// uplink says whether an uplink can be, and so can promise anything.
+// uplink reports whether an uplink is plausible, and so may promise anything.
 func (c *checker) uplink(u *v1.Uplink) bool {
 	switch {
 	case u.RateBPS == 0 || u.RateBPS > policy.MaxRateBPS:
@@ -150,8 +149,8 @@ func (c *checker) uplink(u *v1.Uplink) bool {
 	return false
 }
 
-// old takes the numbers of an agent that has none from the paper's words. Of the
-// processors they only say how busy they are.
+// old fills the numbers that an old agent does not send from the paper's text fields. For the CPU
+// these only give the utilization.
 func (c *checker) old(node *v1.Node) {
 	m := &node.Measured
 	if m.CPUs != 0 || m.MemoryBytes != 0 || node.ResourceUsage == (v1.ResourceUsage{}) {
@@ -168,7 +167,7 @@ func (c *checker) old(node *v1.Node) {
 	}
 }
 
-// boxSize is a size as on a box, "1 GB", in bytes; 0 if it is none.
+// boxSize returns a size as on a box, "1 GB", in bytes; 0 if it is none.
 func boxSize(text string) uint64 {
 	digits, unit, _ := strings.Cut(text, " ")
 	power := slices.Index([]string{"B", "kB", "MB", "GB", "TB"}, unit)

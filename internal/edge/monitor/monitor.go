@@ -28,7 +28,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -40,66 +39,49 @@ import (
 	"github.com/weir-project/weir/api/v1/client"
 )
 
-// Agent is asked about its node; *client.Client is one.
+// Agent is the interface to a node's agent; *client.Client implements it.
 type Agent interface {
 	Node(context.Context) (v1.Node, error)
 	Snapshot(context.Context) (v1.Snapshot, error)
-	// Access is who asks, for it, and what they may do.
+	// Access returns weir-edge's role and permissions at the agent.
 	Access(context.Context) (v1.Access, error)
 }
 
-// Target is a node to ask.
+// Target is a node to poll.
 type Target struct {
 	Name string
 	// Agent is nil for a node without one.
 	Agent Agent
 }
 
-// Options say how nodes are asked, in seconds.
-type Options struct {
-	PeriodSeconds, TimeoutSeconds float64
-	// StaleSeconds and GoneSeconds are how old an answer may be.
-	StaleSeconds, GoneSeconds float64
-}
+// These limits detect a dead node within five seconds, so that its services answer from another
+// node within eight.
+const (
+	period  = time.Second // between two questions
+	timeout = time.Second // of a question
+	// staleSeconds and goneSeconds are the ages of the last answer from which a node is stale and
+	// gone.
+	staleSeconds, goneSeconds = 2.5, 4.0
+)
 
-// DefaultOptions notice within five seconds that a node is gone, so that its services
-// answer elsewhere within eight.
-func DefaultOptions() Options {
-	return Options{PeriodSeconds: 1, TimeoutSeconds: 1, StaleSeconds: 2.5, GoneSeconds: 4}
-}
-
-// Check says what of the options cannot be.
-func (o Options) Check() error {
-	switch {
-	case !(o.PeriodSeconds >= 0.05 && o.PeriodSeconds <= 3600):
-		return fmt.Errorf("period: %v s is not from 0.05 to 3600", o.PeriodSeconds)
-	case !(o.TimeoutSeconds >= 0.05 && o.TimeoutSeconds <= 3600):
-		return fmt.Errorf("timeout: %v s is not from 0.05 to 3600", o.TimeoutSeconds)
-	case !(o.StaleSeconds > o.PeriodSeconds):
-		return fmt.Errorf("stale after %v s: write more than the period, %v s", o.StaleSeconds, o.PeriodSeconds)
-	case !(o.GoneSeconds > o.StaleSeconds):
-		return fmt.Errorf("gone after %v s: write more than stale, %v s", o.GoneSeconds, o.StaleSeconds)
-	}
-	return nil
-}
-
-// Monitor asks nodes. Its methods may be called by many goroutines at once.
+// Monitor polls nodes. It is safe for concurrent use.
 type Monitor struct {
-	options Options
+	period  time.Duration
+	timeout time.Duration
 	now     func() time.Time
 
 	mu       sync.Mutex
 	readings map[string]*reading
 }
 
-// reading is what is known of one node.
+// reading is the state of one polled node.
 type reading struct {
 	Target
 	asking bool
 	asked  int // how often in all
 	missed int // questions in a row without an answer
-	// since is when the node was first asked; answered and spoke are when its agent
-	// last answered, and when it last said anything, if only nonsense or an error.
+	// since is the time of the first poll, answered that of the last valid answer, and spoke that
+	// of the last response of any kind, errors included.
 	since, answered, spoke time.Time
 	err                    error
 	noAgent                bool
@@ -111,30 +93,26 @@ type reading struct {
 	offset   float64
 }
 
-// answer is what an agent says, all of it of one question: nothing is known of a node
-// whose agent has not said all.
+// answer is an agent's complete report; a partial one is discarded.
 type answer struct {
 	node     v1.Node
 	snapshot v1.Snapshot
 	access   v1.Access
 }
 
-// usage is what containers have used by a moment of their node's clock.
+// usage is the containers' CPU time at a time of the node's clock.
 type usage struct {
 	at      time.Time
 	seconds map[string]float64
 }
 
-// New makes a monitor; Run makes it ask.
-func New(options Options, now func() time.Time) (*Monitor, error) {
-	if err := options.Check(); err != nil {
-		return nil, fmt.Errorf("monitor nodes: %w", err)
-	}
-	return &Monitor{options: options, now: now, readings: map[string]*reading{}}, nil
+// New returns a monitor; Run starts polling.
+func New(now func() time.Time) *Monitor {
+	return &Monitor{period: period, timeout: timeout, now: now, readings: map[string]*reading{}}
 }
 
-// SetTargets says whom to ask from now on. What is known of those that stay is kept;
-// others are forgotten. Of two with the same name the last one counts.
+// SetTargets sets the nodes to poll. Readings of nodes that stay are kept, others dropped. Of two
+// targets with the same name the last one counts.
 func (m *Monitor) SetTargets(targets []Target) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -150,9 +128,9 @@ func (m *Monitor) SetTargets(targets []Target) {
 	maps.DeleteFunc(m.readings, func(name string, _ *reading) bool { return !named[name] })
 }
 
-// Run asks every period until ctx ends.
+// Run polls all nodes every period until ctx ends.
 func (m *Monitor) Run(ctx context.Context) {
-	ticker := time.NewTicker(time.Duration(m.options.PeriodSeconds * float64(time.Second)))
+	ticker := time.NewTicker(m.period)
 	defer ticker.Stop()
 	var asking sync.WaitGroup
 	defer asking.Wait()
@@ -166,11 +144,11 @@ func (m *Monitor) Run(ctx context.Context) {
 	}
 }
 
-// atOnce is how many nodes are asked at the same time.
+// atOnce is the number of nodes polled concurrently.
 const atOnce = 128
 
-// Pull asks all nodes once, side by side, but for those that have not yet answered the
-// last question, and waits for the answers.
+// Pull polls all nodes concurrently, except those whose last poll is still running, and waits for
+// the answers.
 func (m *Monitor) Pull(ctx context.Context) {
 	m.mu.Lock()
 	var list []*reading
@@ -196,12 +174,12 @@ func (m *Monitor) Pull(ctx context.Context) {
 	asking.Wait()
 }
 
-// ask asks one node, and notes the answer.
+// ask polls one node and records its answer.
 func (m *Monitor) ask(ctx context.Context, r *reading) {
 	m.mu.Lock()
 	agent := r.Agent
 	m.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(m.options.TimeoutSeconds*float64(time.Second)))
+	ctx, cancel := context.WithTimeout(ctx, m.timeout)
 	defer cancel()
 	var said answer
 	var err error
@@ -217,10 +195,10 @@ func (m *Monitor) ask(ctx context.Context, r *reading) {
 	if errors.Is(context.Cause(ctx), context.Canceled) && err != nil {
 		return // it is we who end
 	}
-	r.note(m.now(), m.options, said, trip, err)
+	r.note(m.now(), said, trip, err)
 }
 
-// askTheRest asks all else at once: each question takes a round trip, and nodes may be far.
+// askTheRest sends the other requests concurrently, because each takes a round trip.
 func askTheRest(ctx context.Context, agent Agent, said *answer) (err error) {
 	var accessErr error
 	var asking sync.WaitGroup
@@ -233,8 +211,8 @@ func askTheRest(ctx context.Context, agent Agent, said *answer) (err error) {
 	return cmp.Or(err, accessErr)
 }
 
-// note takes over an answer, or that there was none.
-func (r *reading) note(now time.Time, o Options, said answer, trip float64, err error) {
+// note records an answer, or its failure.
+func (r *reading) note(now time.Time, said answer, trip float64, err error) {
 	r.asked++
 	r.noAgent = errors.Is(err, client.ErrNoAgent)
 	spoke := err == nil || r.noAgent || speaks(err)
@@ -257,23 +235,22 @@ func (r *reading) note(now time.Time, o Options, said answer, trip float64, err 
 	r.trips = r.trips[max(len(r.trips)-tripsKept, 0):]
 }
 
-// tripsKept is of how many questions the fastest is the round trip.
+// tripsKept is the number of polls of which the shortest counts as the round trip.
 const tripsKept = 10
 
-// speaks: an agent is there, whatever it says, also if it does not trust weir-edge or is not
-// to be trusted.
+// speaks reports whether an agent responded at all, also with an invalid answer or a TLS error.
 func speaks(err error) bool {
 	var refusal *client.Error
 	return errors.As(err, &refusal) || errors.Is(err, client.ErrTrust) || strings.Contains(err.Error(), "read the agent's answer")
 }
 
-// isNotFound: an agent does not know what it is asked for.
+// isNotFound reports whether an agent does not have the requested endpoint.
 func isNotFound(err error) bool {
 	var refusal *client.Error
 	return errors.As(err, &refusal) && refusal.Status == http.StatusNotFound
 }
 
-// measureCPUs finds out how many processors containers keep busy, between two answers
+// measureCPUs computes how many processors containers keep busy, between two answers
 // by the node's own clock, or ours if that stands still.
 func (r *reading) measureCPUs(now time.Time) {
 	at := r.node.Measured.At
@@ -299,7 +276,7 @@ func (r *reading) measureCPUs(now time.Time) {
 	r.used, r.cpus = next, cpus
 }
 
-// why is the last error in words.
+// why returns the last error as text.
 func (r *reading) why() string {
 	switch {
 	case r.err == nil:
@@ -312,7 +289,7 @@ func (r *reading) why() string {
 	return Cut(r.err.Error())
 }
 
-// sorted are the readings by name. m.mu is held.
+// sorted returns the readings by name. m.mu is held.
 func (m *Monitor) sorted() []*reading {
 	return slices.SortedFunc(maps.Values(m.readings), func(a, b *reading) int { return strings.Compare(a.Name, b.Name) })
 }

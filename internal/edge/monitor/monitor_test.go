@@ -108,12 +108,8 @@ func (c *clock) pass(seconds float64) {
 func newMonitor(t *testing.T, targets ...Target) (*Monitor, *clock) {
 	t.Helper()
 	c := &clock{at: start}
-	o := DefaultOptions()
-	o.TimeoutSeconds = 0.05
-	m, err := New(o, c.now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := New(c.now)
+	m.period, m.timeout = 50*time.Millisecond, 50*time.Millisecond
 	m.SetTargets(targets)
 	return m, c
 }
@@ -134,13 +130,10 @@ func TestNodes(t *testing.T) {
 	if n.State != StateReady || n.Reason != "" || len(n.Problems) != 0 || *n.AgeSeconds != 1 {
 		t.Errorf("%+v", n)
 	}
-	if *n.Uplink != (Uplink{Name: "eth0", RateBPS: 100e6, SentBPS: 40e6, BudgetBPS: 95e6, AdmittedBPS: 26e6}) {
-		t.Errorf("%+v", n.Uplink)
-	}
 	if c := n.Containers[0]; len(n.Containers) != 2 || *c.CPUs != 1 || *c.MemoryBytes != 2e6 || c.SentBPS != 3e6 || c.MinBPS != 5e6 || c.AdmittedBPS != 5e6 {
 		t.Errorf("%+v", n.Containers)
 	}
-	got := n.Engine()
+	got := n.Engine
 	want := engine.Node{
 		Name: "a", State: engine.NodeReady, CPUs: 4, CPUUsedPercent: 25, Load1: 0.5, MemoryBytes: 1e9, MemoryUsedBytes: 2e8, DiskFreeBytes: 9e9,
 		Weir: true, UplinkBPS: 100e6, UplinkSentBPS: 40e6, BudgetBPS: 95e6, OtherMinBPS: 26e6,
@@ -148,8 +141,8 @@ func TestNodes(t *testing.T) {
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%+v\n%+v", got, want)
 	}
-	if b := m.Nodes()[1]; b.Engine().Weir || b.Engine().State != engine.NodeReady {
-		t.Errorf("a node without an agent: %+v", b.Engine())
+	if b := m.Nodes()[1]; b.Engine.Weir || b.Engine.State != engine.NodeReady {
+		t.Errorf("a node without an agent: %+v", b.Engine)
 	}
 }
 
@@ -173,7 +166,7 @@ func TestAges(t *testing.T) {
 		t.Error(states)
 	}
 	n := m.Nodes()[0]
-	if n.Reason != "no route to host" || n.Engine().State != engine.NodeGone || *n.AgeSeconds != 6 {
+	if n.Reason != "no route to host" || n.Engine.State != engine.NodeGone || *n.AgeSeconds != 6 {
 		t.Errorf("%+v", n)
 	}
 	a.err = nil
@@ -212,7 +205,6 @@ func TestHang(t *testing.T) {
 	}
 	asked := b.asked
 	finished := make(chan struct{})
-	m.options.PeriodSeconds = 0.05
 	go func() { m.Run(ctx); close(finished) }()
 	for {
 		b.mu.Lock()
@@ -238,7 +230,7 @@ func TestNoAgent(t *testing.T) {
 		m.Pull(t.Context())
 	}
 	n := m.Nodes()[0]
-	if e := n.Engine(); n.State != StateNoWeir || e.State != engine.NodeReady || e.Weir || e.CPUs != 0 {
+	if e := n.Engine; n.State != StateNoWeir || e.State != engine.NodeReady || e.Weir || e.CPUs != 0 {
 		t.Errorf("%+v", n)
 	}
 	// One that answers and makes no sense is not gone, and gets nothing.
@@ -269,13 +261,13 @@ func TestFlood(t *testing.T) {
 	if said > 100_000 {
 		t.Errorf("%d bytes of what it says are kept", said)
 	}
-	if n.Engine().BudgetBPS == 0 {
+	if n.Engine.BudgetBPS == 0 {
 		t.Error("long words alone are no reason to promise nothing")
 	}
 	a.snapshot.Containers = slices.Repeat(a.snapshot.Containers[:1], maxContainers+1)
 	m.Pull(t.Context())
 	n = m.Nodes()[0]
-	if e := n.Engine(); len(n.Containers) > maxContainers || e.Weir || e.BudgetBPS != 0 || !strings.Contains(strings.Join(n.Problems, " "), "containers and") {
+	if e := n.Engine; len(n.Containers) > maxContainers || e.Weir || e.BudgetBPS != 0 || !strings.Contains(strings.Join(n.Problems, " "), "containers and") {
 		t.Errorf("%d containers, %+v, %q", len(n.Containers), e, n.Problems)
 	}
 	a.err = &client.Error{Status: 500, Message: long}
@@ -332,25 +324,10 @@ func TestLies(t *testing.T) {
 			if !strings.Contains(strings.Join(n.Problems, "; "), tc.says) {
 				t.Errorf("%q, want %q", n.Problems, tc.says)
 			}
-			if e := n.Engine(); !tc.holds(e) {
+			if e := n.Engine; !tc.holds(e) {
 				t.Errorf("%+v", e)
 			}
 		})
-	}
-}
-
-func TestOptions(t *testing.T) {
-	for _, change := range []func(*Options){
-		func(o *Options) { o.PeriodSeconds = 0 },
-		func(o *Options) { o.TimeoutSeconds = 1e9 },
-		func(o *Options) { o.StaleSeconds = 1 },
-		func(o *Options) { o.GoneSeconds = 2 },
-	} {
-		o := DefaultOptions()
-		change(&o)
-		if _, err := New(o, time.Now); err == nil {
-			t.Errorf("%+v is taken", o)
-		}
 	}
 }
 
@@ -381,7 +358,7 @@ func TestRealClient(t *testing.T) {
 			go server.Serve(listener) //nolint:errcheck // ends with the test
 			t.Cleanup(func() { server.Close() })
 			m, clock := newMonitor(t, Target{Name: "a", Agent: client.Unix(socket)})
-			m.options.TimeoutSeconds = 10
+			m.timeout = 10 * time.Second
 			for range 10 {
 				m.Pull(t.Context())
 				clock.pass(1)
@@ -470,12 +447,8 @@ func (m meeting) Access(ctx context.Context) (v1.Access, error) {
 
 // TestAsksAtOnce: a far node is asked for no more round trips than there must be.
 func TestAsksAtOnce(t *testing.T) {
-	o := DefaultOptions()
-	o.TimeoutSeconds = 30 // however slow this machine is
-	m, err := New(o, (&clock{at: start}).now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := New((&clock{at: start}).now)
+	m.timeout = 30 * time.Second // however slow this machine is
 	m.SetTargets([]Target{{Name: "a", Agent: meeting{board("a"), make(chan struct{})}}})
 	m.Pull(t.Context())
 	if n := m.Nodes()[0]; n.State != StateReady {

@@ -7,25 +7,25 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/access"
 	"github.com/weir-project/weir/internal/edge/engine"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/front/access"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
-// State says how a node is.
+// State is the state of a node.
 type State string
 
 // The states of a node.
 const (
 	StateReady State = "ready"
-	// StateNoWeir: it has no Weir agent, so nobody can say what it has, or promise a
-	// minimum there.
+	// StateNoWeir: it has no Weir agent, so what it has is unknown, and no minimum can be
+	// promised there.
 	StateNoWeir State = "no-weir"
-	// StateStale: it has not answered for a while; what it said last is shown.
+	// StateStale: it has not answered for a while; its last answer is shown.
 	StateStale State = "stale"
 	// StateGone: it has not answered for so long that it counts as off.
 	StateGone State = "gone"
-	// StateUnknown: nobody has answered or failed to yet.
+	// StateUnknown: no poll has been answered or has failed yet.
 	StateUnknown State = "unknown"
 )
 
@@ -33,33 +33,21 @@ const (
 type Node struct {
 	Name  string
 	State State
-	// Reason says why it is not ready, or why it did not answer the last question.
+	// Reason is why it is not ready, or why it did not answer the last question.
 	Reason string
-	// Problems are what it says that cannot be, and what is odd about it.
+	// Problems are implausible or odd values that it reports.
 	Problems []string
-	// AgeSeconds is how old all of the following is; absent if it never answered.
+	// AgeSeconds is the age of all of the following; nil if it never answered.
 	AgeSeconds *float64
-	// Access is who asks, for the node's agent, and what they may do; without a role if the
-	// agent is too old to say.
+	// Access is the role of weir-edge at the node's agent; empty if the agent is too old to say.
 	Access v1.Access
 	// RoundTripSeconds is the shortest of the last questions.
 	RoundTripSeconds float64
-	// Node is the paper's monitoring object, and the same in numbers.
-	Node *v1.Node
-	// Uplink is where services are served; nil without one.
-	Uplink *Uplink
-	// Containers are what the node's agent controls, but for the host itself.
+	// Engine is the node in the engine's format. All minimums in force count as those of other
+	// programs.
+	Engine engine.Node
+	// Containers are what the node's agent controls, except the host itself.
 	Containers []Container
-}
-
-// Uplink is what a node's uplink has to give.
-type Uplink struct {
-	Name    string
-	RateBPS uint64
-	SentBPS uint64
-	// BudgetBPS is what minimums may claim together, AdmittedBPS what they do.
-	BudgetBPS   uint64
-	AdmittedBPS uint64
 }
 
 // Container is a container of a node.
@@ -81,16 +69,16 @@ type Container struct {
 	Reason      string
 }
 
-// Is says whether a container has a name in its engine, or is a task of the Swarm service
-// that has it, whose label the agent tells as a group.
+// Is reports whether a container has a name in its engine, or is a task of the Swarm service of
+// that name, which its agent reports as a group.
 func (c *Container) Is(name string) bool {
 	return strings.TrimPrefix(c.Name, "/") == name || slices.Contains(c.Groups, name)
 }
 
-// LooksOnly says whether the node's agent lets who asks change no policy.
+// LooksOnly reports whether weir-edge has read-only access to the node's agent.
 func (n *Node) LooksOnly() bool { return n.Access.Role == access.Read.String() }
 
-// Nodes are all nodes by name, as they are known now: the "json object with monitored data
+// Nodes returns all nodes by name, as they are known now: the "json object with monitored data
 // that includes information of all edge nodes" (PiCasso, section III.B).
 func (m *Monitor) Nodes() []Node {
 	m.mu.Lock()
@@ -98,14 +86,15 @@ func (m *Monitor) Nodes() []Node {
 	now := m.now()
 	nodes := []Node{}
 	for _, r := range m.sorted() {
-		nodes = append(nodes, r.view(now, m.options))
+		nodes = append(nodes, r.view(now))
 	}
 	return nodes
 }
 
-func (r *reading) view(now time.Time, o Options) Node {
+func (r *reading) view(now time.Time) Node {
 	n := Node{Name: r.Name, Problems: slices.Clone(r.problems)}
-	n.State, n.Reason = r.state(now, o)
+	n.State, n.Reason = r.state(now)
+	n.Engine = engineNode(&n)
 	if offset := max(r.offset, -r.offset); offset > oddOffset {
 		n.Problems = append(n.Problems, fmt.Sprintf("its clock is %.0f s off: set it by NTP", r.offset))
 	}
@@ -117,25 +106,54 @@ func (r *reading) view(now time.Time, o Options) Node {
 	if len(r.trips) > 0 {
 		n.RoundTripSeconds = slices.Min(r.trips)
 	}
-	node := r.node
-	n.Node, n.Access = &node, r.access
-	n.Uplink = uplink(&r.snapshot)
-	n.Containers = r.containers(n.Uplink)
+	n.Access = r.access
+	e, m := &n.Engine, &r.node.Measured
+	if n.State != StateNoWeir {
+		e.CPUs, e.CPUUsedPercent, e.Load1 = float64(m.CPUs), m.CPUUsedPercent, m.Load1
+		e.MemoryBytes, e.MemoryUsedBytes, e.DiskFreeBytes = m.MemoryBytes, m.MemoryUsedBytes, m.DiskFreeBytes
+	}
+	name := ""
+	if u := uplink(&r.snapshot); u != nil {
+		name = u.Name
+		e.Weir = n.State == StateReady
+		e.UplinkBPS, e.UplinkSentBPS, e.BudgetBPS = u.RateBPS, u.SentBPS, u.RateBPS-u.ReserveBPS
+		for i := range r.snapshot.Containers {
+			e.OtherMinBPS += admitted(&r.snapshot.Containers[i], name)
+		}
+	}
+	n.Containers = r.containers(name)
 	return n
 }
 
-// oddOffset is from when on a clock is worth a word, in seconds.
+// engineNode returns the name, the state and the reason of a node as the engine takes them.
+func engineNode(n *Node) engine.Node {
+	switch e := (engine.Node{Name: n.Name, Reason: n.Reason}); n.State {
+	case StateGone:
+		e.State = engine.NodeGone
+		return e
+	case StateStale, StateUnknown:
+		e.State = engine.NodeStale
+		return e
+	default: // a node without an agent runs, and is not measured
+		return Unmeasured(n.Name)
+	}
+}
+
+// Unmeasured returns a ready node of which only the name is known.
+func Unmeasured(name string) engine.Node { return engine.Node{Name: name, State: engine.NodeReady} }
+
+// oddOffset is the clock offset in seconds from which a node is reported.
 const oddOffset = 5
 
-// state says how a node is, and why.
-func (r *reading) state(now time.Time, o Options) (State, string) {
+// state returns the state of a node and its reason.
+func (r *reading) state(now time.Time) (State, string) {
 	if r.Agent == nil {
 		return StateNoWeir, "it has no Weir agent"
 	}
 	if r.asked == 0 {
 		return StateUnknown, "it was not asked yet"
 	}
-	// Who says nothing of use is there, and is not to be given anything.
+	// A node that returns invalid answers is alive but gets no instances.
 	answered, spoke := r.answered, r.spoke
 	if answered.IsZero() {
 		answered = r.since
@@ -146,51 +164,43 @@ func (r *reading) state(now time.Time, o Options) (State, string) {
 	silent := now.Sub(spoke).Seconds()
 	age := now.Sub(answered).Seconds()
 	switch {
-	case r.noAgent && (r.answered.IsZero() || age > o.StaleSeconds):
+	case r.noAgent && (r.answered.IsZero() || age > staleSeconds):
 		return StateNoWeir, r.why()
-	case silent > o.GoneSeconds && r.missed >= 2:
+	case silent > goneSeconds && r.missed >= 2:
 		return StateGone, r.why()
-	case r.answered.IsZero(), age > o.StaleSeconds:
+	case r.answered.IsZero(), age > staleSeconds:
 		return StateStale, r.why()
 	}
 	return StateReady, r.why()
 }
 
-// uplink is the one that services are served at: of those that are there, the one with
-// the highest rate.
-func uplink(s *v1.Snapshot) *Uplink {
-	var best *v1.Uplink
+// uplink returns the uplink that services are served at: of those that are present, the one with
+// the highest rate; nil if there is none.
+func uplink(s *v1.Snapshot) (best *v1.Uplink) {
 	for i := range s.Status.Uplinks {
 		if u := &s.Status.Uplinks[i]; u.Present && (best == nil || u.RateBPS > best.RateBPS) {
 			best = u
 		}
 	}
-	if best == nil {
-		return nil
-	}
-	u := &Uplink{Name: best.Name, RateBPS: best.RateBPS, SentBPS: best.SentBPS, BudgetBPS: best.RateBPS - best.ReserveBPS}
-	for i := range s.Containers {
-		u.AdmittedBPS += admitted(&s.Containers[i], u)
-	}
-	return u
+	return best
 }
 
-// share is what a container has and sends at an uplink.
-func share(c *v1.Container, u *Uplink) v1.Share {
+// share returns what a container has and sends at an uplink.
+func share(c *v1.Container, uplink string) v1.Share {
 	for _, s := range c.Shares {
-		if s.Uplink == u.Name {
+		if s.Uplink == uplink {
 			return s
 		}
 	}
 	return v1.Share{}
 }
 
-// admitted is the minimum of a container that is in force at an uplink.
-func admitted(c *v1.Container, u *Uplink) uint64 {
-	return min(share(c, u).AdmittedBPS, policy.MaxRateBPS)
+// admitted returns the minimum of a container that is in force at an uplink.
+func admitted(c *v1.Container, uplink string) uint64 {
+	return min(share(c, uplink).AdmittedBPS, policy.MaxRateBPS)
 }
 
-func (r *reading) containers(u *Uplink) []Container {
+func (r *reading) containers(uplink string) []Container {
 	measured := map[string]*v1.MeasuredContainer{}
 	for i := range r.node.Measured.Containers {
 		c := &r.node.Measured.Containers[i]
@@ -205,8 +215,8 @@ func (r *reading) containers(u *Uplink) []Container {
 		c := Container{
 			ID: seen.ID, Name: seen.Name, Groups: seen.Groups, MinBPS: seen.Policy.MinBPS, State: seen.State, Reason: seen.Reason,
 		}
-		if u != nil {
-			c.AdmittedBPS, c.SentBPS = admitted(seen, u), share(seen, u).RateBPS
+		if uplink != "" {
+			c.AdmittedBPS, c.SentBPS = admitted(seen, uplink), share(seen, uplink).RateBPS
 		}
 		if used := measured[seen.ID]; used != nil {
 			c.MemoryBytes = used.MemoryBytes
@@ -218,30 +228,4 @@ func (r *reading) containers(u *Uplink) []Container {
 	}
 	slices.SortFunc(list, func(a, b Container) int { return strings.Compare(a.ID, b.ID) })
 	return list
-}
-
-// Engine is the node as the engine has it, with all minimums that are in force there as those
-// of others.
-func (n *Node) Engine() engine.Node {
-	e := engine.Node{Name: n.Name, Reason: n.Reason, State: engine.NodeReady}
-	switch n.State {
-	case StateGone:
-		e.State = engine.NodeGone
-	case StateStale, StateUnknown:
-		e.State = engine.NodeStale
-	case StateReady:
-		e.Weir, e.Reason = n.Uplink != nil, ""
-	case StateNoWeir: // it runs, and nobody measures it
-		e.Reason = ""
-	}
-	if n.Node != nil && n.State != StateNoWeir {
-		m := &n.Node.Measured
-		e.CPUs, e.CPUUsedPercent, e.Load1 = float64(m.CPUs), m.CPUUsedPercent, m.Load1
-		e.MemoryBytes, e.MemoryUsedBytes, e.DiskFreeBytes = m.MemoryBytes, m.MemoryUsedBytes, m.DiskFreeBytes
-	}
-	if u := n.Uplink; u != nil {
-		e.UplinkBPS, e.UplinkSentBPS, e.BudgetBPS = u.RateBPS, u.SentBPS, u.BudgetBPS
-		e.OtherMinBPS = u.AdmittedBPS
-	}
-	return e
 }

@@ -20,13 +20,12 @@ import (
 type Crowd struct {
 	URL   string
 	Users int
-	// Requests bounds how many all users make together; 0: as many as they can until
-	// the context ends.
+	// Requests limits the number of requests of all users together; 0 means until the context ends.
 	Requests int
-	// For is how long they begin requests, if it is not 0; those that they have begun
-	// then are waited for, so that slow answers count as well.
+	// For is the time during which users begin requests, if not 0. Requests begun by then are
+	// completed, so that slow responses count too.
 	For time.Duration
-	// Timeout is after how long a user gives up on an answer.
+	// Timeout is the time after which a user gives up a request.
 	Timeout time.Duration
 	// Fresh: every request is a connection of its own, as ab does without -k.
 	Fresh bool
@@ -34,20 +33,20 @@ type Crowd struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Answers are what a crowd got.
+// Answers are the results of a crowd's requests.
 type Answers struct {
 	Requests int
-	// Failed are those that got no answer in time, or another than 2xx.
+	// Failed is the number of requests without a response in time or with a status other than 2xx.
 	Failed int
-	// Mean, Median and P95 are of the good answers, from the request to its last byte.
+	// Mean, Median and P95 are response times of successful requests, up to the last byte.
 	Mean, Median, P95 time.Duration
 	Bytes             int64
 	Took              time.Duration
-	// LastError is why the last one failed that got no answer.
+	// LastError is the reason of the last request without a response.
 	LastError error
 }
 
-// SuccessPercent is 0 if nobody asked.
+// SuccessPercent returns the percentage of successful requests; 0 without requests.
 func (a Answers) SuccessPercent() float64 {
 	if a.Requests == 0 {
 		return 0
@@ -55,11 +54,11 @@ func (a Answers) SuccessPercent() float64 {
 	return 100 * float64(a.Requests-a.Failed) / float64(a.Requests)
 }
 
-// pause is how long a user waits who got no answer.
+// pause is the time a user waits after a failed request.
 const pause = 20 * time.Millisecond
 
-// Run lets the crowd ask until it has made its requests, or ctx ends. Requests that
-// the end of ctx breaks off do not count.
+// Run sends requests until their number is reached or ctx ends. Requests aborted by ctx do not
+// count.
 func (c Crowd) Run(ctx context.Context) Answers {
 	var (
 		users sync.WaitGroup
@@ -134,8 +133,8 @@ func (a *Answers) summarize(times []time.Duration) {
 	a.P95 = times[len(times)*95/100]
 }
 
-// stay has users go where an instance sends them only if that is the instance: a crowd at
-// somebody else's site is an attack on it.
+// stay allows redirects only to the same instance, because a crowd at another site would be an
+// attack.
 func stay(next *http.Request, before []*http.Request) error {
 	switch {
 	case next.URL.Host != before[0].URL.Host:

@@ -25,54 +25,54 @@ import (
 // the processors that the instance has as well. Real users think, so that maxUsers is
 // on the safe side.
 
-// MinSuccessPercent is how many of a hundred requests have to succeed.
+// MinSuccessPercent is the percentage of requests that has to succeed.
 const MinSuccessPercent = 99.0
 
-// Instance is a running copy of what is measured.
+// Instance is a running container under measurement.
 type Instance interface {
-	// URL is what users ask for.
+	// URL is the address that users request.
 	URL() string
-	// Usage is processor time since it was started and the memory that it has.
+	// Usage returns CPU seconds since the start and the present memory in bytes.
 	Usage(context.Context) (cpuSeconds float64, memoryBytes uint64, err error)
-	// Ended says why it does not run, if it does not.
+	// Ended returns why the instance has ended; nil while it runs.
 	Ended(context.Context) error
 	Close() error
 }
 
-// Options say how to measure.
+// Options set what Measure measures.
 type Options struct {
 	// Start starts an instance.
 	Start func(context.Context) (Instance, error)
-	// Users are how many there are at once, one crowd after the other.
+	// Users are the crowd sizes, measured one after the other.
 	Users []int
-	// Duration is how long a crowd asks.
+	// Duration is the time that each crowd sends requests.
 	Duration time.Duration
-	// Response is what users may have to wait.
+	// Response is the longest acceptable response time.
 	Response time.Duration
-	// Patience is how long an instance may take to start.
+	// Patience is the longest acceptable start-up time.
 	Patience time.Duration
-	// Starts are how often the time to start is measured; the median counts.
+	// Starts is the number of measured starts, whose median counts.
 	Starts int
-	// Report is told of each crowd that has been measured.
+	// Report is called after each measured crowd.
 	Report func(Level)
 }
 
-// Level is what one crowd got, and what the instance took for that.
+// Level is the result of one crowd and the instance's use during it.
 type Level struct {
 	Users int
 	Answers
-	// CPUs is how many processors the instance was using.
+	// CPUs is the mean number of CPUs that the instance used.
 	CPUs float64
-	// MemoryBytes is the most that was seen of it.
+	// MemoryBytes is the largest memory seen.
 	MemoryBytes uint64
 }
 
-// Served says whether a crowd got what it may expect.
+// Served reports whether enough requests of the crowd succeeded in time.
 func (l Level) Served(response time.Duration) bool {
 	return l.SuccessPercent() >= MinSuccessPercent && l.P95 <= response
 }
 
-// Result is what was measured.
+// Result is the result of Measure.
 type Result struct {
 	// Levels are ordered by their users.
 	Levels []Level
@@ -81,7 +81,7 @@ type Result struct {
 	StartUp  time.Duration
 }
 
-// Measure measures.
+// Measure starts instances, lets crowds request pages and returns the largest crowd served.
 func Measure(ctx context.Context, o Options) (result Result, err error) {
 	var instance Instance
 	defer func() {
@@ -120,14 +120,14 @@ func Measure(ctx context.Context, o Options) (result Result, err error) {
 	return result, nil
 }
 
-// insert keeps levels in order.
+// insert adds a level, sorted by users.
 func insert(levels []Level, l Level) []Level {
 	at, _ := slices.BinarySearchFunc(levels, l.Users, func(have Level, users int) int { return cmp.Compare(have.Users, users) })
 	return slices.Insert(levels, at, l)
 }
 
-// limits are the largest crowd up to which all were served, and the next one, which was
-// not; 0 where there is none.
+// limits returns the largest crowd up to which all were served, and the next larger one, which was
+// not; 0 if there is none.
 func limits(levels []Level, response time.Duration) (served, failed int) {
 	for _, l := range levels {
 		if !l.Served(response) {
@@ -138,8 +138,8 @@ func limits(levels []Level, response time.Duration) (served, failed int) {
 	return served, 0
 }
 
-// next is how many users to try after what has been measured; 0: no more. The crowds
-// that were asked for come first, as what becomes of the unserved is a result as well.
+// next returns the next crowd size to measure, 0 if done. Sizes in wanted come first, because the
+// results of unserved crowds are reported too.
 func next(wanted []int, levels []Level, response time.Duration) int {
 	for _, users := range wanted {
 		if !slices.ContainsFunc(levels, func(l Level) bool { return l.Users == users }) {
@@ -153,7 +153,7 @@ func next(wanted []int, levels []Level, response time.Duration) int {
 	return (served + failed) / 2
 }
 
-// awaitAnswer waits until an instance answers as users want it.
+// awaitAnswer waits until an instance answers with success.
 func (o *Options) awaitAnswer(ctx context.Context, instance Instance) error {
 	ctx, cancel := context.WithTimeout(ctx, o.Patience)
 	defer cancel()
@@ -183,10 +183,10 @@ func (o *Options) awaitAnswer(ctx context.Context, instance Instance) error {
 	}
 }
 
-// settle is how long an instance may recover from the crowd before.
+// settle is the pause in which an instance recovers from the previous crowd.
 const settle = 200 * time.Millisecond
 
-// level lets one crowd come.
+// level measures one crowd.
 func (o *Options) level(ctx context.Context, instance Instance, users int) (Level, error) {
 	if err := instance.Ended(ctx); err != nil {
 		return Level{}, fmt.Errorf("before %d users came: %w", users, err)
@@ -216,8 +216,7 @@ func (o *Options) level(ctx context.Context, instance Instance, users int) (Leve
 	return l, nil
 }
 
-// mostMemory is the most memory that an instance has until ctx ends, looked at four
-// times a second.
+// mostMemory returns the largest memory of an instance until ctx ends, sampled four times a second.
 func mostMemory(ctx context.Context, instance Instance) (most uint64) {
 	for {
 		if _, memory, err := instance.Usage(ctx); err == nil {

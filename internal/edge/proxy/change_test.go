@@ -106,8 +106,8 @@ func testChanges(t *testing.T, mode Mode) {
 	ended.Wait()
 	await("the first is gone", func() bool {
 		leaving := apply(second)
-		seen, err := control.See(context.Background())
-		return err == nil && leaving == 0 && !slices.ContainsFunc(seen.Servers, func(s SeenServer) bool { return s.Name == first.Name })
+		seen, err := control.Status(context.Background())
+		return err == nil && leaving == 0 && !slices.ContainsFunc(seen.Servers, func(s ServerStatus) bool { return s.Name == first.Name })
 	})
 	if body := quick(); body != "second<nil>" {
 		t.Errorf("at the end a user gets %s", body)

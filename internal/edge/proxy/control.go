@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// Control speaks to one HAProxy's runtime socket.
+// Control sends commands to one HAProxy's runtime socket.
 type Control struct {
 	// Dial connects to it.
 	Dial func(context.Context) (net.Conn, error)
-	// line is kept from one command to the next; nil: each has a connection of its own.
+	// line is the connection reused between commands; nil opens one per command.
 	line *line
 }
 
-// UnixControl is that of a proxy on this machine.
+// UnixControl returns the control of a proxy on this machine.
 func UnixControl(path string) Control {
 	var dialer net.Dialer
 	return Control{Dial: func(ctx context.Context) (net.Conn, error) { return dialer.DialContext(ctx, "unix", path) }}
@@ -31,11 +31,11 @@ const (
 	maxAnswerBytes = 8 << 20
 )
 
-// See asks for the statistics.
-func (c Control) See(ctx context.Context) (Seen, error) {
+// Status returns the statistics ("show stat").
+func (c Control) Status(ctx context.Context) (Status, error) {
 	text, err := c.ask(ctx, "show stat")
 	if err != nil {
-		return Seen{}, err
+		return Status{}, err
 	}
 	seen, err := parseStat(text)
 	if c.line != nil && seen.ends {
@@ -44,18 +44,18 @@ func (c Control) See(ctx context.Context) (Seen, error) {
 	return seen, err
 }
 
-// Apply makes the proxy's instances those of ports, and says how many users are
-// still with instances that are not in there. Calling it again changes nothing.
+// Apply changes the proxy's servers to those of ports and returns how many users removed instances
+// still have. It is idempotent.
 func (c Control) Apply(ctx context.Context, ports []Port) (leaving int, err error) {
-	seen, err := c.See(ctx)
+	seen, err := c.Status(ctx)
 	if err != nil {
 		return 0, err
 	}
 	commands, leaving := plan(ports, seen.Servers)
 	for _, command := range commands {
 		if err := c.do(ctx, command); err != nil {
-			// A server is not deleted while a connection is idle in a pool; the next
-			// call finds it in maintenance.
+			// HAProxy refuses to delete a server with an idle pooled connection; the next Apply
+			// retries it.
 			if strings.HasPrefix(command, "del server ") {
 				continue
 			}
@@ -65,8 +65,8 @@ func (c Control) Apply(ctx context.Context, ports []Port) (leaving int, err erro
 	return leaving, nil
 }
 
-// do is a command that changes something. HAProxy says nothing, or that it did it;
-// everything else is an error.
+// do sends a changing command. HAProxy answers nothing or a success message; any other answer is an
+// error.
 func (c Control) do(ctx context.Context, command string) error {
 	answer, err := c.ask(ctx, command)
 	if err != nil {
@@ -81,7 +81,7 @@ func (c Control) do(ctx context.Context, command string) error {
 	}
 }
 
-// changedAddress is what HAProxy says when it has changed a server's.
+// changedAddress matches HAProxy's answer when it has changed a server's address.
 var changedAddress = regexp.MustCompile(`^(IP changed from|no need to change the addr|port changed from)`)
 
 func (c Control) ask(ctx context.Context, command string) (string, error) {

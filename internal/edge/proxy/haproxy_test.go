@@ -69,7 +69,7 @@ func runHAProxy(t *testing.T, c Config, dir string) (*exec.Cmd, Control) {
 	})
 	control := UnixControl(socket)
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		if _, err := control.See(context.Background()); err == nil {
+		if _, err := control.Status(context.Background()); err == nil {
 			return cmd, control
 		} else if time.Now().After(deadline) {
 			t.Fatal(err)
@@ -221,12 +221,12 @@ func TestWeightsArrive(t *testing.T) {
 			t.Fatal(err)
 		}
 		commands = words - 1 // one is a question
-		seen, err := control.See(context.Background())
+		seen, err := control.Status(context.Background())
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i := range there {
-			at := slices.IndexFunc(seen.Servers, func(s SeenServer) bool { return s.Name == port.Servers[i].Name })
+			at := slices.IndexFunc(seen.Servers, func(s ServerStatus) bool { return s.Name == port.Servers[i].Name })
 			there[i].Weight = seen.Servers[at].Weight
 			weights = append(weights, there[i].Weight)
 		}

@@ -21,37 +21,37 @@ import (
 // each command.
 //
 // A line would stay with a proxy that is to end while another one takes its place, and keep
-// it. So it is hung up when the proxy says that it ends, and when nobody uses it.
+// it. So it is hung up when the proxy says that it ends, and when it is idle.
 
 const (
-	// lineIdle is after how long a line is hung up that nobody uses.
+	// lineIdle is the time after which an idle connection is closed.
 	lineIdle = 3 * time.Second
 	prompt   = "\n> "
 )
 
-// line is a connection that is kept. The zero value is none yet.
+// line is a persistent connection to HAProxy. The zero value is not connected.
 type line struct {
 	mu     sync.Mutex
 	conn   net.Conn
 	reader *bufio.Reader
-	// idle hangs up a line that nobody uses; nil while somebody does.
+	// idle is the timer that closes an idle connection; nil while it is in use.
 	idle *time.Timer
 }
 
-// Lasting is a control that keeps its connection, with all copies of it.
+// Lasting returns a control whose copies share one persistent connection.
 func (c Control) Lasting() Control {
 	c.line = &line{}
 	return c
 }
 
-// ask asks over the connection that there is, and over a new one if that is gone.
+// ask sends a command over the open connection, and over a new one if that has failed.
 func (l *line) ask(ctx context.Context, dial func(context.Context) (net.Conn, error), command string) (answer string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	deadline, _ := ctx.Deadline()
 	if l.conn != nil {
 		answer, err = l.talk(deadline, command)
-		// A proxy that has ended has not read it.
+		// HAProxy has not read the command if it ended before answering, so it can be sent again.
 		if answer != "" || err == nil || isTimeout(err) {
 			return answer, err
 		}
@@ -67,8 +67,7 @@ func (l *line) ask(ctx context.Context, dial func(context.Context) (net.Conn, er
 	return l.talk(deadline, command)
 }
 
-// talk is one command and its answer, after which the line is as before, or hung up. l.mu is
-// held.
+// talk sends one command and reads its answer; on an error it closes the connection. l.mu is held.
 func (l *line) talk(deadline time.Time, command string) (answer string, err error) {
 	l.inUse()
 	defer func() {
@@ -80,7 +79,7 @@ func (l *line) talk(deadline time.Time, command string) (answer string, err erro
 		idle = time.AfterFunc(lineIdle, func() {
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			if l.idle == idle { // else somebody was faster
+			if l.idle == idle { // else it is in use again
 				l.hangUp()
 			}
 		})
@@ -101,7 +100,7 @@ func (l *line) talk(deadline time.Time, command string) (answer string, err erro
 	return text.String(), nil
 }
 
-// readAnswer reads up to a prompt, which is not a part of the answer.
+// readAnswer reads an answer up to the prompt, which it drops.
 func readAnswer(from *bufio.Reader, to *bytes.Buffer) error {
 	for {
 		part, err := from.ReadSlice(prompt[len(prompt)-1])
@@ -118,7 +117,7 @@ func readAnswer(from *bufio.Reader, to *bytes.Buffer) error {
 	}
 }
 
-// inUse stops the clock of a line that nobody uses. l.mu is held.
+// inUse stops the idle timer. l.mu is held.
 func (l *line) inUse() {
 	if l.idle != nil {
 		l.idle.Stop()
@@ -126,14 +125,14 @@ func (l *line) inUse() {
 	}
 }
 
-// leave hangs up when no command is on its way.
+// leave closes the connection unless a command is in progress.
 func (l *line) leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.hangUp()
 }
 
-// hangUp ends a connection, if there is one. l.mu is held.
+// hangUp closes the connection if there is one. l.mu is held.
 func (l *line) hangUp() {
 	l.inUse()
 	if l.conn != nil {

@@ -41,7 +41,7 @@ func TestLine(t *testing.T) {
 	}
 	weighs := func(weight int) {
 		t.Helper()
-		if seen, err := control.See(t.Context()); err != nil || len(seen.Servers) != 1 || seen.Servers[0].Weight != weight {
+		if seen, err := control.Status(t.Context()); err != nil || len(seen.Servers) != 1 || seen.Servers[0].Weight != weight {
 			t.Errorf("%+v, %v, want the weight %d", seen.Servers, err, weight)
 		}
 	}
@@ -59,12 +59,12 @@ func TestLine(t *testing.T) {
 
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
-	if _, err := control.See(t.Context()); err == nil || !strings.Contains(err.Error(), "reach the proxy") {
+	if _, err := control.Status(t.Context()); err == nil || !strings.Contains(err.Error(), "reach the proxy") {
 		t.Errorf("there is none: %v", err)
 	}
 	runHAProxy(t, config, dir)
 	*count = 0
-	if seen, err := control.See(t.Context()); err != nil || len(seen.Servers) != 0 {
+	if seen, err := control.Status(t.Context()); err != nil || len(seen.Servers) != 0 {
 		t.Errorf("another one: %+v, %v", seen, err)
 	}
 	if *count != 1 {
@@ -91,10 +91,10 @@ func TestLineToOneThatEnds(t *testing.T) {
 	}()
 	await := func(what string, users int) {
 		t.Helper()
-		var seen Seen
+		var seen Status
 		var err error
 		for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-			if seen, err = control.See(t.Context()); err == nil && seen.Users == users {
+			if seen, err = control.Status(t.Context()); err == nil && seen.Users == users {
 				return
 			}
 		}

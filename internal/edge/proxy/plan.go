@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// plan is the commands that make a proxy as wanted, from what it says it has. Who is
-// leaving is left alone as long as it has users, who are the second result.
-func plan(wanted []Port, seen []SeenServer) (commands []string, leaving int) {
+// plan returns the commands that change a proxy's servers to those wanted, and the number of users
+// on removed servers. A removed server stays until its users have left.
+func plan(wanted []Port, seen []ServerStatus) (commands []string, leaving int) {
 	for _, port := range wanted {
 		commands = append(commands, join(port, seen)...)
 	}
@@ -22,14 +22,14 @@ func plan(wanted []Port, seen []SeenServer) (commands []string, leaving int) {
 	return commands, leaving
 }
 
-func join(port Port, seen []SeenServer) (commands []string) {
+func join(port Port, seen []ServerStatus) (commands []string) {
 	for _, s := range port.Servers {
 		path := port.backend() + "/" + s.Name
-		i := slices.IndexFunc(seen, func(t SeenServer) bool { return t.Backend == port.backend() && t.Name == s.Name })
+		i := slices.IndexFunc(seen, func(t ServerStatus) bool { return t.Backend == port.backend() && t.Name == s.Name })
 		if i < 0 {
-			// HAProxy takes it for well until it has been looked at, and would send users to
-			// one that does not listen yet. It is enabled before it can be set down, and other
-			// threads choose servers meanwhile, but none of no weight.
+			// HAProxy assumes a new server to be up until its first check and would send users to
+			// one that does not listen yet. A server has to be enabled before it can be marked
+			// down, so it starts with weight 0, which other threads never choose.
 			silent := s
 			silent.Weight = 0
 			commands = append(commands, fmt.Sprintf(
@@ -38,7 +38,7 @@ func join(port Port, seen []SeenServer) (commands []string) {
 			continue
 		}
 		there := seen[i]
-		// An engine that starts anew gives out addresses anew.
+		// A restarted engine assigns new addresses.
 		if there.Address.IsValid() && there.Address != s.Address {
 			commands = append(commands, fmt.Sprintf("set server %s addr %s port %d", path, s.Address.Addr(), s.Address.Port()))
 		}
@@ -58,7 +58,7 @@ func join(port Port, seen []SeenServer) (commands []string) {
 	return commands
 }
 
-func leave(s SeenServer) (commands []string, users int) {
+func leave(s ServerStatus) (commands []string, users int) {
 	path := s.Backend + "/" + s.Name
 	switch {
 	case s.Maintenance && s.Users == 0:
@@ -71,7 +71,7 @@ func leave(s SeenServer) (commands []string, users int) {
 	return nil, s.Users + s.Waiting
 }
 
-func isWanted(wanted []Port, s SeenServer) bool {
+func isWanted(wanted []Port, s ServerStatus) bool {
 	return slices.ContainsFunc(wanted, func(p Port) bool {
 		return p.backend() == s.Backend && slices.ContainsFunc(p.Servers, func(t Server) bool { return t.Name == s.Name })
 	})

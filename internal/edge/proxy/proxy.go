@@ -23,16 +23,16 @@ import (
 	"time"
 )
 
-// Mode says what a proxy understands of what it passes on.
+// Mode is the protocol that a proxy understands.
 type Mode string
 
-// Modes. Response times are known of HTTP only; of TCP, how long connecting takes.
+// The modes. With HTTP, response times are measured; with TCP only connect times.
 const (
 	ModeHTTP Mode = "http"
 	ModeTCP  Mode = "tcp"
 )
 
-// Config is all that a service's proxy is told.
+// Config is the configuration of a service's proxy.
 type Config struct {
 	Service string
 	Mode    Mode
@@ -40,18 +40,19 @@ type Config struct {
 	// that accepting a connection is healthy enough.
 	Health string
 	Ports  []Port
-	// Control is where HAProxy takes commands, as its option "stats socket" says it.
+	// Control is the address of HAProxy's runtime socket, in the syntax of its option "stats
+	// socket".
 	Control string
-	// Remote lets weir-edge command it from other hosts; nil: only from this one.
+	// Remote enables commands from other hosts; nil allows this host only.
 	Remote *Remote
-	// QueueTimeout bounds how long a user waits for a place at an instance.
+	// QueueTimeout is the longest time that a request waits for a free instance.
 	QueueTimeout time.Duration
-	// ResponseTime is how long an answer may take; 0 if nothing is said.
+	// ResponseTime is the longest acceptable response time; 0 if unspecified.
 	ResponseTime time.Duration
 }
 
-// Remote is a way to HAProxy's runtime socket over TLS with client certificates. That
-// socket itself knows neither, so a TCP proxy of its own goes before it.
+// Remote exposes HAProxy's runtime socket over TLS with client certificates, by a TCP proxy in
+// front of it, because the socket itself supports neither.
 type Remote struct {
 	Port uint16
 	// Socket is the runtime socket, Certificate the file with the certificate and the
@@ -69,29 +70,28 @@ type Port struct {
 type Server struct {
 	Name    string
 	Address netip.AddrPort
-	// Weight is 0 to 256: the part of the users that it gets. 0: those who are there.
+	// Weight, 0 to 256, is the instance's relative share of users. 0 admits no new users.
 	Weight int
-	// MaxUsers is how many it serves at once; others wait. 0: no limit.
+	// MaxUsers is the number of concurrent users; further ones queue. 0: no limit.
 	MaxUsers int
-	// Asked: its health is a question that it answers, late if it is busy. Its users are
-	// then only sent away when it cannot be reached any more, which Apply sees; an
-	// instance that is not asked is down when it cannot be reached.
+	// Asked: health checks are HTTP requests, which a busy instance answers late. Its users are
+	// only moved when no connection is accepted any more, which Apply detects. Without it an
+	// instance that refuses connections is down.
 	Asked bool
 }
 
-// How soon a proxy notices that an instance is dead: after two checks, the second
-// of which follows the first that fails without delay.
+// Check intervals: a dead instance is detected by two failed checks, the second without delay.
 const (
 	checkInterval = 500 * time.Millisecond
 	checkHurried  = 200 * time.Millisecond
-	// checkDown is for those that do not answer, as all that have just been started: it is
-	// a part of how long they take.
+	// checkDown is the interval for instances that do not answer, such as new ones; it adds to
+	// their start-up time.
 	checkDown    = 50 * time.Millisecond
 	checksToFall = 2
 )
 
-// A check waits for a multiple of what users may wait, so that who is busy is not taken
-// for dead, and for minCheckTimeout at least.
+// The check timeout is a multiple of the specified response time, so that a busy instance is not
+// taken for dead, and at least minCheckTimeout.
 const (
 	checkPatience   = 4
 	minCheckTimeout = 5 * time.Second
@@ -112,10 +112,10 @@ func (p Port) backend() string { return fmt.Sprintf("instances-%d", p.Host) }
 
 func (p Port) frontend() string { return fmt.Sprintf("users-%d", p.Host) }
 
-// Asks says whether instances are asked for their health.
+// Asks reports whether instances are checked by HTTP requests.
 func (c Config) Asks() bool { return c.Health != "" }
 
-// File is HAProxy's configuration.
+// File returns HAProxy's configuration.
 func (c Config) File() string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
@@ -163,7 +163,7 @@ func (c Config) File() string {
 	return b.String()
 }
 
-// arguments are those of a server in the file, and of "add server".
+// arguments returns a server's arguments, for the file and for "add server".
 func (s Server) arguments() string {
 	text := fmt.Sprintf("%s check inter %s fastinter %s downinter %s fall %d rise 1 weight %d",
 		s.Address, milliseconds(checkInterval), milliseconds(checkHurried), milliseconds(checkDown), checksToFall, s.Weight)
@@ -178,10 +178,10 @@ func (s Server) arguments() string {
 
 func milliseconds(d time.Duration) string { return fmt.Sprintf("%dms", d.Milliseconds()) }
 
-// healthPath is a path as a request has it.
+// healthPath returns a path as a request has it.
 var healthPath = regexp.MustCompile(`^/[A-Za-z0-9._~=&/?-]*$`)
 
-// CheckHealthPath says what is wrong with a path for health checks; empty is none.
+// CheckHealthPath returns an error if a health path is invalid; an empty one is valid.
 func CheckHealthPath(path string) error {
 	if path != "" && !healthPath.MatchString(path) {
 		return fmt.Errorf("%q is not a path such as /healthy", path)

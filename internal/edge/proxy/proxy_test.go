@@ -21,32 +21,32 @@ func TestPlan(t *testing.T) {
 	wanted := []Port{{Host: 80, Servers: []Server{server("a", 256, 10)}}}
 	wanted[0].Servers[0].Asked = true
 	for name, test := range map[string]struct {
-		seen    []SeenServer
+		seen    []ServerStatus
 		want    []string
 		leaving int
 	}{
-		"as it should be": {[]SeenServer{{Backend: backend, Name: "a", Weight: 256, MaxUsers: 10, Up: true}}, nil, 0},
+		"as it should be": {[]ServerStatus{{Backend: backend, Name: "a", Weight: 256, MaxUsers: 10, Up: true}}, nil, 0},
 		"new": {nil, []string{
 			"add server instances-80/a 198.18.0.9:80 check inter 500ms fastinter 200ms downinter 50ms fall 2 rise 1 weight 0 maxconn 10; enable health instances-80/a; enable server instances-80/a; set server instances-80/a health down; set server instances-80/a weight 256",
 		}, 0},
-		"other values": {[]SeenServer{{Backend: backend, Name: "a", Weight: 1, MaxUsers: 9}}, []string{
+		"other values": {[]ServerStatus{{Backend: backend, Name: "a", Weight: 1, MaxUsers: 9}}, []string{
 			"set server instances-80/a weight 256", "set maxconn server instances-80/a 10",
 		}, 0},
-		"comes back": {[]SeenServer{{Backend: backend, Name: "a", Weight: 256, MaxUsers: 10, Leaving: true}}, []string{
+		"comes back": {[]ServerStatus{{Backend: backend, Name: "a", Weight: 256, MaxUsers: 10, Leaving: true}}, []string{
 			"set server instances-80/a state ready",
 		}, 0},
-		"goes, with users": {[]SeenServer{{Backend: backend, Name: "a", Weight: 256, MaxUsers: 10}, {Backend: backend, Name: "b", Users: 2, Waiting: 1}}, []string{
+		"goes, with users": {[]ServerStatus{{Backend: backend, Name: "a", Weight: 256, MaxUsers: 10}, {Backend: backend, Name: "b", Users: 2, Waiting: 1}}, []string{
 			"set server instances-80/b state drain",
 		}, 3},
-		"busy": {[]SeenServer{{Backend: backend, Name: "a", Weight: 256, MaxUsers: 10, Users: 3, Check: "Layer7 timeout"}}, nil, 0},
-		"dead, with users": {[]SeenServer{{Backend: backend, Name: "a", Weight: 256, MaxUsers: 10, Users: 3, Unreachable: true}}, []string{
+		"busy": {[]ServerStatus{{Backend: backend, Name: "a", Weight: 256, MaxUsers: 10, Users: 3, Check: "Layer7 timeout"}}, nil, 0},
+		"dead, with users": {[]ServerStatus{{Backend: backend, Name: "a", Weight: 256, MaxUsers: 10, Users: 3, Unreachable: true}}, []string{
 			"shutdown sessions server instances-80/a",
 		}, 0},
-		"is going": {[]SeenServer{{Backend: backend, Name: "a", Weight: 256, MaxUsers: 10}, {Backend: backend, Name: "b", Users: 2, Leaving: true}}, nil, 2},
-		"has gone": {[]SeenServer{{Backend: backend, Name: "a", Weight: 256, MaxUsers: 10}, {Backend: backend, Name: "b", Leaving: true}}, []string{
+		"is going": {[]ServerStatus{{Backend: backend, Name: "a", Weight: 256, MaxUsers: 10}, {Backend: backend, Name: "b", Users: 2, Leaving: true}}, nil, 2},
+		"has gone": {[]ServerStatus{{Backend: backend, Name: "a", Weight: 256, MaxUsers: 10}, {Backend: backend, Name: "b", Leaving: true}}, []string{
 			"set server instances-80/b state maint", "del server instances-80/b",
 		}, 0},
-		"still in maintenance": {[]SeenServer{{Backend: backend, Name: "a", Weight: 256, MaxUsers: 10}, {Backend: backend, Name: "b", Leaving: true, Maintenance: true}}, []string{
+		"still in maintenance": {[]ServerStatus{{Backend: backend, Name: "a", Weight: 256, MaxUsers: 10}, {Backend: backend, Name: "b", Leaving: true, Maintenance: true}}, []string{
 			"del server instances-80/b",
 		}, 0},
 	} {
@@ -72,9 +72,9 @@ func TestStat(t *testing.T) {
 		t.Fatal(err)
 	}
 	// 30 answers after 13 ms and 10 after 53 ms.
-	want := Seen{
+	want := Status{
 		Users: 7, Waiting: 2, Requests: 60, Failed: 6, SentBytes: 9000, Response: 23 * time.Millisecond,
-		Servers: []SeenServer{
+		Servers: []ServerStatus{
 			{Backend: "instances-80", Name: "a", Users: 5, Waiting: 2, Weight: 256, MaxUsers: 10, Up: true, Requests: 30, Response: 13 * time.Millisecond, Check: "Layer4 check, passed"},
 			{Backend: "instances-80", Name: "b", Weight: 1, Requests: 10, Response: 53 * time.Millisecond, Check: "Connection refused"},
 			{Backend: "instances-80", Name: "c", Users: 1, Weight: 256, Leaving: true},

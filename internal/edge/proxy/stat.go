@@ -11,27 +11,26 @@ import (
 	"time"
 )
 
-// Seen is what HAProxy says of itself at one moment ("show stat").
-type Seen struct {
-	// Users are the connections of users, those that wait for an instance included.
+// Status is HAProxy's state from "show stat".
+type Status struct {
+	// Users is the number of user connections, queued ones included.
 	Users int
-	// Waiting are the requests in the queues.
+	// Waiting is the number of queued requests.
 	Waiting int
-	// Requests and Failed count since the proxy has started: what users asked for (of
-	// TCP, connections), and what no instance answered (refused, broken off or
-	// answered with 5xx).
+	// Requests and Failed count since the proxy's start: requests (TCP: connections), and those
+	// refused, aborted or answered with 5xx.
 	Requests, Failed uint64
 	SentBytes        uint64
 	// Response is the mean of the last 1024 answers, from the request to the
 	// instance's first byte, the wait in the queue included; 0 as long as there was none.
 	Response time.Duration
-	Servers  []SeenServer
-	// ends is a proxy that takes no new users and ends after those that it has.
+	Servers  []ServerStatus
+	// ends: the proxy accepts no new users and ends after the present ones.
 	ends bool
 }
 
-// SeenServer is an instance behind one port.
-type SeenServer struct {
+// ServerStatus is the state of an instance at one port.
+type ServerStatus struct {
 	Backend, Name string
 	// Address is where users are sent; invalid if HAProxy does not say.
 	Address  netip.AddrPort
@@ -40,23 +39,23 @@ type SeenServer struct {
 	Weight   int
 	MaxUsers int
 	Up       bool
-	// Leaving is one that gets no new users: drained, or in maintenance.
+	// Leaving: the server gets no new users; it is drained or in maintenance.
 	Leaving, Maintenance bool
 	Requests             uint64
 	Response             time.Duration
-	// Check is what the last health check found, in words.
+	// Check is the result of the last health check as text.
 	Check string
-	// Unreachable: it found that nobody takes connections there.
+	// Unreachable: the last check found that no connection is accepted.
 	Unreachable bool
 }
 
 // parseStat reads what "show stat" prints: a table with a head, comma separated.
-func parseStat(text string) (Seen, error) {
+func parseStat(text string) (Status, error) {
 	reader := csv.NewReader(strings.NewReader(strings.TrimPrefix(text, "# ")))
 	reader.FieldsPerRecord = -1
 	head, err := reader.Read()
 	if err != nil {
-		return Seen{}, fmt.Errorf("read the proxy's statistics: %w", err)
+		return Status{}, fmt.Errorf("read the proxy's statistics: %w", err)
 	}
 	columns := map[string]int{}
 	for i, name := range head {
@@ -64,10 +63,10 @@ func parseStat(text string) (Seen, error) {
 	}
 	for _, name := range []string{"pxname", "svname", "scur", "qcur", "status", "weight"} {
 		if _, ok := columns[name]; !ok {
-			return Seen{}, fmt.Errorf("read the proxy's statistics: no column %s: is it HAProxy 2.4 or newer?", name)
+			return Status{}, fmt.Errorf("read the proxy's statistics: no column %s: is it HAProxy 2.4 or newer?", name)
 		}
 	}
-	var seen Seen
+	var seen Status
 	var answers weighted
 	for {
 		fields, err := reader.Read()
@@ -75,13 +74,13 @@ func parseStat(text string) (Seen, error) {
 			seen.Response = answers.mean()
 			return seen, nil
 		} else if err != nil {
-			return Seen{}, fmt.Errorf("read the proxy's statistics: %w", err)
+			return Status{}, fmt.Errorf("read the proxy's statistics: %w", err)
 		}
 		seen.add(statRow{columns, fields}, &answers)
 	}
 }
 
-func (s *Seen) add(row statRow, answers *weighted) {
+func (s *Status) add(row statRow, answers *weighted) {
 	proxy, server := row.text("pxname"), row.text("svname")
 	switch {
 	case server == "FRONTEND":
@@ -101,7 +100,7 @@ func (s *Seen) add(row statRow, answers *weighted) {
 		return
 	}
 	status := row.text("status")
-	found := SeenServer{
+	found := ServerStatus{
 		Backend: proxy, Name: server, Address: row.address("addr"),
 		Users: row.number("scur"), Waiting: row.number("qcur"),
 		Weight: row.number("uweight"), MaxUsers: row.number("slim"),
@@ -149,7 +148,7 @@ func (r statRow) text(name string) string {
 	return ""
 }
 
-// count is 0 where HAProxy prints nothing.
+// count returns 0 where HAProxy prints nothing.
 func (r statRow) count(name string) uint64 {
 	n, err := strconv.ParseUint(r.text(name), 10, 64)
 	if err != nil {
@@ -158,7 +157,7 @@ func (r statRow) count(name string) uint64 {
 	return n
 }
 
-// address is invalid where HAProxy prints none.
+// address returns an invalid one where HAProxy prints none.
 func (r statRow) address(name string) netip.AddrPort {
 	address, err := netip.ParseAddrPort(r.text(name))
 	if err != nil {

@@ -5,36 +5,35 @@ import (
 	"time"
 )
 
-// Candidate is an instance that a proxy may send users to, as that sees it.
+// Candidate is an instance that a proxy may send users to.
 type Candidate struct {
-	// Local is one on the proxy's own node.
+	// Local: the instance is on the proxy's own node.
 	Local bool
-	// Answers is one whose health checks are good.
+	// Answers: the instance's health checks succeed.
 	Answers   bool
 	RoundTrip time.Duration
-	// FreeBPS is what it could send from its node to other ones, in bits per second; 0:
-	// nobody knows.
+	// FreeBPS is the rate that it could send to other nodes, in bits per second; 0: unknown.
 	FreeBPS uint64
-	// Weight is the one that it has; 0: none yet.
+	// Weight is the present weight; 0: none yet.
 	Weight int
 }
 
 const (
 	maxWeight = 256 // HAProxy's
-	// standby is the weight of those that are not needed: they get one user in a
-	// hundred or so, which shows that they answer, and all if the others fall.
+	// standby is the weight of instances that are not needed. They get about one user in a hundred,
+	// which proves that they answer, and all users if the others fail.
 	standby = 1
-	// crowdedPercent is how full the nearer instances are before farther ones get users,
-	// who then come until they are no fuller than calmPercent.
+	// crowdedPercent is the utilization of near instances from which farther ones get users, who
+	// then come until it falls to calmPercent.
 	crowdedPercent = 80
 	calmPercent    = 60
-	// nearby is the round trip up to which distance does not matter.
+	// nearby is the round trip below which distance is ignored.
 	nearby = time.Millisecond
-	// unlike is by which part of it a weight has to be another one to be changed.
+	// unlike is the relative difference from which a weight is changed.
 	unlike = 0.25
 )
 
-// Weights are the parts of its users that a proxy gives to instances: to its own
+// Weights returns the parts of its users that a proxy gives to instances: to its own
 // node's first, and to others as soon as those are crowded. maxUsers is what one
 // instance can serve; 0: not known, then all get users.
 //
@@ -44,8 +43,8 @@ const (
 //	256 q_i / max q,   q_i = sqrt(f_i) / (t_i + 1 ms)
 //
 // with the largest f in place of one that is not known. It is the root because what
-// others leave follows what is sent: who downloads beside the service takes all that it
-// does not. In proportion to f itself whoever has more users by chance would keep them; by
+// others leave follows what is sent: a download beside the service takes all that it
+// does not. In proportion to f itself an instance with more users by chance would keep them; by
 // the root, parts come nearer to each other each time.
 //
 // Users come and go, and so does what others send. So a weight stays as it is until the
@@ -66,16 +65,15 @@ func Weights(candidates []Candidate, users, maxUsers int) []int {
 	return weights
 }
 
-// Tried is how many of a proxy's users an instance may have that only show that it answers:
-// those of a standby.
-func (s *SeenServer) Tried(users int) int {
+// Tried returns how many of a proxy's users may be probes of a standby instance.
+func (s *ServerStatus) Tried(users int) int {
 	if s.Weight > standby {
 		return 0
 	}
 	return 1 + users/100
 }
 
-// localsSuffice says whether the instances on the proxy's own node have room for its users.
+// localsSuffice reports whether the instances on the proxy's own node have room for its users.
 func localsSuffice(candidates []Candidate, users, maxUsers int) bool {
 	locals, percent := 0, crowdedPercent
 	for _, c := range candidates {
@@ -89,7 +87,7 @@ func localsSuffice(candidates []Candidate, users, maxUsers int) bool {
 	return locals > 0 && maxUsers > 0 && users*100 < locals*maxUsers*percent
 }
 
-// parts are how much those of other nodes should get, the best of those that answer 1.
+// parts returns the relative shares of instances on other nodes; the best that answers gets 1.
 func parts(candidates []Candidate) []float64 {
 	freest, best := uint64(0), 0.0
 	for _, c := range candidates {
@@ -112,14 +110,14 @@ func parts(candidates []Candidate) []float64 {
 		}
 	}
 	for i := range list {
-		if best > 0 { // else nobody answers, and nobody gets users
+		if best > 0 { // else no instance answers, and none gets users
 			list[i] = min(list[i]/best, 1)
 		}
 	}
 	return list
 }
 
-// settle is the weight that is right, or the one that is there, if that is about the same.
+// settle returns the new weight, or the present one if they are close.
 func settle(right float64, now int) int {
 	if now > 0 && math.Abs(right-float64(now)) < max(unlike*float64(now), 1) {
 		return now

@@ -21,9 +21,10 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
-	"github.com/weir-project/weir/internal/access"
+	"github.com/weir-project/weir/internal/edge/proxy"
 	"github.com/weir-project/weir/internal/edge/runtime"
-	"github.com/weir-project/weir/internal/httpapi"
+	"github.com/weir-project/weir/internal/front/access"
+	"github.com/weir-project/weir/internal/front/httpapi"
 )
 
 // The registry's container. It is in the host's network, as services' proxies are, so
@@ -40,33 +41,33 @@ const (
 	programFile, dataDir = "/weir-edge", "/repository"
 	certFile, keyFile    = "/tls/cert.pem", "/tls/key.pem"
 
-	// startTimeout bounds the wait for the registry's first answer, answerTimeout each
-	// question: at an address that is taken, something may listen and never answer.
+	// startTimeout limits the wait for the registry's first answer, answerTimeout each request:
+	// another program may listen at the address and never answer.
 	startTimeout  = 15 * time.Second
 	answerTimeout = time.Second
 )
 
-// DefaultLabels let images give way to what users get.
+// DefaultLabels give image transfers a low weight, so that users' traffic comes first.
 var DefaultLabels = map[string]string{"weir.weight": "10"}
 
-// ContainerOptions say how nodes get images.
+// ContainerOptions set how nodes fetch images.
 type ContainerOptions struct {
-	// Socket is the engine's that runs it.
+	// Socket is the socket of the container engine.
 	Socket string
-	// Program is weir-edge's file, Dir the repository's folder.
+	// Program is the path of weir-edge, Dir the repository's folder.
 	Program, Dir string
-	// Address is where nodes reach it.
+	// Address is where nodes reach the registry.
 	Address netip.AddrPort
-	// Cert and Key are files for TLS; empty for none, which engines accept at loopback
-	// addresses, and at those that they are told to with --insecure-registry.
+	// Cert and Key are TLS files. Without them engines accept only loopback addresses and those of
+	// --insecure-registry.
 	Cert, Key string
-	// Labels are its policy.
+	// Labels are the container's Weir policy.
 	Labels map[string]string
-	// Version is the program's: another one takes the place of what runs.
+	// Version is the program's version; a container of another version is replaced.
 	Version string
 }
 
-// ParseAddress reads where nodes reach the repository.
+// ParseAddress parses the address at which nodes reach the repository.
 func ParseAddress(text string) (netip.AddrPort, error) {
 	address, err := netip.ParseAddrPort(text)
 	switch {
@@ -80,8 +81,8 @@ func ParseAddress(text string) (netip.AddrPort, error) {
 	return address, nil
 }
 
-// StartContainer makes the registry run, and waits until it answers. One that runs
-// already with the same options goes on.
+// StartContainer starts the registry's container and waits until it answers. One that runs with the
+// same options is kept.
 func StartContainer(ctx context.Context, o ContainerOptions) error {
 	api, err := client.New(client.WithHost("unix://" + o.Socket))
 	if err != nil {
@@ -131,8 +132,8 @@ func start(ctx context.Context, api *client.Client, o ContainerOptions) error {
 	return nil
 }
 
-// describe is the container as it should be. Its label labelConfig changes with it, with
-// the program, and with the certificate, which may have been renewed.
+// describe returns the container's configuration. Its label labelConfig changes with the options,
+// the program and the certificate.
 func describe(o ContainerOptions) (*container.Config, *container.HostConfig, error) {
 	dir, err := filepath.Abs(o.Dir)
 	if err != nil {
@@ -162,7 +163,7 @@ func describe(o ContainerOptions) (*container.Config, *container.HostConfig, err
 	made[runtime.LabelRole] = RoleRepository
 	made[labelFolder] = dir
 	made[labelConfig] = strings.TrimSpace(strings.Join(slices.Concat(command, binds, []string{o.Version, certificate}), " "))
-	config := &container.Config{Image: runtime.ProxyImage, Labels: made, Cmd: command}
+	config := &container.Config{Image: proxy.Image, Labels: made, Cmd: command}
 	return config, &container.HostConfig{
 		NetworkMode: "host", Binds: binds, ReadonlyRootfs: true,
 		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyUnlessStopped},
@@ -176,12 +177,12 @@ func isOurs(c container.InspectResponse) bool {
 
 func isRunning(c container.InspectResponse) bool { return c.State != nil && c.State.Running }
 
-// await waits until the registry answers, or says why it does not.
+// await waits until the registry answers, or returns why it does not.
 func await(ctx context.Context, api *client.Client, o ContainerOptions) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	scheme := "http"
-	// That it answers is all that is asked: what nodes get, they check by digest.
+	// Any answer suffices: nodes verify images by digest.
 	asker := &http.Client{Timeout: answerTimeout, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	if o.Cert != "" {
 		scheme = "https"
@@ -207,8 +208,8 @@ func await(ctx context.Context, api *client.Client, o ContainerOptions) error {
 	}
 }
 
-// ended is what the container said last, if it has ended: it may not be the one that
-// answers at the address.
+// ended returns the container's last error output if it has ended, because another program may
+// answer at the address.
 func ended(ctx context.Context, api *client.Client) error {
 	found, err := api.ContainerInspect(ctx, ContainerName, client.ContainerInspectOptions{})
 	if err != nil {
@@ -224,7 +225,7 @@ func ended(ctx context.Context, api *client.Client) error {
 	return fmt.Errorf("it ended and said %q", said)
 }
 
-// RemoveContainer ends the registry. removed is false where there is none.
+// RemoveContainer removes the registry's container; removed is false if there is none.
 func RemoveContainer(ctx context.Context, socket string) (removed bool, err error) {
 	api, err := client.New(client.WithHost("unix://" + socket))
 	if err != nil {
@@ -244,11 +245,11 @@ func RemoveContainer(ctx context.Context, socket string) (removed bool, err erro
 	return true, nil
 }
 
-// places bounds how many connections are open at once. Nobody says who they are, so where
-// there is one too many it is the oldest one of whoever has the most.
+// places limits open connections. They are anonymous: above the limit the oldest connection of the
+// address with the most is closed.
 var places = access.Budget{Strangers: 1024}
 
-// Serve is what runs in the container, until ctx ends.
+// Serve serves in the container, until ctx ends.
 func Serve(ctx context.Context, dir, address, cert, key string, log *slog.Logger) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {

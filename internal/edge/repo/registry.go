@@ -12,14 +12,14 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Reference is how nodes ask the registry at an address for a service's image: by digest,
-// so that they check what they get.
+// Reference returns the image reference of a service at a registry, by digest so that nodes verify
+// it.
 func Reference(address, service, digest string) string {
 	return address + "/" + repositoryName(service) + "@" + digest
 }
 
-// repositoryName is a service's name as repositories may be called: lower case, and
-// words with a hyphen between them. Images are found by digest, so two may have the same.
+// repositoryName turns a service name into a valid repository name (lower case, single hyphens).
+// Two services may share one, because images are found by digest.
 func repositoryName(service string) string {
 	words := strings.FieldsFunc(strings.ToLower(service), func(c rune) bool { return c == '-' || c == '_' })
 	return "services/" + strings.Join(words, "-")
@@ -47,7 +47,7 @@ func (r *Repository) Handler() http.Handler {
 	return mux
 }
 
-// manifest is an image's or an artefact's, by digest, or an image's by the tag latest.
+// manifest serves a manifest by digest, or an image's by the tag latest.
 func (r *Repository) manifest(w http.ResponseWriter, q *http.Request) {
 	index, err := r.index()
 	if err != nil {
@@ -76,7 +76,7 @@ func (r *Repository) blob(w http.ResponseWriter, q *http.Request) {
 	r.serve(w, q, digest)
 }
 
-// serve answers with a file, or the part of it that is asked for.
+// serve sends a file, or the requested range of it.
 func (r *Repository) serve(w http.ResponseWriter, q *http.Request, digest registry.Hash) {
 	f, err := os.Open(r.blobPath(digest))
 	if err != nil {
@@ -92,8 +92,8 @@ func (r *Repository) serve(w http.ResponseWriter, q *http.Request, digest regist
 	http.ServeContent(w, q, "", time.Time{}, f)
 }
 
-// transferTimeout is how long a node may take for a file: a reader that reads nothing must
-// not keep its place for ever.
+// transferTimeout limits the time of a file transfer, so that a client that reads nothing does not
+// hold its connection for ever.
 func transferTimeout(bytes int64) time.Duration {
 	const leastBytesPerSecond = 8000
 	return time.Minute + time.Duration(bytes/leastBytesPerSecond)*time.Second
@@ -119,7 +119,7 @@ func (r *Repository) tags(w http.ResponseWriter, q *http.Request) {
 	answer(w, "application/json", http.StatusOK, map[string]any{"name": "services/" + q.PathValue("name"), "tags": []string{"latest"}})
 }
 
-// refuse answers as the specification says of errors.
+// refuse sends an error in the OCI specification's format.
 func refuse(w http.ResponseWriter, status int, code, message string) {
 	answer(w, "application/json", status, map[string]any{"errors": []any{map[string]string{"code": code, "message": message}}})
 }
@@ -127,5 +127,5 @@ func refuse(w http.ResponseWriter, status int, code, message string) {
 func answer(w http.ResponseWriter, kind string, status int, body any) {
 	w.Header().Set("Content-Type", kind)
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // whoever is gone does not need it
+	_ = json.NewEncoder(w).Encode(body) // a client that has left does not need it
 }

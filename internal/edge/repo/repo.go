@@ -36,37 +36,37 @@ import (
 )
 
 const (
-	// specificationType is what the artefact beside an image is.
+	// specificationType is the media type of the artefact beside an image.
 	specificationType = "application/vnd.weir.specification.v1+json"
 	// annotationName is OCI's for the name of an entry of an index.
 	annotationName = "org.opencontainers.image.ref.name"
 	indexFile      = "index.json"
-	// emptyConfig is what artefacts have for a configuration (OCI image specification).
+	// emptyConfig is the empty configuration of artefacts (OCI image specification).
 	emptyConfig     = "{}"
 	emptyConfigType = types.MediaType("application/vnd.oci.empty.v1+json")
 )
 
-// ErrUnknown is a service that the repository does not have.
+// ErrUnknown is the error for a service that the repository does not have.
 var ErrUnknown = errors.New("is not in the repository; weir-edge services lists what is")
 
-// BadImageError is an archive that is not an image.
+// BadImageError is the error of an archive that is not an image.
 type BadImageError struct{ error }
 
 // Repository is a folder of images. Its methods may be called concurrently.
 type Repository struct {
 	dir string
-	// unusable is why nothing can be done with it.
+	// unusable is the error that all methods return; nil if the repository works.
 	unusable error
-	// changes is held by whoever writes files, which may take minutes, and mu for as long
-	// as the index and the files are not those of each other.
+	// changes is held while files are written, which may take minutes; mu only while the index and
+	// the files do not match.
 	changes sync.Mutex
 	mu      sync.RWMutex
 }
 
-// Unusable is a repository of which each use says why it cannot be.
+// Unusable returns a repository whose methods all fail with that error.
 func Unusable(why error) *Repository { return &Repository{unusable: why} }
 
-// Open opens or makes a repository.
+// Open opens or creates a repository.
 func Open(dir string) (*Repository, error) {
 	r := &Repository{dir: dir}
 	err := os.MkdirAll(r.blobDir(), 0o700)
@@ -82,7 +82,7 @@ func Open(dir string) (*Repository, error) {
 	return r, nil
 }
 
-// removeTemporary removes what a weir-edge was about to write that was killed.
+// removeTemporary removes unfinished files of a killed weir-edge.
 func (r *Repository) removeTemporary() error {
 	var errs []error
 	for _, dir := range []string{r.dir, r.blobDir()} {
@@ -99,9 +99,9 @@ func (r *Repository) blobDir() string { return filepath.Join(r.dir, "blobs", "sh
 
 func (r *Repository) blobPath(h registry.Hash) string { return filepath.Join(r.blobDir(), h.Hex) }
 
-// Push puts a service into the repository, in the place of the one of that name: its
-// specification, and its image from an archive as `docker save` makes it. inUse says of an
-// image whose place is taken whether it has to stay. Errors: *BadImageError.
+// Push stores a service, replacing one of that name: its specification, and its image from a
+// `docker save` archive. inUse reports whether a replaced image has to stay. Errors:
+// *BadImageError.
 func (r *Repository) Push(s spec.Spec, archive string, inUse func(digest string) bool) (edge.Stored, error) {
 	if r.unusable != nil {
 		return edge.Stored{}, r.unusable
@@ -133,8 +133,8 @@ func (r *Repository) Push(s spec.Spec, archive string, inUse func(digest string)
 	return r.Find(s.Name)
 }
 
-// replace puts entries into the index in the place of those of a service, and removes the
-// files that nobody needs then.
+// replace replaces the index entries of a service and removes the files that no entry needs any
+// more.
 func (r *Repository) replace(service string, inUse func(digest string) bool, by ...registry.Descriptor) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -157,8 +157,7 @@ func (r *Repository) replace(service string, inUse func(digest string) bool, by 
 	return errors.Join(r.writeIndex(entries), r.sweep())
 }
 
-// Receive keeps an archive beside the repository until it is pushed; whoever asked for it
-// removes the file.
+// Receive saves an uploaded archive to a temporary file; the caller removes it.
 func (r *Repository) Receive(archive io.Reader) (path string, err error) {
 	if r.unusable != nil {
 		return "", r.unusable
@@ -218,7 +217,7 @@ func writeFile(dir, name string, data []byte) error {
 	return os.Rename(f.Name(), filepath.Join(dir, name))
 }
 
-// List are all services, sorted by name.
+// List returns all services, sorted by name.
 func (r *Repository) List() ([]edge.Stored, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -280,7 +279,7 @@ func (r *Repository) readJSON(h registry.Hash, into any) error {
 	return json.Unmarshal(data, into)
 }
 
-// Find is a service. Errors: ErrUnknown.
+// Find returns a service. Errors: ErrUnknown.
 func (r *Repository) Find(service string) (edge.Stored, error) {
 	list, err := r.List()
 	if err != nil {
@@ -298,8 +297,8 @@ func (r *Repository) Find(service string) (edge.Stored, error) {
 	return edge.Stored{}, fmt.Errorf("service %s %w", service, ErrUnknown)
 }
 
-// Remove takes a service out of the repository, and its layers unless others have them or
-// inUse says that its image is needed. Errors: ErrUnknown.
+// Remove deletes a service, and its layers unless other services have them or inUse says that the
+// image is needed. Errors: ErrUnknown.
 func (r *Repository) Remove(service string, inUse func(digest string) bool) error {
 	r.changes.Lock()
 	defer r.changes.Unlock()
@@ -316,8 +315,7 @@ func (r *Repository) Remove(service string, inUse func(digest string) bool) erro
 	return nil
 }
 
-// sweep removes files that no entry of the index needs. While one of them is damaged
-// nobody knows that.
+// sweep removes files that no index entry needs. It removes none while an entry is damaged.
 func (r *Repository) sweep() error {
 	index, err := r.index()
 	if err != nil {

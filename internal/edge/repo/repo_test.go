@@ -18,7 +18,7 @@ import (
 	registry "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/weir-project/weir/api/v1/edge"
-	"github.com/weir-project/weir/internal/edge/runtime"
+	"github.com/weir-project/weir/internal/edge/proxy"
 	"github.com/weir-project/weir/internal/edge/spec"
 )
 
@@ -43,7 +43,7 @@ func archive(t *testing.T, content []byte) string {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	made, _, err := runtime.ImageArchive("nginx:1", "arm64", layer.Bytes())
+	made, _, err := proxy.ArchiveOf("nginx:1", "arm64", layer.Bytes())
 	if err != nil {
 		t.Fatal(err)
 	}

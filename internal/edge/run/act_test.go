@@ -7,48 +7,78 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/edge/engine"
-	"github.com/weir-project/weir/internal/edge/proxy"
 	"github.com/weir-project/weir/internal/edge/runtime"
 	"github.com/weir-project/weir/internal/edge/spec"
 )
 
-// without is an engine that has no image.
-type without struct{ runtime.Runtime }
-
-func (without) Fetch(context.Context, string) (runtime.Image, error) {
-	return runtime.Image{}, runtime.ErrNoImage
-}
-
-// TestFailsAfterItsEnd: the start of an instance that fails after it was ended says nothing of
-// the next one of that name.
+// TestFailsAfterItsEnd: the start of an instance that fails after its end does not affect the next
+// one of that name.
 func TestFailsAfterItsEnd(t *testing.T) {
-	m := newManager(t)
-	m.rt = without{}
-	of := func() *start {
+	l, noImage := newLives(), errors.New("no image")
+	newStart := func() *start {
 		return &start{decision: engine.Decision{Action: engine.Start, Service: "shop", Instance: "shop-1"}}
 	}
-	ended, current := of(), of()
-	m.start(t.Context(), runtime.Service{}, ended)
-	if len(m.cannotStart) > 0 {
-		t.Errorf("it has ended: %v", m.cannotStart)
+	ended, current := newStart(), newStart()
+	l.noteStart(ended, noImage)
+	if len(l.cannotStart) > 0 {
+		t.Errorf("it has ended: %v", l.cannotStart)
 	}
-	m.starting["shop-1"] = current
-	m.start(t.Context(), runtime.Service{}, ended)
-	if len(m.cannotStart) > 0 || m.starting["shop-1"] != current {
-		t.Errorf("another one of that name starts: %v", m.cannotStart)
+	l.starting["shop-1"] = current
+	l.noteStart(ended, noImage)
+	if len(l.cannotStart) > 0 || l.starting["shop-1"] != current {
+		t.Errorf("another one of that name starts: %v", l.cannotStart)
 	}
-	s := shop(0, 0)
-	m.start(t.Context(), runtime.Service{}, current)
-	if m.instances(s); m.cannotStart["shop-1"] == "" {
-		t.Error("it cannot be started, and nobody says so")
+	o := shop(0, 0)
+	l.noteStart(current, noImage)
+	if l.instances(o); l.cannotStart["shop-1"] == "" {
+		t.Error("it cannot be started, and that is forgotten")
 	}
-	s.promises = engine.Promises{}
-	if m.instances(s); len(m.cannotStart) > 0 {
-		t.Errorf("it is promised nothing any more: %v", m.cannotStart)
+	o.promises = engine.Promises{}
+	if l.instances(o); len(l.cannotStart) > 0 {
+		t.Errorf("it is promised nothing any more: %v", l.cannotStart)
 	}
-	m.starting["shop-1"], s.at = of(), time.Now()
-	if m.instances(s); len(m.starting) > 0 {
-		t.Errorf("nobody knows of it any more: %v", m.starting)
+	l.starting["shop-1"], o.at = newStart(), time.Now()
+	if l.instances(o); len(l.starting) > 0 {
+		t.Errorf("it is neither there nor promised: %v", l.starting)
+	}
+}
+
+// withImage is an engine that has an image, and starts nothing.
+type withImage struct {
+	runtime.Runtime
+	bench
+	err error
+}
+
+func (w *withImage) Ledger() engine.Ledger { return &w.bench }
+
+func (w *withImage) Fetch(context.Context, string) (runtime.Image, error) {
+	return runtime.Image{SizeBytes: 1}, w.err
+}
+
+func (w *withImage) Start(context.Context, runtime.Service, string, string) error {
+	return runtime.ErrExists
+}
+
+// TestStartInstance: an instance is started with its image and its promise, and one that is there
+// is no error.
+func TestStartInstance(t *testing.T) {
+	promised := engine.Promises{"shop-1": {}}
+	for name, test := range map[string]struct {
+		promises engine.Promises
+		err      error
+		fetched  bool
+		says     string
+	}{
+		"it is there":           {promised, nil, true, ""},
+		"no image":              {promised, runtime.ErrNoImage, false, "the image is not there"},
+		"not promised any more": {nil, nil, true, "start shop-1 on a: what it needs is not promised any more"},
+	} {
+		rt, fetched := &withImage{bench: bench{promises: test.promises}, err: test.err}, false
+		err := startInstance(t.Context(), rt, runtime.Service{}, engine.Decision{Instance: "shop-1", Node: "a"}, func(runtime.Image) { fetched = true })
+		if fetched != test.fetched || (err == nil) != (test.says == "") || err != nil && err.Error() != test.says {
+			t.Errorf("%s: fetched %t, %v", name, fetched, err)
+		}
 	}
 }
 
@@ -59,56 +89,58 @@ func TestNodeHasLeft(t *testing.T) {
 	ledger := &bench{promises: engine.Promises{
 		"shop-1": {Service: "shop", Node: "a", MinBPS: 20e6}, "shop-2": {Service: "shop", Node: "b", MinBPS: 20e6, Replaces: "shop-1"},
 	}}
-	m.rt = ledger
-	s := shop(0, 0)
-	s.promises = ledger.promises
-	s.state.Instances = []runtime.Instance{{ID: "shop-1", Service: "shop", Node: "id1"}, {ID: "shop-2", Service: "shop", Node: "b-id2"}}
-	s.nodes[1].Node.Name = "b-id2"
-	m.endLeft(s)
-	if m.stopping["shop-1"] == nil || len(m.stopping) != 1 {
-		t.Errorf("ending are %v", m.stopping)
+	o := shop(0, 0)
+	o.promises = ledger.promises
+	o.state.Instances = []runtime.Instance{{ID: "shop-1", Service: "shop", Node: "id1"}, {ID: "shop-2", Service: "shop", Node: "b-id2"}}
+	o.nodes[1].Node.Name = "b-id2"
+	m.endLeft(o)
+	if m.lives.stopping["shop-1"] == nil || len(m.lives.stopping) != 1 {
+		t.Errorf("ending are %v", m.lives.stopping)
 	}
-	m.mendPromises(t.Context(), s)
+	step := m.lives.planPromises(o)
+	if step.apply(t.Context(), ledger); step.err != nil {
+		t.Error(step.err)
+	}
 	if p := ledger.promises["shop-2"]; p != (engine.Promise{Service: "shop", Node: "b-id2", MinBPS: 20e6, Replaces: "shop-1"}) || len(ledger.promises) != 2 {
 		t.Errorf("promised is %+v", ledger.promises)
 	}
 	here := len(m.said())
-	if m.endLeft(s); len(m.said()) != here {
+	if m.endLeft(o); len(m.said()) != here {
 		t.Errorf("it is ended again: %s", m.said())
 	}
 }
 
-// TestNameIsTaken: what this weir-edge is about to end and another one has taken out of the ledger
-// keeps its name, as what has that name would be ended.
+// TestNameIsTaken: an instance that this weir-edge is about to end keeps its name after another
+// weir-edge has taken it out of the ledger, as another instance of that name would be ended.
 func TestNameIsTaken(t *testing.T) {
-	m := newManager(t)
-	m.stopping["shop-1"] = &stop{decision: engine.Decision{Action: engine.Stop, Service: "shop", Instance: "shop-1", Node: "a"}, at: time.Now(), ending: true}
-	s := shop(0, 0)
-	s.promises = engine.Promises{}
-	if list := m.instances(s); len(list) != 1 || list[0].ID != "shop-1" || list[0].State != engine.InstanceStopping {
+	l := newLives()
+	l.stopping["shop-1"] = &stop{decision: engine.Decision{Action: engine.Stop, Service: "shop", Instance: "shop-1", Node: "a"}, at: time.Now(), ending: true}
+	o := shop(0, 0)
+	o.promises = engine.Promises{}
+	if list := l.instances(o); len(list) != 1 || list[0].ID != "shop-1" || list[0].State != engine.InstanceStopping {
 		t.Errorf("without a promise: %+v", list)
 	}
-	if list := m.instances(shop(0, 0)); len(list) != 1 {
+	if list := l.instances(shop(0, 0)); len(list) != 1 {
 		t.Errorf("with one: %+v", list)
 	}
 }
 
-// TestOrphanOfThatName: since when an instance is missed is forgotten with its promise.
+// TestOrphanOfThatName: since when an instance is missing is forgotten with its promise.
 func TestOrphanOfThatName(t *testing.T) {
-	m := newManager(t)
-	m.orphans["shop-1"] = time.Now().Add(-time.Hour)
-	gone := &seen{specs: map[string]spec.Spec{"shop": {Name: "shop"}}}
-	if ids := m.orphaned(gone); len(ids) > 0 {
+	l := newLives()
+	l.orphans["shop-1"] = time.Now().Add(-time.Hour)
+	gone := &observation{specs: map[string]spec.Spec{"shop": {Name: "shop"}}}
+	if ids := l.orphaned(gone); len(ids) > 0 {
 		t.Errorf("nothing is promised: %v", ids)
 	}
-	if ids := m.orphaned(shop(0, 0)); len(ids) > 0 {
+	if ids := l.orphaned(shop(0, 0)); len(ids) > 0 {
 		t.Errorf("promised anew, and taken back at once: %v", ids)
 	}
 }
 
 // TestCrowdThatComesAndGoes: as many users as there were a moment ago may be back the next.
 func TestCrowdThatComesAndGoes(t *testing.T) {
-	m, now := newManager(t), time.Now()
+	p, now := newProxies(), time.Now()
 	for _, step := range []struct {
 		after time.Duration
 		users int
@@ -118,7 +150,7 @@ func TestCrowdThatComesAndGoes(t *testing.T) {
 		{time.Second, 6, 18}, {10 * time.Second, 7, 7}, {time.Second, 6, 7},
 	} {
 		now = now.Add(step.after)
-		if got := m.mostUsers("shop a", step.users, now); got != step.want {
+		if got := p.mostUsers(entry{"shop", "a"}, step.users, now); got != step.want {
 			t.Errorf("%d users after %v: %d, want %d", step.users, step.after, got, step.want)
 		}
 	}
@@ -126,13 +158,29 @@ func TestCrowdThatComesAndGoes(t *testing.T) {
 
 // TestProxyInItsPlace: a proxy that fails has time to begin, also if another one failed there.
 func TestProxyInItsPlace(t *testing.T) {
-	m := newManager(t)
-	m.proxyFailedAt["shop b"] = time.Now().Add(-time.Hour)
-	failing := &seen{proxies: map[string][]seenProxy{"shop": {{Proxy: runtime.Proxy{Node: "b"}, seen: proxy.Seen{}, err: errors.New("refused")}}}}
-	if m.forgetProxies(failing); len(m.proxyFailedAt) != 1 {
-		t.Error("it fails on, and that is forgotten")
+	p := newProxies()
+	p.failedAt[entry{"shop", "b"}] = time.Now().Add(-time.Hour)
+	failing := &observation{proxies: map[string][]observedProxy{"shop": {{Proxy: runtime.Proxy{Node: "b"}, err: errors.New("refused")}}}}
+	if p.forget(failing); len(p.failedAt) != 1 {
+		t.Error("it still fails, and that is forgotten")
 	}
-	if m.forgetProxies(&seen{}); len(m.proxyFailedAt) != 0 {
-		t.Error("it is none any more")
+	if p.forget(&observation{}); len(p.failedAt) != 0 {
+		t.Error("it is gone")
+	}
+}
+
+// TestEndedOnce: a round that observed before an instance had ended does not end it again.
+func TestEndedOnce(t *testing.T) {
+	l, observed := newLives(), time.Now()
+	l.ended["shop-1"] = observed.Add(time.Millisecond)
+	o := shop(0, 0)
+	o.at = observed
+	o.promises["shop-1"] = engine.Promise{Service: "shop", Node: "a", Stopping: true}
+	if l.drained(o); len(l.stopping) != 0 {
+		t.Error("it is ended again")
+	}
+	o.at = observed.Add(time.Second) // another one of that name
+	if l.drained(o); len(l.stopping) != 1 {
+		t.Error("it is not ended")
 	}
 }

@@ -11,16 +11,17 @@ import (
 	"github.com/weir-project/weir/internal/edge/runtime"
 )
 
-// Agents measures nodes by their Weir agents, all side by side. It implements Nodes.
+// Agents polls the nodes' Weir agents concurrently. It implements Nodes.
 type Agents struct {
 	monitor *monitor.Monitor
 	agentOf func(runtime.Node) (monitor.Agent, error)
-	// first: nobody was asked yet, and the first answers are waited for.
+	// first: no agent has been polled yet; Measure waits for the first answers.
 	first bool
 }
 
-// NewAgents asks agents until ctx ends; dial makes a client of the one at an address.
-func NewAgents(ctx context.Context, dial func(netip.Addr) (*client.Client, error)) (*Agents, error) {
+// NewAgents returns Agents that poll until ctx ends; dial returns a client for the agent at an
+// address.
+func NewAgents(ctx context.Context, dial func(netip.Addr) (*client.Client, error)) *Agents {
 	clients := map[netip.Addr]*client.Client{}
 	return newAgents(ctx, func(n runtime.Node) (monitor.Agent, error) {
 		if !n.Address.IsValid() {
@@ -38,13 +39,10 @@ func NewAgents(ctx context.Context, dial func(netip.Addr) (*client.Client, error
 	})
 }
 
-func newAgents(ctx context.Context, agentOf func(runtime.Node) (monitor.Agent, error)) (*Agents, error) {
-	m, err := monitor.New(monitor.DefaultOptions(), time.Now)
-	if err != nil {
-		return nil, err
-	}
+func newAgents(ctx context.Context, agentOf func(runtime.Node) (monitor.Agent, error)) *Agents {
+	m := monitor.New(time.Now)
 	go m.Run(ctx)
-	return &Agents{monitor: m, agentOf: agentOf}, nil
+	return &Agents{monitor: m, agentOf: agentOf}
 }
 
 // Measure implements Nodes.
@@ -67,7 +65,7 @@ func (a *Agents) Measure(ctx context.Context, nodes []runtime.Node) []Measured {
 	}
 	list := make([]Measured, len(nodes))
 	for i, n := range nodes {
-		list[i] = Measured{Node: n, Seen: seen[n.Name]}
+		list[i] = Measured{Node: n, Reported: seen[n.Name]}
 		list[i].Agent, _ = targets[i].Agent.(Changer) // nil if it is none
 	}
 	return list

@@ -57,23 +57,20 @@ func TestAgents(t *testing.T) {
 	trusted.AddCert(agent.Certificate())
 	near, far := netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("198.18.0.2")
 	nodes := []runtime.Node{{Name: "far", Address: far, Ready: true}, {Name: "near", Address: near, Ready: true}, {Name: "nowhere", Ready: true}}
-	agents, err := NewAgents(t.Context(), func(a netip.Addr) (*client.Client, error) {
+	agents := NewAgents(t.Context(), func(a netip.Addr) (*client.Client, error) {
 		url := agent.URL
 		if a == far {
 			url = "https://127.0.0.1:1"
 		}
 		return client.New(url, client.Options{TLS: &tls.Config{RootCAs: trusted, MinVersion: tls.VersionTLS12}})
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	var found []Measured
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if found = agents.Measure(t.Context(), nodes); found[1].Seen.State == monitor.StateReady {
+		if found = agents.Measure(t.Context(), nodes); found[1].Reported.State == monitor.StateReady {
 			break
 		}
 	}
-	decider, err := engine.New(engine.DefaultPolicy())
+	decider, err := engine.New(engine.Policy{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +78,7 @@ func TestAgents(t *testing.T) {
 	if found[1].Agent == nil {
 		t.Fatal("it cannot be told anything")
 	}
-	first := (&Manager{presence: newPresence(nil)}).node(&seen{}, found[1])
+	first := (&Manager{presence: newPresence(nil)}).node(&observation{}, &found[1])
 	shop := engine.Service{Spec: spec.Spec{Name: "shop", Image: "i:1", Algorithm: "hybrid", Labels: map[string]string{"weir.min": "1mbit"}}}
 	result := decider.Round(engine.Input{At: time.Now(), Nodes: []engine.Node{first}, Services: []engine.Service{shop}})
 	if d := result.Decisions; len(d) != 1 || d[0].Action != engine.Keep || !first.ReadOnly || !strings.Contains(d[0].Reason, "lets weir-edge only look") {
@@ -89,33 +86,30 @@ func TestAgents(t *testing.T) {
 	}
 	role.Store("admin")
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if found = agents.Measure(t.Context(), nodes); found[1].Seen.State == monitor.StateReady && !found[1].readOnly() {
+		if found = agents.Measure(t.Context(), nodes); found[1].Reported.State == monitor.StateReady && !found[1].isReadOnly() {
 			break
 		}
 	}
 	promises := engine.Promises{"s.1": {Service: "s", Node: "near", MinBPS: 40e6}}
 	m := &Manager{presence: newPresence(nil)}
-	is := func(i int) engine.Node { return m.node(&seen{promises: promises}, found[i]) }
+	is := func(i int) engine.Node { return m.node(&observation{promises: promises}, &found[i]) }
 	// What weir-edge itself has promised is not others'; an uplink that is not there gives nothing.
-	if n := is(1); !n.Weir || n.ReadOnly || n.State != engine.NodeReady || n.CPUs != 4 || n.UplinkBPS != 100e6 || n.BudgetBPS != 95e6 || n.OtherMinBPS != 7e6 || !found[1].there() {
+	if n := is(1); !n.Weir || n.ReadOnly || n.State != engine.NodeReady || n.CPUs != 4 || n.UplinkBPS != 100e6 || n.BudgetBPS != 95e6 || n.OtherMinBPS != 7e6 || !found[1].isThere() {
 		t.Errorf("the one that answers: %+v", n)
 	}
 	if n := is(0); n.Weir {
 		t.Errorf("the one that nobody reaches: %+v", n)
 	}
-	if n := is(2); n.Weir || n.State != engine.NodeReady || n.Reason != "" || !found[2].there() {
+	if n := is(2); n.Weir || n.State != engine.NodeReady || n.Reason != "" || !found[2].isThere() {
 		t.Errorf("the one without an address: %+v", n)
 	}
 }
 
 // TestLocal: without an agent this host is measured, and nothing is promised at its uplinks.
 func TestLocal(t *testing.T) {
-	local, err := NewLocal(t.Context(), filepath.Join(t.TempDir(), "nobody.sock"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	local := NewLocal(t.Context(), filepath.Join(t.TempDir(), "missing.sock"))
 	found := local.Measure(t.Context(), []runtime.Node{{Name: "here", Ready: true}})
-	n := (&Manager{presence: newPresence(nil)}).node(&seen{}, found[0])
+	n := (&Manager{presence: newPresence(nil)}).node(&observation{}, &found[0])
 	if n.State != engine.NodeReady || n.Reason != "" || n.Weir || n.CPUs < 1 || n.MemoryBytes == 0 || n.BudgetBPS != 0 {
 		t.Errorf("%+v", n)
 	}

@@ -1,28 +1,20 @@
 package run
 
-import (
-	"maps"
+import "maps"
 
-	"github.com/weir-project/weir/internal/edge/proxy"
-)
-
-// counters are what a service's proxies have counted, as a total that only grows: proxies
-// start anew, come with nodes and go with them, and do not always answer.
+// counters add up what a service's proxies count, as totals that only grow although proxies
+// restart, join, leave or fail to answer.
 type counters struct {
 	total counts
-	// last is what each node's proxy said last.
+	// last is what each node's proxy reported last.
 	last map[string]counts
 }
 
-// counts are those of one proxy since it was started.
+// counts are one proxy's counters since its start.
 type counts struct{ requests, failed, sentBytes uint64 }
 
-func countsOf(s proxy.Seen) counts {
-	return counts{requests: s.Requests, failed: s.Failed, sentBytes: s.SentBytes}
-}
-
-// take adds what a node's proxy has counted since it was asked last.
-func (c *counters) take(node string, now counts) {
+// add adds a node's increase since its last answer.
+func (c *counters) add(node string, now counts) {
 	before := c.last[node]
 	if now.requests < before.requests || now.failed < before.failed || now.sentBytes < before.sentBytes {
 		before = counts{} // it was started anew
@@ -33,21 +25,21 @@ func (c *counters) take(node string, now counts) {
 	c.last[node] = now
 }
 
-// count takes what proxies say in a round, and forgets services that are not there.
-func (m *Manager) count(s *seen) {
+// count updates the counters and drops removed services.
+func (p *proxies) count(o *observation) {
 	there := map[string]bool{}
-	for _, listed := range s.state.Services {
+	for _, listed := range o.state.Services {
 		there[listed.Name] = true
-		c := m.counters[listed.Name]
+		c := p.counters[listed.Name]
 		if c == nil {
 			c = &counters{last: map[string]counts{}}
-			m.counters[listed.Name] = c
+			p.counters[listed.Name] = c
 		}
-		for _, p := range s.proxies[listed.Name] {
-			if p.err == nil {
-				c.take(p.Node, countsOf(p.seen))
+		for _, at := range o.proxies[listed.Name] {
+			if at.err == nil {
+				c.add(at.Node, counts{requests: at.status.Requests, failed: at.status.Failed, sentBytes: at.status.SentBytes})
 			}
 		}
 	}
-	maps.DeleteFunc(m.counters, func(name string, _ *counters) bool { return !there[name] })
+	maps.DeleteFunc(p.counters, func(name string, _ *counters) bool { return !there[name] })
 }

@@ -15,30 +15,58 @@ import (
 	"github.com/weir-project/weir/internal/edge/spec"
 )
 
-// SpecificationError is a specification that cannot be deployed.
+// SpecificationError is the error of a specification that cannot be deployed.
 type SpecificationError struct{ Err error }
 
 func (e *SpecificationError) Error() string { return e.Err.Error() }
 
-// Unwrap is what errors.Is goes by.
+// Unwrap returns the cause.
 func (e *SpecificationError) Unwrap() error { return e.Err }
 
-// Deploy makes a service from its specification. The same one again changes nothing.
-func (m *Manager) Deploy(ctx context.Context, document []byte) (edge.Deployed, error) {
-	deployed, err := m.deploy(ctx, document)
-	if deployed.Changed {
-		m.round(m.ctx) // so that whoever asks next sees it
-		for _, i := range m.Instances() {
-			if i.Service == deployed.Service && i.State == statePending {
-				deployed.Notes = append(deployed.Notes, fmt.Sprintf("%s does not run: %s", i.Service, i.Reason))
-			}
+// Deploy creates or updates a service. An identical specification changes nothing.
+func (m *Manager) Deploy(ctx context.Context, document []byte) (deployed edge.Deployed, err error) {
+	s, err := Check(document)
+	if err != nil {
+		return deployed, err
+	}
+	service, err := newService(s, m.opts.Control)
+	if err != nil {
+		return deployed, err
+	}
+	if m.opts.DryRun {
+		return deployed, errors.New("deploy: this weir-edge runs with --dry-run and changes nothing")
+	}
+	if err := m.fetch(ctx, s.Name, s.Image); err != nil {
+		return deployed, err
+	}
+	ended := m.takeTurn(ctx, func() { deployed.Changed, err = m.deploy(ctx, service) })
+	if err = errors.Join(ended, err); err != nil {
+		return edge.Deployed{}, err
+	}
+	deployed.Service, deployed.Notes = s.Name, odd(&s, m.opts.Engine)
+	for _, i := range m.Snapshot().Instances {
+		if deployed.Changed && i.Service == s.Name && i.State == statePending {
+			deployed.Notes = append(deployed.Notes, fmt.Sprintf("%s does not run: %s", i.Service, i.Reason))
 		}
 	}
-	return deployed, err
+	return deployed, nil
 }
 
-// Check reads a specification, and says what of it no node could run. Errors:
-// *SpecificationError.
+// takeTurn runs apply between two rounds and waits for it and the round that follows.
+func (m *Manager) takeTurn(ctx context.Context, apply func()) error {
+	c := change{apply, make(chan struct{})}
+	select {
+	case m.changes <- c:
+		<-c.done
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-m.stopped:
+		return errors.New("weir-edge ends")
+	}
+}
+
+// Check parses a specification and returns it if nodes could run it. Errors: *SpecificationError.
 func Check(document []byte) (spec.Spec, error) {
 	s, err := spec.Parse(document)
 	if err == nil && s.Rule != "" {
@@ -55,47 +83,34 @@ func Check(document []byte) (spec.Spec, error) {
 	return s, nil
 }
 
-func (m *Manager) deploy(ctx context.Context, document []byte) (edge.Deployed, error) {
-	s, err := Check(document)
+// deploy creates or updates a service and reports whether it changed. Only turns may call it.
+func (m *Manager) deploy(ctx context.Context, service runtime.Service) (changed bool, err error) {
+	state, err := m.opts.Runtime.Look(ctx)
 	if err != nil {
-		return edge.Deployed{}, err
-	}
-	service, err := m.service(s)
-	if err != nil {
-		return edge.Deployed{}, err
-	}
-	if m.opts.DryRun {
-		return edge.Deployed{}, errors.New("deploy: this weir-edge runs with --dry-run and changes nothing")
-	}
-	if err := m.fetch(ctx, s.Name, s.Image); err != nil {
-		return edge.Deployed{}, err
-	}
-	m.rounds.Lock()
-	defer m.rounds.Unlock()
-	state, err := m.rt.Look(ctx)
-	if err != nil {
-		return edge.Deployed{}, err
+		return false, err
 	}
 	if err := portsFree(service, state.Services); err != nil {
-		return edge.Deployed{}, err
+		return false, err
 	}
 	for _, there := range state.Services {
-		if there.Name != s.Name {
+		if there.Name != service.Name {
 			continue
 		}
 		if there.Document == service.Document {
-			return edge.Deployed{Service: s.Name, Notes: odd(&s, m.opts.Engine)}, nil
+			return false, nil
 		}
-		return edge.Deployed{}, fmt.Errorf("service %s %w, with another specification: remove it first (weir-edge rm %[1]s)", s.Name, runtime.ErrExists)
+		return false, fmt.Errorf("service %s %w, with another specification: remove it first (weir-edge rm %[1]s)", service.Name, runtime.ErrExists)
 	}
-	if err := m.rt.Deploy(ctx, service); err != nil {
-		return edge.Deployed{}, err
+	if err := m.opts.Runtime.Deploy(ctx, service); err != nil {
+		return false, err
 	}
-	m.record(edge.Event{Kind: edge.EventDeployed, Service: s.Name, Message: fmt.Sprintf("service %s was deployed", s.Name)})
-	return edge.Deployed{Service: s.Name, Changed: true, Notes: odd(&s, m.opts.Engine)}, nil
+	m.runInLoop(func() {
+		m.journal.record(edge.Event{Kind: edge.EventDeployed, Service: service.Name, Message: fmt.Sprintf("service %s was deployed", service.Name)})
+	})
+	return true, nil
 }
 
-// odd says what of a specification does less than it says.
+// odd returns notes on parts of a specification that have less effect than expected.
 func odd(s *spec.Spec, e *engine.Engine) (notes []string) {
 	if !e.HasAlgorithm(s.Algorithm) {
 		notes = append(notes, fmt.Sprintf("there is no algorithm %q here, so hybrid decides: write local, remote, hybrid, rule, or the name of a rule of the configuration", s.Algorithm))
@@ -106,32 +121,30 @@ func odd(s *spec.Spec, e *engine.Engine) (notes []string) {
 	return notes
 }
 
-// fetch gets an image to where it can be got without starting anything, so that an
-// error is the answer to who deploys.
+// fetch fetches an image without starting an instance, so that a deployment fails early.
 func (m *Manager) fetch(ctx context.Context, service, image string) error {
 	late := time.AfterFunc(pullingAfter, func() {
-		m.record(edge.Event{Kind: edge.EventPulling, Service: service, Message: "pulling the image " + image})
+		m.post(func() {
+			m.journal.record(edge.Event{Kind: edge.EventPulling, Service: service, Message: "pulling the image " + image})
+		})
 	})
-	found, err := m.rt.Fetch(ctx, image)
+	found, err := m.opts.Runtime.Fetch(ctx, image)
 	late.Stop()
 	if err != nil {
 		return err
 	}
-	nodes, err := m.rt.Nodes(ctx)
-	if err != nil {
-		return err
+	nodes, err := m.opts.Runtime.Nodes(ctx)
+	if err == nil && len(nodes) == 1 {
+		m.post(func() { m.images.learn(nodes[0].Name, image, found, m.journal.noteKept) })
 	}
-	if len(nodes) == 1 {
-		m.learnImage(nodes[0].Name, image, found)
-	}
-	return nil
+	return err
 }
 
-// pullingAfter is how long getting an image may take without a word: one that is there
-// is found at once.
+// pullingAfter is the time after which fetching an image is reported; a present image is found at
+// once.
 const pullingAfter = 200 * time.Millisecond
 
-// portsFree says which other service has a port of a new one.
+// portsFree returns an error if another service uses a port of the new one.
 func portsFree(s runtime.Service, others []runtime.Service) error {
 	for _, other := range others {
 		parsed, err := spec.Parse([]byte(other.Document))
@@ -147,13 +160,13 @@ func portsFree(s runtime.Service, others []runtime.Service) error {
 	return nil
 }
 
-// service is what a runtime makes of a specification.
-func (m *Manager) service(s spec.Spec) (runtime.Service, error) {
+// newService converts a specification for the runtime; control is the proxies' command address.
+func newService(s spec.Spec, control string) (runtime.Service, error) {
 	document, err := s.MarshalJSON()
 	if err != nil {
 		return runtime.Service{}, fmt.Errorf("write the specification of %s: %w", s.Name, err)
 	}
-	config, err := proxyConfig(s, m.opts.Control)
+	config, err := proxyConfig(s, control)
 	if err != nil {
 		return runtime.Service{}, &SpecificationError{err}
 	}
@@ -190,21 +203,16 @@ func proxyConfig(s spec.Spec, control string) (proxy.Config, error) {
 }
 
 // Remove ends a service.
-func (m *Manager) Remove(ctx context.Context, service string) error {
-	err := m.remove(ctx, service)
-	m.round(m.ctx)
-	return err
-}
-
-func (m *Manager) remove(ctx context.Context, service string) error {
+func (m *Manager) Remove(ctx context.Context, service string) (err error) {
 	if m.opts.DryRun {
 		return errors.New("remove: this weir-edge runs with --dry-run and changes nothing")
 	}
-	m.rounds.Lock()
-	defer m.rounds.Unlock()
-	if err := m.rt.Remove(ctx, service); err != nil {
-		return err
-	}
-	m.record(edge.Event{Kind: edge.EventRemoved, Service: service, Message: fmt.Sprintf("service %s was removed", service)})
-	return nil
+	ended := m.takeTurn(ctx, func() {
+		if err = m.opts.Runtime.Remove(ctx, service); err == nil {
+			m.runInLoop(func() {
+				m.journal.record(edge.Event{Kind: edge.EventRemoved, Service: service, Message: fmt.Sprintf("service %s was removed", service)})
+			})
+		}
+	})
+	return errors.Join(ended, err)
 }

@@ -23,9 +23,7 @@ func TestDeployChecksRule(t *testing.T) {
 
 // What of a specification does less than it says is said when it is deployed.
 func TestOdd(t *testing.T) {
-	policy := engine.DefaultPolicy()
-	policy.Rules = map[string]string{"near": "option.local"}
-	e, err := engine.New(policy)
+	e, err := engine.New(engine.Policy{Rules: map[string]string{"near": "option.local"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,139 +1,167 @@
 package run
 
 import (
+	"context"
 	"log/slog"
 	"maps"
-	"sync"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-project/weir/api/v1/edge"
+	"github.com/weir-project/weir/internal/edge/store"
 )
 
-// keptEvents is how many events are at hand; the file keeps as many.
+// keptEvents is the number of events in memory, and in the file.
 const keptEvents = 1000
 
-// Events are what happened lately, for any number of readers.
-type Events struct {
-	mu   sync.Mutex
+// Events are the latest events, for one writer and any number of readers. The zero value is empty.
+type Events struct{ now atomic.Pointer[history] }
+
+// history is an immutable list of events.
+type history struct {
 	list []edge.Event
 	next uint64
-	more chan struct{} // closed when there is one more
-	// counts are how many there were since this weir-edge started, by kind.
+	more chan struct{} // closed when there is another event
+	// counts are the events since this weir-edge started, by kind.
 	counts map[edge.EventKind]uint64
 }
 
-// newEvents goes on after the events that were kept.
+// newEvents continues after the events that were kept.
 func newEvents(kept []edge.Event, now time.Time) *Events {
-	e := &Events{list: kept, next: uint64(now.UnixMilli()), more: make(chan struct{}), counts: map[edge.EventKind]uint64{}}
+	h := &history{list: kept, next: uint64(now.UnixMilli()), more: make(chan struct{}), counts: map[edge.EventKind]uint64{}}
 	if len(kept) > 0 {
-		e.next = max(e.next, kept[len(kept)-1].Seq+1)
+		h.next = max(h.next, kept[len(kept)-1].Seq+1)
 	}
+	e := &Events{}
+	e.now.Store(h)
 	return e
+}
+
+func (e *Events) load() *history {
+	if h := e.now.Load(); h != nil {
+		return h
+	}
+	return &history{}
 }
 
 // add numbers an event and keeps it.
 func (e *Events) add(event edge.Event) edge.Event {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	event.Seq = e.next
-	e.next++
-	e.counts[event.Kind]++
-	e.list = append(e.list, event)
-	if len(e.list) > keptEvents {
-		e.list = append([]edge.Event(nil), e.list[len(e.list)-keptEvents:]...)
+	h := e.load()
+	event.Seq = h.next
+	// Readers only see the part of the array before the new event.
+	list := append(h.list, event) //nolint:gocritic // there is one writer
+	if len(list) > keptEvents {
+		list = list[len(list)-keptEvents:]
 	}
-	close(e.more)
-	e.more = make(chan struct{})
+	counts := maps.Clone(h.counts)
+	counts[event.Kind]++
+	e.now.Store(&history{list: list, next: h.next + 1, more: make(chan struct{}), counts: counts})
+	close(h.more)
 	return event
 }
 
-// Since are the events after the one with number seq, and a channel that is closed
+// Since returns the events after the one with number seq, and a channel that is closed
 // when there is another one.
 func (e *Events) Since(seq uint64) ([]edge.Event, <-chan struct{}) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for i, event := range e.list {
+	h := e.load()
+	for i, event := range h.list {
 		if event.Seq > seq {
-			return append([]edge.Event(nil), e.list[i:]...), e.more
+			return slices.Clone(h.list[i:]), h.more
 		}
 	}
-	return nil, e.more
+	return nil, h.more
 }
 
-// Counts are how many events there were since this weir-edge started, by kind.
-func (e *Events) Counts() map[edge.EventKind]uint64 {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return maps.Clone(e.counts)
-}
+// Counts returns the number of events since this weir-edge started, by kind.
+func (e *Events) Counts() map[edge.EventKind]uint64 { return maps.Clone(e.load().counts) }
 
-// of are the events of a service that match, the newest first.
-func (e *Events) of(service string, limit int, match func(edge.Event) bool) []edge.Event {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	found := []edge.Event{}
-	for i := len(e.list) - 1; i >= 0 && len(found) < limit; i-- {
-		if e.list[i].Service == service && match(e.list[i]) {
-			found = append(found, e.list[i])
+// latest returns the events of a service that match, the newest first.
+func (e *Events) latest(service string, limit int, match func(edge.Event) bool) []edge.Event {
+	list, found := e.load().list, []edge.Event{}
+	for i := len(list) - 1; i >= 0 && len(found) < limit; i-- {
+		if list[i].Service == service && match(list[i]) {
+			found = append(found, list[i])
 		}
 	}
 	return found
 }
 
-// record is an event for readers, for the log and for the file. What the file does
-// not take is said once, until it takes something again.
-func (m *Manager) record(event edge.Event) {
+// journal records events for readers, the log and the file.
+type journal struct {
+	events *Events
+	log    *slog.Logger
+	store  *store.Store
+	broken *atomic.Bool // the file takes nothing
+	dryRun bool
+	// reportedAt is the time of the last report of each lasting problem.
+	reportedAt map[string]time.Time
+}
+
+func newJournal(opts Options, kept []edge.Event) journal {
+	return journal{
+		events: newEvents(kept, time.Now()), log: opts.Log, store: opts.Store, dryRun: opts.DryRun, broken: new(atomic.Bool), reportedAt: map[string]time.Time{},
+	}
+}
+
+// record adds an event.
+func (j *journal) record(event edge.Event) {
 	event.At = time.Now()
-	event = m.events.add(event)
+	event = j.events.add(event)
 	level := slog.LevelInfo
 	if event.Kind == edge.EventFailed {
 		level = slog.LevelWarn
 	}
-	m.log.Log(m.ctx, level, event.Message, "kind", event.Kind, "service", event.Service, "instance", event.Instance, "node", event.Node)
-	m.store.AddEvent(event, m.kept)
+	j.log.Log(context.Background(), level, event.Message, "kind", event.Kind, "service", event.Service, "instance", event.Instance, "node", event.Node)
+	j.store.AddEvent(event, j.noteKept)
 }
 
-// kept takes note of whether the file took something.
-func (m *Manager) kept(err error) {
+// noteKept records whether writing the file succeeded, and reports a change. It is safe for
+// concurrent use.
+func (j *journal) noteKept(err error) {
 	broken := err != nil
-	if m.storeBroken.Swap(broken) == broken {
+	if j.broken.Swap(broken) == broken {
 		return
 	}
 	if broken {
-		m.log.Warn("measurements and events are not kept: is the disk full? Services are not affected", "error", err)
+		j.log.Warn("measurements and events are not kept: is the disk full? Services are not affected", "error", err)
 	} else {
-		m.log.Info("measurements and events are kept again")
+		j.log.Info("measurements and events are kept again")
 	}
 }
 
-// failed says what did not work; the same of the same service again only after a while.
-func (m *Manager) failed(service, instance, node string, err error) {
-	m.failedAt(err.Error(), service, instance, node, err)
+// problem is an error and the object that it concerns.
+type problem struct {
+	service, instance, node string
+	err                     error
+	// same replaces the error's text as the key of a lasting problem, if the text contains changing
+	// numbers.
+	same string
 }
 
-// failedAt says what did not work, where its words have figures that change all the time: what
-// is the same of the same service is said in other words.
-func (m *Manager) failedAt(what, service, instance, node string, err error) {
-	if m.toReport(service + "\x00" + instance + "\x00" + node + "\x00" + what) {
-		m.record(edge.Event{Kind: edge.EventFailed, Service: service, Instance: instance, Node: node, Message: err.Error()})
+// fail reports a problem; a lasting one again after reportAgain. Without an error it does nothing.
+func (j *journal) fail(p problem) {
+	if p.err == nil {
+		return
+	}
+	what := p.same
+	if what == "" {
+		what = p.err.Error()
+	}
+	if j.isNews(p.service + "\x00" + p.instance + "\x00" + p.node + "\x00" + what) {
+		j.record(edge.Event{Kind: edge.EventFailed, Service: p.service, Instance: p.instance, Node: p.node, Message: p.err.Error()})
 	}
 }
 
-// reportAgain is after how long what lasts is reported again.
+// reportAgain is the interval at which a lasting problem is reported.
 const reportAgain = time.Minute
 
-// toReport says whether something is to be reported now, and was not lately.
-func (m *Manager) toReport(what string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for k, at := range m.reportedAt {
-		if time.Since(at) >= reportAgain {
-			delete(m.reportedAt, k)
-		}
-	}
-	if !m.reportedAt[what].IsZero() {
+// isNews reports whether what was not reported within reportAgain, and marks it as reported.
+func (j *journal) isNews(what string) bool {
+	maps.DeleteFunc(j.reportedAt, func(_ string, at time.Time) bool { return time.Since(at) >= reportAgain })
+	if !j.reportedAt[what].IsZero() {
 		return false
 	}
-	m.reportedAt[what] = time.Now()
+	j.reportedAt[what] = time.Now()
 	return true
 }

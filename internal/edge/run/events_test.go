@@ -12,7 +12,7 @@ func TestSaidOnce(t *testing.T) {
 	m := newManager(t)
 	for mbit := range uint64(20) {
 		division := engine.Division{Relayed: map[engine.Entry]uint64{{Service: "shop", Node: "b"}: (10 + mbit) * 1e6, {Service: "shop", Node: "c"}: 5e6}}
-		m.saySmallRelays(division, engine.Promises{"shop@b": {Service: "shop", Node: "b", MinBPS: 3e6, Relay: true}})
+		m.journal.saySmallRelays(division, engine.Promises{"shop@b": {Service: "shop", Node: "b", MinBPS: 3e6, Relay: true}})
 	}
 	if said := strings.Count(m.said(), "have less than its minimum"); said != 2 {
 		t.Errorf("of two nodes it is said %d times:\n%s", said, m.said())

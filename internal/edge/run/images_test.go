@@ -29,21 +29,21 @@ func TestPulls(t *testing.T) {
 		"it is on no node":   {at(9), 40e6, 0, 0, 0, 0},
 		"it is on the other": {at(2), 40e6, 0, 0, 100e6, 0},
 	} {
-		p := pulls{repository: test.repository}
+		p := images{repository: test.repository}
 		var nodes []engine.Node
 		for i, sent := range []uint64{test.before, test.sentBPS} {
 			nodes = []engine.Node{{Name: "a", UplinkBPS: test.rateBPS, UplinkSentBPS: sent}, {Name: "b", UplinkBPS: 100e6}}
-			p.measure(nodes, measured, now.Add(time.Duration(i)*time.Minute))
+			p.measurePulls(nodes, measured, now.Add(time.Duration(i)*time.Minute))
 		}
 		if a, b := nodes[0].PullBPS, nodes[1].PullBPS; a != test.wantA || b+1000 < test.wantB || b > test.wantB+1000 {
 			t.Errorf("%s: a gets images at %d bit/s, b at %d, want %d and %d", name, a, b, test.wantA, test.wantB)
 		}
 	}
 	// What others send for a moment changes little.
-	p := pulls{repository: at(1)}
+	p := images{repository: at(1)}
 	for i, sent := range []uint64{0, 40e6} {
 		nodes := []engine.Node{{UplinkBPS: 40e6, UplinkSentBPS: sent}, {}}
-		p.measure(nodes, measured, now.Add(time.Duration(i)*500*time.Millisecond))
+		p.measurePulls(nodes, measured, now.Add(time.Duration(i)*500*time.Millisecond))
 		if b := nodes[1].PullBPS; b < 35e6 {
 			t.Errorf("after %d: b gets images at %d bit/s", i, b)
 		}
@@ -54,10 +54,10 @@ func TestPulls(t *testing.T) {
 // its specification says none, and by the rate at which nodes get it.
 func TestTransferIsMeasured(t *testing.T) {
 	m, s := newManager(t), sending()
-	m.pulls.repository = netip.AddrFrom4([4]byte{198, 18, 0, 1})
-	s.nodes[0].Node.Address = m.pulls.repository // sends 60 of 100 Mbit/s
+	m.images.repository = netip.AddrFrom4([4]byte{198, 18, 0, 1})
+	s.nodes[0].Node.Address = m.images.repository // sends 60 of 100 Mbit/s
 	s.services[0].Image = "example.test/shop:1"
-	m.learnImage("a", "example.test/shop:1", runtime.Image{SizeBytes: 7e6, Took: time.Second})
+	m.images.learn("a", "example.test/shop:1", runtime.Image{SizeBytes: 7e6, Took: time.Second}, m.journal.noteKept)
 	in := m.input(s)
 	if size := in.Services[0].Spec.ImageBytes; size != 7e6 {
 		t.Errorf("the image has %d bytes, want what it was measured to have", size)

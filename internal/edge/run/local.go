@@ -10,23 +10,20 @@ import (
 	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/edge/monitor"
 	"github.com/weir-project/weir/internal/edge/runtime"
-	"github.com/weir-project/weir/internal/node"
-	"github.com/weir-project/weir/internal/stats"
+	"github.com/weir-project/weir/internal/front/node"
 )
 
-// NewLocal measures the only node, which is this host, until ctx ends: by its Weir agent,
-// which listens at socket, or, where there is none, by itself.
-func NewLocal(ctx context.Context, socket string) (*Agents, error) {
+// NewLocal returns what measures the only node, this host, until ctx ends: by its Weir agent, which
+// listens at socket, or, where there is none, without it.
+func NewLocal(ctx context.Context, socket string) *Agents {
 	agent := &localAgent{agent: client.Unix(socket), meter: node.NewMeter()}
-	a, err := newAgents(ctx, func(runtime.Node) (monitor.Agent, error) { return agent, nil })
-	if err == nil {
-		a.first = true // it answers at once, or is not there
-	}
-	return a, err
+	a := newAgents(ctx, func(runtime.Node) (monitor.Agent, error) { return agent, nil })
+	a.first = true // it answers at once, or is not there
+	return a
 }
 
-// localAgent asks the agent of this host. Without one it says what can be measured, and
-// of no uplink and no container.
+// localAgent asks the agent of this host. Without one it reports what can be measured, and no uplink
+// and no container.
 type localAgent struct {
 	agent monitor.Agent
 	meter *node.Meter
@@ -56,7 +53,7 @@ func (l *localAgent) Node(ctx context.Context) (v1.Node, error) {
 	if !errors.Is(err, client.ErrNoAgent) {
 		return seen, err
 	}
-	if seen, err = l.meter.Measure(time.Now(), &stats.Snapshot{}); err != nil {
+	if seen, err = l.meter.Measure(time.Now(), &v1.Snapshot{}, nil); err != nil {
 		return v1.Node{}, fmt.Errorf("measure this host: %w", err)
 	}
 	return seen, nil

@@ -1,20 +1,30 @@
-// Package run is what weir-edge does all day: it looks at nodes, services, instances
-// and users, lets the engine decide, does what was decided, and tells everybody who
-// asks.
+// Package run is the daemon of weir-edge: it observes nodes, services, instances and users,
+// has the engine decide, carries out the decisions, and answers readers.
 //
-// The problem is that it may die at any moment, and that others may do the same job at
-// the same time. So it owns nothing: what should run is in the container engine
-// (runtime), what is promised is in a ledger there that changes only by comparing, and
-// users are with their proxies, which go on by themselves. What is remembered beside
-// that is measured (store), and costs time if it is lost. A round begins with looking
-// at everything and ends with the difference to what should be; doing it again changes
-// nothing.
+// # Problem
 //
-// Where to look: what a round goes by: observe.go; what it does: act.go for instances,
-// promises.go for the ledger, proxies.go and uplinks.go for who gets users, minimums.go;
-// what users ask for: deploy.go; what they see: view.go, events.go, counters.go; who
-// measures nodes: agents.go, local.go, unmeasured.go; how much of the time nodes are there:
-// presence.go; how fast they get images: pulls.go.
+// weir-edge may die at any moment, and another one may manage the same nodes at the same time.
+// So it owns nothing: what should run is in the container engine (runtime), what is promised is
+// in a ledger there that changes by compare and swap, and users are with their proxies, which
+// work without it. What it remembers beside that is measured (store), and costs time if it is
+// lost. Each round observes everything and carries out the difference to what should be; a
+// second round changes nothing.
+//
+// # Goroutines
+//
+// One goroutine, the loop of [Manager.Run], owns all state. Everything slow runs elsewhere and
+// reports to the loop, as functions that the loop calls:
+//
+//   - turns: rounds and the changes of users, one at a time (takeTurns). A turn asks the engine,
+//     the ledger and the proxies itself, and has the loop decide in between;
+//   - background work: starts and stops of instances, and the orders to agents;
+//   - requests of the API. Readers get the last published view, which never changes.
+//
+// Files: observe.go, input.go: what a round depends on; act.go: starts and stops; lives.go,
+// state.go: instances; promises.go: the ledger; proxies.go, uplinks.go: where users are sent;
+// minimums.go, tell.go: minimums on a swarm; deploy.go: requests of users; view.go, events.go,
+// counters.go: answers to readers; agents.go, local.go, unmeasured.go: what nodes report;
+// presence.go: how much of the time nodes are there; pulls.go: how fast they get images.
 package run
 
 import (
@@ -26,8 +36,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/edge/engine"
+	"github.com/weir-project/weir/internal/edge/minimums"
 	"github.com/weir-project/weir/internal/edge/runtime"
 	"github.com/weir-project/weir/internal/edge/store"
 )
@@ -35,7 +45,7 @@ import (
 const (
 	// period is the time between two rounds when nothing happens.
 	period = 500 * time.Millisecond
-	// lull is how long changes are gathered.
+	// lull is for how long changes are gathered.
 	lull = 20 * time.Millisecond
 	// roundTimeout bounds the questions of one round.
 	roundTimeout = 10 * time.Second
@@ -48,94 +58,51 @@ type Options struct {
 	Store   *store.Store
 	Log     *slog.Logger
 	Engine  *engine.Engine
-	// Control is where proxies take commands, as HAProxy's option says it.
+	// Control is where proxies take commands, in the syntax of HAProxy's option.
 	Control string
 	// DryRun: decide, and change nothing.
 	DryRun bool
-	// Repository is where nodes get images from that this weir-edge serves; invalid: it serves
-	// none.
+	// Repository is the address of this weir-edge's repository of images; invalid: it has none.
 	Repository netip.Addr
-	// Trace is where rounds are recorded; nil: nowhere.
+	// Trace records rounds; nil: they are not recorded.
 	Trace Recorder
 }
 
-// Recorder keeps what rounds went by and what they decided.
+// Recorder keeps the input of rounds and their decisions.
 type Recorder interface {
 	Record(engine.Input, engine.Result) error
 }
 
 // Nodes measures nodes.
 type Nodes interface {
-	// Measure is what is known of all nodes now; it does not wait for those that do
+	// Measure returns what is known of all nodes now. It does not wait for those that do
 	// not answer.
 	Measure(context.Context, []runtime.Node) []Measured
 }
 
 // Manager runs services. Its exported methods may be called concurrently.
 type Manager struct {
-	opts   Options
-	rt     runtime.Runtime
-	store  *store.Store
-	log    *slog.Logger
-	ctx    context.Context // of Run
-	began  time.Time
-	events *Events
-	kick   chan struct{}
-	work   sync.WaitGroup
+	opts  Options
+	ctx   context.Context // of Run
+	began time.Time
 
-	storeBroken atomic.Bool
+	reports chan func() // for the loop
+	changes chan change // for the turns
+	kick    chan struct{}
+	work    sync.WaitGroup // what reports to the loop
+	stopped chan struct{}  // closed when Run has returned
+	view    atomic.Pointer[view]
+	journal journal
 
-	// rounds excludes a round and a change by a user from each other.
-	rounds sync.Mutex
-	memory engine.Memory
-	// orphans are promises without an instance, since when.
-	orphans  map[string]time.Time
+	// The loop owns what follows, and the methods of the journal but Events.
+	memory   engine.Memory
+	down     string // why the engine does not answer
+	lives    lives
 	presence presence
-	down     string               // why the engine does not answer
-	counters map[string]*counters // by service
-	free     freeUplinks
-	pulls    pulls
-
-	mu sync.Mutex
-	// starting and stopping are what this weir-edge is doing.
-	starting map[string]*start
-	stopping map[string]*stop
-	// cannotStart says why instances could not be made at all.
-	cannotStart map[string]string
-	since       map[string]stateSince // of instances
-	// reportedAt is when something that lasts was reported last, by what was said of it.
-	reportedAt map[string]time.Time
-	// proxyFailedAt is when a proxy that fails did so first, by service and node.
-	proxyFailedAt map[string]time.Time
-	peaks         map[string]peak          // by service and node
-	images        map[string]runtime.Image // by node and name
-	// ended is when instances were ended, for rounds that have looked before.
-	ended map[string]time.Time
-	view  view
-
-	minimums minimums
-}
-
-// start is an instance on its way.
-type start struct {
-	decision engine.Decision
-	image    string
-	at       time.Time
-	transfer time.Duration
-}
-
-// stop is an instance on its way out.
-type stop struct {
-	decision engine.Decision
-	at       time.Time
-	ending   bool // the engine has been told
-}
-
-type stateSince struct {
-	state engine.InstanceState
-	at    time.Time
-	// first is when this weir-edge saw the instance for the first time.
-	first time.Time
+	proxies  proxies
+	images   images
+	minimums minimums.Minimums
+	telling  map[string]bool // nodes whose agents are being told
 }
 
 // New makes a manager; Run makes it work.
@@ -144,103 +111,208 @@ func New(opts Options) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Manager{
-		opts: opts, rt: opts.Runtime, store: opts.Store, log: opts.Log, ctx: context.Background(), began: time.Now(),
-		events: newEvents(kept, time.Now()), kick: make(chan struct{}, 1),
-		counters: map[string]*counters{}, orphans: map[string]time.Time{}, images: map[string]runtime.Image{}, presence: newPresence(opts.Store),
-		starting: map[string]*start{}, stopping: map[string]*stop{}, cannotStart: map[string]string{},
-		view:  view{services: []edge.Service{}, instances: []edge.Instance{}, nodes: []edge.Node{}, decisions: []edge.Decision{}},
-		ended: map[string]time.Time{}, minimums: newMinimums(), pulls: pulls{repository: opts.Repository},
-		since: map[string]stateSince{}, reportedAt: map[string]time.Time{}, proxyFailedAt: map[string]time.Time{}, peaks: map[string]peak{},
-	}, nil
+	m := &Manager{
+		opts: opts, ctx: context.Background(), began: time.Now(),
+		reports: make(chan func()), changes: make(chan change), kick: make(chan struct{}, 1), stopped: make(chan struct{}),
+		journal: newJournal(opts, kept), lives: newLives(), presence: newPresence(opts.Store), proxies: newProxies(),
+		images: newImages(opts), telling: map[string]bool{},
+	}
+	m.view.Store(newView(opts))
+	return m, nil
 }
 
 // Run works until ctx ends. What runs goes on.
 func (m *Manager) Run(ctx context.Context) error {
 	m.ctx = ctx
-	changes := m.rt.Changes(ctx)
+	defer close(m.stopped)
+	m.work.Go(func() { m.takeTurns(ctx) })
+	m.handleReports()
+	return nil
+}
+
+// handleReports is the loop: it calls what is reported, until no work is left that could report.
+func (m *Manager) handleReports() {
+	idle := make(chan struct{})
+	go func() {
+		m.work.Wait()
+		close(idle)
+	}()
+	for {
+		select {
+		case report := <-m.reports:
+			report()
+		case <-idle:
+			return
+		}
+	}
+}
+
+// runInLoop has the loop call f, and waits for that. The loop may not call it, and
+// others only as part of m.work.
+func (m *Manager) runInLoop(f func()) {
+	done := make(chan struct{})
+	m.reports <- func() { f(); close(done) }
+	<-done
+}
+
+// runInBackground runs slow in a goroutine of its own, and has the loop call what it returns.
+// Only the loop may call it.
+func (m *Manager) runInBackground(slow func() (report func())) {
+	m.work.Go(func() { m.reports <- slow() })
+}
+
+// post has the loop call f, if it still runs. Any goroutine but the loop may call it.
+func (m *Manager) post(f func()) {
+	select {
+	case m.reports <- f:
+	case <-m.stopped:
+	}
+}
+
+// change is one of a user; done is closed when a round has followed it.
+type change struct {
+	apply func()
+	done  chan struct{}
+}
+
+// takeTurns makes rounds and the changes of users, one at a time, until ctx ends.
+func (m *Manager) takeTurns(ctx context.Context) {
+	watched := m.opts.Runtime.Changes(ctx)
 	ticker := time.NewTicker(period)
 	defer ticker.Stop()
-	defer m.work.Wait()
 	for {
 		m.round(ctx)
 		select {
 		case <-ctx.Done():
-			return nil
+			return
+		case c := <-m.changes:
+			c.apply()
+			m.round(ctx) // so that the next reader sees it
+			close(c.done)
+			continue
 		case <-ticker.C:
 			continue
-		case <-changes:
+		case <-watched:
 		case <-m.kick:
 		}
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-time.After(lull):
 		}
 	}
 }
 
-// Events are what happened lately.
-func (m *Manager) Events() *Events { return m.events }
+// Events returns the latest events.
+func (m *Manager) Events() *Events { return m.journal.events }
 
-// again asks for another round now.
-func (m *Manager) again() {
+// requestRound asks for another round now.
+func (m *Manager) requestRound() {
 	select {
 	case m.kick <- struct{}{}:
 	default:
 	}
 }
 
+// round observes, has the loop decide, and carries out the decisions.
 func (m *Manager) round(ctx context.Context) {
-	m.rounds.Lock()
-	defer m.rounds.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
 	defer cancel()
-	seen, err := m.look(ctx)
+	o, err := m.opts.observe(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
-			m.unreachable(err)
+			m.runInLoop(func() { m.noteUnreachable(err) })
 		}
 		return
 	}
+	var decisions []engine.Decision
+	m.runInLoop(func() { decisions = m.decide(o) })
+	var steps steps
+	if m.opts.DryRun {
+		m.runInLoop(func() { m.journal.sayDecided(decisions) })
+	} else {
+		admitted, refused, err := m.opts.Engine.Commit(ctx, m.opts.Runtime.Ledger(), o.input.Nodes, o.promises, decisions)
+		m.runInLoop(func() {
+			m.carryOut(o, admitted, refused, err)
+			steps = m.planSteps(o)
+		})
+		steps.apply(ctx, m.opts.Runtime.Ledger(), o)
+	}
+	m.runInLoop(func() { m.finish(o, &steps, decisions) })
+}
+
+// steps are what a round changes beside starts and stops, and how that went.
+type steps struct {
+	proxies  []proxyStep
+	relays   relayStep
+	promises promiseStep
+}
+
+func (m *Manager) planSteps(o *observation) steps {
+	m.endLeft(o)
+	return steps{proxies: m.proxies.plan(o, func(id string) bool { return m.lives.stopping[id] != nil }),
+		relays: m.planRelays(o), promises: m.lives.planPromises(o)}
+}
+
+func (s *steps) apply(ctx context.Context, ledger engine.Ledger, o *observation) {
+	applyProxies(ctx, s.proxies)
+	s.relays.apply(ctx, ledger, o)
+	s.promises.apply(ctx, ledger)
+}
+
+// decide returns the decisions of the engine on what was observed.
+func (m *Manager) decide(o *observation) []engine.Decision {
 	if m.down != "" {
-		m.log.Info("the container engine answers again")
+		m.opts.Log.Info("the container engine answers again")
 		m.down = ""
 	}
-	result := m.opts.Engine.Round(seen.input)
+	for _, p := range o.problems {
+		m.journal.fail(p)
+	}
+	m.presence.note(o.nodes, m.journal.noteKept)
+	if m.opts.DryRun { // what planPromises would take back
+		for _, id := range m.lives.orphaned(o) {
+			delete(o.promises, id)
+		}
+	}
+	o.input = m.input(o)
+	result := m.opts.Engine.Round(o.input)
 	m.memory = result.Memory
-	m.trace(seen.input, result)
-	m.carryOut(ctx, seen, result.Decisions)
-	m.syncProxies(ctx, seen)
-	m.holdMinimums(ctx, seen)
-	m.endLeft(seen)
-	m.endDrained(seen)
-	m.mendPromises(ctx, seen)
-	m.publish(seen, result.Decisions)
+	if m.opts.Trace != nil {
+		// After a gap a trace would be taken for a whole one.
+		if err := m.opts.Trace.Record(o.input, result); err != nil {
+			m.opts.Trace = nil
+			m.journal.fail(problem{err: fmt.Errorf("%w: rounds are not recorded any more", err)})
+		}
+	}
+	return result.Decisions
 }
 
-// trace records a round. What cannot be recorded is said, and nothing more is: a trace
-// with a gap would be taken for one without.
-func (m *Manager) trace(in engine.Input, result engine.Result) {
-	if m.opts.Trace == nil {
-		return
+// finish ends a round: agents are told, drained instances end, and readers get a view.
+func (m *Manager) finish(o *observation, s *steps, decisions []engine.Decision) {
+	for i := range s.proxies {
+		p := &s.proxies[i]
+		for _, err := range m.proxies.note(p, time.Now()) {
+			m.journal.fail(problem{service: p.service, node: p.Node, err: err})
+		}
 	}
-	if err := m.opts.Trace.Record(in, result); err != nil {
-		m.opts.Trace = nil
-		m.failed("", "", "", fmt.Errorf("%w: rounds are not recorded any more", err))
-	}
+	m.journal.sayReadOnly(o)
+	m.tellAgents(o, &s.relays)
+	m.endDrained(o)
+	m.journal.fail(problem{err: s.promises.err})
+	m.publish(o, decisions)
 }
 
-// unreachable keeps the last view and says why it is old.
-func (m *Manager) unreachable(err error) {
+// noteUnreachable keeps the last view and says why it is old.
+func (m *Manager) noteUnreachable(err error) {
 	if m.down == err.Error() {
 		return
 	}
 	m.down = err.Error()
-	m.failed("", "", "", fmt.Errorf("%w: what runs goes on, nothing is changed until it answers", err))
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for i := range m.view.services {
-		m.view.services[i].Reason = err.Error()
+	m.journal.fail(problem{err: fmt.Errorf("%w: what runs goes on, nothing is changed until it answers", err)})
+	v := m.Snapshot()
+	for i := range v.Services {
+		v.Services[i].Reason = err.Error()
 	}
+	m.view.Store(&v)
 }

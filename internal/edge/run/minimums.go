@@ -6,95 +6,161 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
+	"strings"
 	"time"
 
 	"github.com/weir-project/weir/internal/edge/engine"
+	"github.com/weir-project/weir/internal/edge/minimums"
 	"github.com/weir-project/weir/internal/edge/monitor"
-	"github.com/weir-project/weir/internal/edge/spec"
+	"github.com/weir-project/weir/internal/edge/proxy"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
-// # Minimums on a swarm
-//
-// Minimums are in force where users come to, so nodes' agents are told of them. A round
-//
-//	divides what instances are promised by where their users come from     division.go
-//	promises what proxies are to relay for instances of other nodes        relays.go
-//	compares what is to be in force with what is                           wishes.go
-//	and tells agents the difference, beside the rounds                     tell.go
-//
-// What the ledger promises comes first; an agent that refuses all the same, because
-// somebody else was faster, is a reason to go to another node. Nothing is promised on a
-// node whose agent lets weir-edge only look, which it says with all else that it is asked.
-//
-// What an agent was told outlives weir-edge and the agent, and ends with the container.
-
-// minimums are what is known of them from round to round.
-type minimums struct {
-	// Of rounds, one after the other.
-	dividing
-
-	mu sync.Mutex
-	// telling are the nodes whose agents are being told.
-	telling map[string]bool
-	told    map[string]told // by container
+// relayStep is what proxies are to send for instances of other nodes, and what is promised of it.
+type relayStep struct {
+	in       *minimums.Input // nil: there is no agent that could be told
+	division engine.Division
+	inForce  map[engine.Entry]uint64
+	// promised is the ledger after apply.
+	promised engine.Promises
+	err      error
 }
 
-func newMinimums() minimums {
-	return minimums{
-		telling: map[string]bool{}, told: map[string]told{},
+// planRelays divides minimums by where users connect.
+func (m *Manager) planRelays(o *observation) (s relayStep) {
+	if !slices.ContainsFunc(o.nodes, func(n Measured) bool { return n.Agent != nil }) {
+		return s
 	}
+	s.in = o.minimums()
+	s.division = m.minimums.Divide(s.in)
+	s.inForce = m.minimums.RelaysInForce(s.in, s.division)
+	return s
 }
 
-// holdMinimums has minimums in force where users come to.
-func (m *Manager) holdMinimums(ctx context.Context, s *seen) {
-	m.sayReadOnly(s)
-	if m.opts.DryRun || !slices.ContainsFunc(s.nodes, func(n Measured) bool { return n.Agent != nil }) {
+// apply enters relays into the ledger, as far as nodes have room. On a conflict the next round
+// tries again.
+func (s *relayStep) apply(ctx context.Context, ledger engine.Ledger, o *observation) {
+	s.promised = o.promises
+	if s.in == nil || maps.Equal(o.promises, engine.AdmitRelays(o.input.Nodes, o.promises, s.division.Relayed, s.inForce)) {
 		return
 	}
-	division := m.minimums.divide(s, time.Now())
-	promises, err := m.promiseRelays(ctx, s, division)
-	if err != nil {
-		promises = s.promises // the next round tries again
-		if !errors.Is(err, engine.ErrConflict) {
-			m.failed("", "", "", err)
+	promises, err := engine.PromiseRelays(ctx, ledger, o.input.Nodes, s.division.Relayed, s.inForce)
+	switch {
+	case err == nil:
+		s.promised = promises
+	case !errors.Is(err, engine.ErrConflict):
+		s.err = err
+	}
+}
+
+// minimums returns the observation as package minimums takes it.
+func (o *observation) minimums() *minimums.Input {
+	in := &minimums.Input{At: time.Now(), Promises: o.promises}
+	for name, parsed := range o.specs {
+		if parsed.MinBPS() > 0 {
+			p, _ := policy.Parse(parsed.Labels)
+			in.Services = append(in.Services, minimums.Service{
+				Name: name, MinBPS: parsed.MinBPS(), MaxBPS: p.MaxBPS, Latency: parsed.Labels[policy.Prefix+"latency"],
+			})
+		}
+		for _, at := range o.proxies[name] {
+			users := map[string]float64{}
+			for id, p := range o.promises {
+				if p.Relay || p.Service != name {
+					continue
+				}
+				for _, t := range at.status.Servers {
+					if t.Name == proxy.InstanceName(id) {
+						users[id] += float64(max(t.Users+t.Waiting-t.Tried(at.status.Users), 0))
+					}
+				}
+			}
+			in.Proxies = append(in.Proxies, minimums.Proxy{Service: name, Node: at.Node, Answers: at.err == nil, Users: users})
 		}
 	}
-	m.saySmallRelays(division, promises)
-	m.minimums.forget(time.Now())
-	for _, n := range s.nodes {
-		if n.Agent == nil || n.Seen.Uplink == nil || !m.minimums.begin(n.Node.Name) {
+	for i := range o.nodes {
+		n := &o.nodes[i]
+		in.Nodes = append(in.Nodes, minimums.Node{
+			Name: n.Node.Name, Ready: n.Reported.State == monitor.StateReady, AgeSeconds: n.Reported.AgeSeconds, Containers: o.containers(n),
+		})
+	}
+	return in
+}
+
+// containers returns the containers of a node that are services' proxies or promised instances.
+func (o *observation) containers(n *Measured) (list []minimums.Container) {
+	names := map[string]minimums.Container{}
+	for name := range o.specs {
+		names[proxy.ContainerName(name)] = minimums.Container{Service: name}
+	}
+	for id, p := range o.promises {
+		names[proxy.ContainerName(p.Service)] = minimums.Container{Service: p.Service}
+		if !p.Relay {
+			names[proxy.InstanceName(id)] = minimums.Container{Service: p.Service, Instance: id}
+		}
+	}
+	for i := range n.Reported.Containers {
+		c := &n.Reported.Containers[i]
+		for _, name := range append([]string{strings.TrimPrefix(c.Name, "/")}, c.Groups...) {
+			if known, ok := names[name]; ok {
+				known.ID, known.MinBPS, known.AdmittedBPS = c.ID, c.MinBPS, c.AdmittedBPS
+				list = append(list, known)
+				break
+			}
+		}
+	}
+	return list
+}
+
+// tellAgents tells agents what is not in force yet, each in the background and one round at a time.
+func (m *Manager) tellAgents(o *observation, s *relayStep) {
+	if s.in == nil {
+		return
+	}
+	m.journal.fail(problem{err: s.err})
+	m.journal.saySmallRelays(s.division, s.promised)
+	for i := range o.nodes {
+		n := o.nodes[i]
+		if n.Agent == nil || n.Reported.Engine.UplinkBPS == 0 || m.telling[n.Node.Name] {
+			continue // while an agent is being told, it is not known what it was told last
+		}
+		orders := m.minimums.Orders(s.in, &s.in.Nodes[i], s.division, s.promised)
+		if len(orders) == 0 {
 			continue
 		}
-		// Nobody tells this agent anything else now: what it was told last is known.
-		wishes := m.minimums.wanting(m.minimums.wishesOf(s, n, division, promises))
-		if len(wishes) == 0 {
-			m.minimums.end(n.Node.Name)
-			continue
-		}
-		m.work.Go(func() {
-			m.tell(m.ctx, n, wishes)
-			m.minimums.end(n.Node.Name)
+		m.telling[n.Node.Name] = true
+		ctx := m.ctx
+		m.runInBackground(func() func() {
+			answers := tell(ctx, &n, orders)
+			return func() { m.noteAnswers(n.Node.Name, answers) }
 		})
 	}
 }
 
-// sayReadOnly says where no minimum can be promised as weir-edge may only look there, if a
-// service wants one.
-func (m *Manager) sayReadOnly(s *seen) {
-	if !slices.ContainsFunc(slices.Collect(maps.Values(s.specs)), func(wants spec.Spec) bool { return wants.MinBPS() > 0 }) {
-		return
-	}
-	for i := range s.nodes {
-		if n := &s.nodes[i]; n.readOnly() {
-			m.failed("", "", n.Node.Name, fmt.Errorf("no minimum can be promised on %s: its agent lets %s only look: give weir-edge a token with the role admin (weir token weir-edge --role admin), or list its certificate in admins",
-				n.Node.Name, n.Seen.Access.Name))
+// saySmallRelays reports where users get less than their service's minimum, because the node
+// cannot promise the proxy there enough.
+func (j *journal) saySmallRelays(division engine.Division, promises engine.Promises) {
+	for at, wanted := range division.Relayed {
+		if promised := promises[engine.RelayID(at)].MinBPS; promised < wanted {
+			j.fail(problem{service: at.Service, node: at.Node, same: "small relay", err: fmt.Errorf(
+				"users of %s who come to %s have less than its minimum: of %s that the proxy there should relay, the node can promise %s",
+				at.Service, at.Node, policy.FormatRate(wanted), policy.FormatRate(promised))})
 		}
 	}
 }
 
-// readOnly says whether a node's agent, which has to be told minimums, lets weir-edge only
-// look.
-func (m *Measured) readOnly() bool {
-	return m.Agent != nil && m.Seen.State == monitor.StateReady && m.Seen.LooksOnly()
+// sayReadOnly reports the nodes where no minimum can be promised as weir-edge may only read there,
+// if a service wants one.
+func (j *journal) sayReadOnly(o *observation) {
+	wanted := false
+	for _, parsed := range o.specs {
+		wanted = wanted || parsed.MinBPS() > 0
+	}
+	for i := range o.nodes {
+		if n := &o.nodes[i]; wanted && n.isReadOnly() {
+			j.fail(problem{node: n.Node.Name, err: fmt.Errorf(
+				"no minimum can be promised on %s: its agent lets %s only look: give weir-edge a token with the role admin (weir token weir-edge --role admin), or list its certificate in admins",
+				n.Node.Name, n.Reported.Access.Name)})
+		}
+	}
 }

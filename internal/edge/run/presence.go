@@ -7,8 +7,8 @@ import (
 	"github.com/weir-project/weir/internal/edge/store"
 )
 
-// presence measures which part of the time nodes are there: every period in which
-// weir-edge ran counts, none in which it did not.
+// presence measures which part of the time nodes are there: every period in which weir-edge ran
+// counts, and none in which it did not.
 type presence struct {
 	store *store.Store
 	nodes map[string]store.Presence
@@ -20,37 +20,40 @@ func newPresence(s *store.Store) presence {
 	return presence{store: s, nodes: map[string]store.Presence{}}
 }
 
-// presencePeriod is the time between two notes on which nodes are there.
-const presencePeriod = time.Minute
+const (
+	// presencePeriod is the time between two writes to the file.
+	presencePeriod = time.Minute
+	// longestPause is the longest time between two rounds that counts as watched.
+	longestPause = 5 * time.Second
+)
 
-// longestPause is the longest time between two rounds that counts as watched.
-const longestPause = 5 * time.Second
-
-func (p *presence) note(m *Manager, nodes []Measured) {
+// note counts the time since the last round for nodes that are there. Once in presencePeriod it
+// writes that to the file, and calls kept with the error.
+func (p *presence) note(nodes []Measured, kept func(error)) {
 	now := time.Now()
 	passed := now.Sub(p.at)
 	p.at = now
-	for _, n := range nodes {
-		name := n.Node.Name
-		seen, known := p.nodes[name]
+	for i := range nodes {
+		name := nodes[i].Node.Name
+		node, known := p.nodes[name]
 		if !known {
-			seen = p.store.Presence(name)
+			node = p.store.Presence(name)
 		}
 		if passed > 0 && passed < longestPause {
-			seen.WatchedSeconds += passed.Seconds()
-			if n.there() {
-				seen.ThereSeconds += passed.Seconds()
+			node.WatchedSeconds += passed.Seconds()
+			if nodes[i].isThere() {
+				node.ThereSeconds += passed.Seconds()
 			}
 		}
-		p.nodes[name] = seen
+		p.nodes[name] = node
 	}
 	if now.Sub(p.saved) > presencePeriod {
 		p.saved = now
-		m.kept(p.store.SetPresence(p.nodes))
+		kept(p.store.SetPresence(p.nodes))
 	}
 }
 
-// availability is an estimate from what was seen.
+// availability returns an estimate from what was seen.
 func (p *presence) availability(node string, prior float64) float64 {
 	seen := p.nodes[node]
 	return engine.EstimateAvailability(seen.ThereSeconds, seen.WatchedSeconds, prior)

@@ -14,160 +14,161 @@ import (
 	"github.com/weir-project/weir/internal/edge/runtime"
 )
 
-// syncProxies makes all proxies send users to the instances that there are.
-func (m *Manager) syncProxies(ctx context.Context, s *seen) {
-	if m.opts.DryRun {
-		return
-	}
-	m.free.take(s.freeUplinks(), s.at)
-	m.forgetProxies(s)
-	var telling sync.WaitGroup
-	for _, service := range s.services {
-		for _, p := range s.proxies[service.Name] {
-			telling.Go(func() { m.syncProxy(ctx, s, service, p) })
+// proxies is the state of services' proxies kept between rounds.
+type proxies struct {
+	free     freeUplinks
+	counters map[string]*counters // by service
+	// failedAt is the time of each failing proxy's first failure, peaks the recent maximum of each
+	// proxy's users.
+	failedAt map[entry]time.Time
+	peaks    map[entry]peak
+}
+
+// entry is a service's proxy on a node.
+type entry struct{ service, node string }
+
+// peak is the maximum number of a proxy's users within peakHold.
+type peak struct {
+	users int
+	at    time.Time
+}
+
+func newProxies() proxies {
+	return proxies{counters: map[string]*counters{}, failedAt: map[entry]time.Time{}, peaks: map[entry]peak{}}
+}
+
+// proxyStep is the change of one proxy, and its result.
+type proxyStep struct {
+	observedProxy
+	service string
+	// file is the configuration to start from, where the proxy keeps one.
+	file    string
+	ports   []proxy.Port
+	saveErr error
+	// observedProxy.err is set if the proxy was not told because it did not answer or has ended;
+	// refused is set if it rejected the change.
+	refused error
+}
+
+// plan returns the changes of all proxies that send users to the present instances. isStopping
+// reports which instances get no new users.
+func (p *proxies) plan(o *observation, isStopping func(id string) bool) (list []proxyStep) {
+	p.free.smooth(o.freeUplinks(), o.at)
+	p.forget(o)
+	for _, service := range o.services {
+		for _, at := range o.proxies[service.Name] {
+			step := proxyStep{observedProxy: at, service: service.Name, ports: p.ports(o, service, at, isStopping)}
+			if at.Save != nil {
+				config := service.Proxy
+				config.Ports = step.ports
+				step.file = config.File()
+			}
+			list = append(list, step)
 		}
+	}
+	return list
+}
+
+// forget drops the state of proxies that are gone.
+func (p *proxies) forget(o *observation) {
+	there := map[entry]bool{}
+	for service, list := range o.proxies {
+		for _, at := range list {
+			there[entry{service, at.Node}] = true
+		}
+	}
+	maps.DeleteFunc(p.failedAt, func(e entry, _ time.Time) bool { return !there[e] })
+	maps.DeleteFunc(p.peaks, func(e entry, _ peak) bool { return !there[e] })
+}
+
+// applyProxies changes all proxies concurrently.
+func applyProxies(ctx context.Context, list []proxyStep) {
+	var telling sync.WaitGroup
+	for i := range list {
+		telling.Go(func() { list[i].apply(ctx) })
 	}
 	telling.Wait()
 }
 
-func (m *Manager) syncProxy(ctx context.Context, s *seen, service runtime.Service, p seenProxy) {
-	ports := m.ports(s, service, p)
-	if p.Save != nil {
-		config := service.Proxy
-		config.Ports = ports
-		if err := p.Save(config.File()); err != nil {
-			m.failed(service.Name, "", p.Node, err)
-		}
+func (s *proxyStep) apply(ctx context.Context) {
+	if s.Save != nil {
+		s.saveErr = s.Save(s.file)
 	}
-	if p.err != nil {
-		m.proxyFailed(service.Name, p)
+	if s.err != nil {
 		return
 	}
-	m.proxyAnswers(service.Name, p)
 	var dialed *net.OpError
-	switch _, err := p.Control.Apply(ctx, ports); {
+	switch _, err := s.Control.Apply(ctx, s.ports); {
 	case errors.As(err, &dialed) && dialed.Op == "dial": // it has ended since it answered
-		p.err = err
-		m.proxyFailed(service.Name, p)
-	case err != nil:
-		m.failed(service.Name, "", p.Node, err)
+		s.err = err
+	default:
+		s.refused = err
 	}
 }
 
-// proxyFailed: a proxy that has just been made needs a moment, also in place of another one.
-func (m *Manager) proxyFailed(service string, p seenProxy) {
-	key := service + " " + p.Node
-	m.mu.Lock()
-	first := m.proxyFailedAt[key]
-	if first.IsZero() {
-		m.proxyFailedAt[key] = time.Now()
+// replaceTimeout is the time for which a proxy that was just created or has ended may fail to
+// answer.
+const replaceTimeout = 5 * time.Second
+
+// note records the result of a step and returns the errors to report; they may be nil.
+func (p *proxies) note(s *proxyStep, now time.Time) [3]error {
+	at := entry{s.service, s.Node}
+	var failure error
+	if s.err == nil {
+		delete(p.failedAt, at)
+	} else if first := p.failedAt[at]; first.IsZero() {
+		p.failedAt[at] = now
+	} else if now.Sub(first) > replaceTimeout {
+		failure = s.err
 	}
-	m.mu.Unlock()
-	if !first.IsZero() && time.Since(first) > 5*time.Second {
-		m.failed(service, "", p.Node, p.err)
-	}
+	return [...]error{s.saveErr, s.refused, failure}
 }
 
-// forgetProxies forgets proxies that are none any more: others may come in their places.
-func (m *Manager) forgetProxies(s *seen) {
-	there := map[string]bool{}
-	for service, proxies := range s.proxies {
-		for _, p := range proxies {
-			there[service+" "+p.Node] = true
-		}
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	maps.DeleteFunc(m.proxyFailedAt, func(key string, _ time.Time) bool { return !there[key] })
-	maps.DeleteFunc(m.peaks, func(key string, _ peak) bool { return !there[key] })
-}
-
-// proxyAnswers forgets that a proxy failed.
-func (m *Manager) proxyAnswers(service string, p seenProxy) {
-	m.mu.Lock()
-	delete(m.proxyFailedAt, service+" "+p.Node)
-	m.mu.Unlock()
-}
-
-// ports are a service's instances as one proxy should know them.
-func (m *Manager) ports(s *seen, service runtime.Service, p seenProxy) []proxy.Port {
+// ports returns a service's servers for one proxy.
+func (p *proxies) ports(o *observation, service runtime.Service, at observedProxy, isStopping func(id string) bool) []proxy.Port {
 	var ready []runtime.Instance
-	m.mu.Lock()
-	for _, c := range s.state.Instances {
-		if c.Service == service.Name && c.Phase == runtime.Running && m.stopping[c.ID] == nil {
+	on := map[string]int{}
+	for _, c := range o.state.Instances {
+		if c.Service == service.Name && c.Phase == runtime.Running && !isStopping(c.ID) {
 			ready = append(ready, c)
+			on[c.Node]++
 		}
 	}
-	m.mu.Unlock()
 	slices.SortFunc(ready, func(a, b runtime.Instance) int { return strings.Compare(a.ID, b.ID) })
-	on := map[string]int{}
-	for _, c := range ready {
-		on[c.Node]++
-	}
 	var candidates []proxy.Candidate
 	for _, c := range ready {
-		there := serverOf(p, c.ID)
+		server := serverOf(at, c.ID)
 		candidates = append(candidates, proxy.Candidate{
-			Local: c.Node == p.Node, Answers: there.Up, RoundTrip: roundTrip(s, p.Node, c.Node),
-			FreeBPS: m.free.of(service.Name, c.Node, on[c.Node]), Weight: there.Weight,
+			Local: c.Node == at.Node, Answers: server.Up, RoundTrip: o.roundTrip(at.Node, c.Node),
+			FreeBPS: p.free.perInstance(service.Name, c.Node, on[c.Node]), Weight: server.Weight,
 		})
 	}
-	maxUsers := s.specs[service.Name].MaxUsers
-	weights := proxy.Weights(candidates, m.mostUsers(service.Name+" "+p.Node, p.seen.Users, s.at), maxUsers)
+	maxUsers := o.specs[service.Name].MaxUsers
+	weights := proxy.Weights(candidates, p.mostUsers(entry{service.Name, at.Node}, at.status.Users, o.at), maxUsers)
 	ports := make([]proxy.Port, len(service.Ports))
 	for i, published := range service.Ports {
 		ports[i].Host = published.Host
 		for j, c := range ready {
 			if address, ok := c.Addresses[published.Container]; ok {
-				ports[i].Servers = append(ports[i].Servers, proxy.Server{Name: serverName(c.ID), Address: address, Weight: weights[j], MaxUsers: maxUsers, Asked: service.Proxy.Asks()})
+				ports[i].Servers = append(ports[i].Servers, proxy.Server{
+					Name: proxy.InstanceName(c.ID), Address: address, Weight: weights[j], MaxUsers: maxUsers, Asked: service.Proxy.Asks(),
+				})
 			}
 		}
 	}
 	return ports
 }
 
-// peak is the most users that a proxy had at once, lately.
-type peak struct {
-	users int
-	at    time.Time
-}
+// peakHold is the time for which a proxy counts users of a crowd that has left, because more may
+// follow.
+const peakHold = 10 * time.Second
 
-// calmAfter is for how long a crowd has to be gone until its proxy goes by fewer users: others
-// come the next moment.
-const calmAfter = 10 * time.Second
-
-// mostUsers is how many users a proxy has, or lately had.
-func (m *Manager) mostUsers(proxy string, users int, now time.Time) int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	most := m.peaks[proxy]
-	if users >= most.users || now.Sub(most.at) > calmAfter {
+// mostUsers returns a proxy's maximum number of users within peakHold.
+func (p *proxies) mostUsers(at entry, users int, now time.Time) int {
+	most := p.peaks[at]
+	if users >= most.users || now.Sub(most.at) > peakHold {
 		most = peak{users, now}
-		m.peaks[proxy] = most
+		p.peaks[at] = most
 	}
 	return most.users
-}
-
-// serverOf is an instance as a proxy sees it: up if it is at one of its ports.
-func serverOf(p seenProxy, id string) (there proxy.SeenServer) {
-	for _, t := range p.seen.Servers {
-		if t.Name == serverName(id) {
-			t.Up = t.Up || there.Up
-			there = t
-		}
-	}
-	return there
-}
-
-// roundTrip between two nodes; 0 where it is not known, and on one.
-func roundTrip(s *seen, a, b string) time.Duration {
-	if a == b {
-		return 0
-	}
-	for _, l := range s.input.Links {
-		if l.From == a && l.To == b || l.From == b && l.To == a {
-			return time.Duration(l.RoundTripSeconds * float64(time.Second))
-		}
-	}
-	return 0
 }

@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -19,15 +20,15 @@ import (
 // Who has just begun to look does not know how long an instance has not answered.
 func TestStateOf(t *testing.T) {
 	const long = time.Hour
-	silent := []seenProxy{{err: errors.New("timeout")}}
-	says := func(up bool, check string) []seenProxy {
-		return []seenProxy{{seen: proxy.Seen{Servers: []proxy.SeenServer{{Name: serverName("s.1"), Up: up, Check: check}}}}}
+	silent := []observedProxy{{err: errors.New("timeout")}}
+	says := func(up bool, check string) []observedProxy {
+		return []observedProxy{{status: proxy.Status{Servers: []proxy.ServerStatus{{Name: proxy.InstanceName("s.1"), Up: up, Check: check}}}}}
 	}
 	for name, test := range map[string]struct {
 		was     engine.InstanceState
 		seenFor time.Duration // 0: never
 		ranFor  time.Duration
-		proxies []seenProxy
+		proxies []observedProxy
 		want    engine.InstanceState
 	}{
 		"another weir-edge's, no proxy answers":     {"", 0, long, silent, engine.InstanceUnknown},
@@ -36,16 +37,16 @@ func TestStateOf(t *testing.T) {
 		"another's, its proxy says no":              {"", 0, long, says(false, "refused"), engine.InstanceStarting},
 		"its proxy has said no for long":            {engine.InstanceStarting, long, long, says(false, "refused"), engine.InstanceFailed},
 		"the container is new, the promise old":     {engine.InstanceStarting, long, time.Second, says(false, "refused"), engine.InstanceStarting},
-		"its proxy has not looked":                  {engine.InstanceStarting, long, long, []seenProxy{{}}, engine.InstanceUnknown},
+		"its proxy has not looked":                  {engine.InstanceStarting, long, long, []observedProxy{{}}, engine.InstanceUnknown},
 		"it answers":                                {engine.InstanceUnknown, long, long, says(true, "passed"), engine.InstanceRunning},
 		"it ran, and its proxy says no":             {engine.InstanceRunning, long, long, says(false, "refused"), engine.InstanceUnhealthy},
-		"it ran, and its proxy was told anew of it": {engine.InstanceRunning, long, long, []seenProxy{{}}, engine.InstanceRunning},
+		"it ran, and its proxy was told anew of it": {engine.InstanceRunning, long, long, []observedProxy{{}}, engine.InstanceRunning},
 	} {
-		m := &Manager{stopping: map[string]*stop{}, since: map[string]stateSince{}}
+		m := newLives()
 		if test.seenFor > 0 {
 			m.since["s.1"] = stateSince{state: test.was, first: time.Now().Add(-test.seenFor)}
 		}
-		s := &seen{proxies: map[string][]seenProxy{"s": test.proxies}}
+		s := &observation{proxies: map[string][]observedProxy{"s": test.proxies}}
 		c := runtime.Instance{ID: "s.1", Service: "s", Phase: runtime.Running, StartedAt: time.Now().Add(-test.ranFor)}
 		if got, _ := m.stateOf(s, c); got != test.want {
 			t.Errorf("%s: got %s, want %s", name, got, test.want)
@@ -56,23 +57,23 @@ func TestStateOf(t *testing.T) {
 // TestWaiting: an instance that starts slowly says what it waits for.
 func TestWaiting(t *testing.T) {
 	address := netip.MustParseAddrPort("198.18.0.2:49153")
-	refused := []seenProxy{{seen: proxy.Seen{Servers: []proxy.SeenServer{{Name: serverName("s.1"), Address: address, Check: "Layer4 connection problem"}}}}}
+	refused := []observedProxy{{status: proxy.Status{Servers: []proxy.ServerStatus{{Name: proxy.InstanceName("s.1"), Address: address, Check: "Layer4 connection problem"}}}}}
 	reached := map[uint16]netip.AddrPort{80: address}
 	for name, test := range map[string]struct {
 		c       runtime.Instance
-		proxies []seenProxy
+		proxies []observedProxy
 		want    string
 	}{
 		"its container":   {runtime.Instance{Phase: runtime.Starting, Reason: "its task is preparing: preparing"}, nil, "its task is preparing: preparing"},
 		"an answer":       {runtime.Instance{Phase: runtime.Running, Addresses: reached}, refused, "it does not answer its proxy yet: Layer4 connection problem at 198.18.0.2:49153"},
-		"a first look":    {runtime.Instance{Phase: runtime.Running, Addresses: reached}, []seenProxy{{}}, "no proxy has looked yet whether it answers"},
-		"its address":     {runtime.Instance{Phase: runtime.Running}, []seenProxy{{}}, "it runs, and its engine does not say where it is reached"},
-		"all its proxies": {runtime.Instance{Phase: runtime.Running, Addresses: reached}, []seenProxy{{err: errors.New("timeout")}}, "no proxy has looked yet whether it answers"},
+		"a first look":    {runtime.Instance{Phase: runtime.Running, Addresses: reached}, []observedProxy{{}}, "no proxy has looked yet whether it answers"},
+		"its address":     {runtime.Instance{Phase: runtime.Running}, []observedProxy{{}}, "it runs, and its engine does not say where it is reached"},
+		"all its proxies": {runtime.Instance{Phase: runtime.Running, Addresses: reached}, []observedProxy{{err: errors.New("timeout")}}, "no proxy has looked yet whether it answers"},
 	} {
 		test.c.ID, test.c.Service, test.c.StartedAt = "s.1", "s", time.Now().Add(-time.Minute)
 		for waited, want := range map[time.Duration]string{slowly / 2: "", 2 * slowly: test.want} {
-			m := &Manager{since: map[string]stateSince{"s.1": {state: engine.InstanceStarting, first: time.Now().Add(-waited)}}}
-			state, reason := m.stateOf(&seen{proxies: map[string][]seenProxy{"s": test.proxies}}, test.c)
+			m := lives{since: map[string]stateSince{"s.1": {state: engine.InstanceStarting, first: time.Now().Add(-waited)}}}
+			state, reason := m.stateOf(&observation{proxies: map[string][]observedProxy{"s": test.proxies}}, test.c)
 			if state != engine.InstanceStarting || reason != want {
 				t.Errorf("%s, after %v: %s, %q, want %q", name, waited, state, reason, want)
 			}
@@ -83,18 +84,18 @@ func TestWaiting(t *testing.T) {
 // TestMissed: of an instance that answers it is said which proxies do not reach it.
 func TestMissed(t *testing.T) {
 	c := runtime.Instance{ID: "s.1", Service: "s", Phase: runtime.Running}
-	at := func(node string, server proxy.SeenServer) seenProxy {
-		server.Name = serverName(c.ID)
-		return seenProxy{Proxy: runtime.Proxy{Node: node}, seen: proxy.Seen{Servers: []proxy.SeenServer{server}}}
+	at := func(node string, server proxy.ServerStatus) observedProxy {
+		server.Name = proxy.InstanceName(c.ID)
+		return observedProxy{Proxy: runtime.Proxy{Node: node}, status: proxy.Status{Servers: []proxy.ServerStatus{server}}}
 	}
-	up, down := proxy.SeenServer{Up: true, Check: "Layer4 check passed"}, proxy.SeenServer{Check: "Layer4 timeout"}
-	leaving := proxy.SeenServer{Check: "Layer4 timeout", Leaving: true}
-	for want, others := range map[string][]seenProxy{
+	up, down := proxy.ServerStatus{Up: true, Check: "Layer4 check passed"}, proxy.ServerStatus{Check: "Layer4 timeout"}
+	leaving := proxy.ServerStatus{Check: "Layer4 timeout", Leaving: true}
+	for want, others := range map[string][]observedProxy{
 		"": {at("b", up), at("c", leaving), {Proxy: runtime.Proxy{Node: "d"}, err: errors.New("timeout")}},
 		"the proxies on b, c do not reach it: Layer4 timeout": {at("b", down), at("c", down)},
 	} {
-		m := &Manager{since: map[string]stateSince{c.ID: {state: engine.InstanceRunning, first: time.Now().Add(-time.Minute)}}}
-		state, reason := m.stateOf(&seen{proxies: map[string][]seenProxy{"s": append(others, at("a", up))}}, c)
+		m := lives{since: map[string]stateSince{c.ID: {state: engine.InstanceRunning, first: time.Now().Add(-time.Minute)}}}
+		state, reason := m.stateOf(&observation{proxies: map[string][]observedProxy{"s": append(others, at("a", up))}}, c)
 		if state != engine.InstanceRunning || reason != want {
 			t.Errorf("%s, %q, want %q", state, reason, want)
 		}
@@ -103,12 +104,12 @@ func TestMissed(t *testing.T) {
 
 // A proxy that does not answer may have any number of users.
 func TestDrainWithoutProxy(t *testing.T) {
-	m := &Manager{opts: Options{DryRun: true}, stopping: map[string]*stop{
-		"s.1": {decision: engine.Decision{Service: "s", Instance: "s.1"}, at: time.Now().Add(-2 * period)},
-	}}
-	m.endDrained(&seen{proxies: map[string][]seenProxy{"s": {{err: errors.New("timeout")}}}})
-	if m.stopping["s.1"].ending {
-		t.Error("it was ended at once")
+	for err, want := range map[error]int{errors.New("timeout"): 0, nil: 1} {
+		l := newLives()
+		l.stopping["s.1"] = &stop{decision: engine.Decision{Service: "s", Instance: "s.1"}, at: time.Now().Add(-2 * period)}
+		if list := l.drained(&observation{proxies: map[string][]observedProxy{"s": {{err: err}}}}); len(list) != want {
+			t.Errorf("its proxy: %v: it ends: %v", err, list)
+		}
 	}
 }
 
@@ -132,11 +133,17 @@ func TestSyncProxy(t *testing.T) {
 		return here, there.Close()
 	}}
 	for says, control := range map[string]proxy.Control{"": ended, "reach the proxy: io": mute} {
-		m := newManager(t)
-		p := seenProxy{Proxy: runtime.Proxy{Node: "a", Control: control}}
-		m.syncProxy(t.Context(), &seen{}, runtime.Service{Name: "s"}, p)
-		if said := m.said(); (said == "") != (says == "") || !strings.Contains(said, says) {
-			t.Errorf("it is said %q, want %q", said, says)
+		p := newProxies()
+		step := proxyStep{service: "s", observedProxy: observedProxy{Proxy: runtime.Proxy{Node: "a", Control: control}}}
+		step.apply(t.Context())
+		now := time.Now()
+		said := p.note(&step, now)
+		if text := fmt.Sprint(said); (said == [3]error{}) != (says == "") || !strings.Contains(text, says) {
+			t.Errorf("it is reported %s, want %q", text, says)
+		}
+		late := p.note(&step, now.Add(2*replaceTimeout))
+		if says == "" && late[2] == nil {
+			t.Error("it is not replaced, and that is not reported")
 		}
 	}
 }
@@ -146,7 +153,7 @@ func TestSyncProxy(t *testing.T) {
 func TestRoundTimes(t *testing.T) {
 	m := newManager(t)
 	at := time.Now()
-	s := &seen{at: at, state: runtime.State{Instances: []runtime.Instance{{ID: "s-1", Service: "s", Node: "a"}}}}
+	s := &observation{at: at, state: runtime.State{Instances: []runtime.Instance{{ID: "s-1", Service: "s", Node: "a"}}}}
 	first := m.input(s)
 	time.Sleep(time.Millisecond)
 	second := m.input(s)

@@ -7,16 +7,15 @@ import (
 	"github.com/weir-project/weir/internal/edge/runtime"
 )
 
-// Unmeasured knows of nodes what the container engine says, which nobody has asked for
-// what is used of them: they count as idle, and nothing is promised at their uplinks.
-// It implements Nodes.
+// Unmeasured reports of nodes only what the container engine knows: they count as idle, and nothing
+// is promised at their uplinks. It implements Nodes.
 type Unmeasured struct{}
 
 // Measure implements Nodes.
 func (Unmeasured) Measure(_ context.Context, nodes []runtime.Node) []Measured {
 	list := make([]Measured, len(nodes))
 	for i, n := range nodes {
-		list[i] = Measured{Node: n, Seen: monitor.Node{Name: n.Name, State: monitor.StateNoWeir}}
+		list[i] = Measured{Node: n, Reported: monitor.Node{Name: n.Name, State: monitor.StateNoWeir, Engine: monitor.Unmeasured(n.Name)}}
 	}
 	return list
 }

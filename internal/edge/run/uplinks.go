@@ -6,21 +6,18 @@ import (
 	"github.com/weir-project/weir/internal/edge/engine"
 )
 
-// freeUplinks are what instances could send from their nodes to proxies of others, in bit/s,
-// smoothed: what others send changes from second to second.
+// freeUplinks is the smoothed rate, in bit/s, that a service's instances on a node could send to
+// proxies on other nodes.
 type freeUplinks struct {
 	at  time.Time
-	bps map[uplinkOf]float64
+	bps map[entry]float64
 }
-
-// uplinkOf is a node's uplink as one service has it.
-type uplinkOf struct{ service, node string }
 
 // freeSmoothing is the time constant.
 const freeSmoothing = 5 * time.Second
 
-// take takes what was found at a moment into the means; who is not there is forgotten.
-func (f *freeUplinks) take(found map[uplinkOf]float64, now time.Time) {
+// smooth adds the rates measured now to the means and drops nodes that were not measured.
+func (f *freeUplinks) smooth(found map[entry]float64, now time.Time) {
 	weight := engine.SmoothingWeight(now.Sub(f.at).Seconds(), freeSmoothing.Seconds())
 	for at, bps := range found {
 		if before, known := f.bps[at]; known {
@@ -30,29 +27,28 @@ func (f *freeUplinks) take(found map[uplinkOf]float64, now time.Time) {
 	f.at, f.bps = now, found
 }
 
-// of is what one of count instances of a service on a node could send; 0: nobody knows.
-func (f *freeUplinks) of(service, node string, count int) uint64 {
-	return uint64(f.bps[uplinkOf{service, node}] / float64(max(count, 1)))
+// perInstance returns the free rate of each of count instances on a node; 0: unknown.
+func (f *freeUplinks) perInstance(service, node string, count int) uint64 {
+	return uint64(f.bps[entry{service, node}] / float64(max(count, 1)))
 }
 
-// freeUplinks is what there is now. Of what others leave a service on a node, what users who
-// come to that node get is taken already; what its instances send to other nodes is not, as
-// that is what the rest is divided anew by.
-func (s *seen) freeUplinks() map[uplinkOf]float64 {
-	own, proxied, minimum := map[uplinkOf]float64{}, map[uplinkOf]float64{}, map[uplinkOf]float64{}
-	for _, i := range s.input.Instances {
-		at := uplinkOf{i.Service, i.Node}
+// freeUplinks returns the rate that others leave to a service on a node, less what its proxy there
+// sends. Its instances' traffic to other nodes counts as free, because the result redistributes it.
+func (o *observation) freeUplinks() map[entry]float64 {
+	own, proxied, minimum := map[entry]float64{}, map[entry]float64{}, map[entry]float64{}
+	for _, i := range o.input.Instances {
+		at := entry{i.Service, i.Node}
 		own[at] += float64(i.SentBPS)
 		minimum[at] += float64(i.MinBPS)
 	}
-	for _, d := range s.input.Demand {
-		proxied[uplinkOf{d.Service, d.Node}] += float64(d.SentBPS)
+	for _, d := range o.input.Demand {
+		proxied[entry{d.Service, d.Node}] += float64(d.SentBPS)
 	}
 	nodes := map[string]engine.Node{}
-	for _, n := range s.input.Nodes {
+	for _, n := range o.input.Nodes {
 		nodes[n.Name] = n
 	}
-	free := map[uplinkOf]float64{}
+	free := map[entry]float64{}
 	for at := range own {
 		n := nodes[at.node]
 		if n.UplinkBPS == 0 {

@@ -14,20 +14,20 @@ import (
 
 // sending is shop, of whose users half come to b: the proxies send 30 and 10 Mbit/s, the
 // instance 10 to b's, and others 20 at a and 50 at c, where another instance is.
-func sending() *seen {
+func sending() *observation {
 	s := shop(15, 5)
 	s.at = time.Unix(1e9, 0)
 	s.services = []runtime.Service{{Name: "shop", Ports: []runtime.Port{{Host: 80, Container: 80}}}}
-	s.nodes = append(s.nodes, Measured{Node: runtime.Node{Name: "c"}, Seen: monitor.Node{
+	s.nodes = append(s.nodes, Measured{Node: runtime.Node{Name: "c"}, Reported: monitor.Node{
 		State: monitor.StateReady, Containers: []monitor.Container{{ID: "j", Name: "edge-shop-2"}},
 	}})
 	for i, sentBPS := range []uint64{60e6, 10e6, 50e6} {
 		n := &s.nodes[i]
 		n.Node.Ready = true
-		n.Seen.Uplink = &monitor.Uplink{RateBPS: 100e6, SentBPS: sentBPS, BudgetBPS: 95e6}
-		n.Seen.Node, n.Seen.RoundTripSeconds = nil, 0.001
-		for k := range n.Seen.Containers {
-			c := &n.Seen.Containers[k]
+		n.Reported.Engine = engine.Node{State: engine.NodeReady, Weir: true, UplinkBPS: 100e6, UplinkSentBPS: sentBPS, BudgetBPS: 95e6}
+		n.Reported.RoundTripSeconds = 0.001
+		for k := range n.Reported.Containers {
+			c := &n.Reported.Containers[k]
 			c.SentBPS = map[string]uint64{"pa": 30e6, "pb": 10e6, "i": 10e6, "fa": 20e6}[c.ID]
 		}
 	}
@@ -66,21 +66,21 @@ func TestFreeUplinks(t *testing.T) {
 	m, s := newManager(t), sending()
 	s.input = m.input(s)
 	for node, want := range map[string]float64{"a": 50e6, "c": 50e6} {
-		if got := s.freeUplinks()[uplinkOf{"shop", node}]; got != want {
+		if got := s.freeUplinks()[entry{"shop", node}]; got != want {
 			t.Errorf("at %s %v bit/s are free, want %v", node, got, want)
 		}
 	}
 	// A minimum is there whatever others send.
-	s.nodes[2].Seen.Uplink.SentBPS = 100e6
+	s.nodes[2].Reported.Engine.UplinkSentBPS = 100e6
 	s.promises["shop-2"] = engine.Promise{Service: "shop", Node: "c", MinBPS: 20e6}
 	s.input = m.input(s)
-	if got := s.freeUplinks()[uplinkOf{"shop", "c"}]; got != 20e6 {
+	if got := s.freeUplinks()[entry{"shop", "c"}]; got != 20e6 {
 		t.Errorf("of a full uplink with a minimum %v bit/s are free, want 20e6", got)
 	}
 	// Nobody knows what there is without an agent.
-	s.nodes[2].Seen.Uplink = nil
+	s.nodes[2].Reported.Engine = engine.Node{State: engine.NodeReady}
 	s.input = m.input(s)
-	if got, known := s.freeUplinks()[uplinkOf{"shop", "c"}]; known {
+	if got, known := s.freeUplinks()[entry{"shop", "c"}]; known {
 		t.Errorf("without an agent %v bit/s are free", got)
 	}
 }
@@ -88,11 +88,11 @@ func TestFreeUplinks(t *testing.T) {
 // TestFreeSmoothed: a second of others' is nothing, and a minute all.
 func TestFreeSmoothed(t *testing.T) {
 	var f freeUplinks
-	at := uplinkOf{"shop", "a"}
+	at := entry{"shop", "a"}
 	now := time.Unix(1e9, 0)
 	take := func(bps float64, after time.Duration) float64 {
 		now = now.Add(after)
-		f.take(map[uplinkOf]float64{at: bps}, now)
+		f.smooth(map[entry]float64{at: bps}, now)
 		return f.bps[at]
 	}
 	if got := take(90e6, 0); got != 90e6 {
@@ -104,10 +104,10 @@ func TestFreeSmoothed(t *testing.T) {
 	if got := take(10e6, time.Minute); math.Abs(got-10e6) > 1e4 {
 		t.Errorf("after a minute it is %v", got)
 	}
-	if one, half := f.of("shop", "a", 1), f.of("shop", "a", 2); one/2 != half {
+	if one, half := f.perInstance("shop", "a", 1), f.perInstance("shop", "a", 2); one/2 != half {
 		t.Errorf("one could send %d, one of two %d", one, half)
 	}
-	if f.take(nil, now); f.of("shop", "a", 1) != 0 {
+	if f.smooth(nil, now); f.perInstance("shop", "a", 1) != 0 {
 		t.Error("what is not there is remembered")
 	}
 }
@@ -116,20 +116,20 @@ func TestFreeSmoothed(t *testing.T) {
 // free there; that changes with what others send, and not from round to round.
 func TestWeightsByUplink(t *testing.T) {
 	m := newManager(t)
-	weights := func(s *seen) (list []int) {
+	weights := func(s *observation) (list []int) {
 		s.input = m.input(s)
-		m.free.take(s.freeUplinks(), s.at)
-		for _, c := range m.ports(s, s.services[0], s.proxies["shop"][1])[0].Servers {
+		m.proxies.free.smooth(s.freeUplinks(), s.at)
+		for _, c := range m.proxies.ports(s, s.services[0], s.proxies["shop"][1], func(string) bool { return false })[0].Servers {
 			list = append(list, c.Weight)
 		}
 		return list
 	}
 	// told has b's proxy as it was told.
-	told := func(s *seen, list []int) {
+	told := func(s *observation, list []int) {
 		p := &s.proxies["shop"][1]
-		p.seen.Servers = nil
+		p.status.Servers = nil
 		for i, w := range list {
-			p.seen.Servers = append(p.seen.Servers, proxySeen(s.state.Instances[i].ID, w))
+			p.status.Servers = append(p.status.Servers, proxyStatus(s.state.Instances[i].ID, w))
 		}
 	}
 	s := sending()
@@ -140,7 +140,7 @@ func TestWeightsByUplink(t *testing.T) {
 		t.Fatalf("as much is free at both, and the weights are %v", first)
 	}
 	told(s, first)
-	s.at, s.nodes[2].Seen.Uplink.SentBPS = s.at.Add(time.Second/2), 90e6
+	s.at, s.nodes[2].Reported.Engine.UplinkSentBPS = s.at.Add(time.Second/2), 90e6
 	if again := weights(s); again[1] != 256 {
 		t.Errorf("half a second of others' makes the weights %v", again)
 	}
@@ -150,12 +150,12 @@ func TestWeightsByUplink(t *testing.T) {
 	}
 }
 
-func proxySeen(instance string, weight int) proxy.SeenServer {
-	return proxy.SeenServer{Name: serverName(instance), Weight: weight, Up: true, Check: "passed"}
+func proxyStatus(instance string, weight int) proxy.ServerStatus {
+	return proxy.ServerStatus{Name: proxy.InstanceName(instance), Weight: weight, Up: true, Check: "passed"}
 }
 
 // addresses are where instances answer.
-func addresses(s *seen) {
+func addresses(s *observation) {
 	for i := range s.state.Instances {
 		s.state.Instances[i].Addresses = map[uint16]netip.AddrPort{80: netip.MustParseAddrPort("198.18.0.9:80")}
 	}

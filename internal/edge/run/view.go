@@ -14,47 +14,48 @@ import (
 	"github.com/weir-project/weir/internal/edge/runtime"
 )
 
-// view is what everybody sees who asks: of one moment.
-type view struct {
-	at        time.Time
-	services  []edge.Service
-	instances []edge.Instance
-	nodes     []edge.Node
-	decisions []edge.Decision
+// view is an immutable snapshot for readers.
+type view = edge.Snapshot
+
+func newView(opts Options) *view {
+	v := &view{DryRun: opts.DryRun, Services: []edge.Service{}, Instances: []edge.Instance{}, Nodes: []edge.Node{}, Decisions: []edge.Decision{}}
+	if opts.Runtime != nil {
+		v.Engine = opts.Runtime.Kind()
+	}
+	return v
 }
 
-// publish makes the view of a round.
-func (m *Manager) publish(s *seen, decisions []engine.Decision) {
-	m.arrived(s)
-	m.sayNodes(s)
-	m.count(s)
-	v := view{at: time.Now(), services: []edge.Service{}, instances: []edge.Instance{}, nodes: []edge.Node{}, decisions: []edge.Decision{}}
-	for _, i := range s.input.Instances {
-		v.instances = append(v.instances, m.wireInstance(s, i))
+// publish publishes the snapshot of a round.
+func (m *Manager) publish(o *observation, decisions []engine.Decision) {
+	m.noteArrivals(o)
+	m.proxies.count(o)
+	v := newView(m.opts)
+	v.At = time.Now()
+	for _, i := range o.input.Instances {
+		v.Instances = append(v.Instances, wireInstance(o, i))
 	}
-	slices.SortFunc(v.instances, func(a, b edge.Instance) int { return strings.Compare(a.Instance, b.Instance) })
-	for i, n := range s.input.Nodes {
-		v.nodes = append(v.nodes, wireNode(s, n, s.nodes[i]))
+	slices.SortFunc(v.Instances, func(a, b edge.Instance) int { return strings.Compare(a.Instance, b.Instance) })
+	for i, n := range o.input.Nodes {
+		v.Nodes = append(v.Nodes, wireNode(o, n, o.nodes[i]))
 	}
-	for _, listed := range s.state.Services {
-		v.services = append(v.services, wireService(s, listed, v.instances, m.counters[listed.Name].total))
+	for _, listed := range o.state.Services {
+		v.Services = append(v.Services, wireService(o, listed, v.Instances, m.proxies.counters[listed.Name].total))
 	}
-	for _, p := range pending(s.state.Services, v.instances, decisions) {
-		v.instances = append(v.instances, p)
-		m.failedAt(statePending, p.Service, "", "", errors.New(p.Service+": "+p.Reason))
+	for _, p := range pending(o.state.Services, v.Instances, decisions) {
+		v.Instances = append(v.Instances, p)
+		m.journal.fail(problem{service: p.Service, same: statePending, err: errors.New(p.Service + ": " + p.Reason)})
 	}
 	for _, d := range decisions {
-		v.decisions = append(v.decisions, wireDecision(d))
+		v.Decisions = append(v.Decisions, wireDecision(d))
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.view = v
+	m.journal.sayNodes(o.input.Nodes, m.view.Load().Nodes)
+	m.view.Store(v)
 }
 
-// statePending is that of a service without instances, in the place of one.
+// statePending is the state shown for a service without instances.
 const statePending = "pending"
 
-// pending are services that have no instance and for which none is started, and why.
+// pending returns a pending entry with its reason for each service without instances.
 func pending(services []runtime.Service, there []edge.Instance, decisions []engine.Decision) (list []edge.Instance) {
 	for _, s := range services {
 		var of []engine.Decision
@@ -75,12 +76,12 @@ func pending(services []runtime.Service, there []edge.Instance, decisions []engi
 	return list
 }
 
-func (m *Manager) wireInstance(s *seen, i engine.Instance) edge.Instance {
+func wireInstance(o *observation, i engine.Instance) edge.Instance {
 	w := edge.Instance{
 		Service: i.Service, Node: i.Node, Instance: i.ID, State: string(i.State), Users: int(i.Users),
-		ResponseMS: i.ResponseSeconds * 1000, Reason: i.Reason, MinBPS: i.MinBPS, Image: s.specs[i.Service].Image,
+		ResponseMS: i.ResponseSeconds * 1000, Reason: i.Reason, MinBPS: i.MinBPS, Image: o.specs[i.Service].Image,
 	}
-	for _, c := range s.state.Instances {
+	for _, c := range o.state.Instances {
 		if c.ID == i.ID {
 			w.Image, w.ContainerID, w.StartedAt = c.Image, c.ContainerID, c.StartedAt
 		}
@@ -88,7 +89,7 @@ func (m *Manager) wireInstance(s *seen, i engine.Instance) edge.Instance {
 	return w
 }
 
-func wireNode(s *seen, n engine.Node, measured Measured) edge.Node {
+func wireNode(o *observation, n engine.Node, measured Measured) edge.Node {
 	w := edge.Node{
 		Name: n.Name, State: string(n.State), Reason: n.Reason, Weir: n.Weir, CPUs: n.CPUs, CPUUsedPercent: n.CPUUsedPercent,
 		Load1: n.Load1, MemoryBytes: n.MemoryBytes, MemoryUsedBytes: n.MemoryUsedBytes, DiskFreeBytes: n.DiskFreeBytes,
@@ -97,22 +98,22 @@ func wireNode(s *seen, n engine.Node, measured Measured) edge.Node {
 	if measured.Node.Address.IsValid() {
 		w.Address = measured.Node.Address.String()
 	}
-	if age := measured.Seen.AgeSeconds; age != nil {
+	if age := measured.Reported.AgeSeconds; age != nil {
 		w.AgeSeconds = *age
 	}
 	if w.Reason == "" {
-		w.Reason = strings.Join(measured.Seen.Problems, "; ")
+		w.Reason = strings.Join(measured.Reported.Problems, "; ")
 	}
-	for _, p := range s.promises {
+	for _, p := range o.promises {
 		if p.Node == n.Name {
 			w.PromisedBPS += p.MinBPS
 		}
 	}
 	if w.FreeBPS = n.BudgetBPS - min(n.BudgetBPS, n.OtherMinBPS+w.PromisedBPS); n.ReadOnly {
 		w.FreeBPS = 0
-		w.Reason = cmp.Or(w.Reason, "its agent lets "+measured.Seen.Access.Name+" only look: no minimum can be promised there")
+		w.Reason = cmp.Or(w.Reason, "its agent lets "+measured.Reported.Access.Name+" only look: no minimum can be promised there")
 	}
-	for _, i := range s.input.Instances {
+	for _, i := range o.input.Instances {
 		if i.Node == n.Name {
 			w.Instances++
 		}
@@ -120,13 +121,13 @@ func wireNode(s *seen, n engine.Node, measured Measured) edge.Node {
 	return w
 }
 
-func wireService(s *seen, listed runtime.Service, instances []edge.Instance, counted counts) edge.Service {
-	w := edge.Service{Name: listed.Name, Ports: []edge.Port{}, Specification: json.RawMessage(listed.Document), Reason: s.broken[listed.Name]}
+func wireService(o *observation, listed runtime.Service, instances []edge.Instance, counted counts) edge.Service {
+	w := edge.Service{Name: listed.Name, Ports: []edge.Port{}, Specification: json.RawMessage(listed.Document), Reason: o.broken[listed.Name]}
 	if w.Reason != "" {
 		w.Specification = json.RawMessage("null")
 	}
 	w.Requests, w.FailedRequests, w.SentBytes = counted.requests, counted.failed, counted.sentBytes
-	parsed := s.specs[listed.Name]
+	parsed := o.specs[listed.Name]
 	w.Image = parsed.Image
 	for _, p := range parsed.Ports {
 		w.Ports = append(w.Ports, edge.Port{Host: p.Host, Container: p.Container})
@@ -140,10 +141,10 @@ func wireService(s *seen, listed runtime.Service, instances []edge.Instance, cou
 			w.Running++
 		}
 	}
-	for _, p := range s.proxies[listed.Name] {
-		w.Users += p.seen.Users
-		w.Waiting += p.seen.Waiting
-		w.ResponseMS = max(w.ResponseMS, p.seen.Response.Seconds()*1000)
+	for _, p := range o.proxies[listed.Name] {
+		w.Users += p.status.Users
+		w.Waiting += p.status.Waiting
+		w.ResponseMS = max(w.ResponseMS, p.status.Response.Seconds()*1000)
 		if p.err != nil {
 			w.Reason = fmt.Sprintf("the proxy on %s does not answer: %v", p.Node, p.err)
 		}
@@ -172,12 +173,9 @@ func wireDecision(d engine.Decision) edge.Decision {
 	return w
 }
 
-// sayNodes tells of nodes that came or changed their state.
-func (m *Manager) sayNodes(s *seen) {
-	m.mu.Lock()
-	before := m.view.nodes
-	m.mu.Unlock()
-	for _, n := range s.input.Nodes {
+// sayNodes reports nodes that joined or changed their state.
+func (j *journal) sayNodes(nodes []engine.Node, before []edge.Node) {
+	for _, n := range nodes {
 		i := slices.IndexFunc(before, func(o edge.Node) bool { return o.Name == n.Name })
 		if i >= 0 && before[i].State == string(n.State) {
 			continue
@@ -186,51 +184,43 @@ func (m *Manager) sayNodes(s *seen) {
 		if n.Reason != "" {
 			message += ": " + n.Reason
 		}
-		m.record(edge.Event{Kind: edge.EventNode, Node: n.Name, Message: message})
+		j.record(edge.Event{Kind: edge.EventNode, Node: n.Name, Message: message})
 	}
 }
 
-// Instances are those that run, start or end.
-func (m *Manager) Instances() []edge.Instance { return m.Snapshot().Instances }
-
-// Snapshot is all that was seen and decided in the last round.
+// Snapshot returns all that was observed and decided in the last round.
 func (m *Manager) Snapshot() edge.Snapshot {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return edge.Snapshot{
-		At: m.view.at, Engine: m.rt.Kind(), DryRun: m.opts.DryRun,
-		Services: slices.Clone(m.view.services), Instances: slices.Clone(m.view.instances),
-		Nodes: slices.Clone(m.view.nodes), Decisions: slices.Clone(m.view.decisions),
-	}
+	v := *m.view.Load()
+	v.Services, v.Instances, v.Nodes, v.Decisions = slices.Clone(v.Services), slices.Clone(v.Instances), slices.Clone(v.Nodes), slices.Clone(v.Decisions)
+	return v
 }
 
-// ErrUnknown is a service that is not there.
+// ErrUnknown is the error for a service that is not deployed.
 var ErrUnknown = errors.New("is not deployed; weir-edge ps lists what is")
 
-// explained is how many earlier decisions an explanation has.
+// explained is the number of past decisions in an explanation.
 const explained = 10
 
-// Explain says why a service has the instances that it has.
+// Explain returns why a service has its present instances.
 func (m *Manager) Explain(service string) (edge.Explanation, error) {
+	v := m.view.Load()
 	e := edge.Explanation{Instances: []edge.Instance{}, Now: []edge.Decision{}}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	i := slices.IndexFunc(m.view.services, func(s edge.Service) bool { return s.Name == service })
+	i := slices.IndexFunc(v.Services, func(s edge.Service) bool { return s.Name == service })
 	if i < 0 {
 		return e, fmt.Errorf("service %s %w", service, ErrUnknown)
 	}
-	e.Service = m.view.services[i]
-	for _, instance := range m.view.instances {
+	e.Service = v.Services[i]
+	for _, instance := range v.Instances {
 		if instance.Service == service {
 			e.Instances = append(e.Instances, instance)
 		}
 	}
-	for _, d := range m.view.decisions {
+	for _, d := range v.Decisions {
 		if d.Service == service {
 			e.Now = append(e.Now, d)
 		}
 	}
-	e.Earlier = m.events.of(service, explained, func(event edge.Event) bool {
+	e.Earlier = m.Events().latest(service, explained, func(event edge.Event) bool {
 		return event.Decision != nil || event.Kind == edge.EventFailed
 	})
 	return e, nil

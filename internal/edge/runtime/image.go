@@ -1,48 +1,46 @@
 package runtime
 
 import (
-	"archive/tar"
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
-	goruntime "runtime"
+	"io"
+	"maps"
+	"strings"
+	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
+
+	"github.com/weir-project/weir/internal/edge/proxy"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
-// The image of proxies has nothing but the places where the host's /usr, with the
-// HAProxy that the host's package manager keeps up to date, and the proxy's folder are
-// mounted. It is made here, byte for byte the same wherever that is done, so that it
-// has the same ID on all nodes and comes from no registry.
-const (
-	ProxyImage  = "weir-edge/proxy:1"
-	ProxyFolder = "/proxy" // in the container
-	HAProxyPath = "/usr/sbin/haproxy"
-	ProxyFile   = "haproxy.cfg"
-)
-
-// ProxyImageArchive is that image as `docker load` takes it, and its ID.
-func ProxyImageArchive() (archive []byte, id string, err error) {
-	root, err := proxyRoot()
-	if err != nil {
-		return nil, "", fmt.Errorf("make the proxy's image: %w", err)
+// LabelsWithoutMinimum are a service's labels without those of its minimum, for containers
+// that do not have it as a label: instances on one engine, where what users get is sent by
+// the proxy, and on a swarm all, of which agents are told where it is in force.
+func LabelsWithoutMinimum(labels map[string]string) map[string]string {
+	kept := maps.Clone(labels)
+	if kept == nil {
+		kept = map[string]string{}
 	}
-	return ImageArchive(ProxyImage, goruntime.GOARCH, root)
+	for _, name := range []string{"min", "latency"} {
+		delete(kept, policy.Prefix+name)
+	}
+	return kept
 }
 
-// LoadProxyImage makes sure that an engine has that image.
+// LoadProxyImage loads the proxy image into an engine that lacks it.
 func LoadProxyImage(ctx context.Context, api *client.Client) error {
-	_, err := api.ImageInspect(ctx, ProxyImage)
+	_, err := api.ImageInspect(ctx, proxy.Image)
 	if err == nil {
 		return nil
 	} else if !cerrdefs.IsNotFound(err) {
 		return fmt.Errorf("look for the proxy's image: %w", err)
 	}
-	archive, _, err := ProxyImageArchive()
+	archive, _, err := proxy.Archive()
 	if err != nil {
 		return err
 	}
@@ -54,58 +52,54 @@ func LoadProxyImage(ctx context.Context, api *client.Client) error {
 	return ReadProgress(progress)
 }
 
-// proxyRoot is a root file system for Linux distributions whose programs are all in
-// /usr, as Debian's are since 12 and Ubuntu's since 22.04.
-func proxyRoot() ([]byte, error) {
-	var buffer bytes.Buffer
-	w := tar.NewWriter(&buffer)
-	for _, dir := range []string{"usr/", "proxy/", "etc/", "proc/", "sys/", "dev/", "tmp/"} {
-		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: 0o755}); err != nil {
-			return nil, err
+// ReadProgress reads an engine's progress stream for an image until it ends, and returns the error
+// in it, if any.
+func ReadProgress(r io.Reader) error {
+	for decoder := json.NewDecoder(r); ; {
+		var line struct {
+			Error string `json:"error"`
+		}
+		if err := decoder.Decode(&line); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("take an image: %w", err)
+		}
+		if line.Error != "" {
+			return fmt.Errorf("take an image: %s", line.Error)
 		}
 	}
-	for _, link := range []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"} {
-		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: link, Linkname: "usr/" + link, Mode: 0o777}); err != nil {
-			return nil, err
-		}
-	}
-	err := w.Close()
-	return buffer.Bytes(), err
 }
 
-// ImageArchive is an image of one layer as `docker load` takes it (the Docker image
-// specification, version 1.2), and its ID.
-func ImageArchive(name, architecture string, layer []byte) (archive []byte, id string, err error) {
-	config, err := json.Marshal(map[string]any{
-		"architecture": architecture, "os": "linux", "created": "1970-01-01T00:00:00Z",
-		"config": map[string]any{"Cmd": []string{HAProxyPath}},
-		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{digest(layer)}},
-	})
-	if err != nil {
-		return nil, "", err
+// Architecture converts the kernel's machine name to that of Go and images.
+func Architecture(machine string) string {
+	switch {
+	case machine == "x86_64":
+		return "amd64"
+	case machine == "aarch64":
+		return "arm64"
+	case strings.HasPrefix(machine, "armv"):
+		return "arm"
 	}
-	manifest, err := json.Marshal([]map[string]any{{"Config": "config.json", "RepoTags": []string{name}, "Layers": []string{"layer.tar"}}})
-	if err != nil {
-		return nil, "", err
-	}
-	var buffer bytes.Buffer
-	w := tar.NewWriter(&buffer)
-	for _, file := range []struct {
-		name string
-		data []byte
-	}{{"config.json", config}, {"layer.tar", layer}, {"manifest.json", manifest}} {
-		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: file.name, Size: int64(len(file.data)), Mode: 0o644}); err != nil {
-			return nil, "", err
-		}
-		if _, err := w.Write(file.data); err != nil {
-			return nil, "", err
-		}
-	}
-	err = w.Close()
-	return buffer.Bytes(), digest(config), err
+	return machine
 }
 
-func digest(data []byte) string {
-	sum := sha256.Sum256(data)
-	return "sha256:" + hex.EncodeToString(sum[:])
+// pullTimeout limits fetching an image.
+const pullTimeout = 10 * time.Minute
+
+// Pull gets an image from its registry. Errors: ErrNoImage.
+func Pull(ctx context.Context, api *client.Client, image string) error {
+	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
+	defer cancel()
+	missing := func(err error) error {
+		return fmt.Errorf("run %s: %w, and fetching it failed: %w: check the name, or import or push the image first", image, ErrNoImage, err)
+	}
+	progress, err := api.ImagePull(ctx, image, client.ImagePullOptions{})
+	if err != nil {
+		return missing(err)
+	}
+	defer progress.Close()
+	if err := progress.Wait(ctx); err != nil {
+		return missing(err)
+	}
+	return nil
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// LastWords is the last line that a container has written to its standard error; "" for
-// none. Of a proxy's that cannot listen it is why.
+// LastWords returns the last line of a container's standard error, empty if there is none. For a
+// proxy that cannot listen it returns the reason.
 func LastWords(ctx context.Context, api *client.Client, name string) (string, error) {
 	logs, err := api.ContainerLogs(ctx, name, client.ContainerLogsOptions{ShowStderr: true, Tail: "10"})
 	if err != nil {
@@ -26,8 +26,8 @@ func LastWords(ctx context.Context, api *client.Client, name string) (string, er
 	return lastWords(said.String()), nil
 }
 
-// cannotListen is what HAProxy says of a port that another program has, before it says that
-// it ends.
+// cannotListen matches HAProxy's message about a port that is in use, which precedes its exit
+// message.
 var cannotListen = regexp.MustCompile(`cannot bind socket[^\n]*`)
 
 func lastWords(text string) string {

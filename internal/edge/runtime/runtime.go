@@ -2,12 +2,12 @@
 // it: where containers run, behind an interface that is small enough for one engine
 // (docker) and for many (swarm).
 //
-// What should run lives in the engine, as labels, and nowhere else: whoever is asked
-// later, also another weir-edge, finds the same. So a service is there from Deploy
-// to Remove, and an instance from Start to Stop.
+// What should run lives in the engine, as labels, and nowhere else: another weir-edge finds
+// the same there. So a service exists from Deploy to Remove, and an instance from Start to
+// Stop.
 //
-// Two weir-edge may act at once. What they promise to instances is in a ledger that
-// lives there as well and changes only if nobody else has changed it since it was read.
+// Two weir-edge may act at once. What they promise to instances is in a ledger that lives
+// there as well, and changes by compare and swap.
 package runtime
 
 import (
@@ -22,7 +22,7 @@ import (
 
 // Labels of containers that weir-edge has made, and of nothing else.
 const (
-	LabelService  = "weir-edge.service"
+	LabelService  = proxy.LabelService
 	LabelRole     = "weir-edge.role"
 	LabelDocument = "weir-edge.specification" // of the proxy
 	LabelInstance = "weir-edge.instance"      // the ID of an instance
@@ -46,7 +46,7 @@ type Runtime interface {
 	// Kind is "docker" or "swarm".
 	Kind() string
 	Nodes(context.Context) ([]Node, error)
-	// Look is all that weir-edge has there: one consistent listing.
+	// Look returns all that weir-edge has there, as one consistent listing.
 	Look(context.Context) (State, error)
 	// Fetch gets an image unless it is there. Errors: ErrNoImage, ErrArchitecture.
 	Fetch(ctx context.Context, image string) (Image, error)

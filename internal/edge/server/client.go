@@ -13,25 +13,26 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-project/weir/api/v1/edge"
-	"github.com/weir-project/weir/internal/httpapi"
+
+	"github.com/weir-project/weir/api/v1/transport"
 )
 
 // Client speaks to a weir-edge.
-type Client struct{ peer *httpapi.Peer }
+type Client struct{ peer *transport.Peer }
 
 // NewClient returns a client of the weir-edge that listens at socket.
 func NewClient(socket string) *Client {
-	return &Client{&httpapi.Peer{
-		Name: "weir-edge", Base: "http://weir-edge", HTTP: httpapi.Unix(socket),
+	return &Client{&transport.Peer{
+		Name: "weir-edge", Base: "http://weir-edge", HTTP: transport.Unix(socket),
 		Unreachable: func(err error) error { return unreachable(socket, err) },
 		Refused:     func(_ int, message string) error { return errors.New(message) },
 	}}
 }
 
-// ErrNotRunning is a socket at which no weir-edge answers.
+// ErrNotRunning is the error of a socket at which no weir-edge answers.
 var ErrNotRunning = errors.New("no weir-edge runs")
 
-// unreachable says why there is no answer, and what to do.
+// unreachable returns why there is no answer, and what to do.
 func unreachable(socket string, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
@@ -42,17 +43,17 @@ func unreachable(socket string, err error) error {
 	return fmt.Errorf("ask weir-edge: %w", err)
 }
 
-// Snapshot is all that weir-edge knows, of one moment.
+// Snapshot returns all that weir-edge knows, of one moment.
 func (c *Client) Snapshot(ctx context.Context) (s edge.Snapshot, err error) {
 	return s, c.peer.Call(ctx, http.MethodGet, "/v1/snapshot", nil, &s)
 }
 
-// Instances are those of all services.
+// Instances returns the instances of all services.
 func (c *Client) Instances(ctx context.Context) (list []edge.Instance, err error) {
 	return list, c.peer.Call(ctx, http.MethodGet, "/v1/instances", nil, &list)
 }
 
-// Nodes are all nodes.
+// Nodes returns all nodes.
 func (c *Client) Nodes(ctx context.Context) (list []edge.Node, err error) {
 	return list, c.peer.Call(ctx, http.MethodGet, "/v1/nodes", nil, &list)
 }
@@ -62,7 +63,7 @@ func (c *Client) Deploy(ctx context.Context, document []byte) (d edge.Deployed, 
 	return d, c.peer.Call(ctx, http.MethodPost, "/v1/services", document, &d)
 }
 
-// Stored are the services in the repository.
+// Stored returns the services in the repository.
 func (c *Client) Stored(ctx context.Context) (list []edge.Stored, err error) {
 	return list, c.peer.Call(ctx, http.MethodGet, "/v1/repository", nil, &list)
 }
@@ -119,7 +120,7 @@ func (c *Client) Remove(ctx context.Context, service string) error {
 	return c.peer.Call(ctx, http.MethodDelete, "/v1/services/"+url.PathEscape(service), nil, nil)
 }
 
-// Explain says why a service has the instances that it has.
+// Explain returns why a service has the instances that it has.
 func (c *Client) Explain(ctx context.Context, service string) (e edge.Explanation, err error) {
 	return e, c.peer.Call(ctx, http.MethodGet, "/v1/services/"+url.PathEscape(service)+"/explain", nil, &e)
 }
@@ -127,5 +128,5 @@ func (c *Client) Explain(ctx context.Context, service string) (e edge.Explanatio
 // Events calls each with what happened lately and, with follow, with what happens,
 // until ctx ends or each returns an error.
 func (c *Client) Events(ctx context.Context, follow bool, each func(edge.Event) error) error {
-	return httpapi.Stream(ctx, c.peer, fmt.Sprintf("/v1/events?follow=%t", follow), each)
+	return transport.Stream(ctx, c.peer, fmt.Sprintf("/v1/events?follow=%t", follow), each)
 }

@@ -29,8 +29,8 @@ const (
 	partImage         = "image"
 )
 
-// push takes a service: what it is first, so that a mistake is said before the image has
-// been sent.
+// push stores a service. The specification comes first, so that an error is reported before the
+// image is sent.
 func (a *api) push(r *http.Request) (any, error) {
 	if a.ReadOnly {
 		return nil, fmt.Errorf("%w: %w", errBadPush, errReadOnly)
@@ -63,8 +63,8 @@ func (a *api) push(r *http.Request) (any, error) {
 	return a.Repository.Push(parsed, archive, a.inUse)
 }
 
-// inUse says whether a node may still ask for an image: that of a service that is deployed
-// or is being deployed. Before anybody has looked what is deployed, it may be any.
+// inUse reports whether a deployed service, or one being deployed, needs an image. Before the first
+// round every image counts as needed.
 func (a *api) inUse(digest string) bool {
 	a.mu.Lock()
 	deploying := a.deploying[digest] > 0
@@ -74,7 +74,7 @@ func (a *api) inUse(digest string) bool {
 		slices.ContainsFunc(seen.Services, func(s edge.Service) bool { return strings.HasSuffix(s.Image, "@"+digest) })
 }
 
-// hold keeps an image from being taken away until release is called.
+// hold keeps an image from removal until release is called.
 func (a *api) hold(digest string) (release func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

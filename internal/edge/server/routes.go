@@ -10,11 +10,10 @@ import (
 
 	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/edge/metrics"
-	"github.com/weir-project/weir/internal/exposition"
+	"github.com/weir-project/weir/internal/front/exposition"
 )
 
-// route is one thing that the API does. What it says of itself is what openapi.json
-// says.
+// route is an operation of the API, with its description for openapi.json.
 type route struct {
 	method, path, summary string
 	query                 []parameter
@@ -30,7 +29,7 @@ type route struct {
 	stream http.HandlerFunc
 }
 
-// parameter is one of a route's query. Its value is of the type of its default.
+// parameter is a parameter of a query; value is its default.
 type parameter struct {
 	name, summary string
 	value         any
@@ -39,7 +38,7 @@ type parameter struct {
 //go:embed openapi.json
 var openAPI json.RawMessage
 
-// routes are all that there is.
+// routes returns all operations.
 func (a *api) routes() []route {
 	return []route{
 		{

@@ -28,13 +28,13 @@ const (
 	requestTimeout = 30 * time.Second
 	// deployTimeout bounds a deployment, which may have to fetch an image.
 	deployTimeout = 30 * time.Minute
-	// maxBodyBytes is more than a specification has, so that its reader says what is wrong.
+	// maxBodyBytes exceeds the largest specification, so that its parser reports the excess.
 	maxBodyBytes = 2 * spec.MaxBytes
 	// maxUploadBytes bounds an image that is pushed.
 	maxUploadBytes = 64 << 30
 )
 
-// Manager is what the API shows; *run.Manager is it.
+// Manager is what the API shows and changes; *run.Manager is one.
 type Manager interface {
 	Deploy(ctx context.Context, document []byte) (edge.Deployed, error)
 	Remove(ctx context.Context, service string) error
@@ -43,7 +43,7 @@ type Manager interface {
 	Events() *run.Events
 }
 
-// Options are what the API speaks for.
+// Options are what the API needs.
 type Options struct {
 	Manager Manager
 	// Repository has services that may be deployed; Address is where nodes reach it,
@@ -64,7 +64,7 @@ type api struct {
 	mux     *http.ServeMux
 
 	mu sync.Mutex
-	// deploying counts by digest whose image is on its way into a deployment.
+	// deploying counts the deployments in progress by image digest.
 	deploying map[string]int
 }
 
@@ -95,8 +95,8 @@ func (a *api) answer(route route) http.HandlerFunc {
 		ctx, cancel := context.WithTimeout(r.Context(), timeout)
 		defer cancel()
 		control := http.NewResponseController(w)
-		// net/http reads on while a request is answered, and takes a client for gone of which
-		// nothing comes by this deadline: it must not end before the answer may.
+		// net/http reads on while a request is handled and treats a client that sends nothing by
+		// this deadline as gone, so the deadline must lie after the response.
 		_ = control.SetReadDeadline(time.Now().Add(timeout + a.timeout))
 		_ = control.SetWriteDeadline(time.Now().Add(timeout + a.timeout))
 		r.Body = http.MaxBytesReader(w, r.Body, most)
@@ -110,7 +110,7 @@ func (a *api) answer(route route) http.HandlerFunc {
 	}
 }
 
-// refuse says what is wrong with a request, as problem details (RFC 9457).
+// refuse sends an error as problem details (RFC 9457).
 func (a *api) refuse(w http.ResponseWriter, status int, err error) {
 	a.write(w, status, "application/problem+json", v1.Error{
 		Title: http.StatusText(status), Status: status, Detail: err.Error(), Message: err.Error(),
@@ -146,7 +146,7 @@ func statusOf(err error) int {
 	return http.StatusInternalServerError
 }
 
-// events are a stream that goes on until the reader leaves; ?since=SEQ and
+// events streams events until the reader leaves; ?since=SEQ and
 // ?follow=false as with the agent's.
 func (a *api) events(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()

@@ -18,11 +18,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/weir-project/weir/api/v1/edge"
+	"github.com/weir-project/weir/internal/edge/proxy"
 	"github.com/weir-project/weir/internal/edge/repo"
 	"github.com/weir-project/weir/internal/edge/run"
-	"github.com/weir-project/weir/internal/edge/runtime"
-	"github.com/weir-project/weir/internal/httpapi"
-	"github.com/weir-project/weir/internal/unixsock"
+	"github.com/weir-project/weir/internal/front/httpapi"
 	"github.com/weir-project/weir/test/openapi"
 )
 
@@ -85,7 +84,7 @@ func serveFor(t *testing.T, address string, timeout time.Duration) (*fakeManager
 	}
 	manager := &fakeManager{looked: true, repository: services}
 	path := filepath.Join(t.TempDir(), "edge.sock")
-	listener, err := unixsock.Listen("weir-edge", path, "")
+	listener, err := httpapi.Listen("weir-edge", path, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +177,7 @@ func archive(t *testing.T, content string) io.Reader {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	made, _, err := runtime.ImageArchive("nginx:1", "amd64", layer.Bytes())
+	made, _, err := proxy.ArchiveOf("nginx:1", "amd64", layer.Bytes())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,7 +55,7 @@ func world(boards string, users func(float64) float64, s engine.Service) *sim.Wo
 }
 
 func newEngine(t interface{ Fatal(...any) }) *engine.Engine {
-	e, err := engine.New(engine.DefaultPolicy())
+	e, err := engine.New(engine.Policy{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +207,7 @@ func changes(w *sim.World, e *engine.Engine, seconds int, from float64) (starts,
 	w.Run(e, seconds, func(in engine.Input, r engine.Result) {
 		for _, d := range r.Decisions {
 			before, after := in.Memory.Services[d.Service], r.Memory.Services[d.Service]
-			useless = useless || after.InVain > before.InVain
+			useless = useless || after.Grow.Level > before.Grow.Level
 			switch {
 			case d.Action == engine.Stop && d.Cause == engine.CauseIdle && useless:
 				useless = false
@@ -357,7 +357,7 @@ func TestTrace(t *testing.T) {
 	w.Noise = 0.1
 	w.Links = []engine.Link{{From: "a", To: "b", RoundTripSeconds: 0.02}}
 	var trace bytes.Buffer
-	recorder, err := sim.NewRecorder(&trace, engine.DefaultPolicy())
+	recorder, err := sim.NewRecorder(&trace, engine.Policy{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -392,20 +392,20 @@ func TestTrace(t *testing.T) {
 		t.Errorf("nothing from nothing: %v", err)
 	}
 	for text, want := range map[string]string{
-		"":                                  "its first line: EOF",
-		"{}":                                "no trace of weir-edge",
-		`{"trace":"weir-edge","version":1}`: "policy of the engine",
-		lines[0] + "{":                      "round 1: unexpected end",
+		"":   "its first line: EOF",
+		"{}": "no trace of weir-edge",
+		`{"trace":"weir-edge","version":2,"policy":{"rules":{"x":"("}}}`: "policy of the engine",
+		lines[0] + "{": "round 1: unexpected end",
 		lines[0] + strings.Replace(lines[1], `"imageName":"busybox"`, `"imageName":""`, 1): "par.imageName",
 	} {
 		if _, err := sim.Replay(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60s: %v, want %s", text, err, want)
 		}
 	}
-	if _, err := sim.NewRecorder(&full{}, engine.DefaultPolicy()); err == nil {
+	if _, err := sim.NewRecorder(&full{}, engine.Policy{}); err == nil {
 		t.Error("a full disk goes unnoticed")
 	}
-	later, err := sim.NewRecorder(&full{lines: 1}, engine.DefaultPolicy())
+	later, err := sim.NewRecorder(&full{lines: 1}, engine.Policy{})
 	if err != nil {
 		t.Fatal(err)
 	}

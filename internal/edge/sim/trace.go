@@ -15,11 +15,11 @@ import (
 )
 
 // A trace is what an engine went by and what it decided, round by round: JSON, one
-// object a line, the first of which says what the rest is. It comes from a cluster as
+// object a line, the first of which is a header. It comes from a cluster as
 // from a simulation, and from either the same must be decided again.
 
 // traceVersion changes with the meaning of what is in a trace.
-const traceVersion = 1
+const traceVersion = 2
 
 // maxTraceLine is the longest line of a trace: 1,000 nodes and 10,000 instances take 8 MB.
 const maxTraceLine = 256 << 20
@@ -58,7 +58,7 @@ func (r *Recorder) Record(in engine.Input, result engine.Result) error {
 	return nil
 }
 
-// DifferenceError is a round in which something else is decided than was.
+// DifferenceError is a round whose replayed decisions differ from the recorded ones.
 type DifferenceError struct {
 	Round     int // from 1
 	Was, Now  string
@@ -70,8 +70,8 @@ func (e *DifferenceError) Error() string {
 	return fmt.Sprintf("round %d: decided was %s, now it is %s", e.Round, e.Was, e.Now)
 }
 
-// Replay decides every round of a trace again, and returns how many were the same. It
-// stops at the first that is not, with a *[DifferenceError].
+// Replay repeats every round of a trace and returns how many gave the same decisions. It stops at
+// the first difference with a *[DifferenceError].
 func Replay(from io.Reader) (int, error) {
 	lines := bufio.NewScanner(from)
 	lines.Buffer(nil, maxTraceLine)
@@ -111,7 +111,7 @@ func readLine(lines *bufio.Scanner, into any) error {
 	return json.Unmarshal(lines.Bytes(), into)
 }
 
-// compare compares decisions as they are written, which is all that a trace has.
+// compare compares decisions by their JSON, because a trace contains nothing else.
 func compare(round int, was, now []engine.Decision) error {
 	for i := range max(len(was), len(now)) {
 		a, b := line(was, i), line(now, i)

@@ -41,6 +41,8 @@ type Node struct {
 	Refuses bool
 	// Dead: it does not answer, and nothing runs there.
 	Dead bool
+	// Unreachable: it does not answer, and what is there runs on and serves its users.
+	Unreachable bool
 }
 
 // Load is what a request of a service costs, and what its users do.
@@ -64,6 +66,9 @@ type World struct {
 	Loads    map[string]Load // by service
 	Crowds   []Crowd
 	Links    []engine.Link
+	Relays   []engine.Relay
+	// CrashSeconds is how long after their first answer instances crash; 0: not.
+	CrashSeconds float64
 	// Noise is by how much measurements are off, as a part of them: 0.1 is up to 10 %.
 	Noise float64
 	// Start is when it begins.
@@ -78,6 +83,49 @@ type World struct {
 type instance struct {
 	engine.Instance
 	readyAt, goneAt float64 // seconds; 0: not
+}
+
+// Crash makes the first running instance of a service fail.
+func (w *World) Crash(service string) {
+	for _, i := range w.instances {
+		if i.Service == service && i.State == engine.InstanceRunning {
+			i.State, i.Since, i.Reason = engine.InstanceFailed, w.at(), "it ended"
+			return
+		}
+	}
+}
+
+// Promises is what the ledger holds for the instances.
+func (w *World) Promises() engine.Promises {
+	promises := engine.Promises{}
+	for _, i := range w.instances {
+		if i.State != engine.InstanceFailed {
+			promises[i.ID] = engine.Promise{Service: i.Service, Node: i.Node, MinBPS: i.MinBPS}
+		}
+	}
+	return promises
+}
+
+// Paths is how many users come by each path: as they are expected or, sampled, as a proxy finds
+// them at one moment.
+func (w *World) Paths(sampled bool) map[engine.Path]float64 {
+	paths := map[engine.Path]float64{}
+	for _, c := range w.Crowds {
+		var running []string
+		for _, i := range w.instances {
+			if i.Service == c.Service && i.State == engine.InstanceRunning && !w.node(i.Node).Dead {
+				running = append(running, i.ID)
+			}
+		}
+		for _, id := range running {
+			users := max(c.Users(w.seconds), 0) / float64(len(running))
+			if sampled {
+				users = max(math.Round(users+math.Sqrt(users)*w.random.NormFloat64()), 0)
+			}
+			paths[engine.Path{Instance: id, Node: c.Node}] += users
+		}
+	}
+	return paths
 }
 
 // Seed makes the noise repeatable.
@@ -122,6 +170,9 @@ func (w *World) service(name string) *engine.Service {
 // Apply does what was decided. Who starts takes the time of the image and of the start.
 func (w *World) Apply(decisions []engine.Decision) {
 	for _, d := range decisions {
+		if d.Action == engine.Keep || w.node(d.Node).Dead || w.node(d.Node).Unreachable {
+			continue
+		}
 		switch d.Action {
 		case engine.Start, engine.Move:
 			w.start(d)
@@ -164,6 +215,9 @@ func (w *World) Step(seconds float64) {
 		if i.State == engine.InstanceStarting && i.readyAt <= w.seconds && !w.node(i.Node).Dead {
 			i.State, i.Since = engine.InstanceRunning, w.at()
 		}
+		if i.State == engine.InstanceRunning && w.CrashSeconds > 0 && w.at().Sub(i.Since).Seconds() >= w.CrashSeconds {
+			i.State, i.Since, i.Reason = engine.InstanceFailed, w.at(), "it ended"
+		}
 	}
 }
 
@@ -184,12 +238,12 @@ func (w *World) Run(e *engine.Engine, seconds int, each func(engine.Input, engin
 
 // Input measures the world, with noise.
 func (w *World) Input() engine.Input {
-	in := engine.Input{At: w.at(), Services: slices.Clone(w.Services), Links: slices.Clone(w.Links)}
+	in := engine.Input{At: w.at(), Services: slices.Clone(w.Services), Links: slices.Clone(w.Links), Relays: slices.Clone(w.Relays)}
 	users := w.serve()
 	for i := range w.Nodes {
 		n := w.Nodes[i].Node
 		n.State = engine.NodeReady
-		if w.Nodes[i].Dead {
+		if w.Nodes[i].Dead || w.Nodes[i].Unreachable {
 			n.State, n.Reason = engine.NodeGone, "it does not answer"
 		}
 		busy, sent := w.Nodes[i].OtherCPUs, float64(n.UplinkSentBPS)
@@ -213,10 +267,8 @@ func (w *World) Input() engine.Input {
 	for _, c := range w.Crowds {
 		present := max(c.Users(w.seconds), 0)
 		response := w.responses[c.Service]
-		load := w.Loads[c.Service]
 		in.Demand = append(in.Demand, engine.Demand{
 			Service: c.Service, Node: c.Node, Users: math.Round(w.noisy(present)), ResponseSeconds: w.noisy(response),
-			RequestsPerSecond: present / max(response+load.ThinkSeconds, 1e-3),
 		})
 	}
 	return in

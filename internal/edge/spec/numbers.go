@@ -8,8 +8,7 @@ import (
 	"strings"
 )
 
-// quantity is a kind of number: what it counts, from where to where, and what
-// other units people write.
+// quantity describes a kind of number: its meaning, range, and other units that users write.
 type quantity struct {
 	unit           string // "seconds"; empty for a count
 	lowest, most   float64
@@ -40,10 +39,10 @@ var (
 	processors = quantity{unit: "processors", lowest: 0.01, most: maxCPUs, example: "0.5"}
 )
 
-// decimal is a number as people write it: no exponent, no sign, no spaces.
+// decimal matches a plain decimal number with an optional unit.
 var decimal = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z%]*)$`)
 
-// number reads a number, which may be written as a text; 0 for none.
+// number parses a number, also one written as a string; 0 if there is none.
 func (r *reader) number(v *value, q quantity) float64 {
 	if v == nil {
 		return 0
@@ -82,7 +81,7 @@ func (q quantity) parse(text string, kind kind) (float64, error) {
 	return number, nil
 }
 
-// unitError says what a number with a unit is in the unit that is meant.
+// unitError returns an error with the number converted to the expected unit.
 func (q quantity) unitError(number, unit string) error {
 	factor, known := q.factors[strings.ToLower(unit)]
 	value, err := strconv.ParseFloat(number, 64)
@@ -99,7 +98,7 @@ func (q quantity) outside(why string) error {
 	return fmt.Errorf("is out of range: %swrite %s", why, q.wanted())
 }
 
-// wanted says what to write.
+// wanted returns the expected format for messages.
 func (q quantity) wanted() string {
 	what := "a number"
 	if q.whole {
@@ -112,7 +111,7 @@ func (q quantity) wanted() string {
 		strconv.FormatFloat(q.lowest, 'f', -1, 64), strconv.FormatFloat(q.most, 'f', -1, 64), q.example)
 }
 
-// memoryUnits are Docker's, which counts in powers of two whatever is written.
+// memoryUnits are Docker's: powers of two, also for kb.
 var memoryUnits = map[string]uint64{
 	"": 1, "b": 1,
 	"k": 1 << 10, "kb": 1 << 10, "kib": 1 << 10,

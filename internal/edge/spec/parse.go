@@ -12,7 +12,7 @@ import (
 
 	"github.com/distribution/reference"
 
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // The most that a specification may ask for.
@@ -89,7 +89,7 @@ func (r *reader) descriptor(root *value, s *Spec) {
 	}
 }
 
-// nameOf is what a service is called whose image is all that is known of it.
+// nameOf returns the name of a service that is made from its image.
 func nameOf(image string) string {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
@@ -133,7 +133,7 @@ func (r *reader) specification(root *value, s *Spec) {
 	}
 }
 
-// check looks at what the values mean together.
+// check refuses values that contradict each other.
 func (r *reader) check(s *Spec) {
 	need := s.InstancesFor(float64(s.NumUsers))
 	switch {
@@ -246,7 +246,7 @@ func (r *reader) limits(v *value) Limits {
 	return l
 }
 
-// reader notes what is wrong, and goes on.
+// reader collects all problems of a specification.
 type reader struct{ problems []error }
 
 func (r *reader) fail(path, format string, args ...any) {

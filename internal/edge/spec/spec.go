@@ -22,16 +22,15 @@
 //
 // # Limits
 //
-// Reading is strict: a specification is written by a person who deploys it, and is
-// better served by a refusal than by a service that runs without half of what it
-// needs. What can be judged from one specification alone is judged here; what
+// Reading is strict: a refusal is better than a service that runs without half of
+// what it needs. What can be judged from one specification alone is judged here; what
 // depends on nodes is the engine's.
 package spec
 
 import (
 	"math"
 
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // The algorithms that every engine has. Any other name is a rule of the operator's.
@@ -91,20 +90,21 @@ type Limits struct {
 	Instances   int
 }
 
-// MinBPS is the egress rate that each instance needs (the label weir.min), in bits
+// MinBPS returns the egress rate that each instance needs (the label weir.min), in bits
 // per second; 0 for none.
 func (s *Spec) MinBPS() uint64 {
 	p, _ := policy.Parse(s.Labels)
 	return p.MinBPS
 }
 
-// Priority says whose needs are looked at first (the label weir.priority).
+// Priority returns the order in which services get what nodes have left, the highest first (the label
+// weir.priority).
 func (s *Spec) Priority() uint32 {
 	p, _ := policy.Parse(s.Labels)
 	return p.Priority
 }
 
-// InstancesFor is how many instances have room for that many users; 1 where
+// InstancesFor returns how many instances have room for that many users; 1 where
 // nothing is known of how many users one can serve.
 func (s *Spec) InstancesFor(users float64) int {
 	if s.MaxUsers <= 0 || users <= float64(s.MaxUsers) {
@@ -113,7 +113,7 @@ func (s *Spec) InstancesFor(users float64) int {
 	return int(math.Ceil(users / float64(s.MaxUsers)))
 }
 
-// WaitSeconds is how long the service can wait for another instance. The paper
+// WaitSeconds returns how long the service can wait for another instance. The paper
 // compares the cost of replication with the "delay requirements" (section V), which
 // is the response time, unless the specification says more. 0: nothing is said.
 func (s *Spec) WaitSeconds() float64 {

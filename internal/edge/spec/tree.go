@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // MaxBytes and maxDepth are the most that a specification may be. It comes from people,
@@ -45,8 +45,8 @@ const (
 	kindNull   kind = "null"
 )
 
-// parseTree reads one JSON value. Unlike encoding/json it refuses what is there
-// twice, of which other readers might take the other one.
+// parseTree reads one JSON value. Unlike encoding/json it refuses a repeated key, of which
+// readers take different ones.
 func parseTree(data []byte) (*value, error) {
 	if len(data) > MaxBytes {
 		return nil, fmt.Errorf("a specification has at most %d bytes, and this has %d", MaxBytes, len(data))
@@ -65,7 +65,7 @@ func parseTree(data []byte) (*value, error) {
 	return root, nil
 }
 
-// locate says where in the text the reader was.
+// locate adds the line and column of the reader to an error.
 func locate(data []byte, offset int, err error) error {
 	var syntax *json.SyntaxError
 	if errors.As(err, &syntax) {
@@ -148,7 +148,7 @@ func (v *value) readMembers(decoder *json.Decoder, depth int) error {
 	return err
 }
 
-// printable is a name as it can be shown on a terminal, whoever wrote it.
+// printable returns a name that is safe to show on a terminal.
 func printable(name string) string {
 	if quoted := strconv.Quote(name); quoted != `"`+name+`"` || strings.ContainsAny(name, " .[]") && !strings.HasPrefix(name, policy.Prefix) {
 		return quoted

@@ -41,7 +41,7 @@ type Store struct {
 	db *bolt.DB
 
 	mu sync.Mutex
-	// waiting are events that are not written yet; the others come with the last of them.
+	// waiting are events not written yet, oldest first.
 	waiting []edge.Event
 	kept    func(error)
 	wake    chan struct{} // has the writer look
@@ -49,7 +49,7 @@ type Store struct {
 	writer  sync.WaitGroup
 }
 
-// StartUp is what was measured when instances of an image were last started.
+// StartUp is what the last starts of an image took.
 type StartUp struct {
 	// Seconds is from the decision to the first answer, the transfer left out.
 	Seconds float64 `json:"seconds"`
@@ -58,13 +58,13 @@ type StartUp struct {
 	ImageBytes      uint64  `json:"image_bytes,omitempty"`
 }
 
-// Presence is for how long a node was watched, and was there.
+// Presence is how long a node was watched, and was there meanwhile.
 type Presence struct {
 	WatchedSeconds float64 `json:"watched_seconds"`
 	ThereSeconds   float64 `json:"there_seconds"`
 }
 
-// ErrInUse is a file that another weir-edge has open.
+// ErrInUse is the error of a file that another weir-edge has open.
 var ErrInUse = errors.New("another weir-edge has it open: stop that one, or give this one another --state-dir")
 
 // Open opens or makes the file. One that is damaged gets another name, and the log says so.
@@ -95,11 +95,11 @@ func Open(path string, log *slog.Logger) (*Store, error) {
 	return s, nil
 }
 
-// damagedError is a file that is not what it should be.
+// damagedError is the error of a file that cannot be read.
 type damagedError struct{ error }
 
-// open opens the file and reads all of it once. What it finds damaged stays open, as
-// nobody knows what closing it would do.
+// open opens the file and reads it completely once. A damaged file is left open, because closing it
+// could crash.
 func open(path string) (db *bolt.DB, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // the file is mapped, and may end early
 	defer func() {
@@ -139,7 +139,7 @@ func open(path string) (db *bolt.DB, err error) {
 	return db, nil
 }
 
-// Close writes what waits and closes the file. What is added later is lost.
+// Close writes the waiting events and closes the file. Later events are lost.
 func (s *Store) Close() error {
 	close(s.closing)
 	s.writer.Wait()
@@ -157,7 +157,7 @@ func (s *Store) put(bucket, key []byte, value any) error {
 	return nil
 }
 
-// get leaves value alone where there is nothing, or nothing that can be read.
+// get decodes a stored value; without one, or with an unreadable one, value stays unchanged.
 func (s *Store) get(bucket, key []byte, value any) {
 	_ = s.db.View(func(tx *bolt.Tx) error {
 		_ = json.Unmarshal(tx.Bucket(bucket).Get(key), value)
@@ -165,7 +165,7 @@ func (s *Store) get(bucket, key []byte, value any) {
 	})
 }
 
-// StartUp is what is known of an image; the zero value is nothing.
+// StartUp returns what is known of an image; the zero value is nothing.
 func (s *Store) StartUp(image string) (u StartUp) {
 	s.get(startUps, []byte(image), &u)
 	return u
@@ -174,7 +174,7 @@ func (s *Store) StartUp(image string) (u StartUp) {
 // SetStartUp keeps what was measured of an image.
 func (s *Store) SetStartUp(image string, u StartUp) error { return s.put(startUps, []byte(image), u) }
 
-// Presence is what is known of a node.
+// Presence returns what is known of a node.
 func (s *Store) Presence(node string) (p Presence) {
 	s.get(nodes, []byte(node), &p)
 	return p
@@ -200,9 +200,8 @@ func (s *Store) SetPresence(seen map[string]Presence) error {
 	return nil
 }
 
-// AddEvent keeps an event and forgets those that are too old. A card may take long to
-// write, and what an event is about must not wait for that: so it is done soon, together
-// with others, and kept is told whether it was.
+// AddEvent stores an event and drops the oldest ones. It returns at once; the event is written
+// soon, together with others, because an SD card may be slow. kept is called with the result.
 func (s *Store) AddEvent(event edge.Event, kept func(error)) {
 	s.mu.Lock()
 	s.waiting = append(s.waiting, event)
@@ -215,7 +214,7 @@ func (s *Store) AddEvent(event edge.Event, kept func(error)) {
 	}
 }
 
-// write writes what waits, until Close.
+// write writes waiting events until Close.
 func (s *Store) write() {
 	for open := true; open; {
 		select {
@@ -262,7 +261,7 @@ func (s *Store) addEvents(list []edge.Event) error {
 	return nil
 }
 
-// Events are those that are kept, the oldest first.
+// Events returns the events that are kept, the oldest first.
 func (s *Store) Events() (list []edge.Event, err error) {
 	err = s.db.View(func(tx *bolt.Tx) error {
 		return tx.Bucket(events).ForEach(func(_, data []byte) error {
@@ -279,5 +278,5 @@ func (s *Store) Events() (list []edge.Event, err error) {
 	return list, nil
 }
 
-// number sorts as numbers do.
+// number encodes a number so that keys sort numerically.
 func number(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }

@@ -10,26 +10,24 @@ import (
 	"time"
 )
 
-// checkInterval is how old may be what is known of a file.
+// checkInterval is how often the files are checked for changes at most.
 const checkInterval = time.Second
 
-// kept is what files say, read again when one of them changes.
+// kept is a value read from files, and read again when one of them changes.
 type kept[T any] struct {
 	paths []string
 	read  func() (T, error)
-	// failed takes what is to be used when they cannot be read, and is given what
-	// they said before.
+	// failed returns the value to use when the files cannot be read.
 	failed func(before T, err error) T
 
 	mu      sync.Mutex
 	value   T
-	stamps  []stamp // nil: they are to be read, whatever they are
+	stamps  []stamp // nil: read the files in any case
 	checked time.Time
 }
 
-// stamp tells one version of a file from another; the zero value is that of none. The
-// time of change (stat(2)) is that of its owner and its mode too, which may be why it
-// was refused.
+// stamp identifies a version of a file; the zero value stands for a missing file. The time of
+// change (stat(2)) covers owner and mode too, which may be why the file was refused.
 type stamp struct {
 	device, inode     uint64
 	size              int64
@@ -37,24 +35,24 @@ type stamp struct {
 	modified, changed syscall.Timespec
 }
 
-// get is what the files said a second ago at most.
+// get returns the value, checked for changes within the last checkInterval.
 func (k *kept[T]) get() T {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !k.checked.IsZero() && time.Since(k.checked) < checkInterval {
 		return k.value
 	}
-	return k.look()
+	return k.refresh()
 }
 
-// now is what the files say at this moment.
+// now checks the files for changes and returns the current value.
 func (k *kept[T]) now() T {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.look()
+	return k.refresh()
 }
 
-func (k *kept[T]) look() T {
+func (k *kept[T]) refresh() T {
 	k.checked = time.Now()
 	stamps := make([]stamp, len(k.paths))
 	for i, path := range k.paths {
@@ -63,7 +61,7 @@ func (k *kept[T]) look() T {
 	if slices.Equal(stamps, k.stamps) {
 		return k.value
 	}
-	// The stamps are those of before it was read: what changes meanwhile is seen next time.
+	// The stamps are from before the files are read: a change meanwhile is seen next time.
 	value, err := k.read()
 	if err != nil {
 		k.value, k.stamps = k.failed(k.value, err), nil
@@ -81,10 +79,10 @@ func stampOf(path string) stamp {
 	return stamp{s.Dev, s.Ino, s.Size, s.Mode, s.Mtim, s.Ctim}
 }
 
-// complaint is what is wrong with a file, said once for as long as it is the same.
+// complaint logs a file's error once, until a different error occurs.
 type complaint struct{ said string }
 
-// say logs an error that is another one than the last; nil for none.
+// say logs an error, unless it equals the last one; nil clears it.
 func (c *complaint) say(log *slog.Logger, consequence string, err error) {
 	text := ""
 	if err != nil {
@@ -96,8 +94,8 @@ func (c *complaint) say(log *slog.Logger, consequence string, err error) {
 	c.said = text
 }
 
-// Tokens are those of a file, as it is now. A file that cannot be read has none: who
-// is taken out of it must be out, whatever else is wrong there.
+// Tokens are the tokens of a file, as it is now. A file that cannot be read has none: a token
+// that was deleted must be refused even if the file is broken.
 type Tokens struct{ file kept[tokens] }
 
 // NewTokens returns the tokens of the file at path, which need not be there.
@@ -119,8 +117,8 @@ func NewTokens(path string, log *slog.Logger) *Tokens {
 	return t
 }
 
-// Find is whose a token is. One that is new is known at once, one that is taken out is
-// known for another second at most.
+// Find returns the caller of a token. A new token is known at once, a deleted one for another
+// second at most.
 func (t *Tokens) Find(token string) (Caller, bool) {
 	if caller, ok := t.file.get().find(token); ok {
 		return caller, true
@@ -128,5 +126,5 @@ func (t *Tokens) Find(token string) (Caller, bool) {
 	return t.file.now().find(token)
 }
 
-// Any says whether there is a token at all.
+// Any reports whether the file has a token.
 func (t *Tokens) Any() bool { return len(t.file.now()) > 0 }

@@ -8,10 +8,10 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// maxLimited is how many callers are told apart by Limits; all others share one limit.
+// maxLimited is the number of callers with individual limits; further callers share one.
 const maxLimited = 4096
 
-// Limits bound how often each of many may do something.
+// Limits is a rate limit for each of many callers.
 type Limits struct {
 	perSecond rate.Limit
 	burst     int
@@ -21,40 +21,40 @@ type Limits struct {
 	others *rate.Limiter
 }
 
-// NewLimits returns limits of so many times a second, and burst at once.
+// NewLimits returns limits of perSecond events a second and bursts of burst events.
 func NewLimits(perSecond float64, burst int) *Limits {
 	limit := rate.Limit(perSecond)
 	return &Limits{perSecond: limit, burst: burst, by: map[string]*rate.Limiter{}, others: rate.NewLimiter(limit, burst)}
 }
 
-// Allow says whether who may do it once more now.
-func (l *Limits) Allow(who string, now time.Time) bool {
+// Allow counts one event of a caller and reports whether it is within the limit.
+func (l *Limits) Allow(caller string, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	limiter := l.by[who]
+	limiter := l.by[caller]
 	if limiter == nil {
 		if len(l.by) >= maxLimited {
-			l.forget(now)
+			l.dropIdle(now)
 		}
 		if limiter = l.others; len(l.by) < maxLimited {
 			limiter = rate.NewLimiter(l.perSecond, l.burst)
-			l.by[who] = limiter
+			l.by[caller] = limiter
 		}
 	}
 	return limiter.AllowN(now, 1)
 }
 
-// forget drops those who may do all that they could at first.
-func (l *Limits) forget(now time.Time) {
-	for who, limiter := range l.by {
+// dropIdle drops callers that could use their whole burst again.
+func (l *Limits) dropIdle(now time.Time) {
+	for caller, limiter := range l.by {
 		if limiter.TokensAt(now) >= float64(l.burst) {
-			delete(l.by, who)
+			delete(l.by, caller)
 		}
 	}
 }
 
-// Network is what an address and port is limited as: its address, or its network of 64
-// bits, as whoever has one such address of IPv6 has many.
+// Network returns the key under which an address and port is limited: the IPv4 address, or the
+// /64 network of an IPv6 address, since one host may have all addresses of that.
 func Network(addressPort string) string {
 	parsed, err := netip.ParseAddrPort(addressPort)
 	if err != nil {

@@ -8,33 +8,32 @@ import (
 	"sync"
 )
 
-// Places are the connections that a listener may have open at once. Who opens many must
-// not keep others out, least of all those who run the host: so each role has places of
-// its own, and each caller a part of them.
+// Places limits the connections that a listener has open at once. A caller with many
+// connections must not keep others out, least of all the administrators of the host: so each
+// role has its own places, and each caller may have a part of them.
 //
-// Who asks is known with the first request only. Until then a connection is a
-// stranger's, and of those there are few. None of them is refused, as nobody can
-// say whose it is; where there is one too many, the oldest one ends of whoever has the
-// most. So an attacker pushes out its own, and somebody who shows a token right away
-// comes through also beside it.
+// The caller is known with the first request only. Until then a connection is a stranger's.
+// Strangers are limited too, but none is refused, since it may be anyone's: with one too many,
+// the oldest connection of the network with the most strangers is closed. So an attacker closes
+// its own connections, and a caller that shows its token at once gets through.
 type Places struct {
 	budget Budget
 
 	mu sync.Mutex
-	// by are all that are open.
+	// by has all open connections.
 	by map[net.Conn]*place
-	// strangers are those that nobody has said anything on, the oldest first.
+	// strangers are connections without a request yet, the oldest first.
 	strangers []*place
 	roles     map[Role]int
 	callers   map[Caller]int
 }
 
-// Budget is how many connections may be open at once.
+// Budget limits the connections that are open at once.
 type Budget struct {
-	// Strangers are those of whom nobody knows yet.
+	// Strangers limits connections whose caller is unknown yet.
 	Strangers int
-	// Roles are those of all who have a role, and Caller those of each, but for root,
-	// who has all of its role's.
+	// Roles limits the connections of all callers with a role, Caller those of each caller but
+	// root, which may have all of its role.
 	Roles  map[Role]int
 	Caller int
 }
@@ -42,59 +41,58 @@ type Budget struct {
 // place is one connection.
 type place struct {
 	conn net.Conn
-	// from is what a stranger is taken for: the network, or the user.
+	// from is the network or the user of a stranger.
 	from string
-	// caller is who asks on it; stranger says that this is not known.
+	// caller is unknown for a stranger.
 	caller   Caller
 	stranger bool
 }
 
 type placeKey struct{}
 
-// NewPlaces returns a listener's.
+// NewPlaces returns the places of a listener.
 func NewPlaces(budget Budget) *Places {
 	return &Places{budget: budget, by: map[net.Conn]*place{}, roles: map[Role]int{}, callers: map[Caller]int{}}
 }
 
-// Watch has a server take places for its connections. from is whose a new connection
-// seems to be.
+// Watch makes a server count its connections. from returns the network or user of a new one.
 func (p *Places) Watch(server *http.Server, from func(net.Conn) string) {
 	before := server.ConnContext
 	server.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
 		if before != nil {
 			ctx = before(ctx, conn)
 		}
-		p.enter(conn, from(conn))
+		p.addStranger(conn, from(conn))
 		return context.WithValue(ctx, placeKey{}, conn)
 	}
 	server.ConnState = func(conn net.Conn, state http.ConnState) {
 		if state == http.StateClosed || state == http.StateHijacked {
-			p.leave(conn)
+			p.remove(conn)
 		}
 	}
 }
 
-// enter takes the place of a stranger.
-func (p *Places) enter(conn net.Conn, from string) {
+// addStranger counts a new connection.
+func (p *Places) addStranger(conn net.Conn, from string) {
 	p.mu.Lock()
 	one := &place{conn: conn, from: from, stranger: true}
 	p.by[conn] = one
 	p.strangers = append(p.strangers, one)
 	var ends net.Conn
 	if len(p.strangers) > p.budget.Strangers {
-		ends = p.forget(p.crowd()).conn
+		ends = p.removeStranger(p.oldestOfCrowd()).conn
 	}
 	p.mu.Unlock()
 	if encrypted, ok := ends.(*tls.Conn); ok {
-		ends = encrypted.NetConn() // without a farewell, for which it would wait
+		ends = encrypted.NetConn() // without TLS's close message, for which it would wait
 	}
 	if ends != nil {
-		ends.Close() // its server notices, and it leaves
+		ends.Close() // then its server calls remove
 	}
 }
 
-// crowd is the oldest stranger from where the most are.
-func (p *Places) crowd() int {
+// oldestOfCrowd returns the index of the oldest stranger from where most of them are.
+func (p *Places) oldestOfCrowd() int {
 	count := map[string]int{}
 	for _, one := range p.strangers {
 		count[one.from]++
@@ -108,23 +106,23 @@ func (p *Places) crowd() int {
 	return found
 }
 
-// forget drops a stranger, which is one no longer.
-func (p *Places) forget(index int) *place {
+// removeStranger takes a connection off the list of strangers.
+func (p *Places) removeStranger(index int) *place {
 	one := p.strangers[index]
 	p.strangers = append(p.strangers[:index], p.strangers[index+1:]...)
 	one.stranger = false
 	return one
 }
 
-// Admit gives the connection of a request one of the places of who asks. It is false
-// where they have none left: then the connection is to end.
+// Admit gives the connection of a request one of the caller's places. It is false if the caller
+// has none left; then the connection has to be closed.
 func (p *Places) Admit(ctx context.Context, caller Caller) bool {
 	conn, _ := ctx.Value(placeKey{}).(net.Conn)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	one := p.by[conn]
 	if one == nil {
-		return true // it is not of a server that is watched
+		return true // not of a watched server
 	}
 	if one.caller == caller {
 		return true
@@ -139,7 +137,7 @@ func (p *Places) Admit(ctx context.Context, caller Caller) bool {
 	return true
 }
 
-func (p *Places) leave(conn net.Conn) {
+func (p *Places) remove(conn net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if one := p.by[conn]; one != nil {
@@ -148,13 +146,13 @@ func (p *Places) leave(conn net.Conn) {
 	}
 }
 
-// release gives back what a connection has.
+// release gives back the place of a connection.
 func (p *Places) release(one *place) {
 	switch {
 	case one.stranger:
 		for i := range p.strangers {
 			if p.strangers[i] == one {
-				p.forget(i)
+				p.removeStranger(i)
 				return
 			}
 		}

@@ -22,7 +22,7 @@ func TestPlaces(t *testing.T) {
 	p := NewPlaces(Budget{Strangers: 4, Roles: map[Role]int{Read: 3, Admin: 2}, Caller: 2})
 	enter := func(from string) *open {
 		one := &open{}
-		p.enter(one, from)
+		p.addStranger(one, from)
 		return one
 	}
 	admit := func(one *open, name string, role Role) bool {
@@ -37,7 +37,7 @@ func TestPlaces(t *testing.T) {
 		}
 	}
 	if lone.closed {
-		t.Error("who has one connection is pushed out by who has four")
+		t.Error("the only connection of a network is closed for one with four")
 	}
 	// Who is known is no stranger, and has so many places, alone and with others.
 	var readers []*open
@@ -47,7 +47,7 @@ func TestPlaces(t *testing.T) {
 		want bool
 	}{
 		{"x", Read, true}, {"x", Read, true}, {"x", Read, false}, {"y", Read, true}, {"z", Read, false},
-		{"me", Admin, true}, {"x", Admin, true}, {"you", Admin, false}, {"nobody", None, false},
+		{"me", Admin, true}, {"x", Admin, true}, {"you", Admin, false}, {"anonymous", None, false},
 	} {
 		one := enter(fmt.Sprint(i))
 		if got := admit(one, tc.name, tc.role); got != tc.want {
@@ -55,7 +55,7 @@ func TestPlaces(t *testing.T) {
 		}
 		readers = append(readers, one)
 		if !tc.want {
-			p.leave(one)
+			p.remove(one)
 		}
 	}
 	if !admit(readers[0], "x", Read) {
@@ -64,13 +64,13 @@ func TestPlaces(t *testing.T) {
 	if admit(readers[0], "z", Read) { // of all readers' places none is left
 		t.Error("another caller on the same connection takes a place that is not there")
 	}
-	p.leave(readers[0])
-	p.leave(readers[0])
+	p.remove(readers[0])
+	p.remove(readers[0])
 	if one := enter("again"); !admit(one, "z", Read) {
 		t.Error("a place that was given back is not to be had")
 	}
 	for conn := range p.by {
-		p.leave(conn)
+		p.remove(conn)
 	}
 	if len(p.by)+len(p.strangers)+len(p.callers) != 0 || p.roles[Read] != 0 || p.roles[Admin] != 0 {
 		t.Errorf("when all have left: %+v", p)

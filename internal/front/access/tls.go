@@ -15,27 +15,27 @@ import (
 type TLSFiles struct {
 	// Certificate and Key are the agent's.
 	Certificate, Key string
-	// ClientCA has the authorities whose certificates let clients in; empty for none.
+	// ClientCA has the authorities of client certificates; empty for none.
 	ClientCA string
 }
 
-// credentials are what TLSFiles say.
+// credentials are the content of TLSFiles.
 type credentials struct {
 	config *tls.Config
 	leaf   *x509.Certificate // the agent's
 }
 
-// Certificates are those of a TLS listener, as its files are now. A renewed
-// certificate is used from the next connection on.
+// Certificates are the certificates of a TLS listener. A renewed certificate is used from the
+// next connection on.
 type Certificates struct {
 	files kept[*credentials]
-	// admins are the common names of those who may change something.
+	// admins are the common names of clients with the role admin.
 	admins []string
 	now    func() time.Time
 }
 
-// NewCertificates reads the files; admins are the common names of the clients that may
-// change something. Errors: a file cannot be read or used.
+// NewCertificates reads the files; admins are the common names of the clients with the role
+// admin. Errors: a file cannot be read or used.
 func NewCertificates(files TLSFiles, admins []string, log *slog.Logger) (*Certificates, error) {
 	first, err := files.read()
 	if err != nil {
@@ -72,19 +72,18 @@ func (f TLSFiles) read() (*credentials, error) {
 	}
 	data, err := os.ReadFile(f.ClientCA)
 	if err != nil {
-		return nil, fmt.Errorf("read whose certificates let clients in: %w", err)
+		return nil, fmt.Errorf("read the authorities of client certificates: %w", err)
 	}
 	c.config.ClientCAs = x509.NewCertPool()
 	if !c.config.ClientCAs.AppendCertsFromPEM(data) {
-		return nil, fmt.Errorf("read whose certificates let clients in: %s has no certificate in PEM", f.ClientCA)
+		return nil, fmt.Errorf("read the authorities of client certificates: %s has no certificate in PEM", f.ClientCA)
 	}
-	c.config.ClientAuth = tls.VerifyClientCertIfGiven // who gives none has a token, or is refused with the reason
+	c.config.ClientAuth = tls.VerifyClientCertIfGiven // a client without one has a token, or is refused with the reason
 	return c, nil
 }
 
-// Config is for a listener; each connection has what the files say then. The first
-// one that a certificate lets in decides nothing for those after it: there are no
-// session tickets.
+// Config returns the configuration of a listener. Each connection uses the files as they are
+// then, and its client's certificate is checked anew: there are no session tickets.
 func (c *Certificates) Config() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
@@ -98,7 +97,7 @@ func (c *Certificates) Config() *tls.Config {
 
 var errExpired = errors.New("the certificate that this connection began with is not valid any more: renew it and connect again")
 
-// Caller is who holds the certificate of a connection; ok is false where there is
+// Caller returns the holder of the client certificate of a connection; ok is false if there is
 // none. Errors: it is not valid any more.
 func (c *Certificates) Caller(state *tls.ConnectionState) (caller Caller, ok bool, err error) {
 	if state == nil || len(state.VerifiedChains) == 0 {
@@ -115,8 +114,8 @@ func (c *Certificates) Caller(state *tls.ConnectionState) (caller Caller, ok boo
 	return caller, true, nil
 }
 
-// IsFor says whether the agent's certificate is for a host, without its port: one that
-// it is not for was led here by somebody else's name server.
+// IsFor reports whether the certificate of the agent is for a host name without port. A request
+// for another name came through a foreign name server (DNS rebinding).
 func (c *Certificates) IsFor(host string) bool {
 	return c.files.get().leaf.VerifyHostname(host) == nil
 }

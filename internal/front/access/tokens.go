@@ -146,7 +146,7 @@ func AddToken(path, name string, role Role) (string, error) {
 	}
 	data = fmt.Appendf(data, "%s %s %s\n", name, role, hex.EncodeToString(hash[:]))
 	if len(data) > maxTokensBytes {
-		return "", fmt.Errorf("add a token: %s would have more than %d bytes: delete lines that nobody needs", path, maxTokensBytes)
+		return "", fmt.Errorf("add a token: %s would have more than %d bytes: delete lines of unused tokens", path, maxTokensBytes)
 	}
 	if err := replaceFile(path, data); err != nil {
 		return "", fmt.Errorf("add a token: %w", err)
@@ -154,10 +154,9 @@ func AddToken(path, name string, role Role) (string, error) {
 	return token, nil
 }
 
-// lockTokens opens the tokens file for the only one who changes it, and makes it where
-// there is none. Who changes it puts another one in its place, so the lock counts only if
-// it is on the file that is there. Nobody else can hold it up: who may not read the
-// tokens cannot open the file.
+// lockTokens opens the tokens file with a lock for changes, and makes it if it is missing. A
+// change replaces the file, so the lock counts only if it is on the file that is there now.
+// Users who may not read the tokens cannot open the file, and so not hold the lock.
 func lockTokens(path string) (*os.File, error) {
 	for {
 		file, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE, 0o600)

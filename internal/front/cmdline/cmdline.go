@@ -1,7 +1,7 @@
-// Package cmdline is what the commands of weir and of weir-edge have in common: how they
-// are run and called, and how they print.
+// Package cmdline is what the commands of all programs share: how they are run, how they are
+// called, and how they print.
 //
-// Exit codes: 0 done, 1 failed, 2 wrong usage, and what WithCode says.
+// Exit codes: 0 done, 1 failed, 2 wrong usage, and those of WithCode.
 package cmdline
 
 import (
@@ -33,19 +33,19 @@ type codedError struct {
 
 func (e *codedError) Unwrap() error { return e.error }
 
-// WithCode is an error that ends a command with an exit code.
+// WithCode returns an error that ends a command with an exit code.
 func WithCode(code int, err error) error { return &codedError{err, code} }
 
-// Usagef is what is wrong with how a command was called.
+// Usagef returns an error in how a command was called.
 func Usagef(format string, args ...any) error { return WithCode(Usage, fmt.Errorf(format, args...)) }
 
 // ErrSilent ends a command with exit code 1 after it has said everything itself.
 var ErrSilent = errors.New("failed")
 
-// errInterrupted is what a command ends with that was stopped before it was done.
+// errInterrupted ends a command that was stopped before it was done.
 var errInterrupted = errors.New("interrupted")
 
-// ExitCode is what a command ends with that returns err.
+// ExitCode returns the exit code of a command that returned err.
 func ExitCode(err error) int {
 	var coded *codedError
 	switch {
@@ -66,7 +66,7 @@ func SetUp(root *cobra.Command) {
 	root.SetHelpCommand(newHelpCommand(root))
 }
 
-// plainly is what is wrong with a flag, in words that are not the standard library's.
+// plainly words the error of a flag without the terms of the standard library.
 func plainly(err error) error {
 	var number *strconv.NumError
 	if !errors.As(err, &number) {
@@ -91,8 +91,8 @@ func plainly(err error) error {
 // Run runs one command line of a program that was set up, until it is interrupted, by
 // SIGTERM or by one of more signals, and returns the exit code.
 func Run(root *cobra.Command, args []string, stdout, stderr io.Writer, more ...os.Signal) int {
-	// What is ignored, as nohup has it of SIGHUP, stays so; but a shell has its background
-	// jobs ignore SIGINT, and whoever sends that to one means it.
+	// A signal that is ignored, as nohup does with SIGHUP, stays ignored. Not so SIGINT: a shell
+	// makes its background jobs ignore it, and a user who sends it to one means it.
 	ends := append(slices.DeleteFunc(more, signal.Ignored), os.Interrupt, syscall.SIGTERM)
 	ctx, stop := signal.NotifyContext(context.Background(), ends...)
 	defer stop()
@@ -108,21 +108,27 @@ func Run(root *cobra.Command, args []string, stdout, stderr io.Writer, more ...o
 		err = errInterrupted
 	}
 	if err != nil && !errors.Is(err, ErrSilent) {
-		fmt.Fprintf(stderr, "%s: %s\n", root.Name(), PrintableLines(err.Error()))
+		fmt.Fprintf(stderr, "%s: %s\n", programName(root), PrintableLines(err.Error()))
 	}
 	return ExitCode(err)
 }
 
-// unknownCommand is cobra's error in one line, with what to do.
+// programName returns the program that the user called: `weir` of `weir sdn`.
+func programName(root *cobra.Command) string {
+	name, _, _ := strings.Cut(root.DisplayName(), " ")
+	return name
+}
+
+// unknownCommand words cobra's error in one line, with what to do.
 func unknownCommand(root *cobra.Command, err error) error {
 	what, guesses, _ := strings.Cut(err.Error(), "\n")
 	if names := strings.Fields(guesses); len(names) > 4 { // "Did you mean this?"
 		return Usagef("%s; did you mean %s?", what, strings.Join(names[4:], " or "))
 	}
-	return Usagef("%s; %s --help lists the commands", what, root.Name())
+	return Usagef("%s; %s --help lists the commands", what, root.DisplayName())
 }
 
-// newHelpCommand is cobra's, but that a command that is not there is an error.
+// newHelpCommand returns cobra's help command, for which an unknown command is an error.
 func newHelpCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",
@@ -133,6 +139,10 @@ func newHelpCommand(root *cobra.Command) *cobra.Command {
 				// Without guesses, which may be of commands elsewhere; Run says where all are listed.
 				what, _, _ := strings.Cut(err.Error(), "\n")
 				return errors.New(what)
+			}
+			if cmd.DisableFlagParsing { // another program knows its commands
+				cmd.HelpFunc()(cmd, rest)
+				return nil
 			}
 			if len(rest) > 0 {
 				return Usagef("%q has no command %q; see %[1]s --help", cmd.CommandPath(), rest[0])
@@ -156,8 +166,8 @@ func newHelpCommand(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// refuseOtherShells has cobra's command completion say that it does not know a shell, where it
-// would print help, which people lead into a file.
+// refuseOtherShells makes `completion SHELL` fail for an unknown shell. Cobra prints help then,
+// which users would write into a file.
 func refuseOtherShells(root *cobra.Command, args []string) {
 	root.InitDefaultCompletionCmd(args...)
 	for _, cmd := range root.Commands() {
@@ -171,7 +181,7 @@ func refuseOtherShells(root *cobra.Command, args []string) {
 	}
 }
 
-// ExactArgs is cobra.ExactArgs with a usage error that names what is missing.
+// ExactArgs is cobra.ExactArgs with a usage error that names the missing argument.
 func ExactArgs(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {

@@ -13,14 +13,14 @@ import (
 // Output is the flag -o of commands that list.
 type Output string
 
-// What most commands know.
+// The output formats of most commands.
 const (
 	Table Output = "table"
 	JSON  Output = "json"
-	Wide  Output = "wide" // a table with more, where there is more
+	Wide  Output = "wide" // a table with more columns, if there are more
 )
 
-// outputFlag is an output as a flag of a command that knows some of them.
+// outputFlag is the -o flag of a command that supports the known formats.
 type outputFlag struct {
 	output *Output
 	known  []string
@@ -40,8 +40,7 @@ func (f outputFlag) Set(s string) error {
 // Type implements pflag.Value.
 func (f outputFlag) Type() string { return strings.Join(f.known, "|") }
 
-// AddOutputFlag adds -o to a command that prints tables, JSON and what more it
-// knows.
+// AddOutputFlag adds -o with the formats table, JSON and more.
 func AddOutputFlag(cmd *cobra.Command, more ...Output) *Output {
 	o := Table
 	f := outputFlag{&o, []string{string(Table), string(JSON)}}
@@ -53,7 +52,7 @@ func AddOutputFlag(cmd *cobra.Command, more ...Output) *Output {
 	return &o
 }
 
-// PrintJSON prints a value for programs.
+// PrintJSON prints a value as JSON.
 func PrintJSON(w io.Writer, v any) error {
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", "  ")

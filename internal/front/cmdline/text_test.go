@@ -56,3 +56,26 @@ func TestCut(t *testing.T) {
 		}
 	}
 }
+
+func TestBar(t *testing.T) {
+	for _, tc := range []struct {
+		part, mark float64
+		want       string
+	}{
+		{0, 0, "··········"},
+		{1, 0, "██████████"},
+		{0.5, 0, "█████·····"},
+		{0.5, 0.7, "█████··|··"},
+		{0.55, 0, "█████▌····"},
+		{0.01, 0, "▏·········"},
+		{0.001, 0, "··········"},
+		{0, 1, "·········|"},
+		{0.2, 1, "██·······|"},
+		{1, 0.5, "██████████"}, // above what it is entitled to
+		{0, 0.001, "|·········"},
+	} {
+		if got := Bar(tc.part, tc.mark, 10); got != tc.want {
+			t.Errorf("Bar(%g, %g): %s, want %s", tc.part, tc.mark, got, tc.want)
+		}
+	}
+}

@@ -1,4 +1,4 @@
-package cli
+package cmdline
 
 import (
 	"errors"
@@ -30,7 +30,7 @@ func TestEachThread(t *testing.T) {
 		made.Wait()
 	}
 	seen := map[int]int{}
-	err := eachThread(func(id int) error {
+	err := EachThread(func(id int) error {
 		if len(seen) == 0 {
 			start()
 		}
@@ -48,7 +48,7 @@ func TestEachThread(t *testing.T) {
 		}
 	}
 	refused := errors.New("refused")
-	if err := eachThread(func(int) error { return refused }); !errors.Is(err, refused) {
+	if err := EachThread(func(int) error { return refused }); !errors.Is(err, refused) {
 		t.Errorf("refused: %v", err)
 	}
 }

@@ -3,7 +3,7 @@
 // # Problem
 //
 // The file is written by hand and read by a daemon that starts at boot, when
-// nobody watches. A mistake must not pass: a misspelt key that is ignored is a
+// unwatched. A mistake must not pass: a misspelt key that is ignored is a
 // guarantee that is not given.
 //
 // # Method
@@ -11,7 +11,7 @@
 // The YAML is parsed to a tree, which is read key by key (reader.go). Every error
 // has the file's name, the line and the place in the tree, also those that have
 // nothing to do with YAML, such as a minimum above a maximum; and all errors are
-// reported at once. Values are parsed by internal/policy, as labels are, so that
+// reported at once. Values are parsed by internal/share/policy, as labels are, so that
 // both mean the same; but here a problem is an error.
 //
 // # Limits
@@ -34,11 +34,11 @@ import (
 	"unicode"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/appid"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/apps"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
-// The defaults of what the file does not say.
+// Defaults of keys that the file omits.
 const (
 	DefaultPath         = "/etc/weir/weir.yaml"
 	DefaultSocket       = "/run/weir/weir.sock"
@@ -62,79 +62,75 @@ const netNSDir = "/run/netns"
 //go:embed example.yaml
 var Example string
 
-// Config is what a file says, with defaults for what it does not.
+// Config is the content of a file, with defaults for omitted keys.
 type Config struct {
-	// Uplinks are the interfaces to control, each named once. Empty if the file
-	// names neither an uplink nor anything about it.
+	// Uplinks are the interfaces to control, each once; empty if the file configures none.
 	Uplinks []Uplink
 	// Socket is where the agent's API listens.
 	Socket string
-	// SocketGroup may use the API besides root: a group's name or number,
-	// empty for none.
+	// SocketGroup is a group, by name or number, that may use the API besides root; empty
+	// for none.
 	SocketGroup string
-	// SocketGroupReads: that group may look, and not change anything.
+	// SocketGroupReads restricts that group to reading.
 	SocketGroupReads bool
-	// Listen is where the API listens for other hosts.
+	// Listen configures the API's TLS listener.
 	Listen Listen
-	// TokensPath is the file of the tokens that let somebody in over the network, and
-	// change things on the dashboard.
+	// TokensPath is the file of tokens for requests over the network and for changes on the
+	// dashboard.
 	TokensPath string
-	// Dashboard is the loopback address and port where a page in the browser
-	// shows what the agent does; empty for nowhere.
+	// Dashboard is the loopback address and port of the dashboard; empty disables it.
 	Dashboard string
-	// StateDir keeps what must outlive the agent.
+	// StateDir holds state that survives restarts of the agent.
 	StateDir string
-	// ReserveBasisPoints is the part of an uplink's rate that minimums may not
-	// claim, in hundredths of a percent.
+	// ReserveBasisPoints is the part of an uplink's rate that minimums cannot claim, in
+	// hundredths of a percent.
 	ReserveBasisPoints uint32
-	// Host is the policy of all traffic that belongs to no known container.
+	// Host is the policy of the host class: all traffic of no known container.
 	Host v1.Policy
-	// Rules are for the policies of containers.
+	// Rules are the policies, defaults and limits for containers.
 	Rules policy.Rules
-	// Classifier says which flows are of which class.
+	// Classifier configures the flow classifier.
 	Classifier Classifier
-	// Docker is on, and Podman auto, unless the file says otherwise.
+	// Docker defaults to on, Podman to auto.
 	Docker, Podman Engine
-	// Containers are those that no engine knows.
+	// Containers are network namespaces or cgroups to control without an engine.
 	Containers []Container
 }
 
 // Uplink is an interface to control.
 type Uplink struct {
-	// Interface is its name; empty if the file leaves that to the command line.
+	// Interface is the interface's name; empty if given on the command line.
 	Interface string
-	// RateBPS is the rate to share, in bits per second; 0 if the file leaves
-	// that to the command line.
+	// RateBPS is the rate to share, in bits per second; 0 if given on the command line.
 	RateBPS uint64
-	// Replace allows to replace a qdisc that somebody configured there.
+	// Replace allows to replace a configured qdisc.
 	Replace bool
 }
 
 // Listen is a TLS listener. All files are in PEM.
 type Listen struct {
-	// Address is an address and a port; empty for nowhere.
+	// Address is the address and port to listen on; empty disables the listener.
 	Address string
-	// CertificatePath and KeyPath are the agent's.
+	// CertificatePath and KeyPath are the agent's certificate and key.
 	CertificatePath, KeyPath string
-	// ClientCAPath has the authorities whose certificates let clients in; empty for
-	// none: then it takes a token.
+	// ClientCAPath is the file of authorities for client certificates; if empty, clients
+	// need a token.
 	ClientCAPath string
-	// Admins are the common names of the clients' certificates that may change
-	// something.
+	// Admins are the common names of client certificates with the role admin.
 	Admins []string
 }
 
-// Classifier is the one that judges flows, and what is to be otherwise with it.
+// Classifier configures the flow classifier and changes to it.
 type Classifier struct {
-	// Path is its file; empty for the one that weir comes with.
+	// Path is the classifier's file; empty for the built-in one.
 	Path string
-	// Levels are TYPE=LEVEL, as appid.Levels.Override takes them, in order of type.
+	// Levels are changed levels as TYPE=LEVEL (see apps.Levels.Override), sorted by type.
 	Levels []string
-	// MinConfidence is what a verdict must have; nil for what the classifier says.
+	// MinConfidence is the smallest confidence of a verdict; nil for the classifier's own.
 	MinConfidence *float64
 }
 
-// Toggle says whether to use something.
+// Toggle enables or disables an engine.
 type Toggle string
 
 // The values of a Toggle.
@@ -150,25 +146,24 @@ type Engine struct {
 	Socket  string // path of its API socket
 }
 
-// Container is a network namespace, or a cgroup in the host's network, to treat
-// as a container. It has NetNSPath, CgroupPath or both: then the cgroup is that
-// of the processes in the namespace.
+// Container is a network namespace, or a cgroup in the host's network, to control like a
+// container. If both NetNSPath and CgroupPath are set, the cgroup holds the processes in
+// the namespace.
 type Container struct {
 	Name string
 	// NetNSPath is the absolute path that opens its network namespace.
 	NetNSPath string
-	// CgroupPath is the directory of its cgroup in the cgroup v2 hierarchy:
-	// absolute, or relative to where that is mounted.
+	// CgroupPath is the cgroup's directory in the cgroup v2 hierarchy, absolute or relative
+	// to its mount point.
 	CgroupPath string
-	// Interface restricts control to one interface in the namespace; empty
-	// for all.
+	// Interface restricts control to one interface in the namespace; empty for all.
 	Interface string
 	// Labels are what the file has under labels, or under policy with
 	// [policy.Prefix] before each name. [policy.Parse] has no problem with them.
 	Labels map[string]string
 }
 
-// Default is the configuration of an empty file.
+// Default returns the configuration of an empty file.
 func Default() Config {
 	return Config{
 		Socket:             DefaultSocket,
@@ -190,9 +185,8 @@ func Load(path string) (Config, error) {
 	return Parse(path, data)
 }
 
-// Parse reads the contents of a file. The name is for errors only. On any error
-// the Config is zero and the error joins one *[Error] per mistake, in the order of
-// the lines.
+// Parse parses the contents of a file; name is used in errors only. On an error the Config
+// is zero, and the error joins one *[Error] per mistake, in the order of the lines.
 func Parse(name string, data []byte) (Config, error) {
 	r := reader{file: name}
 	c := Default()
@@ -283,10 +277,10 @@ func readListen(v value) Listen {
 func readClassifier(f map[string]value) Classifier {
 	var c Classifier
 	read(f["classifier"], &c.Path, parsePath)
-	levels := f["levels"].fields(appid.Types...)
-	for _, name := range appid.Types {
+	levels := f["levels"].fields(apps.Types...)
+	for _, name := range apps.Types {
 		if levels[name].given() {
-			var level appid.Level
+			var level apps.Level
 			read(levels[name], &level, parseLevel)
 			c.Levels = append(c.Levels, name+"="+level.String())
 		}
@@ -378,8 +372,8 @@ func parseToggle(text string) (Toggle, error) {
 	return "", errors.New("write true, false or auto")
 }
 
-func parseLevel(text string) (appid.Level, error) {
-	level, err := appid.ParseLevel(text)
+func parseLevel(text string) (apps.Level, error) {
+	level, err := apps.ParseLevel(text)
 	if err != nil {
 		return 0, errors.New("write EF, AF or BE")
 	}
@@ -411,8 +405,7 @@ func parseGroupRole(text string) (reads bool, err error) {
 	return false, errors.New("write read or admin")
 }
 
-// ParseListen reads where the API listens for other hosts, "192.0.2.1:7481" or "none",
-// which is nowhere.
+// ParseListen parses the API's listen address, such as "192.0.2.1:7481"; "none" returns "".
 func ParseListen(text string) (string, error) {
 	if text == "none" {
 		return "", nil
@@ -424,15 +417,14 @@ func ParseListen(text string) (string, error) {
 	return address.String(), nil
 }
 
-// ParseDashboard reads where the dashboard listens, "127.0.0.1:7480" or "none",
-// which is nowhere. Only loopback addresses are accepted: what it shows is for this
-// machine alone, and it asks nobody who they are.
+// ParseDashboard parses the dashboard's address, such as "127.0.0.1:7480"; "none" returns
+// "". Only loopback addresses are accepted, because the page needs no token for reading.
 func ParseDashboard(text string) (string, error) { return parsePage(text, "7480") }
 
-// ParseEdgeDashboard reads where weir-edge's page listens, as ParseDashboard does.
+// ParseEdgeDashboard is ParseDashboard for weir-edge's page.
 func ParseEdgeDashboard(text string) (string, error) { return parsePage(text, "7483") }
 
-// parsePage reads the address of a page; usual is the port that is suggested.
+// parsePage parses the address of a page; usual is the port suggested in errors.
 func parsePage(text, usual string) (string, error) {
 	if text == "none" {
 		return "", nil
@@ -453,7 +445,7 @@ func parsePage(text, usual string) (string, error) {
 	return net.JoinHostPort(address.String(), port), nil
 }
 
-// parseNetNS reads a path, or a name in netNSDir.
+// parseNetNS parses the path of a network namespace, or a name in netNSDir.
 func parseNetNS(text string) (string, error) {
 	switch {
 	case path.IsAbs(text):
@@ -464,7 +456,7 @@ func parseNetNS(text string) (string, error) {
 	return path.Join(netNSDir, text), nil
 }
 
-// parseCgroup reads the directory of a cgroup, absolute or relative.
+// parseCgroup parses the directory of a cgroup, absolute or relative.
 func parseCgroup(text string) (string, error) {
 	clean := path.Clean(text)
 	if text == "" || clean == "." || clean == "/" || clean == ".." || strings.HasPrefix(clean, "../") {
@@ -480,7 +472,7 @@ func parseName(text string) (string, error) {
 	return text, nil
 }
 
-// parseInterface holds a name to what Linux accepts (dev_valid_name in
+// parseInterface accepts the interface names that Linux accepts (dev_valid_name in
 // net/core/dev.c).
 func parseInterface(text string) (string, error) {
 	if text == "" || len(text) > 15 || text == "." || text == ".." ||
@@ -490,7 +482,7 @@ func parseInterface(text string) (string, error) {
 	return text, nil
 }
 
-// parsePercent reads a percentage with up to two decimals as basis points.
+// parsePercent parses a percentage with up to two decimals into basis points.
 func parsePercent(text string) (uint32, error) {
 	err := fmt.Errorf("write a percentage from 0%% to %d%%, for example 5%%", MaxReserveBasisPoints/100)
 	number, percent := strings.CutSuffix(text, "%")

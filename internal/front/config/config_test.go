@@ -12,8 +12,8 @@ import (
 	"pgregory.net/rapid"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/config"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/front/config"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // edit returns the default configuration, changed.

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // EdgePath is where weir-edge looks for its configuration.
@@ -20,31 +20,31 @@ const EdgePath = "/etc/weir/edge.yaml"
 //go:embed edge.yaml
 var EdgeExample string
 
-// Edge is what weir-edge's file says. Empty values are what it does not say.
+// Edge is the content of weir-edge's file; omitted keys are empty.
 type Edge struct {
-	// Docker is the engine's socket, Network the one of instances, Agent the socket of
+	// Docker is the engine's socket, Network the network of instances, Agent the socket of
 	// this host's Weir agent.
 	Docker, Network, Agent string
 	StateDir               string
 	Dashboard              string
 	Agents                 EdgeAgents
 	Repository             EdgeRepository
-	// Rules are algorithms of the operator's own, by name: CEL expressions.
+	// Rules are the operator's placement algorithms by name, as CEL expressions.
 	Rules map[string]string
 }
 
-// EdgeAgents say how to reach the Weir agents of a swarm's nodes. All files are in PEM, but
-// for that of the token.
+// EdgeAgents says how to reach the Weir agents of a swarm's nodes. All files are PEM files,
+// except the token's.
 type EdgeAgents struct{ URL, CAPath, CertificatePath, KeyPath, TokenPath string }
 
-// EdgeRepository says how nodes get images that were pushed.
+// EdgeRepository says how nodes get pushed images.
 type EdgeRepository struct {
 	Address, CertificatePath, KeyPath string
-	// Labels are the policy of what it sends; nil for the default.
+	// Labels are the policy of the repository's traffic; nil for the default.
 	Labels map[string]string
 }
 
-// LoadEdge reads weir-edge's file.
+// LoadEdge reads weir-edge's file at path.
 func LoadEdge(path string) (Edge, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -53,7 +53,7 @@ func LoadEdge(path string) (Edge, error) {
 	return ParseEdge(path, data)
 }
 
-// ParseEdge reads the contents of a file as [Parse] does.
+// ParseEdge parses the contents of weir-edge's file as [Parse] does.
 func ParseEdge(name string, data []byte) (Edge, error) {
 	r := reader{file: name}
 	var e Edge
@@ -95,7 +95,7 @@ func readEdge(e *Edge, root value) {
 	readEdgeRules(f["rules"], &e.Rules)
 }
 
-// readPolicyLabels reads a policy as labels of containers.
+// readPolicyLabels reads a policy into container labels.
 func readPolicyLabels(v value, labels *map[string]string) {
 	if !v.given() {
 		return
@@ -113,7 +113,7 @@ func readPolicyLabels(v value, labels *map[string]string) {
 	}
 }
 
-// ruleName is how specifications name a rule.
+// ruleName matches valid names of rules.
 var ruleName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 
 func readEdgeRules(v value, rules *map[string]string) {
@@ -132,7 +132,7 @@ func readEdgeRules(v value, rules *map[string]string) {
 	}
 }
 
-// ParseAgentsURL reads where the agent of a node is, given the node's address.
+// ParseAgentsURL parses the URL template of the nodes' agents, which contains {address}.
 func ParseAgentsURL(text string) (string, error) {
 	const example = "https://{address}:7481"
 	switch {

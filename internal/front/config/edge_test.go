@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-project/weir/internal/config"
+	"github.com/weir-project/weir/internal/front/config"
 )
 
 // TestEdgeExample: the example says what it shows, and names every key.

@@ -5,27 +5,27 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // defaultDashboard is where a proposed configuration shows the dashboard.
 const defaultDashboard = "127.0.0.1:7480"
 
-// Basis is where a proposed rate comes from.
+// Basis is the origin of a proposed rate.
 type Basis string
 
 // The bases of a rate.
 const (
 	// BasisSpeed is the speed that the device reports.
 	BasisSpeed Basis = "speed"
-	// BasisMeasured is how far apart the next router's answers to packets came that
-	// were sent at once.
+	// BasisMeasured is a packet train measurement: the spacing of the next router's replies
+	// to packets sent at once.
 	BasisMeasured Basis = "measured"
-	// BasisNone: nothing is known.
+	// BasisNone means that the link's rate is unknown.
 	BasisNone Basis = "none"
 )
 
-// fallbackRateBPS is proposed where nothing is known of a link.
+// fallbackRateBPS is proposed for a link of unknown rate.
 const fallbackRateBPS = 100_000_000
 
 // Packets are to queue here and not behind the link: a little is left of what it has,
@@ -35,16 +35,16 @@ const (
 	measuredPercent = 90
 )
 
-// Proposal is a configuration for a host that has none.
+// Proposal is a configuration for a host without one.
 type Proposal struct {
-	// Interface is the device to share out.
+	// Interface is the device to control.
 	Interface string
-	// LinkBPS is what the link can send as far as is known, in bits per second.
+	// LinkBPS is the link's known or measured rate, in bits per second.
 	LinkBPS uint64
 	Basis   Basis
 }
 
-// RateBPS is the rate that is proposed, in bits per second, with two digits that count.
+// RateBPS returns the proposed rate in bits per second, with two significant digits.
 func (p Proposal) RateBPS() uint64 {
 	percent := uint64(0)
 	switch p.Basis {
@@ -62,7 +62,7 @@ func (p Proposal) RateBPS() uint64 {
 	return rate / unit * unit
 }
 
-// YAML is the proposal as a configuration file.
+// YAML returns the proposal as a configuration file.
 func (p Proposal) YAML() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# The default route leads through this device.\nuplink: %s\n", quoted(p.Interface))
@@ -79,7 +79,7 @@ func (p Proposal) YAML() string {
 	return b.String()
 }
 
-// quoted is a device's name as YAML takes it: in quotes if it could be anything else.
+// quoted returns a device's name for YAML, quoted if YAML could read it as something else.
 func quoted(name string) string {
 	other := []string{"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 	plain := strings.Trim(strings.ToLower(name), "abcdefghijklmnopqrstuvwxyz0123456789-_.") == "" &&

@@ -12,7 +12,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // Error is one mistake in a file.
@@ -20,10 +20,10 @@ type Error struct {
 	File    string
 	Line    int    // from 1
 	Path    string // e.g. "containers[0].policy.min", empty for the file as a whole
-	Message string // what is wrong, and what to write
+	Message string // what is wrong, and what to write instead
 }
 
-// Error is "weir.yaml:7: containers[0].policy.min: ...".
+// Error returns "weir.yaml:7: containers[0].policy.min: ...".
 func (e *Error) Error() string {
 	if e.Path == "" {
 		return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Message)
@@ -31,7 +31,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s:%d: %s: %s", e.File, e.Line, e.Path, e.Message)
 }
 
-// reader collects what is wrong with a file.
+// reader collects the mistakes of a file.
 type reader struct {
 	file   string
 	errors []*Error
@@ -41,7 +41,7 @@ func (r *reader) fail(line int, path, format string, args ...any) {
 	r.errors = append(r.errors, &Error{File: r.file, Line: line, Path: path, Message: fmt.Sprintf(format, args...)})
 }
 
-// err joins the errors in the order of the lines.
+// err returns all mistakes in the order of their lines.
 func (r *reader) err() error {
 	slices.SortStableFunc(r.errors, func(a, b *Error) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Path, b.Path))
@@ -53,9 +53,9 @@ func (r *reader) err() error {
 	return errors.Join(joined...)
 }
 
-// parse returns the top of the tree; ok is false if there is none.
+// parse returns the root of the YAML tree; ok is false if there is none.
 func (r *reader) parse(data []byte) (root value, ok bool) {
-	data = bytes.TrimPrefix(data, []byte("\ufeff")) // the mark that some editors begin a file with
+	data = bytes.TrimPrefix(data, []byte("\ufeff")) // a byte order mark
 	// Duplicate keys are allowed here since fields reports them better.
 	file, err := parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
@@ -85,22 +85,21 @@ func (r *reader) parse(data []byte) (root value, ok bool) {
 	return value{r: r, node: documents[0], line: documents[0].GetToken().Position.Line}, true
 }
 
-// value is a place in the tree. The zero value is one that is not given; all
-// methods find nothing there.
+// value is a position in the YAML tree. The zero value stands for an absent one, in which
+// all methods find nothing.
 type value struct {
 	r    *reader
 	node ast.Node
 	path string
-	line int // of its key, or of the value where it has none
+	line int // line of its key, or of the value if it has no key
 }
 
 func (v value) given() bool { return v.node != nil }
 
 func (v value) fail(format string, args ...any) { v.r.fail(v.line, v.path, format, args...) }
 
-// fields returns the values of a map by key, none if nothing is written there, and
-// nil if it is not a map. If known is not empty, other keys are mistakes and left
-// out.
+// fields returns the values of a map by key: empty if nothing is written, nil if it is not
+// a map. If known is not empty, other keys are reported and omitted.
 func (v value) fields(known ...string) map[string]value {
 	if v.isNull() {
 		return map[string]value{}
@@ -132,7 +131,7 @@ func (v value) fields(known ...string) map[string]value {
 	return fields
 }
 
-// require reports which keys are missing in the fields of a value.
+// require reports keys that are missing in the fields of a value.
 func (v value) require(fields map[string]value, keys ...string) {
 	if fields == nil { // not a map, which fields has reported
 		return
@@ -151,7 +150,7 @@ func suggest(key string, known []string) string {
 	return "known here are " + strings.Join(known, ", ")
 }
 
-// items returns the values of a list.
+// items returns the elements of a list.
 func (v value) items() []value {
 	if v.isNull() {
 		return nil
@@ -168,8 +167,8 @@ func (v value) items() []value {
 	return items
 }
 
-// unique reports a value that another of the same kind has. lines has the values
-// so far and where they are.
+// unique reports a value that occurred before. lines holds the earlier values with their
+// lines.
 func (v value) unique(lines map[string]int, value, advice string) {
 	if first, taken := lines[value]; taken && value != "" {
 		v.fail("%q is already used on line %d; %s", value, first, advice)
@@ -178,7 +177,7 @@ func (v value) unique(lines map[string]int, value, advice string) {
 	lines[value] = v.line
 }
 
-// text returns a plain value as it is written.
+// text returns a scalar as it is written.
 func (v value) text() (string, bool) {
 	if !v.given() {
 		return "", false
@@ -194,13 +193,13 @@ func (v value) text() (string, bool) {
 	return text, ok
 }
 
-// isNull: whether nothing is written there.
+// isNull reports whether the value is empty or null.
 func (v value) isNull() bool {
 	_, null := v.node.(*ast.NullNode)
 	return null || !v.given()
 }
 
-// read parses a value, if it is given, into field.
+// read parses a value into field, if it is present.
 func read[T any](v value, field *T, parse func(string) (T, error)) {
 	text, ok := v.text()
 	if !ok {
@@ -214,8 +213,8 @@ func read[T any](v value, field *T, parse func(string) (T, error)) {
 	*field = parsed
 }
 
-// scalar is the text of a node without parts. Numbers and booleans are taken as
-// they are written: what they mean is not for YAML to say.
+// scalar returns the text of a scalar. Numbers and booleans are returned as written, so
+// that YAML does not interpret them.
 func scalar(node ast.Node) (string, bool) {
 	switch n := node.(type) {
 	case *ast.StringNode:
@@ -228,7 +227,7 @@ func scalar(node ast.Node) (string, bool) {
 	return "", false
 }
 
-// kind says what a node is that should not be there.
+// kind returns the name of a node's kind for errors.
 func kind(node ast.Node) string {
 	switch node.(type) {
 	case *ast.MappingNode:

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // The operator's rules for containers: defaults, limits and policies.
@@ -30,7 +30,7 @@ func readRules(f map[string]value) policy.Rules {
 	return rules
 }
 
-// selectorKeys are those of a selector.
+// selectorKeys are the keys of a selector.
 var selectorKeys = []string{"name", "project", "service", "image"}
 
 func readSelector(f map[string]value) policy.Selector {
@@ -42,8 +42,8 @@ func readSelector(f map[string]value) policy.Selector {
 	return s
 }
 
-// readValues reads what a layer says of a policy. "none" takes away what a layer
-// below gives.
+// readValues reads the policy values of one layer. "none" removes the value of a lower
+// layer.
 func readValues(v value) policy.Values {
 	var values policy.Values
 	f := v.fields(policy.Names()...)
@@ -62,7 +62,7 @@ func readValues(v value) policy.Values {
 	return values
 }
 
-// readLimits reads the most that labels may ask for.
+// readLimits reads the limits for labels.
 func readLimits(v value) policy.Limits {
 	var limits policy.Limits
 	f := v.fields("weight", "min", "max", "priority")
@@ -73,7 +73,7 @@ func readLimits(v value) policy.Limits {
 	return limits
 }
 
-// readGiven is read for what need not be given.
+// readGiven is read for optional values: it allocates field if the value is present.
 func readGiven[T any](v value, field **T, parse func(string) (T, error)) {
 	if !v.given() {
 		return
@@ -84,7 +84,7 @@ func readGiven[T any](v value, field **T, parse func(string) (T, error)) {
 	})
 }
 
-// orNone is policy.OrNone, without the empty text, which here is a mistake.
+// orNone is policy.OrNone, except that an empty text is an error.
 func orNone[T any](parse func(string) (T, error)) func(string) (T, error) {
 	return func(text string) (T, error) {
 		if text == "" {

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/config"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/front/config"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 func TestRules(t *testing.T) {

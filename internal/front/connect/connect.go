@@ -1,4 +1,5 @@
-package cli
+// Package connect holds the flags of commands that ask an agent, here or on another host.
+package connect
 
 import (
 	"bytes"
@@ -8,19 +9,24 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-project/weir/api/v1/client"
-	"github.com/weir-project/weir/internal/cmdline"
+	"github.com/weir-project/weir/internal/front/cmdline"
 )
 
-// connection are the flags of commands that ask an agent, here or on another host.
-type connection struct {
-	global                       *global
+// Flags are the flags that select an agent.
+type Flags struct {
+	socket                       *string
 	remote                       string
 	ca, certificate, key, tokens string
 }
 
-// addConnectionFlags adds them to a command.
-func addConnectionFlags(cmd *cobra.Command, g *global) *connection {
-	c := &connection{global: g}
+// Local returns Flags for the agent of this host at socket, without adding command-line
+// flags.
+func Local(socket *string) *Flags { return &Flags{socket: socket} }
+
+// Add adds the flags to a command. Without them the command uses the agent of this host at
+// socket.
+func Add(cmd *cobra.Command, socket *string) *Flags {
+	c := Local(socket)
 	flags := cmd.Flags()
 	flags.StringVar(&c.remote, "remote", "", "ask the agent of another host: https://HOST:PORT, where it listens")
 	flags.StringVar(&c.tokens, "token-file", "", "with --remote: file with the token to show")
@@ -30,13 +36,13 @@ func addConnectionFlags(cmd *cobra.Command, g *global) *connection {
 	return c
 }
 
-// open returns a client of the agent that the flags name.
-func (c *connection) open() (*client.Client, error) {
+// Open returns a client of the selected agent.
+func (c *Flags) Open() (*client.Client, error) {
 	if c.remote == "" {
 		if c.ca+c.certificate+c.key+c.tokens != "" {
 			return nil, cmdline.Usagef("--token-file, --ca, --cert and --key are for an agent on another host: add --remote https://HOST:PORT")
 		}
-		return client.Unix(c.global.socket), nil
+		return client.Unix(*c.socket), nil
 	}
 	if (c.certificate == "") != (c.key == "") {
 		return nil, cmdline.Usagef("--cert and --key belong together: give both, or none")
@@ -60,12 +66,12 @@ func (c *connection) open() (*client.Client, error) {
 	return agent, nil
 }
 
-// completeNames offers the names of running containers to the shell.
-func (c *connection) completeNames(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+// CompleteNames completes the names of running containers in the shell.
+func (c *Flags) CompleteNames(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	agent, err := c.open()
+	agent, err := c.Open()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// failing takes nothing.
+// failing is a writer that is full.
 type failing struct{}
 
 var errFull = errors.New("full")

@@ -1,5 +1,5 @@
-// Package unixsock opens the Unix socket on which a daemon serves its API.
-package unixsock
+// Package httpapi opens the Unix socket on which a daemon serves its API.
+package httpapi
 
 import (
 	"errors"
@@ -70,7 +70,7 @@ func failed(owner string, err error) error {
 	return fmt.Errorf("open the socket of the %s: %w", owner, err)
 }
 
-// forRoot adds what to do to an error of somebody who may not make the socket.
+// forRoot adds what to do to a permission error.
 func forRoot(err error) error {
 	if errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("%w: run as root (sudo), or give another --socket", err)

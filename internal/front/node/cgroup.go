@@ -11,22 +11,17 @@ import (
 	"github.com/prometheus/procfs"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/stats"
 )
 
-// What containers use is counted by their cgroups: in one hierarchy for all
-// (version 2), or in one for each controller (version 1), and hosts that have
-// both count in the older ones.
+// Containers' usage is read from their cgroups: one hierarchy (version 2), or one per
+// controller (version 1). Hosts with both count in version 1.
 
 func (m *Meter) path(elements ...string) string {
 	return filepath.Join(append([]string{m.root}, elements...)...)
 }
 
-func (m *Meter) container(proc procfs.FS, c *v1.Container, place *stats.Place) v1.MeasuredContainer {
-	seen := v1.MeasuredContainer{ID: c.ID, Name: c.Name, Runtime: c.Runtime, Image: place.Image, Ports: []v1.Port{}, StartedAt: c.StartedAt}
-	for _, p := range place.Ports {
-		seen.Ports = append(seen.Ports, v1.Port{Container: p.Container, Host: p.Host, Protocol: p.Protocol})
-	}
+func (m *Meter) container(proc procfs.FS, c *v1.Container, place *Place) v1.MeasuredContainer {
+	seen := v1.MeasuredContainer{ID: c.ID, Name: c.Name, Runtime: c.Runtime, Image: place.Image, Ports: append([]v1.Port{}, place.Ports...), StartedAt: c.StartedAt}
 	groups := m.cgroups(proc, place)
 	for _, file := range append(groups.unified("memory.current"), groups.of("memory", "memory.usage_in_bytes")...) {
 		if bytes, ok := readNumber(m.path(file)); ok {
@@ -51,13 +46,13 @@ func (m *Meter) container(proc procfs.FS, c *v1.Container, place *stats.Place) v
 	return seen
 }
 
-// cgroups are the cgroups of a container, as far as they are known.
+// cgroups are the known cgroups of a container.
 type cgroups struct {
-	path string // of version 2, as the source told it
+	path string // version 2 path, as the source reported it
 	list []procfs.Cgroup
 }
 
-func (m *Meter) cgroups(proc procfs.FS, place *stats.Place) cgroups {
+func (m *Meter) cgroups(proc procfs.FS, place *Place) cgroups {
 	groups := cgroups{path: place.CgroupPath}
 	text, inProc := strings.CutPrefix(place.NetNSPath, "/proc/")
 	number, _, _ := strings.Cut(text, "/")
@@ -66,15 +61,15 @@ func (m *Meter) cgroups(proc procfs.FS, place *stats.Place) cgroups {
 		return groups
 	}
 	if process, err := proc.Proc(pid); err == nil {
-		groups.list, _ = process.Cgroups() // one that just ended has none
+		groups.list, _ = process.Cgroups() // an ended process has none
 	}
 	return groups
 }
 
 const mountPoint = "/sys/fs/cgroup"
 
-// unified are where a file of version 2 may be. The root of the hierarchy is
-// everybody's and not the container's.
+// unified returns the possible paths of a version 2 file. The root cgroup is excluded,
+// because it covers the whole host.
 func (g *cgroups) unified(file string) []string {
 	var list []string
 	if g.path != "" {
@@ -88,7 +83,7 @@ func (g *cgroups) unified(file string) []string {
 	return list
 }
 
-// of are where a file of a controller of version 1 may be.
+// of returns the possible paths of a file of a version 1 controller.
 func (g *cgroups) of(controller, file string) []string {
 	var list []string
 	for _, c := range g.list {
@@ -110,7 +105,7 @@ func readNumber(path string) (uint64, bool) {
 	return number, err == nil
 }
 
-// readField reads one line "name number" of a file.
+// readField returns the number in the line "name number" of a file.
 func readField(path, name string) (uint64, bool) {
 	file, err := os.Open(path)
 	if err != nil {

@@ -1,11 +1,11 @@
-// Package node measures the host that the agent runs on, for those who place
-// services on many: what it is, how busy it is, what its containers use and what
+// Package node measures the host that a program runs on, for placing services on many
+// hosts: what it is, how busy it is, what its containers use and what
 // its uplinks have to give.
 //
 // The object is PiCasso's ("PiCasso: A Lightweight Edge Computing Platform",
 // section III.A), whose values are strings, and beside it the same in numbers.
-// Everything is measured when somebody asks, outside of the control loop; what
-// cannot be read is left out, as a host without one file is still a host.
+// Everything is measured at the request, outside of the control loop. Values that cannot be read
+// are left out.
 package node
 
 import (
@@ -23,19 +23,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/stats"
 )
 
 // Meter measures a host.
 type Meter struct {
-	root     string // "/", or where a test has a host's files
+	root     string // "/", or a test's copy of a host's files
 	hostname func() (string, error)
 	disk     func() (sizeBytes, freeBytes uint64)
 	address  func(device string) string
 
 	mu sync.Mutex
-	// last is the processors' time at the last measurement, and used what part of
-	// it was busy then.
+	// last is the processor time at the last measurement, used the busy part of it.
 	last   procfs.CPUStat
 	lastAt time.Time
 	used   float64
@@ -46,8 +44,17 @@ func NewMeter() *Meter {
 	return &Meter{root: "/", hostname: os.Hostname, disk: rootDisk, address: address}
 }
 
-// Measure measures the host, whose containers and uplinks are those of a snapshot.
-func (m *Meter) Measure(now time.Time, s *stats.Snapshot) (v1.Node, error) {
+// Place is the part of a container's description that a snapshot lacks: image, published
+// ports, and the paths of its files on this host (both empty if unknown).
+type Place struct {
+	Image                 string
+	Ports                 []v1.Port
+	NetNSPath, CgroupPath string
+}
+
+// Measure measures the host with the containers and uplinks of a snapshot. places has the
+// same order as the snapshot's containers.
+func (m *Meter) Measure(now time.Time, s *v1.Snapshot, places []Place) (v1.Node, error) {
 	seen := v1.Measured{At: now, OS: "Linux", Containers: []v1.MeasuredContainer{}, Uplinks: []v1.MeasuredUplink{}}
 	var err error
 	if seen.Hostname, err = m.hostname(); err != nil {
@@ -73,7 +80,7 @@ func (m *Meter) Measure(now time.Time, s *stats.Snapshot) (v1.Node, error) {
 	}
 	for i := range s.Containers {
 		if c := &s.Containers[i]; c.Runtime != "host" {
-			measured := m.container(proc, c, &s.Places[i])
+			measured := m.container(proc, c, &places[i])
 			seen.Containers = append(seen.Containers, measured)
 			node.Containers = append(node.Containers, inWords(now, &measured))
 		}
@@ -82,7 +89,7 @@ func (m *Meter) Measure(now time.Time, s *stats.Snapshot) (v1.Node, error) {
 	return node, nil
 }
 
-// inWords is a container as PiCasso has it.
+// inWords returns a container in PiCasso's format.
 func inWords(now time.Time, c *v1.MeasuredContainer) v1.NodeContainer {
 	words := v1.NodeContainer{Status: "Up", Name: "/" + c.Name, Image: c.Image, ID: c.ID}
 	if !c.StartedAt.IsZero() {
@@ -101,7 +108,7 @@ func inWords(now time.Time, c *v1.MeasuredContainer) v1.NodeContainer {
 	return words
 }
 
-func uplinks(s *stats.Snapshot) []v1.MeasuredUplink {
+func uplinks(s *v1.Snapshot) []v1.MeasuredUplink {
 	list := make([]v1.MeasuredUplink, 0, len(s.Status.Uplinks))
 	for _, u := range s.Status.Uplinks {
 		seen := v1.MeasuredUplink{Name: u.Name, RateBPS: u.RateBPS, SentBPS: u.SentBPS}
@@ -119,11 +126,10 @@ func uplinks(s *stats.Snapshot) []v1.MeasuredUplink {
 	return list
 }
 
-// minInterval is the shortest time that the use of processors is measured over.
+// minInterval is the shortest interval over which processor use is measured.
 const minInterval = time.Second
 
-// processors measures what processors there are and how busy they are since the
-// last measurement, whoever asked for it.
+// processors measures the processors and how busy they were since the last measurement.
 func (m *Meter) processors(now time.Time, proc procfs.FS, seen *v1.Measured) {
 	if load, err := proc.LoadAvg(); err == nil {
 		seen.Load1 = load.Load1
@@ -131,7 +137,7 @@ func (m *Meter) processors(now time.Time, proc procfs.FS, seen *v1.Measured) {
 	if list, err := proc.CPUInfo(); err == nil && len(list) > 0 {
 		seen.CPUs, seen.CPUModel = len(list), list[0].ModelName
 	}
-	if seen.CPUModel == "" { // boards name themselves instead
+	if seen.CPUModel == "" { // some boards give their model elsewhere
 		model, _ := os.ReadFile(m.path("proc/device-tree/model"))
 		seen.CPUModel = cmp.Or(strings.Trim(string(model), "\x00\n"), "processor")
 	}
@@ -153,8 +159,8 @@ func (m *Meter) processors(now time.Time, proc procfs.FS, seen *v1.Measured) {
 	seen.CPUUsedPercent = m.used
 }
 
-// times are the seconds that processors were busy, and all there were. Guests'
-// time is in User and Nice already.
+// times returns the busy and total processor seconds. User and Nice already include guest
+// time.
 func times(c procfs.CPUStat) (busy, all float64) {
 	busy = c.User + c.Nice + c.System + c.IRQ + c.SoftIRQ + c.Steal
 	return busy, busy + c.Idle + c.Iowait
@@ -179,7 +185,7 @@ func rootDisk() (sizeBytes, freeBytes uint64) {
 	return fs.Blocks * uint64(fs.Bsize), fs.Bavail * uint64(fs.Bsize)
 }
 
-// address is the first address of a device, preferably an IPv4 one.
+// address returns the first address of a device, IPv4 if possible.
 func address(device string) string {
 	link, err := net.InterfaceByName(device)
 	if err != nil {
@@ -205,7 +211,7 @@ func address(device string) string {
 	return first
 }
 
-// size is a number of bytes as on a box: "16 GB".
+// size formats a number of bytes, such as "16 GB".
 func size(bytes uint64) string {
 	return units.CustomSize("%.0f %s", float64(bytes), 1000, []string{"B", "kB", "MB", "GB", "TB", "PB", "EB"})
 }

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/discovery"
-	"github.com/weir-project/weir/internal/stats"
 	"github.com/weir-project/weir/test/golden"
 )
 
@@ -65,29 +63,31 @@ func host(t *testing.T, files map[string]string) *Meter {
 	}
 }
 
-func snapshot() *stats.Snapshot {
+func snapshot() *v1.Snapshot {
 	share := func(admitted uint64) []v1.Share { return []v1.Share{{Uplink: "eth0", AdmittedBPS: admitted}} }
-	return &stats.Snapshot{
-		Snapshot: v1.Snapshot{Status: v1.Status{Uplinks: []v1.Uplink{{Name: "eth0", RateBPS: 100e6, ReserveBPS: 5e6, SentBPS: 42e6}, {Name: "wwan0", RateBPS: 10e6}}},
-			Containers: []v1.Container{
-				{ID: "old", Name: "adisorn", Runtime: "docker", StartedAt: at.Add(-3 * time.Hour), Shares: share(20e6)},
-				{ID: "new", Name: "<b>new</b>", Runtime: "docker", StartedAt: at.Add(-90 * time.Second), Shares: share(10e6)},
-				{ID: "svc", Name: "service", Runtime: "static"},
-				{ID: "gone", Name: "gone", Runtime: "docker"},
-				{ID: "host", Name: "host", Runtime: "host", Shares: share(1e6)},
-			}},
-		Places: []stats.Place{
-			{Image: "hypriot/rpi-busybox-httpd:latest", NetNSPath: "/proc/700/ns/net", Ports: []discovery.Port{{Container: 80, Host: 8002, Protocol: "tcp"}, {Container: 53, Host: 53, Protocol: "udp"}}},
-			{NetNSPath: "/proc/800/ns/net"},
-			{NetNSPath: "/run/netns/x", CgroupPath: "/sys/fs/cgroup/service"},
-			{NetNSPath: "/proc/900/ns/net"},
-			{},
+	return &v1.Snapshot{Status: v1.Status{Uplinks: []v1.Uplink{{Name: "eth0", RateBPS: 100e6, ReserveBPS: 5e6, SentBPS: 42e6}, {Name: "wwan0", RateBPS: 10e6}}},
+		Containers: []v1.Container{
+			{ID: "old", Name: "adisorn", Runtime: "docker", StartedAt: at.Add(-3 * time.Hour), Shares: share(20e6)},
+			{ID: "new", Name: "<b>new</b>", Runtime: "docker", StartedAt: at.Add(-90 * time.Second), Shares: share(10e6)},
+			{ID: "svc", Name: "service", Runtime: "static"},
+			{ID: "gone", Name: "gone", Runtime: "docker"},
+			{ID: "host", Name: "host", Runtime: "host", Shares: share(1e6)},
 		},
 	}
 }
 
+func places() []Place {
+	return []Place{
+		{Image: "hypriot/rpi-busybox-httpd:latest", NetNSPath: "/proc/700/ns/net", Ports: []v1.Port{{Container: 80, Host: 8002, Protocol: "tcp"}, {Container: 53, Host: 53, Protocol: "udp"}}},
+		{NetNSPath: "/proc/800/ns/net"},
+		{NetNSPath: "/run/netns/x", CgroupPath: "/sys/fs/cgroup/service"},
+		{NetNSPath: "/proc/900/ns/net"},
+		{},
+	}
+}
+
 func TestMeasure(t *testing.T) {
-	node, err := host(t, files()).Measure(at, snapshot())
+	node, err := host(t, files()).Measure(at, snapshot(), places())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestMeasure(t *testing.T) {
 
 // All keys of the paper's object, spelt as there, with strings as values.
 func TestPaperKeys(t *testing.T) {
-	node, err := host(t, files()).Measure(at, snapshot())
+	node, err := host(t, files()).Measure(at, snapshot(), places())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func TestProcessors(t *testing.T) {
 		if err := os.WriteFile(m.path("proc/stat"), []byte(step.stat), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		node, err := m.Measure(at.Add(step.after), snapshot())
+		node, err := m.Measure(at.Add(step.after), snapshot(), places())
 		if err != nil || node.ResourceUsage.CPUUsage != step.want {
 			t.Errorf("after %s: %s (%v), want %s", step.after, node.ResourceUsage.CPUUsage, err, step.want)
 		}
@@ -175,24 +175,24 @@ func TestMissingFiles(t *testing.T) {
 	for missing := range all {
 		some := files()
 		delete(some, missing)
-		node, err := host(t, some).Measure(at, snapshot())
+		node, err := host(t, some).Measure(at, snapshot(), places())
 		if err != nil || len(node.Containers) != 4 || node.PiID != "SEG_1" {
 			t.Errorf("without %s: %+v, %v", missing, node, err)
 		}
 	}
 	m := host(t, nil)
-	if _, err := m.Measure(at, snapshot()); err == nil {
+	if _, err := m.Measure(at, snapshot(), places()); err == nil {
 		t.Error("a host without /proc is measured")
 	}
 	m.hostname = func() (string, error) { return "", errors.New("no name") }
-	if _, err := m.Measure(at, snapshot()); err == nil || !strings.Contains(err.Error(), "no name") {
+	if _, err := m.Measure(at, snapshot(), places()); err == nil || !strings.Contains(err.Error(), "no name") {
 		t.Errorf("a host without a name: %v", err)
 	}
 }
 
 // This host: whatever it is, there is something to measure.
 func TestThisHost(t *testing.T) {
-	node, err := NewMeter().Measure(time.Now(), &stats.Snapshot{Snapshot: v1.Snapshot{Status: v1.Status{Uplinks: []v1.Uplink{{Name: "lo"}}}}})
+	node, err := NewMeter().Measure(time.Now(), &v1.Snapshot{Status: v1.Status{Uplinks: []v1.Uplink{{Name: "lo"}}}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

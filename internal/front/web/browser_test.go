@@ -24,7 +24,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/access"
+	"github.com/weir-project/weir/internal/front/access"
 	"github.com/weir-project/weir/test/browser"
 )
 
@@ -118,7 +118,7 @@ func (a *fakeAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/v1/flows":
 		_ = encoder.Encode(a.flows)
 	case r.URL.Path == "/v1/access":
-		caller := access.Of(r.Context())
+		caller := access.CallerFrom(r.Context())
 		_ = encoder.Encode(v1.Access{Name: caller.Name, Role: caller.Role.String()})
 	case r.URL.Path == "/v1/events":
 		for _, event := range a.events {
@@ -267,8 +267,8 @@ func contains(selector, part string) string {
 // fits is an expression: no part of the page is beyond its edge, nor of a table beyond its own.
 const fits = `document.documentElement.scrollWidth <= innerWidth && [...document.querySelectorAll(".wide")].every((e) => e.scrollWidth <= e.clientWidth)`
 
-//weir:beside
 func TestPageShowsContainers(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name, scheme, background string
 		width                    int64
@@ -337,9 +337,8 @@ func checkInside(ctx context.Context, t *testing.T) {
 }
 
 // What is empty says why.
-//
-//weir:beside
 func TestEmptyStates(t *testing.T) {
+	t.Parallel()
 	agent := busyAgent()
 	agent.change(func(a *fakeAgent) { a.silent = true })
 	ctx := open(t, agent, 900, "light")

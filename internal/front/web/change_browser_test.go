@@ -17,14 +17,13 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	"github.com/weir-project/weir/internal/access"
+	"github.com/weir-project/weir/internal/front/access"
 )
 
 // An administrator signs in, looks at what a change would do, and makes it, with the
 // keyboard, on a phone.
-//
-//weir:beside
 func TestChangeAPolicy(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens")
 	reader, err := access.AddToken(path, "reader", access.Read)
 	if err != nil {
@@ -107,7 +106,7 @@ func TestChangeAPolicy(t *testing.T) {
 // axe is the script of axe-core.
 func axe(t *testing.T) string {
 	t.Helper()
-	program := exec.Command(filepath.Join("..", "..", "scripts", "web.sh"), "axe")
+	program := exec.Command(filepath.Join("..", "..", "..", "scripts", "web.sh"), "axe")
 	said, err := program.Output()
 	if err != nil {
 		t.Skipf("axe-core is not to be had: %s", said)
@@ -139,9 +138,8 @@ func checkAxe(ctx context.Context, t *testing.T, script, view string) {
 }
 
 // axe-core finds nothing against the page, however it looks.
-//
-//weir:beside
 func TestAccessibility(t *testing.T) {
+	t.Parallel()
 	script := axe(t)
 	path := filepath.Join(t.TempDir(), "tokens")
 	admin, err := access.AddToken(path, "me", access.Admin)

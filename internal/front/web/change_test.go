@@ -9,7 +9,7 @@ import (
 
 	"log/slog"
 
-	"github.com/weir-project/weir/internal/access"
+	"github.com/weir-project/weir/internal/front/access"
 )
 
 // Nothing is changed without a token for it, nor from another page, nor unseen.
@@ -24,7 +24,7 @@ func TestWhoMayChange(t *testing.T) {
 	}
 	var reached []string
 	feed := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		reached = append(reached, r.Method+" "+r.URL.Path+" "+access.Of(r.Context()).Role.String())
+		reached = append(reached, r.Method+" "+r.URL.Path+" "+access.CallerFrom(r.Context()).Role.String())
 	})
 	h := handler(feed, newGate(access.NewTokens(path, slog.New(slog.DiscardHandler))), 4)
 	const policy = "/v1/containers/web/policy"

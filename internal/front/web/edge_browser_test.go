@@ -87,8 +87,8 @@ func serveEdge(t *testing.T, feed http.Handler) string {
 	return servePage(t, NewEdge(feed, slog.New(slog.DiscardHandler)))
 }
 
-//weir:beside
 func TestEdgePage(t *testing.T) {
+	t.Parallel()
 	script := axe(t)
 	for _, scheme := range []string{"light", "dark"} {
 		for _, width := range []int64{1280, 380} {
@@ -115,9 +115,8 @@ func TestEdgePage(t *testing.T) {
 }
 
 // What is empty says why.
-//
-//weir:beside
 func TestEdgeEmptyStates(t *testing.T) {
+	t.Parallel()
 	feed := &fakeEdge{}
 	feed.silent.Store(true)
 	ctx := browse(t, "http://"+serveEdge(t, feed)+"/", 900, "light")

@@ -10,13 +10,12 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/weir-project/weir/internal/access"
-	"github.com/weir-project/weir/internal/config"
+	"github.com/weir-project/weir/internal/front/access"
+	"github.com/weir-project/weir/internal/front/config"
 )
 
-// budget is how many connections are open at once; a browser opens up to six, and a
-// hundred pages all connect again when the agent has started again. Everybody who only
-// looks is one caller here.
+// budget limits the connections at once; a browser opens up to six, and a hundred pages connect
+// again when the agent has started again. All callers without a token count as one here.
 var budget = access.Budget{
 	Strangers: 256, Roles: map[access.Role]int{access.Read: 512, access.Admin: 64}, Caller: 512,
 }
@@ -29,14 +28,13 @@ func Listen(address string) (net.Listener, error) {
 	}
 	listener, err := net.Listen("tcp", parsed)
 	if err != nil {
-		return nil, fmt.Errorf("open the dashboard: %w: give it another address, or take dashboard away", err)
+		return nil, fmt.Errorf("open the dashboard: %w: give it another address, or remove dashboard from the configuration", err)
 	}
 	return listener, nil
 }
 
-// isLoopbackHost says whether the Host of a request is one that no name server can
-// lead elsewhere. Only its own page asks like that: a browser sends the host that
-// the address bar has.
+// isLoopbackHost reports whether the Host of a request is a loopback address or localhost. A
+// browser sends the host in its address bar, so foreign pages have another one.
 func isLoopbackHost(hostPort string) bool {
 	host := hostPort
 	if name, _, err := net.SplitHostPort(hostPort); err == nil {
@@ -50,7 +48,7 @@ func isLoopbackHost(hostPort string) bool {
 	return err == nil && address.IsLoopback()
 }
 
-// Feed asks the agent that listens at a Unix socket.
+// Feed returns a handler that passes requests on to the agent at a Unix socket.
 func Feed(socket string) http.Handler {
 	var dialer net.Dialer
 	proxy := httputil.ReverseProxy{

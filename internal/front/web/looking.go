@@ -7,8 +7,8 @@ import (
 	"github.com/weir-project/weir/third_party/uplot"
 )
 
-// NewEdge returns a server of weir-edge's page, of what that asks of feed, weir-edge's API,
-// and of what Prometheus asks for. It only looks: nothing that changes something is passed on, whoever asks.
+// NewEdge returns the server of weir-edge's dashboard. It serves the page, the metrics and
+// the parts of weir-edge's API (feed) that the page reads, but no changes.
 func NewEdge(feed http.Handler, log *slog.Logger) *http.Server {
 	g := newGate(nil)
 	return g.server(edgeHandler(feed, g, maxRequests), log)
@@ -18,7 +18,7 @@ func edgeHandler(feed http.Handler, g *gate, atOnce int) http.Handler {
 	return g.bound(pageOf("edge", feed, []string{"/v1/snapshot"}, []string{"/v1/events", "/v1/services/{name}/explain", "/metrics"}), atOnce)
 }
 
-// NewSDN is NewEdge for the page of weir sdn run.
+// NewSDN returns the server of the dashboard of weir sdn run, also without changes.
 func NewSDN(feed http.Handler, log *slog.Logger) *http.Server {
 	g := newGate(nil)
 	return g.server(sdnHandler(feed, g, maxRequests), log)
@@ -28,8 +28,8 @@ func sdnHandler(feed http.Handler, g *gate, atOnce int) http.Handler {
 	return g.bound(pageOf("sdn", feed, []string{"/v1/sdn", "/v1/sdn/topology.svg"}, []string{"/metrics"}), atOnce)
 }
 
-// pageOf serves a page that only looks, and paths of feed: of those that are kept the
-// last answer for a moment.
+// pageOf serves a page and paths of feed, without changes. Responses of kept paths are
+// cached for snapshotAge.
 func pageOf(name string, feed http.Handler, kept, passed []string) *http.ServeMux {
 	mux := http.NewServeMux()
 	for _, path := range kept {

@@ -15,7 +15,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	"github.com/weir-project/weir/internal/access"
+	"github.com/weir-project/weir/internal/front/access"
 )
 
 // choose opens the first container of a page and waits for the form of an administrator.
@@ -40,9 +40,8 @@ func weigh(ctx context.Context, t *testing.T, weight string) {
 
 // Of two pages with the same form open, the one that applies first wins; the other learns
 // of it and has changed nothing, and both show what is.
-//
-//weir:beside
 func TestTwoPages(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens")
 	admin, err := access.AddToken(path, "me", access.Admin)
 	if err != nil {
@@ -98,9 +97,8 @@ func serveAt(t *testing.T, address string, feed http.Handler, tokens *access.Tok
 
 // A page that is left open goes on when the agent has started again, and is that of the
 // new one when it is another version; unless somebody writes on it, who is told.
-//
-//weir:beside
 func TestPageOverRestartAndUpgrade(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens")
 	admin, err := access.AddToken(path, "me", access.Admin)
 	if err != nil {
@@ -162,9 +160,8 @@ func TestFirstPaint(t *testing.T) {
 }
 
 // Every view is passed by axe-core, not only the one that everybody sees.
-//
-//weir:beside
 func TestAccessibilityOfEmptyViews(t *testing.T) {
+	t.Parallel()
 	script := axe(t)
 	agent := busyAgent()
 	agent.change(func(a *fakeAgent) { a.silent = true })

@@ -85,8 +85,8 @@ func serveSDN(t *testing.T, feed http.Handler) string {
 	return servePage(t, NewSDN(feed, slog.New(slog.DiscardHandler)))
 }
 
-//weir:beside
 func TestSDNPage(t *testing.T) {
+	t.Parallel()
 	script := axe(t)
 	for _, scheme := range []string{"light", "dark"} {
 		for _, width := range []int64{1280, 380} {
@@ -120,9 +120,8 @@ func TestSDNPage(t *testing.T) {
 }
 
 // What is empty says why.
-//
-//weir:beside
 func TestSDNEmptyStates(t *testing.T) {
+	t.Parallel()
 	feed := &fakeSDN{}
 	feed.silent.Store(true)
 	ctx := browse(t, "http://"+serveSDN(t, feed)+"/", 900, "light")

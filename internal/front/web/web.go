@@ -3,28 +3,25 @@
 //
 // # Problem
 //
-// A page needs a TCP port, and whatever can reach one can try it: other users of
-// this machine, and every web site that somebody here has open, whose scripts can
-// send requests to 127.0.0.1 and, with a name that leads there, read the answers
-// (DNS rebinding).
+// A page needs a TCP port, and other users of this machine can reach that. So can every web
+// site that is open in a browser here: its scripts can send requests to 127.0.0.1 and, with a
+// name that leads there, read the answers (DNS rebinding).
 //
 // # Method
 //
-// Whoever can reach it may look: at the page, and of the agent's API at the snapshot, the
-// events, flows, histories, policies and their explanations, which the same handlers serve
-// as on its socket. Whoever
-// changes a policy sends a token with the role admin with each request (change.go):
-// a browser sends nothing by itself that would let anybody in. A request must be for a
-// loopback host, and no answer allows another origin to read it. The page itself may
-// load nothing from elsewhere and is shown in no frame.
+// Without a token the page may be read, and of the agent's API the snapshot, events, flows,
+// histories, policies and explanations, by the same handlers as on the socket. A change of a
+// policy needs a token with the role admin in each request (change.go): a browser sends no such
+// proof by itself. A request must be for a loopback host, and no answer allows another origin
+// to read it. The page may load nothing from elsewhere and is shown in no frame.
 //
-// Readers take the latest snapshot and never enter the control loop. It is written
-// as JSON at most five times a second, for however many pages, and the number of
-// requests at once, and of connections, is bounded: of those with a token, and of all others.
+// Requests read the latest snapshot and never enter the control loop. It is encoded at most five
+// times a second, for any number of pages. Requests and connections at once are bounded: those
+// with a token, and all others.
 //
 // # Limits
 //
-// Every user of this machine may look, not only the socket's group.
+// Every user of this machine may read, not only the socket's group.
 package web
 
 import (
@@ -39,8 +36,8 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/access"
-	"github.com/weir-project/weir/internal/httpapi"
+	"github.com/weir-project/weir/internal/front/access"
+	"github.com/weir-project/weir/internal/front/httpapi"
 	"github.com/weir-project/weir/third_party/uplot"
 )
 
@@ -50,30 +47,30 @@ import (
 var static embed.FS
 
 const (
-	// maxRequests is how many requests are answered at once; one for events goes
-	// on for as long as its reader follows them. Those with a token are counted apart.
+	// maxRequests and maxTokenRequests limit concurrent requests without and with a token.
+	// A request for events lasts as long as its reader follows them.
 	maxRequests, maxTokenRequests = 128, 32
-	// answerTimeout bounds how long an answer may take to be read.
+	// answerTimeout limits the time to send a response.
 	answerTimeout = 15 * time.Second
-	// idleTimeout ends connections that ask for nothing.
+	// idleTimeout closes idle connections.
 	idleTimeout = 30 * time.Second
-	// maxHeaderBytes bounds what a request may send.
+	// maxHeaderBytes limits the request header.
 	maxHeaderBytes = 16 << 10
-	// snapshotAge is how old a snapshot may be that is sent once more.
+	// snapshotAge is how long a response is cached.
 	snapshotAge = 200 * time.Millisecond
 )
 
-// contentPolicy lets the page load what comes from here, and nothing else.
+// contentPolicy allows the page to load from this server alone.
 const contentPolicy = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// New returns a server of the page and of what it asks of feed, the agent's API. Whoever
-// has one of the tokens with the role admin may change policies; without tokens nobody.
+// New returns the server of the dashboard with the parts of the agent's API (feed) that it
+// needs. Changes of policies need a token with the role admin.
 func New(feed http.Handler, tokens *access.Tokens, log *slog.Logger) *http.Server {
 	g := newGate(tokens)
 	return g.server(handler(feed, g, maxRequests), log)
 }
 
-// server is one of a handler, with its bounds.
+// server returns an HTTP server for a handler, with limits for connections.
 func (g *gate) server(handler http.Handler, log *slog.Logger) *http.Server {
 	s := httpapi.NewServer(handler, log)
 	s.IdleTimeout, s.MaxHeaderBytes = idleTimeout, maxHeaderBytes
@@ -108,18 +105,17 @@ func serveFiles(mux *http.ServeMux, names ...string) {
 	}
 }
 
-// bound puts a gate before routes, that so many may ask at once.
+// bound returns the routes behind the gate, with a limit of concurrent requests.
 func (g *gate) bound(routes *http.ServeMux, atOnce int) http.Handler {
 	g.routes, g.next = routes, atMost(atOnce, maxTokenRequests, routes)
 	return guard(g)
 }
 
-// atMost bounds how many requests are answered at once, of those who only look and of
-// those who have shown a token.
-func atMost(looking, withToken int, next http.Handler) http.Handler {
-	all := map[bool]chan struct{}{false: make(chan struct{}, looking), true: make(chan struct{}, withToken)}
+// atMost limits concurrent requests without a token and with one.
+func atMost(withoutToken, withToken int, next http.Handler) http.Handler {
+	all := map[bool]chan struct{}{false: make(chan struct{}, withoutToken), true: make(chan struct{}, withToken)}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		places := all[access.Of(r.Context()) != anybody]
+		places := all[access.CallerFrom(r.Context()) != anonymous]
 		select {
 		case places <- struct{}{}:
 			defer func() { <-places }()
@@ -136,7 +132,7 @@ func tooMany(w http.ResponseWriter) {
 	turnAway(w, http.StatusServiceUnavailable, "too many pages and readers at once: close some")
 }
 
-// guard refuses what only a web site of somebody else, or nobody, asks for.
+// guard refuses requests that come from other web sites.
 func guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		header := w.Header()
@@ -158,7 +154,7 @@ func guard(next http.Handler) http.Handler {
 func refuse(w http.ResponseWriter, status int, message string) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
-	// Whoever is gone before the answer does not need it.
+	// A client that is gone needs no answer.
 	_ = json.NewEncoder(w).Encode(v1.Error{Title: http.StatusText(status), Status: status, Detail: message, Message: message})
 }
 
@@ -169,8 +165,8 @@ func text(kind, body string) http.HandlerFunc {
 	}
 }
 
-// recent keeps feed's last answer for a moment, so that many pages cost no more
-// than a few.
+// recent caches feed's last response for snapshotAge, so that many pages cost no more than
+// a few.
 type recent struct {
 	feed http.Handler
 	mu   sync.Mutex
@@ -178,7 +174,7 @@ type recent struct {
 	last answer
 }
 
-// answer is a whole answer, kept.
+// answer is a recorded answer.
 type answer struct {
 	header http.Header
 	status int
@@ -192,14 +188,14 @@ func (a *answer) WriteHeader(status int) { a.status = status }
 func (a *answer) Write(data []byte) (int, error) { return a.body.Write(data) }
 
 func (s *recent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	body, status, kind := s.ask(r)
+	body, status, kind := s.fetch(r)
 	w.Header().Set("Content-Type", kind)
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // whoever is gone before the answer does not need it
+	_, _ = w.Write(body) // a client that is gone needs no answer
 }
 
-// ask returns an answer that is never changed.
-func (s *recent) ask(r *http.Request) (body []byte, status int, kind string) {
+// fetch returns the cached or a new response; its body must not be changed.
+func (s *recent) fetch(r *http.Request) (body []byte, status int, kind string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.last.status != http.StatusOK || time.Since(s.at) > snapshotAge {

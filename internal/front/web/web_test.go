@@ -21,7 +21,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/edge"
-	"github.com/weir-project/weir/internal/access"
+	"github.com/weir-project/weir/internal/front/access"
 )
 
 // fakeFeed answers as the agent does, and counts.
@@ -314,7 +314,7 @@ func TestNamesOfThePage(t *testing.T) {
 
 func checkNames(t *testing.T, file string, types map[string]any) {
 	t.Helper()
-	source, err := os.ReadFile(filepath.Join("..", "..", "web", "src", file))
+	source, err := os.ReadFile(filepath.Join("..", "..", "..", "web", "src", file))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,21 +8,21 @@ import (
 	"strings"
 )
 
-// Native is a process that is no container: something to compare with, no choice.
+// Native is a process outside of any container: a baseline, never advised.
 const Native = "native"
 
-// Question is what a container is to do.
+// Question describes a container's traffic.
 type Question struct {
-	// Containers is how many send at once, this one included.
+	// Containers is the number of containers that send at once, this one included.
 	Containers int `json:"containers"`
-	// Protocol is "tcp" or "udp", MessageBytes what is sent at once.
+	// Protocol is "tcp" or "udp", MessageBytes the size of one send call.
 	Protocol     string `json:"protocol"`
 	MessageBytes int    `json:"message_bytes"`
-	// RateBPS is the uplink's rate in bits per second; 0 is not limited.
+	// RateBPS is the uplink's rate in bits per second; 0 means unlimited.
 	RateBPS uint64 `json:"rate_bps"`
 }
 
-// Check says what is wrong with a question.
+// Check returns an error for an invalid question.
 func (q Question) Check() error {
 	switch {
 	case q.Containers < 1:
@@ -35,52 +35,53 @@ func (q Question) Check() error {
 	return nil
 }
 
-// Option is one mode with what to expect of it.
+// Option is a network mode with its expected performance.
 type Option struct {
 	Mode string `json:"mode"`
-	// Available: the host has the mode. Controlled: Weir controls containers in
-	// it; null is not known, as it was not measured with the agent.
+	// Available: the host supports the mode. Controlled: Weir controls containers in it; null if it
+	// was not measured with the agent.
 	Available  bool  `json:"available"`
 	Controlled *bool `json:"controlled"`
-	// RateBPS is payload of all containers together, CPUPerGbit the senders'
-	// processor time for a gigabit, in seconds; 0 if not available. RateLowBPS and
-	// RateHighBPS are the least and the most of the repeats.
+	// RateBPS is the payload rate of all containers together, CPUPerGbit the senders' CPU seconds
+	// per gigabit; 0 if not available. RateLowBPS and RateHighBPS are the smallest and largest of
+	// the repeats.
 	RateBPS     float64 `json:"rate_bps"`
 	RateLowBPS  float64 `json:"rate_low_bps"`
 	RateHighBPS float64 `json:"rate_high_bps"`
 	CPUPerGbit  float64 `json:"cpu_s_per_gbit"`
-	// Note is what it costs against the advice, or why it cannot be had.
+	// Note is the cost compared with the advised mode, or why the mode is not available.
 	Note string `json:"note"`
 
 	rate, cpu span
 }
 
-// Advice is an answer.
+// Advice is the answer to a question.
 type Advice struct {
 	Question Question `json:"question"`
 	Mode     string   `json:"mode"`
 	Reason   string   `json:"reason"`
-	// Options are all modes, the advised one first, then the best.
+	// Options are all modes: the advised one first, then by performance.
 	Options  []Option `json:"options"`
 	Warnings []string `json:"warnings"`
 }
 
 const (
-	// sameRate is by what part throughputs of one case differ from run to run,
-	// sameCPU the same of processor time.
+	// sameRate is the relative difference between runs of one case in throughput, sameCPU that in
+	// CPU time.
 	sameRate = 0.05
 	sameCPU  = 0.10
-	// noCPU is how much of one processor nobody would choose a mode for.
+	// noCPU is the difference in CPU use (1 is one CPU) below which it does not decide.
 	noCPU = 0.01
-	// nearLink is by which factor a link may differ from a measured one to stand
-	// for it.
+	// nearLink is the largest factor between a link's rate and a measured rate that may stand for
+	// it.
 	nearLink = 4
 )
 
-// isolation is the order among equals: what keeps containers apart best, first.
+// isolation orders modes by how well they isolate containers, best first; it decides between
+// equals.
 var isolation = []string{"bridge", "macvlan", "overlay", "ipvlan-l2", "ipvlan-l3", "macvlan-private", "host"}
 
-// Choose answers a question.
+// Choose returns the advice for a question.
 func Choose(m Measurements, q Question) (Advice, error) {
 	if err := q.Check(); err != nil {
 		return Advice{}, err
@@ -113,7 +114,7 @@ func Choose(m Measurements, q Question) (Advice, error) {
 	return a, nil
 }
 
-// options are all modes with what to expect of them, and those that can be chosen.
+// options returns all modes with their expected performance, and the available ones.
 func (m Measurements) options(q Question, linkBPS uint64) (options, choices []Option) {
 	for _, mode := range m.modes() {
 		if one, ok := m.estimate(mode, q, linkBPS); ok {
@@ -130,8 +131,8 @@ func rank(first bool) int {
 	return 0
 }
 
-// equals are the modes that cannot be told from the fastest, and of these those that
-// cannot be told from the one with the least processor time.
+// equals returns the modes as fast as the fastest within noise, and of these the ones as cheap in
+// CPU time as the cheapest.
 func equals(choices []Option) (fast, cheap []Option) {
 	fastest := slices.MaxFunc(choices, func(x, y Option) int { return cmp.Compare(x.RateBPS, y.RateBPS) })
 	fast = slices.DeleteFunc(slices.Clone(choices), func(o Option) bool { return !o.rate.same(fastest.rate, sameRate) })
@@ -140,16 +141,16 @@ func equals(choices []Option) (fast, cheap []Option) {
 	return fast, cheap
 }
 
-// sameCPU says that the processor time of two modes is no reason to choose one: it cannot be
-// told apart, or it differs by less than noCPU of a processor at the rates they reach.
+// sameCPU reports whether two modes' CPU times are equal within noise, or differ by less than noCPU
+// at the rates that they reach.
 func (o Option) sameCPU(other Option) bool {
 	return o.cpu.same(other.cpu, sameCPU) || math.Abs(o.cpuUse()-other.cpuUse()) < noCPU
 }
 
-// cpuUse is how much of one processor the senders take at the rate they reach, 1 is all of it.
+// cpuUse returns the senders' CPU use at the reached rate; 1 is one full CPU.
 func (o Option) cpuUse() float64 { return o.CPUPerGbit * o.RateBPS / 1e9 }
 
-// pick chooses among modes and says why.
+// pick returns the best of the modes and the reason.
 func pick(choices []Option) (best Option, why string) {
 	fast, cheap := equals(choices)
 	best = slices.MinFunc(cheap, func(x, y Option) int {
@@ -179,7 +180,7 @@ func others(options []Option, best Option) string {
 
 func (o Option) controlled() bool { return o.Controlled != nil && *o.Controlled }
 
-// order is a mode's place in isolation; unknown ones come last.
+// order returns a mode's rank in isolation; unknown modes come last.
 func order(mode string) int {
 	if i := slices.Index(isolation, mode); i >= 0 {
 		return i
@@ -187,7 +188,7 @@ func order(mode string) int {
 	return len(isolation)
 }
 
-// against says what an option costs against the best.
+// against returns what an option costs compared with the best.
 func (o Option) against(best Option) string {
 	if o.Mode == best.Mode {
 		return "advised"

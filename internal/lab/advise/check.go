@@ -9,21 +9,21 @@ import (
 // Advice is checked against measurements of the very scenarios that it is given for:
 // sizes and numbers of containers that it has to interpolate.
 
-// Checked is one scenario.
+// Checked is the advice for one scenario, compared with its own measurement.
 type Checked struct {
 	Question Question `json:"question"`
-	// Advised is the advice from other measurements, Best the modes that the
-	// scenario's own cannot tell from the best.
+	// Advised is the mode advised from other measurements, Best the modes that the scenario's own
+	// measurement shows as equally good.
 	Advised string   `json:"advised"`
 	Best    []string `json:"best"`
-	// Agrees: the advice is among these. Lost is by which part it carries less than
-	// the fastest mode, by the scenario's own medians; negative is none.
+	// Agrees: Advised is one of Best. Lost is the relative throughput lost against the fastest
+	// mode; negative means none.
 	Agrees bool    `json:"agrees"`
 	Lost   float64 `json:"lost"`
 }
 
-// Check gives advice for every scenario of other measurements and compares it with what
-// these say. They must be of the same links.
+// Check computes the advice for every scenario of exhaustive from m, and compares it with
+// exhaustive's own results. Both must have the same links.
 func Check(m, exhaustive Measurements) ([]Checked, error) {
 	var list []Checked
 	for _, q := range exhaustive.questions() {
@@ -53,7 +53,7 @@ func Check(m, exhaustive Measurements) ([]Checked, error) {
 	return list, nil
 }
 
-// questions are the scenarios that were measured, in their order.
+// questions returns the measured scenarios in order.
 func (m Measurements) questions() []Question {
 	var list []Question
 	for _, one := range m.Results {

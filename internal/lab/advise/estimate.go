@@ -18,8 +18,8 @@ func (m Measurements) modes() []string {
 	return modes
 }
 
-// link is the measured link that stands for the question's: the nearest within a
-// factor, or else the one without limit, whose throughput the uplink's rate bounds.
+// link returns the measured link closest to the question's rate within nearLink, or else the
+// unlimited link, whose throughput is then capped at the uplink's rate.
 func (m Measurements) link(q Question) (linkBPS uint64, note string) {
 	var links []uint64
 	for _, one := range m.Results {
@@ -52,7 +52,7 @@ func (m Measurements) link(q Question) (linkBPS uint64, note string) {
 	return nearest, fmt.Sprintf("only a link of %s was measured; measure others with weir bench netmodes --save --links RATE,none", rateText(float64(nearest)))
 }
 
-// outside says where a question lies outside of what was measured.
+// outside returns in which respects a question lies outside of the measured range.
 func (m Measurements) outside(q Question) []string {
 	var warnings []string
 	check := func(what string, value int, field func(Result) int) {
@@ -69,7 +69,7 @@ func (m Measurements) outside(q Question) []string {
 	return warnings
 }
 
-// estimate is what to expect of a mode: with the agent where that was measured.
+// estimate returns a mode's expected performance, with the agent if that was measured.
 func (m Measurements) estimate(mode string, q Question, linkBPS uint64) (Option, bool) {
 	o := Option{Mode: mode, Available: true}
 	withAgent := slices.ContainsFunc(m.Results, func(r Result) bool { return r.Mode == mode && r.Agent })
@@ -90,8 +90,7 @@ func (m Measurements) estimate(mode string, q Question, linkBPS uint64) (Option,
 		return o, false
 	}
 	o.rate = interpolate(results, q, func(r Result) span { return r.rate().inverse() }).inverse()
-	// For a gigabit, so that a run that carried less because it was held up does not
-	// seem cheap.
+	// Per gigabit, so that a run delayed by the machine does not look cheap.
 	o.cpu = interpolate(results, q, func(r Result) span {
 		low, high := r.CPU.span()
 		rate := r.rate()
@@ -105,21 +104,21 @@ func (m Measurements) estimate(mode string, q Question, linkBPS uint64) (Option,
 	return o, true
 }
 
-// rate is what a result carried, in bits per second; nobody carries less than one.
+// rate returns the rate that a result carried in bits per second, at least 1.
 func (r Result) rate() span {
 	low, high := r.Rate.span()
 	return span{max(r.Rate.Median, 1), max(low, 1), max(high, 1)}
 }
 
-// span is a value with what its repeats differ by.
+// span is a value with the smallest and largest of its repeats.
 type span struct{ median, low, high float64 }
 
-// inverse is one over a value above 0.
+// inverse returns 1 divided by a positive span.
 func (s span) inverse() span {
 	return span{1 / s.median, 1 / s.high, 1 / s.low}
 }
 
-// between is a value between two, by a rule for each of their numbers.
+// between combines two spans number by number.
 func (s span) between(other span, rule func(x, y float64) float64) span {
 	return span{rule(s.median, other.median), rule(s.low, other.low), rule(s.high, other.high)}
 }
@@ -128,8 +127,8 @@ func (s span) atMost(most float64) span {
 	return span{min(s.median, most), min(s.low, most), min(s.high, most)}
 }
 
-// same says that two values cannot be told apart: they differ by less than a part, or
-// what their repeats differ by overlaps.
+// same reports whether two spans are equal within noise: they differ by less than part, or their
+// repeats overlap.
 func (s span) same(other span, part float64) bool {
 	if math.Abs(s.median-other.median) <= part*max(s.median, other.median) {
 		return true
@@ -179,7 +178,7 @@ func interpolate(results []Result, q Question, cost func(Result) span) span {
 	return cost(slices.MinFunc(results, func(x, y Result) int { return cmp.Compare(distance(x, q), distance(y, q)) }))
 }
 
-// find is the result of so many containers with messages of a size.
+// find returns the result for a number of containers and a message size.
 func find(results []Result, containers, bytes int) (Result, bool) {
 	i := slices.IndexFunc(results, func(r Result) bool { return r.Containers == containers && r.MessageBytes == bytes })
 	if i < 0 {
@@ -193,8 +192,8 @@ func distance(r Result, q Question) float64 {
 		math.Abs(math.Log(float64(r.MessageBytes)/float64(q.MessageBytes)))
 }
 
-// around are the measured values below and above one, and how far it lies from the
-// lower to the upper on a scale, 0 to 1.
+// around returns the measured values below and above value, and value's position between them, 0 to
+// 1.
 func around(results []Result, value int, field func(Result) int, scale func(float64) float64) (low, high int, part float64) {
 	low, high = 0, math.MaxInt
 	for _, one := range results {

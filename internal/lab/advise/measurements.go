@@ -15,7 +15,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weir-project/weir/internal/report"
+	"github.com/weir-project/weir/internal/lab/report"
 )
 
 // Measurements are the part of a report of `weir bench netmodes -o json` that
@@ -35,14 +35,14 @@ type Measurements struct {
 	Results    []Result `json:"-"`
 }
 
-// Environment is the machine.
+// Environment is the measured machine.
 type Environment struct {
 	Kernel   string `json:"kernel"`
 	CPUs     int    `json:"cpus"`
 	CPUModel string `json:"cpu_model"`
 }
 
-// Result is what one mode did in one case: all containers together, for a second.
+// Result is the performance of one mode in one case, per second, of all containers together.
 type Result struct {
 	Mode         string `json:"mode"`
 	Protocol     string `json:"protocol"`
@@ -55,8 +55,8 @@ type Result struct {
 	CPU          Median `json:"cpu_s"`
 }
 
-// Median is the value of several runs that counts, and the least and the most of them,
-// which are 0 where only the median is known.
+// Median is the median of several runs with their smallest and largest value, which are 0 if only
+// the median is known.
 type Median struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
@@ -112,7 +112,7 @@ func Parse(data []byte) (Measurements, error) {
 		return Measurements{}, fmt.Errorf("it is a report of %q, not of weir bench netmodes", kind.Suite)
 	}
 	var parsed file
-	if err := report.Parse(data, &parsed, &parsed.Report); err != nil {
+	if err := report.Parse(data, &parsed); err != nil {
 		return Measurements{}, err
 	}
 	e := parsed.Environment
@@ -135,7 +135,7 @@ func Parse(data []byte) (Measurements, error) {
 	return m, nil
 }
 
-// offsetOf is where a result begins in a report that was read already.
+// offsetOf returns the byte offset of a result in a parsed report.
 func offsetOf(data []byte, number int) int {
 	var texts struct {
 		Results []json.RawMessage `json:"results"`
@@ -155,19 +155,19 @@ func offsetOf(data []byte, number int) int {
 	return at
 }
 
-// lineOf is the line of an offset, from 1.
+// lineOf returns the line number of an offset, from 1.
 func lineOf(data []byte, offset int) int {
 	return 1 + bytes.Count(data[:min(max(offset, 0), len(data))], []byte("\n"))
 }
 
 const (
-	// leastRateBPS is less than any link: who writes less means another unit.
+	// leastRateBPS is below any link's rate: a smaller number was meant in another unit.
 	leastRateBPS = 1000
-	// overLink is by how much more than its link a short run may seem to carry.
+	// overLink is the largest measured rate of a short run, relative to its link.
 	overLink = 1.1
 )
 
-// check refuses what no machine can have measured.
+// check returns an error for values that no machine can have measured.
 func (r Result) check() error {
 	switch {
 	case r.Runs == 0:
@@ -190,11 +190,10 @@ func (r Result) check() error {
 	return nil
 }
 
-// fewPauses is the part of runs in which a processor may have stood still.
+// fewPauses is the tolerated fraction of runs in which a CPU was paused.
 const fewPauses = 0.05
 
-// Disturbed says whether the machine was too busy for the measurements to tell
-// modes apart.
+// Disturbed returns why the measurements are too noisy to compare modes.
 func (m Measurements) Disturbed() []string {
 	if float64(m.PausedRuns) <= fewPauses*float64(m.Runs) {
 		return nil
@@ -203,7 +202,7 @@ func (m Measurements) Disturbed() []string {
 		"measure again on an idle machine with weir bench netmodes --save --repeat 3", m.PausedRuns, m.Runs)}
 }
 
-// once says that noise is not known: what was measured once has none to be seen.
+// once returns a note if cases were measured only once, so that their noise is unknown.
 func (m Measurements) once() []string {
 	for _, one := range m.Results {
 		if one.Runs > 1 {
@@ -214,8 +213,8 @@ func (m Measurements) once() []string {
 		"measure with weir bench netmodes --save --repeat 3", sameRate*100, sameCPU*100)}
 }
 
-// Foreign says in what measurements are of another machine than this: advice from
-// them is worth less.
+// Foreign returns how the measured machine differs from this one, which makes its advice less
+// reliable.
 func (m Measurements) Foreign(host, kernel string) []string {
 	var warnings []string
 	if m.Host != host {

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-project/weir/internal/lab/meter"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 const (
@@ -22,8 +22,8 @@ const (
 	BasePort = 5201
 	echoPort = BasePort - 1
 
-	// maxBedContainers is what a bridge has ports for (BR_MAX_PORTS is 1024)
-	// and the test bed addresses.
+	// maxBedContainers is limited by a bridge's ports (BR_MAX_PORTS is 1024) and by the test bed's
+	// addresses.
 	maxBedContainers = 1000
 
 	toolTimeout = 20 * time.Second
@@ -32,18 +32,17 @@ const (
 	ethernetHeaderBytes = 14
 
 	engineImage  = "weir-bench"
-	binaryInside = "/bin/weir"
+	binaryInside = "/bin/weir-lab"
 )
 
-// Bed is what all cases run on: a host with its neighbour, containers, and
-// receivers at the neighbour.
+// Bed is the network for all cases: a host, its neighbour, containers, and receivers at the
+// neighbour.
 type Bed struct {
 	Host   *testbed.Host
 	engine *testbed.Engine // nil: containers are network namespaces
 	sink   *traffic.Sink
 	echo   *traffic.Echo
-	// namespaces are the containers made so far without an engine, by mode;
-	// cases share them.
+	// namespaces are the containers made without an engine, by mode; cases reuse them.
 	namespaces map[testbed.Mode][]*testbed.NetContainer
 }
 
@@ -53,20 +52,20 @@ type Placed struct {
 	// Mode is how the container reaches the network.
 	Mode      testbed.Mode
 	NetNSPath string
-	// CgroupPath is the container's cgroup (version 2) where its packets come to
-	// the uplink with their sockets. Otherwise it is empty.
+	// CgroupPath is the container's cgroup (version 2) if its packets reach the uplink with their
+	// sockets, else empty.
 	CgroupPath string
-	// Address is the container's, PeerAddress the neighbour's on the same
-	// network, MTUBytes how long an IP packet between them may be.
+	// Address is the container's address, PeerAddress the neighbour's on the same network, MTUBytes
+	// the largest IP packet between them.
 	Address, PeerAddress netip.Addr
 	MTUBytes             int
 	// ID is the engine's; empty without one.
 	ID string
-	// Enter calls a function so that sockets it makes are the container's.
+	// Enter runs a function whose new sockets belong to the container.
 	Enter func(func() error) error
 }
 
-// NewBed builds the bed for cases that send to up to so many ports.
+// NewBed builds the bed for cases that use up to ports receiver ports.
 func NewBed(ctx context.Context, options Options, ports int) (b *Bed, err error) {
 	b = &Bed{namespaces: map[testbed.Mode][]*testbed.NetContainer{}}
 	defer func() {
@@ -95,10 +94,10 @@ func NewBed(ctx context.Context, options Options, ports int) (b *Bed, err error)
 	if err != nil {
 		return b, err
 	}
-	return b, b.engine.ImportBinary(ctx, engineImage, map[string]string{binaryInside: options.WeirBinary})
+	return b, b.engine.ImportBinary(ctx, engineImage, map[string]string{binaryInside: testbed.LabProgram(options.WeirBinary)})
 }
 
-// Close takes the bed down.
+// Close removes the bed.
 func (b *Bed) Close() error {
 	var problems []error
 	if b.echo != nil {
@@ -179,7 +178,7 @@ func (b *Bed) placeNamespaces(ctx context.Context, c Case) ([]Placed, error) {
 	return containers, nil
 }
 
-// labels are what a user would write on the container.
+// labels returns a container's policy as labels.
 func labels(c Container) map[string]string {
 	labels := map[string]string{"weir.weight": strconv.FormatUint(uint64(c.Weight), 10)}
 	if c.MinBPS > 0 {
@@ -198,10 +197,10 @@ func labels(c Container) map[string]string {
 	return labels
 }
 
-// formatLatency spells milliseconds as labels and flags do.
+// formatLatency formats milliseconds as labels and flags have them.
 func formatLatency(ms float64) string { return strconv.FormatFloat(ms, 'f', -1, 64) + "ms" }
 
-// NewMeter starts to count at the neighbour.
+// NewMeter starts counting received bytes at the neighbour.
 func (b *Bed) NewMeter(containers, bins int, binWidth time.Duration) (m *meter.Meter, err error) {
 	err = testbed.InNetNS(b.Host.PeerNetNSPath(), func() (err error) {
 		m, err = meter.New(meter.Options{
@@ -216,7 +215,7 @@ func (b *Bed) NewMeter(containers, bins int, binWidth time.Duration) (m *meter.M
 	return m, err
 }
 
-// newSender makes a sender in container number i for a load.
+// newSender returns a sender for the load of container i.
 func (b *Bed) newSender(ctx context.Context, c Case, containers []Placed, i int, overload float64) (s *traffic.Sender, err error) {
 	load, to := containers[i].Load, containers[i].PeerAddress
 	options := traffic.SenderOptions{
@@ -246,7 +245,7 @@ func (b *Bed) newSender(ctx context.Context, c Case, containers []Placed, i int,
 	return s, nil
 }
 
-// newPinger makes a pinger in a container.
+// newPinger returns a pinger in a container.
 func (b *Bed) newPinger(from Placed) (p *traffic.Pinger, err error) {
 	err = from.Enter(func() (err error) {
 		p, err = traffic.NewPinger(traffic.PingOptions{Target: netip.AddrPortFrom(from.PeerAddress, echoPort)})
@@ -263,8 +262,7 @@ func (b *Bed) OnHost(ctx context.Context, name string, args ...string) error {
 	return err
 }
 
-// Output runs a command to its end and returns what it printed; its error
-// carries what it complained about.
+// Output runs a command and returns its output; its error includes standard error.
 func Output(cmd *exec.Cmd) ([]byte, error) {
 	out, err := cmd.Output()
 	if err != nil {

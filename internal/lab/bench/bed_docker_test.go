@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/test/harness"
+
+	"github.com/weir-project/weir/internal/lab/bench/measure"
 )
 
 // TestSuiteRunsInDocker runs a case of ceilings in Docker containers: HTB and
@@ -17,17 +19,13 @@ func TestSuiteRunsInDocker(t *testing.T) {
 	report, err := Run(t.Context(), Options{
 		Suite:      "qcon",
 		RateBPS:    100e6,
-		Duration:   1500 * time.Millisecond,
-		Warmup:     500 * time.Millisecond,
-		Repeat:     2,
 		Peers:      []string{PeerHTB, PeerCNI},
 		Only:       regexp.MustCompile(`figure 10: max 10,10$`),
 		Docker:     true,
 		Overload:   1.5,
 		Containers: 1,
-		WeirBinary: harness.Program(t),
 		CacheDir:   t.TempDir(),
-		Progress:   io.Discard,
+		RunOptions: measure.RunOptions{Duration: 1500 * time.Millisecond, Warmup: 500 * time.Millisecond, Repeat: 2, WeirBinary: harness.Program(t), Progress: io.Discard},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -43,22 +43,17 @@ func runAndCheck(t *testing.T, options Options, check func(report Report, errorf
 
 // TestSuiteMeasuresHTB runs a few cases for real: HTB keeps weights and
 // ceilings of equal senders, and no QoS does not.
-//
-//weir:beside
 func TestSuiteMeasuresHTB(t *testing.T) {
+	t.Parallel()
 	options := Options{
 		Suite:      "qcon",
 		RateBPS:    100e6,
-		Duration:   1500 * time.Millisecond,
-		Warmup:     500 * time.Millisecond,
-		Repeat:     1,
 		Peers:      []string{PeerNone, PeerHTB},
 		Only:       regexp.MustCompile(`figure 7: weights 1:2:3|figure 10: max 10,10,15,25|table 1: idle`),
 		Overload:   1.5,
 		Containers: 1,
-		WeirBinary: harness.Program(t),
 		CacheDir:   t.TempDir(),
-		Progress:   io.Discard,
+		RunOptions: measure.RunOptions{Duration: 1500 * time.Millisecond, Warmup: 500 * time.Millisecond, Repeat: 1, WeirBinary: harness.Program(t), Progress: io.Discard},
 	}
 	runAndCheck(t, options, func(report Report, errorf func(string, ...any)) {
 		if len(report.Results) != 6 {
@@ -107,21 +102,16 @@ func TestSuiteMeasuresHTB(t *testing.T) {
 // TestCNTCInEveryMode runs two containers with 80 and 20 % in every mode. tc
 // tells containers apart by address: that works behind its own NAT and with
 // macvlan, not in an overlay and not in the host's network. Weir does in all.
-//
-//weir:beside
 func TestCNTCInEveryMode(t *testing.T) {
+	t.Parallel()
 	options := Options{
 		Suite:      "cntc",
 		RateBPS:    100e6,
-		Duration:   2 * time.Second,
-		Warmup:     500 * time.Millisecond,
-		Repeat:     1,
 		Peers:      []string{PeerTC, PeerWeir},
 		Only:       regexp.MustCompile(`: 80 to 20$`),
 		Overload:   1.5,
 		Containers: 1,
-		WeirBinary: harness.Program(t),
-		Progress:   io.Discard,
+		RunOptions: measure.RunOptions{Duration: 2 * time.Second, Warmup: 500 * time.Millisecond, Repeat: 1, WeirBinary: harness.Program(t), Progress: io.Discard},
 	}
 	runAndCheck(t, options, func(report Report, errorf func(string, ...any)) {
 		if len(report.Results) != 2*len(cntcModes) {
@@ -152,14 +142,11 @@ func TestAgentSuiteMeasuresTheAgent(t *testing.T) {
 	report, err := Run(t.Context(), Options{
 		Suite:      "agent",
 		RateBPS:    100e6,
-		Duration:   time.Second,
-		Repeat:     1,
 		Only:       regexp.MustCompile(`^3 containers at 100mbit: (idle|all send)$|^looked at: .*: 4 pages$`),
 		Overload:   1.5,
 		Containers: 3,
 		Readers:    4,
-		WeirBinary: harness.Program(t),
-		Progress:   io.Discard,
+		RunOptions: measure.RunOptions{Duration: time.Second, Repeat: 1, WeirBinary: harness.Program(t), Progress: io.Discard},
 	})
 	if err != nil {
 		t.Fatal(err)

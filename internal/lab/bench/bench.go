@@ -18,7 +18,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"regexp"
 	"slices"
 	"strings"
@@ -27,7 +26,6 @@ import (
 	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
-	"github.com/weir-project/weir/internal/report"
 )
 
 // Options of a suite.
@@ -36,13 +34,7 @@ type Options struct {
 	// RateBPS is the link's rate in bits per second on the wire, for suites
 	// that do not set their own.
 	RateBPS uint64
-	// Duration is counted in every run, after Warmup.
-	Duration, Warmup time.Duration
-	// Repeat is the number of interleaved rounds.
-	Repeat int
-	// Until is when the last run may start; what is left then is left out. Zero is
-	// never.
-	Until time.Time
+	measure.RunOptions
 	// Peers are the peers to run; empty means all.
 	Peers []string
 	// Only selects cases by "group: name"; nil means all.
@@ -58,16 +50,10 @@ type Options struct {
 	Overload float64
 	// Seed makes random weights.
 	Seed uint64
-	// WeirBinary is the weir that is measured, Version what it says of itself.
-	WeirBinary, Version string
-	// AgentArgs are further arguments of its agent.
+	// AgentArgs are further arguments of the agent that is measured.
 	AgentArgs []string
 	// CacheDir keeps peers that are built.
 	CacheDir string
-	// Command is the command line, for the report.
-	Command string
-	// Progress gets a line per run.
-	Progress io.Writer
 }
 
 // suite is a table of cases.
@@ -170,15 +156,10 @@ func Run(ctx context.Context, options Options) (found Report, err error) {
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
 	found = Report{
-		Report: report.Report{
-			Format: report.Format, Title: "weir bench " + options.Suite, Note: table.note,
-			Provenance: report.Provenance{
-				Command: options.Command, StartedAt: started, Seed: options.Seed, Repeat: options.Repeat,
-				Environment: b.Environment(ctx, options.Version),
-			},
-		},
-		Suite: options.Suite, DurationS: options.Duration.Seconds(), WarmupS: options.Warmup.Seconds(),
+		Report: options.NewReport(options.Suite, table.note, started, b.Environment(ctx, options.Version)),
+		Suite:  options.Suite, DurationS: options.Duration.Seconds(), WarmupS: options.Warmup.Seconds(),
 	}
+	found.Seed = options.Seed
 	r := &runner{options: options, bed: b, progress: newProgress(options, cases), observed: map[runKey]*outcomes{}}
 	r.peers, found.Skipped = makePeers(ctx, options, cases)
 	if r.pauses, err = testbed.StartPauseWatch(ctx, options.WeirBinary, testbed.LeastPause); err != nil {
@@ -194,7 +175,7 @@ func Run(ctx context.Context, options Options) (found Report, err error) {
 			}
 		}
 	}
-	found.Note = measure.Joined(found.Note, measure.LeftOut(r.leftOut))
+	found.AddLeftOut(r.leftOut)
 	found.Results = r.results(cases)
 	found.RepeatedRuns, found.PausedRuns = r.repeatedRuns, r.pausedRuns()
 	for _, result := range found.Results {
@@ -211,8 +192,7 @@ type namedPeer struct {
 	peer Peer
 }
 
-// makePeers makes the peers that the cases need. One that cannot be made is
-// skipped.
+// makePeers creates the peers that the cases need. A peer that fails is skipped, with the reason.
 func makePeers(ctx context.Context, options Options, cases []Case) (peers []namedPeer, skipped map[string]string) {
 	skipped = map[string]string{}
 	for _, name := range PeerNames() {
@@ -238,17 +218,17 @@ type runner struct {
 	progress *progress
 	pauses   *testbed.PauseWatch
 	observed map[runKey]*outcomes
-	// repeatedRuns were done again for a pause; for leftOut cases there was no time.
+	// repeatedRuns counts runs repeated because of a pause, leftOut cases without time.
 	repeatedRuns, leftOut int
 }
 
-// runKey is a case, by its place, with a peer.
+// runKey identifies a case, by its index, with a peer.
 type runKey struct {
 	number int
 	peer   string
 }
 
-// outcomes are what came of all rounds of a case with a peer.
+// outcomes are the results of all rounds of a case with a peer.
 type outcomes struct {
 	seen    []observation
 	failure error // the last one
@@ -288,7 +268,7 @@ func (r *runner) runCase(ctx context.Context, number int, c Case, round int) (er
 	return nil
 }
 
-// runUndisturbed runs a case once, and again while the machine stood still.
+// runUndisturbed runs a case, and repeats it if a CPU was paused meanwhile.
 func (r *runner) runUndisturbed(ctx context.Context, c Case, p Peer, containers []Placed) (observation, error) {
 	run := func() (observation, error) {
 		seen, err := r.runOnce(ctx, c, p, containers)
@@ -301,7 +281,7 @@ func (r *runner) runUndisturbed(ctx context.Context, c Case, p Peer, containers 
 	})
 }
 
-// pausedRuns counts the runs that count in spite of a pause.
+// pausedRuns returns the number of counted runs that had a pause.
 func (r *runner) pausedRuns() int {
 	count := 0
 	for _, found := range r.observed {
@@ -358,7 +338,7 @@ func (r *runner) runOnce(ctx context.Context, c Case, p Peer, containers []Place
 // idleTime is how long the idle machine is watched.
 const idleTime = time.Second
 
-// idleUse is the fraction of all CPUs that is busy without traffic.
+// idleUse returns the fraction of all CPUs that is busy without traffic.
 func idleUse(ctx context.Context) (float64, error) {
 	from, err := traffic.ReadCPUTimes()
 	if err != nil {

@@ -26,10 +26,10 @@ type Case struct {
 	// Length overrides the run's duration for cases with a script; such a
 	// case has no warm-up.
 	Length time.Duration
-	// MinDuration is the least that must be counted for the result to mean
-	// something, however short the user wants it.
+	// MinDuration is the shortest measuring time that gives a meaningful result; it overrides a
+	// shorter option.
 	MinDuration time.Duration
-	// MinWarmup is the least that must not be counted before.
+	// MinWarmup is the shortest warm-up before counting.
 	MinWarmup time.Duration
 	// Measures says what the case is about.
 	Measures Measures
@@ -105,7 +105,7 @@ type Paper map[string][]float64
 // that is none of them.
 const anyPeer = ""
 
-// bps is the paper's number, or nil.
+// bps returns the paper's number in bits per second; nil if there is none.
 func (p Paper) bps(peer string, phase int) *float64 {
 	numbers, ok := p[peer]
 	if !ok {
@@ -165,7 +165,7 @@ func (c Case) ports() int {
 	return count
 }
 
-// activeAt says whether the container sends at a time.
+// activeAt reports whether the container sends at a time.
 func (l Load) activeAt(at time.Duration) bool {
 	if l.Protocol == "" {
 		return false

@@ -5,8 +5,8 @@ import (
 	"strings"
 
 	"github.com/weir-project/weir/internal/lab/bench/claim"
+	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/lab/testbed"
-	"github.com/weir-project/weir/internal/report"
 )
 
 // cntcClaims are those of sections 2 and 4 of CNTC, each in the mode in which
@@ -18,110 +18,92 @@ func cntcClaims(f findings) []claim.Claim {
 	return []claim.Claim{
 		{
 			Where: "figure 1a", Says: "In an overlay tc cannot tell containers apart: CN1 with 6 connections gets 6/7 of the link, CN2 with one 1/7.",
-			Numbers: func() []claim.Number {
-				return f.paperShares(overlay("figures 1a and 7a"), connections, PeerTC, connectionTolerance)
-			},
+			Numbers:   f.paperShares(overlay("figures 1a and 7a"), connections, PeerTC, connectionTolerance),
 			Otherwise: "Connections of one queue share it by their own congestion control, and equally only over a longer time.",
 		},
 		{
 			Where: "figure 7a", Says: "With CNTC both get half of the link as soon as CN1 starts, however many connections it has.",
-			Numbers:   func() []claim.Number { return f.shares(overlay("figures 1a and 7a"), connections) },
+			Numbers:   f.shares(overlay("figures 1a and 7a"), connections),
 			Otherwise: missedShares,
 		},
 		{
 			Where: "figure 1b", Says: "With tc the bound of 2 ms on CN2's latency is exceeded when CN1 starts.",
-			Numbers: func() []claim.Number {
-				return []claim.Number{f.roundTrip(claim.Number{Name: "p99 with tc", Rule: claim.AtLeast, Ideal: 2}, overlay("figures 1b and 7b"), latencyCase, PeerTC, p99)}
-			},
+			Numbers:   []claim.Number{f.roundTrip(claim.Number{Name: "p99 with tc", Rule: claim.AtLeast, Ideal: 2}, overlay("figures 1b and 7b"), latencyCase, PeerTC, p99)},
 			Otherwise: "The tc of this suite is HTB, whose queue for CN1 and CN2 together is kept short here by TCP's limit on what waits in the sender.",
 		},
 		{
 			Where: "figure 7b", Says: "With CNTC the latency of CN2 grows a little and hardly exceeds its bound of 2 ms.",
-			Numbers: func() []claim.Number {
-				return []claim.Number{f.roundTrip(claim.Number{Name: "p99 with weir", Rule: claim.AtMost, Ideal: 2, Paper: report.Number(2)}, overlay("figures 1b and 7b"), latencyCase, PeerWeir, p99)}
-			},
+			Numbers:   []claim.Number{f.roundTrip(claim.Number{Name: "p99 with weir", Rule: claim.AtMost, Ideal: 2, Paper: report.Number(2)}, overlay("figures 1b and 7b"), latencyCase, PeerWeir, p99)},
 			Otherwise: "The 99th percentile of round trips is above the bound.",
 		},
 		{
 			Where: "figure 8a", Says: "tc treats two containers of different priority alike.",
-			Numbers: func() []claim.Number {
-				return f.paperShares(overlay("figure 8"), "priority", PeerTC, connectionTolerance)
-			},
+			Numbers:   f.paperShares(overlay("figure 8"), "priority", PeerTC, connectionTolerance),
 			Otherwise: "In an overlay both are in one queue, which their connections share by their own congestion control.",
 		},
 		{
 			Where: "figure 8b", Says: "With CNTC CN1 of the higher priority gets about five times as much as CN2; both have a minimum.",
-			Numbers:   func() []claim.Number { return f.shares(overlay("figure 8"), "priority") },
+			Numbers:   f.shares(overlay("figure 8"), "priority"),
 			Otherwise: missedShares,
 		},
 		{
 			Where: "figure 9b", Says: "When CN3 (rate-style) stops, CN1 and CN2 get its bandwidth by 1:2, give it up when CN4 starts, and have it back when that stops.",
-			Numbers:   func() []claim.Number { return f.shares(nat("figure 9"), "start and stop") },
+			Numbers:   f.shares(nat("figure 9"), "start and stop"),
 			Otherwise: missedShares,
 		},
 		{
 			Where: "figure 9", Says: "So CNTC uses the link better than tc, whose rates stay as they were set.",
-			Numbers: func() []claim.Number {
-				n := claim.Number{Name: "link use, tc over weir", Rule: claim.AtMost, Ideal: 1}
-				return []claim.Number{f.quotient(n, nat("figure 9"), "start and stop", PeerTC, PeerWeir, linkUse)}
-			},
+			Numbers: []claim.Number{f.quotient(claim.Number{Name: "link use, tc over weir", Rule: claim.AtMost, Ideal: 1},
+				nat("figure 9"), "start and stop", PeerTC, PeerWeir, linkUse)},
 			Otherwise: missedShares,
 		},
 		{
 			Where: "figure 10", Says: "Idle bandwidth goes in equal parts to CN1 and CN2 while their priority interval is the same, and almost five times as much " +
 				"to CN2 when a new container moves it to a higher one.",
-			Numbers: func() []claim.Number { return f.shares(nat("figure 10"), "priority interval") },
-			Design: "What is idle goes by weight within a priority, and all of it to the higher one between two: a ratio nobody asked for cannot be promised. " +
-				"And nobody's priority changes because somebody else starts: it is what the user wrote, not derived from weights.",
+			Numbers: f.shares(nat("figure 10"), "priority interval"),
+			Design: "What is idle goes by weight within a priority, and all of it to the higher one between two: a ratio that no user asked for cannot be promised. " +
+				"And no priority changes because another container starts: it is what the user wrote, not derived from weights.",
 			Otherwise: missedShares,
 		},
 		{
 			Where: "figure 11a", Says: "Control of one container with the whole link costs 0.16 % of bandwidth.",
-			Numbers: func() []claim.Number {
-				return []claim.Number{f.overhead("bandwidth lost", nat("figure 11"), "one container, bandwidth", 0.16)}
-			},
+			Numbers:   []claim.Number{f.overhead("bandwidth lost", nat("figure 11"), "one container, bandwidth", 0.16)},
 			Otherwise: "Beside the token bucket that stands for the link, Weir keeps a little of its rate for what the host itself sends.",
 		},
 		{
 			Where: "figure 11a", Says: "It adds 1.24 % to the latency, and not more than 0.006 ms.",
-			Numbers: func() []claim.Number {
-				group, name := nat("figure 11"), "one container, round trip"
-				added := claim.Number{Name: "round trip added", Unit: claim.UnitTime, Rule: claim.AtMost, Ideal: 0.006, Paper: report.Number(0.006)}
-				if result := f.of(group, name, PeerWeir); result != nil && result.Overhead != nil {
-					added.Measured = result.Overhead.AddedMS
-				}
-				return []claim.Number{f.overhead("round trip added", group, name, 1.24), added}
+			Numbers: []claim.Number{
+				f.overhead("round trip added", nat("figure 11"), "one container, round trip", 1.24), f.addedRoundTrip(nat("figure 11"), "one container, round trip", 0.006),
 			},
 			Otherwise: "A veth pair in one machine answers in a few hundredths of a millisecond, so that each microsecond of a program at the veth, one at the uplink and " +
 				"of HTB is a percent and more; the paper's packets went through network cards, and its increase of 0.006 ms is 1.24 % of 0.5 ms.",
 		},
 		{
 			Where: "figure 11b", Says: "With two containers that share 80 to 20, control costs 2.8 % of bandwidth.",
-			Numbers: func() []claim.Number {
-				return []claim.Number{f.overhead("bandwidth lost", nat("figure 11"), "80 to 20", 2.8)}
-			},
+			Numbers:   []claim.Number{f.overhead("bandwidth lost", nat("figure 11"), "80 to 20", 2.8)},
 			Otherwise: missedShares,
 		},
 		{
 			Where: "conclusion", Says: "Bandwidth and latency are guaranteed in all network modes.",
-			Numbers: func() []claim.Number {
-				var list []claim.Number
-				for _, mode := range cntcModes {
-					group := cntcGroup("figures 1a and 7a", mode)
-					list = append(list, named(string(mode)+", ", f.shares(group, connections))...)
-					n := claim.Number{Name: string(mode) + ", p99", Rule: claim.AtMost, Ideal: 2}
-					list = append(list, f.roundTrip(n, cntcGroup("figures 1b and 7b", mode), latencyCase, PeerWeir, p99))
-				}
-				return list
-			},
+			Numbers:   f.guarantees(connections, latencyCase),
 			Otherwise: missedShares,
 		},
 	}
 }
 
-// connectionTolerance is for what connections share among themselves: nobody
-// promises that.
+// connectionTolerance is the tolerance for shares of connections within one container, which no
+// peer controls.
 const connectionTolerance = 0.15
+
+// guarantees are shares and latencies with Weir, in all modes.
+func (f findings) guarantees(shares, latency string) (list []claim.Number) {
+	for _, mode := range cntcModes {
+		list = append(list, named(string(mode)+", ", f.shares(cntcGroup("figures 1a and 7a", mode), shares))...)
+		n := claim.Number{Name: string(mode) + ", p99", Rule: claim.AtMost, Ideal: 2}
+		list = append(list, f.roundTrip(n, cntcGroup("figures 1b and 7b", mode), latency, PeerWeir, p99))
+	}
+	return list
+}
 
 // cntcGroup names the cases of a figure in a mode.
 func cntcGroup(figure string, mode testbed.Mode) string { return fmt.Sprintf("%s, %s", figure, mode) }
@@ -133,7 +115,7 @@ func named(prefix string, numbers []claim.Number) []claim.Number {
 	return numbers
 }
 
-// paperShares are shares of a peer that should be what the paper saw of it.
+// paperShares returns a peer's shares, each compared with the paper's value.
 func (f findings) paperShares(group, name, peer string, tolerance float64) []claim.Number {
 	result := f.of(group, name, peer)
 	if result == nil {
@@ -162,14 +144,24 @@ func (f findings) roundTrip(n claim.Number, group, name, peer string, value func
 
 func p99(l Latency) float64 { return l.P99MS.Median }
 
-// linkUse is what was sent, of what the ideal sends.
+// linkUse returns the sent rate relative to the ideal allocation.
 func linkUse(r CaseResult) float64 { return r.LinkUse.Median }
 
-// overhead is what Weir takes, at most what the paper's percentage says.
+// overhead returns Weir's overhead, compared with the paper's percentage as a maximum.
 func (f findings) overhead(name, group, caseName string, paperPercent float64) claim.Number {
 	n := claim.Number{Name: name, Unit: claim.UnitPart, Rule: claim.AtMost, Ideal: paperPercent, Paper: report.Number(paperPercent)}
 	if result := f.of(group, caseName, PeerWeir); result != nil && result.Overhead != nil {
 		n.Measured = report.Number(result.Overhead.Fraction * 100)
+	}
+	return n
+}
+
+// addedRoundTrip returns the round trip added by Weir, compared with the paper's milliseconds as a
+// maximum.
+func (f findings) addedRoundTrip(group, caseName string, paperMS float64) claim.Number {
+	n := claim.NoMore("round trip added", claim.UnitTime, paperMS, nil)
+	if result := f.of(group, caseName, PeerWeir); result != nil && result.Overhead != nil {
+		n.Measured = result.Overhead.AddedMS
 	}
 	return n
 }

@@ -4,11 +4,11 @@ import (
 	"fmt"
 
 	"github.com/weir-project/weir/internal/lab/bench/claim"
-	"github.com/weir-project/weir/internal/report"
+	"github.com/weir-project/weir/internal/lab/report"
 )
 
-// qconGoodput is what of a 100 Mbit/s Ethernet netperf counts: 1448 bytes of
-// each 1538 that a full frame takes on the wire.
+// qconGoodput is the goodput netperf reports on 100 Mbit/s Ethernet: 1448 of the 1538 bytes of a
+// full frame on the wire.
 const qconGoodput = 1448. / 1538
 
 // qconResolutionMbps: the text rounds to whole megabits.
@@ -24,16 +24,12 @@ func qconClaims(f findings) []claim.Claim {
 		{
 			Where: "figure 9", Says: "Reserved minimums are reached while weights share the rest: 31 Mbit/s for C1 with a minimum of 30, " +
 				"20 for C2 with 20, and C3 its 15.",
-			Numbers: func() []claim.Number {
-				return append(f.floors("figure 9", "min 30"), append(f.floors("figure 9", "min 30,20"), f.floors("figure 9", "min 30,20,15")...)...)
-			},
+			Numbers:   append(f.floors("figure 9", "min 30"), append(f.floors("figure 9", "min 30,20"), f.floors("figure 9", "min 30,20,15")...)...),
 			Otherwise: missedShares,
 		},
 		{
 			Where: "figure 9, last case", Says: "With minimums of 30, 20, 15 and 15 Mbit/s the four get them, and C5 gets less than before: what is left.",
-			Numbers: func() []claim.Number {
-				return append(f.floors("figure 9", "min 30,20,15,15"), f.shares("figure 9", "min 30,20,15,15")...)
-			},
+			Numbers:   append(f.floors("figure 9", "min 30,20,15,15"), f.shares("figure 9", "min 30,20,15,15")...),
 			Otherwise: missedShares,
 		},
 		qconShares(f, "figure 10", "A container with a maximum of 10 Mbit/s gets 9 and the rest goes to the others; with maximums of 10, 10, 15 and 25 "+
@@ -41,7 +37,7 @@ func qconClaims(f findings) []claim.Claim {
 		qconShares(f, "figure 11", "Weights alone, then with a minimum of 30 Mbit/s for C1, which gets 31 while the others get less.", "weights only", "C1 min 30"),
 		{
 			Where: "figure 11, last case", Says: "When C3 is limited to 15 Mbit/s, what it leaves goes to C1 and C2 by their weights, and both get more.",
-			Numbers: func() []claim.Number { return f.shares("figure 11", "C1 min 30, C3 max 15") },
+			Numbers: f.shares("figure 11", "C1 min 30, C3 max 15"),
 			Design: "A minimum lifts a container to that rate, it is not added to its share: of the 85 Mbit/s beside C3, weight 1 of 3 is 28.3, below " +
 				"C1's minimum of 30. So C1 stays at 30 and C2 gets all that C3 leaves. qCon's algorithm hands the surplus out on top of minimums, " +
 				"so that the result depends on the order in which it looks at containers.",
@@ -49,40 +45,21 @@ func qconClaims(f findings) []claim.Claim {
 		},
 		{
 			Where: "figure 12", Says: "qCon takes the least processor time of the three, less than Docker without control and than tc, with one to five containers.",
-			Numbers: func() []claim.Number {
-				var list []claim.Number
-				for count := 1; count <= costContainers; count++ {
-					name := fmt.Sprintf("%d containers", count)
-					for _, over := range []string{PeerNone, PeerHTB} {
-						n := claim.Number{Name: name + ", weir over " + over, Rule: claim.AtMost, Ideal: 1}
-						list = append(list, f.quotient(n, "figure 12", name, PeerWeir, over, cpuUse))
-					}
-				}
-				return list
-			},
+			Numbers: f.costs(PeerWeir, claim.AtMost, PeerNone, PeerHTB),
 			Otherwise: "On a link this slow Weir has packets cut to a few frames, so that shares hold within 50 ms and latency bounds are kept; " +
 				"every packet passes the stack by itself, where the peers pass up to 64 KB at once. That costs processor time. qCon handles whole " +
 				"packets in the bridge, every 30 ms, and bounds no latency.",
 		},
 		{
 			Where: "figure 12", Says: "Linux Traffic Control takes the most processor time, for its lock, the more the more containers send.",
-			Numbers: func() []claim.Number {
-				var list []claim.Number
-				for count := 1; count <= costContainers; count++ {
-					name := fmt.Sprintf("%d containers", count)
-					list = append(list, f.quotient(claim.Number{Name: name + ", htb over none", Rule: claim.AtLeast, Ideal: 1}, "figure 12", name, PeerHTB, PeerNone, cpuUse))
-				}
-				return list
-			},
+			Numbers:   f.costs(PeerHTB, claim.AtLeast, PeerNone),
 			Otherwise: "The link without control is a token bucket here, which has a lock of its own, and a lock is not what limits 100 Mbit/s on this processor.",
 		},
 		{
 			Where: "table 1", Says: "A round trip of 64 bytes takes 0.5 ms with qCon as with Docker alone, and 0.6 ms with tc.",
-			Numbers: func() []claim.Number {
-				return []claim.Number{f.quotient(claim.Number{
-					Name: "mean round trip, weir over none", Rule: claim.AtMost, Ideal: 1, Paper: report.Number(1), Tolerance: 0.1,
-				}, "table 1", "idle", PeerWeir, PeerNone, meanRoundTrip)}
-			},
+			Numbers: []claim.Number{f.quotient(claim.Number{
+				Name: "mean round trip, weir over none", Rule: claim.AtMost, Ideal: 1, Paper: report.Number(1), Tolerance: 0.1,
+			}, "table 1", "idle", PeerWeir, PeerNone, meanRoundTrip)},
 			Otherwise: "A veth pair answers much faster than the paper's Raspberry Pi over Ethernet, so the few microseconds of Weir's programs and of " +
 				"HTB are a larger part of a round trip; the table of round trips has them. The paper gives its numbers to 0.1 ms.",
 		},
@@ -94,19 +71,29 @@ const missedShares = "Look at the shares of the case, and at how busy the machin
 
 // qconShares is a claim about the shares of cases of a figure.
 func qconShares(f findings, figure, says string, cases ...string) claim.Claim {
-	return claim.Claim{Where: figure, Says: says, Otherwise: missedShares, Numbers: func() []claim.Number {
-		var list []claim.Number
-		for _, name := range cases {
-			list = append(list, f.shares(figure, name)...)
-		}
-		for i := range list {
-			list[i].Resolution, list[i].PaperScale = qconResolutionMbps, qconGoodput
-		}
-		return list
-	}}
+	var list []claim.Number
+	for _, name := range cases {
+		list = append(list, f.shares(figure, name)...)
+	}
+	for i := range list {
+		list[i].Resolution, list[i].PaperScale = qconResolutionMbps, qconGoodput
+	}
+	return claim.That(figure, says, missedShares, list...)
 }
 
-// floors are the minimums of a case, which must be reached.
+// costs compares a peer's CPU time with that of others, by number of sending containers.
+func (f findings) costs(peer string, rule claim.Rule, others ...string) (list []claim.Number) {
+	for count := 1; count <= costContainers; count++ {
+		name := fmt.Sprintf("%d containers", count)
+		for _, over := range others {
+			n := claim.Number{Name: fmt.Sprintf("%s, %s over %s", name, peer, over), Rule: rule, Ideal: 1}
+			list = append(list, f.quotient(n, "figure 12", name, peer, over, cpuUse))
+		}
+	}
+	return list
+}
+
+// floors returns the minimums of a case, which must be reached.
 func (f findings) floors(group, name string) []claim.Number {
 	result := f.of(group, name, PeerWeir)
 	if result == nil {
@@ -124,7 +111,7 @@ func (f findings) floors(group, name string) []claim.Number {
 	return list
 }
 
-// cpuUse is what the traffic takes of the processors.
+// cpuUse returns the traffic's CPU use as a fraction of all CPUs.
 func cpuUse(r CaseResult) float64 { return r.Cost.CPUUse.Median }
 
 // meanRoundTrip is in milliseconds.

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/lab/bench/measure"
+	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/lab/testbed"
-	"github.com/weir-project/weir/internal/report"
 )
 
 // idealResults are what all peers would make of all cases of a suite if each
@@ -15,7 +15,7 @@ import (
 // trips were alike.
 func idealResults(t *testing.T, name string) []CaseResult {
 	t.Helper()
-	options := Options{Suite: name, RateBPS: 100e6, Duration: 10 * time.Second, Repeat: 1, Overload: 1.5, Containers: 50}
+	options := Options{Suite: name, RateBPS: 100e6, Overload: 1.5, Containers: 50, RunOptions: measure.RunOptions{Duration: 10 * time.Second, Repeat: 1}}
 	cases, err := options.Cases()
 	if err != nil {
 		t.Fatal(err)

@@ -2,9 +2,8 @@ package bench
 
 import "slices"
 
-// compare adds what only results together show: what a peer loses against
-// none in the same case, and how a case compares with its baseline. results
-// are those of cases.
+// compare adds values that need several results: a peer's overhead against none in the same case,
+// and a case compared with its baseline.
 func compare(cases []Case, results []CaseResult) {
 	find := func(group, name, peer string) *CaseResult {
 		i := slices.IndexFunc(results, func(r CaseResult) bool {
@@ -45,7 +44,7 @@ func compare(cases []Case, results []CaseResult) {
 	}
 }
 
-// judge sets the limit of the case, above the baseline where there is one.
+// judge sets the latency limit of a case, relative to its baseline if it has one.
 func (l *Latency) judge(c Case, baseline *CaseResult) {
 	limit := c.MaxLatencyMS
 	if baseline != nil {
@@ -77,7 +76,7 @@ const (
 	overheadRoundTrip = "round trip"
 )
 
-// sentBPS is what all containers sent together.
+// sentBPS returns the rate of all containers together, in bits per second.
 func (c CaseResult) sentBPS() float64 {
 	var sum float64
 	for _, share := range c.Shares {

@@ -3,9 +3,9 @@ package bench
 import (
 	"context"
 
+	"github.com/weir-project/weir/internal/lab/report"
+	"github.com/weir-project/weir/internal/lab/report/machine"
 	"github.com/weir-project/weir/internal/lab/testbed"
-	"github.com/weir-project/weir/internal/report"
-	"github.com/weir-project/weir/internal/report/machine"
 )
 
 // Environment describes the machine and what stands for containers on it.

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/weir-project/weir/internal/lab/bench/claim"
-	"github.com/weir-project/weir/internal/report"
+	"github.com/weir-project/weir/internal/lab/report"
 )
 
 // paperClaims are all claims of a paper.
@@ -13,7 +13,7 @@ type paperClaims struct {
 	claims []claim.Claim
 }
 
-// claimsOf has the claims that a suite judges by what was found.
+// claimsOf returns the claims of a suite, with numbers from the findings.
 func claimsOf(suite string, f findings) paperClaims {
 	switch suite {
 	case SuiteQCon:
@@ -34,10 +34,10 @@ func judgeClaims(suite string, results []CaseResult) []report.Claim {
 	return list
 }
 
-// findings are the results that claims are looked up in.
+// findings looks up results for claims.
 type findings struct{ results []CaseResult }
 
-// of is what a peer made of a case; nil if it did not.
+// of returns the result of a peer in a case; nil if there is none.
 func (f findings) of(group, name, peer string) *CaseResult {
 	i := slices.IndexFunc(f.results, func(r CaseResult) bool {
 		return r.Group == group && r.Case == name && r.Peer == peer && r.Runs > 0
@@ -48,8 +48,7 @@ func (f findings) of(group, name, peer string) *CaseResult {
 	return &f.results[i]
 }
 
-// shares are those of a case with Weir, each to be as the ideal, beside the
-// paper's numbers.
+// shares returns a case's shares with Weir, compared with the ideal and the paper.
 func (f findings) shares(group, name string) []claim.Number {
 	result := f.of(group, name, PeerWeir)
 	if result == nil {
@@ -62,8 +61,7 @@ func (f findings) shares(group, name string) []claim.Number {
 	return list
 }
 
-// number is a share to be as the ideal; who only gets a minimum should have no
-// less than that.
+// number returns a share compared with the ideal; with only a minimum it must not be below.
 func (s Share) number(of string) claim.Number {
 	n := claim.Number{Name: of + s.Container, Unit: claim.UnitRate, Ideal: float64(s.IdealBPS) / 1e6, Measured: report.Number(s.Measured.Median / 1e6)}
 	if s.Phase != "" {
@@ -78,7 +76,7 @@ func (s Share) number(of string) claim.Number {
 	return n
 }
 
-// quotient is a number of one peer over another's in the same case.
+// quotient returns a value of one peer divided by another's in the same case.
 func (f findings) quotient(n claim.Number, group, name, peer, over string, value func(CaseResult) float64) claim.Number {
 	n.Unit = claim.UnitOf
 	a, b := f.of(group, name, peer), f.of(group, name, over)

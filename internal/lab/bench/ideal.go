@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weir-project/weir/internal/alloc"
+	"github.com/weir-project/weir/internal/share/alloc"
 )
 
 // pingBPS is what a pinger sends: 100 datagrams of 64 bytes a second.
@@ -13,9 +13,8 @@ const pingBPS = 100 * (ethernetIPv4UDPBytes + 64) * 8
 // ethernetIPv4UDPBytes are the headers of a datagram.
 const ethernetIPv4UDPBytes = ethernetHeaderBytes + 20 + 8
 
-// ideal is what each container should get at a time of a run, in bits per
-// second on the wire: the ideal allocation of the link's configured rate to
-// those that are sending. It is nil for a link without a rate.
+// ideal returns each container's ideal rate at a time of a run, in bits per second on the wire: the
+// allocation of the link's configured rate to the active senders. nil for an unlimited link.
 func (c Case) ideal(at time.Duration) []uint64 {
 	if c.LinkBPS == 0 {
 		return nil
@@ -24,12 +23,12 @@ func (c Case) ideal(at time.Duration) []uint64 {
 	return alloc.Allocate(c.LinkBPS, containers, alloc.Entitle(c.LinkBPS, containers))
 }
 
-// entitled is what each container can always have, whoever sends.
+// entitled returns the rate that each container can always have, whatever others send.
 func (c Case) entitled(at time.Duration) []uint64 {
 	return alloc.Entitle(c.LinkBPS, c.competitors(at))
 }
 
-// competitors are the containers with what they ask for and send at a time.
+// competitors returns the containers with their policies and demands at a time.
 func (c Case) competitors(at time.Duration) []alloc.Container {
 	competitors := make([]alloc.Container, 0, len(c.Containers))
 	for i, one := range c.policiesAt(at) {
@@ -49,8 +48,8 @@ func (c Case) competitors(at time.Duration) []alloc.Container {
 	return competitors
 }
 
-// competitor is a container with the policy and no demand. The bound on latency
-// is no part of it: it orders packets and changes no share.
+// competitor returns a container with the policy and without demand. The latency bound is omitted:
+// it orders packets and changes no share.
 func (p Policy) competitor() alloc.Container {
 	competitor := alloc.Container{
 		Weight: p.Weight, FloorBPS: p.MinBPS, CeilingBPS: alloc.Unlimited, Priority: p.Priority,
@@ -61,9 +60,8 @@ func (p Policy) competitor() alloc.Container {
 	return competitor
 }
 
-// changeTimes are the times at which the ideal allocation changes, the start
-// of the run included, in order. What is left when the last sender stopped is
-// not a change: nobody sends.
+// changeTimes returns the times at which the ideal allocation changes, including the start. The end
+// of the last sender is no change.
 func (c Case) changeTimes() []time.Duration {
 	var times []time.Duration
 	for _, one := range c.Containers {

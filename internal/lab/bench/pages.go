@@ -17,19 +17,19 @@ import (
 	"github.com/weir-project/weir/internal/lab/testbed"
 )
 
-// Those who look at an agent while it works: pages of its dashboard, and Prometheus.
+// Readers of an agent during a run: dashboard pages and Prometheus.
 
 const (
-	// dashboardAddress is that of the agent's dashboard, in the host's network namespace.
+	// dashboardAddress is the agent's dashboard, in the host's network namespace.
 	dashboardAddress = "127.0.0.1:7480"
-	// pageInterval is how often a page asks for a snapshot.
+	// pageInterval is the interval at which a page requests a snapshot.
 	pageInterval = time.Second
-	// maxPages is for how many the dashboard has room: what each follows, and what it asks
-	// beside that.
+	// maxPages is the number of pages that the dashboard accepts, each with an event stream and
+	// requests.
 	maxPages = 120
 )
 
-// watchers are all who look in a run.
+// watchers are the pages and scrapers of a run.
 type watchers struct {
 	cancel context.CancelFunc
 	wait   sync.WaitGroup
@@ -39,7 +39,7 @@ type watchers struct {
 	scrapes []time.Duration // how long each took
 }
 
-// watch has a case's pages and scrapes look at an agent until end.
+// watch starts a case's pages and scrapes, until end is called.
 func (b *Bed) watch(ctx context.Context, c Case, agent *weir) *watchers {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &watchers{cancel: cancel}
@@ -92,14 +92,14 @@ func (w *watchers) run(ctx context.Context, client *http.Client, look func() err
 	})
 }
 
-// end waits until nobody looks any more, and says what went wrong. It may be called twice.
+// end closes all pages and returns their first error. It may be called twice.
 func (w *watchers) end() error {
 	w.cancel()
 	w.wait.Wait()
 	return w.err
 }
 
-// every does something now and after each interval, until ctx ends.
+// every calls do now and after each interval, until ctx ends.
 func every(ctx context.Context, interval time.Duration, do func() error) error {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -115,7 +115,7 @@ func every(ctx context.Context, interval time.Duration, do func() error) error {
 	return nil
 }
 
-// follow reads events as they come, until the stream ends.
+// follow reads the event stream until it ends.
 func follow(ctx context.Context, page *http.Client) error {
 	return get(ctx, page, "http://"+dashboardAddress+"/v1/events", "text/event-stream")
 }
@@ -124,7 +124,7 @@ func read(ctx context.Context, client *http.Client, url string) error {
 	return get(ctx, client, url, "*/*")
 }
 
-// get reads an answer to its end.
+// get requests a URL and reads the response to its end.
 func get(ctx context.Context, client *http.Client, url, kind string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -143,9 +143,8 @@ func get(ctx context.Context, client *http.Client, url, kind string) error {
 	return err
 }
 
-// turnP99MS is the time within which 99 of 100 turns of the control loop came after the
-// one before, in milliseconds: the bound of a bucket, so never less than it was. Where
-// that is beyond all buckets it is the time of all turns together.
+// turnP99MS returns the 99th percentile of the control loop's turn intervals in milliseconds,
+// rounded up to the histogram bucket's bound; above the last bucket, the total time of all turns.
 func turnP99MS(before, after v1.Turns) float64 {
 	count := after.Count - before.Count
 	if count == 0 {
@@ -163,8 +162,7 @@ func turnP99MS(before, after v1.Turns) float64 {
 	return (after.SumSeconds - before.SumSeconds) * 1000
 }
 
-// middle is the median of some durations, in milliseconds; of two in the middle the
-// longer one.
+// middle returns the median of durations in milliseconds; of an even number the larger middle one.
 func middle(of []time.Duration) float64 {
 	if len(of) == 0 {
 		return 0

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/weir-project/weir/internal/alloc"
 	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/internal/share/alloc"
 )
 
 const (

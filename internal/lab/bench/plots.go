@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/weir-project/weir/internal/lab/bench/measure"
-	"github.com/weir-project/weir/internal/report"
+	"github.com/weir-project/weir/internal/lab/report"
 )
 
 // plots are all plots of a suite: shares and CPU by group, rates over time by

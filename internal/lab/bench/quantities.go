@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/weir-project/weir/internal/lab/bench/measure"
-	"github.com/weir-project/weir/internal/report"
+	"github.com/weir-project/weir/internal/lab/report"
 )
 
 // quantities are all numbers of a suite. A share has no good direction: less of it is

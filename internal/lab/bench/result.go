@@ -2,7 +2,7 @@ package bench
 
 import (
 	"github.com/weir-project/weir/internal/lab/bench/measure"
-	"github.com/weir-project/weir/internal/report"
+	"github.com/weir-project/weir/internal/lab/report"
 )
 
 // Report is everything a suite found: what `weir bench -o json` prints. Field

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/lab/traffic"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // accuracyRates are the links of the suite, in bits per second. UDP senders

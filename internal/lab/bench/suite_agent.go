@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/lab/traffic"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 const agentNote = "CPU time is the run time of the agent's threads as the kernel's scheduler counts it, without what its packets' " +

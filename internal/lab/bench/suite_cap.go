@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/lab/traffic"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // overshootWindow is the window in which a ceiling must not be exceeded.

@@ -54,23 +54,33 @@ func cntcSuite(options Options) []Case {
 	return cases
 }
 
+// cntcFigures are the paper's figures on a link, with time slots of a length.
 func cntcFigures(linkBPS uint64, slot time.Duration) []cntcFigure {
-	tcp := func(connections int, active ...Interval) Load {
-		return Load{Protocol: traffic.TCP, Connections: connections, Active: active}
-	}
-	paper := func(fractions ...float64) []float64 {
+	return append(cntcOverlayFigures(linkBPS, slot), cntcNATFigures(linkBPS, slot)...)
+}
+
+// tcpLoad is TCP over connections, at the times given or always.
+func tcpLoad(connections int, active ...Interval) Load {
+	return Load{Protocol: traffic.TCP, Connections: connections, Active: active}
+}
+
+func byWeight(weight uint32) Policy { return Policy{Weight: weight} }
+
+// partsOf returns fractions of a rate.
+func partsOf(bps uint64) func(fractions ...float64) []float64 {
+	return func(fractions ...float64) []float64 {
 		for i := range fractions {
-			fractions[i] *= float64(linkBPS)
+			fractions[i] *= float64(bps)
 		}
 		return fractions
 	}
-	weight := func(weight uint32) Policy { return Policy{Weight: weight} }
-	rateStyle := func(percent uint64) Policy {
-		return Policy{MinBPS: linkBPS * percent / 100, MaxBPS: linkBPS * percent / 100}
-	}
+}
+
+// cntcOverlayFigures are those that the paper measured in an overlay.
+func cntcOverlayFigures(linkBPS uint64, slot time.Duration) []cntcFigure {
+	paper := partsOf(linkBPS)
 	floored := func(priority uint32) Policy { return Policy{MinBPS: linkBPS / 6, Priority: priority} }
 	bounded := Policy{Weight: 1, MinBPS: linkBPS / 10, LatencyMS: 2}
-
 	return []cntcFigure{
 		{
 			// With tc, bandwidth goes by connections: 6/7 to CN1, from slot 7 on.
@@ -78,11 +88,11 @@ func cntcFigures(linkBPS uint64, slot time.Duration) []cntcFigure {
 				Name: "6 connections against 1", Measures: MeasureTrace, Length: 12 * slot,
 				Containers: []Container{
 					{
-						Name: "CN1", Policy: weight(1), Load: tcp(6, Interval{6 * slot, 12 * slot}),
+						Name: "CN1", Policy: byWeight(1), Load: tcpLoad(6, Interval{6 * slot, 12 * slot}),
 						Paper: Paper{PeerTC: paper(0, 6./7), PeerWeir: paper(0, 1./2)},
 					},
 					{
-						Name: "CN2", Policy: weight(1), Load: tcp(1),
+						Name: "CN2", Policy: byWeight(1), Load: tcpLoad(1),
 						Paper: Paper{PeerTC: paper(1, 1./7), PeerWeir: paper(1, 1./2)},
 					},
 				},
@@ -96,22 +106,22 @@ func cntcFigures(linkBPS uint64, slot time.Duration) []cntcFigure {
 			name: "figures 1b and 7b", mode: testbed.ModeOverlay, cases: []Case{
 				{
 					Name: "idle", Measures: MeasureLatency,
-					Containers: []Container{{Name: "CN2", Policy: bounded}, {Name: "CN1", Policy: weight(1)}},
+					Containers: []Container{{Name: "CN2", Policy: bounded}, {Name: "CN1", Policy: byWeight(1)}},
 				},
 				{
 					Name: "CN1 has 6 connections", Measures: MeasureLatency,
 					Baseline: "idle", MaxLatencyMS: targetAddedLatencyMS,
 					PaperLatencyMS: map[string]float64{PeerWeir: bounded.LatencyMS},
-					Containers:     []Container{{Name: "CN2", Policy: bounded}, {Name: "CN1", Policy: weight(1), Load: tcp(6)}},
+					Containers:     []Container{{Name: "CN2", Policy: bounded}, {Name: "CN1", Policy: byWeight(1), Load: tcpLoad(6)}},
 				},
 				{
 					Name: "CN1 has 16 connections", Measures: MeasureLatency,
 					Baseline: "idle", MaxLatencyMS: targetAddedLatencyMS,
-					Containers: []Container{{Name: "CN2", Policy: bounded}, {Name: "CN1", Policy: weight(1), Load: tcp(16)}},
+					Containers: []Container{{Name: "CN2", Policy: bounded}, {Name: "CN1", Policy: byWeight(1), Load: tcpLoad(16)}},
 				},
 				{
 					Name: "CN2 itself has 16 connections", Measures: MeasureLatency, MaxLatencyMS: targetBusyLatencyMS,
-					Containers: []Container{{Name: "CN2", Policy: weight(1), Load: tcp(16)}, {Name: "CN1", Policy: weight(1)}},
+					Containers: []Container{{Name: "CN2", Policy: byWeight(1), Load: tcpLoad(16)}, {Name: "CN1", Policy: byWeight(1)}},
 				},
 			},
 		},
@@ -123,11 +133,21 @@ func cntcFigures(linkBPS uint64, slot time.Duration) []cntcFigure {
 			name: "figure 8", mode: testbed.ModeOverlay, cases: []Case{{
 				Name: "priority",
 				Containers: []Container{
-					{Name: "CN1", Policy: floored(5), Load: tcp(1), Paper: Paper{PeerTC: paper(1. / 2), PeerWeir: paper(5. / 6)}},
-					{Name: "CN2", Policy: floored(1), Load: tcp(1), Paper: Paper{PeerTC: paper(1. / 2), PeerWeir: paper(1. / 6)}},
+					{Name: "CN1", Policy: floored(5), Load: tcpLoad(1), Paper: Paper{PeerTC: paper(1. / 2), PeerWeir: paper(5. / 6)}},
+					{Name: "CN2", Policy: floored(1), Load: tcpLoad(1), Paper: Paper{PeerTC: paper(1. / 2), PeerWeir: paper(1. / 6)}},
 				},
 			}},
 		},
+	}
+}
+
+// cntcNATFigures are those that the paper measured behind NAT.
+func cntcNATFigures(linkBPS uint64, slot time.Duration) []cntcFigure {
+	paper := partsOf(linkBPS)
+	rateStyle := func(percent uint64) Policy {
+		return Policy{MinBPS: linkBPS * percent / 100, MaxBPS: linkBPS * percent / 100}
+	}
+	return []cntcFigure{
 		{
 			// CN3 and CN4 are rate-style with 50 and 30 MB/s of 125. CN3 stops at
 			// slot 13, CN4 starts at 24; that it stops at 32 is chosen here. tc's
@@ -136,10 +156,10 @@ func cntcFigures(linkBPS uint64, slot time.Duration) []cntcFigure {
 			name: "figure 9", mode: testbed.ModeBridge, cases: []Case{{
 				Name: "start and stop", Measures: MeasureTrace, Length: 38 * slot, Rigid: true,
 				Containers: []Container{
-					{Name: "CN1", Policy: weight(1), Load: tcp(1)},
-					{Name: "CN2", Policy: weight(2), Load: tcp(1)},
-					{Name: "CN3", Policy: rateStyle(40), Load: tcp(1, Interval{0, 13 * slot})},
-					{Name: "CN4", Policy: rateStyle(24), Load: tcp(1, Interval{24 * slot, 32 * slot})},
+					{Name: "CN1", Policy: byWeight(1), Load: tcpLoad(1)},
+					{Name: "CN2", Policy: byWeight(2), Load: tcpLoad(1)},
+					{Name: "CN3", Policy: rateStyle(40), Load: tcpLoad(1, Interval{0, 13 * slot})},
+					{Name: "CN4", Policy: rateStyle(24), Load: tcpLoad(1, Interval{24 * slot, 32 * slot})},
 				},
 			}},
 		},
@@ -154,12 +174,12 @@ func cntcFigures(linkBPS uint64, slot time.Duration) []cntcFigure {
 				Name: "priority interval", Measures: MeasureTrace, Length: 20 * slot,
 				Peers: []string{PeerWeir},
 				Containers: []Container{
-					{Name: "CN1", Policy: weight(64), Load: tcp(1), Paper: Paper{PeerWeir: paper(.16+.66/2, .128+.728/6)}},
-					{Name: "CN2", Policy: weight(72), Load: tcp(1), Paper: Paper{PeerWeir: paper(.18+.66/2, .144+.728*5/6)}},
-					{Name: "silent", Policy: weight(264)},
+					{Name: "CN1", Policy: byWeight(64), Load: tcpLoad(1), Paper: Paper{PeerWeir: paper(.16+.66/2, .128+.728/6)}},
+					{Name: "CN2", Policy: byWeight(72), Load: tcpLoad(1), Paper: Paper{PeerWeir: paper(.18+.66/2, .144+.728*5/6)}},
+					{Name: "silent", Policy: byWeight(264)},
 				},
 				Changes: []Change{
-					{At: 10 * slot, Container: 2, Policy: weight(364)},
+					{At: 10 * slot, Container: 2, Policy: byWeight(364)},
 					{At: 10 * slot, Container: 1, Policy: Policy{Weight: 72, Priority: 1}},
 				},
 			}},
@@ -169,19 +189,19 @@ func cntcFigures(linkBPS uint64, slot time.Duration) []cntcFigure {
 				{
 					Name: "one container, bandwidth", Measures: MeasureOverhead,
 					PaperOverhead: map[string]float64{PeerTC: 0.0016, PeerWeir: 0.0016},
-					Containers:    []Container{{Name: "CN1", Policy: weight(1), Load: tcp(1)}},
+					Containers:    []Container{{Name: "CN1", Policy: byWeight(1), Load: tcpLoad(1)}},
 				},
 				{
 					Name: "one container, round trip", Measures: MeasureOverhead | MeasureLatency,
 					PaperOverhead: map[string]float64{PeerTC: 0.0119, PeerWeir: 0.0124},
-					Containers:    []Container{{Name: "CN1", Policy: weight(1)}},
+					Containers:    []Container{{Name: "CN1", Policy: byWeight(1)}},
 				},
 				{
 					Name: "80 to 20", Measures: MeasureOverhead,
 					PaperOverhead: map[string]float64{PeerTC: 0.027, PeerWeir: 0.028},
 					Containers: []Container{
-						{Name: "CN1", Policy: weight(4), Load: tcp(1)},
-						{Name: "CN2", Policy: weight(1), Load: tcp(1)},
+						{Name: "CN1", Policy: byWeight(4), Load: tcpLoad(1)},
+						{Name: "CN2", Policy: byWeight(1), Load: tcpLoad(1)},
 					},
 				},
 			},

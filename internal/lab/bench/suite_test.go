@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weir-project/weir/internal/lab/bench/measure"
 )
 
 // TestPapersCases compares the ideal of qCon's cases with its text, which
@@ -31,7 +33,7 @@ func TestPapersCases(t *testing.T) {
 }
 
 func TestSuitesAreSound(t *testing.T) {
-	options := Options{RateBPS: 100e6, Duration: time.Second, Seed: 1, Containers: 50}
+	options := Options{RateBPS: 100e6, Seed: 1, Containers: 50, RunOptions: measure.RunOptions{Duration: time.Second}}
 	for _, table := range suites {
 		name := table.name
 		seen := map[string]bool{}
@@ -57,7 +59,7 @@ func TestSuitesAreSound(t *testing.T) {
 }
 
 func TestCasesRefusesNonsense(t *testing.T) {
-	good := Options{Suite: "cap", RateBPS: 100e6, Duration: time.Second, Repeat: 1, Overload: 1.5, Containers: 50}
+	good := Options{Suite: "cap", RateBPS: 100e6, Overload: 1.5, Containers: 50, RunOptions: measure.RunOptions{Duration: time.Second, Repeat: 1}}
 	if cases, err := good.Cases(); err != nil || len(cases) != 6 {
 		t.Fatalf("%d cases, %v", len(cases), err)
 	}
@@ -135,7 +137,7 @@ func TestCNTCIdeals(t *testing.T) {
 		"figure 11: one container, bandwidth":              {{100}},
 	}
 	seen := 0
-	for _, c := range cntcSuite(Options{RateBPS: 100e6, Duration: 10 * time.Second}) {
+	for _, c := range cntcSuite(Options{RateBPS: 100e6, RunOptions: measure.RunOptions{Duration: 10 * time.Second}}) {
 		figure, mode, _ := strings.Cut(c.Group, ", ")
 		if mode != string(c.Mode) {
 			t.Errorf("%s is in mode %s", c.ID(), c.Mode)
@@ -168,7 +170,7 @@ func TestCNTCIdeals(t *testing.T) {
 // TestPaperNumbersAreOfThePapersMode: what CNTC measured in an overlay does not
 // stand beside measurements behind NAT.
 func TestPaperNumbersAreOfThePapersMode(t *testing.T) {
-	for _, c := range cntcSuite(Options{RateBPS: 100e6, Duration: 10 * time.Second}) {
+	for _, c := range cntcSuite(Options{RateBPS: 100e6, RunOptions: measure.RunOptions{Duration: 10 * time.Second}}) {
 		overlay := c.Mode == "overlay"
 		for _, one := range c.Containers {
 			if strings.HasPrefix(c.Group, "figure 8") && one.Load.Protocol != "" && (one.Paper != nil) != overlay {
@@ -182,7 +184,7 @@ func TestPaperNumbersAreOfThePapersMode(t *testing.T) {
 }
 
 func TestShortTracesHaveSomethingToCount(t *testing.T) {
-	for _, c := range cntcSuite(Options{RateBPS: 100e6, Duration: 200 * time.Millisecond}) {
+	for _, c := range cntcSuite(Options{RateBPS: 100e6, RunOptions: measure.RunOptions{Duration: 200 * time.Millisecond}}) {
 		for i, p := range c.phases() {
 			if c.Measures.has(MeasureTrace) && p.until-p.from < 10*time.Millisecond {
 				t.Errorf("%s, phase %d: counts from %v to %v", c.ID(), i, p.from, p.until)
@@ -198,7 +200,7 @@ func TestManyContainersRunLongEnough(t *testing.T) {
 			continue
 		}
 		found++
-		plan := c.timing(Options{Duration: time.Second, Warmup: time.Second})
+		plan := c.timing(Options{RunOptions: measure.RunOptions{Duration: time.Second, Warmup: time.Second}})
 		if plan.windowFrom != 3*time.Second {
 			t.Errorf("%s counts after %v", c.ID(), plan.windowFrom)
 		}

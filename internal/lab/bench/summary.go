@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/lab/bench/measure"
-	"github.com/weir-project/weir/internal/policy"
-	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/share/policy"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
 const (
@@ -163,8 +163,8 @@ func shares(c Case, peer string, seen []observation) (list []Share, use *measure
 	return list, &linkUse
 }
 
-// maxGSOBytes is what the kernel hands to a qdisc at once where nobody limits
-// it (GSO_LEGACY_MAX_SIZE in include/linux/netdevice.h).
+// maxGSOBytes is what the kernel hands to a qdisc at once where it is not limited
+// (GSO_LEGACY_MAX_SIZE in include/linux/netdevice.h).
 const maxGSOBytes = 65536
 
 // packetBytes is the largest packet a peer schedules as a whole of a container

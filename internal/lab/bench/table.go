@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/weir-project/weir/internal/lab/bench/measure"
-	"github.com/weir-project/weir/internal/policy"
-	"github.com/weir-project/weir/internal/report"
+	"github.com/weir-project/weir/internal/lab/report"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // maxRowsPerCase is the number of containers up to which each has a row;

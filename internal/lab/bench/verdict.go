@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/weir-project/weir/internal/lab/bench/measure"
-	"github.com/weir-project/weir/internal/report"
+	"github.com/weir-project/weir/internal/lab/report"
 )
 
 // Weir's targets.
@@ -27,31 +27,30 @@ const (
 	targetOverheadAlone     = 0.002
 	targetOverheadCompeting = 0.01
 
-	// The targets for the agent itself: CPU and memory with up to
-	// targetAgentContainers, the time to start with any number.
+	// The targets for the agent: CPU and memory with up to targetAgentContainers, start time with
+	// any number.
 	targetAgentContainers = 50
 	targetAgentCPU        = 0.01
 	targetAgentBytes      = 30e6
 	targetAgentStartMS    = 3000
-	// With pages open: the memory, and how late the control loop may be. What a scrape
-	// of any number of containers may take.
+	// Targets with open pages: the agent's memory and the control loop's delay; and the CPU for
+	// scrapes.
 	targetWatchedBytes = 40e6
 	targetTurnP99MS    = 55
 	targetScrapeMS     = 50
 	targetScrapeCPU    = 0.05
-	// targetFlat is how many packets a second there must be with many
-	// containers, of those with one.
+	// targetFlat is the smallest packet rate with many containers, relative to one container.
 	targetFlat = 0.95
 )
 
-// disturbedCPU is the fraction of busy CPUs above which a result says so: what
-// is measured did not always run when it should have.
+// disturbedCPU is the fraction of busy CPUs from which a result is marked as disturbed.
 const disturbedCPU = 0.9
 
-// disturbedByTheft is the same for CPUs that a hypervisor took.
+// disturbedByTheft is the fraction of CPU time stolen by the hypervisor from which a result is
+// marked.
 const disturbedByTheft = 0.02
 
-// disturbance says how the machine disturbed a result; empty if it did not.
+// disturbance returns how the machine disturbed a result; empty if it did not.
 func disturbance(result CaseResult) string {
 	var notes []string
 	if result.CPUBusy.Max > disturbedCPU {
@@ -70,7 +69,7 @@ func disturbance(result CaseResult) string {
 // says so: the run was short for the rate.
 const coarsePacket = 0.005
 
-// worst keeps the largest of some values and where it was found.
+// worst is the largest value seen and its case.
 type worst struct {
 	value float64
 	where string
@@ -83,7 +82,7 @@ func (w *worst) see(value float64, where string) {
 	}
 }
 
-// extremes are the worst that results with Weir say of each target.
+// extremes are Weir's worst values for each target.
 type extremes struct {
 	shareError, shortfall, excess, idleLink, settle worst
 
@@ -150,8 +149,8 @@ func (f *extremes) seeShares(shares []Share, where string) {
 	}
 }
 
-// seeAgent looks at what an agent took; flooded is beside a flood of packets, which is not
-// what it usually runs beside.
+// seeAgent records the agent's use; flooded marks a case with a packet flood, which is not its
+// usual load.
 func (f *extremes) seeAgent(a AgentUse, flooded bool, where string) {
 	f.agentStart.see(a.StartMS.Median, where)
 	switch {
@@ -171,8 +170,8 @@ func (f *extremes) seeAgent(a AgentUse, flooded bool, where string) {
 	}
 }
 
-// verdicts compares what Weir did with its targets. A target that no result is
-// about is left out; a run that failed is a miss of its own.
+// verdicts compares Weir's results with its targets. Targets without a result are left out; a
+// failed run is a missed target.
 func verdicts(results []CaseResult) []report.Verdict {
 	var f extremes
 	for _, result := range results {
@@ -218,7 +217,7 @@ func verdicts(results []CaseResult) []report.Verdict {
 	return list
 }
 
-// neverSettledMS stands for a change whose allocation was not reached.
+// neverSettledMS marks a change after which the rates never settled.
 const neverSettledMS = 1e9
 
 func seeReaction(settle *worst, reaction Reaction, runs int, where string) {

@@ -6,43 +6,41 @@ import (
 	"github.com/weir-project/weir/internal/lab/meter"
 )
 
-// overshoot is by which fraction a ceiling is exceeded in the worst window of
-// a series, from the first packet on; negative when it never is.
+// overshoot returns the relative excess over a ceiling in the worst window of a series, from the
+// first packet on; negative if it is never exceeded.
 func overshoot(bins []uint64, binWidth, window time.Duration, ceilingBPS uint64) float64 {
 	allowed := float64(ceilingBPS) * window.Seconds() / 8
 	return float64(meter.MostIn(bins, int(window/binWidth)))/allowed - 1
 }
 
-// settling looks at the rates after a change.
+// settling measures how fast rates settle after a change.
 type settling struct {
 	// series has one row of bins per container, in bytes.
 	series   [][]uint64
 	binWidth time.Duration
-	// window is the time over which a rate is taken, tolerance by which
-	// fraction of its ideal it may differ.
+	// window is the averaging time of a rate, tolerance its tolerated relative deviation from the
+	// ideal.
 	window    time.Duration
 	tolerance float64
-	// stay is for how long all windows must be within the tolerance before
-	// the new rates count as reached. What happens later shows in held: a
-	// single late packet should not pass for a slow scheduler.
+	// stay is the time for which all windows must be within the tolerance until rates count as
+	// settled. Later deviations count in held, so that one late packet does not look like a slow
+	// scheduler.
 	stay time.Duration
 }
 
-// outcome is what became of a change.
+// outcome is the response to a change.
 type outcome struct {
-	// settled says that from some time on every window that began within
-	// stay was within the tolerance for every container; after is that time,
-	// from the change.
+	// settled: every window of stay was within the tolerance for all containers; after is the time
+	// from the change to its begin.
 	settled bool
 	after   time.Duration
-	// held is the fraction of windows within the tolerance, of those that
-	// began at least grace after the change.
+	// held is the fraction of windows within the tolerance, among those that begin at least grace
+	// after the change.
 	held float64
 }
 
-// after judges the time from a change until the next one, both as bins,
-// against the ideal rates (bits per second; 0 means the container sends
-// nothing and does not matter).
+// after evaluates the time between two changes, given as bins, against the ideal rates in bits per
+// second; 0 means that the container sends nothing and is ignored.
 func (s settling) after(change, next int, ideal []uint64, grace time.Duration) outcome {
 	width := int(s.window / s.binWidth)
 	last := next - width // the last bin a window can begin with

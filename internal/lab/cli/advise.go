@@ -18,9 +18,10 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/client"
-	"github.com/weir-project/weir/internal/advise"
-	"github.com/weir-project/weir/internal/cmdline"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/front/cmdline"
+	"github.com/weir-project/weir/internal/front/connect"
+	"github.com/weir-project/weir/internal/lab/advise"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // defaultMeasurements is where what a host's modes cost is kept.
@@ -44,7 +45,7 @@ type adviceOutput struct {
 	Kernel      string    `json:"kernel"`
 }
 
-func newAdviseCommand(g *global) *cobra.Command {
+func newAdviseCommand(socket *string) *cobra.Command {
 	var flags adviseFlags
 	var format *cmdline.Output
 	cmd := &cobra.Command{
@@ -72,13 +73,13 @@ the containers that run. The agent does not see protocols: say --protocol udp.`,
 			}
 			return nil
 		},
-		ValidArgsFunction: (&connection{global: g}).completeNames,
+		ValidArgsFunction: connect.Local(socket).CompleteNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name := ""
 			if len(args) == 1 {
 				name = args[0]
 			}
-			return flags.run(cmd, g, name, *format)
+			return flags.run(cmd, socket, name, *format)
 		},
 	}
 	set := cmd.Flags()
@@ -93,7 +94,7 @@ the containers that run. The agent does not see protocols: say --protocol udp.`,
 	return cmd
 }
 
-func (f *adviseFlags) run(cmd *cobra.Command, g *global, name string, format cmdline.Output) error {
+func (f *adviseFlags) run(cmd *cobra.Command, socket *string, name string, format cmdline.Output) error {
 	if f.rate != "" {
 		var err error
 		if f.question.RateBPS, err = policy.ParseRate(f.rate); err != nil {
@@ -123,7 +124,7 @@ func (f *adviseFlags) run(cmd *cobra.Command, g *global, name string, format cmd
 		return runCheck(cmd, m, others, format)
 	}
 	result := adviceOutput{Container: name, MeasuredAt: m.StartedAt, Host: m.Host, Kernel: m.Environment.Kernel}
-	notes, err := f.ask(cmd, g, &result)
+	notes, err := f.ask(cmd, socket, &result)
 	if err != nil {
 		return err
 	}
@@ -193,10 +194,10 @@ func runCheck(cmd *cobra.Command, m, others advise.Measurements, format cmdline.
 
 // ask completes the question with what the agent knows, where no option says
 // otherwise, and tells what it took for what.
-func (f *adviseFlags) ask(cmd *cobra.Command, g *global, result *adviceOutput) (notes []string, err error) {
+func (f *adviseFlags) ask(cmd *cobra.Command, socket *string, result *adviceOutput) (notes []string, err error) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), 5*time.Second)
 	defer cancel()
-	snapshot, err := client.Unix(g.socket).Snapshot(ctx)
+	snapshot, err := client.Unix(*socket).Snapshot(ctx)
 	if err != nil {
 		return notAsked(err, result.Container != "" && !cmd.Flags().Changed("containers"))
 	}

@@ -12,10 +12,10 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/client"
-	"github.com/weir-project/weir/internal/cmdline"
+	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/lab/bench/netmodes"
-	"github.com/weir-project/weir/internal/report"
+	"github.com/weir-project/weir/internal/lab/report"
 )
 
 // measured is what weir bench netmodes found on a machine: bridge twice as fast as
@@ -39,7 +39,7 @@ func adviseOn(t *testing.T, path string, args ...string) (code int, stdout, stde
 	t.Helper()
 	var out, errs bytes.Buffer
 	args = append([]string{"advise", "--measurements", path, "--socket", filepath.Join(t.TempDir(), "none.sock")}, args...)
-	code = Run(args, &out, &errs)
+	code = Run(append([]string{"weir"}, args...), &out, &errs)
 	return code, out.String(), errs.String()
 }
 
@@ -111,7 +111,7 @@ func TestAdviseUsage(t *testing.T) {
 		{"--links", "quick"}, {"--agent", "maybe"}, {"--modes", "token-ring"}, {"--bytes", "9000"}, {"--containers", "100"},
 	} {
 		var out, errs bytes.Buffer
-		if code := Run(append([]string{"bench", "netmodes"}, args...), &out, &errs); code != cmdline.Usage {
+		if code := Run(append([]string{"weir", "bench", "netmodes"}, args...), &out, &errs); code != cmdline.Usage {
 			t.Errorf("bench netmodes %q: exit code %d: %s", args, code, errs.String())
 		}
 	}

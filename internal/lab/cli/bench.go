@@ -1,35 +1,31 @@
 package cli
 
 import (
-	"errors"
+	"context"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-project/weir/internal/cmdline"
+	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/internal/lab/bench"
-	"github.com/weir-project/weir/internal/policy"
-	"github.com/weir-project/weir/internal/report"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // benchFlags are the flags of `weir bench` as written.
 type benchFlags struct {
-	rate, only, report string
-	noDocker           bool
-	noVerdict          bool
-	options            bench.Options
+	suiteFlags
+	rate     string
+	noDocker bool
+	options  bench.Options
 }
 
 func newBenchCommand() *cobra.Command {
 	var flags benchFlags
-	var format *cmdline.Output
 	cmd := &cobra.Command{
 		Use:   "bench SUITE",
 		Short: "Measure Weir against the ideal, the papers and other tools",
@@ -77,25 +73,22 @@ missed one of its own targets; with --no-verdict a missed target is only shown.`
 			if flags.options.Suite = args[0]; !slices.Contains(bench.SuiteNames(), args[0]) {
 				return unknownSuite(cmd, args[0])
 			}
-			return flags.run(cmd, *format)
+			return flags.run(cmd)
 		},
 	}
 	options, set := &flags.options, cmd.Flags()
 	set.StringVar(&flags.rate, "rate", "100mbit", "rate of the link, for suites that do not set their own")
-	set.DurationVar(&options.Duration, "duration", 10*time.Second, "time counted in every run")
-	set.DurationVar(&options.Warmup, "warmup", time.Second, "time before that, not counted")
-	set.IntVar(&options.Repeat, "repeat", 1, "interleaved rounds; results are their medians")
+	addRunFlags(set, &options.RunOptions, 10*time.Second, time.Second, 1)
 	set.StringSliceVar(&options.Peers, "peers", nil, "peers to run: "+strings.Join(bench.PeerNames(), ",")+" (default all)")
-	set.StringVar(&flags.only, "only", "", "run the cases whose \"group: name\" matches a regular expression")
+	flags.addOnly(set, "run the cases whose \"group: name\" matches a regular expression")
 	set.BoolVar(&flags.noDocker, "no-docker", false, "use bare network namespaces as containers")
 	set.Float64Var(&options.Overload, "overload", 1.5, "how many times the link's rate an unlimited UDP sender sends")
 	set.Uint64Var(&options.Seed, "seed", 1, "seed of random weights")
 	set.IntVar(&options.Containers, "containers", 50, "containers of the suite agent")
 	set.IntVar(&options.Readers, "readers", 100, "pages of the dashboard that are open in the suite agent; 0 leaves out what looks at the agent")
-	set.BoolVar(&flags.noVerdict, "no-verdict", false, noVerdictHelp)
-	set.StringVar(&flags.report, "report", "", "also write an HTML report to this file")
+	flags.addVerdict(set)
+	flags.addReport(cmd)
 	set.StringArrayVar(&options.AgentArgs, "agent-arg", nil, "further argument of the agent that is measured")
-	format = cmdline.AddOutputFlag(cmd)
 	cmd.AddCommand(newBenchNetmodesCommand(), newBenchCompareCommand(), newBenchAllCommand(), newBenchModelCommand(), newBenchLLQCommand(), newBenchSDNCommand(), newBenchPicassoCommand())
 	return cmd
 }
@@ -111,75 +104,23 @@ func unknownSuite(cmd *cobra.Command, name string) error {
 	return cmdline.Usagef("unknown suite %q: choose from %s", name, strings.Join(names, ", "))
 }
 
-func (f *benchFlags) run(cmd *cobra.Command, format cmdline.Output) error {
+func (f *benchFlags) run(cmd *cobra.Command) error {
 	if err := f.parse(); err != nil {
 		return err
 	}
-	f.options.Progress = cmd.ErrOrStderr()
-	found, err := bench.Run(cmd.Context(), f.options)
-	if err != nil {
-		return err
-	}
-	return show(cmd, format, f.report, found.Report, found, f.noVerdict)
+	return runOnBed(cmd, &f.suiteFlags, &f.options.RunOptions, func(ctx context.Context) (bench.Report, error) {
+		return bench.Run(ctx, f.options)
+	})
 }
 
-// suiteResult is what a suite has found.
-type suiteResult interface {
-	WriteText(w io.Writer) error
-	// Failed is the number of cases in which runs failed.
-	Failed() int
-}
-
-// noVerdictHelp is what every suite with targets says of `--no-verdict`.
-const noVerdictHelp = "only look: a missed target is no error"
-
-// show prints what was found, and then writes its page unless that is "". Errors: also runs
-// that failed, and targets that were missed, unless noVerdict.
-func show(cmd *cobra.Command, format cmdline.Output, page string, of report.Report, found suiteResult, noVerdict bool) error {
-	var err error
-	if format == cmdline.JSON {
-		err = cmdline.PrintJSON(cmd.OutOrStdout(), found)
-	} else {
-		err = found.WriteText(cmd.OutOrStdout())
-	}
-	if err != nil {
-		return fmt.Errorf("print the results: %w", err)
-	}
-	// Behind the numbers, which took long, and would be lost with a page that cannot be written.
-	if page != "" {
-		if err := writePage(page, of); err != nil {
-			return err
-		}
-	}
-	if failed := found.Failed(); failed > 0 {
-		return fmt.Errorf("runs failed in %d cases", failed)
-	}
-	if missed := of.Missed(); len(missed) > 0 && !noVerdict {
-		return missedError(missed, len(of.Verdicts))
-	}
-	return nil
-}
-
-// missedError names the targets that were missed.
-func missedError(missed []report.Verdict, all int) error {
-	var targets []string
-	for _, verdict := range missed {
-		targets = append(targets, fmt.Sprintf("%s: %s (%s)", verdict.Target, verdict.Measured, verdict.Limit))
-	}
-	return fmt.Errorf("%d of %d targets missed (--no-verdict to look only): %s", len(missed), all, strings.Join(targets, "; "))
-}
-
-// parse turns what was written into options and says what is wrong with it
-// before anything is started.
+// parse reads the flags into options, and checks them before anything is started.
 func (f *benchFlags) parse() (err error) {
 	options := &f.options
 	if options.RateBPS, err = policy.ParseRate(f.rate); err != nil {
 		return cmdline.Usagef("--rate %s %w", f.rate, err)
 	}
-	if f.only != "" {
-		if options.Only, err = regexp.Compile(f.only); err != nil {
-			return cmdline.Usagef("--only: %w", err)
-		}
+	if options.Only, err = f.parseOnly(); err != nil {
+		return err
 	}
 	if _, err := options.Cases(); err != nil {
 		return cmdline.WithCode(cmdline.Usage, err)
@@ -187,14 +128,7 @@ func (f *benchFlags) parse() (err error) {
 	if err := distinct("--peers", options.Peers, plainText); err != nil {
 		return err
 	}
-	if os.Geteuid() != 0 {
-		return errors.New("the test bed needs root: run with sudo")
-	}
 	options.Docker = !f.noDocker
-	options.Command, options.Version = strings.Join(os.Args, " "), version
-	if options.WeirBinary, err = os.Executable(); err != nil {
-		return fmt.Errorf("find the weir that is to be measured: %w", err)
-	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return fmt.Errorf("find a place for peers: %w", err)

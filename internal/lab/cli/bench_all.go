@@ -1,24 +1,24 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-project/weir/internal/cmdline"
+	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/internal/lab/bench"
 	"github.com/weir-project/weir/internal/lab/bench/all"
-	"github.com/weir-project/weir/internal/report"
+	"github.com/weir-project/weir/internal/lab/report"
 )
 
 // allFlags are the flags of `weir bench all` as written.
 type allFlags struct {
 	benchFlags
-	dir    string
-	short  bool
-	within time.Duration
+	dir   string
+	short bool
 }
 
 // What --short sets unless it is written.
@@ -29,7 +29,6 @@ const (
 
 func newBenchAllCommand() *cobra.Command {
 	var flags allFlags
-	var format *cmdline.Output
 	cmd := &cobra.Command{
 		Use:   "all",
 		Short: "Measure everything and write one report of it, with an index",
@@ -48,23 +47,21 @@ says how to read the reports.`,
 		Example: `  weir bench all --dir report
   weir bench all --short --no-docker --dir report`,
 		Args: cmdline.ExactArgs(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return flags.run(cmd, *format) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return flags.run(cmd) },
 	}
 	options, set := &flags.options, cmd.Flags()
 	set.StringVar(&flags.dir, "dir", "weir-report", "folder of the reports")
 	set.DurationVar(&flags.within, "within", 30*time.Minute, "how long everything may take")
 	set.BoolVar(&flags.short, "short", false, "ten minutes, 0.3 s a run")
-	set.DurationVar(&options.Duration, "duration", time.Second, "time counted in every run")
-	set.DurationVar(&options.Warmup, "warmup", 500*time.Millisecond, "time before that, not counted")
-	set.IntVar(&options.Repeat, "repeat", 1, "interleaved rounds; results are their medians")
-	set.BoolVar(&flags.noVerdict, "no-verdict", false, noVerdictHelp)
+	addRunFlags(set, &options.RunOptions, time.Second, 500*time.Millisecond, 1)
+	flags.addVerdict(set)
 	set.BoolVar(&flags.noDocker, "no-docker", false, "use bare network namespaces as containers")
 	set.Uint64Var(&options.Seed, "seed", 1, "seed of what is random")
-	format = cmdline.AddOutputFlag(cmd)
+	flags.format = cmdline.AddOutputFlag(cmd)
 	return cmd
 }
 
-func (f *allFlags) run(cmd *cobra.Command, format cmdline.Output) error {
+func (f *allFlags) run(cmd *cobra.Command) error {
 	if f.short {
 		if !cmd.Flags().Changed("within") {
 			f.within = shortWithin
@@ -80,16 +77,15 @@ func (f *allFlags) run(cmd *cobra.Command, format cmdline.Output) error {
 	if err := everything.Check(); err != nil {
 		return cmdline.WithCode(cmdline.Usage, err)
 	}
-	if err := f.parse(); err != nil {
+	if err := cmp.Or(f.parse(), requireRoot(), f.prepare(cmd, &f.options.RunOptions)); err != nil {
 		return err
 	}
 	everything.Options = f.options
-	everything.Progress = cmd.ErrOrStderr()
 	index, err := all.Run(cmd.Context(), everything)
 	if err != nil {
 		return err
 	}
-	if format == cmdline.JSON {
+	if *f.format == cmdline.JSON {
 		err = cmdline.PrintJSON(cmd.OutOrStdout(), index)
 	} else {
 		err = index.WriteText(cmd.OutOrStdout(), filepath.Join(f.dir, "index.html"))

@@ -6,14 +6,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-project/weir/internal/cmdline"
+	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/internal/lab/bench"
 	"github.com/weir-project/weir/internal/lab/bench/liveport"
 	"github.com/weir-project/weir/internal/lab/bench/llq"
 	"github.com/weir-project/weir/internal/lab/bench/netmodes"
 	"github.com/weir-project/weir/internal/lab/bench/picasso"
 	"github.com/weir-project/weir/internal/lab/bench/sdn"
-	"github.com/weir-project/weir/internal/report"
+	"github.com/weir-project/weir/internal/lab/report"
 )
 
 func newBenchCompareCommand() *cobra.Command {
@@ -82,41 +82,33 @@ func parseResult(data []byte) (report.Report, error) {
 	if err != nil {
 		return report.Report{}, err
 	}
-	switch {
-	case kind.Suite == netmodes.Suite:
-		var r netmodes.Report
-		err := report.Parse(data, &r, &r.Report)
-		return r.Report, err
-	case kind.Suite == llq.Suite, kind.Suite == llq.SuiteFigures:
-		var r llq.Report
-		err := report.Parse(data, &r, &r.Report)
-		return r.Report, err
-	case kind.Suite == liveport.Suite:
-		var r liveport.Report
-		err := report.Parse(data, &r, &r.Report)
-		return r.Report, err
-	case kind.Suite == sdn.Suite:
-		var r sdn.Report
-		err := report.Parse(data, &r, &r.Report)
-		return r.Report, err
-	case kind.Suite == picasso.Suite:
-		var r picasso.Report
-		err := report.Parse(data, &r, &r.Report)
-		return r.Report, err
-	case kind.Suite != "":
-		var r bench.Report
-		err := report.Parse(data, &r, &r.Report)
-		return r.Report, err
-	case kind.Sweep != "":
-		var r llqSweepReport
-		err := report.Parse(data, &r, &r.Report)
-		return r.Report, err
-	case kind.Model != "":
-		var r llqReport
-		err := report.Parse(data, &r, &r.Report)
-		return r.Report, err
+	found := emptyResult(kind)
+	err = report.Parse(data, found)
+	return found.Base(), err
+}
+
+// emptyResult returns a result to read one of a kind into.
+func emptyResult(kind report.Kind) report.Result {
+	switch kind.Suite {
+	case "":
+	case netmodes.Suite:
+		return &netmodes.Report{}
+	case llq.Suite, llq.SuiteFigures:
+		return &llq.Report{}
+	case liveport.Suite:
+		return &liveport.Report{}
+	case sdn.Suite:
+		return &sdn.Report{}
+	case picasso.Suite:
+		return &picasso.Report{}
+	default:
+		return &bench.Report{}
 	}
-	var r report.Report
-	err = report.Parse(data, &r, &r)
-	return r, err
+	switch {
+	case kind.Sweep != "":
+		return &llqSweepReport{}
+	case kind.Model != "":
+		return &llqReport{}
+	}
+	return &report.Report{}
 }

@@ -7,14 +7,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-project/weir/internal/cmdline"
+	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/internal/lab/bench"
 	"github.com/weir-project/weir/internal/lab/bench/liveport"
 	"github.com/weir-project/weir/internal/lab/bench/llq"
 	"github.com/weir-project/weir/internal/lab/bench/netmodes"
 	"github.com/weir-project/weir/internal/lab/bench/picasso"
 	"github.com/weir-project/weir/internal/lab/bench/sdn"
-	"github.com/weir-project/weir/internal/report"
+	"github.com/weir-project/weir/internal/lab/report"
 )
 
 // resultFile writes a result as weir bench prints it.

@@ -1,25 +1,19 @@
 package cli
 
 import (
-	"errors"
-	"fmt"
-	"os"
-	"strings"
+	"context"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-project/weir/internal/cmdline"
+	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/internal/lab/bench/llq"
 )
 
 func newBenchLLQCommand() *cobra.Command {
 	var options llq.Options
 	var rates []string
-	var page string
-	var noVerdict bool
-	var within time.Duration
-	var format *cmdline.Output
+	var flags suiteFlags
 	cmd := &cobra.Command{
 		Use:   llq.Suite,
 		Short: "Repeat SDN-LLQ's experiment: voice, video and generic data on one link",
@@ -48,32 +42,18 @@ of its own targets; with --no-verdict a missed target is only shown.`,
 			if err := distinct("--peers", options.Peers, plainText); err != nil {
 				return err
 			}
-			if os.Geteuid() != 0 {
-				return errors.New("the test bed needs root: run with sudo")
-			}
-			options.Command, options.Version, options.Progress = strings.Join(os.Args, " "), version, cmd.ErrOrStderr()
-			if options.WeirBinary, err = os.Executable(); err != nil {
-				return fmt.Errorf("find the weir that is to be measured: %w", err)
-			}
-			if within > 0 {
-				options.Until = time.Now().Add(within)
-			}
-			found, err := llq.Run(cmd.Context(), options)
-			if err != nil {
-				return err
-			}
-			return show(cmd, *format, page, found.Report, found, noVerdict)
+			return runOnBed(cmd, &flags, &options.RunOptions, func(ctx context.Context) (llq.Report, error) {
+				return llq.Run(ctx, options)
+			})
 		},
 	}
 	set := cmd.Flags()
 	set.StringSliceVar(&rates, "rates", rateTexts(llq.Totals()), "what the three flows send together")
 	set.StringSliceVar(&options.Peers, "peers", llq.Peers(), "peers to run")
-	set.DurationVar(&options.Duration, "duration", 2*time.Second, "time counted in every run")
-	set.DurationVar(&options.Warmup, "warmup", 500*time.Millisecond, "time before that, not counted; longer until queues are full")
-	set.IntVar(&options.Repeat, "repeat", 1, "interleaved rounds; results are their medians")
-	set.BoolVar(&noVerdict, "no-verdict", false, noVerdictHelp)
-	set.DurationVar(&within, "within", 0, "start no run after that long; what was not measured is left out (default never)")
-	set.StringVar(&page, "report", "", "also write an HTML report to this file")
-	format = cmdline.AddOutputFlag(cmd)
+	addRunFlags(set, &options.RunOptions, 2*time.Second, 500*time.Millisecond, 1)
+	set.Lookup("warmup").Usage += "; longer until queues are full"
+	flags.addVerdict(set)
+	flags.addWithin(set)
+	flags.addReport(cmd)
 	return cmd
 }

@@ -1,24 +1,18 @@
 package cli
 
 import (
-	"errors"
-	"fmt"
-	"os"
-	"regexp"
-	"strings"
+	"context"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-project/weir/internal/cmdline"
+	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/internal/lab/bench/liveport"
 )
 
 func newBenchModelCommand() *cobra.Command {
 	var options liveport.Options
-	var page, only string
-	var within time.Duration
-	var format *cmdline.Output
+	var flags suiteFlags
 	cmd := &cobra.Command{
 		Use:   liveport.Suite,
 		Short: "Hold the queueing model against real packets on a link of 100 Mbit/s",
@@ -39,39 +33,22 @@ Needs root. Exits with 1 when the suite could not run or a run failed.`,
   weir bench model -o json`,
 		Args: cmdline.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if only != "" {
-				if options.Only, err = regexp.Compile(only); err != nil {
-					return cmdline.Usagef("--only: %w", err)
-				}
+			if options.Only, err = flags.parseOnly(); err != nil {
+				return err
 			}
 			if err := options.Check(); err != nil {
 				return cmdline.WithCode(cmdline.Usage, err)
 			}
-			if os.Geteuid() != 0 {
-				return errors.New("the test bed needs root: run with sudo")
-			}
-			options.Command, options.Version, options.Progress = strings.Join(os.Args, " "), version, cmd.ErrOrStderr()
-			if options.WeirBinary, err = os.Executable(); err != nil {
-				return fmt.Errorf("find the weir that is to be measured: %w", err)
-			}
-			if within > 0 {
-				options.Until = time.Now().Add(within)
-			}
-			found, err := liveport.Run(cmd.Context(), options)
-			if err != nil {
-				return err
-			}
-			return show(cmd, *format, page, found.Report, found, false)
+			return runOnBed(cmd, &flags, &options.RunOptions, func(ctx context.Context) (liveport.Report, error) {
+				return liveport.Run(ctx, options)
+			})
 		},
 	}
 	set := cmd.Flags()
-	set.DurationVar(&options.Duration, "duration", 3*time.Second, "time counted in every run")
-	set.DurationVar(&options.Warmup, "warmup", 500*time.Millisecond, "time before that, not counted")
-	set.IntVar(&options.Repeat, "repeat", 3, "interleaved rounds; results are their medians")
+	addRunFlags(set, &options.RunOptions, 3*time.Second, 500*time.Millisecond, 3)
 	set.Uint64Var(&options.Seed, "seed", 1, "seed of arrivals, sizes and turns")
-	set.StringVar(&only, "only", "", "measure the ports whose name matches a regular expression")
-	set.DurationVar(&within, "within", 0, "start no run after that long; what was not measured is left out (default never)")
-	set.StringVar(&page, "report", "", "also write an HTML report to this file")
-	format = cmdline.AddOutputFlag(cmd)
+	flags.addOnly(set, "measure the ports whose name matches a regular expression")
+	flags.addWithin(set)
+	flags.addReport(cmd)
 	return cmd
 }

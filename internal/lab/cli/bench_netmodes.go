@@ -2,37 +2,30 @@ package cli
 
 import (
 	"cmp"
-	"context"
-	"errors"
-	"fmt"
 	"io"
-	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-project/weir/internal/advise"
-	"github.com/weir-project/weir/internal/cmdline"
+	"github.com/weir-project/weir/internal/front/cmdline"
+	"github.com/weir-project/weir/internal/lab/advise"
 	"github.com/weir-project/weir/internal/lab/bench/netmodes"
 	"github.com/weir-project/weir/internal/lab/traffic"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // netmodesFlags are the flags of `weir bench netmodes` as written.
 type netmodesFlags struct {
-	links, protocols []string
-	agent, report    string
-	save             bool
-	within           time.Duration
-	measurements     string
-	options          netmodes.Options
+	suiteFlags
+	links, protocols    []string
+	agent, measurements string
+	save                bool
+	options             netmodes.Options
 }
 
 func newBenchNetmodesCommand() *cobra.Command {
 	var flags netmodesFlags
-	var format *cmdline.Output
 	cmd := &cobra.Command{
 		Use:   netmodes.Suite,
 		Short: "Measure what each network mode of containers costs on this machine",
@@ -55,13 +48,12 @@ Needs root. Exits with 1 when the suite could not run or a run failed.`,
   weir bench netmodes --modes bridge,host --links 20mbit --duration 60s
   weir bench netmodes --containers 64 --protocols udp --bytes 64 -o json`,
 		Args: cmdline.ExactArgs(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return flags.run(cmd, *format) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return flags.run(cmd) },
 	}
 	flags.add(cmd)
-	cmd.Flags().StringVar(&flags.report, "report", "", "also write an HTML report to this file")
+	flags.addReport(cmd)
 	cmd.Flags().BoolVar(&flags.save, "save", false, "keep the result for weir advise")
 	cmd.Flags().StringVar(&flags.measurements, "measurements", defaultMeasurements, "file to keep it in")
-	format = cmdline.AddOutputFlag(cmd)
 	return cmd
 }
 
@@ -74,17 +66,15 @@ func (f *netmodesFlags) add(cmd *cobra.Command) {
 	set.IntVar(&o.Containers, "containers", 4, "how many send at once at most: 1 to 4, then powers of two up to 64")
 	set.StringSliceVar(&f.links, "links", []string{"20mbit", "none"}, "rates of the link; none is no limit")
 	set.StringVar(&f.agent, "agent", "both", "measure without the agent, with it, or both")
-	set.DurationVar(&o.Duration, "duration", 2*time.Second, "time counted in every run")
-	set.DurationVar(&o.Warmup, "warmup", 300*time.Millisecond, "time before that, not counted")
-	set.IntVar(&o.Repeat, "repeat", 1, "interleaved rounds; results are their medians")
-	set.DurationVar(&f.within, "within", 0, "start no run after that long; what was not measured is left out (default never)")
+	addRunFlags(set, &o.RunOptions, 2*time.Second, 300*time.Millisecond, 1)
+	f.addWithin(set)
 }
 
-func (f *netmodesFlags) run(cmd *cobra.Command, format cmdline.Output) error {
+func (f *netmodesFlags) run(cmd *cobra.Command) error {
 	if err := f.parse(); err != nil {
 		return err
 	}
-	found, err := f.measure(cmd.Context(), cmd.ErrOrStderr())
+	found, err := f.measure(cmd)
 	if err != nil {
 		return err
 	}
@@ -93,7 +83,7 @@ func (f *netmodesFlags) run(cmd *cobra.Command, format cmdline.Output) error {
 			return err
 		}
 	}
-	return show(cmd, format, f.report, found.Report, found, false)
+	return f.show(cmd, found)
 }
 
 // parse turns what was written into options and says what is wrong with it
@@ -133,23 +123,15 @@ func (f *netmodesFlags) parse() error {
 	if err != nil {
 		return err
 	}
-	if os.Geteuid() != 0 {
-		return errors.New("the test bed needs root: run with sudo")
-	}
-	return nil
+	return requireRoot()
 }
 
 // measure runs the suite.
-func (f *netmodesFlags) measure(ctx context.Context, progress io.Writer) (found netmodes.Report, err error) {
-	o := f.options
-	o.Command, o.Version, o.Progress = strings.Join(os.Args, " "), version, progress
-	if f.within > 0 {
-		o.Until = time.Now().Add(f.within)
+func (f *netmodesFlags) measure(cmd *cobra.Command) (found netmodes.Report, err error) {
+	if err := f.prepare(cmd, &f.options.RunOptions); err != nil {
+		return found, err
 	}
-	if o.WeirBinary, err = os.Executable(); err != nil {
-		return found, fmt.Errorf("find the weir that is to be measured: %w", err)
-	}
-	return netmodes.Run(ctx, o)
+	return netmodes.Run(cmd.Context(), f.options)
 }
 
 // keep keeps a result for advice. One with failed runs is kept as well: what failed
@@ -182,7 +164,7 @@ func refreshMeasurements(cmd *cobra.Command, path string) error {
 	if err := flags.parse(); err != nil {
 		return err
 	}
-	found, err := flags.measure(cmd.Context(), cmd.ErrOrStderr())
+	found, err := flags.measure(cmd)
 	if err != nil {
 		return err
 	}

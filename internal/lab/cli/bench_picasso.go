@@ -2,23 +2,20 @@ package cli
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
-	"os"
-	"strings"
+	"context"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-project/weir/internal/cmdline"
+	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/internal/lab/bench/picasso"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 func newBenchPicassoCommand() *cobra.Command {
 	var o picasso.Options
-	var page, uplink string
-	var noVerdict bool
+	var flags suiteFlags
+	var uplink string
 	cmd := &cobra.Command{
 		Use:   picasso.Suite,
 		Short: "Repeat PiCasso's evaluation, and hold Weir's placement against Swarm's own",
@@ -35,7 +32,7 @@ their users, on links of 100 Mbit/s:
 
 Each of the paper's claims gets a verdict and a reason. All parts take about fifteen
 minutes, eight of them the competition, and ten nodes 1 GB of memory; the paper's runs are
---requests 10000 --for 10m. docs/edge.md says what the competition compares.
+--requests 10000 --for 10m. docs/measurements/edge.md says what the competition compares.
 
 Needs root, dockerd, busybox-static and, for the last two, haproxy and weir-edge; nginx is
 measured where it is installed. Exits with 1 when a run failed or Weir missed one of its
@@ -57,9 +54,8 @@ own targets; with --no-verdict a missed target is only shown.`,
 	set.StringVar(&uplink, "uplink", "20mbit", "uplink of each node in the competition")
 	set.StringVar(&o.Nginx, "nginx", "", "nginx to measure (default the one in PATH)")
 	set.StringVar(&o.EdgeBinary, "weir-edge", "", "weir-edge to measure (default the one beside this program, or in PATH)")
-	set.BoolVar(&noVerdict, "no-verdict", false, noVerdictHelp)
-	set.StringVar(&page, "report", "", "also write an HTML report to this file")
-	format := cmdline.AddOutputFlag(cmd)
+	flags.addVerdict(set)
+	flags.addReport(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if o.CompetitionLinkBPS, err = policy.ParseRate(uplink); err != nil {
 			return cmdline.Usagef("--uplink %s %w", uplink, err)
@@ -70,23 +66,14 @@ own targets; with --no-verdict a missed target is only shown.`,
 		if err := cmp.Or(distinct("--parts", o.Parts, plainText), distinct("--users", o.Users, plainText), distinct("--nodes", o.Nodes, plainText)); err != nil {
 			return err
 		}
-		if os.Geteuid() != 0 {
-			return errors.New("the test bed needs root: run with sudo")
-		}
-		if o.WeirBinary, err = os.Executable(); err != nil {
-			return fmt.Errorf("find the weir that is to be measured: %w", err)
-		}
-		if picasso.NeedsEdge(o.Parts) && o.EdgeBinary == "" {
-			if o.EdgeBinary, err = picasso.FindEdge(o.WeirBinary); err != nil {
-				return err
+		return runOnBed(cmd, &flags, &o.RunOptions, func(ctx context.Context) (found picasso.Report, err error) {
+			if picasso.NeedsEdge(o.Parts) && o.EdgeBinary == "" {
+				if o.EdgeBinary, err = picasso.FindEdge(o.WeirBinary); err != nil {
+					return found, err
+				}
 			}
-		}
-		o.Command, o.Version, o.Progress = strings.Join(os.Args, " "), version, cmd.ErrOrStderr()
-		found, err := picasso.Run(cmd.Context(), o)
-		if err != nil {
-			return err
-		}
-		return show(cmd, *format, page, found.Report, found, noVerdict)
+			return picasso.Run(ctx, o)
+		})
 	}
 	return cmd
 }

@@ -1,28 +1,25 @@
 package cli
 
 import (
-	"errors"
-	"fmt"
-	"os"
-	"strings"
+	"context"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-project/weir/internal/cmdline"
+	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/internal/lab/bench/llq"
+	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/lab/bench/sdn"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // benchSDNFlags say what of the suite is measured.
 type benchSDNFlags struct {
-	speed     sdn.Options
-	figures   bool
-	rates     []string
-	repeat    int
-	page      string
-	noVerdict bool
+	suiteFlags
+	speed   sdn.Options
+	figures bool
+	rates   []string
+	repeat  int
 }
 
 func newBenchSDNCommand() *cobra.Command {
@@ -69,9 +66,8 @@ a missed target is only shown.`,
 	set.BoolVar(&f.figures, "figures", false, "repeat the SDN-LLQ paper's figures 7 to 13 instead")
 	set.StringSliceVar(&f.rates, "rates", rateTexts(llq.Totals()), "with --figures: what the three flows send together")
 	set.IntVar(&f.repeat, "repeat", 1, "with --figures: interleaved rounds; results are their medians")
-	set.StringVar(&f.page, "report", "", "also write an HTML report to this file")
-	set.BoolVar(&f.noVerdict, "no-verdict", false, noVerdictHelp)
-	format := cmdline.AddOutputFlag(cmd)
+	f.addVerdict(set)
+	f.addReport(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		run, wrong, why := f.runSpeed, []string{"rates", "repeat"}, "needs --figures"
 		if f.figures {
@@ -82,15 +78,12 @@ a missed target is only shown.`,
 				return cmdline.Usagef("--%s %s", name, why)
 			}
 		}
-		return run(cmd, *format)
+		return run(cmd)
 	}
 	return cmd
 }
 
-func (f *benchSDNFlags) runSpeed(cmd *cobra.Command, format cmdline.Output) (err error) {
-	if f.speed.WeirBinary, err = os.Executable(); err != nil {
-		return fmt.Errorf("find the program to measure: %w", err)
-	}
+func (f *benchSDNFlags) runSpeed(cmd *cobra.Command) error {
 	if f.speed.Duration < 100*time.Millisecond {
 		return cmdline.Usagef("--duration %v is less than 100ms", f.speed.Duration)
 	}
@@ -102,22 +95,18 @@ func (f *benchSDNFlags) runSpeed(cmd *cobra.Command, format cmdline.Output) (err
 			return cmdline.Usagef("--os-ken: %v", err)
 		}
 	}
-	f.speed.Command, f.speed.Version, f.speed.Progress = strings.Join(os.Args, " "), version, cmd.ErrOrStderr()
-	found, err := sdn.Run(cmd.Context(), f.speed)
-	if err != nil {
-		return err
-	}
-	return show(cmd, format, f.page, found.Report, found, f.noVerdict)
+	return runSuite(cmd, &f.suiteFlags, &f.speed.RunOptions, func(ctx context.Context) (sdn.Report, error) {
+		return sdn.Run(ctx, f.speed)
+	})
 }
 
 // figuresWarmup is longer than Open vSwitch takes to send a new flow's packets
 // where its entry says, which is half a second where it has time.
 const figuresWarmup = 1500 * time.Millisecond
 
-func (f *benchSDNFlags) runFigures(cmd *cobra.Command, format cmdline.Output) (err error) {
+func (f *benchSDNFlags) runFigures(cmd *cobra.Command) (err error) {
 	options := llq.Options{
-		Peers: llq.FigurePeers(), Duration: f.speed.Duration, Warmup: figuresWarmup, Repeat: f.repeat,
-		Command: strings.Join(os.Args, " "), Version: version, Progress: cmd.ErrOrStderr(),
+		Peers: llq.FigurePeers(), RunOptions: measure.RunOptions{Duration: f.speed.Duration, Warmup: figuresWarmup, Repeat: f.repeat},
 	}
 	if options.TotalsBPS, err = parseRates("--rates", f.rates); err != nil {
 		return err
@@ -125,17 +114,9 @@ func (f *benchSDNFlags) runFigures(cmd *cobra.Command, format cmdline.Output) (e
 	if err := options.Check(); err != nil {
 		return cmdline.WithCode(cmdline.Usage, err)
 	}
-	if os.Geteuid() != 0 {
-		return errors.New("the test bed needs root: run with sudo")
-	}
-	if options.WeirBinary, err = os.Executable(); err != nil {
-		return fmt.Errorf("find the weir that is to be measured: %w", err)
-	}
-	found, err := llq.Figures(cmd.Context(), options)
-	if err != nil {
-		return err
-	}
-	return show(cmd, format, f.page, found.Report, found, f.noVerdict)
+	return runOnBed(cmd, &f.suiteFlags, &options.RunOptions, func(ctx context.Context) (llq.Report, error) {
+		return llq.Figures(ctx, options)
+	})
 }
 
 // parseRates reads a list of rates.

@@ -7,13 +7,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-project/weir/internal/cmdline"
-	"github.com/weir-project/weir/internal/report"
+	"github.com/weir-project/weir/internal/front/cmdline"
+	"github.com/weir-project/weir/internal/lab/report"
 )
 
 // foundByASuite is a suite's result of which only what it ends with matters.
 type foundByASuite struct {
-	Runs   string `json:"runs"`
+	report.Report
+	Runs   string `json:"numbers"`
 	failed int
 }
 
@@ -47,7 +48,8 @@ func TestMissedTargetsEndInAnError(t *testing.T) {
 			var out strings.Builder
 			cmd := &cobra.Command{}
 			cmd.SetOut(&out)
-			err := show(cmd, format, "", report.Report{Verdicts: test.verdicts}, foundByASuite{"the numbers", test.failed}, test.noVerdict)
+			flags := suiteFlags{noVerdict: test.noVerdict, format: &format}
+			err := flags.show(cmd, foundByASuite{report.Report{Verdicts: test.verdicts}, "the numbers", test.failed})
 			if got := errorText(err); got != test.want {
 				t.Errorf("%s, %s: error %q, want %q", test.name, format, got, test.want)
 			}
@@ -58,7 +60,7 @@ func TestMissedTargetsEndInAnError(t *testing.T) {
 
 		// The same of all suites together, whose index names them.
 		index := report.Index{Sections: []report.Section{{Name: "a", Verdicts: []report.Verdict{met}}, {Name: "b", Verdicts: test.verdicts}}}
-		flags := allFlags{benchFlags: benchFlags{noVerdict: test.noVerdict}}
+		flags := allFlags{benchFlags: benchFlags{suiteFlags: suiteFlags{noVerdict: test.noVerdict}}}
 		want := ""
 		if strings.Contains(test.want, "missed") {
 			want = "1 of 3 targets missed (--no-verdict to look only)"
@@ -71,7 +73,9 @@ func TestMissedTargetsEndInAnError(t *testing.T) {
 	var out strings.Builder
 	cmd := &cobra.Command{}
 	cmd.SetOut(&out)
-	err := show(cmd, cmdline.Table, "/nowhere/page.html", report.Report{}, foundByASuite{"the numbers", 0}, false)
+	format := cmdline.Table
+	flags := suiteFlags{report: "/nowhere/page.html", format: &format}
+	err := flags.show(cmd, foundByASuite{Runs: "the numbers"})
 	if !strings.Contains(errorText(err), "/nowhere/page.html") || out.String() != "the numbers" {
 		t.Errorf("error %v, printed %q", err, out.String())
 	}
@@ -115,6 +119,36 @@ func TestBenchSDNFlags(t *testing.T) {
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
 		if got := errorText(cmd.Execute()); got != want {
 			t.Errorf("%s: error %q, want %q", args, got, want)
+		}
+	}
+}
+
+// TestBenchUsage: what cannot be measured is said before anything starts.
+func TestBenchUsage(t *testing.T) {
+	for _, tc := range []struct {
+		args string // joined by spaces
+		code int
+		says string
+	}{
+		{"bench netmode", 2, `unknown suite "netmode": choose from qcon, cntc, accuracy, reaction, cap, cost, agent, all, compare, llq, model, netmodes`},
+		{"bench netmodes --modes bridge,host,bridge", 2, "--modes has bridge twice: name each once"},
+		{"bench netmodes --protocols tcp,tcp", 2, "--protocols has tcp twice"},
+		{"bench netmodes --bytes 64,64", 2, "--bytes has 64 twice"},
+		{"bench netmodes --links 20mbit,20000kbit", 2, "--links has 20mbit twice"},
+		{"bench netmodes --links none,20mbit,none", 2, "--links has none twice"},
+		{"bench llq --rates 60mbit,0.06gbit", 2, "--rates has 60mbit twice"},
+		{"bench llq --peers htb,fifo,htb", 2, "--peers has htb twice"},
+		{"bench sdn --figures --rates 60mbit,60mbit", 2, "--rates has 60mbit twice"},
+		{"bench sdn --switches 0", 2, "--switches 0 is not within 1 and 1000"},
+		{"bench sdn --os-ken /bin/true", 2, "/bin/true has no module os_ken"},
+		{"bench sdn --os-ken /nowhere/python", 2, "there is no /nowhere/python"},
+		{"bench picasso --parts cost,cost", 2, "--parts has cost twice"},
+		{"bench picasso --users 5,5", 2, "--users has 5 twice"},
+		{"bench picasso --nodes 4,4", 2, "--nodes has 4 twice"},
+		{"bench cap --peers weir,htb,weir", 2, "--peers has weir twice"},
+	} {
+		if code, _, stderr := run(strings.Fields(tc.args)...); code != tc.code || !strings.Contains(stderr, tc.says) {
+			t.Errorf("weir %s: exit code %d, want %d; %q, want %q", tc.args, code, tc.code, stderr, tc.says)
 		}
 	}
 }

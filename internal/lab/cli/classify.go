@@ -2,15 +2,15 @@ package cli
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-project/weir/internal/appid"
-	"github.com/weir-project/weir/internal/appid/flow"
-	"github.com/weir-project/weir/internal/cmdline"
+	"github.com/weir-project/weir/internal/apps"
+	"github.com/weir-project/weir/internal/apps/flow"
+	"github.com/weir-project/weir/internal/front/cmdline"
+	"github.com/weir-project/weir/internal/front/config"
 )
 
 func newClassifyCommand() *cobra.Command {
@@ -59,7 +59,7 @@ func addVerdictFlags(cmd *cobra.Command, f *classifierFlags) {
 }
 
 // apply sets what the user wants to be different in a classifier.
-func (f *classifierFlags) apply(m *appid.Model) error {
+func (f *classifierFlags) apply(m *apps.Model) error {
 	if err := m.Levels.Override(f.levels); err != nil {
 		return cmdline.Usagef("%w", err)
 	}
@@ -72,37 +72,21 @@ func (f *classifierFlags) apply(m *appid.Model) error {
 	return nil
 }
 
-func (f *classifierFlags) load() (*appid.Model, error) {
-	m, err := loadClassifier(f.tree)
+func (f *classifierFlags) load() (*apps.Model, error) {
+	m, err := config.LoadClassifier(f.tree)
 	if err != nil {
 		return nil, err
 	}
 	return m, f.apply(m)
 }
 
-func loadClassifier(path string) (*appid.Model, error) {
-	if path == "" {
-		return appid.Shipped()
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("read classifier: %w", err)
-	}
-	defer file.Close()
-	m, err := appid.Read(file)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return m, nil
-}
-
 // trainFlags are how classifiers are trained.
 type trainFlags struct {
-	opts appid.Options
+	opts apps.Options
 }
 
 func addTrainFlags(cmd *cobra.Command) *trainFlags {
-	t := &trainFlags{opts: appid.DefaultOptions()}
+	t := &trainFlags{opts: apps.DefaultOptions()}
 	sets := strings.Join(slices.Sorted(mapKeys(flow.FeatureSets())), ", ")
 	first, second := &t.opts.First, &t.opts.Second
 	flags := cmd.Flags()
@@ -120,7 +104,7 @@ func addTrainFlags(cmd *cobra.Command) *trainFlags {
 	return t
 }
 
-func (t *trainFlags) options() (appid.Options, error) {
+func (t *trainFlags) options() (apps.Options, error) {
 	o := t.opts
 	o.Second.C45.Confidence, o.Second.C45.MaxDepth, o.First.Seed = o.First.C45.Confidence, o.First.C45.MaxDepth, o.Second.Seed
 	switch {
@@ -128,10 +112,10 @@ func (t *trainFlags) options() (appid.Options, error) {
 		return o, cmdline.Usagef("--prune %v: want 0 to 0.5", o.First.C45.Confidence)
 	case o.First.C45.MinLeaf <= 0 || o.Second.C45.MinLeaf <= 0:
 		return o, cmdline.Usagef("--min-leaf and --late-min-leaf: want more than 0")
-	case o.First.C45.MaxDepth < 1 || o.First.C45.MaxDepth > appid.MaxDepth:
-		return o, cmdline.Usagef("--max-depth %d: want 1 to %d", o.First.C45.MaxDepth, appid.MaxDepth)
-	case o.First.Trees < 1 || o.First.Trees > appid.MaxTrees || o.Second.Trees < 1 || o.Second.Trees > appid.MaxTrees:
-		return o, cmdline.Usagef("--trees and --late-trees: want 1 to %d", appid.MaxTrees)
+	case o.First.C45.MaxDepth < 1 || o.First.C45.MaxDepth > apps.MaxDepth:
+		return o, cmdline.Usagef("--max-depth %d: want 1 to %d", o.First.C45.MaxDepth, apps.MaxDepth)
+	case o.First.Trees < 1 || o.First.Trees > apps.MaxTrees || o.Second.Trees < 1 || o.Second.Trees > apps.MaxTrees:
+		return o, cmdline.Usagef("--trees and --late-trees: want 1 to %d", apps.MaxTrees)
 	case o.MaxRank < 0:
 		return o, cmdline.Usagef("--max-rank %d: want 0 or more", o.MaxRank)
 	}
@@ -164,7 +148,7 @@ out is a file for --tree of the other commands.`,
 		if err != nil {
 			return err
 		}
-		m, err := appid.Train(flows, opts)
+		m, err := apps.Train(flows, opts)
 		if err != nil {
 			return err
 		}
@@ -172,11 +156,11 @@ out is a file for --tree of the other commands.`,
 			return err
 		}
 		groups := map[string]bool{}
-		kept := appid.Kept(flows, opts.MaxRank)
+		kept := apps.Kept(flows, opts.MaxRank)
 		for _, f := range kept {
 			groups[f.Group] = true
 		}
-		m.Card = appid.Card{Data: *note, Flows: len(kept), Groups: len(groups)}
+		m.Card = apps.Card{Data: *note, Flows: len(kept), Groups: len(groups)}
 		compact, err := m.Compact()
 		if err != nil {
 			return err

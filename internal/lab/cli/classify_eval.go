@@ -10,16 +10,16 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-project/weir/internal/appid"
-	"github.com/weir-project/weir/internal/cmdline"
+	"github.com/weir-project/weir/internal/apps"
+	"github.com/weir-project/weir/internal/front/cmdline"
 )
 
 // evaluation is what 'weir classify eval' prints: the first packet's scores,
 // and those after the second stage.
 type evaluation struct {
 	Method string `json:"method"`
-	appid.Scores
-	SecondStage appid.Scores `json:"second_stage"`
+	apps.Scores
+	SecondStage apps.Scores `json:"second_stage"`
 }
 
 func newClassifyEvalCommand() *cobra.Command {
@@ -58,22 +58,22 @@ flatter, so groups stay together unless --by flow.`,
 		if err != nil {
 			return err
 		}
-		var judged []appid.Judged
+		var judged []apps.Judged
 		e := evaluation{Method: "classifier"}
 		if *folds > 0 {
 			e.Method = fmt.Sprintf("%d folds by %s", *folds, *by)
-			judged, err = appid.CrossValidate(flows, opts, *folds, *by == "group", opts.Second.Seed, m.Levels, m.MinConfidence)
+			judged, err = apps.CrossValidate(flows, opts, *folds, *by == "group", opts.Second.Seed, m.Levels, m.MinConfidence)
 		} else {
-			// Whoever asks for a file's score means all of it.
+			// The score of a file is that of all its flows.
 			if cmd.Flags().Changed("max-rank") {
-				flows = appid.Kept(flows, opts.MaxRank)
+				flows = apps.Kept(flows, opts.MaxRank)
 			}
 			judged, err = m.Judge(flows)
 		}
 		if err != nil {
 			return err
 		}
-		e.Scores, e.SecondStage = appid.Score(judged, 0, m.Levels), appid.Score(judged, 1, m.Levels)
+		e.Scores, e.SecondStage = apps.Score(judged, 0, m.Levels), apps.Score(judged, 1, m.Levels)
 		if *format == cmdline.JSON {
 			return cmdline.PrintJSON(cmd.OutOrStdout(), e)
 		}
@@ -123,7 +123,7 @@ func printEvaluation(w io.Writer, e evaluation) error {
 		fmt.Fprintf(t, "%s\t%s\t%s\t\n", row.name, percent(row.a), percent(row.b))
 	}
 	fmt.Fprintln(t, "\nCLASS\tFLOWS\tRECALL\tPRECISION\tSECOND RECALL\tPRECISION\t")
-	classes := func(names []string, a, b map[string]appid.ClassScore) {
+	classes := func(names []string, a, b map[string]apps.ClassScore) {
 		for _, name := range names {
 			recall := percent
 			if a[name].Count == 0 { // there is none to be found
@@ -133,12 +133,12 @@ func printEvaluation(w io.Writer, e evaluation) error {
 				recall(a[name].Recall), percent(a[name].Precision), recall(b[name].Recall), percent(b[name].Precision))
 		}
 	}
-	classes(appid.Types, first.Classes, second.Classes)
+	classes(apps.Types, first.Classes, second.Classes)
 	classes([]string{"EF", "AF", "BE"}, first.Levels, second.Levels)
-	for i, s := range []appid.Scores{first, second} {
-		fmt.Fprintf(t, "\nSTAGE %d: TRUE \\ VERDICT\t%s\t\n", i+1, strings.Join(appid.Types, "\t"))
+	for i, s := range []apps.Scores{first, second} {
+		fmt.Fprintf(t, "\nSTAGE %d: TRUE \\ VERDICT\t%s\t\n", i+1, strings.Join(apps.Types, "\t"))
 		for truth, row := range s.Confusion.Rows {
-			fmt.Fprint(t, appid.Types[truth], "\t")
+			fmt.Fprint(t, apps.Types[truth], "\t")
 			for _, n := range row {
 				fmt.Fprintf(t, "%d\t", n)
 			}
@@ -156,7 +156,7 @@ func printEvaluation(w io.Writer, e evaluation) error {
 }
 
 // printGroups lists where most levels are wrong.
-func printGroups(w io.Writer, groups []appid.GroupScore) error {
+func printGroups(w io.Writer, groups []apps.GroupScore) error {
 	fmt.Fprintln(w, "\nGroups with the most wrong levels at the first packet:")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "GROUP\tFLOWS\tTYPE\tLEVEL")

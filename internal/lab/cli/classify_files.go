@@ -9,8 +9,8 @@ import (
 	"iter"
 	"os"
 
-	"github.com/weir-project/weir/internal/appid"
-	"github.com/weir-project/weir/internal/appid/flow"
+	"github.com/weir-project/weir/internal/apps"
+	"github.com/weir-project/weir/internal/apps/flow"
 )
 
 func mapKeys[V any](m map[string]V) iter.Seq[string] {
@@ -58,7 +58,7 @@ func readFlowFile(stdin io.Reader, path string, labelled bool) ([]*flow.Flow, er
 	}
 	head, _ := buffered.Peek(4)
 	if !flow.IsCapture(head) {
-		return flow.ReadTable(buffered, appid.Types, labelled)
+		return flow.ReadTable(buffered, apps.Types, labelled)
 	}
 	if labelled {
 		return nil, fmt.Errorf("this is a capture, whose flows have no labels: give a table of flows with app_type, or use 'weir classify label'")

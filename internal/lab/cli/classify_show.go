@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-project/weir/internal/appid"
-	"github.com/weir-project/weir/internal/appid/flow"
-	"github.com/weir-project/weir/internal/cmdline"
+	"github.com/weir-project/weir/internal/apps"
+	"github.com/weir-project/weir/internal/apps/flow"
+	"github.com/weir-project/weir/internal/front/cmdline"
 )
 
 func newClassifyExplainCommand() *cobra.Command {
@@ -57,7 +57,7 @@ training came there and what of it was of another type.`,
 	return cmd
 }
 
-func writeBinary(path string, m *appid.Model) error {
+func writeBinary(path string, m *apps.Model) error {
 	compact, err := m.Compact()
 	if err != nil {
 		return err
@@ -131,7 +131,7 @@ capture that is cut off, the flows before the cut are printed.`,
 	return cmd
 }
 
-func label(m *appid.Model, f *flow.Flow) labelledFlow {
+func label(m *apps.Model, f *flow.Flow) labelledFlow {
 	out := labelledFlow{
 		Flow: f.Tuple, Line: f.Line, Label: f.Type,
 		Proto: int(f.Values[flow.Proto]), DstPort: int(f.Values[flow.DstPort]),
@@ -142,7 +142,7 @@ func label(m *appid.Model, f *flow.Flow) labelledFlow {
 	}
 	for stage, verdict := range []*labelVerdict{&out.First, &out.SecondStage} {
 		v := m.Verdict(stage, f)
-		*verdict = labelVerdict{appid.Types[v.Type], v.Level.String(), v.LevelConfidence}
+		*verdict = labelVerdict{apps.Types[v.Type], v.Level.String(), v.LevelConfidence}
 	}
 	return out
 }

@@ -12,12 +12,11 @@ import (
 	"testing"
 )
 
-// run runs a command line.
+// runClassify runs a command line of weir classify.
 func runClassify(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	var out, errs bytes.Buffer
-	code = Run(append([]string{"classify"}, args...), &out, &errs)
-	return out.String(), errs.String(), code
+	code, stdout, stderr = run(append([]string{"classify"}, args...)...)
+	return stdout, stderr, code
 }
 
 // flowTable writes a table of flows: web, mail, names and two kinds that only

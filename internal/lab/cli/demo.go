@@ -18,11 +18,11 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/client"
-	"github.com/weir-project/weir/internal/cmdline"
+	"github.com/weir-project/weir/internal/front/cmdline"
+	"github.com/weir-project/weir/internal/front/web"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
-	"github.com/weir-project/weir/internal/policy"
-	"github.com/weir-project/weir/internal/web"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // The bounds of --rate. A slower link has no room for the demo's minimums in
@@ -112,7 +112,7 @@ func (d *demo) checkPrograms() error {
 }
 
 func (d *demo) setUp(ctx context.Context) (err error) {
-	if d.binary, err = os.Executable(); err != nil {
+	if d.binary, err = cmdline.BesideThis("weir"); err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
 	dir, err := os.MkdirTemp("", "weir-demo-")
@@ -141,7 +141,7 @@ func (d *demo) setUp(ctx context.Context) (err error) {
 		if err != nil {
 			return fmt.Errorf("%w (--no-docker does without)", err)
 		}
-		if err := d.engine.ImportBinary(ctx, demoImage, map[string]string{"/bin/weir": d.binary}); err != nil {
+		if err := d.engine.ImportBinary(ctx, demoImage, map[string]string{"/bin/weir-lab": testbed.LabProgram(d.binary)}); err != nil {
 			return err
 		}
 	}
@@ -315,7 +315,7 @@ type dockerPlace struct {
 
 func (p *dockerPlace) speak(ctx context.Context, options traffic.SenderOptions) error {
 	args := []string{
-		"weir", "traffic", "send", "--to", options.Target.String(), "--protocol", string(options.Protocol),
+		"weir-lab", "traffic", "send", "--to", options.Target.String(), "--protocol", string(options.Protocol),
 		"--connections", strconv.Itoa(max(options.Connections, 1)),
 		"--segments", strconv.Itoa(max(options.SegmentsPerSend, 1)), "--duration", "24h",
 	}
@@ -333,7 +333,7 @@ func (p *dockerPlace) speak(ctx context.Context, options traffic.SenderOptions) 
 }
 
 func (p *dockerPlace) silence(ctx context.Context) error {
-	if _, err := p.engine.Exec(ctx, p.name, "killall", "weir"); err != nil {
+	if _, err := p.engine.Exec(ctx, p.name, "killall", "weir-lab"); err != nil {
 		return err
 	}
 	select {

@@ -7,11 +7,13 @@ import (
 	"time"
 )
 
-//weir:beside
-func TestDemoWithDocker(t *testing.T) { demoShows(t) }
+func TestDemoWithDocker(t *testing.T) {
+	t.Parallel()
+	demoShows(t)
+}
 
-//weir:beside
 func TestDemoWithDockerInterrupted(t *testing.T) {
+	t.Parallel()
 	demoInterrupted(t, []time.Duration{
 		300 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second,
 	})

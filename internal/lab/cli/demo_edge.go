@@ -16,15 +16,15 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/moby/moby/client"
 	"github.com/spf13/cobra"
 
 	"github.com/weir-project/weir/api/v1/edge"
-	"github.com/weir-project/weir/internal/cmdline"
 	"github.com/weir-project/weir/internal/edge/profile"
-	"github.com/weir-project/weir/internal/httpapi"
+	"github.com/weir-project/weir/internal/front/cmdline"
+	"github.com/weir-project/weir/internal/front/web"
 	"github.com/weir-project/weir/internal/lab/testbed"
-	"github.com/weir-project/weir/internal/web"
+
+	"github.com/weir-project/weir/api/v1/transport"
 )
 
 const (
@@ -34,8 +34,8 @@ const (
 	edgePort = 8080
 	// edgeMaxUsers is what one instance of the demo's service can serve.
 	edgeMaxUsers = 10
-	// edgeAvailability, in percent, takes two nodes of 99 %, which is what a node is taken for
-	// that nobody has watched for long.
+	// edgeAvailability, in percent, takes two nodes of 99 %, which is what is assumed of a new
+	// node.
 	edgeAvailability = 99.9
 	// edgePatience bounds each wait for something that weir-edge does.
 	edgePatience = 60 * time.Second
@@ -84,23 +84,14 @@ type edgeDemo struct {
 
 	program, edgeProgram, dir string
 
-	host    *testbed.Host
-	places  []*testbed.NetContainer
-	engines []*testbed.Engine
-	manager *edgeProcess
-	peer    *httpapi.Peer
+	cluster *testbed.Cluster
+	manager *testbed.Process
+	peer    *transport.Peer
 	page    *http.Server
 	pageURL string
 	text    string             // of the scene
 	leave   context.CancelFunc // ends the crowd
 	crowd   chan struct{}      // closed when it has gone
-}
-
-// edgeProcess is weir-edge.
-type edgeProcess struct {
-	signal func(os.Signal) error
-	end    chan struct{}
-	said   *bytes.Buffer // to be read when it has ended
 }
 
 func (d *edgeDemo) say(format string, args ...any) { fmt.Fprintf(d.log, format+"\n", args...) }
@@ -124,14 +115,10 @@ func (d *edgeDemo) checkPrograms() (err error) {
 	if d.program, err = os.Executable(); err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
-	d.edgeProgram = filepath.Join(filepath.Dir(d.program), "weir-edge")
-	if named := os.Getenv("WEIR_EDGE_BIN"); named != "" {
-		d.edgeProgram = named
+	if d.edgeProgram = os.Getenv("WEIR_EDGE_BIN"); d.edgeProgram == "" {
+		d.edgeProgram, err = cmdline.BesideThis("weir-edge")
 	}
-	if _, err := os.Stat(d.edgeProgram); err != nil {
-		return fmt.Errorf("find weir-edge: %w: `make build` puts it beside weir", err)
-	}
-	return nil
+	return err
 }
 
 func (d *edgeDemo) setUp(ctx context.Context) (err error) {
@@ -139,16 +126,17 @@ func (d *edgeDemo) setUp(ctx context.Context) (err error) {
 		return fmt.Errorf("make a folder for the demo: %w", err)
 	}
 	d.say("Making a network and %d private Docker engines on it; that takes some seconds.", d.nodes)
-	if d.host, err = testbed.NewHost(ctx, testbed.HostOptions{}); err != nil {
+	// The repository is on the demo's own network.
+	if d.cluster, err = testbed.NewCluster(ctx, d.nodes, d.nodes > 1, "--insecure-registry=198.18.0.0/15"); err != nil {
 		return err
 	}
-	for i := range d.nodes {
-		if err := d.addNode(ctx, i); err != nil {
+	if d.nodes > 1 {
+		if err := d.loadProxyImage(ctx); err != nil {
 			return err
 		}
 	}
-	if err := d.engines[0].ImportService(ctx, edgeImage, map[string]string{"/bin/weir": d.program},
-		[]string{"/bin/weir", "traffic", "pages", "--work", "20ms", "--workers", "4", "--queue", "8", "--bytes", "2000"}); err != nil {
+	if err := d.cluster.Engines[0].ImportService(ctx, edgeImage, map[string]string{"/bin/weir-lab": d.program},
+		[]string{"/bin/weir-lab", "traffic", "pages", "--work", "20ms", "--workers", "4", "--queue", "8", "--bytes", "2000"}); err != nil {
 		return err
 	}
 	if err := d.startManager(ctx); err != nil {
@@ -158,55 +146,23 @@ func (d *edgeDemo) setUp(ctx context.Context) (err error) {
 	return nil
 }
 
-// addNode starts an engine that is a node of the swarm, the first as its manager.
-func (d *edgeDemo) addNode(ctx context.Context, i int) error {
-	place, err := d.host.AddContainerMode(ctx, fmt.Sprint("node", i+1), testbed.ModeBridge)
-	if err != nil {
-		return err
-	}
-	local, overlay := d.host.EnginePools()
-	engine, err := testbed.StartEngine(ctx, testbed.EngineOptions{
-		NetNSPath: place.NetNSPath(), BridgeCIDR: d.host.EngineBridgeCIDR().String(), AddressPool: local.String(),
-		ExtraArgs: []string{"--insecure-registry=198.18.0.0/15"}, // the repository is on the demo's own network
-	})
-	if err != nil {
-		return err
-	}
-	d.places, d.engines = append(d.places, place), append(d.engines, engine)
-	switch {
-	case d.nodes == 1:
-		return nil
-	case i == 0:
-		err = engine.InitSwarm(ctx, place.Addr, overlay)
-	default:
-		err = engine.JoinSwarm(ctx, d.engines[0], place.Addr)
-	}
-	if err != nil {
-		return err
-	}
-	return d.loadProxyImage(ctx, engine)
-}
-
-// loadProxyImage is `weir-edge proxy-image | docker load` on a node.
-func (d *edgeDemo) loadProxyImage(ctx context.Context, engine *testbed.Engine) error {
+// loadProxyImage is `weir-edge proxy-image | docker load` on all nodes.
+func (d *edgeDemo) loadProxyImage(ctx context.Context) error {
 	archive, err := d.edge("proxy-image")
 	if err != nil {
 		return err
 	}
-	progress, err := engine.API().ImageLoad(ctx, bytes.NewReader(archive), client.ImageLoadWithQuiet(true))
-	if err != nil {
-		return fmt.Errorf("load the proxy's image: %w", err)
-	}
-	defer progress.Close()
-	if _, err := io.Copy(io.Discard, progress); err != nil {
-		return fmt.Errorf("load the proxy's image: %w", err)
+	for _, engine := range d.cluster.Engines {
+		if err := engine.Load(ctx, bytes.NewReader(archive)); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
 // edge runs a command of weir-edge on the first node.
 func (d *edgeDemo) edge(args ...string) ([]byte, error) {
-	cmd := d.engines[0].Command(d.edgeProgram, append(args, "--socket", d.socket())...)
+	cmd := d.cluster.Engines[0].Command(d.edgeProgram, append(args, "--socket", d.socket())...)
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	out, err := cmd.Output()
@@ -218,25 +174,16 @@ func (d *edgeDemo) edge(args ...string) ([]byte, error) {
 
 func (d *edgeDemo) socket() string { return filepath.Join(d.dir, "edge.sock") }
 
-func (d *edgeDemo) startManager(ctx context.Context) error {
-	repository := net.JoinHostPort(d.places[0].Addr.String(), "7482")
+func (d *edgeDemo) startManager(ctx context.Context) (err error) {
+	repository := net.JoinHostPort(d.cluster.Nodes[0].Addr.String(), "7482")
 	d.say("Starting weir-edge run --repository %s.", repository)
-	cmd := d.engines[0].Command(d.edgeProgram, "run", "--socket", d.socket(), "--docker", d.engines[0].Socket(), "--agent", filepath.Join(d.dir, "none"),
+	cmd := d.cluster.Engines[0].Command(d.edgeProgram, "run", "--socket", d.socket(), "--docker", d.cluster.Engines[0].Socket(), "--agent", filepath.Join(d.dir, "none"),
 		"--state-dir", filepath.Join(d.dir, "state"), "--repository", repository)
-	p := &edgeProcess{end: make(chan struct{}), said: &bytes.Buffer{}}
-	cmd.Stderr = p.said
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGTERM}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start weir-edge: %w", err)
+	if d.manager, err = testbed.StartProcess("weir-edge", cmd); err != nil {
+		return err
 	}
-	p.signal = cmd.Process.Signal
-	go func() {
-		_ = cmd.Wait()
-		close(p.end)
-	}()
-	d.manager = p
-	d.peer = &httpapi.Peer{
-		Name: "weir-edge", Base: "http://weir-edge", HTTP: httpapi.Unix(d.socket()),
+	d.peer = &transport.Peer{
+		Name: "weir-edge", Base: "http://weir-edge", HTTP: transport.Unix(d.socket()),
 		Unreachable: func(err error) error { return fmt.Errorf("ask weir-edge: %w", err) },
 		Refused:     func(_ int, message string) error { return errors.New(message) },
 	}
@@ -257,19 +204,17 @@ func ready(s edge.Snapshot) (count int) {
 func (d *edgeDemo) await(ctx context.Context, what string, holds func(edge.Snapshot) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, edgePatience)
 	defer cancel()
-	for {
+	err := d.manager.Await(ctx, demoPoll, func(ctx context.Context) error {
 		seen, err := d.snapshot(ctx)
-		if err == nil && holds(seen) {
-			return nil
+		if err == nil && !holds(seen) {
+			err = errors.New("it is not so yet")
 		}
-		select {
-		case <-d.manager.end:
-			return fmt.Errorf("wait until %s: weir-edge has ended and said:\n%s", what, d.manager.said)
-		case <-ctx.Done():
-			return fmt.Errorf("wait until %s: %w", what, errors.Join(ctx.Err(), err))
-		case <-time.After(demoPoll):
-		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("wait until %s: %w", what, err)
 	}
+	return nil
 }
 
 func (d *edgeDemo) snapshot(ctx context.Context) (s edge.Snapshot, err error) {
@@ -293,7 +238,7 @@ func (d *edgeDemo) comes(ctx context.Context, users int) {
 	ctx, d.leave = context.WithCancel(ctx)
 	gone := make(chan struct{})
 	d.crowd = gone
-	url := fmt.Sprintf("http://%s/", net.JoinHostPort(d.places[0].Addr.String(), fmt.Sprint(edgePort)))
+	url := fmt.Sprintf("http://%s/", net.JoinHostPort(d.cluster.Nodes[0].Addr.String(), fmt.Sprint(edgePort)))
 	go func() {
 		defer close(gone)
 		profile.Crowd{URL: url, Users: users, Timeout: 5 * time.Second, Dial: d.dial}.Run(ctx)
@@ -311,7 +256,7 @@ func (d *edgeDemo) goes() {
 
 // dial connects from the network that the nodes are on.
 func (d *edgeDemo) dial(ctx context.Context, network, address string) (conn net.Conn, err error) {
-	entered := testbed.InNetNS(d.host.NetNSPath(), func() error {
+	entered := testbed.InNetNS(d.cluster.Host.NetNSPath(), func() error {
 		conn, err = (&net.Dialer{Timeout: 5 * time.Second, FallbackDelay: -1}).DialContext(ctx, network, address)
 		return nil
 	})
@@ -332,27 +277,16 @@ func (d *edgeDemo) specification() ([]byte, error) {
 }
 
 func (d *edgeDemo) close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
 	var problems []error
 	if d.page != nil {
 		problems = append(problems, d.page.Close())
 	}
 	d.goes()
 	if d.manager != nil {
-		_ = d.manager.signal(syscall.SIGTERM) // fails if it has ended
-		select {
-		case <-d.manager.end:
-		case <-time.After(demoPatience):
-			_ = d.manager.signal(syscall.SIGKILL)
-			<-d.manager.end
-		}
+		_ = d.manager.End(syscall.SIGTERM, demoPatience) // its engines end anyway
 	}
-	for _, engine := range d.engines {
-		problems = append(problems, engine.Stop(ctx))
-	}
-	if d.host != nil {
-		problems = append(problems, d.host.Close())
+	if d.cluster != nil {
+		problems = append(problems, d.cluster.Close())
 	}
 	if d.dir != "" {
 		problems = append(problems, os.RemoveAll(d.dir))

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/api/v1/edge"
-	"github.com/weir-project/weir/internal/cmdline"
+	"github.com/weir-project/weir/internal/front/cmdline"
 )
 
 // play shows the scenes, one after the other. A scene lasts until what it announces has
@@ -51,7 +51,7 @@ func (d *edgeDemo) deploy(ctx context.Context) error {
 	if err := os.WriteFile(path, document, 0o600); err != nil {
 		return fmt.Errorf("write the specification: %w", err)
 	}
-	if _, err := d.edge("push", edgeImage, "--spec", path, "--docker", d.engines[0].Socket()); err != nil {
+	if _, err := d.edge("push", edgeImage, "--spec", path, "--docker", d.cluster.Engines[0].Socket()); err != nil {
 		return err
 	}
 	if _, err := d.edge("deploy", edgeService); err != nil {
@@ -91,9 +91,9 @@ func (d *edgeDemo) loseNode(ctx context.Context, wanted int) error {
 
 // victim is a node with an instance that is not the first.
 func (d *edgeDemo) victim(s edge.Snapshot) (number int, name string) {
-	for i := 1; i < len(d.places); i++ {
+	for i := 1; i < len(d.cluster.Nodes); i++ {
 		for _, n := range s.Nodes {
-			if n.Address == d.places[i].Addr.String() && n.Instances > 0 {
+			if n.Address == d.cluster.Nodes[i].Addr.String() && n.Instances > 0 {
 				return i, n.Name
 			}
 		}
@@ -102,7 +102,7 @@ func (d *edgeDemo) victim(s edge.Snapshot) (number int, name string) {
 }
 
 func (d *edgeDemo) cable(ctx context.Context, node int, state string) error {
-	if out, err := d.host.Command(ctx, "ip", "link", "set", d.places[node].HostInterface, state).CombinedOutput(); err != nil {
+	if out, err := d.cluster.Host.Command(ctx, "ip", "link", "set", d.cluster.Nodes[node].HostInterface, state).CombinedOutput(); err != nil {
 		return fmt.Errorf("set the link of node %d %s: %w: %s", node+1, state, err, out)
 	}
 	return nil
@@ -173,5 +173,5 @@ func (d *edgeDemo) picture() {
 			fmt.Fprintf(d.out, "Page: %s   Ctrl-C ends and removes everything\n\n", d.pageURL)
 		}
 	}
-	_, _ = io.WriteString(d.out, strings.TrimRight(string(text), "\n")+"\n\n") // a pipe that nobody reads ends the demo by its signal
+	_, _ = io.WriteString(d.out, strings.TrimRight(string(text), "\n")+"\n\n") // a closed pipe ends the demo by SIGPIPE
 }

@@ -7,11 +7,13 @@ import (
 	"time"
 )
 
-//weir:beside
-func TestDemoWithNamespaces(t *testing.T) { demoShows(t, "--no-docker") }
+func TestDemoWithNamespaces(t *testing.T) {
+	t.Parallel()
+	demoShows(t, "--no-docker")
+}
 
-//weir:beside
 func TestDemoWithNamespacesInterrupted(t *testing.T) {
+	t.Parallel()
 	demoInterrupted(t, []time.Duration{
 		100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, 3 * time.Second,
 	}, "--no-docker")

@@ -11,7 +11,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/weir-project/weir/internal/web"
+	"github.com/weir-project/weir/internal/front/web"
 )
 
 // demonstration is one of the demos.
@@ -34,8 +34,8 @@ func runDemo(ctx context.Context, d demonstration) (err error) {
 	if err := d.checkPrograms(); err != nil {
 		return err
 	}
-	// A terminal that is closed and a pipe that nobody reads any more end the
-	// demo as Ctrl-C does, not halfway.
+	// A closed terminal and a closed pipe end the demo as Ctrl-C does, with
+	// everything removed.
 	endings := []os.Signal{syscall.SIGHUP, syscall.SIGPIPE}
 	ctx, stop := signal.NotifyContext(ctx, endings...)
 	defer stop()

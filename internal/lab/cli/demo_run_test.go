@@ -12,7 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-project/weir/internal/cmdline"
+	"github.com/weir-project/weir/internal/agent/top"
+	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/test/harness"
 )
 
@@ -62,7 +63,7 @@ func demoShows(t *testing.T, args ...string) {
 	_, finish := startDemo(t, append(args, "--duration", "16s")...)
 	out := finish()
 	for _, s := range newDemoScript(100_000_000).scenes {
-		if !strings.Contains(out, cmdline.Wrap("== "+s.text, defaultWidth)[0]) {
+		if !strings.Contains(out, cmdline.Wrap("== "+s.text, top.DefaultWidth)[0]) {
 			t.Errorf("the scene %q was not shown", s.text)
 		}
 	}

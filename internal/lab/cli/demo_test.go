@@ -8,9 +8,9 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/alloc"
-	"github.com/weir-project/weir/internal/cmdline"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/front/cmdline"
+	"github.com/weir-project/weir/internal/share/alloc"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // idealStage gives everybody the ideal allocation.
@@ -147,7 +147,7 @@ func TestDemoRefusesWrongUsage(t *testing.T) {
 		{"--rate", "fast"}, {"--rate", "999kbit"}, {"--rate", "10.1gbit"}, {"--duration", "-1s"}, {"extra"},
 	} {
 		var out, diagnostics bytes.Buffer
-		if code := Run(append([]string{"demo"}, args...), &out, &diagnostics); code != cmdline.Usage || diagnostics.Len() == 0 {
+		if code := Run(append([]string{"weir", "demo"}, args...), &out, &diagnostics); code != cmdline.Usage || diagnostics.Len() == 0 {
 			t.Errorf("weir demo %v: exit code %d, %q", args, code, diagnostics.String())
 		}
 	}

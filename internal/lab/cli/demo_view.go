@@ -8,13 +8,14 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	tea "github.com/charmbracelet/bubbletea"
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-project/weir/api/v1/client"
-	"github.com/weir-project/weir/internal/cmdline"
+	"github.com/weir-project/weir/internal/agent/top"
+	"github.com/weir-project/weir/internal/front/cmdline"
 )
 
 // demoFailure is why the show ended early.
@@ -44,7 +45,7 @@ func (d *demo) show(ctx context.Context) error {
 
 	var view demoView = &plainView{client: d.client, out: d.out}
 	if cmdline.IsTerminal(d.out) && cmdline.IsTerminal(os.Stdin) {
-		view = newLiveView(ctx, d.client, d.out, hints)
+		view = newLiveView(d.client, d.out, hints)
 	}
 	played := make(chan struct{})
 	go func() {
@@ -66,7 +67,7 @@ func (d *demo) show(ctx context.Context) error {
 
 // hints are commands that look at the demo from outside.
 func (d *demo) hints() []string {
-	weir := fmt.Sprintf("sudo %s --socket %s", os.Args[0], d.dir.Socket())
+	weir := fmt.Sprintf("sudo %s --socket %s", d.binary, d.dir.Socket())
 	hints := []string{weir + " top", weir + " ps", weir + " set web --weight 50"}
 	if d.docker {
 		hints = append(hints, fmt.Sprintf("sudo docker -H unix://%s ps", d.engine.Socket()))
@@ -99,7 +100,7 @@ func (v *plainView) print(text string) error {
 
 func (v *plainView) announce(text string) {
 	// An output that is gone ends run.
-	_ = v.print(strings.Join(cmdline.Wrap("== "+text, defaultWidth), "\n") + "\n\n")
+	_ = v.print(strings.Join(cmdline.Wrap("== "+text, top.DefaultWidth), "\n") + "\n\n")
 }
 
 func (v *plainView) run(ctx context.Context) error {
@@ -108,16 +109,16 @@ func (v *plainView) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		sample, err := sampleTop(ctx, v.client)
+		sample, err := top.Ask(ctx, v.client)
 		if ctx.Err() != nil {
 			return nil
 		}
 		if err == nil {
-			err = v.print(renderTop(computeTop(sample, byStart), topWindow{width: defaultWidth}) + "\n")
+			err = v.print(top.Render(top.Compute(sample, top.ByStart), top.Window{Width: top.DefaultWidth}) + "\n")
 		}
 		switch {
 		case errors.Is(err, unix.EPIPE):
-			return nil // nobody looks any more
+			return nil // the output is closed
 		case err != nil:
 			return fmt.Errorf("show: %w", err)
 		}
@@ -126,59 +127,37 @@ func (v *plainView) run(ctx context.Context) error {
 
 // liveView is the live picture of `weir top` below the scene's text.
 type liveView struct {
-	top     *topModel
-	program *tea.Program
-	hints   []string
-	text    string
+	*top.Model
+	out   io.Writer
+	hints []string
+	text  atomic.Pointer[string]
 }
-
-type announcement string
 
 // sceneLines are kept for a scene's text, so that the picture does not jump.
 const sceneLines = 3
 
-func newLiveView(ctx context.Context, client *client.Client, out io.Writer, hints []string) *liveView {
-	v := &liveView{hints: hints}
-	v.top = &topModel{client: client, interval: 200 * time.Millisecond, order: byStart, window: topWindow{width: defaultWidth}}
-	v.top.aroundLines = sceneLines + 1 + 1 + len(hints) + 1
-	// Signals end ctx.
-	v.program = tea.NewProgram(v, tea.WithContext(ctx), tea.WithAltScreen(), tea.WithOutput(out),
-		tea.WithoutSignalHandler())
+func newLiveView(client *client.Client, out io.Writer, hints []string) *liveView {
+	v := &liveView{Model: top.NewModel(client, top.ByStart, sceneLines+1+1+len(hints)+1), out: out, hints: hints}
+	v.announce("")
 	return v
 }
 
-func (v *liveView) announce(text string) { v.program.Send(announcement(text)) }
+func (v *liveView) announce(text string) { v.text.Store(&text) }
 
 func (v *liveView) run(ctx context.Context) error {
-	if _, err := v.program.Run(); err != nil && ctx.Err() == nil {
-		return fmt.Errorf("show: %w", err)
-	}
-	return nil
+	return cmdline.Show(ctx, v.out, 200*time.Millisecond, v)
 }
 
-// Init implements tea.Model.
-func (v *liveView) Init() tea.Cmd { return v.top.Init() }
-
-// Update implements tea.Model.
-func (v *liveView) Update(message tea.Msg) (tea.Model, tea.Cmd) {
-	if text, ok := message.(announcement); ok {
-		v.text = string(text)
-		return v, nil
-	}
-	_, cmd := v.top.Update(message)
-	return v, cmd
-}
-
-// View implements tea.Model.
+// View implements [cmdline.Picture].
 func (v *liveView) View() string {
 	const bold, normal = "\x1b[1m", "\x1b[0m"
-	text := cmdline.Wrap(v.text, min(v.top.window.width, 100))
+	text := cmdline.Wrap(*v.text.Load(), min(v.Model.Width(), 100))
 	for len(text) < sceneLines {
 		text = append(text, "")
 	}
-	lines := []string{bold + strings.Join(text, normal+"\n"+bold) + normal, "", v.top.View(), "From another terminal:"}
+	lines := []string{bold + strings.Join(text, normal+"\n"+bold) + normal, "", v.Model.View(), "From another terminal:"}
 	for _, hint := range v.hints {
-		lines = append(lines, "  "+cmdline.Cut(hint, v.top.window.width-2))
+		lines = append(lines, "  "+cmdline.Cut(hint, v.Model.Width()-2))
 	}
 	return strings.Join(lines, "\n") + "\n"
 }

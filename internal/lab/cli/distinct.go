@@ -3,8 +3,8 @@ package cli
 import (
 	"fmt"
 
-	"github.com/weir-project/weir/internal/cmdline"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/front/cmdline"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // distinct refuses the values of a list flag if one is there twice: it would be measured

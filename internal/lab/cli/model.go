@@ -11,10 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-project/weir/internal/cmdline"
-	"github.com/weir-project/weir/internal/model"
-	"github.com/weir-project/weir/internal/policy"
-	"github.com/weir-project/weir/internal/report"
+	"github.com/weir-project/weir/internal/front/cmdline"
+	"github.com/weir-project/weir/internal/lab/model"
+	"github.com/weir-project/weir/internal/lab/report"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 func newModelCommand() *cobra.Command {

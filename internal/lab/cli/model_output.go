@@ -7,8 +7,8 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/weir-project/weir/internal/model"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/lab/model"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // llqQueue is what happens to one queue, as printed.

@@ -11,10 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-project/weir/internal/cmdline"
-	"github.com/weir-project/weir/internal/model"
-	"github.com/weir-project/weir/internal/report"
-	"github.com/weir-project/weir/internal/report/machine"
+	"github.com/weir-project/weir/internal/front/cmdline"
+	"github.com/weir-project/weir/internal/lab/model"
+	"github.com/weir-project/weir/internal/lab/report"
+	"github.com/weir-project/weir/internal/lab/report/machine"
 )
 
 // llqReport is what `weir model llq -o json` prints: a report with the answer
@@ -44,7 +44,7 @@ func newModelReport(title string, started time.Time) report.Report {
 func modelProvenance(started time.Time) report.Provenance {
 	return report.Provenance{
 		Command: strings.Join(os.Args, " "), StartedAt: started, TookSeconds: time.Since(started).Seconds(),
-		Environment: machine.Read(version),
+		Environment: machine.Read(cmdline.Version),
 	}
 }
 

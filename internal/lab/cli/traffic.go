@@ -10,10 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-project/weir/internal/cmdline"
+	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // newTrafficCommand is a traffic generator for people: an image with nothing
@@ -181,7 +181,7 @@ func newTrafficPausesCommand() *cobra.Command {
 				cancel()
 			}()
 			out := json.NewEncoder(cmd.OutOrStdout())
-			// Nobody may be listening any more.
+			// The receiver may have ended.
 			return traffic.WatchPauses(ctx, least, func(p traffic.Pause) { _ = out.Encode(p) })
 		},
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-project/weir/internal/cmdline"
+	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/internal/lab/traffic"
 )
 

@@ -1,5 +1,5 @@
-// Package model answers what a port with three queues will do, before anybody
-// builds it: mean queue, throughput, waiting time, loss and distributions.
+// Package model answers what a port with three queues will do before it is
+// built: mean queue, throughput, waiting time, loss and distributions.
 //
 // # Problem
 //

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/weir-project/weir/internal/model"
+	"github.com/weir-project/weir/internal/lab/model"
 )
 
 // An independent check of the model: a simulation with packets that have an

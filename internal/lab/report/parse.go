@@ -37,12 +37,13 @@ func ParseKind(data []byte) (Kind, error) {
 	return kind, placed(data, json.Unmarshal(data, &kind))
 }
 
-// Parse reads a report into a command's own type, strictly: a field that the type does
-// not have is an error, as is a value of another type. found is the Report in it.
-func Parse(data []byte, into any, found *Report) error {
+// Parse reads a report into a pointer to a command's own type, strictly: a field that the
+// type does not have is an error, as is a value of another type.
+func Parse(data []byte, into Result) error {
 	if err := Strict(data, into); err != nil {
 		return err
 	}
+	found := into.Base()
 	if found.Format < 1 || found.Format > Format {
 		return fmt.Errorf("its format is %d; this version of weir reads 1 to %d", found.Format, Format)
 	}

@@ -21,7 +21,7 @@ func TestParse(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got command
-	if err := Parse(text, &got, &got.Report); err != nil {
+	if err := Parse(text, &got); err != nil {
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -49,7 +49,7 @@ func TestParseRefuses(t *testing.T) {
 		{"{\"format\": 1, \"quantities\": [{\"case\": \"a\", \"name\": \"b\", \"better\": \"more\", \"values\": [1]}]}", `better is "more"`},
 	} {
 		var got command
-		if err := Parse([]byte(test.text), &got, &got.Report); err == nil || !strings.Contains(err.Error(), test.want) {
+		if err := Parse([]byte(test.text), &got); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: error %v, want one with %q", test.text, err, test.want)
 		}
 	}

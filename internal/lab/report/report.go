@@ -9,7 +9,10 @@
 package report
 
 import (
+	"fmt"
+	"io"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -100,7 +103,7 @@ const (
 	Exceeded          Judgement = "exceeded" // better than what the paper reached
 	NotReproduced     Judgement = "not reproduced"
 	DifferentByDesign Judgement = "different by design" // and just as the design says
-	NotReproducible   Judgement = "not reproducible"    // nobody can, and the reason says why
+	NotReproducible   Judgement = "not reproducible"    // impossible, and the reason says why
 	NotMeasured       Judgement = "not measured"        // the cases or peers were not run
 )
 
@@ -128,6 +131,33 @@ type Value struct {
 	Ideal    *float64 `json:"ideal"`
 	Measured *float64 `json:"measured"`
 }
+
+// AddNote adds a sentence to the note; an empty one adds nothing.
+func (r *Report) AddNote(sentence string) {
+	r.Note = strings.TrimSpace(r.Note + " " + sentence)
+}
+
+// AddLeftOut notes how many cases were left out for lack of time.
+func (r *Report) AddLeftOut(cases int) {
+	if cases > 0 {
+		r.AddNote(fmt.Sprintf("There was no time for %d cases.", cases))
+	}
+}
+
+// Result is what a command found: a Report, and numbers of its own beside it.
+type Result interface {
+	// Base returns the Report in it.
+	Base() Report
+	// Failed returns the number of cases in which runs failed.
+	Failed() int
+	WriteText(w io.Writer) error
+}
+
+// Base implements Result.
+func (r Report) Base() Report { return r }
+
+// Failed returns 0: what ends at its first failure has no failed cases.
+func (Report) Failed() int { return 0 }
 
 // Count is how many claims got a judgement.
 func (r Report) Count(judgement Judgement) int {

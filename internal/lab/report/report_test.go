@@ -185,3 +185,14 @@ func TestPauses(t *testing.T) {
 		}
 	}
 }
+
+func TestAddNote(t *testing.T) {
+	var r Report
+	r.AddNote("A.")
+	r.AddNote("")
+	r.AddLeftOut(0)
+	r.AddLeftOut(3)
+	if r.Note != "A. There was no time for 3 cases." {
+		t.Errorf("got %q", r.Note)
+	}
+}

@@ -49,8 +49,8 @@ func TestLastWords(t *testing.T) {
 		"how a crash began":   {long + "panic: no\ngoroutine 1\n" + long, "panic: no"},
 		"how a signal showed": {"SIGSEGV: segmentation violation\n" + long, "SIGSEGV"},
 	} {
-		var a Agent
-		if _, err := a.stderr.Write([]byte(test.said)); err != nil {
+		var a Process
+		if _, err := a.said.Write([]byte(test.said)); err != nil {
 			t.Fatal(err)
 		}
 		got := a.LastWords()

@@ -18,17 +18,18 @@ type Cluster struct {
 	// Starts are how long each engine took until it answered.
 	Starts []time.Duration
 
-	swarm bool
+	swarm      bool
+	engineArgs []string
 }
 
 // NewCluster makes a cluster. Its first engine is the manager of a swarm of all of them
-// if swarm is set. Nothing is left behind when it fails.
-func NewCluster(ctx context.Context, nodes int, swarm bool) (*Cluster, error) {
+// if swarm is set; engines get further arguments. Nothing is left behind when it fails.
+func NewCluster(ctx context.Context, nodes int, swarm bool, engineArgs ...string) (*Cluster, error) {
 	host, err := NewHost(ctx, HostOptions{})
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{Host: host, swarm: swarm}
+	c := &Cluster{Host: host, swarm: swarm, engineArgs: engineArgs}
 	for range nodes {
 		if err := c.Add(ctx); err != nil {
 			return nil, errors.Join(err, c.Close())
@@ -63,6 +64,7 @@ func (c *Cluster) addNode(ctx context.Context) error {
 	began := time.Now()
 	engine, err := StartEngine(ctx, EngineOptions{
 		NetNSPath: node.NetNSPath(), BridgeCIDR: c.Host.EngineBridgeCIDR().String(), AddressPool: local.String(),
+		ExtraArgs: c.engineArgs,
 	})
 	if err != nil {
 		return err

@@ -2,9 +2,9 @@
 // network namespaces and links that share nothing with the machine's own.
 //
 // A private engine (this file) is a dockerd with a containerd of its own. The
-// problem is not to start it but to leave nothing behind, whatever happens:
+// problem is not to start it but to leave nothing behind in any case:
 // dockerd's containers are not its children, its paths in /run and /etc are
-// compiled in, and whoever started it may be killed. So every engine has a
+// compiled in, and the program that started it may be killed. So every engine has a
 // keeper, a small shell script (engine.sh) that holds the engine's mount
 // namespace and one end of a pipe. All that the engine writes is inside that
 // mount namespace; its processes carry a mark in their environment and its

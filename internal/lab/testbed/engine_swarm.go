@@ -103,7 +103,7 @@ func (h *Host) EnginePools() (local, swarm netip.Prefix) {
 
 // MacvlanNetwork describes a network whose containers are neighbours of the
 // host on its uplink. Its addresses are from the link's subnets, where
-// nobody else has any, and everything else is reached by way of the neighbour.
+// no other network has any, and everything else is reached by way of the neighbour.
 func (h *Host) MacvlanNetwork(name string) NetworkOptions {
 	link := h.addresses.host4.Masked()
 	last, err := nthSubnet(link, 24, 1<<(24-link.Bits())-1)

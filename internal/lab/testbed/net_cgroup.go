@@ -9,7 +9,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/weir-project/weir/internal/discovery/cgroup"
+	"github.com/weir-project/weir/internal/datapath/cgroup"
 )
 
 // addCgroup gives a container a cgroup.

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/weir-project/weir/internal/discovery/cgroup"
+	"github.com/weir-project/weir/internal/datapath/cgroup"
 )
 
 // Mode is how a container is attached to the network.
@@ -128,7 +128,7 @@ type segment struct {
 
 // address gives a container its addresses and routes.
 func (h *Host) address(ctx context.Context, c *NetContainer, n segment, first bool) error {
-	// .0 is the network, .1 the host and .2 the neighbour or nobody.
+	// .0 is the network, .1 the host and .2 the neighbour or free.
 	index := uint32(c.number) + firstContainerIndex
 	address4, err4 := nthAddress(n.subnet4, index)
 	address6, err6 := nthAddress(n.subnet6, index)

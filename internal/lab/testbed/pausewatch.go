@@ -13,13 +13,12 @@ import (
 	"github.com/weir-project/weir/internal/lab/traffic"
 )
 
-// LeastPause is the shortest time for which a processor may stand still and
-// spoil a measurement of some seconds: longer than what queues hold for a sender that
-// is late, or for a receiver that answers late.
+// LeastPause is the shortest CPU pause that spoils a measurement of some seconds: longer than
+// queues bridge for a late sender or receiver.
 const LeastPause = 10 * time.Millisecond
 
-// PauseWatch knows when a processor of the machine stood still, from a process of
-// its own (`weir traffic pauses`).
+// PauseWatch records when a CPU of the machine was paused, measured by a separate process (`weir
+// traffic pauses`).
 type PauseWatch struct {
 	cmd   *exec.Cmd
 	input io.Closer
@@ -32,8 +31,8 @@ type PauseWatch struct {
 // StartPauseWatch watches for pauses of least or longer until Close or the end of
 // ctx. weirBinary is the weir program.
 func StartPauseWatch(ctx context.Context, weirBinary string, least time.Duration) (*PauseWatch, error) {
-	cmd := exec.CommandContext(ctx, weirBinary, "traffic", "pauses", "--least", least.String())
-	// It ends with its input, and that with this process, whatever happens.
+	cmd := exec.CommandContext(ctx, LabProgram(weirBinary), "traffic", "pauses", "--least", least.String())
+	// The process ends with its standard input, which closes when this process ends.
 	input, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -53,7 +52,7 @@ func StartPauseWatch(ctx context.Context, weirBinary string, least time.Duration
 	return w, nil
 }
 
-// read takes in what the process tells, until it ends.
+// read records the pauses that the process reports, until it ends.
 func (w *PauseWatch) read(from io.Reader) {
 	dec := json.NewDecoder(from)
 	for {
@@ -67,16 +66,14 @@ func (w *PauseWatch) read(from io.Reader) {
 	}
 }
 
-// Longest is the longest pause that touches a time of CLOCK_MONOTONIC; 0 if
-// there was none.
+// Longest returns the longest pause that overlaps a CLOCK_MONOTONIC interval; 0 if there is none.
 func (w *PauseWatch) Longest(fromNS, untilNS int64) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return traffic.MostLate(w.seen, fromNS, untilNS)
 }
 
-// Total is how long a processor stood still between two times of CLOCK_MONOTONIC,
-// on average of all.
+// Total returns the paused time between two CLOCK_MONOTONIC times, averaged over all CPUs.
 func (w *PauseWatch) Total(fromNS, untilNS int64) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -87,8 +84,8 @@ func (w *PauseWatch) Total(fromNS, untilNS int64) time.Duration {
 	return time.Duration(sum) / time.Duration(runtime.NumCPU())
 }
 
-// Close ends the watch. It reports false when that had ended before, so that
-// pauses may be missing.
+// Close ends the watch. It returns false if the watch had ended early, so that pauses may be
+// missing.
 func (w *PauseWatch) Close() (complete bool) {
 	select {
 	case <-w.done:

@@ -14,21 +14,19 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weir-project/weir/internal/discovery/cgroup"
+	"github.com/weir-project/weir/internal/datapath/cgroup"
 )
 
-// What a test or a benchmark makes carries the number of its process, so that
-// what one leaves that was killed can be told from what another one uses. The
-// next one removes it.
+// Names of everything a test or benchmark creates contain its process ID, so that the next run can
+// find and remove what a killed run has left.
 
-// hostName names what a host of this process makes.
+// hostName returns a name that starts with this process's ID.
 func hostName(suffix string) string { return fmt.Sprintf("weir-%d-%s", os.Getpid(), suffix) }
 
-// namePattern is what hostName makes, before "-" and what it is of the host.
+// namePattern matches names of hostName; its group is the process ID.
 var namePattern = regexp.MustCompile(`^weir-(?:test-)?([0-9]+)-[0-9a-f]{8}-`)
 
-// stale says whether a name is that of a process that is gone. A number that was
-// given to another process since only delays the removal.
+// stale reports whether the process in a name has ended. If its ID was reused, removal is delayed.
 func stale(name string, running func(pid int) bool) bool {
 	found := namePattern.FindStringSubmatch(name)
 	if found == nil {
@@ -38,25 +36,22 @@ func stale(name string, running func(pid int) bool) bool {
 	return err == nil && !running(pid)
 }
 
-// running says whether a process runs: not one that has ended and that its
-// parent has not noticed.
+// running reports whether a process runs; a zombie does not.
 func running(pid int) bool {
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
 		return false
 	}
-	// The state follows the name, which is in brackets and may hold any.
+	// In /proc/PID/stat the state follows the name, which is in brackets and may contain brackets.
 	_, rest, _ := strings.Cut(string(text[strings.LastIndexByte(string(text), ')'):]), " ")
 	return !strings.HasPrefix(rest, "Z") && !strings.HasPrefix(rest, "X")
 }
 
-// MountName is what a test mounts as the source of a file system in memory, so that the
-// next one can tell whose it was.
+// MountName returns the source name for a test's tmpfs, by which the next run recognizes it.
 func MountName() string { return hostName(fmt.Sprintf("%08x-memory", rand.Uint32())) }
 
-// MakeTempDir makes a folder for the files of a test or a benchmark, below that for
-// temporary files and with a short path, as those of sockets have to be. Whoever makes it
-// removes it; of one that was killed the next does.
+// MakeTempDir creates a temporary folder with a path short enough for sockets. The caller removes
+// it; the next run removes that of a killed one.
 func MakeTempDir() (string, error) {
 	dir, err := os.MkdirTemp("", fmt.Sprintf("weir-test-%d-%08x-", os.Getpid(), rand.Uint32()))
 	if err != nil {
@@ -65,11 +60,11 @@ func MakeTempDir() (string, error) {
 	return dir, nil
 }
 
-// unescapeMount makes a path of how a mountinfo of proc(5) writes one.
+// unescapeMount decodes the escapes of mountinfo paths (proc(5)).
 var unescapeMount = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
-// staleMounts are where file systems are mounted, in a mountinfo of proc(5), whose source
-// is named by a process that is gone: those on top first.
+// staleMounts returns the mount points whose source name belongs to an ended process, topmost
+// first.
 func staleMounts(mountinfo string, running func(pid int) bool) []string {
 	var paths []string
 	for line := range strings.Lines(mountinfo) {
@@ -83,7 +78,7 @@ func staleMounts(mountinfo string, running func(pid int) bool) []string {
 	return paths
 }
 
-// holdsMount says whether something is mounted on a folder or in it.
+// holdsMount reports whether anything is mounted on or below a folder.
 func holdsMount(mountinfo, folder string) bool {
 	for line := range strings.Lines(mountinfo) {
 		fields := strings.Fields(line)
@@ -94,8 +89,8 @@ func holdsMount(mountinfo, folder string) bool {
 	return false
 }
 
-// removeStaleFolders removes those of processes that are gone, unless something is still
-// mounted there, which is not theirs alone.
+// removeStaleFolders removes the folders of ended processes, except those that still contain a
+// mount.
 func removeStaleFolders() {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -111,9 +106,8 @@ func removeStaleFolders() {
 
 var removeStaleOnce sync.Once
 
-// removeStale removes network namespaces, mounts, folders and cgroups of processes that are
-// gone.
-// What cannot be removed, as a cgroup with a process in it, is left to the next.
+// removeStale removes network namespaces, mounts, folders and cgroups of ended processes. Failures,
+// such as a cgroup with a process, are left to the next run.
 func removeStale(ctx context.Context) {
 	namespaces, _ := filepath.Glob(NetNSDir + "/weir-*")
 	for _, path := range namespaces {
@@ -145,8 +139,8 @@ func removeStale(ctx context.Context) {
 	}
 }
 
-// RemoveCgroup removes a cgroup and those in it. Errors: of the first that cannot be
-// removed, as there is a process in it.
+// RemoveCgroup removes a cgroup and its children. It returns the first error, such as a cgroup that
+// has a process.
 func RemoveCgroup(path string) error {
 	nested, err := os.ReadDir(path)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weir-project/weir/internal/discovery/cgroup"
+	"github.com/weir-project/weir/internal/datapath/cgroup"
 )
 
 // TestNextRunRemovesWhatAKilledOneLeft: and nothing of one that runs.

@@ -14,7 +14,7 @@ import (
 type ThreadUse struct {
 	User   time.Duration `json:"user_ns"`
 	System time.Duration `json:"system_ns"`
-	// Switches are context switches, whoever asked for them; Faults page faults,
+	// Switches are context switches, voluntary or not; Faults page faults,
 	// with and without a disk.
 	Switches uint64 `json:"switches"`
 	Faults   uint64 `json:"faults"`
@@ -53,7 +53,7 @@ func openThreadCounters() *threadCounters {
 }
 
 // openThreadCounter counts an event for the calling thread, in user space and
-// in the kernel, on whatever processor.
+// in the kernel, on any processor.
 func openThreadCounter(kind uint32, config uint64) (int, error) {
 	attributes := unix.PerfEventAttr{Type: kind, Config: config, Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{}))}
 	fd, err := unix.PerfEventOpen(&attributes, 0, -1, -1, unix.PERF_FLAG_FD_CLOEXEC)

@@ -10,7 +10,7 @@ import (
 )
 
 // Pages is a small web server with a bounded number of workers and a bounded queue
-// before them, as those of small devices have: whoever finds the queue full is sent
+// before them, as those of small devices have: a user who finds the queue full is sent
 // away with 503.
 type Pages struct {
 	// Workers answer one request each at a time, in Work of time.

@@ -11,23 +11,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pauseTick is how often each processor is looked at, and by how much a pause
-// may be longer than it is taken for.
+// pauseTick is the interval at which each CPU is checked, and the measuring error of a pause.
 const pauseTick = 2 * time.Millisecond
 
-// Pause is a time for which a processor did not run what goes before everything
-// else: as when the machine is itself a guest, and its host did something else.
-// Such times are in none of the kernel's counters unless the host tells of them.
+// Pause is a time in which a CPU did not run the highest-priority thread, for example because the
+// hypervisor ran another guest. The kernel counts it only if the hypervisor reports it.
 type Pause struct {
 	CPU      int   `json:"cpu"`
 	UntilNS  int64 `json:"until_ns"` // of CLOCK_MONOTONIC
 	LengthNS int64 `json:"length_ns"`
 }
 
-// WatchPauses reports the pauses of every processor that are no shorter than
-// least, one at a time, until ctx ends. Without CAP_SYS_NICE what a processor spends
-// on others first looks like one as well, and so does what waits for Go's scheduler:
-// it takes a process with little else to do.
+// WatchPauses reports CPU pauses of at least least until ctx ends. Without CAP_SYS_NICE, time that
+// a CPU spends on other threads counts too, and so does waiting for Go's scheduler: run it in a
+// process of its own.
 func WatchPauses(ctx context.Context, least time.Duration, report func(Pause)) error {
 	var allowed unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
@@ -78,10 +75,9 @@ func watchProcessor(ctx context.Context, cpu int, least time.Duration, report fu
 	return nil
 }
 
-// sleepUnseen sleeps without telling Go's scheduler. That would look after a
-// thread which sleeps 500 times a second for so long that it doubles what the watch
-// costs (5 % of a processor instead of 10, in a virtual machine). In turn it takes
-// others of the process up to 10 ms to get a word in.
+// sleepUnseen sleeps without notifying Go's scheduler, whose checks of 500 sleeps a second would
+// double the watch's CPU cost (10 instead of 5 % in a virtual machine). In return other goroutines
+// may wait up to 10 ms.
 func sleepUnseen(atNS int64) {
 	deadline := unix.NsecToTimespec(atNS)
 	for interrupted := true; interrupted; {

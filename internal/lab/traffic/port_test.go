@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-project/weir/internal/model"
+	"github.com/weir-project/weir/internal/lab/model"
 )
 
 // portOptions are the paper's port.

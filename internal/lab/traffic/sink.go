@@ -50,7 +50,7 @@ func (s *Sink) open(port int) error {
 		return err
 	}
 	s.sockets = append(s.sockets, socket)
-	// Nobody reads: the kernel drops what does not fit the smallest buffer,
+	// Nothing is read: the kernel drops what does not fit the smallest buffer,
 	// which costs least, and the open port keeps ICMP errors away.
 	return socket.SetReadBuffer(1)
 }

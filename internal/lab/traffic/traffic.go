@@ -199,14 +199,14 @@ func (s *Sender) Err() error {
 	return s.failure
 }
 
-// Lateness is a time, by CLOCK_MONOTONIC, in which somebody was late, and by how
+// Lateness is a time, by CLOCK_MONOTONIC, in which a sender or receiver was late, and by how
 // much at most.
 type Lateness struct {
 	FromNS, UntilNS int64
 	ByNS            int64
 }
 
-// MostLate is by how much somebody was late at most in what touches the time
+// MostLate is by how much a sender or receiver was late at most in what touches the time
 // between two of CLOCK_MONOTONIC; 0 if nothing does.
 func MostLate(late []Lateness, fromNS, untilNS int64) time.Duration {
 	most := int64(0)

@@ -9,37 +9,22 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-project/weir/internal/cmdline"
+	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/internal/sdn/openflow"
 )
-
-func newSDNCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "sdn",
-		Short: "Control OpenFlow switches: queues by application",
-		Long:  "Control OpenFlow switches, and read what they say (docs/sdn.md).",
-		Args:  cmdline.ExactArgs("a command (run, ps, flows, topology, down, decode)"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return cmdline.Usagef("%q is no command of %s: there are run, ps, flows, topology, down and decode", args[0], cmd.CommandPath())
-		},
-	}
-	cmd.AddCommand(newSDNRunCommand(), newSDNPsCommand(), newSDNFlowsCommand(), newSDNTopologyCommand(), newSDNDownCommand(), newSDNDecodeCommand())
-	return cmd
-}
 
 func newSDNDecodeCommand() *cobra.Command {
 	var numbers bool
 	cmd := &cobra.Command{
 		Use:   "decode FILE",
 		Short: "Print the OpenFlow 1.3 messages of a file as JSON",
-		Long: `Print the OpenFlow 1.3 messages of a file, which follow one another as on a
+		Long: `Print the OpenFlow 1.3 messages of a file, one after the other as on a
 connection, as JSON, one a line, with the names of the specification. - is
 standard input.
 
-What experimenters define (Nicira's actions and match fields among them), packets
-and the data of errors are base64. The first message that is cut off, of another
-version or wrong ends the command with exit code 1 and says which byte is wrong,
-after the messages before it.`,
+Packets, the data of errors and what experimenters define (Nicira's actions and match
+fields among them) are base64. The command ends with exit code 1 at the first message
+that is cut off, of another version or wrong, and names the wrong byte.`,
 		Example: "weir sdn decode messages.bin\nweir sdn decode --numbers - <messages.bin",
 		Args:    cmdline.ExactArgs("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -66,12 +51,12 @@ after the messages before it.`,
 	return cmd
 }
 
-// decodeOpenFlow prints messages up to the first that is wrong, and says how many.
+// decodeOpenFlow prints messages up to the first wrong one, and returns their number.
 func decodeOpenFlow(stream io.Reader, to io.Writer, numbers bool) (count int, err error) {
 	in, out := bufio.NewReaderSize(stream, 1<<16), bufio.NewWriter(to)
 	r := openflow.NewReader(in)
 	for n := 1; ; n++ {
-		if in.Buffered() == 0 { // the next one may take its time
+		if in.Buffered() == 0 { // flush before a wait for the next message
 			if err := out.Flush(); err != nil {
 				return n - 1, fmt.Errorf("write messages: %w", err)
 			}
@@ -91,8 +76,8 @@ func decodeOpenFlow(stream io.Reader, to io.Writer, numbers bool) (count int, er
 	}
 }
 
-// messageError tells where in the file the error is, not where in the message.
-// The end of the file is none.
+// messageError prefixes an error with the file offset and the number of the message. It
+// returns nil for io.EOF.
 func messageError(n int, begins int64, err error) error {
 	if errors.Is(err, io.EOF) {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/cmdline"
+	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/internal/sdn/controller"
 )
 
@@ -36,18 +36,18 @@ func newSDNPsCommand() *cobra.Command {
 	return cmd
 }
 
-// sayNoSwitches says what there is to do where no switch has connected.
+// sayNoSwitches prints what to do if no switch has connected.
 func sayNoSwitches(cmd *cobra.Command, s v1.SDN) {
 	if len(s.Switches) == 0 {
 		fmt.Fprintln(cmd.ErrOrStderr(), "No switch has connected yet: ovs-vsctl set-controller BRIDGE tcp:ADDR:6653 -- set bridge BRIDGE protocols=OpenFlow13, with the address at which weir sdn run listens")
 	}
 }
 
-// printSwitches has a line for each queue, and one for a port without.
+// printSwitches prints one line per queue, and one line for a port without queues.
 func printSwitches(w io.Writer, s v1.SDN) error {
-	t := textTable{
-		header: []string{"SWITCH", "PORT", "TO", "QUEUE", "CLASS", "MIN", "MAX", "RATE", "SENT", "DROPPED", "STATE"}, note: "REASON",
-		dispensable: []string{"SENT", "MAX", "TO"},
+	t := cmdline.TextTable{
+		Header: []string{"SWITCH", "PORT", "TO", "QUEUE", "CLASS", "MIN", "MAX", "RATE", "SENT", "DROPPED", "STATE"}, Note: "REASON",
+		Dispensable: []string{"SENT", "MAX", "TO"},
 	}
 	for _, n := range s.Switches {
 		state := "ok"
@@ -59,7 +59,7 @@ func printSwitches(w io.Writer, s v1.SDN) error {
 		case n.TableFull:
 			state = "table full"
 		}
-		t.add([]string{n.DPID, "", plural(n.Flows, "flow"), "", "", "", "", "", "", "", state}, "")
+		t.Add([]string{n.DPID, "", plural(n.Flows, "flow"), "", "", "", "", "", "", "", state}, "")
 		for _, p := range n.Ports {
 			portState := p.State
 			if !p.Up {
@@ -67,25 +67,25 @@ func printSwitches(w io.Writer, s v1.SDN) error {
 			}
 			name := fmt.Sprintf("%s (%s)", cmdline.Printable(p.Name), portNumber(p.Number))
 			if len(p.Queues) == 0 {
-				t.add([]string{
-					"", name, portTo(p), "-", "", "", "", rateOrDash(p.SentBPS), strconv.FormatUint(p.SentBytes, 10), strconv.FormatUint(p.DroppedPackets, 10), portState,
+				t.Add([]string{
+					"", name, portTo(p), "-", "", "", "", cmdline.RateOrDash(p.SentBPS), strconv.FormatUint(p.SentBytes, 10), strconv.FormatUint(p.DroppedPackets, 10), portState,
 				}, cmdline.Printable(p.Reason))
 			}
 			for i, q := range p.Queues {
 				class := strings.Join(append([]string{q.Class}, q.Applications...), " ")
 				row := []string{
-					"", "", "", strconv.FormatUint(uint64(q.ID), 10), class, rateOrDash(q.MinBPS), rateOrDash(q.MaxBPS), rateOrDash(q.RateBPS),
+					"", "", "", strconv.FormatUint(uint64(q.ID), 10), class, cmdline.RateOrDash(q.MinBPS), cmdline.RateOrDash(q.MaxBPS), cmdline.RateOrDash(q.RateBPS),
 					strconv.FormatUint(q.SentBytes, 10), strconv.FormatUint(q.DroppedPackets, 10), "",
 				}
 				note := ""
 				if i == 0 {
 					row[1], row[2], row[10], note = name, portTo(p), portState, p.Reason
 				}
-				t.add(row, cmdline.Printable(note))
+				t.Add(row, cmdline.Printable(note))
 			}
 		}
 	}
-	if err := t.print(w, cmdline.TerminalWidth(w)); err != nil {
+	if err := t.Print(w, cmdline.TerminalWidth(w)); err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
 	return nil
@@ -98,7 +98,7 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// portNumber is a port's number; the switch's own has a name.
+// portNumber returns a port's number as text, or "local" for the switch's own port.
 func portNumber(n uint32) string {
 	if n == 0xfffffffe {
 		return "local"
@@ -106,7 +106,7 @@ func portNumber(n uint32) string {
 	return strconv.FormatUint(uint64(n), 10)
 }
 
-// portTo is what is behind a port.
+// portTo returns the link peer or the hosts of a port.
 func portTo(p v1.SDNPort) string {
 	switch {
 	case p.PeerDPID != "":
@@ -145,8 +145,8 @@ func newSDNFlowsCommand() *cobra.Command {
 }
 
 func printSDNFlows(w io.Writer, flows []v1.SDNFlow) error {
-	t := textTable{
-		header: []string{"FLOW", "APPLICATION", "CLASS", "RATE", "SENT", "PACKETS", "PATH"}, dispensable: []string{"PACKETS", "PATH", "SENT"},
+	t := cmdline.TextTable{
+		Header: []string{"FLOW", "APPLICATION", "CLASS", "RATE", "SENT", "PACKETS", "PATH"}, Dispensable: []string{"PACKETS", "PATH", "SENT"},
 	}
 	for _, f := range flows {
 		class := f.Class
@@ -157,12 +157,12 @@ func printSDNFlows(w io.Writer, flows []v1.SDNFlow) error {
 		for _, hop := range f.Path {
 			path = append(path, fmt.Sprintf("%s:%s>%s", strings.TrimLeft(hop.DPID, "0"), portNumber(hop.In), portNumber(hop.Out)))
 		}
-		t.add([]string{
-			f.Flow, f.Application, class, rateOrDash(f.RateBPS), strconv.FormatUint(f.SentBytes, 10),
+		t.Add([]string{
+			f.Flow, f.Application, class, cmdline.RateOrDash(f.RateBPS), strconv.FormatUint(f.SentBytes, 10),
 			strconv.FormatUint(f.SentPackets, 10), strings.Join(path, " "),
 		}, "")
 	}
-	if err := t.print(w, cmdline.TerminalWidth(w)); err != nil {
+	if err := t.Print(w, cmdline.TerminalWidth(w)); err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
 	return nil

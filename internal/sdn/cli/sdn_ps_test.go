@@ -9,8 +9,8 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/cmdline"
-	"github.com/weir-project/weir/internal/unixsock"
+	"github.com/weir-project/weir/internal/front/cmdline"
+	"github.com/weir-project/weir/internal/front/httpapi"
 )
 
 // twoSwitches is a link between two switches, with a port of every kind.
@@ -56,7 +56,7 @@ func sdnFlows() []v1.SDNFlow {
 func serveSDN(t *testing.T, status, flows any) string {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "sdn.sock")
-	listener, err := unixsock.Listen("weir sdn run", socket, "")
+	listener, err := httpapi.Listen("weir sdn run", socket, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func serveSDN(t *testing.T, status, flows any) string {
 func TestSDNTables(t *testing.T) {
 	socket := serveSDN(t, twoSwitches(), sdnFlows())
 	for _, command := range []string{"ps", "flows", "topology"} {
-		code, stdout, stderr := run("sdn", command, "--socket", socket)
+		code, stdout, stderr := run(command, "--socket", socket)
 		if code != 0 || stderr != "" {
 			t.Errorf("%s: exit code %d, %q", command, code, stderr)
 		}
@@ -94,7 +94,7 @@ func TestSDNTables(t *testing.T) {
 		}
 		compareGolden(t, "sdn-"+command, stdout)
 	}
-	code, stdout, _ := run("sdn", "topology", "-o", "svg", "--socket", socket)
+	code, stdout, _ := run("topology", "-o", "svg", "--socket", socket)
 	if code != 0 || !strings.HasPrefix(stdout, "<svg") || strings.ContainsAny(stdout, "\x1b\a") {
 		t.Errorf("drawn with exit code %d: %q", code, stdout)
 	}
@@ -104,10 +104,10 @@ func TestSDNTables(t *testing.T) {
 func TestSDNEmpty(t *testing.T) {
 	socket := serveSDN(t, v1.SDN{}, []v1.SDNFlow{})
 	for command, says := range map[string]string{"ps": "ovs-vsctl set-controller", "topology": "ovs-vsctl set-controller", "flows": "weir sdn ps"} {
-		if code, _, stderr := run("sdn", command, "--socket", socket); code != 0 || !strings.Contains(stderr, says) {
+		if code, _, stderr := run(command, "--socket", socket); code != 0 || !strings.Contains(stderr, says) {
 			t.Errorf("%s: exit code %d, %q, want %q", command, code, stderr, says)
 		}
-		if code, _, stderr := run("sdn", command, "-o", "json", "--socket", socket); code != 0 || stderr != "" {
+		if code, _, stderr := run(command, "-o", "json", "--socket", socket); code != 0 || stderr != "" {
 			t.Errorf("%s -o json: exit code %d, %q", command, code, stderr)
 		}
 	}
@@ -118,7 +118,7 @@ func TestSDNJSON(t *testing.T) {
 	socket := serveSDN(t, twoSwitches(), sdnFlows())
 	ask := func(command string, into any) {
 		t.Helper()
-		code, stdout, stderr := run("sdn", command, "-o", "json", "--socket", socket)
+		code, stdout, stderr := run(command, "-o", "json", "--socket", socket)
 		if code != 0 || stderr != "" {
 			t.Errorf("%s: exit code %d, %q", command, code, stderr)
 		}
@@ -165,20 +165,20 @@ func TestSDNJSON(t *testing.T) {
 func TestSDNWithoutController(t *testing.T) {
 	nowhere := filepath.Join(t.TempDir(), "sdn.sock")
 	for _, command := range []string{"ps", "flows", "topology"} {
-		code, stdout, stderr := run("sdn", command, "--socket", nowhere)
+		code, stdout, stderr := run(command, "--socket", nowhere)
 		if code != cmdline.Failed || stdout != "" || !strings.Contains(stderr, "no controller is running on "+nowhere) {
 			t.Errorf("%s: exit code %d, %q, %q", command, code, stdout, stderr)
 		}
-		if code, _, stderr := run("sdn", command, "extra"); code != cmdline.Usage || !strings.Contains(stderr, "too much") {
+		if code, _, stderr := run(command, "extra"); code != cmdline.Usage || !strings.Contains(stderr, "too much") {
 			t.Errorf("%s extra: exit code %d, %q", command, code, stderr)
 		}
-		if code, _, stderr := run("sdn", command, "-o", "xml"); code != cmdline.Usage || !strings.Contains(stderr, "xml") {
+		if code, _, stderr := run(command, "-o", "xml"); code != cmdline.Usage || !strings.Contains(stderr, "xml") {
 			t.Errorf("%s -o xml: exit code %d, %q", command, code, stderr)
 		}
 	}
 	// Somebody else's answer is told as one.
 	strange := serveSDN(t, "a text", "a text")
-	if code, _, stderr := run("sdn", "ps", "--socket", strange); code != cmdline.Failed || !strings.Contains(stderr, "controller") {
+	if code, _, stderr := run("ps", "--socket", strange); code != cmdline.Failed || !strings.Contains(stderr, "controller") {
 		t.Errorf("another server's answer: exit code %d, %q", code, stderr)
 	}
 }

@@ -12,18 +12,18 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/weir-project/weir/internal/appid"
-	"github.com/weir-project/weir/internal/cmdline"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/apps"
+	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/internal/sdn/controller"
 	"github.com/weir-project/weir/internal/sdn/core"
 	"github.com/weir-project/weir/internal/sdn/openflow"
 	"github.com/weir-project/weir/internal/sdn/ovsdb"
 	"github.com/weir-project/weir/internal/sdn/qos"
 	"github.com/weir-project/weir/internal/sdn/topology"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
-// sdnQueueFlags say which queues ports get.
+// sdnQueueFlags are the flags that configure the queues of ports.
 type sdnQueueFlags struct {
 	ovsdb        []string
 	rates        []string
@@ -36,23 +36,23 @@ type sdnQueueFlags struct {
 
 func (f *sdnQueueFlags) add(set *pflag.FlagSet) {
 	set.StringSliceVar(&f.ovsdb, "ovsdb", nil, "Open vSwitch's database, to make queues: unix:PATH or tcp:ADDR:PORT; may be repeated")
-	set.StringArrayVar(&f.rates, "rate", nil, "what every port may send, or one as PORT=RATE; may be repeated (default: the speed that the link reports)")
-	set.StringVar(&f.efMax, "ef-max", "50%", "part of a port's rate that EF may claim")
-	set.StringVar(&f.afMin, "af-min", "30%", "part of a port's rate that AF can always have")
-	set.StringVar(&f.file, "queues", "", "up to 8 other queues and what goes to each, from this file in place of --ef-max and --af-min (docs/sdn.md)")
-	set.StringVar(&f.qos, "qos", qos.TypeHTB, "who makes the queues: linux-htb, Open vSwitch; linux-noop, weir itself, with queues that hold delays down, on the switch's host (docs/sdn.md)")
+	set.StringArrayVar(&f.rates, "rate", nil, "rate of every port, or of one as PORT=RATE; may be repeated (default: the speed that the device reports)")
+	set.StringVar(&f.efMax, "ef-max", "50%", "maximum of EF, as a part of a port's rate")
+	set.StringVar(&f.afMin, "af-min", "30%", "minimum of AF, as a part of a port's rate")
+	set.StringVar(&f.file, "queues", "", "file with up to 8 queues and the traffic of each, in place of --ef-max and --af-min (docs/sdn.md)")
+	set.StringVar(&f.qos, "qos", qos.TypeHTB, "linux-htb: Open vSwitch makes the queues; linux-noop: weir makes them, with short delays, on the switch's host (docs/sdn.md)")
 	f.set = set
-	set.BoolVar(&f.replace, "replace", false, "put a QoS aside that somebody configured on a port")
+	set.BoolVar(&f.replace, "replace", false, "put aside a QoS that another configured on a port, until weir sdn down")
 }
 
-// options are those of every database.
+// options returns the connection and queue options that all databases share.
 func (f *sdnQueueFlags) options() (o ovsdb.Options, err error) {
 	o = ovsdb.Options{PortRateBPS: map[string]uint64{}, Replace: f.replace}
 	for _, s := range f.rates {
 		name, text, one := strings.Cut(s, "=")
 		switch _, twice := o.PortRateBPS[name]; {
 		case !one && o.RateBPS != 0, one && twice:
-			return o, cmdline.Usagef("--rate %s: there is another one for the same: write each once", s)
+			return o, cmdline.Usagef("--rate %s: given twice: write each port once", s)
 		case one && name == "":
 			return o, cmdline.Usagef("--rate %s: want PORT=RATE, such as eth1=100mbit, or a rate for all ports", s)
 		case !one:
@@ -82,11 +82,11 @@ func (f *sdnQueueFlags) options() (o ovsdb.Options, err error) {
 	return o, nil
 }
 
-// queueMap is which queues every port gets.
+// queueMap returns the queues of every port.
 func (f *sdnQueueFlags) queueMap() (qos.Map, error) {
 	if f.file != "" {
 		if f.set.Changed("ef-max") || f.set.Changed("af-min") {
-			return qos.Map{}, cmdline.Usagef("--queues says what --ef-max and --af-min would: write the minimums in %s", f.file)
+			return qos.Map{}, cmdline.Usagef("--queues replaces --ef-max and --af-min: write them in %s", f.file)
 		}
 		b, err := os.ReadFile(f.file)
 		if err != nil {
@@ -112,8 +112,8 @@ func (f *sdnQueueFlags) queueMap() (qos.Map, error) {
 	return shares.Map(), nil
 }
 
-// assign tells a controller which queue what goes to.
-func assign(config *core.Config, m qos.Map, levels appid.Levels) {
+// assign sets the queues of traffic classes and application types.
+func assign(config *core.Config, m qos.Map, levels apps.Levels) {
 	for l, id := range m.Levels {
 		config.Queues[l] = openflow.Queue(id)
 	}
@@ -133,7 +133,7 @@ func parsePercent(s string) (float64, error) {
 	return v / 100, nil
 }
 
-// managers make the queues of all databases.
+// managers configure the queues in several Open vSwitch databases.
 type managers []*ovsdb.Manager
 
 func (f *sdnQueueFlags) managers(o ovsdb.Options, c *controller.Controller, log *slog.Logger) managers {
@@ -158,13 +158,13 @@ func newSDNDownCommand() *cobra.Command {
 	var addresses []string
 	cmd := &cobra.Command{
 		Use:   "down --ovsdb unix:PATH",
-		Short: "Give ports back: take Weir's queues away",
-		Long: `Take Weir's queues out of Open vSwitch's database, in one transaction a port, and
-put back the QoS that a port had before. Flows end by themselves. Where weir sdn run
-made the queues itself (--qos linux-noop) run this on the switch's host, as root: what
-somebody had configured on a port's device is put back too.
+		Short: "Remove Weir's queues, and put back what ports had before",
+		Long: `Remove Weir's queues from Open vSwitch's database, in one transaction a port, and
+put back the QoS that a port had before. Flow entries end by themselves. Where weir sdn
+run made the queues itself (--qos linux-noop) run this on the switch's host, as root: the
+earlier queueing of a port's device is put back too.
 
-Stop weir sdn run first: it would make them again.`,
+Stop weir sdn run first: it would make the queues again.`,
 		Example: "weir sdn down --ovsdb unix:/var/run/openvswitch/db.sock",
 		Args:    cmdline.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {

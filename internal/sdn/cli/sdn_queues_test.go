@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-project/weir/internal/appid"
-	"github.com/weir-project/weir/internal/cmdline"
+	"github.com/weir-project/weir/internal/apps"
+	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/internal/sdn/core"
 	"github.com/weir-project/weir/internal/sdn/qos"
 )
@@ -20,18 +20,18 @@ func TestSDNQueueFile(t *testing.T) {
 	}
 	const database = "--ovsdb=unix:/nowhere"
 	for says, args := range map[string][]string{
-		"VOIP goes to queue 3, and there is none":        {"--queues", file, database},
-		"--queues needs --ovsdb":                         {"--queues", writeGoodQueues(t)},
-		"--queues says what --ef-max and --af-min would": {"--queues", file, "--ef-max", "40%", database},
-		"read the queues: open /nowhere":                 {"--queues", "/nowhere", database},
-		"--ef-max \"half\" is not a percentage":          {"--ef-max", "half", database},
-		"--rate eth1=20mbit: there is another one":       {"--rate", "eth1=10mbit", "--rate", "eth1=20mbit", database},
-		"--rate 20mbit: there is another one":            {"--rate", "10mbit", "--rate", "eth1=10mbit", "--rate", "20mbit", database},
-		"--rate =20mbit: want PORT=RATE":                 {"--rate", "=20mbit", database},
-		"neither linux-htb nor linux-noop":               {"--qos", "linux-hfsc", database},
-		"--qos needs --ovsdb":                            {"--qos", "linux-noop"},
+		"VOIP goes to queue 3, and there is none": {"--queues", file, database},
+		"--queues needs --ovsdb":                  {"--queues", writeGoodQueues(t)},
+		"--queues replaces --ef-max and --af-min": {"--queues", file, "--ef-max", "40%", database},
+		"read the queues: open /nowhere":          {"--queues", "/nowhere", database},
+		"--ef-max \"half\" is not a percentage":   {"--ef-max", "half", database},
+		"--rate eth1=20mbit: given twice":         {"--rate", "eth1=10mbit", "--rate", "eth1=20mbit", database},
+		"--rate 20mbit: given twice":              {"--rate", "10mbit", "--rate", "eth1=10mbit", "--rate", "20mbit", database},
+		"--rate =20mbit: want PORT=RATE":          {"--rate", "=20mbit", database},
+		"neither linux-htb nor linux-noop":        {"--qos", "linux-hfsc", database},
+		"--qos needs --ovsdb":                     {"--qos", "linux-noop"},
 	} {
-		code, _, stderr := run(append([]string{"sdn", "run"}, args...)...)
+		code, _, stderr := run(append([]string{"run"}, args...)...)
 		if code != cmdline.Usage || !strings.Contains(stderr, says) {
 			t.Errorf("%v: exit code %d: %s, want %q", args, code, stderr, says)
 		}
@@ -54,13 +54,13 @@ func TestAssign(t *testing.T) {
 		t.Fatal(err)
 	}
 	config := core.Config{Queues: core.DefaultQueues()}
-	levels := appid.DefaultLevels()
-	levels[5] = appid.BE
+	levels := apps.DefaultLevels()
+	levels[5] = apps.BE
 	assign(&config, m, levels)
-	if config.Queues != (core.QueueMap{appid.EF: 5, appid.AF: 4, appid.BE: 0}) {
+	if config.Queues != (core.QueueMap{apps.EF: 5, apps.AF: 4, apps.BE: 0}) {
 		t.Errorf("levels: %v", config.Queues)
 	}
-	if web := config.TypeQueues[5]; len(config.TypeQueues) != 1 || web != (core.TypeQueue{Queue: 6, Level: appid.BE}) {
+	if web := config.TypeQueues[5]; len(config.TypeQueues) != 1 || web != (core.TypeQueue{Queue: 6, Level: apps.BE}) {
 		t.Errorf("types: %v", config.TypeQueues)
 	}
 }

@@ -19,24 +19,23 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/weir-project/weir/internal/appid"
-	"github.com/weir-project/weir/internal/cmdline"
-	"github.com/weir-project/weir/internal/config"
-	"github.com/weir-project/weir/internal/httpapi"
+	"github.com/weir-project/weir/internal/apps"
+	"github.com/weir-project/weir/internal/front/cmdline"
+	"github.com/weir-project/weir/internal/front/config"
+	"github.com/weir-project/weir/internal/front/httpapi"
+	"github.com/weir-project/weir/internal/front/web"
 	"github.com/weir-project/weir/internal/sdn/controller"
 	"github.com/weir-project/weir/internal/sdn/core"
 	"github.com/weir-project/weir/internal/sdn/qos"
-	"github.com/weir-project/weir/internal/unixsock"
-	"github.com/weir-project/weir/internal/web"
 )
 
-// defaultSDNSocket is where `weir sdn ps` finds the controller.
+// defaultSDNSocket is where the controller serves `weir sdn ps`.
 const defaultSDNSocket = "/run/weir/sdn.sock"
 
 type sdnRunFlags struct {
 	listen        []string
 	socket, http  string
-	cert, key, ca string
+	tls           sdnTLSFlags
 	levels        []string
 	model         string
 	idle          time.Duration
@@ -46,13 +45,17 @@ type sdnRunFlags struct {
 	maxFlows      int
 	takeover      time.Duration
 	priority      uint8
-	gateways      []string
-	routes        []string
+	routing       sdnRouteFlags
 	strict        bool
 	noSecondLook  bool
 	verbose       bool
 	queues        sdnQueueFlags
 }
+
+// sdnTLSFlags are the paths of PEM files.
+type sdnTLSFlags struct{ cert, key, ca string }
+
+type sdnRouteFlags struct{ gateways, routes []string }
 
 func newSDNRunCommand() *cobra.Command {
 	var f sdnRunFlags
@@ -62,46 +65,45 @@ func newSDNRunCommand() *cobra.Command {
 		Long: `Control OpenFlow 1.3 switches, such as Open vSwitch. The first packet of a flow
 comes to the controller, which names the application by the classifier of 'weir
 classify' and gives the flow an entry on every switch of a shortest path, with the
-queue of its class (EF, AF or BE) and the port.
+queue of its traffic class (EF, AF or BE) and the port.
 
-What the switches were told stays when the controller stops or dies: known flows
-go on, new ones to known hosts are best effort. A controller that is started
-again takes over what is there.
+Flow entries stay when the controller stops or dies: known flows go on, new flows to
+known hosts are best effort. A controller that starts again takes them over.
 
-Switches may have several controllers, all of which are given --takeover-after: one
-is the master, the others show what they see and take over when it is gone.
+Switches may have several controllers, each with --takeover-after: one is the master,
+the others show the network and take over when the master is gone.
 
 With --ovsdb every port of the switches gets three queues: EF (2), AF (1) and BE
-(0, where everything else goes too), or those that --queues describes. They stay as well;
-'weir sdn down' takes them away. Open vSwitch makes them, or with --qos linux-noop weir
-does, which then runs on the switch's host.`,
+(0, for all other traffic too), or those of the file --queues. Queues stay as well;
+'weir sdn down' removes them. Open vSwitch makes them, or with --qos linux-noop weir
+itself, which then runs on the switch's host.`,
 		Example: `  weir sdn run --ovsdb unix:/var/run/openvswitch/db.sock --rate 100mbit
   ovs-vsctl set-controller br0 tcp:127.0.0.1:6653 -- set bridge br0 protocols=OpenFlow13 fail_mode=secure`,
 		Args: cmdline.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.run(cmd.Context(), newLogger(cmd.ErrOrStderr(), f.verbose))
+			return f.run(cmd.Context(), cmdline.NewLogger(cmd.ErrOrStderr(), f.verbose))
 		},
 	}
 	set := cmd.Flags()
-	set.StringSliceVar(&f.listen, "listen", []string{"tcp:127.0.0.1:6653"}, "where switches connect to: tcp:ADDR:PORT, tls:ADDR:PORT or unix:PATH")
-	set.StringVar(&f.socket, "socket", defaultSDNSocket, "Unix socket for weir sdn ps and flows")
-	set.StringVar(&f.http, "http", "", "also serve /metrics at this address, and a page that shows the network if it is this machine's alone, e.g. 127.0.0.1:7484")
-	set.StringVar(&f.cert, "cert", "", "certificate of the controller for tls, PEM")
-	set.StringVar(&f.key, "key", "", "its key, PEM")
-	set.StringVar(&f.ca, "ca", "", "certificate of the authority that switches must be signed by, PEM")
-	set.StringVar(&f.model, "model", "", "classifier, as weir classify train writes it (default: the one that weir comes with)")
-	set.StringArrayVar(&f.levels, "level", nil, "class of an application type, e.g. WEB=BE; may be repeated")
-	set.DurationVar(&f.idle, "idle-timeout", 30*time.Second, "how long a flow may be silent before its entry goes")
-	set.DurationVar(&f.echo, "echo-interval", controller.DefaultEchoInterval, "how long a switch may be silent before it is asked whether it is there")
-	set.DurationVar(&f.timeout, "echo-timeout", controller.DefaultEchoTimeout, "how long before it is given up")
-	set.DurationVar(&f.stats, "stats-interval", 5*time.Second, "how often flows and queues are counted")
-	set.Uint32Var(&f.packetIns, "packet-ins", 5000, "packets a second that a switch may send to the controller; 0 for no bound")
-	set.IntVar(&f.maxFlows, "max-flows", 100000, "flows that are kept; more are best effort")
-	set.DurationVar(&f.takeover, "takeover-after", 0, "there are other controllers of the same switches: take over when their master has not renewed its role for so long, 1s or more (default: this is the only controller)")
-	set.Uint8Var(&f.priority, "priority", 100, "of several controllers that could take over the one with the highest does, 0 to 255")
-	set.StringArrayVar(&f.gateways, "gateway", nil, "route between networks: address of a network's gateway with the network's length, e.g. 198.18.1.1/24 or 2001:db8:1::1/64; may be repeated")
-	set.StringArrayVar(&f.routes, "route", nil, "what goes to other networks, as NETWORK=ROUTER with a router in the network of a gateway, e.g. 0.0.0.0/0=198.18.1.254; may be repeated")
-	set.BoolVar(&f.strict, "strict", false, "an unknown flow waits for the controller, and is lost without one, instead of being best effort meanwhile")
+	set.StringSliceVar(&f.listen, "listen", []string{"tcp:127.0.0.1:6653"}, "address for switches to connect to: tcp:ADDR:PORT, tls:ADDR:PORT or unix:PATH")
+	set.StringVar(&f.socket, "socket", defaultSDNSocket, "Unix socket for weir sdn ps, flows and topology")
+	set.StringVar(&f.http, "http", "", "also serve /metrics at this address and, if it is local to this machine, a page of the network, e.g. 127.0.0.1:7484")
+	set.StringVar(&f.tls.cert, "cert", "", "the controller's certificate for tls, PEM")
+	set.StringVar(&f.tls.key, "key", "", "key of --cert, PEM")
+	set.StringVar(&f.tls.ca, "ca", "", "certificate of the authority that signs the switches' certificates, PEM")
+	set.StringVar(&f.model, "model", "", "classifier, as weir classify train writes it (default: the built-in one)")
+	set.StringArrayVar(&f.levels, "level", nil, "traffic class of an application type, e.g. WEB=BE; may be repeated")
+	set.DurationVar(&f.idle, "idle-timeout", 30*time.Second, "silence after which a flow's entries end")
+	set.DurationVar(&f.echo, "echo-interval", controller.DefaultEchoInterval, "silence after which a switch gets an echo request")
+	set.DurationVar(&f.timeout, "echo-timeout", controller.DefaultEchoTimeout, "silence after which a switch's connection is closed")
+	set.DurationVar(&f.stats, "stats-interval", 5*time.Second, "interval between requests for the counters of flows and queues")
+	set.Uint32Var(&f.packetIns, "packet-ins", 5000, "packets per second that a switch may send to the controller; 0 for no limit")
+	set.IntVar(&f.maxFlows, "max-flows", 100000, "flows with entries of their own; others are best effort")
+	set.DurationVar(&f.takeover, "takeover-after", 0, "with other controllers of the same switches: take over when their master has not renewed its role for this long, 1s or more (default: this is the only controller)")
+	set.Uint8Var(&f.priority, "priority", 100, "election priority, 0 to 255; of the controllers that could take over the highest wins")
+	set.StringArrayVar(&f.routing.gateways, "gateway", nil, "route between networks: a network's gateway address and prefix length, e.g. 198.18.1.1/24 or 2001:db8:1::1/64; may be repeated")
+	set.StringArrayVar(&f.routing.routes, "route", nil, "static route to another network, as NETWORK=ROUTER with a router in the network of a gateway, e.g. 0.0.0.0/0=198.18.1.254; may be repeated")
+	set.BoolVar(&f.strict, "strict", false, "hold packets of an unknown flow until the controller decides, instead of best effort meanwhile; without a controller they are lost")
 	set.BoolVar(&f.noSecondLook, "no-second-look", false, "do not correct classes by the statistics of flows")
 	f.queues.add(set)
 	set.BoolVarP(&f.verbose, "verbose", "v", false, "log more")
@@ -120,14 +122,14 @@ func (f *sdnRunFlags) run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	secure, err := f.tls()
+	secure, err := f.tls.config()
 	if err != nil {
 		return err
 	}
 	if err := f.checkAddresses(secure != nil); err != nil {
 		return err
 	}
-	sdnTurn.take(log)
+	sdnTurn.set(log)
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(sdnGarbagePercent)
 	}
@@ -146,7 +148,7 @@ func (f *sdnRunFlags) run(ctx context.Context, log *slog.Logger) error {
 	for _, m := range databases {
 		group.Go(func() error { return m.Run(ctx) })
 	}
-	api, err := unixsock.Listen("controller", f.socket, "")
+	api, err := httpapi.Listen("controller", f.socket, "")
 	if err != nil {
 		return err
 	}
@@ -169,11 +171,12 @@ func (f *sdnRunFlags) run(ctx context.Context, log *slog.Logger) error {
 	return group.Wait()
 }
 
-// sdnGarbagePercent is how much garbage there may be, to what is in use, before it is
-// collected, which takes processors from packets that wait. GOGC goes before it.
+// sdnGarbagePercent is the GOGC default of the controller: a collection starts when the
+// heap has grown by this percentage. Frequent collections would delay waiting packets. The
+// GOGC variable overrides it.
 const sdnGarbagePercent = 200
 
-// checkAddresses says what is wrong with an address before anything listens.
+// checkAddresses validates the addresses of --listen and --http before any listener opens.
 func (f *sdnRunFlags) checkAddresses(secure bool) error {
 	for _, address := range f.listen {
 		if err := controller.CheckListen(address, secure); err != nil {
@@ -186,7 +189,7 @@ func (f *sdnRunFlags) checkAddresses(secure bool) error {
 	return nil
 }
 
-// checkLoose refuses what would do nothing: whoever writes it believes that it does.
+// checkLoose returns a usage error for flags that have no effect without another flag.
 func (f *sdnRunFlags) checkLoose() error {
 	written := f.queues.set.Changed
 	secure := slices.ContainsFunc(f.listen, func(address string) bool { return strings.HasPrefix(address, "tls:") })
@@ -194,24 +197,24 @@ func (f *sdnRunFlags) checkLoose() error {
 	case (written("cert") || written("key") || written("ca")) && !secure:
 		return cmdline.Usagef("--cert, --key and --ca are for --listen tls:ADDR:PORT, which is missing: switches would connect without TLS")
 	case written("priority") && f.takeover == 0:
-		return cmdline.Usagef("--priority needs --takeover-after: it is there that controllers agree on a master")
+		return cmdline.Usagef("--priority needs --takeover-after, with which controllers elect a master")
 	}
 	for _, name := range []string{"ef-max", "af-min", "qos", "queues", "rate", "replace"} {
 		if written(name) && len(f.queues.ovsdb) == 0 {
-			return cmdline.Usagef("--%s needs --ovsdb: it is there that queues are made", name)
+			return cmdline.Usagef("--%s needs --ovsdb, in which queues are made", name)
 		}
 	}
 	return nil
 }
 
-// page is what --http serves: to this machine alone a page, to a network no more than
-// metrics.
+// page returns the listener and the server of --http. On a loopback address it serves the
+// page; on any other address only /metrics.
 func (f *sdnRunFlags) page(c *controller.Controller, databases managers, log *slog.Logger) (net.Listener, *http.Server, error) {
 	address, err := config.ParseDashboard(f.http)
 	if err != nil {
 		l, err := controller.Listen("tcp:"+f.http, nil)
 		if err == nil {
-			log.Info("metrics only: the page is for addresses of this machine alone, such as 127.0.0.1:7484", "address", "http://"+l.Addr().String()+"/metrics")
+			log.Info("metrics only: the page needs a local address, such as 127.0.0.1:7484", "address", "http://"+l.Addr().String()+"/metrics")
 		}
 		return l, httpapi.NewServer(c.Metrics(databases.status), log), err
 	}
@@ -222,7 +225,7 @@ func (f *sdnRunFlags) page(c *controller.Controller, databases managers, log *sl
 	return l, web.NewSDN(c.Handler(databases.status), log), err
 }
 
-// options checks what was written and turns it into a controller's.
+// options checks the flags and returns the controller's options.
 func (f *sdnRunFlags) options(log *slog.Logger, queues qos.Map) (controller.Options, error) {
 	switch {
 	case f.idle < time.Second || f.idle > 65535*time.Second:
@@ -244,7 +247,7 @@ func (f *sdnRunFlags) options(log *slog.Logger, queues qos.Map) (controller.Opti
 	if err != nil {
 		return controller.Options{}, err
 	}
-	routes, err := f.routing()
+	routes, err := f.routing.parse()
 	if err != nil {
 		return controller.Options{}, err
 	}
@@ -256,7 +259,7 @@ func (f *sdnRunFlags) options(log *slog.Logger, queues qos.Map) (controller.Opti
 	assign(&config, queues, model.Levels)
 	var id [8]byte
 	var claim [2]byte
-	_, _ = rand.Read(config.LLDPKey[:]) // it never fails
+	_, _ = rand.Read(config.LLDPKey[:]) // rand.Read never fails
 	_, _ = rand.Read(id[:])
 	_, _ = rand.Read(claim[:])
 	config.Claim = core.Claim(f.priority, binary.BigEndian.Uint16(claim[:]))
@@ -267,8 +270,8 @@ func (f *sdnRunFlags) options(log *slog.Logger, queues qos.Map) (controller.Opti
 	}, nil
 }
 
-// routing is what is routed, nil for nothing.
-func (f *sdnRunFlags) routing() (*core.Routes, error) {
+// parse returns the routes of --gateway and --route, or nil if neither is set.
+func (f *sdnRouteFlags) parse() (*core.Routes, error) {
 	var gateways []netip.Prefix
 	var static []core.Route
 	for _, s := range f.gateways {
@@ -297,9 +300,9 @@ func (f *sdnRunFlags) routing() (*core.Routes, error) {
 	return routes, nil
 }
 
-// readModel reads the classifier and what the operator says of levels.
-func (f *sdnRunFlags) readModel() (*appid.Model, error) {
-	model, err := loadClassifier(f.model)
+// readModel returns the classifier of --model with the traffic classes of the level flags.
+func (f *sdnRunFlags) readModel() (*apps.Model, error) {
+	model, err := config.LoadClassifier(f.model)
 	if err != nil {
 		return nil, cmdline.Usagef("--model: %w", err)
 	}
@@ -309,8 +312,8 @@ func (f *sdnRunFlags) readModel() (*appid.Model, error) {
 	return model, nil
 }
 
-// tls is the configuration of tls listeners: both sides prove who they are.
-func (f *sdnRunFlags) tls() (*tls.Config, error) {
+// config returns the mutual TLS configuration of tls listeners, or nil without TLS flags.
+func (f *sdnTLSFlags) config() (*tls.Config, error) {
 	if f.cert == "" && f.key == "" && f.ca == "" {
 		return nil, nil
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-project/weir/internal/cmdline"
+	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/internal/sdn/openflow"
 )
 
@@ -51,13 +51,13 @@ func messageFile(t *testing.T, b []byte) string {
 
 func TestSDNDecode(t *testing.T) {
 	path := messageFile(t, conversation(t))
-	code, stdout, stderr := run("sdn", "decode", path)
+	code, stdout, stderr := run("decode", path)
 	if code != 0 || stderr != "" {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	compareGolden(t, "sdn-decode", stdout)
 
-	code, stdout, stderr = run("sdn", "decode", "--numbers", path)
+	code, stdout, stderr = run("decode", "--numbers", path)
 	if code != 0 || stderr != "" || strings.Contains(stdout, "OFP") || !strings.Contains(stdout, `"out_port":4294967295`) {
 		t.Errorf("with numbers: exit code %d: %s%s", code, stdout, stderr)
 	}
@@ -81,7 +81,7 @@ func TestSDNDecodeBad(t *testing.T) {
 		"no length":          {make([]byte, 100), 4, "byte 167 (message 5 begins at byte 165): ofp_header: length 0 is less than a header's"},
 	} {
 		path := messageFile(t, append(bytes.Clone(good), test.add...))
-		code, stdout, stderr := run("sdn", "decode", path)
+		code, stdout, stderr := run("decode", path)
 		if code != cmdline.Failed || strings.Count(stdout, "\n") != test.lines {
 			t.Errorf("%s: exit code %d, %s", name, code, stdout)
 		}
@@ -94,11 +94,11 @@ func TestSDNDecodeBad(t *testing.T) {
 			t.Errorf("%v: exit code %d", args, code)
 		}
 	}
-	if code, _, stderr := run("sdn", "decode", "/nowhere"); code != cmdline.Failed || !strings.Contains(stderr, "read messages: open /nowhere") {
+	if code, _, stderr := run("decode", "/nowhere"); code != cmdline.Failed || !strings.Contains(stderr, "read messages: open /nowhere") {
 		t.Errorf("no file: exit code %d, %s", code, stderr)
 	}
 	empty := messageFile(t, nil)
-	if code, stdout, stderr := run("sdn", "decode", empty); code != 0 || stdout != "" || stderr != empty+" is empty: there is no message in it\n" {
+	if code, stdout, stderr := run("decode", empty); code != 0 || stdout != "" || stderr != empty+" is empty: there is no message in it\n" {
 		t.Errorf("an empty file: exit code %d, %s%s", code, stdout, stderr)
 	}
 }
@@ -107,8 +107,8 @@ func TestSDNDecodeBad(t *testing.T) {
 func TestSDNDecodeStdin(t *testing.T) {
 	in, say := io.Pipe()
 	hear, out := io.Pipe()
-	root := NewRoot()
-	root.SetArgs([]string{"sdn", "decode", "-"})
+	root := NewRoot("weir sdn")
+	root.SetArgs([]string{"decode", "-"})
 	root.SetIn(in)
 	root.SetOut(out)
 	done := make(chan error, 1)
@@ -172,7 +172,7 @@ func TestSDNRunBad(t *testing.T) {
 		"--replace":                                                                         "--replace needs --ovsdb",
 		"--queues=/q.yaml":                                                                  "--queues needs --ovsdb",
 	} {
-		if code, _, stderr := run(append([]string{"sdn", "run", "--listen", "unix:/nowhere/of.sock"}, strings.Fields(args)...)...); code != cmdline.Usage || !strings.Contains(stderr, want) {
+		if code, _, stderr := run(append([]string{"run", "--listen", "unix:/nowhere/of.sock"}, strings.Fields(args)...)...); code != cmdline.Usage || !strings.Contains(stderr, want) {
 			t.Errorf("%s: exit code %d, %s", args, code, stderr)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/cmdline"
+	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/internal/sdn/controller"
 )
 
@@ -17,12 +17,11 @@ func newSDNTopologyCommand() *cobra.Command {
 	var socket string
 	cmd := &cobra.Command{
 		Use:   "topology",
-		Short: "List or draw the links between switches, and where hosts are",
+		Short: "List or draw the links between switches, and the ports of hosts",
 		Long: `List the links between switches, and the ports with hosts, that weir sdn run
-has found. With -o svg they are drawn: switches on a circle, the lines between them
-are links with their port numbers and what each end sends, thick where that is about
-all that the port may; dots are hosts. A switch that is lost is dashed, a port that
-stays out because of a loop is a cross.`,
+has found. With -o svg they are drawn: switches on a circle, links as lines with the
+port number and the rate of each end, thick where a port is about full, hosts as dots,
+a lost switch dashed, and a port that is blocked because of a loop as a cross.`,
 		Example: "weir sdn topology\nweir sdn topology -o svg >network.svg",
 		Args:    cmdline.ExactArgs(),
 	}
@@ -50,19 +49,19 @@ stays out because of a loop is a cross.`,
 	return cmd
 }
 
-// printTopology has a line for each end of a link and for each port with hosts.
+// printTopology prints one line per link end and one line per port with hosts.
 func printTopology(w io.Writer, s v1.SDN) error {
-	t := textTable{header: []string{"SWITCH", "PORT", "TO"}}
+	t := cmdline.TextTable{Header: []string{"SWITCH", "PORT", "TO"}}
 	for _, n := range s.Switches {
 		for _, p := range n.Ports {
 			name := fmt.Sprintf("%s (%s)", cmdline.Printable(p.Name), portNumber(p.Number))
 			switch {
 			case p.State == "blocked":
-				t.add([]string{n.DPID, name, "blocked: a loop"}, "")
+				t.Add([]string{n.DPID, name, "blocked: a loop"}, "")
 			case p.PeerDPID != "" || len(p.Hosts) > 0:
-				t.add([]string{n.DPID, name, portTo(p)}, "")
+				t.Add([]string{n.DPID, name, portTo(p)}, "")
 			}
 		}
 	}
-	return t.print(w, cmdline.TerminalWidth(w))
+	return t.Print(w, cmdline.TerminalWidth(w))
 }

@@ -3,9 +3,11 @@ package controller
 import (
 	"bytes"
 	"io"
+	"log/slog"
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -53,13 +55,18 @@ func (s *sizes) Write(b []byte) (int, error) {
 
 func (s *sizes) Close() error { return nil }
 
+func newOutbox(nc net.Conn) *outbox {
+	q := &outbox{}
+	q.init(nc, slog.Default(), &atomic.Uint64{})
+	return q
+}
+
 // TestWritesInPieces: however much is queued, no more than a piece of it is encoded at
 // a time, in order.
 func TestWritesInPieces(t *testing.T) {
 	const messages, each = 5000, 1400
 	to := &sizes{}
-	s := &conn{c: New(Options{}), net: to}
-	s.ready = sync.NewCond(&s.mu)
+	s := newOutbox(to)
 	for range messages {
 		s.send(&openflow.PacketOut{Data: make([]byte, each)})
 	}
@@ -80,8 +87,7 @@ func TestWritesInPieces(t *testing.T) {
 // TestLargeDecision: a switch that reads is not given up for what one decision says,
 // one that does not is.
 func TestLargeDecision(t *testing.T) {
-	s := &conn{c: New(Options{}), net: &sizes{}}
-	s.ready = sync.NewCond(&s.mu)
+	s := newOutbox(&sizes{})
 	for range 2 * maxQueued {
 		s.enqueue(&openflow.FlowMod{})
 	}

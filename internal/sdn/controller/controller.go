@@ -3,7 +3,7 @@
 // between them and package core, which decides.
 //
 // Each connection has a goroutine that reads, one that writes and a queue
-// between, so that a slow switch delays nobody else; one whose queue is full is
+// between, so that a slow switch delays no other; one whose queue is full is
 // given up. Decisions are made one at a time under one lock; reading, the
 // classifier and writing are outside of it.
 package controller
@@ -23,23 +23,24 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/weir-project/weir/internal/front/httpapi"
 	"github.com/weir-project/weir/internal/sdn/core"
 	"github.com/weir-project/weir/internal/sdn/openflow"
 	"github.com/weir-project/weir/internal/sdn/topology"
-	"github.com/weir-project/weir/internal/unixsock"
 )
 
-// Options are what a controller is made of.
+// Options configure a controller.
 type Options struct {
 	Core       core.Config
 	Classifier *core.Classifier
-	// HandshakeTimeout is how long a connection may take to become a switch.
+	// HandshakeTimeout is the longest time from the accepted connection to the end of the
+	// handshake.
 	HandshakeTimeout time.Duration
-	// EchoInterval is how long a switch may be silent before it is asked whether
-	// it is there, EchoTimeout how long before it is given up.
+	// EchoInterval is the silence after which a switch gets an echo request, EchoTimeout
+	// the silence after which its connection is closed.
 	EchoInterval, EchoTimeout time.Duration
-	// MaxConnections is how many there may be, those that have said nothing yet
-	// among them; 0: any number.
+	// MaxConnections limits open connections, including unfinished handshakes; 0 means no
+	// limit.
 	MaxConnections int
 	Log            *slog.Logger
 }
@@ -56,34 +57,34 @@ const (
 type Controller struct {
 	options Options
 
-	mu    sync.Mutex // guards core, conns and the order of what they are sent
+	mu    sync.Mutex // guards core, conns and the order of their messages
 	core  *core.Core
 	conns map[topology.DPID]*conn
-	wake  []*conn // have messages of this decision
+	wake  []*conn // connections for which the current decision queued messages
 
-	open     atomic.Int64 // connections
+	open     atomic.Int64 // number of open connections
 	counters counters
 }
 
-// counters count what happened to connections and messages since the start.
+// counters count events of connections and messages since the start.
 type counters struct {
 	accepted, refused, duplicates, timeouts, badMessages, limited, overflows atomic.Uint64
 }
 
-// New returns a controller that listens nowhere yet.
+// New returns a controller; Run serves its listeners.
 func New(o Options) *Controller {
 	return &Controller{options: o, core: core.New(o.Core), conns: map[topology.DPID]*conn{}}
 }
 
-// Listen opens an address: tcp:HOST:PORT, tls:HOST:PORT or unix:PATH. TLS needs
-// its configuration.
+// Listen opens a listener at tcp:HOST:PORT, tls:HOST:PORT or unix:PATH. A tls address needs
+// the configuration secure.
 func Listen(address string, secure *tls.Config) (net.Listener, error) {
 	if err := CheckListen(address, secure != nil); err != nil {
 		return nil, fmt.Errorf("listen on %w", err)
 	}
 	kind, rest, _ := strings.Cut(address, ":")
 	if kind == "unix" {
-		if err := unixsock.Free(rest); err != nil {
+		if err := httpapi.Free(rest); err != nil {
 			return nil, fmt.Errorf("listen on %s: %w", address, err)
 		}
 		l, err := net.Listen("unix", rest)
@@ -105,8 +106,8 @@ func Listen(address string, secure *tls.Config) (net.Listener, error) {
 	return l, nil
 }
 
-// CheckListen says what is wrong with an address for Listen, which opens what it lets
-// pass: of TLS only where that is secure, with certificates.
+// CheckListen returns an error if the address is invalid, or is a tls address while secure
+// is false (no certificates).
 func CheckListen(address string, secure bool) error {
 	kind, rest, _ := strings.Cut(address, ":")
 	_, port, err := net.SplitHostPort(rest)
@@ -122,8 +123,8 @@ func CheckListen(address string, secure bool) error {
 	return fmt.Errorf("%q: want tcp:ADDR:PORT, tls:ADDR:PORT or unix:PATH, such as tcp:127.0.0.1:6653", address)
 }
 
-// Run serves switches until ctx ends, and closes the listeners then. Flows stay
-// on the switches.
+// Run serves switches until ctx ends, then closes the listeners. Flow entries stay on the
+// switches.
 func (c *Controller) Run(ctx context.Context, listeners ...net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -171,7 +172,7 @@ func (c *Controller) accept(ctx context.Context, wg *sync.WaitGroup, l net.Liste
 			if errors.As(err, &temporary) && temporary.Timeout() || errors.Is(err, os.ErrDeadlineExceeded) {
 				continue
 			}
-			if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) { // wait for some to close
+			if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) { // out of file descriptors: wait until connections close
 				time.Sleep(100 * time.Millisecond)
 				continue
 			}
@@ -191,21 +192,23 @@ func (c *Controller) accept(ctx context.Context, wg *sync.WaitGroup, l net.Liste
 	}
 }
 
-// decide has the core decide and queues what it says, in order.
+// decide passes an event to the core under the lock and queues the resulting commands in
+// order.
 func (c *Controller) decide(event func() []core.Command) {
 	c.mu.Lock()
 	defer c.decided()
 	c.deliver(event())
 }
 
-// decided ends a decision: now writers may begin, all that is for a switch at once.
+// decided ends a decision: it wakes the writers, so each switch gets all its messages at
+// once.
 func (c *Controller) decided() { c.decidedBy(nil) }
 
-// decidedBy is decided where a switch's reader writes itself.
+// decidedBy is decided for a decision whose reader goroutine also writes to its own switch.
 func (c *Controller) decidedBy(reader *conn) {
 	for i, conn := range c.wake {
 		if conn != reader {
-			conn.ready.Signal()
+			conn.out.ready.Signal()
 		}
 		c.wake[i] = nil
 	}
@@ -213,9 +216,10 @@ func (c *Controller) decidedBy(reader *conn) {
 	c.mu.Unlock()
 }
 
-// decideEvents is decide for events of one switch, and writes what that is told.
+// decideEvents passes a batch of events of one switch to the core and writes the messages
+// for that switch itself.
 func (c *Controller) decideEvents(now time.Time, s *conn, batch []event) {
-	defer s.writeNow()
+	defer s.out.writeNow()
 	c.mu.Lock()
 	defer c.decidedBy(s)
 	d := s.dpid
@@ -228,17 +232,17 @@ func (c *Controller) decideEvents(now time.Time, s *conn, batch []event) {
 	}
 }
 
-// deliver queues messages; c.mu is held.
+// deliver queues commands for their switches. The caller holds c.mu.
 func (c *Controller) deliver(commands []core.Command) {
 	for _, command := range commands {
-		if conn := c.conns[command.Switch]; conn != nil && conn.enqueue(command.Message) {
+		if conn := c.conns[command.Switch]; conn != nil && conn.out.enqueue(command.Message) {
 			c.wake = append(c.wake, conn)
 		}
 	}
 }
 
-// register makes a connection that of its switch. Of two switches with the same
-// datapath identifier the first stays for as long as it answers.
+// register binds a connection to its datapath identifier. If two switches use the same
+// identifier, the first one stays while it answers; the second gets an error.
 func (c *Controller) register(s *conn, features *openflow.FeaturesReply, ports []openflow.PortDesc) error {
 	for {
 		c.mu.Lock()
@@ -247,11 +251,11 @@ func (c *Controller) register(s *conn, features *openflow.FeaturesReply, ports [
 			break
 		}
 		c.mu.Unlock()
-		if old.alive(min(c.options.EchoTimeout, 2*time.Second)) {
+		if old.isAlive(min(c.options.EchoTimeout, 2*time.Second)) {
 			c.counters.duplicates.Add(1)
 			return fmt.Errorf("datapath identifier %v is that of the switch at %s already: give each switch its own (ovs-vsctl set bridge NAME other-config:datapath-id=...)", s.dpid, old.remote)
 		}
-		old.close(errors.New("it has connected again"))
+		old.out.close(errors.New("it has connected again"))
 		<-old.gone
 	}
 	defer c.decided()
@@ -270,7 +274,7 @@ func (c *Controller) unregister(s *conn) {
 	close(s.gone)
 }
 
-// takeRole has the core decide on a role and logs what it leads to.
+// takeRole passes a role reply to the core and logs a change between master and standby.
 func (c *Controller) takeRole(now time.Time, d topology.DPID, m *openflow.RoleReply) {
 	c.mu.Lock()
 	defer c.decided()
@@ -278,21 +282,20 @@ func (c *Controller) takeRole(now time.Time, d topology.DPID, m *openflow.RoleRe
 	c.deliver(c.core.RoleReply(now, d, m))
 	switch after := c.core.Leading(); {
 	case after && !before:
-		c.options.Log.Info("master: the others' lease has run out, or nobody had one", "generation", m.GenerationID)
+		c.options.Log.Info("master: no other controller renews the lease", "generation", m.GenerationID)
 	case before && !after:
 		c.options.Log.Warn("standby: another controller has taken over", "dpid", d, "generation", m.GenerationID)
 	}
 }
 
-// Snapshot is what the core knows now.
+// Snapshot returns a copy of the core's state, with the flows if withFlows is set.
 func (c *Controller) Snapshot(withFlows bool) core.Snapshot {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.core.Snapshot(withFlows)
 }
 
-// Controls tells whether a switch is connected and does what this controller
-// says: of several the master's.
+// Controls reports whether a switch is connected and accepts changes from this controller.
 func (c *Controller) Controls(d topology.DPID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -22,7 +22,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-project/weir/internal/appid"
+	"github.com/weir-project/weir/internal/apps"
 	"github.com/weir-project/weir/internal/sdn/core"
 	"github.com/weir-project/weir/internal/sdn/openflow"
 	"github.com/weir-project/weir/internal/sdn/qos"
@@ -32,7 +32,7 @@ import (
 // start runs a controller on a loopback port.
 func start(t testing.TB, change func(*Options), secure *tls.Config) (*Controller, string) {
 	t.Helper()
-	model, err := appid.Shipped()
+	model, err := apps.Shipped()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func (p *player) learned(c *Controller) {
 		p.packetIn(2, 9, 9)
 		for _, one := range c.Snapshot(false).Switches {
 			if one.DPID == topology.DPID(p.dpid) {
-				return slices.ContainsFunc(one.Ports, func(port core.PortState) bool { return port.Number == 2 && len(port.Hosts) > 0 })
+				return slices.ContainsFunc(one.Ports, func(port core.PortState) bool { return port.Number == 2 && len(port.Stations) > 0 })
 			}
 		}
 		return false
@@ -265,7 +265,7 @@ func TestManySwitches(t *testing.T) {
 		t.Errorf("%d switches and %d flows take %d bytes", switches, switches*flows, used)
 	}
 	s := c.Snapshot(false)
-	if s.Totals[appid.EF].Flows < switches*flows {
+	if s.Totals[apps.EF].Flows < switches*flows {
 		t.Errorf("%+v", s.Totals)
 	}
 }

@@ -9,26 +9,26 @@ import (
 	"unicode"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
-// Measures of the drawing, in its own units.
+// Dimensions of the drawing, in SVG user units.
 const (
 	svgSwitchWidth, svgSwitchHeight = 140.0, 30.0
-	svgSpacing                      = 320.0 // between switches on their circle
-	svgHostsAt                      = 52.0  // from the middle of their switch
+	svgSpacing                      = 320.0 // between neighbouring switches on the circle
+	svgHostsAt                      = 52.0  // distance of the hosts from the middle of their switch
 	svgMargin                       = 130.0
-	svgMostHosts                    = 12   // are drawn at a switch; more are a number
-	svgLinesApart                   = 28.0 // of those between the same switches
-	svgLabelAt                      = 44.0 // from where a link leaves its switch
+	svgMostHosts                    = 12   // hosts drawn per switch; the rest is shown as a count
+	svgLinesApart                   = 28.0 // between parallel links of the same two switches
+	svgLabelAt                      = 44.0 // distance of a link's label from its switch
 	svgLabelHeight                  = 16.0
 )
 
-// busyPart of a port's rate is a link that is drawn as busy.
+// busyPart is the fraction of a port's rate from which its link is drawn as busy.
 const busyPart = 0.9
 
-// svgStyle is for a drawing that stands alone; a page has a style of its own for the
-// same classes.
+// svgStyle is the style sheet of a stand-alone drawing. A page brings its own for the same
+// classes.
 const svgStyle = `<style>
 svg { color: #222; background: #fff }
 @media (prefers-color-scheme: dark) { svg { color: #ddd; background: #181818 } }
@@ -47,8 +47,8 @@ text { fill: currentColor; text-anchor: middle; dominant-baseline: middle }
 
 type svgPoint struct{ x, y float64 }
 
-// DrawTopology writes switches, the links between them with what they carry, and
-// hosts, as SVG; alone, with a style of its own, or for a page that has one.
+// DrawTopology writes the switches, links with their rates, and hosts as SVG. If alone is
+// set, the drawing contains its own style sheet.
 func DrawTopology(w io.Writer, s v1.SDN, alone bool) error {
 	n := len(s.Switches)
 	radius := 0.0
@@ -60,7 +60,7 @@ func DrawTopology(w io.Writer, s v1.SDN, alone bool) error {
 	at := map[string]svgPoint{}
 	for i, one := range s.Switches {
 		angle := 2*math.Pi*float64(i)/float64(n) - math.Pi/2
-		if n == 2 { // side by side
+		if n == 2 { // two switches stand side by side
 			angle += math.Pi / 2
 		}
 		at[one.DPID] = svgPoint{middle.x + radius*math.Cos(angle), middle.y + radius*math.Sin(angle)}
@@ -80,7 +80,7 @@ func DrawTopology(w io.Writer, s v1.SDN, alone bool) error {
 	return err
 }
 
-// drawLinks draws lines; several between the same switches lie side by side.
+// drawLinks draws the links as lines; parallel links lie side by side.
 func drawLinks(b *strings.Builder, s *v1.SDN, at map[string]svgPoint) {
 	ports := map[v1.SDNHop]v1.SDNPort{}
 	for _, n := range s.Switches {
@@ -120,7 +120,7 @@ func drawLinks(b *strings.Builder, s *v1.SDN, at map[string]svgPoint) {
 	}
 }
 
-// drawEnd writes a port's number, and what it sends if that is anything.
+// drawEnd writes a port's number and, if it sends, its rate.
 func drawEnd(b *strings.Builder, at svgPoint, number uint32, p v1.SDNPort) {
 	text := fmt.Sprint(number)
 	if p.SentBPS > 0 {
@@ -129,13 +129,13 @@ func drawEnd(b *strings.Builder, at svgPoint, number uint32, p v1.SDNPort) {
 	fmt.Fprintf(b, `<text class="end" x="%.1f" y="%.1f">%s</text>`+"\n", at.x, at.y, text)
 }
 
-// busy tells that a port sends about as much as it may.
+// busy reports whether a port sends at busyPart of its rate or more.
 func busy(p v1.SDNPort) bool {
 	return p.RateBPS > 0 && float64(p.SentBPS) >= busyPart*float64(p.RateBPS)
 }
 
-// onLine is on a line near where it leaves the switch that it begins in the middle of;
-// on a short one not so near to its middle that both ends would meet.
+// onLine returns the position of a link's label: near the switch at from, but at most 38 %
+// along the line, so that the labels of both ends do not overlap.
 func onLine(from, to svgPoint, farther float64) svgPoint {
 	const most = 0.38 // of the line
 	d := math.Hypot(to.x-from.x, to.y-from.y)
@@ -148,8 +148,8 @@ func onLine(from, to svgPoint, farther float64) svgPoint {
 	return svgPoint{from.x + out*cos, from.y + out*sin}
 }
 
-// drawSwitch draws a switch, and its hosts on the side that is away from the
-// others.
+// drawSwitch draws a switch, with its hosts on the side away from the middle of the
+// drawing.
 func drawSwitch(b *strings.Builder, n v1.SDNSwitch, at, middle svgPoint) {
 	class, state := "switch", ""
 	if !n.Connected {
@@ -187,7 +187,7 @@ func drawSwitch(b *strings.Builder, n v1.SDNSwitch, at, middle svgPoint) {
 	}
 }
 
-// shown is text of somebody else's, safe within SVG.
+// shown escapes text of a switch for SVG.
 func shown(text string) string {
 	return html.EscapeString(strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

@@ -12,34 +12,33 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/exposition"
-	"github.com/weir-project/weir/internal/httpapi"
+	"github.com/weir-project/weir/internal/front/exposition"
 	"github.com/weir-project/weir/internal/sdn/qos"
 	"github.com/weir-project/weir/internal/sdn/topology"
+
+	"github.com/weir-project/weir/api/v1/transport"
 )
 
-// Handler shows what the controller knows: /v1/sdn, /v1/sdn/flows,
-// /v1/sdn/topology.svg, drawn for a page, and /metrics.
-// queues tells of queues and may be nil.
+// Handler serves /v1/sdn, /v1/sdn/flows, /v1/sdn/topology.svg (for a page) and /metrics.
+// queues returns the states of queues and may be nil.
 func (c *Controller) Handler(queues func() map[topology.Port]qos.PortState) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/sdn", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, c.view(queues)) })
 	mux.HandleFunc("GET /v1/sdn/flows", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, c.Flows()) })
 	mux.HandleFunc("GET /v1/sdn/topology.svg", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "image/svg+xml")
-		_ = DrawTopology(w, c.view(queues), false) // the reader may have gone
+		_ = DrawTopology(w, c.view(queues), false) // a write error means that the reader is gone
 	})
 	mux.Handle("GET /metrics", c.Metrics(queues))
 	return mux
 }
 
-// Metrics is for a network: it shows /metrics and nothing else, no flows and no
-// hosts.
+// Metrics serves /metrics only, for listeners that must not reveal flows and hosts.
 func (c *Controller) Metrics(queues func() map[topology.Port]qos.PortState) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", exposition.ContentType)
-		_ = writeMetrics(w, c.view(queues)) // the reader may have gone
+		_ = writeMetrics(w, c.view(queues)) // a write error means that the reader is gone
 	})
 	return mux
 }
@@ -53,10 +52,10 @@ func (c *Controller) view(queues func() map[topology.Port]qos.PortState) v1.SDN 
 
 func writeJSON(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v) // the reader may have gone
+	_ = json.NewEncoder(w).Encode(v) // a write error means that the reader is gone
 }
 
-// ServeHTTP serves until ctx ends.
+// ServeHTTP runs a server on a listener until ctx ends.
 func ServeHTTP(ctx context.Context, l net.Listener, s *http.Server) error {
 	stop := context.AfterFunc(ctx, func() { s.Close() })
 	defer stop()
@@ -66,19 +65,19 @@ func ServeHTTP(ctx context.Context, l net.Listener, s *http.Server) error {
 	return nil
 }
 
-// Client asks a running controller over its Unix socket.
-type Client struct{ peer *httpapi.Peer }
+// Client is a client of a running controller's API.
+type Client struct{ peer *transport.Peer }
 
 // NewClient returns a client of the controller at a socket.
 func NewClient(socket string) *Client {
-	return &Client{&httpapi.Peer{
-		Name: "the controller", Base: "http://weir", HTTP: httpapi.Unix(socket),
+	return &Client{&transport.Peer{
+		Name: "the controller", Base: "http://weir", HTTP: transport.Unix(socket),
 		Unreachable: func(err error) error { return unreachable(socket, err) },
 		Refused:     func(_ int, message string) error { return errors.New(message) },
 	}}
 }
 
-// unreachable says why there is no answer, and what to do.
+// unreachable explains a failed connection to the controller and says what to do.
 func unreachable(socket string, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
@@ -89,13 +88,13 @@ func unreachable(socket string, err error) error {
 	return fmt.Errorf("ask the controller: %w", err)
 }
 
-// answerTimeout bounds how long the controller may take to answer.
+// answerTimeout limits a request to the controller.
 const answerTimeout = 10 * time.Second
 
-// Status is what the controller knows.
+// Status returns the controller's switches, links and counters.
 func (c *Client) Status(ctx context.Context) (v1.SDN, error) { return get[v1.SDN](ctx, c, "/v1/sdn") }
 
-// Flows are its flows.
+// Flows returns the flows that the controller knows.
 func (c *Client) Flows(ctx context.Context) ([]v1.SDNFlow, error) {
 	return get[[]v1.SDNFlow](ctx, c, "/v1/sdn/flows")
 }

@@ -9,36 +9,49 @@ import (
 	"github.com/weir-project/weir/internal/sdn/topology"
 )
 
-// lldpPerInterval bounds the LLDP of one port: a link brings two frames of Weir's,
-// a bridge one of each port that leads to it.
+// lldpPerInterval limits the LLDP frames of one port per LLDP interval. A link delivers two
+// frames of Weir; a bridge one per port connected to it.
 const lldpPerInterval = 32
 
-// allowed tells whether a packet-in is within bounds. LLDP has one of its own, for
-// each port: what hosts send must not cost links.
-func (s *conn) allowed(now time.Time, m *openflow.PacketIn) bool {
-	in := m.Match.Field(openflow.OFPXMT_OFB_IN_PORT)
-	if s.bucket.perSecond == 0 || in == nil || len(m.Data) < 14 || binary.BigEndian.Uint16(m.Data[12:]) != topology.EtherTypeLLDP {
-		return s.bucket.take(now)
+// limits are rate limits for the packet-ins of a switch without a meter. LLDP is limited
+// per port, so that packets of stations cannot crowd out link discovery.
+type limits struct {
+	all           bucket
+	lldp          map[uint32]*bucket // by port
+	lldpPerSecond float64
+}
+
+func newLimits(cfg *core.Config) limits {
+	return limits{
+		all: bucket{perSecond: 2 * float64(cfg.PacketInsPerSecond)}, lldp: map[uint32]*bucket{},
+		lldpPerSecond: max(lldpPerInterval, lldpPerInterval/cfg.LLDPInterval.Seconds()),
 	}
-	b := s.lldp[uint32(in.Number())]
+}
+
+// allow counts a packet-in and reports whether it is within the limits.
+func (l *limits) allow(now time.Time, m *openflow.PacketIn) bool {
+	in := m.Match.Field(openflow.OFPXMT_OFB_IN_PORT)
+	if l.all.perSecond == 0 || in == nil || len(m.Data) < 14 || binary.BigEndian.Uint16(m.Data[12:]) != topology.EtherTypeLLDP {
+		return l.all.take(now)
+	}
+	b := l.lldp[uint32(in.Number())]
 	if b == nil {
-		if len(s.lldp) >= core.MaxPorts {
+		if len(l.lldp) >= core.MaxPorts {
 			return false
 		}
-		b = &bucket{perSecond: max(lldpPerInterval, lldpPerInterval/s.c.options.Core.LLDPInterval.Seconds())}
-		s.lldp[uint32(in.Number())] = b
+		b = &bucket{perSecond: l.lldpPerSecond}
+		l.lldp[uint32(in.Number())] = b
 	}
 	return b.take(now)
 }
 
-// bucket bounds packet-ins where a switch's meter does not.
+// bucket is a token bucket that holds the tokens of one second.
 type bucket struct {
 	perSecond, level float64
 	at               time.Time
 }
 
-// take tells whether one more is allowed; a rate of 0 allows all. The bucket
-// holds one second.
+// take takes a token and reports whether there was one. A rate of 0 means no limit.
 func (b *bucket) take(now time.Time) bool {
 	if b.perSecond == 0 {
 		return true

@@ -6,14 +6,14 @@ import (
 	"strconv"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/exposition"
+	"github.com/weir-project/weir/internal/front/exposition"
 )
 
-// metric is one family.
+// metric is one metric family.
 type metric = exposition.Family
 
-// writeMetrics writes what ps shows in Prometheus' text format. Rates are bytes
-// per second here; labels are bounded by switches, ports and queues.
+// writeMetrics writes the controller's state in the Prometheus text format. Rates are bytes
+// per second; label values are switches, ports and queues only.
 func writeMetrics(w io.Writer, s v1.SDN) error {
 	connected := metric{Name: "weir_sdn_switch_connected", Help: "1 if the switch is connected."}
 	master := metric{Name: "weir_sdn_switch_master", Help: "1 if the switch is connected and does what this controller says, 0 if it obeys another."}
@@ -34,7 +34,7 @@ func writeMetrics(w io.Writer, s v1.SDN) error {
 		flows.Add(float64(n.Flows), "switch", n.DPID)
 		full.Add(exposition.Truth(n.TableFull), "switch", n.DPID)
 		for _, p := range n.Ports {
-			// Names are cut off at 15 bytes and may be there twice.
+			// Port names are truncated to 15 bytes and may repeat within a switch.
 			port := []string{"switch", n.DPID, "port", p.Name, "number", strconv.FormatUint(uint64(p.Number), 10)}
 			if p.State != "" {
 				degraded.Add(exposition.Truth(p.State != stateOK), port...)
@@ -70,8 +70,8 @@ func writeMetrics(w io.Writer, s v1.SDN) error {
 	return exposition.Write(w, all...)
 }
 
-// roleSlave is the role of a controller whose changes a switch refuses.
+// roleSlave is the role in which a switch refuses changes by this controller.
 const roleSlave = "slave"
 
-// stateOK is the state of a port that has its queues.
+// stateOK is the state of a port whose queues are configured.
 const stateOK = "ok"

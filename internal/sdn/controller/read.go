@@ -13,14 +13,14 @@ import (
 	"github.com/weir-project/weir/internal/sdn/openflow"
 )
 
-// next is the next message that can be read.
+// next reads messages until one can be decoded, and returns it.
 func (s *conn) next(r *openflow.Reader) (openflow.Message, error) {
 	for {
 		b, err := r.Next()
 		if err != nil {
 			return nil, err
 		}
-		m, b := s.spare.of(b) // the reader's are overwritten
+		m, b := s.spare.prepare(b) // the reader overwrites its buffer
 		if m != nil {
 			err = openflow.ReadShared(m, b)
 		} else {
@@ -40,12 +40,11 @@ func (s *conn) next(r *openflow.Reader) (openflow.Message, error) {
 	}
 }
 
-// maxBatch bounds how many packets and ends of flows of one switch are decided on
-// while the others wait: a fraction of a millisecond.
+// maxBatch limits how many events of one switch are decided under one lock. A batch takes a
+// fraction of a millisecond.
 const maxBatch = 32
 
-// event is what switches tell of again and again: a packet-in that has been read
-// and classified, or the end of a flow.
+// event is a frequent message: a classified packet-in, or the removal of a flow entry.
 type event struct {
 	packetIn *openflow.PacketIn
 	frame    core.Frame
@@ -53,22 +52,22 @@ type event struct {
 	removed  *removed
 }
 
-// removed is the end of a flow with the bytes that it was read from.
+// removed is a flow-removed message with the buffer it was decoded from.
 type removed struct {
 	openflow.FlowRemoved
 	raw []byte
 }
 
-// spare are the messages of events that are decided on, for the next: they come many
-// thousand times a second, and the core keeps nothing of them but a packet's bytes.
+// spare holds message structs for reuse, because a switch may send many thousands of events
+// a second. The core keeps only a packet's bytes.
 type spare struct {
 	packetIns []*openflow.PacketIn
 	removed   []*removed
 }
 
-// of copies the bytes of a message, and has a message to read those of an event into;
-// nil for others.
-func (s *spare) of(b []byte) (openflow.Message, []byte) {
+// prepare copies the bytes of a message. For a packet-in or flow-removed message it also
+// returns a reused struct to decode into, otherwise nil.
+func (s *spare) prepare(b []byte) (openflow.Message, []byte) {
 	switch openflow.Type(b[1]) {
 	case openflow.OFPT_PACKET_IN:
 		return last(&s.packetIns), bytes.Clone(b)
@@ -80,7 +79,7 @@ func (s *spare) of(b []byte) (openflow.Message, []byte) {
 	return nil, bytes.Clone(b)
 }
 
-// last takes the last of a list, or makes one.
+// last removes and returns the last element of a list, or allocates a new one.
 func last[T any](list *[]*T) *T {
 	n := len(*list)
 	if n == 0 {
@@ -102,9 +101,8 @@ func (s *spare) keep(batch []event) {
 	}
 }
 
-// read takes what a switch sends. Events that have arrived together are decided on
-// together: a lock for each would be handed from switch to switch, with a change
-// of goroutines every time.
+// read handles the messages of a switch. Events that arrive together are decided in one
+// batch, because a lock per event would cost a goroutine switch each.
 func (s *conn) read(r *openflow.Reader, in *bufio.Reader) error {
 	var batch []event
 	for {
@@ -136,12 +134,12 @@ func (s *conn) read(r *openflow.Reader, in *bufio.Reader) error {
 			return err
 		}
 		if !isEvent {
-			s.take(now, m)
+			s.handle(now, m)
 		}
 	}
 }
 
-// wholeMessageWaits tells whether the next message can be read without waiting.
+// wholeMessageWaits reports whether the next message is buffered completely.
 func wholeMessageWaits(in *bufio.Reader) bool {
 	if in.Buffered() < openflow.HeaderLen {
 		return false
@@ -150,9 +148,9 @@ func wholeMessageWaits(in *bufio.Reader) bool {
 	return err == nil && in.Buffered() >= int(binary.BigEndian.Uint16(header[2:]))
 }
 
-// classify adds a packet-in to those to decide on, unless there are too many.
+// classify classifies a packet-in and appends it to a batch, unless it exceeds the limits.
 func (s *conn) classify(now time.Time, batch []event, m *openflow.PacketIn) []event {
-	if !s.allowed(now, m) {
+	if !s.limits.allow(now, m) {
 		s.c.counters.limited.Add(1)
 		return batch
 	}
@@ -164,12 +162,12 @@ func (s *conn) classify(now time.Time, batch []event, m *openflow.PacketIn) []ev
 	return append(batch, event{packetIn: m, frame: frame, verdict: s.c.options.Classifier.First(&frame)})
 }
 
-// take is what a message leads to that is no event.
-func (s *conn) take(now time.Time, m openflow.Message) {
+// handle handles a message other than a packet-in or flow-removed.
+func (s *conn) handle(now time.Time, m openflow.Message) {
 	c, d := s.c, s.dpid
 	switch m := m.(type) {
 	case *openflow.EchoRequest:
-		s.send(&openflow.EchoReply{Header: m.Header, Data: m.Data})
+		s.out.send(&openflow.EchoReply{Header: m.Header, Data: m.Data})
 	case *openflow.PortStatus:
 		c.decide(func() []core.Command { return c.core.PortStatus(now, d, m) })
 	case *openflow.MultipartReply:

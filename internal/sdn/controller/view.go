@@ -8,14 +8,14 @@ import (
 	"strings"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/appid"
+	"github.com/weir-project/weir/internal/apps"
 	"github.com/weir-project/weir/internal/sdn/core"
 	"github.com/weir-project/weir/internal/sdn/openflow"
 	"github.com/weir-project/weir/internal/sdn/qos"
 	"github.com/weir-project/weir/internal/sdn/topology"
 )
 
-// View is what the API shows. queues may be nil.
+// View returns the controller's state as an API object. queues may be nil.
 func (c *Controller) View(queues map[topology.Port]qos.PortState) v1.SDN {
 	s := c.Snapshot(false)
 	out := v1.SDN{At: s.At, Switches: []v1.SDNSwitch{}, Links: []v1.SDNLink{}, Counters: c.countersOf(s.Counters)}
@@ -35,28 +35,28 @@ func (c *Controller) View(queues map[topology.Port]qos.PortState) v1.SDN {
 	}
 	for level, t := range s.Totals {
 		out.Classes = append(out.Classes, v1.SDNClass{
-			Class: className(appid.Level(level)), Flows: t.Flows, SentPackets: t.Packets, SentBytes: t.Bytes,
+			Class: className(apps.Level(level)), Flows: t.Flows, SentPackets: t.Packets, SentBytes: t.Bytes,
 		})
 	}
 	return out
 }
 
-// roleName is a role without the specification's prefix.
+// roleName returns the name of a role without OpenFlow's prefix.
 func roleName(r openflow.Role) string {
 	return strings.ToLower(strings.TrimPrefix(r.String(), "OFPCR_ROLE_"))
 }
 
-func className(l appid.Level) string { return strings.ToLower(l.String()) }
+func className(l apps.Level) string { return strings.ToLower(l.String()) }
 
 func (c *Controller) port(p core.PortState, made qos.PortState) v1.SDNPort {
-	// What switches call their ports need be no text.
+	// Port names of switches may be invalid UTF-8.
 	out := v1.SDNPort{Number: p.Number, Name: strings.ToValidUTF8(p.Name, "?"), Up: p.Up, RateBPS: made.RateBPS, State: made.State, Reason: made.Reason}
 	out.SentBPS, out.ReceivedBPS = rounded(p.Count.TxRateBPS), rounded(p.Count.RxRateBPS)
 	out.SentBytes, out.ReceivedBytes, out.DroppedPackets = p.Count.TxBytes, p.Count.RxBytes, p.Count.TxDropped
 	if p.Blocked {
 		out.State, out.Reason = "blocked", "another port leads to the same bridge: together they are a loop"
 	}
-	for _, mac := range p.Hosts {
+	for _, mac := range p.Stations {
 		out.Hosts = append(out.Hosts, mac.String())
 	}
 	if p.Link {
@@ -71,7 +71,7 @@ func (c *Controller) port(p core.PortState, made qos.PortState) v1.SDNPort {
 	}
 	for _, id := range slices.Sorted(maps.Keys(ids)) {
 		count, rates := p.Queues[id], made.Queues[id]
-		if own, ok := made.Counters[id]; ok { // the switch does not count them
+		if own, ok := made.Counters[id]; ok { // Weir's own queues on linux-noop ports: the switch does not count their packets
 			count.TxBytes, count.TxPackets, count.Dropped, count.RateBPS = own.SentBytes, own.SentPackets, own.DroppedPackets, own.RateBPS
 		}
 		class := "-"
@@ -86,11 +86,10 @@ func (c *Controller) port(p core.PortState, made qos.PortState) v1.SDNPort {
 	return out
 }
 
-// applications are the application types that have a queue of their own, if it is
-// this one.
+// applications returns the application types that have this queue to themselves.
 func (c *Controller) applications(id openflow.Queue) []string {
 	var names []string
-	for i, name := range appid.Types {
+	for i, name := range apps.Types {
 		if q, ok := c.options.Core.TypeQueues[i]; ok && q.Queue == id {
 			names = append(names, name)
 		}
@@ -100,7 +99,7 @@ func (c *Controller) applications(id openflow.Queue) []string {
 
 func rounded(v float64) uint64 { return uint64(math.Round(max(v, 0))) }
 
-// Flows are all flows that are known, the fastest first.
+// Flows returns all known flows, sorted by rate, the highest first.
 func (c *Controller) Flows() []v1.SDNFlow {
 	flows := c.Snapshot(true).Flows
 	slices.SortFunc(flows, func(a, b core.Flow) int {
@@ -121,7 +120,7 @@ func (c *Controller) Flows() []v1.SDNFlow {
 	return out
 }
 
-// countersOf are all counters with the names that they have in metrics.
+// countersOf returns all counters under their metric names.
 func (c *Controller) countersOf(k core.Counters) []v1.SDNCounter {
 	n := &c.counters
 	return []v1.SDNCounter{
@@ -135,19 +134,19 @@ func (c *Controller) countersOf(k core.Counters) []v1.SDNCounter {
 		{Name: "flows_rerouted", Value: k.Rerouted},
 		{Name: "flows_reclassified", Value: k.Reclassified},
 		{Name: "flows_evicted", Value: k.Evicted},
-		{Name: "routed_ttl_expired", Value: k.RoutedTTL},
-		{Name: "routed_no_route", Value: k.RoutedNowhere},
-		{Name: "routed_no_answer", Value: k.RoutedUnanswered},
+		{Name: "routed_ttl_expired", Value: k.Routed.TTL},
+		{Name: "routed_no_route", Value: k.Routed.Nowhere},
+		{Name: "routed_no_answer", Value: k.Routed.Unanswered},
 		{Name: "tables_full", Value: k.TableFull},
 		{Name: "ports_blocked", Value: k.Blocked},
-		{Name: "hosts_refused", Value: k.HostsRefused},
+		{Name: "hosts_refused", Value: k.StationsRefused},
 		{Name: "switch_errors", Value: k.Errors},
 		{Name: "roles_claimed", Value: k.RolesClaimed},
 		{Name: "roles_lost", Value: k.RolesLost},
-		{Name: "lldp_foreign", Value: k.LLDPForeign},
-		{Name: "lldp_forged", Value: k.LLDPForged},
-		{Name: "lldp_stale", Value: k.LLDPStale},
-		{Name: "lldp_on_host_ports", Value: k.LLDPOnHostPort},
+		{Name: "lldp_foreign", Value: k.LLDP.Foreign},
+		{Name: "lldp_forged", Value: k.LLDP.Forged},
+		{Name: "lldp_stale", Value: k.LLDP.Stale},
+		{Name: "lldp_on_host_ports", Value: k.LLDP.OnStationPort},
 		{Name: "connections", Value: n.accepted.Load()},
 		{Name: "connections_refused", Value: n.refused.Load()},
 		{Name: "connections_duplicate", Value: n.duplicates.Load()},

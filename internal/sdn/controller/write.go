@@ -2,6 +2,10 @@ package controller
 
 import (
 	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -11,40 +15,93 @@ import (
 	"github.com/weir-project/weir/internal/sdn/openflow"
 )
 
-// send queues a message and has it written.
-func (s *conn) send(m openflow.Message) {
-	if s.enqueue(m) {
-		s.ready.Signal()
+// Limits of the queue to one switch.
+const (
+	maxQueued      = 1 << 16  // messages, while the switch does not read
+	maxBurst       = 1 << 18  // messages, while the switch reads
+	maxQueuedBytes = 16 << 20 // bytes of packets and echoes within the queued messages
+	// stuckAfter is the time without progress after which the switch counts as not reading.
+	// One decision, such as the loss of a busy link, may queue more than maxQueued
+	// messages.
+	stuckAfter = time.Second
+)
+
+// outbox is the message queue of a switch together with its connection.
+type outbox struct {
+	net       net.Conn
+	log       *slog.Logger
+	overflows *atomic.Uint64
+	xid       atomic.Uint32
+
+	raw     syscall.RawConn       // raw access to net for non-blocking writes; nil for TLS
+	now     outgoing              // used by writeNow only
+	wrote   int                   // bytes of now already written
+	attempt func(fd uintptr) bool // the write callback for raw
+
+	mu          sync.Mutex
+	ready       *sync.Cond
+	queue       []openflow.Message
+	writing     bool      // write or writeNow is running
+	rest        []byte    // what writeNow could not write; goes out before the queue
+	restPayload int       // payload bytes in rest
+	bytes       int       // payload bytes queued or being written
+	busy        time.Time // start of the current write; zero if idle
+	done        error     // why the outbox closed; nil while open
+}
+
+// init prepares an outbox for a connection.
+func (q *outbox) init(nc net.Conn, log *slog.Logger, overflows *atomic.Uint64) {
+	q.net, q.log, q.overflows, q.ready = nc, log, overflows, sync.NewCond(&q.mu)
+	if plain, ok := nc.(syscall.Conn); ok {
+		if raw, err := plain.SyscallConn(); err == nil {
+			q.raw, q.attempt = raw, q.tryWrite
+		}
 	}
 }
 
-// enqueue queues a message, and tells whether the writer may wait for it.
-func (s *conn) enqueue(m openflow.Message) (first bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.done != nil {
-		return false
+// sendFirst writes a message directly, before the writer goroutine runs.
+func (q *outbox) sendFirst(m openflow.Message) error {
+	openflow.SetXID(m, q.xid.Add(1))
+	b, err := m.MarshalBinary()
+	if err != nil {
+		return err
 	}
-	if n := len(s.queue); n >= maxQueued && (n >= maxBurst || s.stuckLocked()) {
-		s.c.counters.overflows.Add(1)
-		s.closeLocked(fmt.Errorf("it does not read: %d messages wait", n))
-		return false
-	}
-	if s.bytes += payload(m); s.bytes > maxQueuedBytes {
-		s.c.counters.overflows.Add(1)
-		s.closeLocked(fmt.Errorf("it does not read: more than %d bytes wait", maxQueuedBytes))
-		return false
-	}
-	s.queue = append(s.queue, m)
-	return len(s.queue) == 1
+	_, err = q.net.Write(b)
+	return err
 }
 
-// stuckLocked tells whether nothing has been written for a while. One decision, about
-// a link that many flows went over, may be more messages than a switch that does not
-// read is allowed.
-func (s *conn) stuckLocked() bool { return !s.busy.IsZero() && time.Since(s.busy) > time.Second }
+// send queues a message and wakes the writer.
+func (q *outbox) send(m openflow.Message) {
+	if q.enqueue(m) {
+		q.ready.Signal()
+	}
+}
 
-// payload is the bytes of others that a message carries.
+// enqueue queues a message and reports whether the queue was empty, so that the writer
+// needs a wake-up.
+func (q *outbox) enqueue(m openflow.Message) (first bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.done != nil {
+		return false
+	}
+	if n := len(q.queue); n >= maxQueued && (n >= maxBurst || q.stuckLocked()) {
+		q.overflows.Add(1)
+		q.closeLocked(fmt.Errorf("it does not read: %d messages wait", n))
+		return false
+	}
+	if q.bytes += payload(m); q.bytes > maxQueuedBytes {
+		q.overflows.Add(1)
+		q.closeLocked(fmt.Errorf("it does not read: more than %d bytes wait", maxQueuedBytes))
+		return false
+	}
+	q.queue = append(q.queue, m)
+	return len(q.queue) == 1
+}
+
+func (q *outbox) stuckLocked() bool { return !q.busy.IsZero() && time.Since(q.busy) > stuckAfter }
+
+// payload returns the bytes of the packet or echo inside a message.
 func payload(m openflow.Message) int {
 	switch m := m.(type) {
 	case *openflow.EchoReply:
@@ -55,150 +112,158 @@ func payload(m openflow.Message) int {
 	return 0
 }
 
-// What is kept of buffers whatever a burst took: bytes that are written at once, to
-// which one message may come, and room for messages.
+// Limits of buffers that stay allocated after a burst.
 const (
-	writeBytes = 1 << 15
-	keepQueued = 1 << 12
+	writeBytes = 1 << 15 // bytes per write; one message may exceed it
+	keepQueued = 1 << 12 // messages
 )
 
-// outgoing is what a writer has taken from the queue.
+// outgoing holds the messages that a writer took from the queue.
 type outgoing struct {
 	batch   []openflow.Message
-	buffer  []byte // what is to be written
-	payload int    // of messages that are in there
+	buffer  []byte // encoded
+	payload int    // payload bytes in buffer
 }
 
-// takeLocked begins to write what is queued; mu is held.
-func (s *conn) takeLocked(o *outgoing) {
-	s.writing, s.busy = true, time.Now()
+// takeLocked moves the queued messages to a writer. The caller holds q.mu.
+func (q *outbox) takeLocked(o *outgoing) {
+	q.writing, q.busy = true, time.Now()
 	if cap(o.batch) > keepQueued {
 		o.batch = nil
 	}
-	o.batch, s.queue = s.queue, o.batch[:0]
-	o.buffer, s.rest = append(o.buffer[:0], s.rest...), s.rest[:0]
-	o.payload, s.restPayload = s.restPayload, 0
+	o.batch, q.queue = q.queue, o.batch[:0]
+	o.buffer, q.rest = append(o.buffer[:0], q.rest...), q.rest[:0]
+	o.payload, q.restPayload = q.restPayload, 0
 }
 
-// encode puts a message behind those that are to be written.
-func (s *conn) encode(o *outgoing, m openflow.Message) {
+// encode appends the wire format of a message to the buffer.
+func (q *outbox) encode(o *outgoing, m openflow.Message) {
 	if _, isReply := m.(*openflow.EchoReply); !isReply {
-		openflow.SetXID(m, s.xid.Add(1))
+		openflow.SetXID(m, q.xid.Add(1))
 	}
 	o.payload += payload(m)
 	if longer, err := openflow.Append(o.buffer, m); err == nil {
 		o.buffer = longer
-	} else { // a message of our own is wrong
-		s.c.options.Log.Error("message cannot be written", "type", m.MessageType(), "reason", err)
+	} else {
+		q.log.Error("message cannot be written", "type", m.MessageType(), "reason", err)
 	}
 	core.Written(m)
 }
 
-// write sends what is queued, many messages at once.
-func (s *conn) write() {
+// write sends queued messages in batches until the connection closes.
+func (q *outbox) write() {
 	var o outgoing
 	for {
-		s.mu.Lock()
-		for s.done == nil && (s.writing || len(s.queue) == 0 && len(s.rest) == 0) {
-			s.ready.Wait()
+		q.mu.Lock()
+		for q.done == nil && (q.writing || len(q.queue) == 0 && len(q.rest) == 0) {
+			q.ready.Wait()
 		}
-		if s.done != nil {
-			s.mu.Unlock()
+		if q.done != nil {
+			q.mu.Unlock()
 			return
 		}
-		s.takeLocked(&o)
-		s.mu.Unlock()
+		q.takeLocked(&o)
+		q.mu.Unlock()
 		for i, m := range o.batch {
-			s.encode(&o, m)
-			if o.batch[i] = nil; len(o.buffer) >= writeBytes && !s.flush(&o) {
+			q.encode(&o, m)
+			if o.batch[i] = nil; len(o.buffer) >= writeBytes && !q.flush(&o) {
 				return
 			}
 		}
-		if !s.flush(&o) {
+		if !q.flush(&o) {
 			return
 		}
-		s.mu.Lock()
-		s.stopWritingLocked()
-		s.mu.Unlock()
+		q.mu.Lock()
+		q.stopWritingLocked()
+		q.mu.Unlock()
 	}
 }
 
-// flush writes what is encoded, and tells whether the connection is still there.
-func (s *conn) flush(o *outgoing) bool {
-	if _, err := s.net.Write(o.buffer); err != nil {
-		s.close(err)
+// flush writes the buffer and reports whether the connection is still open.
+func (q *outbox) flush(o *outgoing) bool {
+	if _, err := q.net.Write(o.buffer); err != nil {
+		q.close(err)
 		return false
 	}
-	s.mu.Lock()
-	s.bytes -= o.payload
-	s.busy = time.Now()
-	s.mu.Unlock()
+	q.mu.Lock()
+	q.bytes -= o.payload
+	q.busy = time.Now()
+	q.mu.Unlock()
 	o.buffer, o.payload = o.buffer[:0], 0
 	return true
 }
 
-func (s *conn) stopWritingLocked() {
-	if s.writing = false; len(s.queue) == 0 && len(s.rest) == 0 {
-		s.busy = time.Time{}
+func (q *outbox) stopWritingLocked() {
+	if q.writing = false; len(q.queue) == 0 && len(q.rest) == 0 {
+		q.busy = time.Time{}
 	}
 }
 
-// allowNow has writeNow write, where the connection lets it.
-func (s *conn) allowNow() {
-	plain, ok := s.net.(syscall.Conn)
-	if !ok {
+// writeNow writes queued messages without blocking. It runs in the reader's goroutine,
+// which saves a goroutine switch per packet. Large bursts, and the rest of a partial write,
+// are left to write.
+func (q *outbox) writeNow() {
+	q.mu.Lock()
+	if q.raw == nil || q.writing || q.done != nil || len(q.rest) > 0 || len(q.queue) == 0 || len(q.queue) > maxBurstNow || q.bytes > maxBytesNow {
+		q.mu.Unlock()
+		q.ready.Signal()
 		return
 	}
-	if raw, err := plain.SyscallConn(); err == nil {
-		s.raw, s.attempt = raw, s.tryWrite
-	}
-}
-
-// writeNow sends what is queued as far as that takes no waiting: for whoever reads what
-// the switch sends, which saves a change of goroutines for each packet. What remains, or
-// a burst, is for write.
-func (s *conn) writeNow() {
-	s.mu.Lock()
-	if s.raw == nil || s.writing || s.done != nil || len(s.rest) > 0 || len(s.queue) == 0 || len(s.queue) > maxBurstNow || s.bytes > maxBytesNow {
-		s.mu.Unlock()
-		s.ready.Signal()
-		return
-	}
-	o := &s.now
-	s.takeLocked(o)
-	s.mu.Unlock()
+	o := &q.now
+	q.takeLocked(o)
+	q.mu.Unlock()
 	for i, m := range o.batch {
-		s.encode(o, m)
+		q.encode(o, m)
 		o.batch[i] = nil
 	}
-	s.wrote = 0
-	_ = s.raw.Write(s.attempt) // what fails does so again in write, which has the reason
-	s.mu.Lock()
-	if s.wrote == len(o.buffer) {
-		s.bytes -= o.payload
+	q.wrote = 0
+	_ = q.raw.Write(q.attempt) // write meets the same error and records it
+	q.mu.Lock()
+	if q.wrote == len(o.buffer) {
+		q.bytes -= o.payload
 	} else {
-		s.rest, s.restPayload = append(s.rest, o.buffer[s.wrote:]...), o.payload
+		q.rest, q.restPayload = append(q.rest, o.buffer[q.wrote:]...), o.payload
 	}
-	s.stopWritingLocked()
-	more := len(s.queue)+len(s.rest) > 0
-	s.mu.Unlock()
+	q.stopWritingLocked()
+	more := len(q.queue)+len(q.rest) > 0
+	q.mu.Unlock()
 	if more {
-		s.ready.Signal()
+		q.ready.Signal()
 	}
 }
 
-// maxBurstNow bounds how many messages a reader writes itself: those of one batch of
-// events, and some more. What packets they may carry, full frames for all of a batch, is what
-// keeps its buffers small.
+// Limits of the messages that a reader goroutine writes itself.
 const (
-	maxBurstNow = 8 * maxBatch
-	maxBytesNow = 2 * writeBytes
+	maxBurstNow = 8 * maxBatch   // messages of one batch of events, with some reserve
+	maxBytesNow = 2 * writeBytes // full frames for a whole batch; keeps buffers small
 )
 
-// tryWrite writes what writeNow has, once.
-func (s *conn) tryWrite(fd uintptr) bool {
-	if n, err := unix.Write(int(fd), s.now.buffer); err == nil {
-		s.wrote = n
+// tryWrite makes one attempt to write the buffer of writeNow.
+func (q *outbox) tryWrite(fd uintptr) bool {
+	if n, err := unix.Write(int(fd), q.now.buffer); err == nil {
+		q.wrote = n
 	}
 	return true
+}
+
+func (q *outbox) close(why error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closeLocked(why)
+}
+
+func (q *outbox) closeLocked(why error) {
+	if q.done == nil {
+		q.done = why
+		q.queue = nil
+		q.ready.Broadcast()
+		go q.net.Close() // Close in TLS sends an alert first, which blocks if the switch does not read
+	}
+}
+
+// reason returns why the connection closed, or nil while it is open.
+func (q *outbox) reason() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.done
 }

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -37,9 +36,7 @@ func connected(t *testing.T) (near, far net.Conn) {
 func TestWriteNow(t *testing.T) {
 	const messages, each = 6000, 1000 // more than the connection holds
 	near, far := connected(t)
-	s := &conn{c: New(Options{}), net: near}
-	s.ready = sync.NewCond(&s.mu)
-	s.allowNow()
+	s := newOutbox(near)
 	if s.raw == nil {
 		t.Fatal("a plain connection is not written to at once")
 	}
@@ -89,9 +86,7 @@ func TestWriteNow(t *testing.T) {
 // buffers stay as long as the connection.
 func TestWriteNowIsShort(t *testing.T) {
 	near, _ := connected(t)
-	s := &conn{c: New(Options{}), net: near}
-	s.ready = sync.NewCond(&s.mu)
-	s.allowNow()
+	s := newOutbox(near)
 	for range maxBurstNow {
 		s.enqueue(&openflow.PacketOut{BufferID: openflow.OFP_NO_BUFFER, Data: make([]byte, 1500)})
 	}

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-project/weir/internal/appid/flow"
+	"github.com/weir-project/weir/internal/apps/flow"
 	"github.com/weir-project/weir/internal/sdn/openflow"
 	"github.com/weir-project/weir/internal/sdn/topology"
 )
@@ -24,7 +24,7 @@ func (s *simSwitch) entriesOf(kind uint64) (out []*openflow.FlowMod) {
 // say.
 func (w *world) checkInstalled() {
 	w.t.Helper()
-	for _, f := range w.core.flows {
+	for _, f := range w.core.flows.byKey {
 		for _, hop := range f.Path {
 			i := slices.IndexFunc(w.switches[hop.Switch].entries, func(e *openflow.FlowMod) bool {
 				return e.Cookie == cookieFlow|f.ID && e.Match.Field(openflow.OFPXMT_OFB_IN_PORT).Number() == uint64(hop.In)
@@ -93,7 +93,7 @@ func TestLinkBack(t *testing.T) {
 		w.send(s.at, s.broadcast())
 	}
 	w.pass(3 * time.Second)
-	if n := len(w.core.graph.Links()); n != 1 {
+	if n := len(w.core.links.graph.Links()); n != 1 {
 		t.Errorf("%d links", n)
 	}
 }
@@ -111,7 +111,7 @@ func TestDeadConnection(t *testing.T) {
 	w.core.Disconnected(w.now, 1)
 	w.connect(1)
 	w.pass(3 * time.Second)
-	if n := len(w.core.graph.Links()); n != 1 {
+	if n := len(w.core.links.graph.Links()); n != 1 {
 		t.Errorf("%d links", n)
 	}
 }
@@ -130,9 +130,9 @@ func TestEqualPaths(t *testing.T) {
 		}
 	}
 	round()
-	before := w.switches[2].entriesOf(cookieHost)
+	before := w.switches[2].entriesOf(cookieStation)
 	round()
-	if !slices.Equal(before, w.switches[2].entriesOf(cookieHost)) {
+	if !slices.Equal(before, w.switches[2].entriesOf(cookieStation)) {
 		t.Error("entries of hosts were sent again")
 	}
 	w.quiet()
@@ -238,7 +238,7 @@ func TestFullTableLinkLost(t *testing.T) {
 	}
 	w.send(s[0].at, s[0].frame(s[1], flow.UDP, 40000, 53, 20, 0))
 	path := w.flowTo(53).Path
-	w.core.switches[path[0].Switch].fullUntil = w.now.Add(fullPause)
+	w.core.switches.byID[path[0].Switch].fullUntil = w.now.Add(fullPause)
 	w.unplug(at(path[0].Switch, path[0].Out))
 	w.pass(8 * time.Second)
 	w.quiet()

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-project/weir/internal/appid"
-	"github.com/weir-project/weir/internal/appid/flow"
+	"github.com/weir-project/weir/internal/apps"
+	"github.com/weir-project/weir/internal/apps/flow"
 	"github.com/weir-project/weir/internal/sdn/openflow"
 	"github.com/weir-project/weir/internal/sdn/topology"
 )
@@ -15,7 +15,7 @@ import (
 // switches.
 func BenchmarkNewFlow(b *testing.B) {
 	const switches, kept = 100, 20000
-	model, err := appid.Shipped()
+	model, err := apps.Shipped()
 	if err != nil {
 		b.Fatal(err)
 	}

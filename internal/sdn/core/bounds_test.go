@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-project/weir/internal/appid/flow"
+	"github.com/weir-project/weir/internal/apps/flow"
 	"github.com/weir-project/weir/internal/sdn/openflow"
 	"github.com/weir-project/weir/internal/sdn/topology"
 )
@@ -17,7 +17,7 @@ var boundsNow = time.Unix(1e9, 0)
 func bounded(maxFlows int) *Core {
 	c := New(Config{Queues: DefaultQueues(), IdleTimeoutSeconds: 30, FailSafe: true, MaxFlows: maxFlows, LLDPInterval: time.Second, StatsInterval: 5 * time.Second})
 	c.Connected(boundsNow, &openflow.FeaturesReply{DatapathID: 1}, []openflow.PortDesc{{PortNo: 1}, {PortNo: 2}, {PortNo: 3}})
-	c.at(boundsNow.Add(3 * time.Second))
+	c.advance(boundsNow.Add(3 * time.Second))
 	opened(c, 1, mac(1), mac(2), 0)
 	opened(c, 2, mac(2), mac(1), 0)
 	return c
@@ -57,8 +57,8 @@ func fastest(do func()) time.Duration {
 func TestFullTableIsNotScanned(t *testing.T) {
 	cost := func(maxFlows int) time.Duration {
 		c, n := full(maxFlows)
-		if len(c.flows) < maxFlows-1 {
-			t.Fatalf("%d flows of %d", len(c.flows), maxFlows)
+		if len(c.flows.byKey) < maxFlows-1 {
+			t.Fatalf("%d flows of %d", len(c.flows.byKey), maxFlows)
 		}
 		return fastest(func() {
 			for range 50 {
@@ -81,11 +81,11 @@ func TestLostHostsAreNotSearched(t *testing.T) {
 			for i := range 100 {
 				opened(c, 3, openflow.MAC{2, 9, 0, 0, 0, byte(i)}, mac(9), 0)
 			}
-			if c.switches[1].ports[3].hosts != 100 {
+			if c.switches.byID[1].ports[3].stations != 100 {
 				t.Fatal("hosts not learned")
 			}
 			for i := range 100 {
-				c.forgetHost(openflow.MAC{2, 9, 0, 0, 0, byte(i)})
+				c.forgetStation(openflow.MAC{2, 9, 0, 0, 0, byte(i)})
 			}
 		})
 	}
@@ -101,17 +101,17 @@ func TestPortLeavesRoom(t *testing.T) {
 	for n := 1; n <= 200; n++ {
 		opened(c, 1, mac(1), mac(2), n)
 	}
-	if n := len(c.flows); n < 40 || n > 52 {
+	if n := len(c.flows.byKey); n < 40 || n > 52 {
 		t.Errorf("one port has %d of 100 flows", n)
 	}
-	before := len(c.flows)
+	before := len(c.flows.byKey)
 	opened(c, 2, mac(2), mac(1), 5000)
-	if len(c.flows) <= before {
+	if len(c.flows.byKey) <= before {
 		t.Error("no room for another port")
 	}
-	c.forgetHost(mac(1))
-	if p := c.switches[1].ports[1]; len(c.flows) != 0 || len(c.ofMAC) != 0 || p.opened != 0 {
-		t.Errorf("left: %d flows, %d addresses, %d of port 1", len(c.flows), len(c.ofMAC), p.opened)
+	c.forgetStation(mac(1))
+	if p := c.switches.byID[1].ports[1]; len(c.flows.byKey) != 0 || len(c.flows.byStation) != 0 || p.opened != 0 {
+		t.Errorf("left: %d flows, %d addresses, %d of port 1", len(c.flows.byKey), len(c.flows.byStation), p.opened)
 	}
 }
 
@@ -124,7 +124,7 @@ func TestLimitedSwitchKeepsLinks(t *testing.T) {
 	w.cable(at(1, 2), at(2, 1))
 	w.connectAll()
 	w.pass(3 * time.Second)
-	if n := len(w.core.graph.Links()); n != 1 {
+	if n := len(w.core.links.graph.Links()); n != 1 {
 		t.Fatalf("%d links", n)
 	}
 	clear(w.cables) // no LLDP comes over it any more
@@ -135,11 +135,11 @@ func TestLimitedSwitchKeepsLinks(t *testing.T) {
 		}
 		w.pass(time.Second)
 	}
-	if n := len(w.core.graph.Links()); n != 1 {
+	if n := len(w.core.links.graph.Links()); n != 1 {
 		t.Error("the link of a switch that is limited has ended")
 	}
 	w.pass(6 * time.Second)
-	if n := len(w.core.graph.Links()); n != 0 {
+	if n := len(w.core.links.graph.Links()); n != 0 {
 		t.Error("the link of a silent switch stays")
 	}
 }
@@ -160,9 +160,9 @@ func TestSwitchThatInvents(t *testing.T) {
 		c.Connected(c.now, &openflow.FeaturesReply{DatapathID: uint64(1000 + i)}, nil)
 		c.Disconnected(c.now, topology.DPID(1000+i))
 	}
-	n := c.switches[1]
-	if len(c.flows) > 101 || len(n.ports[1].queues) > maxQueuesPerPort || len(n.ports) > MaxPorts || len(c.switches) > maxSwitches {
-		t.Errorf("%d flows of 100, %d queues, %d ports, %d switches", len(c.flows), len(n.ports[1].queues), len(n.ports), len(c.switches))
+	n := c.switches.byID[1]
+	if len(c.flows.byKey) > 101 || len(n.ports[1].queues) > maxQueuesPerPort || len(n.ports) > MaxPorts || len(c.switches.byID) > maxSwitches {
+		t.Errorf("%d flows of 100, %d queues, %d ports, %d switches", len(c.flows.byKey), len(n.ports[1].queues), len(n.ports), len(c.switches.byID))
 	}
 }
 
@@ -173,7 +173,7 @@ func TestCountersNotKept(t *testing.T) {
 	none := openflow.QueueStats{PortNo: 1, TxBytes: math.MaxUint64, TxPackets: math.MaxUint64, TxErrors: math.MaxUint64}
 	for range 2 {
 		c.QueueStats(c.now.Add(time.Second), 1, []openflow.QueueStats{none})
-		if q := c.switches[1].ports[1].queues[0]; q.TxBytes != 0 || q.TxPackets != 0 || q.Dropped != 0 || q.RateBPS != 0 {
+		if q := c.switches.byID[1].ports[1].queues[0]; q.TxBytes != 0 || q.TxPackets != 0 || q.Dropped != 0 || q.RateBPS != 0 {
 			t.Errorf("%+v", *q)
 		}
 	}
@@ -183,17 +183,17 @@ func TestCountersNotKept(t *testing.T) {
 func TestSwitchForgotten(t *testing.T) {
 	c := bounded(100)
 	opened(c, 1, mac(1), mac(2), 1)
-	if len(c.flows) == 0 {
+	if len(c.flows.byKey) == 0 {
 		t.Fatal("no flow")
 	}
 	c.Disconnected(c.now, 1)
 	c.Tick(c.now.Add(switchAge - time.Second))
-	if len(c.switches) != 1 {
+	if len(c.switches.byID) != 1 {
 		t.Error("forgotten too early")
 	}
 	c.Tick(c.now.Add(5 * time.Second))
-	if len(c.switches)+len(c.hosts)+len(c.flows)+len(c.byID)+len(c.ofMAC) != 0 {
-		t.Errorf("left: %d switches, %d hosts, %d flows", len(c.switches), len(c.hosts), len(c.flows))
+	if len(c.switches.byID)+len(c.stations.byMAC)+len(c.flows.byKey)+len(c.flows.byID)+len(c.flows.byStation) != 0 {
+		t.Errorf("left: %d switches, %d hosts, %d flows", len(c.switches.byID), len(c.stations.byMAC), len(c.flows.byKey))
 	}
 }
 

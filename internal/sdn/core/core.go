@@ -1,411 +1,476 @@
 // Package core decides what an OpenFlow controller with quality of service does:
-// it is told what switches say and returns what to tell them.
+// it takes the messages of switches and returns the messages to send.
 //
 // Problem and method: Li and others, "A QoS guaranteed technique for cloud
 // applications based on software defined networking" (SDN-LLQ), section III.A.
-// A packet that no entry matches comes to the controller (steps 1 to 4); its
-// headers name the application and so its level, EF, AF or BE (step 5, package
-// appid); an entry for the flow, and the packet itself, go back with the queue of
-// that level and the port towards the destination (steps 6 and 7); what follows
-// is forwarded by the switch alone (steps 8 and 9). Package ovsdb makes the
+// A packet without a matching flow entry comes to the controller (steps 1 to 4);
+// its headers name the application and so its traffic class, EF, AF or BE (step 5,
+// package apps); a flow entry, and the packet itself, go back with the queue of
+// that class and the port towards the destination (steps 6 and 7); the switch
+// forwards the following packets alone (steps 8 and 9). Package ovsdb makes the
 // queues.
 //
-// Here differs from the paper: both directions of a flow get their entries at
-// once, over all switches of the path and with the same level; entries to known
-// hosts and for broadcasts stand below the flows', so that a network whose
-// controller is gone goes on with best effort; and what the statistics of a flow
-// say about it may correct its level (second look).
+// Differences from the paper: both directions of a flow get their entries at
+// once, on all switches of the path and with the same class; entries to known
+// stations and for broadcasts stand below those of flows, so that a network
+// without a controller goes on with best effort; and the statistics of a flow may
+// correct its class (second look).
+//
+// Parts, each of which uses only those above it:
+//
+//	switches    switches and ports, what they count, messages to them
+//	stations    MAC addresses behind ports
+//	links       LLDP, links, segments and the loops over them, paths
+//	forwarding  entries that are not of single flows
+//	flows       flows, their entries, statistics and bounds
+//	router      gateways, neighbours, packets between networks
+//	election    which of several controllers is master
+//
+// Core hands every message to the parts it concerns, and tells the lower parts'
+// news (a lost port, a moved station, a new link) to the upper ones.
 //
 // A Core has no clock, no connection and no goroutine. It is not safe for
 // concurrent use.
 //
-// Limits: hosts are known by their MAC address, once, whatever the VLAN;
+// Limits: a station is known by its MAC address, once, in all VLANs together;
 // packets with a VLAN tag are not routed.
 package core
 
 import (
-	"maps"
-	"net/netip"
-	"slices"
 	"time"
 
-	"github.com/weir-project/weir/internal/appid"
 	"github.com/weir-project/weir/internal/sdn/openflow"
 	"github.com/weir-project/weir/internal/sdn/topology"
 )
 
-// Config is what an operator may choose.
-type Config struct {
-	Queues QueueMap
-	// TypeQueues are the queues of application types, by index of appid.Types, that
-	// do not go to that of their level.
-	TypeQueues map[int]TypeQueue
-	// IdleTimeoutSeconds is how long a flow may be silent before its entry goes.
-	IdleTimeoutSeconds uint16
-	// FailSafe lets switches forward to known hosts by themselves, as best
-	// effort, and send the controller copies. Without it an unknown flow waits
-	// for the controller, as in the paper, and is lost without one.
-	FailSafe bool
-	// MaxFlows is how many flows are kept; more are forwarded as best effort.
-	MaxFlows int
-	// PacketInsPerSecond is what the meter of a switch lets through; 0: no meter.
-	PacketInsPerSecond uint32
-	LLDPInterval       time.Duration
-	StatsInterval      time.Duration
-	// SecondLook corrects levels from statistics.
-	SecondLook bool
-	// TakeoverAfter is how long the master of several controllers may fail to
-	// renew its role before another takes over; 0: there are no others.
-	TakeoverAfter time.Duration
-	// Claim tells controllers apart, see the function Claim.
-	Claim uint32
-	// Routes are networks between which packets are routed; nil: none.
-	Routes *Routes
-	// LLDPKey signs LLDP and must be random.
-	LLDPKey [32]byte
-	// FirstFlowID is the first flow's number: random, so that the flows of
-	// another controller, or of an earlier start, keep theirs.
-	FirstFlowID uint64
+// event is the event being handled: its time and the commands it produced.
+type event struct {
+	now      time.Time
+	commands []Command
+	counters Counters
 }
 
-// Times that are the same everywhere.
-const (
-	// probationRounds is how many rounds of LLDP a new port waits before a
-	// host may be there: until then it may be a link.
-	probationRounds = 2
-	// linkRounds without LLDP end a link.
-	linkRounds = 4
-	// hostAge is how long a silent host is remembered.
-	hostAge = 10 * time.Minute
-	// switchAge is how long a switch that is gone is remembered.
-	switchAge = time.Hour
-	// hostHold is how long a host stays before it may move again.
-	hostHold = time.Second
-	// settle is how long an entry may take to work: packets that come in
-	// meanwhile do not have it sent again.
-	settle = time.Second
-	// evictPause is how long after one search for silent flows there is another.
-	evictPause = time.Second
-	// fullPause is how long a switch whose table is full gets no entries of
-	// single flows.
-	fullPause = 10 * time.Second
-)
-
-// MaxPorts is how many ports of a switch are known.
-const MaxPorts = 1 << 12
-
-// Bounds on what hosts and switches can make a controller remember.
-const (
-	maxSwitches      = 1 << 10 // of those connected there may be more
-	maxQueuesPerPort = 1 << 6
-	maxHosts         = 1 << 16
-	maxHostsPerPort  = 1 << 10
-)
-
-// Command is a message for one switch.
-type Command struct {
-	Switch  topology.DPID
-	Message openflow.Message
+// advance sets the clock of the event, which never goes back.
+func (e *event) advance(now time.Time) {
+	if now.After(e.now) {
+		e.now = now
+	}
 }
 
-// Core is the controller's knowledge.
+// Core is the state of the controller, by part.
 type Core struct {
-	cfg        Config
-	signer     topology.Signer
-	round      uint64
-	nextRound  time.Time
-	lastRound  time.Time
-	lldpDue    []topology.DPID // whose LLDP of this round is not sent yet
-	lldpAll    int             // how many these were
-	heard      map[heardPair]time.Time
-	blocked    map[topology.Port]bool // ports that would close a circle
-	late       time.Time              // when a round of LLDP came late last
-	nextStats  time.Time
-	now        time.Time
-	graph      *topology.Graph
-	switches   map[topology.DPID]*node
-	hosts      map[openflow.MAC]*host
-	flows      map[Key]*Flow
-	byID       map[uint64]*Flow
-	ofMAC      map[openflow.MAC]*hostFlows
-	spare      []*Flow // that have ended
-	nextEvict  time.Time
-	leaving    map[uint64]*Flow // deleted, their last count is on the way
-	nextID     uint64
-	totals     [appid.NumLevels]Total
-	counters   Counters
-	commands   []Command
-	broadcasts bool // have to be looked at again
-	probed     bool // segments have to
+	*event
+	cfg        *Config
+	switches   *switches
+	stations   *stations
+	links      *links
+	forwarding *forwarding
+	flows      *flows
+	router     *router
 	election   election
-	neighbours map[netip.Addr]neighbour
-	pending    map[netip.Addr]*pending
+	nextStats  time.Time
 }
 
-// node is one switch.
-type node struct {
-	dpid      topology.DPID
-	connected bool
-	role      openflow.Role // what the switch says that this controller is
-	master    bool          // this controller may change it, and has set it up
-	since     time.Time     // it is connected, or was lost
-	heard     time.Time     // it said something last
-	away      time.Time     // it was lost last: when it had said something before that
-	ports     map[uint32]*port
-	entries   map[openflow.MAC]hostEntry // what the switch has of priorityHost
-	ingress   flowSet                    // flows that begin here
-	flooded   map[uint32]flood           // broadcast entries by port of entry; 0 is any other
-	fullUntil time.Time
-	lacking   bool            // its table had no room for entries that are not of single flows
-	asked     time.Time       // for flow statistics
-	asking    bool            // and has not answered
-	found     map[uint64]bool // numbers of flows in its first statistics; nil: these are over
-	packetIns uint64          // in this round of LLDP
-	limited   time.Time       // when its meter dropped packets last, as it seems
-}
-
-type port struct {
-	desc      openflow.PortDesc
-	up        bool
-	since     time.Time
-	heard     time.Time // last LLDP that proved a link
-	hosts     int
-	peer      topology.Port // of the link that was lost here last
-	lost      time.Time     // when
-	opened    int           // flows that began with a packet from here, and their answers
-	floods    time.Time     // by when those from here were within their bound; see mayFlood
-	addresses int           // of neighbours that were learned here
-	queues    map[openflow.Queue]*QueueCount
-	count     PortCount
-}
-
-// host is an end system, known by its MAC address where that was learned.
-type host struct {
-	at            topology.Port
-	seen, arrived time.Time
-}
-
-type hostEntry struct {
-	out   uint32
-	quiet bool // without copies for the controller
-}
-
-// Counters count what happened since the start.
-type Counters struct {
-	PacketIns, Installed, Reinstalled, Rerouted, Reclassified, Evicted, TableFull uint64
-	Unknown, Probation, HostsRefused, Errors, Blocked                             uint64
-	LLDPForeign, LLDPForged, LLDPStale, LLDPOnHostPort, FloodsLimited             uint64
-	RolesClaimed, RolesLost                                                       uint64
-	RoutedTTL, RoutedNowhere, RoutedUnanswered                                    uint64
-}
-
-// New returns a Core without switches.
+// New returns a Core that knows no switches.
 func New(cfg Config) *Core {
-	return &Core{
-		cfg: cfg, signer: topology.Signer{Key: cfg.LLDPKey}, graph: topology.New(),
-		switches: map[topology.DPID]*node{}, hosts: map[openflow.MAC]*host{},
-		flows: map[Key]*Flow{}, byID: map[uint64]*Flow{}, ofMAC: map[openflow.MAC]*hostFlows{}, leaving: map[uint64]*Flow{},
-		neighbours: map[netip.Addr]neighbour{}, pending: map[netip.Addr]*pending{},
-		heard: map[heardPair]time.Time{}, blocked: map[topology.Port]bool{},
-		nextID: cfg.FirstFlowID & cookieIDMask,
-	}
+	c := &Core{event: &event{}, cfg: &cfg, election: election{takeoverAfter: cfg.TakeoverAfter, claim: cfg.Claim & (1<<claimBits - 1)}}
+	c.reset()
+	c.flows.nextID = cfg.FirstFlowID & cookieIDMask
+	return c
 }
 
-// at begins an event.
-func (c *Core) at(now time.Time) {
-	if now.After(c.now) {
-		c.now = now
-	}
+// reset recreates all parts except the election.
+func (c *Core) reset() {
+	c.switches = newSwitches(c.event, c.cfg)
+	c.stations = newStations(c.switches)
+	c.links = newLinks(c.switches, c.stations)
+	c.forwarding = &forwarding{event: c.event, cfg: c.cfg, switches: c.switches, stations: c.stations, links: c.links}
+	c.flows = newFlows(c.forwarding)
+	c.router = newRouter(c.flows)
 }
 
-func (c *Core) send(d topology.DPID, m openflow.Message) {
-	if n := c.switches[d]; n != nil && n.connected && (n.master || harmless(m)) {
-		if c.commands == nil {
-			c.commands = make([]Command, 0, newFlowCommands)
-		}
-		c.commands = append(c.commands, Command{d, m})
-	}
-}
-
-// newFlowCommands is what a new flow takes on one switch: an entry in each direction, and
-// the packet.
-const newFlowCommands = 3
-
-// harmless tells that a message changes nothing that a switch does with packets:
-// these are all that others than a master may send.
-func harmless(m openflow.Message) bool {
-	switch m.(type) {
-	case *openflow.MultipartRequest, *openflow.RoleRequest:
-		return true
-	}
-	return false
-}
-
-// obeys tells that a switch does what this controller says.
-func (n *node) obeys() bool { return n.connected && n.master }
-
-// forgetEntries has all entries that are not of single flows sent again.
-func (n *node) forgetEntries() {
-	n.entries, n.flooded, n.fullUntil = map[openflow.MAC]hostEntry{}, map[uint32]flood{}, time.Time{}
-}
-
-// finish ends an event.
+// finish ends an event and returns its commands.
 func (c *Core) finish() []Command {
-	if c.broadcasts {
-		c.broadcasts = false
-		c.sendBroadcasts()
+	if c.forwarding.stale {
+		c.forwarding.stale = false
+		c.forwarding.sendBroadcasts()
 	}
 	out := c.commands
 	c.commands = nil
 	return out
 }
 
-// Connected says that a switch has finished its handshake. Entries that it
-// brings along stay: they are learned from its statistics, which are asked for.
+// Connected handles the end of a switch's handshake. Flow entries already on the switch
+// stay; the core requests statistics to learn them.
 func (c *Core) Connected(now time.Time, features *openflow.FeaturesReply, ports []openflow.PortDesc) []Command {
-	c.at(now)
+	c.advance(now)
 	d := topology.DPID(features.DatapathID)
-	n := c.switches[d]
-	if n == nil {
-		c.forgetSwitches()
-		n = &node{dpid: d, ports: map[uint32]*port{}}
-		c.switches[d] = n
+	sw := c.switches.byID[d]
+	if sw == nil {
+		for !c.switches.hasRoom() {
+			oldest := c.switches.longestAway()
+			if oldest == nil {
+				break
+			}
+			c.forgetSwitch(oldest)
+		}
+		sw = c.switches.add(d)
 	}
-	n.connected, n.since, n.heard = true, c.now, c.now
-	n.master, n.role = false, openflow.OFPCR_ROLE_EQUAL
-	there := map[uint32]bool{}
+	sw.connected, sw.since, sw.heard = true, c.now, c.now
+	sw.master, sw.role = false, openflow.OFPCR_ROLE_EQUAL
+	listed := map[uint32]bool{}
 	for _, p := range ports {
-		there[uint32(p.PortNo)] = true
+		listed[uint32(p.PortNo)] = true
 	}
-	for number := range n.ports {
-		if !there[number] {
-			c.removePort(n, number)
-		} else if n.ports[number].hosts == 0 { // it may lead elsewhere now
-			c.waitAgain(topology.Port{Switch: n.dpid, Number: number})
+	for number := range sw.ports {
+		if !listed[number] {
+			c.removePort(sw, number)
+		} else if sw.ports[number].stations == 0 { // a port without stations may now lead elsewhere
+			c.links.restartProbation(topology.Port{Switch: d, Number: number})
 		}
 	}
 	for _, p := range ports {
-		c.setPort(n, p)
+		c.setPort(sw, p)
 	}
-	if c.alone() {
-		c.takeOver(n)
+	if c.election.isAlone() {
+		c.takeOver(sw)
 	} else {
-		n.asking = false
-		c.askRole(n.dpid, openflow.OFPCR_ROLE_NOCHANGE, 0)
-		c.askStats(n)
+		sw.asking = false
+		c.switches.requestRole(d, openflow.OFPCR_ROLE_NOCHANGE, 0)
+		c.switches.requestStats(sw)
 	}
 	return c.finish()
 }
 
-// takeOver begins to control a switch.
-func (c *Core) takeOver(n *node) {
-	n.master, n.since, n.asking = true, c.now, false
-	n.found = map[uint64]bool{}
-	n.forgetEntries()
-	c.setUp(n)
-	c.forgetBroadcasts(n)
-	c.blockAgain(n)
-	c.askStats(n)
-	c.sendLLDP(n)
-	c.broadcasts = true
+// takeOver starts to control a switch.
+func (c *Core) takeOver(sw *switchState) {
+	sw.master, sw.since, sw.asking = true, c.now, false
+	sw.found = map[uint64]bool{}
+	sw.forgetEntries()
+	c.switches.setUp(sw)
+	c.forwarding.deleteBroadcasts(sw)
+	c.links.blockAgain(sw)
+	c.switches.requestStats(sw)
+	c.links.sendLLDP(sw)
 }
 
-// setUp sends what every switch has: LLDP and what nothing matches to the
-// controller, and a meter before that.
-func (c *Core) setUp(n *node) {
-	c.send(n.dpid, &openflow.SetConfig{SwitchConfig: openflow.SwitchConfig{MissSendLen: openflow.OFPCML_NO_BUFFER}})
-	if rate := c.cfg.PacketInsPerSecond; rate > 0 {
-		// OFPMC_ADD fails where the meter is from an earlier start; then
-		// OFPMC_MODIFY succeeds, and the other way round.
-		for _, command := range []openflow.MeterModCommand{openflow.OFPMC_ADD, openflow.OFPMC_MODIFY} {
-			c.send(n.dpid, &openflow.MeterMod{
-				Command: command, MeterID: openflow.OFPM_CONTROLLER, Flags: openflow.OFPMF_PKTPS | openflow.OFPMF_BURST,
-				Bands: []openflow.MeterBand{{Type: openflow.OFPMBT_DROP, Rate: rate, BurstSize: rate}},
-			})
-		}
-	}
-	lldp := openflow.Match{Fields: []openflow.OXM{number(openflow.OFPXMT_OFB_ETH_TYPE, topology.EtherTypeLLDP)}}
-	c.send(n.dpid, flowMod(cookieSetup, openflow.OFPFC_ADD, priorityLLDP, lldp, toController(openflow.OFPCML_NO_BUFFER)))
-	c.send(n.dpid, flowMod(cookieSetup, openflow.OFPFC_ADD, priorityMiss, openflow.Match{}, toController(openflow.OFPCML_NO_BUFFER)))
-}
-
-// Disconnected says that a switch cannot be reached. What it forwards it goes on
-// forwarding, so its links and hosts are kept.
+// Disconnected handles the loss of a switch's connection. The switch keeps forwarding, so
+// its links and stations stay known.
 func (c *Core) Disconnected(now time.Time, d topology.DPID) {
-	c.at(now)
-	if n := c.switches[d]; n != nil {
-		n.connected, n.master, n.since, n.away = false, false, c.now, n.heard
+	c.advance(now)
+	if sw := c.switches.byID[d]; sw != nil {
+		sw.connected, sw.master, sw.since, sw.away = false, false, c.now, sw.heard
 	}
 }
 
-// Error takes what a switch refuses.
+// Error handles an error message of a switch.
 func (c *Core) Error(now time.Time, d topology.DPID, m *openflow.ErrorMessage) []Command {
-	c.at(now)
-	n := c.switches[d]
+	c.advance(now)
+	sw := c.switches.byID[d]
 	full := m.ErrorType == openflow.OFPET_FLOW_MOD_FAILED && openflow.FlowModFailedCode(m.Code) == openflow.OFPFMFC_TABLE_FULL
 	switch {
 	case m.ErrorType == openflow.OFPET_ROLE_REQUEST_FAILED && openflow.RoleRequestFailedCode(m.Code) == openflow.OFPRRFC_STALE,
 		m.ErrorType == openflow.OFPET_BAD_REQUEST && openflow.BadRequestCode(m.Code) == openflow.OFPBRC_IS_SLAVE:
-		c.askRole(d, openflow.OFPCR_ROLE_NOCHANGE, 0) // it tells what is in force
-	case m.ErrorType == openflow.OFPET_METER_MOD_FAILED: // one of the two commands must fail
-	case full && n != nil:
+		c.switches.requestRole(d, openflow.OFPCR_ROLE_NOCHANGE, 0) // the reply contains the current generation
+	case m.ErrorType == openflow.OFPET_METER_MOD_FAILED: // of the two meter commands one always fails
+	case full && sw != nil:
 		c.counters.TableFull++
-		c.tableFull(n, m.Data)
+		c.flows.tableFull(sw, m.Data)
 	default:
 		c.counters.Errors++
 	}
 	return c.finish()
 }
 
-// Tick does what is due by time; call it LLDPParts times in every LLDPInterval.
+// Tick runs the periodic work. Call it LLDPParts times per LLDPInterval.
 func (c *Core) Tick(now time.Time) []Command {
-	c.at(now)
-	c.tickElection()
-	if c.probed {
-		c.segmentsChanged()
+	c.advance(now)
+	if role, generation, due := c.election.tick(c.now); due {
+		c.switches.requestRoles(role, generation)
 	}
-	for _, n := range c.switches {
-		if n.lacking && n.obeys() && !c.now.Before(n.fullUntil) {
-			n.lacking = false
-			n.forgetEntries()
-			c.setUp(n)
-			c.broadcasts = true
+	if c.links.segments.changed {
+		c.blockLoops()
+	}
+	for _, sw := range c.switches.byID {
+		if sw.missingBase && sw.obeys() && !c.now.Before(sw.fullUntil) {
+			sw.missingBase = false
+			sw.forgetEntries()
+			c.switches.setUp(sw)
+			c.forwarding.stale = true
 		}
 	}
-	if !c.now.Before(c.nextRound) {
-		if c.now.Sub(c.nextRound) > c.cfg.LLDPInterval {
-			c.late = c.now
-		}
-		c.sendDueLLDP(1)
-		c.nextRound = c.now.Add(c.cfg.LLDPInterval)
-		c.round++
-		c.noteLimited()
-		c.lldpDue, c.lldpAll = slices.Sorted(maps.Keys(c.switches)), len(c.switches)
-		c.expireLinks()
-		c.expireProbes()
-		c.expireHosts()
-		c.forgetNeighbours()
-		c.expirePending()
-		c.expireSwitches()
-		c.broadcasts = true // probations may have ended
+	if c.links.beginRound() {
+		c.expire()
 	}
-	c.sendDueLLDP(1 - float64(c.nextRound.Sub(c.now))/float64(c.cfg.LLDPInterval) + 1./LLDPParts)
+	c.links.sendDueLLDP(c.links.roundPart())
 	if !c.now.Before(c.nextStats) {
 		c.nextStats = c.now.Add(c.cfg.StatsInterval)
-		clear(c.leaving)
-		for _, n := range c.switches {
-			c.askStats(n)
+		clear(c.flows.leaving)
+		for _, sw := range c.switches.byID {
+			c.switches.requestStats(sw)
 		}
 	}
 	return c.finish()
 }
 
-func (c *Core) askStats(n *node) {
-	if n.asking && c.now.Sub(n.asked) < 4*c.cfg.StatsInterval {
+// expire removes links, stations and switches that were silent too long. It runs at the end
+// of an LLDP round.
+func (c *Core) expire() {
+	c.switches.noteLimited()
+	if c.links.expire() {
+		c.mapChanged()
+	}
+	c.links.expireProbes()
+	c.blockLoops()
+	for mac := range c.stations.expired() {
+		c.forgetStation(mac)
+	}
+	c.router.refreshNeighbours()
+	c.router.expirePending()
+	for _, sw := range c.switches.byID {
+		if !sw.connected && c.now.Sub(sw.since) > switchAge {
+			c.forgetSwitch(sw)
+		}
+	}
+	c.forwarding.stale = true // probations may have ended
+}
+
+// PacketIn handles a packet-in that ReadFrame parsed and the classifier judged as v.
+func (c *Core) PacketIn(now time.Time, d topology.DPID, m *openflow.PacketIn, f *Frame, v Verdict) []Command {
+	c.advance(now)
+	c.counters.PacketIns++
+	sw := c.switches.byID[d]
+	if sw != nil {
+		sw.packetIns++
+		sw.heard = c.now
+		if !sw.master { // sent before the switch learned of the role change
+			return nil
+		}
+	}
+	field := m.Match.Field(openflow.OFPXMT_OFB_IN_PORT)
+	if sw == nil || field == nil {
+		c.counters.Unknown++
+		return nil
+	}
+	at := topology.Port{Switch: d, Number: uint32(field.Number())}
+	p := sw.ports[at.Number]
+	if p == nil { // the port was removed meanwhile
+		c.counters.Unknown++
+		return nil
+	}
+	if f.EtherType == topology.EtherTypeLLDP {
+		c.lldp(at, m.Data)
+		return c.finish()
+	}
+	if c.links.isEdge(at) {
+		if !c.learn(f.SrcMAC, at) {
+			return c.finish()
+		}
+	} else if _, link := c.links.graph.Peer(at); !link {
+		c.counters.Probation++
+		return c.finish()
+	}
+	if c.router.route(at, m, f, v) {
+		return c.finish()
+	}
+	unmatched := m.Reason == openflow.OFPR_NO_MATCH
+	to := c.stations.byMAC[f.DstMAC]
+	switch {
+	case to != nil && to.at != at:
+		c.flows.forward(at, m, f, v, unmatched)
+	case to == nil && unmatched && c.forwarding.mayFlood(p):
+		c.forwarding.flood(at, m.Data)
+	}
+	return c.finish()
+}
+
+// lldp handles an LLDP frame received at a port.
+func (c *Core) lldp(at topology.Port, frame []byte) {
+	from, ok := c.links.open(at, frame)
+	if !ok {
 		return
 	}
-	n.asked, n.asking = c.now, n.connected
-	c.send(n.dpid, flowStatsOf(cookieFlow, cookieKindMask))
-	c.send(n.dpid, &openflow.MultipartRequest{Body: &openflow.QueueStatsRequest{PortNo: openflow.OFPP_ANY, QueueID: openflow.OFPQ_ALL}})
-	c.send(n.dpid, &openflow.MultipartRequest{Body: &openflow.PortStatsRequest{PortNo: openflow.OFPP_ANY}})
+	c.unlearn(at)
+	c.unlearn(from)
+	if c.links.confirm(from, at) {
+		c.mapChanged()
+	}
+}
+
+// learn records that a station is at a port, and returns false if the port is not trusted
+// for it.
+func (c *Core) learn(mac openflow.MAC, at topology.Port) bool {
+	if c.cfg.Routes != nil && mac == gatewayMAC {
+		return false
+	}
+	believed, moved := c.stations.learn(mac, at)
+	if moved {
+		c.dropStation(mac)
+	}
+	return believed
+}
+
+// unlearn forgets the stations at a port that may turn out to be a link. Entries to them
+// stay, since they point the right way; the stations are located again when they send.
+func (c *Core) unlearn(at topology.Port) {
+	if c.switches.port(at).stations == 0 {
+		return
+	}
+	for mac := range c.stations.behind(at) {
+		c.stations.forget(mac)
+		c.flows.adoptTo(mac)
+	}
+	c.links.restartProbation(at)
+}
+
+// forgetStation removes a station with its flows and entries.
+func (c *Core) forgetStation(mac openflow.MAC) {
+	c.stations.forget(mac)
+	c.dropStation(mac)
+}
+
+// dropStation removes the flows of a station and the entries to it.
+func (c *Core) dropStation(mac openflow.MAC) {
+	c.flows.dropStation(mac)
+	c.forwarding.dropStation(mac)
+}
+
+func (c *Core) forgetStationsAt(at topology.Port) {
+	for mac := range c.stations.behind(at) {
+		c.forgetStation(mac)
+	}
+}
+
+// blockLoops blocks the ports that close a loop and unblocks those that no longer do.
+func (c *Core) blockLoops() {
+	blocked, changed := c.links.updateBlocked()
+	for _, p := range blocked {
+		c.forgetStationsAt(p)
+	}
+	c.forwarding.stale = c.forwarding.stale || changed
+}
+
+// mapChanged reroutes flows and station entries after a link was lost.
+func (c *Core) mapChanged() {
+	c.forwarding.stale = true
+	c.flows.reroute()
+	c.forwarding.reroute()
+}
+
+// PortStatus handles the change of a port.
+func (c *Core) PortStatus(now time.Time, d topology.DPID, m *openflow.PortStatus) []Command {
+	c.advance(now)
+	sw := c.switches.byID[d]
+	if sw == nil {
+		return nil
+	}
+	if m.Reason == openflow.OFPPR_DELETE {
+		c.removePort(sw, uint32(m.Desc.PortNo))
+	} else {
+		c.setPort(sw, m.Desc)
+	}
+	c.forwarding.stale = true
+	return c.finish()
+}
+
+func (c *Core) setPort(sw *switchState, desc openflow.PortDesc) {
+	if c.switches.setPort(sw, desc) {
+		c.losePort(topology.Port{Switch: sw.dpid, Number: uint32(desc.PortNo)})
+	}
+}
+
+func (c *Core) removePort(sw *switchState, number uint32) {
+	if sw.ports[number] != nil {
+		c.losePort(topology.Port{Switch: sw.dpid, Number: number})
+		delete(sw.ports, number)
+	}
+}
+
+// losePort forgets the link or stations behind a port and reroutes flows.
+func (c *Core) losePort(at topology.Port) {
+	c.forgetStationsAt(at)
+	if c.links.forget(at) {
+		c.mapChanged()
+	}
+}
+
+// forgetSwitch removes a switch and the stations behind it.
+func (c *Core) forgetSwitch(sw *switchState) {
+	for number := range sw.ports {
+		c.removePort(sw, number)
+	}
+	c.flows.dropIngress(sw)
+	delete(c.switches.byID, sw.dpid)
+}
+
+// FlowRemoved handles the removal of a flow entry.
+func (c *Core) FlowRemoved(now time.Time, d topology.DPID, m *openflow.FlowRemoved) []Command {
+	c.advance(now)
+	switch m.Cookie & cookieKindMask {
+	case cookieStation:
+		c.forwarding.entryRemoved(d, m)
+	case cookieFlow:
+		c.flows.entryRemoved(d, m)
+	}
+	return c.finish()
+}
+
+// FlowStats handles one part of a switch's flow statistics.
+func (c *Core) FlowStats(now time.Time, d topology.DPID, list []openflow.FlowStats, last bool) []Command {
+	c.advance(now)
+	sw := c.switches.byID[d]
+	if sw == nil {
+		return nil
+	}
+	sw.heard = c.now
+	for i := range list {
+		f, grew := c.flows.takeStats(sw, &list[i])
+		if f == nil || !sw.master { // another controller is master
+			continue
+		}
+		if f.adopted {
+			c.complete(f, grew)
+		}
+		if c.cfg.SecondLook {
+			c.flows.lookAgain(f)
+		}
+	}
+	if last {
+		sw.asking = false
+		c.flows.endStats(sw)
+	}
+	return c.finish()
+}
+
+// complete computes the rest of an adopted flow's path once both stations are known. If
+// packets are active, the flow's ingress gives the sender's location; a silent sender may
+// have moved.
+func (c *Core) complete(f *Flow, active bool) {
+	from := f.ingress()
+	if s := c.stations.byMAC[f.Key.SrcMAC]; s != nil && s.at != from && !active {
+		return
+	}
+	if !c.links.isEdge(from) || !c.learn(f.Key.SrcMAC, from) {
+		return
+	}
+	if f.isRouted() && active {
+		c.router.findNextHop(f)
+	}
+	c.flows.complete(f, from)
+}
+
+// QueueStats handles the queue counters of a switch.
+func (c *Core) QueueStats(now time.Time, d topology.DPID, list []openflow.QueueStats) {
+	c.advance(now)
+	if sw := c.switches.byID[d]; sw != nil {
+		sw.countQueues(c.now, list)
+	}
+}
+
+// PortStats handles the port counters of a switch.
+func (c *Core) PortStats(now time.Time, d topology.DPID, list []openflow.PortStats) {
+	c.advance(now)
+	if sw := c.switches.byID[d]; sw != nil {
+		sw.countPorts(c.now, list)
+	}
 }

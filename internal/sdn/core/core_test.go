@@ -8,8 +8,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/weir-project/weir/internal/appid"
-	"github.com/weir-project/weir/internal/appid/flow"
+	"github.com/weir-project/weir/internal/apps"
+	"github.com/weir-project/weir/internal/apps/flow"
 	"github.com/weir-project/weir/internal/sdn/openflow"
 	"github.com/weir-project/weir/internal/sdn/topology"
 )
@@ -30,7 +30,7 @@ func oneSwitch(t testing.TB, change func(*Config)) (*world, [3]simHost) {
 }
 
 func (w *world) flowTo(port uint16) *Flow {
-	for k, f := range w.core.flows {
+	for k, f := range w.core.flows.byKey {
 		if k.Dst.Port == port {
 			return f
 		}
@@ -46,9 +46,9 @@ func TestSteps(t *testing.T) {
 		for _, c := range []struct {
 			proto byte
 			port  uint16
-			level appid.Level
+			level apps.Level
 			name  string
-		}{{flow.UDP, 53, appid.EF, "SERVICES"}, {flow.TCP, 25, appid.BE, "EMAIL"}, {flow.TCP, 22, appid.AF, "INTERACTIVE"}} {
+		}{{flow.UDP, 53, apps.EF, "SERVICES"}, {flow.TCP, 25, apps.BE, "EMAIL"}, {flow.TCP, 22, apps.AF, "INTERACTIVE"}} {
 			for i := range 3 {
 				frame := s[0].frame(s[1], c.proto, 40000, c.port, 40, 2)
 				before := w.core.counters.PacketIns
@@ -57,7 +57,7 @@ func TestSteps(t *testing.T) {
 				if len(got) != 1 || string(got[0].data) != string(frame) {
 					t.Fatalf("port %d, packet %d: %d came out", c.port, i, len(got))
 				}
-				if want := w.core.cfg.Queues[c.level]; got[0].queue != want && (strict || i > 0 || c.level == appid.BE) {
+				if want := w.core.cfg.Queues[c.level]; got[0].queue != want && (strict || i > 0 || c.level == apps.BE) {
 					t.Errorf("strict %v: port %d, packet %d in queue %d, want %d", strict, c.port, i, got[0].queue, want)
 				}
 				if asked := w.core.counters.PacketIns - before; i > 0 && asked > 0 {
@@ -85,15 +85,15 @@ func TestOtherIP(t *testing.T) {
 	icmp := s[0].frame(s[1], 1, 8, 0, 20, 0)
 	w.send(s[0].at, icmp)
 	w.send(s[0].at, s[0].frame(s[1], flow.UDP, 40000, 53, 20, 0))
-	if f := w.flowTo(53); f == nil || f.Verdict.Level != appid.EF {
+	if f := w.flowTo(53); f == nil || f.Verdict.Level != apps.EF {
 		t.Errorf("DNS after ICMP: %+v", f)
 	}
 	fragment := s[0].frame(s[2], flow.UDP, 40000, 53, 20, 0)
 	fragment[14+7] = 10
-	before := len(w.core.flows)
+	before := len(w.core.flows.byKey)
 	w.send(s[0].at, fragment)
-	if got := w.delivered(s[2].at); len(got) != 1 || got[0].queue != 0 || len(w.core.flows) != before {
-		t.Errorf("fragment: %d deliveries, %d flows more", len(got), len(w.core.flows)-before)
+	if got := w.delivered(s[2].at); len(got) != 1 || got[0].queue != 0 || len(w.core.flows.byKey) != before {
+		t.Errorf("fragment: %d deliveries, %d flows more", len(got), len(w.core.flows.byKey)-before)
 	}
 }
 
@@ -145,7 +145,7 @@ func ring(t testing.TB) (*world, []simHost) {
 // of the circles, and a flow has its class on its whole path.
 func TestSeveralSwitches(t *testing.T) {
 	w, hosts := ring(t)
-	if links := w.core.graph.Links(); len(links) != 5 {
+	if links := w.core.links.graph.Links(); len(links) != 5 {
 		t.Fatalf("%d links, want 5: %v", len(links), links)
 	}
 	for _, s := range hosts {
@@ -160,8 +160,8 @@ func TestSeveralSwitches(t *testing.T) {
 	w.send(hosts[0].at, hosts[0].frame(hosts[1], flow.UDP, 40000, 53, 20, 0))
 	w.send(hosts[1].at, hosts[1].frame(hosts[3], flow.UDP, 40000, 5060, 20, 0))
 	w.quiet()
-	for _, f := range w.core.flows {
-		if !w.core.whole(f.Path) {
+	for _, f := range w.core.flows.byKey {
+		if !w.core.links.hasPath(f.Path) {
 			t.Errorf("%v has a path with holes: %v", f.Key, f.Path)
 		}
 		for _, hop := range f.Path {
@@ -234,17 +234,17 @@ func TestForgedLLDP(t *testing.T) {
 	}
 	w.pass(4 * time.Second)
 	w.send(at(2, 1), heard[0].data)
-	if w.core.counters.LLDPStale != 1 {
+	if w.core.counters.LLDP.Stale != 1 {
 		t.Errorf("a recorded frame: %+v", w.core.counters)
 	}
 	forged := topology.Signer{Key: [32]byte{9}}
-	w.send(at(2, 1), forged.Frame(at(1, 1), openflow.MAC{}, w.core.round))
-	if w.core.counters.LLDPForged != 1 {
+	w.send(at(2, 1), forged.Frame(at(1, 1), openflow.MAC{}, w.core.links.rounds.number))
+	if w.core.counters.LLDP.Forged != 1 {
 		t.Errorf("a forged frame: %+v", w.core.counters)
 	}
 	foreign := append(append([]byte{1, 0x80, 0xc2, 0, 0, 0x0e}, make([]byte, 6)...), 0x88, 0xcc, 2, 2, 7, 1, 0, 0)
 	w.send(at(2, 1), foreign)
-	if w.core.counters.LLDPForeign != 1 {
+	if w.core.counters.LLDP.Foreign != 1 {
 		t.Errorf("LLDP of another system: %+v", w.core.counters)
 	}
 	// Two hosts that are known relay frames at once.
@@ -253,10 +253,10 @@ func TestForgedLLDP(t *testing.T) {
 		w.send(s.at, s.broadcast())
 	}
 	genuine := topology.Signer{Key: w.core.cfg.LLDPKey}
-	w.send(at(2, 1), genuine.Frame(at(1, 1), openflow.MAC{}, w.core.round))
-	w.send(at(1, 1), genuine.Frame(at(2, 1), openflow.MAC{}, w.core.round))
-	if w.core.counters.LLDPOnHostPort != 2 || len(w.core.graph.Links()) != 0 {
-		t.Errorf("a relay: %+v, links %v", w.core.counters, w.core.graph.Links())
+	w.send(at(2, 1), genuine.Frame(at(1, 1), openflow.MAC{}, w.core.links.rounds.number))
+	w.send(at(1, 1), genuine.Frame(at(2, 1), openflow.MAC{}, w.core.links.rounds.number))
+	if w.core.counters.LLDP.OnStationPort != 2 || len(w.core.links.graph.Links()) != 0 {
+		t.Errorf("a relay: %+v, links %v", w.core.counters, w.core.links.graph.Links())
 	}
 }
 
@@ -275,14 +275,14 @@ func TestControllerGone(t *testing.T) {
 	}
 	id := w.flowTo(53).ID
 	entries := fmt.Sprint(len(w.switches[1].entries))
-	cfg := w.core.cfg
+	cfg := *w.core.cfg
 	cfg.FirstFlowID, cfg.LLDPKey = 1<<39, [32]byte{7}
 	w.core = New(cfg)
 	w.connectAll()
 	w.pass(7 * time.Second)
 	w.quiet()
 	f := w.flowTo(53)
-	if f == nil || f.ID != id || f.Verdict.Level != appid.EF {
+	if f == nil || f.ID != id || f.Verdict.Level != apps.EF {
 		t.Fatalf("not taken over: %+v", f)
 	}
 	if now := fmt.Sprint(len(w.switches[1].entries)); now != entries {
@@ -332,7 +332,7 @@ func TestMoreFlowsThanKept(t *testing.T) {
 		if got := w.delivered(s[1].at); len(got) != 1 {
 			t.Fatalf("flow %d: %d came out", i, len(got))
 		}
-		if n := len(w.core.flows); n > 11 { // both directions at once
+		if n := len(w.core.flows.byKey); n > 11 { // both directions at once
 			t.Fatalf("%d flows", n)
 		}
 	}
@@ -359,8 +359,8 @@ func TestFlowEnds(t *testing.T) {
 			break
 		}
 	}
-	if w.flowTo(53) != nil || w.core.totals[appid.EF].Packets != 4 {
-		t.Errorf("after its end: %+v", w.core.totals)
+	if w.flowTo(53) != nil || w.core.flows.totals[apps.EF].Packets != 4 {
+		t.Errorf("after its end: %+v", w.core.flows.totals)
 	}
 	w.do(w.core.PortStatus(w.now, 1, &openflow.PortStatus{Reason: openflow.OFPPR_DELETE, Desc: sw.ports[1]}))
 	for _, e := range sw.entries {
@@ -385,45 +385,45 @@ func TestHostMoves(t *testing.T) {
 		t.Errorf("at the new port: %+v", got)
 	}
 	w.send(s[1].at, s[1].broadcast())
-	if w.core.counters.HostsRefused != 1 || w.core.hosts[s[1].mac].at != moved.at {
-		t.Errorf("after %+v it is at %v", w.core.counters, w.core.hosts[s[1].mac].at)
+	if w.core.counters.StationsRefused != 1 || w.core.stations.byMAC[s[1].mac].at != moved.at {
+		t.Errorf("after %+v it is at %v", w.core.counters, w.core.stations.byMAC[s[1].mac].at)
 	}
 	for i := range 2000 {
 		liar := simHost{at: s[0].at, mac: openflow.MAC{2, 1, 0, 0, byte(i >> 8), byte(i)}}
 		w.packets = 0
 		w.send(liar.at, liar.broadcast())
 	}
-	if n := len(w.core.hosts); n > maxHostsPerPort+3 {
+	if n := len(w.core.stations.byMAC); n > maxStationsPerPort+3 {
 		t.Errorf("%d hosts are remembered", n)
 	}
 }
 
 // TestSecondLook: what the statistics correct, and what they do not.
 func TestSecondLook(t *testing.T) {
-	voice := func(level appid.Level, proto uint8) *Flow {
+	voice := func(level apps.Level, proto uint8) *Flow {
 		return &Flow{Key: Key{Proto: proto}, Verdict: Verdict{Level: level, Type: 5, Confidence: 0.5}, Packets: 500, Bytes: 500 * 214, PacketRate: 50, RateBPS: 85600}
 	}
-	bulk := func(level appid.Level) *Flow {
+	bulk := func(level apps.Level) *Flow {
 		return &Flow{Key: Key{Proto: flow.TCP}, Verdict: Verdict{Level: level, Type: 2, Confidence: 0.9}, Packets: 500, Bytes: 500 * 1400, PacketRate: 2000, RateBPS: 2e7}
 	}
-	few := bulk(appid.EF)
+	few := bulk(apps.EF)
 	few.Packets = 10
-	second := bulk(appid.EF)
+	second := bulk(apps.EF)
 	second.Second = true
 	for name, c := range map[string]struct {
 		f, back *Flow
-		want    appid.Level
+		want    apps.Level
 		changed bool
 	}{
-		"a download on EF":       {bulk(appid.EF), nil, appid.BE, true},
-		"a download on BE":       {bulk(appid.BE), nil, appid.BE, false},
-		"too few packets":        {few, nil, appid.EF, false},
-		"once only":              {second, nil, appid.EF, false},
-		"voice both ways":        {voice(appid.BE, flow.UDP), voice(appid.BE, flow.UDP), appid.EF, true},
-		"voice one way":          {voice(appid.BE, flow.UDP), nil, appid.BE, false},
-		"TCP like voice":         {voice(appid.BE, flow.TCP), voice(appid.BE, flow.TCP), appid.BE, false},
-		"voice that AF carries":  {voice(appid.AF, flow.UDP), voice(appid.AF, flow.UDP), appid.AF, false},
-		"answered by a download": {voice(appid.BE, flow.UDP), bulk(appid.BE), appid.BE, false},
+		"a download on EF":       {bulk(apps.EF), nil, apps.BE, true},
+		"a download on BE":       {bulk(apps.BE), nil, apps.BE, false},
+		"too few packets":        {few, nil, apps.EF, false},
+		"once only":              {second, nil, apps.EF, false},
+		"voice both ways":        {voice(apps.BE, flow.UDP), voice(apps.BE, flow.UDP), apps.EF, true},
+		"voice one way":          {voice(apps.BE, flow.UDP), nil, apps.BE, false},
+		"TCP like voice":         {voice(apps.BE, flow.TCP), voice(apps.BE, flow.TCP), apps.BE, false},
+		"voice that AF carries":  {voice(apps.AF, flow.UDP), voice(apps.AF, flow.UDP), apps.AF, false},
+		"answered by a download": {voice(apps.BE, flow.UDP), bulk(apps.BE), apps.BE, false},
 	} {
 		if v, changed := secondLook(c.f, c.back); v.Level != c.want || changed != c.changed {
 			t.Errorf("%s: %v %v, want %v %v", name, v.Level, changed, c.want, c.changed)
@@ -444,7 +444,7 @@ func TestSecondLook(t *testing.T) {
 	}
 	w.pass(6 * time.Second)
 	f := w.flowTo(53)
-	if !f.Second || f.Verdict.Level != appid.BE || f.Packets != 799 {
+	if !f.Second || f.Verdict.Level != apps.BE || f.Packets != 799 {
 		t.Errorf("%+v", f)
 	}
 	w.quiet()
@@ -505,20 +505,20 @@ func TestEveryPairReaches(t *testing.T) {
 // TestTypeQueues: an application type with a queue of its own goes there, in its
 // usual level, and a flow that is found there stays there.
 func TestTypeQueues(t *testing.T) {
-	c := Config{Queues: DefaultQueues(), TypeQueues: map[int]TypeQueue{0: {3, appid.EF}, 5: {4, appid.AF}, 8: {0, appid.BE}}}
+	c := Config{Queues: DefaultQueues(), TypeQueues: map[int]TypeQueue{0: {3, apps.EF}, 5: {4, apps.AF}, 8: {0, apps.BE}}}
 	for _, one := range []struct {
 		v    Verdict
 		want openflow.Queue
 	}{
-		{Verdict{Level: appid.EF, Type: 0}, 3}, {Verdict{Level: appid.AF, Type: 5}, 4}, {Verdict{Level: appid.EF, Type: 1}, 2},
-		{Verdict{Level: appid.BE, Type: 5}, 0}, // not sure of it
-		{Verdict{Level: appid.BE, Type: 8}, 0}, {Verdict{Level: appid.BE, Type: -1}, 0},
+		{Verdict{Level: apps.EF, Type: 0}, 3}, {Verdict{Level: apps.AF, Type: 5}, 4}, {Verdict{Level: apps.EF, Type: 1}, 2},
+		{Verdict{Level: apps.BE, Type: 5}, 0}, // not sure of it
+		{Verdict{Level: apps.BE, Type: 8}, 0}, {Verdict{Level: apps.BE, Type: -1}, 0},
 	} {
 		if got := c.queue(one.v); got != one.want {
 			t.Errorf("%+v goes to queue %d, want %d", one.v, got, one.want)
 		}
 	}
-	for queue, want := range map[openflow.Queue]appid.Level{0: appid.BE, 1: appid.AF, 2: appid.EF, 3: appid.EF, 4: appid.AF, 7: appid.BE} {
+	for queue, want := range map[openflow.Queue]apps.Level{0: apps.BE, 1: apps.AF, 2: apps.EF, 3: apps.EF, 4: apps.AF, 7: apps.BE} {
 		v := c.found(queue)
 		if v.Level != want || v.Type != -1 {
 			t.Errorf("in queue %d: %+v, want %s", queue, v, want)

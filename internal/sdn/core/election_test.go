@@ -7,8 +7,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/weir-project/weir/internal/appid"
-	"github.com/weir-project/weir/internal/appid/flow"
+	"github.com/weir-project/weir/internal/apps"
+	"github.com/weir-project/weir/internal/apps/flow"
 	"github.com/weir-project/weir/internal/sdn/openflow"
 	"github.com/weir-project/weir/internal/sdn/topology"
 )
@@ -207,7 +207,7 @@ func TestTakeover(t *testing.T) {
 		return got[0]
 	}
 	send(53)
-	if q := send(53).queue; q != a.core.cfg.Queues[appid.EF] {
+	if q := send(53).queue; q != a.core.cfg.Queues[apps.EF] {
 		t.Errorf("queue %d", q)
 	}
 	s.pass(6 * time.Second) // statistics
@@ -221,7 +221,7 @@ func TestTakeover(t *testing.T) {
 	for d := range a.switches {
 		a.away[d] = true
 	}
-	if q := send(53).queue; q != a.core.cfg.Queues[appid.EF] {
+	if q := send(53).queue; q != a.core.cfg.Queues[apps.EF] {
 		t.Errorf("without a master: queue %d", q)
 	}
 	s.pass(2 * takeoverAfter)
@@ -229,7 +229,7 @@ func TestTakeover(t *testing.T) {
 	if m := s.onlyMaster(t); m != b {
 		t.Fatalf("nobody took over: %s", s)
 	}
-	if q := send(53).queue; q != a.core.cfg.Queues[appid.EF] {
+	if q := send(53).queue; q != a.core.cfg.Queues[apps.EF] {
 		t.Errorf("after the takeover: queue %d", q)
 	}
 	for cookie := range before {
@@ -243,7 +243,7 @@ func TestTakeover(t *testing.T) {
 	a.quiet()
 	send(5060)
 	installed := b.core.counters.Installed
-	if q := send(5060).queue; installed == 0 || q == b.core.cfg.Queues[appid.BE] {
+	if q := send(5060).queue; installed == 0 || q == b.core.cfg.Queues[apps.BE] {
 		t.Errorf("a new flow: %d installed, queue %d", installed, q)
 	}
 

@@ -1,12 +1,33 @@
 package core
 
 import (
+	"cmp"
+	"encoding/binary"
+	"iter"
+	"maps"
 	"slices"
 	"time"
 
-	"github.com/weir-project/weir/internal/appid"
+	"github.com/weir-project/weir/internal/apps"
 	"github.com/weir-project/weir/internal/sdn/openflow"
 	"github.com/weir-project/weir/internal/sdn/topology"
+)
+
+// Limits and timers of flows.
+const (
+	// settle is how long a new entry may take to become active. Packet-ins of the flow
+	// within that time do not resend the entry.
+	settle = time.Second
+	// fullPause is how long a switch with a full table gets no single-flow entries.
+	fullPause = 10 * time.Second
+	// evictPause is the minimum time between evictions. If all flows are active, each
+	// search fails, and each packet would start one.
+	evictPause = time.Second
+	// evictPart: an eviction drops one in evictPart flows, those idle the longest.
+	evictPart = 16
+	// portPart: one port may open at most 1/portPart of MaxFlows, so that other ports keep
+	// room.
+	portPart = 2
 )
 
 // Flow is one direction of a flow.
@@ -14,203 +35,237 @@ type Flow struct {
 	ID      uint64
 	Key     Key
 	Verdict Verdict
-	// Second tells that the level comes from a second look.
+	// Second reports that the class comes from the second look.
 	Second bool
 	Path   []topology.Hop
 	Began  time.Time
-	// Packets and Bytes are what the first switch of the path has counted, by
-	// the last statistics; RateBPS is bits per second between the last two.
+	// Packets and Bytes are the counters of the path's first switch at the last statistics.
+	// RateBPS is the mean in bits per second between the last two statistics.
 	Packets, Bytes uint64
 	RateBPS        float64
 	PacketRate     float64
 
-	sent       time.Time // when its entries were sent last
-	counted    time.Time // when Packets and Bytes were
-	active     time.Time // when they last grew
-	basePacket uint64    // of entries that are gone
+	sent       time.Time // last time the entries were sent
+	counted    time.Time // time of Packets and Bytes
+	active     time.Time // time of the last increase
+	basePacket uint64    // packets of earlier entries, now removed
 	baseBytes  uint64
-	adopted    bool         // only its first switch is known yet
-	next       openflow.MAC // of a flow to another network: who gets it
+	adopted    bool         // only the first switch of the path is known
+	next       openflow.MAC // next hop of a flow to another network
 	place      [setKinds]int
 	opener     *port
 }
 
-// Total is what flows of a level have carried.
+// Total is the traffic of all flows of a class.
 type Total struct {
 	Flows, Packets, Bytes uint64
 }
 
-// PacketIn takes a packet that a switch has sent, which ReadFrame has read and
-// the classifier has seen.
-func (c *Core) PacketIn(now time.Time, d topology.DPID, m *openflow.PacketIn, f *Frame, v Verdict) []Command {
-	c.at(now)
-	c.counters.PacketIns++
-	n := c.switches[d]
-	if n != nil {
-		n.packetIns++
-		n.heard = c.now
-		if !n.master { // it was sent before the switch knew
-			return nil
-		}
-	}
-	field := m.Match.Field(openflow.OFPXMT_OFB_IN_PORT)
-	if n == nil || field == nil {
-		c.counters.Unknown++
-		return nil
-	}
-	at := topology.Port{Switch: d, Number: uint32(field.Number())}
-	p := n.ports[at.Number]
-	if p == nil { // it has vanished meanwhile
-		c.counters.Unknown++
-		return nil
-	}
-	if f.EtherType == topology.EtherTypeLLDP {
-		c.lldp(at, p, m.Data)
-		return c.finish()
-	}
-	if c.edge(at) {
-		if !c.learn(f.SrcMAC, at, p) {
-			return c.finish()
-		}
-	} else if _, link := c.graph.Peer(at); !link {
-		c.counters.Probation++
-		return c.finish()
-	}
-	if c.route(at, m, f, v) {
-		return c.finish()
-	}
-	asked := m.Reason == openflow.OFPR_NO_MATCH
-	to := c.hosts[f.DstMAC]
-	switch {
-	case to != nil && to.at != at:
-		c.forward(at, m, f, v, asked)
-	case to == nil && asked && c.mayFlood(p):
-		c.flood(at, m.Data)
-	}
-	return c.finish()
+// flows are the flows with entries of their own.
+type flows struct {
+	*event
+	cfg        *Config
+	switches   *switches
+	stations   *stations
+	links      *links
+	forwarding *forwarding
+	byKey      map[Key]*Flow
+	byID       map[uint64]*Flow
+	byStation  map[openflow.MAC]*stationFlows
+	spare      []*Flow          // ended flows, for reuse
+	leaving    map[uint64]*Flow // deleted flows whose last counters have not arrived
+	nextID     uint64
+	nextEvict  time.Time
+	totals     [apps.NumLevels]Total
 }
 
-func (c *Core) forward(at topology.Port, m *openflow.PacketIn, f *Frame, v Verdict, asked bool) {
-	fl, reverse, answered := c.flows[f.Key], f.Key.Reverse(), false
+func newFlows(w *forwarding) *flows {
+	return &flows{
+		event: w.event, cfg: w.cfg, switches: w.switches, stations: w.stations, links: w.links, forwarding: w,
+		byKey: map[Key]*Flow{}, byID: map[uint64]*Flow{}, byStation: map[openflow.MAC]*stationFlows{}, leaving: map[uint64]*Flow{},
+	}
+}
+
+// isRouted reports whether a flow goes to another network.
+func (f *Flow) isRouted() bool { return f.next != (openflow.MAC{}) }
+
+// to returns the station at the end of the path: the destination, or the next hop of a
+// routed flow.
+func (f *Flow) to() openflow.MAC {
+	if f.isRouted() {
+		return f.next
+	}
+	return f.Key.DstMAC
+}
+
+// ingress returns the port where a flow enters the network.
+func (f *Flow) ingress() topology.Port {
+	return topology.Port{Switch: f.Path[0].Switch, Number: f.Path[0].In}
+}
+
+// back returns the key of the reverse flow.
+func (f *Flow) back() Key {
+	k := f.Key.Reverse()
+	if f.isRouted() {
+		k.SrcMAC, k.DstMAC = f.next, gatewayMAC
+	}
+	return k
+}
+
+// entry returns the match and actions of a flow on one switch of its path.
+func (f *Flow) entry(hop topology.Hop, queue openflow.Queue) (openflow.Match, []openflow.Action) {
+	k, actions := f.Key, through(queue, outOf(hop))
+	switch {
+	case !f.isRouted():
+	case hop == f.Path[0]:
+		actions = append(rewrite(f.next), actions...)
+	default:
+		k.SrcMAC, k.DstMAC = gatewayMAC, f.next
+	}
+	return k.match(hop.In), actions
+}
+
+// outOf returns the output port of a hop. OpenFlow requires OFPP_IN_PORT to send out of the
+// ingress port.
+func outOf(hop topology.Hop) uint32 {
+	if hop.Out == hop.In {
+		return uint32(openflow.OFPP_IN_PORT)
+	}
+	return hop.Out
+}
+
+// crosses reports whether a path contains a hop with the same switch and ingress port.
+func crosses(path []topology.Hop, hop topology.Hop) bool {
+	return slices.ContainsFunc(path, func(h topology.Hop) bool { return h.Switch == hop.Switch && h.In == hop.In })
+}
+
+// forward sends a packet towards a known station and installs its flow. unmatched is set if
+// the packet itself still has to be sent.
+func (l *flows) forward(at topology.Port, m *openflow.PacketIn, f *Frame, v Verdict, unmatched bool) {
+	fl, reverse, answered := l.byKey[f.Key], f.Key.Reverse(), false
 	if fl != nil {
 		v = fl.Verdict
-	} else if back := c.flows[reverse]; back != nil {
+	} else if back := l.byKey[reverse]; back != nil {
 		v, answered = back.Verdict, true
 	}
-	path := c.graph.Path(at, c.hosts[f.DstMAC].at, f.Key.hash())
+	to := l.stations.byMAC[f.DstMAC]
+	path := l.links.graph.Path(at, to.at, f.Key.hash())
 	if path == nil {
-		c.counters.Unknown++
+		l.counters.Unknown++
 		return
 	}
-	edge := c.edge(at)
+	edge := l.links.isEdge(at)
 	switch {
 	case f.vague:
-		v.Level = appid.BE
-	case fl == nil && !edge: // the copy from the first switch of its path is on the way
+		v.Level = apps.BE
+	case fl == nil && !edge: // the first switch of the path sends a copy, too
 	case fl == nil:
-		opener := c.switches[at.Switch].ports[at.Number]
-		if !c.room(opener) {
+		opener := l.switches.port(at)
+		if !l.hasRoom(opener) {
 			break
 		}
-		c.add(f.Key, v, path, opener, openflow.MAC{})
-		if !answered && f.ported() {
-			if from := c.hosts[f.SrcMAC]; from != nil {
-				if way := c.graph.Path(c.hosts[f.DstMAC].at, from.at, f.Key.hash()); way != nil {
-					c.add(reverse, v, way, opener, openflow.MAC{})
-					if c.cfg.FailSafe {
-						c.hostEntries(f.SrcMAC, way, false)
-					}
+		l.add(f.Key, v, path, opener, openflow.MAC{})
+		if from := l.stations.byMAC[f.SrcMAC]; !answered && f.ported() && from != nil {
+			if way := l.links.graph.Path(to.at, from.at, f.Key.hash()); way != nil {
+				l.add(reverse, v, way, opener, openflow.MAC{})
+				if l.cfg.FailSafe {
+					l.forwarding.alongPath(f.SrcMAC, way)
 				}
 			}
 		}
-	case c.now.Sub(fl.sent) >= settle:
-		// A switch of the path has lost its entry, or the flow comes in elsewhere.
+	case l.now.Sub(fl.sent) >= settle:
+		// A switch on the path lost its entry, or the flow enters at another port.
 		if edge {
-			c.counters.Reinstalled++
-			c.move(fl, path, false)
+			l.counters.Reinstalled++
+			l.move(fl, path, false)
 		} else {
-			c.install(fl, fl.rest(at, path))
+			l.install(fl, fl.rest(at, path))
 		}
-		fl.sent = c.now
+		fl.sent = l.now
 	}
-	if c.cfg.FailSafe {
-		c.hostEntries(f.DstMAC, path, false)
+	if l.cfg.FailSafe {
+		l.forwarding.alongPath(f.DstMAC, path)
 	}
-	if asked {
-		c.send(at.Switch, packetOut(at.Number, m.Data, through(c.cfg.queue(v), path[0].Out)...))
+	if unmatched {
+		l.switches.send(at.Switch, packetOut(at.Number, m.Data, through(l.cfg.queue(v), path[0].Out)...))
 	}
 }
 
-// remember keeps a flow where it can be found.
-func (c *Core) remember(f *Flow) {
-	c.flows[f.Key], c.byID[f.ID] = f, f
-	c.ofHost(f.Key.SrcMAC).from.add(fromHost, f)
-	c.ofHost(f.to()).to.add(toHost, f)
+// add creates a flow and sends its entries. next is the next hop of a flow to another
+// network.
+func (l *flows) add(k Key, v Verdict, path []topology.Hop, opener *port, next openflow.MAC) {
+	l.nextID = (l.nextID + 1) & cookieIDMask
+	f := l.newFlow()
+	*f = Flow{ID: l.nextID, Key: k, Verdict: v, Began: l.now, active: l.now, counted: l.now, opener: opener, next: next}
+	l.remember(f)
+	l.counters.Installed++
+	l.setPath(f, path)
+	l.install(f, path)
+	f.sent = l.now
+}
+
+// remember adds a flow to all indexes.
+func (l *flows) remember(f *Flow) {
+	l.byKey[f.Key], l.byID[f.ID] = f, f
+	l.ofStation(f.Key.SrcMAC).from.add(fromStation, f)
+	l.ofStation(f.to()).to.add(toStation, f)
+	l.totals[f.Verdict.Level].Flows++
 	if f.opener != nil {
 		f.opener.opened++
 	}
 }
 
-// add makes a new flow and sends its entries. next is whom a flow to another
-// network goes to.
-func (c *Core) add(k Key, v Verdict, path []topology.Hop, opener *port, next openflow.MAC) {
-	c.nextID = (c.nextID + 1) & cookieIDMask
-	f := c.newFlow()
-	*f = Flow{ID: c.nextID, Key: k, Verdict: v, Began: c.now, active: c.now, counted: c.now, opener: opener, next: next}
-	c.remember(f)
-	c.totals[v.Level].Flows++
-	c.counters.Installed++
-	c.setPath(f, path)
-	c.install(f, path)
-	f.sent = c.now
-}
-
-func (c *Core) setPath(f *Flow, path []topology.Hop) {
+func (l *flows) setPath(f *Flow, path []topology.Hop) {
 	if len(f.Path) > 0 {
-		if n := c.switches[f.Path[0].Switch]; n != nil {
-			n.ingress.remove(atIngress, f)
+		if sw := l.switches.byID[f.Path[0].Switch]; sw != nil {
+			sw.ingress.remove(atIngress, f)
 		}
 	}
 	f.Path = path
-	if n := c.switches[path[0].Switch]; n != nil {
-		n.ingress.add(atIngress, f)
+	if sw := l.switches.byID[path[0].Switch]; sw != nil {
+		sw.ingress.add(atIngress, f)
 	}
 }
 
-// install sends the entries of a flow, the last switch's first, so that the
-// packets behind the first one find them. A switch whose table is full gets one
-// for the destination instead.
-func (c *Core) install(f *Flow, path []topology.Hop) {
+// install sends the entries of a flow, the last switch first, so that packets behind the
+// first find them.
+func (l *flows) install(f *Flow, path []topology.Hop) {
 	for _, hop := range slices.Backward(path) {
-		c.installAt(f, hop)
+		l.installAt(f, hop)
 	}
 }
 
-func (c *Core) installAt(f *Flow, hop topology.Hop) {
-	n := c.switches[hop.Switch]
-	if n == nil {
-		return
+// installAt sends a flow's entry to one switch, or an entry for the destination station if
+// that switch's table is full.
+func (l *flows) installAt(f *Flow, hop topology.Hop) {
+	sw := l.switches.byID[hop.Switch]
+	switch {
+	case sw == nil:
+	case l.now.Before(sw.fullUntil):
+		l.fallBack(sw, f, hop)
+	default:
+		l.sendEntry(f, hop)
 	}
-	if c.now.Before(n.fullUntil) {
-		c.fallBack(n, f, hop)
-		return
-	}
-	c.sendEntry(f, hop)
 }
 
-// sendEntry sends a flow's entry for one switch.
-func (c *Core) sendEntry(f *Flow, hop topology.Hop) {
-	m := f.add(hop, c.cfg.queue(f.Verdict))
-	m.IdleTimeout = c.cfg.IdleTimeoutSeconds
+func (l *flows) sendEntry(f *Flow, hop topology.Hop) {
+	m := f.add(hop, l.cfg.queue(f.Verdict))
+	m.IdleTimeout = l.cfg.IdleTimeoutSeconds
 	if hop == f.Path[0] {
 		m.Flags = openflow.OFPFF_SEND_FLOW_REM
 	}
-	c.send(hop.Switch, m)
+	l.switches.send(hop.Switch, m)
 }
 
-// rest is what of a flow's path is to be sent again where its packets come in at a port
-// that is not its first: from there on, or all where it does not lead there. Of one
-// whose path is not known it is a way from there.
+// deleteEntries deletes the entries of a flow on one switch, optionally only those with the
+// given match fields.
+func (l *flows) deleteEntries(f *Flow, d topology.DPID, fields ...openflow.OXM) {
+	l.switches.send(d, deleteFlows(cookieFlow|f.ID, ^uint64(0), fields...))
+}
+
+// rest returns the part of a path to resend when packets arrive at a port other than the
+// first: from that port on, or the whole path if the port is not on it. For a flow with
+// unknown path it returns way.
 func (f *Flow) rest(at topology.Port, way []topology.Hop) []topology.Hop {
 	if f.adopted {
 		return way
@@ -219,147 +274,217 @@ func (f *Flow) rest(at topology.Port, way []topology.Hop) []topology.Hop {
 	return f.Path[max(i, 0):]
 }
 
-// fallBack has a switch without room forward to a flow's host. Where it would
-// have to rewrite packets they go on coming to the controller.
-func (c *Core) fallBack(n *node, f *Flow, hop topology.Hop) {
-	if !f.routed() || hop != f.Path[0] {
-		c.hostEntry(n, f.to(), hop.Out, true)
+// fallBack lets a switch with a full table forward to the flow's station. Packets that need
+// rewriting keep coming to the controller.
+func (l *flows) fallBack(sw *switchState, f *Flow, hop topology.Hop) {
+	if !f.isRouted() || hop != f.Path[0] {
+		l.forwarding.toStation(sw, f.to(), hop.Out, true)
 	}
 }
 
-// move gives a flow another path: the new entries first. there tells that the switches
-// have those of the old one by all that is known: in their place there is room for others.
-func (c *Core) move(f *Flow, path []topology.Hop, there bool) {
+// move gives a flow another path, sending the new entries before deleting the old.
+// installed says that the switches have the old entries, whose deletion frees room.
+func (l *flows) move(f *Flow, path []topology.Hop, installed bool) {
 	old := f.Path
-	if old[0].Switch != path[0].Switch || old[0].In != path[0].In { // its counters begin anew
+	if old[0].Switch != path[0].Switch || old[0].In != path[0].In { // its counters restart
 		f.basePacket, f.baseBytes = f.Packets, f.Bytes
 	}
-	c.setPath(f, path)
+	l.setPath(f, path)
 	for _, hop := range slices.Backward(path) {
-		if there && slices.ContainsFunc(old, func(h topology.Hop) bool { return h.Switch == hop.Switch && h.In == hop.In }) {
-			c.sendEntry(f, hop)
+		if installed && crosses(old, hop) {
+			l.sendEntry(f, hop)
 		} else {
-			c.installAt(f, hop)
+			l.installAt(f, hop)
 		}
 	}
 	for _, hop := range old {
-		if !slices.ContainsFunc(path, func(h topology.Hop) bool { return h.Switch == hop.Switch && h.In == hop.In }) {
-			c.send(hop.Switch, deleteFlows(cookieFlow|f.ID, ^uint64(0), inPort(hop.In)))
+		if !crosses(path, hop) {
+			l.deleteEntries(f, hop.Switch, inPort(hop.In))
 		}
 	}
 }
 
-// drop takes a flow and its entries away.
-func (c *Core) drop(f *Flow) {
-	for _, hop := range f.Path {
-		c.send(hop.Switch, deleteFlows(cookieFlow|f.ID, ^uint64(0)))
+// reroute finds new paths for flows whose links are gone.
+func (l *flows) reroute() {
+	for _, f := range l.byKey {
+		if l.links.hasPath(f.Path) {
+			continue
+		}
+		var path []topology.Hop
+		if to := l.stations.byMAC[f.to()]; to != nil {
+			path = l.links.graph.Path(f.ingress(), to.at, f.Key.hash())
+		}
+		if path == nil {
+			l.drop(f)
+			continue
+		}
+		l.counters.Rerouted++
+		l.move(f, path, true)
+		f.sent = l.now
 	}
-	c.forgetFlow(f)
-	c.leaving[f.ID] = f
 }
 
-func (c *Core) forgetFlow(f *Flow) {
-	delete(c.flows, f.Key)
-	delete(c.byID, f.ID)
-	c.leaveHosts(f)
+// complete sets the path of an adopted flow that enters at port from, once its destination
+// is known.
+func (l *flows) complete(f *Flow, from topology.Port) {
+	to := l.stations.byMAC[f.to()]
+	if to == nil || l.byKey[f.Key] != f {
+		return
+	}
+	path := l.links.graph.Path(from, to.at, f.Key.hash())
+	if path == nil {
+		return
+	}
+	f.adopted = false
+	if path[0] != f.Path[0] {
+		l.move(f, path, true)
+		return
+	}
+	l.setPath(f, path)
+	for _, hop := range path[1:] { // the station may have moved
+		l.installAt(f, hop)
+	}
+}
+
+// drop removes a flow and deletes its entries.
+func (l *flows) drop(f *Flow) {
+	for _, hop := range f.Path {
+		l.deleteEntries(f, hop.Switch)
+	}
+	l.forget(f)
+	l.leaving[f.ID] = f
+}
+
+// dropIngress drops the flows that enter at a switch.
+func (l *flows) dropIngress(sw *switchState) {
+	for _, f := range slices.Clone(sw.ingress) {
+		l.drop(f)
+	}
+}
+
+// dropStation drops the flows from and to a station.
+func (l *flows) dropStation(mac openflow.MAC) {
+	s := l.byStation[mac]
+	if s == nil {
+		return
+	}
+	for _, f := range slices.Concat(s.from, s.to) {
+		if l.byID[f.ID] == f { // a flow may be in both sets
+			l.drop(f)
+		}
+	}
+}
+
+// dropRouted drops the routed flows whose next hop is a station.
+func (l *flows) dropRouted(mac openflow.MAC) {
+	if s := l.byStation[mac]; s != nil {
+		for _, f := range slices.Clone(s.to) {
+			if f.isRouted() {
+				l.drop(f)
+			}
+		}
+	}
+}
+
+// adoptTo marks the flows to a station as adopted, so that their paths are computed again.
+func (l *flows) adoptTo(mac openflow.MAC) {
+	if s := l.byStation[mac]; s != nil {
+		for _, f := range s.to {
+			f.adopted = true
+		}
+	}
+}
+
+func (l *flows) forget(f *Flow) {
+	delete(l.byKey, f.Key)
+	delete(l.byID, f.ID)
+	l.leaveStations(f)
 	if f.opener != nil {
 		f.opener.opened--
 	}
-	if n := c.switches[f.Path[0].Switch]; n != nil {
-		n.ingress.remove(atIngress, f)
+	if sw := l.switches.byID[f.Path[0].Switch]; sw != nil {
+		sw.ingress.remove(atIngress, f)
 	}
 }
 
-// hostEntries lets the switches of a path forward to a host by themselves.
-func (c *Core) hostEntries(to openflow.MAC, path []topology.Hop, quiet bool) {
-	for _, hop := range path {
-		if n := c.switches[hop.Switch]; n != nil {
-			c.hostEntry(n, to, hop.Out, quiet)
+// entryRemoved handles the removal of a flow's entry.
+func (l *flows) entryRemoved(d topology.DPID, m *openflow.FlowRemoved) {
+	id := m.Cookie & cookieIDMask
+	f := l.byID[id]
+	if f == nil {
+		if f = l.leaving[id]; f != nil {
+			l.count(f, m.PacketCount, m.ByteCount)
+			delete(l.leaving, id)
 		}
-	}
-}
-
-func (c *Core) hostEntry(n *node, to openflow.MAC, out uint32, quiet bool) {
-	old, there := n.entries[to]
-	if h := c.hosts[to]; there && h != nil && old.out != out && c.leads(n.dpid, old.out, h.at) {
-		out = old.out // of several shortest ways any will do, and flows take all
-	}
-	want := hostEntry{out, quiet || c.now.Before(n.fullUntil)}
-	if old == want {
 		return
 	}
-	n.entries[to] = want
-	match := openflow.Match{Fields: []openflow.OXM{openflow.NewOXM(openflow.OFPXMT_OFB_ETH_DST, to[:], nil)}}
-	actions := through(c.cfg.Queues[appid.BE], out)
-	if !want.quiet {
-		actions = append(actions, toController(copyBytes))
+	if f.Path[0].Switch != d {
+		return
 	}
-	m := flowMod(cookieHost, openflow.OFPFC_ADD, priorityHost, match, actions...)
-	m.Flags = openflow.OFPFF_SEND_FLOW_REM
-	if want.quiet {
-		m.HardTimeout = uint16(fullPause / time.Second)
-	} else {
-		m.IdleTimeout = uint16(hostAge / time.Second)
+	l.count(f, m.PacketCount, m.ByteCount)
+	l.forget(f)
+	for _, hop := range f.Path[1:] { // the first switch reported the removal
+		l.deleteEntries(f, hop.Switch)
 	}
-	c.send(n.dpid, m)
+	l.reuse(f)
 }
 
-// mapChanged finds new paths for what went over links that are gone.
-func (c *Core) mapChanged() {
-	c.broadcasts = true
-	for _, f := range c.flows {
-		if c.whole(f.Path) {
-			continue
-		}
-		to := c.hosts[f.to()]
-		if to == nil {
-			c.drop(f)
-			continue
-		}
-		from := topology.Port{Switch: f.Path[0].Switch, Number: f.Path[0].In}
-		if path := c.graph.Path(from, to.at, f.Key.hash()); path != nil {
-			c.counters.Rerouted++
-			c.move(f, path, true)
-			f.sent = c.now
-		} else {
-			c.drop(f)
-		}
+// hasRoom reports whether a port may open another flow. It evicts idle flows if the limit
+// is reached.
+func (l *flows) hasRoom(p *port) bool {
+	within := func() bool { return len(l.byKey) < l.cfg.MaxFlows && p.opened < max(l.cfg.MaxFlows/portPart, 1) }
+	if within() {
+		return true
 	}
-	for _, n := range c.switches {
-		for mac, e := range n.entries {
-			to := c.hosts[mac]
-			if to == nil {
-				continue
-			}
-			path := c.graph.Path(topology.Port{Switch: n.dpid}, to.at, 0)
-			if len(path) > 0 && !c.leads(n.dpid, e.out, to.at) {
-				c.hostEntry(n, mac, path[0].Out, e.quiet)
-			}
-		}
-	}
-}
-
-// whole tells whether all links of a path are there.
-func (c *Core) whole(path []topology.Hop) bool {
-	for i := range path[:len(path)-1] {
-		peer, ok := c.graph.Peer(topology.Port{Switch: path[i].Switch, Number: path[i].Out})
-		if !ok || peer != (topology.Port{Switch: path[i+1].Switch, Number: path[i+1].In}) {
-			return false
-		}
-	}
-	return true
-}
-
-// leads tells whether a port of a switch is on a shortest way to a host.
-func (c *Core) leads(d topology.DPID, out uint32, to topology.Port) bool {
-	if d == to.Switch {
-		return out == to.Number
-	}
-	peer, ok := c.graph.Peer(topology.Port{Switch: d, Number: out})
-	if !ok {
+	if l.now.Before(l.nextEvict) {
 		return false
 	}
-	here := c.graph.Path(topology.Port{Switch: d}, to, 0)
-	there := c.graph.Path(peer, to, 0)
-	return there != nil && len(there) == len(here)-1
+	l.nextEvict = l.now.Add(evictPause)
+	l.evict(maps.Values(l.byKey), len(l.byKey))
+	return within()
+}
+
+// tableFull handles an entry refused for a full table: it evicts flows and forwards the
+// entry's packets as best effort. data is the start of the refused message.
+func (l *flows) tableFull(sw *switchState, data []byte) {
+	if !l.now.Before(sw.fullUntil) {
+		l.evict(slices.Values(sw.ingress), len(sw.ingress))
+	}
+	sw.fullUntil = l.now.Add(fullPause)
+	if len(data) < 16 {
+		return
+	}
+	cookie := binary.BigEndian.Uint64(data[8:])
+	if cookie&cookieKindMask != cookieFlow { // of a station or a broadcast: the switch must get it later
+		sw.missingBase = true
+		return
+	}
+	f := l.byID[cookie&cookieIDMask]
+	if f == nil {
+		return
+	}
+	for _, hop := range f.Path {
+		if hop.Switch == sw.dpid {
+			l.fallBack(sw, f, hop)
+		}
+	}
+	if f.Path[0].Switch == sw.dpid {
+		l.drop(f) // no message would report its end
+	}
+}
+
+// evict drops the flows that have been idle longest, n/evictPart of them. Flows active
+// since the statistics before the last stay.
+func (l *flows) evict(from iter.Seq[*Flow], n int) {
+	var silent []*Flow
+	for f := range from {
+		if l.now.Sub(f.active) > 2*l.cfg.StatsInterval {
+			silent = append(silent, f)
+		}
+	}
+	slices.SortFunc(silent, func(a, b *Flow) int { return cmp.Or(a.active.Compare(b.active), cmp.Compare(a.ID, b.ID)) })
+	for _, f := range silent[:min(len(silent), n/evictPart+1)] {
+		l.counters.Evicted++
+		l.drop(f)
+	}
 }

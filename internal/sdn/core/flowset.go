@@ -1,17 +1,19 @@
 package core
 
-// setKind is what a set of flows is for. A flow is in one set of each kind at most.
+import "github.com/weir-project/weir/internal/sdn/openflow"
+
+// setKind names an index of flows. A flow is in at most one set of each kind.
 type setKind int
 
 const (
-	fromHost setKind = iota
-	toHost
+	fromStation setKind = iota
+	toStation
 	atIngress
 	setKinds
 )
 
-// flowSet is a set of flows whose members know their place in it: flows come and
-// go many thousand times a second, and all sets must follow.
+// flowSet is a set of flows with O(1) removal: each flow stores its position. Flows come
+// and go many thousand times a second.
 type flowSet []*Flow
 
 func (s *flowSet) add(k setKind, f *Flow) {
@@ -30,30 +32,34 @@ func (s *flowSet) remove(k setKind, f *Flow) {
 	*s = list[:last]
 }
 
-// hostFlows are the flows from and to a host.
-type hostFlows struct{ from, to flowSet }
+// stationFlows are the flows from and to a station.
+type stationFlows struct{ from, to flowSet }
 
-// ofHost are those of an address, which may be new.
-func (c *Core) ofHost(mac [6]byte) *hostFlows {
-	s := c.ofMAC[mac]
+// ofStation returns the flow sets of a station, creating them if needed.
+func (l *flows) ofStation(mac openflow.MAC) *stationFlows {
+	s := l.byStation[mac]
 	if s == nil {
-		s = &hostFlows{}
-		c.ofMAC[mac] = s
+		s = &stationFlows{}
+		l.byStation[mac] = s
 	}
 	return s
 }
 
-func (c *Core) leaveHosts(f *Flow) {
-	if s := c.ofMAC[f.Key.SrcMAC]; s != nil {
-		s.from.remove(fromHost, f)
-		if len(s.from)+len(s.to) == 0 {
-			delete(c.ofMAC, f.Key.SrcMAC)
+// leaveStations removes a flow from the sets of its stations.
+func (l *flows) leaveStations(f *Flow) {
+	for _, mac := range [...]openflow.MAC{f.Key.SrcMAC, f.to()} {
+		s := l.byStation[mac]
+		if s == nil { // source and destination are the same station
+			continue
 		}
-	}
-	if s := c.ofMAC[f.to()]; s != nil {
-		s.to.remove(toHost, f)
+		if mac == f.Key.SrcMAC {
+			s.from.remove(fromStation, f)
+		}
+		if mac == f.to() {
+			s.to.remove(toStation, f)
+		}
 		if len(s.from)+len(s.to) == 0 {
-			delete(c.ofMAC, f.to())
+			delete(l.byStation, mac)
 		}
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/weir-project/weir/internal/appid"
-	"github.com/weir-project/weir/internal/appid/flow"
+	"github.com/weir-project/weir/internal/apps"
+	"github.com/weir-project/weir/internal/apps/flow"
 	"github.com/weir-project/weir/internal/sdn/openflow"
 )
 
@@ -17,28 +17,32 @@ const (
 	etherIPv6 = 0x86dd
 	etherVLAN = 0x8100
 	etherQinQ = 0x88a8 // IEEE 802.1ad
-	// etherLeast is the least Ethernet type; what is below is a length (IEEE 802.3).
+	// etherLeast is the smallest Ethernet type; smaller values are lengths (IEEE 802.3).
 	etherLeast = 0x0600
 )
 
-// vlanPresent is OFPVID_PRESENT: it stands in vlan_vid for "with a tag".
+// vlanPresent is OFPVID_PRESENT, which marks a tagged packet in vlan_vid.
 const vlanPresent = 0x1000
 
-// Key is what a flow is known by: its hosts and, of TCP and UDP, addresses and
-// ports. All else between two hosts is one flow for each Ethernet type and IP
-// protocol.
+// Key identifies a flow by its MAC addresses and, for TCP and UDP, IP addresses and ports.
+// All other packets between two stations are one flow per Ethernet type and IP protocol.
 type Key struct {
 	SrcMAC, DstMAC openflow.MAC
-	VLAN           uint16 // with vlanPresent; 0 is untagged
+	VLAN           uint16 // with vlanPresent; 0 means untagged
 	EtherType      uint16
-	Proto          uint8         // of IP; 0 is no IP
-	Src, Dst       flow.Endpoint // of TCP and UDP
+	Proto          uint8         // IP protocol; 0 if not IP
+	Src, Dst       flow.Endpoint // TCP and UDP only
 }
 
-// ported tells that a key is of TCP or UDP.
+// ported reports whether a key is of TCP or UDP.
 func (k *Key) ported() bool { return k.Proto == flow.TCP || k.Proto == flow.UDP }
 
-// Reverse is the key of the flow that answers.
+// addressed reports whether a key has IP addresses but no ports.
+func (k *Key) addressed() bool {
+	return (k.EtherType == etherIPv4 || k.EtherType == etherIPv6) && k.Dst != (flow.Endpoint{})
+}
+
+// Reverse returns the key of the reverse flow.
 func (k Key) Reverse() Key {
 	k.SrcMAC, k.DstMAC, k.Src, k.Dst = k.DstMAC, k.SrcMAC, k.Dst, k.Src
 	return k
@@ -64,8 +68,8 @@ func (k Key) String() string {
 	return fmt.Sprintf("%s %v > %v", name, k.SrcMAC, k.DstMAC)
 }
 
-// hash is FNV-1a of the key's bytes: it chooses among paths, the same for both
-// directions of a flow's hosts only by chance.
+// hash returns the FNV-1a hash of the key, which selects among equal-cost paths. The two
+// directions of a flow are hashed independently.
 func (k *Key) hash() uint32 {
 	h := uint32(2166136261)
 	mix := func(b ...byte) {
@@ -81,20 +85,20 @@ func (k *Key) hash() uint32 {
 	return h ^ h>>16
 }
 
-// Frame is what is read of a packet-in's data: its key and, of TCP and UDP, what
-// the classifier looks at.
+// Frame is a parsed packet-in: the flow key and, for TCP and UDP, the headers for the
+// classifier.
 type Frame struct {
 	Key
 	headers flow.Headers
-	l4      bool // headers are there
-	// vague tells that no entry would match this flow and no other: fragments, what
-	// is behind IPv6's extension headers or a second tag, and frames with a length
-	// in place of the type, for which Open vSwitch has a type of its own.
+	l4      bool // the TCP or UDP headers are present
+	// vague reports that no flow entry can match exactly this flow: fragments, IPv6
+	// extension headers, a second VLAN tag, and 802.3 length frames, for which Open vSwitch
+	// uses a type of its own.
 	vague bool
 }
 
-// ReadFrame reads an Ethernet frame, which may be cut off behind its headers. It
-// returns false for what is no whole Ethernet header.
+// ReadFrame parses an Ethernet frame, which may be truncated after its headers. It returns
+// false if the Ethernet header is incomplete.
 func ReadFrame(b []byte) (Frame, bool) {
 	var f Frame
 	if len(b) < 14 {
@@ -104,7 +108,7 @@ func ReadFrame(b []byte) (Frame, bool) {
 	copy(f.SrcMAC[:], b[6:])
 	f.EtherType = binary.BigEndian.Uint16(b[12:])
 	rest := b[14:]
-	if tag(f.EtherType) { // OpenFlow's vlan_vid is that of the outer tag, whichever it is
+	if tag(f.EtherType) { // vlan_vid is that of the outer tag, of either type
 		if len(rest) < 4 {
 			return f, false
 		}
@@ -146,8 +150,8 @@ func (f *Frame) readIP(b []byte) {
 	}
 }
 
-// fragmented tells that an IP packet is a fragment: switches match the ports of none,
-// not even of the first (OFPC_FRAG_NORMAL).
+// fragmented reports whether an IP packet is a fragment. Switches match no ports on
+// fragments, not even the first (OFPC_FRAG_NORMAL).
 func fragmented(b []byte) bool {
 	if b[0]>>4 == 4 {
 		h, _ := readIPv4(b)
@@ -156,53 +160,50 @@ func fragmented(b []byte) bool {
 	return readIPv6(b).fragment
 }
 
-// Verdict is what a flow was taken for.
+// Verdict is the application and traffic class of a flow.
 type Verdict struct {
-	Level appid.Level
-	// Type is an index of appid.Types, or -1 for what is no application's flow:
-	// ARP, ICMP and the like.
+	Level apps.Level
+	// Type is an index of apps.Types, or -1 if there is no application, as for ARP or ICMP.
 	Type       int
-	Confidence float64 // in the level, 0 to 1
-	// kept is the queue of a flow that was found there, of no level's; 0: none.
+	Confidence float64 // in the class, 0 to 1
+	// kept is the queue of an adopted flow if that queue belongs to no class; otherwise 0.
 	kept openflow.Queue
 }
 
-// TypeName is the application type's name, or "-".
+// TypeName returns the application type's name, or "-".
 func (v Verdict) TypeName() string {
-	if v.Type < 0 || v.Type >= len(appid.Types) {
+	if v.Type < 0 || v.Type >= len(apps.Types) {
 		return "-"
 	}
-	return appid.Types[v.Type]
+	return apps.Types[v.Type]
 }
 
-// Classifier names the application of a flow from its first packet: the paper's
-// step 5.
+// Classifier classifies flows by their first packets: the paper's step 5.
 type Classifier struct {
-	compact  *appid.Compact
+	compact  *apps.Compact
 	features [256]*flow.Feature
 	ports    *flow.Ports
-	seen     sync.Pool // of flow.Flow, to look at
+	seen     sync.Pool // pool of flow.Flow
 }
 
-// NewClassifier makes one of a trained model.
-func NewClassifier(m *appid.Model) (*Classifier, error) {
+// NewClassifier returns the classifier of a trained model.
+func NewClassifier(m *apps.Model) (*Classifier, error) {
 	compact, err := m.Compact()
 	if err != nil {
 		return nil, fmt.Errorf("prepare classifier: %w", err)
 	}
-	c := &Classifier{compact: compact, ports: flow.KnownPorts(appid.Types), seen: sync.Pool{New: func() any { return flow.New() }}}
-	all := flow.Features(appid.Types)
+	c := &Classifier{compact: compact, ports: flow.KnownPorts(apps.Types), seen: sync.Pool{New: func() any { return flow.New() }}}
+	all := flow.Features(apps.Types)
 	for i := range all {
 		c.features[all[i].Code] = &all[i]
 	}
 	return c, nil
 }
 
-// First is the verdict on a flow's first packet. Of what is neither TCP nor UDP
-// it is BE.
+// First returns the verdict on a flow's first packet. Without TCP or UDP that is BE.
 func (c *Classifier) First(f *Frame) Verdict {
 	if !f.l4 {
-		return Verdict{Level: appid.BE, Type: -1, Confidence: 1}
+		return Verdict{Level: apps.BE, Type: -1, Confidence: 1}
 	}
 	seen := c.seen.Get().(*flow.Flow)
 	defer c.seen.Put(seen)

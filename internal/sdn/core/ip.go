@@ -16,20 +16,20 @@ const (
 	icmpBytes     = 8
 )
 
-// gatewayHops is the TTL or hop limit of packets which a gateway sends itself.
+// gatewayHops is the TTL or hop limit of packets that a gateway originates.
 const gatewayHops = 64
 
-// family is what IPv4 and IPv6 do not do alike.
+// family holds what differs between IPv4 and IPv6.
 type family struct {
 	etherType uint16
-	icmp      uint8 // the protocol's number
+	icmp      uint8 // IP protocol number of ICMP
 	// Types of ICMP.
 	echoRequest, echoReply, unreachable, timeExceeded byte
-	// Codes of unreachable: an address is valid on its own link only; the next hop
-	// does not answer. That there is no route is 0.
+	// ICMP codes of unreachable: the scope of an address was exceeded; the next hop does
+	// not answer. Code 0 means no route.
 	beyondScope, noAnswer byte
-	headerBytes           int // without options and extensions
-	errorBytes            int // the largest packet with an ICMP error
+	headerBytes           int // header length without options and extensions
+	errorBytes            int // largest packet with an ICMP error, in bytes
 }
 
 var (
@@ -49,22 +49,20 @@ func familyOf(a netip.Addr) *family {
 	return &inet6
 }
 
-// ip is the header of a packet, of either version, behind an untagged Ethernet
-// header.
+// ip is the parsed IPv4 or IPv6 header of an untagged frame.
 type ip struct {
 	class    byte  // type of service, traffic class
 	hops     uint8 // TTL, hop limit
-	proto    uint8 // of IPv6 the one behind the extension headers
+	proto    uint8 // for IPv6, the protocol after the extension headers
 	src, dst netip.Addr
-	// fragment tells that this is not the whole packet; later, that it is none
-	// with the beginning.
+	// fragment reports a fragment of a packet; later one that is not the first fragment.
 	fragment, later bool
-	packet          []byte // from the IP header on, without what pads the frame
-	upper           []byte // behind the IP headers; nil where they have no end
-	cut             bool   // the frame does not have all of it
+	packet          []byte // from the IP header on, without frame padding
+	upper           []byte // payload after the IP headers; nil if the headers are truncated or malformed
+	cut             bool   // the end of the packet is missing in the frame
 }
 
-// readIP reads an IP header; false for all else.
+// readIP parses the IP header of a frame; ok is false if the frame is not IP.
 func readIP(frame []byte) (h ip, ok bool) {
 	if len(frame) < ethernetBytes {
 		return h, false
@@ -109,7 +107,8 @@ func readIPv6(b []byte) ip {
 	return h
 }
 
-// end notes where a packet ends by its header; 0: that was left to the network card.
+// end sets the packet without frame padding. A length of 0 means that the network card
+// fills it in.
 func (h *ip) end(b []byte, whole int) {
 	if whole == 0 {
 		whole = len(b)
@@ -117,10 +116,10 @@ func (h *ip) end(b []byte, whole int) {
 	h.packet, h.cut = b[:min(whole, len(b))], whole > len(b)
 }
 
-// maxExtensions bounds the chain of extension headers that is followed.
+// maxExtensions limits the chain of IPv6 extension headers.
 const maxExtensions = 8
 
-// skipExtensions finds what is behind the extension headers. RFC 8200, section 4.
+// skipExtensions finds the payload after the IPv6 extension headers (RFC 8200, section 4).
 func (h *ip) skipExtensions(b []byte) {
 	for range maxExtensions {
 		size := 8
@@ -150,8 +149,8 @@ func (h *ip) skipExtensions(b []byte) {
 	}
 }
 
-// checksum is that of RFC 1071, of parts of which all but the last have an even
-// length.
+// checksum returns the Internet checksum (RFC 1071) over parts. All parts except the last
+// have an even length.
 func checksum(parts ...[]byte) uint16 {
 	sum := uint32(0)
 	for _, b := range parts {
@@ -168,8 +167,8 @@ func checksum(parts ...[]byte) uint16 {
 	return ^uint16(sum)
 }
 
-// pseudoHeader is what a checksum of ICMPv6 covers beside the message (RFC 8200,
-// section 8.1); of ICMPv4 nothing.
+// pseudoHeader returns the pseudo-header of the ICMPv6 checksum (RFC 8200, section 8.1), or
+// nil for ICMPv4.
 func pseudoHeader(src, dst netip.Addr, upperBytes int) []byte {
 	if src.Is4() {
 		return nil
@@ -182,8 +181,8 @@ func ethernet(to openflow.MAC, kind uint16) []byte {
 	return binary.BigEndian.AppendUint16(append(to[:], gatewayMAC[:]...), kind)
 }
 
-// icmpFrame is what a gateway sends: a packet with the class, hops and addresses of
-// a header and an ICMP message, whose checksum it fills in.
+// icmpFrame returns a frame of a gateway with an ICMP message, taking class, hop limit and
+// addresses from h. It fills in the checksums.
 func icmpFrame(to openflow.MAC, h ip, icmp []byte) []byte {
 	icmp[2], icmp[3] = 0, 0
 	binary.BigEndian.PutUint16(icmp[2:], checksum(pseudoHeader(h.src, h.dst, len(icmp)), icmp))
@@ -206,9 +205,9 @@ func icmpFrame(to openflow.MAC, h ip, icmp []byte) []byte {
 	return slices.Concat(ethernet(to, familyOf(h.src).etherType), header, icmp)
 }
 
-// icmpError is what a gateway says about the packet of a frame, or nil where nobody
-// may be told (RFC 1122, 3.2.2, and RFC 4443, 2.4): of fragments without the
-// beginning, of other errors, and of what has no end of headers.
+// icmpError returns a gateway's ICMP error about a received frame, or nil if no error may
+// be sent (RFC 1122, 3.2.2; RFC 4443, 2.4): for later fragments, ICMP errors and malformed
+// headers.
 func icmpError(kind, code byte, gateway netip.Addr, frame []byte, h *ip) []byte {
 	f := familyOf(h.src)
 	if h.upper == nil || h.proto == f.icmp && (len(h.upper) == 0 || !f.mayComplain(h.upper[0])) {
@@ -220,10 +219,10 @@ func icmpError(kind, code byte, gateway netip.Addr, frame []byte, h *ip) []byte 
 	return icmpFrame(openflow.MAC(frame[6:12]), ip{hops: gatewayHops, src: gateway, dst: h.src}, icmp)
 }
 
-// icmpRedirect is the type of ICMPv6's redirects, which are as errors here.
+// icmpRedirect is the ICMPv6 redirect type, which counts as an error here.
 const icmpRedirect = 137
 
-// mayComplain tells whether there may be an error about an ICMP message of a type.
+// mayComplain reports whether an ICMP message of a type may be answered with an ICMP error.
 func (f *family) mayComplain(kind byte) bool {
 	if f == &inet4 {
 		return kind == f.echoRequest
@@ -231,7 +230,7 @@ func (f *family) mayComplain(kind byte) bool {
 	return kind >= f.echoRequest && kind != icmpRedirect
 }
 
-// echoReply answers a ping of a gateway; nil for all else.
+// echoReply returns the reply to a ping of a gateway, or nil for other packets.
 func echoReply(frame []byte, h *ip) []byte {
 	f := familyOf(h.dst)
 	if h.cut || h.fragment || h.proto != f.icmp || len(h.upper) < icmpBytes || h.upper[0] != f.echoRequest {

@@ -4,56 +4,62 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/weir-project/weir/internal/appid"
-	"github.com/weir-project/weir/internal/appid/flow"
+	"github.com/weir-project/weir/internal/apps"
+	"github.com/weir-project/weir/internal/apps/flow"
 	"github.com/weir-project/weir/internal/sdn/openflow"
 )
 
-// Priorities of entries, the first that matches wins.
+// Priorities of flow entries; the highest matching one wins.
 const (
 	priorityLLDP      = 50000 // LLDP: always to the controller
-	priorityBlocked   = 40000 // a port that would close a circle: dropped
+	priorityBlocked   = 40000 // a port that would close a loop: dropped
 	priorityFlow      = 30000 // one flow: its queue and port
-	priorityHost      = 100   // everything to one host: BE, and a copy to the controller
+	priorityStation   = 100   // everything to one station: BE, and a copy to the controller
 	priorityTransit   = 91    // a broadcast from another switch
-	priorityBroadcast = 90    // a broadcast of a host
+	priorityBroadcast = 90    // a broadcast of a station
 	priorityMiss      = 0     // all else: to the controller
 )
 
-// Cookies mark what is Weir's: 16 bits of magic, 8 of the kind of entry, 40 of a
-// flow's number. They are how a controller knows its flows again after a restart.
+// Cookies mark Weir's entries: 16 bits of magic, 8 bits for the kind of entry, 40 bits of
+// the flow number, by which a controller recognizes flows after a restart.
 const (
 	cookieMagic     = uint64(0x5765) << 48
 	cookieMagicMask = uint64(0xffff) << 48
 	cookieKindMask  = cookieMagicMask | uint64(0xff)<<40
 	cookieIDMask    = uint64(1)<<40 - 1
 
-	cookieSetup = cookieMagic | 1<<40 // LLDP, broadcasts, the table miss
-	cookieHost  = cookieMagic | 2<<40
-	cookieFlow  = cookieMagic | 3<<40
-
+	cookieSetup   = cookieMagic | 1<<40 // LLDP, broadcasts, the table miss
+	cookieStation = cookieMagic | 2<<40
+	cookieFlow    = cookieMagic | 3<<40
 	cookieBlocked = cookieMagic | 4<<40
 )
 
-// copyBytes is how much of a packet a copy for the controller has: all headers
-// that are looked at.
+// copyBytes is how many bytes of a packet the controller gets: enough for all headers that
+// it parses.
 const copyBytes = 160
 
-func number(f openflow.OXMField, v uint64) openflow.OXM { return openflow.NewOXMNumber(f, v) }
+func inPort(number uint32) openflow.OXM {
+	return openflow.NewOXMNumber(openflow.OFPXMT_OFB_IN_PORT, uint64(number))
+}
 
-// maxMatchFields and maxMatchBytes are what the longest match takes: of a TCP or UDP flow
-// of IPv6.
+// group returns the match field for all group (multicast and broadcast) MAC addresses.
+func group() openflow.OXM {
+	return openflow.NewOXM(openflow.OFPXMT_OFB_ETH_DST, []byte{1, 0, 0, 0, 0, 0}, []byte{1, 0, 0, 0, 0, 0})
+}
+
+// maxMatchFields and maxMatchBytes are the size of the longest match: an IPv6 TCP or UDP
+// flow.
 const (
 	maxMatchFields = 10
 	maxMatchBytes  = 4 + 6 + 6 + 2 + 2 + 1 + 16 + 16 + 2 + 2
 )
 
-// match is the exact match of a flow that comes in at a port.
+// match returns the exact match of a flow that enters at a port.
 func (k *Key) match(in uint32) openflow.Match {
 	return k.matchIn(make([]openflow.OXM, 0, maxMatchFields), make([]byte, 0, maxMatchBytes), in)
 }
 
-// matchIn is match in memory that is given.
+// matchIn is match with memory provided by the caller.
 func (k *Key) matchIn(fields []openflow.OXM, values []byte, in uint32) openflow.Match {
 	add := func(f openflow.OXMField, value ...byte) {
 		start := len(values)
@@ -92,7 +98,7 @@ func (k *Key) matchIn(fields []openflow.OXM, values []byte, in uint32) openflow.
 	return openflow.Match{Fields: fields}
 }
 
-// keyOf is the opposite of match; false if the match is none of these.
+// keyOf returns the key and ingress port of a match made by match; false for other matches.
 func keyOf(m *openflow.Match) (k Key, in uint32, ok bool) {
 	ports := 0
 	for i := range m.Fields {
@@ -136,7 +142,8 @@ func apply(actions ...openflow.Action) []openflow.Instruction {
 	return []openflow.Instruction{&openflow.InstructionActions{Type: openflow.OFPIT_APPLY_ACTIONS, Actions: actions}}
 }
 
-// through is the queue and the port of a packet: the paper's "enqueue = x : y".
+// through returns the actions that send a packet to a queue of a port (the paper's "enqueue
+// = x : y").
 func through(queue openflow.Queue, port uint32) []openflow.Action {
 	return []openflow.Action{&openflow.ActionSetQueue{QueueID: queue}, &openflow.ActionOutput{Port: openflow.Port(port)}}
 }
@@ -156,14 +163,14 @@ func flowMod(cookie uint64, command openflow.FlowModCommand, priority uint16, ma
 	return m
 }
 
-// deleteFlows takes away entries of a cookie under a mask.
+// deleteFlows returns a message that deletes the entries whose cookie matches under a mask.
 func deleteFlows(cookie, mask uint64, fields ...openflow.OXM) *openflow.FlowMod {
 	m := flowMod(cookie, openflow.OFPFC_DELETE, 0, openflow.Match{Fields: fields})
 	m.CookieMask, m.TableID = mask, openflow.OFPTT_ALL
 	return m
 }
 
-// flowStatsOf asks for the statistics of the entries whose cookie is this one
+// flowStatsOf returns a request for the statistics of the entries whose cookie matches
 // under a mask.
 func flowStatsOf(cookie, mask uint64) openflow.Message {
 	filter := openflow.EveryFlow()
@@ -175,32 +182,31 @@ func packetOut(in uint32, data []byte, actions ...openflow.Action) *openflow.Pac
 	return &openflow.PacketOut{BufferID: openflow.OFP_NO_BUFFER, InPort: openflow.Port(in), Actions: actions, Data: data}
 }
 
-// QueueMap is which queue of a port each level has.
-type QueueMap [appid.NumLevels]openflow.Queue
+// QueueMap gives the queue of each traffic class.
+type QueueMap [apps.NumLevels]openflow.Queue
 
-// DefaultQueues are the queues that package ovsdb makes: 0 is what everything
-// else goes to.
-func DefaultQueues() QueueMap { return QueueMap{appid.EF: 2, appid.AF: 1, appid.BE: 0} }
+// DefaultQueues returns the queues that package ovsdb configures. Queue 0 also carries
+// traffic without a queue.
+func DefaultQueues() QueueMap { return QueueMap{apps.EF: 2, apps.AF: 1, apps.BE: 0} }
 
-// level is the level of a queue.
-func (q *QueueMap) level(queue openflow.Queue) appid.Level {
+// level returns the class of a queue.
+func (q *QueueMap) level(queue openflow.Queue) apps.Level {
 	for l, id := range q {
 		if id == queue {
-			return appid.Level(l)
+			return apps.Level(l)
 		}
 	}
-	return appid.BE
+	return apps.BE
 }
 
-// TypeQueue is the queue that an application type has for itself, and the level
-// of the type.
+// TypeQueue is the dedicated queue of an application type, with the type's class.
 type TypeQueue struct {
 	Queue openflow.Queue
-	Level appid.Level
+	Level apps.Level
 }
 
-// queue is the queue of a verdict: that of its application type if that has one of
-// its own and the verdict is sure of it, otherwise that of its level.
+// queue returns the queue of a verdict: the dedicated queue of its application type if
+// there is one and the type is certain, otherwise the queue of its class.
 func (c *Config) queue(v Verdict) openflow.Queue {
 	if v.kept != 0 {
 		return v.kept
@@ -211,7 +217,7 @@ func (c *Config) queue(v Verdict) openflow.Queue {
 	return c.Queues[v.Level]
 }
 
-// found is the verdict on a flow that is found in a queue.
+// found returns the verdict of an adopted flow, derived from its queue.
 func (c *Config) found(queue openflow.Queue) Verdict {
 	v := Verdict{Level: c.Queues.level(queue), Type: -1}
 	if level, ok := c.levelOfTypes(queue); ok && !slices.Contains(c.Queues[:], queue) {
@@ -220,25 +226,25 @@ func (c *Config) found(queue openflow.Queue) Verdict {
 	return v
 }
 
-// levelOfTypes is the level of the first application type that has a queue.
-func (c *Config) levelOfTypes(queue openflow.Queue) (appid.Level, bool) {
+// levelOfTypes returns the class of the first application type with this dedicated queue.
+func (c *Config) levelOfTypes(queue openflow.Queue) (apps.Level, bool) {
 	for _, i := range slices.Sorted(maps.Keys(c.TypeQueues)) {
 		if c.TypeQueues[i].Queue == queue {
 			return c.TypeQueues[i].Level, true
 		}
 	}
-	return appid.BE, false
+	return apps.BE, false
 }
 
-// ClassOf is the level that a queue is for; false if it is nobody's.
-func (c *Config) ClassOf(queue openflow.Queue) (appid.Level, bool) {
+// ClassOf returns the traffic class of a queue; false if no class uses it.
+func (c *Config) ClassOf(queue openflow.Queue) (apps.Level, bool) {
 	if i := slices.Index(c.Queues[:], queue); i >= 0 {
-		return appid.Level(i), true
+		return apps.Level(i), true
 	}
 	return c.levelOfTypes(queue)
 }
 
-// queueAndPort are what entries made with through say.
+// queueAndPort returns the queue and output port of an entry, the inverse of through.
 func queueAndPort(instructions []openflow.Instruction) (queue openflow.Queue, port uint32) {
 	for _, i := range instructions {
 		list, ok := i.(*openflow.InstructionActions)

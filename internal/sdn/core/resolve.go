@@ -8,12 +8,11 @@ import (
 	"github.com/weir-project/weir/internal/sdn/openflow"
 )
 
-// Who has an address is asked and said by ARP (RFC 826) of IPv4 and by neighbour
-// discovery (RFC 4861) of IPv6.
+// Address resolution: ARP (RFC 826) for IPv4, neighbour discovery (RFC 4861) for IPv6.
 
 const (
 	arpBytes = 28
-	// solicitBytes are those of a neighbour solicitation or advertisement without
+	// solicitBytes is the length of a neighbour solicitation or advertisement without
 	// options.
 	solicitBytes = 24
 )
@@ -29,30 +28,33 @@ const (
 	optionSourceMAC = 1
 	optionTargetMAC = 2
 
-	// neighbourHops proves that a message comes from the same link.
+	// neighbourHops is the hop limit that proves that a message was not forwarded by a
+	// router.
 	neighbourHops = 255
 )
 
 var (
-	everybodyMAC = openflow.MAC{255, 255, 255, 255, 255, 255}
-	// allNodes and its MAC address are everybody of IPv6's.
+	broadcastMAC = openflow.MAC{255, 255, 255, 255, 255, 255}
+	// allNodes is the IPv6 all-nodes multicast address, with its MAC address.
 	allNodes    = netip.MustParseAddr("ff02::1")
 	allNodesMAC = openflow.MAC{0x33, 0x33, 0, 0, 0, 1}
 )
 
-// resolution is a message about who has an address.
+// resolution is a parsed ARP or neighbour discovery message.
 type resolution struct {
 	request bool
-	target  netip.Addr // that a request asks for
-	asker   netip.Addr // who asks
-	// ip is told to have mac; invalid where nothing is told.
+	target  netip.Addr // of a request
+	asker   netip.Addr // sender of a request
+	// ip is the address whose MAC address the message announces; invalid if it announces
+	// none.
 	ip  netip.Addr
 	mac openflow.MAC
-	// weak: what was known of ip before counts more.
+	// weak says that the message must not replace a known MAC address of ip.
 	weak bool
 }
 
-// readResolution reads a message about who has an address; false for all else.
+// readResolution parses an ARP or neighbour discovery message; ok is false for other
+// frames.
 func readResolution(etherType uint16, frame []byte) (resolution, bool) {
 	switch etherType {
 	case etherARP:
@@ -77,8 +79,8 @@ func readARP(frame []byte) (r resolution, ok bool) {
 	}, true
 }
 
-// readND takes solicitations and advertisements that RFC 4861, section 7.1, lets
-// pass.
+// readND parses neighbour solicitations and advertisements that pass the checks of RFC
+// 4861, section 7.1.
 func readND(frame []byte) (r resolution, ok bool) {
 	h, ok := readIP(frame)
 	b := h.upper
@@ -109,8 +111,8 @@ func readND(frame []byte) (r resolution, ok bool) {
 	return r, false
 }
 
-// macOptions are the options that hold a MAC address, by type; false if one of any
-// kind has no valid length.
+// macOptions returns the link-layer address options by type; false if any option has a
+// wrong length.
 func macOptions(b []byte) (map[byte]openflow.MAC, bool) {
 	found := map[byte]openflow.MAC{}
 	for len(b) > 0 {
@@ -125,12 +127,12 @@ func macOptions(b []byte) (map[byte]openflow.MAC, bool) {
 	return found, true
 }
 
-// question is how a gateway asks who has an address.
+// question returns the ARP request or neighbour solicitation of a gateway for an address.
 func question(gateway, target netip.Addr) []byte {
 	if target.Is4() {
-		return arpFrame(1, everybodyMAC, gateway, openflow.MAC{}, target)
+		return arpFrame(1, broadcastMAC, gateway, openflow.MAC{}, target)
 	}
-	// The solicited-node address. RFC 4291, section 2.7.1.
+	// The solicited-node multicast address (RFC 4291, section 2.7.1).
 	end := target.As16()
 	group := netip.MustParseAddr("ff02::1:ff00:0").As16()
 	copy(group[13:], end[13:])
@@ -138,13 +140,12 @@ func question(gateway, target netip.Addr) []byte {
 	return ndFrame(neighbourSolicitation, 0, optionSourceMAC, to, gateway, netip.AddrFrom16(group), target)
 }
 
-// answer is how a gateway says to a host that it has the address which that asks
-// for.
+// answer returns the ARP reply or neighbour advertisement of a gateway for its address.
 func answer(r *resolution, to openflow.MAC) []byte {
 	switch {
 	case r.target.Is4():
 		return arpFrame(2, to, r.target, to, r.asker)
-	case r.asker.IsUnspecified(): // it wants to have the address itself
+	case r.asker.IsUnspecified(): // duplicate address detection
 		return ndFrame(neighbourAdvertisement, flagRouter|flagOverride, optionTargetMAC, allNodesMAC, r.target, allNodes, r.target)
 	}
 	return ndFrame(neighbourAdvertisement, flagRouter|flagSolicited|flagOverride, optionTargetMAC, to, r.target, r.asker, r.target)

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-project/weir/internal/appid"
-	"github.com/weir-project/weir/internal/appid/flow"
+	"github.com/weir-project/weir/internal/apps"
+	"github.com/weir-project/weir/internal/apps/flow"
 	"github.com/weir-project/weir/internal/sdn/openflow"
 	"github.com/weir-project/weir/internal/sdn/topology"
 )
@@ -41,7 +41,7 @@ func twoSwitches(t *testing.T) (w *world, left, right []simHost) {
 
 // restartController has another one begin, which no switch is connected to yet.
 func (w *world) restartController() {
-	cfg := w.core.cfg
+	cfg := *w.core.cfg
 	cfg.FirstFlowID += 1 << 30
 	cfg.LLDPKey[2]++
 	w.core = New(cfg)
@@ -79,14 +79,14 @@ func TestLateSwitch(t *testing.T) {
 	lost := w.talk(6*time.Second, left, right, &port)
 	w.connect(2)
 	lost += w.talk(8*time.Second, left, right, &port)
-	if links := w.core.graph.Links(); len(links) != 1 {
+	if links := w.core.links.graph.Links(); len(links) != 1 {
 		t.Errorf("links %v, %+v", links, w.core.counters)
 	}
-	if n := w.core.counters.HostsRefused; lost > 0 || n > 0 {
+	if n := w.core.counters.StationsRefused; lost > 0 || n > 0 {
 		t.Errorf("%d packets of a known flow were lost, %d times a host was thought to jump", lost, n)
 	}
 	for _, s := range append(left, right...) {
-		if h := w.core.hosts[s.mac]; h == nil || h.at != s.at {
+		if h := w.core.stations.byMAC[s.mac]; h == nil || h.at != s.at {
 			t.Errorf("%v is thought to be at %+v", s.at, h)
 		}
 	}
@@ -116,7 +116,7 @@ func TestSwitchPowerCycle(t *testing.T) {
 		w.send(s.at, s.frame(right[i], flow.UDP, 39999, 53, 20, 0))
 	}
 	w.talk(8*time.Second, left, right, &port)
-	if links := w.core.graph.Links(); len(links) != 1 || w.core.counters.HostsRefused > 0 {
+	if links := w.core.links.graph.Links(); len(links) != 1 || w.core.counters.StationsRefused > 0 {
 		t.Errorf("links %v, %+v", links, w.core.counters)
 	}
 }
@@ -134,7 +134,7 @@ func TestMovedMeanwhile(t *testing.T) {
 	w.send(moved.at, moved.broadcast())
 	w.send(s[1].at, s[1].broadcast())
 	w.pass(8 * time.Second)
-	if h := w.core.hosts[moved.mac]; h.at != moved.at {
+	if h := w.core.stations.byMAC[moved.mac]; h.at != moved.at {
 		t.Errorf("it is thought to be at %v", h.at)
 	}
 }
@@ -150,7 +150,7 @@ func TestCableMovedMeanwhile(t *testing.T) {
 	w.quiet()
 	s := simHostAt(at(1, 9), 7)
 	w.send(s.at, s.broadcast())
-	if w.core.hosts[s.mac] == nil {
+	if w.core.stations.byMAC[s.mac] == nil {
 		t.Error("the controller does not see its broadcast")
 	}
 	if got := w.delivered(at(1, 3)); len(got) != 1 {
@@ -185,18 +185,18 @@ func TestCountersBeginAnew(t *testing.T) {
 	w, s := oneSwitch(t, nil)
 	w.send(s[0].at, s[0].frame(s[1], flow.UDP, 40000, 53, 20, 0))
 	f := w.flowTo(53)
-	total := func() uint64 { return w.core.totals[appid.EF].Packets }
+	total := func() uint64 { return w.core.flows.totals[apps.EF].Packets }
 	for _, n := range []uint64{100, 10, 20, 30, 5, 6} {
 		w.now = w.now.Add(5 * time.Second)
-		w.core.at(w.now)
-		w.core.count(f, n, 100*n)
+		w.core.advance(w.now)
+		w.core.flows.count(f, n, 100*n)
 	}
 	if f.Packets != 100+30+6 || total() != f.Packets || f.Bytes != 100*f.Packets {
 		t.Errorf("%d packets of the flow, %d of its class, want %d", f.Packets, total(), 136)
 	}
 	// Another way out of the first switch: its entry is the same, and keeps counting.
-	w.core.move(f, []topology.Hop{{Switch: 1, In: f.Path[0].In, Out: 3}}, true)
-	w.core.count(f, 7, 700)
+	w.core.flows.move(f, []topology.Hop{{Switch: 1, In: f.Path[0].In, Out: 3}}, true)
+	w.core.flows.count(f, 7, 700)
 	if f.Packets != 137 {
 		t.Errorf("%d packets after it took another way, want 137", f.Packets)
 	}
@@ -235,13 +235,13 @@ func TestManyPortsOfOneBridge(t *testing.T) {
 		}
 		for b := range topology.DPID(n) {
 			if a != b {
-				c.heardProbe(at(a+1, 1), at(b+1, 1))
+				c.links.segments.hear(heardPair{at(a+1, 1), at(b+1, 1)}, c.now)
 			}
 		}
 	}
 	c.Tick(c.now)
-	if len(c.heard) != n*(n-1) || len(c.blocked) != 0 {
-		t.Errorf("%d pairs, blocked %v", len(c.heard), c.blocked)
+	if len(c.links.segments.heard) != n*(n-1) || len(c.links.segments.blocked) != 0 {
+		t.Errorf("%d pairs, blocked %v", len(c.links.segments.heard), c.links.segments.blocked)
 	}
 }
 

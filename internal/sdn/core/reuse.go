@@ -7,11 +7,11 @@ import (
 	"github.com/weir-project/weir/internal/sdn/topology"
 )
 
-// Every new flow takes two entries, each of some twenty parts. These are one piece of
-// memory, which is used again once the message is written, and so are flows that have
-// ended: what is no garbage is not collected while packets wait.
+// Memory reuse. A new flow needs two entries of about twenty parts each. Each entry is
+// allocated in one piece and reused after its message was written; ended flows are reused,
+// too. This reduces garbage collection while packets wait.
 
-// entryParts are the parts of a message that adds an entry of a flow within its network.
+// entryParts is the memory of one add-entry message for an unrouted flow.
 type entryParts struct {
 	message      openflow.FlowMod
 	fields       [maxMatchFields]openflow.OXM
@@ -23,7 +23,7 @@ type entryParts struct {
 	output       openflow.ActionOutput
 }
 
-// written are messages with entryParts that nobody needs any more.
+// written is the pool of entryParts whose messages were written.
 var written = sync.Pool{New: func() any {
 	p := &entryParts{}
 	p.actions = [2]openflow.Action{&p.queue, &p.output}
@@ -34,7 +34,7 @@ var written = sync.Pool{New: func() any {
 	return &p.message
 }}
 
-// Written says that a message of a Command is not needed any more.
+// Written returns a Command's message to the pool once it has been written.
 func Written(m openflow.Message) {
 	e, ok := m.(*openflow.FlowMod)
 	if ok && e.Command == openflow.OFPFC_ADD && e.Cookie&cookieKindMask == cookieFlow && len(e.Instructions) == 1 && len(actionsOf(e)) == 2 {
@@ -42,14 +42,14 @@ func Written(m openflow.Message) {
 	}
 }
 
-// actionsOf are the actions of an entry of a flow.
+// actionsOf returns the actions of a flow's entry.
 func actionsOf(m *openflow.FlowMod) []openflow.Action {
 	return m.Instructions[0].(*openflow.InstructionActions).Actions
 }
 
-// add is the message that makes a flow's entry.
+// add returns the message that adds a flow's entry for one hop.
 func (f *Flow) add(hop topology.Hop, queue openflow.Queue) *openflow.FlowMod {
-	if f.routed() {
+	if f.isRouted() {
 		match, actions := f.entry(hop, queue)
 		return flowMod(cookieFlow|f.ID, openflow.OFPFC_ADD, priorityFlow, match, actions...)
 	}
@@ -67,22 +67,22 @@ func (f *Flow) add(hop topology.Hop, queue openflow.Queue) *openflow.FlowMod {
 	return m
 }
 
-// maxSpareFlows bounds how many flows that have ended are kept for new ones.
+// maxSpareFlows limits how many ended flows are kept for reuse.
 const maxSpareFlows = 1 << 10
 
-// newFlow is the memory of a flow that has ended, or of none.
-func (c *Core) newFlow() *Flow {
-	if n := len(c.spare); n > 0 {
-		f := c.spare[n-1]
-		c.spare[n-1], c.spare = nil, c.spare[:n-1]
+// newFlow returns a reused or newly allocated flow.
+func (l *flows) newFlow() *Flow {
+	if n := len(l.spare); n > 0 {
+		f := l.spare[n-1]
+		l.spare[n-1], l.spare = nil, l.spare[:n-1]
 		return f
 	}
 	return &Flow{}
 }
 
-// reuseFlow keeps a flow that is forgotten, and that nothing refers to, for a new one.
-func (c *Core) reuseFlow(f *Flow) {
-	if len(c.spare) < maxSpareFlows {
-		c.spare = append(c.spare, f)
+// reuse keeps an ended flow, which nothing may reference any more, for newFlow.
+func (l *flows) reuse(f *Flow) {
+	if len(l.spare) < maxSpareFlows {
+		l.spare = append(l.spare, f)
 	}
 }

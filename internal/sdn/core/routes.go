@@ -7,24 +7,24 @@ import (
 	"slices"
 )
 
-// Routes are the networks between which packets are routed, of IPv4 and of IPv6.
+// Routes are the gateways and static routes of IPv4 and IPv6.
 type Routes struct {
-	gateways []netip.Prefix // the gateway's address with its network's length
+	gateways []netip.Prefix // gateway addresses with their prefix lengths
 	static   []Route        // longest prefix first
 }
 
-// Route sends what goes to a network to a router of another.
+// Route is a static route: packets to a network go through a router in a gateway's network.
 type Route struct {
 	To  netip.Prefix
 	Via netip.Addr
 }
 
-// linkLocal is what hosts know every gateway of IPv6 by beside the address of its
-// network: that of gatewayMAC (RFC 4291, appendix A).
+// linkLocal is the second address of every IPv6 gateway, derived from gatewayMAC (RFC 4291,
+// appendix A).
 var linkLocal = netip.MustParsePrefix("fe80::57:65ff:fe69:7200/64")
 
-// NewRoutes checks what an operator wrote. A gateway is the address by which the
-// hosts of a network reach others, with the network's length.
+// NewRoutes validates gateways and static routes. A gateway is the router address of a
+// network, with the network's prefix length.
 func NewRoutes(gateways []netip.Prefix, static []Route) (*Routes, error) {
 	r := &Routes{gateways: slices.Clone(gateways), static: slices.Clone(static)}
 	for i, g := range gateways {
@@ -74,7 +74,7 @@ func checkGateway(g netip.Prefix) error {
 	return nil
 }
 
-// gatewayOf is the gateway of the network that an address is in.
+// gatewayOf returns the gateway of an address's network.
 func (r *Routes) gatewayOf(a netip.Addr) (netip.Prefix, bool) {
 	for _, g := range r.gateways {
 		if g.Contains(a) {
@@ -84,14 +84,14 @@ func (r *Routes) gatewayOf(a netip.Addr) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-// isGateway tells whether an address is one of a gateway's.
+// isGateway reports whether an address belongs to a gateway.
 func (r *Routes) isGateway(a netip.Addr) bool {
 	g, ok := r.gatewayOf(a)
 	return ok && g.Addr() == a
 }
 
-// speaker is the address by which a gateway speaks to a host. To one that came
-// through a router any address of its version will do.
+// speaker returns the source address for a gateway's packets to a station: the gateway of
+// the station's network or, for a station behind a router, any of the same IP version.
 func (r *Routes) speaker(to netip.Addr) (netip.Addr, bool) {
 	if g, near := r.gatewayOf(to); near {
 		return g.Addr(), true
@@ -103,7 +103,7 @@ func (r *Routes) speaker(to netip.Addr) (netip.Addr, bool) {
 	return r.gateways[i].Addr(), true
 }
 
-// nextHop is the host that a packet goes to next, by the longest prefix.
+// nextHop returns the next hop of a packet by longest prefix match.
 func (r *Routes) nextHop(to netip.Addr) (netip.Addr, bool) {
 	g, connected := r.gatewayOf(to)
 	for _, s := range r.static {

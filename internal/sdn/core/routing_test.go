@@ -11,8 +11,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/weir-project/weir/internal/appid"
-	"github.com/weir-project/weir/internal/appid/flow"
+	"github.com/weir-project/weir/internal/apps"
+	"github.com/weir-project/weir/internal/apps/flow"
 	"github.com/weir-project/weir/internal/sdn/openflow"
 	"github.com/weir-project/weir/internal/sdn/topology"
 )
@@ -96,7 +96,7 @@ func (s routedHost) says(request bool, target netip.Addr) []byte {
 	if s.addr.Is4() {
 		operation := byte(2)
 		if request {
-			to, operation = everybodyMAC, 1
+			to, operation = broadcastMAC, 1
 		}
 		b := slices.Concat(to[:], s.mac[:], []byte{8, 6, 0, 1, 8, 0, 6, 4, 0, operation}, s.mac[:], s.addr.AsSlice())
 		return slices.Concat(b, to[:], target.AsSlice())
@@ -222,7 +222,7 @@ func checkRouted(t *testing.T, w *world, got []delivery, to routedHost, hops byt
 	if openflow.MAC(f) != to.mac || openflow.MAC(f[6:12]) != gatewayMAC || f[hopsAt(f)] != hops {
 		t.Errorf("%v > %v with TTL %d, want %v > %v with %d", openflow.MAC(f[6:12]), openflow.MAC(f), f[hopsAt(f)], gatewayMAC, to.mac, hops)
 	}
-	if want := w.core.cfg.Queues[appid.EF]; got[0].queue != want {
+	if want := w.core.cfg.Queues[apps.EF]; got[0].queue != want {
 		t.Errorf("queue %d, want %d", got[0].queue, want)
 	}
 }
@@ -236,7 +236,7 @@ func testRoutingRestart(t *testing.T, v version) {
 	w.send(a.at, a.packet(b.addr, 53, 64))
 	w.send(a.at, a.ping(b.addr))
 	w.quiet()
-	cfg := w.core.cfg
+	cfg := *w.core.cfg
 	cfg.FirstFlowID = 1 << 30
 	w.core = New(cfg)
 	w.connectAll()
@@ -263,7 +263,7 @@ func TestSilentNeighbour(t *testing.T) {
 		w.askGateways(a, b)
 		w.send(a.at, a.packet(b.addr, 53, 64))
 		asked := 0
-		for began := w.now; w.now.Sub(began) < 2*hostAge; {
+		for began := w.now; w.now.Sub(began) < 2*stationAge; {
 			w.quiet()
 			w.pass(20 * time.Second)
 			for _, d := range w.delivered(b.at) {
@@ -281,7 +281,7 @@ func TestSilentNeighbour(t *testing.T) {
 			}
 		}
 		if asked == 0 || asked > 6 {
-			t.Errorf("it is asked %d times in %v", asked, 2*hostAge)
+			t.Errorf("it is asked %d times in %v", asked, 2*stationAge)
 		}
 	})
 }
@@ -312,14 +312,14 @@ func testNotRouted(t *testing.T, v version) {
 	for port := range uint16(20) {
 		w.send(a.at, a.packet(v.address(2, 77), 1000+port, 64))
 	}
-	if n := len(w.core.pending[v.address(2, 77)].packets); n != maxWaiting {
+	if n := len(w.core.router.pending[v.address(2, 77)].packets); n != maxWaiting {
 		t.Errorf("%d packets wait", n)
 	}
 	w.quiet()
 	w.pass(5 * time.Second)
 	k := w.core.counters
-	if k.RoutedTTL != 2 || k.RoutedNowhere != 1 || k.RoutedUnanswered != 20 || len(w.core.pending) != 0 {
-		t.Errorf("%+v, %d pending", k, len(w.core.pending))
+	if k.Routed.TTL != 2 || k.Routed.Nowhere != 1 || k.Routed.Unanswered != 20 || len(w.core.router.pending) != 0 {
+		t.Errorf("%+v, %d pending", k, len(w.core.router.pending))
 	}
 	told := 0
 	for _, d := range w.delivered(a.at) {
@@ -345,7 +345,7 @@ func testNotRouted(t *testing.T, v version) {
 	false2 := c
 	false2.addr = c.gateway
 	w.send(c.at, false2.says(true, v.address(2, 2)))
-	if _, known := w.core.neighbours[c.gateway]; known || w.core.hosts[gatewayMAC] != nil {
+	if _, known := w.core.router.neighbours[c.gateway]; known || w.core.stations.byMAC[gatewayMAC] != nil {
 		t.Error("a host is taken for the gateway")
 	}
 }
@@ -456,12 +456,12 @@ func TestFragments(t *testing.T) {
 				if len(got) != 1 {
 					t.Fatalf("%d came out", len(got))
 				}
-				if f := got[0].data; openflow.MAC(f) != b.mac || f[hopsAt(f)] != 63 || !c.entries && got[0].queue != w.core.cfg.Queues[appid.BE] {
+				if f := got[0].data; openflow.MAC(f) != b.mac || f[hopsAt(f)] != 63 || !c.entries && got[0].queue != w.core.cfg.Queues[apps.BE] {
 					t.Errorf("in queue %d: %x", got[0].queue, f)
 				}
 				w.pass(2 * time.Second)
 			}
-			if n := len(w.core.flows); (n > 0) != c.entries {
+			if n := len(w.core.flows.byKey); (n > 0) != c.entries {
 				t.Errorf("%d flows", n)
 			}
 			if c.entries { // the switch drops it
@@ -496,14 +496,14 @@ func TestNeighbourBounds(t *testing.T) {
 		w.packets = 0
 		w.send(liar.at, liar.says(true, c.gateway))
 	}
-	if n := len(w.core.neighbours); n != maxAddressesPerPort {
+	if n := len(w.core.router.neighbours); n != maxAddressesPerPort {
 		t.Errorf("%d addresses are known", n)
 	}
 	for i := range maxPending {
 		w.packets = 0
 		w.send(c.at, c.packet(netip.MustParseAddr(fmt.Sprintf("2001:db8:1::2:%x", i)), 53, 64))
 	}
-	if n := len(w.core.pending); n != maxPending/portPart {
+	if n := len(w.core.router.pending); n != maxPending/portPart {
 		t.Errorf("%d next hops are asked for", n)
 	}
 	w.quiet()
@@ -512,9 +512,9 @@ func TestNeighbourBounds(t *testing.T) {
 	if got := w.delivered(b.at); len(got) != 2 || openflow.MAC(got[1].data) != b.mac {
 		t.Errorf("%d came out", len(got))
 	}
-	w.pass(hostAge + 5*time.Second)
-	if p := w.core.switches[3].ports[3]; p.addresses != 0 || len(w.core.neighbours) != 0 {
-		t.Errorf("%d addresses at the port, %d in all, after they are forgotten", p.addresses, len(w.core.neighbours))
+	w.pass(stationAge + 5*time.Second)
+	if p := w.core.switches.byID[3].ports[3]; p.addresses != 0 || len(w.core.router.neighbours) != 0 {
+		t.Errorf("%d addresses at the port, %d in all, after they are forgotten", p.addresses, len(w.core.router.neighbours))
 	}
 }
 
@@ -532,11 +532,11 @@ func TestWeakAnswer(t *testing.T) {
 	h, _ := readIP(weak)
 	binary.BigEndian.PutUint16(weak[56:], checksum(pseudoHeader(h.src, h.dst, len(h.upper)), h.upper))
 	w.send(c.at, weak)
-	if got := w.core.neighbours[b.addr].mac; got != b.mac {
+	if got := w.core.router.neighbours[b.addr].mac; got != b.mac {
 		t.Errorf("%v has the address of %v", got, b.mac)
 	}
 	w.send(c.at, proxy.says(false, b.gateway)) // and without that it does
-	if got := w.core.neighbours[b.addr].mac; got != c.mac {
+	if got := w.core.router.neighbours[b.addr].mac; got != c.mac {
 		t.Errorf("%v has the address that %v says to have", got, c.mac)
 	}
 }
@@ -554,8 +554,8 @@ func TestScannerLeavesRoom(t *testing.T) {
 		}
 		w.quiet()
 		w.send(c.at, c.packet(v.address(1, 30), 53, 64))
-		if w.core.pending[v.address(1, 30)] == nil {
-			t.Errorf("%d next hops are asked for, and that of another port's host is not", len(w.core.pending))
+		if w.core.router.pending[v.address(1, 30)] == nil {
+			t.Errorf("%d next hops are asked for, and that of another port's host is not", len(w.core.router.pending))
 		}
 	})
 }
@@ -619,7 +619,7 @@ func TestRoutedEverywhere(t *testing.T) {
 					}
 					want := slices.Concat(b.mac[:], gatewayMAC[:], sent[12:])
 					want[hopsAt(want)]--
-					if len(got) != 1 || !bytes.Equal(got[0].data, want) || got[0].queue != w.core.cfg.Queues[appid.EF] {
+					if len(got) != 1 || !bytes.Equal(got[0].data, want) || got[0].queue != w.core.cfg.Queues[apps.EF] {
 						rt.Fatalf("%v to %v, packet %d: %+v, want %x", a.addr, b.addr, i, got, want)
 					}
 				}
@@ -639,7 +639,7 @@ func TestRoutedEverywhere(t *testing.T) {
 							queues[queue] = true
 						}
 					}
-					if len(queues) != 1 || !queues[w.core.cfg.Queues[appid.EF]] {
+					if len(queues) != 1 || !queues[w.core.cfg.Queues[apps.EF]] {
 						rt.Fatalf("switch %v has flows in queues %v", hop.Switch, queues)
 					}
 				}

@@ -5,65 +5,45 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weir-project/weir/internal/sdn/openflow"
 	"github.com/weir-project/weir/internal/sdn/topology"
 )
 
-// Ordinary bridges are not seen by LLDP, which they keep to themselves. Two ports
-// that lead to one of them, or to two that are joined, are a loop all the same:
-// what one port broadcasts comes in at the other, for ever. So every port sends
-// probes that bridges do forward; ports that hear those of each other are of one
-// segment, and of each segment all ports stay out that would close a circle
-// through segments and links.
+// Bridges without OpenFlow do not forward LLDP, so links through them stay invisible. Two
+// ports connected to the same bridged segment still form a loop, in which broadcasts
+// circulate for ever. So every port also sends probes that bridges forward; ports that hear
+// each other's probes share a segment, and on each segment all ports that close a loop are
+// blocked.
 
-// maxHeard bounds how many pairs of ports of one segment are remembered.
+// maxHeard limits how many pairs of ports on common segments are remembered.
 const maxHeard = 1 << 14
 
-// heardPair says that a probe of one port came in at another.
+// segments holds the pairs of ports that hear each other through bridges.
+type segments struct {
+	heard   map[heardPair]time.Time
+	changed bool                   // new pairs since the last computation
+	blocked map[topology.Port]bool // ports that close a loop
+}
+
+// heardPair says that a probe sent from one port arrived at another.
 type heardPair struct{ from, at topology.Port }
 
-// heardProbe takes a probe that came in at a port.
-func (c *Core) heardProbe(from, at topology.Port) {
-	pair := heardPair{from, at}
-	_, known := c.heard[pair]
-	if !known && len(c.heard) >= maxHeard {
+// hear records a received probe.
+func (s *segments) hear(pair heardPair, now time.Time) {
+	_, known := s.heard[pair]
+	if !known && len(s.heard) >= maxHeard {
 		return
 	}
-	c.heard[pair] = c.now
-	c.probed = c.probed || !known
+	s.heard[pair] = now
+	s.changed = s.changed || !known
 }
 
-// expireProbes forgets what was heard of ports that could be heard and are not.
-func (c *Core) expireProbes() {
-	for pair, at := range c.heard {
-		a, b := c.switches[pair.from.Switch], c.switches[pair.at.Switch]
-		switch {
-		case a == nil || b == nil || a.ports[pair.from.Number] == nil || b.ports[pair.at.Number] == nil:
-			delete(c.heard, pair)
-		case !a.obeys() || !b.obeys(): // they forward by themselves, and say nothing
-		case c.now.Sub(c.lastHeard(at, a, b)) > linkRounds*c.cfg.LLDPInterval:
-			delete(c.heard, pair)
-		}
-	}
-	c.segmentsChanged()
-}
-
-// lastHeard is when something was heard over a way between two switches last, or
-// they began to be able to say so.
-func (c *Core) lastHeard(at time.Time, ends ...*node) time.Time {
-	last := later(at, c.late) // what this controller did not ask for nobody owes it
-	for _, n := range ends {
-		last = later(later(last, n.since), n.limited)
-	}
-	return last
-}
-
-// vertex is a switch (of port 0) or a segment, by one of its ports.
+// vertex is a switch (port 0), or a segment represented by one of its ports.
 type vertex struct {
 	segment bool
 	topology.Port
 }
 
+// groups is a union-find structure of vertices: each maps to its parent.
 type groups map[vertex]vertex
 
 func (g groups) root(v vertex) vertex {
@@ -71,13 +51,13 @@ func (g groups) root(v vertex) vertex {
 	for up, ok := g[root]; ok; up, ok = g[root] {
 		root = up
 	}
-	for v != root { // the next time it is one step
+	for v != root { // path compression
 		v, g[v] = g[v], root
 	}
 	return root
 }
 
-// join tells whether two were apart.
+// join merges the groups of two vertices and reports whether they were separate.
 func (g groups) join(a, b vertex) bool {
 	a, b = g.root(a), g.root(b)
 	if a != b {
@@ -86,20 +66,20 @@ func (g groups) join(a, b vertex) bool {
 	return a != b
 }
 
-// circles are the ports that have to stay out: those of a segment that its
-// switch reaches by a lower port, by links or over other segments.
-func (c *Core) circles() map[topology.Port]bool {
+// loops returns the ports to block: all ports to a segment that their switch also reaches
+// through a lower port, a link or another segment.
+func (s *segments) loops(graph *topology.Graph) map[topology.Port]bool {
 	segments, ports := groups{}, map[topology.Port]bool{}
-	for pair := range c.heard {
-		if peer, link := c.graph.Peer(pair.at); link && peer == pair.from {
-			continue // a cable
+	for pair := range s.heard {
+		if peer, link := graph.Peer(pair.at); link && peer == pair.from {
+			continue // a direct cable
 		}
 		segments.join(vertex{true, pair.from}, vertex{true, pair.at})
 		ports[pair.from], ports[pair.at] = true, true
 	}
 	joined, out := groups{}, map[topology.Port]bool{}
 	of := func(d topology.DPID) vertex { return vertex{false, topology.Port{Switch: d}} }
-	for _, l := range c.graph.Links() {
+	for _, l := range graph.Links() {
 		joined.join(of(l.A.Switch), of(l.B.Switch))
 	}
 	for _, p := range slices.SortedFunc(maps.Keys(ports), topology.Port.Compare) {
@@ -108,45 +88,4 @@ func (c *Core) circles() map[topology.Port]bool {
 		}
 	}
 	return out
-}
-
-// segmentsChanged has ports stay out, or let in again.
-func (c *Core) segmentsChanged() {
-	c.probed = false
-	want := c.circles()
-	for p := range c.blocked {
-		if !want[p] {
-			delete(c.blocked, p)
-			c.send(p.Switch, deleteFlows(cookieBlocked, cookieKindMask, inPort(p.Number)))
-			if n := c.switches[p.Switch]; n != nil && n.ports[p.Number] != nil {
-				n.ports[p.Number].since = c.now // wait again for what is there
-			}
-			c.broadcasts = true
-		}
-	}
-	for p := range want {
-		if !c.blocked[p] {
-			c.blocked[p] = true
-			c.counters.Blocked++
-			c.block(p)
-			c.forgetHostsAt(p)
-			c.broadcasts = true
-		}
-	}
-}
-
-// block drops all that comes in at a port, but for LLDP and probes.
-func (c *Core) block(p topology.Port) {
-	c.send(p.Switch, flowMod(cookieBlocked, openflow.OFPFC_ADD, priorityBlocked, openflow.Match{Fields: []openflow.OXM{inPort(p.Number)}}))
-}
-
-// blockAgain is for a switch that connects, whose entries may be of an earlier
-// start.
-func (c *Core) blockAgain(n *node) {
-	c.send(n.dpid, deleteFlows(cookieBlocked, cookieKindMask))
-	for p := range c.blocked {
-		if p.Switch == n.dpid {
-			c.block(p)
-		}
-	}
 }

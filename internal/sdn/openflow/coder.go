@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// mode is what a coder does with the fields that it is led through.
+// mode says whether a coder reads, writes or formats.
 type mode uint8
 
 const (
@@ -18,19 +18,19 @@ const (
 	formatting
 )
 
-// coder goes through the fields of a message. The first error stays, and what
-// comes after it does nothing.
+// coder walks through the fields of a message. After the first error all its methods do
+// nothing.
 type coder struct {
 	mode mode
-	b    []byte // the message, or the JSON
-	base int    // when writing: where the message begins
-	off  int    // when reading: of the next byte
-	end  int    // when reading: of the structure that is being read
-	what string // that structure's name
+	b    []byte // the message, or the JSON output
+	base int    // writing: offset of the message in b
+	off  int    // reading: offset of the next byte
+	end  int    // reading: end of the current structure
+	what string // name of the current structure
 	err  error
 
-	numbers bool // when formatting: values as numbers, not as names
-	shared  bool // when reading: what is read may be parts of b
+	numbers bool // formatting: values as numbers, not names
+	shared  bool // reading: values may alias b
 }
 
 func (c *coder) fail(err error) {
@@ -43,7 +43,7 @@ func (c *coder) fail(err error) {
 	}
 }
 
-// take returns the next n bytes.
+// take consumes and returns the next n bytes.
 func (c *coder) take(n int) []byte {
 	if c.err != nil {
 		return nil
@@ -57,7 +57,7 @@ func (c *coder) take(n int) []byte {
 	return b
 }
 
-// more tells whether a structure that is being read has bytes left.
+// more reports whether the structure being read has bytes left.
 func (c *coder) more() bool { return c.err == nil && c.off < c.end }
 
 func (c *coder) write(b ...byte) {
@@ -66,7 +66,7 @@ func (c *coder) write(b ...byte) {
 	}
 }
 
-// number is a field of 1, 2, 4 or 8 bytes.
+// number codes an integer field of 1, 2, 4 or 8 bytes.
 func number[T ~uint8 | ~uint16 | ~uint32 | ~uint64](c *coder, name string, size int, v *T) {
 	switch c.mode {
 	case reading:
@@ -94,7 +94,7 @@ func u16[T ~uint16](c *coder, name string, v *T) { number(c, name, 2, v) }
 func u32[T ~uint32](c *coder, name string, v *T) { number(c, name, 4, v) }
 func u64[T ~uint64](c *coder, name string, v *T) { number(c, name, 8, v) }
 
-// constant16 is a field that follows from the type of its structure.
+// constant16 codes a field that must have the value want.
 func constant16[T ~uint16](c *coder, name string, want T) {
 	v := want
 	u16(c, name, &v)
@@ -104,7 +104,7 @@ func constant16[T ~uint16](c *coder, name string, want T) {
 	}
 }
 
-// u32s are numbers to the end of the structure.
+// u32s codes 32-bit numbers up to the end of the structure.
 func u32s(c *coder, name string, v *[]uint32) {
 	switch c.mode {
 	case reading:
@@ -120,7 +120,7 @@ func u32s(c *coder, name string, v *[]uint32) {
 	}
 }
 
-// numbers32 is a field of several numbers.
+// numbers32 codes a field of several 32-bit numbers.
 func numbers32(c *coder, name string, v []uint32) {
 	if c.mode == formatting {
 		u32s(c, name, &v)
@@ -131,7 +131,7 @@ func numbers32(c *coder, name string, v []uint32) {
 	}
 }
 
-// pad skips bytes that mean nothing.
+// pad skips or writes n padding bytes.
 func (c *coder) pad(n int) {
 	switch c.mode {
 	case reading:
@@ -141,10 +141,10 @@ func (c *coder) pad(n int) {
 	}
 }
 
-// padTo8 fills up what began at start to a multiple of eight bytes.
+// padTo8 pads a structure that starts at start to a multiple of eight bytes.
 func (c *coder) padTo8(start int) { c.pad(-(c.at() - start) & 7) }
 
-// at is where the next field goes to or comes from.
+// at returns the offset of the next field.
 func (c *coder) at() int {
 	if c.mode == writing {
 		return len(c.b)
@@ -152,7 +152,7 @@ func (c *coder) at() int {
 	return c.off
 }
 
-// data are the bytes up to the end of the structure.
+// data codes the bytes up to the end of the structure.
 func (c *coder) data(name string, v *[]byte) {
 	switch c.mode {
 	case reading:
@@ -168,7 +168,16 @@ func (c *coder) data(name string, v *[]byte) {
 	}
 }
 
-// keep are bytes that were read, for the message.
+// u8s codes bytes that are formatted as a list of numbers.
+func (c *coder) u8s(name string, v *[]byte) {
+	if c.mode == formatting {
+		c.list(name, len(*v), func(i int) { c.formatNumber(nil, uint64((*v)[i])) })
+		return
+	}
+	c.data(name, v)
+}
+
+// keep returns b if the message may alias the buffer, otherwise a copy.
 func (c *coder) keep(b []byte) []byte {
 	if c.shared {
 		return b[:len(b):len(b)]
@@ -176,8 +185,8 @@ func (c *coder) keep(b []byte) []byte {
 	return bytes.Clone(b)
 }
 
-// text is a string in a field of size bytes. It ends with a zero byte; one that
-// fills its field without, as some switches send, is taken as it is.
+// text codes a zero-terminated string in a field of size bytes. A string that fills the
+// field without a zero byte, which some switches send, is accepted.
 func (c *coder) text(name string, size int, v *string) {
 	switch c.mode {
 	case reading:
@@ -208,7 +217,7 @@ func (c *coder) mac(name string, v *MAC) {
 	}
 }
 
-// span is a structure that knows its own length.
+// span is a structure that contains its own length.
 type span struct {
 	start, lengthAt, end int
 	what                 string
@@ -220,7 +229,7 @@ func (c *coder) open(what string) span {
 	return s
 }
 
-// length is the field of 16 bits with the length of a structure.
+// length codes the 16-bit length field of a structure.
 func (c *coder) length(s *span) {
 	switch c.mode {
 	case reading:
@@ -243,7 +252,7 @@ func (c *coder) length(s *span) {
 	}
 }
 
-// close ends a structure, which must end where its length says.
+// close ends a structure at the position that its length gives.
 func (c *coder) close(s span) {
 	switch c.mode {
 	case reading:
@@ -263,7 +272,7 @@ func (c *coder) close(s span) {
 	c.what = s.what
 }
 
-// closeAligned is close for structures whose length is a multiple of eight.
+// closeAligned is close for structures whose length must be a multiple of eight.
 func (c *coder) closeAligned(s span) {
 	if c.mode != formatting && (c.at()-s.start)%8 != 0 {
 		c.fail(fmt.Errorf("length %d is no multiple of 8", c.at()-s.start))
@@ -271,13 +280,13 @@ func (c *coder) closeAligned(s span) {
 	c.close(s)
 }
 
-// coded is a pointer to a structure.
+// coded is a pointer to a structure with a code method.
 type coded[T any] interface {
 	*T
 	code(c *coder)
 }
 
-// structs are structures up to the end of the one that they are in.
+// structs codes structures up to the end of the enclosing one.
 func structs[T any, P coded[T]](c *coder, name string, v *[]T) {
 	switch c.mode {
 	case reading:
@@ -296,7 +305,7 @@ func structs[T any, P coded[T]](c *coder, name string, v *[]T) {
 	}
 }
 
-// object is a structure with fields of its own.
+// object codes a nested structure.
 func object[T any, P coded[T]](c *coder, name string, v *T) {
 	if c.mode != formatting {
 		P(v).code(c)
@@ -308,8 +317,8 @@ func object[T any, P coded[T]](c *coder, name string, v *T) {
 
 var errNil = errors.New("is nil")
 
-// variants are structures of several types up to the end of the one that they
-// are in. empty returns one of a type, or nil.
+// variants codes structures of several types up to the end of the enclosing one. empty
+// returns a new structure of a type, or nil if the type is unknown.
 func variants[V interface {
 	comparable
 	code(c *coder)
@@ -345,7 +354,7 @@ func variants[V interface {
 	}
 }
 
-// peek returns the next n bytes, which stay.
+// peek returns the next n bytes without consuming them.
 func (c *coder) peek(n int) []byte {
 	b := c.take(n)
 	if c.err == nil {

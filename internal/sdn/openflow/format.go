@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// Format writes a message as one line of JSON with the specification's names of
-// fields. Values that have names are written as these, or as numbers if
-// numbers is set; data as base64. Lengths and padding are left out.
+// Format returns a message as one line of JSON with the specification's field names. Values
+// with names are written as names, or as numbers if numbers is set; byte strings are
+// base64. Lengths and padding are omitted.
 func Format(m Message, numbers bool) []byte {
 	c := &coder{mode: formatting, numbers: numbers}
 	h := *m.header()
@@ -28,7 +28,7 @@ func Format(m Message, numbers bool) []byte {
 	return c.b
 }
 
-// enumNames are the names of a type's values.
+// enumNames are the named values of a type.
 type enumNames struct {
 	flags bool
 	names []enumName
@@ -39,7 +39,7 @@ type enumName struct {
 	name  string
 }
 
-// name is that of a value, or empty.
+// name returns the name of a value, or "" if it has none.
 func (e *enumNames) name(v uint32) string {
 	for _, n := range e.names {
 		if n.value == v {
@@ -49,7 +49,7 @@ func (e *enumNames) name(v uint32) string {
 	return ""
 }
 
-// split takes flags apart, and returns those that have no name together.
+// split returns the names of set flags, and the unnamed flags as one number.
 func (e *enumNames) split(v uint32) (names []string, rest uint32) {
 	for _, n := range e.names {
 		if v&n.value == n.value && n.value != 0 {
@@ -73,7 +73,7 @@ func (e *enumNames) text(v uint32) string {
 	return strconv.FormatUint(uint64(v), 10)
 }
 
-// comma goes between two values.
+// comma writes a comma if a value precedes.
 func (c *coder) comma() {
 	if n := len(c.b); n > 0 && c.b[n-1] != '{' && c.b[n-1] != '[' && c.b[n-1] != ':' {
 		c.b = append(c.b, ',')
@@ -132,7 +132,7 @@ func (c *coder) formatNumber(v any, n uint64) {
 
 func (c *coder) formatString(s string) {
 	c.comma()
-	quoted, _ := json.Marshal(s) // a string always can be
+	quoted, _ := json.Marshal(s) // a string always has a JSON form
 	c.b = append(c.b, quoted...)
 }
 
@@ -153,11 +153,11 @@ func formatMAC(b []byte) string {
 
 func formatIPv4(b []byte) string { return fmt.Sprintf("%d.%d.%d.%d", b[0], b[1], b[2], b[3]) }
 
-// formatIPv6 is the address as RFC 5952 wants it: the longest run of zeros, the
-// first of equals, is left out.
+// formatIPv6 returns an address in the form of RFC 5952: the first of the longest runs of
+// zeros is shortened to "::".
 func formatIPv6(b []byte) string {
 	var groups []string
-	from, to := 0, 0 // the run
+	from, to := 0, 0 // the longest run of zeros
 	for i := 0; i < 8; i++ {
 		groups = append(groups, strconv.FormatUint(bigEndian(b[2*i:2*i+2]), 16))
 		end := i

@@ -6,12 +6,12 @@ import (
 	"io"
 )
 
-// Match chooses packets by their fields. Section 7.2.3.
+// Match selects packets by header fields (section 7.2.3).
 type Match struct {
 	Fields []OXM
 }
 
-// Field returns a field of OFPXMC_OPENFLOW_BASIC, or nil.
+// Field returns a field of class OFPXMC_OPENFLOW_BASIC, or nil if the match lacks it.
 func (m *Match) Field(f OXMField) *OXM {
 	for i := range m.Fields {
 		if x := &m.Fields[i]; x.Class == OFPXMC_OPENFLOW_BASIC && x.Field == f {
@@ -41,26 +41,26 @@ func (m *Match) code(c *coder) {
 	c.padTo8(s.start)
 }
 
-// oxmBytes is about what a field takes in a message.
+// oxmBytes is the typical size of a field in a message.
 const oxmBytes = 8
 
-// OXM is one field of a match, of a packet or to be set: an OXM TLV. Section
-// 7.2.3.2.
+// OXM is a match field (OXM TLV): part of a match, a packet field or a value to set
+// (section 7.2.3.2).
 type OXM struct {
 	Class        OXMClass
 	Field        OXMField
-	Experimenter uint32 // of OFPXMC_EXPERIMENTER
+	Experimenter uint32 // OFPXMC_EXPERIMENTER only
 	Value        []byte // in network byte order
-	Mask         []byte // as long as Value, or none
+	Mask         []byte // same length as Value; nil for none
 }
 
-// NewOXM is a field of OFPXMC_OPENFLOW_BASIC, with a mask or nil.
+// NewOXM returns a field of class OFPXMC_OPENFLOW_BASIC; mask may be nil.
 func NewOXM(f OXMField, value, mask []byte) OXM {
 	return OXM{Class: OFPXMC_OPENFLOW_BASIC, Field: f, Value: value, Mask: mask}
 }
 
-// NewOXMNumber is a field of OFPXMC_OPENFLOW_BASIC whose value is a number. Bits
-// that the field does not have are left out.
+// NewOXMNumber returns a field of class OFPXMC_OPENFLOW_BASIC with a numeric value. Bits
+// beyond the field's width are dropped.
 func NewOXMNumber(f OXMField, value uint64) OXM {
 	b := make([]byte, f.Len())
 	for i := range b {
@@ -71,7 +71,7 @@ func NewOXMNumber(f OXMField, value uint64) OXM {
 	return NewOXM(f, b, nil)
 }
 
-// Number is the value of a field of up to eight bytes.
+// Number returns the value of a field of up to eight bytes as a number.
 func (x *OXM) Number() uint64 { return bigEndian(x.Value) }
 
 func (x *OXM) known() *oxmInfo {
@@ -87,7 +87,7 @@ func (x *OXM) code(c *coder) {
 		return
 	}
 	what := c.what
-	c.what = "OXM" // of which class and field, is read first
+	c.what = "OXM" // class and field are read first
 	start := c.at()
 	id := OXMID{Class: x.Class, Field: x.Field, HasMask: x.Mask != nil, Experimenter: x.Experimenter}
 	if c.mode == writing {
@@ -104,7 +104,7 @@ func (x *OXM) code(c *coder) {
 	c.what = what
 }
 
-// length is that of what comes after the TLV's header.
+// length returns the TLV's payload length.
 func (x *OXM) length() int {
 	n := len(x.Value) + len(x.Mask)
 	if x.Class == OFPXMC_EXPERIMENTER {
@@ -124,7 +124,7 @@ func (x *OXM) read(c *coder, start int, id OXMID) {
 		return
 	}
 	whole := c.off
-	c.off = start // of errors
+	c.off = start // offset for error messages
 	half := n
 	if id.HasMask {
 		half = n / 2
@@ -141,8 +141,8 @@ func (x *OXM) read(c *coder, start int, id OXMID) {
 	}
 }
 
-// check holds a field to its length. Of fields of others nothing is known but
-// that a mask is as long as the value.
+// check validates a field's length. For experimenter fields only the lengths of mask and
+// value are compared.
 func (x *OXM) check(c *coder, length int, masked, halves bool) {
 	info := x.known()
 	switch {
@@ -157,7 +157,7 @@ func (x *OXM) check(c *coder, length int, masked, halves bool) {
 	}
 }
 
-// fail is the coder's, with the field's name, which takes time to make.
+// fail records an error with the field's name, built only on failure because that is slow.
 func (x *OXM) fail(c *coder, err error) {
 	c.what = "OXM " + x.name()
 	c.fail(err)
@@ -190,13 +190,13 @@ func (x *OXM) format(c *coder) {
 	}
 }
 
-// OXMID is the header of an OXM TLV, as table features have it. Section 7.2.3.2.
+// OXMID is the header of an OXM TLV, as it appears in table features (section 7.2.3.2).
 type OXMID struct {
 	Class        OXMClass
 	Field        OXMField
 	HasMask      bool
-	Length       uint8  // of what follows in a match
-	Experimenter uint32 // of OFPXMC_EXPERIMENTER
+	Length       uint8  // payload length of the field in a match
+	Experimenter uint32 // OFPXMC_EXPERIMENTER only
 }
 
 func (o *OXMID) code(c *coder) {

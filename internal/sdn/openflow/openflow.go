@@ -1,20 +1,19 @@
 // Package openflow reads and writes the messages of OpenFlow 1.3, between a
 // switch and its controller.
 //
-// Every message of the OpenFlow Switch Specification 1.3.5 has a type here with
-// MarshalBinary and UnmarshalBinary, and Parse returns the one that bytes
-// hold. The names of types and constants are the specification's, and so are
+// Every message of the OpenFlow Switch Specification 1.3.5 has a type with
+// MarshalBinary and UnmarshalBinary, and Parse returns the message of bytes. The names of types and constants are the specification's, and so are
 // those in the JSON that Format writes.
 //
-// How a message, an action or a match is laid out is written down once, in the
-// method code of its type. A coder walks through it to read, to write or to
-// format, so that the three cannot disagree. Lengths are never stored: they are
-// checked when read, and computed when written.
+// The layout of a message, an action or a match is written once, in spec.txt, from which
+// its type and its method code are generated. A coder walks through code to read, to
+// write or to format, so that the three cannot disagree. Lengths are never stored: they
+// are checked when read, and computed when written.
 //
-// What experimenters and vendors define (Nicira's actions and match fields
-// among them) is kept as the bytes it is. Everything else that OpenFlow 1.3
-// does not define is refused, with its name and where it is. What is read
-// never takes more than some multiple of its own size of memory.
+// Extensions of experimenters and vendors (Nicira's actions and match fields
+// among them) stay bytes. Everything else that OpenFlow 1.3 does not define is refused,
+// with its name and place. A message that is read takes memory in proportion to its
+// size.
 package openflow
 
 //go:generate go run ./gen spec.txt spec_gen.go
@@ -34,16 +33,14 @@ const Version = 4
 // HeaderLen is the length of the header that all messages begin with.
 const HeaderLen = 8
 
-// MaxLen is the length of the longest message: its header has 16 bits for it.
+// MaxLen is the maximum length of a message, limited by the 16-bit length field.
 const MaxLen = 1<<16 - 1
 
-// Header is ofp_header without what follows from the message itself. Section
-// 7.1.
+// Header is ofp_header without type and length (section 7.1).
 type Header struct {
-	// Version is the sender's, where a message may have another one than 1.3:
-	// Hello and Error. 0 is 1.3.
+	// Version is the sender's version. 0 means 1.3; only Hello and Error may have others.
 	Version uint8
-	// XID of a reply is that of its request.
+	// XID is the transaction identifier. A reply has that of its request.
 	XID uint32
 }
 
@@ -60,10 +57,10 @@ type Message interface {
 	code(c *coder)
 }
 
-// Error is a message that cannot be read or written.
+// Error says why a message cannot be read or written.
 type Error struct {
 	What   string // the structure, by its name in the specification
-	Offset int    // of the field, in bytes from the beginning of the message
+	Offset int    // of the field, in bytes from the start of the message
 	Err    error
 }
 
@@ -71,20 +68,18 @@ func (e *Error) Error() string { return fmt.Sprintf("byte %d: %s: %v", e.Offset,
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// ErrUnsupported is the error of what OpenFlow 1.3 does not define.
+// ErrUnsupported is the error for values that OpenFlow 1.3 does not define.
 var ErrUnsupported = errors.New("not OpenFlow 1.3")
 
-// Parse reads b, which is one whole message. What it returns shares no memory
-// with b.
+// Parse decodes one whole message. The result shares no memory with b.
 func Parse(b []byte) (Message, error) { return parse(b, false) }
 
-// ParseShared is Parse, but what it returns has parts of b in it: b must not be
-// changed after.
+// ParseShared is Parse without copies: the result aliases b, which must not change
+// afterwards.
 func ParseShared(b []byte) (Message, error) { return parse(b, true) }
 
-// ReadShared is ParseShared into a message of b's type that nobody needs any more,
-// whose memory it uses again: a PacketIn or FlowRemoved, whose fields are always the
-// same.
+// ReadShared decodes b into m, a used PacketIn or FlowRemoved, and reuses its memory. The
+// result aliases b.
 func ReadShared(m Message, b []byte) error { return read(m, b, true) }
 
 func parse(b []byte, shared bool) (Message, error) {
@@ -101,11 +96,12 @@ func parse(b []byte, shared bool) (Message, error) {
 	return m, nil
 }
 
-// speaksAnyVersion are the types that are the same in all versions as far as it
-// takes to agree on one.
+// speaksAnyVersion reports whether a message type has the same layout in all versions, as
+// version negotiation needs.
 func speaksAnyVersion(t Type) bool { return t == OFPT_HELLO || t == OFPT_ERROR }
 
-// checkVersion refuses a header of another version than 1.3, but for those types.
+// checkVersion returns an error for a header of another version than 1.3, except for types
+// that speak any.
 func checkVersion(b []byte) error {
 	if t := Type(b[1]); b[0] != Version && (b[0] == 0 || !speaksAnyVersion(t)) {
 		return &Error{"ofp_header", 0, fmt.Errorf("%v of version %d: %w (version %d)", t, b[0], ErrUnsupported, Version)}
@@ -115,7 +111,7 @@ func checkVersion(b []byte) error {
 
 func unmarshal(m Message, b []byte) error { return read(m, b, false) }
 
-// coders are those that nobody uses: every message needs one for a moment.
+// coders is a pool of coders.
 var coders = sync.Pool{New: func() any { return new(coder) }}
 
 func read(m Message, b []byte, shared bool) error {
@@ -150,11 +146,11 @@ func read(m Message, b []byte, shared bool) error {
 }
 
 func marshal(m Message) ([]byte, error) {
-	return Append(make([]byte, 0, 192), m) // an entry of a flow fits
+	return Append(make([]byte, 0, 192), m) // fits the entry of a flow
 }
 
-// Append writes a message behind b. Where it fails it returns no bytes: those of
-// b are as they were.
+// Append appends an encoded message to b. On an error it returns nil and leaves b
+// unchanged.
 func Append(b []byte, m Message) ([]byte, error) {
 	t, h := m.MessageType(), m.header()
 	version := h.Version

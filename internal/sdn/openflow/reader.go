@@ -7,7 +7,7 @@ import (
 	"io"
 )
 
-// Reader cuts a stream into messages by their headers.
+// Reader splits a stream into messages by their length fields.
 type Reader struct {
 	r      io.Reader
 	buffer []byte
@@ -15,17 +15,16 @@ type Reader struct {
 	next   int64
 }
 
-// NewReader returns a Reader of r. It reads a header and then the rest, so a
-// buffered r is faster.
+// NewReader returns a Reader of r. It reads header and body separately, so r should be
+// buffered.
 func NewReader(r io.Reader) *Reader { return &Reader{r: r} }
 
-// Offset is where in the stream the last message begins.
+// Offset returns the stream offset of the last message.
 func (r *Reader) Offset() int64 { return r.offset }
 
-// Next returns the bytes of the next message, for Parse; they are overwritten
-// by the call after. The error is io.EOF where the stream ends between two
-// messages. There is no going on after any error: where the next message
-// begins is not known.
+// Next returns the bytes of the next message, valid until the following call. It returns
+// io.EOF if the stream ends between two messages. After any error the stream cannot be
+// continued, because the start of the next message is unknown.
 func (r *Reader) Next() ([]byte, error) {
 	r.offset = r.next
 	r.buffer = append(r.buffer[:0], make([]byte, HeaderLen)...)
@@ -41,7 +40,7 @@ func (r *Reader) Next() ([]byte, error) {
 	}
 	r.buffer = append(r.buffer, make([]byte, length-HeaderLen)...)
 	if n, err := io.ReadFull(r.r, r.buffer[HeaderLen:]); err != nil {
-		if err := checkVersion(r.buffer); err != nil { // then the length means nothing either
+		if err := checkVersion(r.buffer); err != nil { // the length field would be meaningless
 			return nil, err
 		}
 		if errors.Is(err, io.EOF) {

@@ -2,6 +2,8 @@
 
 package openflow
 
+import "fmt"
+
 // Type holds values of ofp_type. Section 7.1.
 type Type uint8
 
@@ -1417,6 +1419,129 @@ func (Buffer) enum() *enumNames { return &namesBuffer }
 // String is the name that the specification gives v, or its number.
 func (v Buffer) String() string { return namesBuffer.text(uint32(v)) }
 
+// errorCode is a code with the type that has its name.
+func errorCode(t ErrorType, code uint16) any {
+	switch t {
+	case OFPET_HELLO_FAILED:
+		return HelloFailedCode(code)
+	case OFPET_BAD_REQUEST:
+		return BadRequestCode(code)
+	case OFPET_BAD_ACTION:
+		return BadActionCode(code)
+	case OFPET_BAD_INSTRUCTION:
+		return BadInstructionCode(code)
+	case OFPET_BAD_MATCH:
+		return BadMatchCode(code)
+	case OFPET_FLOW_MOD_FAILED:
+		return FlowModFailedCode(code)
+	case OFPET_GROUP_MOD_FAILED:
+		return GroupModFailedCode(code)
+	case OFPET_PORT_MOD_FAILED:
+		return PortModFailedCode(code)
+	case OFPET_TABLE_MOD_FAILED:
+		return TableModFailedCode(code)
+	case OFPET_QUEUE_OP_FAILED:
+		return QueueOpFailedCode(code)
+	case OFPET_SWITCH_CONFIG_FAILED:
+		return SwitchConfigFailedCode(code)
+	case OFPET_ROLE_REQUEST_FAILED:
+		return RoleRequestFailedCode(code)
+	case OFPET_METER_MOD_FAILED:
+		return MeterModFailedCode(code)
+	case OFPET_TABLE_FEATURES_FAILED:
+		return TableFeaturesFailedCode(code)
+	}
+	return code
+}
+
+// Fields of OFPXMC_OPENFLOW_BASIC.
+const (
+	OFPXMT_OFB_IN_PORT        OXMField = 0
+	OFPXMT_OFB_IN_PHY_PORT    OXMField = 1
+	OFPXMT_OFB_METADATA       OXMField = 2
+	OFPXMT_OFB_ETH_DST        OXMField = 3
+	OFPXMT_OFB_ETH_SRC        OXMField = 4
+	OFPXMT_OFB_ETH_TYPE       OXMField = 5
+	OFPXMT_OFB_VLAN_VID       OXMField = 6
+	OFPXMT_OFB_VLAN_PCP       OXMField = 7
+	OFPXMT_OFB_IP_DSCP        OXMField = 8
+	OFPXMT_OFB_IP_ECN         OXMField = 9
+	OFPXMT_OFB_IP_PROTO       OXMField = 10
+	OFPXMT_OFB_IPV4_SRC       OXMField = 11
+	OFPXMT_OFB_IPV4_DST       OXMField = 12
+	OFPXMT_OFB_TCP_SRC        OXMField = 13
+	OFPXMT_OFB_TCP_DST        OXMField = 14
+	OFPXMT_OFB_UDP_SRC        OXMField = 15
+	OFPXMT_OFB_UDP_DST        OXMField = 16
+	OFPXMT_OFB_SCTP_SRC       OXMField = 17
+	OFPXMT_OFB_SCTP_DST       OXMField = 18
+	OFPXMT_OFB_ICMPV4_TYPE    OXMField = 19
+	OFPXMT_OFB_ICMPV4_CODE    OXMField = 20
+	OFPXMT_OFB_ARP_OP         OXMField = 21
+	OFPXMT_OFB_ARP_SPA        OXMField = 22
+	OFPXMT_OFB_ARP_TPA        OXMField = 23
+	OFPXMT_OFB_ARP_SHA        OXMField = 24
+	OFPXMT_OFB_ARP_THA        OXMField = 25
+	OFPXMT_OFB_IPV6_SRC       OXMField = 26
+	OFPXMT_OFB_IPV6_DST       OXMField = 27
+	OFPXMT_OFB_IPV6_FLABEL    OXMField = 28
+	OFPXMT_OFB_ICMPV6_TYPE    OXMField = 29
+	OFPXMT_OFB_ICMPV6_CODE    OXMField = 30
+	OFPXMT_OFB_IPV6_ND_TARGET OXMField = 31
+	OFPXMT_OFB_IPV6_ND_SLL    OXMField = 32
+	OFPXMT_OFB_IPV6_ND_TLL    OXMField = 33
+	OFPXMT_OFB_MPLS_LABEL     OXMField = 34
+	OFPXMT_OFB_MPLS_TC        OXMField = 35
+	OFPXMT_OFB_MPLS_BOS       OXMField = 36
+	OFPXMT_OFB_PBB_ISID       OXMField = 37
+	OFPXMT_OFB_TUNNEL_ID      OXMField = 38
+	OFPXMT_OFB_IPV6_EXTHDR    OXMField = 39
+)
+
+// oxmFields are all fields of OFPXMC_OPENFLOW_BASIC. Table 12.
+var oxmFields = [...]oxmInfo{
+	OFPXMT_OFB_IN_PORT:        {"in_port", 32, oxmPort},
+	OFPXMT_OFB_IN_PHY_PORT:    {"in_phy_port", 32, oxmPort},
+	OFPXMT_OFB_METADATA:       {"metadata", 64, oxmNumber},
+	OFPXMT_OFB_ETH_DST:        {"eth_dst", 48, oxmMAC},
+	OFPXMT_OFB_ETH_SRC:        {"eth_src", 48, oxmMAC},
+	OFPXMT_OFB_ETH_TYPE:       {"eth_type", 16, oxmNumber},
+	OFPXMT_OFB_VLAN_VID:       {"vlan_vid", 13, oxmNumber},
+	OFPXMT_OFB_VLAN_PCP:       {"vlan_pcp", 3, oxmNumber},
+	OFPXMT_OFB_IP_DSCP:        {"ip_dscp", 6, oxmNumber},
+	OFPXMT_OFB_IP_ECN:         {"ip_ecn", 2, oxmNumber},
+	OFPXMT_OFB_IP_PROTO:       {"ip_proto", 8, oxmNumber},
+	OFPXMT_OFB_IPV4_SRC:       {"ipv4_src", 32, oxmIPv4},
+	OFPXMT_OFB_IPV4_DST:       {"ipv4_dst", 32, oxmIPv4},
+	OFPXMT_OFB_TCP_SRC:        {"tcp_src", 16, oxmNumber},
+	OFPXMT_OFB_TCP_DST:        {"tcp_dst", 16, oxmNumber},
+	OFPXMT_OFB_UDP_SRC:        {"udp_src", 16, oxmNumber},
+	OFPXMT_OFB_UDP_DST:        {"udp_dst", 16, oxmNumber},
+	OFPXMT_OFB_SCTP_SRC:       {"sctp_src", 16, oxmNumber},
+	OFPXMT_OFB_SCTP_DST:       {"sctp_dst", 16, oxmNumber},
+	OFPXMT_OFB_ICMPV4_TYPE:    {"icmpv4_type", 8, oxmNumber},
+	OFPXMT_OFB_ICMPV4_CODE:    {"icmpv4_code", 8, oxmNumber},
+	OFPXMT_OFB_ARP_OP:         {"arp_op", 16, oxmNumber},
+	OFPXMT_OFB_ARP_SPA:        {"arp_spa", 32, oxmIPv4},
+	OFPXMT_OFB_ARP_TPA:        {"arp_tpa", 32, oxmIPv4},
+	OFPXMT_OFB_ARP_SHA:        {"arp_sha", 48, oxmMAC},
+	OFPXMT_OFB_ARP_THA:        {"arp_tha", 48, oxmMAC},
+	OFPXMT_OFB_IPV6_SRC:       {"ipv6_src", 128, oxmIPv6},
+	OFPXMT_OFB_IPV6_DST:       {"ipv6_dst", 128, oxmIPv6},
+	OFPXMT_OFB_IPV6_FLABEL:    {"ipv6_flabel", 20, oxmNumber},
+	OFPXMT_OFB_ICMPV6_TYPE:    {"icmpv6_type", 8, oxmNumber},
+	OFPXMT_OFB_ICMPV6_CODE:    {"icmpv6_code", 8, oxmNumber},
+	OFPXMT_OFB_IPV6_ND_TARGET: {"ipv6_nd_target", 128, oxmIPv6},
+	OFPXMT_OFB_IPV6_ND_SLL:    {"ipv6_nd_sll", 48, oxmMAC},
+	OFPXMT_OFB_IPV6_ND_TLL:    {"ipv6_nd_tll", 48, oxmMAC},
+	OFPXMT_OFB_MPLS_LABEL:     {"mpls_label", 20, oxmNumber},
+	OFPXMT_OFB_MPLS_TC:        {"mpls_tc", 3, oxmNumber},
+	OFPXMT_OFB_MPLS_BOS:       {"mpls_bos", 1, oxmNumber},
+	OFPXMT_OFB_PBB_ISID:       {"pbb_isid", 24, oxmNumber},
+	OFPXMT_OFB_TUNNEL_ID:      {"tunnel_id", 64, oxmNumber},
+	OFPXMT_OFB_IPV6_EXTHDR:    {"ipv6_exthdr", 9, oxmNumber},
+}
+
 func newMessage(t Type) Message {
 	switch t {
 	case OFPT_HELLO:
@@ -1975,6 +2100,13 @@ func (*MeterFeaturesRequest) MultipartType() MultipartType { return OFPMP_METER_
 
 func (*MeterFeaturesRequest) isRequest() {}
 
+// TableFeaturesRequest is the body of a request of type OFPMP_TABLE_FEATURES.
+type TableFeaturesRequest []TableFeatures
+
+func (m *TableFeaturesRequest) code(c *coder) { structs(c, "body", (*[]TableFeatures)(m)) }
+
+func (*TableFeaturesRequest) isList() {}
+
 // MultipartType is OFPMP_TABLE_FEATURES.
 func (*TableFeaturesRequest) MultipartType() MultipartType { return OFPMP_TABLE_FEATURES }
 
@@ -2134,3 +2266,1352 @@ func (*PortDescReply) isReply() {}
 func (*ExperimenterMultipartReply) MultipartType() MultipartType { return OFPMP_EXPERIMENTER }
 
 func (*ExperimenterMultipartReply) isReply() {}
+
+// Hello is the first message of both sides. Section 7.5.1.
+type Hello struct {
+	Header
+	Elements []HelloElement
+}
+
+func (m *Hello) code(c *coder) {
+	structs(c, "elements", &m.Elements)
+}
+
+// HelloElement is ofp_hello_elem_header with what follows. Section 7.5.1.
+type HelloElement struct {
+	Type    HelloElementType
+	Bitmaps []uint32 // of OFPHET_VERSIONBITMAP: bit i of word w is version 32*w+i
+	Data    []byte   // of other types, which receivers must ignore
+}
+
+func (m *HelloElement) code(c *coder) {
+	s := c.open("ofp_hello_elem_header")
+	u16(c, "type", &m.Type)
+	c.length(&s)
+	switch m.Type {
+	case OFPHET_VERSIONBITMAP:
+		u32s(c, "bitmaps", &m.Bitmaps)
+	default:
+		c.data("data", &m.Data)
+	}
+	c.close(s)
+	c.padTo8(s.start)
+}
+
+// EchoRequest asks for an EchoReply with the same data. Section 7.5.2.
+type EchoRequest struct {
+	Header
+	Data []byte
+}
+
+func (m *EchoRequest) code(c *coder) {
+	c.data("data", &m.Data)
+}
+
+// EchoReply answers an EchoRequest. Section 7.5.3.
+type EchoReply struct {
+	Header
+	Data []byte
+}
+
+func (m *EchoReply) code(c *coder) {
+	c.data("data", &m.Data)
+}
+
+// Experimenter is a message of another specification. Section 7.5.4.
+type Experimenter struct {
+	Header
+	Experimenter uint32
+	ExpType      uint32
+	Data         []byte
+}
+
+func (m *Experimenter) code(c *coder) {
+	u32(c, "experimenter", &m.Experimenter)
+	u32(c, "exp_type", &m.ExpType)
+	c.data("data", &m.Data)
+}
+
+// FeaturesRequest asks for a FeaturesReply. Section 7.3.1.
+type FeaturesRequest struct {
+	Header
+}
+
+func (m *FeaturesRequest) code(c *coder) {
+}
+
+// FeaturesReply is ofp_switch_features. Section 7.3.1.
+type FeaturesReply struct {
+	Header
+	DatapathID   uint64
+	NBuffers     uint32
+	NTables      uint8
+	AuxiliaryID  uint8
+	Capabilities Capabilities
+	Reserved     uint32
+}
+
+func (m *FeaturesReply) code(c *coder) {
+	u64(c, "datapath_id", &m.DatapathID)
+	u32(c, "n_buffers", &m.NBuffers)
+	u8(c, "n_tables", &m.NTables)
+	u8(c, "auxiliary_id", &m.AuxiliaryID)
+	c.pad(2)
+	u32(c, "capabilities", &m.Capabilities)
+	u32(c, "reserved", &m.Reserved)
+}
+
+// GetConfigRequest asks for a GetConfigReply. Section 7.3.2.
+type GetConfigRequest struct {
+	Header
+}
+
+func (m *GetConfigRequest) code(c *coder) {
+}
+
+// SwitchConfig is ofp_switch_config. Section 7.3.2.
+type SwitchConfig struct {
+	Flags       ConfigFlags
+	MissSendLen PacketLen
+}
+
+func (m *SwitchConfig) code(c *coder) {
+	u16(c, "flags", &m.Flags)
+	u16(c, "miss_send_len", &m.MissSendLen)
+}
+
+// GetConfigReply is the configuration of a switch. Section 7.3.2.
+type GetConfigReply struct {
+	Header
+	SwitchConfig
+}
+
+// SetConfig changes the configuration of a switch. Section 7.3.2.
+type SetConfig struct {
+	Header
+	SwitchConfig
+}
+
+// BarrierRequest asks the switch to finish everything before it first. Section 7.3.8.
+type BarrierRequest struct {
+	Header
+}
+
+func (m *BarrierRequest) code(c *coder) {
+}
+
+// BarrierReply confirms that everything before the BarrierRequest is done. Section 7.3.8.
+type BarrierReply struct {
+	Header
+}
+
+func (m *BarrierReply) code(c *coder) {
+}
+
+// RoleState is ofp_role_request. Section 7.3.9.
+type RoleState struct {
+	Role         Role
+	GenerationID uint64
+}
+
+func (m *RoleState) code(c *coder) {
+	u32(c, "role", &m.Role)
+	c.pad(4)
+	u64(c, "generation_id", &m.GenerationID)
+}
+
+// RoleRequest asks for a role among the controllers of a switch. Section 7.3.9.
+type RoleRequest struct {
+	Header
+	RoleState
+}
+
+// RoleReply tells a controller its role. Section 7.3.9.
+type RoleReply struct {
+	Header
+	RoleState
+}
+
+// AsyncConfig is ofp_async_config: bit n of a mask stands for reason n. The first of each pair is for masters and equals, the second for slaves. Section 7.3.10.
+type AsyncConfig struct {
+	PacketInMask    [2]uint32
+	PortStatusMask  [2]uint32
+	FlowRemovedMask [2]uint32
+}
+
+func (m *AsyncConfig) code(c *coder) {
+	numbers32(c, "packet_in_mask", m.PacketInMask[:])
+	numbers32(c, "port_status_mask", m.PortStatusMask[:])
+	numbers32(c, "flow_removed_mask", m.FlowRemovedMask[:])
+}
+
+// GetAsyncRequest asks for a GetAsyncReply. Section 7.3.10.
+type GetAsyncRequest struct {
+	Header
+}
+
+func (m *GetAsyncRequest) code(c *coder) {
+}
+
+// GetAsyncReply are the messages that a switch sends unasked. Section 7.3.10.
+type GetAsyncReply struct {
+	Header
+	AsyncConfig
+}
+
+// SetAsync chooses the messages that a switch sends unasked. Section 7.3.10.
+type SetAsync struct {
+	Header
+	AsyncConfig
+}
+
+// PacketIn is a packet that the switch sends to the controller. Section 7.4.1.
+type PacketIn struct {
+	Header
+	BufferID Buffer
+	TotalLen uint16
+	Reason   PacketInReason
+	TableID  Table
+	Cookie   uint64
+	Match    Match
+	Data     []byte
+}
+
+func (m *PacketIn) code(c *coder) {
+	u32(c, "buffer_id", &m.BufferID)
+	u16(c, "total_len", &m.TotalLen)
+	u8(c, "reason", &m.Reason)
+	u8(c, "table_id", &m.TableID)
+	u64(c, "cookie", &m.Cookie)
+	object(c, "match", &m.Match)
+	c.pad(2)
+	c.data("data", &m.Data)
+}
+
+// PacketOut is a packet that the switch shall send. Section 7.3.7.
+type PacketOut struct {
+	Header
+	BufferID Buffer
+	InPort   Port
+	Actions  []Action
+	Data     []byte // of a packet that the switch has not kept
+}
+
+func (m *PacketOut) code(c *coder) {
+	u32(c, "buffer_id", &m.BufferID)
+	u32(c, "in_port", &m.InPort)
+	c.sizedActions(&m.Actions)
+	c.data("data", &m.Data)
+}
+
+// FlowMod adds, changes or removes flows. Section 7.3.4.1.
+type FlowMod struct {
+	Header
+	Cookie       uint64
+	CookieMask   uint64
+	TableID      Table
+	Command      FlowModCommand
+	IdleTimeout  uint16 // in seconds
+	HardTimeout  uint16 // in seconds
+	Priority     uint16
+	BufferID     Buffer
+	OutPort      Port
+	OutGroup     Group
+	Flags        FlowModFlags
+	Match        Match
+	Instructions []Instruction
+}
+
+func (m *FlowMod) code(c *coder) {
+	u64(c, "cookie", &m.Cookie)
+	u64(c, "cookie_mask", &m.CookieMask)
+	u8(c, "table_id", &m.TableID)
+	u8(c, "command", &m.Command)
+	u16(c, "idle_timeout", &m.IdleTimeout)
+	u16(c, "hard_timeout", &m.HardTimeout)
+	u16(c, "priority", &m.Priority)
+	u32(c, "buffer_id", &m.BufferID)
+	u32(c, "out_port", &m.OutPort)
+	u32(c, "out_group", &m.OutGroup)
+	u16(c, "flags", &m.Flags)
+	c.pad(2)
+	object(c, "match", &m.Match)
+	c.instructions(&m.Instructions)
+}
+
+// FlowRemoved is the end of an entry. Section 7.4.2.
+type FlowRemoved struct {
+	Header
+	Cookie       uint64
+	Priority     uint16
+	Reason       FlowRemovedReason
+	TableID      Table
+	DurationSec  uint32
+	DurationNsec uint32
+	IdleTimeout  uint16
+	HardTimeout  uint16
+	PacketCount  uint64
+	ByteCount    uint64
+	Match        Match
+}
+
+func (m *FlowRemoved) code(c *coder) {
+	u64(c, "cookie", &m.Cookie)
+	u16(c, "priority", &m.Priority)
+	u8(c, "reason", &m.Reason)
+	u8(c, "table_id", &m.TableID)
+	u32(c, "duration_sec", &m.DurationSec)
+	u32(c, "duration_nsec", &m.DurationNsec)
+	u16(c, "idle_timeout", &m.IdleTimeout)
+	u16(c, "hard_timeout", &m.HardTimeout)
+	u64(c, "packet_count", &m.PacketCount)
+	u64(c, "byte_count", &m.ByteCount)
+	object(c, "match", &m.Match)
+}
+
+// PortDesc is ofp_port. Section 7.2.1.
+type PortDesc struct {
+	PortNo     Port
+	HWAddr     MAC
+	Name       string
+	Config     PortConfig
+	State      PortState
+	Curr       PortFeatures
+	Advertised PortFeatures
+	Supported  PortFeatures
+	Peer       PortFeatures
+	CurrSpeed  uint32 // in kbit/s
+	MaxSpeed   uint32 // in kbit/s
+}
+
+func (m *PortDesc) code(c *coder) {
+	u32(c, "port_no", &m.PortNo)
+	c.pad(4)
+	c.mac("hw_addr", &m.HWAddr)
+	c.pad(2)
+	c.text("name", 16, &m.Name)
+	u32(c, "config", &m.Config)
+	u32(c, "state", &m.State)
+	u32(c, "curr", &m.Curr)
+	u32(c, "advertised", &m.Advertised)
+	u32(c, "supported", &m.Supported)
+	u32(c, "peer", &m.Peer)
+	u32(c, "curr_speed", &m.CurrSpeed)
+	u32(c, "max_speed", &m.MaxSpeed)
+}
+
+// PortStatus is a new, deleted or changed port. Section 7.4.3.
+type PortStatus struct {
+	Header
+	Reason PortReason
+	Desc   PortDesc
+}
+
+func (m *PortStatus) code(c *coder) {
+	u8(c, "reason", &m.Reason)
+	c.pad(7)
+	object(c, "desc", &m.Desc)
+}
+
+// PortMod changes a port. Section 7.3.4.3.
+type PortMod struct {
+	Header
+	PortNo    Port
+	HWAddr    MAC
+	Config    PortConfig
+	Mask      PortConfig // the bits of Config that count
+	Advertise PortFeatures
+}
+
+func (m *PortMod) code(c *coder) {
+	u32(c, "port_no", &m.PortNo)
+	c.pad(4)
+	c.mac("hw_addr", &m.HWAddr)
+	c.pad(2)
+	u32(c, "config", &m.Config)
+	u32(c, "mask", &m.Mask)
+	u32(c, "advertise", &m.Advertise)
+	c.pad(4)
+}
+
+// TableMod changes a table; deprecated by the specification. Section 7.3.3.
+type TableMod struct {
+	Header
+	TableID Table
+	Config  TableConfig
+}
+
+func (m *TableMod) code(c *coder) {
+	u8(c, "table_id", &m.TableID)
+	c.pad(3)
+	u32(c, "config", &m.Config)
+}
+
+// GroupMod adds, changes or removes a group. Section 7.3.4.2.
+type GroupMod struct {
+	Header
+	Command   GroupModCommand
+	GroupType GroupType
+	GroupID   Group
+	Buckets   []Bucket
+}
+
+func (m *GroupMod) code(c *coder) {
+	u16(c, "command", &m.Command)
+	u8(c, "group_type", &m.GroupType)
+	c.pad(1)
+	u32(c, "group_id", &m.GroupID)
+	structs(c, "buckets", &m.Buckets)
+}
+
+// Bucket is one set of actions of a group. Section 7.3.4.2.
+type Bucket struct {
+	Weight     uint16
+	WatchPort  Port
+	WatchGroup Group
+	Actions    []Action
+}
+
+func (m *Bucket) code(c *coder) {
+	s := c.open("ofp_bucket")
+	c.length(&s)
+	u16(c, "weight", &m.Weight)
+	u32(c, "watch_port", &m.WatchPort)
+	u32(c, "watch_group", &m.WatchGroup)
+	c.pad(4)
+	c.actions(&m.Actions)
+	c.closeAligned(s)
+}
+
+// GroupStatsRequest asks for a GroupStatsReply. Section 7.3.5.9.
+type GroupStatsRequest struct {
+	GroupID Group // OFPG_ALL is all
+}
+
+func (m *GroupStatsRequest) code(c *coder) {
+	u32(c, "group_id", &m.GroupID)
+	c.pad(4)
+}
+
+// GroupStats are the counters of one group. Section 7.3.5.9.
+type GroupStats struct {
+	GroupID      Group
+	RefCount     uint32
+	PacketCount  uint64
+	ByteCount    uint64
+	DurationSec  uint32
+	DurationNsec uint32
+	BucketStats  []BucketCounter
+}
+
+func (m *GroupStats) code(c *coder) {
+	s := c.open("ofp_group_stats")
+	c.length(&s)
+	c.pad(2)
+	u32(c, "group_id", &m.GroupID)
+	u32(c, "ref_count", &m.RefCount)
+	c.pad(4)
+	u64(c, "packet_count", &m.PacketCount)
+	u64(c, "byte_count", &m.ByteCount)
+	u32(c, "duration_sec", &m.DurationSec)
+	u32(c, "duration_nsec", &m.DurationNsec)
+	structs(c, "bucket_stats", &m.BucketStats)
+	c.close(s)
+}
+
+// BucketCounter are the counters of one bucket. Section 7.3.5.9.
+type BucketCounter struct {
+	PacketCount uint64
+	ByteCount   uint64
+}
+
+func (m *BucketCounter) code(c *coder) {
+	u64(c, "packet_count", &m.PacketCount)
+	u64(c, "byte_count", &m.ByteCount)
+}
+
+// GroupDescRequest asks for a GroupDescReply. Section 7.3.5.10.
+type GroupDescRequest struct {
+}
+
+func (m *GroupDescRequest) code(c *coder) {
+}
+
+// GroupDesc is one group. Section 7.3.5.10.
+type GroupDesc struct {
+	GroupType GroupType
+	GroupID   Group
+	Buckets   []Bucket
+}
+
+func (m *GroupDesc) code(c *coder) {
+	s := c.open("ofp_group_desc")
+	c.length(&s)
+	u8(c, "group_type", &m.GroupType)
+	c.pad(1)
+	u32(c, "group_id", &m.GroupID)
+	structs(c, "buckets", &m.Buckets)
+	c.close(s)
+}
+
+// GroupFeaturesRequest asks for a GroupFeatures. Section 7.3.5.11.
+type GroupFeaturesRequest struct {
+}
+
+func (m *GroupFeaturesRequest) code(c *coder) {
+}
+
+// GroupFeatures are the groups that a switch can have. Section 7.3.5.11.
+type GroupFeatures struct {
+	Types        uint32 // bit n stands for group type n
+	Capabilities GroupCapabilities
+	MaxGroups    [4]uint32 // by group type
+	Actions      [4]uint32 // by group type; bit n stands for action type n
+}
+
+func (m *GroupFeatures) code(c *coder) {
+	u32(c, "types", &m.Types)
+	u32(c, "capabilities", &m.Capabilities)
+	numbers32(c, "max_groups", m.MaxGroups[:])
+	numbers32(c, "actions", m.Actions[:])
+}
+
+// MeterMod adds, changes or removes a meter. Section 7.3.4.4.
+type MeterMod struct {
+	Header
+	Command MeterModCommand
+	Flags   MeterFlags
+	MeterID Meter
+	Bands   []MeterBand
+}
+
+func (m *MeterMod) code(c *coder) {
+	u16(c, "command", &m.Command)
+	u16(c, "flags", &m.Flags)
+	u32(c, "meter_id", &m.MeterID)
+	structs(c, "bands", &m.Bands)
+}
+
+// MeterBand is a meter's treatment of packets above a rate. Section 7.3.4.4.
+type MeterBand struct {
+	Type         MeterBandType
+	Rate         uint32 // in kbit/s, or packets/s with OFPMF_PKTPS
+	BurstSize    uint32 // in kbit, or packets
+	PrecLevel    uint8  // of OFPMBT_DSCP_REMARK
+	Experimenter uint32 // of OFPMBT_EXPERIMENTER
+	Data         []byte // of OFPMBT_EXPERIMENTER
+}
+
+func (m *MeterBand) code(c *coder) {
+	s := c.open("ofp_meter_band_header")
+	u16(c, "type", &m.Type)
+	c.length(&s)
+	u32(c, "rate", &m.Rate)
+	u32(c, "burst_size", &m.BurstSize)
+	switch m.Type {
+	case OFPMBT_DROP:
+		c.pad(4)
+	case OFPMBT_DSCP_REMARK:
+		u8(c, "prec_level", &m.PrecLevel)
+		c.pad(3)
+	case OFPMBT_EXPERIMENTER:
+		u32(c, "experimenter", &m.Experimenter)
+		c.data("data", &m.Data)
+	default:
+		c.fail(fmt.Errorf("type %v: %w", m.Type, ErrUnsupported))
+	}
+	c.close(s)
+}
+
+// MeterStatsRequest asks for a MeterStatsReply. Section 7.3.5.12.
+type MeterStatsRequest struct {
+	MeterID Meter // OFPM_ALL is all
+}
+
+func (m *MeterStatsRequest) code(c *coder) {
+	u32(c, "meter_id", &m.MeterID)
+	c.pad(4)
+}
+
+// MeterStats are the counters of one meter. Section 7.3.5.12.
+type MeterStats struct {
+	MeterID       Meter
+	FlowCount     uint32
+	PacketInCount uint64
+	ByteInCount   uint64
+	DurationSec   uint32
+	DurationNsec  uint32
+	BandStats     []MeterBandStats
+}
+
+func (m *MeterStats) code(c *coder) {
+	s := c.open("ofp_meter_stats")
+	u32(c, "meter_id", &m.MeterID)
+	c.length(&s)
+	c.pad(6)
+	u32(c, "flow_count", &m.FlowCount)
+	u64(c, "packet_in_count", &m.PacketInCount)
+	u64(c, "byte_in_count", &m.ByteInCount)
+	u32(c, "duration_sec", &m.DurationSec)
+	u32(c, "duration_nsec", &m.DurationNsec)
+	structs(c, "band_stats", &m.BandStats)
+	c.close(s)
+}
+
+// MeterBandStats are the counters of one band. Section 7.3.5.12.
+type MeterBandStats struct {
+	PacketBandCount uint64
+	ByteBandCount   uint64
+}
+
+func (m *MeterBandStats) code(c *coder) {
+	u64(c, "packet_band_count", &m.PacketBandCount)
+	u64(c, "byte_band_count", &m.ByteBandCount)
+}
+
+// MeterConfigRequest asks for a MeterConfigReply. Section 7.3.5.13.
+type MeterConfigRequest struct {
+	MeterID Meter // OFPM_ALL is all
+}
+
+func (m *MeterConfigRequest) code(c *coder) {
+	u32(c, "meter_id", &m.MeterID)
+	c.pad(4)
+}
+
+// MeterConfig is one meter. Section 7.3.5.13.
+type MeterConfig struct {
+	Flags   MeterFlags
+	MeterID Meter
+	Bands   []MeterBand
+}
+
+func (m *MeterConfig) code(c *coder) {
+	s := c.open("ofp_meter_config")
+	c.length(&s)
+	u16(c, "flags", &m.Flags)
+	u32(c, "meter_id", &m.MeterID)
+	structs(c, "bands", &m.Bands)
+	c.close(s)
+}
+
+// MeterFeaturesRequest asks for a MeterFeatures. Section 7.3.5.14.
+type MeterFeaturesRequest struct {
+}
+
+func (m *MeterFeaturesRequest) code(c *coder) {
+}
+
+// MeterFeatures are the meters that a switch can have. Section 7.3.5.14.
+type MeterFeatures struct {
+	MaxMeter     uint32
+	BandTypes    uint32 // bit n stands for band type n
+	Capabilities uint32 // bits of MeterFlags
+	MaxBands     uint8
+	MaxColor     uint8
+}
+
+func (m *MeterFeatures) code(c *coder) {
+	u32(c, "max_meter", &m.MaxMeter)
+	u32(c, "band_types", &m.BandTypes)
+	u32(c, "capabilities", &m.Capabilities)
+	u8(c, "max_bands", &m.MaxBands)
+	u8(c, "max_color", &m.MaxColor)
+	c.pad(2)
+}
+
+// PortDescRequest asks for a PortDescReply. Section 7.3.5.7.
+type PortDescRequest struct {
+}
+
+func (m *PortDescRequest) code(c *coder) {
+}
+
+// PortStatsRequest asks for a PortStatsReply. Section 7.3.5.6.
+type PortStatsRequest struct {
+	PortNo Port // OFPP_ANY is all
+}
+
+func (m *PortStatsRequest) code(c *coder) {
+	u32(c, "port_no", &m.PortNo)
+	c.pad(4)
+}
+
+// PortStats is one port. Section 7.3.5.6.
+type PortStats struct {
+	PortNo       Port
+	RxPackets    uint64
+	TxPackets    uint64
+	RxBytes      uint64
+	TxBytes      uint64
+	RxDropped    uint64
+	TxDropped    uint64
+	RxErrors     uint64
+	TxErrors     uint64
+	RxFrameErr   uint64
+	RxOverErr    uint64
+	RxCRCErr     uint64
+	Collisions   uint64
+	DurationSec  uint32
+	DurationNsec uint32
+}
+
+func (m *PortStats) code(c *coder) {
+	u32(c, "port_no", &m.PortNo)
+	c.pad(4)
+	u64(c, "rx_packets", &m.RxPackets)
+	u64(c, "tx_packets", &m.TxPackets)
+	u64(c, "rx_bytes", &m.RxBytes)
+	u64(c, "tx_bytes", &m.TxBytes)
+	u64(c, "rx_dropped", &m.RxDropped)
+	u64(c, "tx_dropped", &m.TxDropped)
+	u64(c, "rx_errors", &m.RxErrors)
+	u64(c, "tx_errors", &m.TxErrors)
+	u64(c, "rx_frame_err", &m.RxFrameErr)
+	u64(c, "rx_over_err", &m.RxOverErr)
+	u64(c, "rx_crc_err", &m.RxCRCErr)
+	u64(c, "collisions", &m.Collisions)
+	u32(c, "duration_sec", &m.DurationSec)
+	u32(c, "duration_nsec", &m.DurationNsec)
+}
+
+// QueueStatsRequest asks for a QueueStatsReply. Section 7.3.5.8.
+type QueueStatsRequest struct {
+	PortNo  Port  // OFPP_ANY is all
+	QueueID Queue // OFPQ_ALL is all
+}
+
+func (m *QueueStatsRequest) code(c *coder) {
+	u32(c, "port_no", &m.PortNo)
+	u32(c, "queue_id", &m.QueueID)
+}
+
+// QueueStats is one queue of a port. Section 7.3.5.8.
+type QueueStats struct {
+	PortNo       Port
+	QueueID      Queue
+	TxBytes      uint64
+	TxPackets    uint64
+	TxErrors     uint64 // dropped for want of room
+	DurationSec  uint32
+	DurationNsec uint32
+}
+
+func (m *QueueStats) code(c *coder) {
+	u32(c, "port_no", &m.PortNo)
+	u32(c, "queue_id", &m.QueueID)
+	u64(c, "tx_bytes", &m.TxBytes)
+	u64(c, "tx_packets", &m.TxPackets)
+	u64(c, "tx_errors", &m.TxErrors)
+	u32(c, "duration_sec", &m.DurationSec)
+	u32(c, "duration_nsec", &m.DurationNsec)
+}
+
+// QueueGetConfigRequest asks for a QueueGetConfigReply. Section 7.3.6.
+type QueueGetConfigRequest struct {
+	Header
+	Port Port // OFPP_ANY is all
+}
+
+func (m *QueueGetConfigRequest) code(c *coder) {
+	u32(c, "port", &m.Port)
+	c.pad(4)
+}
+
+// QueueGetConfigReply are the queues of a port. Section 7.3.6.
+type QueueGetConfigReply struct {
+	Header
+	Port   Port
+	Queues []PacketQueue
+}
+
+func (m *QueueGetConfigReply) code(c *coder) {
+	u32(c, "port", &m.Port)
+	c.pad(4)
+	structs(c, "queues", &m.Queues)
+}
+
+// PacketQueue is one queue. Section 7.2.2.
+type PacketQueue struct {
+	QueueID    Queue
+	Port       Port
+	Properties []QueueProp
+}
+
+func (m *PacketQueue) code(c *coder) {
+	s := c.open("ofp_packet_queue")
+	u32(c, "queue_id", &m.QueueID)
+	u32(c, "port", &m.Port)
+	c.length(&s)
+	c.pad(6)
+	structs(c, "properties", &m.Properties)
+	c.close(s)
+}
+
+// QueueProp is a property of a queue: ofp_queue_prop_header with what follows. Section 7.2.2.
+type QueueProp struct {
+	Property     QueueProperty
+	Rate         uint16 // of OFPQT_MIN_RATE and OFPQT_MAX_RATE, in 1/10 % of the link; above 1000: none
+	Experimenter uint32 // of OFPQT_EXPERIMENTER
+	Data         []byte // of OFPQT_EXPERIMENTER
+}
+
+func (m *QueueProp) code(c *coder) {
+	s := c.open("ofp_queue_prop_header")
+	u16(c, "property", &m.Property)
+	c.length(&s)
+	c.pad(4)
+	switch m.Property {
+	case OFPQT_MIN_RATE, OFPQT_MAX_RATE:
+		u16(c, "rate", &m.Rate)
+		c.pad(6)
+	case OFPQT_EXPERIMENTER:
+		u32(c, "experimenter", &m.Experimenter)
+		c.pad(4)
+		c.data("data", &m.Data)
+	default:
+		c.fail(fmt.Errorf("property %v: %w", m.Property, ErrUnsupported))
+	}
+	c.close(s)
+}
+
+// DescRequest asks for a Desc. Section 7.3.5.1.
+type DescRequest struct {
+}
+
+func (m *DescRequest) code(c *coder) {
+}
+
+// Desc describes the switch. Section 7.3.5.1.
+type Desc struct {
+	MfrDesc   string
+	HwDesc    string
+	SwDesc    string
+	SerialNum string
+	DpDesc    string
+}
+
+func (m *Desc) code(c *coder) {
+	c.text("mfr_desc", 256, &m.MfrDesc)
+	c.text("hw_desc", 256, &m.HwDesc)
+	c.text("sw_desc", 256, &m.SwDesc)
+	c.text("serial_num", 32, &m.SerialNum)
+	c.text("dp_desc", 256, &m.DpDesc)
+}
+
+// FlowFilter chooses flows.
+type FlowFilter struct {
+	TableID    Table
+	OutPort    Port
+	OutGroup   Group
+	Cookie     uint64
+	CookieMask uint64
+	Match      Match
+}
+
+func (m *FlowFilter) code(c *coder) {
+	u8(c, "table_id", &m.TableID)
+	c.pad(3)
+	u32(c, "out_port", &m.OutPort)
+	u32(c, "out_group", &m.OutGroup)
+	c.pad(4)
+	u64(c, "cookie", &m.Cookie)
+	u64(c, "cookie_mask", &m.CookieMask)
+	object(c, "match", &m.Match)
+}
+
+// FlowStatsRequest asks for a FlowStatsReply. Section 7.3.5.2.
+type FlowStatsRequest struct {
+	FlowFilter
+}
+
+// FlowStats is one flow. Section 7.3.5.2.
+type FlowStats struct {
+	TableID      Table
+	DurationSec  uint32
+	DurationNsec uint32
+	Priority     uint16
+	IdleTimeout  uint16
+	HardTimeout  uint16
+	Flags        FlowModFlags
+	Cookie       uint64
+	PacketCount  uint64
+	ByteCount    uint64
+	Match        Match
+	Instructions []Instruction
+}
+
+func (m *FlowStats) code(c *coder) {
+	s := c.open("ofp_flow_stats")
+	c.length(&s)
+	u8(c, "table_id", &m.TableID)
+	c.pad(1)
+	u32(c, "duration_sec", &m.DurationSec)
+	u32(c, "duration_nsec", &m.DurationNsec)
+	u16(c, "priority", &m.Priority)
+	u16(c, "idle_timeout", &m.IdleTimeout)
+	u16(c, "hard_timeout", &m.HardTimeout)
+	u16(c, "flags", &m.Flags)
+	c.pad(4)
+	u64(c, "cookie", &m.Cookie)
+	u64(c, "packet_count", &m.PacketCount)
+	u64(c, "byte_count", &m.ByteCount)
+	object(c, "match", &m.Match)
+	c.instructions(&m.Instructions)
+	c.close(s)
+}
+
+// AggregateStatsRequest asks for an AggregateStats. Section 7.3.5.3.
+type AggregateStatsRequest struct {
+	FlowFilter
+}
+
+// AggregateStats are the counters of several flows together. Section 7.3.5.3.
+type AggregateStats struct {
+	PacketCount uint64
+	ByteCount   uint64
+	FlowCount   uint32
+}
+
+func (m *AggregateStats) code(c *coder) {
+	u64(c, "packet_count", &m.PacketCount)
+	u64(c, "byte_count", &m.ByteCount)
+	u32(c, "flow_count", &m.FlowCount)
+	c.pad(4)
+}
+
+// TableStatsRequest asks for a TableStatsReply. Section 7.3.5.4.
+type TableStatsRequest struct {
+}
+
+func (m *TableStatsRequest) code(c *coder) {
+}
+
+// TableStats is one table. Section 7.3.5.4.
+type TableStats struct {
+	TableID      Table
+	ActiveCount  uint32
+	LookupCount  uint64
+	MatchedCount uint64
+}
+
+func (m *TableStats) code(c *coder) {
+	u8(c, "table_id", &m.TableID)
+	c.pad(3)
+	u32(c, "active_count", &m.ActiveCount)
+	u64(c, "lookup_count", &m.LookupCount)
+	u64(c, "matched_count", &m.MatchedCount)
+}
+
+// ExperimenterBody is ofp_experimenter_multipart_header with what follows. Section 7.3.5.15.
+type ExperimenterBody struct {
+	Experimenter uint32
+	ExpType      uint32
+	Data         []byte
+}
+
+func (m *ExperimenterBody) code(c *coder) {
+	u32(c, "experimenter", &m.Experimenter)
+	u32(c, "exp_type", &m.ExpType)
+	c.data("data", &m.Data)
+}
+
+// ExperimenterMultipartRequest is a request of another specification. Section 7.3.5.15.
+type ExperimenterMultipartRequest struct {
+	ExperimenterBody
+}
+
+// ExperimenterMultipartReply is a reply of another specification. Section 7.3.5.15.
+type ExperimenterMultipartReply struct {
+	ExperimenterBody
+}
+
+// TableFeatures are the abilities of one table. Section 7.3.5.5.1.
+type TableFeatures struct {
+	TableID       Table
+	Name          string
+	MetadataMatch uint64
+	MetadataWrite uint64
+	Config        TableConfig
+	MaxEntries    uint32
+	Properties    []TableFeature
+}
+
+func (m *TableFeatures) code(c *coder) {
+	s := c.open("ofp_table_features")
+	c.length(&s)
+	u8(c, "table_id", &m.TableID)
+	c.pad(5)
+	c.text("name", 32, &m.Name)
+	u64(c, "metadata_match", &m.MetadataMatch)
+	u64(c, "metadata_write", &m.MetadataWrite)
+	u32(c, "config", &m.Config)
+	u32(c, "max_entries", &m.MaxEntries)
+	structs(c, "properties", &m.Properties)
+	c.closeAligned(s)
+}
+
+// TableFeature is a property of a table: ofp_table_feature_prop_header with what follows. Section 7.3.5.5.2.
+type TableFeature struct {
+	Type           TableFeatureProp
+	InstructionIDs []InstructionID // of OFPTFPT_INSTRUCTIONS
+	NextTableIDs   []byte          // of OFPTFPT_NEXT_TABLES
+	ActionIDs      []ActionID      // of OFPTFPT_WRITE_ACTIONS and OFPTFPT_APPLY_ACTIONS
+	OXMIDs         []OXMID         // of OFPTFPT_MATCH, OFPTFPT_WILDCARDS and the two for set-field
+	Experimenter   uint32          // of OFPTFPT_EXPERIMENTER, like the next two
+	ExpType        uint32
+	Data           []byte
+}
+
+func (m *TableFeature) code(c *coder) {
+	s := c.open("ofp_table_feature_prop_header")
+	u16(c, "type", &m.Type)
+	c.length(&s)
+	switch m.Type {
+	case OFPTFPT_INSTRUCTIONS, OFPTFPT_INSTRUCTIONS_MISS:
+		structs(c, "instruction_ids", &m.InstructionIDs)
+	case OFPTFPT_NEXT_TABLES, OFPTFPT_NEXT_TABLES_MISS:
+		c.u8s("next_table_ids", &m.NextTableIDs)
+	case OFPTFPT_WRITE_ACTIONS, OFPTFPT_WRITE_ACTIONS_MISS, OFPTFPT_APPLY_ACTIONS, OFPTFPT_APPLY_ACTIONS_MISS:
+		structs(c, "action_ids", &m.ActionIDs)
+	case OFPTFPT_MATCH, OFPTFPT_WILDCARDS, OFPTFPT_WRITE_SETFIELD, OFPTFPT_WRITE_SETFIELD_MISS, OFPTFPT_APPLY_SETFIELD, OFPTFPT_APPLY_SETFIELD_MISS:
+		structs(c, "oxm_ids", &m.OXMIDs)
+	case OFPTFPT_EXPERIMENTER, OFPTFPT_EXPERIMENTER_MISS:
+		u32(c, "experimenter", &m.Experimenter)
+		u32(c, "exp_type", &m.ExpType)
+		c.data("data", &m.Data)
+	default:
+		c.fail(fmt.Errorf("type %v: %w", m.Type, ErrUnsupported))
+	}
+	c.close(s)
+	c.padTo8(s.start)
+}
+
+// InstructionID is an instruction without its arguments.
+type InstructionID struct {
+	Type InstructionType
+	Data []byte // of OFPIT_EXPERIMENTER: its number and its type
+}
+
+func (m *InstructionID) code(c *coder) {
+	s := c.open("ofp_instruction")
+	u16(c, "type", &m.Type)
+	c.length(&s)
+	c.data("data", &m.Data)
+	c.close(s)
+}
+
+// ActionID is an action without its arguments.
+type ActionID struct {
+	Type ActionType
+	Data []byte // of OFPAT_EXPERIMENTER: its number and its type
+}
+
+func (m *ActionID) code(c *coder) {
+	s := c.open("ofp_action_header")
+	u16(c, "type", &m.Type)
+	c.length(&s)
+	c.data("data", &m.Data)
+	c.close(s)
+}
+
+// ActionOutput sends the packet out of a port. Section 7.2.5.
+type ActionOutput struct {
+	Port   Port
+	MaxLen PacketLen // of the packet, if it goes to the controller
+}
+
+// ActionType implements Action.
+func (m *ActionOutput) ActionType() ActionType { return OFPAT_OUTPUT }
+
+func (m *ActionOutput) code(c *coder) {
+	s := c.open("ofp_action_output")
+	constant16(c, "type", OFPAT_OUTPUT)
+	c.length(&s)
+	u32(c, "port", &m.Port)
+	u16(c, "max_len", &m.MaxLen)
+	c.pad(6)
+	c.closeAligned(s)
+}
+
+// ActionPlain is an action without arguments: copy TTL outwards or inwards, decrement MPLS or IP TTL, pop a VLAN or a PBB tag. Section 7.2.5.
+type ActionPlain struct {
+	Type ActionType
+}
+
+// ActionType implements Action.
+func (m *ActionPlain) ActionType() ActionType { return m.Type }
+
+func (m *ActionPlain) code(c *coder) {
+	s := c.open("ofp_action_header")
+	constant16(c, "type", m.Type)
+	c.length(&s)
+	c.pad(4)
+	c.closeAligned(s)
+}
+
+// ActionMPLSTTL sets the TTL of an MPLS header. Section 7.2.5.
+type ActionMPLSTTL struct {
+	MPLSTTL uint8
+}
+
+// ActionType implements Action.
+func (m *ActionMPLSTTL) ActionType() ActionType { return OFPAT_SET_MPLS_TTL }
+
+func (m *ActionMPLSTTL) code(c *coder) {
+	s := c.open("ofp_action_mpls_ttl")
+	constant16(c, "type", OFPAT_SET_MPLS_TTL)
+	c.length(&s)
+	u8(c, "mpls_ttl", &m.MPLSTTL)
+	c.pad(3)
+	c.closeAligned(s)
+}
+
+// ActionNwTTL sets the TTL of an IP header. Section 7.2.5.
+type ActionNwTTL struct {
+	NwTTL uint8
+}
+
+// ActionType implements Action.
+func (m *ActionNwTTL) ActionType() ActionType { return OFPAT_SET_NW_TTL }
+
+func (m *ActionNwTTL) code(c *coder) {
+	s := c.open("ofp_action_nw_ttl")
+	constant16(c, "type", OFPAT_SET_NW_TTL)
+	c.length(&s)
+	u8(c, "nw_ttl", &m.NwTTL)
+	c.pad(3)
+	c.closeAligned(s)
+}
+
+// ActionPush pushes a VLAN, an MPLS or a PBB header. Section 7.2.5.
+type ActionPush struct {
+	Type      ActionType
+	EtherType uint16
+}
+
+// ActionType implements Action.
+func (m *ActionPush) ActionType() ActionType { return m.Type }
+
+func (m *ActionPush) code(c *coder) {
+	s := c.open("ofp_action_push")
+	constant16(c, "type", m.Type)
+	c.length(&s)
+	u16(c, "ethertype", &m.EtherType)
+	c.pad(2)
+	c.closeAligned(s)
+}
+
+// ActionPopMPLS pops an MPLS header. Section 7.2.5.
+type ActionPopMPLS struct {
+	EtherType uint16
+}
+
+// ActionType implements Action.
+func (m *ActionPopMPLS) ActionType() ActionType { return OFPAT_POP_MPLS }
+
+func (m *ActionPopMPLS) code(c *coder) {
+	s := c.open("ofp_action_pop_mpls")
+	constant16(c, "type", OFPAT_POP_MPLS)
+	c.length(&s)
+	u16(c, "ethertype", &m.EtherType)
+	c.pad(2)
+	c.closeAligned(s)
+}
+
+// ActionSetQueue chooses the queue that the packet goes to at its port. Section 7.2.5.
+type ActionSetQueue struct {
+	QueueID Queue
+}
+
+// ActionType implements Action.
+func (m *ActionSetQueue) ActionType() ActionType { return OFPAT_SET_QUEUE }
+
+func (m *ActionSetQueue) code(c *coder) {
+	s := c.open("ofp_action_set_queue")
+	constant16(c, "type", OFPAT_SET_QUEUE)
+	c.length(&s)
+	u32(c, "queue_id", &m.QueueID)
+	c.closeAligned(s)
+}
+
+// ActionGroup hands the packet to a group. Section 7.2.5.
+type ActionGroup struct {
+	GroupID Group
+}
+
+// ActionType implements Action.
+func (m *ActionGroup) ActionType() ActionType { return OFPAT_GROUP }
+
+func (m *ActionGroup) code(c *coder) {
+	s := c.open("ofp_action_group")
+	constant16(c, "type", OFPAT_GROUP)
+	c.length(&s)
+	u32(c, "group_id", &m.GroupID)
+	c.closeAligned(s)
+}
+
+// ActionSetField overwrites a field of the packet. Section 7.2.5.
+type ActionSetField struct {
+	Field OXM
+}
+
+// ActionType implements Action.
+func (m *ActionSetField) ActionType() ActionType { return OFPAT_SET_FIELD }
+
+func (m *ActionSetField) code(c *coder) {
+	s := c.open("ofp_action_set_field")
+	constant16(c, "type", OFPAT_SET_FIELD)
+	c.length(&s)
+	object(c, "field", &m.Field)
+	c.padTo8(s.start)
+	c.closeAligned(s)
+}
+
+// ActionExperimenter is an action of another specification, such as those of Nicira. Section 7.2.5.
+type ActionExperimenter struct {
+	Experimenter uint32
+	Data         []byte // with padding: as long as the action becomes a multiple of 8
+}
+
+// ActionType implements Action.
+func (m *ActionExperimenter) ActionType() ActionType { return OFPAT_EXPERIMENTER }
+
+func (m *ActionExperimenter) code(c *coder) {
+	s := c.open("ofp_action_experimenter_header")
+	constant16(c, "type", OFPAT_EXPERIMENTER)
+	c.length(&s)
+	u32(c, "experimenter", &m.Experimenter)
+	c.data("data", &m.Data)
+	c.closeAligned(s)
+}
+
+// InstructionGotoTable continues in another table. Section 7.2.4.
+type InstructionGotoTable struct {
+	TableID Table
+}
+
+// InstructionType implements Instruction.
+func (m *InstructionGotoTable) InstructionType() InstructionType { return OFPIT_GOTO_TABLE }
+
+func (m *InstructionGotoTable) code(c *coder) {
+	s := c.open("ofp_instruction_goto_table")
+	constant16(c, "type", OFPIT_GOTO_TABLE)
+	c.length(&s)
+	u8(c, "table_id", &m.TableID)
+	c.pad(3)
+	c.closeAligned(s)
+}
+
+// InstructionWriteMetadata sets metadata for the tables after. Section 7.2.4.
+type InstructionWriteMetadata struct {
+	Metadata     uint64
+	MetadataMask uint64
+}
+
+// InstructionType implements Instruction.
+func (m *InstructionWriteMetadata) InstructionType() InstructionType { return OFPIT_WRITE_METADATA }
+
+func (m *InstructionWriteMetadata) code(c *coder) {
+	s := c.open("ofp_instruction_write_metadata")
+	constant16(c, "type", OFPIT_WRITE_METADATA)
+	c.length(&s)
+	c.pad(4)
+	u64(c, "metadata", &m.Metadata)
+	u64(c, "metadata_mask", &m.MetadataMask)
+	c.closeAligned(s)
+}
+
+// InstructionActions writes, applies or clears actions. Section 7.2.4.
+type InstructionActions struct {
+	Type    InstructionType
+	Actions []Action // none of OFPIT_CLEAR_ACTIONS
+}
+
+// InstructionType implements Instruction.
+func (m *InstructionActions) InstructionType() InstructionType { return m.Type }
+
+func (m *InstructionActions) code(c *coder) {
+	s := c.open("ofp_instruction_actions")
+	constant16(c, "type", m.Type)
+	c.length(&s)
+	c.pad(4)
+	c.actions(&m.Actions)
+	c.closeAligned(s)
+}
+
+// InstructionMeter meters the packets. Section 7.2.4.
+type InstructionMeter struct {
+	MeterID Meter
+}
+
+// InstructionType implements Instruction.
+func (m *InstructionMeter) InstructionType() InstructionType { return OFPIT_METER }
+
+func (m *InstructionMeter) code(c *coder) {
+	s := c.open("ofp_instruction_meter")
+	constant16(c, "type", OFPIT_METER)
+	c.length(&s)
+	u32(c, "meter_id", &m.MeterID)
+	c.closeAligned(s)
+}
+
+// InstructionExperimenter is an instruction of another specification. Section 7.2.4.
+type InstructionExperimenter struct {
+	Experimenter uint32
+	Data         []byte // with padding: as long as the instruction becomes a multiple of 8
+}
+
+// InstructionType implements Instruction.
+func (m *InstructionExperimenter) InstructionType() InstructionType { return OFPIT_EXPERIMENTER }
+
+func (m *InstructionExperimenter) code(c *coder) {
+	s := c.open("ofp_instruction_experimenter")
+	constant16(c, "type", OFPIT_EXPERIMENTER)
+	c.length(&s)
+	u32(c, "experimenter", &m.Experimenter)
+	c.data("data", &m.Data)
+	c.closeAligned(s)
+}
+
+func newAction(t ActionType) Action {
+	switch t {
+	case OFPAT_OUTPUT:
+		return &ActionOutput{}
+	case OFPAT_COPY_TTL_OUT, OFPAT_COPY_TTL_IN, OFPAT_DEC_MPLS_TTL, OFPAT_DEC_NW_TTL, OFPAT_POP_VLAN, OFPAT_POP_PBB:
+		return &ActionPlain{Type: t}
+	case OFPAT_SET_MPLS_TTL:
+		return &ActionMPLSTTL{}
+	case OFPAT_SET_NW_TTL:
+		return &ActionNwTTL{}
+	case OFPAT_PUSH_VLAN, OFPAT_PUSH_MPLS, OFPAT_PUSH_PBB:
+		return &ActionPush{Type: t}
+	case OFPAT_POP_MPLS:
+		return &ActionPopMPLS{}
+	case OFPAT_SET_QUEUE:
+		return &ActionSetQueue{}
+	case OFPAT_GROUP:
+		return &ActionGroup{}
+	case OFPAT_SET_FIELD:
+		return &ActionSetField{}
+	case OFPAT_EXPERIMENTER:
+		return &ActionExperimenter{}
+	}
+	return nil
+}
+
+func newInstruction(t InstructionType) Instruction {
+	switch t {
+	case OFPIT_GOTO_TABLE:
+		return &InstructionGotoTable{}
+	case OFPIT_WRITE_METADATA:
+		return &InstructionWriteMetadata{}
+	case OFPIT_WRITE_ACTIONS, OFPIT_APPLY_ACTIONS, OFPIT_CLEAR_ACTIONS:
+		return &InstructionActions{Type: t}
+	case OFPIT_METER:
+		return &InstructionMeter{}
+	case OFPIT_EXPERIMENTER:
+		return &InstructionExperimenter{}
+	}
+	return nil
+}

@@ -1,9 +1,9 @@
-// Package ovsdb gives the ports of switches their queues, by Open vSwitch's
-// database (RFC 7047), and takes them away again. Package qos decides which.
+// Package ovsdb configures the queues of switch ports through Open vSwitch's database (RFC
+// 7047), and removes them again. Package qos decides which queues.
 //
-// Everything that one port needs is one transaction that begins by asking
-// whether the port is still as it was seen: a port that vanishes meanwhile, or
-// that somebody else configures, leaves nothing behind.
+// All rows of one port change in one transaction. It first checks that the port is
+// unchanged since it was read, so a port that vanishes or is reconfigured meanwhile gets no
+// partial configuration.
 package ovsdb
 
 import (
@@ -25,35 +25,35 @@ import (
 	"github.com/weir-project/weir/internal/sdn/topology"
 )
 
-// Options are what a manager is made of.
+// Options configure a manager.
 type Options struct {
 	// Address is unix:PATH or tcp:HOST:PORT.
 	Address string
-	// RateBPS is every port's rate; 0: the speed that its link reports.
+	// RateBPS is the rate of every port; 0 means the speed that its link reports.
 	RateBPS uint64
-	// PortRateBPS are the rates of single ports by name.
+	// PortRateBPS overrides RateBPS by port name.
 	PortRateBPS map[string]uint64
 	Queues      qos.Map
-	// Type is who makes the queues: qos.TypeHTB, also if it is empty, or qos.TypeNoop.
+	// Type is qos.TypeHTB (the default) or qos.TypeNoop.
 	Type string
-	// Replace puts aside what somebody else configured.
+	// Replace allows to put aside another program's QoS.
 	Replace bool
-	// Controls tells whether a switch is this controller's.
+	// Controls reports whether a switch accepts changes from this controller.
 	Controls func(topology.DPID) bool
 	Log      *slog.Logger
 }
 
-// Manager looks after the ports of one database.
+// Manager configures the queues of all ports in one database.
 type Manager struct {
 	options Options
-	trees   trees // of the goroutine of Run
+	trees   trees // used by the goroutine of Run only
 
 	mu     sync.Mutex
 	status map[topology.Port]qos.PortState
-	looked time.Time // when status was found
+	looked time.Time // time of status
 }
 
-// New returns a manager that is not connected.
+// New returns a manager; Run connects it.
 func New(o Options) *Manager {
 	if o.Type == "" {
 		o.Type = qos.TypeHTB
@@ -61,8 +61,8 @@ func New(o Options) *Manager {
 	return &Manager{options: o}
 }
 
-// Status is the state of each port that has been looked at: unknown once the
-// database has not been read for statusAge.
+// Status returns the state of each known port. All states are "unknown" if the database was
+// not read for statusAge.
 func (m *Manager) Status() map[topology.Port]qos.PortState {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -78,18 +78,18 @@ func (m *Manager) Status() map[topology.Port]qos.PortState {
 	return out
 }
 
-// Times of the connection to the database.
+// Timers of the database connection.
 const (
 	connectTimeout  = 5 * time.Second
 	transactTimeout = 5 * time.Second
 	retryAfter      = time.Second
 	lookEvery       = time.Second
-	// statusAge is how long what was found is said of ports.
+	// statusAge is how long a port's state stays valid.
 	statusAge = 5 * time.Second
 )
 
-// Run keeps the queues as they should be until ctx ends. They stay then; Remove
-// takes them away. A database that is down is tried again and again.
+// Run configures the queues and repairs them until ctx ends. The queues stay afterwards;
+// Remove removes them. Run reconnects to a lost database.
 func (m *Manager) Run(ctx context.Context) error {
 	defer m.trees.close()
 	for said := false; ; {
@@ -97,7 +97,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		if err == nil {
 			said = false
 			m.options.Log.Info("database connected", "ovsdb", m.options.Address)
-			err = m.look(ctx, c)
+			err = m.watch(ctx, c)
 			c.Close()
 		}
 		if ctx.Err() != nil {
@@ -115,7 +115,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// connect opens a database and copies the tables.
+// connect opens a database and starts to mirror its tables.
 func connect(ctx context.Context, address string) (client.Client, error) {
 	model, err := databaseModel()
 	if err != nil {
@@ -138,8 +138,8 @@ func connect(ctx context.Context, address string) (client.Client, error) {
 	return c, nil
 }
 
-// cause is what a failed connection says without the address, which libovsdb and
-// package net name again.
+// cause returns the reason of a failed connection without the address, which libovsdb and
+// package net repeat.
 func cause(err error) error {
 	if call, ok := errors.AsType[*os.SyscallError](err); ok {
 		return call.Err
@@ -150,9 +150,9 @@ func cause(err error) error {
 	return err
 }
 
-// look compares and corrects until the connection ends.
-func (m *Manager) look(ctx context.Context, c client.Client) error {
-	gone := c.DisconnectNotify() // not told while nobody waits for it
+// watch reconciles on every change until the connection ends.
+func (m *Manager) watch(ctx context.Context, c client.Client) error {
+	gone := c.DisconnectNotify() // reports only to a waiting receiver
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
 	for {
@@ -169,8 +169,8 @@ func (m *Manager) look(ctx context.Context, c client.Client) error {
 	}
 }
 
-// reconcile brings every port up to date. What one port refuses does not stop
-// the others.
+// reconcile updates the queues of every port. A failure at one port does not affect the
+// others.
 func (m *Manager) reconcile(ctx context.Context, c client.Client) error {
 	tables, err := readNow(ctx, c)
 	if err != nil {
@@ -182,7 +182,7 @@ func (m *Manager) reconcile(ctx context.Context, c client.Client) error {
 		if !ok {
 			rate = m.options.RateBPS
 		}
-		state, err := m.keep(ctx, c, p, rate)
+		state, err := m.reconcilePort(ctx, c, p, rate)
 		if err != nil {
 			if !c.Connected() {
 				return err
@@ -201,8 +201,8 @@ func (m *Manager) reconcile(ctx context.Context, c client.Client) error {
 	return transact(ctx, c, tables.removeOrphans)
 }
 
-// keep brings one port up to date, whose rate 0 is the link's speed.
-func (m *Manager) keep(ctx context.Context, c client.Client, p port, rateBPS uint64) (qos.PortState, error) {
+// reconcilePort updates the queues of one port. A rate of 0 means the link's speed.
+func (m *Manager) reconcilePort(ctx context.Context, c client.Client, p port, rateBPS uint64) (qos.PortState, error) {
 	change := qos.Plan(p.seen, qos.Wanted{Type: m.options.Type, RateBPS: rateBPS, Queues: m.options.Queues, Replace: m.options.Replace})
 	if m.options.Type != qos.TypeNoop || change.Action == qos.Refuse {
 		return stateOf(p, change), m.apply(ctx, c, p, change)
@@ -211,7 +211,7 @@ func (m *Manager) keep(ctx context.Context, c client.Client, p port, rateBPS uin
 	if err != nil {
 		return qos.PortState{State: "refused", Reason: err.Error()}, nil
 	}
-	if p.aside = at.aside; p.aside != "" && change.Action == qos.Keep { // remembered before it goes
+	if p.aside = at.aside; p.aside != "" && change.Action == qos.Keep { // keep the earlier queueing before it is overwritten
 		change.Action = qos.Update
 	}
 	if err := m.apply(ctx, c, p, change); err != nil {
@@ -222,8 +222,8 @@ func (m *Manager) keep(ctx context.Context, c client.Client, p port, rateBPS uin
 	return state, err
 }
 
-// readNow reads a database that answers: what read reads is libovsdb's copy, which
-// outlives a server that hangs or a connection whose end nobody was told of.
+// readNow reads the mirrored tables after an echo to the server, because the mirror would
+// outlive a server that hangs.
 func readNow(ctx context.Context, c client.Client) (*tables, error) {
 	ctx, cancel := context.WithTimeout(ctx, statusAge/2)
 	defer cancel()
@@ -233,7 +233,7 @@ func readNow(ctx context.Context, c client.Client) (*tables, error) {
 	return read(ctx, c)
 }
 
-// stateOf is what a port has when a change is made.
+// stateOf returns a port's state after a change.
 func stateOf(p port, change qos.Change) qos.PortState {
 	state := qos.PortState{State: "ok", RateBPS: change.RateBPS, Reason: change.Reason}
 	if change.Action == qos.Refuse {
@@ -251,7 +251,7 @@ func stateOf(p port, change qos.Change) qos.PortState {
 	return state
 }
 
-// netdev is Open vSwitch's userspace datapath, which ignores the queue of a packet.
+// netdev is Open vSwitch's userspace datapath, which ignores queues.
 const netdev = "netdev"
 
 func (m *Manager) apply(ctx context.Context, c client.Client, p port, change qos.Change) error {
@@ -271,8 +271,8 @@ func (m *Manager) apply(ctx context.Context, c client.Client, p port, change qos
 	return nil
 }
 
-// Remove takes all of Weir's queues out of a database, and puts back what was
-// there before. It returns the names of the ports.
+// Remove deletes all of Weir's queues from a database, restores earlier queueing, and
+// returns the names of the ports.
 func Remove(ctx context.Context, address string) ([]string, error) {
 	c, err := connect(ctx, address)
 	if err != nil {
@@ -306,7 +306,7 @@ func Remove(ctx context.Context, address string) ([]string, error) {
 	return names, transact(ctx, c, tables.removeOrphans)
 }
 
-// remove gives a port back, and its device where Weir made the queues on that.
+// remove deletes a port's queues, and for linux-noop also those on its device.
 func remove(ctx context.Context, c client.Client, queues *trees, tables *tables, row portRow) error {
 	external := tables.row(*row.QoS).External
 	name, aside := external[qos.DeviceKey], external[qos.AsideKey]

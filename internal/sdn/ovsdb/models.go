@@ -28,7 +28,7 @@ type interfaceRow struct {
 	Type      string `ovsdb:"type"`
 	OFPort    *int   `ovsdb:"ofport"`
 	LinkSpeed *int   `ovsdb:"link_speed"`
-	// IfIndex and MACInUse tell which device it is.
+	// IfIndex and MACInUse identify the network device.
 	IfIndex  *int    `ovsdb:"ifindex"`
 	MACInUse *string `ovsdb:"mac_in_use"`
 }
@@ -53,8 +53,8 @@ func databaseModel() (model.ClientDBModel, error) {
 	})
 }
 
-// monitored are the columns above: libovsdb stops keeping its copy when it is sent
-// one that the model does not have.
+// monitored returns the columns to mirror, because libovsdb stops mirroring when it
+// receives a column that the model lacks.
 func monitored() []client.MonitorOption {
 	b, p, i, r, q := &bridgeRow{}, &portRow{}, &interfaceRow{}, &qosRow{}, &queueRow{}
 	return []client.MonitorOption{

@@ -18,10 +18,10 @@ import (
 
 type operations = []ovsdb.Operation
 
-// builder makes the operations of one transaction.
+// builder returns the operations of one transaction.
 type builder func(client.Client) (operations, error)
 
-// transact does what a builder says, all of it or nothing.
+// transact executes a builder's operations atomically.
 func transact(ctx context.Context, c client.Client, build builder) error {
 	todo, err := build(c)
 	if err != nil || len(todo) == 0 {
@@ -45,7 +45,7 @@ func transact(ctx context.Context, c client.Client, build builder) error {
 	return nil
 }
 
-// tables are the rows of a database by identifier.
+// tables are the database's rows by UUID.
 type tables struct {
 	bridges    []bridgeRow
 	ports      map[string]portRow
@@ -82,7 +82,7 @@ func byUUID[T any](rows []T, uuid func(T) string) map[string]T {
 	return out
 }
 
-// row is a QoS row with its queues, as package qos knows it; nil if it is gone.
+// row returns a QoS row with its queues in the form of package qos, or nil if it is gone.
 func (t *tables) row(uuid string) *qos.Row {
 	r, ok := t.qos[uuid]
 	if !ok {
@@ -95,7 +95,7 @@ func (t *tables) row(uuid string) *qos.Row {
 	return out
 }
 
-// port is a port that may have queues.
+// port is a port that can have queues.
 type port struct {
 	row  portRow
 	name string
@@ -104,15 +104,15 @@ type port struct {
 	// bridge and datapath are the name and datapath_type of its bridge.
 	bridge, datapath string
 	device           device
-	// aside is what is put aside on the device; empty: nothing.
+	// aside is the device's earlier queueing, saved to be restored; empty if there was
+	// none.
 	aside string
 }
 
-// ofLocal is the port of a bridge itself.
+// ofLocal is the OpenFlow number of a bridge's own port.
 const ofLocal = 65534
 
-// controlled are the ports of the switches that are ours, without those that
-// have no OpenFlow number.
+// controlled returns the ports with an OpenFlow number on switches of this controller.
 func (t *tables) controlled(ours func(topology.DPID) bool) []port {
 	var out []port
 	for _, b := range t.bridges {
@@ -125,7 +125,7 @@ func (t *tables) controlled(ours func(topology.DPID) bool) []port {
 		}
 		for _, uuid := range b.Ports {
 			row := t.ports[uuid]
-			if len(row.Interfaces) != 1 { // of a bond HTB would have to be on each
+			if len(row.Interfaces) != 1 { // bonds are skipped: HTB would be needed on each member
 				continue
 			}
 			i := t.interfaces[row.Interfaces[0]]
@@ -146,7 +146,7 @@ func (t *tables) controlled(ours func(topology.DPID) bool) []port {
 	return out
 }
 
-// device is which device an interface is.
+// device returns the network device of an interface.
 func (r interfaceRow) device() device {
 	d := device{name: r.Name}
 	if r.IfIndex != nil {
@@ -158,7 +158,7 @@ func (r interfaceRow) device() device {
 	return d
 }
 
-// deviceOf is the device of a port with one interface; of others an empty one.
+// deviceOf returns the device of a port with one interface, or an empty one for bonds.
 func (t *tables) deviceOf(row portRow) device {
 	if len(row.Interfaces) != 1 {
 		return device{}
@@ -166,14 +166,16 @@ func (t *tables) deviceOf(row portRow) device {
 	return t.interfaces[row.Interfaces[0]].device()
 }
 
-// unchanged goes on only if a port is there and has the QoS row it was seen with.
+// unchanged makes the transaction fail unless the port still exists with the QoS row that
+// was read.
 func unchanged(c client.Client, row portRow) (operations, error) {
 	now := 0
 	wait, err := c.Where(&row).Wait(ovsdb.WaitConditionEqual, &now, &row, &row.QoS)
 	return wait, err
 }
 
-// external marks a port's QoS row, and remembers what was there before.
+// external returns the external_ids of a port's QoS row: Weir's mark and the earlier QoS
+// row.
 func (p port) external(kind string) map[string]string {
 	m := map[string]string{}
 	if old := p.seen.QoS; old.Ours() {
@@ -191,7 +193,7 @@ func (p port) external(kind string) map[string]string {
 	return m
 }
 
-// create gives a port new rows.
+// create adds new QoS and Queue rows to a port.
 func create(c client.Client, p port, change qos.Change) (operations, error) {
 	todo, err := unchanged(c, p.row)
 	if err != nil {
@@ -214,7 +216,7 @@ func create(c client.Client, p port, change qos.Change) (operations, error) {
 	return appendSet(c, append(todo, insert...), p.row, &row.UUID)
 }
 
-// appendSet adds the change of a port's QoS row.
+// appendSet appends the operation that sets a port's QoS row.
 func appendSet(c client.Client, todo operations, row portRow, to *string) (operations, error) {
 	changed := row
 	changed.QoS = to
@@ -222,7 +224,7 @@ func appendSet(c client.Client, todo operations, row portRow, to *string) (opera
 	return append(todo, set...), err
 }
 
-// update changes the numbers of rows that are there.
+// update changes the rates of existing rows.
 func update(c client.Client, p port, change qos.Change) (operations, error) {
 	todo, err := unchanged(c, p.row)
 	if err != nil {
@@ -245,8 +247,7 @@ func update(c client.Client, p port, change qos.Change) (operations, error) {
 	return todo, nil
 }
 
-// restore gives a port the QoS row that it had before Weir, if that is still
-// there, and none otherwise.
+// restore gives a port its earlier QoS row if that still exists, otherwise none.
 func restore(c client.Client, t *tables, row portRow) (operations, error) {
 	todo, err := unchanged(c, row)
 	if err != nil {
@@ -259,8 +260,8 @@ func restore(c client.Client, t *tables, row portRow) (operations, error) {
 	return appendSet(c, todo, row, to)
 }
 
-// abandoned are the devices on which Weir made queues for ports that are gone, with
-// what is to be put back on each.
+// abandoned returns the devices with Weir's queues whose ports were deleted, and the
+// earlier queueing to restore on each.
 func (t *tables) abandoned() map[device]string {
 	out := map[device]string{}
 	for _, row := range t.qos {
@@ -274,8 +275,8 @@ func (t *tables) abandoned() map[device]string {
 	return out
 }
 
-// removeOrphans deletes Weir's rows that no port has any more: the tables QoS and
-// Queue are roots, of which nothing goes by itself.
+// removeOrphans deletes Weir's rows that no port references. QoS and Queue are root tables,
+// whose rows the database never deletes itself.
 func (t *tables) removeOrphans(c client.Client) (operations, error) {
 	used := map[string]bool{}
 	for _, p := range t.ports {
@@ -294,7 +295,7 @@ func (t *tables) removeOrphans(c client.Client) (operations, error) {
 	return append(rows, queues...), err
 }
 
-// deleteUnused deletes Weir's rows of a table that are not used.
+// deleteUnused deletes Weir's unreferenced rows of one table.
 func deleteUnused[R any](c client.Client, rows map[string]R, used map[string]bool, external func(*R) map[string]string) (todo operations, err error) {
 	for _, uuid := range slices.Sorted(maps.Keys(rows)) {
 		if row := rows[uuid]; !used[uuid] && external(&row)[qos.OwnerKey] == qos.Owner {
@@ -308,7 +309,7 @@ func deleteUnused[R any](c client.Client, rows map[string]R, used map[string]boo
 	return todo, nil
 }
 
-// CheckAddress says what is wrong with a database's address.
+// CheckAddress returns an error if a database address is invalid.
 func CheckAddress(address string) error {
 	kind, rest, ok := strings.Cut(address, ":")
 	if !ok || rest == "" || kind != "unix" && kind != "tcp" {

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-project/weir/internal/kernel"
-	"github.com/weir-project/weir/internal/sched/htb"
+	"github.com/weir-project/weir/internal/datapath/htb"
+	"github.com/weir-project/weir/internal/datapath/kernel"
 	"github.com/weir-project/weir/internal/sdn/openflow"
 	"github.com/weir-project/weir/internal/sdn/qos"
 	"github.com/weir-project/weir/internal/sdn/topology"
@@ -28,17 +28,17 @@ import (
 // queueing of a port whose row has none (vswitchd/bridge.c, iface_configure_qos), and
 // remembers what was on the device before.
 //
-// Limits. OpenFlow's statistics know nothing of such queues: they are the kernel's.
+// Limits. OpenFlow's statistics lack such queues, which are the kernel's.
 
-// device is what the database says of a port's interface.
+// device identifies a port's network device as the database describes it.
 type device struct {
 	name    string
 	ifindex int
 	mac     string
 }
 
-// local is the device on this host. Names are the same on many hosts, indexes and
-// addresses together are not.
+// local returns the matching device of this host. Name, index and MAC address are compared
+// together, because names repeat between hosts.
 func (d device) local() (*net.Interface, error) {
 	link, err := net.InterfaceByName(d.name)
 	if err == nil && link.Index == d.ifindex && strings.EqualFold(link.HardwareAddr.String(), d.mac) {
@@ -48,14 +48,14 @@ func (d device) local() (*net.Interface, error) {
 		"with --qos linux-noop the controller makes the queues and runs where the switch does; elsewhere use --qos linux-htb", d.name)
 }
 
-// trees makes queues on devices of this host. It is not safe for concurrent use.
+// trees configures queues on devices of this host. It is not safe for concurrent use.
 type trees struct {
-	tc *kernel.TC // opened when it is needed
-	// counted is what was counted of each port lately.
+	tc *kernel.TC // opened on first use
+	// counted are the last counters by port.
 	counted map[topology.Port]counted
 }
 
-// counted is what the kernel said of a port's queues, and what that adds up to.
+// counted are the kernel's last counters of a port's queues, and their sums.
 type counted struct {
 	at     time.Time
 	queues map[int]htb.PortCounters
@@ -64,12 +64,12 @@ type counted struct {
 
 func (t *trees) close() {
 	if t.tc != nil {
-		_ = t.tc.Close() // sockets without anything unsaid
+		_ = t.tc.Close() // Close of idle sockets cannot lose data
 		t.tc = nil
 	}
 }
 
-// port is the queueing of a device.
+// port returns the HTB queueing of a device.
 func (t *trees) port(ifindex int) (*htb.Port, error) {
 	if t.tc == nil {
 		tc, err := kernel.OpenTC()
@@ -81,16 +81,17 @@ func (t *trees) port(ifindex int) (*htb.Port, error) {
 	return htb.NewPort(t.tc, ifindex), nil
 }
 
-// place is where queues are made.
+// place is the device for a port's queues.
 type place struct {
 	link  *net.Interface
 	port  *htb.Port
 	owner htb.PortOwner
-	// aside is what somebody else configured and is put aside, as JSON; empty: nothing.
+	// aside is another program's queueing that was put aside, as JSON; empty if none.
 	aside string
 }
 
-// prepare finds the place of a port's queues, or says why they cannot be made there.
+// prepare returns the device for a port's queues, or an error that says why queues are
+// impossible there.
 func (t *trees) prepare(p port, replace bool) (at place, err error) {
 	if p.datapath == netdev {
 		return at, errors.New("with --qos linux-noop the queues are the kernel's, to which datapath_type=netdev sends nothing: " + useKernelDatapath(p.bridge))
@@ -124,8 +125,8 @@ func (t *trees) prepare(p port, replace bool) (at place, err error) {
 	return at, nil
 }
 
-// put makes a port's queues, or brings them up to date, and counts what they sent.
-// The row must say that Open vSwitch leaves them alone.
+// put creates or updates a port's queues in the kernel and reads their counters. The QoS
+// row must already have the type linux-noop.
 func (t *trees) put(at place, p port, change qos.Change, log *slog.Logger) (map[openflow.Queue]qos.Counters, error) {
 	if at.owner == htb.PortSwitch || at.owner == htb.PortForeign {
 		if err := at.port.Clear(); err != nil {
@@ -152,8 +153,8 @@ func (t *trees) put(at place, p port, change qos.Change, log *slog.Logger) (map[
 	return t.count(p.at, time.Now(), now), nil
 }
 
-// count adds what was counted to what is known of a port. A queue that counts less than
-// before was made anew, unless only its numbers of packets wrapped.
+// count adds a port's new counters to its sums. A queue whose byte counter fell was
+// recreated; packet counters may also wrap.
 func (t *trees) count(at topology.Port, now time.Time, queues map[int]htb.PortCounters) map[openflow.Queue]qos.Counters {
 	before := t.counted[at]
 	one := counted{at: now, queues: queues, totals: map[openflow.Queue]qos.Counters{}}
@@ -179,13 +180,14 @@ func (t *trees) count(at topology.Port, now time.Time, queues map[int]htb.PortCo
 	return one.totals
 }
 
-// ovsPatience is how long Open vSwitch may take to follow its database: what it does to
-// a port's queueing when a row goes must come before what is put back.
+// ovsPatience is how long to wait for Open vSwitch to follow its database. It removes a
+// port's queueing after its row is deleted, and would otherwise remove the restored
+// queueing.
 const ovsPatience = 3 * time.Second
 
-// giveBack takes Weir's queues off a device whose row is gone, and puts back what was
-// put aside. Open vSwitch takes the queueing of a port away itself when its row goes,
-// if it runs and the port is still one: it is given so long.
+// giveBack removes Weir's queues from a device whose row was deleted, and restores the
+// earlier queueing. It first waits up to patience for Open vSwitch to remove the queueing
+// itself.
 func (t *trees) giveBack(ctx context.Context, ifindex int, aside string, patience time.Duration) error {
 	at, err := t.port(ifindex)
 	if err != nil {
@@ -216,12 +218,12 @@ func (t *trees) giveBack(ctx context.Context, ifindex int, aside string, patienc
 	return nil
 }
 
-// abandon gives devices back whose ports are gone from the database.
+// abandon restores devices whose ports were deleted from the database.
 func (t *trees) abandon(ctx context.Context, tables *tables) error {
 	var errs []error
 	for was, aside := range tables.abandoned() {
 		link, err := net.InterfaceByName(was.name)
-		if err != nil || !strings.EqualFold(link.HardwareAddr.String(), was.mac) { // gone as well, or of another host
+		if err != nil || !strings.EqualFold(link.HardwareAddr.String(), was.mac) { // device gone, or of another host
 			continue
 		}
 		if err := t.giveBack(ctx, link.Index, aside, 0); err != nil {
@@ -231,7 +233,7 @@ func (t *trees) abandon(ctx context.Context, tables *tables) error {
 	return errors.Join(errs...)
 }
 
-// useKernelDatapath is what to do where no packet goes through the kernel's queues.
+// useKernelDatapath returns advice for a bridge whose packets bypass the kernel's queues.
 func useKernelDatapath(bridge string) string {
 	return "use the kernel datapath (ovs-vsctl set bridge " + bridge + " datapath_type=system)"
 }

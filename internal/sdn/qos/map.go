@@ -11,18 +11,18 @@ import (
 
 	"github.com/goccy/go-yaml"
 
-	"github.com/weir-project/weir/internal/appid"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/apps"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
-// MaxQueues is how many queues a port can have (SDN-LLQ, section III.A.4).
+// MaxQueues limits the queues of a port (SDN-LLQ, section III.A.4).
 const MaxQueues = 8
 
-// lowestPriority is the last of HTB's priorities, TC_HTB_NUMPRIO - 1.
+// lowestPriority is HTB's lowest priority, TC_HTB_NUMPRIO - 1.
 const lowestPriority = 7
 
-// Part is a rate: bits per second, or a fraction of the port's; neither: not
-// said.
+// Part is a rate in bits per second, or a fraction of the port's rate; the zero value means
+// not given.
 type Part struct {
 	Fraction float64
 	BPS      uint64
@@ -30,7 +30,7 @@ type Part struct {
 
 func (p Part) given() bool { return p != Part{} }
 
-// of is the part of a rate.
+// of returns the part in bits per second.
 func (p Part) of(rateBPS uint64) uint64 {
 	if p.BPS != 0 {
 		return p.BPS
@@ -38,37 +38,36 @@ func (p Part) of(rateBPS uint64) uint64 {
 	return uint64(p.Fraction * float64(rateBPS))
 }
 
-// Spec is what is asked of one queue. Without a minimum queue 0 has what the
-// others leave, and others the least that a queue can have; without a maximum,
-// the port's rate.
+// Spec is the configuration of one queue. Without a minimum, queue 0 gets the rest and
+// others the smallest rate of a queue; without a maximum, the port's rate.
 type Spec struct {
 	ID       int
 	Min, Max Part
 	Priority int // 0 to 7, the lowest borrows first
 }
 
-// Map is which queues a port has, and which queue what goes to.
+// Map are the queues of a port, and which traffic each carries.
 type Map struct {
-	// Queues are in the order of their numbers; queue 0 is always there.
+	// Queues are in the order of their numbers; queue 0 always exists.
 	Queues []Spec
-	Levels [appid.NumLevels]int
-	// Types are the queues of single application types, by index of appid.Types.
+	Levels [apps.NumLevels]int
+	// Types maps application types (index of apps.Types) to dedicated queues.
 	Types map[int]int
 }
 
-// Map is that of the three queues that shares are for.
+// Map returns the three-queue map of shares.
 func (s Shares) Map() Map {
 	return Map{
 		Queues: []Spec{
-			{ID: IDs[appid.BE], Priority: 2},
-			{ID: IDs[appid.AF], Min: Part{Fraction: s.AFMin}, Priority: 1},
-			{ID: IDs[appid.EF], Min: Part{Fraction: s.EFMax}, Priority: 0},
+			{ID: IDs[apps.BE], Priority: 2},
+			{ID: IDs[apps.AF], Min: Part{Fraction: s.AFMin}, Priority: 1},
+			{ID: IDs[apps.EF], Min: Part{Fraction: s.EFMax}, Priority: 0},
 		},
 		Levels: IDs,
 	}
 }
 
-// mapFile is a map as it is written.
+// mapFile is the YAML form of a map.
 type mapFile struct {
 	Queues map[string]specFile `yaml:"queues"`
 	Map    map[string]string   `yaml:"map"`
@@ -80,7 +79,7 @@ type specFile struct {
 	Priority *int   `yaml:"priority"`
 }
 
-// ReadMap reads a map in YAML (docs/sdn.md). Errors say what to write instead.
+// ReadMap parses a map in YAML (docs/sdn.md). Errors say what to write instead.
 func ReadMap(b []byte) (Map, error) {
 	var file mapFile
 	if err := yaml.UnmarshalWithOptions(b, &file, yaml.Strict()); err != nil {
@@ -105,7 +104,7 @@ func ReadMap(b []byte) (Map, error) {
 		m.Queues = append(m.Queues, Spec{Priority: lowestPriority})
 	}
 	slices.SortFunc(m.Queues, func(a, b Spec) int { return cmp.Compare(a.ID, b.ID) })
-	written := map[appid.Level]bool{}
+	written := map[apps.Level]bool{}
 	for _, name := range slices.Sorted(maps.Keys(file.Map)) {
 		if err := m.assign(name, file.Map[name], written); err != nil {
 			return Map{}, err
@@ -114,7 +113,7 @@ func ReadMap(b []byte) (Map, error) {
 	return m, m.check(written)
 }
 
-// spec reads what is written of a queue.
+// spec parses one queue.
 func (f specFile) spec(name string) (Spec, error) {
 	id, err := strconv.Atoi(name)
 	if err != nil || id < 0 || id >= MaxQueues {
@@ -136,7 +135,7 @@ func (f specFile) spec(name string) (Spec, error) {
 	return q, nil
 }
 
-// parsePart reads a rate or a percentage; nothing is none.
+// parsePart parses a rate or a percentage; an empty text gives the zero Part.
 func parsePart(s string) (p Part, err error) {
 	if s == "" {
 		return p, nil
@@ -157,14 +156,14 @@ func parsePart(s string) (p Part, err error) {
 	return p, nil
 }
 
-// assign has a level or an application type go to a queue.
-func (m *Map) assign(name, queue string, written map[appid.Level]bool) error {
+// assign maps a traffic class or an application type to a queue.
+func (m *Map) assign(name, queue string, written map[apps.Level]bool) error {
 	id, err := strconv.Atoi(queue)
 	if err != nil {
 		return fmt.Errorf("map: %s: %q is no number of a queue", name, queue)
 	}
-	level, err := appid.ParseLevel(name)
-	i := slices.Index(appid.Types, strings.ToUpper(name))
+	level, err := apps.ParseLevel(name)
+	i := slices.Index(apps.Types, strings.ToUpper(name))
 	_, twice := m.Types[i]
 	switch {
 	case err == nil && written[level]:
@@ -172,9 +171,9 @@ func (m *Map) assign(name, queue string, written map[appid.Level]bool) error {
 	case err == nil:
 		m.Levels[level], written[level] = id, true
 	case i < 0:
-		return fmt.Errorf("map: %q is neither a level (ef, af, be) nor an application type (%s)", name, strings.Join(appid.Types, ", "))
+		return fmt.Errorf("map: %q is neither a level (ef, af, be) nor an application type (%s)", name, strings.Join(apps.Types, ", "))
 	case twice:
-		return fmt.Errorf("map: %s is there twice", appid.Types[i])
+		return fmt.Errorf("map: %s is there twice", apps.Types[i])
 	default:
 		m.Types[i] = id
 	}
@@ -185,16 +184,16 @@ func (m *Map) has(id int) bool {
 	return slices.ContainsFunc(m.Queues, func(q Spec) bool { return q.ID == id })
 }
 
-// check says what is wrong with a map whatever a port's rate is.
-func (m *Map) check(written map[appid.Level]bool) error {
-	if m.Levels[appid.BE] != 0 {
-		return fmt.Errorf("map: be goes to queue %d; it must be 0, where everything goes that no queue is named for", m.Levels[appid.BE])
+// check returns an error if a map is invalid at any port rate.
+func (m *Map) check(written map[apps.Level]bool) error {
+	if m.Levels[apps.BE] != 0 {
+		return fmt.Errorf("map: be goes to queue %d; it must be 0, where everything goes that no queue is named for", m.Levels[apps.BE])
 	}
 	for l, id := range m.Levels {
 		if !m.has(id) {
-			level := strings.ToLower(appid.Level(l).String())
+			level := strings.ToLower(apps.Level(l).String())
 			how := ""
-			if !written[appid.Level(l)] {
+			if !written[apps.Level(l)] {
 				how = " unless map says otherwise"
 			}
 			return fmt.Errorf("map: %s goes to queue %d%s, and there is none: give it under queues, or write another number", level, id, how)
@@ -202,7 +201,7 @@ func (m *Map) check(written map[appid.Level]bool) error {
 	}
 	for _, i := range slices.Sorted(maps.Keys(m.Types)) {
 		if !m.has(m.Types[i]) {
-			return fmt.Errorf("map: %s goes to queue %d, and there is none: give it under queues, or write another number", appid.Types[i], m.Types[i])
+			return fmt.Errorf("map: %s goes to queue %d, and there is none: give it under queues, or write another number", apps.Types[i], m.Types[i])
 		}
 	}
 	fractions := 0.0
@@ -215,7 +214,8 @@ func (m *Map) check(written map[appid.Level]bool) error {
 	return nil
 }
 
-// Of are the queues of a port with a rate. Their minimums fit it.
+// Of returns the queues of a port with a given rate, or an error if their minimums do not
+// fit.
 func (m *Map) Of(rateBPS uint64) ([]Queue, error) {
 	var out []Queue
 	rest := -1

@@ -6,7 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/weir-project/weir/internal/appid"
+	"github.com/weir-project/weir/internal/apps"
 )
 
 func TestReadMap(t *testing.T) {
@@ -20,7 +20,7 @@ map: {EF: 2, voip: 3, P2P: 0}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m.Levels != [appid.NumLevels]int{2, 1, 0} || len(m.Types) != 2 || m.Types[0] != 3 || m.Types[9] != 0 {
+	if m.Levels != [apps.NumLevels]int{2, 1, 0} || len(m.Types) != 2 || m.Types[0] != 3 || m.Types[9] != 0 {
 		t.Errorf("%+v", m)
 	}
 	queues, err := m.Of(100e6)

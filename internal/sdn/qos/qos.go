@@ -3,14 +3,14 @@
 //
 // Problem: Open vSwitch has the kernel's HTB make the queues of a port
 // (linux-htb: ovs-vswitchd.conf.db(5), tables QoS and Queue), and HTB takes any
-// numbers, fitting or not. Method: queues, three or as an operator's map has them,
-// whose minimums are no more than the port's rate together, so that a guarantee never depends on what others leave: HTB serves
-// a class within its rate before any class that borrows. EF has the part that it
-// may claim, AF its minimum, BE the rest; what one leaves idle the next takes in
-// the order EF, AF, BE, or of their priorities.
+// numbers, fitting or not. Method: three queues, or those of an operator's map, whose
+// minimums together are at most the port's rate, so that a guarantee never depends on
+// others' idleness: HTB serves a class within its rate before any class that borrows. EF
+// has its maximum, AF its minimum, BE the rest; an idle part goes to the others in the
+// order EF, AF, BE, or of their priorities.
 //
-// Limits: HTB cannot have EF beyond its part compete as BE, as design 3.6 has it;
-// it competes as EF for what is idle, never for what AF and BE are guaranteed.
+// Limits: HTB cannot have EF beyond its part compete as BE; EF competes with its own
+// priority for the idle rate, never for the guarantees of AF and BE.
 package qos
 
 import (
@@ -18,48 +18,47 @@ import (
 	"maps"
 	"strconv"
 
-	"github.com/weir-project/weir/internal/appid"
+	"github.com/weir-project/weir/internal/apps"
 	"github.com/weir-project/weir/internal/sdn/openflow"
 )
 
 // Types of QoS.
 const (
-	// TypeHTB: Open vSwitch makes the queues, as HTB's classes.
+	// TypeHTB lets Open vSwitch create the queues as HTB classes.
 	TypeHTB = "linux-htb"
-	// TypeNoop: Open vSwitch makes none and leaves those alone that are there, which
-	// Weir makes (internal/sched/htb, Port). The rows say which.
+	// TypeNoop makes Open vSwitch leave the port's queueing alone; Weir creates the queues
+	// itself (internal/datapath/htb, Port). The rows describe them.
 	TypeNoop = "linux-noop"
 )
 
-// Owner marks rows as Weir's, in external_ids.
+// Owner and the keys below mark rows as Weir's, in external_ids.
 const (
 	OwnerKey = "owner"
 	Owner    = "weir"
-	// BeforeKey names the QoS row that a port had before, to be put back.
+	// BeforeKey is the UUID of the port's earlier QoS row, to be restored.
 	BeforeKey = "weir-before"
-	// DeviceKey names the device on which Weir made the queues, and AddressKey has its
-	// address, as other hosts have devices of that name. AsideKey is what
-	// queueing somebody else had configured on it, to be put back.
+	// DeviceKey is the name of the device on which Weir created the queues, AddressKey its
+	// MAC address, because other hosts have devices of that name. AsideKey is the earlier
+	// queueing of the device, to be restored.
 	DeviceKey  = "weir-device"
 	AddressKey = "weir-device-address"
 	AsideKey   = "weir-aside"
 )
 
-// IDs are the queues of the levels. Queue 0 is where everything goes that no
-// queue is named for, so it is always there: BE.
-var IDs = [appid.NumLevels]int{appid.EF: 2, appid.AF: 1, appid.BE: 0}
+// IDs are the queues of the traffic classes. Queue 0 (BE) also takes all traffic without a
+// queue, so it always exists.
+var IDs = [apps.NumLevels]int{apps.EF: 2, apps.AF: 1, apps.BE: 0}
 
-// Shares are parts of a port's rate.
+// Shares divides a port's rate among the three classes.
 type Shares struct {
-	// EFMax is what EF may claim, AFMin what AF can always have: fractions of the
-	// rate, 0 to 1.
+	// EFMax is the maximum of EF and AFMin the minimum of AF, as fractions of the rate.
 	EFMax, AFMin float64
 }
 
-// minBE is the least part that is left to BE, and least to any queue.
+// minBE is the smallest fraction of the rate for BE, and for any queue.
 const minBE = 0.01
 
-// Check says what is wrong with shares.
+// Check returns an error if the shares do not fit.
 func (s Shares) Check() error {
 	switch {
 	case !(s.EFMax >= minBE && s.EFMax <= 1):
@@ -73,35 +72,35 @@ func (s Shares) Check() error {
 	return nil
 }
 
-// Queue is one queue. Rates are bits per second.
+// Queue is one queue; rates are bits per second.
 type Queue struct {
 	ID             int
 	MinBPS, MaxBPS uint64
 	Priority       int // the lowest borrows first
 }
 
-// minQueueBPS is the least rate of a queue: HTB cannot keep time with less.
+// minQueueBPS is the smallest rate of a queue, limited by HTB's timer resolution.
 const minQueueBPS = 12000
 
-// minRateBPS is the least rate of a port.
+// minRateBPS is the smallest rate of a port.
 const minRateBPS = 1000000
 
-// Config is the row's other_config.
+// Config returns the other_config column of a Queue row.
 func (q Queue) Config() map[string]string {
 	return map[string]string{
 		"min-rate": strconv.FormatUint(q.MinBPS, 10), "max-rate": strconv.FormatUint(q.MaxBPS, 10), "priority": strconv.Itoa(q.Priority),
 	}
 }
 
-// Port is a port as the database has it.
+// Port is a port as described in the database.
 type Port struct {
 	Name         string
-	Kind         string // the interface's type; "patch" and tunnels have no queue
-	LinkSpeedBPS uint64 // 0: not known
-	QoS          *Row   // nil: none
+	Kind         string // interface type; patch ports and tunnels have no queues
+	LinkSpeedBPS uint64 // 0 if unknown
+	QoS          *Row   // nil if the port has none
 }
 
-// Row is the QoS row of a port with its queues.
+// Row is a port's QoS row with its queues.
 type Row struct {
 	UUID     string
 	Type     string
@@ -110,72 +109,72 @@ type Row struct {
 	Queues   map[int]QueueRow
 }
 
-// QueueRow is one row of the table Queue.
+// QueueRow is a row of the table Queue.
 type QueueRow struct {
 	UUID   string
 	Config map[string]string
 }
 
-// Ours tells whether Weir made a row.
+// Ours reports whether a row was created by Weir.
 func (r *Row) Ours() bool { return r != nil && r.External[OwnerKey] == Owner }
 
-// PortState is what is known of the queues that a port was given.
+// PortState is the state of a port's queues.
 type PortState struct {
 	RateBPS uint64
 	State   string // ok, degraded, refused, waiting or unknown
 	Reason  string
 	Queues  map[openflow.Queue]Rates
-	// Counters are what the kernel counted of queues that Open vSwitch does not know;
-	// nil where it counts them.
+	// Counters are read from the kernel for TypeNoop; nil if Open vSwitch counts the
+	// queues.
 	Counters map[openflow.Queue]Counters
 }
 
-// Counters are what a queue has done since it was made.
+// Counters are counts since the creation of a queue.
 type Counters struct {
 	SentBytes, SentPackets, DroppedPackets uint64
-	RateBPS                                float64 // between the last two looks
+	RateBPS                                float64 // mean between the last two readings
 }
 
-// Rates are the bounds of a queue.
+// Rates are the minimum and maximum of a queue.
 type Rates struct{ MinBPS, MaxBPS uint64 }
 
-// Action is what is to be done with a port.
+// Action is what to do with a port's QoS rows.
 type Action int
 
 // Actions.
 const (
-	Keep   Action = iota // it is as it should be
-	Create               // new rows; what was there before is put aside
-	Update               // the rows are there, with other numbers
+	Keep   Action = iota // nothing to change
+	Create               // new rows; earlier ones are put aside
+	Update               // same rows, other rates
 	Refuse               // Reason says why
 )
 
-// Change is a decision.
+// Change is the decision for a port.
 type Change struct {
 	Action Action
 	Reason string
-	// Type is that of the QoS row.
+	// Type is the type of the QoS row.
 	Type string
-	// RateBPS is the port's rate: what was asked for, or the link's speed.
+	// RateBPS is the port's rate: the configured one, or the link's speed.
 	RateBPS uint64
 	Queues  []Queue
 }
 
-// RateConfig is the QoS row's other_config.
+// RateConfig returns the other_config column of the QoS row.
 func (c *Change) RateConfig() map[string]string {
 	return map[string]string{"max-rate": strconv.FormatUint(c.RateBPS, 10)}
 }
 
-// Wanted is what a port is to have.
+// Wanted is the desired configuration of a port.
 type Wanted struct {
 	Type    string // TypeHTB or TypeNoop
-	RateBPS uint64 // 0: the link's speed
+	RateBPS uint64 // 0 means the link's speed
 	Queues  Map
-	// Replace takes the place of what somebody else configured.
+	// Replace allows to replace another program's QoS row.
 	Replace bool
 }
 
-// Plan decides about a port.
+// Plan compares a port with its desired state and returns the change.
 func Plan(p Port, w Wanted) Change {
 	rateBPS := w.RateBPS
 	refuse := func(format string, args ...any) Change {
@@ -211,7 +210,7 @@ func Plan(p Port, w Wanted) Change {
 	return c
 }
 
-// has tells whether the rows are of the same queues.
+// has reports whether existing rows match the queues.
 func (c *Change) has(rows map[int]QueueRow) bool {
 	for _, q := range c.Queues {
 		if _, ok := rows[q.ID]; !ok {

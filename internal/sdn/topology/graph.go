@@ -3,16 +3,16 @@
 // the tree that broadcasts follow, and the LLDP frames that links are found
 // with.
 //
-// Problem: a controller is told of switches and their ports, not of the cables
+// Problem: a controller learns of switches and their ports, not of the cables
 // between them. Method: it has every port send an LLDP frame (IEEE 802.1AB) that
 // names switch and port; where the frame comes in, a link ends. Frames are
-// signed, and a link counts when both directions have been seen, so that a host
-// cannot make one up. All shortest paths are used: which one a flow takes
+// signed, and a link counts when both directions have been seen, so that a station
+// cannot invent one. All shortest paths are used: which one a flow takes
 // follows from a hash of the flow, as in ECMP (RFC 2992).
 //
-// Limits: two hosts that relay whole frames between each other within a round
-// look like a cable; that ports with hosts are never links (package core) is what
-// stops them, as TopoGuard does (Hong and others, NDSS 2015).
+// Limits: two stations that relay whole frames between each other within a round
+// look like a cable. Package core stops them, as TopoGuard does (Hong and others, NDSS
+// 2015): ports with stations never become links.
 package topology
 
 import (
@@ -40,32 +40,32 @@ func (p Port) Compare(q Port) int {
 	return cmp.Or(cmp.Compare(p.Switch, q.Switch), cmp.Compare(p.Number, q.Number))
 }
 
-// Hop is how a flow crosses one switch.
+// Hop is the passage of a flow through one switch.
 type Hop struct {
 	Switch  DPID
 	In, Out uint32
 }
 
-// Graph is the map. Its zero value is not ready; New makes one.
+// Graph is the map of the network. Create it with New.
 type Graph struct {
-	half  map[Port]Port // seen in one direction: from a sending to a receiving port
+	half  map[Port]Port // frames seen in one direction: sending port to receiving port
 	ways  map[DPID][]way
-	steps map[DPID]map[DPID]int // by destination: hops from each switch that reaches it
+	steps map[DPID]map[DPID]int // hop counts by destination, from each switch that reaches it
 }
 
-// way leads from a port to the neighbour's.
+// way is a link from a port to the neighbour's port.
 type way struct {
 	out uint32
 	to  Port
 }
 
-// New returns a map without switches.
+// New returns an empty map.
 func New() *Graph {
 	return &Graph{half: map[Port]Port{}, ways: map[DPID][]way{}, steps: map[DPID]map[DPID]int{}}
 }
 
-// Heard notes that what from sent came in at to. It tells whether the map
-// changed: a link counts when it was heard in both directions.
+// Heard records that a frame sent from one port arrived at another, and reports whether the
+// map changed. A link needs frames in both directions.
 func (g *Graph) Heard(from, to Port) bool {
 	old, known := g.half[from]
 	if known && old == to {
@@ -80,7 +80,7 @@ func (g *Graph) Heard(from, to Port) bool {
 	return true
 }
 
-// Forget takes away what was heard from and at a port, and tells whether the map
+// Forget removes the frames sent from or received at a port, and reports whether the map
 // changed.
 func (g *Graph) Forget(p Port) bool {
 	_, link := g.Peer(p)
@@ -91,7 +91,7 @@ func (g *Graph) Forget(p Port) bool {
 	return link
 }
 
-// Peer is the other end of the link at a port.
+// Peer returns the other end of the link at a port.
 func (g *Graph) Peer(p Port) (Port, bool) {
 	to, ok := g.half[p]
 	if !ok || g.half[to] != p {
@@ -100,7 +100,7 @@ func (g *Graph) Peer(p Port) (Port, bool) {
 	return to, true
 }
 
-// rebuild makes the lists of ways from what was heard.
+// rebuild recomputes the links from the recorded frames.
 func (g *Graph) rebuild() {
 	clear(g.ways)
 	clear(g.steps)
@@ -117,7 +117,7 @@ func (g *Graph) rebuild() {
 // Link is a cable between two switches, the lower port first.
 type Link struct{ A, B Port }
 
-// Links are all links in order.
+// Links returns all links in order.
 func (g *Graph) Links() []Link {
 	var out []Link
 	for from, ways := range g.ways {
@@ -131,7 +131,7 @@ func (g *Graph) Links() []Link {
 	return out
 }
 
-// distances are the hops to a destination, by breadth-first search.
+// distances returns the hop counts to a destination, by breadth-first search.
 func (g *Graph) distances(to DPID) map[DPID]int {
 	if d, ok := g.steps[to]; ok {
 		return d
@@ -149,8 +149,8 @@ func (g *Graph) distances(to DPID) map[DPID]int {
 	return d
 }
 
-// Path is a shortest path between two ports with hosts; of several, hash chooses
-// one. It is nil if there is none.
+// Path returns a shortest path between two ports, or nil if there is none. hash selects
+// among equal-cost paths.
 func (g *Graph) Path(from, to Port, hash uint32) []Hop {
 	d := g.distances(to.Switch)
 	left, ok := d[from.Switch]
@@ -166,7 +166,7 @@ func (g *Graph) Path(from, to Port, hash uint32) []Hop {
 				closer = append(closer, w)
 			}
 		}
-		// Another part of the hash decides at every hop.
+		// Each hop uses another part of the hash.
 		w := closer[(hash>>(5*uint(len(path)%6)))%uint32(len(closer))]
 		path = append(path, Hop{at.Switch, at.Number, w.out})
 		at = w.to
@@ -174,8 +174,8 @@ func (g *Graph) Path(from, to Port, hash uint32) []Hop {
 	return append(path, Hop{at.Switch, at.Number, to.Number})
 }
 
-// Tree are the ports of links that broadcasts may take: a breadth-first tree of
-// every connected part of the map, so that no frame goes round.
+// Tree returns the link ports that broadcasts may use: a breadth-first spanning tree of
+// each connected part of the network.
 func (g *Graph) Tree() map[Port]bool {
 	tree, seen := map[Port]bool{}, map[DPID]bool{}
 	for _, root := range slices.Sorted(maps.Keys(g.ways)) {

@@ -7,15 +7,15 @@ import (
 	"errors"
 )
 
-// EtherTypeLLDP is LLDP's. IEEE 802.1AB, 8.3.
+// EtherTypeLLDP is the Ethernet type of LLDP (IEEE 802.1AB, 8.3).
 const EtherTypeLLDP = 0x88cc
 
-// lldpTo is the nearest bridge group, which bridges never forward. IEEE 802.1AB,
-// table 7-1.
+// lldpTo is the nearest-bridge group address, which bridges never forward (IEEE 802.1AB,
+// table 7-1).
 var lldpTo = [6]byte{0x01, 0x80, 0xc2, 0x00, 0x00, 0x0e}
 
-// probeTo is a group of nobody's, so that bridges forward what is sent to it to
-// all their ports.
+// probeTo is a multicast address without members, so that bridges flood its frames to all
+// ports.
 var probeTo = [6]byte{0x03, 'W', 'e', 'i', 'r', 1}
 
 // Types of TLVs. IEEE 802.1AB, 8.4.
@@ -24,24 +24,24 @@ const (
 	tlvChassis    = 1
 	tlvPort       = 2
 	tlvTTL        = 3
-	tlvSpecific   = 127 // of an organization
-	subtypeLocal  = 7   // chassis and port named as the sender likes
+	tlvSpecific   = 127 // organizationally specific TLV
+	subtypeLocal  = 7   // locally assigned chassis and port names
 	ttlSeconds    = 120
 	signatureLen  = 16
 	signatureType = 1
 )
 
-// organization marks the signature; bit 1 of its first byte says that nobody has
-// registered it.
+// organization is the identifier of the signature TLV. Bit 1 of its first byte marks it as
+// locally administered.
 var organization = [3]byte{0x02, 'W', 'e'}
 
-// Signer makes and checks the LLDP frames of one controller. Its key is made
-// anew at every start and never leaves it.
+// Signer signs and verifies the LLDP frames of one controller. Its key is secret and new at
+// every start.
 type Signer struct{ Key [32]byte }
 
-// Errors of frames that prove no link.
+// Errors of frames that do not prove a link.
 var (
-	ErrForeign = errors.New("LLDP of somebody else")
+	ErrForeign = errors.New("LLDP of another sender")
 	ErrForged  = errors.New("LLDP with a wrong signature")
 	ErrStale   = errors.New("LLDP of an earlier round")
 )
@@ -55,7 +55,7 @@ func (s *Signer) signature(p Port, round uint64) []byte {
 	return mac.Sum(nil)[:signatureLen]
 }
 
-// Frame is the LLDP frame for a port to send in a round.
+// Frame returns the signed LLDP frame of a port for a round.
 func (s *Signer) Frame(p Port, source [6]byte, round uint64) []byte {
 	b := append(append(lldpTo[:], source[:]...), EtherTypeLLDP>>8, EtherTypeLLDP&0xff)
 	tlv := func(kind int, parts ...[]byte) {
@@ -76,16 +76,16 @@ func (s *Signer) Frame(p Port, source [6]byte, round uint64) []byte {
 	return b
 }
 
-// Probe is an LLDP frame of Frame for what is behind ordinary bridges too.
+// Probe returns an LLDP frame readdressed so that ordinary bridges forward it.
 func Probe(frame []byte) []byte {
 	return append(probeTo[:len(probeTo):len(probeTo)], frame[len(probeTo):]...)
 }
 
-// IsProbe tells a probe from LLDP that comes from the next switch.
+// IsProbe reports whether a frame is a probe, not LLDP of the direct neighbour.
 func IsProbe(frame []byte) bool { return len(frame) >= 6 && [6]byte(frame) == probeTo }
 
-// Open tells which port sent a frame, from its first byte on. The round must be
-// the present one or the one before: what was recorded earlier proves nothing.
+// Open returns the port that sent a frame. The frame must be of the present or the previous
+// round, so that recordings cannot be replayed.
 func (s *Signer) Open(frame []byte, round uint64) (Port, error) {
 	if len(frame) < 14 || binary.BigEndian.Uint16(frame[12:]) != EtherTypeLLDP {
 		return Port{}, ErrForeign

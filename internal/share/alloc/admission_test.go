@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/weir-project/weir/internal/alloc"
+	"github.com/weir-project/weir/internal/share/alloc"
 )
 
 func TestAdmit(t *testing.T) {

@@ -73,11 +73,11 @@ type Container struct {
 	DemandBPS  uint64 // what it wants to send; Unlimited for "all it can get"
 }
 
-// width is how wide a container's vessel is when what is idle is poured:
-// containers of weight 0, which are poured by themselves, are all alike.
+// width returns the width of a container's vessel when idle capacity is poured. Containers
+// of weight 0 are poured separately, all with the same width.
 func (c *Container) width() uint64 { return max(uint64(c.Weight), 1) }
 
-// lid is the most that the level can lift a container to.
+// lid returns the most that the level can raise a container to.
 func (c *Container) lid() uint64 {
 	if c.Weight == 0 {
 		return c.guarantee()
@@ -85,8 +85,7 @@ func (c *Container) lid() uint64 {
 	return c.CeilingBPS
 }
 
-// guarantee is the floor that counts: a container whose ceiling is below its
-// floor is held to the ceiling.
+// guarantee returns the effective floor: the ceiling caps the floor.
 func (c *Container) guarantee() uint64 { return min(c.FloorBPS, c.CeilingBPS) }
 
 // Entitle returns the entitlement of each container, in bits per second: the
@@ -173,7 +172,7 @@ func (a *Allocator) Allocate(dst []uint64, capacityBPS uint64, containers []Cont
 			cmp.Compare(entitled[j], entitled[i]))
 	}
 
-	// Everyone gets min(demand, entitlement).
+	// Each container gets min(demand, entitlement).
 	for i := range containers {
 		dst[i] = min(entitled[i], containers[i].wants())
 	}
@@ -184,9 +183,8 @@ func (a *Allocator) Allocate(dst []uint64, capacityBPS uint64, containers []Cont
 	}
 	left := capacity - given
 
-	// Floors that were cut come before priorities: a promise goes before what
-	// is given away. The level of a cut floor is its fraction, so its width is
-	// the floor itself.
+	// Idle capacity first restores floors that were cut, whatever the priority. The level
+	// of a cut floor is its fraction, so its width is the floor itself.
 	a.vessels = a.vessels[:0]
 	for i := range containers {
 		c := &containers[i]
@@ -201,8 +199,8 @@ func (a *Allocator) Allocate(dst []uint64, capacityBPS uint64, containers []Cont
 	}
 	left = a.raise(dst, a.vessels, left, tie)
 
-	// The rest by priority, and within one priority by level: first of those
-	// that have a weight, then of the others.
+	// The rest is poured by priority; within one priority first for containers with a
+	// weight, then for the others.
 	a.vessels = a.vessels[:0]
 	for i := range containers {
 		c := &containers[i]
@@ -228,10 +226,10 @@ func (a *Allocator) Allocate(dst []uint64, capacityBPS uint64, containers []Cont
 	return dst
 }
 
-// wants is what the container would send on an idle link.
+// wants returns what the container would send on an idle link.
 func (c *Container) wants() uint64 { return min(c.DemandBPS, c.CeilingBPS) }
 
-// rank orders those that what is idle is offered to, higher first.
+// rank returns the order in which idle capacity is offered, higher first.
 func (c *Container) rank() uint64 {
 	rank := 2 * uint64(c.Priority)
 	if c.Weight > 0 {
@@ -240,9 +238,8 @@ func (c *Container) rank() uint64 {
 	return rank
 }
 
-// compareClaims orders containers by what they ask for, the larger first. Only
-// containers that ask for the same are equal, so that ties do not depend on the
-// order of the input.
+// compareClaims orders containers by what they ask for, larger first. Only containers with
+// identical requests compare equal, so ties do not depend on the input order.
 func compareClaims(x, y *Container) int {
 	return cmp.Or(
 		cmp.Compare(y.Weight, x.Weight),
@@ -251,13 +248,13 @@ func compareClaims(x, y *Container) int {
 		cmp.Compare(y.Priority, x.Priority))
 }
 
-// vessel is one container as the level sees it: it holds at least bottom, at
-// most lid and in between weight times the level.
+// vessel is a container in the water-filling model: its content is at least bottom, at most
+// lid, and in between weight times the level.
 type vessel struct {
 	index       int // of the container
 	weight      uint64
 	bottom, lid uint64
-	rank        uint64 // when it is poured, higher first
+	rank        uint64 // order of pouring, higher first
 }
 
 // turn is a level at which a vessel leaves its bottom (full is false) or reaches
@@ -267,15 +264,14 @@ type turn struct {
 	full           bool
 }
 
-// fraction is the numerator of what rounding down took from a share. Those that
-// are compared have the same denominator.
+// fraction is the numerator of the part of a share lost by rounding down. Compared
+// fractions have the same denominator.
 type fraction struct {
 	index     int
 	numerator uint64
 }
 
-// raise pours left on top of what the vessels hold already (their bottoms), and
-// returns what they do not take.
+// raise pours left on top of the vessels' bottoms and returns what does not fit.
 func (a *Allocator) raise(dst []uint64, vessels []vessel, left uint64, tie func(i, j int) int) uint64 {
 	for _, v := range vessels {
 		left += v.bottom
@@ -303,7 +299,7 @@ func (a *Allocator) pour(dst []uint64, vessels []vessel, amount uint64, tie func
 		} else {
 			a.turns = append(a.turns, turn{amount: v.bottom, weight: v.weight})
 		}
-		if v.lid < amount { // the level cannot pass a lid that is higher
+		if v.lid < amount { // the level cannot reach a higher lid
 			a.turns = append(a.turns, turn{amount: v.lid, weight: v.weight, full: true})
 		}
 	}
@@ -399,7 +395,7 @@ func sum(rates []uint64) (total uint64, ok bool) {
 	return total, true
 }
 
-// addSaturated is x + y, or Unlimited if that does not fit 64 bits.
+// addSaturated returns x + y, or Unlimited on overflow.
 func addSaturated(x, y uint64) uint64 {
 	if total, carry := bits.Add64(x, y, 0); carry == 0 {
 		return total
@@ -407,7 +403,7 @@ func addSaturated(x, y uint64) uint64 {
 	return Unlimited
 }
 
-// clip cuts a rate so that n of them always add up within 64 bits.
+// clip caps a rate so that the sum of n of them cannot overflow 64 bits.
 func clip(rate uint64, n int) uint64 { return min(rate, Unlimited/uint64(max(n, 1))) }
 
 // compareProducts compares a*b with c*d.

@@ -10,7 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/weir-project/weir/internal/alloc"
+	"github.com/weir-project/weir/internal/share/alloc"
 )
 
 func TestEdges(t *testing.T) {

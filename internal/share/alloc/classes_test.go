@@ -5,7 +5,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/weir-project/weir/internal/alloc"
+	"github.com/weir-project/weir/internal/share/alloc"
 )
 
 // usual are the parts of a container that asks for no others.

@@ -5,13 +5,13 @@ import (
 	"math"
 	"time"
 
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
-// AdmitLatency decides whether traffic within a floor, in bits per second, can be
-// kept from waiting longer than asked on a link that packets of others hold for
-// onTheWay at most before anything else can be sent (design, section 3, point 5;
-// CNTC, section 3.2: infeasible when latency <= MTU/rate).
+// AdmitLatency returns nil if traffic within a floor (bits per second) can meet the latency
+// bound asked on this link. onTheWay is how long packets of others that are already being
+// sent can hold the link (design, section 3, point 5; CNTC, section 3.2: infeasible when
+// latency <= MTU/rate).
 //
 // The paper's example (100 kbit/s, 20 ms) says that a packet of 1500 bytes takes
 // 12 ms, which it does at 1 Mbit/s; so its MTU/rate is not the time of the
@@ -31,16 +31,16 @@ func AdmitLatency(floorBPS uint64, onTheWay, asked time.Duration) error {
 	return refusal
 }
 
-// LatencyError is the refusal of a bound on latency.
+// LatencyError is the refusal of a latency bound.
 type LatencyError struct {
-	Asked    time.Duration // the bound asked for
-	Min      time.Duration // the smallest that the link allows
+	Asked    time.Duration // the requested bound
+	Min      time.Duration // smallest bound that the link allows
 	FloorBPS uint64        // the floor, bits per second
-	// FloorRefused: there is none because that was refused.
+	// FloorRefused says that the floor is 0 because its request was refused.
 	FloorRefused bool
 }
 
-// Error says what was asked, what is possible, and what to do.
+// Error returns the requested bound, the possible one, and what to do.
 func (e *LatencyError) Error() string {
 	if e.FloorRefused {
 		return fmt.Sprintf("latency %v cannot be guaranteed without the minimum rate, which was refused", e.Asked)
@@ -52,8 +52,8 @@ func (e *LatencyError) Error() string {
 		e.Asked, roundUpForPeople(e.Min), policy.FormatRate(e.FloorBPS))
 }
 
-// roundUpForPeople rounds up to about three digits, so that what an error
-// suggests is short to type and still feasible.
+// roundUpForPeople rounds up to about three digits, so that the suggested bound is short
+// and still feasible.
 func roundUpForPeople(d time.Duration) time.Duration {
 	unit := time.Duration(1)
 	for d/unit >= 1000 {

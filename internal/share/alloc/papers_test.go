@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/weir-project/weir/internal/alloc"
+	"github.com/weir-project/weir/internal/share/alloc"
 )
 
 const mbit = 1_000_000

@@ -24,35 +24,34 @@ package demand
 import (
 	"time"
 
-	"github.com/weir-project/weir/internal/alloc"
-	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/share/alloc"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
 const (
-	// MinWindow is how far back the short window reaches.
+	// MinWindow is the length of the short window.
 	MinWindow = 30 * time.Millisecond
-	// windowFrames stretches the window of a slow class, for which a few
-	// frames are no rate yet.
+	// windowFrames stretches the short window of slow classes to hold about this many
+	// frames.
 	windowFrames = 10
-	// maxWindow bounds that.
+	// maxWindow limits that stretching.
 	maxWindow = time.Second
-	// chanceFrames is by how many frames in the short window a rate may differ
-	// from the estimate by chance: one that the window just holds or not, now
-	// and when the estimate was made.
+	// chanceFrames is by how many frames per short window a rate may differ from the
+	// estimate by chance: one frame at the edge of the window now, and one when the
+	// estimate was made.
 	chanceFrames = 2
-	// longWindow is how far back the long window reaches, first that far and
-	// then twice, and how often the estimate follows it.
+	// longWindow is how often the estimate follows the long window, which reaches back one
+	// to two times this long.
 	longWindow = 500 * time.Millisecond
-	// agreeingSamples is how many equal samples of the queue in a row decide.
+	// agreeingSamples is how many consecutive equal queue samples change the estimate.
 	agreeingSamples = 2
-	// SettledAfter is how long an estimate has to stand to be out of doubt.
+	// SettledAfter is how long an estimate must stand before it counts as settled.
 	SettledAfter = 200 * time.Millisecond
-	// headroomPercent is how much more than it sends at present a sender that gets
-	// all it wants is allowed for, in percent; it keeps the estimate still
-	// while the rate wavers.
+	// headroomPercent is how far the estimate of a satisfied sender is set above its rate,
+	// in percent, so that the estimate stays stable while the rate wavers.
 	headroomPercent = 5
-	// holdPercent is how far below its estimate a rate may fall before the estimate
-	// follows at once, in percent, besides what chance explains.
+	// holdPercent is how far a rate may fall below its estimate, in percent and beyond
+	// chance, before the estimate follows at once.
 	holdPercent = 15
 	// Below the one part of its allocation, in percent, a sender that wanted
 	// more surely does not any more; above the other, which is more than the
@@ -62,20 +61,20 @@ const (
 	wantMorePercent = 97
 )
 
-// Meter estimates what one class wants to send. Its zero value knows nothing.
+// Meter estimates the demand of one class. Its zero value has no samples.
 type Meter struct {
-	// DemandBPS is the estimate, with headroom: alloc.Unlimited of one that wants
-	// more than it gets. To be read only.
+	// DemandBPS is the estimate with headroom; alloc.Unlimited for a class that wants more
+	// than it gets. Callers only read it.
 	DemandBPS uint64
 
-	samples   []offered // oldest first, one short window of them
-	older     offered   // where the long window begins
-	newer     offered   // where the next one does
+	samples   []offered // samples of the short window, oldest first
+	older     offered   // start of the long window
+	newer     offered   // start of the next long window
 	sampled   bool      // Queued was called since the last decision
-	backlogs  int       // samples in a row that saw a backlog
-	empties   int       // and that saw none
+	backlogs  int       // consecutive samples with a backlog
+	empties   int       // consecutive samples without one
 	wantsMore bool
-	rateBPS   uint64 // in the short window, at the last look
+	rateBPS   uint64 // rate in the short window at the last sample
 	changedAt time.Time
 }
 
@@ -84,17 +83,16 @@ type offered struct {
 	bytes uint64
 }
 
-// Window is the time over which the rate of a class that is entitled to
-// rateBPS is measured.
+// Window returns the time over which the rate of a class entitled to rateBPS is measured.
 func Window(rateBPS uint64) time.Duration {
 	frames := time.Duration(windowFrames * sched.FrameBytes * 8 * uint64(time.Second) / max(rateBPS, 1))
 	return min(max(MinWindow, frames), maxWindow)
 }
 
-// Known says whether the meter has looked before.
+// Known reports whether the meter has a sample.
 func (m *Meter) Known() bool { return len(m.samples) > 0 }
 
-// Resume says that nothing was offered from the last look until at.
+// Resume records that nothing was offered between the last sample and at.
 func (m *Meter) Resume(at time.Time) {
 	if m.Known() {
 		m.samples = append(m.samples[:0], offered{at: at, bytes: m.LastOffered()})
@@ -102,7 +100,7 @@ func (m *Meter) Resume(at time.Time) {
 	}
 }
 
-// Offer is the first part of a look: what was offered since ever.
+// Offer starts a sample with the total of bytes offered so far.
 func (m *Meter) Offer(now time.Time, window time.Duration, offeredBytes uint64) {
 	if !m.Known() {
 		m.begin(offered{at: now, bytes: offeredBytes})
@@ -110,9 +108,8 @@ func (m *Meter) Offer(now time.Time, window time.Duration, offeredBytes uint64) 
 	m.rateBPS = m.rate(now, window, offeredBytes)
 }
 
-// LackBPS is how much less than allocatedBPS, which is what it may send, a class
-// offers that wanted more, if that leaves doubt whether it still does; 0 where
-// there is none.
+// LackBPS returns how far a class that wanted more offers below its allocation, if that
+// makes its demand doubtful; otherwise 0.
 func (m *Meter) LackBPS(now time.Time, allocatedBPS uint64) uint64 {
 	if m.Settled(now) && m.rateBPS >= allocatedBPS/100*enoughPercent {
 		return 0
@@ -120,14 +117,13 @@ func (m *Meter) LackBPS(now time.Time, allocatedBPS uint64) uint64 {
 	return allocatedBPS - min(m.rateBPS, allocatedBPS)
 }
 
-// MayWantMore says whether the rate leaves doubt whether a class that got all it
-// wanted still does, on an uplink that is full.
+// MayWantMore reports whether a satisfied class sends so close to its allocation that it
+// may want more, on a full uplink.
 func (m *Meter) MayWantMore(now time.Time, allocatedBPS uint64) bool {
 	return !m.Settled(now) || m.rateBPS > allocatedBPS/100*wantMorePercent
 }
 
-// Queued is the second part of a look, where there was doubt: what is queued
-// now.
+// Queued adds the current backlog to the sample; call it when the demand is doubtful.
 func (m *Meter) Queued(backlogBytes uint64) {
 	m.sampled = true
 	if backlogBytes > 0 {
@@ -137,8 +133,8 @@ func (m *Meter) Queued(backlogBytes uint64) {
 	}
 }
 
-// Decide ends a look and reports whether the estimate changed. It is in doubt
-// for a while then (Settled), unless the long window decided.
+// Decide completes a sample and reports whether the estimate changed. A changed estimate is
+// unsettled for SettledAfter, unless the long window caused the change.
 func (m *Meter) Decide(now time.Time) bool {
 	before, wantedMore := m.DemandBPS, m.wantsMore
 	if m.sampled {
@@ -149,7 +145,7 @@ func (m *Meter) Decide(now time.Time) bool {
 			m.wantsMore = false
 		}
 		if m.wantsMore != (m.backlogs > 0) {
-			// This sample contradicts what is believed.
+			// The sample contradicts the estimate.
 			m.changedAt = now
 		}
 		m.sampled = false
@@ -170,8 +166,8 @@ func (m *Meter) Decide(now time.Time) bool {
 	return true
 }
 
-// surprising says whether the rate in the short window differs from the estimate
-// by more than chance.
+// surprising reports whether the short window's rate differs from the estimate by more than
+// chance.
 func (m *Meter) surprising() bool {
 	elapsed := m.last().at.Sub(m.samples[0].at)
 	if elapsed <= 0 {
@@ -179,14 +175,14 @@ func (m *Meter) surprising() bool {
 	}
 	chanceBPS := uint64(chanceFrames * sched.FrameBytes * 8 * time.Second / elapsed)
 	if m.rateBPS == 0 {
-		// What only the short window saw is gone when it does not any more.
+		// An estimate that only the short window supported ends with it.
 		return m.DemandBPS >= chanceBPS || m.DemandBPS > 0 && m.older == m.newer
 	}
 	return m.rateBPS > m.DemandBPS+chanceBPS ||
 		m.rateBPS+chanceBPS < m.DemandBPS-m.DemandBPS*holdPercent/100
 }
 
-// follow lets the estimate follow the long window, when it is full, and reports
+// follow updates the estimate from the long window once that is complete, and reports
 // whether it changed.
 func (m *Meter) follow() bool {
 	now := m.last()
@@ -201,7 +197,7 @@ func (m *Meter) follow() bool {
 
 func withHeadroom(bps uint64) uint64 { return bps + bps*headroomPercent/100 }
 
-// rateBPS is the mean rate between two looks; 0 if the counter began anew.
+// rateBPS returns the mean rate between two samples, or 0 if the counter restarted.
 func rateBPS(from, to offered) uint64 {
 	elapsed := to.at.Sub(from.at)
 	if elapsed <= 0 || to.bytes < from.bytes {
@@ -210,8 +206,8 @@ func rateBPS(from, to offered) uint64 {
 	return uint64(float64(to.bytes-from.bytes) * 8 / elapsed.Seconds())
 }
 
-// SteadyBPS is the demand without the headroom: what it leaves is others' to
-// have, and they count on it.
+// SteadyBPS returns the demand without headroom, which other classes may count on being
+// left over.
 func (m *Meter) SteadyBPS() uint64 {
 	if m.DemandBPS == alloc.Unlimited {
 		return alloc.Unlimited
@@ -219,21 +215,20 @@ func (m *Meter) SteadyBPS() uint64 {
 	return m.DemandBPS * 100 / (100 + headroomPercent)
 }
 
-// Settled says whether the estimate has stood for a while, and no sample
-// contradicted it.
+// Settled reports whether the estimate has stood for SettledAfter without a contradicting
+// sample.
 func (m *Meter) Settled(now time.Time) bool { return now.Sub(m.changedAt) > SettledAfter }
 
-// Doubt says that the estimate may be wrong from now on: it is not settled for a
-// while.
+// Doubt marks the estimate as unsettled from now on.
 func (m *Meter) Doubt(now time.Time) { m.changedAt = now }
 
-// WantsMore says whether the class wants more than it gets.
+// WantsMore reports whether the class wants more than it gets.
 func (m *Meter) WantsMore() bool { return m.wantsMore }
 
-// RateBPS is the rate that was offered in the short window, at the last look.
+// RateBPS returns the offered rate in the short window at the last sample.
 func (m *Meter) RateBPS() uint64 { return m.rateBPS }
 
-// LastOffered is the counter at the last look.
+// LastOffered returns the byte counter of the last sample.
 func (m *Meter) LastOffered() uint64 {
 	if len(m.samples) == 0 {
 		return 0
@@ -241,13 +236,13 @@ func (m *Meter) LastOffered() uint64 {
 	return m.last().bytes
 }
 
-// last is the last look; there must have been one.
+// last returns the last sample; there must be one.
 func (m *Meter) last() offered { return m.samples[len(m.samples)-1] }
 
-// begin lets the long window begin at a look.
+// begin starts the long window at a sample.
 func (m *Meter) begin(at offered) { m.older, m.newer = at, at }
 
-// rate is the mean over the window, in bits per second.
+// rate adds a sample and returns the mean over the window in bits per second.
 func (m *Meter) rate(now time.Time, window time.Duration, bytes uint64) uint64 {
 	m.samples = append(m.samples, offered{at: now, bytes: bytes})
 	// Keep one sample that is at least a window old.

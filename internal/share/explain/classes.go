@@ -4,14 +4,14 @@ import (
 	"fmt"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/alloc"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/share/alloc"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
-// What a container's traffic classes get of its share, and why (internal/alloc,
-// classes.go; docs/architecture.md, "The tree").
+// This file explains in words the rates that alloc gives a container's traffic classes
+// (internal/share/alloc, classes.go; docs/architecture.md, "The tree").
 
-// hasEF says whether some of the container's packets may be EF, and others not.
+// hasEF reports whether some, but not all, of the container's packets may be EF.
 func hasEF(p v1.Policy) bool { return p.Class == v1.ClassEF || p.Class == v1.ClassAuto }
 
 func classNotes(p v1.Policy) []string {
@@ -36,8 +36,8 @@ func dscpNotes(p v1.Policy) (notes []string) {
 	return notes
 }
 
-// classes explain the traffic classes of a share; nil where there are none, or all of
-// it is one.
+// classes explains the traffic classes of a share; nil if the container has no classes or
+// only one.
 func classes(c *v1.Container, share *v1.Share) []v1.ExplainedClass {
 	if len(share.Classes) < 2 || !hasEF(c.Policy) {
 		return nil
@@ -54,7 +54,7 @@ func classes(c *v1.Container, share *v1.Share) []v1.ExplainedClass {
 			explained.Because = d.ef(class)
 		case v1.ClassAF:
 			if c.Policy.Class == v1.ClassEF {
-				continue // there is none
+				continue // no such class
 			}
 			explained.Because = d.af(class)
 		case v1.ClassBE:
@@ -65,17 +65,17 @@ func classes(c *v1.Container, share *v1.Share) []v1.ExplainedClass {
 	return list
 }
 
-// classDivision is how one share is divided among its classes.
+// classDivision is the division of one share among traffic classes.
 type classDivision struct {
 	policy v1.Policy
 	share  *v1.Share
 	parts  alloc.ClassParts
-	// rates are the parts of hasBPS, what the container can have now.
+	// rates are the class rates within hasBPS, the container's current allocation.
 	hasBPS uint64
 	rates  alloc.ClassRates
 }
 
-// part says what a part of the share comes to.
+// part explains the size of one part of the share.
 func (d *classDivision) part(name string, p v1.Part, is uint64) string {
 	switch {
 	case p.BPS == 0:
@@ -129,7 +129,7 @@ func (d *classDivision) be(c *v1.ClassShare) []string {
 	return append(text, d.turns(c, "AF", c.BacklogBytes > 0))
 }
 
-// turns say whether a class waits, and for whom.
+// turns explains whether a class waits, and for which other class.
 func (d *classDivision) turns(c *v1.ClassShare, other string, waits bool) string {
 	af, be := d.rates.Turns()
 	switch {

@@ -2,11 +2,11 @@ package explain
 
 import (
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/alloc"
-	"github.com/weir-project/weir/internal/plan"
+	"github.com/weir-project/weir/internal/share/alloc"
+	"github.com/weir-project/weir/internal/share/plan"
 )
 
-// member is who takes part when an uplink is shared out.
+// member is a competitor for an uplink: a container or the host class.
 type member struct {
 	alloc.Container
 	name         string
@@ -14,15 +14,15 @@ type member struct {
 	allocatedBPS uint64
 }
 
-// division is how one uplink is shared out, and one of those it is shared among.
+// division is the division of one uplink, with the member to explain.
 type division struct {
 	uplink  v1.Uplink
-	members []member // containers that have a class, and the host class if it competes
+	members []member // containers with a class, and the host class if it competes
 	host    *member
-	isHost  bool // it is the host class that is explained
-	// me is the index in members; -1 for a host class that does not compete.
+	isHost  bool // the host class is the one to explain
+	// me is the explained member's index; -1 for a host class that does not compete.
 	me int
-	// capacityBPS is what the members' entitlements are parts of.
+	// capacityBPS is the rate that the members' entitlements add up to.
 	capacityBPS uint64
 	// admittedBPS is the sum of all minimums in force.
 	admittedBPS uint64
@@ -97,13 +97,12 @@ func (d *division) competitors() []alloc.Container {
 	return list
 }
 
-// link is the uplink as decisions see it.
+// link returns the uplink as package plan needs it.
 func (d *division) link() plan.Link {
 	return plan.Link{RateBPS: d.uplink.RateBPS}
 }
 
-// hostClass is the host class as the ideal allocation sees it; without one there is
-// nobody.
+// hostClass returns the host class for the ideal allocation; the zero value without one.
 func (d *division) hostClass() alloc.Container {
 	if d.host == nil {
 		return alloc.Container{}
@@ -111,10 +110,10 @@ func (d *division) hostClass() alloc.Container {
 	return d.host.Container
 }
 
-// hostCompetes says whether the host class is the last of the members.
+// hostCompetes reports whether the host class is the last member.
 func (d *division) hostCompetes() bool { return d.host != nil && d.uplink.HostCompetes }
 
-// entitled is what competitors in the place of the members would be entitled to.
+// entitled returns the entitlements if the members had the values of competitors.
 func (d *division) entitled(competitors []alloc.Container) []uint64 {
 	containers, host, competes := competitors, d.hostClass(), d.hostCompetes()
 	if competes {
@@ -132,18 +131,18 @@ func (d *division) entitled(competitors []alloc.Container) []uint64 {
 	return bps
 }
 
-// entitledIf is what the container would be entitled to if it were otherwise.
+// entitledIf returns the entitlement of the explained member after a change of its values.
 func (d *division) entitledIf(change func(*alloc.Container)) uint64 {
 	list := d.competitors()
 	change(&list[d.me])
 	return d.entitled(list)[d.me]
 }
 
-// now is what everybody gets of the rate that the host class leaves.
+// now is the division, by current demands, of the rate that the host class leaves: with the
+// policies in force, or with one changed to see its effect.
 type now struct {
 	plan.Division
-	// idleBPS is what is left of it when everyone has the smaller of demand and
-	// entitlement.
+	// idleBPS is what remains when each member has the smaller of demand and entitlement.
 	idleBPS uint64
 }
 
@@ -165,11 +164,12 @@ func (d *division) now(change func(*alloc.Container)) now {
 	return n
 }
 
-// groups tells apart what decides the entitlements.
+// groups sorts the members by what decides their entitlement.
 type groups struct {
 	floored, capped, free []member
 	flooredBPS, cappedBPS uint64
-	// restBPS is what those in free share by their weights, freeWeight together.
+	// restBPS is the rate that members in free share by weight; freeWeight is the sum of
+	// their weights.
 	restBPS, freeWeight uint64
 }
 
@@ -192,7 +192,7 @@ func (d *division) groups() groups {
 	return g
 }
 
-// kind is what decides an entitlement.
+// kind says what decides an entitlement.
 type kind int
 
 const (

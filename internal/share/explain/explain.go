@@ -1,8 +1,8 @@
-// Package explain says in words why a container is entitled to what it is
-// entitled to, why it gets what it gets, and what it would need to get more.
+// Package explain says in words why a container has its entitlement and its allocation, and
+// what would increase them.
 //
 // It is a function over one snapshot of the agent. The numbers are those of
-// internal/plan and internal/alloc on the inputs that the snapshot holds: what
+// internal/share/plan and internal/share/alloc on the inputs that the snapshot holds: what
 // would be if a value were another is computed by the same allocation that
 // decides.
 package explain
@@ -16,10 +16,10 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
-// Container explains the container with that index in a snapshot.
+// Container explains the container with the given index in a snapshot.
 func Container(s v1.Snapshot, index int) v1.Explanation {
 	c := s.Containers[index]
 	e := v1.Explanation{Container: c, Policy: values(&c), Shares: []v1.ExplainedShare{}}
@@ -43,7 +43,7 @@ func Container(s v1.Snapshot, index int) v1.Explanation {
 	return e
 }
 
-// obstacle says why a share is not controlled; "" if it is.
+// obstacle returns why a share is not controlled, or "" if it is.
 func obstacle(s v1.Snapshot, c *v1.Container, share *v1.Share, uplink int) string {
 	switch {
 	case c.Mode == v1.ModeNone:
@@ -60,7 +60,7 @@ func obstacle(s v1.Snapshot, c *v1.Container, share *v1.Share, uplink int) strin
 
 const none = "none"
 
-// values are a policy, value by value.
+// values explains the values of a policy one by one.
 func values(c *v1.Container) []v1.ExplainedValue {
 	p, from := c.Policy, c.PolicyFrom
 	class := string(p.Class)
@@ -132,10 +132,10 @@ func latencyOrNone(p v1.Policy) string {
 	return time.Duration(p.LatencyMS * float64(time.Millisecond)).String()
 }
 
-// shownNames is how many names one sentence lists.
+// shownNames is how many names a sentence lists.
 const shownNames = 4
 
-// names lists some of them.
+// names lists the first members by name and counts the rest.
 func names(list []member) string {
 	var words []string
 	for i, m := range list {
@@ -148,7 +148,7 @@ func names(list []member) string {
 	return strings.Join(words, ", ")
 }
 
-// count says how many containers there are, in words.
+// count returns a number of containers in words.
 func count(n int) string {
 	if n == 1 {
 		return "1 container"

@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/alloc"
-	"github.com/weir-project/weir/internal/plan"
+	"github.com/weir-project/weir/internal/share/alloc"
+	"github.com/weir-project/weir/internal/share/plan"
 )
 
 // wantsMore is a demand without end.
@@ -23,7 +23,7 @@ type sender struct {
 }
 
 // snapshot is what an agent would publish of an uplink of 100 Mbit/s: admitted,
-// entitled and allocated by internal/plan and internal/alloc.
+// entitled and allocated by internal/share/plan and internal/share/alloc.
 func snapshot(hostDemand uint64, senders ...sender) v1.Snapshot {
 	link := plan.Link{RateBPS: 100e6, ReserveBasisPoints: 500}
 	claims := make([]plan.Claim, len(senders))

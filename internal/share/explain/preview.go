@@ -5,14 +5,14 @@ import (
 	"slices"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/alloc"
-	"github.com/weir-project/weir/internal/plan"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/share/alloc"
+	"github.com/weir-project/weir/internal/share/plan"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
-// Preview says what would be if the container with that index in a snapshot had another
-// policy. Both sides of the comparison are computed from the snapshot, by what the
-// agent computes with.
+// Preview returns the effect of another policy for the container with the given index in a
+// snapshot. Both sides of the comparison are computed from the snapshot with the agent's
+// own functions.
 func Preview(s v1.Snapshot, index int, after v1.Policy) v1.Preview {
 	c := s.Containers[index]
 	p := v1.Preview{ID: c.ID, Name: c.Name, Before: c.Policy, After: after, Uplinks: []v1.UplinkPreview{}}
@@ -42,14 +42,14 @@ func Preview(s v1.Snapshot, index int, after v1.Policy) v1.Preview {
 	return p
 }
 
-// planShare is what somebody would have at an uplink.
+// planShare is what a container would have at an uplink.
 type planShare struct {
-	known                     bool // it has a share there
+	known                     bool // the container has a share there
 	grant                     plan.Grant
 	entitledBPS, allocatedBPS uint64
 }
 
-// planned is what everybody in a snapshot would have at an uplink, by their index.
+// planned returns the planned share of each container at an uplink, by index.
 func planned(s v1.Snapshot, uplink int) []planShare {
 	u := s.Status.Uplinks[uplink]
 	link := plan.Link{RateBPS: u.RateBPS, MTUBytes: u.MTUBytes, ReserveBasisPoints: basisPoints(u)}
@@ -77,14 +77,14 @@ func planned(s v1.Snapshot, uplink int) []planShare {
 	return list
 }
 
-// planMember is somebody with a share at an uplink.
+// planMember is a container with a share at an uplink.
 type planMember struct {
 	alloc.Container
-	index int // in the snapshot; -1 for nobody
+	index int // index in the snapshot; -1 for none
 }
 
-// admitted decides on what everybody in a snapshot asks for at an uplink, notes it in
-// list, and returns who has a share there, with the minimum in force.
+// admitted runs admission for all claims at an uplink and stores the grants in list. It
+// returns the containers with a share there, with their admitted minimums.
 func admitted(s v1.Snapshot, uplink string, link plan.Link, list []planShare) (members []planMember, host planMember) {
 	var (
 		claims    []plan.Claim
@@ -118,8 +118,7 @@ func admitted(s v1.Snapshot, uplink string, link plan.Link, list []planShare) (m
 	return members, host
 }
 
-// basisPoints is the part of an uplink's rate that is its reserve, in hundredths of a
-// percent.
+// basisPoints returns an uplink's reserve in hundredths of a percent of its rate.
 func basisPoints(u v1.Uplink) uint32 {
 	if step := u.RateBPS / 10_000; step > 0 {
 		return uint32(u.ReserveBPS / step)

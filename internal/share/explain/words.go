@@ -3,11 +3,11 @@ package explain
 import (
 	"fmt"
 
-	"github.com/weir-project/weir/internal/alloc"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/share/alloc"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
-// entitlement says why the container is entitled to what it is.
+// entitlement explains the container's entitlement.
 func (d *division) entitlement() []string {
 	if d.isHost && !d.uplink.HostCompetes {
 		return d.hostReserve()
@@ -45,7 +45,7 @@ func (d *division) hostReserve() []string {
 	return []string{text, fmt.Sprintf("it wants no more than that now; when it does, it competes as a container does, with weight %d", d.host.Weight)}
 }
 
-// budget says what is left to be shared by weight.
+// budget explains the rate that is shared by weight.
 func (d *division) budget(g *groups) []string {
 	text := fmt.Sprintf("the uplink sends %s", rate(d.uplink.RateBPS))
 	if held := d.uplink.RateBPS - d.capacityBPS; held > 0 {
@@ -63,7 +63,7 @@ func (d *division) budget(g *groups) []string {
 	return []string{text}
 }
 
-// allocation says why the container gets what it gets now.
+// allocation explains the container's current allocation.
 func (d *division) allocation() []string {
 	if d.isHost && !d.uplink.HostCompetes && d.host.DemandBPS == 0 {
 		return []string{"it sends nothing; that much is kept for it at any time"}
@@ -103,8 +103,8 @@ func (d *division) allocation() []string {
 	return text
 }
 
-// rivals are the others that want more than they are entitled to: those that what
-// is idle is offered to before the container, and beside it.
+// rivals returns the other members that want more than their entitlement: those offered
+// idle capacity before the container, and those offered it together with it.
 func (d *division) rivals() (before, beside []member) {
 	me := &d.members[d.me]
 	for i, m := range d.members {
@@ -121,7 +121,7 @@ func (d *division) rivals() (before, beside []member) {
 	return before, beside
 }
 
-// forMore says what the container would need to get more.
+// forMore lists the changes that would give the container more.
 func (d *division) forMore() []string {
 	if d.isHost && !d.uplink.HostCompetes {
 		return []string{"nothing: it gets all that it wants"}
@@ -159,7 +159,7 @@ func (d *division) forMore() []string {
 	return text
 }
 
-// moreByMinimum says what a higher minimum would do, as far as one is free.
+// moreByMinimum explains the effect of a higher minimum, up to the rate still free.
 func (d *division) moreByMinimum(me *member) []string {
 	budget := d.uplink.RateBPS - min(d.uplink.ReserveBPS, d.uplink.RateBPS)
 	others := d.admittedBPS - me.FloorBPS

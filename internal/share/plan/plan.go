@@ -1,49 +1,47 @@
 // Package plan makes the decisions for one link: which floors and bounds on delay
-// are granted, what everybody is entitled to, and what everybody may send now. The
-// rules are those of internal/alloc; what is added here is the host class, and what
+// are granted, what each container is entitled to, and what it may send now. The
+// rules are those of internal/share/alloc; what is added here is the host class, and what
 // is granted already.
 //
 // All of it is functions over plain values, which know neither containers nor the
-// kernel: the agent, `weir set`, the schedulers, `weir explain` and whoever wants to
-// know what would happen ask the same ones.
+// kernel: the agent, `weir set`, the schedulers, `weir explain` and previews use the
+// same ones.
 package plan
 
 import (
 	"errors"
 	"time"
 
-	"github.com/weir-project/weir/internal/alloc"
-	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/share/alloc"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
-// hostReserveDivisor is the part of a link that the host class can always have,
-// like the part that control traffic has: what a host without heavy traffic of
-// its own needs (name look-ups, an ssh session). It competes as a container does,
-// by its policy, only while it wants more than that; so an idle host does not
-// lower what containers are entitled to.
+// hostReserveDivisor sets the host class's reserve to 1/100 of the link, like that of
+// control traffic. That is enough for a host without heavy traffic of its own (DNS, ssh).
+// The host class competes as a container does, by its policy, only while it wants more, so
+// an idle host does not reduce the entitlements of containers.
 const hostReserveDivisor = 100
 
-// Link is what is shared out: one direction of a device.
+// Link is the shared resource: one direction of a device.
 type Link struct {
 	RateBPS uint64
-	// ReserveBasisPoints is the part of the rate that floors may not claim, in
-	// hundredths of a percent; see ReserveBPS for the least.
+	// ReserveBasisPoints is the part of the rate that floors cannot claim, in hundredths of
+	// a percent; see ReserveBPS for its minimum.
 	ReserveBasisPoints uint32
-	// MTUBytes is the device's; 0 for Ethernet's.
+	// MTUBytes is the device's MTU; 0 means Ethernet's.
 	MTUBytes uint32
 }
 
-// ReserveBPS is the part of the rate that floors may not claim: at least what is kept for
-// control traffic and the host, as no scheduler could guarantee that to somebody else.
+// ReserveBPS returns the rate that floors cannot claim: at least the rate reserved for
+// control traffic and the host, which no scheduler could guarantee to a container.
 func (l Link) ReserveBPS() uint64 {
 	return max(l.RateBPS/10_000*uint64(l.ReserveBasisPoints), sched.ControlBPS(l.RateBPS)+l.HostReserveBPS(0))
 }
 
-// UnknownBPS is what senders that nobody knows may have together.
+// UnknownBPS returns the total rate of senders that belong to no known container.
 func (l Link) UnknownBPS() uint64 { return l.RateBPS / hostReserveDivisor }
 
-// HostReserveBPS is what the host class can always have when floorBPS is
-// granted to it.
+// HostReserveBPS returns what the host class can always have when it is granted floorBPS.
 func (l Link) HostReserveBPS(floorBPS uint64) uint64 {
 	return max(l.RateBPS/hostReserveDivisor, floorBPS)
 }
@@ -52,33 +50,31 @@ func (l Link) admission() alloc.Admission {
 	return alloc.Admission{CapacityBPS: l.RateBPS, ReserveBPS: l.ReserveBPS()}
 }
 
-// Claim is what somebody asks of a link that needs leave.
+// Claim is a request for guarantees on a link, which needs admission.
 type Claim struct {
-	// FloorBPS is the minimum that is asked for; HeldBPS is the one that was
-	// granted so far.
+	// FloorBPS is the requested minimum, HeldBPS the minimum granted so far.
 	FloorBPS, HeldBPS uint64
-	// Latency is the bound on delay that is asked for; 0 for none.
+	// Latency is the requested latency bound; 0 for none.
 	Latency time.Duration
 }
 
 // Grant is the answer to a Claim.
 type Grant struct {
-	// FloorBPS is the minimum in force; Refused says why it is less than what
-	// was asked for, and is nil or an *alloc.FloorError.
+	// FloorBPS is the admitted minimum. Refused is nil, or an *alloc.FloorError if it is
+	// less than requested.
 	FloorBPS uint64
 	Refused  error
-	// Latency is the bound on delay in force; RefusedLatency says why it is not
-	// what was asked for, and is nil or an *alloc.LatencyError.
+	// Latency is the admitted latency bound. RefusedLatency is nil, or an
+	// *alloc.LatencyError if the request was refused.
 	Latency        time.Duration
 	RefusedLatency error
 }
 
-// Admit answers all claims on a link: that of the host class before all others,
-// for its floor comes out of the same budget, then those of containers, which are
-// in the order of their start. What was granted stays, whatever others ask for, the
-// host among them; who was refused may ask again.
+// Admit decides all claims on a link: first the host class's, whose floor uses the same
+// budget, then those of containers, given in the order of their start. Granted floors stay
+// whatever others request, including the host. A refused claim may be repeated.
 func (l Link) Admit(host Claim, claims []Claim) (Grant, []Grant) {
-	// A lower floor needs no one's leave.
+	// A lower floor needs no admission.
 	held := func(c Claim) uint64 { return min(c.HeldBPS, c.FloorBPS) }
 	granted := held(host)
 	for _, c := range claims {
@@ -104,9 +100,9 @@ func (l Link) Admit(host Claim, claims []Claim) (Grant, []Grant) {
 	return hostGrant, grants
 }
 
-// Admits says whether one claim could be granted as a whole, where the floors of
-// all others, the host class among them, are othersBPS together. Errors:
-// *alloc.FloorError, *alloc.LatencyError.
+// Admits returns nil if a claim can be granted completely while the floors of all others,
+// including the host class, total othersBPS. Errors: *alloc.FloorError,
+// *alloc.LatencyError.
 func (l Link) Admits(othersBPS uint64, c Claim) error {
 	if err := l.admission().Admit(othersBPS, c.HeldBPS, c.FloorBPS); err != nil {
 		return err
@@ -117,8 +113,8 @@ func (l Link) Admits(othersBPS uint64, c Claim) error {
 	return l.feasible(c.FloorBPS, c.Latency)
 }
 
-// bound decides on the bound on delay of a claim whose floor is decided. Nothing
-// of another's is needed for that.
+// bound decides the latency bound of a claim whose floor is decided. The bound does not
+// depend on other claims.
 func (l Link) bound(c Claim, g *Grant) {
 	if c.Latency == 0 {
 		return
@@ -133,29 +129,27 @@ func (l Link) bound(c Claim, g *Grant) {
 	}
 }
 
-// feasible says whether traffic within floorBPS can be sent within a bound. What
-// it waits for are the packets of others that are on their way already, one in the
-// scheduler's hand and one on the link.
+// feasible returns nil if traffic within floorBPS can meet a latency bound. It may have to
+// wait for two packets of others: one in the scheduler and one on the link.
 func (l Link) feasible(floorBPS uint64, asked time.Duration) error {
 	return alloc.AdmitLatency(floorBPS, 2*sched.PacketTime(l.RateBPS, l.MTUBytes), asked)
 }
 
-// Entitlement is what somebody can always have.
+// Entitlement is the rate that a container can always have.
 type Entitlement struct {
-	// BPS is the ideal.
+	// BPS is the ideal entitlement.
 	BPS uint64
-	// GuaranteeableBPS is what of it a scheduler can hold by itself: it leaves
-	// room for control traffic and the host's reserve, so that all of these fit
-	// the link also when nobody adjusts anything. Of a host class that does not
-	// compete it is the reserve, which is more: that comes out of what containers
-	// are entitled to.
+	// GuaranteeableBPS is the part that a scheduler can hold without the agent: it leaves
+	// room for control traffic and the host's reserve, so that all guarantees fit the link.
+	// For a host class that does not compete it is the reserve, which exceeds BPS and comes
+	// out of the containers' entitlements.
 	GuaranteeableBPS uint64
 }
 
-// Entitle computes what the host class and the containers can always have, which is
-// the link's rate at most. Their FloorBPS is what was granted. hostCompetes says that
-// the host class wants more than its reserve; while it does not, all but its floor is
-// the containers'.
+// Entitle computes the entitlements of the host class and the containers, which together
+// are at most the link's rate. FloorBPS of each is its admitted floor. hostCompetes says
+// that the host class wants more than its reserve; otherwise the containers get all but its
+// floor.
 func (l Link) Entitle(a *alloc.Allocator, host alloc.Container, hostCompetes bool, containers []alloc.Container) (Entitlement, []Entitlement) {
 	guaranteeable := l.RateBPS - sched.ControlBPS(l.RateBPS)
 	entitlements := make([]Entitlement, len(containers), len(containers)+1)
@@ -169,8 +163,8 @@ func (l Link) Entitle(a *alloc.Allocator, host alloc.Container, hostCompetes boo
 	return Entitlement{BPS: min(host.FloorBPS, l.RateBPS), GuaranteeableBPS: reserve}, entitlements
 }
 
-// divide entitles competitors to parts of a capacity, and of what of it can be
-// guaranteed.
+// divide computes the entitlements of competitors at a capacity, and their guaranteeable
+// part.
 func divide(a *alloc.Allocator, dst []Entitlement, capacityBPS, guaranteeableBPS uint64, competitors []alloc.Container) {
 	for i, bps := range a.Entitle(nil, capacityBPS, competitors) {
 		dst[i].BPS = bps
@@ -180,21 +174,19 @@ func divide(a *alloc.Allocator, dst []Entitlement, capacityBPS, guaranteeableBPS
 	}
 }
 
-// Division is what everybody may send of a link now.
+// Division is the current division of a link.
 type Division struct {
-	// CapacityBPS is what is divided: the rate, less what a host class sends that
-	// does not compete.
+	// CapacityBPS is the divided rate: the link's rate, minus the traffic of a host class
+	// that does not compete.
 	CapacityBPS uint64
-	// EntitledBPS is what each could have of it, AllocatedBPS what it may send,
-	// given what all want: of the containers in their order, and then of the host
-	// class if it competes.
+	// EntitledBPS is each competitor's entitlement to it and AllocatedBPS what it may send
+	// at the current demands: containers in order, then the host class if it competes.
 	EntitledBPS, AllocatedBPS []uint64
 }
 
-// Allocate divides the link among containers and, behind them as the last of
-// competitors, the host class. Their FloorBPS is what was granted, their DemandBPS
-// what they want. A host class that does not compete has what it wants before all
-// others. The result is in dst, with the memory that it has.
+// Allocate divides the link among competitors: the containers, then the host class. Their
+// FloorBPS is the admitted floor, DemandBPS the estimated demand. A host class that does
+// not compete gets its demand first. The result is written to dst, whose memory is reused.
 func (l Link) Allocate(a *alloc.Allocator, dst *Division, competitors []alloc.Container, hostCompetes bool) {
 	dst.CapacityBPS = l.RateBPS
 	if !hostCompetes {
@@ -206,8 +198,8 @@ func (l Link) Allocate(a *alloc.Allocator, dst *Division, competitors []alloc.Co
 	dst.AllocatedBPS = a.Allocate(dst.AllocatedBPS, dst.CapacityBPS, competitors, dst.EntitledBPS)
 }
 
-// HostCompetes says whether a host class that is granted floorBPS and wants
-// demandBPS competes: it wants more than its reserve.
+// HostCompetes reports whether a host class with the admitted floor floorBPS wants more
+// than its reserve, so that it competes.
 func (l Link) HostCompetes(floorBPS, demandBPS uint64) bool {
 	return demandBPS > l.HostReserveBPS(floorBPS)
 }

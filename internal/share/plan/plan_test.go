@@ -10,9 +10,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/weir-project/weir/internal/alloc"
-	"github.com/weir-project/weir/internal/policy"
-	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/share/alloc"
+	"github.com/weir-project/weir/internal/share/policy"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
 // link is 100 Mbit/s with a reserve of 5 %.

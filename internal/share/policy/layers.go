@@ -10,8 +10,8 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 )
 
-// Values are what one layer says of a policy: nil for what it does not say, and
-// zero for "none" where [v1.Policy] has it so.
+// Values are the policy values that one layer sets: nil if not set, zero for "none" where
+// [v1.Policy] allows it.
 type Values struct {
 	Weight    *uint32
 	MinBPS    *uint64
@@ -24,7 +24,7 @@ type Values struct {
 	DSCP      *v1.DSCP
 }
 
-// Limits are the most that labels may ask for; nil for no limit.
+// Limits are the highest values that labels may request; nil means no limit.
 type Limits struct {
 	Weight   *uint32
 	MinBPS   *uint64
@@ -32,36 +32,36 @@ type Limits struct {
 	Priority *uint32
 }
 
-// Inputs are the layers of one container's policy, lowest first. Above the
-// built-in defaults, later ones win, each value by itself.
+// Inputs are the layers of one container's policy, lowest first. Each value is taken from
+// the highest layer that sets it, or else from the built-in defaults.
 type Inputs struct {
 	Defaults Values
-	// Labels are all labels of the container, with those of its image.
+	// Labels are all labels of the container, including its image's.
 	Labels map[string]string
-	// ImageLabels are those of the image. A label of the container that has
-	// the image's value counts as the image's: engines do not tell.
+	// ImageLabels are the labels of the image. A container label with the same value
+	// counts as the image's, because engines do not distinguish them.
 	ImageLabels map[string]string
-	// ImageUnknown says why the image's labels are not known; empty if they are.
+	// ImageUnknown says why the image's labels are unknown; empty if they are known.
 	ImageUnknown string
-	// TrustImageLabels lets labels of images ask for guarantees.
+	// TrustImageLabels allows image labels to request guarantees.
 	TrustImageLabels bool
-	// Limits cut what labels ask for. Where there are several, the lowest counts.
+	// Limits cap the values of labels. With several, the lowest applies.
 	Limits []Limits
-	// Policies are the operator's for this container, the last one first in rank.
+	// Policies are the operator's policies for this container, the highest-ranking first.
 	Policies []Values
 	Set      Values // `weir set`
 }
 
-// Resolution is the policy of one container.
+// Resolution is the resolved policy of one container.
 type Resolution struct {
 	Policy   v1.Policy
 	From     v1.PolicyFrom
-	Problems []Problem // in order of name
+	Problems []Problem // sorted by name
 }
 
-// Resolve finds the policy that the layers make, and where each value comes from.
-// The policy is valid whatever is written; the problems say what is not honoured
-// although nothing above it says otherwise.
+// Resolve merges the layers into a policy and returns the layer of each value. The policy
+// is always valid. Problems list values that were not honoured and that no higher layer
+// replaced.
 func Resolve(in Inputs) Resolution {
 	r := resolver{Inputs: in}
 	r.result.Policy = Default()
@@ -81,22 +81,22 @@ func Resolve(in Inputs) Resolution {
 	return r.result
 }
 
-// resolver is the work on one container.
+// resolver is the state of Resolve.
 type resolver struct {
 	Inputs
 	result Resolution
-	// claims are problems that go when a layer above gives the value.
+	// claims are problems that are dropped when a higher layer sets the value.
 	claims []claim
 }
 
-// claim is a problem with what a layer says of one value.
+// claim is a problem with one value of a layer.
 type claim struct {
-	key   string // the value, one of Names; empty for none
+	key   string // the value's name, one of Names; empty for none
 	layer v1.Layer
 	Problem
 }
 
-// take lets a layer say what it says.
+// take applies the values of a layer.
 func (r *resolver) take(layer v1.Layer, values Values) {
 	p, from := &r.result.Policy, &r.result.From
 	replace(&p.Weight, &from.Weight, values.Weight, layer)
@@ -116,7 +116,7 @@ func replace[T any](field *T, from *v1.Layer, value *T, layer v1.Layer) {
 	}
 }
 
-// takeLabels lets the labels say what they may say.
+// takeLabels applies the labels.
 func (r *resolver) takeLabels() {
 	p, from := &r.result.Policy, &r.result.From
 	takeLabel(r, "weight", LabelWeight, &p.Weight, &from.Weight, ParseWeight)
@@ -139,7 +139,7 @@ func (r *resolver) takeLabels() {
 	}
 }
 
-// maxLabel is the label that has the maximum.
+// maxLabel returns the name of the label that sets the maximum.
 func (r *resolver) maxLabel() string {
 	if _, given := r.Labels[LabelMax]; given {
 		return LabelMax
@@ -147,7 +147,7 @@ func (r *resolver) maxLabel() string {
 	return LabelKubernetesMax
 }
 
-// takeLabel parses a label, if it is given and may be honoured, into field.
+// takeLabel parses a label into field, if the label is present and permitted.
 func takeLabel[T any](r *resolver, key, name string, field *T, from *v1.Layer, parse func(string) (T, error)) {
 	text, given := r.Labels[name]
 	if !given {
@@ -164,11 +164,11 @@ func takeLabel[T any](r *resolver, key, name string, field *T, from *v1.Layer, p
 	*field, *from = value, v1.LayerLabels
 }
 
-// guarantees are the labels that take something from other containers.
+// guarantees are the labels that take capacity from other containers.
 var guarantees = []string{LabelMin, LabelPriority, LabelLatency, LabelClass, LabelEFMax, LabelDSCP}
 
-// mayAsk says why a label may not ask for what it does: who makes an image is not
-// who runs the host.
+// mayAsk returns an error if a label may not be honoured because it comes, or may come,
+// from the image: the image's author is not the host's operator.
 func (r *resolver) mayAsk(name, text string) error {
 	if r.TrustImageLabels || !slices.Contains(guarantees, name) {
 		return nil
@@ -182,7 +182,7 @@ func (r *resolver) mayAsk(name, text string) error {
 	return nil
 }
 
-// cut holds what a label asks for to a limit.
+// cut caps a label's value at a limit.
 func cut[T cmp.Ordered](r *resolver, key, name string, field *T, from *v1.Layer, limit *T) {
 	if limit == nil || *field <= *limit || *from != v1.LayerLabels && *from != v1.LayerLimits {
 		return
@@ -192,7 +192,7 @@ func cut[T cmp.Ordered](r *resolver, key, name string, field *T, from *v1.Layer,
 	r.report(key, v1.LayerLimits, name, "is more than the config file's limits let this container's labels ask for")
 }
 
-// checkName reports a label that looks like one of ours and is none.
+// checkName reports a label with Weir's prefix but an unknown name.
 func (r *resolver) checkName(name string) {
 	lower := strings.ToLower(name)
 	key, ours := strings.CutPrefix(lower, Prefix)
@@ -206,23 +206,22 @@ func (r *resolver) checkName(name string) {
 	}
 }
 
-// report notes a problem with a label's value.
+// report records a problem with a label's value.
 func (r *resolver) report(key string, layer v1.Layer, name, message string) {
 	r.claims = append(r.claims, claim{key, layer, Problem{Name: name, Value: r.Labels[name], Message: message}})
 }
 
-// reportName notes a label that is none, and the value that it was probably meant
-// for.
+// reportName records a problem with an unknown label name, and the value it probably meant.
 func (r *resolver) reportName(meant, name, message string) {
 	r.claims = append(r.claims, claim{meant, v1.LayerLabels, Problem{Name: name, Value: r.Labels[name], Message: message, Effect: "ignored"}})
 }
 
-// drop forgets the problems with a label.
+// drop removes the problems with a label.
 func (r *resolver) drop(name string) {
 	r.claims = slices.DeleteFunc(r.claims, func(c claim) bool { return c.Name == name })
 }
 
-// reconcile makes the values fit each other. What a higher layer says stays.
+// reconcile resolves conflicts between values; the value of the higher layer stays.
 func (r *resolver) reconcile() {
 	p, from := &r.result.Policy, &r.result.From
 	if err := checkMinMax(*p); err != nil {
@@ -241,7 +240,7 @@ func (r *resolver) reconcile() {
 		if slices.ContainsFunc(r.claims, func(c claim) bool { return c.key == "min" }) {
 			message = "a latency bound needs a minimum rate, and the one given cannot be honoured; correct it"
 		}
-		// A default is for those that have a minimum.
+		// A default latency applies only to containers with a minimum.
 		if from.Latency != v1.LayerDefaults {
 			r.complain("latency", from.Latency, LabelLatency, Latency(*p).String(), message)
 		}
@@ -251,8 +250,8 @@ func (r *resolver) reconcile() {
 	r.reconcileParts()
 }
 
-// reconcileParts makes the parts of EF and AF fit the share: the one that was asked
-// for by the lower layer has what the other leaves.
+// reconcileParts makes EF's maximum and AF's minimum fit the share. The one from the lower
+// layer is reduced to what the other leaves.
 func (r *resolver) reconcileParts() {
 	p, from := &r.result.Policy, &r.result.From
 	err := checkParts(*p)
@@ -269,8 +268,8 @@ func (r *resolver) reconcileParts() {
 	part.Percent = roundPercent(100 - other.Percent)
 }
 
-// dropUnused takes away what was asked for of classes that the container does not
-// have. The config file's defaults are for those that have them.
+// dropUnused removes values for traffic classes that the container does not have. Values
+// from the config file's defaults are removed without a problem.
 func (r *resolver) dropUnused() {
 	p, from, built := &r.result.Policy, &r.result.From, Default()
 	dropIf(r, checkEFMaxUse(*p), "ef-max", LabelEFMax, &p.EFMax, &from.EFMax, FormatPart, built.EFMax)
@@ -278,7 +277,7 @@ func (r *resolver) dropUnused() {
 	dropIf(r, checkDSCPUse(*p), "dscp", LabelDSCP, &p.DSCP, &from.DSCP, func(d v1.DSCP) string { return string(d) }, built.DSCP)
 }
 
-// dropIf takes a value back to the built-in one if there is something against it.
+// dropIf resets a value to the built-in one, and reports it, if against is an error.
 func dropIf[T any](r *resolver, against error, key, label string, field *T, from *v1.Layer, format func(T) string, builtIn T) {
 	if against == nil || *from == v1.LayerBuiltIn {
 		return
@@ -290,9 +289,9 @@ func dropIf[T any](r *resolver, against error, key, label string, field *T, from
 	*field, *from = builtIn, v1.LayerBuiltIn
 }
 
-// limitRaise holds a minimum that labels ask for to what they may ask for as a
-// maximum, as it would raise the one of a layer below. A maximum of that layer that
-// is above the limit stays. It says whether the minimum was cut to the maximum.
+// limitRaise caps a minimum from labels at the labels' limit for the maximum, because the
+// minimum would raise a lower layer's maximum. A maximum of that layer above the limit
+// stays. It reports whether the minimum was cut to the maximum.
 func (r *resolver) limitRaise() bool {
 	p, from := &r.result.Policy, &r.result.From
 	if rank(from.Min) != rank(v1.LayerLabels) {
@@ -309,7 +308,7 @@ func (r *resolver) limitRaise() bool {
 	return p.MinBPS == p.MaxBPS
 }
 
-// complain reports that a value of a layer does not go with the others.
+// complain reports that a layer's value conflicts with the others.
 func (r *resolver) complain(key string, layer v1.Layer, label, value, message string) {
 	if layer == v1.LayerLabels {
 		r.report(key, layer, label, message)
@@ -322,7 +321,7 @@ func (r *resolver) complain(key string, layer v1.Layer, label, value, message st
 	r.claims = append(r.claims, claim{key, layer, Problem{Name: name, Value: value, Message: message}})
 }
 
-// rank orders the layers; a label that was cut is a label.
+// rank orders the layers. A label cut to a limit ranks as a label.
 func rank(layer v1.Layer) int {
 	if layer == v1.LayerLimits {
 		layer = v1.LayerLabels
@@ -330,8 +329,8 @@ func rank(layer v1.Layer) int {
 	return slices.Index([]v1.Layer{v1.LayerBuiltIn, v1.LayerDefaults, v1.LayerLabels, v1.LayerPolicies, v1.LayerSet}, layer)
 }
 
-// conclude keeps the problems with values that no layer above gives, and says what
-// applies instead.
+// conclude keeps the problems with values that no higher layer sets, and adds what applies
+// instead.
 func (r *resolver) conclude() {
 	for _, c := range r.claims {
 		from, effect := r.effect(c.key)
@@ -346,7 +345,7 @@ func (r *resolver) conclude() {
 	slices.SortStableFunc(r.result.Problems, func(a, b Problem) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// effect says where a value comes from, and what applies.
+// effect returns the layer of a value and a text that says what applies.
 func (r *resolver) effect(key string) (v1.Layer, string) {
 	p, from := r.result.Policy, r.result.From
 	switch key {

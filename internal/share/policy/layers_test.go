@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 func weight(w uint32) policy.Values    { return policy.Values{Weight: &w} }
@@ -237,7 +237,7 @@ func TestResolve(t *testing.T) {
 			from(func(f *v1.PolicyFrom) { f.Class, f.EFMax = v1.LayerLabels, v1.LayerLabels }),
 			[]string{
 				`weir.af-min="60%": all of its traffic is ef, none is AF; set the class to auto, or remove the minimum of AF (it has no effect)`,
-				`weir.dscp="both": all of its traffic is ef, whatever the DSCP field says; set the class to auto, or write mark (it has no effect)`,
+				`weir.dscp="both": all of its traffic is ef, for any DSCP field; set the class to auto, or write mark (it has no effect)`,
 			},
 		},
 		{

@@ -2,9 +2,9 @@ package policy
 
 import "strings"
 
-// Nearest returns the known name that was probably meant by a misspelt one: at
-// most two edits (and less than half its length) away in any case, the first of
-// the nearest.
+// Nearest returns the known name closest to a misspelt one, ignoring case: at most two
+// edits away and fewer than half the name's length. Among equally close names the first
+// wins.
 func Nearest(name string, known []string) (string, bool) {
 	best, bestDistance := "", 3
 	for _, k := range known {
@@ -15,8 +15,8 @@ func Nearest(name string, known []string) (string, bool) {
 	return best, best != ""
 }
 
-// editDistance is the number of characters to insert, delete or replace, or of
-// neighbours to swap, to make b of a (optimal string alignment).
+// editDistance returns the number of insertions, deletions, replacements and swaps of
+// neighbouring characters that turn a into b (optimal string alignment).
 func editDistance(a, b string) int {
 	x, y := []rune(a), []rune(b)
 	before, last, row := make([]int, len(y)+1), make([]int, len(y)+1), make([]int, len(y)+1)

@@ -19,7 +19,7 @@
 // # Limits
 //
 // Only what can be judged from the values alone is judged here. Whether a minimum
-// can be admitted and a latency met depends on the uplink: see internal/alloc.
+// can be admitted and a latency met depends on the uplink: see internal/share/alloc.
 package policy
 
 import (
@@ -31,7 +31,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 )
 
-// The labels of containers, and annotations of pods, that Weir reads.
+// Labels of containers and annotations of pods that Weir reads.
 const (
 	Prefix        = "weir."
 	LabelWeight   = Prefix + "weight"
@@ -44,26 +44,26 @@ const (
 	LabelAFMin    = Prefix + "af-min"
 	LabelDSCP     = Prefix + "dscp"
 
-	// LabelKubernetesMax is read as LabelMax where that is not given.
+	// LabelKubernetesMax is used as the maximum if LabelMax is absent.
 	LabelKubernetesMax = "kubernetes.io/egress-bandwidth"
 )
 
-// Names are the names that follow [Prefix], in the order of the reference.
+// Names returns the label names without [Prefix], in the order of the reference.
 func Names() []string {
 	return []string{"weight", "min", "max", "priority", "latency", "class", "ef-max", "af-min", "dscp"}
 }
 
-// DefaultWeight is the weight of a container that asks for none.
+// DefaultWeight is the weight of a container without a configured weight.
 const DefaultWeight = 100
 
-// The parts of its share that a container with traffic classes has for EF at most
-// and for AF at least, in percent, if it asks for no others.
+// Default percentages of the share for a container with traffic classes: the maximum of EF
+// and the minimum of AF.
 const (
 	DefaultEFMaxPercent = 50
 	DefaultAFMinPercent = 30
 )
 
-// Default is the policy of a container that asks for nothing.
+// Default returns the policy of a container without settings.
 func Default() v1.Policy {
 	return v1.Policy{
 		Weight: DefaultWeight,
@@ -71,15 +71,15 @@ func Default() v1.Policy {
 	}
 }
 
-// Problem is a value that is not honoured. The container runs without it.
+// Problem is a value that is not honoured; the container runs without it.
 type Problem struct {
 	Name    string // the label, e.g. "weir.min"
-	Value   string // what was written
+	Value   string // the text of the value
 	Message string // what is wrong with it, and what to write instead
 	Effect  string // what applies instead, e.g. "no minimum"
 }
 
-// Error makes a Problem fit to be logged, joined and shown as a reason.
+// Error returns the problem as one line for logs and reasons.
 func (p Problem) Error() string {
 	return fmt.Sprintf("%s=%q: %s (%s)", p.Name, p.Value, p.Message, p.Effect)
 }
@@ -93,7 +93,7 @@ func Parse(labels map[string]string) (v1.Policy, []Problem) {
 	return r.Policy, r.Problems
 }
 
-// suggest says which name was probably meant.
+// suggest returns a hint with the name that was probably meant, or "".
 func suggest(key string) string {
 	if name, ok := Nearest(key, Names()); ok {
 		return fmt.Sprintf("did you mean %s%s?", Prefix, name)
@@ -116,8 +116,8 @@ func checkLatencyMin(p v1.Policy) error {
 	return errors.New("a latency bound needs a minimum rate; set one or remove the bound")
 }
 
-// checkParts says why EF's maximum and AF's minimum cannot both be had. Of rates
-// only the scheduler knows: the share changes with who is sending.
+// checkParts returns an error if EF's maximum and AF's minimum exceed the share together.
+// Rates are checked only by the scheduler, because the share changes with the load.
 func checkParts(p v1.Policy) error {
 	if p.EFMax.Percent+p.AFMin.Percent <= 100 {
 		return nil
@@ -139,7 +139,7 @@ func CheckChange(base v1.Policy, change v1.PolicyChange) (Values, error) {
 	p := r.result.Policy
 	built := Default()
 	if values.EFMax == nil && p.EFMax == built.EFMax || values.AFMin == nil && p.AFMin == built.AFMin {
-		p.EFMax, p.AFMin = built.EFMax, built.AFMin // a default makes room
+		p.EFMax, p.AFMin = built.EFMax, built.AFMin // a default gives way
 	}
 	if err := errors.Join(checkMinMax(p), checkLatencyMin(p), checkParts(p)); err != nil {
 		return Values{}, err
@@ -150,8 +150,7 @@ func CheckChange(base v1.Policy, change v1.PolicyChange) (Values, error) {
 	return values, nil
 }
 
-// ParseChange reads the values of a change, each by itself. It is strict: an error has all
-// problems joined.
+// ParseChange parses the values of a change one by one. Its error joins all problems.
 func ParseChange(change v1.PolicyChange) (Values, error) {
 	var v Values
 	err := errors.Join(
@@ -167,12 +166,12 @@ func ParseChange(change v1.PolicyChange) (Values, error) {
 	return v, err
 }
 
-// parseField parses text, if it is given, into field.
+// parseField parses text into field, unless text is nil.
 func parseField[T any](name string, text *string, field **T, parse func(string) (T, error)) error {
 	if text == nil {
 		return nil
 	}
-	if *text == "" { // more likely a variable that is not set than a wish
+	if *text == "" { // probably an unset shell variable
 		return fmt.Errorf("%s is empty; write a value, or none to take it away", name)
 	}
 	value, err := parse(*text)
@@ -183,7 +182,7 @@ func parseField[T any](name string, text *string, field **T, parse func(string) 
 	return nil
 }
 
-// OrNone lets "" and "none" stand for the zero value.
+// OrNone returns a parser that also accepts "" and "none" as the zero value.
 func OrNone[T any](parse func(string) (T, error)) func(string) (T, error) {
 	return func(text string) (T, error) {
 		if text == "" || strings.EqualFold(text, "none") {
@@ -194,13 +193,13 @@ func OrNone[T any](parse func(string) (T, error)) func(string) (T, error) {
 	}
 }
 
-// ParseLatencyMS is ParseLatency in the unit of [v1.Policy].
+// ParseLatencyMS is ParseLatency in milliseconds, the unit of [v1.Policy].
 func ParseLatencyMS(text string) (float64, error) {
 	d, err := ParseLatency(text)
 	return float64(d) / float64(time.Millisecond), err
 }
 
-// Latency is the bound on queueing delay that a policy asks for; 0 for none.
+// Latency returns a policy's latency bound; 0 for none.
 func Latency(p v1.Policy) time.Duration {
 	return time.Duration(p.LatencyMS * float64(time.Millisecond))
 }

@@ -14,12 +14,12 @@ import (
 // keeps every rate exact in JSON, whose numbers are often read as 64-bit floats.
 const MaxRateBPS = 1_000_000_000_000_000
 
-// minPlainBPS is the lowest rate that may be written as a plain number: one full
-// Ethernet frame of 1514 bytes a second. A lower number is nearly always one whose
-// unit was forgotten, and would cut a host off. Who means it writes "95bit".
+// minPlainBPS is the lowest rate accepted without a unit: one full Ethernet frame of 1514
+// bytes per second. A lower number nearly always lacks its unit and would cut a host off.
+// "95bit" expresses it explicitly.
 const minPlainBPS = 1514 * 8
 
-// maxRateLength is more than any exact rate up to MaxRateBPS needs.
+// maxRateLength exceeds the length of every exact rate up to MaxRateBPS.
 const maxRateLength = 40
 
 // tcUnits are tc's units of bits per second (tc(8), section UNITS), which it
@@ -92,8 +92,7 @@ func ParseRate(text string) (uint64, error) {
 	return whole.Uint64(), nil
 }
 
-// plainError explains a number that is too low to be bits per second, and what was
-// probably meant.
+// plainError explains a number too low to be bits per second, and suggests a rate.
 func plainError(number string, bps uint64) error {
 	meant := number + "mbit"
 	if bps >= 1000 {
@@ -102,7 +101,7 @@ func plainError(number string, bps uint64) error {
 	return fmt.Errorf("is %d bit/s, not even a frame a second; did you mean %s?", bps, meant)
 }
 
-// isDecimal: digits with at most one point, which has digits on both sides.
+// isDecimal reports whether text is digits with at most one decimal point between digits.
 func isDecimal(text string) bool {
 	whole, fraction, point := strings.Cut(text, ".")
 	return isDigits(whole) && (!point || isDigits(fraction))
@@ -112,7 +111,7 @@ func isDigits(text string) bool {
 	return text != "" && strings.Trim(text, "0123456789") == ""
 }
 
-// unitError explains a unit that is not one, and what was probably meant.
+// unitError explains an unknown unit and suggests one.
 func unitError(number, unit string) error {
 	lower := strings.ToLower(unit)
 	meant := number + "mbit"
@@ -132,15 +131,14 @@ func unitError(number, unit string) error {
 	return fmt.Errorf("has the unknown unit %q; write bit, kbit, mbit, gbit or tbit, for example %s", unit, meant)
 }
 
-// inWords is "30 megabit" for "30mbit".
+// inWords returns "30 megabit" for "30mbit".
 func inWords(meant, number string) string {
 	names := map[string]string{"kbit": "kilobit", "mbit": "megabit", "gbit": "gigabit", "tbit": "terabit"}
 	return number + " " + names[strings.TrimPrefix(meant, number)]
 }
 
-// isBytes: whether a unit, in lower case, is one of bytes, or one that may be
-// meant so: tc's "bps", "kbps", "mibps" are bytes per second, and of "MB",
-// "Mb/s" and "MBytes" nobody can be sure.
+// isBytes reports whether a lower-case unit means bytes or may mean bytes: tc's "bps",
+// "kbps" and "mibps" are bytes per second; "MB", "Mb/s" and "MBytes" are ambiguous.
 func isBytes(lower string) bool {
 	rest := strings.TrimPrefix(strings.TrimLeft(lower[:1], "kmgtp")+lower[1:], "i")
 	switch rest {
@@ -150,10 +148,9 @@ func isBytes(lower string) bool {
 	return strings.HasPrefix(rest, "byte")
 }
 
-// FormatRate is the shortest spelling of a rate in bits per second that means
-// exactly that rate to [ParseRate] and to tc: "30mbit", "1.5gbit", "16666667bit".
-// Of equally short ones it takes the larger unit. Zero, which ParseRate refuses,
-// is "0bit".
+// FormatRate returns the shortest exact spelling of a rate in bits per second for
+// [ParseRate] and tc: "30mbit", "1.5gbit", "16666667bit". Among equally short spellings the
+// larger unit wins. Zero is "0bit", which ParseRate refuses.
 func FormatRate(bps uint64) string {
 	digits := strconv.FormatUint(bps, 10)
 	shortest := ""
@@ -168,8 +165,8 @@ func FormatRate(bps uint64) string {
 	return shortest
 }
 
-// FormatRateShort is a rate in bits per second for people, with at most three
-// digits: "16.7mbit", "100mbit", "999bit". Half of the last digit rounds up.
+// FormatRateShort returns a rate for people with at most three digits, rounded to nearest:
+// "16.7mbit", "100mbit", "999bit".
 func FormatRateShort(bps uint64) string {
 	step := thirdDigit(bps)
 	count := bps / step
@@ -181,11 +178,11 @@ func FormatRateShort(bps uint64) string {
 	return rateUnits[largest].spell(digits)
 }
 
-// FormatRateWithin is FormatRateShort, rounded down: for people who may ask for that much
-// and no more.
+// FormatRateWithin is FormatRateShort rounded down, for the highest rate that users may
+// request.
 func FormatRateWithin(bps uint64) string { return FormatRateShort(bps - bps%thirdDigit(bps)) }
 
-// thirdDigit is what a step of the third digit of a number is.
+// thirdDigit returns the value of a number's third digit.
 func thirdDigit(bps uint64) uint64 {
 	step := uint64(1)
 	for bps/step >= 1000 {
@@ -194,17 +191,17 @@ func thirdDigit(bps uint64) uint64 {
 	return step
 }
 
-// rateUnit is a unit of ten to the power of zeros bits per second.
+// rateUnit is a unit of 10^zeros bits per second.
 type rateUnit struct {
 	name  string
 	zeros int
 }
 
-// rateUnits are the units that rates are written in, largest first.
+// rateUnits are the units for printing rates, largest first.
 var rateUnits = []rateUnit{{"tbit", 12}, {"gbit", 9}, {"mbit", 6}, {"kbit", 3}, {"bit", 0}}
 
-// spell writes a number of bits per second, of more digits than the unit has
-// zeros, in the unit.
+// spell writes a decimal number of bits per second in the unit. The number must have more
+// digits than the unit has zeros.
 func (u rateUnit) spell(digits string) string {
 	point := len(digits) - u.zeros
 	if fraction := strings.TrimRight(digits[point:], "0"); fraction != "" {

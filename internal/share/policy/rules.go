@@ -9,40 +9,40 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 )
 
-// Rules are what the operator lays down for all containers, in the config file.
+// Rules are the operator's rules for all containers, from the config file.
 type Rules struct {
-	// Defaults are for what neither labels nor policies say.
+	// Defaults apply where neither labels nor policies set a value.
 	Defaults Values
-	// Limits cut what labels ask for.
+	// Limits cap the values of labels.
 	Limits []Limit
-	// Policies come before labels, later ones before earlier ones.
+	// Policies override labels; later ones override earlier ones.
 	Policies []Rule
-	// TrustImageLabels lets labels of images ask for guarantees.
+	// TrustImageLabels allows image labels to request guarantees.
 	TrustImageLabels bool
 }
 
-// Rule is a policy for the containers that a selector names.
+// Rule is a policy for the containers that a selector matches.
 type Rule struct {
 	Selector
 	Values
 }
 
-// Limit is a limit for the containers that a selector names.
+// Limit is a limit for the containers that a selector matches.
 type Limit struct {
 	Selector
 	Limits
 }
 
-// Selector names containers, each of its parts with a pattern ([path.Match]) in
-// which * stands for slashes, too. An empty part names all.
+// Selector matches containers by patterns ([path.Match], but * also matches slashes). An
+// empty pattern matches everything.
 type Selector struct {
-	Name    string // the container's
-	Project string // of Compose, or a Swarm stack
-	Service string // of Compose, or of Swarm with or without the stack's name
-	Image   string // as it was named when the container was made
+	Name    string // container name
+	Project string // Compose project or Swarm stack
+	Service string // Compose service, or Swarm service with or without the stack's name
+	Image   string // image name given when the container was created
 }
 
-// Subject is a container that a policy is looked for.
+// Subject is a container whose policy is resolved.
 type Subject struct {
 	Name, Image string
 	// Labels, ImageLabels and ImageUnknown are as in Inputs.
@@ -50,8 +50,8 @@ type Subject struct {
 	ImageUnknown        string
 }
 
-// Labels that say which service a container is of, and which project or stack that
-// is of. Swarm names a service with its stack, as STACK_SERVICE.
+// Labels that name a container's service and the project or stack of that service. Swarm's
+// service names contain the stack: STACK_SERVICE.
 const (
 	LabelComposeProject = "com.docker.compose.project"
 	LabelComposeService = "com.docker.compose.service"
@@ -59,20 +59,19 @@ const (
 	LabelSwarmService   = "com.docker.swarm.service.name"
 )
 
-// labelComposeNumber is the number of a container among those of its service.
-// Compose gives it to containers only, project and service also to the images that
-// it builds.
+// labelComposeNumber is a container's number within its service. Compose sets it on
+// containers only, while it sets project and service also on images that it builds.
 const labelComposeNumber = "com.docker.compose.container-number"
 
 var groupLabels = []string{LabelComposeProject, LabelComposeService, LabelSwarmStack, LabelSwarmService}
 
-// ReadsLabel says whether a label of that name can matter to a policy.
+// ReadsLabel reports whether a label can affect a policy.
 func ReadsLabel(name string) bool {
 	return len(name) > len(Prefix) && strings.EqualFold(name[:len(Prefix)], Prefix) || name == LabelKubernetesMax ||
 		name == labelComposeNumber || slices.Contains(groupLabels, name)
 }
 
-// Resolve finds the policy of a container of which set was set.
+// Resolve resolves the policy of a container; set are the values from `weir set`.
 func (r Rules) Resolve(s Subject, set Values) Resolution {
 	in := Inputs{
 		Defaults: r.Defaults, Labels: s.Labels, ImageLabels: s.ImageLabels, ImageUnknown: s.ImageUnknown,
@@ -95,9 +94,9 @@ func (r Rules) Resolve(s Subject, set Values) Resolution {
 	return Resolve(in)
 }
 
-// matches says whether the selector names a container. What its image says of
-// project and service is not believed where notBelieved has it: an image could
-// claim another's policies.
+// matches reports whether the selector matches a container. Project and service labels in
+// notBelieved are ignored: they come from the image, which could otherwise claim another's
+// policies.
 func (s Selector) matches(c Subject, notBelieved map[string]string) bool {
 	fits := func(pattern string, names []string) bool {
 		return pattern == "" || slices.ContainsFunc(names, func(name string) bool { return match(pattern, name) })
@@ -107,9 +106,8 @@ func (s Selector) matches(c Subject, notBelieved map[string]string) bool {
 		fits(s.Service, Services(c.Labels, notBelieved))
 }
 
-// Services are the names of the service that a container is of, if that is the
-// operator's word and not only its image's: for Compose, and for Swarm as Swarm calls it
-// and without the stack's name.
+// Services returns the names of a container's service, if set by the operator and not only
+// by the image. For Swarm it returns the name with and without the stack's name.
 func Services(labels, imageLabels map[string]string) []string {
 	names := operatorLabels(labels, imageLabels, LabelComposeService, LabelSwarmService)
 	service, _ := operatorLabel(labels, imageLabels, LabelSwarmService)
@@ -120,7 +118,7 @@ func Services(labels, imageLabels map[string]string) []string {
 	return names
 }
 
-// operatorLabels are those of the labels that are given and the operator's word.
+// operatorLabels returns the given labels that the operator set.
 func operatorLabels(labels, imageLabels map[string]string, names ...string) (texts []string) {
 	for _, name := range names {
 		if text, given := operatorLabel(labels, imageLabels, name); given && text != "" {
@@ -130,9 +128,9 @@ func operatorLabels(labels, imageLabels map[string]string, names ...string) (tex
 	return texts
 }
 
-// operatorLabel is the label of a container that says what it is one of, if it is
-// the operator's word and not only its image's. A container that Compose made
-// is what its labels say, also where Compose built the image, with the same ones.
+// operatorLabel returns a label if the operator, and not only the image, set it. A
+// container created by Compose is trusted even if Compose also built its image with the
+// same labels.
 func operatorLabel(labels, imageLabels map[string]string, name string) (text string, given bool) {
 	text, given = labels[name]
 	if !given || !ofImage(labels, imageLabels, name) {
@@ -150,7 +148,7 @@ func ofImage(labels, imageLabels map[string]string, name string) bool {
 	return there && of == labels[name]
 }
 
-// slash stands for a slash where * is to match it, too.
+// slash replaces slashes, so that * also matches them.
 var slash = strings.NewReplacer("/", "\x00")
 
 func match(pattern, text string) bool {
@@ -158,7 +156,7 @@ func match(pattern, text string) bool {
 	return err == nil && matched
 }
 
-// repository is an image's name without tag and digest.
+// repository returns an image's name without tag and digest.
 func repository(image string) string {
 	image, _, _ = strings.Cut(image, "@")
 	if colon := strings.LastIndexByte(image, ':'); colon > strings.LastIndexByte(image, '/') {
@@ -167,7 +165,7 @@ func repository(image string) string {
 	return image
 }
 
-// ParsePattern reads a part of a Selector.
+// ParsePattern parses one pattern of a Selector.
 func ParsePattern(text string) (string, error) {
 	if text == "" {
 		return "", errEmpty
@@ -178,8 +176,7 @@ func ParsePattern(text string) (string, error) {
 	return text, nil
 }
 
-// Check says whether values can be in force together, as far as they say: which of
-// them, by its name, cannot, and why.
+// Check returns the name of a value that contradicts the others, and the reason.
 func (v Values) Check() (name string, err error) {
 	var p v1.Policy
 	if v.MinBPS != nil && v.MaxBPS != nil {
@@ -194,7 +191,7 @@ func (v Values) Check() (name string, err error) {
 	return "af-min", checkParts(p)
 }
 
-// With is v with what over says instead, value by value.
+// With returns v, overridden by the values that over sets.
 func (v Values) With(over Values) Values {
 	with(&v.Weight, over.Weight)
 	with(&v.MinBPS, over.MinBPS)

@@ -7,9 +7,9 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 )
 
-// What is said of traffic classes has an effect only where there are some: a
-// container whose class is auto has all three, one whose class is ef has EF and, for
-// what is too much, BE, and in one that is af or be as a whole all packets are alike.
+// Traffic class values take effect only in containers with traffic classes: class auto has
+// all three, class ef has EF and, for the excess, BE; in a container of class af or be all
+// packets are alike.
 
 func checkEFMaxUse(p v1.Policy) error {
 	switch p.Class {
@@ -40,12 +40,12 @@ func checkDSCPUse(p v1.Policy) error {
 	case p.Class == v1.ClassNone:
 		return errors.New("the DSCP field is for traffic classes; set the class to auto (or, to mark alone, to ef, af or be), or remove it")
 	case TrustsDSCP(p):
-		return fmt.Errorf("all of its traffic is %s, whatever the DSCP field says; set the class to auto, or write mark", p.Class)
+		return fmt.Errorf("all of its traffic is %s, for any DSCP field; set the class to auto, or write mark", p.Class)
 	}
 	return nil
 }
 
-// OfUse is v without what has no effect in a container of that class.
+// OfUse returns v without the values that have no effect in a container of that class.
 func (v Values) OfUse(class v1.Class) Values {
 	p := v1.Policy{Class: class}
 	if checkEFMaxUse(p) != nil {
@@ -62,7 +62,7 @@ func (v Values) OfUse(class v1.Class) Values {
 	return v
 }
 
-// checkUse says which of the values that are changed would have no effect on p.
+// checkUse returns an error for changed values that would have no effect on p.
 func checkUse(changed Values, p v1.Policy) error {
 	var errs []error
 	if changed.EFMax != nil {

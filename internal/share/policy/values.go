@@ -69,8 +69,7 @@ func ParseClass(text string) (v1.Class, error) {
 	return v1.ClassNone, errors.New("is not a class; write ef, af, be or auto")
 }
 
-// ParseDSCP reads what classes have to do with the differentiated services field:
-// trust, mark or both, in any case.
+// ParseDSCP parses the use of the DSCP field: trust, mark or both, in any case.
 func ParseDSCP(text string) (v1.DSCP, error) {
 	if text == "" {
 		return v1.DSCPNone, errEmpty
@@ -82,15 +81,14 @@ func ParseDSCP(text string) (v1.DSCP, error) {
 	return v1.DSCPNone, errors.New("is no use of the DSCP field; write trust, mark or both")
 }
 
-// TrustsDSCP says whether what a container writes into the field decides classes.
+// TrustsDSCP reports whether the DSCP field of a container's packets decides their class.
 func TrustsDSCP(p v1.Policy) bool { return p.DSCP == v1.DSCPTrust || p.DSCP == v1.DSCPBoth }
 
-// MarksDSCP says whether classes are written into the field.
+// MarksDSCP reports whether the class is written into the DSCP field.
 func MarksDSCP(p v1.Policy) bool { return p.DSCP == v1.DSCPMark || p.DSCP == v1.DSCPBoth }
 
-// ParsePart reads a part of a container's share: a rate as ParseRate takes it, or
-// a percentage from 0% to 100% with at most two digits after the point ("30%",
-// "12.5%").
+// ParsePart parses a part of a container's share: a rate in ParseRate's syntax, or a
+// percentage from 0% to 100% with at most two decimals ("30%", "12.5%").
 func ParsePart(text string) (v1.Part, error) {
 	if text == "" {
 		return v1.Part{}, errEmpty
@@ -110,17 +108,17 @@ func ParsePart(text string) (v1.Part, error) {
 	return v1.Part{Percent: percent}, nil
 }
 
-// parsePercent reads a number from 0 to 100 with at most two digits after the point.
+// parsePercent parses a number from 0 to 100 with at most two decimals.
 func parsePercent(number string) (float64, bool) {
 	_, fraction, _ := strings.Cut(number, ".")
 	percent, err := strconv.ParseFloat(number, 64)
 	return percent, err == nil && isDecimal(number) && len(fraction) <= 2 && percent <= 100
 }
 
-// roundPercent rounds to what parsePercent can read.
+// roundPercent rounds to two decimals, the precision of parsePercent.
 func roundPercent(percent float64) float64 { return math.Round(percent*100) / 100 }
 
-// FormatPart is the spelling of a part of a share that ParsePart reads.
+// FormatPart returns the text of a part of a share in ParsePart's syntax.
 func FormatPart(p v1.Part) string {
 	if p.BPS > 0 {
 		return FormatRate(p.BPS)

@@ -6,8 +6,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/weir-project/weir/internal/alloc"
-	"github.com/weir-project/weir/internal/sched"
+	"github.com/weir-project/weir/internal/share/alloc"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
 func TestLinkPacketBytes(t *testing.T) {

@@ -14,18 +14,17 @@ import (
 	"time"
 )
 
-// The range of API versions this package speaks. All it reads has had the
-// same shape since 1.24; 1.40 (Docker 19.03, Podman) is the oldest that is
-// tested. The upper end must not lag far behind, because engines refuse old
-// versions (Docker 29: below 1.44).
+// The range of supported API versions. Everything this package reads has had the same shape since
+// 1.24; 1.40 (Docker 19.03, Podman) is the oldest tested version. The upper end must not lag far
+// behind, because engines refuse old versions (Docker 29: below 1.44).
 var (
 	oldestAPI = apiVersion{1, 40}
 	newestAPI = apiVersion{1, 56}
 )
 
 const (
-	// requestTimeout bounds every request but the stream of events. An engine
-	// that starts a hundred containers at once may take seconds to answer.
+	// requestTimeout bounds every request but the event stream. An engine that starts a hundred
+	// containers at once may take seconds to answer.
 	requestTimeout = 30 * time.Second
 	dialTimeout    = 5 * time.Second
 )
@@ -39,7 +38,7 @@ func (v apiVersion) less(w apiVersion) bool {
 	return v.major < w.major || v.major == w.major && v.minor < w.minor
 }
 
-// parseVersion reads "1.41".
+// parseVersion parses a version such as "1.41".
 func parseVersion(text string) (apiVersion, error) {
 	majorText, minorText, _ := strings.Cut(text, ".")
 	major, err := strconv.ParseUint(majorText, 10, 16)
@@ -53,8 +52,7 @@ func parseVersion(text string) (apiVersion, error) {
 	return apiVersion{int(major), int(minor)}, nil
 }
 
-// negotiate chooses the version to speak with an engine whose newest is
-// offered.
+// negotiate returns the API version to use with an engine whose newest version is offered.
 func negotiate(offered string) (apiVersion, error) {
 	version, err := parseVersion(offered)
 	if err != nil {
@@ -69,7 +67,7 @@ func negotiate(offered string) (apiVersion, error) {
 	return version, nil
 }
 
-// statusError is an answer of the engine that is not a success.
+// statusError is an HTTP response with an error status.
 type statusError struct {
 	status  int
 	message string
@@ -79,7 +77,7 @@ func (e *statusError) Error() string {
 	return fmt.Sprintf("the engine answers %d: %s", e.status, e.message)
 }
 
-// answerError is an answer that cannot be read although the connection held.
+// answerError is a response that cannot be decoded although the connection is intact.
 type answerError struct{ err error }
 
 func (e *answerError) Error() string { return "read the engine's answer: " + e.err.Error() }
@@ -90,23 +88,22 @@ func isNotFound(err error) bool {
 	return errors.As(err, &status) && status.status == http.StatusNotFound
 }
 
-// isAnswer says that the engine answered, so that the connection is sound and
-// the error concerns what was asked for only.
+// isAnswer reports whether the engine answered: the connection is intact, and the error concerns
+// this request only.
 func isAnswer(err error) bool {
 	var status *statusError
 	var answer *answerError
 	return errors.As(err, &status) || errors.As(err, &answer)
 }
 
-// api is a client that reads of the Docker API only what this package needs.
-// The full client decodes everything, which for a thousand containers is
-// megabytes of garbage.
+// api is a minimal client of the Docker API. The full client decodes everything, which is megabytes
+// of garbage for a thousand containers.
 type api struct {
 	http    *http.Client
 	version apiVersion
 }
 
-// connect finds out which version the engine speaks.
+// connect returns a client that has negotiated the API version.
 func connect(ctx context.Context, transport http.RoundTripper) (*api, error) {
 	a := &api{http: &http.Client{Transport: transport}}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -122,8 +119,8 @@ func connect(ctx context.Context, transport http.RoundTripper) (*api, error) {
 	return a, nil
 }
 
-// newTransport speaks HTTP over a unix socket. Connections that a burst of
-// inspections needed are closed soon after.
+// newTransport returns an HTTP transport over a Unix socket. Extra connections that a burst of
+// inspections opened are closed soon after.
 func newTransport(socket string) *http.Transport {
 	dialer := &net.Dialer{Timeout: dialTimeout}
 	return &http.Transport{
@@ -139,7 +136,7 @@ func newTransport(socket string) *http.Transport {
 	}
 }
 
-// do sends a request; the caller closes the answer's body.
+// do sends a request; the caller closes the body of the response.
 func (a *api) do(ctx context.Context, path string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://engine"+path, nil)
 	if err != nil {
@@ -148,7 +145,7 @@ func (a *api) do(ctx context.Context, path string) (*http.Response, error) {
 	req.Header.Set("User-Agent", "weir")
 	resp, err := a.http.Do(req)
 	if err != nil {
-		// The URL is made up; only its path means something to a reader.
+		// Drop the URL, which is made up; only its path helps a reader.
 		var urlErr *url.Error
 		if errors.As(err, &urlErr) {
 			err = urlErr.Err
@@ -167,14 +164,13 @@ func (a *api) do(ctx context.Context, path string) (*http.Response, error) {
 	return resp, nil
 }
 
-// drain reads the rest of a body, without which the connection would not be
-// used again.
+// drain reads the rest of a body so that the connection can be reused.
 func drain(resp *http.Response) {
 	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
 	resp.Body.Close()
 }
 
-// get reads the JSON value at a path of the negotiated version.
+// get decodes the JSON value at a path of the negotiated API version.
 func (a *api) get(ctx context.Context, path string, read func(*json.Decoder) error) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -186,14 +182,14 @@ func (a *api) get(ctx context.Context, path string, read func(*json.Decoder) err
 	body := &errReader{r: resp.Body}
 	if err := read(json.NewDecoder(body)); err != nil {
 		if body.err != nil && !errors.Is(body.err, io.EOF) {
-			return body.err // the connection's fault, not the answer's
+			return body.err // a connection error, not a bad response
 		}
 		return &answerError{err}
 	}
 	return nil
 }
 
-// errReader remembers the error that ended the reading.
+// errReader records the error that ended reading.
 type errReader struct {
 	r   io.Reader
 	err error
@@ -207,13 +203,13 @@ func (e *errReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// readArray reads a JSON array one element at a time, so that the list of a
-// thousand containers is never in memory as a whole.
+// readArray decodes a JSON array one element at a time, so that the list of a thousand containers
+// is never in memory as a whole.
 func readArray[T any](dec *json.Decoder, each func(T)) error {
 	if token, err := dec.Token(); err != nil {
 		return err
 	} else if token == nil {
-		return nil // null: Go's way to write an empty list
+		return nil // null: Go's encoding of an empty list
 	} else if token != json.Delim('[') {
 		return fmt.Errorf("a list begins with %v", token)
 	}
@@ -228,7 +224,7 @@ func readArray[T any](dec *json.Decoder, each func(T)) error {
 	return err
 }
 
-// running lists the IDs of the running containers, paused ones included.
+// running returns the IDs of all running containers, paused ones included.
 func (a *api) running(ctx context.Context) ([]string, error) {
 	var ids []string
 	err := a.get(ctx, "/containers/json", func(dec *json.Decoder) error {
@@ -244,7 +240,7 @@ func (a *api) running(ctx context.Context) ([]string, error) {
 	return ids, nil
 }
 
-// inspection is what is read of a container.
+// inspection holds the fields read from a container inspection.
 type inspection struct {
 	ID    string `json:"Id"`
 	Name  string
@@ -256,7 +252,7 @@ type inspection struct {
 	}
 	Config struct {
 		Hostname string
-		Image    string // as it was named when the container was made
+		Image    string // the name used when the container was created
 		Labels   map[string]string
 	}
 	HostConfig struct {
@@ -265,7 +261,7 @@ type inspection struct {
 	NetworkSettings struct {
 		// Networks by name.
 		Networks map[string]struct{ NetworkID string }
-		// Ports by "80/tcp": where the host publishes them.
+		// Ports maps "80/tcp" to the host addresses that publish it.
 		Ports map[string][]struct{ HostIP, HostPort string }
 	}
 }
@@ -281,7 +277,7 @@ func (a *api) inspect(ctx context.Context, nameOrID string) (*inspection, error)
 	return &info, nil
 }
 
-// imageLabels are the labels of an image.
+// imageLabels returns the labels of an image.
 func (a *api) imageLabels(ctx context.Context, id string) (map[string]string, error) {
 	var info struct {
 		Config struct{ Labels map[string]string }
@@ -295,7 +291,7 @@ func (a *api) imageLabels(ctx context.Context, id string) (map[string]string, er
 	return info.Config.Labels, nil
 }
 
-// networkInfo is what is read of a network.
+// networkInfo holds the fields read from a network inspection.
 type networkInfo struct {
 	ID     string `json:"Id"`
 	Driver string
@@ -330,14 +326,14 @@ type message struct {
 	Actor  struct {
 		ID         string
 		Attributes struct {
-			// Container is set for events of networks only.
+			// Container is set for network events only.
 			Container string `json:"container"`
 		}
 	}
 }
 
-// eventFilters leave health checks and the like, of which a busy engine has
-// many each second, at the engine. Podman has its own names for some events.
+// eventFilters excludes events that do not matter, such as health checks, of which a busy engine
+// sends many per second. Podman has its own names for some events.
 var eventFilters = func() string {
 	filters, err := json.Marshal(map[string][]string{
 		"type": {"container", "network"},
@@ -347,15 +343,14 @@ var eventFilters = func() string {
 		},
 	})
 	if err != nil {
-		panic(err) // strings can be marshalled
+		panic(err) // marshalling strings cannot fail
 	}
 	return string(filters)
 }()
 
-// events opens the stream of events. Engines answer before they subscribe, so
-// events since a moment before the request are asked for as well; none is
-// then lost between the stream and a list that is asked for next. The caller
-// closes the stream.
+// events opens the event stream. Engines answer before they subscribe, so the request also asks for
+// events since a moment before; no event is then lost between the stream and a list requested
+// afterwards. The caller closes the stream.
 func (a *api) events(ctx context.Context) (io.ReadCloser, error) {
 	now := time.Now()
 	query := url.Values{
@@ -369,8 +364,8 @@ func (a *api) events(ctx context.Context) (io.ReadCloser, error) {
 	return resp.Body, nil
 }
 
-// readMessages calls handle for every message of a stream until it breaks,
-// and returns why.
+// readMessages calls handle for every message of a stream until the stream breaks, and returns the
+// error.
 func readMessages(stream io.Reader, handle func(message)) error {
 	for dec := json.NewDecoder(stream); ; {
 		var m message

@@ -17,14 +17,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weir-project/weir/internal/discovery"
+	"github.com/weir-project/weir/internal/agent/discovery"
 )
 
-// errGone means that a container does not run (any more).
+// errGone: the container is not running (any more).
 var errGone = errors.New("the container does not run")
 
-// describe inspects a container and returns what others need to know of it,
-// or errGone.
+// describe inspects a container and returns it for the agent, or errGone.
 func (w *watch) describe(ctx context.Context, id string) (*discovery.Container, error) {
 	info, err := w.api.inspect(ctx, id)
 	if isNotFound(err) {
@@ -32,7 +31,7 @@ func (w *watch) describe(ctx context.Context, id string) (*discovery.Container, 
 	} else if err != nil {
 		return nil, err
 	}
-	// A container that waits to be restarted is "running" with process 0.
+	// A container that waits for a restart has status "running" and process 0.
 	if !info.State.Running || info.State.Pid <= 0 {
 		return nil, errGone
 	}
@@ -47,8 +46,8 @@ func (w *watch) describe(ctx context.Context, id string) (*discovery.Container, 
 	return c, err
 }
 
-// withoutNetAdmin says whether neither a process nor what it starts can have
-// CAP_NET_ADMIN, by its bounding set (capabilities(7)).
+// withoutNetAdmin reports whether the bounding set of a process (capabilities(7)) excludes
+// CAP_NET_ADMIN, for the process and all its children.
 func withoutNetAdmin(procDir string, pid int) bool {
 	status, err := os.ReadFile(filepath.Join(procDir, strconv.Itoa(pid), "status"))
 	if err != nil {
@@ -63,8 +62,8 @@ func withoutNetAdmin(procDir string, pid int) bool {
 	return err == nil && bounding&(1<<unix.CAP_NET_ADMIN) == 0
 }
 
-// complete makes of an inspection what others need to know. cgroups is the text
-// of /proc/PID/cgroup.
+// complete converts an inspection and adds what other requests tell. cgroups is the text of
+// /proc/PID/cgroup.
 func (w *watch) complete(ctx context.Context, info *inspection, cgroups string) (_ *discovery.Container, err error) {
 	c := convert(info)
 	c.Runtime = w.source.name
@@ -73,7 +72,7 @@ func (w *watch) complete(ctx context.Context, info *inspection, cgroups string) 
 	w.cgroupPatterns.learn(c.CgroupPath, c.ID)
 	w.mu.Unlock()
 	if peer := c.SharesNetworkOf; peer != "" && !isID(peer) {
-		// Written by name at its creation, and stored so.
+		// The container was created with a peer's name, and the engine stores that name.
 		if joined, err := w.api.inspect(ctx, peer); err == nil {
 			c.SharesNetworkOf = joined.ID
 		} else if !isNotFound(err) {
@@ -89,7 +88,7 @@ func (w *watch) complete(ctx context.Context, info *inspection, cgroups string) 
 	return c, nil
 }
 
-// convert fills in all that the inspection alone tells.
+// convert fills in everything that the inspection alone contains.
 func convert(info *inspection) *discovery.Container {
 	c := &discovery.Container{
 		ID:        info.ID,
@@ -100,7 +99,7 @@ func convert(info *inspection) *discovery.Container {
 	}
 	c.Ports = portsOf(info)
 	c.Pod = podOf(c.Name, info)
-	// An engine that does not say when leaves the zero time.
+	// A missing start time leaves the zero time.
 	c.StartedAt, _ = time.Parse(time.RFC3339Nano, info.State.StartedAt)
 	switch mode, peer, _ := strings.Cut(info.HostConfig.NetworkMode, ":"); mode {
 	case "host":
@@ -119,15 +118,15 @@ func convert(info *inspection) *discovery.Container {
 	return c
 }
 
-// labelPodName is what Kubernetes puts on the containers of a pod.
+// labelPodName is the label in which Kubernetes stores the pod's name.
 const labelPodName = "io.kubernetes.pod.name"
 
-// infraName is how Podman names the container that holds the network of a pod,
-// whose host name is the pod's name.
+// infraName matches the name of the container that holds the network of a Podman pod. The host name
+// of that container is the pod's name.
 var infraName = regexp.MustCompile(`^[0-9a-f]{12}-infra$`)
 
-// podOf is the name of a container's pod, empty if it is of none, or of one of
-// Podman's and not the one that holds its network.
+// podOf returns the name of a container's pod; "" if it is in no pod, or in a Podman pod whose
+// network another container holds.
 func podOf(name string, info *inspection) string {
 	if infraName.MatchString(name) {
 		return info.Config.Hostname
@@ -135,8 +134,8 @@ func podOf(name string, info *inspection) string {
 	return info.Config.Labels[labelPodName]
 }
 
-// portsOf lists the published ports of a container, in the order of their numbers.
-// One that is published at several addresses is listed once.
+// portsOf returns the published ports of a container, sorted by number. A port that is published at
+// several addresses is listed once.
 func portsOf(info *inspection) (ports []discovery.Port) {
 	for inside, published := range info.NetworkSettings.Ports {
 		number, protocol, _ := strings.Cut(inside, "/")
@@ -166,8 +165,8 @@ func portsOf(info *inspection) (ports []discovery.Port) {
 	return ports
 }
 
-// tellImage adds which of a container's labels are its image's: an inspection has
-// them all in one.
+// tellImage records which of a container's labels come from its image. An inspection does not
+// distinguish them.
 func (w *watch) tellImage(ctx context.Context, id string, c *discovery.Container) (err error) {
 	if len(c.Labels) == 0 {
 		return nil
@@ -176,8 +175,8 @@ func (w *watch) tellImage(ctx context.Context, id string, c *discovery.Container
 	return err
 }
 
-// imageLabels are the labels of an image, or why they are not known: what the engine
-// has no good answer for, which is asked again with the next inspection.
+// imageLabels returns the labels of an image, or the reason why they are unknown. After a bad
+// answer of the engine the next inspection asks again.
 func (w *watch) imageLabels(ctx context.Context, id string) (labels map[string]string, unknown string, err error) {
 	if id == "" {
 		return nil, "the engine does not say which image it was made from", nil
@@ -202,8 +201,7 @@ func (w *watch) imageLabels(ctx context.Context, id string) (labels map[string]s
 	return labels, "", nil
 }
 
-// drivers are the drivers of the container's networks, in the order of the
-// networks' names.
+// drivers returns the drivers of the container's networks, sorted by network name.
 func (w *watch) drivers(ctx context.Context, info *inspection) ([]string, error) {
 	networks := info.NetworkSettings.Networks
 	if len(networks) == 0 {
@@ -218,7 +216,7 @@ func (w *watch) drivers(ctx context.Context, info *inspection) ([]string, error)
 	for _, name := range names {
 		id := networks[name].NetworkID
 		if id == "" {
-			id = name // Podman before 4 does not tell
+			id = name // Podman before 4 does not report the ID
 		}
 		driver, err := w.driver(ctx, id)
 		if err != nil {
@@ -231,8 +229,8 @@ func (w *watch) drivers(ctx context.Context, info *inspection) ([]string, error)
 	return drivers, nil
 }
 
-// driver is a network's driver, or empty if there is no such network. A
-// network's driver never changes and its ID is never used again.
+// driver returns a network's driver, or "" if the network does not exist. Results are cached: a
+// network's driver never changes, and its ID is never reused.
 func (w *watch) driver(ctx context.Context, id string) (string, error) {
 	w.mu.Lock()
 	driver, ok := w.networkDrivers[id]
@@ -252,9 +250,9 @@ func (w *watch) driver(ctx context.Context, id string) (string, error) {
 	return info.Driver, nil
 }
 
-// ownCgroups returns the text of /proc/PID/cgroup, or errGone if the process
-// is not the container's: the container has ended since it was inspected, and
-// another process may have its number.
+// ownCgroups returns the text of /proc/PID/cgroup, or errGone if the process is not the
+// container's: the container may have ended since its inspection, and another process may have its
+// PID.
 func ownCgroups(procDir, id string, pid int) (string, error) {
 	process := filepath.Join(procDir, strconv.Itoa(pid))
 	cgroups, err := os.ReadFile(filepath.Join(process, "cgroup"))
@@ -273,10 +271,9 @@ func ownCgroups(procDir, id string, pid int) (string, error) {
 	return string(cgroups), nil
 }
 
-// cgroupsAllow says whether a process with these cgroups, the text of
-// /proc/PID/cgroup, may belong to a container. Engines name the cgroup after
-// the container, unless configured otherwise; so a name that is another
-// container's means no, and no container's name means maybe.
+// cgroupsAllow reports whether a process with these cgroups (the text of /proc/PID/cgroup) may
+// belong to a container. Engines name cgroups after containers, unless configured otherwise. So
+// another container's ID in the path means no, and no ID at all means maybe.
 func cgroupsAllow(cgroups, id string) bool {
 	if strings.Contains(cgroups, id) {
 		return true
@@ -285,7 +282,7 @@ func cgroupsAllow(cgroups, id string) bool {
 	return !slices.ContainsFunc(others, isID)
 }
 
-// isID says whether a text is a container's full ID.
+// isID reports whether a text is a full container ID.
 func isID(text string) bool {
 	const idLength = 64
 	return len(text) == idLength && strings.IndexFunc(text, func(r rune) bool { return !isHex(r) }) < 0

@@ -1,21 +1,18 @@
-// Package docker learns of containers from a Docker engine, or from Podman's
-// socket that speaks the same language.
+// Package docker discovers containers of a Docker engine, or of Podman, whose socket speaks the
+// same protocol.
 //
-// The engine's events say that something happened to a container, but not
-// what is true now, and come late, twice, or for a container that is gone. So
-// an event only marks a container as changed, and what is reported is what an
-// inspection after that finds; a start and an end are looked at at once, a
-// burst of other changes once. An end is believed without an inspection,
-// because Docker answers one only after it has taken the container's network
-// down, which takes some 100 ms. A start may be reported before it happens, so
-// that a container's first packets are under control (prestart.go).
+// An event of the engine says that something happened to a container. It may be late, repeated, or
+// about a container that is gone, so an event only marks a container as changed, and a later
+// inspection decides what to report. Starts and ends are handled at once; a burst of other changes
+// is handled together. An end is reported without an inspection, because Docker answers one only
+// after it has removed the container's network, some 100 ms later. A start may be reported before
+// it happens, so that a container's first packets are controlled (prestart.go).
 //
-// The stream of events is opened first, then the running containers are
-// listed and inspected: what changes in between is marked meanwhile and looked
-// at afterwards. When anything breaks, all of this starts over.
+// The event stream is opened first; then the running containers are listed and inspected.
+// Containers that change in between are marked and inspected afterwards. After any failure all of
+// this starts again.
 //
-// Limits: the engine must run on this machine, in a process ID namespace that
-// is ours or below.
+// Limits: the engine must run on this machine, in the agent's process ID namespace or one below.
 package docker
 
 import (
@@ -25,39 +22,36 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weir-project/weir/internal/discovery"
-	"github.com/weir-project/weir/internal/discovery/cgroup"
+	"github.com/weir-project/weir/internal/agent/discovery"
+	"github.com/weir-project/weir/internal/datapath/cgroup"
 )
 
 const (
-	// inspectors is how many containers are inspected at the same time.
+	// inspectors is the number of concurrent inspections.
 	inspectors = 8
-	// debounce is how long changes of a container other than its start and its
-	// end are collected.
+	// debounce is how long changes of a container, except its start and its end, are collected.
 	debounce = 20 * time.Millisecond
-	// Between attempts to reach the engine, doubled each time.
+	// Back-off between attempts to reach the engine, doubled each time.
 	minBackoff = 50 * time.Millisecond
 	maxBackoff = 2 * time.Second
-	// Between attempts to inspect a container that the engine has and gives a
-	// wrong answer for, doubled each time.
+	// Back-off between attempts to inspect a container for which the engine gives a bad answer,
+	// doubled each time.
 	minRetry = 100 * time.Millisecond
 	maxRetry = 30 * time.Second
-	// maxImages bounds the images whose labels are kept.
+	// maxImages bounds the cache of image labels.
 	maxImages = 256
 	// maxSocketPath is the longest path of a unix socket (unix(7)).
 	maxSocketPath = 107
 )
 
-// Options say which engine to watch.
+// Options select the engine to watch.
 type Options struct {
 	// Name is the source's name and its containers' Runtime: "docker" or
 	// "podman".
 	Name string
-	// Socket is the path of the engine's socket; empty means the one where
-	// Docker or Podman, as Name says, has it by default.
+	// Socket is the path of the engine's socket; "" means the default path of the engine in Name.
 	Socket string
-	// Logger is for what is no event: slow, odd or failed answers. Nil means
-	// no log.
+	// Logger gets slow, odd or failed answers of the engine. Nil means no log.
 	Logger *slog.Logger
 }
 
@@ -70,7 +64,7 @@ type Source struct {
 	procDir string
 }
 
-// New makes a source. It does not touch the engine; Run does.
+// New returns a source. Only Run connects to the engine.
 func New(opts Options) *Source {
 	if opts.Name == "" {
 		opts.Name = "docker"
@@ -95,8 +89,7 @@ func New(opts Options) *Source {
 // Name is the source's name.
 func (s *Source) Name() string { return s.name }
 
-// Run implements discovery.Source. It returns an error only for a socket that
-// cannot exist.
+// Run implements discovery.Source. It returns an error only for an impossible socket path.
 func (s *Source) Run(ctx context.Context, events chan<- discovery.Event) error {
 	if len(s.socket) > maxSocketPath {
 		return fmt.Errorf("the path of the engine's socket %s is longer than %d bytes", s.socket, maxSocketPath)
@@ -124,7 +117,7 @@ func (s *Source) Run(ctx context.Context, events chan<- discovery.Event) error {
 	}
 }
 
-// send reports false when ctx ended first.
+// send reports false if ctx ended before the event was received.
 func (s *Source) send(ctx context.Context, events chan<- discovery.Event, e discovery.Event) bool {
 	e.Source = s.name
 	select {
@@ -135,8 +128,8 @@ func (s *Source) send(ctx context.Context, events chan<- discovery.Event, e disc
 	}
 }
 
-// watch is one connection to the engine: it returns when that is lost, and
-// why. It calls connected once the snapshot is sent.
+// watch serves one connection to the engine until it is lost, and returns the reason. It calls
+// connected once the snapshot is sent.
 func (s *Source) watch(ctx context.Context, events chan<- discovery.Event, connected func()) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	transport := newTransport(s.socket)
@@ -149,7 +142,7 @@ func (s *Source) watch(ctx context.Context, events chan<- discovery.Event, conne
 	if err != nil {
 		return err
 	}
-	// The mount table of a host with many containers is long: it is read once.
+	// The mount table of a host with many containers is long: read it once.
 	cgroups, err := cgroup.FindMount(s.procDir)
 	if err != nil {
 		s.log.Warn("containers on the host's network cannot be told apart", "error", err)
@@ -178,7 +171,7 @@ func (s *Source) watch(ctx context.Context, events chan<- discovery.Event, conne
 	})
 
 	if err := w.snapshot(ctx); err != nil {
-		// If the stream broke as well, its reason comes first.
+		// If the stream broke as well, its error is the better explanation.
 		if cause := context.Cause(ctx); cause != nil {
 			return cause
 		}

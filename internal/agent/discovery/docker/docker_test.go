@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-project/weir/internal/discovery"
+	"github.com/weir-project/weir/internal/agent/discovery"
 )
 
 // fakeEngine answers as an engine does, so that it can answer wrongly. How a

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-project/weir/internal/discovery"
+	"github.com/weir-project/weir/internal/agent/discovery"
 )
 
 // Which labels are the image's is asked once for each image, and what cannot be

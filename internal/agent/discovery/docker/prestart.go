@@ -14,37 +14,37 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-project/weir/internal/discovery"
+	"github.com/weir-project/weir/internal/agent/discovery"
 )
 
-// An engine says that a container has started when its process runs already
-// and may have sent something. Its network is connected before that, and the
-// engine says so; but an inspection is answered only after the start, which
-// holds the container's lock. So what is needed is found without: the process
-// that is to become the container's waits in the container's cgroup, which is
-// named as those of other containers are; its network namespace is the
-// container's; and the list of containers, for which no lock is taken, has the
-// labels. When it has started it is reported again, with all that an
-// inspection tells. Where any of this is missing, as in an engine that does not tell of
-// networks or has no cgroup v2, the container is reported when it has started.
+// Reporting containers before they start.
+//
+// An engine reports a start when the container's process already runs and may have sent packets. It
+// reports the network connection earlier, but answers an inspection only after the start, because
+// the start holds the container's lock. So this file finds the container without inspecting it: its
+// future process waits in the container's cgroup, whose path follows the pattern of other
+// containers; the network namespace of that process is the container's; and the list of containers,
+// which needs no lock, has the labels. After the start the container is inspected and reported
+// again. If any of this is missing (an engine without network events, no cgroup v2), the container
+// is reported after its start.
 
 const (
-	// prestartTimeout is how long a connected container may take to be created.
-	// One that is connected and not started at all is looked for that long.
+	// prestartTimeout bounds how long a connected container may take to start before the search for
+	// it ends.
 	prestartTimeout = 10 * time.Second
-	// minPrestartPause is the time between the first looks; later ones are as
-	// far apart as suits the time that has passed.
+	// minPrestartPause is the first pause between two looks; later pauses grow with the time that
+	// has passed.
 	minPrestartPause = 2 * time.Millisecond
-	// maxCgroupPatterns bounds the looks for one container; most engines have
-	// one place for all.
+	// maxCgroupPatterns bounds the paths tried for one container; most engines use one pattern for
+	// all.
 	maxCgroupPatterns = 8
 )
 
-// idPlaceholder stands for the container's ID in a cgroup's path.
+// idPlaceholder stands for the container's ID in a cgroup path.
 const idPlaceholder = "{id}"
 
-// cgroupPatterns are where containers have their cgroups, those of the
-// engine's two cgroup drivers first.
+// cgroupPatterns are the path patterns of containers' cgroups, those of the engine's two cgroup
+// drivers first.
 type cgroupPatterns []string
 
 func defaultCgroupPatterns(point string) cgroupPatterns {
@@ -54,7 +54,7 @@ func defaultCgroupPatterns(point string) cgroupPatterns {
 	}
 }
 
-// learn takes note of where a container has its cgroup.
+// learn adds the pattern of a container's cgroup path.
 func (p *cgroupPatterns) learn(path, id string) {
 	pattern := strings.ReplaceAll(path, id, idPlaceholder)
 	if path == "" || slices.Contains(*p, pattern) {
@@ -65,9 +65,8 @@ func (p *cgroupPatterns) learn(path, id string) {
 	}
 }
 
-// reportBeforeStart reports a container that is about to start, if it can be seen in
-// time. It returns true, and leaves the rest to the caller, when wake says that
-// there is other news of it.
+// reportBeforeStart reports a container that is about to start, if it is found in time. It returns
+// true when wake signals other news of the container; the caller then handles that.
 func (w *watch) reportBeforeStart(ctx context.Context, id string, wake <-chan struct{}) (woken bool) {
 	began := time.Now()
 	var info *inspection
@@ -79,7 +78,7 @@ func (w *watch) reportBeforeStart(ctx context.Context, id string, wake <-chan st
 					w.source.log.Debug("cannot report a container before it starts", "id", id, "error", err)
 					return false
 				}
-				// Asked while the network is made, it takes no time after that.
+				// Asking while the engine makes the network costs no time later.
 				if err := w.tellImage(ctx, info.Image, convert(info)); err != nil {
 					w.source.log.Debug("ask for an image's labels ahead", "id", id, "error", err)
 				}
@@ -120,7 +119,7 @@ func (w *watch) reportStarting(ctx context.Context, info *inspection, cgroups st
 		w.source.log.Debug("cannot report a container before it starts", "id", info.ID, "error", err)
 		return
 	}
-	sent := *c // the receiver's to change
+	sent := *c // a copy, as the receiver may change it
 	if w.source.send(ctx, w.events, discovery.Event{Updated: &sent}) {
 		w.mu.Lock()
 		w.known[info.ID] = c
@@ -128,8 +127,8 @@ func (w *watch) reportStarting(ctx context.Context, info *inspection, cgroups st
 	}
 }
 
-// waitingProcess is the one process in a container's cgroup and the text of its
-// /proc/PID/cgroup; 0 if there is none or are more, as while it is created.
+// waitingProcess returns the only process in a container's cgroup and the text of its
+// /proc/PID/cgroup. pid is 0 if the cgroup has no process or several, as during creation.
 func (w *watch) waitingProcess(id string) (pid int, cgroups string) {
 	w.mu.Lock()
 	patterns := slices.Clone(w.cgroupPatterns)
@@ -144,7 +143,7 @@ func (w *watch) waitingProcess(id string) (pid int, cgroups string) {
 		if err != nil {
 			continue
 		}
-		// Process 0 is one that cannot be seen from here.
+		// Process 0 is outside the agent's process ID namespace.
 		if cgroups, err := ownCgroups(w.source.procDir, id, pid); err == nil && pid != 0 {
 			return pid, cgroups
 		}
@@ -152,9 +151,9 @@ func (w *watch) waitingProcess(id string) (pid int, cgroups string) {
 	return 0, ""
 }
 
-// hasInterface says whether a process has a network namespace of its own, and
-// there is an interface in it that is up and has an address. One that is still
-// in its parent's namespace, which is the engine's, is not yet what it will be.
+// hasInterface reports whether a process has its own network namespace with an interface that is up
+// and has an address. Until then the process is still in its parent's namespace, which is the
+// engine's.
 func (w *watch) hasInterface(pid int) bool {
 	process := filepath.Join(w.source.procDir, strconv.Itoa(pid))
 	stat, err := os.ReadFile(filepath.Join(process, "stat"))
@@ -166,8 +165,7 @@ func (w *watch) hasInterface(pid int) bool {
 	if errOwn != nil || errParents != nil || os.SameFile(own, parents) {
 		return false
 	}
-	// Both tables have lines for interfaces that are up only; the first line
-	// of the routes is a heading.
+	// Both tables list only interfaces that are up; the first line of the routes is a heading.
 	routes, err := os.ReadFile(filepath.Join(process, "net", "route"))
 	if err == nil && bytes.Count(routes, []byte("\n")) > 1 {
 		return true
@@ -184,9 +182,9 @@ func (w *watch) hasInterface(pid int) bool {
 	return false
 }
 
-// parentPID reads a process's parent from the text of /proc/PID/stat.
+// parentPID returns a process's parent from the text of /proc/PID/stat.
 func parentPID(stat []byte) string {
-	// The process's name, in parentheses, may itself have any character.
+	// The process's name, in parentheses, may contain any character.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 2 {
 		return "none"
@@ -194,8 +192,8 @@ func parentPID(stat []byte) string {
 	return string(fields[1])
 }
 
-// created reads of a container, running or not, what the list of containers
-// tells. Unlike an inspection it is answered while the container is started.
+// created returns a container, running or not, from the list of containers. Unlike an inspection,
+// the engine answers this during the start.
 func (a *api) created(ctx context.Context, id string) (*inspection, error) {
 	filters, err := json.Marshal(map[string][]string{"id": {id}})
 	if err != nil {
@@ -219,7 +217,7 @@ func (a *api) created(ctx context.Context, id string) (*inspection, error) {
 	return found, nil
 }
 
-// listedContainer is what is read of a container in the list.
+// listedContainer holds the fields read from one entry of the container list.
 type listedContainer struct {
 	ID         string `json:"Id"`
 	Names      []string
@@ -239,7 +237,7 @@ func (l *listedContainer) inspection() *inspection {
 	info.NetworkSettings.Networks = l.NetworkSettings.Networks
 	info.Config.Image, info.Config.Labels = l.Image, l.Labels
 	for _, name := range l.Names {
-		// Others are what linked containers call it: /OTHER/NAME.
+		// Skip the names that linked containers use: /OTHER/NAME.
 		if strings.LastIndex(name, "/") == 0 {
 			info.Name = name
 		}

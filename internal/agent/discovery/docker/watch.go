@@ -8,11 +8,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weir-project/weir/internal/discovery"
-	"github.com/weir-project/weir/internal/discovery/cgroup"
+	"github.com/weir-project/weir/internal/agent/discovery"
+	"github.com/weir-project/weir/internal/datapath/cgroup"
 )
 
-// watch is the state of one connection.
+// watch is the state of one connection to the engine.
 type watch struct {
 	source     *Source
 	api        *api
@@ -20,32 +20,29 @@ type watch struct {
 	events     chan<- discovery.Event
 	fail       func(error) // ends the connection
 	background *sync.WaitGroup
-	slots      chan struct{} // held while inspecting
+	slots      chan struct{} // held during an inspection
 
 	mu sync.Mutex
-	// began is false until the snapshot is sent. Changes are only collected
-	// until then.
+	// began is set once the snapshot is sent. Until then changes are only collected.
 	began bool
-	// pending has the containers that changed: since the snapshot was begun,
-	// or in the last moments.
+	// pending holds the containers that changed since the snapshot started, or in the last moments.
 	pending map[string]*change
-	// known has the containers the receiver of our events believes to run.
+	// known holds the containers that the agent believes to run.
 	known          map[string]*discovery.Container
 	networkDrivers map[string]string            // by network ID
 	images         map[string]map[string]string // labels, by image ID
 	cgroupPatterns cgroupPatterns
 }
 
-// change is what is to be done about one container. While it is in
-// watch.pending (and the watch has begun) one goroutine does it; that keeps
-// the reports on one container in order.
+// change is the pending work for one container. While it is in watch.pending (and began is set) one
+// goroutine does the work, which keeps the reports of a container in order.
 type change struct {
 	todo task
-	// quiet changes are reported only if the inspection shows any.
+	// quiet changes are reported only if the inspection finds a difference.
 	quiet bool
 	// looking is set during the inspection.
 	looking bool
-	// wake ends the debouncing; it has room for one.
+	// wake ends the debouncing; its buffer has room for one.
 	wake chan struct{}
 }
 
@@ -54,24 +51,24 @@ type task int
 const (
 	nothing    task = iota
 	anticipate      // report the container when it is about to start
-	look            // inspect the container and report what is found
-	forget          // report its end
+	look            // inspect the container and report the result
+	forget          // report the end of the container
 )
 
-// kind is what an event says of a container.
+// kind is the meaning of an event for a container.
 type kind int
 
 const (
 	unimportant kind = iota
 	started
 	stopped
-	connected // to a network
-	announced // connected to a network, and not running yet
-	altered   // its networks or its name
-	updated   // perhaps something that matters
+	connected // connected to a network
+	announced // connected to a network, not running yet
+	altered   // its networks or its name changed
+	updated   // something changed that may matter
 )
 
-// kindOf reads an event: which container it is about, and what it says.
+// kindOf returns the container that an event is about, and the kind of the event.
 func kindOf(m message) (id string, k kind) {
 	switch m.Type {
 	case "container":
@@ -101,8 +98,7 @@ func kindOf(m message) (id string, k kind) {
 	return "", unimportant
 }
 
-// handle takes note of an event. It must not wait for anything: Docker drops
-// events for those who are slow to read them.
+// handle records an event. It must not block: Docker drops events for slow readers.
 func (w *watch) handle(ctx context.Context, m message) {
 	if m.Type == "network" && (m.Action == "destroy" || m.Action == "remove") {
 		w.mu.Lock()
@@ -119,20 +115,20 @@ func (w *watch) handle(ctx context.Context, m message) {
 	w.note(ctx, id, k)
 }
 
-// note is handle for one container, with w.mu held.
+// note records an event of one container. The caller holds w.mu.
 func (w *watch) note(ctx context.Context, id string, k kind) {
 	c := w.pending[id]
-	// Docker connects a container's networks before it starts it and
-	// disconnects them after its end; neither is worth an inspection.
+	// Docker connects a container's networks before its start and disconnects them after its end;
+	// neither needs an inspection.
 	inSight := !w.began || w.known[id] != nil || c != nil && (c.looking || c.todo == look)
 	switch {
 	case k == connected && !w.began && (c == nil || c.todo == anticipate):
-		k = announced // unless the snapshot has it: begin knows
+		k = announced // unless the snapshot has it: begin checks that
 	case k == started || inSight:
 	case k == connected && c == nil:
 		k = announced
 	case k != connected && c != nil:
-		k = stopped // before it started
+		k = stopped // the event is from before the start
 	default:
 		return
 	}
@@ -207,7 +203,7 @@ func (w *watch) snapshot(ctx context.Context) error {
 		case errors.Is(err, errGone):
 			w.source.log.Debug("container ended before it was inspected", "id", ids[i])
 		case isAnswer(err):
-			// One container that cannot be read must not hide the others.
+			// A container that cannot be read must not hide the others.
 			unclear = append(unclear, ids[i])
 		default:
 			return err
@@ -231,22 +227,21 @@ func (w *watch) snapshot(ctx context.Context) error {
 	return nil
 }
 
-// begin looks at the changes that were collected during the snapshot, and at
-// those to come as they come.
+// begin starts the work on changes: first those collected during the snapshot, then new ones as
+// they come.
 func (w *watch) begin(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.began = true
 	for id, c := range w.pending {
 		if c.todo == anticipate && w.known[id] != nil {
-			c.todo = look // it runs, and has one more network
+			c.todo = look // it runs, and joined one more network
 		}
 		w.background.Go(func() { w.settle(ctx, id, c) })
 	}
 }
 
-// settle does what is to be done about a container, until there is nothing
-// for a moment.
+// settle does the pending work of a container until no more changes come for a moment.
 func (w *watch) settle(ctx context.Context, id string, c *change) {
 	retry := minRetry
 	for {
@@ -254,7 +249,7 @@ func (w *watch) settle(ctx context.Context, id string, c *change) {
 		todo, quiet := c.todo, c.quiet
 		c.todo = nothing
 		select {
-		case <-c.wake: // it woke us for what we do now
+		case <-c.wake: // it signalled the work done now
 		default:
 		}
 		if todo == nothing {
@@ -303,8 +298,7 @@ func (w *watch) settle(ctx context.Context, id string, c *change) {
 	}
 }
 
-// update inspects a container and reports what is found. An error is one of
-// the engine's; that the container is gone is none.
+// update inspects a container and reports the result. A container that is gone is no error.
 func (w *watch) update(ctx context.Context, id string, quiet bool) error {
 	select {
 	case w.slots <- struct{}{}:
@@ -326,7 +320,7 @@ func (w *watch) update(ctx context.Context, id string, quiet bool) error {
 	if quiet && old != nil && reflect.DeepEqual(old, c) {
 		return nil
 	}
-	sent := *c // the receiver's to change
+	sent := *c // a copy, as the receiver may change it
 	if w.source.send(ctx, w.events, discovery.Event{Updated: &sent}) {
 		w.mu.Lock()
 		w.known[id] = c
@@ -335,12 +329,11 @@ func (w *watch) update(ctx context.Context, id string, quiet bool) error {
 	return nil
 }
 
-// remove reports the end of a container unless that is known.
+// remove reports the end of a container, once.
 func (w *watch) remove(ctx context.Context, id string) {
 	w.mu.Lock()
 	old := w.known[id]
-	// Not after the report, which may have to wait: what the engine says
-	// meanwhile is no longer worth an inspection.
+	// Before the report, which may block: meanwhile no event of this container needs an inspection.
 	delete(w.known, id)
 	w.mu.Unlock()
 	if old != nil {

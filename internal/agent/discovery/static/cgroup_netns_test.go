@@ -8,14 +8,13 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/weir-project/weir/internal/discovery"
-	"github.com/weir-project/weir/internal/discovery/cgroup"
+	"github.com/weir-project/weir/internal/agent/discovery"
+	"github.com/weir-project/weir/internal/datapath/cgroup"
 )
 
 // TestCgroupComesAndGoes needs root, to make cgroups of its own.
-//
-//weir:beside
 func TestCgroupComesAndGoes(t *testing.T) {
+	t.Parallel()
 	mount, err := cgroup.FindMount("/proc")
 	if err != nil || mount.Point == "" {
 		t.Fatalf("the cgroup v2 hierarchy is not mounted: %v", err)
@@ -72,9 +71,8 @@ func TestCgroupComesAndGoes(t *testing.T) {
 
 // TestNamespaceWithCgroup: a container that is given as both is there while
 // both are, and is not in the host's network.
-//
-//weir:beside
 func TestNamespaceWithCgroup(t *testing.T) {
+	t.Parallel()
 	mount, err := cgroup.FindMount("/proc")
 	if err != nil || mount.Point == "" {
 		t.Fatalf("the cgroup v2 hierarchy is not mounted: %v", err)

@@ -1,14 +1,11 @@
-// Package static is a source of containers that the user lists in the config
-// file: network namespaces, and cgroups in the host's network, which appear and
-// vanish while the agent runs.
+// Package static is a source of containers that the config file lists: network namespaces, and
+// cgroups in the host's network, which appear and vanish while the agent runs.
 //
-// A named namespace (/run/netns/NAME) is an empty file that a namespace is
-// mounted on, so watching the directory tells too early of its coming: when
-// the file is created, the mount is still to follow, and no inotify event
-// follows with it. The kernel does tell when the mount table changes, by an
-// exceptional condition on /proc/self/mountinfo (proc(5)); then every entry
-// is looked at. Paths that are no mounts, such as /proc/PID/ns/net, and cgroups
-// are looked at once every poll interval.
+// A named namespace (/run/netns/NAME) is an empty file with a namespace mounted on it. Inotify on
+// the directory fires too early: the mount follows the creation of the file, without an event of
+// its own. The kernel reports changes of the mount table by an exceptional condition on
+// /proc/self/mountinfo (proc(5)), and every change makes the source check all entries. Paths that
+// are not mounts, such as /proc/PID/ns/net, and cgroups are checked once every poll interval.
 package static
 
 import (
@@ -24,17 +21,17 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weir-project/weir/internal/discovery"
-	"github.com/weir-project/weir/internal/discovery/cgroup"
+	"github.com/weir-project/weir/internal/agent/discovery"
+	"github.com/weir-project/weir/internal/datapath/cgroup"
 )
 
 // Runtime is the Runtime of all containers of this package.
 const Runtime = "static"
 
-// pollInterval is how long what is no mount may go unnoticed.
+// pollInterval is the time between two checks of paths that are not mounts.
 const pollInterval = time.Second
 
-// settleTime is for bursts: starting a container makes a dozen mounts.
+// settleTime collects bursts: starting a container makes a dozen mounts.
 const settleTime = 2 * time.Millisecond
 
 // Source watches a fixed list of namespaces and cgroups. It implements
@@ -46,38 +43,36 @@ type Source struct {
 	cgroups cgroup.Mount
 }
 
-// entry is one container of the list.
+// entry is one container of the config file.
 type entry struct {
 	container discovery.Container
-	// present is what it was last reported with, or nil.
+	// present is the state last reported, or nil.
 	present *object
-	// complaint is why it cannot be a container, as last logged.
+	// complaint is the last logged reason why it cannot be controlled.
 	complaint string
 }
 
-// object tells a network namespace, a cgroup, or one with the other, from all
-// others that exist.
+// object identifies a network namespace, a cgroup, or a pair of both.
 type object struct {
 	dev, ino uint64 // of the namespace
-	cgroup   uint64 // its number
-	// since is when it was made, as far as can be told.
+	cgroup   uint64 // number of the cgroup
+	// since is its creation time, as far as it is known.
 	since time.Time
 	// cgroupPath is the cgroup's directory.
 	cgroupPath string
 }
 
-// same says whether nothing was made anew.
+// same reports whether neither the namespace nor the cgroup was made anew.
 func (o *object) same(other *object) bool {
 	return o != nil && o.dev == other.dev && o.ino == other.ino && o.cgroup == other.cgroup
 }
 
-// New makes a source from the containers of a config file. Each has a
-// NetNSPath, a CgroupPath, which may be relative to the cgroup v2 hierarchy's
-// mount, or both, and is there while these are; one without a NetNSPath is
-// HostNetwork; and one that is HostNetwork with neither is always there. An empty
-// ID becomes "static:NAME", an empty Name the path. StartedAt is filled in: when
-// the namespace was mounted or its process started; for cgroups it only tells
-// one from the next. logger may be nil.
+// New returns a source for the containers of a config file. Each has a NetNSPath, a CgroupPath
+// (which may be relative to the cgroup v2 mount) or both, and is present while these exist. A
+// container without a NetNSPath is HostNetwork; a HostNetwork container with neither path is always
+// present. An empty ID becomes "static:NAME", an empty Name the path. StartedAt is the time when
+// the namespace was mounted or its process started; for cgroups it only distinguishes one from the
+// next. logger may be nil.
 func New(name string, containers []discovery.Container, logger *slog.Logger) *Source {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
@@ -100,9 +95,9 @@ func New(name string, containers []discovery.Container, logger *slog.Logger) *So
 // Name is the source's name.
 func (s *Source) Name() string { return s.name }
 
-// Run implements discovery.Source. It never reports Disconnected: what is not
-// there is gone. It returns an error when the mount table cannot be watched
-// or an ID is listed twice. It must not be called twice at a time.
+// Run implements discovery.Source. It never reports Disconnected: a missing object is a removed
+// container. It returns an error if the mount table cannot be watched or an ID is listed twice.
+// Only one Run may be active at a time.
 func (s *Source) Run(ctx context.Context, events chan<- discovery.Event) error {
 	seen := make(map[string]bool)
 	for _, e := range s.entries {
@@ -124,7 +119,7 @@ func (s *Source) Run(ctx context.Context, events chan<- discovery.Event) error {
 	for i := range s.entries {
 		e := &s.entries[i]
 		e.present = nil
-		if updated, _ := s.look(e); updated != nil {
+		if updated, _ := s.checkEntry(e); updated != nil {
 			snapshot.Containers = append(snapshot.Containers, *updated)
 		}
 	}
@@ -142,7 +137,7 @@ func (s *Source) Run(ctx context.Context, events chan<- discovery.Event) error {
 		}
 		for i := range s.entries {
 			e := &s.entries[i]
-			updated, gone := s.look(e)
+			updated, gone := s.checkEntry(e)
 			switch {
 			case updated != nil:
 				if !s.send(ctx, events, discovery.Event{Updated: updated}) {
@@ -157,7 +152,7 @@ func (s *Source) Run(ctx context.Context, events chan<- discovery.Event) error {
 	}
 }
 
-// send reports false when ctx ended first.
+// send reports false if ctx ended before the event was received.
 func (s *Source) send(ctx context.Context, events chan<- discovery.Event, e discovery.Event) bool {
 	e.Source = s.name
 	select {
@@ -168,9 +163,9 @@ func (s *Source) send(ctx context.Context, events chan<- discovery.Event, e disc
 	}
 }
 
-// look compares what is there with what was reported last, and takes note. It
-// returns the container if it is new or its namespace or cgroup is another one.
-func (s *Source) look(e *entry) (updated *discovery.Container, gone bool) {
+// checkEntry compares the current state of an entry with the one last reported, and records it. It
+// returns the container if it is new or its namespace or cgroup was replaced.
+func (s *Source) checkEntry(e *entry) (updated *discovery.Container, gone bool) {
 	if e.unchanged() {
 		return nil, false
 	}
@@ -203,8 +198,8 @@ func (s *Source) look(e *entry) (updated *discovery.Container, gone bool) {
 	return &c, false
 }
 
-// unchanged says whether a namespace is surely what was reported last, with one
-// system call: of a thousand containers few come or go at a time.
+// unchanged reports whether a namespace is certainly the one last reported. It takes one system
+// call, because few of a thousand containers change at a time.
 func (e *entry) unchanged() bool {
 	if e.container.NetNSPath == "" || e.container.CgroupPath != "" {
 		return false
@@ -217,7 +212,7 @@ func (e *entry) unchanged() bool {
 	return err == nil && st.Dev == e.present.dev && st.Ino == e.present.ino
 }
 
-// find finds the namespace and the cgroup of a container.
+// find returns the namespace and the cgroup of a container.
 func (s *Source) find(c discovery.Container) (*object, error) {
 	found := &object{}
 	if c.NetNSPath != "" || c.CgroupPath == "" {
@@ -231,20 +226,20 @@ func (s *Source) find(c discovery.Container) (*object, error) {
 		return nil, err
 	}
 	if c.NetNSPath == "" {
-		// The kernel does not keep when a cgroup was made (the times of its
-		// directory change), but numbers cgroups in that order.
+		// The kernel does not store when a cgroup was made (the times of its directory change), but
+		// it numbers cgroups in that order.
 		found.since = time.Unix(0, int64(found.cgroup))
 	}
 	return found, nil
 }
 
-// findNamespace finds the namespace at a path. The empty path stands for the
-// host's. What is there but no namespace (yet) is an error as well.
+// findNamespace returns the namespace at a path; the empty path is the host's. A path that exists
+// but is not a namespace (yet) is an error.
 func findNamespace(path string) (*object, error) {
 	if path == "" {
 		path = "/proc/self/ns/net"
 	}
-	// One descriptor for all questions: the path may change in between.
+	// Use one descriptor for all questions: the path may change in between.
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
@@ -265,9 +260,8 @@ func findNamespace(path string) (*object, error) {
 		return nil, &os.PathError{Op: "stat", Path: path, Err: err}
 	}
 	ns := &object{dev: st.Dev, ino: st.Ino, since: time.Unix(st.Mtim.Unix())}
-	// The kernel makes a namespace's inode when it is first looked at and
-	// keeps it only while something holds it, such as a mount. For a process
-	// its start is the time that stays.
+	// The kernel makes a namespace's inode on first access and keeps it only while something holds
+	// it, such as a mount. For a process, its start time is stable instead.
 	if pid, ok := procPID(path); ok {
 		if started, err := processStart(pid); err == nil {
 			ns.since = started
@@ -276,7 +270,7 @@ func findNamespace(path string) (*object, error) {
 	return ns, nil
 }
 
-// procPID reads the process ID of a path in /proc.
+// procPID extracts the process ID from a path in /proc.
 func procPID(path string) (string, bool) {
 	rest, ok := strings.CutPrefix(path, "/proc/")
 	if !ok {
@@ -287,8 +281,7 @@ func procPID(path string) (string, bool) {
 	return pid, err == nil || pid == "self"
 }
 
-// processStart is when a process started. It is the same each time it is
-// asked for, unless the machine's clock is set.
+// processStart returns the start time of a process. Repeated calls agree unless the clock is set.
 func processStart(pid string) (time.Time, error) {
 	stat, err := os.ReadFile("/proc/" + pid + "/stat")
 	if err != nil {
@@ -309,7 +302,7 @@ func processStart(pid string) (time.Time, error) {
 	return boot.Add(sinceBoot), nil
 }
 
-// parseBootTime reads when the machine was booted from the text of /proc/stat.
+// parseBootTime returns the boot time from the text of /proc/stat.
 func parseBootTime(stat []byte) (time.Time, error) {
 	for line := range bytes.Lines(stat) {
 		if text, ok := bytes.CutPrefix(line, []byte("btime ")); ok {
@@ -323,10 +316,9 @@ func parseBootTime(stat []byte) (time.Time, error) {
 	return time.Time{}, errors.New("read /proc/stat: no btime")
 }
 
-// parseStartTime reads a process's start, as time since boot, from the text
-// of /proc/PID/stat.
+// parseStartTime returns a process's start, as time since boot, from the text of /proc/PID/stat.
 func parseStartTime(stat []byte) (time.Duration, error) {
-	// The process's name, in parentheses, may itself have any character.
+	// The process's name, in parentheses, may contain any character.
 	_, rest, ok := cutLast(stat, []byte(") "))
 	fields := bytes.Fields(rest)
 	const startTime = 22 - 3 // proc(5) counts from 1; rest begins with field 3
@@ -337,7 +329,7 @@ func parseStartTime(stat []byte) (time.Duration, error) {
 	if err != nil {
 		return 0, fmt.Errorf("read /proc/PID/stat: %w", err)
 	}
-	const userHZ = 100 // of every architecture Linux shows user space
+	const userHZ = 100 // the value that Linux shows user space on every architecture
 	if ticks > uint64(1<<63-1)/uint64(time.Second/userHZ) {
 		return 0, fmt.Errorf("read /proc/PID/stat: start time %d is too large", ticks)
 	}
@@ -352,17 +344,16 @@ func cutLast(s, sep []byte) (before, after []byte, ok bool) {
 	return s[:i], s[i+len(sep):], true
 }
 
-// watchMounts returns a channel that gets a value when the mount table has
-// changed and every pollInterval; it is closed if the watch breaks. stop ends
-// it.
+// watchMounts returns a channel that gets a value when the mount table has changed and at every
+// pollInterval. The channel is closed if the watch breaks; stop ends the watch.
 func watchMounts() (changes <-chan struct{}, stop func(), err error) {
-	// Not os.Open: the kernel reports a change once per open file, and Go's
-	// own poller, which takes no exceptional conditions, would eat it.
+	// Not os.Open: the kernel reports a change once per open file, and Go's own poller, which
+	// ignores exceptional conditions, would consume the report.
 	mounts, err := unix.Open("/proc/self/mountinfo", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("watch the mount table: %w", err)
 	}
-	var wake [2]int // a pipe whose end ends the watch
+	var wake [2]int // a pipe: writing to it ends the watch
 	if err := unix.Pipe2(wake[:], unix.O_CLOEXEC); err != nil {
 		unix.Close(mounts)
 		return nil, nil, fmt.Errorf("watch the mount table: %w", err)

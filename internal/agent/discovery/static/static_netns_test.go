@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-project/weir/internal/discovery"
+	"github.com/weir-project/weir/internal/agent/discovery"
 )
 
 // prefix marks the namespaces these tests make.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-project/weir/internal/discovery"
+	"github.com/weir-project/weir/internal/agent/discovery"
 )
 
 // watch runs a source until the test ends.

@@ -24,17 +24,18 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
+	"github.com/weir-project/weir/internal/edge/proxy"
 	"github.com/weir-project/weir/internal/edge/runtime"
 )
 
-// Options say which engine, and where its proxies' files are.
+// Options select the engine and the folder of the proxies' files.
 type Options struct {
-	// Socket is the engine's.
+	// Socket is the path of the engine's socket.
 	Socket string
-	// Dir is where new proxies' configurations and sockets are. Those that are there
-	// already say themselves where theirs are, so that it may be another one's.
+	// Dir is the folder for new proxies' configurations and sockets. Existing proxies keep their
+	// own folder, so Dir may differ from it.
 	Dir string
-	// Network is the one of instances; empty means the engine's default bridge.
+	// Network is the instances' network; empty means the engine's default bridge.
 	Network string
 }
 
@@ -44,13 +45,13 @@ type Runtime struct {
 	api  *client.Client
 
 	mu sync.Mutex
-	// imageLabels are those of images, by ID: an image never changes.
+	// imageLabels are the labels of images by ID; images never change.
 	imageLabels map[string]map[string]string
-	// folders are the proxies', by service, as the engine says.
+	// folders are the proxies' folders, by service.
 	folders map[string]string
 }
 
-// New makes a client of an engine and does not touch it.
+// New returns a client of an engine; it makes no request.
 func New(opts Options) (*Runtime, error) {
 	if opts.Network == "" {
 		opts.Network = "bridge"
@@ -126,7 +127,7 @@ func (r *Runtime) node(ctx context.Context) (string, error) {
 	return nodes[0].Name, nil
 }
 
-// list are the containers with a label ("name" or "name=value"), of all states.
+// list returns the containers with a label ("name" or "name=value"), in any state.
 func (r *Runtime) list(ctx context.Context, labels ...string) ([]container.Summary, error) {
 	found, err := r.api.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: make(client.Filters).Add("label", labels...)})
 	if err != nil {
@@ -168,7 +169,7 @@ func (r *Runtime) instance(ctx context.Context, id, node string) (runtime.Instan
 // labelPorts are the container's ports, with spaces between them.
 const labelPorts = "weir-edge.ports"
 
-// steady is how long one must have run after it was started again to count as well.
+// steady is the time that a restarted container has to run before it counts as running.
 const steady = 10 * time.Second
 
 func phase(s *container.State, restarts int) (p runtime.Phase, reason string, startedAt time.Time) {
@@ -231,7 +232,7 @@ func (r *Runtime) Fetch(ctx context.Context, image string) (runtime.Image, error
 
 // Start implements runtime.Runtime.
 func (r *Runtime) Start(ctx context.Context, s runtime.Service, instance, _ string) error {
-	if _, err := r.api.ContainerStart(ctx, runtime.ProxyName(s.Name), client.ContainerStartOptions{}); err != nil {
+	if _, err := r.api.ContainerStart(ctx, proxy.ContainerName(s.Name), client.ContainerStartOptions{}); err != nil {
 		return fmt.Errorf("start the proxy of %s: %w", s.Name, err)
 	}
 	labels := runtime.LabelsWithoutMinimum(s.Labels)
@@ -240,7 +241,7 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Service, instance, _ stri
 		labels[labelPorts] = strings.TrimSpace(labels[labelPorts] + " " + strconv.Itoa(int(port.Container)))
 	}
 	created, err := r.api.ContainerCreate(ctx, client.ContainerCreateOptions{
-		Name:   runtime.InstanceName(instance),
+		Name:   proxy.InstanceName(instance),
 		Config: &container.Config{Image: s.Image, Labels: labels},
 		HostConfig: &container.HostConfig{
 			NetworkMode:   container.NetworkMode(r.opts.Network),
@@ -261,7 +262,7 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Service, instance, _ stri
 
 // Stop implements runtime.Runtime.
 func (r *Runtime) Stop(ctx context.Context, instance string) error {
-	name := runtime.InstanceName(instance)
+	name := proxy.InstanceName(instance)
 	patience := 5 // seconds
 	_, err := r.api.ContainerStop(ctx, name, client.ContainerStopOptions{Timeout: &patience})
 	if err == nil || cerrdefs.IsNotFound(err) {
@@ -281,8 +282,8 @@ func (r *Runtime) remove(ctx context.Context, id string) error {
 	return err
 }
 
-// Remove implements runtime.Runtime. The service is there until its last instance has
-// gone, so that what was interrupted can be done again.
+// Remove implements runtime.Runtime. The service stays listed until its last instance is gone, so
+// that an interrupted removal can be repeated.
 func (r *Runtime) Remove(ctx context.Context, service string) error {
 	listed, err := r.own(ctx, runtime.LabelService+"="+service)
 	if err != nil {
@@ -319,7 +320,7 @@ func (r *Runtime) Changes(ctx context.Context) <-chan struct{} {
 	return changes
 }
 
-// follow reads the engine's events until they break off.
+// follow reads the engine's events until the stream ends.
 func (r *Runtime) follow(ctx context.Context, changes chan<- struct{}) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -338,7 +339,7 @@ func (r *Runtime) follow(ctx context.Context, changes chan<- struct{}) {
 	}
 }
 
-// notify does not wait: somebody will look anyway.
+// notify sends without blocking; an unread notice stands for this one too.
 func notify(changes chan<- struct{}) {
 	select {
 	case changes <- struct{}{}:

@@ -8,6 +8,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
 
+	"github.com/weir-project/weir/internal/edge/proxy"
 	"github.com/weir-project/weir/internal/edge/runtime"
 )
 
@@ -22,7 +23,7 @@ func (r *Runtime) Down(ctx context.Context) error {
 	for _, c := range listed {
 		errs = append(errs, r.remove(ctx, c.ID))
 	}
-	if _, err := r.api.ImageRemove(ctx, runtime.ProxyImage, client.ImageRemoveOptions{}); err != nil && !cerrdefs.IsNotFound(err) {
+	if _, err := r.api.ImageRemove(ctx, proxy.Image, client.ImageRemoveOptions{}); err != nil && !cerrdefs.IsNotFound(err) {
 		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/weir-project/weir/internal/edge/engine"
+	"github.com/weir-project/weir/internal/edge/proxy"
 	"github.com/weir-project/weir/internal/edge/runtime"
 )
 
@@ -22,10 +23,10 @@ import (
 // started, with the promises as a label and its version in its name, and the one with
 // the highest version is in force.
 //
-// Who changes it makes the next version. If that name is taken, somebody was faster.
-// If versions above it are there afterwards, somebody was faster by more than one and
-// has removed what was in between; then the new one is removed again. A version is
-// only ever removed when a higher one is there, so that is always seen.
+// A change makes the next version. If that name is taken, another weir-edge was faster. If
+// versions above it are there afterwards, another weir-edge was faster by more than one and
+// has removed those in between; then the new one is removed again. A version is removed only
+// when a higher one is there, so that is always seen.
 
 const (
 	labelVersion  = "weir-edge.version"
@@ -64,8 +65,8 @@ func (l ledger) Read(ctx context.Context) (engine.Promises, engine.Token, error)
 	if err != nil {
 		return nil, "", err
 	}
-	// What cannot be read is passed over, and Look says it. Whoever changes something
-	// goes on after it.
+	// What cannot be read is skipped, and Look reports it. The next change is a version after
+	// it.
 	token := engine.Token(strconv.FormatUint(latest, 10))
 	for _, version := range slices.Backward(slices.Sorted(maps.Keys(byVersion))) {
 		if promises, err := promisesOf(byVersion[version]); err == nil {
@@ -90,7 +91,7 @@ func (l ledger) Swap(ctx context.Context, token engine.Token, promises engine.Pr
 	}
 	created, err := l.r.api.ContainerCreate(ctx, client.ContainerCreateOptions{
 		Name: ledgerName(version + 1),
-		Config: &container.Config{Image: runtime.ProxyImage, Cmd: []string{"-"}, Labels: map[string]string{
+		Config: &container.Config{Image: proxy.Image, Cmd: []string{"-"}, Labels: map[string]string{
 			runtime.LabelRole: runtime.RoleLedger,
 			labelVersion:      strconv.FormatUint(version+1, 10),
 			labelPromises:     string(text),

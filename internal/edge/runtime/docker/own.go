@@ -13,20 +13,21 @@ import (
 	"github.com/moby/moby/api/types/container"
 
 	"github.com/weir-project/weir/internal/edge/engine"
+	"github.com/weir-project/weir/internal/edge/proxy"
 	"github.com/weir-project/weir/internal/edge/runtime"
 )
 
-// A container has the labels of its image as well, which anybody may have written. So a
+// A container has the labels of its image as well, which may have any author. So a
 // container is weir-edge's if its name is what its labels make it, and if its role is
 // not what its image says.
 
-// ownLabels are those that only weir-edge writes into a container.
+// ownLabels are the labels that only weir-edge sets.
 var ownLabels = []string{
 	runtime.LabelService, runtime.LabelRole, runtime.LabelDocument, runtime.LabelInstance,
 	runtime.LabelNode, labelVersion, labelPromises, labelPorts,
 }
 
-// own are the containers with a label that weir-edge has made.
+// own returns the containers with a label that weir-edge created.
 func (r *Runtime) own(ctx context.Context, label string) ([]container.Summary, error) {
 	listed, err := r.list(ctx, label)
 	if err != nil {
@@ -48,7 +49,7 @@ func (r *Runtime) own(ctx context.Context, label string) ([]container.Summary, e
 	return own, nil
 }
 
-// labelsOf are an image's labels; none if it has been removed.
+// labelsOf returns an image's labels; none if it has been removed.
 func (r *Runtime) labelsOf(ctx context.Context, image string) (map[string]string, error) {
 	r.mu.Lock()
 	labels, known := r.imageLabels[image]
@@ -71,14 +72,14 @@ func (r *Runtime) labelsOf(ctx context.Context, image string) (map[string]string
 	return labels, nil
 }
 
-// wellNamed says whether a container has the name that goes with its role.
+// wellNamed reports whether a container's name matches its role.
 func wellNamed(c container.Summary) bool {
 	var name string
 	switch c.Labels[runtime.LabelRole] {
 	case runtime.RoleProxy:
-		name = runtime.ProxyName(c.Labels[runtime.LabelService])
+		name = proxy.ContainerName(c.Labels[runtime.LabelService])
 	case runtime.RoleInstance:
-		name = runtime.InstanceName(c.Labels[runtime.LabelInstance])
+		name = proxy.InstanceName(c.Labels[runtime.LabelInstance])
 	case runtime.RoleLedger:
 		version, ok := versionOf(c)
 		if !ok {
@@ -102,7 +103,7 @@ func versionOf(c container.Summary) (uint64, bool) {
 	return version, err == nil && version > 0 && version < maxVersion
 }
 
-// promisesOf is what a version of the ledger says.
+// promisesOf returns the promises in a ledger version.
 func promisesOf(c container.Summary) (engine.Promises, error) {
 	promises := engine.Promises{}
 	if err := json.Unmarshal([]byte(c.Labels[labelPromises]), &promises); err != nil {
@@ -114,7 +115,7 @@ func promisesOf(c container.Summary) (engine.Promises, error) {
 	return promises, nil
 }
 
-// unreadable says which versions of the ledger cannot be read.
+// unreadable returns a message for each ledger version that cannot be parsed.
 func unreadable(listed []container.Summary) (odd []string) {
 	for _, c := range listed {
 		if c.Labels[runtime.LabelRole] != runtime.RoleLedger {
@@ -127,8 +128,8 @@ func unreadable(listed []container.Summary) (odd []string) {
 	return odd
 }
 
-// checkImageLabels says that an image has labels that only weir-edge may write: its
-// containers could not be told from those of somebody else.
+// checkImageLabels returns an error if an image has labels that only weir-edge may write: its
+// containers could not be told from others.
 func checkImageLabels(image string, labels map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
 		if slices.Contains(ownLabels, name) {

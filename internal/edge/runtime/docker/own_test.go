@@ -10,6 +10,7 @@ import (
 
 	"github.com/moby/moby/api/types/container"
 
+	"github.com/weir-project/weir/internal/edge/proxy"
 	"github.com/weir-project/weir/internal/edge/runtime"
 )
 
@@ -82,7 +83,7 @@ func TestFolderOfAnother(t *testing.T) {
 	}
 	r.learnFolders([]container.Summary{{
 		Labels: map[string]string{runtime.LabelRole: runtime.RoleProxy, runtime.LabelService: "shop"},
-		Mounts: []container.MountPoint{{Source: "/first/shop", Destination: runtime.ProxyFolder}},
+		Mounts: []container.MountPoint{{Source: "/first/shop", Destination: proxy.Folder}},
 	}})
 	if shop, other := r.folder("shop"), r.folder("other"); shop != "/first/shop" || other != "/second/other" {
 		t.Errorf("got %s and %s", shop, other)

@@ -17,13 +17,13 @@ import (
 
 	"github.com/weir-project/weir/internal/edge/proxy"
 	"github.com/weir-project/weir/internal/edge/runtime"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // socketName is HAProxy's, in its folder.
 const socketName = "haproxy.sock"
 
-// folder is where a service's proxy has its files on this host.
+// folder returns the folder of a service's proxy on this host.
 func (r *Runtime) folder(service string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -33,13 +33,13 @@ func (r *Runtime) folder(service string) string {
 	return filepath.Join(r.opts.Dir, service)
 }
 
-// learnFolders finds the proxies' folders by what is mounted into them.
+// learnFolders finds the proxies' folders from their mounts.
 func (r *Runtime) learnFolders(listed []container.Summary) {
 	folders := map[string]string{}
 	for _, c := range listed {
 		service := c.Labels[runtime.LabelService]
 		for _, m := range c.Mounts {
-			if c.Labels[runtime.LabelRole] == runtime.RoleProxy && m.Destination == runtime.ProxyFolder && filepath.Base(m.Source) == service {
+			if c.Labels[runtime.LabelRole] == runtime.RoleProxy && m.Destination == proxy.Folder && filepath.Base(m.Source) == service {
 				folders[service] = m.Source
 			}
 		}
@@ -52,7 +52,7 @@ func (r *Runtime) learnFolders(listed []container.Summary) {
 // Deploy implements runtime.Runtime. A proxy that has a minimum runs from when that is
 // promised to an instance (Start): the agent admits what it sees running.
 func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
-	if _, err := os.Stat(runtime.HAProxyPath); err != nil {
+	if _, err := os.Stat(proxy.Binary); err != nil {
 		return fmt.Errorf("start the proxy of %s: HAProxy is not installed: apt-get install haproxy", s.Name)
 	}
 	if err := runtime.LoadProxyImage(ctx, r.api); err != nil {
@@ -69,14 +69,14 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 	labels[runtime.LabelService], labels[runtime.LabelRole], labels[runtime.LabelDocument] = s.Name, runtime.RoleProxy, s.Document
 	patience := 30 // seconds: longer than its users are let stay
 	created, err := r.api.ContainerCreate(ctx, client.ContainerCreateOptions{
-		Name: runtime.ProxyName(s.Name),
+		Name: proxy.ContainerName(s.Name),
 		Config: &container.Config{
-			Image: runtime.ProxyImage, Labels: labels, StopSignal: "SIGUSR1", StopTimeout: &patience,
-			Cmd: []string{runtime.HAProxyPath, "-db", "-f", runtime.ProxyFolder + "/" + runtime.ProxyFile},
+			Image: proxy.Image, Labels: labels, StopSignal: "SIGUSR1", StopTimeout: &patience,
+			Cmd: []string{proxy.Binary, "-db", "-f", proxy.Folder + "/" + proxy.File},
 		},
 		HostConfig: &container.HostConfig{
 			NetworkMode:    "host",
-			Binds:          []string{"/usr:/usr:ro", folder + ":" + runtime.ProxyFolder},
+			Binds:          []string{"/usr:/usr:ro", folder + ":" + proxy.Folder},
 			RestartPolicy:  container.RestartPolicy{Name: container.RestartPolicyUnlessStopped},
 			CapDrop:        []string{"ALL"},
 			CapAdd:         []string{"NET_BIND_SERVICE"},
@@ -107,8 +107,8 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 	return nil
 }
 
-// portsFree says which port of this host another program has. The proxy would not start,
-// and only its log would say why.
+// portsFree returns an error if another program uses a port of this host. Otherwise the proxy would
+// fail to start, with the reason only in its log.
 func portsFree(ports []runtime.Port) error {
 	for _, p := range ports {
 		listener, err := net.Listen("tcp4", fmt.Sprintf(":%d", p.Host)) // as HAProxy does
@@ -121,20 +121,20 @@ func portsFree(ports []runtime.Port) error {
 	return nil
 }
 
-// save writes the file whole or not at all.
+// save writes the proxy's configuration file atomically.
 func (r *Runtime) save(service, file string) error {
 	folder := r.folder(service)
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return fmt.Errorf("keep the configuration of the proxy of %s: %w", service, err)
 	}
-	if err := writeInside(folder, runtime.ProxyFile, file); err != nil {
+	if err := writeInside(folder, proxy.File, file); err != nil {
 		return fmt.Errorf("keep the configuration of the proxy of %s: %w", service, err)
 	}
 	return nil
 }
 
-// writeInside writes a file unless it is there so. The proxy's container can write into
-// the folder as well, so no link is followed out of it.
+// writeInside writes a file unless its content is the same. It follows no link out of the folder,
+// because the proxy's container can write there too.
 func writeInside(folder, name, text string) error {
 	root, err := os.OpenRoot(folder)
 	if err != nil {
@@ -178,7 +178,7 @@ func (r *Runtime) removeFiles(service string) error {
 
 // Control is HAProxy's option for the socket that Proxies speak to.
 func (r *Runtime) Control() string {
-	return runtime.ProxyFolder + "/" + socketName + " mode 600 level admin"
+	return proxy.Folder + "/" + socketName + " mode 600 level admin"
 }
 
 // Proxies implements runtime.Runtime: none before it is started for the first time.
@@ -187,7 +187,7 @@ func (r *Runtime) Proxies(ctx context.Context, service string) ([]runtime.Proxy,
 	if err != nil {
 		return nil, err
 	}
-	found, err := r.api.ContainerInspect(ctx, runtime.ProxyName(service), client.ContainerInspectOptions{})
+	found, err := r.api.ContainerInspect(ctx, proxy.ContainerName(service), client.ContainerInspectOptions{})
 	if cerrdefs.IsNotFound(err) {
 		return nil, nil // removed meanwhile
 	} else if err != nil {
@@ -203,8 +203,8 @@ func (r *Runtime) Proxies(ctx context.Context, service string) ([]runtime.Proxy,
 	}}, nil
 }
 
-// control speaks to a service's proxy. Of one that was started again and cannot be
-// reached, what it said last is the reason.
+// control returns the control of a service's proxy. If a restarted proxy cannot be reached, the
+// error contains its last output.
 func (r *Runtime) control(service string, restarted bool) proxy.Control {
 	control := proxy.UnixControl(filepath.Join(r.folder(service), socketName))
 	if !restarted {
@@ -215,7 +215,7 @@ func (r *Runtime) control(service string, restarted bool) proxy.Control {
 		if err == nil {
 			return conn, nil
 		}
-		if said, why := runtime.LastWords(ctx, r.api, runtime.ProxyName(service)); why == nil && said != "" {
+		if said, why := runtime.LastWords(ctx, r.api, proxy.ContainerName(service)); why == nil && said != "" {
 			err = fmt.Errorf("it ended and said %q", said)
 		}
 		return nil, err

@@ -18,7 +18,7 @@ import (
 	"github.com/weir-project/weir/internal/edge/runtime"
 )
 
-// TrialOptions say what is tried.
+// TrialOptions describe the container to measure.
 type TrialOptions struct {
 	Image string
 	// MemoryBytes and CPUs are the instance's limits; 0: none.
@@ -26,30 +26,30 @@ type TrialOptions struct {
 	CPUs        float64
 }
 
-// Trials have a role of their own and a name of which that is the beginning.
+// The role of trial containers and the prefix of their names.
 const (
 	roleTrial   = "trial"
 	trialPrefix = "edgeprofile-"
 )
 
-// Trial is a container that is measured. It belongs to no service, so that no
-// weir-edge that manages this engine takes it for an instance.
+// Trial is a container under measurement. It has no service labels, so that no weir-edge takes it
+// for an instance.
 type Trial struct {
 	r  *Runtime
 	id string
-	// Addr is where it is reached.
+	// Addr is the container's address.
 	Addr netip.Addr
 }
 
-// Usage is what a container takes, as its cgroup counts it.
+// Usage is a container's resource use from its cgroup.
 type Usage struct {
 	// CPUSeconds is processor time since it was started.
 	CPUSeconds float64
-	// MemoryBytes is what it has now, without cached files that nobody uses.
+	// MemoryBytes is the present memory without inactive file cache.
 	MemoryBytes uint64
 }
 
-// Ports are the TCP ports that an image says that it listens at.
+// Ports returns the TCP ports that an image exposes.
 func (r *Runtime) Ports(ctx context.Context, image string) ([]uint16, error) {
 	found, err := r.api.ImageInspect(ctx, image)
 	if err != nil {
@@ -69,9 +69,10 @@ func (r *Runtime) Ports(ctx context.Context, image string) ([]uint16, error) {
 	return ports, nil
 }
 
-// Try starts a container, which Close ends.
+// Try starts a trial container; Close removes it.
 func (r *Runtime) Try(ctx context.Context, o TrialOptions) (*Trial, error) {
-	// An engine goes on making what nobody waits for any more, and nobody would remove it.
+	// The engine completes a request after its client has left, so cancelling would leave the
+	// container behind.
 	created, err := r.api.ContainerCreate(context.WithoutCancel(ctx), client.ContainerCreateOptions{
 		Name:   trialPrefix + strings.ToLower(rand.Text()[:8]),
 		Config: &container.Config{Image: o.Image, Labels: map[string]string{runtime.LabelRole: roleTrial}},
@@ -105,7 +106,7 @@ func (r *Runtime) Try(ctx context.Context, o TrialOptions) (*Trial, error) {
 	return t, nil
 }
 
-// Ended says why it does not run, if it does not.
+// Ended returns why the container has ended; nil while it runs.
 func (t *Trial) Ended(ctx context.Context) error {
 	found, err := t.r.api.ContainerInspect(ctx, t.id, client.ContainerInspectOptions{})
 	if err != nil {
@@ -117,7 +118,7 @@ func (t *Trial) Ended(ctx context.Context) error {
 	return nil
 }
 
-// Usage is what it takes.
+// Usage returns the container's resource use.
 func (t *Trial) Usage(ctx context.Context) (Usage, error) {
 	result, err := t.r.api.ContainerStats(ctx, t.id, client.ContainerStatsOptions{})
 	if err != nil {
@@ -139,8 +140,7 @@ func (t *Trial) Usage(ctx context.Context) (Usage, error) {
 	}, nil
 }
 
-// RemoveTrials ends what a profile that was killed has left in an engine, and says what
-// that was.
+// RemoveTrials removes containers left by a killed profile command and returns their names.
 func RemoveTrials(ctx context.Context, socket string) (names []string, err error) {
 	r, err := New(Options{Socket: socket})
 	if err != nil {
@@ -162,7 +162,7 @@ func RemoveTrials(ctx context.Context, socket string) (names []string, err error
 	return names, errors.Join(errs...)
 }
 
-// Close ends it and removes it, also when everything else is being broken off.
+// Close stops and removes the container, even if ctx of the measurement has ended.
 func (t *Trial) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()

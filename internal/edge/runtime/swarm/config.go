@@ -30,13 +30,13 @@ const (
 	keyName    = "edge-control"
 	ledgerName = "edge-ledger"
 	// labelPromises is the ledger's content: the data of a config never change, its
-	// labels do, and only together with the version that somebody has read.
+	// labels do, and only together with the version that was read.
 	labelPromises = "weir-edge.promises"
 )
 
 func fileName(service string) string { return "edge-proxy-" + service }
 
-// makeConfig makes a config, or finds the one that is there.
+// makeConfig creates a config, or returns the existing one.
 func (r *Runtime) makeConfig(ctx context.Context, name string, data []byte, labels map[string]string) (swarm.Config, error) {
 	_, err := r.api.ConfigCreate(ctx, client.ConfigCreateOptions{Spec: swarm.ConfigSpec{
 		Annotations: swarm.Annotations{Name: name, Labels: labels}, Data: data,
@@ -55,8 +55,8 @@ func (r *Runtime) config(ctx context.Context, name string) (swarm.Config, error)
 	return found.Config, nil
 }
 
-// saveFile keeps the file that proxies start from. It has no instances: those it is
-// told when it runs.
+// saveFile stores the proxies' configuration file. It contains no servers; proxies get them at run
+// time.
 func (r *Runtime) saveFile(ctx context.Context, service, file string) (id string, err error) {
 	config, err := r.makeConfig(ctx, fileName(service), []byte(file), nil)
 	if err == nil && string(config.Spec.Data) != file { // of a service that is no more
@@ -75,7 +75,7 @@ func (r *Runtime) removeFile(ctx context.Context, service string) error {
 	return nil
 }
 
-// key is what weir-edge and proxies know each other by.
+// key is the certificate and private key that authenticate weir-edge and proxies to each other.
 type key struct {
 	id     string // of the config
 	config *tls.Config
@@ -108,8 +108,8 @@ func readKey(config swarm.Config) (key, error) {
 	}}, nil
 }
 
-// makeKey is a certificate that signs itself, and its key. It does not expire: whoever
-// can read it manages the swarm, and can make another.
+// makeKey returns a self-signed certificate and its key, which do not expire: only swarm managers
+// can read them.
 func makeKey() ([]byte, error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -144,8 +144,8 @@ type ledger struct{ r *Runtime }
 // Ledger implements runtime.Runtime.
 func (r *Runtime) Ledger() engine.Ledger { return ledger{r} }
 
-// findLedger finds or makes the ledger, in which the heartbeat is kept that was there
-// before; empty if it was not changed.
+// findLedger finds or creates the ledger, which also stores the swarm's previous heartbeat; empty
+// if unchanged.
 func (r *Runtime) findLedger(ctx context.Context, heartbeatBefore string) error {
 	_, err := r.makeConfig(ctx, ledgerName, []byte("The labels of this config are what weir-edge promises to instances.\n"), map[string]string{
 		runtime.LabelRole: runtime.RoleLedger, labelPromises: "{}", labelHeartbeat: heartbeatBefore,

@@ -9,7 +9,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
 
-	"github.com/weir-project/weir/internal/edge/runtime"
+	"github.com/weir-project/weir/internal/edge/proxy"
 )
 
 // labelHeartbeat is what the swarm's heartbeat was before weir-edge set it.
@@ -24,7 +24,7 @@ func (r *Runtime) Down(ctx context.Context) error {
 			errs = append(errs, err)
 		}
 	}
-	if _, err := r.api.ImageRemove(ctx, runtime.ProxyImage, client.ImageRemoveOptions{}); err != nil && !cerrdefs.IsNotFound(err) && !cerrdefs.IsConflict(err) {
+	if _, err := r.api.ImageRemove(ctx, proxy.Image, client.ImageRemoveOptions{}); err != nil && !cerrdefs.IsNotFound(err) && !cerrdefs.IsConflict(err) {
 		errs = append(errs, err) // a conflict: its last container is ending
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -33,8 +33,8 @@ func (r *Runtime) Down(ctx context.Context) error {
 	return nil
 }
 
-// putBackHeartbeat sets the heartbeat to what it was, unless somebody else has set it
-// meanwhile.
+// putBackHeartbeat sets the heartbeat to what it was, unless another program has
+// set it since.
 func (r *Runtime) putBackHeartbeat(ctx context.Context) error {
 	ledger, err := r.config(ctx, ledgerName)
 	if cerrdefs.IsNotFound(err) {

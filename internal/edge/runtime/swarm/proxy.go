@@ -23,7 +23,7 @@ const (
 	// controlSocket is HAProxy's, in its container.
 	controlSocket = "/run/haproxy.sock"
 	// keyFile is the certificate and the key that weir-edge and proxies share.
-	keyFile = runtime.ProxyFolder + "/control.pem"
+	keyFile = proxy.Folder + "/control.pem"
 	// The ports at which proxies are commanded are from this range.
 	firstControlPort, controlPorts = 7490, 500
 )
@@ -44,9 +44,9 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 	if err != nil {
 		return err
 	}
-	image, _, err := r.resolve(ctx, runtime.ProxyImage)
+	image, _, err := r.resolve(ctx, proxy.Image)
 	if cerrdefs.IsNotFound(err) {
-		return fmt.Errorf("start the proxies of %s: the image %s is not there: on every node run weir-edge proxy-image | docker load", s.Name, runtime.ProxyImage)
+		return fmt.Errorf("start the proxies of %s: the image %s is not there: on every node run weir-edge proxy-image | docker load", s.Name, proxy.Image)
 	} else if err != nil {
 		return r.unreachable(err)
 	}
@@ -62,15 +62,15 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 	containerLabels := maps.Clone(labels)
 	labels[runtime.LabelDocument] = s.Document
 	_, err = r.api.ServiceCreate(ctx, client.ServiceCreateOptions{Spec: swarm.ServiceSpec{
-		Annotations: swarm.Annotations{Name: runtime.ProxyName(s.Name), Labels: labels},
+		Annotations: swarm.Annotations{Name: proxy.ContainerName(s.Name), Labels: labels},
 		Mode:        swarm.ServiceMode{Global: &swarm.GlobalService{}},
 		TaskTemplate: swarm.TaskSpec{
 			ContainerSpec: &swarm.ContainerSpec{
 				Image: image, Labels: containerLabels, StopSignal: "SIGUSR1", ReadOnly: true, Mounts: proxyMounts(),
-				Command:        []string{runtime.HAProxyPath, "-db", "-f", runtime.ProxyFolder + "/" + runtime.ProxyFile},
+				Command:        []string{proxy.Binary, "-db", "-f", proxy.Folder + "/" + proxy.File},
 				CapabilityDrop: []string{"ALL"}, CapabilityAdd: []string{"CAP_NET_BIND_SERVICE"},
 				Configs: []*swarm.ConfigReference{
-					reference(file, fileName(s.Name), runtime.ProxyFolder+"/"+runtime.ProxyFile),
+					reference(file, fileName(s.Name), proxy.Folder+"/"+proxy.File),
 					reference(r.key.id, keyName, keyFile),
 				},
 			},
@@ -89,7 +89,7 @@ func reference(id, name, path string) *swarm.ConfigReference {
 	return &swarm.ConfigReference{ConfigID: id, ConfigName: name, File: &swarm.ConfigReferenceFileTarget{Name: path, UID: "0", GID: "0", Mode: 0o400}}
 }
 
-// checkPorts refuses ports for users at which proxies may be commanded.
+// checkPorts returns an error if a user port lies in the range of command ports.
 func checkPorts(s runtime.Service) error {
 	for _, p := range s.Ports {
 		if p.Host >= firstControlPort && p.Host < firstControlPort+controlPorts {
@@ -99,8 +99,8 @@ func checkPorts(s runtime.Service) error {
 	return nil
 }
 
-// freePort is one at which no other service's proxies are commanded. It begins at another
-// one for each service: those of one that was just removed may listen for a while.
+// freePort returns a command port that no other service uses. The search starts at a port derived
+// from the name, because proxies of a removed service may still listen.
 func freePort(service string, services []swarm.Service) (uint16, error) {
 	taken := map[string]bool{}
 	for _, s := range services {
@@ -119,7 +119,7 @@ func freePort(service string, services []swarm.Service) (uint16, error) {
 
 // Proxies implements runtime.Runtime: those of nodes that are there.
 func (r *Runtime) Proxies(ctx context.Context, service string) ([]runtime.Proxy, error) {
-	found, err := r.api.ServiceInspect(ctx, runtime.ProxyName(service), client.ServiceInspectOptions{})
+	found, err := r.api.ServiceInspect(ctx, proxy.ContainerName(service), client.ServiceInspectOptions{})
 	if err != nil {
 		return nil, r.unreachable(err)
 	}
@@ -140,7 +140,7 @@ func (r *Runtime) Proxies(ctx context.Context, service string) ([]runtime.Proxy,
 	return proxies, nil
 }
 
-// control is that of the proxy at an address, with the line that there is.
+// control returns the control of the proxy at an address, with its existing connection.
 func (r *Runtime) control(address netip.AddrPort) proxy.Control {
 	r.mu.Lock()
 	defer r.mu.Unlock()

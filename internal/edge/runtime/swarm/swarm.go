@@ -40,15 +40,14 @@ import (
 	"github.com/weir-project/weir/internal/edge/runtime"
 )
 
-// heartbeat is how often nodes tell the managers that they are there; one that has not
-// for about three of them is down.
+// heartbeat is the interval of the nodes' heartbeats; a node without about three of them is down.
 const heartbeat = time.Second
 
 // Options say which manager.
 type Options struct {
 	// Socket is its engine's.
 	Socket string
-	// LookOnly: nothing in the swarm is set up that weir-edge needs to run services.
+	// LookOnly: make no changes to the swarm, such as creating the ledger.
 	LookOnly bool
 }
 
@@ -62,7 +61,8 @@ type Runtime struct {
 	controls map[netip.AddrPort]proxy.Control
 }
 
-// New makes a client of a manager, and has nodes that fall silent noticed soon.
+// New returns a client of a manager and shortens the swarm's heartbeat, so that dead nodes are
+// noticed soon.
 func New(ctx context.Context, opts Options) (*Runtime, error) {
 	api, err := client.New(client.WithHost("unix://" + opts.Socket))
 	if err != nil {
@@ -75,7 +75,7 @@ func New(ctx context.Context, opts Options) (*Runtime, error) {
 	return r, nil
 }
 
-// IsManager says whether the engine at a socket manages a swarm.
+// IsManager reports whether the engine at a socket manages a swarm.
 func IsManager(ctx context.Context, socket string) (bool, error) {
 	api, err := client.New(client.WithHost("unix://" + socket))
 	if err != nil {
@@ -148,8 +148,7 @@ func (r *Runtime) Nodes(ctx context.Context) ([]runtime.Node, error) {
 	return nodes, nil
 }
 
-// nodeNames are the nodes' host names, with the beginning of their IDs where two have
-// the same.
+// nodeNames returns the nodes' host names, with the beginning of the ID appended to duplicates.
 func nodeNames(nodes []swarm.Node) map[string]string {
 	count := map[string]int{}
 	for _, n := range nodes {
@@ -209,7 +208,7 @@ func (r *Runtime) Look(ctx context.Context) (runtime.State, error) {
 	return state, nil
 }
 
-// instance is what a Swarm service and its tasks, those of before included, are.
+// instance converts a Swarm service and its tasks, past ones included, to an instance.
 func instance(s swarm.Service, tasks []swarm.Task, nodes []runtime.Node) runtime.Instance {
 	i := runtime.Instance{
 		ID: s.Spec.Labels[runtime.LabelInstance], Service: s.Spec.Labels[runtime.LabelService],
@@ -267,7 +266,7 @@ func addresses(node netip.Addr, ports []swarm.PortConfig) map[uint16]netip.AddrP
 	return at
 }
 
-// steady is how long one must have run after it was started again to count as well.
+// steady is the time that a restarted task has to run before it counts as running.
 const steady = 10 * time.Second
 
 const (
@@ -275,9 +274,9 @@ const (
 	labelPort  = "weir-edge.control-port"
 )
 
-// resolve names an image so that every node has the same one and asks nobody for what
-// it has: by digest or, if it never was in a registry, by ID. What has a digest may be
-// there for several architectures, of which the manager knows its own only.
+// resolve returns an image name that is the same on every node and causes no fetch of a present
+// image: by digest, or by ID if it was never in a registry. An image with a digest may exist for
+// further architectures that the manager does not know.
 func (r *Runtime) resolve(ctx context.Context, image string) (name, architecture string, err error) {
 	found, err := r.api.ImageInspect(ctx, image)
 	if err != nil {
@@ -317,8 +316,8 @@ func (r *Runtime) Fetch(ctx context.Context, image string) (runtime.Image, error
 	return runtime.Image{SizeBytes: uint64(max(found.Size, 0)), Took: took}, nil
 }
 
-// checkArchitecture says what is wrong with an image that none of the nodes can run. What
-// an image or a node does not say is no reason.
+// checkArchitecture returns an error if no node can run an image. Unknown architectures are
+// accepted.
 func checkArchitecture(image, architecture string, nodes []runtime.Node) error {
 	var others []string
 	for _, n := range nodes {
@@ -358,7 +357,7 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Service, instance, node s
 	labels[runtime.LabelNode], labels[labelImage] = nodes[n].ID, s.Image
 	one, soon := uint64(1), time.Second
 	spec := swarm.ServiceSpec{
-		Annotations: swarm.Annotations{Name: runtime.InstanceName(instance), Labels: labels},
+		Annotations: swarm.Annotations{Name: proxy.InstanceName(instance), Labels: labels},
 		Mode:        swarm.ServiceMode{Replicated: &swarm.ReplicatedService{Replicas: &one}},
 		TaskTemplate: swarm.TaskSpec{
 			ContainerSpec: &swarm.ContainerSpec{Image: image, Labels: labels},
@@ -384,7 +383,7 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Service, instance, node s
 
 // Stop implements runtime.Runtime.
 func (r *Runtime) Stop(ctx context.Context, instance string) error {
-	_, err := r.api.ServiceRemove(ctx, runtime.InstanceName(instance), client.ServiceRemoveOptions{})
+	_, err := r.api.ServiceRemove(ctx, proxy.InstanceName(instance), client.ServiceRemoveOptions{})
 	if err != nil && !cerrdefs.IsNotFound(err) {
 		return fmt.Errorf("stop instance %s: %w", instance, err)
 	}

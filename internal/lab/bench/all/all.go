@@ -18,18 +18,18 @@ import (
 	"github.com/weir-project/weir/internal/lab/bench/netmodes"
 	"github.com/weir-project/weir/internal/lab/bench/picasso"
 	"github.com/weir-project/weir/internal/lab/bench/sdn"
+	"github.com/weir-project/weir/internal/lab/model"
+	"github.com/weir-project/weir/internal/lab/report"
+	"github.com/weir-project/weir/internal/lab/report/machine"
 	"github.com/weir-project/weir/internal/lab/traffic"
-	"github.com/weir-project/weir/internal/model"
-	"github.com/weir-project/weir/internal/report"
-	"github.com/weir-project/weir/internal/report/machine"
 )
 
-// Options are options of everything at once.
+// Options are the options of all reports.
 type Options struct {
 	// Dir is the folder of the reports.
 	Dir string
-	// Within is how long everything may take. Each report has a part of it; what does
-	// not fit is left out, and the report says so.
+	// Within limits the total time, divided among the reports. Cases that do not fit are left out
+	// and named in the report.
 	Within time.Duration
 	// Duration is counted in every run; Options has the rest, for suites.
 	bench.Options
@@ -46,17 +46,9 @@ const (
 // section is one report of all.
 type section struct {
 	name, about string
-	// share is its part of the time, roughly the seconds that it takes with a second a
-	// run.
+	// share is the section's relative part of the time, about its seconds at one second per run.
 	share float64
-	run   func(context.Context, Options) (finding, error)
-}
-
-// finding is a report with everything that its command adds.
-type finding struct {
-	report report.Report
-	all    any // what -o json prints
-	failed int // cases in which runs failed
+	run   func(context.Context, Options) (report.Result, error)
 }
 
 // sections are all reports in the order of the index.
@@ -81,7 +73,7 @@ func sections() []section {
 		section{netmodes.Suite, "what network modes of containers cost", 600, runNetmodes})
 }
 
-// Check says what is wrong with options before anything is started.
+// Check returns an error for invalid options, before anything starts.
 func (o Options) Check() error {
 	if o.Within < minWithin {
 		return fmt.Errorf("everything in %v: it takes %v at least", o.Within, minWithin)
@@ -92,8 +84,8 @@ func (o Options) Check() error {
 	return nil
 }
 
-// Run makes all reports and their index in a folder. A report that fails is named in
-// the index; the error is about what made going on impossible.
+// Run creates all reports and their index. A failed report is named in the index; the error is
+// returned only if no further report is possible.
 func Run(ctx context.Context, options Options) (report.Index, error) {
 	if err := options.Check(); err != nil {
 		return report.Index{}, err
@@ -126,7 +118,7 @@ func Run(ctx context.Context, options Options) (report.Index, error) {
 		writeTo(options.Dir, indexName+".json", jsonOf(index)))
 }
 
-// part is the first section's part of the time that is left.
+// part returns the part of the remaining time for the first section.
 func part(left time.Duration, todo []section) time.Duration {
 	sum := 0.0
 	for _, one := range todo {
@@ -135,7 +127,7 @@ func part(left time.Duration, todo []section) time.Duration {
 	return max(0, time.Duration(float64(left)*todo[0].share/sum))
 }
 
-// make runs a section and writes its files. Its error is that of writing.
+// make runs a section and writes its files; it returns only write errors.
 func (s section) make(ctx context.Context, options Options) (report.Section, error) {
 	started := time.Now()
 	made := report.Section{Name: s.name, About: s.about, Verdicts: []report.Verdict{}, Claims: []report.Claim{}}
@@ -151,16 +143,17 @@ func (s section) make(ctx context.Context, options Options) (report.Section, err
 		fmt.Fprintf(options.Progress, "  failed: %v\n", err)
 		return made, nil
 	}
-	if found.failed > 0 {
-		made.Failure = fmt.Sprintf("Runs failed in %d cases.", found.failed)
+	if failed := found.Failed(); failed > 0 {
+		made.Failure = fmt.Sprintf("Runs failed in %d cases.", failed)
 	}
+	base := found.Base()
 	made.Page, made.Result = s.name+".html", s.name+".json"
-	made.Runs = found.report.Runs
-	made.Verdicts = append(made.Verdicts, found.report.Verdicts...)
-	made.Claims = append(made.Claims, found.report.Claims...)
+	made.Runs = base.Runs
+	made.Verdicts = append(made.Verdicts, base.Verdicts...)
+	made.Claims = append(made.Claims, base.Claims...)
 	return made, errors.Join(
-		writeTo(options.Dir, made.Page, found.report.WriteHTML),
-		writeTo(options.Dir, made.Result, jsonOf(found.all)))
+		writeTo(options.Dir, made.Page, base.WriteHTML),
+		writeTo(options.Dir, made.Result, jsonOf(found)))
 }
 
 // jsonOf writes a value as -o json does.
@@ -181,51 +174,52 @@ func writeTo(dir, name string, write func(io.Writer) error) (err error) {
 	return write(file)
 }
 
-func runSuite(name string) func(context.Context, Options) (finding, error) {
-	return func(ctx context.Context, all Options) (finding, error) {
+// result converts a suite's own report type to report.Result.
+func result[R report.Result](found R, err error) (report.Result, error) { return found, err }
+
+func runSuite(name string) func(context.Context, Options) (report.Result, error) {
+	return func(ctx context.Context, all Options) (report.Result, error) {
 		options := all.Options
 		options.Suite = name
-		found, err := bench.Run(ctx, options)
-		return finding{found.Report, found, found.Failed()}, err
+		return result(bench.Run(ctx, options))
 	}
 }
 
-func runNetmodes(ctx context.Context, all Options) (finding, error) {
-	found, err := netmodes.Run(ctx, netmodes.Options{
+func runNetmodes(ctx context.Context, all Options) (report.Result, error) {
+	return result(netmodes.Run(ctx, netmodes.Options{
 		Modes: netmodes.Modes(), Protocols: []traffic.Protocol{traffic.TCP, traffic.UDP}, MessageBytes: []int{netmodes.SmallBytes, netmodes.LargeBytes},
-		Containers: 4, LinksBPS: []uint64{netmodes.PaperLinkBPS, 0}, Agent: []bool{false, true},
-		Duration: all.Duration, Warmup: all.Warmup, Repeat: all.Repeat, Until: all.Until,
-		WeirBinary: all.WeirBinary, Version: all.Version, Command: all.Command, Progress: all.Progress,
-	})
-	return finding{found.Report, found, found.Failed()}, err
+		Containers: 4, LinksBPS: []uint64{netmodes.PaperLinkBPS, 0}, Agent: []bool{false, true}, RunOptions: all.RunOptions,
+	}))
 }
 
-func runLLQ(ctx context.Context, all Options) (finding, error) {
-	found, err := llq.Run(ctx, llq.Options{
-		TotalsBPS: llq.Totals(), Peers: llq.Peers(), Duration: max(all.Duration, llq.MinDuration), Warmup: all.Warmup, Repeat: all.Repeat, Until: all.Until,
-		WeirBinary: all.WeirBinary, Version: all.Version, Command: all.Command, Progress: all.Progress,
-	})
-	return finding{found.Report, found, found.Failed()}, err
+// withDuration returns the options with another duration of a run.
+func (o Options) withDuration(d time.Duration) Options {
+	o.Duration = d
+	return o
+}
+
+func runLLQ(ctx context.Context, all Options) (report.Result, error) {
+	return result(llq.Run(ctx, llq.Options{
+		TotalsBPS: llq.Totals(), Peers: llq.Peers(), RunOptions: all.withDuration(max(all.Duration, llq.MinDuration)).RunOptions,
+	}))
 }
 
 // modelRuns is how many times longer than others a run of a live port is: turns of
 // 10 ms even out slowly.
 const modelRuns = 3
 
-func runModel(ctx context.Context, all Options) (finding, error) {
-	found, err := liveport.Run(ctx, liveport.Options{
-		Duration: max(modelRuns*all.Duration, liveport.MinDuration), Warmup: all.Warmup, Repeat: all.Repeat, Seed: all.Seed, Until: all.Until,
-		WeirBinary: all.WeirBinary, Version: all.Version, Command: all.Command, Progress: all.Progress,
-	})
-	return finding{found.Report, found, found.Failed()}, err
+func runModel(ctx context.Context, all Options) (report.Result, error) {
+	return result(liveport.Run(ctx, liveport.Options{
+		Seed: all.Seed, RunOptions: all.withDuration(max(modelRuns*all.Duration, liveport.MinDuration)).RunOptions,
+	}))
 }
 
 // runFigures computes the paper's figures.
-func runFigures(ctx context.Context, all Options) (finding, error) {
+func runFigures(ctx context.Context, all Options) (report.Result, error) {
 	started := time.Now()
 	found, err := model.Figures(ctx)
 	found.Provenance = report.Provenance{
 		Command: all.Command, StartedAt: started, TookSeconds: time.Since(started).Seconds(), Environment: machine.Read(all.Version),
 	}
-	return finding{report: found, all: found}, err
+	return found, err
 }

@@ -14,10 +14,11 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/lab/bench"
+	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/lab/bench/netmodes"
 	"github.com/weir-project/weir/internal/lab/bench/picasso"
 	"github.com/weir-project/weir/internal/lab/bench/sdn"
-	"github.com/weir-project/weir/internal/report"
+	"github.com/weir-project/weir/internal/lab/report"
 )
 
 // TestPart: every section has its part of what is left, the last one all of it, and
@@ -51,7 +52,7 @@ func TestPart(t *testing.T) {
 // TestSectionFiles: a section's page and numbers are where the index says; one that
 // fails is named with the reason.
 func TestSectionFiles(t *testing.T) {
-	options := Options{Dir: t.TempDir(), Options: bench.Options{Progress: io.Discard}}
+	options := Options{Dir: t.TempDir(), Options: bench.Options{RunOptions: measure.RunOptions{Progress: io.Discard}}}
 	figures := sections()[0]
 	made, err := figures.make(t.Context(), options)
 	if err != nil || made.Failure != "" || len(made.Claims) != 10 {
@@ -69,7 +70,7 @@ func TestSectionFiles(t *testing.T) {
 	if err := json.Unmarshal(text, &found); err != nil || len(found.Claims) != 10 {
 		t.Errorf("%v: %d claims", err, len(found.Claims))
 	}
-	failing := section{name: "x", run: func(context.Context, Options) (finding, error) { return finding{}, errors.New("no root") }}
+	failing := section{name: "x", run: func(context.Context, Options) (report.Result, error) { return nil, errors.New("no root") }}
 	if made, err = failing.make(t.Context(), options); err != nil || made.Failure != "no root" || made.Page != "" {
 		t.Errorf("%v: %+v", err, made)
 	}
@@ -88,8 +89,8 @@ func TestAllRefusesNonsense(t *testing.T) {
 		options Options
 		want    string
 	}{
-		{Options{Within: time.Second, Options: bench.Options{Duration: time.Second}}, "it takes 1m0s at least"},
-		{Options{Within: time.Hour, Options: bench.Options{Duration: time.Millisecond}}, "1ms a run: it takes 50ms at least"},
+		{Options{Within: time.Second, Options: bench.Options{RunOptions: measure.RunOptions{Duration: time.Second}}}, "it takes 1m0s at least"},
+		{Options{Within: time.Hour, Options: bench.Options{RunOptions: measure.RunOptions{Duration: time.Millisecond}}}, "1ms a run: it takes 50ms at least"},
 	} {
 		if _, err := Run(t.Context(), test.options); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("error %v, want one with %q", err, test.want)

@@ -7,11 +7,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/lab/bench/picasso"
+	"github.com/weir-project/weir/internal/lab/report"
 )
 
-// skippedError says what a section needs that is not there.
+// skippedError names the missing program that a section needs.
 type skippedError struct{ missing string }
 
 func (e *skippedError) Error() string { return "left out: " + e.missing }
@@ -23,18 +23,17 @@ const (
 	picassoDuration = 3 * time.Second
 )
 
-// runPicasso leaves out what there are no programs for.
-func runPicasso(ctx context.Context, all Options) (finding, error) {
+// runPicasso runs the PiCasso suite, without the parts whose programs are missing.
+func runPicasso(ctx context.Context, all Options) (report.Result, error) {
 	if !all.Docker {
-		return finding{}, &skippedError{"its nodes are Docker engines, and --no-docker was given"}
+		return nil, &skippedError{"its nodes are Docker engines, and --no-docker was given"}
 	}
 	if _, err := exec.LookPath("dockerd"); err != nil {
-		return finding{}, &skippedError{"dockerd is not installed: apt-get install docker.io"}
+		return nil, &skippedError{"dockerd is not installed: apt-get install docker.io"}
 	}
 	o := picasso.Options{
 		Parts: picasso.Parts(), Requests: picassoRequests, For: picassoFor, Users: []int{picasso.SmallestCrowd, picasso.PaperCrowd, 1000}, Starts: 1,
-		Duration: picassoDuration, CompetitionLinkBPS: picasso.UplinkBPS, Nodes: []int{picasso.PaperNodes}, Orders: 2, Until: all.Until,
-		WeirBinary: all.WeirBinary, Version: all.Version, Command: all.Command, Progress: all.Progress,
+		CompetitionLinkBPS: picasso.UplinkBPS, Nodes: []int{picasso.PaperNodes}, Orders: 2, RunOptions: all.withDuration(picassoDuration).RunOptions,
 	}
 	missing := ""
 	if o.EdgeBinary, missing = edgePrograms(all.WeirBinary); missing != "" {
@@ -42,12 +41,12 @@ func runPicasso(ctx context.Context, all Options) (finding, error) {
 	}
 	found, err := picasso.Run(ctx, o)
 	if missing != "" {
-		found.Note = measure.Joined(found.Note, fmt.Sprintf("The parts %s and %s were left out: %s.", picasso.PartCompetition, picasso.PartMemory, missing))
+		found.AddNote(fmt.Sprintf("The parts %s and %s were left out: %s.", picasso.PartCompetition, picasso.PartMemory, missing))
 	}
-	return finding{found.Report, found, found.Failed()}, err
+	return found, err
 }
 
-// edgePrograms finds weir-edge, or says what is not there that it needs.
+// edgePrograms returns the path of weir-edge, or what is missing for it.
 func edgePrograms(weir string) (edge, missing string) {
 	if _, err := exec.LookPath("haproxy"); err != nil {
 		return "", "haproxy is not installed: apt-get install haproxy"

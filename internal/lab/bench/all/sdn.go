@@ -5,25 +5,24 @@ import (
 	"fmt"
 	"os/exec"
 
-	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/lab/bench/sdn"
+	"github.com/weir-project/weir/internal/lab/report"
 )
 
-// sdnSwitches are as many as the target speaks of.
+// sdnSwitches is the number of switches in Weir's target.
 const sdnSwitches = 100
 
-// runSDN is the speed of the controller, beside os-ken where there is one.
-func runSDN(ctx context.Context, all Options) (finding, error) {
+// runSDN measures the controller, and os-ken if it is installed.
+func runSDN(ctx context.Context, all Options) (report.Result, error) {
 	python, without := osKenPython(ctx)
 	found, err := sdn.Run(ctx, sdn.Options{
-		Switches: sdnSwitches, Duration: all.Duration, Python: python,
-		WeirBinary: all.WeirBinary, Version: all.Version, Command: all.Command, Progress: all.Progress,
+		Switches: sdnSwitches, Python: python, RunOptions: all.RunOptions,
 	})
-	found.Note = measure.Joined(found.Note, without)
-	return finding{found.Report, found, found.Failed()}, err
+	found.AddNote(without)
+	return found, err
 }
 
-// osKenPython is an interpreter that has os-ken, or why there is none.
+// osKenPython returns a Python interpreter with os-ken, or why there is none.
 func osKenPython(ctx context.Context) (python, without string) {
 	python, err := exec.LookPath("python3")
 	if err != nil {

@@ -7,26 +7,24 @@ import (
 	"math"
 	"strings"
 
-	"github.com/weir-project/weir/internal/report"
+	"github.com/weir-project/weir/internal/lab/report"
 )
 
 // Claim is something a paper says, and the numbers that it is judged by. It holds when
 // every one of its numbers does.
 type Claim struct {
 	Where, Says string
-	// Numbers are looked up when the claim is judged.
-	Numbers func() []Number
-	// Design says why Weir does something else on purpose. Its numbers are then
-	// what Weir promises instead.
+	Numbers     []Number
+	// Design is the reason why Weir deviates on purpose. The numbers are then Weir's own targets.
 	Design string
 	// Otherwise is the reason when it is not reproduced.
 	Otherwise string
-	// Moot is why the numbers decide nothing here, such as that a link bounds both sides of
-	// a comparison; "" if they decide.
+	// Moot is why the numbers decide nothing, such as a link that limits both sides of a
+	// comparison; empty if they decide.
 	Moot string
 }
 
-// claimTolerance is by how much a number may miss what it should be.
+// claimTolerance is the default tolerated relative deviation of a number.
 const claimTolerance = 0.01
 
 // Rule is how a number is compared with its ideal.
@@ -43,8 +41,7 @@ const (
 type Number struct {
 	Name, Unit string
 	Rule       Rule
-	// Ideal is what it should be, paper what the paper reached, nil where it
-	// gives no number.
+	// Ideal is the target value, Paper the paper's result; nil if the paper gives none.
 	Ideal    float64
 	Paper    *float64
 	Measured *float64 // nil if it was not measured
@@ -52,12 +49,12 @@ type Number struct {
 	Tolerance float64
 	// Resolution is how finely the paper gives its number.
 	Resolution float64
-	// PaperScale takes the ideal to what the paper counts: goodput of a link
-	// whose rate includes what no program sees. 0 stands for 1.
+	// PaperScale converts the ideal to the paper's unit, for example to goodput without headers. 0
+	// means 1.
 	PaperScale float64
 }
 
-// miss is by which fraction a value misses an ideal, 0 if it does not.
+// miss returns the relative deviation of a value from an ideal; 0 within the rule.
 func (n Number) miss(value, ideal float64) float64 {
 	off := value/ideal - 1
 	if ideal == 0 {
@@ -72,7 +69,7 @@ func (n Number) miss(value, ideal float64) float64 {
 	return math.Abs(off)
 }
 
-// allowed is by how much it may miss.
+// allowed returns the tolerated relative deviation.
 func (n Number) allowed() float64 {
 	if n.Tolerance > 0 {
 		return n.Tolerance
@@ -82,9 +79,8 @@ func (n Number) allowed() float64 {
 
 func (n Number) holds() bool { return n.miss(*n.Measured, n.Ideal) <= n.allowed() }
 
-// beats says that the paper's number, in spite of its rounding, misses what it
-// should be and the measured one does not; or that less is better and it is
-// clearly less.
+// beats reports whether Weir's number is better than the paper's: the paper misses the target
+// despite rounding and Weir does not, or a smaller value is better and Weir's is clearly smaller.
 func (n Number) beats() bool {
 	if n.Paper == nil || !n.holds() {
 		return false
@@ -100,20 +96,19 @@ func (n Number) beats() bool {
 	return n.miss(*n.Paper, ideal) > n.allowed()+rounding
 }
 
-// clearly is what a smaller number must be smaller by to be called better.
+// clearly is the relative difference from which a smaller number counts as better.
 const clearly = 0.1
 
 func (n Number) value() report.Value {
 	return report.Value{Name: n.Name, Unit: n.Unit, Paper: n.Paper, Ideal: report.Number(n.Ideal), Measured: n.Measured}
 }
 
-// Judge compares a claim with what was found.
+// Judge returns the judgement on a claim.
 func (c Claim) Judge(source string) report.Claim {
 	judged := report.Claim{Source: source, Where: c.Where, Says: c.Says}
-	numbers := c.Numbers()
-	holds, beats, unknown := true, false, len(numbers) == 0
+	holds, beats, unknown := true, false, len(c.Numbers) == 0
 	furthest, furthestMiss := "", math.Inf(-1)
-	for _, n := range numbers {
+	for _, n := range c.Numbers {
 		if n.Measured == nil {
 			unknown = true
 			continue
@@ -152,22 +147,31 @@ const (
 	UnitOf   = "times"
 )
 
-// That makes a claim of numbers that were looked up already.
+// That returns a claim with its numbers.
 func That(where, text, otherwise string, numbers ...Number) Claim {
-	return Claim{Where: where, Says: text, Otherwise: otherwise, Numbers: func() []Number { return numbers }}
+	return Claim{Where: where, Says: text, Otherwise: otherwise, Numbers: numbers}
 }
 
-// Like is a number that should be as the paper's within tolerance.
+// Within returns numbers with another tolerance.
+func Within(tolerance float64, numbers []Number) []Number {
+	for i := range numbers {
+		numbers[i].Tolerance = tolerance
+	}
+	return numbers
+}
+
+// Like returns a number that should equal the paper's within tolerance.
 func Like(name, unit string, paper float64, tolerance float64, measured *float64) Number {
 	return Number{Name: name, Unit: unit, Rule: Near, Ideal: paper, Paper: &paper, Measured: measured, Tolerance: tolerance}
 }
 
-// NoMore is a number that should be no more than the paper's; clearly less exceeds it.
+// NoMore returns a number that should not exceed the paper's; a clearly smaller one counts as
+// exceeding the claim.
 func NoMore(name, unit string, paper float64, measured *float64) Number {
 	return Number{Name: name, Unit: unit, Rule: AtMost, Ideal: paper, Paper: &paper, Measured: measured}
 }
 
-// NoLess is a number that should be no less than its ideal; clearly more is no exception.
+// NoLess returns a number that should not be below its ideal; a larger one is just as good.
 func NoLess(name, unit string, ideal float64, paper, measured *float64) Number {
 	return Number{Name: name, Unit: unit, Rule: AtLeast, Ideal: ideal, Paper: paper, Measured: measured}
 }

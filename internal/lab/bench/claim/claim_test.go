@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-project/weir/internal/report"
+	"github.com/weir-project/weir/internal/lab/report"
 )
 
 func TestJudge(t *testing.T) {
@@ -37,12 +37,23 @@ func TestJudge(t *testing.T) {
 		},
 		{"one is missing", That("", "", "", Like("a", "", 1, 0.1, value(1)), Like("b", "", 1, 0.1, nil)), report.NotMeasured, "left out"},
 		{"no number", That("", "", ""), report.NotMeasured, "left out"},
-		{"on purpose", Claim{Numbers: func() []Number { return []Number{Like("n", "", 1, 0.1, value(1))} }, Design: "Other."}, report.DifferentByDesign, "Other."},
-		{"moot", Claim{Numbers: func() []Number { return []Number{Like("n", "", 1, 0.1, value(9))} }, Moot: "Nobody can."}, report.NotMeasured, "Nobody can."},
+		{"on purpose", Claim{Numbers: []Number{Like("n", "", 1, 0.1, value(1))}, Design: "Other."}, report.DifferentByDesign, "Other."},
+		{"moot", Claim{Numbers: []Number{Like("n", "", 1, 0.1, value(9))}, Moot: "Nobody can."}, report.NotMeasured, "Nobody can."},
 	} {
 		judged := test.claim.Judge("the paper")
 		if judged.Judgement != test.want || !strings.Contains(judged.Reason, test.because) || judged.Source != "the paper" {
 			t.Errorf("%s: %s: %s, want %s: %s", test.name, judged.Judgement, judged.Reason, test.want, test.because)
+		}
+	}
+}
+
+// TestWithin: a tolerance holds for all numbers of a claim.
+func TestWithin(t *testing.T) {
+	measured := 104.0
+	for tolerance, want := range map[float64]report.Judgement{0.05: report.Reproduced, 0.01: report.NotReproduced} {
+		numbers := Within(tolerance, []Number{Like("delay", UnitTime, 100, 0.5, &measured)})
+		if got := That("figure 1", "it is 100 ms", "", numbers...).Judge("").Judgement; got != want {
+			t.Errorf("within %v: %v, want %v", tolerance, got, want)
 		}
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -19,10 +18,10 @@ import (
 
 	"github.com/weir-project/weir/internal/lab/bench"
 	"github.com/weir-project/weir/internal/lab/bench/measure"
+	"github.com/weir-project/weir/internal/lab/model"
+	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
-	"github.com/weir-project/weir/internal/model"
-	"github.com/weir-project/weir/internal/report"
 )
 
 // Suite is its name.
@@ -30,22 +29,16 @@ const Suite = "model"
 
 // Options say what is measured.
 type Options struct {
-	// Duration is counted in every run, after Warmup.
-	Duration, Warmup time.Duration
-	Repeat           int
-	Seed             uint64
+	measure.RunOptions
+	Seed uint64
 	// Only selects ports by name; nil means all.
 	Only *regexp.Regexp
-	// Until is when the last run may start; zero is never.
-	Until                        time.Time
-	WeirBinary, Version, Command string
-	Progress                     io.Writer
 }
 
 // Check says what is wrong with options before anything is started.
 func (o Options) Check() error {
-	if o.Repeat < 1 || o.Duration < MinDuration || o.Warmup < 0 {
-		return fmt.Errorf("rounds must be positive, the duration %v or longer, the warm-up not negative", MinDuration)
+	if err := o.CheckRuns(MinDuration); err != nil {
+		return err
 	}
 	if len(o.cases()) == 0 {
 		return fmt.Errorf("no port matches %q", o.Only)
@@ -187,15 +180,11 @@ func Run(ctx context.Context, options Options) (found Report, err error) {
 		}
 	}
 	found = Report{
-		Report: report.Report{
-			Format: report.Format, Title: "weir bench " + Suite, Note: measure.Joined(note, measure.LeftOut(r.leftOut)), Verdicts: []report.Verdict{},
-			Provenance: report.Provenance{
-				Command: options.Command, StartedAt: started, Seed: options.Seed, Repeat: options.Repeat,
-				Environment: b.Environment(ctx, options.Version), RepeatedRuns: r.repeatedRuns,
-			},
-		},
-		Suite: Suite, DurationS: options.Duration.Seconds(), WarmupS: options.Warmup.Seconds(), Failures: r.failures,
+		Report: options.NewReport(Suite, note, started, b.Environment(ctx, options.Version)),
+		Suite:  Suite, DurationS: options.Duration.Seconds(), WarmupS: options.Warmup.Seconds(), Failures: r.failures,
 	}
+	found.Verdicts, found.Seed, found.RepeatedRuns = []report.Verdict{}, options.Seed, r.repeatedRuns
+	found.AddLeftOut(r.leftOut)
 	for i, c := range options.cases() {
 		result, err := newResult(ctx, c, r.observed[i])
 		if err != nil {
@@ -289,7 +278,7 @@ func (r *runner) observe(ctx context.Context, c Case, round uint64) (seen observ
 		return seen, err
 	}
 	r.receiver.Take() // what came late of the run before
-	cmd := r.bed.Host.Command(ctx, r.options.WeirBinary, "traffic", "port")
+	cmd := r.bed.Host.Command(ctx, testbed.LabProgram(r.options.WeirBinary), "traffic", "port")
 	cmd.Stdin = bytes.NewReader(input)
 	fromNS := traffic.MonotonicNS()
 	printed, err := bench.Output(cmd)

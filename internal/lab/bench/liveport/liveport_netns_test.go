@@ -9,14 +9,15 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/test/harness"
+
+	"github.com/weir-project/weir/internal/lab/bench/measure"
 )
 
 // TestModelMeasures: a live port sends what the model says, roughly, in the little time
 // that there is here, and HTB, which gives what is idle to others, more.
 func TestModelMeasures(t *testing.T) {
-	found, err := Run(t.Context(), Options{
-		Duration: time.Second, Warmup: 200 * time.Millisecond, Repeat: 1, Seed: 1, Only: regexp.MustCompile("turns|HTB, the paper"),
-		WeirBinary: harness.Program(t), Progress: io.Discard,
+	found, err := Run(t.Context(), Options{Seed: 1, Only: regexp.MustCompile("turns|HTB, the paper"),
+		RunOptions: measure.RunOptions{Duration: time.Second, Warmup: 200 * time.Millisecond, Repeat: 1, WeirBinary: harness.Program(t), Progress: io.Discard},
 	})
 	if err != nil {
 		t.Fatal(err)

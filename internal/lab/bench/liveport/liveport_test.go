@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/lab/bench/measure"
+	"github.com/weir-project/weir/internal/lab/model"
+	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/lab/traffic"
-	"github.com/weir-project/weir/internal/model"
-	"github.com/weir-project/weir/internal/report"
 )
 
 // liveRun is a run of a port in which every queue's packets wait so long.
@@ -124,9 +124,9 @@ func TestModelRefusesNonsense(t *testing.T) {
 		options Options
 		want    string
 	}{
-		{Options{Duration: time.Millisecond, Repeat: 1}, "the duration 300ms or longer"},
-		{Options{Duration: time.Second}, "rounds must be positive"},
-		{Options{Duration: time.Second, Repeat: 1, Only: regexp.MustCompile("x25")}, `no port matches "x25"`},
+		{Options{RunOptions: measure.RunOptions{Duration: time.Millisecond, Repeat: 1}}, "the duration 300ms or longer"},
+		{Options{RunOptions: measure.RunOptions{Duration: time.Second}}, "rounds must be positive"},
+		{Options{Only: regexp.MustCompile("x25"), RunOptions: measure.RunOptions{Duration: time.Second, Repeat: 1}}, `no port matches "x25"`},
 	} {
 		if _, err := Run(t.Context(), test.options); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("error %v, want one with %q", err, test.want)

@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	"github.com/weir-project/weir/internal/lab/bench/measure"
+	"github.com/weir-project/weir/internal/lab/model"
+	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/lab/traffic"
-	"github.com/weir-project/weir/internal/model"
-	"github.com/weir-project/weir/internal/report"
 )
 
 const note = "Real packets: arrivals are Poisson, packet sizes exponential, the link is a veth pair behind a bucket of 100 Mbit/s. " +

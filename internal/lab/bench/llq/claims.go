@@ -8,7 +8,7 @@ import (
 	"github.com/weir-project/weir/internal/lab/bench"
 	"github.com/weir-project/weir/internal/lab/bench/claim"
 	"github.com/weir-project/weir/internal/lab/bench/measure"
-	"github.com/weir-project/weir/internal/report"
+	"github.com/weir-project/weir/internal/lab/report"
 )
 
 const source = "SDN-LLQ (IEEE Access 2017)"
@@ -116,47 +116,30 @@ func (r Report) judgePeer(peer string) []report.Claim {
 	claims := []claim.Claim{
 		{
 			Where: "figures 8 and 10, " + peer, Says: "Without congestion delays and jitters of all flows are some microseconds.",
-			Numbers: func() []claim.Number {
-				list := append(paperQuietDelay.numbers(r, peer, claim.AtMost, ef, af, be), paperQuietJitter.numbers(r, peer, claim.AtMost, ef, af, be)...)
-				for i := range list {
-					list[i].Tolerance = 1 // another machine: up to twice as much is "some"
-				}
-				return list
-			},
+			// Another machine: up to twice as much is "some".
+			Numbers: claim.Within(1, append(paperQuietDelay.numbers(r, peer, claim.AtMost, ef, af, be),
+				paperQuietJitter.numbers(r, peer, claim.AtMost, ef, af, be)...)),
 			Otherwise: r.path,
 		},
 		{
 			Where: "figure 8, " + peer, Says: "Without congestion three queues reduce the delay by 28 % against one.",
-			Numbers: func() []claim.Number {
-				return paperNumbers[2].numbers(r, peer, claim.AtLeast, ef, af, be)
-			},
+			Numbers:   paperNumbers[2].numbers(r, peer, claim.AtLeast, ef, af, be),
 			Otherwise: "A frame that meets an empty queue waits in none, however many there are; to choose among them takes work.",
 		},
 		{
 			Where: "figure 10, " + peer, Says: "Without congestion three queues reduce the jitter by 66.17, 61.61 and 50.41 % against one.",
-			Numbers: func() []claim.Number {
-				return paperQuietJitterLess.numbers(r, peer, claim.AtLeast, ef, af, be)
-			},
+			Numbers:   paperQuietJitterLess.numbers(r, peer, claim.AtLeast, ef, af, be),
 			Otherwise: "Frames that meet empty queues wait in none, however many there are: the jitter is that of the path.",
 		},
 		{
 			Where: "figure 12, " + peer, Says: "Without congestion the throughputs with one queue and with three are similar.",
-			Numbers: func() []claim.Number {
-				list := paperQuietThroughput.numbers(r, peer, claim.AtLeast, ef, af, be)
-				for i := range list {
-					list[i].Tolerance = 0.01
-				}
-				return list
-			},
+			Numbers:   claim.Within(0.01, paperQuietThroughput.numbers(r, peer, claim.AtLeast, ef, af, be)),
 			Otherwise: "More than 1 % is missing of what FIFO carries.",
 		},
 		{
 			Where: "figures 7 and 9, " + peer, Says: "With congestion the delay of voice is 99.996 % less than FIFO's, that of video 90.66 %.",
-			Numbers: func() []claim.Number {
-				list := paperDelay.numbers(r, peer, claim.AtLeast, ef, af)
-				list[0].Tolerance = 0.0005 // a few microseconds, of FIFO's tenth of a second
-				return list
-			},
+			// For voice, a few microseconds of FIFO's tenth of a second.
+			Numbers:   append(claim.Within(0.0005, paperDelay.numbers(r, peer, claim.AtLeast, ef)), paperDelay.numbers(r, peer, claim.AtLeast, af)...),
 			Otherwise: r.delayLeft(peer),
 		},
 	}
@@ -192,7 +175,7 @@ func (r Report) jitterClaim(peer string) report.Claim {
 	const ef, af = 0, 1
 	judged := claim.Claim{
 		Where: "figure 11, " + peer, Says: "With congestion the jitter of voice is 99.85 % less than FIFO's, that of video 91.18 %.",
-		Numbers:   func() []claim.Number { return paperJitter.numbers(r, peer, claim.AtLeast, ef, af) },
+		Numbers:   paperJitter.numbers(r, peer, claim.AtLeast, ef, af),
 		Otherwise: "Without congestion it is less than that.",
 	}.Judge(source)
 	fifo, quiet := r.find(bench.PeerFIFO, congestedBPS), r.find(peer, quietBPS)
@@ -215,7 +198,7 @@ func (r Report) jitterClaim(peer string) report.Claim {
 
 // impossible judges what cannot be had at once with the rest, unless it was.
 func (r Report) impossible(peer, where, says, why string, n paperNumber, flow int) report.Claim {
-	judged := claim.Claim{Where: where, Says: says, Otherwise: why, Numbers: func() []claim.Number { return n.numbers(r, peer, claim.AtLeast, flow) }}.Judge(source)
+	judged := claim.Claim{Where: where, Says: says, Otherwise: why, Numbers: n.numbers(r, peer, claim.AtLeast, flow)}.Judge(source)
 	if judged.Judgement == report.NotReproduced {
 		judged.Judgement, judged.Reason = report.NotReproducible, "Because: "+why
 	}
@@ -296,7 +279,7 @@ func (r Report) targets() []report.Verdict {
 }
 
 // reductionTarget is by how much less than FIFO EF has of something: as in the paper,
-// or all but the time of one frame, which nobody interrupts once it is on its way.
+// or all but the time of one frame, which nothing interrupts once it is on its way.
 func (r Report) reductionTarget(n paperNumber, value func(Flow) float64, where string) report.Verdict {
 	quiet, congested := value(r.find(bench.PeerWeir, quietBPS).Flows[0]), value(r.find(bench.PeerWeir, congestedBPS).Flows[0])
 	less := n.value(r.find(bench.PeerFIFO, congestedBPS).Flows[0], r.find(bench.PeerWeir, congestedBPS).Flows[0])

@@ -7,12 +7,13 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/weir-project/weir/internal/lab/bench"
 	"github.com/weir-project/weir/internal/lab/bench/measure"
+	"github.com/weir-project/weir/internal/lab/report/machine"
 	"github.com/weir-project/weir/internal/lab/testbed"
-	"github.com/weir-project/weir/internal/report/machine"
 	"github.com/weir-project/weir/internal/sdn/controller"
 )
 
@@ -34,7 +35,7 @@ const figuresNote = "Figure 6's set-up: one host sends voice, video and generic 
 const switchPath = "The path here is another: Open vSwitch's kernel datapath and HTB between virtual interfaces, with sender and receiver on the same processors; " +
 	"the paper measures at the ports of a machine that does nothing else. No frame waits for another one."
 
-// Figures measures and judges.
+// Figures runs the paper's experiment on a switch and judges the claims.
 func Figures(ctx context.Context, options Options) (found Report, err error) {
 	for _, name := range options.Peers {
 		if !slices.Contains(FigurePeers(), name) {
@@ -54,10 +55,10 @@ func Figures(ctx context.Context, options Options) (found Report, err error) {
 	r := &runner{
 		options: options, observed: map[resultKey][]observation{}, failures: map[string]string{}, skipped: map[string]string{},
 		containers: []bench.Placed{{
-			PeerAddress: receiverAddr, Enter: func(fn func() error) error { return testbed.InNetNS(b.sender.netns(), fn) },
+			PeerAddress: receiverAddr, Enter: func(fn func() error) error { return testbed.InNetNS(b.sender.NetNSPath(), fn) },
 		}},
 	}
-	unknown, err := r.rounds(ctx, b.receiver.netns(), func(ctx context.Context, peer string, round int) error {
+	unknown, err := r.rounds(ctx, b.receiver.NetNSPath(), func(ctx context.Context, peer string, round int) error {
 		return r.runSwitchPeer(ctx, b, peer, round)
 	})
 	if err != nil {
@@ -74,27 +75,27 @@ func Figures(ctx context.Context, options Options) (found Report, err error) {
 func (r *runner) runSwitchPeer(ctx context.Context, b *switchBed, name string, round int) (err error) {
 	var args []string
 	if name == bench.PeerFIFO {
-		err = b.vsctl(ctx, "set", "port", portOut, "qos=@qos", "--", "--id=@qos", "create", "qos", "type=linux-htb",
+		_, err = b.Vsctl(ctx, "set", "port", portOut, "qos=@qos", "--", "--id=@qos", "create", "qos", "type=linux-htb",
 			fmt.Sprintf("other-config:max-rate=%d", int(linkBPS)), "queues:0=@queue",
 			"--", "--id=@queue", "create", "queue", fmt.Sprintf("other-config:min-rate=%d", int(linkBPS)))
 		if err != nil {
 			return err
 		}
 	} else {
-		args = []string{"--ovsdb", b.database(), "--rate", fmt.Sprint(int(linkBPS)), "--replace"}
+		args = []string{"--ovsdb", b.DatabaseAddress(), "--rate", fmt.Sprint(int(linkBPS)), "--replace"}
 	}
 	if err := b.startWeir(ctx, r.options.WeirBinary, args...); err != nil {
 		return err
 	}
 	defer func() { // so that the next round has its FIFO; a controller that runs makes its queues again
-		b.weir.stop()
+		err = errors.Join(err, b.weir.End(syscall.SIGTERM, patience))
 		if name == bench.PeerWeir {
-			down := b.run(context.WithoutCancel(ctx), nil, r.options.WeirBinary, "sdn", "down", "--ovsdb", b.database())
+			_, down := b.Run(context.WithoutCancel(ctx), nil, r.options.WeirBinary, "sdn", "down", "--ovsdb", b.DatabaseAddress())
 			err = errors.Join(err, down)
 		}
 	}()
 	if name == bench.PeerWeir {
-		if err := b.await(ctx, "queues", func() error { return b.hasQueues(ctx) }); err != nil {
+		if err := b.await(ctx, "queues", b.hasQueues); err != nil {
 			return err
 		}
 	}
@@ -118,8 +119,8 @@ func (r *runner) runSwitchPeer(ctx context.Context, b *switchBed, name string, r
 	return nil
 }
 
-// runFully runs one rate, and again while less was sent: on one processor Go's scheduler
-// does not always let the sender go on in time.
+// runFully runs one rate, and repeats it if less was sent: on a single CPU, Go's scheduler
+// sometimes delays the sender.
 func (r *runner) runFully(ctx context.Context, name string, total uint64) error {
 	key := resultKey{total, name}
 	for range measure.MaxAttempts - 1 {
@@ -133,8 +134,8 @@ func (r *runner) runFully(ctx context.Context, name string, total uint64) error 
 	return r.runTotal(ctx, name, total)
 }
 
-// sentAll fails if the last run at a rate was one of less: a machine that is too slow for
-// its sender measures no congestion.
+// sentAll returns an error if the last run sent less than its rate, because such a run has no
+// congestion.
 func (r *runner) sentAll(of resultKey) error {
 	runs := r.observed[of]
 	if len(runs) == 0 { // which has failed already
@@ -152,8 +153,8 @@ func (r *runner) sentAll(of resultKey) error {
 	return nil
 }
 
-// inTheirClasses fails if the controller took a flow for another class than the
-// experiment means: the figures would be of something else.
+// inTheirClasses returns an error if the controller assigned a flow to another class than the
+// experiment requires.
 func inTheirClasses(ctx context.Context, b *switchBed) error {
 	flows, err := controller.NewClient(b.control()).Flows(ctx)
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"slices"
 	"strings"
@@ -18,9 +17,9 @@ import (
 
 	"github.com/weir-project/weir/internal/lab/bench"
 	"github.com/weir-project/weir/internal/lab/bench/measure"
+	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
-	"github.com/weir-project/weir/internal/report"
 )
 
 // Suite is its name.
@@ -31,13 +30,7 @@ type Options struct {
 	// TotalsBPS are the rates at which the three flows send together, on the wire.
 	TotalsBPS []uint64
 	Peers     []string
-	// Duration is counted in every run, after Warmup.
-	Duration, Warmup time.Duration
-	Repeat           int
-	// Until is when the last run may start; zero is never.
-	Until                        time.Time
-	WeirBinary, Version, Command string
-	Progress                     io.Writer
+	measure.RunOptions
 }
 
 // sentFlow is one of the three flows.
@@ -47,7 +40,7 @@ type sentFlow struct {
 	port uint16
 }
 
-// sentFlows are the flows in the order of the classes.
+// sentFlows are the three flows in the order of the classes.
 var sentFlows = []sentFlow{
 	{"voice", "EF", 5004},   // RTP
 	{"video", "AF", 554},    // RTSP
@@ -92,13 +85,10 @@ func (o Options) Check() error {
 			return fmt.Errorf("%d bit/s in all: choose 1 to %d Mbit/s", total, int(maxTotalBPS/1e6))
 		}
 	}
-	switch {
-	case len(o.Peers) == 0 || len(o.TotalsBPS) == 0:
+	if len(o.Peers) == 0 || len(o.TotalsBPS) == 0 {
 		return errors.New("nothing to measure: there must be a peer and a rate at least")
-	case o.Repeat < 1 || o.Duration < MinDuration || o.Warmup < 0:
-		return fmt.Errorf("rounds must be positive, the duration %v or longer, the warm-up not negative", MinDuration)
 	}
-	return nil
+	return o.CheckRuns(MinDuration)
 }
 
 // observation is what was seen in one run.
@@ -195,15 +185,12 @@ func (r *runner) rounds(ctx context.Context, receiver string, run func(ctx conte
 func (r *runner) report(suite, note string, started time.Time, where report.Environment) Report {
 	options := r.options
 	found := Report{
-		Report: report.Report{
-			Format: report.Format, Title: "weir bench " + suite, Note: measure.Joined(note, measure.LeftOut(r.leftOut)),
-			Provenance: report.Provenance{
-				Command: options.Command, StartedAt: started, Repeat: options.Repeat, Environment: where, RepeatedRuns: r.repeatedRuns,
-			},
-		},
-		Suite: suite, DurationS: options.Duration.Seconds(), WarmupS: options.Warmup.Seconds(), Failures: r.failures, Skipped: r.skipped,
+		Report: options.NewReport(suite, note, started, where),
+		Suite:  suite, DurationS: options.Duration.Seconds(), WarmupS: options.Warmup.Seconds(), Failures: r.failures, Skipped: r.skipped,
 		path: hostPath,
 	}
+	found.RepeatedRuns = r.repeatedRuns
+	found.AddLeftOut(r.leftOut)
 	for _, total := range options.TotalsBPS {
 		for _, name := range options.Peers {
 			runs := r.observed[resultKey{total, name}]
@@ -265,7 +252,7 @@ func (r *runner) runPeer(ctx context.Context, name string, round int) (err error
 	return nil
 }
 
-// runTotal runs one rate once, and again while the machine stood still.
+// runTotal runs one rate, and repeats it if a CPU was paused.
 func (r *runner) runTotal(ctx context.Context, name string, total uint64) error {
 	best, err := measure.LeastDisturbed(r.options.Until, func() (observation, error) { return r.observe(ctx, total) },
 		observation.longestPause, func(time.Duration) { r.repeatedRuns++ })
@@ -333,7 +320,7 @@ func fillTime(total uint64) time.Duration {
 	return min(time.Duration(1.2*queueBits/float64(total-linkBPS)*float64(time.Second)), longest)
 }
 
-// collect waits for what is queued and takes what was sent in the time that counts.
+// collect waits for queued frames and takes those sent in the measured time.
 func (r *runner) collect(ctx context.Context, seen *observation, total uint64) error {
 	drain := drainTime
 	if total < linkBPS*9/10 {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/lab/bench"
+	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/test/harness"
 )
 
@@ -17,8 +18,8 @@ import (
 func TestLLQMeasures(t *testing.T) {
 	const congested = 150e6
 	found, err := Run(t.Context(), Options{
-		TotalsBPS: []uint64{quietBPS, congested}, Peers: Peers(), Duration: 300 * time.Millisecond, Warmup: 100 * time.Millisecond, Repeat: 1,
-		WeirBinary: harness.Program(t), Progress: io.Discard,
+		TotalsBPS: []uint64{quietBPS, congested}, Peers: Peers(),
+		RunOptions: measure.RunOptions{Duration: 300 * time.Millisecond, Warmup: 100 * time.Millisecond, Repeat: 1, WeirBinary: harness.Program(t), Progress: io.Discard},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -8,8 +8,9 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/lab/bench"
+	"github.com/weir-project/weir/internal/lab/bench/measure"
+	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/lab/traffic"
-	"github.com/weir-project/weir/internal/report"
 )
 
 // llqSeen is a run of a second in which flows have these delays, by turns the delay and
@@ -183,7 +184,7 @@ func TestLLQTargets(t *testing.T) {
 
 func TestLLQRefusesNonsense(t *testing.T) {
 	good := func() Options {
-		return Options{TotalsBPS: Totals(), Peers: Peers(), Duration: time.Second, Repeat: 1}
+		return Options{TotalsBPS: Totals(), Peers: Peers(), RunOptions: measure.RunOptions{Duration: time.Second, Repeat: 1}}
 	}
 	if o := good(); o.Check() != nil {
 		t.Error(o.Check())

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-project/weir/internal/lab/bench"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/alloc"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/share/alloc"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // threeFlows is one container that may send as much as the link carries, with a class for
@@ -46,7 +46,7 @@ func newPeer(ctx context.Context, name string, options Options) (bench.Peer, err
 		}
 		return bench.NewHTBFlows(flows), nil
 	}
-	return bench.NewPeer(ctx, name, bench.Options{WeirBinary: options.WeirBinary})
+	return bench.NewPeer(ctx, name, bench.Options{RunOptions: options.RunOptions})
 }
 
 // ordersFlows fails for an agent that has the container under control and its flows not.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/weir-project/weir/internal/lab/bench"
 	"github.com/weir-project/weir/internal/lab/bench/measure"
+	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/lab/traffic"
-	"github.com/weir-project/weir/internal/report"
 )
 
 const note = "One container sends voice, video and generic data, frames of 1000 bytes in turn. Delay is one way, from the sender's write to " +
@@ -27,7 +27,7 @@ type Report struct {
 	// not take part. Each with the reason.
 	Failures map[string]string `json:"failures,omitempty"`
 	Skipped  map[string]string `json:"skipped,omitempty"`
-	// path is why delays are others than the paper's where no frame waits.
+	// path explains why delays differ from the paper's even without queueing.
 	path string
 }
 
@@ -50,7 +50,7 @@ type Result struct {
 type Flow struct {
 	Name  string `json:"name"`
 	Class string `json:"class"`
-	// SentBPS is what was sent, ThroughputBPS what arrived, IdealBPS what should.
+	// SentBPS is the rate sent, ThroughputBPS the rate received, IdealBPS the ideal rate.
 	SentBPS       measure.Spread `json:"sent_bps"`
 	ThroughputBPS measure.Spread `json:"throughput_bps"`
 	IdealBPS      float64        `json:"ideal_bps"`
@@ -68,7 +68,7 @@ type Flow struct {
 // timeSteps is how many parts of a run a plot over time has.
 const timeSteps = 20
 
-// idealRates are what each flow should get when all send a third of a total.
+// idealRates returns each flow's ideal rate if each sends a third of the total.
 func idealRates(totalBPS uint64) [3]float64 {
 	each := totalBPS / 3
 	ef, af, be := classRates().Divide(each, each, each)
@@ -112,7 +112,7 @@ func newResult(peer string, totalBPS uint64, runs []observation) Result {
 	return result
 }
 
-// receivedBPS is what arrived of a flow in the time that is counted.
+// receivedBPS returns a flow's received rate in the measured time.
 func (r observation) receivedBPS(flow int) float64 {
 	return float64(r.arrived[flow]) * sentFrameBytes * 8 / r.seconds()
 }
@@ -158,7 +158,7 @@ func jitterMS(arrivals []traffic.Arrival) float64 {
 	return sum / float64(len(arrivals)-1)
 }
 
-// find is what a peer made of a rate; nil if it did not.
+// find returns the result of a peer at a rate; nil if there is none.
 func (r Report) find(peer string, totalBPS uint64) *Result {
 	i := slices.IndexFunc(r.Results, func(one Result) bool { return one.Peer == peer && one.TotalBPS == totalBPS })
 	if i < 0 {

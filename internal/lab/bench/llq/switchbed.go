@@ -6,12 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"runtime"
 	"slices"
-	"strings"
-	"syscall"
 	"time"
 
 	"github.com/weir-project/weir/internal/lab/bench"
@@ -23,37 +18,16 @@ import (
 	"github.com/weir-project/weir/internal/sdn/controller"
 )
 
-// switchBed is figure 6 of SDN-LLQ: two hosts, an Open vSwitch in the kernel and
-// its controller, in network namespaces of their own. The database, the sockets
-// and the logs are in a directory of their own too.
+// switchBed is figure 6 of SDN-LLQ: two hosts, an Open vSwitch in the kernel and its
+// controller, in network namespaces of their own.
 type switchBed struct {
+	*testbed.OVS
 	dir              string
-	space            *process // holds the switch's network namespace
-	sender, receiver *process // hold the hosts'
-	weir             *process
-	processes        []*process // in the order of their start
+	sender, receiver *testbed.Process // hold the hosts' network namespaces
+	weir             *testbed.Process
 }
 
-// process is a program that runs for as long as the bed, or until it is stopped.
-type process struct {
-	cmd   *exec.Cmd
-	said  strings.Builder
-	ended chan struct{}
-}
-
-func (p *process) netns() string { return fmt.Sprintf("/proc/%d/ns/net", p.cmd.Process.Pid) }
-
-func (p *process) stop() {
-	_ = p.cmd.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-p.ended:
-	case <-time.After(10 * time.Second):
-		_ = p.cmd.Process.Kill()
-		<-p.ended
-	}
-}
-
-// Addresses of the hosts, in a network that nobody else sees.
+// Addresses of the hosts, in a network that only they see.
 const (
 	senderCIDR   = "198.18.66.1/24"
 	receiverCIDR = "198.18.66.2/24"
@@ -65,13 +39,9 @@ const (
 	bridgeName = "br0"
 	portIn     = "p1"
 	portOut    = "p2" // towards the receiver, the one that is congested
-	ovsSchema  = "/usr/share/openvswitch/vswitch.ovsschema"
 	ovsModule  = "/sys/module/openvswitch"
 	patience   = 30 * time.Second
 )
-
-// programs are what the bed drives.
-var programs = []string{"ip", "nsenter", "sleep", "ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl"}
 
 // checkSwitchBed says what the machine lacks, and what to do about it.
 func checkSwitchBed() error {
@@ -79,10 +49,8 @@ func checkSwitchBed() error {
 		return errors.New("this kernel has no openvswitch module loaded, and Open vSwitch's userspace datapath sends nothing to queues: " +
 			"load it (modprobe openvswitch; Debian's kernels have it), or run this in a virtual machine that has, as make test-vm does")
 	}
-	for _, program := range programs {
-		if _, err := exec.LookPath(program); err != nil {
-			return fmt.Errorf("there is no %s: install openvswitch-switch, iproute2 and util-linux", program)
-		}
+	if program := testbed.MissingOVSProgram(); program != "" {
+		return fmt.Errorf("there is no %s: install openvswitch-switch, iproute2 and util-linux", program)
 	}
 	return nil
 }
@@ -99,24 +67,23 @@ func newSwitchBed(ctx context.Context) (b *switchBed, err error) {
 			b, err = nil, fmt.Errorf("build the test bed: %w", err)
 		}
 	}()
-	if b.dir, err = os.MkdirTemp("", "weir-sdn-"); err != nil {
+	if b.dir, err = testbed.MakeTempDir(); err != nil {
 		return b, err
 	}
 	if err := ovsCountsProcessors(ctx); err != nil {
 		return b, err
 	}
-	for _, space := range []**process{&b.space, &b.sender, &b.receiver} {
-		if *space, err = b.namespace(ctx); err != nil {
-			return b, err
-		}
-	}
-	if err := b.startSwitch(ctx); err != nil {
+	if b.OVS, err = testbed.NewOVS(ctx, b.dir, true); err != nil {
 		return b, err
 	}
-	if err := b.connectHost(ctx, b.sender, portIn, senderCIDR); err != nil {
+	if err := b.AddBridge(ctx, bridgeName); err != nil {
 		return b, err
 	}
-	return b, b.connectHost(ctx, b.receiver, portOut, receiverCIDR)
+	if b.sender, err = b.AddHost(ctx, bridgeName, portIn, 1, senderCIDR); err != nil {
+		return b, err
+	}
+	b.receiver, err = b.AddHost(ctx, bridgeName, portOut, 2, receiverCIDR)
+	return b, err
 }
 
 // ovsCountsProcessors waits until the machine has been up for as long as Open
@@ -135,137 +102,25 @@ func ovsCountsProcessors(ctx context.Context) error {
 	return bench.WaitUntil(ctx, traffic.MonotonicNS()+int64(max(0, counted.Seconds()-up)*1e9))
 }
 
-// startSwitch starts Open vSwitch with a bridge that waits for its controller.
-func (b *switchBed) startSwitch(ctx context.Context) error {
-	if err := b.run(ctx, nil, "ovsdb-tool", "create", b.path("conf.db"), ovsSchema); err != nil {
-		return err
-	}
-	if _, err := b.start(b.space, "ovsdb-server", b.path("conf.db"), "--remote=p"+b.database(), "-vconsole:off", "--log-file="+b.path("ovsdb.log")); err != nil {
-		return err
-	}
-	err := b.await(ctx, "ovsdb-server", func() error {
-		return b.vsctl(ctx, "--no-wait", "init")
-	})
-	if err != nil {
-		return err
-	}
-	if _, err := b.start(b.space, "ovs-vswitchd", b.database(), "-vconsole:off", "--log-file="+b.path("vswitchd.log")); err != nil {
-		return err
-	}
-	return b.vsctl(ctx, "add-br", bridgeName, "--", "set", "bridge", bridgeName, "datapath_type=system", "protocols=OpenFlow13", "fail_mode=secure",
-		"--", "set-controller", bridgeName, "unix:"+b.path("of.sock"), "--", "set", "controller", bridgeName, "max_backoff=1000")
-}
+func (b *switchBed) control() string { return b.Path("sdn.sock") }
 
-// namespace starts a process that holds a network namespace.
-func (b *switchBed) namespace(ctx context.Context) (*process, error) {
-	cmd := exec.Command("sleep", "86400")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-	p, err := b.startCommand(cmd)
-	if err != nil {
-		return nil, err
-	}
-	return p, b.run(ctx, p, "ip", "link", "set", "lo", "up")
-}
-
-// connectHost gives a namespace an interface at a port of the switch.
-func (b *switchBed) connectHost(ctx context.Context, s *process, port, cidr string) error {
-	for _, one := range []struct {
-		in   *process
-		args []string
-	}{
-		{b.space, []string{"link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", fmt.Sprint(s.cmd.Process.Pid)}},
-		{b.space, []string{"link", "set", port, "up"}},
-		{s, []string{"address", "add", cidr, "dev", "eth0"}},
-		{s, []string{"link", "set", "eth0", "up"}},
-	} {
-		if err := b.run(ctx, one.in, "ip", one.args...); err != nil {
-			return err
-		}
-	}
-	return b.vsctl(ctx, "add-port", bridgeName, port)
-}
-
-func (b *switchBed) path(name string) string { return filepath.Join(b.dir, name) }
-func (b *switchBed) database() string        { return "unix:" + b.path("db.sock") }
-func (b *switchBed) control() string         { return b.path("sdn.sock") }
-
-func (b *switchBed) vsctl(ctx context.Context, args ...string) error {
-	return b.run(ctx, nil, "ovs-vsctl", append([]string{"--db=" + b.database(), "--timeout=15"}, args...)...)
-}
-
-// environment keeps Open vSwitch's programs out of the machine's folders.
-func (b *switchBed) environment() []string {
-	return append(os.Environ(), "OVS_RUNDIR="+b.dir, "OVS_LOGDIR="+b.dir, "OVS_DBDIR="+b.dir, "OVS_SYSCONFDIR="+b.dir)
-}
-
-// run runs a program, in a namespace or, without one, in the caller's.
-func (b *switchBed) run(ctx context.Context, in *process, program string, args ...string) error {
-	if in != nil {
-		program, args = "nsenter", append([]string{"--net=" + in.netns(), "--", program}, args...)
-	}
-	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Env = b.environment()
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+// await waits until try has no error.
+func (b *switchBed) await(ctx context.Context, what string, try func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := testbed.Await(ctx, 100*time.Millisecond, try); err != nil {
+		return fmt.Errorf("%s: not within %v: %w", what, patience, err)
 	}
 	return nil
 }
 
-// start starts a program in a namespace, which ends with the bed.
-func (b *switchBed) start(in *process, program string, args ...string) (*process, error) {
-	cmd := exec.Command("nsenter", append([]string{"--net=" + in.netns(), "--", program}, args...)...)
-	cmd.Env = b.environment()
-	return b.startCommand(cmd)
-}
-
-func (b *switchBed) startCommand(cmd *exec.Cmd) (*process, error) {
-	p := &process{cmd: cmd, ended: make(chan struct{})}
-	cmd.Stdout, cmd.Stderr = &p.said, &p.said
-	if cmd.SysProcAttr == nil {
-		cmd.SysProcAttr = &syscall.SysProcAttr{}
-	}
-	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
-	started := make(chan error)
-	go func() {
-		// Pdeathsig is about the thread, which must live as long as we do.
-		runtime.LockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait() // it is told to end
-			close(p.ended)
-		}
-	}()
-	if err := <-started; err != nil {
-		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
-	}
-	b.processes = append(b.processes, p)
-	return p, nil
-}
-
-// await tries until something is so.
-func (b *switchBed) await(ctx context.Context, what string, try func() error) error {
-	for end := time.Now().Add(patience); ; {
-		err := try()
-		if err == nil {
-			return nil
-		}
-		if time.Now().After(end) {
-			return fmt.Errorf("%s: not within %v: %w", what, patience, err)
-		}
-		if err := bench.WaitUntil(ctx, traffic.MonotonicNS()+(100*time.Millisecond).Nanoseconds()); err != nil {
-			return err
-		}
-	}
-}
-
 // startWeir starts weir sdn run, and waits until the switch obeys it.
 func (b *switchBed) startWeir(ctx context.Context, program string, args ...string) (err error) {
-	all := append([]string{"sdn", "run", "--listen", "unix:" + b.path("of.sock"), "--socket", b.control(), "--stats-interval", "500ms", "--no-second-look"}, args...)
-	if b.weir, err = b.start(b.space, program, all...); err != nil {
+	all := append([]string{"sdn", "run", "--listen", "unix:" + b.Path("of.sock"), "--socket", b.control(), "--stats-interval", "500ms", "--no-second-look"}, args...)
+	if b.weir, err = b.Start(b.Space, program, all...); err != nil {
 		return err
 	}
-	return b.await(ctx, "the switch with its controller", func() error {
+	return b.await(ctx, "the switch with its controller", func(ctx context.Context) error {
 		s, err := controller.NewClient(b.control()).Status(ctx)
 		if err != nil {
 			return err
@@ -313,7 +168,7 @@ func (b *switchBed) settle(ctx context.Context, r *traffic.Receiver) (err error)
 		options.Targets = append(options.Targets, netip.AddrPortFrom(receiverAddr, flow.port))
 	}
 	var sender *traffic.Timed
-	err = testbed.InNetNS(b.sender.netns(), func() (err error) {
+	err = testbed.InNetNS(b.sender.NetNSPath(), func() (err error) {
 		sender, err = traffic.NewTimed(options)
 		return err
 	})
@@ -322,7 +177,7 @@ func (b *switchBed) settle(ctx context.Context, r *traffic.Receiver) (err error)
 	}
 	defer func() { err = errors.Join(err, sender.Stop()) }()
 	sender.Start(traffic.MonotonicNS())
-	return b.await(ctx, "flows in their queues", func() error {
+	return b.await(ctx, "flows in their queues", func(ctx context.Context) error {
 		if arrivals, _ := r.Take(); slices.ContainsFunc(arrivals, func(one []traffic.Arrival) bool { return len(one) == 0 }) {
 			return errors.New("nothing arrives of some flow")
 		}
@@ -342,10 +197,10 @@ func (b *switchBed) settle(ctx context.Context, r *traffic.Receiver) (err error)
 	})
 }
 
-// close ends everything, the last first, and leaves nothing behind.
+// close ends everything, and leaves nothing behind.
 func (b *switchBed) close() {
-	for i := len(b.processes) - 1; i >= 0; i-- {
-		b.processes[i].stop()
+	if b.OVS != nil {
+		b.Close()
 	}
 	_ = os.RemoveAll(b.dir)
 }

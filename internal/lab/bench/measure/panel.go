@@ -1,6 +1,6 @@
 package measure
 
-import "github.com/weir-project/weir/internal/report"
+import "github.com/weir-project/weir/internal/lab/report"
 
 // BarPanel collects the bars of a panel.
 type BarPanel struct {

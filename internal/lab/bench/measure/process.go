@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// ResidentBytes is the memory that a process has now, and the most that it had.
+// ResidentBytes returns a process's present and peak memory in bytes.
 func ResidentBytes(pid int) (now, peak uint64, err error) {
 	p, err := procfs.NewProc(pid)
 	if err != nil {
@@ -25,8 +25,7 @@ func ResidentBytes(pid int) (now, peak uint64, err error) {
 	return status.VmRSS, status.VmHWM, nil
 }
 
-// ProcessorTime is what a process has taken of all processors so far, to 10 ms; threads that
-// have ended count.
+// ProcessorTime returns the CPU time of a process in steps of 10 ms, including ended threads.
 func ProcessorTime(pid int) (time.Duration, error) {
 	p, err := procfs.NewProc(pid)
 	if err != nil {

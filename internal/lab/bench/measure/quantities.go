@@ -1,6 +1,6 @@
 package measure
 
-import "github.com/weir-project/weir/internal/report"
+import "github.com/weir-project/weir/internal/lab/report"
 
 // Quantities collects what reports are compared by.
 type Quantities []report.Quantity

@@ -1,26 +1,20 @@
 package measure
 
-import (
-	"fmt"
-	"slices"
-	"strings"
-	"time"
-)
+import "time"
 
-// MaxAttempts is how often a run is done at most until no processor stood still
-// in it. If one always did, the run counts in which it did so for the shortest time.
+// MaxAttempts limits the attempts of a run until no CPU was paused in it. If all had a pause, the
+// one with the shortest pause counts.
 const MaxAttempts = 3
 
-// hurriedAttempts are the same where time is short.
+// hurriedAttempts is the limit when time is short.
 const hurriedAttempts = 2
 
-// Overdue says whether it is too late to start a run.
+// Overdue reports whether the deadline for starting a run has passed.
 func Overdue(until time.Time) bool { return !until.IsZero() && time.Now().After(until) }
 
-// LeastDisturbed runs until no processor stood still in a run, MaxAttempts times at most and
-// not after until, and returns the run in which one did so for the shortest time. pause is
-// for how long one did; again is told that of each run that is repeated. It ends with the
-// first error.
+// LeastDisturbed repeats run until it had no CPU pause, at most MaxAttempts times and not after
+// until, and returns the result with the shortest pause. again is called before each repeat. It
+// stops at the first error.
 func LeastDisturbed[T any](until time.Time, run func() (T, error), pause func(T) time.Duration, again func(pause time.Duration)) (best T, err error) {
 	attempts := MaxAttempts
 	if !until.IsZero() {
@@ -39,17 +33,4 @@ func LeastDisturbed[T any](until time.Time, run func() (T, error), pause func(T)
 		}
 		again(pause(seen))
 	}
-}
-
-// LeftOut says how many cases there was no time for.
-func LeftOut(cases int) string {
-	if cases == 0 {
-		return ""
-	}
-	return fmt.Sprintf("There was no time for %d cases.", cases)
-}
-
-// Joined puts sentences one after the other.
-func Joined(sentences ...string) string {
-	return strings.Join(slices.DeleteFunc(sentences, func(s string) bool { return s == "" }), " ")
 }

@@ -7,9 +7,9 @@ import (
 
 	"github.com/weir-project/weir/internal/lab/bench/claim"
 	"github.com/weir-project/weir/internal/lab/bench/measure"
+	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
-	"github.com/weir-project/weir/internal/report"
 )
 
 // The paper measured one board, whose four slow processors and wireless link of
@@ -110,7 +110,7 @@ func (l onLink) fills(r *Result) bool {
 }
 
 // comparing makes a claim moot where both of a pair fill the link: neither could carry more
-// there, whatever it costs, so that no claim about which is faster can fail or hold.
+// there at any cost, so that no claim about which is faster can fail or hold.
 func (l onLink) comparing(c claim.Claim, pairs ...pair) claim.Claim {
 	for _, one := range pairs {
 		if l.fills(one.a) && l.fills(one.b) {

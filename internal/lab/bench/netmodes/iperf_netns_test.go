@@ -13,15 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-project/weir/internal/lab/bench"
+	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/test/harness"
 )
 
 // TestNetmodesAgainstIPerf: on a link that both fill, the payload that the suite
 // counts is what iperf3's receiver does.
-//
-//weir:beside
 func TestNetmodesAgainstIPerf(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("iperf3"); err != nil {
 		t.Skip("iperf3 is not installed")
 	}
@@ -29,7 +29,7 @@ func TestNetmodesAgainstIPerf(t *testing.T) {
 	ours, err := Run(t.Context(), Options{
 		Modes: []string{Native}, Protocols: []traffic.Protocol{traffic.TCP}, MessageBytes: []int{1024},
 		Containers: 1, LinksBPS: []uint64{linkBPS}, Agent: []bool{false},
-		Duration: time.Second, Warmup: time.Second, Repeat: 1, WeirBinary: harness.Program(t), Progress: io.Discard,
+		RunOptions: measure.RunOptions{Duration: time.Second, Warmup: time.Second, Repeat: 1, WeirBinary: harness.Program(t), Progress: io.Discard},
 	})
 	if err != nil || ours.Failed() > 0 {
 		t.Fatal(err, ours.Results)

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -15,9 +14,9 @@ import (
 
 	"github.com/weir-project/weir/internal/lab/bench"
 	"github.com/weir-project/weir/internal/lab/bench/measure"
+	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
-	"github.com/weir-project/weir/internal/report"
 )
 
 // Suite is its name.
@@ -63,17 +62,7 @@ type Options struct {
 	LinksBPS []uint64
 	// Agent says whether to measure without Weir's agent, with it, or both.
 	Agent []bool
-	// Duration is counted in every run, after Warmup.
-	Duration, Warmup time.Duration
-	Repeat           int
-	// Until is when the last setting may start; what is left then is left out. Zero
-	// is never.
-	Until time.Time
-	// WeirBinary is the weir that sends and is measured, Version what it says of
-	// itself, Command the command line.
-	WeirBinary, Version, Command string
-	// Progress gets a line per setting.
-	Progress io.Writer
+	measure.RunOptions
 }
 
 // Check says what is wrong with options before anything is started.
@@ -99,10 +88,8 @@ func (o Options) Check() error {
 		return errors.New("nothing to measure: modes, protocols, sizes and links must each have one at least")
 	case o.Containers < 1 || o.Containers > maxContainers:
 		return fmt.Errorf("%d containers: choose 1 to %d", o.Containers, maxContainers)
-	case o.Repeat < 1 || o.Duration < MinDuration || o.Warmup < 0:
-		return fmt.Errorf("rounds must be positive, the duration %v or longer, the warm-up not negative", MinDuration)
 	}
-	return nil
+	return o.CheckRuns(MinDuration)
 }
 
 const (
@@ -236,17 +223,12 @@ func Run(ctx context.Context, options Options) (found Report, err error) {
 		}
 	}
 	found = Report{
-		Report: report.Report{
-			Format: report.Format, Title: "weir bench " + Suite, Note: measure.Joined(note, measure.LeftOut(r.leftOut)),
-			Provenance: report.Provenance{
-				Command: options.Command, StartedAt: started, Repeat: options.Repeat,
-				Environment: b.Environment(ctx, options.Version),
-			},
-		},
-		Suite: Suite, Host: hostname, DurationS: options.Duration.Seconds(), WarmupS: options.Warmup.Seconds(),
+		Report: options.NewReport(Suite, note, started, b.Environment(ctx, options.Version)),
+		Suite:  Suite, Host: hostname, DurationS: options.Duration.Seconds(), WarmupS: options.Warmup.Seconds(),
 		Unavailable: r.unavailable, Uncontrolled: r.uncontrolled, CountersMissing: r.countersMissing,
 	}
 	found.RepeatedRuns = r.repeatedRuns
+	found.AddLeftOut(r.leftOut)
 	for _, c := range cases {
 		outcomes := r.observed[c]
 		if outcomes == nil {

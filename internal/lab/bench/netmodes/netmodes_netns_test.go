@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/test/harness"
@@ -23,8 +24,7 @@ func TestNetmodesMeasures(t *testing.T) {
 		Protocols:    []traffic.Protocol{traffic.TCP, traffic.UDP},
 		MessageBytes: []int{1024},
 		Containers:   1, LinksBPS: []uint64{linkBPS}, Agent: []bool{false, true},
-		Duration: 200 * time.Millisecond, Warmup: 100 * time.Millisecond, Repeat: 1,
-		WeirBinary: harness.Program(t), Progress: io.Discard,
+		RunOptions: measure.RunOptions{Duration: 200 * time.Millisecond, Warmup: 100 * time.Millisecond, Repeat: 1, WeirBinary: harness.Program(t), Progress: io.Discard},
 	})
 	if err != nil {
 		t.Fatal(err)

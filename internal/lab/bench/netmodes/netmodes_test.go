@@ -7,15 +7,16 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/lab/bench/measure"
+	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/lab/traffic"
-	"github.com/weir-project/weir/internal/report"
 )
 
 // validOptions are valid options.
 func validOptions() Options {
 	return Options{
 		Modes: Modes(), Protocols: []traffic.Protocol{traffic.TCP, traffic.UDP}, MessageBytes: []int{64, 1024},
-		Containers: 4, LinksBPS: []uint64{PaperLinkBPS, 0}, Agent: []bool{false, true}, Duration: time.Second, Repeat: 1,
+		Containers: 4, LinksBPS: []uint64{PaperLinkBPS, 0}, Agent: []bool{false, true},
+		RunOptions: measure.RunOptions{Duration: time.Second, Repeat: 1},
 	}
 }
 
@@ -253,7 +254,7 @@ func TestParseSoftirq(t *testing.T) {
 // run; the mode is still one that the host has and Weir controls.
 func TestNetmodesFailsRunsOfMeasuredModes(t *testing.T) {
 	var progress strings.Builder
-	r := &runner{options: Options{Progress: &progress}, observed: map[Case]*outcomes{}}
+	r := &runner{options: Options{RunOptions: measure.RunOptions{Progress: &progress}}, observed: map[Case]*outcomes{}}
 	seen := Case{Mode: "bridge", Containers: 1}
 	r.outcomes(seen).seen = []observation{{}}
 	if !r.measured("bridge", false) || r.measured("bridge", true) || r.measured("host", false) {

@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"github.com/weir-project/weir/internal/lab/bench/measure"
+	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/lab/traffic"
-	"github.com/weir-project/weir/internal/report"
 )
 
 // Result is what was found for a case. All of it is for a second, and for all

@@ -92,7 +92,7 @@ func (r *runner) runSetting(ctx context.Context, cases []Case) (err error) {
 			controlled = nil // the agent has no container to control
 		}
 	}
-	shaper, err := bench.NewPeer(ctx, name, bench.Options{WeirBinary: r.options.WeirBinary})
+	shaper, err := bench.NewPeer(ctx, name, bench.Options{RunOptions: r.options.RunOptions})
 	if err != nil {
 		return err
 	}
@@ -210,7 +210,7 @@ const containerNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NE
 // startStream starts the sender of container i and waits until it is connected.
 func (r *runner) startStream(ctx context.Context, c Case, one bench.Placed, i int) (*streamProcess, error) {
 	target := netip.AddrPortFrom(one.PeerAddress, bench.BasePort+uint16(i))
-	s := &streamProcess{cmd: exec.CommandContext(ctx, "nsenter", "--net="+one.NetNSPath, "--", r.options.WeirBinary, "traffic", "stream",
+	s := &streamProcess{cmd: exec.CommandContext(ctx, "nsenter", "--net="+one.NetNSPath, "--", testbed.LabProgram(r.options.WeirBinary), "traffic", "stream",
 		"--to", target.String(), "--protocol", string(c.Protocol), "--bytes", strconv.Itoa(c.MessageBytes),
 		"--warmup", r.options.Warmup.String(), "--duration", r.options.Duration.String())}
 	s.cmd.Stderr = &s.stderr
@@ -330,8 +330,8 @@ func (r *runner) watch(ctx context.Context, startNS int64, count *meter.Meter, s
 	return nil
 }
 
-// readCountersAt waits for a time of CLOCK_MONOTONIC and reads, before whatever else
-// wants to run then.
+// readCountersAt waits for a time of CLOCK_MONOTONIC and reads, before any other
+// thread that is due then.
 func readCountersAt(ctx context.Context, count *meter.Meter, atNS int64) (reading counters, err error) {
 	const ahead = 20 * time.Millisecond
 	if err := bench.WaitUntil(ctx, atNS-ahead.Nanoseconds()); err != nil {

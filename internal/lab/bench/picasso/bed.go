@@ -40,7 +40,7 @@ const (
 
 // webServers are the paper's four.
 func webServers() []webServer {
-	pages := func(args ...string) []string { return append([]string{"/bin/weir", "traffic", "pages"}, args...) }
+	pages := func(args ...string) []string { return append([]string{"/bin/weir-lab", "traffic", "pages"}, args...) }
 	return []webServer{
 		{serverNano, "rpi-nano-httpd: a server of our own with one worker and room for eight more", smallPageBytes,
 			pages("--workers", "1", "--work", "2ms", "--queue", "8", "--bytes", strconv.Itoa(smallPageBytes))},
@@ -182,7 +182,7 @@ func (b *bed) images(ctx context.Context) error {
 		contents := map[string]string{}
 		switch server.name {
 		case serverNano, serverHeavy:
-			contents["/bin/weir"] = b.options.WeirBinary
+			contents["/bin/weir-lab"] = testbed.LabProgram(b.options.WeirBinary)
 		case serverBusybox:
 			contents["/www/index.html"] = files["index.html"]
 		case serverNginx:

@@ -36,13 +36,13 @@ const (
 // shopServer is the service's, and otherServer what makes nodes busy.
 func shopServer() webServer {
 	return webServer{name: shopName, command: []string{
-		"/bin/weir", "traffic", "pages", "--workers", "64", "--work", "1ms", "--queue", "400", "--bytes", strconv.Itoa(shopPageBytes),
+		"/bin/weir-lab", "traffic", "pages", "--workers", "64", "--work", "1ms", "--queue", "400", "--bytes", strconv.Itoa(shopPageBytes),
 	}}
 }
 
 func otherServer() webServer {
 	return webServer{name: otherName, command: []string{
-		"/bin/weir", "traffic", "pages", "--workers", "64", "--work", "0s", "--queue", "64", "--bytes", "50000000",
+		"/bin/weir-lab", "traffic", "pages", "--workers", "64", "--work", "0s", "--queue", "64", "--bytes", "50000000",
 	}}
 }
 
@@ -87,7 +87,7 @@ func (b *bed) distribute(ctx context.Context) error {
 	}
 	for _, s := range []webServer{shopServer(), otherServer()} {
 		if b.distributed == 0 {
-			if err := b.cluster.Engines[0].ImportService(ctx, s.image(), map[string]string{"/bin/weir": b.options.WeirBinary}, s.command); err != nil {
+			if err := b.cluster.Engines[0].ImportService(ctx, s.image(), map[string]string{"/bin/weir-lab": testbed.LabProgram(b.options.WeirBinary)}, s.command); err != nil {
 				return err
 			}
 		}
@@ -148,7 +148,7 @@ func (b *bed) others(ctx context.Context, roles []role) (leave func() error, err
 	}
 	other := otherServer()
 	for node, role := range roles {
-		labels := map[string]string{} // nobody reads them but Weir
+		labels := map[string]string{} // only Weir reads them
 		switch role {
 		case backup:
 			labels["weir.weight"] = "1000"

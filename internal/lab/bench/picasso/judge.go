@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weir-project/weir/internal/report"
+	"github.com/weir-project/weir/internal/lab/report"
 )
 
-// Weir's targets, and docs/edge.md, "The competition for uplinks", for what is judged how.
+// Weir's targets, and docs/measurements/edge.md, "The competition for uplinks", for what is judged how.
 const (
 	mostResponsePercent    = 40
 	leastThroughputPercent = 130

@@ -7,14 +7,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/weir-project/weir/internal/lab/bench/measure"
+	"github.com/weir-project/weir/internal/lab/report"
+	"github.com/weir-project/weir/internal/lab/report/machine"
 	"github.com/weir-project/weir/internal/lab/testbed"
-	"github.com/weir-project/weir/internal/report"
-	"github.com/weir-project/weir/internal/report/machine"
 )
 
 // Suite is its name.
@@ -62,22 +62,17 @@ type Options struct {
 	Users []int
 	// Starts is how often each server is started for figure 9.
 	Starts int
-	// Duration is that of each load of the competition, whose uplinks have
+	// RunOptions.Duration is that of each load of the competition, whose uplinks have
 	// CompetitionLinkBPS. Nodes are how many there are, Orders how often it is drawn which
 	// of them are busy.
-	Duration           time.Duration
+	measure.RunOptions
 	CompetitionLinkBPS uint64
 	Nodes              []int
 	Orders             int
-	// Until is when the last case may start; what is left then is left out. Zero is never.
-	Until time.Time
 	// Nginx is that program; empty: as the PATH finds it.
 	Nginx string
-	// WeirBinary and EdgeBinary are the programs that are measured, Version what they
-	// say of themselves, Command the command line.
-	WeirBinary, EdgeBinary, Version, Command string
-	// Progress gets a line for each run.
-	Progress io.Writer
+	// EdgeBinary is the weir-edge that is measured.
+	EdgeBinary string
 }
 
 // NeedsEdge says whether parts measure weir-edge.
@@ -185,8 +180,8 @@ func (c Crowd) SuccessPercent() float64 {
 // Competitor is what the service's users got of one load, in one order.
 type Competitor struct {
 	PlacedBy string `json:"placed_by"`
-	// Scenario is the nodes; Differ: some of them are busy and some are not. Order is the
-	// draw of which.
+	// Scenario describes the nodes. Differ is true if only some are busy; Order numbers the random
+	// draw of the busy ones.
 	Scenario string `json:"scenario"`
 	Differ   bool   `json:"differ"`
 	Order    int    `json:"order"`
@@ -227,13 +222,11 @@ func Run(ctx context.Context, options Options) (found Report, err error) {
 	}
 	started := time.Now()
 	found = Report{
-		Report: report.Report{Format: report.Format, Title: "weir bench " + Suite, Provenance: report.Provenance{
-			Command: options.Command, StartedAt: started, Repeat: 1, Environment: machine.Read(options.Version),
-			PausesUnknown: true,
-		}},
-		Suite: Suite, Missing: map[string]string{}, Failures: map[string]string{},
+		Report: options.NewReport(Suite, "", started, machine.Read(options.Version)),
+		Suite:  Suite, Missing: map[string]string{}, Failures: map[string]string{},
 		Starts: map[string][]float64{}, ImageBytes: map[string]uint64{},
 	}
+	found.Repeat, found.PausesUnknown = 1, true
 	found.Environment.Containers = testbed.SaysOr(ctx, "docker "+report.Unknown, "dockerd", "--version")
 	b, err := newBed(ctx, options, &found)
 	if err != nil {

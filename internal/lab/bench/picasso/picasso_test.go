@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/edge/profile"
-	"github.com/weir-project/weir/internal/report"
+	"github.com/weir-project/weir/internal/lab/bench/measure"
+	"github.com/weir-project/weir/internal/lab/report"
 )
 
 func validOptions() Options {
-	return Options{Parts: Parts(), Requests: 100, For: time.Second, Duration: 2 * time.Second, Users: []int{5}, Starts: 1, Nodes: []int{4, 6}, Orders: 2, CompetitionLinkBPS: 20e6}
+	return Options{Parts: Parts(), Requests: 100, For: time.Second, Users: []int{5}, Starts: 1, Nodes: []int{4, 6}, Orders: 2, CompetitionLinkBPS: 20e6, RunOptions: measure.RunOptions{Duration: 2 * time.Second}}
 }
 
 func TestPicassoCheck(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/weir-project/weir/internal/lab/bench/claim"
 	"github.com/weir-project/weir/internal/lab/bench/measure"
-	"github.com/weir-project/weir/internal/report"
+	"github.com/weir-project/weir/internal/lab/report"
 )
 
 const source = "PiCasso"
@@ -19,7 +19,7 @@ const note = "Nodes are Docker engines in network namespaces, with %.3g processo
 	"threads of its containers run or wait, for the limit of their processors as well, four times a second: what the kernel smooths to a load average. " +
 	"Load averages and pressure (PSI) themselves are the machine's here: control groups of version 1 have none."
 
-const competitionNote = " In the competition each node's uplink has %g Mbit/s; docs/edge.md (\"The competition for uplinks\") says what is compared and judged. " +
+const competitionNote = " In the competition each node's uplink has %g Mbit/s; docs/measurements/edge.md (\"The competition for uplinks\") says what is compared and judged. " +
 	"Where all nodes are busy placing cannot help, and minimums are judged; where some are not, all else is. In a closed loop that fills what there is " +
 	"the response time is the inverse of the throughput."
 
@@ -34,7 +34,7 @@ func (r *Report) complete() {
 	if len(r.Competition) > 0 {
 		r.Note += fmt.Sprintf(competitionNote, float64(r.CompetitionLinkBPS)/1e6)
 	}
-	r.Note = measure.Joined(r.Note, measure.LeftOut(r.LeftOut))
+	r.AddLeftOut(r.LeftOut)
 	r.judge()
 	r.Tables = r.tables()
 	r.Plots = r.plots()
@@ -121,14 +121,11 @@ func (r Report) claims() []claim.Claim {
 			otherwise = "This page needs the link, not the processor, and only who waits less than 5 s has a response time."
 		}
 		// A fifth shorter would be a gain.
-		claims = append(claims, claim.Claim{Where: "figure 7", Says: server + ": replicas on the same node do not shorten the response time.", Otherwise: otherwise,
-			Numbers: func() []claim.Number {
-				var numbers []claim.Number
-				for _, l := range []layout{{2, 1}, {4, 1}} {
-					numbers = append(numbers, claim.Number{Name: l.String(), Unit: "% shorter", Rule: claim.AtMost, Ideal: 20, Measured: r.changeOf(server, l, meanMSOf)})
-				}
-				return numbers
-			}})
+		var numbers []claim.Number
+		for _, l := range []layout{{2, 1}, {4, 1}} {
+			numbers = append(numbers, claim.Number{Name: l.String(), Unit: "% shorter", Rule: claim.AtMost, Ideal: 20, Measured: r.changeOf(server, l, meanMSOf)})
+		}
+		claims = append(claims, claim.That("figure 7", server+": replicas on the same node do not shorten the response time.", otherwise, numbers...))
 	}
 	return append(claims,
 		claim.That("figure 6", "With four containers on a node each uses a quarter of the processor of one alone, with two a half.",

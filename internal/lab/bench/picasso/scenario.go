@@ -10,7 +10,7 @@ import (
 	"github.com/weir-project/weir/internal/lab/bench/measure"
 )
 
-// What competes with what, and by what it is judged: docs/edge.md, "The competition for
+// What competes with what, and by what it is judged: docs/measurements/edge.md, "The competition for
 // uplinks". Nothing here depends on what comes out.
 const (
 	// shopPageBytes is the paper's page: its text, and its picture.

@@ -131,8 +131,8 @@ func (b *bed) metered(node, port, users int, meter *wireMeter) profile.Crowd {
 	return crowd
 }
 
-// arrive lets users arrive who ask once each, whatever becomes of the others. They wait from
-// when they were to arrive, so that nobody is spared a machine that is late.
+// arrive has users arrive at their times, each with one request, answered or not. Waiting
+// counts from those times, so that a machine that is late is no advantage.
 func arrive(ctx context.Context, one profile.Crowd, times []time.Duration) (answers profile.Answers) {
 	var (
 		users sync.WaitGroup

@@ -15,9 +15,9 @@ import (
 
 	"github.com/moby/moby/client"
 
-	edgeruntime "github.com/weir-project/weir/internal/edge/runtime"
+	"github.com/weir-project/weir/internal/edge/proxy"
 	"github.com/weir-project/weir/internal/lab/testbed"
-	"github.com/weir-project/weir/internal/policy"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // byWeir starts an agent on each node and weir-edge on the manager, and lets it place the
@@ -42,12 +42,12 @@ func (b *bed) byWeir(ctx context.Context, turn competitionTurn) (err error) {
 
 // isInstanceOf says which of the swarm's services are instances of one of weir-edge's.
 func isInstanceOf(name string) func(service string) bool {
-	return func(service string) bool { return strings.HasPrefix(service, edgeruntime.InstanceName(name)+"-") }
+	return func(service string) bool { return strings.HasPrefix(service, proxy.InstanceName(name)+"-") }
 }
 
 // loadProxyImage gives all nodes the image of proxies.
 func (b *bed) loadProxyImage(ctx context.Context) error {
-	archive, _, err := edgeruntime.ProxyImageArchive()
+	archive, _, err := proxy.Archive()
 	if err != nil {
 		return err
 	}
@@ -133,41 +133,27 @@ func (b *bed) startEdge(ctx context.Context) (pid int, end func() error, err err
 	engine := b.cluster.Engines[0]
 	cmd := engine.Command(b.options.EdgeBinary, "run", "--docker", engine.Socket(), "--socket", b.edgeSocket(),
 		"--state-dir", filepath.Join(b.dir, "edge"), "--agents", "unix://"+b.agentDir("{address}").Socket())
-	var said bytes.Buffer
-	cmd.Stderr = &said
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
-		return 0, nil, fmt.Errorf("start weir-edge: %w", err)
+	process, err := testbed.StartProcess("weir-edge", cmd)
+	if err != nil {
+		return 0, nil, err
 	}
-	ended := make(chan struct{})
-	go func() {
-		_ = cmd.Wait()
-		close(ended)
-	}()
 	end = func() error {
-		_ = cmd.Process.Signal(syscall.SIGTERM) // fails if it has ended
-		select {
-		case <-ended:
-		case <-time.After(15 * time.Second):
-			_ = cmd.Process.Kill()
-			<-ended
-		}
+		_ = process.End(syscall.SIGTERM, 15*time.Second) // one that had to be killed has measured all the same
 		return nil
 	}
-	for deadline := time.Now().Add(30 * time.Second); ; {
-		select {
-		case <-ended:
-			return 0, nil, fmt.Errorf("weir-edge ended: %s", strings.TrimSpace(said.String()))
-		case <-ctx.Done():
-			return 0, nil, errors.Join(ctx.Err(), end())
-		case <-time.After(100 * time.Millisecond):
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	err = process.Await(ctx, 100*time.Millisecond, func(context.Context) error {
+		n, err := b.readyNodes()
+		if err == nil && n != len(b.cluster.Nodes) {
+			err = fmt.Errorf("weir-edge knows %d nodes with an agent, of %d", n, len(b.cluster.Nodes))
 		}
-		if n, err := b.readyNodes(); err == nil && n == len(b.cluster.Nodes) {
-			return cmd.Process.Pid, end, nil
-		} else if time.Now().After(deadline) {
-			return 0, nil, errors.Join(fmt.Errorf("weir-edge knows %d nodes with an agent, of %d: %w", n, len(b.cluster.Nodes), err), end())
-		}
+		return err
+	})
+	if err != nil {
+		return 0, nil, errors.Join(err, end())
 	}
+	return process.Pid(), end, nil
 }
 
 // readyNodes is how many nodes weir-edge knows that have an agent.
@@ -248,7 +234,7 @@ func (b *bed) remove(name string) error {
 			}
 			left := false
 			for _, c := range listed.Items {
-				left = left || c.Labels[edgeruntime.LabelService] == name
+				left = left || c.Labels[proxy.LabelService] == name
 			}
 			if !left {
 				break

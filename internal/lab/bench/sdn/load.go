@@ -36,7 +36,7 @@ func (s *loadSwitch) mac(n int) openflow.MAC {
 	return openflow.MAC{2, byte(s.dpid >> 8), byte(s.dpid), 0, 0, byte(n)}
 }
 
-// say queues a message.
+// say queues a message to the controller.
 func (s *loadSwitch) say(m openflow.Message) (err error) {
 	b, err := openflow.Append(s.out, m)
 	if err != nil {
@@ -66,7 +66,7 @@ func (s *loadSwitch) packet(port int) ([]byte, int, error) {
 	return b, len(b) - len(frame), err
 }
 
-// introduce has both hosts speak once. It leaves what packet-ins are made of.
+// introduce makes both hosts send once and prepares the packet-in template.
 func (s *loadSwitch) introduce() error {
 	for _, port := range []int{2, 1} {
 		b, at, err := s.packet(port)
@@ -84,8 +84,8 @@ func (s *loadSwitch) introduce() error {
 // services are the ports that flows go to.
 var services = [...]uint16{443, 53, 25, 22, 5060, 80, 6881, 5222}
 
-// open queues packet-ins of n new flows that were due at a time, behind the ends of
-// others.
+// open queues packet-ins for n new flows that were due at dueNS, after pending FlowRemoved
+// messages.
 func (s *loadSwitch) open(n int, dueNS int64) {
 	s.out, s.ended = append(s.out, s.ended...), s.ended[:0]
 	for range n {
@@ -99,10 +99,10 @@ func (s *loadSwitch) open(n int, dueNS int64) {
 	}
 }
 
-// waiting is how many packet-ins have no answer yet.
+// waiting returns the number of unanswered packet-ins.
 func (s *loadSwitch) waiting() int { return len(s.due) - s.answered }
 
-// takeAll takes bytes of the controller that came at a time.
+// takeAll processes bytes received from the controller at cameNS.
 func (s *loadSwitch) takeAll(b []byte, cameNS int64) error {
 	if len(s.had) > 0 {
 		s.had = append(s.had, b...)
@@ -125,7 +125,7 @@ func (s *loadSwitch) takeAll(b []byte, cameNS int64) error {
 	return nil
 }
 
-// take answers what a switch must answer, and counts.
+// take answers one message as a switch must, and counts it.
 func (s *loadSwitch) take(b []byte, cameNS int64) error {
 	switch openflow.Type(b[1]) {
 	case openflow.OFPT_FLOW_MOD:
@@ -170,8 +170,8 @@ const (
 	removedPriorityAt, removedReasonAt                = 16, 18
 )
 
-// takeFlowMod keeps an entry and ends the oldest when there are too many, as idle
-// time-outs do on a switch whose flows come and go.
+// takeFlowMod stores a flow entry and removes the oldest above the limit, as idle timeouts do on a
+// real switch.
 func (s *loadSwitch) takeFlowMod(b []byte) {
 	s.flowMods++
 	if b[commandAt] != byte(openflow.OFPFC_ADD) || binary.BigEndian.Uint16(b[flagsAt:])&uint16(openflow.OFPFF_SEND_FLOW_REM) == 0 {
@@ -203,5 +203,5 @@ func removedOf(again, b []byte) []byte {
 	return removed
 }
 
-// reset begins a run.
+// reset clears the counters for a new run.
 func (s *loadSwitch) reset() { s.answers, s.flowMods, s.delaysNS = 0, 0, s.delaysNS[:0] }

@@ -8,15 +8,16 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/test/harness"
+
+	"github.com/weir-project/weir/internal/lab/bench/measure"
 )
 
 // TestMeasures: the switches that are played get answers from the real controller, and all
 // that the report has of it is plausible. What is fast enough is not for a test to say.
-//
-//weir:beside
 func TestMeasures(t *testing.T) {
+	t.Parallel()
 	const switches = 4
-	options := Options{Switches: switches, Duration: 300 * time.Millisecond, WeirBinary: harness.Program(t), Progress: io.Discard}
+	options := Options{Switches: switches, RunOptions: measure.RunOptions{Duration: 300 * time.Millisecond, WeirBinary: harness.Program(t), Progress: io.Discard}}
 	found, err := Run(t.Context(), options)
 	if err != nil {
 		t.Fatal(err)

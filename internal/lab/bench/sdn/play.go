@@ -18,10 +18,9 @@ import (
 )
 
 // playedSwitches are switches with two ports each, with a host at both. One thread plays all
-// of them: what it takes of the processors, the controller does not have. A paced run
-// sends packet-ins when they are due, whatever has been answered, and delays count from
-// then to when the kernel had the answer. So neither does a slow controller get less to
-// do, nor is it blamed for when the load looks at what it said.
+// of them, so that the controller has the other processors. A paced run sends packet-ins when
+// they are due, answered or not, and delays count from then to the kernel's time stamp of
+// the answer: a slow controller gets no less load, and a late reader is not its delay.
 type playedSwitches struct {
 	switches []*loadSwitch
 	epoll    int
@@ -32,12 +31,12 @@ type playedSwitches struct {
 	lateNS   []int64
 }
 
-// loadResult is what came back.
+// loadResult is the result of a load run.
 type loadResult struct {
 	answers, flowMods int
 	took              time.Duration
-	// delays are from when packet-ins were due to when their answers came, late is how
-	// much later than due they were sent.
+	// delays are the times from a packet-in's due time to its answer, late the times by which
+	// packet-ins were sent after they were due.
 	delays, late []int64
 }
 
@@ -111,8 +110,7 @@ func (l *playedSwitches) close() {
 	}
 }
 
-// flush sends what is queued; what the controller does not take now is sent after more
-// has come from it.
+// flush sends queued bytes; the rest is sent after the controller has sent more.
 func (s *loadSwitch) flush() error {
 	for len(s.out) > 0 {
 		n, err := unix.Write(s.fd, s.out)
@@ -129,8 +127,7 @@ func (s *loadSwitch) flush() error {
 	return nil
 }
 
-// receive takes what has come, for which it waits so long at most, and tells of which
-// switches.
+// receive reads what arrives within wait and returns the switches concerned.
 func (l *playedSwitches) receive(wait time.Duration) ([]*loadSwitch, error) {
 	n, err := unix.EpollWait(l.epoll, l.events, int(wait/time.Millisecond))
 	if err != nil && !errors.Is(err, unix.EINTR) {
@@ -182,7 +179,7 @@ func cameNS(control []byte) int64 {
 	return nowNS()
 }
 
-// play answers what switches must answer for some time.
+// play answers the controller's mandatory requests for a duration.
 func (l *playedSwitches) play(d time.Duration) error {
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		if _, err := l.receive(10 * time.Millisecond); err != nil {
@@ -192,7 +189,7 @@ func (l *playedSwitches) play(d time.Duration) error {
 	return nil
 }
 
-// introduce has every host speak once.
+// introduce makes every host send once.
 func (l *playedSwitches) introduce() error {
 	for _, s := range l.switches {
 		if err := errors.Join(s.introduce(), s.flush()); err != nil {
@@ -202,8 +199,8 @@ func (l *playedSwitches) introduce() error {
 	return l.play(500 * time.Millisecond)
 }
 
-// run sends for some time: with as many packet-ins waiting as window allows, or so
-// many a second of all switches together.
+// run sends load for a duration: with a window of unanswered packet-ins per switch, or at a total
+// rate per second.
 func (l *playedSwitches) run(ctx context.Context, duration time.Duration, perSecond float64) (*loadResult, error) {
 	defer measure.AlwaysScheduled()()
 	ctx, cancel := context.WithTimeout(ctx, duration)
@@ -300,7 +297,7 @@ func (l *playedSwitches) sendPaced(ctx context.Context, meanNS float64) error {
 	return nil
 }
 
-// exactly sends n new flows of each switch and waits for the answers.
+// exactly sends n new flows from each switch and waits for the answers.
 func (l *playedSwitches) exactly(n int) error {
 	for _, s := range l.switches {
 		s.reset()
@@ -312,7 +309,7 @@ func (l *playedSwitches) exactly(n int) error {
 	return l.drain()
 }
 
-// drain waits until nothing waits for an answer.
+// drain waits until no packet-in is unanswered.
 func (l *playedSwitches) drain() error {
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
 		if !slices.ContainsFunc(l.switches, func(s *loadSwitch) bool { return s.waiting() > 0 }) {

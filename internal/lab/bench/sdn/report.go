@@ -3,7 +3,7 @@ package sdn
 import (
 	"fmt"
 
-	"github.com/weir-project/weir/internal/report"
+	"github.com/weir-project/weir/internal/lab/report"
 )
 
 // Weir's targets for its controller, on two processors.

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/weir-project/weir/internal/report"
+	"github.com/weir-project/weir/internal/lab/report"
 )
 
 // TestReport: targets are judged by Weir's controller, and os-ken's only where it ran.

@@ -6,7 +6,6 @@ import (
 	_ "embed" // os-ken's side of the comparison
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -17,9 +16,9 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/lab/bench/measure"
+	"github.com/weir-project/weir/internal/lab/report"
+	"github.com/weir-project/weir/internal/lab/report/machine"
 	"github.com/weir-project/weir/internal/lab/testbed"
-	"github.com/weir-project/weir/internal/report"
-	"github.com/weir-project/weir/internal/report/machine"
 )
 
 // Suite is its name.
@@ -33,14 +32,10 @@ var osKenProgram []byte
 
 // Options are what is measured.
 type Options struct {
+	measure.RunOptions
 	Switches int
-	Duration time.Duration
 	// Python is an interpreter that has os-ken; empty: os-ken is left out.
 	Python string
-	// WeirBinary is the program to measure, Version what it says of itself, Command the
-	// command line.
-	WeirBinary, Version, Command string
-	Progress                     io.Writer
 }
 
 // Report is what `weir bench sdn -o json` prints. Field names are only ever added to.
@@ -63,7 +58,7 @@ type Controller struct {
 	PacketInsPerSecond float64 `json:"packet_ins_per_second"`
 	FlowModsPerSecond  float64 `json:"flow_mods_per_second"`
 	// PerCPUSecond is packet-ins for each second of the controller's processor
-	// time: what it takes, whatever else the machine does.
+	// time: what it takes on a busy machine, too.
 	PerCPUSecond float64 `json:"packet_ins_per_cpu_second"`
 	// CPUSeconds and LoadCPUSeconds are the processor time of the controller and
 	// of the switches that are played, for each second of full load: they share
@@ -90,9 +85,6 @@ type Controller struct {
 // memoryFlows is how many flows a controller's memory is measured with.
 const memoryFlows = 10000
 
-// Failed is the number of runs that failed: none, as one that does ends the measurement.
-func (Report) Failed() int { return 0 }
-
 // Run measures Weir and, where there is one, os-ken, one after the other.
 func Run(ctx context.Context, o Options) (found Report, err error) {
 	if o.Switches < 1 || o.Switches > MostSwitches {
@@ -100,11 +92,10 @@ func Run(ctx context.Context, o Options) (found Report, err error) {
 	}
 	started := time.Now()
 	found = Report{
-		Report: report.Report{Format: report.Format, Title: "weir bench " + Suite, Provenance: report.Provenance{
-			Command: o.Command, StartedAt: started, Repeat: 1, Environment: machine.Read(o.Version), PausesUnknown: true,
-		}},
-		Suite: Suite, Switches: o.Switches,
+		Report: o.NewReport(Suite, "", started, machine.Read(o.Version)),
+		Suite:  Suite, Switches: o.Switches,
 	}
+	found.Repeat, found.PausesUnknown = 1, true
 	if err := found.measure(ctx, o); err != nil {
 		return found, err
 	}
@@ -168,17 +159,13 @@ func (r *Report) measure(ctx context.Context, o Options) error {
 
 // controllerProcess is a controller with its switches.
 type controllerProcess struct {
-	cmd  *exec.Cmd
-	said *strings.Builder
+	*testbed.Process
 	load *playedSwitches
 }
 
 func (p *controllerProcess) stop() {
 	p.load.close()
-	_ = p.cmd.Process.Signal(syscall.SIGTERM)
-	kill := time.AfterFunc(5*time.Second, func() { _ = p.cmd.Process.Kill() })
-	defer kill.Stop()
-	_ = p.cmd.Wait() // it was told to end
+	_ = p.End(syscall.SIGTERM, 5*time.Second) // what counts was measured before
 }
 
 // startController starts a controller and connects the switches.
@@ -190,20 +177,17 @@ func startController(ctx context.Context, o Options, name string, command func(p
 	address := l.Addr().String()
 	l.Close()
 	_, port, _ := net.SplitHostPort(address)
-	p := &controllerProcess{cmd: command(port), said: &strings.Builder{}, load: &playedSwitches{}}
-	p.cmd.Stderr = p.said
-	if err := p.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start %s: %w", name, err)
+	process, err := testbed.StartProcess(name, command(port))
+	if err != nil {
+		return nil, err
 	}
-	for end := time.Now().Add(20 * time.Second); ; {
-		if err = p.load.connect(address, o.Switches); err == nil {
-			break
-		}
-		if time.Now().After(end) || ctx.Err() != nil {
-			p.stop()
-			return nil, fmt.Errorf("connect to %s: %w: %s", name, err, p.said)
-		}
-		time.Sleep(100 * time.Millisecond)
+	p := &controllerProcess{process, &playedSwitches{}}
+	starting, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	err = p.Await(starting, 100*time.Millisecond, func(context.Context) error { return p.load.connect(address, o.Switches) })
+	if err != nil {
+		p.stop()
+		return nil, fmt.Errorf("connect to %s: %w", name, err)
 	}
 	err = p.load.play(3 * time.Second) // Weir waits whether ports are links
 	if err == nil {
@@ -211,7 +195,7 @@ func startController(ctx context.Context, o Options, name string, command func(p
 	}
 	if err != nil {
 		p.stop()
-		return nil, fmt.Errorf("play switches for %s: %w: %s", name, err, p.said)
+		return nil, fmt.Errorf("play switches for %s: %w: %s", name, err, p.LastWords())
 	}
 	return p, nil
 }
@@ -226,7 +210,7 @@ func measureController(ctx context.Context, o Options, name string, command func
 		return found, err
 	}
 	defer p.stop()
-	before, err := measure.ProcessorTime(p.cmd.Process.Pid)
+	before, err := measure.ProcessorTime(p.Pid())
 	if err != nil {
 		return found, err
 	}
@@ -236,9 +220,9 @@ func measureController(ctx context.Context, o Options, name string, command func
 	}
 	full, err := p.load.run(ctx, o.Duration, 0)
 	if err != nil {
-		return found, fmt.Errorf("%s at full load: %w: %s", name, err, p.said)
+		return found, fmt.Errorf("%s at full load: %w: %s", name, err, p.LastWords())
 	}
-	after, err := measure.ProcessorTime(p.cmd.Process.Pid)
+	after, err := measure.ProcessorTime(p.Pid())
 	if err != nil {
 		return found, err
 	}
@@ -251,16 +235,16 @@ func measureController(ctx context.Context, o Options, name string, command func
 	found.PerCPUSecond = float64(full.answers) / (after - before).Seconds()
 	found.CPUSeconds = (after - before).Seconds() / full.took.Seconds()
 	found.LoadCPUSeconds = (loadAfter - loadBefore).Seconds() / full.took.Seconds()
-	ranBefore, waitedBefore, err := measure.ThreadTimes(p.cmd.Process.Pid)
+	ranBefore, waitedBefore, err := measure.ThreadTimes(p.Pid())
 	if err != nil {
 		return found, err
 	}
 	found.HalfPerSecond = min(found.PacketInsPerSecond, leastPacketIns) / 2
 	half, err := p.load.run(ctx, o.Duration, found.HalfPerSecond)
 	if err != nil {
-		return found, fmt.Errorf("%s at half load: %w: %s", name, err, p.said)
+		return found, fmt.Errorf("%s at half load: %w: %s", name, err, p.LastWords())
 	}
-	ran, waited, err := measure.ThreadTimes(p.cmd.Process.Pid)
+	ran, waited, err := measure.ThreadTimes(p.Pid())
 	if err != nil {
 		return found, err
 	}
@@ -283,6 +267,6 @@ func residentBytes(ctx context.Context, o Options, command func(port string) *ex
 	if err := p.load.exactly(each); err != nil {
 		return 0, fmt.Errorf("weir with %d flows: %w", memoryFlows, err)
 	}
-	bytes, _, err := measure.ResidentBytes(p.cmd.Process.Pid)
+	bytes, _, err := measure.ResidentBytes(p.Pid())
 	return bytes, err
 }

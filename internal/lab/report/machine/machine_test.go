@@ -3,7 +3,7 @@ package machine
 import (
 	"testing"
 
-	"github.com/weir-project/weir/internal/report"
+	"github.com/weir-project/weir/internal/lab/report"
 )
 
 func TestCPUModel(t *testing.T) {

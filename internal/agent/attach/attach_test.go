@@ -1,0 +1,213 @@
+package attach
+
+import (
+	"errors"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/agent/discovery"
+	"github.com/weir-project/weir/internal/datapath/identity"
+	"github.com/weir-project/weir/internal/datapath/kernel"
+)
+
+var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// bed is an attacher on a kernel that takes everything, with one uplink.
+type bed struct {
+	*Attacher
+	all     []*Container
+	uplink  *Uplink
+	table   *fakeClassifier
+	taps    *fakeTaps
+	watcher *fakeOrigins
+	started uint16
+}
+
+func newBed() *bed {
+	b := &bed{table: &fakeClassifier{}, taps: &fakeTaps{verified: map[uint16]int{}}, watcher: &fakeOrigins{numbers: map[uint32]uint16{}}}
+	b.uplink = &Uplink{UplinkDevice: &fakeDevice{b.table, 1e9}}
+	b.Attacher = New(Kernel{Taps: b.taps, Bridges: noBridges{}, Origins: b.watcher}, slog.New(slog.DiscardHandler))
+	return b
+}
+
+// start adds a controlled container with one device.
+func (b *bed) start(name string, mode v1.Mode, netns uint64) *Container {
+	c := &Container{
+		Container: discovery.Container{Name: name, ID: name}, Mode: mode, Number: identity.NumberFirst + b.started,
+		NetNS: kernel.NetNSID{Inode: netns}, Devices: []Device{{Attachment: identity.Attachment{Mode: mode, Interface: "eth0", Tap: nowhere(int(b.started))}}},
+	}
+	b.started++
+	b.all = append(b.all, c)
+	return c
+}
+
+// stop removes a container as the agent does.
+func (b *bed) stop(c *Container) {
+	b.Release(c, []*Uplink{b.uplink})
+	c.Number = 0
+	b.all = slices.DeleteFunc(b.all, func(other *Container) bool { return other == c })
+}
+
+func (b *bed) apply() { b.Apply(b.all, []*Uplink{b.uplink}) }
+
+// nowhere is a tap at a device that no machine has.
+func nowhere(n int) identity.Tap { return identity.Tap{Ifindex: 1<<30 + n} }
+
+// fakeDevice is up0.
+type fakeDevice struct {
+	classifier identity.Classifier
+	rateBPS    uint64
+}
+
+func (*fakeDevice) Name() string                      { return "up0" }
+func (*fakeDevice) Ifindex() int                      { return 1 << 30 }
+func (d *fakeDevice) RateBPS() uint64                 { return d.rateBPS }
+func (d *fakeDevice) Classifier() identity.Classifier { return d.classifier }
+
+// fakeClassifier remembers the table that it was given.
+type fakeClassifier struct {
+	identity.Classifier // for what is not called here
+	identity.Table
+	refusals  identity.Refusals
+	forgotten []uint16
+	unknown   uint64 // bytes of unknown origins
+}
+
+func (f *fakeClassifier) Apply(t identity.Table) identity.Refusals { f.Table = t; return f.refusals }
+func (f *fakeClassifier) Forget(number uint16) error {
+	f.forgotten = append(f.forgotten, number)
+	return nil
+}
+func (f *fakeClassifier) OfferedBytes(dst []uint64) error {
+	dst[identity.NumberNone] = f.unknown
+	return nil
+}
+
+type noBridges struct{}
+
+func (noBridges) Attach(int) error          { return nil }
+func (noBridges) Detach(map[int]bool) error { return nil }
+func (noBridges) Close() error              { return nil }
+
+// fakeTaps counts how often each number was verified.
+type fakeTaps struct {
+	verified map[uint16]int
+	err      error
+}
+
+func (f *fakeTaps) Attach(_ identity.Tap, number uint16) error {
+	f.verified[number]++
+	return f.err
+}
+
+// A second Apply asks the kernel for nothing; what it refused is asked again, and so is what
+// others may have changed.
+func TestApplyTwice(t *testing.T) {
+	b := newBed()
+	c := b.start("c", v1.ModeBridge, 1)
+	expect := func(when string, times int) {
+		t.Helper()
+		if b.apply(); b.taps.verified[c.Number] != times {
+			t.Errorf("%s: its tap was attached %d times, want %d", when, b.taps.verified[c.Number], times)
+		}
+	}
+	expect("first", 1)
+	expect("again", 1)
+	b.Recheck(c)
+	expect("others may have changed it", 2)
+	b.taps.err = errors.New("no such device")
+	b.Recheck(c)
+	expect("refused", 3)
+	if !c.Unattached || c.Obstacle != "its packets cannot be told apart: no such device" || b.table.FragmentDevices[c.Devices[0].Tap.Ifindex] {
+		t.Errorf("refused: to be looked at again %v, %q, fragments are believed from %v", c.Unattached, c.Obstacle, b.table.FragmentDevices)
+	}
+	b.taps.err = nil
+	expect("refused before", 4)
+	c.Devices[0].Tap.NetNSPath = "/run/netns/elsewhere"
+	expect("by another path", 5)
+	c.Number += 7
+	expect("with another number", 1)
+}
+
+// A device's limit is changed once the state file knows what it was, and a limit that was
+// refused is not tried again.
+func TestPacketLimit(t *testing.T) {
+	b := newBed()
+	c := b.start("c", v1.ModeBridge, 1)
+	c.NetNSPath = "/nowhere/ns/net"
+	d := &c.Devices[0]
+	d.GSOMaxBytes, d.GSOBefore, c.Want.PacketBytes = 65536, 65536, 3028
+	if b.apply(); d.limit.Told() {
+		t.Error("limited before it was saved")
+	}
+	if b.LimitSaved(b.all); !d.limit.Refused(3028) || d.GSOMaxBytes != 65536 {
+		t.Errorf("after it was saved: %+v", d.limit)
+	}
+	d.limit.Recheck()
+	c.Want.PacketBytes = 1514
+	if b.apply(); !d.limit.Refused(1514) {
+		t.Errorf("another limit: %+v", d.limit)
+	}
+}
+
+// The cgroup of a container is told where its packets come with their socket.
+func TestCgroupsInTheTable(t *testing.T) {
+	b := newBed()
+	for _, mode := range []v1.Mode{v1.ModeHost, v1.ModeMacvlan, v1.ModeIPvlan, v1.ModeBridge, v1.ModeOverlay} {
+		b.start(string(mode), mode, 1).CgroupPath = "/cgroup/" + string(mode)
+	}
+	b.table.refusals.Numbers = map[uint16]identity.Refusal{}
+	for _, c := range b.all {
+		b.table.refusals.Numbers[c.Number] = identity.Refusal{Cgroup: errors.New("no such cgroup")}
+	}
+	b.apply()
+	for i, c := range b.all {
+		want, complaints := "", 0
+		if i < 3 {
+			want, complaints = c.CgroupPath, 1
+		}
+		if got := b.table.Numbers[i].CgroupPath; got != want {
+			t.Errorf("%s: told %q", c.Mode, got)
+		}
+		if got := b.uplink.Complaints(c); len(got) != complaints {
+			t.Errorf("%s: %q", c.Mode, got)
+		}
+	}
+}
+
+// A number that is given back is forgotten at every uplink.
+func TestRelease(t *testing.T) {
+	b := newBed()
+	c := b.start("c", v1.ModeBridge, 1)
+	b.apply()
+	number := c.Number
+	if b.stop(c); !slices.Equal(b.table.forgotten, []uint16{number}) || len(c.Devices) > 0 {
+		t.Errorf("forgot %v, devices %+v", b.table.forgotten, c.Devices)
+	}
+	b.uplink.UplinkDevice = &fakeDevice{}
+	b.stop(b.start("d", v1.ModeHost, 1))
+}
+
+// Programs after the classifier, and tunnels on top of an uplink, degrade containers whose
+// packets pass them.
+func TestAroundTheUplink(t *testing.T) {
+	b := newBed()
+	bridged, below := b.start("bridged", v1.ModeBridge, 1), b.start("below", v1.ModeMacvlan, 2)
+	expect := func(when string, c *Container, want ...string) {
+		t.Helper()
+		if got := b.uplink.Complaints(c); !slices.Equal(got, want) {
+			t.Errorf("%s: %s says %q", when, c.Name, got)
+		}
+	}
+	expect("nothing", bridged)
+	setTunnels([]*Uplink{b.uplink}, []kernel.Stacked{{Name: "wg0", Kind: "wireguard", On: "up0"}})
+	expect("a tunnel", bridged, "what it sends through a tunnel is counted as the host's: routes lead through wg0 (wireguard on up0); name what containers send through as an uplink of its own in the configuration file, with its rate")
+	expect("a tunnel", below)
+	setTunnels([]*Uplink{b.uplink}, []kernel.Stacked{{Name: "wg0", Kind: "wireguard", On: "other"}})
+	expect("a tunnel through another uplink", bridged)
+	b.uplink.followers = []string{"tally", "matchall filter"}
+	expect("followers", below, "tally, matchall filter at egress of up0 comes after Weir's and may change whose class packets are in: remove it, or attach it elsewhere")
+}

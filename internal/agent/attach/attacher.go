@@ -1,0 +1,231 @@
+package attach
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sort"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/datapath/flows"
+	"github.com/weir-project/weir/internal/datapath/identity"
+	"github.com/weir-project/weir/internal/share/plan"
+)
+
+// Taps writes a container's number into the packets that pass a tap. Implementation:
+// *identity.Taps.
+type Taps interface {
+	Attach(tap identity.Tap, number uint16) error
+}
+
+// Kernel holds the kernel interfaces that an Attacher uses.
+type Kernel struct {
+	Taps    Taps
+	Bridges Bridges
+	Origins identity.OriginWatcher
+	// Flows may be nil in tests.
+	Flows *flows.Manager
+}
+
+// OpenKernel opens the kernel and adopts the flow tables that an earlier agent left at the devices
+// with these indexes, or makes new ones. Errors: a kernel that cannot run Weir.
+func OpenKernel(uplinks ...int) (k Kernel, watcher *identity.Origins, err error) {
+	taps, err := identity.NewTaps()
+	if err != nil {
+		return k, nil, fmt.Errorf("this kernel cannot run Weir (weir doctor tells more): %w", err)
+	}
+	watcher, err = identity.NewOrigins()
+	if err != nil {
+		return k, nil, err
+	}
+	opened, err := identity.OpenFlows(uplinks...)
+	if err != nil {
+		return k, nil, errors.Join(fmt.Errorf("this kernel cannot keep flows (weir doctor tells more): %w", err), watcher.Close())
+	}
+	watcher.ShareFlows(opened)
+	keeper, err := identity.NewBridges()
+	if err != nil {
+		return k, nil, errors.Join(err, opened.Close(), watcher.Close())
+	}
+	return Kernel{taps, keeper, watcher, flows.New(opened)}, watcher, nil
+}
+
+// Close closes all handles. Programs and maps in the kernel stay in force.
+func (k Kernel) Close() {
+	_ = k.Origins.Close()
+	_ = k.Bridges.Close()
+	if k.Flows != nil {
+		_ = k.Flows.Close()
+	}
+}
+
+// Attacher attaches containers to the uplinks.
+type Attacher struct {
+	Kernel
+	log       *slog.Logger
+	inspector *identity.Inspector
+	bridges   bridges
+	origins   *origins
+	// flowsErr is the last error of making flow tables.
+	flowsErr error
+	// verified is the number of the container whose taps were verified last; verifiedAt is the time
+	// of that check.
+	verified   uint16
+	verifiedAt time.Time
+	// tunnelsFrom is the time of the next search for tunnels through the uplinks.
+	tunnelsFrom time.Time
+}
+
+// New returns an attacher that has changed nothing in the kernel yet.
+func New(kernel Kernel, log *slog.Logger) *Attacher {
+	return &Attacher{
+		Kernel: kernel, log: log, inspector: identity.NewInspector(),
+		bridges: bridges{Bridges: kernel.Bridges, cleared: map[int]*identity.Applied[bool]{}, leftover: true},
+		origins: newOrigins(kernel.Origins),
+	}
+}
+
+// Apply programs the kernel for all running containers. A change that the kernel refuses is listed
+// in the complaints of its container or uplink, and the next call retries it.
+func (a *Attacher) Apply(all []*Container, uplinks []*Uplink) {
+	list := controlled(all)
+	a.applyFlows(list)
+	for _, c := range list {
+		for i := range c.Devices {
+			a.applyDevice(c, &c.Devices[i])
+		}
+	}
+	table := identity.Table{Published: publishedBy(list), FragmentDevices: a.fragmentDevices(list)}
+	for _, c := range list {
+		want := identity.Assignment{Number: c.Number, Class: c.Want.Class, MarkDSCP: c.Want.MarkDSCP}
+		if c.SendsFromSockets() {
+			want.CgroupPath = c.CgroupPath
+		}
+		table.Numbers = append(table.Numbers, want)
+	}
+	watching := a.watchOrigins(all)
+	for _, u := range uplinks {
+		table.UnknownBPS = 0
+		if watching && u.Classifier() != nil {
+			table.UnknownBPS = plan.Link{RateBPS: u.RateBPS()}.UnknownBPS()
+		}
+		a.applyTable(u, table, list)
+	}
+	if !watching {
+		a.unwatchOrigins()
+	}
+}
+
+// Release undoes all kernel changes made for a container and clears the state of its number. The
+// caller frees the number afterwards.
+func (a *Attacher) Release(c *Container, uplinks []*Uplink) {
+	if err := Undo(c.NetNSPath, c.Number, c.Devices); err != nil {
+		a.log.Warn("restore a container's devices", "name", c.Name, "error", err)
+	}
+	a.Forget(c, uplinks)
+	c.Devices = nil
+}
+
+// Forget clears all kernel state of the container's number: its cgroup, flows and class. Call it
+// before another container gets the number, which would inherit that state otherwise.
+func (a *Attacher) Forget(c *Container, uplinks []*Uplink) {
+	a.dropAnswers(c)
+	c.flows = flowState{answers: c.flows.answers}
+	if c.Number == 0 {
+		return
+	}
+	if a.Flows != nil {
+		if err := a.Flows.Forget(c.Number); err != nil {
+			a.log.Warn("forget the flows of a container", "name", c.Name, "error", err)
+		}
+	}
+	for _, u := range uplinks {
+		delete(u.refusals.Numbers, c.Number)
+		if u.Classifier() == nil {
+			continue
+		}
+		if err := u.Classifier().Forget(c.Number); err != nil {
+			a.log.Warn("forget the number of a container", "name", c.Name, "uplink", u.Name(), "error", err)
+		}
+	}
+}
+
+// Remove detaches the programs from all bridges. The next Apply attaches them again.
+func (a *Attacher) Remove() error {
+	a.bridges.recheck()
+	return a.Bridges.Detach(nil)
+}
+
+// Recheck makes the next Apply verify the taps of a container, because another program may have
+// removed them.
+func (*Attacher) Recheck(c *Container) {
+	for i := range c.Devices {
+		c.Devices[i].tap.Recheck()
+	}
+}
+
+// Check looks for changes that other programs made to containers' devices and uplinks. The next
+// Apply repairs them.
+func (a *Attacher) Check(uplinks []*Uplink, now time.Time) {
+	if !now.Before(a.tunnelsFrom) {
+		a.tunnelsFrom = now.Add(tunnelsInterval)
+		a.checkTunnels(uplinks)
+	}
+	for _, u := range uplinks {
+		a.checkFollowers(u)
+	}
+	a.checkOrigins()
+	a.bridges.recheck()
+}
+
+// tunnelsInterval is the time between two searches for devices on top of uplinks. A search lists
+// all devices and routes.
+const tunnelsInterval = 30 * time.Second
+
+// CheckUplinks looks for tunnels and for programs of others at the uplinks.
+func (a *Attacher) CheckUplinks(uplinks []*Uplink, now time.Time) {
+	a.tunnelsFrom = now.Add(tunnelsInterval)
+	a.checkTunnels(uplinks)
+	for _, u := range uplinks {
+		a.checkFollowers(u)
+	}
+}
+
+// tapsInterval is the time in which VerifyTaps goes once through all containers. It is below the
+// ten seconds after which a container no longer counts as ok.
+const tapsInterval = 8 * time.Second
+
+// VerifyTaps checks that the taps of the next few containers are still attached, and attaches
+// missing ones again. Each call checks as many containers as it takes to check all of them once per
+// tapsInterval; the control loop waits meanwhile, so it is a few at a time. at(i) returns the i-th
+// of count containers, in the order of their numbers.
+func (a *Attacher) VerifyTaps(count int, at func(i int) *Container, now time.Time) {
+	if a.verifiedAt.IsZero() || count == 0 {
+		a.verifiedAt = now
+		return
+	}
+	pause := tapsInterval / time.Duration(count)
+	due := min(int(now.Sub(a.verifiedAt)/pause), count)
+	if due <= 0 {
+		return
+	}
+	a.verifiedAt = a.verifiedAt.Add(time.Duration(due) * pause)
+	if now.Sub(a.verifiedAt) > pause { // the control loop stood still
+		a.verifiedAt = now
+	}
+	first := sort.Search(count, func(i int) bool { return at(i).Number > a.verified })
+	for i := range due {
+		c := at((first + i) % count)
+		a.verified = c.Number
+		for j := range c.Devices {
+			if d := &c.Devices[j]; d.tap.Told() && d.tap.Err() == nil {
+				d.tap.Recheck()
+				a.applyDevice(c, d)
+			}
+		}
+	}
+}
+
+// hasCgroupOnly reports whether only the cgroup identifies the container's packets (host mode).
+func (c *Container) hasCgroupOnly() bool { return c.Mode == v1.ModeHost && c.CgroupPath != "" }

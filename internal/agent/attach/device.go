@@ -1,0 +1,139 @@
+package attach
+
+import (
+	"errors"
+
+	"github.com/weir-project/weir/internal/datapath/identity"
+	"github.com/weir-project/weir/internal/datapath/kernel"
+)
+
+// Device is a device of a container with the changes that Weir made to it.
+type Device struct {
+	identity.Attachment
+	// GSOBefore is the device's packet limit before Weir changed it; 0 if unknown.
+	GSOBefore uint32
+	// Saved is set once the state file holds GSOBefore. Only then may the limit be changed.
+	Saved bool
+
+	tap   identity.Applied[tapping]
+	limit identity.Applied[uint32]
+	// flowsErr is the reason why the tap does not classify flows.
+	flowsErr error
+}
+
+// tapping is the configuration of a tap.
+type tapping struct {
+	tap    identity.Tap
+	number uint16
+	// flows: the tap gives each packet the class of its flow.
+	flows bool
+}
+
+// isVeth reports whether the device with index ifindex in the agent's namespace is the host end of
+// this veth.
+func (d *Device) isVeth(ifindex int) bool {
+	return d.Tap.NetNSPath == "" && d.Tap.Ifindex == ifindex
+}
+
+// again returns a found device together with the changes recorded for it in before.
+func again(found identity.Attachment, before []Device) Device {
+	for _, old := range before {
+		if old.Interface == found.Interface && old.Tap.Ifindex == found.Tap.Ifindex {
+			old.Attachment = found
+			return old
+		}
+	}
+	return Device{Attachment: found, GSOBefore: found.GSOMaxBytes}
+}
+
+// applyDevice attaches the tap that writes the container's number into packets of one device, and
+// limits the size of those packets. It does nothing if both are in force.
+func (a *Attacher) applyDevice(c *Container, d *Device) {
+	want := tapping{d.Tap, c.Number, c.flows.hasTable}
+	if err := d.tap.Apply(want, func() error { return a.attachTap(c, d) }); err != nil {
+		// Usually the device was removed between look-up and now.
+		c.Unattached = true
+		c.Obstacle = "its packets cannot be told apart: " + err.Error()
+		a.log.Debug("assign a device", "name", c.Name, "error", err)
+		return
+	}
+	if d.Saved {
+		a.limitPackets(c, d)
+	}
+}
+
+// attachTap attaches the tap of a device. The tap writes the container's number into each packet
+// and, if the container has a flow table, the class of its flow.
+func (a *Attacher) attachTap(c *Container, d *Device) error {
+	d.flowsErr = nil
+	if a.Flows != nil && c.flows.hasTable {
+		if d.flowsErr = a.Flows.AttachFlows(d.Tap, c.Number); d.flowsErr == nil {
+			return nil
+		}
+		a.log.Debug("classify the flows of a device", "name", c.Name, "interface", d.Interface, "error", d.flowsErr)
+	}
+	return a.Taps.Attach(d.Tap, c.Number)
+}
+
+// limitPackets limits the packet size of a container's device to what the uplinks and the
+// container's share can take. A refused limit is not retried: the uplink then cuts larger packets
+// up.
+func (a *Attacher) limitPackets(c *Container, d *Device) {
+	want := d.GSOBefore
+	if c.Want.PacketBytes > 0 {
+		want = min(want, c.Want.PacketBytes)
+	}
+	if d.GSOMaxBytes == want || d.limit.Refused(want) {
+		return
+	}
+	d.limit.Recheck()
+	err := d.limit.Apply(want, func() error {
+		ns, err := kernel.OpenNetNS(c.NetNSPath)
+		if err != nil {
+			return err
+		}
+		defer ns.Close()
+		return ns.SetGSOMaxBytes(d.Interface, want)
+	})
+	if err != nil {
+		a.log.Debug("limit a container's packets", "name", c.Name, "error", err)
+		return
+	}
+	d.GSOMaxBytes = want
+}
+
+// LimitSaved limits the packet size of devices whose old limit the state file now holds.
+func (a *Attacher) LimitSaved(all []*Container) {
+	for _, c := range controlled(all) {
+		for i := range c.Devices {
+			if d := &c.Devices[i]; !d.Saved {
+				d.Saved = true
+				a.limitPackets(c, d)
+			}
+		}
+	}
+}
+
+// Undo restores the devices to their state before Weir. It skips devices that are gone or belong to
+// another container by now.
+func Undo(netNSPath string, number uint16, devices []Device) error {
+	var errs []error
+	for _, d := range devices {
+		if assigned, err := identity.TapNumber(d.Tap); err != nil || assigned != number {
+			continue
+		}
+		errs = append(errs, identity.DetachTap(d.Tap))
+		if d.GSOBefore == 0 {
+			continue
+		}
+		ns, err := kernel.OpenNetNS(netNSPath)
+		if err != nil {
+			continue
+		}
+		if err := ns.SetGSOMaxBytes(d.Interface, d.GSOBefore); !errors.Is(err, kernel.ErrNoLink) {
+			errs = append(errs, err)
+		}
+		ns.Close()
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,195 @@
+package attach
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/datapath/identity"
+	"github.com/weir-project/weir/internal/datapath/kernel"
+	"github.com/weir-project/weir/internal/share/policy"
+)
+
+// Observation is the observed state of a container's network.
+type Observation struct {
+	// InHost: the container uses the host's network. Elsewhere: its processes are in another
+	// network namespace all the same.
+	InHost, Elsewhere bool
+	NetNS             kernel.NetNSID
+	NetNSID           int
+	// Owner is the controlled container whose network namespace this one has joined.
+	Owner *Container
+	// Found lists the attachments through which its packets reach the host.
+	Found []identity.Attachment
+	// TapNumber is the number that its first tap assigns; 0 for none.
+	TapNumber uint16
+	// Err is the error of inspecting its network; identity.ErrInFlux while the network is changing.
+	Err error
+}
+
+// Observe inspects the network of a container and changes nothing. all lists the running
+// containers.
+func (a *Attacher) Observe(c *Container, all []*Container) (seen Observation) {
+	switch {
+	case c.NoNetwork:
+		return seen
+	case c.HostNetwork:
+		return observeHost(c)
+	}
+	seen.NetNS, seen.Err = kernel.NetNSIdentity(c.NetNSPath)
+	if seen.Err != nil {
+		return seen
+	}
+	here, err := kernel.NetNSIdentity(kernel.CurrentNetNS)
+	switch {
+	case err != nil:
+		return Observation{Err: err}
+	case here == seen.NetNS:
+		return observeHost(c)
+	}
+	if c.Configured {
+		if seen.NetNSID, seen.Err = kernel.NetNSIDHere(c.NetNSPath); seen.Err != nil {
+			return seen
+		}
+	}
+	if seen.Owner = Owner(seen.NetNS, c, all); seen.Owner != nil {
+		return seen
+	}
+	seen.Found, seen.Err = a.inspector.Inspect(c.NetNSPath, c.Interface)
+	for _, at := range seen.Found {
+		if c.Number == 0 && at.Obstacle == "" {
+			if seen.TapNumber, err = identity.TapNumber(at.Tap); err != nil {
+				a.log.Debug("ask a tap for its number", "name", c.Name, "error", err)
+			}
+			break
+		}
+	}
+	return seen
+}
+
+func observeHost(c *Container) Observation {
+	return Observation{
+		InHost:    true,
+		Elsewhere: c.Configured && c.CgroupPath != "" && kernel.CgroupElsewhere("/proc", c.CgroupPath),
+	}
+}
+
+// Decision is the consequence of an Observation for a container.
+type Decision struct {
+	Mode    v1.Mode
+	NetNS   kernel.NetNSID
+	NetNSID int
+	// Release: the kernel changes for the container have to be undone and its number freed.
+	Release bool
+	// Devices are the devices whose packets get its number.
+	Devices []Device
+	// Controlled: the container gets a number, Preferred if that is free.
+	Controlled bool
+	Preferred  uint16
+	// Obstacle is the reason why all or part of it is not controlled.
+	Obstacle string
+	// Unattached: the agent has to look for its devices again; with Soon, in a moment.
+	Unattached, Soon bool
+}
+
+// Plan decides from an observation how a container is to be attached.
+func Plan(c *Container, seen Observation) Decision {
+	// The previous decision may still hold.
+	as := Decision{Mode: c.Mode, NetNS: seen.NetNS, NetNSID: seen.NetNSID, Devices: c.Devices}
+	if seen.NetNS == (kernel.NetNSID{}) {
+		as.NetNS, as.NetNSID = c.NetNS, c.NetNSID
+	}
+	switch {
+	case c.NoNetwork:
+		as.Mode, as.Release = v1.ModeNone, true
+	case seen.InHost:
+		return planHost(c, seen)
+	case errors.Is(seen.Err, identity.ErrInFlux):
+		as.Unattached, as.Soon, as.Obstacle = true, true, "its network is being changed"
+	case seen.Err != nil:
+		as.Unattached, as.Obstacle = true, "its network cannot be inspected: "+seen.Err.Error()
+		// A container whose network is gone is about to stop (its source will report it) or has not
+		// come up yet. Any other error may mean that the agent lacks file descriptors or memory.
+		if c.Number == 0 || isGone(seen.Err) {
+			as.Mode, as.Release = v1.ModeNone, true
+		}
+	case seen.Owner != nil:
+		as.Mode, as.Release, as.Obstacle = seen.Owner.Mode, true, sharesNetwork(c, seen.Owner)
+	default:
+		planDevices(&as, c, seen)
+	}
+	if as.Release {
+		as.Devices = nil
+	}
+	return as
+}
+
+// planHost plans for a container in the host's network, whose packets are identified by the cgroup
+// of their socket.
+func planHost(c *Container, seen Observation) Decision {
+	as := Decision{Mode: v1.ModeHost}
+	switch {
+	case c.CgroupPath == "":
+		as.Release = true
+		as.Obstacle = "it uses the host's network, where it is known by its cgroup, and no cgroup v2 of it was found; it is counted in the host class"
+	default:
+		as.Release, as.Controlled = len(c.Devices) > 0, true
+	}
+	if seen.Elsewhere {
+		as.Obstacle = "its processes are in another network namespace, and only what its cgroup sends in the host's is controlled: name their netns in the config file"
+	}
+	return as
+}
+
+// planDevices plans for a container with attachments of its own.
+func planDevices(as *Decision, c *Container, seen Observation) {
+	as.Devices = nil
+	var obstacles []string
+	for _, at := range seen.Found {
+		if at.Obstacle != "" {
+			through := at.Interface
+			if at.Mode != v1.ModeNone {
+				through += fmt.Sprintf(" (%s)", at.Mode)
+			}
+			obstacles = append(obstacles, fmt.Sprintf("traffic through %s is not controlled: %s", through, at.Obstacle))
+			continue
+		}
+		as.Devices = append(as.Devices, again(at, c.Devices))
+	}
+	as.Obstacle = strings.Join(obstacles, "; ")
+	switch {
+	case len(seen.Found) == 0: // no device yet, or none any more
+		as.Mode, as.Unattached, as.Release = v1.ModeNone, true, true
+	case len(as.Devices) == 0:
+		as.Mode, as.Release = seen.Found[0].Mode, true
+	default:
+		// A tap that an earlier agent attached keeps its number, and the container its
+		// class.
+		as.Mode, as.Controlled, as.Preferred = as.Devices[0].Mode, true, seen.TapNumber
+	}
+}
+
+// isGone reports whether err means that a network namespace or device does not exist.
+func isGone(err error) bool {
+	for _, gone := range []error{kernel.ErrNoNetNS, kernel.ErrNoLink, fs.ErrNotExist, unix.ENODEV, unix.ENXIO, unix.ENOTDIR, unix.ESRCH} {
+		if errors.Is(err, gone) {
+			return true
+		}
+	}
+	return false
+}
+
+// sharesNetwork returns the message for a container that uses the network of owner.
+func sharesNetwork(c, owner *Container) string {
+	text := fmt.Sprintf("it shares the network of %s and is counted there", owner.Name)
+	for label := range c.Labels {
+		if strings.HasPrefix(label, policy.Prefix) || label == policy.LabelKubernetesMax {
+			return text + fmt.Sprintf("; its own labels have no effect: give them to %[1]s, or use `weir set %[1]s`", owner.Name)
+		}
+	}
+	return text
+}

@@ -1,0 +1,140 @@
+package attach
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/weir-project/weir/internal/datapath/identity"
+	"github.com/weir-project/weir/internal/datapath/kernel"
+)
+
+// UplinkDevice is the device of an uplink. Implementation: *uplink.Device.
+type UplinkDevice interface {
+	Name() string
+	Ifindex() int
+	RateBPS() uint64
+	// Classifier returns nil unless the device is installed.
+	Classifier() identity.Classifier
+}
+
+// Uplink is the attacher's view of one uplink.
+type Uplink struct {
+	UplinkDevice
+
+	refusals identity.Refusals
+	// tunnels names the devices whose packets reach this uplink as the host's.
+	tunnels error
+	// followers are programs and filters of others that see packets after the classifier.
+	followers []string
+	// unknownBytes counts bytes from unknown network namespaces; offered is scratch space.
+	unknownBytes uint64
+	offered      [identity.NumberNone + 1]uint64
+}
+
+// Refusal returns the settings of a container that the classifier refused.
+func (u *Uplink) Refusal(c *Container) identity.Refusal { return u.refusals.Numbers[c.Number] }
+
+// Complaints lists the problems of identifying the container's packets at this uplink.
+func (u *Uplink) Complaints(c *Container) (reasons []string) {
+	if err := u.Refusal(c).Cgroup; err != nil && c.SendsFromSockets() {
+		reasons = append(reasons, "its sockets cannot be told apart: "+err.Error())
+	}
+	if c.Number != 0 && len(u.followers) > 0 {
+		reasons = append(reasons, fmt.Sprintf("%s at egress of %s comes after Weir's and may change whose class packets are in: remove it, or attach it elsewhere",
+			strings.Join(u.followers, ", "), u.Name()))
+	}
+	if c.isRouted() && u.tunnels != nil {
+		reasons = append(reasons, "what it sends through a tunnel is counted as the host's: "+u.tunnels.Error())
+	}
+	if complaint := u.publishedComplaint(c); complaint != "" {
+		reasons = append(reasons, complaint)
+	}
+	return reasons
+}
+
+// applyTable sends a table to the classifier of an uplink and logs what it refused.
+func (a *Attacher) applyTable(u *Uplink, table identity.Table, list []*Container) {
+	before := u.refusals
+	if u.Classifier() == nil {
+		u.refusals = identity.Refusals{}
+		return
+	}
+	u.refusals = u.Classifier().Apply(table)
+	for _, c := range list {
+		refusal, had := u.refusals.Numbers[c.Number], before.Numbers[c.Number]
+		for what, err := range map[string]error{"assign a cgroup": refusal.Cgroup, "assign a traffic class": refusal.Class, "mark packets": refusal.Mark} {
+			if err != nil {
+				a.log.Debug(what, "name", c.Name, "uplink", u.Name(), "error", err)
+			}
+		}
+		if refusal.Published != nil && had.Published == nil {
+			a.log.Warn("assign published ports", "name", c.Name, "uplink", u.Name(), "error", refusal.Published)
+		}
+	}
+	if err := u.refusals.Published; err != nil && before.Published == nil {
+		a.log.Warn("assign published ports", "uplink", u.Name(), "error", err)
+	}
+	if err := u.refusals.Fragments; err != nil {
+		a.log.Warn("set the devices whose tags in fragments are trusted", "uplink", u.Name(), "error", err)
+	}
+	if err := u.refusals.Unknown; err != nil {
+		a.log.Warn("limit unknown origins", "uplink", u.Name(), "error", err)
+	}
+}
+
+// unknownSent reports whether unknown network namespaces have sent anything since the last call.
+func (u *Uplink) unknownSent() bool {
+	before := u.unknownBytes
+	if u.Classifier() != nil && u.Classifier().OfferedBytes(u.offered[:]) == nil {
+		u.unknownBytes = u.offered[identity.NumberNone]
+	}
+	return u.unknownBytes != before
+}
+
+// checkFollowers looks for programs and filters of others that see packets after the classifier.
+// They may change the priority, which names the HTB class, and Weir cannot detect that later.
+func (a *Attacher) checkFollowers(u *Uplink) {
+	if u.Classifier() == nil {
+		u.followers = nil
+		return
+	}
+	followers, err := identity.Followers(u.Ifindex())
+	if err != nil {
+		a.log.Warn("look for programs of others at the uplink", "uplink", u.Name(), "error", err)
+		return
+	}
+	if len(followers) > 0 && !slices.Equal(followers, u.followers) {
+		a.log.Warn("programs of others come after the classifier and may change whose class packets are in",
+			"uplink", u.Name(), "programs", followers)
+	}
+	u.followers = followers
+}
+
+// Packets that the host puts into a tunnel (WireGuard, GRE, PPPoE, its own VXLAN) reach the uplink
+// as the host's. If routes lead through such a device, the affected containers get a complaint that
+// names the device to configure as an uplink.
+
+// checkTunnels looks for devices on top of the uplinks that routes lead through.
+func (a *Attacher) checkTunnels(uplinks []*Uplink) {
+	var indexes []int
+	for _, u := range uplinks {
+		if u.Classifier() != nil {
+			indexes = append(indexes, u.Ifindex())
+		}
+	}
+	stacked, err := kernel.StackedOn(indexes)
+	if err != nil {
+		a.log.Warn("look for tunnels through the uplinks", "error", err)
+		return
+	}
+	setTunnels(uplinks, stacked)
+}
+
+// setTunnels assigns each uplink the devices on top of it.
+func setTunnels(uplinks []*Uplink, stacked []kernel.Stacked) {
+	for _, u := range uplinks {
+		through := slices.DeleteFunc(slices.Clone(stacked), func(s kernel.Stacked) bool { return s.On != u.Name() })
+		u.tunnels = identity.TunnelProblem(through)
+	}
+}

@@ -1,0 +1,136 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/agent/top"
+	"github.com/weir-project/weir/internal/front/cmdline"
+	"github.com/weir-project/weir/internal/front/connect"
+)
+
+func newPsCommand(socket *string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "ps",
+		Short: "List containers, their policies and what they get",
+		Args:  cmdline.ExactArgs(),
+	}
+	format := cmdline.AddOutputFlag(cmd, cmdline.Wide)
+	flags := connect.Add(cmd, socket)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		agent, err := flags.Open()
+		if err != nil {
+			return err
+		}
+		containers, err := agent.Containers(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if *format == cmdline.JSON {
+			return cmdline.PrintJSON(cmd.OutOrStdout(), containers)
+		}
+		return printTable(cmd.OutOrStdout(), containers, *format == cmdline.Wide)
+	}
+	return cmd
+}
+
+func printContainers(w io.Writer, containers []v1.Container) error {
+	return printTable(w, containers, false)
+}
+
+// printTable prints a table of containers; with wide, each policy value is followed by the layer
+// that it comes from.
+func printTable(w io.Writer, containers []v1.Container, wide bool) error {
+	from := func(value string, layer v1.Layer) string {
+		if !wide || layer == v1.LayerBuiltIn || layer == "" {
+			return value
+		}
+		return fmt.Sprintf("%s (%s)", value, layer)
+	}
+	t := cmdline.TextTable{
+		Header:      []string{"NAME", "MODE", "WEIGHT", "MIN", "MAX", "PRIORITY", "LATENCY", "ENTITLED", "RATE", "DELAY", "DROPPED", "STATE"},
+		Note:        "REASON",
+		Dispensable: []string{"DROPPED", "DELAY", "LATENCY", "PRIORITY", "MODE", "WEIGHT"},
+	}
+	classes := wide || slices.ContainsFunc(containers, func(c v1.Container) bool { return c.Policy.Class != v1.ClassNone })
+	if classes {
+		t.Header = slices.Insert(t.Header, classColumn, "CLASS")
+		t.Dispensable = append([]string{"CLASS"}, t.Dispensable...)
+	}
+	if wide {
+		t.Dispensable = nil
+	}
+	several := slices.ContainsFunc(containers, func(c v1.Container) bool { return len(c.Shares) > 1 })
+	if several {
+		t.Header = slices.Insert(t.Header, 1, "UPLINK")
+	}
+	for _, c := range containers {
+		for _, share := range c.Shares {
+			row := []string{
+				cmdline.Printable(c.Name),
+				string(c.Mode),
+				from(strconv.FormatUint(uint64(c.Policy.Weight), 10), c.PolicyFrom.Weight),
+				from(cmdline.RateOrDash(c.Policy.MinBPS), c.PolicyFrom.Min),
+				from(cmdline.RateOrDash(c.Policy.MaxBPS), c.PolicyFrom.Max),
+				from(strconv.FormatUint(uint64(c.Policy.Priority), 10), c.PolicyFrom.Priority),
+				from(cmdline.LatencyOrDash(c.Policy.LatencyMS), c.PolicyFrom.Latency),
+				cmdline.RateOrDash(share.EntitledBPS),
+				cmdline.RateOrDash(share.RateBPS),
+				cmdline.DelayOrDash(share.DelayP50MS, share.DelayP99MS),
+				strconv.FormatUint(share.DroppedPackets, 10),
+				string(c.State),
+			}
+			rows := [][]string{row}
+			if classes {
+				class := from(cmp.Or(string(c.Policy.Class), "-"), c.PolicyFrom.Class)
+				if wide && c.Policy.DSCP != v1.DSCPNone {
+					class += ", " + from("dscp "+string(c.Policy.DSCP), c.PolicyFrom.DSCP)
+				}
+				rows[0] = slices.Insert(row, classColumn, class)
+			}
+			if wide {
+				rows = append(rows, classRows(share)...)
+			}
+			for i, row := range rows {
+				if several {
+					row = slices.Insert(row, 1, cmdline.Printable(share.Uplink))
+				}
+				reason := ""
+				if i == 0 {
+					reason = cmdline.Printable(strings.Join(slices.DeleteFunc([]string{c.Reason, top.HeldNote(share.Classes)}, func(s string) bool { return s == "" }), "; "))
+				}
+				t.Add(row, reason)
+			}
+		}
+	}
+	if err := t.Print(w, cmdline.TerminalWidth(w)); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	return nil
+}
+
+// classColumn is the index of the traffic class column, before uplink columns are added.
+const classColumn = 7
+
+// classRows returns one row per traffic class of a share, in the columns of a container.
+func classRows(share v1.Share) [][]string {
+	var rows [][]string
+	for _, c := range share.Classes {
+		state := ""
+		if c.Held {
+			state = "held"
+		}
+		rows = append(rows, []string{
+			"  " + string(c.Class), "", "", cmdline.RateOrDash(c.MinBPS), cmdline.RateOrDash(c.MaxBPS), "", "", "", "",
+			cmdline.RateOrDash(c.RateBPS), cmdline.DelayOrDash(c.DelayP50MS, c.DelayP99MS), strconv.FormatUint(c.DroppedPackets, 10), state,
+		})
+	}
+	return rows
+}

@@ -1,0 +1,69 @@
+// Package cli holds weir's commands, one file each. Data goes to standard
+// output, everything else to standard error.
+//
+// Exit codes: 0 done, 1 failed, 2 wrong usage, 78 an agent that has no configuration yet.
+package cli
+
+import (
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-project/weir/internal/agent/top"
+	"github.com/weir-project/weir/internal/front/cmdline"
+	"github.com/weir-project/weir/internal/front/config"
+)
+
+// exitUnconfigured is EX_CONFIG of sysexits(3). It tells systemd not to restart the unit.
+const exitUnconfigured = 78
+
+// Run runs one command line and returns the exit code.
+func Run(args []string, stdout, stderr io.Writer) int {
+	return cmdline.Run(NewRoot(), args, stdout, stderr)
+}
+
+// NewRoot returns the command weir with all subcommands.
+func NewRoot() *cobra.Command {
+	socket := new(string)
+	root := &cobra.Command{
+		Use:   "weir",
+		Short: "Share a host's network uplink between its containers",
+		Long: `Weir gives every container its weight, guaranteed minimum and maximum on the
+host's uplink, from labels, adjusted as containers start and stop.
+
+Start the agent once (weir agent --uplink eth0 --rate 100mbit), put labels on
+containers (docker run --label weir.weight=200 --label weir.min=10mbit ...),
+and watch (weir top).`,
+		Version: cmdline.Version,
+	}
+	root.PersistentFlags().StringVar(socket, "socket", config.DefaultSocket, "Unix socket of the agent")
+	cmdline.SetUp(root)
+	root.AddCommand(
+		newAgentCommand(socket),
+		newPsCommand(socket),
+		top.NewCommand(socket),
+		newExplainCommand(socket),
+		newFlowsCommand(socket),
+		newSetCommand(socket),
+		newResetCommand(socket),
+		newReloadCommand(socket),
+		newEventsCommand(socket),
+		newDownCommand(socket),
+		newTokenCommand(),
+		newDoctorCommand(socket),
+		cmdline.NewSibling("sdn", "Control OpenFlow switches: queues by application", "weir-sdn", "weir sdn"),
+	)
+	for _, command := range []struct{ name, short string }{
+		{"demo", "Show Weir at work on a network of its own"},
+		{"bench", "Measure Weir against the ideal, the papers and other tools"},
+		{"model", "Compute what a port will do"},
+		{"advise", "Say which network mode a container should have on this host"},
+		{"traffic", "Send, swallow and echo traffic; watch what disturbs it"},
+		{"classify", "Train, test and read the classifier of applications"},
+	} {
+		sibling := cmdline.NewSibling(command.name, command.short, "weir-lab", "weir", command.name)
+		sibling.Hidden = command.name == "traffic" // for test beds
+		root.AddCommand(sibling)
+	}
+	return root
+}

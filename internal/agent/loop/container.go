@@ -1,0 +1,124 @@
+package loop
+
+import (
+	"strings"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/agent/attach"
+	"github.com/weir-project/weir/internal/agent/discovery"
+	"github.com/weir-project/weir/internal/datapath/identity"
+	"github.com/weir-project/weir/internal/share/policy"
+)
+
+// container is the agent's state of one container, or of the host class.
+type container struct {
+	attach.Container
+
+	// resolved is the policy from all layers; set is the layer that `weir set` changed.
+	resolved policy.Resolution
+	set      policy.Values
+	// toldRefusals are the refusals that were logged and still hold.
+	toldRefusals []refusal
+	// shares are its shares of the uplinks, in the order of the uplinks.
+	shares []*share
+}
+
+// key identifies a container among those of all sources.
+type key struct{ runtime, id string }
+
+func (c *container) key() key { return key{c.Runtime, c.ID} }
+
+// policy returns the container's resolved policy.
+func (c *container) policy() v1.Policy { return c.resolved.Policy }
+
+// state returns whether the policy is in force, and the reason if it is not.
+func (c *container) state() (v1.State, string) {
+	state := v1.StateOK
+	var reasons []string
+	if c.Obstacle != "" {
+		state = v1.StateDegraded
+		reasons = append(reasons, c.Obstacle)
+	}
+	for _, p := range c.resolved.Problems {
+		state = v1.StateDegraded
+		reasons = append(reasons, p.Error())
+	}
+	if complaints := c.Complaints(); len(complaints) > 0 {
+		state = v1.StateDegraded
+		reasons = append(reasons, complaints...)
+	}
+	for _, share := range c.shares {
+		rejected, complaints := share.complaints()
+		if len(complaints) > 0 && state == v1.StateOK {
+			state = v1.StateDegraded
+		}
+		if rejected {
+			state = v1.StateRejected
+		}
+		for _, complaint := range complaints {
+			if len(c.shares) > 1 {
+				complaint = share.uplink.device.Name() + ": " + complaint
+			}
+			reasons = append(reasons, complaint)
+		}
+	}
+	return state, strings.Join(reasons, "; ")
+}
+
+// view returns a container for the API.
+func (cs *containers) view(c *container) v1.Container {
+	state, reason := c.state()
+	view := v1.Container{
+		ID: c.ID, Name: c.Name, Runtime: c.Runtime, Groups: groups(c), CountedWith: cs.countedWith(c), Mode: c.Mode,
+		Policy: c.policy(), PolicyFrom: c.resolved.From, State: state, Reason: reason, StartedAt: c.StartedAt,
+	}
+	for _, s := range c.shares {
+		share := s.view()
+		view.EntitledBPS += share.EntitledBPS
+		view.AllocatedBPS += share.AllocatedBPS
+		view.RateBPS += share.RateBPS
+		view.BacklogBytes += share.BacklogBytes
+		view.SentBytes += share.SentBytes
+		view.SentPackets += share.SentPackets
+		view.DroppedPackets += share.DroppedPackets
+		view.MarkedPackets += share.MarkedPackets
+		view.DelayP50MS = max(view.DelayP50MS, share.DelayP50MS)
+		view.DelayP99MS = max(view.DelayP99MS, share.DelayP99MS)
+		if view.MeasuredAt.IsZero() || share.MeasuredAt.Before(view.MeasuredAt) {
+			view.MeasuredAt = share.MeasuredAt
+		}
+		view.Classes = addClasses(view.Classes, share.Classes)
+		view.Shares = append(view.Shares, share)
+	}
+	return view
+}
+
+// newHost returns the host class, which covers everything that belongs to no known container.
+func newHost(p v1.Policy) *container {
+	return &container{
+		Container: attach.Container{
+			Container: discovery.Container{ID: "host", Name: "host", Runtime: "host"},
+			Number:    identity.NumberHost,
+			Mode:      v1.ModeHost,
+		},
+		resolved: hostResolution(p),
+	}
+}
+
+// hostResolution returns the policy of the host class, which only the config file sets.
+func hostResolution(p v1.Policy) policy.Resolution {
+	from := func(isDefault bool) v1.Layer {
+		if isDefault {
+			return v1.LayerBuiltIn
+		}
+		return v1.LayerHost
+	}
+	builtIn := policy.Default()
+	return policy.Resolution{Policy: p, From: v1.PolicyFrom{
+		Weight: from(p.Weight == builtIn.Weight), Min: from(p.MinBPS == builtIn.MinBPS),
+		Max: from(p.MaxBPS == builtIn.MaxBPS), Priority: from(p.Priority == builtIn.Priority),
+		Latency: from(p.LatencyMS == builtIn.LatencyMS), Class: from(p.Class == builtIn.Class),
+		EFMax: from(p.EFMax == builtIn.EFMax), AFMin: from(p.AFMin == builtIn.AFMin),
+		DSCP: from(p.DSCP == builtIn.DSCP),
+	}}
+}

@@ -1,0 +1,130 @@
+package loop
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/agent/discovery"
+	"github.com/weir-project/weir/internal/datapath/kernel"
+	"github.com/weir-project/weir/internal/share/policy"
+	"github.com/weir-project/weir/internal/share/sched"
+)
+
+// Discovery events, and the policy of each container from all layers (internal/share/policy). A
+// policy is resolved again when a layer may have changed: the source reported the container, `weir
+// set` changed it, or the config file was read.
+
+// learn handles one event of a source.
+func (cs *containers) learn(event discovery.Event) {
+	source := v1.Source{Name: event.Source, Connected: event.Disconnected == nil}
+	switch {
+	case event.Disconnected != nil:
+		source.Reason = event.Disconnected.Error()
+		if old := cs.sources[event.Source]; old.Connected {
+			cs.log.Warn("lost a source of containers; known containers keep their shares",
+				"source", event.Source, "error", event.Disconnected)
+		}
+	case event.Snapshot != nil:
+		running := map[key]bool{}
+		// The owner of a network comes before the containers that joined it.
+		slices.SortStableFunc(event.Snapshot.Containers, func(c, d discovery.Container) int {
+			return cmp.Compare(min(len(c.SharesNetworkOf), 1), min(len(d.SharesNetworkOf), 1))
+		})
+		for _, c := range event.Snapshot.Containers {
+			running[key{c.Runtime, c.ID}] = true
+			cs.update(c)
+		}
+		for k, c := range cs.byKey {
+			if c.Runtime == event.Source && !running[k] {
+				cs.forget(c)
+			}
+		}
+	case event.Updated != nil:
+		cs.update(*event.Updated)
+	default:
+		if c := cs.byKey[key{event.Source, event.RemovedID}]; c != nil {
+			cs.forget(c)
+		}
+	}
+	cs.sources[event.Source] = source
+}
+
+// update handles a container that started or changed.
+func (cs *containers) update(seen discovery.Container) {
+	k := key{seen.Runtime, seen.ID}
+	c := cs.byKey[k]
+	if c != nil && !c.StartedAt.IsZero() && !c.StartedAt.Equal(seen.StartedAt) {
+		// It was restarted unseen: `weir set` changes ended with the previous run.
+		cs.forget(c)
+		c = nil
+	}
+	if c == nil {
+		c = &container{}
+		cs.addShares(c)
+		cs.byKey[k] = c
+		cs.log.Info("container started", "name", seen.Name, "id", short(seen.ID), "runtime", seen.Runtime)
+	}
+	c.Learn(seen)
+	c.Labels = relevantLabels(seen.Labels)
+	c.ImageLabels = relevantLabels(seen.ImageLabels)
+	cs.resolve(c)
+	cs.inspect(c)
+}
+
+// short returns the short form of an ID.
+func short(id string) string { return id[:min(len(id), 12)] }
+
+// forget drops a container that stopped. Its devices are gone; the next reconciliation removes its
+// class.
+func (cs *containers) forget(c *container) {
+	cs.log.Info("container stopped", "name", c.Name, "id", short(c.ID), "runtime", c.Runtime)
+	cs.release(c)
+	delete(cs.byKey, c.key())
+	if c.NetNS == (kernel.NetNSID{}) {
+		return
+	}
+	// Containers that joined its network now have that network for themselves.
+	for _, other := range cs.inNetNS(c.NetNS) {
+		cs.inspect(other)
+	}
+}
+
+// release ends the control of a container and undoes the changes to its remaining devices.
+func (cs *containers) release(c *container) {
+	cs.attach.Release(&c.Container, cs.uplinks.attachments())
+	cs.free(c)
+	for _, s := range c.shares {
+		s.class = sched.State{}
+	}
+}
+
+// subject returns the container as policy layers and rules see it.
+func (c *container) subject() policy.Subject {
+	return policy.Subject{
+		Name: c.Name, Image: c.Image,
+		Labels: c.Labels, ImageLabels: c.ImageLabels, ImageUnknown: c.ImageUnknown,
+	}
+}
+
+// resolve computes the container's policy from all layers, and logs new problems.
+func (cs *containers) resolve(c *container) {
+	before := c.resolved.Problems
+	c.resolved = cs.rules.Resolve(c.subject(), c.set)
+	p := c.policy()
+	c.Want.Class, c.Want.TrustDSCP, c.Want.MarkDSCP = trafficClass(p.Class), policy.TrustsDSCP(p), policy.MarksDSCP(p)
+	if slices.Equal(before, c.resolved.Problems) { // a container is reported more than once
+		return
+	}
+	for _, p := range c.resolved.Problems {
+		cs.log.Warn("label is not honoured", "name", c.Name, "problem", p.Error())
+	}
+}
+
+// relevantLabels returns the labels that a policy may read. Containers may carry many others.
+func relevantLabels(labels map[string]string) map[string]string {
+	labels = maps.Clone(labels)
+	maps.DeleteFunc(labels, func(name, _ string) bool { return !policy.ReadsLabel(name) })
+	return labels
+}

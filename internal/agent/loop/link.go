@@ -1,0 +1,140 @@
+package loop
+
+import (
+	"time"
+
+	"github.com/weir-project/weir/internal/agent/attach"
+	"github.com/weir-project/weir/internal/agent/stats"
+	"github.com/weir-project/weir/internal/agent/uplink"
+	"github.com/weir-project/weir/internal/share/plan"
+	"github.com/weir-project/weir/internal/share/sched"
+)
+
+// link is the agent's state of one uplink, with the shares of all containers.
+type link struct {
+	// index is its position among the agent's uplinks.
+	index int
+	// reserveBasisPoints is the part of the rate that minimums may not claim.
+	reserveBasisPoints uint32
+
+	device *uplink.Device
+	// suspect: the uplink did not do what it was told, and needs a check.
+	suspect bool
+
+	// attached is the attacher's view of the uplink.
+	attached attach.Uplink
+	// statsTurns counts the readings of counters for users.
+	statsTurns int
+
+	host *share
+	// controlled holds the shares of containers that have a class, sorted by number; participants
+	// are these and the host's share.
+	controlled   []*share
+	participants []*share
+	// hostCompetes: the host class wants more than its reserve, or did recently.
+	hostCompetes bool
+
+	// ledger turns the kernel's counters into totals that only grow; measuredAt is the time of the
+	// last full reading.
+	ledger stats.Ledger
+	// classLedger is the ledger of traffic classes, by ledgerKey.
+	classLedger stats.Ledger
+	measuredAt  time.Time
+
+	// lastStats is the time of the last reading of counters.
+	lastStats time.Time
+
+	// Scratch space of the control loop.
+	wanted   []sched.Competitor
+	snapshot sched.Snapshot
+}
+
+func newLink(index int, device *uplink.Device, reserveBasisPoints uint32) *link {
+	return &link{
+		index: index, device: device, reserveBasisPoints: reserveBasisPoints, measuredAt: time.Now(),
+		attached: attach.Uplink{UplinkDevice: device},
+	}
+}
+
+// installed reports whether scheduler and classifier are on the device.
+func (u *link) installed() bool { return u.device.State() == uplink.Installed }
+
+// link returns the uplink as input for decisions.
+func (u *link) link() plan.Link {
+	return plan.Link{RateBPS: u.device.RateBPS(), ReserveBasisPoints: u.reserveBasisPoints, MTUBytes: u.device.MTUBytes()}
+}
+
+// advance brings the device as far towards Installed as possible.
+func (a *Agent) advance(u *link) (changed bool) {
+	u.suspect = false
+	before := u.device.Problem()
+	change := u.device.Advance(func() sched.Tree {
+		return u.plan(a.containers.byKey, a.containers.controlled())
+	})
+	u.readCounters()
+	if change.Any {
+		u.forgetMeasurements(change)
+	}
+	a.logChange(u, change, before)
+	if change.Adopted {
+		u.adoptCounters()
+	}
+	return change.Any
+}
+
+// forgetMeasurements drops measurements of a replaced classifier or scheduler.
+func (u *link) forgetMeasurements(change uplink.Change) {
+	if change.Made {
+		u.ledger.ClassesMade()
+		u.classLedger.ClassesMade()
+	}
+	if change.Classified || !u.installed() {
+		for _, s := range u.participants {
+			s.delay = delayWindow{}
+			s.forgetClassDelays()
+		}
+	}
+	if !u.installed() {
+		// Nothing reads the counters any more.
+		for _, s := range u.participants {
+			s.active, s.measured, s.rate = false, measured{}, stats.Rate{}
+		}
+	}
+}
+
+// logChange logs the state change of an uplink.
+func (a *Agent) logChange(u *link, change uplink.Change, before error) {
+	if change.Displaced != "" {
+		a.log.Warn("replaced the queueing of another program; weir down restores it",
+			"uplink", u.device.Name(), "queueing", change.Displaced)
+	}
+	if change.Unlimited != nil {
+		// Not fatal: the uplink cuts larger packets up.
+		a.log.Warn("limit the uplink's packets", "uplink", u.device.Name(), "error", change.Unlimited)
+	}
+	if change.To == uplink.Installed && change.From != uplink.Installed {
+		a.log.Info("sharing out the uplink", "uplink", u.device.Name(), "rate_bps", u.device.RateBPS())
+	}
+	if u.device.Problem() != nil && (before == nil || before.Error() != u.device.Problem().Error()) {
+		a.log.Error("the uplink is not shared out as it should be", "uplink", u.device.Name(), "state", change.To, "error", u.device.Problem())
+	}
+}
+
+// adoptionLooks is the number of times a new agent checks which containers send before it changes
+// the allocations of an earlier agent.
+const (
+	adoptionLooks    = 4
+	adoptionInterval = 10 * time.Millisecond
+)
+
+// adoptCounters reads the counters and the sending containers, so that a new agent never shows
+// smaller totals than the earlier one.
+func (u *link) adoptCounters() {
+	for range adoptionLooks {
+		// The next reconciliation makes missing classes.
+		if _, err := u.control(time.Now()); err != nil {
+			return
+		}
+		time.Sleep(adoptionInterval)
+	}
+}

@@ -1,0 +1,151 @@
+package loop
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/weir-project/weir/internal/agent/state"
+	"github.com/weir-project/weir/internal/agent/uplink"
+)
+
+// uplinks are the configured uplinks with their present state.
+type uplinks struct {
+	list    []*link
+	machine machine
+	store   *state.Store
+	log     *slog.Logger
+}
+
+// open claims the uplinks. One of several may be missing; it is shared when it appears.
+func (us *uplinks) open(configs []UplinkConfig, reserveBasisPoints uint32) error {
+	var missing []error
+	for i, config := range configs {
+		device := uplink.New(config, us.machine, us.store)
+		problem := device.Claim()
+		us.list = append(us.list, newLink(i, device, reserveBasisPoints))
+		switch {
+		case problem == nil:
+		case problem.Kind == uplink.Missing:
+			missing = append(missing, problem)
+		default:
+			return problem
+		}
+	}
+	if len(missing) == len(us.list) {
+		return errors.Join(missing...)
+	}
+	for _, err := range missing {
+		us.log.Error("uplink is not there; waiting for it", "error", err)
+	}
+	return nil
+}
+
+func (us *uplinks) close() {
+	for _, u := range us.list {
+		u.device.Close()
+	}
+	us.machine.Close()
+}
+
+// drop gives back the uplinks of an earlier agent that the configuration no longer names.
+func (us *uplinks) drop() error {
+	var names []string
+	for _, saved := range us.store.Uplinks {
+		names = append(names, saved.Name)
+	}
+	for _, name := range names {
+		wanted := slices.ContainsFunc(us.list, func(u *link) bool { return u.device.Name() == name })
+		if wanted {
+			continue
+		}
+		if _, err := uplink.GiveBack(name, us.machine, us.store); err != nil {
+			return err
+		}
+		us.log.Info("uplink given back: the configuration no longer names it", "uplink", name)
+	}
+	return nil
+}
+
+// addShares gives a container its share of every uplink.
+func (cs *containers) addShares(c *container) {
+	for _, u := range cs.uplinks.list {
+		s := c.addShare(u)
+		if c == cs.host {
+			u.host = s
+		}
+	}
+}
+
+// addShare gives a container a share of the uplink, after its existing shares.
+func (c *container) addShare(u *link) *share {
+	s := &share{container: c, uplink: u}
+	c.shares = append(c.shares, s)
+	return s
+}
+
+// addUplink shares one more uplink, which must exist. If it is refused after it was added, the
+// caller removes the last uplink.
+func (a *Agent) addUplink(config UplinkConfig, reserveBasisPoints uint32) error {
+	device := uplink.New(config, a.uplinks.machine, a.store)
+	problem := device.Claim()
+	if taken := a.uplinks.at(device.Ifindex()); taken != nil {
+		return fmt.Errorf("%s is %s, which is shared out already: name it once, and restart the agent if it is to go by the other name", config.Name, taken.device.Name())
+	}
+	if problem != nil {
+		a.store.Forget(device.Name()) // nothing was changed
+		return problem
+	}
+	u := newLink(len(a.uplinks.list), device, reserveBasisPoints)
+	a.uplinks.list = append(a.uplinks.list, u)
+	u.host = a.containers.host.addShare(u)
+	for _, c := range a.containers.byKey {
+		c.addShare(u)
+	}
+	a.advance(u)
+	if !u.installed() {
+		return u.device.Problem()
+	}
+	a.attach.CheckUplinks(a.uplinks.attachments(), time.Now())
+	a.reconcile()
+	return nil
+}
+
+// at returns the uplink whose device has that index, or nil.
+func (us *uplinks) at(ifindex int) *link {
+	i := slices.IndexFunc(us.list, func(u *link) bool { return ifindex != 0 && u.device.Ifindex() == ifindex })
+	if i < 0 {
+		return nil
+	}
+	return us.list[i]
+}
+
+// removeUplinks gives uplinks back. If one of them cannot be given back, all of them stay in force.
+func (a *Agent) removeUplinks(list []*link) error {
+	if err := a.uplinks.giveBack(list); err != nil {
+		for _, u := range list {
+			a.advance(u)
+		}
+		a.reconcile()
+		return err
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	for _, u := range list {
+		for _, c := range append(a.containers.all(), a.containers.host) {
+			c.shares = slices.Delete(c.shares, u.index, u.index+1)
+		}
+		a.uplinks.list = slices.Delete(a.uplinks.list, u.index, u.index+1)
+		for i := range a.uplinks.list {
+			a.uplinks.list[i].index = i
+		}
+		u.device.Close()
+		a.log.Info("the configuration names the uplink no longer", "uplink", u.device.Name())
+	}
+	a.attach.CheckUplinks(a.uplinks.attachments(), time.Now())
+	a.reconcile()
+	return nil
+}

@@ -1,0 +1,10 @@
+package identity
+
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -target bpfel -type weir_number -type weir_class -type weir_tag -type weir_level -type weir_link -type weir_priority -type weir_saved -type weir_sender_bucket -type weir_activity -type weir_cgroup -type weir_minors -type weir_class_activity uplink ../../../bpf/uplink.bpf.c -- -O2 -g -mcpu=v3 -Wall -Werror -I../../../bpf -I/usr/include/x86_64-linux-gnu -I/usr/include/aarch64-linux-gnu
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -target bpfel tap ../../../bpf/tap.bpf.c -- -O2 -g -Wall -Werror -I../../../bpf -I/usr/include/x86_64-linux-gnu -I/usr/include/aarch64-linux-gnu
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -target bpfel -type weir_delay -type weir_delays delay ../../../bpf/delay.bpf.c -- -O2 -g -mcpu=v3 -Wall -Werror -I../../../bpf -I/usr/include/x86_64-linux-gnu -I/usr/include/aarch64-linux-gnu
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -target bpfel origin ../../../bpf/origin.bpf.c -- -O2 -g -Wall -Werror -I../../../bpf -I/usr/include/x86_64-linux-gnu -I/usr/include/aarch64-linux-gnu
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -target bpfel below ../../../bpf/below.bpf.c -- -O2 -g -Wall -Werror -I../../../bpf -I/usr/include/x86_64-linux-gnu -I/usr/include/aarch64-linux-gnu
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -target bpfel bridge ../../../bpf/bridge.bpf.c -- -O2 -g -Wall -Werror -I../../../bpf -I/usr/include/x86_64-linux-gnu -I/usr/include/aarch64-linux-gnu
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -target bpfel -type weir_flow_kind -type weir_flow_limit -type weir_flow_tag -type weir_flow_key -type weir_flow -type weir_bucket -type weir_flow_config -type weir_flow_counts -type weir_classifier flow ../../../bpf/flow.bpf.c -- -O2 -g -mcpu=v3 -Wall -Werror -I../../../bpf -I/usr/include/x86_64-linux-gnu -I/usr/include/aarch64-linux-gnu
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -target bpfel answer ../../../bpf/answer.bpf.c -- -O2 -g -mcpu=v3 -Wall -Werror -I../../../bpf -I/usr/include/x86_64-linux-gnu -I/usr/include/aarch64-linux-gnu

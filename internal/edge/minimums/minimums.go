@@ -1,0 +1,312 @@
+// Package minimums decides which container of a swarm is to have which minimum, and remembers
+// what agents were told. It is pure: it has no clock and talks to nothing.
+//
+// # Problem
+//
+// On a swarm minimums are in force where users connect, so the agents of those nodes have to
+// be told. Users move, agents refuse or do not answer, and another weir-edge may tell the same
+// agents, so that what was told is not what is in force.
+//
+// # Method
+//
+// A round
+//
+//	divides what instances are promised by where their users connect    Divide
+//	reads which relays proxies have in force                            RelaysInForce
+//	and compares what is to be in force with what is                    Orders
+//
+// The caller enters the relays into the ledger before the orders go out, sends the orders to
+// the agents, and notes their answers. The ledger comes first; an agent that refuses all the
+// same, because another program was faster, is a reason to move the instance ([Minimums.Refusal]).
+//
+// What an agent was told outlives weir-edge and the agent, and ends with the container.
+package minimums
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-project/weir/internal/edge/engine"
+	"github.com/weir-project/weir/internal/share/policy"
+)
+
+// Input is the observation that one round of the division is computed from.
+type Input struct {
+	At       time.Time
+	Promises engine.Promises
+	Services []Service
+	Nodes    []Node
+	Proxies  []Proxy
+}
+
+// Service is a service with a minimum.
+type Service struct {
+	Name    string
+	MinBPS  uint64
+	MaxBPS  uint64 // 0: none
+	Latency string // as in the service's labels; empty for none
+}
+
+// Node is a node of the swarm.
+type Node struct {
+	Name string
+	// Ready: its agent answers.
+	Ready bool
+	// AgeSeconds is the age of the agent's last report; nil if there is none.
+	AgeSeconds *float64
+	Containers []Container
+}
+
+// Container is an instance or, where Instance is empty, the service's proxy.
+type Container struct {
+	ID, Service, Instance string
+	// MinBPS is the minimum in its policy, AdmittedBPS the one in force at the uplink.
+	MinBPS, AdmittedBPS uint64
+}
+
+// Proxy is a service's proxy on a node.
+type Proxy struct {
+	Service, Node string
+	Answers       bool
+	// Users are the users that the proxy sends to each instance.
+	Users map[string]float64
+}
+
+// Order is the minimum that an agent has to set for a container.
+type Order struct {
+	Container, Service, Latency string
+	BPS                         uint64
+	// PromisedBPS is the part of BPS that instances of the node are promised; the rest is
+	// relayed for instances of other nodes.
+	PromisedBPS uint64
+	HasBPS      uint64
+	// slackBPS is how far the division of another weir-edge may differ.
+	slackBPS uint64
+}
+
+// State is the result of an order.
+type State int
+
+// The states of an order.
+const (
+	// NotYet: the agent did not answer, or failed.
+	NotYet State = iota
+	InForce
+	Refused
+)
+
+// Answer is an agent's response to an order.
+type Answer struct {
+	State State
+	// HasBPS is the container's minimum after an order that is in force.
+	HasBPS uint64
+	// Reason is why the agent refuses.
+	Reason string
+}
+
+// told is the last order for a container and the agent's answer.
+type told struct {
+	Answer
+	bps uint64
+	at  time.Time
+	// since is the time of the first refusal without a success in between.
+	since time.Time
+}
+
+const (
+	// reportDelay is the largest age of an agent's report when the agent answers.
+	reportDelay = 300 * time.Millisecond
+	// RetryAfter is the time until an order is repeated. It grows with the time that the agent has
+	// refused, up to maxRetryAfter.
+	RetryAfter    = time.Second
+	maxRetryAfter = 20 * time.Second
+	// RefusalHold is the time that an agent has to refuse before the refusal counts: capacity
+	// returned by another program is free only at the agent's next measurement.
+	RefusalHold = 2 * time.Second
+	// othersOff is the tolerated difference from another weir-edge's division, in hundredths of the
+	// minimum; it exceeds the parts that are ignored as too small.
+	othersOff = 12
+	// toldKept is the time that the last order for a container is remembered.
+	toldKept = time.Minute
+)
+
+// Minimums remembers orders between rounds. The zero value is ready to use.
+type Minimums struct {
+	division
+	told map[string]told // by container
+}
+
+// RelaysInForce returns the minimum that proxies have in force for instances of other nodes. Relays
+// on nodes whose agents do not answer count as in force.
+func (x *Minimums) RelaysInForce(in *Input, d engine.Division) map[engine.Entry]uint64 {
+	inForce := map[engine.Entry]uint64{}
+	for _, p := range in.Promises {
+		if !p.Relay {
+			continue
+		}
+		entry := engine.Entry{Service: p.Service, Node: p.Node}
+		i := slices.IndexFunc(in.Nodes, func(n Node) bool { return n.Name == p.Node })
+		switch {
+		case i < 0: // it has left
+			inForce[entry] = 0
+		case !in.Nodes[i].Ready:
+			inForce[entry] = p.MinBPS
+		default:
+			has := x.proxyBPS(in, &in.Nodes[i], p.Service)
+			inForce[entry] = min(p.MinBPS, has-min(has, d.Local[entry]))
+		}
+	}
+	return inForce
+}
+
+// proxyBPS returns the largest minimum that a service's proxy may have in force.
+func (x *Minimums) proxyBPS(in *Input, n *Node, service string) (bps uint64) {
+	for i := range n.Containers {
+		if c := &n.Containers[i]; c.Service == service && c.Instance == "" {
+			bps += max(c.AdmittedBPS, x.hasBPS(in, n, c))
+		}
+	}
+	return bps
+}
+
+// Orders returns the orders for a node's agent, reductions first so that they free room for the
+// rest. promises include the admitted relays.
+func (x *Minimums) Orders(in *Input, n *Node, d engine.Division, promises engine.Promises) []Order {
+	maps.DeleteFunc(x.told, func(_ string, t told) bool { return in.At.Sub(t.at) > toldKept })
+	var list []Order
+	for _, s := range in.Services {
+		entry := engine.Entry{Service: s.Name, Node: n.Name}
+		local := d.Local[entry]
+		want := func(instance string, bps, promised uint64) {
+			most := s.MaxBPS // what is allowed all that it may send needs no more
+			if most == 0 {
+				most = math.MaxUint64
+			}
+			for i, c := range x.containersOf(in, n, s.Name, instance) {
+				o := Order{Container: c.ID, Service: s.Name, Latency: s.Latency, HasBPS: x.hasBPS(in, n, c), slackBPS: s.MinBPS / 100 * othersOff}
+				if i == 0 { // the others are ending, or have just begun
+					o.BPS, o.PromisedBPS = min(bps, most), min(promised, most)
+				}
+				list = append(list, o)
+			}
+		}
+		want("", local+min(d.Relayed[entry], promises[engine.RelayID(entry)].MinBPS), local)
+		for id, p := range in.Promises {
+			if !p.Relay && p.Service == s.Name && p.Node == n.Name {
+				want(id, d.Sent[id], d.Sent[id])
+			}
+		}
+	}
+	list = slices.DeleteFunc(list, func(o Order) bool { return !x.isDue(in.At, o) })
+	slices.SortFunc(list, func(a, b Order) int {
+		raises := func(o Order) int {
+			if o.BPS > o.HasBPS {
+				return 1
+			}
+			return 0
+		}
+		if order := raises(a) - raises(b); order != 0 {
+			return order
+		}
+		return strings.Compare(a.Container, b.Container)
+	})
+	return list
+}
+
+// containersOf returns a service's containers of an instance, or its proxies, the one that has a
+// minimum first.
+func (x *Minimums) containersOf(in *Input, n *Node, service, instance string) (list []*Container) {
+	for i := range n.Containers {
+		c := &n.Containers[i]
+		if c.Service != service || c.Instance != instance {
+			continue
+		}
+		if x.hasBPS(in, n, c) > 0 {
+			list = slices.Insert(list, 0, c)
+		} else {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// isDue reports whether an order is to be sent: it is not in force, and the agent was not told the
+// same lately, or told so successfully and overruled by another weir-edge that divides a little
+// differently.
+func (x *Minimums) isDue(now time.Time, o Order) bool {
+	last, known := x.told[o.Container]
+	if o.HasBPS == o.BPS {
+		if last.State == Refused {
+			delete(x.told, o.Container)
+		}
+		return false
+	}
+	if !known || last.bps != o.BPS {
+		return true
+	}
+	differs := max(o.HasBPS, o.BPS) - min(o.HasBPS, o.BPS)
+	return now.Sub(last.at) >= last.retryAfter() && !(last.State == InForce && differs <= o.slackBPS)
+}
+
+// retryAfter returns the time until the same order is repeated.
+func (t *told) retryAfter() time.Duration {
+	if t.State != Refused {
+		return RetryAfter
+	}
+	return min(max(t.at.Sub(t.since)/4, RetryAfter), maxRetryAfter)
+}
+
+// hasBPS returns a container's minimum: from the agent's report or, if an order is newer than the
+// report, from that order.
+func (x *Minimums) hasBPS(in *Input, n *Node, c *Container) uint64 {
+	if t := x.told[c.ID]; t.State == InForce && n.AgeSeconds != nil && in.At.Sub(t.at).Seconds() <= *n.AgeSeconds+reportDelay.Seconds() {
+		return t.HasBPS
+	}
+	return c.MinBPS
+}
+
+// Note records the answer to an order.
+func (x *Minimums) Note(now time.Time, o Order, a Answer) {
+	if x.told == nil {
+		x.told = map[string]told{}
+	}
+	next := told{Answer: a, bps: o.BPS, at: now, since: now}
+	if last := x.told[o.Container]; a.State == Refused && last.State == Refused {
+		next.since = last.since
+	}
+	x.told[o.Container] = next
+}
+
+// Refusal returns why an agent has refused a container's minimum for [RefusalHold]; empty if it
+// has not.
+func (x *Minimums) Refusal(container string) string {
+	t := x.told[container]
+	if t.at.Sub(t.since) < RefusalHold {
+		return ""
+	}
+	return t.Reason
+}
+
+// HeldBPS returns the minimum in force at a node that belongs to ledger promises. The rest of the
+// containers' minimums was promised by other programs.
+func HeldBPS(node string, containers []Container, promises engine.Promises) (sum uint64) {
+	promised := map[string]uint64{}
+	for _, p := range promises {
+		if p.Node == node {
+			promised[p.Service] += min(p.MinBPS, policy.MaxRateBPS)
+		}
+	}
+	held := map[string]uint64{}
+	for _, c := range containers {
+		if c.Instance == "" || promises[c.Instance].Node == node {
+			held[c.Service] += c.AdmittedBPS
+		}
+	}
+	for service, most := range promised {
+		sum += min(held[service], most)
+	}
+	return sum
+}

@@ -1,0 +1,134 @@
+package run
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/edge/engine"
+	"github.com/weir-project/weir/internal/edge/minimums"
+	"github.com/weir-project/weir/internal/edge/proxy"
+	"github.com/weir-project/weir/internal/edge/runtime"
+)
+
+// input returns the engine's input for an observation.
+func (m *Manager) input(o *observation) engine.Input {
+	in := engine.Input{At: time.Now(), Memory: m.memory}
+	for i := range o.nodes {
+		in.Nodes = append(in.Nodes, m.node(o, &o.nodes[i]))
+	}
+	m.images.measurePulls(in.Nodes, o.nodes, o.at)
+	for _, service := range o.services {
+		known, measured := engine.Service{Spec: o.specs[service.Name]}, m.opts.Store.StartUp(service.Image)
+		known.MeasuredStartUpSeconds = measured.Seconds
+		known.Spec.ImageBytes = cmp.Or(known.Spec.ImageBytes, measured.ImageBytes)
+		in.Services = append(in.Services, known)
+		for _, p := range o.proxies[service.Name] {
+			if p.err == nil {
+				in.Demand = append(in.Demand, engine.Demand{
+					Service: service.Name, Node: p.Node, Users: float64(p.status.Users), ResponseSeconds: p.status.Response.Seconds(),
+					SentBPS: o.proxySentBPS(service.Name, p.Node),
+				})
+			}
+		}
+	}
+	in.Instances = m.lives.instances(o)
+	for i := range in.Instances {
+		m.measureInstance(o, &in.Instances[i])
+	}
+	for _, p := range o.promises {
+		if p.Relay {
+			in.Relays = append(in.Relays, engine.Relay{Service: p.Service, Node: p.Node, MinBPS: p.MinBPS})
+		}
+	}
+	in.Links = links(o.nodes)
+	in.At = m.roundTime(in.At)
+	for i := range in.Instances {
+		in.Instances[i].Since = m.roundTime(in.Instances[i].Since)
+	}
+	return in
+}
+
+// links returns the round trips between nodes. All are measured from this host; between two nodes
+// the longer one counts.
+func links(nodes []Measured) (list []engine.Link) {
+	for i, a := range nodes {
+		for _, b := range nodes[i+1:] {
+			if x, y := a.Reported.RoundTripSeconds, b.Reported.RoundTripSeconds; x > 0 && y > 0 {
+				list = append(list, engine.Link{From: a.Node.Name, To: b.Node.Name, RoundTripSeconds: max(x, y)})
+			}
+		}
+	}
+	return list
+}
+
+// roundTime converts a time to the clock of rounds, which starts with weir-edge and never jumps.
+// Unlike t's monotonic reading it is fully recorded in a trace.
+func (m *Manager) roundTime(t time.Time) time.Time { return m.began.Round(0).Add(t.Sub(m.began)) }
+
+// node returns a node as the engine takes it.
+func (m *Manager) node(o *observation, n *Measured) engine.Node {
+	node := n.Reported.Engine
+	node.OtherMinBPS -= min(minimums.HeldBPS(n.Node.Name, o.containers(n), o.promises), node.OtherMinBPS)
+	node.ReadOnly = n.isReadOnly()
+	node.Name = n.Node.Name
+	node.Availability = m.presence.availability(n.Node.Name, engine.UnknownAvailability)
+	if node.CPUs == 0 {
+		node.CPUs, node.MemoryBytes = float64(n.Node.CPUs), n.Node.MemoryBytes
+	}
+	if n.Node.Architecture != "" {
+		node.Platform = "linux/" + n.Node.Architecture
+	}
+	switch {
+	case !n.Node.Ready:
+		node.State, node.Reason = engine.NodeGone, n.Node.Reason
+	case n.Node.Draining:
+		node.State, node.Reason = engine.NodeDraining, "its operator wants it empty"
+	}
+	for _, service := range o.services {
+		runs := func(c runtime.Instance) bool { return c.Node == n.Node.Name && c.Image == service.Image }
+		if m.images.has(n.Node.Name, service.Image) || slices.ContainsFunc(o.state.Instances, runs) {
+			node.Images = append(node.Images, service.Image)
+		}
+	}
+	return node
+}
+
+// measureInstance adds what proxies and the agent of its node report of an instance that is
+// there, and whether the agent refuses its minimum.
+func (m *Manager) measureInstance(o *observation, i *engine.Instance) {
+	at := slices.IndexFunc(o.state.Instances, func(c runtime.Instance) bool { return c.ID == i.ID })
+	if at < 0 {
+		return
+	}
+	for _, t := range serversOf(o, i.ID) {
+		i.Users += float64(t.Users + t.Waiting)
+		i.ResponseSeconds = max(i.ResponseSeconds, t.Response.Seconds())
+	}
+	n := o.measured(i.Node)
+	if n == nil {
+		return
+	}
+	for k := range n.Reported.Containers {
+		c := &n.Reported.Containers[k]
+		own := c.ID == o.state.Instances[at].ContainerID
+		if own {
+			i.SentBPS = c.SentBPS
+			if c.MemoryBytes != nil {
+				i.MemoryBytes = *c.MemoryBytes
+			}
+			if c.CPUs != nil {
+				i.CPUs = *c.CPUs
+			}
+		}
+		if !own && !c.Is(proxy.ContainerName(i.Service)) {
+			continue
+		}
+		if c.State == v1.StateRejected {
+			i.MinRefused, i.Reason = true, c.Reason
+		} else if refusal := m.minimums.Refusal(c.ID); refusal != "" {
+			i.MinRefused, i.Reason = true, refusal
+		}
+	}
+}

@@ -1,0 +1,233 @@
+package run
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/weir-project/weir/internal/edge/engine"
+	"github.com/weir-project/weir/internal/edge/runtime"
+)
+
+// lives is the state of instances that the container engine does not know.
+type lives struct {
+	// starting and stopping are the operations in progress.
+	starting map[string]*start
+	stopping map[string]*stop
+	// cannotStart is the error of each instance that could not be created.
+	cannotStart map[string]string
+	since       map[string]stateSince
+	// ended is when instances ended, for rounds that observed them before.
+	ended map[string]time.Time
+	// orphans are promises without an instance, with the time of their discovery.
+	orphans map[string]time.Time
+}
+
+// start is an instance that is being started.
+type start struct {
+	decision engine.Decision
+	image    string
+	at       time.Time
+	transfer time.Duration
+}
+
+// stop is an instance that is being stopped.
+type stop struct {
+	decision engine.Decision
+	at       time.Time
+	ending   bool // the engine has been told
+}
+
+type stateSince struct {
+	state engine.InstanceState
+	at    time.Time
+	// first is when this weir-edge first saw the instance.
+	first time.Time
+}
+
+func newLives() lives {
+	return lives{
+		starting: map[string]*start{}, stopping: map[string]*stop{}, cannotStart: map[string]string{},
+		since: map[string]stateSince{}, ended: map[string]time.Time{}, orphans: map[string]time.Time{},
+	}
+}
+
+// hasEnded reports whether an instance has ended since the observation.
+func (l *lives) hasEnded(o *observation, id string) bool { return l.ended[id].After(o.at) }
+
+// isStopping reports whether an instance is being stopped, or has ended since the observation.
+func (l *lives) isStopping(o *observation, id string) bool {
+	return l.stopping[id] != nil || o.promises[id].Stopping || l.hasEnded(o, id)
+}
+
+// instances returns the instances that run, start, end or are promised.
+func (l *lives) instances(o *observation) (list []engine.Instance) {
+	there := map[string]bool{}
+	for _, c := range o.state.Instances {
+		there[c.ID] = true
+		i := newInstance(c.ID, o.promises[c.ID])
+		i.Service, i.Node = c.Service, c.Node
+		i.State, i.Reason = l.stateOf(o, c)
+		list = append(list, i)
+	}
+	for id, p := range o.promises {
+		if there[id] || p.Relay {
+			continue
+		}
+		i := newInstance(id, p)
+		switch i.State = engine.InstanceStarting; {
+		case l.isStopping(o, id):
+			i.State = engine.InstanceStopping
+		case l.cannotStart[id] != "":
+			i.State, i.Reason = engine.InstanceFailed, l.cannotStart[id]
+		}
+		list = append(list, i)
+	}
+	for id, ending := range l.stopping {
+		// The name stays reserved: a start under it would end with the old instance.
+		if _, promised := o.promises[id]; !promised && !there[id] {
+			d := ending.decision
+			list = append(list, engine.Instance{ID: id, Service: d.Service, Node: d.Node, State: engine.InstanceStopping})
+		}
+	}
+	l.date(o, list)
+	return list
+}
+
+func newInstance(id string, p engine.Promise) engine.Instance {
+	return engine.Instance{ID: id, Service: p.Service, Node: p.Node, MinBPS: p.MinBPS, LimitBytes: p.LimitBytes, Replaces: p.Replaces}
+}
+
+// date sets the time of each instance's present state, and drops instances that are gone.
+func (l *lives) date(o *observation, list []engine.Instance) {
+	ids, now := map[string]bool{}, time.Now()
+	for i := range list {
+		id := list[i].ID
+		ids[id] = true
+		if known, ok := l.since[id]; !ok {
+			l.since[id] = stateSince{list[i].State, now, now}
+		} else if known.state != list[i].State {
+			l.since[id] = stateSince{list[i].State, now, known.first}
+		}
+		list[i].Since = l.since[id].at
+	}
+	maps.DeleteFunc(l.since, func(id string, _ stateSince) bool { return !ids[id] })
+	maps.DeleteFunc(l.cannotStart, func(id string, _ string) bool { return !ids[id] })
+	maps.DeleteFunc(l.starting, func(id string, on *start) bool { return !ids[id] && on.at.Before(o.at) })
+}
+
+// noteStart records the result of a start. An error is ignored if the instance has ended since,
+// because another of that name may be starting.
+func (l *lives) noteStart(s *start, err error) {
+	if id := s.decision.Instance; err != nil && l.starting[id] == s {
+		delete(l.starting, id)
+		l.cannotStart[id] = err.Error()
+	}
+}
+
+// arrived returns the start of an instance that answers for the first time; nil if this weir-edge
+// did not start it.
+func (l *lives) arrived(id string) *start {
+	started := l.starting[id]
+	delete(l.starting, id)
+	return started
+}
+
+// drain marks an instance to get no new users. It reports whether it was marked before.
+func (l *lives) drain(d engine.Decision) bool {
+	if l.stopping[d.Instance] != nil {
+		return false
+	}
+	l.stopping[d.Instance] = &stop{decision: d, at: time.Now()}
+	delete(l.starting, d.Instance)
+	return true
+}
+
+// drained returns the instances to stop now: without users, or past drainTimeout. It includes
+// instances that an earlier weir-edge was stopping.
+func (l *lives) drained(o *observation) (list []engine.Decision) {
+	maps.DeleteFunc(l.ended, func(_ string, at time.Time) bool { return o.at.Sub(at) > roundTimeout })
+	for id, p := range o.promises {
+		if p.Stopping && !l.hasEnded(o, id) {
+			l.drain(engine.Decision{Action: engine.Stop, Service: p.Service, Instance: id, Node: p.Node})
+		}
+	}
+	for id, ending := range l.stopping {
+		// A proxy that does not answer may have any number of users.
+		unknown := slices.ContainsFunc(o.proxies[ending.decision.Service], func(p observedProxy) bool { return p.err != nil })
+		users := 0
+		for _, t := range serversOf(o, id) {
+			users += t.Users + t.Waiting
+		}
+		// Its proxies were told in this round; their reports are older.
+		waited := time.Since(ending.at)
+		if ending.ending || waited < period || (users > 0 || unknown) && waited < drainTimeout {
+			continue
+		}
+		ending.ending = true
+		list = append(list, ending.decision)
+	}
+	return list
+}
+
+// drainTimeout is the longest time that a stopping instance keeps its users.
+const drainTimeout = 10 * time.Second
+
+// noteEnd records the result of a stop. After an error the next round decides again.
+func (l *lives) noteEnd(id string, at time.Time, err error) {
+	delete(l.stopping, id)
+	if err == nil {
+		delete(l.cannotStart, id)
+		l.ended[id] = at
+	}
+}
+
+const (
+	// orphanTimeout is the time after which a promise without an instance is withdrawn. A longer
+	// start, for example of a large image, finds its promise gone.
+	orphanTimeout = 15 * time.Second
+	// lateStart is the time that a start may continue after its service was removed.
+	lateStart = 5 * time.Second
+)
+
+// orphaned returns the promises that have been without an instance for orphanTimeout.
+func (l *lives) orphaned(o *observation) (gone []string) {
+	maps.DeleteFunc(l.orphans, func(id string, _ time.Time) bool { _, promised := o.promises[id]; return !promised })
+	for id, p := range o.promises {
+		if p.Relay {
+			continue
+		}
+		_, deployed := o.specs[p.Service]
+		_, broken := o.broken[p.Service]
+		removed := !deployed && !broken
+		here := slices.ContainsFunc(o.state.Instances, func(c runtime.Instance) bool { return c.ID == id })
+		switch since := l.orphans[id]; {
+		case here || l.starting[id] != nil && !removed || l.stopping[id] != nil:
+			delete(l.orphans, id)
+		case since.IsZero():
+			l.orphans[id] = time.Now()
+		case time.Since(since) > orphanTimeout, removed && time.Since(since) > lateStart:
+			gone = append(gone, id)
+		}
+	}
+	return gone
+}
+
+// planPromises returns the promises to withdraw, and those to make for instances that have none or
+// run on another node.
+func (l *lives) planPromises(o *observation) promiseStep {
+	step := promiseStep{gone: l.orphaned(o), adopted: engine.Promises{}}
+	for _, c := range o.state.Instances {
+		p, promised := o.promises[c.ID]
+		if promised && p.Node == c.Node || l.stopping[c.ID] != nil || l.hasEnded(o, c.ID) {
+			continue
+		}
+		if !promised {
+			parsed := o.specs[c.Service]
+			p = engine.Promise{Service: c.Service, MinBPS: parsed.MinBPS(), LimitBytes: parsed.Limits.MemoryBytes}
+		}
+		p.Node = c.Node // nodes are renamed when another one of their name joins
+		step.adopted[c.ID] = p
+	}
+	return step
+}

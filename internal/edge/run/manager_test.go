@@ -1,0 +1,173 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weir-project/weir/internal/edge/engine"
+	"github.com/weir-project/weir/internal/edge/runtime"
+	"github.com/weir-project/weir/internal/edge/store"
+)
+
+// fakeEngine is a container engine of one node, in memory.
+type fakeEngine struct {
+	runtime.Runtime
+	mu     sync.Mutex
+	ledger bench
+	state  runtime.State
+	down   error
+}
+
+func (f *fakeEngine) Kind() string                            { return "docker" }
+func (f *fakeEngine) Changes(context.Context) <-chan struct{} { return nil }
+func (f *fakeEngine) Ledger() engine.Ledger                   { return f }
+func (f *fakeEngine) Fetch(context.Context, string) (runtime.Image, error) {
+	return runtime.Image{SizeBytes: 1, Took: time.Millisecond}, nil
+}
+
+func (f *fakeEngine) Nodes(context.Context) ([]runtime.Node, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return []runtime.Node{{Name: "a", Ready: true, CPUs: 4, MemoryBytes: 1 << 30}}, f.down
+}
+
+func (f *fakeEngine) Look(context.Context) (runtime.State, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return runtime.State{Services: slices.Clone(f.state.Services), Instances: slices.Clone(f.state.Instances)}, nil
+}
+
+func (f *fakeEngine) Proxies(context.Context, string) ([]runtime.Proxy, error) { return nil, nil }
+
+func (f *fakeEngine) Deploy(_ context.Context, s runtime.Service) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.state.Services = append(f.state.Services, s)
+	return nil
+}
+
+func (f *fakeEngine) Remove(_ context.Context, service string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.state.Services) == 0 {
+		return runtime.ErrUnknown
+	}
+	f.state = runtime.State{}
+	return nil
+}
+
+func (f *fakeEngine) Start(_ context.Context, s runtime.Service, instance, node string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.state.Instances = append(f.state.Instances, runtime.Instance{ID: instance, Service: s.Name, Node: node, Phase: runtime.Running, StartedAt: time.Now()})
+	return nil
+}
+
+func (f *fakeEngine) Stop(context.Context, string) error { return nil }
+
+func (f *fakeEngine) Read(ctx context.Context) (engine.Promises, engine.Token, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.ledger.Read(ctx)
+}
+
+func (f *fakeEngine) Swap(ctx context.Context, token engine.Token, p engine.Promises) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.ledger.Swap(ctx, token, p)
+}
+
+// TestRun: a service is deployed, runs and is removed while readers read; an engine that does not
+// answer leaves the last view; and at its end the manager waits for its work and refuses changes.
+func TestRun(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	kept, err := store.Open(filepath.Join(t.TempDir(), "edge.db"), log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kept.Close()
+	decider, err := engine.New(engine.Policy{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fake := &fakeEngine{ledger: bench{promises: engine.Promises{}}}
+	m, err := New(Options{Runtime: fake, Nodes: Unmeasured{}, Store: kept, Log: log, Engine: decider})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { err = m.Run(ctx) })
+	for range 3 {
+		running.Go(func() {
+			for seq := uint64(0); ctx.Err() == nil; time.Sleep(time.Millisecond) {
+				list, _ := m.Events().Since(seq)
+				for _, e := range list {
+					seq = max(seq, e.Seq)
+				}
+				m.Events().Counts()
+				_, _ = m.Explain("shop")
+			}
+		})
+	}
+	until := func(what string, holds func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: not after 20 s: %+v\n%s", what, m.Snapshot(), m.said())
+			}
+		}
+	}
+	document := []byte(`{"par": {"serviceName": "shop", "imageName": "i:1"}}`)
+	deployed, err := m.Deploy(ctx, document)
+	if err != nil || !deployed.Changed || len(m.Snapshot().Services) != 1 {
+		t.Fatalf("%+v, %v, and readers see %+v", deployed, err, m.Snapshot().Services)
+	}
+	until("an instance runs", func() bool {
+		v := m.Snapshot()
+		return len(v.Instances) == 1 && v.Instances[0].Instance == "shop-1" && v.Instances[0].Node == "a" && !v.Instances[0].StartedAt.IsZero()
+	})
+	if again, err := m.Deploy(ctx, document); err != nil || again.Changed {
+		t.Errorf("the same again: %+v, %v", again, err)
+	}
+	if _, err := m.Deploy(ctx, []byte(`{"par": {"serviceName": "shop", "imageName": "i:2"}}`)); !errors.Is(err, runtime.ErrExists) {
+		t.Errorf("with another specification: %v", err)
+	}
+	fake.mu.Lock()
+	fake.down = errors.New("no answer")
+	fake.mu.Unlock()
+	until("the engine does not answer", func() bool {
+		v := m.Snapshot()
+		return len(v.Services) == 1 && v.Services[0].Reason == "no answer" && len(v.Instances) == 1
+	})
+	fake.mu.Lock()
+	fake.down = nil
+	fake.mu.Unlock()
+	until("it answers again", func() bool { return m.Snapshot().Services[0].Reason == "" })
+	if err := m.Remove(ctx, "shop"); err != nil || len(m.Snapshot().Services) != 0 {
+		t.Errorf("%v, and readers see %+v", err, m.Snapshot().Services)
+	}
+	if err := m.Remove(ctx, "shop"); !errors.Is(err, runtime.ErrUnknown) {
+		t.Errorf("removed again: %v", err)
+	}
+	for _, want := range []string{"service shop was deployed", "node a is ready", "no answer: what runs goes on", "service shop was removed"} {
+		if said := m.said(); strings.Count(said, want) != 1 {
+			t.Errorf("%q is not reported once:\n%s", want, said)
+		}
+	}
+	cancel()
+	running.Wait()
+	if err != nil {
+		t.Error(err)
+	}
+	if err := m.Remove(t.Context(), "shop"); err == nil || err.Error() != "weir-edge ends" {
+		t.Errorf("after its end: %v", err)
+	}
+}

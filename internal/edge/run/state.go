@@ -1,0 +1,120 @@
+package run
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-project/weir/internal/edge/engine"
+	"github.com/weir-project/weir/internal/edge/proxy"
+	"github.com/weir-project/weir/internal/edge/runtime"
+)
+
+// stateOf returns the state of an instance, and a reason. Its proxies report whether it answers.
+func (l *lives) stateOf(o *observation, c runtime.Instance) (engine.InstanceState, string) {
+	switch {
+	case l.isStopping(o, c.ID):
+		return engine.InstanceStopping, ""
+	case c.Phase == runtime.Failing:
+		return engine.InstanceFailed, c.Reason
+	case c.Phase == runtime.Starting:
+		return engine.InstanceStarting, l.waiting(c.ID, c.Reason)
+	}
+	servers := serversOf(o, c.ID)
+	if slices.ContainsFunc(servers, func(t proxy.ServerStatus) bool { return t.Up && t.Check != "" }) {
+		return engine.InstanceRunning, l.waiting(c.ID, missedBy(o, c))
+	}
+	was := l.since[c.ID]
+	waited := min(time.Since(was.first), time.Since(c.StartedAt))
+	if was.first.IsZero() {
+		waited = 0
+	}
+	verdict := slices.IndexFunc(servers, func(t proxy.ServerStatus) bool { return !t.Up && t.Check != "" })
+	answering := slices.ContainsFunc(o.proxies[c.Service], func(p observedProxy) bool { return p.err == nil })
+	switch {
+	case !answering && (was.state != engine.InstanceStarting || waited > notAnswering):
+		return engine.InstanceUnknown, "no proxy says whether it answers"
+	case verdict < 0 && was.state == engine.InstanceRunning:
+		return was.state, "" // the proxy has just been told of it
+	case verdict < 0 && waited > notAnswering:
+		return engine.InstanceUnknown, "no proxy has looked whether it answers"
+	case verdict >= 0 && (was.state == engine.InstanceRunning || was.state == engine.InstanceUnhealthy):
+		return engine.InstanceUnhealthy, "it does not answer its proxy: " + checked(servers[verdict])
+	case verdict >= 0 && waited > notAnswering:
+		return engine.InstanceFailed, fmt.Sprintf("it runs and has not answered for %v (%s): does it listen at the port of its specification?", notAnswering, checked(servers[verdict]))
+	}
+	reason := "no proxy has looked yet whether it answers"
+	switch {
+	case len(c.Addresses) == 0:
+		reason = "it runs, and its engine does not say where it is reached"
+	case verdict >= 0:
+		reason = "it does not answer its proxy yet: " + checked(servers[verdict])
+	}
+	return engine.InstanceStarting, l.waiting(c.ID, reason)
+}
+
+// missedBy returns the proxies that cannot reach an instance which answers others; they send it no
+// users.
+func missedBy(o *observation, c runtime.Instance) string {
+	var nodes []string
+	found := ""
+	for _, p := range o.proxies[c.Service] {
+		if t := serverOf(p, c.ID); t.Check != "" && !t.Up && !t.Leaving {
+			nodes, found = append(nodes, p.Node), checked(t)
+		}
+	}
+	if len(nodes) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("the proxies on %s do not reach it: %s", strings.Join(nodes, ", "), found)
+}
+
+// waiting returns reason once an instance has existed for slowly, else an empty string.
+func (l *lives) waiting(id, reason string) string {
+	if first := l.since[id].first; first.IsZero() || time.Since(first) < slowly {
+		return ""
+	}
+	return reason
+}
+
+const (
+	// slowly is the time after which the reason why an instance does not answer is shown.
+	slowly = 5 * time.Second
+	// notAnswering is the time without an answer after which a new instance counts as failed.
+	notAnswering = 30 * time.Second
+)
+
+// checked returns the result of a proxy's health check, and the proxy's node.
+func checked(t proxy.ServerStatus) string {
+	if !t.Address.IsValid() {
+		return t.Check
+	}
+	return fmt.Sprintf("%s at %s", t.Check, t.Address)
+}
+
+// serversOf returns an instance's servers in all proxies of its service.
+func serversOf(o *observation, id string) (servers []proxy.ServerStatus) {
+	name := proxy.InstanceName(id)
+	for _, proxies := range o.proxies {
+		for _, p := range proxies {
+			for _, t := range p.status.Servers {
+				if t.Name == name {
+					servers = append(servers, t)
+				}
+			}
+		}
+	}
+	return servers
+}
+
+// serverOf returns an instance's state in one proxy: up if it is up at any port.
+func serverOf(p observedProxy, id string) (found proxy.ServerStatus) {
+	for _, t := range p.status.Servers {
+		if t.Name == proxy.InstanceName(id) {
+			t.Up = t.Up || found.Up
+			found = t
+		}
+	}
+	return found
+}

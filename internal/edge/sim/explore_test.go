@@ -1,0 +1,411 @@
+package sim_test
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/weir-project/weir/internal/edge/engine"
+	"github.com/weir-project/weir/internal/edge/minimums"
+	"github.com/weir-project/weir/internal/edge/sim"
+	"github.com/weir-project/weir/internal/edge/spec"
+)
+
+// exploreSeconds is how long each world runs, in simulated time.
+const exploreSeconds = 900
+
+// exploreWorld is a kind of cluster. prepare makes one of them by chance and returns what happens in
+// each second of it.
+type exploreWorld struct {
+	name    string
+	prepare func(r *rand.Rand) (*sim.World, func(second float64))
+}
+
+func uniform(r *rand.Rand, low, high float64) float64 { return low + (high-low)*r.Float64() }
+
+// withoutMaximum is a service whose specification does not say how many users an instance has room for.
+func withoutMaximum(seconds float64) engine.Service {
+	return busybox(func(s *spec.Spec) { s.MaxUsers, s.ResponseSeconds = 0, seconds })
+}
+
+func exploreWorlds() []exploreWorld {
+	nothing := func(float64) {}
+	between := func(at, from, to float64) bool { return at >= from && at < to }
+	few := func(float64) float64 { return 40 }
+	failing := func(r *rand.Rand, change func(w *sim.World, at, when, long float64)) (*sim.World, func(float64)) {
+		w := world("abcdef", few, busybox(func(s *spec.Spec) { s.AvailabilityPercent = 99.9 }))
+		when, long := uniform(r, 60, 120), uniform(r, 10, 120)
+		return w, func(at float64) { change(w, at, when, long) }
+	}
+	return []exploreWorld{
+		{"ramp", func(r *rand.Rand) (*sim.World, func(float64)) {
+			over, most := uniform(r, 20, 600), uniform(r, 300, 800)
+			w := world("abcdef", func(at float64) float64 { return 5 + most*min(at/over, 1) }, withoutMaximum(0.2))
+			w.Loads["busybox"] = sim.Load{CPUSeconds: 0.01, AnswerBytes: 1e3, ThinkSeconds: 0.2}
+			return w, nothing
+		}},
+		{"crowd", func(r *rand.Rand) (*sim.World, func(float64)) {
+			from, long, most := uniform(r, 20, 100), uniform(r, 60, 400), uniform(r, 150, 450)
+			return world("abcdef", func(at float64) float64 {
+				if between(at, from, from+long) {
+					return most
+				}
+				return 10
+			}, busybox()), nothing
+		}},
+		{"wave", func(r *rand.Rand) (*sim.World, func(float64)) {
+			mean, part, period := uniform(r, 100, 300), uniform(r, 0.2, 0.9), uniform(r, 30, 400)
+			return world("abcdef", func(at float64) float64 { return mean * (1 + part*math.Sin(2*math.Pi*at/period)) }, busybox()), nothing
+		}},
+		{"bursts", func(r *rand.Rand) (*sim.World, func(float64)) {
+			every, long, most := uniform(r, 20, 200), uniform(r, 2, 15), uniform(r, 80, 300)
+			return world("abcdef", func(at float64) float64 {
+				if math.Mod(at, every) < long {
+					return most
+				}
+				return 20
+			}, busybox()), nothing
+		}},
+		{"two-nodes", func(r *rand.Rand) (*sim.World, func(float64)) {
+			period, part := uniform(r, 20, 500), uniform(r, 0.2, 0.8)
+			there := func(at float64) bool { return math.Mod(at, period) < part*period }
+			s := withoutMaximum(0.2)
+			w := world("abc", func(at float64) float64 {
+				if there(at) {
+					return 10
+				}
+				return 60
+			}, s)
+			w.Crowds = append(w.Crowds, sim.Crowd{Service: "busybox", Node: "b", Users: func(at float64) float64 {
+				if there(at) {
+					return 60
+				}
+				return 5
+			}})
+			w.Links = []engine.Link{{From: "a", To: "b", RoundTripSeconds: 0.05}, {From: "a", To: "c", RoundTripSeconds: 0.1}, {From: "b", To: "c", RoundTripSeconds: 0.1}}
+			w.Loads["busybox"] = sim.Load{CPUSeconds: 0.001, AnswerBytes: 1e3, ThinkSeconds: 2}
+			return w, nothing
+		}},
+		{"moves-away", func(r *rand.Rand) (*sim.World, func(float64)) {
+			when, n := uniform(r, 60, 300), uniform(r, 10, 80)
+			w := world("abcd", func(at float64) float64 {
+				if at < when {
+					return n
+				}
+				return 0
+			}, busybox())
+			w.Crowds = append(w.Crowds, sim.Crowd{Service: "busybox", Node: "b", Users: func(at float64) float64 { return n - w.Crowds[0].Users(at) }})
+			w.Links = []engine.Link{{From: "a", To: "b", RoundTripSeconds: 0.05}}
+			return w, nothing
+		}},
+		{"slow-start", func(r *rand.Rand) (*sim.World, func(float64)) {
+			slow, from, most := uniform(r, 15, 60), uniform(r, 60, 200), uniform(r, 150, 600)
+			w := world("abcdef", func(at float64) float64 {
+				if at >= from {
+					return most
+				}
+				return 10
+			}, withoutMaximum(0.2))
+			w.Services[0].Spec.StartUpSeconds, w.Services[0].Spec.ImageBytes = slow, uint64(uniform(r, 1e6, 200e6))
+			w.Loads["busybox"] = sim.Load{CPUSeconds: 0.01, AnswerBytes: 1e3, ThinkSeconds: 0.2}
+			return w, nothing
+		}},
+		{"crash-loop", func(r *rand.Rand) (*sim.World, func(float64)) {
+			until, after := uniform(r, 60, 400), uniform(r, 1, 10)
+			w := world("abcdef", few, busybox())
+			return w, func(at float64) {
+				if w.CrashSeconds = 0; at < until {
+					w.CrashSeconds = after
+				}
+			}
+		}},
+		{"crash-once", func(r *rand.Rand) (*sim.World, func(float64)) {
+			w, when := world("abcdef", few, busybox()), math.Floor(uniform(r, 30, 300))
+			return w, func(at float64) {
+				if at == when {
+					w.Crash("busybox")
+				}
+			}
+		}},
+		{"node-lost", func(r *rand.Rand) (*sim.World, func(float64)) {
+			lost := r.IntN(2)
+			return failing(r, func(w *sim.World, at, when, long float64) { w.Nodes[lost].Dead = between(at, when, when+long) })
+		}},
+		{"cut-off", func(r *rand.Rand) (*sim.World, func(float64)) {
+			cut := 2 + r.IntN(4) // four and more are most of the nodes
+			return failing(r, func(w *sim.World, at, when, long float64) {
+				for i := range cut {
+					w.Nodes[i].Unreachable = between(at, when, when+long)
+				}
+			})
+		}},
+		{"min-refused", func(r *rand.Rand) (*sim.World, func(float64)) {
+			refusing := 1 + r.IntN(6)
+			return failing(r, func(w *sim.World, at, when, long float64) {
+				for i := range refusing {
+					w.Nodes[i].Refuses = between(at, when, when+3*long)
+				}
+			})
+		}},
+		{"exhausted", func(r *rand.Rand) (*sim.World, func(float64)) {
+			when, others, spared := uniform(r, 60, 200), uniform(r, 3.6, 4), r.IntN(5)
+			w := world("abcdef", few, withoutMaximum(0.2))
+			w.Loads["busybox"] = sim.Load{CPUSeconds: 0.02, AnswerBytes: 1e3, ThinkSeconds: 0.3}
+			return w, func(at float64) {
+				for i := range w.Nodes[spared:] {
+					if at >= when {
+						w.Nodes[i].OtherCPUs = others
+					}
+				}
+			}
+		}},
+		{"relays", func(r *rand.Rand) (*sim.World, func(float64)) {
+			w := world("abc", func(float64) float64 { return 20 }, busybox(func(s *spec.Spec) { s.Labels = map[string]string{"weir.min": "40mbit"} }))
+			for _, node := range []string{"b", "c"} {
+				n, when := uniform(r, 5, 40), uniform(r, 20, 400)
+				w.Crowds = append(w.Crowds, sim.Crowd{Service: "busybox", Node: node, Users: func(at float64) float64 {
+					if at < when {
+						return n
+					}
+					return 45 - n
+				}})
+			}
+			return w, nothing
+		}},
+		{"contended", func(r *rand.Rand) (*sim.World, func(float64)) {
+			w := world("abcd", func(float64) float64 { return 10 }, busybox())
+			w.Services, w.Crowds, w.Loads = nil, nil, map[string]sim.Load{}
+			for k := range 5 {
+				name := fmt.Sprintf("service-%d", k)
+				w.Services = append(w.Services, busybox(func(s *spec.Spec) {
+					s.Name, s.MaxUsers, s.Labels = name, 50, map[string]string{"weir.min": "20mbit"}
+				}))
+				w.Loads[name] = sim.Load{CPUSeconds: 0.01, AnswerBytes: 10e3, ThinkSeconds: 1}
+				mean, period, phase := uniform(r, 20, 80), uniform(r, 60, 400), uniform(r, 0, 6)
+				w.Crowds = append(w.Crowds, sim.Crowd{Service: name, Node: w.Nodes[r.IntN(4)].Name, Users: func(at float64) float64 {
+					return mean * (1 + 0.6*math.Sin(phase+at/period))
+				}})
+			}
+			return w, nothing
+		}},
+	}
+}
+
+// measures are the columns of the table. waited is the longest time without a minimum in
+// force or users served in time, interrupted by less than ten seconds; unserved are all such
+// seconds, of all services; told is how many minimums agents are told.
+var measures = []string{"waited", "unserved", "starts", "moves", "stops", "told"}
+
+// explore runs one world with one seed.
+func explore(t *testing.T, kind exploreWorld, seed uint64) []float64 {
+	w, happen := kind.prepare(rand.New(rand.NewPCG(seed, 22)))
+	w.Noise = 0.1
+	w.Seed(seed)
+	var waited, unserved, starts, moves, stops, told float64
+	var division engine.Division
+	promises, since, last := engine.Promises{}, map[string]float64{}, map[string]float64{}
+	var divided minimums.Minimums
+	w.Run(newEngine(t), exploreSeconds, func(in engine.Input, result engine.Result) {
+		at := w.Seconds()
+		for _, d := range result.Decisions {
+			switch d.Action {
+			case engine.Start:
+				starts++
+			case engine.Move:
+				moves++
+			case engine.Stop:
+				if d.Cause != engine.CauseReplaced {
+					stops++
+				}
+			}
+		}
+		before := division
+		maps.DeleteFunc(promises, func(_ string, p engine.Promise) bool { return !p.Relay })
+		maps.Copy(promises, w.Promises())
+		division = divided.Divide(&minimums.Input{At: in.At, Promises: promises, Proxies: proxies(w)})
+		nodes, inForce := w.Input().Nodes, map[engine.Entry]uint64{}
+		for _, p := range promises {
+			if p.Relay {
+				inForce[engine.Entry{Service: p.Service, Node: p.Node}] = before.Relayed[engine.Entry{Service: p.Service, Node: p.Node}]
+			}
+		}
+		promises = engine.AdmitRelays(nodes, promises, division.Relayed, inForce)
+		w.Relays = nil
+		for _, id := range slices.Sorted(maps.Keys(promises)) {
+			if p := promises[id]; p.Relay {
+				w.Relays = append(w.Relays, engine.Relay{Service: p.Service, Node: p.Node, MinBPS: p.MinBPS})
+			}
+		}
+		told += differences(before.Local, division.Local) + differences(before.Relayed, division.Relayed) + differences(before.Sent, division.Sent)
+		for i := range w.Services {
+			s := &w.Services[i].Spec
+			if isServed(w, s, division) {
+				continue
+			}
+			unserved++
+			if previous, was := last[s.Name]; !was || at-previous >= 10 {
+				since[s.Name] = at
+			}
+			last[s.Name] = at
+			waited = max(waited, at-since[s.Name]+1)
+		}
+		happen(at)
+	})
+	return []float64{waited, unserved, starts, moves, stops, told}
+}
+
+// proxies returns what the proxies of all nodes report: users as they happen to be at the moment.
+func proxies(w *sim.World) (list []minimums.Proxy) {
+	promises, paths := w.Promises(), w.Paths(true)
+	for _, s := range w.Services {
+		for _, n := range w.Nodes {
+			p := minimums.Proxy{Service: s.Spec.Name, Node: n.Name, Answers: true, Users: map[string]float64{}}
+			for path, users := range paths {
+				if path.Node == n.Name && promises[path.Instance].Service == s.Spec.Name {
+					p.Users[path.Instance] = users
+				}
+			}
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// differences counts what is not the same in two divisions.
+func differences[K comparable](a, b map[K]uint64) (n float64) {
+	for key, bps := range b {
+		if a[key] != bps {
+			n++
+		}
+	}
+	for key := range a {
+		if _, still := b[key]; !still {
+			n++
+		}
+	}
+	return n
+}
+
+// isServed tells whether all users of a service have room and are answered in time, and have the
+// minimum where they come to, but for an eighth of it.
+func isServed(w *sim.World, s *spec.Spec, division engine.Division) bool {
+	instances, users := 0, 0.0
+	for node, count := range w.Running(s.Name) {
+		instances += count
+		if slices.ContainsFunc(w.Nodes, func(n sim.Node) bool { return n.Name == node && n.Refuses }) {
+			return false
+		}
+	}
+	paths, promises := w.Paths(false), w.Promises()
+	all, wanted := map[string]float64{}, map[string]float64{}
+	for path, n := range paths {
+		if promises[path.Instance].Service == s.Name {
+			all[path.Instance] += n
+			users += n
+		}
+	}
+	for path, n := range paths {
+		if all[path.Instance] > 0 && promises[path.Instance].Service == s.Name {
+			wanted[path.Node] += n / all[path.Instance]
+		}
+	}
+	for node, part := range wanted {
+		entry := engine.Entry{Service: s.Name, Node: node}
+		if has := division.Local[entry] + division.Relayed[entry]; float64(has) < (part-0.125)*float64(s.MinBPS()) {
+			return false
+		}
+	}
+	return instances > 0 && (s.MaxUsers == 0 || users <= float64(instances*s.MaxUsers)) && w.ResponseSeconds(s.Name) <= s.ResponseSeconds
+}
+
+// figure is what a measure is over all seeds: its mean with the standard error, and the worst.
+type figure struct{ mean, off, worst float64 }
+
+func newFigure(list []float64) (f figure) {
+	for _, x := range list {
+		f.mean += x / float64(len(list))
+		f.worst = max(f.worst, x)
+	}
+	for _, x := range list {
+		f.off += (x - f.mean) * (x - f.mean)
+	}
+	f.off = math.Sqrt(f.off) / float64(len(list))
+	return f
+}
+
+// TestExplore runs the engine in many simulated clusters: what a change of a constant does, its table
+// shows beside that of before.
+//
+//	WEIR_EXPLORE=100                 how many seeds; without it nothing is run
+//	WEIR_EXPLORE_BEFORE=before.txt   a table to compare with
+func TestExplore(t *testing.T) {
+	seeds, err := strconv.ParseUint(os.Getenv("WEIR_EXPLORE"), 10, 32)
+	if err != nil {
+		t.Skip("WEIR_EXPLORE says with how many seeds; make explore runs it")
+	}
+	before := readTable(t, os.Getenv("WEIR_EXPLORE_BEFORE"))
+	var table, changes strings.Builder
+	fmt.Fprintf(&table, "seeds 1 to %d, %d s each: mean ± its standard error / the worst\n%-12s", seeds, exploreSeconds, "world")
+	for _, measure := range measures {
+		fmt.Fprintf(&table, "%20s", measure)
+	}
+	table.WriteByte('\n')
+	for _, kind := range exploreWorlds() {
+		columns := make([][]float64, len(measures))
+		for seed := uint64(1); seed <= seeds; seed++ {
+			for i, x := range explore(t, kind, seed) {
+				columns[i] = append(columns[i], x)
+			}
+		}
+		fmt.Fprintf(&table, "%-12s", kind.name)
+		for i, measure := range measures {
+			now := newFigure(columns[i])
+			fmt.Fprintf(&table, "%20s", fmt.Sprintf("%.2f±%.2f/%.0f", now.mean, now.off, now.worst))
+			was, known := before[kind.name+" "+measure]
+			if difference := now.mean - was.mean; known && math.Abs(difference) > max(2*math.Hypot(now.off, was.off), 0.02) {
+				word := "worse"
+				if difference < 0 {
+					word = "better"
+				}
+				fmt.Fprintf(&changes, "%s: %s %s: %.2f -> %.2f (worst %.0f -> %.0f)\n", word, kind.name, measure, was.mean, now.mean, was.worst, now.worst)
+			}
+		}
+		table.WriteByte('\n')
+	}
+	fmt.Print(table.String())
+	if before != nil {
+		fmt.Printf("beyond twice the standard error:\n%s", changes.String())
+	}
+}
+
+// readTable reads a table of before; nil if there is none.
+func readTable(t *testing.T, path string) map[string]figure {
+	t.Helper()
+	if path == "" {
+		return nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	figures := map[string]figure{}
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		if len(fields) != 1+len(measures) {
+			continue
+		}
+		for i, measure := range measures {
+			var f figure
+			if n, err := fmt.Sscanf(fields[1+i], "%f±%f/%f", &f.mean, &f.off, &f.worst); n == 3 && err == nil {
+				figures[fields[0]+" "+measure] = f
+			}
+		}
+	}
+	return figures
+}

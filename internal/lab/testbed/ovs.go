@@ -1,0 +1,187 @@
+package testbed
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// OVS is an Open vSwitch with a network namespace, database, sockets and logs of its own.
+type OVS struct {
+	dir    string
+	kernel bool // bridges use the kernel's datapath
+	// Space holds the switch's network namespace.
+	Space *Process
+	// Database is ovsdb-server.
+	Database  *Process
+	processes []*Process // in the order of their start
+}
+
+const (
+	ovsSchema   = "/usr/share/openvswitch/vswitch.ovsschema"
+	ovsPatience = 30 * time.Second
+	ovsPoll     = 50 * time.Millisecond
+)
+
+// MissingOVSProgram returns a program that the bed needs and this machine does not have, or "".
+func MissingOVSProgram() string {
+	for _, program := range []string{"ip", "nsenter", "sleep", "ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return program
+		}
+	}
+	return ""
+}
+
+// NewOVS starts Open vSwitch without bridges; its files are in dir. With kernel, bridges use
+// the kernel's datapath, which needs the module openvswitch.
+func NewOVS(ctx context.Context, dir string, kernel bool) (o *OVS, err error) {
+	o = &OVS{dir: dir, kernel: kernel}
+	defer func() {
+		if err != nil {
+			o.Close()
+		}
+	}()
+	if o.Space, err = o.AddNamespace(ctx); err != nil {
+		return nil, err
+	}
+	if _, err := o.Run(ctx, nil, "ovsdb-tool", "create", o.Path("conf.db"), ovsSchema); err != nil {
+		return nil, err
+	}
+	if err := o.StartDatabase(ctx); err != nil {
+		return nil, err
+	}
+	if _, err := o.Vsctl(ctx, "--no-wait", "init"); err != nil {
+		return nil, err
+	}
+	args := []string{o.DatabaseAddress(), "-vconsole:off", "--log-file=" + o.Path("vswitchd.log")}
+	if !kernel {
+		args = append(args, "--disable-system")
+	}
+	if _, err = o.Start(o.Space, "ovs-vswitchd", args...); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// Close ends all processes, the last one first.
+func (o *OVS) Close() {
+	for i := len(o.processes) - 1; i >= 0; i-- {
+		_ = o.processes[i].End(syscall.SIGTERM, 10*time.Second)
+	}
+}
+
+// StartDatabase starts ovsdb-server, and waits until it has its socket.
+func (o *OVS) StartDatabase(ctx context.Context) (err error) {
+	_ = os.Remove(o.Path("db.sock"))
+	o.Database, err = o.Start(o.Space, "ovsdb-server", o.Path("conf.db"), "--remote=p"+o.DatabaseAddress(), "-vconsole:off", "--log-file="+o.Path("ovsdb.log"))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, ovsPatience)
+	defer cancel()
+	return o.Database.Await(ctx, ovsPoll, func(context.Context) error {
+		_, err := os.Stat(o.Path("db.sock"))
+		return err
+	})
+}
+
+// Path returns the path of one of its files.
+func (o *OVS) Path(name string) string { return filepath.Join(o.dir, name) }
+
+// DatabaseAddress returns where ovsdb-server listens.
+func (o *OVS) DatabaseAddress() string { return "unix:" + o.Path("db.sock") }
+
+// ControllerAddress returns where bridges look for their controller.
+func (o *OVS) ControllerAddress() string { return "unix:" + o.Path("of.sock") }
+
+// AddNamespace starts a process that holds a network namespace, and waits for that.
+func (o *OVS) AddNamespace(ctx context.Context) (*Process, error) {
+	cmd := exec.Command("sleep", "86400")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	p, err := o.Keep("sleep", cmd)
+	if err != nil {
+		return nil, err
+	}
+	_, err = o.Run(ctx, p, "ip", "link", "set", "lo", "up")
+	return p, err
+}
+
+// AddBridge adds a bridge with settings of its own that waits for its controller.
+func (o *OVS) AddBridge(ctx context.Context, name string, settings ...string) error {
+	datapath := "datapath_type=netdev"
+	if o.kernel {
+		datapath = "datapath_type=system"
+	}
+	args := append([]string{"add-br", name, "--", "set", "bridge", name, datapath, "protocols=OpenFlow13", "fail_mode=secure"}, settings...)
+	_, err := o.Vsctl(ctx, append(args, "--", "set-controller", name, o.ControllerAddress(), "--", "set", "controller", name, "max_backoff=1000")...)
+	return err
+}
+
+// AddHost adds a namespace whose interface eth0 is at a port of a bridge, with an address
+// that is given as ip(8) takes it.
+func (o *OVS) AddHost(ctx context.Context, bridge, port string, number int, address ...string) (*Process, error) {
+	host, err := o.AddNamespace(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, one := range []struct {
+		in   *Process
+		args []string
+	}{
+		{o.Space, []string{"link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", fmt.Sprint(host.Pid())}},
+		{o.Space, []string{"link", "set", port, "up"}},
+		{host, []string{"link", "set", "eth0", "up"}},
+		{host, append([]string{"address", "add", "dev", "eth0"}, address...)},
+	} {
+		if _, err := o.Run(ctx, one.in, "ip", one.args...); err != nil {
+			return nil, err
+		}
+	}
+	_, err = o.Vsctl(ctx, "add-port", bridge, port, "--", "set", "interface", port, fmt.Sprintf("ofport_request=%d", number))
+	return host, err
+}
+
+// Vsctl runs ovs-vsctl.
+func (o *OVS) Vsctl(ctx context.Context, args ...string) (string, error) {
+	return o.Run(ctx, nil, "ovs-vsctl", append([]string{"--db=" + o.DatabaseAddress(), "--timeout=15"}, args...)...)
+}
+
+// Command returns a command in a process's network namespace, or without one in the
+// caller's. It keeps Open vSwitch's programs out of the machine's folders.
+func (o *OVS) Command(ctx context.Context, in *Process, program string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, program, args...)
+	if in != nil {
+		cmd = commandInNetNS(ctx, in.NetNSPath(), program, args...)
+	}
+	cmd.Env = append(os.Environ(), "OVS_RUNDIR="+o.dir, "OVS_LOGDIR="+o.dir, "OVS_DBDIR="+o.dir, "OVS_SYSCONFDIR="+o.dir)
+	return cmd
+}
+
+// Run runs a program to its end, as Command does, and returns its output.
+func (o *OVS) Run(ctx context.Context, in *Process, program string, args ...string) (string, error) {
+	out, err := o.Command(ctx, in, program, args...).CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+	}
+	return string(out), err
+}
+
+// Start starts a program in a process's network namespace that ends with the switch.
+func (o *OVS) Start(in *Process, program string, args ...string) (*Process, error) {
+	return o.Keep(program, o.Command(context.Background(), in, program, args...))
+}
+
+// Keep starts a command that ends with the switch.
+func (o *OVS) Keep(name string, cmd *exec.Cmd) (*Process, error) {
+	p, err := StartProcess(name, cmd)
+	if err == nil {
+		o.processes = append(o.processes, p)
+	}
+	return p, err
+}

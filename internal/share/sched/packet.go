@@ -1,0 +1,67 @@
+package sched
+
+import "time"
+
+// packetTimeMicroseconds is how long one packet may hold the uplink. At 1 ms Weir's CPU
+// time on a 100 Mbit/s link halves, since each packet causes a wake-up, but TCP then needs
+// more than 50 ms to adapt to a new share, because one packet is too large a part of its
+// window.
+const packetTimeMicroseconds = 250
+
+// sharePacketMilliseconds limits a class's packets to what its share can send in this time,
+// a thousandth of ten seconds.
+const sharePacketMilliseconds = 10
+
+// Sizes of a packet as the kernel passes it to a qdisc: one frame, or a GSO packet of many
+// frames. FrameBytes is an Ethernet frame with header; for other links see MTUFrameBytes.
+const (
+	FrameBytes     = 1514
+	headerBytes    = 14
+	maxPacketBytes = 65536
+)
+
+// MTUFrameBytes returns the largest frame of a link with an MTU of mtuBytes as qdiscs count
+// it, at least an Ethernet frame. Packet limits are never below it, because frames cannot
+// be divided.
+func MTUFrameBytes(mtuBytes uint32) uint32 { return max(FrameBytes, mtuBytes+headerBytes) }
+
+// LargestPacketBytes returns the largest packet that a scheduler must handle: a frame, or
+// the limit of senders if that is larger.
+func LargestPacketBytes(rateBPS uint64, mtuBytes uint32) uint32 {
+	return max(LinkPacketBytes(rateBPS), MTUFrameBytes(mtuBytes))
+}
+
+// MaxPacketBytes returns the packet size limit for a class entitled to entitledBPS on a
+// link of rateBPS. The kernel passes up to 64 KB at once (GSO), which no scheduler can
+// interrupt: at 100 Mbit/s others would wait 5 ms. A class with a small share is limited
+// further, so that one packet is not its share of a long time.
+func MaxPacketBytes(rateBPS, entitledBPS uint64) uint32 {
+	return min(LinkPacketBytes(rateBPS), sharePacketBytes(entitledBPS))
+}
+
+// LinkPacketBytes returns the largest packet on a link: what it sends in
+// packetTimeMicroseconds.
+func LinkPacketBytes(rateBPS uint64) uint32 {
+	bytes := rateBPS / 8 * packetTimeMicroseconds / 1e6
+	return uint32(min(max(bytes, FrameBytes), maxPacketBytes))
+}
+
+// sharePacketBytes returns what entitledBPS sends in sharePacketMilliseconds, rounded to a
+// power of two of frames, so that it seldom changes.
+func sharePacketBytes(entitledBPS uint64) uint32 {
+	bytes := entitledBPS / 8 * sharePacketMilliseconds / 1000
+	if bytes >= maxPacketBytes {
+		return maxPacketBytes
+	}
+	frames := uint64(1)
+	for frames*2*FrameBytes <= bytes {
+		frames *= 2
+	}
+	return uint32(frames * FrameBytes)
+}
+
+// PacketTime returns how long the largest packet holds a link: one of LinkPacketBytes, or
+// one frame of the MTU.
+func PacketTime(rateBPS uint64, mtuBytes uint32) time.Duration {
+	return time.Duration(uint64(LargestPacketBytes(rateBPS, mtuBytes)) * 8 * uint64(time.Second) / max(rateBPS, 1))
+}
