@@ -78,14 +78,14 @@ func attackPastTap(t *testing.T, a *arena) {
 // device on the uplink that it was given. With abandoned no process is in there any
 // more, and only a socket keeps it.
 func attackByForwarder(t *testing.T, a *arena, abandoned bool) {
-	path, process := a.namespace(t)
+	process := a.namespace(t)
+	path := process.NetNSPath()
 	device := a.second(t, path)
 	forgeInQueue(t, a.bed, path, device, forgery{})
 	inner := a.feeder(t, path, device)
 	if abandoned {
 		a.socket(t, path)
-		_ = process.Kill()
-		_, _ = process.Wait()
+		kill(process)
 		time.Sleep(6 * time.Second) // until the agent has noticed
 	}
 	a.floodFrom(t, inner)
@@ -121,7 +121,7 @@ func (a *arena) socket(t *testing.T, netNSPath string) {
 
 // namespace starts a process of the attacker's in a network namespace of its
 // own, which nothing else holds.
-func (a *arena) namespace(t *testing.T) (netNSPath string, process *os.Process) {
+func (a *arena) namespace(t *testing.T) *testbed.Process {
 	t.Helper()
 	if a.attacker.CgroupPath() == "" {
 		t.Skip("processes cannot be told apart: there are no cgroups of version 2")
@@ -133,16 +133,25 @@ func (a *arena) namespace(t *testing.T) (netNSPath string, process *os.Process) 
 	defer cgroup.Close()
 	cmd := exec.Command("sleep", "600")
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags: unix.CLONE_NEWNET, UseCgroupFD: true, CgroupFD: int(cgroup.Fd()), Pdeathsig: syscall.SIGKILL,
+		Cloneflags: unix.CLONE_NEWNET, UseCgroupFD: true, CgroupFD: int(cgroup.Fd()),
 	}
-	if err := cmd.Start(); err != nil {
+	return startProcess(t, "a process of the attacker", cmd)
+}
+
+// startProcess starts a command that is killed when the test ends.
+func startProcess(t *testing.T, name string, cmd *exec.Cmd) *testbed.Process {
+	t.Helper()
+	process, err := testbed.StartProcess(name, cmd)
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_, _ = cmd.Process.Wait()
-	})
-	return fmt.Sprintf("/proc/%d/ns/net", cmd.Process.Pid), cmd.Process
+	t.Cleanup(func() { kill(process) })
+	return process
+}
+
+func kill(process *testbed.Process) {
+	process.Signal(syscall.SIGKILL)
+	<-process.Ended()
 }
 
 // second puts one more device on the uplink, on top of the attacker's, and into
@@ -175,9 +184,10 @@ func (a *arena) spare(last byte) string {
 // to the neighbour, through a device.
 func (a *arena) feeder(t *testing.T, router, device string) (netNSPath string) {
 	t.Helper()
-	inner, process := a.namespace(t)
+	process := a.namespace(t)
+	inner := process.NetNSPath()
 	b, address := a.bed, a.spare(77)
-	inside(b, router, "ip", "link", "add", "inner", "type", "veth", "peer", "name", "outer", "netns", fmt.Sprint(process.Pid))
+	inside(b, router, "ip", "link", "add", "inner", "type", "veth", "peer", "name", "outer", "netns", fmt.Sprint(process.Pid()))
 	if router == a.attacker.NetNSPath() {
 		t.Cleanup(func() { inside(b, router, "ip", "link", "del", "inner") })
 		t.Cleanup(func() { inside(b, router, "ip", "route", "del", a.attacker.PeerAddr.String()+"/32") })
@@ -270,14 +280,9 @@ func TestNamespacesOfTheHost(t *testing.T) {
 			return nil
 		})
 	}
-	process := exec.Command("nsenter", "--net="+path, "--", "sleep", "600")
-	process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := process.Start(); err != nil {
-		t.Fatal(err)
-	}
+	process := startProcess(t, "a process of the host", exec.Command("nsenter", "--net="+path, "--", "sleep", "600"))
 	t.Run("with a process", send)
-	_ = process.Process.Kill()
-	_ = process.Wait()
+	kill(process)
 	t.Run("with a name only", send)
 
 	b.Run("ip", "netns", "del", filepath.Base(one.NetNSPath()))

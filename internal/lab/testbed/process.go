@@ -36,8 +36,10 @@ func StartProcess(name string, cmd *exec.Cmd) (*Process, error) {
 	cmd.SysProcAttr.Setsid, cmd.SysProcAttr.Pdeathsig = true, syscall.SIGTERM
 	started := make(chan error)
 	go func() {
-		// Pdeathsig is about the thread, which must live as long as this program.
+		// The kernel sends Pdeathsig when the thread that started the process ends. Unlocked, it
+		// goes on: ending it would kill what another goroutine has started from it.
 		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
 		err := cmd.Start()
 		started <- err
 		if err == nil {
