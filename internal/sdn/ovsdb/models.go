@@ -28,6 +28,8 @@ type interfaceRow struct {
 	Type      string `ovsdb:"type"`
 	OFPort    *int   `ovsdb:"ofport"`
 	LinkSpeed *int   `ovsdb:"link_speed"`
+	// Status has the device's driver as driver_name, where it has one.
+	Status map[string]string `ovsdb:"status"`
 	// IfIndex and MACInUse identify the network device.
 	IfIndex  *int    `ovsdb:"ifindex"`
 	MACInUse *string `ovsdb:"mac_in_use"`
@@ -60,7 +62,7 @@ func monitored() []client.MonitorOption {
 	return []client.MonitorOption{
 		client.WithTable(b, &b.Name, &b.Ports, &b.DatapathID, &b.DatapathType),
 		client.WithTable(p, &p.Name, &p.Interfaces, &p.QoS),
-		client.WithTable(i, &i.Name, &i.Type, &i.OFPort, &i.IfIndex, &i.MACInUse, &i.LinkSpeed),
+		client.WithTable(i, &i.Name, &i.Type, &i.OFPort, &i.IfIndex, &i.MACInUse, &i.LinkSpeed, &i.Status),
 		client.WithTable(r, &r.Type, &r.Queues, &r.OtherConfig, &r.ExternalIDs),
 		client.WithTable(q, &q.OtherConfig, &q.ExternalIDs),
 	}

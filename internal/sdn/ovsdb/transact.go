@@ -133,10 +133,7 @@ func (t *tables) controlled(ours func(topology.DPID) bool) []port {
 				continue
 			}
 			p := port{row: row, name: row.Name, at: topology.Port{Switch: topology.DPID(dpid), Number: uint32(*i.OFPort)}, bridge: b.Name, datapath: b.DatapathType, device: i.device()}
-			p.seen = qos.Port{Name: row.Name, Kind: i.Type}
-			if i.LinkSpeed != nil && *i.LinkSpeed > 0 {
-				p.seen.LinkSpeedBPS = uint64(*i.LinkSpeed)
-			}
+			p.seen = qos.Port{Name: row.Name, Kind: i.Type, LinkSpeedBPS: i.linkSpeedBPS()}
 			if row.QoS != nil {
 				p.seen.QoS = t.row(*row.QoS)
 			}
@@ -144,6 +141,16 @@ func (t *tables) controlled(ours func(topology.DPID) bool) []port {
 		}
 	}
 	return out
+}
+
+// linkSpeedBPS returns the speed of an interface's link, or 0 if it is unknown. Virtual devices
+// have no link: tap devices report 10 Mbit/s before Linux 6.2 and 10 Gbit/s since, veth devices
+// 10 Gbit/s.
+func (r interfaceRow) linkSpeedBPS() uint64 {
+	if driver := r.Status["driver_name"]; r.LinkSpeed == nil || *r.LinkSpeed < 0 || driver == "tun" || driver == "veth" {
+		return 0
+	}
+	return uint64(*r.LinkSpeed)
 }
 
 // device returns the network device of an interface.
