@@ -62,18 +62,19 @@ func (p *Places) Watch(server *http.Server, from func(net.Conn) string) {
 		if before != nil {
 			ctx = before(ctx, conn)
 		}
-		p.addStranger(conn, from(conn))
+		p.Add(conn, from(conn))
 		return context.WithValue(ctx, placeKey{}, conn)
 	}
 	server.ConnState = func(conn net.Conn, state http.ConnState) {
 		if state == http.StateClosed || state == http.StateHijacked {
-			p.remove(conn)
+			p.Remove(conn)
 		}
 	}
 }
 
-// addStranger counts a new connection.
-func (p *Places) addStranger(conn net.Conn, from string) {
+// Add counts a new connection from a network or a user. With one too many, the oldest from where
+// most strangers are is closed.
+func (p *Places) Add(conn net.Conn, from string) {
 	p.mu.Lock()
 	one := &place{conn: conn, from: from, stranger: true}
 	p.by[conn] = one
@@ -87,7 +88,7 @@ func (p *Places) addStranger(conn net.Conn, from string) {
 		ends = encrypted.NetConn() // without TLS's close message, for which it would wait
 	}
 	if ends != nil {
-		ends.Close() // then its server calls remove
+		ends.Close() // then its server calls Remove
 	}
 }
 
@@ -118,6 +119,11 @@ func (p *Places) removeStranger(index int) *place {
 // has none left; then the connection has to be closed.
 func (p *Places) Admit(ctx context.Context, caller Caller) bool {
 	conn, _ := ctx.Value(placeKey{}).(net.Conn)
+	return p.AdmitConn(conn, caller)
+}
+
+// AdmitConn is [Places.Admit] for a connection that was added without a server.
+func (p *Places) AdmitConn(conn net.Conn, caller Caller) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	one := p.by[conn]
@@ -137,7 +143,8 @@ func (p *Places) Admit(ctx context.Context, caller Caller) bool {
 	return true
 }
 
-func (p *Places) remove(conn net.Conn) {
+// Remove gives back the place of a connection that has ended.
+func (p *Places) Remove(conn net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if one := p.by[conn]; one != nil {

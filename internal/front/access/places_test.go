@@ -22,7 +22,7 @@ func TestPlaces(t *testing.T) {
 	p := NewPlaces(Budget{Strangers: 4, Roles: map[Role]int{Read: 3, Admin: 2}, Caller: 2})
 	enter := func(from string) *open {
 		one := &open{}
-		p.addStranger(one, from)
+		p.Add(one, from)
 		return one
 	}
 	admit := func(one *open, name string, role Role) bool {
@@ -55,7 +55,7 @@ func TestPlaces(t *testing.T) {
 		}
 		readers = append(readers, one)
 		if !tc.want {
-			p.remove(one)
+			p.Remove(one)
 		}
 	}
 	if !admit(readers[0], "x", Read) {
@@ -64,13 +64,13 @@ func TestPlaces(t *testing.T) {
 	if admit(readers[0], "z", Read) { // of all readers' places none is left
 		t.Error("another caller on the same connection takes a place that is not there")
 	}
-	p.remove(readers[0])
-	p.remove(readers[0])
+	p.Remove(readers[0])
+	p.Remove(readers[0])
 	if one := enter("again"); !admit(one, "z", Read) {
 		t.Error("a place that was given back is not to be had")
 	}
 	for conn := range p.by {
-		p.remove(conn)
+		p.Remove(conn)
 	}
 	if len(p.by)+len(p.strangers)+len(p.callers) != 0 || p.roles[Read] != 0 || p.roles[Admin] != 0 {
 		t.Errorf("when all have left: %+v", p)

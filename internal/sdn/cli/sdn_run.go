@@ -266,7 +266,7 @@ func (f *sdnRunFlags) options(log *slog.Logger, queues qos.Map) (controller.Opti
 	config.FirstFlowID = binary.BigEndian.Uint64(id[:])
 	return controller.Options{
 		Core: config, Classifier: classifier, HandshakeTimeout: controller.DefaultHandshakeTimeout,
-		EchoInterval: f.echo, EchoTimeout: f.timeout, MaxConnections: controller.DefaultMaxConnections, Log: log,
+		EchoInterval: f.echo, EchoTimeout: f.timeout, MaxSwitches: controller.DefaultMaxSwitches, Log: log,
 	}, nil
 }
 

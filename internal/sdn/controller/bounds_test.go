@@ -18,23 +18,34 @@ import (
 	"github.com/weir-project/weir/internal/sdn/qos"
 )
 
-// TestTooManyConnections: those beyond the bound are refused, and one that ends makes
-// room.
-func TestTooManyConnections(t *testing.T) {
-	c, address := start(t, func(o *Options) { o.MaxConnections = 2 }, nil)
-	first, second := dial(t, address), dial(t, address)
-	defer first.Close()
-	defer second.Close()
-	eventually(t, "both accepted", func() bool { return c.open.Load() == 2 })
-	third := dial(t, address)
-	defer third.Close()
-	_ = third.SetReadDeadline(time.Now().Add(time.Minute))
-	if b, err := io.ReadAll(third); err != nil || len(b) > 0 {
-		t.Errorf("a third is greeted: %x, %v", b, err)
+// TestTooManySwitches: a switch beyond the limit is refused, and one that leaves makes room.
+func TestTooManySwitches(t *testing.T) {
+	c, address := start(t, func(o *Options) { o.MaxSwitches = 2 }, nil)
+	first := connect(t, dial(t, address), 1)
+	connect(t, dial(t, address), 2)
+	eventually(t, "both connected", func() bool { return c.connected(1) && c.connected(2) })
+	eventually(t, "a third is refused", gone(connect(t, dial(t, address), 3)))
+	first.conn.Close()
+	eventually(t, "room again", func() bool { return !c.connected(1) })
+	connect(t, dial(t, address), 3)
+	eventually(t, "connected", func() bool { return c.connected(3) })
+}
+
+// TestSilentConnections: a host that opens more connections than may wait, and says nothing,
+// keeps no switch of another host out, not even a slow one that came first.
+func TestSilentConnections(t *testing.T) {
+	c, address := start(t, nil, nil)
+	from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	slow, err := from.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
 	}
-	first.Close()
-	eventually(t, "room again", func() bool { return c.open.Load() == 1 })
-	connect(t, dial(t, address), 7)
+	for range 2 * maxHandshakes {
+		silent := dial(t, address)
+		defer silent.Close()
+	}
+	eventually(t, "all accepted", func() bool { return c.counters.accepted.Load() == 1+2*maxHandshakes })
+	connect(t, slow, 7)
 	eventually(t, "connected", func() bool { return c.connected(7) })
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-project/weir/internal/front/access"
 	"github.com/weir-project/weir/internal/sdn/core"
 	"github.com/weir-project/weir/internal/sdn/openflow"
 	"github.com/weir-project/weir/internal/sdn/topology"
@@ -51,8 +52,13 @@ func (c *Controller) serve(ctx context.Context, nc net.Conn) {
 	r := openflow.NewReader(in)
 	features, ports, err := s.handshake(r)
 	if err == nil {
-		_ = nc.SetDeadline(time.Time{})
 		s.dpid = topology.DPID(features.DatapathID)
+		if !c.places.AdmitConn(nc, access.Caller{Name: s.dpid.String(), Role: access.Admin}) {
+			err = fmt.Errorf("too many switches: at most %d, and one connection of each", c.options.MaxSwitches)
+		}
+	}
+	if err == nil {
+		_ = nc.SetDeadline(time.Time{})
 		s.hear(time.Now())
 		err = c.register(s, features, ports)
 	}

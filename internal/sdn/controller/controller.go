@@ -23,6 +23,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/weir-project/weir/internal/front/access"
 	"github.com/weir-project/weir/internal/front/httpapi"
 	"github.com/weir-project/weir/internal/sdn/core"
 	"github.com/weir-project/weir/internal/sdn/openflow"
@@ -39,10 +40,9 @@ type Options struct {
 	// EchoInterval is the silence after which a switch gets an echo request, EchoTimeout
 	// the silence after which its connection is closed.
 	EchoInterval, EchoTimeout time.Duration
-	// MaxConnections limits open connections, including unfinished handshakes; 0 means no
-	// limit.
-	MaxConnections int
-	Log            *slog.Logger
+	// MaxSwitches limits the switches that are connected at once.
+	MaxSwitches int
+	Log         *slog.Logger
 }
 
 // Defaults of Options.
@@ -50,8 +50,12 @@ const (
 	DefaultHandshakeTimeout = 5 * time.Second
 	DefaultEchoInterval     = 5 * time.Second
 	DefaultEchoTimeout      = 15 * time.Second
-	DefaultMaxConnections   = 2048
+	DefaultMaxSwitches      = 2048
 )
+
+// maxHandshakes limits the connections before the end of their handshake. With one too many,
+// the oldest from where most of them are is closed, so that no other host keeps switches out.
+const maxHandshakes = 256
 
 // Controller is one OpenFlow controller.
 type Controller struct {
@@ -62,7 +66,7 @@ type Controller struct {
 	conns map[topology.DPID]*conn
 	wake  []*conn // connections for which the current decision queued messages
 
-	open     atomic.Int64 // number of open connections
+	places   *access.Places
 	counters counters
 }
 
@@ -73,7 +77,8 @@ type counters struct {
 
 // New returns a controller; Run serves its listeners.
 func New(o Options) *Controller {
-	return &Controller{options: o, core: core.New(o.Core), conns: map[topology.DPID]*conn{}}
+	places := access.NewPlaces(access.Budget{Strangers: maxHandshakes, Roles: map[access.Role]int{access.Admin: o.MaxSwitches}, Caller: 2}) // a switch that connects again is there twice
+	return &Controller{options: o, core: core.New(o.Core), conns: map[topology.DPID]*conn{}, places: places}
 }
 
 // Listen opens a listener at tcp:HOST:PORT, tls:HOST:PORT or unix:PATH. A tls address needs
@@ -179,14 +184,9 @@ func (c *Controller) accept(ctx context.Context, wg *sync.WaitGroup, l net.Liste
 			return fmt.Errorf("accept connections of switches: %w", err)
 		}
 		c.counters.accepted.Add(1)
-		if most := c.options.MaxConnections; most > 0 && c.open.Load() >= int64(most) {
-			c.counters.refused.Add(1)
-			nc.Close()
-			continue
-		}
-		c.open.Add(1)
+		c.places.Add(nc, access.Network(nc.RemoteAddr().String()))
 		wg.Go(func() {
-			defer c.open.Add(-1)
+			defer c.places.Remove(nc)
 			c.serve(ctx, nc)
 		})
 	}

@@ -48,7 +48,7 @@ func start(t testing.TB, change func(*Options), secure *tls.Config) (*Controller
 		// What a controller slept through by an EchoInterval is no silence of a switch's, so on
 		// a busy machine a shorter one would have it give up nobody.
 		Classifier: classifier, HandshakeTimeout: time.Minute, EchoInterval: time.Second,
-		EchoTimeout: time.Minute, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		EchoTimeout: time.Minute, MaxSwitches: DefaultMaxSwitches, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	}
 	if change != nil {
 		change(&o)
