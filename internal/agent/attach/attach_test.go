@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent/discovery"
 	"github.com/weir-project/weir/internal/datapath/identity"
@@ -174,6 +176,47 @@ func TestCgroupsInTheTable(t *testing.T) {
 		}
 		if got := b.uplink.Complaints(c); len(got) != complaints {
 			t.Errorf("%s: %q", c.Mode, got)
+		}
+	}
+}
+
+// A container that an earlier agent controlled keeps its cgroup, class and mark at the uplinks until
+// an inspection has succeeded.
+func TestRecalledIsLeftAlone(t *testing.T) {
+	for _, err := range []error{identity.ErrInFlux, unix.EMFILE} {
+		b := newBed()
+		c := b.start("c", "", 1)
+		c.CgroupPath = "/cgroup/c"
+		inspect := func(seen Observation) {
+			as := Plan(c, seen)
+			c.Mode, c.Devices, c.Unattached = as.Mode, as.Devices, as.Unattached
+			b.apply()
+		}
+		inspect(Observation{Err: err})
+		if len(b.table.Numbers) > 0 {
+			t.Errorf("%v: the uplink was given %+v", err, b.table.Numbers)
+		}
+		found := []identity.Attachment{{Mode: v1.ModeMacvlan, Interface: "eth0", Tap: c.Devices[0].Tap}}
+		inspect(Observation{Found: found})
+		if len(b.table.Numbers) != 1 || b.table.Numbers[0].CgroupPath != c.CgroupPath {
+			t.Errorf("when it is known again: the uplink was given %+v", b.table.Numbers)
+		}
+		inspect(Observation{Err: err})
+		if len(b.table.Numbers) != 1 || b.table.Numbers[0].CgroupPath != c.CgroupPath {
+			t.Errorf("%v later: the uplink was given %+v", err, b.table.Numbers)
+		}
+	}
+}
+
+// A recalled container of host mode loses the program at its cgroup when it is released before an
+// inspection.
+func TestRecalledHostModeIsReleased(t *testing.T) {
+	for _, host := range []bool{true, false} {
+		b := newBed()
+		c := b.start("c", "", 0)
+		c.HostNetwork, c.CgroupPath, c.Devices = host, "/nowhere", nil
+		if b.stop(c); c.flows.answers.Told() != host {
+			t.Errorf("host network %v: the cgroup was cleared: %v", host, c.flows.answers.Told())
 		}
 	}
 }

@@ -98,6 +98,11 @@ func (a *Attacher) Apply(all []*Container, uplinks []*Uplink) {
 	}
 	table := identity.Table{Published: publishedBy(list), FragmentDevices: a.fragmentDevices(list)}
 	for _, c := range list {
+		if c.Mode == "" {
+			// An earlier agent controlled it, and its network has not been inspected yet: its
+			// settings stay as they are.
+			continue
+		}
 		want := identity.Assignment{Number: c.Number, Class: c.Want.Class, MarkDSCP: c.Want.MarkDSCP}
 		if c.SendsFromSockets() {
 			want.CgroupPath = c.CgroupPath
@@ -228,4 +233,7 @@ func (a *Attacher) VerifyTaps(count int, at func(i int) *Container, now time.Tim
 }
 
 // hasCgroupOnly reports whether only the cgroup identifies the container's packets (host mode).
-func (c *Container) hasCgroupOnly() bool { return c.Mode == v1.ModeHost && c.CgroupPath != "" }
+// Before the first inspection, only HostNetwork tells.
+func (c *Container) hasCgroupOnly() bool {
+	return (c.Mode == v1.ModeHost || c.HostNetwork) && c.CgroupPath != ""
+}
