@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -71,10 +72,17 @@ func (s *site) testProfile(t *testing.T) {
 }
 
 // endProfile ends a profile in its middle, by a signal.
-func (s *site) endProfile(t *testing.T, signal syscall.Signal) {
+func (s *site) endProfile(t *testing.T, sent syscall.Signal) {
 	t.Helper()
+	// Under nohup the test ignores a hangup, and so would the program: what is handled here has its
+	// default there.
+	handled := make(chan os.Signal, 1)
+	signal.Notify(handled, sent)
+	defer signal.Stop(handled)
 	before := s.containers(t)
-	cmd := s.Host.Command(t.Context(), os.Getenv(programVariable), "profile", "--docker", s.engine.Socket(), pagesImage, "--port", "80", "--duration", "1h")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := s.Host.Command(ctx, os.Getenv(programVariable), "profile", "--docker", s.engine.Socket(), pagesImage, "--port", "80", "--duration", "1h")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -85,8 +93,11 @@ func (s *site) endProfile(t *testing.T, signal syscall.Signal) {
 		}
 		return nil
 	})
-	_ = syscall.Kill(-cmd.Process.Pid, signal)
+	_ = syscall.Kill(-cmd.Process.Pid, sent)
 	_ = cmd.Wait()
+	if ctx.Err() != nil {
+		t.Errorf("it goes on after %v", sent)
+	}
 }
 
 func (s *site) profile(t *testing.T, args ...string) (out, said string, err error) {
