@@ -343,10 +343,10 @@ func (b *bed) sendIn(netNS string, target netip.AddrPort, priority int) {
 	}
 }
 
-// helper prepares a process of its own in a namespace and a cgroup.
+// helper prepares a process of its own in a namespace and a cgroup, which ends with the test.
 func (b *bed) helper(mode, netNS, cgroup string, target netip.AddrPort) *exec.Cmd {
 	b.t.Helper()
-	cmd := exec.Command("nsenter", "--net="+path(netNS), "--", os.Args[0])
+	cmd := exec.CommandContext(b.t.Context(), "nsenter", "--net="+path(netNS), "--", os.Args[0])
 	cmd.Env = append(os.Environ(), "WEIR_TEST_HELPER="+mode, "WEIR_TEST_TARGET="+target.String())
 	cmd.Stderr = os.Stderr
 	dir, err := os.Open(cgroup)
@@ -354,7 +354,7 @@ func (b *bed) helper(mode, netNS, cgroup string, target netip.AddrPort) *exec.Cm
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() { dir.Close() })
-	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd()), Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
 	return cmd
 }
 
