@@ -65,6 +65,7 @@ if ! at_least "$chosen_version" "$wanted"; then
 	export GOTOOLCHAIN="${GOTOOLCHAIN:-auto}"
 fi
 # Stamping commits fails in a checkout that belongs to another user; the
-# version comes from the Makefile.
-export GOFLAGS="${GOFLAGS:+$GOFLAGS }-buildvcs=false"
+# version comes from the Makefile. Programs are built with -trimpath: tests without it would
+# compile all packages a second time.
+export GOFLAGS="${GOFLAGS:+$GOFLAGS }-buildvcs=false -trimpath"
 exec "$@"
