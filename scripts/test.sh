@@ -23,15 +23,15 @@
 #   units       unit without the race detector and coverage
 #   quick       one pass through the real kernel, of the suite netns
 #
-# Virtual machines run beside all other suites, from the start: they count instructions, so
-# that a busy machine changes no result. They take the idle time of the processors
-# (scripts/idle.sh), which is most: tests in networks of namespaces mostly wait. Without a
-# cgroup for that, they come after the suites that measure something, beside the others.
+# Suites in namespaces and engines measure shares: each runs alone, and mostly waits. What only
+# computes runs beside them, in the idle time of the processors (scripts/idle.sh): lint, rules,
+# generated, pure packages' tests, what the other suites compile, and virtual machines, which count
+# instructions, so that a busy machine changes no result. Tests with the race detector and those in
+# a browser have deadlines: they come last, compiled by then. Without a cgroup for idle time, suites come one
+# after the other, and virtual machines last, beside the others that only compute.
 #
-# Suites in namespaces and engines measure shares: each runs alone but for the machines, and
-# nothing is compiled meanwhile. Of each package, go test runs first, one at a time, the tests
-# that take a processor or measure how long something takes, and then, two at a time, those
-# that call t.Parallel.
+# Of each package with a tag, go test runs first, one at a time, the tests that take a processor
+# or measure how long something takes, and then, two at a time, those that call t.Parallel.
 #
 # A failed suite stops no other. The last line is "N passed, N failed, N skipped"; above it are
 # the skipped tests and why. The exit status is 1 when anything failed or nothing ran, and 3 when
@@ -123,8 +123,8 @@ check() {
 # run_tests SUITE FLAG...: runs go test and records its events. In a
 # process group of its own: a signal to this script must not wait for it.
 run_tests() {
-	local suite=$1 statuses
-	local file=$records/statuses.$suite
+	local suite=$1 statuses file
+	file=$(mktemp "$records/statuses.XXXXXX")
 	shift
 	set -m
 	{
@@ -143,13 +143,19 @@ run_tests() {
 	fi
 }
 
+# tagged_files TAG: the files with tests that are only compiled with TAG.
+tagged_files() { grep -rlE --include='*_test.go' "^//go:build .*\b$1\b" api cmd internal packaging test tools; }
+
+# packages_of FILE...: their packages.
+packages_of() { printf './%s\n' "${@%/*}" | LC_ALL=C sort -u; }
+
 # run_tagged SUITE TAG FLAG...: run_tests of the tests in files that are only compiled with
 # TAG. Packages are compiled and run one after the other.
 run_tagged() {
 	local suite=$1 tag=$2 files packages names
 	shift 2
-	mapfile -t files < <(grep -rlE --include='*_test.go' "^//go:build .*\b$tag\b" api cmd internal packaging test tools)
-	mapfile -t packages < <(printf './%s\n' "${files[@]%/*}" | LC_ALL=C sort -u)
+	mapfile -t files < <(tagged_files "$tag")
+	mapfile -t packages < <(packages_of "${files[@]}")
 	names=$(grep -hoE '^func Test[A-Z0-9_]\w*' "${files[@]}" | cut -c 6- | grep -vx TestMain | LC_ALL=C sort -u | paste -sd '|')
 	run_tests "$suite" -ldflags '-s -w' -tags "$tag" -count=1 -p 1 -parallel 2 -timeout "$timeout" -run "^($names)\$" "$@" "${packages[@]}"
 }
@@ -216,27 +222,52 @@ vm_suite() {
 	cat "$records/kernels"
 }
 
-unit_suite() {
-	say "unit: tests that need no root"
+# pure_suite: the part of unit in packages that start no goroutines. The race detector would make
+# their arithmetic ten times slower.
+pure_suite() {
+	say "unit: tests of pure packages, and their coverage"
 	mkdir -p coverage
-	local pure others
+	local pure
 	mapfile -t pure < <(scripts/cover.sh list)
-	mapfile -t others < <(go list ./... | grep -vxF "$(printf '%s\n' "${pure[@]}")")
-	# Pure packages start no goroutines, and the race detector makes arithmetic ten times slower.
 	run_tests unit -timeout "$timeout" -coverprofile="$root/coverage/unit.out" "${pure[@]}"
+	check cover "coverage is too low" scripts/cover.sh coverage/unit.out
+}
+
+unit_suite() {
+	run_suites pure
+	say "unit: tests that need no root, with the race detector"
+	local others
+	mapfile -t others < <(go list ./... | grep -vxF "$(scripts/cover.sh list)")
 	if command -v gcc >/dev/null; then
 		CGO_ENABLED=1 run_tests unit -timeout "$timeout" -race "${others[@]}"
 	else
 		note unit skip "the race detector needs gcc: the tests run without it"
 		run_tests unit -timeout "$timeout" "${others[@]}"
 	fi
-	check cover "coverage is too low" scripts/cover.sh coverage/unit.out
+}
+
+# compile SUITE...: compiles the packages that suites test, so that they find them compiled. What
+# does not build, they report.
+compile() {
+	local suite files packages
+	for suite in "$@"; do
+		case $suite in
+		unit) CGO_ENABLED=1 go list -race -test -export -deps ./... ;;
+		web | docker | deb | release)
+			mapfile -t files < <(tagged_files "$suite")
+			mapfile -t packages < <(packages_of "${files[@]}")
+			go list -tags "$suite" -test -export -deps "${packages[@]}"
+			;;
+		esac
+	done >/dev/null 2>&1 || true
 }
 
 # run_suite SUITE
 run_suite() {
 	case $1 in
 	unit) unit_suite ;;
+	pure) pure_suite ;;
+	compile) compile "${alone[@]}" "${packages[@]}" "${timed[@]}" ;;
 	units)
 		say "units: tests that need no root, without the race detector"
 		run_tests units -timeout "$timeout" ./...
@@ -317,11 +348,13 @@ trap 'exit 143' TERM
 say "build"
 check build "weir does not build" make --no-print-directory build
 
-vm=() alone=() packages=() last=()
+vm=() alone=() packages=() timed=() last=()
 for suite in "${suites[@]}"; do
 	case $suite in
 	vm | machines) vm=("$suite") ;;
 	deb | release) packages+=("$suite") ;;
+	unit) timed+=("$suite") last+=(pure) ;;
+	web) timed+=("$suite") ;;
 	generated | lint | cross | rules) last+=("$suite") ;;
 	*) alone+=("$suite") ;;
 	esac
@@ -329,11 +362,11 @@ done
 if [ ${#vm[@]} -eq 0 ] || [ ${#suites[@]} -eq 1 ]; then
 	run_suites "${suites[@]}"
 elif make_idle; then
-	# The side that is done first begins the last ones.
-	start_beside "${vm[@]}" "${last[@]}"
-	run_suites "${alone[@]}" "${packages[@]}" "${last[@]}"
+	start_beside compile "${last[@]}" "${vm[@]}"
+	# The side that is done first begins what the other has not.
+	run_suites "${alone[@]}" "${packages[@]}" "${timed[@]}" "${last[@]}"
 else
-	run_suites "${alone[@]}"
+	run_suites "${timed[@]}" "${alone[@]}"
 	start_beside "${packages[@]}" "${last[@]}"
 	run_suites "${vm[@]}"
 fi
