@@ -1,6 +1,5 @@
 //go:build deb || docker || release
 
-// Package deb installs the released Debian packages and the image, uses them and removes them.
 package deb
 
 import (

@@ -1,0 +1,2 @@
+// Package deb installs the released Debian packages and the image, uses them and removes them.
+package deb
