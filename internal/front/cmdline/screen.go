@@ -7,9 +7,9 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -80,7 +80,13 @@ func (s *screen) show(ctx context.Context, interval time.Duration, picture Pictu
 		case <-due.C:
 			question := picture.Question()
 			go func() {
-				defer s.closeOnPanic()
+				defer func() {
+					// The loop panics in its place, so that Show closes the screen before.
+					if reason := recover(); reason != nil {
+						trace := debug.Stack()
+						answers <- func() { panic(fmt.Sprintf("%v\n\n%s", reason, trace)) }
+					}
+				}()
 				ctx, cancel := context.WithTimeout(ctx, questionTime)
 				defer cancel()
 				answers <- question(ctx)
@@ -117,7 +123,6 @@ type screen struct {
 	frames  chan string
 	last    string        // the last frame
 	painted chan struct{} // closed when the last frame was painted
-	once    sync.Once
 }
 
 // openScreen puts the terminal into raw mode; keys are read from standard input, or from the
@@ -142,23 +147,13 @@ func openScreen(out *os.File) (_ *screen, err error) {
 
 // close puts the terminal back as it was.
 func (s *screen) close() {
-	s.once.Do(func() {
-		s.wake[1].Close()
-		close(s.frames)
-		select {
-		case <-s.painted:
-		case <-time.After(drawTime):
-		}
-		_ = term.Restore(int(s.in.Fd()), s.before) // what is gone needs none
-	})
-}
-
-// closeOnPanic closes the screen before a goroutine ends the process.
-func (s *screen) closeOnPanic() {
-	if reason := recover(); reason != nil {
-		s.close()
-		panic(reason)
+	s.wake[1].Close()
+	close(s.frames)
+	select {
+	case <-s.painted:
+	case <-time.After(drawTime):
 	}
+	_ = term.Restore(int(s.in.Fd()), s.before) // what is gone needs none
 }
 
 // draw shows the first lines of a text, if they are others than before. It does not wait for

@@ -193,7 +193,7 @@ func TestShow(t *testing.T) {
 		{"Ctrl-C", 3, 0, func(t *testing.T, p *shownProgram) { p.press(t, "\x03") }},
 		{"Esc", 3, 0, func(t *testing.T, p *shownProgram) { p.press(t, "\x1b") }},
 		{"panic in a key", 1, panicked, func(t *testing.T, p *shownProgram) { p.press(t, "p") }},
-		{"panic in a question", 1, panicked, func(t *testing.T, p *shownProgram) { p.press(t, "x") }},
+		{"panic in a question", 30, panicked, func(t *testing.T, p *shownProgram) { p.press(t, "x") }},
 		{"a terminal that takes no text", 1, 0, func(t *testing.T, p *shownProgram) {
 			p.stop()
 			p.press(t, "f")
@@ -209,6 +209,19 @@ func TestShow(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A question that panics does so in Show's goroutine, which closes the screen before the process
+// ends, and with the stack of the question.
+func TestPanicInQuestion(t *testing.T) {
+	_, terminal := openTerminal(t)
+	s := &screen{out: terminal, keys: make(chan string), frames: make(chan string, 1)}
+	defer func() {
+		if reason := fmt.Sprint(recover()); !strings.HasPrefix(reason, "asked\n") || !strings.Contains(reason, "(*testPicture).Question") {
+			t.Errorf("it panicked with %s", reason)
+		}
+	}()
+	s.show(t.Context(), time.Millisecond, &testPicture{keys: []string{"x"}}, nil)
 }
 
 // A picture gets the size of the terminal, answers, and keys by their names.
