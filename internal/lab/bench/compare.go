@@ -1,19 +1,9 @@
 package bench
 
-import "slices"
-
 // compare adds values that need several results: a peer's overhead against none in the same case,
 // and a case compared with its baseline.
 func compare(cases []Case, results []CaseResult) {
-	find := func(group, name, peer string) *CaseResult {
-		i := slices.IndexFunc(results, func(r CaseResult) bool {
-			return r.Group == group && r.Case == name && r.Peer == peer && r.Runs > 0
-		})
-		if i < 0 {
-			return nil
-		}
-		return &results[i]
-	}
+	find := findings{results}.of
 	for _, c := range cases {
 		for _, peer := range PeerNames() {
 			result := find(c.Group, c.Name, peer)

@@ -1,9 +1,8 @@
 package bench
 
 import (
-	"slices"
-
 	"github.com/weir-project/weir/internal/lab/bench/claim"
+	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/lab/report"
 )
 
@@ -39,13 +38,7 @@ type findings struct{ results []CaseResult }
 
 // of returns the result of a peer in a case; nil if there is none.
 func (f findings) of(group, name, peer string) *CaseResult {
-	i := slices.IndexFunc(f.results, func(r CaseResult) bool {
-		return r.Group == group && r.Case == name && r.Peer == peer && r.Runs > 0
-	})
-	if i < 0 {
-		return nil
-	}
-	return &f.results[i]
+	return measure.Find(f.results, func(r CaseResult) bool { return r.Group == group && r.Case == name && r.Peer == peer && r.Runs > 0 })
 }
 
 // shares returns a case's shares with Weir, compared with the ideal and the paper.

@@ -28,13 +28,7 @@ func (r Report) plots() []report.Plot {
 
 // groups lists the groups of cases in order.
 func (r Report) groups() []string {
-	var groups []string
-	for _, key := range r.cases() {
-		if !slices.Contains(groups, key.group) {
-			groups = append(groups, key.group)
-		}
-	}
-	return groups
+	return measure.Distinct(r.Results, func(result CaseResult) string { return result.Group })
 }
 
 // peersOf lists the peers with results in a group, in the order of reports.
@@ -46,13 +40,7 @@ func (r Report) peersOf(group string) []string {
 
 // peerSeries gives each peer its colour, the same in all plots.
 func peerSeries(peers []string) []report.Series {
-	var list []report.Series
-	for i, name := range PeerNames() {
-		if slices.Contains(peers, name) {
-			list = append(list, report.Series{Name: name, Role: report.Measured, Colour: i})
-		}
-	}
-	return list
+	return slices.DeleteFunc(report.MeasuredSeries(PeerNames()...), func(s report.Series) bool { return !slices.Contains(peers, s.Name) })
 }
 
 const (
@@ -143,21 +131,20 @@ func overTime(containers []string) []report.Series {
 }
 
 func (s RateSeries) panel(title string) report.Panel {
-	panel := report.Panel{Title: title}
-	for i, rates := range s.RateBPS {
-		var measured, ideal []*float64
-		for step, bps := range rates {
+	var seconds []float64
+	if len(s.RateBPS) > 0 {
+		for step := range s.RateBPS[0] {
 			// A rate is that of a step, so it stands in the middle of it.
-			atMS := (float64(step) + 0.5) * s.StepMS
-			if i == 0 {
-				panel.X = append(panel.X, atMS/1000)
-			}
-			measured = append(measured, report.Number(bps/1e6))
-			ideal = append(ideal, s.idealAt(atMS, i))
+			seconds = append(seconds, (float64(step)+0.5)*s.StepMS/1000)
 		}
-		panel.Values = append(panel.Values, measured, ideal)
 	}
-	return panel
+	return report.LinePanel(title, seconds, 2*len(s.RateBPS), func(series, step int) *float64 {
+		container, ideal := series/2, series%2 == 1
+		if ideal {
+			return s.idealAt(seconds[step]*1000, container)
+		}
+		return report.Number(s.RateBPS[container][step] / 1e6)
+	})
 }
 
 // idealAt is the ideal of a container at a time, in Mbit/s; nil before the

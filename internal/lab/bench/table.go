@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
 
 	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/lab/report"
@@ -15,18 +14,10 @@ import (
 // beyond, a case has one row with its worst container.
 const maxRowsPerCase = 10
 
-// tables are the tables of a report that have rows.
+// tables returns the tables that have rows.
 func (r Report) tables() []report.Table {
-	var filled []report.Table
-	for _, t := range []report.Table{
-		r.shareTable(), r.overshootTable(), r.reactionTable(), r.costTable(), r.latencyTable(), r.overheadTable(), r.agentTable(),
-		r.failureTable(),
-	} {
-		if len(t.Rows) > 0 {
-			filled = append(filled, t)
-		}
-	}
-	return filled
+	return report.Filled(r.shareTable(), r.overshootTable(), r.reactionTable(), r.costTable(), r.latencyTable(), r.overheadTable(),
+		r.agentTable(), r.failureTable())
 }
 
 func (r Report) shareTable() report.Table {
@@ -170,7 +161,7 @@ func (r Report) failureTable() report.Table {
 	t := report.Table{Title: "Failures", Header: []string{"FAILED", "PEER", "WHY"}}
 	for _, result := range r.Results {
 		if result.Failure != "" {
-			t.Add(result.id(), result.Peer, strings.ReplaceAll(result.Failure, "\n", "; "))
+			t.AddFailure(result.id(), result.Peer, result.Failure)
 		}
 	}
 	for _, name := range PeerNames() {
@@ -199,17 +190,9 @@ func (c CaseResult) id() string { return c.Group + ": " + c.Case }
 // caseKey names a case of a report.
 type caseKey struct{ group, name string }
 
-// cases lists the cases of a report in order.
+// cases returns the cases of a report in order.
 func (r Report) cases() []caseKey {
-	var keys []caseKey
-	seen := map[caseKey]bool{}
-	for _, result := range r.Results {
-		if key := (caseKey{result.Group, result.Case}); !seen[key] {
-			seen[key] = true
-			keys = append(keys, key)
-		}
-	}
-	return keys
+	return measure.Distinct(r.Results, func(result CaseResult) caseKey { return caseKey{result.Group, result.Case} })
 }
 
 // of lists the results of a case by those peers that could run it.

@@ -124,13 +124,9 @@ func newLLQSweepReport(s llqSweep, started time.Time) llqSweepReport {
 	x := s.numbers()
 	plot := func(title, label string, value func(*llqQueue) float64) report.Plot {
 		p := report.Plot{Title: title, Kind: report.Lines, XLabel: s.Sweep, YLabel: label, Series: model.QueueSeries()}
-		panel := report.Panel{X: x, Values: make([][]*float64, len(model.QueueNames))}
-		for n := range s.Points {
-			for q, queue := range s.Points[n].queues() {
-				panel.Values[q] = append(panel.Values[q], report.Number(value(queue)))
-			}
-		}
-		p.Panels = []report.Panel{panel}
+		p.Panels = []report.Panel{report.LinePanel("", x, len(model.QueueNames), func(q, at int) *float64 {
+			return report.Number(value(s.Points[at].queues()[q]))
+		})}
 		return p
 	}
 	if len(x) > 1 {

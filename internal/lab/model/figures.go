@@ -210,10 +210,7 @@ func figurePlots(all []solved) []report.Plot {
 
 // QueueSeries gives each queue its colour, the same in all plots.
 func QueueSeries() []report.Series {
-	return []report.Series{
-		{Name: "EF", Role: report.Measured, Colour: EF}, {Name: "AF", Role: report.Measured, Colour: AF},
-		{Name: "BE", Role: report.Measured, Colour: BE},
-	}
+	return report.MeasuredSeries("EF", "AF", "BE")
 }
 
 // numbers are values of a plot; what is not finite has no place in one.

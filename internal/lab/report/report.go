@@ -180,6 +180,17 @@ type Table struct {
 // Add appends a row.
 func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
 
+// AddFailure appends what failed and why, on one line.
+func (t *Table) AddFailure(what ...string) {
+	what[len(what)-1] = strings.ReplaceAll(what[len(what)-1], "\n", "; ")
+	t.Add(what...)
+}
+
+// Filled returns the tables that have rows.
+func Filled(tables ...Table) []Table {
+	return slices.DeleteFunc(tables, func(t Table) bool { return len(t.Rows) == 0 })
+}
+
 // PlotKind is how a plot is drawn.
 type PlotKind string
 
@@ -231,6 +242,27 @@ type Panel struct {
 	Values [][]*float64 `json:"values"`
 	Low    [][]*float64 `json:"low,omitempty"`
 	High   [][]*float64 `json:"high,omitempty"`
+}
+
+// MeasuredSeries returns a series for each name, with a colour of its own.
+func MeasuredSeries(names ...string) []Series {
+	list := make([]Series, len(names))
+	for i, name := range names {
+		list[i] = Series{Name: name, Role: Measured, Colour: i}
+	}
+	return list
+}
+
+// LinePanel returns a panel with a line for each of count series: its value at each x, nil for a
+// gap.
+func LinePanel(title string, x []float64, count int, value func(series, at int) *float64) Panel {
+	panel := Panel{Title: title, X: x, Values: make([][]*float64, count)}
+	for series := range count {
+		for at := range x {
+			panel.Values[series] = append(panel.Values[series], value(series, at))
+		}
+	}
+	return panel
 }
 
 // WithoutEmpty is the plot without the series that have no value in any panel,

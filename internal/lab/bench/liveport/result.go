@@ -3,7 +3,9 @@ package liveport
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/weir-project/weir/internal/lab/bench/measure"
@@ -287,17 +289,11 @@ func (r Report) tables() []report.Table {
 	for _, result := range r.Results {
 		arrivals.Add(result.Name, fmt.Sprintf("%.1f", result.MeanBytes), fmt.Sprintf("%.3f", result.GapVariation), fmt.Sprint(result.Runs), measure.MS(result.MaxLateMS))
 	}
-	tables := []report.Table{t, arrivals}
-	if len(r.Failures) > 0 {
-		failures := report.Table{Title: "Failures", Header: []string{"FAILED", "WHY"}}
-		for _, c := range allCases() {
-			if why, ok := r.Failures[c.Name]; ok {
-				failures.Add(c.Name, strings.ReplaceAll(why, "\n", "; "))
-			}
-		}
-		tables = append(tables, failures)
+	failures := report.Table{Title: "Failures", Header: []string{"FAILED", "WHY"}}
+	for _, name := range slices.Sorted(maps.Keys(r.Failures)) {
+		failures.AddFailure(name, r.Failures[name])
 	}
-	return tables
+	return append([]report.Table{t, arrivals}, report.Filled(failures)...)
 }
 
 // plots are throughput and wait of each port beside the model's.

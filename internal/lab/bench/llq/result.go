@@ -2,9 +2,9 @@ package llq
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/weir-project/weir/internal/lab/bench"
 	"github.com/weir-project/weir/internal/lab/bench/measure"
@@ -160,11 +160,7 @@ func jitterMS(arrivals []traffic.Arrival) float64 {
 
 // find returns the result of a peer at a rate; nil if there is none.
 func (r Report) find(peer string, totalBPS uint64) *Result {
-	i := slices.IndexFunc(r.Results, func(one Result) bool { return one.Peer == peer && one.TotalBPS == totalBPS })
-	if i < 0 {
-		return nil
-	}
-	return &r.Results[i]
+	return measure.Find(r.Results, func(one Result) bool { return one.Peer == peer && one.TotalBPS == totalBPS })
 }
 
 // peers lists the peers with results, in the order of reports.
@@ -221,65 +217,43 @@ func (r Report) tables() []report.Table {
 				measure.MS(flow.JitterMS.Median), measure.SpreadText(flow.JitterMS, measure.MS))
 		}
 	}
-	tables := []report.Table{paper, all}
 	failed := report.Table{Title: "Failures", Header: []string{"FAILED", "WHY"}}
 	for _, name := range Peers() {
 		if why, ok := r.Skipped[name]; ok {
-			failed.Add(name+" was left out", strings.ReplaceAll(why, "\n", "; "))
+			failed.AddFailure(name+" was left out", why)
 		}
 	}
-	for _, total := range Totals() {
-		for _, name := range Peers() {
-			key := fmt.Sprintf("%s, %g Mbit/s", name, float64(total)/1e6)
-			if why, ok := r.Failures[key]; ok {
-				failed.Add(key, strings.ReplaceAll(why, "\n", "; "))
-			}
-		}
+	for _, what := range slices.Sorted(maps.Keys(r.Failures)) {
+		failed.AddFailure(what, r.Failures[what])
 	}
-	if len(failed.Rows) > 0 {
-		tables = append(tables, failed)
-	}
-	return tables
+	return append([]report.Table{paper, all}, report.Filled(failed)...)
 }
 
-// flowSeries gives each flow its colour.
-func flowSeries() []report.Series {
-	var list []report.Series
-	for i, flow := range sentFlows {
-		list = append(list, report.Series{Name: flow.name + " (" + flow.class + ")", Role: report.Measured, Colour: i})
-	}
-	return list
-}
-
-// ratePlots are figure 7, and the same of jitter, throughput and loss: a panel for each
-// peer, over the rate of all flows.
+// ratePlots returns figure 7, and the same of jitter, throughput and loss: a panel for each peer,
+// over the rate of all flows.
 func (r Report) ratePlots() []report.Plot {
-	var totals []uint64
-	for _, one := range r.Results {
-		if !slices.Contains(totals, one.TotalBPS) {
-			totals = append(totals, one.TotalBPS)
-		}
-	}
+	totals := measure.Distinct(r.Results, func(one Result) uint64 { return one.TotalBPS })
 	slices.Sort(totals)
 	if len(totals) < 2 {
 		return nil
 	}
+	var mbps []float64
+	for _, total := range totals {
+		mbps = append(mbps, float64(total)/1e6)
+	}
+	var names []string
+	for _, flow := range sentFlows {
+		names = append(names, flow.name+" ("+flow.class+")")
+	}
 	plot := func(title, label string, value func(Flow) float64) report.Plot {
-		p := report.Plot{Title: title, Kind: report.Lines, XLabel: "sent in all, Mbit/s", YLabel: label, Series: flowSeries()}
+		p := report.Plot{Title: title, Kind: report.Lines, XLabel: "sent in all, Mbit/s", YLabel: label, Series: report.MeasuredSeries(names...)}
 		for _, peer := range r.peers() {
-			panel := report.Panel{Title: peer, Values: make([][]*float64, len(sentFlows))}
-			for _, total := range totals {
-				panel.X = append(panel.X, float64(total)/1e6)
-				one := r.find(peer, total)
-				for i := range sentFlows {
-					var point *float64
-					if one != nil {
-						point = report.Number(value(one.Flows[i]))
-					}
-					panel.Values[i] = append(panel.Values[i], point)
+			p.Panels = append(p.Panels, report.LinePanel(peer, mbps, len(names), func(flow, at int) *float64 {
+				if one := r.find(peer, totals[at]); one != nil {
+					return report.Number(value(one.Flows[flow]))
 				}
-			}
-			p.Panels = append(p.Panels, panel)
+				return nil
+			}))
 		}
 		return p
 	}
@@ -291,51 +265,51 @@ func (r Report) ratePlots() []report.Plot {
 	}
 }
 
-// timePlots are figures 8 to 13: a panel for each flow, over time, with all peers.
+// timePlots returns figures 8 to 13: a panel for each flow, over time, with all peers.
 func (r Report) timePlots() []report.Plot {
-	var series []report.Series
-	for i, name := range Peers() {
-		if slices.Contains(r.peers(), name) {
-			series = append(series, report.Series{Name: name, Role: report.Measured, Colour: i})
-		}
-	}
-	var plots []report.Plot
-	add := func(title, label string, totalBPS uint64, factor float64, values func(Flow) []*float64) {
-		p := report.Plot{Title: fmt.Sprintf("%s, %g Mbit/s in all", title, float64(totalBPS)/1e6), Kind: report.Lines, XLabel: "seconds", YLabel: label, Series: series}
-		for i, flow := range sentFlows {
-			panel := report.Panel{Title: flow.name}
-			for _, peer := range r.peers() {
-				one := r.find(peer, totalBPS)
-				row := make([]*float64, timeSteps)
-				if one != nil {
-					for step, value := range values(one.Flows[i]) {
-						if value != nil {
-							row[step] = report.Number(*value * factor)
-						}
-					}
-					if panel.X == nil {
-						for step := range timeSteps {
-							panel.X = append(panel.X, (float64(step)+0.5)*one.StepMS/1000)
-						}
-					}
-				}
-				panel.Values = append(panel.Values, row)
-			}
-			if panel.X != nil {
-				p.Panels = append(p.Panels, panel)
-			}
-		}
-		if len(p.Panels) > 0 {
-			plots = append(plots, p)
-		}
-	}
+	peers := r.peers()
+	series := slices.DeleteFunc(report.MeasuredSeries(Peers()...), func(s report.Series) bool { return !slices.Contains(peers, s.Name) })
 	delays, jitters := func(f Flow) []*float64 { return f.DelaysMS }, func(f Flow) []*float64 { return f.JittersMS }
 	rates := func(f Flow) []*float64 { return f.ThroughputsBPS }
-	add("Figure 8: delay without congestion", "µs", quietBPS, 1e3, delays)
-	add("Figure 9: delay with congestion", "ms", congestedBPS, 1, delays)
-	add("Figure 10: jitter without congestion", "µs", quietBPS, 1e3, jitters)
-	add("Figure 11: jitter with congestion", "ms", congestedBPS, 1, jitters)
-	add("Figure 12: throughput without congestion", "Mbit/s", quietBPS, 1e-6, rates)
-	add("Figure 13: throughput with congestion", "Mbit/s", congestedBPS, 1e-6, rates)
+	var plots []report.Plot
+	for _, figure := range []struct {
+		title, label string
+		totalBPS     uint64
+		factor       float64
+		values       func(Flow) []*float64
+	}{
+		{"Figure 8: delay without congestion", "µs", quietBPS, 1e3, delays},
+		{"Figure 9: delay with congestion", "ms", congestedBPS, 1, delays},
+		{"Figure 10: jitter without congestion", "µs", quietBPS, 1e3, jitters},
+		{"Figure 11: jitter with congestion", "ms", congestedBPS, 1, jitters},
+		{"Figure 12: throughput without congestion", "Mbit/s", quietBPS, 1e-6, rates},
+		{"Figure 13: throughput with congestion", "Mbit/s", congestedBPS, 1e-6, rates},
+	} {
+		any := measure.Find(r.Results, func(one Result) bool { return one.TotalBPS == figure.totalBPS })
+		if any == nil {
+			continue
+		}
+		var seconds []float64
+		for step := range timeSteps {
+			seconds = append(seconds, (float64(step)+0.5)*any.StepMS/1000)
+		}
+		p := report.Plot{
+			Title: fmt.Sprintf("%s, %g Mbit/s in all", figure.title, float64(figure.totalBPS)/1e6), Kind: report.Lines,
+			XLabel: "seconds", YLabel: figure.label, Series: series,
+		}
+		for i, flow := range sentFlows {
+			p.Panels = append(p.Panels, report.LinePanel(flow.name, seconds, len(peers), func(peer, step int) *float64 {
+				one := r.find(peers[peer], figure.totalBPS)
+				if one == nil {
+					return nil
+				}
+				if value := figure.values(one.Flows[i])[step]; value != nil {
+					return report.Number(*value * figure.factor)
+				}
+				return nil
+			}))
+		}
+		plots = append(plots, p)
+	}
 	return plots
 }

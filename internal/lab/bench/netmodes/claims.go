@@ -280,7 +280,7 @@ var (
 	}
 )
 
-// paperTables are tables 1 and 2 with this machine's numbers beside them.
+// paperTables returns tables 1 and 2 with this machine's numbers beside them.
 func (r Report) paperTables() []report.Table {
 	var tables []report.Table
 	for _, link := range r.links() {
@@ -301,9 +301,7 @@ func (r Report) paperTables() []report.Table {
 					fmt.Sprint(cell.switches), spreadText(&one.Switches, 1), fmt.Sprint(cell.faults), spreadText(&one.Faults, 1),
 					fmt.Sprint(cell.ipc), spreadText(one.IPC, 1), spreadText(&one.CPU, 1))
 			}
-			if len(t.Rows) > 0 {
-				tables = append(tables, t)
-			}
+			tables = append(tables, report.Filled(t)...)
 		}
 	}
 	return tables

@@ -2,7 +2,6 @@ package netmodes
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/lab/report"
@@ -102,32 +101,17 @@ func (o observation) payloadBPS(c Case) float64 {
 	return float64(o.arrived.Bytes-headers) * 8 / o.window.Seconds()
 }
 
-// find is the result of a case; nil if there is none.
+// find returns the result of a case; nil if there is none.
 func (r Report) find(c Case) *Result {
-	i := slices.IndexFunc(r.Results, func(one Result) bool { return one.Case == c && one.Runs > 0 })
-	if i < 0 {
-		return nil
-	}
-	return &r.Results[i]
-}
-
-// distinct lists the values of a field of all results, in their order.
-func distinct[T comparable](r Report, field func(Result) T) []T {
-	var values []T
-	for _, one := range r.Results {
-		if value := field(one); !slices.Contains(values, value) {
-			values = append(values, value)
-		}
-	}
-	return values
+	return measure.Find(r.Results, func(one Result) bool { return one.Case == c && one.Runs > 0 })
 }
 
 func (r Report) links() []uint64 {
-	return distinct(r, func(one Result) uint64 { return one.LinkBPS })
+	return measure.Distinct(r.Results, func(one Result) uint64 { return one.LinkBPS })
 }
 
 func (r Report) modes() []string {
-	return distinct(r, func(one Result) string { return one.Mode })
+	return measure.Distinct(r.Results, func(one Result) string { return one.Mode })
 }
 
 // what names what is sent.
@@ -168,23 +152,19 @@ func spreadText(value *measure.Spread, factor float64) string {
 	return report.Text(report.Number(value.Median * factor))
 }
 
-// plots are figures 3 to 5 as this machine has them, for each link: the
+// plots returns figures 3 to 5 as this machine has them, for each link: the
 // modes side by side for what is sent, and over the number of senders.
 func (r Report) plots() []report.Plot {
 	var plots []report.Plot
-	modes := r.modes()
-	sent := distinct(r, func(one Result) Case {
+	sent := measure.Distinct(r.Results, func(one Result) Case {
 		return Case{Protocol: one.Protocol, MessageBytes: one.MessageBytes}
 	})
-	counts := distinct(r, func(one Result) int { return one.Containers })
-	var series []report.Series
-	for i, mode := range modes {
-		series = append(series, report.Series{Name: mode, Role: report.Measured, Colour: i})
-	}
+	counts := measure.Distinct(r.Results, func(one Result) int { return one.Containers })
+	series := report.MeasuredSeries(r.modes()...)
 	for _, link := range r.links() {
 		alone := report.Plot{Title: "Throughput of one sender, " + linkName(link), Kind: report.Bars, YLabel: "Mbit/s", Series: series}
 		many := report.Plot{Title: "Throughput of several senders, " + linkName(link), Kind: report.Bars, YLabel: "Mbit/s", Series: series}
-		for _, agent := range distinct(r, func(one Result) bool { return one.Agent }) {
+		for _, agent := range measure.Distinct(r.Results, func(one Result) bool { return one.Agent }) {
 			title := map[bool]string{false: "without Weir", true: "with Weir"}[agent]
 			var names []string
 			for _, one := range sent {

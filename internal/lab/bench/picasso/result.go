@@ -54,13 +54,9 @@ func (r *Report) complete() {
 
 // crowd finds what figure 3 has for a number of users, or figures 5 to 8 for a layout.
 func (r Report) crowd(figure3 bool, server string, l layout, users int) *Crowd {
-	i := slices.IndexFunc(r.Crowds, func(c Crowd) bool {
+	return measure.Find(r.Crowds, func(c Crowd) bool {
 		return c.Figure3 == figure3 && c.Server == server && c.Layout == l.String() && c.Users == users
 	})
-	if i < 0 {
-		return nil
-	}
-	return &r.Crowds[i]
 }
 
 // successOf is figure 3's value.
@@ -186,7 +182,7 @@ func (r *Report) judge() {
 	r.judgeTargets()
 }
 
-func (r Report) tables() (tables []report.Table) {
+func (r Report) tables() []report.Table {
 	crowds := report.Table{Title: "Crowds", Header: []string{"SERVER", "LAYOUT", "USERS", "REQUESTS", "GOOD %", "MEAN MS", "P95 MS", "REQUESTS/S", "NODE CPU %", "CONTAINER CPU %", "NODE LOAD", "MOST", "MEMORY MB"}}
 	for _, c := range r.Crowds {
 		crowds.Add(c.Server, c.Layout, fmt.Sprint(c.Users), fmt.Sprint(c.Requests), fmt.Sprintf("%.2f", c.SuccessPercent()), fmt.Sprintf("%.1f", c.MeanMS),
@@ -201,55 +197,40 @@ func (r Report) tables() (tables []report.Table) {
 			sizes.Add(s.name, papers[s.name], fmt.Sprintf("%.2f MB", float64(bytes)/1e6), s.standsFor)
 		}
 	}
-	for _, t := range append([]report.Table{crowds, sizes}, r.competitionTables()...) {
-		if len(t.Rows) > 0 {
-			tables = append(tables, t)
-		}
-	}
-	return tables
+	return report.Filled(append([]report.Table{crowds, sizes}, r.competitionTables()...)...)
 }
 
 func (r Report) plots() (plots []report.Plot) {
-	var servers []string
-	var users []int
+	servers := measure.Distinct(r.Crowds, func(c Crowd) string { return c.Server })
+	var users []float64
 	for _, c := range r.Crowds {
-		if !slices.Contains(servers, c.Server) {
-			servers = append(servers, c.Server)
-		}
-		if c.Figure3 && !slices.Contains(users, c.Users) {
-			users = append(users, c.Users)
+		if c.Figure3 && !slices.Contains(users, float64(c.Users)) {
+			users = append(users, float64(c.Users))
 		}
 	}
 	slices.Sort(users)
-	var series []report.Series
-	for i, name := range servers {
-		series = append(series, report.Series{Name: name, Role: report.Measured, Colour: i})
-	}
+	series := report.MeasuredSeries(servers...)
 	if len(users) > 1 {
-		panel := report.Panel{Values: make([][]*float64, len(servers))}
-		for _, n := range users {
-			panel.X = append(panel.X, float64(n))
-			for i, server := range servers {
-				panel.Values[i] = append(panel.Values[i], r.successOf(server, n))
-			}
-		}
+		panel := report.LinePanel("", users, len(servers), func(server, at int) *float64 { return r.successOf(servers[server], int(users[at])) })
 		plots = append(plots, report.Plot{Title: "Figure 3: requests answered well", Kind: report.Lines, XLabel: "users", YLabel: "%", Series: series, Panels: []report.Panel{panel}})
 	}
+	layouts := paperLayouts()
+	var names []string
+	for _, l := range layouts {
+		names = append(names, l.String())
+	}
 	bars := func(title, label string, value func(Crowd) float64) {
-		panel := report.Panel{Values: make([][]*float64, len(servers))}
-		any := false
-		for _, l := range paperLayouts() {
-			panel.Categories = append(panel.Categories, l.String())
-			for i, server := range servers {
-				var v *float64
+		panel, measured := measure.NewBarPanel("", series, names...), false
+		for i, l := range layouts {
+			for _, server := range servers {
 				if c := r.crowd(false, server, l, PaperCrowd); c != nil {
-					v, any = report.Number(value(*c)), true
+					panel.Set(server, i, measure.Exactly(value(*c)), 1)
+					measured = true
 				}
-				panel.Values[i] = append(panel.Values[i], v)
 			}
 		}
-		if any {
-			plots = append(plots, report.Plot{Title: title, Kind: report.Bars, YLabel: label, Series: series, Panels: []report.Panel{panel}}.WithoutEmpty())
+		if measured {
+			plots = append(plots, report.Plot{Title: title, Kind: report.Bars, YLabel: label, Series: series, Panels: []report.Panel{*panel.Panel}}.WithoutEmpty())
 		}
 	}
 	bars("Figures 5 and 8: processor of a node", "%", nodeCPUOf)
