@@ -66,10 +66,10 @@ func (c *container) state() (v1.State, string) {
 }
 
 // view returns a container for the API.
-func (cs *containers) view(c *container) v1.Container {
+func (c *container) view(owners owners) v1.Container {
 	state, reason := c.state()
 	view := v1.Container{
-		ID: c.ID, Name: c.Name, Runtime: c.Runtime, Groups: groups(c), CountedWith: cs.countedWith(c), Mode: c.Mode,
+		ID: c.ID, Name: c.Name, Runtime: c.Runtime, Groups: groups(c), CountedWith: owners.countedWith(c), Mode: c.Mode,
 		Policy: c.policy(), PolicyFrom: c.resolved.From, State: state, Reason: reason, StartedAt: c.StartedAt,
 	}
 	for _, s := range c.shares {

@@ -52,3 +52,17 @@ func BenchmarkControl(b *testing.B) {
 	}
 	b.ReportMetric(float64(len(tc.ops))/float64(b.N), "changes/op")
 }
+
+// BenchmarkPublishPods: of every ten containers nine share the network of the tenth.
+func BenchmarkPublishPods(b *testing.B) {
+	bed, _ := thousand(b)
+	for i, c := range bed.containers.all() {
+		c.NetNS.Inode = uint64(1 + i/10)
+		if i%10 > 0 {
+			bed.containers.free(c)
+		}
+	}
+	for b.Loop() {
+		bed.publish(epoch)
+	}
+}

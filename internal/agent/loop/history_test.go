@@ -19,7 +19,7 @@ func TestRecord(t *testing.T) {
 		cancel()
 		synctest.Wait()
 		time.Sleep(time.Minute)
-		view := b.containers.view(web.container)
+		view := web.container.view(b.containers.owners())
 		if got := b.History().Of(&view).Shares[0].Samples; len(got) != 3 || got[0].EntitledBPS != 100e6 || got[2].At.Sub(got[1].At) != time.Second {
 			t.Errorf("%+v", got)
 		}

@@ -20,7 +20,7 @@ func TestSetKeepsOtherLayers(t *testing.T) {
 	}
 	b.containers.rules.Policies = []policy.Rule{{Selector: policy.Selector{Name: "c*"}, Values: policy.Values{Weight: new(uint32(700)), MinBPS: new(uint64(5e6))}}}
 	b.containers.resolve(c.container)
-	view := b.containers.view(c.container)
+	view := c.container.view(b.containers.owners())
 	if want := (v1.Policy{Weight: 700, MinBPS: 10e6, MaxBPS: 50e6, Priority: 4, EFMax: policy.Default().EFMax, AFMin: policy.Default().AFMin}); view.Policy != want {
 		t.Errorf("policy %+v, want %+v", view.Policy, want)
 	}
@@ -38,7 +38,7 @@ func TestSetKeepsOtherLayers(t *testing.T) {
 	if c.policy().MinBPS != 10e6 {
 		t.Errorf("a change that was refused left %+v", c.policy())
 	}
-	if got := b.containers.view(b.host.container).PolicyFrom; got.Weight != v1.LayerBuiltIn {
+	if got := b.host.container.view(b.containers.owners()).PolicyFrom; got.Weight != v1.LayerBuiltIn {
 		t.Errorf("the host's is from %+v", got)
 	}
 	if got := hostResolution(v1.Policy{Weight: 50, MinBPS: 1e6}).From; got.Weight != v1.LayerHost || got.Min != v1.LayerHost || got.Max != v1.LayerBuiltIn {

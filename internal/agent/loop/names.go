@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/agent/attach"
+	"github.com/weir-project/weir/internal/datapath/kernel"
 	"github.com/weir-project/weir/internal/share/policy"
 )
 
@@ -81,10 +81,10 @@ func groups(c *container) []string {
 
 // find returns the container that matches name, by the rules of Find.
 func (cs *containers) find(name string) (*container, error) {
-	all := append(cs.all(), cs.host)
+	all, owners := append(cs.all(), cs.host), cs.owners()
 	list := make([]v1.Container, len(all))
 	for i, c := range all {
-		list[i] = v1.Container{ID: c.ID, Name: c.Name, Runtime: c.Runtime, Groups: groups(c), CountedWith: cs.countedWith(c)}
+		list[i] = v1.Container{ID: c.ID, Name: c.Name, Runtime: c.Runtime, Groups: groups(c), CountedWith: owners.countedWith(c)}
 	}
 	i, err := Find(list, name)
 	if err != nil {
@@ -93,19 +93,32 @@ func (cs *containers) find(name string) (*container, error) {
 	return all[i], nil
 }
 
+// owners holds the controlled container of each network namespace.
+type owners map[kernel.NetNSID]*container
+
+func (r *registry) owners() owners {
+	list := owners{}
+	for _, c := range r.byNumber {
+		if c.Mode != v1.ModeHost {
+			list[c.NetNS] = c
+		}
+	}
+	return list
+}
+
+// of returns the container whose network this one uses and with which it is counted; nil if it is
+// counted itself.
+func (o owners) of(c *container) *container {
+	if c.Number != 0 || c.NetNS == (kernel.NetNSID{}) {
+		return nil
+	}
+	return o[c.NetNS]
+}
+
 // countedWith returns the ID of the container with which this one is counted, or "".
-func (cs *containers) countedWith(c *container) string {
-	if owner := cs.owner(c); owner != nil {
+func (o owners) countedWith(c *container) string {
+	if owner := o.of(c); owner != nil {
 		return owner.ID
 	}
 	return ""
-}
-
-// owner returns the container whose network this one uses and with which it is counted; nil if it
-// is counted itself.
-func (cs *containers) owner(c *container) *attach.Container {
-	if c == cs.host || c.Number != 0 || c.NetNS.Inode == 0 {
-		return nil
-	}
-	return attach.Owner(c.NetNS, &c.Container, cs.attached())
 }

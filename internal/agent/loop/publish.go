@@ -60,8 +60,9 @@ func (a *Agent) publish(now time.Time) {
 	s.Status = a.status()
 	s.Containers = make([]v1.Container, 0, len(a.containers.byKey)+1)
 	s.Places = make([]stats.Place, 0, cap(s.Containers))
+	owners := a.containers.owners()
 	for _, c := range append(a.containers.all(), a.containers.host) {
-		s.Containers = append(s.Containers, a.containers.view(c))
+		s.Containers = append(s.Containers, c.view(owners))
 		place := stats.Place{Image: c.Image, Ports: c.Ports, NetNSPath: c.NetNSPath, CgroupPath: c.CgroupPath, Subject: c.subject(), Set: c.set}
 		if a.attach.Flows != nil && c.ClassifiesFlows() {
 			place.FlowNumber = c.Number

@@ -277,7 +277,7 @@ func TestReloadUplinks(t *testing.T) {
 		t.Error("up0 was not given back")
 	}
 	b.control(epoch.Add(time.Second))
-	view := b.containers.view(c.container)
+	view := c.container.view(b.containers.owners())
 	if len(view.Shares) != 1 || view.Shares[0].Uplink != "up1" {
 		t.Errorf("the container has %+v", view.Shares)
 	}

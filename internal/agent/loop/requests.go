@@ -39,7 +39,7 @@ func (a *Agent) findIf(name string, conditions []Condition) (*container, error) 
 		return nil, err
 	}
 	for _, condition := range conditions {
-		if err := condition(a.containers.view(c)); err != nil {
+		if err := condition(c.view(a.containers.owners())); err != nil {
 			return nil, err
 		}
 	}
@@ -66,7 +66,7 @@ func (a *Agent) Set(ctx context.Context, name string, change v1.PolicyChange, co
 		}
 		a.reconcile()
 		err = a.saveChange()
-		view = a.containers.view(c)
+		view = c.view(a.containers.owners())
 	})
 	return view, errors.Join(doErr, err)
 }
@@ -99,7 +99,7 @@ func (a *Agent) Reset(ctx context.Context, name string, conditions ...Condition)
 		a.log.Info("policy reset", "name", c.Name)
 		a.reconcile()
 		err = a.saveChange()
-		view = a.containers.view(c)
+		view = c.view(a.containers.owners())
 	})
 	return view, errors.Join(doErr, err)
 }

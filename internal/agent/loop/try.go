@@ -111,7 +111,7 @@ func (a *Agent) trialOf(c *container) *trial {
 		name: c.Name, isHost: c == a.containers.host, controlled: c.Number != 0,
 		policy: c.policy(), set: c.set, subject: c.subject(), rules: a.containers.rules,
 	}
-	if owner := a.containers.owner(c); owner != nil {
+	if owner := a.containers.owners().of(c); owner != nil {
 		t.owner = owner.Name
 	}
 	for _, s := range c.shares {
