@@ -6,7 +6,9 @@ import (
 	"time"
 )
 
-// Version is the file version that this package writes.
+// Version is the file version that this package writes, and the only one that it reads. A new field
+// that an older Weir may ignore does not change it: after a downgrade the older one drops the field,
+// as it cannot keep true what it does not know. All other changes of the file do.
 const Version = 2
 
 // File is the content of the state file.
