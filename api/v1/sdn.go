@@ -23,7 +23,11 @@ type SDNSwitch struct {
 	// TableFull says that its flow table recently refused an entry.
 	TableFull bool      `json:"table_full"`
 	Flows     int       `json:"flows"` // flows that enter at this switch
-	Ports     []SDNPort `json:"ports"`
+	// State is ok, lost (no connection), standby (another controller is master), table full,
+	// or degraded: of some ports the queues are not in force.
+	State  string    `json:"state"`
+	Reason string    `json:"reason,omitempty"`
+	Ports  []SDNPort `json:"ports"`
 }
 
 // SDNPort is one port of a switch.

@@ -71,23 +71,19 @@ function Drawing({ svg }: { svg: string }) {
   );
 }
 
-function switchState(s: SDNSwitch): string {
-  if (!s.connected) return "lost";
-  if (s.role === "slave") return "standby";
-  return s.table_full ? "table full" : "ok";
-}
-
 function Switches({ seen }: { seen: SDN }) {
   return (
     <section>
       <h2>Switches</h2>
       <Grid label="Switches"
-        columns={[{ name: "switch" }, { name: "state" }, { name: "flows", number: true }, { name: "ports up", number: true }, { name: "links", number: true }, { name: "hosts", number: true }, { name: "sends", number: true }]}
+        columns={[{ name: "switch" }, { name: "state" }, { name: "flows", number: true }, { name: "ports up", number: true }, { name: "links", number: true }, { name: "hosts", number: true }, { name: "sends", number: true },
+          { name: "why", text: true }]}
         rows={seen.switches.map((s) => ({
           key: s.dpid,
           cells: [
-            <Name text={short(s.dpid)} />, <State text={switchState(s)} />, s.flows, `${portsOf(s).filter((p) => p.up).length} of ${portsOf(s).length}`,
+            <Name text={short(s.dpid)} />, <State text={s.state} />, s.flows, `${portsOf(s).filter((p) => p.up).length} of ${portsOf(s).length}`,
             s.ports.filter((p) => p.peer_dpid).length, s.ports.reduce((n, p) => n + (p.hosts?.length ?? 0), 0), rate(s.ports.reduce((n, p) => n + p.sent_bps, 0)),
+            s.reason ? <Name text={s.reason} /> : "",
           ],
         }))} />
     </section>

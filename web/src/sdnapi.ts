@@ -35,6 +35,8 @@ export interface SDNSwitch {
   role: string;
   table_full: boolean;
   flows: number;
+  state: string;
+  reason?: string;
   ports: SDNPort[];
 }
 

@@ -50,16 +50,7 @@ func printSwitches(w io.Writer, s v1.SDN) error {
 		Dispensable: []string{"SENT", "MAX", "TO"},
 	}
 	for _, n := range s.Switches {
-		state := "ok"
-		switch {
-		case !n.Connected:
-			state = "lost"
-		case n.Role == "slave":
-			state = "standby"
-		case n.TableFull:
-			state = "table full"
-		}
-		t.Add([]string{n.DPID, "", plural(n.Flows, "flow"), "", "", "", "", "", "", "", state}, "")
+		t.Add([]string{n.DPID, "", plural(n.Flows, "flow"), "", "", "", "", "", "", "", n.State}, cmdline.Printable(n.Reason))
 		for _, p := range n.Ports {
 			portState := p.State
 			if !p.Up {

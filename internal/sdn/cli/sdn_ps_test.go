@@ -19,7 +19,7 @@ func twoSwitches() v1.SDN {
 		At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
 		Switches: []v1.SDNSwitch{
 			{
-				DPID: "0000000000000001", Connected: true, Role: "equal", Flows: 1, Ports: []v1.SDNPort{
+				DPID: "0000000000000001", Connected: true, Role: "equal", Flows: 1, State: "ok", Ports: []v1.SDNPort{
 					{
 						Number: 1, Name: "p1", Up: true, State: "ok", RateBPS: 100e6, Hosts: []string{"02:00:00:00:00:01"},
 						Queues: []v1.SDNQueue{
@@ -32,11 +32,11 @@ func twoSwitches() v1.SDN {
 					{Number: 0xfffffffe, Name: "br0"},
 				},
 			},
-			{DPID: "0000000000000002", Role: "slave", Ports: []v1.SDNPort{
+			{DPID: "0000000000000002", Role: "slave", State: "lost", Ports: []v1.SDNPort{
 				{Number: 7, Name: "x\x1b[2J\ny", Up: true, State: "blocked", Reason: "a loop\x1b]0;owned\a"},
 				{Number: 8, Name: "p8", Up: true, Hosts: []string{"02:00:00:00:00:02", "02:00:00:00:00:03"}},
 			}},
-			{DPID: "0000000000000003", Connected: true, TableFull: true},
+			{DPID: "0000000000000003", Connected: true, TableFull: true, State: "table full"},
 		},
 		Links: []v1.SDNLink{{ADPID: "0000000000000001", APort: 2, BDPID: "0000000000000002", BPort: 7}},
 	}

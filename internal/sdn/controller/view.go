@@ -2,6 +2,7 @@ package controller
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -26,6 +27,7 @@ func (c *Controller) View(queues map[topology.Port]qos.PortState) v1.SDN {
 		for _, p := range n.Ports {
 			one.Ports = append(one.Ports, c.port(p, queues[topology.Port{Switch: n.DPID, Number: p.Number}]))
 		}
+		one.State, one.Reason = switchState(n, one.Ports)
 		out.Switches = append(out.Switches, one)
 	}
 	for _, l := range s.Links {
@@ -39,6 +41,29 @@ func (c *Controller) View(queues map[topology.Port]qos.PortState) v1.SDN {
 		})
 	}
 	return out
+}
+
+// switchState returns the state of a switch, and the reason if it is degraded.
+func switchState(s core.Switch, ports []v1.SDNPort) (state, reason string) {
+	degraded := 0
+	for _, p := range ports {
+		if p.State == "degraded" {
+			degraded++
+		}
+	}
+	switch {
+	case !s.Connected:
+		return "lost", ""
+	case s.Role == openflow.OFPCR_ROLE_SLAVE:
+		return "standby", ""
+	case s.Full:
+		return "table full", ""
+	case s.WithoutQueues:
+		return "degraded", "it refuses the action set_queue: packets are forwarded, and classes are not served in order"
+	case degraded > 0:
+		return "degraded", fmt.Sprintf("the queues of %d of %d ports are not in force: see their reasons", degraded, len(ports))
+	}
+	return "ok", ""
 }
 
 // roleName returns the name of a role without OpenFlow's prefix.

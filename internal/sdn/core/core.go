@@ -117,7 +117,7 @@ func (c *Core) Connected(now time.Time, features *openflow.FeaturesReply, ports 
 		sw = c.switches.add(d)
 	}
 	sw.connected, sw.since, sw.heard = true, c.now, c.now
-	sw.master, sw.role = false, openflow.OFPCR_ROLE_EQUAL
+	sw.master, sw.role, sw.withoutQueues = false, openflow.OFPCR_ROLE_EQUAL, false
 	listed := map[uint32]bool{}
 	for _, p := range ports {
 		listed[uint32(p.PortNo)] = true
@@ -176,6 +176,11 @@ func (c *Core) Error(now time.Time, d topology.DPID, m *openflow.ErrorMessage) [
 	case full && sw != nil:
 		c.counters.TableFull++
 		c.flows.tableFull(sw, m.Data)
+	case m.ErrorType == openflow.OFPET_BAD_ACTION && openflow.BadActionCode(m.Code) == openflow.OFPBAC_BAD_TYPE && sw != nil && !sw.withoutQueues && c.flows.onlySetsQueue(m.Data):
+		c.counters.Errors++
+		sw.withoutQueues = true // better forwarded out of order than not at all
+		sw.forgetEntries()
+		c.forwarding.stale = true
 	default:
 		c.counters.Errors++
 	}

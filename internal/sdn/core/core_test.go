@@ -323,6 +323,33 @@ func TestTableFull(t *testing.T) {
 	}
 }
 
+// TestWithoutQueues: a switch that refuses set_queue forwards by itself all the same, and its
+// state says so.
+func TestWithoutQueues(t *testing.T) {
+	w, s := oneSwitch(t, nil)
+	w.switches[1].plain = true
+	send := func() {
+		w.quiet()
+		w.send(s[0].at, s[0].frame(s[1], flow.UDP, 40000, 53, 20, 0))
+		if got := w.delivered(s[1].at); len(got) != 1 {
+			t.Fatalf("%d packets came out", len(got))
+		}
+	}
+	send() // its entry is refused
+	w.pass(2 * settle)
+	send() // sent again
+	before := w.core.counters.PacketIns
+	for range 10 {
+		send()
+	}
+	if got := w.core.counters.PacketIns - before; got != 0 {
+		t.Errorf("%d packets came to the controller", got)
+	}
+	if !w.core.Snapshot(false).Switches[0].WithoutQueues {
+		t.Error("the state does not say so")
+	}
+}
+
 // TestMoreFlowsThanKept: the bound on flows holds, and packets go on.
 func TestMoreFlowsThanKept(t *testing.T) {
 	w, s := oneSwitch(t, func(c *Config) { c.MaxFlows = 10 })

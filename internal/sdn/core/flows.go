@@ -444,6 +444,22 @@ func (l *flows) hasRoom(p *port) bool {
 	return within()
 }
 
+// cookieOf returns the cookie of a refused flow-mod, of which data is the start.
+func cookieOf(data []byte) (cookie uint64, ok bool) {
+	if len(data) < 16 || openflow.Type(data[1]) != openflow.OFPT_FLOW_MOD {
+		return 0, false
+	}
+	return binary.BigEndian.Uint64(data[8:]), true
+}
+
+// onlySetsQueue reports whether set_queue is the only action beside output that a refused
+// flow-mod has, of which data is the start: entries of routed flows also rewrite packets.
+func (l *flows) onlySetsQueue(data []byte) bool {
+	cookie, ok := cookieOf(data)
+	f := l.byID[cookie&cookieIDMask]
+	return ok && (cookie&cookieKindMask != cookieFlow || f != nil && !f.isRouted())
+}
+
 // tableFull handles an entry refused for a full table: it evicts flows and forwards the
 // entry's packets as best effort. data is the start of the refused message.
 func (l *flows) tableFull(sw *switchState, data []byte) {
@@ -451,10 +467,10 @@ func (l *flows) tableFull(sw *switchState, data []byte) {
 		l.evict(slices.Values(sw.ingress), len(sw.ingress))
 	}
 	sw.fullUntil = l.now.Add(fullPause)
-	if len(data) < 16 {
+	cookie, ok := cookieOf(data)
+	if !ok {
 		return
 	}
-	cookie := binary.BigEndian.Uint64(data[8:])
 	if cookie&cookieKindMask != cookieFlow { // of a station or a broadcast: the switch must get it later
 		sw.missingBase = true
 		return

@@ -256,6 +256,7 @@ func TestFullTableComesBack(t *testing.T) {
 	one.entries = slices.DeleteFunc(one.entries, func(e *openflow.FlowMod) bool { return slices.Contains(refused, e) })
 	for _, e := range refused {
 		raw := make([]byte, 64)
+		raw[1] = byte(openflow.OFPT_FLOW_MOD)
 		binary.BigEndian.PutUint64(raw[8:], e.Cookie)
 		w.do(w.core.Error(w.now, 1, &openflow.ErrorMessage{ErrorType: openflow.OFPET_FLOW_MOD_FAILED, Code: uint16(openflow.OFPFMFC_TABLE_FULL), Data: raw}))
 	}

@@ -42,6 +42,7 @@ type simSwitch struct {
 	counts  map[*openflow.FlowMod][2]uint64
 	born    map[*openflow.FlowMod]time.Time
 	room    int      // entries of single flows; 0: any number
+	plain   bool     // it knows no queues
 	control *control // by several controllers; nil: by one
 }
 
@@ -171,6 +172,12 @@ func (w *world) flowMod(s *simSwitch, m *openflow.FlowMod, raw []byte) {
 	same := func(e *openflow.FlowMod) bool { return e.Priority == m.Priority && sameMatch(e.Match, m.Match) }
 	switch m.Command {
 	case openflow.OFPFC_ADD:
+		if s.plain && setsQueue(m) {
+			w.do(w.core.Error(w.now, s.dpid, &openflow.ErrorMessage{
+				ErrorType: openflow.OFPET_BAD_ACTION, Code: uint16(openflow.OFPBAC_BAD_TYPE), Data: raw[:64],
+			}))
+			return
+		}
 		flows := 0
 		for _, e := range s.entries {
 			if e.Cookie&cookieKindMask == cookieFlow {
@@ -206,6 +213,16 @@ func (w *world) flowMod(s *simSwitch, m *openflow.FlowMod, raw []byte) {
 	default:
 		w.t.Fatalf("command %v", m.Command)
 	}
+}
+
+func setsQueue(m *openflow.FlowMod) bool {
+	return slices.ContainsFunc(m.Instructions, func(i openflow.Instruction) bool {
+		list, ok := i.(*openflow.InstructionActions)
+		return ok && slices.ContainsFunc(list.Actions, func(a openflow.Action) bool {
+			_, is := a.(*openflow.ActionSetQueue)
+			return is
+		})
+	})
 }
 
 func (w *world) removed(s *simSwitch, e *openflow.FlowMod, why openflow.FlowRemovedReason) {

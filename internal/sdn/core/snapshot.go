@@ -28,8 +28,10 @@ type Switch struct {
 	Role  openflow.Role
 	Since time.Time
 	Full  bool // its flow table is full
-	Flows int  // flows that enter here
-	Ports []PortState
+	// WithoutQueues says that the switch refuses the action set_queue.
+	WithoutQueues bool
+	Flows         int // flows that enter here
+	Ports         []PortState
 }
 
 // PortState is the state of one port of a switch.
@@ -57,7 +59,7 @@ func (c *Core) Snapshot(withFlows bool) Snapshot {
 	}
 	for _, d := range slices.Sorted(maps.Keys(c.switches.byID)) {
 		sw := c.switches.byID[d]
-		one := Switch{DPID: d, Connected: sw.connected, Role: sw.role, Since: sw.since, Full: c.now.Before(sw.fullUntil), Flows: len(sw.ingress)}
+		one := Switch{DPID: d, Connected: sw.connected, Role: sw.role, Since: sw.since, Full: c.now.Before(sw.fullUntil), WithoutQueues: sw.withoutQueues, Flows: len(sw.ingress)}
 		for _, number := range slices.Sorted(maps.Keys(sw.ports)) {
 			p, at := sw.ports[number], topology.Port{Switch: d, Number: number}
 			state := PortState{

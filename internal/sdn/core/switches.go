@@ -2,6 +2,7 @@ package core
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/weir-project/weir/internal/sdn/openflow"
@@ -40,24 +41,25 @@ type switches struct {
 
 // switchState is the state of one switch.
 type switchState struct {
-	dpid        topology.DPID
-	connected   bool
-	role        openflow.Role // role that the switch grants this controller
-	master      bool          // this controller may change the switch and has set it up
-	since       time.Time     // time of the connection, or of its loss
-	heard       time.Time     // time of the last message
-	away        time.Time     // time of the last message before the connection was lost
-	ports       map[uint32]*port
-	entries     map[openflow.MAC]stationEntry // station entries by destination
-	ingress     flowSet                       // flows that enter here
-	flooded     map[uint32]flood              // broadcast entries by ingress port; 0 is any other port
-	fullUntil   time.Time
-	missingBase bool            // its full table refused entries that are not of single flows
-	asked       time.Time       // time of the last flow statistics request
-	asking      bool            // that request is unanswered
-	found       map[uint64]bool // flow numbers in the first statistics; nil once those are complete
-	packetIns   uint64          // packet-ins in this LLDP round
-	limited     time.Time       // when its meter last seemed to drop packets
+	dpid          topology.DPID
+	connected     bool
+	role          openflow.Role // role that the switch grants this controller
+	master        bool          // this controller may change the switch and has set it up
+	since         time.Time     // time of the connection, or of its loss
+	heard         time.Time     // time of the last message
+	away          time.Time     // time of the last message before the connection was lost
+	ports         map[uint32]*port
+	entries       map[openflow.MAC]stationEntry // station entries by destination
+	ingress       flowSet                       // flows that enter here
+	flooded       map[uint32]flood              // broadcast entries by ingress port; 0 is any other port
+	fullUntil     time.Time
+	withoutQueues bool            // it refuses the action set_queue
+	missingBase   bool            // its full table refused entries that are not of single flows
+	asked         time.Time       // time of the last flow statistics request
+	asking        bool            // that request is unanswered
+	found         map[uint64]bool // flow numbers in the first statistics; nil once those are complete
+	packetIns     uint64          // packet-ins in this LLDP round
+	limited       time.Time       // when its meter last seemed to drop packets
 }
 
 type port struct {
@@ -170,10 +172,28 @@ func (s *switches) noteLimited() {
 // harmless.
 func (s *switches) send(d topology.DPID, m openflow.Message) {
 	if sw := s.byID[d]; sw != nil && sw.connected && (sw.master || isHarmless(m)) {
+		if sw.withoutQueues {
+			dropQueues(m)
+		}
 		if s.commands == nil {
 			s.commands = make([]Command, 0, newFlowCommands)
 		}
 		s.commands = append(s.commands, Command{d, m})
+	}
+}
+
+// dropQueues takes the actions set_queue out of a message.
+func dropQueues(m openflow.Message) {
+	setsQueue := func(a openflow.Action) bool { _, is := a.(*openflow.ActionSetQueue); return is }
+	switch m := m.(type) {
+	case *openflow.PacketOut:
+		m.Actions = slices.DeleteFunc(slices.Clone(m.Actions), setsQueue)
+	case *openflow.FlowMod:
+		for i := range m.Instructions {
+			if list, ok := m.Instructions[i].(*openflow.InstructionActions); ok {
+				m.Instructions[i] = &openflow.InstructionActions{Type: list.Type, Actions: slices.DeleteFunc(slices.Clone(list.Actions), setsQueue)}
+			}
+		}
 	}
 }
 

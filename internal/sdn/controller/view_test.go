@@ -1,0 +1,30 @@
+package controller
+
+import (
+	"testing"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/sdn/core"
+	"github.com/weir-project/weir/internal/sdn/openflow"
+)
+
+func TestSwitchState(t *testing.T) {
+	good, bad := v1.SDNPort{State: "ok"}, v1.SDNPort{State: "degraded"}
+	for name, c := range map[string]struct {
+		s      core.Switch
+		ports  []v1.SDNPort
+		want   string
+		reason string
+	}{
+		"ok":             {core.Switch{Connected: true}, []v1.SDNPort{good}, "ok", ""},
+		"lost":           {core.Switch{Role: openflow.OFPCR_ROLE_SLAVE, Full: true}, []v1.SDNPort{bad}, "lost", ""},
+		"standby":        {core.Switch{Connected: true, Role: openflow.OFPCR_ROLE_SLAVE}, []v1.SDNPort{bad}, "standby", ""},
+		"full":           {core.Switch{Connected: true, Full: true}, nil, "table full", ""},
+		"no queues":      {core.Switch{Connected: true, WithoutQueues: true}, []v1.SDNPort{good}, "degraded", "it refuses the action set_queue: packets are forwarded, and classes are not served in order"},
+		"degraded ports": {core.Switch{Connected: true}, []v1.SDNPort{good, bad, bad}, "degraded", "the queues of 2 of 3 ports are not in force: see their reasons"},
+	} {
+		if got, reason := switchState(c.s, c.ports); got != c.want || reason != c.reason {
+			t.Errorf("%s: %s, %q, want %s, %q", name, got, reason, c.want, c.reason)
+		}
+	}
+}
