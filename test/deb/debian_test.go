@@ -26,6 +26,7 @@ import (
 	"github.com/weir-project/weir/internal/datapath/cgroup"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
 )
 
 const (
@@ -110,15 +111,11 @@ func boot(t *testing.T, tree string, files map[string]string) *debian {
 	if err == nil {
 		err = os.Mkdir(work, 0o755)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	writeImage(t, filepath.Join(added, "root", "image.tar"))
 
 	script, err := filepath.Abs("boot.sh")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	group := newCgroup(t)
 	// Not the test's context: it ends before the clean-up.
 	command := d.Host.Command(context.Background(), "unshare", "--mount", "--uts", "--ipc", "--pid", "--cgroup",
@@ -138,9 +135,7 @@ func boot(t *testing.T, tree string, files map[string]string) *debian {
 			close(ended)
 		}
 	}()
-	if err := <-started; err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, <-started)
 	t.Cleanup(func() {
 		if t.Failed() {
 			journal, _ := d.try("journalctl", "--no-pager", "-n", "40", "-u", "weir", "-u", "weir-edge", "-u", "docker")
@@ -173,13 +168,9 @@ func newCgroup(t *testing.T) *os.File {
 		t.Skipf("systemd needs cgroups of version 2: %v", err)
 	}
 	path := filepath.Join(root, fmt.Sprintf("weir-test-%d-%08x-debian", os.Getpid(), time.Now().UnixNano()&math.MaxUint32))
-	if err := os.Mkdir(path, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Mkdir(path, 0o755))
 	group, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() {
 		group.Close()
 		deadline := time.Now().Add(10 * time.Second) // for processes to be gone
@@ -470,9 +461,7 @@ func copyFile(t *testing.T, to, from string) {
 	if err == nil {
 		err = os.WriteFile(to, data, 0o644)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 }
 
 // writeImage writes the files of an image that has busybox.
@@ -482,13 +471,9 @@ func writeImage(t *testing.T, path string) {
 	if err != nil {
 		t.Skip("busybox is not installed: make deps")
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.MkdirAll(filepath.Dir(path), 0o755))
 	file, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	archive := tar.NewWriter(file)
 	err = archive.WriteHeader(&tar.Header{Name: "bin/busybox", Mode: 0o755, Size: int64(len(data))})
 	if err == nil {
@@ -500,7 +485,5 @@ func writeImage(t *testing.T, path string) {
 	if err == nil {
 		err = file.Close()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/packaging"
 	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
 )
 
 // TestImage: the agent in a container of its own image, with what docs/user-guide.md says
@@ -29,9 +30,7 @@ func TestImage(t *testing.T) {
 	engine, err := testbed.StartEngine(t.Context(), testbed.EngineOptions{
 		NetNSPath: b.Host.NetNSPath(), BridgeCIDR: b.Host.EngineBridgeCIDR().String(), AddressPool: local.String(),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() {
 		if err := engine.Stop(context.Background()); err != nil {
 			t.Error(err)
@@ -55,20 +54,14 @@ func TestImage(t *testing.T) {
 	settings := filepath.Join(b.Dir, "etc")
 	run := filepath.Join(b.Dir, "run")
 	for _, dir := range []string{settings, run} {
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Mkdir(dir, 0o755))
 	}
 	text := fmt.Sprintf("uplink: %s\nrate: 20mbit\n", b.Host.UplinkName)
-	if err := os.WriteFile(filepath.Join(settings, "weir.yaml"), []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(filepath.Join(settings, "weir.yaml"), []byte(text), 0o644))
 	args := []string{"run", "--detach", "--name", "weir", "--network", "host", "--pid", "host", "--cgroupns", "host",
 		"--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--read-only", "--tmpfs", "/tmp"}
 	capabilities, err := packaging.Setting("CapabilityBoundingSet")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, name := range strings.Fields(capabilities) {
 		if name == "CAP_BPF" || name == "CAP_PERFMON" {
 			continue // parts of CAP_SYS_ADMIN that older engines have no name for
@@ -81,24 +74,18 @@ func TestImage(t *testing.T) {
 	}
 	// On a host that systemd has started, mounts of /run are shared; the engine's of this
 	// test, in a mount namespace of its own, are not.
-	if err := engine.ShareMounts("/run"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, engine.ShareMounts("/run"))
 	docker(append(args, "--security-opt", "seccomp=unconfined", "--security-opt", "apparmor=unconfined",
 		"--volume", settings+":/etc/weir:ro", "--volume", run+":/run/weir", "--volume", "/sys/fs/cgroup:/sys/fs/cgroup:ro",
 		"--volume", engine.Socket()+":/var/run/docker.sock", "--volume", "/run/docker/netns:/run/docker/netns:ro,rslave",
 		"weir:1.2.3-4")...)
 
-	if err := engine.ImportBinary(t.Context(), "sender", nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, engine.ImportBinary(t.Context(), "sender", nil))
 	for slot, weight := range []string{"300", "100"} {
 		_, err := engine.Run(t.Context(), testbed.RunOptions{
 			Name: names[slot], Image: "sender", Labels: map[string]string{"weir.weight": weight}, Args: sending(b.Target(slot, false)),
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 	}
 	agent := client.Unix(filepath.Join(run, "weir.sock"))
 	defer agent.Close()

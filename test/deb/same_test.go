@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/weir-project/weir/test/must"
 )
 
 // TestSameBytes: another folder, and another user's way to it, make the same packages
@@ -29,9 +31,7 @@ func TestSameBytes(t *testing.T) {
 			}
 			for i := range here {
 				one, err := os.ReadFile(here[i])
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				other, err := os.ReadFile(there[i])
 				if filepath.Base(here[i]) != filepath.Base(there[i]) || err != nil || !bytes.Equal(one, other) {
 					t.Errorf("%s has %d bytes, and other ones than %s with %d; %v", here[i], len(one), there[i], len(other), err)
@@ -52,9 +52,7 @@ func copyTree(t *testing.T) string {
 	copying := exec.CommandContext(t.Context(), "tar", "-C", root, "--create", "--null", "--files-from=-", "--ignore-failed-read", "--mode=go-w")
 	copying.Stdin = bytes.NewReader(listed)
 	archive, err := copying.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	unpacking := exec.CommandContext(t.Context(), "tar", "-C", to, "--extract")
 	unpacking.Stdin = bytes.NewReader(archive)
 	if out, err := unpacking.CombinedOutput(); err != nil {
@@ -62,12 +60,8 @@ func copyTree(t *testing.T) string {
 	}
 	// What packs it is pinned, and takes long to build.
 	if packer, err := os.ReadFile(filepath.Join(root, "bin", "nfpm")); err == nil {
-		if err := os.Mkdir(filepath.Join(to, "bin"), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(to, "bin", "nfpm"), packer, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Mkdir(filepath.Join(to, "bin"), 0o755))
+		must.Succeed(t, os.WriteFile(filepath.Join(to, "bin", "nfpm"), packer, 0o755))
 	}
 	return to
 }

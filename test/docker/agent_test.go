@@ -22,6 +22,7 @@ import (
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
 )
 
 // These tests run the weir program next to a real engine and look at what
@@ -186,9 +187,7 @@ func (s *site) testImageLabels(t *testing.T) {
 	greedy, err := s.engine.API().ContainerCommit(t.Context(), plain.ID, client.ContainerCommitOptions{
 		Reference: "example.test/greedy:1", Changes: []string{"LABEL weir.min=20mbit weir.priority=9 weir.weight=300"},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() {
 		_, err := s.engine.API().ImageRemove(context.Background(), greedy.ID, client.ImageRemoveOptions{Force: true})
 		check(t, err)
@@ -272,9 +271,7 @@ func (s *site) download(t *testing.T, server netip.AddrPort, duration time.Durat
 		}
 		return fmt.Errorf("%s ended after %d bytes: %w", server, bytes, err)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return bytes, took
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/weir-project/weir/internal/agent/discovery"
 	"github.com/weir-project/weir/internal/agent/discovery/docker"
 	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/test/must"
 )
 
 const image = "weir-test:latest"
@@ -110,18 +111,14 @@ func newEngine(t *testing.T, opts testbed.EngineOptions) (*testbed.Engine, strin
 func startEngine(t *testing.T, opts testbed.EngineOptions) *testbed.Engine {
 	t.Helper()
 	engine, err := testbed.StartEngine(t.Context(), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	remember(filepath.Base(filepath.Dir(engine.Socket())))
 	t.Cleanup(func() {
 		if err := engine.Stop(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := engine.ImportBinary(t.Context(), image, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, engine.ImportBinary(t.Context(), image, nil))
 	return engine
 }
 
@@ -229,17 +226,13 @@ func mustRun(t *testing.T, engine *testbed.Engine, opts testbed.RunOptions) *tes
 	t.Helper()
 	opts.Image = cmp.Or(opts.Image, image)
 	c, err := engine.Run(t.Context(), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return c
 }
 
 func check(t *testing.T, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 }
 
 func names(s *discovery.Snapshot) string {

@@ -17,6 +17,7 @@ import (
 	"github.com/weir-project/weir/internal/lab/meter"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
+	"github.com/weir-project/weir/test/must"
 )
 
 const (
@@ -79,9 +80,7 @@ func NewBed(tb testing.TB, options testbed.HostOptions) *Bed {
 	if errors.Is(err, testbed.ErrNoLinkKind) {
 		tb.Skip(err)
 	}
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.Succeed(tb, err)
 	tb.Cleanup(func() {
 		b.check(b.Host.Close())
 		if leaked, err := b.Host.Leaked(); err != nil || len(leaked) > 0 {
@@ -115,9 +114,7 @@ func (b *Bed) check(err error) {
 
 func (b *Bed) inPeer(fn func() error) {
 	b.tb.Helper()
-	if err := testbed.InNetNS(b.Host.PeerNetNSPath(), fn); err != nil {
-		b.tb.Fatal(err)
-	}
+	must.Succeed(b.tb, testbed.InNetNS(b.Host.PeerNetNSPath(), fn))
 }
 
 // Add attaches a container to the host's bridge, which the agent's config file
@@ -164,9 +161,7 @@ func (b *Bed) Through(c *Container, mode testbed.Mode, slot int) *Container {
 	ctx, cancel := context.WithTimeout(context.Background(), setUpTimeout)
 	defer cancel()
 	second, err := b.Host.Attach(ctx, c.NetContainer, mode)
-	if err != nil {
-		b.tb.Fatal(err)
-	}
+	must.Succeed(b.tb, err)
 	return &Container{NetContainer: second, Slot: slot, Labels: c.Labels}
 }
 
@@ -178,9 +173,7 @@ func (b *Bed) WriteConfig(settings map[string]any) string {
 	for _, c := range b.containers {
 		listed = append(listed, testbed.ListContainer(c.Name, c.Mode(), c.NetNSPath(), c.CgroupPath(), c.Labels))
 	}
-	if err := b.files().WriteConfig(listed, settings); err != nil {
-		b.tb.Fatal(err)
-	}
+	must.Succeed(b.tb, b.files().WriteConfig(listed, settings))
 	return b.ConfigPath()
 }
 
@@ -280,9 +273,7 @@ func (b *Bed) UplinkIndex() int {
 		link, err = kernel.LinkByName(b.Host.UplinkName)
 		return err
 	})
-	if err != nil {
-		b.tb.Fatal(err)
-	}
+	must.Succeed(b.tb, err)
 	return link.Index
 }
 
@@ -292,9 +283,7 @@ func (b *Bed) Programs(name string) []string {
 	b.tb.Helper()
 	var found []string
 	ns, err := kernel.OpenNetNS(b.Host.NetNSPath())
-	if err != nil {
-		b.tb.Fatal(err)
-	}
+	must.Succeed(b.tb, err)
 	defer ns.Close()
 	err = testbed.InNetNS(b.Host.NetNSPath(), func() error {
 		links, err := ns.Links()
@@ -313,9 +302,7 @@ func (b *Bed) Programs(name string) []string {
 		}
 		return nil
 	})
-	if err != nil {
-		b.tb.Fatal(err)
-	}
+	must.Succeed(b.tb, err)
 	return found
 }
 
@@ -386,9 +373,7 @@ func (b *Bed) send(enter func(func() error) error, target netip.AddrPort, load L
 		})
 		return err
 	})
-	if err != nil {
-		b.tb.Fatal(err)
-	}
+	must.Succeed(b.tb, err)
 	b.tb.Cleanup(sender.Stop)
 	b.senders = append(b.senders, sender)
 	sender.Start(0)

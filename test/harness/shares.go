@@ -13,6 +13,7 @@ import (
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/share/alloc"
 	"github.com/weir-project/weir/internal/share/policy"
+	"github.com/weir-project/weir/test/must"
 )
 
 // Tolerances of the suites. The benchmark (`weir bench`) measures more exactly, on a
@@ -166,9 +167,7 @@ func (b *Bed) HeldUp(fromNS, untilNS int64) bool {
 func (b *Bed) Snapshot() meter.Snapshot {
 	b.tb.Helper()
 	s, err := b.Meter.Snapshot()
-	if err != nil {
-		b.tb.Fatal(err)
-	}
+	must.Succeed(b.tb, err)
 	return s
 }
 
@@ -264,9 +263,7 @@ const (
 func (b *Bed) CheckSharesFor(rateBPS uint64, claims []Claim, duration time.Duration) {
 	b.tb.Helper()
 	ideal, err := Ideal(rateBPS, claims)
-	if err != nil {
-		b.tb.Fatal(err)
-	}
+	must.Succeed(b.tb, err)
 	b.WarmUp()
 	b.CheckIdeal(toleranceFor(claims), rateBPS, ideal, duration)
 }
@@ -383,9 +380,7 @@ func (b *Bed) watchPauses() {
 		return
 	}
 	watch, err := testbed.StartPauseWatch(context.WithoutCancel(b.tb.Context()), b.program, leastPause)
-	if err != nil {
-		b.tb.Fatal(err)
-	}
+	must.Succeed(b.tb, err)
 	b.pauses = watch
 	b.tb.Cleanup(func() {
 		if !watch.Close() {

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weir-project/weir/test/must"
 )
 
 func measured(bps ...float64) Measurement {
@@ -39,9 +41,7 @@ func TestCheckSharesCanFail(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			ideal, err := Ideal(link, test.claims)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			err = CheckShares(link, test.measured, ideal)
 			if (err != nil) != (test.want != nil) {
 				t.Fatalf("got %v, want %v", err, test.want)
@@ -72,9 +72,7 @@ func TestIdeal(t *testing.T) {
 		{DemandBPS: 5e6},
 		{DemandBPS: Unlimited},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for i, want := range []uint64{50e6, 10e6, 5e6, 35e6} {
 		if ideal[i] != want {
 			t.Errorf("container %d: %d, want %d", i, ideal[i], want)

@@ -22,6 +22,7 @@ import (
 	"github.com/weir-project/weir/internal/front/access"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
 	"github.com/weir-project/weir/test/pki"
 )
 
@@ -70,9 +71,7 @@ func checkRemote(t *testing.T, b *harness.Bed, authority, stranger, reader, admi
 	// file is of a token, as who asks has it.
 	file := func(token string) string {
 		path := filepath.Join(t.TempDir(), "token")
-		if err := os.WriteFile(path, []byte(token+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, []byte(token+"\n"), 0o600))
 		return path
 	}
 	readerFile, adminFile := file(reader), file(admin)
@@ -106,9 +105,7 @@ func checkRemote(t *testing.T, b *harness.Bed, authority, stranger, reader, admi
 	}
 	// What programs use, too; and who has no certificate to trust gets nowhere.
 	trust, err := client.LoadTLS(authority, "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, tc := range []struct {
 		trust  *tls.Config
 		status int
@@ -136,9 +133,7 @@ func checkDashboard(t *testing.T, b *harness.Bed, reader, admin string) {
 	page := httpOnHost(b, nil)
 	ask := func(method, path, token, body string, header ...string) answer {
 		request, err := http.NewRequestWithContext(t.Context(), method, "http://"+dashboardAddress+path, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if token != "" {
 			request.Header.Set("Authorization", "Bearer "+token)
 		}
@@ -149,14 +144,10 @@ func checkDashboard(t *testing.T, b *harness.Bed, reader, admin string) {
 			request.Header.Set(header[i], header[i+1])
 		}
 		response, err := page.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		defer response.Body.Close()
 		text, err := io.ReadAll(response.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return answer{code: response.StatusCode, etag: response.Header.Get("ETag"), text: string(text)}
 	}
 	if got := ask("GET", "/v1/snapshot", "", ""); got.code != http.StatusOK || !strings.Contains(got.text, `"flooding"`) {
@@ -209,9 +200,7 @@ func weirWithout(t *testing.T, b *harness.Bed, args ...string) harness.Result {
 func addToken(t *testing.T, path, name string, role access.Role) string {
 	t.Helper()
 	token, err := access.AddToken(path, name, role)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return token
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
 )
 
 // application is what one program in a container sends.
@@ -37,9 +38,7 @@ func timedApplications(t *testing.T, b *harness.Bed, c *harness.Container, apps 
 		receiver, err = traffic.NewReceiver(ports...)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = receiver.Close() })
 	for _, app := range apps {
 		target := netip.AddrPortFrom(c.PeerAddr, app.port)
@@ -50,9 +49,7 @@ func timedApplications(t *testing.T, b *harness.Bed, c *harness.Container, apps 
 			})
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		t.Cleanup(func() { _ = app.timed.Stop() })
 		app.timed.Start(traffic.MonotonicNS())
 	}
@@ -87,9 +84,7 @@ func TestApplicationsInOrder(t *testing.T) {
 	apps := []*application{ef, af, be}
 	receiver := timedApplications(t, b, mixed, apps)
 	ideal, err := harness.Ideal(20*mbit, claims(20*mbit, competitor{labels("class", "auto"), flood}, competitor{nil, flood}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	b.WarmUp()
 	early, _ := receiver.Take()
 	arrived := [3]int{len(early[0]), len(early[1]), len(early[2])}
@@ -142,9 +137,7 @@ func checkSeen(t *testing.T, b *harness.Bed, apps []*application, arrived [3]int
 	var containers []v1.Container
 	var flows []v1.Flow
 	for command, into := range map[string]any{"ps": &containers, "flows": &flows} {
-		if err := json.Unmarshal([]byte(b.MustWeir(command, "-o", "json")), into); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, json.Unmarshal([]byte(b.MustWeir(command, "-o", "json")), into))
 	}
 	at := slices.IndexFunc(containers, func(c v1.Container) bool { return c.Name == "mixed" })
 	for i, app := range apps {

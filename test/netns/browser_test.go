@@ -19,6 +19,7 @@ import (
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/test/browser"
 	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
 )
 
 // TestBrowser: an administrator changes a maximum on the page of a real agent, and that is
@@ -68,9 +69,7 @@ func TestBrowser(t *testing.T) {
 func forward(t *testing.T, b *harness.Bed, to string) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var all sync.WaitGroup
 	t.Cleanup(func() {
 		listener.Close()
@@ -119,9 +118,7 @@ func openPage(t *testing.T, url string) *browserPage {
 
 func (p *browserPage) act(actions ...chromedp.Action) {
 	p.t.Helper()
-	if err := chromedp.Run(p.ctx, actions...); err != nil {
-		p.t.Fatal(err)
-	}
+	must.Succeed(p.t, chromedp.Run(p.ctx, actions...))
 }
 
 // holds waits until an expression is true on the page.

@@ -19,6 +19,7 @@ import (
 	"github.com/weir-project/weir/internal/datapath/kernel"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
 )
 
 // Many containers that come and go. `WEIR_CHURN=long` is for the numbers that
@@ -169,9 +170,7 @@ func TestChurn(t *testing.T) {
 	f := newFleet(t, b, size.steady+size.churning)
 	began := time.Now()
 	steady := size.steady + size.churning/2
-	if err := f.start(append(upTo(0, size.steady), firstHalves(size)...)...); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, f.start(append(upTo(0, size.steady), firstHalves(size)...)...))
 	t.Logf("%d namespaces made in %v", steady, time.Since(began).Round(time.Millisecond))
 	began = time.Now()
 	agent := b.StartAgent(harness.AgentOptions{Settings: f.config(careful, flooding)})
@@ -370,9 +369,7 @@ func (c *churn) footprint(t *testing.T) footprint {
 	// How many connections there are is up to the test and its HTTP client; they
 	// are listed where the client is.
 	connections, err := os.ReadFile("/proc/self/net/unix")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, open := range descriptors(t, c.agent.Pid()) {
 		inode := strings.TrimSuffix(strings.TrimPrefix(open, "socket:["), "]")
 		if inode == open || !strings.Contains(string(connections), " "+inode) {
@@ -380,9 +377,7 @@ func (c *churn) footprint(t *testing.T) footprint {
 		}
 	}
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.agent.Pid()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	_, resident, _ := strings.Cut(string(status), "VmRSS:")
 	if _, err := fmt.Sscanf(resident, "%d kB", &f.residentBytes); err != nil {
 		t.Fatalf("read the agent's memory: %v", err)
@@ -397,9 +392,7 @@ func TestStartWithManyContainers(t *testing.T) {
 	size := churnSizeNow()
 	b := newBed(t)
 	f := newFleet(t, b, size.steady+size.churning)
-	if err := f.start(upTo(0, size.steady)...); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, f.start(upTo(0, size.steady)...))
 	const soon = 3 * time.Second
 	for _, test := range []struct {
 		name    string
@@ -411,9 +404,7 @@ func TestStartWithManyContainers(t *testing.T) {
 		{"some came while it was away", func() error { return f.start(upTo(size.steady, f.size)...) }, f.size},
 		{"some went while it was away", func() error { return f.stop(upTo(size.steady, f.size)...) }, size.steady},
 	} {
-		if err := test.prepare(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, test.prepare())
 		began := time.Now()
 		agent := b.StartAgent(harness.AgentOptions{Settings: f.config()})
 		f.await(agent, test.running, 10*soon)
@@ -431,9 +422,7 @@ func TestStartWithManyContainers(t *testing.T) {
 func processorTime(t *testing.T, pid int) time.Duration {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	// proc(5): utime and stime, the 12th and 13th field after the name.
 	_, rest, _ := strings.Cut(string(text), ") ")
 	fields := strings.Fields(rest)

@@ -15,15 +15,14 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
 )
 
 // toPort finds the flow to a port of the neighbour.
 func toPort(b *harness.Bed, t *testing.T, port uint16) (v1.Flow, bool) {
 	t.Helper()
 	var flows []v1.Flow
-	if err := json.Unmarshal([]byte(b.MustWeir("flows", "-o", "json")), &flows); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal([]byte(b.MustWeir("flows", "-o", "json")), &flows))
 	at := slices.IndexFunc(flows, func(f v1.Flow) bool {
 		responder, err := netip.ParseAddrPort(f.Responder)
 		return err == nil && responder.Port() == port && f.Protocol == "udp"
@@ -68,9 +67,7 @@ func TestReplaceTheClassifier(t *testing.T) {
 	}
 
 	model := b.MustWeir("classify", "explain", "-o", "json")
-	if err := os.WriteFile(path, []byte(model), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte(model), 0o600))
 	b.WriteConfig(settings(map[string]any{"classifier": path, "levels": map[string]any{"SERVICES": "BE"}}))
 	b.MustWeir("reload")
 	check := func(when string) {

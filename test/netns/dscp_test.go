@@ -16,6 +16,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
 )
 
 // dscpReceiver is a socket of the neighbour that sees the traffic class octet of what
@@ -37,9 +38,7 @@ func dscpReceiver(t *testing.T, b *harness.Bed, at netip.AddrPort) *net.UDPConn 
 		}
 		return errors.Join(raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), level, option, 1) }), err)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return conn
 }
@@ -47,9 +46,7 @@ func dscpReceiver(t *testing.T, b *harness.Bed, at netip.AddrPort) *net.UDPConn 
 // octet is the traffic class octet of the next datagram.
 func octet(t *testing.T, conn *net.UDPConn) (byte, error) {
 	t.Helper()
-	if err := conn.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, conn.SetReadDeadline(time.Now().Add(5*time.Second)))
 	data, control := make([]byte, 2000), make([]byte, 200)
 	_, n, _, _, err := conn.ReadMsgUDP(data, control)
 	if err != nil {
@@ -109,9 +106,7 @@ func TestDSCP(t *testing.T) {
 				sendMarked(t, c, to, test.sent)
 				for range marked {
 					got, err := octet(t, receiver)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must.Succeed(t, err)
 					if got != test.arrive {
 						t.Fatalf("arrived with %#x, want %#x", got, test.arrive)
 					}
@@ -155,7 +150,5 @@ func sendMarked(t *testing.T, c *harness.Container, to netip.AddrPort, octet byt
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 }

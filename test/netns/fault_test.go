@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
 )
 
 // fill leaves no room on the file system of dir, until what it returns is called.
@@ -20,9 +21,7 @@ func fill(t *testing.T, dir string) (makeRoom func()) {
 	t.Helper()
 	ballast := filepath.Join(dir, "ballast")
 	file, err := os.Create(ballast)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer file.Close()
 	for err == nil {
 		_, err = file.Write(make([]byte, 4096))
@@ -31,9 +30,7 @@ func fill(t *testing.T, dir string) (makeRoom func()) {
 		t.Fatal(err)
 	}
 	return func() {
-		if err := os.Remove(ballast); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Remove(ballast))
 	}
 }
 
@@ -45,12 +42,8 @@ func TestFullDisk(t *testing.T) {
 	b := newBed(t)
 	b.Add("web", nil)
 	dir := filepath.Join(t.TempDir(), "state")
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount("weir-test", dir, "tmpfs", 0, "size=256k"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Mkdir(dir, 0o755))
+	must.Succeed(t, unix.Mount("weir-test", dir, "tmpfs", 0, "size=256k"))
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
 	options := harness.AgentOptions{Args: []string{"--state-dir", dir}}
 	agent := b.StartAgent(options)

@@ -22,6 +22,7 @@ import (
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
 )
 
 // Attacks of TestIsolation by containers whose device is on the uplink: they
@@ -49,9 +50,7 @@ func attackPastTap(t *testing.T, a *arena) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() {
@@ -114,9 +113,7 @@ func (a *arena) socket(t *testing.T, netNSPath string) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 }
 
 // namespace starts a process of the attacker's in a network namespace of its
@@ -127,9 +124,7 @@ func (a *arena) namespace(t *testing.T) *testbed.Process {
 		t.Skip("processes cannot be told apart: there are no cgroups of version 2")
 	}
 	cgroup, err := os.Open(a.attacker.CgroupPath())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer cgroup.Close()
 	cmd := exec.Command("sleep", "600")
 	cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -142,9 +137,7 @@ func (a *arena) namespace(t *testing.T) *testbed.Process {
 func startProcess(t *testing.T, name string, cmd *exec.Cmd) *testbed.Process {
 	t.Helper()
 	process, err := testbed.StartProcess(name, cmd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { kill(process) })
 	return process
 }
@@ -209,9 +202,7 @@ func forgeInQueue(t *testing.T, b *harness.Bed, netNSPath, device string, forged
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: "forge", Type: ebpf.SchedCLS, License: "GPL", Instructions: forge([]forgery{forged}, true),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer program.Close()
 	inside(b, netNSPath, "tc", "qdisc", "add", "dev", device, "root", "handle", "1:", "htb", "default", "1")
 	inside(b, netNSPath, "tc", "class", "add", "dev", device, "parent", "1:", "classid", "1:1", "htb", "rate", "10gbit", "quantum", "60000")
@@ -227,9 +218,7 @@ func forgeInQueue(t *testing.T, b *harness.Bed, netNSPath, device string, forged
 			Fd: program.FD(), Name: "forge", DirectAction: true,
 		})
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 }
 
 // TestForwardedAfterRestart: a new agent watches again.

@@ -14,6 +14,7 @@ import (
 	"github.com/weir-project/weir/internal/datapath/kernel"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
 )
 
 func address(raw [16]byte) string { return netip.AddrFrom16(raw).String() }
@@ -59,9 +60,7 @@ func queueing(t *testing.T, b *harness.Bed) map[string]counters {
 func number(t *testing.T, text string) uint64 {
 	t.Helper()
 	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return n
 }
 
@@ -93,14 +92,10 @@ func bpfPrograms(t *testing.T, b *harness.Bed) []string {
 func gsoMaxBytes(t *testing.T, c *harness.Container) uint32 {
 	t.Helper()
 	ns, err := kernel.OpenNetNS(c.NetNSPath())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer ns.Close()
 	links, err := ns.Links()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, l := range links {
 		if l.Name == c.Interface() {
 			return l.GSOMaxBytes
@@ -140,7 +135,5 @@ func detachUplink(t *testing.T, b *harness.Bed) {
 	err := testbed.InNetNS(b.Host.NetNSPath(), func() error {
 		return kernel.Hook{Ifindex: index, Egress: true}.Detach("weir_uplink")
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 }

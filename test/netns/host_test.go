@@ -17,6 +17,7 @@ import (
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
 )
 
 // sendsAbout waits until a row of `weir ps` shows a rate.
@@ -105,9 +106,7 @@ func TestControlFloodOfOneContainer(t *testing.T) {
 			startEcho(t, b)
 			// The way that the flood takes is known before: the kernel does not
 			// look for a neighbour on behalf of such packets.
-			if err := answered(b, netip.AddrPortFrom(b.Host.PeerAddr6, echoPort), time.Second); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, answered(b, netip.AddrPortFrom(b.Host.PeerAddr6, echoPort), time.Second))
 			disguised(t, b, one, true, unix.IPPROTO_ICMPV6, 135, test.payloadBytes)
 			if m := b.MeasureFor(300 * time.Millisecond); m.SumBPS() < mbit {
 				t.Errorf("only %.2f Mbit/s arrived: this proves nothing", m.SumBPS()/mbit)
@@ -131,9 +130,7 @@ func startEcho(t *testing.T, b *harness.Bed) {
 		echo, err = traffic.NewEcho(echoPort)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = echo.Close() })
 }
 
@@ -262,9 +259,7 @@ func disguised(t *testing.T, b *harness.Bed, c *harness.Container, v6 bool, prot
 		// As a router would see it from a neighbour.
 		err = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, 255)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

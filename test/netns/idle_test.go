@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
 )
 
 const (
@@ -64,9 +65,7 @@ func TestIdleShareIsLentAndReturned(t *testing.T) {
 func ownerWakesUp(t *testing.T, b *harness.Bed, owner, other *harness.Container) bool {
 	t.Helper()
 	originNS, err := b.Meter.StartSeries()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	sender := b.Send(owner, harness.Flood)
 	defer sender.Stop()
 	for sender.SentBytes() == 0 {
@@ -81,9 +80,7 @@ func ownerWakesUp(t *testing.T, b *harness.Bed, owner, other *harness.Container)
 		t.Errorf("the owner sent %.2f Mbit/s from its start on, its guarantee is %.2f; CPU: %s", got/mbit, ownerGuarantee*100, m.CPU)
 	}
 	series, err := b.Meter.Series()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	const (
 		window      = 100 * time.Millisecond
 		windowBins  = int(window / harness.BinWidth)

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weir-project/weir/test/must"
 )
 
 // idleGroup runs scripts/idle.sh.
@@ -30,22 +32,16 @@ func spin(t *testing.T, cpu int) *os.Process {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var before, one unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &before); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, unix.SchedGetaffinity(0, &before))
 	one.Set(cpu)
-	if err := unix.SchedSetaffinity(0, &one); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, unix.SchedSetaffinity(0, &one))
 	cmd := exec.Command("sh", "-c", "while :; do :; done")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err := cmd.Start()
 	if back := unix.SchedSetaffinity(0, &before); back != nil {
 		t.Fatal(back)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -66,9 +62,7 @@ func TestIdleGroupComesLast(t *testing.T) {
 		}
 	})
 	var allowed unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, unix.SchedGetaffinity(0, &allowed))
 	cpu := 0
 	for !allowed.IsSet(cpu) {
 		cpu++
@@ -92,9 +86,7 @@ func TestIdleGroupComesLast(t *testing.T) {
 
 	// Processes still in a group end with it, also without a removal.
 	stale := filepath.Join(filepath.Dir(group), fmt.Sprintf("weir-test-%d-0123abcd-idle", endedPID(t)))
-	if err := os.Mkdir(stale, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Mkdir(stale, 0o755))
 	if said, err := idleGroup(t, "enter", stale, fmt.Sprint(last.Pid)); err != nil {
 		t.Fatal(said)
 	}
@@ -119,8 +111,6 @@ func TestIdleGroupComesLast(t *testing.T) {
 func endedPID(t *testing.T) int {
 	t.Helper()
 	ended := exec.Command("true")
-	if err := ended.Run(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, ended.Run())
 	return ended.Process.Pid
 }

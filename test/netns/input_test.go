@@ -9,6 +9,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
 )
 
 // The user nobody has no privilege.
@@ -92,9 +93,7 @@ func TestCorruptConfig(t *testing.T) {
 		{"same name twice", "containers:\n  - {name: one, netns: a}\n  - {name: one, netns: b}\n", []string{path + ":3", "already used"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if err := os.WriteFile(path, []byte(test.text), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.WriteFile(path, []byte(test.text), 0o644))
 			result := b.RefusedAgent(harness.AgentOptions{KeepConfig: true})
 			if result.Code != 2 {
 				t.Errorf("exit code %d, want 2", result.Code)
@@ -107,9 +106,7 @@ func TestCorruptConfig(t *testing.T) {
 		})
 	}
 	t.Run("missing", func(t *testing.T) {
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Remove(path))
 		if result := b.RefusedAgent(harness.AgentOptions{KeepConfig: true}); result.Code != 2 || !strings.Contains(result.Stderr, path) {
 			t.Errorf("got %+v", result)
 		}

@@ -26,6 +26,7 @@ import (
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
 )
 
 // Containers that want more than their share, and have every capability in
@@ -270,9 +271,7 @@ func (a *arena) sockets(t *testing.T, c *harness.Container, count int, set func(
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return fds
 }
 
@@ -350,9 +349,7 @@ func attackByBPF(t *testing.T, a *arena, anchor link.Anchor) {
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: "forge", Type: ebpf.SchedCLS, License: "GPL", Instructions: forge(a.forged, false),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { program.Close() })
 	err = a.attacker.Enter(func() error {
 		device, err := netlink.LinkByName(a.attacker.Interface())
@@ -538,9 +535,7 @@ func (a *arena) packetSockets(t *testing.T, set func(i, fd int) error) (fds []in
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return fds, to
 }
 
@@ -554,9 +549,7 @@ func (a *arena) mac(t *testing.T, netNSPath, name string) (mac string) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return mac
 }
 
@@ -583,9 +576,7 @@ func (a *arena) frame(t *testing.T, sender *harness.Container, protocol byte, fr
 	var frame []byte
 	for _, interfaceOf := range [][2]string{router, {sender.NetNSPath(), sender.Interface()}} {
 		mac, err := net.ParseMAC(a.mac(t, interfaceOf[0], interfaceOf[1]))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		frame = append(frame, mac...)
 	}
 	frame = binary.BigEndian.AppendUint16(frame, unix.ETH_P_IP)
@@ -684,9 +675,7 @@ func (a *arena) floodFrom(t *testing.T, netNSPath string) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	a.flood(t, a.attacker, fds)
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-project/weir/internal/datapath/cgroup"
 	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/test/must"
 )
 
 // leakcheck runs scripts/leakcheck.sh, not as a part of this run of tests.
@@ -43,17 +44,13 @@ func TestLeaksAreFoundAndRemoved(t *testing.T) {
 	if failed {
 		t.Fatal("leakcheck.sh snapshot failed")
 	}
-	if err := os.WriteFile(before, []byte(snapshot), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(before, []byte(snapshot), 0o600))
 	if found, failed := leakcheck(t, "compare", before, name); failed {
 		t.Fatalf("before anything is left: %s", found)
 	}
 
 	ended := exec.Command("true")
-	if err := ended.Run(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, ended.Run())
 	killed := fmt.Sprintf("weir-%d-0123abcd-host", ended.Process.Pid)
 	used := fmt.Sprintf("weir-%d-0123abcd-host", os.Getpid())
 	want := []string{"netns " + name, "netns " + killed}
@@ -67,9 +64,7 @@ func TestLeaksAreFoundAndRemoved(t *testing.T) {
 		t.Logf("without a cgroup: %v", err)
 	} else {
 		group := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Join(group, "nested"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.MkdirAll(filepath.Join(group, "nested"), 0o755))
 		t.Cleanup(func() {
 			_ = os.Remove(filepath.Join(group, "nested"))
 			_ = os.Remove(group)
@@ -78,12 +73,8 @@ func TestLeaksAreFoundAndRemoved(t *testing.T) {
 	}
 	// Where tests have theirs, with any TMPDIR.
 	place, err := os.MkdirTemp("", "weir-test-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount(testbed.MountName(), place, "tmpfs", 0, "size=64k"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, unix.Mount(testbed.MountName(), place, "tmpfs", 0, "size=64k"))
 	t.Cleanup(func() {
 		_ = unix.Unmount(place, unix.MNT_DETACH)
 		_ = os.Remove(place)
@@ -92,9 +83,7 @@ func TestLeaksAreFoundAndRemoved(t *testing.T) {
 	// Of several lines, of which the second must not pass for another process.
 	process := exec.Command("sh", "-c", "sleep 3600\n: 1")
 	process.Env = append(os.Environ(), "WEIR_TEST_RUN="+name)
-	if err := process.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, process.Start())
 	t.Cleanup(func() {
 		_ = process.Process.Kill()
 		_ = process.Wait()

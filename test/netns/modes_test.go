@@ -19,6 +19,7 @@ import (
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
 )
 
 // modeOf is what `weir ps` calls a mode of the test bed.
@@ -78,9 +79,7 @@ func checkMembers(t *testing.T, b *harness.Bed, containers []*harness.Container)
 		list = append(list, harness.Claim{Labels: c.Labels, DemandBPS: harness.Unlimited})
 	}
 	ideal, err := harness.Ideal(slowBPS, list)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, run := range []struct {
 		name      string
 		tolerance float64
@@ -177,9 +176,7 @@ func TestNestedCgroup(t *testing.T) {
 	two := b.AddMode("two", testbed.ModeHost, nil)
 	b.StartAgent(harness.AgentOptions{Rate: slowRate})
 	nested, err := b.Host.Nested(one.NetContainer, "nested")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	const nestedSlot = 2
 	eager := harness.Load{Protocol: traffic.UDP, RateBPS: 12 * mbit}
 	b.Send(one, eager)
@@ -251,9 +248,7 @@ func TestSameHost(t *testing.T) {
 				}
 				return err
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			before := agent.Container(containers[1].Name).SentBytes
 			for _, target := range []netip.Addr{containers[0].Addr, containers[0].Addr6} {
 				var sender *traffic.Sender
@@ -263,9 +258,7 @@ func TestSameHost(t *testing.T) {
 					})
 					return err
 				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				sender.Start(0)
 				began := time.Now()
 				time.Sleep(500 * time.Millisecond)
@@ -318,9 +311,7 @@ func TestPriorities(t *testing.T) {
 		b.Send(c, harness.Load{Protocol: traffic.UDP, RateBPS: offers[i]})
 	}
 	ideal, err := harness.Ideal(24*mbit, list)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	b.WarmUp()
 	b.Check(6*time.Second, func(m harness.Measurement) error {
 		for i, c := range containers {
@@ -382,25 +373,19 @@ func TestVethVanishesWhileAttaching(t *testing.T) {
 	f := newFleet(t, b, 8)
 	agent := b.StartAgent(harness.AgentOptions{Settings: f.config()})
 	// With one that works: what is checked below needs something to compare.
-	if err := f.start(0); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, f.start(0))
 	f.await(agent, 1, noticed)
 	programs, classes := len(bpfPrograms(t, b)), len(tcClasses(b))
 	for turn := range 40 {
 		number := 1 + turn%(f.size-1)
-		if err := f.start(number); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, f.start(number))
 		// From at once to when it is certainly assigned.
 		time.Sleep(time.Duration(turn) * time.Millisecond / 2)
 		b.Run("ip", "link", "del", fmt.Sprintf("vf%d", f.veths.Load()))
 		if turn%2 == 0 {
 			b.Run("ip", "-n", f.ns(number), "link", "add", "eth0", "type", "veth", "peer", "name", "eth1")
 		}
-		if err := f.stop(number); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, f.stop(number))
 	}
 	f.await(agent, 1, 2*time.Second)
 	b.Await("nothing left of those that came and went", 2*time.Second, func() (bool, string) {
@@ -488,17 +473,13 @@ func TestCgroupComesAndGoes(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	one := b.AddMode("one", testbed.ModeHost, labels("max", "2mbit"))
-	if err := os.Remove(one.CgroupPath()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(one.CgroupPath()))
 	agent := b.StartAgent(harness.AgentOptions{Rate: slowRate})
 	if got, there := agent.Containers()["one"]; there {
 		t.Errorf("without its cgroup: %+v", got)
 	}
 	for range 2 {
-		if err := os.Mkdir(one.CgroupPath(), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Mkdir(one.CgroupPath(), 0o755))
 		agent.AwaitContainer("one", "in force", 2*time.Second, func(c v1.Container) bool {
 			return inForce(c) && c.Mode == v1.ModeHost
 		})
@@ -506,9 +487,7 @@ func TestCgroupComesAndGoes(t *testing.T) {
 		time.Sleep(300 * time.Millisecond)
 		b.CheckMaximum(one.Slot, 2*mbit, time.Second)
 		sender.Stop()
-		if err := os.Remove(one.CgroupPath()); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Remove(one.CgroupPath()))
 		agent.AwaitGone("one", 2*time.Second)
 	}
 }
@@ -524,20 +503,14 @@ func TestCgroupElsewhere(t *testing.T) {
 	agent.AwaitContainer("one", "in force", noticed, inForce)
 
 	cgroup, err := os.Open(one.CgroupPath())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer cgroup.Close()
 	process := exec.Command("ip", "netns", "exec", netNSName(two), "cat") // ends with its input
 	process.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(cgroup.Fd())}
 	input, err := process.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer input.Close() // also when the test fails: its cgroup goes with the bed
-	if err := process.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, process.Start())
 	agent.AwaitContainer("one", "elsewhere", checkInterval+noticed, func(c v1.Container) bool {
 		return c.State == v1.StateDegraded && strings.Contains(c.Reason, "another network namespace")
 	})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
 )
 
 const jumboMTU = 9000
@@ -39,9 +40,7 @@ func jumboFrames(t *testing.T, b *harness.Bed) (send func() int) {
 		{b.Host.PeerNetNSPath(), func() (err error) { in, err = net.ListenUDP("udp4", to); return err }},
 		{b.Host.NetNSPath(), func() (err error) { out, err = net.DialUDP("udp4", nil, to); return err }},
 	} {
-		if err := testbed.InNetNS(end.netNSPath, end.open); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, testbed.InNetNS(end.netNSPath, end.open))
 	}
 	t.Cleanup(func() { in.Close(); out.Close() })
 	return func() int {
@@ -51,9 +50,7 @@ func jumboFrames(t *testing.T, b *harness.Bed) (send func() int) {
 			}
 			time.Sleep(5 * time.Millisecond) // no more than the queue of the host holds
 		}
-		if err := in.SetReadDeadline(time.Now().Add(300 * time.Millisecond)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, in.SetReadDeadline(time.Now().Add(300*time.Millisecond)))
 		for arrived := range frames {
 			if n, err := in.Read(make([]byte, payloadBytes)); err != nil || n != payloadBytes {
 				return arrived

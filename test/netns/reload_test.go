@@ -15,6 +15,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
 )
 
 // TestReload: rates, rules and the host's policy change while traffic flows, without
@@ -74,9 +75,7 @@ func TestReload(t *testing.T) {
 	}
 
 	b.WriteConfig(settings("100mbit", nil))
-	if err := syscall.Kill(agent.Pid(), syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, syscall.Kill(agent.Pid(), syscall.SIGHUP))
 	b.Await("the rate before", 2*time.Second, func() (bool, string) {
 		status, got := agent.Status(), agent.Container("flooding")
 		return status.RateBPS == 100*mbit && got.Policy.MaxBPS == 0, agent.Said()
@@ -143,9 +142,7 @@ func TestReloadUplinks(t *testing.T) {
 	})
 
 	b.WriteConfig(uplinks(main))
-	if err := syscall.Kill(agent.Pid(), syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, syscall.Kill(agent.Pid(), syscall.SIGHUP))
 	b.Await("the uplink to be given back", 2*time.Second, func() (bool, string) {
 		return len(agent.Status().Uplinks) == 1, agent.Said()
 	})

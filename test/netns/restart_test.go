@@ -22,6 +22,7 @@ import (
 	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/internal/share/policy"
 	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
 )
 
 // restarts are the ways in which an agent goes.
@@ -211,20 +212,14 @@ func startSequence(t *testing.T, b *harness.Bed, c *harness.Container) *sequence
 		s.in, err = net.ListenUDP("udp4", &net.UDPAddr{Port: port})
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { s.in.Close() })
-	if err := forceReadBuffer(s.in); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, forceReadBuffer(s.in))
 	err = testbed.InNetNS(c.NetNSPath(), func() (err error) {
 		s.out, err = net.DialUDP("udp4", nil, &net.UDPAddr{IP: b.Host.PeerAddr.AsSlice(), Port: port})
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { s.out.Close() })
 	go s.receive()
 	go s.send()
@@ -393,9 +388,7 @@ func TestCorruptState(t *testing.T) {
 	agent.Stop()
 	path := b.StatePath()
 	good, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	before, programs := tcConfig(b), bpfPrograms(t, b)
 	lines := strings.Split(string(good), "\n")
 	for _, corrupt := range []struct {
@@ -411,9 +404,7 @@ func TestCorruptState(t *testing.T) {
 		{"trailing rubbish", string(good) + "}{", path + ":"},
 	} {
 		t.Run(corrupt.name, func(t *testing.T) {
-			if err := os.WriteFile(path, []byte(corrupt.text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.WriteFile(path, []byte(corrupt.text), 0o600))
 			result := b.RefusedAgent(harness.AgentOptions{})
 			if result.Code != 1 || !strings.Contains(result.Stderr, corrupt.want) {
 				t.Errorf("got %+v, want code 1 and %q", result, corrupt.want)
@@ -431,9 +422,7 @@ func TestCorruptState(t *testing.T) {
 	}
 	// Mended, and with what a later version may have added, which is left out.
 	mended := strings.Replace(string(good), `"version": 2,`, `"version": 2, "flavour": 2,`, 1)
-	if err := os.WriteFile(path, []byte(mended), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte(mended), 0o600))
 	if got := b.StartAgent(harness.AgentOptions{}).Container("one").Policy.Weight; got != 700 {
 		t.Errorf("with the file mended, weight %d, want 700", got)
 	}

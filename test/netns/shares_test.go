@@ -14,6 +14,7 @@ import (
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
 )
 
 const mbit = 1_000_000
@@ -112,9 +113,7 @@ func TestWrongSharesAreFound(t *testing.T) {
 	real := []competitor{{labels("weight", "100"), harness.TCP}, {labels("weight", "200"), harness.TCP}}
 	compete(t, b, harness.AgentOptions{}, real...)
 	ideal, err := harness.Ideal(100*mbit, claims(100*mbit, real...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	b.WarmUp()
 	var m harness.Measurement
 	b.Check(harness.Duration, func(now harness.Measurement) error {
@@ -140,9 +139,7 @@ func TestWrongSharesAreFound(t *testing.T) {
 				{Labels: labels("weight", test.weights[0]), DemandBPS: harness.Unlimited},
 				{Labels: labels("weight", test.weights[1]), DemandBPS: harness.Unlimited},
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			err = harness.CheckShares(test.rateBPS, m, ideal)
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want a complaint that has %q", err, test.want)

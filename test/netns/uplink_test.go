@@ -15,6 +15,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
 )
 
 // checkInterval is how often an agent compares everything with the kernel;
@@ -355,14 +356,10 @@ func TestUplinkMadeAgainUnseen(t *testing.T) {
 	b := newBed(t)
 	b.Add("one", nil)
 	agent := b.StartAgent(harness.AgentOptions{})
-	if err := syscall.Kill(agent.Pid(), syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, syscall.Kill(agent.Pid(), syscall.SIGSTOP))
 	b.Run("ip", "link", "del", "uplink")
 	relink(b)
-	if err := syscall.Kill(agent.Pid(), syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, syscall.Kill(agent.Pid(), syscall.SIGCONT))
 	b.Await("shared out again", checkInterval+time.Second, func() (bool, string) {
 		status := agent.Status()
 		return status.State == v1.StateOK && slices.Contains(tcClasses(b), "class htb 7e11:10") &&

@@ -19,6 +19,7 @@ import (
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/sdn/controller"
 	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
 )
 
 func TestMain(m *testing.M) { os.Exit(harness.Main(m)) }
@@ -95,9 +96,7 @@ func (b *bed) restartDatabase(after time.Duration) {
 	b.t.Helper()
 	(&process{b.Database}).stop(syscall.SIGKILL)
 	time.Sleep(after)
-	if err := b.StartDatabase(b.t.Context()); err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, b.StartDatabase(b.t.Context()))
 }
 
 func (b *bed) do(program string, args ...string) (string, error) {
@@ -109,9 +108,7 @@ func (b *bed) do(program string, args ...string) (string, error) {
 func (b *bed) must(program string, args ...string) string {
 	b.t.Helper()
 	out, err := b.do(program, args...)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 	return out
 }
 
@@ -128,18 +125,14 @@ func (b *bed) inSpace(in *process, args ...string) string {
 // bridge makes a bridge that connects to weir.
 func (b *bed) bridge(name string, dpid int) {
 	b.t.Helper()
-	if err := b.AddBridge(b.t.Context(), name, fmt.Sprintf("other-config:datapath-id=%016x", dpid)); err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, b.AddBridge(b.t.Context(), name, fmt.Sprintf("other-config:datapath-id=%016x", dpid)))
 }
 
 // host makes a namespace with an address at a port of a bridge.
 func (b *bed) host(bridge, port string, number int, address string) *process {
 	b.t.Helper()
 	s, err := b.AddHost(b.t.Context(), bridge, port, number, addressArgs(address)...)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 	h := &process{s}
 	b.in(h, func() error { return checksumsInSoftware("eth0") })
 	return h
@@ -202,9 +195,7 @@ func (b *bed) startController(listen, control string, args ...string) *process {
 		in = b.Space
 	}
 	started, err := b.Start(in, harness.Program(b.t), all...)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 	weir := &process{started}
 	b.t.Cleanup(func() {
 		if b.t.Failed() {

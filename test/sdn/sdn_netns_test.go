@@ -16,6 +16,7 @@ import (
 
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
 )
 
 // twoHosts is a bridge with a host at each of the ports p1 and p2.
@@ -148,9 +149,7 @@ func TestEightQueues(t *testing.T) {
 	b := newBed(t)
 	file := b.path("queues.yaml")
 	write := func(text string) {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	write(`queues:
   0: {priority: 7}
@@ -497,7 +496,5 @@ func (b *bed) tcp(from, to *process, address string, port int) {
 
 func (b *bed) in(p *process, do func() error) {
 	b.t.Helper()
-	if err := testbed.InNetNS(p.netns(), do); err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, testbed.InNetNS(p.netns(), do))
 }

@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weir-project/weir/test/must"
 )
 
 // recordVariable names a file to which the kernels that ran are added,
@@ -64,9 +66,7 @@ func TestMachines(t *testing.T) {
 			if errors.Is(err, errUnavailable) { // it cannot be had here
 				t.Skip(strings.Join(strings.Fields(err.Error()), " "))
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			p.run(t)
 		})
 	}
@@ -82,9 +82,7 @@ func TestMachines(t *testing.T) {
 func memoryBytes(t *testing.T) uint64 {
 	t.Helper()
 	var info syscall.Sysinfo_t
-	if err := syscall.Sysinfo(&info); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, syscall.Sysinfo(&info))
 	return uint64(info.Totalram) * uint64(info.Unit) //nolint:unconvert // 32 bits wide on machines that are
 }
 
@@ -92,28 +90,18 @@ func memoryBytes(t *testing.T) uint64 {
 func openCache(t *testing.T) *Packages {
 	t.Helper()
 	base, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	dir := filepath.Join(base, "weir-vm")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.MkdirAll(dir, 0o755))
 	lock, err := os.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { lock.Close() })
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_EX))
 	packages, err := OpenPackages(t.Context(), dir)
 	if errors.Is(err, errUnavailable) {
 		t.Skip(strings.Join(strings.Fields(err.Error()), " "))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return packages
 }
 

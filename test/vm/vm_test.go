@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/weir-project/weir/test/must"
 )
 
 func TestKernelReleases(t *testing.T) {
@@ -51,9 +53,7 @@ func TestSplitPackages(t *testing.T) {
 func console(t *testing.T, text string) Console {
 	t.Helper()
 	c, err := ParseConsole(t.Context(), strings.ReplaceAll(strings.ReplaceAll(text, "^", "\x16"), "\n", "\r\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return c
 }
 
@@ -138,9 +138,7 @@ func TestDisk(t *testing.T) {
 	cmd := exec.Command(busybox, "cpio", "-t")
 	cmd.Stdin = &archive
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	want := []string{"a", "a/b", "a/b/file", "a/link", "dev", "dev/console", "empty"}
 	if got := strings.Fields(string(out)); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)

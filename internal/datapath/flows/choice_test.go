@@ -11,24 +11,19 @@ import (
 	"testing"
 
 	"github.com/weir-project/weir/internal/apps"
+	"github.com/weir-project/weir/test/must"
 )
 
 // written is a file with the classifier that weir comes with, changed.
 func written(t *testing.T, change func(*apps.Model)) string {
 	t.Helper()
 	model, err := apps.Shipped()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	change(model)
 	var data bytes.Buffer
-	if err := model.Write(&data); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, model.Write(&data))
 	path := filepath.Join(t.TempDir(), "classifier.json")
-	if err := os.WriteFile(path, data.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, data.Bytes(), 0o600))
 	return path
 }
 
@@ -45,9 +40,7 @@ func nested(tests int) string {
 // What is no classifier for the kernel is refused, with what to do.
 func TestLoadRefuses(t *testing.T) {
 	good, err := os.ReadFile(written(t, func(*apps.Model) {}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	stage := func(feature, tree string) string { return fmt.Sprintf(`{"features":[%q],"trees":[%s]}`, feature, tree) }
 	model := func(first, second string) string {
 		return fmt.Sprintf(`{"format":1,"types":["VOIP","GAME","SERVICES","CHAT","MULTIMEDIA","WEB","INTERACTIVE","EMAIL","BULK","P2P"],"stages":[%s,%s]}`, first, second)
@@ -69,9 +62,7 @@ func TestLoadRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "classifier.json")
-			if err := os.WriteFile(path, []byte(test.data), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.WriteFile(path, []byte(test.data), 0o600))
 			if _, err := Load(path, nil, nil); err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), path) {
 				t.Errorf("error %v, want %s: %q", err, path, test.want)
 			}
@@ -90,13 +81,9 @@ func TestLoadRefuses(t *testing.T) {
 func TestUse(t *testing.T) {
 	low := 0.9
 	file, err := Load(written(t, func(*apps.Model) {}), nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	other, err := Load("", []string{"P2P=AF"}, &low)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	kernel := &memory{tables: map[uint16]int{}}
 	m := New(kernel)
 	if err := m.Use(file); err != nil || len(kernel.classifiers) != 0 {

@@ -14,6 +14,7 @@ import (
 	"github.com/weir-project/weir/internal/apps/flow"
 	"github.com/weir-project/weir/internal/datapath/identity"
 	"github.com/weir-project/weir/internal/share/sched"
+	"github.com/weir-project/weir/test/must"
 )
 
 // memory is a kernel that remembers what it was told.
@@ -61,9 +62,7 @@ func TestTables(t *testing.T) {
 		{[]uint16{30, 31}, map[uint16]int{30: 32768, 31: 32768}},
 		{nil, map[uint16]int{}},
 	} {
-		if err := m.Keep(step.numbers); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, m.Keep(step.numbers))
 		if !maps.Equal(kernel.tables, step.want) {
 			t.Errorf("tables for %v: %v, want %v", step.numbers, kernel.tables, step.want)
 		}
@@ -85,9 +84,7 @@ func TestTablesOfMany(t *testing.T) {
 	for n := range uint16(1000) {
 		numbers = append(numbers, identity.NumberFirst+n)
 	}
-	if err := m.Keep(numbers); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, m.Keep(numbers))
 	sum := 0
 	for number, size := range kernel.tables {
 		if size < leastFlows || size > mostFlows {
@@ -104,13 +101,9 @@ func TestTablesOfMany(t *testing.T) {
 // refused, and named.
 func TestClassifier(t *testing.T) {
 	model, err := apps.Shipped()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	c, err := Classifier(model)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if len(c.Ports) != identity.FlowPorts || len(c.Nodes) == 0 || apps.MaxNodes != identity.FlowNodes || apps.MaxTrees != identity.FlowTrees {
 		t.Errorf("%d nodes, %d ports", len(c.Nodes), len(c.Ports))
 	}
@@ -165,9 +158,7 @@ func TestLive(t *testing.T) {
 	unknown := identity.Flow{Initiator: call.Initiator, Responder: call.Initiator, Proto: 6, Idle: time.Minute}
 	kernel := &memory{flows: []identity.Flow{unknown, old, call}}
 	got, err := New(kernel).Live(16, 0, now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	want := []v1.Flow{
 		{
 			Protocol: "udp", Initiator: "198.18.0.1:4000", Responder: "[fd00::1]:5060", Application: "VOIP", Class: v1.ClassEF, Stage: 2,

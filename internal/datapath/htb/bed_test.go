@@ -11,6 +11,7 @@ import (
 	"github.com/weir-project/weir/internal/share/alloc"
 	"github.com/weir-project/weir/internal/share/policy"
 	"github.com/weir-project/weir/internal/share/sched"
+	"github.com/weir-project/weir/test/must"
 )
 
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -110,9 +111,7 @@ func newBed(t testing.TB, rateBPS uint64) *bed {
 	b.tree = sched.Tree{RateBPS: rateBPS, ControlNumber: controlNumber, HostNumber: hostNumber,
 		Competitors: []sched.Competitor{{Number: hostNumber, Weight: 100, CeilingBPS: alloc.Unlimited}}}
 	b.reconcile()
-	if err := b.Connect(b.tree, b.traffic); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, b.Connect(b.tree, b.traffic))
 	b.reconcile()
 	return b
 }
@@ -120,9 +119,7 @@ func newBed(t testing.TB, rateBPS uint64) *bed {
 // reconcile puts the tree into force.
 func (b *bed) reconcile() {
 	b.t.Helper()
-	if err := b.Apply(b.tree); err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, b.Apply(b.tree))
 }
 
 // start adds a class, of weight 100 if nothing else is said.
@@ -212,9 +209,7 @@ func (b *bed) control(now time.Time) time.Duration {
 		b.counted = now
 	}
 	turn, err := b.Turn(now, count)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 	if turn.Applied {
 		b.changed++
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/internal/share/alloc"
 	"github.com/weir-project/weir/internal/share/sched"
+	"github.com/weir-project/weir/test/must"
 )
 
 // Traffic classes on the real kernel: packets say by SO_PRIORITY which leaf they go to,
@@ -109,17 +110,13 @@ func (l *line) newVoice(t *testing.T, number uint16, handle kernel.Handle, bps i
 	}
 	v.out = l.dial(t, port)
 	raw, err := v.out.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if err := raw.Control(func(fd uintptr) {
 		err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PRIORITY, int(handle))
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return v
 }
 
@@ -237,12 +234,8 @@ func (l *line) run(t *testing.T, backend *Backend, tree sched.Tree, tr *traffick
 		}
 	}
 	tr.mu.Unlock()
-	if err := backend.Connect(tree, tr); err != nil {
-		t.Fatal(err)
-	}
-	if err := backend.Apply(tree); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, backend.Connect(tree, tr))
+	must.Succeed(t, backend.Apply(tree))
 	stop, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
 		for {
@@ -267,21 +260,15 @@ func (l *line) run(t *testing.T, backend *Backend, tree sched.Tree, tr *traffick
 	}
 	time.Sleep(time.Second)
 	before, err := count.Snapshot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	time.Sleep(measure)
 	after, err := count.Snapshot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, s := range tr.senders {
 		s.Stop()
 	}
 	close(stop)
-	if err := <-ended; err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, <-ended)
 	rates := map[load]float64{}
 	seconds := float64(after.MonotonicNS-before.MonotonicNS) / 1e9
 	for i, one := range loads {

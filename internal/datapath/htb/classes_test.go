@@ -11,6 +11,7 @@ import (
 	"github.com/weir-project/weir/internal/datapath/kernel"
 	"github.com/weir-project/weir/internal/share/alloc"
 	"github.com/weir-project/weir/internal/share/sched"
+	"github.com/weir-project/weir/test/must"
 )
 
 var halfAndThird = alloc.ClassParts{EFMax: alloc.Part{Percent: 50}, AFMin: alloc.Part{Percent: 30}}
@@ -86,9 +87,7 @@ func TestClassesChange(t *testing.T) {
 		{Number: hostNumber, Weight: 100, CeilingBPS: alloc.Unlimited}, {Number: number, Weight: 100, CeilingBPS: alloc.Unlimited},
 	}}
 	b := New(d, testIfindex)
-	if err := errors.Join(b.Connect(tree, traffic), b.Apply(tree)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(b.Connect(tree, traffic), b.Apply(tree)))
 	there := func(h kernel.Handle) bool {
 		return slices.ContainsFunc(d.classes, func(c kernel.Class) bool { return c.Handle == h })
 	}
@@ -119,9 +118,7 @@ func TestClassesChange(t *testing.T) {
 	set := func(ordered bool) {
 		t.Helper()
 		tree.Competitors[1].Traffic = sched.TrafficClasses{Ordered: ordered, Parts: halfAndThird}
-		if err := b.Apply(tree); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, b.Apply(tree))
 	}
 	check("without classes", true, false)
 	set(true)
@@ -163,9 +160,7 @@ func TestClassesAreAdopted(t *testing.T) {
 		{Number: hostNumber, Weight: 100, CeilingBPS: alloc.Unlimited},
 		{Number: 16, Weight: 100, CeilingBPS: alloc.Unlimited, Traffic: sched.TrafficClasses{Ordered: true, Parts: halfAndThird}},
 	}}
-	if err := b.Apply(wanted); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, b.Apply(wanted))
 	if m := b.member(16); m.leaves != plainLeaf|orderedLeaves || !m.draining() {
 		t.Errorf("has %b", m.leaves)
 	}
@@ -181,9 +176,7 @@ func TestNoEF(t *testing.T) {
 		{Number: number, Weight: 100, CeilingBPS: alloc.Unlimited, Traffic: sched.TrafficClasses{Ordered: true}},
 	}}
 	b := New(&queues{device: &device{}}, testIfindex)
-	if err := errors.Join(b.Connect(tree, traffic), b.Apply(tree)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(b.Connect(tree, traffic), b.Apply(tree)))
 	if got := traffic.efBPS[number]; got != 1 {
 		t.Errorf("EF is held to %d bit/s, want 1", got)
 	}

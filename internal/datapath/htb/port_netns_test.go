@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weir-project/weir/test/must"
 )
 
 // TestPortInKernel: the kernel tells of a port's queues what they were made with, so
@@ -36,16 +38,10 @@ func TestPortInKernel(t *testing.T) {
 	const packets = 20
 	conn := l.dial(t, 9)
 	raw, err := conn.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, priority := range []int{int(portClass(2)), 0, int(portClass(6))} { // the last has no queue
-		if err := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PRIORITY, priority) }); err != nil {
-			t.Fatal(err)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PRIORITY, priority) }))
+		must.Succeed(t, err)
 		for range packets {
 			// Nobody listens: the answer to an earlier packet is told of here, and this
 			// one is not sent.
@@ -58,9 +54,7 @@ func TestPortInKernel(t *testing.T) {
 	}
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		got, err := p.Counters([]int{0, 1, 2})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		// Queue 0 has the neighbour's addresses, too.
 		if got[2].SentPackets == packets && got[0].SentPackets >= 2*packets {
 			break

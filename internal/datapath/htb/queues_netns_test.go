@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-project/weir/internal/datapath/kernel"
+	"github.com/weir-project/weir/test/must"
 )
 
 // line is a device with a scheduler on it, and the neighbour behind it, each in
@@ -94,9 +95,7 @@ func TestSparseFlows(t *testing.T) {
 	tree := treeOf(linkBPS, container(16, 100, containerBPS, ceiling(containerBPS)))
 	tree.hostNumber = 16
 	backend := New(l.tc, l.ifindex)
-	if err := backend.program(tree); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, backend.program(tree))
 	if backend.device.leaf == leafBFIFO {
 		t.Skip("this kernel has no fq_codel")
 	}
@@ -120,9 +119,7 @@ func TestSparseFlows(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := in.SetReadDeadline(deadline); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, in.SetReadDeadline(deadline))
 		for {
 			if _, err := in.Read(make([]byte, payloadBytes)); err != nil {
 				break
@@ -155,15 +152,11 @@ func TestQueueMemory(t *testing.T) {
 		tree.classes = append(tree.classes, container(uint16(16+i), 100, 9000))
 	}
 	backend := New(l.tc, l.ifindex)
-	if err := backend.program(tree); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, backend.program(tree))
 	for i := range containers {
 		conn := l.dial(t, 9)
 		raw, err := conn.SyscallConn()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if err := raw.Control(func(fd uintptr) {
 			// The limit of a socket is none: a container has as many as it likes.
 			err = errors.Join(unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 64<<20),
@@ -183,9 +176,7 @@ func TestQueueMemory(t *testing.T) {
 	for _, m := range queued.FindAllStringSubmatch(string(out), -1) {
 		text := cmp.Or(m[3], m[1])
 		bytes, err := strconv.Atoi(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if m[3] == "" {
 			bytes *= memoryFactor
 			if m[2] != "" {

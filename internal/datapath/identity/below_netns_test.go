@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/weir-project/weir/internal/datapath/kernel"
+	"github.com/weir-project/weir/test/must"
 )
 
 // byPriority and byVLANTag are offsets in struct __sk_buff.
@@ -25,9 +26,7 @@ const (
 func (b *bed) tally(ifindex int, offset int16) *ebpf.Map {
 	b.t.Helper()
 	counts, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: 4, ValueSize: 8, MaxEntries: 64})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: "tally", Type: ebpf.SchedCLS, License: "GPL",
 		Instructions: asm.Instructions{
@@ -43,9 +42,7 @@ func (b *bed) tally(ifindex int, offset int16) *ebpf.Map {
 			asm.Return(),
 		},
 	})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 	b.t.Cleanup(func() { program.Close(); counts.Close() })
 	b.inHost(func() error {
 		return link.RawAttachProgram(link.RawAttachProgramOptions{

@@ -10,15 +10,14 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/share/sched"
+	"github.com/weir-project/weir/test/must"
 )
 
 // sentByMinor is what each class of the tree's inner HTB has sent.
 func (b *bed) sentByMinor() map[uint16]uint64 {
 	b.t.Helper()
 	out, err := exec.Command("tc", "-n", b.hostNS(), "-s", "class", "show", "dev", b.host.UplinkName).Output()
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 	sent := map[uint16]uint64{}
 	for _, class := range strings.Split(string(out), "class htb ")[1:] {
 		var major, minor uint16
@@ -60,9 +59,7 @@ func TestMinors(t *testing.T) {
 		{"only classes", [4]uint16{0, ef, 0, be}, sched.AF, NumberFirst},
 		{"no verdict", [4]uint16{plain, ef, 0, be}, ClassAuto, plain},
 	} {
-		if err := b.uplink.SetMinors(NumberFirst, step.minors); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, b.uplink.SetMinors(NumberFirst, step.minors))
 		table := Table{Numbers: []Assignment{{Number: NumberFirst, Class: step.class}}}
 		for range 2 {
 			if refused := b.uplink.Apply(table); len(refused.Numbers) > 0 || refused.Published != nil || refused.Fragments != nil || refused.Unknown != nil {
@@ -83,9 +80,7 @@ func TestMinors(t *testing.T) {
 	if err != nil || offered.Bytes[sched.EF] != want || offered.Packets[sched.EF] != packets || offered.Bytes[sched.BE] != 0 {
 		t.Errorf("offered %+v, %v: want %d bytes of EF", offered, err, want)
 	}
-	if err := b.uplink.ForgetClasses(NumberFirst); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, b.uplink.ForgetClasses(NumberFirst))
 	if offered, err = b.uplink.ClassOffered(NumberFirst); err != nil || offered != (ClassOffered{}) {
 		t.Errorf("after forgetting: %+v, %v", offered, err)
 	}
@@ -98,28 +93,20 @@ func TestEFRate(t *testing.T) {
 	b.assign(ns, v1.ModeBridge, NumberFirst)
 	b.tree("1gbit", 1<<20, NumberHost, NumberControl, NumberFirst)
 	target := b.targets()[0]
-	if err := b.uplink.SetTrafficClass(NumberFirst, sched.EF); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, b.uplink.SetTrafficClass(NumberFirst, sched.EF))
 	// 20 ms of it are 25 packets.
-	if err := b.uplink.SetEFRate(NumberFirst, 10e6); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, b.uplink.SetEFRate(NumberFirst, 10e6))
 	want := frameBytes(target)
 	b.expect("too much EF", NumberFirst, want, func() { b.sendIn(ns, target, 0) })
 	offered, err := b.uplink.ClassOffered(NumberFirst)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if offered.Bytes[sched.EF]+offered.Bytes[sched.BE] != want || offered.EFExcessBytes != offered.Bytes[sched.BE] {
 		t.Errorf("offered %+v: want %d bytes in all", offered, want)
 	}
 	if ef := offered.Packets[sched.EF]; ef < 20 || ef > packets/2 {
 		t.Errorf("%d of %d packets were EF, want some 25", ef, packets)
 	}
-	if err := b.uplink.SetEFRate(NumberFirst, 0); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, b.uplink.SetEFRate(NumberFirst, 0))
 	b.expect("no limit", NumberFirst, want, func() { b.sendIn(ns, target, 0) })
 	again, err := b.uplink.ClassOffered(NumberFirst)
 	if err != nil || again.Bytes[sched.EF] != offered.Bytes[sched.EF]+want {

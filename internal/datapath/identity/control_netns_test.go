@@ -14,6 +14,7 @@ import (
 	"github.com/weir-project/weir/internal/datapath/kernel"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/share/sched"
+	"github.com/weir-project/weir/test/must"
 )
 
 // arpBytes is an ARP request, as the uplink counts it.
@@ -44,9 +45,7 @@ func (b *bed) sendARP(netNS, device string, n int) {
 		}
 		return nil
 	})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 }
 
 // Whoever floods the control class meets a budget of his own: address resolution
@@ -61,9 +60,7 @@ func TestControlBudgets(t *testing.T) {
 	b.set(two, NumberFirst+1)
 	b.watch(1e9)
 	link := sched.Bounds{RateBPS: 2e6, DirectBytes: 1514, ControlBPS: 20e3}
-	if err := b.uplink.SetDirect(link, []sched.Direct{{Number: NumberHost, May: true}, {Number: NumberFirst, May: true}, {Number: NumberFirst + 1, May: true}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, b.uplink.SetDirect(link, []sched.Direct{{Number: NumberHost, May: true}, {Number: NumberFirst, May: true}, {Number: NumberFirst + 1, May: true}}))
 	const flood = 400
 	uplink := b.host.UplinkName
 	dhcp := netip.AddrPortFrom(b.host.PeerAddr, 67)

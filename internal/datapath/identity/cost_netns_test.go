@@ -16,6 +16,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/test/must"
 )
 
 // BenchmarkDelays tells what measuring delays costs: the CPU time of a small
@@ -47,9 +48,7 @@ func BenchmarkDelays(bench *testing.B) {
 				times[i] = append(times[i], ns)
 				return err
 			})
-			if err != nil {
-				bench.Fatal(err)
-			}
+			must.Succeed(bench, err)
 			if delays != nil {
 				delays.Close()
 			}
@@ -93,9 +92,7 @@ func BenchmarkOrigins(bench *testing.B) {
 						times[i] = append(times[i], ns)
 						return err
 					})
-					if err := errors.Join(err, b.uplink.LimitUnknownOrigins(0), b.origins.Unwatch()); err != nil {
-						bench.Fatal(err)
-					}
+					must.Succeed(bench, errors.Join(err, b.uplink.LimitUnknownOrigins(0), b.origins.Unwatch()))
 				}
 			}
 			for i := range times {
@@ -131,9 +128,7 @@ func BenchmarkBridge(bench *testing.B) {
 				times[i] = append(times[i], ns)
 				return err
 			})
-			if err != nil {
-				bench.Fatal(err)
-			}
+			must.Succeed(bench, err)
 			b.inHost(DetachBridges)
 		}
 	}
@@ -217,9 +212,7 @@ func (b *bed) listen(port uint16) {
 		}
 		return err
 	})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 }
 
 // tree gives the uplink queues as the agent does: HTB around TBF around HTB, and

@@ -18,6 +18,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/share/sched"
+	"github.com/weir-project/weir/test/must"
 )
 
 // pace sends packets to target at a rate, for a time, and catches up when it
@@ -76,22 +77,16 @@ func (b *bed) receive(port uint16) (stop func() []arrival) {
 		conn, err = net.ListenUDP("udp", &net.UDPAddr{Port: int(port)})
 		return err
 	})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 	raw, err := conn.SyscallConn()
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 	var set error
 	err = raw.Control(func(fd uintptr) {
 		set = errors.Join(
 			unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1),
 			unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 32<<20))
 	})
-	if err := errors.Join(err, set); err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, errors.Join(err, set))
 	var arrivals []arrival
 	done := make(chan struct{})
 	go func() {
@@ -146,9 +141,7 @@ func TestDelays(t *testing.T) {
 	}()
 	read := func(number uint16) Histogram {
 		var h Histogram
-		if err := delays.Read(number, &h); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, delays.Read(number, &h))
 		return h
 	}
 	fullTarget, target := netip.AddrPortFrom(b.host.PeerAddr, 1009), netip.AddrPortFrom(b.host.PeerAddr, 1010)
@@ -160,14 +153,10 @@ func TestDelays(t *testing.T) {
 	time.Sleep(500 * time.Millisecond) // the queue is full from here on
 	before, sparseBefore, from := read(16), read(17), time.Now()
 	err := testbed.InNetNS(path(sparse), func() error { return trickle(target, 100, 20*time.Millisecond) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	time.Sleep(100 * time.Millisecond) // the last has left
 	measured, sparseMeasured, until := read(16), read(17), time.Now()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, <-done)
 	measured.Sub(&before)
 	sparseMeasured.Sub(&sparseBefore)
 
@@ -211,18 +200,14 @@ func TestDelays(t *testing.T) {
 	}
 
 	// While paused nothing is counted, after it again.
-	if err := delays.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, delays.Pause())
 	paused := read(NumberHost)
 	b.sendIn(b.hostNS(), target, 0)
 	if now := read(NumberHost); now != paused {
 		t.Error("delays were counted during a pause")
 	}
 	start := time.Now()
-	if err := delays.Resume(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, delays.Resume())
 	t.Logf("resuming took %v", time.Since(start))
 	b.sendIn(b.hostNS(), target, 0)
 	for deadline := time.Now().Add(10 * time.Second); read(NumberHost) == paused; time.Sleep(10 * time.Millisecond) {
@@ -260,16 +245,12 @@ func TestDelaysWithoutQueue(t *testing.T) {
 		b.setDirect(sched.Direct{Number: NumberHost, May: may})
 		went := b.directBytes(NumberHost)
 		err := testbed.InNetNS(b.host.NetNSPath(), func() error { return trickle(b.targets()[1], 100, 10*time.Millisecond) })
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if b.directBytes(NumberHost) == went && may && !errors.Is(ProbeDirect(), ebpf.ErrNotSupported) {
 			t.Error("nothing went direct")
 		}
 		var h Histogram
-		if err := delays.Read(NumberHost, &h); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, delays.Read(NumberHost, &h))
 		all := h
 		h.Sub(&before)
 		before = all

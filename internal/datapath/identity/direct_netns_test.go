@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/weir-project/weir/internal/share/sched"
+	"github.com/weir-project/weir/test/must"
 )
 
 // fastLink sends a packet before the next one comes.
@@ -35,9 +36,7 @@ func (b *bed) slowUplink() {
 func (b *bed) directPackets() int {
 	b.t.Helper()
 	out, err := exec.Command("tc", "-n", b.hostNS(), "-j", "-s", "qdisc", "show", "dev", b.host.UplinkName).Output()
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 	var qdiscs []struct {
 		Kind    string
 		Options struct {
@@ -71,17 +70,13 @@ func newDirectBed(t *testing.T) *bed {
 // setDirect says who may go direct, and nobody else.
 func (b *bed) setDirect(want ...sched.Direct) {
 	b.t.Helper()
-	if err := b.uplink.SetDirect(fastLink, want); err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, b.uplink.SetDirect(fastLink, want))
 }
 
 func (b *bed) directBytes(number uint16) uint64 {
 	b.t.Helper()
 	bytes, packets, err := b.uplink.DirectSent(number)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 	if least, most := bytes/(64<<10), bytes/14; uint64(packets) < least || uint64(packets) > most || (packets == 0) != (bytes == 0) {
 		b.t.Errorf("%d bytes in %d packets", bytes, packets)
 	}
@@ -142,9 +137,7 @@ func TestDirectLeavesTheRate(t *testing.T) {
 	b := newBed(t)
 	target := b.targets()[0]
 	frame := frameBytes(target) / packets
-	if err := b.uplink.SetDirect(sched.Bounds{RateBPS: 8 * frame, DirectBytes: 1 << 16}, []sched.Direct{{Number: NumberHost, May: true}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, b.uplink.SetDirect(sched.Bounds{RateBPS: 8 * frame, DirectBytes: 1 << 16}, []sched.Direct{{Number: NumberHost, May: true}}))
 	b.expect("a slow link", NumberHost, frameBytes(target), func() { b.sendIn(b.hostNS(), target, 0) })
 	if got := b.directBytes(NumberHost); got > frame {
 		t.Errorf("%d bytes went direct, want one packet's %d", got, frame)
@@ -184,9 +177,7 @@ func TestDirectIsSmall(t *testing.T) {
 	target := b.targets()[0]
 	frame := frameBytes(target) / packets
 	for largest, want := range map[uint64]uint64{frame - 1: 0, frame: frameBytes(target)} {
-		if err := b.uplink.SetDirect(sched.Bounds{RateBPS: fastLink.RateBPS, DirectBytes: uint32(largest)}, []sched.Direct{{Number: NumberHost, May: true}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, b.uplink.SetDirect(sched.Bounds{RateBPS: fastLink.RateBPS, DirectBytes: uint32(largest)}, []sched.Direct{{Number: NumberHost, May: true}}))
 		before := b.directBytes(NumberHost)
 		b.sendIn(b.hostNS(), target, 0)
 		if got := b.directBytes(NumberHost) - before; got < want || got >= want+slackBytes {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-project/weir/internal/datapath/kernel"
 	"github.com/weir-project/weir/internal/share/sched"
+	"github.com/weir-project/weir/test/must"
 )
 
 // dscpPacket is an Ethernet frame with a packet of IPv4, with a right checksum, or of
@@ -89,13 +90,9 @@ func TestMarkDSCP(t *testing.T) {
 	arp := append(make([]byte, 12), 8, 6, 0x45, 0xff)
 	packets["ARP"] = append(arp, make([]byte, 60)...)
 	for class, dscp := range map[sched.TrafficClass]int{sched.EF: 46, sched.AF: 26, sched.BE: 0, sched.Unclassified: -1} {
-		if err := b.uplink.SetTrafficClass(number, class); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, b.uplink.SetTrafficClass(number, class))
 		for _, marked := range []bool{false, true} {
-			if err := b.uplink.SetMarkDSCP(number, marked); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, b.uplink.SetMarkDSCP(number, marked))
 			for name, packet := range packets {
 				want := bytes.Clone(packet)
 				if name != "ARP" && marked && dscp >= 0 {
@@ -114,12 +111,8 @@ func TestMarkDSCP(t *testing.T) {
 			}
 		}
 	}
-	if err := b.uplink.ForgetClasses(number); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.uplink.SetTrafficClass(number, sched.EF); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, b.uplink.ForgetClasses(number))
+	must.Succeed(t, b.uplink.SetTrafficClass(number, sched.EF))
 	if packet := packets["IPv4 0"]; !bytes.Equal(run(packet), packet) {
 		t.Error("the next holder of the number is marked")
 	}

@@ -11,6 +11,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/share/sched"
+	"github.com/weir-project/weir/test/must"
 )
 
 // What was left behind long ago, or at a lower rate, does not hold EF off.
@@ -21,31 +22,21 @@ func TestEFIsNotHeldOff(t *testing.T) {
 	b.tree("1gbit", 1<<20, NumberHost, NumberControl, NumberFirst)
 	target := b.targets()[0]
 	want := frameBytes(target)
-	if err := b.uplink.SetTrafficClass(NumberFirst, sched.EF); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.uplink.SetEFRate(NumberFirst, 1e9); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, b.uplink.SetTrafficClass(NumberFirst, sched.EF))
+	must.Succeed(t, b.uplink.SetEFRate(NumberFirst, 1e9))
 	now := func() uint64 {
 		var ts unix.Timespec
-		if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts))
 		return uint64(ts.Nano())
 	}
 	leave := func(left uplinkWeirClassActivity) {
 		t.Helper()
-		if err := b.uplink.classes.activities.Update(uint32(NumberFirst), left, ebpf.UpdateExist); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, b.uplink.classes.activities.Update(uint32(NumberFirst), left, ebpf.UpdateExist))
 	}
 	sent := func() ClassOffered {
 		t.Helper()
 		offered, err := b.uplink.ClassOffered(NumberFirst)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return offered
 	}
 	send := func() { b.sendIn(ns, target, 0) }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/share/sched"
+	"github.com/weir-project/weir/test/must"
 )
 
 // exchanges are more than the second stage looks at.
@@ -47,9 +48,7 @@ func (b *bed) answer(at netip.AddrPort) {
 			conn, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
 			return err
 		})
-		if err != nil {
-			b.t.Fatal(err)
-		}
+		must.Succeed(b.t, err)
 		b.t.Cleanup(func() { conn.Close() })
 		return conn
 	}
@@ -86,20 +85,14 @@ func interactiveFirst() FlowClassifier {
 func TestAnswersInHostMode(t *testing.T) {
 	b := newBed(t)
 	flows, err := OpenFlows()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { flows.Close() })
-	if err := flows.SetClassifier(interactiveFirst()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, flows.SetClassifier(interactiveFirst()))
 	b.origins.ShareFlows(flows)
 	b.open()
 	container := b.cgroup("container")
 	nested := b.cgroup("container", "nested")
-	if err := b.uplink.AssignCgroup(container, NumberFirst); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, b.uplink.AssignCgroup(container, NumberFirst))
 	b.classify(flows, NumberFirst, Tap{})
 	port := uint16(5100)
 	ask := func(what, cgroup string, addr netip.Addr, want Flow) {
@@ -108,9 +101,7 @@ func TestAnswersInHostMode(t *testing.T) {
 		target := netip.AddrPortFrom(addr, port)
 		b.answer(target)
 		before, err := flows.Counts(NumberFirst)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		b.sendFromCgroup("exchange", b.hostNS(), cgroup, target)
 		var got []Flow
 		err = flows.Each(NumberFirst, func(f Flow) bool {
@@ -132,16 +123,12 @@ func TestAnswersInHostMode(t *testing.T) {
 		ask("not attached", container, addr, one)
 		// The number of another, then of this one, twice: the last one counts, once.
 		for _, number := range []uint16{NumberFirst + 1, NumberFirst, NumberFirst} {
-			if err := flows.AttachCgroup(container, number); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, flows.AttachCgroup(container, number))
 		}
 		ask("attached", container, addr, both)
 		ask("nested", nested, addr, both)
 		for range 2 {
-			if err := DetachCgroup(container); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, DetachCgroup(container))
 		}
 		ask("detached", container, addr, one)
 	}

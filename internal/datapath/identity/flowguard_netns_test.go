@@ -12,6 +12,7 @@ import (
 	"github.com/weir-project/weir/internal/apps/flow"
 	"github.com/weir-project/weir/internal/datapath/identity"
 	"github.com/weir-project/weir/internal/share/sched"
+	"github.com/weir-project/weir/test/must"
 )
 
 // Who sends SYNs to a container pushes out none of its flows, whether something listens
@@ -71,9 +72,7 @@ func TestDSCPOfOthers(t *testing.T) {
 	k := openKernelFlows(t, 1024)
 	const be = 2
 	k.set(&apps.Compact{Nodes: []apps.CompactNode{{Feature: apps.LeafFeature, Level: be, LevelConfidence: 1000}}, Roots: [2][]uint16{{0}, {0}}})
-	if err := k.SetTrustDSCP(number, true); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, k.SetTrustDSCP(number, true))
 	m := model4()
 	m.proto = flow.UDP
 	for i := range 10 { // the first few go another way
@@ -95,9 +94,7 @@ func TestSeenLater(t *testing.T) {
 	k := openKernelFlows(t, 8) // one bucket
 	k.shipped()
 	later := func() {
-		if err := k.SeenLater(number, 20000); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, k.SeenLater(number, 20000))
 	}
 	m := model4()
 	m.proto = flow.UDP

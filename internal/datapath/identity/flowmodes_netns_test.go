@@ -11,6 +11,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/share/sched"
+	"github.com/weir-project/weir/test/must"
 )
 
 // callsFirst is a classifier that knows calls: what goes to port 5060 is EF, all else BE.
@@ -31,12 +32,8 @@ func callsFirst() FlowClassifier {
 // classify makes number's flows known by class, at a tap if there is one.
 func (b *bed) classify(flows *Flows, number uint16, tap Tap) {
 	b.t.Helper()
-	if err := flows.OpenTable(number, 1024); err != nil {
-		b.t.Fatal(err)
-	}
-	if err := b.uplink.SetTrafficClass(number, ClassAuto); err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, flows.OpenTable(number, 1024))
+	must.Succeed(b.t, b.uplink.SetTrafficClass(number, ClassAuto))
 	if tap.Ifindex == 0 {
 		return
 	}
@@ -57,9 +54,7 @@ func (b *bed) expectClass(what string, number uint16, want sched.TrafficClass, d
 	b.t.Helper()
 	read := func() ClassOffered {
 		offered, err := b.uplink.ClassOffered(number)
-		if err != nil {
-			b.t.Fatal(err)
-		}
+		must.Succeed(b.t, err)
 		return offered
 	}
 	before := read()
@@ -84,13 +79,9 @@ func (b *bed) expectClass(what string, number uint16, want sched.TrafficClass, d
 func TestFlowClassesInEveryMode(t *testing.T) {
 	b := newBed(t)
 	flows, err := OpenFlows()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { flows.Close() })
-	if err := flows.SetClassifier(callsFirst()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, flows.SetClassifier(callsFirst()))
 	b.origins.ShareFlows(flows)
 	b.open()
 	host4 := b.host.PeerAddr.Prev()
@@ -113,9 +104,7 @@ func TestFlowClassesInEveryMode(t *testing.T) {
 			var tap Tap
 			if mode.mode == v1.ModeHost {
 				cgroup := b.cgroup("one")
-				if err := b.uplink.AssignCgroup(cgroup, number); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, b.uplink.AssignCgroup(cgroup, number))
 				send = func(target netip.AddrPort) func() {
 					return func() { b.sendFromCgroup("send", ns, cgroup, target) }
 				}
@@ -135,9 +124,7 @@ func TestFlowClassesInEveryMode(t *testing.T) {
 				return
 			}
 			// Without classes the tap is as before, and does not look at flows.
-			if err := b.uplink.SetTrafficClass(number, sched.Unclassified); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, b.uplink.SetTrafficClass(number, sched.Unclassified))
 			b.assign(ns, mode.mode, number)
 			b.inHost(func() error {
 				program, err := tap.back().Find(flowProgWeirBack)
@@ -177,21 +164,15 @@ func (b *bed) expectFlows(flows *Flows, number uint16, targets [2]netip.Addr) {
 func TestFlowsOutliveTheAgent(t *testing.T) {
 	b := newBed(t)
 	first, err := OpenFlows()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := first.SetClassifier(callsFirst()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, first.SetClassifier(callsFirst()))
 	b.origins.ShareFlows(first)
 	b.open()
 	ns := b.bridgeContainer("one")
 	tap := b.assign(ns, v1.ModeBridge, NumberFirst)
 	b.meet(ns)
 	b.classify(first, NumberFirst, tap)
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, first.Close())
 	target := netip.AddrPortFrom(b.host.PeerAddr, 5060)
 	b.expectClass("without an agent", NumberFirst, sched.EF, func() { b.sendIn(ns, target, 0) })
 	var second *Flows
@@ -210,9 +191,7 @@ func TestFlowsOutliveTheAgent(t *testing.T) {
 	if err := second.Each(NumberFirst, func(f Flow) bool { found++; return f.Class != sched.EF }); err != nil || found == 0 {
 		t.Errorf("the next agent finds %d flows, %v", found, err)
 	}
-	if err := second.CloseTable(NumberFirst); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, second.CloseTable(NumberFirst))
 	if size, err := second.TableFlows(NumberFirst); err != nil || size != 0 {
 		t.Errorf("a table of %d flows after it was closed, %v", size, err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/weir-project/weir/internal/datapath/flows"
 	"github.com/weir-project/weir/internal/datapath/identity"
 	"github.com/weir-project/weir/internal/share/sched"
+	"github.com/weir-project/weir/test/must"
 )
 
 // The programs are run on packets that are made here (BPF_PROG_TEST_RUN), without any
@@ -37,18 +38,14 @@ type kernelFlows struct {
 func openKernelFlows(t *testing.T, size int) *kernelFlows {
 	t.Helper()
 	f, err := identity.OpenFlows()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	k := &kernelFlows{t: t, Flows: f}
 	t.Cleanup(func() {
 		if err := f.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := f.OpenTable(number, size); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, f.OpenTable(number, size))
 	if k.tap, k.back, err = f.LoadFlowPrograms(number); err != nil {
 		var verifier *ebpf.VerifierError
 		if errors.As(err, &verifier) {
@@ -64,13 +61,9 @@ func openKernelFlows(t *testing.T, size int) *kernelFlows {
 func (k *kernelFlows) shipped() *apps.Compact {
 	k.t.Helper()
 	model, err := apps.Shipped()
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	must.Succeed(k.t, err)
 	compact, err := model.Compact()
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	must.Succeed(k.t, err)
 	k.set(compact)
 	return compact
 }
@@ -78,12 +71,8 @@ func (k *kernelFlows) shipped() *apps.Compact {
 func (k *kernelFlows) set(c *apps.Compact) {
 	k.t.Helper()
 	classifier, err := flows.FromCompact(c)
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	if err := k.SetClassifier(classifier); err != nil {
-		k.t.Fatal(err)
-	}
+	must.Succeed(k.t, err)
+	must.Succeed(k.t, k.SetClassifier(classifier))
 }
 
 // context is struct __sk_buff as far as tests use it; priority comes back in it.
@@ -118,9 +107,7 @@ func (k *kernelFlows) all() map[string]identity.Flow {
 		out[tuple(f.Proto, f.Initiator, f.Responder)] = f
 		return true
 	})
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	must.Succeed(k.t, err)
 	return out
 }
 
@@ -176,13 +163,9 @@ func TestFirstPackets(t *testing.T) {
 	for name, c := range map[string]*apps.Compact{"shipped": k.shipped(), "random": randomTree(rand.New(rand.NewPCG(7, 7)))} {
 		t.Run(name, func(t *testing.T) {
 			k.set(c)
-			if err := k.OpenTable(number, 1<<17); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, k.OpenTable(number, 1<<17))
 			before, err := k.Counts(number)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			r := rand.New(rand.NewPCG(1, 2))
 			classes := map[sched.TrafficClass]int{}
 			want := map[string]apps.Verdict{}
@@ -210,9 +193,7 @@ func TestFirstPackets(t *testing.T) {
 			// With secret keys nobody knows whose buckets come together. That nine flows meet in
 			// one of eight places happens to some in one run of fifty, and the kernel counts it.
 			after, err := k.Counts(number)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			evicted := int(after.Evicted - before.Evicted)
 			if evicted > len(want)/1000 {
 				t.Errorf("%d of %d flows have lost their places in a table for eight times as many", evicted, len(want))
@@ -307,9 +288,7 @@ func (k *kernelFlows) one(m model) identity.Flow {
 		}
 		return true
 	})
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	must.Succeed(k.t, err)
 	return out
 }
 
@@ -393,13 +372,9 @@ func TestFloodOfFlows(t *testing.T) {
 	k := openKernelFlows(t, 1024)
 	k.shipped()
 	const other = number + 1
-	if err := k.OpenTable(other, 1024); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, k.OpenTable(other, 1024))
 	tap, back, err := k.LoadFlowPrograms(other)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer tap.Close()
 	defer back.Close()
 	r := rand.New(rand.NewPCG(5, 6))
@@ -530,9 +505,7 @@ func TestTrustDSCP(t *testing.T) {
 		return packet
 	}
 	for _, trust := range []bool{false, true, false} {
-		if err := k.SetTrustDSCP(number, trust); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, k.SetTrustDSCP(number, trust))
 		for name, packet := range packets {
 			verdict := sched.Unclassified // nothing to tell it by
 			if name == "IPv4" || name == "IPv6" {
@@ -557,18 +530,12 @@ func TestTrustDSCP(t *testing.T) {
 			t.Errorf("trusted %v: the flow is %+v", trust, f)
 		}
 	}
-	if err := k.CloseTable(number); err != nil {
-		t.Fatal(err)
-	}
-	if err := k.SetTrustDSCP(number, true); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, k.CloseTable(number))
+	must.Succeed(t, k.SetTrustDSCP(number, true))
 	if size, err := k.TableFlows(number); err != nil || size != 0 {
 		t.Errorf("a table of %d flows that nobody opened, %v", size, err)
 	}
-	if err := k.OpenTable(number, 1024); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, k.OpenTable(number, 1024))
 	if got := k.class(k.tap, mark(four.frame(true, true, 100), 46)); got != sched.EF {
 		t.Errorf("class %d: what was set before the table was opened is lost", got)
 	}

@@ -15,6 +15,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/datapath/kernel"
 	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/test/must"
 )
 
 // datagramBytes takes three frames.
@@ -36,9 +37,7 @@ func (b *bed) sendFragmented(netNS string, target netip.AddrPort, datagrams int)
 		}
 		return nil
 	})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 }
 
 // Fragments are their container's, those that the host puts together for NAT and
@@ -59,9 +58,7 @@ func TestFragments(t *testing.T) {
 	// What is believed outlives the agent, and is known to the next.
 	b.open()
 	b.expectFragments("after a restart", one, b.targets()[0], NumberFirst)
-	if err := b.uplink.SetFragmentDevices(nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, b.uplink.SetFragmentDevices(nil))
 	b.expectFragments("of a bridge that is not believed", one, b.targets()[0], NumberHost)
 }
 
@@ -102,9 +99,7 @@ func (b *bed) believeFragments(containers ...string) {
 			b.attachBridge(at.BridgeIndex)
 		}
 	}
-	if err := b.uplink.SetFragmentDevices(devices); err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, b.uplink.SetFragmentDevices(devices))
 }
 
 func (b *bed) attachBridge(ifindex int) {
@@ -136,9 +131,7 @@ func TestForgedFragments(t *testing.T) {
 	// Not believed at all: then without the program. It must be what makes the difference.
 	undo := b.forgeIn(unknown, "eth0", offsetTCIndex, forged)
 	b.expectFragments("forged, and no bridge is believed", unknown, target, NumberHost)
-	if err := b.uplink.SetFragmentDevices(map[int]bool{bridge: true, tap.Ifindex: true}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, b.uplink.SetFragmentDevices(map[int]bool{bridge: true, tap.Ifindex: true}))
 	b.expectFragments("forged, at a bridge where nothing is cleared", unknown, target, victim)
 	undo()
 	b.believeFragments(one)
@@ -301,13 +294,9 @@ func (b *bed) forgeIn(netNS, device string, offset int16, value int64) (undo fun
 		hook.Ifindex = l.Index
 		return err
 	})
-	if err := errors.Join(err, hook.Attach(program, nil)); err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, errors.Join(err, hook.Attach(program, nil)))
 	return func() {
-		if err := hook.Detach(forgerName); err != nil {
-			b.t.Fatal(err)
-		}
+		must.Succeed(b.t, hook.Detach(forgerName))
 	}
 }
 

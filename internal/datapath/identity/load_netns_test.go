@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/weir-project/weir/test/must"
 )
 
 //go:embed *_bpfel.o
@@ -18,9 +20,7 @@ var objectFiles embed.FS
 // TestProgramsLoad: the kernel accepts every program of this package.
 func TestProgramsLoad(t *testing.T) {
 	entries, err := objectFiles.ReadDir(".")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if len(entries) == 0 {
 		t.Error("there are no objects")
 	}
@@ -28,13 +28,9 @@ func TestProgramsLoad(t *testing.T) {
 		name := strings.TrimSuffix(entry.Name(), "_bpfel.o")
 		t.Run(name, func(t *testing.T) {
 			object, err := objectFiles.ReadFile(entry.Name())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(object))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			if len(spec.Programs) == 0 {
 				t.Error("there is no program in it")
 			}

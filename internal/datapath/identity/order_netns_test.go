@@ -13,6 +13,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/datapath/kernel"
+	"github.com/weir-project/weir/test/must"
 )
 
 // passer is a program that lets every packet pass without any other seeing it.
@@ -22,9 +23,7 @@ func (b *bed) passer() *ebpf.Program {
 		Name: "pass", Type: ebpf.SchedCLS, License: "GPL",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}, // TC_ACT_OK
 	})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 	b.t.Cleanup(func() { program.Close() })
 	return program
 }
@@ -66,9 +65,7 @@ func TestTapComesFirst(t *testing.T) {
 			b.meet(one)
 			target := b.targets()[0]
 			taps, err := NewTaps()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			attach(tap)
 			b.expect("bypassed", NumberHost, frameBytes(target), func() { b.sendIn(one, target, 0) })
 			for range 2 {

@@ -15,32 +15,27 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/datapath/kernel"
 	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/test/must"
 )
 
 // watch watches origins and limits unknown origins to a rate.
 func (b *bed) watch(unknownBPS uint64) {
 	b.t.Helper()
 	b.inHost(b.origins.Watch)
-	if err := b.uplink.LimitUnknownOrigins(unknownBPS); err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, b.uplink.LimitUnknownOrigins(unknownBPS))
 }
 
 // inode is that of a namespace.
 func (b *bed) inode(netNS string) uint32 {
 	b.t.Helper()
 	id, err := kernel.NetNSIdentity(path(netNS))
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 	return uint32(id.Inode)
 }
 
 func (b *bed) set(netNS string, number uint16) {
 	b.t.Helper()
-	if err := b.origins.Set(b.inode(netNS), number); err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, b.origins.Set(b.inode(netNS), number))
 }
 
 // expectUnknown asserts that what do sends is an unknown origin's: wantBytes, of
@@ -97,9 +92,7 @@ func testOrigins(t *testing.T, kind, mode string) {
 		all := frameBytes(target)
 		plain := func() { b.sendIn(one, target, 0) }
 		forged := func() { b.sendIn(one, target, forgedPriority) }
-		if err := b.uplink.LimitUnknownOrigins(plenty); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, b.uplink.LimitUnknownOrigins(plenty))
 		b.expectUnknown("within the limit", all, all, all+slackBytes, plain)
 		b.expectUnknown("forged, within the limit", all, all, all+slackBytes, forged)
 		unknown, err := b.origins.UnknownOrigins()
@@ -110,9 +103,7 @@ func testOrigins(t *testing.T, kind, mode string) {
 			t.Errorf("unknown origins once more: %v, %v", unknown, err)
 		}
 		// 100 ms at once, and what the time taken allows.
-		if err := b.uplink.LimitUnknownOrigins(narrow); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, b.uplink.LimitUnknownOrigins(narrow))
 		b.expectUnknown("beyond the limit", all, 1, all/2, plain)
 		// Others are not in the unknown origins' way, nor they in theirs.
 		b.expect("host", NumberHost, all, func() { b.sendIn(b.hostNS(), target, 0) })
@@ -131,18 +122,14 @@ func testOrigins(t *testing.T, kind, mode string) {
 		if mode != "l3" { // which does without Ethernet's addresses
 			testOriginsToGroup(b, one, target)
 		}
-		if err := b.origins.Forget(b.inode(one)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, b.origins.Forget(b.inode(one)))
 	}
 	if err := b.origins.Forget(1); err != nil {
 		t.Errorf("forget a namespace that was never set: %v", err)
 	}
 
 	// As when the agent dies: nobody watches, and the classifier is not told.
-	if err := b.origins.Unwatch(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, b.origins.Unwatch())
 	target := b.targets()[0]
 	b.expect("no longer watched", NumberHost, frameBytes(target), func() { b.sendIn(one, target, 0) })
 	// In the middle of a transmission, on every processor.
@@ -154,9 +141,7 @@ func testOrigins(t *testing.T, kind, mode string) {
 	for i := range left {
 		left[i] = note{device: 1, sinceTicks: 1, netns: b.inode(one)}
 	}
-	if err := b.origins.origins.Put(uint32(0), left); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, b.origins.origins.Put(uint32(0), left))
 	b.expect("a note left behind", NumberHost, frameBytes(target), func() { b.sendIn(b.hostNS(), target, 0) })
 	// As the next agent: what the last one said is not in force any more.
 	b.set(one, NumberFirst)
@@ -189,13 +174,9 @@ func testOriginsToGroup(b *bed, one string, target netip.AddrPort) {
 	b.set(one, NumberFirst)
 	b.expect("to a group, known", NumberFirst, all, send(0))
 	b.expect("to a group, known, forged", NumberFirst, all, send(forgedPriority))
-	if err := b.origins.Forget(b.inode(one)); err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, b.origins.Forget(b.inode(one)))
 	const plenty = 1e9
-	if err := b.uplink.LimitUnknownOrigins(plenty); err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, b.uplink.LimitUnknownOrigins(plenty))
 	b.expectUnknown("to a group, an unknown origin", all, all, all+slackBytes, send(forgedPriority))
 	b.run("ip", "-n", one, "neigh", "del", target.Addr().String(), "dev", "eth0")
 	b.meet(one)
@@ -232,8 +213,6 @@ func TestOriginsOfOverlay(t *testing.T) {
 				unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DONT),
 				unix.Sendto(fd, make([]byte, large), 0, &unix.SockaddrInet4{Port: int(target.Port()), Addr: far.As4()}))
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 	})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/weir-project/weir/internal/datapath/kernel"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/share/sched"
+	"github.com/weir-project/weir/test/must"
 )
 
 // arrivals are where packets come from that the neighbour gets at one of its sides, as
@@ -54,14 +55,10 @@ func (b *bed) arrivals(proto uint8, at netip.AddrPort) (next func() netip.AddrPo
 		}
 		return nil
 	})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 	return func() netip.AddrPort {
 		source, err := from()
-		if err != nil {
-			b.t.Fatal(err)
-		}
+		must.Succeed(b.t, err)
 		return netip.AddrPortFrom(source.Addr().Unmap(), source.Port())
 	}
 }
@@ -84,9 +81,7 @@ func (b *bed) connect(netNS string, proto uint8, port uint16, target netip.AddrP
 		_, err = conn.Write([]byte("hello"))
 		return errors.Join(err, conn.Close())
 	})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 }
 
 // What comes in at the uplink is found to be the right container's, behind one address
@@ -94,13 +89,9 @@ func (b *bed) connect(netNS string, proto uint8, port uint16, target netip.AddrP
 func TestSenderBehindNAT(t *testing.T) {
 	b := newBed(t)
 	flows, err := OpenFlows()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { flows.Close() })
-	if err := flows.SetClassifier(callsFirst()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, flows.SetClassifier(callsFirst()))
 	b.origins.ShareFlows(flows)
 	b.open()
 	port := uint16(40000)
@@ -129,9 +120,7 @@ func TestSenderBehindNAT(t *testing.T) {
 				source := next()
 				seen[source] = true
 				got, found, err := flows.Sender(proto, source, target)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				want := Sender{Number: numbers[i], Class: sched.EF}
 				if names[i] == "plain" {
 					want = Sender{}
@@ -156,9 +145,7 @@ func TestSenderBehindNAT(t *testing.T) {
 func TestSendersOfFlood(t *testing.T) {
 	b := newBed(t)
 	flows, err := OpenFlows()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { flows.Close() })
 	b.origins.ShareFlows(flows)
 	b.open()
@@ -194,9 +181,7 @@ func TestSendersOfFlood(t *testing.T) {
 	found := func(number uint16, locals []netip.AddrPort) (n int) {
 		for _, local := range locals {
 			got, ok, err := flows.Sender(17, local, remote)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			if ok && got == (Sender{Number: number, Class: sched.AF}) {
 				n++
 			} else if ok {
@@ -230,9 +215,7 @@ func TestSendersOfFlood(t *testing.T) {
 	if n := found(flood, many[len(many)-1000:]); n < 900 {
 		t.Errorf("%d of the flood's last 1000 flows are known", n)
 	}
-	if err := flows.CloseTable(quiet); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, flows.CloseTable(quiet))
 	if n := found(quiet, kept); n != 0 {
 		t.Errorf("%d flows of a number that nobody has", n)
 	}
@@ -256,13 +239,9 @@ func TestFlowDelays(t *testing.T) {
 	const frame = 14 + 20 + 8 + payloadBytes
 	b := newBed(t)
 	flows, err := OpenFlows()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { flows.Close() })
-	if err := flows.SetClassifier(callsFirst()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, flows.SetClassifier(callsFirst()))
 	b.origins.ShareFlows(flows)
 	b.open()
 	full, sparse := b.bridgeContainer("full"), b.bridgeContainer("sparse")
@@ -284,12 +263,8 @@ func TestFlowDelays(t *testing.T) {
 	go func() {
 		done <- testbed.InNetNS(path(full), func() error { return pace(busy, 2000, 3*time.Second) })
 	}()
-	if err := testbed.InNetNS(path(sparse), func() error { return trickle(calm, 100, 20*time.Millisecond) }); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, testbed.InNetNS(path(sparse), func() error { return trickle(calm, 100, 20*time.Millisecond) }))
+	must.Succeed(t, <-done)
 	for i, of := range []struct {
 		name     string
 		target   netip.AddrPort
@@ -342,9 +317,7 @@ func TestFlowDelays(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, <-done)
 	stop()
 	found := 0
 	if err := flows.Each(NumberFirst+1, func(f Flow) bool {

@@ -28,6 +28,7 @@ import (
 	"github.com/weir-project/weir/internal/datapath/kernel"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/share/sched"
+	"github.com/weir-project/weir/test/must"
 )
 
 // Every test here sends a known number of packets and asserts for whom the
@@ -149,13 +150,9 @@ type bed struct {
 func newBed(t testing.TB) *bed {
 	t.Helper()
 	host, err := testbed.NewHost(context.Background(), testbed.HostOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	origins, err := NewOrigins()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	b := &bed{t: t, host: host, origins: origins}
 	t.Cleanup(func() {
 		if err := b.origins.Close(); err != nil {
@@ -188,9 +185,7 @@ func (b *bed) meet(netNS string) {
 			if time.Now().After(deadline) {
 				b.t.Fatalf("%s does not get through to %s", netNS, target)
 			}
-			if err := testbed.InNetNS(path(netNS), func() error { return trickle(target, 1, 0) }); err != nil {
-				b.t.Fatal(err)
-			}
+			must.Succeed(b.t, testbed.InNetNS(path(netNS), func() error { return trickle(target, 1, 0) }))
 			time.Sleep(10 * time.Millisecond)
 		}
 		for last := before; last != b.offeredData(); time.Sleep(20 * time.Millisecond) {
@@ -225,9 +220,7 @@ func (b *bed) open() {
 
 func (b *bed) inHost(fn func() error) {
 	b.t.Helper()
-	if err := testbed.InNetNS(b.host.NetNSPath(), fn); err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, testbed.InNetNS(b.host.NetNSPath(), fn))
 }
 
 func (b *bed) run(name string, args ...string) {
@@ -290,9 +283,7 @@ func (b *bed) assign(netNS string, mode v1.Mode, number uint16) Tap {
 func (b *bed) offered() []uint64 {
 	b.t.Helper()
 	offered := make([]uint64, numbers)
-	if err := b.uplink.OfferedBytes(offered); err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, b.uplink.OfferedBytes(offered))
 	return offered
 }
 
@@ -338,9 +329,7 @@ func (b *bed) targets() []netip.AddrPort {
 // sendIn sends from a namespace, in this process and its cgroup.
 func (b *bed) sendIn(netNS string, target netip.AddrPort, priority int) {
 	b.t.Helper()
-	if err := testbed.InNetNS(path(netNS), func() error { return send(target, priority) }); err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, testbed.InNetNS(path(netNS), func() error { return send(target, priority) }))
 }
 
 // helper prepares a process of its own in a namespace and a cgroup, which ends with the test.
@@ -350,9 +339,7 @@ func (b *bed) helper(mode, netNS, cgroup string, target netip.AddrPort) *exec.Cm
 	cmd.Env = append(os.Environ(), "WEIR_TEST_HELPER="+mode, "WEIR_TEST_TARGET="+target.String())
 	cmd.Stderr = os.Stderr
 	dir, err := os.Open(cgroup)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 	b.t.Cleanup(func() { dir.Close() })
 	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
 	return cmd
@@ -360,18 +347,14 @@ func (b *bed) helper(mode, netNS, cgroup string, target netip.AddrPort) *exec.Cm
 
 func (b *bed) sendFromCgroup(mode, netNS, cgroup string, target netip.AddrPort) {
 	b.t.Helper()
-	if err := b.helper(mode, netNS, cgroup, target).Run(); err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, b.helper(mode, netNS, cgroup, target).Run())
 }
 
 // cgroup makes a cgroup below the root of the version 2 hierarchy.
 func (b *bed) cgroup(below ...string) string {
 	b.t.Helper()
 	mount, err := cgroup.FindRoot("/proc")
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 	dir := filepath.Join(mount, strings.TrimSuffix("weir-test-"+b.hostNS(), "-host"))
 	for _, part := range append([]string{""}, below...) {
 		dir = filepath.Join(dir, part)
@@ -425,9 +408,7 @@ func (b *bed) forger(offset int16, value int64) *ebpf.Program {
 			asm.Return(),
 		},
 	})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 	return program
 }
 
@@ -441,9 +422,7 @@ const (
 func (b *bed) bridgeContainer(name string) string {
 	b.t.Helper()
 	c, err := b.host.AddContainer(context.Background(), name)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Succeed(b.t, err)
 	return filepath.Base(c.NetNSPath())
 }
 
@@ -506,9 +485,7 @@ func TestMacvlanPackets(t *testing.T) {
 	b.inHost(func() error { return DetachTap(tap) })
 	b.expect("tap removed, cgroup unknown", NumberHost, frameBytes(target), func() { b.sendIn(one, target, 0) })
 	cgroup := b.cgroup("one")
-	if err := b.uplink.AssignCgroup(cgroup, NumberFirst); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, b.uplink.AssignCgroup(cgroup, NumberFirst))
 	for _, target := range b.targets() {
 		b.expect(fmt.Sprint("tap removed, to ", target), NumberFirst, frameBytes(target), func() { b.sendFromCgroup("send", one, cgroup, target) })
 		b.expect(fmt.Sprint("tap removed, forged, to ", target), NumberFirst, frameBytes(target), func() { b.sendFromCgroup("forge", one, cgroup, target) })
@@ -596,9 +573,7 @@ func TestCgroupPackets(t *testing.T) {
 	b := newBed(t)
 	container, nested := b.cgroup("container"), b.cgroup("container", "nested", "deeper")
 	outside := b.cgroup("outside")
-	if err := b.uplink.AssignCgroup(container, NumberFirst); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, b.uplink.AssignCgroup(container, NumberFirst))
 	host := b.hostNS()
 	for _, target := range b.targets() {
 		want := frameBytes(target)
@@ -633,13 +608,9 @@ func TestCgroupPackets(t *testing.T) {
 	b.expect("after an update", NumberFirst, frameBytes(target), func() { b.sendFromCgroup("send", host, container, target) })
 
 	// The innermost counts; a number has one cgroup.
-	if err := b.uplink.AssignCgroup(nested, NumberFirst+1); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, b.uplink.AssignCgroup(nested, NumberFirst+1))
 	b.expect("assigned inside", NumberFirst+1, frameBytes(target), func() { b.sendFromCgroup("send", host, nested, target) })
-	if err := b.uplink.AssignCgroup(outside, NumberFirst+1); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, b.uplink.AssignCgroup(outside, NumberFirst+1))
 	b.expect("moved away", NumberFirst, frameBytes(target), func() { b.sendFromCgroup("send", host, nested, target) })
 	b.expect("moved here", NumberFirst+1, frameBytes(target), func() { b.sendFromCgroup("send", host, outside, target) })
 	for _, number := range slices.Collect(maps.Keys(b.uplink.cgroups.byNumber)) {
@@ -654,19 +625,13 @@ func TestCgroupPackets(t *testing.T) {
 func TestCgroupConnections(t *testing.T) {
 	b := newBed(t)
 	cgroup := b.cgroup("server")
-	if err := b.uplink.AssignCgroup(cgroup, NumberFirst); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, b.uplink.AssignCgroup(cgroup, NumberFirst))
 	for _, address := range []netip.Addr{b.host.PeerAddr.Prev(), b.host.PeerAddr6.Prev()} {
 		server := netip.AddrPortFrom(address, 5201)
 		cmd := b.helper("serve", b.hostNS(), cgroup, server)
 		stdout, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
+		must.Succeed(t, cmd.Start())
 		if _, err := stdout.Read(make([]byte, 16)); err != nil { // it listens
 			t.Fatal(err)
 		}
@@ -689,9 +654,7 @@ func TestCgroupConnections(t *testing.T) {
 			}
 			return nil
 		})
-		if err := errors.Join(err, cmd.Wait()); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, errors.Join(err, cmd.Wait()))
 		after := b.offered()
 		if got := after[NumberFirst] - before[NumberFirst]; got < packets*payloadBytes {
 			t.Errorf("%d bytes counted for the server of %s", got, server)
@@ -707,13 +670,9 @@ func TestCgroupConnections(t *testing.T) {
 func TestAssignCgroupErrors(t *testing.T) {
 	b := newBed(t)
 	mount, err := cgroup.FindRoot("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	dir := b.cgroup("gone")
-	if err := os.Remove(dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(dir))
 	file := filepath.Join(b.cgroup("file"), "cgroup.procs")
 	deep := "x"
 	for range maxCgroupLevels {

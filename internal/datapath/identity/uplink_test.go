@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-project/weir/internal/share/sched"
+	"github.com/weir-project/weir/test/must"
 )
 
 // What this package takes for granted of the compiled programs. They are only
@@ -17,9 +18,7 @@ import (
 
 func TestUplinkObjects(t *testing.T) {
 	spec, err := loadUplink()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	// The map is read and written as an array in shared memory, with one entry
 	// for each number.
 	m := spec.Maps[uplinkMapActivities]
@@ -88,9 +87,7 @@ func TestTypesAreTheKernels(t *testing.T) {
 
 func TestTapObjects(t *testing.T) {
 	spec, err := loadTap()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	// readTapConstants reads the constants one after the other.
 	number, priority := spec.Variables[tapVarContainerNumber], spec.Variables[tapVarTagPriority]
 	if number == nil || number.Offset != 0 || number.Size() != 4 || !number.Constant() {

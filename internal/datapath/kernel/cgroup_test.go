@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/weir-project/weir/test/must"
 )
 
 func TestCgroupElsewhere(t *testing.T) {
@@ -12,9 +14,7 @@ func TestCgroupElsewhere(t *testing.T) {
 	p.process(10, "", []string{here}, nil, "mnt:[1]", "")
 	p.process(20, "", []string{there}, nil, "mnt:[1]", "")
 	p.process(30, "", []string{"net:[3]"}, nil, "mnt:[1]", "")
-	if err := os.Symlink("10", filepath.Join(p.dir, "self")); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Symlink("10", filepath.Join(p.dir, "self")))
 	for _, test := range []struct {
 		name         string
 		above, below string // processes
@@ -32,13 +32,9 @@ func TestCgroupElsewhere(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			dir := t.TempDir()
 			nested := filepath.Join(dir, "nested")
-			if err := os.Mkdir(nested, 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.Mkdir(nested, 0o755))
 			for path, processes := range map[string]string{dir: test.above, nested: test.below} {
-				if err := os.WriteFile(filepath.Join(path, "cgroup.procs"), []byte(processes), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, os.WriteFile(filepath.Join(path, "cgroup.procs"), []byte(processes), 0o644))
 			}
 			if got := CgroupElsewhere(p.dir, dir); got != test.want {
 				t.Errorf("got %v", got)

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-project/weir/internal/datapath/cgroup"
+	"github.com/weir-project/weir/test/must"
 )
 
 // What is probed for is there or not as the kernel itself says.
@@ -32,13 +33,9 @@ func TestProbeLink(t *testing.T) {
 	// ipvlan is optional: what the probe says is what ip-link finds.
 	name := fmt.Sprintf("weir-test-%d", os.Getpid())
 	run := func(args ...string) error { return exec.Command("ip", args...).Run() }
-	if err := run("netns", "add", name); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, run("netns", "add", name))
 	t.Cleanup(func() { _ = run("netns", "del", name) })
-	if err := run("-n", name, "link", "add", "va", "type", "veth", "peer", "name", "vb"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, run("-n", name, "link", "add", "va", "type", "veth", "peer", "name", "vb"))
 	has := run("-n", name, "link", "add", "vc", "link", "va", "type", "ipvlan", "mode", "l2") == nil
 	if probed := ProbeLink("ipvlan"); (probed == nil) != has {
 		t.Errorf("ipvlan: %v, while ip-link says %v", probed, has)
@@ -47,13 +44,9 @@ func TestProbeLink(t *testing.T) {
 
 func TestLookUpCgroup(t *testing.T) {
 	mount, err := cgroup.FindRoot("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	dir, err := os.MkdirTemp(mount, "weir-test-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() {
 		if err := os.Remove(dir); err != nil {
 			t.Error(err)
@@ -72,19 +65,13 @@ func TestLookUpCgroup(t *testing.T) {
 // A program in another namespace is entered, and left.
 func TestInNetNS(t *testing.T) {
 	name := fmt.Sprintf("weir-test-%d", os.Getpid())
-	if err := exec.Command("ip", "netns", "add", name).Run(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, exec.Command("ip", "netns", "add", name).Run())
 	t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", name).Run() })
 	path := "/run/netns/" + name
 	want, err := NetNSIdentity(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	outside, err := NetNSIdentity(CurrentNetNS)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	failure := errors.New("failure")
 	err = InNetNS(path, func() error {
 		if inside, err := NetNSIdentity(CurrentNetNS); err != nil || inside != want {
@@ -113,13 +100,9 @@ func TestInNetNS(t *testing.T) {
 
 	// What is not a namespace.
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(file, nil, 0o600))
 	fifo := filepath.Join(t.TempDir(), "fifo")
-	if err := unix.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, unix.Mkfifo(fifo, 0o600))
 	start := time.Now()
 	for _, path := range []string{file, fifo, file + "-gone"} {
 		if err := InNetNS(path, func() error { return nil }); !errors.Is(err, ErrNoNetNS) {
@@ -134,22 +117,16 @@ func TestInNetNS(t *testing.T) {
 // On kernels without tcx programs are filters, in other namespaces too.
 func TestFilterInNetNS(t *testing.T) {
 	name := fmt.Sprintf("weir-test-%d", os.Getpid())
-	if err := exec.Command("ip", "netns", "add", name).Run(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, exec.Command("ip", "netns", "add", name).Run())
 	t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", name).Run() })
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: "weir_test", Type: ebpf.SchedCLS, License: "GPL",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer program.Close()
 	info, err := program.Info()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	want, _ := info.ID()
 	qdiscs := func() string {
 		out, err := exec.Command("tc", "-n", name, "qdisc", "show", "dev", "lo").CombinedOutput()

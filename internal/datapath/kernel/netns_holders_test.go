@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+
+	"github.com/weir-project/weir/test/must"
 )
 
 // procTree is a directory like /proc.
@@ -23,12 +25,8 @@ func (p procTree) process(pid int, cgroup string, threads, open []string, mountN
 	link := func(target, name string) {
 		p.t.Helper()
 		name = filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			p.t.Fatal(err)
-		}
-		if err := os.Symlink(target, name); err != nil {
-			p.t.Fatal(err)
-		}
+		must.Succeed(p.t, os.MkdirAll(filepath.Dir(name), 0o755))
+		must.Succeed(p.t, os.Symlink(target, name))
 	}
 	link(threads[0], "ns/net")
 	link(mountNS, "ns/mnt")
@@ -39,9 +37,7 @@ func (p procTree) process(pid int, cgroup string, threads, open []string, mountN
 		link(target, "fd/"+strconv.Itoa(i))
 	}
 	for name, text := range map[string]string{"cgroup": "0::" + cgroup + "\n", "mountinfo": mounts} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			p.t.Fatal(err)
-		}
+		must.Succeed(p.t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 }
 
@@ -58,9 +54,7 @@ func TestNetNSHolders(t *testing.T) {
 	p.process(20, "/a", []string{"net:[101]"}, []string{"net:[104]", "/dev/null", "socket:[104]"}, otherMnt, copied)
 	p.process(30, "/b", []string{host, "net:[105]"}, []string{"net:[101]"}, otherMnt, copied)
 	p.process(os.Getpid(), "/own", []string{"net:[106]"}, []string{"net:[106]"}, hostMnt, hostMount)
-	if err := os.WriteFile(filepath.Join(p.dir, "stat"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(filepath.Join(p.dir, "stat"), nil, 0o644))
 	for _, test := range []struct {
 		name   string
 		inodes []uint32

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/weir-project/weir/test/must"
 )
 
 func TestProxiedPorts(t *testing.T) {
@@ -21,14 +23,10 @@ func TestProxiedPorts(t *testing.T) {
 		"15": {"docker-proxy", "/usr/bin/docker-proxy -host-ip"},
 	} {
 		dir := filepath.Join(proc, pid)
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Mkdir(dir, 0o755))
 		cmdline := strings.ReplaceAll(process.args, " ", "\x00") + "\x00"
 		for name, content := range map[string]string{"comm": process.comm + "\n", "cmdline": cmdline} {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
 		}
 	}
 	want := []ProxiedPort{{Host: netip.MustParseAddrPort("[fd00::1]:80"), Container: netip.MustParseAddrPort("172.17.0.2:8080")}}

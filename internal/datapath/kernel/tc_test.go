@@ -10,6 +10,8 @@ import (
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/weir-project/weir/test/must"
 )
 
 // fakeSocket answers requests as the kernel does: dumps with messages, changes
@@ -99,9 +101,7 @@ func recorded(t *testing.T) *TC {
 // What a real kernel tells, of the device that is asked for only.
 func TestQdiscs(t *testing.T) {
 	got, err := recorded(t).Qdiscs(3)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	want := []Qdisc{
 		{NewHandle(0x7e10, 0), HandleRoot, TBF{RateBytesPerSec: 12_562_500, Burst: 332_711, PeakBytesPerSec: 1 << 43, LimitBytes: 1_000_000}},
 		{NewHandle(0x10, 0), NewHandle(0x7e11, 0x10), BFIFO{LimitBytes: 50_000}},
@@ -129,9 +129,7 @@ func TestQueuesOfARealKernel(t *testing.T) {
 
 func TestClasses(t *testing.T) {
 	got, err := recorded(t).Classes(3)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	want := []Class{
 		{NewHandle(0x7e10, 1), NewHandle(0x7e10, 0), Unknown{Name: "tbf"}},
 		{NewHandle(0x7e11, 0xffff), HandleRoot, HTBClass{
@@ -149,9 +147,7 @@ func TestClasses(t *testing.T) {
 
 func TestSave(t *testing.T) {
 	got, err := recorded(t).Save(3)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var order []string
 	for _, o := range got {
 		order = append(order, o.Kind+" "+o.Handle.String())
@@ -234,9 +230,7 @@ func TestApply(t *testing.T) {
 
 func TestRestore(t *testing.T) {
 	saved, err := recorded(t).Save(3)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	s := &fakeSocket{refuse: map[int]unix.Errno{1: unix.EINVAL}}
 	err = s.tc().Restore(3, saved)
 	// All but the class that tbf makes by itself, and each for itself: one

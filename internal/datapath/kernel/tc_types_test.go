@@ -13,6 +13,8 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
+
+	"github.com/weir-project/weir/test/must"
 )
 
 // messages reads the payloads of one kind ("qdisc" or "class") from a file of
@@ -20,9 +22,7 @@ import (
 func messages(t testing.TB, name, kind string) [][]byte {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var list [][]byte
 	for line := range strings.Lines(string(text)) {
 		digits, ok := strings.CutPrefix(strings.TrimSpace(line), kind+" ")
@@ -191,9 +191,7 @@ func TestFqCodelTimesThroughTheKernel(t *testing.T) {
 // Peak and packet size go together, and to no limit at all.
 func TestTBFPacketSize(t *testing.T) {
 	value, _, err := TBF{RateBytesPerSec: 1e6, Burst: 1, LimitBytes: 1, PeakBytesPerSec: 1 << 40, MaxPacketBytes: 3125}.attribute()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if got := attribute(value, tcaTBFPBurst); len(got) != 4 || binary.NativeEndian.Uint32(got) != 3125 {
 		t.Errorf("peak burst %v", got)
 	}
@@ -204,9 +202,7 @@ func TestTBFPacketSize(t *testing.T) {
 		t.Errorf("a rate that fits 32 bits is told as %v, too", got)
 	}
 	value, _, err = TBF{RateBytesPerSec: 1 << 32, Burst: 1, LimitBytes: 1, MaxPacketBytes: 3125}.attribute()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if attribute(value, tcaTBFPBurst) != nil || attribute(value, tcaTBFPRate64) != nil {
 		t.Error("a packet size without a peak rate")
 	}
@@ -234,9 +230,7 @@ func TestMessages(t *testing.T) {
 		{Op{Delete, qdisc, nil}, unix.RTM_DELQDISC, 0, true},
 	} {
 		m, err := tc.op.message(7)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if uint16(m.Header.Type) != tc.typ || m.Header.Flags != netlink.Request|netlink.Acknowledge|tc.flags {
 			t.Errorf("%s: type %d flags %s", tc.op, m.Header.Type, m.Header.Flags)
 		}
@@ -252,9 +246,7 @@ func TestMessages(t *testing.T) {
 		}
 	}
 	m, err := Op{Add, qdisc, nil}.message(3)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	// The kernel told the same of a bfifo that tc made (testdata/tree.hex).
 	want := messages(t, "tree.hex", "qdisc")[2]
 	if got := m.Data[:len(m.Data)]; !bytes.Equal(got[20:40], want[20:40]) || !bytes.Equal(got[4:16], want[4:16]) {

@@ -26,6 +26,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/front/access"
 	"github.com/weir-project/weir/test/browser"
+	"github.com/weir-project/weir/test/must"
 )
 
 // The page in a real browser. WEIR_WEB_SCREENSHOTS is a folder for pictures of what
@@ -222,9 +223,7 @@ func browse(t *testing.T, url string, width int64, scheme string) context.Contex
 
 func act(ctx context.Context, t *testing.T, actions ...chromedp.Action) {
 	t.Helper()
-	if err := chromedp.Run(ctx, actions...); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, chromedp.Run(ctx, actions...))
 }
 
 // holds waits until an expression is true on the page.
@@ -254,9 +253,7 @@ func picture(ctx context.Context, t *testing.T, name string) {
 	}
 	var png []byte
 	act(ctx, t, chromedp.FullScreenshot(&png, 100))
-	if err := os.WriteFile(filepath.Join(dir, name+".png"), png, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(filepath.Join(dir, name+".png"), png, 0o644))
 }
 
 // contains is an expression: the text of the first of selector has a part.

@@ -18,6 +18,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/weir-project/weir/internal/front/access"
+	"github.com/weir-project/weir/test/must"
 )
 
 // An administrator signs in, looks at what a change would do, and makes it, with the
@@ -26,13 +27,9 @@ func TestChangeAPolicy(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens")
 	reader, err := access.AddToken(path, "reader", access.Read)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	admin, err := access.AddToken(path, "me", access.Admin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	agent := busyAgent()
 	ctx := openWith(t, agent, access.NewTokens(path, slog.New(slog.DiscardHandler)), 360, "dark")
 	holds(ctx, t, `document.querySelectorAll(".containers tbody tr").length === 4`)
@@ -112,9 +109,7 @@ func axe(t *testing.T) string {
 		t.Skipf("axe-core is not to be had: %s", said)
 	}
 	script, err := os.ReadFile(strings.TrimSpace(string(said)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return string(script)
 }
 
@@ -143,9 +138,7 @@ func TestAccessibility(t *testing.T) {
 	script := axe(t)
 	path := filepath.Join(t.TempDir(), "tokens")
 	admin, err := access.AddToken(path, "me", access.Admin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, scheme := range []string{"light", "dark"} {
 		for _, width := range []int64{1280, 360} {
 			ctx := openWith(t, busyAgent(), access.NewTokens(path, slog.New(slog.DiscardHandler)), width, scheme)

@@ -16,6 +16,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/weir-project/weir/internal/front/access"
+	"github.com/weir-project/weir/test/must"
 )
 
 // choose opens the first container of a page and waits for the form of an administrator.
@@ -44,9 +45,7 @@ func TestTwoPages(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens")
 	admin, err := access.AddToken(path, "me", access.Admin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	agent := busyAgent()
 	front := page.BringToFront() // in the background nothing is drawn
 	first := openWith(t, agent, access.NewTokens(path, slog.New(slog.DiscardHandler)), 1280, "light")
@@ -86,9 +85,7 @@ func TestTwoPages(t *testing.T) {
 func serveAt(t *testing.T, address string, feed http.Handler, tokens *access.Tokens) *http.Server {
 	t.Helper()
 	listener, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	s := New(feed, tokens, slog.New(slog.DiscardHandler))
 	go func() { _ = s.Serve(listener) }()
 	t.Cleanup(func() { s.Close() })
@@ -101,14 +98,10 @@ func TestPageOverRestartAndUpgrade(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens")
 	admin, err := access.AddToken(path, "me", access.Admin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	tokens := access.NewTokens(path, slog.New(slog.DiscardHandler))
 	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	address := free.Addr().String()
 	free.Close()
 	version := func(text string) *fakeAgent {

@@ -22,6 +22,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/front/access"
+	"github.com/weir-project/weir/test/must"
 )
 
 // fakeFeed answers as the agent does, and counts.
@@ -57,9 +58,7 @@ func bodyOf(t *testing.T, r *http.Response) string {
 	t.Helper()
 	defer r.Body.Close()
 	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return string(body)
 }
 
@@ -170,9 +169,7 @@ func TestFeedFails(t *testing.T) {
 func serveWith(t *testing.T, feed http.Handler, tokens *access.Tokens) string {
 	t.Helper()
 	listener, err := Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	s := New(feed, tokens, slog.New(slog.DiscardHandler))
 	go func() { _ = s.Serve(listener) }() // until it is closed
 	t.Cleanup(func() { s.Close() })
@@ -184,26 +181,18 @@ func serveWith(t *testing.T, feed http.Handler, tokens *access.Tokens) string {
 func TestTooManyStreams(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	token, err := access.AddToken(path, "me", access.Admin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	address := serveWith(t, &fakeFeed{}, access.NewTokens(path, slog.New(slog.DiscardHandler)))
 	for range budget.Strangers * 2 { // who say nothing
 		conn, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		defer conn.Close()
 	}
 	follow := func(ctx context.Context) *http.Response {
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/v1/events", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		response, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		t.Cleanup(func() { response.Body.Close() })
 		return response
 	}
@@ -221,32 +210,24 @@ func TestTooManyStreams(t *testing.T) {
 	for _, path := range []string{"/v1/events", "/v1/snapshot", "/"} {
 		// One that is let in goes on for as long as this waits.
 		r, err := (&http.Client{Timeout: 2 * time.Second}).Get("http://" + address + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if body := bodyOf(t, r); r.StatusCode != http.StatusServiceUnavailable || r.Header.Get("Retry-After") == "" || !strings.Contains(body, "too many") {
 			t.Errorf("%s: %s %s", path, r.Status, body)
 		}
 	}
 	// Who may change something comes through.
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/v1/access", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	r.Header.Set("Authorization", "Bearer "+token)
 	response, err := (&http.Client{Timeout: 10 * time.Second}).Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if bodyOf(t, response); response.StatusCode != http.StatusOK {
 		t.Errorf("an administrator beside %d readers: %s", maxRequests, response.Status)
 	}
 	leave()
 	for end := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		r, err := http.Get("http://" + address + "/v1/snapshot")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		bodyOf(t, r)
 		if r.StatusCode == http.StatusOK {
 			return
@@ -259,9 +240,7 @@ func TestTooManyStreams(t *testing.T) {
 
 func TestListen(t *testing.T) {
 	taken, err := Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer taken.Close()
 	if host, _, _ := net.SplitHostPort(taken.Addr().String()); host != "127.0.0.1" {
 		t.Errorf("listens at %s", taken.Addr())
@@ -286,9 +265,7 @@ func TestSize(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := packed.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, packed.Close())
 	if all.Len() > 300_000 || all.Len() < 10_000 {
 		t.Errorf("%d bytes compressed", all.Len())
 	}
@@ -315,9 +292,7 @@ func TestNamesOfThePage(t *testing.T) {
 func checkNames(t *testing.T, file string, types map[string]any) {
 	t.Helper()
 	source, err := os.ReadFile(filepath.Join("..", "..", "..", "web", "src", file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	found := regexp.MustCompile(`(?s)export interface (\w+) \{\n(.*?)\n\}`).FindAllStringSubmatch(string(source), -1)
 	if len(found) != len(types) {
 		t.Errorf("%d interfaces, want %d", len(found), len(types))

@@ -10,14 +10,13 @@ import (
 	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/internal/sdn/core"
 	"github.com/weir-project/weir/internal/sdn/qos"
+	"github.com/weir-project/weir/test/must"
 )
 
 // TestSDNQueueFile: what is wrong with the queues is said before anything starts.
 func TestSDNQueueFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "queues.yaml")
-	if err := os.WriteFile(file, []byte("queues: {1: {min: 30%}, 2: {min: 50%}}\nmap: {voip: 3}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(file, []byte("queues: {1: {min: 30%}, 2: {min: 50%}}\nmap: {voip: 3}\n"), 0o600))
 	const database = "--ovsdb=unix:/nowhere"
 	for says, args := range map[string][]string{
 		"VOIP goes to queue 3, and there is none": {"--queues", file, database},
@@ -41,18 +40,14 @@ func TestSDNQueueFile(t *testing.T) {
 func writeGoodQueues(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "good.yaml")
-	if err := os.WriteFile(file, []byte("queues: {1: {min: 30%}, 2: {min: 50%}}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(file, []byte("queues: {1: {min: 30%}, 2: {min: 50%}}\n"), 0o600))
 	return file
 }
 
 // TestAssign: the controller sends levels and types where the queues are.
 func TestAssign(t *testing.T) {
 	m, err := qos.ReadMap([]byte("queues: {4: {min: 30%}, 5: {min: 50%}, 6: {}}\nmap: {ef: 5, af: 4, web: 6}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	config := core.Config{Queues: core.DefaultQueues()}
 	levels := apps.DefaultLevels()
 	levels[5] = apps.BE

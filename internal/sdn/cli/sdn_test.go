@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/internal/sdn/openflow"
+	"github.com/weir-project/weir/test/must"
 )
 
 // conversation is what a controller and a switch say when they meet, with one
@@ -31,9 +32,7 @@ func conversation(t *testing.T) []byte {
 		&openflow.ErrorMessage{ErrorType: openflow.OFPET_BAD_ACTION, Code: uint16(openflow.OFPBAC_BAD_QUEUE), Data: []byte{4}},
 	} {
 		b, err := m.MarshalBinary()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		b[7] = byte(i + 1) // the XID
 		all = append(all, b...)
 	}
@@ -43,9 +42,7 @@ func conversation(t *testing.T) []byte {
 func messageFile(t *testing.T, b []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "messages.bin")
-	if err := os.WriteFile(path, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, b, 0o600))
 	return path
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/weir-project/weir/internal/sdn/core"
 	"github.com/weir-project/weir/internal/sdn/openflow"
 	"github.com/weir-project/weir/internal/sdn/qos"
+	"github.com/weir-project/weir/test/must"
 )
 
 // TestTooManySwitches: a switch beyond the limit is refused, and one that leaves makes room.
@@ -37,9 +38,7 @@ func TestSilentConnections(t *testing.T) {
 	c, address := start(t, nil, nil)
 	from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
 	slow, err := from.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for range 2 * maxHandshakes {
 		silent := dial(t, address)
 		defer silent.Close()
@@ -121,9 +120,7 @@ func TestPortNames(t *testing.T) {
 		one.Ports = append(one.Ports, c.port(core.PortState{Number: number + 1, Name: "patch\xff"}, qos.PortState{State: "ok", Queues: map[openflow.Queue]qos.Rates{0: {MinBPS: 8}}}))
 	}
 	var b bytes.Buffer
-	if err := writeMetrics(&b, v1.SDN{Switches: []v1.SDNSwitch{one}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, writeMetrics(&b, v1.SDN{Switches: []v1.SDNSwitch{one}}))
 	if !utf8.Valid(b.Bytes()) {
 		t.Errorf("no text: %q", b.String())
 	}

@@ -27,19 +27,16 @@ import (
 	"github.com/weir-project/weir/internal/sdn/openflow"
 	"github.com/weir-project/weir/internal/sdn/qos"
 	"github.com/weir-project/weir/internal/sdn/topology"
+	"github.com/weir-project/weir/test/must"
 )
 
 // start runs a controller on a loopback port.
 func start(t testing.TB, change func(*Options), secure *tls.Config) (*Controller, string) {
 	t.Helper()
 	model, err := apps.Shipped()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	classifier, err := core.NewClassifier(model)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	o := Options{
 		Core: core.Config{
 			Queues: core.DefaultQueues(), IdleTimeoutSeconds: 30, MaxFlows: 100000, LLDPInterval: 50 * time.Millisecond,
@@ -58,9 +55,7 @@ func start(t testing.TB, change func(*Options), secure *tls.Config) (*Controller
 		kind = "tls:"
 	}
 	l, err := Listen(kind+"127.0.0.1:0", secure)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	c := New(o)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -204,9 +199,7 @@ func (p *player) learned(c *Controller) {
 func dial(t testing.TB, address string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return conn
 }
 
@@ -414,26 +407,20 @@ func TestFlood(t *testing.T) {
 // TestTLS: only switches with a certificate of the authority get in.
 func TestTLS(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	certificate, _ := x509.ParseCertificate(der)
 	pool := x509.NewCertPool()
 	pool.AddCert(certificate)
 	pair := tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 	c, address := start(t, nil, &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12})
 	good, err := tls.Dial("tcp", address, &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	connect(t, good, 5)
 	eventually(t, "connected", func() bool { return c.connected(5) })
 	bad, err := tls.Dial("tcp", address, &tls.Config{RootCAs: pool})
@@ -473,9 +460,7 @@ func TestAPI(t *testing.T) {
 		"/metrics":             {`weir_sdn_switch_connected{switch="0000000000000003"} 1`, `weir_sdn_queue_minimum_bytes_per_second{switch="0000000000000003",port="p1",number="1",queue="2",class="ef"} 6.25e+06`},
 	} {
 		response, err := s.Client().Get(s.URL + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		b, _ := io.ReadAll(response.Body)
 		response.Body.Close()
 		for _, w := range want {
@@ -488,9 +473,7 @@ func TestAPI(t *testing.T) {
 	defer public.Close()
 	for path, want := range map[string]int{"/metrics": 200, "/v1/sdn": 404, "/v1/sdn/flows": 404, "/v1/sdn/topology.svg": 404, "/": 404} {
 		response, err := public.Client().Get(public.URL + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		response.Body.Close()
 		if response.StatusCode != want {
 			t.Errorf("the listener for metrics answers %s with %d, want %d", path, response.StatusCode, want)

@@ -11,6 +11,7 @@ import (
 	"github.com/weir-project/weir/internal/apps/flow"
 	"github.com/weir-project/weir/internal/sdn/openflow"
 	"github.com/weir-project/weir/internal/sdn/topology"
+	"github.com/weir-project/weir/test/must"
 )
 
 // world is a network of switches that do what they are told: it finds the entry
@@ -49,13 +50,9 @@ type simSwitch struct {
 func newWorld(t testing.TB, change func(*Config)) *world {
 	t.Helper()
 	model, err := apps.Shipped()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	classifier, err := NewClassifier(model)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	cfg := Config{
 		Queues: DefaultQueues(), IdleTimeoutSeconds: 30, FailSafe: true, MaxFlows: 1000, LLDPInterval: time.Second,
 		StatsInterval: 5 * time.Second, SecondLook: true, LLDPKey: [32]byte{1},

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"github.com/weir-project/weir/test/must"
 )
 
 func mustMarshal(t testing.TB, m Message) []byte {
@@ -28,9 +30,7 @@ func mustMarshal(t testing.TB, m Message) []byte {
 func unhex(t testing.TB, text string) []byte {
 	t.Helper()
 	b, err := hex.DecodeString(strings.ReplaceAll(text, " ", ""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return b
 }
 
@@ -268,9 +268,7 @@ func TestReader(t *testing.T) {
 	r := NewReader(iotest.OneByteReader(bytes.NewReader(stream)))
 	for i, want := range samples() {
 		b, err := r.Next()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if got, err := Parse(b); err != nil || !reflect.DeepEqual(got, want) || r.Offset() != offsets[i] {
 			t.Fatalf("message %d at %d: %v, %v", i, r.Offset(), got, err)
 		}

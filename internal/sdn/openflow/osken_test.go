@@ -17,6 +17,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weir-project/weir/test/must"
 )
 
 // The golden packets are those of os-ken, a controller in Python: captured from
@@ -50,9 +52,7 @@ func openOSKen(t *testing.T) *zip.Reader {
 		t.Fatalf("%s has the SHA-256 %s, want %s: remove it", filepath.Join(dir, osKenWheel), sum, osKenSHA256)
 	}
 	z, err := zip.NewReader(bytes.NewReader(wheel), int64(len(wheel)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return z
 }
 
@@ -92,9 +92,7 @@ func readGolden(t *testing.T) []goldenPacket {
 			continue
 		}
 		r, err := f.Open()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if files[f.Name], err = io.ReadAll(r); err != nil {
 			t.Fatal(err)
 		}
@@ -134,14 +132,10 @@ func TestGolden(t *testing.T) {
 				refused++
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			decoded++
 			again, err := m.MarshalBinary()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			if !bytes.Equal(again, g.packet) {
 				t.Errorf("written again:\n%x, want\n%x", again, g.packet)
 			}
@@ -307,9 +301,7 @@ func translate(t *testing.T, want any, key string, v any) any {
 		return list
 	case isList(want) && isText: // of experimenters
 		b, err := base64.StdEncoding.DecodeString(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		size := 1 // of a queue; experimenters' of a table are of 4 bytes
 		if len(b) == 4*len(want.([]any)) {
 			size = 4

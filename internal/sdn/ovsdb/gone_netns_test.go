@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/sdn/qos"
+	"github.com/weir-project/weir/test/must"
 )
 
 // TestGoneDevice: the device of a port that went while nobody looked is given back, with
@@ -20,9 +21,7 @@ import (
 func TestGoneDevice(t *testing.T) {
 	address, vsctl, _ := database(t)
 	host, err := testbed.NewHost(t.Context(), testbed.HostOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() {
 		if err := host.Close(); err != nil {
 			t.Error(err)
@@ -30,9 +29,7 @@ func TestGoneDevice(t *testing.T) {
 	})
 	inHost := func(do func() error) {
 		t.Helper()
-		if err := testbed.InNetNS(host.NetNSPath(), do); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, testbed.InNetNS(host.NetNSPath(), do))
 	}
 	tc := func(args ...string) (string, error) {
 		out, err := exec.Command("tc", append([]string{"qdisc"}, args...)...).CombinedOutput()

@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-project/weir/internal/apps"
+	"github.com/weir-project/weir/test/must"
 )
 
 func TestReadMap(t *testing.T) {
@@ -17,16 +18,12 @@ queues:
   3: {min: 10mbit, priority: 1}
 map: {EF: 2, voip: 3, P2P: 0}
 `))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if m.Levels != [apps.NumLevels]int{2, 1, 0} || len(m.Types) != 2 || m.Types[0] != 3 || m.Types[9] != 0 {
 		t.Errorf("%+v", m)
 	}
 	queues, err := m.Of(100e6)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	want := []Queue{{0, 40e6, 100e6, 7}, {1, 30e6, 100e6, 2}, {2, 20e6, 50e6, 0}, {3, 10e6, 100e6, 1}}
 	for i := range want {
 		if i >= len(queues) || queues[i] != want[i] {
