@@ -55,7 +55,7 @@ func TestEvents(t *testing.T) {
 	if code := <-done; code != 0 {
 		t.Errorf("the agent stopped: exit code %d", code)
 	}
-	for args, says := range map[string]string{"--since soon": "soon", "extra": "too much"} {
+	for args, says := range map[string]string{"--since soon": "soon", "extra": "unexpected"} {
 		code, _, stderr := run(append([]string{"events", "--socket", socket}, strings.Fields(args)...)...)
 		if code != cmdline.Usage || !strings.Contains(stderr, says) {
 			t.Errorf("events %s: exit code %d, %q", args, code, stderr)

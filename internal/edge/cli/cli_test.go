@@ -89,7 +89,7 @@ func TestUsage(t *testing.T) {
 		says string
 	}{
 		{"deploy", 2, "FILE is missing"},
-		{"rm a b", 2, "is too much"},
+		{"rm a b", 2, "unexpected argument"},
 		{"ps -o yaml", 2, `"yaml" is not table or json`},
 		{"fly", 2, "unknown command \"fly\" for \"weir-edge\"; weir-edge --help lists the commands\n"},
 		{"deplo", 2, "unknown command \"deplo\" for \"weir-edge\"; did you mean deploy?\n"},

@@ -188,7 +188,7 @@ func ExactArgs(names ...string) cobra.PositionalArgs {
 		case len(args) < len(names):
 			return Usagef("%s is missing: %s", names[len(args)], cmd.UseLine())
 		case len(args) > len(names):
-			return Usagef("%q is too much: %s", args[len(names)], cmd.UseLine())
+			return Usagef("unexpected argument %q: %s", args[len(names)], cmd.UseLine())
 		case slices.Contains(args, ""):
 			return Usagef("%s is empty: %s", names[slices.Index(args, "")], cmd.UseLine())
 		}

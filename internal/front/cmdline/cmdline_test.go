@@ -53,7 +53,7 @@ func TestRun(t *testing.T) {
 		{"help nope", Usage, "", "prog: unknown command \"nope\" for \"prog\"; prog --help lists the commands\n"},
 		{"help good more", Usage, "", "prog: \"prog good\" has no command \"more\"; see prog good --help\n"},
 		{"good --fast", Usage, "", "prog: unknown flag: --fast (see prog good --help)\n"},
-		{"good more", Usage, "", "prog: \"more\" is too much: prog good [flags]\n"},
+		{"good more", Usage, "", "prog: unexpected argument \"more\": prog good [flags]\n"},
 		{"list", Usage, "", "prog: NAME is missing: prog list NAME [flags]\n"},
 		{"list web -o wide", 0, "{\n  \"format\": \"wide\",\n  \"name\": \"web\"\n}\n", ""},
 		{"list web -o yaml", Usage, "", "prog: invalid argument \"yaml\" for \"-o, --output\" flag: \"yaml\" is not table or json or wide (see prog list --help)\n"},

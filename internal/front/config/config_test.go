@@ -168,6 +168,7 @@ func TestParseErrors(t *testing.T) {
 			"weir.yaml:7: uplinks[4]: interface is missing",
 		}},
 		{"interface missing", "uplinks:\n- rate: 1M\n", []string{"weir.yaml:2: uplinks[0]: interface is missing"}},
+		{"docker is no map", "docker: /run/docker.sock\n", []string{"weir.yaml:1: docker: is a single value; write keys and values, such as {enabled: VALUE}"}},
 		{"uplink is no map", "uplinks:\n- eth0\n", []string{"weir.yaml:2: uplinks[0]: is a single value; write keys and values"}},
 		{"uplinks is no list", "uplinks: eth0\n", []string{"weir.yaml:1: uplinks: is a single value; write a list, each item after a dash"}},
 		{"both ways at once", "rate: 1M\nuplinks:\n- interface: eth0\n", []string{
@@ -206,7 +207,7 @@ func TestParseErrors(t *testing.T) {
 			`weir.yaml:5: host.latency: ".inf": is not a duration; write for example 20ms`,
 		}},
 		{"bad container policy, with its line", "uplink: eth0\ncontainers:\n- name: a\n  netns: a\n  policy:\n    weight: 1\n    min: 30mbps\n", []string{
-			`weir.yaml:7: containers[0].policy.min: "30mbps": has the unit "mbps": bytes are not accepted; for 30 megabit write 30mbit`,
+			`weir.yaml:7: containers[0].policy.min: "30mbps": has the unit "mbps", which tc takes for bytes: bytes are not accepted; for 30 megabit write 30mbit`,
 		}},
 		{"bad labels", "containers:\n- name: a\n  netns: a\n  labels:\n    weir.latency: 5ms\n    weir.wieght: 5\n    x:\n", []string{
 			`weir.yaml:5: containers[0].labels.weir.latency: "5ms": a latency bound needs a minimum rate; set one or remove the bound`,

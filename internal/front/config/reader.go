@@ -106,7 +106,7 @@ func (v value) fields(known ...string) map[string]value {
 	}
 	m, ok := v.node.(*ast.MappingNode)
 	if !ok {
-		v.fail("%s; write keys and values", kind(v.node))
+		v.fail("%s; write keys and values%s", kind(v.node), example(known))
 		return nil
 	}
 	fields := map[string]value{}
@@ -129,6 +129,14 @@ func (v value) fields(known ...string) map[string]value {
 		}
 	}
 	return fields
+}
+
+// example returns how a map with one of the known keys is written, or nothing.
+func example(known []string) string {
+	if len(known) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", such as {%s: VALUE}", known[0])
 }
 
 // require reports keys that are missing in the fields of a value.

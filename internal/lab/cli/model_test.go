@@ -213,7 +213,7 @@ func TestModelBadInput(t *testing.T) {
 	}{
 		{"model", "which model? There is: llq"},
 		{"model fifo", `unknown model "fifo"; there is: llq`},
-		{"model llq paper", `"paper" is too much`},
+		{"model llq paper", `unexpected argument "paper"`},
 		{"model llq --rate=-5mbit", "--rate -5mbit is negative; write for example 30mbit"},
 		{"model llq --rate=0", "--rate 0 is zero"},
 		{"model llq --rate=12500pps", `--rate 12500pps has the unknown unit "pps"; write bit, kbit, mbit`},

@@ -69,7 +69,7 @@ func TestParseRateRefuses(t *testing.T) {
 		"30m":                          "write 30M or 30mbit",
 		"30MB":                         bytes + "; for 30 megabit write 30mbit",
 		"30mbps":                       bytes + "; for 30 megabit write 30mbit",
-		"30kbps":                       bytes + "; for 30 kilobit write 30kbit",
+		"30kbps":                       "which tc takes for bytes: " + bytes + "; for 30 kilobit write 30kbit",
 		"1.5Gb/s":                      bytes + "; for 1.5 gigabit write 1.5gbit",
 		"1TB":                          bytes + "; for 1 terabit write 1tbit",
 		"30MiB":                        bytes + "; for 30 megabit write 30mbit",
