@@ -6,12 +6,15 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,6 +32,7 @@ func TestOneEngine(t *testing.T) {
 	t.Run("a service from its specification", s.testDeploy)
 	t.Run("a crowd comes", s.testCrowd)
 	t.Run("decided again", func(t *testing.T) { s.testReplay(t, trace) })
+	t.Run("one minimum of four instances", s.testOneMinimum)
 	t.Run("killed and started", s.testKills)
 	t.Run("removed", s.testRemove)
 	t.Run("the paper's descriptor", s.testDescriptor)
@@ -150,6 +154,69 @@ func (s *site) testCrowd(t *testing.T) {
 		return nil
 	})
 	t.Logf("weir-edge ps\n%s\nexplain\n%s", s.must(t, "ps"), s.must(t, "explain", "shop"))
+}
+
+// testOneMinimum: four instances have their service's minimum once. Beside a backup that fills the
+// uplink, their users get just that, which is what is promised, shown and in force.
+func (s *site) testOneMinimum(t *testing.T) {
+	const minBPS, segmentBytes, headerBytes = 6e6, 1448, 66
+	s.importPages(t, heavyImage, "--work", "0s", "--workers", "64", "--queue", "64", "--bytes", "200000")
+	four := specification("four", heavyImage, 8081, 10, map[string]string{"weir.min": "6mbit", "weir.weight": "1"})
+	four["QoS"] = map[string]any{"responseTime": "20", "numUsers": 40}
+	if err := s.deploy(t, four); err != nil {
+		t.Fatal(err)
+	}
+	defer s.must(t, "rm", "four")
+	if err := s.deploy(t, specification("backup", heavyImage, 8082, 100, map[string]string{"weir.weight": "10000"})); err != nil {
+		t.Fatal(err)
+	}
+	defer s.must(t, "rm", "backup")
+	s.awaitRunning(t, "four", 4, 20*time.Second)
+	s.awaitRunning(t, "backup", 1, 20*time.Second)
+	ctx, cancel := context.WithCancel(t.Context())
+	var crowds sync.WaitGroup
+	defer crowds.Wait()
+	defer cancel()
+	var received atomic.Uint64
+	readers := func(port, users int, into *atomic.Uint64) {
+		crowd := s.crowd(port, users)
+		crowd.Timeout, crowd.Dial = time.Minute, func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := s.dial(ctx, network, address)
+			return &countingConn{conn, into}, err
+		}
+		crowds.Go(func() { crowd.Run(ctx) })
+	}
+	readers(8081, 12, &received)
+	readers(8082, 12, new(atomic.Uint64))
+	harness.Await(t, "users of four instances get their service's minimum once", time.Minute, func() error {
+		began, before := time.Now(), received.Load()
+		time.Sleep(3 * time.Second)
+		bps := float64(received.Load()-before) * 8 / time.Since(began).Seconds() * (segmentBytes + headerBytes) / segmentBytes
+		t.Logf("users receive %.2f Mbit/s", bps/1e6)
+		if bps < 0.97*minBPS || bps > 1.05*minBPS {
+			return errNot(fmt.Sprintf("%.2f Mbit/s", bps/1e6))
+		}
+		return nil
+	})
+	parts, promised := uint64(0), uint64(0)
+	for _, i := range s.ps(t) {
+		parts += i.MinBPS
+	}
+	nodes, err := s.client.Nodes(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range nodes {
+		promised += n.PromisedBPS
+	}
+	if others := uint64(20e6); parts != minBPS+others || promised != minBPS+others { // shop's
+		t.Errorf("instances are shown %d bit/s, nodes promise %d", parts, promised)
+	}
+	explained := s.must(t, "explain", "four")
+	t.Logf("weir-edge ps\n%s\nexplain\n%s\nnodes\n%s", s.must(t, "ps"), explained, s.must(t, "nodes"))
+	if !regexp.MustCompile(`(?m)^all +6mbit +- +- +- +- +6mbit +6mbit`).MatchString(explained) {
+		t.Error("the sums are not those of one minimum")
+	}
 }
 
 // come lets a crowd come, of whose requests at most that many percent may fail, until

@@ -88,6 +88,26 @@ func (c *cluster) testMinimums(t *testing.T) {
 	t.Run("where users come to", c.testWhereUsersCome)
 	t.Run("refused by a node", c.testMinimumMoves)
 	c.must(t, "rm", "guarded")
+	t.Run("of two instances", c.testMinimumOfTwo)
+}
+
+// testMinimumOfTwo: two instances on two nodes have their service's minimum once, whether users
+// are there or not.
+func (c *cluster) testMinimumOfTwo(t *testing.T) {
+	pair := specification("pair", heavyImage, 8083, 50, map[string]string{"weir.min": "20mbit"})
+	pair["QoS"] = map[string]any{"responseTime": "20", "availability": "99.9"}
+	if err := c.deploy(t, pair); err != nil {
+		t.Fatal(err)
+	}
+	defer c.must(t, "rm", "pair")
+	found := c.awaitRunning(t, "pair", 2, 30*time.Second)
+	first, second := c.numberOf(t, found[0].Node), c.numberOf(t, found[1].Node)
+	c.awaitGuarantees(t, "pair", map[int]uint64{first: 10e6, second: 10e6})
+	leave := c.readers(t, first, 8083)
+	defer leave()
+	c.awaitGuarantees(t, "pair", map[int]uint64{first: 20e6})
+	c.awaitMinimum(t, first, 20e6)
+	t.Logf("weir-edge explain\n%s", c.must(t, "explain", "pair"))
 }
 
 // backups fill all nodes' uplinks until what is returned is called.
@@ -329,8 +349,8 @@ func (c *cluster) testMinimumMoves(t *testing.T) {
 	c.awaitGuarantees(t, "guarded", map[int]uint64{now: 20e6})
 	c.awaitMinimum(t, now, 20e6)
 	for command, words := range map[string][]string{
-		"events":          {"refuses the minimum 20mbit of guarded", "does not keep the minimum 20mbit of guarded-"},
-		"explain guarded": {"refuses the minimum 20mbit of guarded", "does not keep the minimum 20mbit of guarded-"},
+		"events":          {"refuses the minimum 20mbit of guarded", "does not keep its part of the minimum 20mbit of guarded"},
+		"explain guarded": {"refuses the minimum 20mbit of guarded", "does not keep its part of the minimum 20mbit of guarded"},
 	} {
 		out := c.must(t, strings.Fields(command)...)
 		t.Logf("weir-edge %s\n%s", command, out)

@@ -92,11 +92,12 @@ function Services({ seen }: { seen: EdgeSnapshot }) {
         ? <p class="nothing">No service is deployed: <code>weir-edge deploy FILE</code> deploys one.</p>
         : <Grid label="Services"
           columns={[{ name: "service" }, { name: "users", number: true }, { name: "wait", number: true }, { name: "instances", number: true },
-            { name: "response", number: true }, { name: "requests", number: true }, { name: "failed", number: true }, { name: "decided now", text: true }]}
+            { name: "response", number: true }, { name: "minimum of all users", number: true }, { name: "requests", number: true }, { name: "failed", number: true }, { name: "decided now", text: true }]}
           rows={services.map((s) => ({
             key: s.name,
             cells: [
               <Name text={s.name} />, s.users, s.waiting, `${s.running} of ${s.instances}`, s.response_ms > 0 ? milliseconds(s.response_ms) : "–",
+              s.min_bps ? rate(s.min_bps) : "–",
               s.requests, s.failed_requests, <Name text={s.reason ?? now(s.name)} />,
             ],
           }))} />}
@@ -112,12 +113,12 @@ function Instances({ seen }: { seen: EdgeSnapshot }) {
       <h2>Instances</h2>
       <Grid label="Instances"
         columns={[{ name: "instance" }, { name: "node" }, { name: "state" }, { name: "users", number: true }, { name: "response", number: true },
-          { name: "minimum", number: true }, { name: "why", text: true }]}
+          { name: "of the minimum", number: true }, { name: "why", text: true }]}
         rows={instances.map((i) => ({
           key: i.service + "\n" + i.instance,
           cells: [
             <Name text={i.instance || i.service} />, i.node ? <Name text={i.node} /> : "–", <State text={i.state} />, i.users,
-            i.response_ms > 0 ? milliseconds(i.response_ms) : "–", i.min_bps ? rate(i.min_bps) : "–", i.reason ? <Name text={i.reason} /> : "",
+            i.response_ms > 0 ? milliseconds(i.response_ms) : "–", i.service_min_bps ? rate(i.min_bps) + " of " + rate(i.service_min_bps) : "–", i.reason ? <Name text={i.reason} /> : "",
           ],
         }))} />
     </section>

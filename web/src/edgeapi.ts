@@ -11,6 +11,7 @@ export interface EdgeInstance {
   response_ms: number;
   reason?: string;
   min_bps: number;
+  service_min_bps?: number;
 }
 
 export interface EdgeNode {
@@ -41,6 +42,7 @@ export interface EdgeService {
   response_ms: number;
   requests: number;
   failed_requests: number;
+  min_bps?: number;
   reason?: string;
 }
 

@@ -49,8 +49,11 @@ type Instance struct {
 	Image       string    `json:"image"`
 	ContainerID string    `json:"container_id,omitempty"`
 	StartedAt   time.Time `json:"started_at,omitzero"`
-	// MinBPS is the minimum rate promised to it at its node's uplink.
-	MinBPS uint64 `json:"min_bps"`
+	// MinBPS is the instance's part of the service's minimum, ServiceMinBPS: what of it the users
+	// of this instance get. The parts of all instances add up to the minimum; while an instance
+	// starts, a part is kept for it beside that.
+	MinBPS        uint64 `json:"min_bps"`
+	ServiceMinBPS uint64 `json:"service_min_bps,omitempty"`
 }
 
 // Node is a machine that runs services.
@@ -73,7 +76,8 @@ type Node struct {
 	DiskFreeBytes   uint64  `json:"disk_free_bytes"`
 	UplinkBPS       uint64  `json:"uplink_bps"`
 	UplinkSentBPS   uint64  `json:"uplink_sent_bps"`
-	// PromisedBPS is the sum of promised minimums, FreeBPS what can still be promised.
+	// PromisedBPS is what the minimums of services take on the node ([Claim]), FreeBPS what can
+	// still be promised there.
 	PromisedBPS uint64 `json:"promised_bps"`
 	FreeBPS     uint64 `json:"free_bps"`
 	Instances   int    `json:"instances"`
@@ -95,10 +99,33 @@ type Service struct {
 	Requests       uint64 `json:"requests"`
 	FailedRequests uint64 `json:"failed_requests"`
 	SentBytes      uint64 `json:"sent_bytes"`
+	// MinBPS is the minimum that all users of the service get together (the label weir.min),
+	// Claims what that takes on each node.
+	MinBPS uint64  `json:"min_bps,omitempty"`
+	Claims []Claim `json:"claims,omitempty"`
 	// Reason says what is wrong with the service.
 	Reason string `json:"reason,omitempty"`
 	// Specification is the deployed specification.
 	Specification json.RawMessage `json:"specification"`
+}
+
+// Claim is what a service's minimum takes on a node, in bits per second.
+type Claim struct {
+	Node string `json:"node"`
+	// UsersBPS is the part of users who connect to this node. Over all nodes that is the minimum.
+	// RelayedBPS of it instances of other nodes send to the proxy of this node.
+	UsersBPS   uint64 `json:"users_bps"`
+	RelayedBPS uint64 `json:"relayed_bps,omitempty"`
+	// AckBPS is what the proxy sends to those instances: acknowledgements and requests.
+	AckBPS uint64 `json:"ack_bps,omitempty"`
+	// SentBPS is what instances of this node send to proxies of other nodes.
+	SentBPS uint64 `json:"sent_bps,omitempty"`
+	// StartingBPS is kept for instances that start here, beyond the rest.
+	StartingBPS uint64 `json:"starting_bps,omitempty"`
+	// PromisedBPS is what the node has promised of the sum of users, acknowledgements, sent and
+	// starting; InForceBPS is what of that its agent keeps.
+	PromisedBPS uint64 `json:"promised_bps"`
+	InForceBPS  uint64 `json:"in_force_bps"`
 }
 
 // Port is a port of a service: users connect to Host, instances listen on Container.

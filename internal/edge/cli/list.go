@@ -21,7 +21,10 @@ func newPsCommand(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ps",
 		Short: "List the instances of services, their nodes and their users",
-		Args:  cmdline.ExactArgs(),
+		Long: `List the instances of services, their nodes and their users. MIN is what the users of an
+instance get of the minimum of its service (weir.min), which all users of the service get
+together: "5mbit of 20mbit".`,
+		Args: cmdline.ExactArgs(),
 	}
 	format := cmdline.AddOutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -60,9 +63,17 @@ func printTable(w io.Writer, head string, rows [][]string) error {
 func printInstances(w io.Writer, list []edge.Instance) error {
 	var rows [][]string
 	for _, i := range list {
-		rows = append(rows, []string{i.Service, cmp.Or(i.Node, "-"), cmp.Or(i.Instance, "-"), i.State, strconv.Itoa(i.Users), milliseconds(i.ResponseMS), rate(i.MinBPS), i.Reason})
+		rows = append(rows, []string{i.Service, cmp.Or(i.Node, "-"), cmp.Or(i.Instance, "-"), i.State, strconv.Itoa(i.Users), milliseconds(i.ResponseMS), partOfMinimum(i), i.Reason})
 	}
 	return printTable(w, "SERVICE NODE INSTANCE STATE USERS RESPONSE MIN REASON", rows)
+}
+
+// partOfMinimum formats an instance's part of the minimum of its service: "5mbit of 20mbit".
+func partOfMinimum(i edge.Instance) string {
+	if i.ServiceMinBPS == 0 {
+		return "-"
+	}
+	return policy.FormatRateShort(i.MinBPS) + " of " + policy.FormatRateShort(i.ServiceMinBPS)
 }
 
 func milliseconds(ms float64) string {
@@ -91,7 +102,10 @@ func newNodesCommand(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "nodes",
 		Short: "List nodes and what they have left",
-		Args:  cmdline.ExactArgs(),
+		Long: `List nodes and what they have left. PROMISED is what the minimums of services take there,
+relays and acknowledgements included (weir-edge explain SERVICE adds them up); FREE is what
+can still be promised.`,
+		Args: cmdline.ExactArgs(),
 	}
 	format := cmdline.AddOutputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -110,10 +124,10 @@ func newNodesCommand(g *global) *cobra.Command {
 			}
 			rows = append(rows, []string{
 				n.Name, n.State, strconv.Itoa(n.Instances), cpu, memory,
-				rate(n.UplinkBPS), uplinkRate(n, n.UplinkSentBPS), uplinkRate(n, n.FreeBPS), nodeReason(n),
+				rate(n.UplinkBPS), uplinkRate(n, n.UplinkSentBPS), uplinkRate(n, n.PromisedBPS), uplinkRate(n, n.FreeBPS), nodeReason(n),
 			})
 		}
-		return printTable(cmd.OutOrStdout(), "NODE STATE INSTANCES CPU MEMORY UPLINK SENDS FREE REASON", rows)
+		return printTable(cmd.OutOrStdout(), "NODE STATE INSTANCES CPU MEMORY UPLINK SENDS PROMISED FREE REASON", rows)
 	}
 	return cmd
 }
@@ -189,7 +203,12 @@ func newExplainCommand(g *global) *cobra.Command {
 		Use:   "explain SERVICE",
 		Short: "Say why a service has the instances that it has",
 		Long: `Say what was decided about a service in the last round and why, what that went by,
-what else could have been done, and what was decided and done before.`,
+what else could have been done, and what was decided and done before.
+
+If the service has a minimum, a table adds up what it takes on each node: what USERS who
+connect there get of it (all nodes together: the minimum; RELAYED of it comes from instances
+of other nodes), acknowledgements and requests for that (+ACKS), what instances there send to
+proxies of other nodes (+SENT), and what is kept for instances that start (+STARTING).`,
 		Args: cmdline.ExactArgs("SERVICE"),
 	}
 	format := cmdline.AddOutputFlag(cmd)
@@ -216,6 +235,12 @@ func printExplanation(w io.Writer, e edge.Explanation) error {
 	if err := printInstances(&b, e.Instances); err != nil {
 		return err
 	}
+	if s.MinBPS > 0 {
+		fmt.Fprintf(&b, "\nMinimum %s: what all users get together, by the nodes where they connect\n", rate(s.MinBPS))
+		if err := printClaims(&b, s.Claims); err != nil {
+			return err
+		}
+	}
 	b.WriteString("\nNow\n")
 	for _, d := range e.Now {
 		fmt.Fprintf(&b, "  %s: %s\n", d.Action, d.Reason)
@@ -233,6 +258,28 @@ func printExplanation(w io.Writer, e edge.Explanation) error {
 	}
 	_, err := io.WriteString(w, cmdline.PrintableLines(b.String()))
 	return err
+}
+
+// printClaims prints what a minimum takes on each node, and the sums. Users are the minimum; what
+// is relayed to them passes another node's uplink too.
+func printClaims(w io.Writer, claims []edge.Claim) error {
+	var all edge.Claim
+	var rows [][]string
+	row := func(name string, c edge.Claim, note string) {
+		rows = append(rows, []string{name, rate(c.UsersBPS), rate(c.RelayedBPS), rate(c.AckBPS), rate(c.SentBPS), rate(c.StartingBPS), rate(c.PromisedBPS), rate(c.InForceBPS), note})
+	}
+	for _, c := range claims {
+		note := ""
+		if takes := c.UsersBPS + c.AckBPS + c.SentBPS + c.StartingBPS; takes > c.PromisedBPS {
+			note = "it takes " + rate(takes) + ", and the node can promise no more"
+		}
+		row(c.Node, c, note)
+		all.UsersBPS, all.RelayedBPS, all.AckBPS = all.UsersBPS+c.UsersBPS, all.RelayedBPS+c.RelayedBPS, all.AckBPS+c.AckBPS
+		all.SentBPS, all.StartingBPS = all.SentBPS+c.SentBPS, all.StartingBPS+c.StartingBPS
+		all.PromisedBPS, all.InForceBPS = all.PromisedBPS+c.PromisedBPS, all.InForceBPS+c.InForceBPS
+	}
+	row("all", all, "")
+	return printTable(w, "NODE USERS RELAYED +ACKS +SENT +STARTING =PROMISED IN-FORCE REASON", rows)
 }
 
 // considered returns the alternatives of a decision, one per line; -o json prints all of them.

@@ -15,8 +15,8 @@ func busyTop() topSample {
 			{Name: "a", State: "ready", Instances: 2, CPUUsedPercent: 50, MemoryBytes: 100, MemoryUsedBytes: 25, UplinkBPS: 100e6, UplinkSentBPS: 100e6, FreeBPS: 75e6},
 			{Name: "b", State: "gone", Reason: "no answer \x1b[2J"},
 		},
-		Services:  []edge.Service{{Name: "shop", Users: 18, Waiting: 3, Running: 1, Instances: 2, ResponseMS: 41}},
-		Instances: []edge.Instance{{Service: "shop", Node: "a", Instance: "shop.1", State: "running", Users: 10, MinBPS: 20e6}, {Service: "shop", Node: "a", Instance: "shop.2", State: "starting"}},
+		Services:  []edge.Service{{Name: "shop", Users: 18, Waiting: 3, Running: 1, Instances: 2, ResponseMS: 41, MinBPS: 20e6}},
+		Instances: []edge.Instance{{Service: "shop", Node: "a", Instance: "shop.1", State: "running", Users: 10, MinBPS: 15e6, ServiceMinBPS: 20e6}, {Service: "shop", Node: "a", Instance: "shop.2", State: "starting"}},
 		Decisions: []edge.Decision{{Action: "start", Service: "shop", Reason: "more users than room"}},
 	}}
 	for i := range 5 {
@@ -27,7 +27,7 @@ func busyTop() topSample {
 
 func TestRenderTop(t *testing.T) {
 	text := renderTop(busyTop(), 160, 0)
-	for _, want := range []string{"1 of 2 nodes are ready, 1 service, 2 instances, 18 users", "██▌··  50%", "█████ 100%", "18 (3 wait)", "1 of 2 answer", "41ms", "start: more users than room", "shop.1", "20mbit", "event 4"} {
+	for _, want := range []string{"1 of 2 nodes are ready, 1 service, 2 instances, 18 users", "██▌··  50%", "█████ 100%", "18 (3 wait)", "1 of 2 answer", "41ms", "start: more users than room", "shop.1", "20mbit", "15mbit of 20mbit", "event 4"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in\n%s", want, text)
 		}

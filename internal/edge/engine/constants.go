@@ -84,10 +84,10 @@ const (
 	whole = 100
 	// relayExtra is 1/a: a relay needs a sixteenth more than the rate that it forwards (divide.go).
 	relayExtra = 16
-	// fewHundredths is the largest part that is ignored for the users of a node; fewTogether limits
-	// the sum of ignored parts of an instance, in hundredths.
+	// fewHundredths is the largest part of a service's users that is ignored on a path; fewTogether
+	// limits the sum of ignored parts, in hundredths.
 	fewHundredths, fewTogether = 2, 10
-	// hysteresis is the difference, in hundredths, from which a part or a too large relay is
+	// hysteresis is the difference, in hundredths, from which a part or a too large claim is
 	// corrected. User counts are accurate to two or three hundredths, and each correction is sent
 	// to agents and to all swarm managers.
 	hysteresis = 5

@@ -10,30 +10,34 @@ import (
 
 // # Where a minimum is in force
 //
-// An instance is promised its minimum m at the uplink of its own node. Users who come to
-// that node get what its proxy sends there, and nothing of the instance's passes the
-// uplink. What users of another node get passes two: the instance sends it from its node
-// to the other one, whose proxy sends it to the users. So let the part f(k) of m be for the
-// users of node k; then
+// The minimum M of a service is what all of its users get together, however many instances and
+// nodes there are. It is divided by where users connect and which instances serve them. Let
+// x(i,k) be the part of all users of the service who connect to node k and are served by
+// instance i; the sum of all x is 1. Users of an instance of their own node get what the proxy
+// there sends, and nothing of the instance's passes the uplink. What users of another node get
+// passes two uplinks: the instance sends it to the node whose proxy sends it to the users. So
+// this is in force
 //
-//	m f(own)        is in force at its own node for the service's proxy there,
-//	m (1 - f(own))  is in force at its own node for the instance itself,
-//	m f(k) (1 + a)  at every other node k for the service's proxy there,
+//	Local(k)   = M sum of x(i,k) for i on k               for the service's proxy on k
+//	Relayed(k) = M sum of x(i,k) for i elsewhere (1 + a)  for the same proxy, beside that
+//	Sent(i)    = M sum of x(i,k) for k elsewhere          for the instance i itself
 //
 // where a is what the proxy sends beside that: an acknowledgement of 66 bytes for each full
-// packet of the instance's (4.4 %), requests, and what it is asked by weir-edge. At its own
-// node that is m in all, as promised. At the others it is a relay, which is promised as
-// well, as far as those nodes have room: users there have the minimum as far as both
-// uplinks can keep it. A node without users promises nothing, and an instance
-// without users has its minimum at its own node's proxy.
+// packet of the instance's (4.4 %), requests, and what it is asked by weir-edge. What all of it
+// takes on a node is the service's claim there (claims.go). On one engine that is M, once. An
+// instance does not add to it.
+//
+// An instance that starts has no users yet. Until it answers, and until the instance that it
+// replaces has ended, its node keeps M / instances for it beside what present users have, so
+// that users who are sent to it find their part.
 //
 // # How large the parts are
 //
-// A part follows the number of users of a node, not their traffic: traffic depends on the part
-// that they have, and a user who starts a download gets his part at once.
+// A part follows the number of users, not their traffic: traffic depends on the part that they
+// have, and a user who starts a download gets his part at once.
 //
-// Parts are hundredths. They stay as they are until one of them is off by hysteresis; then all
-// are corrected.
+// Parts are hundredths of M, together 100. They stay as they are until one of them is off by
+// hysteresis; then all are corrected.
 
 // Path is the route of users from the proxy on a node to an instance.
 type Path struct{ Instance, Node string }
@@ -45,125 +49,246 @@ func (e Entry) compare(other Entry) int {
 	return cmp.Or(strings.Compare(e.Service, other.Service), strings.Compare(e.Node, other.Node))
 }
 
-// Hundredths are the parts of instances' minimums for users of other nodes, in hundredths.
+// Hundredths are the parts of services' minimums by path, in hundredths.
 type Hundredths map[Path]uint64
 
-// Division is the minimum that each container needs at its node's uplink, in bits per second.
-type Division struct {
-	// Local is the rate that proxies send for instances of their own node, Relayed that for
-	// instances of other nodes.
-	Local, Relayed map[Entry]uint64
-	// Sent is the rate that instances send to proxies of other nodes.
-	Sent map[string]uint64
+// Need is what a service's minimum takes on a node, in bits per second.
+type Need struct {
+	// LocalBPS is what the proxy sends to users for instances of the node, RelayedBPS that for
+	// instances of other nodes, AckBPS what the proxy sends to those instances for it.
+	LocalBPS, RelayedBPS, AckBPS uint64
+	// SentBPS is what instances of the node send to proxies of other nodes.
+	SentBPS uint64
+	// StartingBPS is what is kept for instances that start, beyond the rest.
+	StartingBPS uint64
 }
 
-// Divide splits the promised minimums of instances by the nodes where their users connect. users
-// are counts or fractions of any sum. before is the second result of the previous call; its parts
+// BPS returns the sum, which is what the service claims on the node.
+func (n Need) BPS() uint64 {
+	return sum(sum(n.LocalBPS, n.StartingBPS), sum(n.RelayedBPS+n.AckBPS, n.SentBPS))
+}
+
+// Division is where services' minimums are needed, in bits per second.
+type Division struct {
+	// MinBPS are the minimums by service.
+	MinBPS map[string]uint64
+	Needs  map[Entry]Need
+	// Parts are what users of each instance get of the minimum, Sent what of it instances send to
+	// proxies of other nodes.
+	Parts, Sent map[string]uint64
+}
+
+// Divide divides services' minimums by where their users connect. users are counts or fractions
+// of any sum; without any, a service's instances share its users alike. starting are the
+// instances that do not answer yet. before is the second result of the previous call; its parts
 // stay while none is off by hysteresis.
-func Divide(promises Promises, users map[Path]float64, before Hundredths) (Division, Hundredths) {
-	d := Division{Local: map[Entry]uint64{}, Relayed: map[Entry]uint64{}, Sent: map[string]uint64{}}
+func Divide(minBPS map[string]uint64, promises Promises, starting map[string]bool, users map[Path]float64, before Hundredths) (Division, Hundredths) {
+	d := Division{MinBPS: minBPS, Needs: map[Entry]Need{}, Parts: map[string]uint64{}, Sent: map[string]uint64{}}
 	after := Hundredths{}
-	exact, had := exactParts(promises, users), byInstance(before)
-	for id, p := range promises {
-		if p.Relay || p.MinBPS == 0 {
+	of := func(path Path) string {
+		p := promises[path.Instance]
+		if p.Claim || minBPS[p.Service] == 0 {
+			return ""
+		}
+		return p.Service
+	}
+	exact, had := exactParts(users, of), byService(before, of)
+	for service, instances := range promises.byService() {
+		if minBPS[service] == 0 {
 			continue
 		}
-		for node, part := range nextParts(exact[id], had[id], p.Node) {
-			if node == p.Node || part == 0 {
-				continue
-			}
-			after[Path{id, node}] = part
-			bps := p.MinBPS / whole * part
-			d.Sent[id] += bps
-			entry := Entry{p.Service, node}
-			d.Relayed[entry] = sum(d.Relayed[entry], bps+bps/relayExtra)
+		if exact[service] == nil {
+			exact[service] = promises.homes(instances, whole)
 		}
-		entry := Entry{p.Service, p.Node}
-		d.Local[entry] = sum(d.Local[entry], p.MinBPS-d.Sent[id])
+		parts := nextParts(exact[service], had[service])
+		maps.Copy(after, parts)
+		d.add(service, promises, parts)
+		d.keep(service, promises, instances, starting)
 	}
 	return d, after
 }
 
-// exactParts returns the parts of instances' minimums for the users of each node, in hundredths;
-// none for an instance without users.
-func exactParts(promises Promises, users map[Path]float64) map[string]map[string]float64 {
-	paths := slices.SortedFunc(maps.Keys(users), func(a, b Path) int {
-		return cmp.Or(cmp.Compare(finite(users[a]), finite(users[b])), strings.Compare(a.Instance, b.Instance), strings.Compare(a.Node, b.Node))
-	})
-	all, without, kept := map[string]float64{}, map[string]float64{}, map[string]float64{}
-	for _, path := range paths {
-		all[path.Instance] += finite(users[path])
-	}
-	parts := map[string]map[string]float64{}
-	for _, path := range paths { // those with few users first
-		id, n := path.Instance, finite(users[path])
-		if n*whole <= fewHundredths*all[id] && (without[id]+n)*whole <= fewTogether*all[id] {
-			without[id] += n
-			continue
+// add enters what a service's users need.
+func (d *Division) add(service string, promises Promises, parts map[Path]uint64) {
+	needs, of, sent := map[string]Need{}, map[string]uint64{}, map[string]uint64{} // in hundredths
+	for path, part := range parts {
+		home, entered := promises[path.Instance].Node, needs[path.Node]
+		if of[path.Instance] += part; home == path.Node {
+			entered.LocalBPS += part
+		} else {
+			sent[path.Instance] += part
+			entered.RelayedBPS += part
+			from := needs[home]
+			from.SentBPS += part
+			needs[home] = from
 		}
-		if parts[id] == nil {
-			parts[id] = map[string]float64{}
-		}
-		parts[id][path.Node] = n * whole
-		kept[id] += n
+		needs[path.Node] = entered
 	}
-	for id, of := range parts {
-		for node := range of {
-			of[node] /= kept[id]
+	rate := func(part uint64) uint64 { return hundredths(d.MinBPS[service], part) }
+	for node, n := range needs {
+		if n != (Need{}) {
+			relayed := rate(n.RelayedBPS)
+			d.Needs[Entry{service, node}] = Need{LocalBPS: rate(n.LocalBPS), RelayedBPS: relayed, AckBPS: relayed / relayExtra, SentBPS: rate(n.SentBPS)}
 		}
 	}
-	return parts
+	for id := range of {
+		d.Parts[id], d.Sent[id] = rate(of[id]), rate(sent[id])
+	}
 }
 
-func byInstance(parts Hundredths) map[string]map[string]uint64 {
-	by := map[string]map[string]uint64{}
-	for path, part := range parts {
-		if by[path.Instance] == nil {
-			by[path.Instance] = map[string]uint64{}
+// keep enters what is kept for instances that start, or whose predecessor has not ended.
+func (d *Division) keep(service string, promises Promises, instances []string, starting map[string]bool) {
+	count, kept := 0, map[string]uint64{}
+	for _, id := range instances {
+		if !promises[id].Stopping && !slices.ContainsFunc(instances, func(other string) bool { return promises[other].Replaces == id }) {
+			count++
 		}
-		by[path.Instance][path.Node] = part
+	}
+	for _, id := range instances {
+		p := promises[id]
+		_, early := promises[p.Replaces]
+		if !p.Stopping && (starting[id] || early) {
+			kept[p.Node] += partOf(d.MinBPS[service], count)
+		}
+	}
+	for node, bps := range kept {
+		n := d.Needs[Entry{service, node}]
+		n.StartingBPS = bps - min(bps, n.BPS())
+		d.Needs[Entry{service, node}] = n
+	}
+	for _, id := range instances { // what it is expected to serve
+		if starting[id] && !promises[id].Stopping {
+			d.Parts[id] = max(d.Parts[id], partOf(d.MinBPS[service], count))
+		}
+	}
+}
+
+// partOf returns the part of a minimum that one of count instances is expected to need.
+func partOf(minBPS uint64, count int) uint64 { return minBPS / uint64(max(count, 1)) }
+
+// hundredths returns so many hundredths of a rate, without overflow.
+func hundredths(bps, part uint64) uint64 { return bps/whole*part + bps%whole*part/whole }
+
+// byService returns the instances of each service by ID.
+func (p Promises) byService() map[string][]string {
+	by := map[string][]string{}
+	for _, id := range slices.Sorted(maps.Keys(p)) {
+		if !p[id].Claim {
+			by[p[id].Service] = append(by[p[id].Service], id)
+		}
 	}
 	return by
 }
 
-// nextParts returns the previous parts, without that of the own node, if none is off by hysteresis;
-// else the exact ones rounded to hundredths by largest remainder.
-func nextParts(exact map[string]float64, now map[string]uint64, own string) map[string]uint64 {
-	if isAbout(exact, now, own) {
-		return now
+// homes divides all among a service's instances, each at its own node. Those that stop have none
+// if others go on.
+func (p Promises) homes(instances []string, all float64) map[Path]float64 {
+	stay := slices.DeleteFunc(slices.Clone(instances), func(id string) bool { return p[id].Stopping })
+	if len(stay) == 0 {
+		stay = instances
 	}
-	nodes := slices.Sorted(maps.Keys(exact))
-	parts, left := map[string]uint64{}, uint64(whole)
-	for _, node := range nodes {
-		parts[node] = uint64(exact[node])
-		left -= min(parts[node], left)
-	}
-	slices.SortStableFunc(nodes, func(a, b string) int {
-		return cmp.Compare(exact[b]-math.Floor(exact[b]), exact[a]-math.Floor(exact[a]))
-	})
-	for _, node := range nodes[:min(int(left), len(nodes))] {
-		parts[node]++
+	parts := map[Path]float64{}
+	for _, id := range stay {
+		parts[Path{id, p[id].Node}] = all / float64(len(stay))
 	}
 	return parts
 }
 
-// isAbout reports whether no part is off by hysteresis. A node without users has no part at all,
-// the instance's own included: what it keeps would be missing where the users are.
-func isAbout(exact map[string]float64, now map[string]uint64, own string) bool {
-	others := uint64(0)
-	for node, part := range now {
-		if exact[node] == 0 {
+// Homes returns the fractions of services' users that are expected while none are known: the
+// instances of a service have the same, of users who connect to their own nodes.
+func (p Promises) Homes() map[Path]float64 {
+	all := map[Path]float64{}
+	for _, instances := range p.byService() {
+		maps.Copy(all, p.homes(instances, 1))
+	}
+	return all
+}
+
+// exactParts returns the parts of services' minimums by path, in hundredths; none for a service
+// without users. Paths with few users have none.
+func exactParts(users map[Path]float64, of func(Path) string) map[string]map[Path]float64 {
+	paths := slices.SortedFunc(maps.Keys(users), func(a, b Path) int {
+		return cmp.Or(cmp.Compare(finite(users[a]), finite(users[b])), comparePaths(a, b))
+	})
+	all, without, kept := map[string]float64{}, map[string]float64{}, map[string]float64{}
+	for _, path := range paths {
+		all[of(path)] += finite(users[path])
+	}
+	parts := map[string]map[Path]float64{}
+	for _, path := range paths { // those with few users first
+		service, n := of(path), finite(users[path])
+		if service == "" || n == 0 {
+			continue
+		}
+		if n*whole <= fewHundredths*all[service] && (without[service]+n)*whole <= fewTogether*all[service] {
+			without[service] += n
+			continue
+		}
+		if parts[service] == nil {
+			parts[service] = map[Path]float64{}
+		}
+		parts[service][path] = n * whole
+		kept[service] += n
+	}
+	for service, by := range parts {
+		for path := range by {
+			by[path] /= kept[service]
+		}
+	}
+	return parts
+}
+
+func comparePaths(a, b Path) int {
+	return cmp.Or(strings.Compare(a.Instance, b.Instance), strings.Compare(a.Node, b.Node))
+}
+
+func byService(parts Hundredths, of func(Path) string) map[string]map[Path]uint64 {
+	by := map[string]map[Path]uint64{}
+	for path, part := range parts {
+		service := of(path)
+		if by[service] == nil {
+			by[service] = map[Path]uint64{}
+		}
+		by[service][path] = part
+	}
+	return by
+}
+
+// nextParts returns the previous parts if none is off by hysteresis; else the exact ones rounded
+// to hundredths by largest remainder.
+func nextParts(exact map[Path]float64, now map[Path]uint64) map[Path]uint64 {
+	if isAbout(exact, now) {
+		return now
+	}
+	paths := slices.SortedFunc(maps.Keys(exact), comparePaths)
+	parts, left := map[Path]uint64{}, uint64(whole)
+	for _, path := range paths {
+		parts[path] = uint64(exact[path])
+		left -= min(parts[path], left)
+	}
+	slices.SortStableFunc(paths, func(a, b Path) int {
+		return cmp.Compare(exact[b]-math.Floor(exact[b]), exact[a]-math.Floor(exact[a]))
+	})
+	for _, path := range paths[:min(int(left), len(paths))] {
+		parts[path]++
+	}
+	return parts
+}
+
+// isAbout reports whether parts are all there and none is off by hysteresis. A path without users
+// has no part at all: it would be missing where the users are.
+func isAbout(exact map[Path]float64, now map[Path]uint64) bool {
+	all := uint64(0)
+	for path, part := range now {
+		if exact[path] == 0 {
 			return false
 		}
-		others += part
+		all += part
 	}
-	if exact[own] == 0 && others < whole {
-		return false
-	}
-	for node, right := range exact {
-		if node != own && math.Abs(right-float64(now[node])) >= hysteresis {
+	for path, right := range exact {
+		if math.Abs(right-float64(now[path])) >= hysteresis {
 			return false
 		}
 	}
-	return math.Abs(exact[own]-float64(whole-min(others, whole))) < hysteresis
+	return all == whole
 }

@@ -17,11 +17,13 @@ import (
 // by compare and swap: the second engine reads again, and what does not fit any more is
 // not done. On every node, at all times,
 //
-//	sum of MinBPS over its promises + OtherMinBPS <= BudgetBPS   (relays included)
+//	sum of MinBPS over its promises + OtherMinBPS <= BudgetBPS   (of claims alone)
 //	sum of LimitBytes over its promises           <= memory less the reserve
 //
-// A promise is entered before its instance starts, and removed when the instance is known to
-// have ended. Promises on a silent node stay: its instances may run on.
+// An instance is promised its memory, a service what its minimum takes on a node: one claim,
+// however many instances are there. Both are entered before an instance starts. An instance's
+// promise is removed when it is known to have ended, a claim when it is not in force any more.
+// Promises on a silent node stay: its instances may run on.
 
 // Ledger stores the promises of all nodes, where every engine of the cluster sees them: in Swarm's
 // store, or on a single host in the container engine.
@@ -39,11 +41,11 @@ type Token string
 // ErrConflict reports that the ledger has changed since it was read.
 var ErrConflict = errors.New("what is promised has changed since it was read")
 
-// Promises are all promises by instance ID.
+// Promises are all promises, by instance ID and [ClaimID].
 type Promises map[string]Promise
 
-// Promise is the rate and memory reserved for an instance on its node, from before its start until
-// it is known to have ended.
+// Promise is the memory reserved for an instance on its node or, as a claim, the rate reserved for
+// a service there.
 type Promise struct {
 	Service    string `json:"service"`
 	Node       string `json:"node"`
@@ -52,9 +54,8 @@ type Promise struct {
 	Replaces   string `json:"replaces,omitempty"`
 	// Stopping: an engine has decided to stop the instance.
 	Stopping bool `json:"stopping,omitempty"`
-	// Relay: the promise belongs to the service's proxy on a node, for users of instances on other
-	// nodes; see [Divide].
-	Relay bool `json:"relay,omitempty"`
+	// Claim: MinBPS is what the service's minimum takes on the node; see [Divide].
+	Claim bool `json:"claim,omitempty"`
 }
 
 // Refusal is a decision that is not carried out, with the reason.
@@ -112,12 +113,12 @@ func sumUp(p Promises) map[string]promised {
 func changedServices(seen, now Promises) map[string]bool {
 	changed := map[string]bool{}
 	for id, p := range now {
-		if seen[id] != p && !p.Relay {
+		if seen[id] != p && !p.Claim {
 			changed[p.Service] = true
 		}
 	}
 	for id, p := range seen {
-		if now[id] != p && !p.Relay {
+		if now[id] != p && !p.Claim {
 			changed[p.Service] = true
 		}
 	}
@@ -144,27 +145,20 @@ func (e *Engine) admit(nodes map[string]*Node, sums map[string]promised, p Promi
 	case d.MinBPS > 0 && !n.promises():
 		return fmt.Sprintf("%s has no Weir agent that can be told minimums", d.Node)
 	}
-	// The relay of the service's proxy on this node becomes free: its users go to the new instance.
-	relay := Entry{d.Service, d.Node}
-	relayed := min(p[RelayID(relay)].MinBPS, d.MinBPS)
-	s := sums[d.Node]
-	s.bps -= relayed
-	if total := sum(sum(s.bps, d.MinBPS), n.OtherMinBPS); d.MinBPS > 0 && total > n.BudgetBPS {
+	claim, s := ClaimID(Entry{d.Service, d.Node}), sums[d.Node]
+	more := d.MinBPS - min(p[claim].MinBPS, d.MinBPS)
+	if total := sum(sum(s.bps, more), n.OtherMinBPS); more > 0 && total > n.BudgetBPS {
 		return fmt.Sprintf("%s has promised %s of the %s that it can, and cannot promise %s more", d.Node,
-			policy.FormatRate(sum(s.bps, n.OtherMinBPS)), policy.FormatRate(n.BudgetBPS), policy.FormatRate(d.MinBPS))
+			policy.FormatRate(sum(s.bps, n.OtherMinBPS)), policy.FormatRate(n.BudgetBPS), policy.FormatRate(more))
 	}
 	if total := sum(s.bytes, d.LimitBytes); d.LimitBytes > 0 && total > n.limitBytes() {
 		return fmt.Sprintf("%s has promised %d of the %d bytes of memory that it can, and cannot promise %d more", d.Node, s.bytes, n.limitBytes(), d.LimitBytes)
 	}
-	sums[d.Node] = promised{s.bps + d.MinBPS, s.bytes + d.LimitBytes}
-	if old := p[RelayID(relay)]; relayed > 0 {
-		old.MinBPS -= relayed
-		p[RelayID(relay)] = old
-		if old.MinBPS == 0 {
-			delete(p, RelayID(relay))
-		}
+	sums[d.Node] = promised{s.bps + more, s.bytes + d.LimitBytes}
+	if more > 0 {
+		p[claim] = Promise{Service: d.Service, Node: d.Node, MinBPS: d.MinBPS, Claim: true}
 	}
-	p[d.Instance] = Promise{Service: d.Service, Node: d.Node, MinBPS: d.MinBPS, LimitBytes: d.LimitBytes, Replaces: d.Replaces}
+	p[d.Instance] = Promise{Service: d.Service, Node: d.Node, LimitBytes: d.LimitBytes, Replaces: d.Replaces}
 	return ""
 }
 

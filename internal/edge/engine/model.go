@@ -153,10 +153,15 @@ func (m *model) carries(n *node, s *service, own *host, count int) float64 {
 	return users
 }
 
-// uplinkLeft returns the rate of a node's uplink available to the service with count instances,
-// each of which has its minimum.
+// uplinkLeft returns the rate of a node's uplink available to the service with count instances
+// there. The minimum that counts is what the service claims there, and at least the part of an
+// instance more.
 func (s *service) uplinkLeft(n *node, own *host, count int) float64 {
-	return UplinkLeftBPS(float64(n.seen.UplinkBPS), n.sentBPS, own.bps+s.demand.proxyBPS[n.index], float64(s.minBPS)*float64(count))
+	minimum := n.claimedBPS[s.Spec.Name]
+	if count > own.count {
+		minimum = max(minimum, partOf(s.minBPS, len(s.instances)+1))
+	}
+	return UplinkLeftBPS(float64(n.seen.UplinkBPS), n.sentBPS, own.bps+s.demand.proxyBPS[n.index], float64(minimum))
 }
 
 // UplinkLeftBPS returns the uplink rate available to a service: rate less the traffic of others

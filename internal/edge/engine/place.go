@@ -41,7 +41,9 @@ type placement struct {
 	// each entry to the closest instance.
 	carried float64
 	closest []float64
-	// noPromise is the reason why nodes are excluded for lack of a promisable minimum.
+	// minBPS is the part of the minimum that the node has to promise, noPromise the reason why nodes
+	// that cannot are excluded.
+	minBPS    uint64
 	noPromise string
 	options   []option // the best, in order
 	excluded  []Excluded
@@ -50,7 +52,9 @@ type placement struct {
 // place chooses a node and decides to start an instance there. If there is none it adds a Keep
 // decision with the reason and returns false.
 func (w *world) place(s *service, n need) bool {
-	pl := &placement{w: w, s: s, need: n, noPromise: "cannot promise " + policy.FormatRate(s.minBPS) + " more"}
+	pl := &placement{w: w, s: s, need: n}
+	pl.minBPS = pl.part()
+	pl.noPromise = "cannot promise " + policy.FormatRate(pl.minBPS) + " more"
 	if failing := s.failing(w); failing != "" {
 		s.keep(w, CauseFailed, n.why+", but "+failing)
 		return false
@@ -74,14 +78,24 @@ func (w *world) place(s *service, n need) bool {
 	}
 	best := &pl.options[0]
 	d.Action, d.Node, d.Instance = best.Action, best.node.seen.Name, s.nextID()
-	d.MinBPS, d.LimitBytes = s.minBPS, s.Spec.Limits.MemoryBytes
+	d.MinBPS, d.LimitBytes = pl.minBPS, s.Spec.Limits.MemoryBytes
 	if best.away != nil {
 		d.Replaces, d.From = best.away.ID, best.away.Node
 	}
 	d.Reason = n.why + ": " + best.expectation(pl.question.BeforeSeconds) + reason + s.fallback
 	s.decide(w, d)
-	w.apply(s, best)
+	w.apply(s, best, pl.minBPS)
 	return true
+}
+
+// part returns the part of the minimum that the new instance is expected to need: users are spread
+// over as many instances as there are then.
+func (pl *placement) part() uint64 {
+	count := len(pl.s.instances)
+	if pl.orMove == nil && !slices.Contains(pl.s.instances, pl.away) {
+		count++
+	}
+	return partOf(pl.s.minBPS, count)
 }
 
 // judgeNodes builds the options with an algorithm.
@@ -163,7 +177,7 @@ func (pl *placement) excludes(n *node) string {
 		return "has no Weir agent, which would keep the minimum"
 	case s.minBPS > 0 && !n.seen.promises():
 		return "has a Weir agent that lets weir-edge only look, and so keeps no minimum for it"
-	case s.minBPS > n.freeBPS(s):
+	case pl.minBPS > n.freeBPS(s):
 		return pl.noPromise
 	case s.Spec.Limits.MemoryBytes > n.freeBytes():
 		return "has not enough memory"
@@ -176,14 +190,10 @@ func (pl *placement) excludes(n *node) string {
 	return ""
 }
 
-// freeBPS returns the minimum that a node can still promise to an instance of a service.
+// freeBPS returns what a node can promise for a service's minimum, with what it has promised.
 func (n *node) freeBPS(s *service) uint64 {
-	return n.seen.BudgetBPS - min(n.promisedBPS-n.relieved(s), n.seen.BudgetBPS)
+	return n.seen.BudgetBPS - min(n.promisedBPS-n.claimedBPS[s.Spec.Name], n.seen.BudgetBPS)
 }
-
-// relieved returns the relay rate that a node's proxy no longer needs once the node has an
-// instance.
-func (n *node) relieved(s *service) uint64 { return min(n.relayedBPS[s.Spec.Name], s.minBPS) }
 
 // limitBytes returns the memory that instances' limits may claim on a node, in bytes.
 func (n *Node) limitBytes() uint64 { return uint64(float64(n.MemoryBytes) * high) }
@@ -283,13 +293,9 @@ func (n *node) cpuPercent() float64 {
 }
 
 // apply updates the world as if the chosen option were carried out.
-func (w *world) apply(s *service, o *option) {
+func (w *world) apply(s *service, o *option, minBPS uint64) {
 	n := o.node
-	relieved := n.relieved(s)
-	n.promisedBPS = sum(n.promisedBPS-relieved, s.minBPS)
-	if relieved > 0 {
-		n.relayedBPS[s.Spec.Name] -= relieved
-	}
+	n.claim(s.Spec.Name, minBPS)
 	n.promisedBytes = sum(n.promisedBytes, s.Spec.Limits.MemoryBytes)
 	n.instances++
 	cpus := unknownCPUs

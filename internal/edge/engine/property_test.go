@@ -70,13 +70,16 @@ func anyInput(t *rapid.T) engine.Input {
 			State: rapid.SampledFrom([]engine.InstanceState{engine.InstanceRunning, engine.InstanceRunning, engine.InstanceStarting, engine.InstanceUnhealthy, engine.InstanceStopping, engine.InstanceFailed}).Draw(t, "state"),
 			Since: start.Add(-time.Duration(rapid.IntRange(-10, 1000).Draw(t, "since")) * time.Second),
 			Users: odd(100).Draw(t, "users"), CPUs: odd(4).Draw(t, "cpus"), SentBPS: bps(50e6).Draw(t, "sent"), ResponseSeconds: odd(5).Draw(t, "response"),
-			MinBPS: rapid.Uint64Range(0, 30e6).Draw(t, "min"), LimitBytes: rapid.Uint64Range(0, 4e8).Draw(t, "limit"),
+			LimitBytes: rapid.Uint64Range(0, 4e8).Draw(t, "limit"),
 			MinRefused: rapid.Bool().Draw(t, "refused"),
 		}
 		if rapid.Bool().Draw(t, "replaces") {
 			one.Replaces = engine.InstanceID(service, rapid.IntRange(0, 12).Draw(t, "replaced"))
 		}
 		in.Instances = append(in.Instances, one)
+	}
+	for i, service := range services {
+		in.Claims = append(in.Claims, engine.Claim{Service: service, Node: places[i%len(places)], MinBPS: rapid.Uint64Range(0, 30e6).Draw(t, "claim")})
 	}
 	for range rapid.IntRange(0, 8).Draw(t, "demands") {
 		in.Demand = append(in.Demand, engine.Demand{
@@ -125,9 +128,13 @@ func checkRound(t *rapid.T, in *engine.Input, r engine.Result) {
 		mins[in.Nodes[i].Name] = float64(in.Nodes[i].OtherMinBPS)
 	}
 	taken, hosts, decided := map[string]bool{}, map[string][]string{}, map[string]bool{}
+	claims := map[[2]string]uint64{}
+	for _, c := range in.Claims {
+		mins[c.Node] += float64(c.MinBPS)
+		claims[[2]string{c.Service, c.Node}] = c.MinBPS
+	}
 	for _, i := range in.Instances {
 		taken[i.ID] = true
-		mins[i.Node] += float64(i.MinBPS)
 		limits[i.Node] += float64(i.LimitBytes)
 		replaced := slices.ContainsFunc(in.Instances, func(o engine.Instance) bool { return o.Replaces == i.ID })
 		if i.State == engine.InstanceRunning && !replaced {
@@ -147,7 +154,10 @@ func checkRound(t *rapid.T, in *engine.Input, r engine.Result) {
 			t.Fatalf("cannot be: %+v on %+v", d, n)
 		}
 		taken[d.Instance] = true
-		if mins[d.Node] += float64(d.MinBPS); d.MinBPS > 0 && mins[d.Node] > float64(n.BudgetBPS) {
+		at := [2]string{d.Service, d.Node}
+		more := d.MinBPS - min(claims[at], d.MinBPS)
+		claims[at] += more
+		if mins[d.Node] += float64(more); more > 0 && mins[d.Node] > float64(n.BudgetBPS) {
 			t.Fatalf("%s has promised %v of %d: %+v", d.Node, mins[d.Node], n.BudgetBPS, d)
 		}
 		if limits[d.Node] += float64(d.LimitBytes); d.LimitBytes > 0 && limits[d.Node] > 0.9*float64(n.MemoryBytes)+1 {
@@ -204,9 +214,8 @@ func TestDeadNode(t *testing.T) {
 				s.Name, s.Labels = name, map[string]string{"weir.min": "10mbit"}
 				s.Algorithm = rapid.SampledFrom([]string{"local", "remote", "hybrid"}).Draw(t, "algorithm")
 			}))
-			one := running(name, "n0", 1, 0, 0)
-			one.MinBPS = 10e6
-			in.Instances = append(in.Instances, one)
+			in.Instances = append(in.Instances, running(name, "n0", 1, 0, 0))
+			in.Claims = append(in.Claims, engine.Claim{Service: name, Node: "n0", MinBPS: 10e6})
 		}
 		moved := 0
 		for _, d := range e.Round(in).Decisions {

@@ -84,7 +84,7 @@ func (w *world) replace(s *service) {
 		case i.node.seen.State == NodeDraining:
 			n.cause, n.why = CauseDraining, fmt.Sprintf("%s is on %s, which is being drained", i.ID, i.Node)
 		case i.MinRefused && s.minBPS > 0:
-			n.cause, n.why = CauseRefused, fmt.Sprintf("%s does not keep the minimum %s of %s", i.Node, policy.FormatRate(s.minBPS), i.ID)
+			n.cause, n.why = CauseRefused, fmt.Sprintf("%s does not keep its part of the minimum %s of %s", i.Node, policy.FormatRate(s.minBPS), s.Spec.Name)
 			if i.Reason != "" {
 				n.why += " (" + i.Reason + ")"
 			}

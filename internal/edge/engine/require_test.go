@@ -116,7 +116,7 @@ func TestElsewhere(t *testing.T) {
 		{engine.CauseDraining, func(in *engine.Input) { in.Nodes[0].State = engine.NodeDraining }, "web-1 is on a, which is being drained"},
 		{engine.CauseRefused, func(in *engine.Input) {
 			in.Instances[0].MinRefused, in.Instances[0].Reason = true, "2mbit is free"
-		}, "a does not keep the minimum 5mbit of web-1 (2mbit is free)"},
+		}, "a does not keep its part of the minimum 5mbit of web (2mbit is free)"},
 	} {
 		e := newEngine(t)
 		in := crowd(web(minimum), boards("abc"), 10, 0.1, running("web", "a", 1, 10, 0.1))
@@ -130,7 +130,7 @@ func TestElsewhere(t *testing.T) {
 			t.Errorf("%s: to %s", tc.cause, d.Node)
 		}
 		// While that starts nothing more happens.
-		in.Instances = append(in.Instances, engine.Instance{ID: d.Instance, Service: "web", Node: d.Node, State: engine.InstanceStarting, Since: start, Replaces: "web-1", MinBPS: 5e6})
+		in.Instances = append(in.Instances, engine.Instance{ID: d.Instance, Service: "web", Node: d.Node, State: engine.InstanceStarting, Since: start, Replaces: "web-1"})
 		if d := only(t, e.Round(in)); d.Action != engine.Keep {
 			t.Errorf("%s, while it starts: %+v", tc.cause, d)
 		}
@@ -174,7 +174,7 @@ func TestNowhere(t *testing.T) {
 		{"1 has no Weir agent, which would keep the minimum (a)", func(in *engine.Input) { in.Nodes[0].Weir = false }},
 		{"1 cannot promise 5mbit more (a)", func(in *engine.Input) { in.Nodes[0].OtherMinBPS = 91e6 }},
 		{"1 cannot promise 5mbit more (a)", func(in *engine.Input) {
-			in.Instances = []engine.Instance{{ID: "x-1", Service: "x", Node: "a", State: engine.InstanceStopping, MinBPS: math.MaxUint64}}
+			in.Claims = []engine.Claim{{Service: "x", Node: "a", MinBPS: math.MaxUint64}}
 		}},
 		{"1 has not enough memory (a)", func(in *engine.Input) { in.Services[0].Spec.Limits.MemoryBytes = 900e6 + 1 }},
 		{"1 has not enough disk space for the image (a)", func(in *engine.Input) { in.Nodes[0].DiskFreeBytes = 29e6 }},

@@ -20,9 +20,8 @@ type Input struct {
 	Instances []Instance `json:"instances"`
 	// Demand is where users come to, as the proxies see it.
 	Demand []Demand `json:"demand"`
-	// Relays are what proxies are promised for users of instances of other nodes; see
-	// [Divide].
-	Relays []Relay `json:"relays,omitempty"`
+	// Claims are what services are promised on nodes for their minimums; see [Divide].
+	Claims []Claim `json:"claims,omitempty"`
 	// Links are the measured round trips between nodes; those that are not
 	// measured have an assumed one (constants.go).
 	Links []Link `json:"links"`
@@ -75,7 +74,7 @@ type Node struct {
 	UplinkSentBPS uint64 `json:"uplink_sent_bps"`
 	// BudgetBPS is what minimums may claim together: the uplink's rate less the
 	// agent's reserve. OtherMinBPS are the minimums in force that are not those of
-	// instances.
+	// services.
 	BudgetBPS   uint64 `json:"budget_bps"`
 	OtherMinBPS uint64 `json:"other_min_bps"`
 
@@ -140,13 +139,12 @@ type Instance struct {
 	// SentBPS is what it sends over its node's uplink itself: to proxies of other nodes.
 	SentBPS uint64 `json:"sent_bps"`
 
-	// MinBPS and LimitBytes are what the ledger promised it, which may differ from
-	// its service's specification of today: 0 for nothing.
-	MinBPS     uint64 `json:"min_bps"`
+	// LimitBytes is the memory that the ledger promised it, which may differ from its service's
+	// specification of today: 0 for none.
 	LimitBytes uint64 `json:"limit_bytes"`
 	// Replaces is the instance that this one was started in place of; see [Move].
 	Replaces string `json:"replaces,omitempty"`
-	// MinRefused: the node's agent does not grant the minimum. Reason says why.
+	// MinRefused: the node's agent does not grant what the minimum takes there. Reason says why.
 	MinRefused bool `json:"min_refused,omitempty"`
 }
 
@@ -161,14 +159,6 @@ type Demand struct {
 	// SentBPS is what the service's proxy there sends over the node's uplink: all that users
 	// of that node get, from instances of any node. 0: nothing, or unknown.
 	SentBPS uint64 `json:"sent_bps,omitempty"`
-}
-
-// Relay is what a service's proxy on a node is promised for users of instances of other
-// nodes. An instance of the service there makes it unnecessary.
-type Relay struct {
-	Service string `json:"service"`
-	Node    string `json:"node"`
-	MinBPS  uint64 `json:"min_bps"`
 }
 
 // Link is what is measured between two nodes. It counts in both directions.
@@ -229,7 +219,8 @@ type Decision struct {
 	Replaces string `json:"replaces,omitempty"`
 	From     string `json:"from,omitempty"`
 
-	// MinBPS and LimitBytes are what a Start or Move promises the instance.
+	// MinBPS is what a Start or Move makes the service's claim on the node at least, LimitBytes
+	// what it promises the instance.
 	MinBPS     uint64 `json:"min_bps,omitempty"`
 	LimitBytes uint64 `json:"limit_bytes,omitempty"`
 

@@ -28,7 +28,8 @@ func TestFreeUplinks(t *testing.T) {
 			on[d.Node] = d.Action == engine.Start
 			percent := map[string]float64{"a": 99, "b": 0, "c": 99, "d": 0} // a node gives one in a hundred in any case
 			if label != "" {
-				percent["a"], percent["c"] = 60, 60
+				percent["a"] = map[int]float64{1: 60, 2: 80}[len(on)] // the second is expected to need half
+				percent["c"] = percent["a"]
 			}
 			for _, a := range d.Alternatives {
 				if got := a.UplinkPercent; got < percent[a.Node]-0.001 || got > percent[a.Node]+0.001 {
@@ -101,13 +102,13 @@ func TestUplinkToCome(t *testing.T) {
 	}
 }
 
-// TestMinimumsAdd: two instances on a node have two minimums of its uplink.
-func TestMinimumsAdd(t *testing.T) {
+// TestMinimumOnce: two instances on a node have the service's minimum of its uplink once.
+func TestMinimumOnce(t *testing.T) {
 	in := crowd(web(func(s *spec.Spec) { s.Labels["weir.min"] = "40mbit" }), boards("a"), 45, 1, running("web", "a", 1, 45, 0.1))
-	in.Nodes[0].UplinkSentBPS, in.Demand[0].SentBPS, in.Instances[0].MinBPS = 100e6, 40e6, 40e6
+	in.Nodes[0].UplinkSentBPS, in.Demand[0].SentBPS, in.Claims = 100e6, 40e6, []engine.Claim{{Service: "web", Node: "a", MinBPS: 40e6}}
 	e := newEngine(t)
 	d := only(t, e.Round(later(in, e.Round(in), 2*time.Second)))
-	if d.Action != engine.Start || math.Abs(d.Alternatives[0].UplinkPercent-20) > 0.001 {
+	if d.Action != engine.Keep || math.Abs(d.Alternatives[0].UplinkPercent-60) > 0.001 {
 		t.Errorf("%s: %s; %+v", d.Action, d.Reason, d.Alternatives)
 	}
 }

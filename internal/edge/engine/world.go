@@ -23,14 +23,14 @@ type world struct {
 type node struct {
 	seen  Node
 	index int
-	// promisedBPS and promisedBytes are what instances and others have been
+	// promisedBPS and promisedBytes are what services, instances and others have been
 	// promised; busyCPUs, usedBytes and sentBPS what is used, and expected to be by
 	// what has been put there in this round.
 	promisedBPS, promisedBytes uint64
 	busyCPUs, usedBytes        float64
 	sentBPS                    float64
-	// relayedBPS is the part of promisedBPS that is for relays, by service.
-	relayedBPS map[string]uint64
+	// claimedBPS is the part of promisedBPS that is for services, by service.
+	claimedBPS map[string]uint64
 	instances  int
 	exhausted  string // what it has next to nothing left of; empty if it is well
 }
@@ -100,9 +100,9 @@ func newWorld(e *Engine, in *Input) *world {
 			}
 		}
 	}
-	for _, r := range in.Relays {
-		if at, known := index[r.Node]; known {
-			w.nodes[at].addRelay(r.Service, r.MinBPS)
+	for _, c := range in.Claims {
+		if at, known := index[c.Node]; known {
+			w.nodes[at].claim(c.Service, c.MinBPS)
 		}
 	}
 	byName := w.addServices(in)
@@ -135,13 +135,14 @@ func (w *world) addNodes(list []Node) map[string]int {
 	return index
 }
 
-// addRelay adds the promise of a service's proxy there.
-func (n *node) addRelay(service string, bps uint64) {
-	if n.relayedBPS == nil {
-		n.relayedBPS = map[string]uint64{}
+// claim makes a service's claim on the node at least bps.
+func (n *node) claim(service string, bps uint64) {
+	if n.claimedBPS == nil {
+		n.claimedBPS = map[string]uint64{}
 	}
-	n.relayedBPS[service] = sum(n.relayedBPS[service], bps)
-	n.promisedBPS = sum(n.promisedBPS, bps)
+	more := bps - min(n.claimedBPS[service], bps)
+	n.claimedBPS[service] += more
+	n.promisedBPS = sum(n.promisedBPS, more)
 }
 
 // isShortOf returns what a node has next to nothing left of; empty if it is well.
@@ -191,7 +192,6 @@ func (w *world) addInstances(list []Instance, index map[string]int, byName map[s
 	for _, i := range sorted {
 		if at, known := index[i.Node]; known {
 			i.node = w.nodes[at]
-			i.node.promisedBPS = sum(i.node.promisedBPS, i.MinBPS)
 			i.node.promisedBytes = sum(i.node.promisedBytes, i.LimitBytes)
 			i.node.instances++
 		}

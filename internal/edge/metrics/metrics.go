@@ -64,8 +64,8 @@ func nodeFamilies(nodes []edge.Node) []family {
 		gauge("disk_free_bytes", "What is free where the node keeps images.", func(n edge.Node) float64 { return float64(n.DiskFreeBytes) }),
 		gauge("uplink_capacity_bytes_per_second", "The rate of the node's uplink.", func(n edge.Node) float64 { return exposition.BytesPerSecond(n.UplinkBPS) }),
 		gauge("uplink_rate_bytes_per_second", "What the node's uplink sends.", func(n edge.Node) float64 { return exposition.BytesPerSecond(n.UplinkSentBPS) }),
-		gauge("promised_bytes_per_second", "The minimums that instances on the node are promised.", func(n edge.Node) float64 { return exposition.BytesPerSecond(n.PromisedBPS) }),
-		gauge("free_bytes_per_second", "What further instances on the node may be promised.", func(n edge.Node) float64 { return exposition.BytesPerSecond(n.FreeBPS) }),
+		gauge("promised_bytes_per_second", "What the minimums of services take on the node, as promised.", func(n edge.Node) float64 { return exposition.BytesPerSecond(n.PromisedBPS) }),
+		gauge("free_bytes_per_second", "What minimums of services may still be promised on the node.", func(n edge.Node) float64 { return exposition.BytesPerSecond(n.FreeBPS) }),
 	}
 }
 

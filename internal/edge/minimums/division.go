@@ -14,8 +14,8 @@ const (
 	turnoverUserSeconds = 8.0
 	// maxLookGap limits the time credited to a user who was seen in one sample only.
 	maxLookGap = time.Second
-	// idleUsers is the number of local users assumed for an instance without users, so that its
-	// relays are returned after some minutes.
+	// idleUsers is the number of users assumed for a service without users, so that its parts
+	// return to the instances' own nodes after some minutes.
 	idleUsers = 0.1
 	// A node's user count varies randomly by about 9 hundredths between samples. Parts therefore
 	// follow the mean over steadyPeriod, or over movingPeriod once a fraction is off by moved.
@@ -31,21 +31,25 @@ type division struct {
 	// of its last answer.
 	at    time.Time
 	users map[engine.Path]float64
-	// fractions are the paths' parts of an instance's users, means the same, smoothed. movedAt is
-	// when an instance's fractions were last off by moved.
+	// fractions are the paths' parts of a service's users, means the same, smoothed. movedAt is
+	// when a service's users last moved.
 	fractions, means map[engine.Path]float64
 	movedAt          map[string]time.Time
 	parts            engine.Hundredths
 }
 
-// Divide splits the promised minimums of instances by the nodes where their users connect.
+// Divide divides the minimums of services by where their users connect.
 func (d *division) Divide(in *Input) (divided engine.Division) {
 	passed, first := in.At.Sub(d.at), d.at.IsZero()
 	d.at = in.At
 	d.countUsers(in)
 	d.followUsers(in.Promises, passed, first)
-	d.smooth(passed)
-	divided, d.parts = engine.Divide(in.Promises, d.means, d.parts)
+	d.smooth(in.Promises, passed)
+	minBPS := map[string]uint64{}
+	for _, s := range in.Services {
+		minBPS[s.Name] = s.MinBPS
+	}
+	divided, d.parts = engine.Divide(minBPS, in.Promises, in.Starting, d.means, d.parts)
 	return divided
 }
 
@@ -65,7 +69,7 @@ func (d *division) countUsers(in *Input) {
 	}
 	for id, p := range in.Promises {
 		for _, x := range in.Proxies {
-			if x.Answers && x.Service == p.Service && !p.Relay {
+			if x.Answers && x.Service == p.Service && !p.Claim {
 				users[engine.Path{Instance: id, Node: x.Node}] = x.Users[id]
 			}
 		}
@@ -74,63 +78,70 @@ func (d *division) countUsers(in *Input) {
 }
 
 // followUsers moves fractions towards those of the users that are there, in t seconds with n
-// users by
+// users of the service by
 //
 //	1 - exp(-n t / turnover)
 //
-// of the way. An instance begins with the users of its own node, except at the first look, as
-// another weir-edge may have divided before this one.
+// of the way. A service begins with [engine.Promises.Homes], except at the first look, as another
+// weir-edge may have divided before this one.
 func (d *division) followUsers(promises engine.Promises, passed time.Duration, first bool) {
-	fractions := map[engine.Path]float64{}
+	before := map[engine.Path]float64{}
 	for path, fraction := range d.fractions {
 		p, promised := promises[path.Instance]
 		if _, known := d.users[path]; promised && (known || path.Node == p.Node) { // a node that is gone has none
-			fractions[path] = fraction
+			before[path] = fraction
 		}
 	}
-	together, all := sumByInstance(fractions), sumByInstance(d.users)
-	for id, p := range promises {
-		own := engine.Path{Instance: id, Node: p.Node}
-		if !p.Relay && together[id] == 0 {
-			fractions[own], together[id] = 1, 1
+	service := func(path engine.Path) string { return promises[path.Instance].Service }
+	homes, together, all := promises.Homes(), sumBy(before, service), sumBy(d.users, service)
+	paths := map[engine.Path]bool{}
+	for _, known := range []map[engine.Path]float64{before, homes, d.users} {
+		for path := range known {
+			paths[path] = true
 		}
 	}
-	for path, n := range d.users {
-		users, weight := all[path.Instance], 1.0
+	d.fractions = map[engine.Path]float64{}
+	for path := range paths {
+		s := service(path)
+		users, right, was, weight := all[s], d.users[path]/all[s], before[path]/together[s], 1.0
 		if users == 0 {
-			users = idleUsers
-			if promises[path.Instance].Node == path.Node {
-				n = users
-			}
+			users, right = idleUsers, homes[path]
+		}
+		if together[s] == 0 {
+			was = homes[path]
 		}
 		if !first {
 			weight = engine.SmoothingWeight(users*min(passed, maxLookGap).Seconds(), turnoverUserSeconds)
 		}
-		before := fractions[path] / together[path.Instance]
-		fractions[path] = before + (n/users-before)*weight
-		if n == 0 && fractions[path] < forgotten {
-			delete(fractions, path)
+		if fraction := was + (right-was)*weight; right > 0 || fraction >= forgotten {
+			d.fractions[path] = fraction
 		}
 	}
-	d.fractions = fractions
 }
 
-// smooth updates the means of the fractions; a mean restarts if its fraction has moved.
-func (d *division) smooth(passed time.Duration) {
-	movedAt := map[string]time.Time{}
+// smooth updates the means of the fractions. A service's means restart if the users of a node have
+// moved, or an instance has got its first ones; which instances serve a node's users varies by
+// chance and moves nothing.
+func (d *division) smooth(promises engine.Promises, passed time.Duration) {
+	movedAt, changes := map[string]time.Time{}, map[engine.Entry]float64{}
 	for path, fraction := range d.fractions {
-		id := path.Instance
-		if movedAt[id].IsZero() {
-			movedAt[id] = d.movedAt[id]
+		s := promises[path.Instance].Service
+		if movedAt[s].IsZero() {
+			movedAt[s] = d.movedAt[s]
 		}
-		if math.Abs(fraction-d.means[path]) >= moved {
-			movedAt[id] = d.at
+		if changes[engine.Entry{Service: s, Node: path.Node}] += fraction - d.means[path]; d.means[path] == 0 && fraction >= moved {
+			movedAt[s] = d.at
+		}
+	}
+	for at, change := range changes {
+		if math.Abs(change) >= moved {
+			movedAt[at.Service] = d.at
 		}
 	}
 	means := map[engine.Path]float64{}
 	for path, fraction := range d.fractions {
 		weight := 1.0
-		if window := min(d.at.Sub(movedAt[path.Instance])-movingPeriod, steadyPeriod); window > passed {
+		if window := min(d.at.Sub(movedAt[promises[path.Instance].Service])-movingPeriod, steadyPeriod); window > passed {
 			weight = passed.Seconds() / window.Seconds()
 		}
 		means[path] = d.means[path] + (fraction-d.means[path])*weight
@@ -138,11 +149,11 @@ func (d *division) smooth(passed time.Duration) {
 	d.means, d.movedAt = means, movedAt
 }
 
-// sumByInstance adds up the values of instances' paths.
-func sumByInstance(values map[engine.Path]float64) map[string]float64 {
+// sumBy adds up the values of services' paths.
+func sumBy(values map[engine.Path]float64, service func(engine.Path) string) map[string]float64 {
 	sums := map[string]float64{}
 	for path, n := range values {
-		sums[path.Instance] += n
+		sums[service(path)] += n
 	}
 	return sums
 }

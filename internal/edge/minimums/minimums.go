@@ -1,21 +1,22 @@
-// Package minimums decides which container of a swarm is to have which minimum, and remembers
+// Package minimums divides the minimum of each service among nodes and containers, and remembers
 // what agents were told. It is pure: it has no clock and talks to nothing.
 //
 // # Problem
 //
-// On a swarm minimums are in force where users connect, so the agents of those nodes have to
-// be told. Users move, agents refuse or do not answer, and another weir-edge may tell the same
+// The minimum of a service is what all its users get together, and is in force where they connect.
+// On one engine that is its proxy, which has the minimum as a label. On a swarm the agents of
+// those nodes have to be told. Users move, agents refuse or do not answer, and another weir-edge may tell the same
 // agents, so that what was told is not what is in force.
 //
 // # Method
 //
 // A round
 //
-//	divides what instances are promised by where their users connect    Divide
-//	reads which relays proxies have in force                            RelaysInForce
-//	and compares what is to be in force with what is                    Orders
+//	divides minimums by where users connect             Divide
+//	reads what services have in force on each node      ClaimsInForce
+//	and compares what is to be in force with what is    Orders
 //
-// The caller enters the relays into the ledger before the orders go out, sends the orders to
+// The caller enters the claims into the ledger before the orders go out, sends the orders to
 // the agents, and notes their answers. The ledger comes first; an agent that refuses all the
 // same, because another program was faster, is a reason to move the instance ([Minimums.Refusal]).
 //
@@ -30,13 +31,14 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/edge/engine"
-	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // Input is the observation that one round of the division is computed from.
 type Input struct {
 	At       time.Time
 	Promises engine.Promises
+	// Starting are the instances that do not answer yet.
+	Starting map[string]bool
 	Services []Service
 	Nodes    []Node
 	Proxies  []Proxy
@@ -50,7 +52,7 @@ type Service struct {
 	Latency string // as in the service's labels; empty for none
 }
 
-// Node is a node of the swarm.
+// Node is a node of the swarm, or the only one.
 type Node struct {
 	Name string
 	// Ready: its agent answers.
@@ -79,8 +81,8 @@ type Proxy struct {
 type Order struct {
 	Container, Service, Latency string
 	BPS                         uint64
-	// PromisedBPS is the part of BPS that instances of the node are promised; the rest is
-	// relayed for instances of other nodes.
+	// PromisedBPS is the part of BPS that is for instances of the node; the rest is relayed for
+	// instances of other nodes.
 	PromisedBPS uint64
 	HasBPS      uint64
 	// slackBPS is how far the division of another weir-edge may differ.
@@ -139,12 +141,12 @@ type Minimums struct {
 	told map[string]told // by container
 }
 
-// RelaysInForce returns the minimum that proxies have in force for instances of other nodes. Relays
-// on nodes whose agents do not answer count as in force.
-func (x *Minimums) RelaysInForce(in *Input, d engine.Division) map[engine.Entry]uint64 {
+// ClaimsInForce returns which part of each claim is in force. Claims on nodes whose agents do not
+// answer count as in force.
+func (x *Minimums) ClaimsInForce(in *Input) map[engine.Entry]uint64 {
 	inForce := map[engine.Entry]uint64{}
 	for _, p := range in.Promises {
-		if !p.Relay {
+		if !p.Claim {
 			continue
 		}
 		entry := engine.Entry{Service: p.Service, Node: p.Node}
@@ -155,17 +157,16 @@ func (x *Minimums) RelaysInForce(in *Input, d engine.Division) map[engine.Entry]
 		case !in.Nodes[i].Ready:
 			inForce[entry] = p.MinBPS
 		default:
-			has := x.proxyBPS(in, &in.Nodes[i], p.Service)
-			inForce[entry] = min(p.MinBPS, has-min(has, d.Local[entry]))
+			inForce[entry] = min(p.MinBPS, x.serviceBPS(in, &in.Nodes[i], p.Service))
 		}
 	}
 	return inForce
 }
 
-// proxyBPS returns the largest minimum that a service's proxy may have in force.
-func (x *Minimums) proxyBPS(in *Input, n *Node, service string) (bps uint64) {
+// serviceBPS returns the largest minimum that a service may have in force on a node.
+func (x *Minimums) serviceBPS(in *Input, n *Node, service string) (bps uint64) {
 	for i := range n.Containers {
-		if c := &n.Containers[i]; c.Service == service && c.Instance == "" {
+		if c := &n.Containers[i]; c.Service == service {
 			bps += max(c.AdmittedBPS, x.hasBPS(in, n, c))
 		}
 	}
@@ -173,13 +174,19 @@ func (x *Minimums) proxyBPS(in *Input, n *Node, service string) (bps uint64) {
 }
 
 // Orders returns the orders for a node's agent, reductions first so that they free room for the
-// rest. promises include the admitted relays.
+// rest. promises include the admitted claims: of a claim that is smaller than what is needed, users
+// of the node's instances come first, then what its instances send, then relays.
 func (x *Minimums) Orders(in *Input, n *Node, d engine.Division, promises engine.Promises) []Order {
 	maps.DeleteFunc(x.told, func(_ string, t told) bool { return in.At.Sub(t.at) > toldKept })
 	var list []Order
 	for _, s := range in.Services {
 		entry := engine.Entry{Service: s.Name, Node: n.Name}
-		local := d.Local[entry]
+		need, left := d.Needs[entry], promises[engine.ClaimID(entry)].MinBPS
+		take := func(bps uint64) uint64 {
+			bps = min(bps, left)
+			left -= bps
+			return bps
+		}
 		want := func(instance string, bps, promised uint64) {
 			most := s.MaxBPS // what is allowed all that it may send needs no more
 			if most == 0 {
@@ -193,12 +200,14 @@ func (x *Minimums) Orders(in *Input, n *Node, d engine.Division, promises engine
 				list = append(list, o)
 			}
 		}
-		want("", local+min(d.Relayed[entry], promises[engine.RelayID(entry)].MinBPS), local)
-		for id, p := range in.Promises {
-			if !p.Relay && p.Service == s.Name && p.Node == n.Name {
-				want(id, d.Sent[id], d.Sent[id])
+		local := take(need.LocalBPS + need.StartingBPS)
+		for _, id := range slices.Sorted(maps.Keys(in.Promises)) {
+			if p := in.Promises[id]; !p.Claim && p.Service == s.Name && p.Node == n.Name {
+				sent := take(d.Sent[id])
+				want(id, sent, sent)
 			}
 		}
+		want("", local+take(need.RelayedBPS+need.AckBPS), local)
 	}
 	list = slices.DeleteFunc(list, func(o Order) bool { return !x.isDue(in.At, o) })
 	slices.SortFunc(list, func(a, b Order) int {
@@ -290,23 +299,17 @@ func (x *Minimums) Refusal(container string) string {
 	return t.Reason
 }
 
-// HeldBPS returns the minimum in force at a node that belongs to ledger promises. The rest of the
+// HeldBPS returns the minimum in force at a node that belongs to claims. The rest of the
 // containers' minimums was promised by other programs.
 func HeldBPS(node string, containers []Container, promises engine.Promises) (sum uint64) {
-	promised := map[string]uint64{}
-	for _, p := range promises {
-		if p.Node == node {
-			promised[p.Service] += min(p.MinBPS, policy.MaxRateBPS)
-		}
-	}
 	held := map[string]uint64{}
 	for _, c := range containers {
 		if c.Instance == "" || promises[c.Instance].Node == node {
 			held[c.Service] += c.AdmittedBPS
 		}
 	}
-	for service, most := range promised {
-		sum += min(held[service], most)
+	for service, bps := range held {
+		sum += min(bps, promises[engine.ClaimID(engine.Entry{Service: service, Node: node})].MinBPS)
 	}
 	return sum
 }

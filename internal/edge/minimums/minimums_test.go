@@ -18,7 +18,7 @@ var start = time.Unix(1e9, 0)
 func shop(usersA, usersB float64) *Input {
 	in := &Input{
 		At:       start,
-		Promises: engine.Promises{"shop-1": {Service: "shop", Node: "a", MinBPS: 20e6}},
+		Promises: engine.Promises{"shop-1": {Service: "shop", Node: "a"}, "shop@a": claim("a", 20e6)},
 		Services: []Service{{Name: "shop", MinBPS: 20e6, Latency: "20ms"}},
 	}
 	for name, users := range map[string]float64{"a": usersA, "b": usersB} {
@@ -31,6 +31,10 @@ func shop(usersA, usersB float64) *Input {
 	}
 	in.Nodes[0].Containers = append(in.Nodes[0].Containers, Container{ID: "i", Service: "shop", Instance: "shop-1"})
 	return in
+}
+
+func claim(node string, bps uint64) engine.Promise {
+	return engine.Promise{Service: "shop", Node: node, MinBPS: bps, Claim: true}
 }
 
 // orders returns what a node's agent is to be told, in words.
@@ -48,9 +52,7 @@ func orders(x *Minimums, in *Input, n int) (text string) {
 // without users have none.
 func TestOrders(t *testing.T) {
 	relay := func(bps uint64) func(*Input) {
-		return func(in *Input) {
-			in.Promises["shop@b"] = engine.Promise{Service: "shop", Node: "b", MinBPS: bps, Relay: true}
-		}
+		return func(in *Input) { in.Promises["shop@b"] = claim("b", bps) }
 	}
 	for name, test := range map[string]struct {
 		usersA, usersB float64
@@ -66,6 +68,18 @@ func TestOrders(t *testing.T) {
 			in.Services[0].MaxBPS = 20e6
 			relay(21.25e6)(in)
 		}, "i=20", "pb=20"},
+		"half of its own is promised": {5, 5, func(in *Input) { in.Promises["shop@a"] = claim("a", 15e6) }, "i=5 pa=10", ""},
+		"it starts": {0, 5, func(in *Input) {
+			relay(21.25e6)(in)
+			in.Starting = map[string]bool{"shop-2": true}
+			in.Promises["shop-2"], in.Promises["shop@a"] = engine.Promise{Service: "shop", Node: "a"}, claim("a", 30e6)
+		}, "i=20", "pb=21"},
+		"four on one node": {8, 0, func(in *Input) {
+			for _, id := range []string{"shop-2", "shop-3", "shop-4"} {
+				in.Promises[id] = engine.Promise{Service: "shop", Node: "a"}
+				in.Proxies[0].Users[id] = 3
+			}
+		}, "pa=20", ""},
 		"reductions first":       {0, 5, func(in *Input) { in.Nodes[0].Containers[0].MinBPS = 20e6 }, "pa=0 i=20", ""},
 		"no users at b any more": {5, 0, func(in *Input) { in.Nodes[1].Containers[0].MinBPS = 10e6 }, "pa=20", "pb=0"},
 		"a proxy that is being replaced": {5, 0, func(in *Input) {
@@ -116,7 +130,7 @@ func TestToldSinceReport(t *testing.T) {
 func TestOverruled(t *testing.T) {
 	var x Minimums
 	in := shop(5, 5)
-	in.Promises["shop@b"] = engine.Promise{Service: "shop", Node: "b", MinBPS: 20e6, Relay: true}
+	in.Promises["shop@b"] = claim("b", 20e6)
 	wants := func(hasBPS uint64) (bps uint64) {
 		in.Nodes[1].Containers[0].MinBPS = hasBPS
 		for _, o := range x.Orders(in, &in.Nodes[1], x.Divide(in), in.Promises) {
@@ -174,8 +188,8 @@ func TestRefusals(t *testing.T) {
 // TestHeldBPS: of what is in force, services hold what the ledger promises them on the node.
 func TestHeldBPS(t *testing.T) {
 	promises := engine.Promises{
-		"shop-1": {Service: "shop", Node: "a", MinBPS: 20e6}, "shop-2": {Service: "shop", Node: "b", MinBPS: 20e6},
-		"wiki@a": {Service: "wiki", Node: "a", MinBPS: 5e6, Relay: true},
+		"shop-1": {Service: "shop", Node: "a"}, "shop-2": {Service: "shop", Node: "b"}, "shop@a": claim("a", 20e6), "shop@b": claim("b", 20e6),
+		"wiki@a": {Service: "wiki", Node: "a", MinBPS: 5e6, Claim: true},
 	}
 	for name, test := range map[string]struct {
 		containers []Container
@@ -193,20 +207,20 @@ func TestHeldBPS(t *testing.T) {
 	}
 }
 
-// TestRelaysInForce: a relay of a node that has left is not in force, and one of a node whose agent
+// TestClaimsInForce: a claim of a node that has left is not in force, and one of a node whose agent
 // does not answer is.
-func TestRelaysInForce(t *testing.T) {
+func TestClaimsInForce(t *testing.T) {
 	in := shop(0, 5)
-	for _, node := range []string{"b", "gone"} {
-		in.Promises["shop@"+node] = engine.Promise{Service: "shop", Node: node, MinBPS: 10e6, Relay: true}
-	}
+	in.Promises["shop@b"], in.Promises["shop@gone"] = claim("b", 10e6), claim("gone", 10e6)
+	in.Nodes[0].Containers[0].AdmittedBPS, in.Nodes[0].Containers[2].AdmittedBPS = 5e6, 3e6 // the proxy and the instance
 	in.Nodes[1].Containers[0].AdmittedBPS = 4e6
-	for ready, want := range map[bool]uint64{true: 4e6, false: 10e6} {
+	for ready, want := range map[bool]string{true: "8 4 0", false: "8 10 0"} {
 		in.Nodes[1].Ready = ready
 		var x Minimums
-		got := x.RelaysInForce(in, x.Divide(in))
-		if b, gone := got[engine.Entry{Service: "shop", Node: "b"}], got[engine.Entry{Service: "shop", Node: "gone"}]; b != want || gone != 0 {
-			t.Errorf("ready %t: %v", ready, got)
+		got := x.ClaimsInForce(in)
+		at := func(node string) uint64 { return got[engine.Entry{Service: "shop", Node: node}] / 1e6 }
+		if got := fmt.Sprint(at("a"), at("b"), at("gone")); got != want {
+			t.Errorf("ready %t: %s, want %s", ready, got, want)
 		}
 	}
 }
@@ -293,7 +307,7 @@ func TestFractions(t *testing.T) {
 	x.users = nil // those of its own node are unknown
 	half := only(shop(0, 4), func(node string) bool { return node == "b" }, "a", "b")
 	look(half, time.Second)
-	if d := x.Divide(half); d.Local[engine.Entry{Service: "shop", Node: "a"}] < 10e6 {
+	if d := x.Divide(half); d.Needs[engine.Entry{Service: "shop", Node: "a"}].LocalBPS < 10e6 {
 		t.Errorf("the node's own proxy has not answered yet: %+v", d)
 	}
 }

@@ -87,7 +87,7 @@ func TestStartInstance(t *testing.T) {
 func TestNodeHasLeft(t *testing.T) {
 	m := newManager(t)
 	ledger := &bench{promises: engine.Promises{
-		"shop-1": {Service: "shop", Node: "a", MinBPS: 20e6}, "shop-2": {Service: "shop", Node: "b", MinBPS: 20e6, Replaces: "shop-1"},
+		"shop-1": {Service: "shop", Node: "a"}, "shop-2": {Service: "shop", Node: "b", LimitBytes: 5e6, Replaces: "shop-1"},
 	}}
 	o := shop(0, 0)
 	o.promises = ledger.promises
@@ -101,7 +101,7 @@ func TestNodeHasLeft(t *testing.T) {
 	if step.apply(t.Context(), ledger); step.err != nil {
 		t.Error(step.err)
 	}
-	if p := ledger.promises["shop-2"]; p != (engine.Promise{Service: "shop", Node: "b-id2", MinBPS: 20e6, Replaces: "shop-1"}) || len(ledger.promises) != 2 {
+	if p := ledger.promises["shop-2"]; p != (engine.Promise{Service: "shop", Node: "b-id2", LimitBytes: 5e6, Replaces: "shop-1"}) || len(ledger.promises) != 2 {
 		t.Errorf("promised is %+v", ledger.promises)
 	}
 	here := len(m.said())

@@ -90,7 +90,7 @@ func TestAgents(t *testing.T) {
 			break
 		}
 	}
-	promises := engine.Promises{"s.1": {Service: "s", Node: "near", MinBPS: 40e6}}
+	promises := engine.Promises{"s-1": {Service: "s", Node: "near"}, "s@near": {Service: "s", Node: "near", MinBPS: 40e6, Claim: true}}
 	m := &Manager{presence: newPresence(nil)}
 	is := func(i int) engine.Node { return m.node(&observation{promises: promises}, &found[i]) }
 	// What weir-edge itself has promised is not others'; an uplink that is not there gives nothing.

@@ -11,8 +11,8 @@ import (
 func TestSaidOnce(t *testing.T) {
 	m := newManager(t)
 	for mbit := range uint64(20) {
-		division := engine.Division{Relayed: map[engine.Entry]uint64{{Service: "shop", Node: "b"}: (10 + mbit) * 1e6, {Service: "shop", Node: "c"}: 5e6}}
-		m.journal.saySmallRelays(division, engine.Promises{"shop@b": {Service: "shop", Node: "b", MinBPS: 3e6, Relay: true}})
+		division := engine.Division{Needs: map[engine.Entry]engine.Need{{Service: "shop", Node: "b"}: {LocalBPS: (10 + mbit) * 1e6}, {Service: "shop", Node: "c"}: {LocalBPS: 5e6}}}
+		m.journal.saySmallClaims(division, engine.Promises{"shop@b": {Service: "shop", Node: "b", MinBPS: 3e6, Claim: true}})
 	}
 	if said := strings.Count(m.said(), "have less than its minimum"); said != 2 {
 		t.Errorf("of two nodes it is said %d times:\n%s", said, m.said())

@@ -38,8 +38,8 @@ func (m *Manager) input(o *observation) engine.Input {
 		m.measureInstance(o, &in.Instances[i])
 	}
 	for _, p := range o.promises {
-		if p.Relay {
-			in.Relays = append(in.Relays, engine.Relay{Service: p.Service, Node: p.Node, MinBPS: p.MinBPS})
+		if p.Claim {
+			in.Claims = append(in.Claims, engine.Claim{Service: p.Service, Node: p.Node, MinBPS: p.MinBPS})
 		}
 	}
 	in.Links = links(o.nodes)

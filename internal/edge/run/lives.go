@@ -71,7 +71,7 @@ func (l *lives) instances(o *observation) (list []engine.Instance) {
 		list = append(list, i)
 	}
 	for id, p := range o.promises {
-		if there[id] || p.Relay {
+		if there[id] || p.Claim {
 			continue
 		}
 		i := newInstance(id, p)
@@ -95,7 +95,7 @@ func (l *lives) instances(o *observation) (list []engine.Instance) {
 }
 
 func newInstance(id string, p engine.Promise) engine.Instance {
-	return engine.Instance{ID: id, Service: p.Service, Node: p.Node, MinBPS: p.MinBPS, LimitBytes: p.LimitBytes, Replaces: p.Replaces}
+	return engine.Instance{ID: id, Service: p.Service, Node: p.Node, LimitBytes: p.LimitBytes, Replaces: p.Replaces}
 }
 
 // date sets the time of each instance's present state, and drops instances that are gone.
@@ -194,7 +194,7 @@ const (
 func (l *lives) orphaned(o *observation) (gone []string) {
 	maps.DeleteFunc(l.orphans, func(id string, _ time.Time) bool { _, promised := o.promises[id]; return !promised })
 	for id, p := range o.promises {
-		if p.Relay {
+		if p.Claim {
 			continue
 		}
 		_, deployed := o.specs[p.Service]
@@ -223,8 +223,7 @@ func (l *lives) planPromises(o *observation) promiseStep {
 			continue
 		}
 		if !promised {
-			parsed := o.specs[c.Service]
-			p = engine.Promise{Service: c.Service, MinBPS: parsed.MinBPS(), LimitBytes: parsed.Limits.MemoryBytes}
+			p = engine.Promise{Service: c.Service, LimitBytes: o.specs[c.Service].Limits.MemoryBytes}
 		}
 		p.Node = c.Node // nodes are renamed when another one of their name joins
 		step.adopted[c.ID] = p

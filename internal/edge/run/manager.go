@@ -22,7 +22,7 @@
 //
 // Files: observe.go, input.go: what a round depends on; act.go: starts and stops; lives.go,
 // state.go: instances; promises.go: the ledger; proxies.go, uplinks.go: where users are sent;
-// minimums.go, tell.go: minimums on a swarm; deploy.go: requests of users; view.go, events.go,
+// minimums.go, tell.go: where minimums are in force; deploy.go: requests of users; view.go, events.go,
 // counters.go: answers to readers; agents.go, local.go, unmeasured.go: what nodes report;
 // presence.go: how much of the time nodes are there; pulls.go: how fast they get images.
 package run
@@ -229,7 +229,10 @@ func (m *Manager) round(ctx context.Context) {
 	m.runInLoop(func() { decisions = m.decide(o) })
 	var steps steps
 	if m.opts.DryRun {
-		m.runInLoop(func() { m.journal.sayDecided(decisions) })
+		m.runInLoop(func() {
+			m.journal.sayDecided(decisions)
+			steps.claims = m.planClaims(o)
+		})
 	} else {
 		admitted, refused, err := m.opts.Engine.Commit(ctx, m.opts.Runtime.Ledger(), o.input.Nodes, o.promises, decisions)
 		m.runInLoop(func() {
@@ -244,19 +247,19 @@ func (m *Manager) round(ctx context.Context) {
 // steps are what a round changes beside starts and stops, and how that went.
 type steps struct {
 	proxies  []proxyStep
-	relays   relayStep
+	claims   claimStep
 	promises promiseStep
 }
 
 func (m *Manager) planSteps(o *observation) steps {
 	m.endLeft(o)
 	return steps{proxies: m.proxies.plan(o, func(id string) bool { return m.lives.stopping[id] != nil }),
-		relays: m.planRelays(o), promises: m.lives.planPromises(o)}
+		claims: m.planClaims(o), promises: m.lives.planPromises(o)}
 }
 
 func (s *steps) apply(ctx context.Context, ledger engine.Ledger, o *observation) {
 	applyProxies(ctx, s.proxies)
-	s.relays.apply(ctx, ledger, o)
+	s.claims.apply(ctx, ledger, o)
 	s.promises.apply(ctx, ledger)
 }
 
@@ -297,10 +300,12 @@ func (m *Manager) finish(o *observation, s *steps, decisions []engine.Decision) 
 		}
 	}
 	m.journal.sayReadOnly(o)
-	m.tellAgents(o, &s.relays)
+	if !m.opts.DryRun {
+		m.tellAgents(o, &s.claims)
+	}
 	m.endDrained(o)
 	m.journal.fail(problem{err: s.promises.err})
-	m.publish(o, decisions)
+	m.publish(o, &s.claims, decisions)
 }
 
 // noteUnreachable keeps the last view and says why it is old.

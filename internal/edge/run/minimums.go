@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -16,9 +15,9 @@ import (
 	"github.com/weir-project/weir/internal/share/policy"
 )
 
-// relayStep is what proxies are to send for instances of other nodes, and what is promised of it.
-type relayStep struct {
-	in       *minimums.Input // nil: there is no agent that could be told
+// claimStep is where services' minimums are needed, and what is promised of that.
+type claimStep struct {
+	in       *minimums.Input
 	division engine.Division
 	inForce  map[engine.Entry]uint64
 	// promised is the ledger after apply.
@@ -26,25 +25,21 @@ type relayStep struct {
 	err      error
 }
 
-// planRelays divides minimums by where users connect.
-func (m *Manager) planRelays(o *observation) (s relayStep) {
-	if !slices.ContainsFunc(o.nodes, func(n Measured) bool { return n.Agent != nil }) {
-		return s
-	}
-	s.in = o.minimums()
+// planClaims divides minimums by where users connect.
+func (m *Manager) planClaims(o *observation) (s claimStep) {
+	s.in, s.promised = o.minimums(), o.promises
 	s.division = m.minimums.Divide(s.in)
-	s.inForce = m.minimums.RelaysInForce(s.in, s.division)
+	s.inForce = m.minimums.ClaimsInForce(s.in)
 	return s
 }
 
-// apply enters relays into the ledger, as far as nodes have room. On a conflict the next round
+// apply enters claims into the ledger, as far as nodes have room. On a conflict the next round
 // tries again.
-func (s *relayStep) apply(ctx context.Context, ledger engine.Ledger, o *observation) {
-	s.promised = o.promises
-	if s.in == nil || maps.Equal(o.promises, engine.AdmitRelays(o.input.Nodes, o.promises, s.division.Relayed, s.inForce)) {
+func (s *claimStep) apply(ctx context.Context, ledger engine.Ledger, o *observation) {
+	if maps.Equal(o.promises, engine.AdmitClaims(o.input.Nodes, o.promises, o.promises, s.division, s.inForce)) {
 		return
 	}
-	promises, err := engine.PromiseRelays(ctx, ledger, o.input.Nodes, s.division.Relayed, s.inForce)
+	promises, err := engine.PromiseClaims(ctx, ledger, o.input.Nodes, o.promises, s.division, s.inForce)
 	switch {
 	case err == nil:
 		s.promised = promises
@@ -55,7 +50,10 @@ func (s *relayStep) apply(ctx context.Context, ledger engine.Ledger, o *observat
 
 // minimums returns the observation as package minimums takes it.
 func (o *observation) minimums() *minimums.Input {
-	in := &minimums.Input{At: time.Now(), Promises: o.promises}
+	in := &minimums.Input{At: time.Now(), Promises: o.promises, Starting: map[string]bool{}}
+	for _, i := range o.input.Instances {
+		in.Starting[i.ID] = i.State == engine.InstanceStarting
+	}
 	for name, parsed := range o.specs {
 		if parsed.MinBPS() > 0 {
 			p, _ := policy.Parse(parsed.Labels)
@@ -66,7 +64,7 @@ func (o *observation) minimums() *minimums.Input {
 		for _, at := range o.proxies[name] {
 			users := map[string]float64{}
 			for id, p := range o.promises {
-				if p.Relay || p.Service != name {
+				if p.Claim || p.Service != name {
 					continue
 				}
 				for _, t := range at.status.Servers {
@@ -95,7 +93,7 @@ func (o *observation) containers(n *Measured) (list []minimums.Container) {
 	}
 	for id, p := range o.promises {
 		names[proxy.ContainerName(p.Service)] = minimums.Container{Service: p.Service}
-		if !p.Relay {
+		if !p.Claim {
 			names[proxy.InstanceName(id)] = minimums.Container{Service: p.Service, Instance: id}
 		}
 	}
@@ -113,12 +111,9 @@ func (o *observation) containers(n *Measured) (list []minimums.Container) {
 }
 
 // tellAgents tells agents what is not in force yet, each in the background and one round at a time.
-func (m *Manager) tellAgents(o *observation, s *relayStep) {
-	if s.in == nil {
-		return
-	}
+func (m *Manager) tellAgents(o *observation, s *claimStep) {
 	m.journal.fail(problem{err: s.err})
-	m.journal.saySmallRelays(s.division, s.promised)
+	m.journal.saySmallClaims(s.division, s.promised)
 	for i := range o.nodes {
 		n := o.nodes[i]
 		if n.Agent == nil || n.Reported.Engine.UplinkBPS == 0 || m.telling[n.Node.Name] {
@@ -137,14 +132,13 @@ func (m *Manager) tellAgents(o *observation, s *relayStep) {
 	}
 }
 
-// saySmallRelays reports where users get less than their service's minimum, because the node
-// cannot promise the proxy there enough.
-func (j *journal) saySmallRelays(division engine.Division, promises engine.Promises) {
-	for at, wanted := range division.Relayed {
-		if promised := promises[engine.RelayID(at)].MinBPS; promised < wanted {
-			j.fail(problem{service: at.Service, node: at.Node, same: "small relay", err: fmt.Errorf(
-				"users of %s who come to %s have less than its minimum: of %s that the proxy there should relay, the node can promise %s",
-				at.Service, at.Node, policy.FormatRate(wanted), policy.FormatRate(promised))})
+// saySmallClaims reports where a node cannot promise what a service's minimum takes there.
+func (j *journal) saySmallClaims(division engine.Division, promises engine.Promises) {
+	for at, need := range division.Needs {
+		if promised := promises[engine.ClaimID(at)].MinBPS; promised < need.BPS() {
+			j.fail(problem{service: at.Service, node: at.Node, same: "small claim", err: fmt.Errorf(
+				"users of %s have less than its minimum of %s: that takes %s on %s, and the node can promise %s",
+				at.Service, policy.FormatRate(division.MinBPS[at.Service]), policy.FormatRate(need.BPS()), at.Node, policy.FormatRate(promised))})
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/minimums"
 	"github.com/weir-project/weir/internal/edge/monitor"
@@ -92,7 +93,7 @@ func shop(usersA, usersB int) *observation {
 			"shop": {Name: "shop", Labels: map[string]string{"weir.min": "20mbit", "weir.latency": "20ms"}},
 			"free": {Name: "free"},
 		},
-		promises: engine.Promises{"shop-1": {Service: "shop", Node: "a", MinBPS: 20e6}},
+		promises: engine.Promises{"shop-1": {Service: "shop", Node: "a"}},
 		proxies: map[string][]observedProxy{"shop": {
 			{Proxy: runtime.Proxy{Node: "a"}, status: saw(usersA)}, {Proxy: runtime.Proxy{Node: "b"}, status: saw(usersB)},
 		}},
@@ -220,11 +221,11 @@ func (b *bench) Swap(_ context.Context, _ engine.Token, p engine.Promises) error
 	return nil
 }
 
-// TestTellAgents: relays are promised before agents are told, as far as there is room, and are
+// TestTellAgents: claims are promised before agents are told, as far as there is room, and are
 // returned when no users are left.
 func TestTellAgents(t *testing.T) {
 	m := newManager(t)
-	ledger := &bench{promises: engine.Promises{"shop-1": {Service: "shop", Node: "a", MinBPS: 20e6}}}
+	ledger := &bench{promises: engine.Promises{"shop-1": {Service: "shop", Node: "a"}}}
 	agents := map[string]*agent{"a": {roomBPS: 95e6, has: map[string]string{}}, "b": {roomBPS: 95e6, has: map[string]string{}}}
 	round := func(o *observation, otherBPS uint64) string {
 		o.promises = maps.Clone(ledger.promises)
@@ -239,26 +240,61 @@ func TestTellAgents(t *testing.T) {
 					c.MinBPS, c.AdmittedBPS = mbit*1e6, mbit*1e6
 				}
 			}
-			o.input.Nodes = append(o.input.Nodes, engine.Node{Name: n.Node.Name, State: engine.NodeReady, Weir: true, BudgetBPS: 95e6, OtherMinBPS: otherBPS})
+			o.input.Nodes = append(o.input.Nodes, engine.Node{Name: n.Node.Name, State: engine.NodeReady, Weir: true, BudgetBPS: 95e6, OtherMinBPS: map[string]uint64{"b": otherBPS}[n.Node.Name]})
 		}
-		relays := m.planRelays(o)
-		relays.apply(t.Context(), ledger, o)
-		m.tellAgents(o, &relays)
+		claims := m.planClaims(o)
+		claims.apply(t.Context(), ledger, o)
+		m.tellAgents(o, &claims)
 		m.handleReports()
-		return fmt.Sprintf("%v %v %d", agents["a"].has, agents["b"].has, ledger.promises["shop@b"].MinBPS)
+		return fmt.Sprintf("%v %v %d %d", agents["a"].has, agents["b"].has, ledger.promises["shop@a"].MinBPS, ledger.promises["shop@b"].MinBPS)
 	}
-	if got, want := round(shop(0, 4), 85e6), "map[i:20mbit/20ms] map[pb:10mbit/20ms] 10000000"; got != want {
+	if got, want := round(shop(0, 4), 85e6), "map[i:20mbit/20ms] map[pb:10mbit/20ms] 20000000 10000000"; got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
-	if said := m.said(); !strings.Contains(said, "users of shop who come to b have less than its minimum: of 21.25mbit that the proxy there should relay, the node can promise 10mbit") {
+	if said := m.said(); !strings.Contains(said, "users of shop have less than its minimum of 20mbit: that takes 21.25mbit on b, and the node can promise 10mbit") {
 		t.Error(said)
 	}
 	m.minimums = minimums.Minimums{} // long ago
-	if got, want := round(shop(0, 0), 85e6), "map[i:none/none pa:20mbit/20ms] map[pb:none/none] 10000000"; got != want {
+	if got, want := round(shop(0, 0), 85e6), "map[i:none/none pa:20mbit/20ms] map[pb:none/none] 20000000 10000000"; got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
-	if got, want := round(shop(0, 0), 85e6), "map[i:none/none pa:20mbit/20ms] map[pb:none/none] 0"; got != want {
+	if got, want := round(shop(0, 0), 85e6), "map[i:none/none pa:20mbit/20ms] map[pb:none/none] 20000000 0"; got != want {
 		t.Errorf("%s\nwant %s", got, want)
+	}
+}
+
+// TestOneEngine: on one engine, whose proxy has the minimum as a label, four instances have it once:
+// what is promised, shown and in force adds up to it.
+func TestOneEngine(t *testing.T) {
+	m, o := newManager(t), shop(0, 0)
+	o.nodes, o.proxies["shop"] = o.nodes[:1], o.proxies["shop"][:1]
+	o.nodes[0].Reported.Containers[0].MinBPS, o.nodes[0].Reported.Containers[0].AdmittedBPS = 20e6, 20e6
+	o.input.Nodes = []engine.Node{{Name: "a", State: engine.NodeReady, Weir: true, BudgetBPS: 95e6}}
+	status := &o.proxies["shop"][0].status
+	status.Servers = nil
+	for i := range 4 {
+		id := engine.InstanceID("shop", i+1)
+		o.promises[id] = engine.Promise{Service: "shop", Node: "a"}
+		status.Servers = append(status.Servers, proxy.ServerStatus{Name: proxy.InstanceName(id), Users: i, Weight: 256})
+	}
+	ledger := &bench{promises: maps.Clone(o.promises)}
+	claims := m.planClaims(o)
+	claims.apply(t.Context(), ledger, o)
+	shown, parts := claims.wire("shop"), uint64(0)
+	for id := range o.promises {
+		parts += wireInstance(o, engine.Instance{ID: id, Service: "shop"}, &claims.division).MinBPS
+	}
+	want := edge.Claim{Node: "a", UsersBPS: 20e6, PromisedBPS: 20e6}
+	if len(shown) != 1 || shown[0] != want || parts != 20e6 || wireNode(o, claims.promised, o.input.Nodes[0], o.nodes[0]).PromisedBPS != 20e6 {
+		t.Errorf("%+v, instances have %d", shown, parts)
+	}
+	// The next round sees it in force, and changes nothing.
+	o.promises = maps.Clone(ledger.promises)
+	again := m.planClaims(o)
+	again.apply(t.Context(), ledger, o)
+	want.InForceBPS = 20e6
+	if shown := again.wire("shop"); len(shown) != 1 || shown[0] != want || !maps.Equal(o.promises, ledger.promises) {
+		t.Errorf("%+v", shown)
 	}
 }
 

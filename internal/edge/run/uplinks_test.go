@@ -72,7 +72,7 @@ func TestFreeUplinks(t *testing.T) {
 	}
 	// A minimum is there whatever others send.
 	s.nodes[2].Reported.Engine.UplinkSentBPS = 100e6
-	s.promises["shop-2"] = engine.Promise{Service: "shop", Node: "c", MinBPS: 20e6}
+	s.promises["shop@c"] = engine.Promise{Service: "shop", Node: "c", MinBPS: 20e6, Claim: true}
 	s.input = m.input(s)
 	if got := s.freeUplinks()[entry{"shop", "c"}]; got != 20e6 {
 		t.Errorf("of a full uplink with a minimum %v bit/s are free, want 20e6", got)

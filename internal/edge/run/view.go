@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -26,20 +27,20 @@ func newView(opts Options) *view {
 }
 
 // publish publishes the snapshot of a round.
-func (m *Manager) publish(o *observation, decisions []engine.Decision) {
+func (m *Manager) publish(o *observation, claims *claimStep, decisions []engine.Decision) {
 	m.noteArrivals(o)
 	m.proxies.count(o)
 	v := newView(m.opts)
 	v.At = time.Now()
 	for _, i := range o.input.Instances {
-		v.Instances = append(v.Instances, wireInstance(o, i))
+		v.Instances = append(v.Instances, wireInstance(o, i, &claims.division))
 	}
 	slices.SortFunc(v.Instances, func(a, b edge.Instance) int { return strings.Compare(a.Instance, b.Instance) })
 	for i, n := range o.input.Nodes {
-		v.Nodes = append(v.Nodes, wireNode(o, n, o.nodes[i]))
+		v.Nodes = append(v.Nodes, wireNode(o, claims.promised, n, o.nodes[i]))
 	}
 	for _, listed := range o.state.Services {
-		v.Services = append(v.Services, wireService(o, listed, v.Instances, m.proxies.counters[listed.Name].total))
+		v.Services = append(v.Services, wireService(o, claims, listed, v.Instances, m.proxies.counters[listed.Name].total))
 	}
 	for _, p := range pending(o.state.Services, v.Instances, decisions) {
 		v.Instances = append(v.Instances, p)
@@ -76,10 +77,10 @@ func pending(services []runtime.Service, there []edge.Instance, decisions []engi
 	return list
 }
 
-func wireInstance(o *observation, i engine.Instance) edge.Instance {
+func wireInstance(o *observation, i engine.Instance, d *engine.Division) edge.Instance {
 	w := edge.Instance{
 		Service: i.Service, Node: i.Node, Instance: i.ID, State: string(i.State), Users: int(i.Users),
-		ResponseMS: i.ResponseSeconds * 1000, Reason: i.Reason, MinBPS: i.MinBPS, Image: o.specs[i.Service].Image,
+		ResponseMS: i.ResponseSeconds * 1000, Reason: i.Reason, MinBPS: d.Parts[i.ID], ServiceMinBPS: d.MinBPS[i.Service], Image: o.specs[i.Service].Image,
 	}
 	for _, c := range o.state.Instances {
 		if c.ID == i.ID {
@@ -89,7 +90,7 @@ func wireInstance(o *observation, i engine.Instance) edge.Instance {
 	return w
 }
 
-func wireNode(o *observation, n engine.Node, measured Measured) edge.Node {
+func wireNode(o *observation, promises engine.Promises, n engine.Node, measured Measured) edge.Node {
 	w := edge.Node{
 		Name: n.Name, State: string(n.State), Reason: n.Reason, Weir: n.Weir, CPUs: n.CPUs, CPUUsedPercent: n.CPUUsedPercent,
 		Load1: n.Load1, MemoryBytes: n.MemoryBytes, MemoryUsedBytes: n.MemoryUsedBytes, DiskFreeBytes: n.DiskFreeBytes,
@@ -104,7 +105,7 @@ func wireNode(o *observation, n engine.Node, measured Measured) edge.Node {
 	if w.Reason == "" {
 		w.Reason = strings.Join(measured.Reported.Problems, "; ")
 	}
-	for _, p := range o.promises {
+	for _, p := range promises {
 		if p.Node == n.Name {
 			w.PromisedBPS += p.MinBPS
 		}
@@ -121,14 +122,14 @@ func wireNode(o *observation, n engine.Node, measured Measured) edge.Node {
 	return w
 }
 
-func wireService(o *observation, listed runtime.Service, instances []edge.Instance, counted counts) edge.Service {
+func wireService(o *observation, claims *claimStep, listed runtime.Service, instances []edge.Instance, counted counts) edge.Service {
 	w := edge.Service{Name: listed.Name, Ports: []edge.Port{}, Specification: json.RawMessage(listed.Document), Reason: o.broken[listed.Name]}
 	if w.Reason != "" {
 		w.Specification = json.RawMessage("null")
 	}
 	w.Requests, w.FailedRequests, w.SentBytes = counted.requests, counted.failed, counted.sentBytes
 	parsed := o.specs[listed.Name]
-	w.Image = parsed.Image
+	w.Image, w.MinBPS, w.Claims = parsed.Image, parsed.MinBPS(), claims.wire(listed.Name)
 	for _, p := range parsed.Ports {
 		w.Ports = append(w.Ports, edge.Port{Host: p.Host, Container: p.Container})
 	}
@@ -150,6 +151,27 @@ func wireService(o *observation, listed runtime.Service, instances []edge.Instan
 		}
 	}
 	return w
+}
+
+// wire returns a service's claims by node.
+func (s *claimStep) wire(service string) (list []edge.Claim) {
+	nodes := map[string]bool{}
+	for at := range s.division.Needs {
+		nodes[at.Node] = nodes[at.Node] || at.Service == service
+	}
+	for _, p := range s.promised {
+		nodes[p.Node] = nodes[p.Node] || p.Claim && p.Service == service
+	}
+	for _, node := range slices.Sorted(maps.Keys(nodes)) {
+		at := engine.Entry{Service: service, Node: node}
+		if n := s.division.Needs[at]; nodes[node] {
+			list = append(list, edge.Claim{
+				Node: node, UsersBPS: n.LocalBPS + n.RelayedBPS, RelayedBPS: n.RelayedBPS, AckBPS: n.AckBPS, SentBPS: n.SentBPS,
+				StartingBPS: n.StartingBPS, PromisedBPS: s.promised[engine.ClaimID(at)].MinBPS, InForceBPS: s.inForce[at],
+			})
+		}
+	}
+	return list
 }
 
 func wireDecision(d engine.Decision) edge.Decision {

@@ -226,23 +226,32 @@ func explore(t *testing.T, kind exploreWorld, seed uint64) []float64 {
 			}
 		}
 		before := division
-		maps.DeleteFunc(promises, func(_ string, p engine.Promise) bool { return !p.Relay })
+		maps.DeleteFunc(promises, func(_ string, p engine.Promise) bool { return !p.Claim })
 		maps.Copy(promises, w.Promises())
-		division = divided.Divide(&minimums.Input{At: in.At, Promises: promises, Proxies: proxies(w)})
+		input := minimums.Input{At: in.At, Promises: promises, Starting: w.Starting(), Proxies: proxies(w)}
+		for _, s := range w.Services {
+			if bps := s.Spec.MinBPS(); bps > 0 {
+				input.Services = append(input.Services, minimums.Service{Name: s.Spec.Name, MinBPS: bps})
+			}
+		}
+		division = divided.Divide(&input)
 		nodes, inForce := w.Input().Nodes, map[engine.Entry]uint64{}
 		for _, p := range promises {
-			if p.Relay {
-				inForce[engine.Entry{Service: p.Service, Node: p.Node}] = before.Relayed[engine.Entry{Service: p.Service, Node: p.Node}]
+			if p.Claim {
+				inForce[engine.Entry{Service: p.Service, Node: p.Node}] = before.Needs[engine.Entry{Service: p.Service, Node: p.Node}].BPS()
 			}
 		}
-		promises = engine.AdmitRelays(nodes, promises, division.Relayed, inForce)
-		w.Relays = nil
+		promises = engine.AdmitClaims(nodes, promises, promises, division, inForce)
+		w.Claims = nil
 		for _, id := range slices.Sorted(maps.Keys(promises)) {
-			if p := promises[id]; p.Relay {
-				w.Relays = append(w.Relays, engine.Relay{Service: p.Service, Node: p.Node, MinBPS: p.MinBPS})
+			if p := promises[id]; p.Claim {
+				w.Claims = append(w.Claims, engine.Claim{Service: p.Service, Node: p.Node, MinBPS: p.MinBPS})
 			}
 		}
-		told += differences(before.Local, division.Local) + differences(before.Relayed, division.Relayed) + differences(before.Sent, division.Sent)
+		told += differences(before.Sent, division.Sent)
+		for _, one := range []func(engine.Need) uint64{func(n engine.Need) uint64 { return n.LocalBPS + n.StartingBPS }, func(n engine.Need) uint64 { return n.RelayedBPS }} {
+			told += differences(rates(before, one), rates(division, one))
+		}
 		for i := range w.Services {
 			s := &w.Services[i].Spec
 			if isServed(w, s, division) {
@@ -277,6 +286,17 @@ func proxies(w *sim.World) (list []minimums.Proxy) {
 	return list
 }
 
+// rates returns one of the rates that a division needs, where it is not 0.
+func rates(d engine.Division, of func(engine.Need) uint64) map[engine.Entry]uint64 {
+	list := map[engine.Entry]uint64{}
+	for at, need := range d.Needs {
+		if bps := of(need); bps > 0 {
+			list[at] = bps
+		}
+	}
+	return list
+}
+
 // differences counts what is not the same in two divisions.
 func differences[K comparable](a, b map[K]uint64) (n float64) {
 	for key, bps := range b {
@@ -303,21 +323,16 @@ func isServed(w *sim.World, s *spec.Spec, division engine.Division) bool {
 		}
 	}
 	paths, promises := w.Paths(false), w.Promises()
-	all, wanted := map[string]float64{}, map[string]float64{}
+	wanted := map[string]float64{}
 	for path, n := range paths {
 		if promises[path.Instance].Service == s.Name {
-			all[path.Instance] += n
+			wanted[path.Node] += n
 			users += n
 		}
 	}
-	for path, n := range paths {
-		if all[path.Instance] > 0 && promises[path.Instance].Service == s.Name {
-			wanted[path.Node] += n / all[path.Instance]
-		}
-	}
-	for node, part := range wanted {
-		entry := engine.Entry{Service: s.Name, Node: node}
-		if has := division.Local[entry] + division.Relayed[entry]; float64(has) < (part-0.125)*float64(s.MinBPS()) {
+	for node, n := range wanted {
+		has := division.Needs[engine.Entry{Service: s.Name, Node: node}]
+		if float64(has.LocalBPS+has.RelayedBPS+has.AckBPS) < (n/users-0.125)*float64(s.MinBPS()) {
 			return false
 		}
 	}

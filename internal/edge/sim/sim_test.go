@@ -167,7 +167,7 @@ func TestDeath(t *testing.T) {
 // TestRefusedMinimum: a minimum that a node refuses is kept elsewhere.
 func TestRefusedMinimum(t *testing.T) {
 	w := world("ab", func(float64) float64 { return 10 }, busybox())
-	w.Put(engine.Instance{ID: "busybox-1", Service: "busybox", Node: "a", MinBPS: 5e6})
+	w.Put(engine.Instance{ID: "busybox-1", Service: "busybox", Node: "a"})
 	w.Nodes[0].Refuses = true
 	w.Run(newEngine(t), 20, func(engine.Input, engine.Result) {})
 	if n := w.Running("busybox"); n["b"] != 1 || n["a"] != 0 {
@@ -295,7 +295,7 @@ func TestCloserSporadic(t *testing.T) {
 			return 0
 		}, busybox())
 		w.Links = []engine.Link{{From: "a", To: "b", RoundTripSeconds: 0.1}}
-		w.Put(engine.Instance{ID: "busybox-1", Service: "busybox", Node: "b", MinBPS: 5e6})
+		w.Put(engine.Instance{ID: "busybox-1", Service: "busybox", Node: "b"})
 		w.Run(newEngine(t), 120, func(engine.Input, engine.Result) {})
 		if n := w.Running("busybox"); n["a"] != 1 || n["b"] != 0 {
 			t.Errorf("every %v s: it runs on %v", every, n)
@@ -446,7 +446,7 @@ func large() *sim.World {
 		w.Loads[name] = sim.Load{CPUSeconds: 0.002, AnswerBytes: 10e3, ThinkSeconds: 1}
 		for i := range each {
 			at := (k*each + i*97) % nodes
-			w.Put(engine.Instance{ID: engine.InstanceID(name, i+1), Service: name, Node: w.Nodes[at].Name, MinBPS: 1e6})
+			w.Put(engine.Instance{ID: engine.InstanceID(name, i+1), Service: name, Node: w.Nodes[at].Name})
 			users := float64(8 + k%12) // of a quarter of the services too many
 			w.Crowds = append(w.Crowds, sim.Crowd{Service: name, Node: w.Nodes[(at+1)%nodes].Name, Users: func(float64) float64 { return users }})
 			w.Links = append(w.Links, engine.Link{From: w.Nodes[at].Name, To: w.Nodes[(at+1)%nodes].Name, RoundTripSeconds: 0.001})
@@ -475,14 +475,12 @@ func TestLarge(t *testing.T) {
 	runtime.ReadMemStats(&after)
 	bytes := (after.TotalAlloc - before.TotalAlloc) / rounds
 	kinds := map[engine.Action]int{}
-	promised := map[string]uint64{}
-	for _, i := range in.Instances {
-		promised[i.Node] += i.MinBPS
-	}
+	promised, claimed := map[string]uint64{}, map[engine.Entry]uint64{}
 	for _, d := range r.Decisions {
 		kinds[d.Action]++
-		if d.Action == engine.Start || d.Action == engine.Move {
-			promised[d.Node] += d.MinBPS
+		if at := (engine.Entry{Service: d.Service, Node: d.Node}); d.MinBPS > claimed[at] {
+			promised[d.Node] += d.MinBPS - claimed[at]
+			claimed[at] = d.MinBPS
 		}
 	}
 	for node, bps := range promised {

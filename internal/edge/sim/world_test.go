@@ -66,7 +66,7 @@ type World struct {
 	Loads    map[string]Load // by service
 	Crowds   []Crowd
 	Links    []engine.Link
-	Relays   []engine.Relay
+	Claims   []engine.Claim
 	// CrashSeconds is how long after their first answer instances crash; 0: not.
 	CrashSeconds float64
 	// Noise is by how much measurements are off, as a part of them: 0.1 is up to 10 %.
@@ -100,10 +100,19 @@ func (w *World) Promises() engine.Promises {
 	promises := engine.Promises{}
 	for _, i := range w.instances {
 		if i.State != engine.InstanceFailed {
-			promises[i.ID] = engine.Promise{Service: i.Service, Node: i.Node, MinBPS: i.MinBPS}
+			promises[i.ID] = engine.Promise{Service: i.Service, Node: i.Node, Replaces: i.Replaces, Stopping: i.State == engine.InstanceStopping}
 		}
 	}
 	return promises
+}
+
+// Starting are the instances that do not answer yet.
+func (w *World) Starting() map[string]bool {
+	starting := map[string]bool{}
+	for _, i := range w.instances {
+		starting[i.ID] = i.State == engine.InstanceStarting
+	}
+	return starting
 }
 
 // Paths is how many users come by each path: as they are expected or, sampled, as a proxy finds
@@ -199,7 +208,7 @@ func (w *World) start(d engine.Decision) {
 	w.instances = append(w.instances, &instance{
 		Instance: engine.Instance{
 			ID: d.Instance, Service: d.Service, Node: d.Node, State: engine.InstanceStarting, Since: w.at(),
-			MinBPS: d.MinBPS, LimitBytes: d.LimitBytes, Replaces: d.Replaces,
+			LimitBytes: d.LimitBytes, Replaces: d.Replaces,
 		},
 		readyAt: w.seconds + seconds,
 	})
@@ -238,7 +247,7 @@ func (w *World) Run(e *engine.Engine, seconds int, each func(engine.Input, engin
 
 // Input measures the world, with noise.
 func (w *World) Input() engine.Input {
-	in := engine.Input{At: w.at(), Services: slices.Clone(w.Services), Links: slices.Clone(w.Links), Relays: slices.Clone(w.Relays)}
+	in := engine.Input{At: w.at(), Services: slices.Clone(w.Services), Links: slices.Clone(w.Links), Claims: slices.Clone(w.Claims)}
 	users := w.serve()
 	for i := range w.Nodes {
 		n := w.Nodes[i].Node
@@ -261,7 +270,8 @@ func (w *World) Input() engine.Input {
 		seen := i.Instance
 		seen.Users, seen.CPUs = math.Round(w.noisy(i.Users)), w.noisy(i.CPUs)
 		seen.ResponseSeconds = w.noisy(i.ResponseSeconds)
-		seen.MinRefused = w.node(i.Node).Refuses && i.MinBPS > 0
+		s := w.service(i.Service)
+		seen.MinRefused = w.node(i.Node).Refuses && s != nil && s.Spec.MinBPS() > 0
 		in.Instances = append(in.Instances, seen)
 	}
 	for _, c := range w.Crowds {

@@ -90,7 +90,7 @@ type Limits struct {
 	Instances   int
 }
 
-// MinBPS returns the egress rate that each instance needs (the label weir.min), in bits
+// MinBPS returns the rate that all users get together (the label weir.min), in bits
 // per second; 0 for none.
 func (s *Spec) MinBPS() uint64 {
 	p, _ := policy.Parse(s.Labels)

@@ -55,9 +55,9 @@ func (f *fakeEdge) busy() edge.Snapshot {
 			{Name: hostile, Reason: "no room " + hostile, Specification: []byte("{}")},
 		},
 		Instances: []edge.Instance{
-			{Service: "shop", Node: "a", Instance: "shop.1", State: "running", Users: users - 4, ResponseMS: 40, MinBPS: 20e6},
-			{Service: "shop", Node: "b", Instance: "shop.2", State: "running", Users: 4, ResponseMS: 43, MinBPS: 20e6},
-			{Service: "shop", Node: "b", Instance: "shop.3", State: "starting", MinBPS: 20e6},
+			{Service: "shop", Node: "a", Instance: "shop.1", State: "running", Users: users - 4, ResponseMS: 40, MinBPS: 14e6, ServiceMinBPS: 20e6},
+			{Service: "shop", Node: "b", Instance: "shop.2", State: "running", Users: 4, ResponseMS: 43, MinBPS: 6e6, ServiceMinBPS: 20e6},
+			{Service: "shop", Node: "b", Instance: "shop.3", State: "starting", MinBPS: 5e6, ServiceMinBPS: 20e6},
 			{Service: hostile, State: "pending", Reason: "0 of 1: " + hostile},
 		},
 		Nodes: []edge.Node{
