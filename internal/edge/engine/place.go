@@ -282,6 +282,11 @@ func (s *service) transfer(n *node) float64 {
 	if slices.Contains(n.seen.Images, s.Spec.Image) {
 		return 0
 	}
+	return s.pull(n)
+}
+
+// pull returns the seconds to transfer the image to a node without it.
+func (s *service) pull(n *node) float64 {
 	return float64(cmp.Or(s.Spec.ImageBytes, unknownImageBytes)) * 8 / float64(cmp.Or(n.seen.PullBPS, unknownPullBPS))
 }
 

@@ -103,6 +103,22 @@ func TestRoom(t *testing.T) {
 	}
 }
 
+// TestSlowPull: a start may take as long as the image takes to the node.
+func TestSlowPull(t *testing.T) {
+	for _, tc := range []struct {
+		pullBPS uint64
+		seconds time.Duration
+		fails   bool
+	}{{0, 60, false}, {0, 80, true}, {100e3, 3000, false}, {100e3, 5000, true}} { // 10 MB take 800 s at 100 kbit/s
+		in := engine.Input{At: start.Add(tc.seconds * time.Second), Nodes: boards("a"), Services: []engine.Service{web()}}
+		in.Nodes[0].PullBPS = tc.pullBPS
+		in.Instances = []engine.Instance{{ID: "web-1", Service: "web", Node: "a", State: engine.InstanceStarting, Since: start}}
+		if d := newEngine(t).Round(in).Decisions[0]; (d.Cause == engine.CauseFailed) != tc.fails {
+			t.Errorf("at %d bit/s after %d s: %s: %s", tc.pullBPS, tc.seconds, d.Action, d.Reason)
+		}
+	}
+}
+
 // TestElsewhere: what cannot stay where it is goes elsewhere, one new for one old.
 func TestElsewhere(t *testing.T) {
 	minimum := func(s *spec.Spec) { s.Labels = map[string]string{"weir.min": "5mbit"} }
@@ -255,7 +271,7 @@ func TestRefusedByThree(t *testing.T) {
 
 // TestTooLate: what starts, or does not answer, for too long has failed.
 func TestTooLate(t *testing.T) {
-	for state, seconds := range map[engine.InstanceState]float64{engine.InstanceStarting: 60 + 5*(0.8+1.5), engine.InstanceUnhealthy: 10} {
+	for state, seconds := range map[engine.InstanceState]float64{engine.InstanceStarting: 60 + 5*(1+1.5), engine.InstanceUnhealthy: 10} {
 		in := crowd(web(), boards("ab"), 10, 0.1, running("web", "a", 1, 10, 0.1))
 		in.Instances[0].State = state
 		e := newEngine(t)

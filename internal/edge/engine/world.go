@@ -222,7 +222,7 @@ func (w *world) addInstance(s *service, i *instance) {
 	case i.State == InstanceUnhealthy && age > shortFault:
 		i.Reason = cmp.Or(i.Reason, "it runs and does not answer")
 		s.failed = append(s.failed, i)
-	case i.State == InstanceStarting && age > s.startTimeout():
+	case i.State == InstanceStarting && age > s.startTimeout(i.node):
 		i.Reason = cmp.Or(i.Reason, "it has not answered in time")
 		s.failed = append(s.failed, i)
 	default:
@@ -230,10 +230,10 @@ func (w *world) addInstance(s *service, i *instance) {
 	}
 }
 
-// startTimeout returns how long an instance may take to start, its image included.
-func (s *service) startTimeout() float64 {
-	transfer := float64(cmp.Or(s.Spec.ImageBytes, unknownImageBytes)) * 8 / unknownPullBPS
-	return startTimeout + slowStart*(transfer+s.startUp())
+// startTimeout returns the seconds that an instance may take to start on a node, its image included,
+// also if the node has it by now.
+func (s *service) startTimeout(n *node) float64 {
+	return startTimeout + slowStart*(s.pull(n)+s.startUp())
 }
 
 // pairMoves finds instances that were started in place of others. While the new one
