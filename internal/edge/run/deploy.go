@@ -39,7 +39,7 @@ func (m *Manager) Deploy(ctx context.Context, document []byte) (deployed edge.De
 	if err := m.fetch(ctx, s.Name, s.Image); err != nil {
 		return deployed, err
 	}
-	ended := m.takeTurn(ctx, func() { deployed.Changed, err = m.deploy(ctx, service) })
+	ended := m.takeTurn(ctx, func(ctx context.Context) { deployed.Changed, err = m.deploy(ctx, service) })
 	if err = errors.Join(ended, err); err != nil {
 		return edge.Deployed{}, err
 	}
@@ -52,9 +52,15 @@ func (m *Manager) Deploy(ctx context.Context, document []byte) (deployed edge.De
 	return deployed, nil
 }
 
-// takeTurn runs apply between two rounds and waits for it and the round that follows.
-func (m *Manager) takeTurn(ctx context.Context, apply func()) error {
-	c := change{apply, make(chan struct{})}
+// takeTurn runs apply between two rounds and waits for it and the round that follows. Its context ends
+// with ctx and with Run.
+func (m *Manager) takeTurn(ctx context.Context, apply func(context.Context)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c := change{func(running context.Context) {
+		defer context.AfterFunc(running, cancel)()
+		apply(ctx)
+	}, make(chan struct{})}
 	select {
 	case m.changes <- c:
 		<-c.done
@@ -207,7 +213,7 @@ func (m *Manager) Remove(ctx context.Context, service string) (err error) {
 	if m.opts.DryRun {
 		return errors.New("remove: this weir-edge runs with --dry-run and changes nothing")
 	}
-	ended := m.takeTurn(ctx, func() {
+	ended := m.takeTurn(ctx, func(ctx context.Context) {
 		if err = m.opts.Runtime.Remove(ctx, service); err == nil {
 			m.runInLoop(func() {
 				m.journal.record(edge.Event{Kind: edge.EventRemoved, Service: service, Message: fmt.Sprintf("service %s was removed", service)})

@@ -169,9 +169,10 @@ func (m *Manager) post(f func()) {
 	}
 }
 
-// change is one of a user; done is closed when a round has followed it.
+// change is one of a user; done is closed when a round has followed it. The context of apply ends
+// with Run.
 type change struct {
-	apply func()
+	apply func(context.Context)
 	done  chan struct{}
 }
 
@@ -186,7 +187,7 @@ func (m *Manager) takeTurns(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case c := <-m.changes:
-			c.apply()
+			c.apply(ctx)
 			m.round(ctx) // so that the next reader sees it
 			close(c.done)
 			continue
@@ -215,12 +216,15 @@ func (m *Manager) requestRound() {
 }
 
 // round observes, has the loop decide, and carries out the decisions.
-func (m *Manager) round(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
+func (m *Manager) round(running context.Context) {
+	ctx, cancel := context.WithTimeout(running, roundTimeout)
 	defer cancel()
 	o, err := m.opts.observe(ctx)
 	if err != nil {
-		if ctx.Err() == nil {
+		if ctx.Err() != nil {
+			err = fmt.Errorf("the container engine has not answered within %v: %w", roundTimeout, err)
+		}
+		if running.Err() == nil {
 			m.runInLoop(func() { m.noteUnreachable(err) })
 		}
 		return

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weir-project/weir/internal/edge/engine"
@@ -84,6 +85,71 @@ func (f *fakeEngine) Swap(ctx context.Context, token engine.Token, p engine.Prom
 	return f.ledger.Swap(ctx, token, p)
 }
 
+// hangingEngine does not answer what hangs names until the caller gives up.
+type hangingEngine struct {
+	*fakeEngine
+	hangs string
+}
+
+func (f *hangingEngine) Look(ctx context.Context) (runtime.State, error) {
+	if f.hangs == "look" {
+		<-ctx.Done()
+		return runtime.State{}, ctx.Err()
+	}
+	return f.fakeEngine.Look(ctx)
+}
+
+func (f *hangingEngine) Deploy(ctx context.Context, _ runtime.Service) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// TestHangingEngine: an engine that does not answer is reported, and a deployment that waits for it
+// ends with weir-edge.
+func TestHangingEngine(t *testing.T) {
+	for _, hangs := range []string{"look", "deploy"} {
+		synctest.Test(t, func(t *testing.T) {
+			m := newManager(t)
+			m.opts.Runtime = &hangingEngine{&fakeEngine{ledger: bench{promises: engine.Promises{}}}, hangs}
+			m.opts.Nodes, m.opts.Engine = Unmeasured{}, newDecider(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			ended, deployed := make(chan error, 1), make(chan error, 1)
+			go func() { ended <- m.Run(ctx) }()
+			if hangs == "deploy" {
+				go func() {
+					_, err := m.Deploy(context.WithoutCancel(ctx), []byte(`{"par": {"serviceName": "shop", "imageName": "i:1"}}`))
+					deployed <- err
+				}()
+			}
+			time.Sleep(roundTimeout + time.Second)
+			if said := m.said(); (hangs == "look") != strings.Contains(said, "the container engine has not answered within 10s") {
+				t.Errorf("%s: reported %q", hangs, said)
+			}
+			cancel()
+			synctest.Wait()
+			select {
+			case <-ended:
+			default:
+				t.Fatalf("%s: weir-edge does not end", hangs)
+			}
+			if hangs == "deploy" {
+				if err := <-deployed; !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+func newDecider(t *testing.T) *engine.Engine {
+	t.Helper()
+	decider, err := engine.New(engine.Policy{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return decider
+}
+
 // TestRun: a service is deployed, runs and is removed while readers read; an engine that does not
 // answer leaves the last view; and at its end the manager waits for its work and refuses changes.
 func TestRun(t *testing.T) {
@@ -93,12 +159,8 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer kept.Close()
-	decider, err := engine.New(engine.Policy{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	fake := &fakeEngine{ledger: bench{promises: engine.Promises{}}}
-	m, err := New(Options{Runtime: fake, Nodes: Unmeasured{}, Store: kept, Log: log, Engine: decider})
+	m, err := New(Options{Runtime: fake, Nodes: Unmeasured{}, Store: kept, Log: log, Engine: newDecider(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
