@@ -7,7 +7,7 @@
 // Every request has a caller with a role (internal/front/access) before it reaches a route,
 // and each route names the role that it needs. On the socket the kernel identifies the caller
 // (peer.go); over the network, where the agent listens only if configured, a token or a
-// certificate does (tls.go). Requests read the agent's latest snapshot and never enter its
+// certificate does (remote.go). Requests read the agent's latest snapshot and never enter its
 // control loop.
 package server
 
