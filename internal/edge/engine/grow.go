@@ -177,10 +177,13 @@ func (s *service) judgeTrial(w *world, f *Facts, cause Cause, held bool) {
 }
 
 // crowding returns by which factor the response time would at least have grown without the last
-// instance, because users have increased since; 0 if they have hardly increased.
+// instance, because users have increased since; 0 if they have hardly increased, or do not wait for
+// each other. A container that is exhausted on average says that they do: the present utilization
+// alone may be off.
 func (s *service) crowding() float64 {
-	more := float64(s.memory.Means.Users) / s.memory.Trial.Users
-	if s.model.rho < high || more < 1+noise {
+	m := &s.memory.Means
+	more := float64(m.Users) / s.memory.Trial.Users
+	if s.model.rho < high && m.CPUPercent < 100*high || more < 1+noise {
 		return 0
 	}
 	return more

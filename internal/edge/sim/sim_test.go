@@ -265,6 +265,27 @@ func TestNoFlappingWhenExhausted(t *testing.T) {
 	}
 }
 
+// TestFastRamp: a crowd of 800 that comes within half a minute is served soon: one measurement that is
+// off does not make an instance look useless that was added while users became more and more.
+func TestFastRamp(t *testing.T) {
+	for seed := range uint64(40) {
+		s := busybox(func(s *spec.Spec) { s.MaxUsers, s.ResponseSeconds = 0, 0.2 })
+		w := world("abcdef", func(at float64) float64 { return 5 + 800*min(at/25, 1) }, s)
+		w.Loads["busybox"] = sim.Load{CPUSeconds: 0.01, AnswerBytes: 1e3, ThinkSeconds: 0.2}
+		w.Noise = 0.1
+		w.Seed(seed)
+		late := 0
+		w.Run(newEngine(t), 300, func(engine.Input, engine.Result) {
+			if w.Seconds() > 90 && w.ResponseSeconds("busybox") > 0.2 {
+				late++
+			}
+		})
+		if late > 0 {
+			t.Errorf("seed %d: from 90 s on users wait too long for %d s", seed, late)
+		}
+	}
+}
+
 // TestNoFlappingSporadic: a user who is there every few seconds only, and waits longer than
 // the service may let him: no instance changes that, and the seconds in which nobody waits
 // are no success of one. Only while he is away for more than a minute one may be stopped.
