@@ -8,59 +8,9 @@ import (
 	_ "embed"
 	"fmt"
 	"io"
-	"structs"
 
 	"github.com/cilium/ebpf"
 )
-
-type delayWeirBucket struct {
-	_      structs.HostLayout
-	Tags   [8]uint32
-	SeenMs [8]uint32
-	Flows  [8]struct {
-		_     structs.HostLayout
-		Tuple struct {
-			_      structs.HostLayout
-			A      [4]uint32
-			B      [4]uint32
-			PortA  uint16
-			PortB  uint16
-			Proto  uint8
-			Family uint8
-			Kind   uint8
-			Unused uint8
-		}
-		Bytes           [2]uint64
-		Packets         [2]uint32
-		BeganMs         uint32
-		Mss             uint16
-		Window          uint16
-		Wscale          uint16
-		Ttl             uint16
-		Syn             uint8
-		InitiatorIsB    uint8
-		Closing         uint8
-		TrafficClass    uint8
-		Type            uint8
-		Stage           uint8
-		Payloads        uint8
-		Responders      uint8
-		TypeConfidence  uint16
-		LevelConfidence uint16
-		Lengths         [8]uint16
-		DscpClass       uint8
-		Unused          [3]uint8
-		DelayPackets    uint32
-		DelayNs         uint64
-	}
-}
-
-type delayWeirClock struct {
-	_      structs.HostLayout
-	Ticks  uint64
-	NowMs  uint32
-	Unused uint32
-}
 
 type delayWeirDelay uint32
 
@@ -70,20 +20,6 @@ const (
 	delayWeirDelayWEIR_DELAY_STEPS       delayWeirDelay = 4
 	delayWeirDelayWEIR_DELAY_BUCKETS     delayWeirDelay = 92
 )
-
-type delayWeirDelays struct {
-	_       structs.HostLayout
-	Packets [92]uint32
-}
-
-type delayWeirFlowConfig struct {
-	_          structs.HostLayout
-	Keys       [11]uint64
-	BucketMask uint32
-	TrustDscp  uint32
-	SinceMs    uint32
-	Unused     uint32
-}
 
 // Names of all BPF objects in the ELF.
 //

@@ -20,36 +20,6 @@ type flowWeirBucket struct {
 	Flows  [8]flowWeirFlow
 }
 
-type flowWeirClassifier struct {
-	_             structs.HostLayout
-	FirstRoots    [8]uint16
-	SecondRoots   [8]uint16
-	FirstTrees    uint32
-	SecondTrees   uint32
-	MinConfidence uint32
-	Unused        uint32
-	Nodes         [16384]struct {
-		_               structs.HostLayout
-		Feature         uint8
-		Type            uint8
-		Level           uint8
-		Unused          uint8
-		Threshold       uint32
-		Left            uint16
-		Right           uint16
-		TypeConfidence  uint16
-		LevelConfidence uint16
-	}
-	Ports [131072]uint8
-}
-
-type flowWeirClock struct {
-	_      structs.HostLayout
-	Ticks  uint64
-	NowMs  uint32
-	Unused uint32
-}
-
 type flowWeirFlow struct {
 	_     structs.HostLayout
 	Tuple struct {
@@ -138,11 +108,6 @@ const (
 	flowWeirFlowTagWEIR_FLOW_TAG_HELD    flowWeirFlowTag = 2
 	flowWeirFlowTagWEIR_FLOW_TAG_FOREIGN flowWeirFlowTag = 1
 )
-
-type flowWeirWords struct {
-	_  structs.HostLayout
-	Of [48]uint32
-}
 
 // Names of all BPF objects in the ELF.
 //

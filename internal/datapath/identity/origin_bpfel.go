@@ -8,18 +8,9 @@ import (
 	_ "embed"
 	"fmt"
 	"io"
-	"structs"
 
 	"github.com/cilium/ebpf"
 )
-
-type originWeirOrigin struct {
-	_          structs.HostLayout
-	Device     uint64
-	SinceTicks uint64
-	Netns      uint32
-	Unused     uint32
-}
 
 // Names of all BPF objects in the ELF.
 //

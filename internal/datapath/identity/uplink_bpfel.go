@@ -23,48 +23,6 @@ type uplinkWeirActivity struct {
 	DirectPackets uint32
 }
 
-type uplinkWeirBucket struct {
-	_      structs.HostLayout
-	Tags   [8]uint32
-	SeenMs [8]uint32
-	Flows  [8]struct {
-		_     structs.HostLayout
-		Tuple struct {
-			_      structs.HostLayout
-			A      [4]uint32
-			B      [4]uint32
-			PortA  uint16
-			PortB  uint16
-			Proto  uint8
-			Family uint8
-			Kind   uint8
-			Unused uint8
-		}
-		Bytes           [2]uint64
-		Packets         [2]uint32
-		BeganMs         uint32
-		Mss             uint16
-		Window          uint16
-		Wscale          uint16
-		Ttl             uint16
-		Syn             uint8
-		InitiatorIsB    uint8
-		Closing         uint8
-		TrafficClass    uint8
-		Type            uint8
-		Stage           uint8
-		Payloads        uint8
-		Responders      uint8
-		TypeConfidence  uint16
-		LevelConfidence uint16
-		Lengths         [8]uint16
-		DscpClass       uint8
-		Unused          [3]uint8
-		DelayPackets    uint32
-		DelayNs         uint64
-	}
-}
-
 type uplinkWeirCgroup struct {
 	_      structs.HostLayout
 	Number uint32
@@ -89,54 +47,6 @@ type uplinkWeirClassActivity struct {
 	EfExcessBytes   uint64
 	EfDue           uint64
 	EfExcessUntilMs [16]uint32
-}
-
-type uplinkWeirClassifier struct {
-	_             structs.HostLayout
-	FirstRoots    [8]uint16
-	SecondRoots   [8]uint16
-	FirstTrees    uint32
-	SecondTrees   uint32
-	MinConfidence uint32
-	Unused        uint32
-	Nodes         [16384]struct {
-		_               structs.HostLayout
-		Feature         uint8
-		Type            uint8
-		Level           uint8
-		Unused          uint8
-		Threshold       uint32
-		Left            uint16
-		Right           uint16
-		TypeConfidence  uint16
-		LevelConfidence uint16
-	}
-	Ports [131072]uint8
-}
-
-type uplinkWeirClock struct {
-	_      structs.HostLayout
-	Ticks  uint64
-	NowMs  uint32
-	Unused uint32
-}
-
-type uplinkWeirFlowConfig struct {
-	_          structs.HostLayout
-	Keys       [11]uint64
-	BucketMask uint32
-	TrustDscp  uint32
-	SinceMs    uint32
-	Unused     uint32
-}
-
-type uplinkWeirFlowCounts struct {
-	_       structs.HostLayout
-	Created uint64
-	Evicted uint64
-	Lost    uint64
-	Unknown uint64
-	Refused uint64
 }
 
 type uplinkWeirLevel uint32
@@ -170,14 +80,6 @@ const (
 	uplinkWeirNumberWEIR_NUMBER_LAST    uplinkWeirNumber = 4094
 	uplinkWeirNumberWEIR_NUMBERS        uplinkWeirNumber = 4095
 )
-
-type uplinkWeirOrigin struct {
-	_          structs.HostLayout
-	Device     uint64
-	SinceTicks uint64
-	Netns      uint32
-	Unused     uint32
-}
 
 type uplinkWeirPriority uint32
 
@@ -231,11 +133,6 @@ const (
 	uplinkWeirTagWEIR_TAG_NUMBER_MASK uplinkWeirTag = 4095
 	uplinkWeirTagWEIR_TAG_CLASS_SHIFT uplinkWeirTag = 12
 )
-
-type uplinkWeirWords struct {
-	_  structs.HostLayout
-	Of [48]uint32
-}
 
 // Names of all BPF objects in the ELF.
 //
