@@ -11,6 +11,7 @@ import (
 	"github.com/weir-project/weir/internal/datapath/cgroup"
 	"github.com/weir-project/weir/internal/datapath/identity"
 	"github.com/weir-project/weir/internal/datapath/kernel"
+	"github.com/weir-project/weir/test/must"
 )
 
 // fakeOrigins is a kernel that was told of network namespaces.
@@ -76,9 +77,7 @@ func TestWatchOrigins(t *testing.T) {
 
 	// What was found to be a container's goes with it, what is the host's stays.
 	for netns, number := range map[uint32]uint16{201: one.Number, 202: identity.NumberHost} {
-		if err := b.origins.Add(netns, identity.Origin{Number: number, ShownBy: "/proc/1/ns/net"}); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, b.origins.Add(netns, identity.Origin{Number: number, ShownBy: "/proc/1/ns/net"}))
 	}
 	b.stop(one)
 	b.apply()
@@ -100,9 +99,7 @@ func TestWatchOrigins(t *testing.T) {
 	// tags.
 	const path = "/proc/self/ns/net"
 	hidden, err := kernel.NetNSIdentity(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	overlaid := b.start("overlaid", v1.ModeOverlay, 103)
 	overlaid.Devices[0].Tap.NetNSPath = path
 	b.apply()
@@ -218,9 +215,7 @@ func TestSearchUnknownOrigins(t *testing.T) {
 	if look(); searched != 0 {
 		t.Error("searched for nobody")
 	}
-	if err := os.Symlink("net:[300]", shown); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Symlink("net:[300]", shown))
 	if look(300); searched != 1 || watcher.numbers[300] != identity.NumberHost {
 		t.Errorf("%d searches, told %v", searched, watcher.numbers)
 	}
@@ -240,9 +235,7 @@ func TestSearchUnknownOrigins(t *testing.T) {
 	if watcher.numbers[300] != identity.NumberHost || b.origins.searching {
 		t.Error("what is shown was forgotten, or searched for")
 	}
-	if err := os.Remove(shown); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(shown))
 	b.checkOrigins()
 	if _, known := watcher.numbers[300]; known || !b.origins.searching {
 		t.Error("what is not shown is known still, or not searched for")

@@ -22,6 +22,7 @@ import (
 	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/internal/front/httpapi"
 	"github.com/weir-project/weir/test/golden"
+	"github.com/weir-project/weir/test/must"
 )
 
 // compareGolden compares text with a file of testdata.
@@ -95,9 +96,7 @@ func (a *fakeAgent) serve(t *testing.T) string {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "weir.sock")
 	listener, err := httpapi.Listen("weir agent", socket, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	s := server.New(a, slog.New(slog.DiscardHandler)).Socket(access.Admin)
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(listener) }()
@@ -269,9 +268,7 @@ func TestDoctorTable(t *testing.T) {
 		{"fq_codel", resultLess, "containers have short first-in first-out queues instead (CONFIG_NET_SCH_FQ_CODEL): no such file or directory"},
 		{"agent", resultOK, ""},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	compareGolden(t, "doctor", b.String())
 }
 
@@ -321,13 +318,9 @@ func TestExitCodes(t *testing.T) {
 	socket := failing.serve(t)
 	nowhere := filepath.Join(t.TempDir(), "weir.sock")
 	badConfig := filepath.Join(t.TempDir(), "weir.yaml")
-	if err := os.WriteFile(badConfig, []byte("uplink: eth0\nrate: fast\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(badConfig, []byte("uplink: eth0\nrate: fast\n"), 0o600))
 	emptyConfig := filepath.Join(t.TempDir(), "empty.yaml")
-	if err := os.WriteFile(emptyConfig, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(emptyConfig, nil, 0o600))
 	for _, tc := range []struct {
 		args string // joined by spaces
 		code int

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/weir-project/weir/internal/agent/server"
+	"github.com/weir-project/weir/test/must"
 )
 
 // The agent shows what its socket has at the dashboard's address, and goes on if
@@ -27,9 +28,7 @@ func TestOpenDashboard(t *testing.T) {
 	}
 	for path, want := range map[string]string{"/": "<title>Weir</title>", "/v1/snapshot": `"containers":[{`} {
 		response, err := http.Get(url + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		body, err := io.ReadAll(response.Body)
 		response.Body.Close()
 		if err != nil || response.StatusCode != http.StatusOK || !strings.Contains(string(body), want) {
@@ -38,9 +37,7 @@ func TestOpenDashboard(t *testing.T) {
 	}
 
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer taken.Close()
 	said.Reset()
 	openDashboard(taken.Addr().String(), feed, nil, log).Close()

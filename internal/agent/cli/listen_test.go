@@ -14,6 +14,7 @@ import (
 	"github.com/weir-project/weir/internal/agent/server"
 	"github.com/weir-project/weir/internal/front/access"
 	"github.com/weir-project/weir/internal/front/config"
+	"github.com/weir-project/weir/test/must"
 	"github.com/weir-project/weir/test/pki"
 )
 
@@ -45,9 +46,7 @@ func TestRemote(t *testing.T) {
 			t.Fatalf("%d %q %q", code, token, hint)
 		}
 		files[role] = filepath.Join(dir, role)
-		if err := os.WriteFile(files[role], []byte(token), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(files[role], []byte(token), 0o600))
 	}
 	there := []string{"--remote", "https://" + address, "--ca", authority.Path}
 	for _, tc := range []struct {
@@ -89,9 +88,7 @@ func TestRemote(t *testing.T) {
 func TestRemoteCannotListen(t *testing.T) {
 	pair := pki.New(t).Server(t, "node.example")
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer taken.Close()
 	for says, listen := range map[string]config.Listen{
 		"give listen another address": {Address: taken.Addr().String(), CertificatePath: pair.Certificate, KeyPath: pair.Key},

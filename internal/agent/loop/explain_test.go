@@ -10,6 +10,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/share/explain"
 	"github.com/weir-project/weir/internal/share/policy"
+	"github.com/weir-project/weir/test/must"
 )
 
 // greedy stands for the rate of one that wants all that it can get.
@@ -29,9 +30,7 @@ func TestExplainable(t *testing.T) {
 		b.link.measuredAt = time.Now()
 		b.publish(time.Now())
 		seen, err := b.Latest(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for i, c := range seen.Containers {
 			said := explain.Container(seen.Snapshot, i).Shares[0]
 			rate := policy.FormatRateShort(c.EntitledBPS)
@@ -63,9 +62,7 @@ func TestExplainHostWithShareOfReserve(t *testing.T) {
 	l.run(time.Second)
 	b.publish(time.Now())
 	seen, err := b.Latest(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	host := explain.Container(seen.Snapshot, len(seen.Containers)-1).Shares[0]
 	if said := strings.Join(host.Entitled, ""); host.EntitledBPS != 1e6 || !strings.Contains(said, "share by weight") {
 		t.Errorf("%d: %s", host.EntitledBPS, said)
@@ -86,13 +83,9 @@ func TestPreviewIsWhatHappens(t *testing.T) {
 		{Weight: ptr("50")}, {Min: ptr("20mbit"), Latency: ptr("20ms")}, {Max: ptr("25mbit")}, {Weight: ptr("0"), Max: ptr("none")}, {Min: ptr("none"), Latency: ptr("none")},
 	} {
 		seen, err := b.Latest(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		after, err := b.Try(ctx, "web", change)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		shown := explain.Preview(seen.Snapshot, 1, after)
 		now, err := b.Latest(ctx)
 		if err != nil || now.Containers[1].Policy != seen.Containers[1].Policy {

@@ -15,6 +15,7 @@ import (
 	"github.com/weir-project/weir/internal/datapath/flows"
 	"github.com/weir-project/weir/internal/datapath/identity"
 	"github.com/weir-project/weir/internal/share/sched"
+	"github.com/weir-project/weir/test/must"
 )
 
 // fakeFlows is a kernel that keeps flows, as far as it is let.
@@ -170,9 +171,7 @@ func TestAnswers(t *testing.T) {
 		t.Errorf("asked for %v, want %v", kernel.cgroups, want)
 	}
 	for _, class := range []string{"ef", "auto"} {
-		if err := b.set(c, v1.PolicyChange{Class: &class}); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, b.set(c, v1.PolicyChange{Class: &class}))
 		b.reconcile()
 	}
 	if !slices.Equal(kernel.cgroups, append(want, want...)) {
@@ -198,15 +197,11 @@ func TestDSCP(t *testing.T) {
 		use           string
 		trusts, marks bool
 	}{{"trust", true, false}, {"mark", false, true}, {"none", false, false}} {
-		if err := b.set(c.container, v1.PolicyChange{DSCP: &step.use}); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, b.set(c.container, v1.PolicyChange{DSCP: &step.use}))
 		check(step.use, step.trusts, step.marks)
 	}
 	use := "both"
-	if err := b.set(c.container, v1.PolicyChange{DSCP: &use}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, b.set(c.container, v1.PolicyChange{DSCP: &use}))
 	kernel.trust = errors.New("no map")
 	b.reconcile()
 	if state, reason := c.state(); state != v1.StateDegraded || !strings.Contains(reason, "its DSCP field is not in force: no map") {
@@ -214,9 +209,7 @@ func TestDSCP(t *testing.T) {
 	}
 	kernel.trust, b.classifier.err = nil, errors.New("no program")
 	use = "trust"
-	if err := b.set(c.container, v1.PolicyChange{DSCP: &use}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, b.set(c.container, v1.PolicyChange{DSCP: &use}))
 	b.reconcile()
 	if state, reason := c.state(); state != v1.StateDegraded || !strings.Contains(reason, "no program") {
 		t.Errorf("%s: %s", state, reason)
@@ -230,9 +223,7 @@ func TestReloadOfTheClassifier(t *testing.T) {
 	ctx := b.serve()
 	kernel := b.useFlows()
 	other, err := flows.Load("", []string{"P2P=AF"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	b.startAuto("c")
 	b.reconcile()
 	next := Settings{Uplinks: []UplinkConfig{{Name: "up0", RateBPS: 100e6}}, Host: v1.Policy{Weight: 100}, Classifier: other}

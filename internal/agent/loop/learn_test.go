@@ -7,6 +7,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent/discovery"
 	"github.com/weir-project/weir/internal/share/policy"
+	"github.com/weir-project/weir/test/must"
 )
 
 // Each value has its own layer: what is set of one leaves the others, and what
@@ -15,9 +16,7 @@ func TestSetKeepsOtherLayers(t *testing.T) {
 	b := newBench(t, 100e6)
 	b.containers.rules.Defaults.Priority = new(uint32(4))
 	c := b.start("c", "weight=200", "max=50mbit")
-	if err := b.set(c.container, v1.PolicyChange{Min: new("10mbit")}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, b.set(c.container, v1.PolicyChange{Min: new("10mbit")}))
 	b.containers.rules.Policies = []policy.Rule{{Selector: policy.Selector{Name: "c*"}, Values: policy.Values{Weight: new(uint32(700)), MinBPS: new(uint64(5e6))}}}
 	b.containers.resolve(c.container)
 	view := c.container.view(b.containers.owners())
@@ -61,9 +60,7 @@ func TestImageLabels(t *testing.T) {
 		}
 	}
 	check(b.containers.byKey[key{"docker", "3"}], "a start")
-	if err := b.save(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, b.save())
 	next := newBench(t, 100e6)
 	next.Agent.store = b.Agent.store
 	next.recall()

@@ -9,14 +9,14 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/weir-project/weir/test/must"
 )
 
 func TestLock(t *testing.T) {
 	dir, stateDir := filepath.Join(t.TempDir(), "run"), filepath.Join(t.TempDir(), "state")
 	first, err := lockAgent(dir, stateDir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if _, err := lockAgent(dir, t.TempDir()); !errors.Is(err, errLocked) {
 		t.Errorf("a second one of the namespace: %v", err)
 	}
@@ -41,24 +41,16 @@ func TestLock(t *testing.T) {
 	}
 	// Those of a process that was killed are no obstacle.
 	for _, file := range []*os.File{first.netns, first.state} {
-		if err := os.WriteFile(file.Name(), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(file.Name(), nil, 0o600))
 	}
 	// What one left that was killed in a namespace which is gone goes; the lock of
 	// one that is at work there stays.
 	stale, held := filepath.Join(dir, "netns-1.lock"), filepath.Join(dir, "netns-2.lock")
-	if err := os.WriteFile(stale, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(stale, nil, 0o600))
 	other, err := lockFile(held)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	again, err := lockAgent(dir, stateDir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	again.Close()
 	if _, err := os.Stat(stale); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a stale lock is still there: %v", err)
@@ -77,9 +69,7 @@ func TestLockIsNotAnybodys(t *testing.T) {
 	}
 	defer squatter.Close()
 	lock, err := lockAgent(t.TempDir(), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	lock.Close()
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/weir-project/weir/internal/datapath/kernel"
 	"github.com/weir-project/weir/internal/share/policy"
 	"github.com/weir-project/weir/internal/share/sched"
+	"github.com/weir-project/weir/test/must"
 )
 
 // What is read again is in force at once, for those that run, and what was set
@@ -26,9 +27,7 @@ func TestReloadOfTheHostsMinimum(t *testing.T) {
 	c := b.start("c", "min=80mbit")
 	next := Settings{Uplinks: []UplinkConfig{{Name: "up0", RateBPS: 100e6}}, ReserveBasisPoints: 500, Host: v1.Policy{Weight: 100, MinBPS: 30e6}}
 	b.Agent.config.Reload = func() (Settings, error) { return next, nil }
-	if err := b.Agent.Reload(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, b.Agent.Reload(ctx))
 	if state, reason := c.state(); state != v1.StateOK || c.class.GuaranteedBPS < 80e6 {
 		t.Errorf("c is %s, %q; guaranteed %d", state, reason, c.class.GuaranteedBPS)
 	}
@@ -64,9 +63,7 @@ func TestReload(t *testing.T) {
 			t.Errorf("%s: %+v of %d, reserve %d, host %+v, entitled to %d", when, c.policy(), b.link.device.RateBPS(), b.link.reserveBasisPoints, b.host.policy(), c.class.EntitledBPS)
 		}
 	}
-	if err := b.Agent.Reload(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, b.Agent.Reload(ctx))
 	check("read again")
 	saved, err := state.Open(b.dir)
 	if err != nil || len(saved.Containers) != 1 || *saved.Containers[0].Set.Weight != 700 {
@@ -241,9 +238,7 @@ func TestReloadUplinks(t *testing.T) {
 	expect("none", "up0")
 
 	named("up2", "up0", "up1")
-	if err := b.Agent.Reload(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, b.Agent.Reload(ctx))
 	expect("two more", "up0", "up2", "up1")
 	if got := second.classifier.cgroups[c.Number]; got != "/nowhere" || c.container.shares[2].admittedBPS != 10e6 {
 		t.Errorf("the container's cgroup is %q at the new uplink, its minimum %d", got, c.container.shares[2].admittedBPS)
@@ -258,9 +253,7 @@ func TestReloadUplinks(t *testing.T) {
 		t.Error("an uplink is without a scheduler")
 	}
 	third.gsoErr = nil
-	if err := b.Agent.Reload(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, b.Agent.Reload(ctx))
 	if expect("one", "up0"); third.scheduler.inKernel || third.classifier.attached || second.scheduler.inKernel || second.classifier.attached {
 		t.Error("uplinks that are not named any more were not given back")
 	}
@@ -270,9 +263,7 @@ func TestReloadUplinks(t *testing.T) {
 
 	// All others: there is never none.
 	named("up1")
-	if err := b.Agent.Reload(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, b.Agent.Reload(ctx))
 	if expect("another one", "up1"); b.scheduler.inKernel {
 		t.Error("up0 was not given back")
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/weir-project/weir/internal/datapath/identity"
 	"github.com/weir-project/weir/internal/share/policy"
 	"github.com/weir-project/weir/internal/share/sched"
+	"github.com/weir-project/weir/test/must"
 )
 
 // An agent that starts again knows what the last one knew.
@@ -130,9 +131,7 @@ func TestTotalsOutliveTheAgent(t *testing.T) {
 	count(a, 400, 4, 0) // made again
 	count(b.host, 300, 3, 0)
 	b.host.admittedBPS = 20e6
-	if err := b.save(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, b.save())
 	for _, tc := range []struct {
 		name                  string
 		bytes                 uint64 // of the class, as the next agent finds it
@@ -144,9 +143,7 @@ func TestTotalsOutliveTheAgent(t *testing.T) {
 		{"the class was made again", 90, 1, 1540, 16},
 	} {
 		saved, err := state.Open(b.dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		next := newBench(t, 100e6)
 		next.Agent.store = saved
 		next.recall()

@@ -13,6 +13,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/test/golden"
+	"github.com/weir-project/weir/test/must"
 )
 
 // host is a snapshot of so many containers, every value of which is different.
@@ -43,9 +44,7 @@ func host(containers int) v1.Snapshot {
 func text(t testing.TB, s v1.Snapshot) string {
 	t.Helper()
 	var b strings.Builder
-	if err := Write(&b, s); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, Write(&b, s))
 	return b.String()
 }
 
@@ -80,9 +79,7 @@ func TestNames(t *testing.T) {
 	s.Containers = append(s.Containers, s.Containers[0])
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(strings.NewReader(text(t, s)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	metrics := families["weir_container_rate_bytes_per_second"].GetMetric()
 	if len(metrics) != len(names) {
 		t.Fatalf("%d containers, want %d", len(metrics), len(names))

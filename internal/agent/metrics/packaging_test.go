@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/weir-project/weir/test/must"
 )
 
 const (
@@ -42,9 +44,7 @@ func exist(t *testing.T, where, expression string) {
 
 func TestAlertRules(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(prometheusDir, "weir.rules.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var file struct {
 		Groups []struct {
 			Rules []struct {
@@ -53,9 +53,7 @@ func TestAlertRules(t *testing.T) {
 			}
 		}
 	}
-	if err := yaml.Unmarshal(data, &file); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, yaml.Unmarshal(data, &file))
 	var names []string
 	for _, group := range file.Groups {
 		for _, rule := range group.Rules {
@@ -93,9 +91,7 @@ func TestPromtool(t *testing.T) {
 
 func TestDashboard(t *testing.T) {
 	data, err := os.ReadFile(dashboard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var board struct {
 		Panels []struct {
 			ID      int
@@ -106,9 +102,7 @@ func TestDashboard(t *testing.T) {
 			List []struct{ Type, Query string }
 		}
 	}
-	if err := json.Unmarshal(data, &board); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal(data, &board))
 	if len(board.Panels) == 0 {
 		t.Error("no panels")
 	}

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/weir-project/weir/test/must"
 )
 
 // Of two who change what they have seen, the second one learns of the first.
@@ -13,16 +15,12 @@ func TestConflictingChanges(t *testing.T) {
 	ask := func(method, match, body string) (int, string) {
 		t.Helper()
 		r, err := http.NewRequestWithContext(t.Context(), method, "http://weir"+path, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if match != "" {
 			r.Header.Set("If-Match", match)
 		}
 		response, err := client.http.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		response.Body.Close()
 		return response.StatusCode, response.Header.Get("ETag")
 	}

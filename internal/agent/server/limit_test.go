@@ -16,6 +16,7 @@ import (
 	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/agent/stats"
 	"github.com/weir-project/weir/internal/front/access"
+	"github.com/weir-project/weir/test/must"
 	"github.com/weir-project/weir/test/pki"
 )
 
@@ -25,9 +26,7 @@ const patience = 10 * time.Second
 // ended waits until the other side has closed a connection, and says whether it has.
 func ended(t *testing.T, conn net.Conn) bool {
 	t.Helper()
-	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, conn.SetReadDeadline(time.Now().Add(patience)))
 	_, err := io.Copy(io.Discard, conn)
 	var late net.Error
 	return !errors.As(err, &late) || !late.Timeout()
@@ -36,9 +35,7 @@ func ended(t *testing.T, conn net.Conn) bool {
 func dial(t *testing.T, network, address string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial(network, address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return conn
 }
@@ -76,9 +73,7 @@ func TestConnectionsOfRoot(t *testing.T) {
 		answer := make([]byte, 1<<10)
 		_ = conn.SetReadDeadline(time.Now().Add(patience))
 		n, err := conn.Read(answer)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return conn, string(answer[:n])
 	}
 	var open []net.Conn
@@ -124,15 +119,11 @@ func TestRemoteCrowd(t *testing.T) {
 	// Slow readers, with a token that may look: what they ask for is sent until nobody
 	// reads it any more.
 	trust, err := client.LoadTLS(b.authority.Path, "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	trust.ServerName = "node.example"
 	for i := range remoteBudget.Caller {
 		conn, err := tls.DialWithDialer(&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(1+i))}}, "tcp", address, trust)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		t.Cleanup(func() { conn.NetConn().Close() })
 		request := fmt.Sprintf("GET /v1/events HTTP/1.1\r\nHost: node.example\r\nAuthorization: Bearer %s\r\n\r\n", b.reader)
 		if _, err := io.WriteString(conn, request); err != nil {

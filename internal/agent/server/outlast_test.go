@@ -16,6 +16,7 @@ import (
 	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/agent/stats"
 	"github.com/weir-project/weir/internal/front/access"
+	"github.com/weir-project/weir/test/must"
 )
 
 // Docker waits for ever for a command in a container that ended before it did.
@@ -25,18 +26,14 @@ func TestOutlast(t *testing.T) {
 		more      = 300 * time.Millisecond // what a program that asked may have to do
 	)
 	if socket := os.Getenv(socketEnv); socket != "" { // in a process of its own
-		if err := client.Unix(socket).Down(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, client.Unix(socket).Down(t.Context()))
 		time.Sleep(more)
 		fmt.Println(time.Now().UnixNano()) // its last words
 		return
 	}
 	socket := filepath.Join(t.TempDir(), "weir.sock")
 	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	agent := &fakeAgent{events: stats.NewEvents(time.Now())}
 	api := New(agent, slog.New(slog.DiscardHandler))
 	server := api.Socket(access.Admin)
@@ -52,13 +49,9 @@ func TestOutlast(t *testing.T) {
 	asker := exec.Command(os.Args[0], "-test.run=^TestOutlast$")
 	asker.Env = append(os.Environ(), socketEnv+"="+socket)
 	asker.Stdout, asker.Stderr = &said, &said
-	if err := asker.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, asker.Start())
 	fd, err := unix.PidfdOpen(asker.Process.Pid, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer unix.Close(fd)
 	for deadline := time.Now().Add(time.Minute); api.takenDownBy.Load() == nil && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
@@ -77,9 +70,7 @@ func TestOutlast(t *testing.T) {
 		t.Errorf("the agent ends %v after the program that took it down, not %v", after, endSeen)
 	}
 	// One that goes on, which is this one.
-	if err := client.Unix(socket).Down(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, client.Unix(socket).Down(t.Context()))
 	began = time.Now()
 	api.Outlast()
 	if waited := time.Since(began); waited < outlastAtMost-more || waited > 10*outlastAtMost {

@@ -26,6 +26,7 @@ import (
 	"github.com/weir-project/weir/internal/front/access"
 	"github.com/weir-project/weir/internal/front/httpapi"
 	"github.com/weir-project/weir/packaging"
+	"github.com/weir-project/weir/test/must"
 )
 
 // What needs root to test: who may do what through the socket, and what the agent
@@ -102,16 +103,10 @@ func TestSlowReadersOfTheSocket(t *testing.T) {
 	command.Env = append(os.Environ(), crowdEnv+"="+socket)
 	command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: someUser, Gid: testGroup}}
 	input, err := command.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	output, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, command.Start())
 	defer func() {
 		input.Close()
 		if err := command.Wait(); err != nil {
@@ -137,27 +132,17 @@ func TestSlowReadersOfTheSocket(t *testing.T) {
 func openToGroup(t *testing.T) (socket, asker string, a *fakeAgent) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "weir-peer") // t.TempDir is closed to others
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Chmod(dir, 0o755))
 	// The test's own program, where others may run it.
 	program, err := os.ReadFile("/proc/self/exe")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	asker = filepath.Join(dir, "asker")
-	if err := os.WriteFile(asker, program, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(asker, program, 0o755))
 	socket = filepath.Join(dir, "weir.sock")
 	listener, err := httpapi.Listen("weir agent", socket, strconv.Itoa(testGroup))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	a = &fakeAgent{events: stats.NewEvents(time.Now())}
 	s := New(a, slog.New(slog.DiscardHandler)).Socket(access.Admin)
 	go func() {
@@ -199,9 +184,7 @@ func TestOnlyRootTakesDown(t *testing.T) {
 // The shipped unit gives the agent what it needs to let a group use the socket.
 func TestUnitLetsAGroupIn(t *testing.T) {
 	confined, err := packaging.Confined()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	socket := filepath.Join(t.TempDir(), "weir.sock")
 	command := exec.Command(confined[0], append(confined[1:], os.Args[0])...)
 	command.Env = append(os.Environ(), listenEnv+"="+socket)
@@ -209,9 +192,7 @@ func TestUnitLetsAGroupIn(t *testing.T) {
 		t.Fatalf("with %q: %v, %s", confined, err, said)
 	}
 	info, err := os.Stat(socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if owner := info.Sys().(*syscall.Stat_t); owner.Gid != testGroup || info.Mode() != fs.ModeSocket|0o660 {
 		t.Errorf("mode %v, group %d", info.Mode(), owner.Gid)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/agent/stats"
 	"github.com/weir-project/weir/internal/front/access"
+	"github.com/weir-project/weir/test/must"
 	"github.com/weir-project/weir/test/pki"
 )
 
@@ -41,13 +42,9 @@ func serveRemote(t *testing.T) *remoteBed {
 	log := slog.New(slog.DiscardHandler)
 	pair := b.authority.Server(t, "node.example")
 	certificates, err := access.NewCertificates(access.TLSFiles{Certificate: pair.Certificate, Key: pair.Key, ClientCA: b.authority.Path}, []string{"hub"}, log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	listener, err := ListenTLS("127.0.0.1:0", certificates)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	s := New(b.agent, log).Remote(access.NewTokens(tokens, log), certificates)
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(listener) }()
@@ -65,13 +62,9 @@ func serveRemote(t *testing.T) *remoteBed {
 func (b *remoteBed) as(t *testing.T, token string, pair pki.Pair) *client.Client {
 	t.Helper()
 	trust, err := client.LoadTLS(b.authority.Path, pair.Certificate, pair.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	c, err := client.New(b.url, client.Options{Token: token, TLS: trust})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(c.Close)
 	return c
 }
@@ -127,9 +120,7 @@ func TestRemoteWebPages(t *testing.T) {
 	b := serveRemote(t)
 	pair := b.authority.Client(t, "hub", time.Now().Add(time.Hour))
 	trust, err := client.LoadTLS(b.authority.Path, pair.Certificate, pair.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	browser := &http.Client{Transport: &http.Transport{TLSClientConfig: trust}}
 	defer browser.CloseIdleConnections()
 	for _, tc := range []struct {
@@ -149,9 +140,7 @@ func TestRemoteWebPages(t *testing.T) {
 	} {
 		b.agent.called = ""
 		r, err := http.NewRequestWithContext(t.Context(), tc.method, b.url+tc.path, strings.NewReader(""))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		r.Host = tc.host
 		if tc.header[0] != "" {
 			r.Header.Set(tc.header[0], tc.header[1])
@@ -212,9 +201,7 @@ func TestRemoteWithoutTLS(t *testing.T) {
 		t.Error("an old TLS will do")
 	}
 	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer conn.Close()
 	_, _ = io.WriteString(conn, "GET /v1/status HTTP/1.1\r\nHost: node.example\r\nAuthorization: Bearer "+b.admin+"\r\n\r\n")
 	_ = conn.SetReadDeadline(time.Now().Add(requestTimeout))

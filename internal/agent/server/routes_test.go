@@ -14,6 +14,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/front/access"
+	"github.com/weir-project/weir/test/must"
 )
 
 // Metrics and explanations are of the same snapshot as everything else.
@@ -22,14 +23,10 @@ func TestMetricsAndExplain(t *testing.T) {
 	get := func(path string) (int, string, string) {
 		t.Helper()
 		response, err := client.http.Get("http://weir" + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		defer response.Body.Close()
 		body, err := io.ReadAll(response.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return response.StatusCode, response.Header.Get("Content-Type"), string(body)
 	}
 	status, kind, body := get("/metrics")
@@ -97,9 +94,7 @@ func TestSlowSender(t *testing.T) {
 	const timeout = 100 * time.Millisecond
 	a := newAPI(&fakeAgent{}, slog.New(slog.DiscardHandler), timeout)
 	conn, err := net.Dial("unix", serve(t, a.Socket(access.Admin)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer conn.Close()
 	fmt.Fprint(conn, "PATCH /v1/containers/web/policy HTTP/1.1\r\nHost: weir\r\nContent-Length: 100\r\n\r\n{")
 	_ = conn.SetReadDeadline(time.Now().Add(requestTimeout))

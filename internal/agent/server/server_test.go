@@ -22,6 +22,7 @@ import (
 	"github.com/weir-project/weir/internal/agent/stats"
 	"github.com/weir-project/weir/internal/front/access"
 	"github.com/weir-project/weir/internal/front/httpapi"
+	"github.com/weir-project/weir/test/must"
 )
 
 // fakeAgent remembers what it was asked and answers err, or something to tell
@@ -115,9 +116,7 @@ func serve(t *testing.T, s *http.Server) string {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "weir.sock")
 	listener, err := httpapi.Listen("weir agent", socket, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(listener) }()
 	t.Cleanup(func() {
@@ -205,18 +204,14 @@ func TestClientAndServer(t *testing.T) {
 func rawRequest(t *testing.T, client *testClient, method, path, body string) (int, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, "http://weir"+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	response, err := client.http.Do(r)
 	if err != nil {
 		t.Fatalf("%s %s: %v", method, path, err)
 	}
 	defer response.Body.Close()
 	data, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return response.StatusCode, string(data)
 }
 
@@ -224,9 +219,7 @@ func rawRequest(t *testing.T, client *testClient, method, path, body string) (in
 func request(t *testing.T, client *testClient, method, path, body string) (int, v1.Error) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, "http://weir"+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	response, err := client.http.Do(r)
 	if err != nil {
 		t.Fatalf("%s %s: %v", method, path, err)
@@ -234,9 +227,7 @@ func request(t *testing.T, client *testClient, method, path, body string) (int, 
 	defer response.Body.Close()
 	var problem v1.Error
 	data, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	kind := "application/json"
 	if response.StatusCode != http.StatusOK {
 		kind = "application/problem+json"
@@ -416,9 +407,7 @@ func TestSlowReader(t *testing.T) {
 	}
 	a.events.Close()
 	close(woken)
-	if err := <-ended; err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, <-ended)
 	if missed == 0 || seen+missed != events+1 {
 		t.Errorf("read %d and missed %d of %d", seen, missed, events+1)
 	}

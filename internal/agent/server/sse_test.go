@@ -15,23 +15,20 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent/stats"
 	"github.com/weir-project/weir/internal/front/access"
+	"github.com/weir-project/weir/test/must"
 )
 
 // sent are server-sent events as "name id", from a request with Last-Event-ID.
 func sent(ctx context.Context, t *testing.T, client *testClient, query, last string) *bufio.Scanner {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://weir/v1/events"+query, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	r.Header.Set("Accept", "text/html;q=0.1, text/event-stream")
 	if last != "" {
 		r.Header.Set("Last-Event-ID", last)
 	}
 	response, err := client.http.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { response.Body.Close() })
 	if kind := response.Header.Get("Content-Type"); kind != "text/event-stream" {
 		t.Errorf("content type %q", kind)
@@ -125,9 +122,7 @@ func TestUnreadStreams(t *testing.T) {
 	var streams []*bufio.Reader
 	for range 100 {
 		conn, err := net.Dial("unix", socket)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		t.Cleanup(func() { conn.Close() })
 		fmt.Fprint(conn, "GET /v1/events HTTP/1.1\r\nHost: weir\r\nAccept: text/event-stream\r\n\r\n")
 		_ = conn.SetReadDeadline(time.Now().Add(2 * time.Minute))

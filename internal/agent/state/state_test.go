@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weir-project/weir/test/must"
 )
 
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -46,13 +48,9 @@ func TestStateRoundTrip(t *testing.T) {
 		t.Fatalf("without a file: %v, %+v", err, s)
 	}
 	s.File = fullState()
-	if err := s.Save(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Save())
 	again, err := Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if !reflect.DeepEqual(again.File, fullState()) {
 		t.Errorf("read %+v\nwrote %+v", again.File, fullState())
 	}
@@ -74,29 +72,19 @@ func TestStateRoundTrip(t *testing.T) {
 // A file that did not change is not written: the disk of a gateway wears out.
 func TestSaveOnlyChanges(t *testing.T) {
 	s, err := Open(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	s.File = fullState()
 	for range 2 {
-		if err := s.Save(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.Save())
 	}
-	if err := os.WriteFile(s.path, []byte("mark"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(s.path, []byte("mark"), 0o600))
 	again := &Store{path: s.path, File: s.File, last: s.last}
-	if err := again.Save(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, again.Save())
 	if data, _ := os.ReadFile(s.path); string(data) != "mark" {
 		t.Error("what had not changed was written")
 	}
 	again.File.Containers[0].Number++
-	if err := again.Save(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, again.Save())
 	if data, _ := os.ReadFile(s.path); string(data) == "mark" {
 		t.Error("what had changed was not written")
 	}
@@ -105,23 +93,15 @@ func TestSaveOnlyChanges(t *testing.T) {
 // A write that fails or breaks off leaves the old file, and is tried again.
 func TestSaveSurvivesACrash(t *testing.T) {
 	s, err := Open(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	s.File = fullState()
-	if err := s.Save(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Save())
 	good, err := os.ReadFile(s.path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 
 	// The new file cannot be written.
 	obstacle := s.path + ".new"
-	if err := os.Mkdir(obstacle, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Mkdir(obstacle, 0o700))
 	s.Containers[0].AdmittedBPS["up0"] = 1
 	if err := s.Save(); err == nil {
 		t.Error("no error")
@@ -129,14 +109,10 @@ func TestSaveSurvivesACrash(t *testing.T) {
 	if data, _ := os.ReadFile(s.path); !bytes.Equal(data, good) {
 		t.Errorf("the old file became %q", data)
 	}
-	if err := os.Remove(obstacle); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(obstacle))
 
 	// Half of one that an agent wrote when it died.
-	if err := os.WriteFile(obstacle, good[:len(good)/2], 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(obstacle, good[:len(good)/2], 0o600))
 	next, err := Open(filepath.Dir(s.path))
 	if err != nil || !reflect.DeepEqual(next.File, fullState()) {
 		t.Errorf("after a crash: %v, %+v", err, next)
@@ -154,9 +130,7 @@ func TestSaveSurvivesACrash(t *testing.T) {
 
 func TestCorruptState(t *testing.T) {
 	data, err := json.MarshalIndent(fullState(), "", " ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	good := string(data) + "\n"
 	lineOf := func(text, needle string) int {
 		before, _, found := strings.Cut(text, needle)
@@ -232,14 +206,10 @@ func TestCorruptState(t *testing.T) {
 // Fields that a later Weir added are ignored, and lost with the next save.
 func TestStateOfALaterWeir(t *testing.T) {
 	data, err := json.Marshal(fullState())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	dir := t.TempDir()
 	later := bytes.ReplaceAll(data, []byte(`"name":"`), []byte(`"later":[1,{"b":2}],"name":"`))
-	if err := os.WriteFile(pathIn(dir), later, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(pathIn(dir), later, 0o600))
 	if s, err := Open(dir); err != nil || !reflect.DeepEqual(s.File, fullState()) {
 		t.Errorf("read %+v (%v)", s, err)
 	}
@@ -249,17 +219,13 @@ func TestStateOfALaterWeir(t *testing.T) {
 func TestCorruptStateIsExplained(t *testing.T) {
 	dir := t.TempDir()
 	path := pathIn(dir)
-	if err := os.WriteFile(path, []byte("{\n \"version\": 2,\n \"uplinks\" []\n}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte("{\n \"version\": 2,\n \"uplinks\" []\n}\n"), 0o600))
 	_, err := Open(dir)
 	if err == nil || !strings.HasPrefix(err.Error(), path+":3: ") || !strings.Contains(err.Error(), "remove it") {
 		t.Errorf("error %v", err)
 	}
 	// A folder in its place is not an empty state.
-	if err := errors.Join(os.Remove(path), os.Mkdir(path, 0o700)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(os.Remove(path), os.Mkdir(path, 0o700)))
 	if _, err := Open(dir); err == nil {
 		t.Error("took a folder for an empty state")
 	}

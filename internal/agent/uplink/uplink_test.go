@@ -13,6 +13,7 @@ import (
 	"github.com/weir-project/weir/internal/agent/state"
 	"github.com/weir-project/weir/internal/datapath/kernel"
 	"github.com/weir-project/weir/internal/share/sched"
+	"github.com/weir-project/weir/test/must"
 )
 
 // bench is one device of a fake machine.
@@ -31,9 +32,7 @@ func problems(d *Device) (list Problems) {
 func newBench(t *testing.T, config Config) *bench {
 	t.Helper()
 	store, err := state.Open(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	m := newMachine()
 	return &bench{Device: New(config, m, store), t: t, machine: m}
 }
@@ -447,9 +446,7 @@ func TestKilledInTheFirstStart(t *testing.T) {
 	open := func() *state.Store {
 		t.Helper()
 		store, err := state.Open(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return store
 	}
 	m := newMachine()
@@ -466,9 +463,7 @@ func TestKilledInTheFirstStart(t *testing.T) {
 	// What cannot be kept is not changed.
 	dir = t.TempDir()
 	b.Device = New(Config{Name: "up0", RateBPS: 1e8}, m, open())
-	if err := os.Mkdir(filepath.Join(dir, "state.json.new"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Mkdir(filepath.Join(dir, "state.json.new"), 0o700))
 	if change := b.advance(); change.Unlimited == nil || d.GSOMaxBytes != 65536 {
 		t.Errorf("changed %+v, %+v", change, d)
 	}
@@ -482,15 +477,11 @@ func TestRecordsBelongToADevice(t *testing.T) {
 	start := func() *bench {
 		t.Helper()
 		store, err := state.Open(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		b := &bench{Device: New(Config{Name: "up0", RateBPS: 1e8, Replace: true}, m, store), t: t, machine: m}
 		b.advance()
 		b.expect("started", Installed, 0)
-		if err := store.Save(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, store.Save())
 		return b
 	}
 	first := m.add(3, "up0", 0)
@@ -525,9 +516,7 @@ func TestRecordsBelongToADevice(t *testing.T) {
 func TestSwappedNames(t *testing.T) {
 	dir := t.TempDir()
 	store, err := state.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	m := newMachine()
 	var devices []*bench
 	for i, name := range []string{"eth0", "eth1"} {

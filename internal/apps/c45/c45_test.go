@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/weir-project/weir/test/must"
 )
 
 // weather is Quinlan's example: outlook, temperature, humidity, wind -> play.
@@ -29,9 +31,7 @@ func weather() *Set {
 // below it humidity <= 75 and windy.
 func TestWeather(t *testing.T) {
 	tree, err := Grow(weather(), Defaults())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if tree.Attribute != 0 || !tree.Nominal || len(tree.Branches) != 3 {
 		t.Fatalf("root: %+v", tree)
 	}
@@ -105,13 +105,9 @@ func noisy(seed uint64, n int) *Set {
 func TestNoiseIsPrunedAndTheSameRowsGiveTheSameTree(t *testing.T) {
 	s := noisy(1, 1500)
 	pruned, err := Grow(s, Defaults())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	full, err := Grow(s, Options{MinLeaf: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	small, _ := pruned.Size()
 	large, _ := full.Size()
 	if small*2 > large {
@@ -160,9 +156,7 @@ func TestAverageGain(t *testing.T) {
 		s.Rows = append(s.Rows, Row{Values: []float64{crumb, half}, Class: class, Weight: 1})
 	}
 	tree, err := Grow(s, Defaults())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if tree.Attribute != 1 {
 		t.Errorf("the root tests attribute %d", tree.Attribute)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/weir-project/weir/internal/apps/flow"
 	"github.com/weir-project/weir/test/golden"
+	"github.com/weir-project/weir/test/must"
 )
 
 // parts of the comparison with J48.
@@ -80,9 +81,7 @@ func compare(t *testing.T, sets map[string]*Set, says []j48Says) {
 	for _, s := range says {
 		train, test := foldOf(sets[s.set], s.fold)
 		tree, err := Grow(train, Defaults())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		root := ":"
 		if !tree.Leaf() {
 			root = train.Attributes[tree.Attribute].Name
@@ -124,9 +123,7 @@ const j48Golden = "testdata/j48.golden"
 // TestAsJ48 compares with what J48 gave when TestJ48 last ran with -update.
 func TestAsJ48(t *testing.T) {
 	text, err := os.ReadFile(j48Golden)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	compare(t, compared(), parseJ48(t, string(text)))
 }
 
@@ -157,9 +154,7 @@ func runJ48(t *testing.T, jar, name string, s *Set) string {
 	t.Helper()
 	dir := t.TempDir()
 	source, err := filepath.Abs("testdata/J48Run.java")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	args := []string{"-cp", jar, source}
 	for fold := range parts {
 		train, test := foldOf(s, fold)
@@ -188,23 +183,15 @@ func runJ48(t *testing.T, jar, name string, s *Set) string {
 func flowSet(t *testing.T, path string) *Set {
 	t.Helper()
 	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer file.Close()
 	unzipped, err := gzip.NewReader(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	types := []string{"VOIP", "GAME", "SERVICES", "CHAT", "MULTIMEDIA", "WEB", "INTERACTIVE", "EMAIL", "BULK", "P2P"}
 	flows, err := flow.ReadTable(unzipped, types, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	features, err := flow.Select([]string{"paper", "services"}, types)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	s := &Set{Classes: len(types)}
 	for _, f := range features {
 		s.Attributes = append(s.Attributes, Attribute{Name: f.Name, Values: f.Values})
@@ -249,7 +236,5 @@ func writeARFF(t *testing.T, path string, s *Set) {
 		fmt.Fprintf(&b, "c%d\n", row.Class)
 	}
 	text := strings.ReplaceAll(b.String(), ",}", "}")
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte(text), 0o644))
 }

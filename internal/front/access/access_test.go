@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-project/weir/test/must"
 	"github.com/weir-project/weir/test/pki"
 )
 
@@ -21,13 +22,9 @@ func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 func TestTokens(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	reader, err := AddToken(path, "hub", Read)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	admin, err := AddToken(path, "me", Admin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	data, err := os.ReadFile(path)
 	if err != nil || bytes.Contains(data, []byte(reader)) || bytes.Contains(data, []byte(admin[5:])) {
 		t.Errorf("the file has a token: %s, %v", data, err)
@@ -51,17 +48,13 @@ func TestTokens(t *testing.T) {
 	// A token that is taken out is out, soon, and so are all if the file says nothing
 	// that can be understood.
 	for _, text := range []string{string(data[bytes.IndexByte(data, '\n')+1:]), "hub read nonsense"} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
 		list.file.checked = time.Time{} // a second later
 		if _, ok := list.Find(reader); ok {
 			t.Errorf("with %.20q it still lets in", text)
 		}
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(path))
 	if _, ok := list.Find(admin); ok {
 		t.Error("lets in without a file")
 	}
@@ -80,21 +73,15 @@ func TestBadTokens(t *testing.T) {
 		strings.Repeat("# much\n", maxTokensBytes/7+1): "it is not a tokens file",
 	} {
 		path := filepath.Join(dir, "tokens")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
 		_, err := readTokens(path)
 		if (err == nil) != (says == "") || err != nil && !strings.Contains(err.Error(), says) {
 			t.Errorf("%.40q: %v", text, err)
 		}
 	}
 	open := filepath.Join(dir, "open")
-	if err := os.WriteFile(open, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(open, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(open, nil, 0o600))
+	must.Succeed(t, os.Chmod(open, 0o666))
 	if _, err := readTokens(open); err == nil || !strings.Contains(err.Error(), "chmod 600 "+open) {
 		t.Errorf("a file that everybody may write: %v", err)
 	}
@@ -118,9 +105,7 @@ func TestCertificates(t *testing.T) {
 	files := TLSFiles{Certificate: server.Certificate, Key: server.Key, ClientCA: authority.Path}
 	var said bytes.Buffer
 	c, err := NewCertificates(files, []string{"hub", ""}, slog.New(slog.NewTextHandler(&said, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for host, want := range map[string]bool{"node.example": true, "127.0.0.1": true, "evil.example": false, "": false, "127.0.0.2": false, "localhost": false} {
 		if c.IsFor(host) != want {
 			t.Errorf("for %q: %t", host, !want)
@@ -135,9 +120,7 @@ func TestCertificates(t *testing.T) {
 		}
 	}
 	// What cannot be used any more does not end what works.
-	if err := os.WriteFile(server.Certificate, []byte("torn"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(server.Certificate, []byte("torn"), 0o600))
 	c.files.checked = time.Time{}
 	if !c.IsFor("node.example") || !strings.Contains(said.String(), "go on with the certificates") {
 		t.Errorf("after a torn file: %s", said.String())
@@ -148,9 +131,7 @@ func TestCertificates(t *testing.T) {
 	// One that ends while it is used.
 	pair := authority.Client(t, "hub", time.Now().Add(time.Minute))
 	loaded, err := tls.LoadX509KeyPair(pair.Certificate, pair.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	state := &tls.ConnectionState{PeerCertificates: []*x509.Certificate{loaded.Leaf}, VerifiedChains: [][]*x509.Certificate{{loaded.Leaf}}}
 	if caller, ok, err := c.Caller(state); !ok || err != nil || caller != (Caller{"certificate hub", Admin}) {
 		t.Errorf("%+v, %t, %v", caller, ok, err)

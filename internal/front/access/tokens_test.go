@@ -9,18 +9,16 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/weir-project/weir/test/must"
 )
 
 // What makes a file one that will do may leave its text and its time as they are.
 func TestTokensFileMended(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	token, err := AddToken(path, "hub", Read)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(path, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, os.Chmod(path, 0o666))
 	var said bytes.Buffer
 	list := NewTokens(path, slog.New(slog.NewTextHandler(&said, nil)))
 	for range 3 {
@@ -31,15 +29,11 @@ func TestTokensFileMended(t *testing.T) {
 	if times := strings.Count(said.String(), "no token is valid"); times != 1 || !strings.Contains(said.String(), "chmod 600") {
 		t.Errorf("said %d times, want once: %s", times, said.String())
 	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Chmod(path, 0o600))
 	if _, ok := list.Find(token); !ok {
 		t.Error("the file is in order again, and the token is not valid")
 	}
-	if err := os.Chmod(path, 0o622); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Chmod(path, 0o622))
 	if list.Any() {
 		t.Error("anybody may write the file now, and it is still believed")
 	}
@@ -49,9 +43,7 @@ func TestTokensFileMended(t *testing.T) {
 func TestTokensReadAgain(t *testing.T) {
 	works, reads := false, 0
 	path := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, nil, 0o600))
 	file := kept[string]{
 		paths: []string{path},
 		read: func() (string, error) {

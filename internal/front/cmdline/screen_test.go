@@ -16,6 +16,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+
+	"github.com/weir-project/weir/test/must"
 )
 
 // testPicture shows its size and the keys that were pressed.
@@ -74,9 +76,7 @@ func startShow(t *testing.T) *shownProgram {
 	p.Env = append(os.Environ(), "WEIR_TEST_SHOW=1", "GORACE=atexit_sleep_ms=0") // the race detector's second
 	p.Stdin, p.Stdout, p.Stderr = p.terminal, p.terminal, p.terminal
 	p.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, p.Start())
 	go func() {
 		_ = p.Wait()
 		close(p.ended)
@@ -111,9 +111,7 @@ func (p *shownProgram) stop() {
 
 func (p *shownProgram) resize(t *testing.T, columns, rows uint16) {
 	t.Helper()
-	if err := unix.IoctlSetWinsize(int(p.terminal.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: columns, Row: rows}); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, unix.IoctlSetWinsize(int(p.terminal.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: columns, Row: rows}))
 }
 
 // text is the last of what the program wrote.
@@ -142,9 +140,7 @@ func (p *shownProgram) press(t *testing.T, keys string) {
 
 func (p *shownProgram) send(t *testing.T, signal os.Signal) {
 	t.Helper()
-	if err := p.Process.Signal(signal); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, p.Process.Signal(signal))
 }
 
 // expectEnd fails unless the program ends within 2 s and the terminal is as it was before.
@@ -262,21 +258,13 @@ func TestShowWithoutTerminal(t *testing.T) {
 func openTerminal(t *testing.T) (master, terminal *os.File) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { master.Close() })
 	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0))
 	terminal, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { terminal.Close() })
 	return master, terminal
 }

@@ -14,6 +14,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/front/config"
 	"github.com/weir-project/weir/internal/share/policy"
+	"github.com/weir-project/weir/test/must"
 )
 
 // edit returns the default configuration, changed.
@@ -290,15 +291,11 @@ func TestLoad(t *testing.T) {
 	if _, err := config.Load(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("missing file: %v", err)
 	}
-	if err := os.WriteFile(path, []byte("rate: 1M\nrat: 1\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte("rate: 1M\nrat: 1\n"), 0o600))
 	if _, err := config.Load(path); err == nil || err.Error() != path+":2: rat: unknown key; did you mean rate?" {
 		t.Errorf("error %v", err)
 	}
-	if err := os.WriteFile(path, []byte("rate: 1M\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte("rate: 1M\n"), 0o600))
 	if c, err := config.Load(path); err != nil || len(c.Uplinks) != 1 || c.Uplinks[0].RateBPS != 1_000_000 {
 		t.Errorf("Load = %+v, %v", c, err)
 	}
@@ -308,9 +305,7 @@ func TestLoad(t *testing.T) {
 // defaults truly.
 func TestExample(t *testing.T) {
 	got, err := config.Parse("example.yaml", []byte(config.Example))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	want := config.Default()
 	want.Uplinks = []config.Uplink{{Interface: "eth0", RateBPS: 100_000_000}}
 	want.SocketGroup = "docker"

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/agent/discovery"
+	"github.com/weir-project/weir/test/must"
 )
 
 // fakeEngine answers as an engine does, so that it can answer wrongly. How a
@@ -51,9 +52,7 @@ type fakeContainer struct {
 func newFakeEngine(t *testing.T) *fakeEngine {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "weir-fake-") // t.TempDir is too long for sockets
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	e := &fakeEngine{t: t, dir: dir, version: "1.41", containers: make(map[string]*fakeContainer)}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	e.file("proc/self/mountinfo", "30 22 0:26 / "+filepath.Join(dir, "cgroup")+" rw - cgroup2 cgroup2 rw\n")
@@ -65,9 +64,7 @@ func (e *fakeEngine) socket() string { return filepath.Join(e.dir, "engine.sock"
 func (e *fakeEngine) start() {
 	e.t.Helper()
 	listener, err := net.Listen("unix", e.socket())
-	if err != nil {
-		e.t.Fatal(err)
-	}
+	must.Succeed(e.t, err)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /_ping", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Api-Version", e.version)
@@ -257,12 +254,8 @@ func (e *fakeEngine) process(pid int, cgroup string) {
 func (e *fakeEngine) file(path, text string) {
 	e.t.Helper()
 	path = filepath.Join(e.dir, path)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		e.t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		e.t.Fatal(err)
-	}
+	must.Succeed(e.t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must.Succeed(e.t, os.WriteFile(path, []byte(text), 0o644))
 }
 
 func (e *fakeEngine) containerEvent(action, name string) {
@@ -776,9 +769,7 @@ func TestPodOf(t *testing.T) {
 		{`{"Name":"/k8s_app","Config":{"Hostname":"x","Labels":{"io.kubernetes.pod.name":"shelf-1"}}}`, "shelf-1"},
 	} {
 		var info inspection
-		if err := json.Unmarshal([]byte(tc.answer), &info); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, json.Unmarshal([]byte(tc.answer), &info))
 		if got := convert(&info).Pod; got != tc.want {
 			t.Errorf("%s is of pod %q, want %q", tc.answer, got, tc.want)
 		}
@@ -837,9 +828,7 @@ func FuzzNegotiate(f *testing.F) {
 func TestWithoutNetAdmin(t *testing.T) {
 	const pid = 7
 	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "7"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Mkdir(filepath.Join(dir, "7"), 0o755))
 	if withoutNetAdmin(dir, pid) {
 		t.Error("nothing is known of it")
 	}
@@ -854,9 +843,7 @@ func TestWithoutNetAdmin(t *testing.T) {
 		{"Name:\tx\nCapBnd:\tnone\n", false},
 		{"Name:\tx\n", false},
 	} {
-		if err := os.WriteFile(filepath.Join(dir, "7", "status"), []byte(test.status), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, "7", "status"), []byte(test.status), 0o644))
 		if got := withoutNetAdmin(dir, pid); got != test.want {
 			t.Errorf("%q: %t", test.status, got)
 		}

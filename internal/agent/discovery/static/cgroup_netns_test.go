@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-project/weir/internal/agent/discovery"
 	"github.com/weir-project/weir/internal/datapath/cgroup"
+	"github.com/weir-project/weir/test/must"
 )
 
 // TestCgroupComesAndGoes needs root, to make cgroups of its own.
@@ -24,9 +25,7 @@ func TestCgroupComesAndGoes(t *testing.T) {
 	inside := filepath.Join(parent, "inside")
 	make := func(path string) {
 		t.Helper()
-		if err := os.Mkdir(path, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Mkdir(path, 0o755))
 		t.Cleanup(func() { _ = os.Remove(path) })
 	}
 	make(parent)
@@ -48,9 +47,7 @@ func TestCgroupComesAndGoes(t *testing.T) {
 	if first == nil || first.Name != "absolute" || !first.HostNetwork || first.CgroupPath != inside {
 		t.Fatalf("got %+v", first)
 	}
-	if err := os.Remove(inside); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(inside))
 	if e := next(t, events); e.RemovedID != "static:absolute" {
 		t.Fatalf("got %+v", e)
 	}
@@ -60,9 +57,7 @@ func TestCgroupComesAndGoes(t *testing.T) {
 		t.Fatalf("started at %v, then %+v", first.StartedAt, again)
 	}
 	// One that is made anew between two looks is another one.
-	if err := os.Remove(inside); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(inside))
 	make(inside)
 	if e := next(t, events); e.Updated == nil || !e.Updated.StartedAt.After(again.StartedAt) {
 		t.Fatalf("got %+v", e)
@@ -86,16 +81,12 @@ func TestNamespaceWithCgroup(t *testing.T) {
 	if e := next(t, events); e.Snapshot == nil || len(e.Snapshot.Containers) != 0 {
 		t.Fatalf("without its cgroup: %+v", e)
 	}
-	if err := os.Mkdir(path, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Mkdir(path, 0o755))
 	t.Cleanup(func() { _ = os.Remove(path) })
 	if c := next(t, events).Updated; c == nil || c.HostNetwork || c.NetNSPath != netns || c.CgroupPath != path {
 		t.Fatalf("with its cgroup: %+v", c)
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(path))
 	if e := next(t, events); e.RemovedID != "static:both" {
 		t.Fatalf("got %+v", e)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/agent/discovery"
+	"github.com/weir-project/weir/test/must"
 )
 
 // watch runs a source until the test ends.
@@ -44,9 +45,7 @@ func next(t *testing.T, events <-chan discovery.Event) discovery.Event {
 
 func TestWhatIsThereIsInTheSnapshot(t *testing.T) {
 	plain := filepath.Join(t.TempDir(), "plain")
-	if err := os.WriteFile(plain, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(plain, nil, 0o644))
 	e := next(t, watch(t,
 		discovery.Container{Name: "me", NetNSPath: "/proc/self/ns/net", Labels: map[string]string{"weir.weight": "3"}, Interface: "eth9"},
 		discovery.Container{Name: "host", HostNetwork: true},
@@ -73,15 +72,11 @@ func TestPathThatIsNoMountIsPolled(t *testing.T) {
 	if e := next(t, events); e.Snapshot == nil || len(e.Snapshot.Containers) != 0 {
 		t.Fatalf("got %+v", e)
 	}
-	if err := os.Symlink("/proc/self/ns/net", path); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Symlink("/proc/self/ns/net", path))
 	if e := next(t, events); e.Updated == nil || e.Updated.Name != "one" || e.Updated.NetNSPath != path {
 		t.Fatalf("got %+v", e)
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(path))
 	if e := next(t, events); e.RemovedID != "static:one" {
 		t.Fatalf("got %+v", e)
 	}
@@ -89,9 +84,7 @@ func TestPathThatIsNoMountIsPolled(t *testing.T) {
 
 func TestProcessStartStaysTheSame(t *testing.T) {
 	first, err := processStart("self")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if age := time.Since(first); age < 0 || age > time.Hour {
 		t.Errorf("this process started %v ago", age)
 	}
