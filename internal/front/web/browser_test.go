@@ -245,12 +245,14 @@ func holds(ctx context.Context, t *testing.T, expression string) {
 	}
 }
 
+// picture keeps how a page looks after some samples, if asked to.
 func picture(ctx context.Context, t *testing.T, name string) {
 	t.Helper()
 	dir := os.Getenv("WEIR_WEB_SCREENSHOTS")
 	if dir == "" {
 		return
 	}
+	time.Sleep(3 * time.Second)
 	var png []byte
 	act(ctx, t, chromedp.FullScreenshot(&png, 100))
 	must.Succeed(t, os.WriteFile(filepath.Join(dir, name+".png"), png, 0o644))
@@ -263,6 +265,40 @@ func contains(selector, part string) string {
 
 // fits is an expression: no part of the page is beyond its edge, nor of a table beyond its own.
 const fits = `document.documentElement.scrollWidth <= innerWidth && [...document.querySelectorAll(".wide")].every((e) => e.scrollWidth <= e.clientWidth)`
+
+// checkOwn checks that a page has a title, nothing from elsewhere, and all that it asked for.
+func checkOwn(ctx context.Context, t *testing.T, title string) {
+	t.Helper()
+	holds(ctx, t, fmt.Sprintf(`document.images.length === 0 && document.title === %q`, title))
+	holds(ctx, t, `performance.getEntriesByType("resource").every((e) => e.name.startsWith(location.origin) && e.responseStatus === 200)`)
+}
+
+// checkHidesNames presses the button that makes names unreadable.
+func checkHidesNames(ctx context.Context, t *testing.T) {
+	t.Helper()
+	act(ctx, t, chromedp.Click("button[aria-pressed]"))
+	holds(ctx, t, `[...document.querySelectorAll(".name")].every((n) => getComputedStyle(n).filter.startsWith("blur"))`)
+}
+
+// checkPage opens a page in both schemes, wide and narrow, and checks what it shows and what holds
+// of every page.
+func checkPage(t *testing.T, name, title string, serve func(*testing.T) string, check func(context.Context, *testing.T)) {
+	t.Helper()
+	script := axe(t)
+	for _, scheme := range []string{"light", "dark"} {
+		for _, width := range []int64{1280, 380} {
+			t.Run(fmt.Sprint(scheme, width), func(t *testing.T) {
+				ctx := browse(t, "http://"+serve(t)+"/", width, scheme)
+				check(ctx, t)
+				checkOwn(ctx, t, title)
+				holds(ctx, t, `document.documentElement.scrollWidth <= innerWidth`)
+				picture(ctx, t, fmt.Sprintf("%s-%s-%d", name, scheme, width))
+				checkAxe(ctx, t, script, fmt.Sprint(scheme, width))
+				checkHidesNames(ctx, t)
+			})
+		}
+	}
+}
 
 func TestPageShowsContainers(t *testing.T) {
 	t.Parallel()
@@ -286,12 +322,10 @@ func TestPageShowsContainers(t *testing.T) {
 			holds(ctx, t, `document.querySelectorAll("canvas").length === 1`)
 			// Names are text, wherever they stand.
 			holds(ctx, t, fmt.Sprintf(`[...document.querySelectorAll(".containers tbody tr button")].some((b) => b.textContent === %q)`, hostile))
-			holds(ctx, t, `document.images.length === 0 && document.title === "Weir"`)
 			// It is of the scheme and fits the width.
 			holds(ctx, t, fmt.Sprintf(`getComputedStyle(document.body).backgroundColor === %q`, tc.background))
 			holds(ctx, t, fits)
-			// Nothing came from elsewhere, and nothing is missing.
-			holds(ctx, t, `performance.getEntriesByType("resource").every((e) => e.name.startsWith(location.origin) && e.responseStatus === 200)`)
+			checkOwn(ctx, t, "Weir")
 
 			// With the keyboard: one container's samples, and back.
 			act(ctx, t, chromedp.Focus(".containers tbody tr button"), chromedp.KeyEvent(kb.Enter))
@@ -300,7 +334,6 @@ func TestPageShowsContainers(t *testing.T) {
 			holds(ctx, t, `document.querySelector(".detail dl").textContent.includes("10mbit set")`)
 			holds(ctx, t, contains(".detail dl", "DSCPnone"))
 			checkInside(ctx, t)
-			time.Sleep(3 * time.Second) // some samples
 			picture(ctx, t, strings.ReplaceAll(tc.name, " ", "-"))
 
 			// The pointer is at one moment in all plots.
@@ -314,8 +347,7 @@ func TestPageShowsContainers(t *testing.T) {
 			act(ctx, t, chromedp.KeyEvent(kb.Escape))
 			holds(ctx, t, `!document.querySelector(".detail")`)
 
-			act(ctx, t, chromedp.Click("button[aria-pressed]"))
-			holds(ctx, t, `[...document.querySelectorAll(".name")].every((n) => getComputedStyle(n).filter.startsWith("blur"))`)
+			checkHidesNames(ctx, t)
 		})
 	}
 }

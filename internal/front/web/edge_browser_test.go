@@ -3,17 +3,14 @@
 package web
 
 import (
+	"context"
 	"encoding/json"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/chromedp/chromedp"
 
 	"github.com/weir-project/weir/api/v1/edge"
 )
@@ -89,29 +86,15 @@ func serveEdge(t *testing.T, feed http.Handler) string {
 
 func TestEdgePage(t *testing.T) {
 	t.Parallel()
-	script := axe(t)
-	for _, scheme := range []string{"light", "dark"} {
-		for _, width := range []int64{1280, 380} {
-			t.Run(fmt.Sprint(scheme, width), func(t *testing.T) {
-				ctx := browse(t, "http://"+serveEdge(t, &fakeEdge{})+"/", width, scheme)
-				holds(ctx, t, `document.querySelectorAll("[aria-label=Nodes] tbody tr").length === 3`)
-				holds(ctx, t, `document.querySelectorAll("[aria-label=Instances] tbody tr").length === 4`)
-				holds(ctx, t, contains("[aria-label=Services] tbody tr", "start: more users than room"))
-				holds(ctx, t, contains("[aria-label=Nodes] tbody tr", "75mbit"))
-				holds(ctx, t, contains("[aria-label=Nodes] tbody tr:nth-child(2)", "no Weir agent"))
-				holds(ctx, t, contains(".events li", "start"))
-				holds(ctx, t, `document.querySelectorAll("canvas").length === 2`)
-				holds(ctx, t, `document.images.length === 0 && document.title === "Weir edge"`)
-				holds(ctx, t, `document.documentElement.scrollWidth <= innerWidth`)
-				holds(ctx, t, `performance.getEntriesByType("resource").every((e) => e.name.startsWith(location.origin) && e.responseStatus === 200)`)
-				time.Sleep(3 * time.Second) // some samples
-				picture(ctx, t, strings.ReplaceAll(fmt.Sprint("edge-", scheme, "-", width), " ", ""))
-				checkAxe(ctx, t, script, fmt.Sprint(scheme, width))
-				act(ctx, t, chromedp.Click("button[aria-pressed]"))
-				holds(ctx, t, `[...document.querySelectorAll(".name")].every((n) => getComputedStyle(n).filter.startsWith("blur"))`)
-			})
-		}
-	}
+	checkPage(t, "edge", "Weir edge", func(t *testing.T) string { return serveEdge(t, &fakeEdge{}) }, func(ctx context.Context, t *testing.T) {
+		holds(ctx, t, `document.querySelectorAll("[aria-label=Nodes] tbody tr").length === 3`)
+		holds(ctx, t, `document.querySelectorAll("[aria-label=Instances] tbody tr").length === 4`)
+		holds(ctx, t, contains("[aria-label=Services] tbody tr", "start: more users than room"))
+		holds(ctx, t, contains("[aria-label=Nodes] tbody tr", "75mbit"))
+		holds(ctx, t, contains("[aria-label=Nodes] tbody tr:nth-child(2)", "no Weir agent"))
+		holds(ctx, t, contains(".events li", "start"))
+		holds(ctx, t, `document.querySelectorAll("canvas").length === 2`)
+	})
 }
 
 // What is empty says why.

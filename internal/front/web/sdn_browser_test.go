@@ -3,14 +3,13 @@
 package web
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/chromedp/chromedp"
 
@@ -87,36 +86,22 @@ func serveSDN(t *testing.T, feed http.Handler) string {
 
 func TestSDNPage(t *testing.T) {
 	t.Parallel()
-	script := axe(t)
-	for _, scheme := range []string{"light", "dark"} {
-		for _, width := range []int64{1280, 380} {
-			t.Run(fmt.Sprint(scheme, width), func(t *testing.T) {
-				ctx := browse(t, "http://"+serveSDN(t, &fakeSDN{})+"/", width, scheme)
-				holds(ctx, t, `document.querySelectorAll(".topology svg rect").length === 4 && document.querySelectorAll(".topology line").length === 6`)
-				holds(ctx, t, `document.querySelectorAll(".topology .busy").length === 1 && document.querySelectorAll(".topology .lost").length === 1`)
-				holds(ctx, t, `[...document.querySelectorAll(".topology .end")].some((l) => l.textContent === "1: 98mbit")`)
-				holds(ctx, t, `getComputedStyle(document.querySelector(".topology .busy")).strokeWidth === "4px"`)
-				holds(ctx, t, `document.querySelectorAll("[aria-label=Switches] tbody tr").length === 4`)
-				holds(ctx, t, `document.querySelectorAll("[aria-label=Ports] tbody tr").length === 17`)
-				holds(ctx, t, `document.querySelectorAll("[aria-label=Queues] tbody tr").length === 12`)
-				holds(ctx, t, contains("[aria-label=Queues] tbody tr", "1234"))
-				holds(ctx, t, contains("[aria-label=Classes] tbody tr", "12"))
-				holds(ctx, t, contains(".top", "3 switches, 100 flows"))
-				// It moves by itself, and the drawing with it.
-				var first string
-				act(ctx, t, chromedp.Evaluate(`document.querySelector(".topology").textContent`, &first))
-				holds(ctx, t, fmt.Sprintf(`document.querySelector(".topology").textContent !== %q`, first))
-				holds(ctx, t, `document.images.length === 0 && document.title === "Weir SDN"`)
-				holds(ctx, t, `document.documentElement.scrollWidth <= innerWidth`)
-				holds(ctx, t, `performance.getEntriesByType("resource").every((e) => e.name.startsWith(location.origin) && e.responseStatus === 200)`)
-				time.Sleep(3 * time.Second) // some samples for the picture
-				picture(ctx, t, strings.ReplaceAll(fmt.Sprint("sdn-", scheme, "-", width), " ", ""))
-				checkAxe(ctx, t, script, fmt.Sprint(scheme, width))
-				act(ctx, t, chromedp.Click("button[aria-pressed]"))
-				holds(ctx, t, `[...document.querySelectorAll(".name")].every((n) => getComputedStyle(n).filter.startsWith("blur"))`)
-			})
-		}
-	}
+	checkPage(t, "sdn", "Weir SDN", func(t *testing.T) string { return serveSDN(t, &fakeSDN{}) }, func(ctx context.Context, t *testing.T) {
+		holds(ctx, t, `document.querySelectorAll(".topology svg rect").length === 4 && document.querySelectorAll(".topology line").length === 6`)
+		holds(ctx, t, `document.querySelectorAll(".topology .busy").length === 1 && document.querySelectorAll(".topology .lost").length === 1`)
+		holds(ctx, t, `[...document.querySelectorAll(".topology .end")].some((l) => l.textContent === "1: 98mbit")`)
+		holds(ctx, t, `getComputedStyle(document.querySelector(".topology .busy")).strokeWidth === "4px"`)
+		holds(ctx, t, `document.querySelectorAll("[aria-label=Switches] tbody tr").length === 4`)
+		holds(ctx, t, `document.querySelectorAll("[aria-label=Ports] tbody tr").length === 17`)
+		holds(ctx, t, `document.querySelectorAll("[aria-label=Queues] tbody tr").length === 12`)
+		holds(ctx, t, contains("[aria-label=Queues] tbody tr", "1234"))
+		holds(ctx, t, contains("[aria-label=Classes] tbody tr", "12"))
+		holds(ctx, t, contains(".top", "3 switches, 100 flows"))
+		// It moves by itself, and the drawing with it.
+		var first string
+		act(ctx, t, chromedp.Evaluate(`document.querySelector(".topology").textContent`, &first))
+		holds(ctx, t, fmt.Sprintf(`document.querySelector(".topology").textContent !== %q`, first))
+	})
 }
 
 // What is empty says why.
