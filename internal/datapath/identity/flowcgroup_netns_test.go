@@ -84,12 +84,7 @@ func interactiveFirst() FlowClassifier {
 // it begins none. Without the program at its cgroup nothing of it is seen.
 func TestAnswersInHostMode(t *testing.T) {
 	b := newBed(t)
-	flows, err := OpenFlows()
-	must.Succeed(t, err)
-	t.Cleanup(func() { flows.Close() })
-	must.Succeed(t, flows.SetClassifier(interactiveFirst()))
-	b.origins.ShareFlows(flows)
-	b.open()
+	flows := b.openFlows(interactiveFirst())
 	container := b.cgroup("container")
 	nested := b.cgroup("container", "nested")
 	must.Succeed(t, b.uplink.AssignCgroup(container, NumberFirst))

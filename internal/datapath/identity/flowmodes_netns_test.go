@@ -29,6 +29,18 @@ func callsFirst() FlowClassifier {
 	}
 }
 
+// openFlows opens flows that last as long as the test, with a classifier, for the bed's uplink.
+func (b *bed) openFlows(classifier FlowClassifier) *Flows {
+	b.t.Helper()
+	flows, err := OpenFlows()
+	must.Succeed(b.t, err)
+	b.t.Cleanup(func() { flows.Close() })
+	must.Succeed(b.t, flows.SetClassifier(classifier))
+	b.origins.ShareFlows(flows)
+	b.open()
+	return flows
+}
+
 // classify makes number's flows known by class, at a tap if there is one.
 func (b *bed) classify(flows *Flows, number uint16, tap Tap) {
 	b.t.Helper()
@@ -78,12 +90,7 @@ func (b *bed) expectClass(what string, number uint16, want sched.TrafficClass, d
 // that their flow had where the container sent it.
 func TestFlowClassesInEveryMode(t *testing.T) {
 	b := newBed(t)
-	flows, err := OpenFlows()
-	must.Succeed(t, err)
-	t.Cleanup(func() { flows.Close() })
-	must.Succeed(t, flows.SetClassifier(callsFirst()))
-	b.origins.ShareFlows(flows)
-	b.open()
+	flows := b.openFlows(callsFirst())
 	host4 := b.host.PeerAddr.Prev()
 	far4, far6 := netip.MustParseAddr("198.18.0.200"), netip.MustParseAddr("fd00:77::c8")
 	hidden := b.overlay("hid", 77, host4, b.host.PeerAddr)

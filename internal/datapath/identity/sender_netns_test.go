@@ -88,12 +88,7 @@ func (b *bed) connect(netNS string, proto uint8, port uint16, target netip.AddrP
 // and from the same port inside; nobody else's is.
 func TestSenderBehindNAT(t *testing.T) {
 	b := newBed(t)
-	flows, err := OpenFlows()
-	must.Succeed(t, err)
-	t.Cleanup(func() { flows.Close() })
-	must.Succeed(t, flows.SetClassifier(callsFirst()))
-	b.origins.ShareFlows(flows)
-	b.open()
+	flows := b.openFlows(callsFirst())
 	port := uint16(40000)
 	nobody := netip.AddrPortFrom(b.host.PeerAddr, port)
 	if _, found, err := flows.Sender(17, nobody, nobody); found || err != nil {
@@ -238,12 +233,7 @@ func TestSendersOfFlood(t *testing.T) {
 func TestFlowDelays(t *testing.T) {
 	const frame = 14 + 20 + 8 + payloadBytes
 	b := newBed(t)
-	flows, err := OpenFlows()
-	must.Succeed(t, err)
-	t.Cleanup(func() { flows.Close() })
-	must.Succeed(t, flows.SetClassifier(callsFirst()))
-	b.origins.ShareFlows(flows)
-	b.open()
+	flows := b.openFlows(callsFirst())
 	full, sparse := b.bridgeContainer("full"), b.bridgeContainer("sparse")
 	for i, ns := range []string{full, sparse} {
 		tap := b.assign(ns, v1.ModeBridge, NumberFirst+uint16(i))
