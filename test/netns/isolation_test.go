@@ -251,13 +251,13 @@ func (a *arena) judge(m harness.Measurement, shareBPS float64) string {
 	return ""
 }
 
-// sockets makes UDP sockets that belong to a container.
-func (a *arena) sockets(t *testing.T, c *harness.Container, count int, set func(i, fd int) error) []int {
+// sockets makes sockets of a family and a type where enter calls, and sets each up.
+func sockets(t *testing.T, enter func(func() error) error, family, kind, count int, set func(i, fd int) error) []int {
 	t.Helper()
 	var fds []int
-	err := c.Enter(func() error {
+	must.Succeed(t, enter(func() error {
 		for i := range count {
-			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+			fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC, 0)
 			if err != nil {
 				return err
 			}
@@ -270,16 +270,22 @@ func (a *arena) sockets(t *testing.T, c *harness.Container, count int, set func(
 			}
 		}
 		return nil
-	})
-	must.Succeed(t, err)
+	}))
 	return fds
+}
+
+// sockets makes UDP sockets of the attacker's.
+func (a *arena) sockets(t *testing.T, count int, set func(i, fd int) error) []int {
+	t.Helper()
+	return sockets(t, a.attacker.Enter, unix.AF_INET, unix.SOCK_DGRAM, count, set)
 }
 
 // flood sends datagrams that fill frames, by turns from all sockets, to the
 // attacker's slot.
-func (a *arena) flood(t *testing.T, c *harness.Container, fds []int) {
+func (a *arena) flood(t *testing.T, fds []int) {
 	t.Helper()
 	const udpHeaderBytes = 8
+	c := a.attacker
 	to := &unix.SockaddrInet4{Port: harness.BasePort + a.attacker.Slot, Addr: c.PeerAddr.As4()}
 	pump(t, fds, [][]byte{make([]byte, c.MTUBytes-ipv4HeaderBytes-udpHeaderBytes)}, to)
 }
@@ -330,7 +336,7 @@ func inside(b *harness.Bed, netNSPath string, args ...string) {
 
 // attackBySocketOptions sets what any socket can be told about its packets.
 func attackBySocketOptions(t *testing.T, a *arena) {
-	a.flood(t, a.attacker, a.sockets(t, a.attacker, len(a.forged)+1, func(i, fd int) error {
+	a.flood(t, a.sockets(t, len(a.forged)+1, func(i, fd int) error {
 		if i == len(a.forged) {
 			return nil // its own share, besides
 		}
@@ -369,7 +375,7 @@ func attackByBPF(t *testing.T, a *arena, anchor link.Anchor) {
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	a.flood(t, a.attacker, a.sockets(t, a.attacker, 1, nil))
+	a.flood(t, a.sockets(t, 1, nil))
 }
 
 // forge gives each packet one of the forgeries, or none, at random. In a queue
@@ -436,7 +442,7 @@ func attackByAddresses(t *testing.T, a *arena) {
 		inside(b, path, "ip", "addr", "add", address.String()+"/32", "dev", device)
 		t.Cleanup(func() { inside(b, path, "ip", "addr", "del", address.String()+"/32", "dev", device) })
 	}
-	a.flood(t, a.attacker, a.sockets(t, a.attacker, len(addresses), func(i, fd int) error {
+	a.flood(t, a.sockets(t, len(addresses), func(i, fd int) error {
 		return unix.Bind(fd, &unix.SockaddrInet4{Addr: addresses[i].As4()})
 	}))
 }
@@ -488,7 +494,7 @@ func attackByFragments(t *testing.T, a *arena) {
 func attackFragmentedByHost(t *testing.T, a *arena) {
 	a.bed.Run("ip", "link", "set", a.bed.Host.UplinkName, "mtu", "1300")
 	t.Cleanup(func() { a.bed.Run("ip", "link", "set", a.bed.Host.UplinkName, "mtu", "1500") })
-	a.flood(t, a.attacker, a.sockets(t, a.attacker, 1, func(_, fd int) error {
+	a.flood(t, a.sockets(t, 1, func(_, fd int) error {
 		return unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DONT)
 	}))
 	a.plain(t)
@@ -514,29 +520,14 @@ func attackByReflection(t *testing.T, a *arena) {
 func (a *arena) packetSockets(t *testing.T, set func(i, fd int) error) (fds []int, to *unix.SockaddrLinklayer) {
 	t.Helper()
 	const ipv4 = 0x0008 // ETH_P_IP in network order
-	err := a.attacker.Enter(func() error {
+	must.Succeed(t, a.attacker.Enter(func() error {
 		device, err := netlink.LinkByName(a.attacker.Interface())
-		if err != nil {
-			return err
+		if err == nil {
+			to = &unix.SockaddrLinklayer{Ifindex: device.Attrs().Index, Protocol: ipv4}
 		}
-		to = &unix.SockaddrLinklayer{Ifindex: device.Attrs().Index, Protocol: ipv4}
-		for i := range a.forged {
-			fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
-			if err != nil {
-				return err
-			}
-			t.Cleanup(func() { unix.Close(fd) })
-			fds = append(fds, fd)
-			if set != nil {
-				if err := set(i, fd); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
-	})
-	must.Succeed(t, err)
-	return fds, to
+		return err
+	}))
+	return sockets(t, a.attacker.Enter, unix.AF_PACKET, unix.SOCK_RAW, len(a.forged), set), to
 }
 
 // mac is the MAC address of an interface in a namespace.
@@ -660,23 +651,10 @@ func attackByDevice(t *testing.T, a *arena) {
 // floodFrom floods from a namespace of the attacker's, with forged priorities.
 func (a *arena) floodFrom(t *testing.T, netNSPath string) {
 	t.Helper()
-	var fds []int
-	err := a.enter(netNSPath, func() error {
-		for _, forged := range a.forged {
-			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-			if err != nil {
-				return err
-			}
-			t.Cleanup(func() { unix.Close(fd) })
-			fds = append(fds, fd)
-			if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PRIORITY, int(int32(forged.priority))); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	must.Succeed(t, err)
-	a.flood(t, a.attacker, fds)
+	enter := func(fn func() error) error { return a.enter(netNSPath, fn) }
+	a.flood(t, sockets(t, enter, unix.AF_INET, unix.SOCK_DGRAM, len(a.forged), func(i, fd int) error {
+		return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PRIORITY, int(int32(a.forged[i].priority)))
+	}))
 }
 
 // TestLookalikes: names and labels that look like those of others get a
