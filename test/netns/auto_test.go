@@ -96,19 +96,30 @@ func TestApplicationsInOrder(t *testing.T) {
 		return nil
 	})
 	during := agent.Container("mixed")
-	received, overruns := receiver.Take()
+	received, _ := receiver.Take()
 	for _, app := range apps {
 		if err := app.timed.Stop(); err != nil {
 			t.Error(err)
 		}
 	}
 	time.Sleep(1500 * time.Millisecond) // until the queues are empty, and counted
-	late, _ := receiver.Take()
 	for i, list := range received {
-		arrived[i] += len(list) + len(late[i])
+		arrived[i] += len(list)
+	}
+	var overruns uint32
+	// The kernel may leave the last to a thread that waits for a processor.
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		var late [][]traffic.Arrival
+		late, overruns = receiver.Take()
+		for i, list := range late {
+			arrived[i] += len(list)
+		}
+		if arrived[0] >= int(ef.timed.Sent()[0]) || time.Now().After(deadline) {
+			break
+		}
 	}
 	if overruns > 0 {
-		t.Skipf("the receiver lost %d datagrams itself", overruns)
+		harness.SkipBusy(t, fmt.Sprintf("the receiver lost %d datagrams itself", overruns))
 	}
 
 	efDelay, beDelay := medianDelay(received[0]), medianDelay(received[2])
