@@ -54,33 +54,38 @@ func newLink(l netlink.Link) Link {
 	}
 }
 
-// LinkByName returns the device of that name in the current namespace. Errors: ErrNoLink.
-func LinkByName(name string) (Link, error) {
-	l, err := netlink.LinkByName(name)
-	if errors.As(err, &netlink.LinkNotFoundError{}) {
-		return Link{}, ErrNoLink
+// lookUp returns the device that ask finds by its name or index. Errors: ErrNoLink.
+func lookUp[K string | int](ask func(K) (netlink.Link, error), which K) (netlink.Link, error) {
+	l, err := ask(which)
+	switch {
+	case errors.As(err, &netlink.LinkNotFoundError{}):
+		return nil, ErrNoLink
+	case err != nil:
+		return nil, fmt.Errorf("look up network device %v: %w", which, err)
 	}
+	return l, nil
+}
+
+// linkOf is lookUp with the device as a Link.
+func linkOf[K string | int](ask func(K) (netlink.Link, error), which K) (Link, error) {
+	l, err := lookUp(ask, which)
 	if err != nil {
-		return Link{}, fmt.Errorf("look up %s: %w", name, err)
+		return Link{}, err
 	}
 	return newLink(l), nil
 }
+
+// LinkByName returns the device of that name in the current namespace. Errors: ErrNoLink.
+func LinkByName(name string) (Link, error) { return linkOf(netlink.LinkByName, name) }
 
 // LinkByIndex returns the device with that index in the current namespace. Errors: ErrNoLink.
-func LinkByIndex(index int) (Link, error) {
-	l, err := netlink.LinkByIndex(index)
-	if errors.As(err, &netlink.LinkNotFoundError{}) {
-		return Link{}, ErrNoLink
-	}
-	if err != nil {
-		return Link{}, fmt.Errorf("look up device %d: %w", index, err)
-	}
-	return newLink(l), nil
-}
+func LinkByIndex(index int) (Link, error) { return linkOf(netlink.LinkByIndex, index) }
 
 // Links lists the devices of the current namespace.
-func Links() ([]Link, error) {
-	list, err := netlink.LinkList()
+func Links() ([]Link, error) { return listLinks(netlink.LinkList) }
+
+func listLinks(ask func() ([]netlink.Link, error)) ([]Link, error) {
+	list, err := ask()
 	if err != nil {
 		return nil, fmt.Errorf("list network devices: %w", err)
 	}
@@ -145,12 +150,9 @@ func below(l Link, links []Link) []Link {
 // VLANPriorities returns a VLAN's egress map, from priorities to code points (PCP); nil for another
 // kind of device. Errors: ErrNoLink.
 func VLANPriorities(index int) (map[uint32]uint32, error) {
-	l, err := netlink.LinkByIndex(index)
-	if errors.As(err, &netlink.LinkNotFoundError{}) {
-		return nil, ErrNoLink
-	}
+	l, err := lookUp(netlink.LinkByIndex, index)
 	if err != nil {
-		return nil, fmt.Errorf("look up device %d: %w", index, err)
+		return nil, err
 	}
 	if vlan, is := l.(*netlink.Vlan); is {
 		return vlan.EgressQosMap, nil
@@ -161,14 +163,15 @@ func VLANPriorities(index int) (map[uint32]uint32, error) {
 // SetGSOMaxBytes limits the packets that a device of the current namespace takes at once. Errors:
 // ErrNoLink.
 func SetGSOMaxBytes(index int, bytes uint32) error {
-	l, err := netlink.LinkByIndex(index)
-	if errors.As(err, &netlink.LinkNotFoundError{}) {
-		return ErrNoLink
-	}
+	l, err := lookUp(netlink.LinkByIndex, index)
 	if err != nil {
-		return fmt.Errorf("look up device %d: %w", index, err)
+		return err
 	}
-	if err := netlink.LinkSetGSOMaxSize(l, int(bytes)); err != nil {
+	return setGSOMaxBytes(netlink.LinkSetGSOMaxSize, l, bytes)
+}
+
+func setGSOMaxBytes(set func(netlink.Link, int) error, l netlink.Link, bytes uint32) error {
+	if err := set(l, int(bytes)); err != nil {
 		return fmt.Errorf("limit packets of %s to %d bytes: %w", l.Attrs().Name, bytes, err)
 	}
 	return nil

@@ -49,45 +49,20 @@ func (n *NetNS) Close() {
 }
 
 // Links lists the devices in the namespace.
-func (n *NetNS) Links() ([]Link, error) {
-	list, err := n.handle.LinkList()
-	if err != nil {
-		return nil, fmt.Errorf("list network devices of a container: %w", err)
-	}
-	links := make([]Link, len(list))
-	for i, l := range list {
-		links[i] = newLink(l)
-	}
-	return links, nil
-}
+func (n *NetNS) Links() ([]Link, error) { return listLinks(n.handle.LinkList) }
 
 // SetGSOMaxBytes limits the packets that a device in the namespace takes at once. Errors:
 // ErrNoLink.
 func (n *NetNS) SetGSOMaxBytes(name string, bytes uint32) error {
-	link, err := n.handle.LinkByName(name)
-	if errors.As(err, &netlink.LinkNotFoundError{}) {
-		return ErrNoLink
-	}
+	l, err := lookUp(n.handle.LinkByName, name)
 	if err != nil {
-		return fmt.Errorf("look up %s in a container: %w", name, err)
+		return err
 	}
-	if err := n.handle.LinkSetGSOMaxSize(link, int(bytes)); err != nil {
-		return fmt.Errorf("limit packets of %s in a container to %d bytes: %w", name, bytes, err)
-	}
-	return nil
+	return setGSOMaxBytes(n.handle.LinkSetGSOMaxSize, l, bytes)
 }
 
 // LinkByIndex returns the device with that index in the namespace. Errors: ErrNoLink.
-func (n *NetNS) LinkByIndex(index int) (Link, error) {
-	l, err := n.handle.LinkByIndex(index)
-	if errors.As(err, &netlink.LinkNotFoundError{}) {
-		return Link{}, ErrNoLink
-	}
-	if err != nil {
-		return Link{}, fmt.Errorf("look up device %d of a container: %w", index, err)
-	}
-	return newLink(l), nil
-}
+func (n *NetNS) LinkByIndex(index int) (Link, error) { return linkOf(n.handle.LinkByIndex, index) }
 
 // IDOf returns the ID of the namespace at path in this one, as in PeerNetNSID of its devices;
 // SameNetNS if it has none. Errors: ErrNoNetNS.
