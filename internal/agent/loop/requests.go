@@ -46,22 +46,16 @@ func (a *Agent) findIf(name string, conditions []Condition) (*container, error) 
 	return c, nil
 }
 
-// Set changes the policy of a running container until the container stops. Errors: ErrUnknown,
-// ErrAmbiguous, ErrRefused, those of the conditions.
-func (a *Agent) Set(ctx context.Context, name string, change v1.PolicyChange, conditions ...Condition) (v1.Container, error) {
-	var (
-		view v1.Container
-		err  error
-	)
+// change changes the policy of the container that matches name, saves that and returns the container.
+// An error of how leaves everything as it was. Errors: ErrUnknown, ErrAmbiguous, those of the
+// conditions and of how.
+func (a *Agent) change(ctx context.Context, name string, conditions []Condition, how func(*container) error) (view v1.Container, err error) {
 	doErr := a.do(ctx, func() {
 		var c *container
 		if c, err = a.findIf(name, conditions); err != nil {
 			return
 		}
-		if err = a.set(c, change); err != nil {
-			a.events.Add(v1.Event{
-				At: time.Now(), Kind: v1.EventRefused, Container: c.Name, ID: c.ID, Runtime: c.Runtime, Message: strings.TrimPrefix(err.Error(), ErrRefused.Error()+": "),
-			})
+		if err = how(c); err != nil {
 			return
 		}
 		a.reconcile()
@@ -69,6 +63,20 @@ func (a *Agent) Set(ctx context.Context, name string, change v1.PolicyChange, co
 		view = c.view(a.containers.owners())
 	})
 	return view, errors.Join(doErr, err)
+}
+
+// Set changes the policy of a running container until the container stops. Errors: ErrUnknown,
+// ErrAmbiguous, ErrRefused, those of the conditions.
+func (a *Agent) Set(ctx context.Context, name string, change v1.PolicyChange, conditions ...Condition) (v1.Container, error) {
+	return a.change(ctx, name, conditions, func(c *container) error {
+		err := a.set(c, change)
+		if err != nil {
+			a.events.Add(v1.Event{
+				At: time.Now(), Kind: v1.EventRefused, Container: c.Name, ID: c.ID, Runtime: c.Runtime, Message: strings.TrimPrefix(err.Error(), ErrRefused.Error()+": "),
+			})
+		}
+		return err
+	})
 }
 
 func (a *Agent) set(c *container, change v1.PolicyChange) error {
@@ -85,23 +93,12 @@ func (a *Agent) set(c *container, change v1.PolicyChange) error {
 // Reset drops all changes that Set made to a container's policy. Errors: ErrUnknown, ErrAmbiguous,
 // those of the conditions.
 func (a *Agent) Reset(ctx context.Context, name string, conditions ...Condition) (v1.Container, error) {
-	var (
-		view v1.Container
-		err  error
-	)
-	doErr := a.do(ctx, func() {
-		var c *container
-		if c, err = a.findIf(name, conditions); err != nil {
-			return
-		}
+	return a.change(ctx, name, conditions, func(c *container) error {
 		c.set = policy.Values{}
 		a.containers.resolve(c)
 		a.log.Info("policy reset", "name", c.Name)
-		a.reconcile()
-		err = a.saveChange()
-		view = c.view(a.containers.owners())
+		return nil
 	})
-	return view, errors.Join(doErr, err)
 }
 
 // Down removes everything from the kernel, restores what was there before, and ends Run.
