@@ -16,9 +16,13 @@ new_stage "deb-$arch"
 umask 022
 programs=(weir weir-edge weir-sdn weir-lab)
 
-# describe PROGRAM: the lines of its package's description, and depends and suggests.
+# one_package is weir as it was before there were four packages, with the files of weir-edge and
+# weir-sdn.
+one_package='weir (<< 0~20261123231541)'
+
+# describe PROGRAM: the lines of its package's description, and depends, suggests and replaces.
 describe() {
-	depends='' suggests=''
+	depends='' suggests='' replaces=''
 	case $1 in
 	weir)
 		suggests="weir-sdn, weir-lab, weir-edge, docker.io, podman"
@@ -28,19 +32,19 @@ and latency on the host's uplink, in every network mode, from labels, adjusted
 as containers start and stop."
 		;;
 	weir-edge)
-		suggests="weir, haproxy, docker.io, podman"
+		suggests="weir, haproxy, docker.io, podman" replaces=$one_package
 		description="Place services on nodes near their users
 weir-edge runs instances of a service where there is room and bandwidth for
 its users, and moves or multiplies them as demand changes."
 		;;
 	weir-sdn)
-		suggests="weir, openvswitch-switch"
+		suggests="weir, openvswitch-switch" replaces=$one_package
 		description="Control OpenFlow switches: queues by application
 weir-sdn gives flows on OpenFlow switches a queue by their application, and
 routes them by the load of links."
 		;;
 	weir-lab)
-		depends="weir"
+		depends="weir (= $version)"
 		suggests="iproute2, docker.io, openvswitch-switch, iperf3"
 		description="Demos, benchmarks and queueing models of Weir
 weir runs it: 'weir demo', 'weir bench', 'weir model', 'weir advise' and
@@ -106,7 +110,8 @@ for program in "${programs[@]}"; do
 	text=$(<packaging/nfpm.yaml)
 	# shellcheck disable=SC2016 # names in the file
 	for pair in '${NAME}'="$program" '${ARCH}'="$arch" '${VERSION}'="$version" '${STAGE}'="$stage/$program" \
-		'${DESCRIPTION}'="  ${description//$'\n'/$'\n'  }" '${DEPENDS}'="$depends" '${SUGGESTS}'="$suggests"; do
+		'${DESCRIPTION}'="  ${description//$'\n'/$'\n'  }" '${DEPENDS}'="$depends" '${SUGGESTS}'="$suggests" \
+		'${REPLACES}'="$replaces"; do
 		text=${text//"${pair%%=*}"/"${pair#*=}"}
 	done
 	echo "$text" >"$stage/$program.yaml"

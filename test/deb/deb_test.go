@@ -15,13 +15,14 @@ import (
 // TestPackages: each package has its program with what belongs to that, and no file of another.
 func TestPackages(t *testing.T) {
 	const file, program, folder = "-rw-r--r-- root/root", "-rwxr-xr-x root/root", "drwxr-xr-x root/root"
+	const onePackage = `weir \(<< 0~20261123231541\)` // had the files of weir-edge and weir-sdn, too
 	owner := map[string]string{}
 	for name, p := range map[string]struct {
-		summary, suggests, depends string
-		start                      string            // the command of its unit
-		files                      map[string]string // further ones, with their modes
-		page, words                string            // a manual page and what it has
-		licensed                   []string
+		summary, suggests, depends, breaks string
+		start                              string            // the command of its unit
+		files                              map[string]string // further ones, with their modes
+		page, words                        string            // a manual page and what it has
+		licensed                           []string
 	}{
 		"weir": {
 			summary: "Share a host's network uplink", suggests: "weir-sdn, weir-lab, weir-edge", start: "/usr/bin/weir agent --config",
@@ -32,16 +33,16 @@ func TestPackages(t *testing.T) {
 			page: "weir-set", words: "weight", licensed: []string{"\nMIT-uPlot\n", "\ngithub.com/cilium/ebpf\n"},
 		},
 		"weir-edge": {
-			summary: "Place services", suggests: "haproxy", start: "/usr/bin/weir-edge run\n",
+			summary: "Place services", suggests: "haproxy", breaks: onePackage, start: "/usr/bin/weir-edge run\n",
 			files: map[string]string{"/etc/weir/": folder, "/usr/share/doc/weir-edge/examples/edge.yaml": file},
 			page:  "weir-edge-run", words: "config", licensed: []string{"\nMIT-uPlot\n"},
 		},
 		"weir-sdn": {
-			summary: "Control OpenFlow switches", suggests: "openvswitch-switch", start: "/usr/bin/weir-sdn run $OPTIONS\n",
+			summary: "Control OpenFlow switches", suggests: "openvswitch-switch", breaks: onePackage, start: "/usr/bin/weir-sdn run $OPTIONS\n",
 			files: map[string]string{"/etc/weir/": folder},
 			page:  "weir-sdn-run", words: "ovsdb",
 		},
-		"weir-lab": {summary: "Demos, benchmarks", depends: "weir", page: "weir-lab-bench-netmodes", words: "netmodes"},
+		"weir-lab": {summary: "Demos, benchmarks", depends: `weir \(= VERSION\)`, page: "weir-lab-bench-netmodes", words: "netmodes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := build(t, "", name)
@@ -75,9 +76,11 @@ func TestPackages(t *testing.T) {
 			for file := range want {
 				t.Errorf("it lacks %s", file)
 			}
+			version := strings.TrimSpace(run(t, "dpkg-deb", "-f", path, "Version"))
 			for field, want := range map[string]string{
 				"Package": "^" + name + "$", "Version": `^[0-9][0-9A-Za-z.+~-]*$`, "Architecture": "^(amd64|arm64|armhf)$", "Section": "^net$",
-				"Description": "(?s)^" + p.summary + ".*\n ", "Suggests": p.suggests, "Depends": "^" + p.depends + "$",
+				"Description": "(?s)^" + p.summary + ".*\n ", "Suggests": p.suggests, "Depends": "^" + strings.Replace(p.depends, "VERSION", regexp.QuoteMeta(version), 1) + "$",
+				"Breaks": "^" + p.breaks + "$", "Replaces": "^" + p.breaks + "$",
 			} {
 				if got := strings.TrimSpace(run(t, "dpkg-deb", "-f", path, field)); !regexp.MustCompile(want).MatchString(got) {
 					t.Errorf("%s is %q", field, got)

@@ -50,8 +50,9 @@ type debian struct {
 // about a minute, besides fetching Debian once.
 func TestFreshDebian(t *testing.T) {
 	tree := debianTree(t)
-	files := map[string]string{"root/newer.deb": build(t, "1.0.1", "weir")}
+	files := map[string]string{}
 	for _, program := range programs {
+		files["root/newer/"+program+".deb"] = build(t, "1.0.1", program)
 		files["root/older/"+program+".deb"] = build(t, "1.0.0", program)
 	}
 	d := boot(t, tree, files)
@@ -401,13 +402,16 @@ func (d *debian) testChanges(t *testing.T) {
 	tree := d.queueing()
 	for _, step := range []struct{ what, command, version string }{
 		{"restart", "systemctl stop weir && systemctl start weir", "1.0.0"},
-		{"upgrade", "apt-get install -y /root/newer.deb", "1.0.1"},
-		{"downgrade", "apt-get install -y --allow-downgrades /root/older/weir.deb", "1.0.0"},
+		{"upgrade", "apt-get install -y /root/newer/weir.deb /root/newer/weir-lab.deb", "1.0.1"},
+		{"downgrade", "apt-get install -y --allow-downgrades /root/older/weir.deb /root/older/weir-lab.deb", "1.0.0"},
 	} {
 		t.Run(step.what, func(t *testing.T) {
 			d.shell(t, step.command)
 			if version := d.must(t, "weir", "--version"); !strings.Contains(version, step.version) {
 				t.Errorf("it is %s", version)
+			}
+			if version := d.must(t, "weir-lab", "--version"); !strings.Contains(version, step.version) {
+				t.Errorf("weir-lab is %s", version)
 			}
 			// The agent itself, and not only the program.
 			d.await("the agent of that version", func() (bool, string) {

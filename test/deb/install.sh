@@ -19,6 +19,21 @@ for name in weir weir-edge weir-sdn weir-lab; do cp "$packages/$name"_*.deb "$ro
 inside() { env -u WEIR_BIN PATH=/usr/sbin:/usr/bin:/sbin:/bin chroot "$root" "$@"; }
 fail() { echo "$*" >&2 && exit 1; }
 
+# Before there were four packages, weir had the files of all: they move, in any order of the
+# packages.
+old=$root/tmp/old
+for name in weir weir-edge weir-sdn; do inside dpkg-deb -x "/tmp/$name.deb" /tmp/old; done
+mkdir "$old/DEBIAN"
+printf '%s\n' 'Package: weir' 'Version: 0~20260101000000.x' "Architecture: $(dpkg --print-architecture)" \
+	'Maintainer: x <x@example.org>' 'Description: Weir in one package' >"$old/DEBIAN/control"
+inside dpkg-deb --root-owner-group --build /tmp/old /tmp/old.deb
+inside dpkg -i /tmp/old.deb
+inside dpkg -i --auto-deconfigure /tmp/weir-edge.deb /tmp/weir-sdn.deb /tmp/weir-lab.deb /tmp/weir.deb
+for name in weir weir-edge weir-sdn; do
+	grep -q "^$name:" <<<"$(inside dpkg -S "/usr/lib/systemd/system/$name.service")" || fail "the unit of $name is not in its package"
+done
+inside dpkg -P weir-lab weir-edge weir-sdn weir
+
 inside dpkg -i /tmp/weir.deb | tee "$root/tmp/said"
 grep -q "weir agent --propose >/etc/weir/weir.yaml" "$root/tmp/said" || fail "the package does not say that a configuration is missing"
 inside weir --version
