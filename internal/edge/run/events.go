@@ -4,87 +4,41 @@ import (
 	"context"
 	"log/slog"
 	"maps"
-	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/edge/store"
+	"github.com/weir-project/weir/internal/front/events"
 )
 
-// keptEvents is the number of events in memory, and in the file.
-const keptEvents = 1000
-
-// Events are the latest events, for one writer and any number of readers. The zero value is empty.
-type Events struct{ now atomic.Pointer[history] }
-
-// history is an immutable list of events.
-type history struct {
-	list []edge.Event
-	next uint64
-	more chan struct{} // closed when there is another event
+// Events are the latest events, for any number of readers.
+type Events struct {
+	*events.Ring[edge.Event]
+	mu sync.Mutex
 	// counts are the events since this weir-edge started, by kind.
 	counts map[edge.EventKind]uint64
 }
 
-// newEvents continues after the events that were kept.
-func newEvents(kept []edge.Event, now time.Time) *Events {
-	h := &history{list: kept, next: uint64(now.UnixMilli()), more: make(chan struct{}), counts: map[edge.EventKind]uint64{}}
-	if len(kept) > 0 {
-		h.next = max(h.next, kept[len(kept)-1].Seq+1)
-	}
-	e := &Events{}
-	e.now.Store(h)
-	return e
-}
-
-func (e *Events) load() *history {
-	if h := e.now.Load(); h != nil {
-		return h
-	}
-	return &history{}
+// NewEvents continues after the events that were kept.
+func NewEvents(kept []edge.Event, now time.Time) *Events {
+	return &Events{Ring: events.NewRing(func(e *edge.Event) *uint64 { return &e.Seq }, kept, now), counts: map[edge.EventKind]uint64{}}
 }
 
 // add numbers an event and keeps it.
 func (e *Events) add(event edge.Event) edge.Event {
-	h := e.load()
-	event.Seq = h.next
-	// Readers only see the part of the array before the new event.
-	list := append(h.list, event) //nolint:gocritic // there is one writer
-	if len(list) > keptEvents {
-		list = list[len(list)-keptEvents:]
-	}
-	counts := maps.Clone(h.counts)
-	counts[event.Kind]++
-	e.now.Store(&history{list: list, next: h.next + 1, more: make(chan struct{}), counts: counts})
-	close(h.more)
-	return event
-}
-
-// Since returns the events after the one with number seq, and a channel that is closed
-// when there is another one.
-func (e *Events) Since(seq uint64) ([]edge.Event, <-chan struct{}) {
-	h := e.load()
-	for i, event := range h.list {
-		if event.Seq > seq {
-			return slices.Clone(h.list[i:]), h.more
-		}
-	}
-	return nil, h.more
+	e.mu.Lock()
+	e.counts[event.Kind]++
+	e.mu.Unlock()
+	return e.Add(event)[0]
 }
 
 // Counts returns the number of events since this weir-edge started, by kind.
-func (e *Events) Counts() map[edge.EventKind]uint64 { return maps.Clone(e.load().counts) }
-
-// latest returns the events of a service that match, the newest first.
-func (e *Events) latest(service string, limit int, match func(edge.Event) bool) []edge.Event {
-	list, found := e.load().list, []edge.Event{}
-	for i := len(list) - 1; i >= 0 && len(found) < limit; i-- {
-		if list[i].Service == service && match(list[i]) {
-			found = append(found, list[i])
-		}
-	}
-	return found
+func (e *Events) Counts() map[edge.EventKind]uint64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return maps.Clone(e.counts)
 }
 
 // journal records events for readers, the log and the file.
@@ -100,7 +54,7 @@ type journal struct {
 
 func newJournal(opts Options, kept []edge.Event) journal {
 	return journal{
-		events: newEvents(kept, time.Now()), log: opts.Log, store: opts.Store, dryRun: opts.DryRun, broken: new(atomic.Bool), reportedAt: map[string]time.Time{},
+		events: NewEvents(kept, time.Now()), log: opts.Log, store: opts.Store, dryRun: opts.DryRun, broken: new(atomic.Bool), reportedAt: map[string]time.Time{},
 	}
 }
 

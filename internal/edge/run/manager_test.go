@@ -170,8 +170,7 @@ func TestRun(t *testing.T) {
 	for range 3 {
 		running.Go(func() {
 			for seq := uint64(0); ctx.Err() == nil; time.Sleep(time.Millisecond) {
-				list, _ := m.Events().Since(seq)
-				for _, e := range list {
+				for _, e := range m.Events().Since(seq).Events {
 					seq = max(seq, e.Seq)
 				}
 				m.Events().Counts()

@@ -72,8 +72,7 @@ func newManager(t *testing.T) *Manager {
 }
 
 func (m *Manager) said() (text string) {
-	events, _ := m.Events().Since(0)
-	for _, e := range events {
+	for _, e := range m.Events().Since(0).Events {
 		text += e.Message + "\n"
 	}
 	return text

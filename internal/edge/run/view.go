@@ -242,8 +242,8 @@ func (m *Manager) Explain(service string) (edge.Explanation, error) {
 			e.Now = append(e.Now, d)
 		}
 	}
-	e.Earlier = m.Events().latest(service, explained, func(event edge.Event) bool {
-		return event.Decision != nil || event.Kind == edge.EventFailed
+	e.Earlier = m.Events().Newest(explained, func(event edge.Event) bool {
+		return event.Service == service && (event.Decision != nil || event.Kind == edge.EventFailed)
 	})
 	return e, nil
 }

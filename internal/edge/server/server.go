@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"strconv"
 	"sync"
 	"time"
 
@@ -22,6 +21,7 @@ import (
 	"github.com/weir-project/weir/internal/edge/run"
 	"github.com/weir-project/weir/internal/edge/runtime"
 	"github.com/weir-project/weir/internal/edge/spec"
+	"github.com/weir-project/weir/internal/front/events"
 )
 
 const (
@@ -146,47 +146,23 @@ func statusOf(err error) int {
 	return http.StatusInternalServerError
 }
 
-// events streams events until the reader leaves; ?since=SEQ and
-// ?follow=false as with the agent's.
+// events streams events until the reader leaves; ?since=SEQ and ?follow=false as with the agent's.
 func (a *api) events(w http.ResponseWriter, r *http.Request) {
-	query := r.URL.Query()
-	since, follow := uint64(0), true
-	var err error
-	if text := query.Get("since"); text != "" {
-		if since, err = strconv.ParseUint(text, 10, 64); err != nil {
-			a.refuse(w, http.StatusBadRequest, fmt.Errorf("since=%q is not the number of an event", text))
-			return
-		}
+	query, err := events.ParseQuery(r)
+	if err != nil {
+		a.refuse(w, http.StatusBadRequest, err)
+		return
 	}
-	if text := query.Get("follow"); text != "" {
-		if follow, err = strconv.ParseBool(text); err != nil {
-			a.refuse(w, http.StatusBadRequest, fmt.Errorf("follow=%q is neither true nor false", text))
-			return
-		}
-	}
-	control := http.NewResponseController(w)
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
-	encoder := json.NewEncoder(w)
-	for {
-		list, more := a.Manager.Events().Since(since)
-		_ = control.SetWriteDeadline(time.Now().Add(requestTimeout))
-		for _, event := range list {
-			if encoder.Encode(event) != nil {
-				return
-			}
-			since = event.Seq
-		}
-		if control.Flush() != nil || !follow && len(list) == 0 {
-			return
-		}
-		if len(list) > 0 {
-			continue
-		}
-		select {
-		case <-more:
-		case <-r.Context().Done():
-			return
-		}
+	if err := events.Stream(w, r, a.Manager.Events().Ring, query, lineEvents{json.NewEncoder(w)}); err != nil {
+		a.Log.Debug("send events", "error", err)
 	}
 }
+
+// lineEvents writes a JSON object for each event, one a line.
+type lineEvents struct{ encoder *json.Encoder }
+
+func (l lineEvents) Write(event edge.Event, _ uint64) error { return l.encoder.Encode(event) }
+
+func (l lineEvents) Alive() error { return nil }

@@ -28,7 +28,7 @@ import (
 // fakeManager has one service, and keeps what it is asked to deploy.
 type fakeManager struct {
 	deployed []byte
-	events   run.Events
+	events   *run.Events
 	// image is the service's, looked whether anybody has seen that; takes is how long a
 	// deployment does.
 	image  string
@@ -67,7 +67,7 @@ func (m *fakeManager) Explain(service string) (edge.Explanation, error) {
 	return edge.Explanation{Service: edge.Service{Specification: []byte("{}")}}, nil
 }
 
-func (m *fakeManager) Events() *run.Events { return &m.events }
+func (m *fakeManager) Events() *run.Events { return m.events }
 
 // serve serves an API at a socket, with a repository whose images nodes get at an address.
 func serve(t *testing.T, address string) (*fakeManager, *Client, string) {
@@ -82,7 +82,7 @@ func serveFor(t *testing.T, address string, timeout time.Duration) (*fakeManager
 	if err != nil {
 		t.Fatal(err)
 	}
-	manager := &fakeManager{looked: true, repository: services}
+	manager := &fakeManager{looked: true, repository: services, events: run.NewEvents(nil, time.Now())}
 	path := filepath.Join(t.TempDir(), "edge.sock")
 	listener, err := httpapi.Listen("weir-edge", path, "")
 	if err != nil {
@@ -309,7 +309,7 @@ func TestPushedWhileDeployed(t *testing.T) {
 
 // TestMetrics: what is served is Prometheus' format, and in order.
 func TestMetrics(t *testing.T) {
-	handler := Handler(Options{Manager: &fakeManager{}, Version: "test", Log: slog.New(slog.DiscardHandler)})
+	handler := Handler(Options{Manager: &fakeManager{events: run.NewEvents(nil, time.Now())}, Version: "test", Log: slog.New(slog.DiscardHandler)})
 	w := httptest.NewRecorder()
 	handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	problems, err := promlint.New(w.Body).Lint()
