@@ -22,10 +22,7 @@ func Run(ctx context.Context, sources []Source, events chan<- Event) error {
 				return
 			}
 			errs[i] = fmt.Errorf("watch %s: %w", source.Name(), err)
-			select {
-			case events <- Event{Source: source.Name(), Disconnected: err}:
-			case <-ctx.Done():
-			}
+			Send(ctx, source, events, Event{Disconnected: err})
 		})
 	}
 	wg.Wait()
@@ -33,4 +30,15 @@ func Run(ctx context.Context, sources []Source, events chan<- Event) error {
 		return nil
 	}
 	return errors.Join(errs...)
+}
+
+// Send sends an event of a source. It reports false if ctx ended before the event was received.
+func Send(ctx context.Context, source Source, events chan<- Event, e Event) bool {
+	e.Source = source.Name()
+	select {
+	case events <- e:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }

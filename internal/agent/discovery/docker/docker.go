@@ -104,7 +104,7 @@ func (s *Source) Run(ctx context.Context, events chan<- discovery.Event) error {
 		s.log.Debug("not connected", "socket", s.socket, "error", err, "retry_in", backoff)
 		if !down {
 			down = true
-			if !s.send(ctx, events, discovery.Event{Disconnected: fmt.Errorf("connect to %s at %s: %w", s.name, s.socket, err)}) {
+			if !discovery.Send(ctx, s, events, discovery.Event{Disconnected: fmt.Errorf("connect to %s at %s: %w", s.name, s.socket, err)}) {
 				return nil
 			}
 		}
@@ -114,17 +114,6 @@ func (s *Source) Run(ctx context.Context, events chan<- discovery.Event) error {
 			return nil
 		}
 		backoff = min(2*backoff, maxBackoff)
-	}
-}
-
-// send reports false if ctx ended before the event was received.
-func (s *Source) send(ctx context.Context, events chan<- discovery.Event, e discovery.Event) bool {
-	e.Source = s.name
-	select {
-	case events <- e:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

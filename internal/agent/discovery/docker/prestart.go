@@ -120,7 +120,7 @@ func (w *watch) reportStarting(ctx context.Context, info *inspection, cgroups st
 		return
 	}
 	sent := *c // a copy, as the receiver may change it
-	if w.source.send(ctx, w.events, discovery.Event{Updated: &sent}) {
+	if discovery.Send(ctx, w.source, w.events, discovery.Event{Updated: &sent}) {
 		w.mu.Lock()
 		w.known[info.ID] = c
 		w.mu.Unlock()

@@ -209,7 +209,7 @@ func (w *watch) snapshot(ctx context.Context) error {
 			return err
 		}
 	}
-	if !w.source.send(ctx, w.events, discovery.Event{Snapshot: snapshot}) {
+	if !discovery.Send(ctx, w.source, w.events, discovery.Event{Snapshot: snapshot}) {
 		return ctx.Err()
 	}
 	w.mu.Lock()
@@ -321,7 +321,7 @@ func (w *watch) update(ctx context.Context, id string, quiet bool) error {
 		return nil
 	}
 	sent := *c // a copy, as the receiver may change it
-	if w.source.send(ctx, w.events, discovery.Event{Updated: &sent}) {
+	if discovery.Send(ctx, w.source, w.events, discovery.Event{Updated: &sent}) {
 		w.mu.Lock()
 		w.known[id] = c
 		w.mu.Unlock()
@@ -337,6 +337,6 @@ func (w *watch) remove(ctx context.Context, id string) {
 	delete(w.known, id)
 	w.mu.Unlock()
 	if old != nil {
-		w.source.send(ctx, w.events, discovery.Event{RemovedID: id})
+		discovery.Send(ctx, w.source, w.events, discovery.Event{RemovedID: id})
 	}
 }

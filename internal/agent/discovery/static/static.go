@@ -123,7 +123,7 @@ func (s *Source) Run(ctx context.Context, events chan<- discovery.Event) error {
 			snapshot.Containers = append(snapshot.Containers, *updated)
 		}
 	}
-	if !s.send(ctx, events, discovery.Event{Snapshot: snapshot}) {
+	if !discovery.Send(ctx, s, events, discovery.Event{Snapshot: snapshot}) {
 		return nil
 	}
 	for {
@@ -140,26 +140,15 @@ func (s *Source) Run(ctx context.Context, events chan<- discovery.Event) error {
 			updated, gone := s.checkEntry(e)
 			switch {
 			case updated != nil:
-				if !s.send(ctx, events, discovery.Event{Updated: updated}) {
+				if !discovery.Send(ctx, s, events, discovery.Event{Updated: updated}) {
 					return nil
 				}
 			case gone:
-				if !s.send(ctx, events, discovery.Event{RemovedID: e.container.ID}) {
+				if !discovery.Send(ctx, s, events, discovery.Event{RemovedID: e.container.ID}) {
 					return nil
 				}
 			}
 		}
-	}
-}
-
-// send reports false if ctx ended before the event was received.
-func (s *Source) send(ctx context.Context, events chan<- discovery.Event, e discovery.Event) bool {
-	e.Source = s.name
-	select {
-	case events <- e:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 
