@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -66,7 +64,7 @@ Needs root, and Docker installed (it need not run) unless --no-docker is given.`
 			}
 			d := &demo{
 				script: newDemoScript(rateBPS), rateBPS: rateBPS, duration: duration, docker: !noDocker,
-				out: cmd.OutOrStdout(), log: cmd.ErrOrStderr(), places: map[string]place{},
+				demoStage: demoStage{out: cmd.OutOrStdout(), log: cmd.ErrOrStderr()}, places: map[string]place{},
 			}
 			return runDemo(cmd.Context(), d)
 		},
@@ -85,23 +83,16 @@ type demo struct {
 	rateBPS  uint64
 	duration time.Duration // 0: until interrupted
 	docker   bool
-	out, log io.Writer
 
+	demoStage
 	binary string
-	dir    testbed.AgentDir
 	host   *testbed.Host
 	sink   *traffic.Sink
 	engine *testbed.Engine // nil without Docker
 	agent  *testbed.Agent
 	client *client.Client
 	places map[string]place
-	// page is the dashboard, in this program: the agent's own loopback addresses
-	// are those of the demo's network. nil if it could not be opened.
-	page    *http.Server
-	pageURL string
 }
-
-func (d *demo) say(format string, args ...any) { fmt.Fprintf(d.log, format+"\n", args...) }
 
 func (d *demo) checkPrograms() error {
 	err := checkDemoPrograms(d.docker)
@@ -115,11 +106,9 @@ func (d *demo) setUp(ctx context.Context) (err error) {
 	if d.binary, err = cmdline.BesideThis("weir"); err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
-	dir, err := os.MkdirTemp("", "weir-demo-")
-	if err != nil {
-		return fmt.Errorf("make a folder for the demo: %w", err)
+	if err := d.makeDir(); err != nil {
+		return err
 	}
-	d.dir = testbed.AgentDir(dir)
 	d.say("Making two network namespaces and a link of %s between them.", policy.FormatRate(d.rateBPS))
 	if d.host, err = testbed.NewHost(ctx, testbed.HostOptions{}); err != nil {
 		return err
@@ -163,11 +152,13 @@ const (
 
 // netns is where the agent is told to look for a container that is no more
 // than a namespace: a link that is made when the container "starts".
-func (d *demo) netns(name string) string { return filepath.Join(string(d.dir), "netns-"+name) }
+func (d *demo) netns(name string) string { return filepath.Join(d.dir, "netns-"+name) }
+
+func (d *demo) agentDir() testbed.AgentDir { return testbed.AgentDir(d.dir) }
 
 func (d *demo) startAgent(ctx context.Context) (err error) {
 	options := testbed.AgentOptions{
-		Program: d.binary, Dir: d.dir, Uplink: d.host.UplinkName, Rate: policy.FormatRate(d.rateBPS),
+		Program: d.binary, Dir: d.agentDir(), Uplink: d.host.UplinkName, Rate: policy.FormatRate(d.rateBPS),
 	}
 	var listed []testbed.AgentContainer // those that no engine knows
 	if d.docker {
@@ -177,33 +168,22 @@ func (d *demo) startAgent(ctx context.Context) (err error) {
 			listed = append(listed, testbed.AgentContainer{Name: a.name, NetNS: d.netns(a.name), Labels: a.labels})
 		}
 	}
-	if err := d.dir.WriteConfig(listed, nil); err != nil {
+	if err := d.agentDir().WriteConfig(listed, nil); err != nil {
 		return err
 	}
 	d.say("Starting weir agent --uplink %s --rate %s.", options.Uplink, options.Rate)
 	if d.agent, err = d.host.StartAgent(options); err != nil {
 		return err
 	}
-	d.client = client.Unix(d.dir.Socket())
+	d.client = client.Unix(d.agentDir().Socket())
 	err = d.until(ctx, "the agent answers", func(ctx context.Context) error {
 		_, err := d.client.Status(ctx)
 		return err
 	})
 	if err == nil {
-		d.openPage()
+		d.openPage("dashboard", demoDashboard, web.New(web.Feed(d.agentDir().Socket()), nil, slog.New(slog.DiscardHandler)))
 	}
 	return err
-}
-
-// openPage shows the dashboard.
-func (d *demo) openPage() {
-	listener, err := listenForPage(demoDashboard)
-	if err != nil {
-		d.say("Going on without the dashboard: %v.", err)
-		return
-	}
-	d.page = web.New(web.Feed(d.dir.Socket()), nil, slog.New(slog.DiscardHandler))
-	d.pageURL = servePage(d.page, listener)
 }
 
 // until waits until ready has no error.
@@ -274,10 +254,7 @@ func (d *demo) reset(ctx context.Context, a actor) error {
 func (d *demo) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*demoPatience)
 	defer cancel()
-	var problems []error
-	if d.page != nil {
-		problems = append(problems, d.page.Close())
-	}
+	problems := []error{d.closePage()}
 	for _, p := range d.places {
 		p.close()
 	}
@@ -293,10 +270,7 @@ func (d *demo) close() error {
 	if d.host != nil {
 		problems = append(problems, d.host.Close())
 	}
-	if d.dir != "" {
-		problems = append(problems, os.RemoveAll(string(d.dir)))
-	}
-	return errors.Join(problems...)
+	return errors.Join(append(problems, d.removeDir())...)
 }
 
 // place is where an actor runs.

@@ -1,18 +1,13 @@
 package cli
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -23,8 +18,6 @@ import (
 	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/internal/front/web"
 	"github.com/weir-project/weir/internal/lab/testbed"
-
-	"github.com/weir-project/weir/api/v1/transport"
 )
 
 const (
@@ -78,23 +71,18 @@ the one beside this program.`,
 
 // edgeDemo is one run: the nodes, weir-edge and the crowd.
 type edgeDemo struct {
-	nodes    int
-	once     bool
-	out, log io.Writer
+	demoStage
+	nodes int
+	once  bool
 
-	program, edgeProgram, dir string
+	program, edgeProgram string
 
 	cluster *testbed.Cluster
-	manager *testbed.Process
-	peer    *transport.Peer
-	page    *http.Server
-	pageURL string
+	manager *testbed.Edge
 	text    string             // of the scene
 	leave   context.CancelFunc // ends the crowd
 	crowd   chan struct{}      // closed when it has gone
 }
-
-func (d *edgeDemo) say(format string, args ...any) { fmt.Fprintf(d.log, format+"\n", args...) }
 
 func (d *edgeDemo) show(ctx context.Context) error {
 	if err := d.play(ctx); err != nil || d.once {
@@ -122,16 +110,17 @@ func (d *edgeDemo) checkPrograms() (err error) {
 }
 
 func (d *edgeDemo) setUp(ctx context.Context) (err error) {
-	if d.dir, err = os.MkdirTemp("", "weir-demo-"); err != nil {
-		return fmt.Errorf("make a folder for the demo: %w", err)
+	if err := d.makeDir(); err != nil {
+		return err
 	}
 	d.say("Making a network and %d private Docker engines on it; that takes some seconds.", d.nodes)
 	// The repository is on the demo's own network.
 	if d.cluster, err = testbed.NewCluster(ctx, d.nodes, d.nodes > 1, "--insecure-registry=198.18.0.0/15"); err != nil {
 		return err
 	}
+	d.manager = d.cluster.NewEdge(d.edgeProgram, d.dir)
 	if d.nodes > 1 {
-		if err := d.loadProxyImage(ctx); err != nil {
+		if err := d.manager.LoadProxyImage(ctx); err != nil {
 			return err
 		}
 	}
@@ -142,52 +131,28 @@ func (d *edgeDemo) setUp(ctx context.Context) (err error) {
 	if err := d.startManager(ctx); err != nil {
 		return err
 	}
-	d.openPage()
-	return nil
-}
-
-// loadProxyImage is `weir-edge proxy-image | docker load` on all nodes.
-func (d *edgeDemo) loadProxyImage(ctx context.Context) error {
-	archive, err := d.edge("proxy-image")
-	if err != nil {
-		return err
-	}
-	for _, engine := range d.cluster.Engines {
-		if err := engine.Load(ctx, bytes.NewReader(archive)); err != nil {
-			return err
-		}
+	if d.openPage("page", edgePage, web.NewEdge(web.Feed(d.manager.Socket()), slog.New(slog.DiscardHandler))) {
+		d.say("The page is at %s.", d.pageURL)
 	}
 	return nil
 }
-
-// edge runs a command of weir-edge on the first node.
-func (d *edgeDemo) edge(args ...string) ([]byte, error) {
-	cmd := d.cluster.Engines[0].Command(d.edgeProgram, append(args, "--socket", d.socket())...)
-	var said bytes.Buffer
-	cmd.Stderr = &said
-	out, err := cmd.Output()
-	if err != nil {
-		return nil, fmt.Errorf("weir-edge %s: %w: %s", args[0], err, strings.TrimSpace(said.String()))
-	}
-	return out, nil
-}
-
-func (d *edgeDemo) socket() string { return filepath.Join(d.dir, "edge.sock") }
 
 func (d *edgeDemo) startManager(ctx context.Context) (err error) {
 	repository := net.JoinHostPort(d.cluster.Nodes[0].Addr.String(), "7482")
 	d.say("Starting weir-edge run --repository %s.", repository)
-	cmd := d.cluster.Engines[0].Command(d.edgeProgram, "run", "--socket", d.socket(), "--docker", d.cluster.Engines[0].Socket(), "--agent", filepath.Join(d.dir, "none"),
-		"--state-dir", filepath.Join(d.dir, "state"), "--repository", repository)
-	if d.manager, err = testbed.StartProcess("weir-edge", cmd); err != nil {
+	if err := d.manager.Start("--agent", filepath.Join(d.dir, "none"), "--repository", repository); err != nil {
 		return err
 	}
-	d.peer = &transport.Peer{
-		Name: "weir-edge", Base: "http://weir-edge", HTTP: transport.Unix(d.socket()),
-		Unreachable: func(err error) error { return fmt.Errorf("ask weir-edge: %w", err) },
-		Refused:     func(_ int, message string) error { return errors.New(message) },
+	err = d.manager.Await(ctx, edgePatience, func(s edge.Snapshot) error {
+		if ready(s) < d.nodes {
+			return errors.New("it is not so yet")
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("wait until weir-edge knows all nodes: %w", err)
 	}
-	return d.await(ctx, "weir-edge knows all nodes", func(s edge.Snapshot) bool { return ready(s) == d.nodes })
+	return nil
 }
 
 // ready is how many nodes are.
@@ -198,38 +163,6 @@ func ready(s edge.Snapshot) (count int) {
 		}
 	}
 	return count
-}
-
-// await waits, without pictures.
-func (d *edgeDemo) await(ctx context.Context, what string, holds func(edge.Snapshot) bool) error {
-	ctx, cancel := context.WithTimeout(ctx, edgePatience)
-	defer cancel()
-	err := d.manager.Await(ctx, demoPoll, func(ctx context.Context) error {
-		seen, err := d.snapshot(ctx)
-		if err == nil && !holds(seen) {
-			err = errors.New("it is not so yet")
-		}
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("wait until %s: %w", what, err)
-	}
-	return nil
-}
-
-func (d *edgeDemo) snapshot(ctx context.Context) (s edge.Snapshot, err error) {
-	return s, d.peer.Call(ctx, http.MethodGet, "/v1/snapshot", nil, &s)
-}
-
-func (d *edgeDemo) openPage() {
-	listener, err := listenForPage(edgePage)
-	if err != nil {
-		d.say("Going on without the page: %v.", err)
-		return
-	}
-	d.page = web.NewEdge(web.Feed(d.socket()), slog.New(slog.DiscardHandler))
-	d.pageURL = servePage(d.page, listener)
-	d.say("The page is at %s.", d.pageURL)
 }
 
 // comes lets a crowd of another size come to the first node.
@@ -263,33 +196,27 @@ func (d *edgeDemo) dial(ctx context.Context, network, address string) (conn net.
 	return conn, errors.Join(entered, err)
 }
 
-// specification is the demo's service.
-func (d *edgeDemo) specification() ([]byte, error) {
+// specification returns the demo's service.
+func (d *edgeDemo) specification() map[string]any {
 	qos := map[string]any{"responseTime": 2}
 	if d.nodes > 1 {
 		qos["availability"] = edgeAvailability
 	}
-	return json.Marshal(map[string]any{
+	return map[string]any{
 		"par":   map[string]any{"serviceName": edgeService, "imageName": edgeImage, "maxUsers": edgeMaxUsers},
 		"QoS":   qos,
 		"ports": []any{map[string]any{"host": edgePort, "container": 80}},
-	})
+	}
 }
 
 func (d *edgeDemo) close() error {
-	var problems []error
-	if d.page != nil {
-		problems = append(problems, d.page.Close())
-	}
+	problems := []error{d.closePage()}
 	d.goes()
-	if d.manager != nil {
-		_ = d.manager.End(syscall.SIGTERM, demoPatience) // its engines end anyway
+	if d.manager != nil && d.manager.Process() != nil {
+		_ = d.manager.Process().End(syscall.SIGTERM, demoPatience) // its engines end anyway
 	}
 	if d.cluster != nil {
 		problems = append(problems, d.cluster.Close())
 	}
-	if d.dir != "" {
-		problems = append(problems, os.RemoveAll(d.dir))
-	}
-	return errors.Join(problems...)
+	return errors.Join(append(problems, d.removeDir())...)
 }

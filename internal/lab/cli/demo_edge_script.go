@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -43,18 +41,14 @@ func (d *edgeDemo) play(ctx context.Context) error {
 // deploy pushes the service into the repository, and deploys it from there.
 func (d *edgeDemo) deploy(ctx context.Context) error {
 	d.scene("weir-edge push %s --spec shop.json; weir-edge deploy %s. Nodes get the image from the repository, when they need it.", edgeImage, edgeService)
-	document, err := d.specification()
+	path, err := d.manager.WriteSpecification(edgeService, d.specification())
 	if err != nil {
-		return fmt.Errorf("write the specification: %w", err)
-	}
-	path := filepath.Join(d.dir, "shop.json")
-	if err := os.WriteFile(path, document, 0o600); err != nil {
-		return fmt.Errorf("write the specification: %w", err)
-	}
-	if _, err := d.edge("push", edgeImage, "--spec", path, "--docker", d.cluster.Engines[0].Socket()); err != nil {
 		return err
 	}
-	if _, err := d.edge("deploy", edgeService); err != nil {
+	if _, err := d.manager.Run("push", edgeImage, "--spec", path, "--docker", d.cluster.Engines[0].Socket()); err != nil {
+		return err
+	}
+	if _, err := d.manager.Run("deploy", edgeService); err != nil {
 		return err
 	}
 	if d.nodes == 1 {
@@ -66,7 +60,7 @@ func (d *edgeDemo) deploy(ctx context.Context) error {
 
 // loseNode cuts a node off that has an instance, and not weir-edge, and brings it back.
 func (d *edgeDemo) loseNode(ctx context.Context, wanted int) error {
-	seen, err := d.snapshot(ctx)
+	seen, err := d.manager.Snapshot(ctx)
 	if err != nil {
 		return err
 	}
@@ -132,7 +126,7 @@ func (d *edgeDemo) until(ctx context.Context, what string, holds func(edge.Snaps
 	began := time.Now()
 	held := false
 	d.watch(ctx, func() bool {
-		seen, err := d.snapshot(ctx)
+		seen, err := d.manager.Snapshot(ctx)
 		held = err == nil && holds(seen)
 		return held || time.Since(began) > edgePatience
 	})
@@ -163,7 +157,7 @@ func (d *edgeDemo) watch(ctx context.Context, done func() bool) {
 
 // picture is what `weir-edge top` shows; on a terminal in the place of the one before.
 func (d *edgeDemo) picture() {
-	text, err := d.edge("top", "--once")
+	text, err := d.manager.Run("top", "--once")
 	if err != nil {
 		text = []byte(err.Error() + "\n") // it may be starting again
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -78,17 +78,50 @@ func checkDemoPrograms(docker bool) error {
 	return nil
 }
 
-// listenForPage opens a page's usual address, or any port if that is taken.
-func listenForPage(usual string) (net.Listener, error) {
+// demoStage is what demos have in common: what they say, a folder, and a page in this program. The
+// loopback addresses of the daemons are those of the demo's network.
+type demoStage struct {
+	out, log io.Writer
+	dir      string
+	page     *http.Server // nil if it could not be opened
+	pageURL  string
+}
+
+func (s *demoStage) say(format string, args ...any) { fmt.Fprintf(s.log, format+"\n", args...) }
+
+func (s *demoStage) makeDir() (err error) {
+	if s.dir, err = os.MkdirTemp("", "weir-demo-"); err != nil {
+		return fmt.Errorf("make a folder for the demo: %w", err)
+	}
+	return nil
+}
+
+func (s *demoStage) removeDir() error {
+	if s.dir == "" {
+		return nil
+	}
+	return os.RemoveAll(s.dir)
+}
+
+// openPage shows a page at its usual address, or at any port if that is taken. Without a page the
+// demo goes on.
+func (s *demoStage) openPage(name, usual string, page *http.Server) bool {
 	listener, err := web.Listen(usual)
 	if err != nil {
 		listener, err = web.Listen("127.0.0.1:0")
 	}
-	return listener, err
+	if err != nil {
+		s.say("Going on without the %s: %v.", name, err)
+		return false
+	}
+	s.page, s.pageURL = page, "http://"+listener.Addr().String()
+	go func() { _ = page.Serve(listener) }()
+	return true
 }
 
-// servePage shows a page until it is closed, and returns its address.
-func servePage(page *http.Server, at net.Listener) (url string) {
-	go func() { _ = page.Serve(at) }()
-	return "http://" + at.Addr().String()
+func (s *demoStage) closePage() error {
+	if s.page == nil {
+		return nil
+	}
+	return s.page.Close()
 }

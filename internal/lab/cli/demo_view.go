@@ -67,7 +67,7 @@ func (d *demo) show(ctx context.Context) error {
 
 // hints are commands that look at the demo from outside.
 func (d *demo) hints() []string {
-	weir := fmt.Sprintf("sudo %s --socket %s", d.binary, d.dir.Socket())
+	weir := fmt.Sprintf("sudo %s --socket %s", d.binary, d.agentDir().Socket())
 	hints := []string{weir + " top", weir + " ps", weir + " set web --weight 50"}
 	if d.docker {
 		hints = append(hints, fmt.Sprintf("sudo docker -H unix://%s ps", d.engine.Socket()))

@@ -59,6 +59,7 @@ type bed struct {
 	found   *Report
 	dir     string
 	cluster *testbed.Cluster
+	edge    *testbed.Edge
 	servers []webServer
 	cpus    float64 // of a node
 	// distributed is how many nodes have the images of the competition, nodeIDs what the
@@ -81,6 +82,7 @@ func newBed(ctx context.Context, options Options, found *Report) (b *bed, err er
 	if b.cluster, err = testbed.NewCluster(ctx, PaperNodes, true); err != nil {
 		return b, err
 	}
+	b.edge = b.cluster.NewEdge(options.EdgeBinary, b.dir)
 	for _, took := range b.cluster.Starts {
 		found.EngineSeconds = append(found.EngineSeconds, took.Seconds())
 	}

@@ -96,7 +96,7 @@ func (b *bed) distribute(ctx context.Context) error {
 		}
 	}
 	b.distributed = len(b.cluster.Nodes)
-	return b.loadProxyImage(ctx)
+	return b.edge.LoadProxyImage(ctx)
 }
 
 // compete measures both sides in one order.

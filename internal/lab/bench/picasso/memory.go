@@ -31,7 +31,7 @@ func (b *bed) memory(ctx context.Context) (err error) {
 	if err := b.distribute(ctx); err != nil {
 		return err
 	}
-	pid, end, err := b.startWeir(ctx)
+	manager, end, err := b.startWeir(ctx)
 	if err != nil {
 		return err
 	}
@@ -56,6 +56,6 @@ func (b *bed) memory(ctx context.Context) (err error) {
 		return ctx.Err()
 	}
 	b.found.EdgeNodes = memoryNodes
-	b.found.EdgeResidentBytes, b.found.EdgePeakBytes, err = measure.ResidentBytes(pid)
+	b.found.EdgeResidentBytes, b.found.EdgePeakBytes, err = measure.ResidentBytes(manager.Pid())
 	return err
 }

@@ -27,16 +27,12 @@ func (b *bed) start(ctx context.Context, s webServer, node, number int) (took ti
 	if err != nil {
 		return 0, err
 	}
-	one := profile.Crowd{URL: b.url(node, port), Users: 1, Requests: 1, Timeout: time.Second, Fresh: true, Dial: b.dial}
-	for deadline := time.Now().Add(20 * time.Second); ; {
-		answers := one.Run(ctx)
-		if answers.Requests > answers.Failed {
-			return time.Since(began), nil
-		}
-		if ctx.Err() != nil || time.Now().After(deadline) {
-			return 0, errors.Join(fmt.Errorf("%s on node %d does not answer: %w", name, node, answers.LastError), b.stop(s, node, number))
-		}
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	if err := answers(ctx, profile.Crowd{URL: b.url(node, port), Timeout: time.Second, Fresh: true, Dial: b.dial}); err != nil {
+		return 0, errors.Join(fmt.Errorf("%s on node %d does not answer: %w", name, node, err), b.stop(s, node, number))
 	}
+	return time.Since(began), nil
 }
 
 func (b *bed) stop(s webServer, node, number int) error {

@@ -1,6 +1,7 @@
 package picasso
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,9 @@ import (
 	"github.com/moby/moby/api/types/network"
 	"github.com/moby/moby/api/types/swarm"
 	"github.com/moby/moby/client"
+
+	"github.com/weir-project/weir/internal/edge/profile"
+	"github.com/weir-project/weir/internal/lab/testbed"
 )
 
 // bySwarm lets Swarm place the service, by its own strategy.
@@ -48,30 +52,32 @@ func (b *bed) bySwarm(ctx context.Context, turn competitionTurn) (err error) {
 func (b *bed) awaitShop(ctx context.Context, port, instances int, ours func(service string) bool) (nodes []int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	for {
-		if nodes, err = b.placed(ctx, ours); err == nil && len(nodes) == instances {
-			break
+	err = testbed.Await(ctx, 200*time.Millisecond, func(ctx context.Context) error {
+		if nodes, err = b.placed(ctx, ours); err == nil && len(nodes) != instances {
+			err = fmt.Errorf("it has %d instances, of %d", len(nodes), instances)
 		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("the service has %d instances after a minute, of %d: %w", len(nodes), instances, errors.Join(err, ctx.Err()))
-		case <-time.After(200 * time.Millisecond):
-		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("wait a minute for the service: %w", err)
 	}
 	for _, node := range nodes {
-		for {
-			one := b.crowd(node, port, 1)
-			one.Requests = 1
-			answers := one.Run(ctx)
-			if answers.Requests > answers.Failed {
-				break
-			}
-			if ctx.Err() != nil {
-				return nil, fmt.Errorf("the service does not answer at node %d within a minute: %w", node, answers.LastError)
-			}
+		if err := answers(ctx, b.crowd(node, port, 1)); err != nil {
+			return nil, fmt.Errorf("the service does not answer at node %d within a minute: %w", node, err)
 		}
 	}
 	return nodes, nil
+}
+
+// answers waits until a user gets an answer; the error is the last one of the user's.
+func answers(ctx context.Context, one profile.Crowd) error {
+	one.Users, one.Requests = 1, 1
+	return testbed.Await(ctx, 0, func(ctx context.Context) error {
+		if got := one.Run(ctx); got.Requests == got.Failed {
+			return cmp.Or(got.LastError, errors.New("it made no request"))
+		}
+		return nil
+	})
 }
 
 // placed are the nodes that run tasks of services of the swarm.

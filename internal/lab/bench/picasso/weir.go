@@ -1,20 +1,21 @@
 package picasso
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
+	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/edge/proxy"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/share/policy"
@@ -34,7 +35,7 @@ func (b *bed) byWeir(ctx context.Context, turn competitionTurn) (err error) {
 	defer func() { err = errors.Join(err, b.remove(shopName)) }()
 	nodes, err := b.awaitShop(ctx, weirShopPort, turn.instances, isInstanceOf(shopName))
 	if err != nil {
-		why, _ := b.edge("explain", shopName)
+		why, _ := b.edge.Run("explain", shopName)
 		return fmt.Errorf("%w: %s", err, why)
 	}
 	return b.loads(ctx, turn, placedByWeir, weirShopPort, nodes)
@@ -45,52 +46,53 @@ func isInstanceOf(name string) func(service string) bool {
 	return func(service string) bool { return strings.HasPrefix(service, proxy.InstanceName(name)+"-") }
 }
 
-// loadProxyImage gives all nodes the image of proxies.
-func (b *bed) loadProxyImage(ctx context.Context) error {
-	archive, _, err := proxy.Archive()
-	if err != nil {
-		return err
-	}
-	for _, engine := range b.cluster.Engines {
-		if err := engine.Load(ctx, bytes.NewReader(archive)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// startWeir starts agents on all nodes, in place of the queues of uplinks, and weir-edge. pid
-// is the latter's.
-func (b *bed) startWeir(ctx context.Context) (pid int, end func() error, err error) {
+// startWeir starts agents on all nodes, in place of the queues of uplinks, and weir-edge. It returns
+// the process of weir-edge.
+func (b *bed) startWeir(ctx context.Context) (manager *testbed.Process, end func() error, err error) {
 	var ends []func() error
-	endAll := func() error {
+	end = func() error {
 		var errs []error
-		for i := len(ends) - 1; i >= 0; i-- {
-			errs = append(errs, ends[i]())
+		for _, one := range slices.Backward(ends) {
+			errs = append(errs, one())
 		}
 		return errors.Join(errs...)
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, endAll())
+			err = errors.Join(err, end())
 		}
 	}()
 	for node := range b.cluster.Engines {
 		if err := b.limitLink(ctx, node, 0); err != nil {
-			return 0, nil, err
+			return nil, nil, err
 		}
 		endAgent, err := b.startAgent(ctx, node)
 		if err != nil {
-			return 0, nil, err
+			return nil, nil, err
 		}
 		ends = append(ends, endAgent)
 	}
-	pid, endEdge, err := b.startEdge(ctx)
-	if err != nil {
-		return 0, nil, err
+	if err := b.edge.Start("--agents", "unix://"+b.agentDir("{address}").Socket()); err != nil {
+		return nil, nil, err
 	}
-	ends = append(ends, endEdge)
-	return pid, endAll, nil
+	manager = b.edge.Process()
+	ends = append(ends, func() error {
+		_ = manager.End(syscall.SIGTERM, 15*time.Second) // one that had to be killed has measured all the same
+		return nil
+	})
+	err = b.edge.Await(ctx, 30*time.Second, func(s edge.Snapshot) error {
+		ready := 0
+		for _, n := range s.Nodes {
+			if n.State == "ready" && n.Weir {
+				ready++
+			}
+		}
+		if ready != len(b.cluster.Nodes) {
+			return fmt.Errorf("weir-edge knows %d nodes with an agent, of %d", ready, len(b.cluster.Nodes))
+		}
+		return nil
+	})
+	return manager, end, err
 }
 
 // agentDir is where a node's agent has its files.
@@ -127,68 +129,6 @@ func (b *bed) startAgent(ctx context.Context, number int) (end func() error, err
 	return end, nil
 }
 
-func (b *bed) edgeSocket() string { return filepath.Join(b.dir, "edge.sock") }
-
-func (b *bed) startEdge(ctx context.Context) (pid int, end func() error, err error) {
-	engine := b.cluster.Engines[0]
-	cmd := engine.Command(b.options.EdgeBinary, "run", "--docker", engine.Socket(), "--socket", b.edgeSocket(),
-		"--state-dir", filepath.Join(b.dir, "edge"), "--agents", "unix://"+b.agentDir("{address}").Socket())
-	process, err := testbed.StartProcess("weir-edge", cmd)
-	if err != nil {
-		return 0, nil, err
-	}
-	end = func() error {
-		_ = process.End(syscall.SIGTERM, 15*time.Second) // one that had to be killed has measured all the same
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	err = process.Await(ctx, 100*time.Millisecond, func(context.Context) error {
-		n, err := b.readyNodes()
-		if err == nil && n != len(b.cluster.Nodes) {
-			err = fmt.Errorf("weir-edge knows %d nodes with an agent, of %d", n, len(b.cluster.Nodes))
-		}
-		return err
-	})
-	if err != nil {
-		return 0, nil, errors.Join(err, end())
-	}
-	return process.Pid(), end, nil
-}
-
-// readyNodes is how many nodes weir-edge knows that have an agent.
-func (b *bed) readyNodes() (count int, err error) {
-	out, err := b.edge("nodes", "-o", "json")
-	if err != nil {
-		return 0, err
-	}
-	var nodes []struct {
-		State string `json:"state"`
-		Weir  bool   `json:"weir"`
-	}
-	if err := json.Unmarshal(out, &nodes); err != nil {
-		return 0, fmt.Errorf("read the nodes: %w", err)
-	}
-	for _, n := range nodes {
-		if n.State == "ready" && n.Weir {
-			count++
-		}
-	}
-	return count, nil
-}
-
-// edge runs a command of weir-edge.
-func (b *bed) edge(args ...string) ([]byte, error) {
-	cmd := exec.Command(b.options.EdgeBinary, append(args, "--socket", b.edgeSocket())...)
-	var said bytes.Buffer
-	cmd.Stderr = &said
-	out, err := cmd.Output()
-	if err != nil {
-		return nil, fmt.Errorf("weir-edge %s: %w: %s", args[0], err, strings.TrimSpace(said.String()))
-	}
-	return out, nil
-}
-
 // deploy wants a service on so many nodes, no more instances, and a minimum for it if that is
 // not 0.
 func (b *bed) deploy(name string, port, instances int, minBPS float64) error {
@@ -202,15 +142,11 @@ func (b *bed) deploy(name string, port, instances int, minBPS float64) error {
 		"ports":  []any{map[string]any{"host": port, "container": 80}},
 		"limits": map[string]any{"instances": instances}, "labels": labels,
 	}
-	text, err := json.Marshal(document)
+	path, err := b.edge.WriteSpecification(name, document)
 	if err != nil {
-		return fmt.Errorf("write the specification: %w", err)
+		return err
 	}
-	path := filepath.Join(b.dir, name+".json")
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		return fmt.Errorf("write the specification: %w", err)
-	}
-	_, err = b.edge("deploy", path)
+	_, err = b.edge.Run("deploy", path)
 	return err
 }
 
@@ -221,29 +157,24 @@ func availabilityOn(nodes int) string { return "99." + strings.Repeat("9", 2*nod
 // remove ends a service, and waits until nothing is left of it on any node: what is would be
 // promised its minimum by the next agent.
 func (b *bed) remove(name string) error {
-	if _, err := b.edge("rm", name); err != nil {
+	if _, err := b.edge.Run("rm", name); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for _, engine := range b.cluster.Engines {
-		for {
+		err := testbed.Await(ctx, 200*time.Millisecond, func(ctx context.Context) error {
 			listed, err := engine.API().ContainerList(ctx, client.ContainerListOptions{})
 			if err != nil {
-				return fmt.Errorf("look for what is left of %s: %w", name, err)
+				return err
 			}
-			left := false
-			for _, c := range listed.Items {
-				left = left || c.Labels[proxy.LabelService] == name
+			if slices.ContainsFunc(listed.Items, func(c container.Summary) bool { return c.Labels[proxy.LabelService] == name }) {
+				return errors.New("containers are left")
 			}
-			if !left {
-				break
-			}
-			select {
-			case <-ctx.Done():
-				return fmt.Errorf("containers of %s are there a minute after it was removed", name)
-			case <-time.After(200 * time.Millisecond):
-			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("wait a minute until nothing is left of %s: %w", name, err)
 		}
 	}
 	return nil
