@@ -21,6 +21,7 @@ import (
 	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/internal/front/connect"
 	"github.com/weir-project/weir/internal/lab/advise"
+	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/share/policy"
 )
 
@@ -173,8 +174,7 @@ func runCheck(cmd *cobra.Command, m, others advise.Measurements, format cmdline.
 	if format == cmdline.JSON {
 		return cmdline.PrintJSON(cmd.OutOrStdout(), list)
 	}
-	tab := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tab, "PROTOCOL\tBYTES\tCONTAINERS\tADVISED\tNOT TO BE TOLD FROM THE BEST\tAGREES\tCARRIES LESS")
+	table := report.Table{Header: []string{"PROTOCOL", "BYTES", "CONTAINERS", "ADVISED", "NOT TO BE TOLD FROM THE BEST", "AGREES", "CARRIES LESS"}}
 	agree := 0
 	for _, one := range list {
 		word := "NO"
@@ -182,10 +182,10 @@ func runCheck(cmd *cobra.Command, m, others advise.Measurements, format cmdline.
 			agree++
 			word = "yes"
 		}
-		fmt.Fprintf(tab, "%s\t%d\t%d\t%s\t%s\t%s\t%.0f %%\n", one.Question.Protocol, one.Question.MessageBytes, one.Question.Containers,
-			cmdline.Printable(one.Advised), cmdline.Printable(strings.Join(one.Best, ", ")), word, max(0, one.Lost)*100)
+		table.Add(one.Question.Protocol, fmt.Sprint(one.Question.MessageBytes), fmt.Sprint(one.Question.Containers),
+			cmdline.Printable(one.Advised), cmdline.Printable(strings.Join(one.Best, ", ")), word, fmt.Sprintf("%.0f %%", max(0, one.Lost)*100))
 	}
-	if err := tab.Flush(); err != nil {
+	if err := table.WriteText(cmd.OutOrStdout()); err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "\nThe advice agrees in %d of %d scenarios.\n", agree, len(list))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-project/weir/internal/apps"
 	"github.com/weir-project/weir/internal/front/cmdline"
+	"github.com/weir-project/weir/internal/lab/report"
 )
 
 // evaluation is what 'weir classify eval' prints: the first packet's scores,
@@ -158,13 +159,9 @@ func printEvaluation(w io.Writer, e evaluation) error {
 // printGroups lists where most levels are wrong.
 func printGroups(w io.Writer, groups []apps.GroupScore) error {
 	fmt.Fprintln(w, "\nGroups with the most wrong levels at the first packet:")
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "GROUP\tFLOWS\tTYPE\tLEVEL")
+	t := report.Table{Header: []string{"GROUP", "FLOWS", "TYPE", "LEVEL"}}
 	for _, g := range groups[:min(10, len(groups))] {
-		fmt.Fprintf(t, "%s\t%d\t%s\t%s\n", g.Group, g.Count, percent(g.Accuracy), percent(g.QoSAccuracy))
+		t.Add(g.Group, fmt.Sprint(g.Count), percent(g.Accuracy), percent(g.QoSAccuracy))
 	}
-	if err := t.Flush(); err != nil {
-		return fmt.Errorf("print: %w", err)
-	}
-	return nil
+	return t.WriteText(w)
 }

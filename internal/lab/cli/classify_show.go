@@ -1,16 +1,17 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weir-project/weir/internal/apps"
 	"github.com/weir-project/weir/internal/apps/flow"
 	"github.com/weir-project/weir/internal/front/cmdline"
+	"github.com/weir-project/weir/internal/lab/report"
 )
 
 func newClassifyExplainCommand() *cobra.Command {
@@ -148,23 +149,17 @@ func label(m *apps.Model, f *flow.Flow) labelledFlow {
 }
 
 func printLabels(w io.Writer, flows []labelledFlow) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "FLOW\tFIRST\tLEVEL\tCONFIDENCE\tSECOND\tLEVEL\tCONFIDENCE\tLABEL")
+	t := report.Table{Header: []string{"FLOW", "FIRST", "LEVEL", "CONFIDENCE", "SECOND", "LEVEL", "CONFIDENCE", "LABEL"}}
 	for _, f := range flows {
 		name := f.Flow
 		if name == "" {
 			name = fmt.Sprintf("line %d: %d to port %d", f.Line, f.Proto, f.DstPort)
 		}
-		orDash := f.Label
-		if orDash == "" {
-			orDash = "-"
+		cells := []string{name}
+		for _, v := range []labelVerdict{f.First, f.SecondStage} {
+			cells = append(cells, v.Type, v.QoS, fmt.Sprintf("%.2f", v.Confidence))
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%.2f\t%s\t%s\t%.2f\t%s\n", name,
-			f.First.Type, f.First.QoS, f.First.Confidence,
-			f.SecondStage.Type, f.SecondStage.QoS, f.SecondStage.Confidence, orDash)
+		t.Add(append(cells, cmp.Or(f.Label, "-"))...)
 	}
-	if err := t.Flush(); err != nil {
-		return fmt.Errorf("print: %w", err)
-	}
-	return nil
+	return t.WriteText(w)
 }

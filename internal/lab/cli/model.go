@@ -113,7 +113,7 @@ func (f *llqFlags) run(cmd *cobra.Command, format cmdline.Output) error {
 	if format == cmdline.JSON {
 		return cmdline.PrintJSON(cmd.OutOrStdout(), found)
 	}
-	return answer.writeTable(cmd.OutOrStdout())
+	return found.writeText(cmd.OutOrStdout())
 }
 
 // writeReport writes the page that was asked for, if one was.

@@ -1,13 +1,11 @@
 package cli
 
 import (
-	"bytes"
 	"fmt"
 	"io"
-	"strings"
-	"text/tabwriter"
 
 	"github.com/weir-project/weir/internal/lab/model"
+	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/share/policy"
 )
 
@@ -110,42 +108,27 @@ func (q *llqQueue) row(number int, p llqParameters) []string {
 	}
 }
 
-func (a *llqAnswer) writeTable(out io.Writer) error {
-	var b bytes.Buffer
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, strings.Join(llqHeader, "\t"))
-	for q, queue := range a.queues() {
-		fmt.Fprintln(w, strings.Join(queue.row(q, a.Parameters), "\t"))
+// writeText prints a report of an answer for a terminal: its queues, and two sentences.
+func (r *llqReport) writeText(out io.Writer) error {
+	if err := r.Tables[1].WriteText(out); err != nil {
+		return err
 	}
-	_ = w.Flush() // into memory
-	fmt.Fprintf(&b, "\nThe line sends EF %.1f %%, AF %.1f %%, BE %.1f %% of the time and is idle %.1f %%.\n",
-		100*a.Line.EF, 100*a.Line.AF, 100*a.Line.BE, 100*a.Line.Idle)
-	fmt.Fprintf(&b, "%d states, balanced to %.1g of the flow.\n", a.States, a.Residual)
-	return printText(out, b.Bytes())
+	_, err := fmt.Fprintf(out, "\nThe line sends EF %.1f %%, AF %.1f %%, BE %.1f %% of the time and is idle %.1f %%.\n"+
+		"%d states, balanced to %.1g of the flow.\n", 100*r.Line.EF, 100*r.Line.AF, 100*r.Line.BE, 100*r.Line.Idle, r.States, r.Residual)
+	return err
 }
 
-func (s *llqSweep) writeTable(out io.Writer) error {
-	var b bytes.Buffer
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprint(w, s.Sweep)
+func (s *llqSweep) writeText(out io.Writer) error {
+	t := report.Table{Header: []string{s.Sweep}}
 	for _, name := range []string{"EF", "AF", "BE"} {
-		fmt.Fprintf(w, "\t%s THROUGHPUT\tQUEUE\tWAIT ms\tLOSS %%", name)
+		t.Header = append(t.Header, name+" THROUGHPUT", "QUEUE", "WAIT ms", "LOSS %")
 	}
-	fmt.Fprintln(w)
 	for n := range s.Points {
-		fmt.Fprint(w, s.Points[n].Value)
+		cells := []string{s.Points[n].Value}
 		for _, queue := range s.Points[n].queues() {
-			fmt.Fprintf(w, "\t%s\t%.3f\t%.4g\t%.3g", formatBPS(queue.ThroughputBPS), queue.MeanQueue, queue.WaitMS, 100*queue.Loss)
+			cells = append(cells, formatBPS(queue.ThroughputBPS), fmt.Sprintf("%.3f", queue.MeanQueue), fmt.Sprintf("%.4g", queue.WaitMS), fmt.Sprintf("%.3g", 100*queue.Loss))
 		}
-		fmt.Fprintln(w)
+		t.Add(cells...)
 	}
-	_ = w.Flush() // into memory
-	return printText(out, b.Bytes())
-}
-
-func printText(out io.Writer, text []byte) error {
-	if _, err := out.Write(text); err != nil {
-		return fmt.Errorf("print the results: %w", err)
-	}
-	return nil
+	return t.WriteText(out)
 }

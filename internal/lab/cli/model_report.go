@@ -1,9 +1,9 @@
 package cli
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -180,17 +180,18 @@ func (f *llqFlags) runFigures(cmd *cobra.Command, format cmdline.Output) error {
 	if format == cmdline.JSON {
 		return cmdline.PrintJSON(cmd.OutOrStdout(), found)
 	}
-	var b bytes.Buffer
+	var text strings.Builder
 	for _, judgement := range report.Judgements() {
 		if count := found.Count(judgement); count > 0 {
-			fmt.Fprintf(&b, "%d of %d claims %s\n", count, len(found.Claims), judgement)
+			fmt.Fprintf(&text, "%d of %d claims %s\n", count, len(found.Claims), judgement)
 		}
 	}
-	fmt.Fprintln(&b)
+	text.WriteString("\n")
 	for _, row := range found.Tables[0].Rows {
-		fmt.Fprintf(&b, "%s reproduced: %s\n", row[1], row[0])
+		fmt.Fprintf(&text, "%s reproduced: %s\n", row[1], row[0])
 	}
-	return printText(cmd.OutOrStdout(), b.Bytes())
+	_, err = io.WriteString(cmd.OutOrStdout(), text.String())
+	return err
 }
 
 // writePage writes a report as an HTML page.

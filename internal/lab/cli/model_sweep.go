@@ -57,7 +57,7 @@ func (f *llqFlags) runSweep(cmd *cobra.Command, format cmdline.Output) error {
 	if format == cmdline.JSON {
 		return cmdline.PrintJSON(cmd.OutOrStdout(), found)
 	}
-	return list.writeTable(cmd.OutOrStdout())
+	return list.writeText(cmd.OutOrStdout())
 }
 
 // with is the port with one value of a sweep.

@@ -22,7 +22,7 @@ func (r Report) WriteText(w io.Writer) error {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
-		if err := t.writeText(w); err != nil {
+		if err := t.WriteText(w); err != nil {
 			return err
 		}
 	}
@@ -32,7 +32,8 @@ func (r Report) WriteText(w io.Writer) error {
 	return err
 }
 
-func (t Table) writeText(w io.Writer) error {
+// WriteText prints a table for a terminal.
+func (t Table) WriteText(w io.Writer) error {
 	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, cells := range append([][]string{t.Header}, t.Rows...) {
 		fmt.Fprintln(tab, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
