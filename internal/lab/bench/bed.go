@@ -262,6 +262,17 @@ func (b *Bed) OnHost(ctx context.Context, name string, args ...string) error {
 	return err
 }
 
+// OnHostAll runs tools in the host's network namespace, one after the other up to the first that
+// fails.
+func (b *Bed) OnHostAll(ctx context.Context, commands [][]string) error {
+	for _, command := range commands {
+		if err := b.OnHost(ctx, command[0], command[1:]...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Output runs a command and returns its output; its error includes standard error.
 func Output(cmd *exec.Cmd) ([]byte, error) {
 	out, err := cmd.Output()

@@ -24,7 +24,6 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/lab/bench/measure"
-	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
 )
 
@@ -58,7 +57,11 @@ type Options struct {
 
 // suite is a table of cases.
 type suite struct {
-	name  string
+	name string
+	// about says in a few words what it measures. share is its part of the time of all suites, about
+	// its seconds at one second per run.
+	about string
+	share float64
 	cases func(Options) []Case
 	// note is what a reader of the report must know of the suite.
 	note string
@@ -74,13 +77,13 @@ const (
 )
 
 var suites = []suite{
-	{name: SuiteQCon, cases: qconSuite, note: qconNote},
-	{name: SuiteCNTC, cases: cntcSuite, note: cntcNote, bare: true},
-	{name: "accuracy", cases: accuracySuite, note: accuracyNote},
-	{name: "reaction", cases: reactionSuite},
-	{name: "cap", cases: capSuite},
-	{name: "cost", cases: costSuite, note: costNote},
-	{name: "agent", cases: agentSuite, note: agentNote, bare: true},
+	{SuiteQCon, "figures 7 to 12 and table 1 of qCon", 215, qconSuite, qconNote, false},
+	{SuiteCNTC, "figures 1 and 7 to 11 of CNTC, in four network modes", 240, cntcSuite, cntcNote, true},
+	{"accuracy", "error of shares, 10 Mbit/s to 5 Gbit/s", 164, accuracySuite, accuracyNote, false},
+	{"reaction", "time to the new allocation", 50, reactionSuite, "", false},
+	{"cap", "by how much maximums are exceeded", 132, capSuite, "", false},
+	{"cost", "processor time and packets a second", 86, costSuite, costNote, false},
+	{"agent", "what the agent itself takes", 12, agentSuite, agentNote, true},
 }
 
 // SuiteNames lists all suites.
@@ -90,6 +93,12 @@ func SuiteNames() []string {
 		names[i] = one.name
 	}
 	return names
+}
+
+// About returns what a suite measures, and its part of the time of all suites.
+func About(name string) (about string, share float64) {
+	one := measure.Find(suites, func(s suite) bool { return s.name == name })
+	return one.about, one.share
 }
 
 // suite is the one that the options name.
@@ -160,12 +169,12 @@ func Run(ctx context.Context, options Options) (found Report, err error) {
 		Suite:  options.Suite, DurationS: options.Duration.Seconds(), WarmupS: options.Warmup.Seconds(),
 	}
 	found.Seed = options.Seed
-	r := &runner{options: options, bed: b, progress: newProgress(options, cases), observed: map[runKey]*outcomes{}}
+	r := &runner{options: options, bed: b, progress: newProgress(options, cases)}
 	r.peers, found.Skipped = makePeers(ctx, options, cases)
-	if r.pauses, err = testbed.StartPauseWatch(ctx, options.WeirBinary, testbed.LeastPause); err != nil {
+	if r.Recorder, err = NewRecorder[runKey, observation](ctx, options.RunOptions); err != nil {
 		return found, err
 	}
-	defer func() { found.PausesUnknown = !r.pauses.Close() }()
+	defer func() { r.Close(&found.Report) }()
 	// Rounds are outermost: what disturbs the machine for a while disturbs
 	// one round of some cases, not all rounds of one.
 	for round := range options.Repeat {
@@ -175,12 +184,8 @@ func Run(ctx context.Context, options Options) (found Report, err error) {
 			}
 		}
 	}
-	found.AddLeftOut(r.leftOut)
+	r.Complete(&found.Report)
 	found.Results = r.results(cases)
-	found.RepeatedRuns, found.PausedRuns = r.repeatedRuns, r.pausedRuns()
-	for _, result := range found.Results {
-		found.Runs += result.Runs
-	}
 	found.TookSeconds = time.Since(started).Seconds()
 	found.complete()
 	return found, nil
@@ -212,14 +217,11 @@ func makePeers(ctx context.Context, options Options, cases []Case) (peers []name
 
 // runner runs cases on a bed.
 type runner struct {
+	*Recorder[runKey, observation]
 	options  Options
 	bed      *Bed
 	peers    []namedPeer
 	progress *progress
-	pauses   *testbed.PauseWatch
-	observed map[runKey]*outcomes
-	// repeatedRuns counts runs repeated because of a pause, leftOut cases without time.
-	repeatedRuns, leftOut int
 }
 
 // runKey identifies a case, by its index, with a peer.
@@ -228,16 +230,9 @@ type runKey struct {
 	peer   string
 }
 
-// outcomes are the results of all rounds of a case with a peer.
-type outcomes struct {
-	seen    []observation
-	failure error // the last one
-}
-
 // runCase runs one round of a case with all its peers.
 func (r *runner) runCase(ctx context.Context, number int, c Case, round int) (err error) {
-	if measure.Overdue(r.options.Until) {
-		r.leftOut++
+	if r.LeaveOut(1) {
 		return nil
 	}
 	containers, remove, err := r.bed.Place(ctx, c)
@@ -250,48 +245,16 @@ func (r *runner) runCase(ctx context.Context, number int, c Case, round int) (er
 			continue
 		}
 		r.progress.run(c, one.name, round)
-		seen, err := r.runUndisturbed(ctx, c, one.peer, containers)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		key := runKey{number, one.name}
-		if r.observed[key] == nil {
-			r.observed[key] = &outcomes{}
-		}
+		err := r.Run(ctx, runKey{number, one.name}, func() (observation, error) {
+			seen, err := r.runOnce(ctx, c, one.peer, containers)
+			seen.Pause = r.Longest(seen.fromNS, seen.fromNS+seen.window.Nanoseconds())
+			return seen, err
+		})
 		if err != nil {
-			r.progress.failed(err)
-			r.observed[key].failure = err
-			continue
+			return err
 		}
-		r.observed[key].seen = append(r.observed[key].seen, seen)
 	}
 	return nil
-}
-
-// runUndisturbed runs a case, and repeats it if a CPU was paused meanwhile.
-func (r *runner) runUndisturbed(ctx context.Context, c Case, p Peer, containers []Placed) (observation, error) {
-	run := func() (observation, error) {
-		seen, err := r.runOnce(ctx, c, p, containers)
-		seen.pause = r.pauses.Longest(seen.fromNS, seen.fromNS+seen.window.Nanoseconds())
-		return seen, err
-	}
-	return measure.LeastDisturbed(r.options.Until, run, observation.longestPause, func(pause time.Duration) {
-		r.repeatedRuns++
-		r.progress.paused(pause)
-	})
-}
-
-// pausedRuns returns the number of counted runs that had a pause.
-func (r *runner) pausedRuns() int {
-	count := 0
-	for _, found := range r.observed {
-		for _, seen := range found.seen {
-			if seen.pause > 0 {
-				count++
-			}
-		}
-	}
-	return count
 }
 
 // results summarises all that was observed.
@@ -299,13 +262,13 @@ func (r *runner) results(cases []Case) []CaseResult {
 	var results []CaseResult
 	for i, c := range cases {
 		for _, one := range r.peers {
-			found := r.observed[runKey{i, one.name}]
-			if found == nil {
+			found := r.Of(runKey{i, one.name})
+			if len(found.Seen) == 0 && found.Failure == nil {
 				continue
 			}
-			result := summarise(c, one.name, found.seen)
-			if found.failure != nil {
-				result.Failure = found.failure.Error()
+			result := summarise(c, one.name, found.Seen)
+			if found.Failure != nil {
+				result.Failure = found.Failure.Error()
 			}
 			results = append(results, result)
 		}

@@ -61,10 +61,8 @@ func (h htb) Apply(ctx context.Context, b *Bed, c Case, containers []Placed) err
 	for i, class := range h.classes(c, linkBPS) {
 		commands = append(commands, htbClassCommand(dev, "1:1", htbClassID(i), class))
 	}
-	for _, command := range append(commands, tellApart(b, c, containers)...) {
-		if err := b.OnHost(ctx, command[0], command[1:]...); err != nil {
-			return fmt.Errorf("set HTB up: %w", err)
-		}
+	if err := b.OnHostAll(ctx, append(commands, tellApart(b, c, containers)...)); err != nil {
+		return fmt.Errorf("set HTB up: %w", err)
 	}
 	return nil
 }

@@ -44,10 +44,8 @@ func (h htbFlows) Apply(ctx context.Context, b *Bed, c Case, _ []Placed) error {
 				"-j", "CLASSIFY", "--set-class", id,
 			})
 	}
-	for _, command := range commands {
-		if err := b.OnHost(ctx, command[0], command[1:]...); err != nil {
-			return fmt.Errorf("set HTB up: %w", err)
-		}
+	if err := b.OnHostAll(ctx, commands); err != nil {
+		return fmt.Errorf("set HTB up: %w", err)
 	}
 	return nil
 }

@@ -36,9 +36,3 @@ func (p *progress) run(c Case, peer string, round int) {
 	p.done++
 	fmt.Fprintf(p.out, "[%d/%d] %s, %s, round %d\n", p.done, p.total, c.ID(), peer, round+1)
 }
-
-func (p *progress) paused(pause time.Duration) {
-	fmt.Fprintf(p.out, "  a processor stood still for %v: once more\n", pause.Round(time.Millisecond))
-}
-
-func (p *progress) failed(err error) { fmt.Fprintf(p.out, "  failed: %v\n", err) }

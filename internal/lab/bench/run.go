@@ -26,12 +26,10 @@ const (
 
 // observation is what was seen in one run of a case with one peer.
 type observation struct {
-	window time.Duration
+	Disturbance // in the window
+	window      time.Duration
 	// fromNS is when the window began, by CLOCK_MONOTONIC.
 	fromNS int64
-	// pause is the longest in it for which a processor stood still; 0 if that
-	// was short.
-	pause time.Duration
 	// arrived has one counter per container, of the window.
 	arrived []meter.Counter
 	cpu     traffic.CPUTimes // in the window
@@ -50,9 +48,6 @@ type observation struct {
 	series   [][]uint64
 	binWidth time.Duration
 }
-
-// longestPause is the longest for which a processor stood still.
-func (o observation) longestPause() time.Duration { return o.pause }
 
 // timing is the plan of a run, from its start.
 type timing struct {

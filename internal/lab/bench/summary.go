@@ -36,7 +36,7 @@ func summarise(c Case, peer string, seen []observation) CaseResult {
 	}
 	result.CPUBusy = each(seen, func(o observation) float64 { return o.cpu.BusyFraction() })
 	result.CPUStolen = each(seen, func(o observation) float64 { return o.cpu.StolenFraction() })
-	result.LongestPauseMS = each(seen, func(o observation) float64 { return o.pause.Seconds() * 1000 }).Max
+	result.LongestPauseMS = each(seen, func(o observation) float64 { return o.Pause.Seconds() * 1000 }).Max
 	if !c.Measures.has(MeasureReaction | MeasureCost | MeasureAgent) {
 		result.Shares, result.LinkUse = shares(c, peer, seen)
 	}

@@ -56,14 +56,9 @@ func sections() []section {
 	list := []section{
 		{"figures", "the queueing model of SDN-LLQ: its figures 3 to 5, computed", 1, runFigures},
 	}
-	abouts := map[string]string{
-		bench.SuiteQCon: "figures 7 to 12 and table 1 of qCon", bench.SuiteCNTC: "figures 1 and 7 to 11 of CNTC, in four network modes",
-		"accuracy": "error of shares, 10 Mbit/s to 5 Gbit/s", "reaction": "time to the new allocation", "cap": "by how much maximums are exceeded",
-		"cost": "processor time and packets a second", "agent": "what the agent itself takes",
-	}
-	shares := map[string]float64{bench.SuiteQCon: 215, bench.SuiteCNTC: 240, "accuracy": 164, "reaction": 50, "cap": 132, "cost": 86, "agent": 12}
 	for _, name := range bench.SuiteNames() {
-		list = append(list, section{name, abouts[name], shares[name], runSuite(name)})
+		about, share := bench.About(name)
+		list = append(list, section{name, about, share, runSuite(name)})
 	}
 	return append(list,
 		section{llq.Suite, "SDN-LLQ's experiment: voice, video and generic data", 90, runLLQ},

@@ -133,11 +133,8 @@ type observation struct {
 	port traffic.PortResult
 	// arrivals are what the neighbour got, by queue.
 	arrivals [][]traffic.Arrival
-	pause    time.Duration
+	bench.Disturbance
 }
-
-// longestPause is the longest for which a processor stood still.
-func (o observation) longestPause() time.Duration { return o.pause }
 
 func (o observation) seconds() float64 {
 	return time.Duration(o.port.UntilNS - o.port.FromNS).Seconds()
@@ -163,38 +160,47 @@ func Run(ctx context.Context, options Options) (found Report, err error) {
 		return found, err
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
-	r := &runner{options: options, bed: b, observed: make([][]observation, len(options.cases())), failures: map[string]string{}}
+	r := &runner{options: options, bed: b}
 	if err := r.prepare(ctx); err != nil {
 		return found, err
 	}
 	defer func() { err = errors.Join(err, r.receiver.Close()) }()
-	if r.pauses, err = testbed.StartPauseWatch(ctx, options.WeirBinary, testbed.LeastPause); err != nil {
+	if r.Recorder, err = bench.NewRecorder[string, observation](ctx, options.RunOptions); err != nil {
 		return found, err
 	}
-	defer func() { found.PausesUnknown = !r.pauses.Close() }()
+	defer func() { r.Close(&found.Report) }()
 	for round := range options.Repeat {
-		for i, c := range options.cases() {
-			if err := r.runCase(ctx, i, c, round); err != nil {
+		for _, c := range options.cases() {
+			if r.LeaveOut(1) {
+				continue
+			}
+			err := r.Run(ctx, c.Name, func() (observation, error) {
+				fmt.Fprintf(options.Progress, "round %d of %d, %s\n", round+1, options.Repeat, c.Name)
+				return r.observe(ctx, c, uint64(round))
+			})
+			if err != nil {
 				return found, err
 			}
 		}
 	}
 	found = Report{
 		Report: options.NewReport(Suite, note, started, b.Environment(ctx, options.Version)),
-		Suite:  Suite, DurationS: options.Duration.Seconds(), WarmupS: options.Warmup.Seconds(), Failures: r.failures,
+		Suite:  Suite, DurationS: options.Duration.Seconds(), WarmupS: options.Warmup.Seconds(), Failures: map[string]string{},
 	}
-	found.Verdicts, found.Seed, found.RepeatedRuns = []report.Verdict{}, options.Seed, r.repeatedRuns
-	found.AddLeftOut(r.leftOut)
-	for i, c := range options.cases() {
-		result, err := newResult(ctx, c, r.observed[i])
+	found.Verdicts, found.Seed = []report.Verdict{}, options.Seed
+	r.Complete(&found.Report)
+	for _, c := range options.cases() {
+		of := r.Of(c.Name)
+		if of.Failure != nil {
+			found.Failures[c.Name] = of.Failure.Error()
+		}
+		if len(of.Seen) == 0 {
+			continue
+		}
+		result, err := newResult(ctx, c, of.Seen)
 		if err != nil {
 			return found, err
 		}
-		if result.Runs == 0 {
-			continue
-		}
-		found.Runs += result.Runs
-		found.PausedRuns += result.paused
 		found.Results = append(found.Results, result)
 	}
 	err = found.complete(ctx)
@@ -204,55 +210,27 @@ func Run(ctx context.Context, options Options) (found Report, err error) {
 
 // runner runs live ports on a bed.
 type runner struct {
-	options               Options
-	bed                   *bench.Bed
-	receiver              *traffic.Receiver
-	pauses                *testbed.PauseWatch
-	observed              [][]observation // by case
-	failures              map[string]string
-	repeatedRuns, leftOut int
+	*bench.Recorder[string, observation] // by the name of the case
+	options                              Options
+	bed                                  *bench.Bed
+	receiver                             *traffic.Receiver
 }
 
 // prepare makes room for large packets and opens the receiver.
 func (r *runner) prepare(ctx context.Context) error {
 	host := r.bed.Host
 	mtu := strconv.Itoa(portMTUBytes)
-	if err := r.bed.OnHost(ctx, "ip", "link", "set", "dev", host.UplinkName, "mtu", mtu); err != nil {
+	_, err := bench.Output(host.PeerCommand(ctx, "ip", "link", "set", "dev", host.PeerInterface, "mtu", mtu))
+	err = errors.Join(err, r.bed.OnHostAll(ctx, [][]string{
+		{"ip", "link", "set", "dev", host.UplinkName, "mtu", mtu}, {"ip", "link", "set", "dev", "lo", "up"},
+	}))
+	if err != nil {
 		return fmt.Errorf("make room for large packets: %w", err)
-	}
-	if _, err := bench.Output(host.PeerCommand(ctx, "ip", "link", "set", "dev", host.PeerInterface, "mtu", mtu)); err != nil {
-		return fmt.Errorf("make room for large packets: %w", err)
-	}
-	if err := r.bed.OnHost(ctx, "ip", "link", "set", "dev", "lo", "up"); err != nil {
-		return fmt.Errorf("set the host's loopback interface up: %w", err)
 	}
 	return testbed.InNetNS(host.PeerNetNSPath(), func() (err error) {
 		r.receiver, err = traffic.NewReceiver(portPort, portPort+1, portPort+2)
 		return err
 	})
-}
-
-// runCase runs a case once, and again while the machine stood still.
-func (r *runner) runCase(ctx context.Context, number int, c Case, round int) error {
-	if measure.Overdue(r.options.Until) {
-		r.leftOut++
-		return nil
-	}
-	run := func() (observation, error) {
-		fmt.Fprintf(r.options.Progress, "round %d of %d, %s\n", round+1, r.options.Repeat, c.Name)
-		return r.observe(ctx, c, uint64(round))
-	}
-	best, err := measure.LeastDisturbed(r.options.Until, run, observation.longestPause, func(time.Duration) { r.repeatedRuns++ })
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	if err != nil {
-		r.failures[c.Name] = err.Error()
-		fmt.Fprintf(r.options.Progress, "  failed: %v\n", err)
-		return nil
-	}
-	r.observed[number] = append(r.observed[number], best)
-	return nil
 }
 
 func (r *runner) observe(ctx context.Context, c Case, round uint64) (seen observation, err error) {
@@ -288,7 +266,7 @@ func (r *runner) observe(ctx context.Context, c Case, round uint64) (seen observ
 	if err := json.Unmarshal(printed, &seen.port); err != nil {
 		return seen, fmt.Errorf("read what the port did: %w", err)
 	}
-	seen.pause = r.pauses.Longest(fromNS, traffic.MonotonicNS())
+	seen.Pause = r.Longest(fromNS, traffic.MonotonicNS())
 	if err := bench.WaitUntil(ctx, traffic.MonotonicNS()+portOnTheWay.Nanoseconds()); err != nil {
 		return seen, err
 	}
@@ -345,10 +323,8 @@ func (c Case) setLink(ctx context.Context, b *bench.Bed) error {
 				[]string{"tc", "qdisc", "add", "dev", dev, "parent", id, "pfifo", "limit", strconv.Itoa(c.Places[q] - 1)})
 		}
 	}
-	for _, command := range commands {
-		if err := b.OnHost(ctx, command[0], command[1:]...); err != nil {
-			return fmt.Errorf("set the link up: %w", err)
-		}
+	if err := b.OnHostAll(ctx, commands); err != nil {
+		return fmt.Errorf("set the link up: %w", err)
 	}
 	return nil
 }

@@ -54,8 +54,6 @@ type Result struct {
 	Queues       [3]Queue `json:"queues"` // EF, AF, BE
 	// MaxLateMS is by how much a packet left the port too late at most.
 	MaxLateMS float64 `json:"max_late_ms"`
-
-	paused int
 }
 
 // Queue is one queue; the model's numbers are those for what arrived.
@@ -85,16 +83,10 @@ type Queue struct {
 // newResult summarises the runs of a case and solves the model for each.
 func newResult(ctx context.Context, c Case, seen []observation) (Result, error) {
 	result := Result{Case: c, Runs: len(seen)}
-	if len(seen) == 0 {
-		return result, nil
-	}
 	count := float64(len(seen))
 	var throughputs, waits [3][]float64 // of batches
 	var perRun [3]struct{ throughput, wait, loss []float64 }
 	for _, one := range seen {
-		if one.pause > 0 {
-			result.paused++
-		}
 		result.GapVariation += one.port.GapVariation / count
 		result.MeanBytes += one.meanBytes() / count
 		result.MaxLateMS = max(result.MaxLateMS, float64(one.port.MaxLateNS)/1e6)

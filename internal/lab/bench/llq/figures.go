@@ -53,22 +53,16 @@ func Figures(ctx context.Context, options Options) (found Report, err error) {
 	}
 	defer b.close()
 	r := &runner{
-		options: options, observed: map[resultKey][]observation{}, failures: map[string]string{}, skipped: map[string]string{},
+		options: options,
 		containers: []bench.Placed{{
 			PeerAddress: receiverAddr, Enter: func(fn func() error) error { return testbed.InNetNS(b.sender.NetNSPath(), fn) },
 		}},
 	}
-	unknown, err := r.rounds(ctx, b.receiver.NetNSPath(), func(ctx context.Context, peer string, round int) error {
+	found = newReport(options, SuiteFigures, figuresNote, switchPath, started, machine.Read(options.Version))
+	err = r.rounds(ctx, b.receiver.NetNSPath(), func(ctx context.Context, peer string, round int) error {
 		return r.runSwitchPeer(ctx, b, peer, round)
-	})
-	if err != nil {
-		return found, err
-	}
-	found = r.report(SuiteFigures, figuresNote, started, machine.Read(options.Version))
-	found.path, found.PausesUnknown = switchPath, unknown
-	found.complete()
-	found.TookSeconds = time.Since(started).Seconds()
-	return found, nil
+	}, &found)
+	return found, err
 }
 
 // runSwitchPeer gives the congested port its queues and sends at all rates.
@@ -102,42 +96,36 @@ func (r *runner) runSwitchPeer(ctx context.Context, b *switchBed, name string, r
 	if err := b.settle(ctx, r.receiver); err != nil {
 		return err
 	}
-	for _, total := range r.options.TotalsBPS {
-		if measure.Overdue(r.options.Until) {
-			r.leftOut++
-			continue
-		}
-		fmt.Fprintf(r.options.Progress, "round %d of %d, %s, %g Mbit/s\n", round+1, r.options.Repeat, name, float64(total)/1e6)
-		if err := r.runFully(ctx, name, total); err != nil {
+	return r.runTotals(ctx, name, round, func(ctx context.Context, key resultKey) error {
+		if err := r.runFully(ctx, key); err != nil {
 			return err
 		}
-		err := errors.Join(inTheirClasses(ctx, b), r.sentAll(resultKey{total, name}))
-		if err != nil {
-			r.failures[fmt.Sprintf("%s, %g Mbit/s", name, float64(total)/1e6)] = err.Error()
+		if err := errors.Join(inTheirClasses(ctx, b), r.sentAll(key)); err != nil {
+			r.Fail(err, key)
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // runFully runs one rate, and repeats it if less was sent: on a single CPU, Go's scheduler
 // sometimes delays the sender.
-func (r *runner) runFully(ctx context.Context, name string, total uint64) error {
-	key := resultKey{total, name}
+func (r *runner) runFully(ctx context.Context, key resultKey) error {
+	of := r.Of(key)
 	for range measure.MaxAttempts - 1 {
-		before := len(r.observed[key])
-		if err := r.runTotal(ctx, name, total); err != nil || r.sentAll(key) == nil {
+		before := len(of.Seen)
+		if err := r.runTotal(ctx, key); err != nil || r.sentAll(key) == nil {
 			return err
 		}
-		r.observed[key] = r.observed[key][:before]
-		r.repeatedRuns++
+		of.Seen = of.Seen[:before]
+		r.Repeated++
 	}
-	return r.runTotal(ctx, name, total)
+	return r.runTotal(ctx, key)
 }
 
 // sentAll returns an error if the last run sent less than its rate, because such a run has no
 // congestion.
 func (r *runner) sentAll(of resultKey) error {
-	runs := r.observed[of]
+	runs := r.Of(of).Seen
 	if len(runs) == 0 { // which has failed already
 		return nil
 	}

@@ -99,11 +99,8 @@ type observation struct {
 	arrivals [][]traffic.Arrival
 	arrived  []int
 	sent     []uint64
-	pause    time.Duration
+	bench.Disturbance
 }
-
-// longestPause is the longest for which a processor stood still.
-func (r observation) longestPause() time.Duration { return r.pause }
 
 func (r observation) seconds() float64 { return time.Duration(r.untilNS - r.fromNS).Seconds() }
 
@@ -113,17 +110,19 @@ type resultKey struct {
 	peer     string
 }
 
+// String names a rate with a peer, as reports do.
+func (k resultKey) String() string {
+	return fmt.Sprintf("%s, %g Mbit/s", k.peer, float64(k.totalBPS)/1e6)
+}
+
 // runner runs the suite on a bed.
 type runner struct {
-	options               Options
-	bed                   *bench.Bed
-	containers            []bench.Placed
-	receiver              *traffic.Receiver
-	pauses                *testbed.PauseWatch
-	observed              map[resultKey][]observation
-	failures              map[string]string // by peer and rate
-	skipped               map[string]string // by peer
-	repeatedRuns, leftOut int
+	*bench.Recorder[resultKey, observation]
+	options    Options
+	bed        *bench.Bed
+	containers []bench.Placed
+	receiver   *traffic.Receiver
+	skipped    map[string]string // by peer
 }
 
 // Run runs the suite. A peer that cannot order flows here is left out and named.
@@ -137,24 +136,18 @@ func Run(ctx context.Context, options Options) (found Report, err error) {
 		return found, err
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
-	r := &runner{options: options, bed: b, observed: map[resultKey][]observation{}, failures: map[string]string{}, skipped: map[string]string{}}
+	r := &runner{options: options, bed: b, skipped: map[string]string{}}
 	if r.containers, _, err = b.Place(ctx, threeFlows()); err != nil {
 		return found, err
 	}
-	unknown, err := r.rounds(ctx, b.Host.PeerNetNSPath(), r.runPeer)
-	if err != nil {
-		return found, err
-	}
-	found = r.report(Suite, note, started, b.Environment(ctx, options.Version))
-	found.PausesUnknown = unknown
-	found.complete()
-	found.TookSeconds = time.Since(started).Seconds()
-	return found, nil
+	found = newReport(options, Suite, note, hostPath, started, b.Environment(ctx, options.Version))
+	err = r.rounds(ctx, b.Host.PeerNetNSPath(), r.runPeer, &found)
+	return found, err
 }
 
-// rounds receives all flows in a network namespace and runs every peer in every round.
-// pausesUnknown is whether a machine that stood still meanwhile could have been missed.
-func (r *runner) rounds(ctx context.Context, receiver string, run func(ctx context.Context, peer string, round int) error) (pausesUnknown bool, err error) {
+// rounds receives all flows in a network namespace, runs every peer in every round, and completes
+// the report.
+func (r *runner) rounds(ctx context.Context, receiver string, run func(ctx context.Context, peer string, round int) error, found *Report) (err error) {
 	var ports []uint16
 	for _, flow := range sentFlows {
 		ports = append(ports, flow.port)
@@ -164,49 +157,51 @@ func (r *runner) rounds(ctx context.Context, receiver string, run func(ctx conte
 		return err
 	})
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer func() { err = errors.Join(err, r.receiver.Close()) }()
-	if r.pauses, err = testbed.StartPauseWatch(ctx, r.options.WeirBinary, testbed.LeastPause); err != nil {
-		return false, err
+	if r.Recorder, err = bench.NewRecorder[resultKey, observation](ctx, r.options.RunOptions); err != nil {
+		return err
 	}
-	defer func() { pausesUnknown = !r.pauses.Close() }()
+	defer func() { r.Close(&found.Report) }()
 	for round := range r.options.Repeat {
 		for _, name := range r.options.Peers {
 			if err := run(ctx, name, round); err != nil {
-				return false, err
+				return err
 			}
 		}
 	}
-	return false, nil
+	r.fill(found)
+	return nil
 }
 
-// report is what was observed, not judged yet.
-func (r *runner) report(suite, note string, started time.Time, where report.Environment) Report {
-	options := r.options
-	found := Report{
-		Report: options.NewReport(suite, note, started, where),
-		Suite:  suite, DurationS: options.Duration.Seconds(), WarmupS: options.Warmup.Seconds(), Failures: r.failures, Skipped: r.skipped,
-		path: hostPath,
+// newReport returns a report without results.
+func newReport(o Options, suite, note, path string, started time.Time, where report.Environment) Report {
+	return Report{
+		Report: o.NewReport(suite, note, started, where),
+		Suite:  suite, DurationS: o.Duration.Seconds(), WarmupS: o.Warmup.Seconds(),
+		Failures: map[string]string{}, path: path,
 	}
-	found.RepeatedRuns = r.repeatedRuns
-	found.AddLeftOut(r.leftOut)
-	for _, total := range options.TotalsBPS {
-		for _, name := range options.Peers {
-			runs := r.observed[resultKey{total, name}]
-			if len(runs) == 0 {
-				continue
+}
+
+// fill adds what was observed to a report, and what follows from it.
+func (r *runner) fill(found *Report) {
+	r.Complete(&found.Report)
+	found.Skipped = r.skipped
+	for _, total := range r.options.TotalsBPS {
+		for _, name := range r.options.Peers {
+			key := resultKey{total, name}
+			of := r.Of(key)
+			if of.Failure != nil {
+				found.Failures[key.String()] = of.Failure.Error()
 			}
-			found.Runs += len(runs)
-			for _, run := range runs {
-				if run.pause > 0 {
-					found.PausedRuns++
-				}
+			if len(of.Seen) > 0 {
+				found.Results = append(found.Results, newResult(name, total, of.Seen))
 			}
-			found.Results = append(found.Results, newResult(name, total, runs))
 		}
 	}
-	return found
+	found.complete()
+	found.TookSeconds = time.Since(found.StartedAt).Seconds()
 }
 
 // runPeer puts a peer in force and sends at all rates.
@@ -214,8 +209,7 @@ func (r *runner) runPeer(ctx context.Context, name string, round int) (err error
 	if r.skipped[name] != "" {
 		return nil
 	}
-	if measure.Overdue(r.options.Until) {
-		r.leftOut += len(r.options.TotalsBPS)
+	if r.LeaveOut(len(r.options.TotalsBPS)) {
 		return nil
 	}
 	p, err := newPeer(ctx, name, r.options)
@@ -239,34 +233,27 @@ func (r *runner) runPeer(ctx context.Context, name string, round int) (err error
 		fmt.Fprintf(r.options.Progress, "%s is left out: %v\n", name, err)
 		return nil
 	}
+	return r.runTotals(ctx, name, round, r.runTotal)
+}
+
+// runTotals runs all rates for which there is time.
+func (r *runner) runTotals(ctx context.Context, name string, round int, run func(context.Context, resultKey) error) error {
 	for _, total := range r.options.TotalsBPS {
-		if measure.Overdue(r.options.Until) {
-			r.leftOut++
+		key := resultKey{total, name}
+		if r.LeaveOut(1) {
 			continue
 		}
-		fmt.Fprintf(r.options.Progress, "round %d of %d, %s, %g Mbit/s\n", round+1, r.options.Repeat, name, float64(total)/1e6)
-		if err := r.runTotal(ctx, name, total); err != nil {
+		fmt.Fprintf(r.options.Progress, "round %d of %d, %s\n", round+1, r.options.Repeat, key)
+		if err := run(ctx, key); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// runTotal runs one rate, and repeats it if a CPU was paused.
-func (r *runner) runTotal(ctx context.Context, name string, total uint64) error {
-	best, err := measure.LeastDisturbed(r.options.Until, func() (observation, error) { return r.observe(ctx, total) },
-		observation.longestPause, func(time.Duration) { r.repeatedRuns++ })
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	if err != nil {
-		r.failures[fmt.Sprintf("%s, %g Mbit/s", name, float64(total)/1e6)] = err.Error()
-		fmt.Fprintf(r.options.Progress, "  failed: %v\n", err)
-		return nil
-	}
-	key := resultKey{total, name}
-	r.observed[key] = append(r.observed[key], best)
-	return nil
+// runTotal runs one rate.
+func (r *runner) runTotal(ctx context.Context, key resultKey) error {
+	return r.Run(ctx, key, func() (observation, error) { return r.observe(ctx, key.totalBPS) })
 }
 
 // observe sends at one rate.
@@ -303,7 +290,7 @@ func (r *runner) observe(ctx context.Context, total uint64) (seen observation, e
 		seen.sent = append(seen.sent, count-before[flow])
 	}
 	seen.untilNS = traffic.RealtimeNS()
-	seen.pause = r.pauses.Longest(startNS, traffic.MonotonicNS())
+	seen.Pause = r.Longest(startNS, traffic.MonotonicNS())
 	if err := sender.Stop(); err != nil {
 		return seen, fmt.Errorf("send: %w", err)
 	}

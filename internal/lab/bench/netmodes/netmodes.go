@@ -198,11 +198,11 @@ func Run(ctx context.Context, options Options) (found Report, err error) {
 		return found, err
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
-	r := &runner{options: options, bed: b, observed: map[Case]*outcomes{}, unavailable: map[string]string{}, uncontrolled: map[string]string{}}
-	if r.pauses, err = testbed.StartPauseWatch(ctx, options.WeirBinary, testbed.LeastPause); err != nil {
+	r := &runner{options: options, bed: b, unavailable: map[string]string{}, uncontrolled: map[string]string{}}
+	if r.Recorder, err = bench.NewRecorder[Case, observation](ctx, options.RunOptions); err != nil {
 		return found, err
 	}
-	defer func() { found.PausesUnknown = !r.pauses.Close() }()
+	defer func() { r.Close(&found.Report) }()
 	cases := options.cases()
 	for round := range options.Repeat {
 		for rest := cases; len(rest) > 0; {
@@ -210,8 +210,7 @@ func Run(ctx context.Context, options Options) (found Report, err error) {
 			if same < 0 {
 				same = len(rest)
 			}
-			if measure.Overdue(options.Until) {
-				r.leftOut += same
+			if r.LeaveOut(same) {
 				rest = rest[same:]
 				continue
 			}
@@ -227,17 +226,11 @@ func Run(ctx context.Context, options Options) (found Report, err error) {
 		Suite:  Suite, Host: hostname, DurationS: options.Duration.Seconds(), WarmupS: options.Warmup.Seconds(),
 		Unavailable: r.unavailable, Uncontrolled: r.uncontrolled, CountersMissing: r.countersMissing,
 	}
-	found.RepeatedRuns = r.repeatedRuns
-	found.AddLeftOut(r.leftOut)
+	r.Complete(&found.Report)
 	for _, c := range cases {
-		outcomes := r.observed[c]
-		if outcomes == nil {
-			continue
+		if of := r.Of(c); len(of.Seen) > 0 || of.Failure != nil {
+			found.Results = append(found.Results, summarise(c, of))
 		}
-		result := outcomes.summarise(c)
-		found.Runs += result.Runs
-		found.PausedRuns += outcomes.paused()
-		found.Results = append(found.Results, result)
 	}
 	found.complete()
 	found.TookSeconds = time.Since(started).Seconds()

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-project/weir/internal/lab/bench"
 	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/lab/traffic"
@@ -254,15 +255,19 @@ func TestParseSoftirq(t *testing.T) {
 // run; the mode is still one that the host has and Weir controls.
 func TestNetmodesFailsRunsOfMeasuredModes(t *testing.T) {
 	var progress strings.Builder
-	r := &runner{options: Options{RunOptions: measure.RunOptions{Progress: &progress}}, observed: map[Case]*outcomes{}}
+	options := measure.RunOptions{Progress: &progress}
+	r := &runner{Recorder: &bench.Recorder[Case, observation]{Options: options}, options: Options{
+		Modes: []string{"bridge"}, Protocols: []traffic.Protocol{""}, MessageBytes: []int{0}, Containers: 2, LinksBPS: []uint64{0},
+		Agent: []bool{false, true}, RunOptions: options,
+	}}
 	seen := Case{Mode: "bridge", Containers: 1}
-	r.outcomes(seen).seen = []observation{{}}
+	r.Of(seen).Seen = []observation{{}}
 	if !r.measured("bridge", false) || r.measured("bridge", true) || r.measured("host", false) {
 		t.Error("what was measured is not known")
 	}
 	missed := Case{Mode: "bridge", Containers: 2}
-	r.fail([]Case{seen, missed}, errors.New("no time"))
-	if result := r.observed[missed].summarise(missed); result.Runs != 0 || result.Failure != "no time" {
+	r.Fail(errors.New("no time"), seen, missed)
+	if result := summarise(missed, r.Of(missed)); result.Runs != 0 || result.Failure != "no time" {
 		t.Errorf("%+v", result)
 	}
 	if !strings.Contains(progress.String(), "no time") {

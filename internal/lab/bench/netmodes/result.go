@@ -3,6 +3,7 @@ package netmodes
 import (
 	"fmt"
 
+	"github.com/weir-project/weir/internal/lab/bench"
 	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/lab/traffic"
@@ -31,26 +32,15 @@ type Result struct {
 	IPC *measure.Spread `json:"instructions_per_cycle"`
 }
 
-// paused counts the runs that count in spite of a pause.
-func (o *outcomes) paused() int {
-	count := 0
-	for _, seen := range o.seen {
-		if seen.pause > 0 {
-			count++
-		}
-	}
-	return count
-}
-
-// summarise makes a result of all rounds.
-func (o *outcomes) summarise(c Case) Result {
-	result := Result{Case: c, Runs: len(o.seen)}
-	if o.failure != nil {
-		result.Failure = o.failure.Error()
+// summarise returns the result of all rounds of a case.
+func summarise(c Case, of *bench.Observed[observation]) Result {
+	result := Result{Case: c, Runs: len(of.Seen)}
+	if of.Failure != nil {
+		result.Failure = of.Failure.Error()
 	}
 	over := func(value func(observation) *float64) *measure.Spread {
 		var values []float64
-		for _, seen := range o.seen {
+		for _, seen := range of.Seen {
 			if v := value(seen); v != nil {
 				values = append(values, *v)
 			}

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -27,20 +28,11 @@ import (
 
 // runner runs cases of the suite on a bed.
 type runner struct {
-	options  Options
-	bed      *bench.Bed
-	pauses   *testbed.PauseWatch
-	observed map[Case]*outcomes
-
+	*bench.Recorder[Case, observation]
+	options                   Options
+	bed                       *bench.Bed
 	unavailable, uncontrolled map[string]string
 	countersMissing           string
-	repeatedRuns, leftOut     int
-}
-
-// outcomes are what came of all rounds of a case.
-type outcomes struct {
-	seen    []observation
-	failure error // the last one
 }
 
 // observation is what was seen in one run.
@@ -51,12 +43,8 @@ type observation struct {
 	softirq time.Duration
 	// use is that of all sending threads, for a second.
 	use perSecond
-	// pause is the longest for which a processor stood still.
-	pause time.Duration
+	bench.Disturbance
 }
-
-// longestPause is the longest for which a processor stood still.
-func (o observation) longestPause() time.Duration { return o.pause }
 
 // perSecond is what threads took, for each second; nil is not counted.
 type perSecond struct {
@@ -77,7 +65,7 @@ func (r *runner) runSetting(ctx context.Context, cases []Case) (err error) {
 			return ctx.Err()
 		}
 		if r.measured(first.Mode, false) {
-			r.fail(cases, err)
+			r.Fail(err, cases...)
 			return nil
 		}
 		r.unavailable[first.Mode] = err.Error()
@@ -106,7 +94,7 @@ func (r *runner) runSetting(ctx context.Context, cases []Case) (err error) {
 			return errors.Join(ctx.Err(), err)
 		}
 		if r.measured(first.Mode, true) {
-			r.fail(cases, err)
+			r.Fail(err, cases...)
 			return nil
 		}
 		r.uncontrolled[first.Mode] = err.Error()
@@ -114,7 +102,7 @@ func (r *runner) runSetting(ctx context.Context, cases []Case) (err error) {
 		return nil
 	}
 	for _, c := range cases {
-		if err := r.runCase(ctx, c, containers); err != nil {
+		if err := r.Run(ctx, c, func() (observation, error) { return r.observeInTime(ctx, c, containers) }); err != nil {
 			return err
 		}
 	}
@@ -124,28 +112,9 @@ func (r *runner) runSetting(ctx context.Context, cases []Case) (err error) {
 // measured says that a mode was measured before, with the agent or in any way: what fails
 // then is a run, and not the mode.
 func (r *runner) measured(mode string, agent bool) bool {
-	for c, outcomes := range r.observed {
-		if c.Mode == mode && (c.Agent || !agent) && len(outcomes.seen) > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// fail keeps why cases could not be run.
-func (r *runner) fail(cases []Case, err error) {
-	for _, c := range cases {
-		r.outcomes(c).failure = err
-	}
-	fmt.Fprintf(r.options.Progress, "  failed: %v\n", err)
-}
-
-// outcomes are those of a case, which may be the first.
-func (r *runner) outcomes(c Case) *outcomes {
-	if r.observed[c] == nil {
-		r.observed[c] = &outcomes{}
-	}
-	return r.observed[c]
+	return slices.ContainsFunc(r.options.cases(), func(c Case) bool {
+		return c.Mode == mode && (c.Agent || !agent) && len(r.Of(c).Seen) > 0
+	})
 }
 
 // place makes the containers of a setting, or stands native processes in.
@@ -167,23 +136,6 @@ func (r *runner) place(ctx context.Context, c Case) ([]bench.Placed, error) {
 	return containers, err
 }
 
-// runCase runs a case once and keeps what came of it.
-func (r *runner) runCase(ctx context.Context, c Case, containers []bench.Placed) error {
-	outcomes := r.outcomes(c)
-	run := func() (observation, error) { return r.observeInTime(ctx, c, containers) }
-	best, err := measure.LeastDisturbed(r.options.Until, run, observation.longestPause, func(time.Duration) { r.repeatedRuns++ })
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	if err != nil {
-		outcomes.failure = err
-		fmt.Fprintf(r.options.Progress, "  failed: %v\n", err)
-		return nil
-	}
-	outcomes.seen = append(outcomes.seen, best)
-	return nil
-}
-
 // observeInTime runs a case once, and again if its counters were read too late to say
 // anything.
 func (r *runner) observeInTime(ctx context.Context, c Case, containers []bench.Placed) (observation, error) {
@@ -192,7 +144,7 @@ func (r *runner) observeInTime(ctx context.Context, c Case, containers []bench.P
 		if !errors.Is(err, errLateReading) || attempt == measure.MaxAttempts {
 			return seen, err
 		}
-		r.repeatedRuns++
+		r.Repeated++
 	}
 }
 
@@ -326,7 +278,7 @@ func (r *runner) watch(ctx context.Context, startNS int64, count *meter.Meter, s
 		seen.arrived.Bytes += until.Slots[i].Bytes - from.Slots[i].Bytes
 		seen.arrived.Packets += until.Slots[i].Packets - from.Slots[i].Packets
 	}
-	seen.pause = r.pauses.Longest(from.MonotonicNS, until.MonotonicNS)
+	seen.Pause = r.Longest(from.MonotonicNS, until.MonotonicNS)
 	return nil
 }
 

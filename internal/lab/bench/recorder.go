@@ -1,0 +1,112 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/weir-project/weir/internal/lab/bench/measure"
+	"github.com/weir-project/weir/internal/lab/report"
+	"github.com/weir-project/weir/internal/lab/testbed"
+)
+
+// Recorder runs the cases of a suite and keeps what was observed in each, by key. It watches the
+// machine meanwhile, and repeats a run in which a processor was paused.
+type Recorder[K comparable, O interface{ LongestPause() time.Duration }] struct {
+	Options  measure.RunOptions
+	pauses   *testbed.PauseWatch
+	observed map[K]*Observed[O]
+	leftOut  int
+	// Repeated counts the repeated runs.
+	Repeated int
+}
+
+// Observed holds the observations of one key, a run each, and the last failure.
+type Observed[O any] struct {
+	Seen    []O
+	Failure error
+}
+
+// Disturbance is the part of an observation by which runs are repeated.
+type Disturbance struct {
+	// Pause is the longest pause of a processor in the run; 0 if none was long.
+	Pause time.Duration
+}
+
+// LongestPause returns the longest pause of a processor.
+func (d Disturbance) LongestPause() time.Duration { return d.Pause }
+
+// NewRecorder starts to watch the machine, until Close.
+func NewRecorder[K comparable, O interface{ LongestPause() time.Duration }](ctx context.Context, o measure.RunOptions) (*Recorder[K, O], error) {
+	pauses, err := testbed.StartPauseWatch(ctx, o.WeirBinary, testbed.LeastPause)
+	return &Recorder[K, O]{Options: o, pauses: pauses}, err
+}
+
+// Close ends the watch and notes in a report whether it may have missed pauses.
+func (r *Recorder[K, O]) Close(found *report.Report) { found.PausesUnknown = !r.pauses.Close() }
+
+// Longest returns the longest pause that overlaps a CLOCK_MONOTONIC interval; 0 if there is none.
+func (r *Recorder[K, O]) Longest(fromNS, untilNS int64) time.Duration {
+	return r.pauses.Longest(fromNS, untilNS)
+}
+
+// LeaveOut reports whether the time is over, and then counts cases as left out.
+func (r *Recorder[K, O]) LeaveOut(cases int) bool {
+	overdue := measure.Overdue(r.Options.Until)
+	if overdue {
+		r.leftOut += cases
+	}
+	return overdue
+}
+
+// Of returns what was observed of a key.
+func (r *Recorder[K, O]) Of(key K) *Observed[O] {
+	if r.observed == nil {
+		r.observed = map[K]*Observed[O]{}
+	}
+	if r.observed[key] == nil {
+		r.observed[key] = &Observed[O]{}
+	}
+	return r.observed[key]
+}
+
+// Run runs a case until no processor was paused, a few times at most, and keeps the least disturbed
+// observation, or the failure. Its only error is the end of ctx.
+func (r *Recorder[K, O]) Run(ctx context.Context, key K, run func() (O, error)) error {
+	seen, err := measure.LeastDisturbed(r.Options.Until, run, O.LongestPause, func(pause time.Duration) {
+		r.Repeated++
+		fmt.Fprintf(r.Options.Progress, "  a processor stood still for %v: once more\n", pause.Round(time.Millisecond))
+	})
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		r.Fail(err, key)
+		return nil
+	}
+	of := r.Of(key)
+	of.Seen = append(of.Seen, seen)
+	return nil
+}
+
+// Fail keeps the reason why runs of some keys failed.
+func (r *Recorder[K, O]) Fail(err error, keys ...K) {
+	for _, key := range keys {
+		r.Of(key).Failure = err
+	}
+	fmt.Fprintf(r.Options.Progress, "  failed: %v\n", err)
+}
+
+// Complete adds the counts of runs to a report.
+func (r *Recorder[K, O]) Complete(found *report.Report) {
+	found.RepeatedRuns = r.Repeated
+	found.AddLeftOut(r.leftOut)
+	for _, of := range r.observed {
+		found.Runs += len(of.Seen)
+		for _, seen := range of.Seen {
+			if seen.LongestPause() > 0 {
+				found.PausedRuns++
+			}
+		}
+	}
+}
