@@ -63,7 +63,7 @@ type Median struct {
 	Max    float64 `json:"max"`
 }
 
-// span is what the runs differ by; a single value spans nothing.
+// span returns the smallest and largest of the runs; of a single value that value twice.
 func (m Median) span() (low, high float64) {
 	if m.Min == 0 && m.Max == 0 {
 		return m.Median, m.Median

@@ -101,7 +101,7 @@ func About(name string) (about string, share float64) {
 	return one.about, one.share
 }
 
-// suite is the one that the options name.
+// suite returns the suite that the options name.
 func (o Options) suite() (suite, error) {
 	i := slices.IndexFunc(suites, func(s suite) bool { return s.name == o.Suite })
 	if i < 0 {
@@ -110,8 +110,8 @@ func (o Options) suite() (suite, error) {
 	return suites[i], nil
 }
 
-// Cases are the cases that the options select. It fails for options that make
-// no sense, before anything is started.
+// Cases returns the cases that the options select. It returns an error for invalid options,
+// before anything is started.
 func (o Options) Cases() ([]Case, error) {
 	table, err := o.suite()
 	if err != nil {

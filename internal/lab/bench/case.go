@@ -148,13 +148,13 @@ type Change struct {
 	Policy
 }
 
-// mode is how the containers of the case are attached.
+// mode returns the network mode of the case's containers.
 func (c Case) mode() testbed.Mode { return cmp.Or(c.Mode, testbed.ModeBridge) }
 
 // ID names a case within a suite.
 func (c Case) ID() string { return c.Group + ": " + c.Name }
 
-// ports is how many ports of the neighbour the case needs.
+// ports returns the number of the neighbour's ports that the case needs.
 func (c Case) ports() int {
 	count := 1
 	for i, one := range c.Containers {

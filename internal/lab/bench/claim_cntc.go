@@ -9,8 +9,8 @@ import (
 	"github.com/weir-project/weir/internal/lab/testbed"
 )
 
-// cntcClaims are those of sections 2 and 4 of CNTC, each in the mode in which
-// the paper measured it.
+// cntcClaims returns the claims of sections 2 and 4 of CNTC, each in the mode in which the
+// paper measured it.
 func cntcClaims(f findings) []claim.Claim {
 	overlay := func(figure string) string { return cntcGroup(figure, testbed.ModeOverlay) }
 	nat := func(figure string) string { return cntcGroup(figure, testbed.ModeBridge) }
@@ -95,7 +95,7 @@ func cntcClaims(f findings) []claim.Claim {
 // peer controls.
 const connectionTolerance = 0.15
 
-// guarantees are shares and latencies with Weir, in all modes.
+// guarantees returns shares and latencies with Weir, in all modes.
 func (f findings) guarantees(shares, latency string) (list []claim.Number) {
 	for _, mode := range cntcModes {
 		list = append(list, named(string(mode)+", ", f.shares(cntcGroup("figures 1a and 7a", mode), shares))...)
@@ -133,7 +133,7 @@ func (f findings) paperShares(group, name, peer string, tolerance float64) []cla
 	return list
 }
 
-// roundTrip is a number of milliseconds.
+// roundTrip returns a round trip of a peer in milliseconds.
 func (f findings) roundTrip(n claim.Number, group, name, peer string, value func(Latency) float64) claim.Number {
 	n.Unit = claim.UnitTime
 	if result := f.of(group, name, peer); result != nil && result.Latency != nil {

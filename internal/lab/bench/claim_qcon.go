@@ -14,7 +14,7 @@ const qconGoodput = 1448. / 1538
 // qconResolutionMbps: the text rounds to whole megabits.
 const qconResolutionMbps = 1
 
-// qconClaims are those of section 4 of qCon.
+// qconClaims returns the claims of section 4 of qCon.
 func qconClaims(f findings) []claim.Claim {
 	claims := []claim.Claim{
 		qconShares(f, "figure 7", "C3 of weights 1:2:3 gets 43 Mbit/s and C1 16; with 1:3:5 C3 gets five times as much as C1; "+
@@ -69,7 +69,7 @@ func qconClaims(f findings) []claim.Claim {
 
 const missedShares = "Look at the shares of the case, and at how busy the machine was."
 
-// qconShares is a claim about the shares of cases of a figure.
+// qconShares returns a claim about the shares of cases of a figure.
 func qconShares(f findings, figure, says string, cases ...string) claim.Claim {
 	var list []claim.Number
 	for _, name := range cases {
@@ -114,5 +114,5 @@ func (f findings) floors(group, name string) []claim.Number {
 // cpuUse returns the traffic's CPU use as a fraction of all CPUs.
 func cpuUse(r CaseResult) float64 { return r.Cost.CPUUse.Median }
 
-// meanRoundTrip is in milliseconds.
+// meanRoundTrip returns the mean round trip in milliseconds.
 func meanRoundTrip(r CaseResult) float64 { return r.Latency.MeanMS.Median }

@@ -56,7 +56,7 @@ func NewPeer(ctx context.Context, name string, options Options) (Peer, error) {
 	return nil, fmt.Errorf("unknown peer %q: choose from %s", name, strings.Join(PeerNames(), ", "))
 }
 
-// takesPart says whether a peer is to run a case.
+// takesPart reports whether a peer runs a case.
 func (c Case) takesPart(name string) bool {
 	peers := c.Peers
 	if peers == nil {

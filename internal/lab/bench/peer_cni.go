@@ -141,7 +141,7 @@ func (p *cni) run(ctx context.Context, b *Bed, command string, one Placed) error
 	return err
 }
 
-// hostInterface is the host's end of a container's veth pair.
+// hostInterface returns the host's end of a container's veth pair.
 func (b *Bed) hostInterface(ctx context.Context, one Placed) (string, error) {
 	type link struct {
 		Index     int    `json:"ifindex"`

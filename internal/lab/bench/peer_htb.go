@@ -105,7 +105,7 @@ func tellApart(b *Bed, c Case, containers []Placed) [][]string {
 	return commands
 }
 
-// htbClassID is the class of container i.
+// htbClassID returns the class of container i.
 func htbClassID(i int) string { return fmt.Sprintf("1:%x", htbFirstLeaf+i) }
 
 func htbClassCommand(dev, parent, id string, class htbClass) []string {

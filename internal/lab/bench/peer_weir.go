@@ -78,7 +78,7 @@ func (w *weir) Apply(ctx context.Context, b *Bed, c Case, containers []Placed) e
 	return err
 }
 
-// Controlled are all containers that the agent knows.
+// Controlled returns all containers that the agent knows.
 func (w *weir) Controlled(ctx context.Context) ([]v1.Container, error) {
 	return w.client.Containers(ctx)
 }
@@ -97,7 +97,7 @@ func (w *weir) turns() (v1.Turns, error) {
 	return status.Turns, err
 }
 
-// listed are the containers that the agent cannot learn of from an engine.
+// listed returns the containers that the agent cannot discover from an engine.
 func listed(b *Bed, containers []Placed) []testbed.AgentContainer {
 	if b.engine != nil {
 		return nil

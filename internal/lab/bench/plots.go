@@ -7,8 +7,7 @@ import (
 	"github.com/weir-project/weir/internal/lab/report"
 )
 
-// plots are all plots of a suite: shares and CPU by group, rates over time by
-// case.
+// plots returns all plots of a suite: shares and CPU by group, rates over time by case.
 func (r Report) plots() []report.Plot {
 	var plots []report.Plot
 	add := func(plot report.Plot) {
@@ -79,7 +78,7 @@ func (r Report) sharePlot(group string) report.Plot {
 	return plot.WithoutEmpty()
 }
 
-// costPlot has one category per case: CPU milliseconds per gigabit.
+// costPlot returns CPU milliseconds per gigabit, one category per case.
 func (r Report) costPlot(group string) report.Plot {
 	series := peerSeries(r.peersOf(group))
 	plot := report.Plot{Title: group + ": CPU time per gigabit", Kind: report.Bars, YLabel: "ms per Gbit", Series: series}
@@ -103,7 +102,7 @@ func (r Report) costPlot(group string) report.Plot {
 	return plot
 }
 
-// seriesPlot has the rates over time of a case's last run, a panel per peer.
+// seriesPlot returns the rates over time of a case's last run, a panel per peer.
 func (r Report) seriesPlot(key caseKey) report.Plot {
 	plot := report.Plot{Title: key.group + ": " + key.name + ", rates of the last run", Kind: report.Lines, XLabel: "seconds", YLabel: "Mbit/s"}
 	for _, result := range r.of(key) {
@@ -119,7 +118,7 @@ func (r Report) seriesPlot(key caseKey) report.Plot {
 	return plot
 }
 
-// overTime are the series of containers: what each got and its ideal.
+// overTime returns two series for each container: its rate and its ideal.
 func overTime(containers []string) []report.Series {
 	var list []report.Series
 	for i, name := range containers {
@@ -147,8 +146,8 @@ func (s RateSeries) panel(title string) report.Panel {
 	})
 }
 
-// idealAt is the ideal of a container at a time, in Mbit/s; nil before the
-// first sender starts.
+// idealAt returns the ideal of a container at a time, in Mbit/s; nil before the first sender
+// starts.
 func (s RateSeries) idealAt(atMS float64, container int) *float64 {
 	var mbps *float64
 	for _, step := range s.Ideal {

@@ -7,8 +7,8 @@ import (
 	"github.com/weir-project/weir/internal/lab/report"
 )
 
-// quantities are all numbers of a suite. A share has no good direction: less of it is
-// more for others.
+// quantities returns all numbers of a suite. A share has no good direction: less of it is more
+// for others.
 func (r Report) quantities() []report.Quantity {
 	var list measure.Quantities
 	for _, result := range r.Results {

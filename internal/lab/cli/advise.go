@@ -253,7 +253,7 @@ func (f *adviseFlags) askOf(snapshot v1.Snapshot, result *adviceOutput, changed 
 // frameHeaderBytes are those of Ethernet, IPv4 and UDP.
 const frameHeaderBytes = 14 + 20 + 8
 
-// payloadBytes is how much a container's packets carry on average; 0 is not known.
+// payloadBytes returns the mean payload of a container's packets; 0 if unknown.
 func payloadBytes(c v1.Container) int {
 	if c.SentPackets == 0 {
 		return 0
@@ -261,8 +261,7 @@ func payloadBytes(c v1.Container) int {
 	return max(int(c.SentBytes/c.SentPackets)-frameHeaderBytes, 1)
 }
 
-// thisMachine is this machine's name and kernel; empty where that cannot be found
-// out, which is no machine's name.
+// thisMachine returns this machine's name and kernel; empty if unknown.
 func thisMachine() (host, kernel string) {
 	host, _ = os.Hostname()
 	var uname unix.Utsname

@@ -99,7 +99,8 @@ func (f *allFlags) run(cmd *cobra.Command) error {
 	return f.missed(index)
 }
 
-// missed is an error if targets were missed, which the index names, and that matters.
+// missed returns an error if targets were missed, unless --no-verdict is given. The index names
+// them.
 func (f *allFlags) missed(index report.Index) error {
 	missed, all := 0, 0
 	for _, section := range index.Sections {
@@ -111,7 +112,7 @@ func (f *allFlags) missed(index report.Index) error {
 	return fmt.Errorf("%d of %d targets missed (--no-verdict to look only)", missed, all)
 }
 
-// failedSections is an error if reports are missing or incomplete.
+// failedSections returns an error if reports are missing or incomplete.
 func failedSections(index report.Index) error {
 	failed := 0
 	for _, section := range index.Sections {

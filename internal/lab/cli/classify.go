@@ -174,7 +174,7 @@ out is a file for --tree of the other commands.`,
 	return cmd
 }
 
-// atLeastOne is for commands with one argument or more.
+// atLeastOne checks that a command has one argument or more.
 func atLeastOne(name string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 || slices.Contains(args, "") {

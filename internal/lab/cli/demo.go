@@ -150,8 +150,8 @@ const (
 	demoPoll     = 20 * time.Millisecond
 )
 
-// netns is where the agent is told to look for a container that is no more
-// than a namespace: a link that is made when the container "starts".
+// netns returns the path at which the agent looks for a container without an engine: a link to
+// its namespace, made when the container starts.
 func (d *demo) netns(name string) string { return filepath.Join(d.dir, "netns-"+name) }
 
 func (d *demo) agentDir() testbed.AgentDir { return testbed.AgentDir(d.dir) }

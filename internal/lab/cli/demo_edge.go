@@ -155,7 +155,7 @@ func (d *edgeDemo) startManager(ctx context.Context) (err error) {
 	return nil
 }
 
-// ready is how many nodes are.
+// ready returns the number of ready nodes.
 func ready(s edge.Snapshot) (count int) {
 	for _, n := range s.Nodes {
 		if n.State == "ready" {

@@ -83,7 +83,7 @@ func (d *edgeDemo) loseNode(ctx context.Context, wanted int) error {
 	return d.until(ctx, "the node is ready", func(s edge.Snapshot) bool { return ready(s) == d.nodes })
 }
 
-// victim is a node with an instance that is not the first.
+// victim returns a node with an instance that is not the first; -1 without one.
 func (d *edgeDemo) victim(s edge.Snapshot) (number int, name string) {
 	for i := 1; i < len(d.cluster.Nodes); i++ {
 		for _, n := range s.Nodes {
@@ -102,7 +102,7 @@ func (d *edgeDemo) cable(ctx context.Context, node int, state string) error {
 	return nil
 }
 
-// running is how many instances answer that are not on a node.
+// running returns the number of running instances on other nodes.
 func running(s edge.Snapshot, except string) (count int) {
 	for _, i := range s.Instances {
 		if i.State == "running" && i.Node != except {
@@ -155,7 +155,7 @@ func (d *edgeDemo) watch(ctx context.Context, done func() bool) {
 	}
 }
 
-// picture is what `weir-edge top` shows; on a terminal in the place of the one before.
+// picture shows the output of `weir-edge top`; on a terminal in the place of the previous one.
 func (d *edgeDemo) picture() {
 	text, err := d.manager.Run("top", "--once")
 	if err != nil {

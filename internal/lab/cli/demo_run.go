@@ -58,8 +58,8 @@ func runDemo(ctx context.Context, d demonstration) (err error) {
 
 var errNoEngine = errors.New("dockerd is not installed: apt-get install docker.io (its service need not run)")
 
-// checkDemoPrograms says which programs of networks are missing, and with docker which of
-// private engines.
+// checkDemoPrograms returns an error that names a missing program for networks or, with docker,
+// for private engines.
 func checkDemoPrograms(docker bool) error {
 	needs := []struct{ program, pkg string }{
 		{"ip", "iproute2"}, {"nsenter", "util-linux"}, {"sysctl", "procps"}, {"iptables", "iptables"},

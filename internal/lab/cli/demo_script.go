@@ -52,8 +52,8 @@ const (
 	minSceneTime = time.Second
 )
 
-// sceneTime is how long a scene takes so that all are shown in duration; 0
-// means there is no hurry.
+// sceneTime returns the duration of a scene with which all are shown in duration; 0 means there
+// is no hurry.
 func (s demoScript) sceneTime(duration time.Duration) time.Duration {
 	if duration == 0 {
 		return sceneTime

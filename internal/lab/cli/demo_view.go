@@ -65,7 +65,7 @@ func (d *demo) show(ctx context.Context) error {
 	return err
 }
 
-// hints are commands that look at the demo from outside.
+// hints returns commands to look at the demo from outside.
 func (d *demo) hints() []string {
 	weir := fmt.Sprintf("sudo %s --socket %s", d.binary, d.agentDir().Socket())
 	hints := []string{weir + " top", weir + " ps", weir + " set web --weight 50"}

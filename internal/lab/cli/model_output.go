@@ -100,7 +100,7 @@ func formatBPS(bps float64) string { return policy.FormatRateShort(uint64(bps + 
 
 var llqHeader = []string{"QUEUE", "ARRIVES", "SERVED AT", "THROUGHPUT", "MEAN QUEUE", "WAIT", "LOSS"}
 
-// row is a queue's row of a table.
+// row returns a queue's row of a table.
 func (q *llqQueue) row(number int, p llqParameters) []string {
 	return []string{
 		model.QueueNames[number], formatBPS(q.arrivalBPS), formatBPS(q.serviceBPS), formatBPS(q.ThroughputBPS),

@@ -33,14 +33,14 @@ type llqSweepReport struct {
 const modelNote = "Computed, not measured: the Markov chain of docs/model.md. Arrivals are Poisson, packet sizes and turns exponential; " +
 	"the numbers hold for the long run."
 
-// newModelReport is a report of what was computed since a time.
+// newModelReport returns a report of a computation that began at started.
 func newModelReport(title string, started time.Time) report.Report {
 	return report.Report{
 		Format: report.Format, Title: title, Note: modelNote, Provenance: modelProvenance(started), Verdicts: []report.Verdict{},
 	}
 }
 
-// modelProvenance says where computed numbers come from.
+// modelProvenance returns the provenance of computed numbers.
 func modelProvenance(started time.Time) report.Provenance {
 	return report.Provenance{
 		Command: strings.Join(os.Args, " "), StartedAt: started, TookSeconds: time.Since(started).Seconds(),
@@ -71,7 +71,7 @@ func newLLQReport(a llqAnswer, started time.Time) llqReport {
 // maxDrawnPlaces is the longest queue whose distribution is drawn.
 const maxDrawnPlaces = 100
 
-// quantities are the answer's numbers under the name of a case.
+// quantities returns the answer's numbers under the name of a case.
 func (q *llqQueue) quantities(of string) []report.Quantity {
 	quantity := func(name, unit string, better report.Better, value float64) report.Quantity {
 		return report.Quantity{Case: of, Name: name, Unit: unit, Better: better, Values: []float64{value}, Exact: true}
@@ -84,7 +84,7 @@ func (q *llqQueue) quantities(of string) []report.Quantity {
 	}
 }
 
-// parameterTable is what was solved.
+// parameterTable returns the parameters of a port.
 func parameterTable(p llqParameters) report.Table {
 	t := report.Table{Title: "Port", Header: []string{"RATE", "AF'S RATE", "BE'S RATE", "PACKET, BYTES", "TURNS A SECOND", "AFTER EF", "SWITCH", "EMPTY QUEUE"}}
 	t.Add(formatBPS(p.RateBPS), formatBPS(p.AFRateBPS), formatBPS(p.BERateBPS), fmt.Sprint(p.PacketBytes),
@@ -92,7 +92,7 @@ func parameterTable(p llqParameters) report.Table {
 	return t
 }
 
-// distributionPlot is the share of time with so many packets in each queue.
+// distributionPlot returns the share of time with each number of packets in each queue.
 func distributionPlot(a llqAnswer, most int) report.Plot {
 	plot := report.Plot{Title: "Packets in each queue", Kind: report.Bars, YLabel: "share of time", Series: model.QueueSeries()}
 	panel := report.Panel{}
@@ -140,7 +140,7 @@ func newLLQSweepReport(s llqSweep, started time.Time) llqSweepReport {
 	return r
 }
 
-// numbers are the swept values as a plot's axis has them: rates in Mbit/s.
+// numbers returns the swept values for a plot's axis, rates in Mbit/s.
 func (s llqSweep) numbers() []float64 {
 	var list []float64
 	for _, point := range s.Points {
@@ -154,7 +154,7 @@ func (s llqSweep) numbers() []float64 {
 	return list
 }
 
-// figuresReport is figures 3 to 5 of the paper as a report.
+// figuresReport returns figures 3 to 5 of the paper.
 func figuresReport(cmd *cobra.Command) (report.Report, error) {
 	started := time.Now()
 	found, err := model.Figures(cmd.Context())

@@ -60,7 +60,7 @@ func (f *llqFlags) runSweep(cmd *cobra.Command, format cmdline.Output) error {
 	return list.writeText(cmd.OutOrStdout())
 }
 
-// with is the port with one value of a sweep.
+// with returns the port with one value of a sweep.
 func (f llqFlags) with(name, value string) (model.LLQ, error) {
 	switch name {
 	case "af-rate":

@@ -82,7 +82,7 @@ func (f *suiteFlags) prepare(cmd *cobra.Command, o *measure.RunOptions) (err err
 	return nil
 }
 
-// runOnBed is runSuite for a suite with a test bed, which needs root.
+// runOnBed runs a suite with a test bed, which needs root, as runSuite does.
 func runOnBed[R report.Result](cmd *cobra.Command, f *suiteFlags, o *measure.RunOptions, run func(context.Context) (R, error)) error {
 	if err := requireRoot(); err != nil {
 		return err

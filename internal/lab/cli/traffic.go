@@ -16,8 +16,8 @@ import (
 	"github.com/weir-project/weir/internal/share/policy"
 )
 
-// newTrafficCommand is a traffic generator for people: an image with nothing
-// but weir in it can try what weir does.
+// newTrafficCommand returns a traffic generator for users: an image that contains only weir can
+// try Weir.
 func newTrafficCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:    "traffic",
@@ -68,8 +68,7 @@ func newTrafficSendCommand() *cobra.Command {
 	return cmd
 }
 
-// delayUntil is the time from now until a wall-clock time; an empty one has
-// come.
+// delayUntil returns the time from now until a wall-clock time; 0 for an empty one.
 func delayUntil(text string, now time.Time) (time.Duration, error) {
 	if text == "" {
 		return 0, nil

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-project/weir/internal/lab/traffic"
 )
 
-// newTrafficPortCommand is a port with three queues in a process of its own, which
-// keeps its time best: it reads its options as JSON and prints what it did.
+// newTrafficPortCommand returns a port with three queues in a process of its own, for exact
+// timing. It reads its options as JSON and prints its result.
 func newTrafficPortCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "port",

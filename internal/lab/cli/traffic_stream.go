@@ -17,9 +17,9 @@ import (
 	"github.com/weir-project/weir/internal/lab/traffic"
 )
 
-// newTrafficStreamCommand is a sender as netperf's, for measurements that want
-// what the sender itself takes: it is connected, says so, reads from its input
-// when to start (nanoseconds of CLOCK_MONOTONIC) and prints what it did.
+// newTrafficStreamCommand returns a sender like netperf's, for measurements of the sender
+// itself. It connects, prints that it is ready, reads its start time (nanoseconds of
+// CLOCK_MONOTONIC) from the input and prints its result.
 func newTrafficStreamCommand() *cobra.Command {
 	var options traffic.StreamOptions
 	var to, protocol string

@@ -170,8 +170,8 @@ func decodeCounter(b []byte) Counter {
 	}
 }
 
-// monotonicNS is the time of CLOCK_MONOTONIC, the clock of every timestamp of
-// this package and of bpf_ktime_get_ns.
+// monotonicNS returns the time of CLOCK_MONOTONIC, the clock of every timestamp of this package
+// and of bpf_ktime_get_ns.
 func monotonicNS() int64 {
 	var ts unix.Timespec
 	// It cannot fail: the clock exists and the pointer is valid.

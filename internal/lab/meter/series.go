@@ -62,7 +62,7 @@ func (m *Meter) Series() (Series, error) {
 	return s, nil
 }
 
-// Sum is what some slots together got, bin by bin.
+// Sum returns the sum of some slots, bin by bin.
 func (s Series) Sum(slots ...int) []uint64 {
 	sum := make([]uint64, len(s.Bytes[0]))
 	for _, slot := range slots {
@@ -73,8 +73,8 @@ func (s Series) Sum(slots ...int) []uint64 {
 	return sum
 }
 
-// MostIn is the largest sum of width neighbouring bins. A series shorter than
-// that is one window.
+// MostIn returns the largest sum of width neighbouring bins. A series shorter than that is one
+// window.
 func MostIn(bins []uint64, width int) uint64 {
 	var sum, largest uint64
 	for i, bytes := range bins {

@@ -17,10 +17,10 @@ func (s state) phase() int { return 2*s.serves + s.turn - AF }
 // busy: whether a packet is on the line.
 func (s state) busy() bool { return s.packets[s.serves] > 0 }
 
-// other is the polled queue whose turn it is not.
+// other returns the polled queue that does not have the turn.
 func (s state) other() int { return AF + BE - s.turn }
 
-// choose is the state after the scheduler has looked whom to serve.
+// choose returns the state after the scheduler has chosen a queue.
 func (p *Port) choose(s state) state {
 	switch {
 	case s.packets[EF] > 0:
@@ -41,8 +41,8 @@ func (p *Port) choose(s state) state {
 	return s
 }
 
-// change is the state after something other than the end of a packet, which may
-// have to wait for that.
+// change returns the state after an event other than the end of a packet, which may have to
+// wait for that end.
 func (p *Port) change(s state) state {
 	if s.busy() && p.Switch == AtPacketEnd {
 		return s
@@ -50,7 +50,7 @@ func (p *Port) change(s state) state {
 	return p.choose(s)
 }
 
-// start is the empty port.
+// start returns the empty port.
 func (p *Port) start() state { return p.choose(state{turn: AF}) }
 
 // leave calls visit for every transition out of a state.
@@ -147,7 +147,7 @@ func newChain(m space, start state, leave func(state, func(state, float64))) *ch
 	return c
 }
 
-// state is the state of a number.
+// state returns the state of a number.
 func (c *chain) state(s int) state { return c.space.state(int(c.states[s])) }
 
 // reach marks with 0 what can be reached from a state, the rest with -1.

@@ -25,7 +25,7 @@ type reading struct {
 	solve   func(context.Context, LLQ) (*Result, error)
 }
 
-// change is the model with some other decision.
+// change returns the model with another decision.
 func change(edit func(*LLQ)) func(context.Context, LLQ) (*Result, error) {
 	return func(ctx context.Context, port LLQ) (*Result, error) {
 		edit(&port)
@@ -33,7 +33,7 @@ func change(edit func(*LLQ)) func(context.Context, LLQ) (*Result, error) {
 	}
 }
 
-// printed is the equations as they are printed.
+// printed returns the equations as they are printed.
 func printed(closing Closing) func(context.Context, LLQ) (*Result, error) {
 	return func(ctx context.Context, l LLQ) (*Result, error) {
 		port, err := l.Port()
@@ -143,7 +143,7 @@ func countTable(all []solved) report.Table {
 	return t
 }
 
-// claimTable has every claim in every reading.
+// claimTable returns every claim in every reading.
 func claimTable(all []solved) report.Table {
 	t := report.Table{Title: "Every claim in every reading", Header: []string{"CLAIM", "READING", "VERDICT", "FROM THE FIRST TO THE LAST POINT"}}
 	for _, claim := range claims {
@@ -185,7 +185,7 @@ func sweep(ctx context.Context, reading reading, pollPerSecond float64) (curves,
 	return c, nil
 }
 
-// figurePlots are figures 3 to 5, with a panel for each reading that is drawn.
+// figurePlots returns figures 3 to 5, with a panel for each plotted reading.
 func figurePlots(all []solved) []report.Plot {
 	plot := func(title, yLabel string, y func(curves) [3][]float64) report.Plot {
 		p := report.Plot{Title: title, Kind: report.Lines, XLabel: "AF's rate, Mbit/s", YLabel: yLabel, Series: QueueSeries()}
@@ -213,7 +213,7 @@ func QueueSeries() []report.Series {
 	return report.MeasuredSeries("EF", "AF", "BE")
 }
 
-// numbers are values of a plot; what is not finite has no place in one.
+// numbers returns values for a plot; nil for those that are not finite.
 func numbers(values []float64) []*float64 {
 	list := make([]*float64, len(values))
 	for n, value := range values {

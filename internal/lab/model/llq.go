@@ -20,8 +20,8 @@ type LLQ struct {
 	Empty   Empty
 }
 
-// Paper is the port of section IV.C. Its theta of "0.01 s" is read as a time:
-// see docs/model.md.
+// Paper returns the port of section IV.C. Its theta of "0.01 s" is read as a time: see
+// docs/model.md.
 func Paper() LLQ {
 	return LLQ{
 		RateBPS: 100e6, PacketBytes: 1000, ArrivalBPS: [3]float64{33.3e6, 33.3e6, 33.3e6}, Places: [3]int{5, 5, 5},
@@ -29,15 +29,15 @@ func Paper() LLQ {
 	}
 }
 
-// ServiceBPS is the rate at which each queue is served.
+// ServiceBPS returns the rate at which each queue is served.
 func (l LLQ) ServiceBPS() [3]float64 {
 	return [3]float64{l.RateBPS, l.AFRateBPS, l.RateBPS - l.AFRateBPS}
 }
 
-// BitsPerPacket is the mean size of a packet.
+// BitsPerPacket returns the mean size of a packet in bits.
 func (l LLQ) BitsPerPacket() float64 { return 8 * l.PacketBytes }
 
-// Port is the same port in packets per second.
+// Port returns the same port in packets per second.
 func (l LLQ) Port() (Port, error) {
 	switch {
 	case !(l.PacketBytes > 0):

@@ -99,7 +99,7 @@ type Port struct {
 	Empty   Empty
 }
 
-// Check says what is wrong with a port.
+// Check returns an error for an invalid port.
 func (p Port) Check() error {
 	for q, name := range QueueNames {
 		switch {

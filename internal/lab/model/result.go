@@ -83,7 +83,7 @@ func (r *Result) sum(p Port) {
 	}
 }
 
-// StateShares are all states of equation 7 that can be, in its order.
+// StateShares returns all reachable states of equation 7, in its order.
 func (r *Result) StateShares() []StateShare {
 	var list []StateShare
 	at := map[[4]int]int{}

@@ -63,7 +63,7 @@ const (
 	largeShare = 0x1p160
 )
 
-// sweep is two sweeps of Gauss-Seidel, forth and back.
+// sweep does two sweeps of Gauss-Seidel, forth and back.
 func (c *chain) sweep(x []float64) {
 	last := len(x) - 1
 	for n := range 2 * len(x) {
@@ -86,7 +86,7 @@ func (c *chain) inflow(x []float64, s int) float64 {
 	return flow
 }
 
-// residual is how much of the flow between states does not balance.
+// residual returns the part of the flow between states that does not balance.
 func (c *chain) residual(x []float64) float64 {
 	var wrong, all float64
 	for s := range x {

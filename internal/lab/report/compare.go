@@ -160,7 +160,7 @@ func change(a, b Quantity) Change {
 	return c
 }
 
-// outcome is that of a difference of medians beyond noise.
+// outcome returns the outcome of a difference of medians beyond noise.
 func (b Better) outcome(off float64) Outcome {
 	switch {
 	case b == "":
@@ -212,7 +212,7 @@ func orNone(text string) string {
 	return text
 }
 
-// Count is how many quantities came out in one way.
+// Count returns the number of quantities with an outcome.
 func (c Comparison) Count(outcome Outcome) int {
 	count := 0
 	for _, one := range c.Changes {
@@ -283,12 +283,12 @@ func (c Comparison) tested() int {
 	return count
 }
 
-// line is where numbers come from, in a line.
+// line returns the origin of numbers in one line.
 func (p Provenance) line() string {
 	return fmt.Sprintf("%s, Weir %s, %s, kernel %s", p.StartedAt.Format("2006-01-02 15:04"), orNone(p.Environment.Weir), orNone(p.Environment.Machine), orNone(p.Environment.Kernel))
 }
 
-// text is a median with its interval, or what was computed.
+// text formats a median with its interval, or a computed value.
 func (c Change) text(m Median) string {
 	switch {
 	case c.P == nil:

@@ -31,7 +31,7 @@ type Environment struct {
 // fact is a line of a page's provenance.
 type fact struct{ Name, Value string }
 
-// facts are all that is known, in the order of a page.
+// facts returns the known facts, in the order of a page.
 func (p Provenance) facts() []fact {
 	e := p.Environment
 	memory := ""
@@ -58,8 +58,7 @@ func (p Provenance) facts() []fact {
 	return slices.DeleteFunc(facts, func(f fact) bool { return f.Value == "" })
 }
 
-// runs says how many there were, and how many of them again; nothing for what
-// is not run.
+// runs returns the number of runs and of repeated ones; empty for a computation.
 func (p Provenance) runs() string {
 	if p.Runs == 0 {
 		return ""
@@ -67,7 +66,7 @@ func (p Provenance) runs() string {
 	return fmt.Sprintf("%d in %d interleaved rounds, medians of these. %s", p.Runs, p.Repeat, p.Pauses())
 }
 
-// Pauses says what the machine's pauses mean for the numbers.
+// Pauses explains what the machine's pauses mean for the numbers.
 func (p Provenance) Pauses() string {
 	if p.PausesUnknown {
 		return "Whether processors stood still meanwhile is not known: what watches them ended early."

@@ -26,7 +26,7 @@ type page struct {
 	Library, Draw template.JS
 }
 
-// Facts are the lines of provenance.
+// Facts returns the lines of provenance.
 func (p page) Facts() []fact { return p.facts() }
 
 // tally is how often something came out.
@@ -35,12 +35,12 @@ type tally struct {
 	Count int
 }
 
-// Class is a word as a class of the style sheet.
+// Class returns the word as a class of the style sheet.
 func (t tally) Class() string { return class(t.Word) }
 
 func class(word string) string { return strings.ReplaceAll(word, " ", "-") }
 
-// Tallies are the judgements on claims that came out at all.
+// Tallies returns the number of claims for each judgement that occurs.
 func (p page) Tallies() []tally {
 	var list []tally
 	for _, judgement := range Judgements() {
@@ -51,7 +51,7 @@ func (p page) Tallies() []tally {
 	return list
 }
 
-// TargetTallies are the verdicts on targets.
+// TargetTallies returns the numbers of met and missed targets.
 func (p page) TargetTallies() []tally {
 	missed := len(p.Missed())
 	list := []tally{{"met", len(p.Verdicts) - missed}}

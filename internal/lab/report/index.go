@@ -39,10 +39,10 @@ type Section struct {
 	Claims      []Claim   `json:"claims"`
 }
 
-// report is the section's part of its report.
+// report returns the section's part of its report.
 func (s Section) report() Report { return Report{Verdicts: s.Verdicts, Claims: s.Claims} }
 
-// missing is why there is no report, or not all of it.
+// missing returns why a report is missing or incomplete.
 func (s Section) missing() string {
 	if s.Skipped != "" {
 		return "left out: " + s.Skipped
@@ -50,16 +50,16 @@ func (s Section) missing() string {
 	return s.Failure
 }
 
-// Missed are the targets that were not met.
+// Missed returns the verdicts on missed targets.
 func (s Section) Missed() []Verdict { return s.report().Missed() }
 
-// Minutes is how long it took.
+// Minutes returns the duration in minutes.
 func (s Section) Minutes() float64 { return s.TookSeconds / 60 }
 
 // Tallies and TargetTallies are the judgements on claims and targets.
 func (s Section) Tallies() []tally { return page{Report: s.report()}.Tallies() }
 
-// TargetTallies are none for a report without targets.
+// TargetTallies returns nil for a report without targets.
 func (s Section) TargetTallies() []tally {
 	if len(s.Verdicts) == 0 {
 		return nil
@@ -67,13 +67,13 @@ func (s Section) TargetTallies() []tally {
 	return page{Report: s.report()}.TargetTallies()
 }
 
-// Minutes is how long everything took.
+// Minutes returns the duration in minutes.
 func (i Index) Minutes() float64 { return i.TookSeconds / 60 }
 
-// Facts are the lines of provenance.
+// Facts returns the lines of provenance.
 func (i Index) Facts() []fact { return i.facts() }
 
-// AnyMissed says whether a target was missed.
+// AnyMissed reports whether a target was missed.
 func (i Index) AnyMissed() bool {
 	for _, s := range i.Sections {
 		if len(s.Missed()) > 0 {
@@ -83,7 +83,7 @@ func (i Index) AnyMissed() bool {
 	return false
 }
 
-// AnyClaims says whether there are claims at all.
+// AnyClaims reports whether there are claims.
 func (i Index) AnyClaims() bool {
 	for _, s := range i.Sections {
 		if len(s.Claims) > 0 {

@@ -18,7 +18,7 @@ type ParseError struct {
 	Reason       string
 }
 
-// Error is the place and the reason.
+// Error returns the position and the reason.
 func (e *ParseError) Error() string {
 	return fmt.Sprintf("line %d, column %d: %s", e.Line, e.Column, e.Reason)
 }
@@ -61,7 +61,7 @@ func Strict(data []byte, into any) error {
 	return placed(data, json.Unmarshal(data, into, json.RejectUnknownMembers(true)))
 }
 
-// placed says where in data an error of the decoder is.
+// placed adds the position in data to an error of the decoder.
 func placed(data []byte, err error) error {
 	if err == nil {
 		return nil
@@ -77,7 +77,7 @@ func placed(data []byte, err error) error {
 	return err
 }
 
-// semanticError says what a value should have been.
+// semanticError explains which value was expected.
 func semanticError(data []byte, e *json.SemanticError) error {
 	// The decoder stands before the value, or before its name.
 	offset := int(e.ByteOffset)

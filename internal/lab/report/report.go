@@ -83,7 +83,7 @@ type Verdict struct {
 	Met      bool   `json:"met"`
 }
 
-// Missed are the verdicts on targets that were not met.
+// Missed returns the verdicts on missed targets.
 func (r Report) Missed() []Verdict {
 	var missed []Verdict
 	for _, verdict := range r.Verdicts {
@@ -159,7 +159,7 @@ func (r Report) Base() Report { return r }
 // Failed returns 0: what ends at its first failure has no failed cases.
 func (Report) Failed() int { return 0 }
 
-// Count is how many claims got a judgement.
+// Count returns the number of claims with a judgement.
 func (r Report) Count(judgement Judgement) int {
 	count := 0
 	for _, claim := range r.Claims {
@@ -265,8 +265,8 @@ func LinePanel(title string, x []float64, count int, value func(series, at int) 
 	return panel
 }
 
-// WithoutEmpty is the plot without the series that have no value in any panel,
-// such as a paper's that gives no numbers.
+// WithoutEmpty returns the plot without the series that have no value in any panel, such as
+// those of a paper without numbers.
 func (p Plot) WithoutEmpty() Plot {
 	trimmed := p
 	trimmed.Series, trimmed.Panels = nil, make([]Panel, len(p.Panels))
@@ -293,5 +293,5 @@ func (p Plot) WithoutEmpty() Plot {
 	return trimmed
 }
 
-// Number is a value that is there.
+// Number returns a pointer to a value.
 func Number(value float64) *float64 { return &value }

@@ -76,7 +76,7 @@ func (r Report) verdictTable() Table {
 	return t
 }
 
-// Word is how a verdict reads.
+// Word returns a verdict as a word.
 func (v Verdict) Word() string {
 	if v.Met {
 		return "met"
@@ -84,7 +84,7 @@ func (v Verdict) Word() string {
 	return "missed"
 }
 
-// Text is a number with as many digits as help, or a dash for none.
+// Text formats a number with as many digits as are useful; a dash for none.
 func Text(value *float64) string {
 	if value == nil {
 		return "-"

@@ -51,7 +51,7 @@ type section struct {
 	run   func(context.Context, Options) (report.Result, error)
 }
 
-// sections are all reports in the order of the index.
+// sections returns all reports in the order of the index.
 func sections() []section {
 	list := []section{
 		{"figures", "the queueing model of SDN-LLQ: its figures 3 to 5, computed", 1, runFigures},

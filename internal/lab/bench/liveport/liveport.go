@@ -35,7 +35,7 @@ type Options struct {
 	Only *regexp.Regexp
 }
 
-// Check says what is wrong with options before anything is started.
+// Check returns an error for invalid options, before anything is started.
 func (o Options) Check() error {
 	if err := o.CheckRuns(MinDuration); err != nil {
 		return err
@@ -46,7 +46,7 @@ func (o Options) Check() error {
 	return nil
 }
 
-// cases are the ports that are selected.
+// cases returns the selected ports.
 func (o Options) cases() []Case {
 	return slices.DeleteFunc(allCases(), func(c Case) bool { return o.Only != nil && !o.Only.MatchString(c.Name) })
 }
@@ -108,7 +108,7 @@ func allCases() []Case {
 	return []Case{paper, last, short, light, large, htb, fixed}
 }
 
-// solved is the model's answer for a port at which this arrived.
+// solved returns the model's solution for the packets that arrived at a port.
 func (c Case) solved(ctx context.Context, seen observation, serviceBPS [3]float64) (*model.Result, error) {
 	port := model.Port{
 		Places: c.Places, PollPerSecond: c.PollPerSecond, AfterEF: model.Resume, Switch: model.AtPacketEnd, Empty: model.Lend,
@@ -120,7 +120,7 @@ func (c Case) solved(ctx context.Context, seen observation, serviceBPS [3]float6
 	return model.Solve(ctx, port)
 }
 
-// serviceBPS is the rate at which each queue is served.
+// serviceBPS returns the rate at which each queue is served.
 func (c Case) serviceBPS() [3]float64 {
 	return [3]float64{linkBPS, c.AFRateBPS, linkBPS - c.AFRateBPS}
 }
@@ -140,7 +140,7 @@ func (o observation) seconds() float64 {
 	return time.Duration(o.port.UntilNS - o.port.FromNS).Seconds()
 }
 
-// meanBytes is the mean size of what arrived, on the wire.
+// meanBytes returns the mean size of the packets that arrived, on the wire.
 func (o observation) meanBytes() float64 {
 	count := uint64(0)
 	for _, arrived := range o.port.Arrived {

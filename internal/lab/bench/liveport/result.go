@@ -41,7 +41,7 @@ type Report struct {
 	Failures map[string]string `json:"failures,omitempty"`
 }
 
-// Failed is the number of cases in which a run failed.
+// Failed returns the number of cases in which a run failed.
 func (r Report) Failed() int { return len(r.Failures) }
 
 // Result is what a live port did and what the model says of it.
@@ -126,8 +126,7 @@ func newResult(ctx context.Context, c Case, seen []observation) (Result, error) 
 	return result, nil
 }
 
-// batches are the throughput, in packets a second, and the mean wait of each part of a
-// run.
+// batches returns the throughput, in packets a second, and the mean wait of each part of a run.
 func (o observation) batches(queue int) (throughput, waitMS []float64) {
 	length := (o.port.UntilNS - o.port.FromNS) / intervalBatches
 	parts := make([][]traffic.Arrival, intervalBatches)
@@ -152,7 +151,7 @@ func meanDelayMS(arrivals []traffic.Arrival) float64 {
 	return sum / max(float64(len(arrivals)), 1)
 }
 
-// interval is half of the confidence interval of the mean of batches.
+// interval returns half of the confidence interval of the mean of batches.
 func interval(batches []float64) float64 {
 	if len(batches) < 2 {
 		return 0
@@ -215,8 +214,8 @@ func (r Result) claims() []report.Claim {
 	return []report.Claim{throughput, wait}
 }
 
-// judge says whether a live port does what the model says, within a limit. within is
-// half of the confidence interval, as a part.
+// judge judges whether a live port agrees with the model within a limit. within is half of the
+// confidence interval, as a fraction.
 func (r Result) judge(c *report.Claim, off, limit, within float64, why string) {
 	numbers := fmt.Sprintf("The largest difference is %.2f %%, of %.0f %% allowed; the confidence interval is +- %.2f %%.", off*100, limit*100, within*100)
 	switch {
@@ -231,7 +230,7 @@ func (r Result) judge(c *report.Claim, off, limit, within float64, why string) {
 	}
 }
 
-// why is what of EF's wait the machine added, as it was measured.
+// why returns the part of EF's wait that the machine added, as measured.
 func (r Result) why() string {
 	ef := r.Queues[model.EF]
 	return fmt.Sprintf("By the port's own clock the wait is %.4g ms, %.1f %% from the model; packets leave it %.4g ms late on average (at most %.3g ms), "+
@@ -239,7 +238,7 @@ func (r Result) why() string {
 		ef.PortWaitMS, (ef.PortWaitMS/ef.ModelWaitMS-1)*100, ef.LateMS, r.MaxLateMS, ef.WaitMS.Median-ef.PortWaitMS-ef.LateMS)
 }
 
-// htbDiffers says what HTB does otherwise, with the model of that.
+// htbDiffers explains how HTB deviates from the model, with the model of that.
 func (r Result) htbDiffers() string {
 	text := "HTB gives a class its rate over time, not to each of its packets: every packet goes at the link's rate, and what one class leaves another has. " +
 		"With every queue served at the link's rate the model says "
@@ -288,7 +287,7 @@ func (r Report) tables() []report.Table {
 	return append([]report.Table{t, arrivals}, report.Filled(failures)...)
 }
 
-// plots are throughput and wait of each port beside the model's.
+// plots returns throughput and wait of each port beside the model's.
 func (r Report) plots() []report.Plot {
 	const seriesModel, seriesLine, seriesLive = "model", "model, every queue at the link's rate", "measured"
 	series := []report.Series{{Name: seriesModel, Role: report.Ideal}, {Name: seriesLine, Role: report.Paper}, {Name: seriesLive, Role: report.Measured}}

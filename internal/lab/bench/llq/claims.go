@@ -30,12 +30,12 @@ type paperNumber struct {
 func delayOf(f Flow) float64  { return f.DelayMS.Median }
 func jitterOf(f Flow) float64 { return f.JitterMS.Median }
 
-// reduction is by how many percent a value is less than FIFO's.
+// reduction returns by how many percent a value is less than FIFO's.
 func reduction(value func(Flow) float64) func(fifo, peer Flow) float64 {
 	return func(fifo, peer Flow) float64 { return (1 - value(peer)/value(fifo)) * 100 }
 }
 
-// absolute is a value in microseconds.
+// absolute returns a value in microseconds.
 func absolute(value func(Flow) float64) func(fifo, peer Flow) float64 {
 	return func(_, peer Flow) float64 { return value(peer) * 1e3 }
 }
@@ -65,7 +65,7 @@ var (
 	}
 )
 
-// of is the number of a flow with a peer; nil if it was not measured.
+// of returns the number of a flow with a peer; nil if it was not measured.
 func (n paperNumber) of(r Report, peer string, flow int) *float64 {
 	fifo, one := r.find(bench.PeerFIFO, n.totalBPS), r.find(peer, n.totalBPS)
 	if fifo == nil || one == nil {
@@ -78,7 +78,7 @@ func (n paperNumber) of(r Report, peer string, flow int) *float64 {
 	return &value
 }
 
-// numbers are those of some flows, each to be at least the paper's, or at most.
+// numbers returns the numbers of some flows, each to be at least the paper's, or at most.
 func (n paperNumber) numbers(r Report, peer string, rule claim.Rule, flows ...int) []claim.Number {
 	var list []claim.Number
 	for _, flow := range flows {
@@ -154,8 +154,8 @@ func (r Report) judgePeer(peer string) []report.Claim {
 		r.throughputClaim(peer))
 }
 
-// delayLeft says what is left of the delay of voice in congestion, and what may be left
-// of FIFO's by the paper.
+// delayLeft explains which delay of voice remains in congestion, and which part of FIFO's the
+// paper leaves.
 func (r Report) delayLeft(peer string) string {
 	const ef = 0
 	const bounded = "FIFO's queue here is 1000 frames; the paper's delays grow for as long as it measures."
@@ -242,7 +242,7 @@ const sentFrameTimeMS = sentFrameBytes * 8 * 1e3 / linkBPS
 // frameTimeMS is what a full frame of an Ethernet takes on the link.
 const frameTimeMS = measure.FrameBytes * 8 * 1e3 / linkBPS
 
-// targets are Weir's own, for congestion.
+// targets judges Weir's own targets for congestion.
 func (r Report) targets() []report.Verdict {
 	list := []report.Verdict{}
 	quiet, fifo := r.find(bench.PeerWeir, quietBPS), r.find(bench.PeerFIFO, congestedBPS)
@@ -278,8 +278,8 @@ func (r Report) targets() []report.Verdict {
 	return list
 }
 
-// reductionTarget is by how much less than FIFO EF has of something: as in the paper,
-// or all but the time of one frame, which nothing interrupts once it is on its way.
+// reductionTarget judges how much less than FIFO's a value of EF is: as in the paper, or all
+// but the time of one frame, which cannot be interrupted on the line.
 func (r Report) reductionTarget(n paperNumber, value func(Flow) float64, where string) report.Verdict {
 	quiet, congested := value(r.find(bench.PeerWeir, quietBPS).Flows[0]), value(r.find(bench.PeerWeir, congestedBPS).Flows[0])
 	less := n.value(r.find(bench.PeerFIFO, congestedBPS).Flows[0], r.find(bench.PeerWeir, congestedBPS).Flows[0])

@@ -24,7 +24,8 @@ import (
 // SuiteFigures is the kind of these results, as the command calls them.
 const SuiteFigures = "sdn --figures"
 
-// FigurePeers are one queue, which the paper compares with, and those of weir sdn.
+// FigurePeers returns the peers of the figures: one queue, which the paper compares with, and
+// the queues of weir sdn.
 func FigurePeers() []string { return []string{bench.PeerFIFO, bench.PeerWeir} }
 
 const figuresNote = "Figure 6's set-up: one host sends voice, video and generic data, frames of 1000 bytes in turn, through Open vSwitch's kernel datapath " +

@@ -58,10 +58,10 @@ const (
 	drainTime = time.Second
 )
 
-// Peers are the peers of the suite, in the order of reports.
+// Peers returns the peers of the suite, in the order of reports.
 func Peers() []string { return []string{bench.PeerFIFO, bench.PeerHTB, bench.PeerWeir} }
 
-// Totals are the rates that are measured unless asked otherwise.
+// Totals returns the rates that are measured by default.
 func Totals() []uint64 {
 	return []uint64{5e6, 20e6, 40e6, quietBPS, 80e6, 90e6, 100e6, congestedBPS, 120e6, 150e6}
 }
@@ -73,7 +73,7 @@ const (
 	congestedBPS = 105e6
 )
 
-// Check says what is wrong with options before anything is started.
+// Check returns an error for invalid options, before anything is started.
 func (o Options) Check() error {
 	for _, name := range o.Peers {
 		if !slices.Contains(Peers(), name) {
@@ -297,8 +297,8 @@ func (r *runner) observe(ctx context.Context, total uint64) (seen observation, e
 	return seen, r.collect(ctx, &seen, total)
 }
 
-// fillTime is what a queue of 1000 full frames, as the FIFO's, takes to fill up: until
-// then its delay only shows for how long there has been congestion.
+// fillTime returns the time in which a queue of 1000 full frames, such as the FIFO's, fills up.
+// Until then its delay only shows the length of the congestion.
 func fillTime(total uint64) time.Duration {
 	if total <= linkBPS {
 		return 0

@@ -13,8 +13,8 @@ import (
 	"github.com/weir-project/weir/internal/share/policy"
 )
 
-// threeFlows is one container that may send as much as the link carries, with a class for
-// each of its flows.
+// threeFlows returns a case with one container that may send as much as the link carries, with
+// a class for each of its flows.
 func threeFlows() bench.Case {
 	return bench.Case{
 		Group: Suite, Name: "three flows", LinkBPS: linkBPS,
@@ -29,7 +29,7 @@ func threeFlows() bench.Case {
 
 func percentLabel(percent float64) string { return strconv.FormatFloat(percent, 'f', -1, 64) + "%" }
 
-// classRates are the parts of the link for each class, the same for all peers.
+// classRates returns the part of the link of each class, the same for all peers.
 func classRates() alloc.ClassRates {
 	return alloc.ClassParts{
 		EFMax: alloc.Part{Percent: policy.DefaultEFMaxPercent}, AFMin: alloc.Part{Percent: policy.DefaultAFMinPercent},

@@ -31,8 +31,8 @@ type Report struct {
 	path string
 }
 
-// Failed is the number of cases with runs that failed. A peer that cannot order flows
-// here is no failure.
+// Failed returns the number of cases with failed runs. A peer that cannot order flows here is
+// no failure.
 func (r Report) Failed() int { return len(r.Failures) }
 
 // Result is what a peer made of one rate.
@@ -145,8 +145,8 @@ func delaysMS(arrivals []traffic.Arrival) []float64 {
 	return list
 }
 
-// jitterMS is the mean difference between the delays of successive frames; NaN of
-// fewer than two.
+// jitterMS returns the mean difference between the delays of successive frames; NaN for fewer
+// than two.
 func jitterMS(arrivals []traffic.Arrival) float64 {
 	if len(arrivals) < 2 {
 		return math.NaN()

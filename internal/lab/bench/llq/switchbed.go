@@ -43,7 +43,7 @@ const (
 	patience   = 30 * time.Second
 )
 
-// checkSwitchBed says what the machine lacks, and what to do about it.
+// checkSwitchBed returns an error that names what the machine lacks, and the remedy.
 func checkSwitchBed() error {
 	if _, err := os.Stat(ovsModule); err != nil {
 		return errors.New("this kernel has no openvswitch module loaded, and Open vSwitch's userspace datapath sends nothing to queues: " +
@@ -132,7 +132,7 @@ func (b *switchBed) startWeir(ctx context.Context, program string, args ...strin
 	})
 }
 
-// congested is what the controller knows of the port that is congested.
+// congested returns the controller's view of the congested port.
 func (b *switchBed) congested(ctx context.Context) (v1.SDNPort, error) {
 	s, err := controller.NewClient(b.control()).Status(ctx)
 	if err != nil {

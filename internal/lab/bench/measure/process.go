@@ -38,10 +38,9 @@ func ProcessorTime(pid int) (time.Duration, error) {
 	return time.Duration(stat.CPUTime() * float64(time.Second)), nil
 }
 
-// ThreadTimes are how long the threads of a process have had a processor so far, and how long
-// they have waited for one, to the nanosecond (schedstat,
-// Documentation/scheduler/sched-stats.rst of the kernel). The times of threads that have
-// ended are lost; Go's do not end.
+// ThreadTimes returns how long the threads of a process have run on a processor so far, and how
+// long they have waited for one, to the nanosecond (schedstat, Documentation/scheduler/sched-
+// stats.rst of the kernel). The times of ended threads are lost; Go's do not end.
 func ThreadTimes(pid int) (ran, waited time.Duration, err error) {
 	threads, err := procfs.AllThreads(pid)
 	if err != nil {

@@ -26,8 +26,8 @@ func SpreadOf(values []float64) Spread {
 	return Spread{Median: Quantile(values, 0.5), Min: slices.Min(values), Max: slices.Max(values), values: values}
 }
 
-// Quantile is the value below which the fraction q of values lies,
-// interpolated between the two nearest; NaN of none.
+// Quantile returns the value below which the fraction q of values lies, interpolated between
+// the two nearest; NaN for none.
 func Quantile(values []float64, q float64) float64 {
 	if len(values) == 0 {
 		return math.NaN()
@@ -48,8 +48,8 @@ func Mean(values []float64) float64 {
 	return sum / float64(len(values))
 }
 
-// Exactly is a value without a spread.
+// Exactly returns a value without a spread.
 func Exactly(value float64) Spread { return Spread{Median: value, Min: value, Max: value} }
 
-// Milliseconds is a duration in milliseconds.
+// Milliseconds returns a duration in milliseconds.
 func Milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

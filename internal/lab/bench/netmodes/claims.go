@@ -39,7 +39,7 @@ type onLink struct {
 	linkBPS uint64
 }
 
-// of is the result of senders in a mode; nil if there is none.
+// of returns the result of senders in a mode; nil if there is none.
 func (l onLink) of(mode string, protocol traffic.Protocol, messageBytes, containers int) *Result {
 	return l.find(Case{mode, protocol, messageBytes, containers, l.linkBPS, false})
 }
@@ -59,7 +59,7 @@ func medianOf(s *measure.Spread) *float64 {
 	return &s.Median
 }
 
-// ratio is a value of a over that of b; nil where one is unknown or b's is 0.
+// ratio returns a's value divided by b's; nil if one is unknown or b's is 0.
 func ratio(value func(Result) *float64, a, b *Result) *float64 {
 	if a == nil || b == nil {
 		return nil
@@ -71,7 +71,7 @@ func ratio(value func(Result) *float64, a, b *Result) *float64 {
 	return report.Number(*x / *y)
 }
 
-// loss is by how many percent a's rate is below b's; nil where one is unknown.
+// loss returns by how many percent a's rate is below b's; nil if one is unknown.
 func loss(a, b *Result) *float64 {
 	r := ratio(rateOf, a, b)
 	if r == nil {
@@ -104,7 +104,7 @@ type pair struct{ a, b *Result }
 // full is the part of its rate from which on a link is full: TCP leaves a little.
 const full = 0.95
 
-// fills says that the link, and nothing else, bounds a result.
+// fills reports whether only the link bounds a result.
 func (l onLink) fills(r *Result) bool {
 	return l.linkBPS > 0 && r != nil && r.WireBPS.Median >= full*float64(l.linkBPS)
 }
@@ -157,7 +157,7 @@ func (l onLink) nativeClaims() []claim.Claim {
 	}
 }
 
-// tableClaims are what the paper reads from tables 1 and 2: relations, as the
+// tableClaims returns what the paper concludes from tables 1 and 2: relations, because the
 // absolute numbers are those of its board.
 func (l onLink) tableClaims() []claim.Claim {
 	tcpSmall, tcpLarge := l.of(bridge, traffic.TCP, SmallBytes, 1), l.of(bridge, traffic.TCP, LargeBytes, 1)
@@ -184,7 +184,7 @@ func (l onLink) tableClaims() []claim.Claim {
 	}
 }
 
-// ipcNumbers are table 1's instructions per cycle.
+// ipcNumbers returns table 1's instructions per cycle.
 func (l onLink) ipcNumbers() []claim.Number {
 	var numbers []claim.Number
 	for _, cell := range paperTable1 {
@@ -228,7 +228,7 @@ func (l onLink) modeClaims() []claim.Claim {
 	}
 }
 
-// counts are one to four containers, each with the next number of them.
+// counts returns the results of one to four containers, each with that of one container more.
 func (l onLink) counts(mode string) (pairs []pair) {
 	for count := 1; count < 4; count++ {
 		pairs = append(pairs, pair{l.of(mode, traffic.TCP, SmallBytes, count), l.of(mode, traffic.TCP, SmallBytes, count+1)})
@@ -236,8 +236,8 @@ func (l onLink) counts(mode string) (pairs []pair) {
 	return pairs
 }
 
-// bestCount is the number of containers of 1 to 4 from which on more do not send
-// more together; nil unless all four were measured. Less than 2 % is no difference.
+// bestCount returns the number of containers of 1 to 4 from which on more do not send more
+// together; nil unless all four were measured. Less than 2 % is no difference.
 func (l onLink) bestCount(mode string) *float64 {
 	const noise = 0.02
 	best, bestBPS := 0, 0.0

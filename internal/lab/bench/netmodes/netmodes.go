@@ -33,7 +33,7 @@ const (
 	PaperLinkBPS = 20e6
 )
 
-// Modes are the modes that are measured unless asked otherwise.
+// Modes returns the modes that are measured by default.
 func Modes() []string {
 	return []string{
 		Native, string(testbed.ModeBridge), string(testbed.ModeHost),
@@ -41,7 +41,7 @@ func Modes() []string {
 	}
 }
 
-// knownModes are all that can be asked for.
+// knownModes returns all modes.
 func knownModes() []string {
 	known := []string{Native}
 	for _, mode := range testbed.Modes {
@@ -65,7 +65,7 @@ type Options struct {
 	measure.RunOptions
 }
 
-// Check says what is wrong with options before anything is started.
+// Check returns an error for invalid options, before anything is started.
 func (o Options) Check() error {
 	for _, mode := range o.Modes {
 		if !slices.Contains(knownModes(), mode) {
@@ -100,7 +100,7 @@ const (
 	MinDuration = 50 * time.Millisecond
 )
 
-// counts are the numbers of containers that are measured.
+// counts returns the measured numbers of containers.
 func (o Options) counts() []int {
 	var counts []int
 	for _, count := range []int{1, 2, 3, 4, 8, 16, 32, 64} {
@@ -121,15 +121,15 @@ type Case struct {
 	Agent        bool             `json:"agent"`    // with Weir's agent
 }
 
-// setting is what cases that only differ in what is sent have in common: it is
-// set up once for them.
+// setting returns the common part of cases that differ only in their messages; it is set up
+// once for them.
 func (c Case) setting() Case {
 	c.Protocol, c.MessageBytes = "", 0
 	return c
 }
 
-// cases are all cases, those of a setting side by side. Those without Weir come first: the
-// papers' claims are about them, and what there is no time for is left out at the end.
+// cases returns all cases, those of a setting side by side. Cases without Weir come first: the
+// papers' claims are about them, and the last cases are left out for lack of time.
 func (o Options) cases() []Case {
 	var cases []Case
 	for _, agent := range o.Agent {
@@ -167,7 +167,7 @@ type Report struct {
 	CountersMissing string `json:"counters_missing,omitempty"`
 }
 
-// Failed is the number of cases in which a run failed.
+// Failed returns the number of cases in which a run failed.
 func (r Report) Failed() int {
 	count := 0
 	for _, result := range r.Results {
@@ -273,8 +273,8 @@ func linkName(linkBPS uint64) string {
 	return fmt.Sprintf("%g Mbit/s", float64(linkBPS)/1e6)
 }
 
-// testbedMode is how the test bed calls a mode; a native process is in the
-// host's network.
+// testbedMode returns the test bed's name for a mode; a native process is in the host's
+// network.
 func (c Case) testbedMode() testbed.Mode {
 	if c.Mode == Native {
 		return testbed.ModeHost

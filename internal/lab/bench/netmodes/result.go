@@ -78,7 +78,7 @@ func summarise(c Case, of *bench.Observed[observation]) Result {
 // overlayHeaderBytes is what VXLAN puts before the frame.
 const overlayHeaderBytes = 14 + 20 + 8 + 8
 
-// payloadBPS is what arrived without headers, in bits per second.
+// payloadBPS returns the rate of the payload that arrived, in bits per second.
 func (o observation) payloadBPS(c Case) float64 {
 	header := uint64(measure.TCPHeaderBytes)
 	if c.Protocol == traffic.UDP {
@@ -107,8 +107,7 @@ func (r Report) modes() []string {
 // what names what is sent.
 func (c Case) what() string { return fmt.Sprintf("%s, %d bytes", c.Protocol, c.MessageBytes) }
 
-// tables are the paper's two tables beside this machine's numbers, and all
-// that was measured.
+// tables returns the paper's two tables beside this machine's numbers, and all results.
 func (r Report) tables() []report.Table {
 	tables := r.paperTables()
 	for _, link := range r.links() {
@@ -134,7 +133,7 @@ func (r Report) tables() []report.Table {
 	return tables
 }
 
-// spreadText is a median, or a dash where there is none.
+// spreadText formats a median; a dash without one.
 func spreadText(value *measure.Spread, factor float64) string {
 	if value == nil {
 		return "-"
@@ -195,7 +194,7 @@ func (r Report) setBars(panel measure.BarPanel, category int, c Case) {
 	}
 }
 
-// quantities are all numbers of the network modes.
+// quantities returns all numbers of the network modes.
 func (r Report) quantities() []report.Quantity {
 	var list measure.Quantities
 	for _, one := range r.Results {

@@ -109,8 +109,8 @@ func (r *runner) runSetting(ctx context.Context, cases []Case) (err error) {
 	return nil
 }
 
-// measured says that a mode was measured before, with the agent or in any way: what fails
-// then is a run, and not the mode.
+// measured reports whether a mode was measured before, with the agent or in any way: then a
+// failure is one of a run, and not of the mode.
 func (r *runner) measured(mode string, agent bool) bool {
 	return slices.ContainsFunc(r.options.cases(), func(c Case) bool {
 		return c.Mode == mode && (c.Agent || !agent) && len(r.Of(c).Seen) > 0

@@ -22,7 +22,7 @@ type webServer struct {
 	command         []string
 }
 
-// image is the server's, which is made here.
+// image returns the name of the server's image, which is made here.
 func (s webServer) image() string { return "example.test/picasso-" + s.name + ":1" }
 
 // The names of the servers.
@@ -38,7 +38,7 @@ const (
 	heavyPageBytes = 750_000
 )
 
-// webServers are the paper's four.
+// webServers returns the paper's four servers.
 func webServers() []webServer {
 	pages := func(args ...string) []string { return append([]string{"/bin/weir-lab", "traffic", "pages"}, args...) }
 	return []webServer{
@@ -154,8 +154,7 @@ func (b *bed) capCPUs(cpus float64) error {
 	return nil
 }
 
-// fullLink is a link with a queue of a thousand full packets, as interfaces have it by
-// default.
+// fullLink returns a link with a queue of a thousand full packets, the default of interfaces.
 func fullLink(rateBPS uint64) []string {
 	return []string{"tbf", "rate", strconv.FormatUint(rateBPS, 10), "burst", "32kb", "limit", "1514000"}
 }
@@ -236,7 +235,7 @@ func (b *bed) siteFiles() (paths map[string]string, err error) {
 	return paths, nil
 }
 
-// late says that there is no time for another case, and counts it.
+// late reports whether the time for another case is over, and then counts it as left out.
 func (b *bed) late() bool {
 	if !measure.Overdue(b.options.Until) {
 		return false

@@ -33,7 +33,7 @@ const (
 	minimumsDuring = 10 * time.Second
 )
 
-// shopServer is the service's, and otherServer what makes nodes busy.
+// shopServer returns the service's server.
 func shopServer() webServer {
 	return webServer{name: shopName, command: []string{
 		"/bin/weir-lab", "traffic", "pages", "--workers", "64", "--work", "1ms", "--queue", "400", "--bytes", strconv.Itoa(shopPageBytes),
@@ -46,8 +46,8 @@ func otherServer() webServer {
 	}}
 }
 
-// scenarios are nodes that do not differ, for the minimums, and those that do, the fewest
-// first: nodes can only be added.
+// scenarios returns equal nodes, for the minimums, and unequal ones, the fewest first, because
+// nodes can only be added.
 func (o Options) scenarios() (list []scenario) {
 	list = append(list, allBusy(PaperNodes))
 	for _, nodes := range o.Nodes {
@@ -131,8 +131,7 @@ type competitionTurn struct {
 	roles []role
 }
 
-// others are what runs on nodes beside the service. They begin, and end when what is returned
-// is called.
+// others starts the containers that run on nodes beside the service; leave ends them.
 func (b *bed) others(ctx context.Context, roles []role) (leave func() error, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var crowds sync.WaitGroup
@@ -171,10 +170,10 @@ func (b *bed) others(ctx context.Context, roles []role) (leave func() error, err
 	return leave, nil
 }
 
-// megabits is a rate as labels have it, in whole Mbit/s.
+// megabits formats a rate for labels, in whole Mbit/s.
 func megabits(bps float64) string { return strconv.Itoa(max(1, int(bps/1e6))) + "mbit" }
 
-// shopMinBPS is what an instance is promised.
+// shopMinBPS returns the promised minimum of an instance.
 func (b *bed) shopMinBPS() float64 {
 	return float64(max(1, int(minPart*float64(b.options.CompetitionLinkBPS)/1e6))) * 1e6
 }

@@ -64,7 +64,7 @@ type sides struct {
 func highest(a, b sides) int { return cmp.Compare(b.percent, a.percent) }
 func lowest(a, b sides) int  { return cmp.Compare(a.percent, b.percent) }
 
-// worst is the scenario that comes first in an order; false if there is none.
+// worst returns the first scenario in an order; false if there is none.
 func (r Report) worst(load string, value func(Competitor) float64, order func(a, b sides) int) (sides, bool) {
 	var list []sides
 	for _, c := range r.Competition {
@@ -102,7 +102,7 @@ func (r Report) sidesOf(scenario, load string, value func(Competitor) float64) (
 	return s, true
 }
 
-// competitionTables are all that was measured in the competition.
+// competitionTables returns all results of the competition.
 func (r Report) competitionTables() []report.Table {
 	versus := report.Table{Title: "Competition for uplinks", Header: []string{
 		"NODES", "ORDER", "LOAD", "PLACED BY", "ON", "OF THEM BUSY", "USERS' MEAN MS", "REQUESTS' MEAN MS", "P95 MS", "REQUESTS/S", "MBIT/S", "ALL UPLINKS, MBIT/S", "REQUESTS", "FAILED",

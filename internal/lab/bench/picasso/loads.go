@@ -127,7 +127,7 @@ func (b *bed) openLoop(ctx context.Context, load userLoad, port int, nodes []int
 	return answers
 }
 
-// sentBytes is what all nodes have sent to their users' host.
+// sentBytes returns the bytes that all nodes have sent to their users' host.
 func (b *bed) sentBytes(ctx context.Context) (sum uint64, err error) {
 	for _, node := range b.cluster.Nodes {
 		out, err := b.cluster.Host.Command(ctx, "ip", "-s", "-j", "link", "show", "dev", node.HostInterface).Output()

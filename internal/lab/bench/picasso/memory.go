@@ -17,7 +17,7 @@ const (
 	firstMemPort   = 8100
 )
 
-// memory is what weir-edge takes of ten nodes, with their agents and with services on them.
+// memory measures the memory of weir-edge with ten nodes, their agents and services on them.
 func (b *bed) memory(ctx context.Context) (err error) {
 	if b.late() {
 		return nil

@@ -44,7 +44,7 @@ type layout struct{ containers, pis int }
 
 func (l layout) String() string { return fmt.Sprintf("%dCon-%dPi", l.containers, l.pis) }
 
-// nodeOf is the node of an instance.
+// nodeOf returns the node of an instance.
 func (l layout) nodeOf(instance int) int { return instance % l.pis }
 
 // measure runs a crowd against a layout.
@@ -129,7 +129,7 @@ func (b *bed) watchLoad(l layout) (end func() (mean, most float64)) {
 	}
 }
 
-// used is what all containers of a layout's nodes have used.
+// used returns the processor time and memory of all containers of a layout's nodes.
 func (b *bed) used(l layout) (cpu time.Duration, memoryBytes uint64, err error) {
 	for node := range l.pis {
 		one, memory, err := b.cluster.Engines[node].Used()
@@ -141,7 +141,7 @@ func (b *bed) used(l layout) (cpu time.Duration, memoryBytes uint64, err error) 
 	return cpu, memoryBytes, nil
 }
 
-// success is figure 3: one instance, and crowds of several sizes.
+// success measures figure 3: one instance, and crowds of several sizes.
 func (b *bed) success(ctx context.Context) error {
 	for _, s := range b.servers {
 		for _, users := range b.options.Users {
@@ -162,10 +162,10 @@ func (b *bed) success(ctx context.Context) error {
 // PaperCrowd is how many users figures 5 to 8 have.
 const PaperCrowd = 100
 
-// paperLayouts are those of figures 5 to 8.
+// paperLayouts returns the layouts of figures 5 to 8.
 func paperLayouts() []layout { return []layout{{1, 1}, {2, 1}, {4, 1}, {2, 2}, {4, 4}} }
 
-// replicas is figures 5 to 8. The paper left nano out.
+// replicas measures figures 5 to 8. The paper left nano out.
 func (b *bed) replicas(ctx context.Context) error {
 	for _, s := range b.servers {
 		if s.name == serverNano {
@@ -185,7 +185,7 @@ func (b *bed) replicas(ctx context.Context) error {
 	return nil
 }
 
-// cost is figure 9. Nodes are not capped: nothing else runs then.
+// cost measures figure 9. Nodes are not capped, because nothing else runs then.
 func (b *bed) cost(ctx context.Context) error {
 	if err := b.capCPUs(0); err != nil {
 		return err

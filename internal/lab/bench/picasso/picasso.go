@@ -29,7 +29,7 @@ const (
 	PartMemory      = "memory"      // of weir-edge, with ten nodes
 )
 
-// Parts are all of them.
+// Parts returns all parts of the suite.
 func Parts() []string {
 	return []string{PartSuccess, PartReplicas, PartCost, PartCompetition, PartMemory}
 }
@@ -75,12 +75,12 @@ type Options struct {
 	EdgeBinary string
 }
 
-// NeedsEdge says whether parts measure weir-edge.
+// NeedsEdge reports whether parts measure weir-edge.
 func NeedsEdge(parts []string) bool {
 	return slices.Contains(parts, PartCompetition) || slices.Contains(parts, PartMemory)
 }
 
-// Check says what is wrong with options before anything is started.
+// Check returns an error for invalid options, before anything is started.
 func (o Options) Check() error {
 	for _, part := range o.Parts {
 		if !slices.Contains(Parts(), part) {
@@ -140,7 +140,7 @@ type Report struct {
 	Failures map[string]string `json:"failures,omitempty"`
 }
 
-// Failed is the number of parts that ended early.
+// Failed returns the number of parts that ended early.
 func (r Report) Failed() int { return len(r.Failures) }
 
 // Crowd is what a crowd got of a server in one arrangement.
@@ -169,7 +169,7 @@ type Crowd struct {
 	NodeLoadMost float64 `json:"node_load_most"`
 }
 
-// SuccessPercent is the part of all requests that were answered well.
+// SuccessPercent returns the percentage of requests with a good answer.
 func (c Crowd) SuccessPercent() float64 {
 	if c.Requests == 0 {
 		return 0

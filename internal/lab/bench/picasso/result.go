@@ -59,7 +59,7 @@ func (r Report) crowd(figure3 bool, server string, l layout, users int) *Crowd {
 	})
 }
 
-// successOf is figure 3's value.
+// successOf returns figure 3's value.
 func (r Report) successOf(server string, users int) *float64 {
 	if c := r.crowd(true, server, layout{1, 1}, users); c != nil {
 		return report.Number(c.SuccessPercent())
@@ -67,7 +67,7 @@ func (r Report) successOf(server string, users int) *float64 {
 	return nil
 }
 
-// changeOf is by how many percent a value is below that of 1Con-1Pi, negative if above.
+// changeOf returns by how many percent a value is below that of 1Con-1Pi, negative if above.
 func (r Report) changeOf(server string, l layout, value func(Crowd) float64) *float64 {
 	one, other := r.crowd(false, server, layout{1, 1}, PaperCrowd), r.crowd(false, server, l, PaperCrowd)
 	if one == nil || other == nil || value(*one) == 0 || value(*other) == 0 {
@@ -81,7 +81,7 @@ func nodeCPUOf(c Crowd) float64      { return c.NodeCPUPercent }
 func nodeLoadOf(c Crowd) float64     { return c.NodeLoad }
 func containerCPUOf(c Crowd) float64 { return c.ContainerCPUPercent }
 
-// claims are the paper's, by figure.
+// claims returns the paper's claims, by figure.
 func (r Report) claims() []claim.Claim {
 	const standIn = "The server is a stand-in, whose queue was chosen."
 	const otherBoard = "A node here is a part of a faster processor, and what its kernel does for users is not counted as the node's."
@@ -140,7 +140,7 @@ func (r Report) claims() []claim.Claim {
 		r.costClaim())
 }
 
-// heavyLoadClaim is figure 8b's extreme.
+// heavyLoadClaim returns the extreme of figure 8b.
 func (r Report) heavyLoadClaim() claim.Claim {
 	seventy := 70.0
 	var most *float64
@@ -151,7 +151,7 @@ func (r Report) heavyLoadClaim() claim.Claim {
 		claim.NoLess("heavy, 4Con-1Pi", "tasks", seventy, &seventy, most))
 }
 
-// costClaim is figure 9: less is better.
+// costClaim returns figure 9, of which less is better.
 func (r Report) costClaim() claim.Claim {
 	numbers := []claim.Number{claim.NoMore("engine", "s", 3.37, medianOrNil(r.EngineSeconds))}
 	for _, one := range []struct {

@@ -42,7 +42,7 @@ type scenario struct {
 	camera bool
 }
 
-// halfBusy is nodes of which one half is busy; allBusy is nodes that are, with an instance on each.
+// halfBusy returns a scenario in which half of the nodes are busy.
 func halfBusy(nodes int) scenario { return scenario{nodes, nodes / 2, nodes / 2, true} }
 func allBusy(nodes int) scenario  { return scenario{nodes, nodes, nodes, false} }
 
@@ -51,7 +51,8 @@ func (s scenario) String() string { return fmt.Sprintf("%d nodes, %d busy", s.no
 // differ: some uplinks are busy and some are not, so it matters where instances are.
 func (s scenario) differ() bool { return s.busy < s.nodes }
 
-// roles are the nodes' in an order. Every second order is the one before it, turned round.
+// roles returns the role of each node in an order. Every second order is the one before it,
+// reversed.
 func (s scenario) roles(order int) []role {
 	nodes := rand.New(rand.NewPCG(drawSeed, uint64(s.nodes)<<32|uint64(order/2))).Perm(s.nodes)
 	if order%2 == 1 {
@@ -91,7 +92,7 @@ const crowded = "100 users"
 
 func (l userLoad) closed() bool { return l.part == 0 }
 
-// usersOf is how many users each instance has in a closed loop.
+// usersOf returns the number of users of each instance in a closed loop.
 func (l userLoad) usersOf(instances int) int {
 	if l.inAll {
 		return max(1, l.users/instances)
@@ -107,12 +108,12 @@ func (l userLoad) arrivalsPerSecond(minBPS float64) float64 {
 // segmentBytes is what a full packet carries of a page.
 const segmentBytes = 1448
 
-// framesOf is what a page takes of a link, in bytes.
+// framesOf returns the bytes that a page takes of a link.
 func framesOf(payload int) float64 {
 	return float64(payload) + math.Ceil(float64(payload)/segmentBytes)*measure.TCPHeaderBytes
 }
 
-// arrivalTimes are when users arrive: at random, independently of each other (Poisson).
+// arrivalTimes returns the times at which users arrive: a Poisson process.
 func arrivalTimes(perSecond float64, during time.Duration, seed uint64) (times []time.Duration) {
 	random := rand.New(rand.NewPCG(drawSeed, seed))
 	for at := 0.0; ; {

@@ -80,7 +80,7 @@ func answers(ctx context.Context, one profile.Crowd) error {
 	})
 }
 
-// placed are the nodes that run tasks of services of the swarm.
+// placed returns the nodes that run tasks of some services of the swarm.
 func (b *bed) placed(ctx context.Context, ours func(service string) bool) (nodes []int, err error) {
 	api := b.cluster.Engines[0].API()
 	services, err := api.ServiceList(ctx, client.ServiceListOptions{})
@@ -109,7 +109,7 @@ func (b *bed) placed(ctx context.Context, ours func(service string) bool) (nodes
 	return nodes, nil
 }
 
-// nodeOf is the number of a node of the swarm.
+// nodeOf returns the number of a node of the swarm.
 func (b *bed) nodeOf(ctx context.Context, id string) (int, error) {
 	for node, engine := range b.cluster.Engines {
 		if node == len(b.nodeIDs) {

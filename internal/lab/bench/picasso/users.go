@@ -32,7 +32,7 @@ func (r *received) add(other received) {
 	r.frameBytes += other.frameBytes
 }
 
-// read is what was received so far.
+// read returns the bytes received so far.
 func (m *wireMeter) read() received {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -117,12 +117,12 @@ func (b *bed) url(node, port int) string {
 	return fmt.Sprintf("http://%s/", net.JoinHostPort(b.cluster.Nodes[node].Addr.String(), strconv.Itoa(port)))
 }
 
-// crowd is users of what listens at a port of a node.
+// crowd returns users of a port of a node.
 func (b *bed) crowd(node, port, users int) profile.Crowd {
 	return profile.Crowd{URL: b.url(node, port), Users: users, Timeout: patience, Fresh: true, Dial: b.dial}
 }
 
-// metered is a crowd whose users' connections are counted.
+// metered returns a crowd whose users' connections are counted.
 func (b *bed) metered(node, port, users int, meter *wireMeter) profile.Crowd {
 	crowd := b.crowd(node, port, users)
 	crowd.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -131,8 +131,8 @@ func (b *bed) metered(node, port, users int, meter *wireMeter) profile.Crowd {
 	return crowd
 }
 
-// arrive has users arrive at their times, each with one request, answered or not. Waiting
-// counts from those times, so that a machine that is late is no advantage.
+// arrive sends one request for each arrival time, and does not wait for the answers of earlier
+// ones. Waits count from the arrival times, so that a late machine is no advantage.
 func arrive(ctx context.Context, one profile.Crowd, times []time.Duration) (answers profile.Answers) {
 	var (
 		users sync.WaitGroup

@@ -41,7 +41,8 @@ func (b *bed) byWeir(ctx context.Context, turn competitionTurn) (err error) {
 	return b.loads(ctx, turn, placedByWeir, weirShopPort, nodes)
 }
 
-// isInstanceOf says which of the swarm's services are instances of one of weir-edge's.
+// isInstanceOf returns a test for the swarm's services that are instances of a service of weir-
+// edge.
 func isInstanceOf(name string) func(service string) bool {
 	return func(service string) bool { return strings.HasPrefix(service, proxy.InstanceName(name)+"-") }
 }
@@ -95,7 +96,7 @@ func (b *bed) startWeir(ctx context.Context) (manager *testbed.Process, end func
 	return manager, end, err
 }
 
-// agentDir is where a node's agent has its files.
+// agentDir returns the folder of a node's agent.
 func (b *bed) agentDir(address string) testbed.AgentDir {
 	return testbed.AgentDir(filepath.Join(b.dir, "agent-"+address))
 }
@@ -150,8 +151,8 @@ func (b *bed) deploy(name string, port, instances int, minBPS float64) error {
 	return err
 }
 
-// availabilityOn is what takes so many nodes of 99 %, two or more, in percent: 99.9, 99.999
-// and so on.
+// availabilityOn returns the availability that takes this many nodes of 99 %, two or more, in
+// percent: 99.9, 99.999 and so on.
 func availabilityOn(nodes int) string { return "99." + strings.Repeat("9", 2*nodes-3) }
 
 // remove ends a service, and waits until nothing is left of it on any node: what is would be

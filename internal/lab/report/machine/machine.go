@@ -44,8 +44,8 @@ func contents(path string) string {
 	return report.Unknown
 }
 
-// name is what the firmware calls the machine: boards have a device tree, PCs and
-// guests DMI.
+// name returns the firmware's name of the machine: boards have a device tree, PCs and guests
+// DMI.
 func name() string {
 	if model := contents("/proc/device-tree/model"); model != report.Unknown {
 		return model
@@ -57,8 +57,8 @@ func name() string {
 	return vendor + " " + product
 }
 
-// cpuModel is the first name that /proc/cpuinfo has for a processor: x86 calls
-// it "model name", ARM says what the board is.
+// cpuModel returns the first name of a processor in /proc/cpuinfo: x86 calls it "model name",
+// ARM names the board.
 func cpuModel(cpuinfo string) string {
 	for _, key := range []string{"model name", "Model", "Hardware"} {
 		for line := range strings.Lines(cpuinfo) {
