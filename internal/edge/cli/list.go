@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -18,29 +19,21 @@ import (
 )
 
 func newPsCommand(g *global) *cobra.Command {
-	cmd := &cobra.Command{
+	return cmdline.PrintAnswer(&cobra.Command{
 		Use:   "ps",
 		Short: "List the instances of services, their nodes and their users",
 		Long: `List the instances of services, their nodes and their users. MIN is what the users of an
 instance get of the minimum of its service (weir.min), which all users of the service get
 together: "5mbit of 20mbit".`,
 		Args: cmdline.ExactArgs(),
-	}
-	format := cmdline.AddOutputFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		list, err := server.NewClient(g.socket).Instances(cmd.Context())
-		if err != nil {
-			return err
-		}
-		if *format == cmdline.JSON {
-			return cmdline.PrintJSON(cmd.OutOrStdout(), list)
-		}
+	}, func(ctx context.Context, _ []string) ([]edge.Instance, error) {
+		return server.NewClient(g.socket).Instances(ctx)
+	}, func(cmd *cobra.Command, list []edge.Instance) error {
 		if len(list) == 0 {
 			fmt.Fprintln(cmd.ErrOrStderr(), noServices)
 		}
 		return printInstances(cmd.OutOrStdout(), list)
-	}
-	return cmd
+	})
 }
 
 // noServices is printed if no service is deployed.
@@ -99,23 +92,16 @@ func uplinkRate(n edge.Node, bps uint64) string {
 }
 
 func newNodesCommand(g *global) *cobra.Command {
-	cmd := &cobra.Command{
+	return cmdline.PrintAnswer(&cobra.Command{
 		Use:   "nodes",
 		Short: "List nodes and what they have left",
 		Long: `List nodes and what they have left. PROMISED is what the minimums of services take there,
 relays and acknowledgements included (weir-edge explain SERVICE adds them up); FREE is what
 can still be promised.`,
 		Args: cmdline.ExactArgs(),
-	}
-	format := cmdline.AddOutputFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		list, err := server.NewClient(g.socket).Nodes(cmd.Context())
-		if err != nil {
-			return err
-		}
-		if *format == cmdline.JSON {
-			return cmdline.PrintJSON(cmd.OutOrStdout(), list)
-		}
+	}, func(ctx context.Context, _ []string) ([]edge.Node, error) {
+		return server.NewClient(g.socket).Nodes(ctx)
+	}, func(cmd *cobra.Command, list []edge.Node) error {
 		var rows [][]string
 		for _, n := range list {
 			cpu, memory := "-", "-"
@@ -128,8 +114,7 @@ can still be promised.`,
 			})
 		}
 		return printTable(cmd.OutOrStdout(), "NODE STATE INSTANCES CPU MEMORY UPLINK SENDS PROMISED FREE REASON", rows)
-	}
-	return cmd
+	})
 }
 
 // measured reports whether the node's use is measured; a running node never uses exactly 0.
@@ -199,7 +184,7 @@ func printEvent(w io.Writer, e edge.Event) error {
 }
 
 func newExplainCommand(g *global) *cobra.Command {
-	cmd := &cobra.Command{
+	return cmdline.PrintAnswer(&cobra.Command{
 		Use:   "explain SERVICE",
 		Short: "Say why a service has the instances that it has",
 		Long: `Say what was decided about a service in the last round and why, what that went by,
@@ -210,19 +195,9 @@ connect there get of it (all nodes together: the minimum; RELAYED of it comes fr
 of other nodes), acknowledgements and requests for that (+ACKS), what instances there send to
 proxies of other nodes (+SENT), and what is kept for instances that start (+STARTING).`,
 		Args: cmdline.ExactArgs("SERVICE"),
-	}
-	format := cmdline.AddOutputFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		e, err := server.NewClient(g.socket).Explain(cmd.Context(), args[0])
-		if err != nil {
-			return err
-		}
-		if *format == cmdline.JSON {
-			return cmdline.PrintJSON(cmd.OutOrStdout(), e)
-		}
-		return printExplanation(cmd.OutOrStdout(), e)
-	}
-	return cmd
+	}, func(ctx context.Context, args []string) (edge.Explanation, error) {
+		return server.NewClient(g.socket).Explain(ctx, args[0])
+	}, func(cmd *cobra.Command, e edge.Explanation) error { return printExplanation(cmd.OutOrStdout(), e) })
 }
 
 func printExplanation(w io.Writer, e edge.Explanation) error {

@@ -130,26 +130,18 @@ func (s *savedImage) Close() error { return errors.Join(s.ReadCloser.Close(), s.
 func megabytes(bytes uint64) string { return fmt.Sprintf("%.1f MB", float64(bytes)/1e6) }
 
 func newServicesCommand(g *global) *cobra.Command {
-	cmd := &cobra.Command{
+	return cmdline.PrintAnswer(&cobra.Command{
 		Use:   "services",
 		Short: "List the services in the repository",
 		Args:  cmdline.ExactArgs(),
-	}
-	format := cmdline.AddOutputFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		list, err := server.NewClient(g.socket).Stored(cmd.Context())
-		if err != nil {
-			return err
-		}
-		if *format == cmdline.JSON {
-			return cmdline.PrintJSON(cmd.OutOrStdout(), list)
-		}
+	}, func(ctx context.Context, _ []string) ([]edge.Stored, error) {
+		return server.NewClient(g.socket).Stored(ctx)
+	}, func(cmd *cobra.Command, list []edge.Stored) error {
 		if len(list) == 0 {
 			fmt.Fprintln(cmd.ErrOrStderr(), "The repository is empty: weir-edge push FILE|IMAGE --spec FILE")
 		}
 		return printStored(cmd.OutOrStdout(), list)
-	}
-	return cmd
+	})
 }
 
 func printStored(w io.Writer, list []edge.Stored) error {

@@ -1,6 +1,7 @@
 package cmdline
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -50,6 +51,22 @@ func AddOutputFlag(cmd *cobra.Command, more ...Output) *Output {
 	cmd.Flags().VarP(f, "output", "o", "how to print: "+strings.Join(f.known, " or "))
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(f.known, cobra.ShellCompDirectiveNoFileComp))
 	return &o
+}
+
+// PrintAnswer has a command print what ask returns: with -o json as JSON, else by print.
+func PrintAnswer[T any](cmd *cobra.Command, ask func(context.Context, []string) (T, error), print func(*cobra.Command, T) error) *cobra.Command {
+	format := AddOutputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		value, err := ask(cmd.Context(), args)
+		if err != nil {
+			return err
+		}
+		if *format == JSON {
+			return PrintJSON(cmd.OutOrStdout(), value)
+		}
+		return print(cmd, value)
+	}
+	return cmd
 }
 
 // PrintJSON prints a value as JSON.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strconv"
@@ -21,19 +22,12 @@ func newSDNPsCommand() *cobra.Command {
 		Args:  cmdline.ExactArgs(),
 	}
 	cmd.Flags().StringVar(&socket, "socket", defaultSDNSocket, "Unix socket of weir sdn run")
-	format := cmdline.AddOutputFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		s, err := controller.NewClient(socket).Status(cmd.Context())
-		if err != nil {
-			return err
-		}
-		if *format == cmdline.JSON {
-			return cmdline.PrintJSON(cmd.OutOrStdout(), s)
-		}
+	return cmdline.PrintAnswer(cmd, func(ctx context.Context, _ []string) (v1.SDN, error) {
+		return controller.NewClient(socket).Status(ctx)
+	}, func(cmd *cobra.Command, s v1.SDN) error {
 		sayNoSwitches(cmd, s)
 		return printSwitches(cmd.OutOrStdout(), s)
-	}
-	return cmd
+	})
 }
 
 // sayNoSwitches prints what to do if no switch has connected.
@@ -118,21 +112,14 @@ func newSDNFlowsCommand() *cobra.Command {
 		Args:  cmdline.ExactArgs(),
 	}
 	cmd.Flags().StringVar(&socket, "socket", defaultSDNSocket, "Unix socket of weir sdn run")
-	format := cmdline.AddOutputFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		flows, err := controller.NewClient(socket).Flows(cmd.Context())
-		if err != nil {
-			return err
-		}
-		if *format == cmdline.JSON {
-			return cmdline.PrintJSON(cmd.OutOrStdout(), flows)
-		}
+	return cmdline.PrintAnswer(cmd, func(ctx context.Context, _ []string) ([]v1.SDNFlow, error) {
+		return controller.NewClient(socket).Flows(ctx)
+	}, func(cmd *cobra.Command, flows []v1.SDNFlow) error {
 		if len(flows) == 0 {
 			fmt.Fprintln(cmd.ErrOrStderr(), "There is no flow: weir sdn ps lists the switches that have connected")
 		}
 		return printSDNFlows(cmd.OutOrStdout(), flows)
-	}
-	return cmd
+	})
 }
 
 func printSDNFlows(w io.Writer, flows []v1.SDNFlow) error {
