@@ -169,7 +169,7 @@ func TestSDNWithoutController(t *testing.T) {
 		if code != cmdline.Failed || stdout != "" || !strings.Contains(stderr, "no controller is running on "+nowhere) {
 			t.Errorf("%s: exit code %d, %q, %q", command, code, stdout, stderr)
 		}
-		if code, _, stderr := run(command, "extra"); code != cmdline.Usage || !strings.Contains(stderr, "too much") {
+		if code, _, stderr := run(command, "extra"); code != cmdline.Usage || !strings.Contains(stderr, "unexpected argument") {
 			t.Errorf("%s extra: exit code %d, %q", command, code, stderr)
 		}
 		if code, _, stderr := run(command, "-o", "xml"); code != cmdline.Usage || !strings.Contains(stderr, "xml") {
