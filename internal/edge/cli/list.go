@@ -203,7 +203,7 @@ proxies of other nodes (+SENT), and what is kept for instances that start (+STAR
 func printExplanation(w io.Writer, e edge.Explanation) error {
 	var b strings.Builder
 	s := e.Service
-	fmt.Fprintf(&b, "%s (%s): %s, %d of %s answer, response %s\n\n", s.Name, s.Image, counted(s.Users, "user"), s.Running, counted(s.Instances, "instance"), milliseconds(s.ResponseMS))
+	fmt.Fprintf(&b, "%s (%s): %s, %d of %s answer, response %s\n\n", s.Name, s.Image, cmdline.Counted(s.Users, "user"), s.Running, cmdline.Counted(s.Instances, "instance"), milliseconds(s.ResponseMS))
 	if s.Reason != "" {
 		fmt.Fprintf(&b, "%s\n\n", s.Reason)
 	}
@@ -282,7 +282,7 @@ func considered(d edge.Decision) string {
 		b.WriteString("\n")
 	}
 	for _, e := range excluded {
-		fmt.Fprintf(&b, "    not on %s: %s (%s)\n", e.Example, e.Reason, counted(e.Nodes, "node"))
+		fmt.Fprintf(&b, "    not on %s: %s (%s)\n", e.Example, e.Reason, cmdline.Counted(e.Nodes, "node"))
 	}
 	return b.String()
 }

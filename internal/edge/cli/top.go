@@ -113,19 +113,11 @@ func topHead(s edge.Snapshot) []string {
 		}
 	}
 	head := fmt.Sprintf("%d of %d nodes are ready, %s, %s, %s", ready, len(s.Nodes),
-		counted(len(s.Services), "service"), counted(len(s.Instances), "instance"), counted(users, "user"))
+		cmdline.Counted(len(s.Services), "service"), cmdline.Counted(len(s.Instances), "instance"), cmdline.Counted(users, "user"))
 	if s.DryRun {
 		head += ", dry run: nothing is changed"
 	}
 	return []string{head}
-}
-
-// counted returns "1 node", "2 nodes".
-func counted(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // tableLines returns a table as lines.

@@ -86,8 +86,25 @@ func Architecture(machine string) string {
 // pullTimeout limits fetching an image.
 const pullTimeout = 10 * time.Minute
 
-// Pull gets an image from its registry. Errors: ErrNoImage.
-func Pull(ctx context.Context, api *client.Client, image string) error {
+// FetchImage returns an image of an engine, which fetches it from its registry if it has none, and
+// how long that took. Errors: ErrNoImage, and those of the engine, as unreachable wraps them.
+func FetchImage(ctx context.Context, api *client.Client, image string, unreachable func(error) error) (found client.ImageInspectResult, took time.Duration, err error) {
+	began := time.Now()
+	if found, err = api.ImageInspect(ctx, image); cerrdefs.IsNotFound(err) {
+		if err = pull(ctx, api, image); err != nil {
+			return found, 0, err
+		}
+		took = time.Since(began)
+		found, err = api.ImageInspect(ctx, image)
+	}
+	if err != nil {
+		err = unreachable(err)
+	}
+	return found, took, err
+}
+
+// pull gets an image from its registry. Errors: ErrNoImage.
+func pull(ctx context.Context, api *client.Client, image string) error {
 	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
 	defer cancel()
 	missing := func(err error) error {

@@ -69,6 +69,14 @@ func PrintAnswer[T any](cmd *cobra.Command, ask func(context.Context, []string) 
 	return cmd
 }
 
+// Counted returns "1 node", "2 nodes".
+func Counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
 // PrintJSON prints a value as JSON.
 func PrintJSON(w io.Writer, v any) error {
 	encoder := json.NewEncoder(w)

@@ -44,7 +44,7 @@ func printSwitches(w io.Writer, s v1.SDN) error {
 		Dispensable: []string{"SENT", "MAX", "TO"},
 	}
 	for _, n := range s.Switches {
-		t.Add([]string{n.DPID, "", plural(n.Flows, "flow"), "", "", "", "", "", "", "", n.State}, cmdline.Printable(n.Reason))
+		t.Add([]string{n.DPID, "", cmdline.Counted(n.Flows, "flow"), "", "", "", "", "", "", "", n.State}, cmdline.Printable(n.Reason))
 		for _, p := range n.Ports {
 			portState := p.State
 			if !p.Up {
@@ -76,13 +76,6 @@ func printSwitches(w io.Writer, s v1.SDN) error {
 	return nil
 }
 
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
-
 // portNumber returns a port's number as text, or "local" for the switch's own port.
 func portNumber(n uint32) string {
 	if n == 0xfffffffe {
@@ -99,7 +92,7 @@ func portTo(p v1.SDNPort) string {
 	case len(p.Hosts) == 1:
 		return p.Hosts[0]
 	case len(p.Hosts) > 1:
-		return plural(len(p.Hosts), "host")
+		return cmdline.Counted(len(p.Hosts), "host")
 	}
 	return "-"
 }

@@ -201,18 +201,9 @@ func phase(s *container.State, restarts int) (p runtime.Phase, reason string, st
 
 // Fetch implements runtime.Runtime.
 func (r *Runtime) Fetch(ctx context.Context, image string) (runtime.Image, error) {
-	began := time.Now()
-	found, err := r.api.ImageInspect(ctx, image)
-	var took time.Duration
-	if cerrdefs.IsNotFound(err) {
-		if err := runtime.Pull(ctx, r.api, image); err != nil {
-			return runtime.Image{}, err
-		}
-		took = time.Since(began)
-		found, err = r.api.ImageInspect(ctx, image)
-	}
+	found, took, err := runtime.FetchImage(ctx, r.api, image, r.unreachable)
 	if err != nil {
-		return runtime.Image{}, r.unreachable(err)
+		return runtime.Image{}, err
 	}
 	if found.Config != nil {
 		if err := checkImageLabels(image, found.Config.Labels); err != nil {

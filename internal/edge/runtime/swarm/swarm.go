@@ -291,18 +291,9 @@ func (r *Runtime) resolve(ctx context.Context, image string) (name, architecture
 // Fetch implements runtime.Runtime: it gets the image to the manager, which so knows its
 // digest. Nodes get it when an instance starts there.
 func (r *Runtime) Fetch(ctx context.Context, image string) (runtime.Image, error) {
-	began := time.Now()
-	var took time.Duration
-	found, err := r.api.ImageInspect(ctx, image)
-	if cerrdefs.IsNotFound(err) {
-		if err := runtime.Pull(ctx, r.api, image); err != nil {
-			return runtime.Image{}, err
-		}
-		took = time.Since(began)
-		found, err = r.api.ImageInspect(ctx, image)
-	}
+	found, took, err := runtime.FetchImage(ctx, r.api, image, r.unreachable)
 	if err != nil {
-		return runtime.Image{}, r.unreachable(err)
+		return runtime.Image{}, err
 	}
 	nodes, err := r.Nodes(ctx)
 	if err != nil {
