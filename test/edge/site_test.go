@@ -172,9 +172,15 @@ func (s *site) start(t *testing.T, args ...string) *manager {
 
 func (s *site) launch(t *testing.T, args ...string) *manager {
 	t.Helper()
-	m := &manager{log: &logBuffer{}, end: make(chan struct{})}
 	all := append([]string{"run", "--docker", s.engine.Socket(), "--agent", s.Socket()}, args...)
-	m.cmd = s.Host.Command(context.Background(), os.Getenv(programVariable), all...)
+	return s.begin(t, &manager{cmd: s.Host.Command(context.Background(), os.Getenv(programVariable), all...)}, s.engine)
+}
+
+// begin starts a weir-edge for as long as the site lasts. After a failure it and the containers of
+// engines say what they said.
+func (s *site) begin(t *testing.T, m *manager, engines ...*testbed.Engine) *manager {
+	t.Helper()
+	m.log, m.end = &logBuffer{}, make(chan struct{})
 	m.cmd.Stderr = m.log
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := m.cmd.Start(); err != nil {
@@ -187,23 +193,25 @@ func (s *site) launch(t *testing.T, args ...string) *manager {
 	s.t.Cleanup(func() {
 		m.kill()
 		if s.t.Failed() && m == s.manager {
-			t.Logf("weir-edge said:\n%s", m.log)
-			s.logProxies(s.t)
+			s.t.Logf("weir-edge said:\n%s", m.log)
+			for _, engine := range engines {
+				logProxies(s.t, engine)
+			}
 		}
 	})
 	return m
 }
 
 // logProxies is what containers of weir-edge said.
-func (s *site) logProxies(t *testing.T) {
-	listed, err := s.engine.API().ContainerList(context.Background(), client.ContainerListOptions{All: true})
+func logProxies(t *testing.T, engine *testbed.Engine) {
+	listed, err := engine.API().ContainerList(context.Background(), client.ContainerListOptions{All: true})
 	if err != nil {
 		t.Log(err)
 		return
 	}
 	for _, c := range listed.Items {
 		var out bytes.Buffer
-		if logs, err := s.engine.API().ContainerLogs(context.Background(), c.ID, client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true, Tail: "20"}); err == nil {
+		if logs, err := engine.API().ContainerLogs(context.Background(), c.ID, client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true, Tail: "20"}); err == nil {
 			_, _ = stdcopy.StdCopy(&out, &out, logs)
 			logs.Close()
 		}
@@ -333,11 +341,16 @@ func (s *site) url(port int) string {
 }
 
 // dial connects from the neighbour.
-func (s *site) dial(ctx context.Context, network, address string) (conn net.Conn, err error) {
-	inErr := testbed.InNetNS(s.Host.PeerNetNSPath(), func() error {
+func (s *site) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	return dialFrom(ctx, s.Host.PeerNetNSPath(), 5*time.Second, network, address)
+}
+
+// dialFrom connects from a network namespace.
+func dialFrom(ctx context.Context, netns string, timeout time.Duration, network, address string) (conn net.Conn, err error) {
+	inErr := testbed.InNetNS(netns, func() error {
 		// Not by DialContext's goroutines, which would be in another namespace: an
 		// address and a port need no resolver, and the socket is made right here.
-		conn, err = (&net.Dialer{Timeout: 5 * time.Second, FallbackDelay: -1}).DialContext(ctx, network, address)
+		conn, err = (&net.Dialer{Timeout: timeout, FallbackDelay: -1}).DialContext(ctx, network, address)
 		return nil
 	})
 	if inErr != nil {
@@ -351,10 +364,12 @@ func (s *site) crowd(port, users int) profile.Crowd {
 }
 
 // get asks once, as a user does.
-func (s *site) get(port int) error {
-	transport := &http.Transport{DialContext: s.dial, DisableKeepAlives: true}
+func (s *site) get(port int) error { return get(s.url(port), s.dial) }
+
+func get(url string, dial func(ctx context.Context, network, address string) (net.Conn, error)) error {
+	transport := &http.Transport{DialContext: dial, DisableKeepAlives: true}
 	defer transport.CloseIdleConnections()
-	response, err := (&http.Client{Transport: transport, Timeout: 5 * time.Second}).Get(s.url(port))
+	response, err := (&http.Client{Transport: transport, Timeout: 5 * time.Second}).Get(url)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -109,59 +108,22 @@ func (c *cluster) startManager(t *testing.T) {
 
 func (c *cluster) launchManager(t *testing.T, socket, dir string, more ...string) *manager {
 	t.Helper()
-	m := &manager{log: &logBuffer{}, end: make(chan struct{}), trace: fmt.Sprintf("%s-%d.jsonl", dir, time.Now().UnixNano())}
+	m := &manager{trace: fmt.Sprintf("%s-%d.jsonl", dir, time.Now().UnixNano())}
 	args := append([]string{"run", "--docker", c.engine.Socket(), "--socket", socket, "--state-dir", dir, "--record", m.trace}, more...)
 	m.cmd = c.engine.Command(os.Getenv(programVariable), args...)
-	m.cmd.Stderr = m.log
-	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := m.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		_ = m.cmd.Wait()
-		close(m.end)
-	}()
-	c.t.Cleanup(func() {
-		m.kill()
-		if c.t.Failed() && m == c.manager {
-			c.t.Logf("weir-edge said:\n%s", m.log)
-			for _, engine := range c.engines {
-				(&site{engine: engine}).logProxies(c.t)
-			}
-		}
-	})
-	return m
+	return c.begin(t, m, c.engines...)
 }
 
 // dial connects from the host that the nodes' network is on.
-func (c *cluster) dial(ctx context.Context, network, address string) (conn net.Conn, err error) {
-	inErr := testbed.InNetNS(c.host.NetNSPath(), func() error {
-		conn, err = (&net.Dialer{Timeout: 2 * time.Second, FallbackDelay: -1}).DialContext(ctx, network, address)
-		return nil
-	})
-	if inErr != nil {
-		return nil, inErr
-	}
-	return conn, err
+func (c *cluster) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	return dialFrom(ctx, c.host.NetNSPath(), 2*time.Second, network, address)
 }
 
 func (c *cluster) url(node, port int) string {
 	return fmt.Sprintf("http://%s/", net.JoinHostPort(c.nodes[node].Addr.String(), fmt.Sprint(port)))
 }
 
-func (c *cluster) get(node, port int) error {
-	transport := &http.Transport{DialContext: c.dial, DisableKeepAlives: true}
-	defer transport.CloseIdleConnections()
-	response, err := (&http.Client{Transport: transport, Timeout: 2 * time.Second}).Get(c.url(node, port))
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("the answer is %s", response.Status)
-	}
-	return nil
-}
+func (c *cluster) get(node, port int) error { return get(c.url(node, port), c.dial) }
 
 // takePort takes the first of the ports that engines choose from, at IPv4 addresses only, as
 // any connection of a node does. From then on Docker before 27 publishes a port at two
