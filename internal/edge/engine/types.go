@@ -7,52 +7,50 @@ import (
 	"github.com/weir-project/weir/internal/edge/spec"
 )
 
-// Input is everything that a round of decisions depends on. Two rounds with the
-// same input decide the same, in any order of the lists.
+// Input is everything that a round of decisions depends on. Rounds with the same input return the
+// same decisions, in any order of the lists.
 type Input struct {
-	// At is when the input was true. The engine has no clock of its own.
+	// At is the time of the observation. The engine has no clock of its own.
 	At time.Time `json:"at"`
-	// Nodes are all nodes that are known, also those that do not answer.
+	// Nodes are all known nodes, silent ones included.
 	Nodes []Node `json:"nodes"`
-	// Services are those that should run.
+	// Services are the deployed services.
 	Services []Service `json:"services"`
-	// Instances are those that run, start or end, or are promised in the ledger.
+	// Instances are those that run, start, stop or have a promise in the ledger.
 	Instances []Instance `json:"instances"`
-	// Demand is where users come to, as the proxies see it.
+	// Demand is the users of each service by the node where they connect, as proxies report them.
 	Demand []Demand `json:"demand"`
 	// Claims are what services are promised on nodes for their minimums; see [Divide].
 	Claims []Claim `json:"claims,omitempty"`
-	// Links are the measured round trips between nodes; those that are not
-	// measured have an assumed one (constants.go).
+	// Links are the measured round trips between nodes; others are assumed (constants.go).
 	Links []Link `json:"links"`
-	// Memory is [Result.Memory] of the round before; the zero value for the first.
+	// Memory is [Result.Memory] of the previous round; zero for the first.
 	Memory Memory `json:"memory"`
 }
 
-// NodeState is what the engine may do with a node.
+// NodeState says what the engine may do with a node.
 type NodeState string
 
 // The states of a node.
 const (
-	// NodeReady: it answers, and takes instances.
+	// NodeReady: it answers and takes instances.
 	NodeReady NodeState = "ready"
-	// NodeStale: it has not answered for a while. Its instances count, and none is
-	// started there.
+	// NodeStale: it has been silent for a while. Its instances count, and none starts there.
 	NodeStale NodeState = "stale"
-	// NodeGone: it has not answered for so long that its instances count as lost.
+	// NodeGone: it has been silent for so long that its instances count as lost.
 	NodeGone NodeState = "gone"
-	// NodeDraining: its operator wants it empty. Its instances move away.
+	// NodeDraining: its operator drains it. Its instances move away.
 	NodeDraining NodeState = "draining"
 )
 
-// Node is what a node has and what is left of it.
+// Node is the capacity of a node and its present use.
 type Node struct {
-	// Name is what instances, demand and links call it. It is unique.
+	// Name is unique; instances, demand and links refer to it.
 	Name  string    `json:"name"`
 	State NodeState `json:"state"`
-	// Reason is why the node is in another state than ready.
+	// Reason says why the node is not ready.
 	Reason string `json:"reason,omitempty"`
-	// Platform is "linux/arm64", as images have it; empty where it is not known.
+	// Platform is the platform in the notation of images, "linux/arm64"; empty if unknown.
 	Platform string `json:"platform,omitempty"`
 
 	CPUs           float64 `json:"cpus"`
@@ -63,38 +61,35 @@ type Node struct {
 	MemoryUsedBytes uint64 `json:"memory_used_bytes"`
 	DiskFreeBytes   uint64 `json:"disk_free_bytes"`
 
-	// Weir: an agent shares out the node's uplink. Without one nothing can be
-	// promised there, and the rates below are unknown.
+	// Weir: an agent controls the node's uplink. Without one no minimum can be promised there, and
+	// the rates below are unknown.
 	Weir bool `json:"weir"`
-	// ReadOnly: weir-edge may read from the agent and change nothing, so that nothing can be
-	// promised there either.
+	// ReadOnly: weir-edge may only read from the agent, so no minimum can be promised there either.
 	ReadOnly bool `json:"read_only,omitempty"`
-	// UplinkBPS is the rate of the uplink, UplinkSentBPS what it sends now.
+	// UplinkBPS is the rate of the uplink, UplinkSentBPS the rate at which it sends now.
 	UplinkBPS     uint64 `json:"uplink_bps"`
 	UplinkSentBPS uint64 `json:"uplink_sent_bps"`
-	// BudgetBPS is what minimums may claim together: the uplink's rate less the
-	// agent's reserve. OtherMinBPS are the minimums in force that are not those of
-	// services.
+	// BudgetBPS is the largest sum of minimums: the uplink's rate less the agent's reserve.
+	// OtherMinBPS is the sum of the minimums in force that belong to no service.
 	BudgetBPS   uint64 `json:"budget_bps"`
 	OtherMinBPS uint64 `json:"other_min_bps"`
 
-	// Availability is the part of the time that the node is there, 0 to 1; see
-	// [EstimateAvailability]. 0 and 1: nothing is known.
+	// Availability is the fraction of the time that the node answers; see [EstimateAvailability].
+	// 0 and 1: unknown.
 	Availability float64 `json:"availability"`
-	// PullBPS is the rate at which the node gets images. 0: not known.
+	// PullBPS is the rate at which the node fetches images; 0: unknown.
 	PullBPS uint64 `json:"pull_bps"`
-	// Images are those of services that the node has already.
+	// Images are the services' images that the node has.
 	Images []string `json:"images"`
 }
 
-// promises returns true if a minimum can be promised on the node at all.
+// promises reports whether minimums can be promised on the node.
 func (n *Node) promises() bool { return n.Weir && !n.ReadOnly }
 
-// Service is a service that should run: its specification, and what is measured of
-// it in place of estimates there.
+// Service is a deployed service: its specification, and measurements that replace its estimates.
 type Service struct {
 	Spec spec.Spec `json:"spec"`
-	// MeasuredStartUpSeconds is from start to first answer, as last measured; 0: not yet.
+	// MeasuredStartUpSeconds is the last time from start to first answer; 0: not measured.
 	MeasuredStartUpSeconds float64 `json:"measured_start_up_seconds,omitempty"`
 }
 
@@ -103,18 +98,17 @@ type InstanceState string
 
 // The states of an instance.
 const (
-	// InstanceStarting: it is promised or started, and has not answered yet.
+	// InstanceStarting: it has a promise or was started, and has not answered yet.
 	InstanceStarting InstanceState = "starting"
 	// InstanceRunning: it answers health checks.
 	InstanceRunning InstanceState = "running"
-	// InstanceUnhealthy: it runs and does not answer.
+	// InstanceUnhealthy: it runs and fails health checks.
 	InstanceUnhealthy InstanceState = "unhealthy"
-	// InstanceUnknown: it runs, and no proxy says whether it answers. It counts, and
-	// is left alone.
+	// InstanceUnknown: it runs, and no proxy reports its health. It counts, and is not touched.
 	InstanceUnknown InstanceState = "unknown"
-	// InstanceStopping: it gets no more users and ends.
+	// InstanceStopping: it gets no new users and ends.
 	InstanceStopping InstanceState = "stopping"
-	// InstanceFailed: it did not start, or crashes again and again. Reason says why.
+	// InstanceFailed: it did not start, or crashes repeatedly. Reason says why.
 	InstanceFailed InstanceState = "failed"
 )
 
@@ -125,50 +119,49 @@ type Instance struct {
 	Service string        `json:"service"`
 	Node    string        `json:"node"`
 	State   InstanceState `json:"state"`
-	// Since is when it came into this state.
+	// Since is the time of the last change of State.
 	Since  time.Time `json:"since"`
 	Reason string    `json:"reason,omitempty"`
 
-	// Users are those it serves now, ResponseSeconds how long they wait for an
-	// answer, at the proxy.
+	// Users is the number of users it serves now, ResponseSeconds their response time at the proxy.
 	Users           float64 `json:"users"`
 	ResponseSeconds float64 `json:"response_seconds"`
-	// CPUs are the processors that it keeps busy; 0.5 is half of one.
+	// CPUs is the number of processors it keeps busy; 0.5 is half of one.
 	CPUs        float64 `json:"cpus"`
 	MemoryBytes uint64  `json:"memory_bytes"`
-	// SentBPS is what it sends over its node's uplink itself: to proxies of other nodes.
+	// SentBPS is the rate that it sends over its node's uplink, to proxies of other nodes.
 	SentBPS uint64 `json:"sent_bps"`
 
-	// LimitBytes is the memory that the ledger promised it, which may differ from its service's
-	// specification of today: 0 for none.
+	// LimitBytes is its memory in the ledger, which may differ from the present specification; 0:
+	// none.
 	LimitBytes uint64 `json:"limit_bytes"`
-	// Replaces is the instance that this one was started in place of; see [Move].
+	// Replaces is the instance that this one replaces; see [Move].
 	Replaces string `json:"replaces,omitempty"`
 	// MinRefused: the node's agent does not grant what the minimum takes there. Reason says why.
 	MinRefused bool `json:"min_refused,omitempty"`
 }
 
-// Demand is what users of one service ask for at the proxy of one node.
+// Demand is the load of one service at the proxy of one node.
 type Demand struct {
 	Service string `json:"service"`
-	// Node is the one whose proxy they connect to.
+	// Node is the node where they connect.
 	Node  string  `json:"node"`
 	Users float64 `json:"users"` // at once
-	// ResponseSeconds is their mean wait.
+	// ResponseSeconds is their mean response time.
 	ResponseSeconds float64 `json:"response_seconds"`
-	// SentBPS is what the service's proxy there sends over the node's uplink: all that users
-	// of that node get, from instances of any node. 0: nothing, or unknown.
+	// SentBPS is the rate that the service's proxy sends over the node's uplink, for instances of
+	// any node; 0: nothing, or unknown.
 	SentBPS uint64 `json:"sent_bps,omitempty"`
 }
 
-// Link is what is measured between two nodes. It counts in both directions.
+// Link is a measured round trip between two nodes, the same in both directions.
 type Link struct {
 	From             string  `json:"from"`
 	To               string  `json:"to"`
 	RoundTripSeconds float64 `json:"round_trip_seconds"`
 }
 
-// Action is what to do.
+// Action is the kind of a decision.
 type Action string
 
 // The actions.
@@ -177,16 +170,14 @@ const (
 	Start Action = "start"
 	// Stop: stop Instance on Node.
 	Stop Action = "stop"
-	// Move: start Instance on Node, in place of Replaces on From. That goes on until
-	// the new one answers; a later round then decides to Stop the old one.
-	// To carry it out, a Move is a Start.
+	// Move: start Instance on Node to replace Replaces on From, which stays until the new one
+	// answers; a later round then decides to Stop it. A Move is carried out as a Start.
 	Move Action = "move"
-	// Keep: change nothing. Reason is why, also if a change would be needed that
-	// is not possible.
+	// Keep: change nothing. Reason says why, also if a needed change is impossible.
 	Keep Action = "keep"
 )
 
-// Cause is what a decision is about, for programs. Reason is the same for people.
+// Cause is the reason of a decision for programs; Reason is the text for people.
 type Cause string
 
 // The causes of decisions.
@@ -208,7 +199,7 @@ const (
 	CauseCutOff       Cause = "cut-off"      // too few nodes answer to act on that
 )
 
-// Decision is what to do about a service, and why.
+// Decision is an action for a service, with its reason.
 type Decision struct {
 	Action  Action `json:"action"`
 	Service string `json:"service"`
@@ -227,26 +218,27 @@ type Decision struct {
 	Algorithm string `json:"algorithm,omitempty"`
 	Cause     Cause  `json:"cause"`
 	Reason    string `json:"reason"`
-	// Facts are what the decision went by.
+	// Facts are the measurements that the decision is based on.
 	Facts Facts `json:"facts"`
-	// Alternatives are what else could have been done, best first and at most
-	// [MaxAlternatives]; the first is what was chosen, if anything was.
+	// Alternatives are the options, best first and at most [MaxAlternatives]. If something was
+	// chosen it is the first.
 	Alternatives []Alternative `json:"alternatives,omitempty"`
-	// Excluded counts the nodes that could not be chosen, by reason.
+	// Excluded counts the excluded nodes by reason.
 	Excluded []Excluded `json:"excluded,omitempty"`
 }
 
-// Facts are the state of a service that a decision went by.
+// Facts are the state of a service that a decision is based on.
 type Facts struct {
-	// Instances are those that count, Wanted how many there should be at least, for
-	// users, capacity and availability.
+	// Instances is the number of instances that count, Wanted the least number needed for users,
+	// capacity and availability.
 	Instances int `json:"instances"`
 	Wanted    int `json:"wanted"`
-	// Users are there now; Capacity is how many there is room for, 0 if unknown.
+	// Users is the present number of users, Capacity the number that instances can serve; 0:
+	// unknown.
 	Users    float64 `json:"users"`
 	Capacity float64 `json:"capacity"`
-	// ResponseSeconds is what users wait, of RequiredSeconds that they may have to;
-	// 0: not measured, or not required.
+	// ResponseSeconds is the response time, RequiredSeconds the largest allowed one; 0: not
+	// measured, or not required.
 	ResponseSeconds float64 `json:"response_seconds"`
 	RequiredSeconds float64 `json:"required_seconds"`
 	// CPUPercent is of the busiest instance, of what it may use; NodeCPUPercent of
@@ -259,36 +251,34 @@ type Facts struct {
 	RequiredAvailability float64 `json:"required_availability"`
 }
 
-// Alternative is something that could be done, and what is expected of it.
+// Alternative is an option and its expected effect.
 type Alternative struct {
 	Action Action `json:"action"`
 	Node   string `json:"node"`
 	// Local: the node has an instance of the service already.
 	Local bool `json:"local"`
-	// TransferSeconds and StartUpSeconds are what it costs until there is an answer.
+	// TransferSeconds and StartUpSeconds add up to the time until the first answer.
 	TransferSeconds float64 `json:"transfer_seconds"`
 	StartUpSeconds  float64 `json:"start_up_seconds"`
-	// ResponseSeconds is what users would wait then, RoundTripSeconds of it for the
-	// network.
+	// ResponseSeconds is the expected response time, RoundTripSeconds the network's part of it.
 	ResponseSeconds  float64 `json:"response_seconds"`
 	RoundTripSeconds float64 `json:"round_trip_seconds"`
-	// FreeBPS is what the node's uplink could still promise, HeadroomBPS what it
-	// does not send at the moment.
+	// FreeBPS is the rate that the node can promise for the service's minimum, what it has promised
+	// for it included. HeadroomBPS is the unused rate of its uplink.
 	FreeBPS     uint64  `json:"free_bps"`
 	HeadroomBPS uint64  `json:"headroom_bps"`
 	CPUPercent  float64 `json:"cpu_percent"` // of the node
 	// UplinkPercent of the node's uplink is what others send and the service's minimum
 	// does not take from them; 0 where no agent says what the uplink has.
 	UplinkPercent float64 `json:"uplink_percent"`
-	// Exhausted says what the node has nothing left of; empty if it is well.
+	// Exhausted names the node's exhausted resource; empty if there is none.
 	Exhausted string `json:"exhausted,omitempty"`
-	// Score orders alternatives, higher is better; Refused says why the algorithm
-	// does not take it at all.
+	// Score orders alternatives, the highest is best. Refused says why the algorithm rejects it.
 	Score   float64 `json:"score"`
 	Refused string  `json:"refused,omitempty"`
 }
 
-// Excluded are nodes that could not be chosen for the same reason.
+// Excluded are nodes that were excluded for the same reason.
 type Excluded struct {
 	Reason string `json:"reason"`
 	Nodes  int    `json:"nodes"`
@@ -296,12 +286,11 @@ type Excluded struct {
 	Example string `json:"example"`
 }
 
-// Result is what a round decided.
+// Result is the outcome of a round.
 type Result struct {
-	// Decisions are in the order in which they should be done; there is at least
-	// one for each service.
+	// Decisions are in order of execution, at least one for each service.
 	Decisions []Decision `json:"decisions"`
-	// Memory goes into the next round.
+	// Memory is the input of the next round.
 	Memory Memory `json:"memory"`
 }
 

@@ -8,31 +8,31 @@ import (
 	"time"
 )
 
-// world is the input, sorted, and the state that the decisions of the round make of it: what is
-// placed on a node is not left for the next decision.
+// world is the sorted input and what the decisions of the round change: capacity that one decision
+// takes is missing for the next.
 type world struct {
 	e        *Engine
 	at       time.Time
 	nodes    []*node // by name
 	services []*service
-	orphans  []*instance // of services that should not run
+	orphans  []*instance // of removed services
 	trips    map[[2]int]float64
-	cutOff   string // why nothing is decided; empty if it is
+	cutOff   string // why nothing is decided; empty if decisions are made
 }
 
 type node struct {
 	seen  Node
 	index int
-	// promisedBPS and promisedBytes are what services, instances and others have been
-	// promised; busyCPUs, usedBytes and sentBPS what is used, and expected to be by
-	// what has been put there in this round.
+	// promisedBPS and promisedBytes are the sums of promises, those of other programs included.
+	// busyCPUs, usedBytes and sentBPS are the present use, and the expected use of instances that
+	// were placed in this round.
 	promisedBPS, promisedBytes uint64
 	busyCPUs, usedBytes        float64
 	sentBPS                    float64
-	// claimedBPS is the part of promisedBPS that is for services, by service.
+	// claimedBPS are the services' claims, which are part of promisedBPS.
 	claimedBPS map[string]uint64
 	instances  int
-	exhausted  string // what it has next to nothing left of; empty if it is well
+	exhausted  string // the exhausted resource; empty if there is none
 }
 
 type instance struct {
@@ -46,42 +46,41 @@ type service struct {
 	Service
 	minBPS   uint64
 	priority uint32
-	// instances are those that count, by ID: on nodes that are there, and neither
-	// failed nor on their way out. numbers are those that are taken.
+	// instances are those that count, by ID: on nodes that are not gone, and neither failed nor
+	// stopping. numbers are the taken ones.
 	instances []*instance
 	numbers   map[int]bool
 	lost      []*instance // on nodes that are gone
 	failed    []*instance
-	surplus   []*instance // replaced, and not needed any more
-	arriving  []*instance // that start in place of others, and do not count yet
+	surplus   []*instance // replaced by running ones
+	arriving  []*instance // starting to replace others; they do not count yet
 	hosts     []host      // nodes with instances, by index
-	// entries are demand.now or demand.usual, whichever the step of the round goes by.
+	// entries are demand.now or demand.usual, depending on the step of the round.
 	entries   []entry
 	demand    demand
 	memory    ServiceMemory
 	model     model
 	algorithm Algorithm
-	fallback  string // why another algorithm than the specification's decides; empty if it does not
+	fallback  string // why the specified algorithm is not used; empty if it is
 
 	decisions []Decision
 }
 
-// demand is what proxies tell of a service's users.
+// demand is what proxies report of a service's users.
 type demand struct {
 	measured bool // a proxy counts users
 	users    float64
 	response float64 // in seconds
-	// now and usual are where users come to: at the moment (on average if there are none), and on
-	// average.
+	// now and usual are the users by node: present ones (the mean if there are none), and the mean.
 	now, usual []entry
-	// proxyBPS is what proxies send, by node, of those that agents tell of; told is that and
-	// their users together.
+	// proxyBPS is the rate that proxies send by node, where agents report it; told is its sum, and
+	// the users of those nodes.
 	proxyBPS map[int]float64
 	told     struct{ users, bps float64 }
 }
 
-// host is a node with instances of a service: the number that counts, the number of those that
-// run, and what these use.
+// host is a node with instances of a service: how many count, how many of them run, and what they
+// use.
 type host struct {
 	node, count, running int
 	cpus, bps            float64
@@ -145,7 +144,7 @@ func (n *node) claim(service string, bps uint64) {
 	n.promisedBPS = sum(n.promisedBPS, more)
 }
 
-// isShortOf returns what a node has next to nothing left of; empty if it is well.
+// isShortOf returns the exhausted resource of a node; empty if there is none.
 func (n *node) isShortOf() string {
 	switch {
 	case n.seen.CPUs > 0 && n.busyCPUs >= n.seen.CPUs*high:
@@ -171,7 +170,7 @@ func (w *world) addServices(in *Input) map[string]*service {
 		byName[s.Spec.Name] = s
 		w.services = append(w.services, s)
 	}
-	// The order in which they get what is left of nodes; the name only makes it a fixed one.
+	// By priority, which gets the capacity of nodes first; by name for a fixed order.
 	slices.SortFunc(w.services, func(a, b *service) int {
 		return cmp.Or(cmp.Compare(b.priority, a.priority), strings.Compare(a.Spec.Name, b.Spec.Name))
 	})
@@ -236,8 +235,8 @@ func (s *service) startTimeout(n *node) float64 {
 	return startTimeout + slowStart*(s.pull(n)+s.startUp())
 }
 
-// pairMoves finds instances that were started in place of others. While the new one
-// starts only the old one counts; once it runs the old one is to be stopped.
+// pairMoves pairs instances with those that they replace. While the new one starts only the old one
+// counts; once it runs the old one is surplus.
 func (s *service) pairMoves() {
 	byID := make(map[string]*instance, len(s.instances)+len(s.lost))
 	for _, list := range [][]*instance{s.lost, s.instances} {
@@ -308,8 +307,8 @@ func (w *world) detectPartition() {
 	}
 }
 
-// roundTrip returns what users of a service wait for the network, on average, if each
-// goes to the closest instance, and there is one on node as well (-1: none).
+// roundTrip returns the mean round trip of a service's users to the closest instance, if node has an
+// instance too (-1: none).
 func (s *service) roundTrip(w *world, node int) float64 {
 	sum, users := 0.0, 0.0
 	for _, e := range s.entries {
@@ -333,7 +332,7 @@ func (s *service) roundTrip(w *world, node int) float64 {
 	return sum / users
 }
 
-// trip returns the round trip between two nodes.
+// trip returns the round trip between two nodes in seconds.
 func (w *world) trip(a, b int) float64 {
 	if a == b {
 		return 0
@@ -346,7 +345,7 @@ func (w *world) trip(a, b int) float64 {
 
 func pair(a, b int) [2]int { return [2]int{min(a, b), max(a, b)} }
 
-// sum adds promises; an overflow counts as the largest.
+// sum adds promises; an overflow returns the largest number.
 func sum(a, b uint64) uint64 {
 	if a+b < a {
 		return math.MaxUint64
@@ -354,6 +353,7 @@ func sum(a, b uint64) uint64 {
 	return a + b
 }
 
+// startUp returns the seconds from start to first answer.
 func (s *service) startUp() float64 {
 	return cmp.Or(finite(s.MeasuredStartUpSeconds), s.Spec.StartUpSeconds, unknownStartUp)
 }
