@@ -28,19 +28,13 @@ func TestMain(m *testing.M) { os.Exit(harness.Main(m)) }
 type bed struct {
 	*testbed.OVS
 	t      *testing.T
-	kernel bool     // its bridges are in the kernel
-	atHome bool     // weir runs in the switch's namespace
-	space  *process // holds the switch's network namespace
-	weir   *process
+	kernel bool // its bridges are in the kernel
+	atHome bool // weir runs in the switch's namespace
+	weir   *testbed.Process
 }
 
-// process is one that the test started.
-type process struct{ *testbed.Process }
-
-// stop ends a process, by force if it must.
-func (p *process) stop(how syscall.Signal) { _ = p.End(how, 10*time.Second) }
-
-func (p *process) netns() string { return p.NetNSPath() }
+// endProcess ends a process, by force if it must.
+func endProcess(p *testbed.Process, how syscall.Signal) { _ = p.End(how, 10*time.Second) }
 
 // newBed starts Open vSwitch without bridges, for those in user space.
 func newBed(t *testing.T) *bed {
@@ -75,7 +69,6 @@ func newBedOf(t *testing.T, kernel bool) *bed {
 	if b.OVS, err = testbed.NewOVS(t.Context(), t.TempDir(), kernel); err != nil {
 		t.Fatal(err)
 	}
-	b.space = &process{b.Space}
 	t.Cleanup(func() {
 		b.Close()
 		if log, err := os.ReadFile(b.path("vswitchd.log")); err == nil && t.Failed() {
@@ -94,7 +87,7 @@ func (b *bed) control() string         { return b.path("sdn.sock") }
 // restartDatabase kills ovsdb-server and starts it again after a while.
 func (b *bed) restartDatabase(after time.Duration) {
 	b.t.Helper()
-	(&process{b.Database}).stop(syscall.SIGKILL)
+	endProcess(b.Database, syscall.SIGKILL)
 	time.Sleep(after)
 	must.Succeed(b.t, b.StartDatabase(b.t.Context()))
 }
@@ -117,9 +110,9 @@ func (b *bed) vsctl(args ...string) string {
 	return b.must("ovs-vsctl", append([]string{"--db=" + b.database(), "--timeout=15"}, args...)...)
 }
 
-func (b *bed) inSpace(in *process, args ...string) string {
+func (b *bed) inSpace(in *testbed.Process, args ...string) string {
 	b.t.Helper()
-	return b.must("nsenter", append([]string{"--net=" + in.netns()}, args...)...)
+	return b.must("nsenter", append([]string{"--net=" + in.NetNSPath()}, args...)...)
 }
 
 // bridge makes a bridge that connects to weir.
@@ -129,17 +122,16 @@ func (b *bed) bridge(name string, dpid int) {
 }
 
 // host makes a namespace with an address at a port of a bridge.
-func (b *bed) host(bridge, port string, number int, address string) *process {
+func (b *bed) host(bridge, port string, number int, address string) *testbed.Process {
 	b.t.Helper()
-	s, err := b.AddHost(b.t.Context(), bridge, port, number, addressArgs(address)...)
+	h, err := b.AddHost(b.t.Context(), bridge, port, number, addressArgs(address)...)
 	must.Succeed(b.t, err)
-	h := &process{s}
 	b.in(h, func() error { return checksumsInSoftware("eth0") })
 	return h
 }
 
 // address gives a host an address.
-func (b *bed) address(host *process, address string) {
+func (b *bed) address(host *testbed.Process, address string) {
 	b.t.Helper()
 	b.inSpace(host, append([]string{"ip", "address", "add", "dev", "eth0"}, addressArgs(address)...)...)
 }
@@ -172,9 +164,9 @@ func pingOf(address string) string {
 // cable connects two bridges.
 func (b *bed) cable(bridgeA, portA string, numberA int, bridgeB, portB string, numberB int) {
 	b.t.Helper()
-	b.inSpace(b.space, "ip", "link", "add", portA, "type", "veth", "peer", "name", portB)
+	b.inSpace(b.Space, "ip", "link", "add", portA, "type", "veth", "peer", "name", portB)
 	for _, port := range []string{portA, portB} {
-		b.inSpace(b.space, "ip", "link", "set", port, "up")
+		b.inSpace(b.Space, "ip", "link", "set", port, "up")
 	}
 	b.vsctl("add-port", bridgeA, portA, "--", "set", "interface", portA, fmt.Sprintf("ofport_request=%d", numberA),
 		"--", "add-port", bridgeB, portB, "--", "set", "interface", portB, fmt.Sprintf("ofport_request=%d", numberB))
@@ -187,16 +179,15 @@ func (b *bed) startWeir(args ...string) {
 }
 
 // startController starts weir sdn run with sockets for switches and for people.
-func (b *bed) startController(listen, control string, args ...string) *process {
+func (b *bed) startController(listen, control string, args ...string) *testbed.Process {
 	b.t.Helper()
 	all := append([]string{"sdn", "run", "--listen", "unix:" + listen, "--socket", control, "--stats-interval", "500ms", "-v"}, args...)
 	var in *testbed.Process
 	if b.atHome {
 		in = b.Space
 	}
-	started, err := b.Start(in, harness.Program(b.t), all...)
+	weir, err := b.Start(in, harness.Program(b.t), all...)
 	must.Succeed(b.t, err)
-	weir := &process{started}
 	b.t.Cleanup(func() {
 		if b.t.Failed() {
 			ps, _ := b.do(harness.Program(b.t), "sdn", "ps", "--socket", control)
@@ -233,11 +224,7 @@ func show[T any](b *bed, what string) (v T) {
 // wait tries until something is so.
 func (b *bed) wait(what string, atMost time.Duration, try func() error) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), atMost)
-	defer cancel()
-	if err := testbed.Await(ctx, 50*time.Millisecond, func(context.Context) error { return try() }); err != nil {
-		b.t.Fatalf("%s: not within %v: %v", what, atMost, err)
-	}
+	harness.Await(b.t, what, atMost, try)
 }
 
 // entries are a bridge's flows as ovs-ofctl shows them.
@@ -247,9 +234,9 @@ func (b *bed) entries(bridge string) string {
 }
 
 // ping sends n packets in n/5 seconds and returns how many were answered.
-func (b *bed) ping(from *process, to string, n int) int {
+func (b *bed) ping(from *testbed.Process, to string, n int) int {
 	b.t.Helper()
-	out, _ := b.do("nsenter", "--net="+from.netns(), "busybox", pingOf(to), "-A", "-q", "-c", fmt.Sprint(n), "-W", "1", "-w", "20", to)
+	out, _ := b.do("nsenter", "--net="+from.NetNSPath(), "busybox", pingOf(to), "-A", "-q", "-c", fmt.Sprint(n), "-W", "1", "-w", "20", to)
 	var sent, received int
 	for line := range strings.Lines(out) {
 		if _, err := fmt.Sscanf(line, "%d packets transmitted, %d packets received", &sent, &received); err == nil {

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/lab/testbed"
 )
 
 // Rate of the port that everything goes through, and what its classes are
@@ -46,7 +47,7 @@ func TestKernelDatapath(t *testing.T) {
 	b.oneQueue("p2")
 	fifo := b.congest(h1, h2, 30e6, nil)
 	t.Logf("FIFO: %v", fifo)
-	b.weir.stop(syscall.SIGTERM)
+	endProcess(b.weir, syscall.SIGTERM)
 	b.vsctl("--", "clear", "port", "p2", "qos", "--", "--all", "destroy", "qos", "--", "--all", "destroy", "queue")
 
 	withQueues := func() {
@@ -63,7 +64,7 @@ func TestKernelDatapath(t *testing.T) {
 	var killed time.Duration
 	llq := b.congest(h1, h2, 30e6, func() {
 		killed = time.Since(epoch)
-		b.weir.stop(syscall.SIGKILL)
+		endProcess(b.weir, syscall.SIGKILL)
 		time.Sleep(2 * time.Second)
 		withQueues()
 	})
@@ -119,7 +120,7 @@ func (c congested) String() string {
 
 // congest has EF send at a rate beside AF and BE that take all they can get, and
 // does something after it has measured.
-func (b *bed) congest(from, to *process, efBPS float64, then func()) congested {
+func (b *bed) congest(from, to *testbed.Process, efBPS float64, then func()) congested {
 	b.t.Helper()
 	ef := b.voice(from, to, efBPS)
 	b.wait("the flow's entry", 10*time.Second, func() error {
@@ -191,7 +192,7 @@ func (b *bed) congest(from, to *process, efBPS float64, then func()) congested {
 func (b *bed) classBytes(port string) (map[string]uint64, time.Time) {
 	b.t.Helper()
 	out, class, asked := map[string]uint64{}, "", time.Now()
-	for line := range strings.Lines(b.inSpace(b.space, "tc", "-s", "class", "show", "dev", port)) {
+	for line := range strings.Lines(b.inSpace(b.Space, "tc", "-s", "class", "show", "dev", port)) {
 		var sent uint64
 		switch words := strings.Fields(line); {
 		case len(words) > 2 && words[0] == "class":
@@ -245,7 +246,7 @@ type voice struct {
 var epoch = time.Now()
 
 // voice sends at a rate until it is stopped.
-func (b *bed) voice(from, to *process, bps float64) *voice {
+func (b *bed) voice(from, to *testbed.Process, bps float64) *voice {
 	b.t.Helper()
 	v := &voice{sent: make(chan int, 1)}
 	b.in(to, func() (err error) {
@@ -352,7 +353,7 @@ func (v *voice) delays() (mean, p99, jitter time.Duration) {
 
 // bulk sends as much as n connections take, until it is stopped, and counts the
 // bytes that arrive.
-func (b *bed) bulk(from, to *process, port, n int) (arrived *atomic.Uint64, stop func()) {
+func (b *bed) bulk(from, to *testbed.Process, port, n int) (arrived *atomic.Uint64, stop func()) {
 	b.t.Helper()
 	arrived = &atomic.Uint64{}
 	address := net.JoinHostPort("198.18.66.2", strconv.Itoa(port))

@@ -10,18 +10,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/test/harness"
 )
 
 // ownQueues: with --qos linux-noop the controller makes the queues itself, on a switch
 // of its own host: they do what Open vSwitch's do, outlive it, and give back what
 // somebody had configured on the port's device.
-func (b *bed) ownQueues(h1, h2 *process, fifo congested) {
+func (b *bed) ownQueues(h1, h2 *testbed.Process, fifo congested) {
 	t := b.t
 	t.Helper()
 	b.down()
 	b.wait("Open vSwitch to take its queues away", 20*time.Second, func() error {
-		if out := b.inSpace(b.space, "tc", "qdisc", "show", "dev", "p2"); strings.Contains(out, "htb") {
+		if out := b.inSpace(b.Space, "tc", "qdisc", "show", "dev", "p2"); strings.Contains(out, "htb") {
 			return errors.New(out)
 		}
 		return nil
@@ -29,13 +30,13 @@ func (b *bed) ownQueues(h1, h2 *process, fifo congested) {
 	args := []string{"--no-second-look", "--qos", "linux-noop", "--ovsdb", b.database(), "--rate", "100mbit"}
 	b.startWeir(args...) // not in the switch's namespace
 	b.refused("p2", "is not on this host")
-	b.weir.stop(syscall.SIGTERM)
+	endProcess(b.weir, syscall.SIGTERM)
 
-	b.inSpace(b.space, "tc", "qdisc", "add", "dev", "p2", "root", "handle", "5:", "tbf", "rate", "700mbit", "burst", "100k", "limit", "1m")
+	b.inSpace(b.Space, "tc", "qdisc", "add", "dev", "p2", "root", "handle", "5:", "tbf", "rate", "700mbit", "burst", "100k", "limit", "1m")
 	b.atHome = true
 	b.startWeir(args...)
 	b.refused("p2", "--replace")
-	b.weir.stop(syscall.SIGTERM)
+	endProcess(b.weir, syscall.SIGTERM)
 	withQueues := func() {
 		b.startWeir(append(args, "--replace")...)
 		b.wait("queues", 20*time.Second, func() error {
@@ -52,7 +53,7 @@ func (b *bed) ownQueues(h1, h2 *process, fifo congested) {
 	var before, after uint64
 	own := b.congest(h1, h2, 30e6, func() {
 		before = sentBytes(b.port("p2"), "be")
-		b.weir.stop(syscall.SIGKILL)
+		endProcess(b.weir, syscall.SIGKILL)
 		time.Sleep(2 * time.Second)
 		withQueues()
 		after = sentBytes(b.port("p2"), "be")
@@ -72,10 +73,10 @@ func (b *bed) ownQueues(h1, h2 *process, fifo congested) {
 	full.sharesKept(t, 0.9) // of new data; what the classes send is held to the minimums
 
 	b.down()
-	if out := b.inSpace(b.space, "tc", "qdisc", "show", "dev", "p2"); !strings.Contains(out, "qdisc tbf 5: root") || strings.Contains(out, "htb") {
+	if out := b.inSpace(b.Space, "tc", "qdisc", "show", "dev", "p2"); !strings.Contains(out, "qdisc tbf 5: root") || strings.Contains(out, "htb") {
 		t.Errorf("p2 was given back as %q", out)
 	}
-	if out := b.inSpace(b.space, "tc", "qdisc", "show", "dev", "p1"); strings.Contains(out, "htb") || strings.Contains(out, "tbf") {
+	if out := b.inSpace(b.Space, "tc", "qdisc", "show", "dev", "p1"); strings.Contains(out, "htb") || strings.Contains(out, "tbf") {
 		t.Errorf("p1 was given back as %q", out)
 	}
 	if rows := b.vsctl("list", "qos") + b.vsctl("list", "queue"); rows != "" {
@@ -86,8 +87,8 @@ func (b *bed) ownQueues(h1, h2 *process, fifo congested) {
 // down stops the controller and gives the ports back.
 func (b *bed) down() {
 	b.t.Helper()
-	b.weir.stop(syscall.SIGTERM)
-	b.inSpace(b.space, harness.Program(b.t), "sdn", "down", "--ovsdb", b.database())
+	endProcess(b.weir, syscall.SIGTERM)
+	b.inSpace(b.Space, harness.Program(b.t), "sdn", "down", "--ovsdb", b.database())
 }
 
 // refused waits until weir says why a port cannot have its queues.
@@ -104,7 +105,7 @@ func (b *bed) refused(port, says string) {
 // hasTree: the classes that Open vSwitch's datapath names are Weir's, with AQM.
 func (b *bed) hasTree(port string) {
 	b.t.Helper()
-	classes, qdiscs := b.inSpace(b.space, "tc", "class", "show", "dev", port), b.inSpace(b.space, "tc", "qdisc", "show", "dev", port)
+	classes, qdiscs := b.inSpace(b.Space, "tc", "class", "show", "dev", port), b.inSpace(b.Space, "tc", "qdisc", "show", "dev", port)
 	for i, words := range []string{"prio 2", "prio 1", "prio 0"} {
 		if class := fmt.Sprintf("class htb 1:%d ", i+1); lineWith(classes, class, words, "leaf") == "" {
 			b.t.Errorf("no %s with %s: %s", class, words, classes)

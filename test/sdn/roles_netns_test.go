@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/sdn/controller"
 )
 
@@ -24,7 +25,7 @@ type pair struct {
 // oneOfTwo is one of them, with its sockets for switches and for people.
 type oneOfTwo struct {
 	listen, control string
-	process         *process
+	process         *testbed.Process
 }
 
 func (b *bed) startPair(args ...string) *pair {
@@ -110,7 +111,7 @@ func TestTwoControllers(t *testing.T) {
 	})
 	cookie, _, _ := strings.Cut(entry(), ",")
 
-	p.both[0].process.stop(syscall.SIGKILL)
+	endProcess(p.both[0].process, syscall.SIGKILL)
 	b.wait("the other as master", 30*time.Second, func() error { return p.roles("none", "master") })
 	b.tcp(h1, h2, "198.18.66.2", 25)
 	b.wait("a new flow's entry", 20*time.Second, func() error {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weir-project/weir/internal/lab/testbed"
 )
 
 // networks are two that are routed between, of a version of IP: gateways and a host
@@ -41,7 +43,7 @@ func (b *bed) twoBridges() {
 }
 
 // atBothEnds puts a host of each network at a bridge of twoBridges.
-func (b *bed) atBothEnds(n networks) (h1, h2 *process) {
+func (b *bed) atBothEnds(n networks) (h1, h2 *testbed.Process) {
 	b.t.Helper()
 	h1 = b.host("br1", "p1", 9, n.hosts[0])
 	h2 = b.host("br2", "p2", 9, n.hosts[1])
@@ -100,14 +102,14 @@ func testRouted(t *testing.T, n networks) {
 	}
 	// Fragments, which have no entries.
 	b.wait("pings in fragments", 20*time.Second, func() error {
-		out, err := b.do("nsenter", "--net="+h1.netns(), "busybox", pingOf(n.hosts[1]), "-c", "1", "-W", "2", "-s", "3000", n.hosts[1])
+		out, err := b.do("nsenter", "--net="+h1.NetNSPath(), "busybox", pingOf(n.hosts[1]), "-c", "1", "-W", "2", "-s", "3000", n.hosts[1])
 		if err == nil && !strings.Contains(out, " 1 packets received") {
 			err = fmt.Errorf("ping: %s", out)
 		}
 		return err
 	})
 	b.wait("the gateway's word on a TTL of 1", 20*time.Second, func() error {
-		out, err := b.do("nsenter", "--net="+h1.netns(), "busybox", n.traceroute, "-n", "-q", "1", "-m", "1", "-w", "2", n.hosts[1])
+		out, err := b.do("nsenter", "--net="+h1.NetNSPath(), "busybox", n.traceroute, "-n", "-q", "1", "-m", "1", "-w", "2", n.hosts[1])
 		if err == nil && !strings.Contains(out, " 1  "+n.gateways[0]+" ") {
 			err = fmt.Errorf("traceroute: %s", out)
 		}
@@ -116,7 +118,7 @@ func testRouted(t *testing.T, n networks) {
 }
 
 // transfer sends so many bytes over TCP and returns how many arrived.
-func (b *bed) transfer(from, to *process, address string, port, length int) int64 {
+func (b *bed) transfer(from, to *testbed.Process, address string, port, length int) int64 {
 	b.t.Helper()
 	client, arrived := b.connection(from, to, address, port)
 	_ = client.SetDeadline(time.Now().Add(30 * time.Second))
@@ -130,7 +132,7 @@ func (b *bed) transfer(from, to *process, address string, port, length int) int6
 
 // connection is a TCP connection whose other end reads; arrived tells how many bytes
 // came there before it was closed.
-func (b *bed) connection(from, to *process, address string, port int) (client net.Conn, arrived func() int64) {
+func (b *bed) connection(from, to *testbed.Process, address string, port int) (client net.Conn, arrived func() int64) {
 	b.t.Helper()
 	host := net.JoinHostPort(address, fmt.Sprint(port))
 	var server net.Listener

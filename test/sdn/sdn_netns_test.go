@@ -20,7 +20,7 @@ import (
 )
 
 // twoHosts is a bridge with a host at each of the ports p1 and p2.
-func (b *bed) twoHosts() (h1, h2 *process) {
+func (b *bed) twoHosts() (h1, h2 *testbed.Process) {
 	b.t.Helper()
 	b.bridge("br0", 0xab)
 	h1 = b.host("br0", "p1", 1, "198.18.66.1")
@@ -30,7 +30,7 @@ func (b *bed) twoHosts() (h1, h2 *process) {
 }
 
 // reach waits until pings are answered.
-func (b *bed) reach(from *process, to string) {
+func (b *bed) reach(from *testbed.Process, to string) {
 	b.t.Helper()
 	b.wait("ping "+to, 20*time.Second, func() error {
 		if n := b.ping(from, to, 3); n < 3 {
@@ -118,7 +118,7 @@ func (b *bed) queuesAreClasses() {
 	t := b.t
 	t.Helper()
 	b.wait("classes of HTB", 10*time.Second, func() error {
-		classes := b.inSpace(b.space, "tc", "class", "show", "dev", "p1")
+		classes := b.inSpace(b.Space, "tc", "class", "show", "dev", "p1")
 		for class, words := range map[string][]string{
 			"1:1": {"prio 2", "rate 20Mbit ceil 100Mbit"}, "1:2": {"prio 1", "rate 30Mbit ceil 100Mbit"}, "1:3": {"prio 0", "rate 50Mbit ceil 100Mbit"},
 		} {
@@ -126,7 +126,7 @@ func (b *bed) queuesAreClasses() {
 				return fmt.Errorf("no class %s of %v: %s", class, words, classes)
 			}
 		}
-		if lineWith(b.inSpace(b.space, "tc", "class", "show", "dev", "p2"), "rate 25Mbit ceil 50Mbit") == "" {
+		if lineWith(b.inSpace(b.Space, "tc", "class", "show", "dev", "p2"), "rate 25Mbit ceil 50Mbit") == "" {
 			return errors.New("p2 does not have its own rate")
 		}
 		return nil
@@ -175,7 +175,7 @@ map: {ef: 2, af: 1, be: 0, services: 3, email: 7}
 	classes := func(want map[string]string) {
 		t.Helper()
 		b.wait("classes of HTB", 15*time.Second, func() error {
-			seen := b.inSpace(b.space, "tc", "class", "show", "dev", "p1")
+			seen := b.inSpace(b.Space, "tc", "class", "show", "dev", "p1")
 			if n := strings.Count(seen, "class htb "); n != len(want)+1 { // and the root
 				return fmt.Errorf("%d classes: %s", n, seen)
 			}
@@ -195,7 +195,7 @@ map: {ef: 2, af: 1, be: 0, services: 3, email: 7}
 	if len(p1.Queues) != 8 || p1.Queues[3].Class != "ef" || fmt.Sprint(p1.Queues[3].Applications) != "[SERVICES]" || p1.Queues[0].MinBPS != 55e6 {
 		t.Errorf("weir sdn ps says of p1: %+v", p1)
 	}
-	b.weir.stop(syscall.SIGTERM)
+	endProcess(b.weir, syscall.SIGTERM)
 
 	write("queues: {1: {min: 60mbit}, 2: {min: 60mbit}}\n")
 	b.startWeir("--ovsdb", b.database(), "--rate", "100mbit", "--queues", file)
@@ -205,7 +205,7 @@ map: {ef: 2, af: 1, be: 0, services: 3, email: 7}
 		}
 		return nil
 	})
-	b.weir.stop(syscall.SIGTERM)
+	endProcess(b.weir, syscall.SIGTERM)
 
 	write("queues: {1: {min: 60mbit}, 2: {min: 30mbit}}\n")
 	b.startWeir("--ovsdb", b.database(), "--rate", "100mbit", "--queues", file)
@@ -248,7 +248,7 @@ func TestQueuesOfOthers(t *testing.T) {
 	if now := b.vsctl("get", "port", "p1", "qos"); now != before {
 		t.Errorf("p1 had %s and has %s", before, now)
 	}
-	b.weir.stop(syscall.SIGTERM)
+	endProcess(b.weir, syscall.SIGTERM)
 
 	b.startWeir("--ovsdb", b.database(), "--rate", "100mbit", "--replace")
 	ours := func() error {
@@ -269,7 +269,7 @@ func TestQueuesOfOthers(t *testing.T) {
 	b.vsctl("clear", "port", "p1", "qos")
 	b.wait("queues after the database was away", 15*time.Second, ours)
 
-	b.weir.stop(syscall.SIGTERM)
+	endProcess(b.weir, syscall.SIGTERM)
 	if out := b.must(harness.Program(t), "sdn", "down", "--ovsdb", b.database()); !strings.Contains(out, "p1 given back") || !strings.Contains(out, "p2 given back") {
 		t.Errorf("weir sdn down says %q", out)
 	}
@@ -311,7 +311,7 @@ func TestSeveralBridges(t *testing.T) {
 			t.Errorf("%s: %q, want queue 2 and %s", bridge, line, output)
 		}
 	}
-	b.inSpace(b.space, "ip", "link", "set", "c12", "down")
+	b.inSpace(b.Space, "ip", "link", "set", "c12", "down")
 	b.wait("another path", 15*time.Second, func() error {
 		if line := lineWith(b.entries("br1"), "udp,", "tp_dst=53"); !strings.Contains(line, "set_queue:2,output:2") {
 			return fmt.Errorf("%q", line)
@@ -338,7 +338,7 @@ func TestControllerKilled(t *testing.T) {
 		return nil
 	})
 	cookie, _, _ := strings.Cut(lineWith(b.entries("br0"), "udp,", "tp_dst=53"), ",")
-	b.weir.stop(syscall.SIGKILL)
+	endProcess(b.weir, syscall.SIGKILL)
 	b.tcp(h1, h2, "198.18.66.2", 25) // new, and nobody is asked
 	time.Sleep(2 * time.Second)
 	b.startWeir()
@@ -381,7 +381,7 @@ func TestTableFull(t *testing.T) {
 
 // stream sends numbered datagrams, 100 a second, until its connection is closed;
 // lost tells how many were sent and did not arrive.
-func (b *bed) stream(from, to *process, address string, port int) (client net.Conn, lost func() (sent, missing int)) {
+func (b *bed) stream(from, to *testbed.Process, address string, port int) (client net.Conn, lost func() (sent, missing int)) {
 	b.t.Helper()
 	var server net.PacketConn
 	b.in(to, func() (err error) {
@@ -426,7 +426,7 @@ func (b *bed) stream(from, to *process, address string, port int) (client net.Co
 }
 
 // udp sends datagrams to a host and expects them back.
-func (b *bed) udp(from, to *process, address string, port int) {
+func (b *bed) udp(from, to *testbed.Process, address string, port int) {
 	b.t.Helper()
 	var server net.PacketConn
 	b.in(to, func() (err error) {
@@ -463,7 +463,7 @@ func (b *bed) udp(from, to *process, address string, port int) {
 }
 
 // tcp opens a connection to a host and exchanges some bytes.
-func (b *bed) tcp(from, to *process, address string, port int) {
+func (b *bed) tcp(from, to *testbed.Process, address string, port int) {
 	b.t.Helper()
 	var server net.Listener
 	b.in(to, func() (err error) {
@@ -494,7 +494,7 @@ func (b *bed) tcp(from, to *process, address string, port int) {
 	}
 }
 
-func (b *bed) in(p *process, do func() error) {
+func (b *bed) in(p *testbed.Process, do func() error) {
 	b.t.Helper()
-	must.Succeed(b.t, testbed.InNetNS(p.netns(), do))
+	must.Succeed(b.t, testbed.InNetNS(p.NetNSPath(), do))
 }

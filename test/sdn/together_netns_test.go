@@ -58,7 +58,7 @@ map: {ef: 2, af: 1, services: 3, email: 4}
 		return nil
 	})
 
-	p.both[0].process.stop(syscall.SIGKILL)
+	endProcess(p.both[0].process, syscall.SIGKILL)
 	b.wait("the other as master", 30*time.Second, func() error { return p.roles("none", "master") })
 	b.wait("the link, hosts and flows at the other", 30*time.Second, func() error {
 		s, err := controller.NewClient(p.both[1].control).Status(t.Context())
