@@ -10,8 +10,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
+	"syscall"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
@@ -48,6 +50,24 @@ func Unix(socket string) *http.Client {
 			return dialer.DialContext(ctx, "unix", socket)
 		},
 	})
+}
+
+// Local returns the peer of the daemon that listens at a Unix socket. Errors of a connection are
+// silent, if nothing listens there, with start, the command that starts it, and others with what to do.
+func Local(name, socket, start string, silent error) *Peer {
+	return &Peer{
+		Name: name, Base: "http://weir", HTTP: Unix(socket),
+		Unreachable: func(err error) error {
+			switch {
+			case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+				return fmt.Errorf("%w on %s: start one with `%s`, or say where it listens with --socket", silent, socket, start)
+			case errors.Is(err, fs.ErrPermission):
+				return fmt.Errorf("not allowed to use %s: run as root (sudo)", socket)
+			}
+			return fmt.Errorf("ask %s: %w", name, err)
+		},
+		Refused: func(_ int, message string) error { return errors.New(message) },
+	}
 }
 
 // Client returns an HTTP client that follows no redirects, because daemons send none and a

@@ -5,12 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"mime/multipart"
 	"net/http"
 	"net/url"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/weir-project/weir/api/v1/edge"
 
@@ -22,26 +19,11 @@ type Client struct{ peer *transport.Peer }
 
 // NewClient returns a client of the weir-edge that listens at socket.
 func NewClient(socket string) *Client {
-	return &Client{&transport.Peer{
-		Name: "weir-edge", Base: "http://weir-edge", HTTP: transport.Unix(socket),
-		Unreachable: func(err error) error { return unreachable(socket, err) },
-		Refused:     func(_ int, message string) error { return errors.New(message) },
-	}}
+	return &Client{transport.Local("weir-edge", socket, "weir-edge run", ErrNotRunning)}
 }
 
 // ErrNotRunning is the error of a socket at which no weir-edge answers.
 var ErrNotRunning = errors.New("no weir-edge runs")
-
-// unreachable returns why there is no answer, and what to do.
-func unreachable(socket string, err error) error {
-	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
-		return fmt.Errorf("%w on %s: start one with `weir-edge run`, or say where it listens with --socket", ErrNotRunning, socket)
-	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("not allowed to use %s: run as root (sudo)", socket)
-	}
-	return fmt.Errorf("ask weir-edge: %w", err)
-}
 
 // Snapshot returns all that weir-edge knows, of one moment.
 func (c *Client) Snapshot(ctx context.Context) (s edge.Snapshot, err error) {

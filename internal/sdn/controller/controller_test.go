@@ -483,7 +483,7 @@ func TestAPI(t *testing.T) {
 	for cause, says := range map[error]string{
 		syscall.ENOENT: "start one with `weir sdn run`", syscall.ECONNREFUSED: "no controller is running", syscall.EACCES: "run as root", io.EOF: "ask the controller: EOF",
 	} {
-		if err := unreachable("/run/x.sock", cause); !strings.Contains(err.Error(), says) {
+		if err := NewClient("/run/x.sock").peer.Unreachable(cause); !strings.Contains(err.Error(), says) {
 			t.Errorf("%v: %v", cause, err)
 		}
 	}

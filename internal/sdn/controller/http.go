@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/http"
-	"syscall"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
@@ -70,23 +68,10 @@ type Client struct{ peer *transport.Peer }
 
 // NewClient returns a client of the controller at a socket.
 func NewClient(socket string) *Client {
-	return &Client{&transport.Peer{
-		Name: "the controller", Base: "http://weir", HTTP: transport.Unix(socket),
-		Unreachable: func(err error) error { return unreachable(socket, err) },
-		Refused:     func(_ int, message string) error { return errors.New(message) },
-	}}
+	return &Client{transport.Local("the controller", socket, "weir sdn run", errNotRunning)}
 }
 
-// unreachable explains a failed connection to the controller and says what to do.
-func unreachable(socket string, err error) error {
-	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("no controller is running on %s: start one with `weir sdn run`, or say where it listens with --socket", socket)
-	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("not allowed to use %s: run as root (sudo)", socket)
-	}
-	return fmt.Errorf("ask the controller: %w", err)
-}
+var errNotRunning = errors.New("no controller is running")
 
 // answerTimeout limits a request to the controller.
 const answerTimeout = 10 * time.Second
