@@ -13,17 +13,17 @@ import (
 	"github.com/weir-project/weir/internal/front/node"
 )
 
-// NewLocal returns what measures the only node, this host, until ctx ends: by its Weir agent, which
-// listens at socket, or, where there is none, without it.
+// NewLocal returns Agents that measure this host, the only node, until ctx ends: by the Weir agent at
+// socket, or directly if no agent runs.
 func NewLocal(ctx context.Context, socket string) *Agents {
 	agent := &localAgent{agent: client.Unix(socket), meter: node.NewMeter()}
 	a := newAgents(ctx, func(runtime.Node) (monitor.Agent, error) { return agent, nil })
-	a.first = true // it answers at once, or is not there
+	a.first = true // a local agent answers at once or not at all
 	return a
 }
 
-// localAgent asks the agent of this host. Without one it reports what can be measured, and no uplink
-// and no container.
+// localAgent asks the agent of this host. Without an agent it measures the host and reports neither
+// uplinks nor containers.
 type localAgent struct {
 	agent monitor.Agent
 	meter *node.Meter

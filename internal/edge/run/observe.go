@@ -15,16 +15,16 @@ import (
 	"github.com/weir-project/weir/internal/edge/spec"
 )
 
-// Measured is a node of the container engine, and what is measured of it.
+// Measured is a node of the container engine with its measurements.
 type Measured struct {
 	Node     runtime.Node
 	Reported monitor.Node
-	// Agent takes the minimums of containers there; nil where there is no agent, or where
-	// containers have labels for their minimums.
+	// Agent sets minimums of containers; nil without an agent, and where containers have their
+	// minimums as labels.
 	Agent Changer
 }
 
-// Changer is an agent that takes policies; *client.Client is one.
+// Changer is an agent that changes policies; *client.Client is one.
 type Changer interface {
 	Set(ctx context.Context, container string, change v1.PolicyChange) (v1.Container, error)
 }
@@ -40,18 +40,18 @@ func (m *Measured) isReadOnly() bool {
 	return m.Agent != nil && m.Reported.State == monitor.StateReady && m.Reported.LooksOnly()
 }
 
-// observation is everything that one round depends on beside what weir-edge remembers.
+// observation is the input of one round besides the memory of weir-edge.
 type observation struct {
 	at       time.Time         // before the first question
 	services []runtime.Service // parsed
 	specs    map[string]spec.Spec
-	broken   map[string]string // services whose document cannot be read: why
+	broken   map[string]string // why a service's document cannot be read
 	state    runtime.State
 	promises engine.Promises
 	nodes    []Measured
 	proxies  map[string][]observedProxy // by service
 	problems []problem
-	// input is what the engine decides by; the loop adds it.
+	// input is the engine's input; the loop adds it.
 	input engine.Input
 }
 
@@ -96,7 +96,7 @@ func (o *Options) observe(ctx context.Context) (*observation, error) {
 	return seen, nil
 }
 
-// askProxies asks all proxies side by side.
+// askProxies asks all proxies concurrently.
 func (o *observation) askProxies(ctx context.Context, rt runtime.Runtime) {
 	var asking sync.WaitGroup
 	for _, service := range o.services {
@@ -124,8 +124,8 @@ func (o *observation) measured(node string) *Measured {
 	return &o.nodes[i]
 }
 
-// proxySentBPS returns what a service's proxy sends over the uplink of its node, if the agent
-// there knows the proxy.
+// proxySentBPS returns the rate that a service's proxy sends over the uplink of its node; 0 if the
+// agent there does not know the proxy.
 func (o *observation) proxySentBPS(service, node string) (bps uint64) {
 	n := o.measured(node)
 	if n == nil {
@@ -139,7 +139,7 @@ func (o *observation) proxySentBPS(service, node string) (bps uint64) {
 	return bps
 }
 
-// roundTrip returns the time between two nodes; 0 where it is not known, and on one node.
+// roundTrip returns the round trip between two nodes; 0 if it is unknown, and within a node.
 func (o *observation) roundTrip(a, b string) time.Duration {
 	for _, l := range o.input.Links {
 		if l.From == a && l.To == b || l.From == b && l.To == a {

@@ -7,8 +7,8 @@ import (
 	"github.com/weir-project/weir/internal/edge/store"
 )
 
-// presence measures which part of the time nodes are there: every period in which weir-edge ran
-// counts, and none in which it did not.
+// presence measures the fraction of the time for which each node answers. Time counts while weir-edge
+// runs.
 type presence struct {
 	store *store.Store
 	nodes map[string]store.Presence
@@ -23,12 +23,12 @@ func newPresence(s *store.Store) presence {
 const (
 	// presencePeriod is the time between two writes to the file.
 	presencePeriod = time.Minute
-	// longestPause is the longest time between two rounds that counts as watched.
+	// longestPause is the longest time between two rounds that counts.
 	longestPause = 5 * time.Second
 )
 
-// note counts the time since the last round for nodes that are there. Once in presencePeriod it
-// writes that to the file, and calls kept with the error.
+// note adds the time since the last round to each node, and to its time of presence if it answers.
+// Once in presencePeriod it writes the file and calls kept with the error.
 func (p *presence) note(nodes []Measured, kept func(error)) {
 	now := time.Now()
 	passed := now.Sub(p.at)
@@ -53,7 +53,7 @@ func (p *presence) note(nodes []Measured, kept func(error)) {
 	}
 }
 
-// availability returns an estimate from what was seen.
+// availability returns the estimated availability of a node; prior is its value without observations.
 func (p *presence) availability(node string, prior float64) float64 {
 	seen := p.nodes[node]
 	return engine.EstimateAvailability(seen.ThereSeconds, seen.WatchedSeconds, prior)

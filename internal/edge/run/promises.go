@@ -8,8 +8,8 @@ import (
 	"github.com/weir-project/weir/internal/edge/engine"
 )
 
-// promiseStep is what changes in the ledger beside decisions: gone are the promises to take back,
-// adopted those to make.
+// promiseStep is the change of instances' promises besides decisions: gone are withdrawn, adopted are
+// added.
 type promiseStep struct {
 	gone    []string
 	adopted engine.Promises
