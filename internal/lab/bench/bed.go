@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/lab/meter"
+	"github.com/weir-project/weir/internal/lab/report"
+	"github.com/weir-project/weir/internal/lab/report/machine"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/internal/share/policy"
@@ -285,4 +287,15 @@ func Output(cmd *exec.Cmd) ([]byte, error) {
 		return out, fmt.Errorf("run %s: %w: %s", strings.Join(cmd.Args, " "), err, said)
 	}
 	return out, nil
+}
+
+// Environment describes the machine and what stands for containers on it.
+func (b *Bed) Environment(ctx context.Context, version string) report.Environment {
+	e := machine.Read(version)
+	e.TC = testbed.SaysOr(ctx, report.Unknown, "tc", "-V")
+	e.Containers = "network namespaces"
+	if b.engine != nil {
+		e.Containers = testbed.SaysOr(ctx, "docker "+report.Unknown, "dockerd", "--version")
+	}
+	return e
 }

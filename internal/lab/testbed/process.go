@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -161,3 +162,16 @@ func (s *sharedBuffer) String() string {
 	defer s.mu.Unlock()
 	return s.buffer.String()
 }
+
+// SaysOr is what a program prints of itself, or something else if it cannot.
+func SaysOr(ctx context.Context, otherwise, name string, args ...string) string {
+	out, err := exec.CommandContext(ctx, name, args...).Output()
+	if err != nil {
+		return otherwise
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// LabProgram returns the path of the weir-lab that was built with a weir program: it lies beside
+// that. It generates the traffic of test beds.
+func LabProgram(weir string) string { return filepath.Join(filepath.Dir(weir), "weir-lab") }

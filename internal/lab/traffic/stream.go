@@ -73,26 +73,13 @@ func NewStream(options StreamOptions) (*Stream, error) {
 // connectTCP makes a blocking TCP connection whose calls return after sendTimeout
 // at the latest.
 func connectTCP(target netip.AddrPort) (int, error) {
-	family, address := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: int(target.Port()), Addr: target.Addr().As16()})
-	if target.Addr().Is4() {
-		family, address = unix.AF_INET, &unix.SockaddrInet4{Port: int(target.Port()), Addr: target.Addr().As4()}
-	}
-	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	fd, err := connectSocket(target, unix.SOCK_STREAM, dialTimeout)
 	if err != nil {
-		return -1, os.NewSyscallError("socket", err)
+		return -1, err
 	}
-	// Linux bounds connect by the send timeout too (socket(7)).
-	err = setTimeouts(fd, dialTimeout)
-	if err == nil {
-		err = os.NewSyscallError("connect", unix.Connect(fd, address))
-	}
-	if err == nil {
-		err = setTimeouts(fd, sendTimeout)
-	}
-	if err == nil {
-		// Close with a reset: what is still in the socket must not be sent.
-		err = os.NewSyscallError("setsockopt", unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}))
-	}
+	// Close with a reset: what is still in the socket must not be sent.
+	err = errors.Join(setTimeouts(fd, sendTimeout),
+		os.NewSyscallError("setsockopt", unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})))
 	if err != nil {
 		unix.Close(fd)
 		return -1, err

@@ -76,15 +76,21 @@ func dialUDP(options SenderOptions) (*udpStream, error) {
 // connectUDP makes a blocking UDP socket whose calls return after sendTimeout
 // at the latest.
 func connectUDP(target netip.AddrPort) (int, error) {
+	return connectSocket(target, unix.SOCK_DGRAM, sendTimeout)
+}
+
+// connectSocket connects a blocking socket of a type, whose calls return after timeout at the
+// latest. Linux bounds connect by the send timeout too (socket(7)).
+func connectSocket(target netip.AddrPort, kind int, timeout time.Duration) (int, error) {
 	family, address := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: int(target.Port()), Addr: target.Addr().As16()})
 	if target.Addr().Is4() {
 		family, address = unix.AF_INET, &unix.SockaddrInet4{Port: int(target.Port()), Addr: target.Addr().As4()}
 	}
-	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, os.NewSyscallError("socket", err)
 	}
-	if err := errors.Join(setTimeouts(fd, sendTimeout), os.NewSyscallError("connect", unix.Connect(fd, address))); err != nil {
+	if err := errors.Join(setTimeouts(fd, timeout), os.NewSyscallError("connect", unix.Connect(fd, address))); err != nil {
 		unix.Close(fd)
 		return -1, err
 	}

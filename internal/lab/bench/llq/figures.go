@@ -13,7 +13,6 @@ import (
 	"github.com/weir-project/weir/internal/lab/bench"
 	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/lab/report/machine"
-	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/sdn/controller"
 )
 
@@ -53,12 +52,7 @@ func Figures(ctx context.Context, options Options) (found Report, err error) {
 		return found, err
 	}
 	defer b.close()
-	r := &runner{
-		options: options,
-		containers: []bench.Placed{{
-			PeerAddress: receiverAddr, Enter: func(fn func() error) error { return testbed.InNetNS(b.sender.NetNSPath(), fn) },
-		}},
-	}
+	r := &runner{options: options, containers: []bench.Placed{b.placed()}}
 	found = newReport(options, SuiteFigures, figuresNote, switchPath, started, machine.Read(options.Version))
 	err = r.rounds(ctx, b.receiver.NetNSPath(), func(ctx context.Context, peer string, round int) error {
 		return r.runSwitchPeer(ctx, b, peer, round)

@@ -256,20 +256,25 @@ func (r *runner) runTotal(ctx context.Context, key resultKey) error {
 	return r.Run(ctx, key, func() (observation, error) { return r.observe(ctx, key.totalBPS) })
 }
 
-// observe sends at one rate.
-func (r *runner) observe(ctx context.Context, total uint64) (seen observation, err error) {
-	one := r.containers[0]
+// newSender returns a sender of the three flows in a container, at a rate in bits per second on the
+// wire.
+func newSender(from bench.Placed, totalBPS uint64) (sender *traffic.Timed, err error) {
 	options := traffic.TimedOptions{
-		PayloadBytes: sentFrameBytes - measure.UDPHeaderBytes, IntervalNS: sentFrameBytes * 8 * 1e9 / float64(total),
+		PayloadBytes: sentFrameBytes - measure.UDPHeaderBytes, IntervalNS: sentFrameBytes * 8 * 1e9 / float64(totalBPS),
 	}
 	for _, flow := range sentFlows {
-		options.Targets = append(options.Targets, netip.AddrPortFrom(one.PeerAddress, flow.port))
+		options.Targets = append(options.Targets, netip.AddrPortFrom(from.PeerAddress, flow.port))
 	}
-	var sender *traffic.Timed
-	err = one.Enter(func() (err error) {
+	err = from.Enter(func() (err error) {
 		sender, err = traffic.NewTimed(options)
 		return err
 	})
+	return sender, err
+}
+
+// observe sends at one rate.
+func (r *runner) observe(ctx context.Context, total uint64) (seen observation, err error) {
+	sender, err := newSender(r.containers[0], total)
 	if err != nil {
 		return seen, err
 	}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/lab/bench"
-	"github.com/weir-project/weir/internal/lab/bench/measure"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/lab/testbed"
@@ -157,21 +156,20 @@ func (b *switchBed) hasQueues(ctx context.Context) error {
 	return err
 }
 
+// placed returns the sending host as a container.
+func (b *switchBed) placed() bench.Placed {
+	return bench.Placed{
+		PeerAddress: receiverAddr, Enter: func(fn func() error) error { return testbed.InNetNS(b.sender.NetNSPath(), fn) },
+	}
+}
+
 // settleBPS is what the flows send together while they find their queues.
 const settleBPS = 5e6
 
 // settle sends the flows until each goes through its queue, or all through the only
 // one: Open vSwitch takes its time to send a new flow's packets where its entry says.
 func (b *switchBed) settle(ctx context.Context, r *traffic.Receiver) (err error) {
-	options := traffic.TimedOptions{PayloadBytes: sentFrameBytes - measure.UDPHeaderBytes, IntervalNS: sentFrameBytes * 8 * 1e9 / settleBPS}
-	for _, flow := range sentFlows {
-		options.Targets = append(options.Targets, netip.AddrPortFrom(receiverAddr, flow.port))
-	}
-	var sender *traffic.Timed
-	err = testbed.InNetNS(b.sender.NetNSPath(), func() (err error) {
-		sender, err = traffic.NewTimed(options)
-		return err
-	})
+	sender, err := newSender(b.placed(), settleBPS)
 	if err != nil {
 		return err
 	}
