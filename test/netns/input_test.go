@@ -41,7 +41,7 @@ func TestRefusedStarts(t *testing.T) {
 		{"rate without sense", harness.AgentOptions{Rate: "fast"}, 2, []string{"--rate"}},
 		{"rate above the link's speed", harness.AgentOptions{Rate: "11gbit"}, 1, []string{"11gbit", "10gbit"}},
 		{"unknown flag", harness.AgentOptions{Args: []string{"--uplonk", "x"}}, 2, []string{"--uplonk"}},
-		{"argument too much", harness.AgentOptions{Args: []string{"uplink"}}, 2, []string{"too much"}},
+		{"argument too much", harness.AgentOptions{Args: []string{"uplink"}}, 2, []string{"unexpected argument"}},
 		{"not root", harness.AgentOptions{Wrapper: nobody}, 1, []string{"run as root", "CAP_NET_ADMIN", "CAP_SYS_ADMIN"}},
 		{"without CAP_NET_ADMIN", harness.AgentOptions{Wrapper: without("net_admin")}, 1, []string{"CAP_NET_ADMIN"}},
 		{"without CAP_SYS_ADMIN", harness.AgentOptions{Wrapper: without("sys_admin")}, 1, []string{"CAP_SYS_ADMIN"}},
