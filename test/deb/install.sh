@@ -28,7 +28,7 @@ printf '%s\n' 'Package: weir' 'Version: 0~20260101000000.x' "Architecture: $(dpk
 	'Maintainer: x <x@example.org>' 'Description: Weir in one package' >"$old/DEBIAN/control"
 inside dpkg-deb --root-owner-group --build /tmp/old /tmp/old.deb
 inside dpkg -i /tmp/old.deb
-inside dpkg -i --auto-deconfigure /tmp/weir-edge.deb /tmp/weir-sdn.deb /tmp/weir-lab.deb /tmp/weir.deb
+inside dpkg -i /tmp/weir-edge.deb /tmp/weir-sdn.deb /tmp/weir-lab.deb /tmp/weir.deb
 for name in weir weir-edge weir-sdn; do
 	grep -q "^$name:" <<<"$(inside dpkg -S "/usr/lib/systemd/system/$name.service")" || fail "the unit of $name is not in its package"
 done
