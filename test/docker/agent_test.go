@@ -13,6 +13,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -255,7 +256,12 @@ func (s *site) testPublished(t *testing.T) {
 func (s *site) download(t *testing.T, server netip.AddrPort, duration time.Duration) (bytes int64, took time.Duration) {
 	t.Helper()
 	err := testbed.InNetNS(s.Host.PeerNetNSPath(), func() error {
-		conn, err := (&net.Dialer{Timeout: 2 * time.Second}).DialContext(t.Context(), "tcp", server.String())
+		dialer := net.Dialer{Timeout: 2 * time.Second}
+		conn, err := dialer.DialContext(t.Context(), "tcp", server.String())
+		for end := time.Now().Add(10 * time.Second); errors.Is(err, syscall.ECONNREFUSED) && time.Now().Before(end); { // its container runs, and it does not listen yet
+			time.Sleep(20 * time.Millisecond)
+			conn, err = dialer.DialContext(t.Context(), "tcp", server.String())
+		}
 		if err != nil {
 			return err
 		}
