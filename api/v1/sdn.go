@@ -21,8 +21,8 @@ type SDNSwitch struct {
 	// Since is the time of the connection, or of its loss.
 	Since time.Time `json:"since"`
 	// TableFull says that its flow table recently refused an entry.
-	TableFull bool      `json:"table_full"`
-	Flows     int       `json:"flows"` // flows that enter at this switch
+	TableFull bool `json:"table_full"`
+	Flows     int  `json:"flows"` // flows that enter at this switch
 	// State is ok, lost (no connection), standby (another controller is master), table full,
 	// or degraded: of some ports the queues are not in force.
 	State  string    `json:"state"`

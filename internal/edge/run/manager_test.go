@@ -128,7 +128,10 @@ func TestHangingEngine(t *testing.T) {
 			cancel()
 			synctest.Wait()
 			select {
-			case <-ended:
+			case err := <-ended:
+				if err != nil {
+					t.Errorf("%s: %v", hangs, err)
+				}
 			default:
 				t.Fatalf("%s: weir-edge does not end", hangs)
 			}
