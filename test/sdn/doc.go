@@ -5,6 +5,6 @@
 //
 //	go test -tags netns ./test/sdn
 //
-// The userspace datapath makes queues but sends no packets to them: which queue
-// a flow is told to take is read from the switch's flow table.
+// The userspace datapath makes queues but sends no packets to them: the queue
+// of a flow is read from the flow table of its switch.
 package sdn

@@ -1,6 +1,6 @@
 // Package transport has the common parts of the APIs of Weir's daemons. Clients send JSON
 // requests over a Unix socket or TLS, get errors as v1.Error, and read events as a stream
-// of JSON objects. Servers get limits for connections (server.go).
+// of JSON objects. Servers get limits for connections (internal/front/httpapi).
 package transport
 
 import (

@@ -155,7 +155,7 @@ func TestPacketLimit(t *testing.T) {
 	}
 }
 
-// The cgroup of a container is told where its packets come with their socket.
+// Where packets arrive with their socket, the classifier gets the cgroup of the container.
 func TestCgroupsInTheTable(t *testing.T) {
 	b := newBed()
 	for _, mode := range []v1.Mode{v1.ModeHost, v1.ModeMacvlan, v1.ModeIPvlan, v1.ModeBridge, v1.ModeOverlay} {

@@ -86,7 +86,7 @@ func (a *Attacher) unwatchOrigins() {
 		return
 	}
 	if err := a.origins.Unwatch(); err != nil {
-		a.log.Warn("watch origins", "error", err)
+		a.log.Warn("stop watching origins", "error", err)
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 // The agent waits for no reader. A reader that is too slow gets the number of dropped events in an
 // event.
 
-// retryMS is the reconnection delay that a reader is told, in milliseconds.
+// retryMS is the reconnection delay sent to readers, in milliseconds.
 const retryMS = 1000
 
 func (a *API) events(w http.ResponseWriter, r *http.Request) {

@@ -3,7 +3,7 @@
 // minimums, the previous configuration of uplinks, and how to undo changes to containers' devices.
 // It is on a file system that a reboot clears, as the kernel's state is.
 //
-// Its types (file.go) are separate from those of all other packages. A field added without changing
+// Its types (fields.go) are separate from those of all other packages. A field added without changing
 // the meaning of others keeps the version: an earlier Weir ignores unknown fields. Any other change
 // needs a new version, which an earlier Weir refuses.
 package state

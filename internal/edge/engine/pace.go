@@ -9,7 +9,7 @@ import (
 //
 // Measurements are noisy and demand comes and goes, so everything the engine decides by them has a [Pace]: its reason
 // has to last (hold), and what failed, or was undone soon after, takes twice as long each time
-// (back-off), and half as long again once it went well. Reasons go by a [Mean].
+// (back-off), and half as long after a success. Reasons go by a [Mean].
 
 // Pace limits how often an action is repeated (hold time and back-off). The zero value is ready.
 type Pace struct {

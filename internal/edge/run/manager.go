@@ -24,7 +24,7 @@
 // state.go: instances; promises.go: the ledger; proxies.go, uplinks.go: where users are sent;
 // minimums.go, tell.go: where minimums are in force; deploy.go: requests of users; view.go, events.go,
 // counters.go: answers to readers; agents.go, local.go, unmeasured.go: what nodes report;
-// presence.go: how much of the time nodes are there; pulls.go: how fast they get images.
+// presence.go: how much of the time nodes are there; images.go: how fast they get images.
 package run
 
 import (

@@ -157,8 +157,8 @@ func TestTell(t *testing.T) {
 	}
 }
 
-// TestSilentAgent: an agent that does not answer is told the rest in a later round, and is no reason
-// for one.
+// TestSilentAgent: an agent that does not answer gets the rest of its orders in a later round,
+// and is no reason for one.
 func TestSilentAgent(t *testing.T) {
 	for silent, want := range map[bool]int{true: 0, false: 1} {
 		m := newManager(t)

@@ -70,7 +70,7 @@ type suite struct {
 	bare bool
 }
 
-// The suites that repeat papers, whose claims claim.go judges.
+// The suites that repeat papers, whose claims package claim judges.
 const (
 	SuiteQCon = "qcon"
 	SuiteCNTC = "cntc"

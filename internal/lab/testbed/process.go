@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Process is a program that runs until it is told to end. It is in a session of its own, so
+// Process is a program that runs until a signal ends it. It is in a session of its own, so
 // that a Ctrl-C at the terminal does not reach it, and the kernel ends it with this program.
 type Process struct {
 	name  string // in messages
