@@ -172,7 +172,7 @@ func (s *site) start(t *testing.T, args ...string) *manager {
 
 func (s *site) launch(t *testing.T, args ...string) *manager {
 	t.Helper()
-	all := append([]string{"run", "--docker", s.engine.Socket(), "--agent", s.Socket()}, args...)
+	all := append([]string{"run", "--docker", s.engine.Socket(), "--agent", s.Files.Socket()}, args...)
 	return s.begin(t, &manager{cmd: s.Host.Command(context.Background(), os.Getenv(programVariable), all...)}, s.engine)
 }
 

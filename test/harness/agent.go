@@ -60,7 +60,7 @@ func (b *Bed) launch(options AgentOptions) *Agent {
 		b.WriteConfig(options.Settings)
 	}
 	launch := testbed.AgentOptions{
-		Program: b.program, Dir: b.files(), Docker: options.Docker,
+		Program: b.program, Dir: b.Files, Docker: options.Docker,
 		Uplink: b.Host.UplinkName, Rate: options.Rate, Args: options.Args, Wrapper: options.Wrapper,
 	}
 	if launch.Wrapper == nil {
@@ -82,7 +82,7 @@ func (b *Bed) launch(options AgentOptions) *Agent {
 	if err != nil {
 		b.tb.Fatal(err)
 	}
-	a := &Agent{Agent: started, Client: client.Unix(b.Socket()), bed: b}
+	a := &Agent{Agent: started, Client: client.Unix(b.Files.Socket()), bed: b}
 	b.tb.Cleanup(func() {
 		_ = a.End(syscall.SIGKILL, stopTimeout) // a kill is waited for
 		if b.tb.Failed() {

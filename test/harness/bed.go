@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -43,8 +42,9 @@ const (
 type Bed struct {
 	Host  *testbed.Host
 	Meter *meter.Meter
-	// Dir holds the agent's files.
-	Dir string
+	// Dir is a directory of the bed's own; it holds the agent's Files.
+	Dir   string
+	Files testbed.AgentDir
 
 	tb         testing.TB
 	program    string
@@ -72,6 +72,7 @@ func NewBed(tb testing.TB, options testbed.HostOptions) *Bed {
 	if b.Dir, err = testbed.MakeTempDir(); err != nil {
 		tb.Fatal(err)
 	}
+	b.Files = testbed.AgentDir(b.Dir)
 	tb.Cleanup(func() { b.check(os.RemoveAll(b.Dir)) })
 	if err := os.Chmod(b.Dir, 0o755); err != nil { // for tests as another user
 		tb.Fatal(err)
@@ -173,25 +174,8 @@ func (b *Bed) WriteConfig(settings map[string]any) string {
 	for _, c := range b.containers {
 		listed = append(listed, testbed.ListContainer(c.Name, c.Mode(), c.NetNSPath(), c.CgroupPath(), c.Labels))
 	}
-	must.Succeed(b.tb, b.files().WriteConfig(listed, settings))
-	return b.ConfigPath()
-}
-
-// files are those of the bed's agents.
-func (b *Bed) files() testbed.AgentDir { return testbed.AgentDir(b.Dir) }
-
-// ConfigPath is the agent's configuration.
-func (b *Bed) ConfigPath() string { return b.files().ConfigPath() }
-
-// Socket is the agent's socket.
-func (b *Bed) Socket() string { return b.files().Socket() }
-
-// StateDir is the agent's state directory.
-func (b *Bed) StateDir() string { return b.files().StateDir() }
-
-// StatePath is the agents' state file.
-func (b *Bed) StatePath() string {
-	return filepath.Join(b.StateDir(), "state.json")
+	must.Succeed(b.tb, b.Files.WriteConfig(listed, settings))
+	return b.Files.ConfigPath()
 }
 
 // Run runs a tool in the host's network namespace and returns what it prints.
@@ -239,7 +223,7 @@ func (b *Bed) WeirAs(wrapper []string, args ...string) Result {
 	ctx, cancel := context.WithTimeout(context.Background(), toolTimeout)
 	defer cancel()
 	command := append(append([]string{}, wrapper...), b.program)
-	command = append(append(command, args...), "--socket", b.Socket())
+	command = append(append(command, args...), "--socket", b.Files.Socket())
 	var stdout, stderr bytes.Buffer
 	cmd := b.Host.Command(ctx, command[0], command[1:]...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

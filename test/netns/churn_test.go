@@ -364,7 +364,7 @@ func (c *churn) footprint(t *testing.T) footprint {
 		bpfObjects: len(c.agent.BPFObjects()),
 		classes:    len(tcClasses(b)),
 		programs:   len(bpfPrograms(t, b)),
-		stateBytes: len(b.Run("cat", b.StatePath())),
+		stateBytes: len(b.Run("cat", b.Files.StatePath())),
 	}
 	// How many connections there are is up to the test and its HTTP client; they
 	// are listed where the client is.

@@ -45,8 +45,8 @@ func TestRefusedStarts(t *testing.T) {
 		{"not root", harness.AgentOptions{Wrapper: nobody}, 1, []string{"run as root", "CAP_NET_ADMIN", "CAP_SYS_ADMIN"}},
 		{"without CAP_NET_ADMIN", harness.AgentOptions{Wrapper: without("net_admin")}, 1, []string{"CAP_NET_ADMIN"}},
 		{"without CAP_SYS_ADMIN", harness.AgentOptions{Wrapper: without("sys_admin")}, 1, []string{"CAP_SYS_ADMIN"}},
-		{"state directory is a file", harness.AgentOptions{Args: []string{"--state-dir", b.ConfigPath()}}, 1, []string{b.ConfigPath()}},
-		{"socket cannot be made", harness.AgentOptions{Args: []string{"--socket", b.ConfigPath() + "/sock"}}, 1, []string{"socket"}},
+		{"state directory is a file", harness.AgentOptions{Args: []string{"--state-dir", b.Files.ConfigPath()}}, 1, []string{b.Files.ConfigPath()}},
+		{"socket cannot be made", harness.AgentOptions{Args: []string{"--socket", b.Files.ConfigPath() + "/sock"}}, 1, []string{"socket"}},
 		{"group that does not exist", harness.AgentOptions{Settings: map[string]any{"socket_group": "nosuchgroup"}}, 1, []string{"nosuchgroup"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -78,7 +78,7 @@ func TestRefusedStarts(t *testing.T) {
 func TestCorruptConfig(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	path := b.ConfigPath()
+	path := b.Files.ConfigPath()
 	for _, test := range []struct {
 		name, text string
 		want       []string
@@ -122,7 +122,7 @@ func TestCommandsWithoutPermission(t *testing.T) {
 			t.Errorf("weir %s without an agent: %+v", command, result)
 		}
 	}
-	if result := b.WeirAs(nobody, "down", "--state-dir", b.StateDir()); result.Code != 1 || !strings.Contains(result.Stderr, "run as root") {
+	if result := b.WeirAs(nobody, "down", "--state-dir", b.Files.StateDir()); result.Code != 1 || !strings.Contains(result.Stderr, "run as root") {
 		t.Errorf("weir down as nobody, without an agent: %+v", result)
 	}
 	// What weir doctor cannot look at without root is the first that it says.
@@ -133,7 +133,7 @@ func TestCommandsWithoutPermission(t *testing.T) {
 	b.Add("one", nil)
 	agent := b.StartAgent(harness.AgentOptions{})
 	for _, args := range [][]string{{"ps"}, {"set", "one", "--weight", "5"}, {"down"}} {
-		if result := b.WeirAs(nobody, args...); result.Code != 1 || !strings.Contains(result.Stderr, "not allowed to use "+b.Socket()) {
+		if result := b.WeirAs(nobody, args...); result.Code != 1 || !strings.Contains(result.Stderr, "not allowed to use "+b.Files.Socket()) {
 			t.Errorf("weir %s as nobody: %+v", args[0], result)
 		}
 	}

@@ -201,7 +201,7 @@ func TestNothingLeaks(t *testing.T) {
 	}
 	// While containers come and go all the time it is written now and then.
 	b.Await("a state file without the container", 2*time.Second, func() (bool, string) {
-		state := b.Run("cat", b.StatePath())
+		state := b.Run("cat", b.Files.StatePath())
 		return !strings.Contains(state, "cycled"), state
 	})
 }

@@ -74,7 +74,7 @@ func TestJumboFrames(t *testing.T) {
 		t.Errorf("%d of 20 frames arrived", arrived)
 	}
 	agent.Stop()
-	b.MustWeir("down", "--state-dir", b.StateDir())
+	b.MustWeir("down", "--state-dir", b.Files.StateDir())
 
 	setMTU(b, 1500)
 	agent = b.StartAgent(options)

@@ -46,7 +46,7 @@ func TestProposal(t *testing.T) {
 	}
 	b.RunPeer("tc", "qdisc", "del", "dev", b.Host.PeerInterface, "root")
 
-	if err := os.WriteFile(b.ConfigPath(), []byte(proposal), 0o644); err != nil {
+	if err := os.WriteFile(b.Files.ConfigPath(), []byte(proposal), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	agent := b.StartAgent(harness.AgentOptions{KeepConfig: true, UplinksInConfig: true, Rate: "-"})

@@ -54,7 +54,7 @@ func TestReload(t *testing.T) {
 	check("read again")
 
 	b.WriteConfig(settings("60", capped))
-	if refused := b.Weir("reload"); refused.Code != 1 || !strings.Contains(refused.Stderr, b.ConfigPath()+":") || !strings.Contains(refused.Stderr, "did you mean 60mbit?") {
+	if refused := b.Weir("reload"); refused.Code != 1 || !strings.Contains(refused.Stderr, b.Files.ConfigPath()+":") || !strings.Contains(refused.Stderr, "did you mean 60mbit?") {
 		t.Errorf("a wrong rate: %+v", refused)
 	}
 	check("a wrong rate")

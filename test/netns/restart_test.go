@@ -386,7 +386,7 @@ func TestCorruptState(t *testing.T) {
 	agent := b.StartAgent(harness.AgentOptions{})
 	b.MustWeir("set", "one", "--weight", "700")
 	agent.Stop()
-	path := b.StatePath()
+	path := b.Files.StatePath()
 	good, err := os.ReadFile(path)
 	must.Succeed(t, err)
 	before, programs := tcConfig(b), bpfPrograms(t, b)
@@ -409,7 +409,7 @@ func TestCorruptState(t *testing.T) {
 			if result.Code != 1 || !strings.Contains(result.Stderr, corrupt.want) {
 				t.Errorf("got %+v, want code 1 and %q", result, corrupt.want)
 			}
-			if down := b.Weir("down", "--state-dir", b.StateDir()); down.Code != 1 || !strings.Contains(down.Stderr, path) {
+			if down := b.Weir("down", "--state-dir", b.Files.StateDir()); down.Code != 1 || !strings.Contains(down.Stderr, path) {
 				t.Errorf("weir down: %+v", down)
 			}
 			if now := tcConfig(b); now != before {

@@ -72,7 +72,7 @@ func TestForeignQdisc(t *testing.T) {
 					agent.Ended()
 				case "agent killed":
 					agent.Kill()
-					b.MustWeir("down", "--state-dir", b.StateDir())
+					b.MustWeir("down", "--state-dir", b.Files.StateDir())
 				default:
 					agent.Stop()
 					agent = b.StartAgent(harness.AgentOptions{}) // ours by now: no --replace needed
@@ -138,7 +138,7 @@ func TestDown(t *testing.T) {
 			if test.dead {
 				agent.Kill()
 			}
-			out := b.MustWeir("down", "--state-dir", b.StateDir())
+			out := b.MustWeir("down", "--state-dir", b.Files.StateDir())
 			if out != "" {
 				t.Errorf("weir down prints %q on standard output", out)
 			}
@@ -160,7 +160,7 @@ func TestDown(t *testing.T) {
 				}
 				return nil
 			})
-			if again := b.Weir("down", "--state-dir", b.StateDir()); again.Code != 0 || !strings.Contains(again.Stderr, "nothing to remove") {
+			if again := b.Weir("down", "--state-dir", b.Files.StateDir()); again.Code != 0 || !strings.Contains(again.Stderr, "nothing to remove") {
 				t.Errorf("weir down again: %+v", again)
 			}
 		})
@@ -169,8 +169,8 @@ func TestDown(t *testing.T) {
 		b := newBed(t)
 		b.Add("one", nil)
 		b.StartAgent(harness.AgentOptions{}).Kill()
-		b.Run("rm", "-r", b.StateDir())
-		b.MustWeir("down", "--state-dir", b.StateDir(), "--uplink", b.Host.UplinkName)
+		b.Run("rm", "-r", b.Files.StateDir())
+		b.MustWeir("down", "--state-dir", b.Files.StateDir(), "--uplink", b.Host.UplinkName)
 		if left := b.Run("tc", "qdisc", "show", "dev", b.Host.UplinkName); strings.Contains(left, "7e1") {
 			t.Errorf("left: %s", left)
 		}
@@ -188,7 +188,7 @@ func TestDown(t *testing.T) {
 	})
 	t.Run("no such uplink", func(t *testing.T) {
 		b := newBed(t)
-		result := b.Weir("down", "--state-dir", b.StateDir(), "--uplink", "nowhere")
+		result := b.Weir("down", "--state-dir", b.Files.StateDir(), "--uplink", "nowhere")
 		if result.Code != 1 || !strings.Contains(result.Stderr, `"nowhere"`) {
 			t.Errorf("got %+v", result)
 		}
@@ -219,7 +219,7 @@ func TestSecondAgent(t *testing.T) {
 	// what the first remembers for its own.
 	result := b.RefusedAgent(harness.AgentOptions{KeepConfig: true, Wrapper: []string{"unshare", "--net"},
 		Args: []string{"--uplink", "lo", "--socket", b.Dir + "/other.sock"}})
-	if result.Code != 1 || !strings.Contains(result.Stderr, b.StateDir()+": give another --state-dir") {
+	if result.Code != 1 || !strings.Contains(result.Stderr, b.Files.StateDir()+": give another --state-dir") {
 		t.Errorf("in another network namespace: %+v", result)
 	}
 	if result := b.Weir("ps"); result.Code != 0 {
@@ -341,7 +341,7 @@ func TestUplinkComesAndGoes(t *testing.T) {
 			t.Errorf("with the new name: %+v", got)
 		}
 		agent.Kill()
-		b.MustWeir("down", "--state-dir", b.StateDir())
+		b.MustWeir("down", "--state-dir", b.Files.StateDir())
 		checkNothingLeft(t, b)
 		if limit := gsoMaxBytes(t, one); limit < 65536 {
 			t.Errorf("gso_max_size of one is %d", limit)
@@ -449,7 +449,7 @@ func TestDownWhileUplinkIsGone(t *testing.T) {
 			if dead {
 				agent.Kill()
 			}
-			b.MustWeir("down", "--state-dir", b.StateDir())
+			b.MustWeir("down", "--state-dir", b.Files.StateDir())
 			if !dead {
 				agent.Ended()
 			}

@@ -124,9 +124,9 @@ func TestMissingUplink(t *testing.T) {
 	if !strings.Contains(refused.Stderr, `there is no network device "nowhere"`) {
 		t.Errorf("refused with %q", refused.Stderr)
 	}
-	b.MustWeir("down", "--state-dir", b.StateDir())
+	b.MustWeir("down", "--state-dir", b.Files.StateDir())
 	checkNothingLeft(t, b)
-	if left, err := filepath.Glob(b.StateDir() + "/*"); err != nil || len(left) > 0 {
+	if left, err := filepath.Glob(b.Files.StateDir() + "/*"); err != nil || len(left) > 0 {
 		t.Errorf("state left: %v (%v)", left, err)
 	}
 }

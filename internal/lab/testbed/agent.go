@@ -20,6 +20,9 @@ func (d AgentDir) Socket() string { return filepath.Join(string(d), "weir.sock")
 // StateDir is where the agent keeps what outlives it.
 func (d AgentDir) StateDir() string { return filepath.Join(string(d), "state") }
 
+// StatePath is the agent's state file.
+func (d AgentDir) StatePath() string { return filepath.Join(d.StateDir(), "state.json") }
+
 // AgentContainer is a container in the agent's configuration, for those that no
 // engine tells of.
 type AgentContainer struct {
