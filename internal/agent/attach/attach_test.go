@@ -38,7 +38,7 @@ func newBed() *bed {
 // start adds a controlled container with one device.
 func (b *bed) start(name string, mode v1.Mode, netns uint64) *Container {
 	c := &Container{
-		Container: discovery.Container{Name: name, ID: name}, Mode: mode, Number: identity.NumberFirst + b.started,
+		Seen: discovery.Container{Name: name, ID: name}, Mode: mode, Number: identity.NumberFirst + b.started,
 		NetNS: kernel.NetNSID{Inode: netns}, Devices: []Device{{Attachment: identity.Attachment{Mode: mode, Interface: "eth0", Tap: nowhere(int(b.started))}}},
 	}
 	b.started++
@@ -139,7 +139,7 @@ func TestApplyTwice(t *testing.T) {
 func TestPacketLimit(t *testing.T) {
 	b := newBed()
 	c := b.start("c", v1.ModeBridge, 1)
-	c.NetNSPath = "/nowhere/ns/net"
+	c.Seen.NetNSPath = "/nowhere/ns/net"
 	d := &c.Devices[0]
 	d.GSOMaxBytes, d.GSOBefore, c.Want.PacketBytes = 65536, 65536, 3028
 	if b.apply(); d.limit.Told() {
@@ -159,7 +159,8 @@ func TestPacketLimit(t *testing.T) {
 func TestCgroupsInTheTable(t *testing.T) {
 	b := newBed()
 	for _, mode := range []v1.Mode{v1.ModeHost, v1.ModeMacvlan, v1.ModeIPvlan, v1.ModeBridge, v1.ModeOverlay} {
-		b.start(string(mode), mode, 1).CgroupPath = "/cgroup/" + string(mode)
+		c := b.start(string(mode), mode, 1)
+		c.Seen.CgroupPath, c.Seen.Lacks.NetAdmin = "/cgroup/"+string(mode), true
 	}
 	b.table.refusals.Numbers = map[uint16]identity.Refusal{}
 	for _, c := range b.all {
@@ -169,7 +170,7 @@ func TestCgroupsInTheTable(t *testing.T) {
 	for i, c := range b.all {
 		want, complaints := "", 0
 		if i < 3 {
-			want, complaints = c.CgroupPath, 1
+			want, complaints = c.Seen.CgroupPath, 1
 		}
 		if got := b.table.Numbers[i].CgroupPath; got != want {
 			t.Errorf("%s: told %q", c.Mode, got)
@@ -186,7 +187,7 @@ func TestRecalledIsLeftAlone(t *testing.T) {
 	for _, err := range []error{identity.ErrInFlux, unix.EMFILE} {
 		b := newBed()
 		c := b.start("c", "", 1)
-		c.CgroupPath = "/cgroup/c"
+		c.Seen.CgroupPath = "/cgroup/c"
 		inspect := func(seen Observation) {
 			as := Plan(c, seen)
 			c.Mode, c.Devices, c.Unattached = as.Mode, as.Devices, as.Unattached
@@ -198,11 +199,11 @@ func TestRecalledIsLeftAlone(t *testing.T) {
 		}
 		found := []identity.Attachment{{Mode: v1.ModeMacvlan, Interface: "eth0", Tap: c.Devices[0].Tap}}
 		inspect(Observation{Found: found})
-		if len(b.table.Numbers) != 1 || b.table.Numbers[0].CgroupPath != c.CgroupPath {
+		if len(b.table.Numbers) != 1 || b.table.Numbers[0].CgroupPath != c.Seen.CgroupPath {
 			t.Errorf("when it is known again: the uplink was given %+v", b.table.Numbers)
 		}
 		inspect(Observation{Err: err})
-		if len(b.table.Numbers) != 1 || b.table.Numbers[0].CgroupPath != c.CgroupPath {
+		if len(b.table.Numbers) != 1 || b.table.Numbers[0].CgroupPath != c.Seen.CgroupPath {
 			t.Errorf("%v later: the uplink was given %+v", err, b.table.Numbers)
 		}
 	}
@@ -214,7 +215,7 @@ func TestRecalledHostModeIsReleased(t *testing.T) {
 	for _, host := range []bool{true, false} {
 		b := newBed()
 		c := b.start("c", "", 0)
-		c.HostNetwork, c.CgroupPath, c.Devices = host, "/nowhere", nil
+		c.Seen.HostNetwork, c.Seen.CgroupPath, c.Devices = host, "/nowhere", nil
 		if b.stop(c); c.flows.answers.Told() != host {
 			t.Errorf("host network %v: the cgroup was cleared: %v", host, c.flows.answers.Told())
 		}
@@ -242,7 +243,7 @@ func TestAroundTheUplink(t *testing.T) {
 	expect := func(when string, c *Container, want ...string) {
 		t.Helper()
 		if got := b.uplink.Complaints(c); !slices.Equal(got, want) {
-			t.Errorf("%s: %s says %q", when, c.Name, got)
+			t.Errorf("%s: %s says %q", when, c.Seen.Name, got)
 		}
 	}
 	expect("nothing", bridged)

@@ -105,7 +105,7 @@ func (a *Attacher) Apply(all []*Container, uplinks []*Uplink) {
 		}
 		want := identity.Assignment{Number: c.Number, Class: c.Want.Class, MarkDSCP: c.Want.MarkDSCP}
 		if c.SendsFromSockets() {
-			want.CgroupPath = c.CgroupPath
+			want.CgroupPath = c.Seen.CgroupPath
 		}
 		table.Numbers = append(table.Numbers, want)
 	}
@@ -125,8 +125,8 @@ func (a *Attacher) Apply(all []*Container, uplinks []*Uplink) {
 // Release undoes all kernel changes made for a container and clears the state of its number. The
 // caller frees the number afterwards.
 func (a *Attacher) Release(c *Container, uplinks []*Uplink) {
-	if err := Undo(c.NetNSPath, c.Number, c.Devices); err != nil {
-		a.log.Warn("restore a container's devices", "name", c.Name, "error", err)
+	if err := Undo(c.Seen.NetNSPath, c.Number, c.Devices); err != nil {
+		a.log.Warn("cannot restore a container's devices", "name", c.Seen.Name, "error", err)
 	}
 	a.Forget(c, uplinks)
 	c.Devices = nil
@@ -142,7 +142,7 @@ func (a *Attacher) Forget(c *Container, uplinks []*Uplink) {
 	}
 	if a.Flows != nil {
 		if err := a.Flows.Forget(c.Number); err != nil {
-			a.log.Warn("forget the flows of a container", "name", c.Name, "error", err)
+			a.log.Warn("cannot forget the flows of a container", "name", c.Seen.Name, "error", err)
 		}
 	}
 	for _, u := range uplinks {
@@ -151,7 +151,7 @@ func (a *Attacher) Forget(c *Container, uplinks []*Uplink) {
 			continue
 		}
 		if err := u.Classifier().Forget(c.Number); err != nil {
-			a.log.Warn("forget the number of a container", "name", c.Name, "uplink", u.Name(), "error", err)
+			a.log.Warn("cannot forget the number of a container", "name", c.Seen.Name, "uplink", u.Name(), "error", err)
 		}
 	}
 }
@@ -235,5 +235,5 @@ func (a *Attacher) VerifyTaps(count int, at func(i int) *Container, now time.Tim
 // hasCgroupOnly reports whether only the cgroup identifies the container's packets (host mode).
 // Before the first inspection, only HostNetwork tells.
 func (c *Container) hasCgroupOnly() bool {
-	return (c.Mode == v1.ModeHost || c.HostNetwork) && c.CgroupPath != ""
+	return (c.Mode == v1.ModeHost || c.Seen.HostNetwork) && c.Seen.CgroupPath != ""
 }

@@ -23,7 +23,8 @@ import (
 
 // Container is a container with the state of its network and of its attachment.
 type Container struct {
-	discovery.Container
+	// Seen is what its source reports.
+	Seen discovery.Container
 	// Number is the number that its packets carry; 0 for a container that is not controlled.
 	Number uint16
 	Mode   v1.Mode
@@ -56,7 +57,7 @@ type Want struct {
 
 // Learn copies what a discovery source reports about the container.
 func (c *Container) Learn(seen discovery.Container) {
-	c.Container = seen
+	c.Seen = seen
 	c.ports = publishedPorts(seen.Ports)
 }
 

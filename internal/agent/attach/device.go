@@ -54,7 +54,7 @@ func (a *Attacher) applyDevice(c *Container, d *Device) {
 		// Usually the device was removed between look-up and now.
 		c.Unattached = true
 		c.Obstacle = "its packets cannot be told apart: " + err.Error()
-		a.log.Debug("assign a device", "name", c.Name, "error", err)
+		a.log.Debug("cannot assign a device", "name", c.Seen.Name, "error", err)
 		return
 	}
 	if d.Saved {
@@ -70,7 +70,7 @@ func (a *Attacher) attachTap(c *Container, d *Device) error {
 		if d.flowsErr = a.Flows.AttachFlows(d.Tap, c.Number); d.flowsErr == nil {
 			return nil
 		}
-		a.log.Debug("classify the flows of a device", "name", c.Name, "interface", d.Interface, "error", d.flowsErr)
+		a.log.Debug("cannot classify the flows of a device", "name", c.Seen.Name, "interface", d.Interface, "error", d.flowsErr)
 	}
 	return a.Taps.Attach(d.Tap, c.Number)
 }
@@ -88,7 +88,7 @@ func (a *Attacher) limitPackets(c *Container, d *Device) {
 	}
 	d.limit.Recheck()
 	err := d.limit.Apply(want, func() error {
-		ns, err := kernel.OpenNetNS(c.NetNSPath)
+		ns, err := kernel.OpenNetNS(c.Seen.NetNSPath)
 		if err != nil {
 			return err
 		}
@@ -96,7 +96,7 @@ func (a *Attacher) limitPackets(c *Container, d *Device) {
 		return ns.SetGSOMaxBytes(d.Interface, want)
 	})
 	if err != nil {
-		a.log.Debug("limit a container's packets", "name", c.Name, "error", err)
+		a.log.Debug("cannot limit a container's packets", "name", c.Seen.Name, "error", err)
 		return
 	}
 	d.GSOMaxBytes = want

@@ -67,21 +67,21 @@ func (a *Attacher) applyContainerFlows(c *Container) {
 		a.dropAnswers(c)
 		return
 	}
-	err := f.answers.Apply(c.Number, func() error { return a.Flows.AttachCgroup(c.CgroupPath, c.Number) })
+	err := f.answers.Apply(c.Number, func() error { return a.Flows.AttachCgroup(c.Seen.CgroupPath, c.Number) })
 	if err != nil {
-		a.log.Debug("count the received packets of a cgroup", "name", c.Name, "error", err)
+		a.log.Debug("cannot count the received packets of a cgroup", "name", c.Seen.Name, "error", err)
 	}
 }
 
 // dropAnswers detaches the program that counts received packets from a container's cgroup, even if
 // an earlier agent attached it.
 func (a *Attacher) dropAnswers(c *Container) {
-	if c.CgroupPath == "" || !c.flows.answers.Told() && !c.hasCgroupOnly() {
+	if c.Seen.CgroupPath == "" || !c.flows.answers.Told() && !c.hasCgroupOnly() {
 		return
 	}
 	_ = c.flows.answers.Apply(0, func() error {
-		if err := identity.DetachCgroup(c.CgroupPath); err != nil && !errors.Is(err, kernel.ErrNoCgroup) {
-			a.log.Warn("stop counting the received packets of a cgroup", "name", c.Name, "error", err)
+		if err := identity.DetachCgroup(c.Seen.CgroupPath); err != nil && !errors.Is(err, kernel.ErrNoCgroup) {
+			a.log.Warn("cannot stop counting the received packets of a cgroup", "name", c.Seen.Name, "error", err)
 		}
 		return nil
 	})

@@ -35,12 +35,12 @@ type Observation struct {
 // containers.
 func (a *Attacher) Observe(c *Container, all []*Container) (seen Observation) {
 	switch {
-	case c.NoNetwork:
+	case c.Seen.NoNetwork:
 		return seen
-	case c.HostNetwork:
+	case c.Seen.HostNetwork:
 		return observeHost(c)
 	}
-	seen.NetNS, seen.Err = kernel.NetNSIdentity(c.NetNSPath)
+	seen.NetNS, seen.Err = kernel.NetNSIdentity(c.Seen.NetNSPath)
 	if seen.Err != nil {
 		return seen
 	}
@@ -51,19 +51,19 @@ func (a *Attacher) Observe(c *Container, all []*Container) (seen Observation) {
 	case here == seen.NetNS:
 		return observeHost(c)
 	}
-	if c.Configured {
-		if seen.NetNSID, seen.Err = kernel.NetNSIDHere(c.NetNSPath); seen.Err != nil {
+	if c.Seen.Configured {
+		if seen.NetNSID, seen.Err = kernel.NetNSIDHere(c.Seen.NetNSPath); seen.Err != nil {
 			return seen
 		}
 	}
 	if seen.Owner = Owner(seen.NetNS, c, all); seen.Owner != nil {
 		return seen
 	}
-	seen.Found, seen.Err = a.inspector.Inspect(c.NetNSPath, c.Interface)
+	seen.Found, seen.Err = a.inspector.Inspect(c.Seen.NetNSPath, c.Seen.Interface)
 	for _, at := range seen.Found {
 		if c.Number == 0 && at.Obstacle == "" {
 			if seen.TapNumber, err = identity.TapNumber(at.Tap); err != nil {
-				a.log.Debug("ask a tap for its number", "name", c.Name, "error", err)
+				a.log.Debug("cannot ask a tap for its number", "name", c.Seen.Name, "error", err)
 			}
 			break
 		}
@@ -74,7 +74,7 @@ func (a *Attacher) Observe(c *Container, all []*Container) (seen Observation) {
 func observeHost(c *Container) Observation {
 	return Observation{
 		InHost:    true,
-		Elsewhere: c.Configured && c.CgroupPath != "" && kernel.CgroupElsewhere("/proc", c.CgroupPath),
+		Elsewhere: c.Seen.Configured && c.Seen.CgroupPath != "" && kernel.CgroupElsewhere("/proc", c.Seen.CgroupPath),
 	}
 }
 
@@ -104,7 +104,7 @@ func Plan(c *Container, seen Observation) Decision {
 		as.NetNS, as.NetNSID = c.NetNS, c.NetNSID
 	}
 	switch {
-	case c.NoNetwork:
+	case c.Seen.NoNetwork:
 		as.Mode, as.Release = v1.ModeNone, true
 	case seen.InHost:
 		return planHost(c, seen)
@@ -133,7 +133,7 @@ func Plan(c *Container, seen Observation) Decision {
 func planHost(c *Container, seen Observation) Decision {
 	as := Decision{Mode: v1.ModeHost}
 	switch {
-	case c.CgroupPath == "":
+	case c.Seen.CgroupPath == "":
 		as.Release = true
 		as.Obstacle = "it uses the host's network, where it is known by its cgroup, and no cgroup v2 of it was found; it is counted in the host class"
 	default:
@@ -185,10 +185,10 @@ func isGone(err error) bool {
 
 // sharesNetwork returns the message for a container that uses the network of owner.
 func sharesNetwork(c, owner *Container) string {
-	text := fmt.Sprintf("it shares the network of %s and is counted there", owner.Name)
-	for label := range c.Labels {
+	text := fmt.Sprintf("it shares the network of %s and is counted there", owner.Seen.Name)
+	for label := range c.Seen.Labels {
 		if strings.HasPrefix(label, policy.Prefix) || label == policy.LabelKubernetesMax {
-			return text + fmt.Sprintf("; its own labels have no effect: give them to %[1]s, or use `weir set %[1]s`", owner.Name)
+			return text + fmt.Sprintf("; its own labels have no effect: give them to %[1]s, or use `weir set %[1]s`", owner.Seen.Name)
 		}
 	}
 	return text

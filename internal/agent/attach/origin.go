@@ -109,7 +109,7 @@ func ownOrigins(all []*Container) map[uint32]uint16 {
 	watch := false
 	for _, c := range all {
 		_, isOwn := own[uint32(c.NetNS.Inode)]
-		watch = watch || isOwn && !c.WithoutNetAdmin
+		watch = watch || isOwn && !c.Seen.Lacks.NetAdmin
 	}
 	if !watch {
 		return nil
@@ -222,9 +222,9 @@ func originHeld(all []*Container, netns uint32, holders []kernel.NetNSHolder, mo
 func ofProcess(all []*Container, directory, cgroups string) *Container {
 	var best *Container
 	for _, c := range all {
-		below := c.CgroupPath != "" && strings.HasPrefix(directory+"/", filepath.Clean(c.CgroupPath)+"/")
-		named := c.CgroupPath == "" && strings.Contains(cgroups, c.ID)
-		if (below || named) && (best == nil || len(c.CgroupPath) > len(best.CgroupPath)) {
+		below := c.Seen.CgroupPath != "" && strings.HasPrefix(directory+"/", filepath.Clean(c.Seen.CgroupPath)+"/")
+		named := c.Seen.CgroupPath == "" && strings.Contains(cgroups, c.Seen.ID)
+		if (below || named) && (best == nil || len(c.Seen.CgroupPath) > len(best.Seen.CgroupPath)) {
 			best = c
 		}
 	}

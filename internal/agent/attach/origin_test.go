@@ -88,7 +88,7 @@ func TestWatchOrigins(t *testing.T) {
 	expect("three", true, 1e7, map[uint32]uint16{101: three.Number, 102: two.Number, 202: identity.NumberHost})
 
 	// Without CAP_NET_ADMIN it need not be watched, unless another has it there.
-	two.WithoutNetAdmin, three.WithoutNetAdmin = true, true
+	two.Seen.Lacks.NetAdmin, three.Seen.Lacks.NetAdmin = true, true
 	b.apply()
 	expect("two and three without the capability", false, 0, map[uint32]uint16{})
 	b.start("joined", v1.ModeBridge, 101)
@@ -131,12 +131,12 @@ func TestWatchOriginsRefused(t *testing.T) {
 func TestOriginHeld(t *testing.T) {
 	b := newBed()
 	one, nested := b.start("one", v1.ModeBridge, 7), b.start("nested", v1.ModeBridge, 8)
-	one.CgroupPath, nested.CgroupPath = "/sys/fs/cgroup/a/one", "/sys/fs/cgroup/a/one/nested"
+	one.Seen.CgroupPath, nested.Seen.CgroupPath = "/sys/fs/cgroup/a/one", "/sys/fs/cgroup/a/one/nested"
 	named := b.start("named", v1.ModeBridge, 9)
-	named.ID = "0123456789abcdef"
+	named.Seen.ID = "0123456789abcdef"
 	uncontrolled, joined := b.start("uncontrolled", v1.ModeBridge, 10), b.start("joined", v1.ModeBridge, 7)
-	uncontrolled.CgroupPath, uncontrolled.Number = "/sys/fs/cgroup/a/uncontrolled", 0
-	joined.CgroupPath, joined.Number = "/sys/fs/cgroup/a/joined", 0
+	uncontrolled.Seen.CgroupPath, uncontrolled.Number = "/sys/fs/cgroup/a/uncontrolled", 0
+	joined.Seen.CgroupPath, joined.Number = "/sys/fs/cgroup/a/joined", 0
 
 	mount := cgroup.Mount{Point: "/sys/fs/cgroup"}
 	const netns = 100

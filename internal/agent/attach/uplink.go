@@ -65,11 +65,11 @@ func (a *Attacher) applyTable(u *Uplink, table identity.Table, list []*Container
 		refusal, had := u.refusals.Numbers[c.Number], before.Numbers[c.Number]
 		for what, err := range map[string]error{"assign a cgroup": refusal.Cgroup, "assign a traffic class": refusal.Class, "mark packets": refusal.Mark} {
 			if err != nil {
-				a.log.Debug(what, "name", c.Name, "uplink", u.Name(), "error", err)
+				a.log.Debug(what, "name", c.Seen.Name, "uplink", u.Name(), "error", err)
 			}
 		}
 		if refusal.Published != nil && had.Published == nil {
-			a.log.Warn("assign published ports", "name", c.Name, "uplink", u.Name(), "error", refusal.Published)
+			a.log.Warn("cannot assign published ports", "name", c.Seen.Name, "uplink", u.Name(), "error", refusal.Published)
 		}
 	}
 	if err := u.refusals.Published; err != nil && before.Published == nil {

@@ -38,9 +38,8 @@ type Container struct {
 	HostNetwork bool
 	// NoNetwork: the container has no network of its own ("none").
 	NoNetwork bool
-	// WithoutNetAdmin: none of its processes can have CAP_NET_ADMIN in its network namespace. False
-	// if the source does not know.
-	WithoutNetAdmin bool
+	// Lacks are capabilities in its network namespace that none of its processes can have.
+	Lacks Capabilities
 	// Configured: the source read it from a configuration file. Such a source does not report new
 	// devices, and the container's processes may be in another network.
 	Configured bool
@@ -58,6 +57,9 @@ type Container struct {
 	// is about to start; a later Updated event sets it.
 	StartedAt time.Time
 }
+
+// Capabilities are some of those that processes may have. All are false if the source does not know.
+type Capabilities struct{ NetAdmin, NetRaw bool }
 
 // Port is a published port of a container.
 type Port struct {

@@ -132,8 +132,8 @@ func (l *wire) run(d time.Duration) {
 				bps, backlog = float64(s.class.AllocatedBPS)+1e6, 100_000
 			}
 			l.sent[s] += bps / 8 * step.Seconds()
-			l.classifier.offered[s.Number] = uint64(l.sent[s])
-			l.scheduler.kernel.count(s.Number, kernel.ClassStats{SentBytes: uint64(l.sent[s]), BacklogBytes: backlog})
+			l.classifier.offered[s.container.Number] = uint64(l.sent[s])
+			l.scheduler.kernel.count(s.container.Number, kernel.ClassStats{SentBytes: uint64(l.sent[s]), BacklogBytes: backlog})
 		}
 		if !l.now.Before(next) {
 			next = l.now.Add(l.control(l.now))
@@ -360,7 +360,7 @@ func (b *bench) control(now time.Time) time.Duration { return b.Agent.control(no
 func (b *bench) start(name string, labels ...string) *share {
 	b.t.Helper()
 	b.started++
-	c := &container{Container: attach.Container{Container: discovery.Container{
+	c := &container{Container: attach.Container{Seen: discovery.Container{
 		ID: fmt.Sprintf("%012d", b.started), Name: name, Runtime: "docker",
 		Labels: map[string]string{}, StartedAt: epoch.AddDate(0, 0, b.started),
 	}, Mode: v1.ModeBridge}}
@@ -382,11 +382,11 @@ func (b *bench) label(c *share, label string) {
 	b.t.Helper()
 	for i := range label {
 		if label[i] == '=' {
-			c.Labels[policy.Prefix+label[:i]] = label[i+1:]
+			c.container.Seen.Labels[policy.Prefix+label[:i]] = label[i+1:]
 		}
 	}
-	if b.containers.resolve(c.container); len(c.resolved.Problems) > 0 {
-		b.t.Fatalf("label %s: %v", label, c.resolved.Problems)
+	if b.containers.resolve(c.container); len(c.container.resolved.Problems) > 0 {
+		b.t.Fatalf("label %s: %v", label, c.container.resolved.Problems)
 	}
 }
 

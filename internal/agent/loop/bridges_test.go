@@ -39,16 +39,16 @@ func (*fakeBridges) Close() error { return nil }
 func TestMovedVeth(t *testing.T) {
 	b := newBench(t, 100e6)
 	s := b.start("c")
-	s.Devices = []attach.Device{{Attachment: identity.Attachment{Mode: v1.ModeBridge, Tap: identity.Tap{Ifindex: 10}}}}
+	s.container.Devices = []attach.Device{{Attachment: identity.Attachment{Mode: v1.ModeBridge, Tap: identity.Tap{Ifindex: 10}}}}
 	told := func(bridge int) bool {
-		s.Unattached = false
+		s.container.Unattached = false
 		b.linkChanged(kernel.LinkEvent{Link: kernel.Link{Index: 10, Kind: "veth", MasterIndex: bridge}})
-		return s.Unattached
+		return s.container.Unattached
 	}
 	if told(0) || !told(7) {
 		t.Error("it is not looked at again when it has a bridge, or before")
 	}
-	s.Devices[0].BridgeIndex = 7
+	s.container.Devices[0].BridgeIndex = 7
 	if told(0) || told(7) || !told(8) {
 		t.Error("it is not looked at again when it has another bridge, or is without that")
 	}
@@ -60,7 +60,7 @@ func TestFragmentDevices(t *testing.T) {
 	b := newBench(t, 100e6)
 	bridged := func(name string, tap, bridge int) *share {
 		s := b.start(name)
-		s.Devices = []attach.Device{{Attachment: identity.Attachment{
+		s.container.Devices = []attach.Device{{Attachment: identity.Attachment{
 			Mode: v1.ModeBridge, BridgeIndex: bridge, Tap: identity.Tap{Ifindex: tap}}}}
 		return s
 	}
@@ -78,7 +78,7 @@ func TestFragmentDevices(t *testing.T) {
 	one, two := bridged("one", 10, 7), bridged("two", 11, 8)
 	bridged("routed", 12, 0)
 	direct := b.start("direct")
-	direct.Devices = []attach.Device{{Attachment: identity.Attachment{
+	direct.container.Devices = []attach.Device{{Attachment: identity.Attachment{
 		Mode: v1.ModeMacvlan, Tap: identity.Tap{NetNSPath: "/n", Ifindex: 2, Egress: true, Priority: true}}}}
 	b.reconcile()
 	says("at first", 7, 8, 10, 11, 12)
@@ -103,13 +103,13 @@ func TestFragmentDevices(t *testing.T) {
 	b.bridges.err = errors.New("another program comes first there")
 	check()
 	says("refused", 10, 11, 12)
-	if state, reason := one.state(); state != v1.StateDegraded || !strings.Contains(reason, "count as the host's: another program comes first there") {
+	if state, reason := one.container.state(); state != v1.StateDegraded || !strings.Contains(reason, "count as the host's: another program comes first there") {
 		t.Errorf("refused: %s, %q", state, reason)
 	}
 	b.bridges.err = nil
 	b.reconcile()
 	says("again", 7, 8, 10, 11, 12)
-	if state, reason := one.state(); state != v1.StateOK {
+	if state, reason := one.container.state(); state != v1.StateOK {
 		t.Errorf("again: %s, %q", state, reason)
 	}
 

@@ -33,8 +33,8 @@ func trafficClass(class v1.Class) sched.TrafficClass {
 // as a whole is not divided, as classes only divide one container's share; neither is the host's
 // traffic.
 func (s *share) ordered() bool {
-	class := s.policy().Class
-	return s.Number >= identity.NumberFirst && (class == v1.ClassEF || class == v1.ClassAuto)
+	class := s.container.policy().Class
+	return s.container.Number >= identity.NumberFirst && (class == v1.ClassEF || class == v1.ClassAuto)
 }
 
 // traffic returns the traffic classes of the share for the scheduler.
@@ -42,19 +42,19 @@ func (s *share) traffic() sched.TrafficClasses {
 	if !s.ordered() {
 		return sched.TrafficClasses{}
 	}
-	p := s.policy()
+	p := s.container.policy()
 	return sched.TrafficClasses{Ordered: true, Parts: alloc.ClassParts{EFMax: alloc.Part(p.EFMax), AFMin: alloc.Part(p.AFMin)}}
 }
 
 // classComplaints lists which class settings of the policy are not in force.
 func (s *share) classComplaints() (reasons []string) {
-	p, refusal := s.policy(), s.uplink.attached.Refusal(&s.Container)
+	p, refusal := s.container.policy(), s.uplink.attached.Refusal(&s.container.Container)
 	switch {
 	case p.Class == v1.ClassNone:
 		return nil
-	case s.Number == identity.NumberHost:
+	case s.container.Number == identity.NumberHost:
 		return []string{"the host's class is not in force: only the traffic of containers is divided into classes"}
-	case s.Number == 0:
+	case s.container.Number == 0:
 		return nil // another complaint covers uncontrolled containers
 	case refusal.Class != nil:
 		return []string{"weir.class is not in force: " + refusal.Class.Error()}
@@ -102,7 +102,7 @@ var _ = [1]int{}[identity.NumberLast>>numberBits] // numbers fit that width
 func (u *link) hasClasses(key uint16) bool {
 	number := key & (1<<numberBits - 1)
 	s := u.share(number)
-	return s.Number == number && s.ordered()
+	return s.container.Number == number && s.ordered()
 }
 
 // countClasses adds the kernel's current counters of each class.
@@ -117,7 +117,7 @@ func (s *share) countClasses(now time.Time) {
 	}
 	ledger := &s.uplink.classLedger
 	for _, class := range trafficClasses {
-		seen, counted, key := &s.seen.of[class], &s.class.Traffic[class], ledgerKey(s.Number, class)
+		seen, counted, key := &s.seen.of[class], &s.class.Traffic[class], ledgerKey(s.container.Number, class)
 		ledger.CountSent(key, stats.Sent{ClassBytes: counted.SentBytes, ClassPackets: counted.SentPackets}, &seen.totals)
 		if s.class.Counters.QueueKnown {
 			ledger.CountQueue(key, stats.Queue{DroppedPackets: counted.DroppedPackets, MarkedPackets: counted.MarkedPackets}, &seen.totals)
@@ -130,8 +130,8 @@ func (s *share) countClasses(now time.Time) {
 
 // classViews returns the share's traffic classes for the API.
 func (s *share) classViews(all v1.Share) []v1.ClassShare {
-	class := s.policy().Class
-	if s.Number < identity.NumberFirst || class == v1.ClassNone {
+	class := s.container.policy().Class
+	if s.container.Number < identity.NumberFirst || class == v1.ClassNone {
 		return nil
 	}
 	if !s.ordered() { // all traffic has one class
@@ -229,7 +229,7 @@ func (s *share) classDelays(class sched.TrafficClass) func(*identity.Histogram) 
 		if s.uplink.device.Delays() == nil {
 			return errNoDelays
 		}
-		return s.uplink.device.Delays().ReadClass(s.Number, class, dst)
+		return s.uplink.device.Delays().ReadClass(s.container.Number, class, dst)
 	}
 }
 

@@ -19,7 +19,7 @@ func TestClassesOfAContainer(t *testing.T) {
 	c := b.start("c", "class=auto", "ef-max=20%", "af-min=5mbit")
 	plain := b.start("plain")
 	b.reconcile()
-	if got := b.classifier.classes; got[c.Number] != identity.ClassAuto || got[plain.Number] != sched.Unclassified {
+	if got := b.classifier.classes; got[c.container.Number] != identity.ClassAuto || got[plain.container.Number] != sched.Unclassified {
 		t.Errorf("the classifier knows %v", got)
 	}
 	want := sched.TrafficClasses{Ordered: true, Parts: alloc.ClassParts{EFMax: alloc.Part{Percent: 20}, AFMin: alloc.Part{BPS: 5e6}}}
@@ -37,7 +37,7 @@ func TestClassesOfAContainer(t *testing.T) {
 		if got := c.wanted().Traffic.Ordered; got != ordered {
 			t.Errorf("%s: in order: %v", class, got)
 		}
-		if got, want := b.classifier.classes[c.Number], trafficClass(c.policy().Class); got != want {
+		if got, want := b.classifier.classes[c.container.Number], trafficClass(c.container.policy().Class); got != want {
 			t.Errorf("%s: the classifier knows %v, want %v", class, got, want)
 		}
 	}
@@ -97,7 +97,7 @@ func TestClassesSeen(t *testing.T) {
 func TestExcess(t *testing.T) {
 	b := newBench(t, 100e6)
 	c := b.start("c", "class=auto", "ef-max=5mbit")
-	b.classifier.excess = map[uint16]uint64{c.Number: 1e6}
+	b.classifier.excess = map[uint16]uint64{c.container.Number: 1e6}
 	ef := func(at time.Duration) v1.ClassShare {
 		b.link.measuredAt = epoch.Add(at)
 		c.count(epoch.Add(at))
@@ -106,7 +106,7 @@ func TestExcess(t *testing.T) {
 	if got := ef(0); got.Held || got.ExcessBytes != 0 || got.ExcessBPS != 0 {
 		t.Errorf("of an earlier agent: %+v", got)
 	}
-	b.classifier.excess[c.Number] += 125_000
+	b.classifier.excess[c.container.Number] += 125_000
 	if got := ef(time.Second); !got.Held || got.ExcessBytes != 125_000 || got.ExcessBPS != 1e6 {
 		t.Errorf("a second with too much: %+v", got)
 	}
@@ -116,7 +116,7 @@ func TestExcess(t *testing.T) {
 	if got := ef(7 * time.Second); got.Held || got.ExcessBytes != 125_000 {
 		t.Errorf("when it is over: %+v", got)
 	}
-	b.classifier.excess[c.Number] = 1000 // the uplink has a new classifier
+	b.classifier.excess[c.container.Number] = 1000 // the uplink has a new classifier
 	if got := ef(8 * time.Second); !got.Held || got.ExcessBytes != 126_000 {
 		t.Errorf("counted anew: %+v", got)
 	}

@@ -26,7 +26,7 @@ type container struct {
 // key identifies a container among those of all sources.
 type key struct{ runtime, id string }
 
-func (c *container) key() key { return key{c.Runtime, c.ID} }
+func (c *container) key() key { return key{c.Seen.Runtime, c.Seen.ID} }
 
 // policy returns the container's resolved policy.
 func (c *container) policy() v1.Policy { return c.resolved.Policy }
@@ -69,8 +69,8 @@ func (c *container) state() (v1.State, string) {
 func (c *container) view(owners owners) v1.Container {
 	state, reason := c.state()
 	view := v1.Container{
-		ID: c.ID, Name: c.Name, Runtime: c.Runtime, Groups: groups(c), CountedWith: owners.countedWith(c), Mode: c.Mode,
-		Policy: c.policy(), PolicyFrom: c.resolved.From, State: state, Reason: reason, StartedAt: c.StartedAt,
+		ID: c.Seen.ID, Name: c.Seen.Name, Runtime: c.Seen.Runtime, Groups: groups(c), CountedWith: owners.countedWith(c), Mode: c.Mode,
+		Policy: c.policy(), PolicyFrom: c.resolved.From, State: state, Reason: reason, StartedAt: c.Seen.StartedAt,
 	}
 	for _, s := range c.shares {
 		share := s.view()
@@ -97,9 +97,9 @@ func (c *container) view(owners owners) v1.Container {
 func newHost(p v1.Policy) *container {
 	return &container{
 		Container: attach.Container{
-			Container: discovery.Container{ID: "host", Name: "host", Runtime: "host"},
-			Number:    identity.NumberHost,
-			Mode:      v1.ModeHost,
+			Seen:   discovery.Container{ID: "host", Name: "host", Runtime: "host"},
+			Number: identity.NumberHost,
+			Mode:   v1.ModeHost,
 		},
 		resolved: hostResolution(p),
 	}

@@ -203,7 +203,7 @@ func TestWanted(t *testing.T) {
 	if got := c.wanted(); got != want {
 		t.Errorf("class %+v", got)
 	}
-	c.resolved.Policy, c.Mode = v1.Policy{Weight: 1}, v1.ModeHost
+	c.container.resolved.Policy, c.container.Mode = v1.Policy{Weight: 1}, v1.ModeHost
 	if got := c.wanted(); got.CeilingBPS != alloc.Unlimited || got.Weight != 1 || got.Priority != 0 || got.OwnDevices {
 		t.Errorf("class of what was set %+v", got)
 	}
@@ -218,11 +218,11 @@ func TestContainersInOrderOfStart(t *testing.T) {
 		{Name: "a", ID: "3", StartedAt: epoch.Add(1)},
 		{Name: "static", ID: "4"}, // no time: was always there
 	} {
-		r.byKey[key{"docker", c.ID}] = &container{Container: attach.Container{Container: c}}
+		r.byKey[key{"docker", c.ID}] = &container{Container: attach.Container{Seen: c}}
 	}
 	got := ""
 	for _, c := range r.all() {
-		got += c.ID
+		got += c.Seen.ID
 	}
 	if got != "49312" {
 		t.Errorf("order %s", got)
@@ -235,18 +235,18 @@ func TestManyPublished(t *testing.T) {
 	b := newBench(t, 100e6)
 	publish := func(name string, first, count uint16) *share {
 		c := b.start(name)
-		c.Devices = []attach.Device{{Attachment: identity.Attachment{Interface: "eth0", Mode: v1.ModeBridge}}}
+		c.container.Devices = []attach.Device{{Attachment: identity.Attachment{Interface: "eth0", Mode: v1.ModeBridge}}}
 		for i := range count {
-			c.Ports = append(c.Ports, discovery.Port{Host: first + i, Protocol: "tcp", AnyIPv4: true, AnyIPv6: true})
+			c.container.Seen.Ports = append(c.container.Seen.Ports, discovery.Port{Host: first + i, Protocol: "tcp", AnyIPv4: true, AnyIPv6: true})
 		}
-		c.Learn(c.Container.Container)
+		c.container.Learn(c.container.Container.Seen)
 		return c
 	}
 	many, few, none := publish("many", 10_000, 5000), publish("few", 80, 2), publish("none", 0, 0)
 	check := func(when string, s *share, want v1.State, reason string) {
 		t.Helper()
-		if state, got := s.state(); state != want || !strings.Contains(got, reason) {
-			t.Errorf("%s: %s is %s: %s; want %s: %s", when, s.Name, state, got, want, reason)
+		if state, got := s.container.state(); state != want || !strings.Contains(got, reason) {
+			t.Errorf("%s: %s is %s: %s; want %s: %s", when, s.container.Seen.Name, state, got, want, reason)
 		}
 	}
 	const tooMany = "it publishes 5000 ports, of which the first 256 are known to be its own"
@@ -256,7 +256,7 @@ func TestManyPublished(t *testing.T) {
 	if got := len(b.classifier.published); got != 2*256+4 {
 		t.Errorf("the classifier is told of %d ports", got)
 	}
-	b.classifier.publishedRefused = map[uint16]error{few.Number: identity.ErrTooManyPublished}
+	b.classifier.publishedRefused = map[uint16]error{few.container.Number: identity.ErrTooManyPublished}
 	b.reconcile()
 	check("no room", few, v1.StateDegraded, "not all of its 2 published ports are known to be its own")
 	b.classifier.publishedRefused, b.classifier.err = nil, errors.New("no memory")
@@ -276,13 +276,13 @@ func TestInNetNS(t *testing.T) {
 	netns := kernel.NetNSID{Inode: 7}
 	for i := range 20 {
 		c := b.start(fmt.Sprintf("c%02d", 19-i))
-		c.StartedAt = epoch.Add(-time.Duration(i) * time.Second)
+		c.container.Seen.StartedAt = epoch.Add(-time.Duration(i) * time.Second)
 		if i%2 == 0 {
-			c.NetNS = netns
+			c.container.NetNS = netns
 		}
 	}
 	list := b.containers.inNetNS(netns)
-	if len(list) != 10 || list[0].Name != "c01" || !slices.IsSortedFunc(list, startOrder) {
-		t.Errorf("%d are there, the first of them %s", len(list), list[0].Name)
+	if len(list) != 10 || list[0].Seen.Name != "c01" || !slices.IsSortedFunc(list, startOrder) {
+		t.Errorf("%d are there, the first of them %s", len(list), list[0].Seen.Name)
 	}
 }

@@ -49,7 +49,7 @@ func (u *link) readCounters() {
 	for i := range u.snapshot.Competitors {
 		class := &u.snapshot.Competitors[i]
 		s := u.share(class.Number)
-		if s.Number != class.Number {
+		if s.container.Number != class.Number {
 			continue // it is being removed
 		}
 		counted := class.CountedAt.After(s.class.CountedAt)
@@ -110,7 +110,7 @@ func (u *link) measureDelays(now bool) error {
 // share returns the participant with this number.
 func (u *link) share(number uint16) *share {
 	i, found := slices.BinarySearchFunc(u.controlled, number, func(s *share, number uint16) int {
-		return cmp.Compare(s.Number, number)
+		return cmp.Compare(s.container.Number, number)
 	})
 	if !found {
 		return u.host
@@ -145,7 +145,7 @@ func (a *Agent) control(now time.Time) time.Duration {
 	}
 	a.attach.SearchUnknown(now)
 	controlled := a.uplinks.list[0].controlled
-	a.attach.VerifyTaps(len(controlled), func(i int) *attach.Container { return &controlled[i].Container }, now)
+	a.attach.VerifyTaps(len(controlled), func(i int) *attach.Container { return &controlled[i].container.Container }, now)
 	a.saveSoon(now)
 	if a.publishDue(now) {
 		a.publish(now)

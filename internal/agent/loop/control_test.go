@@ -21,7 +21,7 @@ import (
 func admitted(containers ...*share) string {
 	var words []string
 	for _, c := range containers {
-		word := fmt.Sprintf("%s %s", c.Name, policy.FormatRateShort(c.admittedBPS))
+		word := fmt.Sprintf("%s %s", c.container.Seen.Name, policy.FormatRateShort(c.admittedBPS))
 		if c.refused != nil {
 			word += " refused"
 		}
@@ -74,16 +74,16 @@ func TestAdmit(t *testing.T) {
 	})
 	t.Run("the host's own comes first", func(t *testing.T) {
 		b := newBench(t, 100e6)
-		b.host.resolved.Policy.MinBPS = 20e6
+		b.host.container.resolved.Policy.MinBPS = 20e6
 		a, c := b.start("a", "min=80mbit"), b.start("c", "min=75mbit")
 		expect(t, "a 0bit refused, c 75mbit, host 20mbit", a, c, b.host)
 	})
 	t.Run("the host's own does not fit", func(t *testing.T) {
 		b := newBench(t, 100e6)
-		b.host.resolved.Policy.MinBPS = 200e6
+		b.host.container.resolved.Policy.MinBPS = 200e6
 		a := b.start("a", "min=80mbit")
 		expect(t, "a 80mbit, host 0bit refused", a, b.host)
-		if state, _ := b.host.state(); state != v1.StateRejected {
+		if state, _ := b.host.container.state(); state != v1.StateRejected {
 			t.Errorf("the host is %s", state)
 		}
 	})
@@ -113,7 +113,7 @@ func TestLearn(t *testing.T) {
 	names := func() string {
 		var list []string
 		for _, c := range b.containers.all() {
-			list = append(list, c.Name)
+			list = append(list, c.Seen.Name)
 		}
 		return strings.Join(list, " ")
 	}
@@ -124,7 +124,7 @@ func TestLearn(t *testing.T) {
 	started := seen("3", "d", map[string]string{"weir.weight": "200", "weir.max": "fast", "com.example": "x"})
 	b.containers.learn(discovery.Event{Source: "docker", Updated: &started})
 	d := b.containers.byKey[key{"docker", "3"}]
-	if names() != "a c d" || d.policy().Weight != 200 || len(d.resolved.Problems) != 1 || len(d.Labels) != 2 || len(started.Labels) != 3 {
+	if names() != "a c d" || d.policy().Weight != 200 || len(d.resolved.Problems) != 1 || len(d.Seen.Labels) != 2 || len(started.Labels) != 3 {
 		t.Errorf("after a start: %s, %+v", names(), d)
 	}
 	// The same again is the same container, with what was set.
@@ -177,7 +177,7 @@ func TestInspectWithoutDevices(t *testing.T) {
 		{discovery.Container{NetNSPath: "/nowhere/ns/net"}, v1.ModeNone, v1.StateDegraded, "cannot be inspected"},
 	} {
 		tc.container.ID, tc.container.Runtime = "1", "docker"
-		c := &container{Container: attach.Container{Container: tc.container}, resolved: policy.Resolution{Policy: policy.Default()}}
+		c := &container{Container: attach.Container{Seen: tc.container}, resolved: policy.Resolution{Policy: policy.Default()}}
 		if !b.containers.assign(c, 0) {
 			t.Fatal("no number")
 		}
@@ -198,9 +198,9 @@ func TestSentBytes(t *testing.T) {
 	a := b.start("a")
 	b.reconcile()
 	for i := range uint64(3) {
-		b.classifier.offered[a.Number] = 1000 + 3000*i
-		b.classifier.directBytes[a.Number] = 1000 * i
-		b.scheduler.kernel.count(a.Number, kernel.ClassStats{SentBytes: 1000 + 2000*i})
+		b.classifier.offered[a.container.Number] = 1000 + 3000*i
+		b.classifier.directBytes[a.container.Number] = 1000 * i
+		b.scheduler.kernel.count(a.container.Number, kernel.ClassStats{SentBytes: 1000 + 2000*i})
 		if _, err := b.link.control(epoch.Add(time.Duration(i) * time.Second)); err != nil {
 			t.Fatal(err)
 		}
@@ -220,12 +220,12 @@ func TestRefusedWhileSending(t *testing.T) {
 	b.scheduler.kernel.err = unix.EPERM
 	w.greedy[a] = true
 	w.run(200 * time.Millisecond)
-	if state, reason := a.state(); state != v1.StateDegraded || !strings.Contains(reason, "operation not permitted") {
+	if state, reason := a.container.state(); state != v1.StateDegraded || !strings.Contains(reason, "operation not permitted") {
 		t.Errorf("refused: %s, %q", state, reason)
 	}
 	b.scheduler.kernel.err = nil
 	w.run(2 * minRepairPause)
-	if state, reason := a.state(); state != v1.StateOK {
+	if state, reason := a.container.state(); state != v1.StateOK {
 		t.Errorf("taken again: %s, %q", state, reason)
 	}
 }
@@ -237,7 +237,7 @@ func TestWakesUp(t *testing.T) {
 	a := b.start("a")
 	w := newWire(b)
 	w.run(time.Second + statsInterval/2)
-	b.classifier.offered[a.Number]++
+	b.classifier.offered[a.container.Number]++
 	counted := b.link.lastStats
 	b.control(w.now)
 	if !a.active || b.link.lastStats != counted {

@@ -16,7 +16,7 @@ func thousand(b *testing.B) (*bench, *fakeKernel) {
 	tc := bed.scheduler.kernel
 	for n := range 1000 {
 		c := bed.start(fmt.Sprint(n))
-		c.resolved.Policy.Weight = uint32(1 + n*7%100)
+		c.container.resolved.Policy.Weight = uint32(1 + n*7%100)
 	}
 	bed.reconcile()
 	tc.ops = nil
@@ -46,7 +46,7 @@ func BenchmarkControl(b *testing.B) {
 	c := bed.controlled[0]
 	now := time.Now()
 	for n := 0; b.Loop(); n++ {
-		bed.classifier.offered[c.Number] += uint64(100e3 * (1 + n/3%2))
+		bed.classifier.offered[c.container.Number] += uint64(100e3 * (1 + n/3%2))
 		now = now.Add(adoptionInterval)
 		bed.control(now)
 	}

@@ -50,7 +50,7 @@ func (s *share) countExcess(now time.Time) {
 	if s.uplink.device.Classifier() == nil {
 		return
 	}
-	offered, err := s.uplink.device.Classifier().ClassOffered(s.Number)
+	offered, err := s.uplink.device.Classifier().ClassOffered(s.container.Number)
 	if err != nil {
 		return // only the offered bytes are unknown; the sent bytes are not
 	}

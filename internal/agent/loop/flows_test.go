@@ -91,7 +91,7 @@ func (b *bench) useFlows() *fakeFlows {
 // startAuto starts a container whose class is auto, behind a device.
 func (b *bench) startAuto(name string) *share {
 	c := b.start(name, "class=auto")
-	c.Devices = []attach.Device{{Attachment: identity.Attachment{Interface: "eth0", Mode: v1.ModeBridge}}}
+	c.container.Devices = []attach.Device{{Attachment: identity.Attachment{Interface: "eth0", Mode: v1.ModeBridge}}}
 	return c
 }
 
@@ -113,11 +113,11 @@ func TestFlowsNotInForce(t *testing.T) {
 			b := newBench(t, 100e6)
 			kernel := b.useFlows()
 			other, plain, c := b.startAuto("other"), b.start("plain"), b.startAuto("c")
-			test.fail(kernel, c.Number)
+			test.fail(kernel, c.container.Number)
 			check := func(when string, s *share, want v1.State, reason string) {
 				t.Helper()
-				if state, got := s.state(); state != want || !strings.Contains(got, reason) {
-					t.Errorf("%s: %s is %s: %s; want %s: %s", when, s.Name, state, got, want, reason)
+				if state, got := s.container.state(); state != want || !strings.Contains(got, reason) {
+					t.Errorf("%s: %s is %s: %s; want %s: %s", when, s.container.Seen.Name, state, got, want, reason)
 				}
 			}
 			for _, when := range []string{"first", "again", "later"} {
@@ -137,7 +137,7 @@ func TestFlowsNotInForce(t *testing.T) {
 			b.reconcile()
 			b.control(epoch.Add(2 * time.Minute))
 			check("mended", c, v1.StateOK, "")
-			if !slices.Contains(kernel.attached, c.Number) {
+			if !slices.Contains(kernel.attached, c.container.Number) {
 				t.Error("its tap does not look at flows")
 			}
 		})
@@ -188,7 +188,7 @@ func TestDSCP(t *testing.T) {
 	check := func(when string, trusts, marks bool) {
 		t.Helper()
 		b.reconcile()
-		if kernel.trusted[c.Number] != trusts || b.classifier.marked[c.Number] != marks || b.classifier.marked[plain.Number] {
+		if kernel.trusted[c.container.Number] != trusts || b.classifier.marked[c.container.Number] != marks || b.classifier.marked[plain.container.Number] {
 			t.Errorf("%s: trusted %v, marked %v", when, kernel.trusted, b.classifier.marked)
 		}
 	}
@@ -204,14 +204,14 @@ func TestDSCP(t *testing.T) {
 	must.Succeed(t, b.set(c.container, v1.PolicyChange{DSCP: &use}))
 	kernel.trust = errors.New("no map")
 	b.reconcile()
-	if state, reason := c.state(); state != v1.StateDegraded || !strings.Contains(reason, "its DSCP field is not in force: no map") {
+	if state, reason := c.container.state(); state != v1.StateDegraded || !strings.Contains(reason, "its DSCP field is not in force: no map") {
 		t.Errorf("%s: %s", state, reason)
 	}
 	kernel.trust, b.classifier.err = nil, errors.New("no program")
 	use = "trust"
 	must.Succeed(t, b.set(c.container, v1.PolicyChange{DSCP: &use}))
 	b.reconcile()
-	if state, reason := c.state(); state != v1.StateDegraded || !strings.Contains(reason, "no program") {
+	if state, reason := c.container.state(); state != v1.StateDegraded || !strings.Contains(reason, "no program") {
 		t.Errorf("%s: %s", state, reason)
 	}
 }
@@ -248,7 +248,7 @@ func TestReloadOfTheClassifier(t *testing.T) {
 func TestFlowsOfNoNetwork(t *testing.T) {
 	b := newBench(t, 100e6)
 	b.useFlows()
-	c := &container{Container: attach.Container{Container: discovery.Container{
+	c := &container{Container: attach.Container{Seen: discovery.Container{
 		ID: "1", Name: "c", Runtime: "docker", NoNetwork: true, Labels: map[string]string{"weir.class": "auto"},
 	}}}
 	b.containers.addShares(c)
@@ -257,7 +257,7 @@ func TestFlowsOfNoNetwork(t *testing.T) {
 	if state, reason := c.state(); state != v1.StateDegraded || reason != "weir.class is not in force: it has no network" {
 		t.Errorf("it is %s: %s", state, reason)
 	}
-	delete(c.Labels, "weir.class")
+	delete(c.Seen.Labels, "weir.class")
 	b.containers.resolve(c)
 	if state, reason := c.state(); state != v1.StateOK {
 		t.Errorf("without a class it is %s: %s", state, reason)
@@ -270,7 +270,7 @@ func TestNumberOfAnother(t *testing.T) {
 	kernel := b.useFlows()
 	first := b.startAuto("first")
 	b.reconcile()
-	number := first.Number
+	number := first.container.Number
 	if kernel.tables[number] == 0 || b.classifier.classes[number] != identity.ClassAuto {
 		t.Fatalf("tables %v, classes %v", kernel.tables, b.classifier.classes)
 	}
@@ -311,7 +311,7 @@ func TestNumberOfAnEarlierAgent(t *testing.T) {
 
 // container is one whose class is auto and that has no number yet.
 func (b *bench) container(name string, i int) *container {
-	c := &container{Container: attach.Container{Container: discovery.Container{
+	c := &container{Container: attach.Container{Seen: discovery.Container{
 		ID: strings.Repeat(string(rune('a'+i)), 12), Name: name, Runtime: "docker",
 		Labels: map[string]string{"weir.class": "auto"}, StartedAt: epoch,
 	}, Mode: v1.ModeBridge}}
@@ -365,7 +365,7 @@ func TestFlowsOfAnother(t *testing.T) {
 	b := newBench(t, 100e6)
 	kernel := b.useFlows()
 	first := b.startAuto("first")
-	kernel.flows = map[uint16]int{first.Number: 1}
+	kernel.flows = map[uint16]int{first.container.Number: 1}
 	b.reconcile()
 	b.publish(epoch)
 	if flows, err := b.Flows(t.Context(), "first", 0); err != nil || len(flows) != 1 {

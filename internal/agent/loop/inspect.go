@@ -57,7 +57,7 @@ func (cs *containers) inspectMissing() int {
 func (cs *containers) inspectConfigured(netnsID int) int {
 	inspected := 0
 	for _, c := range cs.all() {
-		if c.Configured && (c.NetNSID == netnsID || c.NetNSID == kernel.SameNetNS) {
+		if c.Seen.Configured && (c.NetNSID == netnsID || c.NetNSID == kernel.SameNetNS) {
 			cs.inspect(c)
 			inspected++
 		}

@@ -37,7 +37,7 @@ func (cs *containers) learn(event discovery.Event) {
 			cs.update(c)
 		}
 		for k, c := range cs.byKey {
-			if c.Runtime == event.Source && !running[k] {
+			if c.Seen.Runtime == event.Source && !running[k] {
 				cs.forget(c)
 			}
 		}
@@ -55,7 +55,7 @@ func (cs *containers) learn(event discovery.Event) {
 func (cs *containers) update(seen discovery.Container) {
 	k := key{seen.Runtime, seen.ID}
 	c := cs.byKey[k]
-	if c != nil && !c.StartedAt.IsZero() && !c.StartedAt.Equal(seen.StartedAt) {
+	if c != nil && !c.Seen.StartedAt.IsZero() && !c.Seen.StartedAt.Equal(seen.StartedAt) {
 		// It was restarted unseen: `weir set` changes ended with the previous run.
 		cs.forget(c)
 		c = nil
@@ -67,8 +67,8 @@ func (cs *containers) update(seen discovery.Container) {
 		cs.log.Info("container started", "name", seen.Name, "id", short(seen.ID), "runtime", seen.Runtime)
 	}
 	c.Learn(seen)
-	c.Labels = relevantLabels(seen.Labels)
-	c.ImageLabels = relevantLabels(seen.ImageLabels)
+	c.Seen.Labels = relevantLabels(seen.Labels)
+	c.Seen.ImageLabels = relevantLabels(seen.ImageLabels)
 	cs.resolve(c)
 	cs.inspect(c)
 }
@@ -79,7 +79,7 @@ func short(id string) string { return id[:min(len(id), 12)] }
 // forget drops a container that stopped. Its devices are gone; the next reconciliation removes its
 // class.
 func (cs *containers) forget(c *container) {
-	cs.log.Info("container stopped", "name", c.Name, "id", short(c.ID), "runtime", c.Runtime)
+	cs.log.Info("container stopped", "name", c.Seen.Name, "id", short(c.Seen.ID), "runtime", c.Seen.Runtime)
 	cs.release(c)
 	delete(cs.byKey, c.key())
 	if c.NetNS == (kernel.NetNSID{}) {
@@ -103,8 +103,8 @@ func (cs *containers) release(c *container) {
 // subject returns the container as policy layers and rules see it.
 func (c *container) subject() policy.Subject {
 	return policy.Subject{
-		Name: c.Name, Image: c.Image,
-		Labels: c.Labels, ImageLabels: c.ImageLabels, ImageUnknown: c.ImageUnknown,
+		Name: c.Seen.Name, Image: c.Seen.Image,
+		Labels: c.Seen.Labels, ImageLabels: c.Seen.ImageLabels, ImageUnknown: c.Seen.ImageUnknown,
 	}
 }
 
@@ -118,7 +118,7 @@ func (cs *containers) resolve(c *container) {
 		return
 	}
 	for _, p := range c.resolved.Problems {
-		cs.log.Warn("label is not honoured", "name", c.Name, "problem", p.Error())
+		cs.log.Warn("label is not honoured", "name", c.Seen.Name, "problem", p.Error())
 	}
 }
 

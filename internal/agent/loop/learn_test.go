@@ -34,8 +34,8 @@ func TestSetKeepsOtherLayers(t *testing.T) {
 	if err := b.set(c.container, v1.PolicyChange{Min: new("60mbit")}); err == nil || !strings.Contains(err.Error(), "above the maximum 50mbit") {
 		t.Errorf("a minimum above the label's maximum: %v", err)
 	}
-	if c.policy().MinBPS != 10e6 {
-		t.Errorf("a change that was refused left %+v", c.policy())
+	if c.container.policy().MinBPS != 10e6 {
+		t.Errorf("a change that was refused left %+v", c.container.policy())
 	}
 	if got := b.host.container.view(b.containers.owners()).PolicyFrom; got.Weight != v1.LayerBuiltIn {
 		t.Errorf("the host's is from %+v", got)
@@ -55,7 +55,7 @@ func TestImageLabels(t *testing.T) {
 	check := func(c *container, when string) {
 		t.Helper()
 		state, reason := c.state()
-		if c.policy() != (v1.Policy{Weight: 300, EFMax: policy.Default().EFMax, AFMin: policy.Default().AFMin}) || state != v1.StateDegraded || !strings.Contains(reason, "trust_image_labels") || len(c.ImageLabels) != 2 {
+		if c.policy() != (v1.Policy{Weight: 300, EFMax: policy.Default().EFMax, AFMin: policy.Default().AFMin}) || state != v1.StateDegraded || !strings.Contains(reason, "trust_image_labels") || len(c.Seen.ImageLabels) != 2 {
 			t.Errorf("%s: %+v, %s, %q", when, c.policy(), state, reason)
 		}
 	}

@@ -72,11 +72,11 @@ func match(name string, list []v1.Container) []int {
 // groups returns the names of the service and pod of a container. Image labels do not count, as
 // they could make another container's name ambiguous.
 func groups(c *container) []string {
-	services := policy.Services(c.Labels, c.ImageLabels)
-	if c.Pod == "" {
+	services := policy.Services(c.Seen.Labels, c.Seen.ImageLabels)
+	if c.Seen.Pod == "" {
 		return services
 	}
-	return append([]string{c.Pod}, services...)
+	return append([]string{c.Seen.Pod}, services...)
 }
 
 // find returns the container that matches name, by the rules of Find.
@@ -84,7 +84,7 @@ func (cs *containers) find(name string) (*container, error) {
 	all, owners := append(cs.all(), cs.host), cs.owners()
 	list := make([]v1.Container, len(all))
 	for i, c := range all {
-		list[i] = v1.Container{ID: c.ID, Name: c.Name, Runtime: c.Runtime, Groups: groups(c), CountedWith: owners.countedWith(c)}
+		list[i] = v1.Container{ID: c.Seen.ID, Name: c.Seen.Name, Runtime: c.Seen.Runtime, Groups: groups(c), CountedWith: owners.countedWith(c)}
 	}
 	i, err := Find(list, name)
 	if err != nil {
@@ -118,7 +118,7 @@ func (o owners) of(c *container) *container {
 // countedWith returns the ID of the container with which this one is counted, or "".
 func (o owners) countedWith(c *container) string {
 	if owner := o.of(c); owner != nil {
-		return owner.ID
+		return owner.Seen.ID
 	}
 	return ""
 }

@@ -15,10 +15,10 @@ import (
 
 func TestMatch(t *testing.T) {
 	one := func(id, name string, labels ...string) *container {
-		c := &container{Container: attach.Container{Container: discovery.Container{ID: id, Name: name, Labels: map[string]string{}}}}
+		c := &container{Container: attach.Container{Seen: discovery.Container{ID: id, Name: name, Labels: map[string]string{}}}}
 		for _, label := range labels {
 			key, value, _ := strings.Cut(label, "=")
-			c.Labels[key] = value
+			c.Seen.Labels[key] = value
 		}
 		return c
 	}
@@ -32,15 +32,15 @@ func TestMatch(t *testing.T) {
 	task := one("ffff1111", "stack_api.1.x7", policy.LabelSwarmService+"=stack_api", policy.LabelSwarmStack+"=stack")
 	plain := one("ffff2222", "lone.1.y8", policy.LabelSwarmService+"=lone")
 	infra, app, sidecar := one("01231111", "0123456789ab-infra"), one("01232222", "pod-app"), one("01233333", "pod-sidecar")
-	infra.Pod, app.Pod, sidecar.Pod = "shelf", "shelf", "shelf"
+	infra.Seen.Pod, app.Seen.Pod, sidecar.Seen.Pod = "shelf", "shelf", "shelf"
 	vpn, behind := one("45671111", "shop-vpn-1", compose("vpn")), one("45672222", "shop-behind-1", compose("behind"))
 	claims := one("89ab1111", "claims", compose("backup")) // says its image
-	claims.ImageLabels = claims.Labels
+	claims.Seen.ImageLabels = claims.Seen.Labels
 	all := []*container{claims, web, db, odd, twin, twin2, backup, shop, shop2, task, plain, infra, app, sidecar, vpn, behind}
-	owners := map[*container]string{app: infra.ID, sidecar: infra.ID, behind: vpn.ID}
+	owners := map[*container]string{app: infra.Seen.ID, sidecar: infra.Seen.ID, behind: vpn.Seen.ID}
 	var list []v1.Container
 	for _, c := range all {
-		list = append(list, v1.Container{ID: c.ID, Name: c.Name, Groups: groups(c), CountedWith: owners[c]})
+		list = append(list, v1.Container{ID: c.Seen.ID, Name: c.Seen.Name, Groups: groups(c), CountedWith: owners[c]})
 	}
 	for _, tc := range []struct {
 		name string
@@ -80,7 +80,7 @@ func TestMatch(t *testing.T) {
 		if !slices.Equal(got, tc.want) {
 			var names []string
 			for _, c := range got {
-				names = append(names, c.Name)
+				names = append(names, c.Seen.Name)
 			}
 			t.Errorf("%q matches %q", tc.name, names)
 		}
@@ -90,8 +90,8 @@ func TestMatch(t *testing.T) {
 func TestFind(t *testing.T) {
 	b := newBench(t, 100e6)
 	web := b.start("web")
-	web.ID = "aaaa1111bbbb2222"
-	b.start("db").ID = "aaaa3333bbbb4444"
+	web.container.Seen.ID = "aaaa1111bbbb2222"
+	b.start("db").container.Seen.ID = "aaaa3333bbbb4444"
 	for _, tc := range []struct {
 		name string
 		want *share
@@ -116,15 +116,15 @@ func TestFind(t *testing.T) {
 func TestSharedNetwork(t *testing.T) {
 	b := newBench(t, 100e6)
 	infra, app := b.start("infra"), b.start("app", "min=10mbit")
-	infra.NetNS = kernel.NetNSID{Dev: 4, Inode: 77}
+	infra.container.NetNS = kernel.NetNSID{Dev: 4, Inode: 77}
 	b.containers.free(app.container)
-	app.NetNS = infra.NetNS
+	app.container.NetNS = infra.container.NetNS
 	b.plan()
-	if got := attach.Plan(&app.Container, attach.Observation{Owner: &infra.Container}).Obstacle; !strings.Contains(got, "its own labels have no effect: give them to infra, or use `weir set infra`") {
+	if got := attach.Plan(&app.container.Container, attach.Observation{Owner: &infra.container.Container}).Obstacle; !strings.Contains(got, "its own labels have no effect: give them to infra, or use `weir set infra`") {
 		t.Errorf("with labels: %q", got)
 	}
 	// Whoever looks finds the one that decisions are made on.
-	infra.Pod, app.Pod = "shelf", "shelf"
+	infra.container.Seen.Pod, app.container.Seen.Pod = "shelf", "shelf"
 	b.publish(epoch)
 	ctx := b.serve()
 	seen, err := b.Latest(ctx)
@@ -134,15 +134,15 @@ func TestSharedNetwork(t *testing.T) {
 	if c, err := b.containers.find("shelf"); err != nil || c != infra.container {
 		t.Errorf("decisions find %+v, %v", c, err)
 	}
-	if i, err := Find(seen.Containers, "shelf"); err != nil || seen.Containers[i].ID != infra.ID {
+	if i, err := Find(seen.Containers, "shelf"); err != nil || seen.Containers[i].ID != infra.container.Seen.ID {
 		t.Errorf("readers find %d, %v", i, err)
 	}
 	_, err = b.Set(ctx, "app", v1.PolicyChange{Weight: ptr("300")})
-	if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "`weir set infra`") || app.policy().Weight != 100 {
-		t.Errorf("set: %v, weight %d", err, app.policy().Weight)
+	if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "`weir set infra`") || app.container.policy().Weight != 100 {
+		t.Errorf("set: %v, weight %d", err, app.container.policy().Weight)
 	}
-	clear(app.Labels)
-	if got := attach.Plan(&app.Container, attach.Observation{Owner: &infra.Container}).Obstacle; got != "it shares the network of infra and is counted there" {
+	clear(app.container.Seen.Labels)
+	if got := attach.Plan(&app.container.Container, attach.Observation{Owner: &infra.container.Container}).Obstacle; got != "it shares the network of infra and is counted there" {
 		t.Errorf("without labels: %q", got)
 	}
 }

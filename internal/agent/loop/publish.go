@@ -63,7 +63,7 @@ func (a *Agent) publish(now time.Time) {
 	owners := a.containers.owners()
 	for _, c := range append(a.containers.all(), a.containers.host) {
 		s.Containers = append(s.Containers, c.view(owners))
-		place := stats.Place{Image: c.Image, Ports: c.Ports, NetNSPath: c.NetNSPath, CgroupPath: c.CgroupPath, Subject: c.subject(), Set: c.set}
+		place := stats.Place{Image: c.Seen.Image, Ports: c.Seen.Ports, NetNSPath: c.Seen.NetNSPath, CgroupPath: c.Seen.CgroupPath, Subject: c.subject(), Set: c.set}
 		if a.attach.Flows != nil && c.ClassifiesFlows() {
 			place.FlowNumber = c.Number
 		}

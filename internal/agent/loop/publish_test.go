@@ -19,8 +19,8 @@ func TestMeasuredAt(t *testing.T) {
 	for elapsed := turn; elapsed < 16*time.Second; elapsed += turn {
 		now := epoch.Add(elapsed)
 		if elapsed < 2*time.Second { // then it is silent
-			b.classifier.offered[a.Number] += 1000
-			b.scheduler.kernel.count(a.Number, kernel.ClassStats{SentBytes: uint64(elapsed)})
+			b.classifier.offered[a.container.Number] += 1000
+			b.scheduler.kernel.count(a.container.Number, kernel.ClassStats{SentBytes: uint64(elapsed)})
 		}
 		b.control(now)
 		if elapsed%(19*turn) == 0 { // a decision, as a reconciliation makes it

@@ -57,9 +57,9 @@ func (u *link) plan(containers map[key]*container, controlled []*container) sche
 	asking := u.byStart()
 	claims := make([]plan.Claim, len(asking))
 	for i, s := range asking {
-		claims[i] = s.claim(s.policy())
+		claims[i] = s.claim(s.container.policy())
 	}
-	host, grants := u.link().Admit(u.host.claim(u.host.policy()), claims)
+	host, grants := u.link().Admit(u.host.claim(u.host.container.policy()), claims)
 	u.host.grant(host)
 	for i, s := range asking {
 		s.grant(grants[i])
@@ -117,13 +117,13 @@ func (u *link) entitle() {
 
 // startOrder orders containers by start time, oldest first.
 func startOrder(a, b *container) int {
-	if c := a.StartedAt.Compare(b.StartedAt); c != 0 {
+	if c := a.Seen.StartedAt.Compare(b.Seen.StartedAt); c != 0 {
 		return c
 	}
-	if c := strings.Compare(a.Name, b.Name); c != 0 {
+	if c := strings.Compare(a.Seen.Name, b.Seen.Name); c != 0 {
 		return c
 	}
-	return strings.Compare(a.ID, b.ID)
+	return strings.Compare(a.Seen.ID, b.Seen.ID)
 }
 
 // applyAttachments updates the treatment wanted for each container and has the attacher apply it.

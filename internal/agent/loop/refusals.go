@@ -33,7 +33,7 @@ func (c *container) refusals() (list []refusal) {
 		}
 		add(asked(s.refused), s.refused)
 		add(asked(s.refusedLatency), s.refusedLatency)
-		refusal := s.uplink.attached.Refusal(&s.Container)
+		refusal := s.uplink.attached.Refusal(&s.container.Container)
 		add("class", cmp.Or(refusal.Class, refusal.Mark))
 		add("sockets", refusal.Cgroup)
 	}
@@ -71,11 +71,11 @@ func (cs *containers) tellRefusalsOf(c *container) {
 	for _, r := range list {
 		told := func(other refusal) bool { return other.what == r.what }
 		if !slices.ContainsFunc(c.toldRefusals, told) {
-			cs.log.Warn("policy is not in force", "name", c.Name, "reason", r.why)
+			cs.log.Warn("policy is not in force", "name", c.Seen.Name, "reason", r.why)
 		}
 	}
 	if len(list) == 0 && len(c.toldRefusals) > 0 {
-		cs.log.Info("policy is in force again", "name", c.Name)
+		cs.log.Info("policy is in force again", "name", c.Seen.Name)
 	}
 	c.toldRefusals = list
 }

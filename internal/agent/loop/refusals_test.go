@@ -68,8 +68,8 @@ func TestRefusalsAreLogged(t *testing.T) {
 
 	// Why it is not controlled counts, unless that may be over in a moment.
 	b.containers.release(auto.container)
-	auto.Obstacle, auto.Unattached = "its network is being changed", true
+	auto.container.Obstacle, auto.container.Unattached = "its network is being changed", true
 	expect("for a moment", said())
-	auto.Obstacle, auto.Unattached = "all of it is the host's", false
+	auto.container.Obstacle, auto.container.Unattached = "all of it is the host's", false
 	expect("for longer", said(), `level=WARN msg="policy is not in force" name=auto reason="all of it is the host's"`)
 }

@@ -28,7 +28,7 @@ func TestReloadOfTheHostsMinimum(t *testing.T) {
 	next := Settings{Uplinks: []UplinkConfig{{Name: "up0", RateBPS: 100e6}}, ReserveBasisPoints: 500, Host: v1.Policy{Weight: 100, MinBPS: 30e6}}
 	b.Agent.config.Reload = func() (Settings, error) { return next, nil }
 	must.Succeed(t, b.Agent.Reload(ctx))
-	if state, reason := c.state(); state != v1.StateOK || c.class.GuaranteedBPS < 80e6 {
+	if state, reason := c.container.state(); state != v1.StateOK || c.class.GuaranteedBPS < 80e6 {
 		t.Errorf("c is %s, %q; guaranteed %d", state, reason, c.class.GuaranteedBPS)
 	}
 	if state, reason := b.containers.host.state(); state != v1.StateRejected || !strings.Contains(reason, "at most 15mbit") {
@@ -58,9 +58,9 @@ func TestReload(t *testing.T) {
 	}
 	check := func(when string) {
 		t.Helper()
-		if c.policy() != (v1.Policy{Weight: 700, MinBPS: 10e6, MaxBPS: 20e6, EFMax: policy.Default().EFMax, AFMin: policy.Default().AFMin}) || b.link.device.RateBPS() != 50e6 ||
-			b.link.reserveBasisPoints != 1000 || b.host.policy().Weight != 50 || c.class.EntitledBPS != 20e6 {
-			t.Errorf("%s: %+v of %d, reserve %d, host %+v, entitled to %d", when, c.policy(), b.link.device.RateBPS(), b.link.reserveBasisPoints, b.host.policy(), c.class.EntitledBPS)
+		if c.container.policy() != (v1.Policy{Weight: 700, MinBPS: 10e6, MaxBPS: 20e6, EFMax: policy.Default().EFMax, AFMin: policy.Default().AFMin}) || b.link.device.RateBPS() != 50e6 ||
+			b.link.reserveBasisPoints != 1000 || b.host.container.policy().Weight != 50 || c.class.EntitledBPS != 20e6 {
+			t.Errorf("%s: %+v of %d, reserve %d, host %+v, entitled to %d", when, c.container.policy(), b.link.device.RateBPS(), b.link.reserveBasisPoints, b.host.container.policy(), c.class.EntitledBPS)
 		}
 	}
 	must.Succeed(t, b.Agent.Reload(ctx))
@@ -91,8 +91,8 @@ func TestReload(t *testing.T) {
 	// What is not about the uplink is taken, however slow that has become.
 	b.machine.speedErr = nil
 	next.Uplinks[0].RateBPS = 50e6
-	if err := b.Agent.Reload(ctx); err != nil || b.host.policy().Weight != 7 {
-		t.Errorf("another policy while the device is slower: %v, host %+v", err, b.host.policy())
+	if err := b.Agent.Reload(ctx); err != nil || b.host.container.policy().Weight != 7 {
+		t.Errorf("another policy while the device is slower: %v, host %+v", err, b.host.container.policy())
 	}
 }
 
@@ -166,7 +166,7 @@ func TestReloadUplinks(t *testing.T) {
 	same := host.with(3, "up0")
 	c, other := b.start("c", "min=10mbit"), b.start("other")
 	for _, s := range []*share{c, other} {
-		s.Mode, s.CgroupPath = v1.ModeHost, "/nowhere"
+		s.container.Mode, s.container.Seen.CgroupPath = v1.ModeHost, "/nowhere"
 	}
 	b.reconcile()
 	next := Settings{Host: policy.Default(), ReserveBasisPoints: 500}
@@ -182,7 +182,7 @@ func TestReloadUplinks(t *testing.T) {
 		var have []string
 		for i, u := range b.uplinks.list {
 			have = append(have, u.device.Name())
-			if u.index != i || !u.installed() || len(u.participants) != 3 || u.host.uplink != u || c.container.shares[i].uplink != u || u.share(other.Number).container != other.container {
+			if u.index != i || !u.installed() || len(u.participants) != 3 || u.host.uplink != u || c.container.shares[i].uplink != u || u.share(other.container.Number).container != other.container {
 				t.Errorf("%s: uplink %d: %+v", when, i, u)
 			}
 		}
@@ -240,7 +240,7 @@ func TestReloadUplinks(t *testing.T) {
 	named("up2", "up0", "up1")
 	must.Succeed(t, b.Agent.Reload(ctx))
 	expect("two more", "up0", "up2", "up1")
-	if got := second.classifier.cgroups[c.Number]; got != "/nowhere" || c.container.shares[2].admittedBPS != 10e6 {
+	if got := second.classifier.cgroups[c.container.Number]; got != "/nowhere" || c.container.shares[2].admittedBPS != 10e6 {
 		t.Errorf("the container's cgroup is %q at the new uplink, its minimum %d", got, c.container.shares[2].admittedBPS)
 	}
 	b.control(epoch)

@@ -17,7 +17,7 @@ import (
 func TestDownThatFails(t *testing.T) {
 	b := newBench(t, 100e6)
 	c := b.start("c", "max=10mbit")
-	c.HostNetwork, c.CgroupPath = true, "/nowhere"
+	c.container.Seen.HostNetwork, c.container.Seen.CgroupPath = true, "/nowhere"
 	b.reconcile()
 	ctx := b.serve()
 	b.machine.gsoErr = errors.New("device is busy")
@@ -25,8 +25,8 @@ func TestDownThatFails(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "give up0 back: device is busy") || b.removed {
 		t.Errorf("error %v, removed %t", err, b.removed)
 	}
-	if state, reason := c.state(); c.Number == 0 || state != v1.StateOK {
-		t.Errorf("the container has number %d and is %s (%s)", c.Number, state, reason)
+	if state, reason := c.container.state(); c.container.Number == 0 || state != v1.StateOK {
+		t.Errorf("the container has number %d and is %s (%s)", c.container.Number, state, reason)
 	}
 	last := b.scheduler.applied[len(b.scheduler.applied)-1]
 	if !b.installed() || !b.scheduler.inKernel || !b.classifier.attached || len(last.Competitors) != 2 {
@@ -35,7 +35,7 @@ func TestDownThatFails(t *testing.T) {
 	}
 
 	b.machine.gsoErr = nil
-	if err := b.Down(ctx); err != nil || !b.removed || b.scheduler.inKernel || b.classifier.attached || c.Number != 0 {
+	if err := b.Down(ctx); err != nil || !b.removed || b.scheduler.inKernel || b.classifier.attached || c.container.Number != 0 {
 		t.Errorf("error %v, removed %t, %+v", err, b.removed, c)
 	}
 }
@@ -45,7 +45,7 @@ func TestDownThatFails(t *testing.T) {
 func TestUplinkIsNotSharedOut(t *testing.T) {
 	b := newBench(t, 100e6)
 	c := b.start("c", "max=10mbit")
-	c.HostNetwork, c.CgroupPath = true, "/nowhere"
+	c.container.Seen.HostNetwork, c.container.Seen.CgroupPath = true, "/nowhere"
 	l := newWire(b)
 	l.greedy[c] = true
 	l.run(1e9)
@@ -60,9 +60,9 @@ func TestUplinkIsNotSharedOut(t *testing.T) {
 			t.Errorf("%s: %s, %q", what, state, reason)
 		}
 	}
-	state, reason := c.state()
+	state, reason := c.container.state()
 	says("the container", state, reason)
-	state, reason = b.host.state()
+	state, reason = b.host.container.state()
 	says("the host", state, reason)
 	says("the uplink", b.link.view().State, b.link.view().Reason)
 	view, err := b.Set(b.serve(), "c", v1.PolicyChange{Weight: new(string)})
@@ -79,7 +79,7 @@ func TestUplinkIsNotSharedOut(t *testing.T) {
 	}
 	b.machine.foreign = nil
 	b.check()
-	if state, reason := c.state(); state != v1.StateOK {
+	if state, reason := c.container.state(); state != v1.StateOK {
 		t.Errorf("put back: %s, %q", state, reason)
 	}
 }
@@ -88,19 +88,19 @@ func TestUplinkIsNotSharedOut(t *testing.T) {
 func TestBridgeAsUplink(t *testing.T) {
 	b := newBench(t, 100e6)
 	c, routed := b.start("c"), b.start("routed")
-	c.Devices = []attach.Device{{Attachment: identity.Attachment{BridgeIndex: 3}}}
-	routed.Devices = []attach.Device{{Attachment: identity.Attachment{BridgeIndex: 4}}}
-	if state, reason := c.state(); state != v1.StateOK {
+	c.container.Devices = []attach.Device{{Attachment: identity.Attachment{BridgeIndex: 3}}}
+	routed.container.Devices = []attach.Device{{Attachment: identity.Attachment{BridgeIndex: 4}}}
+	if state, reason := c.container.state(); state != v1.StateOK {
 		t.Errorf("the uplink is no bridge: %s, %q", state, reason)
 	}
 	b.machine.gone = true
 	b.advance(b.link)
 	b.machine.gone, b.machine.kind = false, "bridge"
 	b.advance(b.link)
-	if state, reason := c.state(); state != v1.StateDegraded || !strings.Contains(reason, "name the port that leads out as the uplink instead of up0") {
+	if state, reason := c.container.state(); state != v1.StateDegraded || !strings.Contains(reason, "name the port that leads out as the uplink instead of up0") {
 		t.Errorf("a port of the uplink: %s, %q", state, reason)
 	}
-	if state, reason := routed.state(); state != v1.StateOK {
+	if state, reason := routed.container.state(); state != v1.StateOK {
 		t.Errorf("behind another bridge: %s, %q", state, reason)
 	}
 }
@@ -109,10 +109,10 @@ func TestBridgeAsUplink(t *testing.T) {
 func TestSlowerLink(t *testing.T) {
 	b := newBench(t, 100e6)
 	c := b.start("c", "min=60mbit")
-	c.HostNetwork, c.CgroupPath = true, "/nowhere"
+	c.container.Seen.HostNetwork, c.container.Seen.CgroupPath = true, "/nowhere"
 	b.machine.speedBPS = 50e6
 	b.check()
-	if state, reason := c.state(); state != v1.StateDegraded || !strings.Contains(reason, "above the speed of up0") || !strings.Contains(reason, "minimum 60mbit is cut to") {
+	if state, reason := c.container.state(); state != v1.StateDegraded || !strings.Contains(reason, "above the speed of up0") || !strings.Contains(reason, "minimum 60mbit is cut to") {
 		t.Errorf("%s: %s", state, reason)
 	}
 	if got := b.scheduler.applied[len(b.scheduler.applied)-1].RateBPS; got != 50e6 || b.link.view().RateBPS != 50e6 {
@@ -120,7 +120,7 @@ func TestSlowerLink(t *testing.T) {
 	}
 	b.machine.speedBPS = 1e9
 	b.check()
-	if state, reason := c.state(); state != v1.StateOK || c.class.EntitledBPS != 100e6 {
+	if state, reason := c.container.state(); state != v1.StateOK || c.class.EntitledBPS != 100e6 {
 		t.Errorf("%s: %s, entitled to %d", state, reason, c.class.EntitledBPS)
 	}
 }

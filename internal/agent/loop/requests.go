@@ -72,7 +72,7 @@ func (a *Agent) Set(ctx context.Context, name string, change v1.PolicyChange, co
 		err := a.set(c, change)
 		if err != nil {
 			a.events.Add(v1.Event{
-				At: time.Now(), Kind: v1.EventRefused, Container: c.Name, ID: c.ID, Runtime: c.Runtime, Message: strings.TrimPrefix(err.Error(), ErrRefused.Error()+": "),
+				At: time.Now(), Kind: v1.EventRefused, Container: c.Seen.Name, ID: c.Seen.ID, Runtime: c.Seen.Runtime, Message: strings.TrimPrefix(err.Error(), ErrRefused.Error()+": "),
 			})
 		}
 		return err
@@ -86,7 +86,7 @@ func (a *Agent) set(c *container, change v1.PolicyChange) error {
 	}
 	c.set = set
 	a.containers.resolve(c)
-	a.log.Info("policy set", "name", c.Name, "policy", p)
+	a.log.Info("policy set", "name", c.Seen.Name, "policy", p)
 	return nil
 }
 
@@ -96,7 +96,7 @@ func (a *Agent) Reset(ctx context.Context, name string, conditions ...Condition)
 	return a.change(ctx, name, conditions, func(c *container) error {
 		c.set = policy.Values{}
 		a.containers.resolve(c)
-		a.log.Info("policy reset", "name", c.Name)
+		a.log.Info("policy reset", "name", c.Seen.Name)
 		return nil
 	})
 }
@@ -136,11 +136,11 @@ func (a *Agent) save() error {
 	containers := make([]state.Container, 0, len(a.containers.byKey))
 	for _, c := range a.containers.all() {
 		s := state.Container{
-			ID: c.ID, Name: c.Name, Runtime: c.Runtime, Labels: c.Labels,
-			NetNSPath: c.NetNSPath, Interface: c.Interface, StartedAt: c.StartedAt,
-			Number: c.Number, Set: savedSet(c.set), CgroupPath: c.CgroupPath,
-			HostNetwork: c.HostNetwork, SharesNetwork: c.SharesNetworkOf,
-			Image: c.Image, ImageLabels: c.ImageLabels, ImageUnknown: c.ImageUnknown,
+			ID: c.Seen.ID, Name: c.Seen.Name, Runtime: c.Seen.Runtime, Labels: c.Seen.Labels,
+			NetNSPath: c.Seen.NetNSPath, Interface: c.Seen.Interface, StartedAt: c.Seen.StartedAt,
+			Number: c.Number, Set: savedSet(c.set), CgroupPath: c.Seen.CgroupPath,
+			HostNetwork: c.Seen.HostNetwork, SharesNetwork: c.Seen.SharesNetworkOf,
+			Image: c.Seen.Image, ImageLabels: c.Seen.ImageLabels, ImageUnknown: c.Seen.ImageUnknown,
 			Attached: savedDevices(c.Devices),
 		}
 		for _, share := range c.shares {
@@ -193,7 +193,7 @@ func (a *Agent) recall() {
 	}
 	for _, s := range a.store.Containers {
 		c := &container{
-			Container: attach.Container{Container: discovery.Container{
+			Container: attach.Container{Seen: discovery.Container{
 				ID: s.ID, Name: s.Name, Runtime: s.Runtime, Labels: s.Labels,
 				NetNSPath: s.NetNSPath, Interface: s.Interface, StartedAt: s.StartedAt,
 				CgroupPath: s.CgroupPath, HostNetwork: s.HostNetwork, SharesNetworkOf: s.SharesNetwork,
@@ -214,7 +214,7 @@ func (a *Agent) recall() {
 		}
 	}
 	for _, c := range a.containers.all() {
-		if a.containers.hasSource(c.Runtime) {
+		if a.containers.hasSource(c.Seen.Runtime) {
 			a.containers.inspect(c)
 		}
 	}
@@ -225,10 +225,10 @@ func (a *Agent) recall() {
 // reused. Call it when the uplinks have their classifiers.
 func (cs *containers) dropLeftovers() {
 	for _, c := range cs.all() {
-		if cs.hasSource(c.Runtime) {
+		if cs.hasSource(c.Seen.Runtime) {
 			continue
 		}
-		cs.log.Info("no configured source reports this container any more; it is no longer controlled", "name", c.Name, "runtime", c.Runtime)
+		cs.log.Info("no configured source reports this container any more; it is no longer controlled", "name", c.Seen.Name, "runtime", c.Seen.Runtime)
 		cs.forget(c)
 	}
 }

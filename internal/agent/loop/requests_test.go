@@ -62,7 +62,7 @@ func TestSet(t *testing.T) {
 	}
 
 	// What is refused changes nothing, not even what would have been fine.
-	before := a.policy()
+	before := a.container.policy()
 	for _, tc := range []struct {
 		name   string
 		change v1.PolicyChange
@@ -79,8 +79,8 @@ func TestSet(t *testing.T) {
 		if !errors.Is(err, tc.err) || !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("set %s: %v", tc.name, err)
 		}
-		if a.policy() != before || a.admittedBPS != 60e6 || a.refused != nil || b.host.policy().Weight != 100 {
-			t.Errorf("set %s: changed to %+v", tc.name, a.policy())
+		if a.container.policy() != before || a.admittedBPS != 60e6 || a.refused != nil || b.host.container.policy().Weight != 100 {
+			t.Errorf("set %s: changed to %+v", tc.name, a.container.policy())
 		}
 	}
 	var floor *alloc.FloorError
@@ -114,7 +114,7 @@ func TestSetBesideARefusal(t *testing.T) {
 	late, lonely := b.start("late", "min=50mbit"), b.start("lonely")
 	b.start("hasty", "min=1mbit", "latency=1us")
 	b.containers.free(lonely.container)
-	lonely.Mode = v1.ModeNone
+	lonely.container.Mode = v1.ModeNone
 	b.reconcile()
 	if late.refused == nil {
 		t.Fatal("late is not refused")
@@ -139,8 +139,8 @@ func TestSetBesideARefusal(t *testing.T) {
 			t.Errorf("set %s %+v: %v, want %q", tc.name, tc.change, err, tc.says)
 		}
 	}
-	if late.policy().Weight != 300 || late.admittedBPS != 13e6 {
-		t.Errorf("late has %+v, admitted %d", late.policy(), late.admittedBPS)
+	if late.container.policy().Weight != 300 || late.admittedBPS != 13e6 {
+		t.Errorf("late has %+v, admitted %d", late.container.policy(), late.admittedBPS)
 	}
 }
 
@@ -160,7 +160,7 @@ func TestSetAnotherClass(t *testing.T) {
 		if err != nil || view.State != v1.StateOK || view.Policy.Weight != 300 {
 			t.Errorf("class %s: %v; %s, %q, weight %d", *change.Class, err, view.State, view.Reason, view.Policy.Weight)
 		}
-		if ef := c.policy().EFMax.Percent; *change.Class == "ef" && ef != 20 {
+		if ef := c.container.policy().EFMax.Percent; *change.Class == "ef" && ef != 20 {
 			t.Errorf("class ef has a maximum of %v%%", ef)
 		}
 	}
@@ -178,18 +178,18 @@ func TestSetNotSaved(t *testing.T) {
 	}
 	const says = "in force, but could not be saved: a restart of the agent loses it; make room or mend the disk, and ask again: write state: "
 	view, err := b.Set(ctx, "a", v1.PolicyChange{Weight: ptr("300")})
-	if err == nil || !strings.Contains(err.Error(), says) || view.Policy.Weight != 300 || a.policy().Weight != 300 {
-		t.Errorf("set: %v, weight %d", err, a.policy().Weight)
+	if err == nil || !strings.Contains(err.Error(), says) || view.Policy.Weight != 300 || a.container.policy().Weight != 300 {
+		t.Errorf("set: %v, weight %d", err, a.container.policy().Weight)
 	}
 	view, err = b.Reset(ctx, "a")
-	if err == nil || !strings.Contains(err.Error(), says) || view.Policy.Weight != 100 || a.policy().Weight != 100 {
-		t.Errorf("reset: %v, weight %d", err, a.policy().Weight)
+	if err == nil || !strings.Contains(err.Error(), says) || view.Policy.Weight != 100 || a.container.policy().Weight != 100 {
+		t.Errorf("reset: %v, weight %d", err, a.container.policy().Weight)
 	}
 }
 
 func TestSnapshot(t *testing.T) {
 	b := newBench(t, 100e6)
-	b.start("second").StartedAt = epoch.AddDate(1, 0, 0)
+	b.start("second").container.Seen.StartedAt = epoch.AddDate(1, 0, 0)
 	b.start("first")
 	b.reconcile()
 	seen, err := b.Latest(context.Background())
@@ -226,7 +226,7 @@ func TestLookingDoesNotWait(t *testing.T) {
 	b.start("a")
 	kernel := b.useFlows()
 	auto := b.startAuto("auto")
-	kernel.flows = map[uint16]int{auto.Number: 3}
+	kernel.flows = map[uint16]int{auto.container.Number: 3}
 	b.reconcile()
 	ctx := b.serve()
 	busy, done := make(chan struct{}), make(chan struct{})
@@ -245,7 +245,7 @@ func TestLookingDoesNotWait(t *testing.T) {
 		looking, cancel := context.WithTimeout(ctx, 10*time.Second)
 		flows, err := b.Flows(looking, name, 2)
 		cancel()
-		if err != nil || len(flows) != 2 || flows[0].Container != "auto" || flows[0].ID != auto.ID {
+		if err != nil || len(flows) != 2 || flows[0].Container != "auto" || flows[0].ID != auto.container.Seen.ID {
 			t.Errorf("flows of %q: %+v, %v", name, flows, err)
 		}
 	}
@@ -297,10 +297,10 @@ func TestTotalsGrow(t *testing.T) {
 	look := func(stats kernel.ClassStats, directBytes uint64, drops uint32) v1.Share {
 		t.Helper()
 		now = now.Add(statsInterval)
-		b.classifier.offered[a.Number] += 1000
-		b.classifier.directBytes[a.Number] = directBytes
-		b.scheduler.kernel.count(a.Number, stats)
-		b.scheduler.kernel.queues = map[kernel.Handle]kernel.QueueStats{kernel.NewHandle(a.Number, 0): {DroppedPackets: drops, MarkedPackets: drops + 1}}
+		b.classifier.offered[a.container.Number] += 1000
+		b.classifier.directBytes[a.container.Number] = directBytes
+		b.scheduler.kernel.count(a.container.Number, stats)
+		b.scheduler.kernel.queues = map[kernel.Handle]kernel.QueueStats{kernel.NewHandle(a.container.Number, 0): {DroppedPackets: drops, MarkedPackets: drops + 1}}
 		b.control(now)
 		return a.view()
 	}
@@ -315,7 +315,7 @@ func TestTotalsGrow(t *testing.T) {
 	// The class is made again.
 	expect(look(kernel.ClassStats{SentBytes: 300, SentPackets: 3}, 500, 0), 1800, 23, 2)
 	// The container gets another number, whose last holder had sent something.
-	old := a.Number
+	old := a.container.Number
 	b.containers.free(a.container)
 	b.reconcile()
 	if !b.containers.assign(a.container, old+5) {

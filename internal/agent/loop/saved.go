@@ -57,7 +57,7 @@ func recalledDevices(saved []state.Attachment) []attach.Device {
 
 // savedCounted returns a share's totals, with the kernel's counters at that moment.
 func savedCounted(s *share) state.Counted {
-	last := s.uplink.ledger.Last(s.Number)
+	last := s.uplink.ledger.Last(s.container.Number)
 	return state.Counted{
 		SentBytes: s.totals.SentBytes, SentPackets: s.totals.SentPackets, DroppedPackets: s.totals.DroppedPackets, MarkedPackets: s.totals.MarkedPackets,
 		ClassBytes: last.ClassBytes, ClassPackets: last.ClassPackets, ClassDrops: last.DroppedPackets, ClassMarks: last.MarkedPackets,
@@ -70,7 +70,7 @@ func recallCounted(s *share, saved state.Counted) {
 	s.totals = stats.Totals{
 		SentBytes: saved.SentBytes, SentPackets: saved.SentPackets, DroppedPackets: saved.DroppedPackets, MarkedPackets: saved.MarkedPackets,
 	}
-	s.uplink.ledger.Resume(s.Number, stats.Reading{
+	s.uplink.ledger.Resume(s.container.Number, stats.Reading{
 		Sent: stats.Sent{
 			ClassBytes: saved.ClassBytes, ClassPackets: saved.ClassPackets,
 			DirectBytes: saved.DirectBytes, DirectPackets: saved.DirectPackets,

@@ -23,13 +23,13 @@ func TestSaveAndRecall(t *testing.T) {
 		for range rapid.IntRange(0, 5).Draw(rt, "containers") {
 			c := b.start(rapid.StringMatching(`[a-z]{1,8}`).Draw(rt, "name"), "weight=200", "min=10mbit")
 			if rapid.Bool().Draw(rt, "set") {
-				c.set = policy.Values{Weight: new(uint32(7)), MinBPS: new(uint64(5e6)), MaxBPS: new(uint64(0))}
+				c.container.set = policy.Values{Weight: new(uint32(7)), MinBPS: new(uint64(5e6)), MaxBPS: new(uint64(0))}
 				b.containers.resolve(c.container)
 			}
 			// Nothing is known of its devices, so that none is touched.
-			c.HostNetwork = rapid.Bool().Draw(rt, "host network")
-			c.NetNSPath = "/nowhere/ns/net"
-			c.Devices = []attach.Device{{GSOBefore: 65536}}
+			c.container.Seen.HostNetwork = rapid.Bool().Draw(rt, "host network")
+			c.container.Seen.NetNSPath = "/nowhere/ns/net"
+			c.container.Devices = []attach.Device{{GSOBefore: 65536}}
 		}
 		b.reconcile()
 		if err := b.save(); err != nil {
@@ -50,7 +50,7 @@ func TestSaveAndRecall(t *testing.T) {
 		}
 		for k, c := range b.containers.byKey {
 			got := next.containers.byKey[k]
-			if got == nil || got.Name != c.Name || !got.StartedAt.Equal(c.StartedAt) || got.policy() != c.policy() || got.HostNetwork != c.HostNetwork {
+			if got == nil || got.Seen.Name != c.Seen.Name || !got.Seen.StartedAt.Equal(c.Seen.StartedAt) || got.policy() != c.policy() || got.Seen.HostNetwork != c.Seen.HostNetwork {
 				rt.Fatalf("%+v became %+v", c, got)
 			}
 		}
@@ -79,15 +79,15 @@ func TestSaveAndRecall(t *testing.T) {
 func TestLimitIsSavedFirst(t *testing.T) {
 	b := newBench(t, 100e6)
 	c := b.start("c")
-	c.NetNSPath = "/nowhere/ns/net"
-	c.Devices = []attach.Device{{Attachment: identity.Attachment{Interface: "eth0", GSOMaxBytes: 65536}, GSOBefore: 65536}}
+	c.container.Seen.NetNSPath = "/nowhere/ns/net"
+	c.container.Devices = []attach.Device{{Attachment: identity.Attachment{Interface: "eth0", GSOMaxBytes: 65536}, GSOBefore: 65536}}
 	b.saveFrom = time.Now().Add(time.Hour) // the file was written often lately
 	b.reconcile()
-	if c.Devices[0].Saved {
+	if c.container.Devices[0].Saved {
 		t.Error("limited before it was saved")
 	}
 	b.saveSoon(b.saveFrom)
-	if !c.Devices[0].Saved {
+	if !c.container.Devices[0].Saved {
 		t.Error("not limited when it was saved")
 	}
 	saved, err := state.Open(b.dir)
@@ -117,12 +117,12 @@ func TestRecallWhatWasSet(t *testing.T) {
 func TestTotalsOutliveTheAgent(t *testing.T) {
 	b := newBench(t, 100e6)
 	a := b.start("a")
-	a.HostNetwork, a.CgroupPath = true, "/cgroup/a"
+	a.container.Seen.HostNetwork, a.container.Seen.CgroupPath = true, "/cgroup/a"
 	b.reconcile()
 	count := func(s *share, bytes uint64, packets, drops uint32) {
 		t.Helper()
 		s.class.Counters = sched.Counters{SentBytes: bytes, SentPackets: packets, DroppedPackets: drops, MarkedPackets: 2 * drops, QueueKnown: true}
-		if s.Number == a.Number {
+		if s.container.Number == a.container.Number {
 			s.class.Counters.DirectBytes, s.class.Counters.DirectPackets = 50, 1
 		}
 		s.count(epoch)
@@ -150,9 +150,9 @@ func TestTotalsOutliveTheAgent(t *testing.T) {
 		if next.host.admittedBPS != 20e6 {
 			t.Errorf("%s: the host was granted %d", tc.name, next.host.admittedBPS)
 		}
-		again := next.containers.byKey[a.key()].shares[0]
-		if again.Number != a.Number {
-			t.Fatalf("number %d became %d", a.Number, again.Number)
+		again := next.containers.byKey[a.container.key()].shares[0]
+		if again.container.Number != a.container.Number {
+			t.Fatalf("number %d became %d", a.container.Number, again.container.Number)
 		}
 		next.plan()
 		count(again, tc.bytes, tc.packets, 0)

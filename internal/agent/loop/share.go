@@ -15,8 +15,8 @@ import (
 
 // share is the part of one container, or of the host class, at one uplink.
 type share struct {
-	*container
-	uplink *link
+	container *container
+	uplink    *link
 
 	// admittedBPS is the guaranteed minimum; refused is the reason if that is less than the policy
 	// asks for.
@@ -65,9 +65,9 @@ func (s *share) competitor() alloc.Container {
 
 // wanted returns the scheduler's instructions for the share.
 func (s *share) wanted() sched.Competitor {
-	p := s.policy()
+	p := s.container.policy()
 	class := sched.Competitor{
-		Number:     s.Number,
+		Number:     s.container.Number,
 		FloorBPS:   s.admittedBPS,
 		CeilingBPS: p.MaxBPS,
 		Weight:     p.Weight,
@@ -84,23 +84,23 @@ func (s *share) wanted() sched.Competitor {
 
 // hasOwnDevices reports whether the container sends through its own devices, whose packet size can
 // be limited. Host-mode containers use the host's devices, which have the uplink's limit.
-func (s *share) hasOwnDevices() bool { return s.Mode != v1.ModeHost }
+func (s *share) hasOwnDevices() bool { return s.container.Mode != v1.ModeHost }
 
 // complaints lists the problems to show to the user: an uplink that is not shared, and guarantees
 // that were refused or cut.
 func (s *share) complaints() (rejected bool, reasons []string) {
-	if s.uplink.device.Problem() != nil && s.Mode != v1.ModeNone {
+	if s.uplink.device.Problem() != nil && s.container.Mode != v1.ModeNone {
 		reasons = append(reasons, s.uplink.device.Problem().Error())
 	}
-	if s.HasBridge(s.uplink.device.BridgeIndex()) { // the index is 0 for other kinds of device
+	if s.container.HasBridge(s.uplink.device.BridgeIndex()) { // the index is 0 for other kinds of device
 		reasons = append(reasons, fmt.Sprintf(
 			"what it sends to other ports of %[1]s is not controlled, as it does not pass the bridge itself: name the port that leads out as the uplink instead of %[1]s", s.uplink.device.Name()))
 	}
-	if s.Number != 0 && s.class.GuaranteedBPS < s.admittedBPS {
+	if s.container.Number != 0 && s.class.GuaranteedBPS < s.admittedBPS {
 		reasons = append(reasons, fmt.Sprintf("minimum %s is cut to %s: the uplink's rate was lowered and the minimums exceed it",
 			policy.FormatRate(s.admittedBPS), policy.FormatRateShort(s.class.GuaranteedBPS)))
 	}
-	reasons = append(reasons, s.uplink.attached.Complaints(&s.Container)...)
+	reasons = append(reasons, s.uplink.attached.Complaints(&s.container.Container)...)
 	reasons = append(reasons, s.classComplaints()...)
 	for _, err := range []error{s.refused, s.refusedLatency} {
 		if err != nil {
@@ -112,17 +112,17 @@ func (s *share) complaints() (rejected bool, reasons []string) {
 }
 
 // hasClass reports whether a number has a class at the uplink.
-func (u *link) hasClass(number uint16) bool { return u.share(number).Number == number }
+func (u *link) hasClass(number uint16) bool { return u.share(number).container.Number == number }
 
 // count adds the kernel's current counters of a share, for users.
 func (s *share) count(now time.Time) {
 	ledger, counted := &s.uplink.ledger, &s.class.Counters
-	ledger.CountSent(s.Number, stats.Sent{
+	ledger.CountSent(s.container.Number, stats.Sent{
 		ClassBytes: counted.SentBytes, ClassPackets: counted.SentPackets,
 		DirectBytes: counted.DirectBytes, DirectPackets: counted.DirectPackets,
 	}, &s.totals)
 	if counted.QueueKnown {
-		ledger.CountQueue(s.Number, stats.Queue{DroppedPackets: counted.DroppedPackets, MarkedPackets: counted.MarkedPackets}, &s.totals)
+		ledger.CountQueue(s.container.Number, stats.Queue{DroppedPackets: counted.DroppedPackets, MarkedPackets: counted.MarkedPackets}, &s.totals)
 	}
 	s.rate.Observe(now, s.totals.SentBytes)
 	s.measured.rateBPS, s.measured.backlogBytes = s.rate.BPS(), s.class.BacklogBytes
@@ -132,7 +132,7 @@ func (s *share) count(now time.Time) {
 // view returns the share for the API.
 func (s *share) view() v1.Share {
 	seen := s.measured
-	if s.Number == 0 { // its last class is gone
+	if s.container.Number == 0 { // its last class is gone
 		seen = measured{}
 	}
 	wantedBPS := s.class.DemandBPS
@@ -142,7 +142,7 @@ func (s *share) view() v1.Share {
 	}
 	view := v1.Share{
 		Uplink:         s.uplink.device.Name(),
-		Controlled:     s.Number != 0,
+		Controlled:     s.container.Number != 0,
 		AdmittedBPS:    s.admittedBPS,
 		LatencyMS:      milliseconds(s.latency),
 		WantsMore:      wantsMore,
@@ -194,7 +194,7 @@ func (s *share) readDelays(dst *identity.Histogram) error {
 	if s.uplink.device.Delays() == nil {
 		return errNoDelays
 	}
-	return s.uplink.device.Delays().Read(s.Number, dst)
+	return s.uplink.device.Delays().Read(s.container.Number, dst)
 }
 
 // begin begins a window over the histograms that read returns.

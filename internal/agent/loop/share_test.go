@@ -30,7 +30,7 @@ func TestLatency(t *testing.T) {
 	} {
 		b := newBench(t, tc.linkBPS)
 		c := b.start("c", "min="+tc.min, "latency="+tc.latency)
-		state, reason := c.state()
+		state, reason := c.container.state()
 		if tc.smallest == 0 {
 			if c.latency == 0 || c.wanted().Latency != c.latency || state != v1.StateOK {
 				t.Errorf("%s: %s in force, %s, %q", tc.name, c.latency, state, reason)
@@ -45,7 +45,7 @@ func TestLatency(t *testing.T) {
 			t.Errorf("%s: %s in force, %s, %q", tc.name, c.latency, state, reason)
 		}
 		// And a request is refused with the same words.
-		if err := b.trialOf(c.container).admit(c.policy()); err == nil || err.Error() != c.refusedLatency.Error() {
+		if err := b.trialOf(c.container).admit(c.container.policy()); err == nil || err.Error() != c.refusedLatency.Error() {
 			t.Errorf("%s: a request is answered %v", tc.name, err)
 		}
 	}
@@ -54,7 +54,7 @@ func TestLatency(t *testing.T) {
 	b := newBench(t, 100e6)
 	b.start("a", "min=90mbit")
 	c := b.start("c", "min=50mbit", "latency=20ms")
-	if state, reason := c.state(); c.latency != 0 || state != v1.StateRejected || !strings.Contains(reason, "without the minimum rate, which was refused") {
+	if state, reason := c.container.state(); c.latency != 0 || state != v1.StateRejected || !strings.Contains(reason, "without the minimum rate, which was refused") {
 		t.Errorf("the minimum was refused: %s in force, %s, %q", c.latency, state, reason)
 	}
 }

@@ -108,11 +108,11 @@ func (t *trial) admit(p v1.Policy) error {
 // trialOf returns a trial of a container in its present state.
 func (a *Agent) trialOf(c *container) *trial {
 	t := &trial{
-		name: c.Name, isHost: c == a.containers.host, controlled: c.Number != 0,
+		name: c.Seen.Name, isHost: c == a.containers.host, controlled: c.Number != 0,
 		policy: c.policy(), set: c.set, subject: c.subject(), rules: a.containers.rules,
 	}
 	if owner := a.containers.owners().of(c); owner != nil {
-		t.owner = owner.Name
+		t.owner = owner.Seen.Name
 	}
 	for _, s := range c.shares {
 		tried := triedShare{link: s.uplink.link(), heldBPS: s.admittedBPS}

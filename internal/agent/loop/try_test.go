@@ -20,11 +20,11 @@ func TestTryBySnapshot(t *testing.T) {
 	b.containers.rules = policy.Rules{Defaults: policy.Values{Weight: &weight}}
 	db := b.start("db", "min=30mbit", "latency=20ms")
 	web := b.start("web", "weight=200")
-	web.set = policy.Values{MinBPS: &floorBPS}
+	web.container.set = policy.Values{MinBPS: &floorBPS}
 	b.containers.resolve(web.container)
-	db.NetNS = kernel.NetNSID{Inode: 7}
+	db.container.NetNS = kernel.NetNSID{Inode: 7}
 	side := b.start("side", "max=1mbit")
-	side.NetNS = db.NetNS
+	side.container.NetNS = db.container.NetNS
 	b.containers.free(side.container)
 	b.reconcile()
 
@@ -34,7 +34,7 @@ func TestTryBySnapshot(t *testing.T) {
 	}
 	for i, c := range append(b.containers.all(), b.containers.host) {
 		if got, want := trialIn(seen, i), b.trialOf(c); !reflect.DeepEqual(got, want) {
-			t.Errorf("%s in the snapshot:\n%+v\nis\n%+v", c.Name, got, want)
+			t.Errorf("%s in the snapshot:\n%+v\nis\n%+v", c.Seen.Name, got, want)
 		}
 	}
 	for name, says := range map[string]string{

@@ -41,14 +41,15 @@ func (w *watch) describe(ctx context.Context, id string) (*discovery.Container, 
 	}
 	c, err := w.complete(ctx, info, cgroups)
 	if err == nil {
-		c.WithoutNetAdmin = withoutNetAdmin(w.source.procDir, info.State.Pid)
+		c.Lacks.NetAdmin = lacksCapability(w.source.procDir, info.State.Pid, unix.CAP_NET_ADMIN)
+		c.Lacks.NetRaw = lacksCapability(w.source.procDir, info.State.Pid, unix.CAP_NET_RAW)
 	}
 	return c, err
 }
 
-// withoutNetAdmin reports whether the bounding set of a process (capabilities(7)) excludes
-// CAP_NET_ADMIN, for the process and all its children.
-func withoutNetAdmin(procDir string, pid int) bool {
+// lacksCapability reports whether the bounding set of a process (capabilities(7)) excludes a
+// capability, for the process and all its children.
+func lacksCapability(procDir string, pid, capability int) bool {
 	status, err := os.ReadFile(filepath.Join(procDir, strconv.Itoa(pid), "status"))
 	if err != nil {
 		return false
@@ -59,7 +60,7 @@ func withoutNetAdmin(procDir string, pid int) bool {
 	}
 	line, _, _ := strings.Cut(rest, "\n")
 	bounding, err := strconv.ParseUint(strings.TrimSpace(line), 16, 64)
-	return err == nil && bounding&(1<<unix.CAP_NET_ADMIN) == 0
+	return err == nil && bounding&(1<<capability) == 0
 }
 
 // complete converts an inspection and adds what other requests tell. cgroups is the text of

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weir-project/weir/internal/agent/discovery"
 	"github.com/weir-project/weir/test/must"
 )
@@ -825,11 +827,11 @@ func FuzzNegotiate(f *testing.F) {
 	})
 }
 
-func TestWithoutNetAdmin(t *testing.T) {
+func TestLacksCapability(t *testing.T) {
 	const pid = 7
 	dir := t.TempDir()
 	must.Succeed(t, os.Mkdir(filepath.Join(dir, "7"), 0o755))
-	if withoutNetAdmin(dir, pid) {
+	if lacksCapability(dir, pid, unix.CAP_NET_ADMIN) {
 		t.Error("nothing is known of it")
 	}
 	for _, test := range []struct {
@@ -844,7 +846,7 @@ func TestWithoutNetAdmin(t *testing.T) {
 		{"Name:\tx\n", false},
 	} {
 		must.Succeed(t, os.WriteFile(filepath.Join(dir, "7", "status"), []byte(test.status), 0o644))
-		if got := withoutNetAdmin(dir, pid); got != test.want {
+		if got := lacksCapability(dir, pid, unix.CAP_NET_ADMIN); got != test.want {
 			t.Errorf("%q: %t", test.status, got)
 		}
 	}
