@@ -59,7 +59,7 @@ good internal/datapath/kernel/link.go 'import (
 // Family is allowed here.
 const Family = unix.AF_NETLINK'
 
-for package in api/v1 internal/share/policy internal/share/alloc internal/share/plan internal/share/sched internal/share/demand internal/share/explain internal/agent/metrics internal/agent/stats internal/lab/advise internal/apps internal/apps/c45 internal/apps/flow internal/lab/model internal/lab/report internal/lab/bench/claim internal/sdn/openflow internal/sdn/core internal/sdn/topology internal/sdn/qos internal/edge/spec internal/edge/engine internal/edge/sim internal/edge/minimums internal/edge/metrics internal/front/exposition; do
+for package in api/v1 internal/share/policy internal/share/alloc internal/share/plan internal/share/sched internal/share/demand internal/share/explain internal/agent/metrics internal/agent/stats internal/lab/advise internal/apps internal/apps/flow internal/lab/train internal/lab/model internal/lab/report internal/lab/bench/claim internal/sdn/openflow internal/sdn/core internal/sdn/topology internal/sdn/qos internal/edge/spec internal/edge/engine internal/edge/sim internal/edge/minimums internal/edge/metrics internal/front/exposition; do
 	name=${package//\//_}
 	bad "$package/os_$name.go" depguard 'import _ "os" // planted'
 	bad "$package/net_$name.go" depguard 'import _ "net" // planted'

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Compares internal/apps/c45 with WEKA's J48 on the same data; with WEIR_FLOWS
+# Compares internal/lab/train with WEKA's J48 on the same data; with WEIR_FLOWS
 # naming a table of flows (.csv.gz), on those, too. -update writes the golden file
 # that the unit tests hold C4.5 to. Skips where there is no Java or no Maven.
 set -euo pipefail
@@ -24,4 +24,4 @@ cat >"$work/pom.xml" <<'POM'
 </project>
 POM
 mvn -q -B -f "$work/pom.xml" dependency:build-classpath "-Dmdep.outputFile=$work/classpath"
-WEIR_WEKA=$(<"$work/classpath") scripts/with-go.sh go test -count=1 -v -run '^TestJ48$' ./internal/apps/c45 -args "$@"
+WEIR_WEKA=$(<"$work/classpath") scripts/with-go.sh go test -count=1 -v -run '^TestJ48$' ./internal/lab/train -args "$@"

@@ -1,13 +1,9 @@
 package apps
 
 import (
-	"bytes"
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 
-	"github.com/weir-project/weir/internal/apps/c45"
 	"github.com/weir-project/weir/internal/apps/flow"
 )
 
@@ -47,18 +43,6 @@ type Compact struct {
 	MinConfidence uint16
 }
 
-// compactMagic starts the binary form. After it come the counts of nodes and trees and the
-// minimum confidence.
-var compactMagic = [4]byte{'W', 'T', 'R', '1'}
-
-type compactHeader struct {
-	Magic         [4]byte
-	Nodes         uint16
-	Trees         [2]uint8
-	MinConfidence uint16
-	_             uint16
-}
-
 // Compact converts a model to the binary form.
 func (m *Model) Compact() (*Compact, error) {
 	c := &Compact{MinConfidence: uint16(math.Round(m.MinConfidence * math.MaxUint16))}
@@ -76,17 +60,17 @@ func (m *Model) Compact() (*Compact, error) {
 
 // add appends a tree and returns its root index. Indexes overflow beyond MaxNodes, which
 // Check reports.
-func (c *Compact) add(m *Model, s *Stage, n *c45.Node, parent []float64) uint16 {
-	if total(n.Weights) == 0 {
-		n = &c45.Node{Attribute: -1, Weights: parent}
+func (c *Compact) add(m *Model, s *Stage, n *Node, parent []float64) uint16 {
+	if n.Weight() == 0 {
+		n = &Node{Attribute: -1, Weights: parent}
 	}
 	at := len(c.Nodes)
 	c.Nodes = append(c.Nodes, CompactNode{})
 	if n.Leaf() {
-		a := m.answer(n.Predict(nil))
+		a := m.Answer(n.Predict(nil))
 		c.Nodes[at] = CompactNode{
-			Feature: LeafFeature, Type: uint8(a.appType), Level: uint8(a.level),
-			TypeConfidence: part(a.typeConfidence), LevelConfidence: part(a.levelConfidence),
+			Feature: LeafFeature, Type: uint8(a.Type), Level: uint8(a.Level),
+			TypeConfidence: part(a.TypeConfidence), LevelConfidence: part(a.LevelConfidence),
 		}
 		return uint16(at)
 	}
@@ -105,7 +89,7 @@ func (c *Compact) add(m *Model, s *Stage, n *c45.Node, parent []float64) uint16 
 
 // addNominal appends a binary search for the branch of the values from (inclusive) to
 // (exclusive).
-func (c *Compact) addNominal(m *Model, s *Stage, n *c45.Node, from, to int) uint16 {
+func (c *Compact) addNominal(m *Model, s *Stage, n *Node, from, to int) uint16 {
 	if to-from == 1 {
 		return c.add(m, s, n.Branches[from], n.Weights)
 	}
@@ -121,14 +105,6 @@ func (c *Compact) addNominal(m *Model, s *Stage, n *c45.Node, from, to int) uint
 }
 
 func part(p float64) uint16 { return uint16(math.Round(p * math.MaxUint16)) }
-
-func total(weights []float64) float64 {
-	sum := 0.0
-	for _, w := range weights {
-		sum += w
-	}
-	return sum
-}
 
 // Check returns an error if the nodes are not safe for a BPF program.
 func (c *Compact) Check() error {
@@ -205,56 +181,6 @@ func (c *Compact) checkPaths(root uint16, first bool, late map[uint8]bool) error
 	return nil
 }
 
-// MarshalBinary returns header, roots and nodes.
-func (c *Compact) MarshalBinary() ([]byte, error) {
-	if err := c.Check(); err != nil {
-		return nil, err
-	}
-	var b bytes.Buffer
-	for _, v := range []any{
-		compactHeader{
-			Magic: compactMagic, Nodes: uint16(len(c.Nodes)), MinConfidence: c.MinConfidence,
-			Trees: [2]uint8{uint8(len(c.Roots[0])), uint8(len(c.Roots[1]))},
-		},
-		c.Roots[0], c.Roots[1], c.Nodes,
-	} {
-		if err := binary.Write(&b, binary.LittleEndian, v); err != nil {
-			return nil, fmt.Errorf("write tree: %w", err)
-		}
-	}
-	return b.Bytes(), nil
-}
-
-// UnmarshalBinary decodes and checks the output of MarshalBinary.
-func (c *Compact) UnmarshalBinary(data []byte) error {
-	r := bytes.NewReader(data)
-	var h compactHeader
-	if err := binary.Read(r, binary.LittleEndian, &h); err != nil {
-		return fmt.Errorf("read tree: %d bytes are too few for its header", len(data))
-	}
-	if h.Magic != compactMagic {
-		return errors.New("read tree: this is no binary tree of weir: it does not begin with WTR1")
-	}
-	want := binary.Size(h) + 2*int(h.Trees[0]) + 2*int(h.Trees[1]) + int(h.Nodes)*binary.Size(CompactNode{})
-	if len(data) != want {
-		return fmt.Errorf("read tree: it has %d bytes, its header says %d: it is cut off or damaged", len(data), want)
-	}
-	out := Compact{MinConfidence: h.MinConfidence, Nodes: make([]CompactNode, h.Nodes)}
-	for i := range out.Roots {
-		out.Roots[i] = make([]uint16, h.Trees[i])
-	}
-	for _, v := range []any{out.Roots[0], out.Roots[1], out.Nodes} {
-		if err := binary.Read(r, binary.LittleEndian, v); err != nil {
-			return fmt.Errorf("read tree: %w", err)
-		}
-	}
-	if err := out.Check(); err != nil {
-		return err
-	}
-	*c = out
-	return nil
-}
-
 // Verdict walks the trees of stage 0 or 1 like the BPF program; word returns the word of a
 // feature by its code. Confidences are summed as integers, so that ties are decided the
 // same way everywhere.
@@ -269,10 +195,9 @@ func (c *Compact) Verdict(stage int, word func(code uint8) uint32) Verdict {
 				n = c.Nodes[n.Right]
 			}
 		}
-		v.add(answer{
-			appType: int(n.Type), level: Level(n.Level),
-			typeConfidence:  float64(n.TypeConfidence),
-			levelConfidence: float64(n.LevelConfidence),
+		v.add(Verdict{
+			Type: int(n.Type), Level: Level(n.Level),
+			TypeConfidence: float64(n.TypeConfidence), LevelConfidence: float64(n.LevelConfidence),
 		})
 	}
 	out := v.verdict(float64(c.MinConfidence))

@@ -1,8 +1,6 @@
 package apps
 
 import (
-	"bytes"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -46,9 +44,6 @@ func TestCorruptTrees(t *testing.T) {
 			if err := tree.Check(); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v, want %q", err, c.want)
 			}
-			if _, err := tree.MarshalBinary(); err == nil {
-				t.Error("it was written")
-			}
 		})
 	}
 }
@@ -61,84 +56,4 @@ func chain(c *Compact) {
 	}
 	c.Nodes = append(c.Nodes, CompactNode{Feature: LeafFeature})
 	c.Roots = [2][]uint16{{0}, {MaxDepth}}
-}
-
-func TestDamagedBytes(t *testing.T) {
-	data, err := small().MarshalBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := 12 + 2*2 + 3*16; len(data) != want {
-		t.Errorf("%d bytes, the documentation says %d", len(data), want)
-	}
-	var c Compact
-	for cut := range len(data) {
-		if err := c.UnmarshalBinary(data[:cut]); err == nil {
-			t.Fatalf("%d of %d bytes were read", cut, len(data))
-		}
-	}
-	if err := c.UnmarshalBinary(append(slices.Clone(data), 0)); err == nil || !strings.Contains(err.Error(), "cut off or damaged") {
-		t.Errorf("a byte too much: %v", err)
-	}
-	data[0] = 'X'
-	if err := c.UnmarshalBinary(data); err == nil || !strings.Contains(err.Error(), "does not begin with WTR1") {
-		t.Errorf("another file: %v", err)
-	}
-}
-
-// FuzzBinary: whatever is accepted can be walked and written again.
-func FuzzBinary(f *testing.F) {
-	seed, err := small().MarshalBinary()
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(seed)
-	f.Add(seed[:20])
-	f.Fuzz(func(t *testing.T, data []byte) {
-		var c Compact
-		if c.UnmarshalBinary(data) != nil {
-			return
-		}
-		for stage := range c.Roots {
-			steps := 0
-			c.Verdict(stage, func(uint8) uint32 { steps++; return 7 })
-			if steps > MaxTrees*MaxDepth {
-				t.Fatalf("%d tests", steps)
-			}
-		}
-		again, err := c.MarshalBinary()
-		if err != nil {
-			t.Fatal(err)
-		}
-		var second Compact
-		if err := second.UnmarshalBinary(again); err != nil {
-			t.Fatal(err)
-		}
-	})
-}
-
-// FuzzModel: whatever is accepted gives verdicts.
-func FuzzModel(f *testing.F) {
-	f.Add([]byte(`{"format":1}`))
-	var b bytes.Buffer
-	if err := trained(f).Write(&b); err != nil {
-		f.Fatal(err)
-	}
-	f.Add(b.Bytes())
-	flows := generated(9, 2)
-	f.Fuzz(func(t *testing.T, data []byte) {
-		m, err := Read(bytes.NewReader(data))
-		if err != nil {
-			return
-		}
-		for _, fl := range flows {
-			m.Verdict(0, fl)
-			m.Verdict(1, fl)
-		}
-		if c, err := m.Compact(); err == nil {
-			if _, err := c.MarshalBinary(); err != nil {
-				t.Fatal(err)
-			}
-		}
-	})
 }

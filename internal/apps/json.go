@@ -7,7 +7,6 @@ import (
 	"io"
 	"math"
 
-	"github.com/weir-project/weir/internal/apps/c45"
 	"github.com/weir-project/weir/internal/apps/flow"
 )
 
@@ -65,7 +64,7 @@ func (m *Model) Write(w io.Writer) error {
 	return nil
 }
 
-func toJSON(n *c45.Node, features []flow.Feature) *nodeJSON {
+func toJSON(n *Node, features []flow.Feature) *nodeJSON {
 	if n.Leaf() {
 		out := &nodeJSON{}
 		for _, w := range n.Weights {
@@ -139,7 +138,7 @@ func (s stageJSON) stage() (*Stage, error) {
 	return stage, nil
 }
 
-func fromJSON(in *nodeJSON, features []flow.Feature, depth int) (*c45.Node, error) {
+func fromJSON(in *nodeJSON, features []flow.Feature, depth int) (*Node, error) {
 	if in == nil {
 		return nil, errors.New("a node is missing")
 	}
@@ -150,9 +149,9 @@ func fromJSON(in *nodeJSON, features []flow.Feature, depth int) (*c45.Node, erro
 		if len(in.Weights) != NumTypes || len(in.Branches) > 0 {
 			return nil, fmt.Errorf("a leaf has %d weights and %d branches, want %d and none", len(in.Weights), len(in.Branches), NumTypes)
 		}
-		return &c45.Node{Attribute: -1, Weights: in.Weights}, nil
+		return &Node{Attribute: -1, Weights: in.Weights}, nil
 	}
-	n := &c45.Node{Attribute: -1, Nominal: in.At == nil, Weights: make([]float64, NumTypes)}
+	n := &Node{Attribute: -1, Nominal: in.At == nil, Weights: make([]float64, NumTypes)}
 	for i := range features {
 		if features[i].Name == in.Feature {
 			n.Attribute = i

@@ -4,14 +4,13 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/weir-project/weir/internal/apps/c45"
 	"github.com/weir-project/weir/internal/apps/flow"
 )
 
 // Stage is one step of classification: trees that vote.
 type Stage struct {
 	Features []flow.Feature
-	Trees    []*c45.Node
+	Trees    []*Node
 }
 
 // Model is a classifier with two stages: for the first packet, and for the sizes of the
@@ -69,7 +68,7 @@ func (m *Model) Check() error {
 	return nil
 }
 
-func checkTree(n *c45.Node, features []flow.Feature, depth int) error {
+func checkTree(n *Node, features []flow.Feature, depth int) error {
 	if n == nil {
 		return errors.New("a node is missing")
 	}
@@ -108,39 +107,32 @@ func checkTree(n *c45.Node, features []flow.Feature, depth int) error {
 // Verdict returns the verdict of stage 0 or 1 for a flow.
 func (m *Model) Verdict(stage int, f *flow.Flow) Verdict {
 	s := &m.Stages[stage]
-	v := values(f, s.Features, flow.KnownPorts(Types))
-	votes := newVotes()
+	v := flow.Values(f, s.Features, flow.KnownPorts(Types))
+	var votes votes
 	for _, tree := range s.Trees {
-		votes.add(m.answer(tree.Predict(v)))
+		votes.add(m.Answer(tree.Predict(v)))
 	}
 	return votes.verdict(m.MinConfidence)
 }
 
-// answer returns the type and level of a leaf with probabilities p of the types.
-func (m *Model) answer(p []float64) answer {
-	var a answer
+// Answer returns one tree's answer of probabilities p of the types; it never abstains.
+func (m *Model) Answer(p []float64) Verdict {
+	var out Verdict
 	var levels [NumLevels]float64
 	for t, q := range p {
 		levels[m.Levels[t]] += q
-		if q > p[a.appType] {
-			a.appType = t
+		if q > p[out.Type] {
+			out.Type = t
 		}
 	}
-	a.typeConfidence = p[a.appType]
+	out.TypeConfidence = p[out.Type]
 	for l, q := range levels {
-		if q > levels[a.level] {
-			a.level = Level(l)
+		if q > levels[out.Level] {
+			out.Level = Level(l)
 		}
 	}
-	a.levelConfidence = levels[a.level]
-	return a
-}
-
-// answer is the result of one tree.
-type answer struct {
-	appType                         int
-	level                           Level
-	typeConfidence, levelConfidence float64
+	out.LevelConfidence = levels[out.Level]
+	return out
 }
 
 // votes sums the answers of a stage's trees, weighted by confidence.
@@ -150,11 +142,9 @@ type votes struct {
 	n      float64
 }
 
-func newVotes() *votes { return &votes{} }
-
-func (v *votes) add(a answer) {
-	v.types[a.appType] += a.typeConfidence
-	v.levels[a.level] += a.levelConfidence
+func (v *votes) add(a Verdict) {
+	v.types[a.Type] += a.TypeConfidence
+	v.levels[a.Level] += a.LevelConfidence
 	v.n++
 }
 

@@ -4,7 +4,7 @@
 // Problem: voice must not wait behind a download of the same container, and
 // listing flows by hand is too much work. Method: Li and others, "A SDN-based QoS
 // guaranteed technique for cloud applications", section III.B: decision trees
-// (package c45) over features of the first packet name one of ten application
+// (grown by internal/lab/train) over features of the first packet name one of ten application
 // types; each type has one of three levels (table 1 there). A second stage
 // looks again when the first packets' sizes are known. A verdict that is not
 // confident enough is best effort, as it would be without Weir.
@@ -80,12 +80,4 @@ func (l *Levels) Override(settings []string) error {
 		l[i] = parsed
 	}
 	return nil
-}
-
-// TypeIndex returns the index of a type's name.
-func TypeIndex(name string) (int, error) {
-	if i := slices.Index(Types, name); i >= 0 {
-		return i, nil
-	}
-	return 0, fmt.Errorf("%q is none of %s", name, strings.Join(Types, ", "))
 }

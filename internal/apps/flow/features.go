@@ -186,3 +186,12 @@ func sortedKeys(m map[string][]string) []string {
 	slices.Sort(out)
 	return out
 }
+
+// Values returns the values of features of a flow, one per feature; NaN is an unknown one.
+func Values(f *Flow, features []Feature, ports *Ports) []float64 {
+	out := make([]float64, len(features))
+	for i := range features {
+		out[i] = features[i].Of(f, ports)
+	}
+	return out
+}

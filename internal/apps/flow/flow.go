@@ -26,9 +26,9 @@ const (
 	TTLServer
 	HandshakeUS
 	ClientLen1  // c2s_len1, c2s_t1_us, c2s_len2, ... c2s_t3_us
-	ServerLen1  = ClientLen1 + 2*sidePackets
-	SeqLen1     = ServerLen1 + 2*sidePackets // seq_len1, seq_iat1_us, ... seq_iat6_us
-	PktsClient  = SeqLen1 + 2*seqPackets
+	ServerLen1  = ClientLen1 + 2*SidePackets
+	SeqLen1     = ServerLen1 + 2*SidePackets // seq_len1, seq_iat1_us, ... seq_iat6_us
+	PktsClient  = SeqLen1 + 2*SeqPackets
 	PktsServer  = PktsClient + 1
 	BytesClient = PktsServer + 1
 	BytesServer = BytesClient + 1
@@ -37,8 +37,8 @@ const (
 
 // How many payload packets are kept: per side, and of both sides in order.
 const (
-	sidePackets = 3
-	seqPackets  = 6
+	SidePackets = 3
+	SeqPackets  = 6
 )
 
 // Protocols.

@@ -11,25 +11,25 @@ const lengthOffset = 1 << 16
 // lateFeatures returns the features that need packets after the first.
 func lateFeatures() []Feature {
 	var out []Feature
-	for i := range seqPackets {
+	for i := range SeqPackets {
 		out = append(out, Feature{
 			Name: fmt.Sprintf("seq_len%d", i+1), Code: uint8(codeSeqLen + i), Offset: lengthOffset, Late: true,
 			of: func(f *Flow, _ *Ports) float64 { return f.seqLen(i) },
 		})
 	}
-	for i := range seqPackets {
+	for i := range SeqPackets {
 		out = append(out, Feature{
 			Name: fmt.Sprintf("seq_iat%d_us", i+1), Code: uint8(codeSeqGap + i), Offset: 1, Late: true,
 			of: func(f *Flow, _ *Ports) float64 { return clampTime(f.Values[SeqLen1+2*i+1]) },
 		})
 	}
-	for i := range sidePackets {
+	for i := range SidePackets {
 		out = append(out, Feature{
 			Name: fmt.Sprintf("c2s_len%d", i+1), Code: uint8(codeClientLen + i), Offset: 1, Late: true,
 			of: func(f *Flow, _ *Ports) float64 { return f.Values[ClientLen1+2*i] },
 		})
 	}
-	for i := range sidePackets {
+	for i := range SidePackets {
 		out = append(out, Feature{
 			Name: fmt.Sprintf("s2c_len%d", i+1), Code: uint8(codeServerLen + i), Offset: 1, Late: true,
 			of: func(f *Flow, _ *Ports) float64 { return f.Values[ServerLen1+2*i] },
@@ -85,7 +85,7 @@ func (f *Flow) seqLen(i int) float64 { return f.Values[SeqLen1+2*i] }
 // lengths returns the lengths of the first payload packets.
 func (f *Flow) lengths() ([]float64, bool) {
 	var out []float64
-	for i := range seqPackets {
+	for i := range SeqPackets {
 		switch l := f.seqLen(i); {
 		case math.IsNaN(l):
 			return nil, false
@@ -132,7 +132,7 @@ func turns(lengths []float64) float64 {
 // there are fewer than two.
 func longestGap(f *Flow, _ *Ports) float64 {
 	out := -1.0
-	for i := 1; i < seqPackets; i++ {
+	for i := 1; i < SeqPackets; i++ {
 		gap := f.Values[SeqLen1+2*i+1]
 		if math.IsNaN(gap) {
 			return gap

@@ -2,7 +2,6 @@ package flow
 
 import (
 	"fmt"
-	"io"
 	"math"
 	"time"
 )
@@ -32,21 +31,6 @@ const idle = 5 * time.Minute
 
 // NewTracker returns an empty tracker.
 func NewTracker() *Tracker { return &Tracker{open: map[key]*tracked{}} }
-
-// ReadCapture splits a pcap or pcapng file into flows, ordered by their first packet. For a
-// truncated or damaged capture it returns the flows read so far and an error.
-func ReadCapture(r io.Reader) ([]*Flow, error) {
-	t := NewTracker()
-	err := readPackets(r, func(p packet) {
-		if h, ok := Parse(network(p.link, p.data)); ok {
-			t.Add(h, p.at)
-		}
-	})
-	if err != nil {
-		return t.Flows(), fmt.Errorf("read capture: %w", err)
-	}
-	return t.Flows(), nil
-}
 
 // Flows returns the flows of all packets so far.
 func (t *Tracker) Flows() []*Flow { return t.all }
@@ -105,10 +89,10 @@ func (f *Flow) begin(k key, at time.Duration) tracked {
 	for _, absent := range []int{WScaleClient, TTLClient, WScaleServer, TTLServer, HandshakeUS} {
 		v[absent] = -1
 	}
-	for i := range 2 * sidePackets {
+	for i := range 2 * SidePackets {
 		v[ClientLen1+i], v[ServerLen1+i] = -1, -1
 	}
-	for i := range seqPackets {
+	for i := range SeqPackets {
 		v[SeqLen1+2*i+1] = -1
 	}
 	return tracked{flow: f, began: at}
@@ -137,11 +121,11 @@ func (f *tracked) add(h Headers, at time.Duration, fromClient bool) {
 	if fromClient {
 		side, first, sign = &f.client, ClientLen1, 1
 	}
-	if *side < sidePackets {
+	if *side < SidePackets {
 		v[first+2**side], v[first+2**side+1] = float64(h.Payload), micros(at-f.began)
 	}
 	*side++
-	if f.both < seqPackets {
+	if f.both < SeqPackets {
 		since := f.began
 		if f.both > 0 {
 			since = f.lastPayload

@@ -18,6 +18,7 @@ import (
 	"github.com/weir-project/weir/internal/apps/flow"
 	"github.com/weir-project/weir/internal/datapath/flows"
 	"github.com/weir-project/weir/internal/datapath/identity"
+	"github.com/weir-project/weir/internal/lab/train"
 	"github.com/weir-project/weir/internal/share/sched"
 	"github.com/weir-project/weir/test/must"
 )
@@ -136,7 +137,7 @@ func capture(frames ...[]byte) []*flow.Flow {
 		}
 		pcap = append(pcap, frame...)
 	}
-	out, err := flow.ReadCapture(bytes.NewReader(pcap))
+	out, err := train.ReadCapture(bytes.NewReader(pcap))
 	if err != nil {
 		panic(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/weir-project/weir/internal/apps/flow"
 	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/internal/front/config"
+	"github.com/weir-project/weir/internal/lab/train"
 )
 
 func newClassifyCommand() *cobra.Command {
@@ -82,11 +83,11 @@ func (f *classifierFlags) load() (*apps.Model, error) {
 
 // trainFlags are how classifiers are trained.
 type trainFlags struct {
-	opts apps.Options
+	opts train.Options
 }
 
 func addTrainFlags(cmd *cobra.Command) *trainFlags {
-	t := &trainFlags{opts: apps.DefaultOptions()}
+	t := &trainFlags{opts: train.DefaultOptions()}
 	sets := strings.Join(slices.Sorted(mapKeys(flow.FeatureSets())), ", ")
 	first, second := &t.opts.First, &t.opts.Second
 	flags := cmd.Flags()
@@ -104,7 +105,7 @@ func addTrainFlags(cmd *cobra.Command) *trainFlags {
 	return t
 }
 
-func (t *trainFlags) options() (apps.Options, error) {
+func (t *trainFlags) options() (train.Options, error) {
 	o := t.opts
 	o.Second.C45.Confidence, o.Second.C45.MaxDepth, o.First.Seed = o.First.C45.Confidence, o.First.C45.MaxDepth, o.Second.Seed
 	switch {
@@ -132,7 +133,7 @@ out is a file for --tree of the other commands.`,
 		Example: "weir classify train flows.csv.gz --out classifier.json\nweir classify train flows.csv.gz --out plain.json --features dst --min-leaf 2",
 		Args:    atLeastOne("FILE"),
 	}
-	train, verdict := addTrainFlags(cmd), &classifierFlags{}
+	training, verdict := addTrainFlags(cmd), &classifierFlags{}
 	addVerdictFlags(cmd, verdict)
 	out := cmd.Flags().String("out", "", "write the classifier to this file (JSON)")
 	note := cmd.Flags().String("data", "", "what the flows are, for the classifier's card")
@@ -140,7 +141,7 @@ out is a file for --tree of the other commands.`,
 		if *out == "" {
 			return cmdline.Usagef("--out is missing: %s", cmd.UseLine())
 		}
-		opts, err := train.options()
+		opts, err := training.options()
 		if err != nil {
 			return err
 		}
@@ -148,7 +149,7 @@ out is a file for --tree of the other commands.`,
 		if err != nil {
 			return err
 		}
-		m, err := apps.Train(flows, opts)
+		m, err := train.Train(flows, opts)
 		if err != nil {
 			return err
 		}
@@ -156,7 +157,7 @@ out is a file for --tree of the other commands.`,
 			return err
 		}
 		groups := map[string]bool{}
-		kept := apps.Kept(flows, opts.MaxRank)
+		kept := train.Kept(flows, opts.MaxRank)
 		for _, f := range kept {
 			groups[f.Group] = true
 		}

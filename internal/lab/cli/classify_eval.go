@@ -13,14 +13,15 @@ import (
 	"github.com/weir-project/weir/internal/apps"
 	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/internal/lab/report"
+	"github.com/weir-project/weir/internal/lab/train"
 )
 
 // evaluation is what 'weir classify eval' prints: the first packet's scores,
 // and those after the second stage.
 type evaluation struct {
 	Method string `json:"method"`
-	apps.Scores
-	SecondStage apps.Scores `json:"second_stage"`
+	train.Scores
+	SecondStage train.Scores `json:"second_stage"`
 }
 
 func newClassifyEvalCommand() *cobra.Command {
@@ -36,7 +37,7 @@ flatter, so groups stay together unless --by flow.`,
 		Example: "weir classify eval flows.csv.gz\nweir classify eval flows.csv.gz --folds 10 --by flow --features paper -o json",
 		Args:    atLeastOne("FILE"),
 	}
-	classifier, train := addClassifierFlags(cmd), addTrainFlags(cmd)
+	classifier, training := addClassifierFlags(cmd), addTrainFlags(cmd)
 	format := cmdline.AddOutputFlag(cmd)
 	folds := cmd.Flags().Int("folds", 0, "train on K-1 parts of FILE and score the rest, K times")
 	by := cmd.Flags().String("by", "group", "part by group or by flow")
@@ -44,7 +45,7 @@ flatter, so groups stay together unless --by flow.`,
 		if err := checkEvalFlags(cmd, *folds, *by); err != nil {
 			return err
 		}
-		opts, err := train.options()
+		opts, err := training.options()
 		if err != nil {
 			return err
 		}
@@ -59,22 +60,22 @@ flatter, so groups stay together unless --by flow.`,
 		if err != nil {
 			return err
 		}
-		var judged []apps.Judged
+		var judged []train.Judged
 		e := evaluation{Method: "classifier"}
 		if *folds > 0 {
 			e.Method = fmt.Sprintf("%d folds by %s", *folds, *by)
-			judged, err = apps.CrossValidate(flows, opts, *folds, *by == "group", opts.Second.Seed, m.Levels, m.MinConfidence)
+			judged, err = train.CrossValidate(flows, opts, *folds, *by == "group", opts.Second.Seed, m.Levels, m.MinConfidence)
 		} else {
 			// The score of a file is that of all its flows.
 			if cmd.Flags().Changed("max-rank") {
-				flows = apps.Kept(flows, opts.MaxRank)
+				flows = train.Kept(flows, opts.MaxRank)
 			}
-			judged, err = m.Judge(flows)
+			judged, err = train.Judge(m, flows)
 		}
 		if err != nil {
 			return err
 		}
-		e.Scores, e.SecondStage = apps.Score(judged, 0, m.Levels), apps.Score(judged, 1, m.Levels)
+		e.Scores, e.SecondStage = train.Score(judged, 0, m.Levels), train.Score(judged, 1, m.Levels)
 		if *format == cmdline.JSON {
 			return cmdline.PrintJSON(cmd.OutOrStdout(), e)
 		}
@@ -124,7 +125,7 @@ func printEvaluation(w io.Writer, e evaluation) error {
 		fmt.Fprintf(t, "%s\t%s\t%s\t\n", row.name, percent(row.a), percent(row.b))
 	}
 	fmt.Fprintln(t, "\nCLASS\tFLOWS\tRECALL\tPRECISION\tSECOND RECALL\tPRECISION\t")
-	classes := func(names []string, a, b map[string]apps.ClassScore) {
+	classes := func(names []string, a, b map[string]train.ClassScore) {
 		for _, name := range names {
 			recall := percent
 			if a[name].Count == 0 { // there is none to be found
@@ -136,7 +137,7 @@ func printEvaluation(w io.Writer, e evaluation) error {
 	}
 	classes(apps.Types, first.Classes, second.Classes)
 	classes([]string{"EF", "AF", "BE"}, first.Levels, second.Levels)
-	for i, s := range []apps.Scores{first, second} {
+	for i, s := range []train.Scores{first, second} {
 		fmt.Fprintf(t, "\nSTAGE %d: TRUE \\ VERDICT\t%s\t\n", i+1, strings.Join(apps.Types, "\t"))
 		for truth, row := range s.Confusion.Rows {
 			fmt.Fprint(t, apps.Types[truth], "\t")
@@ -157,7 +158,7 @@ func printEvaluation(w io.Writer, e evaluation) error {
 }
 
 // printGroups lists where most levels are wrong.
-func printGroups(w io.Writer, groups []apps.GroupScore) error {
+func printGroups(w io.Writer, groups []train.GroupScore) error {
 	fmt.Fprintln(w, "\nGroups with the most wrong levels at the first packet:")
 	t := report.Table{Header: []string{"GROUP", "FLOWS", "TYPE", "LEVEL"}}
 	for _, g := range groups[:min(10, len(groups))] {

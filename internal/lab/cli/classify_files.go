@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-project/weir/internal/apps"
 	"github.com/weir-project/weir/internal/apps/flow"
+	"github.com/weir-project/weir/internal/lab/train"
 )
 
 func mapKeys[V any](m map[string]V) iter.Seq[string] {
@@ -57,13 +58,13 @@ func readFlowFile(stdin io.Reader, path string, labelled bool) ([]*flow.Flow, er
 		buffered = bufio.NewReaderSize(unzipped, 1<<16)
 	}
 	head, _ := buffered.Peek(4)
-	if !flow.IsCapture(head) {
-		return flow.ReadTable(buffered, apps.Types, labelled)
+	if !train.IsCapture(head) {
+		return train.ReadTable(buffered, apps.Types, labelled)
 	}
 	if labelled {
 		return nil, fmt.Errorf("this is a capture, whose flows have no labels: give a table of flows with app_type, or use 'weir classify label'")
 	}
-	return flow.ReadCapture(buffered)
+	return train.ReadCapture(buffered)
 }
 
 func writeFile(path string, write func(io.Writer) error) error {

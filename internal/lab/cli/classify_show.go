@@ -12,6 +12,7 @@ import (
 	"github.com/weir-project/weir/internal/apps/flow"
 	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/internal/lab/report"
+	"github.com/weir-project/weir/internal/lab/train"
 )
 
 func newClassifyExplainCommand() *cobra.Command {
@@ -47,13 +48,13 @@ training came there and what of it was of another type.`,
 		out := cmd.OutOrStdout()
 		switch {
 		case *svg != "":
-			return writeFile(*svg, func(w io.Writer) error { return m.Draw(w, *stage-1, max(*number, 1)-1) })
+			return writeFile(*svg, func(w io.Writer) error { return train.Draw(w, m, *stage-1, max(*number, 1)-1) })
 		case *binary != "":
 			return writeBinary(*binary, m)
 		case *format == cmdline.JSON:
 			return m.Write(out)
 		}
-		return m.Explain(out, *stage-1, *number)
+		return train.Explain(out, m, *stage-1, *number)
 	}
 	return cmd
 }
@@ -63,7 +64,7 @@ func writeBinary(path string, m *apps.Model) error {
 	if err != nil {
 		return err
 	}
-	data, err := compact.MarshalBinary()
+	data, err := train.Binary(compact)
 	if err != nil {
 		return err
 	}

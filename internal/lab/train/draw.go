@@ -1,4 +1,4 @@
-package apps
+package train
 
 import (
 	"fmt"
@@ -6,7 +6,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/weir-project/weir/internal/apps/c45"
+	"github.com/weir-project/weir/internal/apps"
 	"github.com/weir-project/weir/internal/apps/flow"
 )
 
@@ -18,20 +18,20 @@ const (
 )
 
 // levelColours are distinguishable with red-green colour blindness.
-var levelColours = [NumLevels]string{"#0072b2", "#009e73", "#999999"}
+var levelColours = [apps.NumLevels]string{"#0072b2", "#009e73", "#999999"}
 
 // drawing lays out a tree from left to right: one line per leaf, each test at the middle of
 // its branches.
 type drawing struct {
 	b        strings.Builder
-	model    *Model
+	model    *apps.Model
 	features []flow.Feature
 	lines    int
 	columns  int
 }
 
 // Draw writes one tree of a stage (0 or 1) as SVG.
-func (m *Model) Draw(w io.Writer, stage, tree int) error {
+func Draw(w io.Writer, m *apps.Model, stage, tree int) error {
 	s := &m.Stages[stage]
 	if tree < 0 || tree >= len(s.Trees) {
 		return fmt.Errorf("draw tree: stage %d has %d trees, not %d", stage+1, len(s.Trees), tree+1)
@@ -50,13 +50,13 @@ func (m *Model) Draw(w io.Writer, stage, tree int) error {
 }
 
 // node draws a subtree with its test in a column and returns its vertical position.
-func (d *drawing) node(n *c45.Node, column int) float64 {
+func (d *drawing) node(n *apps.Node, column int) float64 {
 	d.columns = max(d.columns, column)
 	x := float64(column*drawColumn + drawMargin)
 	if n.Leaf() {
 		y := float64(d.lines*drawLine+drawMargin) + drawLine/2
 		d.lines++
-		d.text(x, y, levelColours[d.model.answer(n.Predict(nil)).level], d.model.leafText(n))
+		d.text(x, y, levelColours[d.model.Answer(n.Predict(nil)).Level], leafText(d.model, n))
 		return y
 	}
 	type end struct {
@@ -65,7 +65,7 @@ func (d *drawing) node(n *c45.Node, column int) float64 {
 	}
 	var ends []end
 	for i, branch := range n.Branches {
-		if total(branch.Weights) > 0 {
+		if branch.Weight() > 0 {
 			ends = append(ends, end{d.node(branch, column+1), testText(n, d.features, i)})
 		}
 	}

@@ -1,4 +1,4 @@
-package flow
+package train
 
 import (
 	"bufio"
@@ -9,10 +9,9 @@ import (
 	"io"
 	"math"
 	"time"
-)
 
-// This package reads captures itself, because packet decoder libraries would add megabytes
-// of tables to the agent, and only the IP and transport headers are needed.
+	"github.com/weir-project/weir/internal/apps/flow"
+)
 
 // packet is one packet of a capture.
 type packet struct {
@@ -23,6 +22,21 @@ type packet struct {
 
 // maxPacket is the largest plausible packet; a larger length means a damaged capture.
 const maxPacket = 1 << 20
+
+// ReadCapture splits a pcap or pcapng file into flows, ordered by their first packet. For a
+// truncated or damaged capture it returns the flows read so far and an error.
+func ReadCapture(r io.Reader) ([]*flow.Flow, error) {
+	t := flow.NewTracker()
+	err := readPackets(r, func(p packet) {
+		if h, ok := flow.Parse(network(p.link, p.data)); ok {
+			t.Add(h, p.at)
+		}
+	})
+	if err != nil {
+		return t.Flows(), fmt.Errorf("read capture: %w", err)
+	}
+	return t.Flows(), nil
+}
 
 // IsCapture reports whether a file that starts with head is a capture.
 func IsCapture(head []byte) bool {
@@ -232,4 +246,71 @@ func (s *pcapngSection) unit(options []byte) float64 {
 		options = options[min((size+3)&^3, len(options)):]
 	}
 	return 1e-6
+}
+
+// Link types of captures (LINKTYPE_*).
+const (
+	linkNull     = 0
+	linkEthernet = 1
+	linkRaw      = 101
+	linkRawBSD   = 12
+	linkRawOpen  = 14
+	linkLoop     = 108
+	linkCooked   = 113
+	linkIPv4     = 228
+	linkIPv6     = 229
+	linkCooked2  = 276
+)
+
+// network returns the packet from the IP header on, or nil if it is not IP.
+func network(link uint32, b []byte) []byte {
+	switch link {
+	case linkRaw, linkRawBSD, linkRawOpen, linkIPv4, linkIPv6:
+		return b
+	case linkNull, linkLoop:
+		return from(b, 4)
+	case linkEthernet:
+		if len(b) < 14 {
+			return nil
+		}
+		return afterTags(binary.BigEndian.Uint16(b[12:]), b[14:])
+	case linkCooked:
+		if len(b) < 16 {
+			return nil
+		}
+		return afterTags(binary.BigEndian.Uint16(b[14:]), b[16:])
+	case linkCooked2:
+		if len(b) < 20 {
+			return nil
+		}
+		return afterTags(binary.BigEndian.Uint16(b), b[20:])
+	}
+	return nil
+}
+
+func from(b []byte, n int) []byte {
+	if len(b) < n {
+		return nil
+	}
+	return b[n:]
+}
+
+// afterTags skips up to four VLAN tags, and PPPoE.
+func afterTags(kind uint16, b []byte) []byte {
+	for range 4 {
+		switch kind {
+		case 0x0800, 0x86dd:
+			return b
+		case 0x8100, 0x88a8, 0x9100:
+			if len(b) < 4 {
+				return nil
+			}
+			kind, b = binary.BigEndian.Uint16(b[2:]), b[4:]
+		case 0x8864:
+			return from(b, 8)
+		default:
+			return nil
+		}
+	}
+	return nil
 }

@@ -1,10 +1,11 @@
-package apps
+package train
 
 import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
 
+	"github.com/weir-project/weir/internal/apps"
 	"github.com/weir-project/weir/internal/apps/flow"
 )
 
@@ -37,20 +38,20 @@ func Folds(flows []*flow.Flow, k int, byGroup bool, seed uint64) []int {
 }
 
 // Judge returns the verdicts of both stages for labelled flows.
-func (m *Model) Judge(flows []*flow.Flow) ([]Judged, error) {
+func Judge(m *apps.Model, flows []*flow.Flow) ([]Judged, error) {
 	out := make([]Judged, 0, len(flows))
 	for _, f := range flows {
-		t, err := TypeIndex(f.Type)
+		t, err := typeIndex(f.Type)
 		if err != nil {
 			return nil, fmt.Errorf("judge flow of line %d: application type %w", f.Line, err)
 		}
-		out = append(out, Judged{Flow: f, Type: t, Verdicts: [2]Verdict{m.Verdict(0, f), m.Verdict(1, f)}})
+		out = append(out, Judged{Flow: f, Type: t, Verdicts: [2]apps.Verdict{m.Verdict(0, f), m.Verdict(1, f)}})
 	}
 	return out, nil
 }
 
 // CrossValidate judges every flow by a classifier trained on the other k-1 parts.
-func CrossValidate(flows []*flow.Flow, opts Options, k int, byGroup bool, seed uint64, levels Levels, minConfidence float64) ([]Judged, error) {
+func CrossValidate(flows []*flow.Flow, opts Options, k int, byGroup bool, seed uint64, levels apps.Levels, minConfidence float64) ([]Judged, error) {
 	flows = Kept(flows, opts.MaxRank)
 	parts := Folds(flows, k, byGroup, seed)
 	var out []Judged
@@ -71,7 +72,7 @@ func CrossValidate(flows []*flow.Flow, opts Options, k int, byGroup bool, seed u
 			return nil, err
 		}
 		m.Levels, m.MinConfidence = levels, minConfidence
-		judged, err := m.Judge(test)
+		judged, err := Judge(m, test)
 		if err != nil {
 			return nil, err
 		}

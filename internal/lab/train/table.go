@@ -1,4 +1,4 @@
-package flow
+package train
 
 import (
 	"encoding/csv"
@@ -9,13 +9,15 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/weir-project/weir/internal/apps/flow"
 )
 
 // ReadTable reads a CSV table of flows with column names in the first line. Columns may be
 // in any order; unknown ones are ignored. proto and dst_port are required, and app_type
 // with a value from types if labelled is set. Other absent, empty or NaN values are missing
 // values. NaN in proto, dst_port or cap_rank and out-of-range numbers are errors.
-func ReadTable(r io.Reader, types []string, labelled bool) ([]*Flow, error) {
+func ReadTable(r io.Reader, types []string, labelled bool) ([]*flow.Flow, error) {
 	reader := csv.NewReader(r)
 	reader.ReuseRecord = true
 	head, err := reader.Read()
@@ -29,7 +31,7 @@ func ReadTable(r io.Reader, types []string, labelled bool) ([]*Flow, error) {
 	if err != nil {
 		return nil, err
 	}
-	var flows []*Flow
+	var flows []*flow.Flow
 	for {
 		record, err := reader.Read()
 		if errors.Is(err, io.EOF) {
@@ -50,7 +52,7 @@ func ReadTable(r io.Reader, types []string, labelled bool) ([]*Flow, error) {
 
 // table holds the position of each column; -1 means absent.
 type table struct {
-	numbers                               [NumColumns]int
+	numbers                               [flow.NumColumns]int
 	origin, group, capture, appType, rank int
 	types                                 []string
 }
@@ -91,8 +93,8 @@ func text(record []string, i int) string {
 	return strings.Clone(record[i])
 }
 
-func (t *table) flow(record []string) (*Flow, error) {
-	f := New()
+func (t *table) flow(record []string) (*flow.Flow, error) {
+	f := flow.New()
 	for i, c := range columns {
 		v, err := number(text(record, t.numbers[i]), c)
 		if err != nil {

@@ -1,4 +1,5 @@
-// Package c45 grows decision trees with C4.5.
+// Package train makes classifiers for package apps from labelled flows: it reads tables and
+// captures, grows decision trees with C4.5, scores them and prints them.
 //
 // The problem: say from a few numbers of a flow's first packets which kind of
 // application sends it, by rules that a person can read and that a BPF program
@@ -17,7 +18,7 @@
 // Limits: subtrees are replaced by leaves and never raised (J48's -S), rows
 // are held in memory, and nothing is drawn by chance: the same rows in the same
 // order give the same tree.
-package c45
+package train
 
 import (
 	"errors"
@@ -25,6 +26,8 @@ import (
 	"math"
 	"slices"
 	"sort"
+
+	"github.com/weir-project/weir/internal/apps"
 )
 
 // Missing is the value of an unknown attribute.
@@ -52,31 +55,15 @@ type Set struct {
 	Rows       []Row
 }
 
-// Options are the parameters of C4.5.
-type Options struct {
+// TreeOptions are the parameters of C4.5.
+type TreeOptions struct {
 	MinLeaf    float64 // at least two branches of a test must have this weight
 	Confidence float64 // confidence level of pruning; 0 disables pruning
 	MaxDepth   int     // most tests on a path; 0 means no limit
 }
 
-// Defaults returns the default parameters of C4.5 and J48.
-func Defaults() Options { return Options{MinLeaf: 2, Confidence: 0.25} }
-
-// Node is a node of a decision tree, with its subtree.
-type Node struct {
-	// Attribute is the index of the tested attribute; -1 marks a leaf.
-	Attribute int
-	// Nominal is a test with a branch for each value; else there are two.
-	Nominal bool
-	// At is the threshold of a continuous attribute: values up to At take the first branch.
-	At       float64
-	Branches []*Node
-	// Weights is the training weight of each class at this node.
-	Weights []float64
-}
-
-// Leaf reports whether the node has no test.
-func (n *Node) Leaf() bool { return n.Attribute < 0 }
+// TreeDefaults returns the default parameters of C4.5 and J48.
+func TreeDefaults() TreeOptions { return TreeOptions{MinLeaf: 2, Confidence: 0.25} }
 
 // Tolerances for comparing gains and values, as in J48.
 const (
@@ -116,7 +103,7 @@ func (s *Set) Check() error {
 }
 
 // Grow builds a tree from a training set and prunes it.
-func Grow(s *Set, opts Options) (*Node, error) {
+func Grow(s *Set, opts TreeOptions) (*apps.Node, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
@@ -150,18 +137,18 @@ func Grow(s *Set, opts Options) (*Node, error) {
 
 type grower struct {
 	set        *Set
-	opts       Options
+	opts       TreeOptions
 	sorted     [][]float64 // the sorted values of each continuous attribute
 	manyValued bool
 }
 
 // grow builds the subtree for rows.
-func (g *grower) grow(rows []Row, depth int) *Node {
+func (g *grower) grow(rows []Row, depth int) *apps.Node {
 	weights := make([]float64, g.set.Classes)
 	for _, row := range rows {
 		weights[row.Class] += row.Weight
 	}
-	node := &Node{Attribute: -1, Weights: weights}
+	node := &apps.Node{Attribute: -1, Weights: weights}
 	total := sum(weights)
 	if total < 2*g.opts.MinLeaf || total-slices.Max(weights) < tiny || (g.opts.MaxDepth > 0 && depth >= g.opts.MaxDepth) {
 		return node
@@ -174,8 +161,8 @@ func (g *grower) grow(rows []Row, depth int) *Node {
 	if node.Nominal = len(g.set.Attributes[best.attribute].Values) > 0; !node.Nominal {
 		node.At = g.occurring(best.attribute, best.at)
 	}
-	for _, part := range node.split(rows, best.weights()) {
-		branch := &Node{Attribute: -1, Weights: make([]float64, g.set.Classes)}
+	for _, part := range split(node, rows, best.weights()) {
+		branch := &apps.Node{Attribute: -1, Weights: make([]float64, g.set.Classes)}
 		if len(part) > 0 {
 			branch = g.grow(part, depth+1)
 		}
@@ -195,25 +182,14 @@ func (g *grower) occurring(attribute int, at float64) float64 {
 	return values[i-1]
 }
 
-// branch returns the index of the branch for a known value.
-func (n *Node) branch(v float64) int {
-	switch {
-	case n.Nominal:
-		return int(v)
-	case v <= n.At:
-		return 0
-	}
-	return 1
-}
-
 // split distributes rows to branches. A row without the value goes to all branches, its
 // weight divided in proportion to theirs.
-func (n *Node) split(rows []Row, weights []float64) [][]Row {
+func split(n *apps.Node, rows []Row, weights []float64) [][]Row {
 	parts := make([][]Row, len(weights))
 	total := sum(weights)
 	for _, row := range rows {
 		if v := row.Values[n.Attribute]; !math.IsNaN(v) {
-			parts[n.branch(v)] = append(parts[n.branch(v)], row)
+			parts[n.Branch(v)] = append(parts[n.Branch(v)], row)
 			continue
 		}
 		for b, w := range weights {
@@ -225,57 +201,6 @@ func (n *Node) split(rows []Row, weights []float64) [][]Row {
 		}
 	}
 	return parts
-}
-
-// Predict returns the probability of each class. If a tested value is missing, it averages
-// over all branches by their training weight.
-func (n *Node) Predict(values []float64) []float64 {
-	out := make([]float64, len(n.Weights))
-	n.predict(values, 1, out)
-	return out
-}
-
-func (n *Node) predict(values []float64, weight float64, out []float64) {
-	total := sum(n.Weights)
-	if n.Leaf() {
-		for class, w := range n.Weights {
-			if total > 0 {
-				out[class] += weight * w / total
-			}
-		}
-		return
-	}
-	descend := func(b *Node, weight float64) {
-		// A branch without training rows answers like its parent.
-		if sum(b.Weights) == 0 {
-			for class, w := range n.Weights {
-				out[class] += weight * w / total
-			}
-			return
-		}
-		b.predict(values, weight, out)
-	}
-	v := values[n.Attribute]
-	if !math.IsNaN(v) && (!n.Nominal || (v >= 0 && int(v) < len(n.Branches))) {
-		descend(n.Branches[n.branch(v)], weight)
-		return
-	}
-	for _, b := range n.Branches {
-		if w := sum(b.Weights); w > 0 {
-			descend(b, weight*w/total)
-		}
-	}
-}
-
-// Size returns the number of nodes and the number of tests on the longest path.
-func (n *Node) Size() (nodes, depth int) {
-	nodes = 1
-	for _, b := range n.Branches {
-		bn, bd := b.Size()
-		nodes += bn
-		depth = max(depth, bd+1)
-	}
-	return nodes, depth
 }
 
 func sum(weights []float64) float64 {

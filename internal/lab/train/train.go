@@ -1,19 +1,21 @@
-package apps
+package train
 
 import (
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
+	"strings"
 
-	"github.com/weir-project/weir/internal/apps/c45"
+	"github.com/weir-project/weir/internal/apps"
 	"github.com/weir-project/weir/internal/apps/flow"
 )
 
 // StageOptions are the training parameters of one stage.
 type StageOptions struct {
 	Features []string // names of features or feature sets of package flow
-	C45      c45.Options
+	C45      TreeOptions
 	// Trees is the number of voting trees; 1 is a plain C4.5 tree of all flows. With more,
 	// each tree is grown from a bootstrap sample of groups, drawn by a generator that
 	// starts from Seed.
@@ -32,7 +34,7 @@ type Options struct {
 
 // DefaultOptions returns the parameters of the built-in classifier.
 func DefaultOptions() Options {
-	first, second := c45.Defaults(), c45.Defaults()
+	first, second := TreeDefaults(), TreeDefaults()
 	first.MaxDepth, second.MaxDepth = 12, 12
 	first.MinLeaf, second.MinLeaf = 20, 5
 	return Options{
@@ -54,12 +56,12 @@ func Kept(flows []*flow.Flow, maxRank int) []*flow.Flow {
 }
 
 // Train grows a classifier from labelled flows.
-func Train(flows []*flow.Flow, opts Options) (*Model, error) {
+func Train(flows []*flow.Flow, opts Options) (*apps.Model, error) {
 	flows = Kept(flows, opts.MaxRank)
 	if len(flows) == 0 {
 		return nil, errors.New("train classifier: there are no flows")
 	}
-	m := &Model{Levels: DefaultLevels()}
+	m := &apps.Model{Levels: apps.DefaultLevels()}
 	for i, stage := range []StageOptions{opts.First, opts.Second} {
 		trained, err := trainStage(flows, stage)
 		if err != nil {
@@ -75,8 +77,8 @@ func Train(flows []*flow.Flow, opts Options) (*Model, error) {
 	return m, m.Check()
 }
 
-func trainStage(flows []*flow.Flow, opts StageOptions) (*Stage, error) {
-	features, err := flow.Select(opts.Features, Types)
+func trainStage(flows []*flow.Flow, opts StageOptions) (*apps.Stage, error) {
+	features, err := flow.Select(opts.Features, apps.Types)
 	if err != nil {
 		return nil, err
 	}
@@ -84,18 +86,18 @@ func trainStage(flows []*flow.Flow, opts StageOptions) (*Stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	stage := &Stage{Features: features}
+	stage := &apps.Stage{Features: features}
 	if opts.Trees <= 1 {
-		tree, err := c45.Grow(set, opts.C45)
+		tree, err := Grow(set, opts.C45)
 		if err != nil {
 			return nil, err
 		}
-		stage.Trees = []*c45.Node{tree}
+		stage.Trees = []*apps.Node{tree}
 		return stage, nil
 	}
 	random := rand.New(rand.NewPCG(opts.Seed, 0))
 	for range opts.Trees {
-		tree, err := c45.Grow(drawGroups(set, flows, random), opts.C45)
+		tree, err := Grow(drawGroups(set, flows, random), opts.C45)
 		if err != nil {
 			return nil, err
 		}
@@ -104,43 +106,35 @@ func trainStage(flows []*flow.Flow, opts StageOptions) (*Stage, error) {
 	return stage, nil
 }
 
-// trainingSet returns the training set for c45.
-func trainingSet(flows []*flow.Flow, features []flow.Feature, exponent float64) (*c45.Set, error) {
-	set := &c45.Set{Classes: NumTypes}
+// trainingSet returns the training set for
+func trainingSet(flows []*flow.Flow, features []flow.Feature, exponent float64) (*Set, error) {
+	set := &Set{Classes: apps.NumTypes}
 	for _, f := range features {
-		set.Attributes = append(set.Attributes, c45.Attribute{Name: f.Name, Values: f.Values})
+		set.Attributes = append(set.Attributes, Attribute{Name: f.Name, Values: f.Values})
 	}
 	type of struct{ group, appType string }
 	counts := map[of]float64{}
 	for _, f := range flows {
 		counts[of{f.Group, f.Type}]++
 	}
-	ports := flow.KnownPorts(Types)
+	ports := flow.KnownPorts(apps.Types)
 	for _, f := range flows {
-		class, err := TypeIndex(f.Type)
+		class, err := typeIndex(f.Type)
 		if err != nil {
 			return nil, fmt.Errorf("flow of line %d: %w", f.Line, err)
 		}
-		set.Rows = append(set.Rows, c45.Row{
-			Values: values(f, features, ports), Class: class,
+		set.Rows = append(set.Rows, Row{
+			Values: flow.Values(f, features, ports), Class: class,
 			Weight: math.Pow(counts[of{f.Group, f.Type}], -exponent),
 		})
 	}
 	return set, nil
 }
 
-func values(f *flow.Flow, features []flow.Feature, ports *flow.Ports) []float64 {
-	out := make([]float64, len(features))
-	for i := range features {
-		out[i] = features[i].Of(f, ports)
-	}
-	return out
-}
-
 // drawGroups returns a bootstrap sample of groups: a group drawn twice has twice its
 // weight. Single flows are not drawn, because flows of a group are so similar that every
 // tree would see all groups.
-func drawGroups(set *c45.Set, flows []*flow.Flow, random *rand.Rand) *c45.Set {
+func drawGroups(set *Set, flows []*flow.Flow, random *rand.Rand) *Set {
 	var names []string
 	members := map[string][]int{}
 	for i, f := range flows {
@@ -155,7 +149,7 @@ func drawGroups(set *c45.Set, flows []*flow.Flow, random *rand.Rand) *c45.Set {
 			times[i]++
 		}
 	}
-	drawn := &c45.Set{Attributes: set.Attributes, Classes: set.Classes}
+	drawn := &Set{Attributes: set.Attributes, Classes: set.Classes}
 	for i, row := range set.Rows {
 		if times[i] > 0 {
 			row.Weight *= times[i]
@@ -163,4 +157,12 @@ func drawGroups(set *c45.Set, flows []*flow.Flow, random *rand.Rand) *c45.Set {
 		}
 	}
 	return drawn
+}
+
+// typeIndex returns the index of a type's name.
+func typeIndex(name string) (int, error) {
+	if i := slices.Index(apps.Types, name); i >= 0 {
+		return i, nil
+	}
+	return 0, fmt.Errorf("%q is none of %s", name, strings.Join(apps.Types, ", "))
 }

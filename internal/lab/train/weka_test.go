@@ -1,4 +1,4 @@
-package c45
+package train
 
 import (
 	"bufio"
@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-project/weir/internal/apps"
 	"github.com/weir-project/weir/internal/apps/flow"
 	"github.com/weir-project/weir/test/golden"
 	"github.com/weir-project/weir/test/must"
@@ -48,7 +49,7 @@ func foldOf(s *Set, fold int) (train, test *Set) {
 	return train, test
 }
 
-func accuracy(tree *Node, test *Set) float64 {
+func accuracy(tree *apps.Node, test *Set) float64 {
 	hits := 0
 	for _, row := range test.Rows {
 		p, best := tree.Predict(row.Values), 0
@@ -80,13 +81,13 @@ func compare(t *testing.T, sets map[string]*Set, says []j48Says) {
 	ours, theirs, n := map[string]float64{}, map[string]float64{}, map[string]float64{}
 	for _, s := range says {
 		train, test := foldOf(sets[s.set], s.fold)
-		tree, err := Grow(train, Defaults())
+		tree, err := Grow(train, TreeDefaults())
 		must.Succeed(t, err)
 		root := ":"
 		if !tree.Leaf() {
 			root = train.Attributes[tree.Attribute].Name
 		}
-		size, _ := tree.Size()
+		size, _ := size(tree)
 		got := accuracy(tree, test)
 		t.Logf("%s, part %d: root %s, %d nodes, accuracy %.4f; J48: %s, %d, %.4f", s.set, s.fold, root, size, got, s.root, s.size, s.accuracy)
 		if root != s.root {
@@ -188,7 +189,7 @@ func flowSet(t *testing.T, path string) *Set {
 	unzipped, err := gzip.NewReader(file)
 	must.Succeed(t, err)
 	types := []string{"VOIP", "GAME", "SERVICES", "CHAT", "MULTIMEDIA", "WEB", "INTERACTIVE", "EMAIL", "BULK", "P2P"}
-	flows, err := flow.ReadTable(unzipped, types, true)
+	flows, err := ReadTable(unzipped, types, true)
 	must.Succeed(t, err)
 	features, err := flow.Select([]string{"paper", "services"}, types)
 	must.Succeed(t, err)

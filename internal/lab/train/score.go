@@ -1,10 +1,11 @@
-package apps
+package train
 
 import (
 	"cmp"
 	"math"
 	"slices"
 
+	"github.com/weir-project/weir/internal/apps"
 	"github.com/weir-project/weir/internal/apps/flow"
 )
 
@@ -12,7 +13,7 @@ import (
 type Judged struct {
 	Flow     *flow.Flow
 	Type     int
-	Verdicts [2]Verdict
+	Verdicts [2]apps.Verdict
 }
 
 // Scores measure the verdicts of one stage; all rates are from 0 to 1.
@@ -76,14 +77,14 @@ func ratio(a, b float64) float64 {
 }
 
 // Score computes the scores of stage 0 or 1 with the given levels of types.
-func Score(judged []Judged, stage int, levels Levels) Scores {
+func Score(judged []Judged, stage int, levels apps.Levels) Scores {
 	s := Scores{Flows: len(judged), Classes: map[string]ClassScore{}, Levels: map[string]ClassScore{}}
-	types, byLevel := make([][]int, NumTypes), make([][]int, NumLevels)
+	types, byLevel := make([][]int, apps.NumTypes), make([][]int, apps.NumLevels)
 	for i := range types {
-		types[i] = make([]int, NumTypes)
+		types[i] = make([]int, apps.NumTypes)
 	}
 	for i := range byLevel {
-		byLevel[i] = make([]int, NumLevels)
+		byLevel[i] = make([]int, apps.NumLevels)
 	}
 	var right, rightLevel, bytes, rightBytes, rightLevelBytes float64
 	for _, j := range judged {
@@ -104,10 +105,10 @@ func Score(judged []Judged, stage int, levels Levels) Scores {
 	n := float64(len(judged))
 	s.Accuracy, s.QoSAccuracy = ratio(right, n), ratio(rightLevel, n)
 	s.ByBytes = ByBytes{ratio(rightBytes, bytes), ratio(rightLevelBytes, bytes)}
-	s.Confusion = Confusion{Types: Types, Rows: types}
+	s.Confusion = Confusion{Types: apps.Types, Rows: types}
 	f1, occurring := 0.0, 0.0
 	for t, c := range classScores(types) {
-		s.Classes[Types[t]] = c
+		s.Classes[apps.Types[t]] = c
 		if c.Count > 0 {
 			f1 += c.F1
 			occurring++
@@ -115,7 +116,7 @@ func Score(judged []Judged, stage int, levels Levels) Scores {
 	}
 	s.MacroF1 = ratio(f1, occurring)
 	for l, c := range classScores(byLevel) {
-		s.Levels[Level(l).String()] = c
+		s.Levels[apps.Level(l).String()] = c
 	}
 	s.Coverage = coverage(judged, stage, levels)
 	s.Groups = groupScores(judged, stage, levels)
@@ -137,7 +138,7 @@ func classScores(confusion [][]int) []ClassScore {
 	return out
 }
 
-func coverage(judged []Judged, stage int, levels Levels) []Coverage {
+func coverage(judged []Judged, stage int, levels apps.Levels) []Coverage {
 	var out []Coverage
 	for percent := 40; percent <= 100; percent += 5 {
 		c := Coverage{Confidence: float64(percent) / 100}
@@ -162,7 +163,7 @@ func coverage(judged []Judged, stage int, levels Levels) []Coverage {
 }
 
 // groupScores returns the scores of all groups, those with most errors first.
-func groupScores(judged []Judged, stage int, levels Levels) []GroupScore {
+func groupScores(judged []Judged, stage int, levels apps.Levels) []GroupScore {
 	at := map[string]int{}
 	var out []GroupScore
 	for _, j := range judged {

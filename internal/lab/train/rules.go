@@ -1,30 +1,30 @@
-package apps
+package train
 
 import (
 	"fmt"
 	"io"
 	"strings"
 
-	"github.com/weir-project/weir/internal/apps/c45"
+	"github.com/weir-project/weir/internal/apps"
 	"github.com/weir-project/weir/internal/apps/flow"
 )
 
 // Explain writes the rules of a stage (0 or 1) in J48's format, one test per line, indented
 // by depth. number selects one tree, from 1; 0 selects all. A leaf shows type, level and
 // confidence, then in parentheses its training weight and the misclassified part of it.
-func (m *Model) Explain(w io.Writer, stage, number int) error {
+func Explain(w io.Writer, m *apps.Model, stage, number int) error {
 	s := &m.Stages[stage]
 	var b strings.Builder
 	for i, tree := range s.Trees {
 		if number != 0 && number != i+1 {
 			continue
 		}
-		nodes, depth := tree.Size()
+		nodes, depth := size(tree)
 		fmt.Fprintf(&b, "Stage %d, tree %d of %d: %d nodes, at most %d tests\n\n", stage+1, i+1, len(s.Trees), nodes, depth)
 		if tree.Leaf() {
-			fmt.Fprintf(&b, "%s\n", m.leafText(tree))
+			fmt.Fprintf(&b, "%s\n", leafText(m, tree))
 		}
-		m.explainNode(&b, tree, s.Features, 0)
+		explainNode(&b, m, tree, s.Features, 0)
 		b.WriteString("\n")
 	}
 	if _, err := io.WriteString(w, b.String()); err != nil {
@@ -33,21 +33,21 @@ func (m *Model) Explain(w io.Writer, stage, number int) error {
 	return nil
 }
 
-func (m *Model) explainNode(b *strings.Builder, n *c45.Node, features []flow.Feature, depth int) {
+func explainNode(b *strings.Builder, m *apps.Model, n *apps.Node, features []flow.Feature, depth int) {
 	for i, branch := range n.Branches {
-		if total(branch.Weights) == 0 {
+		if branch.Weight() == 0 {
 			continue // no training flow came here: it answers like its parent
 		}
 		b.WriteString(strings.Repeat("|   ", depth) + testText(n, features, i))
 		if branch.Leaf() {
-			b.WriteString(": " + m.leafText(branch))
+			b.WriteString(": " + leafText(m, branch))
 		}
 		b.WriteString("\n")
-		m.explainNode(b, branch, features, depth+1)
+		explainNode(b, m, branch, features, depth+1)
 	}
 }
 
-func testText(n *c45.Node, features []flow.Feature, branch int) string {
+func testText(n *apps.Node, features []flow.Feature, branch int) string {
 	f := &features[n.Attribute]
 	switch {
 	case n.Nominal:
@@ -58,13 +58,24 @@ func testText(n *c45.Node, features []flow.Feature, branch int) string {
 	return fmt.Sprintf("%s > %.0f", f.Name, n.At)
 }
 
-func (m *Model) leafText(n *c45.Node) string {
-	a := m.answer(n.Predict(nil))
-	all := total(n.Weights)
-	wrong := all - n.Weights[a.appType]
-	text := fmt.Sprintf("%s, %s %.2f (%.1f", Types[a.appType], a.level, a.levelConfidence, all)
+func leafText(m *apps.Model, n *apps.Node) string {
+	a := m.Answer(n.Predict(nil))
+	all := n.Weight()
+	wrong := all - n.Weights[a.Type]
+	text := fmt.Sprintf("%s, %s %.2f (%.1f", apps.Types[a.Type], a.Level, a.LevelConfidence, all)
 	if wrong > 0.05 {
 		text += fmt.Sprintf("/%.1f", wrong)
 	}
 	return text + ")"
+}
+
+// size returns the number of nodes and the number of tests on the longest path.
+func size(n *apps.Node) (nodes, depth int) {
+	nodes = 1
+	for _, b := range n.Branches {
+		bn, bd := size(b)
+		nodes += bn
+		depth = max(depth, bd+1)
+	}
+	return nodes, depth
 }

@@ -1,4 +1,4 @@
-package c45
+package train
 
 import (
 	"math"
@@ -30,7 +30,7 @@ func weather() *Set {
 // TestWeather grows the tree that J48 grows from WEKA's weather.numeric: outlook,
 // below it humidity <= 75 and windy.
 func TestWeather(t *testing.T) {
-	tree, err := Grow(weather(), Defaults())
+	tree, err := Grow(weather(), TreeDefaults())
 	must.Succeed(t, err)
 	if tree.Attribute != 0 || !tree.Nominal || len(tree.Branches) != 3 {
 		t.Fatalf("root: %+v", tree)
@@ -42,7 +42,7 @@ func TestWeather(t *testing.T) {
 	if !overcast.Leaf() || rainy.Attribute != 3 {
 		t.Errorf("overcast: %+v, rainy: %+v", overcast, rainy)
 	}
-	nodes, depth := tree.Size()
+	nodes, depth := size(tree)
 	if nodes != 8 || depth != 2 {
 		t.Errorf("%d nodes, depth %d", nodes, depth)
 	}
@@ -104,12 +104,12 @@ func noisy(seed uint64, n int) *Set {
 
 func TestNoiseIsPrunedAndTheSameRowsGiveTheSameTree(t *testing.T) {
 	s := noisy(1, 1500)
-	pruned, err := Grow(s, Defaults())
+	pruned, err := Grow(s, TreeDefaults())
 	must.Succeed(t, err)
-	full, err := Grow(s, Options{MinLeaf: 2})
+	full, err := Grow(s, TreeOptions{MinLeaf: 2})
 	must.Succeed(t, err)
-	small, _ := pruned.Size()
-	large, _ := full.Size()
+	small, _ := size(pruned)
+	large, _ := size(full)
 	if small*2 > large {
 		t.Errorf("pruning left %d of %d nodes", small, large)
 	}
@@ -130,12 +130,12 @@ func TestNoiseIsPrunedAndTheSameRowsGiveTheSameTree(t *testing.T) {
 	if hits < 880 {
 		t.Errorf("%d of 1000 right, want what the noise leaves (about 930)", hits)
 	}
-	again, _ := Grow(s, Defaults())
+	again, _ := Grow(s, TreeDefaults())
 	if !reflect.DeepEqual(pruned, again) {
 		t.Error("the same rows gave another tree")
 	}
-	flat, _ := Grow(s, Options{MinLeaf: 2, MaxDepth: 1})
-	if _, depth := flat.Size(); depth != 1 {
+	flat, _ := Grow(s, TreeOptions{MinLeaf: 2, MaxDepth: 1})
+	if _, depth := size(flat); depth != 1 {
 		t.Errorf("depth %d, want the bound 1", depth)
 	}
 }
@@ -155,7 +155,7 @@ func TestAverageGain(t *testing.T) {
 		}
 		s.Rows = append(s.Rows, Row{Values: []float64{crumb, half}, Class: class, Weight: 1})
 	}
-	tree, err := Grow(s, Defaults())
+	tree, err := Grow(s, TreeDefaults())
 	must.Succeed(t, err)
 	if tree.Attribute != 1 {
 		t.Errorf("the root tests attribute %d", tree.Attribute)
@@ -178,7 +178,7 @@ func TestBadSets(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := weather()
 			c.change(s)
-			if _, err := Grow(s, Defaults()); err == nil || !strings.Contains(err.Error(), c.want) {
+			if _, err := Grow(s, TreeDefaults()); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v, want %q", err, c.want)
 			}
 		})

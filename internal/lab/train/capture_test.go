@@ -1,39 +1,17 @@
-package flow
+package train
 
 import (
 	"bytes"
 	"encoding/binary"
+	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weir-project/weir/internal/apps/flow"
+	"github.com/weir-project/weir/test/packets"
 )
-
-// ipv4 is a packet from its IP header on.
-func ipv4(proto byte, src, dst byte, transport []byte) []byte {
-	b := make([]byte, 20, 20+len(transport))
-	b[0], b[8], b[9] = 0x45, 64, proto
-	binary.BigEndian.PutUint16(b[2:], uint16(20+len(transport)))
-	copy(b[12:], []byte{198, 18, 0, src, 198, 18, 0, dst})
-	return append(b, transport...)
-}
-
-func udp(src, dst uint16, payload int) []byte {
-	b := make([]byte, 8+payload)
-	binary.BigEndian.PutUint16(b, src)
-	binary.BigEndian.PutUint16(b[2:], dst)
-	binary.BigEndian.PutUint16(b[4:], uint16(len(b)))
-	return b
-}
-
-func tcp(src, dst uint16, flags byte, options []byte, payload int) []byte {
-	b := make([]byte, 20, 20+len(options)+payload)
-	binary.BigEndian.PutUint16(b, src)
-	binary.BigEndian.PutUint16(b[2:], dst)
-	b[12], b[13] = byte(20+len(options))<<2, flags
-	binary.BigEndian.PutUint16(b[14:], 64240)
-	b = append(b, options...)
-	return append(b, make([]byte, payload)...)
-}
 
 func ethernet(ip []byte, tags ...byte) []byte {
 	b := append(make([]byte, 12), tags...)
@@ -49,13 +27,13 @@ var synOptions = []byte{2, 4, 5, 180, 1, 3, 3, 7} // MSS 1460, scale 7
 // conversation is a TCP connection and a question by UDP, at 0, 10, ... ms.
 func conversation() [][]byte {
 	return [][]byte{
-		ethernet(ipv4(6, 1, 2, tcp(51000, 443, 2, synOptions, 0))),
-		ethernet(ipv4(6, 2, 1, tcp(443, 51000, 18, synOptions[:4], 0))),
-		ethernet(ipv4(6, 1, 2, tcp(51000, 443, 16, nil, 0))),
-		ethernet(ipv4(6, 1, 2, tcp(51000, 443, 24, nil, 517))),
-		ethernet(ipv4(17, 1, 3, udp(40000, 53, 30)), 0x81, 0, 0, 5),
-		ethernet(ipv4(6, 2, 1, tcp(443, 51000, 24, nil, 1400))),
-		ethernet(ipv4(17, 3, 1, udp(53, 40000, 90)), 0x81, 0, 0, 5),
+		ethernet(packets.IPv4(6, 1, 2, packets.TCP(51000, 443, 2, synOptions, 0))),
+		ethernet(packets.IPv4(6, 2, 1, packets.TCP(443, 51000, 18, synOptions[:4], 0))),
+		ethernet(packets.IPv4(6, 1, 2, packets.TCP(51000, 443, 16, nil, 0))),
+		ethernet(packets.IPv4(6, 1, 2, packets.TCP(51000, 443, 24, nil, 517))),
+		ethernet(packets.IPv4(17, 1, 3, packets.UDP(40000, 53, 30)), 0x81, 0, 0, 5),
+		ethernet(packets.IPv4(6, 2, 1, packets.TCP(443, 51000, 24, nil, 1400))),
+		ethernet(packets.IPv4(17, 3, 1, packets.UDP(53, 40000, 90)), 0x81, 0, 0, 5),
 	}
 }
 
@@ -130,17 +108,17 @@ func TestReadCapture(t *testing.T) {
 				t.Error(web.Tuple)
 			}
 			for i, want := range map[int]float64{
-				Proto: 6, SrcPort: 51000, DstPort: 443, SYN: 1, MSSClient: 1460, WindowClient: 64240, WScaleClient: 7, TTLClient: 64,
-				SYNACK: 1, MSSServer: 1460, WScaleServer: -1, HandshakeUS: 10000,
-				ClientLen1: 517, ClientLen1 + 1: 30000, ClientLen1 + 2: -1, ServerLen1: 1400, ServerLen1 + 1: 50000,
-				SeqLen1: 517, SeqLen1 + 1: 30000, SeqLen1 + 2: -1400, SeqLen1 + 3: 20000, SeqLen1 + 4: 0, SeqLen1 + 5: -1,
-				PktsClient: 3, PktsServer: 2, BytesClient: 517, BytesServer: 1400,
+				flow.Proto: 6, flow.SrcPort: 51000, flow.DstPort: 443, flow.SYN: 1, flow.MSSClient: 1460, flow.WindowClient: 64240, flow.WScaleClient: 7, flow.TTLClient: 64,
+				flow.SYNACK: 1, flow.MSSServer: 1460, flow.WScaleServer: -1, flow.HandshakeUS: 10000,
+				flow.ClientLen1: 517, flow.ClientLen1 + 1: 30000, flow.ClientLen1 + 2: -1, flow.ServerLen1: 1400, flow.ServerLen1 + 1: 50000,
+				flow.SeqLen1: 517, flow.SeqLen1 + 1: 30000, flow.SeqLen1 + 2: -1400, flow.SeqLen1 + 3: 20000, flow.SeqLen1 + 4: 0, flow.SeqLen1 + 5: -1,
+				flow.PktsClient: 3, flow.PktsServer: 2, flow.BytesClient: 517, flow.BytesServer: 1400,
 			} {
 				if web.Values[i] != want {
 					t.Errorf("%s = %v, want %v", columns[i].name, web.Values[i], want)
 				}
 			}
-			if dns.Values[DstPort] != 53 || dns.Values[SeqLen1] != 30 || dns.Values[SeqLen1+2] != -90 || dns.Values[SYN] != 0 {
+			if dns.Values[flow.DstPort] != 53 || dns.Values[flow.SeqLen1] != 30 || dns.Values[flow.SeqLen1+2] != -90 || dns.Values[flow.SYN] != 0 {
 				t.Errorf("%+v", dns)
 			}
 		})
@@ -158,7 +136,7 @@ func TestCutOffCapture(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "cut off in the middle of a packet: what came before was read") {
 			t.Errorf("%s: error %v", name, err)
 		}
-		if len(flows) != 2 || flows[0].Values[PktsClient] != 3 {
+		if len(flows) != 2 || flows[0].Values[flow.PktsClient] != 3 {
 			t.Errorf("%s: %d flows before the cut", name, len(flows))
 		}
 	}
@@ -183,36 +161,23 @@ func TestCutOffCapture(t *testing.T) {
 	}
 }
 
-func TestParse(t *testing.T) {
-	v6 := make([]byte, 40)
-	v6[0], v6[6], v6[7] = 0x60, 0, 61 // hop by hop comes next
-	transport := udp(546, 547, 12)
-	v6 = append(v6, 17, 0, 0, 0, 0, 0, 0, 0)
-	v6 = append(v6, transport...)
-	binary.BigEndian.PutUint16(v6[4:], uint16(8+len(transport)))
-	h, ok := Parse(v6)
-	if !ok || h.Dst.Port != 547 || h.Payload != 12 || h.TTL != 61 || !h.Src.IPv6 || h.Dst.String() != "[0:0:0:0:0:0:0:0]:547" {
-		t.Errorf("%+v %v", h, ok)
-	}
-	later := ipv4(17, 1, 2, udp(1, 2, 3))
-	later[7] = 1 // not the first fragment
-	icmp := ipv4(1, 1, 2, make([]byte, 8))
-	zeroLength := ipv4(6, 1, 2, tcp(1, 2, 2, []byte{2, 0, 1, 1}, 0))
-	if h, ok := Parse(zeroLength); !ok || h.MSS != 0 {
-		t.Errorf("an option of no length: %+v %v", h, ok)
-	}
-	for name, b := range map[string][]byte{
-		"nothing": nil, "version": {0x50}, "short": {0x45, 0}, "fragment": later, "icmp": icmp,
-		"short IPv6": v6[:39], "short extension": v6[:44], "short UDP": ipv4(17, 1, 2, make([]byte, 7)), "short TCP": ipv4(6, 1, 2, make([]byte, 19)),
-		"endless": append(append([]byte{}, v6[:40]...), make([]byte, 9*8)...),
-	} {
-		if name == "endless" {
-			binary.BigEndian.PutUint16(b[4:], 9*8)
+func FuzzReadCapture(f *testing.F) {
+	f.Add(pcapOf(conversation()))
+	f.Add(pcapngOf(binary.LittleEndian, conversation()))
+	f.Add(pcapngOf(binary.BigEndian, conversation()[:2]))
+	f.Add(pcapOf(conversation())[:200])
+	f.Fuzz(func(t *testing.T, data []byte) {
+		flows, _ := ReadCapture(bytes.NewReader(data))
+		for _, fl := range flows {
+			if fl.Values[flow.PktsClient]+fl.Values[flow.PktsServer] < 1 {
+				t.Fatalf("a flow without packets: %+v", fl)
+			}
 		}
-		if h, ok := Parse(b); ok {
-			t.Errorf("%s: %+v", name, h)
-		}
-	}
+	})
+}
+
+func TestLinkHeaders(t *testing.T) {
+	icmp := packets.IPv4(1, 1, 2, make([]byte, 8))
 	for link, before := range map[uint32]int{linkRaw: 0, linkNull: 4, linkCooked: 16, linkCooked2: 20} {
 		frame := append(make([]byte, before), icmp...)
 		switch link {
@@ -233,40 +198,61 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestFlowsEnd(t *testing.T) {
-	packet := func(from, to byte, sp, dp uint16, flags byte) Headers {
-		h, ok := Parse(ipv4(6, from, to, tcp(sp, dp, flags, nil, 1)))
-		if !ok {
-			t.Fatal("not parsed")
+func TestTags(t *testing.T) {
+	ip := packets.IPv4(17, 1, 2, packets.UDP(1, 2, 3))
+	for name, c := range map[string]struct {
+		frame []byte
+		ok    bool
+	}{
+		"two tags":    {ethernet(ip, 0x88, 0xa8, 0, 1, 0x81, 0, 0, 2), true},
+		"PPPoE":       {append(append(make([]byte, 12), 0x88, 0x64, 0x11, 0, 0, 1, 0, 40, 0, 0x21), ip...), true},
+		"five tags":   {ethernet(ip, bytes.Repeat([]byte{0x81, 0, 0, 1}, 5)...), false},
+		"half a tag":  {append(make([]byte, 12), 0x81, 0, 0), false},
+		"short":       {make([]byte, 13), false},
+		"short PPPoE": {append(make([]byte, 12), 0x88, 0x64, 1), false},
+	} {
+		if got := network(linkEthernet, c.frame); (got != nil && bytes.Equal(got, ip)) != c.ok {
+			t.Errorf("%s: %v", name, got)
 		}
-		return h
-	}
-	tracker := NewTracker()
-	tracker.Add(packet(2, 1, 80, 5000, 18), 0) // the answer to a SYN that was missed
-	tracker.Add(packet(1, 2, 5000, 80, 16), time.Second)
-	tracker.Add(packet(1, 2, 5000, 80, 17), time.Second)
-	tracker.Add(packet(1, 2, 5000, 80, 2), 2*time.Second)   // the same ports again
-	tracker.Add(packet(1, 2, 5000, 80, 16), 10*time.Minute) // after a long silence
-	flows := tracker.Flows()
-	if len(flows) != 3 {
-		t.Fatalf("%d flows, want 3", len(flows))
-	}
-	if flows[0].Values[DstPort] != 80 || flows[0].Values[SYNACK] != 1 || flows[0].Values[SYN] != 0 || flows[1].Values[SYN] != 1 {
-		t.Errorf("%+v", flows[0])
 	}
 }
 
-func FuzzReadCapture(f *testing.F) {
-	f.Add(pcapOf(conversation()))
-	f.Add(pcapngOf(binary.LittleEndian, conversation()))
-	f.Add(pcapngOf(binary.BigEndian, conversation()[:2]))
-	f.Add(pcapOf(conversation())[:200])
-	f.Fuzz(func(t *testing.T, data []byte) {
-		flows, _ := ReadCapture(bytes.NewReader(data))
-		for _, fl := range flows {
-			if fl.Values[PktsClient]+fl.Values[PktsServer] < 1 {
-				t.Fatalf("a flow without packets: %+v", fl)
-			}
+// TestOldBlocks reads what newer programs no longer write: simple and obsolete
+// packet blocks, and clocks that count halves of a second.
+func TestOldBlocks(t *testing.T) {
+	le := binary.LittleEndian
+	packets := conversation()
+	data := pcapngOf(le, nil)
+	size := le.AppendUint32(nil, uint32(len(packets[4])))
+	data = append(data, block(le, blockSimple, append(size, packets[4]...))...)
+	body := append(make([]byte, 12), size...)
+	data = append(data, block(le, blockPacket, append(append(body, size...), packets[6]...))...)
+	flows, err := ReadCapture(bytes.NewReader(data))
+	if err != nil || len(flows) != 1 || flows[0].Values[flow.BytesServer] != 90 {
+		t.Errorf("%d flows, %v", len(flows), err)
+	}
+	s := pcapngSection{order: le}
+	for want, option := range map[float64][]byte{
+		0.5: {9, 0, 1, 0, 0x81, 0, 0, 0}, 1e-3: {2, 0, 1, 0, 'x', 0, 0, 0, 9, 0, 1, 0, 3, 0, 0, 0}, 1e-6: {9, 0, 200, 0, 1},
+	} {
+		if got := s.unit(option); math.Abs(got-want) > 1e-12 {
+			t.Errorf("unit %v, want %v", got, want)
 		}
-	})
+	}
+	for kind, short := range map[uint32]int{blockInterface: 4, blockSimple: 0} {
+		data := slices.Concat(pcapngOf(le, nil)[:28], block(le, kind, make([]byte, max(short, 4))))
+		if _, err := ReadCapture(bytes.NewReader(data)); err == nil || !strings.Contains(err.Error(), "shorter than its kind") {
+			t.Errorf("block %d: %v", kind, err)
+		}
+	}
+	long := append(pcapngOf(le, nil), block(le, blockEnhanced, append(make([]byte, 12), 99, 0, 0, 0, 99, 0, 0, 0))...)
+	if _, err := ReadCapture(bytes.NewReader(long)); err == nil {
+		t.Error("a packet longer than its block was read")
+	}
+	if order, unit, ok := pcapMagic([]byte{0xa1, 0xb2, 0x3c, 0x4d}); !ok || order != binary.BigEndian || unit != time.Nanosecond {
+		t.Error("big-endian pcap with nanoseconds is not known")
+	}
+	if IsCapture([]byte{1}) {
+		t.Error("one byte was taken for a capture")
+	}
 }

@@ -1,17 +1,19 @@
-package c45
+package train
 
 import (
 	"math"
 	"slices"
+
+	"github.com/weir-project/weir/internal/apps"
 )
 
 // collapse replaces subtrees by leaves where the branches make no fewer training errors.
-func collapse(n *Node) {
+func collapse(n *apps.Node) {
 	if n.Leaf() {
 		return
 	}
-	if n.errors() >= wrong(n.Weights)-gainSlack {
-		n.cut()
+	if errorsOf(n) >= wrong(n.Weights)-gainSlack {
+		cut(n)
 		return
 	}
 	for _, b := range n.Branches {
@@ -20,41 +22,41 @@ func collapse(n *Node) {
 }
 
 // prune applies pessimistic error pruning by subtree replacement, bottom up.
-func prune(n *Node, confidence float64) {
+func prune(n *apps.Node, confidence float64) {
 	if n.Leaf() {
 		return
 	}
 	for _, b := range n.Branches {
 		prune(b, confidence)
 	}
-	if estimate(n.Weights, confidence) <= n.estimate(confidence)+0.1 {
-		n.cut()
+	if estimate(n.Weights, confidence) <= estimateOf(n, confidence)+0.1 {
+		cut(n)
 	}
 }
 
-func (n *Node) cut() {
+func cut(n *apps.Node) {
 	n.Attribute, n.Nominal, n.At, n.Branches = -1, false, 0, nil
 }
 
-// errors returns the training weight that the tree misclassifies.
-func (n *Node) errors() float64 {
+// errorsOf returns the training weight that the tree misclassifies.
+func errorsOf(n *apps.Node) float64 {
 	if n.Leaf() {
 		return wrong(n.Weights)
 	}
 	total := 0.0
 	for _, b := range n.Branches {
-		total += b.errors()
+		total += errorsOf(b)
 	}
 	return total
 }
 
-func (n *Node) estimate(confidence float64) float64 {
+func estimateOf(n *apps.Node, confidence float64) float64 {
 	if n.Leaf() {
 		return estimate(n.Weights, confidence)
 	}
 	total := 0.0
 	for _, b := range n.Branches {
-		total += b.estimate(confidence)
+		total += estimateOf(b, confidence)
 	}
 	return total
 }
