@@ -188,7 +188,7 @@ func (h Hook) programs() ([]attached, error) {
 // filters lists the filters of the clsact qdisc; none without such a qdisc.
 func (h Hook) filters() ([]attached, error) {
 	device := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: h.Ifindex}}
-	list, err := netlink.FilterList(device, h.clsact())
+	list, err := consistently(func() ([]netlink.Filter, error) { return netlink.FilterList(device, h.clsact()) })
 	if err != nil {
 		return nil, fmt.Errorf("list filters of device %d: %w", h.Ifindex, err)
 	}

@@ -81,11 +81,29 @@ func LinkByName(name string) (Link, error) { return linkOf(netlink.LinkByName, n
 // LinkByIndex returns the device with that index in the current namespace. Errors: ErrNoLink.
 func LinkByIndex(index int) (Link, error) { return linkOf(netlink.LinkByIndex, index) }
 
+// dumpAttempts is how often consistently asks.
+const dumpAttempts = 20
+
+// consistently returns the kernel's answer to a request for a list. If the list changes meanwhile,
+// the kernel marks its answer as incomplete (NLM_F_DUMP_INTR), and the request is repeated.
+func consistently[T any](ask func() (T, error)) (T, error) {
+	for range dumpAttempts - 1 {
+		if list, err := ask(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return list, err
+		}
+	}
+	list, err := ask()
+	if errors.Is(err, netlink.ErrDumpInterrupted) {
+		err = fmt.Errorf("it changed during each of %d attempts: %w", dumpAttempts, err)
+	}
+	return list, err
+}
+
 // Links lists the devices of the current namespace.
 func Links() ([]Link, error) { return listLinks(netlink.LinkList) }
 
 func listLinks(ask func() ([]netlink.Link, error)) ([]Link, error) {
-	list, err := ask()
+	list, err := consistently(ask)
 	if err != nil {
 		return nil, fmt.Errorf("list network devices: %w", err)
 	}

@@ -1,9 +1,31 @@
 package kernel
 
 import (
+	"errors"
 	"slices"
 	"testing"
+
+	"github.com/vishvananda/netlink"
 )
+
+// A list that changes while the kernel tells it is asked for again, but not for ever.
+func TestInterruptedList(t *testing.T) {
+	for _, tc := range []struct {
+		interruptions, asks int
+		err                 error
+	}{{0, 1, nil}, {3, 4, nil}, {dumpAttempts, dumpAttempts, netlink.ErrDumpInterrupted}} {
+		asks := 0
+		links, err := listLinks(func() ([]netlink.Link, error) {
+			if asks++; asks <= tc.interruptions {
+				return nil, netlink.ErrDumpInterrupted
+			}
+			return []netlink.Link{&netlink.Dummy{}}, nil
+		})
+		if asks != tc.asks || !errors.Is(err, tc.err) || (len(links) == 1) != (err == nil) {
+			t.Errorf("%d interruptions: asked %d times, %v, %v", tc.interruptions, asks, links, err)
+		}
+	}
+}
 
 func TestBelow(t *testing.T) {
 	const elsewhere = 3

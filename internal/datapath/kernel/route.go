@@ -18,6 +18,31 @@ type DefaultRoute struct {
 	Gateway netip.Addr
 }
 
+// visitRoutes calls visit for each unicast route of a table, or of all (RT_TABLE_UNSPEC). Routes may
+// be visited again if they change meanwhile. There may be a million, so it keeps none.
+func visitRoutes(family, table int, visit func(netlink.Route)) error {
+	filter := &netlink.Route{Table: table, Type: unix.RTN_UNICAST}
+	_, err := consistently(func() (struct{}, error) {
+		return struct{}{}, netlink.RouteListFilteredIter(family, filter, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE, func(r netlink.Route) bool {
+			visit(r)
+			return true
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("list routes: %w", err)
+	}
+	return nil
+}
+
+// isDefault reports whether a route has all addresses as its destination.
+func isDefault(r netlink.Route) bool {
+	if r.Dst == nil {
+		return true
+	}
+	bits, _ := r.Dst.Mask.Size()
+	return bits == 0
+}
+
 // ErrNoDefaultRoute: the host has no default route.
 var ErrNoDefaultRoute = errors.New("no default route")
 
@@ -26,19 +51,13 @@ var ErrNoDefaultRoute = errors.New("no default route")
 func FindDefaultRoute() (DefaultRoute, error) {
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		var found []netlink.Route
-		filter := &netlink.Route{Table: unix.RT_TABLE_MAIN, Type: unix.RTN_UNICAST}
-		err := netlink.RouteListFilteredIter(family, filter, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE, func(r netlink.Route) bool {
-			bits := 0
-			if r.Dst != nil {
-				bits, _ = r.Dst.Mask.Size()
-			}
-			if bits == 0 {
+		err := visitRoutes(family, unix.RT_TABLE_MAIN, func(r netlink.Route) {
+			if isDefault(r) {
 				found = append(found, r)
 			}
-			return true
 		})
 		if err != nil {
-			return DefaultRoute{}, fmt.Errorf("list routes: %w", err)
+			return DefaultRoute{}, err
 		}
 		slices.SortStableFunc(found, func(a, b netlink.Route) int { return cmp.Compare(a.Priority, b.Priority) })
 		for _, r := range found {
