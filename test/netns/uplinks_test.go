@@ -36,6 +36,24 @@ func uplinkAt(name, rate string) map[string]any {
 	return map[string]any{"interface": name, "rate": rate}
 }
 
+// TestDefaultRouteElsewhere: an uplink that no default route leads through is ok, and a word is
+// said about that.
+func TestDefaultRouteElsewhere(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	addBackup(b)
+	b.Run("ip", "route", "replace", "default", "via", backupPeer.String(), "dev", backup)
+	agent := b.StartAgent(harness.AgentOptions{})
+	const said = "the default route leads through " + backup + ", which is no uplink"
+	b.Await("said", checkInterval+time.Second, func() (bool, string) {
+		status := agent.Status()
+		return status.State == v1.StateOK && strings.Contains(status.Reason, said), fmt.Sprintf("%+v", status)
+	})
+	if doctor := b.Weir("doctor"); !strings.Contains(doctor.Stdout, said) {
+		t.Errorf("weir doctor: %s", doctor.Stdout)
+	}
+}
+
 // TestSeveralUplinks: each is shared out by itself, by the same policies.
 func TestSeveralUplinks(t *testing.T) {
 	t.Parallel()

@@ -248,7 +248,7 @@ func TestAroundTheUplink(t *testing.T) {
 	}
 	expect("nothing", bridged)
 	setTunnels([]*Uplink{b.uplink}, []kernel.Stacked{{Name: "wg0", Kind: "wireguard", On: "up0"}})
-	expect("a tunnel", bridged, "what it sends through a tunnel is counted as the host's: routes lead through wg0 (wireguard on up0); name what containers send through as an uplink of its own in the configuration file, with its rate")
+	expect("a tunnel", bridged, "what it sends through a tunnel is counted as the host's: routes lead through wg0 (wireguard on up0); if containers send through it, make it an uplink of its own in the configuration file, with its rate")
 	expect("a tunnel", below)
 	setTunnels([]*Uplink{b.uplink}, []kernel.Stacked{{Name: "wg0", Kind: "wireguard", On: "other"}})
 	expect("a tunnel through another uplink", bridged)

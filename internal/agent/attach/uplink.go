@@ -25,11 +25,21 @@ type Uplink struct {
 	refusals identity.Refusals
 	// tunnels names the devices whose packets reach this uplink as the host's.
 	tunnels error
+	// elsewhere says that no default route leads through an uplink; nil if one does.
+	elsewhere error
 	// followers are programs and filters of others that see packets after the classifier.
 	followers []string
 	// unknownBytes counts bytes from unknown network namespaces; offered is scratch space.
 	unknownBytes uint64
 	offered      [identity.NumberNone + 1]uint64
+}
+
+// Note returns what a user should know of an uplink that is shared out as it should be, or "".
+func (u *Uplink) Note() string {
+	if u.elsewhere == nil {
+		return ""
+	}
+	return u.elsewhere.Error()
 }
 
 // Refusal returns the settings of a container that the classifier refused.
@@ -123,12 +133,18 @@ func (a *Attacher) checkTunnels(uplinks []*Uplink) {
 			indexes = append(indexes, u.Ifindex())
 		}
 	}
-	stacked, err := kernel.StackedOn(indexes)
+	if len(indexes) == 0 {
+		return
+	}
+	stacked, elsewhere, err := kernel.StackedOn(indexes)
 	if err != nil {
-		a.log.Warn("look for tunnels through the uplinks", "error", err)
+		a.log.Warn("cannot look for tunnels through the uplinks", "error", err)
 		return
 	}
 	setTunnels(uplinks, stacked)
+	for _, u := range uplinks {
+		u.elsewhere = identity.ElsewhereProblem(elsewhere)
+	}
 }
 
 // setTunnels assigns each uplink the devices on top of it.

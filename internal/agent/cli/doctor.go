@@ -126,8 +126,10 @@ func examineAgent(ctx context.Context, socket string) []finding {
 		add("classifier", nil, resultOK, describeClassifier(status.Classifier, time.Now()), "")
 	}
 	if len(status.Uplinks) > 0 {
-		add("tunnels", tunnelsOn(status.Uplinks), resultLess,
+		tunnels, elsewhere := routesBeside(status.Uplinks)
+		add("tunnels", tunnels, resultLess,
 			"no route leads through a tunnel or VLAN on top of an uplink", "what containers send through it is counted as the host's")
+		add("routes", elsewhere, resultLess, "default routes lead through an uplink, or there are none", "other devices carry traffic")
 	}
 	return findings
 }
@@ -181,9 +183,9 @@ func proxied(ports []kernel.ProxiedPort) error {
 		strings.Join(names, ", "))
 }
 
-// tunnelsOn returns an error that names the devices on top of uplinks that routes lead through, or
-// nil.
-func tunnelsOn(uplinks []v1.Uplink) error {
+// routesBeside returns an error that names the devices on top of uplinks that routes lead through,
+// and one that names those of the default routes if none of these leads through an uplink.
+func routesBeside(uplinks []v1.Uplink) (tunnels, elsewhere error) {
 	var indexes []int
 	for _, u := range uplinks {
 		l, err := kernel.LinkByName(u.Name)
@@ -191,15 +193,15 @@ func tunnelsOn(uplinks []v1.Uplink) error {
 			continue // its state reports that already
 		}
 		if err != nil {
-			return err
+			return err, err
 		}
 		indexes = append(indexes, l.Index)
 	}
-	stacked, err := kernel.StackedOn(indexes)
+	stacked, beside, err := kernel.StackedOn(indexes)
 	if err != nil {
-		return err
+		return err, err
 	}
-	return identity.TunnelProblem(stacked)
+	return identity.TunnelProblem(stacked), identity.ElsewhereProblem(beside)
 }
 
 // unkeptNames is the number of containers that unkept names.

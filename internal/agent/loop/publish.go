@@ -92,6 +92,8 @@ func (a *Agent) status() v1.Status {
 		status.SentBPS += view.SentBPS
 		if view.State != v1.StateOK {
 			status.State = view.State
+		}
+		if view.Reason != "" && !slices.Contains(reasons, view.Reason) {
 			reasons = append(reasons, view.Reason)
 		}
 	}
@@ -118,6 +120,9 @@ func (u *link) view() v1.Uplink {
 	}
 	if u.device.Problem() != nil {
 		view.State, view.Reason = v1.StateDegraded, u.device.Problem().Error()
+	}
+	if view.State == v1.StateOK {
+		view.Reason = u.attached.Note()
 	}
 	for _, s := range u.participants {
 		view.SentBPS += s.measured.rateBPS

@@ -134,12 +134,13 @@ func changedUplinks(before, after *Snapshot, add func(v1.Event)) {
 			e.Kind = v1.EventUplinkBack
 		case was.State == is.State && was.Reason == is.Reason:
 			continue
-		case is.State != v1.StateOK:
+		case is.Reason != "": // also a note of one that is ok
 			e.Kind = v1.EventDegraded
-		case was.State != is.State:
-			e.Kind, e.Message = v1.EventRepaired, fmt.Sprintf("no longer %s: %s", was.State, was.Reason)
 		default:
-			continue
+			e.Kind, e.Message = v1.EventRepaired, fmt.Sprintf("no longer %s: %s", was.State, was.Reason)
+			if was.State == v1.StateOK {
+				e.Message = "no longer so: " + was.Reason
+			}
 		}
 		add(e)
 	}

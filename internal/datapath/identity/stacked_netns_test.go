@@ -17,7 +17,7 @@ func TestStackedOnUplink(t *testing.T) {
 	b.run("ip", "-n", host, "link", "set", "tunnel5", "up")
 	find := func() (found []kernel.Stacked) {
 		b.inHost(func() (err error) {
-			found, err = kernel.StackedOn([]int{b.ifindex})
+			found, _, err = kernel.StackedOn([]int{b.ifindex})
 			return err
 		})
 		return found

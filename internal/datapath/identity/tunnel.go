@@ -7,6 +7,17 @@ import (
 	"github.com/weir-project/weir/internal/datapath/kernel"
 )
 
+// ElsewhereProblem returns an error with instructions about the default routes of a
+// family, IPv4 or IPv6, that lead through these devices and no uplink (kernel.StackedOn); nil
+// without such devices.
+func ElsewhereProblem(devices []string) error {
+	if len(devices) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the default route leads through %s, which is no uplink: what is sent there is not controlled; if containers send there, make it one in the configuration file",
+		strings.Join(devices, ", "))
+}
+
 // TunnelProblem returns an error with instructions about devices on top of an uplink that routes
 // lead through (kernel.StackedOn); nil without such devices. Packets that a container sends through
 // one reach the uplink inside packets of the host. A tunnel's choice of a queue overwrites the
@@ -19,6 +30,6 @@ func TunnelProblem(stacked []kernel.Stacked) error {
 	for _, s := range stacked {
 		names = append(names, fmt.Sprintf("%s (%s on %s)", s.Name, s.Kind, s.On))
 	}
-	return fmt.Errorf("routes lead through %s; name what containers send through as an uplink of its own in the configuration file, with its rate",
+	return fmt.Errorf("routes lead through %s; if containers send through it, make it an uplink of its own in the configuration file, with its rate",
 		strings.Join(names, ", "))
 }

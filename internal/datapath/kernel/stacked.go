@@ -21,15 +21,17 @@ type Stacked struct {
 }
 
 // StackedOn lists the devices of the current namespace that are stacked on the devices with these
-// indexes and have a route. Devices among the indexes themselves are omitted.
-func StackedOn(uplinks []int) ([]Stacked, error) {
-	list, err := netlink.LinkList()
+// indexes and have a route. Devices among the indexes themselves are omitted. If the
+// preferred default routes of a family lead to none of the indexes, elsewhere has the names of their
+// devices.
+func StackedOn(uplinks []int) (stacked []Stacked, elsewhere []string, err error) {
+	list, err := consistently(netlink.LinkList)
 	if err != nil {
-		return nil, fmt.Errorf("list network devices: %w", err)
+		return nil, nil, fmt.Errorf("list network devices: %w", err)
 	}
-	routed, defaults, err := routedDevices()
+	routed, defaults, preferred, err := routedDevices()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	links := make([]Link, len(list))
 	under := map[int][]int{}
@@ -40,7 +42,48 @@ func StackedOn(uplinks []int) ([]Stacked, error) {
 		}
 	}
 	addPPPoE(links, under)
-	return stackedOn(uplinks, links, under, routed), nil
+	return stackedOn(uplinks, links, under, routed), elsewhereFrom(uplinks, links, under, preferred), nil
+}
+
+// elsewhereFrom returns the names of the devices of a family's preferred default routes, unless one
+// of these leads to an uplink: it is one, has it as a port, or is stacked on one of these.
+func elsewhereFrom(uplinks []int, links []Link, under map[int][]int, preferred map[int]preference) (names []string) {
+	leads := map[int]bool{}
+	for _, index := range uplinks {
+		leads[index] = true
+	}
+	for before := -1; before != len(leads); { // a bridge may be stacked on, a bond a port of it
+		before = len(leads)
+		for _, l := range links {
+			if leads[l.Index] && l.MasterIndex != 0 {
+				leads[l.MasterIndex] = true
+			}
+			if slices.ContainsFunc(under[l.Index], func(index int) bool { return leads[index] }) {
+				leads[l.Index] = true
+			}
+		}
+	}
+	aside := map[int]bool{}
+	for _, p := range preferred {
+		if slices.ContainsFunc(p.devices, func(index int) bool { return leads[index] }) {
+			continue
+		}
+		for _, index := range p.devices {
+			aside[index] = true
+		}
+	}
+	for _, l := range links {
+		if aside[l.Index] && !l.Loopback {
+			names = append(names, l.Name)
+		}
+	}
+	return names
+}
+
+// preference is the lowest metric of a family's default routes, and the devices with it.
+type preference struct {
+	metric  int
+	devices []int
 }
 
 // stackedOn computes StackedOn. under holds the indexes of the devices that each link passes its
@@ -122,35 +165,39 @@ func carriersOf(l netlink.Link, link Link, defaults []int) []int {
 	return slices.DeleteFunc(slices.Clone(defaults), func(index int) bool { return index == link.Index })
 }
 
-// routedDevices returns the devices of all routes, except link-local and multicast routes, and the
-// devices of default routes in the main table.
-func routedDevices() (routed map[int]bool, defaults []int, err error) {
-	routed = map[int]bool{}
-	filter := &netlink.Route{Table: unix.RT_TABLE_UNSPEC, Type: unix.RTN_UNICAST}
-	err = netlink.RouteListFilteredIter(netlink.FAMILY_ALL, filter, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE, func(r netlink.Route) bool {
+// routedDevices returns the devices of all routes, except link-local and multicast routes, the
+// devices of default routes in the main table and, by family, those of the preferred ones.
+func routedDevices() (routed map[int]bool, defaults []int, preferred map[int]preference, err error) {
+	routed, preferred = map[int]bool{}, map[int]preference{}
+	err = visitRoutes(netlink.FAMILY_ALL, unix.RT_TABLE_UNSPEC, func(r netlink.Route) {
 		if r.Dst != nil && (r.Dst.IP.IsLinkLocalUnicast() || r.Dst.IP.IsMulticast()) {
-			return true
+			return
 		}
 		hops := []int{r.LinkIndex}
 		for _, hop := range r.MultiPath {
 			hops = append(hops, hop.LinkIndex)
 		}
-		bits := 0
-		if r.Dst != nil {
-			bits, _ = r.Dst.Mask.Size()
+		if isDefault(r) && r.Table == unix.RT_TABLE_MAIN {
+			best, known := preferred[r.Family]
+			if !known || r.Priority < best.metric {
+				best = preference{metric: r.Priority}
+			}
+			if r.Priority == best.metric {
+				best.devices = append(best.devices, hops...)
+			}
+			preferred[r.Family] = best
 		}
 		for _, index := range hops {
 			routed[index] = true
-			if bits == 0 && r.Table == unix.RT_TABLE_MAIN && !slices.Contains(defaults, index) {
+			if isDefault(r) && r.Table == unix.RT_TABLE_MAIN && !slices.Contains(defaults, index) {
 				defaults = append(defaults, index)
 			}
 		}
-		return true
 	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("list routes: %w", err)
+		return nil, nil, nil, err
 	}
-	return routed, defaults, nil
+	return routed, defaults, preferred, nil
 }
 
 // addPPPoE adds to under the devices of PPPoE sessions, for all PPP devices: the kernel does not

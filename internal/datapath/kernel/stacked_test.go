@@ -3,6 +3,8 @@ package kernel
 import (
 	"slices"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestStackedOn(t *testing.T) {
@@ -37,6 +39,34 @@ func TestStackedOn(t *testing.T) {
 	} {
 		if got := stackedOn(test.uplinks, links, under, routed); !slices.Equal(got, test.want) {
 			t.Errorf("%s: found %v, want %v", test.name, got, test.want)
+		}
+	}
+}
+
+func TestElsewhere(t *testing.T) {
+	const lo, eth0, br0, vlan, wg, wwan0 = 1, 2, 3, 4, 5, 6
+	links := []Link{
+		{Index: lo, Name: "lo", Loopback: true}, {Index: vlan, Name: "br0.7"}, {Index: br0, Name: "br0"},
+		{Index: eth0, Name: "eth0", MasterIndex: br0}, {Index: wg, Name: "wg0"}, {Index: wwan0, Name: "wwan0"},
+	}
+	under := map[int][]int{vlan: {br0}, wg: {vlan}}
+	for _, test := range []struct {
+		name              string
+		uplinks, defaults []int
+		want              []string
+	}{
+		{"the uplink itself", []int{eth0}, []int{eth0}, nil},
+		{"its bridge, a VLAN on that, a tunnel on that", []int{eth0}, []int{wg}, nil},
+		{"another device", []int{eth0}, []int{wwan0}, []string{"wwan0"}},
+		{"what the uplink is stacked on", []int{vlan}, []int{br0}, []string{"br0"}},
+		{"one of two", []int{eth0}, []int{wwan0, br0}, nil},
+		{"none of two", []int{wwan0}, []int{eth0, vlan}, []string{"br0.7", "eth0"}},
+		{"no default route", []int{eth0}, nil, nil},
+		{"the loopback", []int{eth0}, []int{lo}, nil},
+	} {
+		preferred := map[int]preference{unix.AF_INET: {devices: test.defaults}, unix.AF_INET6: {devices: test.uplinks}}
+		if got := elsewhereFrom(test.uplinks, links, under, preferred); !slices.Equal(got, test.want) {
+			t.Errorf("%s: %v, want %v", test.name, got, test.want)
 		}
 	}
 }
