@@ -282,6 +282,8 @@ func TestMended(t *testing.T) {
 func relink(b *harness.Bed, more ...string) {
 	add := append([]string{"ip", "link", "add", "uplink"}, more...)
 	b.Run(append(add, "type", "veth", "peer", "name", b.Host.PeerInterface+"2", "netns", b.Host.PeerNetNSPath())...)
+	b.RunPeer("ip", "link", "set", b.Host.PeerInterface+"2", "up")
+	b.Run("ip", "link", "set", "uplink", "up")
 }
 
 // TestUplinkComesAndGoes: an uplink that is deleted is waited for, and one
@@ -325,6 +327,10 @@ func TestUplinkComesAndGoes(t *testing.T) {
 	}
 	t.Run("renamed", func(t *testing.T) {
 		b.Run("ip", "link", "set", "uplink", "down")
+		b.Await("said", checkInterval+time.Second, func() (bool, string) {
+			status := agent.Status()
+			return status.State == v1.StateDegraded && strings.Contains(status.Reason, "uplink sends nothing: it is switched off"), fmt.Sprintf("%+v", status)
+		})
 		b.Run("ip", "link", "set", "uplink", "name", "wan0")
 		b.Run("ip", "link", "set", "wan0", "up")
 		b.Await("noticed", checkInterval+time.Second, func() (bool, string) {

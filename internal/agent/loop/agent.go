@@ -139,7 +139,7 @@ func prepare(config Config, lock *agentLock) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	indexes, err := indexesOf(config.Uplinks)
+	indexes, err := indexesOf(config.Uplinks, store.Uplinks)
 	if err != nil {
 		return nil, err
 	}

@@ -3,12 +3,25 @@ package loop
 import (
 	"errors"
 
+	"github.com/weir-project/weir/internal/agent/state"
 	"github.com/weir-project/weir/internal/datapath/flows"
 	"github.com/weir-project/weir/internal/datapath/kernel"
 )
 
-// indexesOf returns the indexes of the uplinks that exist.
-func indexesOf(uplinks []UplinkConfig) (indexes []int, err error) {
+// indexesOf returns the indexes of the uplinks that exist: those of the state file, whose devices
+// may have another name than the configured one (a port of a bridge, a renamed device), and those
+// that have a configured name.
+func indexesOf(uplinks []UplinkConfig, saved []*state.Uplink) (indexes []int, err error) {
+	for _, u := range saved {
+		if u.Ifindex == 0 {
+			continue
+		}
+		if _, err := kernel.LinkByIndex(u.Ifindex); err == nil {
+			indexes = append(indexes, u.Ifindex)
+		} else if !errors.Is(err, kernel.ErrNoLink) {
+			return nil, err
+		}
+	}
 	for _, u := range uplinks {
 		device, err := kernel.LinkByName(u.Name)
 		if errors.Is(err, kernel.ErrNoLink) {

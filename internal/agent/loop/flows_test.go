@@ -11,6 +11,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent/attach"
 	"github.com/weir-project/weir/internal/agent/discovery"
+	"github.com/weir-project/weir/internal/agent/state"
 	"github.com/weir-project/weir/internal/agent/stats"
 	"github.com/weir-project/weir/internal/datapath/flows"
 	"github.com/weir-project/weir/internal/datapath/identity"
@@ -93,6 +94,15 @@ func (b *bench) startAuto(name string) *share {
 	c := b.start(name, "class=auto")
 	c.container.Devices = []attach.Device{{Attachment: identity.Attachment{Interface: "eth0", Mode: v1.ModeBridge}}}
 	return c
+}
+
+// Flows are looked for at devices that the state file knows, whatever their names are now.
+func TestFlowsAreAtKnownDevices(t *testing.T) {
+	const loopback = 1
+	saved := []*state.Uplink{{Name: "br0"}, {Name: "gone", Ifindex: 1 << 30}, {Name: "renamed", Ifindex: loopback}}
+	if got, err := indexesOf([]UplinkConfig{{Name: "nowhere"}}, saved); err != nil || !slices.Equal(got, []int{loopback}) {
+		t.Errorf("indexes %v, %v", got, err)
+	}
 }
 
 // A container whose class is auto is not ok while its flows are not told apart, and

@@ -163,6 +163,14 @@ func (s *Store) NameOf(ifindex int) string {
 	return ""
 }
 
+// IndexOf returns the index of the device that had this name; 0 if unknown.
+func (s *Store) IndexOf(name string) int {
+	if u := s.find(func(u *Uplink) bool { return u.Name == name }); u != nil {
+		return u.Ifindex
+	}
+	return 0
+}
+
 // find returns the first entry for which is returns true, or nil.
 func (s *Store) find(is func(*Uplink) bool) *Uplink {
 	if i := slices.IndexFunc(s.Uplinks, is); i >= 0 {

@@ -137,11 +137,18 @@ func (*Host) Classified(ifindex int) (bool, error) { return identity.UplinkAttac
 // Declassify implements Machine.
 func (*Host) Declassify(ifindex int) error { return identity.DetachUplink(ifindex) }
 
-// GiveBack restores a device without an agent, and reports whether any part of Weir was on it.
+// GiveBack restores a device without an agent, and reports whether any part of Weir was on it. A
+// device that the state file knows may have another name by now.
 func GiveBack(name string, machine Machine, store *state.Store) (bool, error) {
 	d := New(Config{Name: name}, machine, store)
 	defer d.Close()
-	link, err := machine.LinkByName(name)
+	link, err := kernel.Link{}, kernel.ErrNoLink
+	if ifindex := store.IndexOf(name); ifindex != 0 {
+		link, err = machine.LinkByIndex(ifindex)
+	}
+	if errors.Is(err, kernel.ErrNoLink) {
+		link, err = machine.LinkByName(name)
+	}
 	if errors.Is(err, kernel.ErrNoLink) {
 		return false, d.GiveBack()
 	}

@@ -15,6 +15,8 @@ const (
 	AboveSpeed
 	// ForeignQdisc: another program configured the device's queueing.
 	ForeignQdisc
+	// Down: the device is switched off or has no carrier. All is in force there.
+	Down
 	// Refused: the kernel refused a change.
 	Refused
 )

@@ -39,6 +39,8 @@ type situation struct {
 	speedBPS uint64 // 0 if the device reports no speed
 	root     owner
 	foreign  string // queueing of another program; "" for none
+	// moved: another device stands for the configured bridge.
+	moved bool
 	// classified: the classifier is attached.
 	classified bool
 }
@@ -51,6 +53,8 @@ const (
 	stay action = iota
 	// release closes the handles of a device that is gone.
 	release
+	// move restores a device that no longer stands for its bridge, and closes its handles.
+	move
 	// claim takes a device that has appeared.
 	claim
 	// rename records the new name of a device.
@@ -98,6 +102,9 @@ func next(c Config, state State, held holding, saw situation) (action, *Problem)
 	if saw.link == nil {
 		return stay, missing(held)
 	}
+	if saw.moved {
+		return move, nil
+	}
 	rateBPS, problem := c.rate(held, saw.speedBPS)
 	switch {
 	case state == Absent && rateBPS == 0:
@@ -120,6 +127,9 @@ func next(c Config, state State, held holding, saw situation) (action, *Problem)
 		return install, problem
 	case !saw.classified:
 		return classify, problem
+	case problem == nil && saw.link.Down:
+		return stay, &Problem{Kind: Down, Text: fmt.Sprintf(
+			"%[1]s sends nothing: it is switched off (`ip link set %[1]s up`) or has no carrier (cable, other end)", held.name)}
 	}
 	return stay, problem
 }

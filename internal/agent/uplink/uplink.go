@@ -231,6 +231,9 @@ func (d *Device) observe() (situation, error) {
 	} else {
 		link, err = d.find()
 	}
+	if err == nil && d.held.ifindex != 0 {
+		saw.moved, err = d.moved(link)
+	}
 	if err == nil {
 		saw.link = &link
 		saw.speedBPS, err = d.machine.SpeedBPS(link.Name)
@@ -248,8 +251,7 @@ func (d *Device) observe() (situation, error) {
 }
 
 // find returns the device by its last name, or else by the configured name unless another uplink
-// has that name now. If the name is a bridge's and exactly one port leads outside, it returns that
-// port: all traffic that leaves passes it, also that of containers on the bridge.
+// has that name now. For a bridge it returns the device that stands for it.
 func (d *Device) find() (kernel.Link, error) {
 	link, err := d.machine.LinkByName(d.held.name)
 	if errors.Is(err, kernel.ErrNoLink) && d.config.Name != d.held.name {
@@ -265,8 +267,38 @@ func (d *Device) find() (kernel.Link, error) {
 			err = kernel.ErrNoLink
 		}
 	}
-	if err != nil || link.Kind != bridgeKind {
+	if err != nil {
 		return link, err
+	}
+	return d.standFor(link)
+}
+
+// moved reports whether another device stands for the configured bridge by now.
+func (d *Device) moved(link kernel.Link) (bool, error) {
+	bridge := link
+	if d.held.bridge != "" {
+		var err error
+		bridge, err = d.machine.LinkByName(d.held.bridge)
+		if errors.Is(err, kernel.ErrNoLink) {
+			return false, nil // the port goes on alone
+		}
+		if err != nil {
+			return false, err
+		}
+	} else if !d.held.isBridge {
+		return false, nil
+	}
+	stands, err := d.standFor(bridge)
+	other := d.store.NameOf(stands.Index) != "" // another uplink has that device
+	return stands.Index != link.Index && !other, err
+}
+
+// standFor returns the device to share out in place of a link: the only port that leads outside if
+// the link is a bridge, because all traffic that leaves passes it, also that of containers on the
+// bridge; the link itself otherwise.
+func (d *Device) standFor(link kernel.Link) (kernel.Link, error) {
+	if link.Kind != bridgeKind {
+		return link, nil
 	}
 	links, err := d.machine.Links()
 	if err != nil {
@@ -327,6 +359,12 @@ func configuredRoot(scheduler Scheduler, qdiscs []kernel.Qdisc) *kernel.Qdisc {
 // do performs one action.
 func (d *Device) do(todo action, saw situation, plan func() sched.Tree, change *Change) error {
 	switch todo {
+	case move:
+		if err := d.takeOff(); err != nil {
+			return err
+		}
+		d.store.Forget(d.held.name)
+		fallthrough
 	case release:
 		d.closeClassifier()
 		d.scheduler, d.refused = nil, nil

@@ -162,6 +162,20 @@ func TestBridge(t *testing.T) {
 	if b.Name() != "eth0" || b.Ifindex() != 5 || (b.BridgeIndex() != 0) || b.machine.devices[3].root != 0 {
 		t.Errorf("shared out: %s, index %d", b.Name(), b.Ifindex())
 	}
+	// A second one takes traffic past the first: the bridge itself is shared out until it goes.
+	eth0, bridge := b.machine.devices[5], b.machine.devices[3]
+	port(b.machine, 6, "eth1", "device")
+	b.advance()
+	b.expect("with a second one", Installed, 0)
+	if b.Name() != "br0" || eth0.root != 0 || eth0.classifier != nil || eth0.GSOMaxBytes != 65536 || bridge.root == 0 {
+		t.Errorf("shared out: %s, %+v, %+v", b.Name(), eth0, bridge)
+	}
+	delete(b.machine.devices, 6)
+	b.advance()
+	b.expect("with one again", Installed, 0)
+	if b.Name() != "eth0" || bridge.root != 0 || eth0.root == 0 || len(b.store.Uplinks) != 1 {
+		t.Errorf("shared out: %s, %+v, %+v, saved %+v", b.Name(), eth0, bridge, b.store.Uplinks)
+	}
 	delete(b.machine.devices, 5)
 	b.advance()
 	b.expect("without one", Installed, 0)
@@ -327,6 +341,17 @@ func TestSpeed(t *testing.T) {
 	b.machine.add(3, "up0", 1e8)
 	if p := b.Claim(); p == nil || p.Kind != AboveSpeed || !strings.Contains(p.Text, "1gbit is above the speed of up0, which is 100mbit") {
 		t.Errorf("claimed: %v", p)
+	}
+}
+
+// A device that is switched off is said, and all stays in force there.
+func TestDown(t *testing.T) {
+	b := newBench(t, Config{Name: "up0", RateBPS: 1e8})
+	d := b.machine.add(3, "up0", 0)
+	for down, problem := range map[bool]Kind{false: 0, true: Down} {
+		d.Down = down
+		b.advance()
+		b.expect(fmt.Sprint("down: ", down), Installed, problem)
 	}
 }
 
@@ -554,6 +579,15 @@ func TestGiveBackWithoutAnAgent(t *testing.T) {
 		if there, err := GiveBack("up0", b.machine, b.store); err != nil || there != want || d.root != 0 || d.classifier != nil {
 			t.Errorf("given back: %v, %v, %+v", there, err, d)
 		}
+	}
+	// Another device may have the name now.
+	b.advance()
+	b.Close()
+	d.Name = "lan0"
+	other := b.machine.add(4, "up0", 0)
+	other.root, other.kind = foreignRoot, "tbf"
+	if there, err := GiveBack("up0", b.machine, b.store); err != nil || !there || d.root != 0 || d.classifier != nil || d.GSOMaxBytes != 65536 || other.root == 0 || len(b.store.Uplinks) > 0 {
+		t.Errorf("renamed, and given back: %v, %v, %+v, %+v", there, err, d, other)
 	}
 	b.store.Uplink("up0", 3)
 	if there, err := GiveBack("nowhere", b.machine, b.store); err != nil || there {

@@ -30,6 +30,8 @@ type Link struct {
 	// MTUBytes is the largest IP packet that the device sends in one frame.
 	MTUBytes uint32
 	Up       bool
+	// Down: it is switched off or has no carrier, so it sends nothing.
+	Down     bool
 	Loopback bool
 	// Ethernet: its frames have an Ethernet header.
 	Ethernet bool
@@ -49,6 +51,7 @@ func newLink(l netlink.Link) Link {
 		GSOMaxBytes: a.GSOMaxSize,
 		MTUBytes:    uint32(a.MTU),
 		Up:          a.Flags&unix.IFF_UP != 0,
+		Down:        a.RawFlags&unix.IFF_UP == 0 || a.RawFlags&unix.IFF_RUNNING == 0,
 		Loopback:    a.RawFlags&unix.IFF_LOOPBACK != 0,
 		Ethernet:    a.EncapType == "ether",
 	}
