@@ -86,7 +86,7 @@ func (c Config) rate(held holding, speedBPS uint64) (uint64, *Problem) {
 			"%s does not report its speed: say how fast it is, e.g. --rate 100mbit", held.name)}
 	case speedBPS != 0 && c.RateBPS > speedBPS && !c.IgnoreLinkSpeed:
 		return speedBPS, &Problem{Kind: AboveSpeed, Text: fmt.Sprintf(
-			"the rate %s is above the speed of %s, which is %s: give that or less, or leave the rate out (--ignore-link-speed if the device is wrong about itself)",
+			"the rate %s is above the speed of %s, which is %s: give that or less, or leave the rate out (ignore_link_speed: true, or --ignore-link-speed, if the device is wrong about itself)",
 			policy.FormatRate(c.RateBPS), held.name, policy.FormatRate(speedBPS))}
 	}
 	return c.RateBPS, nil

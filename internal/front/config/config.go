@@ -105,6 +105,8 @@ type Uplink struct {
 	RateBPS uint64
 	// Replace allows to replace a configured qdisc.
 	Replace bool
+	// IgnoreLinkSpeed allows a rate above the speed that the device reports.
+	IgnoreLinkSpeed bool
 }
 
 // Listen is a TLS listener. All files are in PEM.
@@ -200,12 +202,12 @@ func Parse(name string, data []byte) (Config, error) {
 }
 
 func readRoot(c *Config, root value) {
-	f := root.fields("uplinks", "uplink", "rate", "replace", "socket", "socket_group", "socket_group_role",
+	f := root.fields("uplinks", "uplink", "rate", "replace", "ignore_link_speed", "socket", "socket_group", "socket_group_role",
 		"listen", "tokens", "dashboard", "state_dir", "reserve", "host", "defaults", "limits", "policies", "trust_image_labels",
 		"classifier", "levels", "min_confidence",
 		"docker", "podman", "containers")
 
-	shorthand := slices.DeleteFunc([]value{f["uplink"], f["rate"], f["replace"]}, func(v value) bool { return !v.given() })
+	shorthand := slices.DeleteFunc([]value{f["uplink"], f["rate"], f["replace"], f["ignore_link_speed"]}, func(v value) bool { return !v.given() })
 	list := f["uplinks"]
 	switch {
 	case list.given() && len(shorthand) > 0:
@@ -213,7 +215,7 @@ func readRoot(c *Config, root value) {
 	case list.given():
 		c.Uplinks = readUplinks(list)
 	case len(shorthand) > 0:
-		c.Uplinks = []Uplink{readUplink(f["uplink"], f["rate"], f["replace"])}
+		c.Uplinks = []Uplink{readUplink(f["uplink"], f)}
 	}
 
 	read(f["socket"], &c.Socket, parsePath)
@@ -236,20 +238,21 @@ func readUplinks(list value) []Uplink {
 	var uplinks []Uplink
 	lines := map[string]int{}
 	for _, item := range list.items() {
-		f := item.fields("interface", "rate", "replace")
+		f := item.fields("interface", "rate", "replace", "ignore_link_speed")
 		item.require(f, "interface")
-		u := readUplink(f["interface"], f["rate"], f["replace"])
+		u := readUplink(f["interface"], f)
 		f["interface"].unique(lines, u.Interface, "remove one of them")
 		uplinks = append(uplinks, u)
 	}
 	return uplinks
 }
 
-func readUplink(name, rate, replace value) Uplink {
+func readUplink(name value, f map[string]value) Uplink {
 	var u Uplink
 	read(name, &u.Interface, parseInterface)
-	read(rate, &u.RateBPS, policy.ParseRate)
-	read(replace, &u.Replace, parseBool)
+	read(f["rate"], &u.RateBPS, policy.ParseRate)
+	read(f["replace"], &u.Replace, parseBool)
+	read(f["ignore_link_speed"], &u.IgnoreLinkSpeed, parseBool)
 	return u
 }
 

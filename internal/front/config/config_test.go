@@ -49,9 +49,9 @@ func TestParse(t *testing.T) {
 			edit(func(c *config.Config) { c.Uplinks = []config.Uplink{{Interface: "wan0", RateBPS: 30_000_000}} }),
 		},
 		{
-			"several uplinks", "uplinks:\n- interface: wan0\n  rate: 30M\n- interface: wan1\n- {interface: wan2, replace: true}\n",
+			"several uplinks", "uplinks:\n- interface: wan0\n  rate: 30M\n- interface: wan1\n- {interface: wan2, replace: true, ignore_link_speed: true}\n",
 			edit(func(c *config.Config) {
-				c.Uplinks = []config.Uplink{{Interface: "wan0", RateBPS: 30_000_000}, {Interface: "wan1"}, {Interface: "wan2", Replace: true}}
+				c.Uplinks = []config.Uplink{{Interface: "wan0", RateBPS: 30_000_000}, {Interface: "wan1"}, {Interface: "wan2", Replace: true, IgnoreLinkSpeed: true}}
 			}),
 		},
 		{
