@@ -2,8 +2,8 @@
 /*
  * Clears a forged tag, at the ingress hook of the bridges that containers are ports of.
  *
- * Problem: tc_index is all that an IPv4 fragment which the host makes keeps of its tag
- * (tap.bpf.c). A tap overwrites it; but where there is none, as in a network namespace
+ * Problem: tc_index is all that an IPv4 packet keeps of its tag which the host takes
+ * apart, or sends through a bridge that the uplink is a port of (tap.bpf.c). A tap overwrites it; but where there is none, as in a network namespace
  * that no engine knows, any filter may write it (net/core/dev.c, tc_run: the minor of
  * the filter's class), and crossing a veth does not clear it (net/core/skbuff.c,
  * skb_scrub_packet).
@@ -11,10 +11,10 @@
  * Method: a tap writes the tag into queue_mapping as well. That does not come out of
  * another namespace: the device that sends there writes its choice of a queue into it
  * (net/core/dev.c, netdev_core_pick_tx). So a tag in tc_index that is not in
- * queue_mapping, too, is no tap's. Whatever a bridge's ports send to the host or
+ * queue_mapping, too, is no tap's. What a bridge's ports send to the host or
  * through it passes here one by one, or put together by netfilter, and then as its
- * first fragment was. The uplink believes fragments that come in by a bridge with this
- * program, and by taps (uplink.bpf.c, fragments_from).
+ * first fragment was. The uplink believes tc_index of packets that come in by a bridge
+ * with this program, and by taps (uplink.bpf.c, index_from).
  *
  * It is at the bridge and not at ports without a tap: a port that comes while the agent
  * does not look, or not run, would be without the program.

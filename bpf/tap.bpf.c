@@ -19,7 +19,9 @@
  *    which routing leaves alone there (net/ipv6/ip6_output.c, ip6_forward,
  *    ip6_copy_metadata). Of IPv4 routing overwrites that, and what is left is
  *    tc_index (net/ipv4/ip_output.c, ip_copy_metadata). So the number goes into
- *    these as well.
+ *    these as well. The same two are left where routing leads through a device that
+ *    hands the packet on to the uplink, such as the bridge that the uplink is a port
+ *    of: that device's choice of a queue overwrites queue_mapping.
  *  - VXLAN overlay: the host end of the veth as well, which is in a namespace
  *    of the overlay's. Encapsulation clears mark and the device's choice of a
  *    queue overwrites queue_mapping; priority stays (net/ipv4/ip_tunnel_core.c,

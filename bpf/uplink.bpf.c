@@ -8,7 +8,7 @@
  *        host, macvlan and ipvlan mode;
  *     b. the container whose network namespace it comes from (origin.bpf.c):
  *        macvlan and ipvlan;
- *     c. the tag in queue_mapping, or of an IPv4 fragment in tc_index
+ *     c. the tag in queue_mapping, or where that is lost in tc_index
  *        (tap.bpf.c, bridge.bpf.c): bridge mode;
  *     d. the tag in priority (tap.bpf.c): overlay; IPv6 fragments; macvlan and
  *        ipvlan where origins are not watched;
@@ -254,7 +254,7 @@ struct {
 } published SEC(".maps");
 
 /*
- * The devices of which tc_index is believed in a fragment, by index: taps, which write
+ * The devices of which tc_index is believed, by index: taps, which write
  * it, and bridges where a forged one is cleared (bridge.bpf.c). Written by the agent only.
  */
 struct {
@@ -263,7 +263,7 @@ struct {
 	__uint(max_entries, 2 * WEIR_NUMBERS);
 	__type(key, __u32);
 	__type(value, __u32);
-} fragments_from SEC(".maps");
+} index_from SEC(".maps");
 
 /* Makes the constants of intf.h known to the Go side (BTF keeps what is used). */
 const enum weir_number *weir_number_btf __attribute__((unused));
@@ -366,21 +366,19 @@ static __always_inline __u32 *number_of_netns(__u32 netns)
 }
 
 /*
- * The tag in tc_index of an IPv4 fragment that came in where no other can be in there;
- * 0 if it is none. Of other packets tc_index is not looked at: it crosses a veth,
- * and a namespace that no engine knows may have written it.
+ * The tag in tc_index of a packet that came in where no other can be in there; 0 if it
+ * is none. It is what fragments have that the host makes, and packets that another
+ * device chose a queue for on the way to the uplink, such as the bridge that the uplink
+ * is a port of. Of other packets tc_index is not looked at: it crosses a veth, and a
+ * namespace that no engine knows may have written it.
  */
-static __always_inline __u32 tag_of_fragment(struct __sk_buff *skb)
+static __always_inline __u32 tag_in_index(struct __sk_buff *skb)
 {
-	const __u16 not_whole = 0x3fff; /* more fragments, offset */
 	__u32 tag = skb->tc_index, device = skb->ingress_ifindex;
-	__be16 field;
 
-	if (!weir_is_tag(tag) || !device || skb->protocol != bpf_htons(ETH_P_IP) ||
-	    bpf_skb_load_bytes_relative(skb, 6, &field, sizeof(field), BPF_HDR_START_NET) ||
-	    !(field & bpf_htons(not_whole)))
+	if (!weir_is_tag(tag) || !device)
 		return 0;
-	return bpf_map_lookup_elem(&fragments_from, &device) ? tag : 0;
+	return bpf_map_lookup_elem(&index_from, &device) ? tag : 0;
 }
 
 /* Whose a packet is that no container sent; it passed no tap. */
@@ -414,7 +412,7 @@ static __always_inline __u32 tag_of(struct __sk_buff *skb)
 	if (weir_is_tag(tag))
 		skb->queue_mapping = 0;
 	else
-		tag = tag_of_fragment(skb);
+		tag = tag_in_index(skb);
 	if (number)
 		return number | class_in_priority(skb, number);
 	netns = netns_of(skb);

@@ -472,24 +472,38 @@ func TestDownWhileUplinkIsGone(t *testing.T) {
 // that leads out that is shared out instead; otherwise they are told.
 func TestBridgeAsUplink(t *testing.T) {
 	t.Parallel()
-	t.Run("a port leads out", func(t *testing.T) {
-		b := harness.NewBed(t, testbed.HostOptions{Attachment: testbed.AttachBridged, Link: testbed.LinkVLAN})
-		one := b.Add("one", labels("max", "10mbit"))
-		agent := b.StartAgent(harness.AgentOptions{Args: []string{"--uplink", "containers"}})
-		if status := agent.Status(); status.State != v1.StateOK || status.Uplink != "uplink" {
-			t.Errorf("status: %+v", status)
-		}
-		b.Send(one, harness.Load{Protocol: harness.Flood.Protocol, RateBPS: 40 * mbit})
-		b.Check(300*time.Millisecond, func(m harness.Measurement) error {
-			if got := m.BPS[0]; got > (1.01+m.Slack)*10*mbit {
-				return fmt.Errorf("sends %.2f Mbit/s with a maximum of 10", got/mbit)
+	for _, tc := range []struct {
+		name    string
+		options testbed.HostOptions
+		uplink  string
+	}{
+		{"a port leads out", testbed.HostOptions{Attachment: testbed.AttachBridged, Link: testbed.LinkVLAN}, "containers"},
+		{"containers behind NAT", testbed.HostOptions{Attachment: testbed.AttachNATBridged, Link: testbed.LinkVLAN}, "lan"},
+		{"containers behind NAT, the port by its name", testbed.HostOptions{Attachment: testbed.AttachNATBridged}, "uplink"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			b := harness.NewBed(t, tc.options)
+			one, two := b.Add("one", labels("max", "10mbit")), b.Add("two", labels("max", "5mbit"))
+			agent := b.StartAgent(harness.AgentOptions{Args: []string{"--uplink", tc.uplink}})
+			if status := agent.Status(); status.State != v1.StateOK || status.Uplink != "uplink" {
+				t.Errorf("status: %+v", status)
 			}
-			return nil
+			b.Send(one, harness.Load{Protocol: harness.Flood.Protocol, RateBPS: 40 * mbit})
+			b.Send(two, harness.Load{Protocol: harness.Flood.Protocol, RateBPS: 40 * mbit, V6: true})
+			b.Check(300*time.Millisecond, func(m harness.Measurement) error {
+				if m.BPS[0] > (1.01+m.Slack)*10*mbit || m.BPS[1] > (1.01+m.Slack)*5*mbit {
+					return fmt.Errorf("send %.2f and %.2f Mbit/s with a maximum of 10 and 5", m.BPS[0]/mbit, m.BPS[1]/mbit)
+				}
+				return nil
+			})
+			if c := agent.Container("one"); c.State != v1.StateOK || c.SentBytes == 0 {
+				t.Errorf("weir ps: %+v", c)
+			}
+			b.MustWeir("down")
+			agent.Ended()
+			checkNothingLeft(t, b)
 		})
-		b.MustWeir("down")
-		agent.Ended()
-		checkNothingLeft(t, b)
-	})
+	}
 	t.Run("no port is known to", func(t *testing.T) {
 		// To Weir the uplink's veth is one like those of containers.
 		b := harness.NewBed(t, testbed.HostOptions{Attachment: testbed.AttachBridged})

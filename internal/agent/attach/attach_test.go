@@ -123,8 +123,8 @@ func TestApplyTwice(t *testing.T) {
 	b.taps.err = errors.New("no such device")
 	b.Recheck(c)
 	expect("refused", 3)
-	if !c.Unattached || c.Obstacle != "its packets cannot be told apart: no such device" || b.table.FragmentDevices[c.Devices[0].Tap.Ifindex] {
-		t.Errorf("refused: to be looked at again %v, %q, fragments are believed from %v", c.Unattached, c.Obstacle, b.table.FragmentDevices)
+	if !c.Unattached || c.Obstacle != "its packets cannot be told apart: no such device" || b.table.IndexDevices[c.Devices[0].Tap.Ifindex] {
+		t.Errorf("refused: to be looked at again %v, %q, fragments are believed from %v", c.Unattached, c.Obstacle, b.table.IndexDevices)
 	}
 	b.taps.err = nil
 	expect("refused before", 4)

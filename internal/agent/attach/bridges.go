@@ -7,9 +7,9 @@ import (
 	"github.com/weir-project/weir/internal/datapath/identity"
 )
 
-// An IPv4 fragment that the host makes carries only a tag to tell its container, and a tag can be
-// forged. Classifiers trust the tag of a fragment only if it came in through a tap, or through a
-// bridge where forged tags are cleared.
+// Of an IPv4 packet that the host fragments, or sends through a bridge that the uplink is a port of,
+// only tc_index still tells the container, and that can be forged. Classifiers trust it only if the
+// packet came in through a tap, or through a bridge where forged tags are cleared.
 
 // Bridges clears forged tags of packets that enter through a bridge. Implementation:
 // *identity.Bridges.
@@ -59,9 +59,9 @@ func (b *bridges) recheck() {
 	}
 }
 
-// fragmentDevices returns the devices whose fragments carry trustworthy tags: taps of containers,
+// indexDevices returns the devices whose packets carry trustworthy tags in tc_index: taps of containers,
 // and bridges where forged tags are cleared.
-func (a *Attacher) fragmentDevices(list []*Container) map[int]bool {
+func (a *Attacher) indexDevices(list []*Container) map[int]bool {
 	devices, wanted := map[int]bool{}, map[int]bool{}
 	for _, c := range list {
 		for i := range c.Devices {
@@ -76,7 +76,7 @@ func (a *Attacher) fragmentDevices(list []*Container) map[int]bool {
 		}
 	}
 	if err := a.bridges.apply(wanted); err != nil {
-		a.log.Warn("detach the program that clears forged tags from bridges", "error", err)
+		a.log.Warn("a program that clears forged tags may still be attached to bridges without containers; trying again, all else is in force", "error", err)
 	}
 	for ifindex, cleared := range a.bridges.cleared {
 		if cleared.Err() == nil {
@@ -84,20 +84,20 @@ func (a *Attacher) fragmentDevices(list []*Container) map[int]bool {
 		}
 	}
 	for _, c := range list {
-		c.fragments = nil
+		c.indexErr = nil
 		for _, d := range c.Devices {
 			if cleared := a.bridges.cleared[d.BridgeIndex]; cleared != nil && cleared.Err() != nil {
-				c.fragments = cleared.Err()
+				c.indexErr = cleared.Err()
 			}
 		}
 	}
 	return devices
 }
 
-// fragmentsComplaint returns why fragments of a container count as the host's, or "".
-func (c *Container) fragmentsComplaint() string {
-	if c.fragments == nil || c.Number == 0 {
+// indexComplaint returns why packets of a container with a tag in tc_index only count as the host's, or "".
+func (c *Container) indexComplaint() string {
+	if c.indexErr == nil || c.Number == 0 {
 		return ""
 	}
-	return fmt.Sprintf("its IPv4 packets that the host fragments, for a smaller MTU or after NAT, count as the host's: %v", c.fragments)
+	return fmt.Sprintf("its IPv4 packets that the host fragments, or sends through a bridge that the uplink is a port of, count as the host's: %v", c.indexErr)
 }

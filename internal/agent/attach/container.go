@@ -40,8 +40,8 @@ type Container struct {
 
 	ports ports
 	flows flowState
-	// fragments is the reason why its IPv4 fragments count as the host's.
-	fragments error
+	// indexErr is the reason why its packets with a tag in tc_index only count as the host's.
+	indexErr error
 }
 
 // Want is the wanted treatment of a container's packets.
@@ -105,7 +105,7 @@ func (c *Container) VethMoved(ifindex, bridge int) bool {
 // obstacle.
 func (c *Container) Complaints() []string {
 	var list []string
-	if complaint := c.fragmentsComplaint(); complaint != "" {
+	if complaint := c.indexComplaint(); complaint != "" {
 		list = append(list, complaint)
 	}
 	return append(list, c.FlowComplaints()...)

@@ -85,8 +85,8 @@ func (a *Attacher) applyTable(u *Uplink, table identity.Table, list []*Container
 	if err := u.refusals.Published; err != nil && before.Published == nil {
 		a.log.Warn("assign published ports", "uplink", u.Name(), "error", err)
 	}
-	if err := u.refusals.Fragments; err != nil {
-		a.log.Warn("set the devices whose tags in fragments are trusted", "uplink", u.Name(), "error", err)
+	if err := u.refusals.Index; err != nil {
+		a.log.Warn("cannot set the devices whose tags in tc_index are trusted", "uplink", u.Name(), "error", err)
 	}
 	if err := u.refusals.Unknown; err != nil {
 		a.log.Warn("limit unknown origins", "uplink", u.Name(), "error", err)

@@ -151,9 +151,9 @@ type fakeClassifier struct {
 	excess    map[uint16]uint64 // bytes of EF above its maximum
 	marked    map[uint16]bool   // whose class is written into the DSCP field
 	published map[identity.Published]uint16
-	// fragmentDevices are those from which fragments are believed.
-	fragmentDevices map[int]bool
-	err             error
+	// indexDevices are those from which fragments are believed.
+	indexDevices map[int]bool
+	err          error
 	// publishedRefused are those whose ports it has no room for.
 	publishedRefused map[uint16]error
 	// attached: it is on the device.
@@ -184,7 +184,7 @@ func (c *fakeClassifier) Apply(t identity.Table) identity.Refusals {
 	if c.told == nil {
 		c.told = map[uint16]toldNumber{}
 	}
-	refusals := identity.Refusals{Numbers: map[uint16]identity.Refusal{}, Published: c.err, Fragments: c.err, Unknown: c.err}
+	refusals := identity.Refusals{Numbers: map[uint16]identity.Refusal{}, Published: c.err, Index: c.err, Unknown: c.err}
 	for _, n := range t.Numbers {
 		had := c.told[n.Number]
 		refusal := identity.Refusal{Published: c.publishedRefused[n.Number]}
@@ -196,7 +196,7 @@ func (c *fakeClassifier) Apply(t identity.Table) identity.Refusals {
 		}
 		refusals.Numbers[n.Number], c.told[n.Number] = refusal, had
 	}
-	c.published, c.fragmentDevices, c.unknownBPS = t.Published, t.FragmentDevices, t.UnknownBPS
+	c.published, c.indexDevices, c.unknownBPS = t.Published, t.IndexDevices, t.UnknownBPS
 	return refusals
 }
 

@@ -56,7 +56,7 @@ func TestMovedVeth(t *testing.T) {
 
 // Fragments are believed from taps, and from those bridges where a forged tag is
 // cleared, while a container is a port of it.
-func TestFragmentDevices(t *testing.T) {
+func TestIndexDevices(t *testing.T) {
 	b := newBench(t, 100e6)
 	bridged := func(name string, tap, bridge int) *share {
 		s := b.start(name)
@@ -70,8 +70,8 @@ func TestFragmentDevices(t *testing.T) {
 		for _, ifindex := range want {
 			wanted[ifindex] = true
 		}
-		if !maps.Equal(b.classifier.fragmentDevices, wanted) {
-			t.Errorf("%s: fragments are believed from %v, want %v", when, b.classifier.fragmentDevices, want)
+		if !maps.Equal(b.classifier.indexDevices, wanted) {
+			t.Errorf("%s: fragments are believed from %v, want %v", when, b.classifier.indexDevices, want)
 		}
 	}
 	b.bridges.attached[99] = true // an earlier agent's

@@ -62,7 +62,7 @@ func TestMinors(t *testing.T) {
 		must.Succeed(t, b.uplink.SetMinors(NumberFirst, step.minors))
 		table := Table{Numbers: []Assignment{{Number: NumberFirst, Class: step.class}}}
 		for range 2 {
-			if refused := b.uplink.Apply(table); len(refused.Numbers) > 0 || refused.Published != nil || refused.Fragments != nil || refused.Unknown != nil {
+			if refused := b.uplink.Apply(table); len(refused.Numbers) > 0 || refused.Published != nil || refused.Index != nil || refused.Unknown != nil {
 				t.Fatalf("refused: %+v", refused)
 			}
 		}

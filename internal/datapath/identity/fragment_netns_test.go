@@ -58,7 +58,7 @@ func TestFragments(t *testing.T) {
 	// What is believed outlives the agent, and is known to the next.
 	b.open()
 	b.expectFragments("after a restart", one, b.targets()[0], NumberFirst)
-	must.Succeed(t, b.uplink.SetFragmentDevices(nil))
+	must.Succeed(t, b.uplink.SetIndexDevices(nil))
 	b.expectFragments("of a bridge that is not believed", one, b.targets()[0], NumberHost)
 }
 
@@ -99,7 +99,7 @@ func (b *bed) believeFragments(containers ...string) {
 			b.attachBridge(at.BridgeIndex)
 		}
 	}
-	must.Succeed(b.t, b.uplink.SetFragmentDevices(devices))
+	must.Succeed(b.t, b.uplink.SetIndexDevices(devices))
 }
 
 func (b *bed) attachBridge(ifindex int) {
@@ -131,7 +131,7 @@ func TestForgedFragments(t *testing.T) {
 	// Not believed at all: then without the program. It must be what makes the difference.
 	undo := b.forgeIn(unknown, "eth0", offsetTCIndex, forged)
 	b.expectFragments("forged, and no bridge is believed", unknown, target, NumberHost)
-	must.Succeed(t, b.uplink.SetFragmentDevices(map[int]bool{bridge: true, tap.Ifindex: true}))
+	must.Succeed(t, b.uplink.SetIndexDevices(map[int]bool{bridge: true, tap.Ifindex: true}))
 	b.expectFragments("forged, at a bridge where nothing is cleared", unknown, target, victim)
 	undo()
 	b.believeFragments(one)
@@ -151,6 +151,7 @@ func TestForgedFragments(t *testing.T) {
 			b.expectFragments("forged "+name, unknown, target, NumberHost)
 			b.expectFragments("not behind a bridge, forged "+name, routed, target, NumberHost)
 			b.expectFragments("the container's own, "+name, one, target, victim)
+			b.expect("whole packets, forged "+name, NumberHost, frameBytes(target), func() { b.sendIn(unknown, target, 0) })
 			undoUnknown()
 			undoRouted()
 			undoOne()

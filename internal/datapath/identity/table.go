@@ -24,8 +24,8 @@ type Table struct {
 	Numbers []Assignment
 	// Published are the ports at which host processes answer for containers.
 	Published map[Published]uint16
-	// FragmentDevices are the devices, by index, whose tags in IPv4 fragments are trusted.
-	FragmentDevices map[int]bool
+	// IndexDevices are the devices, by index, whose tags in tc_index are trusted.
+	IndexDevices map[int]bool
 	// UnknownBPS limits packets from unknown network namespaces; 0 while origins are not watched.
 	UnknownBPS uint64
 }
@@ -46,7 +46,7 @@ type Refusals struct {
 	// Numbers holds the numbers with refused settings.
 	Numbers map[uint16]Refusal
 	// Published, Fragments and Unknown are the errors of the table's other parts.
-	Published, Fragments, Unknown error
+	Published, Index, Unknown error
 }
 
 // Refusal holds the errors of one number's Assignment, and of its published ports.
@@ -78,7 +78,7 @@ func (u *Uplink) Apply(t Table) Refusals {
 		refusal.Published = err
 		refusals.Numbers[number] = refusal
 	}
-	refusals.Fragments = u.SetFragmentDevices(t.FragmentDevices)
+	refusals.Index = u.SetIndexDevices(t.IndexDevices)
 	refusals.Unknown = u.unknown.Apply(t.UnknownBPS, func() error { return u.LimitUnknownOrigins(t.UnknownBPS) })
 	return refusals
 }

@@ -56,7 +56,7 @@ type Uplink struct {
 	majors     sched.Majors
 	cgroups    cgroups
 	published  published
-	fragments  fragments
+	indexTags  indexTags
 	globals    globals
 	classes    classes
 	// told and unknown are the settings of the last Apply.
@@ -128,7 +128,7 @@ func (u *Uplink) attach(origins *Origins) error {
 	adopted := maps.Clone(shared)
 	if old != nil {
 		defer old.Close()
-		for _, name := range []string{uplinkMapActivities, uplinkMapCgroups, uplinkMapPublished, uplinkMapFragmentsFrom, uplinkMapMinors, uplinkMapClassActivity} {
+		for _, name := range []string{uplinkMapActivities, uplinkMapCgroups, uplinkMapPublished, uplinkMapIndexFrom, uplinkMapMinors, uplinkMapClassActivity} {
 			m, err := mapOf(old, name)
 			if err != nil {
 				return err
@@ -187,9 +187,9 @@ func (u *Uplink) attach(origins *Origins) error {
 	}}
 	u.cgroups = cgroups{entries: objects.Cgroups, setLevels: u.setCgroupLevels}
 	u.published = published{entries: objects.Published, setCount: u.setPublishedPorts}
-	u.fragments = fragments{entries: objects.FragmentsFrom}
+	u.indexTags = indexTags{entries: objects.IndexFrom}
 	// Before the program runs: it needs these from the first packet on.
-	err = errors.Join(u.cgroups.read(), u.published.read(), u.fragments.read())
+	err = errors.Join(u.cgroups.read(), u.published.read(), u.indexTags.read())
 	if err == nil {
 		err = u.hook.Attach(objects.Program, old)
 	}
@@ -205,7 +205,7 @@ type loaded struct {
 	Activities    *ebpf.Map     `ebpf:"activities"`
 	Cgroups       *ebpf.Map     `ebpf:"cgroups"`
 	Published     *ebpf.Map     `ebpf:"published"`
-	FragmentsFrom *ebpf.Map     `ebpf:"fragments_from"`
+	IndexFrom     *ebpf.Map     `ebpf:"index_from"`
 	Globals       *ebpf.Map     `ebpf:".bss"`
 	Minors        *ebpf.Map     `ebpf:"minors"`
 	ClassActivity *ebpf.Map     `ebpf:"class_activity"`
@@ -391,7 +391,7 @@ func (u *Uplink) close() {
 	u.activities.Close()
 	u.cgroups.entries.Close()
 	u.published.entries.Close()
-	u.fragments.entries.Close()
+	u.indexTags.entries.Close()
 	u.globals.values.Close()
 	u.classes.minors.Close()
 	u.classes.activities.Close()

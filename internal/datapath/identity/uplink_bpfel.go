@@ -148,7 +148,7 @@ const (
 	uplinkMapFlowCounts             = "flow_counts"
 	uplinkMapFlowTables             = "flow_tables"
 	uplinkMapFlowWords              = "flow_words"
-	uplinkMapFragmentsFrom          = "fragments_from"
+	uplinkMapIndexFrom              = "index_from"
 	uplinkMapLinkDue                = "link_due"
 	uplinkMapMinors                 = "minors"
 	uplinkMapNamespaces             = "namespaces"
@@ -248,7 +248,7 @@ type uplinkMapSpecs struct {
 	FlowCounts             *ebpf.MapSpec `ebpf:"flow_counts"`
 	FlowTables             *ebpf.MapSpec `ebpf:"flow_tables"`
 	FlowWords              *ebpf.MapSpec `ebpf:"flow_words"`
-	FragmentsFrom          *ebpf.MapSpec `ebpf:"fragments_from"`
+	IndexFrom              *ebpf.MapSpec `ebpf:"index_from"`
 	LinkDue                *ebpf.MapSpec `ebpf:"link_due"`
 	Minors                 *ebpf.MapSpec `ebpf:"minors"`
 	Namespaces             *ebpf.MapSpec `ebpf:"namespaces"`
@@ -322,7 +322,7 @@ type uplinkMaps struct {
 	FlowCounts             *ebpf.Map `ebpf:"flow_counts"`
 	FlowTables             *ebpf.Map `ebpf:"flow_tables"`
 	FlowWords              *ebpf.Map `ebpf:"flow_words"`
-	FragmentsFrom          *ebpf.Map `ebpf:"fragments_from"`
+	IndexFrom              *ebpf.Map `ebpf:"index_from"`
 	LinkDue                *ebpf.Map `ebpf:"link_due"`
 	Minors                 *ebpf.Map `ebpf:"minors"`
 	Namespaces             *ebpf.Map `ebpf:"namespaces"`
@@ -349,7 +349,7 @@ func (m *uplinkMaps) Close() error {
 		m.FlowCounts,
 		m.FlowTables,
 		m.FlowWords,
-		m.FragmentsFrom,
+		m.IndexFrom,
 		m.LinkDue,
 		m.Minors,
 		m.Namespaces,

@@ -35,6 +35,9 @@ const (
 	AttachRouted
 	// AttachBridged: the uplink is a port of the containers' bridge.
 	AttachBridged
+	// AttachNATBridged: as AttachNAT, and the uplink is a port of another bridge, which has the
+	// host's address and routes, as on Proxmox.
+	AttachNATBridged
 )
 
 // The names of the interfaces in a Host.
@@ -42,6 +45,7 @@ const (
 	uplinkName    = "uplink"
 	neighbourName = "neighbour"
 	bridgeName    = "containers"
+	lanName       = "lan" // the bridge of AttachNATBridged
 )
 
 // HostOptions says what kind of host to make. The zero value is useful.
@@ -156,10 +160,9 @@ func (h *Host) build(ctx context.Context) error {
 	if err := h.buildBridge(ctx); err != nil {
 		return err
 	}
-	addressed := uplinkName
-	if h.options.Attachment == AttachBridged {
-		addressed = bridgeName
-		if err := runTool(ctx, "ip", "-n", host, "link", "set", uplinkName, "master", bridgeName); err != nil {
+	addressed := h.addressedName()
+	if addressed != uplinkName {
+		if err := runTool(ctx, "ip", "-n", host, "link", "set", uplinkName, "master", addressed); err != nil {
 			return err
 		}
 	}
@@ -182,7 +185,18 @@ func (h *Host) build(ctx context.Context) error {
 	return h.forward(ctx)
 }
 
-// buildBridge makes the containers' bridge.
+// addressedName is the device that has the host's address and routes.
+func (h *Host) addressedName() string {
+	switch h.options.Attachment {
+	case AttachBridged:
+		return bridgeName
+	case AttachNATBridged:
+		return lanName
+	}
+	return uplinkName
+}
+
+// buildBridge makes the containers' bridge, and the uplink's if that is another.
 func (h *Host) buildBridge(ctx context.Context) error {
 	ns, plan := h.hostNS(), h.addresses
 	commands := [][]string{
@@ -190,6 +204,11 @@ func (h *Host) buildBridge(ctx context.Context) error {
 		// ports', and what containers know of it is wrong when one joins.
 		{"-n", ns, "link", "add", bridgeName, "address", plan.bridgeMAC, "type", "bridge"},
 		{"-n", ns, "link", "set", bridgeName, "up"},
+	}
+	if h.options.Attachment == AttachNATBridged {
+		commands = append(commands,
+			[]string{"-n", ns, "link", "add", lanName, "type", "bridge"},
+			[]string{"-n", ns, "link", "set", lanName, "up"})
 	}
 	if h.options.Attachment != AttachBridged {
 		commands = append(commands,
@@ -208,13 +227,13 @@ func (h *Host) buildBridge(ctx context.Context) error {
 func (h *Host) forward(ctx context.Context) error {
 	enter := []string{"--net=" + h.NetNSPath(), "--"}
 	commands := [][]string{{"sysctl", "-q", "-w", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"}}
-	if h.options.Attachment == AttachNAT {
+	if h.options.Attachment == AttachNAT || h.options.Attachment == AttachNATBridged {
 		for iptables, subnet := range map[string]netip.Prefix{
 			"iptables":  h.addresses.bridge4.Masked(),
 			"ip6tables": h.addresses.bridge6.Masked(),
 		} {
 			commands = append(commands, []string{iptables, "-w", "-t", "nat", "-A", "POSTROUTING",
-				"-s", subnet.String(), "-o", uplinkName, "-j", "MASQUERADE"})
+				"-s", subnet.String(), "-o", h.addressedName(), "-j", "MASQUERADE"})
 		}
 	}
 	for _, command := range commands {

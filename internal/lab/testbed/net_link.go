@@ -17,6 +17,8 @@ const (
 	LinkVLAN LinkKind = "vlan"
 	// LinkBond: the uplink is a bond of two such links, which share the flows.
 	LinkBond LinkKind = "bond"
+	// LinkQueues: as LinkVeth, with 16 queues at the uplink.
+	LinkQueues LinkKind = "16 queues"
 )
 
 // ErrNoLinkKind is returned for links that this kernel has no driver for.
@@ -31,8 +33,12 @@ func wire(number int) string { return fmt.Sprintf("wire%d", number) }
 // buildLink makes the uplink and the neighbour's end of the link.
 func (h *Host) buildLink(ctx context.Context) error {
 	host, peer := h.hostNS(), h.peerNS()
-	if h.options.Link == LinkVeth {
-		return runIP(ctx, host, fmt.Sprintf("link add %s type veth peer name %s netns %s", uplinkName, neighbourName, peer))
+	if h.options.Link == LinkVeth || h.options.Link == LinkQueues {
+		uplink := uplinkName
+		if h.options.Link == LinkQueues {
+			uplink += " numtxqueues 16 numrxqueues 16"
+		}
+		return runIP(ctx, host, fmt.Sprintf("link add %s type veth peer name %s netns %s", uplink, neighbourName, peer))
 	}
 	wires := 1
 	if h.options.Link == LinkBond {

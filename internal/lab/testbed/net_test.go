@@ -20,6 +20,7 @@ func TestHostCarriesTraffic(t *testing.T) {
 		sourceSeen func(h *Host, c *NetContainer) string
 	}{
 		{"nat", AttachNAT, func(h *Host, _ *NetContainer) string { return h.addresses.host4.Addr().String() }},
+		{"nat, bridged uplink", AttachNATBridged, func(h *Host, _ *NetContainer) string { return h.addresses.host4.Addr().String() }},
 		{"routed", AttachRouted, func(_ *Host, c *NetContainer) string { return c.Addr.String() }},
 		{"bridged", AttachBridged, func(_ *Host, c *NetContainer) string { return c.Addr.String() }},
 	} {
