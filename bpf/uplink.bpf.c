@@ -63,10 +63,15 @@
  *  - Bridge, overlay: nobody, with any capability, also from namespaces made
  *    inside: whatever leaves passes the tap, which is out of reach. What was
  *    in priority before is cleared with the crossing (net/core/dev.c,
- *    ____dev_forward_skb), what was in queue_mapping is overwritten.
+ *    ____dev_forward_skb), what was in queue_mapping is overwritten. With
+ *    CAP_NET_ADMIN and no user namespace of its own it can make a macvlan or VLAN
+ *    on a device of the namespace at the other end of its veth (IFLA_LINK_NETNSID;
+ *    net/core/rtnetlink.c, rtnl_newlink): packets of its sockets go by its cgroup
+ *    then, what it forwards is the host's until the agent has seen the device.
  *  - Host mode: a socket belongs to the cgroup it was made in. Fields of the
  *    packet (SO_PRIORITY needs no more than CAP_NET_RAW) are not looked at when
- *    its cgroup is assigned. With CAP_NET_ADMIN the container owns the network of
+ *    its cgroup is assigned. bypass.bpf.c keeps its packet sockets from going past
+ *    this hook. With CAP_NET_ADMIN the container owns the network of
  *    the host, this program included; nothing can be held against that.
  *  - macvlan, ipvlan without CAP_NET_ADMIN: nobody; the tap overwrites.
  *  - macvlan, ipvlan with it: the container can take its tap away, or tag

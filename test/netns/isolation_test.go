@@ -695,3 +695,33 @@ func TestLookalikes(t *testing.T) {
 		t.Errorf("weir set host: %+v", refused)
 	}
 }
+
+// A host-mode container that may make packet sockets cannot send past the queues by them: while
+// the agent runs and after it was killed, until Weir is taken away.
+func TestHostModeBypass(t *testing.T) {
+	// Not in parallel: what another test starts while this process is in the container's cgroup would
+	// stay there, with its packet sockets.
+	b := newBed(t)
+	c := b.AddMode("one", testbed.ModeHost, labels("max", "5mbit"))
+	bypass := func() error {
+		return c.Enter(func() error {
+			fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+			if err != nil {
+				return err
+			}
+			defer unix.Close(fd)
+			return unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1)
+		})
+	}
+	for _, end := range []func(*harness.Agent){(*harness.Agent).Kill, func(*harness.Agent) {}} {
+		agent := b.StartAgent(harness.AgentOptions{})
+		if got := agent.Container("one"); got.State != v1.StateOK {
+			t.Errorf("got %+v", got)
+		}
+		if end(agent); !errors.Is(bypass(), unix.EPERM) {
+			t.Errorf("PACKET_QDISC_BYPASS: %v", bypass())
+		}
+		b.MustWeir("down", "--state-dir", b.Files.StateDir())
+		must.Succeed(t, bypass())
+	}
+}

@@ -26,6 +26,8 @@ type Kernel struct {
 	Origins identity.OriginWatcher
 	// Flows may be nil in tests.
 	Flows *flows.Manager
+	// ForbidBypass is identity.ForbidBypass; it may be nil in tests.
+	ForbidBypass func(cgroupPath string) error
 }
 
 // OpenKernel opens the kernel and adopts the flow tables that an earlier agent left at the devices
@@ -48,7 +50,7 @@ func OpenKernel(uplinks ...int) (k Kernel, watcher *identity.Origins, err error)
 	if err != nil {
 		return k, nil, errors.Join(err, opened.Close(), watcher.Close())
 	}
-	return Kernel{taps, keeper, watcher, flows.New(opened)}, watcher, nil
+	return Kernel{taps, keeper, watcher, flows.New(opened), identity.ForbidBypass}, watcher, nil
 }
 
 // Close closes all handles. Programs and maps in the kernel stay in force.
@@ -92,6 +94,7 @@ func (a *Attacher) Apply(all []*Container, uplinks []*Uplink) {
 	list := controlled(all)
 	a.applyFlows(list)
 	for _, c := range list {
+		a.applyBypass(c)
 		for i := range c.Devices {
 			a.applyDevice(c, &c.Devices[i])
 		}
@@ -129,6 +132,7 @@ func (a *Attacher) Release(c *Container, uplinks []*Uplink) {
 		a.log.Warn("cannot restore a container's devices", "name", c.Seen.Name, "error", err)
 	}
 	a.Forget(c, uplinks)
+	a.allowBypass(c)
 	c.Devices = nil
 }
 
@@ -179,6 +183,7 @@ func (a *Attacher) Check(uplinks []*Uplink, now time.Time) {
 	}
 	for _, u := range uplinks {
 		a.checkFollowers(u)
+		a.checkBelow(u)
 	}
 	a.checkOrigins()
 	a.bridges.recheck()
@@ -194,6 +199,7 @@ func (a *Attacher) CheckUplinks(uplinks []*Uplink, now time.Time) {
 	a.checkTunnels(uplinks)
 	for _, u := range uplinks {
 		a.checkFollowers(u)
+		a.checkBelow(u)
 	}
 }
 

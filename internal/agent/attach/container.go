@@ -38,8 +38,9 @@ type Container struct {
 	Obstacle string
 	Want     Want
 
-	ports ports
-	flows flowState
+	ports  ports
+	bypass identity.Applied[string]
+	flows  flowState
 	// indexErr is the reason why its packets with a tag in tc_index only count as the host's.
 	indexErr error
 }
@@ -106,6 +107,9 @@ func (c *Container) VethMoved(ifindex, bridge int) bool {
 func (c *Container) Complaints() []string {
 	var list []string
 	if complaint := c.indexComplaint(); complaint != "" {
+		list = append(list, complaint)
+	}
+	if complaint := c.bypassComplaint(); complaint != "" {
 		list = append(list, complaint)
 	}
 	return append(list, c.FlowComplaints()...)

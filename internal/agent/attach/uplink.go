@@ -29,6 +29,8 @@ type Uplink struct {
 	elsewhere error
 	// followers are programs and filters of others that see packets after the classifier.
 	followers []string
+	// below names the devices that it passes its packets to.
+	below []string
 	// unknownBytes counts bytes from unknown network namespaces; offered is scratch space.
 	unknownBytes uint64
 	offered      [identity.NumberNone + 1]uint64
@@ -57,8 +59,10 @@ func (u *Uplink) Complaints(c *Container) (reasons []string) {
 	if c.isRouted() && u.tunnels != nil {
 		reasons = append(reasons, "what it sends through a tunnel is counted as the host's: "+u.tunnels.Error())
 	}
-	if complaint := u.publishedComplaint(c); complaint != "" {
-		reasons = append(reasons, complaint)
+	for _, complaint := range []string{u.publishedComplaint(c), u.belowComplaint(c)} {
+		if complaint != "" {
+			reasons = append(reasons, complaint)
+		}
 	}
 	return reasons
 }

@@ -93,8 +93,10 @@ func Remove(stateDir, device string) ([]string, error) {
 		if c.CgroupPath == "" {
 			continue
 		}
-		if err := identity.DetachCgroup(c.CgroupPath); !errors.Is(err, kernel.ErrNoCgroup) {
-			errs = append(errs, err)
+		for _, detach := range []func(path string) error{identity.DetachCgroup, identity.AllowBypass} {
+			if err := detach(c.CgroupPath); !errors.Is(err, kernel.ErrNoCgroup) {
+				errs = append(errs, err)
+			}
 		}
 	}
 	errs = append(errs, identity.DetachBridges())

@@ -25,7 +25,7 @@ func (f *Flows) AttachCgroup(path string, number uint16) error {
 	}
 	defer want.Close()
 	return withCgroup(path, func(fd int) error {
-		old, err := answersAt(fd)
+		old, err := programAt(fd, ebpf.AttachCGroupInetIngress, answerProgWeirAnswers)
 		if err != nil {
 			return err
 		}
@@ -34,7 +34,7 @@ func (f *Flows) AttachCgroup(path string, number uint16) error {
 			if same, err := f.sameAnswers(old, want); err != nil || same {
 				return err
 			}
-			if err := detachAnswers(fd, old); err != nil {
+			if err := detachProgram(fd, ebpf.AttachCGroupInetIngress, old); err != nil {
 				return err
 			}
 		}
@@ -49,21 +49,26 @@ func (f *Flows) AttachCgroup(path string, number uint16) error {
 
 // DetachCgroup detaches the program of AttachCgroup, if it is attached. Errors: kernel.ErrNoCgroup.
 func DetachCgroup(path string) error {
+	return detachCgroup(path, ebpf.AttachCGroupInetIngress, answerProgWeirAnswers)
+}
+
+// detachCgroup detaches the program of that name from the cgroup at path, if it is attached. Errors:
+// kernel.ErrNoCgroup.
+func detachCgroup(path string, at ebpf.AttachType, name string) error {
 	return withCgroup(path, func(fd int) error {
-		old, err := answersAt(fd)
+		old, err := programAt(fd, at, name)
 		if err != nil || old == nil {
 			return err
 		}
 		defer old.Close()
-		return detachAnswers(fd, old)
+		return detachProgram(fd, at, old)
 	})
 }
 
-func detachAnswers(fd int, program *ebpf.Program) error {
-	err := link.RawDetachProgram(link.RawDetachProgramOptions{
-		Target: fd, Program: program, Attach: ebpf.AttachCGroupInetIngress})
+func detachProgram(fd int, at ebpf.AttachType, program *ebpf.Program) error {
+	err := link.RawDetachProgram(link.RawDetachProgramOptions{Target: fd, Program: program, Attach: at})
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("stop counting the received packets of a cgroup: %w", err)
+		return fmt.Errorf("detach a program from a cgroup: %w", err)
 	}
 	return nil
 }
@@ -84,9 +89,9 @@ func withCgroup(path string, fn func(fd int) error) error {
 	return fn(int(dir.Fd()))
 }
 
-// answersAt returns the program attached to the cgroup itself; nil if there is none.
-func answersAt(fd int) (*ebpf.Program, error) {
-	attached, err := link.QueryPrograms(link.QueryOptions{Target: fd, Attach: ebpf.AttachCGroupInetIngress})
+// programAt returns the program of that name attached to the cgroup itself; nil if there is none.
+func programAt(fd int, at ebpf.AttachType, name string) (*ebpf.Program, error) {
+	attached, err := link.QueryPrograms(link.QueryOptions{Target: fd, Attach: at})
 	if err != nil {
 		return nil, fmt.Errorf("list programs of a cgroup: %w", err)
 	}
@@ -99,7 +104,7 @@ func answersAt(fd int) (*ebpf.Program, error) {
 			return nil, fmt.Errorf("open program %d: %w", a.ID, err)
 		}
 		info, err := program.Info()
-		if err == nil && info.Name == answerProgWeirAnswers {
+		if err == nil && info.Name == name {
 			return program, nil
 		}
 		_ = program.Close()

@@ -70,6 +70,8 @@ func helper(mode string) error {
 		return send(target, forgedPriority)
 	case "exchange":
 		return exchange(target)
+	case "bypass":
+		return bypass()
 	case "serve":
 		listener, err := net.Listen("tcp", target.String())
 		if err != nil {

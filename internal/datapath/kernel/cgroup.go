@@ -83,22 +83,58 @@ func CgroupElsewhere(procDir, path string) bool {
 		return false
 	}
 	elsewhere, inside := false, false
+	eachProcess(path, func(pid string) bool {
+		switch netns, err := os.Readlink(filepath.Join(procDir, pid, "ns/net")); {
+		case err != nil: // it ended
+		case netns == here:
+			inside = true
+		default:
+			elsewhere = true
+		}
+		return !inside
+	})
+	return elsewhere && !inside
+}
+
+// HasPacketSockets reports whether a process of the cgroup at path, or of one below it, has a packet
+// or XDP socket. It may miss processes that start or end meanwhile. procDir is the mount point of
+// proc.
+func HasPacketSockets(procDir, path string) (found bool) {
+	eachProcess(path, func(pid string) bool {
+		directory := filepath.Join(procDir, pid, "fd")
+		files, _ := os.ReadDir(directory)
+		for _, file := range files {
+			link := filepath.Join(directory, file.Name())
+			if to, err := os.Readlink(link); err != nil || !strings.HasPrefix(to, "socket:") {
+				continue
+			}
+			// From sockfs_xattr_get (net/socket.c), with a zero at the end.
+			name := make([]byte, 16)
+			n, err := unix.Getxattr(link, "system.sockprotoname", name)
+			if err != nil {
+				continue // it is closed
+			}
+			protocol := strings.TrimRight(string(name[:n]), "\x00")
+			found = found || protocol == "PACKET" || protocol == "XDP"
+		}
+		return !found
+	})
+	return found
+}
+
+// eachProcess calls fn with the number of each process of the cgroup at path and those below it,
+// until fn returns false.
+func eachProcess(path string, fn func(pid string) bool) {
 	_ = filepath.WalkDir(path, func(below string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.IsDir() {
 			return nil // it is gone
 		}
 		processes, _ := os.ReadFile(filepath.Join(below, "cgroup.procs"))
 		for pid := range strings.FieldsSeq(string(processes)) {
-			switch netns, err := os.Readlink(filepath.Join(procDir, pid, "ns/net")); {
-			case err != nil: // it ended
-			case netns == here:
-				inside = true
+			if !fn(pid) {
 				return fs.SkipAll
-			default:
-				elsewhere = true
 			}
 		}
 		return nil
 	})
-	return elsewhere && !inside
 }

@@ -1,0 +1,79 @@
+package attach
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/weir-project/weir/internal/datapath/identity"
+	"github.com/weir-project/weir/internal/datapath/kernel"
+)
+
+// Packet sockets of a host-mode container could send past the uplinks' queues. A program at its
+// cgroup forbids that (bpf/bypass.bpf.c). Nothing can be attached there that keeps such a socket from
+// a device below an uplink.
+
+// applyBypass keeps the sockets of host-mode containers from sending past the uplinks' queues.
+func (a *Attacher) applyBypass(c *Container) {
+	if a.ForbidBypass == nil || !c.hasCgroupOnly() {
+		return
+	}
+	path := c.Seen.CgroupPath
+	if err := c.bypass.Apply(path, func() error { return a.ForbidBypass(path) }); err != nil {
+		a.log.Debug("forbid packet sockets past the queues", "name", c.Seen.Name, "error", err)
+	}
+}
+
+// allowBypass undoes applyBypass.
+func (a *Attacher) allowBypass(c *Container) {
+	if !c.bypass.Told() {
+		return
+	}
+	c.bypass = identity.Applied[string]{}
+	if err := identity.AllowBypass(c.Seen.CgroupPath); err != nil && !errors.Is(err, kernel.ErrNoCgroup) {
+		a.log.Warn("allow packet sockets past the queues", "name", c.Seen.Name, "error", err)
+	}
+}
+
+// bypassComplaint returns why packet sockets of a container may send past the uplinks' queues, or "".
+func (c *Container) bypassComplaint() string {
+	switch err := c.bypass.Err(); {
+	case !c.hasCgroupOnly():
+	case errors.Is(err, identity.ErrOlderSockets):
+		return "its packet sockets may send past the uplink's queues: " + err.Error() + "; restart it"
+	case err != nil && c.mayBypass():
+		return "its packet sockets may send past the uplink's queues: take NET_RAW from it (cap_drop), or use a newer kernel: " + err.Error()
+	}
+	return ""
+}
+
+// mayBypass reports whether processes of an engine's container in the host's network may make packet
+// sockets.
+func (c *Container) mayBypass() bool {
+	return c.hasCgroupOnly() && !c.Seen.Configured && !c.Seen.Lacks.NetRaw
+}
+
+// belowComplaint returns through which devices below the uplink a container's packet sockets may
+// send, or "".
+func (u *Uplink) belowComplaint(c *Container) string {
+	if len(u.below) == 0 || !c.isContainer() || !c.mayBypass() {
+		return ""
+	}
+	return fmt.Sprintf("its packet sockets may send through %s, below %s: take NET_RAW from it (cap_drop), or use another network",
+		strings.Join(u.below, ", "), u.Name())
+}
+
+// checkBelow looks up the devices below an uplink.
+func (a *Attacher) checkBelow(u *Uplink) {
+	u.below = nil
+	if u.Classifier() == nil {
+		return
+	}
+	below, err := kernel.Below(u.Ifindex())
+	if err != nil && !errors.Is(err, kernel.ErrNoLink) {
+		a.log.Warn("look for devices below the uplink", "uplink", u.Name(), "error", err)
+	}
+	for _, l := range below {
+		u.below = append(u.below, l.Name)
+	}
+}
