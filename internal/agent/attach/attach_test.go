@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -96,13 +97,42 @@ func (noBridges) Close() error              { return nil }
 
 // fakeTaps counts how often each number was verified.
 type fakeTaps struct {
-	verified map[uint16]int
-	err      error
+	verified  map[uint16]int
+	err       error
+	redirects []string
 }
 
+func (f *fakeTaps) Redirects(identity.Tap) ([]string, error) { return f.redirects, nil }
 func (f *fakeTaps) Attach(_ identity.Tap, number uint16) error {
 	f.verified[number]++
 	return f.err
+}
+
+// The cgroup of a bridge container is assigned if it may have CAP_NET_ADMIN: then it can make a
+// device on the uplink, past its tap.
+func TestCgroupOfNetAdmin(t *testing.T) {
+	b := newBed()
+	b.start("admin", v1.ModeBridge, 1).Seen.CgroupPath = "/admin"
+	plain := b.start("plain", v1.ModeBridge, 2)
+	plain.Seen.CgroupPath, plain.Seen.Lacks.NetAdmin = "/plain", true
+	b.apply()
+	if got := b.table.Numbers; len(got) != 2 || got[0].CgroupPath != "/admin" || got[1].CgroupPath != "" {
+		t.Errorf("assigned %+v", got)
+	}
+}
+
+// Who is behind a tap is looked up as often as the tap is.
+func TestRedirects(t *testing.T) {
+	b := newBed()
+	c := b.start("c", v1.ModeBridge, 1)
+	for _, redirects := range [][]string{nil, {"u32 filter", "other"}, nil} {
+		b.taps.redirects = redirects
+		b.Recheck(c)
+		b.apply()
+		if got := strings.Join(c.Complaints(), ""); strings.Contains(got, "u32 filter, other behind") != (redirects != nil) {
+			t.Errorf("behind %q: %q", redirects, got)
+		}
+	}
 }
 
 // A second Apply asks the kernel for nothing; what it refused is asked again, and so is what

@@ -17,6 +17,8 @@ import (
 // *identity.Taps.
 type Taps interface {
 	Attach(tap identity.Tap, number uint16) error
+	// Redirects names programs and filters behind a tap that may take the number away.
+	Redirects(tap identity.Tap) ([]string, error)
 }
 
 // Kernel holds the kernel interfaces that an Attacher uses.
@@ -107,7 +109,7 @@ func (a *Attacher) Apply(all []*Container, uplinks []*Uplink) {
 			continue
 		}
 		want := identity.Assignment{Number: c.Number, Class: c.Want.Class, MarkDSCP: c.Want.MarkDSCP}
-		if c.SendsFromSockets() {
+		if c.SendsFromSockets() || !c.Seen.Lacks.NetAdmin {
 			want.CgroupPath = c.Seen.CgroupPath
 		}
 		table.Numbers = append(table.Numbers, want)

@@ -109,8 +109,13 @@ func (c *Container) Complaints() []string {
 	if complaint := c.indexComplaint(); complaint != "" {
 		list = append(list, complaint)
 	}
-	if complaint := c.bypassComplaint(); complaint != "" {
-		list = append(list, complaint)
+	for _, complaint := range []string{c.bypassComplaint(), c.redirectComplaint()} {
+		if complaint != "" {
+			list = append(list, complaint)
+		}
+	}
+	if c.Seen.RoutingMesh && c.isContainer() {
+		list = append(list, "what it answers at ports that Swarm's routing mesh publishes counts as the host's: publish them with mode=host")
 	}
 	return append(list, c.FlowComplaints()...)
 }

@@ -2,6 +2,8 @@ package attach
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 
 	"github.com/weir-project/weir/internal/datapath/identity"
 	"github.com/weir-project/weir/internal/datapath/kernel"
@@ -19,6 +21,8 @@ type Device struct {
 	limit identity.Applied[uint32]
 	// flowsErr is the reason why the tap does not classify flows.
 	flowsErr error
+	// redirects names programs and filters behind the tap that may take the number away.
+	redirects []string
 }
 
 // tapping is the configuration of a tap.
@@ -50,6 +54,7 @@ func again(found identity.Attachment, before []Device) Device {
 // limits the size of those packets. It does nothing if both are in force.
 func (a *Attacher) applyDevice(c *Container, d *Device) {
 	want := tapping{d.Tap, c.Number, c.flows.hasTable}
+	looked := d.tap.InForce(want)
 	if err := d.tap.Apply(want, func() error { return a.attachTap(c, d) }); err != nil {
 		// Usually the device was removed between look-up and now.
 		c.Unattached = true
@@ -57,9 +62,26 @@ func (a *Attacher) applyDevice(c *Container, d *Device) {
 		a.log.Debug("cannot assign a device", "name", c.Seen.Name, "error", err)
 		return
 	}
+	if !looked {
+		var err error
+		if d.redirects, err = a.Taps.Redirects(d.Tap); err != nil {
+			a.log.Debug("cannot look for programs behind a tap", "name", c.Seen.Name, "interface", d.Interface, "error", err)
+		}
+	}
 	if d.Saved {
 		a.limitPackets(c, d)
 	}
+}
+
+// redirectComplaint returns what may take the container's number from its packets, or "".
+func (c *Container) redirectComplaint() string {
+	for _, d := range c.Devices {
+		if len(d.redirects) > 0 {
+			return fmt.Sprintf("%s behind Weir's program at the host's end of its %s may redirect its packets, which count as the host's then: remove it, or attach it at the bridge",
+				strings.Join(d.redirects, ", "), d.Interface)
+		}
+	}
+	return ""
 }
 
 // attachTap attaches the tap of a device. The tap writes the container's number into each packet

@@ -2,6 +2,7 @@ package attach
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	v1 "github.com/weir-project/weir/api/v1"
@@ -37,6 +38,18 @@ func TestPublishedTwice(t *testing.T) {
 	for _, all := range [][]*Container{{low, high}, {high, low}} {
 		if got := publishedBy(controlled(all)); got[port] != high.Number {
 			t.Errorf("container %d has the port, want %d", got[port], high.Number)
+		}
+	}
+}
+
+// Answers through Swarm's routing mesh count as the host's, which a container is told.
+func TestRoutingMesh(t *testing.T) {
+	b := newBed()
+	c := b.start("c", v1.ModeOverlay, 1)
+	for _, mesh := range []bool{false, true} {
+		c.Seen.RoutingMesh = mesh
+		if got := strings.Join(c.Complaints(), ""); strings.Contains(got, "mode=host") != mesh {
+			t.Errorf("routing mesh %t: %q", mesh, got)
 		}
 	}
 }

@@ -51,6 +51,8 @@ type Container struct {
 	// NetworkDrivers are the drivers of the networks it is attached to, as the source names them;
 	// empty if unknown.
 	NetworkDrivers []string
+	// RoutingMesh: it is attached to the network of Swarm's routing mesh.
+	RoutingMesh bool
 	// Ports are its published ports.
 	Ports []Port
 	// StartedAt distinguishes one run of a container from the next. It is zero for a container that

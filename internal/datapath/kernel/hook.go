@@ -105,13 +105,41 @@ func (h Hook) find(name string) (program *ebpf.Program, first bool, err error) {
 // if there is no such program. Errors: ErrNoNetNS.
 func (h Hook) After(name string, except ...string) (names []string, err error) {
 	err = InNetNS(h.NetNSPath, func() (err error) {
-		names, err = h.after(name, except)
+		names, err = h.after(name, except, func(attached) bool { return true })
 		return err
 	})
 	return names, err
 }
 
-func (h Hook) after(name string, except []string) ([]string, error) {
+// Redirects is After for programs and for filters that may redirect packets or edit their fields.
+func (h Hook) Redirects(name string) (names []string, err error) {
+	err = InNetNS(h.NetNSPath, func() (err error) {
+		names, err = h.after(name, nil, attached.mayRedirect)
+		return err
+	})
+	return names, err
+}
+
+// mayRedirect reports whether a program or filter may redirect packets or edit their fields.
+func (a attached) mayRedirect() bool {
+	var actions []netlink.Action
+	switch f := a.filter.(type) {
+	case *netlink.U32:
+		actions = f.Actions
+	case *netlink.MatchAll:
+		actions = f.Actions
+	case *netlink.Flower:
+		actions = f.Actions
+	default:
+		return true
+	}
+	return slices.ContainsFunc(actions, func(action netlink.Action) bool {
+		kind := action.Type()
+		return kind == "mirred" || kind == "skbedit"
+	})
+}
+
+func (h Hook) after(name string, except []string, counts func(attached) bool) ([]string, error) {
 	all, err := h.programs()
 	if err != nil || len(all) == 0 {
 		return nil, err
@@ -132,7 +160,7 @@ func (h Hook) after(name string, except []string) ([]string, error) {
 			return nil, err
 		case called == name:
 			found = true
-		case found && called != "" && !slices.Contains(except, called):
+		case found && called != "" && !slices.Contains(except, called) && counts(a):
 			names = append(names, called)
 		}
 	}
@@ -247,7 +275,9 @@ func (h Hook) attach(program, old *ebpf.Program) error {
 	// A filter would not be first if others use tcx, or are before ours.
 	byTCX := slices.ContainsFunc(all, func(a attached) bool { return a.filter == nil }) || at > 0
 	if !h.Egress && !byTCX {
-		if err := h.attachFilter(program, filterHandle); !lacksFilters(err) {
+		// The kernel may have no BPF filters, or another kind of filter has our preference: tcx
+		// needs neither.
+		if err := h.attachFilter(program, filterHandle); err == nil || errors.Is(err, unix.ENODEV) {
 			return err
 		}
 	}
@@ -298,12 +328,6 @@ func programID(program *ebpf.Program) ebpf.ProgramID {
 	}
 	id, _ := info.ID()
 	return id
-}
-
-// lacksFilters reports whether err is the error of a kernel without BPF filters
-// (CONFIG_NET_CLS_BPF, CONFIG_NET_SCH_INGRESS).
-func lacksFilters(err error) bool {
-	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP)
 }
 
 func (h Hook) attachFilter(program *ebpf.Program, handle uint32) error {

@@ -157,4 +157,16 @@ func TestFilterInNetNS(t *testing.T) {
 			t.Errorf("left behind: %s", left)
 		}
 	}
+
+	// A filter of another kind with the same preference refuses ours; the program comes first by tcx.
+	if ProbeTCX() != nil {
+		return
+	}
+	for _, args := range []string{"qdisc add dev lo clsact", "filter add dev lo ingress pref 1 protocol all u32 match u32 0 0"} {
+		out, err := exec.Command("tc", append([]string{"-n", name}, strings.Fields(args)...)...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("tc %s: %v: %s", args, err, out)
+		}
+	}
+	must.Succeed(t, Hook{NetNSPath: "/run/netns/" + name, Ifindex: 1}.Attach(program, nil))
 }

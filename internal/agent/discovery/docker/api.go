@@ -295,17 +295,20 @@ func (a *api) imageLabels(ctx context.Context, id string) (map[string]string, er
 type networkInfo struct {
 	ID     string `json:"Id"`
 	Driver string
+	// Ingress: it carries Swarm's routing mesh.
+	Ingress bool
 }
 
-func (a *api) networks(ctx context.Context) (drivers map[string]string, err error) {
-	drivers = make(map[string]string)
+// networks returns the networks by ID.
+func (a *api) networks(ctx context.Context) (byID map[string]networkInfo, err error) {
+	byID = make(map[string]networkInfo)
 	err = a.get(ctx, "/networks", func(dec *json.Decoder) error {
-		return readArray(dec, func(n networkInfo) { drivers[n.ID] = n.Driver })
+		return readArray(dec, func(n networkInfo) { byID[n.ID] = n })
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list networks: %w", err)
 	}
-	return drivers, nil
+	return byID, nil
 }
 
 func (a *api) network(ctx context.Context, nameOrID string) (*networkInfo, error) {

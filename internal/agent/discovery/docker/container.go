@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -83,7 +84,7 @@ func (w *watch) complete(ctx context.Context, info *inspection, cgroups string) 
 	if err := w.tellImage(ctx, info.Image, c); err != nil {
 		return nil, err
 	}
-	if c.NetworkDrivers, err = w.drivers(ctx, info); err != nil {
+	if err := w.tellNetworks(ctx, info, c); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -202,53 +203,46 @@ func (w *watch) imageLabels(ctx context.Context, id string) (labels map[string]s
 	return labels, "", nil
 }
 
-// drivers returns the drivers of the container's networks, sorted by network name.
-func (w *watch) drivers(ctx context.Context, info *inspection) ([]string, error) {
+// tellNetworks records the drivers of the container's networks, sorted by network name, and whether
+// one of them carries Swarm's routing mesh.
+func (w *watch) tellNetworks(ctx context.Context, info *inspection, c *discovery.Container) error {
 	networks := info.NetworkSettings.Networks
-	if len(networks) == 0 {
-		return nil, nil
-	}
-	names := make([]string, 0, len(networks))
-	for name := range networks {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	drivers := make([]string, 0, len(names))
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(networks)) {
 		id := networks[name].NetworkID
 		if id == "" {
 			id = name // Podman before 4 does not report the ID
 		}
-		driver, err := w.driver(ctx, id)
+		n, err := w.network(ctx, id)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if driver != "" {
-			drivers = append(drivers, driver)
+		if n.Driver != "" {
+			c.NetworkDrivers = append(c.NetworkDrivers, n.Driver)
 		}
+		c.RoutingMesh = c.RoutingMesh || n.Ingress
 	}
-	return drivers, nil
+	return nil
 }
 
-// driver returns a network's driver, or "" if the network does not exist. Results are cached: a
-// network's driver never changes, and its ID is never reused.
-func (w *watch) driver(ctx context.Context, id string) (string, error) {
+// network returns a network, or an empty one if it does not exist. Results are cached: the fields
+// never change, and an ID is never reused.
+func (w *watch) network(ctx context.Context, id string) (networkInfo, error) {
 	w.mu.Lock()
-	driver, ok := w.networkDrivers[id]
+	known, ok := w.networks[id]
 	w.mu.Unlock()
 	if ok {
-		return driver, nil
+		return known, nil
 	}
 	info, err := w.api.network(ctx, id)
 	if isNotFound(err) {
-		return "", nil
+		return networkInfo{}, nil
 	} else if err != nil {
-		return "", err
+		return networkInfo{}, err
 	}
 	w.mu.Lock()
-	w.networkDrivers[id] = info.Driver
+	w.networks[id] = *info
 	w.mu.Unlock()
-	return info.Driver, nil
+	return *info, nil
 }
 
 // ownCgroups returns the text of /proc/PID/cgroup, or errGone if the process is not the

@@ -147,7 +147,7 @@ func (s *Source) watch(ctx context.Context, events chan<- discovery.Event, conne
 		slots:          make(chan struct{}, inspectors),
 		pending:        make(map[string]*change),
 		known:          make(map[string]*discovery.Container),
-		networkDrivers: make(map[string]string),
+		networks:       make(map[string]networkInfo),
 		images:         make(map[string]map[string]string),
 	}
 	stream, err := api.events(ctx)

@@ -80,7 +80,7 @@ func (e *fakeEngine) start() {
 			http.Error(w, `{"message":"no such network"}`, http.StatusNotFound)
 			return
 		}
-		fmt.Fprint(w, `{"Id":"net3","Driver":"overlay"}`)
+		fmt.Fprint(w, `{"Id":"net3","Driver":"overlay","Ingress":true}`)
 	})
 	mux.HandleFunc("GET /v1.41/images/{id}/json", e.serveImage)
 	mux.HandleFunc("GET /v1.41/containers/json", e.serveList)
@@ -685,7 +685,7 @@ func TestConvert(t *testing.T) {
 		drivers              string
 	}{
 		{"default", "default", `{"bridge":{"NetworkID":"net1"}}`, discovery.Container{}, "bridge"},
-		{"two", "b", `{"b":{"NetworkID":"net2"},"a":{"NetworkID":"net3"}}`, discovery.Container{}, "overlay macvlan"},
+		{"two", "b", `{"b":{"NetworkID":"net2"},"a":{"NetworkID":"net3"}}`, discovery.Container{RoutingMesh: true}, "overlay macvlan"},
 		{"removed network", "b", `{"b":{"NetworkID":"net9"},"a":{"NetworkID":"net1"}}`, discovery.Container{}, "bridge"},
 		{"host", "host", `{}`, discovery.Container{HostNetwork: true}, ""},
 		{"none", "none", `{"none":{"NetworkID":""}}`, discovery.Container{NoNetwork: true}, ""},
@@ -715,7 +715,7 @@ func TestConvert(t *testing.T) {
 		if got := strings.Join(c.NetworkDrivers, " "); got != test.drivers {
 			t.Errorf("%s: drivers %q, want %q", test.name, got, test.drivers)
 		}
-		if c.HostNetwork != test.want.HostNetwork || c.NoNetwork != test.want.NoNetwork || c.SharesNetworkOf != test.want.SharesNetworkOf {
+		if c.HostNetwork != test.want.HostNetwork || c.NoNetwork != test.want.NoNetwork || c.SharesNetworkOf != test.want.SharesNetworkOf || c.RoutingMesh != test.want.RoutingMesh {
 			t.Errorf("%s: got %+v", test.name, c)
 		}
 		if c.ID != id(test.name) || c.Runtime != "docker" || c.Labels["weir.max"] != "1mbit" ||

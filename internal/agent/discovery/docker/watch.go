@@ -29,7 +29,7 @@ type watch struct {
 	pending map[string]*change
 	// known holds the containers that the agent believes to run.
 	known          map[string]*discovery.Container
-	networkDrivers map[string]string            // by network ID
+	networks       map[string]networkInfo       // by ID
 	images         map[string]map[string]string // labels, by image ID
 	cgroupPatterns cgroupPatterns
 }
@@ -102,7 +102,7 @@ func kindOf(m message) (id string, k kind) {
 func (w *watch) handle(ctx context.Context, m message) {
 	if m.Type == "network" && (m.Action == "destroy" || m.Action == "remove") {
 		w.mu.Lock()
-		delete(w.networkDrivers, m.Actor.ID)
+		delete(w.networks, m.Actor.ID)
 		w.mu.Unlock()
 		return
 	}
@@ -165,12 +165,12 @@ func (w *watch) note(ctx context.Context, id string, k kind) {
 
 // snapshot reports everything that runs.
 func (w *watch) snapshot(ctx context.Context) error {
-	drivers, err := w.api.networks(ctx)
+	networks, err := w.api.networks(ctx)
 	if err != nil {
 		return err
 	}
 	w.mu.Lock()
-	maps.Copy(w.networkDrivers, drivers)
+	maps.Copy(w.networks, networks)
 	w.mu.Unlock()
 	ids, err := w.api.running(ctx)
 	if err != nil {
