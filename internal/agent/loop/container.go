@@ -2,6 +2,7 @@ package loop
 
 import (
 	"strings"
+	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent/attach"
@@ -21,6 +22,9 @@ type container struct {
 	toldRefusals []refusal
 	// shares are its shares of the uplinks, in the order of the uplinks.
 	shares []*share
+	// inspectedAt and inspectionTook are of the last inspection of its network.
+	inspectedAt    time.Time
+	inspectionTook time.Duration
 }
 
 // key identifies a container among those of all sources.

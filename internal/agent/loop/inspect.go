@@ -3,6 +3,7 @@ package loop
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/weir-project/weir/internal/agent/attach"
 	"github.com/weir-project/weir/internal/datapath/kernel"
@@ -11,7 +12,25 @@ import (
 // inspect observes a container's network and applies the resulting decision. Its packets get its
 // number with the next reconciliation, when its class exists.
 func (cs *containers) inspect(c *container) {
+	c.inspectedAt = time.Now()
 	cs.attachAs(c, attach.Plan(&c.Container, cs.attach.Observe(&c.Container, cs.attached())))
+	c.inspectionTook = time.Since(c.inspectedAt)
+}
+
+// An inspection lists the devices of the container's network, of which a container with
+// CAP_NET_ADMIN may make tens of thousands, while the shares of all wait. So slow ones are repeated
+// less often: they take at most a tenth of the loop's time for a container without devices, whose
+// device may have come, and a hundredth otherwise.
+const (
+	slowInspection = 100 * time.Millisecond
+	missingDivisor = 10
+	checkDivisor   = 100
+)
+
+// mayInspect reports whether the container may be inspected again at a time, so that its
+// inspections take at most that part of the time.
+func (c *container) mayInspect(now time.Time, divisor time.Duration) bool {
+	return c.inspectionTook <= slowInspection || now.Sub(c.inspectedAt) >= divisor*c.inspectionTook
 }
 
 // attachAs puts a decision about a container's network into force.
@@ -44,11 +63,14 @@ func (cs *containers) number(c *container, preferred uint16) {
 
 // inspectMissing inspects the containers without devices again, and returns their number.
 func (cs *containers) inspectMissing() int {
-	missing := cs.unattached()
-	for _, c := range missing {
-		cs.inspect(c)
+	inspected := 0
+	for _, c := range cs.unattached() {
+		if c.mayInspect(time.Now(), missingDivisor) {
+			cs.inspect(c)
+			inspected++
+		}
 	}
-	return len(missing)
+	return inspected
 }
 
 // inspectConfigured inspects containers from the config file whose network namespace may have that
@@ -80,7 +102,9 @@ func (cs *containers) inspectSome() {
 	for i := range min(checkedContainers, len(controlled)) {
 		c := controlled[(first+i)%len(controlled)]
 		cs.checked = c.Number
-		cs.inspect(c)
+		if c.mayInspect(time.Now(), checkDivisor) {
+			cs.inspect(c)
+		}
 		cs.attach.Recheck(&c.Container)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent/attach"
@@ -14,6 +15,24 @@ import (
 
 // nowhere is a tap at a device that no machine has.
 func nowhere(n int) identity.Tap { return identity.Tap{Ifindex: 1<<30 + n} }
+
+// A container whose inspection is slow is inspected less often.
+func TestSlowInspections(t *testing.T) {
+	b := newBench(t, 100e6)
+	c := b.start("many").container
+	c.Seen.NetNSPath, c.Unattached = "/nowhere/ns/net", true
+	for _, tc := range []struct {
+		took, ago time.Duration
+		want      int
+	}{
+		{slowInspection, 0, 1}, {time.Second, 9 * time.Second, 0}, {time.Second, 10 * time.Second, 1},
+	} {
+		c.inspectionTook, c.inspectedAt = tc.took, time.Now().Add(-tc.ago)
+		if got := b.containers.inspectMissing(); got != tc.want {
+			t.Errorf("one of %v, %v ago: %d inspected, want %d", tc.took, tc.ago, got, tc.want)
+		}
+	}
+}
 
 // When all numbers are in use, a container runs on in the host class and says
 // so; when one is free again, it gets that.

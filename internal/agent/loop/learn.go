@@ -36,6 +36,9 @@ func (cs *containers) learn(event discovery.Event) {
 			running[key{c.Runtime, c.ID}] = true
 			cs.update(c)
 		}
+		for _, id := range event.Snapshot.Unclear {
+			running[key{event.Source, id}] = true
+		}
 		for k, c := range cs.byKey {
 			if c.Seen.Runtime == event.Source && !running[k] {
 				cs.forget(c)

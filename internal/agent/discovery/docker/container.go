@@ -177,8 +177,8 @@ func (w *watch) tellImage(ctx context.Context, id string, c *discovery.Container
 	return err
 }
 
-// imageLabels returns the labels of an image, or the reason why they are unknown. After a bad
-// answer of the engine the next inspection asks again.
+// imageLabels returns the labels of an image, or the reason why they are unknown: a bad answer of
+// the engine, or none in time. The next inspection asks again.
 func (w *watch) imageLabels(ctx context.Context, id string) (labels map[string]string, unknown string, err error) {
 	if id == "" {
 		return nil, "the engine does not say which image it was made from", nil
@@ -189,7 +189,7 @@ func (w *watch) imageLabels(ctx context.Context, id string) (labels map[string]s
 	if known {
 		return labels, "", nil
 	}
-	if labels, err = w.api.imageLabels(ctx, id); isAnswer(err) {
+	if labels, err = w.api.imageLabels(ctx, id); isAnswer(err) || errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return nil, err.Error(), nil
 	} else if err != nil {
 		return nil, "", err

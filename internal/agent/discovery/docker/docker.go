@@ -9,8 +9,9 @@
 // it happens, so that a container's first packets are controlled (prestart.go).
 //
 // The event stream is opened first; then the running containers are listed and inspected.
-// Containers that change in between are marked and inspected afterwards. After any failure all of
-// this starts again.
+// Containers that change in between, and those without an answer, are marked and inspected
+// afterwards. When the stream or a list fails all of this starts again; an inspection that fails is
+// repeated, because it concerns one container only.
 //
 // Limits: the engine must run on this machine, in the agent's process ID namespace or one below.
 package docker
@@ -34,10 +35,13 @@ const (
 	// Back-off between attempts to reach the engine, doubled each time.
 	minBackoff = 50 * time.Millisecond
 	maxBackoff = 2 * time.Second
-	// Back-off between attempts to inspect a container for which the engine gives a bad answer,
-	// doubled each time.
+	// Back-off between attempts to inspect a container for which the engine gives a bad answer or
+	// none, doubled each time.
 	minRetry = 100 * time.Millisecond
 	maxRetry = 30 * time.Second
+	// snapshotTimeout is how long the inspections for a snapshot may take together: a container
+	// whose inspection hangs must not keep the others uncontrolled.
+	snapshotTimeout = 10 * time.Second
 	// maxImages bounds the cache of image labels.
 	maxImages = 256
 	// maxSocketPath is the longest path of a unix socket (unix(7)).
@@ -60,8 +64,9 @@ type Source struct {
 	name   string
 	socket string
 	log    *slog.Logger
-	// procDir is /proc, except in tests.
-	procDir string
+	// procDir is /proc and snapshotTimeout the constant, except in tests.
+	procDir         string
+	snapshotTimeout time.Duration
 }
 
 // New returns a source. Only Run connects to the engine.
@@ -79,10 +84,11 @@ func New(opts Options) *Source {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Source{
-		name:    opts.Name,
-		socket:  opts.Socket,
-		log:     opts.Logger.With("source", opts.Name),
-		procDir: "/proc",
+		name:            opts.Name,
+		socket:          opts.Socket,
+		log:             opts.Logger.With("source", opts.Name),
+		procDir:         "/proc",
+		snapshotTimeout: snapshotTimeout,
 	}
 }
 
@@ -142,7 +148,6 @@ func (s *Source) watch(ctx context.Context, events chan<- discovery.Event, conne
 		cgroups:        cgroups,
 		cgroupPatterns: defaultCgroupPatterns(cgroups.Point),
 		events:         events,
-		fail:           cancel,
 		background:     &background,
 		slots:          make(chan struct{}, inspectors),
 		pending:        make(map[string]*change),

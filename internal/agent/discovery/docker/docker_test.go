@@ -3,12 +3,14 @@ package docker
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -271,11 +273,18 @@ func (e *fakeEngine) networkEvent(action, name string) {
 // patience is how long a test waits for what must happen, however slow the machine is.
 const patience = 30 * time.Second
 
-// watchFake runs a source on the engine until the test ends.
-func (e *fakeEngine) watchFake() chan discovery.Event {
-	e.t.Helper()
+// source returns a source of the engine.
+func (e *fakeEngine) source() *Source {
 	source := New(Options{Name: "docker", Socket: e.socket()})
 	source.procDir = filepath.Join(e.dir, "proc")
+	return source
+}
+
+// watchFake runs a source on the engine until the test ends.
+func (e *fakeEngine) watchFake() chan discovery.Event { return e.watch(e.source()) }
+
+func (e *fakeEngine) watch(source *Source) chan discovery.Event {
+	e.t.Helper()
 	events := make(chan discovery.Event, 100)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -410,6 +419,32 @@ func TestWrongAnswerHidesNoOtherContainer(t *testing.T) {
 	e.set("odd", 11, fakeContainer{})
 	expect(t, events, "updated odd")
 	expectNone(t, events, 50*time.Millisecond)
+}
+
+// A container whose inspection hangs, or whose process cannot be read, is told of as unclear, and
+// the others of that snapshot and later ones are reported.
+func TestInspectionsWithoutAnswer(t *testing.T) {
+	e := newFakeEngine(t)
+	e.set("good", 10, fakeContainer{listed: true})
+	e.set("hangs", 11, fakeContainer{listed: true, delay: time.Second})
+	e.set("unreadable", 12, fakeContainer{listed: true})
+	cgroups := filepath.Join(e.dir, "proc/12/cgroup")
+	must.Succeed(t, errors.Join(os.Remove(cgroups), os.Mkdir(cgroups, 0o755)))
+	e.start()
+	source := e.source()
+	source.snapshotTimeout = 100 * time.Millisecond
+	events := e.watch(source)
+	unclear := expect(t, events, "snapshot good").Snapshot.Unclear
+	slices.Sort(unclear)
+	if want := []string{id("hangs"), id("unreadable")}; !slices.Equal(unclear, want) {
+		t.Errorf("unclear: %q, want %q", unclear, want)
+	}
+	e.set("late", 13, fakeContainer{})
+	e.containerEvent("start", "late")
+	expect(t, events, "updated late")
+	e.containerEvent("die", "unreadable") // the agent may know it of an earlier snapshot
+	expect(t, events, "removed "+id("unreadable"))
+	expect(t, events, "updated hangs")
 }
 
 func TestMalformedListIsAnOutage(t *testing.T) {
@@ -850,4 +885,31 @@ func TestLacksCapability(t *testing.T) {
 			t.Errorf("%q: %t", test.status, got)
 		}
 	}
+}
+
+// TestEndIsFinal: the networks of a container that has ended are disconnected after its end, and
+// no inspection asks for it again, however soon that is.
+func TestEndIsFinal(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var background sync.WaitGroup
+	for range 3000 {
+		w := &watch{
+			source: New(Options{}), events: make(chan discovery.Event, 1), background: &background, began: true,
+			pending: map[string]*change{}, known: map[string]*discovery.Container{id("c"): {}},
+		}
+		w.mu.Lock()
+		w.note(ctx, id("c"), stopped)
+		c := w.pending[id("c")]
+		for c.todo == forget { // until its end is being reported
+			w.mu.Unlock()
+			w.mu.Lock()
+		}
+		w.note(ctx, id("c"), altered)
+		if c.todo == look {
+			t.Fatal("it is inspected again")
+		}
+		w.mu.Unlock()
+	}
+	cancel()
+	background.Wait()
 }

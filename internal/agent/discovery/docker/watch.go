@@ -18,7 +18,6 @@ type watch struct {
 	api        *api
 	cgroups    cgroup.Mount
 	events     chan<- discovery.Event
-	fail       func(error) // ends the connection
 	background *sync.WaitGroup
 	slots      chan struct{} // held during an inspection
 
@@ -177,6 +176,8 @@ func (w *watch) snapshot(ctx context.Context) error {
 		return err
 	}
 
+	inspectCtx, cancel := context.WithTimeout(ctx, w.source.snapshotTimeout)
+	defer cancel()
 	found := make([]*discovery.Container, len(ids))
 	errs := make([]error, len(ids))
 	next := make(chan int)
@@ -184,7 +185,7 @@ func (w *watch) snapshot(ctx context.Context) error {
 	for range min(inspectors, len(ids)) {
 		inspecting.Go(func() {
 			for i := range next {
-				found[i], errs[i] = w.describe(ctx, ids[i])
+				found[i], errs[i] = w.describe(inspectCtx, ids[i])
 			}
 		})
 	}
@@ -195,21 +196,19 @@ func (w *watch) snapshot(ctx context.Context) error {
 	inspecting.Wait()
 
 	snapshot := &discovery.Snapshot{Containers: make([]discovery.Container, 0, len(ids))}
-	var unclear []string
 	for i, err := range errs {
 		switch {
 		case err == nil:
 			snapshot.Containers = append(snapshot.Containers, *found[i])
 		case errors.Is(err, errGone):
 			w.source.log.Debug("container ended before it was inspected", "id", ids[i])
-		case isAnswer(err):
-			// A container that cannot be read must not hide the others.
-			unclear = append(unclear, ids[i])
 		default:
-			return err
+			// A container that cannot be read must not hide the others.
+			snapshot.Unclear = append(snapshot.Unclear, ids[i])
 		}
 	}
-	if !discovery.Send(ctx, w.source, w.events, discovery.Event{Snapshot: snapshot}) {
+	unclear := snapshot.Unclear
+	if ctx.Err() != nil || !discovery.Send(ctx, w.source, w.events, discovery.Event{Snapshot: snapshot}) {
 		return ctx.Err()
 	}
 	w.mu.Lock()
@@ -220,6 +219,7 @@ func (w *watch) snapshot(ctx context.Context) error {
 		}
 	}
 	for _, id := range unclear {
+		w.known[id] = &discovery.Container{ID: id} // the agent may know it, so its end is reported
 		if w.pending[id] == nil {
 			w.note(ctx, id, started)
 		}
@@ -258,6 +258,10 @@ func (w *watch) settle(ctx context.Context, id string, c *change) {
 			return
 		}
 		c.looking = todo == look
+		var ended *discovery.Container
+		if todo == forget {
+			ended = w.drop(id)
+		}
 		w.mu.Unlock()
 
 		pause := debounce
@@ -267,14 +271,11 @@ func (w *watch) settle(ctx context.Context, id string, c *change) {
 				continue
 			}
 		case forget:
-			w.remove(ctx, id)
+			w.reportEnd(ctx, id, ended)
 		case look:
 			if err := w.update(ctx, id, quiet); err == nil {
 				retry = minRetry
-			} else if !isAnswer(err) {
-				w.fail(err)
-				return
-			} else {
+			} else if ctx.Err() == nil {
 				w.source.log.Warn("cannot read a container; trying again", "id", id, "error", err, "retry_in", retry)
 				pause = retry
 				retry = min(2*retry, maxRetry)
@@ -309,7 +310,10 @@ func (w *watch) update(ctx context.Context, id string, quiet bool) error {
 	<-w.slots
 	if errors.Is(err, errGone) {
 		w.source.log.Debug("container ended before it was inspected", "id", id)
-		w.remove(ctx, id)
+		w.mu.Lock()
+		ended := w.drop(id)
+		w.mu.Unlock()
+		w.reportEnd(ctx, id, ended)
 		return nil
 	} else if err != nil {
 		return err
@@ -329,14 +333,17 @@ func (w *watch) update(ctx context.Context, id string, quiet bool) error {
 	return nil
 }
 
-// remove reports the end of a container, once.
-func (w *watch) remove(ctx context.Context, id string) {
-	w.mu.Lock()
-	old := w.known[id]
-	// Before the report, which may block: meanwhile no event of this container needs an inspection.
+// drop makes a container unknown and returns what was known of it. Its end is reported after that,
+// as meanwhile no event of it needs an inspection. The caller holds w.mu.
+func (w *watch) drop(id string) *discovery.Container {
+	known := w.known[id]
 	delete(w.known, id)
-	w.mu.Unlock()
-	if old != nil {
+	return known
+}
+
+// reportEnd reports the end of a container that was known.
+func (w *watch) reportEnd(ctx context.Context, id string, known *discovery.Container) {
+	if known != nil {
 		discovery.Send(ctx, w.source, w.events, discovery.Event{RemovedID: id})
 	}
 }
