@@ -233,7 +233,8 @@ func (s *site) testAdmission(t *testing.T) {
 }
 
 // testPublished: what a container answers at a published port is its own, also over
-// IPv6, where a process of the host's passes it on.
+// IPv6, where a process of the host's passes it on, and after a restart of the agent
+// while the engine gives no answer.
 func (s *site) testPublished(t *testing.T) {
 	const port, maxBPS = 8080, 5e6
 	s.run(t, testbed.RunOptions{
@@ -241,15 +242,31 @@ func (s *site) testPublished(t *testing.T) {
 		Args: []string{"/bin/busybox", "nc", "-ll", "-p", "80", "-e", "/bin/busybox", "yes"},
 	})
 	s.await(t, "published", "controlled", controlled)
-	for _, host := range []netip.Addr{s.Host.PeerAddr.Prev(), s.Host.PeerAddr6.Prev()} {
-		before := s.agent.Container("published").SentBytes
-		received, took := s.download(t, netip.AddrPortFrom(host, port), 3*time.Second)
-		// Payload is less than frames; a bucket's burst comes on top.
-		if bps := float64(received) * 8 / took.Seconds(); bps > 1.02*maxBPS || bps < 0.85*maxBPS {
-			t.Errorf("at %s: %.2f Mbit/s, with a maximum of 5", host, bps/1e6)
+	limited := func(when string) {
+		t.Helper()
+		for _, host := range []netip.Addr{s.Host.PeerAddr.Prev(), s.Host.PeerAddr6.Prev()} {
+			before := s.agent.Container("published").SentBytes
+			received, took := s.download(t, netip.AddrPortFrom(host, port), 3*time.Second)
+			// Payload is less than frames; a bucket's burst comes on top.
+			if bps := float64(received) * 8 / took.Seconds(); bps > 1.02*maxBPS || bps < 0.85*maxBPS {
+				t.Errorf("%s, at %s: %.2f Mbit/s, with a maximum of 5", when, host, bps/1e6)
+			}
+			s.await(t, "published", "counted", func(c v1.Container) bool { return c.SentBytes >= before+uint64(received) })
 		}
-		s.await(t, "published", "counted", func(c v1.Container) bool { return c.SentBytes >= before+uint64(received) })
 	}
+	limited("at first")
+	check(t, syscall.Kill(s.engine.Pid(), syscall.SIGSTOP))
+	resume := func() { check(t, syscall.Kill(s.engine.Pid(), syscall.SIGCONT)) }
+	t.Cleanup(resume) // also when the test breaks off
+	s.agent.Kill()
+	s.agent = s.LaunchAgent(harness.AgentOptions{Docker: s.engine.Socket()})
+	s.Await("an agent", engineTimeout, func() (bool, string) {
+		result := s.Weir("ps")
+		return result.Code == 0, result.Stderr + s.agent.Said()
+	})
+	limited("beside a silent engine")
+	resume()
+	s.source(t, true)
 }
 
 // download reads what a server sends to the neighbour for a time.

@@ -44,11 +44,12 @@ func publishedPorts(list []discovery.Port) (p ports) {
 	return p
 }
 
-// publishedBy returns the container number of each published port.
+// publishedBy returns the container number of each published port. A container whose network has
+// not been inspected yet keeps the ports that an earlier agent recorded.
 func publishedBy(list []*Container) map[identity.Published]uint16 {
 	numbers := map[identity.Published]uint16{}
 	for _, c := range list {
-		if c.isRouted() {
+		if c.isRouted() || c.Mode == "" {
 			for _, port := range c.ports.told {
 				numbers[port] = c.Number
 			}

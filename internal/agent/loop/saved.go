@@ -1,15 +1,162 @@
 package loop
 
 import (
+	"fmt"
+	"slices"
+	"time"
+
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent/attach"
+	"github.com/weir-project/weir/internal/agent/discovery"
 	"github.com/weir-project/weir/internal/agent/state"
 	"github.com/weir-project/weir/internal/agent/stats"
 	"github.com/weir-project/weir/internal/datapath/identity"
 	"github.com/weir-project/weir/internal/share/policy"
 )
 
-// Conversion between the agent's types and those of the state file.
+// The state file: what is saved, and what the next agent recalls of it.
+
+// saveSoon writes the state file, unless it was written several times recently; then a later turn
+// of the control loop writes it. This bounds the writes while containers come and go.
+func (a *Agent) saveSoon(now time.Time) {
+	if !a.unsaved || now.Before(a.saveFrom) {
+		return
+	}
+	if earliest := now.Add(-saveBurst * saveInterval); a.saveFrom.Before(earliest) {
+		a.saveFrom = earliest
+	}
+	a.saveFrom = a.saveFrom.Add(saveInterval)
+	if err := a.save(); err != nil {
+		a.log.Error("cannot save the agent's state", "error", err)
+	}
+}
+
+// saveChange saves a user's change, which only the state file holds.
+func (a *Agent) saveChange() error {
+	if err := a.save(); err != nil {
+		return fmt.Errorf("the change is in force, but could not be saved: a restart of the agent loses it; make room or mend the disk, and ask again: %w", err)
+	}
+	return nil
+}
+
+// save writes the data that neither the kernel nor a source has.
+func (a *Agent) save() error {
+	containers := make([]state.Container, 0, len(a.containers.byKey))
+	for _, c := range a.containers.all() {
+		s := savedContainer(c.Container.Seen)
+		s.Number, s.Set, s.Attached = c.Number, savedSet(c.set), savedDevices(c.Devices)
+		for _, share := range c.shares {
+			if share.admittedBPS > 0 {
+				if s.AdmittedBPS == nil {
+					s.AdmittedBPS = map[string]uint64{}
+				}
+				s.AdmittedBPS[share.uplink.device.Name()] = share.admittedBPS
+			}
+			if share.totals != (stats.Totals{}) {
+				if s.Counted == nil {
+					s.Counted = map[string]state.Counted{}
+				}
+				s.Counted[share.uplink.device.Name()] = savedCounted(share)
+			}
+		}
+		containers = append(containers, s)
+	}
+	for _, u := range a.uplinks.list {
+		if u.installed() {
+			counted := savedCounted(u.host)
+			saved := a.store.Uplink(u.device.Name(), u.device.Ifindex())
+			saved.Host, saved.HostAdmittedBPS = &counted, u.host.admittedBPS
+		}
+	}
+	a.store.Containers = containers
+	a.unsaved = false
+	if err := a.store.Save(); err != nil {
+		return err
+	}
+	a.attach.LimitSaved(a.containers.attached())
+	return nil
+}
+
+// recall restores the containers of an earlier agent, so that their classes stay until their source
+// has reported what runs.
+func (a *Agent) recall() {
+	for _, saved := range a.store.Uplinks {
+		for _, u := range a.uplinks.list {
+			if u.device.Name() == saved.Name && saved.Host != nil {
+				u.host.admittedBPS = saved.HostAdmittedBPS
+				recallCounted(u.host, *saved.Host)
+			}
+		}
+	}
+	for _, s := range a.store.Containers {
+		c := &container{}
+		c.Learn(recalledContainer(s))
+		a.containers.addShares(c)
+		c.Devices = recalledDevices(s.Attached)
+		c.set = recalledSet(s.Set)
+		a.containers.resolve(c)
+		a.containers.byKey[c.key()] = c
+		if !a.containers.claim(c, s.Number) {
+			continue
+		}
+		for _, share := range c.shares {
+			share.admittedBPS = s.AdmittedBPS[share.uplink.device.Name()]
+			recallCounted(share, s.Counted[share.uplink.device.Name()])
+		}
+	}
+	for _, c := range a.containers.all() {
+		if a.containers.hasSource(c.Seen.Runtime) {
+			a.containers.inspect(c)
+		}
+	}
+}
+
+// dropLeftovers forgets the containers of sources that are no longer configured, because no event
+// would report their end. It undoes the earlier agent's changes to them, as their numbers will be
+// reused. Call it when the uplinks have their classifiers.
+func (cs *containers) dropLeftovers() {
+	for _, c := range cs.all() {
+		if cs.hasSource(c.Seen.Runtime) {
+			continue
+		}
+		cs.log.Info("no configured source reports this container any more; it is no longer controlled", "name", c.Seen.Name, "runtime", c.Seen.Runtime)
+		cs.forget(c)
+	}
+}
+
+// hasSource reports whether a source of that name is configured.
+func (cs *containers) hasSource(name string) bool {
+	return slices.Contains(cs.asked, name)
+}
+
+// savedContainer returns all that a source reports about a container.
+func savedContainer(c discovery.Container) state.Container {
+	s := state.Container{
+		ID: c.ID, Name: c.Name, Runtime: c.Runtime, Labels: c.Labels,
+		Image: c.Image, ImageLabels: c.ImageLabels, ImageUnknown: c.ImageUnknown,
+		NetNSPath: c.NetNSPath, CgroupPath: c.CgroupPath, Interface: c.Interface,
+		HostNetwork: c.HostNetwork, SharesNetwork: c.SharesNetworkOf, Pod: c.Pod, StartedAt: c.StartedAt,
+		Network: state.Network{None: c.NoNetwork, Configured: c.Configured, WithoutNetAdmin: c.Lacks.NetAdmin, WithoutNetRaw: c.Lacks.NetRaw, Drivers: c.NetworkDrivers, RoutingMesh: c.RoutingMesh},
+	}
+	for _, p := range c.Ports {
+		s.Network.Ports = append(s.Network.Ports, state.Port(p))
+	}
+	return s
+}
+
+func recalledContainer(s state.Container) discovery.Container {
+	c := discovery.Container{
+		ID: s.ID, Name: s.Name, Runtime: s.Runtime, Labels: s.Labels,
+		Image: s.Image, ImageLabels: s.ImageLabels, ImageUnknown: s.ImageUnknown,
+		NetNSPath: s.NetNSPath, CgroupPath: s.CgroupPath, Interface: s.Interface,
+		HostNetwork: s.HostNetwork, SharesNetworkOf: s.SharesNetwork, Pod: s.Pod, StartedAt: s.StartedAt,
+		NoNetwork: s.Network.None, Configured: s.Network.Configured, Lacks: discovery.Capabilities{NetAdmin: s.Network.WithoutNetAdmin, NetRaw: s.Network.WithoutNetRaw}, NetworkDrivers: s.Network.Drivers, RoutingMesh: s.Network.RoutingMesh,
+	}
+	for _, p := range s.Network.Ports {
+		c.Ports = append(c.Ports, discovery.Port(p))
+	}
+	return c
+}
 
 func savedSet(v policy.Values) *state.Set {
 	if v == (policy.Values{}) {

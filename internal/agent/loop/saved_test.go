@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"maps"
 	"reflect"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent/attach"
+	"github.com/weir-project/weir/internal/agent/discovery"
 	"github.com/weir-project/weir/internal/agent/state"
 	"github.com/weir-project/weir/internal/datapath/identity"
 	"github.com/weir-project/weir/internal/share/policy"
@@ -50,15 +52,45 @@ func TestSaveAndRecall(t *testing.T) {
 		}
 		for k, c := range b.containers.byKey {
 			got := next.containers.byKey[k]
-			if got == nil || got.Seen.Name != c.Seen.Name || !got.Seen.StartedAt.Equal(c.Seen.StartedAt) || got.policy() != c.policy() || got.Seen.HostNetwork != c.Seen.HostNetwork {
+			if got == nil || !reflect.DeepEqual(got.Container.Seen, c.Container.Seen) || got.policy() != c.policy() {
 				rt.Fatalf("%+v became %+v", c, got)
 			}
 		}
 	})
 
+	// All that a source reports is recalled, and its ports stay in force.
+	b := newBench(t, 100e6)
+	full := discovery.Container{
+		ID: "0123", Name: "web", Runtime: "docker", Labels: map[string]string{"weir.weight": "7"}, Image: "nginx",
+		ImageLabels: map[string]string{"weir.max": "5mbit"}, ImageUnknown: "gone", NetNSPath: "/nowhere/ns/net", CgroupPath: "/cgroup/web",
+		Interface: "eth0", HostNetwork: true, NoNetwork: true, Lacks: discovery.Capabilities{NetAdmin: true, NetRaw: true}, Configured: true, SharesNetworkOf: "4567", Pod: "pod",
+		NetworkDrivers: []string{"bridge"}, RoutingMesh: true, Ports: []discovery.Port{{Container: 80, Host: 8080, Protocol: "tcp", AnyIPv4: true, AnyIPv6: true}}, StartedAt: epoch,
+	}
+	requireFull(t, full)
+	requireFull(t, full.Ports[0])
+	for _, none := range []bool{true, false} {
+		seen := full
+		seen.NoNetwork = none
+		b.containers.update(seen)
+		b.reconcile()
+		must.Succeed(t, b.save())
+		saved, err := state.Open(b.dir)
+		must.Succeed(t, err)
+		next := newBench(t, 100e6)
+		next.Agent.store = saved
+		next.recall()
+		next.reconcile()
+		if got := next.containers.byKey[key{"docker", "0123"}]; got == nil || !reflect.DeepEqual(got.Container.Seen, seen) {
+			t.Errorf("%+v became %+v", seen, got)
+		}
+		if ports := next.classifier.published; !maps.Equal(ports, b.classifier.published) || (len(ports) == 0) != none {
+			t.Errorf("ports %v became %v", b.classifier.published, ports)
+		}
+	}
+
 	// Of a source that is not asked any more, nobody would ever say that its
 	// containers are gone.
-	b := newBench(t, 100e6)
+	b = newBench(t, 100e6)
 	b.Agent.store.File = state.File{Containers: []state.Container{
 		{ID: "0123456789abcdef", Runtime: "docker"},
 		{ID: "fedcba", Runtime: "static", Number: 77, HostNetwork: true, CgroupPath: "/cgroup/fedcba"},
@@ -71,6 +103,17 @@ func TestSaveAndRecall(t *testing.T) {
 	}
 	if len(b.containers.byKey) != 1 || b.containers.byKey[key{"docker", "0123456789abcdef"}] == nil {
 		t.Errorf("recalled %v", b.containers.byKey)
+	}
+}
+
+// requireFull fails unless each field of a struct has a value that tells whether it was saved.
+func requireFull(t *testing.T, object any) {
+	t.Helper()
+	one := reflect.ValueOf(object)
+	for i := range one.NumField() {
+		if one.Field(i).IsZero() {
+			t.Errorf("give %s a value", one.Type().Field(i).Name)
+		}
 	}
 }
 
@@ -101,7 +144,9 @@ func TestRecallWhatWasSet(t *testing.T) {
 	some := policy.Values{Weight: new(uint32(700)), MaxBPS: new(uint64(0))}
 	all := policy.Values{
 		Weight: new(uint32(1)), MinBPS: new(uint64(5)), MaxBPS: new(uint64(2)), Priority: new(uint32(3)), LatencyMS: new(4.0), Class: new(v1.ClassBE),
+		EFMax: &v1.Part{BPS: 5e6}, AFMin: &v1.Part{Percent: 20}, DSCP: new(v1.DSCPMark),
 	}
+	requireFull(t, all)
 	for _, set := range []policy.Values{{}, some, all} {
 		if got := recalledSet(savedSet(set)); !reflect.DeepEqual(got, set) {
 			t.Errorf("%+v, want %+v", got, set)

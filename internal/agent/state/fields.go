@@ -83,6 +83,29 @@ type Container struct {
 	CgroupPath    string             `json:"cgroup_path,omitempty"`
 	HostNetwork   bool               `json:"host_network,omitempty"`
 	SharesNetwork string             `json:"shares_network_of,omitempty"`
+
+	Pod     string  `json:"pod,omitempty"`
+	Network Network `json:"network,omitzero"`
+}
+
+// Network is the rest of what a source reports about a container's network.
+type Network struct {
+	None            bool     `json:"none,omitempty"`
+	Configured      bool     `json:"configured,omitempty"`
+	WithoutNetAdmin bool     `json:"without_net_admin,omitempty"`
+	WithoutNetRaw   bool     `json:"without_net_raw,omitempty"`
+	Drivers         []string `json:"drivers,omitempty"`
+	RoutingMesh     bool     `json:"routing_mesh,omitempty"`
+	Ports           []Port   `json:"ports,omitempty"`
+}
+
+// Port is a published port of a container: a discovery.Port.
+type Port struct {
+	Container uint16 `json:"container"`
+	Host      uint16 `json:"host"`
+	Protocol  string `json:"protocol"`
+	AnyIPv4   bool   `json:"any_ipv4,omitempty"`
+	AnyIPv6   bool   `json:"any_ipv6,omitempty"`
 }
 
 // Set is the part of a container's policy that `weir set` changed; unchanged fields are nil.
