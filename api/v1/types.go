@@ -344,6 +344,12 @@ type Snapshot struct {
 	Containers []Container `json:"containers"`
 }
 
+// Reloaded is the answer to a request to read the configuration file again.
+type Reloaded struct {
+	// Changes says in words what changed.
+	Changes []string `json:"changes"`
+}
+
 // EventKind is the kind of an event.
 type EventKind string
 
@@ -374,6 +380,10 @@ const (
 	// lost or made.
 	EventSourceLost      EventKind = "source_lost"
 	EventSourceConnected EventKind = "source_connected"
+	// EventReloaded: the configuration file was read again; Message says what changed.
+	// EventReloadRefused: it was not applied; Message says why.
+	EventReloaded      EventKind = "reloaded"
+	EventReloadRefused EventKind = "reload_refused"
 	// EventMissed: the reader was too slow; Missed events were dropped.
 	EventMissed EventKind = "missed"
 )

@@ -331,6 +331,7 @@ func (d *debian) testUnit(t *testing.T) {
 			return err == nil && fmt.Sprint(now.Status.RateBPS) == rate+"000000", fmt.Sprint(now.Status, err)
 		})
 	}
+	d.shell(t, "cp /etc/weir/weir.yaml /tmp/good.yaml && echo 'rate: fast' >>/etc/weir/weir.yaml && ! systemctl reload weir && cp /tmp/good.yaml /etc/weir/weir.yaml")
 	d.must(t, "weir", "flows")
 	d.must(t, "weir", "explain", "heavy")
 	if score := d.must(t, "systemd-analyze", "security", "--no-pager", "weir"); !strings.Contains(score, "exposure level") {

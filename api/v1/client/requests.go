@@ -129,9 +129,10 @@ func (c *Client) change(ctx context.Context, method, name, etag string, body any
 	return container, c.peer.Decode(response, &container)
 }
 
-// Reload makes the agent read its configuration file again.
-func (c *Client) Reload(ctx context.Context) error {
-	return c.call(ctx, http.MethodPost, "/v1/reload", nil, nil)
+// Reload makes the agent read its configuration file again and returns what changed.
+func (c *Client) Reload(ctx context.Context) (v1.Reloaded, error) {
+	var done v1.Reloaded
+	return done, c.call(ctx, http.MethodPost, "/v1/reload", nil, &done)
 }
 
 // Down makes the agent remove everything from the kernel and stop. Only root on the agent's

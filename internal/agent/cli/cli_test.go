@@ -81,9 +81,9 @@ func (a *fakeAgent) Try(_ context.Context, name string, _ v1.PolicyChange) (v1.P
 	return a.containers[0].Policy, a.err
 }
 
-func (a *fakeAgent) Reload(context.Context) error {
+func (a *fakeAgent) Reload(context.Context) (v1.Reloaded, error) {
 	a.call("reload")
-	return a.err
+	return v1.Reloaded{Changes: []string{"eth0: rate 2gbit instead of 1gbit"}}, a.err
 }
 
 func (a *fakeAgent) Down(context.Context) error {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent/loop"
 	"github.com/weir-project/weir/internal/datapath/flows"
 	"github.com/weir-project/weir/internal/front/cmdline"
@@ -29,7 +30,7 @@ trust_image_labels and the classifier change at once, and no packet and no flow 
 lost. A new uplink is shared out, and an uplink that the file no longer names is
 restored. Everything stays as it was if the file has a mistake, if the classifier is
 missing, broken or too deep, if an uplink cannot be shared out, or if another setting
-has changed, which takes a restart of the agent.`,
+has changed, which takes a restart of the agent. What changed is printed.`,
 		Args: cmdline.ExactArgs(),
 	}
 	flags := connect.Add(cmd, socket)
@@ -38,7 +39,11 @@ has changed, which takes a restart of the agent.`,
 		if err != nil {
 			return err
 		}
-		return agent.Reload(cmd.Context())
+		done, err := agent.Reload(cmd.Context())
+		for _, change := range done.Changes {
+			fmt.Fprintln(cmd.OutOrStdout(), "changed:", cmdline.Printable(change))
+		}
+		return err
 	}
 	return cmd
 }
@@ -47,7 +52,7 @@ has changed, which takes a restart of the agent.`,
 const reloadTimeout = 10 * time.Second
 
 // reloadOn reloads the agent's settings on every signal until ctx ends.
-func reloadOn(ctx context.Context, signals <-chan os.Signal, reload func(context.Context) error, log *slog.Logger) {
+func reloadOn(ctx context.Context, signals <-chan os.Signal, reload func(context.Context) (v1.Reloaded, error), log *slog.Logger) {
 	for {
 		select {
 		case <-signals:
@@ -56,8 +61,8 @@ func reloadOn(ctx context.Context, signals <-chan os.Signal, reload func(context
 		}
 		waiting, done := context.WithTimeout(ctx, reloadTimeout)
 		// The agent logs a refused configuration itself.
-		if err := reload(waiting); err != nil && !errors.Is(err, loop.ErrRefused) {
-			log.Error("read the configuration again", "error", err)
+		if _, err := reload(waiting); err != nil && !errors.Is(err, loop.ErrRefused) {
+			log.Error("cannot read the configuration again", "error", err)
 		}
 		done()
 	}

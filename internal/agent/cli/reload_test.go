@@ -12,13 +12,14 @@ import (
 	"syscall"
 	"testing"
 
+	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent/loop"
 	"github.com/weir-project/weir/internal/front/config"
 )
 
 func TestReloadAsksTheAgent(t *testing.T) {
 	a := busyHost()
-	if code, stdout, stderr := run("reload", "--socket", a.serve(t)); code != 0 || stdout+stderr != "" || !reflect.DeepEqual(a.called, []string{"reload"}) {
+	if code, stdout, stderr := run("reload", "--socket", a.serve(t)); code != 0 || stdout != "changed: eth0: rate 2gbit instead of 1gbit\n" || stderr != "" || !reflect.DeepEqual(a.called, []string{"reload"}) {
 		t.Errorf("exit code %d, %q, %q, %v", code, stdout, stderr, a.called)
 	}
 	a.err = fmt.Errorf("%w: weir.yaml:3: rate: wrong", loop.ErrRefused)
@@ -46,7 +47,7 @@ func TestReloadOn(t *testing.T) {
 	signals, ctx := make(chan os.Signal), t.Context()
 	read := make(chan error)
 	reader, writer := io.Pipe()
-	go reloadOn(ctx, signals, func(context.Context) error { return <-read }, slog.New(slog.NewTextHandler(writer, nil)))
+	go reloadOn(ctx, signals, func(context.Context) (v1.Reloaded, error) { return v1.Reloaded{}, <-read }, slog.New(slog.NewTextHandler(writer, nil)))
 	signals <- syscall.SIGHUP
 	read <- fmt.Errorf("%w: which the agent has said", loop.ErrRefused)
 	signals <- syscall.SIGHUP

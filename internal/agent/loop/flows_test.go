@@ -240,16 +240,16 @@ func TestReloadOfTheClassifier(t *testing.T) {
 	b.Agent.config.Reload = func() (Settings, error) { return next, nil }
 	inForce := func() []string { return b.Agent.status().Classifier.Levels }
 	kernel.classifier = errors.New("no memory")
-	if err := b.Agent.Reload(ctx); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "no memory") || inForce() != nil {
+	if err := reload(ctx, b); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "no memory") || inForce() != nil {
 		t.Errorf("no memory: %v, in force %v", err, inForce())
 	}
 	kernel.classifier = nil
 	next.Uplinks = []UplinkConfig{{Name: "up0", RateBPS: 100e6}, {Name: "up0", RateBPS: 1}}
-	if err := b.Agent.Reload(ctx); !errors.Is(err, ErrRefused) || inForce() != nil {
+	if err := reload(ctx, b); !errors.Is(err, ErrRefused) || inForce() != nil {
 		t.Errorf("wrong uplinks: %v, in force %v", err, inForce())
 	}
 	next.Uplinks = next.Uplinks[:1]
-	if err := b.Agent.Reload(ctx); err != nil || !slices.Equal(inForce(), []string{"P2P=AF"}) {
+	if err := reload(ctx, b); err != nil || !slices.Equal(inForce(), []string{"P2P=AF"}) {
 		t.Errorf("%v, in force %v", err, inForce())
 	}
 }

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
+	"strings"
+	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/datapath/flows"
@@ -23,33 +26,47 @@ type Settings struct {
 
 // Reload reads the settings again and applies all of them or, with an error, none. Classes and
 // queues are changed in place: no packet is lost, except those queued at an uplink that is given
-// back. Errors: ErrRefused.
-func (a *Agent) Reload(ctx context.Context) error {
+// back. It returns what changed. Errors: ErrRefused.
+func (a *Agent) Reload(ctx context.Context) (v1.Reloaded, error) {
 	if a.config.Reload == nil {
-		return fmt.Errorf("%w: this agent has no config file to read again", ErrRefused)
+		return v1.Reloaded{}, fmt.Errorf("%w: this agent has no config file to read again", ErrRefused)
 	}
+	var done v1.Reloaded
 	settings, err := a.config.Reload()
-	if err != nil {
-		err = fmt.Errorf("%w: the configuration stays as it was: %w", ErrRefused, err)
-		a.log.Error("read the configuration again", "error", err)
-		return err
-	}
-	doErr := a.do(ctx, func() { err = a.takeSettings(settings) })
-	return errors.Join(doErr, err)
+	doErr := a.do(ctx, func() {
+		if err == nil {
+			done.Changes, err = a.takeSettings(settings)
+		}
+		if err != nil {
+			a.events.Add(v1.Event{At: time.Now(), Kind: v1.EventReloadRefused, Message: err.Error()})
+			err = fmt.Errorf("%w: the configuration stays as it was: %w", ErrRefused, err)
+			a.log.Error("cannot read the configuration again", "error", err)
+		}
+	})
+	return done, errors.Join(doErr, err)
 }
 
-func (a *Agent) takeSettings(settings Settings) error {
+// takeSettings applies settings and returns what changed, nothing with an error.
+func (a *Agent) takeSettings(settings Settings) (changes []string, err error) {
+	before := a.config.Classifier
 	undo, err := a.takeClassifier(settings.Classifier)
 	var kept map[*link]UplinkConfig
 	if err == nil {
-		if kept, err = a.takeUplinks(settings); err != nil {
+		if kept, changes, err = a.takeUplinks(settings); err != nil {
 			undo()
 		}
 	}
 	if err != nil {
-		err = fmt.Errorf("%w: the configuration stays as it was: %w", ErrRefused, err)
-		a.log.Error("read the configuration again", "error", err)
-		return err
+		return nil, err
+	}
+	if !reflect.DeepEqual(a.config.Classifier, before) {
+		changes = append(changes, "the classifier")
+	}
+	if a.containers.host.resolved.Policy != settings.Host {
+		changes = append(changes, "the policy of the host")
+	}
+	if !reflect.DeepEqual(a.containers.rules, settings.Rules) {
+		changes = append(changes, "defaults, limits or policies of containers")
 	}
 	a.containers.host.resolved = hostResolution(settings.Host)
 	a.containers.rules = settings.Rules
@@ -57,41 +74,57 @@ func (a *Agent) takeSettings(settings Settings) error {
 		a.containers.resolve(c)
 	}
 	for u, config := range kept {
-		beforeBPS := u.device.RateBPS()
+		before, beforeBPS := u.device.Config(), u.device.RateBPS()
+		if u.reserveBasisPoints != settings.ReserveBasisPoints || before.Replace != config.Replace || before.IgnoreLinkSpeed != config.IgnoreLinkSpeed {
+			changes = append(changes, u.device.Name()+": reserve, replace or ignore_link_speed")
+		}
 		u.reserveBasisPoints = settings.ReserveBasisPoints
 		u.device.Configure(config)
 		a.advance(u)
 		if u.device.RateBPS() != beforeBPS {
-			a.log.Info("the uplink has another rate", "uplink", u.device.Name(), "rate_bps", u.device.RateBPS(), "before_bps", beforeBPS)
+			changes = append(changes, fmt.Sprintf("%s: rate %s instead of %s", u.device.Name(), policy.FormatRate(u.device.RateBPS()), policy.FormatRate(beforeBPS)))
 		}
 	}
 	a.reconcile()
-	a.log.Info("configuration read again")
-	return a.save()
+	if len(changes) == 0 {
+		changes = []string{"nothing"}
+	}
+	slices.Sort(changes)
+	a.log.Info("configuration read again", "changed", changes)
+	a.events.Add(v1.Event{At: time.Now(), Kind: v1.EventReloaded, Message: "changed: " + strings.Join(changes, "; ")})
+	if err := a.save(); err != nil {
+		a.unsaved = true // it is in force, and saved later
+		a.log.Error("cannot save the agent's state", "error", err)
+	}
+	return changes, nil
 }
 
 // takeUplinks changes the set of shared uplinks to the one in settings. It returns the uplinks that
-// stay, with their new configurations. An error leaves everything as it was: new uplinks are added
+// stay, with their new configurations, and what changed. An error leaves everything as it was: new uplinks are added
 // first and unnamed ones removed last, so that no container loses control when one of them is
 // refused.
-func (a *Agent) takeUplinks(settings Settings) (map[*link]UplinkConfig, error) {
+func (a *Agent) takeUplinks(settings Settings) (kept map[*link]UplinkConfig, changes []string, err error) {
 	change, err := a.uplinks.compare(settings.Uplinks)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	before := len(a.uplinks.list)
 	for _, config := range change.added {
 		if err = a.addUplink(config, settings.ReserveBasisPoints); err != nil {
 			break
 		}
+		changes = append(changes, config.Name+": a new uplink")
+	}
+	for _, u := range change.removed {
+		changes = append(changes, u.device.Name()+": given back")
 	}
 	if err == nil {
 		err = a.removeUplinks(change.removed)
 	}
 	if err != nil {
-		return nil, errors.Join(err, a.removeUplinks(slices.Clone(a.uplinks.list[before:])))
+		return nil, nil, errors.Join(err, a.removeUplinks(slices.Clone(a.uplinks.list[before:])))
 	}
-	return change.kept, nil
+	return change.kept, changes, nil
 }
 
 // uplinkChange is the difference between the shared uplinks and a new list.

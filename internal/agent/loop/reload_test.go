@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -27,7 +28,7 @@ func TestReloadOfTheHostsMinimum(t *testing.T) {
 	c := b.start("c", "min=80mbit")
 	next := Settings{Uplinks: []UplinkConfig{{Name: "up0", RateBPS: 100e6}}, ReserveBasisPoints: 500, Host: v1.Policy{Weight: 100, MinBPS: 30e6}}
 	b.Agent.config.Reload = func() (Settings, error) { return next, nil }
-	must.Succeed(t, b.Agent.Reload(ctx))
+	must.Succeed(t, reload(ctx, b))
 	if state, reason := c.container.state(); state != v1.StateOK || c.class.GuaranteedBPS < 80e6 {
 		t.Errorf("c is %s, %q; guaranteed %d", state, reason, c.class.GuaranteedBPS)
 	}
@@ -40,11 +41,45 @@ func TestReloadOfTheHostsMinimum(t *testing.T) {
 	}
 }
 
+// reload reads the configuration again.
+func reload(ctx context.Context, b *bench) error {
+	_, err := b.Agent.Reload(ctx)
+	return err
+}
+
+// What a reload changed, or why it was refused, is answered, and an event.
+func TestReloadSaysWhatChanged(t *testing.T) {
+	b := newBench(t, 100e6)
+	ctx := b.serve()
+	next := Settings{Uplinks: []UplinkConfig{{Name: "up0", RateBPS: 50e6}}, ReserveBasisPoints: 500, Host: policy.Default()}
+	var wrong error
+	b.Agent.config.Reload = func() (Settings, error) { return next, wrong }
+	_ = reload(ctx, b)
+	for _, step := range []struct {
+		change func()
+		want   string
+	}{
+		{func() {}, "reloaded changed: nothing"},
+		{func() { next.Uplinks[0].RateBPS = 40e6 }, "reloaded changed: up0: rate 40mbit instead of 50mbit"},
+		{func() {
+			next.Host.Weight, next.ReserveBasisPoints, next.Rules.TrustImageLabels = 7, 1000, true
+		}, "reloaded changed: defaults, limits or policies of containers; the policy of the host; up0: reserve, replace or ignore_link_speed"},
+		{func() { wrong = errors.New("weir.yaml:3: rate: wrong") }, "reload_refused weir.yaml:3: rate: wrong"},
+	} {
+		step.change()
+		done, err := b.Agent.Reload(ctx)
+		last := b.events.Newest(1, func(v1.Event) bool { return true })[0]
+		if said := string(last.Kind) + " " + last.Message; said != step.want || (err == nil) != (len(done.Changes) > 0) {
+			t.Errorf("said %q, answered %v, %v, want %q", said, done, err, step.want)
+		}
+	}
+}
+
 func TestReload(t *testing.T) {
 	b := newBench(t, 100e6)
 	ctx := b.serve()
 	c := b.start("c", "weight=200", "min=10mbit")
-	if err := b.Agent.Reload(ctx); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "no config file") {
+	if err := reload(ctx, b); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "no config file") {
 		t.Errorf("without a file: %v", err)
 	}
 	next := Settings{
@@ -63,7 +98,7 @@ func TestReload(t *testing.T) {
 			t.Errorf("%s: %+v of %d, reserve %d, host %+v, entitled to %d", when, c.container.policy(), b.link.device.RateBPS(), b.link.reserveBasisPoints, b.host.container.policy(), c.class.EntitledBPS)
 		}
 	}
-	must.Succeed(t, b.Agent.Reload(ctx))
+	must.Succeed(t, reload(ctx, b))
 	check("read again")
 	saved, err := state.Open(b.dir)
 	if err != nil || len(saved.Containers) != 1 || *saved.Containers[0].Set.Weight != 700 {
@@ -71,19 +106,19 @@ func TestReload(t *testing.T) {
 	}
 
 	next.Rules, next.Host.Weight, wrong = policy.Rules{}, 7, errors.New("weir.yaml:3: rate: wrong")
-	if err := b.Agent.Reload(ctx); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "weir.yaml:3") {
+	if err := reload(ctx, b); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "weir.yaml:3") {
 		t.Errorf("a wrong file: %v", err)
 	}
 	check("a wrong file")
 	wrong = nil
 	next.Uplinks = []UplinkConfig{{Name: "up0", RateBPS: 40e6}}
 	b.machine.speedBPS = 10e6
-	if err := b.Agent.Reload(ctx); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "above the speed") {
+	if err := reload(ctx, b); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "above the speed") {
 		t.Errorf("a device that is slower: %v", err)
 	}
 	check("a device that is slower")
 	b.machine.speedErr = errors.New("no answer")
-	if err := b.Agent.Reload(ctx); !errors.Is(err, ErrRefused) {
+	if err := reload(ctx, b); !errors.Is(err, ErrRefused) {
 		t.Errorf("a device that cannot be asked: %v", err)
 	}
 	check("a device that cannot be asked")
@@ -91,7 +126,7 @@ func TestReload(t *testing.T) {
 	// What is not about the uplink is taken, however slow that has become.
 	b.machine.speedErr = nil
 	next.Uplinks[0].RateBPS = 50e6
-	if err := b.Agent.Reload(ctx); err != nil || b.host.container.policy().Weight != 7 {
+	if err := reload(ctx, b); err != nil || b.host.container.policy().Weight != 7 {
 		t.Errorf("another policy while the device is slower: %v, host %+v", err, b.host.container.policy())
 	}
 }
@@ -199,7 +234,7 @@ func TestReloadUplinks(t *testing.T) {
 	}
 	refused := func(when, reason string) {
 		t.Helper()
-		if err := b.Agent.Reload(ctx); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), reason) {
+		if err := reload(ctx, b); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), reason) {
 			t.Errorf("%s: %v", when, err)
 		}
 	}
@@ -238,7 +273,7 @@ func TestReloadUplinks(t *testing.T) {
 	expect("none", "up0")
 
 	named("up2", "up0", "up1")
-	must.Succeed(t, b.Agent.Reload(ctx))
+	must.Succeed(t, reload(ctx, b))
 	expect("two more", "up0", "up2", "up1")
 	if got := second.classifier.cgroups[c.container.Number]; got != "/nowhere" || c.container.shares[2].admittedBPS != 10e6 {
 		t.Errorf("the container's cgroup is %q at the new uplink, its minimum %d", got, c.container.shares[2].admittedBPS)
@@ -253,7 +288,7 @@ func TestReloadUplinks(t *testing.T) {
 		t.Error("an uplink is without a scheduler")
 	}
 	third.gsoErr = nil
-	must.Succeed(t, b.Agent.Reload(ctx))
+	must.Succeed(t, reload(ctx, b))
 	if expect("one", "up0"); third.scheduler.inKernel || third.classifier.attached || second.scheduler.inKernel || second.classifier.attached {
 		t.Error("uplinks that are not named any more were not given back")
 	}
@@ -263,7 +298,7 @@ func TestReloadUplinks(t *testing.T) {
 
 	// All others: there is never none.
 	named("up1")
-	must.Succeed(t, b.Agent.Reload(ctx))
+	must.Succeed(t, reload(ctx, b))
 	if expect("another one", "up1"); b.scheduler.inKernel {
 		t.Error("up0 was not given back")
 	}

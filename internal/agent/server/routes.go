@@ -127,7 +127,7 @@ func (a *API) routes() []route {
 		},
 		{
 			method: "POST", path: "/v1/reload", role: access.Admin, summary: "Read the configuration file again",
-			response: struct{}{}, handle: func(r *http.Request) (any, error) { return struct{}{}, a.agent.Reload(r.Context()) },
+			response: v1.Reloaded{}, handle: func(r *http.Request) (any, error) { return a.agent.Reload(r.Context()) },
 		},
 		{
 			method: "POST", path: "/v1/down", role: access.Root, summary: "Remove everything from the kernel and stop; for root only",

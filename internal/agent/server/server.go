@@ -38,8 +38,8 @@ type Agent interface {
 	Reset(ctx context.Context, name string, conditions ...loop.Condition) (v1.Container, error)
 	// Try returns the policy that Set would make.
 	Try(ctx context.Context, name string, change v1.PolicyChange) (v1.Policy, error)
-	// Reload reads the configuration file again.
-	Reload(context.Context) error
+	// Reload reads the configuration file again and returns what changed.
+	Reload(context.Context) (v1.Reloaded, error)
 	// Flows returns the live flows of the containers whose class is auto, or of the container name;
 	// at most so many of each.
 	Flows(ctx context.Context, name string, most int) ([]v1.Flow, error)

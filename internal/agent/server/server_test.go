@@ -101,9 +101,9 @@ func (a *fakeAgent) Try(ctx context.Context, name string, change v1.PolicyChange
 	return v1.Policy{Weight: 300}, a.err
 }
 
-func (a *fakeAgent) Reload(ctx context.Context) error {
+func (a *fakeAgent) Reload(ctx context.Context) (v1.Reloaded, error) {
 	a.call(ctx, "reload")
-	return a.err
+	return v1.Reloaded{Changes: []string{"eth0: a new uplink"}}, a.err
 }
 
 func (a *fakeAgent) Down(ctx context.Context) error {
@@ -178,8 +178,8 @@ func TestClientAndServer(t *testing.T) {
 		t.Errorf("down: %v", err)
 	}
 	called("down")
-	if err := client.Reload(ctx); err != nil {
-		t.Errorf("reload: %v", err)
+	if done, err := client.Reload(ctx); err != nil || len(done.Changes) != 1 {
+		t.Errorf("reload: %v, %v", done, err)
 	}
 	called("reload")
 
