@@ -183,7 +183,7 @@ func TestEFAboveItsMaximum(t *testing.T) {
 		t.Error(err)
 	}
 	b.Await("events of its EF", 20*time.Second, func() (bool, string) {
-		text := b.MustWeir("events", "--once")
+		text := b.MustWeir("events")
 		held := strings.Index(text, "ef held phone: it sends more EF than the 1mbit that go first")
 		return held >= 0 && strings.Contains(text[held:], "ef released phone"), text
 	})

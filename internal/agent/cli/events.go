@@ -16,24 +16,24 @@ import (
 
 func newEventsCommand(socket *string) *cobra.Command {
 	var (
-		since uint64
-		once  bool
+		since  uint64
+		follow bool
 	)
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "Show events: containers, policies, uplinks, guarantees not in force",
-		Long: `Show the recent events that the agent has kept, and then new ones until an interrupt
-or the end of the agent: containers that start and stop, policies that change or are
-refused, shares that are degraded and repaired, uplinks and engines that are lost and
-come back. With -o json, one object a line; --since takes its "seq", also after a
+		Long: `Show the recent events that the agent has kept and, with --follow, new ones until an
+interrupt or the end of the agent: containers that start and stop, policies that change
+or are refused, shares that are degraded and repaired, uplinks and engines that are lost
+and come back. With -o json, one object a line; --since takes its "seq", also after a
 restart of the agent.`,
 		Example: `  weir events
-  weir events -o json --since 1767323045123`,
+  weir events --follow -o json --since 1767323045123`,
 		Args: cmdline.ExactArgs(),
 	}
 	format := cmdline.AddOutputFlag(cmd)
 	cmd.Flags().Uint64Var(&since, "since", 0, "only events after the one with this number")
-	cmd.Flags().BoolVar(&once, "once", false, "print the events that the agent has kept, and exit")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with new events")
 	flags := connect.Add(cmd, socket)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		write := writeEvent
@@ -44,7 +44,7 @@ restart of the agent.`,
 		if err != nil {
 			return err
 		}
-		err = agent.Events(cmd.Context(), since, !once, func(e v1.Event) error {
+		err = agent.Events(cmd.Context(), since, follow, func(e v1.Event) error {
 			if err := write(cmd.OutOrStdout(), e); err != nil {
 				return fmt.Errorf("print: %w", err)
 			}

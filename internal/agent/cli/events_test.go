@@ -23,7 +23,7 @@ func TestEvents(t *testing.T) {
 		v1.Event{At: at, Kind: v1.EventUplinkLost, Uplink: "eth0", Message: "eth0 is gone"},
 	)
 	socket := agent.serve(t)
-	code, stdout, stderr := run("events", "--once", "--socket", socket)
+	code, stdout, stderr := run("events", "--socket", socket)
 	const stamp = "2026-01-02 03:04:05.678 "
 	want := stamp + "agent started: version 1.2\n" +
 		stamp + "started web (weight 300, minimum 20mbit, maximum 80mbit, priority 10, latency 2.5ms, class ef, EF at most 20%)\n" +
@@ -35,7 +35,7 @@ func TestEvents(t *testing.T) {
 	}
 
 	// For programs: one object a line, after the event that they saw last.
-	code, stdout, _ = run("events", "--once", "-o", "json", "--socket", socket, "--since", fmt.Sprint(at.UnixMilli()+2))
+	code, stdout, _ = run("events", "-o", "json", "--socket", socket, "--since", fmt.Sprint(at.UnixMilli()+2))
 	lines := strings.Split(strings.TrimSpace(stdout), "\n")
 	if code != 0 || len(lines) != 2 {
 		t.Fatalf("exit code %d, printed %q", code, stdout)
@@ -45,10 +45,10 @@ func TestEvents(t *testing.T) {
 		t.Errorf("%+v, %v", e, err)
 	}
 
-	// Without --once it ends with the agent.
+	// With --follow it ends with the agent.
 	done := make(chan int)
 	go func() {
-		code, _, _ := run("events", "--socket", socket)
+		code, _, _ := run("events", "--follow", "--socket", socket)
 		done <- code
 	}()
 	time.AfterFunc(20*time.Millisecond, agent.events.Close)
