@@ -84,6 +84,9 @@ func TestTunnelIsTold(t *testing.T) {
 		t.Errorf("got %s, %q", one.State, one.Reason)
 	}
 	doctor := b.Weir("doctor").Stdout
+	if !regexp.MustCompile(`(?m)^uplink +ok +the classifier loads$`).MatchString(doctor) {
+		t.Errorf("weir doctor does not say whether the classifier loads:\n%s", doctor)
+	}
 	if found := regexp.MustCompile(`(?m)^tunnels .*`).FindString(doctor); !strings.Contains(found, " less ") ||
 		!strings.Contains(found, "tunnel (vxlan on "+b.Host.UplinkName+")") || !strings.Contains(found, "an uplink of its own") {
 		t.Errorf("weir doctor says:\n%s", doctor)

@@ -95,29 +95,52 @@ func examine(ctx context.Context, socket string) []finding {
 	if os.Geteuid() == 0 {
 		findings = append(findings, examineKernel()...)
 	}
+	seen, err := client.Unix(socket).Snapshot(ctx)
+	findings = append(findings, examineEngines(seen.Status.Sources, err == nil)...)
+	add("published", proxied(kernel.ProxiedPorts("/proc")), resultLess,
+		"no port is published at one IPv6 address only, from which docker-proxy passes on", "what containers answer there is counted as the host's")
+	add("volumes", networkMounts("/proc/self/mountinfo"), resultLess,
+		"no network file system is mounted", "what containers write there, the host sends (bound that by host: max)")
+	return append(findings, examineAgent(seen, err)...)
+}
+
+// examineEngines checks the container engines: those that the agent watches, on the sockets that it
+// was given, or without an agent those on the usual sockets.
+func examineEngines(sources []v1.Source, asked bool) []finding {
+	var findings []finding
+	add := adder(&findings)
 	for _, engine := range []struct{ name, socket string }{
 		{"docker", config.DefaultDockerSocket}, {"podman", config.DefaultPodmanSocket},
 	} {
-		add(engine.name, reachable(engine.socket), resultLess,
-			"answers on "+engine.socket, "no containers from there")
+		if !asked {
+			add(engine.name, reachable(engine.socket), resultLess, "answers on "+engine.socket, "no containers from there")
+			continue
+		}
+		for _, s := range sources {
+			if s.Name != engine.name {
+				continue
+			}
+			var err error
+			if !s.Connected {
+				err = errors.New(s.Reason)
+			}
+			add(s.Name, err, resultLess, "the agent watches it", "the agent has no containers from there")
+		}
 	}
-	add("published", proxied(kernel.ProxiedPorts("/proc")), resultLess,
-		"no port is published at one IPv6 address only, from which docker-proxy passes on", "what containers answer there is counted as the host's")
-	return append(findings, examineAgent(ctx, socket)...)
+	return findings
 }
 
-// examineAgent checks the running agent, if there is one.
-func examineAgent(ctx context.Context, socket string) []finding {
+// examineAgent checks the running agent, from its answer or the error of asking.
+func examineAgent(seen v1.Snapshot, err error) []finding {
 	var findings []finding
 	add := adder(&findings)
-	seen, err := client.Unix(socket).Snapshot(ctx)
 	status := seen.Status
 	unavailable := "not running"
 	asked := err == nil
 	if asked && status.State != v1.StateOK {
-		unavailable, err = fmt.Sprintf("%s does not share out all of %s as it should", status.Version, status.Uplink), errors.New(status.Reason)
+		unavailable, err = fmt.Sprintf("weir %s does not share out all of %s as it should", status.Version, status.Uplink), errors.New(status.Reason)
 	}
-	add("agent", err, resultLess, fmt.Sprintf("%s shares out %s", status.Version, status.Uplink), unavailable)
+	add("agent", err, resultLess, fmt.Sprintf("weir %s shares out %s", status.Version, status.Uplink), unavailable)
 	if asked {
 		add("policies", unkept(seen.Containers), resultLess,
 			"all that run have what they are promised", "not all that run have what they are promised")
@@ -140,6 +163,8 @@ func examineKernel() []finding {
 	add := adder(&findings)
 	add("bpf", kernel.ProbeBPF(), resultMissing,
 		"programs can tell containers apart", "no programs for traffic control (CONFIG_NET_CLS_BPF, CONFIG_BPF_SYSCALL)")
+	add("uplink", identity.ProbeUplink(), resultMissing,
+		"the classifier loads", "the classifier does not load (it takes Linux 5.12, on arm64 5.18)")
 	add("tcx", kernel.ProbeTCX(), resultLess,
 		"programs attach with tcx", "before Linux 6.6; clsact is used instead")
 	add("htb", kernel.ProbeQdisc(kernel.HTB{DefaultMinor: 1}), resultMissing,
@@ -166,7 +191,7 @@ func examineKernel() []finding {
 	add("delay", identity.ProbeDelays(), resultLess,
 		"waiting times are measured", "waiting times are not measured (CONFIG_DEBUG_INFO_BTF, CONFIG_BPF_EVENTS)")
 	add("flows", identity.ProbeFlows(), resultLess,
-		"each flow gets the class of its application where weir.class is auto", "weir.class=auto is not in force: what such containers send is served as be")
+		"each flow gets the class of its application where weir.class is auto", "weir.class=auto is not in force, and what such containers send is served as be (it takes Linux 5.12, on arm64 5.18)")
 	return findings
 }
 

@@ -1,12 +1,15 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/datapath/kernel"
 )
 
@@ -26,12 +29,28 @@ func TestDoctorTellsOfProxies(t *testing.T) {
 	}
 }
 
+// Of engines it says what the agent has of them, whose sockets may be others than the usual.
+func TestDoctorAsksTheAgentForEngines(t *testing.T) {
+	sources := []v1.Source{{Name: "static", Connected: true}, {Name: "docker", Connected: true}}
+	if got := examineEngines(sources, true); !slices.Equal(got, []finding{{"docker", resultOK, "the agent watches it"}}) {
+		t.Errorf("one is connected, the other switched off: %+v", got)
+	}
+	sources[1] = v1.Source{Name: "docker", Reason: "connect to docker at /x.sock: no answer"}
+	if got := examineEngines(sources, true); len(got) != 1 || got[0].Result != resultLess || !strings.HasSuffix(got[0].Detail, "at /x.sock: no answer") {
+		t.Errorf("one is lost: %+v", got)
+	}
+	if got := examineEngines(nil, false); len(got) != 2 || !strings.Contains(got[0].Detail, "/var/run/docker.sock") {
+		t.Errorf("without an agent: %+v", got)
+	}
+}
+
 // weir doctor says whether what containers are promised is in force.
 func TestDoctorNamesWhatIsNotInForce(t *testing.T) {
 	find := func(a *fakeAgent) finding {
 		t.Helper()
 		a.status.Uplinks = nil // routes of this machine are another check
-		for _, f := range examineAgent(t.Context(), a.serve(t)) {
+		seen, err := client.Unix(a.serve(t)).Snapshot(t.Context())
+		for _, f := range examineAgent(seen, err) {
 			if f.Check == "policies" {
 				return f
 			}
@@ -62,7 +81,7 @@ func TestDoctorNamesWhatIsNotInForce(t *testing.T) {
 	if f := find(many); !strings.HasSuffix(f.Detail, "late4 (rejected), 2 more; weir ps says why") {
 		t.Errorf("many are not in force: %+v", f)
 	}
-	if f := examineAgent(t.Context(), t.TempDir()+"/none.sock"); strings.Contains(fmt.Sprint(f), "policies") {
+	if f := examineAgent(v1.Snapshot{}, errors.New("no agent")); strings.Contains(fmt.Sprint(f), "policies") {
 		t.Errorf("without an agent: %v", f)
 	}
 }

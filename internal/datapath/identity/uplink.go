@@ -227,6 +227,20 @@ func loadUplinkProgram(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map) (ob
 	return objects, err
 }
 
+// ProbeUplink returns an error if this kernel can load no version of the classifier.
+func ProbeUplink() error {
+	spec, err := loadUplink()
+	if err != nil {
+		return err
+	}
+	objects, err := loadUplinkProgram(spec, nil)
+	if err != nil {
+		return fmt.Errorf("load program: %w", err)
+	}
+	return errors.Join(objects.Program.Close(), objects.Activities.Close(), objects.Cgroups.Close(), objects.Published.Close(),
+		objects.IndexFrom.Close(), objects.Globals.Close(), objects.Minors.Close(), objects.ClassActivity.Close())
+}
+
 // ProbeDirect returns an error if this kernel cannot show the classifier an empty queue, without
 // which packets cannot go direct.
 func ProbeDirect() error {
