@@ -186,7 +186,7 @@ func (s *site) testBadLabels(t *testing.T) {
 func (s *site) testImageLabels(t *testing.T) {
 	plain := s.run(t, testbed.RunOptions{Name: "plain"})
 	greedy, err := s.engine.API().ContainerCommit(t.Context(), plain.ID, client.ContainerCommitOptions{
-		Reference: "example.test/greedy:1", Changes: []string{"LABEL weir.min=20mbit weir.priority=9 weir.weight=300"},
+		Reference: "example.test/greedy:1", Changes: []string{"LABEL weir.min=20mbit weir.priority=9 weir.weight=30"},
 	})
 	must.Succeed(t, err)
 	t.Cleanup(func() {
@@ -196,13 +196,13 @@ func (s *site) testImageLabels(t *testing.T) {
 	seen := func(c v1.Container) bool { return c.EntitledBPS > 0 }
 	s.run(t, testbed.RunOptions{Name: "greedy", Image: "example.test/greedy:1", Labels: map[string]string{"weir.max": "50mbit"}})
 	got := s.await(t, "greedy", "seen", seen)
-	want := harness.Policy(v1.Policy{Weight: 300, MaxBPS: 50e6})
+	want := harness.Policy(v1.Policy{Weight: 30, MaxBPS: 50e6})
 	if got.Policy != want || got.State != v1.StateDegraded || !strings.Contains(got.Reason, "weir.min") || !strings.Contains(got.Reason, "weir.priority") || !strings.Contains(got.Reason, "trust_image_labels") {
 		t.Errorf("labels of the image: %+v", got)
 	}
 	s.run(t, testbed.RunOptions{Name: "owned", Image: "example.test/greedy:1", Labels: map[string]string{"weir.min": "5mbit", "weir.priority": "1"}})
 	got = s.await(t, "owned", "seen", seen)
-	want = harness.Policy(v1.Policy{Weight: 300, MinBPS: 5e6, Priority: 1})
+	want = harness.Policy(v1.Policy{Weight: 30, MinBPS: 5e6, Priority: 1})
 	if got.Policy != want || got.State != v1.StateOK || got.PolicyFrom.Min != v1.LayerLabels {
 		t.Errorf("labels that differ from the image's: %+v", got)
 	}

@@ -49,13 +49,13 @@ func TestSetKeepsOtherLayers(t *testing.T) {
 // agent.
 func TestImageLabels(t *testing.T) {
 	b := newBench(t, 100e6)
-	labels := map[string]string{"weir.min": "40mbit", "weir.weight": "300", "com.example": "x"}
+	labels := map[string]string{"weir.min": "40mbit", "weir.weight": "30", "com.example": "x"}
 	seen := discovery.Container{ID: "3", Name: "greedy", Runtime: "docker", StartedAt: epoch, Labels: labels, ImageLabels: labels, NoNetwork: true}
 	b.containers.learn(discovery.Event{Source: "docker", Updated: &seen})
 	check := func(c *container, when string) {
 		t.Helper()
 		state, reason := c.state()
-		if c.policy() != (v1.Policy{Weight: 300, EFMax: policy.Default().EFMax, AFMin: policy.Default().AFMin}) || state != v1.StateDegraded || !strings.Contains(reason, "trust_image_labels") || len(c.Seen.ImageLabels) != 2 {
+		if c.policy() != (v1.Policy{Weight: 30, EFMax: policy.Default().EFMax, AFMin: policy.Default().AFMin}) || state != v1.StateDegraded || !strings.Contains(reason, "trust_image_labels") || len(c.Seen.ImageLabels) != 2 {
 			t.Errorf("%s: %+v, %s, %q", when, c.policy(), state, reason)
 		}
 	}

@@ -13,15 +13,15 @@ import (
 // takeLabels applies the labels.
 func (r *resolver) takeLabels() {
 	p, from := &r.result.Policy, &r.result.From
-	takeLabel(r, "weight", LabelWeight, &p.Weight, &from.Weight, ParseWeight)
-	takeLabel(r, "min", LabelMin, &p.MinBPS, &from.Min, ParseRate)
-	takeLabel(r, "max", r.maxLabel(), &p.MaxBPS, &from.Max, ParseRate)
-	takeLabel(r, "priority", LabelPriority, &p.Priority, &from.Priority, ParsePriority)
-	takeLabel(r, "latency", LabelLatency, &p.LatencyMS, &from.Latency, ParseLatencyMS)
-	takeLabel(r, "class", LabelClass, &p.Class, &from.Class, ParseClass)
-	takeLabel(r, "ef-max", LabelEFMax, &p.EFMax, &from.EFMax, ParsePart)
-	takeLabel(r, "af-min", LabelAFMin, &p.AFMin, &from.AFMin, ParsePart)
-	takeLabel(r, "dscp", LabelDSCP, &p.DSCP, &from.DSCP, ParseDSCP)
+	takeLabel(r, "weight", LabelWeight, &p.Weight, &from.Weight, ParseWeight, func(weight, below uint32) bool { return weight > below })
+	takeLabel(r, "min", LabelMin, &p.MinBPS, &from.Min, ParseRate, always)
+	takeLabel(r, "max", r.maxLabel(), &p.MaxBPS, &from.Max, ParseRate, func(max, below uint64) bool { return below != 0 && (max == 0 || max > below) })
+	takeLabel(r, "priority", LabelPriority, &p.Priority, &from.Priority, ParsePriority, always)
+	takeLabel(r, "latency", LabelLatency, &p.LatencyMS, &from.Latency, ParseLatencyMS, always)
+	takeLabel(r, "class", LabelClass, &p.Class, &from.Class, ParseClass, always)
+	takeLabel(r, "ef-max", LabelEFMax, &p.EFMax, &from.EFMax, ParsePart, always)
+	takeLabel(r, "af-min", LabelAFMin, &p.AFMin, &from.AFMin, ParsePart, func(_, _ v1.Part) bool { return false })
+	takeLabel(r, "dscp", LabelDSCP, &p.DSCP, &from.DSCP, ParseDSCP, always)
 	for _, limits := range r.Limits {
 		cut(r, "weight", LabelWeight, &p.Weight, &from.Weight, limits.Weight)
 		cut(r, "min", LabelMin, &p.MinBPS, &from.Min, limits.MinBPS)
@@ -41,15 +41,16 @@ func (r *resolver) maxLabel() string {
 	return LabelKubernetesMax
 }
 
-// takeLabel parses a label into field, if the label is present and permitted.
-func takeLabel[T any](r *resolver, key, name string, field *T, from *v1.Layer, parse func(string) (T, error)) {
+// takeLabel parses a label into field, if the label is present and permitted. takes reports whether a
+// value takes capacity from other containers, compared with that of the layers below.
+func takeLabel[T any](r *resolver, key, name string, field *T, from *v1.Layer, parse func(string) (T, error), takes func(value, below T) bool) {
 	text, given := r.Labels[name]
 	if !given {
 		return
 	}
 	value, err := parse(text)
-	if err == nil {
-		err = r.mayAsk(name, text)
+	if err == nil && takes(value, *field) {
+		err = r.mayTake(name, text)
 	}
 	if err != nil {
 		r.report(key, v1.LayerLabels, name, err.Error())
@@ -58,13 +59,13 @@ func takeLabel[T any](r *resolver, key, name string, field *T, from *v1.Layer, p
 	*field, *from = value, v1.LayerLabels
 }
 
-// guarantees are the labels that take capacity from other containers.
-var guarantees = []string{LabelMin, LabelPriority, LabelLatency, LabelClass, LabelEFMax, LabelDSCP}
+// always is for labels whose every value takes capacity from other containers.
+func always[T any](_, _ T) bool { return true }
 
-// mayAsk returns an error if a label may not be honoured because it comes, or may come,
-// from the image: the image's author is not the host's operator.
-func (r *resolver) mayAsk(name, text string) error {
-	if r.TrustImageLabels || !slices.Contains(guarantees, name) {
+// mayTake returns an error if a label that takes capacity from other containers may not be honoured
+// because it comes, or may come, from the image: the image's author is not the host's operator.
+func (r *resolver) mayTake(name, text string) error {
+	if r.TrustImageLabels {
 		return nil
 	}
 	if r.ImageUnknown != "" {

@@ -84,11 +84,28 @@ func TestResolve(t *testing.T) {
 				Labels:      map[string]string{"weir.min": "5M", "weir.priority": "9", "weir.latency": "5ms", "weir.weight": "300", "weir.max": "50M"},
 				ImageLabels: map[string]string{"weir.min": "5M", "weir.priority": "9", "weir.latency": "5ms", "weir.weight": "300", "weir.max": "50M"},
 			},
-			v1.Policy{Weight: 300, MaxBPS: 50e6}, from(func(f *v1.PolicyFrom) { f.Weight, f.Max = v1.LayerLabels, v1.LayerLabels }),
+			v1.Policy{Weight: 100, MaxBPS: 50e6}, from(func(f *v1.PolicyFrom) { f.Max = v1.LayerLabels }),
 			[]string{
 				`weir.latency="5ms": comes with the image, which may not ask for that; if you want it, give it in policies of the config file, or set trust_image_labels: true there (no latency bound applies)`,
-				`weir.min="5M": comes with the image`, `weir.priority="9": comes with the image`,
+				`weir.min="5M": comes with the image`, `weir.priority="9": comes with the image`, `weir.weight="300": comes with the image`,
 			},
+		},
+		{
+			"labels of the image that take nothing from others", policy.Inputs{
+				Defaults:    policy.Values{MaxBPS: new(uint64(60e6)), Weight: new(uint32(200))},
+				Labels:      map[string]string{"weir.weight": "200", "weir.max": "50M"},
+				ImageLabels: map[string]string{"weir.weight": "200", "weir.max": "50M"},
+			},
+			v1.Policy{Weight: 200, MaxBPS: 50e6}, from(func(f *v1.PolicyFrom) { f.Weight, f.Max = v1.LayerLabels, v1.LayerLabels }), nil,
+		},
+		{
+			"labels of the image above the layer below", policy.Inputs{
+				Defaults:    policy.Values{MaxBPS: new(uint64(60e6))},
+				Labels:      map[string]string{"weir.weight": "101", "weir.max": "70M"},
+				ImageLabels: map[string]string{"weir.weight": "101", "weir.max": "70M"},
+			},
+			v1.Policy{Weight: 100, MaxBPS: 60e6}, from(func(f *v1.PolicyFrom) { f.Max = v1.LayerDefaults }),
+			[]string{`weir.max="70M": comes with the image`, `weir.weight="101": comes with the image`},
 		},
 		{
 			"labels of the image that the operator trusts", policy.Inputs{
@@ -326,7 +343,8 @@ func TestResolveProperties(t *testing.T) {
 		without.Labels = nil
 		bare := policy.Resolve(without)
 		if image.Policy.Priority != bare.Policy.Priority || image.Policy.MinBPS > bare.Policy.MinBPS ||
-			image.Policy.LatencyMS > bare.Policy.LatencyMS {
+			image.Policy.LatencyMS > bare.Policy.LatencyMS || image.Policy.Weight > bare.Policy.Weight ||
+			bare.Policy.MaxBPS != 0 && (image.Policy.MaxBPS == 0 || image.Policy.MaxBPS > bare.Policy.MaxBPS) {
 			t.Fatalf("with the image's labels %+v, without %+v", image.Policy, bare.Policy)
 		}
 	})
