@@ -103,9 +103,11 @@ const (
 	LayerDefaults Layer = "defaults" // defaults in the config file
 	LayerLabels   Layer = "labels"   // labels of the container
 	LayerLimits   Layer = "limits"   // a label, cut to a limit of the config file
-	LayerPolicies Layer = "policies" // policies in the config file
-	LayerHost     Layer = "host"     // the host policy in the config file
-	LayerSet      Layer = "set"      // weir set
+	// LayerContainers is the container's own entry in the config file, in place of labels.
+	LayerContainers Layer = "containers"
+	LayerPolicies   Layer = "policies" // policies in the config file
+	LayerHost       Layer = "host"     // the host policy in the config file
+	LayerSet        Layer = "set"      // weir set
 )
 
 // PolicyFrom gives the layer of each value of a Policy.

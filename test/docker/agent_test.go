@@ -332,7 +332,7 @@ func (s *site) testModes(t *testing.T) {
 		reason string
 	}{
 		{"on-host", v1.ModeHost, v1.StateOK, ""},
-		{"nowhere", v1.ModeNone, v1.StateOK, ""},
+		{"nowhere", v1.ModeNone, v1.StateOK, "no network: nothing to limit"},
 		{"guest", v1.ModeBridge, v1.StateDegraded, "shares the network of plain"},
 		{"plain", v1.ModeBridge, v1.StateOK, ""},
 	} {

@@ -66,6 +66,9 @@ func (c *container) state() (v1.State, string) {
 			reasons = append(reasons, complaint)
 		}
 	}
+	if c.Mode == v1.ModeNone && len(reasons) == 0 {
+		return state, "no network: nothing to limit"
+	}
 	return state, strings.Join(reasons, "; ")
 }
 

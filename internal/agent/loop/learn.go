@@ -108,6 +108,7 @@ func (c *container) subject() policy.Subject {
 	return policy.Subject{
 		Name: c.Seen.Name, Image: c.Seen.Image,
 		Labels: c.Seen.Labels, ImageLabels: c.Seen.ImageLabels, ImageUnknown: c.Seen.ImageUnknown,
+		Configured: c.Seen.Configured,
 	}
 }
 

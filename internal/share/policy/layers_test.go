@@ -434,6 +434,16 @@ func maps(labels map[string]string, name, value string) map[string]string {
 	return more
 }
 
+// What the file says of a container that no engine knows comes from the file.
+func TestConfiguredContainer(t *testing.T) {
+	weight := uint32(70)
+	rules := policy.Rules{Defaults: policy.Values{Priority: &weight}, Limits: []policy.Limit{{Limits: policy.Limits{Weight: &weight}}}}
+	got := rules.Resolve(policy.Subject{Configured: true, Labels: map[string]string{policy.LabelMax: "9mbit", policy.LabelWeight: "300"}}, policy.Values{}).From
+	if got.Max != v1.LayerContainers || got.Weight != v1.LayerLimits || got.Priority != v1.LayerDefaults || got.Min != v1.LayerBuiltIn {
+		t.Errorf("got %+v", got)
+	}
+}
+
 func TestReadsLabel(t *testing.T) {
 	var read []string
 	for _, name := range []string{"weir.min", "Weir.Min", "weir.x", "weir", "weir.", "weird.min", "com.docker.compose.service", "com.docker.compose.oneoff", "kubernetes.io/egress-bandwidth", ""} {

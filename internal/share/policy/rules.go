@@ -48,6 +48,8 @@ type Subject struct {
 	// Labels, ImageLabels and ImageUnknown are as in Inputs.
 	Labels, ImageLabels map[string]string
 	ImageUnknown        string
+	// Configured: the labels are the container's entry in the config file.
+	Configured bool
 }
 
 // Labels that name a container's service and the project or stack of that service. Swarm's
@@ -91,7 +93,16 @@ func (r Rules) Resolve(s Subject, set Values) Resolution {
 			in.Policies = append(in.Policies, rule.Values)
 		}
 	}
-	return Resolve(in)
+	resolved := Resolve(in)
+	if s.Configured {
+		from := &resolved.From
+		for _, layer := range []*v1.Layer{&from.Weight, &from.Min, &from.Max, &from.Priority, &from.Latency, &from.Class, &from.EFMax, &from.AFMin, &from.DSCP} {
+			if *layer == v1.LayerLabels {
+				*layer = v1.LayerContainers
+			}
+		}
+	}
+	return resolved
 }
 
 // matches reports whether the selector matches a container. Project and service labels in
