@@ -158,11 +158,11 @@ func (d *division) entitle() {
 	host, entitlements := d.link.Entitle(&d.allocator, d.host.competitor(alloc.Unlimited), competes, d.competing)
 	for i, m := range containers {
 		m.entitledBPS = entitlements[i].BPS
-		m.guarantee(entitlements[i].GuaranteeableBPS)
+		m.guarantee(entitlements[i].GuaranteeableBPS, m.want.FloorBPS)
 	}
 	d.host.entitledBPS = host.BPS
 	if competes {
-		d.host.guarantee(host.GuaranteeableBPS)
+		d.host.guarantee(host.GuaranteeableBPS, d.link.HostReserveBPS(d.host.want.FloorBPS))
 	} else {
 		d.host.guaranteedBPS = host.GuaranteeableBPS
 	}
@@ -173,9 +173,9 @@ func (d *division) entitle() {
 // change all of them in the kernel. The allocation compensates while an agent runs.
 const guaranteeSteps = 256
 
-// guarantee sets the member's HTB guarantee for an entitlement.
-func (m *member) guarantee(bps uint64) {
-	floor := min(m.want.FloorBPS, bps)
+// guarantee sets the member's HTB guarantee for an entitlement; floorBPS is not rounded down.
+func (m *member) guarantee(bps, floorBPS uint64) {
+	floor := min(floorBPS, bps)
 	if m.guaranteedBPS <= bps && m.guaranteedBPS >= max(floor, bps-2*(bps/guaranteeSteps)) {
 		return
 	}

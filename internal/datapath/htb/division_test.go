@@ -23,7 +23,7 @@ func TestGuarantee(t *testing.T) {
 		for range 3 {
 			bps := rapid.Uint64Range(0, 100e9).Draw(t, "bps")
 			s.want.FloorBPS = rapid.Uint64Range(0, bps).Draw(t, "minimum")
-			s.guarantee(bps)
+			s.guarantee(bps, s.want.FloorBPS)
 			if s.guaranteedBPS > bps || s.guaranteedBPS < bps-steps*(bps/guaranteeSteps) || s.guaranteedBPS < s.want.FloorBPS {
 				t.Fatalf("%d of %d, minimum %d", s.guaranteedBPS, bps, s.want.FloorBPS)
 			}
@@ -36,11 +36,11 @@ func TestGuarantee(t *testing.T) {
 func TestGuaranteeStays(t *testing.T) {
 	changes := func(containers func(n int) int, turns int) int {
 		var s member
-		s.guarantee(100e6 / uint64(containers(0)))
+		s.guarantee(100e6/uint64(containers(0)), 0)
 		changes := 0
 		for n := range turns {
 			before := s.guaranteedBPS
-			if s.guarantee(100e6 / uint64(containers(n+1))); s.guaranteedBPS != before {
+			if s.guarantee(100e6/uint64(containers(n+1)), 0); s.guaranteedBPS != before {
 				changes++
 			}
 		}
@@ -200,6 +200,9 @@ func TestGuaranteesFitTheLink(t *testing.T) {
 			if m.demand.DemandBPS == alloc.Unlimited {
 				shares += m.allocatedBPS
 			}
+		}
+		if reserve := link.HostReserveBPS(0); b.host.guaranteedBPS < reserve {
+			rt.Fatalf("%d guaranteed to the host class, its reserve is %d", b.host.guaranteedBPS, reserve)
 		}
 		if shares > rate {
 			rt.Fatalf("%d allocated to greedy senders on a link of %d", shares, rate)

@@ -12,6 +12,8 @@ type member struct {
 	name         string
 	entitledBPS  uint64
 	allocatedBPS uint64
+	// reserved: it is the host class, and its reserve is more than its policy gives it.
+	reserved bool
 }
 
 // division is the division of one uplink, with the member to explain.
@@ -61,6 +63,10 @@ func newDivision(s v1.Snapshot, uplink, index int) *division {
 	}
 	for i, bps := range d.entitled(d.competitors()) {
 		d.members[i].entitledBPS = bps
+	}
+	if d.hostCompetes() {
+		host := &d.members[len(d.members)-1]
+		host.reserved = d.byPolicy(len(d.members)-1) < host.entitledBPS
 	}
 	return d
 }
@@ -131,6 +137,11 @@ func (d *division) entitled(competitors []alloc.Container) []uint64 {
 	return bps
 }
 
+// byPolicy returns the entitlement of a member without the host class's reserve.
+func (d *division) byPolicy(member int) uint64 {
+	return alloc.Entitle(d.capacityBPS, d.competitors())[member]
+}
+
 // entitledIf returns the entitlement of the explained member after a change of its values.
 func (d *division) entitledIf(change func(*alloc.Container)) uint64 {
 	list := d.competitors()
@@ -168,6 +179,7 @@ func (d *division) now(change func(*alloc.Container)) now {
 type groups struct {
 	floored, capped, free []member
 	flooredBPS, cappedBPS uint64
+	reservedBPS           uint64
 	// restBPS is the rate that members in free share by weight; freeWeight is the sum of
 	// their weights.
 	restBPS, freeWeight uint64
@@ -180,6 +192,8 @@ func (d *division) groups() groups {
 		case byMaximum:
 			g.capped = append(g.capped, m)
 			g.cappedBPS += m.entitledBPS
+		case byReserve:
+			g.reservedBPS = m.entitledBPS
 		case byMinimum:
 			g.floored = append(g.floored, m)
 			g.flooredBPS += m.entitledBPS
@@ -188,7 +202,7 @@ func (d *division) groups() groups {
 			g.freeWeight += uint64(m.Weight)
 		}
 	}
-	g.restBPS -= min(g.restBPS, g.flooredBPS+g.cappedBPS)
+	g.restBPS -= min(g.restBPS, g.flooredBPS+g.cappedBPS+g.reservedBPS)
 	return g
 }
 
@@ -199,12 +213,16 @@ const (
 	byWeight kind = iota
 	byMinimum
 	byMaximum
+	// byReserve: the host class's reserve, which is more than its weight and minimum.
+	byReserve
 )
 
 func kindOf(m *member) kind {
 	switch {
 	case m.entitledBPS >= m.CeilingBPS:
 		return byMaximum
+	case m.reserved:
+		return byReserve
 	case m.Weight == 0 || m.FloorBPS > 0 && m.entitledBPS <= m.FloorBPS:
 		return byMinimum
 	}

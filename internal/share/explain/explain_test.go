@@ -39,13 +39,9 @@ func snapshot(hostDemand uint64, senders ...sender) v1.Snapshot {
 	}
 	var allocator alloc.Allocator
 	hostEntitled, entitled := link.Entitle(&allocator, competitor(host, 0), competes, all)
-	capacity := link.RateBPS
-	if competes {
-		all = append(all, competitor(host, 0))
-	} else {
-		capacity -= hostDemand
-	}
-	allocated := alloc.Allocate(capacity, all, alloc.Entitle(capacity, all))
+	var division plan.Division
+	link.Allocate(&allocator, &division, append(all, competitor(host, 0)), competes)
+	allocated := division.AllocatedBPS
 
 	up := v1.Uplink{Name: "up0", RateBPS: link.RateBPS, ReserveBPS: link.ReserveBPS(), Present: true, State: v1.StateOK, HostCompetes: competes}
 	seen := v1.Snapshot{Status: v1.Status{Uplinks: []v1.Uplink{up}}}
@@ -55,6 +51,9 @@ func snapshot(hostDemand uint64, senders ...sender) v1.Snapshot {
 			c.Shares[0].LatencyMS = s.policy.LatencyMS
 		}
 		seen.Containers = append(seen.Containers, c)
+	}
+	if competes {
+		hostDemand = allocated[len(senders)]
 	}
 	c := container(host, hostEntitled.BPS, hostDemand, 0)
 	c.ID, c.Runtime = "host", "host"
@@ -189,6 +188,16 @@ func TestHost(t *testing.T) {
 	if text := fmt.Sprint(got.Entitled); !strings.Contains(text, "100mbit x 100/200 = 50mbit") {
 		t.Errorf("a busy host: %s", text)
 	}
+	// Its reserve is its own also beside heavy containers, and they are told.
+	seen := snapshot(wantsMore, sender{"heavy", weight(10_000), wantsMore}, sender{"heavier", weight(20_000), wantsMore})
+	for index, want := range map[int]string{
+		2: "[a hundredth of the uplink's 100mbit is always the host class's: its policy alone would give it 332kbit]",
+		0: "[the uplink sends 100mbit, less the 1mbit that are always the host class's: 99mbit is left to be shared by weight its weight is 10000 of the 30000 of 2 containers that share by weight: 99mbit x 10000/30000 = 33mbit]",
+	} {
+		if text := fmt.Sprint(Container(seen, index).Shares[0].Entitled); text != want {
+			t.Errorf("beside heavy containers:\n%s\nwant\n%s", text, want)
+		}
+	}
 }
 
 // What is not in force is said where the value is.
@@ -269,9 +278,12 @@ func TestNumbers(t *testing.T) {
 			}, demand.Draw(t, "demand")})
 		}
 		seen := snapshot(demand.Draw(t, "host"), senders...)
-		for index := range senders {
+		for index := range seen.Containers {
 			Container(seen, index) // says something of everybody
 			d := newDivision(seen, 0, index)
+			if d.me < 0 {
+				continue
+			}
 			me := d.members[d.me]
 			if want := seen.Containers[index].EntitledBPS; me.entitledBPS != want {
 				t.Fatalf("%s is entitled to %d, the explanation says %d", me.name, want, me.entitledBPS)

@@ -16,12 +16,16 @@ func (d *division) entitlement() []string {
 	g := d.groups()
 	floors := uint64(0)
 	for _, m := range d.members {
-		floors += min(m.FloorBPS, m.CeilingBPS)
+		if kindOf(&m) != byReserve {
+			floors += min(m.FloorBPS, m.CeilingBPS)
+		}
 	}
-	switch {
-	case floors > d.capacityBPS:
+	switch capacityBPS := d.capacityBPS - g.reservedBPS; {
+	case kindOf(me) == byReserve:
+		return []string{fmt.Sprintf("a hundredth of the uplink's %s is always the host class's: its policy alone would give it %s", rate(d.uplink.RateBPS), rate(d.byPolicy(d.me)))}
+	case floors > capacityBPS:
 		return []string{fmt.Sprintf("the minimums of all, %s together, exceed the %s that there are: its minimum of %s is cut to %s, as all are, by the same factor",
-			rate(floors), rate(d.capacityBPS), rate(me.FloorBPS), rate(me.entitledBPS))}
+			rate(floors), rate(capacityBPS), rate(me.FloorBPS), rate(me.entitledBPS))}
 	case me.Weight == 0 && me.FloorBPS == 0:
 		return []string{"weight 0: no share by weight; without a minimum it is entitled to nothing and lives on what others leave"}
 	case me.Weight == 0:
@@ -50,6 +54,9 @@ func (d *division) budget(g *groups) []string {
 	text := fmt.Sprintf("the uplink sends %s", rate(d.uplink.RateBPS))
 	if held := d.uplink.RateBPS - d.capacityBPS; held > 0 {
 		text += fmt.Sprintf(", less the host class's minimum of %s", rate(held))
+	}
+	if g.reservedBPS > 0 {
+		text += fmt.Sprintf(", less the %s that are always the host class's", rate(g.reservedBPS))
 	}
 	if g.flooredBPS > 0 {
 		text += fmt.Sprintf(", less %s to what minimums alone decide (%s)", rate(g.flooredBPS), names(g.floored))

@@ -19,7 +19,7 @@ import (
 // hostReserveDivisor sets the host class's reserve to 1/100 of the link, like that of
 // control traffic. That is enough for a host without heavy traffic of its own (DNS, ssh).
 // The host class competes as a container does, by its policy, only while it wants more, so
-// an idle host does not reduce the entitlements of containers.
+// an idle host does not reduce the entitlements of containers. It keeps the reserve then.
 const hostReserveDivisor = 100
 
 // Link is the shared resource: one direction of a device.
@@ -155,23 +155,39 @@ func (l Link) Entitle(a *alloc.Allocator, host alloc.Container, hostCompetes boo
 	entitlements := make([]Entitlement, len(containers), len(containers)+1)
 	if hostCompetes {
 		entitlements = entitlements[:len(containers)+1]
-		divide(a, entitlements, l.RateBPS, guaranteeable, append(containers[:len(containers):len(containers)], host))
+		l.divide(a, entitlements, l.RateBPS, guaranteeable, append(containers[:len(containers):len(containers)], host), true)
 		return entitlements[len(containers)], entitlements[:len(containers)]
 	}
 	reserve := min(l.HostReserveBPS(host.FloorBPS), guaranteeable)
-	divide(a, entitlements, l.RateBPS-min(host.FloorBPS, l.RateBPS), guaranteeable-reserve, containers)
+	l.divide(a, entitlements, l.RateBPS-min(host.FloorBPS, l.RateBPS), guaranteeable-reserve, containers, false)
 	return Entitlement{BPS: min(host.FloorBPS, l.RateBPS), GuaranteeableBPS: reserve}, entitlements
 }
 
 // divide computes the entitlements of competitors at a capacity, and their guaranteeable
 // part.
-func divide(a *alloc.Allocator, dst []Entitlement, capacityBPS, guaranteeableBPS uint64, competitors []alloc.Container) {
-	for i, bps := range a.Entitle(nil, capacityBPS, competitors) {
+func (l Link) divide(a *alloc.Allocator, dst []Entitlement, capacityBPS, guaranteeableBPS uint64, competitors []alloc.Container, hostCompetes bool) {
+	for i, bps := range l.entitle(a, nil, capacityBPS, competitors, hostCompetes) {
 		dst[i].BPS = bps
 	}
-	for i, bps := range a.Entitle(nil, guaranteeableBPS, competitors) {
+	for i, bps := range l.entitle(a, nil, guaranteeableBPS, competitors, hostCompetes) {
 		dst[i].GuaranteeableBPS = bps
 	}
+}
+
+// entitle computes the entitlements of competitors. The reserve of a host class that
+// competes, the last competitor, lifts its entitlement as a floor does, and is not cut when
+// floors exceed the capacity.
+func (l Link) entitle(a *alloc.Allocator, dst []uint64, capacityBPS uint64, competitors []alloc.Container, hostCompetes bool) []uint64 {
+	dst = a.Entitle(dst, capacityBPS, competitors)
+	if !hostCompetes {
+		return dst
+	}
+	last := len(competitors) - 1
+	reserve := min(l.HostReserveBPS(0), competitors[last].CeilingBPS, capacityBPS)
+	if dst[last] >= reserve {
+		return dst
+	}
+	return append(a.Entitle(dst, capacityBPS-reserve, competitors[:last]), reserve)
 }
 
 // Division is the current division of a link.
@@ -194,7 +210,7 @@ func (l Link) Allocate(a *alloc.Allocator, dst *Division, competitors []alloc.Co
 		dst.CapacityBPS -= min(l.RateBPS, competitors[last].DemandBPS)
 		competitors = competitors[:last]
 	}
-	dst.EntitledBPS = a.Entitle(dst.EntitledBPS, dst.CapacityBPS, competitors)
+	dst.EntitledBPS = l.entitle(a, dst.EntitledBPS, dst.CapacityBPS, competitors, hostCompetes)
 	dst.AllocatedBPS = a.Allocate(dst.AllocatedBPS, dst.CapacityBPS, competitors, dst.EntitledBPS)
 }
 

@@ -219,6 +219,41 @@ func TestEntitle(t *testing.T) {
 	}
 }
 
+// A host class has its reserve, idle or not, beside any containers, also where the link is
+// slower than what they were granted, and no share exceeds the link.
+func TestHostReserveHolds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := Link{RateBPS: rapid.Uint64Range(64e3, 1e12).Draw(t, "rate")}
+		host := alloc.Container{
+			Weight: rapid.Uint32Range(0, policy.MaxWeight).Draw(t, "host weight"), CeilingBPS: alloc.Unlimited, DemandBPS: alloc.Unlimited,
+			FloorBPS: rapid.Uint64Range(0, l.RateBPS/20).Draw(t, "host floor"),
+		}
+		n := rapid.SampledFrom([]int{0, 1, 2, 100, 1000}).Draw(t, "containers")
+		weight := rapid.SampledFrom([]uint32{0, 1, 100, policy.MaxWeight}).Draw(t, "weight")
+		floor := rapid.SampledFrom([]uint64{0, l.RateBPS / 2000, l.RateBPS}).Draw(t, "floor")
+		containers := slices.Repeat([]alloc.Container{{Weight: weight, FloorBPS: floor, CeilingBPS: alloc.Unlimited, DemandBPS: alloc.Unlimited}}, n)
+		reserve := l.HostReserveBPS(0)
+		for _, competes := range []bool{false, true} {
+			got, all := l.Entitle(new(alloc.Allocator), host, competes, containers)
+			if got.GuaranteeableBPS < reserve || competes && got.BPS < reserve {
+				t.Fatalf("competes %t: the host class is entitled to %+v, less than %d", competes, got, reserve)
+			}
+			entitled, guaranteeable := got.BPS, got.GuaranteeableBPS
+			for _, e := range all {
+				entitled, guaranteeable = entitled+e.BPS, guaranteeable+e.GuaranteeableBPS
+			}
+			if entitled > l.RateBPS || guaranteeable > l.RateBPS-sched.ControlBPS(l.RateBPS) {
+				t.Fatalf("competes %t: entitled to %d, guaranteed %d of %d", competes, entitled, guaranteeable, l.RateBPS)
+			}
+		}
+		var d Division
+		l.Allocate(new(alloc.Allocator), &d, append(containers, host), true)
+		if got := d.AllocatedBPS[n]; got < reserve {
+			t.Fatalf("the host class may send %d, less than %d", got, reserve)
+		}
+	})
+}
+
 // What is granted can be guaranteed, however small the reserve.
 func TestAdmittedIsGuaranteed(t *testing.T) {
 	for _, host := range []uint64{0, 1e6, 20e6} {
@@ -245,6 +280,9 @@ func TestAdmittedIsGuaranteed(t *testing.T) {
 func TestReserves(t *testing.T) {
 	if got := link.ReserveBPS(); got != 5e6 {
 		t.Errorf("reserve %d", got)
+	}
+	if got := (Link{RateBPS: 100e6}).ReserveBPS(); got != 2e6 {
+		t.Errorf("without a reserve: %d for the host and control traffic", got)
 	}
 	if got := link.HostReserveBPS(0); got != 1e6 {
 		t.Errorf("the host's reserve is %d", got)
