@@ -457,15 +457,15 @@ func TestContainersChangeWhileNoAgentRuns(t *testing.T) {
 	})
 }
 
-// TestCountersOnlyGrow: what is counted of a container is never less than it was,
-// when its class is made again and when another agent takes over; and a client that looks
-// meanwhile sees numbers of one moment.
+// TestCountersOnlyGrow: what is counted of a container is never less than it was, when its class
+// is made again, when it had traffic classes and when another agent takes over, nor more than it
+// sent; and a client that looks meanwhile sees numbers of one moment.
 func TestCountersOnlyGrow(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	c := b.Add("one", nil)
+	c := b.Add("one", labels("max", "50mbit")) // a maximum, so all goes through its classes
 	agent := b.StartAgent(harness.AgentOptions{})
-	b.Send(c, harness.Load{Protocol: traffic.UDP, RateBPS: 20 * mbit})
+	sender := b.Send(c, harness.Load{Protocol: traffic.UDP, RateBPS: 20 * mbit})
 	var last v1.Container
 	grows := func(when string) {
 		t.Helper()
@@ -487,6 +487,16 @@ func TestCountersOnlyGrow(t *testing.T) {
 		}
 	}
 	grows("at first")
+	for _, class := range []string{"auto", "none"} {
+		b.MustWeir("set", "one", "--class", class)
+		grows("with class " + class)
+	}
+	agent.Stop()
+	agent = b.StartAgent(harness.AgentOptions{})
+	grows("to an agent after its traffic classes ended")
+	if sent := sender.SentBytes(); last.SentBytes > sent*11/10 {
+		t.Errorf("%d bytes counted, %d sent", last.SentBytes, sent)
+	}
 	b.Run("tc", "qdisc", "del", "dev", b.Host.UplinkName, "root")
 	grows("after the classes were made again")
 	agent.Kill()

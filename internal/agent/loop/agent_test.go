@@ -88,6 +88,10 @@ func (k *fakeKernel) QueueStats(int) (map[kernel.Handle]kernel.QueueStats, error
 func (k *fakeKernel) ClassStats(_ int, handles []kernel.Handle, dst []kernel.ClassStats) ([]kernel.ClassStats, error) {
 	for _, h := range handles {
 		stats := k.stats[h.Minor()]
+		if number, isShare := h.Minor()&0xfff, h.Minor()&0x4000 != 0; isShare { // it has sent what its leaf has
+			stats = k.stats[number]
+			stats.BacklogBytes = 0
+		}
 		stats.Handle = h
 		dst = append(dst, stats)
 	}

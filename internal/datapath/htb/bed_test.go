@@ -43,7 +43,12 @@ func (k *counters) ClassStats(_ int, handles []kernel.Handle, dst []kernel.Class
 	k.looks++
 	k.asked += len(handles)
 	for _, h := range handles {
-		if s, there := k.stats[h.Minor()]; there {
+		s, there := k.stats[h.Minor()]
+		if innerBits(h) != 0 { // a share has sent what its leaf has, and queues nothing
+			s, there = k.stats[numberOf(h.Minor())]
+			s.backlogBytes = 0
+		}
+		if there {
 			dst = append(dst, kernel.ClassStats{Handle: h,
 				SentBytes: s.sentBytes, SentPackets: s.sentPackets, BacklogBytes: uint32(s.backlogBytes)})
 		}

@@ -184,7 +184,6 @@ func (m *member) change() {
 		m.turnsSince = 0
 	}
 	m.leaves |= wanted
-	m.divided = m.divided || wanted == orderedLeaves
 }
 
 // draining reports whether a member has leaves that get no packets any more.
@@ -235,31 +234,21 @@ func (b *Backend) adopt(want *tree, there state) {
 		c := &want.classes[i]
 		if m := b.member(c.Number); m != nil && found[c.Number]&^m.leaves != 0 {
 			m.leaves |= found[c.Number]
-			m.divided, m.turnsSince = true, 0
+			m.turnsSince = 0
 			c.Leaves = m.leaves
 		}
 	}
 }
 
-// counting appends the classes whose counters belong to a number: its leaf or, if it has or had
-// traffic classes, all leaves and the share.
-func (b *Backend) counting(number uint16, dst []kernel.Handle) []kernel.Handle {
-	m := b.member(number)
-	if m == nil || !m.divided {
-		return append(dst, leafClass(number))
-	}
-	return m.leaves.handles(number, append(dst, shareClass(number)))
-}
-
-// addCounted merges the counters of one of a number's classes into dst[from:]. The share counts
-// what was sent, its leaves what is queued.
-func addCounted(dst []stats, from int, number uint16, read kernel.ClassStats) []stats {
-	i := slices.IndexFunc(dst[from:], func(s stats) bool { return s.number == number })
-	if i < 0 {
-		i = len(dst) - from
+// addCounted adds the counters of one class to those of its number, which are the last in dst or
+// missing. The share counts what was sent, because it stays when leaves come and go; its leaves
+// count what is queued.
+func addCounted(dst []stats, read kernel.ClassStats) []stats {
+	number := numberOf(read.Handle.Minor())
+	if len(dst) == 0 || dst[len(dst)-1].number != number {
 		dst = append(dst, stats{number: number})
 	}
-	s := &dst[from+i]
+	s := &dst[len(dst)-1]
 	if innerBits(read.Handle) != 0 {
 		s.sentBytes, s.sentPackets = read.SentBytes, read.SentPackets
 		return dst

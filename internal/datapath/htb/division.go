@@ -34,10 +34,8 @@ type member struct {
 	// other leaves.
 	leaves     leaves
 	turnsSince int
-	// divided: it has or had traffic classes, so its share class, which stays, counts what it sent.
 	// goneQueues holds the drops and marks of removed leaves, queues those of present leaves by
 	// traffic class.
-	divided    bool
 	goneQueues kernel.QueueStats
 	queues     [sched.NumTrafficClasses]kernel.QueueStats
 	// backlogBytes is the queued traffic at the last reading.

@@ -1,6 +1,7 @@
 package htb
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -244,31 +245,26 @@ type stats struct {
 	traffic [sched.NumTrafficClasses]sched.TrafficCounters
 }
 
-// stats appends the counters of the classes with these numbers to dst, in any order, without
-// missing classes.
-func (b *Backend) stats(numbers []uint16, dst []stats) ([]stats, error) {
+// stats appends the counters of the members with these numbers to dst, by number, without missing
+// classes. What they sent is read with count only.
+func (b *Backend) stats(numbers []uint16, count bool, dst []stats) ([]stats, error) {
 	b.scratch.handles = b.scratch.handles[:0]
 	for _, n := range numbers {
-		b.scratch.handles = b.counting(n, b.scratch.handles)
+		b.scratch.handles = b.member(n).leaves.handles(n, b.scratch.handles)
+		if count {
+			b.scratch.handles = append(b.scratch.handles, shareClass(n))
+		}
 	}
 	read, err := b.device.tc.ClassStats(b.device.ifindex, b.scratch.handles, b.scratch.kernelStats[:0])
 	b.scratch.kernelStats = read
 	if err != nil {
 		return dst, err
 	}
-	from := len(dst)
+	slices.SortFunc(read, func(s, t kernel.ClassStats) int {
+		return cmp.Compare(numberOf(s.Handle.Minor()), numberOf(t.Handle.Minor()))
+	})
 	for _, s := range read {
-		number := numberOf(s.Handle.Minor())
-		if m := b.member(number); m != nil && m.divided {
-			dst = addCounted(dst, from, number, s)
-			continue
-		}
-		dst = append(dst, stats{
-			number:       number,
-			sentBytes:    s.SentBytes,
-			backlogBytes: uint64(s.BacklogBytes),
-			sentPackets:  s.SentPackets,
-		})
+		dst = addCounted(dst, s)
 	}
 	return dst, nil
 }

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-project/weir/internal/datapath/kernel"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
 // ops are all that were tried, refused ones included.
@@ -214,20 +215,26 @@ func TestApplyReachesWhatIsWanted(t *testing.T) {
 func TestStats(t *testing.T) {
 	d := built(t, treeOf(100e6, container(16, 100, 50e6)), leafFqCodel)
 	b := New(d, testIfindex)
-	for range 2 {
-		// Only of those that are asked for, and are there.
-		got, err := b.stats([]uint16{16, 1, 17}, []stats{{number: 99}})
+	for _, n := range []uint16{1, 16, 17} {
+		b.members = append(b.members, &member{want: sched.Competitor{Number: n}, leaves: plainLeaf})
+	}
+	for _, count := range []bool{false, true, true} {
+		// Only of those that are asked for, and are there. What was sent is the share's, which an
+		// earlier agent that used traffic classes may have had count more than the leaf.
+		got, err := b.stats([]uint16{16, 1, 17}, count, []stats{{number: 99}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		slices.SortFunc(got, func(a, b stats) int { return int(a.number) - int(b.number) })
-		want := []stats{
-			{number: 1, sentBytes: 1000, sentPackets: 1, backlogBytes: 3},
-			{number: 16, sentBytes: 16000, sentPackets: 16, backlogBytes: 18},
-			{number: 99},
+		sent := func(n uint16, backlog uint64) stats {
+			s := stats{number: n, backlogBytes: backlog}
+			s.traffic[sched.Unclassified] = sched.TrafficCounters{SentBytes: uint64(n) * 1000, SentPackets: uint32(n), BacklogBytes: backlog}
+			if count {
+				s.sentBytes, s.sentPackets = uint64(n|shareBit)*1000, uint32(n|shareBit)
+			}
+			return s
 		}
-		if !slices.Equal(got, want) {
-			t.Errorf("got %v, want %v", got, want)
+		if want := []stats{{number: 99}, sent(1, 3), sent(16, 18)}; !slices.Equal(got, want) {
+			t.Errorf("count %t: got %v, want %v", count, got, want)
 		}
 	}
 }

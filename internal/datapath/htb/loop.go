@@ -218,7 +218,7 @@ func (b *Backend) readCounters(now time.Time, count bool) error {
 	if len(b.scratch.asked) == 0 {
 		return nil // no member has sent anything since the last count
 	}
-	read, err := b.stats(b.scratch.asked, b.scratch.read[:0])
+	read, err := b.stats(b.scratch.asked, count, b.scratch.read[:0])
 	b.scratch.read = read
 	if err != nil {
 		return err

@@ -333,7 +333,7 @@ func TestSnapshot(t *testing.T) {
 		PacketBytes: 3125, BacklogBytes: 700, CountedAt: at,
 		Counters: sched.Counters{SentBytes: 4000, SentPackets: 4, DirectBytes: 500, DirectPackets: 10, DroppedPackets: 3, MarkedPackets: 7, QueueKnown: true},
 	}
-	want.Traffic[sched.Unclassified] = sched.TrafficCounters{DroppedPackets: 3, MarkedPackets: 7}
+	want.Traffic[sched.Unclassified] = sched.TrafficCounters{SentBytes: 4000, SentPackets: 4, BacklogBytes: 700, DroppedPackets: 3, MarkedPackets: 7}
 	if got != want {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
