@@ -222,6 +222,29 @@ enum weir_flow_limit {
 	WEIR_PORTS = 2 << 16,
 };
 
+/* What became of a flow's EF (flow.h, 6). */
+enum weir_loan {
+	/* Not yet looked at. */
+	WEIR_LOAN_NEW = 0,
+	WEIR_LOAN_HELD = 1,
+	/* It is bulk, so BE. */
+	WEIR_LOAN_BULK = 2,
+	/* The verdict was too uncertain for its class: BE. */
+	WEIR_LOAN_REFUSED = 3,
+};
+
+/* How much a flow of EF has sent lately: two leaky buckets, in bytes. */
+struct weir_load {
+	/* Up to when both have drained; as in weir_bucket. */
+	__u32 drained_ms;
+	/* Each packet weighs its bytes times the square of its part of a full one. */
+	__u32 large;
+	/* All bytes. */
+	__u32 all;
+	/* Bytes since both were empty, until it was bulk. */
+	__u32 run_bytes;
+};
+
 /* What is known of a flow. */
 struct weir_flow {
 	struct weir_tuple tuple;
@@ -245,11 +268,17 @@ struct weir_flow {
 	__u8 responders;
 	/* In 65535ths. */
 	__u16 type_confidence, level_confidence;
-	/* Of the first WEIR_PAYLOADS; the last two places are never used. */
-	__u16 lengths[WEIR_PAYLOADS + 2];
+	union {
+		/* After the first WEIR_PAYLOADS. */
+		struct weir_load load;
+		/* Of these; the last two places are never used. */
+		__u16 lengths[WEIR_PAYLOADS + 2];
+	};
 	/* Not 0: the class that the DSCP of its last packet asked for, and got. */
 	__u8 dscp_class;
-	__u8 unused[3];
+	__u8 loan; /* enum weir_loan */
+	/* How long it took to send load.run_bytes; stops at its largest value. */
+	__u16 run_ms;
 	/* At the uplink: how many packets were looked at, and their delays together. */
 	__u32 delay_packets;
 	__u64 delay_ns;

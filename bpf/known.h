@@ -70,7 +70,36 @@ static __always_inline int weir_known_flow(struct __sk_buff *skb, __u32 number, 
 	if (foreign)
 		return flow->traffic_class;
 	bpf_set_hash(skb, hash);
-	return weir_class_of(config, flow, plain.dscp);
+	return weir_class_of(config, flow, skb, plain.dscp, now_ms);
+}
+
+/*
+ * There is more EF than goes first. Whether a flow of EF that sends large packets is BE
+ * from now on, < 0 where it is not known (flow.h, 6).
+ */
+__noinline int weir_recall(__u32 number, __u32 hash)
+{
+	struct weir_flow_config *config = bpf_map_lookup_elem(&flow_configs, &number);
+	void *table = bpf_map_lookup_elem(&flow_tables, &number);
+	struct weir_bucket *bucket;
+	struct weir_flow *flow;
+	__u32 way;
+
+	if (!config || !table)
+		return -1;
+	bucket = weir_bucket_of(table, hash, config->bucket_mask);
+	if (!bucket)
+		return -1;
+	way = weir_way_of(bucket, hash);
+	if (way >= WEIR_WAYS)
+		return -1;
+	asm volatile("" : "+r"(way));
+	flow = &bucket->flows[way & (WEIR_WAYS - 1)];
+	if (flow->loan != WEIR_LOAN_HELD || flow->load.large < WEIR_RECALL_BYTES)
+		return 0;
+	flow->loan = WEIR_LOAN_BULK;
+	flow->load.large = WEIR_BULK_BYTES;
+	return 1;
 }
 
 /* The traffic class of a packet of a container, which is counted. */

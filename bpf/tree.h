@@ -169,7 +169,12 @@ static __always_inline int weir_vote(const struct weir_classifier *c, struct wei
 	flow->level_confidence = most / n;
 	flow->stage = stage + 1;
 	/* A level that is not certain enough is BE. */
-	flow->traffic_class = most < c->min_confidence * n ? WEIR_CLASS_BE : best + 1;
+	flow->traffic_class = best + 1;
+	flow->loan = WEIR_LOAN_NEW;
+	if (most < c->min_confidence * n) {
+		flow->traffic_class = WEIR_CLASS_BE;
+		flow->loan = WEIR_LOAN_REFUSED;
+	}
 	return flow->traffic_class;
 }
 

@@ -552,13 +552,14 @@ static __always_inline void save(struct __sk_buff *skb)
 
 /*
  * Whether a packet of EF is within the rate that its container's EF is held to. Of
- * what is too much, flows go to BE and stay there for a while: the large ones, which
- * meet the end of the budget most often. So those that send little keep their place,
- * a flow that loses it is in order (what went before is ahead), and one that gets it
- * back may be overtaken by itself once. Flows of one hash share a place.
+ * what is too much, flows go to BE and stay there for a while: where flows are known
+ * (flow.h, 6) first those of large packets, then the ones that meet the end of the
+ * budget most often. So those that send little keep their place, a flow that loses it is
+ * in order (what went before is ahead), and one that gets it back may be overtaken by
+ * itself once. Flows of one hash share a place.
  */
 static __always_inline int ef_within(struct __sk_buff *skb, struct weir_class_activity *counts,
-				     __u64 byte_shifted_ns, __u32 bytes)
+				     __u32 number, __u64 byte_shifted_ns, __u32 bytes)
 {
 	/* A burst is 20 ms of the rate, and on slow ones two frames. */
 	const __u64 burst_ns = 20000000, burst_bytes = 3028;
@@ -567,6 +568,7 @@ static __always_inline int ef_within(struct __sk_buff *skb, struct weir_class_ac
 	__u64 cost_ns = bytes * byte_shifted_ns >> WEIR_LINK_BYTE_SHIFT;
 	__u64 now_ns = bpf_ktime_get_ns(), most_ns;
 	__u32 now_ms = now_ns / ms_ns, *until_ms, left_ms;
+	int recalled;
 
 	until_ms = &counts->ef_excess_until_ms[bpf_get_hash_recalc(skb) % WEIR_EF_FLOWS];
 	/* What is further away than it can be was never set, or long ago. */
@@ -576,10 +578,16 @@ static __always_inline int ef_within(struct __sk_buff *skb, struct weir_class_ac
 	if (tolerance_ns < burst_ns)
 		tolerance_ns = burst_ns;
 	/* What was used at a lower rate is no debt at this one. */
-	most_ns = now_ns + tolerance_ns + cost_ns;
+	most_ns = now_ns + 2 * tolerance_ns + cost_ns;
 	if (counts->ef_due > most_ns)
 		counts->ef_due = most_ns;
 	if (gcra(&counts->ef_due, cost_ns, tolerance_ns) <= tolerance_ns)
+		return 1;
+	recalled = weir_recall(number, bpf_get_hash_recalc(skb));
+	if (recalled > 0)
+		return 0;
+	/* Flows of small packets may be what is urgent: they have as much again. */
+	if (!recalled && gcra(&counts->ef_due, cost_ns, 2 * tolerance_ns) <= 2 * tolerance_ns)
 		return 1;
 	*until_ms = now_ms + hold_ms;
 	return 0;
@@ -623,7 +631,7 @@ static __always_inline __u32 minor_of(struct __sk_buff *skb, __u32 number, __u32
 		if (!counts)
 			return number;
 		if (class == WEIR_CLASS_EF && of->ef_byte_shifted_ns &&
-		    !ef_within(skb, counts, of->ef_byte_shifted_ns, bytes)) {
+		    !ef_within(skb, counts, number, of->ef_byte_shifted_ns, bytes)) {
 			__sync_fetch_and_add(&counts->ef_excess_bytes, bytes);
 			class = WEIR_CLASS_BE;
 		}

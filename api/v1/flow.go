@@ -20,6 +20,9 @@ type Flow struct {
 	// ByDSCP says that the class comes from the DSCP field of its last packet, not from the
 	// verdict.
 	ByDSCP bool `json:"by_dscp"`
+	// Why says why the class is not that of the verdict: the flow sends as a transfer does, e.g.
+	// "bulk: 18 kB in 12ms". Empty for other flows.
+	Why string `json:"why"`
 	// Stage is the classifier stage of the verdict: 1 after the first packet, 2 after the
 	// first six packets with payload; 0 without a verdict.
 	Stage int `json:"stage"`

@@ -158,7 +158,7 @@ func TestEFAboveItsMaximum(t *testing.T) {
 	b := newBed(t)
 	phone := b.Add("phone", labels("class", "auto", "ef-max", "1mbit"))
 	agent := b.StartAgent(harness.AgentOptions{Rate: "20mbit"})
-	names := &application{port: 53, class: v1.ClassEF, payloadBytes: 500, bps: 4 * mbit}
+	names := &application{port: 53, class: v1.ClassEF, payloadBytes: 160, bps: 1.8 * mbit}
 	timedApplications(t, b, phone, []*application{names})
 	c, _ := agent.AwaitContainer("phone", "EF above its maximum", 15*time.Second, func(c v1.Container) bool {
 		ef := v1.ClassShare{}

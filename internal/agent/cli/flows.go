@@ -24,8 +24,15 @@ func newFlowsCommand(socket *string) *cobra.Command {
 latest first. A line has both endpoints, as the container sees them; the type of
 application that the classifier assumes; the traffic class; the stage of the
 classifier that decided (1: the first packet, 2: the first six packets with payload,
-dscp: the DSCP field) and its confidence; the bytes that the initiator sent and
+dscp: the DSCP field) and its confidence in the class; the bytes that the initiator sent and
 received; and the time since the last packet.
+
+Application and class are voted for apart, so the likeliest application may be one of
+another class.
+
+WHY says why a flow is not of the class of its verdict. "bulk" is a flow that sends as a
+transfer does: this much within this time. It is be for as long as it does. "uncertain" is a verdict below
+min_confidence, which is be.
 
 DELAY is the mean queueing delay of the flow's measured packets at the uplink. The last
 line names the classifier in force (classifier in the config file).
@@ -93,7 +100,7 @@ func describeClassifier(c v1.Classifier, now time.Time) string {
 func printFlows(w io.Writer, flows []v1.Flow, now time.Time) error {
 	t := cmdline.TextTable{
 		Header: []string{"CONTAINER", "PROTO", "INITIATOR", "RESPONDER", "APPLICATION", "CLASS", "STAGE", "CERTAIN",
-			"DELAY", "SENT", "RECEIVED", "PACKETS", "SEEN"},
+			"WHY", "DELAY", "SENT", "RECEIVED", "PACKETS", "SEEN"},
 		Dispensable: []string{"PACKETS", "STAGE", "CERTAIN", "RECEIVED", "PROTO"},
 	}
 	for _, f := range flows {
@@ -105,7 +112,7 @@ func printFlows(w io.Writer, flows []v1.Flow, now time.Time) error {
 			application, class, stage, certain = "-", "-", "-", "-"
 		}
 		t.Add([]string{
-			cmdline.Printable(f.Container), f.Protocol, f.Initiator, f.Responder, application, class, stage, certain,
+			cmdline.Printable(f.Container), f.Protocol, f.Initiator, f.Responder, application, class, stage, certain, cmp.Or(f.Why, "-"),
 			top.FlowDelay(f), cmdline.BytesOrDash(f.SentBytes), cmdline.BytesOrDash(f.ReceivedBytes), fmt.Sprint(f.SentPackets + f.ReceivedPackets), cmdline.FormatAgo(now.Sub(f.LastSeenAt)),
 		}, "")
 	}

@@ -194,7 +194,14 @@ func (a *API) explain(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return explain.Container(seen, index), nil
+	e := explain.Container(seen, index)
+	if c := &seen.Containers[index]; c.Policy.Class == v1.ClassAuto {
+		// A container without a flow table has no flows to explain.
+		if flows, err := a.agent.Flows(r.Context(), c.ID, fewFlows); err == nil {
+			explain.Flows(&e, flows)
+		}
+	}
+	return e, nil
 }
 
 // defaultFlows is the default limit of flows per container.

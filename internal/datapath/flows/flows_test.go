@@ -173,6 +173,18 @@ func TestLive(t *testing.T) {
 	if got := view(asked, now); got.Class != v1.ClassAF || !got.ByDSCP || got.Stage != 1 {
 		t.Errorf("of a class that its DSCP asked for: %+v", got)
 	}
+	if got := view(identity.Flow{Class: sched.BE, Doubtful: true}, now); got.Why != "uncertain" {
+		t.Errorf("why is %q of a verdict that is too uncertain", got.Why)
+	}
+	for _, test := range []struct {
+		bytes uint32
+		run   time.Duration
+		want  string
+	}{{18_123, 12_345_678, "bulk: 18 kB in 12ms"}, {1_200_000, 0, "bulk: 1200 kB at once"}} {
+		if got := view(identity.Flow{Class: sched.BE, Bulk: true, RunBytes: test.bytes, Run: test.run}, now); got.Why != test.want {
+			t.Errorf("why is %q, want %q", got.Why, test.want)
+		}
+	}
 	for range 100 {
 		kernel.flows = append(kernel.flows, unknown)
 	}

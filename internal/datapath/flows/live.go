@@ -2,6 +2,7 @@ package flows
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -55,11 +56,26 @@ func view(f identity.Flow, now time.Time) v1.Flow {
 	if f.DelayPackets > 0 {
 		out.DelayMS = float64(f.DelayNs) / 1e6
 	}
+	if f.Doubtful {
+		out.Why = "uncertain"
+	}
+	if f.Bulk {
+		out.Why = "bulk: " + sentWithin(f.RunBytes, f.Run)
+	}
 	if f.DSCPClass != sched.Unclassified {
 		out.Class, out.ByDSCP = v1.Class(f.DSCPClass.String()), true
+		out.Why = ""
 	}
 	if f.Stage > 0 && int(f.Type) < apps.NumTypes {
 		out.Application = apps.Types[f.Type]
 	}
 	return out
+}
+
+// sentWithin returns an amount of bytes and the time it took, as text.
+func sentWithin(bytes uint32, took time.Duration) string {
+	if took < time.Millisecond {
+		return fmt.Sprintf("%d kB at once", bytes/1000)
+	}
+	return fmt.Sprintf("%d kB in %v", bytes/1000, took.Round(time.Millisecond))
 }

@@ -36,6 +36,15 @@ func (f *Flows) SeenLater(number uint16, ms uint32) error {
 	})
 }
 
+// Quiet makes a number's flows ones that have sent nothing for so many more of their milliseconds.
+func (f *Flows) Quiet(number uint16, ms uint32) error {
+	return f.change(number, func(b *flowWeirBucket) {
+		for i := range b.Flows {
+			b.Flows[i].Load.DrainedMs -= ms
+		}
+	})
+}
+
 // change changes the buckets of a number's table.
 func (f *Flows) change(number uint16, change func(*flowWeirBucket)) error {
 	table, err := f.table(number)

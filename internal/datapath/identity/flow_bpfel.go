@@ -50,11 +50,18 @@ type flowWeirFlow struct {
 	Responders      uint8
 	TypeConfidence  uint16
 	LevelConfidence uint16
-	Lengths         [8]uint16
-	DscpClass       uint8
-	Unused          [3]uint8
-	DelayPackets    uint32
-	DelayNs         uint64
+	Load            struct {
+		_         structs.HostLayout
+		DrainedMs uint32
+		Large     uint32
+		All       uint32
+		RunBytes  uint32
+	}
+	DscpClass    uint8
+	Loan         uint8
+	RunMs        uint16
+	DelayPackets uint32
+	DelayNs      uint64
 }
 
 type flowWeirFlowConfig struct {
@@ -109,6 +116,15 @@ const (
 	flowWeirFlowTagWEIR_FLOW_TAG_FOREIGN flowWeirFlowTag = 1
 )
 
+type flowWeirLoan uint32
+
+const (
+	flowWeirLoanWEIR_LOAN_NEW     flowWeirLoan = 0
+	flowWeirLoanWEIR_LOAN_HELD    flowWeirLoan = 1
+	flowWeirLoanWEIR_LOAN_BULK    flowWeirLoan = 2
+	flowWeirLoanWEIR_LOAN_REFUSED flowWeirLoan = 3
+)
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -131,6 +147,7 @@ const (
 	flowVarWeirFlowKindBtf        = "weir_flow_kind_btf"
 	flowVarWeirFlowLimitBtf       = "weir_flow_limit_btf"
 	flowVarWeirFlowTagBtf         = "weir_flow_tag_btf"
+	flowVarWeirLoanBtf            = "weir_loan_btf"
 )
 
 // loadFlow returns the embedded CollectionSpec for flow.
@@ -205,6 +222,7 @@ type flowVariableSpecs struct {
 	WeirFlowKindBtf   *ebpf.VariableSpec `ebpf:"weir_flow_kind_btf"`
 	WeirFlowLimitBtf  *ebpf.VariableSpec `ebpf:"weir_flow_limit_btf"`
 	WeirFlowTagBtf    *ebpf.VariableSpec `ebpf:"weir_flow_tag_btf"`
+	WeirLoanBtf       *ebpf.VariableSpec `ebpf:"weir_loan_btf"`
 }
 
 // flowObjects contains all objects after they have been loaded into the kernel.
@@ -262,6 +280,7 @@ type flowVariables struct {
 	WeirFlowKindBtf   *ebpf.Variable `ebpf:"weir_flow_kind_btf"`
 	WeirFlowLimitBtf  *ebpf.Variable `ebpf:"weir_flow_limit_btf"`
 	WeirFlowTagBtf    *ebpf.Variable `ebpf:"weir_flow_tag_btf"`
+	WeirLoanBtf       *ebpf.Variable `ebpf:"weir_loan_btf"`
 }
 
 // flowPrograms contains all programs after they have been loaded into the kernel.

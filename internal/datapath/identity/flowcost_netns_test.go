@@ -63,6 +63,8 @@ func BenchmarkFlows(b *testing.B) {
 	four := model4()
 	six := four
 	six.initiator, six.responder = netip.MustParseAddrPort("[fd00::1]:40000"), netip.MustParseAddrPort("[fd00::2]:443")
+	voice := four
+	voice.proto, voice.responder = flow.UDP, netip.MustParseAddrPort("198.18.0.2:5060")
 	closing := four.frame(true, true, 0)
 	closing[14+20+13] |= 1 // SYN and FIN: each begins the flow anew
 	empty, lookup := floors(b)
@@ -76,6 +78,7 @@ func BenchmarkFlows(b *testing.B) {
 		{"none", without, four.frame(true, false, 1000)},
 		{"known-IPv4", tap, four.frame(true, false, 1000)},
 		{"known-IPv6", tap, six.frame(true, false, 1000)},
+		{"known-EF", tap, voice.frame(true, false, 172)},
 		{"answer-IPv4", back, four.frame(false, false, 1000)},
 		{"first-IPv4", tap, closing},
 	}

@@ -31,6 +31,13 @@ type Flow struct {
 	// DSCPClass is the class that the last packet's DSCP selected instead of Class;
 	// sched.Unclassified if it selected none or the number's DSCP is not trusted.
 	DSCPClass sched.TrafficClass
+	// Bulk: its verdict is EF, but it sends as a transfer does, so Class is BE (bpf/flow.h, 6). It
+	// sent RunBytes within Run when that began.
+	Bulk     bool
+	RunBytes uint32
+	Run      time.Duration
+	// Doubtful: the verdict was too uncertain for its class, so Class is BE.
+	Doubtful bool
 	// DelayNs is the mean queueing delay of the flow's packets at the uplink, in nanoseconds, over
 	// DelayPackets sampled packets; 0 without samples.
 	DelayNs      uint64
@@ -107,12 +114,17 @@ func (w *flowWeirFlow) flow(nowMS, seenMS uint32) Flow {
 	if w.DelayPackets > 0 {
 		delayNs = w.DelayNs / uint64(w.DelayPackets)
 	}
-	return Flow{
+	out := Flow{
 		Initiator: a, Responder: b, Proto: w.Tuple.Proto, Bytes: w.Bytes, Packets: w.Packets,
 		Idle: since(seenMS), Age: since(w.BeganMs), Class: sched.TrafficClass(w.TrafficClass), Type: w.Type, Stage: w.Stage,
 		TypeConfidence: float64(w.TypeConfidence) / all, LevelConfidence: float64(w.LevelConfidence) / all,
 		DSCPClass: sched.TrafficClass(w.DscpClass), DelayNs: delayNs, DelayPackets: w.DelayPackets,
+		Doubtful: w.Loan == uint8(flowWeirLoanWEIR_LOAN_REFUSED),
 	}
+	if w.Loan == uint8(flowWeirLoanWEIR_LOAN_BULK) {
+		out.Class, out.Bulk, out.RunBytes, out.Run = sched.BE, true, w.Load.RunBytes, time.Duration(w.RunMs)<<20
+	}
+	return out
 }
 
 func hostOrder(port uint16) uint16 {

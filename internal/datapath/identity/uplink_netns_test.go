@@ -37,6 +37,7 @@ import (
 const (
 	packets      = 100
 	payloadBytes = 1000
+	callPort     = 5060
 	// slackBytes is what a namespace says of its own accord meanwhile
 	// (neighbours, multicast listeners) where that is counted too.
 	slackBytes = 1500
@@ -113,7 +114,7 @@ func send(target netip.AddrPort, priority int) error {
 		}
 	}
 	for sent := 0; sent < packets; {
-		_, err := conn.Write(make([]byte, payloadBytes))
+		_, err := conn.Write(make([]byte, payloadTo(target)))
 		switch {
 		case err == nil:
 			sent++
@@ -131,12 +132,20 @@ func send(target netip.AddrPort, priority int) error {
 }
 
 // frameBytes is what send sends at the least, as the uplink counts it.
+// payloadTo is what a packet to target carries: a call's are small, or they would be bulk.
+func payloadTo(target netip.AddrPort) int {
+	if target.Port() == callPort {
+		return payloadBytes / 5
+	}
+	return payloadBytes
+}
+
 func frameBytes(target netip.AddrPort) uint64 {
 	headers := 14 + 20 + 8
 	if target.Addr().Is6() {
 		headers += 20
 	}
-	return packets * uint64(headers+payloadBytes)
+	return packets * uint64(headers+payloadTo(target))
 }
 
 // bed is a test host with a classifier at its uplink.

@@ -431,12 +431,14 @@ func TestSecondLook(t *testing.T) {
 		return &Flow{Key: Key{Proto: proto}, Verdict: Verdict{Level: level, Type: 5, Confidence: 0.5}, Packets: 500, Bytes: 500 * 214, PacketRate: 50, RateBPS: 85600}
 	}
 	bulk := func(level apps.Level) *Flow {
-		return &Flow{Key: Key{Proto: flow.TCP}, Verdict: Verdict{Level: level, Type: 2, Confidence: 0.9}, Packets: 500, Bytes: 500 * 1400, PacketRate: 2000, RateBPS: 2e7}
+		return &Flow{Key: Key{Proto: flow.TCP}, Verdict: Verdict{Level: level, Type: 2, Confidence: 0.9}, Packets: 500, Bytes: 500 * 1400, PacketRate: 2000, RateBPS: 2e7, ef: lending{bulk: true}}
 	}
-	few := bulk(apps.EF)
+	few := voice(apps.BE, flow.UDP)
 	few.Packets = 10
-	second := bulk(apps.EF)
+	second := voice(apps.BE, flow.UDP)
 	second.Second = true
+	taken, quiet := bulk(apps.BE), bulk(apps.BE)
+	taken.ef.lent, quiet.ef.lent, quiet.ef.bulk = &Verdict{Level: apps.EF, Type: 2}, &Verdict{Level: apps.EF, Type: 2}, false
 	for name, c := range map[string]struct {
 		f, back *Flow
 		want    apps.Level
@@ -444,8 +446,12 @@ func TestSecondLook(t *testing.T) {
 	}{
 		"a download on EF":       {bulk(apps.EF), nil, apps.BE, true},
 		"a download on BE":       {bulk(apps.BE), nil, apps.BE, false},
-		"too few packets":        {few, nil, apps.EF, false},
-		"once only":              {second, nil, apps.EF, false},
+		"an answer on EF":        {voice(apps.EF, flow.TCP), bulk(apps.EF), apps.BE, true},
+		"a download goes on":     {taken, nil, apps.BE, false},
+		"a download is over":     {quiet, nil, apps.EF, true},
+		"its answer goes on":     {quiet, bulk(apps.BE), apps.BE, false},
+		"too few packets":        {few, voice(apps.BE, flow.UDP), apps.BE, false},
+		"once only":              {second, voice(apps.BE, flow.UDP), apps.BE, false},
 		"voice both ways":        {voice(apps.BE, flow.UDP), voice(apps.BE, flow.UDP), apps.EF, true},
 		"voice one way":          {voice(apps.BE, flow.UDP), nil, apps.BE, false},
 		"TCP like voice":         {voice(apps.BE, flow.TCP), voice(apps.BE, flow.TCP), apps.BE, false},
@@ -478,6 +484,10 @@ func TestSecondLook(t *testing.T) {
 	w.send(s[0].at, s[0].frame(s[1], flow.UDP, 40000, 53, 8000, 0))
 	if got := w.delivered(s[1].at); len(got) != 1 || got[0].queue != 0 {
 		t.Errorf("after the second look in queue %d", got[0].queue)
+	}
+	w.pass(20 * time.Second)
+	if f := w.flowTo(53); f == nil || f.Second || f.Verdict.Level != apps.EF {
+		t.Errorf("after seconds of quiet: %+v", f)
 	}
 }
 

@@ -30,6 +30,14 @@ const (
 	portPart = 2
 )
 
+// lending is what a flow has sent lately, whether that is too much for EF, and the verdict that
+// it has lost for that, nil for none.
+type lending struct {
+	loan apps.Loan
+	bulk bool
+	lent *Verdict
+}
+
 // Flow is one direction of a flow.
 type Flow struct {
 	ID      uint64
@@ -44,6 +52,8 @@ type Flow struct {
 	Packets, Bytes uint64
 	RateBPS        float64
 	PacketRate     float64
+
+	ef lending
 
 	sent       time.Time // last time the entries were sent
 	counted    time.Time // time of Packets and Bytes

@@ -28,6 +28,9 @@ func (l *flows) count(f *Flow, packets, bytes uint64) (grew bool) {
 	if seconds := l.now.Sub(f.counted).Seconds(); seconds > leastRateSeconds {
 		f.RateBPS = 8 * float64(bytes-f.Bytes) / seconds
 		f.PacketRate = float64(packets-f.Packets) / seconds
+		if f.Verdict.Level == apps.EF || f.ef.lent != nil {
+			f.ef.bulk = f.ef.loan.Sent(l.now.Sub(f.counted), packets-f.Packets, bytes-f.Bytes)
+		}
 		f.counted = l.now
 	}
 	if grew = packets > f.Packets; grew {
@@ -151,7 +154,11 @@ func (l *flows) lookAgain(f *Flow) {
 		if one == nil {
 			continue
 		}
-		one.Verdict, one.Second = v, true
+		lent := one.Verdict
+		one.Verdict, one.Second = v, v.Type == typeBulk || one.ef.lent == nil
+		if one.ef.lent = nil; v.Type == typeBulk {
+			one.ef.lent = &lent
+		}
 		for _, hop := range one.Path {
 			match, actions := one.entry(hop, l.cfg.queue(v))
 			l.switches.send(hop.Switch, flowMod(cookieFlow|one.ID, openflow.OFPFC_MODIFY_STRICT, priorityFlow, match, actions...))
@@ -162,8 +169,6 @@ func (l *flows) lookAgain(f *Flow) {
 // Thresholds of the second look.
 const (
 	lookPackets       = 64    // packets before means are judged
-	bulkFrameBytes    = 1000  // bytes, mean frame of a bulk transfer or more
-	bulkBPS           = 1e6   // bits per second of a bulk transfer or more
 	voiceFrameBytes   = 320   // G.711 in 20 ms packets has 214 bytes on the wire
 	voicePacketsLow   = 10.0  // packets per second: one in 100 ms
 	voicePacketsHigh  = 110.0 // one in 10 ms, with some more
@@ -174,20 +179,21 @@ const (
 // current one. Following the paper (section III.B.1: packet size, number and interval), two
 // rules need no training:
 //
-//   - a flow of class EF that carries large frames at a high rate is a
-//     transfer: BE;
+//   - a flow of class EF that sends as a transfer does (apps.Loan) is BE for as long as
+//     it does;
 //   - unknown UDP (BE) of small packets, 10 to 110 a second in both
-//     directions, is a conversation: EF.
-//
-// A flow is corrected once.
+//     directions, is a conversation: EF. A flow becomes that once.
 func secondLook(f, back *Flow) (Verdict, bool) {
-	if f.Second || f.Packets < lookPackets || f.Verdict.Type < 0 && f.Verdict.Confidence == 1 {
+	if f.Verdict.Type < 0 && f.Verdict.Confidence == 1 {
 		return f.Verdict, false
 	}
-	mean := float64(f.Bytes) / float64(f.Packets)
-	switch {
-	case f.Verdict.Level == apps.EF && mean >= bulkFrameBytes && f.RateBPS >= bulkBPS:
+	switch isBulk := f.ef.bulk || back != nil && back.ef.bulk; {
+	case f.ef.lent != nil && !isBulk:
+		return *f.ef.lent, true
+	case f.Verdict.Level == apps.EF && isBulk:
 		return Verdict{Level: apps.BE, Type: typeBulk, Confidence: 1}, true
+	case f.Second || f.ef.lent != nil || f.Packets < lookPackets:
+		return f.Verdict, false
 	case f.Verdict.Level == apps.BE && f.Key.Proto == flow.UDP && back != nil && back.Packets >= lookPackets:
 		if isSteady(f) && isSteady(back) && f.PacketRate <= voiceSymmetryMost*back.PacketRate && back.PacketRate <= voiceSymmetryMost*f.PacketRate {
 			return Verdict{Level: apps.EF, Type: typeVoIP, Confidence: 1}, true

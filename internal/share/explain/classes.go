@@ -17,7 +17,7 @@ func hasEF(p v1.Policy) bool { return p.Class == v1.ClassEF || p.Class == v1.Cla
 func classNotes(p v1.Policy) []string {
 	switch p.Class {
 	case v1.ClassAuto:
-		return []string{"each flow has the class of its application, EF, AF or BE: weir flows shows them"}
+		return []string{"each flow has the class of its application, EF, AF or BE, and a flow of EF that sends as a transfer does is BE: weir flows shows them"}
 	case v1.ClassEF:
 		return []string{"all of its traffic is EF; what of that is above ef-max is served as BE"}
 	case v1.ClassAF, v1.ClassBE:
@@ -64,6 +64,30 @@ func classes(c *v1.Container, share *v1.Share) []v1.ExplainedClass {
 	}
 	return list
 }
+
+// Flows adds why flows of the container are BE although their verdict is another class.
+func Flows(e *v1.Explanation, flows []v1.Flow) {
+	var notes []string
+	for _, f := range flows {
+		if f.Why == "" {
+			continue
+		}
+		notes = append(notes, fmt.Sprintf("the %s flow to %s is served as %s: %s", f.Application, f.Responder, f.Class, f.Why))
+	}
+	if more := len(notes) - mostFlowNotes; more > 0 {
+		notes = append(notes[:mostFlowNotes], fmt.Sprintf("so are %d other flows: weir flows", more))
+	}
+	for i := range e.Shares {
+		for j := range e.Shares[i].Classes {
+			if c := &e.Shares[i].Classes[j]; c.Class == v1.ClassBE {
+				c.Because = append(c.Because, notes...)
+			}
+		}
+	}
+}
+
+// mostFlowNotes bounds the flows that an explanation names.
+const mostFlowNotes = 3
 
 // classDivision is the division of one share among traffic classes.
 type classDivision struct {

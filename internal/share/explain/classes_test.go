@@ -85,6 +85,18 @@ func TestClasses(t *testing.T) {
 }
 
 // What classes and the DSCP field mean for a container stands beside its policy.
+// Flows that are bulk are named below BE, the first few of them.
+func TestFlows(t *testing.T) {
+	one := v1.Flow{Application: "SERVICES", Responder: "198.18.9.1:5401", Class: v1.ClassBE, Why: "bulk: 18 kB in 12ms"}
+	e := v1.Explanation{Shares: []v1.ExplainedShare{{Classes: []v1.ExplainedClass{{Class: v1.ClassEF}, {Class: v1.ClassBE}}}}}
+	Flows(&e, []v1.Flow{{Class: v1.ClassEF}, one, one, one, one, one})
+	classes := e.Shares[0].Classes
+	if got := strings.Join(classes[1].Because, "; "); len(classes[0].Because) > 0 || len(classes[1].Because) != 4 ||
+		!strings.HasPrefix(got, "the SERVICES flow to 198.18.9.1:5401 is served as be: bulk: 18 kB in 12ms; ") || !strings.HasSuffix(got, "so are 2 other flows: weir flows") {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestClassNotes(t *testing.T) {
 	for class, want := range map[v1.Class]string{
 		v1.ClassNone: "", v1.ClassAuto: "each flow has the class of its application", v1.ClassEF: "above ef-max is served as BE",
