@@ -10,6 +10,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/datapath/flows"
 	"github.com/weir-project/weir/internal/datapath/identity"
+	"github.com/weir-project/weir/internal/datapath/kernel"
 	"github.com/weir-project/weir/internal/share/plan"
 )
 
@@ -52,7 +53,9 @@ func OpenKernel(uplinks ...int) (k Kernel, watcher *identity.Origins, err error)
 	if err != nil {
 		return k, nil, errors.Join(err, opened.Close(), watcher.Close())
 	}
-	return Kernel{taps, keeper, watcher, flows.New(opened), identity.ForbidBypass}, watcher, nil
+	tables := flows.New(opened)
+	tables.MemoryBytes = kernel.MemoryBytes()
+	return Kernel{taps, keeper, watcher, tables, identity.ForbidBypass}, watcher, nil
 }
 
 // Close closes all handles. Programs and maps in the kernel stay in force.

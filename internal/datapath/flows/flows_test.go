@@ -61,6 +61,8 @@ func TestTables(t *testing.T) {
 		{[]uint16{30}, map[uint16]int{30: 32768}},
 		{[]uint16{30, 31}, map[uint16]int{30: 32768, 31: 32768}},
 		{nil, map[uint16]int{}},
+		{[]uint16{50}, map[uint16]int{50: mostFlows}},
+		{nil, map[uint16]int{}},
 	} {
 		must.Succeed(t, m.Keep(step.numbers))
 		if !maps.Equal(kernel.tables, step.want) {
@@ -94,6 +96,25 @@ func TestTablesOfMany(t *testing.T) {
 	}
 	if sum < allFlows*9/10 || sum > 2*allFlows {
 		t.Errorf("%d flows in all", sum)
+	}
+}
+
+// On a small machine all tables take a small part of its memory.
+func TestTablesOnSmallMachine(t *testing.T) {
+	kernel := &memory{tables: map[uint16]int{}}
+	m := New(kernel)
+	m.MemoryBytes = 512 << 20
+	var numbers []uint16
+	for n := range uint16(50) {
+		numbers = append(numbers, identity.NumberFirst+n)
+	}
+	must.Succeed(t, m.Keep(numbers))
+	sum := 0
+	for _, size := range kernel.tables {
+		sum += size * flowBytes
+	}
+	if first := kernel.tables[identity.NumberFirst]; sum > 512<<20/40 || first < 4*leastFlows {
+		t.Errorf("%d MiB in all, the first has %d flows", sum>>20, first)
 	}
 }
 

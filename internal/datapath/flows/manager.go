@@ -13,11 +13,16 @@ import (
 	"github.com/weir-project/weir/internal/datapath/identity"
 )
 
-// Sizes of flow tables: the limit of all containers together, and of each one.
+// Sizes of flow tables: the limit of all containers together, and of each one. A small machine has
+// fewer: all tables take a fiftieth of its memory.
 const (
 	allFlows   = 1 << 20
 	mostFlows  = 1 << 16
 	leastFlows = 1 << 10
+
+	// flowBytes is the memory of one flow, which the kernel allocates with the table.
+	flowBytes     = 128
+	memoryDivisor = 50
 )
 
 // Kernel is the kernel's flow tables; *identity.Flows implements it.
@@ -37,6 +42,8 @@ type Kernel interface {
 // for concurrent use; only one goroutine may call the other methods.
 type Manager struct {
 	Kernel
+	// MemoryBytes is the memory of the machine; 0 means enough.
+	MemoryBytes uint64
 	// sizes holds the size of each number's table; nil until the tables of an earlier agent are
 	// known.
 	sizes map[uint16]int
@@ -129,6 +136,9 @@ func (m *Manager) readTables() error {
 // get room for tens of thousands of flows, and the thousandth gets some.
 func (m *Manager) size() int {
 	left := allFlows
+	if m.MemoryBytes > 0 {
+		left = int(min(m.MemoryBytes/memoryDivisor/flowBytes, allFlows))
+	}
 	for _, size := range m.sizes {
 		left -= size
 	}

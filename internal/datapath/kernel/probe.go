@@ -23,6 +23,15 @@ func Release() (string, error) {
 	return unix.ByteSliceToString(name.Release[:]), nil
 }
 
+// MemoryBytes returns the memory of the machine; 0 if the kernel does not tell.
+func MemoryBytes() uint64 {
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) != nil {
+		return 0
+	}
+	return uint64(info.Totalram) * uint64(info.Unit) //nolint:unconvert // 32 bits on arm
+}
+
 // ProbeQdisc returns an error if the kernel lacks a kind of qdisc. It tries the qdisc on the
 // loopback device of a temporary namespace.
 func ProbeQdisc(options Options) error {
