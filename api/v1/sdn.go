@@ -52,7 +52,7 @@ type SDNPort struct {
 	Queues         []SDNQueue `json:"queues,omitempty"`
 	// State of the queues: ok; refused or waiting (none configured, see Reason); degraded
 	// (the datapath ignores them); unknown (database lost); blocked (the port is disabled
-	// to break a loop).
+	// to break a loop); empty if there are none to be (a patch port, or without --ovsdb).
 	State  string `json:"state,omitempty"`
 	Reason string `json:"reason,omitempty"`
 }

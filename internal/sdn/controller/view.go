@@ -45,10 +45,10 @@ func (c *Controller) View(queues map[topology.Port]qos.PortState) v1.SDN {
 
 // switchState returns the state of a switch, and the reason if it is degraded.
 func switchState(s core.Switch, ports []v1.SDNPort) (state, reason string) {
-	degraded := 0
+	without := 0
 	for _, p := range ports {
-		if p.State == "degraded" {
-			degraded++
+		if p.Up && (p.State == "degraded" || p.State == "refused") {
+			without++
 		}
 	}
 	switch {
@@ -60,8 +60,8 @@ func switchState(s core.Switch, ports []v1.SDNPort) (state, reason string) {
 		return "table full", ""
 	case s.WithoutQueues:
 		return "degraded", "it refuses the action set_queue: packets are forwarded, and classes are not served in order"
-	case degraded > 0:
-		return "degraded", fmt.Sprintf("the queues of %d of %d ports are not in force: see their reasons", degraded, len(ports))
+	case without > 0:
+		return "degraded", fmt.Sprintf("the queues of %d of %d ports are not in force: see their reasons", without, len(ports))
 	}
 	return "ok", ""
 }

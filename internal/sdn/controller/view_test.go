@@ -9,7 +9,8 @@ import (
 )
 
 func TestSwitchState(t *testing.T) {
-	good, bad := v1.SDNPort{State: "ok"}, v1.SDNPort{State: "degraded"}
+	good, bad := v1.SDNPort{Up: true, State: "ok"}, v1.SDNPort{Up: true, State: "degraded"}
+	refused, down, patch := v1.SDNPort{Up: true, State: "refused"}, v1.SDNPort{State: "refused"}, v1.SDNPort{Up: true, Reason: "a patch port has no queue"}
 	for name, c := range map[string]struct {
 		s      core.Switch
 		ports  []v1.SDNPort
@@ -22,6 +23,8 @@ func TestSwitchState(t *testing.T) {
 		"full":           {core.Switch{Connected: true, Full: true}, nil, "table full", ""},
 		"no queues":      {core.Switch{Connected: true, WithoutQueues: true}, []v1.SDNPort{good}, "degraded", "it refuses the action set_queue: packets are forwarded, and classes are not served in order"},
 		"degraded ports": {core.Switch{Connected: true}, []v1.SDNPort{good, bad, bad}, "degraded", "the queues of 2 of 3 ports are not in force: see their reasons"},
+		"refused ports":  {core.Switch{Connected: true}, []v1.SDNPort{good, refused, down, patch}, "degraded", "the queues of 1 of 4 ports are not in force: see their reasons"},
+		"patch ports":    {core.Switch{Connected: true}, []v1.SDNPort{good, down, patch}, "ok", ""},
 	} {
 		if got, reason := switchState(c.s, c.ports); got != c.want || reason != c.reason {
 			t.Errorf("%s: %s, %q, want %s, %q", name, got, reason, c.want, c.reason)

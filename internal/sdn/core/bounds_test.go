@@ -213,3 +213,30 @@ func TestPauseOfTheController(t *testing.T) {
 		t.Errorf("%d links without cables", len(now))
 	}
 }
+
+// TestFloodsLimited: packets of one port to unknown hosts go to all at floodsPerSecond, and
+// others' as before.
+func TestFloodsLimited(t *testing.T) {
+	w, s := oneSwitch(t, nil)
+	w.pass(2 * time.Second) // floods at the start are forgotten
+	nowhere := s[1]
+	nowhere.mac[5] = 0xee
+	from := func(sender simHost, n int) (came int) {
+		w.quiet()
+		for range n {
+			w.packets = 0
+			w.send(sender.at, sender.frame(nowhere, flow.UDP, 40000, 53, 20, 0))
+		}
+		return len(w.delivered(s[2].at))
+	}
+	if n := from(s[0], floodsPerSecond+50); n != floodsPerSecond || w.core.counters.FloodsLimited != 50 {
+		t.Errorf("%d went to all at once, %d did not", n, w.core.counters.FloodsLimited)
+	}
+	if n := from(s[1], 10); n != 10 {
+		t.Errorf("%d of another port's 10 went to all", n)
+	}
+	w.pass(time.Second / 2)
+	if n := from(s[0], floodsPerSecond); n != floodsPerSecond/2 {
+		t.Errorf("%d went to all half a second later", n)
+	}
+}

@@ -236,7 +236,11 @@ func readNow(ctx context.Context, c client.Client) (*tables, error) {
 // stateOf returns a port's state after a change.
 func stateOf(p port, change qos.Change) qos.PortState {
 	state := qos.PortState{State: "ok", RateBPS: change.RateBPS, Reason: change.Reason}
-	if change.Action == qos.Refuse {
+	switch {
+	case p.seen.Patch():
+		state.State = "" // no link, so no queues are missing
+		return state
+	case change.Action == qos.Refuse:
 		state.State = "refused"
 		return state
 	}

@@ -34,6 +34,17 @@ func TestDatapathIgnoresQueues(t *testing.T) {
 	}
 }
 
+// TestPatchPort: a port without a link has no queues, and lacks none.
+func TestPatchPort(t *testing.T) {
+	wanted := qos.Wanted{Type: qos.TypeHTB, RateBPS: 100e6, Queues: qos.Shares{EFMax: 0.5, AFMin: 0.3}.Map()}
+	for kind, want := range map[string]string{"patch": "", "internal": "refused"} {
+		p := port{seen: qos.Port{Name: "p", Kind: kind, QoS: &qos.Row{Type: "linux-hfsc"}}}
+		if state := stateOf(p, qos.Plan(p.seen, wanted)); state.State != want || state.Reason == "" || state.Queues != nil {
+			t.Errorf("%s: %+v, want %q", kind, state, want)
+		}
+	}
+}
+
 // TestStatusAges: what was known of ports is not said for long after the
 // database is lost.
 func TestStatusAges(t *testing.T) {

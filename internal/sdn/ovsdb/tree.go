@@ -90,6 +90,17 @@ type place struct {
 	aside string
 }
 
+// checkOwner returns an error if a device's queueing, of kind what, must stay as it is.
+func checkOwner(owner htb.PortOwner, device, what string, replace bool) error {
+	switch {
+	case owner == htb.PortUplink:
+		return fmt.Errorf("%s is an uplink of weir agent, which shares it out", device)
+	case owner == htb.PortForeign && !replace:
+		return fmt.Errorf("%s carries a %s that Weir did not configure: --replace puts it aside, weir sdn down puts it back", device, what)
+	}
+	return nil
+}
+
 // prepare returns the device for a port's queues, or an error that says why queues are
 // impossible there.
 func (t *trees) prepare(p port, replace bool) (at place, err error) {
@@ -106,12 +117,10 @@ func (t *trees) prepare(p port, replace bool) (at place, err error) {
 	if at.owner, what, err = at.port.Owner(); err != nil {
 		return at, err
 	}
-	switch {
-	case at.owner == htb.PortUplink:
-		return at, fmt.Errorf("%s is an uplink of weir agent, which shares it out", at.link.Name)
-	case at.owner == htb.PortForeign && !replace:
-		return at, fmt.Errorf("%s carries a %s that somebody configured: --replace puts it aside, weir sdn down puts it back", at.link.Name, what)
-	case at.owner == htb.PortForeign:
+	if err := checkOwner(at.owner, at.link.Name, what, replace); err != nil {
+		return at, err
+	}
+	if at.owner == htb.PortForeign {
 		saved, err := t.tc.Save(at.link.Index)
 		if err != nil {
 			return at, fmt.Errorf("put the %s of %s aside: %w", what, at.link.Name, err)

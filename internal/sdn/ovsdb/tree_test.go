@@ -34,6 +34,21 @@ func TestNoPlace(t *testing.T) {
 	}
 }
 
+// TestOwner: --replace puts another program's queueing aside, and never an agent's uplink.
+func TestOwner(t *testing.T) {
+	for _, replace := range []bool{false, true} {
+		for owner, want := range map[htb.PortOwner]string{htb.PortFree: "", htb.PortOurs: "", htb.PortUplink: "uplink of weir agent", htb.PortForeign: "--replace"} {
+			if owner == htb.PortForeign && replace {
+				want = ""
+			}
+			err := checkOwner(owner, "p1", "tbf", replace)
+			if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("owner %d, replace %v: %v, want %q", owner, replace, err, want)
+			}
+		}
+	}
+}
+
 // TestCounted: counters go on where numbers of packets wrap, and where queues are made
 // anew.
 func TestCounted(t *testing.T) {

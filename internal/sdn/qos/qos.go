@@ -115,13 +115,16 @@ type QueueRow struct {
 	Config map[string]string
 }
 
+// Patch reports whether a port leads to another bridge of the same switch: it has no link.
+func (p *Port) Patch() bool { return p.Kind == "patch" }
+
 // Ours reports whether a row was created by Weir.
 func (r *Row) Ours() bool { return r != nil && r.External[OwnerKey] == Owner }
 
 // PortState is the state of a port's queues.
 type PortState struct {
 	RateBPS uint64
-	State   string // ok, degraded, refused, waiting or unknown
+	State   string // ok, degraded, refused, waiting or unknown; empty for a patch port
 	Reason  string
 	Queues  map[openflow.Queue]Rates
 	// Counters are read from the kernel for TypeNoop; nil if Open vSwitch counts the
@@ -181,7 +184,7 @@ func Plan(p Port, w Wanted) Change {
 		return Change{Action: Refuse, Reason: fmt.Sprintf(format, args...)}
 	}
 	switch {
-	case p.Kind == "patch":
+	case p.Patch():
 		return refuse("a patch port has no queue")
 	case rateBPS == 0 && p.LinkSpeedBPS == 0:
 		return refuse("the link's speed is not known: give it with --rate %s=RATE", p.Name)
