@@ -26,7 +26,7 @@ func (a *API) limitLarge(large func(*http.Request) bool, next http.HandlerFunc) 
 			next(w, r)
 			return
 		}
-		ctx, cancel := context.WithTimeout(r.Context(), a.timeout)
+		ctx, cancel := context.WithTimeout(r.Context(), a.answers.Timeout)
 		defer cancel()
 		place := places[access.CallerFrom(ctx).Role]
 		select {
@@ -35,7 +35,7 @@ func (a *API) limitLarge(large func(*http.Request) bool, next http.HandlerFunc) 
 			next(w, r)
 		case <-ctx.Done():
 			a.bound(w)
-			a.refuseAs(w, r, http.StatusServiceUnavailable, errLarge)
+			a.answers.Refuse(w, r, http.StatusServiceUnavailable, errLarge)
 		}
 	}
 }

@@ -141,7 +141,7 @@ func (a *remote) identify(r *http.Request) (access.Caller, error) {
 func (a *API) turnAway(w http.ResponseWriter, r *http.Request, status int, err error) {
 	a.bound(w)
 	w.Header().Set("Connection", "close")
-	a.refuseAs(w, r, status, err)
+	a.answers.Refuse(w, r, status, err)
 }
 
 // noPlace refuses a caller whose connections are used up.

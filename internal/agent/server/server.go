@@ -13,7 +13,6 @@ package server
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -25,6 +24,7 @@ import (
 	"github.com/weir-project/weir/internal/agent/loop"
 	"github.com/weir-project/weir/internal/agent/stats"
 	"github.com/weir-project/weir/internal/front/access"
+	"github.com/weir-project/weir/internal/front/httpapi"
 	"github.com/weir-project/weir/internal/front/node"
 )
 
@@ -57,7 +57,7 @@ const (
 type API struct {
 	agent   Agent
 	log     *slog.Logger
-	timeout time.Duration // of a request
+	answers httpapi.Answers
 	meter   *node.Meter
 	mux     *http.ServeMux
 	// takenDownBy is a descriptor of the process that asked for down.
@@ -68,7 +68,8 @@ type API struct {
 func New(a Agent, log *slog.Logger) *API { return newAPI(a, log, requestTimeout) }
 
 func newAPI(agent Agent, log *slog.Logger, timeout time.Duration) *API {
-	a := &API{agent: agent, log: log, timeout: timeout, meter: node.NewMeter(), mux: http.NewServeMux()}
+	answers := httpapi.Answers{Log: log, Status: statusOf, Timeout: timeout}
+	a := &API{agent: agent, log: log, answers: answers, meter: node.NewMeter(), mux: http.NewServeMux()}
 	for _, r := range a.routes() {
 		handle := r.stream
 		switch {
@@ -133,47 +134,16 @@ func (a *API) answer(fn func(*http.Request) (any, error)) http.HandlerFunc {
 
 // answerTagged is answer for a function that sets headers.
 func (a *API) answerTagged(fn func(http.ResponseWriter, *http.Request) (any, error)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), a.timeout)
-		defer cancel()
-		r = r.WithContext(ctx)
-		a.bound(w)
-		r.Body = http.MaxBytesReader(w, r.Body, maxBodyBytes)
-		body, err := fn(w, r)
-		if err != nil {
-			a.refuse(w, r, err)
-			return
-		}
-		a.write(w, r, http.StatusOK, "application/json", body)
-	}
+	return a.answers.Serve(a.answers.Timeout, maxBodyBytes, fn)
 }
 
-// refuse answers with an error, as problem details (RFC 9457).
+// refuse answers with an error.
 func (a *API) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	a.refuseAs(w, r, statusOf(err), err)
-}
-
-func (a *API) refuseAs(w http.ResponseWriter, r *http.Request, status int, err error) {
-	a.log.Debug("request failed", "method", r.Method, "path", r.URL.Path, "error", err)
-	a.write(w, r, status, "application/problem+json", v1.Error{
-		Title: http.StatusText(status), Status: status, Detail: err.Error(), Message: err.Error(),
-	})
-}
-
-func (a *API) write(w http.ResponseWriter, r *http.Request, status int, kind string, body any) {
-	w.Header().Set("Content-Type", kind)
-	w.WriteHeader(status)
-	if err := json.NewEncoder(w).Encode(body); err != nil {
-		a.log.Debug("answer a request", "path", r.URL.Path, "error", err)
-	}
+	a.answers.Refuse(w, r, statusOf(err), err)
 }
 
 // bound sets the time in which a request has to be read and its response written.
-func (a *API) bound(w http.ResponseWriter) {
-	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(a.timeout))
-	_ = control.SetWriteDeadline(time.Now().Add(2 * a.timeout)) // waiting for the agent may have used up one timeout
-}
+func (a *API) bound(w http.ResponseWriter) { a.answers.Bound(w, a.answers.Timeout) }
 
 func statusOf(err error) int {
 	var (

@@ -15,13 +15,13 @@ import (
 	"sync"
 	"time"
 
-	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/edge/repo"
 	"github.com/weir-project/weir/internal/edge/run"
 	"github.com/weir-project/weir/internal/edge/runtime"
 	"github.com/weir-project/weir/internal/edge/spec"
 	"github.com/weir-project/weir/internal/front/events"
+	"github.com/weir-project/weir/internal/front/httpapi"
 )
 
 const (
@@ -60,7 +60,7 @@ type Options struct {
 
 type api struct {
 	Options
-	timeout time.Duration // of a request whose route says no other
+	answers httpapi.Answers
 	mux     *http.ServeMux
 
 	mu sync.Mutex
@@ -72,7 +72,8 @@ type api struct {
 func Handler(o Options) http.Handler { return newAPI(o, requestTimeout) }
 
 func newAPI(o Options, timeout time.Duration) http.Handler {
-	a := &api{Options: o, timeout: timeout, mux: http.NewServeMux(), deploying: map[string]int{}}
+	answers := httpapi.Answers{Log: o.Log, Status: statusOf, Timeout: timeout}
+	a := &api{Options: o, answers: answers, mux: http.NewServeMux(), deploying: map[string]int{}}
 	for _, r := range a.routes() {
 		handle := r.stream
 		if handle == nil {
@@ -81,48 +82,19 @@ func newAPI(o Options, timeout time.Duration) http.Handler {
 		a.mux.HandleFunc(r.method+" "+r.path, handle)
 	}
 	a.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		a.refuse(w, http.StatusNotFound, fmt.Errorf("there is no %s %s", r.Method, r.URL.Path))
+		a.answers.Refuse(w, r, http.StatusNotFound, fmt.Errorf("there is no %s %s", r.Method, r.URL.Path))
 	})
 	return a.mux
 }
 
 func (a *api) answer(route route) http.HandlerFunc {
-	timeout, most := cmp.Or(route.timeout, a.timeout), int64(maxBodyBytes)
+	most := int64(maxBodyBytes)
 	if route.upload {
 		most = maxUploadBytes
 	}
-	return func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), timeout)
-		defer cancel()
-		control := http.NewResponseController(w)
-		// net/http reads on while a request is handled and treats a client that sends nothing by
-		// this deadline as gone, so the deadline must lie after the response.
-		_ = control.SetReadDeadline(time.Now().Add(timeout + a.timeout))
-		_ = control.SetWriteDeadline(time.Now().Add(timeout + a.timeout))
-		r.Body = http.MaxBytesReader(w, r.Body, most)
-		body, err := route.handle(r.WithContext(ctx))
-		if err != nil {
-			a.Log.Debug("request failed", "method", r.Method, "path", r.URL.Path, "error", err)
-			a.refuse(w, statusOf(err), err)
-			return
-		}
-		a.write(w, http.StatusOK, "application/json", body)
-	}
-}
-
-// refuse sends an error as problem details (RFC 9457).
-func (a *api) refuse(w http.ResponseWriter, status int, err error) {
-	a.write(w, status, "application/problem+json", v1.Error{
-		Title: http.StatusText(status), Status: status, Detail: err.Error(), Message: err.Error(),
+	return a.answers.Serve(cmp.Or(route.timeout, a.answers.Timeout), most, func(_ http.ResponseWriter, r *http.Request) (any, error) {
+		return route.handle(r)
 	})
-}
-
-func (a *api) write(w http.ResponseWriter, status int, kind string, body any) {
-	w.Header().Set("Content-Type", kind)
-	w.WriteHeader(status)
-	if err := json.NewEncoder(w).Encode(body); err != nil {
-		a.Log.Debug("answer a request", "error", err)
-	}
 }
 
 func statusOf(err error) int {
@@ -150,7 +122,7 @@ func statusOf(err error) int {
 func (a *api) events(w http.ResponseWriter, r *http.Request) {
 	query, err := events.ParseQuery(r)
 	if err != nil {
-		a.refuse(w, http.StatusBadRequest, err)
+		a.answers.Refuse(w, r, http.StatusBadRequest, err)
 		return
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")

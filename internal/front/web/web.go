@@ -27,7 +27,6 @@ package web
 import (
 	"bytes"
 	"embed"
-	"encoding/json"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -35,7 +34,6 @@ import (
 	"sync"
 	"time"
 
-	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/front/access"
 	"github.com/weir-project/weir/internal/front/httpapi"
 	"github.com/weir-project/weir/third_party/uplot"
@@ -152,10 +150,7 @@ func guard(next http.Handler) http.Handler {
 }
 
 func refuse(w http.ResponseWriter, status int, message string) {
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(status)
-	// A client that is gone needs no answer.
-	_ = json.NewEncoder(w).Encode(v1.Error{Title: http.StatusText(status), Status: status, Detail: message, Message: message})
+	_ = httpapi.WriteProblem(w, status, message) // a client that is gone needs no answer
 }
 
 func text(kind, body string) http.HandlerFunc {

@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -11,6 +10,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/front/exposition"
+	"github.com/weir-project/weir/internal/front/httpapi"
 	"github.com/weir-project/weir/internal/sdn/qos"
 	"github.com/weir-project/weir/internal/sdn/topology"
 
@@ -49,8 +49,7 @@ func (c *Controller) view(queues func() map[topology.Port]qos.PortState) v1.SDN 
 }
 
 func writeJSON(w http.ResponseWriter, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v) // a write error means that the reader is gone
+	_ = httpapi.WriteJSON(w, http.StatusOK, "application/json", v) // an error means that the reader is gone
 }
 
 // ServeHTTP runs a server on a listener until ctx ends.
