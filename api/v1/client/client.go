@@ -60,6 +60,8 @@ type Options struct {
 	// TLS has the trusted authorities and, optionally, the client certificate (LoadTLS);
 	// nil means the system's authorities.
 	TLS *tls.Config
+	// MaxAnswerBytes limits what is read of an answer; 0 means 64 MiB.
+	MaxAnswerBytes int
 }
 
 // Unix returns a client of the agent that listens at a Unix socket.
@@ -90,10 +92,12 @@ func New(address string, o Options) (*Client, error) {
 	case strings.ContainsFunc(o.Token, func(r rune) bool { return r <= ' ' || r > '~' }):
 		return nil, errors.New("this is not a token: `weir token NAME` on the agent's host makes one, a single word")
 	}
-	return newClient("https://"+parsed.Host, "https://"+parsed.Host, false, o.Token, transport.Client(&http.Transport{
+	made := newClient("https://"+parsed.Host, "https://"+parsed.Host, false, o.Token, transport.Client(&http.Transport{
 		DialContext:         (&net.Dialer{Timeout: transport.ConnectTimeout}).DialContext,
 		TLSHandshakeTimeout: transport.ConnectTimeout, TLSClientConfig: o.TLS.Clone(), ForceAttemptHTTP2: true,
-	})), nil
+	}))
+	made.peer.MaxAnswerBytes = o.MaxAnswerBytes
+	return made, nil
 }
 
 // Close closes idle connections.

@@ -4,7 +4,9 @@
 package transport
 
 import (
+	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +15,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"strings"
 	"syscall"
 	"time"
 
@@ -22,9 +25,15 @@ import (
 const (
 	// ConnectTimeout limits the connection set-up, TLS included.
 	ConnectTimeout = 10 * time.Second
-	// maxAnswerBytes limits a response. An agent with a thousand containers and four
-	// uplinks sends 3 MB.
+	// maxAnswerBytes is the default of Peer.MaxAnswerBytes. An agent with a thousand containers
+	// and four uplinks sends 3 MB.
 	maxAnswerBytes = 64 << 20
+	// minElementBytes is what an element of a list takes in a response that has as many as are
+	// decoded. `{}` takes 2 bytes there, and as a container 560 in memory.
+	minElementBytes = 256
+	// maxHeaderBytes limits the header of a response, maxLineBytes an object of a stream, and
+	// maxMessageBytes the text of an error.
+	maxHeaderBytes, maxLineBytes, maxMessageBytes = 64 << 10, 1 << 20, 4 << 10
 )
 
 // Peer is a daemon to send requests to. It is safe for concurrent use.
@@ -36,6 +45,9 @@ type Peer struct {
 	// Token is a bearer token; empty for none.
 	Token string
 	HTTP  *http.Client
+	// MaxAnswerBytes limits a response; 0 means 64 MiB. Its lists together may have an element for
+	// every 256 bytes of it.
+	MaxAnswerBytes int
 	// Unreachable turns a connection error into one that says what to do.
 	Unreachable func(error) error
 	// Refused turns an error response with its HTTP status into an error.
@@ -71,8 +83,10 @@ func Local(name, socket, start string, silent error) *Peer {
 }
 
 // Client returns an HTTP client that follows no redirects, because daemons send none and a
-// token must not reach another server.
+// token must not reach another server. It does not ask for compressed responses, which would have
+// any size.
 func Client(transport *http.Transport) *http.Client {
+	transport.DisableCompression, transport.MaxResponseHeaderBytes = true, maxHeaderBytes
 	return &http.Client{
 		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -95,10 +109,49 @@ func (p *Peer) Decode(response *http.Response, result any) error {
 	if result == nil {
 		return nil
 	}
-	if err := json.NewDecoder(io.LimitReader(response.Body, maxAnswerBytes)).Decode(result); err != nil {
+	limit := cmp.Or(p.MaxAnswerBytes, maxAnswerBytes)
+	data, err := io.ReadAll(io.LimitReader(response.Body, int64(limit)+1))
+	switch {
+	case err != nil:
+	case len(data) > limit:
+		err = fmt.Errorf("it has more than %d MiB", limit>>20)
+	case countElements(data) > limit/minElementBytes:
+		err = fmt.Errorf("its lists have more than %d elements", limit/minElementBytes)
+	default:
+		err = json.Unmarshal(data, result)
+	}
+	if err != nil {
 		return fmt.Errorf("read %s's answer: %w", p.Name, err)
 	}
 	return nil
+}
+
+// countElements returns how many elements all lists of a JSON text have together, one more for each
+// empty list. It is not exact for what is not JSON.
+func countElements(text []byte) (count int) {
+	var lists []bool // which of the open brackets are lists
+	for i := 0; i < len(text); i++ {
+		switch text[i] {
+		case '"':
+			for i++; i < len(text) && text[i] != '"'; i++ {
+				if text[i] == '\\' {
+					i++
+				}
+			}
+		case '[', '{':
+			lists = append(lists, text[i] == '[')
+			if text[i] == '[' {
+				count++
+			}
+		case ']', '}':
+			lists = lists[:max(len(lists)-1, 0)]
+		case ',':
+			if len(lists) > 0 && lists[len(lists)-1] {
+				count++
+			}
+		}
+	}
+	return count
 }
 
 // Send sends a request and returns the response, whose body the caller closes. A response
@@ -158,23 +211,26 @@ func (p *Peer) refusal(response *http.Response) error {
 			problem.Message += ": another program listens there, or another version"
 		}
 	}
+	if len(problem.Message) > maxMessageBytes {
+		problem.Message = strings.ToValidUTF8(problem.Message[:maxMessageBytes], "") + "…"
+	}
 	return p.Refused(response.StatusCode, problem.Message)
 }
 
-// Stream calls each with the JSON objects of a response, until the response or ctx ends or
-// each returns an error.
+// Stream calls each with the JSON objects of a response, one a line, until the response or ctx
+// ends or each returns an error.
 func Stream[T any](ctx context.Context, p *Peer, path string, each func(T) error) error {
 	response, err := p.Send(ctx, http.MethodGet, path, nil, nil)
 	if err != nil {
 		return err
 	}
 	defer response.Body.Close()
-	for decoder := json.NewDecoder(response.Body); ; {
+	lines := bufio.NewScanner(response.Body)
+	lines.Buffer(nil, maxLineBytes)
+	for lines.Scan() {
 		var object T
-		err := decoder.Decode(&object)
+		err := json.Unmarshal(lines.Bytes(), &object)
 		switch {
-		case errors.Is(err, io.EOF):
-			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
@@ -184,4 +240,8 @@ func Stream[T any](ctx context.Context, p *Peer, path string, each func(T) error
 			return err
 		}
 	}
+	if err := lines.Err(); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("read %s's answer: %w", p.Name, err)
+	}
+	return ctx.Err()
 }

@@ -16,6 +16,10 @@ import (
 // agentOptions are the URL, TLS files and token with which weir-edge reaches the nodes' agents.
 type agentOptions struct{ url, ca, cert, key, tokenFile string }
 
+// maxAgentBytes limits an answer of an agent, which another machine sends each second: that of two
+// thousand containers is smaller.
+const maxAgentBytes = 8 << 20
+
 // nodes returns the source of node measurements: the agents, or [run.Unmeasured] without a URL.
 func (a agentOptions) nodes(ctx context.Context) (run.Nodes, error) {
 	if a.url == "" {
@@ -30,7 +34,7 @@ func (a agentOptions) nodes(ctx context.Context) (run.Nodes, error) {
 	if err != nil {
 		return nil, err
 	}
-	options := client.Options{TLS: trust}
+	options := client.Options{TLS: trust, MaxAnswerBytes: maxAgentBytes}
 	if a.tokenFile != "" {
 		token, err := os.ReadFile(a.tokenFile)
 		if err != nil {

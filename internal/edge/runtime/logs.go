@@ -11,6 +11,9 @@ import (
 	"github.com/moby/moby/client"
 )
 
+// maxLogBytes limits what is read of a container's last lines, which have any length.
+const maxLogBytes = 64 << 10
+
 // LastWords returns the last line of a container's standard error, empty if there is none. For a
 // proxy that cannot listen it returns the reason.
 func LastWords(ctx context.Context, api *client.Client, name string) (string, error) {
@@ -20,7 +23,8 @@ func LastWords(ctx context.Context, api *client.Client, name string) (string, er
 	}
 	defer logs.Close()
 	var said bytes.Buffer
-	if _, err := stdcopy.StdCopy(io.Discard, &said, logs); err != nil {
+	_, err = stdcopy.StdCopy(io.Discard, &said, io.LimitReader(logs, maxLogBytes))
+	if err != nil && said.Len() == 0 { // it may end in the middle
 		return "", err
 	}
 	return lastWords(said.String()), nil
