@@ -43,7 +43,9 @@ func cntcClaims(f findings) []claim.Claim {
 		},
 		{
 			Where: "figure 8b", Says: "With CNTC CN1 of the higher priority gets about five times as much as CN2; both have a minimum.",
-			Numbers:   f.shares(overlay("figure 8"), "priority"),
+			Numbers: f.shares(overlay("figure 8"), "priority"),
+			Design: "Five to one follows from no rule of Weir's: priority is strict. The paper does not name the minimums; this suite takes a sixth of the link " +
+				"for each, so the higher priority gets 1/6 + 4/6, for any two priorities.",
 			Otherwise: missedShares,
 		},
 		{

@@ -74,7 +74,7 @@ func watchedCases(options Options) []Case {
 			Measures: MeasureAgent, Peers: []string{PeerWeir}, Containers: containers, Pages: pages, Dashboard: true,
 		})
 	}
-	const alone = "nobody asks"
+	const alone = "without scrapes"
 	for _, interval := range []time.Duration{0, scrapeInterval} {
 		one := Case{
 			Group: fmt.Sprintf("scrapes of %d containers", maxBedContainers), Name: alone, LinkBPS: options.RateBPS,

@@ -8,13 +8,13 @@ import (
 	"github.com/weir-project/weir/internal/share/policy"
 )
 
-// overshootWindow is the window in which a ceiling must not be exceeded.
+// overshootWindow is the window in which a maximum must not be exceeded.
 const overshootWindow = 100 * time.Millisecond
 
-// capLength is how long a cap is watched: token buckets show in the beginning.
+// capLength is how long a maximum is watched: token buckets show in the beginning.
 const capLength = 5 * time.Second
 
-// capSuite measures by how much a ceiling is exceeded in any window, from the
+// capSuite measures by how much a maximum is exceeded in any window, from the
 // first packet on.
 func capSuite(options Options) []Case {
 	var cases []Case

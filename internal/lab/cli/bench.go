@@ -42,7 +42,7 @@ Suites:
             100 containers
   reaction  time to the new allocation after a start, a stop, a burst and
             weir set
-  cap       by how much a ceiling is exceeded in any 100 ms
+  cap       by how much a maximum is exceeded in any 100 ms
   cost      CPU time and packets per second
   agent     CPU time and memory of the agent itself, also while pages of its
             dashboard are open and Prometheus asks; its start and the cost of

@@ -74,8 +74,11 @@ func TestPicassoClaims(t *testing.T) {
 	}
 	for _, claim := range r.Claims {
 		want := report.Reproduced
-		if claim.Where == "table I" {
+		switch {
+		case claim.Where == "table I":
 			want = report.NotReproducible
+		case strings.HasPrefix(claim.Says, serverNano+" answers"):
+			want = report.NotMeasured // by a stand-in
 		}
 		if claim.Judgement != want {
 			t.Errorf("%s, %s: %s, want %s: %s", claim.Where, claim.Says, claim.Judgement, want, claim.Reason)
