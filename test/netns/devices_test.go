@@ -9,40 +9,8 @@ import (
 	"testing"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/lab/testbed"
-	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/test/harness"
 )
-
-// TestDevices: weights hold, and a minimum does, at uplinks that are not
-// network cards but are made of others.
-func TestDevices(t *testing.T) {
-	t.Parallel()
-	for name, link := range map[string]testbed.LinkKind{"VLAN": testbed.LinkVLAN, "bond": testbed.LinkBond} {
-		t.Run(name, func(t *testing.T) {
-			b := harness.NewBed(t, testbed.HostOptions{Link: link})
-			// Enough connections for a bond to have some on either link.
-			tcp8 := harness.Load{Protocol: traffic.TCP, Connections: 8}
-			const rateBPS = 20 * mbit
-			competitors := []competitor{
-				{labels("weight", "100"), tcp8},
-				{labels("weight", "300"), tcp8},
-				{labels("min", "8mbit"), tcp8},
-			}
-			agent, _ := compete(t, b, harness.AgentOptions{Rate: "20mbit"}, competitors...)
-			b.CheckShares(rateBPS, claims(rateBPS, competitors...))
-			if c := agent.Container("one"); c.State != "ok" || c.Mode != "bridge" {
-				t.Errorf("got %+v", c)
-			}
-			if link == testbed.LinkBond {
-				checkBothCarry(t, b)
-			}
-			b.MustWeir("down")
-			agent.Ended()
-			checkNothingLeft(t, b)
-		})
-	}
-}
 
 // checkBothCarry: a bond that sends through one of its links only would prove
 // no more than that link does.

@@ -11,7 +11,6 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/datapath/identity"
-	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/test/harness"
 	"github.com/weir-project/weir/test/must"
@@ -143,34 +142,6 @@ func TestWrongSharesAreFound(t *testing.T) {
 			err = harness.CheckShares(test.rateBPS, m, ideal)
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want a complaint that has %q", err, test.want)
-			}
-		})
-	}
-}
-
-// TestAttachments shares out the uplink between containers that reach it in
-// different ways, over IPv4 and IPv6.
-func TestAttachments(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		name       string
-		attachment testbed.Attachment
-		v6         bool
-	}{
-		{"NAT over IPv6", testbed.AttachNAT, true},
-		{"routed", testbed.AttachRouted, false},
-		{"routed over IPv6", testbed.AttachRouted, true},
-		{"bridged", testbed.AttachBridged, false},
-		{"bridged over IPv6", testbed.AttachBridged, true},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			b := harness.NewBed(t, testbed.HostOptions{Attachment: test.attachment})
-			tcp := harness.Load{Protocol: traffic.TCP, Connections: 1, V6: test.v6}
-			competitors := []competitor{{labels("weight", "100"), tcp}, {labels("weight", "300"), tcp}}
-			agent, _ := compete(t, b, harness.AgentOptions{}, competitors...)
-			b.CheckShares(100*mbit, claims(100*mbit, competitors...))
-			if c := agent.Container("one"); c.Mode != "bridge" || c.State != "ok" {
-				t.Errorf("got %+v", c)
 			}
 		})
 	}

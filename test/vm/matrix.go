@@ -169,13 +169,12 @@ var (
 	// everything: besides, TCP, how containers reach the uplink, mixtures, what
 	// others do to the uplink, and an attack in ipvlan mode.
 	everything = withPackages("TestModes|" + onEveryKernel +
-		"|TestDropsAreShown|TestMarksAreShown|TestDown$|TestMixedModes|TestNestedCgroup|TestTwoNetworks|TestSeveralUplinks" +
-		"|TestAttachments/(NAT_over_IPv6|bridged$)|TestControlTrafficSurvives" +
+		"|TestDropsAreShown|TestMarksAreShown|TestDown$|TestMixedModes|TestNestedCgroup|TestTwoNetworks|TestSeveralUplinks|TestControlTrafficSurvives" +
 		"|TestForeign|TestJumboFrames|TestVethReplaced|TestInterfaceAdded|TestShares/10_Mbit" +
 		"|TestIsolation/ipvlan-l2/forwarded_(as_the_host|to_a_group)")
 )
 
-const onEveryKernel = "TestWithoutCgroups|TestDevices|TestBridgeAsUplink|TestEncryptedOverlay|TestKernelStateGolden" +
+const onEveryKernel = "TestWithoutCgroups|TestSetups/(VLAN|bond|gateway|containers_on_the_LAN)|TestBridgeAsUplink|TestEncryptedOverlay|TestKernelStateGolden" +
 	"|TestContainerComesAndGoes"
 
 // withPackages are the suites of a machine that runs these tests of test/netns, and
