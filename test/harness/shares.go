@@ -102,8 +102,9 @@ type Measurement struct {
 	// Disturbed: a sender or the whole machine stood still for so long that who
 	// was held up may have left its share to others.
 	Disturbed bool
-	// Paused is for how long a processor stood still, on average.
-	Paused time.Duration
+	// Paused is for how long a processor stood still, on average, from recovery before the
+	// measurement on; pausedBefore is the part before it.
+	Paused, pausedBefore time.Duration
 	// Slack is the part of the link that pauses explain.
 	Slack float64
 	// CPU says how short of processor time the machine was meanwhile.
@@ -140,7 +141,8 @@ func (b *Bed) MeasureFor(duration time.Duration) Measurement {
 	if b.pauses != nil {
 		fromNS := before.MonotonicNS - recovery.Nanoseconds()
 		m.Disturbed = m.Disturbed || b.pauses.Longest(fromNS, after.MonotonicNS) > 0
-		m.Paused = b.pauses.Total(fromNS, after.MonotonicNS)
+		m.pausedBefore = b.pauses.Total(fromNS, before.MonotonicNS)
+		m.Paused = m.pausedBefore + b.pauses.Total(before.MonotonicNS, after.MonotonicNS+2*queueDuration.Nanoseconds())
 	}
 	rate := func(before, after meter.Counter) float64 {
 		return float64(after.Bytes-before.Bytes) * 8 / m.Duration.Seconds()
@@ -389,8 +391,11 @@ func (b *Bed) watchPauses() {
 	})
 }
 
-// add takes in what was measured over another time.
+// add takes in what was measured right after, so pauses before that are in m already.
 func (m *Measurement) add(other Measurement) {
+	if m.Duration == 0 {
+		m.pausedBefore, m.Paused = other.pausedBefore, other.pausedBefore
+	}
 	duration := m.Duration + other.Duration
 	part := other.Duration.Seconds() / duration.Seconds()
 	for i := range m.BPS {
@@ -398,6 +403,6 @@ func (m *Measurement) add(other Measurement) {
 	}
 	m.OtherBPS += part * (other.OtherBPS - m.OtherBPS)
 	m.Disturbed = m.Disturbed || other.Disturbed
-	m.Paused += other.Paused
+	m.Paused += other.Paused - other.pausedBefore
 	m.Duration = duration
 }

@@ -83,11 +83,13 @@ func TestIdeal(t *testing.T) {
 	}
 }
 
+// TestMeasurementsAddUp: a pause at the end of one measurement is also one before the next, and
+// counts once.
 func TestMeasurementsAddUp(t *testing.T) {
 	var total Measurement
-	total.add(Measurement{Duration: time.Second, BPS: [Slots]float64{4e6, 1e6}, OtherBPS: 2e6, Disturbed: true})
-	total.add(Measurement{Duration: 3 * time.Second, BPS: [Slots]float64{8e6, 1e6}})
-	want := Measurement{Duration: 4 * time.Second, BPS: [Slots]float64{7e6, 1e6}, OtherBPS: 0.5e6, Disturbed: true}
+	total.add(Measurement{Duration: time.Second, BPS: [Slots]float64{4e6, 1e6}, OtherBPS: 2e6, Disturbed: true, Paused: 50, pausedBefore: 10})
+	total.add(Measurement{Duration: 3 * time.Second, BPS: [Slots]float64{8e6, 1e6}, Paused: 45, pausedBefore: 40})
+	want := Measurement{Duration: 4 * time.Second, BPS: [Slots]float64{7e6, 1e6}, OtherBPS: 0.5e6, Disturbed: true, Paused: 55, pausedBefore: 10}
 	if total != want {
 		t.Errorf("got %+v, want %+v", total, want)
 	}
