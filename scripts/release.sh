@@ -47,7 +47,7 @@ bill() {
 # notices PROGRAM...: the licences of all that is in them, which every copy of them has to
 # have with it; each text once. A part without one is an error.
 notices() {
-	local modules sum files module dir file
+	local list modules sum files module dir file
 	local -A parts=() texts=()
 	note() { # PART FILE
 		sum=$(sha256sum <"$2" | cut -d' ' -f1)
@@ -59,7 +59,9 @@ notices() {
 		note "${module%.txt}" "$file"
 	done
 	note "Go's library" "$("${go[@]}" env GOROOT)/LICENSE"
-	mapfile -t modules < <("${go[@]}" version -m "$@" | awk '$1 == "dep" { print $2 }' | LC_ALL=C sort -u)
+	list=$("${go[@]}" version -m "$@" | awk '$1 == "dep" { print $2 }' | LC_ALL=C sort -u)
+	mapfile -t modules <<<"$list"
+	list=$("${go[@]}" list -m -f '{{.Path}} {{.Dir}}' "${modules[@]}")
 	while read -r module dir; do
 		files=0
 		for file in "$dir"/{LICENSE,LICENCE,COPYING,NOTICE}*; do
@@ -68,7 +70,7 @@ notices() {
 			note "$module" "$file"
 		done
 		[ "$files" = 1 ] || { echo "notices: $module has no licence in $dir" >&2 && return 1; }
-	done < <("${go[@]}" list -m -f '{{.Path}} {{.Dir}}' "${modules[@]}")
+	done <<<"$list"
 	for sum in $(printf '%s\n' "${!parts[@]}" | LC_ALL=C sort); do
 		printf '%s\n' "${parts[$sum]}"
 		cat "${texts[$sum]}"

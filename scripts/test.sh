@@ -152,9 +152,10 @@ packages_of() { printf './%s\n' "${@%/*}" | LC_ALL=C sort -u; }
 # run_tagged SUITE TAG FLAG...: run_tests of the tests in files that are only compiled with
 # TAG. Packages are compiled and run one after the other.
 run_tagged() {
-	local suite=$1 tag=$2 files packages names
+	local suite=$1 tag=$2 list files packages names
 	shift 2
-	mapfile -t files < <(tagged_files "$tag")
+	list=$(tagged_files "$tag") # on its own, so that a failure ends the run
+	mapfile -t files <<<"$list"
 	mapfile -t packages < <(packages_of "${files[@]}")
 	names=$(grep -hoE '^func Test[A-Z0-9_]\w*' "${files[@]}" | cut -c 6- | grep -vx TestMain | LC_ALL=C sort -u | paste -sd '|')
 	run_tests "$suite" -ldflags '-s -w' -tags "$tag" -count=1 -p 1 -parallel 2 -timeout "$timeout" -run "^($names)\$" "$@" "${packages[@]}"
@@ -227,8 +228,9 @@ vm_suite() {
 pure_suite() {
 	say "unit: tests of pure packages, and their coverage"
 	mkdir -p coverage
-	local pure
-	mapfile -t pure < <(scripts/cover.sh list)
+	local list pure
+	list=$(scripts/cover.sh list)
+	mapfile -t pure <<<"$list"
 	run_tests unit -timeout "$timeout" -coverprofile="$root/coverage/unit.out" "${pure[@]}"
 	check cover "coverage is too low" scripts/cover.sh coverage/unit.out
 }
@@ -236,8 +238,10 @@ pure_suite() {
 unit_suite() {
 	run_suites pure
 	say "unit: tests that need no root, with the race detector"
-	local others
-	mapfile -t others < <(go list ./... | grep -vxF "$(scripts/cover.sh list)")
+	local pure list others
+	pure=$(scripts/cover.sh list)
+	list=$(go list ./... | grep -vxF "$pure")
+	mapfile -t others <<<"$list"
 	if command -v gcc >/dev/null; then
 		CGO_ENABLED=1 run_tests unit -timeout "$timeout" -race "${others[@]}"
 	else
