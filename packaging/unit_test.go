@@ -1,9 +1,27 @@
 package packaging
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+
+	"github.com/weir-project/weir/test/must"
 )
+
+// Every daemon has a bound of its memory, so that a leak is not the host's trouble.
+func TestMemoryIsBounded(t *testing.T) {
+	units, err := filepath.Glob("*.service")
+	must.Succeed(t, err)
+	for _, unit := range units {
+		text, err := os.ReadFile(unit)
+		must.Succeed(t, err)
+		if !strings.Contains(string(text), "\nMemoryMax=") {
+			t.Errorf("%s has no MemoryMax", unit)
+		}
+	}
+}
 
 func TestConfined(t *testing.T) {
 	command, err := Confined()
