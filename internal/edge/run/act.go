@@ -113,7 +113,7 @@ func (m *Manager) noteArrivals(o *observation) {
 		took := time.Since(started.at)
 		known := m.opts.Store.StartUp(started.image)
 		known.Seconds = (took - started.transfer).Seconds()
-		m.journal.noteKept(m.opts.Store.SetStartUp(started.image, known))
+		m.opts.Store.SetStartUp(started.image, known, m.journal.noteKept)
 		m.journal.record(edge.Event{
 			Kind: edge.EventStarted, Service: i.Service, Instance: i.ID, Node: i.Node, TookSeconds: took.Seconds(),
 			Message: fmt.Sprintf("%s answers on %s, %.2f s after that was decided", i.ID, i.Node, took.Seconds()),

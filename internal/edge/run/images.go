@@ -39,7 +39,7 @@ func (m *images) learn(node, name string, image runtime.Image, kept func(error))
 	}
 	known := m.store.StartUp(name)
 	known.TransferSeconds, known.ImageBytes = image.Took.Seconds(), image.SizeBytes
-	kept(m.store.SetStartUp(name, known))
+	m.store.SetStartUp(name, known, kept)
 }
 
 // measurePulls sets the rate at which nodes fetch images. The repository's own node needs no uplink

@@ -49,7 +49,7 @@ func (p *presence) note(nodes []Measured, kept func(error)) {
 	}
 	if now.Sub(p.saved) > presencePeriod {
 		p.saved = now
-		kept(p.store.SetPresence(p.nodes))
+		p.store.SetPresence(p.nodes, kept)
 	}
 }
 

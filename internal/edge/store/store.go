@@ -7,11 +7,13 @@
 package store
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -43,10 +45,12 @@ type Store struct {
 	mu sync.Mutex
 	// waiting are events not written yet, oldest first.
 	waiting []edge.Event
-	kept    func(error)
-	wake    chan struct{} // has the writer look
-	closing chan struct{} // ends it, when all is written
-	writer  sync.WaitGroup
+	// measured are values not written yet.
+	measured map[measurement][]byte
+	kept     func(error)
+	wake     chan struct{} // has the writer look
+	closing  chan struct{} // ends it, when all is written
+	writer   sync.WaitGroup
 }
 
 // StartUp is what the last starts of an image took.
@@ -70,7 +74,7 @@ var ErrInUse = errors.New("another weir-edge has it open: stop that one, or give
 // Open opens or makes the file. One that is damaged gets another name, and the log says so.
 func Open(path string, log *slog.Logger) (*Store, error) {
 	folder := filepath.Dir(path)
-	// Those above are not weir-edge's alone: anyone may read what weir advise keeps in /var/lib/weir.
+	// Folders above are not weir-edge's alone: all users may read what weir advise keeps in /var/lib/weir.
 	err := os.MkdirAll(filepath.Dir(folder), 0o755)
 	if err == nil {
 		err = os.MkdirAll(folder, 0o700)
@@ -90,7 +94,7 @@ func Open(path string, log *slog.Logger) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the measurements in %s: %w", path, err)
 	}
-	s := &Store{db: db, wake: make(chan struct{}, 1), closing: make(chan struct{})}
+	s := &Store{db: db, measured: map[measurement][]byte{}, wake: make(chan struct{}, 1), closing: make(chan struct{})}
 	s.writer.Go(s.write)
 	return s, nil
 }
@@ -139,82 +143,89 @@ func open(path string) (db *bolt.DB, err error) {
 	return db, nil
 }
 
-// Close writes the waiting events and closes the file. Later events are lost.
+// Close writes what waits and closes the file. Later events are lost.
 func (s *Store) Close() error {
 	close(s.closing)
 	s.writer.Wait()
 	return s.db.Close()
 }
 
-func (s *Store) put(bucket, key []byte, value any) error {
+// measurement is where a value is kept.
+type measurement struct{ bucket, key string }
+
+// put keeps a value. It is written soon and read from here until then.
+func (s *Store) put(bucket []byte, key string, value any, kept func(error)) {
 	data, err := json.Marshal(value)
-	if err == nil {
-		err = s.db.Update(func(tx *bolt.Tx) error { return tx.Bucket(bucket).Put(key, data) })
-	}
 	if err != nil {
-		return fmt.Errorf("keep a measurement: %w", err)
+		kept(fmt.Errorf("keep a measurement: %w", err))
+		return
 	}
-	return nil
+	s.mu.Lock()
+	s.measured[measurement{string(bucket), key}] = data
+	s.kept = kept
+	s.mu.Unlock()
+	s.wakeWriter()
 }
 
 // get decodes a stored value; without one, or with an unreadable one, value stays unchanged.
-func (s *Store) get(bucket, key []byte, value any) {
-	_ = s.db.View(func(tx *bolt.Tx) error {
-		_ = json.Unmarshal(tx.Bucket(bucket).Get(key), value)
-		return nil
-	})
-}
-
-// StartUp returns what is known of an image; the zero value is nothing.
-func (s *Store) StartUp(image string) (u StartUp) {
-	s.get(startUps, []byte(image), &u)
-	return u
-}
-
-// SetStartUp keeps what was measured of an image.
-func (s *Store) SetStartUp(image string, u StartUp) error { return s.put(startUps, []byte(image), u) }
-
-// Presence returns what is known of a node.
-func (s *Store) Presence(node string) (p Presence) {
-	s.get(nodes, []byte(node), &p)
-	return p
-}
-
-// SetPresence keeps what was seen of nodes.
-func (s *Store) SetPresence(seen map[string]Presence) error {
-	err := s.db.Update(func(tx *bolt.Tx) error {
-		for name, p := range seen {
-			data, err := json.Marshal(p)
-			if err != nil {
-				return err
-			}
-			if err := tx.Bucket(nodes).Put([]byte(name), data); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("keep what was seen of nodes: %w", err)
-	}
-	return nil
-}
-
-// AddEvent stores an event and drops the oldest ones. It returns at once; the event is written
-// soon, together with others, because an SD card may be slow. kept is called with the result.
-func (s *Store) AddEvent(event edge.Event, kept func(error)) {
+func (s *Store) get(bucket []byte, key string, value any) {
 	s.mu.Lock()
-	s.waiting = append(s.waiting, event)
-	s.waiting = s.waiting[max(0, len(s.waiting)-keptEvents):]
-	s.kept = kept
+	data, waits := s.measured[measurement{string(bucket), key}]
 	s.mu.Unlock()
+	if waits {
+		_ = json.Unmarshal(data, value)
+		return
+	}
+	_ = s.db.View(func(tx *bolt.Tx) error {
+		_ = json.Unmarshal(tx.Bucket(bucket).Get([]byte(key)), value)
+		return nil
+	})
+}
+
+// wakeWriter has the writer look. A caller waits for no disk: an SD card may take seconds.
+func (s *Store) wakeWriter() {
 	select {
 	case s.wake <- struct{}{}:
 	default: // it will look anyway
 	}
 }
 
-// write writes waiting events until Close.
+// StartUp returns what is known of an image; the zero value is nothing.
+func (s *Store) StartUp(image string) (u StartUp) {
+	s.get(startUps, image, &u)
+	return u
+}
+
+// SetStartUp keeps what was measured of an image. It returns at once; kept is called with the result.
+func (s *Store) SetStartUp(image string, u StartUp, kept func(error)) {
+	s.put(startUps, image, u, kept)
+}
+
+// Presence returns what is known of a node.
+func (s *Store) Presence(node string) (p Presence) {
+	s.get(nodes, node, &p)
+	return p
+}
+
+// SetPresence keeps what was seen of nodes. It returns at once; kept is called with the result.
+func (s *Store) SetPresence(seen map[string]Presence, kept func(error)) {
+	for name, p := range seen {
+		s.put(nodes, name, p, kept)
+	}
+}
+
+// AddEvent stores an event and drops the oldest ones. It returns at once; the event is written
+// soon, together with others. kept is called with the result.
+func (s *Store) AddEvent(event edge.Event, kept func(error)) {
+	s.mu.Lock()
+	s.waiting = append(s.waiting, event)
+	s.waiting = s.waiting[max(0, len(s.waiting)-keptEvents):]
+	s.kept = kept
+	s.mu.Unlock()
+	s.wakeWriter()
+}
+
+// write writes what waits until Close.
 func (s *Store) write() {
 	for open := true; open; {
 		select {
@@ -223,17 +234,28 @@ func (s *Store) write() {
 			open = false
 		}
 		s.mu.Lock()
-		list, kept := s.waiting, s.kept
+		list, values, kept := s.waiting, maps.Clone(s.measured), s.kept
 		s.waiting = nil
 		s.mu.Unlock()
-		if len(list) > 0 {
-			kept(s.addEvents(list))
+		if len(list)+len(values) == 0 {
+			continue
 		}
+		err := s.add(list, values)
+		s.mu.Lock()
+		maps.DeleteFunc(s.measured, func(at measurement, data []byte) bool { return err == nil && bytes.Equal(values[at], data) })
+		s.mu.Unlock()
+		kept(err)
 	}
 }
 
-func (s *Store) addEvents(list []edge.Event) error {
+// add writes events and values.
+func (s *Store) add(list []edge.Event, values map[measurement][]byte) error {
 	err := s.db.Update(func(tx *bolt.Tx) error {
+		for at, data := range values {
+			if err := tx.Bucket([]byte(at.bucket)).Put([]byte(at.key), data); err != nil {
+				return err
+			}
+		}
 		b := tx.Bucket(events)
 		for _, e := range list {
 			data, err := json.Marshal(e)
@@ -256,7 +278,7 @@ func (s *Store) addEvents(list []edge.Event) error {
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("keep events: %w", err)
+		return fmt.Errorf("keep measurements and events: %w", err)
 	}
 	return nil
 }
