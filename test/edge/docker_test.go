@@ -15,10 +15,14 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
 	"github.com/weir-project/weir/internal/edge/profile"
+	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/test/harness"
 )
 
@@ -35,6 +39,7 @@ func TestOneEngine(t *testing.T) {
 	t.Run("one minimum of four instances", s.testOneMinimum)
 	t.Run("killed and started", s.testKills)
 	t.Run("removed", s.testRemove)
+	t.Run("ended and restarted", s.testEnds)
 	t.Run("the paper's descriptor", s.testDescriptor)
 	t.Run("bad input", s.testBadInput)
 	t.Run("an image that takes long", s.testWaiting)
@@ -267,6 +272,58 @@ func (s *site) testKills(t *testing.T) {
 		return nil
 	})
 	t.Logf("weir-edge ps\n%s", s.must(t, "ps"))
+}
+
+// testEnds: an instance that ends, by itself or by docker kill, answers again soon, in its place.
+func (s *site) testEnds(t *testing.T) {
+	if err := s.deploy(t, specification("ends", pagesImage, 8083, 10, nil)); err != nil {
+		t.Fatal(err)
+	}
+	defer s.must(t, "rm", "ends")
+	s.restarts(t, 2*time.Second, func() error { return s.get(8083) })
+	if _, err := s.engine.API().ContainerKill(t.Context(), "edgeproxy-ends", client.ContainerKillOptions{Signal: "KILL"}); err != nil {
+		t.Fatal(err)
+	}
+	took := harness.Await(t, "its proxy is back", time.Minute, func() error { return s.get(8083) })
+	if t.Logf("its proxy, docker kill: it answers again after %v", took.Round(10*time.Millisecond)); took > 2*time.Second {
+		t.Errorf("without its proxy the service was away for %v", took)
+	}
+}
+
+// restarts ends the only instance of the service ends in each way, and measures until users get an
+// answer again.
+func (s *site) restarts(t *testing.T, most time.Duration, get func() error) {
+	t.Helper()
+	for name, end := range map[string]func(*testbed.Engine, container.InspectResponse) error{
+		"exit": func(_ *testbed.Engine, c container.InspectResponse) error {
+			return syscall.Kill(c.State.Pid, syscall.SIGKILL)
+		},
+		"docker kill": func(engine *testbed.Engine, c container.InspectResponse) error {
+			_, err := engine.API().ContainerKill(t.Context(), c.ID, client.ContainerKillOptions{Signal: "KILL"})
+			return err
+		},
+	} {
+		was := s.awaitRunning(t, "ends", 1, 30*time.Second)[0]
+		harness.Await(t, "the service answers", 10*time.Second, get)
+		for _, engine := range append(s.engines, s.engine) {
+			found, err := engine.API().ContainerInspect(t.Context(), was.ContainerID, client.ContainerInspectOptions{})
+			if err != nil {
+				continue // it is another engine's
+			}
+			if err := end(engine, found.Container); err != nil {
+				t.Fatal(err)
+			}
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+		took := harness.Await(t, "it answers again", time.Minute, get)
+		is := s.awaitRunning(t, "ends", 1, 10*time.Second)[0]
+		if is.Instance != was.Instance || is.Node != was.Node || is.StartedAt.Equal(was.StartedAt) || took > most {
+			t.Errorf("%s: %+v, after %v %+v\n%s", name, was, took, is, s.must(t, "events"))
+		}
+		t.Logf("%s: it answers again after %v", name, took.Round(10*time.Millisecond))
+	}
+	t.Logf("weir-edge events\n%s", s.must(t, "events"))
 }
 
 func (s *site) testRemove(t *testing.T) {

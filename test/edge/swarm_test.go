@@ -174,6 +174,7 @@ func TestSwarm(t *testing.T) {
 	t.Run("a crowd comes", c.testCrowd)
 	t.Run("nobody commands proxies who has no key", c.testNoKey)
 	t.Run("killed and started", c.testKilled)
+	t.Run("ended and restarted", c.testEnds)
 	t.Run("access to agents", c.testAccess)
 	t.Run("minimums", c.testMinimums)
 	t.Run("two at once", c.testTwoAtOnce)
@@ -243,6 +244,20 @@ func (c *cluster) testKilled(t *testing.T) {
 	}
 	c.startManager(t)
 	c.awaitRunning(t, "shop", before, 20*time.Second)
+}
+
+// testEnds: an instance that ends answers again soon, to users at each node.
+func (c *cluster) testEnds(t *testing.T) {
+	if err := c.deploy(t, specification("ends", pagesImage, 8083, 10, nil)); err != nil {
+		t.Fatal(err)
+	}
+	defer c.must(t, "rm", "ends")
+	c.restarts(t, 3*time.Second, func() (err error) {
+		for node := range c.nodes {
+			err = errors.Join(err, c.get(node, 8083))
+		}
+		return err
+	})
 }
 
 // testNodeDies cuts a worker with an instance off the network, as a power cut would.

@@ -34,6 +34,9 @@ const (
 	// shortFault is the time within which faults often end by themselves: an instance may be
 	// unhealthy for so long, and after its first failure the node is avoided for so long.
 	shortFault = 10
+	// failureMemory is for how long at least a failure is remembered after its wait, so that the
+	// next one waits longer. Instances that run for that long have recovered.
+	failureMemory = 60
 	// failuresBeforeWait is the number of nodes on which a service may fail until the service
 	// itself, not the node, is considered broken and its starts wait.
 	failuresBeforeWait = 3

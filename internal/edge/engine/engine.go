@@ -19,7 +19,8 @@
 // A round is a function from an [Input] to decisions, and looks at each service in
 // order of priority:
 //
-//  1. Failures: instances that failed or were replaced are stopped (tidy.go).
+//  1. Failures: instances that failed or were replaced are stopped (tidy.go), and
+//     wait longer each time (failure.go).
 //  2. Requirements: instances of nodes that are gone or drained, or whose minimum is
 //     refused, go elsewhere; there are enough for availability and for the users that
 //     have to have room (require.go).

@@ -185,7 +185,7 @@ func (pl *placement) excludes(n *node) string {
 		return "has not enough disk space for the image"
 	}
 	if f, failed := s.memory.Failures[n.seen.Name]; failed && f.Until.After(pl.w.at) {
-		return "had one fail lately"
+		return "had one fail lately: " + orUnknown(s.memory.Failures[n.seen.Name].Reason)
 	}
 	return ""
 }

@@ -194,8 +194,8 @@ func TestNowhere(t *testing.T) {
 		}},
 		{"1 has not enough memory (a)", func(in *engine.Input) { in.Services[0].Spec.Limits.MemoryBytes = 900e6 + 1 }},
 		{"1 has not enough disk space for the image (a)", func(in *engine.Input) { in.Nodes[0].DiskFreeBytes = 29e6 }},
-		{"1 had one fail lately (a)", func(in *engine.Input) {
-			in.Memory.Services = map[string]engine.ServiceMemory{"web": {Failures: map[string]engine.Failure{"a": {Pace: engine.Pace{Level: 1, Until: start.Add(time.Second)}}}}}
+		{"1 had one fail lately: it ended with exit status 1 (a)", func(in *engine.Input) {
+			in.Memory.Services = map[string]engine.ServiceMemory{"web": {Failures: map[string]engine.Failure{"a": {Pace: engine.Pace{Level: 1, Until: start.Add(time.Second)}, Reason: "it ended with exit status 1"}}}}
 		}},
 	} {
 		s := web(func(s *spec.Spec) { s.Labels = map[string]string{"weir.min": "5mbit"} })

@@ -121,6 +121,29 @@ func (m *Manager) noteArrivals(o *observation) {
 	}
 }
 
+// restartEnded restarts instances in their places that have ended, and reports all that have.
+func (m *Manager) restartEnded(o *observation) {
+	for _, c := range o.state.Instances {
+		if c.Phase == runtime.Ended && !m.lives.isStopping(o, c.ID) {
+			m.journal.fail(problem{service: c.Service, instance: c.ID, node: c.Node, err: fmt.Errorf("%s on %s: %s", c.ID, c.Node, c.Reason)})
+		}
+	}
+	if m.opts.DryRun {
+		return
+	}
+	for _, c := range m.lives.toRestart(o) {
+		ctx, rt := m.ctx, m.opts.Runtime
+		m.runInBackground(func() func() {
+			err := rt.Restart(ctx, c.ID)
+			return func() {
+				m.lives.noteRestart(c.ID, err)
+				m.journal.fail(problem{service: c.Service, instance: c.ID, node: c.Node, err: err})
+				m.requestRound()
+			}
+		})
+	}
+}
+
 // drain stops new users of an instance; endDrained ends it.
 func (m *Manager) drain(d engine.Decision) {
 	if m.lives.drain(d) {

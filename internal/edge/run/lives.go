@@ -17,6 +17,7 @@ type lives struct {
 	// cannotStart is the error of each instance that could not be created.
 	cannotStart map[string]string
 	since       map[string]stateSince
+	runs        map[string]*programRun
 	// ended is when instances ended, for rounds that observed them before.
 	ended map[string]time.Time
 	// orphans are promises without an instance, with the time of their discovery.
@@ -45,10 +46,30 @@ type stateSince struct {
 	first time.Time
 }
 
+// programRun is the present run of an instance's program.
+type programRun struct {
+	name string
+	// began is when this weir-edge first saw it run; zero if it does not run yet.
+	began time.Time
+	// restarts are the starts after the first one, within restartPeriod; why is why the program has
+	// ended. By this weir-edge's clock, as those of nodes may be wrong.
+	restarts []time.Time
+	why      string
+	// restarting: this weir-edge is starting it again.
+	restarting bool
+}
+
+const (
+	// mostRestarts is the number of restarts within restartPeriod from which an instance that ends
+	// once more has failed. Below it, it stays where it is and starts again at once.
+	mostRestarts  = 3
+	restartPeriod = time.Minute
+)
+
 func newLives() lives {
 	return lives{
 		starting: map[string]*start{}, stopping: map[string]*stop{}, cannotStart: map[string]string{},
-		since: map[string]stateSince{}, ended: map[string]time.Time{}, orphans: map[string]time.Time{},
+		since: map[string]stateSince{}, runs: map[string]*programRun{}, ended: map[string]time.Time{}, orphans: map[string]time.Time{},
 	}
 }
 
@@ -67,6 +88,7 @@ func (l *lives) instances(o *observation) (list []engine.Instance) {
 		there[c.ID] = true
 		i := newInstance(c.ID, o.promises[c.ID])
 		i.Service, i.Node = c.Service, c.Node
+		l.noteRun(c)
 		i.State, i.Reason = l.stateOf(o, c)
 		list = append(list, i)
 	}
@@ -94,6 +116,49 @@ func (l *lives) instances(o *observation) (list []engine.Instance) {
 	return list
 }
 
+// noteRun records whether the program of an instance runs, has ended, or was restarted.
+func (l *lives) noteRun(c runtime.Instance) {
+	now, r := time.Now(), l.runs[c.ID]
+	if r == nil {
+		r = &programRun{name: c.Run}
+		l.runs[c.ID] = r
+	}
+	if c.Run != r.name {
+		if r.name != "" {
+			r.restarts = append(r.restarts, now)
+		}
+		r.name, r.began = c.Run, time.Time{}
+	}
+	r.restarts = slices.DeleteFunc(r.restarts, func(at time.Time) bool { return now.Sub(at) > restartPeriod })
+	switch {
+	case c.Phase == runtime.Ended:
+		r.why = c.Reason
+	case c.Phase == runtime.Running && r.began.IsZero():
+		r.began = now
+	}
+}
+
+// toRestart returns the instances that have ended, and that their engine does not start again.
+func (l *lives) toRestart(o *observation) (list []runtime.Instance) {
+	for _, c := range o.state.Instances {
+		_, deployed := o.specs[c.Service]
+		if r := l.runs[c.ID]; c.Stays && deployed && !r.restarting && l.since[c.ID].state == engine.InstanceStarting && !l.isStopping(o, c.ID) {
+			r.restarting = true
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// noteRestart records the result of a restart; one that failed counts, too.
+func (l *lives) noteRestart(id string, err error) {
+	if r := l.runs[id]; r != nil {
+		if r.restarting = false; err != nil {
+			r.restarts = append(r.restarts, time.Now())
+		}
+	}
+}
+
 func newInstance(id string, p engine.Promise) engine.Instance {
 	return engine.Instance{ID: id, Service: p.Service, Node: p.Node, LimitBytes: p.LimitBytes, Replaces: p.Replaces}
 }
@@ -112,6 +177,7 @@ func (l *lives) date(o *observation, list []engine.Instance) {
 		list[i].Since = l.since[id].at
 	}
 	maps.DeleteFunc(l.since, func(id string, _ stateSince) bool { return !ids[id] })
+	maps.DeleteFunc(l.runs, func(id string, _ *programRun) bool { return !ids[id] })
 	maps.DeleteFunc(l.cannotStart, func(id string, _ string) bool { return !ids[id] })
 	maps.DeleteFunc(l.starting, func(id string, on *start) bool { return !ids[id] && on.at.Before(o.at) })
 }

@@ -20,7 +20,7 @@
 //   - background work: starts and stops of instances, and the orders to agents;
 //   - requests of the API. Readers get the last published view, which never changes.
 //
-// Files: observe.go, input.go: what a round depends on; act.go: starts and stops; lives.go,
+// Files: observe.go, input.go: what a round depends on; act.go: starts, restarts and stops; lives.go,
 // state.go: instances; promises.go: the ledger; proxies.go, uplinks.go: where users are sent;
 // minimums.go, tell.go: where minimums are in force; deploy.go: requests of users; view.go, events.go,
 // counters.go: answers to readers; agents.go, local.go, unmeasured.go: what nodes report;
@@ -307,6 +307,7 @@ func (m *Manager) finish(o *observation, s *steps, decisions []engine.Decision) 
 	if !m.opts.DryRun {
 		m.tellAgents(o, &s.claims)
 	}
+	m.restartEnded(o)
 	m.endDrained(o)
 	m.journal.fail(problem{err: s.promises.err})
 	m.publish(o, &s.claims, decisions)

@@ -94,6 +94,9 @@ func (s *proxyStep) apply(ctx context.Context) {
 	if s.Save != nil {
 		s.saveErr = s.Save(s.file)
 	}
+	if s.Restart != nil {
+		s.saveErr = errors.Join(s.saveErr, s.Restart(ctx))
+	}
 	if s.err != nil {
 		return
 	}

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,8 +17,10 @@ func (l *lives) stateOf(o *observation, c runtime.Instance) (engine.InstanceStat
 	switch {
 	case l.isStopping(o, c.ID):
 		return engine.InstanceStopping, ""
-	case c.Phase == runtime.Failing:
-		return engine.InstanceFailed, c.Reason
+	case c.Phase == runtime.Ended && len(l.runs[c.ID].restarts) >= mostRestarts:
+		return engine.InstanceFailed, fmt.Sprintf("%s, after %d restarts within a minute", c.Reason, len(l.runs[c.ID].restarts))
+	case c.Phase == runtime.Ended:
+		return engine.InstanceStarting, c.Reason + "; it is being restarted"
 	case c.Phase == runtime.Starting:
 		return engine.InstanceStarting, l.waiting(c.ID, c.Reason)
 	}
@@ -25,10 +28,12 @@ func (l *lives) stateOf(o *observation, c runtime.Instance) (engine.InstanceStat
 	if slices.ContainsFunc(servers, func(t proxy.ServerStatus) bool { return t.Up && t.Check != "" }) {
 		return engine.InstanceRunning, l.waiting(c.ID, missedBy(o, c))
 	}
-	was := l.since[c.ID]
-	waited := min(time.Since(was.first), time.Since(c.StartedAt))
-	if was.first.IsZero() {
-		waited = 0
+	was, r, waited := l.since[c.ID], l.runs[c.ID], time.Duration(0)
+	if !r.began.IsZero() {
+		waited = time.Since(r.began)
+	}
+	if len(r.restarts) > 0 && r.began.After(was.at) {
+		was.state = engine.InstanceStarting
 	}
 	verdict := slices.IndexFunc(servers, func(t proxy.ServerStatus) bool { return !t.Up && t.Check != "" })
 	answering := slices.ContainsFunc(o.proxies[c.Service], func(p observedProxy) bool { return p.err == nil })
@@ -51,8 +56,13 @@ func (l *lives) stateOf(o *observation, c runtime.Instance) (engine.InstanceStat
 	case verdict >= 0:
 		reason = "it does not answer its proxy yet: " + checked(servers[verdict])
 	}
+	if len(r.restarts) > 0 {
+		return engine.InstanceStarting, fmt.Sprintf("it was restarted (%s): %s", orUnknown(r.why), reason)
+	}
 	return engine.InstanceStarting, l.waiting(c.ID, reason)
 }
+
+func orUnknown(reason string) string { return cmp.Or(reason, "its engine does not say why") }
 
 // missedBy returns the proxies that cannot reach an instance which answers others; they send it no
 // users.

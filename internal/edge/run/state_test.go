@@ -9,12 +9,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/proxy"
 	"github.com/weir-project/weir/internal/edge/runtime"
+	"github.com/weir-project/weir/internal/edge/spec"
 )
 
 // Who has just begun to look does not know how long an instance has not answered.
@@ -43,11 +45,13 @@ func TestStateOf(t *testing.T) {
 		"it ran, and its proxy was told anew of it": {engine.InstanceRunning, long, long, []observedProxy{{}}, engine.InstanceRunning},
 	} {
 		m := newLives()
+		m.runs["s.1"] = &programRun{}
 		if test.seenFor > 0 {
 			m.since["s.1"] = stateSince{state: test.was, first: time.Now().Add(-test.seenFor)}
+			m.runs["s.1"].began = time.Now().Add(-test.ranFor)
 		}
 		s := &observation{proxies: map[string][]observedProxy{"s": test.proxies}}
-		c := runtime.Instance{ID: "s.1", Service: "s", Phase: runtime.Running, StartedAt: time.Now().Add(-test.ranFor)}
+		c := runtime.Instance{ID: "s.1", Service: "s", Phase: runtime.Running}
 		if got, _ := m.stateOf(s, c); got != test.want {
 			t.Errorf("%s: got %s, want %s", name, got, test.want)
 		}
@@ -70,15 +74,59 @@ func TestWaiting(t *testing.T) {
 		"its address":     {runtime.Instance{Phase: runtime.Running}, []observedProxy{{}}, "it runs, and its engine does not say where it is reached"},
 		"all its proxies": {runtime.Instance{Phase: runtime.Running, Addresses: reached}, []observedProxy{{err: errors.New("timeout")}}, "no proxy has looked yet whether it answers"},
 	} {
-		test.c.ID, test.c.Service, test.c.StartedAt = "s.1", "s", time.Now().Add(-time.Minute)
+		test.c.ID, test.c.Service = "s.1", "s"
 		for waited, want := range map[time.Duration]string{slowly / 2: "", 2 * slowly: test.want} {
-			m := lives{since: map[string]stateSince{"s.1": {state: engine.InstanceStarting, first: time.Now().Add(-waited)}}}
+			m := newLives()
+			m.since["s.1"] = stateSince{state: engine.InstanceStarting, first: time.Now().Add(-waited)}
+			m.noteRun(test.c)
 			state, reason := m.stateOf(&observation{proxies: map[string][]observedProxy{"s": test.proxies}}, test.c)
 			if state != engine.InstanceStarting || reason != want {
 				t.Errorf("%s, after %v: %s, %q, want %q", name, waited, state, reason, want)
 			}
 		}
 	}
+}
+
+// TestRestarts: an instance that ends stays and starts again in its place; one that ends four times
+// within a minute has failed. A restart does not count as a fault of what has answered, and clocks
+// of nodes do not matter.
+func TestRestarts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, o := newLives(), &observation{at: time.Now(), specs: map[string]spec.Spec{"s": {}}, promises: engine.Promises{"s-1": {Service: "s"}}}
+		look := func(phase runtime.Phase, run string, up bool) (engine.InstanceState, string) {
+			c := runtime.Instance{ID: "s-1", Service: "s", Phase: phase, Run: run, StartedAt: time.Now().Add(time.Hour)}
+			if phase == runtime.Ended {
+				c.Reason, c.Stays = "it ended with exit status 1", true
+			}
+			server := proxy.ServerStatus{Name: proxy.InstanceName("s-1"), Up: up, Check: "Layer4"}
+			o.state.Instances, o.proxies = []runtime.Instance{c}, map[string][]observedProxy{"s": {{status: proxy.Status{Servers: []proxy.ServerStatus{server}}}}}
+			i := l.instances(o)[0]
+			time.Sleep(period)
+			return i.State, i.Reason
+		}
+		expect := func(what string, phase runtime.Phase, run string, up bool, want engine.InstanceState, restarts bool) {
+			t.Helper()
+			state, reason := look(phase, run, up)
+			if list := l.toRestart(o); state != want || (len(list) == 1) != restarts || state == engine.InstanceFailed && reason != "it ended with exit status 1, after 3 restarts within a minute" {
+				t.Errorf("%s: %s (%s), to restart %v", what, state, reason, list)
+			}
+			l.noteRestart("s-1", nil)
+		}
+		for _, run := range []string{"1", "2", "3", "4"} {
+			expect("it starts", runtime.Running, run, false, engine.InstanceStarting, false)
+			expect("it answers", runtime.Running, run, true, engine.InstanceRunning, false)
+			if run < "4" {
+				expect("it ends", runtime.Ended, run, false, engine.InstanceStarting, true)
+			}
+		}
+		expect("it ends again", runtime.Ended, "4", false, engine.InstanceFailed, false)
+		time.Sleep(restartPeriod)
+		expect("it ends later", runtime.Ended, "4", false, engine.InstanceStarting, true)
+		for range mostRestarts {
+			l.noteRestart("s-1", errors.New("no memory"))
+		}
+		expect("it cannot be restarted", runtime.Ended, "4", false, engine.InstanceFailed, false)
+	})
 }
 
 // TestMissed: of an instance that answers it is said which proxies do not reach it.
@@ -94,7 +142,9 @@ func TestMissed(t *testing.T) {
 		"": {at("b", up), at("c", leaving), {Proxy: runtime.Proxy{Node: "d"}, err: errors.New("timeout")}},
 		"the proxies on b, c do not reach it: Layer4 timeout": {at("b", down), at("c", down)},
 	} {
-		m := lives{since: map[string]stateSince{c.ID: {state: engine.InstanceRunning, first: time.Now().Add(-time.Minute)}}}
+		m := newLives()
+		m.since[c.ID] = stateSince{state: engine.InstanceRunning, first: time.Now().Add(-time.Minute)}
+		m.noteRun(c)
 		state, reason := m.stateOf(&observation{proxies: map[string][]observedProxy{"s": append(others, at("a", up))}}, c)
 		if state != engine.InstanceRunning || reason != want {
 			t.Errorf("%s, %q, want %q", state, reason, want)
@@ -145,6 +195,19 @@ func TestSyncProxy(t *testing.T) {
 		if says == "" && late[2] == nil {
 			t.Error("it is not replaced, and that is not reported")
 		}
+	}
+}
+
+// TestProxyRestart: a proxy that its engine does not start again is started, from its last file.
+func TestProxyRestart(t *testing.T) {
+	var did []string
+	step := proxyStep{file: "file", observedProxy: observedProxy{err: errors.New("it ended"), Proxy: runtime.Proxy{
+		Save:    func(file string) error { did = append(did, file); return nil },
+		Restart: func(context.Context) error { did = append(did, "start"); return errors.New("no memory") },
+	}}}
+	step.apply(t.Context())
+	if fmt.Sprint(did) != "[file start]" || step.saveErr == nil {
+		t.Errorf("%v, %v", did, step.saveErr)
 	}
 }
 

@@ -56,6 +56,8 @@ type Runtime interface {
 	Remove(ctx context.Context, service string) error
 	// Start makes an instance with that ID run on a node. Errors: ErrExists.
 	Start(ctx context.Context, service Service, instance, node string) error
+	// Restart starts an instance in its place that has ended and [Instance.Stays] so.
+	Restart(ctx context.Context, instance string) error
 	// Stop ends an instance. One that is not there is no error.
 	Stop(ctx context.Context, instance string) error
 	// Ledger is where all who manage these nodes keep what they promise.
@@ -128,8 +130,8 @@ type Phase string
 const (
 	Starting Phase = "starting"
 	Running  Phase = "running"
-	// Failing is one that ended and is started again and again, or cannot be started.
-	Failing Phase = "failing"
+	// Ended is one that has ended, or could not be started, and may be started again.
+	Ended Phase = "ended"
 )
 
 // Instance is a running copy of a service.
@@ -138,8 +140,13 @@ type Instance struct {
 	// is known.
 	ID, ContainerID, Service, Node, Image string
 	Phase                                 Phase
-	// Reason is why it fails, or what it waits for before it runs.
+	// Run names the present run of its program: a restart begins another one. Empty before the
+	// first.
+	Run string
+	// Reason is why it ended, or what it waits for before it runs.
 	Reason string
+	// Stays: it has ended, and its engine does not start it again.
+	Stays bool
 	// Addresses are where it answers, by the container's port.
 	Addresses map[uint16]netip.AddrPort
 	StartedAt time.Time
@@ -151,4 +158,6 @@ type Proxy struct {
 	Control proxy.Control
 	// Save keeps a configuration to start from; nil where that is the engine's.
 	Save func(file string) error
+	// Restart starts a proxy that has ended and that its engine does not start again; nil for others.
+	Restart func(context.Context) error
 }

@@ -164,6 +164,28 @@ func TestDeath(t *testing.T) {
 	}
 }
 
+// TestRareFailures: an instance on the only node that fails every nine minutes is away for as long
+// the last time as the first time.
+func TestRareFailures(t *testing.T) {
+	const every = 540
+	w := world("a", func(float64) float64 { return 1 }, busybox(func(s *spec.Spec) { s.NumUsers, s.AvailabilityPercent = 0, 0 }))
+	away := map[int]int{} // seconds by failure
+	w.Run(newEngine(t), 8*every, func(engine.Input, engine.Result) {
+		at := int(w.Seconds())
+		if w.Running("busybox")["a"] == 0 {
+			away[at/every]++
+		}
+		if at%every == every-1 {
+			w.Crash("busybox")
+		}
+	})
+	for failure := 1; failure < 8; failure++ {
+		if away[failure] != away[1] || away[1] > 20 {
+			t.Errorf("failure %d: away for %d s, after the first one for %d s", failure, away[failure], away[1])
+		}
+	}
+}
+
 // TestRefusedMinimum: a minimum that a node refuses is kept elsewhere.
 func TestRefusedMinimum(t *testing.T) {
 	w := world("ab", func(float64) float64 { return 10 }, busybox())

@@ -149,7 +149,11 @@ func (r *Runtime) instance(ctx context.Context, id, node string) (runtime.Instan
 		i.Image = c.Config.Image
 		i.Service, i.ID = c.Config.Labels[runtime.LabelService], c.Config.Labels[runtime.LabelInstance]
 	}
-	i.Phase, i.Reason, i.StartedAt = phase(c.State, c.RestartCount)
+	i.Phase, i.Reason, i.StartedAt = phase(c.State)
+	if !i.StartedAt.IsZero() {
+		i.Run = c.State.StartedAt
+	}
+	i.Stays = i.Phase == runtime.Ended && !c.State.Restarting
 	if c.NetworkSettings == nil || c.Config == nil {
 		return i, nil
 	}
@@ -169,10 +173,7 @@ func (r *Runtime) instance(ctx context.Context, id, node string) (runtime.Instan
 // labelPorts are the container's ports, with spaces between them.
 const labelPorts = "weir-edge.ports"
 
-// steady is the time that a restarted container has to run before it counts as running.
-const steady = 10 * time.Second
-
-func phase(s *container.State, restarts int) (p runtime.Phase, reason string, startedAt time.Time) {
+func phase(s *container.State) (p runtime.Phase, reason string, startedAt time.Time) {
 	if s == nil {
 		return runtime.Starting, "", time.Time{}
 	}
@@ -184,18 +185,13 @@ func phase(s *container.State, restarts int) (p runtime.Phase, reason string, st
 	case s.Error != "":
 		ended = s.Error
 	}
-	if restarts > 0 {
-		ended += fmt.Sprintf(", and was started again %d times", restarts)
-	}
 	switch {
 	case s.Status == container.StateCreated && s.Error == "":
 		return runtime.Starting, "", startedAt
-	case s.Running && !s.Restarting && restarts == 0:
-		return runtime.Running, "", startedAt
-	case s.Running && !s.Restarting && time.Since(startedAt) > steady:
+	case s.Running && !s.Restarting:
 		return runtime.Running, "", startedAt
 	default:
-		return runtime.Failing, ended, startedAt
+		return runtime.Ended, ended, startedAt
 	}
 }
 
@@ -247,6 +243,15 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Service, instance, _ stri
 	}
 	if _, err := r.api.ContainerStart(ctx, created.ID, client.ContainerStartOptions{}); err != nil {
 		return errors.Join(fmt.Errorf("start instance %s: %w", instance, err), r.remove(context.WithoutCancel(ctx), created.ID))
+	}
+	return nil
+}
+
+// Restart implements runtime.Runtime: an engine restarts what exits, but not what docker kill or
+// docker stop has ended.
+func (r *Runtime) Restart(ctx context.Context, instance string) error {
+	if _, err := r.api.ContainerStart(ctx, proxy.InstanceName(instance), client.ContainerStartOptions{}); err != nil {
+		return fmt.Errorf("start instance %s again: %w", instance, err)
 	}
 	return nil
 }

@@ -193,14 +193,25 @@ func (r *Runtime) Proxies(ctx context.Context, service string) ([]runtime.Proxy,
 	} else if err != nil {
 		return nil, r.unreachable(err)
 	}
-	if state := found.Container.State; state != nil && state.Status == container.StateCreated {
+	state := found.Container.State
+	if state != nil && state.Status == container.StateCreated {
 		return nil, nil
 	}
-	return []runtime.Proxy{{
+	p := runtime.Proxy{
 		Node:    node,
 		Control: r.control(service, found.Container.RestartCount > 0),
 		Save:    func(file string) error { return r.save(service, file) },
-	}}, nil
+	}
+	if state != nil && state.Status == container.StateExited { // by docker kill, or docker stop
+		p.Restart = func(ctx context.Context) error {
+			_, err := r.api.ContainerStart(ctx, found.Container.ID, client.ContainerStartOptions{})
+			if err != nil && !cerrdefs.IsNotFound(err) {
+				return fmt.Errorf("start the proxy of %s again: %w", service, err)
+			}
+			return nil
+		}
+	}
+	return []runtime.Proxy{p}, nil
 }
 
 // control returns the control of a service's proxy. If a restarted proxy cannot be reached, the

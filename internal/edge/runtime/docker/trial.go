@@ -112,7 +112,7 @@ func (t *Trial) Ended(ctx context.Context) error {
 	if err != nil {
 		return t.r.unreachable(err)
 	}
-	if p, reason, _ := phase(found.Container.State, 0); p == runtime.Failing {
+	if p, reason, _ := phase(found.Container.State); p == runtime.Ended {
 		return fmt.Errorf("the container does not run: %s", reason)
 	}
 	return nil

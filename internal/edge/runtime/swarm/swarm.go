@@ -224,18 +224,9 @@ func instance(s swarm.Service, tasks []swarm.Task, nodes []runtime.Node) runtime
 		i.Node = s.Spec.Labels[runtime.LabelNode] // a node that has left
 	}
 	slices.SortFunc(tasks, func(a, b swarm.Task) int { return b.CreatedAt.Compare(a.CreatedAt) })
-	restarts, failed := 0, ""
-	for _, t := range tasks {
-		if t.Status.State == swarm.TaskStateFailed || t.Status.State == swarm.TaskStateRejected {
-			restarts++
-			if failed == "" {
-				failed = t.Status.Err
-			}
-		}
-	}
 	if len(tasks) > 0 {
 		newest := tasks[0]
-		i.StartedAt = newest.Status.Timestamp
+		i.Run, i.StartedAt = newest.ID, newest.Status.Timestamp
 		if newest.Status.ContainerStatus != nil {
 			i.ContainerID = newest.Status.ContainerStatus.ContainerID
 		}
@@ -244,15 +235,20 @@ func instance(s swarm.Service, tasks []swarm.Task, nodes []runtime.Node) runtime
 			i.Addresses = addresses(address, newest.Status.PortStatus.Ports)
 		} else {
 			i.Reason = fmt.Sprintf("its task is %s: %s", newest.Status.State, cmp.Or(newest.Status.Err, newest.Status.Message))
+			if ended := slices.IndexFunc(tasks[:min(len(tasks), 2)], hasEnded); ended >= 0 { // it, or the one before
+				i.Phase, i.Reason = runtime.Ended, cmp.Or(tasks[ended].Status.Err, "it ended")
+			}
 		}
-	}
-	if restarts > 0 && (i.Phase != runtime.Running || time.Since(i.StartedAt) < steady) {
-		i.Phase, i.Reason = runtime.Failing, fmt.Sprintf("%s, and it was started again %d times", failed, restarts)
 	}
 	return i
 }
 
-// addresses are where a node's published ports are reached. Engines before Docker 27 choose
+// hasEnded reports whether the program of a task has ended by itself, or could not be started.
+func hasEnded(t swarm.Task) bool {
+	return slices.Contains([]swarm.TaskState{swarm.TaskStateFailed, swarm.TaskStateRejected, swarm.TaskStateComplete}, t.Status.State)
+}
+
+// addresses are where a node's published ports are reached; none without an address. Engines before Docker 27 choose
 // the ports of IPv4 and of IPv6 one by one, from two counters that part as soon as a port
 // is in use in one of the two only; a task tells both, IPv4's first, and does not say which
 // is which.
@@ -371,6 +367,9 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Service, instance, node s
 	}
 	return nil
 }
+
+// Restart implements runtime.Runtime: a swarm restarts all that ends.
+func (r *Runtime) Restart(context.Context, string) error { return nil }
 
 // Stop implements runtime.Runtime.
 func (r *Runtime) Stop(ctx context.Context, instance string) error {
