@@ -123,9 +123,11 @@ type Claim struct {
 	// StartingBPS is kept for instances that start here, beyond the rest.
 	StartingBPS uint64 `json:"starting_bps,omitempty"`
 	// PromisedBPS is what the node has promised of the sum of users, acknowledgements, sent and
-	// starting; InForceBPS is what of that its agent keeps.
+	// starting; InForceBPS is what of that its agent keeps, 0 if it does not answer.
 	PromisedBPS uint64 `json:"promised_bps"`
 	InForceBPS  uint64 `json:"in_force_bps"`
+	// Reason says why less than that is promised, or what is in force is not known.
+	Reason string `json:"reason,omitempty"`
 }
 
 // Port is a port of a service: users connect to Host, instances listen on Container.

@@ -240,20 +240,16 @@ func printExplanation(w io.Writer, e edge.Explanation) error {
 func printClaims(w io.Writer, claims []edge.Claim) error {
 	var all edge.Claim
 	var rows [][]string
-	row := func(name string, c edge.Claim, note string) {
-		rows = append(rows, []string{name, rate(c.UsersBPS), rate(c.RelayedBPS), rate(c.AckBPS), rate(c.SentBPS), rate(c.StartingBPS), rate(c.PromisedBPS), rate(c.InForceBPS), note})
+	row := func(name string, c edge.Claim) {
+		rows = append(rows, []string{name, rate(c.UsersBPS), rate(c.RelayedBPS), rate(c.AckBPS), rate(c.SentBPS), rate(c.StartingBPS), rate(c.PromisedBPS), rate(c.InForceBPS), c.Reason})
 	}
 	for _, c := range claims {
-		note := ""
-		if takes := c.UsersBPS + c.AckBPS + c.SentBPS + c.StartingBPS; takes > c.PromisedBPS {
-			note = "it takes " + rate(takes) + ", and the node can promise no more"
-		}
-		row(c.Node, c, note)
+		row(c.Node, c)
 		all.UsersBPS, all.RelayedBPS, all.AckBPS = all.UsersBPS+c.UsersBPS, all.RelayedBPS+c.RelayedBPS, all.AckBPS+c.AckBPS
 		all.SentBPS, all.StartingBPS = all.SentBPS+c.SentBPS, all.StartingBPS+c.StartingBPS
 		all.PromisedBPS, all.InForceBPS = all.PromisedBPS+c.PromisedBPS, all.InForceBPS+c.InForceBPS
 	}
-	row("all", all, "")
+	row("all", all)
 	return printTable(w, "NODE USERS RELAYED +ACKS +SENT +STARTING =PROMISED IN-FORCE REASON", rows)
 }
 

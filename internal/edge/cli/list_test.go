@@ -13,7 +13,7 @@ func TestClaims(t *testing.T) {
 	var b strings.Builder
 	err := printExplanation(&b, edge.Explanation{Service: edge.Service{Name: "shop", MinBPS: 20e6, Claims: []edge.Claim{
 		{Node: "a", UsersBPS: 10e6, SentBPS: 10e6, PromisedBPS: 20e6, InForceBPS: 20e6},
-		{Node: "b", UsersBPS: 10e6, RelayedBPS: 10e6, AckBPS: 625e3, PromisedBPS: 8e6, InForceBPS: 8e6},
+		{Node: "b", UsersBPS: 10e6, RelayedBPS: 10e6, AckBPS: 625e3, PromisedBPS: 8e6, InForceBPS: 8e6, Reason: "no room"},
 	}}})
 	if err != nil {
 		t.Fatal(err)
@@ -21,7 +21,7 @@ func TestClaims(t *testing.T) {
 	got := strings.Join(strings.Fields(b.String()), " ")
 	for _, want := range []string{
 		"Minimum 20mbit: what all users get together", "a 10mbit - - 10mbit - 20mbit 20mbit",
-		"b 10mbit 10mbit 625kbit - - 8mbit 8mbit it takes 10.6mbit, and the node can promise no more", "all 20mbit 10mbit 625kbit 10mbit - 28mbit 28mbit",
+		"b 10mbit 10mbit 625kbit - - 8mbit 8mbit no room", "all 20mbit 10mbit 625kbit 10mbit - 28mbit 28mbit",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is not in %s", want, b.String())

@@ -28,8 +28,8 @@ import (
 // instance does not add to it.
 //
 // An instance that starts has no users yet. Until it answers, and until the instance that it
-// replaces has ended, its node keeps M / instances for it beside what present users have, so
-// that users who are sent to it find their part.
+// replaces has ended, its node keeps at least M / instances, what present users have included,
+// so that users who are sent to it find their part.
 //
 // # How large the parts are
 //

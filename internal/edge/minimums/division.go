@@ -21,6 +21,9 @@ const (
 	// follow the mean over steadyPeriod, or over movingPeriod once a fraction is off by moved.
 	moved                      = 0.25
 	steadyPeriod, movingPeriod = 20 * time.Second, 5 * time.Second
+	// silentUsers is for how long the users of a proxy that does not answer count, while another
+	// proxy of the service does.
+	silentUsers = time.Minute
 	// forgotten is the fraction below which a path without users is dropped.
 	forgotten = 0.005
 )
@@ -31,6 +34,8 @@ type division struct {
 	// of its last answer.
 	at    time.Time
 	users map[engine.Path]float64
+	// answered is when each proxy answered last.
+	answered map[engine.Entry]time.Time
 	// fractions are the paths' parts of a service's users, means the same, smoothed. movedAt is
 	// when a service's users last moved.
 	fractions, means map[engine.Path]float64
@@ -53,14 +58,27 @@ func (d *division) Divide(in *Input) (divided engine.Division) {
 	return divided
 }
 
-// countUsers stores the users that proxies report. Users of a silent proxy stay while its node
-// exists. Users that only probe a standby instance are ignored.
+// countUsers stores the users that proxies report. Users of a silent proxy stay for silentUsers
+// while its node exists. Users that only probe a standby instance are ignored.
 func (d *division) countUsers(in *Input) {
-	users := map[engine.Path]float64{}
+	users, answered, some := map[engine.Path]float64{}, map[engine.Entry]time.Time{}, map[string]bool{}
+	for _, x := range in.Proxies {
+		at := engine.Entry{Service: x.Service, Node: x.Node}
+		if last, known := d.answered[at]; known && !x.Answers {
+			answered[at] = last
+		} else {
+			answered[at] = in.At
+		}
+		some[x.Service] = some[x.Service] || x.Answers
+	}
+	d.answered = answered
 	for path, n := range d.users {
 		p, promised := in.Promises[path.Instance]
 		ofService := func(x Proxy) bool { return x.Service == p.Service }
-		on := func(x Proxy) bool { return x.Service == p.Service && x.Node == path.Node }
+		on := func(x Proxy) bool {
+			silent := in.At.Sub(answered[engine.Entry{Service: x.Service, Node: x.Node}])
+			return x.Service == p.Service && x.Node == path.Node && (silent < silentUsers || !some[x.Service])
+		}
 		// The last counts stay for a listed proxy, and for all if the service has no listed proxy:
 		// then weir-edge itself may be cut off.
 		if promised && (!slices.ContainsFunc(in.Proxies, ofService) || slices.ContainsFunc(in.Proxies, on)) {

@@ -82,9 +82,10 @@ type Order struct {
 	Container, Service, Latency string
 	BPS                         uint64
 	// PromisedBPS is the part of BPS that is for instances of the node; the rest is relayed for
-	// instances of other nodes.
-	PromisedBPS uint64
-	HasBPS      uint64
+	// instances of other nodes. StartingBPS is the part of PromisedBPS that is kept for instances
+	// that start.
+	PromisedBPS, StartingBPS uint64
+	HasBPS                   uint64
 	// slackBPS is how far the division of another weir-edge may differ.
 	slackBPS uint64
 }
@@ -141,8 +142,8 @@ type Minimums struct {
 	told map[string]told // by container
 }
 
-// ClaimsInForce returns which part of each claim is in force. Claims on nodes whose agents do not
-// answer count as in force.
+// ClaimsInForce returns which part of each claim has to stay promised, because it is in force.
+// Claims on nodes whose agents do not answer may be, and count.
 func (x *Minimums) ClaimsInForce(in *Input) map[engine.Entry]uint64 {
 	inForce := map[engine.Entry]uint64{}
 	for _, p := range in.Promises {
@@ -187,7 +188,7 @@ func (x *Minimums) Orders(in *Input, n *Node, d engine.Division, promises engine
 			left -= bps
 			return bps
 		}
-		want := func(instance string, bps, promised uint64) {
+		want := func(instance string, bps, promised, starting uint64) {
 			most := s.MaxBPS // what is allowed all that it may send needs no more
 			if most == 0 {
 				most = math.MaxUint64
@@ -196,18 +197,19 @@ func (x *Minimums) Orders(in *Input, n *Node, d engine.Division, promises engine
 				o := Order{Container: c.ID, Service: s.Name, Latency: s.Latency, HasBPS: x.hasBPS(in, n, c), slackBPS: s.MinBPS / 100 * othersOff}
 				if i == 0 { // the others are ending, or have just begun
 					o.BPS, o.PromisedBPS = min(bps, most), min(promised, most)
+					o.StartingBPS = o.BPS - min(bps-starting, most)
 				}
 				list = append(list, o)
 			}
 		}
-		local := take(need.LocalBPS + need.StartingBPS)
+		local, starting := take(need.LocalBPS), take(need.StartingBPS)
 		for _, id := range slices.Sorted(maps.Keys(in.Promises)) {
 			if p := in.Promises[id]; !p.Claim && p.Service == s.Name && p.Node == n.Name {
 				sent := take(d.Sent[id])
-				want(id, sent, sent)
+				want(id, sent, sent, 0)
 			}
 		}
-		want("", local+take(need.RelayedBPS+need.AckBPS), local)
+		want("", local+starting+take(need.RelayedBPS+need.AckBPS), local+starting, starting)
 	}
 	list = slices.DeleteFunc(list, func(o Order) bool { return !x.isDue(in.At, o) })
 	slices.SortFunc(list, func(a, b Order) int {

@@ -21,10 +21,9 @@ func shop(usersA, usersB float64) *Input {
 		Promises: engine.Promises{"shop-1": {Service: "shop", Node: "a"}, "shop@a": claim("a", 20e6)},
 		Services: []Service{{Name: "shop", MinBPS: 20e6, Latency: "20ms"}},
 	}
-	for name, users := range map[string]float64{"a": usersA, "b": usersB} {
-		in.Proxies = append(in.Proxies, Proxy{Service: "shop", Node: name, Answers: true, Users: map[string]float64{"shop-1": users}})
-	}
-	for _, name := range []string{"a", "b"} {
+	for i, name := range []string{"a", "b"} {
+		users := map[string]float64{"shop-1": []float64{usersA, usersB}[i]}
+		in.Proxies = append(in.Proxies, Proxy{Service: "shop", Node: name, Answers: true, Users: users})
 		in.Nodes = append(in.Nodes, Node{Name: name, Ready: true, Containers: []Container{
 			{ID: "p" + name, Service: "shop"}, {ID: "f" + name, Service: "free", MinBPS: 7e6, AdmittedBPS: 7e6},
 		}})
@@ -41,6 +40,9 @@ func claim(node string, bps uint64) engine.Promise {
 func orders(x *Minimums, in *Input, n int) (text string) {
 	for _, o := range x.Orders(in, &in.Nodes[n], x.Divide(in), in.Promises) {
 		text += fmt.Sprintf(" %s=%d", o.Container, o.BPS/1e6)
+		if o.StartingBPS > 0 {
+			text += fmt.Sprintf("-%d", o.StartingBPS/1e6)
+		}
 		if o.Latency != "20ms" || o.Service != "shop" {
 			text += fmt.Sprintf(" %+v", o)
 		}
@@ -74,6 +76,11 @@ func TestOrders(t *testing.T) {
 			in.Starting = map[string]bool{"shop-2": true}
 			in.Promises["shop-2"], in.Promises["shop@a"] = engine.Promise{Service: "shop", Node: "a"}, claim("a", 30e6)
 		}, "i=20", "pb=21"},
+		"it starts where users are": {5, 0, func(in *Input) {
+			in.Starting = map[string]bool{"shop-2": true}
+			in.Promises["shop-2"], in.Promises["shop@b"] = engine.Promise{Service: "shop", Node: "b"}, claim("b", 10e6)
+			in.Proxies[1].Users["shop-1"] = 1
+		}, "i=3 pa=16", "pb=10-6"},
 		"four on one node": {8, 0, func(in *Input) {
 			for _, id := range []string{"shop-2", "shop-3", "shop-4"} {
 				in.Promises[id] = engine.Promise{Service: "shop", Node: "a"}
@@ -273,6 +280,17 @@ func TestFractions(t *testing.T) {
 	}
 	look(only(shop(0, 0), none, "a", "b"), time.Minute)
 	is("no proxy answers", 0.02, 0.98)
+	silent := func(node string) bool { return node == "a" }
+	look(shop(4, 12), time.Second)
+	for second := range 2 * int(silentUsers.Seconds()) {
+		if look(only(shop(4, 0), silent, "a", "b"), time.Second); second == int(silentUsers.Seconds())-2 {
+			is("the proxy on b is silent", 0.25, 0.75)
+		}
+	}
+	is("it is silent for long", 1, 0)
+	for range 4 {
+		look(shop(0, 16), 500*time.Millisecond)
+	}
 	// A node that is off has no users, as its proxy is gone; without any proxy that is unknown.
 	look(only(shop(4, 4), all), time.Minute)
 	is("no proxies", 0.02, 0.98)

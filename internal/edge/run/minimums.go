@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -113,7 +114,7 @@ func (o *observation) containers(n *Measured) (list []minimums.Container) {
 // tellAgents tells agents what is not in force yet, each in the background and one round at a time.
 func (m *Manager) tellAgents(o *observation, s *claimStep) {
 	m.journal.fail(problem{err: s.err})
-	m.journal.saySmallClaims(s.division, s.promised)
+	m.journal.sayShortfalls(o, s)
 	for i := range o.nodes {
 		n := o.nodes[i]
 		if n.Agent == nil || n.Reported.Engine.UplinkBPS == 0 || m.telling[n.Node.Name] {
@@ -132,13 +133,57 @@ func (m *Manager) tellAgents(o *observation, s *claimStep) {
 	}
 }
 
-// saySmallClaims reports where a node cannot promise what a service's minimum takes there.
-func (j *journal) saySmallClaims(division engine.Division, promises engine.Promises) {
-	for at, need := range division.Needs {
-		if promised := promises[engine.ClaimID(at)].MinBPS; promised < need.BPS() {
-			j.fail(problem{service: at.Service, node: at.Node, same: "small claim", err: fmt.Errorf(
-				"users of %s have less than its minimum of %s: that takes %s on %s, and the node can promise %s",
-				at.Service, policy.FormatRate(division.MinBPS[at.Service]), policy.FormatRate(need.BPS()), at.Node, policy.FormatRate(promised))})
+// shortfall returns why users may have less than what their minimum takes on a node; empty if they
+// have it.
+func (s *claimStep) shortfall(o *observation, at engine.Entry) string {
+	takes, promised := s.division.Needs[at].BPS(), s.promised[engine.ClaimID(at)].MinBPS
+	n := o.measured(at.Node)
+	switch {
+	case takes == 0 && promised == 0:
+		return ""
+	case n == nil:
+		return "the node has left"
+	case n.Reported.State != monitor.StateReady:
+		return "what is in force is not known: " + cmp.Or(n.Reported.Reason, "its agent does not answer")
+	case promised >= takes:
+		return ""
+	}
+	text := fmt.Sprintf("it takes %s, and the node promises %s", policy.FormatRate(takes), policy.FormatRate(promised))
+	for i := range o.input.Nodes {
+		switch e := &o.input.Nodes[i]; {
+		case e.Name != at.Node:
+		case e.State != engine.NodeReady:
+			return text + ": it is " + string(e.State)
+		case freeBPS(e, s.promised) == 0:
+			return text + ": it has no room for more"
+		}
+	}
+	return text
+}
+
+// freeBPS returns what a node can still promise.
+func freeBPS(n *engine.Node, promises engine.Promises) uint64 {
+	return n.BudgetBPS - min(n.BudgetBPS, n.OtherMinBPS+promisedBPS(n.Name, promises))
+}
+
+// promisedBPS returns the sum of a node's claims.
+func promisedBPS(node string, promises engine.Promises) (bps uint64) {
+	for _, p := range promises {
+		if p.Node == node {
+			bps += p.MinBPS
+		}
+	}
+	return bps
+}
+
+// sayShortfalls reports where users may have less than what their service's minimum takes.
+func (j *journal) sayShortfalls(o *observation, s *claimStep) {
+	for service := range s.division.MinBPS {
+		for _, c := range s.wire(o, service) {
+			if n := o.measured(c.Node); c.Reason != "" && (n == nil || n.Reported.State != monitor.StateUnknown) {
+				j.fail(problem{service: service, node: c.Node, same: fmt.Sprint("shortfall", n == nil || n.Reported.State == monitor.StateReady), err: fmt.Errorf(
+					"the minimum %s of %s on %s: %s", policy.FormatRate(s.division.MinBPS[service]), service, c.Node, c.Reason)})
+			}
 		}
 	}
 }

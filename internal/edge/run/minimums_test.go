@@ -126,6 +126,16 @@ func TestTell(t *testing.T) {
 		"the relay that it has stays": {
 			agent{roomBPS: 20e6}, minimums.Order{BPS: 30e6, PromisedBPS: 5e6, HasBPS: 10e6}, "", false, "does not relay 25mbit",
 		},
+		"no room for an instance that starts": {
+			agent{roomBPS: 10e6}, minimums.Order{BPS: 20e6, PromisedBPS: 20e6, StartingBPS: 10e6}, "10mbit/none", false, "keeps nothing of the minimum of shop for the instance that starts there: too much",
+		},
+		"no room for it beside a relay": {
+			agent{roomBPS: 10e6}, minimums.Order{BPS: 20e6, PromisedBPS: 15e6, StartingBPS: 12e6}, "8mbit/none", false, "for the instance that starts there: too much",
+		},
+		"no room for both": {
+			agent{roomBPS: 5e6}, minimums.Order{BPS: 20e6, PromisedBPS: 15e6, StartingBPS: 12e6}, "3mbit/none", false, "does not relay 5mbit",
+		},
+		"no users yet":  {agent{roomBPS: 10e6}, minimums.Order{BPS: 20e6, PromisedBPS: 20e6, StartingBPS: 20e6}, "", true, "the agent of a refuses the minimum 20mbit of shop: too much"},
 		"may only look": {agent{status: 403, words: "token hub may look only"}, minimums.Order{BPS: 20e6, PromisedBPS: 20e6}, "", true, "the agent of a refuses the minimum 20mbit of shop: token hub may look only"},
 		"of many words": {
 			agent{status: 409, words: strings.Repeat("x", 1<<20)}, minimums.Order{BPS: 20e6, PromisedBPS: 20e6}, "", true, "refuses the minimum 20mbit of shop: xxx",
@@ -250,7 +260,7 @@ func TestTellAgents(t *testing.T) {
 	if got, want := round(shop(0, 4), 85e6), "map[i:20mbit/20ms] map[pb:10mbit/20ms] 20000000 10000000"; got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
-	if said := m.said(); !strings.Contains(said, "users of shop have less than its minimum of 20mbit: that takes 21.25mbit on b, and the node can promise 10mbit") {
+	if said := m.said(); !strings.Contains(said, "the minimum 20mbit of shop on b: it takes 21.25mbit, and the node promises 10mbit: it has no room for more") {
 		t.Error(said)
 	}
 	m.minimums = minimums.Minimums{} // long ago
@@ -279,9 +289,9 @@ func TestOneEngine(t *testing.T) {
 	ledger := &bench{promises: maps.Clone(o.promises)}
 	claims := m.planClaims(o)
 	claims.apply(t.Context(), ledger, o)
-	shown, parts := claims.wire("shop"), uint64(0)
+	shown, parts := claims.wire(o, "shop"), uint64(0)
 	for id := range o.promises {
-		parts += wireInstance(o, engine.Instance{ID: id, Service: "shop"}, &claims.division).MinBPS
+		parts += wireInstance(o, engine.Instance{ID: id, Service: "shop"}, &claims).MinBPS
 	}
 	want := edge.Claim{Node: "a", UsersBPS: 20e6, PromisedBPS: 20e6}
 	if len(shown) != 1 || shown[0] != want || parts != 20e6 || wireNode(o, claims.promised, o.input.Nodes[0], o.nodes[0]).PromisedBPS != 20e6 {
@@ -292,8 +302,50 @@ func TestOneEngine(t *testing.T) {
 	again := m.planClaims(o)
 	again.apply(t.Context(), ledger, o)
 	want.InForceBPS = 20e6
-	if shown := again.wire("shop"); len(shown) != 1 || shown[0] != want || !maps.Equal(o.promises, ledger.promises) {
+	if shown := again.wire(o, "shop"); len(shown) != 1 || shown[0] != want || !maps.Equal(o.promises, ledger.promises) {
 		t.Errorf("%+v", shown)
+	}
+}
+
+// TestShortfall: why users may have less than the minimum is said at the claim, at the instance, at
+// the service and in an event. What an agent that does not answer may have in force stays promised,
+// and is not shown as in force.
+func TestShortfall(t *testing.T) {
+	short := "it takes 20mbit, and the node promises 8mbit"
+	for want, change := range map[string]func(*observation){
+		"": func(o *observation) {
+			o.promises["shop@a"] = engine.Promise{Service: "shop", Node: "a", MinBPS: 20e6, Claim: true}
+		},
+		short + ": it has no room for more": func(o *observation) { o.input.Nodes[0].BudgetBPS = 8e6 },
+		short + ": it is draining":          func(o *observation) { o.input.Nodes[0].State = engine.NodeDraining },
+		"what is in force is not known: it is silent": func(o *observation) {
+			o.nodes[0].Reported.State, o.nodes[0].Reported.Reason = monitor.StateStale, "it is silent"
+		},
+		"the node has left": func(o *observation) { o.nodes = nil },
+	} {
+		m, o := newManager(t), shop(4, 0)
+		o.nodes, o.proxies["shop"] = o.nodes[:1], o.proxies["shop"][:1]
+		o.nodes[0].Reported.Containers[0].AdmittedBPS, o.nodes[0].Reported.Containers[0].MinBPS = 8e6, 8e6
+		o.promises["shop@a"] = engine.Promise{Service: "shop", Node: "a", MinBPS: 8e6, Claim: true}
+		o.input.Nodes = []engine.Node{{Name: "a", State: engine.NodeReady, Weir: true, BudgetBPS: 95e6}}
+		change(o)
+		step := m.planClaims(o)
+		m.journal.sayShortfalls(o, &step)
+		claim, said := step.wire(o, "shop")[0], m.said()
+		instance := wireInstance(o, engine.Instance{ID: "shop-1", Service: "shop", Node: "a"}, &step).Reason
+		service := wireService(o, &step, runtime.Service{Name: "shop"}, nil, counts{}).Reason
+		inForce := uint64(8e6)
+		if strings.Contains(want, "not known") || strings.Contains(want, "left") {
+			inForce = 0
+		}
+		if claim.Reason != want || claim.InForceBPS != inForce || claim.PromisedBPS < 8e6 {
+			t.Errorf("%q: the claim is %+v", want, claim)
+		}
+		for where, text := range map[string]string{"instance": instance, "service": service, "event": said} {
+			if (text == "") != (want == "") || !strings.Contains(text, want) {
+				t.Errorf("%q: at the %s %q", want, where, text)
+			}
+		}
 	}
 }
 

@@ -24,8 +24,9 @@ type answer struct {
 	hasBPS uint64 // without an error: what the container has now
 	err    error
 	sent   bool // to the agent
-	// relayErr is why the agent refuses the part of the order that is a relay.
-	relayErr error
+	// relayErr is why the agent refuses the part of the order that is a relay, startErr that for
+	// instances that start.
+	relayErr, startErr error
 }
 
 // tell sends orders to a node's agent one by one and stops if it does not answer, because a late
@@ -41,12 +42,13 @@ func tell(ctx context.Context, n *Measured, orders []minimums.Order) (answers []
 		default: // it let weir-edge change policies when that was promised
 			a.err = &client.Error{Status: http.StatusForbidden, Message: "it lets " + n.Reported.Access.Name + " only look"}
 		}
+		if a.sent && isRefusal(a.err) && 0 < o.StartingBPS && o.StartingBPS < o.BPS {
+			a.startErr = a.err
+			a.setLess(ctx, n, o.BPS-o.StartingBPS)
+		}
 		if a.sent && isRefusal(a.err) && o.PromisedBPS < o.BPS {
-			a.relayErr, a.err = a.err, nil
-			a.hasBPS = max(o.HasBPS, o.PromisedBPS)
-			if o.HasBPS < o.PromisedBPS {
-				a.err = set(ctx, n, o, o.PromisedBPS)
-			}
+			a.relayErr = a.err
+			a.setLess(ctx, n, o.PromisedBPS-o.StartingBPS)
 		}
 		a.at = time.Now()
 		answers = append(answers, a)
@@ -55,6 +57,14 @@ func tell(ctx context.Context, n *Measured, orders []minimums.Order) (answers []
 		}
 	}
 	return answers
+}
+
+// setLess sets a part of an order that the agent has refused, unless the container has as much.
+func (a *answer) setLess(ctx context.Context, n *Measured, bps uint64) {
+	a.hasBPS, a.err = max(a.order.HasBPS, bps), nil
+	if a.order.HasBPS < bps {
+		a.err = set(ctx, n, a.order, bps)
+	}
 }
 
 // set sets the minimum of one container at a node's agent.
@@ -101,6 +111,10 @@ func (m *Manager) noteAnswers(node string, answers []answer) {
 			m.journal.fail(problem{service: o.Service, node: node, same: "relay refused", err: fmt.Errorf(
 				"users of %s who come to %s have less than its minimum: the agent there does not relay %s: %w",
 				o.Service, node, policy.FormatRate(o.BPS-o.PromisedBPS), a.relayErr)})
+		}
+		if a.startErr != nil {
+			m.journal.fail(problem{service: o.Service, node: node, same: "start refused", err: fmt.Errorf(
+				"the agent of %s keeps nothing of the minimum of %s for the instance that starts there: %w", node, o.Service, a.startErr)})
 		}
 		var said *client.Error
 		switch {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/edge/engine"
+	"github.com/weir-project/weir/internal/edge/monitor"
 	"github.com/weir-project/weir/internal/edge/runtime"
 )
 
@@ -33,7 +34,7 @@ func (m *Manager) publish(o *observation, claims *claimStep, decisions []engine.
 	v := newView(m.opts)
 	v.At = time.Now()
 	for _, i := range o.input.Instances {
-		v.Instances = append(v.Instances, wireInstance(o, i, &claims.division))
+		v.Instances = append(v.Instances, wireInstance(o, i, claims))
 	}
 	slices.SortFunc(v.Instances, func(a, b edge.Instance) int { return strings.Compare(a.Instance, b.Instance) })
 	for i, n := range o.input.Nodes {
@@ -77,10 +78,16 @@ func pending(services []runtime.Service, there []edge.Instance, decisions []engi
 	return list
 }
 
-func wireInstance(o *observation, i engine.Instance, d *engine.Division) edge.Instance {
+func wireInstance(o *observation, i engine.Instance, claims *claimStep) edge.Instance {
+	d := &claims.division
 	w := edge.Instance{
 		Service: i.Service, Node: i.Node, Instance: i.ID, State: string(i.State), Users: int(i.Users),
 		ResponseMS: i.ResponseSeconds * 1000, Reason: i.Reason, MinBPS: d.Parts[i.ID], ServiceMinBPS: d.MinBPS[i.Service], Image: o.specs[i.Service].Image,
+	}
+	if w.MinBPS > 0 && i.State != engine.InstanceStopping {
+		if short := claims.shortfall(o, engine.Entry{Service: i.Service, Node: i.Node}); short != "" {
+			w.Reason = cmp.Or(w.Reason, "of the minimum on "+i.Node+": "+short)
+		}
 	}
 	for _, c := range o.state.Instances {
 		if c.ID == i.ID {
@@ -105,12 +112,8 @@ func wireNode(o *observation, promises engine.Promises, n engine.Node, measured 
 	if w.Reason == "" {
 		w.Reason = strings.Join(measured.Reported.Problems, "; ")
 	}
-	for _, p := range promises {
-		if p.Node == n.Name {
-			w.PromisedBPS += p.MinBPS
-		}
-	}
-	if w.FreeBPS = n.BudgetBPS - min(n.BudgetBPS, n.OtherMinBPS+w.PromisedBPS); n.ReadOnly {
+	w.PromisedBPS = promisedBPS(n.Name, promises)
+	if w.FreeBPS = freeBPS(&n, promises); n.ReadOnly {
 		w.FreeBPS = 0
 		w.Reason = cmp.Or(w.Reason, "its agent lets "+measured.Reported.Access.Name+" only look: no minimum can be promised there")
 	}
@@ -129,9 +132,14 @@ func wireService(o *observation, claims *claimStep, listed runtime.Service, inst
 	}
 	w.Requests, w.FailedRequests, w.SentBytes = counted.requests, counted.failed, counted.sentBytes
 	parsed := o.specs[listed.Name]
-	w.Image, w.MinBPS, w.Claims = parsed.Image, parsed.MinBPS(), claims.wire(listed.Name)
+	w.Image, w.MinBPS, w.Claims = parsed.Image, parsed.MinBPS(), claims.wire(o, listed.Name)
 	for _, p := range parsed.Ports {
 		w.Ports = append(w.Ports, edge.Port{Host: p.Host, Container: p.Container})
+	}
+	for _, c := range w.Claims {
+		if c.Reason != "" {
+			w.Reason = cmp.Or(w.Reason, fmt.Sprintf("users may have less than the minimum: on %s %s", c.Node, c.Reason))
+		}
 	}
 	for _, i := range instances {
 		if i.Service != listed.Name {
@@ -154,7 +162,7 @@ func wireService(o *observation, claims *claimStep, listed runtime.Service, inst
 }
 
 // wire returns a service's claims by node.
-func (s *claimStep) wire(service string) (list []edge.Claim) {
+func (s *claimStep) wire(o *observation, service string) (list []edge.Claim) {
 	nodes := map[string]bool{}
 	for at := range s.division.Needs {
 		nodes[at.Node] = nodes[at.Node] || at.Service == service
@@ -165,10 +173,14 @@ func (s *claimStep) wire(service string) (list []edge.Claim) {
 	for _, node := range slices.Sorted(maps.Keys(nodes)) {
 		at := engine.Entry{Service: service, Node: node}
 		if n := s.division.Needs[at]; nodes[node] {
-			list = append(list, edge.Claim{
+			claim := edge.Claim{
 				Node: node, UsersBPS: n.LocalBPS + n.RelayedBPS, RelayedBPS: n.RelayedBPS, AckBPS: n.AckBPS, SentBPS: n.SentBPS,
-				StartingBPS: n.StartingBPS, PromisedBPS: s.promised[engine.ClaimID(at)].MinBPS, InForceBPS: s.inForce[at],
-			})
+				StartingBPS: n.StartingBPS, PromisedBPS: s.promised[engine.ClaimID(at)].MinBPS, Reason: s.shortfall(o, at),
+			}
+			if measured := o.measured(node); measured != nil && measured.Reported.State == monitor.StateReady {
+				claim.InForceBPS = s.inForce[at]
+			}
+			list = append(list, claim)
 		}
 	}
 	return list
