@@ -94,7 +94,8 @@ func remote(q *Question, a *Alternative) {
 //	standing = users * minGain * horizon
 //
 // The last is for an instance more, which has to be worth its memory; one that is
-// moved costs none, but has to gain as much.
+// moved costs none, but has to gain as much. If users are too many for the instances, one that
+// shortens their wait at all is worth it: of ten, another one gains less than a tenth.
 func hybrid(q *Question, a *Alternative) {
 	if q.Must {
 		spread(q, a)
@@ -110,6 +111,7 @@ func hybrid(q *Question, a *Alternative) {
 	switch {
 	case part <= 0:
 		a.Refused = "users would not wait less"
+	case q.Facts.Capacity > 0 && q.Facts.Users > usersHigh*q.Facts.Capacity: // soon there is no room
 	case part < minGain:
 		a.Refused = fmt.Sprintf("users would wait only %.0f %% less", 100*part)
 	case gain <= cost:

@@ -75,8 +75,9 @@ const (
 	// least is the smallest fraction of a capacity or response time used in divisions, so that
 	// quotients are finite.
 	least = 0.01
-	// worstUse is the utilization assumed for a capacity of 0.
-	worstUse = 10
+	// worstUse is the highest utilization, and that of a capacity of 0. It exceeds all that a crowd
+	// can make of one instance, so that another instance always counts.
+	worstUse = 1e6
 	// mostMeasured bounds all measured values (users, seconds, CPUs), so that their products are
 	// finite.
 	mostMeasured = 1e12

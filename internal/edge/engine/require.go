@@ -106,7 +106,7 @@ func (s *service) wanted() int { return s.Spec.InstancesFor(float64(s.Spec.NumUs
 
 // full returns the reason why no instance may be added; empty if one may.
 func (s *service) full() string {
-	if most := s.Spec.Limits.Instances; most > 0 && len(s.instances) >= most {
+	if most := s.Spec.MostInstances(); len(s.instances) >= most {
 		return fmt.Sprintf("limits.instances allows no more than %d", most)
 	}
 	return ""

@@ -93,6 +93,28 @@ func TestCrowd(t *testing.T) {
 	}
 }
 
+// TestLargeCrowd: however many times the room a crowd takes that comes at once, as many instances
+// start as give it room, and nodes have memory for.
+func TestLargeCrowd(t *testing.T) {
+	for _, times := range []float64{2, 5, 9, 11, 15, 20, 21, 50, 200, 1000} {
+		w := world("abcd", func(at float64) float64 {
+			if at < 10 {
+				return 1
+			}
+			return times * 5
+		}, busybox(func(s *spec.Spec) { s.MaxUsers, s.Limits.Instances = 5, 1000 }))
+		w.Loads["busybox"] = sim.Load{CPUSeconds: 1e-5, AnswerBytes: 10, ThinkSeconds: 1}
+		w.Run(newEngine(t), 60, func(engine.Input, engine.Result) {})
+		running := 0
+		for _, n := range w.Running("busybox") {
+			running += n
+		}
+		if want := min(int(times/0.8), 60); running < want {
+			t.Errorf("users of %v instances: %d run", times, running)
+		}
+	}
+}
+
 // TestCrowdWithoutMaximum: of a service nobody knows how many users an instance has room for,
 // and a crowd of 800 needs six nodes. That it grows while instances start is not taken for
 // their failure, and more than one is started at once.

@@ -43,7 +43,9 @@ var ownLabels = []string{LabelMode, LabelHealth}
 var (
 	// serviceName is what Swarm takes for the name of a service, and Docker as the
 	// beginning of that of a container.
-	serviceName   = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9_-]{0,48}[a-zA-Z0-9])?$`)
+	serviceName = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9_-]{0,48}[a-zA-Z0-9])?$`)
+	// yamlBegins matches what begins as YAML does and JSON does not.
+	yamlBegins    = regexp.MustCompile(`^\s*[A-Za-z#-]`)
 	algorithmName = regexp.MustCompile(`^[a-z0-9]([a-z0-9_-]{0,62})$`)
 )
 
@@ -51,7 +53,9 @@ var (
 // names every key that is wrong and says what to write.
 func Parse(data []byte) (Spec, error) {
 	root, err := parseTree(data)
-	if err != nil {
+	if err != nil && yamlBegins.Match(data) {
+		return Spec{}, errors.New("read the specification: it is not JSON: write {\"par\": {...}, \"QoS\": {...}}, and convert YAML first")
+	} else if err != nil {
 		return Spec{}, fmt.Errorf("read the specification: %w", err)
 	}
 	r := &reader{}

@@ -28,6 +28,7 @@
 package spec
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/weir-project/weir/internal/share/policy"
@@ -102,6 +103,15 @@ func (s *Spec) MinBPS() uint64 {
 func (s *Spec) Priority() uint32 {
 	p, _ := policy.Parse(s.Labels)
 	return p.Priority
+}
+
+// usualInstances is the number of instances that a service may have without limits.instances.
+const usualInstances = 16
+
+// MostInstances returns how many instances there may be: limits.instances or, without it,
+// usualInstances and at least twice what QoS.numUsers takes.
+func (s *Spec) MostInstances() int {
+	return cmp.Or(s.Limits.Instances, max(usualInstances, 2*s.InstancesFor(float64(s.NumUsers))))
 }
 
 // InstancesFor returns how many instances have room for that many users; 1 where

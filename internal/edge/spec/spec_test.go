@@ -108,6 +108,7 @@ func TestErrors(t *testing.T) {
 		{"too many users", `{"par": {"serviceName": "s", "imageName": "i", "maxUsers": 1}, "QoS": {"numUsers": 5000}}`, `QoS.numUsers: 5000 users need 5000 instances of par.maxUsers 1, and a service has at most 1000`},
 		{"too few instances", `{"par": {"serviceName": "s", "imageName": "i", "maxUsers": 50}, "QoS": {"numUsers": 101}, "limits": {"instances": 2}}`, `QoS.numUsers: 101 users need 3 instances of par.maxUsers 50, and limits.instances allows 2`},
 		{"no time to start", `{"par": {"serviceName": "s", "imageName": "i", "startUpTime": 5}, "QoS": {"replicationTime": 5}}`, `QoS.replicationTime: 5 s are over before an instance has started`},
+		{"YAML", "apiVersion: v1\npar:\n", `it is not JSON: write {"par": {...}`},
 		{"ports", with(`"ports": {"host": 80}`), `ports: is an object; write a list`},
 		{"port", with(`"ports": [80]`), `ports[0]: is a number; write an object with the keys host, container`},
 		{"half a port", with(`"ports": [{"host": 80}]`), `ports[0]: needs both host and container`},
@@ -148,6 +149,13 @@ func TestSpec(t *testing.T) {
 	for users, want := range map[float64]int{0: 1, 50: 1, 50.5: 2, 100: 2, 101: 3} {
 		if got := s.InstancesFor(users); got != want {
 			t.Errorf("%v users: %d instances, want %d", users, got, want)
+		}
+	}
+	for want, s := range map[int]spec.Spec{
+		16: {}, 4: {Limits: spec.Limits{Instances: 4}}, 100: {MaxUsers: 2, NumUsers: 100},
+	} {
+		if got := s.MostInstances(); got != want {
+			t.Errorf("%+v may have %d instances, want %d", s, got, want)
 		}
 	}
 	if (&spec.Spec{}).InstancesFor(1e9) != 1 {
