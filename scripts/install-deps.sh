@@ -99,13 +99,13 @@ need test xz-utils 'to make and read packages' has xz
 need test prometheus 'to check alert rules and metrics (promtool)' has promtool
 need test openvswitch-switch 'for a real OpenFlow switch (ovs-vswitchd)' has ovs-vswitchd
 need test chromium 'to look at the dashboard in a browser' has_browser
-need test haproxy 'for the service proxy of weir-edge' has_version 2.4 haproxy -v
+need test haproxy 'for the service proxy of weir-edge' has_version 2.6 haproxy -v
 
 need lint shellcheck 'to check shell scripts' has shellcheck
 
 need demo busybox-static 'for container images built without a registry' has /bin/busybox
 need demo docker.io 'for a container engine of the demo'"'"'s own' has_version 20.10 dockerd --version
-need demo haproxy 'for the service proxy of weir-edge' has_version 2.4 haproxy -v
+need demo haproxy 'for the service proxy of weir-edge' has_version 2.6 haproxy -v
 need demo iproute2 'to build the demo network (ip, tc)' has_version 5.10 tc -V
 need demo iptables 'for NAT in the demo network' has iptables
 need demo procps 'to switch on forwarding in the demo network (sysctl)' has sysctl

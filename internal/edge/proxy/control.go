@@ -25,6 +25,11 @@ func UnixControl(path string) Control {
 	return Control{Dial: func(ctx context.Context) (net.Conn, error) { return dialer.DialContext(ctx, "unix", path) }}
 }
 
+// ErrTooOld says what to do about an HAProxy that takes no servers while it runs: before 2.6 that is
+// experimental.
+var ErrTooOld = errors.New("HAProxy is older than 2.6: install a newer one " +
+	"(Ubuntu 22.04: add-apt-repository ppa:vbernat/haproxy-2.8 && apt-get install haproxy=2.8.*; Debian 12 has 2.6)")
+
 const (
 	askTimeout = 2 * time.Second
 	// maxAnswerBytes bounds an answer; a server's row has some 500 bytes.
@@ -76,6 +81,8 @@ func (c Control) do(ctx context.Context, command string) error {
 	case answer == "", answer == "New server registered.", answer == "Server deleted.",
 		strings.HasPrefix(command, "set server ") && changedAddress.MatchString(answer):
 		return nil
+	case strings.Contains(answer, "experimental mode"):
+		return ErrTooOld
 	default:
 		return fmt.Errorf("tell the proxy %q: it answers %q", command, answer)
 	}

@@ -1,7 +1,9 @@
 package proxy
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -12,9 +14,15 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weir-project/weir/test/must"
 )
 
 // These tests have a real HAProxy between users and instances, all on this host.
@@ -30,15 +38,24 @@ func saying(t *testing.T, what string) netip.AddrPort {
 	return answering(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, what) })
 }
 
-// freePort is one that nobody has now.
+// reusing lets sockets of one user share a port, as those of HAProxy do.
+var reusing = net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
+	controlErr := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) })
+	return errors.Join(err, controlErr)
+}}
+
+// freePort reserves a port until the test ends, by a socket that does not listen: other programs get
+// none of its addresses, not even for a connection. A listener there has to be reusing.
 func freePort(t *testing.T) uint16 {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return netip.MustParseAddrPort(l.Addr().String()).Port()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	must.Succeed(t, err)
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	must.Succeed(t, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
+	must.Succeed(t, unix.Bind(fd, &unix.SockaddrInet4{}))
+	address, err := unix.Getsockname(fd)
+	must.Succeed(t, err)
+	return uint16(address.(*unix.SockaddrInet4).Port)
 }
 
 func startHAProxy(t *testing.T, c Config) Control {
@@ -50,8 +67,7 @@ func startHAProxy(t *testing.T, c Config) Control {
 // runHAProxy starts one whose files are in a folder, perhaps after another one there.
 func runHAProxy(t *testing.T, c Config, dir string) (*exec.Cmd, Control) {
 	t.Helper()
-	program, err := exec.LookPath("haproxy")
-	if err != nil {
+	if _, err := os.Stat(Binary); err != nil {
 		t.Skip("HAProxy is not installed")
 	}
 	socket, file := filepath.Join(dir, "s"), filepath.Join(dir, "c")
@@ -59,7 +75,9 @@ func runHAProxy(t *testing.T, c Config, dir string) (*exec.Cmd, Control) {
 	if err := os.WriteFile(file, []byte(c.File()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(program, "-db", "-f", file)
+	command := Command(file)
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Stderr = t.Output() // why it ends
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +191,7 @@ func TestNotListeningYet(t *testing.T) {
 		return fromLate
 	}
 	crowd(10)
-	listener, err := net.Listen("tcp", late.String())
+	listener, err := reusing.Listen(t.Context(), "tcp", late.String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,5 +273,100 @@ func TestWeightsArrive(t *testing.T) {
 	there[1].FreeBPS = 40e6
 	if weights, commands := tell(); commands != 1 || !slices.Equal(weights, []int{256, 256, 64}) {
 		t.Errorf("as much is free: %d commands, and the weights are %v", commands, weights)
+	}
+}
+
+// TestUsersAndConnections: users are requests in progress and queued, not connections. Connections
+// that send a request slowly, or none, end; one source cannot have all places.
+func TestUsersAndConnections(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	slow := answering(t, func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			<-release
+		}
+	})
+	port := Port{Host: freePort(t), Servers: []Server{{Name: "edge-s-1", Address: slow, Weight: 256, MaxUsers: 1}}}
+	control := startHAProxy(t, Config{Service: "s", Mode: ModeHTTP, QueueTimeout: 30 * time.Second, Ports: []Port{port}})
+	address := fmt.Sprintf("127.0.0.1:%d", port.Host)
+	dial := func(source, text string) net.Conn {
+		conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(source)}}).Dial("tcp", address)
+		if err == nil {
+			t.Cleanup(func() { conn.Close() })
+			_, err = io.WriteString(conn, text)
+		}
+		if err != nil && source == "127.0.0.1" { // others may be refused
+			t.Fatal(err)
+		}
+		return conn
+	}
+	answered := func(conn net.Conn) bool {
+		_ = conn.SetReadDeadline(time.Now().Add(2 * requestTimeout))
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			return false
+		}
+		defer response.Body.Close()
+		return response.StatusCode == http.StatusOK
+	}
+	began := time.Now()
+	idle, partial := dial("127.0.0.1", "GET / HTTP/1.1\r\nHost: s\r\n\r\n"), dial("127.0.0.1", "GET / HTTP/1.1\r\nHost:")
+	if !answered(idle) {
+		t.Fatal("no answer")
+	}
+	var users sync.WaitGroup
+	for range 3 {
+		users.Go(func() { get(t, "http://"+address+"/slow") })
+	}
+	var seen Status
+	for deadline := time.Now().Add(5 * time.Second); seen.Users != 3 && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		seen, _ = control.Status(t.Context())
+	}
+	if seen.Users != 3 || seen.Waiting != 2 || seen.Full {
+		t.Errorf("of three requests and two idle connections: %+v", seen)
+	}
+	close(release)
+	users.Wait()
+	all := Config{}.places()
+	for range all {
+		dial("127.0.0.2", "")
+	}
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		other := dial("127.0.0.3", "GET / HTTP/1.1\r\nHost: s\r\nConnection: close\r\n\r\n")
+		if other != nil && answered(other) {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatal("one source has all places")
+		}
+	}
+	for name, conn := range map[string]net.Conn{"idle": idle, "partial": partial} {
+		_ = conn.SetReadDeadline(began.Add(requestTimeout + 5*time.Second))
+		if _, err := io.Copy(io.Discard, conn); err != nil {
+			t.Errorf("the connection with a request that is %s goes on: %v", name, err)
+		}
+	}
+}
+
+// TestIPv6: where the kernel has IPv6, users connect over both, and those of one IPv6 network of 64
+// bits, which is what a machine has, count as one.
+func TestIPv6(t *testing.T) {
+	here, err := net.Listen("tcp", "[::1]:0")
+	if err != nil {
+		t.Skip("this host has no IPv6")
+	}
+	here.Close()
+	port := Port{Host: freePort(t), Servers: []Server{{Name: "edge-s-1", Address: saying(t, "hello"), Weight: 256}}}
+	control := startHAProxy(t, Config{Service: "s", Mode: ModeHTTP, QueueTimeout: time.Second, Ports: []Port{port}})
+	for _, address := range []string{"127.0.0.1", "[::1]"} {
+		if _, body := get(t, fmt.Sprintf("http://%s:%d/", address, port.Host)); body != "hello" {
+			t.Errorf("at %s users get %q", address, body)
+		}
+	}
+	counted, err := control.ask(t.Context(), "show table "+port.frontend())
+	must.Succeed(t, err)
+	for _, source := range []string{"key=::ffff:127.0.0.1 ", "key=:: "} {
+		if !strings.Contains(counted, source) {
+			t.Errorf("%q is not in\n%s", source, counted)
+		}
 	}
 }

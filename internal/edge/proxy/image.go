@@ -20,6 +20,17 @@ const (
 	File   = "haproxy.cfg"
 )
 
+// ipv6Variable is set where the kernel has IPv6.
+const ipv6Variable = "WEIR_EDGE_IPV6"
+
+// Command returns what runs HAProxy with a configuration file. HAProxy ends if it cannot listen at one
+// of its addresses, and a kernel without IPv6 (ipv6.disable=1) refuses those of IPv6. The nodes of a
+// swarm may differ, so each proxy finds out at its start.
+func Command(file string) []string {
+	const script = "test ! -e /proc/net/if_inet6 || export " + ipv6Variable + `=1; exec "$@"`
+	return []string{"/bin/sh", "-c", script, "sh", Binary, "-db", "-f", file}
+}
+
 // Archive returns the image in the format of `docker load`, and its ID.
 func Archive() (archive []byte, id string, err error) {
 	root, err := proxyRoot()

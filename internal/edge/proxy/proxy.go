@@ -12,7 +12,7 @@
 // says is there (plan.go), so that doing it again does nothing. An instance that
 // goes is drained: it gets no new users and is taken out when the last one has left.
 //
-// Limits: HAProxy 2.4 or newer, which can add servers as it runs.
+// Limits: HAProxy 2.6 or newer, which can add servers as it runs.
 package proxy
 
 import (
@@ -49,6 +49,8 @@ type Config struct {
 	QueueTimeout time.Duration
 	// ResponseTime is the longest acceptable response time; 0 if unspecified.
 	ResponseTime time.Duration
+	// Users is how many users all instances may serve at once; 0: unknown.
+	Users int
 }
 
 // Remote exposes HAProxy's runtime socket over TLS with client certificates, by a TCP proxy in
@@ -66,7 +68,7 @@ type Port struct {
 	Servers []Server
 }
 
-// Server is an instance as the proxy knows it.
+// Server is an instance that the proxy is to have.
 type Server struct {
 	Name    string
 	Address netip.AddrPort
@@ -102,8 +104,20 @@ func (c Config) checkTimeout() time.Duration {
 }
 
 const (
-	maxUsers       = 4000 // connections of one proxy, which takes two files for each
+	// minPlaces and maxPlaces bound the connections at a port. Each takes two files, and 32 kB while
+	// it is used.
+	minPlaces, maxPlaces = 4000, 50_000
+	// controlPlaces are kept for commands.
+	controlPlaces = 100
+	// sourcePart of a port's places are the most that one address may have, so that one machine
+	// cannot take all of them, and a load balancer has enough. Of IPv6 a machine has 64 bits.
+	sourcePart = 2
+
 	connectTimeout = 1 * time.Second
+	// requestTimeout is the longest time that a request may take to arrive, keepAlive that a
+	// connection may be idle after an answer. Browsers keep several, which take places.
+	requestTimeout = 10 * time.Second
+	keepAlive      = 5 * time.Second
 	idleTimeout    = 60 * time.Second
 	tunnelTimeout  = 1 * time.Hour
 )
@@ -111,6 +125,18 @@ const (
 func (p Port) backend() string { return fmt.Sprintf("instances-%d", p.Host) }
 
 func (p Port) frontend() string { return fmt.Sprintf("users-%d", p.Host) }
+
+// places returns the number of connections at a port: twice as many as instances may have users,
+// because users wait in the proxy.
+func (c Config) places() int { return min(max(minPlaces, 2*c.Users), maxPlaces) }
+
+// bind writes the addresses of a port. IPv4 has one of its own, so that its users have IPv4 sockets.
+func bind(line func(format string, args ...any), port uint16, options string) {
+	line("  bind :%d%s", port, options)
+	line(".if defined(%s)", ipv6Variable)
+	line("  bind :::%d v6only%s", port, options)
+	line(".endif")
+}
 
 // Asks reports whether instances are checked by HTTP requests.
 func (c Config) Asks() bool { return c.Health != "" }
@@ -121,13 +147,18 @@ func (c Config) File() string {
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line("# Written by weir-edge for the service %s, which changes it as instances come and go.", c.Service)
 	line("global")
-	line("  maxconn %d", maxUsers)
+	line("  maxconn %d", len(c.Ports)*c.places()+controlPlaces)
+	line("  no strict-limits") // with fewer files it has fewer places, and runs
 	line("  stats socket %s", c.Control)
 	// Users of a proxy that is replaced may stay for a while.
 	line("  hard-stop-after 30s")
 	line("defaults")
 	line("  mode %s", c.Mode)
 	line("  timeout connect %s", milliseconds(connectTimeout))
+	if c.Mode == ModeHTTP {
+		line("  timeout http-request %s", milliseconds(requestTimeout))
+		line("  timeout http-keep-alive %s", milliseconds(keepAlive))
+	}
 	line("  timeout check %s", milliseconds(c.checkTimeout()))
 	line("  timeout client %s", milliseconds(idleTimeout))
 	line("  timeout server %s", milliseconds(idleTimeout))
@@ -139,7 +170,7 @@ func (c Config) File() string {
 	if c.Remote != nil {
 		line("frontend control")
 		line("  mode tcp")
-		line("  bind :%d ssl crt %s ca-file %s verify required", c.Remote.Port, c.Remote.Certificate, c.Remote.Certificate)
+		bind(line, c.Remote.Port, fmt.Sprintf(" ssl crt %s ca-file %s verify required", c.Remote.Certificate, c.Remote.Certificate))
 		line("  default_backend control")
 		line("backend control")
 		line("  mode tcp")
@@ -147,11 +178,15 @@ func (c Config) File() string {
 	}
 	for _, port := range c.Ports {
 		line("frontend %s", port.frontend())
-		line("  bind :%d", port.Host)
+		bind(line, port.Host, "")
+		line("  maxconn %d", c.places())
+		line("  stick-table type ipv6 size 100k expire 60s store conn_cur")
+		line("  tcp-request connection track-sc0 src,ipmask(32,64)")
+		line("  tcp-request connection reject if { sc0_conn_cur gt %d }", c.places()/sourcePart)
 		line("  default_backend %s", port.backend())
 		line("backend %s", port.backend())
 		line("  balance roundrobin")
-		line("  fullconn %d", maxUsers)
+		line("  fullconn %d", c.places())
 		if c.Health != "" {
 			line("  option httpchk GET %s", c.Health)
 		}

@@ -1,7 +1,10 @@
 package proxy
 
 import (
+	"context"
+	"errors"
 	"math"
+	"net"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -73,7 +76,7 @@ func TestStat(t *testing.T) {
 	}
 	// 30 answers after 13 ms and 10 after 53 ms.
 	want := Status{
-		Users: 7, Waiting: 2, Requests: 60, Failed: 6, SentBytes: 9000, Response: 23 * time.Millisecond,
+		Users: 6, Waiting: 2, Requests: 60, Failed: 6, SentBytes: 9000, Response: 23 * time.Millisecond,
 		Servers: []ServerStatus{
 			{Backend: "instances-80", Name: "a", Users: 5, Waiting: 2, Weight: 256, MaxUsers: 10, Up: true, Requests: 30, Response: 13 * time.Millisecond, Check: "Layer4 check, passed"},
 			{Backend: "instances-80", Name: "b", Weight: 1, Requests: 10, Response: 53 * time.Millisecond, Check: "Connection refused"},
@@ -223,7 +226,7 @@ func TestFile(t *testing.T) {
 		Ports: []Port{{Host: 80, Servers: []Server{server("a", 256, 0)}}},
 	}
 	file := c.File()
-	for _, line := range []string{"  bind :80\n", "  option httpchk GET /healthy\n", "  server a 198.18.0.9:80 check ", "  stats socket /proxy/haproxy.sock mode 600 level admin\n"} {
+	for _, line := range []string{"  bind :80\n.if defined(WEIR_EDGE_IPV6)\n  bind :::80 v6only\n.endif\n", " track-sc0 src,ipmask(32,64)\n", "  option httpchk GET /healthy\n", "  server a 198.18.0.9:80 check ", "  stats socket /proxy/haproxy.sock mode 600 level admin\n"} {
 		if !strings.Contains(file, line) {
 			t.Errorf("%q is not in\n%s", line, file)
 		}
@@ -234,5 +237,21 @@ func TestFile(t *testing.T) {
 	c.Remote = &Remote{Port: 7490, Socket: "/run/haproxy.sock", Certificate: "/proxy/control.pem"}
 	if file = c.File(); !strings.Contains(file, "bind :7490 ssl crt /proxy/control.pem ca-file /proxy/control.pem verify required\n") {
 		t.Errorf("no way in with a certificate:\n%s", file)
+	}
+}
+
+// TestTooOld: a proxy that takes no servers says what to install.
+func TestTooOld(t *testing.T) {
+	c := Control{Dial: func(context.Context) (net.Conn, error) {
+		here, there := net.Pipe()
+		go func() {
+			_, _ = there.Read(make([]byte, 100))
+			_, _ = there.Write([]byte("This command is restricted to experimental mode only.\n"))
+			there.Close()
+		}()
+		return here, nil
+	}}
+	if err := c.do(t.Context(), "add server instances-80/a 198.18.0.9:80"); !errors.Is(err, ErrTooOld) {
+		t.Error(err)
 	}
 }

@@ -13,8 +13,11 @@ import (
 
 // Status is HAProxy's state from "show stat".
 type Status struct {
-	// Users is the number of user connections, queued ones included.
+	// Users is the number of requests in progress (TCP: connections), queued ones included. An idle
+	// connection is no user.
 	Users int
+	// Full: all places of a port are taken, so further users wait in the kernel.
+	Full bool
 	// Waiting is the number of queued requests.
 	Waiting int
 	// Requests and Failed count since the proxy's start: requests (TCP: connections), and those
@@ -63,7 +66,7 @@ func parseStat(text string) (Status, error) {
 	}
 	for _, name := range []string{"pxname", "svname", "scur", "qcur", "status", "weight"} {
 		if _, ok := columns[name]; !ok {
-			return Status{}, fmt.Errorf("read the proxy's statistics: no column %s: is it HAProxy 2.4 or newer?", name)
+			return Status{}, fmt.Errorf("read the proxy's statistics: no column %s: is it HAProxy 2.6 or newer?", name)
 		}
 	}
 	var seen Status
@@ -88,13 +91,14 @@ func (s *Status) add(row statRow, answers *weighted) {
 		if !strings.HasPrefix(proxy, "users-") {
 			return
 		}
-		s.Users += row.number("scur")
+		s.Full = s.Full || row.number("slim") > 0 && row.number("scur") >= row.number("slim")
 		s.Requests += max(row.count("req_tot"), row.count("stot"))
 		s.SentBytes += row.count("bout")
 		return
 	case !strings.HasPrefix(proxy, "instances-"):
 		return
 	case server == "BACKEND":
+		s.Users += row.number("scur")
 		s.Waiting += row.number("qcur")
 		s.Failed += row.count("econ") + row.count("eresp") + row.count("hrsp_5xx")
 		return

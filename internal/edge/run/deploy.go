@@ -29,7 +29,7 @@ func (m *Manager) Deploy(ctx context.Context, document []byte) (deployed edge.De
 	if err != nil {
 		return deployed, err
 	}
-	service, err := newService(s, m.opts.Control)
+	service, err := m.opts.newService(s)
 	if err != nil {
 		return deployed, err
 	}
@@ -81,7 +81,7 @@ func Check(document []byte) (spec.Spec, error) {
 		}
 	}
 	if err == nil {
-		_, err = proxyConfig(s, "")
+		_, err = new(Options).proxyConfig(s)
 	}
 	if err != nil {
 		return spec.Spec{}, &SpecificationError{err}
@@ -166,13 +166,13 @@ func portsFree(s runtime.Service, others []runtime.Service) error {
 	return nil
 }
 
-// newService converts a specification for the runtime; control is the proxies' command address.
-func newService(s spec.Spec, control string) (runtime.Service, error) {
+// newService converts a specification for the runtime.
+func (o *Options) newService(s spec.Spec) (runtime.Service, error) {
 	document, err := s.MarshalJSON()
 	if err != nil {
 		return runtime.Service{}, fmt.Errorf("write the specification of %s: %w", s.Name, err)
 	}
-	config, err := proxyConfig(s, control)
+	config, err := o.proxyConfig(s)
 	if err != nil {
 		return runtime.Service{}, &SpecificationError{err}
 	}
@@ -186,10 +186,11 @@ func newService(s spec.Spec, control string) (runtime.Service, error) {
 	return made, nil
 }
 
-func proxyConfig(s spec.Spec, control string) (proxy.Config, error) {
+func (o *Options) proxyConfig(s spec.Spec) (proxy.Config, error) {
 	c := proxy.Config{
-		Service: s.Name, Mode: proxy.ModeHTTP, Control: control, QueueTimeout: 30 * time.Second,
+		Service: s.Name, Mode: proxy.ModeHTTP, Control: o.Control, QueueTimeout: 30 * time.Second,
 		ResponseTime: time.Duration(s.ResponseSeconds * float64(time.Second)),
+		Users:        min(s.MaxUsers, 1e6) * s.MostInstances(),
 	}
 	switch mode := proxy.Mode(s.Labels[spec.LabelMode]); mode {
 	case "":

@@ -83,7 +83,7 @@ func (o *Options) observe(ctx context.Context) (*observation, error) {
 		parsed, err := spec.Parse([]byte(listed.Document))
 		var service runtime.Service
 		if err == nil {
-			service, err = newService(parsed, o.Control)
+			service, err = o.newService(parsed)
 		}
 		if err != nil {
 			seen.broken[listed.Name] = err.Error()

@@ -153,6 +153,9 @@ func wireService(o *observation, claims *claimStep, listed runtime.Service, inst
 	for _, p := range o.proxies[listed.Name] {
 		w.Users += p.status.Users
 		w.Waiting += p.status.Waiting
+		if p.status.Full {
+			w.Reason = fmt.Sprintf("the proxy on %s has as many connections as it may: further users wait for a place", p.Node)
+		}
 		w.ResponseMS = max(w.ResponseMS, p.status.Response.Seconds()*1000)
 		if p.err != nil {
 			w.Reason = fmt.Sprintf("the proxy on %s does not answer: %v", p.Node, p.err)

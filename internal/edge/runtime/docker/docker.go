@@ -158,12 +158,16 @@ func (r *Runtime) instance(ctx context.Context, id, node string) (runtime.Instan
 		return i, nil
 	}
 	for _, endpoint := range c.NetworkSettings.Networks {
-		if !endpoint.IPAddress.IsValid() {
+		address := endpoint.IPAddress
+		if !address.IsValid() {
+			address = endpoint.GlobalIPv6Address
+		}
+		if !address.IsValid() {
 			continue
 		}
 		for port := range strings.FieldsSeq(c.Config.Labels[labelPorts]) {
 			if n, err := strconv.ParseUint(port, 10, 16); err == nil {
-				i.Addresses[uint16(n)] = netip.AddrPortFrom(endpoint.IPAddress, uint16(n))
+				i.Addresses[uint16(n)] = netip.AddrPortFrom(address, uint16(n))
 			}
 		}
 	}

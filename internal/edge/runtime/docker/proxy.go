@@ -52,8 +52,8 @@ func (r *Runtime) learnFolders(listed []container.Summary) {
 // Deploy implements runtime.Runtime. A proxy that has a minimum runs from when that is
 // promised to an instance (Start): the agent admits what it sees running.
 func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
-	if _, err := os.Stat(proxy.Binary); err != nil {
-		return fmt.Errorf("start the proxy of %s: HAProxy is not installed: apt-get install haproxy", s.Name)
+	if err := runtime.CheckProxy("/"); err != nil {
+		return fmt.Errorf("start the proxy of %s: %w", s.Name, err)
 	}
 	if err := runtime.LoadProxyImage(ctx, r.api); err != nil {
 		return err
@@ -72,7 +72,7 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 		Name: proxy.ContainerName(s.Name),
 		Config: &container.Config{
 			Image: proxy.Image, Labels: labels, StopSignal: "SIGUSR1", StopTimeout: &patience,
-			Cmd: []string{proxy.Binary, "-db", "-f", proxy.Folder + "/" + proxy.File},
+			Cmd: proxy.Command(proxy.Folder + "/" + proxy.File),
 		},
 		HostConfig: &container.HostConfig{
 			NetworkMode:    "host",
@@ -111,7 +111,7 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 // fail to start, with the reason only in its log.
 func portsFree(ports []runtime.Port) error {
 	for _, p := range ports {
-		listener, err := net.Listen("tcp4", fmt.Sprintf(":%d", p.Host)) // as HAProxy does
+		listener, err := net.Listen("tcp", fmt.Sprintf(":%d", p.Host)) // as HAProxy does
 		if errors.Is(err, unix.EADDRINUSE) {
 			return fmt.Errorf("port %d is another program's on this host: end that one (ss -ltnp shows it), or choose another port", p.Host)
 		} else if err == nil {

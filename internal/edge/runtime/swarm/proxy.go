@@ -40,6 +40,10 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 	if err := checkPorts(s); err != nil {
 		return err
 	}
+	// Proxies on nodes with an older version than the manager's say so when they are told.
+	if err := runtime.CheckProxy("/"); err != nil {
+		return fmt.Errorf("start the proxies of %s: %w", s.Name, err)
+	}
 	port, err := freePort(s.Name, services)
 	if err != nil {
 		return err
@@ -67,7 +71,7 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 		TaskTemplate: swarm.TaskSpec{
 			ContainerSpec: &swarm.ContainerSpec{
 				Image: image, Labels: containerLabels, StopSignal: "SIGUSR1", ReadOnly: true, Mounts: proxyMounts(),
-				Command:        []string{proxy.Binary, "-db", "-f", proxy.Folder + "/" + proxy.File},
+				Command:        proxy.Command(proxy.Folder + "/" + proxy.File),
 				CapabilityDrop: []string{"ALL"}, CapabilityAdd: []string{"CAP_NET_BIND_SERVICE"},
 				Configs: []*swarm.ConfigReference{
 					reference(file, fileName(s.Name), proxy.Folder+"/"+proxy.File),
