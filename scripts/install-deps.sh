@@ -98,6 +98,7 @@ need test debootstrap 'for a fresh Debian to install the package in' has_deboots
 need test xz-utils 'to make and read packages' has xz
 need test prometheus 'to check alert rules and metrics (promtool)' has promtool
 need test openvswitch-switch 'for a real OpenFlow switch (ovs-vswitchd)' has ovs-vswitchd
+need test curl 'for the users of a service whose waits are measured' has curl
 need test chromium 'to look at the dashboard in a browser' has_browser
 need test haproxy 'for the service proxy of weir-edge' has_version 2.6 haproxy -v
 

@@ -68,7 +68,35 @@ type Measured struct {
 	DiskFreeBytes uint64              `json:"disk_free_bytes"`
 	Containers    []MeasuredContainer `json:"containers"`
 	Uplinks       []MeasuredUplink    `json:"uplinks"`
+	// Responses are of the services of weir-edge whose users connect to this node, and of the
+	// instances that serve them.
+	Responses []ServiceResponse `json:"responses"`
 }
+
+// ServiceResponse is how long users of a service wait, from the request to the last byte that they
+// get: of the last half minute, or of the last requests before it.
+type ServiceResponse struct {
+	Service string `json:"service"`
+	// Instance is the instance's name in its engine; empty: all of the service.
+	Instance string `json:"instance"`
+	// Requests is the number of requests that were measured: all, up to 200 a second.
+	Requests    int     `json:"requests"`
+	MeanSeconds float64 `json:"mean_seconds"`
+	P95Seconds  float64 `json:"p95_seconds"`
+	// DeliverySeconds is the part of the mean after the instance's first byte, in which answers
+	// waited for the network.
+	DeliverySeconds float64 `json:"delivery_seconds"`
+}
+
+// ResponseSocket is the name of the abstract socket on which an agent takes the lines of proxies
+// about requests.
+const ResponseSocket = "weir-responses"
+
+// LabelEdgeRole is the label with the role of a container of weir-edge, EdgeProxy that of proxies.
+const (
+	LabelEdgeRole = "weir-edge.role"
+	EdgeProxy     = "proxy"
+)
 
 // MeasuredContainer are the measurements of a container as numbers. Unavailable values are
 // absent.

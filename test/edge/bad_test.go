@@ -22,6 +22,7 @@ import (
 
 	"github.com/weir-project/weir/test/harness"
 
+	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/edge/proxy"
 	"github.com/weir-project/weir/internal/lab/testbed"
 )
@@ -398,6 +399,15 @@ func (s *site) testNoAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.awaitRunning(t, "plain", 1, 20*time.Second)
+	harness.Await(t, "weir-edge says that it knows only of the first byte", 10*time.Second, func() error {
+		if err := s.get(8098); err != nil {
+			return err
+		}
+		if seen := s.service(t, "plain"); seen.ResponseEnd != edge.ResponseFirstByte || seen.ResponseMS < 20 || seen.DeliveryMS > 0 {
+			return errNot(fmt.Sprintf("%+v", seen))
+		}
+		return nil
+	})
 	harness.Await(t, "weir-edge notices", 10*time.Second, func() error {
 		if out := s.must(t, "nodes"); !strings.Contains(out, "no Weir agent") {
 			return errNot(out)

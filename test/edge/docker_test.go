@@ -6,12 +6,14 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,6 +23,8 @@ import (
 
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
+
+	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/edge/profile"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/test/harness"
@@ -183,15 +187,17 @@ func (s *site) testOneMinimum(t *testing.T) {
 	defer crowds.Wait()
 	defer cancel()
 	var received atomic.Uint64
-	readers := func(port, users int, into *atomic.Uint64) {
+	readers := func(port, users int, into *atomic.Uint64) <-chan profile.Answers {
+		answers := make(chan profile.Answers, 1)
 		crowd := s.crowd(port, users)
 		crowd.Timeout, crowd.Dial = time.Minute, func(ctx context.Context, network, address string) (net.Conn, error) {
 			conn, err := s.dial(ctx, network, address)
 			return &countingConn{conn, into}, err
 		}
-		crowds.Go(func() { crowd.Run(ctx) })
+		crowds.Go(func() { answers <- crowd.Run(ctx) })
+		return answers
 	}
-	readers(8081, 12, &received)
+	users := readers(8081, 12, &received)
 	readers(8082, 12, new(atomic.Uint64))
 	harness.Await(t, "users of four instances get their service's minimum once", time.Minute, func() error {
 		began, before := time.Now(), received.Load()
@@ -222,6 +228,32 @@ func (s *site) testOneMinimum(t *testing.T) {
 	if !regexp.MustCompile(`(?m)^all +6mbit +- +- +- +- +6mbit +6mbit`).MatchString(explained) {
 		t.Error("the sums are not those of one minimum")
 	}
+	cancel()
+	waited := <-users
+	harness.Await(t, "weir-edge knows how long users waited", 10*time.Second, func() error {
+		said := s.service(t, "four")
+		if said.ResponseEnd != edge.ResponseDelivered || unlike(said.ResponseMS, waited.Mean) || unlike(said.ResponseP95MS, waited.P95) {
+			return errNot(fmt.Sprintf("%+v, users waited %v, 95 %% of them %v", said, waited.Mean, waited.P95))
+		}
+		return nil
+	})
+	t.Logf("users waited %v, 95 %% of them %v; weir-edge\n%s", waited.Mean, waited.P95, s.must(t, "explain", "four"))
+}
+
+// unlike reports whether a time that weir-edge says is off by more than a tenth.
+func unlike(saidMS float64, measured time.Duration) bool {
+	return math.Abs(saidMS-measured.Seconds()*1000) > 0.1*measured.Seconds()*1000
+}
+
+// service returns what weir-edge knows of a service.
+func (s *site) service(t *testing.T, name string) edge.Service {
+	t.Helper()
+	seen, err := s.client.Snapshot(t.Context())
+	i := slices.IndexFunc(seen.Services, func(e edge.Service) bool { return e.Name == name })
+	if err != nil || i < 0 {
+		t.Fatalf("%s is not there: %v", name, err)
+	}
+	return seen.Services[i]
 }
 
 // come lets a crowd come, of whose requests at most that many percent may fail, until

@@ -107,7 +107,14 @@ func (c *cluster) testMinimumOfTwo(t *testing.T) {
 	defer leave()
 	c.awaitGuarantees(t, "pair", map[int]uint64{first: 20e6})
 	c.awaitMinimum(t, first, 20e6)
-	t.Logf("weir-edge explain\n%s", c.must(t, "explain", "pair"))
+	harness.Await(t, "weir-edge knows what users wait for", 10*time.Second, func() error {
+		explained := c.must(t, "explain", "pair")
+		if !strings.Contains(explained, "of the mean for delivery") {
+			return errNot(explained)
+		}
+		t.Logf("weir-edge explain\n%s", explained)
+		return nil
+	})
 }
 
 // backups fill all nodes' uplinks until what is returned is called.

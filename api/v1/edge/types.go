@@ -42,8 +42,9 @@ type Instance struct {
 	State string `json:"state"`
 	// Users are the users it serves now.
 	Users int `json:"users"`
-	// ResponseMS is the response time seen by users at the proxy, in milliseconds.
-	ResponseMS float64 `json:"response_ms"`
+	// ResponseMS is how long its users wait on average, in milliseconds, until ResponseEnd.
+	ResponseMS  float64     `json:"response_ms"`
+	ResponseEnd ResponseEnd `json:"response_end,omitempty"`
 	// Reason says why the instance is not running.
 	Reason      string    `json:"reason,omitempty"`
 	Image       string    `json:"image"`
@@ -55,6 +56,20 @@ type Instance struct {
 	MinBPS        uint64 `json:"min_bps"`
 	ServiceMinBPS uint64 `json:"service_min_bps,omitempty"`
 }
+
+// ResponseEnd says until when a response time is measured, from the user's request on.
+type ResponseEnd string
+
+// The ends.
+const (
+	// ResponseDelivered: until the user has the last byte.
+	ResponseDelivered ResponseEnd = "delivered"
+	// ResponseFirstByte: until the proxy has the instance's first byte. The node where users connect has
+	// no agent.
+	ResponseFirstByte ResponseEnd = "first byte"
+	// ResponseConnected: until the instance has accepted the connection. The service speaks TCP.
+	ResponseConnected ResponseEnd = "connected"
+)
 
 // Node is a machine that runs services.
 type Node struct {
@@ -93,8 +108,14 @@ type Service struct {
 	Waiting   int `json:"waiting"`
 	Instances int `json:"instances"`
 	// Running is the number of instances that respond.
-	Running    int     `json:"running"`
-	ResponseMS float64 `json:"response_ms"`
+	Running int `json:"running"`
+	// ResponseMS is how long users wait on average at the node where they wait longest, in
+	// milliseconds, until ResponseEnd. 95 % of them wait no longer than ResponseP95MS. In DeliveryMS
+	// of the mean answers waited for the way to users. The last two are 0 if they are not measured.
+	ResponseMS    float64     `json:"response_ms"`
+	ResponseP95MS float64     `json:"response_p95_ms"`
+	DeliveryMS    float64     `json:"delivery_ms"`
+	ResponseEnd   ResponseEnd `json:"response_end,omitempty"`
 	// Requests and FailedRequests are counted since the start of the service's proxies.
 	Requests       uint64 `json:"requests"`
 	FailedRequests uint64 `json:"failed_requests"`

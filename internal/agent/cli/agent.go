@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-project/weir/internal/agent/loop"
+	"github.com/weir-project/weir/internal/agent/response"
 	"github.com/weir-project/weir/internal/agent/server"
 	"github.com/weir-project/weir/internal/front/access"
 	"github.com/weir-project/weir/internal/front/cmdline"
@@ -219,6 +220,20 @@ func openDashboard(address string, feed http.Handler, tokens *access.Tokens, log
 	return page
 }
 
+// senders returns a list of the containers that an agent knows.
+func senders(a *loop.Agent) func(context.Context) ([]response.Container, error) {
+	return func(ctx context.Context) (list []response.Container, err error) {
+		latest, err := a.Latest(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for i, p := range latest.Places {
+			list = append(list, response.Container{ID: latest.Containers[i].ID, CgroupPath: p.CgroupPath, EdgeProxy: p.EdgeProxy})
+		}
+		return list, nil
+	}
+}
+
 func (f *agentFlags) run(ctx context.Context, settings config.Config, reload func() (config.Config, error), log *slog.Logger) error {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP) // before the start: an early SIGHUP must not end the process
@@ -268,7 +283,12 @@ func (f *agentFlags) run(ctx context.Context, settings config.Config, reload fun
 		a.Close()
 		return err
 	}
+	running, stopped := context.WithCancel(ctx)
+	defer stopped()
 	api := server.New(a, log)
+	responses := response.New(senders(a), log)
+	api.Responses = responses.Services
+	go responses.Run(running)
 	tokens := access.NewTokens(settings.TokensPath, log)
 	role := access.Admin
 	if settings.SocketGroupReads {
@@ -289,7 +309,6 @@ func (f *agentFlags) run(ctx context.Context, settings config.Config, reload fun
 			defer remote.Close()
 		}
 	}
-	running, stopped := context.WithCancel(ctx)
 	go limitMemory(running, a.Latest)
 	go reloadOn(running, hangups, a.Reload, log)
 	err = a.Run(ctx)

@@ -63,7 +63,7 @@ func (a *Agent) publish(now time.Time) {
 	owners := a.containers.owners()
 	for _, c := range append(a.containers.all(), a.containers.host) {
 		s.Containers = append(s.Containers, c.view(owners))
-		place := stats.Place{Image: c.Seen.Image, Ports: c.Seen.Ports, NetNSPath: c.Seen.NetNSPath, CgroupPath: c.Seen.CgroupPath, Subject: c.subject(), Set: c.set}
+		place := stats.Place{Image: c.Seen.Image, Ports: c.Seen.Ports, NetNSPath: c.Seen.NetNSPath, CgroupPath: c.Seen.CgroupPath, EdgeProxy: isEdgeProxy(c), Subject: c.subject(), Set: c.set}
 		if a.attach.Flows != nil && c.ClassifiesFlows() {
 			place.FlowNumber = c.Number
 		}
@@ -74,6 +74,13 @@ func (a *Agent) publish(now time.Time) {
 		return
 	}
 	a.events.Add(v1.Event{At: s.At, Kind: v1.EventAgentStarted, Message: "version " + a.config.Version})
+}
+
+// isEdgeProxy reports whether weir-edge made the container as a proxy. A label of its image, which may
+// have any author, does not make it one.
+func isEdgeProxy(c *container) bool {
+	_, copied := c.Seen.ImageLabels[v1.LabelEdgeRole]
+	return c.Seen.Labels[v1.LabelEdgeRole] == v1.EdgeProxy && !copied && c.Seen.ImageUnknown == ""
 }
 
 // status returns the state of the agent and its uplinks.

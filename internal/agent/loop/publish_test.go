@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/agent/attach"
+	"github.com/weir-project/weir/internal/agent/discovery"
 	"github.com/weir-project/weir/internal/datapath/kernel"
 )
 
@@ -54,5 +57,22 @@ func BenchmarkPublish(b *testing.B) {
 				bench.publish(time.Now())
 			}
 		})
+	}
+}
+
+func TestIsEdgeProxy(t *testing.T) {
+	role := map[string]string{v1.LabelEdgeRole: v1.EdgeProxy}
+	for what, c := range map[string]struct {
+		seen discovery.Container
+		want bool
+	}{
+		"a proxy":               {discovery.Container{Labels: role}, true},
+		"an instance":           {discovery.Container{Labels: map[string]string{v1.LabelEdgeRole: "instance"}}, false},
+		"its image says so":     {discovery.Container{Labels: role, ImageLabels: role}, false},
+		"its image is not seen": {discovery.Container{Labels: role, ImageUnknown: "timeout"}, false},
+	} {
+		if got := isEdgeProxy(&container{Container: attach.Container{Seen: c.seen}}); got != c.want {
+			t.Errorf("%s: %t", what, got)
+		}
 	}
 }

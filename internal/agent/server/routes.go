@@ -284,7 +284,11 @@ func (a *API) node(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.meter.Measure(time.Now(), &latest.Snapshot, places(latest))
+	seen, err := a.meter.Measure(time.Now(), &latest.Snapshot, places(latest))
+	if err == nil && a.Responses != nil {
+		seen.Measured.Responses = a.Responses()
+	}
+	return seen, err
 }
 
 // readChange decodes the policy change in the body of a request.

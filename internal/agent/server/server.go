@@ -55,6 +55,9 @@ const (
 
 // API is an agent's API. As a handler it needs the caller in the context (access.WithCaller).
 type API struct {
+	// Responses returns the response times of services; nil: they are not measured.
+	Responses func() []v1.ServiceResponse
+
 	agent   Agent
 	log     *slog.Logger
 	answers httpapi.Answers

@@ -40,6 +40,8 @@ type Place struct {
 	Ports []discovery.Port
 	// NetNSPath and CgroupPath are as in discovery.Container.
 	NetNSPath, CgroupPath string
+	// EdgeProxy: it is a proxy of weir-edge.
+	EdgeProxy bool
 	// FlowNumber is the number of its flow table; 0 for none.
 	FlowNumber uint16
 	// Subject is the container as rules see it; Set is the part of its policy that `weir set`

@@ -56,9 +56,26 @@ func printTable(w io.Writer, head string, rows [][]string) error {
 func printInstances(w io.Writer, list []edge.Instance) error {
 	var rows [][]string
 	for _, i := range list {
-		rows = append(rows, []string{i.Service, cmp.Or(i.Node, "-"), cmp.Or(i.Instance, "-"), i.State, strconv.Itoa(i.Users), milliseconds(i.ResponseMS), partOfMinimum(i), i.Reason})
+		rows = append(rows, []string{i.Service, cmp.Or(i.Node, "-"), cmp.Or(i.Instance, "-"), i.State, strconv.Itoa(i.Users), waits(i.ResponseMS, i.ResponseEnd), partOfMinimum(i), i.Reason})
 	}
 	return printTable(w, "SERVICE NODE INSTANCE STATE USERS RESPONSE MIN REASON", rows)
+}
+
+// waits formats a response time, and what it is if users wait longer.
+func waits(ms float64, end edge.ResponseEnd) string {
+	if ms == 0 || end == edge.ResponseDelivered || end == "" {
+		return milliseconds(ms)
+	}
+	return milliseconds(ms) + " " + string(end)
+}
+
+// response formats what the users of a service wait.
+func response(s *edge.Service) string {
+	text := waits(s.ResponseMS, s.ResponseEnd)
+	if s.ResponseP95MS > 0 {
+		text += fmt.Sprintf(" (95 %% within %s; %s of the mean for delivery)", milliseconds(s.ResponseP95MS), milliseconds(s.DeliveryMS))
+	}
+	return text
 }
 
 // partOfMinimum formats an instance's part of the minimum of its service: "5mbit of 20mbit".
@@ -203,7 +220,7 @@ proxies of other nodes (+SENT), and what is kept for instances that start (+STAR
 func printExplanation(w io.Writer, e edge.Explanation) error {
 	var b strings.Builder
 	s := e.Service
-	fmt.Fprintf(&b, "%s (%s): %s, %d of %s answer, response %s\n\n", s.Name, s.Image, cmdline.Counted(s.Users, "user"), s.Running, cmdline.Counted(s.Instances, "instance"), milliseconds(s.ResponseMS))
+	fmt.Fprintf(&b, "%s (%s): %s, %d of %s answer, response %s\n\n", s.Name, s.Image, cmdline.Counted(s.Users, "user"), s.Running, cmdline.Counted(s.Instances, "instance"), response(&s))
 	if s.Reason != "" {
 		fmt.Fprintf(&b, "%s\n\n", s.Reason)
 	}

@@ -28,3 +28,18 @@ func TestClaims(t *testing.T) {
 		}
 	}
 }
+
+// TestWaits: a response time says what it is, if users wait longer than that.
+func TestWaits(t *testing.T) {
+	for want, s := range map[string]edge.Service{
+		"-":               {ResponseEnd: edge.ResponseDelivered},
+		"38ms first byte": {ResponseMS: 38, ResponseEnd: edge.ResponseFirstByte},
+		"2395ms (95 % within 5439ms; 2357ms of the mean for delivery)": {
+			ResponseMS: 2395, ResponseP95MS: 5439, DeliveryMS: 2357, ResponseEnd: edge.ResponseDelivered,
+		},
+	} {
+		if got := response(&s); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -164,11 +164,11 @@ func topServices(s edge.Snapshot) []string {
 	for _, service := range s.Services {
 		rows = append(rows, []string{
 			service.Name, "", fmt.Sprintf("%d of %d answer", service.Running, service.Instances), users(service.Users, service.Waiting),
-			milliseconds(service.ResponseMS), rate(service.MinBPS), cmp.Or(service.Reason, reasonNow(s.Decisions, service.Name)),
+			waits(service.ResponseMS, service.ResponseEnd), rate(service.MinBPS), cmp.Or(service.Reason, reasonNow(s.Decisions, service.Name)),
 		})
 		for _, i := range s.Instances {
 			if i.Service == service.Name {
-				rows = append(rows, []string{"  " + cmp.Or(i.Instance, "-"), cmp.Or(i.Node, "-"), i.State, users(i.Users, 0), milliseconds(i.ResponseMS), partOfMinimum(i), i.Reason})
+				rows = append(rows, []string{"  " + cmp.Or(i.Instance, "-"), cmp.Or(i.Node, "-"), i.State, users(i.Users, 0), waits(i.ResponseMS, i.ResponseEnd), partOfMinimum(i), i.Reason})
 			}
 		}
 	}

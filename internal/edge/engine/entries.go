@@ -24,18 +24,21 @@ func (w *world) addDemand(list []Demand, index map[string]int, byName map[string
 	list = slices.Clone(list)
 	slices.SortFunc(list, func(a, b Demand) int {
 		return cmp.Or(strings.Compare(a.Service, b.Service), strings.Compare(a.Node, b.Node), cmp.Compare(a.Users, b.Users),
-			cmp.Compare(a.ResponseSeconds, b.ResponseSeconds), cmp.Compare(a.SentBPS, b.SentBPS))
+			cmp.Compare(a.ResponseSeconds, b.ResponseSeconds), cmp.Compare(a.DeliverySeconds, b.DeliverySeconds), cmp.Compare(a.SentBPS, b.SentBPS))
 	})
-	waited := map[*service]float64{} // users times seconds
+	waited, delivered := map[*service]float64{}, map[*service]float64{} // users times seconds
+	longest := map[*service]float64{}
 	for _, d := range list {
 		s := byName[d.Service]
 		if s == nil {
 			continue
 		}
 		users, response := finite(d.Users), finite(d.ResponseSeconds)
+		delivery := min(finite(d.DeliverySeconds), response)
 		s.demand.measured = true
 		s.demand.users += users
 		waited[s] += users * response
+		delivered[s] += users * delivery
 		at, known := index[d.Node]
 		if !known {
 			continue
@@ -46,6 +49,9 @@ func (w *world) addDemand(list []Demand, index map[string]int, byName map[string
 			s.demand.told.users += users
 			s.demand.told.bps += sent
 		}
+		if users > 0 && delivery > longest[s] {
+			longest[s], s.demand.slowest = delivery, w.nodes[at]
+		}
 		if users > 0 {
 			s.demand.now = append(s.demand.now, entry{node: at, users: users})
 		}
@@ -55,7 +61,7 @@ func (w *world) addDemand(list []Demand, index map[string]int, byName map[string
 	}
 	for s, seconds := range waited {
 		if s.demand.users > 0 {
-			s.demand.response = seconds / s.demand.users
+			s.demand.response, s.demand.delivery = seconds/s.demand.users, delivered[s]/s.demand.users
 		}
 	}
 }

@@ -13,6 +13,10 @@ func (w *world) grow(s *service) {
 	f := s.facts(w)
 	s.smooth(w, &f)
 	cause, why := reasonForMore(s, &f)
+	if cause == CauseUplink {
+		s.keep(w, cause, why)
+		cause = CauseNone
+	}
 	held := m.Grow.Hold(w.at, cause != CauseNone, growHold)
 	s.judgeTrial(w, &f, cause, held)
 	if cause == CauseNone {
@@ -68,7 +72,8 @@ func (w *world) startMore(s *service, f *Facts, cause Cause, why string) bool {
 	return true
 }
 
-// reasonForMore returns the cause and reason to add instances, or CauseNone.
+// reasonForMore returns the cause and reason to add instances, or CauseNone; CauseUplink is a reason
+// to add none.
 func reasonForMore(s *service, f *Facts) (Cause, string) {
 	switch {
 	case !s.demand.measured || f.Instances == 0:
@@ -78,7 +83,11 @@ func reasonForMore(s *service, f *Facts) (Cause, string) {
 	case f.Users == 0:
 		return CauseNone, ""
 	case f.RequiredSeconds > 0 && f.ResponseSeconds > f.RequiredSeconds*high:
-		return CauseResponse, fmt.Sprintf("users wait %s of the %s that they may have to", duration(f.ResponseSeconds), duration(f.RequiredSeconds))
+		why := fmt.Sprintf("users wait %s of the %s that they may have to", duration(f.ResponseSeconds), duration(f.RequiredSeconds))
+		if f.ResponseSeconds-f.DeliverySeconds <= f.RequiredSeconds*high {
+			return CauseUplink, why + ", " + s.uplinkBound(f)
+		}
+		return CauseResponse, why
 	case f.RequiredSeconds > 0 && f.ResponseSeconds > 0 && f.ResponseSeconds < f.RequiredSeconds/2:
 		return CauseNone, "" // users do not notice what is exhausted
 	case f.CPUPercent >= 100*high:
@@ -145,6 +154,7 @@ func (s *service) smooth(w *world, f *Facts) {
 	}
 	smooth(&m.Users, &users)
 	smooth(&m.Seconds, &f.ResponseSeconds)
+	smooth(&m.Delivery, &f.DeliverySeconds)
 	smooth(&m.CPUPercent, &f.CPUPercent)
 	smooth(&m.NodeCPUPercent, &f.NodeCPUPercent)
 	s.memory.UsedSeconds += min(passed, settled)

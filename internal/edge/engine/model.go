@@ -26,8 +26,9 @@ import (
 // engine only the proxy sends, as nothing of the instances' leaves the host.
 //
 // That proxies' uplinks bound what comes in there, wherever instances are, is not in this:
-// where users come to follows instances, if names say the nodes that a service runs on. If
-// it does not, another instance does not help, and that is noticed (grow.go).
+// where users come to follows instances, if names say the nodes that a service runs on. What
+// users wait for the way from those nodes is measured apart, and stays what it is with
+// another instance (grow.go).
 //
 // Proxies balance, so all of a service's nodes are used to the same part
 // rho = users / sum K_n, and users wait
@@ -80,7 +81,7 @@ func newModel(w *world, s *service) model {
 	}
 	m.rho = m.use(m.carried(w, s, true))
 	// Without users: the last measured response time, else the specified one, else 1 s.
-	wait := cmp.Or(s.demand.response, finite(float64(s.memory.Means.Seconds)), finite(s.Spec.ResponseSeconds), 1)
+	wait := cmp.Or(s.demand.response-s.demand.delivery, finite(float64(s.memory.Means.Seconds-s.memory.Means.Delivery)), finite(s.Spec.ResponseSeconds), 1)
 	m.seconds = max(wait-s.roundTrip(w, -1), wait*least)
 	return m
 }
@@ -106,7 +107,7 @@ func (m *model) after(rho float64) float64 {
 
 // expected returns the response time with all instances, including those decided in this round.
 func (s *service) expected(w *world) float64 {
-	return s.model.after(s.model.use(s.model.carried(w, s, false))) + s.roundTrip(w, -1)
+	return s.model.after(s.model.use(s.model.carried(w, s, false))) + s.roundTrip(w, -1) + s.demand.delivery
 }
 
 // carried returns how many users a service's nodes can carry together; with running, only nodes

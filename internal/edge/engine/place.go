@@ -221,7 +221,7 @@ func (pl *placement) judge(n *node, away *instance, algorithm Algorithm) {
 	o := option{node: n, away: away, Alternative: Alternative{
 		Action: Start, Node: n.seen.Name, Local: here > 0, Exhausted: n.exhausted,
 		TransferSeconds: s.transfer(n), StartUpSeconds: s.startUp(),
-		RoundTripSeconds: trip, ResponseSeconds: s.model.after(s.model.use(carried)) + trip,
+		RoundTripSeconds: trip, ResponseSeconds: s.model.after(s.model.use(carried)) + trip + s.demand.delivery,
 		FreeBPS: n.freeBPS(s), CPUPercent: n.cpuPercent(),
 	}}
 	if headroom := float64(n.seen.UplinkBPS) - n.sentBPS; headroom > 0 {

@@ -27,7 +27,7 @@ func (s *service) facts(w *world) Facts {
 	f := Facts{
 		Instances: len(s.instances), Wanted: max(s.wanted(), 1),
 		Users: s.demand.users, Capacity: float64(len(s.instances) * s.Spec.MaxUsers),
-		ResponseSeconds: s.demand.response, RequiredSeconds: s.Spec.ResponseSeconds,
+		ResponseSeconds: s.demand.response, DeliverySeconds: s.demand.delivery, RequiredSeconds: s.Spec.ResponseSeconds,
 		Availability: s.availability(w, nil), RequiredAvailability: s.Spec.AvailabilityPercent / 100,
 	}
 	for _, i := range s.instances {
@@ -78,6 +78,19 @@ func (o *option) expectation(before float64) string {
 		ready += fmt.Sprintf("; users are expected to wait %s instead of %s", duration(o.ResponseSeconds), duration(before))
 	}
 	return what + " " + ready
+}
+
+// uplinkBound describes what users wait for on the way from their node, and what would shorten that.
+func (s *service) uplinkBound(f *Facts) string {
+	text := fmt.Sprintf("%s of it for the way to them", duration(f.DeliverySeconds))
+	n := s.demand.slowest
+	if n == nil {
+		return text + ", which another instance does not shorten"
+	}
+	if n.seen.UplinkBPS > 0 && float64(n.seen.UplinkSentBPS) >= high*float64(n.seen.UplinkBPS) {
+		return fmt.Sprintf("%s: the uplink of %s is full; a larger weir.min, or users at another node, shorten that, another instance does not", text, n.seen.Name)
+	}
+	return fmt.Sprintf("%s from %s, whose uplink is not full: a larger weir.max, or faster lines of users, shorten that, another instance does not", text, n.seen.Name)
 }
 
 // noNode describes why no node is chosen.

@@ -147,8 +147,10 @@ type Demand struct {
 	// Node is the node where they connect.
 	Node  string  `json:"node"`
 	Users float64 `json:"users"` // at once
-	// ResponseSeconds is their mean response time.
+	// ResponseSeconds is their mean response time, DeliverySeconds the part of it in which answers
+	// waited for the way from the node to the users; 0: not measured.
 	ResponseSeconds float64 `json:"response_seconds"`
+	DeliverySeconds float64 `json:"delivery_seconds,omitempty"`
 	// SentBPS is the rate that the service's proxy sends over the node's uplink, for instances of
 	// any node; 0: nothing, or unknown.
 	SentBPS uint64 `json:"sent_bps,omitempty"`
@@ -185,6 +187,7 @@ const (
 	CauseUsers        Cause = "users"        // users against what there is room for
 	CauseCapacity     Cause = "capacity"     // QoS.numUsers
 	CauseResponse     Cause = "response"     // users wait too long
+	CauseUplink       Cause = "uplink"       // users wait too long for the uplink of the node where they connect
 	CauseExhausted    Cause = "exhausted"    // a container or its node has nothing left
 	CauseAvailability Cause = "availability" // QoS.availability
 	CauseNodeGone     Cause = "node-gone"    // a node does not answer any more
@@ -241,6 +244,8 @@ type Facts struct {
 	// measured, or not required.
 	ResponseSeconds float64 `json:"response_seconds"`
 	RequiredSeconds float64 `json:"required_seconds"`
+	// DeliverySeconds is the part of ResponseSeconds that another instance does not shorten.
+	DeliverySeconds float64 `json:"delivery_seconds,omitempty"`
 	// CPUPercent is of the busiest instance, of what it may use; NodeCPUPercent of
 	// the busiest node with an instance.
 	CPUPercent     float64 `json:"cpu_percent"`
@@ -323,11 +328,12 @@ type ServiceMemory struct {
 	Failures map[string]Failure `json:"failures,omitempty"`
 }
 
-// Means are the smoothed measurements of a service, as of At: its users, their response time, and the
-// use of the busiest instance and node.
+// Means are the smoothed measurements of a service, as of At: its users, their response time and its
+// part for delivery in seconds, and the use of the busiest instance and node.
 type Means struct {
 	Users          Mean `json:"users,omitempty"`
 	Seconds        Mean `json:"seconds,omitempty"`
+	Delivery       Mean `json:"delivery,omitempty"`
 	CPUPercent     Mean `json:"cpu_percent,omitempty"`
 	NodeCPUPercent Mean `json:"node_cpu_percent,omitempty"`
 	// UsedAt is when the service had users last.

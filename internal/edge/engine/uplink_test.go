@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -110,5 +111,31 @@ func TestMinimumOnce(t *testing.T) {
 	d := only(t, e.Round(later(in, e.Round(in), 2*time.Second)))
 	if d.Action != engine.Keep || math.Abs(d.Alternatives[0].UplinkPercent-60) > 0.001 {
 		t.Errorf("%s: %s; %+v", d.Action, d.Reason, d.Alternatives)
+	}
+}
+
+// TestHeldByUplink: users who wait for the way from the node where they connect get no further
+// instance, but the reason and what helps. Those who wait for the instances get one.
+func TestHeldByUplink(t *testing.T) {
+	for _, tc := range []struct {
+		name            string
+		deliverySeconds float64
+		sentBPS         uint64
+		action          engine.Action
+		cause           engine.Cause
+		reason          string
+	}{
+		{"a full uplink", 4.9, 100e6, engine.Keep, engine.CauseUplink, "users wait 5 s of the 2 s that they may have to, 4.9 s of it for the way to them: the uplink of a is full; a larger weir.min, or"},
+		{"a maximum", 4.9, 50e6, engine.Keep, engine.CauseUplink, "whose uplink is not full"},
+		{"slow instances", 1, 100e6, engine.Start, engine.CauseResponse, ""},
+		{"delivery is not measured", 0, 100e6, engine.Start, engine.CauseResponse, ""},
+	} {
+		in := crowd(web(func(s *spec.Spec) { s.ResponseSeconds = 2 }), boards("ab"), 20, 5, running("web", "a", 1, 20, 0.1))
+		in.Nodes[0].UplinkSentBPS, in.Demand[0].DeliverySeconds = tc.sentBPS, tc.deliverySeconds
+		e := newEngine(t)
+		d := only(t, e.Round(later(in, e.Round(in), 2*time.Second)))
+		if d.Action != tc.action || d.Cause != tc.cause || !strings.Contains(d.Reason, tc.reason) || d.Facts.DeliverySeconds != tc.deliverySeconds {
+			t.Errorf("%s: %s %s %s; %+v", tc.name, d.Action, d.Cause, d.Reason, d.Facts)
+		}
 	}
 }

@@ -70,7 +70,10 @@ type service struct {
 type demand struct {
 	measured bool // a proxy counts users
 	users    float64
-	response float64 // in seconds
+	// response is what users wait in seconds, delivery the part of it for the way from the node
+	// where they connect; slowest is the node with the longest delivery, nil if there is none.
+	response, delivery float64
+	slowest            *node
 	// now and usual are the users by node: present ones (the mean if there are none), and the mean.
 	now, usual []entry
 	// proxyBPS is the rate that proxies send by node, where agents report it; told is its sum, and

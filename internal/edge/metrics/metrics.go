@@ -77,7 +77,9 @@ func serviceFamilies(services []edge.Service) []family {
 	return []family{
 		each(family{Name: "users", Help: "The users that are connected now, those that wait included."}, func(s edge.Service) float64 { return float64(s.Users) }),
 		each(family{Name: "waiting_users", Help: "The users that wait for an instance."}, func(s edge.Service) float64 { return float64(s.Waiting) }),
-		each(family{Name: "response_seconds", Help: "How long users wait for an answer, at the proxies; the slowest of them."}, func(s edge.Service) float64 { return s.ResponseMS / 1000 }),
+		each(family{Name: "response_seconds", Help: "How long users wait on average, at the node where they wait longest: until they have the last byte, or, without an agent there, until the first byte is sent."}, func(s edge.Service) float64 { return s.ResponseMS / 1000 }),
+		each(family{Name: "response_p95_seconds", Help: "How long 95 % of users wait at most, there; 0: not measured."}, func(s edge.Service) float64 { return s.ResponseP95MS / 1000 }),
+		each(family{Name: "delivery_seconds", Help: "The part of response_seconds in which answers wait for the way to users; 0: not measured."}, func(s edge.Service) float64 { return s.DeliveryMS / 1000 }),
 		each(family{Name: "requests_total", Help: "What the service's proxies were asked since they started.", Counter: true}, func(s edge.Service) float64 { return float64(s.Requests) }),
 		each(family{Name: "failed_requests_total", Help: "Requests without an answer that is a success.", Counter: true}, func(s edge.Service) float64 { return float64(s.FailedRequests) }),
 		each(family{Name: "sent_bytes_total", Help: "What the service's proxies sent to users.", Counter: true}, func(s edge.Service) float64 { return float64(s.SentBytes) }),

@@ -23,7 +23,7 @@ func busy() (edge.Snapshot, map[edge.EventKind]uint64) {
 			{Name: "b\xff\"", State: "gone", AgeSeconds: 9},
 		},
 		Services: []edge.Service{
-			{Name: "shop", Users: 18, Waiting: 3, ResponseMS: 125, Requests: 1000, FailedRequests: 2, SentBytes: 1 << 33},
+			{Name: "shop", Users: 18, Waiting: 3, ResponseMS: 125, ResponseP95MS: 250, DeliveryMS: 100, Requests: 1000, FailedRequests: 2, SentBytes: 1 << 33},
 			{Name: "wiki", Reason: "no room"},
 		},
 		Instances: []edge.Instance{

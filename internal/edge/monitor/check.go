@@ -16,6 +16,7 @@ const (
 	maxCPUs       = 8192
 	maxBytes      = 1 << 60
 	maxLoad       = 1e5
+	maxSeconds    = 1e5 // that users wait
 	maxContainers = 10_000
 	maxUplinks    = 64
 	// maxText is the most bytes of a name, a reason or another text of a node.
@@ -46,6 +47,14 @@ func check(said answer) (answer, []string) {
 			m.Containers[i].CPUSeconds = nil
 		}
 	}
+	m.Responses = slices.DeleteFunc(m.Responses[:min(len(m.Responses), maxContainers)], func(r v1.ServiceResponse) bool {
+		plausible := r.MeanSeconds >= 0 && r.MeanSeconds < maxSeconds && r.P95Seconds >= 0 && r.P95Seconds < maxSeconds &&
+			r.DeliverySeconds >= 0 && r.DeliverySeconds <= r.MeanSeconds
+		if !plausible {
+			c.say("users of %s wait %v s, %v s of it for delivery, and 95 %% of them %v s, which cannot be", Cut(r.Service), r.MeanSeconds, r.DeliverySeconds, r.P95Seconds)
+		}
+		return !plausible
+	})
 	c.crowd(&snapshot)
 	snapshot.Status.Uplinks = slices.DeleteFunc(snapshot.Status.Uplinks, func(u v1.Uplink) bool { return !c.uplink(&u) })
 	for i := range snapshot.Status.Uplinks {

@@ -222,15 +222,19 @@ func TestHang(t *testing.T) {
 // TestNoAgent: a node whose agent is gone is there, but nothing is promised on it.
 func TestNoAgent(t *testing.T) {
 	a := board("a")
+	a.node.Measured.Responses = []v1.ServiceResponse{{Service: "shop", MeanSeconds: 1, P95Seconds: 1}}
 	m, clock := newMonitor(t, Target{Name: "a", Agent: a})
 	m.Pull(t.Context())
+	if n := m.Nodes()[0]; len(n.Responses) != 1 {
+		t.Errorf("%+v", n)
+	}
 	a.err = fmt.Errorf("%w at a", client.ErrNoAgent)
 	for range 20 {
 		clock.pass(1)
 		m.Pull(t.Context())
 	}
 	n := m.Nodes()[0]
-	if e := n.Engine; n.State != StateNoWeir || e.State != engine.NodeReady || e.Weir || e.CPUs != 0 {
+	if e := n.Engine; n.State != StateNoWeir || e.State != engine.NodeReady || e.Weir || e.CPUs != 0 || len(n.Responses) > 0 {
 		t.Errorf("%+v", n)
 	}
 	// One that answers and makes no sense is not gone, and gets nothing.
@@ -300,7 +304,10 @@ func TestLies(t *testing.T) {
 		"reserve":      {func(a *agent) { a.snapshot.Status.Uplinks[1].ReserveBPS = 1e12 }, "has a reserve of", func(n engine.Node) bool { return n.BudgetBPS == 10e6 }},
 		"another name": {func(a *agent) { a.node.PiID = "x\x1b[2J" }, `it calls itself "x\x1b[2J"`, func(engine.Node) bool { return true }},
 		"its clock":    {func(a *agent) { a.node.Measured.At = start.Add(-time.Hour) }, "its clock is -3600 s off", func(n engine.Node) bool { return n.State == engine.NodeReady }},
-		"containers":   {func(a *agent) { a.node.Measured.Containers = make([]v1.MeasuredContainer, 20_000) }, "it has 20000 containers", func(engine.Node) bool { return true }},
+		"waits": {func(a *agent) {
+			a.node.Measured.Responses = []v1.ServiceResponse{{Service: "shop", MeanSeconds: 1, P95Seconds: 1, DeliverySeconds: 2}}
+		}, "users of shop wait 1 s, 2 s of it for delivery", func(engine.Node) bool { return true }},
+		"containers": {func(a *agent) { a.node.Measured.Containers = make([]v1.MeasuredContainer, 20_000) }, "it has 20000 containers", func(engine.Node) bool { return true }},
 		"old, with words": {func(a *agent) {
 			a.node = v1.Node{
 				HardResources: v1.HardResources{Mem: "1 GB", Disk: "16 GB", CPU: "A 1.2GHz quad-core ARMv8 CPU"},

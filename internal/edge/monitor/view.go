@@ -46,6 +46,8 @@ type Node struct {
 	// Engine is the node in the engine's format. All minimums in force count as those of other
 	// programs.
 	Engine engine.Node
+	// Responses are how long users who connect to the node wait.
+	Responses []v1.ServiceResponse
 	// Containers are what the node's agent controls, except the host itself.
 	Containers []Container
 }
@@ -109,6 +111,7 @@ func (r *reading) view(now time.Time) Node {
 	n.Access = r.access
 	e, m := &n.Engine, &r.node.Measured
 	if n.State != StateNoWeir {
+		n.Responses = r.node.Measured.Responses
 		e.CPUs, e.CPUUsedPercent, e.Load1 = float64(m.CPUs), m.CPUUsedPercent, m.Load1
 		e.MemoryBytes, e.MemoryUsedBytes, e.DiskFreeBytes = m.MemoryBytes, m.MemoryUsedBytes, m.DiskFreeBytes
 	}

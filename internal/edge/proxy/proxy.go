@@ -21,6 +21,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
 )
 
 // Mode is the protocol that a proxy understands.
@@ -183,6 +185,9 @@ func (c Config) File() string {
 		line("  stick-table type ipv6 size 100k expire 60s store conn_cur")
 		line("  tcp-request connection track-sc0 src,ipmask(32,64)")
 		line("  tcp-request connection reject if { sc0_conn_cur gt %d }", c.places()/sourcePart)
+		if c.Mode == ModeHTTP {
+			c.logResponses(line)
+		}
 		line("  default_backend %s", port.backend())
 		line("backend %s", port.backend())
 		line("  balance roundrobin")
@@ -196,6 +201,16 @@ func (c Config) File() string {
 		}
 	}
 	return b.String()
+}
+
+// logResponses has the agent of the node told about each request (internal/agent/response), and how
+// long its connection took to open: a round trip. Streams of events and WebSockets are no answers
+// that users wait for: they last as long as users stay.
+func (c Config) logResponses(line func(format string, args ...any)) {
+	line("  http-request set-var(txn.open) fc_rtt(us) if { http_first_req }")
+	line("  http-response set-log-level silent if { status 101 } || { res.hdr(content-type) -m beg text/event-stream }")
+	line("  log abns@%s format raw local0", v1.ResponseSocket)
+	line(`  log-format "%s %%s %%ci %%cp %%fi %%fp %%TR %%Tw %%Tc %%Tr %%Ta %%[var(txn.open)] %%ts"`, c.Service)
 }
 
 // arguments returns a server's arguments, for the file and for "add server".

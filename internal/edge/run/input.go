@@ -24,11 +24,12 @@ func (m *Manager) input(o *observation) engine.Input {
 		known.MeasuredStartUpSeconds = measured.Seconds
 		known.Spec.ImageBytes = cmp.Or(known.Spec.ImageBytes, measured.ImageBytes)
 		in.Services = append(in.Services, known)
-		for _, p := range o.proxies[service.Name] {
-			if p.err == nil {
+		for i := range o.proxies[service.Name] {
+			if p := &o.proxies[service.Name][i]; p.err == nil {
+				wait := o.response(service.Name, p, "")
 				in.Demand = append(in.Demand, engine.Demand{
-					Service: service.Name, Node: p.Node, Users: float64(p.status.Users), ResponseSeconds: p.status.Response.Seconds(),
-					SentBPS: o.proxySentBPS(service.Name, p.Node),
+					Service: service.Name, Node: p.Node, Users: float64(p.status.Users),
+					ResponseSeconds: wait.mean, DeliverySeconds: wait.delivery, SentBPS: o.proxySentBPS(service.Name, p.Node),
 				})
 			}
 		}
@@ -104,8 +105,8 @@ func (m *Manager) measureInstance(o *observation, i *engine.Instance) {
 	}
 	for _, t := range serversOf(o, i.ID) {
 		i.Users += float64(t.Users + t.Waiting)
-		i.ResponseSeconds = max(i.ResponseSeconds, t.Response.Seconds())
 	}
+	i.ResponseSeconds = o.slowest(i.Service, i.ID).mean
 	n := o.measured(i.Node)
 	if n == nil {
 		return

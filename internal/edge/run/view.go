@@ -82,7 +82,7 @@ func wireInstance(o *observation, i engine.Instance, claims *claimStep) edge.Ins
 	d := &claims.division
 	w := edge.Instance{
 		Service: i.Service, Node: i.Node, Instance: i.ID, State: string(i.State), Users: int(i.Users),
-		ResponseMS: i.ResponseSeconds * 1000, Reason: i.Reason, MinBPS: d.Parts[i.ID], ServiceMinBPS: d.MinBPS[i.Service], Image: o.specs[i.Service].Image,
+		ResponseMS: i.ResponseSeconds * 1000, ResponseEnd: o.slowest(i.Service, i.ID).end, Reason: i.Reason, MinBPS: d.Parts[i.ID], ServiceMinBPS: d.MinBPS[i.Service], Image: o.specs[i.Service].Image,
 	}
 	if w.MinBPS > 0 && i.State != engine.InstanceStopping {
 		if short := claims.shortfall(o, engine.Entry{Service: i.Service, Node: i.Node}); short != "" {
@@ -150,13 +150,14 @@ func wireService(o *observation, claims *claimStep, listed runtime.Service, inst
 			w.Running++
 		}
 	}
+	wait := o.slowest(listed.Name, "")
+	w.ResponseMS, w.ResponseP95MS, w.DeliveryMS, w.ResponseEnd = wait.mean*1000, wait.p95*1000, wait.delivery*1000, wait.end
 	for _, p := range o.proxies[listed.Name] {
 		w.Users += p.status.Users
 		w.Waiting += p.status.Waiting
 		if p.status.Full {
 			w.Reason = fmt.Sprintf("the proxy on %s has as many connections as it may: further users wait for a place", p.Node)
 		}
-		w.ResponseMS = max(w.ResponseMS, p.status.Response.Seconds()*1000)
 		if p.err != nil {
 			w.Reason = fmt.Sprintf("the proxy on %s does not answer: %v", p.Node, p.err)
 		}

@@ -16,6 +16,7 @@ import (
 	"net/netip"
 	"time"
 
+	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/proxy"
 )
@@ -23,13 +24,13 @@ import (
 // Labels of containers that weir-edge has made, and of nothing else.
 const (
 	LabelService  = proxy.LabelService
-	LabelRole     = "weir-edge.role"
+	LabelRole     = v1.LabelEdgeRole
 	LabelDocument = "weir-edge.specification" // of the proxy
 	LabelInstance = "weir-edge.instance"      // the ID of an instance
 	LabelNode     = "weir-edge.node"          // the ID of the node that it is bound to
 
 	RoleInstance = "instance"
-	RoleProxy    = "proxy"
+	RoleProxy    = v1.EdgeProxy
 	RoleLedger   = "ledger"
 )
 

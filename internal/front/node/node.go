@@ -55,7 +55,7 @@ type Place struct {
 // Measure measures the host with the containers and uplinks of a snapshot. places has the
 // same order as the snapshot's containers.
 func (m *Meter) Measure(now time.Time, s *v1.Snapshot, places []Place) (v1.Node, error) {
-	seen := v1.Measured{At: now, OS: "Linux", Containers: []v1.MeasuredContainer{}, Uplinks: []v1.MeasuredUplink{}}
+	seen := v1.Measured{At: now, OS: "Linux", Containers: []v1.MeasuredContainer{}, Uplinks: []v1.MeasuredUplink{}, Responses: []v1.ServiceResponse{}}
 	var err error
 	if seen.Hostname, err = m.hostname(); err != nil {
 		return v1.Node{}, fmt.Errorf("measure the host: %w", err)

@@ -1,0 +1,129 @@
+package response
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weir-project/weir/test/must"
+)
+
+// TestSenders: root in a container is not weir-edge's proxy, also if it has the host's network.
+func TestSenders(t *testing.T) {
+	dir := t.TempDir()
+	write := func(path, text string) {
+		must.Succeed(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(path)), 0o700))
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, path), []byte(text), 0o600))
+	}
+	process := func(pid, cgroup, namespace string) {
+		write(pid+"/cgroup", cgroup)
+		must.Succeed(t, os.MkdirAll(filepath.Join(dir, pid, "ns"), 0o700))
+		must.Succeed(t, os.Symlink("pid:["+namespace+"]", filepath.Join(dir, pid, "ns", "pid")))
+	}
+	old := strings.Repeat("ab", idLength/2) // cgroup v1
+	write("self/mountinfo", "26 24 0:23 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
+	process("self", "", "1")
+	process("10", "0::/system.slice/docker-1.scope\n", "2")
+	process("11", "0::/system.slice/docker-1.scope/inner\n", "2")
+	process("20", "0::/system.slice/docker-2.scope\n", "3")
+	process("21", "0::/system.slice/docker-22.scope\n", "4")
+	process("30", "0::/user.slice\n", "1")
+	process("40", "0::/\n1:name=systemd:/docker/"+old+"\n", "1")
+	s := senders{procDir: dir, containers: func(context.Context) ([]Container, error) {
+		const slice = "/sys/fs/cgroup/system.slice/"
+		return []Container{{CgroupPath: slice + "docker-1.scope", EdgeProxy: true}, {CgroupPath: slice + "docker-2.scope"}, {ID: old}, {ID: "host"}}, nil
+	}}
+	for _, c := range []struct {
+		what string
+		from unix.Ucred
+		want bool
+	}{
+		{"a proxy", unix.Ucred{Pid: 10}, true},
+		{"a proxy, by its verdict", unix.Ucred{Pid: 10}, true},
+		{"below a proxy's cgroup", unix.Ucred{Pid: 11}, true},
+		{"not root", unix.Ucred{Pid: 10, Uid: 1000}, false},
+		{"another container", unix.Ucred{Pid: 20}, false},
+		{"a container that the agent does not know", unix.Ucred{Pid: 21}, false},
+		{"no container", unix.Ucred{Pid: 30}, true},
+		{"another container, cgroup v1", unix.Ucred{Pid: 40}, false},
+		{"it has ended", unix.Ucred{Pid: 50}, false},
+		{"of another PID namespace", unix.Ucred{}, false},
+	} {
+		if got := s.isProxy(t.Context(), c.from); got != c.want {
+			t.Errorf("%s: %t", c.what, got)
+		}
+	}
+	process("50", "0::/user.slice\n", "1")
+	if s.forget(); !s.isProxy(t.Context(), unix.Ucred{Pid: 50}) {
+		t.Error("the verdict of a PID outlasts its process")
+	}
+}
+
+// TestSocketTaken: the log says which process has the socket, and the agent takes it over.
+func TestSocketTaken(t *testing.T) {
+	var log lockedBuffer
+	c := New(nil, slog.New(slog.NewTextHandler(&log, nil)))
+	c.name, c.retry = fmt.Sprint("weir-test-", os.Getpid()), time.Millisecond
+	taken, err := c.listen()
+	must.Succeed(t, err)
+	defer taken.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		c.Run(ctx)
+	}()
+	await(t, "the log", func() bool { return strings.Contains(log.String(), fmt.Sprintf("process %d", os.Getpid())) })
+	must.Succeed(t, taken.Close())
+	await(t, "the agent to listen", func() bool {
+		again, err := c.listen()
+		if err == nil {
+			again.Close()
+		}
+		return err != nil && !errors.Is(err, net.ErrClosed)
+	})
+	stop()
+	select {
+	case <-ended:
+	case <-time.After(5 * time.Second):
+		t.Error("it does not end")
+	}
+}
+
+func await(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("waited for ", what)
+		}
+	}
+}
+
+// lockedBuffer is a buffer for several goroutines.
+type lockedBuffer struct {
+	mu     sync.Mutex
+	buffer bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.String()
+}

@@ -1,0 +1,118 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+	"unsafe"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Connection names a TCP connection of this network namespace.
+type Connection struct{ Local, Remote netip.AddrPort }
+
+// Sending is what the kernel still has to do for what a program wrote to a connection.
+type Sending struct {
+	// Held: bytes wait in the socket or at a device. Otherwise the last byte has left the host.
+	Held bool
+	// UnackedBytes are not acknowledged; those held are among them.
+	UnackedBytes uint32
+	// Retransmits counts segments sent again, ReceivedBytes what came in.
+	Retransmits   uint32
+	ReceivedBytes uint64
+	// MinRTT is the shortest round trip of the last minutes.
+	MinRTT time.Duration
+}
+
+// Sockets asks the kernel about TCP connections (sock_diag(7)), one at a time: the kernel finds
+// one by its addresses at once, but a list takes a walk over all.
+type Sockets struct{ conn *netlink.Conn }
+
+// OpenSockets returns the sockets of the current network namespace.
+func OpenSockets() (*Sockets, error) {
+	conn, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, nil)
+	if err != nil {
+		return nil, fmt.Errorf("ask for TCP connections: %w", err)
+	}
+	return &Sockets{conn}, nil
+}
+
+// Close ends the questions.
+func (s *Sockets) Close() error { return s.conn.Close() }
+
+// Numbers of include/uapi/linux/inet_diag.h and sock_diag.h.
+const (
+	sockDiagByFamily = 20
+	diagInfo         = 2 // attributes: struct tcp_info, and memory
+	diagMemory       = 7
+	memoryQueued     = 2 // of it: what is at devices
+	requestBytes     = 56
+	answerBytes      = 72
+	addressesAt      = 8 // in the request
+	unackedAt        = 60
+	stateListen      = 10
+	// An acknowledgement counts with 2 bytes, a segment with what its buffer takes, 512 at least.
+	segmentBytes = 512
+)
+
+// Sending returns what the kernel holds of a connection; false if it is closed, which it is once
+// all is acknowledged.
+func (s *Sockets) Sending(c Connection) (seen Sending, open bool, err error) {
+	request := make([]byte, requestBytes)
+	request[0], request[1], request[2] = unix.AF_INET, unix.IPPROTO_TCP, 1<<(diagInfo-1)|1<<(diagMemory-1)
+	if c.Local.Addr().Is6() {
+		request[0] = unix.AF_INET6
+	}
+	binary.NativeEndian.PutUint32(request[4:], ^uint32(0)) // any state
+	id := request[addressesAt:]
+	binary.BigEndian.PutUint16(id, c.Local.Port())
+	binary.BigEndian.PutUint16(id[2:], c.Remote.Port())
+	copy(id[4:20], c.Local.Addr().AsSlice())
+	copy(id[20:36], c.Remote.Addr().AsSlice())
+	binary.NativeEndian.PutUint64(id[40:], ^uint64(0)) // any cookie
+	answers, err := s.conn.Execute(netlink.Message{Header: netlink.Header{Type: sockDiagByFamily, Flags: netlink.Request}, Data: request})
+	if errors.Is(err, unix.ENOENT) {
+		return Sending{}, false, nil
+	} else if err != nil {
+		return Sending{}, false, fmt.Errorf("ask for the connection from %v: %w", c.Remote, err)
+	}
+	for _, a := range answers {
+		if len(a.Data) >= answerBytes && a.Data[1] != stateListen {
+			return readSending(a.Data)
+		}
+	}
+	return Sending{}, false, nil
+}
+
+// readSending reads struct inet_diag_msg. A connection in TIME_WAIT has no struct tcp_info.
+func readSending(data []byte) (seen Sending, open bool, err error) {
+	seen.UnackedBytes = binary.NativeEndian.Uint32(data[unackedAt:])
+	attributes, err := netlink.NewAttributeDecoder(data[answerBytes:])
+	if err != nil {
+		return Sending{}, false, fmt.Errorf("read a connection's attributes: %w", err)
+	}
+	for attributes.Next() {
+		switch value := attributes.Bytes(); attributes.Type() {
+		case diagInfo:
+			var info unix.TCPInfo // its layout
+			if len(value) < int(unsafe.Offsetof(info.Data_segs_in)) {
+				return Sending{}, false, errors.New("read a connection: it needs Linux 4.6")
+			}
+			number := func(at uintptr) uint32 { return binary.NativeEndian.Uint32(value[at:]) }
+			open = true
+			seen.Held = seen.Held || number(unsafe.Offsetof(info.Notsent_bytes)) > 0
+			seen.Retransmits = number(unsafe.Offsetof(info.Total_retrans))
+			seen.ReceivedBytes = binary.NativeEndian.Uint64(value[unsafe.Offsetof(info.Bytes_received):])
+			seen.MinRTT = time.Duration(number(unsafe.Offsetof(info.Min_rtt))) * time.Microsecond
+		case diagMemory:
+			if at := 4 * memoryQueued; len(value) >= at+4 {
+				seen.Held = seen.Held || binary.NativeEndian.Uint32(value[at:]) >= segmentBytes
+			}
+		}
+	}
+	return seen, open, attributes.Err()
+}

@@ -1,0 +1,183 @@
+//go:build netns
+
+package netns
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/edge/proxy"
+	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/internal/lab/traffic"
+	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
+)
+
+// TestResponseTime: what the agent says of a service's users is what they measure on the other side
+// of the uplink, on an empty and on a full one, by size of the page and by use of connections.
+func TestResponseTime(t *testing.T) {
+	if _, err := os.Stat(proxy.Binary); err != nil {
+		t.Skip("HAProxy is not installed")
+	}
+	b := newBed(t)
+	b.Run("sysctl", "-qw", "net.unix.max_dgram_qlen=512") // as systemd does for all
+	bulk := b.Add("bulk", nil)
+	agent := b.StartAgent(harness.AgentOptions{})
+	pages := servePages(t, b)
+	port := uint16(8000)
+	checkStream(t, b, agent, port, pages)
+	for _, uplink := range []string{"empty", "full"} {
+		if uplink == "full" {
+			b.Send(bulk, harness.Load{Protocol: traffic.TCP, Connections: 8})
+			b.WarmUp()
+		}
+		for _, size := range []int{1000, 60_000, 5_000_000} {
+			for _, fresh := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/%d/fresh=%t", uplink, size, fresh), func(t *testing.T) {
+					const attempts = 3 // users, too, wait for processors that others have
+					for attempt := 1; ; attempt++ {
+						port++
+						service := fmt.Sprint("pages", port)
+						startProxy(t, b, service, port, pages)
+						requests := min(max(20_000_000/3/size, 2), 500)
+						url := fmt.Sprintf("http://%v:%d/%d?[1-%d]", b.Host.UplinkAddr(), port, size, requests)
+						err := compareResponses(t, agent, service, askFromPeer(t, b, url, fresh))
+						if err == nil {
+							break
+						}
+						if t.Log(err); attempt == attempts {
+							t.Fatal(err)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// checkStream: a stream of events is not a long answer.
+func checkStream(t *testing.T, b *harness.Bed, agent *harness.Agent, port uint16, pages netip.AddrPort) {
+	startProxy(t, b, "stream", port, pages)
+	for _, path := range []string{"events", "1000"} {
+		askFromPeer(t, b, fmt.Sprintf("http://%v:%d/%s", b.Host.UplinkAddr(), port, path), false)
+	}
+	harness.Await(t, "the agent knows the pages", time.Second, func() error {
+		node, err := agent.Client.Node(t.Context())
+		i := slices.IndexFunc(node.Measured.Responses, func(r v1.ServiceResponse) bool { return r.Service == "stream" })
+		if err != nil || i < 0 || node.Measured.Responses[i].Requests != 3 {
+			return fmt.Errorf("responses %+v: %w", node.Measured.Responses, err)
+		}
+		return nil
+	})
+}
+
+// askFromPeer has three users at the neighbour ask for pages one after the other, and returns how
+// long each request took, in seconds.
+func askFromPeer(t *testing.T, b *harness.Bed, url string, fresh bool) (seconds []float64) {
+	args := []string{"-s", "-o", "/dev/null", "-w", `%{time_total}\n`, url}
+	if fresh {
+		args = append(args, "-H", "Connection: close")
+	}
+	said := make(chan string)
+	for range 3 {
+		go func() {
+			out, err := b.Host.PeerCommand(t.Context(), "curl", args...).Output()
+			if err != nil {
+				t.Error(err)
+			}
+			said <- string(out)
+		}()
+	}
+	for range 3 {
+		for _, field := range strings.Fields(<-said) {
+			took, err := strconv.ParseFloat(field, 64)
+			must.Succeed(t, err)
+			seconds = append(seconds, took)
+		}
+	}
+	slices.Sort(seconds)
+	return seconds
+}
+
+// compareResponses compares what the agent says with what users measured, in order of length.
+func compareResponses(t *testing.T, agent *harness.Agent, service string, users []float64) error {
+	var seen v1.ServiceResponse
+	const least = 50 // of requests in a hurry some are left out
+	harness.Await(t, "the agent knows the requests", time.Second, func() error {
+		node, err := agent.Client.Node(t.Context())
+		i := slices.IndexFunc(node.Measured.Responses, func(r v1.ServiceResponse) bool { return r.Service == service && r.Instance == "" })
+		if err != nil || i < 0 {
+			return fmt.Errorf("responses %+v: %w", node.Measured.Responses, err)
+		}
+		if seen = node.Measured.Responses[i]; seen.Requests < min(len(users), least) {
+			return fmt.Errorf("%+v of %d", seen, len(users))
+		}
+		return nil
+	})
+	sum := 0.0
+	for _, took := range users {
+		sum += took
+	}
+	mean, p95 := sum/float64(len(users)), users[len(users)*95/100]
+	t.Logf("%d requests: users %.4f, 95 %% %.4f; agent %.4f, 95 %% %.4f, delivery %.4f s",
+		len(users), mean, p95, seen.MeanSeconds, seen.P95Seconds, seen.DeliverySeconds)
+	for what, pair := range map[string][2]float64{"mean": {mean, seen.MeanSeconds}, "95 %": {p95, seen.P95Seconds}} {
+		if measured, said := pair[0], pair[1]; max(said-measured, measured-said) > max(0.003, 0.1*measured) {
+			return fmt.Errorf("%s: users waited %.4f s, the agent says %.4f s", what, measured, said)
+		}
+	}
+	return nil
+}
+
+// servePages serves pages of as many bytes as their path says, on the host.
+func servePages(t *testing.T, b *harness.Bed) netip.AddrPort {
+	var listener net.Listener
+	must.Succeed(t, testbed.InNetNS(b.Host.NetNSPath(), func() (err error) {
+		listener, err = net.Listen("tcp4", "127.0.0.1:0")
+		return err
+	}))
+	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/events" {
+			w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+		}
+		size, _ := strconv.Atoi(r.URL.Path[1:])
+		_, _ = w.Write(bytes.Repeat([]byte("."), size))
+	})}
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(func() { server.Close() })
+	return netip.MustParseAddrPort(listener.Addr().String())
+}
+
+// startProxy starts a service's proxy on the host.
+func startProxy(t *testing.T, b *harness.Bed, service string, port uint16, pages netip.AddrPort) {
+	dir := t.TempDir()
+	config := proxy.Config{
+		Service: service, Mode: proxy.ModeHTTP, Control: filepath.Join(dir, "socket"), QueueTimeout: time.Minute,
+		Ports: []proxy.Port{{Host: port, Servers: []proxy.Server{{Name: "pages", Address: pages, Weight: 1}}}},
+	}
+	must.Succeed(t, os.WriteFile(filepath.Join(dir, proxy.File), []byte(config.File()), 0o600))
+	ctx, stop := context.WithCancel(context.Background())
+	cmd := b.Host.Command(ctx, proxy.Binary, "-db", "-f", filepath.Join(dir, proxy.File))
+	cmd.Stderr = os.Stderr
+	must.Succeed(t, cmd.Start())
+	t.Cleanup(func() {
+		stop()
+		_ = cmd.Wait() // killed
+	})
+	harness.Await(t, "the proxy listens", 5*time.Second, func() error {
+		_, err := os.Stat(config.Control)
+		return err
+	})
+}
