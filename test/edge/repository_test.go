@@ -425,9 +425,13 @@ func (s *site) testDown(t *testing.T) {
 	}
 	s.awaitRunning(t, "last", 1, 15*time.Second)
 	down := func(args ...string) error {
-		_, err := s.weirEdge(append([]string{"down", "--docker", s.engine.Socket(), "--state-dir", s.dir}, args...)...)
+		_, err := s.weirEdge(append([]string{"down"}, args...)...)
 		return err
 	}
+	if err := down("--all", "--docker", "/nonexistent/docker.sock"); err == nil || !strings.Contains(err.Error(), s.engine.Socket()) {
+		t.Errorf("with another engine: %v", err)
+	}
+	// It is that of the weir-edge which runs.
 	if err := down(); err == nil || !strings.Contains(err.Error(), "last") || !strings.Contains(err.Error(), "--all") {
 		t.Errorf("with a service: %v", err)
 	}
@@ -456,7 +460,7 @@ func (s *site) testDown(t *testing.T) {
 			t.Errorf("%s is left: %v", name, err)
 		}
 	}
-	if err := down("--all"); err != nil {
+	if err := down("--all", "--docker", s.engine.Socket(), "--state-dir", s.dir); err != nil {
 		t.Errorf("once more: %v", err)
 	}
 }

@@ -17,6 +17,10 @@ type Snapshot struct {
 	Version string    `json:"version"`
 	// Engine is "docker" or "swarm".
 	Engine string `json:"engine"`
+	// EngineSocket is the path of the engine's socket, StateDir of weir-edge's folder; both are
+	// absolute.
+	EngineSocket string `json:"engine_socket"`
+	StateDir     string `json:"state_dir"`
 	// DryRun says that weir-edge decides but changes nothing.
 	DryRun bool `json:"dry_run"`
 	// Repository is the address from which nodes pull pushed images; empty if there is

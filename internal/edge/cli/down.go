@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,9 +29,10 @@ func newDownCommand(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "down",
 		Short: "Remove everything that weir-edge has made",
-		Long: `Stop weir-edge, if one runs here, and remove what it has made: in the engine or the swarm
-what is promised, the key and the image of proxies, and the repository's container; on
-this host its measurements. A swarm gets back its heartbeat.
+		Long: `Stop the weir-edge at the socket, if one runs there, and remove what it has made: in its
+engine or swarm what is promised, the key and the image of proxies, and the repository's
+container; on this host its measurements. A swarm gets back its heartbeat. If none runs,
+--docker and --state-dir say where to look.
 
 Where services are deployed nothing is removed, unless --all says that they are to go as
 well, with their proxies, their instances and the repository. Images that nodes have got
@@ -41,6 +43,9 @@ stay there.`,
 				return err
 			}
 			o.agents = agentOptions{} // nothing is asked of them
+			if err := o.askRunning(cmd.Context(), g.socket, cmd.Flags().Changed); err != nil {
+				return err
+			}
 			removed, err := o.down(cmd.Context(), g.socket)
 			for _, what := range removed {
 				fmt.Fprintln(cmd.ErrOrStderr(), cmdline.PrintableLines(what))
@@ -58,6 +63,37 @@ stay there.`,
 type downOptions struct {
 	runOptions
 	all bool
+}
+
+// askRunning takes the engine and the folder of the weir-edge at a socket, if one runs there. It
+// returns an error if flags name others.
+func (o *downOptions) askRunning(ctx context.Context, socket string, changed func(flag string) bool) error {
+	seen, err := server.NewClient(socket).Snapshot(ctx)
+	if errors.Is(err, server.ErrNotRunning) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	for _, of := range []struct {
+		flag, its string
+		ours      *string
+	}{{"docker", seen.EngineSocket, &o.docker}, {"state-dir", seen.StateDir, &o.stateDir}} {
+		if of.its != "" && changed(of.flag) && !isSame(*of.ours, of.its) {
+			return cmdline.Usagef("--%s %s: the weir-edge at %s has %s: leave --%[1]s out, or give the --socket of the other one", of.flag, *of.ours, socket, of.its)
+		}
+		*of.ours = cmp.Or(of.its, *of.ours)
+	}
+	return nil
+}
+
+// isSame reports whether two paths lead to the same file; /var/run is often a link to /run.
+func isSame(a, b string) bool {
+	of, err := os.Stat(a)
+	if err != nil {
+		return absolute(a) == b
+	}
+	other, err := os.Stat(b)
+	return err == nil && os.SameFile(of, other)
 }
 
 // down removes all that weir-edge has made on the node and returns the names of what it removed. On
@@ -109,7 +145,7 @@ func (o *downOptions) down(ctx context.Context, socket string) (removed []string
 	if err := errors.Join(rt.Down(ctx), o.removeFiles()); err != nil {
 		return removed, err
 	}
-	return append(removed, "nothing of weir-edge is left in the "+rt.Kind()+" engine"), nil
+	return append(removed, fmt.Sprintf("nothing of weir-edge is left in the %s engine at %s", rt.Kind(), o.docker)), nil
 }
 
 // serviceNames returns the services that have a container or a document in the engine.

@@ -198,6 +198,7 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	api := server.Options{Manager: manager, Repository: services, Version: cmdline.Version, Log: log, Stop: cancel}
+	api.EngineSocket, api.StateDir = absolute(o.docker), absolute(o.stateDir)
 	if o.dryRun {
 		api.ReadOnly, api.Address = true, o.repository.address
 	} else if api.Address, err = o.repository.start(ctx, o.docker, filepath.Join(o.stateDir, repositoryFolder)); err != nil {
@@ -216,6 +217,14 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 	defer page.Close()
 	log.Info("weir-edge manages services", "engine", o.docker, "kind", rt.Kind(), "socket", socket, "dry_run", o.dryRun)
 	return serve(ctx, cancel, httpapi.NewServer(handler, log), listener, manager)
+}
+
+// absolute returns a path for those who work in another folder.
+func absolute(path string) string {
+	if whole, err := filepath.Abs(path); err == nil {
+		return whole
+	}
+	return path
 }
 
 // serve runs the API and the manager until ctx ends or one of them fails.

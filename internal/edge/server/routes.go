@@ -115,6 +115,7 @@ func (a *api) routes() []route {
 func (a *api) snapshot() edge.Snapshot {
 	s := a.Manager.Snapshot()
 	s.Version, s.Repository = a.Version, a.Address
+	s.EngineSocket, s.StateDir = a.EngineSocket, a.StateDir
 	return s
 }
 

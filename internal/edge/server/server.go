@@ -53,6 +53,8 @@ type Options struct {
 	// ReadOnly: nothing is put into the repository, or taken out of it.
 	ReadOnly bool
 	Version  string
+	// EngineSocket and StateDir are absolute paths.
+	EngineSocket, StateDir string
 	// Stop ends weir-edge, when the answer has been given.
 	Stop func()
 	Log  *slog.Logger
