@@ -373,7 +373,7 @@ func (s *site) testRemove(t *testing.T) {
 	if err := s.get(8080); err == nil {
 		t.Error("the service still answers")
 	}
-	if _, err := s.weirEdge("rm", "shop"); err == nil || !strings.Contains(err.Error(), "is not there") {
+	if _, err := s.weirEdge("rm", "shop"); err == nil || !strings.Contains(err.Error(), "is not deployed") {
 		t.Errorf("remove it again: %v", err)
 	}
 	if _, err := s.weirEdge("explain", "shop"); err == nil || !strings.Contains(err.Error(), "is not deployed") {

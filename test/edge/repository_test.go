@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -348,6 +349,9 @@ func (s *site) failsThrough(t *testing.T, u *unreliable, stored edge.Stored, wor
 		t.Errorf("it says: %v", err)
 	}
 	t.Logf("it says: %v", err)
+	if events := s.must(t, "events"); !regexp.MustCompile(`failed +` + stored.Service + ` .*fetching it failed`).MatchString(events) {
+		t.Errorf("of the image that was pulled events say\n%s", events)
+	}
 	if list := s.ps(t); len(list) > 0 {
 		t.Errorf("there is %+v", list)
 	}

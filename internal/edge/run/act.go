@@ -73,7 +73,7 @@ func (m *Manager) begin(o *observation, d engine.Decision) {
 // startInstance fetches the image, calls fetched, and creates the instance. An existing one is no
 // error.
 func startInstance(ctx context.Context, rt runtime.Runtime, service runtime.Service, d engine.Decision, fetched func(runtime.Image)) error {
-	image, err := rt.Fetch(ctx, service.Image)
+	image, err := rt.Fetch(ctx, service.ImageToRun())
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,8 @@ func (m *Manager) Deploy(ctx context.Context, document []byte) (deployed edge.De
 	if m.opts.DryRun {
 		return deployed, errors.New("deploy: this weir-edge runs with --dry-run and changes nothing")
 	}
-	if err := m.fetch(ctx, s.Name, s.Image); err != nil {
+	image, err := m.fetch(ctx, s.Name, s.Image)
+	if err != nil {
 		return deployed, err
 	}
 	ended := m.takeTurn(ctx, func(ctx context.Context) { deployed.Changed, err = m.deploy(ctx, service) })
@@ -44,6 +45,9 @@ func (m *Manager) Deploy(ctx context.Context, document []byte) (deployed edge.De
 		return edge.Deployed{}, err
 	}
 	deployed.Service, deployed.Notes = s.Name, odd(&s, m.opts.Engine)
+	if image.Note != "" {
+		deployed.Notes = append(deployed.Notes, image.Note)
+	}
 	for _, i := range m.Snapshot().Instances {
 		if deployed.Changed && i.Service == s.Name && i.State == statePending {
 			deployed.Notes = append(deployed.Notes, fmt.Sprintf("%s does not run: %s", i.Service, i.Reason))
@@ -128,22 +132,24 @@ func odd(s *spec.Spec, e *engine.Engine) (notes []string) {
 }
 
 // fetch fetches an image without starting an instance, so that a deployment fails early.
-func (m *Manager) fetch(ctx context.Context, service, image string) error {
+func (m *Manager) fetch(ctx context.Context, service, image string) (runtime.Image, error) {
 	late := time.AfterFunc(pullingAfter, func() {
 		m.post(func() {
 			m.journal.record(edge.Event{Kind: edge.EventPulling, Service: service, Message: "pulling the image " + image})
 		})
 	})
 	found, err := m.opts.Runtime.Fetch(ctx, image)
-	late.Stop()
+	if said := !late.Stop(); said && err != nil {
+		m.post(func() { m.journal.fail(problem{service: service, err: err}) })
+	}
 	if err != nil {
-		return err
+		return found, err
 	}
 	nodes, err := m.opts.Runtime.Nodes(ctx)
 	if err == nil && len(nodes) == 1 {
 		m.post(func() { m.images.learn(nodes[0].Name, image, found, m.journal.noteKept) })
 	}
-	return err
+	return found, err
 }
 
 // pullingAfter is the time after which fetching an image is reported; a present image is found at

@@ -89,6 +89,14 @@ func (o *Options) observe(ctx context.Context) (*observation, error) {
 			seen.broken[listed.Name] = err.Error()
 			continue
 		}
+		service.Pinned, service.Lost = listed.Pinned, listed.Lost
+		if listed.Lost && !o.DryRun {
+			err := o.Runtime.Deploy(ctx, service)
+			if err == nil {
+				err = errors.New("another program had removed the container of its proxy, which was made again; weir-edge rm removes a service, and docker system prune spares it with --filter label!=weir-edge.role")
+			}
+			seen.problems = append(seen.problems, problem{service: service.Name, err: err})
+		}
 		seen.specs[listed.Name] = parsed
 		seen.services = append(seen.services, service)
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
+	"github.com/distribution/reference"
+	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
 	"github.com/weir-project/weir/internal/edge/proxy"
@@ -31,6 +33,14 @@ func LabelsWithoutMinimum(labels map[string]string) map[string]string {
 	}
 	return kept
 }
+
+// How containers in the host's network run: engines refuse them with a mapping of users
+// (userns-remap) unless they have the host's, and with SELinux they read no file of the host unless
+// its labels are disabled for them.
+const HostUsers container.UsernsMode = "host"
+
+// HostSecurity are security options, see [HostUsers].
+var HostSecurity = []string{"no-new-privileges", "label=disable"}
 
 // LoadProxyImage loads the proxy image into an engine that lacks it.
 func LoadProxyImage(ctx context.Context, api *client.Client) error {
@@ -86,37 +96,95 @@ func Architecture(machine string) string {
 // pullTimeout limits fetching an image.
 const pullTimeout = 10 * time.Minute
 
-// FetchImage returns an image of an engine, which fetches it from its registry if it has none, and
-// how long that took. Errors: ErrNoImage, and those of the engine, as unreachable wraps them.
-func FetchImage(ctx context.Context, api *client.Client, image string, unreachable func(error) error) (found client.ImageInspectResult, took time.Duration, err error) {
+// FetchImage returns an image of an engine, which fetches it from its registry if it has none.
+// Errors: ErrNoImage, and those of the engine, as unreachable wraps them.
+func FetchImage(ctx context.Context, api *client.Client, name string, unreachable func(error) error) (found client.ImageInspectResult, image Image, err error) {
 	began := time.Now()
-	if found, err = api.ImageInspect(ctx, image); cerrdefs.IsNotFound(err) {
-		if err = pull(ctx, api, image); err != nil {
-			return found, 0, err
+	if found, err = api.ImageInspect(ctx, name); cerrdefs.IsNotFound(err) {
+		if image.SizeBytes, err = pull(ctx, api, name); err != nil {
+			return found, image, err
 		}
-		took = time.Since(began)
-		found, err = api.ImageInspect(ctx, image)
+		image.Took = time.Since(began)
+		found, err = api.ImageInspect(ctx, name)
 	}
 	if err != nil {
 		err = unreachable(err)
 	}
-	return found, took, err
+	if image.SizeBytes == 0 {
+		image.SizeBytes = uint64(max(found.Size, 0))
+	}
+	return found, image, err
 }
 
-// pull gets an image from its registry. Errors: ErrNoImage.
-func pull(ctx context.Context, api *client.Client, image string) error {
+// idPrefix begins the ID of an image.
+const idPrefix = "sha256:"
+
+// Pin returns a name of an image that names the same one on all nodes and later: by the digest of
+// the repository that name is in or, if that gave none, by ID.
+func Pin(name string, found client.ImageInspectResult) string {
+	named, err := reference.ParseNormalizedNamed(name)
+	if err != nil {
+		return found.ID
+	}
+	for _, digest := range found.RepoDigests {
+		if of, err := reference.ParseNormalizedNamed(digest); err == nil && of.Name() == named.Name() {
+			return digest
+		}
+	}
+	return found.ID
+}
+
+// runs lists the architectures that processors of another one often run as well.
+var runs = map[string]string{"arm64": "arm", "amd64": "386"}
+
+// CanRun reports whether a node runs an image, by their architectures, and what the user should
+// know of that.
+func CanRun(image, architecture, node, nodeArchitecture string) (can bool, note string) {
+	if architecture == "" || nodeArchitecture == "" || architecture == nodeArchitecture {
+		return true, ""
+	}
+	if runs[nodeArchitecture] != architecture {
+		return false, ""
+	}
+	return true, fmt.Sprintf("%s is for %s and the node %s is %s: it runs there if processor and kernel run 32-bit programs", image, architecture, node, nodeArchitecture)
+}
+
+// pull gets an image from its registry and returns how many bytes that took, 0 if the engine does
+// not say. Errors: ErrNoImage.
+func pull(ctx context.Context, api *client.Client, image string) (transferred uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
 	defer cancel()
 	missing := func(err error) error {
 		return fmt.Errorf("run %s: %w, and fetching it failed: %w: check the name, or import or push the image first", image, ErrNoImage, err)
 	}
-	progress, err := api.ImagePull(ctx, image, client.ImagePullOptions{})
+	if strings.HasPrefix(image, idPrefix) {
+		return 0, fmt.Errorf("run %s: %w any more, and no registry has it: load it again, or remove the service and deploy it again", image, ErrNoImage)
+	}
+	login, err := RegistryAuth(image)
 	if err != nil {
-		return missing(err)
+		return 0, missing(err)
+	}
+	progress, err := api.ImagePull(ctx, image, client.ImagePullOptions{RegistryAuth: login})
+	if err != nil {
+		return 0, missing(err)
 	}
 	defer progress.Close()
-	if err := progress.Wait(ctx); err != nil {
-		return missing(err)
+	layers := map[string]int64{}
+	for message, err := range progress.JSONMessages(ctx) {
+		switch {
+		case err != nil:
+			return 0, missing(err)
+		case message.Error != nil:
+			return 0, missing(message.Error)
+		case message.Status == "Downloading" && message.Progress != nil && len(layers) < maxLayers:
+			layers[message.ID] = message.Progress.Total
+		}
 	}
-	return nil
+	for _, size := range layers {
+		transferred += uint64(max(size, 0))
+	}
+	return transferred, nil
 }
+
+// maxLayers is more than an image has.
+const maxLayers = 1000

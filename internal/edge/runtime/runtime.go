@@ -11,6 +11,7 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/netip"
@@ -28,6 +29,8 @@ const (
 	LabelDocument = "weir-edge.specification" // of the proxy
 	LabelInstance = "weir-edge.instance"      // the ID of an instance
 	LabelNode     = "weir-edge.node"          // the ID of the node that it is bound to
+	LabelImage    = "weir-edge.image"         // an instance's, as the specification names it
+	LabelPinned   = "weir-edge.pinned-image"  // of the proxy: Service.Pinned
 
 	RoleInstance = "instance"
 	RoleProxy    = v1.EdgeProxy
@@ -39,7 +42,7 @@ var (
 	ErrExists       = errors.New("is there already")
 	ErrNoImage      = errors.New("the image is not there")
 	ErrArchitecture = errors.New("the image is for another architecture")
-	ErrUnknown      = errors.New("is not there")
+	ErrUnknown      = errors.New("is not deployed; weir-edge ps lists what is")
 )
 
 // Runtime runs containers on one node or on many.
@@ -51,7 +54,8 @@ type Runtime interface {
 	Look(context.Context) (State, error)
 	// Fetch gets an image unless it is there. Errors: ErrNoImage, ErrArchitecture.
 	Fetch(ctx context.Context, image string) (Image, error)
-	// Deploy makes a service, with its proxy and without instances. Errors: ErrExists.
+	// Deploy makes a service, with its proxy and without instances, and pins its image.
+	// Errors: ErrExists.
 	Deploy(context.Context, Service) error
 	// Remove ends a service, its instances included.
 	Remove(ctx context.Context, service string) error
@@ -93,9 +97,12 @@ type Node struct {
 
 // Image is one that is there.
 type Image struct {
+	// SizeBytes is what was transferred or, if that is unknown, what it takes unpacked.
 	SizeBytes uint64
 	// Took is how long it was fetched; 0 if it was there.
 	Took time.Duration
+	// Note is what the user should know of it; usually empty.
+	Note string
 }
 
 // Service is what is to run.
@@ -104,20 +111,28 @@ type Service struct {
 	// Document is what the user wrote, from which all else is.
 	Document string
 	Image    string
-	Ports    []Port
-	Labels   map[string]string
+	// Pinned names the image that Image was when the service was deployed, by digest or ID; empty
+	// before.
+	Pinned string
+	// Lost: another program has removed the service's container. Deploy makes it again.
+	Lost   bool
+	Ports  []Port
+	Labels map[string]string
 	// Limits of each instance; 0: none.
 	MemoryBytes uint64
 	CPUs        float64
 	Proxy       proxy.Config
 }
 
+// ImageToRun returns the name by which instances run the image.
+func (s *Service) ImageToRun() string { return cmp.Or(s.Pinned, s.Image) }
+
 // Port is a published port: of the host, and of the container behind it.
 type Port struct{ Host, Container uint16 }
 
 // State is all services and instances.
 type State struct {
-	// Services have the name and the document only.
+	// Services have the name, the document and the pinned image only, and may be lost.
 	Services  []Service
 	Instances []Instance
 	// Odd is what weir-edge has there and cannot read, in words.

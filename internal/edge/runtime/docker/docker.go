@@ -10,10 +10,12 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -102,10 +104,10 @@ func (r *Runtime) Look(ctx context.Context) (runtime.State, error) {
 		switch c.Labels[runtime.LabelRole] {
 		case runtime.RoleProxy:
 			state.Services = append(state.Services, runtime.Service{
-				Name: c.Labels[runtime.LabelService], Document: c.Labels[runtime.LabelDocument],
+				Name: c.Labels[runtime.LabelService], Document: c.Labels[runtime.LabelDocument], Pinned: c.Labels[runtime.LabelPinned],
 			})
 		case runtime.RoleInstance:
-			instance, err := r.instance(ctx, c.ID, node)
+			instance, err := r.instance(ctx, c.ID, node.Name)
 			if cerrdefs.IsNotFound(err) {
 				continue // between the two questions
 			} else if err != nil {
@@ -114,17 +116,18 @@ func (r *Runtime) Look(ctx context.Context) (runtime.State, error) {
 			state.Instances = append(state.Instances, instance)
 		}
 	}
+	state.Services = append(state.Services, r.lost(node.ID, state.Services)...)
 	slices.SortFunc(state.Services, func(a, b runtime.Service) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(state.Instances, func(a, b runtime.Instance) int { return strings.Compare(a.ID, b.ID) })
 	return state, nil
 }
 
-func (r *Runtime) node(ctx context.Context) (string, error) {
+func (r *Runtime) node(ctx context.Context) (runtime.Node, error) {
 	nodes, err := r.Nodes(ctx)
 	if err != nil {
-		return "", err
+		return runtime.Node{}, err
 	}
-	return nodes[0].Name, nil
+	return nodes[0], nil
 }
 
 // list returns the containers with a label ("name" or "name=value"), in any state.
@@ -146,7 +149,7 @@ func (r *Runtime) instance(ctx context.Context, id, node string) (runtime.Instan
 		ContainerID: c.ID, Node: node, Addresses: map[uint16]netip.AddrPort{},
 	}
 	if c.Config != nil {
-		i.Image = c.Config.Image
+		i.Image = cmp.Or(c.Config.Labels[runtime.LabelImage], c.Config.Image)
 		i.Service, i.ID = c.Config.Labels[runtime.LabelService], c.Config.Labels[runtime.LabelInstance]
 	}
 	i.Phase, i.Reason, i.StartedAt = phase(c.State)
@@ -201,7 +204,7 @@ func phase(s *container.State) (p runtime.Phase, reason string, startedAt time.T
 
 // Fetch implements runtime.Runtime.
 func (r *Runtime) Fetch(ctx context.Context, image string) (runtime.Image, error) {
-	found, took, err := runtime.FetchImage(ctx, r.api, image, r.unreachable)
+	found, fetched, err := runtime.FetchImage(ctx, r.api, image, r.unreachable)
 	if err != nil {
 		return runtime.Image{}, err
 	}
@@ -214,11 +217,13 @@ func (r *Runtime) Fetch(ctx context.Context, image string) (runtime.Image, error
 	if err != nil {
 		return runtime.Image{}, err
 	}
-	if ours := nodes[0].Architecture; found.Architecture != "" && found.Architecture != ours {
+	can, note := runtime.CanRun(image, found.Architecture, nodes[0].Name, nodes[0].Architecture)
+	if ours := nodes[0].Architecture; !can {
 		return runtime.Image{}, fmt.Errorf("run %s: %w: it is for %s and the node %s is %s: build or push the image for %s",
 			image, runtime.ErrArchitecture, found.Architecture, nodes[0].Name, ours, ours)
 	}
-	return runtime.Image{SizeBytes: uint64(max(found.Size, 0)), Took: took}, nil
+	fetched.Note = note
+	return fetched, nil
 }
 
 // Start implements runtime.Runtime.
@@ -228,12 +233,13 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Service, instance, _ stri
 	}
 	labels := runtime.LabelsWithoutMinimum(s.Labels)
 	labels[runtime.LabelService], labels[runtime.LabelRole], labels[runtime.LabelInstance] = s.Name, runtime.RoleInstance, instance
+	labels[runtime.LabelImage] = s.Image
 	for _, port := range s.Ports {
 		labels[labelPorts] = strings.TrimSpace(labels[labelPorts] + " " + strconv.Itoa(int(port.Container)))
 	}
 	created, err := r.api.ContainerCreate(ctx, client.ContainerCreateOptions{
 		Name:   proxy.InstanceName(instance),
-		Config: &container.Config{Image: s.Image, Labels: labels},
+		Config: &container.Config{Image: s.ImageToRun(), Labels: labels},
 		HostConfig: &container.HostConfig{
 			NetworkMode:   container.NetworkMode(r.opts.Network),
 			RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyUnlessStopped},
@@ -289,10 +295,13 @@ func (r *Runtime) Remove(ctx context.Context, service string) error {
 	if err != nil {
 		return err
 	}
-	if len(listed) == 0 {
+	r.learnFolders(listed)
+	if _, err := os.Stat(r.documentPath(service)); err != nil && len(listed) == 0 {
 		return fmt.Errorf("service %s %w", service, runtime.ErrUnknown)
 	}
-	r.learnFolders(listed)
+	if err := r.removeDocument(service); err != nil {
+		return err
+	}
 	slices.SortFunc(listed, func(a, b container.Summary) int {
 		return strings.Compare(a.Labels[runtime.LabelRole], b.Labels[runtime.LabelRole]) // instances first
 	})

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/moby/moby/api/types/container"
@@ -58,6 +59,17 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 	if err := runtime.LoadProxyImage(ctx, r.api); err != nil {
 		return err
 	}
+	node, err := r.node(ctx)
+	if err != nil {
+		return err
+	}
+	if s.Pinned == "" {
+		image, err := r.api.ImageInspect(ctx, s.Image)
+		if err != nil {
+			return fmt.Errorf("find the image of %s: %w", s.Name, err)
+		}
+		s.Pinned = runtime.Pin(s.Image, image)
+	}
 	folder, err := filepath.Abs(r.folder(s.Name))
 	if err != nil {
 		return fmt.Errorf("find the folder of the proxy of %s: %w", s.Name, err)
@@ -67,6 +79,7 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 		labels = map[string]string{}
 	}
 	labels[runtime.LabelService], labels[runtime.LabelRole], labels[runtime.LabelDocument] = s.Name, runtime.RoleProxy, s.Document
+	labels[runtime.LabelPinned] = s.Pinned
 	patience := 30 // seconds: longer than its users are let stay
 	created, err := r.api.ContainerCreate(ctx, client.ContainerCreateOptions{
 		Name: proxy.ContainerName(s.Name),
@@ -85,6 +98,10 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 		},
 	})
 	if cerrdefs.IsConflict(err) {
+		own, listErr := r.own(ctx, runtime.LabelService+"="+s.Name)
+		if listErr == nil && !slices.ContainsFunc(own, func(c container.Summary) bool { return c.Labels[runtime.LabelRole] == runtime.RoleProxy }) {
+			return fmt.Errorf("deploy %s: a container %s is there that weir-edge has not made: rename or remove it", s.Name, proxy.ContainerName(s.Name))
+		}
 		return fmt.Errorf("service %s %w", s.Name, runtime.ErrExists)
 	} else if err != nil {
 		return fmt.Errorf("create the proxy of %s: %w", s.Name, err)
@@ -97,14 +114,30 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 	if err == nil {
 		err = r.save(s.Name, s.Proxy.File())
 	}
-	if _, guarded := s.Labels[policy.Prefix+"min"]; err == nil && !guarded {
+	if err == nil && !s.Lost {
+		err = r.saveDocument(node.ID, s)
+	}
+	if err == nil && r.isStartedAtOnce(ctx, s) {
 		_, err = r.api.ContainerStart(ctx, created.ID, client.ContainerStartOptions{})
 	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("start the proxy of %s: %w", s.Name, err),
-			r.remove(context.WithoutCancel(ctx), created.ID), r.removeFiles(s.Name))
+	if err == nil {
+		return nil
 	}
-	return nil
+	err = fmt.Errorf("start the proxy of %s: %w", s.Name, err)
+	if s.Lost { // its files are for the next attempt
+		return errors.Join(err, r.remove(context.WithoutCancel(ctx), created.ID))
+	}
+	return errors.Join(err, r.removeDocument(s.Name), r.remove(context.WithoutCancel(ctx), created.ID), r.removeFiles(s.Name))
+}
+
+// isStartedAtOnce reports whether a service's proxy runs without waiting for its minimum: it has
+// none, or has instances, which have been promised it.
+func (r *Runtime) isStartedAtOnce(ctx context.Context, s runtime.Service) bool {
+	if _, guarded := s.Labels[policy.Prefix+"min"]; !guarded {
+		return true
+	}
+	own, err := r.own(ctx, runtime.LabelService+"="+s.Name)
+	return err == nil && slices.ContainsFunc(own, func(c container.Summary) bool { return c.Labels[runtime.LabelRole] == runtime.RoleInstance })
 }
 
 // portsFree returns an error if another program uses a port of this host. Otherwise the proxy would
@@ -198,7 +231,7 @@ func (r *Runtime) Proxies(ctx context.Context, service string) ([]runtime.Proxy,
 		return nil, nil
 	}
 	p := runtime.Proxy{
-		Node:    node,
+		Node:    node.Name,
 		Control: r.control(service, found.Container.RestartCount > 0),
 		Save:    func(file string) error { return r.save(service, file) },
 	}

@@ -54,6 +54,10 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 	} else if err != nil {
 		return r.unreachable(err)
 	}
+	pinned, _, err := r.resolve(ctx, s.Image)
+	if err != nil {
+		return fmt.Errorf("find the image of %s: %w", s.Name, err)
+	}
 	config := s.Proxy
 	config.Remote = &proxy.Remote{Port: port, Socket: controlSocket, Certificate: keyFile}
 	file, err := r.saveFile(ctx, s.Name, config.File())
@@ -64,7 +68,7 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 	labels[runtime.LabelService], labels[runtime.LabelRole] = s.Name, runtime.RoleProxy
 	labels[labelPort] = portText(port)
 	containerLabels := maps.Clone(labels)
-	labels[runtime.LabelDocument] = s.Document
+	labels[runtime.LabelDocument], labels[runtime.LabelPinned] = s.Document, pinned
 	_, err = r.api.ServiceCreate(ctx, client.ServiceCreateOptions{Spec: swarm.ServiceSpec{
 		Annotations: swarm.Annotations{Name: proxy.ContainerName(s.Name), Labels: labels},
 		Mode:        swarm.ServiceMode{Global: &swarm.GlobalService{}},

@@ -198,7 +198,7 @@ func (r *Runtime) Look(ctx context.Context) (runtime.State, error) {
 	for _, s := range services {
 		switch s.Spec.Labels[runtime.LabelRole] {
 		case runtime.RoleProxy:
-			state.Services = append(state.Services, runtime.Service{Name: s.Spec.Labels[runtime.LabelService], Document: s.Spec.Labels[runtime.LabelDocument]})
+			state.Services = append(state.Services, runtime.Service{Name: s.Spec.Labels[runtime.LabelService], Document: s.Spec.Labels[runtime.LabelDocument], Pinned: s.Spec.Labels[runtime.LabelPinned]})
 		case runtime.RoleInstance:
 			state.Instances = append(state.Instances, instance(s, byService[s.ID], nodes))
 		}
@@ -212,7 +212,7 @@ func (r *Runtime) Look(ctx context.Context) (runtime.State, error) {
 func instance(s swarm.Service, tasks []swarm.Task, nodes []runtime.Node) runtime.Instance {
 	i := runtime.Instance{
 		ID: s.Spec.Labels[runtime.LabelInstance], Service: s.Spec.Labels[runtime.LabelService],
-		Image: s.Spec.Labels[labelImage], Phase: runtime.Starting, Addresses: map[uint16]netip.AddrPort{},
+		Image: s.Spec.Labels[runtime.LabelImage], Phase: runtime.Starting, Addresses: map[uint16]netip.AddrPort{},
 	}
 	var address netip.Addr
 	for _, n := range nodes {
@@ -262,32 +262,29 @@ func addresses(node netip.Addr, ports []swarm.PortConfig) map[uint16]netip.AddrP
 	return at
 }
 
-// steady is the time that a restarted task has to run before it counts as running.
-const steady = 10 * time.Second
+const labelPort = "weir-edge.control-port"
 
-const (
-	labelImage = "weir-edge.image" // as the specification names it
-	labelPort  = "weir-edge.control-port"
-)
-
-// resolve returns an image name that is the same on every node and causes no fetch of a present
-// image: by digest, or by ID if it was never in a registry. An image with a digest may exist for
-// further architectures that the manager does not know.
+// resolve returns the pinned name of an image, which causes no fetch of a present one, and its
+// architecture. One with a digest may exist for further architectures that the manager does not
+// know, so its architecture is empty.
 func (r *Runtime) resolve(ctx context.Context, image string) (name, architecture string, err error) {
+	if strings.Contains(image, "@") {
+		return image, "", nil
+	}
 	found, err := r.api.ImageInspect(ctx, image)
 	if err != nil {
 		return "", "", err
 	}
-	if len(found.RepoDigests) > 0 {
-		return found.RepoDigests[0], "", nil
+	if name = runtime.Pin(image, found); name != found.ID {
+		return name, "", nil
 	}
-	return found.ID, found.Architecture, nil
+	return name, found.Architecture, nil
 }
 
 // Fetch implements runtime.Runtime: it gets the image to the manager, which so knows its
 // digest. Nodes get it when an instance starts there.
 func (r *Runtime) Fetch(ctx context.Context, image string) (runtime.Image, error) {
-	found, took, err := runtime.FetchImage(ctx, r.api, image, r.unreachable)
+	found, fetched, err := runtime.FetchImage(ctx, r.api, image, r.unreachable)
 	if err != nil {
 		return runtime.Image{}, err
 	}
@@ -295,30 +292,34 @@ func (r *Runtime) Fetch(ctx context.Context, image string) (runtime.Image, error
 	if err != nil {
 		return runtime.Image{}, err
 	}
-	if len(found.RepoDigests) == 0 {
-		if err := checkArchitecture(image, found.Architecture, nodes); err != nil {
+	if runtime.Pin(image, found) == found.ID {
+		if fetched.Note, err = checkArchitecture(image, found.Architecture, nodes); err != nil {
 			return runtime.Image{}, err
 		}
 	}
-	return runtime.Image{SizeBytes: uint64(max(found.Size, 0)), Took: took}, nil
+	return fetched, nil
 }
 
-// checkArchitecture returns an error if no node can run an image. Unknown architectures are
-// accepted.
-func checkArchitecture(image, architecture string, nodes []runtime.Node) error {
+// checkArchitecture returns an error if no node can run an image, and a note if the nodes that can
+// are of another architecture. Unknown architectures are accepted.
+func checkArchitecture(image, architecture string, nodes []runtime.Node) (note string, err error) {
 	var others []string
 	for _, n := range nodes {
-		if architecture == "" || n.Architecture == "" || n.Architecture == architecture {
-			return nil
+		can, why := runtime.CanRun(image, architecture, n.Name, n.Architecture)
+		switch {
+		case can && why == "":
+			return "", nil
+		case can:
+			note = why
 		}
 		if !slices.Contains(others, n.Architecture) {
 			others = append(others, n.Architecture)
 		}
 	}
-	if len(others) == 0 {
-		return nil
+	if len(others) == 0 || note != "" {
+		return note, nil
 	}
-	return fmt.Errorf("run %s: %w: it is for %s and nodes are %s: build or push the image for one of them",
+	return "", fmt.Errorf("run %s: %w: it is for %s and nodes are %s: build or push the image for one of them",
 		image, runtime.ErrArchitecture, architecture, strings.Join(others, ", "))
 }
 
@@ -332,16 +333,16 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Service, instance, node s
 	if n < 0 {
 		return fmt.Errorf("start instance %s: there is no node %s any more", instance, node)
 	}
-	image, architecture, err := r.resolve(ctx, s.Image)
+	image, architecture, err := r.resolve(ctx, s.ImageToRun())
 	if err == nil {
-		err = checkArchitecture(s.Image, architecture, nodes[n:n+1])
+		_, err = checkArchitecture(s.Image, architecture, nodes[n:n+1])
 	}
 	if err != nil {
 		return fmt.Errorf("start instance %s: %w", instance, err)
 	}
 	labels := runtime.LabelsWithoutMinimum(s.Labels)
 	labels[runtime.LabelService], labels[runtime.LabelRole], labels[runtime.LabelInstance] = s.Name, runtime.RoleInstance, instance
-	labels[runtime.LabelNode], labels[labelImage] = nodes[n].ID, s.Image
+	labels[runtime.LabelNode], labels[runtime.LabelImage] = nodes[n].ID, s.Image
 	one, soon := uint64(1), time.Second
 	spec := swarm.ServiceSpec{
 		Annotations: swarm.Annotations{Name: proxy.InstanceName(instance), Labels: labels},
@@ -359,7 +360,11 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Service, instance, node s
 			Protocol: network.TCP, TargetPort: uint32(p.Container), PublishMode: swarm.PortConfigPublishModeHost,
 		})
 	}
-	_, err = r.api.ServiceCreate(ctx, client.ServiceCreateOptions{Spec: spec})
+	login, err := runtime.RegistryAuth(s.Image)
+	if err != nil {
+		return fmt.Errorf("start instance %s: %w", instance, err)
+	}
+	_, err = r.api.ServiceCreate(ctx, client.ServiceCreateOptions{Spec: spec, EncodedRegistryAuth: login})
 	if cerrdefs.IsConflict(err) || cerrdefs.IsAlreadyExists(err) {
 		return fmt.Errorf("instance %s %w", instance, runtime.ErrExists)
 	} else if err != nil {

@@ -22,15 +22,21 @@ func TestCheckArchitecture(t *testing.T) {
 		image string
 		nodes []runtime.Node
 		says  string
+		note  bool
 	}{
-		"the same":            {"arm64", nodes("arm64"), ""},
-		"one of them":         {"arm64", nodes("amd64", "arm64"), ""},
-		"none":                {"arm64", nodes("amd64", "arm", "amd64"), "it is for arm64 and nodes are amd64, arm:"},
-		"an image of any":     {"", nodes("amd64"), ""},
-		"a node without word": {"arm64", nodes("amd64", ""), ""},
-		"no nodes":            {"arm64", nil, ""},
+		"the same":            {"arm64", nodes("arm64"), "", false},
+		"one of them":         {"arm64", nodes("amd64", "arm64"), "", false},
+		"none":                {"arm64", nodes("amd64", "arm", "amd64"), "it is for arm64 and nodes are amd64, arm:", false},
+		"32 bits on 64":       {"arm", nodes("amd64", "arm64"), "", true},
+		"32 bits on both":     {"arm", nodes("arm64", "arm"), "", false},
+		"an image of any":     {"", nodes("amd64"), "", false},
+		"a node without word": {"arm64", nodes("amd64", ""), "", false},
+		"no nodes":            {"arm64", nil, "", false},
 	} {
-		err := checkArchitecture("shop:1", test.image, test.nodes)
+		note, err := checkArchitecture("shop:1", test.image, test.nodes)
+		if (note != "") != test.note {
+			t.Errorf("%s: the note is %q", name, note)
+		}
 		if test.says == "" && err != nil || test.says != "" && (!errors.Is(err, runtime.ErrArchitecture) || !strings.Contains(err.Error(), test.says)) {
 			t.Errorf("%s: %v, want %q", name, err, test.says)
 		}

@@ -1,0 +1,67 @@
+package docker
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/weir-project/weir/internal/edge/runtime"
+)
+
+// A service is its proxy's container, and `docker system prune` removes containers that do not run,
+// such as that of a service which waits for room. So what the container says is in a file as well,
+// beside the proxy's folder, where no container reaches it. Removing a service removes the file
+// before the container: a file without a container is a service that another program removed.
+
+// document is the content of such a file. Engine is the ID of the engine that had the container.
+type document struct{ Engine, Specification, Pinned string }
+
+const documentSuffix = ".json"
+
+func (r *Runtime) documentPath(service string) string { return r.folder(service) + documentSuffix }
+
+func (r *Runtime) saveDocument(engine string, s runtime.Service) error {
+	text, err := json.Marshal(document{engine, s.Document, s.Pinned})
+	if err == nil {
+		path := r.documentPath(s.Name)
+		if err = os.WriteFile(path+".new", text, 0o600); err == nil {
+			err = os.Rename(path+".new", path)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("keep the specification of %s: %w", s.Name, err)
+	}
+	return nil
+}
+
+func (r *Runtime) removeDocument(service string) error {
+	if err := os.Remove(r.documentPath(service)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the specification of %s: %w", service, err)
+	}
+	return nil
+}
+
+// lost returns the services of this folder whose containers another program removed from the engine.
+func (r *Runtime) lost(engine string, there []runtime.Service) (lost []runtime.Service) {
+	known := map[string]bool{}
+	for _, s := range there {
+		known[s.Name] = true
+	}
+	files, _ := os.ReadDir(r.opts.Dir) // none before the first service
+	for _, file := range files {
+		name, is := strings.CutSuffix(file.Name(), documentSuffix)
+		if !is || known[name] {
+			continue
+		}
+		var kept document
+		text, err := os.ReadFile(filepath.Join(r.opts.Dir, file.Name()))
+		if err == nil && json.Unmarshal(text, &kept) == nil && kept.Engine == engine {
+			lost = append(lost, runtime.Service{Name: name, Document: kept.Specification, Pinned: kept.Pinned, Lost: true})
+		}
+	}
+	return lost
+}
