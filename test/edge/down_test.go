@@ -4,14 +4,19 @@ package edge
 
 import (
 	"context"
+	"crypto/tls"
+	"net"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/weir-project/weir/test/harness"
-
+	"github.com/moby/moby/api/types/swarm"
 	"github.com/moby/moby/client"
+
+	"github.com/weir-project/weir/internal/edge/proxy"
+	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
 )
 
 // TestSwarmDown: a swarm is as before when weir-edge has gone.
@@ -19,6 +24,11 @@ func TestSwarmDown(t *testing.T) {
 	t.Parallel()
 	c := newClusterOf(t, 1)
 	before := c.heartbeat(t)
+	// As a weir-edge left it that ended in between.
+	_, err := c.engine.API().ConfigCreate(t.Context(), client.ConfigCreateOptions{Spec: swarm.ConfigSpec{
+		Annotations: swarm.Annotations{Name: "edge-ledger", Labels: map[string]string{"weir-edge.role": "ledger", "weir-edge.promises": "{}"}}, Data: []byte("-"),
+	}})
+	must.Succeed(t, err)
 	c.startManager(t)
 	if err := c.deploy(t, specification("last", pagesImage, 8106, 10, nil)); err != nil {
 		t.Fatal(err)
@@ -27,6 +37,7 @@ func TestSwarmDown(t *testing.T) {
 	if now := c.heartbeat(t); now == before {
 		t.Errorf("the heartbeat is %v, as before", now)
 	}
+	c.proxyOfService(t, "last")
 	down := func(args ...string) error {
 		_, err := c.weirEdge(append([]string{"down", "--docker", c.engine.Socket(), "--state-dir", filepath.Join(c.dir, "state")}, args...)...)
 		return err
@@ -44,6 +55,10 @@ func TestSwarmDown(t *testing.T) {
 	services, err := c.engine.API().ServiceList(context.Background(), client.ServiceListOptions{})
 	if err != nil || len(services.Items) > 0 {
 		t.Errorf("%d services are left, %v", len(services.Items), err)
+	}
+	secrets, err := c.engine.API().SecretList(context.Background(), client.SecretListOptions{})
+	if err != nil || len(secrets.Items) > 0 {
+		t.Errorf("%d secrets are left, %v", len(secrets.Items), err)
 	}
 	configs, err := c.engine.API().ConfigList(context.Background(), client.ConfigListOptions{})
 	if err != nil || len(configs.Items) > 0 {
@@ -65,4 +80,38 @@ func (c *cluster) heartbeat(t *testing.T) time.Duration {
 		t.Fatal(err)
 	}
 	return found.Swarm.Spec.Dispatcher.HeartbeatPeriod
+}
+
+// proxyOfService checks how the proxies of a service run, and that they have no key which the
+// proxies of a node would obey.
+func (c *cluster) proxyOfService(t *testing.T, service string) {
+	t.Helper()
+	found, err := c.engine.API().ServiceInspect(t.Context(), "edgeproxy-"+service, client.ServiceInspectOptions{})
+	must.Succeed(t, err)
+	container := found.Service.Spec.TaskTemplate.ContainerSpec
+	if container.StopGracePeriod == nil || *container.StopGracePeriod != 30*time.Second {
+		t.Errorf("users of a proxy that ends have %v", container.StopGracePeriod)
+	}
+	if container.Image != proxy.Image { // its ID is that of one architecture
+		t.Errorf("nodes are to have the image %s", container.Image)
+	}
+	if p := container.Privileges; p == nil || p.SELinuxContext == nil || !p.SELinuxContext.Disable {
+		t.Errorf("with SELinux it reads no file of its host: %+v", p)
+	}
+	listed, err := c.engine.API().ContainerList(t.Context(), client.ContainerListOptions{Filters: make(client.Filters).Add("label", "weir-edge.role=proxy", "weir-edge.service="+service)})
+	must.Succeed(t, err)
+	captured, err := c.engine.Exec(t.Context(), listed.Items[0].ID, "/bin/cat", "/proxy/control.pem")
+	must.Succeed(t, err)
+	pair, err := tls.X509KeyPair([]byte(captured), []byte(captured))
+	must.Succeed(t, err)
+	conn, err := c.dial(t.Context(), "tcp", net.JoinHostPort(c.nodes[0].Addr.String(), found.Service.Spec.Labels["weir-edge.control-port"]))
+	must.Succeed(t, err)
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(3 * time.Second))
+	obeyed := tls.Client(conn, &tls.Config{Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true})
+	_, _ = obeyed.Write([]byte("show stat\n"))
+	answer := make([]byte, 64)
+	if n, err := obeyed.Read(answer); err == nil || n > 0 {
+		t.Errorf("the key of a proxy commands proxies: %q", answer[:n])
+	}
 }

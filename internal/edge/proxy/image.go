@@ -11,10 +11,12 @@ import (
 )
 
 // The image of proxies contains only mount points: for the host's /usr, whose package manager
-// keeps HAProxy up to date, and for the proxy's folder. Archive builds it, byte for byte the
-// same on all nodes, so that it has the same ID everywhere and needs no registry.
+// keeps HAProxy up to date, and for the proxy's folder. Archive builds it, so it needs no registry.
+// Its ID differs by architecture and by how the engine keeps images, so nodes know it by its tag, of
+// which a swarm asks the registry each time. The registry in the name is a port of the node that only
+// root could take: it refuses at once, and no image of a stranger comes from there.
 const (
-	Image  = "weir-edge/proxy:1"
+	Image  = "127.0.0.1:1/weir-edge/proxy:1"
 	Folder = "/proxy" // in the container
 	Binary = "/usr/sbin/haproxy"
 	File   = "haproxy.cfg"

@@ -59,9 +59,9 @@ type Config struct {
 // front of it, because the socket itself supports neither.
 type Remote struct {
 	Port uint16
-	// Socket is the runtime socket, Certificate the file with the certificate and the
-	// key that both sides have, as the container sees them.
-	Socket, Certificate string
+	// Socket is the runtime socket, Certificate the file with the proxy's certificate and key, and
+	// Clients that with the certificates of those who may send commands, as the container sees them.
+	Socket, Certificate, Clients string
 }
 
 // Port is one published port and the instances behind it.
@@ -172,7 +172,7 @@ func (c Config) File() string {
 	if c.Remote != nil {
 		line("frontend control")
 		line("  mode tcp")
-		bind(line, c.Remote.Port, fmt.Sprintf(" ssl crt %s ca-file %s verify required", c.Remote.Certificate, c.Remote.Certificate))
+		bind(line, c.Remote.Port, fmt.Sprintf(" ssl crt %s ca-file %s verify required", c.Remote.Certificate, c.Remote.Clients))
 		line("  default_backend control")
 		line("backend control")
 		line("  mode tcp")

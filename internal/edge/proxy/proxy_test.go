@@ -234,8 +234,8 @@ func TestFile(t *testing.T) {
 	if strings.Contains(file, "ssl") {
 		t.Errorf("there is a way in from other hosts:\n%s", file)
 	}
-	c.Remote = &Remote{Port: 7490, Socket: "/run/haproxy.sock", Certificate: "/proxy/control.pem"}
-	if file = c.File(); !strings.Contains(file, "bind :7490 ssl crt /proxy/control.pem ca-file /proxy/control.pem verify required\n") {
+	c.Remote = &Remote{Port: 7490, Socket: "/run/haproxy.sock", Certificate: "/proxy/control.pem", Clients: "/proxy/clients.pem"}
+	if file = c.File(); !strings.Contains(file, "bind :7490 ssl crt /proxy/control.pem ca-file /proxy/clients.pem verify required\n") {
 		t.Errorf("no way in with a certificate:\n%s", file)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"slices"
 	"strconv"
 	"time"
 
@@ -27,7 +28,7 @@ import (
 
 // Names of Swarm configs.
 const (
-	keyName    = "edge-control"
+	keyName    = "edge-keys"
 	ledgerName = "edge-ledger"
 	// labelPromises is the ledger's content: the data of a config never change, its
 	// labels do, and only together with the version that was read.
@@ -75,17 +76,25 @@ func (r *Runtime) removeFile(ctx context.Context, service string) error {
 	return nil
 }
 
-// key is the certificate and private key that authenticate weir-edge and proxies to each other.
+// key authenticates weir-edge and proxies to each other. The config keyName has the certificates
+// and keys of both. No service refers to it, so it never leaves the managers. What proxies need of
+// it is made from it: a secret with their own key, and a config with weir-edge's certificate. So the
+// key of a captured worker commands nothing.
 type key struct {
-	id     string // of the config
-	config *tls.Config
+	// name is that of the secret and the config of proxies; empty if there are none.
+	name                string
+	secretID, clientsID string
+	config              *tls.Config
+	// proxies is the certificate and the key of proxies, clients weir-edge's certificate, in PEM.
+	proxies, clients []byte
 }
 
-// keyHost is the name in the certificate; proxies are reached by address.
+// keyHost is the name in the certificates; proxies are reached by address.
 const keyHost = "weir-edge"
 
+// findKey returns the key, and makes what is missing of it.
 func (r *Runtime) findKey(ctx context.Context) (key, error) {
-	fresh, err := makeKey()
+	fresh, err := makeKeys()
 	if err != nil {
 		return key{}, fmt.Errorf("make a key: %w", err)
 	}
@@ -93,46 +102,76 @@ func (r *Runtime) findKey(ctx context.Context) (key, error) {
 	if err != nil {
 		return key{}, err
 	}
-	return readKey(config)
+	k, err := readKey(config)
+	if err != nil {
+		return key{}, err
+	}
+	clients, err := r.makeConfig(ctx, k.name, k.clients, nil)
+	if err != nil {
+		return key{}, err
+	}
+	_, err = r.api.SecretCreate(ctx, client.SecretCreateOptions{Spec: swarm.SecretSpec{Annotations: swarm.Annotations{Name: k.name}, Data: k.proxies}})
+	if err != nil && !cerrdefs.IsConflict(err) && !cerrdefs.IsAlreadyExists(err) {
+		return key{}, fmt.Errorf("make the swarm's secret %s: %w", k.name, err)
+	}
+	secret, err := r.api.SecretInspect(ctx, k.name, client.SecretInspectOptions{})
+	if err != nil {
+		return key{}, fmt.Errorf("read the swarm's secret %s: %w", k.name, err)
+	}
+	k.clientsID, k.secretID = clients.ID, secret.Secret.ID
+	return k, nil
 }
 
-func readKey(config swarm.Config) (key, error) {
-	pair, err := tls.X509KeyPair(config.Spec.Data, config.Spec.Data)
+func readKey(config swarm.Config) (k key, err error) {
+	var blocks [][]byte
+	for block, rest := pem.Decode(config.Spec.Data); block != nil; block, rest = pem.Decode(rest) {
+		blocks = append(blocks, pem.EncodeToMemory(block))
+	}
+	if len(blocks) != 4 {
+		err = fmt.Errorf("it has %d certificates and keys instead of 4", len(blocks))
+	}
+	var pair tls.Certificate
+	if err == nil {
+		pair, err = tls.X509KeyPair(blocks[0], blocks[1])
+	}
 	if err != nil {
-		return key{}, fmt.Errorf("read the swarm's config %s: %w: remove it, to have another one made, when no service is deployed", keyName, err)
+		return key{}, fmt.Errorf("read the swarm's config %s: %w: docker config rm %s, start weir-edge again, and deploy services anew", keyName, err, keyName)
 	}
 	trusted := x509.NewCertPool()
-	trusted.AppendCertsFromPEM(config.Spec.Data)
-	return key{id: config.ID, config: &tls.Config{
-		Certificates: []tls.Certificate{pair}, RootCAs: trusted, ServerName: keyHost, MinVersion: tls.VersionTLS12,
-	}}, nil
+	trusted.AppendCertsFromPEM(blocks[2])
+	return key{
+		name: keyName + "-" + config.ID, clients: blocks[0], proxies: slices.Concat(blocks[2], blocks[3]),
+		config: &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: trusted, ServerName: keyHost, MinVersion: tls.VersionTLS12},
+	}, nil
 }
 
-// makeKey returns a self-signed certificate and its key, which do not expire: only swarm managers
-// can read them.
-func makeKey() ([]byte, error) {
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: keyHost}, DNSNames: []string{keyHost},
-		NotBefore: time.Unix(0, 0), NotAfter: time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC), // clocks may be apart
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	certificate, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		return nil, err
-	}
-	encoded, err := x509.MarshalECPrivateKey(private)
-	if err != nil {
-		return nil, err
-	}
+// makeKeys returns two self-signed certificates with their keys, weir-edge's and that of proxies.
+// They do not expire.
+func makeKeys() ([]byte, error) {
 	var text bytes.Buffer
-	for _, block := range []*pem.Block{{Type: "CERTIFICATE", Bytes: certificate}, {Type: "EC PRIVATE KEY", Bytes: encoded}} {
-		if err := pem.Encode(&text, block); err != nil {
+	for _, usage := range []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth} {
+		private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
 			return nil, err
+		}
+		template := &x509.Certificate{
+			SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: keyHost}, DNSNames: []string{keyHost},
+			NotBefore: time.Unix(0, 0), NotAfter: time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC), // clocks may be apart
+			IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+			ExtKeyUsage: []x509.ExtKeyUsage{usage},
+		}
+		certificate, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+		if err != nil {
+			return nil, err
+		}
+		encoded, err := x509.MarshalECPrivateKey(private)
+		if err != nil {
+			return nil, err
+		}
+		for _, block := range []*pem.Block{{Type: "CERTIFICATE", Bytes: certificate}, {Type: "EC PRIVATE KEY", Bytes: encoded}} {
+			if err := pem.Encode(&text, block); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return text.Bytes(), nil
@@ -144,13 +183,20 @@ type ledger struct{ r *Runtime }
 // Ledger implements runtime.Runtime.
 func (r *Runtime) Ledger() engine.Ledger { return ledger{r} }
 
-// findLedger finds or creates the ledger, which also stores the swarm's previous heartbeat; empty
-// if unchanged.
+// findLedger finds or creates the ledger, and keeps there the heartbeat that the swarm has before it
+// is changed; empty if it stays.
 func (r *Runtime) findLedger(ctx context.Context, heartbeatBefore string) error {
-	_, err := r.makeConfig(ctx, ledgerName, []byte("The labels of this config are what weir-edge promises to instances.\n"), map[string]string{
+	config, err := r.makeConfig(ctx, ledgerName, []byte("The labels of this config are what weir-edge promises to instances.\n"), map[string]string{
 		runtime.LabelRole: runtime.RoleLedger, labelPromises: "{}", labelHeartbeat: heartbeatBefore,
 	})
-	return err
+	if err != nil || heartbeatBefore == "" || config.Spec.Labels[labelHeartbeat] == heartbeatBefore {
+		return err
+	}
+	config.Spec.Labels[labelHeartbeat] = heartbeatBefore
+	if _, err = r.api.ConfigUpdate(ctx, config.ID, client.ConfigUpdateOptions{Version: config.Version, Spec: config.Spec}); err != nil {
+		return fmt.Errorf("keep the swarm's heartbeat: %w", err) // another weir-edge was faster: the next start tries again
+	}
+	return nil
 }
 
 // Read implements engine.Ledger.

@@ -19,7 +19,14 @@ const labelHeartbeat = "weir-edge.heartbeat-before"
 // promised, the key of the proxies, this node's image of them, and its own heartbeat.
 func (r *Runtime) Down(ctx context.Context) error {
 	errs := []error{r.putBackHeartbeat(ctx)}
-	for _, name := range []string{ledgerName, keyName} {
+	names := []string{ledgerName, keyName}
+	if r.key.name != "" {
+		names = append(names, r.key.name)
+		if _, err := r.api.SecretRemove(ctx, r.key.name, client.SecretRemoveOptions{}); err != nil && !cerrdefs.IsNotFound(err) {
+			errs = append(errs, err)
+		}
+	}
+	for _, name := range names {
 		if _, err := r.api.ConfigRemove(ctx, name, client.ConfigRemoveOptions{}); err != nil && !cerrdefs.IsNotFound(err) {
 			errs = append(errs, err)
 		}

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/moby/moby/api/types/swarm"
@@ -22,8 +23,8 @@ import (
 const (
 	// controlSocket is HAProxy's, in its container.
 	controlSocket = "/run/haproxy.sock"
-	// keyFile is the certificate and the key that weir-edge and proxies share.
-	keyFile = proxy.Folder + "/control.pem"
+	// keyFile is the certificate and the key of proxies, clientsFile weir-edge's certificate.
+	keyFile, clientsFile = proxy.Folder + "/control.pem", proxy.Folder + "/clients.pem"
 	// The ports at which proxies are commanded are from this range.
 	firstControlPort, controlPorts = 7490, 500
 )
@@ -48,8 +49,7 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 	if err != nil {
 		return err
 	}
-	image, _, err := r.resolve(ctx, proxy.Image)
-	if cerrdefs.IsNotFound(err) {
+	if _, err := r.api.ImageInspect(ctx, proxy.Image); cerrdefs.IsNotFound(err) {
 		return fmt.Errorf("start the proxies of %s: the image %s is not there: on every node run weir-edge proxy-image | docker load", s.Name, proxy.Image)
 	} else if err != nil {
 		return r.unreachable(err)
@@ -59,11 +59,12 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 		return fmt.Errorf("find the image of %s: %w", s.Name, err)
 	}
 	config := s.Proxy
-	config.Remote = &proxy.Remote{Port: port, Socket: controlSocket, Certificate: keyFile}
+	config.Remote = &proxy.Remote{Port: port, Socket: controlSocket, Certificate: keyFile, Clients: clientsFile}
 	file, err := r.saveFile(ctx, s.Name, config.File())
 	if err != nil {
 		return err
 	}
+	patience := 30 * time.Second // longer than its users are let stay
 	labels := runtime.LabelsWithoutMinimum(s.Labels)
 	labels[runtime.LabelService], labels[runtime.LabelRole] = s.Name, runtime.RoleProxy
 	labels[labelPort] = portText(port)
@@ -74,13 +75,19 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 		Mode:        swarm.ServiceMode{Global: &swarm.GlobalService{}},
 		TaskTemplate: swarm.TaskSpec{
 			ContainerSpec: &swarm.ContainerSpec{
-				Image: image, Labels: containerLabels, StopSignal: "SIGUSR1", ReadOnly: true, Mounts: proxyMounts(),
-				Command:        proxy.Command(proxy.Folder + "/" + proxy.File),
+				Image: proxy.Image, Labels: containerLabels, StopSignal: "SIGUSR1", StopGracePeriod: &patience, ReadOnly: true, Mounts: proxyMounts(),
+				Command: proxy.Command(proxy.Folder + "/" + proxy.File),
+				// With SELinux it may read no file of the host, such as HAProxy, unless that is disabled.
+				Privileges:     &swarm.Privileges{SELinuxContext: &swarm.SELinuxContext{Disable: true}},
 				CapabilityDrop: []string{"ALL"}, CapabilityAdd: []string{"CAP_NET_BIND_SERVICE"},
 				Configs: []*swarm.ConfigReference{
 					reference(file, fileName(s.Name), proxy.Folder+"/"+proxy.File),
-					reference(r.key.id, keyName, keyFile),
+					reference(r.key.clientsID, r.key.name, clientsFile),
 				},
+				Secrets: []*swarm.SecretReference{{
+					SecretID: r.key.secretID, SecretName: r.key.name,
+					File: &swarm.SecretReferenceFileTarget{Name: keyFile, UID: "0", GID: "0", Mode: 0o400},
+				}},
 			},
 			Networks: []swarm.NetworkAttachmentConfig{{Target: "host"}},
 		},
@@ -156,7 +163,11 @@ func (r *Runtime) control(address netip.AddrPort) proxy.Control {
 	if !known {
 		dialer := tls.Dialer{Config: r.key.config}
 		c = proxy.Control{Dial: func(ctx context.Context) (net.Conn, error) {
-			return dialer.DialContext(ctx, "tcp", address.String())
+			conn, err := dialer.DialContext(ctx, "tcp", address.String())
+			if other := (*tls.CertificateVerificationError)(nil); errors.As(err, &other) {
+				err = fmt.Errorf("it has another key than weir-edge: remove its service (weir-edge rm) and deploy it again: %w", err)
+			}
+			return conn, err
 		}}.Lasting()
 		r.controls[address] = c // as many as nodes have had proxies
 	}

@@ -5,10 +5,12 @@
 // host's network. It carries the specification as a label. An instance is a Swarm
 // service of one replica, bound to its node by a placement constraint, whose port is
 // published on the host by a number that Swarm chooses. The ledger and the key by
-// which proxies are commanded are Swarm configs, which managers can read.
+// which proxies are commanded are Swarm configs, which only managers can read; proxies have a
+// key of their own, as a secret.
 //
-// Images are named by digest or, where they never were in a registry, by ID, so that no
-// node asks a registry for what it has. Such an image has to be loaded on every node.
+// Images are named by digest or, where they never were in their registry, by ID, so that no
+// node asks a registry for what it has. Such an image has to be loaded on every node. That of
+// proxies is named by its tag (package proxy).
 //
 // What users get is sent by the proxies, and what users of other nodes get by instances
 // as well. All have the service's labels but those of its minimum and its bound on delay,
@@ -103,18 +105,21 @@ func (r *Runtime) prepare(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("ask the swarm's manager at %s: %w", r.opts.Socket, err)
 	}
-	spec, before := found.Swarm.Spec, ""
-	if spec.Dispatcher.HeartbeatPeriod > heartbeat {
-		before = spec.Dispatcher.HeartbeatPeriod.String()
-		spec.Dispatcher.HeartbeatPeriod = heartbeat
-		if _, err := r.api.SwarmUpdate(ctx, client.SwarmUpdateOptions{Version: found.Swarm.Version, Spec: spec}); err != nil {
-			return fmt.Errorf("set the swarm's heartbeat: %w", err)
-		}
-	}
 	if r.key, err = r.findKey(ctx); err != nil {
 		return err
 	}
-	return r.findLedger(ctx, before)
+	spec, before := found.Swarm.Spec, ""
+	if spec.Dispatcher.HeartbeatPeriod > heartbeat {
+		before = spec.Dispatcher.HeartbeatPeriod.String()
+	}
+	if err := r.findLedger(ctx, before); err != nil || before == "" {
+		return err
+	}
+	spec.Dispatcher.HeartbeatPeriod = heartbeat
+	if _, err := r.api.SwarmUpdate(ctx, client.SwarmUpdateOptions{Version: found.Swarm.Version, Spec: spec}); err != nil {
+		return fmt.Errorf("set the swarm's heartbeat: %w", err)
+	}
+	return nil
 }
 
 // Kind implements runtime.Runtime.
@@ -129,23 +134,49 @@ func (r *Runtime) Nodes(ctx context.Context) ([]runtime.Node, error) {
 	if err != nil {
 		return nil, r.unreachable(err)
 	}
-	names := nodeNames(found.Items)
+	return nodesOf(found.Items), nil
+}
+
+// nodesOf converts the swarm's nodes and sorts them by name. A node without an address is not ready.
+func nodesOf(items []swarm.Node) []runtime.Node {
+	names := nodeNames(items)
 	var nodes []runtime.Node
-	for _, n := range found.Items {
+	for _, n := range items {
 		node := runtime.Node{
 			ID: n.ID, Name: names[n.ID], Ready: n.Status.State == swarm.NodeStateReady,
 			Draining: n.Spec.Availability != swarm.NodeAvailabilityActive,
 			CPUs:     int(n.Description.Resources.NanoCPUs / 1e9), MemoryBytes: uint64(max(n.Description.Resources.MemoryBytes, 0)),
 			Architecture: runtime.Architecture(n.Description.Platform.Architecture),
 		}
-		node.Address, _ = netip.ParseAddr(n.Status.Addr) // invalid where Swarm does not know
-		if !node.Ready {
+		node.Address = nodeAddress(n, len(items) == 1)
+		switch {
+		case !node.Ready:
 			node.Reason = strings.TrimSpace(fmt.Sprintf("the swarm says that it is %s: %s", n.Status.State, n.Status.Message))
+		case !node.Address.IsValid():
+			node.Ready, node.Reason = false, fmt.Sprintf("the swarm has no address for it that other nodes could reach (%q): let it leave, and join again with --advertise-addr", n.Status.Addr)
 		}
 		nodes = append(nodes, node)
 	}
 	slices.SortFunc(nodes, func(a, b runtime.Node) int { return strings.Compare(a.Name, b.Name) })
-	return nodes, nil
+	return nodes
+}
+
+// nodeAddress returns the address at which other nodes reach a node; invalid if there is none. A
+// leader that joined without an address of its own has 0.0.0.0 or a loopback address in its status
+// (https://github.com/moby/moby/issues/35437), where HAProxy would connect to itself; the managers
+// know its address. The only node of a swarm may be on a loopback address.
+func nodeAddress(n swarm.Node, alone bool) netip.Addr {
+	said, _ := netip.ParseAddr(n.Status.Addr)
+	var managed netip.AddrPort
+	if n.ManagerStatus != nil {
+		managed, _ = netip.ParseAddrPort(n.ManagerStatus.Addr)
+	}
+	for _, address := range []netip.Addr{said, managed.Addr()} {
+		if address = address.Unmap(); address.IsValid() && !address.IsUnspecified() && (alone || !address.IsLoopback()) {
+			return address
+		}
+	}
+	return netip.Addr{}
 }
 
 // nodeNames returns the nodes' host names, with the beginning of the ID appended to duplicates.
@@ -254,6 +285,9 @@ func hasEnded(t swarm.Task) bool {
 // is which.
 func addresses(node netip.Addr, ports []swarm.PortConfig) map[uint16]netip.AddrPort {
 	at := map[uint16]netip.AddrPort{}
+	if !node.IsValid() {
+		return at
+	}
 	for _, p := range ports {
 		if _, told := at[uint16(p.TargetPort)]; !told || node.Is6() {
 			at[uint16(p.TargetPort)] = netip.AddrPortFrom(node, uint16(p.PublishedPort))

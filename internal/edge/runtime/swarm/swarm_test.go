@@ -1,14 +1,24 @@
 package swarm
 
 import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
+	"net"
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/moby/moby/api/types/swarm"
 
+	"github.com/weir-project/weir/internal/edge/proxy"
 	"github.com/weir-project/weir/internal/edge/runtime"
+	"github.com/weir-project/weir/test/must"
 )
 
 func TestCheckArchitecture(t *testing.T) {
@@ -40,6 +50,108 @@ func TestCheckArchitecture(t *testing.T) {
 		if test.says == "" && err != nil || test.says != "" && (!errors.Is(err, runtime.ErrArchitecture) || !strings.Contains(err.Error(), test.says)) {
 			t.Errorf("%s: %v, want %q", name, err, test.says)
 		}
+	}
+}
+
+// TestNodesOf: the address of a node is one that other nodes reach, also of a leader that joined
+// without one (answers to GET /nodes, shortened).
+func TestNodesOf(t *testing.T) {
+	const answer = `[{"ID":"a","Description":{"Hostname":"a"},"Status":{"State":"ready","Addr":"%s"},"ManagerStatus":{"Leader":true,"Addr":"%s"}},
+		{"ID":"b","Description":{"Hostname":"b"},"Status":{"State":"ready","Addr":"198.18.0.2"}}]`
+	for _, test := range []struct {
+		status, manager, want string
+		alone                 bool
+	}{
+		{"198.18.0.1", "198.18.0.9:2377", "198.18.0.1", false},
+		{"0.0.0.0", "198.18.0.1:2377", "198.18.0.1", false},
+		{"127.0.0.1", "198.18.0.1:2377", "198.18.0.1", false},
+		{"::", "[2001:db8::1]:2377", "2001:db8::1", false},
+		{"::ffff:0.0.0.0", "0.0.0.0:2377", "", false},
+		{"", "", "", false},
+		{"127.0.0.1", "127.0.0.1:2377", "", false},
+		{"127.0.0.1", "127.0.0.1:2377", "127.0.0.1", true},
+		{"0.0.0.0", "0.0.0.0:2377", "", true},
+	} {
+		var items []swarm.Node
+		must.Succeed(t, json.Unmarshal(fmt.Appendf(nil, answer, test.status, test.manager), &items))
+		if test.alone {
+			items = items[:1]
+		}
+		found := nodesOf(items)[0]
+		want, _ := netip.ParseAddr(test.want)
+		if found.Address != want || found.Ready != want.IsValid() || (found.Reason == "") != found.Ready {
+			t.Errorf("%+v: %+v", test, found)
+		}
+	}
+}
+
+// TestKeys: weir-edge and proxies trust each other, and the key of proxies commands none.
+func TestKeys(t *testing.T) {
+	made, err := makeKeys()
+	must.Succeed(t, err)
+	k, err := readKey(swarm.Config{ID: "id", Spec: swarm.ConfigSpec{Data: made}})
+	must.Succeed(t, err)
+	proxies, err := tls.X509KeyPair(k.proxies, k.proxies)
+	must.Succeed(t, err)
+	clients := x509.NewCertPool()
+	clients.AppendCertsFromPEM(k.clients)
+	if bytes.Contains(k.clients, []byte("PRIVATE")) {
+		t.Error("proxies have weir-edge's key")
+	}
+	server := &tls.Config{Certificates: []tls.Certificate{proxies}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: clients}
+	captured := k.config.Clone()
+	captured.Certificates = server.Certificates
+	stranger := k.config.Clone()
+	stranger.RootCAs = clients
+	for name, test := range map[string]struct {
+		client *tls.Config
+		want   bool
+	}{"weir-edge": {k.config, true}, "a captured proxy": {captured, false}, "another server": {stranger, false}} {
+		here, there := net.Pipe()
+		errs := make(chan error, 1)
+		go func() {
+			errs <- tls.Server(there, server).Handshake()
+			there.Close()
+		}()
+		client := tls.Client(here, test.client)
+		err := client.Handshake()
+		if err == nil {
+			_, err = client.Read(make([]byte, 1)) // the end, or an alert
+		}
+		if served := <-errs; (served == nil && errors.Is(err, io.EOF)) != test.want {
+			t.Errorf("%s: %v, %v", name, err, served)
+		}
+		here.Close()
+	}
+	if _, err := readKey(swarm.Config{Spec: swarm.ConfigSpec{Data: k.proxies}}); err == nil || !strings.Contains(err.Error(), "docker config rm "+keyName) {
+		t.Errorf("a key of another kind: %v", err)
+	}
+}
+
+// TestOtherKey: a proxy that was deployed with another key says what to do.
+func TestOtherKey(t *testing.T) {
+	var keys [2]key
+	for i := range keys {
+		made, err := makeKeys()
+		must.Succeed(t, err)
+		keys[i], err = readKey(swarm.Config{Spec: swarm.ConfigSpec{Data: made}})
+		must.Succeed(t, err)
+	}
+	pair, err := tls.X509KeyPair(keys[0].proxies, keys[0].proxies)
+	must.Succeed(t, err)
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair}})
+	must.Succeed(t, err)
+	defer listener.Close()
+	go func() {
+		if conn, err := listener.Accept(); err == nil {
+			_ = conn.(*tls.Conn).Handshake()
+			conn.Close()
+		}
+	}()
+	r := Runtime{key: keys[1], controls: map[netip.AddrPort]proxy.Control{}}
+	control := r.control(netip.MustParseAddrPort(listener.Addr().String()))
+	if _, err := control.Status(t.Context()); err == nil || !strings.Contains(err.Error(), "weir-edge rm") {
+		t.Error(err)
 	}
 }
 
@@ -93,6 +205,19 @@ func TestInstance(t *testing.T) {
 		i := instance(service, []swarm.Task{task}, []runtime.Node{{ID: "n", Name: "one", Address: address}})
 		if i.Phase != runtime.Running || i.Addresses[80].String() != want || i.Addresses[443] != netip.AddrPortFrom(address, 49155) || i.Reason != "" {
 			t.Errorf("%s: %+v, want %s", node, i, want)
+		}
+	}
+	if i := instance(service, []swarm.Task{task}, []runtime.Node{{ID: "n", Name: "one"}}); len(i.Addresses) > 0 {
+		t.Errorf("on a node without an address: %+v", i)
+	}
+	failed := swarm.Task{ID: "1", Status: swarm.TaskStatus{State: swarm.TaskStateFailed, Err: "task: non-zero exit (1)"}}
+	task.ID = "2"
+	task.CreatedAt = time.Now()
+	for state, want := range map[swarm.TaskState]runtime.Phase{swarm.TaskStateRunning: runtime.Running, swarm.TaskStateReady: runtime.Ended} {
+		next := task
+		next.Status.State = state
+		if i := instance(service, []swarm.Task{failed, next}, nil); i.Phase != want || i.Run != "2" || (want == runtime.Ended) != (i.Reason == "task: non-zero exit (1)") {
+			t.Errorf("restarted, and %s: %+v", state, i)
 		}
 	}
 	for status, want := range map[*swarm.TaskStatus]string{
