@@ -291,8 +291,12 @@ func TestTooLate(t *testing.T) {
 func TestCutOff(t *testing.T) {
 	in := crowd(web(), boards("abc"), 10, 0.1, running("web", "a", 1, 10, 0.1), running("old", "c", 1, 0, 0))
 	in.Nodes[0].State, in.Nodes[1].State = engine.NodeGone, engine.NodeGone
-	if d := only(t, newEngine(t).Round(in)); d.Action != engine.Keep || d.Cause != engine.CauseCutOff {
+	if d := only(t, newEngine(t).Round(in)); d.Action != engine.Keep || d.Cause != engine.CauseCutOff || !strings.Contains(d.Reason, "(a, b)") {
 		t.Errorf("%+v", d)
+	}
+	in.Nodes[1].Away = true // of the other two one answers
+	if r := newEngine(t).Round(in); len(r.Decisions) != 2 || r.Decisions[0].Action != engine.Stop || r.Decisions[1].Action != engine.Move || r.Decisions[1].Node != "c" {
+		t.Errorf("%+v", r.Decisions)
 	}
 }
 

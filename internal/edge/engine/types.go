@@ -48,6 +48,8 @@ type Node struct {
 	// Name is unique; instances, demand and links refer to it.
 	Name  string    `json:"name"`
 	State NodeState `json:"state"`
+	// Away: it is gone on purpose, or for so long that no partition of the network explains it.
+	Away bool `json:"away,omitempty"`
 	// Reason says why the node is not ready.
 	Reason string `json:"reason,omitempty"`
 	// Platform is the platform in the notation of images, "linux/arm64"; empty if unknown.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -297,16 +298,23 @@ func (s *service) instancesOn(node int) int {
 	return s.hosts[at].count
 }
 
-// detectPartition finds out whether this engine is cut off: more than half of the nodes are silent.
+// detectPartition finds out whether this engine is cut off: more than half of the nodes are silent,
+// those that are away not counted.
 func (w *world) detectPartition() {
-	gone := 0
+	counted := 0
+	var gone []string
 	for _, n := range w.nodes {
-		if n.seen.State == NodeGone {
-			gone++
+		switch {
+		case n.seen.State != NodeGone:
+			counted++
+		case !n.seen.Away:
+			counted++
+			gone = append(gone, n.seen.Name)
 		}
 	}
-	if 2*gone > len(w.nodes) {
-		w.cutOff = "fewer than half of the nodes answer, so it may be this engine that is cut off: what runs stays as it is"
+	if 2*len(gone) > counted {
+		w.cutOff = fmt.Sprintf("fewer than half of the nodes answer, so it may be this engine that is cut off: what runs stays as it is; "+
+			"drain or remove nodes that are off on purpose (%s)", strings.Join(gone[:min(len(gone), 5)], ", "))
 	}
 }
 

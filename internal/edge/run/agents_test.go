@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
@@ -103,6 +105,31 @@ func TestAgents(t *testing.T) {
 	if n := is(2); n.Weir || n.State != engine.NodeReady || n.Reason != "" || !found[2].isThere() {
 		t.Errorf("the one without an address: %+v", n)
 	}
+}
+
+// TestAway: a node that is down counts for a partition of the network, unless it is drained, or has
+// been down for minutes.
+func TestAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newManager(t)
+		nodes := []Measured{{Node: runtime.Node{Name: "down"}}, {Node: runtime.Node{Name: "drained", Draining: true}}, {Node: runtime.Node{Name: "ready", Ready: true}}}
+		for _, want := range []string{"[false true false]", "[false true false]", "[true true false]"} {
+			m.presence.note(nodes, func(error) {})
+			var away []bool
+			for i := range nodes {
+				away = append(away, m.node(&observation{}, &nodes[i]).Away)
+			}
+			if fmt.Sprint(away) != want {
+				t.Errorf("away: %v, want %s", away, want)
+			}
+			time.Sleep(awayAfter / 2)
+		}
+		nodes[0].Node.Ready = true
+		m.presence.note(nodes, func(error) {})
+		if n := m.node(&observation{}, &nodes[0]); n.Away || n.State == engine.NodeGone {
+			t.Errorf("it is back: %+v", n)
+		}
+	})
 }
 
 // TestLocal: without an agent this host is measured, and nothing is promised at its uplinks.

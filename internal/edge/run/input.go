@@ -84,6 +84,7 @@ func (m *Manager) node(o *observation, n *Measured) engine.Node {
 	switch {
 	case !n.Node.Ready:
 		node.State, node.Reason = engine.NodeGone, n.Node.Reason
+		node.Away = n.Node.Draining || m.presence.isAway(n.Node.Name)
 	case n.Node.Draining:
 		node.State, node.Reason = engine.NodeDraining, "its operator wants it empty"
 	}

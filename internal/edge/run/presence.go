@@ -12,12 +12,14 @@ import (
 type presence struct {
 	store *store.Store
 	nodes map[string]store.Presence
-	at    time.Time // of the last round
-	saved time.Time
+	// downSince is since when the container engine has had a node as down.
+	downSince map[string]time.Time
+	at        time.Time // of the last round
+	saved     time.Time
 }
 
 func newPresence(s *store.Store) presence {
-	return presence{store: s, nodes: map[string]store.Presence{}}
+	return presence{store: s, nodes: map[string]store.Presence{}, downSince: map[string]time.Time{}}
 }
 
 const (
@@ -25,6 +27,9 @@ const (
 	presencePeriod = time.Minute
 	// longestPause is the longest time between two rounds that counts.
 	longestPause = 5 * time.Second
+	// awayAfter is the time from which a node that a swarm with a leader has as down is away. Cables
+	// and switches are mended, and managers elect a leader, in less.
+	awayAfter = 5 * time.Minute
 )
 
 // note adds the time since the last round to each node, and to its time of presence if it answers.
@@ -35,6 +40,11 @@ func (p *presence) note(nodes []Measured, kept func(error)) {
 	p.at = now
 	for i := range nodes {
 		name := nodes[i].Node.Name
+		if nodes[i].Node.Ready {
+			delete(p.downSince, name)
+		} else if p.downSince[name].IsZero() {
+			p.downSince[name] = now
+		}
 		node, known := p.nodes[name]
 		if !known {
 			node = p.store.Presence(name)
@@ -51,6 +61,12 @@ func (p *presence) note(nodes []Measured, kept func(error)) {
 		p.saved = now
 		p.store.SetPresence(p.nodes, kept)
 	}
+}
+
+// isAway reports whether a node has been down for awayAfter.
+func (p *presence) isAway(node string) bool {
+	since := p.downSince[node]
+	return !since.IsZero() && p.at.Sub(since) >= awayAfter
 }
 
 // availability returns the estimated availability of a node; prior is its value without observations.
