@@ -88,7 +88,7 @@ func (s *site) testDeploy(t *testing.T) {
 	if err := s.deploy(t, specification("other", pagesImage, 8080, 11, nil)); err == nil || !strings.Contains(err.Error(), "port 8080 is the service shop's") {
 		t.Errorf("a port that is taken: %v", err)
 	}
-	address := takenAddress(t, s)
+	address, _ := takenAddress(t, s)
 	taken := int(netip.MustParseAddrPort(address).Port())
 	if err := s.deploy(t, specification("other", pagesImage, taken, 11, nil)); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("port %d is another program's", taken)) {
 		t.Errorf("a port that a program has: %v", err)

@@ -14,12 +14,14 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	cerrdefs "github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
 
 	v1 "github.com/weir-project/weir/api/v1"
@@ -27,6 +29,7 @@ import (
 	"github.com/weir-project/weir/internal/edge/repo"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
 )
 
 // TestRepository: services are pushed, listed, deployed from the repository by an engine
@@ -87,6 +90,7 @@ func (s *site) pushed(t *testing.T, name string, port, bytes int) edge.Stored {
 }
 
 func (s *site) testPush(t *testing.T) {
+	s.checkHostAccess(t, repo.ContainerName)
 	stored := s.pushed(t, "stored", 8101, 100_000)
 	if stored.SizeBytes < 100_000 {
 		t.Errorf("got %+v", stored)
@@ -127,6 +131,21 @@ func (s *site) repositoryID(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return found.Container.ID
+}
+
+// checkHostAccess: a container in the host's network runs where engines map users and have SELinux,
+// and nothing is made in the place of a program that is gone.
+func (s *site) checkHostAccess(t *testing.T, name string) {
+	t.Helper()
+	found, err := s.engine.API().ContainerInspect(t.Context(), name, client.ContainerInspectOptions{})
+	must.Succeed(t, err)
+	host := found.Container.HostConfig
+	if host.UsernsMode != "host" || !slices.Contains(host.SecurityOpt, "label=disable") {
+		t.Errorf("%s: users are mapped %q, security %v", name, host.UsernsMode, host.SecurityOpt)
+	}
+	if name == repo.ContainerName && len(host.Binds) > 0 {
+		t.Errorf("%s: Docker makes what is missing of %v", name, host.Binds)
+	}
 }
 
 // localPage is where weir-edge shows its page.
@@ -188,14 +207,13 @@ func (s *site) testBadRepository(t *testing.T) {
 	refused := func(says string, args ...string) {
 		t.Helper()
 		m := s.launch(t, append([]string{"--socket", filepath.Join(s.Dir, "other.sock")}, args...)...)
-		select {
-		case <-m.end:
-		case <-time.After(40 * time.Second):
-			m.kill()
-		}
-		if !strings.Contains(m.log.String(), says) {
-			t.Errorf("%v: %q is not in: %s", args, says, m.log)
-		}
+		defer m.kill()
+		harness.Await(t, says, 40*time.Second, func() error {
+			if !strings.Contains(m.log.String(), says) {
+				return errNot(m.log.String())
+			}
+			return nil
+		})
 	}
 	other := filepath.Join(s.Dir, "other")
 	refused("the same --state-dir", "--state-dir", other, "--repository", "127.0.0.1:7484")
@@ -203,7 +221,23 @@ func (s *site) testBadRepository(t *testing.T) {
 	refused("belong together", "--state-dir", other, "--repository", "127.0.0.1:7484", "--repository-key", "x")
 	before := s.repositoryID(t)
 	s.manager.kill()
-	refused("address already in use", "--state-dir", s.dir, "--repository", takenAddress(t, s))
+	s.start(t)
+	if _, err := s.engine.API().ContainerInspect(t.Context(), repo.ContainerName, client.ContainerInspectOptions{}); !cerrdefs.IsNotFound(err) {
+		t.Errorf("it runs without an address: %v", err)
+	}
+	s.manager.kill()
+	// Services do not wait for it, and it comes when it can.
+	taken, free := takenAddress(t, s)
+	s.start(t, "--repository", taken, "--dashboard", localPage)
+	if said := s.manager.log.String(); !strings.Contains(said, "address already in use") {
+		t.Errorf("it is taken, and weir-edge says %s", said)
+	}
+	free()
+	harness.Await(t, "the repository starts later", 20*time.Second, func() error {
+		_, err := s.engine.API().ContainerInspect(t.Context(), repo.ContainerName, client.ContainerInspectOptions{})
+		return err
+	})
+	s.manager.kill()
 	s.start(t, "--repository", localRepository, "--dashboard", localPage)
 	if s.repositoryID(t) == before {
 		t.Error("it runs with the options of before")
@@ -211,20 +245,21 @@ func (s *site) testBadRepository(t *testing.T) {
 }
 
 // takenAddress is an address at which something listens already.
-func takenAddress(t *testing.T, s *site) (address string) {
+func takenAddress(t *testing.T, s *site) (address string, free func()) {
 	t.Helper()
 	err := testbed.InNetNS(s.Host.NetNSPath(), func() error {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		if err == nil {
 			address = listener.Addr().String()
-			t.Cleanup(func() { listener.Close() })
+			free = func() { listener.Close() }
+			t.Cleanup(free)
 		}
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return address
+	return address, free
 }
 
 // unreliable passes connections on to the repository, and breaks off each that has got
@@ -428,6 +463,7 @@ func (s *site) testDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.awaitRunning(t, "last", 1, 15*time.Second)
+	s.checkHostAccess(t, "edgeproxy-last")
 	down := func(args ...string) error {
 		_, err := s.weirEdge(append([]string{"down"}, args...)...)
 		return err

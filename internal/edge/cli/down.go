@@ -129,7 +129,7 @@ func (o *downOptions) down(ctx context.Context, socket string) (removed []string
 		}
 		removed = append(removed, "service "+name+" removed")
 	}
-	there, err := repo.RemoveContainer(ctx, o.docker)
+	there, err := repo.RemoveContainer(ctx, o.docker, "")
 	if there {
 		removed = append(removed, "repository's container removed")
 	}

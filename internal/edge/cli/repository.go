@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/distribution/reference"
@@ -221,18 +222,50 @@ func (o *repositoryOptions) checkLoose(changed func(flag string) bool) error {
 	return nil
 }
 
+// repositoryRetry is the time between two attempts to start the repository's container.
+const repositoryRetry = 10 * time.Second
+
 // start starts the repository's registry container if an address is given, and returns that
-// address.
-func (o *repositoryOptions) start(ctx context.Context, docker, dir string) (address string, err error) {
+// address; otherwise it removes the container that an earlier weir-edge of this folder started. An
+// error is only logged, and what failed is tried again until ctx ends: services need no repository.
+func (o *repositoryOptions) start(ctx context.Context, docker, dir string, log *slog.Logger) (address string) {
 	if !o.at.IsValid() {
-		return "", nil
+		removed, err := repo.RemoveContainer(ctx, docker, dir)
+		switch {
+		case err != nil:
+			log.Error("the repository still gives images to nodes", "error", err)
+		case removed:
+			log.Info("nodes get no images from the repository any more", "address", "none is configured")
+		}
+		return ""
 	}
-	program, err := os.Executable()
-	if err != nil {
-		return "", fmt.Errorf("find this program: %w", err)
+	said := ""
+	attempt := func() error {
+		program, err := os.Executable()
+		if err == nil {
+			err = repo.StartContainer(ctx, repo.ContainerOptions{
+				Socket: docker, Program: program, Dir: dir, Address: o.at, Cert: o.cert, Key: o.key, Labels: o.labels, Version: cmdline.Version,
+			})
+		}
+		if err != nil && err.Error() != said && ctx.Err() == nil {
+			said = err.Error()
+			log.Error("nodes get no images from the repository; services are not affected", "error", err)
+		}
+		return err
 	}
-	err = repo.StartContainer(ctx, repo.ContainerOptions{
-		Socket: docker, Program: program, Dir: dir, Address: o.at, Cert: o.cert, Key: o.key, Labels: o.labels, Version: cmdline.Version,
-	})
-	return o.at.String(), err
+	if attempt() != nil {
+		go func() {
+			for ctx.Err() == nil {
+				select {
+				case <-ctx.Done():
+				case <-time.After(repositoryRetry):
+					if attempt() == nil {
+						log.Info("nodes get images from the repository", "address", o.at)
+						return
+					}
+				}
+			}
+		}()
+	}
+	return o.at.String()
 }

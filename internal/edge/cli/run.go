@@ -201,8 +201,8 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 	api.EngineSocket, api.StateDir = absolute(o.docker), absolute(o.stateDir)
 	if o.dryRun {
 		api.ReadOnly, api.Address = true, o.repository.address
-	} else if api.Address, err = o.repository.start(ctx, o.docker, filepath.Join(o.stateDir, repositoryFolder)); err != nil {
-		return err
+	} else {
+		api.Address = o.repository.start(ctx, o.docker, filepath.Join(o.stateDir, repositoryFolder), log)
 	}
 	listener, err := httpapi.Listen("weir-edge", socket, "")
 	if err != nil {

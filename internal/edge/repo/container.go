@@ -19,6 +19,7 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/mount"
 	"github.com/moby/moby/client"
 
 	"github.com/weir-project/weir/internal/edge/proxy"
@@ -140,7 +141,12 @@ func describe(o ContainerOptions) (*container.Config, *container.HostConfig, err
 		return nil, nil, err
 	}
 	command := []string{programFile, "repository", "--dir", dataDir, "--listen", o.Address.String()}
-	binds := []string{o.Program + ":" + programFile + ":ro", dir + ":" + dataDir + ":ro"}
+	// Mounts, unlike binds, of sources that are missing fail: Docker would make folders there, in the
+	// place of the program even, and at each start of the host.
+	binds := []mount.Mount{
+		{Type: mount.TypeBind, Source: o.Program, Target: programFile, ReadOnly: true},
+		{Type: mount.TypeBind, Source: dir, Target: dataDir, ReadOnly: true},
+	}
 	var certificate string
 	if o.Cert != "" {
 		data, err := os.ReadFile(o.Cert)
@@ -153,21 +159,25 @@ func describe(o ContainerOptions) (*container.Config, *container.HostConfig, err
 			if err != nil {
 				return nil, nil, err
 			}
-			binds = append(binds, path+":"+to+":ro")
+			binds = append(binds, mount.Mount{Type: mount.TypeBind, Source: path, Target: to, ReadOnly: true})
 		}
-		slices.Sort(binds)
+		slices.SortFunc(binds, func(a, b mount.Mount) int { return strings.Compare(a.Target, b.Target) })
 		command = append(command, "--cert", certFile, "--key", keyFile)
 	}
 	made := map[string]string{}
 	maps.Copy(made, o.Labels)
 	made[runtime.LabelRole] = RoleRepository
 	made[labelFolder] = dir
-	made[labelConfig] = strings.TrimSpace(strings.Join(slices.Concat(command, binds, []string{o.Version, certificate}), " "))
+	parts := slices.Clone(command)
+	for _, b := range binds {
+		parts = append(parts, b.Source+":"+b.Target)
+	}
+	made[labelConfig] = strings.TrimSpace(strings.Join(append(parts, o.Version, certificate), " "))
 	config := &container.Config{Image: proxy.Image, Labels: made, Cmd: command}
 	return config, &container.HostConfig{
-		NetworkMode: "host", Binds: binds, ReadonlyRootfs: true,
+		NetworkMode: "host", UsernsMode: runtime.HostUsers, Mounts: binds, ReadonlyRootfs: true,
 		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyUnlessStopped},
-		CapDrop:       []string{"ALL"}, CapAdd: []string{"NET_BIND_SERVICE"}, SecurityOpt: []string{"no-new-privileges"},
+		CapDrop:       []string{"ALL"}, CapAdd: []string{"NET_BIND_SERVICE"}, SecurityOpt: runtime.HostSecurity,
 	}, nil
 }
 
@@ -225,8 +235,9 @@ func ended(ctx context.Context, api *client.Client) error {
 	return fmt.Errorf("it ended and said %q", said)
 }
 
-// RemoveContainer removes the registry's container; removed is false if there is none.
-func RemoveContainer(ctx context.Context, socket string) (removed bool, err error) {
+// RemoveContainer removes the registry's container, that of a folder only unless dir is empty;
+// removed is false if there is none.
+func RemoveContainer(ctx context.Context, socket, dir string) (removed bool, err error) {
 	api, err := client.New(client.WithHost("unix://" + socket))
 	if err != nil {
 		return false, fmt.Errorf("make a client for %s: %w", socket, err)
@@ -235,6 +246,9 @@ func RemoveContainer(ctx context.Context, socket string) (removed bool, err erro
 	found, err := api.ContainerInspect(ctx, ContainerName, client.ContainerInspectOptions{})
 	if cerrdefs.IsNotFound(err) || err == nil && !isOurs(found.Container) {
 		return false, nil
+	}
+	if path, wrong := filepath.Abs(dir); dir != "" && (wrong != nil || err == nil && found.Container.Config.Labels[labelFolder] != path) {
+		return false, wrong
 	}
 	if err == nil {
 		_, err = api.ContainerRemove(ctx, ContainerName, client.ContainerRemoveOptions{Force: true})

@@ -89,11 +89,12 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 		},
 		HostConfig: &container.HostConfig{
 			NetworkMode:    "host",
+			UsernsMode:     runtime.HostUsers,
 			Binds:          []string{"/usr:/usr:ro", folder + ":" + proxy.Folder},
 			RestartPolicy:  container.RestartPolicy{Name: container.RestartPolicyUnlessStopped},
 			CapDrop:        []string{"ALL"},
 			CapAdd:         []string{"NET_BIND_SERVICE"},
-			SecurityOpt:    []string{"no-new-privileges"},
+			SecurityOpt:    runtime.HostSecurity,
 			ReadonlyRootfs: true,
 		},
 	})
