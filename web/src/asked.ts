@@ -1,4 +1,4 @@
-// What the page asks for only while somebody looks at it.
+// What the page asks for only while a view shows it.
 
 import { useEffect, useState } from "preact/hooks";
 

@@ -1,5 +1,5 @@
 // An administrator's form: a change is previewed before it is made, and made only if
-// nobody else has changed the policy since the form was opened.
+// the policy is still the one that the form was opened with.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { change, type Container, type Part, type Policy, type PolicyChange, policyTag, type Preview, preview } from "./api";
@@ -175,7 +175,7 @@ function Shown({ preview, id }: { preview: Preview; id: string }) {
         );
       })}
       {preview.before && <Marking before={preview.before} after={preview.after} />}
-      {preview.uplinks.length === 0 && <p class="nothing">It has no share of an uplink at the moment: nobody gets more or less.</p>}
+      {preview.uplinks.length === 0 && <p class="nothing">It has no share of an uplink at the moment, so no rate changes.</p>}
     </>
   );
 }

@@ -82,6 +82,12 @@ function Nodes({ seen }: { seen: EdgeSnapshot }) {
   );
 }
 
+// response is how long users wait, and until when, if that is not when they have the last byte.
+function response(of: { response_ms: number; response_end?: string }) {
+  if (!(of.response_ms > 0)) return "–";
+  return milliseconds(of.response_ms) + (of.response_end && of.response_end !== "delivered" ? " " + of.response_end : "");
+}
+
 function Services({ seen }: { seen: EdgeSnapshot }) {
   const services = seen.services ?? [];
   const now = (name: string) => (seen.decisions ?? []).filter((d) => d.service === name).map((d) => d.action + ": " + d.reason).join("; ");
@@ -92,11 +98,12 @@ function Services({ seen }: { seen: EdgeSnapshot }) {
         ? <p class="nothing">No service is deployed: <code>weir-edge deploy FILE</code> deploys one.</p>
         : <Grid label="Services"
           columns={[{ name: "service" }, { name: "users", number: true }, { name: "wait", number: true }, { name: "instances", number: true },
-            { name: "response", number: true }, { name: "minimum of all users", number: true }, { name: "requests", number: true }, { name: "failed", number: true }, { name: "decided now", text: true }]}
+            { name: "response", number: true }, { name: "of 95 %", number: true }, { name: "minimum of all users", number: true }, { name: "requests", number: true }, { name: "failed", number: true }, { name: "decided now", text: true }]}
           rows={services.map((s) => ({
             key: s.name,
             cells: [
-              <Name text={s.name} />, s.users, s.waiting, `${s.running} of ${s.instances}`, s.response_ms > 0 ? milliseconds(s.response_ms) : "–",
+              <Name text={s.name} />, s.users, s.waiting, `${s.running} of ${s.instances}`, response(s),
+              s.response_p95_ms > 0 ? milliseconds(s.response_p95_ms) : "–",
               s.min_bps ? rate(s.min_bps) : "–",
               s.requests, s.failed_requests, <Name text={s.reason ?? now(s.name)} />,
             ],
@@ -118,7 +125,7 @@ function Instances({ seen }: { seen: EdgeSnapshot }) {
           key: i.service + "\n" + i.instance,
           cells: [
             <Name text={i.instance || i.service} />, i.node ? <Name text={i.node} /> : "–", <State text={i.state} />, i.users,
-            i.response_ms > 0 ? milliseconds(i.response_ms) : "–", i.service_min_bps ? rate(i.min_bps) + " of " + rate(i.service_min_bps) : "–", i.reason ? <Name text={i.reason} /> : "",
+            response(i), i.service_min_bps ? rate(i.min_bps) + " of " + rate(i.service_min_bps) : "–", i.reason ? <Name text={i.reason} /> : "",
           ],
         }))} />
     </section>

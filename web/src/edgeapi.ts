@@ -9,6 +9,7 @@ export interface EdgeInstance {
   state: string;
   users: number;
   response_ms: number;
+  response_end?: string;
   reason?: string;
   min_bps: number;
   service_min_bps?: number;
@@ -40,6 +41,8 @@ export interface EdgeService {
   instances: number;
   running: number;
   response_ms: number;
+  response_p95_ms: number;
+  response_end?: string;
   requests: number;
   failed_requests: number;
   min_bps?: number;

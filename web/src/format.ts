@@ -9,7 +9,7 @@ export function rate(bps: number): string {
   return String(Number((rounded / size).toPrecision(3))) + unit;
 }
 
-// exactRate is a rate that somebody wrote.
+// exactRate is a rate as a user writes it.
 export function exactRate(bps: number): string {
   const [unit, size] = rateUnits.find(([, size]) => bps >= size && (bps * 1000) % size === 0) ?? ["bit", 1];
   return String(bps / size) + unit;
@@ -31,6 +31,11 @@ export function milliseconds(ms: number): string {
 
 export function seconds(count: number): string {
   return count < 60 ? Math.round(count) + " s" : Math.floor(count / 60) + " min " + Math.round(count % 60) + " s";
+}
+
+// counted is "1 switch", "2 switches".
+export function counted(n: number, one: string, many = one + "s"): string {
+  return `${n} ${n === 1 ? one : many}`;
 }
 
 // visible writes out what would hide in a name, or change the order in which text

@@ -7,7 +7,7 @@ import { isOver, keptSeconds, Samples, type Values } from "./samples";
 // Series are a container's samples at one uplink, each as long as History.times.
 export interface Series {
   rate: Values;
-  // wanted has no value where it wanted more than it got, nobody knows how much.
+  // wanted has no value where it wanted more than it got: by how much is unknown.
   wanted: Values;
   entitled: Values;
   min: Values;
@@ -44,7 +44,7 @@ export class History {
   add(at: number, seen: Snapshot): void {
     const since = this.samples.begin(at);
     for (const c of seen.containers ?? []) this.addContainer(c, since);
-    // Whoever is not there any more is forgotten when its last sample is.
+    // The series of a container that is gone ends with its last sample.
     for (const [name, series] of this.series)
       if (isOver(series.rate)) this.series.delete(name);
   }

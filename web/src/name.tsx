@@ -1,7 +1,7 @@
 import { visible } from "./format";
 
-// Name is text of somebody else's: a name, or a message that has some. Text it
-// stays; the page can blur it.
+// Name shows text from outside the page, such as a container's name, as text: no markup of it
+// is interpreted. The page can blur it.
 export function Name({ text }: { text: string }) {
   return <bdi class="name">{visible(text)}</bdi>;
 }

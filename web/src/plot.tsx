@@ -47,6 +47,9 @@ function spanOf(first: number, last: number): number {
   return Math.min(keptSeconds, Math.max(leastSeconds, last - first));
 }
 
+// steps are between values of the y axis: whole ones, so that none is rounded to another.
+const steps = Array.from({ length: 40 }, (_, i) => [1, 2, 5][i % 3]! * 10 ** Math.floor(i / 3));
+
 function options(props: Props, width: number, moved: (index: number | null) => void): UPlot.Options {
   const font = "12px system-ui, sans-serif";
   const axis = { stroke: colourOf("quiet"), font, grid: { stroke: colourOf("grid"), width: 1 }, ticks: { stroke: colourOf("grid"), width: 1 } };
@@ -71,7 +74,7 @@ function options(props: Props, width: number, moved: (index: number | null) => v
           return ago === 0 ? "now" : "−" + ago + " s";
         }),
       },
-      { ...axis, size: 66, values: (_u, ticks) => ticks.map(props.format) },
+      { ...axis, size: 66, incrs: steps, values: (_u, ticks) => ticks.map(props.format) },
     ],
     series: [{}, ...props.lines.map((line): UPlot.Series => ({
       stroke: colourOf(line.colour), width: line.area ? 0 : 1.6, points: { show: false }, spanGaps: false,

@@ -4,7 +4,7 @@
 import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { Numbers } from "./numbers";
-import { bytes, rate } from "./format";
+import { bytes, counted, rate } from "./format";
 import { Grid } from "./grid";
 import { Name } from "./name";
 import { Plot } from "./plot";
@@ -18,6 +18,8 @@ const intervalMS = 1000;
 const localPort = 0xfffffffe;
 // How large the drawing is on the page for what it is in its own units.
 const drawingScale = 1.25;
+// A drawing is as wide as the page, and scrolls where that is less.
+const drawingLeast = 576;
 const colours: Record<string, string> = { ef: "c4", af: "c1", be: "c2" };
 
 // Model is all that the page knows.
@@ -43,7 +45,7 @@ class Model {
   }
 }
 
-// portsOf leaves out the switch's own port where nobody uses it.
+// portsOf leaves out the switch's own port where it is down.
 const portsOf = (s: SDNSwitch) => s.ports.filter((p) => p.up || p.number !== localPort);
 const short = (dpid: string) => dpid.replace(/^0+(?=.)/, "");
 const portName = (p: SDNPort) => <Name text={`${p.name} (${p.number === localPort ? "local" : p.number})`} />;
@@ -61,12 +63,15 @@ function Drawing({ svg }: { svg: string }) {
   useEffect(() => {
     const drawn = new DOMParser().parseFromString(svg, "image/svg+xml").documentElement;
     if (!(drawn instanceof SVGSVGElement)) return;
-    drawn.setAttribute("width", String(drawn.viewBox.baseVal.width * drawingScale));
+    const { width } = drawn.viewBox.baseVal;
+    drawn.setAttribute("width", String(width * drawingScale));
+    drawn.style.minWidth = Math.min(width, drawingLeast) + "px";
     place.current?.replaceChildren(drawn);
   }, [svg]);
   return (
     <div class="wide" tabIndex={0} role="region" aria-label="The network">
       <div class="topology" ref={place} role="img" aria-label="Switches, the links between them and hosts; the tables say the same" />
+      <p class="quiet key"><span class="of-switch">■</span> switch <span class="of-host">●</span> host <span class="of-blocked">✕</span> blocked port. Numbers at links are ports, and what they send.</p>
     </div>
   );
 }
@@ -163,7 +168,7 @@ function App() {
     <div class={(blurred ? "blurred " : "") + (model.trouble !== "" ? "old" : "")}>
       <header class="top">
         <h1>Weir SDN</h1>
-        <span class="quiet">{seen ? `${seen.switches.filter((s) => s.connected).length} switches, ${flows} flows` : ""}</span>
+        <span class="quiet">{seen ? `${counted(seen.switches.filter((s) => s.connected).length, "switch", "switches")}, ${counted(flows, "flow")}` : ""}</span>
         <button type="button" aria-pressed={blurred} onClick={() => blur(!blurred)}>Blur names</button>
       </header>
       <Trouble who="weir sdn run" goesOn="What the switches forward" trouble={model.trouble} seen={seen !== undefined} answeredAt={model.answeredAt} />
@@ -174,10 +179,10 @@ function App() {
         {seen && seen.switches.length > 0 && (
           <>
             <Drawing svg={model.drawing} />
+            <Switches seen={seen} />
             <Plot title="What the queues of each class send" times={model.classes.times} height={180} theme={theme} atLeast={1e6} format={rate}
               lines={names.map((name) => ({ key: name, label: name, values: model.classes.of(name), colour: colours[name] ?? "others" }))}
               empty={names.length === 0 ? "No port has queues." : undefined} />
-            <Switches seen={seen} />
             <Ports seen={seen} />
             <Queues seen={seen} />
             <Classes seen={seen} />

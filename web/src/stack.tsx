@@ -10,7 +10,7 @@ import type { Values } from "./samples";
 // More areas than colours cannot be told apart: the rest is one.
 const colours = 8;
 
-// taken has the colour of everybody who was shown lately, so that it stays theirs.
+// taken has the colours of the containers that were shown lately, which keep them.
 const taken = new Map<string, number>();
 
 // shownOf are those that sent most in the time that is kept.

@@ -18,8 +18,8 @@ export function why(c: Container, share: Share | undefined): string {
   return "wants more; has its share, the others want theirs";
 }
 
-// wants says what a container would send if it could: of one that has more to send than
-// it gets nobody knows by how much.
+// wants says what a container would send if it could. How much more than it gets is unknown
+// where packets wait.
 export function wants(share: Share): string {
   return share.wants_more ? "> " + rate(share.rate_bps) : rate(share.wanted_bps);
 }

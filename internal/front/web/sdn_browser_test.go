@@ -19,14 +19,18 @@ import (
 
 // fakeSDN answers as weir sdn run does.
 type fakeSDN struct {
-	silent, empty atomic.Bool
-	asked         atomic.Uint64
+	silent, empty, one atomic.Bool
+	asked              atomic.Uint64
 }
 
 func (f *fakeSDN) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	seen := v1.SDN{Switches: []v1.SDNSwitch{}, Links: []v1.SDNLink{}, Classes: []v1.SDNClass{}}
 	if !f.empty.Load() {
 		seen = f.busy()
+	}
+	if f.one.Load() {
+		seen.Switches, seen.Links = seen.Switches[:1], nil
+		seen.Switches[0].Ports, seen.Switches[0].Flows = seen.Switches[0].Ports[:1], 1
 	}
 	switch {
 	case f.silent.Load():
@@ -47,7 +51,7 @@ func (f *fakeSDN) busy() v1.SDN {
 	moves := 1e6 * (f.asked.Add(1) % 6) // something moves
 	s := v1.SDN{Classes: []v1.SDNClass{{Class: "ef", Flows: 12, SentPackets: 9000, SentBytes: 1_200_000}, {Class: "af", Flows: 3, SentBytes: 90_000_000}, {Class: "be", Flows: 40}}}
 	for n := 1; n <= 4; n++ {
-		one := v1.SDNSwitch{DPID: dpid(n), Connected: n != 4, Role: "equal", Flows: 10 * n}
+		one := v1.SDNSwitch{DPID: dpid(n), Connected: n != 4, State: map[bool]string{true: "ok", false: "lost"}[n != 4], Role: "equal", Flows: 10 * n}
 		one.Ports = append(one.Ports, v1.SDNPort{
 			Number: 9, Name: fmt.Sprint("eth", n), Up: true, Hosts: []string{fmt.Sprintf("02:00:00:00:00:%02x", n)}, RateBPS: 100e6, SentBPS: 20e6 + moves, ReceivedBPS: 3e6, State: "ok",
 			Queues: []v1.SDNQueue{
@@ -102,6 +106,18 @@ func TestSDNPage(t *testing.T) {
 		act(ctx, t, chromedp.Evaluate(`document.querySelector(".topology").textContent`, &first))
 		holds(ctx, t, fmt.Sprintf(`document.querySelector(".topology").textContent !== %q`, first))
 	})
+}
+
+// TestSDNOneSwitch: the drawing of one switch is as small as it can be, and a key says what it shows.
+func TestSDNOneSwitch(t *testing.T) {
+	t.Parallel()
+	feed := &fakeSDN{}
+	feed.one.Store(true)
+	ctx := browse(t, "http://"+serveSDN(t, feed)+"/", 420, "light")
+	holds(ctx, t, `document.querySelectorAll(".topology svg rect").length === 1`)
+	holds(ctx, t, `(() => { const b = document.querySelector(".topology svg").getBoundingClientRect(); return b.left >= 0 && b.right <= innerWidth && b.height < 250; })()`)
+	holds(ctx, t, contains(".key", "host"))
+	holds(ctx, t, `document.querySelector(".top .quiet").textContent === "1 switch, 1 flow"`)
 }
 
 // What is empty says why.

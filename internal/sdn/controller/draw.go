@@ -18,6 +18,7 @@ const (
 	svgSpacing                      = 320.0 // between neighbouring switches on the circle
 	svgHostsAt                      = 52.0  // distance of the hosts from the middle of their switch
 	svgMargin                       = 130.0
+	svgRowMargin                    = 75.0 // above and below one row of switches
 	svgMostHosts                    = 12   // hosts drawn per switch; the rest is shown as a count
 	svgLinesApart                   = 28.0 // between parallel links of the same two switches
 	svgLabelAt                      = 44.0 // distance of a link's label from its switch
@@ -55,8 +56,12 @@ func DrawTopology(w io.Writer, s v1.SDN, alone bool) error {
 	if n > 1 {
 		radius = max(svgSpacing*float64(n)/(2*math.Pi), svgSpacing/2)
 	}
-	size := 2 * (radius + svgMargin)
-	middle := svgPoint{size / 2, size / 2}
+	width := 2 * (radius + svgMargin)
+	height := width
+	if n <= 2 { // they stand side by side
+		height = 2 * svgRowMargin
+	}
+	middle := svgPoint{width / 2, height / 2}
 	at := map[string]svgPoint{}
 	for i, one := range s.Switches {
 		angle := 2*math.Pi*float64(i)/float64(n) - math.Pi/2
@@ -66,11 +71,11 @@ func DrawTopology(w io.Writer, s v1.SDN, alone bool) error {
 		at[one.DPID] = svgPoint{middle.x + radius*math.Cos(angle), middle.y + radius*math.Sin(angle)}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" font-family="sans-serif" font-size="11">`+"\n", size, size)
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" font-family="sans-serif" font-size="11">`+"\n", width, height)
 	if alone {
 		b.WriteString(svgStyle)
 	}
-	fmt.Fprintf(&b, "<title>%d switches, %d links</title>\n", n, len(s.Links))
+	fmt.Fprintf(&b, "<title>switches: %d, links: %d</title>\n", n, len(s.Links))
 	drawLinks(&b, &s, at)
 	for _, one := range s.Switches {
 		drawSwitch(&b, one, at[one.DPID], middle)
