@@ -41,7 +41,7 @@ enum weir_control_kind {
 	WEIR_CONTROL_NO = 0,
 	/* ARP and neighbour discovery: the kernel, or a raw socket. */
 	WEIR_CONTROL_NEIGHBOUR,
-	/* DHCP: whoever can open a UDP socket. */
+	/* DHCP: all programs that can open a UDP socket. */
 	WEIR_CONTROL_DHCP,
 	/* Group membership, routing hellos, link-layer protocols: as the first. */
 	WEIR_CONTROL_PROTOCOL,

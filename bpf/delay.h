@@ -9,7 +9,7 @@
  *    qdisc_skb_cb, data): 20 bytes, which __sk_buff knows as cb[0] to cb[4].
  *    HTB, TBF and FIFOs leave all of it alone, fq_codel uses the first 8
  *    bytes (include/net/codel_impl.h). Segments get a copy (skb_segment). It
- *    is written last before the queue, so nobody else's stamp is read.
+ *    is written last before the queue, so no other stamp is read.
  * 3. Choice. In a window of 16 ticks of the kernel's clock each of a
  *    container's first packets is stamped, so that one that sends little is
  *    known as well; of those after them one in WEIR_STAMP_RARELY, at random. A

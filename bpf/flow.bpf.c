@@ -5,7 +5,7 @@
  * container made them: before NAT, before encapsulation.
  *
  * weir_back is at the other direction of the same device, where answers and what
- * others begin pass. It changes no packet: a flow that somebody else began is
+ * others begin pass. It changes no packet: a flow that a peer began is
  * known by its first packet, and the second stage knows the answers' sizes.
  *
  * A container that is no "auto" has the program without all that.

@@ -11,10 +11,10 @@
  *    are one cache line, so a known flow costs three of them. Against a hash map
  *    (LRU): no allocation, no lock, and half the memory.
  *    Hash: multilinear (Lemire and Kaser, "Strongly universal string hashing is
- *    fast", 2014), of which nobody without the keys can find collisions.
+ *    fast", 2014), whose collisions cannot be found without the keys.
  * 3. Both directions of a flow are one entry. Fragments after the first have no
  *    ports: the first leaves an entry for them under its ID.
- * 4. Who sends to a container cannot push out its flows. A flow that somebody else
+ * 4. Who sends to a container cannot push out its flows. A flow that another host
  *    began is foreign until the container answers with more than the kernel says to
  *    any SYN (SYN-ACK, RST). It takes the place of another foreign flow or none, and is
  *    the first to go; so of what such answers begin there is one in a bucket that is full.
@@ -340,7 +340,7 @@ __noinline int weir_fragment(const struct weir_headers *h, __u32 number, __u32 c
 	return class;
 }
 
-/* Whether a packet of the container's makes a flow its own that somebody else began. */
+/* Whether a packet of the container's makes a flow its own that a peer began. */
 static __always_inline int weir_makes_own(const struct weir_headers *h)
 {
 	return !(h->syn && h->ack) && !h->closing;

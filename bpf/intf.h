@@ -30,7 +30,7 @@ enum weir_number {
 
 /* Traffic classes of a packet inside its container's share. */
 enum weir_class {
-	/* Nobody looked, or there is nothing to tell it by. */
+	/* Not looked at, or there is nothing to tell it by. */
 	WEIR_CLASS_NONE = 0,
 	WEIR_CLASS_EF = 1,
 	WEIR_CLASS_AF = 2,
@@ -93,7 +93,7 @@ enum weir_link {
 
 /*
  * What the control class guarantees is divided among those who may put packets
- * into it, in eighths: nobody can take what another needs, and all of them
+ * into it, in eighths: none can take what another needs, and all of them
  * together do not overfill its queue. The budgets have places of their own below
  * WEIR_NUMBER_FIRST, where a container has its part of that of all containers.
  */
@@ -290,7 +290,7 @@ enum weir_flow_tag {
 	WEIR_FLOW_TAG_BUSY = 1,
 	/* There is a flow; the upper 30 bits are its hash's. */
 	WEIR_FLOW_TAG_HELD = 2,
-	/* With it: somebody else began the flow, and the container has not answered. */
+	/* With it: a peer began the flow, and the container has not answered. */
 	WEIR_FLOW_TAG_FOREIGN = 1,
 };
 
@@ -323,7 +323,7 @@ struct weir_sender_bucket {
 
 /* Of a container's table; with number WEIR_NUMBER_NONE of that of senders. */
 struct weir_flow_config {
-	/* Random numbers, which nobody outside knows. */
+	/* Random numbers, unknown outside the host. */
 	__u64 keys[WEIR_FLOW_KEYS];
 	/* Number of buckets, a power of two, - 1. */
 	__u32 bucket_mask;

@@ -16,7 +16,7 @@
  *    counts, and the bytes are still those of the packet outside.
  *    Next to totals there is a time series: while origin_ns is set, bytes are
  *    also added to the bin of the packet's arrival time, so a series has no
- *    missed and no late sample, whatever the load.
+ *    missed and no late sample at any load.
  * 3. Limits. VXLAN on its assigned port only, and not within itself. TCP and
  *    UDP over IPv4 and IPv6, no VLAN tags, no IPv6 extension
  *    headers, no later fragments: those count as "other". The minimum frame
@@ -34,7 +34,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-#define TCX_NEXT -1 /* = TC_ACT_UNSPEC: leave the packet to whoever is next */
+#define TCX_NEXT -1 /* = TC_ACT_UNSPEC: leave the packet to the next program */
 #define IP_OFFSET_MASK 0x1fff
 #define VXLAN_PORT 4789 /* IANA's */
 #define VXLAN_HLEN 8

@@ -22,7 +22,7 @@
  *    Two things are sent on later, after the chain. Multicast of ipvlan in mode
  *    L2 is, by a kernel thread and as the same packet (ipvlan_multicast_enqueue,
  *    ipvlan_process_multicast): its address is noted with the namespace. What a
- *    qdisc between the two devices has queued, such as one that somebody gave to
+ *    qdisc between the two devices has queued, such as one that a user gave to
  *    a VLAN, comes without an origin.
  * 4. End. With the process that attached them the programs are gone, perhaps in
  *    the middle of a chain. Its note is not believed any more a few ticks later

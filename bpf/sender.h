@@ -9,12 +9,12 @@
  *    containers whose flows are told apart; of others nothing is done.
  * 3. Bound. All share one table, as in flow.h: buckets of WEIR_WAYS. In a bucket that
  *    is full the container that has most places there loses the one that was silent
- *    for longest, which is the newcomer itself if nobody has more. So a
+ *    for longest, which is the newcomer itself if none has more. So a
  *    container that floods takes places from itself, and never one from another that
  *    has fewer in the bucket.
- * 4. Holders. An entry that is older than its container's table is of somebody
- *    who had the number before (struct weir_flow_config, since_ms). Who reads the table
- *    looks at that.
+ * 4. Holders. An entry that is older than its container's table is of a
+ *    container that had the number before (struct weir_flow_config, since_ms). A reader
+ *    of the table looks at that.
  */
 #ifndef WEIR_SENDER_H
 #define WEIR_SENDER_H

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
  * Assigns a packet to its container, at a tap: a place where all packets of one
- * container pass, and nobody else's.
+ * container pass, and no others.
  *
  * Problem: at the uplink a packet from behind NAT no longer says which
  * container it came from: addresses are rewritten and the socket is gone.
@@ -30,7 +30,7 @@
  *    end. From here to the uplink nothing but the queue is chosen, so priority
  *    stays here too.
  *
- * Whatever a container put into these fields before is overwritten: a container
+ * What a container put into these fields before is overwritten: a container
  * behind a veth cannot pass for another, with any capability. In macvlan and
  * ipvlan mode the tap is in the container's reach, so it is believed only where
  * nothing better is known: see uplink.bpf.c and origin.bpf.c.

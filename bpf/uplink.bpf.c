@@ -23,7 +23,7 @@
  *  2. Is it control traffic? Then it goes to a class of its own, which is
  *     served first. Each of those who may use it has a budget there, ARP and
  *     neighbour discovery of the host's own apart from all others, and each
- *     container: nobody can starve the others there, nor get around a share.
+ *     container: none can starve the others there, nor get around a share.
  *     What is beyond a budget is treated as data of who sent it.
  *  3. Which class of the scheduler? A container has one, or one for each traffic
  *     class of its packets: what the tap found, or what all of its packets are said
@@ -35,7 +35,7 @@
  *     takes the direct queue of the outermost HTB, past the classes and the bucket
  *     that holds them to the link's rate (internal/datapath/htb/plan.go). Neither knows
  *     of such packets. So
- *     - nobody may wait at the uplink: then whoever comes while a direct packet
+ *     - no packet may wait at the uplink: then one that comes while a direct packet
  *       is there goes through its class, no more than one of each processor is ever
  *       ahead of the classes, and of one flow none overtakes another. Nor does a
  *       device that sends less than its rate says make a FIFO of the uplink.
@@ -60,8 +60,8 @@
  * the host's.
  *
  * Who can pass for another?
- *  - Bridge, overlay: nobody, with any capability, also from namespaces made
- *    inside: whatever leaves passes the tap, which is out of reach. What was
+ *  - Bridge, overlay: no container by its own devices, also from namespaces made
+ *    inside: all that leaves passes the tap, which is out of reach. What was
  *    in priority before is cleared with the crossing (net/core/dev.c,
  *    ____dev_forward_skb), what was in queue_mapping is overwritten. With
  *    CAP_NET_ADMIN and no user namespace of its own it can make a macvlan or VLAN
@@ -73,15 +73,15 @@
  *    its cgroup is assigned. bypass.bpf.c keeps its packet sockets from going past
  *    this hook. With CAP_NET_ADMIN the container owns the network of
  *    the host, this program included; nothing can be held against that.
- *  - macvlan, ipvlan without CAP_NET_ADMIN: nobody; the tap overwrites.
+ *  - macvlan, ipvlan without CAP_NET_ADMIN: none; the tap overwrites.
  *  - macvlan, ipvlan with it: the container can take its tap away, or tag
  *    behind it (skbedit, a qdisc's filters), forward from another device
  *    inside, or make one more device on the uplink, here or in a namespace
  *    within. Packets of its sockets, raw and packet sockets included, go by
  *    their cgroup, all others by the namespace they come from, and it can
- *    change neither. From a namespace that nobody can be found to hold it can
- *    have what packets of unknown origin have. While the agent does not run nobody watches
- *    origins: then what it forwards goes by its tag, and can end in the host's
+ *    change neither. From a namespace without a known holder it can
+ *    have what packets of unknown origin have. While the agent does not run none are watched:
+ *    then what it forwards goes by its tag, and can end in the host's
  *    class or in another container's, as on a kernel that cannot watch. The
  *    engines do not give CAP_NET_ADMIN unless asked to.
  *
@@ -127,7 +127,7 @@ const volatile __u8 vlan_pcps[WEIR_SAVED_PRIORITY_MASK + 1] = {};
  */
 __u64 cgroup_levels = 0;
 
-/* Not 0: stamp packets, somebody reads it. Written by the agent. */
+/* Not 0: stamp packets, the agent reads it. Written by the agent. */
 __u32 stamping = 0;
 
 /*
@@ -247,8 +247,8 @@ struct {
 __u32 published_ports = 0;
 
 /*
- * Whose the ports are that containers publish at all addresses of the host's. Nobody
- * else can have such a port there. Written by the agent only.
+ * Whose the ports are that containers publish at all addresses of the host's. No
+ * other can have such a port there. Written by the agent only.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -647,7 +647,7 @@ static __always_inline __u32 minor_of(struct __sk_buff *skb, __u32 number, __u32
 	return minor ?: number;
 }
 
-/* can_see: the kernel lets a program see whether somebody waits. */
+/* can_see: the kernel lets a program see whether packets wait. */
 static __always_inline int classify(struct __sk_buff *skb, int can_see)
 {
 	/* Read in one place only, or the compiler makes an address of it. */

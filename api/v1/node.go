@@ -16,7 +16,7 @@ type Node struct {
 	Measured      Measured        `json:"measured"`
 }
 
-// SoftResources is the software of a node.
+// SoftResources names the operating system of a node.
 type SoftResources struct {
 	OS string `json:"OS"`
 }

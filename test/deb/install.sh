@@ -72,7 +72,7 @@ if [ -e "$root/usr/bin/weir" ] || [ -e "$root/run/weir" ]; then fail "a removal 
 [ -s "$root/etc/weir/weir.yaml" ] || fail "a removal took the configuration"
 
 inside dpkg -P weir
-# What dpkg and the linker know is theirs; folders that are everybody's may be new.
+# What dpkg and the linker know is theirs; folders that programs share may be new.
 left=$(cd "$work/upper" && find . -not -type c \( -path '*weir*' -o -not -type d \) |
 	grep -vE '^\./(var/(lib/dpkg|log|cache)/|etc/ld\.so\.cache$)') || true
 [ -z "$left" ] || fail "left over: $left"

@@ -27,7 +27,7 @@ const (
 	ShareTolerance = 0.03
 	// MaximumTolerance is how far any sender may exceed its maximum.
 	MaximumTolerance = 0.01
-	// LinkUse is how much of the link has to be used while anyone wants it.
+	// LinkUse is how much of the link has to be used while a container wants it.
 	LinkUse = 0.97
 	// Overshoot is how far the sum may exceed the link's rate.
 	Overshoot = 0.01

@@ -75,7 +75,7 @@ type forgery struct {
 	queueMapping, priority, mark uint32
 }
 
-// forgeries are the tags and classes of everyone else on the uplink: the
+// forgeries are the tags and classes of all others on the uplink: the
 // victim, the host, control traffic. An attacker does not know the numbers,
 // but they are small.
 func forgeries(victim uint32) []forgery {

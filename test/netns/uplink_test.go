@@ -377,7 +377,7 @@ func TestUplinkMadeAgainUnseen(t *testing.T) {
 // every view shows that; where Weir may, it puts its own back.
 func TestRootReplaced(t *testing.T) {
 	t.Parallel()
-	const replaced = "the root qdisc of uplink was replaced by somebody (pfifo qdisc ("
+	const replaced = "the root qdisc of uplink was replaced by another program (pfifo qdisc ("
 	b := newBed(t)
 	one := b.Add("one", labels("max", "5mbit"))
 	agent := b.StartAgent(harness.AgentOptions{})
@@ -405,11 +405,11 @@ func TestRootReplaced(t *testing.T) {
 		t.Errorf("status: %+v", status)
 	}
 	for _, command := range [][]string{{"ps"}, {"set", "one", "--max", "6mbit"}, {"doctor"}} {
-		if result := b.Weir(command...); !strings.Contains(strings.Join(strings.Fields(result.Stdout), " "), "replaced by somebody") {
+		if result := b.Weir(command...); !strings.Contains(strings.Join(strings.Fields(result.Stdout), " "), "replaced by another program") {
 			t.Errorf("weir %s: %+v", command, result)
 		}
 	}
-	if said := agent.Said(); strings.Contains(said, "has no htb") || !strings.Contains(said, "replaced by somebody") {
+	if said := agent.Said(); strings.Contains(said, "has no htb") || !strings.Contains(said, "replaced by another program") {
 		t.Errorf("the log: %s", said)
 	}
 	if root := b.Run("tc", "qdisc", "show", "dev", "uplink", "root"); !strings.Contains(root, "pfifo") {

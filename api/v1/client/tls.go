@@ -35,7 +35,7 @@ func LoadTLS(caFile, certFile, keyFile string) (*tls.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the client's certificate %s and its key %s: %w", certFile, keyFile, err)
 	}
-	// Send it whatever authorities the server requests: a server that refuses it says why.
+	// Send it for all authorities that a server requests: a server that refuses it says why.
 	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		if renewed, err := tls.LoadX509KeyPair(certFile, keyFile); err == nil {
 			return &renewed, nil

@@ -43,7 +43,7 @@ func (a *Attacher) applyFlows(list []*Container) {
 	slices.Sort(numbers)
 	refused := a.Flows.Keep(numbers)
 	if refused != nil && a.flowsErr == nil {
-		a.log.Error("classify flows", "error", refused)
+		a.log.Error("cannot classify flows", "error", refused)
 	}
 	a.flowsErr = refused
 	for _, c := range list {

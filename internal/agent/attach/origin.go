@@ -75,7 +75,7 @@ func (a *Attacher) watchOrigins(all []*Container) bool {
 		a.log.Warn("this kernel cannot watch network namespaces: packets that macvlan and ipvlan containers forward are identified by their tags only", "error", err)
 		return false
 	case err != nil:
-		a.log.Warn("watch origins", "error", err)
+		a.log.Warn("cannot watch origins", "error", err)
 	}
 	return true
 }
@@ -86,7 +86,7 @@ func (a *Attacher) unwatchOrigins() {
 		return
 	}
 	if err := a.origins.Unwatch(); err != nil {
-		a.log.Warn("stop watching origins", "error", err)
+		a.log.Warn("cannot stop watching origins", "error", err)
 	}
 }
 
@@ -146,7 +146,7 @@ func (a *Attacher) SearchUnknown(now time.Time) {
 	o.pending = false
 	unknown, err := o.Unknown()
 	if err != nil {
-		a.log.Warn("list unknown network namespaces that send packets", "error", err)
+		a.log.Warn("cannot list unknown network namespaces that send packets", "error", err)
 	}
 	o.search(unknown)
 }
@@ -188,7 +188,7 @@ func (a *Attacher) AddHolders(s Search, all []*Container) {
 		}
 		a.log.Debug("a network namespace has an owner", "netns", netns, "number", found.Number, "shown_by", found.ShownBy)
 		if err := o.Add(netns, found); err != nil {
-			a.log.Warn("assign a network namespace", "error", err)
+			a.log.Warn("cannot assign a network namespace", "error", err)
 		}
 	}
 	o.searchFrom = time.Now().Add(pause)
@@ -199,7 +199,7 @@ func (a *Attacher) AddHolders(s Search, all []*Container) {
 func (a *Attacher) checkOrigins() {
 	lapsed, err := a.origins.Lapse()
 	if err != nil {
-		a.log.Warn("forget network namespaces", "error", err)
+		a.log.Warn("cannot forget network namespaces", "error", err)
 	}
 	if !a.origins.searching {
 		a.origins.search(lapsed)

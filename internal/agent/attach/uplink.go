@@ -87,13 +87,13 @@ func (a *Attacher) applyTable(u *Uplink, table identity.Table, list []*Container
 		}
 	}
 	if err := u.refusals.Published; err != nil && before.Published == nil {
-		a.log.Warn("assign published ports", "uplink", u.Name(), "error", err)
+		a.log.Warn("cannot assign published ports", "uplink", u.Name(), "error", err)
 	}
 	if err := u.refusals.Index; err != nil {
 		a.log.Warn("cannot set the devices whose tags in tc_index are trusted", "uplink", u.Name(), "error", err)
 	}
 	if err := u.refusals.Unknown; err != nil {
-		a.log.Warn("limit unknown origins", "uplink", u.Name(), "error", err)
+		a.log.Warn("cannot limit unknown origins", "uplink", u.Name(), "error", err)
 	}
 }
 
@@ -115,7 +115,7 @@ func (a *Attacher) checkFollowers(u *Uplink) {
 	}
 	followers, err := identity.Followers(u.Ifindex())
 	if err != nil {
-		a.log.Warn("look for programs of others at the uplink", "uplink", u.Name(), "error", err)
+		a.log.Warn("cannot look for programs of others at the uplink", "uplink", u.Name(), "error", err)
 		return
 	}
 	if len(followers) > 0 && !slices.Equal(followers, u.followers) {

@@ -208,13 +208,13 @@ func openDashboard(address string, feed http.Handler, tokens *access.Tokens, log
 	page := web.New(feed, tokens, log)
 	listener, err := web.Listen(address)
 	if err != nil {
-		log.Error("go on without the dashboard", "error", err)
+		log.Error("going on without the dashboard", "error", err)
 		return page
 	}
 	log.Info("dashboard", "address", "http://"+listener.Addr().String())
 	go func() {
 		if err := page.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			log.Error("serve the dashboard", "error", err)
+			log.Error("cannot serve the dashboard", "error", err)
 		}
 	}()
 	return page
@@ -242,7 +242,7 @@ func (f *agentFlags) run(ctx context.Context, settings config.Config, reload fun
 	// One goroutine does the work; more processors would only wake each other.
 	runtime.GOMAXPROCS(1)
 	if err := prioritize(); err != nil {
-		log.Debug("run before others", "error", err)
+		log.Debug("cannot run before others", "error", err)
 	}
 	initial, err := f.agentSettings(settings)
 	if err != nil {
@@ -271,7 +271,7 @@ func (f *agentFlags) run(ctx context.Context, settings config.Config, reload fun
 		Ready: func() {
 			// Tell a service manager that the agent is ready (sd_notify(3)).
 			if _, err := daemon.SdNotify(true, daemon.SdNotifyReady); err != nil {
-				log.Error("tell the service manager", "error", err)
+				log.Error("cannot tell the service manager", "error", err)
 			}
 		},
 	})
@@ -297,7 +297,7 @@ func (f *agentFlags) run(ctx context.Context, settings config.Config, reload fun
 	socket := api.Socket(role)
 	go func() {
 		if err := socket.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			log.Error("serve the agent's socket", "error", err)
+			log.Error("cannot serve the agent's socket", "error", err)
 		}
 	}()
 	if settings.Dashboard != "" {

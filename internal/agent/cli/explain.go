@@ -81,7 +81,7 @@ func printExplanation(w io.Writer, e v1.Explanation) error {
 		fmt.Fprintf(&b, "\nAt %s\n", cmdline.Printable(s.Uplink))
 		fmt.Fprintf(&b, "  entitled to %s, because\n", cmdline.RateOrDash(s.EntitledBPS))
 		list(4, s.Entitled)
-		fmt.Fprintf(&b, "  gets %s now, because\n", cmdline.RateOrDash(s.AllocatedBPS))
+		fmt.Fprintf(&b, "  may send up to %s now, because\n", cmdline.RateOrDash(s.AllocatedBPS))
 		list(4, s.Allocated)
 		b.WriteString("  to get more\n")
 		list(4, s.ForMore)

@@ -28,22 +28,22 @@ func openRemote(api *server.API, listen config.Listen, tokens *access.Tokens, lo
 		Certificate: listen.CertificatePath, Key: listen.KeyPath, ClientCA: listen.ClientCAPath,
 	}, listen.Admins, log)
 	if err != nil {
-		log.Error("go on without listening for other hosts", "error", err)
+		log.Error("going on without listening for other hosts", "error", err)
 		return nil
 	}
 	remote := api.Remote(tokens, certificates)
 	listener, err := server.ListenTLS(listen.Address, certificates)
 	if err != nil {
-		log.Error("go on without listening for other hosts", "error", fmt.Errorf("%w: give listen another address", err))
+		log.Error("going on without listening for other hosts", "error", fmt.Errorf("%w: give listen another address", err))
 		return nil
 	}
-	log.Info("listen for other hosts", "address", listener.Addr())
+	log.Info("listening for other hosts", "address", listener.Addr())
 	if listen.ClientCAPath == "" && !tokens.Any() {
 		log.Warn("no other host can use the API: make a token with `weir token NAME`, or give listen a client_ca")
 	}
 	go func() {
 		if err := remote.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			log.Error("serve other hosts", "error", err)
+			log.Error("cannot serve other hosts", "error", err)
 		}
 	}()
 	return remote

@@ -49,7 +49,7 @@ func (a *Agent) takeClassifier(choice flows.Choice) (undo func(), err error) {
 	return func() {
 		a.config.Classifier = before
 		if err := a.attach.Flows.Use(before); err != nil {
-			a.log.Error("restore the previous classifier", "error", err)
+			a.log.Error("cannot restore the previous classifier", "error", err)
 		}
 	}, nil
 }

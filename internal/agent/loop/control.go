@@ -67,11 +67,11 @@ func (u *link) readCounters() {
 // endPeriod ends a period of the counters for users. All shares that sent something were counted at
 // the same moment, now; counters of the others are unchanged.
 func (u *link) endPeriod(now time.Time) error {
-	anybody := false
+	anyActive := false
 	for _, s := range u.participants {
-		anybody = anybody || s.active
+		anyActive = anyActive || s.active
 	}
-	if err := u.measureDelays(anybody && u.statsTurns%delayTurns == 0); err != nil {
+	if err := u.measureDelays(anyActive && u.statsTurns%delayTurns == 0); err != nil {
 		return err
 	}
 	for _, s := range u.participants {

@@ -110,7 +110,7 @@ func (a *Agent) logChange(u *link, change uplink.Change, before error) {
 	}
 	if change.Unlimited != nil {
 		// Not fatal: the uplink cuts larger packets up.
-		a.log.Warn("limit the uplink's packets", "uplink", u.device.Name(), "error", change.Unlimited)
+		a.log.Warn("cannot limit the uplink's packets", "uplink", u.device.Name(), "error", change.Unlimited)
 	}
 	if change.To == uplink.Installed && change.From != uplink.Installed {
 		a.log.Info("sharing out the uplink", "uplink", u.device.Name(), "rate_bps", u.device.RateBPS())

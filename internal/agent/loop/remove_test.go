@@ -56,7 +56,7 @@ func TestUplinkIsNotSharedOut(t *testing.T) {
 	b.check()
 	says := func(what string, state v1.State, reason string) {
 		t.Helper()
-		if state != v1.StateDegraded || !strings.Contains(reason, "replaced by somebody (pfifo qdisc (8001:))") {
+		if state != v1.StateDegraded || !strings.Contains(reason, "replaced by another program (pfifo qdisc (8001:))") {
 			t.Errorf("%s: %s, %q", what, state, reason)
 		}
 	}

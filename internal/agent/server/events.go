@@ -44,7 +44,7 @@ func (a *API) events(w http.ResponseWriter, r *http.Request) {
 		err = events.Stream(w, r, ring, query, writer)
 	}
 	if err != nil {
-		a.log.Debug("send events", "error", err)
+		a.log.Debug("cannot send events", "error", err)
 	}
 }
 

@@ -21,10 +21,10 @@ func (a *API) metrics(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", exposition.ContentType)
 	buffer := bufio.NewWriterSize(w, metricsBuffer)
 	if err := metrics.Write(buffer, seen.Snapshot); err != nil {
-		a.log.Debug("answer a scrape", "error", err)
+		a.log.Debug("cannot answer a scrape", "error", err)
 		return
 	}
 	if err := buffer.Flush(); err != nil {
-		a.log.Debug("answer a scrape", "error", err)
+		a.log.Debug("cannot answer a scrape", "error", err)
 	}
 }

@@ -150,7 +150,7 @@ func (f File) validate() error {
 			return errors.New("an uplink has no name")
 		}
 		if names[u.Name] {
-			return fmt.Errorf("uplink %q is there twice", u.Name)
+			return fmt.Errorf("uplink %q is given twice", u.Name)
 		}
 		names[u.Name] = true
 	}

@@ -189,7 +189,7 @@ func TestCorruptState(t *testing.T) {
 		}
 	}
 	for uplinks, says := range map[string]string{
-		`{"name":"a"},{"name":"a"}`: `uplink "a" is there twice`,
+		`{"name":"a"},{"name":"a"}`: `uplink "a" is given twice`,
 		`{"name":""}`:               "an uplink has no name",
 		`null`:                      "an uplink has no name",
 	} {

@@ -25,13 +25,14 @@ type flowView struct {
 	at     time.Time
 }
 
-// flowRow is a flow with its rates since the previous sample, in bits per second; known is set if
-// the previous sample had the flow.
+// flowRow is a flow with its rate since the previous sample, in bits per second, or unknownBPS if
+// that did not have the flow.
 type flowRow struct {
 	v1.Flow
-	bps   uint64
-	known bool
+	bps int64
 }
+
+const unknownBPS = -1
 
 // setSample shows the flows of a sample, highest rate first.
 func (t *flowView) setSample(sample Sample, now time.Time) {
@@ -54,11 +55,10 @@ func (t *flowView) setSample(sample Sample, now time.Time) {
 	elapsed := now.Sub(t.at).Seconds()
 	flows := make([]flowRow, 0, len(sample.Flows))
 	for _, f := range sample.Flows {
-		shown := flowRow{Flow: f}
+		shown := flowRow{Flow: f, bps: unknownBPS}
 		bytes := f.SentBytes + f.ReceivedBytes
 		if was, known := before[flowKey(f)]; known && elapsed > 0 && bytes >= was.SentBytes+was.ReceivedBytes {
-			shown.known = true
-			shown.bps = uint64(float64(bytes-was.SentBytes-was.ReceivedBytes) * 8 / elapsed)
+			shown.bps = int64(float64(bytes-was.SentBytes-was.ReceivedBytes) * 8 / elapsed)
 		}
 		flows = append(flows, shown)
 	}
@@ -136,8 +136,8 @@ func (t *flowView) render(window Window) string {
 	}
 	for _, f := range shown {
 		rate := "-"
-		if f.known {
-			rate = cmdline.RateOrDash(f.bps)
+		if f.bps != unknownBPS {
+			rate = cmdline.RateOrDash(uint64(f.bps))
 		}
 		table.Add([]string{
 			cmdline.Cut(cmdline.Printable(f.Container), maxNameWidth), f.Protocol, f.Initiator, f.Responder, cmp.Or(f.Application, "-"), cmp.Or(string(f.Class), "-"),

@@ -147,6 +147,6 @@ func occupied(held holding, foreign string) *Problem {
 			"%s carries a %s that another program configured: --replace replaces it, and `weir down` restores it", held.name, foreign)}
 	}
 	return &Problem{Kind: ForeignQdisc, Text: fmt.Sprintf(
-		"the root qdisc of %[1]s was replaced by somebody (%[2]s), and nothing is shared out there: `tc qdisc del dev %[1]s root` lets Weir put its own back; with --replace it puts theirs aside, and `weir down` puts it back",
+		"the root qdisc of %[1]s was replaced by another program (%[2]s), and nothing is shared out there: `tc qdisc del dev %[1]s root` lets Weir put its own back; with --replace it puts the other aside, and `weir down` puts it back",
 		held.name, foreign)}
 }

@@ -225,7 +225,7 @@ func TestReplacedBySomebody(t *testing.T) {
 		b.advance()
 		replaced(b)
 		b.expect("replaced", Claimed, ForeignQdisc)
-		for _, want := range []string{"the root qdisc of up0 was replaced by somebody (pfifo qdisc (8001:))", "tc qdisc del dev up0 root", "--replace"} {
+		for _, want := range []string{"the root qdisc of up0 was replaced by another program (pfifo qdisc (8001:))", "tc qdisc del dev up0 root", "--replace"} {
 			if text := problems(b.Device).Error(); !strings.Contains(text, want) {
 				t.Errorf("%q is not in %q", want, text)
 			}

@@ -11,7 +11,7 @@ import (
 // Ports of switches.
 //
 // Problem. Open vSwitch's kernel datapath sends a packet to queue N of a port by
-// writing class 1:(N+1) into its priority, whatever the packet's origin
+// writing class 1:(N+1) into its priority, for packets of all origins
 // (lib/dpif-netlink.c, dpif_netlink_queue_to_priority). The classes that Open vSwitch makes
 // have queues of 1000 packets, and a packet of 64 KB blocks the port for its whole length.
 //

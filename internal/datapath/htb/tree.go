@@ -28,8 +28,8 @@
 // is served up to its allocation, which the control loop sets for those that
 // are sending now; the allocations of the senders sum to C' (C less a
 // thousandth), which makes the shares exact. What a sender leaves idle until the
-// loop has noticed is lent by the root, so the link is never idle while anyone
-// has traffic.
+// loop has noticed is lent by the root, so the link is never idle while a
+// container has traffic.
 //
 // When a container wakes up, guarantees plus allocations exceed C until the
 // loop has run (or for good, when the agent is dead). The token bucket filter
@@ -101,7 +101,7 @@ type tree struct {
 // class is the HTB class of a competitor.
 type class struct {
 	sched.Competitor
-	// GuaranteedBPS is the rate it can always have, whatever others send, and without an agent.
+	// GuaranteedBPS is the rate it can always have, however much others send, and without an agent.
 	GuaranteedBPS uint64
 	// AllocatedBPS is its present rate, given the other senders; at least GuaranteedBPS if it wants
 	// that much.

@@ -131,6 +131,6 @@ func (a *api) metrics(w http.ResponseWriter, _ *http.Request) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(requestTimeout))
 	w.Header().Set("Content-Type", exposition.ContentType)
 	if err := metrics.Write(w, a.snapshot(), a.Manager.Events().Counts()); err != nil {
-		a.Log.Debug("answer a scrape", "error", err)
+		a.Log.Debug("cannot answer a scrape", "error", err)
 	}
 }

@@ -130,7 +130,7 @@ func (a *api) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
 	if err := events.Stream(w, r, a.Manager.Events().Ring, query, lineEvents{json.NewEncoder(w)}); err != nil {
-		a.Log.Debug("send events", "error", err)
+		a.Log.Debug("cannot send events", "error", err)
 	}
 }
 

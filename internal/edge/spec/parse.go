@@ -203,7 +203,7 @@ func (r *reader) ports(v *value) []Port {
 		}
 		port := Port{Host: r.port(known["host"]), Container: r.port(known["container"])}
 		if slices.ContainsFunc(list, func(p Port) bool { return p.Host == port.Host }) {
-			r.fail(item.path+".host", "%d is there twice; a port of the node leads to one port of the service", port.Host)
+			r.fail(item.path+".host", "%d is given twice; a port of the node leads to one port of the service", port.Host)
 		}
 		list = append(list, port)
 	}

@@ -135,7 +135,7 @@ func (v *value) readMembers(decoder *json.Decoder, depth int) error {
 		name := token.(string) // the decoder takes nothing else for a name
 		path := strings.TrimPrefix(v.path+"."+printable(name), ".")
 		if seen[name] {
-			return fmt.Errorf("%s: is there twice", path)
+			return fmt.Errorf("%s: is given twice", path)
 		}
 		seen[name] = true
 		item, err := readValue(decoder, path, depth+1)

@@ -13,7 +13,7 @@ import (
 // role has its own places, and each caller may have a part of them.
 //
 // The caller is known with the first request only. Until then a connection is a stranger's.
-// Strangers are limited too, but none is refused, since it may be anyone's: with one too many,
+// Strangers are limited too, but none is refused, since it may be an administrator's: with one too many,
 // the oldest connection of the network with the most strangers is closed. So an attacker closes
 // its own connections, and a caller that shows its token at once gets through.
 type Places struct {

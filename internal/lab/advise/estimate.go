@@ -44,7 +44,7 @@ func (m Measurements) link(q Question) (linkBPS uint64, note string) {
 	case far(nearest) <= math.Log(nearLink):
 		return nearest, ""
 	case unlimited && q.RateBPS > 0 && q.Protocol == "udp":
-		return 0, fmt.Sprintf("no link near %s was measured: where nothing pushes back on UDP, as in bridge and overlay mode, its sender works as fast as it can whatever the link takes, "+
+		return 0, fmt.Sprintf("no link near %s was measured: where nothing pushes back on UDP, as in bridge and overlay mode, its sender works as fast as it can, also beyond what the link takes, "+
 			"so what that costs is not known; measure it with weir bench netmodes --save --links RATE,none", rateText(float64(q.RateBPS)))
 	case unlimited:
 		return 0, ""

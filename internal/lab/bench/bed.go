@@ -230,7 +230,7 @@ func (b *Bed) newSender(ctx context.Context, c Case, containers []Placed, i int,
 	}
 	if load.Protocol == traffic.UDP && load.RateBPS == 0 && !load.Flood {
 		// Nothing pushes back on a sender behind a bridge, so without a pace
-		// it would take the CPU from everyone else.
+		// it would take the CPU from all others.
 		options.RateBPS = uint64(overload * float64(c.LinkBPS))
 	}
 	if load.Protocol == traffic.UDP && load.PayloadBytes == 0 {

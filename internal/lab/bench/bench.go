@@ -86,7 +86,7 @@ var suites = []suite{
 	{"agent", "what the agent itself takes", 12, agentSuite, agentNote, true},
 }
 
-// SuiteNames lists all suites.
+// SuiteNames returns the names of the suites of cases, in the order of weir bench all.
 func SuiteNames() []string {
 	names := make([]string, len(suites))
 	for i, one := range suites {

@@ -23,7 +23,7 @@ func (c Case) ideal(at time.Duration) []uint64 {
 	return alloc.Allocate(c.LinkBPS, containers, alloc.Entitle(c.LinkBPS, containers))
 }
 
-// entitled returns the rate that each container can always have, whatever others send.
+// entitled returns the rate that each container can always have, however much others send.
 func (c Case) entitled(at time.Duration) []uint64 {
 	return alloc.Entitle(c.LinkBPS, c.competitors(at))
 }

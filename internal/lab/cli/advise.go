@@ -207,8 +207,8 @@ func (f *adviseFlags) ask(cmd *cobra.Command, socket *string, result *adviceOutp
 	return f.askOf(snapshot, result, cmd.Flags().Changed), nil
 }
 
-// notAsked is what goes without the agent's answer: anyone may ask for advice, also where
-// no agent runs, or it is not for this user. Missed says that the answer would have counted.
+// notAsked returns the notes on advice without the agent's answer. Advice needs no agent, and no
+// access to it; missed says that the answer would have counted.
 func notAsked(err error, missed bool) (notes []string, _ error) {
 	switch {
 	case errors.Is(err, client.ErrNotAllowed):

@@ -157,7 +157,7 @@ func TestSDNRunBad(t *testing.T) {
 		"--gateway=198.18.1.1/24 --route=0.0.0.0/0=198.18.1.1":                              "198.18.1.1 is the gateway itself",
 		"--gateway=198.18.1.1/24 --route=203.0.113.5/24=198.18.1.2":                         "want a network such as",
 		"--route=0.0.0.0/0=198.18.1.1":                                                      "in the network of no gateway",
-		"--gateway=198.18.1.1/24 --route=0.0.0.0/0=198.18.1.2 --route=0.0.0.0/0=198.18.1.3": "route 0.0.0.0/0 is there twice",
+		"--gateway=198.18.1.1/24 --route=0.0.0.0/0=198.18.1.2 --route=0.0.0.0/0=198.18.1.3": "route 0.0.0.0/0 is given twice",
 		"--takeover-after=500ms":                                                            "--takeover-after 500ms is less than 1s",
 		"--takeover-after=-1s":                                                              "--takeover-after -1s is less than 1s",
 		"--model=/nowhere":                                                                  "--model: read classifier: open /nowhere: no such file",

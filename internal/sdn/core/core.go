@@ -346,7 +346,8 @@ func (c *Core) forgetStationsAt(at topology.Port) {
 	}
 }
 
-// blockLoops blocks the ports that close a loop and unblocks those that no longer do.
+// blockLoops updates which ports are blocked because they close a loop, and forgets the stations
+// behind new ones. Entries follow when forwarding is refreshed.
 func (c *Core) blockLoops() {
 	blocked, changed := c.links.updateBlocked()
 	for _, p := range blocked {

@@ -112,8 +112,8 @@ func (w *forwarding) reroute() {
 	}
 }
 
-// mayFlood reports whether a port may flood one more packet. The burst is one second's
-// worth.
+// mayFlood takes one of the floodsPerSecond packets that a port may flood, and reports false if
+// none is left; unused ones add up to one second's.
 func (w *forwarding) mayFlood(p *port) bool {
 	const each = time.Second / floodsPerSecond
 	due := later(p.floods, w.now.Add(-time.Second)).Add(each)

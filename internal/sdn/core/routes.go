@@ -52,7 +52,7 @@ func NewRoutes(gateways []netip.Prefix, static []Route) (*Routes, error) {
 		case g.Addr() == s.Via:
 			return nil, fmt.Errorf("route %v: %v is the gateway itself", s.To, s.Via)
 		case slices.ContainsFunc(r.static[:i], func(o Route) bool { return o.To == s.To }):
-			return nil, fmt.Errorf("route %v is there twice", s.To)
+			return nil, fmt.Errorf("route %v is given twice", s.To)
 		}
 	}
 	slices.SortStableFunc(r.static, func(a, b Route) int { return b.To.Bits() - a.To.Bits() })

@@ -167,13 +167,13 @@ func (m *Map) assign(name, queue string, written map[apps.Level]bool) error {
 	_, twice := m.Types[i]
 	switch {
 	case err == nil && written[level]:
-		return fmt.Errorf("map: %s is there twice", level)
+		return fmt.Errorf("map: %s is given twice", level)
 	case err == nil:
 		m.Levels[level], written[level] = id, true
 	case i < 0:
 		return fmt.Errorf("map: %q is neither a level (ef, af, be) nor an application type (%s)", name, strings.Join(apps.Types, ", "))
 	case twice:
-		return fmt.Errorf("map: %s is there twice", apps.Types[i])
+		return fmt.Errorf("map: %s is given twice", apps.Types[i])
 	default:
 		m.Types[i] = id
 	}

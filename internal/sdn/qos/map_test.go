@@ -57,9 +57,9 @@ func TestBadMaps(t *testing.T) {
 		two + "map: {voip: 4}":                                                    "VOIP goes to queue 4, and there is none",
 		two + "map: {be: 1}":                                                      "be goes to queue 1; it must be 0",
 		two + "map: {skype: 1}":                                                   `"skype" is neither a level (ef, af, be) nor an application type (VOIP,`,
-		two + "map: {voip: 1, VOIP: 2}":                                           "VOIP is there twice",
+		two + "map: {voip: 1, VOIP: 2}":                                           "VOIP is given twice",
 		two + "map: {voip: first}":                                                `map: voip: "first" is no number of a queue`,
-		two + "map: {ef: 2, EF: 1}":                                               "EF is there twice",
+		two + "map: {ef: 2, EF: 1}":                                               "EF is given twice",
 		"queues: {1: {min: 3mbit}, 2: }\nmap: {ef: 1.5}\n":                        `ef: "1.5" is no number`,
 	} {
 		if _, err := ReadMap([]byte(text)); err == nil || !strings.Contains(err.Error(), says) {

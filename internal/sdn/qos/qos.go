@@ -191,7 +191,7 @@ func Plan(p Port, w Wanted) Change {
 	case p.LinkSpeedBPS != 0 && rateBPS > p.LinkSpeedBPS:
 		return refuse("a rate of %s is more than the link's %s: what is guaranteed would not fit", mbit(rateBPS), mbit(p.LinkSpeedBPS))
 	case p.QoS != nil && !p.QoS.Ours() && !w.Replace:
-		return refuse("somebody else configured QoS %s (%s): --replace puts it aside, weir sdn down puts it back", p.QoS.UUID, p.QoS.Type)
+		return refuse("another program configured QoS %s (%s): --replace puts it aside, weir sdn down puts it back", p.QoS.UUID, p.QoS.Type)
 	}
 	if rateBPS == 0 {
 		rateBPS = p.LinkSpeedBPS

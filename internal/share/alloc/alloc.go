@@ -6,7 +6,7 @@
 // An uplink sends C bits per second. Container i has a weight w, a floor m, a
 // ceiling M, a priority p and a demand d. How much may each send, so that
 // floors and ceilings hold, the rest is shared by weight, nothing is wasted
-// while anyone wants it, and what some leave idle goes to others by priority?
+// while a container wants it, and what some leave idle goes to others by priority?
 //
 // # Method
 //
@@ -89,7 +89,7 @@ func (c *Container) lid() uint64 {
 func (c *Container) guarantee() uint64 { return min(c.FloorBPS, c.CeilingBPS) }
 
 // Entitle returns the entitlement of each container, in bits per second: the
-// rate it can always have, whatever the others send. The result has the order
+// rate it can always have, however much others send. The result has the order
 // and length of containers. DemandBPS and Priority do not change a share
 // (Priority only breaks a tie for the last bit). Design, section 3, point 1;
 // qCon, section 3.3, equations 6 to 9.
@@ -98,23 +98,23 @@ func (c *Container) guarantee() uint64 { return min(c.FloorBPS, c.CeilingBPS) }
 // its ceiling; then it is the sum of these and of the floors of those that have
 // none. Floors that exceed the capacity together (the
 // link's rate was lowered after they were admitted) are all cut by the same
-// factor, and nobody gets more than its cut floor.
+// factor, and no container gets more than its cut floor.
 func Entitle(capacityBPS uint64, containers []Container) []uint64 {
 	return new(Allocator).Entitle(nil, capacityBPS, containers)
 }
 
 // Allocate returns what each container may send now, in bits per second, given
-// who demands how much. The result has the order and length of containers.
+// all demands. The result has the order and length of containers.
 // entitled is what [Entitle] returned for the same capacity and containers.
 // Design, section 3, points 2 and 3; CNTC, section 4.1, for priorities.
 //
-// Nobody gets more than its demand or its ceiling, or less than the smaller of
+// No container gets more than its demand or its ceiling, or less than the smaller of
 // its demand and its entitlement. What that leaves goes to those that want
 // more, highest priority first, by level within one priority, containers of
 // weight 0 after the others there. The sum is exactly the smaller of capacityBPS and what all want together.
 //
 // If floors were cut (see [Entitle]), what silent containers leave first
-// restores the floors of those that are sending, whatever their priority.
+// restores the floors of those that are sending, regardless of priority.
 // Entitlements that exceed the capacity together are cut like floors.
 //
 // Allocate panics if entitled and containers differ in length.
@@ -183,7 +183,7 @@ func (a *Allocator) Allocate(dst []uint64, capacityBPS uint64, containers []Cont
 	}
 	left := capacity - given
 
-	// Idle capacity first restores floors that were cut, whatever the priority. The level
+	// Idle capacity first restores floors that were cut, regardless of priority. The level
 	// of a cut floor is its fraction, so its width is the floor itself.
 	a.vessels = a.vessels[:0]
 	for i := range containers {

@@ -11,7 +11,7 @@
 // still does; one that got all it wanted and offers less than it may send, or may
 // send more than it does, as the link is not full, still does.
 //
-// A rate has to be known soon, since everybody else waits for what a sender that
+// A rate has to be known soon, since the others wait for what a sender that
 // stopped has left, and exactly, since what a sender is thought to leave is added
 // to what others may send. No window does both: in 60 ms a sender of 0.8 Mbit/s
 // offers three frames or five. So there are two. What the short one sees is
@@ -56,7 +56,7 @@ const (
 	// Below the one part of its allocation, in percent, a sender that wanted
 	// more surely does not any more; above the other, which is more than the
 	// headroom leaves, one that got all it wanted perhaps wants more. In
-	// between a sample now and then will do: nobody has to wait for so little.
+	// between a sample now and then will do: it holds too little for others to wait for.
 	enoughPercent   = 70
 	wantMorePercent = 97
 )

@@ -89,13 +89,13 @@ func TestContainer(t *testing.T) {
 		{
 			"weight among two", snapshot(0, web, db),
 			"the uplink sends 100mbit; its weight is 200 of the 300 of 2 containers that share by weight: 100mbit x 200/300 = 66.7mbit",
-			"it wants more than it gets; everyone else sends what they are entitled to: nothing is idle",
+			"it wants more than it gets; all others send what they are entitled to: nothing is idle",
 			"more weight: 400 instead of 200 would entitle it to 80mbit; a minimum above 66.7mbit: up to 95mbit can be guaranteed to it beside the others' minimums",
 		},
 		{
 			"a minimum lifts", snapshot(0, sender{"web", v1.Policy{Weight: 100, MinBPS: 60e6}, wantsMore}, db),
 			"its minimum of 60mbit lifts it there: its weight of 100 alone would give it 50mbit; the minimum is not added to that",
-			"it wants more than it gets; everyone else sends what they are entitled to: nothing is idle",
+			"it wants more than it gets; all others send what they are entitled to: nothing is idle",
 			"more weight: 200 instead of 100 would entitle it to 66.7mbit; a minimum above 60mbit: up to 95mbit can be guaranteed to it beside the others' minimums",
 		},
 		{
@@ -103,7 +103,7 @@ func TestContainer(t *testing.T) {
 			snapshot(0, web, db, sender{"low", v1.Policy{Weight: 1, MinBPS: 30e6}, wantsMore}, sender{"cut", v1.Policy{Weight: 100, MaxBPS: 10e6}, wantsMore}),
 			"the uplink sends 100mbit, less 30mbit to what minimums alone decide (low), less 10mbit to what maximums hold down (cut): 60mbit is left to be shared by weight; " +
 				"its weight is 200 of the 300 of 2 containers that share by weight: 60mbit x 200/300 = 40mbit",
-			"it wants more than it gets; everyone else sends what they are entitled to: nothing is idle",
+			"it wants more than it gets; all others send what they are entitled to: nothing is idle",
 			"more weight: 400 instead of 200 would entitle it to 48mbit; a minimum above 40mbit: up to 65mbit can be guaranteed to it beside the others' minimums",
 		},
 		{
@@ -152,13 +152,13 @@ func TestContainer(t *testing.T) {
 		{
 			"alone", snapshot(0, web),
 			"the uplink sends 100mbit; its weight is 200 of the 200 of 1 container that share by weight: 100mbit x 200/200 = 100mbit",
-			"it wants more than it gets; everyone else sends what they are entitled to: nothing is idle",
+			"it wants more than it gets; all others send what they are entitled to: nothing is idle",
 			"a faster uplink: no other policy gives it more of 100mbit",
 		},
 		{
 			"the host competes", snapshot(wantsMore, sender{"web", weight(100), wantsMore}),
 			"the uplink sends 100mbit; its weight is 100 of the 200 of 2 containers that share by weight: 100mbit x 100/200 = 50mbit",
-			"it wants more than it gets; everyone else sends what they are entitled to: nothing is idle",
+			"it wants more than it gets; all others send what they are entitled to: nothing is idle",
 			"more weight: 200 instead of 100 would entitle it to 66.7mbit; a minimum above 50mbit: up to 95mbit can be guaranteed to it beside the others' minimums",
 		},
 	} {

@@ -91,7 +91,7 @@ func (d *division) allocation() []string {
 	}
 	text := []string{"it wants more than it gets"}
 	if n.idleBPS == 0 {
-		return append(text, "everyone else sends what they are entitled to: nothing is idle")
+		return append(text, "all others send what they are entitled to: nothing is idle")
 	}
 	text = append(text, fmt.Sprintf("others leave %s idle, which goes by priority to those that want more", rate(n.idleBPS)))
 	before, beside := d.rivals()

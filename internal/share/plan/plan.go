@@ -71,8 +71,8 @@ type Grant struct {
 }
 
 // Admit decides all claims on a link: first the host class's, whose floor uses the same
-// budget, then those of containers, given in the order of their start. Granted floors stay
-// whatever others request, including the host. A refused claim may be repeated.
+// budget, then those of containers, given in the order of their start. Granted floors
+// stay for all later requests, including those of the host. A refused claim may be repeated.
 func (l Link) Admit(host Claim, claims []Claim) (Grant, []Grant) {
 	// A lower floor needs no admission.
 	held := func(c Claim) uint64 { return min(c.HeldBPS, c.FloorBPS) }

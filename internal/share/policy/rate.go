@@ -127,6 +127,8 @@ func unitError(number, unit string) error {
 		return errors.New("has a comma; fractions are written with a point, for example 1.5mbit")
 	case strings.HasSuffix(lower, "bps"):
 		return fmt.Errorf("has the unit %q, which tc takes for bytes: bytes are not accepted; for %s write %s", unit, inWords(meant, number), meant)
+	case isBytes(lower) && strings.Contains(unit, "b") && !strings.Contains(lower, "byte"):
+		return fmt.Errorf("has the unit %q, which some programs take for bytes: bytes are not accepted; for %s write %s", unit, inWords(meant, number), meant)
 	case isBytes(lower):
 		return fmt.Errorf("has the unit %q: bytes are not accepted; for %s write %s", unit, inWords(meant, number), meant)
 	}

@@ -80,7 +80,7 @@ func (w *watch) reportBeforeStart(ctx context.Context, id string, wake <-chan st
 				}
 				// Asking while the engine makes the network costs no time later.
 				if err := w.tellImage(ctx, info.Image, convert(info)); err != nil {
-					w.source.log.Debug("ask for an image's labels ahead", "id", id, "error", err)
+					w.source.log.Debug("cannot ask for an image's labels ahead", "id", id, "error", err)
 				}
 			}
 			if info.HostConfig.NetworkMode == "host" || w.hasInterface(pid) {

@@ -49,7 +49,7 @@ func newPeer(ctx context.Context, name string, options Options) (bench.Peer, err
 	return bench.NewPeer(ctx, name, bench.Options{RunOptions: options.RunOptions})
 }
 
-// ordersFlows fails for an agent that has the container under control and its flows not.
+// ordersFlows returns an error if the peer is an agent that does not serve the flows by class.
 func ordersFlows(ctx context.Context, p bench.Peer) error {
 	agent, ok := p.(interface {
 		Controlled(ctx context.Context) ([]v1.Container, error)

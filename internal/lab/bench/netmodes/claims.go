@@ -165,7 +165,7 @@ func (l onLink) tableClaims() []claim.Claim {
 	hostSmall := l.of(host, traffic.TCP, SmallBytes, 1)
 	const other = "How often a sender sleeps depends on the socket's buffer and on what pushes back: through a bridge nothing " +
 		"does for UDP on this kernel, so such a sender never sleeps, and TCP fills larger buffers than the paper's kernel had."
-	const work = "Behind a bridge nothing pushes back on UDP on this kernel: the sender works as fast as it can, whatever the link takes."
+	const work = "Behind a bridge nothing pushes back on UDP on this kernel: the sender works as fast as it can, also beyond what the link takes."
 	return []claim.Claim{
 		claim.That("table 1", "64-byte UDP takes 1.5 times the cycles of TCP; with 1024 bytes they are alike.", work,
 			claim.Like("cycles, UDP over TCP, 64 bytes", claim.UnitOf, 1597.0/985, alike, ratio(cyclesOf, udpSmall, tcpSmall)),
