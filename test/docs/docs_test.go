@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -233,6 +234,52 @@ func TestDocsRooms(t *testing.T) {
 				t.Errorf("docs/architecture.md does not say what %s/%s is for", parent, folder.Name())
 			}
 		}
+	}
+}
+
+// TestDocsNamedTests: tests, benchmarks and fuzz targets that pages, scripts and comments name exist.
+// A name after -run or -bench may be the beginning of several.
+func TestDocsNamedTests(t *testing.T) {
+	function := regexp.MustCompile(`(?m)^func ((?:Test|Benchmark|Fuzz)[A-Z]\w*)\(`)
+	mention := regexp.MustCompile(`(-run \S*|-bench \S*)?\b((?:Test|Benchmark|Fuzz)[A-Z]\w*)`)
+	comment := regexp.MustCompile(`(?m)^(?:.*\s)?//.*$`)
+	functions, mentions := "\n", map[string]string{}
+	for _, folder := range []string{".", "api", "bpf", "cmd", "docs", "internal", "packaging", "scripts", "test", "tools"} {
+		err := filepath.WalkDir(filepath.Join(treeRoot, folder), func(path string, entry fs.DirEntry, err error) error {
+			if err == nil && entry.IsDir() && folder == "." && path != treeRoot {
+				return fs.SkipDir
+			}
+			kind := filepath.Ext(path)
+			if err != nil || entry.IsDir() || !slices.Contains([]string{"", ".c", ".go", ".h", ".md", ".sh", ".yml"}, kind) {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			said := string(text)
+			if kind == ".go" {
+				for _, match := range function.FindAllStringSubmatch(said, -1) {
+					functions += match[1] + "\n"
+				}
+				said = strings.Join(comment.FindAllString(said, -1), "\n")
+			}
+			for _, match := range mention.FindAllStringSubmatch(said, -1) {
+				if match[1] == "" {
+					match[2] += "\n"
+				}
+				mentions[match[2]] = path
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, path := range mentions {
+		if !strings.Contains(functions, "\n"+name) {
+			t.Errorf("%s names %s, which does not exist", path, strings.TrimSpace(name))
+		}
+	}
+	if len(mentions) < 100 {
+		t.Errorf("only %d names of tests found", len(mentions))
 	}
 }
 

@@ -102,6 +102,8 @@ func TestFind(t *testing.T) {
 		{"aaaa", nil, ErrAmbiguous, `"aaaa": use the name or the ID of the one you mean: web (aaaa1111bbbb, docker), db (aaaa3333bbbb, docker)`},
 		{"host", b.host, nil, ""},
 		{"", nil, ErrUnknown, ""},
+		{"aaaa1", web, nil, ""},
+		{"aaa", nil, ErrUnknown, ""}, // shorter than an abbreviated ID
 		{"nobody", nil, ErrUnknown, `"nobody"; ` + "`weir ps`"},
 	} {
 		got, err := b.containers.find(tc.name)
