@@ -126,9 +126,10 @@ func (cs *containers) resolve(c *container) {
 	}
 }
 
-// relevantLabels returns the labels that a policy may read. Containers may carry many others.
+// relevantLabels returns the labels that the agent reads: of policies, and the role that weir-edge
+// gave. Containers may carry many others.
 func relevantLabels(labels map[string]string) map[string]string {
 	labels = maps.Clone(labels)
-	maps.DeleteFunc(labels, func(name, _ string) bool { return !policy.ReadsLabel(name) })
+	maps.DeleteFunc(labels, func(name, _ string) bool { return name != v1.LabelEdgeRole && !policy.ReadsLabel(name) })
 	return labels
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/agent/attach"
 	"github.com/weir-project/weir/internal/agent/discovery"
 	"github.com/weir-project/weir/internal/datapath/kernel"
 )
@@ -71,7 +70,10 @@ func TestIsEdgeProxy(t *testing.T) {
 		"its image says so":     {discovery.Container{Labels: role, ImageLabels: role}, false},
 		"its image is not seen": {discovery.Container{Labels: role, ImageUnknown: "timeout"}, false},
 	} {
-		if got := isEdgeProxy(&container{Container: attach.Container{Seen: c.seen}}); got != c.want {
+		bench := newBench(t, 1e9)
+		c.seen.Runtime, c.seen.ID, c.seen.Name = "docker", "1", "one"
+		bench.containers.learn(discovery.Event{Source: "docker", Updated: &c.seen})
+		if got := isEdgeProxy(bench.containers.byKey[key{"docker", "1"}]); got != c.want {
 			t.Errorf("%s: %t", what, got)
 		}
 	}
