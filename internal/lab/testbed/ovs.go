@@ -40,8 +40,8 @@ func MissingOVSProgram() string {
 
 // NewOVS starts Open vSwitch without bridges; its files are in dir. With kernel, bridges use
 // the kernel's datapath, which needs the module openvswitch.
-func NewOVS(ctx context.Context, dir string, kernel bool) (o *OVS, err error) {
-	o = &OVS{dir: dir, kernel: kernel}
+func NewOVS(ctx context.Context, dir string, kernel bool) (_ *OVS, err error) {
+	o := &OVS{dir: dir, kernel: kernel}
 	defer func() {
 		if err != nil {
 			o.Close()
