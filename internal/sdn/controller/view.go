@@ -134,7 +134,7 @@ func (c *Controller) Flows() []v1.SDNFlow {
 	for _, f := range flows {
 		one := v1.SDNFlow{
 			ID: f.ID, Flow: f.Key.String(), Application: f.Verdict.TypeName(), Class: className(f.Verdict.Level),
-			Confidence: f.Verdict.Confidence, SecondLook: f.Second, Began: f.Began, RateBPS: rounded(f.RateBPS),
+			Confidence: f.Verdict.Confidence, SecondLook: f.Verdict.Second, Began: f.Began, RateBPS: rounded(f.RateBPS),
 			SentPackets: f.Packets, SentBytes: f.Bytes, Path: []v1.SDNHop{},
 		}
 		for _, hop := range f.Path {

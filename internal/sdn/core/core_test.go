@@ -428,38 +428,38 @@ func TestHostMoves(t *testing.T) {
 // TestSecondLook: what the statistics correct, and what they do not.
 func TestSecondLook(t *testing.T) {
 	voice := func(level apps.Level, proto uint8) *Flow {
-		return &Flow{Key: Key{Proto: proto}, Verdict: Verdict{Level: level, Type: 5, Confidence: 0.5}, Packets: 500, Bytes: 500 * 214, PacketRate: 50, RateBPS: 85600}
+		return &Flow{Key: Key{Proto: proto}, judged: Verdict{Level: level, Type: 5, Confidence: 0.5}, Packets: 500, Bytes: 500 * 214, PacketRate: 50, RateBPS: 85600}
 	}
 	bulk := func(level apps.Level) *Flow {
-		return &Flow{Key: Key{Proto: flow.TCP}, Verdict: Verdict{Level: level, Type: 2, Confidence: 0.9}, Packets: 500, Bytes: 500 * 1400, PacketRate: 2000, RateBPS: 2e7, ef: lending{bulk: true}}
+		return &Flow{Key: Key{Proto: flow.TCP}, judged: Verdict{Level: level, Type: 2, Confidence: 0.9}, Packets: 500, Bytes: 500 * 1400, PacketRate: 2000, RateBPS: 2e7, bulk: true}
 	}
 	few := voice(apps.BE, flow.UDP)
 	few.Packets = 10
 	second := voice(apps.BE, flow.UDP)
-	second.Second = true
-	taken, quiet := bulk(apps.BE), bulk(apps.BE)
-	taken.ef.lent, quiet.ef.lent, quiet.ef.bulk = &Verdict{Level: apps.EF, Type: 2}, &Verdict{Level: apps.EF, Type: 2}, false
+	second.judged.Second = true
+	quiet := bulk(apps.EF)
+	quiet.bulk = false
 	for name, c := range map[string]struct {
 		f, back *Flow
 		want    apps.Level
-		changed bool
+		second  bool
 	}{
 		"a download on EF":       {bulk(apps.EF), nil, apps.BE, true},
 		"a download on BE":       {bulk(apps.BE), nil, apps.BE, false},
 		"an answer on EF":        {voice(apps.EF, flow.TCP), bulk(apps.EF), apps.BE, true},
-		"a download goes on":     {taken, nil, apps.BE, false},
-		"a download is over":     {quiet, nil, apps.EF, true},
-		"its answer goes on":     {quiet, bulk(apps.BE), apps.BE, false},
+		"a download is over":     {quiet, nil, apps.EF, false},
+		"its answer goes on":     {quiet, bulk(apps.BE), apps.BE, true},
 		"too few packets":        {few, voice(apps.BE, flow.UDP), apps.BE, false},
-		"once only":              {second, voice(apps.BE, flow.UDP), apps.BE, false},
+		"once only":              {second, voice(apps.BE, flow.UDP), apps.BE, true},
 		"voice both ways":        {voice(apps.BE, flow.UDP), voice(apps.BE, flow.UDP), apps.EF, true},
 		"voice one way":          {voice(apps.BE, flow.UDP), nil, apps.BE, false},
 		"TCP like voice":         {voice(apps.BE, flow.TCP), voice(apps.BE, flow.TCP), apps.BE, false},
 		"voice that AF carries":  {voice(apps.AF, flow.UDP), voice(apps.AF, flow.UDP), apps.AF, false},
 		"answered by a download": {voice(apps.BE, flow.UDP), bulk(apps.BE), apps.BE, false},
 	} {
-		if v, changed := secondLook(c.f, c.back); v.Level != c.want || changed != c.changed {
-			t.Errorf("%s: %v %v, want %v %v", name, v.Level, changed, c.want, c.changed)
+		c.f.judged = c.f.secondLook(c.back)
+		if v := c.f.inForce(c.back); v.Level != c.want || v.Second != c.second {
+			t.Errorf("%s: %v %v, want %v %v", name, v.Level, v.Second, c.want, c.second)
 		}
 	}
 	// On a switch the entries change, and keep their counters.
@@ -477,7 +477,7 @@ func TestSecondLook(t *testing.T) {
 	}
 	w.pass(6 * time.Second)
 	f := w.flowTo(53)
-	if !f.Second || f.Verdict.Level != apps.BE || f.Packets != 799 {
+	if !f.Verdict.Second || f.Verdict.Level != apps.BE || f.Packets != 799 {
 		t.Errorf("%+v", f)
 	}
 	w.quiet()
@@ -486,8 +486,41 @@ func TestSecondLook(t *testing.T) {
 		t.Errorf("after the second look in queue %d", got[0].queue)
 	}
 	w.pass(20 * time.Second)
-	if f := w.flowTo(53); f == nil || f.Second || f.Verdict.Level != apps.EF {
+	if f := w.flowTo(53); f == nil || f.Verdict.Second || f.Verdict.Level != apps.EF {
 		t.Errorf("after seconds of quiet: %+v", f)
+	}
+}
+
+// TestConversationStaysOne: a conversation that sends as a transfer does for a while is one again
+// afterwards, by the second look as before, and what answers a transfer is BE from its first packet.
+func TestConversationStaysOne(t *testing.T) {
+	w, s := oneSwitch(t, nil)
+	say := func(seconds, perSecond, bytes int) {
+		for range seconds * 4 {
+			for range perSecond / 4 {
+				w.packets = 0
+				w.send(s[0].at, s[0].frame(s[1], flow.UDP, 40000, 69, bytes, 0))
+				w.send(s[1].at, s[1].frame(s[0], flow.UDP, 69, 40000, 160, 0))
+			}
+			w.pass(250 * time.Millisecond)
+		}
+	}
+	for _, step := range []struct {
+		perSecond, bytes int
+		want             Verdict
+	}{{40, 160, conversation}, {400, 1400, bulkTransfer}, {40, 160, conversation}} {
+		say(25, step.perSecond, step.bytes)
+		if f := w.flowTo(69); f == nil || f.Verdict != step.want {
+			t.Fatalf("%d packets of %d bytes a second: %+v, want %+v", step.perSecond, step.bytes, f, step.want)
+		}
+	}
+	say(11, 400, 1400)
+	w.core.flows.drop(w.flowTo(40000))
+	w.do(w.core.finish())
+	w.packets = 0
+	w.send(s[1].at, s[1].frame(s[0], flow.UDP, 69, 40000, 160, 0))
+	if f := w.flowTo(40000); f == nil || f.Verdict != bulkTransfer {
+		t.Errorf("the answer to a transfer: %+v", f)
 	}
 }
 

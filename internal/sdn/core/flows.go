@@ -30,40 +30,32 @@ const (
 	portPart = 2
 )
 
-// lending is what a flow has sent lately, whether that is too much for EF, and the verdict that
-// it has lost for that, nil for none.
-type lending struct {
-	loan apps.Loan
-	bulk bool
-	lent *Verdict
-}
-
 // Flow is one direction of a flow.
 type Flow struct {
-	ID      uint64
-	Key     Key
+	ID  uint64
+	Key Key
+	// Verdict is in force: what the flow was judged, unless it is bulk.
 	Verdict Verdict
-	// Second reports that the class comes from the second look.
-	Second bool
-	Path   []topology.Hop
-	Began  time.Time
+	Path    []topology.Hop
+	Began   time.Time
 	// Packets and Bytes are the counters of the path's first switch at the last statistics.
 	// RateBPS is the mean in bits per second between the last two statistics.
 	Packets, Bytes uint64
 	RateBPS        float64
 	PacketRate     float64
 
-	ef lending
+	judged  Verdict   // by the first packet or the second look
+	sending apps.Loan // of a flow that is judged EF
+	bulk    bool      // it sends too much for EF
 
-	sent       time.Time // last time the entries were sent
-	counted    time.Time // time of Packets and Bytes
-	active     time.Time // time of the last increase
-	basePacket uint64    // packets of earlier entries, now removed
-	baseBytes  uint64
-	adopted    bool         // only the first switch of the path is known
-	next       openflow.MAC // next hop of a flow to another network
-	place      [setKinds]int
-	opener     *port
+	sent    time.Time                       // last time the entries were sent
+	counted time.Time                       // time of Packets and Bytes
+	active  time.Time                       // time of the last increase
+	earlier struct{ packets, bytes uint64 } // by earlier entries, now removed
+	adopted bool                            // only the first switch of the path is known
+	next    openflow.MAC                    // next hop of a flow to another network
+	place   [setKinds]int
+	opener  *port
 }
 
 // Total is the traffic of all flows of a class.
@@ -156,7 +148,7 @@ func (l *flows) forward(at topology.Port, m *openflow.PacketIn, f *Frame, v Verd
 	if fl != nil {
 		v = fl.Verdict
 	} else if back := l.byKey[reverse]; back != nil {
-		v, answered = back.Verdict, true
+		v, answered = back.judged, true
 	}
 	to := l.stations.byMAC[f.DstMAC]
 	path := l.links.graph.Path(at, to.at, f.Key.hash())
@@ -201,12 +193,13 @@ func (l *flows) forward(at topology.Port, m *openflow.PacketIn, f *Frame, v Verd
 	}
 }
 
-// add creates a flow and sends its entries. next is the next hop of a flow to another
-// network.
+// add creates a flow that is judged v and sends its entries. next is the next hop of a flow to
+// another network.
 func (l *flows) add(k Key, v Verdict, path []topology.Hop, opener *port, next openflow.MAC) {
 	l.nextID = (l.nextID + 1) & cookieIDMask
 	f := l.newFlow()
-	*f = Flow{ID: l.nextID, Key: k, Verdict: v, Began: l.now, active: l.now, counted: l.now, opener: opener, next: next}
+	*f = Flow{ID: l.nextID, Key: k, judged: v, Began: l.now, active: l.now, counted: l.now, opener: opener, next: next}
+	f.Verdict = f.inForce(l.byKey[f.back()])
 	l.remember(f)
 	l.counters.Installed++
 	l.setPath(f, path)
@@ -297,7 +290,7 @@ func (l *flows) fallBack(sw *switchState, f *Flow, hop topology.Hop) {
 func (l *flows) move(f *Flow, path []topology.Hop, installed bool) {
 	old := f.Path
 	if old[0].Switch != path[0].Switch || old[0].In != path[0].In { // its counters restart
-		f.basePacket, f.baseBytes = f.Packets, f.Bytes
+		f.earlier.packets, f.earlier.bytes = f.Packets, f.Bytes
 	}
 	l.setPath(f, path)
 	for _, hop := range slices.Backward(path) {

@@ -18,18 +18,18 @@ func (l *flows) count(f *Flow, packets, bytes uint64) (grew bool) {
 	if packets == math.MaxUint64 || bytes == math.MaxUint64 {
 		return false
 	}
-	if packets+f.basePacket < f.Packets || bytes+f.baseBytes < f.Bytes {
-		f.basePacket, f.baseBytes = f.Packets, f.Bytes
+	if packets+f.earlier.packets < f.Packets || bytes+f.earlier.bytes < f.Bytes {
+		f.earlier.packets, f.earlier.bytes = f.Packets, f.Bytes
 	}
-	packets, bytes = packets+f.basePacket, bytes+f.baseBytes
+	packets, bytes = packets+f.earlier.packets, bytes+f.earlier.bytes
 	t := &l.totals[f.Verdict.Level]
 	t.Packets += packets - f.Packets
 	t.Bytes += bytes - f.Bytes
 	if seconds := l.now.Sub(f.counted).Seconds(); seconds > leastRateSeconds {
 		f.RateBPS = 8 * float64(bytes-f.Bytes) / seconds
 		f.PacketRate = float64(packets-f.Packets) / seconds
-		if f.Verdict.Level == apps.EF || f.ef.lent != nil {
-			f.ef.bulk = f.ef.loan.Sent(l.now.Sub(f.counted), packets-f.Packets, bytes-f.Bytes)
+		if f.judged.Level == apps.EF {
+			f.bulk = f.sending.Sent(l.now.Sub(f.counted), packets-f.Packets, bytes-f.Bytes)
 		}
 		f.counted = l.now
 	}
@@ -121,8 +121,9 @@ func (l *flows) adopt(sw *switchState, s *openflow.FlowStats) *Flow {
 	case s.Flags&openflow.OFPFF_SEND_FLOW_REM == 0: // not the first switch of the path
 		return nil
 	}
+	v := l.cfg.found(queue)
 	f := &Flow{
-		ID: id, Key: k, Verdict: l.cfg.found(queue),
+		ID: id, Key: k, Verdict: v, judged: v,
 		Began: l.now.Add(-time.Duration(s.DurationSec) * time.Second), active: l.now, counted: l.now, sent: l.now,
 		// Earlier packets were counted by another controller.
 		Packets: s.PacketCount, Bytes: s.ByteCount, adopted: true, next: nextHopOf(s.Instructions),
@@ -145,8 +146,10 @@ func (l *flows) disown(cookie uint64) {
 // without resetting counters.
 func (l *flows) lookAgain(f *Flow) {
 	back := l.byKey[f.back()]
-	v, changed := secondLook(f, back)
-	if !changed {
+	judged := f.secondLook(back)
+	f.judged = judged
+	v := f.inForce(back)
+	if v == f.Verdict {
 		return
 	}
 	l.counters.Reclassified++
@@ -154,11 +157,7 @@ func (l *flows) lookAgain(f *Flow) {
 		if one == nil {
 			continue
 		}
-		lent := one.Verdict
-		one.Verdict, one.Second = v, v.Type == typeBulk || one.ef.lent == nil
-		if one.ef.lent = nil; v.Type == typeBulk {
-			one.ef.lent = &lent
-		}
+		one.Verdict, one.judged = v, judged
 		for _, hop := range one.Path {
 			match, actions := one.entry(hop, l.cfg.queue(v))
 			l.switches.send(hop.Switch, flowMod(cookieFlow|one.ID, openflow.OFPFC_MODIFY_STRICT, priorityFlow, match, actions...))
@@ -175,31 +174,36 @@ const (
 	voiceSymmetryMost = 2.0   // packets of one direction per packet of the other, at most
 )
 
-// secondLook returns the verdict from a flow's statistics and whether it differs from the
-// current one. Following the paper (section III.B.1: packet size, number and interval), two
-// rules need no training:
+// The second look judges a flow by its statistics. Following the paper (section III.B.1: packet
+// size, number and interval), two rules need no training:
 //
 //   - a flow of class EF that sends as a transfer does (apps.Loan) is BE for as long as
-//     it does;
+//     it does, and so is its reverse (inForce);
 //   - unknown UDP (BE) of small packets, 10 to 110 a second in both
-//     directions, is a conversation: EF. A flow becomes that once.
-func secondLook(f, back *Flow) (Verdict, bool) {
-	if f.Verdict.Type < 0 && f.Verdict.Confidence == 1 {
-		return f.Verdict, false
+//     directions, is a conversation: EF (secondLook). A flow becomes that once.
+var (
+	bulkTransfer = Verdict{Level: apps.BE, Type: typeBulk, Confidence: 1, Second: true}
+	conversation = Verdict{Level: apps.EF, Type: typeVoIP, Confidence: 1, Second: true}
+)
+
+// inForce returns the verdict in force of a flow, given its reverse or nil.
+func (f *Flow) inForce(back *Flow) Verdict {
+	if f.judged.Level == apps.EF && (f.bulk || back != nil && back.bulk) {
+		return bulkTransfer
 	}
-	switch isBulk := f.ef.bulk || back != nil && back.ef.bulk; {
-	case f.ef.lent != nil && !isBulk:
-		return *f.ef.lent, true
-	case f.Verdict.Level == apps.EF && isBulk:
-		return Verdict{Level: apps.BE, Type: typeBulk, Confidence: 1}, true
-	case f.Second || f.ef.lent != nil || f.Packets < lookPackets:
-		return f.Verdict, false
-	case f.Verdict.Level == apps.BE && f.Key.Proto == flow.UDP && back != nil && back.Packets >= lookPackets:
-		if isSteady(f) && isSteady(back) && f.PacketRate <= voiceSymmetryMost*back.PacketRate && back.PacketRate <= voiceSymmetryMost*f.PacketRate {
-			return Verdict{Level: apps.EF, Type: typeVoIP, Confidence: 1}, true
-		}
+	return f.judged
+}
+
+// secondLook returns what a flow is judged by its statistics and those of its reverse, which may
+// be nil.
+func (f *Flow) secondLook(back *Flow) Verdict {
+	if f.judged.Second || f.judged.Level != apps.BE || f.Key.Proto != flow.UDP || back == nil || min(f.Packets, back.Packets) < lookPackets {
+		return f.judged
 	}
-	return f.Verdict, false
+	if isSteady(f) && isSteady(back) && f.PacketRate <= voiceSymmetryMost*back.PacketRate && back.PacketRate <= voiceSymmetryMost*f.PacketRate {
+		return conversation
+	}
+	return f.judged
 }
 
 func isSteady(f *Flow) bool {

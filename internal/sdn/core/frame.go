@@ -166,6 +166,8 @@ type Verdict struct {
 	// Type is an index of apps.Types, or -1 if there is no application, as for ARP or ICMP.
 	Type       int
 	Confidence float64 // in the class, 0 to 1
+	// Second reports that the verdict comes from the second look.
+	Second bool
 	// kept is the queue of an adopted flow if that queue belongs to no class; otherwise 0.
 	kept openflow.Queue
 }

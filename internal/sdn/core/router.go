@@ -203,9 +203,9 @@ func (r *router) routeTo(w *waiting, h *ip, next openflow.MAC, to *station) {
 	back := Key{SrcMAC: next, DstMAC: gatewayMAC, EtherType: k.EtherType, Proto: k.Proto, Src: k.Dst, Dst: k.Src}
 	fl := r.flows.byKey[k]
 	if fl != nil {
-		v = fl.Verdict
+		v = fl.judged
 	} else if other := r.flows.byKey[back]; other != nil {
-		v = other.Verdict
+		v = other.judged
 	}
 	opener := r.switches.port(w.at)
 	switch {
