@@ -27,7 +27,7 @@ const enum weir_flow_kind *weir_flow_kind_btf __attribute__((unused));
 const enum weir_flow_limit *weir_flow_limit_btf __attribute__((unused));
 const enum weir_flow_tag *weir_flow_tag_btf __attribute__((unused));
 const enum weir_flow_key *weir_flow_key_btf __attribute__((unused));
-const enum weir_loan *weir_loan_btf __attribute__((unused));
+const enum weir_policer *weir_policer_btf __attribute__((unused));
 
 SEC("tc")
 int weir_tap(struct __sk_buff *skb)

@@ -20,12 +20,12 @@
  *    the first to go; so of what such answers begin there is one in a bucket that is full.
  * 5. Known flows. Nearly all packets are of a known flow, of a plain header, and past
  *    what the second stage looks at: known.h is for these, and without a call.
- * 6. EF is a loan. A wrong EF delays every urgent flow of the container, a wrong BE only
- *    itself. So EF that the classifier gave lasts while the flow sends little: weir_lend
- *    weighs what the container sends in two leaky buckets. A packet counts by its bytes
- *    times the square of its part of a full one, so a drop of voice weighs a fiftieth of
+ * 6. EF is policed. A wrong EF delays every urgent flow of the container, a wrong BE only
+ *    itself. So a flow keeps the EF of the classifier while it sends little: weir_police
+ *    weighs what the container sends in two leaky buckets. In one a packet weighs its bytes
+ *    times the square of its part of a full one, so a packet of voice weighs a fiftieth of
  *    what its bytes of a transfer do. A flow that overfills a bucket is bulk, which is BE
- *    until both have drained: seconds of quiet, so it does not flap.
+ *    until both have drained: seconds of quiet (hysteresis), so it does not flap.
  *    Leaky bucket: Turner, "New directions in communications", 1986.
  * 7. Races. A place is taken by compare and exchange of its tag; who loses goes
  *    without a place, and the next packet finds one. A flow read while it is
@@ -208,18 +208,18 @@ static __always_inline void weir_begin(struct weir_flow *flow, const struct weir
 	flow->began_ms = now_ms;
 }
 
-/* What a flow may send, and keep EF. A millisecond is one of weir_now_ms, 2^20 ns. */
+/* What a flow may send and keep EF. A millisecond is one of weir_now_ms, 2^20 ns. */
 enum {
-	/* Full packets: 16 KiB at once, what TCP begins with (RFC 6928); then 62 kbit/s. */
+	/* Full packets: 16 KiB at once, what TCP begins with (RFC 6928); then 61 kbit/s. */
 	WEIR_LARGE_BYTES = 16 << 10,
 	WEIR_LARGE_BYTES_MS = 8,
-	/* Packets of any size: 64 KiB at once; then 2 Mbit/s. */
+	/* Packets of any size: 64 KiB at once; then 1.9 Mbit/s. */
 	WEIR_ALL_BYTES = 64 << 10,
 	WEIR_ALL_BYTES_MS = 250,
 	/* In the bucket of large packets of a flow that is bulk: it drains in 9 s. */
 	WEIR_BULK_BYTES = 64 << 10,
 	/* That there is where its container has too much EF: two full packets. */
-	WEIR_RECALL_BYTES = 2 * 1448,
+	WEIR_DEMOTE_BYTES = 2 * 1448,
 	/* Payload of a full packet; its square is about 2 ^ this. */
 	WEIR_FULL_BYTES = 1448,
 	WEIR_FULL_SQUARE_SHIFT = 21,
@@ -231,16 +231,16 @@ static __always_inline __u32 weir_drain(__u32 bytes, __u32 drained)
 }
 
 /* The class of a packet that the container sends, of a flow that is EF by its verdict. */
-static __always_inline __u32 weir_lend(struct weir_flow *flow, __u32 bytes, __u32 size,
+static __always_inline __u32 weir_police(struct weir_flow *flow, __u32 bytes, __u32 size,
 				       __u32 now_ms)
 {
 	struct weir_load *load = &flow->load;
 	__u32 passed_ms, run_ms;
 
-	if (flow->loan == WEIR_LOAN_NEW) {
+	if (flow->policer == WEIR_POLICER_NEW) {
 		__builtin_memset(load, 0, sizeof(*load));
 		load->drained_ms = now_ms;
-		flow->loan = WEIR_LOAN_HELD;
+		flow->policer = WEIR_POLICER_CONFORMS;
 	}
 	passed_ms = weir_silent_ms(now_ms, load->drained_ms);
 	if (passed_ms) {
@@ -249,7 +249,7 @@ static __always_inline __u32 weir_lend(struct weir_flow *flow, __u32 bytes, __u3
 		load->all = weir_drain(load->all, passed_ms * WEIR_ALL_BYTES_MS);
 	}
 	if (!load->large && !load->all) {
-		flow->loan = WEIR_LOAN_HELD;
+		flow->policer = WEIR_POLICER_CONFORMS;
 		load->run_bytes = flow->run_ms = 0;
 		passed_ms = 0;
 	}
@@ -257,13 +257,13 @@ static __always_inline __u32 weir_lend(struct weir_flow *flow, __u32 bytes, __u3
 		size = WEIR_FULL_BYTES;
 	load->large += (__u64)bytes * (size * size) >> WEIR_FULL_SQUARE_SHIFT;
 	load->all += bytes;
-	if (flow->loan == WEIR_LOAN_HELD) {
+	if (flow->policer == WEIR_POLICER_CONFORMS) {
 		load->run_bytes += bytes;
 		run_ms = flow->run_ms + passed_ms;
 		flow->run_ms = run_ms > 0xffff ? 0xffff : run_ms;
 		if (load->large <= WEIR_LARGE_BYTES && load->all <= WEIR_ALL_BYTES)
 			return WEIR_CLASS_EF;
-		flow->loan = WEIR_LOAN_BULK;
+		flow->policer = WEIR_POLICER_BULK;
 		load->large = WEIR_BULK_BYTES;
 	}
 	if (load->large > WEIR_BULK_BYTES)
@@ -288,7 +288,7 @@ static __always_inline __u32 weir_class_of(const struct weir_flow_config *config
 		return asked;
 	if (flow->traffic_class != WEIR_CLASS_EF || flow->payloads < WEIR_PAYLOADS)
 		return flow->traffic_class;
-	return weir_lend(flow, skb->len, skb->gso_size ?: skb->len, now_ms);
+	return weir_police(flow, skb->len, skb->gso_size ?: skb->len, now_ms);
 }
 
 /*

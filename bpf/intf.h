@@ -222,15 +222,15 @@ enum weir_flow_limit {
 	WEIR_PORTS = 2 << 16,
 };
 
-/* What became of a flow's EF (flow.h, 6). */
-enum weir_loan {
+/* What the EF policer says of a flow (flow.h, 6). */
+enum weir_policer {
 	/* Not yet looked at. */
-	WEIR_LOAN_NEW = 0,
-	WEIR_LOAN_HELD = 1,
-	/* It is bulk, so BE. */
-	WEIR_LOAN_BULK = 2,
+	WEIR_POLICER_NEW = 0,
+	WEIR_POLICER_CONFORMS = 1,
+	/* It has overfilled a bucket: bulk, so BE. */
+	WEIR_POLICER_BULK = 2,
 	/* The verdict was too uncertain for its class: BE. */
-	WEIR_LOAN_REFUSED = 3,
+	WEIR_POLICER_REFUSED = 3,
 };
 
 /* How much a flow of EF has sent lately: two leaky buckets, in bytes. */
@@ -276,7 +276,7 @@ struct weir_flow {
 	};
 	/* Not 0: the class that the DSCP of its last packet asked for, and got. */
 	__u8 dscp_class;
-	__u8 loan; /* enum weir_loan */
+	__u8 policer; /* enum weir_policer */
 	/* How long it took to send load.run_bytes; stops at its largest value. */
 	__u16 run_ms;
 	/* At the uplink: how many packets were looked at, and their delays together. */

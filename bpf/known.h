@@ -77,7 +77,7 @@ static __always_inline int weir_known_flow(struct __sk_buff *skb, __u32 number, 
  * There is more EF than goes first. Whether a flow of EF that sends large packets is BE
  * from now on, < 0 where it is not known (flow.h, 6).
  */
-__noinline int weir_recall(__u32 number, __u32 hash)
+__noinline int weir_demote(__u32 number, __u32 hash)
 {
 	struct weir_flow_config *config = bpf_map_lookup_elem(&flow_configs, &number);
 	void *table = bpf_map_lookup_elem(&flow_tables, &number);
@@ -95,9 +95,9 @@ __noinline int weir_recall(__u32 number, __u32 hash)
 		return -1;
 	asm volatile("" : "+r"(way));
 	flow = &bucket->flows[way & (WEIR_WAYS - 1)];
-	if (flow->loan != WEIR_LOAN_HELD || flow->load.large < WEIR_RECALL_BYTES)
+	if (flow->policer != WEIR_POLICER_CONFORMS || flow->load.large < WEIR_DEMOTE_BYTES)
 		return 0;
-	flow->loan = WEIR_LOAN_BULK;
+	flow->policer = WEIR_POLICER_BULK;
 	flow->load.large = WEIR_BULK_BYTES;
 	return 1;
 }

@@ -170,10 +170,10 @@ static __always_inline int weir_vote(const struct weir_classifier *c, struct wei
 	flow->stage = stage + 1;
 	/* A level that is not certain enough is BE. */
 	flow->traffic_class = best + 1;
-	flow->loan = WEIR_LOAN_NEW;
+	flow->policer = WEIR_POLICER_NEW;
 	if (most < c->min_confidence * n) {
 		flow->traffic_class = WEIR_CLASS_BE;
-		flow->loan = WEIR_LOAN_REFUSED;
+		flow->policer = WEIR_POLICER_REFUSED;
 	}
 	return flow->traffic_class;
 }

@@ -568,7 +568,7 @@ static __always_inline int ef_within(struct __sk_buff *skb, struct weir_class_ac
 	__u64 cost_ns = bytes * byte_shifted_ns >> WEIR_LINK_BYTE_SHIFT;
 	__u64 now_ns = bpf_ktime_get_ns(), most_ns;
 	__u32 now_ms = now_ns / ms_ns, *until_ms, left_ms;
-	int recalled;
+	int demoted;
 
 	until_ms = &counts->ef_excess_until_ms[bpf_get_hash_recalc(skb) % WEIR_EF_FLOWS];
 	/* What is further away than it can be was never set, or long ago. */
@@ -583,11 +583,11 @@ static __always_inline int ef_within(struct __sk_buff *skb, struct weir_class_ac
 		counts->ef_due = most_ns;
 	if (gcra(&counts->ef_due, cost_ns, tolerance_ns) <= tolerance_ns)
 		return 1;
-	recalled = weir_recall(number, bpf_get_hash_recalc(skb));
-	if (recalled > 0)
+	demoted = weir_demote(number, bpf_get_hash_recalc(skb));
+	if (demoted > 0)
 		return 0;
 	/* Flows of small packets may be what is urgent: they have as much again. */
-	if (!recalled && gcra(&counts->ef_due, cost_ns, 2 * tolerance_ns) <= 2 * tolerance_ns)
+	if (!demoted && gcra(&counts->ef_due, cost_ns, 2 * tolerance_ns) <= 2 * tolerance_ns)
 		return 1;
 	*until_ms = now_ms + hold_ms;
 	return 0;

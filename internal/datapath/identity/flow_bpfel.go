@@ -58,7 +58,7 @@ type flowWeirFlow struct {
 		RunBytes  uint32
 	}
 	DscpClass    uint8
-	Loan         uint8
+	Policer      uint8
 	RunMs        uint16
 	DelayPackets uint32
 	DelayNs      uint64
@@ -116,13 +116,13 @@ const (
 	flowWeirFlowTagWEIR_FLOW_TAG_FOREIGN flowWeirFlowTag = 1
 )
 
-type flowWeirLoan uint32
+type flowWeirPolicer uint32
 
 const (
-	flowWeirLoanWEIR_LOAN_NEW     flowWeirLoan = 0
-	flowWeirLoanWEIR_LOAN_HELD    flowWeirLoan = 1
-	flowWeirLoanWEIR_LOAN_BULK    flowWeirLoan = 2
-	flowWeirLoanWEIR_LOAN_REFUSED flowWeirLoan = 3
+	flowWeirPolicerWEIR_POLICER_NEW      flowWeirPolicer = 0
+	flowWeirPolicerWEIR_POLICER_CONFORMS flowWeirPolicer = 1
+	flowWeirPolicerWEIR_POLICER_BULK     flowWeirPolicer = 2
+	flowWeirPolicerWEIR_POLICER_REFUSED  flowWeirPolicer = 3
 )
 
 // Names of all BPF objects in the ELF.
@@ -147,7 +147,7 @@ const (
 	flowVarWeirFlowKindBtf        = "weir_flow_kind_btf"
 	flowVarWeirFlowLimitBtf       = "weir_flow_limit_btf"
 	flowVarWeirFlowTagBtf         = "weir_flow_tag_btf"
-	flowVarWeirLoanBtf            = "weir_loan_btf"
+	flowVarWeirPolicerBtf         = "weir_policer_btf"
 )
 
 // loadFlow returns the embedded CollectionSpec for flow.
@@ -222,7 +222,7 @@ type flowVariableSpecs struct {
 	WeirFlowKindBtf   *ebpf.VariableSpec `ebpf:"weir_flow_kind_btf"`
 	WeirFlowLimitBtf  *ebpf.VariableSpec `ebpf:"weir_flow_limit_btf"`
 	WeirFlowTagBtf    *ebpf.VariableSpec `ebpf:"weir_flow_tag_btf"`
-	WeirLoanBtf       *ebpf.VariableSpec `ebpf:"weir_loan_btf"`
+	WeirPolicerBtf    *ebpf.VariableSpec `ebpf:"weir_policer_btf"`
 }
 
 // flowObjects contains all objects after they have been loaded into the kernel.
@@ -280,7 +280,7 @@ type flowVariables struct {
 	WeirFlowKindBtf   *ebpf.Variable `ebpf:"weir_flow_kind_btf"`
 	WeirFlowLimitBtf  *ebpf.Variable `ebpf:"weir_flow_limit_btf"`
 	WeirFlowTagBtf    *ebpf.Variable `ebpf:"weir_flow_tag_btf"`
-	WeirLoanBtf       *ebpf.Variable `ebpf:"weir_loan_btf"`
+	WeirPolicerBtf    *ebpf.Variable `ebpf:"weir_policer_btf"`
 }
 
 // flowPrograms contains all programs after they have been loaded into the kernel.

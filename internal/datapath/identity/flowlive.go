@@ -119,9 +119,9 @@ func (w *flowWeirFlow) flow(nowMS, seenMS uint32) Flow {
 		Idle: since(seenMS), Age: since(w.BeganMs), Class: sched.TrafficClass(w.TrafficClass), Type: w.Type, Stage: w.Stage,
 		TypeConfidence: float64(w.TypeConfidence) / all, LevelConfidence: float64(w.LevelConfidence) / all,
 		DSCPClass: sched.TrafficClass(w.DscpClass), DelayNs: delayNs, DelayPackets: w.DelayPackets,
-		Doubtful: w.Loan == uint8(flowWeirLoanWEIR_LOAN_REFUSED),
+		Doubtful: w.Policer == uint8(flowWeirPolicerWEIR_POLICER_REFUSED),
 	}
-	if w.Loan == uint8(flowWeirLoanWEIR_LOAN_BULK) {
+	if w.Policer == uint8(flowWeirPolicerWEIR_POLICER_BULK) {
 		out.Class, out.Bulk, out.RunBytes, out.Run = sched.BE, true, w.Load.RunBytes, time.Duration(w.RunMs)<<20
 	}
 	return out

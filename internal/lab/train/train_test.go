@@ -84,7 +84,7 @@ func TestRealFlows(t *testing.T) {
 }
 
 // checkKept: urgent flows that are small or of small packets keep the EF of their verdict, also
-// when they send all at once, which is the worst for a loan: how long they took is not in the table.
+// when they send all at once, which is the worst for the policer: how long they took is not in the table.
 func checkKept(t *testing.T, judged []Judged) {
 	t.Helper()
 	for stage := range 2 {
@@ -104,8 +104,8 @@ func checkKept(t *testing.T, judged []Judged) {
 			}
 			name, bulk := apps.Types[j.Type], false
 			for _, one := range sent {
-				var loan apps.Loan
-				bulk = loan.Sent(0, uint64(one[1]), uint64(one[0])) || bulk
+				var policer apps.EFPolicer
+				bulk = policer.Sent(0, uint64(one[1]), uint64(one[0])) || bulk
 			}
 			given[name]++
 			if !bulk {

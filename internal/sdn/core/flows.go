@@ -44,9 +44,9 @@ type Flow struct {
 	RateBPS        float64
 	PacketRate     float64
 
-	judged  Verdict   // by the first packet or the second look
-	sending apps.Loan // of a flow that is judged EF
-	bulk    bool      // it sends too much for EF
+	judged  Verdict        // by the first packet or the second look
+	policer apps.EFPolicer // of a flow that is judged EF
+	bulk    bool           // it sends too much for EF
 
 	sent    time.Time                       // last time the entries were sent
 	counted time.Time                       // time of Packets and Bytes

@@ -29,7 +29,7 @@ func (l *flows) count(f *Flow, packets, bytes uint64) (grew bool) {
 		f.RateBPS = 8 * float64(bytes-f.Bytes) / seconds
 		f.PacketRate = float64(packets-f.Packets) / seconds
 		if f.judged.Level == apps.EF {
-			f.bulk = f.sending.Sent(l.now.Sub(f.counted), packets-f.Packets, bytes-f.Bytes)
+			f.bulk = f.policer.Sent(l.now.Sub(f.counted), packets-f.Packets, bytes-f.Bytes)
 		}
 		f.counted = l.now
 	}
@@ -177,7 +177,7 @@ const (
 // The second look judges a flow by its statistics. Following the paper (section III.B.1: packet
 // size, number and interval), two rules need no training:
 //
-//   - a flow of class EF that sends as a transfer does (apps.Loan) is BE for as long as
+//   - a flow of class EF that sends as a transfer does (apps.EFPolicer) is BE for as long as
 //     it does, and so is its reverse (inForce);
 //   - unknown UDP (BE) of small packets, 10 to 110 a second in both
 //     directions, is a conversation: EF (secondLook). A flow becomes that once.

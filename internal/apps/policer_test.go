@@ -6,7 +6,7 @@ import (
 )
 
 // What a flow sends decides whether it keeps EF, and a bulk flow has it back after seconds of quiet.
-func TestLoan(t *testing.T) {
+func TestEFPolicer(t *testing.T) {
 	for name, c := range map[string]struct {
 		bps   float64
 		frame uint64
@@ -21,12 +21,12 @@ func TestLoan(t *testing.T) {
 		"an upload":                    {10_000_000, 1514, true},
 		"a trickle of full packets":    {50_000, 1514, false},
 	} {
-		var l Loan
+		var p EFPolicer
 		const every = 100 * time.Millisecond
 		bulkAt := time.Duration(-1)
 		for at := time.Duration(0); at < 30*time.Second && bulkAt < 0; at += every {
 			bytes := uint64(c.bps / 8 * every.Seconds())
-			if l.Sent(every, max(bytes/c.frame, 1), bytes) {
+			if p.Sent(every, max(bytes/c.frame, 1), bytes) {
 				bulkAt = at
 			}
 		}
@@ -40,13 +40,13 @@ func TestLoan(t *testing.T) {
 			silent time.Duration
 			bulk   bool
 		}{{7 * time.Second, true}, {3 * time.Second, false}} {
-			if got := l.Sent(step.silent, 0, 0); got != step.bulk {
+			if got := p.Sent(step.silent, 0, 0); got != step.bulk {
 				t.Errorf("%s: after another %v of silence bulk is %v", name, step.silent, got)
 			}
 		}
 	}
-	var l Loan
-	if l.Sent(0, 10, 10*1514) || !l.Sent(0, 1, 1514) {
+	var p EFPolicer
+	if p.Sent(0, 10, 10*1514) || !p.Sent(0, 1, 1514) {
 		t.Error("TCP's first ten segments (RFC 6928) are bulk, or one more is not")
 	}
 }

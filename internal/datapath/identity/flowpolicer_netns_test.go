@@ -25,9 +25,9 @@ func TestBulkIsNotEF(t *testing.T) {
 		for _, proto := range []int{flow.TCP, flow.UDP} {
 			m := model{proto: proto, initiator: netip.AddrPortFrom(netip.MustParseAddr("198.18.0.9"), uint16(40000+proto)), responder: netip.AddrPortFrom(netip.MustParseAddr("198.18.9.1"), port)}
 			frame := m.frame(true, false, size)
-			var loan apps.Loan
+			var policer apps.EFPolicer
 			want, got := 6, 1
-			for ; !loan.Sent(0, 1, uint64(len(frame))); want++ {
+			for ; !policer.Sent(0, 1, uint64(len(frame))); want++ {
 			}
 			begin := time.Now()
 			for ; k.class(k.tap, frame) == sched.EF && got < 1000; got++ {
