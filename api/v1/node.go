@@ -69,12 +69,13 @@ type Measured struct {
 	Containers    []MeasuredContainer `json:"containers"`
 	Uplinks       []MeasuredUplink    `json:"uplinks"`
 	// Responses are of the services of weir-edge whose users connect to this node, and of the
-	// instances that serve them.
-	Responses []ServiceResponse `json:"responses"`
+	// instances that serve them. ResponsesReason is why they cannot be measured; empty if they can.
+	Responses       []ServiceResponse `json:"responses"`
+	ResponsesReason string            `json:"responses_reason,omitempty"`
 }
 
 // ServiceResponse is how long users of a service wait, from the request to the last byte that they
-// get: of the last half minute, or of the last requests before it.
+// get: of the last half minute, or of the last requests, a minute ago at most.
 type ServiceResponse struct {
 	Service string `json:"service"`
 	// Instance is the instance's name in its engine; empty: all of the service.

@@ -100,10 +100,10 @@ var contract = map[string]struct {
 		"softResources": "object", "hardResources": "object", "resourceUsage": "object", "PiID": "string", "PiIP": "string",
 		"containers": "array", "measured": "object",
 	}},
-	"measured": {v1.Measured{Containers: []v1.MeasuredContainer{}, Uplinks: []v1.MeasuredUplink{}, Responses: []v1.ServiceResponse{}}, map[string]string{
+	"measured": {v1.Measured{Containers: []v1.MeasuredContainer{}, Uplinks: []v1.MeasuredUplink{}, Responses: []v1.ServiceResponse{}, ResponsesReason: "x"}, map[string]string{
 		"at": "string", "os": "string", "hostname": "string", "cpu_model": "string", "cpus": "number", "cpu_used_percent": "number",
 		"load_1": "number", "memory_bytes": "number", "memory_used_bytes": "number", "disk_bytes": "number", "disk_free_bytes": "number",
-		"containers": "array", "uplinks": "array", "responses": "array",
+		"containers": "array", "uplinks": "array", "responses": "array", "responses_reason": "string",
 	}},
 	"service response": {v1.ServiceResponse{}, map[string]string{
 		"service": "string", "instance": "string", "requests": "number", "mean_seconds": "number", "p95_seconds": "number",

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/edge/proxy"
 	"github.com/weir-project/weir/internal/lab/testbed"
@@ -34,10 +36,12 @@ func TestResponseTime(t *testing.T) {
 	b := newBed(t)
 	b.Run("sysctl", "-qw", "net.unix.max_dgram_qlen=512") // as systemd does for all
 	bulk := b.Add("bulk", nil)
+	proxies := b.AddMode("proxies", testbed.ModeHost, map[string]string{v1.LabelEdgeRole: v1.EdgeProxy})
 	agent := b.StartAgent(harness.AgentOptions{})
 	pages := servePages(t, b)
 	port := uint16(8000)
-	checkStream(t, b, agent, port, pages)
+	checkStream(t, b, agent, proxies, port, pages)
+	checkForger(t, b, agent)
 	for _, uplink := range []string{"empty", "full"} {
 		if uplink == "full" {
 			b.Send(bulk, harness.Load{Protocol: traffic.TCP, Connections: 8})
@@ -50,7 +54,7 @@ func TestResponseTime(t *testing.T) {
 					for attempt := 1; ; attempt++ {
 						port++
 						service := fmt.Sprint("pages", port)
-						startProxy(t, b, service, port, pages)
+						startProxy(t, b, proxies, service, port, pages)
 						requests := min(max(20_000_000/3/size, 2), 500)
 						url := fmt.Sprintf("http://%v:%d/%d?[1-%d]", b.Host.UplinkAddr(), port, size, requests)
 						err := compareResponses(t, agent, service, askFromPeer(t, b, url, fresh))
@@ -68,8 +72,8 @@ func TestResponseTime(t *testing.T) {
 }
 
 // checkStream: a stream of events is not a long answer.
-func checkStream(t *testing.T, b *harness.Bed, agent *harness.Agent, port uint16, pages netip.AddrPort) {
-	startProxy(t, b, "stream", port, pages)
+func checkStream(t *testing.T, b *harness.Bed, agent *harness.Agent, proxies *harness.Container, port uint16, pages netip.AddrPort) {
+	startProxy(t, b, proxies, "stream", port, pages)
 	for _, path := range []string{"events", "1000"} {
 		askFromPeer(t, b, fmt.Sprintf("http://%v:%d/%s", b.Host.UplinkAddr(), port, path), false)
 	}
@@ -81,6 +85,25 @@ func checkStream(t *testing.T, b *harness.Bed, agent *harness.Agent, port uint16
 		}
 		return nil
 	})
+}
+
+// checkForger: root's lines from outside a proxy's container do not count.
+func checkForger(t *testing.T, b *harness.Bed, agent *harness.Agent) {
+	const line = "forged i 192.0.2.1 4000 198.51.100.1 80 0 1 2 30 50 - --"
+	must.Succeed(t, testbed.InNetNS(b.Host.NetNSPath(), func() error {
+		socket := "@" + v1.ResponseSocket + strings.Repeat("\x00", len(unix.RawSockaddrUnix{}.Path)-len(v1.ResponseSocket)-1)
+		conn, err := net.Dial("unixgram", socket)
+		if err == nil {
+			defer conn.Close()
+			_, err = conn.Write([]byte(line))
+		}
+		return err
+	}))
+	time.Sleep(200 * time.Millisecond) // until the agent has read it
+	node, err := agent.Client.Node(t.Context())
+	if err != nil || slices.ContainsFunc(node.Measured.Responses, func(r v1.ServiceResponse) bool { return r.Service == "forged" }) {
+		t.Errorf("responses %+v, %v", node.Measured.Responses, err)
+	}
 }
 
 // askFromPeer has three users at the neighbour ask for pages one after the other, and returns how
@@ -160,8 +183,8 @@ func servePages(t *testing.T, b *harness.Bed) netip.AddrPort {
 	return netip.MustParseAddrPort(listener.Addr().String())
 }
 
-// startProxy starts a service's proxy on the host.
-func startProxy(t *testing.T, b *harness.Bed, service string, port uint16, pages netip.AddrPort) {
+// startProxy starts a service's proxy in the container of proxies.
+func startProxy(t *testing.T, b *harness.Bed, proxies *harness.Container, service string, port uint16, pages netip.AddrPort) {
 	dir := t.TempDir()
 	config := proxy.Config{
 		Service: service, Mode: proxy.ModeHTTP, Control: filepath.Join(dir, "socket"), QueueTimeout: time.Minute,
@@ -171,7 +194,7 @@ func startProxy(t *testing.T, b *harness.Bed, service string, port uint16, pages
 	ctx, stop := context.WithCancel(context.Background())
 	cmd := b.Host.Command(ctx, proxy.Binary, "-db", "-f", filepath.Join(dir, proxy.File))
 	cmd.Stderr = os.Stderr
-	must.Succeed(t, cmd.Start())
+	must.Succeed(t, proxies.Enter(cmd.Start))
 	t.Cleanup(func() {
 		stop()
 		_ = cmd.Wait() // killed

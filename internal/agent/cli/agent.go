@@ -220,15 +220,17 @@ func openDashboard(address string, feed http.Handler, tokens *access.Tokens, log
 	return page
 }
 
-// senders returns a list of the containers that an agent knows.
-func senders(a *loop.Agent) func(context.Context) ([]response.Container, error) {
-	return func(ctx context.Context) (list []response.Container, err error) {
+// edgeProxies returns a list of the proxies of weir-edge among an agent's containers.
+func edgeProxies(a *loop.Agent) func(context.Context) ([]response.Proxy, error) {
+	return func(ctx context.Context) (list []response.Proxy, err error) {
 		latest, err := a.Latest(ctx)
 		if err != nil {
 			return nil, err
 		}
 		for i, p := range latest.Places {
-			list = append(list, response.Container{ID: latest.Containers[i].ID, CgroupPath: p.CgroupPath, EdgeProxy: p.EdgeProxy})
+			if p.EdgeProxy {
+				list = append(list, response.Proxy{ID: latest.Containers[i].ID, CgroupPath: p.CgroupPath})
+			}
 		}
 		return list, nil
 	}
@@ -286,7 +288,7 @@ func (f *agentFlags) run(ctx context.Context, settings config.Config, reload fun
 	running, stopped := context.WithCancel(ctx)
 	defer stopped()
 	api := server.New(a, log)
-	responses := response.New(senders(a), log)
+	responses := response.New(edgeProxies(a), log)
 	api.Responses = responses.Services
 	go responses.Run(running)
 	tokens := access.NewTokens(settings.TokensPath, log)

@@ -95,13 +95,18 @@ func examine(ctx context.Context, socket string) []finding {
 	if os.Geteuid() == 0 {
 		findings = append(findings, examineKernel()...)
 	}
-	seen, err := client.Unix(socket).Snapshot(ctx)
+	agent := client.Unix(socket)
+	seen, err := agent.Snapshot(ctx)
 	findings = append(findings, examineEngines(seen.Status.Sources, err == nil)...)
 	add("published", proxied(kernel.ProxiedPorts("/proc")), resultLess,
 		"no port is published at one IPv6 address only, from which docker-proxy passes on", "what containers answer there is counted as the host's")
 	add("volumes", networkMounts("/proc/self/mountinfo"), resultLess,
 		"no network file system is mounted", "what containers write there, the host sends (bound that by host: max)")
-	return append(findings, examineAgent(seen, err)...)
+	findings = append(findings, examineAgent(seen, err)...)
+	if node, err := agent.Node(ctx); err == nil && node.Measured.ResponsesReason != "" {
+		add("responses", errors.New(node.Measured.ResponsesReason), resultLess, "", "how long users of weir-edge's services wait is not measured")
+	}
+	return findings
 }
 
 // examineEngines checks the container engines: those that the agent watches, on the sockets that it

@@ -23,7 +23,7 @@
 //
 // Looks at an answer are 2 ms or a twelfth of its age apart, and the middle between two counts: 4 %.
 // At most 64 answers are followed at once, and 200 requests looked at in a second, which takes some
-// hundredths of a processor. Several requests at a time on one connection (HTTP/2, pipelining) count
+// hundredths of a processor. Both are divided among the services that have requests. Several requests at a time on one connection (HTTP/2, pipelining) count
 // until the connection holds nothing. Bytes that wait beyond this host count only as far as they
 // delay acknowledgements of what the host still holds.
 package response
@@ -51,14 +51,14 @@ import (
 )
 
 const (
-	// mostWindows bounds the statistics that are kept, keptFor how long without requests.
+	// mostWindows bounds the statistics that are kept, keptFor how long without requests: older ones
+	// are no present response times.
 	mostWindows = 1000
-	keptFor     = 10 * time.Minute
-	// A turn takes up to turnLines lines of proxies, 200 a second, and refuses up to turnRefused of
-	// others. What is written between that and its end is dropped.
-	turn        = 100 * time.Millisecond
-	turnLines   = 20
-	turnRefused = 200
+	keptFor     = time.Minute
+	// A turn reads up to turnReads lines, 5000 a second, which takes a few hundredths of a processor.
+	// What is written between that and its end is dropped.
+	turn      = 100 * time.Millisecond
+	turnReads = 500
 )
 
 // key names the statistics of a service (without an instance) or of one instance.
@@ -74,32 +74,39 @@ type Collector struct {
 
 	mu      sync.Mutex
 	windows map[key]*window
+	// problem is the reason why nothing is measured; nil: it is.
+	problem error
 }
 
-// New returns a collector for the proxies of this network namespace. containers lists those that the
-// agent knows.
-func New(containers func(context.Context) ([]Container, error), log *slog.Logger) *Collector {
+// New returns a collector for the proxies of this network namespace. proxies lists their containers.
+func New(proxies func(context.Context) ([]Proxy, error), log *slog.Logger) *Collector {
 	return &Collector{
-		name: v1.ResponseSocket, retry: 10 * time.Second, senders: senders{procDir: "/proc", containers: containers},
+		name: v1.ResponseSocket, retry: 10 * time.Second, senders: senders{procDir: "/proc", proxies: proxies},
 		log: log, windows: map[key]*window{},
 	}
 }
 
-// Run measures until ctx ends. What prevents it is logged, and tried again: shares do not depend on
-// it.
+// Run measures until ctx ends. It logs what prevents that, and tries again.
 func (c *Collector) Run(ctx context.Context) {
 	logged := ""
 	for ctx.Err() == nil {
 		err := c.measure(ctx)
 		if err != nil && err.Error() != logged {
 			logged = err.Error()
-			c.log.Warn("go on without response times of services", "error", err, "retry", c.retry)
+			c.log.Warn("cannot measure response times of services", "error", err, "retry", c.retry)
 		}
+		c.setProblem(err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(c.retry):
 		}
 	}
+}
+
+func (c *Collector) setProblem(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.problem = err
 }
 
 // listen opens the socket. Errors: another process has it.
@@ -141,21 +148,22 @@ func (c *Collector) measure(ctx context.Context) error {
 		return err
 	}
 	defer sockets.Close()
+	c.setProblem(nil)
 	t := tracker{look: sockets.Sending, done: c.count}
 	line, control := make([]byte, 1024), make([]byte, controlBytes)
 	var next, turnEnds, paused time.Time // paused: until then nothing was read
-	taken, refused := 0, 0
+	reads := 0
 	for ctx.Err() == nil {
 		now := time.Now()
-		spent := taken >= turnLines || refused >= turnRefused
 		if now.After(turnEnds) {
-			if spent {
+			if reads >= turnReads {
 				paused = now
 			}
-			taken, refused, spent, turnEnds = 0, 0, false, now.Add(turn)
+			reads, turnEnds = 0, now.Add(turn)
 			c.senders.forget()
+			t.budget.renew()
 		}
-		if spent {
+		if reads >= turnReads {
 			until := turnEnds
 			if !next.IsZero() && next.Before(until) {
 				until = next
@@ -174,17 +182,10 @@ func (c *Collector) measure(ctx context.Context) error {
 		now = time.Now()
 		switch {
 		case err == nil:
+			reads++
 			from, age := origin(control[:controls], now)
-			writtenAt := now.Add(-age)
-			switch {
-			case writtenAt.Before(paused):
-			case !c.senders.isProxy(ctx, from):
-				refused++
-			default:
-				taken++
-				if a, ok := parseLine(string(line[:n]), writtenAt); ok {
-					t.add(a)
-				}
+			if writtenAt := now.Add(-age); !writtenAt.Before(paused) && c.senders.isProxy(ctx, from) {
+				t.take(string(line[:n]), writtenAt)
 			}
 		case !errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil:
 			return fmt.Errorf("read response times: %w", err)
@@ -228,6 +229,9 @@ func (c *Collector) count(a *answer, deliveredAt time.Time) {
 		w := c.windows[of]
 		if w == nil {
 			if len(c.windows) >= mostWindows {
+				c.dropOld(deliveredAt)
+			}
+			if len(c.windows) >= mostWindows {
 				return
 			}
 			w = &window{}
@@ -237,14 +241,20 @@ func (c *Collector) count(a *answer, deliveredAt time.Time) {
 	}
 }
 
-// Services returns the response times of services and their instances.
-func (c *Collector) Services() []v1.ServiceResponse {
+// dropOld drops the statistics of services without present requests. c.mu is held.
+func (c *Collector) dropOld(now time.Time) {
+	maps.DeleteFunc(c.windows, func(_ key, w *window) bool {
+		return now.Sub(time.Unix((w.newest()+1)*slotSeconds, 0)) > keptFor
+	})
+}
+
+// Services returns the present response times of services and their instances, and an error if they
+// cannot be measured.
+func (c *Collector) Services() ([]v1.ServiceResponse, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	maps.DeleteFunc(c.windows, func(_ key, w *window) bool {
-		return now.Sub(time.Unix(w.newest()*slotSeconds, 0)) > keptFor
-	})
+	c.dropOld(now)
 	list := []v1.ServiceResponse{}
 	for of, w := range c.windows {
 		seen := w.summary(now)
@@ -256,5 +266,5 @@ func (c *Collector) Services() []v1.ServiceResponse {
 	slices.SortFunc(list, func(a, b v1.ServiceResponse) int {
 		return cmp.Or(strings.Compare(a.Service, b.Service), strings.Compare(a.Instance, b.Instance))
 	})
-	return list
+	return list, c.problem
 }

@@ -85,13 +85,81 @@ func TestFollow(t *testing.T) {
 	}
 }
 
+// TestTrackerIsBounded: when all places are taken, answers that users do not read for long make room,
+// and a service for one that has fewer.
 func TestTrackerIsBounded(t *testing.T) {
-	tr := tracker{}
-	for range 2 * mostTracked {
-		tr.add(&answer{})
+	began := time.Unix(1000, 0)
+	var counted []*answer
+	tr := tracker{done: func(a *answer, at time.Time) {
+		if counted = append(counted, a); at.Sub(a.writtenAt) != overdue {
+			t.Errorf("it counts with %v", at.Sub(a.writtenAt))
+		}
+	}}
+	fill := func(service string, n int, at time.Time) {
+		for range n {
+			tr.add(&answer{service: service, writtenAt: at})
+		}
 	}
-	if len(tr.active) != mostTracked {
-		t.Error(len(tr.active))
+	followed := func(service string) (n int) {
+		for _, a := range tr.active {
+			if a.service == service {
+				n++
+			}
+		}
+		return n
+	}
+	fill("noisy", 2*mostTracked, began)
+	if len(tr.active) != mostTracked || len(counted) > 0 {
+		t.Fatal(len(tr.active), len(counted))
+	}
+	oldest := tr.active[0]
+	fill("quiet", 2*mostTracked, began.Add(time.Second))
+	if followed("quiet") != mostTracked/2 || followed("noisy") != mostTracked/2 || len(counted) > 0 || tr.active[0] != oldest {
+		t.Errorf("%d of the quiet service, %d counted", followed("quiet"), len(counted))
+	}
+	fill("noisy", 1, began.Add(overdue))
+	if len(counted) != 1 || counted[0] != oldest || len(tr.active) != mostTracked {
+		t.Errorf("counted %+v, %d followed", counted, len(tr.active))
+	}
+}
+
+// TestBudget: a service with many requests leaves others what they need.
+func TestBudget(t *testing.T) {
+	const line = " i 192.0.2.1 4000 198.51.100.1 80 0 1 2 30 50 - --"
+	var tr tracker
+	quiet, noisy := 0, 0
+	for range 10 { // turns
+		tr.budget.renew()
+		tr.active = nil
+		for i := range 1000 {
+			tr.take("noisy"+line, time.Unix(1000, 0))
+			if i%100 == 99 {
+				tr.take("quiet"+line, time.Unix(1000, 0))
+			}
+		}
+		for _, a := range tr.active {
+			if a.service == "quiet" {
+				quiet++
+			} else {
+				noisy++
+			}
+		}
+	}
+	if quiet != 100 || noisy < 90 || noisy > 120 {
+		t.Errorf("%d requests of the quiet service, %d of the noisy one", quiet, noisy)
+	}
+}
+
+// TestServicesArePresent: response times of more than a minute ago are not given.
+func TestServicesArePresent(t *testing.T) {
+	c := New(nil, nil)
+	for service, age := range map[string]time.Duration{"now": 0, "lately": 45 * time.Second, "old": 70 * time.Second} {
+		at := time.Now().Add(-age)
+		c.count(&answer{service: service, instance: "i", writtenAt: at}, at.Add(time.Millisecond))
+	}
+	list, err := c.Services()
+	if err != nil || len(list) != 4 || list[0].Service != "lately" || list[2].Service != "now" {
+		t.Errorf("%+v, %v", list, err)
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -13,51 +15,51 @@ import (
 )
 
 // Response times decide how many instances run. The socket is open to every process of the network
-// namespace, containers in the host's network included, whose root may be the host's. So lines count
-// only from processes of root that are in a container of a proxy, or in none.
+// namespace, so lines count only from root's processes in the containers of proxies.
 
-// Container is a container that may send lines: its ID in its engine, the directory of its cgroup,
-// which may be unknown, and whether it is a proxy of weir-edge.
-type Container struct {
-	ID, CgroupPath string
-	EdgeProxy      bool
-}
+// Proxy is the container of a proxy: its ID in its engine, and the directory of its cgroup, which may
+// be unknown.
+type Proxy struct{ ID, CgroupPath string }
 
 // senders tells proxies from other processes.
 type senders struct {
-	procDir    string
-	containers func(context.Context) ([]Container, error)
-	mount      *cgroup.Mount // nil: not found yet
-	// known are verdicts by PID, until forget.
-	known map[int32]bool
+	procDir string
+	proxies func(context.Context) ([]Proxy, error)
+	mount   *cgroup.Mount // nil: not found yet
+	// known are verdicts by PID, listed the proxies, until forget; nil: not asked.
+	known  map[int32]bool
+	listed []Proxy
 }
 
 // forget drops all verdicts: a PID may go to another process, and a container become known.
-func (s *senders) forget() { clear(s.known) }
+func (s *senders) forget() { s.known = nil }
 
-// isProxy reports whether the sender of a line may be a proxy.
+// isProxy reports whether a proxy sent a line.
 func (s *senders) isProxy(ctx context.Context, sender unix.Ucred) bool {
 	if sender.Uid != 0 || sender.Pid <= 0 {
 		return false
 	}
+	if s.known == nil {
+		listed, err := s.proxies(ctx)
+		if err != nil {
+			return false
+		}
+		s.known, s.listed = map[int32]bool{}, listed
+	}
 	is, known := s.known[sender.Pid]
 	if !known {
-		is = s.judge(ctx, fmt.Sprint(sender.Pid))
-		if s.known == nil {
-			s.known = map[int32]bool{}
-		}
+		is = len(s.listed) > 0 && s.judge(fmt.Sprint(sender.Pid))
 		s.known[sender.Pid] = is
 	}
 	return is
 }
 
-// judge looks up the container of a process. One in no container that the agent knows has to be in
-// the agent's PID namespace: containers that it does not know are not.
-func (s *senders) judge(ctx context.Context, pid string) bool {
-	containers, err := s.containers(ctx)
-	if err != nil {
-		return false
-	}
+// engineID is a container's ID in its engine, after which it names cgroups of either version. The
+// first one in the path of a cgroup is that of the outermost container.
+var engineID = regexp.MustCompile("[0-9a-f]{64}")
+
+// judge reports whether a process is in the cgroup of a proxy.
+func (s *senders) judge(pid string) bool {
 	text, err := os.ReadFile(filepath.Join(s.procDir, pid, "cgroup"))
 	if err != nil { // it has ended
 		return false
@@ -69,22 +71,14 @@ func (s *senders) judge(ctx context.Context, pid string) bool {
 		}
 		s.mount = &mount
 	}
-	path := s.mount.OfProcess(string(text)) + "/"
-	for _, c := range containers {
-		if c.CgroupPath != "" && strings.HasPrefix(path, c.CgroupPath+"/") || len(c.ID) == idLength && strings.Contains(string(text), c.ID) {
-			return c.EdgeProxy
+	path, id := s.mount.OfProcess(string(text))+"/", engineID.FindString(string(text))
+	return slices.ContainsFunc(s.listed, func(p Proxy) bool {
+		if p.CgroupPath != "" {
+			return strings.HasPrefix(path, p.CgroupPath+"/")
 		}
-	}
-	theirs, err := os.Readlink(filepath.Join(s.procDir, pid, "ns", "pid"))
-	if err != nil {
-		return false
-	}
-	ours, err := os.Readlink(filepath.Join(s.procDir, "self", "ns", "pid"))
-	return err == nil && theirs == ours
+		return id != "" && p.ID == id
+	})
 }
-
-// idLength is that of an engine's IDs, after which it names cgroups of either version.
-const idLength = 64
 
 // holder names the process that has a Unix socket of that address, "@" standing for zeros.
 func holder(procDir, address string) string {

@@ -19,30 +19,26 @@ import (
 	"github.com/weir-project/weir/test/must"
 )
 
-// TestSenders: root in a container is not weir-edge's proxy, also if it has the host's network.
+// TestSenders: root is weir-edge's proxy in a proxy's container only.
 func TestSenders(t *testing.T) {
 	dir := t.TempDir()
 	write := func(path, text string) {
 		must.Succeed(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(path)), 0o700))
 		must.Succeed(t, os.WriteFile(filepath.Join(dir, path), []byte(text), 0o600))
 	}
-	process := func(pid, cgroup, namespace string) {
-		write(pid+"/cgroup", cgroup)
-		must.Succeed(t, os.MkdirAll(filepath.Join(dir, pid, "ns"), 0o700))
-		must.Succeed(t, os.Symlink("pid:["+namespace+"]", filepath.Join(dir, pid, "ns", "pid")))
-	}
-	old := strings.Repeat("ab", idLength/2) // cgroup v1
+	process := func(pid, cgroup string) { write(pid+"/cgroup", cgroup) }
+	oldProxy, old := strings.Repeat("ab", 32), strings.Repeat("cd", 32) // cgroup v1
 	write("self/mountinfo", "26 24 0:23 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
-	process("self", "", "1")
-	process("10", "0::/system.slice/docker-1.scope\n", "2")
-	process("11", "0::/system.slice/docker-1.scope/inner\n", "2")
-	process("20", "0::/system.slice/docker-2.scope\n", "3")
-	process("21", "0::/system.slice/docker-22.scope\n", "4")
-	process("30", "0::/user.slice\n", "1")
-	process("40", "0::/\n1:name=systemd:/docker/"+old+"\n", "1")
-	s := senders{procDir: dir, containers: func(context.Context) ([]Container, error) {
-		const slice = "/sys/fs/cgroup/system.slice/"
-		return []Container{{CgroupPath: slice + "docker-1.scope", EdgeProxy: true}, {CgroupPath: slice + "docker-2.scope"}, {ID: old}, {ID: "host"}}, nil
+	process("10", "0::/system.slice/docker-1.scope\n")
+	process("11", "0::/system.slice/docker-1.scope/inner\n")
+	process("20", "0::/system.slice/docker-11.scope\n")
+	process("30", "0::/user.slice\n")
+	process("40", "0::/\n1:name=systemd:/docker/"+oldProxy+"\n")
+	process("41", "0::/\n1:name=systemd:/docker/"+old+"\n")
+	process("42", "0::/\n1:name=systemd:/docker/"+old+"/"+oldProxy+"\n")
+	var listErr error
+	s := senders{procDir: dir, proxies: func(context.Context) ([]Proxy, error) {
+		return []Proxy{{CgroupPath: "/sys/fs/cgroup/system.slice/docker-1.scope"}, {ID: oldProxy}, {ID: "static:1"}}, listErr
 	}}
 	for _, c := range []struct {
 		what string
@@ -54,9 +50,10 @@ func TestSenders(t *testing.T) {
 		{"below a proxy's cgroup", unix.Ucred{Pid: 11}, true},
 		{"not root", unix.Ucred{Pid: 10, Uid: 1000}, false},
 		{"another container", unix.Ucred{Pid: 20}, false},
-		{"a container that the agent does not know", unix.Ucred{Pid: 21}, false},
-		{"no container", unix.Ucred{Pid: 30}, true},
-		{"another container, cgroup v1", unix.Ucred{Pid: 40}, false},
+		{"no container", unix.Ucred{Pid: 30}, false},
+		{"a proxy, cgroup v1", unix.Ucred{Pid: 40}, true},
+		{"another container, cgroup v1", unix.Ucred{Pid: 41}, false},
+		{"another container with a cgroup of the proxy's name below its own", unix.Ucred{Pid: 42}, false},
 		{"it has ended", unix.Ucred{Pid: 50}, false},
 		{"of another PID namespace", unix.Ucred{}, false},
 	} {
@@ -64,9 +61,13 @@ func TestSenders(t *testing.T) {
 			t.Errorf("%s: %t", c.what, got)
 		}
 	}
-	process("50", "0::/user.slice\n", "1")
+	process("50", "0::/system.slice/docker-1.scope\n")
 	if s.forget(); !s.isProxy(t.Context(), unix.Ucred{Pid: 50}) {
 		t.Error("the verdict of a PID outlasts its process")
+	}
+	listErr = errors.New("stopping")
+	if s.forget(); s.isProxy(t.Context(), unix.Ucred{Pid: 50}) {
+		t.Error("a proxy, though the agent does not say which there are")
 	}
 }
 
@@ -84,7 +85,12 @@ func TestSocketTaken(t *testing.T) {
 		defer close(ended)
 		c.Run(ctx)
 	}()
-	await(t, "the log", func() bool { return strings.Contains(log.String(), fmt.Sprintf("process %d", os.Getpid())) })
+	who := fmt.Sprintf("process %d", os.Getpid())
+	await(t, "the log", func() bool { return strings.Contains(log.String(), who) })
+	await(t, "the state", func() bool {
+		_, err := c.Services()
+		return err != nil && strings.Contains(err.Error(), who)
+	})
 	must.Succeed(t, taken.Close())
 	await(t, "the agent to listen", func() bool {
 		again, err := c.listen()
@@ -92,6 +98,10 @@ func TestSocketTaken(t *testing.T) {
 			again.Close()
 		}
 		return err != nil && !errors.Is(err, net.ErrClosed)
+	})
+	await(t, "the state to be well", func() bool {
+		_, err := c.Services()
+		return err == nil
 	})
 	stop()
 	select {

@@ -1,8 +1,10 @@
 package response
 
 import (
+	"cmp"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -64,8 +66,11 @@ func parseLine(line string, now time.Time) (*answer, bool) {
 
 const (
 	// mostTracked bounds the answers that are followed at a time, so what this costs; the statistics
-	// lack those beyond it.
+	// lack those beyond it. turnLines bounds those that begin in a turn.
 	mostTracked = 64
+	turnLines   = 20
+	// overdue is the age at which an answer makes room for another one.
+	overdue = 10 * time.Second
 	// An answer is looked at again when it has become a part of precision older.
 	precision   = 12
 	leastBreak  = 2 * time.Millisecond
@@ -74,18 +79,74 @@ const (
 	patience    = 2 * time.Minute
 )
 
+// budget divides the lines of a turn among the services that had some in the turn before.
+type budget struct {
+	taken map[string]int
+	share int
+}
+
+// renew begins a turn.
+func (b *budget) renew() {
+	b.share = max(turnLines/max(len(b.taken), 1), 1)
+	b.taken = map[string]int{}
+}
+
+// take reports whether a line of the service may be looked at.
+func (b *budget) take(service string) bool {
+	b.taken[service]++
+	return b.taken[service] <= b.share
+}
+
 // tracker follows answers until their last byte is delivered.
 type tracker struct {
 	look   func(kernel.Connection) (kernel.Sending, bool, error)
 	done   func(a *answer, deliveredAt time.Time)
-	active []*answer
+	budget budget
+	active []*answer // oldest first
 }
 
-// add begins to follow an answer.
+// take begins to follow the answer that a line is about, if its service is within the budget.
+func (t *tracker) take(line string, writtenAt time.Time) {
+	if service, _, _ := strings.Cut(line, " "); !t.budget.take(service) {
+		return
+	}
+	if a, ok := parseLine(line, writtenAt); ok {
+		t.add(a)
+	}
+}
+
+// add begins to follow an answer, if there is room.
 func (t *tracker) add(a *answer) {
-	if len(t.active) < mostTracked {
+	if len(t.active) < mostTracked || t.makeRoom(a) {
 		t.active = append(t.active, a)
 	}
+}
+
+// makeRoom ends following one answer, and reports whether it did. The oldest one counts with its time
+// so far if it is overdue: of users who do not read there may be many. Younger ones stay, as their
+// loss would leave the short times only. But a service makes room for one with fewer answers: its
+// last one goes, uncounted.
+func (t *tracker) makeRoom(a *answer) bool {
+	if oldest := t.active[0]; a.writtenAt.Sub(oldest.writtenAt) >= overdue {
+		t.done(oldest, cmp.Or(oldest.leftAt, a.writtenAt).Add(oldest.minRTT))
+		t.active = slices.Delete(t.active, 0, 1)
+		return true
+	}
+	followed := map[string]int{}
+	for _, other := range t.active {
+		followed[other.service]++
+	}
+	most, last := followed[a.service]+1, -1 // it has more than this
+	for i, other := range t.active {
+		if n := followed[other.service]; n > most || n == most && last >= 0 {
+			most, last = n, i
+		}
+	}
+	if last < 0 {
+		return false
+	}
+	t.active = slices.Delete(t.active, last, last+1)
+	return true
 }
 
 // step looks at the answers that are due, and returns when the next one is; zero: none.

@@ -286,7 +286,10 @@ func (a *API) node(r *http.Request) (any, error) {
 	}
 	seen, err := a.meter.Measure(time.Now(), &latest.Snapshot, places(latest))
 	if err == nil && a.Responses != nil {
-		seen.Measured.Responses = a.Responses()
+		var problem error
+		if seen.Measured.Responses, problem = a.Responses(); problem != nil {
+			seen.Measured.ResponsesReason = problem.Error()
+		}
 	}
 	return seen, err
 }

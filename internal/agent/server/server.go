@@ -55,8 +55,9 @@ const (
 
 // API is an agent's API. As a handler it needs the caller in the context (access.WithCaller).
 type API struct {
-	// Responses returns the response times of services; nil: they are not measured.
-	Responses func() []v1.ServiceResponse
+	// Responses returns the response times of services, or an error if they cannot be measured; nil
+	// in tests.
+	Responses func() ([]v1.ServiceResponse, error)
 
 	agent   Agent
 	log     *slog.Logger
