@@ -13,20 +13,14 @@
  *    Hash: multilinear (Lemire and Kaser, "Strongly universal string hashing is
  *    fast", 2014), whose collisions cannot be found without the keys.
  * 3. Both directions of a flow are one entry. Fragments after the first have no
- *    ports: the first leaves an entry for them under its ID.
+ *    ports: the first leaves an entry for them under its ID, which names the flow.
  * 4. Who sends to a container cannot push out its flows. A flow that another host
  *    began is foreign until the container answers with more than the kernel says to
  *    any SYN (SYN-ACK, RST). It takes the place of another foreign flow or none, and is
  *    the first to go; so of what such answers begin there is one in a bucket that is full.
  * 5. Known flows. Nearly all packets are of a known flow, of a plain header, and past
  *    what the second stage looks at: known.h is for these, and without a call.
- * 6. EF is policed. A wrong EF delays every urgent flow of the container, a wrong BE only
- *    itself. So a flow keeps the EF of the classifier while it sends little: weir_police
- *    weighs what the container sends in two leaky buckets. In one a packet weighs its bytes
- *    times the square of its part of a full one, so a packet of voice weighs a fiftieth of
- *    what its bytes of a transfer do. A flow that overfills a bucket is bulk, which is BE
- *    until both have drained: seconds of quiet (hysteresis), so it does not flap.
- *    Leaky bucket: Turner, "New directions in communications", 1986.
+ * 6. EF is policed (police.h).
  * 7. Races. A place is taken by compare and exchange of its tag; who loses goes
  *    without a place, and the next packet finds one. A flow read while it is
  *    replaced may give one packet the class of another. Counters of a flow are not
@@ -42,6 +36,7 @@
 #include "dscp.h"
 #include "intf.h"
 #include "parse.h"
+#include "police.h"
 #include "table.h"
 #include "tree.h"
 
@@ -85,6 +80,26 @@ static __always_inline int weir_normalise(struct weir_tuple *t)
 	word = a[1], a[1] = b[1], b[1] = word;
 	port = t->port_a, t->port_a = t->port_b, t->port_b = port;
 	return 1;
+}
+
+/* Whether a packet of a flow, whose source is a of sent, comes from b of the flow's tuple. */
+static __always_inline int weir_from_b(const struct weir_tuple *flow, const struct weir_tuple *sent)
+{
+	const __u64 *a = (const void *)flow->a, *source = (const void *)sent->a;
+
+	return !!((a[0] ^ source[0]) | (a[1] ^ source[1]));
+}
+
+/* The place in a bucket whose tag is that of a hash: the first one, WEIR_WAYS for none. */
+static __always_inline __u32 weir_way_of(const struct weir_bucket *bucket, __u32 hash)
+{
+	__u32 i;
+
+#pragma unroll
+	for (i = 0; i < WEIR_WAYS; i++)
+		if (weir_holds(bucket->tags[i], hash))
+			return i;
+	return WEIR_WAYS;
 }
 
 /* The place of a flow in its bucket, WEIR_WAYS for none. */
@@ -208,71 +223,6 @@ static __always_inline void weir_begin(struct weir_flow *flow, const struct weir
 	flow->began_ms = now_ms;
 }
 
-/* What a flow may send and keep EF. A millisecond is one of weir_now_ms, 2^20 ns. */
-enum {
-	/* Full packets: 16 KiB at once, what TCP begins with (RFC 6928); then 61 kbit/s. */
-	WEIR_LARGE_BYTES = 16 << 10,
-	WEIR_LARGE_BYTES_MS = 8,
-	/* Packets of any size: 64 KiB at once; then 1.9 Mbit/s. */
-	WEIR_ALL_BYTES = 64 << 10,
-	WEIR_ALL_BYTES_MS = 250,
-	/* In the bucket of large packets of a flow that is bulk: it drains in 9 s. */
-	WEIR_BULK_BYTES = 64 << 10,
-	/* That there is where its container has too much EF: two full packets. */
-	WEIR_DEMOTE_BYTES = 2 * 1448,
-	/* Payload of a full packet; its square is about 2 ^ this. */
-	WEIR_FULL_BYTES = 1448,
-	WEIR_FULL_SQUARE_SHIFT = 21,
-};
-
-static __always_inline __u32 weir_drain(__u32 bytes, __u32 drained)
-{
-	return bytes > drained ? bytes - drained : 0;
-}
-
-/* The class of a packet that the container sends, of a flow that is EF by its verdict. */
-static __always_inline __u32 weir_police(struct weir_flow *flow, __u32 bytes, __u32 size,
-				       __u32 now_ms)
-{
-	struct weir_load *load = &flow->load;
-	__u32 passed_ms, run_ms;
-
-	if (flow->policer == WEIR_POLICER_NEW) {
-		__builtin_memset(load, 0, sizeof(*load));
-		load->drained_ms = now_ms;
-		flow->policer = WEIR_POLICER_CONFORMS;
-	}
-	passed_ms = weir_silent_ms(now_ms, load->drained_ms);
-	if (passed_ms) {
-		load->drained_ms = now_ms;
-		load->large = weir_drain(load->large, passed_ms * WEIR_LARGE_BYTES_MS);
-		load->all = weir_drain(load->all, passed_ms * WEIR_ALL_BYTES_MS);
-	}
-	if (!load->large && !load->all) {
-		flow->policer = WEIR_POLICER_CONFORMS;
-		load->run_bytes = flow->run_ms = 0;
-		passed_ms = 0;
-	}
-	if (size > WEIR_FULL_BYTES)
-		size = WEIR_FULL_BYTES;
-	load->large += (__u64)bytes * (size * size) >> WEIR_FULL_SQUARE_SHIFT;
-	load->all += bytes;
-	if (flow->policer == WEIR_POLICER_CONFORMS) {
-		load->run_bytes += bytes;
-		run_ms = flow->run_ms + passed_ms;
-		flow->run_ms = run_ms > 0xffff ? 0xffff : run_ms;
-		if (load->large <= WEIR_LARGE_BYTES && load->all <= WEIR_ALL_BYTES)
-			return WEIR_CLASS_EF;
-		flow->policer = WEIR_POLICER_BULK;
-		load->large = WEIR_BULK_BYTES;
-	}
-	if (load->large > WEIR_BULK_BYTES)
-		load->large = WEIR_BULK_BYTES;
-	if (load->all > WEIR_ALL_BYTES)
-		load->all = WEIR_ALL_BYTES;
-	return WEIR_CLASS_BE;
-}
-
 /* The class that a packet of the container's has, of a flow that has a verdict. */
 static __always_inline __u32 weir_class_of(const struct weir_flow_config *config,
 					   struct weir_flow *flow, struct __sk_buff *skb,
@@ -292,52 +242,105 @@ static __always_inline __u32 weir_class_of(const struct weir_flow_config *config
 }
 
 /*
- * The class of fragments: of a later one what the first left, which otherwise leaves
- * its class. Those that come before their first one have none.
+ * Where the first fragment of a packet leaves an entry for the others: its bucket, and
+ * their tuple and hash.
  */
-__noinline int weir_fragment(const struct weir_headers *h, __u32 number, __u32 class,
-			     __u32 now_ms)
+static __always_inline struct weir_bucket *
+weir_fragments_of(const struct weir_headers *h, const struct weir_flow_config *config, void *table,
+		  struct weir_tuple *tuple, __u32 *hash)
+{
+	*tuple = h->tuple;
+	tuple->port_a = h->fragment_id >> 16;
+	tuple->port_b = h->fragment_id;
+	tuple->kind = WEIR_FLOW_FRAGMENTS;
+	/* IPv6 has one ID for all protocols. Which side sends does not matter. */
+	if (tuple->family == 6)
+		tuple->proto = 0;
+	weir_order(tuple);
+	*hash = weir_hash(tuple, config);
+	return weir_bucket_of(table, *hash, config->bucket_mask);
+}
+
+/* Leaves an entry for the later fragments of a packet of a flow: its hash, and the class. */
+__noinline int weir_first_fragment(const struct weir_headers *h, __u32 number, __u32 flow_hash,
+				   __u32 class, __u32 now_ms)
 {
 	struct weir_flow_config *config;
 	struct weir_flow_counts *counts;
 	struct weir_tuple tuple = {};
 	struct weir_bucket *bucket;
+	struct weir_flow *entry;
 	__u32 way, hash;
+	void *table;
+
+	if (!h)
+		return 0;
+	config = bpf_map_lookup_elem(&flow_configs, &number);
+	counts = bpf_map_lookup_elem(&flow_counts, &number);
+	table = bpf_map_lookup_elem(&flow_tables, &number);
+	if (!config || !counts || !table)
+		return 0;
+	bucket = weir_fragments_of(h, config, table, &tuple, &hash);
+	if (!bucket)
+		return 0;
+	way = weir_find(bucket, hash, &tuple);
+	if (way >= WEIR_WAYS)
+		way = weir_take(bucket, now_ms, 0, counts);
+	if (way >= WEIR_WAYS)
+		return 0;
+	way &= WEIR_WAYS - 1;
+	entry = &bucket->flows[way];
+	entry->tuple = tuple;
+	entry->traffic_class = class;
+	entry->bytes[0] = flow_hash;
+	bucket->seen_ms[way] = now_ms;
+	__sync_lock_test_and_set(&bucket->tags[way], weir_flow_tag(hash, 0));
+	return 0;
+}
+
+/*
+ * The class of a later fragment, which counts as a packet of its flow; none of one that
+ * comes before the first.
+ */
+__noinline int weir_later_fragment(struct __sk_buff *skb, const struct weir_headers *h,
+				   __u32 number, __u32 now_ms)
+{
+	struct weir_flow_config *config;
+	struct weir_tuple tuple = {};
+	struct weir_bucket *bucket;
+	struct weir_flow *flow;
+	__u32 way, hash, class, responder;
 	void *table;
 
 	if (!h)
 		return WEIR_CLASS_NONE;
 	config = bpf_map_lookup_elem(&flow_configs, &number);
-	counts = bpf_map_lookup_elem(&flow_counts, &number);
 	table = bpf_map_lookup_elem(&flow_tables, &number);
-	if (!config || !counts || !table)
+	if (!config || !table)
 		return WEIR_CLASS_NONE;
-	tuple = h->tuple;
-	tuple.port_a = h->fragment_id >> 16;
-	tuple.port_b = h->fragment_id;
-	tuple.kind = WEIR_FLOW_FRAGMENTS;
-	/* IPv6 has one ID for all protocols. Which side sends does not matter. */
-	if (tuple.family == 6)
-		tuple.proto = 0;
-	weir_order(&tuple);
-	hash = weir_hash(&tuple, config);
-	bucket = weir_bucket_of(table, hash, config->bucket_mask);
+	bucket = weir_fragments_of(h, config, table, &tuple, &hash);
 	if (!bucket)
 		return WEIR_CLASS_NONE;
 	way = weir_find(bucket, hash, &tuple);
-	if (!class)
-		return way < WEIR_WAYS ? bucket->flows[way & (WEIR_WAYS - 1)].traffic_class :
-					 WEIR_CLASS_NONE;
 	if (way >= WEIR_WAYS)
-		way = weir_take(bucket, now_ms, 0, counts);
+		return WEIR_CLASS_NONE;
+	flow = &bucket->flows[way & (WEIR_WAYS - 1)];
+	class = flow->traffic_class;
+	hash = flow->bytes[0];
+	bpf_set_hash(skb, hash);
+	bucket = weir_bucket_of(table, hash, config->bucket_mask);
+	if (!bucket)
+		return class;
+	way = weir_way_of(bucket, hash);
 	if (way >= WEIR_WAYS)
 		return class;
-	way &= WEIR_WAYS - 1;
-	bucket->flows[way].tuple = tuple;
-	bucket->flows[way].traffic_class = class;
-	bucket->seen_ms[way] = now_ms;
-	__sync_lock_test_and_set(&bucket->tags[way], weir_flow_tag(hash, 0));
-	return class;
+	/* The compiler knows that it is in range; the verifier has to see it. */
+	asm volatile("" : "+r"(way));
+	flow = &bucket->flows[way & (WEIR_WAYS - 1)];
+	responder = weir_from_b(&flow->tuple, &h->tuple) != flow->initiator_is_b;
+	flow->bytes[responder & 1] += skb->len;
+	flow->packets[responder & 1]++;
+	return weir_class_of(config, flow, skb, h->dscp, now_ms);
 }
 
 /* Whether a packet of the container's makes a flow its own that a peer began. */
@@ -381,7 +384,7 @@ __noinline int weir_any_flow(struct __sk_buff *skb, __u32 number, __u32 link_byt
 	struct weir_bucket *bucket;
 	struct weir_flow *flow;
 	__u32 now_ms, way, tag, hash;
-	int parsed, from_b, class;
+	int parsed, from_b, class, later;
 	void *table;
 
 	config = bpf_map_lookup_elem(&flow_configs, &number);
@@ -396,8 +399,12 @@ __noinline int weir_any_flow(struct __sk_buff *skb, __u32 number, __u32 link_byt
 		return class;
 	}
 	now_ms = weir_now_ms();
-	if (parsed == WEIR_PARSED_LATER_FRAGMENT)
-		return class || foreign ? class : weir_fragment(&h, number, class, now_ms);
+	if (parsed == WEIR_PARSED_LATER_FRAGMENT) {
+		if (foreign)
+			return class;
+		later = weir_later_fragment(skb, &h, number, now_ms);
+		return class ?: later;
+	}
 	from_b = weir_normalise(&h.tuple);
 	hash = weir_hash(&h.tuple, config);
 	bucket = weir_bucket_of(table, hash, config->bucket_mask);
@@ -435,7 +442,7 @@ found:
 	bpf_set_hash(skb, hash);
 	class = weir_class_of(config, flow, skb, h.dscp, now_ms);
 	if (parsed == WEIR_PARSED_FIRST_FRAGMENT && class)
-		weir_fragment(&h, number, class, now_ms);
+		weir_first_fragment(&h, number, hash, class, now_ms);
 	return class;
 }
 

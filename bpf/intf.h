@@ -199,7 +199,10 @@ struct weir_tuple {
 
 enum weir_flow_kind {
 	WEIR_FLOW_WHOLE = 0,
-	/* Not a flow: what later fragments of a packet of one are known by. */
+	/*
+	 * Not a flow: what later fragments of a packet of one are known by. bytes[0] is
+	 * the flow's hash.
+	 */
 	WEIR_FLOW_FRAGMENTS = 1,
 };
 
@@ -222,7 +225,7 @@ enum weir_flow_limit {
 	WEIR_PORTS = 2 << 16,
 };
 
-/* What the EF policer says of a flow (flow.h, 6). */
+/* What the EF policer says of a flow (police.h). */
 enum weir_policer {
 	/* Not yet looked at. */
 	WEIR_POLICER_NEW = 0,

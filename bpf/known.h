@@ -14,18 +14,6 @@
 #include "flow.h"
 #include "plain.h"
 
-/* The place in a bucket whose tag is that of a hash: the first one, WEIR_WAYS for none. */
-static __always_inline __u32 weir_way_of(const struct weir_bucket *bucket, __u32 hash)
-{
-	__u32 i;
-
-#pragma unroll
-	for (i = 0; i < WEIR_WAYS; i++)
-		if (weir_holds(bucket->tags[i], hash))
-			return i;
-	return WEIR_WAYS;
-}
-
 /* The traffic class of a packet of a known flow, or < 0: to be looked at by flow.h. */
 static __always_inline int weir_known_flow(struct __sk_buff *skb, __u32 number, __u32 link_bytes,
 					   int foreign)
@@ -75,7 +63,7 @@ static __always_inline int weir_known_flow(struct __sk_buff *skb, __u32 number, 
 
 /*
  * There is more EF than goes first. Whether a flow of EF that sends large packets is BE
- * from now on, < 0 where it is not known (flow.h, 6).
+ * from now on, < 0 where it is not known (police.h).
  */
 __noinline int weir_demote(__u32 number, __u32 hash)
 {

@@ -553,7 +553,7 @@ static __always_inline void save(struct __sk_buff *skb)
 /*
  * Whether a packet of EF is within the rate that its container's EF is held to. Of
  * what is too much, flows go to BE and stay there for a while: where flows are known
- * (flow.h, 6) first those of large packets, then the ones that meet the end of the
+ * (police.h) first those of large packets, then the ones that meet the end of the
  * budget most often. So those that send little keep their place, a flow that loses it is
  * in order (what went before is ahead), and one that gets it back may be overtaken by
  * itself once. Flows of one hash share a place.

@@ -9,7 +9,7 @@ import "time"
 // the flow sends. In the first a packet weighs its bytes times the square of its part of a full
 // one, so that a packet of voice weighs a fiftieth of what its bytes of a transfer do; in the second
 // all bytes count. A flow that overfills one is bulk until both have drained (hysteresis). In the
-// kernel bpf/flow.h (weir_police) does the same for each packet; this is for counters that are read
+// kernel bpf/police.h does the same for each packet; this is for counters that are read
 // now and then.
 //
 // The zero value is the policer of a flow that has sent nothing.

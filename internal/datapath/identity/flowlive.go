@@ -31,7 +31,7 @@ type Flow struct {
 	// DSCPClass is the class that the last packet's DSCP selected instead of Class;
 	// sched.Unclassified if it selected none or the number's DSCP is not trusted.
 	DSCPClass sched.TrafficClass
-	// Bulk: its verdict is EF, but it sends as a transfer does, so Class is BE (bpf/flow.h, 6). It
+	// Bulk: its verdict is EF, but it sends as a transfer does, so Class is BE (bpf/police.h). It
 	// sent RunBytes within Run when that began.
 	Bulk     bool
 	RunBytes uint32

@@ -58,3 +58,42 @@ func TestBulkIsNotEF(t *testing.T) {
 		}
 	}
 }
+
+// Each fragment of a flow's packets counts to the flow, and is policed as a packet of its size.
+func TestFragmentsArePoliced(t *testing.T) {
+	k := openKernelFlows(t, 1024)
+	k.set(&apps.Compact{Nodes: []apps.CompactNode{{Feature: apps.LeafFeature, LevelConfidence: 1000}}, Roots: [2][]uint16{{0}, {0}}})
+	for name, fragment := range fragmenters {
+		m := model{proto: flow.UDP, initiator: netip.MustParseAddrPort("198.18.0.9:40000"), responder: netip.MustParseAddrPort("198.18.9.1:5060")}
+		if name == "IPv6" {
+			m.initiator, m.responder = netip.MustParseAddrPort("[fd00::9]:40000"), netip.MustParseAddrPort("[fd00::1]:5060")
+		}
+		sentBytes, sentPackets := uint64(0), uint32(0)
+		send := func(frame []byte) sched.TrafficClass {
+			sentBytes, sentPackets = sentBytes+uint64(len(frame)), sentPackets+1
+			return k.class(k.tap, frame)
+		}
+		for range 6 { // not policed: the second stage looks at them
+			send(m.frame(true, false, 20))
+		}
+		// A datagram of 64 KB: its first fragments are EF, the rest is bulk.
+		const size = 1400
+		var policer apps.EFPolicer
+		want := 0
+		for !policer.Sent(0, 1, uint64(len(fragment(m, 9, size, size, true)))) {
+			want++
+		}
+		urgent := 0
+		for i := range 44 {
+			if send(fragment(m, 9, i*size, size, true)) == sched.EF {
+				urgent++
+			}
+		}
+		if urgent != want {
+			t.Errorf("%s: %d fragments of a datagram are EF, want %d", name, urgent, want)
+		}
+		if f := k.one(m); f.Bytes[0] != sentBytes || f.Packets[0] != sentPackets || !f.Bulk {
+			t.Errorf("%s: sent %d bytes in %d packets, counted %+v", name, sentBytes, sentPackets, f)
+		}
+	}
+}

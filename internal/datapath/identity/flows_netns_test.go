@@ -293,11 +293,15 @@ func (k *kernelFlows) one(m model) identity.Flow {
 	return out
 }
 
+// fragmenters make a fragment of a packet with an ID, from an offset on, with so many bytes of
+// payload, and more to come or not.
+var fragmenters = map[string]func(m model, id uint32, offset, size int, more bool) []byte{"IPv4": fragment4, "IPv6": fragment6}
+
 // Fragments after the first have the class of the first; those of others have none.
 func TestFragments(t *testing.T) {
 	k := openKernelFlows(t, 1024)
 	k.shipped()
-	for name, make := range map[string]func(m model, id uint32, offset int, more bool) []byte{"IPv4": fragment4, "IPv6": fragment6} {
+	for name, make := range fragmenters {
 		t.Run(name, func(t *testing.T) {
 			m := model{
 				proto:     flow.UDP,
@@ -306,16 +310,16 @@ func TestFragments(t *testing.T) {
 			if name == "IPv6" {
 				m.initiator, m.responder = netip.MustParseAddrPort("[fd00::9]:40000"), netip.MustParseAddrPort("[fd00::1]:5060")
 			}
-			if got := k.class(k.tap, make(m, 77, 1200, true)); got != sched.Unclassified {
+			if got := k.class(k.tap, make(m, 77, 1200, 64, true)); got != sched.Unclassified {
 				t.Errorf("a later fragment that comes first is of class %d", got)
 			}
-			if got := k.class(k.tap, make(m, 77, 0, true)); got != sched.EF {
+			if got := k.class(k.tap, make(m, 77, 0, 64, true)); got != sched.EF {
 				t.Errorf("a call's first fragment is of class %d", got)
 			}
-			if got := k.class(k.tap, make(m, 77, 1200, false)); got != sched.EF {
+			if got := k.class(k.tap, make(m, 77, 1200, 64, false)); got != sched.EF {
 				t.Errorf("its later fragment is of class %d", got)
 			}
-			if got := k.class(k.tap, make(m, 78, 1200, false)); got != sched.Unclassified {
+			if got := k.class(k.tap, make(m, 78, 1200, 64, false)); got != sched.Unclassified {
 				t.Errorf("a later fragment of another packet is of class %d", got)
 			}
 		})
@@ -493,8 +497,8 @@ func TestTrustDSCP(t *testing.T) {
 	packets := map[string]func() []byte{
 		"IPv4":          func() []byte { return four.frame(true, true, 100) },
 		"IPv6":          func() []byte { return six.frame(true, true, 100) },
-		"IPv4 fragment": func() []byte { return fragment4(four, 5, 1200, true) },
-		"IPv6 fragment": func() []byte { return fragment6(six, 5, 1200, true) },
+		"IPv4 fragment": func() []byte { return fragment4(four, 5, 1200, 64, true) },
+		"IPv6 fragment": func() []byte { return fragment6(six, 5, 1200, 64, true) },
 		"no flow":       func() []byte { return icmp.frame(true, true, 100) },
 	}
 	mark := func(packet []byte, dscp int) []byte {

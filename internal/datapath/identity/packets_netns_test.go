@@ -175,8 +175,8 @@ func runnable(packet []byte) []byte {
 	return append(packet, make([]byte, max(0, least-len(packet)))...)
 }
 
-func fragment4(m model, id uint32, offset int, more bool) []byte {
-	b := m.frame(true, true, 64)
+func fragment4(m model, id uint32, offset, size int, more bool) []byte {
+	b := m.frame(true, true, size)
 	if offset > 0 {
 		copy(b[34:], make([]byte, 8)) // no ports
 	}
@@ -189,9 +189,9 @@ func fragment4(m model, id uint32, offset int, more bool) []byte {
 	return b
 }
 
-func fragment6(m model, id uint32, offset int, more bool) []byte {
+func fragment6(m model, id uint32, offset, size int, more bool) []byte {
 	m.extensions = []uint8{60}
-	b := m.frame(true, true, 64)
+	b := m.frame(true, true, size)
 	b[14+6] = 44 // the extension becomes a fragment header
 	field := uint16(offset)
 	if more {
