@@ -240,6 +240,7 @@ func TestMended(t *testing.T) {
 	// Not TCP, which would remember the damage longer than it lasts.
 	competitors := []competitor{{labels("weight", "100"), harness.Flood}, {labels("weight", "300"), harness.Flood}}
 	agent, _ := compete(t, b, harness.AgentOptions{}, competitors...)
+	b.WarmUp() // new counters must not catch up with those of before while they are read
 	before := tcClasses(b)
 	for _, damage := range []struct {
 		name    string
