@@ -26,8 +26,10 @@ type setup struct {
 	beside            func(*testing.T, *harness.Bed, []*harness.Container)
 	// hostSends adds the host's share to the ideal.
 	hostSends bool
-	// uplink is what --uplink names; empty is the bed's.
+	// uplink is what --uplink names; empty is the bed's. ports are the devices that are shared out
+	// for it, at first and after meanwhile; empty is uplink.
 	uplink string
+	ports  [2]string
 }
 
 var (
@@ -52,6 +54,17 @@ var setups = map[string]setup{
 		options: testbed.HostOptions{Attachment: testbed.AttachNATBridged}, uplink: "lan",
 		meanwhile: func(t *testing.T, b *harness.Bed) {
 			b.Run("ip", "link", "add", "card2", "type", "veth", "peer", "name", "unplugged")
+			b.Run("ip", "link", "set", "card2", "master", "lan")
+			b.Run("ip", "link", "set", "card2", "up")
+		},
+	},
+	// As above, with cards that Weir knows from containers: the one that leads out is shared out,
+	// and the bridge once there are two.
+	"virtual machines' bridge of VLANs": {
+		options: testbed.HostOptions{Attachment: testbed.AttachNATBridged, Link: testbed.LinkVLAN},
+		uplink:  "lan", ports: [2]string{"uplink", "lan"},
+		meanwhile: func(t *testing.T, b *harness.Bed) {
+			b.Run("ip", "link", "add", "link", "wire0", "name", "card2", "type", "vlan", "id", "19")
 			b.Run("ip", "link", "set", "card2", "master", "lan")
 			b.Run("ip", "link", "set", "card2", "up")
 		},
@@ -83,16 +96,31 @@ func TestSetups(t *testing.T) {
 				s.modes = bridged
 			}
 			options := harness.AgentOptions{Rate: slowRate}
-			if s.uplink != "" {
+			if s.uplink == "" {
+				s.uplink = "uplink"
+			} else {
 				options.Args = []string{"--uplink", s.uplink}
+			}
+			if s.ports == [2]string{} {
+				s.ports = [2]string{s.uplink, s.uplink}
 			}
 			agent, containers := join(t, b, options,
 				member{s.modes[0], labels("weight", "100")},
 				member{s.modes[1], labels("weight", "300")},
 				member{s.modes[2], labels("weight", "50", "min", "8mbit")},
 				member{s.modes[3], labels("weight", "500", "max", "1mbit")})
+			shares := func(port string) {
+				t.Helper()
+				// ok is what was looked at in the last ten seconds.
+				b.Await(port+" is shared out", 10*time.Second, func() (bool, string) {
+					status := agent.Status()
+					return status.Uplink == port && status.State == v1.StateOK, fmt.Sprintf("%+v", status)
+				})
+			}
+			shares(s.ports[0])
 			if s.meanwhile != nil {
 				s.meanwhile(t, b)
+				shares(s.ports[1])
 				for _, c := range containers {
 					agent.AwaitContainer(c.Name, "ok", 3*time.Second, func(c v1.Container) bool { return c.State == v1.StateOK })
 				}
