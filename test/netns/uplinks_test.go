@@ -12,6 +12,7 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/test/harness"
 )
@@ -36,22 +37,34 @@ func uplinkAt(name, rate string) map[string]any {
 	return map[string]any{"interface": name, "rate": rate}
 }
 
-// TestDefaultRouteElsewhere: an uplink that no default route leads through is ok, and a word is
-// said about that.
-func TestDefaultRouteElsewhere(t *testing.T) {
+// TestDefaultRouteOutside: where the default route leads through no uplink, uplink and routed
+// containers are degraded, unless the operator has written that it is meant so.
+func TestDefaultRouteOutside(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	addBackup(b)
-	b.Run("ip", "route", "replace", "default", "via", backupPeer.String(), "dev", backup)
+	b.Add("bridged", nil)
+	b.AddMode("service", testbed.ModeHost, nil)
+	b.AddMode("below", testbed.ModeMacvlan, nil)
 	agent := b.StartAgent(harness.AgentOptions{})
-	const said = "the default route leads through " + backup + ", which is no uplink"
-	b.Await("said", checkInterval+time.Second, func() (bool, string) {
-		status := agent.Status()
-		return status.State == v1.StateOK && strings.Contains(status.Reason, said), fmt.Sprintf("%+v", status)
-	})
-	if doctor := b.Weir("doctor"); !strings.Contains(doctor.Stdout, said) {
-		t.Errorf("weir doctor: %s", doctor.Stdout)
+	states := func(what string, limit time.Duration, want v1.State) {
+		b.Await(what, limit, func() (bool, string) {
+			status, containers := agent.Status(), agent.Containers()
+			const said = "the default route leads through " + backup + ", which is no uplink"
+			fits := status.State == want && strings.Contains(status.Reason, said) == (want != v1.StateOK) && containers["below"].State == v1.StateOK
+			for _, name := range []string{"bridged", "service"} {
+				c := containers[name]
+				fits = fits && c.State == want && strings.Contains(c.Reason, said) == (want != v1.StateOK)
+			}
+			return fits, fmt.Sprintf("%+v\n%+v", status, containers)
+		})
 	}
+	states("all to be ok", 2*checkInterval, v1.StateOK)
+	b.Run("ip", "route", "replace", "default", "via", backupPeer.String(), "dev", backup)
+	states("the route to be seen", 10*time.Second+noticed, v1.StateDegraded)
+	b.WriteConfig(map[string]any{"ignore_default_route": true})
+	b.MustWeir("reload")
+	states("it to be ignored", noticed, v1.StateOK)
 }
 
 // TestSeveralUplinks: each is shared out by itself, by the same policies.

@@ -70,6 +70,11 @@ func (*fakeDevice) Ifindex() int                      { return 1 << 30 }
 func (d *fakeDevice) RateBPS() uint64                 { return d.rateBPS }
 func (d *fakeDevice) Classifier() identity.Classifier { return d.classifier }
 
+// absentDevice is up0 while it does not exist.
+type absentDevice struct{ fakeDevice }
+
+func (*absentDevice) Ifindex() int { return 0 }
+
 // fakeClassifier remembers the table that it was given.
 type fakeClassifier struct {
 	identity.Classifier // for what is not called here
@@ -277,11 +282,23 @@ func TestAroundTheUplink(t *testing.T) {
 		}
 	}
 	expect("nothing", bridged)
-	setTunnels([]*Uplink{b.uplink}, []kernel.Stacked{{Name: "wg0", Kind: "wireguard", On: "up0"}})
+	setRoutes([]*Uplink{b.uplink}, []kernel.Stacked{{Name: "wg0", Kind: "wireguard", On: "up0"}}, nil)
 	expect("a tunnel", bridged, "what it sends through a tunnel is counted as the host's: routes lead through wg0 (wireguard on up0); if containers send through it, make it an uplink of its own in the configuration file, with its rate")
 	expect("a tunnel", below)
-	setTunnels([]*Uplink{b.uplink}, []kernel.Stacked{{Name: "wg0", Kind: "wireguard", On: "other"}})
+	setRoutes([]*Uplink{b.uplink}, []kernel.Stacked{{Name: "wg0", Kind: "wireguard", On: "other"}}, nil)
 	expect("a tunnel through another uplink", bridged)
+	setRoutes([]*Uplink{b.uplink}, nil, []string{"wwan0"})
+	const outside = "the default route leads through wwan0, which is no uplink: what is sent there is not controlled; make it one in the configuration file, or write ignore_default_route: true there if that is on purpose"
+	expect("a default route outside", bridged, outside)
+	expect("a default route outside", below)
+	if err := b.uplink.Problem(); err == nil || err.Error() != outside {
+		t.Errorf("the uplink's problem is %v", err)
+	}
+	b.uplink.UplinkDevice = &absentDevice{}
+	b.CheckUplinks([]*Uplink{b.uplink}, epoch)
+	if err := b.uplink.Problem(); err != nil {
+		t.Errorf("an uplink that is missing: %v", err)
+	}
 	b.uplink.followers = []string{"tally", "matchall filter"}
 	expect("followers", below, "tally, matchall filter at egress of up0 comes after Weir's and may change whose class packets are in: remove it, or attach it elsewhere")
 }

@@ -70,6 +70,9 @@ func (k Kernel) Close() {
 // Attacher attaches containers to the uplinks.
 type Attacher struct {
 	Kernel
+	// IgnoreDefaultRoute: a default route through no uplink is the operator's wish.
+	IgnoreDefaultRoute bool
+
 	log       *slog.Logger
 	inspector *identity.Inspector
 	bridges   bridges
@@ -80,8 +83,8 @@ type Attacher struct {
 	// of that check.
 	verified   uint16
 	verifiedAt time.Time
-	// tunnelsFrom is the time of the next search for tunnels through the uplinks.
-	tunnelsFrom time.Time
+	// routesFrom is the time of the next look at the routes.
+	routesFrom time.Time
 }
 
 // New returns an attacher that has changed nothing in the kernel yet.
@@ -182,9 +185,8 @@ func (*Attacher) Recheck(c *Container) {
 // Check looks for changes that other programs made to containers' devices and uplinks. The next
 // Apply repairs them.
 func (a *Attacher) Check(uplinks []*Uplink, now time.Time) {
-	if !now.Before(a.tunnelsFrom) {
-		a.tunnelsFrom = now.Add(tunnelsInterval)
-		a.checkTunnels(uplinks)
+	if !now.Before(a.routesFrom) {
+		a.checkRoutes(uplinks, now)
 	}
 	for _, u := range uplinks {
 		a.checkFollowers(u)
@@ -194,14 +196,17 @@ func (a *Attacher) Check(uplinks []*Uplink, now time.Time) {
 	a.bridges.recheck()
 }
 
-// tunnelsInterval is the time between two searches for devices on top of uplinks. A search lists
-// all devices and routes.
-const tunnelsInterval = 30 * time.Second
+// routesInterval is the time between two looks at the routes. A look lists all devices and routes,
+// of which a router may have a million, while the control loop waits: it takes at most a hundredth
+// of the time (routesDivisor).
+const (
+	routesInterval = 8 * time.Second
+	routesDivisor  = 100
+)
 
-// CheckUplinks looks for tunnels and for programs of others at the uplinks.
+// CheckUplinks looks at the routes, and for programs of others at the uplinks.
 func (a *Attacher) CheckUplinks(uplinks []*Uplink, now time.Time) {
-	a.tunnelsFrom = now.Add(tunnelsInterval)
-	a.checkTunnels(uplinks)
+	a.checkRoutes(uplinks, now)
 	for _, u := range uplinks {
 		a.checkFollowers(u)
 		a.checkBelow(u)

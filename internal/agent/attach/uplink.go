@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weir-project/weir/internal/datapath/identity"
 	"github.com/weir-project/weir/internal/datapath/kernel"
@@ -25,8 +26,8 @@ type Uplink struct {
 	refusals identity.Refusals
 	// tunnels names the devices whose packets reach this uplink as the host's.
 	tunnels error
-	// elsewhere says that no default route leads through an uplink; nil if one does.
-	elsewhere error
+	// defaultRoute says that the default route leads through no uplink; nil if it leads through one.
+	defaultRoute error
 	// followers are programs and filters of others that see packets after the classifier.
 	followers []string
 	// below names the devices that it passes its packets to.
@@ -36,13 +37,8 @@ type Uplink struct {
 	offered      [identity.NumberNone + 1]uint64
 }
 
-// Note returns what a user should know of an uplink that is shared out as it should be, or "".
-func (u *Uplink) Note() string {
-	if u.elsewhere == nil {
-		return ""
-	}
-	return u.elsewhere.Error()
-}
+// Problem returns the reason why packets that should leave through the uplink do not, or nil.
+func (u *Uplink) Problem() error { return u.defaultRoute }
 
 // Refusal returns the settings of a container that the classifier refused.
 func (u *Uplink) Refusal(c *Container) identity.Refusal { return u.refusals.Numbers[c.Number] }
@@ -58,6 +54,9 @@ func (u *Uplink) Complaints(c *Container) (reasons []string) {
 	}
 	if c.isRouted() && u.tunnels != nil {
 		reasons = append(reasons, "what it sends through a tunnel is counted as the host's: "+u.tunnels.Error())
+	}
+	if c.isRouted() && u.defaultRoute != nil {
+		reasons = append(reasons, u.defaultRoute.Error())
 	}
 	for _, complaint := range []string{u.publishedComplaint(c), u.belowComplaint(c)} {
 		if complaint != "" {
@@ -129,32 +128,31 @@ func (a *Attacher) checkFollowers(u *Uplink) {
 // as the host's. If routes lead through such a device, the affected containers get a complaint that
 // names the device to configure as an uplink.
 
-// checkTunnels looks for devices on top of the uplinks that routes lead through.
-func (a *Attacher) checkTunnels(uplinks []*Uplink) {
+// checkRoutes looks for routes that lead past the uplinks, or through devices on top of them.
+func (a *Attacher) checkRoutes(uplinks []*Uplink, now time.Time) {
 	var indexes []int
 	for _, u := range uplinks {
-		if u.Classifier() != nil {
+		if u.Ifindex() != 0 {
 			indexes = append(indexes, u.Ifindex())
 		}
 	}
-	if len(indexes) == 0 {
-		return
-	}
-	stacked, elsewhere, err := kernel.StackedOn(indexes)
+	began := time.Now()
+	stacked, outside, err := kernel.StackedOn(indexes)
+	a.routesFrom = now.Add(max(routesInterval, routesDivisor*time.Since(began)))
 	if err != nil {
-		a.log.Warn("cannot look for tunnels through the uplinks", "error", err)
+		a.log.Warn("cannot look for routes past the uplinks", "error", err)
 		return
 	}
-	setTunnels(uplinks, stacked)
-	for _, u := range uplinks {
-		u.elsewhere = identity.ElsewhereProblem(elsewhere)
+	if a.IgnoreDefaultRoute || len(indexes) == 0 { // else the uplinks are missing, which they say
+		outside = nil
 	}
+	setRoutes(uplinks, stacked, outside)
 }
 
-// setTunnels assigns each uplink the devices on top of it.
-func setTunnels(uplinks []*Uplink, stacked []kernel.Stacked) {
+// setRoutes assigns each uplink the devices on top of it, and those of default routes through none.
+func setRoutes(uplinks []*Uplink, stacked []kernel.Stacked, outside []string) {
 	for _, u := range uplinks {
 		through := slices.DeleteFunc(slices.Clone(stacked), func(s kernel.Stacked) bool { return s.On != u.Name() })
-		u.tunnels = identity.TunnelProblem(through)
+		u.tunnels, u.defaultRoute = identity.TunnelProblem(through), identity.DefaultRouteProblem(outside)
 	}
 }

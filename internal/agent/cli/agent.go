@@ -255,6 +255,7 @@ func (f *agentFlags) run(ctx context.Context, settings config.Config, reload fun
 		ReserveBasisPoints: initial.ReserveBasisPoints,
 		Host:               initial.Host,
 		Rules:              initial.Rules,
+		IgnoreDefaultRoute: initial.IgnoreDefaultRoute,
 		Classifier:         initial.Classifier,
 		Reload: func() (loop.Settings, error) {
 			again, err := reload()

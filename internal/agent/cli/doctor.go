@@ -154,10 +154,8 @@ func examineAgent(seen v1.Snapshot, err error) []finding {
 		add("classifier", nil, resultOK, describeClassifier(status.Classifier, time.Now()), "")
 	}
 	if len(status.Uplinks) > 0 {
-		tunnels, elsewhere := routesBeside(status.Uplinks)
-		add("tunnels", tunnels, resultLess,
+		add("tunnels", tunnels(status.Uplinks), resultLess,
 			"no route leads through a tunnel or VLAN on top of an uplink", "what containers send through it is counted as the host's")
-		add("routes", elsewhere, resultLess, "default routes lead through an uplink, or there are none", "other devices carry traffic")
 	}
 	return findings
 }
@@ -213,9 +211,8 @@ func proxied(ports []kernel.ProxiedPort) error {
 		strings.Join(names, ", "))
 }
 
-// routesBeside returns an error that names the devices on top of uplinks that routes lead through,
-// and one that names those of the default routes if none of these leads through an uplink.
-func routesBeside(uplinks []v1.Uplink) (tunnels, elsewhere error) {
+// tunnels returns an error that names the devices on top of uplinks that routes lead through, or nil.
+func tunnels(uplinks []v1.Uplink) error {
 	var indexes []int
 	for _, u := range uplinks {
 		l, err := kernel.LinkByName(u.Name)
@@ -223,15 +220,15 @@ func routesBeside(uplinks []v1.Uplink) (tunnels, elsewhere error) {
 			continue // its state reports that already
 		}
 		if err != nil {
-			return err, err
+			return err
 		}
 		indexes = append(indexes, l.Index)
 	}
-	stacked, beside, err := kernel.StackedOn(indexes)
+	stacked, _, err := kernel.StackedOn(indexes)
 	if err != nil {
-		return err, err
+		return err
 	}
-	return identity.TunnelProblem(stacked), identity.ElsewhereProblem(beside)
+	return identity.TunnelProblem(stacked)
 }
 
 // unkeptNames is the number of containers that unkept names.

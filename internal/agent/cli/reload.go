@@ -84,7 +84,7 @@ func (f *agentFlags) agentSettings(settings config.Config) (loop.Settings, error
 	}
 	return loop.Settings{
 		Uplinks: uplinks, ReserveBasisPoints: settings.ReserveBasisPoints,
-		Host: settings.Host, Rules: settings.Rules, Classifier: classifier,
+		Host: settings.Host, Rules: settings.Rules, IgnoreDefaultRoute: settings.IgnoreDefaultRoute, Classifier: classifier,
 	}, nil
 }
 

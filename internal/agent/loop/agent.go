@@ -46,6 +46,8 @@ type Config struct {
 	Host v1.Policy
 	// Rules are the operator's rules for the policies of containers.
 	Rules policy.Rules
+	// IgnoreDefaultRoute: a default route through no uplink is the operator's wish.
+	IgnoreDefaultRoute bool
 	// Classifier selects the classifier for flows of containers whose class is auto.
 	Classifier flows.Choice
 	// Reload reads the settings again; nil if they cannot change.
@@ -157,6 +159,7 @@ func prepare(config Config, lock *agentLock) (*Agent, error) {
 		return nil, err
 	}
 	attacher := attach.New(opened, config.Logger)
+	attacher.IgnoreDefaultRoute = config.IgnoreDefaultRoute
 	uplinks := &uplinks{machine: machine, store: store, log: config.Logger}
 	a := &Agent{
 		config:     config,

@@ -332,6 +332,7 @@ func newBench(t testing.TB, rateBPS uint64) *bench {
 		Version: "test", Sources: []discovery.Source{docker.New(docker.Options{})}, Host: policy.Default(), Logger: slog.New(slog.DiscardHandler),
 	}
 	attacher := attach.New(attach.Kernel{Taps: &fakeTaps{}, Bridges: b.bridges, Origins: noOrigins{}}, config.Logger)
+	attacher.IgnoreDefaultRoute = true // of the machine
 	uplinks := &uplinks{list: []*link{b.link}, machine: b.machine, store: store, log: config.Logger}
 	b.Agent = &Agent{
 		config:     config,

@@ -125,11 +125,11 @@ func (u *link) view() v1.Uplink {
 	if u.device.Scheduler() != nil {
 		view.Scheduler = u.device.Scheduler().Name()
 	}
-	if u.device.Problem() != nil {
-		view.State, view.Reason = v1.StateDegraded, u.device.Problem().Error()
-	}
-	if view.State == v1.StateOK {
-		view.Reason = u.attached.Note()
+	for _, problem := range []error{u.device.Problem(), u.attached.Problem()} {
+		if problem != nil {
+			view.State = v1.StateDegraded
+			view.Reason = strings.TrimPrefix(view.Reason+"; "+problem.Error(), "; ")
+		}
 	}
 	for _, s := range u.participants {
 		view.SentBPS += s.measured.rateBPS

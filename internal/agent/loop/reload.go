@@ -21,6 +21,7 @@ type Settings struct {
 	ReserveBasisPoints uint32
 	Host               v1.Policy
 	Rules              policy.Rules
+	IgnoreDefaultRoute bool
 	Classifier         flows.Choice
 }
 
@@ -67,6 +68,11 @@ func (a *Agent) takeSettings(settings Settings) (changes []string, err error) {
 	}
 	if !reflect.DeepEqual(a.containers.rules, settings.Rules) {
 		changes = append(changes, "defaults, limits or policies of containers")
+	}
+	if a.attach.IgnoreDefaultRoute != settings.IgnoreDefaultRoute {
+		changes = append(changes, "ignore_default_route")
+		a.attach.IgnoreDefaultRoute = settings.IgnoreDefaultRoute
+		a.attach.CheckUplinks(a.uplinks.attachments(), time.Now())
 	}
 	a.containers.host.resolved = hostResolution(settings.Host)
 	a.containers.rules = settings.Rules

@@ -26,7 +26,7 @@ func TestReloadOfTheHostsMinimum(t *testing.T) {
 	b := newBench(t, 100e6)
 	ctx := b.serve()
 	c := b.start("c", "min=80mbit")
-	next := Settings{Uplinks: []UplinkConfig{{Name: "up0", RateBPS: 100e6}}, ReserveBasisPoints: 500, Host: v1.Policy{Weight: 100, MinBPS: 30e6}}
+	next := Settings{Uplinks: []UplinkConfig{{Name: "up0", RateBPS: 100e6}}, ReserveBasisPoints: 500, Host: v1.Policy{Weight: 100, MinBPS: 30e6}, IgnoreDefaultRoute: true}
 	b.Agent.config.Reload = func() (Settings, error) { return next, nil }
 	must.Succeed(t, reload(ctx, b))
 	if state, reason := c.container.state(); state != v1.StateOK || c.class.GuaranteedBPS < 80e6 {
@@ -51,7 +51,7 @@ func reload(ctx context.Context, b *bench) error {
 func TestReloadSaysWhatChanged(t *testing.T) {
 	b := newBench(t, 100e6)
 	ctx := b.serve()
-	next := Settings{Uplinks: []UplinkConfig{{Name: "up0", RateBPS: 50e6}}, ReserveBasisPoints: 500, Host: policy.Default()}
+	next := Settings{Uplinks: []UplinkConfig{{Name: "up0", RateBPS: 50e6}}, ReserveBasisPoints: 500, Host: policy.Default(), IgnoreDefaultRoute: true}
 	var wrong error
 	b.Agent.config.Reload = func() (Settings, error) { return next, wrong }
 	_ = reload(ctx, b)
@@ -64,6 +64,7 @@ func TestReloadSaysWhatChanged(t *testing.T) {
 		{func() {
 			next.Host.Weight, next.ReserveBasisPoints, next.Rules.TrustImageLabels = 7, 1000, true
 		}, "reloaded changed: defaults, limits or policies of containers; the policy of the host; up0: reserve, replace or ignore_link_speed"},
+		{func() { next.IgnoreDefaultRoute = false }, "reloaded changed: ignore_default_route"},
 		{func() { wrong = errors.New("weir.yaml:3: rate: wrong") }, "reload_refused weir.yaml:3: rate: wrong"},
 	} {
 		step.change()

@@ -134,13 +134,10 @@ func changedUplinks(before, after *Snapshot, add func(v1.Event)) {
 			e.Kind = v1.EventUplinkBack
 		case was.State == is.State && was.Reason == is.Reason:
 			continue
-		case is.Reason != "": // also a note of one that is ok
+		case is.State != v1.StateOK:
 			e.Kind = v1.EventDegraded
 		default:
 			e.Kind, e.Message = v1.EventRepaired, fmt.Sprintf("no longer %s: %s", was.State, was.Reason)
-			if was.State == v1.StateOK {
-				e.Message = "no longer so: " + was.Reason
-			}
 		}
 		add(e)
 	}

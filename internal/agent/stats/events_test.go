@@ -64,8 +64,6 @@ func TestChanges(t *testing.T) {
 		{"uplink back", uplink(false, v1.StateDegraded, "gone"), uplink(true, v1.StateOK, ""), "uplink_back up0"},
 		{"uplink still away", uplink(false, v1.StateDegraded, "gone"), uplink(false, v1.StateDegraded, "gone"), ""},
 		{"uplink degraded", uplink(true, v1.StateOK, ""), uplink(true, v1.StateDegraded, "no htb"), "degraded up0 no htb"},
-		{"a note of an uplink", uplink(true, v1.StateOK, ""), uplink(true, v1.StateOK, "look there"), "degraded up0 look there"},
-		{"a note that ended", uplink(true, v1.StateOK, "look there"), uplink(true, v1.StateOK, ""), "repaired up0 no longer so: look there"},
 		{"uplink repaired", uplink(true, v1.StateDegraded, "no htb"), uplink(true, v1.StateOK, ""), "repaired up0 no longer degraded: no htb"},
 		{"engine lost", source(true), source(false), "source_lost docker: refused"},
 		{"engine connected", source(false), source(true), "source_connected docker"},

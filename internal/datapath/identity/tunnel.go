@@ -7,14 +7,13 @@ import (
 	"github.com/weir-project/weir/internal/datapath/kernel"
 )
 
-// ElsewhereProblem returns an error with instructions about the default routes of a
-// family, IPv4 or IPv6, that lead through these devices and no uplink (kernel.StackedOn); nil
-// without such devices.
-func ElsewhereProblem(devices []string) error {
+// DefaultRouteProblem returns an error with instructions about the default routes of a family, IPv4
+// or IPv6, that lead through these devices and no uplink (kernel.StackedOn); nil without such devices.
+func DefaultRouteProblem(devices []string) error {
 	if len(devices) == 0 {
 		return nil
 	}
-	return fmt.Errorf("the default route leads through %s, which is no uplink: what is sent there is not controlled; if containers send there, make it one in the configuration file",
+	return fmt.Errorf("the default route leads through %s, which is no uplink: what is sent there is not controlled; make it one in the configuration file, or write ignore_default_route: true there if that is on purpose",
 		strings.Join(devices, ", "))
 }
 

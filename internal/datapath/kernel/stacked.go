@@ -21,10 +21,9 @@ type Stacked struct {
 }
 
 // StackedOn lists the devices of the current namespace that are stacked on the devices with these
-// indexes and have a route. Devices among the indexes themselves are omitted. If the
-// preferred default routes of a family lead to none of the indexes, elsewhere has the names of their
-// devices.
-func StackedOn(uplinks []int) (stacked []Stacked, elsewhere []string, err error) {
+// indexes and have a route. Devices among the indexes themselves are omitted. If the preferred
+// default routes of a family lead to none of the indexes, outside has the names of their devices.
+func StackedOn(uplinks []int) (stacked []Stacked, outside []string, err error) {
 	list, err := consistently(netlink.LinkList)
 	if err != nil {
 		return nil, nil, fmt.Errorf("list network devices: %w", err)
@@ -42,12 +41,12 @@ func StackedOn(uplinks []int) (stacked []Stacked, elsewhere []string, err error)
 		}
 	}
 	addPPPoE(links, under)
-	return stackedOn(uplinks, links, under, routed), elsewhereFrom(uplinks, links, under, preferred), nil
+	return stackedOn(uplinks, links, under, routed), defaultsOutside(uplinks, links, under, preferred), nil
 }
 
-// elsewhereFrom returns the names of the devices of a family's preferred default routes, unless one
+// defaultsOutside returns the names of the devices of a family's preferred default routes, unless one
 // of these leads to an uplink: it is one, has it as a port, or is stacked on one of these.
-func elsewhereFrom(uplinks []int, links []Link, under map[int][]int, preferred map[int]preference) (names []string) {
+func defaultsOutside(uplinks []int, links []Link, under map[int][]int, preferred map[int]preference) (names []string) {
 	leads := map[int]bool{}
 	for _, index := range uplinks {
 		leads[index] = true

@@ -43,7 +43,7 @@ func TestStackedOn(t *testing.T) {
 	}
 }
 
-func TestElsewhere(t *testing.T) {
+func TestDefaultsOutside(t *testing.T) {
 	const lo, eth0, br0, vlan, wg, wwan0 = 1, 2, 3, 4, 5, 6
 	links := []Link{
 		{Index: lo, Name: "lo", Loopback: true}, {Index: vlan, Name: "br0.7"}, {Index: br0, Name: "br0"},
@@ -65,7 +65,7 @@ func TestElsewhere(t *testing.T) {
 		{"the loopback", []int{eth0}, []int{lo}, nil},
 	} {
 		preferred := map[int]preference{unix.AF_INET: {devices: test.defaults}, unix.AF_INET6: {devices: test.uplinks}}
-		if got := elsewhereFrom(test.uplinks, links, under, preferred); !slices.Equal(got, test.want) {
+		if got := defaultsOutside(test.uplinks, links, under, preferred); !slices.Equal(got, test.want) {
 			t.Errorf("%s: %v, want %v", test.name, got, test.want)
 		}
 	}

@@ -66,6 +66,8 @@ var Example string
 type Config struct {
 	// Uplinks are the interfaces to control, each once; empty if the file configures none.
 	Uplinks []Uplink
+	// IgnoreDefaultRoute accepts a default route that leads through no uplink.
+	IgnoreDefaultRoute bool
 	// Socket is where the agent's API listens.
 	Socket string
 	// SocketGroup is a group, by name or number, that may use the API besides root; empty
@@ -202,7 +204,7 @@ func Parse(name string, data []byte) (Config, error) {
 }
 
 func readRoot(c *Config, root value) {
-	f := root.fields("uplinks", "uplink", "rate", "replace", "ignore_link_speed", "socket", "socket_group", "socket_group_role",
+	f := root.fields("uplinks", "uplink", "rate", "replace", "ignore_link_speed", "ignore_default_route", "socket", "socket_group", "socket_group_role",
 		"listen", "tokens", "dashboard", "state_dir", "reserve", "host", "defaults", "limits", "policies", "trust_image_labels",
 		"classifier", "levels", "min_confidence",
 		"docker", "podman", "containers")
@@ -218,6 +220,7 @@ func readRoot(c *Config, root value) {
 		c.Uplinks = []Uplink{readUplink(f["uplink"], f)}
 	}
 
+	read(f["ignore_default_route"], &c.IgnoreDefaultRoute, parseBool)
 	read(f["socket"], &c.Socket, parsePath)
 	read(f["socket_group"], &c.SocketGroup, parseName)
 	read(f["socket_group_role"], &c.SocketGroupReads, parseGroupRole)

@@ -65,6 +65,7 @@ func TestParse(t *testing.T) {
 				c.ReserveBasisPoints = 700
 			}),
 		},
+		{"another default route", "ignore_default_route: true", edit(func(c *config.Config) { c.IgnoreDefaultRoute = true })},
 		{"reserve", "reserve: 2.5%", edit(func(c *config.Config) { c.ReserveBasisPoints = 250 })},
 		{"a dashboard", "dashboard: 127.0.0.1:7480", edit(func(c *config.Config) { c.Dashboard = "127.0.0.1:7480" })},
 		{"a dashboard by name", "dashboard: localhost:080", edit(func(c *config.Config) { c.Dashboard = "127.0.0.1:80" })},
