@@ -20,7 +20,7 @@ const changelog = "/usr/share/doc/haproxy/changelog.Debian.gz"
 var packageVersion = regexp.MustCompile(`^haproxy \((?:\d+:)?(\d+)\.(\d+)`)
 
 // CheckProxy returns an error if this host has no HAProxy, or one whose package says that it is too
-// old. weir-edge starts no programs, so another version shows when it is told of instances. root is
+// old. weir-edge does not start HAProxy, so another version shows when it is told of instances. root is
 // the folder of the host's files.
 func CheckProxy(root string) error {
 	if _, err := os.Stat(filepath.Join(root, proxy.Binary)); err != nil {

@@ -160,7 +160,7 @@ func pull(ctx context.Context, api *client.Client, image string) (transferred ui
 	if strings.HasPrefix(image, idPrefix) {
 		return 0, fmt.Errorf("run %s: %w any more, and no registry has it: load it again, or remove the service and deploy it again", image, ErrNoImage)
 	}
-	login, err := RegistryAuth(image)
+	login, err := RegistryAuth(ctx, image)
 	if err != nil {
 		return 0, missing(err)
 	}

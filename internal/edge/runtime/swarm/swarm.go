@@ -394,7 +394,7 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Service, instance, node s
 			Protocol: network.TCP, TargetPort: uint32(p.Container), PublishMode: swarm.PortConfigPublishModeHost,
 		})
 	}
-	login, err := runtime.RegistryAuth(s.Image)
+	login, err := runtime.RegistryAuth(ctx, s.Image)
 	if err != nil {
 		return fmt.Errorf("start instance %s: %w", instance, err)
 	}
