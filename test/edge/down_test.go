@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,11 +26,18 @@ func TestSwarmDown(t *testing.T) {
 	c := newClusterOf(t, 1)
 	before := c.heartbeat(t)
 	// As a weir-edge left it that ended in between.
-	_, err := c.engine.API().ConfigCreate(t.Context(), client.ConfigCreateOptions{Spec: swarm.ConfigSpec{
-		Annotations: swarm.Annotations{Name: "edge-ledger", Labels: map[string]string{"weir-edge.role": "ledger", "weir-edge.promises": "{}"}}, Data: []byte("-"),
-	}})
-	must.Succeed(t, err)
+	c.makeConfig(t, "edge-ledger", map[string]string{"weir-edge.role": "ledger", "weir-edge.promises": "{}"})
+	// A key of another form, and configs of others.
+	c.makeConfig(t, "edge-keys-0", map[string]string{"weir-edge.role": "key"})
+	others := []string{"edge-control", "edge-keys", "edge-proxy-last"}
+	for _, name := range others {
+		c.makeConfig(t, name, nil)
+	}
 	c.startManager(t)
+	keys := slices.DeleteFunc(c.configs(t), func(name string) bool { return !strings.HasPrefix(name, "edge-keys-") })
+	if len(keys) != 2 || slices.Contains(keys, "edge-keys-0") || keys[1] != keys[0]+"-clients" {
+		t.Errorf("weir-edge has the keys %v", keys)
+	}
 	if err := c.deploy(t, specification("last", pagesImage, 8106, 10, nil)); err != nil {
 		t.Fatal(err)
 	}
@@ -60,9 +68,8 @@ func TestSwarmDown(t *testing.T) {
 	if err != nil || len(secrets.Items) > 0 {
 		t.Errorf("%d secrets are left, %v", len(secrets.Items), err)
 	}
-	configs, err := c.engine.API().ConfigList(context.Background(), client.ConfigListOptions{})
-	if err != nil || len(configs.Items) > 0 {
-		t.Errorf("%d configs are left, %v", len(configs.Items), err)
+	if left := c.configs(t); !slices.Equal(left, others) {
+		t.Errorf("configs are left: %v", left)
 	}
 	harness.Await(t, "the containers have ended", 40*time.Second, func() error {
 		listed, err := c.engine.API().ContainerList(context.Background(), client.ContainerListOptions{})
@@ -71,6 +78,26 @@ func TestSwarmDown(t *testing.T) {
 		}
 		return err
 	})
+}
+
+func (c *cluster) makeConfig(t *testing.T, name string, labels map[string]string) {
+	t.Helper()
+	_, err := c.engine.API().ConfigCreate(t.Context(), client.ConfigCreateOptions{Spec: swarm.ConfigSpec{
+		Annotations: swarm.Annotations{Name: name, Labels: labels}, Data: []byte("-"),
+	}})
+	must.Succeed(t, err)
+}
+
+// configs returns the names of the swarm's configs.
+func (c *cluster) configs(t *testing.T) (names []string) {
+	t.Helper()
+	found, err := c.engine.API().ConfigList(t.Context(), client.ConfigListOptions{})
+	must.Succeed(t, err)
+	for _, config := range found.Items {
+		names = append(names, config.Spec.Name)
+	}
+	slices.Sort(names)
+	return names
 }
 
 func (c *cluster) heartbeat(t *testing.T) time.Duration {

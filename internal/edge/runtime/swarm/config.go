@@ -2,13 +2,16 @@ package swarm
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -26,16 +29,29 @@ import (
 	"github.com/weir-project/weir/internal/edge/runtime"
 )
 
-// Names of Swarm configs.
+// Names of Swarm configs. The content of a config never changes, so that of the ledger is its labels,
+// and the names of others end with a hash of their content: another form of it has another name.
 const (
-	keyName    = "edge-keys"
+	keyPrefix  = "edge-keys-"
+	filePrefix = "edge-proxy-"
 	ledgerName = "edge-ledger"
-	// labelPromises is the ledger's content: the data of a config never change, its
-	// labels do, and only together with the version that was read.
+	// labelPromises is the ledger's content: labels change only together with the version that was
+	// read.
 	labelPromises = "weir-edge.promises"
 )
 
-func fileName(service string) string { return "edge-proxy-" + service }
+// Roles of configs and secrets, beside that of the ledger.
+const (
+	roleFile    = "file"         // a configuration file of proxies
+	roleKey     = "key"          // the keys of weir-edge and proxies
+	roleKeyPart = "part-of-keys" // what proxies get of them
+)
+
+// hashed returns a name that ends with a hash of the content.
+func hashed(prefix string, data []byte) string {
+	sum := sha256.Sum256(data)
+	return prefix + hex.EncodeToString(sum[:8])
+}
 
 // makeConfig creates a config, or returns the existing one.
 func (r *Runtime) makeConfig(ctx context.Context, name string, data []byte, labels map[string]string) (swarm.Config, error) {
@@ -48,6 +64,17 @@ func (r *Runtime) makeConfig(ctx context.Context, name string, data []byte, labe
 	return r.config(ctx, name)
 }
 
+// configs returns weir-edge's configs with a label ("name" or "name=value"), in the order in which they
+// were made.
+func (r *Runtime) configs(ctx context.Context, labels ...string) ([]swarm.Config, error) {
+	found, err := r.api.ConfigList(ctx, client.ConfigListOptions{Filters: make(client.Filters).Add("label", labels...)})
+	if err != nil {
+		return nil, fmt.Errorf("list the swarm's configs: %w", err)
+	}
+	slices.SortFunc(found.Items, func(a, b swarm.Config) int { return cmp.Compare(a.Version.Index, b.Version.Index) })
+	return found.Items, nil
+}
+
 func (r *Runtime) config(ctx context.Context, name string) (swarm.Config, error) {
 	found, err := r.api.ConfigInspect(ctx, name, client.ConfigInspectOptions{})
 	if err != nil {
@@ -58,30 +85,46 @@ func (r *Runtime) config(ctx context.Context, name string) (swarm.Config, error)
 
 // saveFile stores the proxies' configuration file. It contains no servers; proxies get them at run
 // time.
-func (r *Runtime) saveFile(ctx context.Context, service, file string) (id string, err error) {
-	config, err := r.makeConfig(ctx, fileName(service), []byte(file), nil)
-	if err == nil && string(config.Spec.Data) != file { // of a service that is no more
-		if err = r.removeFile(ctx, service); err == nil {
-			config, err = r.makeConfig(ctx, fileName(service), []byte(file), nil)
-		}
-	}
-	return config.ID, err
+func (r *Runtime) saveFile(ctx context.Context, service, file string) (swarm.Config, error) {
+	labels := map[string]string{runtime.LabelRole: roleFile, runtime.LabelService: service}
+	return r.makeConfig(ctx, hashed(filePrefix, []byte(file)), []byte(file), labels)
 }
 
-func (r *Runtime) removeFile(ctx context.Context, service string) error {
-	_, err := r.api.ConfigRemove(ctx, fileName(service), client.ConfigRemoveOptions{})
+// removeFiles removes the configuration files of a service's proxies, but those that proxies use.
+func (r *Runtime) removeFiles(ctx context.Context, service string) error {
+	files, err := r.configs(ctx, runtime.LabelRole+"="+roleFile, runtime.LabelService+"="+service)
+	for _, file := range files {
+		if removeErr := r.removeConfig(ctx, file.ID); !cerrdefs.IsInvalidArgument(removeErr) {
+			err = errors.Join(err, removeErr)
+		}
+	}
+	return err
+}
+
+// removeConfig removes a config, if it is there. Errors: invalid argument if a service uses it.
+func (r *Runtime) removeConfig(ctx context.Context, name string) error {
+	_, err := r.api.ConfigRemove(ctx, name, client.ConfigRemoveOptions{})
 	if err != nil && !cerrdefs.IsNotFound(err) {
-		return fmt.Errorf("remove the swarm's config %s: %w", fileName(service), err)
+		return fmt.Errorf("remove the swarm's config %s: %w", name, err)
 	}
 	return nil
 }
 
-// key authenticates weir-edge and proxies to each other. The config keyName has the certificates
-// and keys of both. No service refers to it, so it never leaves the managers. What proxies need of
-// it is made from it: a secret with their own key, and a config with weir-edge's certificate. So the
+// removeSecret is removeConfig for a secret.
+func (r *Runtime) removeSecret(ctx context.Context, name string) error {
+	_, err := r.api.SecretRemove(ctx, name, client.SecretRemoveOptions{})
+	if err != nil && !cerrdefs.IsNotFound(err) {
+		return fmt.Errorf("remove the swarm's secret %s: %w", name, err)
+	}
+	return nil
+}
+
+// key authenticates weir-edge and proxies to each other. A config has the certificates and keys of
+// both. No service refers to it, so it never leaves the managers. What proxies need of it is made from
+// it: a secret of the same name with their own key, and a config with weir-edge's certificate. So the
 // key of a captured worker commands nothing.
 type key struct {
-	// name is that of the secret and the config of proxies; empty if there are none.
+	// name is that of the config; empty if there is none.
 	name                string
 	secretID, clientsID string
 	config              *tls.Config
@@ -89,28 +132,29 @@ type key struct {
 	proxies, clients []byte
 }
 
+// clientsName returns the name of the config with weir-edge's certificate.
+func clientsName(key string) string { return key + "-clients" }
+
 // keyHost is the name in the certificates; proxies are reached by address.
 const keyHost = "weir-edge"
 
 // findKey returns the key, and makes what is missing of it.
 func (r *Runtime) findKey(ctx context.Context) (key, error) {
-	fresh, err := makeKeys()
-	if err != nil {
-		return key{}, fmt.Errorf("make a key: %w", err)
+	k, err := r.oldestKey(ctx)
+	if err == nil && k.name == "" {
+		if err = r.makeKey(ctx); err == nil {
+			k, err = r.oldestKey(ctx) // another weir-edge may have been faster
+		}
 	}
-	config, err := r.makeConfig(ctx, keyName, fresh, nil)
-	if err != nil {
-		return key{}, err
-	}
-	k, err := readKey(config)
 	if err != nil {
 		return key{}, err
 	}
-	clients, err := r.makeConfig(ctx, k.name, k.clients, nil)
+	part := map[string]string{runtime.LabelRole: roleKeyPart}
+	clients, err := r.makeConfig(ctx, clientsName(k.name), k.clients, part)
 	if err != nil {
 		return key{}, err
 	}
-	_, err = r.api.SecretCreate(ctx, client.SecretCreateOptions{Spec: swarm.SecretSpec{Annotations: swarm.Annotations{Name: k.name}, Data: k.proxies}})
+	_, err = r.api.SecretCreate(ctx, client.SecretCreateOptions{Spec: swarm.SecretSpec{Annotations: swarm.Annotations{Name: k.name, Labels: part}, Data: k.proxies}})
 	if err != nil && !cerrdefs.IsConflict(err) && !cerrdefs.IsAlreadyExists(err) {
 		return key{}, fmt.Errorf("make the swarm's secret %s: %w", k.name, err)
 	}
@@ -119,9 +163,50 @@ func (r *Runtime) findKey(ctx context.Context) (key, error) {
 		return key{}, fmt.Errorf("read the swarm's secret %s: %w", k.name, err)
 	}
 	k.clientsID, k.secretID = clients.ID, secret.Secret.ID
-	return k, nil
+	return k, r.removeOldKeys(ctx, k.name)
 }
 
+func (r *Runtime) makeKey(ctx context.Context) error {
+	fresh, err := makeKeys()
+	if err != nil {
+		return fmt.Errorf("make a key: %w", err)
+	}
+	_, err = r.makeConfig(ctx, hashed(keyPrefix, fresh), fresh, map[string]string{runtime.LabelRole: roleKey})
+	return err
+}
+
+// oldestKey returns the first key that was made in the present form; an empty one if there is none.
+func (r *Runtime) oldestKey(ctx context.Context) (key, error) {
+	configs, err := r.configs(ctx, runtime.LabelRole+"="+roleKey)
+	if err != nil {
+		return key{}, err
+	}
+	for _, config := range configs {
+		if k, err := readKey(config); err == nil {
+			return k, nil
+		}
+	}
+	return key{}, nil
+}
+
+// removeOldKeys removes all keys but one, and but those of proxies that run.
+func (r *Runtime) removeOldKeys(ctx context.Context, keep string) error {
+	configs, err := r.configs(ctx, runtime.LabelRole+"="+roleKey)
+	for _, config := range configs {
+		name := config.Spec.Name
+		if name == keep {
+			continue
+		}
+		removeErr := r.removeSecret(ctx, name)
+		if cerrdefs.IsInvalidArgument(removeErr) { // proxies use it
+			continue
+		}
+		err = errors.Join(err, removeErr, r.removeConfig(ctx, clientsName(name)), r.removeConfig(ctx, name))
+	}
+	return err
+}
+
+// readKey returns the key in a config. Errors: it has another form.
 func readKey(config swarm.Config) (k key, err error) {
 	var blocks [][]byte
 	for block, rest := pem.Decode(config.Spec.Data); block != nil; block, rest = pem.Decode(rest) {
@@ -135,12 +220,12 @@ func readKey(config swarm.Config) (k key, err error) {
 		pair, err = tls.X509KeyPair(blocks[0], blocks[1])
 	}
 	if err != nil {
-		return key{}, fmt.Errorf("read the swarm's config %s: %w: docker config rm %s, start weir-edge again, and deploy services anew", keyName, err, keyName)
+		return key{}, fmt.Errorf("read the swarm's config %s: %w", config.Spec.Name, err)
 	}
 	trusted := x509.NewCertPool()
 	trusted.AppendCertsFromPEM(blocks[2])
 	return key{
-		name: keyName + "-" + config.ID, clients: blocks[0], proxies: slices.Concat(blocks[2], blocks[3]),
+		name: config.Spec.Name, clients: blocks[0], proxies: slices.Concat(blocks[2], blocks[3]),
 		config: &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: trusted, ServerName: keyHost, MinVersion: tls.VersionTLS12},
 	}, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/weir-project/weir/internal/edge/proxy"
+	"github.com/weir-project/weir/internal/edge/runtime"
 )
 
 // labelHeartbeat is what the swarm's heartbeat was before weir-edge set it.
@@ -19,17 +20,15 @@ const labelHeartbeat = "weir-edge.heartbeat-before"
 // promised, the key of the proxies, this node's image of them, and its own heartbeat.
 func (r *Runtime) Down(ctx context.Context) error {
 	errs := []error{r.putBackHeartbeat(ctx)}
-	names := []string{ledgerName, keyName}
-	if r.key.name != "" {
-		names = append(names, r.key.name)
-		if _, err := r.api.SecretRemove(ctx, r.key.name, client.SecretRemoveOptions{}); err != nil && !cerrdefs.IsNotFound(err) {
-			errs = append(errs, err)
-		}
+	configs, err := r.configs(ctx, runtime.LabelRole)
+	errs = append(errs, err)
+	for _, config := range configs {
+		errs = append(errs, r.removeConfig(ctx, config.Spec.Name))
 	}
-	for _, name := range names {
-		if _, err := r.api.ConfigRemove(ctx, name, client.ConfigRemoveOptions{}); err != nil && !cerrdefs.IsNotFound(err) {
-			errs = append(errs, err)
-		}
+	secrets, err := r.api.SecretList(ctx, client.SecretListOptions{Filters: make(client.Filters).Add("label", runtime.LabelRole)})
+	errs = append(errs, err)
+	for _, secret := range secrets.Items {
+		errs = append(errs, r.removeSecret(ctx, secret.Spec.Name))
 	}
 	if _, err := r.api.ImageRemove(ctx, proxy.Image, client.ImageRemoveOptions{}); err != nil && !cerrdefs.IsNotFound(err) && !cerrdefs.IsConflict(err) {
 		errs = append(errs, err) // a conflict: its last container is ending

@@ -81,8 +81,8 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 				Privileges:     &swarm.Privileges{SELinuxContext: &swarm.SELinuxContext{Disable: true}},
 				CapabilityDrop: []string{"ALL"}, CapabilityAdd: []string{"CAP_NET_BIND_SERVICE"},
 				Configs: []*swarm.ConfigReference{
-					reference(file, fileName(s.Name), proxy.Folder+"/"+proxy.File),
-					reference(r.key.clientsID, r.key.name, clientsFile),
+					reference(file.ID, file.Spec.Name, proxy.Folder+"/"+proxy.File),
+					reference(r.key.clientsID, clientsName(r.key.name), clientsFile),
 				},
 				Secrets: []*swarm.SecretReference{{
 					SecretID: r.key.secretID, SecretName: r.key.name,
@@ -92,12 +92,15 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 			Networks: []swarm.NetworkAttachmentConfig{{Target: "host"}},
 		},
 	}})
-	if cerrdefs.IsConflict(err) || cerrdefs.IsAlreadyExists(err) {
-		return fmt.Errorf("service %s %w", s.Name, runtime.ErrExists)
-	} else if err != nil {
-		return errors.Join(fmt.Errorf("start the proxies of %s: %w", s.Name, err), r.removeFile(ctx, s.Name))
+	switch {
+	case err == nil:
+		return nil
+	case cerrdefs.IsConflict(err), cerrdefs.IsAlreadyExists(err):
+		err = fmt.Errorf("service %s %w", s.Name, runtime.ErrExists)
+	default:
+		err = fmt.Errorf("start the proxies of %s: %w", s.Name, err)
 	}
-	return nil
+	return errors.Join(err, r.removeFiles(ctx, s.Name))
 }
 
 func reference(id, name, path string) *swarm.ConfigReference {

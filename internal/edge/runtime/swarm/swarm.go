@@ -93,12 +93,8 @@ func IsManager(ctx context.Context, socket string) (bool, error) {
 
 func (r *Runtime) prepare(ctx context.Context) error {
 	if r.opts.LookOnly {
-		config, err := r.config(ctx, keyName)
-		if cerrdefs.IsNotFound(err) {
-			return nil // so there are no proxies either
-		} else if err == nil {
-			r.key, err = readKey(config)
-		}
+		var err error
+		r.key, err = r.oldestKey(ctx)
 		return err
 	}
 	found, err := r.api.SwarmInspect(ctx, client.SwarmInspectOptions{})
@@ -438,7 +434,7 @@ func (r *Runtime) Remove(ctx context.Context, service string) error {
 			errs = append(errs, fmt.Errorf("remove %s: %w", service, err))
 		}
 	}
-	return errors.Join(append(errs, r.removeFile(ctx, service))...)
+	return errors.Join(append(errs, r.removeFiles(ctx, service))...)
 }
 
 // Changes implements runtime.Runtime: nothing tells of tasks of other nodes, so rounds
