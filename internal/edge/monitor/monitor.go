@@ -66,7 +66,6 @@ const (
 
 // Monitor polls nodes. It is safe for concurrent use.
 type Monitor struct {
-	period  time.Duration
 	timeout time.Duration
 	now     func() time.Time
 
@@ -108,7 +107,7 @@ type usage struct {
 
 // New returns a monitor; Run starts polling.
 func New(now func() time.Time) *Monitor {
-	return &Monitor{period: period, timeout: timeout, now: now, readings: map[string]*reading{}}
+	return &Monitor{timeout: timeout, now: now, readings: map[string]*reading{}}
 }
 
 // SetTargets sets the nodes to poll. Readings of nodes that stay are kept, others dropped. Of two
@@ -130,7 +129,7 @@ func (m *Monitor) SetTargets(targets []Target) {
 
 // Run polls all nodes every period until ctx ends.
 func (m *Monitor) Run(ctx context.Context) {
-	ticker := time.NewTicker(m.period)
+	ticker := time.NewTicker(period)
 	defer ticker.Stop()
 	var asking sync.WaitGroup
 	defer asking.Wait()

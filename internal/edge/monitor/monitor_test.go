@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
@@ -109,7 +110,7 @@ func newMonitor(t *testing.T, targets ...Target) (*Monitor, *clock) {
 	t.Helper()
 	c := &clock{at: start}
 	m := New(c.now)
-	m.period, m.timeout = 50*time.Millisecond, 50*time.Millisecond
+	m.timeout = 30 * time.Second // however slow this machine is
 	m.SetTargets(targets)
 	return m, c
 }
@@ -190,33 +191,33 @@ func TestAges(t *testing.T) {
 
 // TestHang: one that does not answer holds up nobody, and is not asked again meanwhile.
 func TestHang(t *testing.T) {
-	a, b := board("a"), board("b")
-	a.hang = true
-	m, _ := newMonitor(t, Target{Name: "a", Agent: a}, Target{Name: "b", Agent: b})
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { m.Pull(ctx); close(done) }()
-	for m.Nodes()[1].State != StateReady {
-		time.Sleep(time.Millisecond)
-	}
-	<-done
-	if n := m.Nodes()[0]; n.State != StateStale || n.Reason != "no answer in time" {
-		t.Errorf("%+v", n)
-	}
-	asked := b.asked
-	finished := make(chan struct{})
-	go func() { m.Run(ctx); close(finished) }()
-	for {
-		b.mu.Lock()
-		more := b.asked > asked+2
-		b.mu.Unlock()
-		if more {
-			break
+	synctest.Test(t, func(t *testing.T) {
+		a, b := board("a"), board("b")
+		a.hang = true
+		m, _ := newMonitor(t, Target{Name: "a", Agent: a}, Target{Name: "b", Agent: b})
+		m.timeout = 10 * period
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go m.Run(ctx)
+		synctest.Wait()
+		if n := m.Nodes(); n[0].State != StateUnknown || n[1].State != StateReady {
+			t.Errorf("while one does not answer: %+v", n)
 		}
-		time.Sleep(time.Millisecond)
-	}
-	cancel()
-	<-finished
+		time.Sleep(m.timeout - period/2)
+		synctest.Wait()
+		a.mu.Lock()
+		b.mu.Lock()
+		if a.asked != 1 || b.asked != 10 {
+			t.Errorf("it was asked %d times, the other one %d times", a.asked, b.asked)
+		}
+		a.mu.Unlock()
+		b.mu.Unlock()
+		time.Sleep(period / 2)
+		synctest.Wait()
+		if n := m.Nodes()[0]; n.State != StateStale || n.Reason != "no answer in time" {
+			t.Errorf("%+v", n)
+		}
+	})
 }
 
 // TestNoAgent: a node whose agent is gone is there, but nothing is promised on it.
@@ -365,7 +366,6 @@ func TestRealClient(t *testing.T) {
 			go server.Serve(listener) //nolint:errcheck // ends with the test
 			t.Cleanup(func() { server.Close() })
 			m, clock := newMonitor(t, Target{Name: "a", Agent: client.Unix(socket)})
-			m.timeout = 10 * time.Second
 			for range 10 {
 				m.Pull(t.Context())
 				clock.pass(1)
@@ -454,9 +454,7 @@ func (m meeting) Access(ctx context.Context) (v1.Access, error) {
 
 // TestAsksAtOnce: a far node is asked for no more round trips than there must be.
 func TestAsksAtOnce(t *testing.T) {
-	m := New((&clock{at: start}).now)
-	m.timeout = 30 * time.Second // however slow this machine is
-	m.SetTargets([]Target{{Name: "a", Agent: meeting{board("a"), make(chan struct{})}}})
+	m, _ := newMonitor(t, Target{Name: "a", Agent: meeting{board("a"), make(chan struct{})}})
 	m.Pull(t.Context())
 	if n := m.Nodes()[0]; n.State != StateReady {
 		t.Errorf("%s: %s", n.State, n.Reason)

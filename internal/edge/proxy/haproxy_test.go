@@ -95,9 +95,12 @@ func runHAProxy(t *testing.T, c Config, dir string) (*exec.Cmd, Control) {
 	}
 }
 
+// user gives up in time for the test to say why.
+var user = &http.Client{Timeout: 2 * time.Minute}
+
 func get(t *testing.T, url string) (status int, body string) {
 	t.Helper()
-	response, err := http.Get(url)
+	response, err := user.Get(url)
 	if err != nil {
 		t.Error(err)
 		return 0, ""
@@ -280,12 +283,14 @@ func TestWeightsArrive(t *testing.T) {
 // that send a request slowly, or none, end; one source cannot have all places.
 func TestUsersAndConnections(t *testing.T) {
 	t.Parallel()
-	release := make(chan struct{})
+	goOn := make(chan struct{})
+	release := sync.OnceFunc(func() { close(goOn) })
 	slow := answering(t, func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/slow" {
-			<-release
+			<-goOn
 		}
 	})
+	t.Cleanup(release) // before the instance ends, which waits for its answers
 	port := Port{Host: freePort(t), Servers: []Server{{Name: "edge-s-1", Address: slow, Weight: 256, MaxUsers: 1}}}
 	control := startHAProxy(t, Config{Service: "s", Mode: ModeHTTP, QueueTimeout: 30 * time.Second, Ports: []Port{port}})
 	address := fmt.Sprintf("127.0.0.1:%d", port.Host)
@@ -309,7 +314,6 @@ func TestUsersAndConnections(t *testing.T) {
 		defer response.Body.Close()
 		return response.StatusCode == http.StatusOK
 	}
-	began := time.Now()
 	idle, partial := dial("127.0.0.1", "GET / HTTP/1.1\r\nHost: s\r\n\r\n"), dial("127.0.0.1", "GET / HTTP/1.1\r\nHost:")
 	if !answered(idle) {
 		t.Fatal("no answer")
@@ -319,19 +323,19 @@ func TestUsersAndConnections(t *testing.T) {
 		users.Go(func() { get(t, "http://"+address+"/slow") })
 	}
 	var seen Status
-	for deadline := time.Now().Add(5 * time.Second); seen.Users != 3 && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); seen.Users != 3 && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		seen, _ = control.Status(t.Context())
 	}
 	if seen.Users != 3 || seen.Waiting != 2 || seen.Full {
 		t.Errorf("of three requests and two idle connections: %+v", seen)
 	}
-	close(release)
+	release()
 	users.Wait()
 	all := Config{}.places()
 	for range all {
 		dial("127.0.0.2", "")
 	}
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		other := dial("127.0.0.3", "GET / HTTP/1.1\r\nHost: s\r\nConnection: close\r\n\r\n")
 		if other != nil && answered(other) {
 			break
@@ -340,7 +344,7 @@ func TestUsersAndConnections(t *testing.T) {
 		}
 	}
 	for name, conn := range map[string]net.Conn{"idle": idle, "partial": partial} {
-		_ = conn.SetReadDeadline(began.Add(requestTimeout + 5*time.Second))
+		_ = conn.SetReadDeadline(time.Now().Add(requestTimeout + 5*time.Second))
 		if _, err := io.Copy(io.Discard, conn); err != nil {
 			t.Errorf("the connection with a request that is %s goes on: %v", name, err)
 		}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -76,11 +77,13 @@ func TestLine(t *testing.T) {
 // and not kept by who commands it.
 func TestLineToOneThatEnds(t *testing.T) {
 	dir, port := t.TempDir(), freePort(t)
-	answer := make(chan bool)
+	goOn := make(chan struct{})
+	answer := sync.OnceFunc(func() { close(goOn) })
 	slow := Server{Name: "slow", Weight: 256, Address: answering(t, func(w http.ResponseWriter, _ *http.Request) {
-		<-answer
+		<-goOn
 		_, _ = io.WriteString(w, "late")
 	})}
+	t.Cleanup(answer) // before the instance ends, which waits for its answers
 	config := Config{Service: "shop", Mode: ModeHTTP, QueueTimeout: time.Second, Ports: []Port{{Host: port, Servers: []Server{slow}}}}
 	old, control := runHAProxy(t, config, dir)
 	control, _ = dialed(control)
@@ -106,7 +109,7 @@ func TestLineToOneThatEnds(t *testing.T) {
 	}
 	runHAProxy(t, config, dir)
 	await("the one in its place", 0)
-	close(answer)
+	answer()
 	if body := <-said; body != "late" {
 		t.Errorf("the user is answered %q", body)
 	}
