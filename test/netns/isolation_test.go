@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/datapath/identity"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/test/harness"
@@ -718,6 +719,11 @@ func TestHostModeBypass(t *testing.T) {
 		if got := agent.Container("one"); got.State != v1.StateOK {
 			t.Errorf("got %+v", got)
 		}
+		must.Succeed(t, identity.Bypass{}.Allow(c.CgroupPath())) // as another program may
+		b.Await("it to be forbidden again", 10*time.Second, func() (bool, string) {
+			err := bypass()
+			return errors.Is(err, unix.EPERM), fmt.Sprint(err)
+		})
 		if end(agent); !errors.Is(bypass(), unix.EPERM) {
 			t.Errorf("PACKET_QDISC_BYPASS: %v", bypass())
 		}

@@ -29,8 +29,8 @@ type Kernel struct {
 	Origins identity.OriginWatcher
 	// Flows may be nil in tests.
 	Flows *flows.Manager
-	// ForbidBypass is identity.ForbidBypass; it may be nil in tests.
-	ForbidBypass func(cgroupPath string) error
+	// Bypass may be nil in tests.
+	Bypass Bypass
 }
 
 // OpenKernel opens the kernel and adopts the flow tables that an earlier agent left at the devices
@@ -55,7 +55,7 @@ func OpenKernel(uplinks ...int) (k Kernel, watcher *identity.Origins, err error)
 	}
 	tables := flows.New(opened)
 	tables.MemoryBytes = kernel.MemoryBytes()
-	return Kernel{taps, keeper, watcher, tables, identity.ForbidBypass}, watcher, nil
+	return Kernel{taps, keeper, watcher, tables, identity.Bypass{}}, watcher, nil
 }
 
 // Close closes all handles. Programs and maps in the kernel stay in force.
@@ -79,7 +79,7 @@ type Attacher struct {
 	origins   *origins
 	// flowsErr is the last error of making flow tables.
 	flowsErr error
-	// verified is the number of the container whose taps were verified last; verifiedAt is the time
+	// verified is the number of the container that was verified last; verifiedAt is the time
 	// of that check.
 	verified   uint16
 	verifiedAt time.Time
@@ -174,9 +174,10 @@ func (a *Attacher) Remove() error {
 	return a.Bridges.Detach(nil)
 }
 
-// Recheck makes the next Apply verify the taps of a container, because another program may have
-// removed them.
+// Recheck makes the next Apply verify the programs at a container's devices and cgroup, because
+// another program may have removed them.
 func (*Attacher) Recheck(c *Container) {
+	c.bypass.Recheck()
 	for i := range c.Devices {
 		c.Devices[i].tap.Recheck()
 	}
@@ -213,20 +214,20 @@ func (a *Attacher) CheckUplinks(uplinks []*Uplink, now time.Time) {
 	}
 }
 
-// tapsInterval is the time in which VerifyTaps goes once through all containers. It is below the
+// verifyInterval is the time in which Verify goes once through all containers. It is below the
 // ten seconds after which a container no longer counts as ok.
-const tapsInterval = 8 * time.Second
+const verifyInterval = 8 * time.Second
 
-// VerifyTaps checks that the taps of the next few containers are still attached, and attaches
-// missing ones again. Each call checks as many containers as it takes to check all of them once per
-// tapsInterval; the control loop waits meanwhile, so it is a few at a time. at(i) returns the i-th
+// Verify checks that the programs at devices and cgroups of the next few containers are still
+// attached, and attaches missing ones again. Each call checks as many containers as it takes to check
+// all of them once per verifyInterval; the control loop waits meanwhile, so it is a few at a time. at(i) returns the i-th
 // of count containers, in the order of their numbers.
-func (a *Attacher) VerifyTaps(count int, at func(i int) *Container, now time.Time) {
+func (a *Attacher) Verify(count int, at func(i int) *Container, now time.Time) {
 	if a.verifiedAt.IsZero() || count == 0 {
 		a.verifiedAt = now
 		return
 	}
-	pause := tapsInterval / time.Duration(count)
+	pause := verifyInterval / time.Duration(count)
 	due := min(int(now.Sub(a.verifiedAt)/pause), count)
 	if due <= 0 {
 		return
@@ -239,6 +240,8 @@ func (a *Attacher) VerifyTaps(count int, at func(i int) *Container, now time.Tim
 	for i := range due {
 		c := at((first + i) % count)
 		a.verified = c.Number
+		c.bypass.Recheck()
+		a.applyBypass(c)
 		for j := range c.Devices {
 			if d := &c.Devices[j]; d.tap.Told() && d.tap.Err() == nil {
 				d.tap.Recheck()

@@ -13,25 +13,32 @@ import (
 // cgroup forbids that (bpf/bypass.bpf.c). Nothing can be attached there that keeps such a socket from
 // a device below an uplink.
 
-// applyBypass keeps the sockets of host-mode containers from sending past the uplinks' queues.
+// Bypass keeps the sockets of a cgroup from sending past the uplinks' queues. Implementation:
+// identity.Bypass.
+type Bypass interface {
+	Forbid(cgroupPath string) error
+	Allow(cgroupPath string) error
+}
+
+// applyBypass keeps the sockets of a host-mode container from sending past the uplinks' queues.
 func (a *Attacher) applyBypass(c *Container) {
-	if a.ForbidBypass == nil || !c.hasCgroupOnly() {
+	if a.Bypass == nil || !c.hasCgroupOnly() {
 		return
 	}
 	path := c.Seen.CgroupPath
-	if err := c.bypass.Apply(path, func() error { return a.ForbidBypass(path) }); err != nil {
-		a.log.Debug("forbid packet sockets past the queues", "name", c.Seen.Name, "error", err)
+	if err := c.bypass.Apply(path, func() error { return a.Bypass.Forbid(path) }); err != nil {
+		a.log.Debug("cannot forbid packet sockets to send past the queues", "name", c.Seen.Name, "error", err)
 	}
 }
 
-// allowBypass undoes applyBypass.
+// allowBypass undoes applyBypass, also that of an earlier agent.
 func (a *Attacher) allowBypass(c *Container) {
-	if !c.bypass.Told() {
+	if a.Bypass == nil || !c.hasCgroupOnly() {
 		return
 	}
 	c.bypass = identity.Applied[string]{}
-	if err := identity.AllowBypass(c.Seen.CgroupPath); err != nil && !errors.Is(err, kernel.ErrNoCgroup) {
-		a.log.Warn("allow packet sockets past the queues", "name", c.Seen.Name, "error", err)
+	if err := a.Bypass.Allow(c.Seen.CgroupPath); err != nil && !errors.Is(err, kernel.ErrNoCgroup) {
+		a.log.Warn("cannot allow packet sockets again to send past the queues", "name", c.Seen.Name, "error", err)
 	}
 }
 
@@ -41,22 +48,17 @@ func (c *Container) bypassComplaint() string {
 	case !c.hasCgroupOnly():
 	case errors.Is(err, identity.ErrOlderSockets):
 		return "its packet sockets may send past the uplink's queues: " + err.Error() + "; restart it"
-	case err != nil && c.mayBypass():
-		return "its packet sockets may send past the uplink's queues: take NET_RAW from it (cap_drop), or use a newer kernel: " + err.Error()
+	case err != nil && !c.Seen.Lacks.NetRaw:
+		return "its packet sockets may send past the uplink's queues: take CAP_NET_RAW from it: " + err.Error()
 	}
 	return ""
-}
-
-// mayBypass reports whether processes of an engine's container in the host's network may make packet
-// sockets.
-func (c *Container) mayBypass() bool {
-	return c.hasCgroupOnly() && !c.Seen.Configured && !c.Seen.Lacks.NetRaw
 }
 
 // belowComplaint returns through which devices below the uplink a container's packet sockets may
 // send, or "".
 func (u *Uplink) belowComplaint(c *Container) string {
-	if len(u.below) == 0 || !c.isContainer() || !c.mayBypass() {
+	// It is not known what configured services may do.
+	if len(u.below) == 0 || !c.isContainer() || !c.hasCgroupOnly() || c.Seen.Configured || c.Seen.Lacks.NetRaw {
 		return ""
 	}
 	return fmt.Sprintf("its packet sockets may send through %s, below %s: take NET_RAW from it (cap_drop), or use another network",
@@ -71,7 +73,7 @@ func (a *Attacher) checkBelow(u *Uplink) {
 	}
 	below, err := kernel.Below(u.Ifindex())
 	if err != nil && !errors.Is(err, kernel.ErrNoLink) {
-		a.log.Warn("look for devices below the uplink", "uplink", u.Name(), "error", err)
+		a.log.Warn("cannot look for devices below the uplink", "uplink", u.Name(), "error", err)
 	}
 	for _, l := range below {
 		u.below = append(u.below, l.Name)

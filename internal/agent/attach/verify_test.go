@@ -12,7 +12,7 @@ import (
 
 // Within ten seconds the taps of all containers are looked at, of any number of them, a few
 // at a time, and a container whose tap cannot be put back is not ok.
-func TestVerifyTaps(t *testing.T) {
+func TestVerify(t *testing.T) {
 	for _, containers := range []int{1, 7, 40, 1000} {
 		t.Run(fmt.Sprint(containers), func(t *testing.T) {
 			b := newBed()
@@ -25,7 +25,7 @@ func TestVerifyTaps(t *testing.T) {
 				for _, n := range b.taps.verified {
 					times -= n
 				}
-				b.VerifyTaps(containers, func(i int) *Container { return b.all[i] }, now)
+				b.Verify(containers, func(i int) *Container { return b.all[i] }, now)
 				for _, n := range b.taps.verified {
 					times += n
 				}
@@ -45,7 +45,7 @@ func TestVerifyTaps(t *testing.T) {
 				t.Errorf("%d taps in one turn, want at most %d", most, limit)
 			}
 			b.taps.err = errors.New("no such device")
-			verify(now.Add(tapsInterval))
+			verify(now.Add(verifyInterval))
 			for _, c := range b.all {
 				if !strings.Contains(c.Obstacle, "its packets cannot be told apart: no such device") || !c.Unattached {
 					t.Fatalf("number %d: %q", c.Number, c.Obstacle)

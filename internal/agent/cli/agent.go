@@ -208,7 +208,7 @@ func openDashboard(address string, feed http.Handler, tokens *access.Tokens, log
 	page := web.New(feed, tokens, log)
 	listener, err := web.Listen(address)
 	if err != nil {
-		log.Error("going on without the dashboard", "error", err)
+		log.Error("cannot open the dashboard; the agent runs without it", "error", err)
 		return page
 	}
 	log.Info("dashboard", "address", "http://"+listener.Addr().String())

@@ -41,7 +41,7 @@ func TestOpenDashboard(t *testing.T) {
 	defer taken.Close()
 	said.Reset()
 	openDashboard(taken.Addr().String(), feed, nil, log).Close()
-	if text := said.String(); !strings.Contains(text, "level=ERROR") || !strings.Contains(text, "going on without the dashboard") || !strings.Contains(text, "another address") {
+	if text := said.String(); !strings.Contains(text, "level=ERROR") || !strings.Contains(text, "cannot open the dashboard") || !strings.Contains(text, "another address") {
 		t.Errorf("said %q", text)
 	}
 }

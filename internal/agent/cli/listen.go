@@ -28,13 +28,13 @@ func openRemote(api *server.API, listen config.Listen, tokens *access.Tokens, lo
 		Certificate: listen.CertificatePath, Key: listen.KeyPath, ClientCA: listen.ClientCAPath,
 	}, listen.Admins, log)
 	if err != nil {
-		log.Error("going on without listening for other hosts", "error", err)
+		log.Error("cannot listen for other hosts; the agent runs without that", "error", err)
 		return nil
 	}
 	remote := api.Remote(tokens, certificates)
 	listener, err := server.ListenTLS(listen.Address, certificates)
 	if err != nil {
-		log.Error("going on without listening for other hosts", "error", fmt.Errorf("%w: give listen another address", err))
+		log.Error("cannot listen for other hosts; the agent runs without that", "error", fmt.Errorf("%w: give listen another address", err))
 		return nil
 	}
 	log.Info("listening for other hosts", "address", listener.Addr())

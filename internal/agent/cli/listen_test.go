@@ -99,7 +99,7 @@ func TestRemoteCannotListen(t *testing.T) {
 		if remote := openRemote(server.New(busyHost(), log), listen, access.NewTokens("/nowhere", log), log); remote != nil {
 			t.Errorf("%+v is served", listen)
 		}
-		if text := said.String(); !strings.Contains(text, says) || !strings.Contains(text, "going on without listening") {
+		if text := said.String(); !strings.Contains(text, says) || !strings.Contains(text, "cannot listen for other hosts") {
 			t.Errorf("%+v: %s", listen, text)
 		}
 	}

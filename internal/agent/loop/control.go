@@ -145,7 +145,7 @@ func (a *Agent) control(now time.Time) time.Duration {
 	}
 	a.attach.SearchUnknown(now)
 	controlled := a.uplinks.list[0].controlled
-	a.attach.VerifyTaps(len(controlled), func(i int) *attach.Container { return &controlled[i].container.Container }, now)
+	a.attach.Verify(len(controlled), func(i int) *attach.Container { return &controlled[i].container.Container }, now)
 	a.saveSoon(now)
 	if a.publishDue(now) {
 		a.publish(now)

@@ -93,7 +93,7 @@ func Remove(stateDir, device string) ([]string, error) {
 		if c.CgroupPath == "" {
 			continue
 		}
-		for _, detach := range []func(path string) error{identity.DetachCgroup, identity.AllowBypass} {
+		for _, detach := range []func(path string) error{identity.DetachCgroup, identity.Bypass{}.Allow} {
 			if err := detach(c.CgroupPath); !errors.Is(err, kernel.ErrNoCgroup) {
 				errs = append(errs, err)
 			}

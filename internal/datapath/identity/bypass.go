@@ -15,12 +15,15 @@ import (
 // to it. It does not bind these.
 var ErrOlderSockets = errors.New("it had packet sockets before Weir saw it")
 
-// ForbidBypass attaches the program to the cgroup at path that keeps its sockets, and those of
+// Bypass is the program that keeps sockets of cgroups from sending past the uplinks' queues.
+type Bypass struct{}
+
+// Forbid attaches the program to the cgroup at path that keeps its sockets, and those of
 // cgroups below it, from sending past the uplinks' queues (bpf/bypass.bpf.c). The program ends with
 // the cgroup. It does nothing if the program is attached already. Errors: kernel.ErrNoCgroup;
-// ErrOlderSockets as long as the cgroup lasts, and the program is attached all the same; a kernel that cannot load the program;
-// a program above the cgroup that allows no other.
-func ForbidBypass(path string) error {
+// ErrOlderSockets as long as the cgroup lasts, and the program is attached all the same; a kernel that
+// cannot load the program; a program above the cgroup that allows no other.
+func (Bypass) Forbid(path string) error {
 	return withCgroup(path, func(fd int) error {
 		older, err := programAt(fd, ebpf.AttachCGroupSetsockopt, olderSockets)
 		if err != nil {
@@ -65,8 +68,8 @@ func attachBypass(cgroup int, name string) error {
 		Target: cgroup, Program: objects.WeirBypass, Attach: ebpf.AttachCGroupSetsockopt, Flags: unix.BPF_F_ALLOW_MULTI})
 }
 
-// AllowBypass detaches the program of ForbidBypass, if it is attached. Errors: kernel.ErrNoCgroup.
-func AllowBypass(path string) error {
+// Allow detaches the program, if it is attached. Errors: kernel.ErrNoCgroup.
+func (Bypass) Allow(path string) error {
 	return errors.Join(
 		detachCgroup(path, ebpf.AttachCGroupSetsockopt, bypassProgWeirBypass),
 		detachCgroup(path, ebpf.AttachCGroupSetsockopt, olderSockets))

@@ -46,6 +46,7 @@ func bypass() error {
 
 // Sockets of the cgroup are kept from going past the queues, and from nothing else.
 func TestForbidBypass(t *testing.T) {
+	var bypass Bypass
 	b := newBed(t)
 	outer := b.cgroup("container")
 	inner := b.cgroup("container", "nested")
@@ -72,21 +73,21 @@ func TestForbidBypass(t *testing.T) {
 	}
 	try("not attached", func() {}, false)
 	try("attached later than the socket was made", func() {
-		if err := ForbidBypass(outer); !errors.Is(err, ErrOlderSockets) {
+		if err := bypass.Forbid(outer); !errors.Is(err, ErrOlderSockets) {
 			t.Errorf("beside an older socket: %v", err)
 		}
-		if err := ForbidBypass(outer); !errors.Is(err, ErrOlderSockets) {
+		if err := bypass.Forbid(outer); !errors.Is(err, ErrOlderSockets) {
 			t.Errorf("asked again: %v", err)
 		}
 	}, true)
-	if err := ForbidBypass(outer); !errors.Is(err, ErrOlderSockets) {
+	if err := bypass.Forbid(outer); !errors.Is(err, ErrOlderSockets) {
 		t.Errorf("when the older sockets are gone: %v", err)
 	}
-	must.Succeed(t, errors.Join(AllowBypass(outer), AllowBypass(outer)))
-	try("detached", func() { must.Succeed(t, ForbidBypass(b.cgroup("other"))) }, false)
-	must.Succeed(t, errors.Join(ForbidBypass(outer), ForbidBypass(outer)))
+	must.Succeed(t, errors.Join(bypass.Allow(outer), bypass.Allow(outer)))
+	try("detached", func() { must.Succeed(t, bypass.Forbid(b.cgroup("other"))) }, false)
+	must.Succeed(t, errors.Join(bypass.Forbid(outer), bypass.Forbid(outer)))
 	try("attached", func() {}, true)
-	if err := ForbidBypass(outer + "/none"); err == nil {
+	if err := bypass.Forbid(outer + "/none"); err == nil {
 		t.Error("attached to a cgroup that is not there")
 	}
 }
