@@ -28,10 +28,12 @@ func classNotes(p v1.Policy) []string {
 
 func dscpNotes(p v1.Policy) (notes []string) {
 	if policy.TrustsDSCP(p) {
-		notes = append(notes, "what the container writes into the DSCP field decides the class of its packets, where that says one; the classifier judges all others")
+		notes = append(notes, "what the container writes into the DSCP field decides the class of its packets, where that says one; the classifier judges all others",
+			fmt.Sprintf("EF are %s; AF are %s; BE are %s", policy.FormatMarks(v1.ClassEF), policy.FormatMarks(v1.ClassAF), policy.FormatMarks(v1.ClassBE)))
 	}
 	if policy.MarksDSCP(p) {
-		notes = append(notes, "as they leave, EF packets carry DSCP 46, AF 26 (AF31) and BE 0, for the next hop")
+		notes = append(notes, fmt.Sprintf("as they leave, EF packets carry DSCP %d, AF %d and BE %d, for the next hop",
+			policy.MarkOf(v1.ClassEF), policy.MarkOf(v1.ClassAF), policy.MarkOf(v1.ClassBE)))
 	}
 	return notes
 }

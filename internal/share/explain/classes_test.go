@@ -106,7 +106,7 @@ func TestClassNotes(t *testing.T) {
 			t.Errorf("%q: %q", class, got)
 		}
 	}
-	for use, want := range map[v1.DSCP]int{v1.DSCPNone: 0, v1.DSCPTrust: 1, v1.DSCPMark: 1, v1.DSCPBoth: 2} {
+	for use, want := range map[v1.DSCP]int{v1.DSCPNone: 0, v1.DSCPTrust: 2, v1.DSCPMark: 1, v1.DSCPBoth: 3} {
 		if got := dscpNotes(v1.Policy{DSCP: use}); len(got) != want {
 			t.Errorf("%q: %q", use, got)
 		}
