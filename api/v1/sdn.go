@@ -9,6 +9,8 @@ type SDN struct {
 	Links    []SDNLink    `json:"links"`
 	Classes  []SDNClass   `json:"classes"`
 	Counters []SDNCounter `json:"counters"`
+	// MissingPorts are the trusted ports (--trust) that no known switch has.
+	MissingPorts []string `json:"missing_ports,omitempty"`
 }
 
 // SDNSwitch is one switch.
@@ -24,7 +26,7 @@ type SDNSwitch struct {
 	TableFull bool `json:"table_full"`
 	Flows     int  `json:"flows"` // flows that enter at this switch
 	// State is ok, lost (no connection), standby (another controller is master), table full,
-	// or degraded: of some ports the queues are not in force.
+	// or degraded: of some ports the queues, or the trust in their marks, are not in force.
 	State  string    `json:"state"`
 	Reason string    `json:"reason,omitempty"`
 	Ports  []SDNPort `json:"ports"`
@@ -55,6 +57,19 @@ type SDNPort struct {
 	// to break a loop); empty if there are none to be (a patch port, or without --ovsdb).
 	State  string `json:"state,omitempty"`
 	Reason string `json:"reason,omitempty"`
+	// Trust is absent if the port is not to be trusted.
+	Trust *SDNTrust `json:"trust,omitempty"`
+}
+
+// SDNTrust is how packets are treated that come in at a port whose marks (DSCP) are to be trusted.
+type SDNTrust struct {
+	// Refused says why flows of the port are classified as those of others; empty if packets are
+	// queued by their marks.
+	Refused string `json:"refused,omitempty"`
+	// EFBoundBPS is how much EF may come in; more is dropped, and counted by the switch.
+	EFBoundBPS       uint64 `json:"ef_bound_bps,omitempty"`
+	EFDroppedPackets uint64 `json:"ef_dropped_packets"`
+	EFDroppedBytes   uint64 `json:"ef_dropped_bytes"`
 }
 
 // SDNQueue is one queue of a port. Its counters are the switch's own.

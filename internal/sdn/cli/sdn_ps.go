@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -26,7 +27,10 @@ func newSDNPsCommand() *cobra.Command {
 		return controller.NewClient(socket).Status(ctx)
 	}, func(cmd *cobra.Command, s v1.SDN) error {
 		sayNoSwitches(cmd, s)
-		return printSwitches(cmd.OutOrStdout(), s)
+		for _, port := range s.MissingPorts {
+			fmt.Fprintf(cmd.ErrOrStderr(), "weir: --trust %s: no known switch has this port\n", cmdline.Printable(port))
+		}
+		return errors.Join(printSwitches(cmd.OutOrStdout(), s), printMarks(cmd.OutOrStdout(), s))
 	})
 }
 
@@ -50,11 +54,17 @@ func printSwitches(w io.Writer, s v1.SDN) error {
 			if !p.Up {
 				portState = "down"
 			}
+			reason := p.Reason
+			if note := trustNote(p.Trust); reason != "" && note != "" {
+				reason += "; " + note
+			} else {
+				reason += note
+			}
 			name := fmt.Sprintf("%s (%s)", cmdline.Printable(p.Name), portNumber(p.Number))
 			if len(p.Queues) == 0 {
 				t.Add([]string{
 					"", name, portTo(p), "-", "", "", "", cmdline.RateOrDash(p.SentBPS), strconv.FormatUint(p.SentBytes, 10), strconv.FormatUint(p.DroppedPackets, 10), portState,
-				}, cmdline.Printable(p.Reason))
+				}, cmdline.Printable(reason))
 			}
 			for i, q := range p.Queues {
 				class := strings.Join(append([]string{q.Class}, q.Applications...), " ")
@@ -64,7 +74,7 @@ func printSwitches(w io.Writer, s v1.SDN) error {
 				}
 				note := ""
 				if i == 0 {
-					row[1], row[2], row[10], note = name, portTo(p), portState, p.Reason
+					row[1], row[2], row[10], note = name, portTo(p), portState, reason
 				}
 				t.Add(row, cmdline.Printable(note))
 			}

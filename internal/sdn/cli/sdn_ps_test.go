@@ -21,14 +21,15 @@ func twoSwitches() v1.SDN {
 			{
 				DPID: "0000000000000001", Connected: true, Role: "equal", Flows: 1, State: "ok", Ports: []v1.SDNPort{
 					{
-						Number: 1, Name: "p1", Up: true, State: "ok", RateBPS: 100e6, Hosts: []string{"02:00:00:00:00:01"},
+						Number: 1, Name: "p1", Up: true, State: "ok", RateBPS: 100e6, Hosts: []string{"02:00:00:00:00:01"}, Trust: &v1.SDNTrust{EFBoundBPS: 50e6, EFDroppedPackets: 12},
 						Queues: []v1.SDNQueue{
 							{ID: 0, Class: "be", MinBPS: 20e6, MaxBPS: 100e6, RateBPS: 19_980_000, SentBytes: 5_000_000, SentPackets: 5000, DroppedPackets: 77},
 							{ID: 1, Class: "af", MinBPS: 30e6, MaxBPS: 100e6},
 							{ID: 2, Class: "ef", Applications: []string{"VOIP"}, MinBPS: 50e6, MaxBPS: 100e6, RateBPS: 1e6},
 						},
 					},
-					{Number: 2, Name: "p2", Up: true, State: "refused", Reason: "somebody else made its queues: give --replace", PeerDPID: "0000000000000002", PeerPort: 7, SentBPS: 4e6},
+					{Number: 2, Name: "p2", Up: true, State: "refused", Reason: "somebody else made its queues: give --replace", PeerDPID: "0000000000000002", PeerPort: 7, SentBPS: 4e6, Trust: &v1.SDNTrust{Refused: "the port leads to a switch"}},
+					{Number: 3, Name: "p3", Up: true, Trust: &v1.SDNTrust{EFBoundBPS: 5e6}},
 					{Number: 0xfffffffe, Name: "br0"},
 				},
 			},
@@ -110,6 +111,16 @@ func TestSDNEmpty(t *testing.T) {
 		if code, _, stderr := run(command, "-o", "json", "--socket", socket); code != 0 || stderr != "" {
 			t.Errorf("%s -o json: exit code %d, %q", command, code, stderr)
 		}
+	}
+}
+
+// TestSDNMissingPorts: a port of --trust that no switch has is named.
+func TestSDNMissingPorts(t *testing.T) {
+	s := twoSwitches()
+	s.MissingPorts = []string{"eth9\x1b[2J"}
+	code, stdout, stderr := run("ps", "--socket", serveSDN(t, s, sdnFlows()))
+	if code != 0 || stdout == "" || !strings.Contains(stderr, `--trust eth9\x1b[2J: no known switch has this port`) {
+		t.Errorf("exit code %d, %q", code, stderr)
 	}
 }
 

@@ -26,7 +26,7 @@ import (
 	"github.com/weir-project/weir/internal/front/web"
 	"github.com/weir-project/weir/internal/sdn/controller"
 	"github.com/weir-project/weir/internal/sdn/core"
-	"github.com/weir-project/weir/internal/sdn/qos"
+	"github.com/weir-project/weir/internal/sdn/ovsdb"
 )
 
 // defaultSDNSocket is where the controller serves `weir sdn ps`.
@@ -46,6 +46,7 @@ type sdnRunFlags struct {
 	takeover      time.Duration
 	priority      uint8
 	routing       sdnRouteFlags
+	trust         []string
 	strict        bool
 	noSecondLook  bool
 	verbose       bool
@@ -72,6 +73,10 @@ known hosts are best effort. A controller that starts again takes them over.
 
 Switches may have several controllers, each with --takeover-after: one is the master,
 the others show the network and take over when the master is gone.
+
+Ports that lead to hosts whose agent marks packets (weir.dscp=mark) may be trusted with
+--trust: what comes in there is queued by its DSCP field, and no flow waits for the
+controller. Above the rate of its EF queue EF is dropped there.
 
 With --ovsdb every port of the switches gets three queues: EF (2), AF (1) and BE
 (0, for all other traffic too), or those of the file --queues. Queues stay as well;
@@ -103,6 +108,7 @@ itself, which then runs on the switch's host.`,
 	set.Uint8Var(&f.priority, "priority", 100, "election priority, 0 to 255; of the controllers that could take over the highest wins")
 	set.StringArrayVar(&f.routing.gateways, "gateway", nil, "route between networks: a network's gateway address and prefix length, e.g. 198.18.1.1/24 or 2001:db8:1::1/64; may be repeated")
 	set.StringArrayVar(&f.routing.routes, "route", nil, "static route to another network, as NETWORK=ROUTER with a router in the network of a gateway, e.g. 0.0.0.0/0=198.18.1.254; may be repeated")
+	set.StringArrayVar(&f.trust, "trust", nil, "queue what comes in at a port by its DSCP field, as an agent marks it: PORT, or SWITCH:PORT with the datapath identifier; may be repeated")
 	set.BoolVar(&f.strict, "strict", false, "hold packets of an unknown flow until the controller decides, instead of best effort meanwhile; without a controller they are lost")
 	set.BoolVar(&f.noSecondLook, "no-second-look", false, "do not correct classes by the statistics of flows")
 	f.queues.add(set)
@@ -118,7 +124,7 @@ func (f *sdnRunFlags) run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	options, err := f.options(log, queues.Queues)
+	options, err := f.options(log, queues)
 	if err != nil {
 		return err
 	}
@@ -200,7 +206,7 @@ func (f *sdnRunFlags) checkLoose() error {
 		return cmdline.Usagef("--priority needs --takeover-after, with which controllers elect a master")
 	}
 	for _, name := range []string{"ef-max", "af-min", "qos", "queues", "rate", "replace"} {
-		if written(name) && len(f.queues.ovsdb) == 0 {
+		if isBound := name != "qos" && name != "replace"; written(name) && len(f.queues.ovsdb) == 0 && (len(f.trust) == 0 || !isBound) {
 			return cmdline.Usagef("--%s needs --ovsdb, in which queues are made", name)
 		}
 	}
@@ -226,7 +232,7 @@ func (f *sdnRunFlags) page(c *controller.Controller, databases managers, log *sl
 }
 
 // options checks the flags and returns the controller's options.
-func (f *sdnRunFlags) options(log *slog.Logger, queues qos.Map) (controller.Options, error) {
+func (f *sdnRunFlags) options(log *slog.Logger, queues ovsdb.Options) (controller.Options, error) {
 	switch {
 	case f.idle < time.Second || f.idle > 65535*time.Second:
 		return controller.Options{}, cmdline.Usagef("--idle-timeout %v is not within 1s and 65535s", f.idle)
@@ -256,7 +262,10 @@ func (f *sdnRunFlags) options(log *slog.Logger, queues qos.Map) (controller.Opti
 		PacketInsPerSecond: f.packetIns, LLDPInterval: time.Second, StatsInterval: f.stats, SecondLook: !f.noSecondLook,
 		TakeoverAfter: f.takeover, Routes: routes,
 	}
-	assign(&config, queues, model.Levels)
+	if config.Trust, err = parseTrust(f.trust, queues); err != nil {
+		return controller.Options{}, err
+	}
+	assign(&config, queues.Queues, model.Levels)
 	var id [8]byte
 	var claim [2]byte
 	_, _ = rand.Read(config.LLDPKey[:]) // rand.Read never fails

@@ -50,9 +50,9 @@ func (c *Controller) serve(ctx context.Context, nc net.Conn) {
 	_ = nc.SetDeadline(time.Now().Add(c.options.HandshakeTimeout))
 	in := bufio.NewReaderSize(nc, 1<<16)
 	r := openflow.NewReader(in)
-	features, ports, err := s.handshake(r)
+	is, err := s.handshake(r)
 	if err == nil {
-		s.dpid = topology.DPID(features.DatapathID)
+		s.dpid = topology.DPID(is.Features.DatapathID)
 		if !c.places.AdmitConn(nc, access.Caller{Name: s.dpid.String(), Role: access.Admin}) {
 			err = fmt.Errorf("too many switches: at most %d, and one connection of each", c.options.MaxSwitches)
 		}
@@ -60,7 +60,7 @@ func (c *Controller) serve(ctx context.Context, nc net.Conn) {
 	if err == nil {
 		_ = nc.SetDeadline(time.Time{})
 		s.hear(time.Now())
-		err = c.register(s, features, ports)
+		err = c.register(s, is)
 	}
 	if err != nil {
 		if ctx.Err() == nil {
@@ -69,7 +69,7 @@ func (c *Controller) serve(ctx context.Context, nc net.Conn) {
 		}
 		return
 	}
-	c.options.Log.Info("switch connected", "dpid", s.dpid, "from", s.remote, "ports", len(ports))
+	c.options.Log.Info("switch connected", "dpid", s.dpid, "from", s.remote, "ports", len(is.Ports))
 	go s.out.write()
 	s.watchIn(c.options.EchoInterval)
 	err = s.read(r, in)
@@ -80,57 +80,82 @@ func (c *Controller) serve(ctx context.Context, nc net.Conn) {
 	}
 }
 
-// handshake negotiates OpenFlow 1.3 and reads the switch's features and ports (OpenFlow
-// 1.3.5, section 6.3.1).
-func (s *conn) handshake(r *openflow.Reader) (*openflow.FeaturesReply, []openflow.PortDesc, error) {
+// handshake negotiates OpenFlow 1.3 and reads what the switch says of itself (OpenFlow 1.3.5,
+// section 6.3.1): features and ports, and where ports are to be trusted meters and tables, which a
+// switch may not tell.
+func (s *conn) handshake(r *openflow.Reader) (is core.Description, err error) {
 	if err := s.out.sendFirst(openflow.NewHello()); err != nil {
-		return nil, nil, err
+		return is, err
 	}
 	m, err := s.next(r)
 	if err != nil {
-		return nil, nil, fmt.Errorf("wait for hello: %w", err)
+		return is, fmt.Errorf("wait for hello: %w", err)
 	}
 	hello, ok := m.(*openflow.Hello)
 	if !ok {
-		return nil, nil, fmt.Errorf("it begins with %v, not with hello", m.MessageType())
+		return is, fmt.Errorf("it begins with %v, not with hello", m.MessageType())
 	}
 	if !hello.Speaks(openflow.Version) {
 		_ = s.out.sendFirst(&openflow.ErrorMessage{ErrorType: openflow.OFPET_HELLO_FAILED, Code: uint16(openflow.OFPHFC_INCOMPATIBLE), Data: []byte("only OpenFlow 1.3 is spoken here")})
-		return nil, nil, errors.New("it does not speak OpenFlow 1.3 (ovs-vsctl set bridge NAME protocols=OpenFlow13)")
+		return is, errors.New("it does not speak OpenFlow 1.3 (ovs-vsctl set bridge NAME protocols=OpenFlow13)")
 	}
-	for _, request := range []openflow.Message{&openflow.FeaturesRequest{}, &openflow.MultipartRequest{Body: &openflow.PortDescRequest{}}} {
+	requests := []openflow.Message{&openflow.FeaturesRequest{}, &openflow.MultipartRequest{Body: &openflow.PortDescRequest{}}}
+	mayRefuse := s.c.options.Core.Trust != nil
+	if mayRefuse {
+		requests = append(requests, &openflow.MultipartRequest{Body: &openflow.MeterFeaturesRequest{}},
+			&openflow.MultipartRequest{Body: &openflow.TableFeaturesRequest{}}, &openflow.BarrierRequest{}) // the last is answered last
+	}
+	for _, request := range requests {
 		if err := s.out.sendFirst(request); err != nil {
-			return nil, nil, err
+			return is, err
 		}
 	}
-	var features *openflow.FeaturesReply
-	var ports []openflow.PortDesc
-	for whole := false; features == nil || !whole; {
+	for ports, last := false, !mayRefuse; is.Features == nil || !ports || !last; {
 		m, err := s.next(r)
 		if err != nil {
-			return nil, nil, fmt.Errorf("wait for features and ports: %w", err)
+			return is, fmt.Errorf("wait for features and ports: %w", err)
 		}
 		switch m := m.(type) {
 		case *openflow.FeaturesReply:
 			if m.AuxiliaryID != 0 {
-				return nil, nil, fmt.Errorf("auxiliary connection %d of switch %016x: none is needed", m.AuxiliaryID, m.DatapathID)
+				return is, fmt.Errorf("auxiliary connection %d of switch %016x: none is needed", m.AuxiliaryID, m.DatapathID)
 			}
-			features = m
+			is.Features = m
 		case *openflow.MultipartReply:
-			if list, ok := m.Body.(*openflow.PortDescReply); ok {
-				ports = append(ports, *list...)
-				whole = m.Flags&openflow.OFPMPF_REPLY_MORE == 0
+			if err := describe(&is, m.Body); err != nil {
+				return is, err
 			}
-			if len(ports) > core.MaxPorts {
-				return nil, nil, fmt.Errorf("more than %d ports", core.MaxPorts)
-			}
+			_, list := m.Body.(*openflow.PortDescReply)
+			ports = ports || list && m.Flags&openflow.OFPMPF_REPLY_MORE == 0
 		case *openflow.EchoRequest:
 			_ = s.out.sendFirst(&openflow.EchoReply{Header: m.Header, Data: m.Data})
 		case *openflow.ErrorMessage:
-			return nil, nil, fmt.Errorf("it refuses to say what it is: %s", openflow.Format(m, false))
+			if !mayRefuse || is.Features == nil {
+				return is, fmt.Errorf("it refuses to say what it is: %s", openflow.Format(m, false))
+			}
+		case *openflow.BarrierReply:
+			last = true
 		}
 	}
-	return features, ports, nil
+	return is, nil
+}
+
+// describe adds one part of what a switch says of itself.
+func describe(is *core.Description, body openflow.ReplyBody) error {
+	switch list := body.(type) {
+	case *openflow.PortDescReply:
+		is.Ports = append(is.Ports, *list...)
+	case *openflow.MeterFeatures:
+		is.Meters = list
+	case *openflow.TableFeaturesReply:
+		if len(is.Tables) == 0 {
+			is.Tables = *list
+		}
+	}
+	if len(is.Ports) > core.MaxPorts {
+		return fmt.Errorf("more than %d ports", core.MaxPorts)
+	}
+	return nil
 }
 
 // hear records the time of the last received message.

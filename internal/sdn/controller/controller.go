@@ -243,7 +243,7 @@ func (c *Controller) deliver(commands []core.Command) {
 
 // register binds a connection to its datapath identifier. If two switches use the same
 // identifier, the first one stays while it answers; the second gets an error.
-func (c *Controller) register(s *conn, features *openflow.FeaturesReply, ports []openflow.PortDesc) error {
+func (c *Controller) register(s *conn, is core.Description) error {
 	for {
 		c.mu.Lock()
 		old := c.conns[s.dpid]
@@ -260,7 +260,14 @@ func (c *Controller) register(s *conn, features *openflow.FeaturesReply, ports [
 	}
 	defer c.decided()
 	c.conns[s.dpid] = s
-	c.deliver(c.core.Connected(time.Now(), features, ports))
+	c.deliver(c.core.Connected(time.Now(), is))
+	for name, t := range c.core.Trusted(s.dpid) {
+		if t.Refused != "" {
+			c.options.Log.Warn("port not trusted", "dpid", s.dpid, "port", name, "reason", t.Refused)
+		} else {
+			c.options.Log.Info("port trusted: packets are queued by DSCP", "dpid", s.dpid, "port", name, "ef_bound_bps", t.EFBoundBPS)
+		}
+	}
 	return nil
 }
 

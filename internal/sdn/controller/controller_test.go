@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/apps"
 	"github.com/weir-project/weir/internal/sdn/core"
 	"github.com/weir-project/weir/internal/sdn/openflow"
@@ -85,6 +86,7 @@ type player struct {
 	outs     int
 	last     *openflow.FlowMod
 	mute     bool // answers nothing any more
+	meters   bool // it has some
 	closed   chan struct{}
 }
 
@@ -130,11 +132,23 @@ func (p *player) read() {
 func (p *player) answer(m openflow.Message) {
 	switch m := m.(type) {
 	case *openflow.FeaturesRequest:
-		p.write(&openflow.FeaturesReply{Header: m.Header, DatapathID: p.dpid, NTables: 1})
+		p.write(&openflow.FeaturesReply{Header: m.Header, DatapathID: p.dpid, NTables: 8})
 	case *openflow.EchoRequest:
 		p.write(&openflow.EchoReply{Header: m.Header, Data: m.Data})
+	case *openflow.BarrierRequest:
+		p.write(&openflow.BarrierReply{Header: m.Header})
 	case *openflow.MultipartRequest:
 		switch m.Body.(type) {
+		case *openflow.MeterFeaturesRequest:
+			if p.meters {
+				p.write(&openflow.MultipartReply{Header: m.Header, Body: &openflow.MeterFeatures{MaxMeter: 9, BandTypes: 1 << openflow.OFPMBT_DROP, Capabilities: uint32(openflow.OFPMF_KBPS)}})
+				return
+			}
+			p.write(&openflow.ErrorMessage{Header: m.Header, ErrorType: openflow.OFPET_BAD_REQUEST, Code: uint16(openflow.OFPBRC_BAD_MULTIPART)})
+		case *openflow.TableFeaturesRequest:
+			p.write(&openflow.ErrorMessage{Header: m.Header, ErrorType: openflow.OFPET_BAD_REQUEST, Code: uint16(openflow.OFPBRC_BAD_MULTIPART)})
+		case *openflow.MeterStatsRequest:
+			p.write(&openflow.MultipartReply{Header: m.Header, Body: &openflow.MeterStatsReply{{MeterID: 8, BandStats: []openflow.MeterBandStats{{PacketBandCount: 7, ByteBandCount: 700}}}}})
 		case *openflow.PortDescRequest:
 			p.write(&openflow.MultipartReply{Header: m.Header, Body: &openflow.PortDescReply{{PortNo: 1, Name: "p1"}, {PortNo: 2, Name: "p2"}}})
 		case *openflow.FlowStatsRequest:
@@ -220,6 +234,35 @@ func gone(p *player) func() bool {
 		default:
 			return false
 		}
+	}
+}
+
+// TestTrustOfSwitches: a switch says in the handshake what it can do for trusted ports, and one that
+// refuses to is connected all the same and says what it lacks.
+func TestTrustOfSwitches(t *testing.T) {
+	c, address := start(t, func(o *Options) {
+		o.Core.StatsInterval = 50 * time.Millisecond
+		o.Core.Trust = &core.Trust{Ports: []core.TrustedPort{{Port: "p1"}, {Switch: 3, Port: "p2"}}, EFBoundBPS: func(string, uint64) (uint64, error) { return 1e6, nil }}
+	}, nil)
+	for dpid, meters := range []bool{true, false} {
+		p := &player{t: t, conn: dial(t, address), dpid: uint64(dpid + 1), closed: make(chan struct{}), meters: meters}
+		t.Cleanup(func() { p.conn.Close() })
+		p.write(openflow.NewHello())
+		go p.read()
+	}
+	eventually(t, "both are connected, and what is dropped is counted", func() bool {
+		s := c.View(nil)
+		return len(s.Switches) == 2 && s.Switches[0].Ports[0].Trust.EFDroppedPackets == 7
+	})
+	s := c.View(nil)
+	if one := s.Switches[0]; one.State != "ok" || *one.Ports[0].Trust != (v1.SDNTrust{EFBoundBPS: 1e6, EFDroppedPackets: 7, EFDroppedBytes: 700}) || one.Ports[1].Trust != nil {
+		t.Errorf("with meters: %+v", one)
+	}
+	if one := s.Switches[1]; one.State != "degraded" || !strings.Contains(one.Ports[0].Trust.Refused, "has no meters") {
+		t.Errorf("without meters: %+v", one)
+	}
+	if want := "0000000000000003:p2"; len(s.MissingPorts) != 1 || s.MissingPorts[0] != want {
+		t.Errorf("missing are %q, want %s", s.MissingPorts, want)
 	}
 }
 

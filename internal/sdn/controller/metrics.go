@@ -23,6 +23,8 @@ func writeMetrics(w io.Writer, s v1.SDN) error {
 	portSent := metric{Name: "weir_sdn_port_sent_bytes_total", Help: "What the port has sent, by the switch's counters.", Counter: true}
 	portReceived := metric{Name: "weir_sdn_port_received_bytes_total", Help: "What the port has received.", Counter: true}
 	portDropped := metric{Name: "weir_sdn_port_dropped_packets_total", Help: "How many packets the port has dropped instead of sending them.", Counter: true}
+	trusted := metric{Name: "weir_sdn_port_trusted", Help: "1 if what comes in at the port is queued by its DSCP, 0 if that was asked for and cannot be."}
+	efDropped := metric{Name: "weir_sdn_port_ef_dropped_packets_total", Help: "How many packets of EF above the bound of the trusted port that they came in at were dropped.", Counter: true}
 	rate := metric{Name: "weir_sdn_queue_rate_bytes_per_second", Help: "What the queue sent between the last two statistics."}
 	least := metric{Name: "weir_sdn_queue_minimum_bytes_per_second", Help: "What the queue can always have."}
 	bytes := metric{Name: "weir_sdn_queue_sent_bytes_total", Help: "What the queue has sent, by the switch's counters.", Counter: true}
@@ -39,6 +41,10 @@ func writeMetrics(w io.Writer, s v1.SDN) error {
 			if p.State != "" {
 				degraded.Add(exposition.Truth(p.State != stateOK), port...)
 			}
+			if p.Trust != nil {
+				trusted.Add(exposition.Truth(p.Trust.Refused == ""), port...)
+				efDropped.Add(float64(p.Trust.EFDroppedPackets), port...)
+			}
 			portSent.Add(float64(p.SentBytes), port...)
 			portReceived.Add(float64(p.ReceivedBytes), port...)
 			portDropped.Add(float64(p.DroppedPackets), port...)
@@ -54,7 +60,7 @@ func writeMetrics(w io.Writer, s v1.SDN) error {
 	}
 	links := metric{Name: "weir_sdn_links", Help: "Links between switches."}
 	links.Add(float64(len(s.Links)))
-	all := []metric{connected, master, flows, full, degraded, portSent, portReceived, portDropped, rate, least, bytes, packets, dropped, links}
+	all := []metric{connected, master, flows, full, degraded, portSent, portReceived, portDropped, trusted, efDropped, rate, least, bytes, packets, dropped, links}
 	classBytes := metric{Name: "weir_sdn_class_sent_bytes_total", Help: "What all flows of a class have carried.", Counter: true}
 	classFlows := metric{Name: "weir_sdn_class_flows_total", Help: "How many flows were given a class.", Counter: true}
 	for _, c := range s.Classes {

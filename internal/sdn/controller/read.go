@@ -187,6 +187,8 @@ func (s *conn) takeStats(now time.Time, m *openflow.MultipartReply) {
 		c.decide(func() []core.Command { return c.core.FlowStats(now, d, *list, last) })
 	case *openflow.QueueStatsReply:
 		c.decide(func() []core.Command { c.core.QueueStats(now, d, *list); return nil })
+	case *openflow.MeterStatsReply:
+		c.decide(func() []core.Command { c.core.MeterStats(now, d, *list); return nil })
 	case *openflow.PortStatsReply:
 		c.decide(func() []core.Command { c.core.PortStats(now, d, *list); return nil })
 	}

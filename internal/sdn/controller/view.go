@@ -19,7 +19,7 @@ import (
 // View returns the controller's state as an API object. queues may be nil.
 func (c *Controller) View(queues map[topology.Port]qos.PortState) v1.SDN {
 	s := c.Snapshot(false)
-	out := v1.SDN{At: s.At, Switches: []v1.SDNSwitch{}, Links: []v1.SDNLink{}, Counters: c.countersOf(s.Counters)}
+	out := v1.SDN{At: s.At, Switches: []v1.SDNSwitch{}, Links: []v1.SDNLink{}, Counters: c.countersOf(s.Counters), MissingPorts: s.Untrusted}
 	for _, n := range s.Switches {
 		one := v1.SDNSwitch{
 			DPID: n.DPID.String(), Connected: n.Connected, Role: roleName(n.Role), Since: n.Since, TableFull: n.Full, Flows: n.Flows, Ports: []v1.SDNPort{},
@@ -45,10 +45,13 @@ func (c *Controller) View(queues map[topology.Port]qos.PortState) v1.SDN {
 
 // switchState returns the state of a switch, and the reason if it is degraded.
 func switchState(s core.Switch, ports []v1.SDNPort) (state, reason string) {
-	without := 0
+	without, untrusted := 0, 0
 	for _, p := range ports {
 		if p.Up && (p.State == "degraded" || p.State == "refused") {
 			without++
+		}
+		if p.Trust != nil && p.Trust.Refused != "" {
+			untrusted++
 		}
 	}
 	switch {
@@ -62,6 +65,10 @@ func switchState(s core.Switch, ports []v1.SDNPort) (state, reason string) {
 		return "degraded", "it refuses the action set_queue: packets are forwarded, and classes are not served in order"
 	case without > 0:
 		return "degraded", fmt.Sprintf("the queues of %d of %d ports are not in force: see their reasons", without, len(ports))
+	case untrusted == 1:
+		return "degraded", "a port of --trust is not trusted: see its reason"
+	case untrusted > 1:
+		return "degraded", fmt.Sprintf("%d ports of --trust are not trusted: see their reasons", untrusted)
 	}
 	return "ok", ""
 }
@@ -80,6 +87,9 @@ func (c *Controller) port(p core.PortState, made qos.PortState) v1.SDNPort {
 	out.SentBytes, out.ReceivedBytes, out.DroppedPackets = p.Count.TxBytes, p.Count.RxBytes, p.Count.TxDropped
 	if p.Blocked {
 		out.State, out.Reason = "blocked", "another port leads to the same bridge: together they are a loop"
+	}
+	if t := p.Trust; t != nil {
+		out.Trust = &v1.SDNTrust{Refused: t.Refused, EFBoundBPS: t.EFBoundBPS, EFDroppedPackets: t.DroppedPackets, EFDroppedBytes: t.DroppedBytes}
 	}
 	for _, mac := range p.Stations {
 		out.Hosts = append(out.Hosts, mac.String())

@@ -26,7 +26,7 @@ func BenchmarkNewFlow(b *testing.B) {
 	now := time.Unix(1e9, 0)
 	c := New(Config{Queues: DefaultQueues(), IdleTimeoutSeconds: 30, MaxFlows: 1e7, LLDPInterval: time.Second, StatsInterval: 5 * time.Second})
 	for d := range topology.DPID(switches) {
-		c.Connected(now, &openflow.FeaturesReply{DatapathID: uint64(d + 1)}, []openflow.PortDesc{{PortNo: 1}, {PortNo: 2}})
+		c.Connected(now, Description{Features: &openflow.FeaturesReply{DatapathID: uint64(d + 1)}, Ports: []openflow.PortDesc{{PortNo: 1}, {PortNo: 2}}})
 	}
 	now = now.Add(3 * time.Second)
 	take := func(raw []byte, d topology.DPID) []Command {

@@ -16,7 +16,7 @@ var boundsNow = time.Unix(1e9, 0)
 // a host has spoken.
 func bounded(maxFlows int) *Core {
 	c := New(Config{Queues: DefaultQueues(), IdleTimeoutSeconds: 30, FailSafe: true, MaxFlows: maxFlows, LLDPInterval: time.Second, StatsInterval: 5 * time.Second})
-	c.Connected(boundsNow, &openflow.FeaturesReply{DatapathID: 1}, []openflow.PortDesc{{PortNo: 1}, {PortNo: 2}, {PortNo: 3}})
+	c.Connected(boundsNow, Description{Features: &openflow.FeaturesReply{DatapathID: 1}, Ports: []openflow.PortDesc{{PortNo: 1}, {PortNo: 2}, {PortNo: 3}}})
 	c.advance(boundsNow.Add(3 * time.Second))
 	opened(c, 1, mac(1), mac(2), 0)
 	opened(c, 2, mac(2), mac(1), 0)
@@ -157,7 +157,7 @@ func TestSwitchThatInvents(t *testing.T) {
 		for j := range 4 {
 			c.PortStatus(c.now, 1, &openflow.PortStatus{Reason: openflow.OFPPR_ADD, Desc: openflow.PortDesc{PortNo: openflow.Port(4*i + j)}})
 		}
-		c.Connected(c.now, &openflow.FeaturesReply{DatapathID: uint64(1000 + i)}, nil)
+		c.Connected(c.now, Description{Features: &openflow.FeaturesReply{DatapathID: uint64(1000 + i)}, Ports: nil})
 		c.Disconnected(c.now, topology.DPID(1000+i))
 	}
 	n := c.switches.byID[1]

@@ -31,6 +31,8 @@ type Config struct {
 	TakeoverAfter time.Duration
 	// Claim distinguishes controllers in an election; see the function Claim.
 	Claim uint32
+	// Trust are the ports whose packets are queued by their marks; nil disables that.
+	Trust *Trust
 	// Routes are the networks that the controller routes between; nil disables routing.
 	Routes *Routes
 	// LLDPKey authenticates LLDP frames. It must be random.
@@ -38,6 +40,16 @@ type Config struct {
 	// FirstFlowID is the number of the first flow. It is random, so that numbers do not
 	// collide with flows of another controller or an earlier start.
 	FirstFlowID uint64
+}
+
+// Description is what a switch says of itself when it connects.
+type Description struct {
+	Features *openflow.FeaturesReply
+	Ports    []openflow.PortDesc
+	// Meters is nil if the switch has none, or was not asked.
+	Meters *openflow.MeterFeatures
+	// Tables is empty if the switch does not describe them, or was not asked.
+	Tables []openflow.TableFeatures
 }
 
 // Command is a message for one switch.

@@ -22,6 +22,7 @@
 //	stations    MAC addresses behind ports
 //	links       LLDP, links, segments and the loops over them, paths
 //	forwarding  entries that are not of single flows
+//	marks       entries of trusted ports
 //	flows       flows, their entries, statistics and bounds
 //	router      gateways, neighbours, packets between networks
 //	election    which of several controllers is master
@@ -37,6 +38,7 @@
 package core
 
 import (
+	"encoding/binary"
 	"time"
 
 	"github.com/weir-project/weir/internal/sdn/openflow"
@@ -65,6 +67,7 @@ type Core struct {
 	stations   *stations
 	links      *links
 	forwarding *forwarding
+	marks      *marks
 	flows      *flows
 	router     *router
 	election   election
@@ -85,7 +88,8 @@ func (c *Core) reset() {
 	c.stations = newStations(c.switches)
 	c.links = newLinks(c.switches, c.stations)
 	c.forwarding = &forwarding{event: c.event, cfg: c.cfg, switches: c.switches, stations: c.stations, links: c.links}
-	c.flows = newFlows(c.forwarding)
+	c.marks = &marks{event: c.event, cfg: c.cfg, switches: c.switches, stations: c.stations, links: c.links, forwarding: c.forwarding}
+	c.flows = newFlows(c.marks)
 	c.router = newRouter(c.flows)
 }
 
@@ -93,6 +97,7 @@ func (c *Core) reset() {
 func (c *Core) finish() []Command {
 	if c.forwarding.stale {
 		c.forwarding.stale = false
+		c.marks.refresh()
 		c.forwarding.sendBroadcasts()
 	}
 	out := c.commands
@@ -102,9 +107,9 @@ func (c *Core) finish() []Command {
 
 // Connected handles the end of a switch's handshake. Flow entries already on the switch
 // stay; the core requests statistics to learn them.
-func (c *Core) Connected(now time.Time, features *openflow.FeaturesReply, ports []openflow.PortDesc) []Command {
+func (c *Core) Connected(now time.Time, is Description) []Command {
 	c.advance(now)
-	d := topology.DPID(features.DatapathID)
+	d, ports := topology.DPID(is.Features.DatapathID), is.Ports
 	sw := c.switches.byID[d]
 	if sw == nil {
 		for !c.switches.hasRoom() {
@@ -117,7 +122,8 @@ func (c *Core) Connected(now time.Time, features *openflow.FeaturesReply, ports 
 		sw = c.switches.add(d)
 	}
 	sw.connected, sw.since, sw.heard = true, c.now, c.now
-	sw.master, sw.role, sw.withoutQueues = false, openflow.OFPCR_ROLE_EQUAL, false
+	sw.master, sw.role, sw.withoutQueues = false, openflow.OFPCR_ROLE_EQUAL, !is.setsQueues()
+	sw.marks = c.cfg.inspect(&is)
 	listed := map[uint32]bool{}
 	for _, p := range ports {
 		listed[uint32(p.PortNo)] = true
@@ -148,6 +154,7 @@ func (c *Core) takeOver(sw *switchState) {
 	sw.found = map[uint64]bool{}
 	sw.forgetEntries()
 	c.switches.setUp(sw)
+	c.marks.setUp(sw)
 	c.forwarding.deleteBroadcasts(sw)
 	c.links.blockAgain(sw)
 	c.switches.requestStats(sw)
@@ -172,7 +179,8 @@ func (c *Core) Error(now time.Time, d topology.DPID, m *openflow.ErrorMessage) [
 	case m.ErrorType == openflow.OFPET_ROLE_REQUEST_FAILED && openflow.RoleRequestFailedCode(m.Code) == openflow.OFPRRFC_STALE,
 		m.ErrorType == openflow.OFPET_BAD_REQUEST && openflow.BadRequestCode(m.Code) == openflow.OFPBRC_IS_SLAVE:
 		c.switches.requestRole(d, openflow.OFPCR_ROLE_NOCHANGE, 0) // the reply contains the current generation
-	case m.ErrorType == openflow.OFPET_METER_MOD_FAILED: // of the two meter commands one always fails
+	case m.ErrorType == openflow.OFPET_METER_MOD_FAILED:
+		c.meterRefused(sw, m)
 	case full && sw != nil:
 		c.counters.TableFull++
 		c.flows.tableFull(sw, m.Data)
@@ -180,11 +188,22 @@ func (c *Core) Error(now time.Time, d topology.DPID, m *openflow.ErrorMessage) [
 		c.counters.Errors++
 		sw.withoutQueues = true // better forwarded out of order than not at all
 		sw.forgetEntries()
+		c.marks.setUp(sw)
 		c.forwarding.stale = true
 	default:
 		c.counters.Errors++
 	}
 	return c.finish()
+}
+
+// meterRefused handles the refusal of a meter. Of the two commands that make one, one always fails.
+func (c *Core) meterRefused(sw *switchState, m *openflow.ErrorMessage) {
+	code := openflow.MeterModFailedCode(m.Code)
+	if sw == nil || code == openflow.OFPMMFC_METER_EXISTS || code == openflow.OFPMMFC_UNKNOWN_METER || len(m.Data) < 16 || openflow.Type(m.Data[1]) != openflow.OFPT_METER_MOD {
+		return
+	}
+	c.counters.Errors++
+	c.marks.refused(sw, openflow.Meter(binary.BigEndian.Uint32(m.Data[12:])))
 }
 
 // Tick runs the periodic work. Call it LLDPParts times per LLDPInterval.
@@ -201,6 +220,7 @@ func (c *Core) Tick(now time.Time) []Command {
 			sw.missingBase = false
 			sw.forgetEntries()
 			c.switches.setUp(sw)
+			c.marks.setUp(sw)
 			c.forwarding.stale = true
 		}
 	}
@@ -228,7 +248,9 @@ func (c *Core) expire() {
 	c.links.expireProbes()
 	c.blockLoops()
 	for mac := range c.stations.expired() {
-		c.forgetStation(mac)
+		if !c.marks.hears(mac) {
+			c.forgetStation(mac)
+		}
 	}
 	c.router.refreshNeighbours()
 	c.router.expirePending()
@@ -275,6 +297,10 @@ func (c *Core) PacketIn(now time.Time, d topology.DPID, m *openflow.PacketIn, f 
 		c.counters.Probation++
 		return c.finish()
 	}
+	if sw.marks.on && (m.TableID == tableSources || m.TableID == tableForward) {
+		c.marks.forward(at, m, f)
+		return c.finish()
+	}
 	if c.router.route(at, m, f, v) {
 		return c.finish()
 	}
@@ -308,9 +334,13 @@ func (c *Core) learn(mac openflow.MAC, at topology.Port) bool {
 	if c.cfg.Routes != nil && mac == gatewayMAC {
 		return false
 	}
+	isNew := c.stations.byMAC[mac] == nil
 	believed, moved := c.stations.learn(mac, at)
-	if moved {
+	switch {
+	case moved:
 		c.dropStation(mac)
+	case believed && isNew && c.cfg.Trust != nil:
+		c.forwarding.correctAll(mac)
 	}
 	return believed
 }
@@ -338,6 +368,7 @@ func (c *Core) forgetStation(mac openflow.MAC) {
 func (c *Core) dropStation(mac openflow.MAC) {
 	c.flows.dropStation(mac)
 	c.forwarding.dropStation(mac)
+	c.marks.dropStation(mac)
 }
 
 func (c *Core) forgetStationsAt(at topology.Port) {
@@ -417,6 +448,10 @@ func (c *Core) FlowRemoved(now time.Time, d topology.DPID, m *openflow.FlowRemov
 		c.forwarding.entryRemoved(d, m)
 	case cookieFlow:
 		c.flows.entryRemoved(d, m)
+	case cookieSource:
+		if mac, silent := c.marks.silent(d, m); silent {
+			c.forgetStation(mac)
+		}
 	}
 	return c.finish()
 }
@@ -430,6 +465,7 @@ func (c *Core) FlowStats(now time.Time, d topology.DPID, list []openflow.FlowSta
 	}
 	sw.heard = c.now
 	for i := range list {
+		c.forwarding.adopt(sw, &list[i])
 		f, grew := c.flows.takeStats(sw, &list[i])
 		if f == nil || !sw.master { // another controller is master
 			continue

@@ -298,7 +298,7 @@ func TestControllerGone(t *testing.T) {
 // TestTableFull: a switch with room for eight entries forwards everything, what
 // does not fit as best effort; silent flows make room.
 func TestTableFull(t *testing.T) {
-	w, s := oneSwitch(t, nil)
+	w, s := oneSwitch(t, func(c *Config) { c.IdleTimeoutSeconds = 300 })
 	w.switches[1].room = 8
 	for i := range uint16(20) {
 		w.quiet()
@@ -528,7 +528,12 @@ func TestConversationStaysOne(t *testing.T) {
 // nothing goes round, and every class is kept.
 func TestEveryPairReaches(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		w := newWorld(t, nil)
+		trusted := rapid.Bool().Draw(rt, "trusted")
+		w := newWorld(t, func(c *Config) {
+			if trusted {
+				trusting(everywhere("p12")...)(c)
+			}
+		})
 		n := rapid.IntRange(1, 6).Draw(rt, "switches")
 		var hosts []simHost
 		for i := range n {
@@ -562,7 +567,7 @@ func TestEveryPairReaches(t *testing.T) {
 				}
 				w.quiet()
 				for i := range 2 {
-					w.send(a.at, a.frame(b, flow.UDP, 40000, 53, 20, 0))
+					w.send(a.at, a.marked(b, 53, ef))
 					if got := w.delivered(b.at); len(got) != 1 || i == 1 && got[0].queue != 2 {
 						rt.Fatalf("%v to %v, packet %d: %+v", a.at, b.at, i, got)
 					}

@@ -179,7 +179,7 @@ func (c *Core) standBy() {
 	c.flows.nextID, c.flows.totals = old.flows.nextID, old.flows.totals
 	for d, was := range old.switches.byID {
 		sw := c.switches.add(d)
-		sw.connected, sw.since, sw.role = was.connected, was.since, was.role
+		sw.connected, sw.since, sw.role, sw.marks = was.connected, was.since, was.role, was.marks
 		sw.forgetEntries()
 		for _, p := range was.ports {
 			c.setPort(sw, p.desc)

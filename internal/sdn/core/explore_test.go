@@ -124,11 +124,14 @@ func newExplorer(t testing.TB, seed uint64) *explorer {
 		if e.IntN(3) == 0 {
 			c.TakeoverAfter, c.Claim = takeoverAfter, e.Uint32()
 		}
+		if e.IntN(2) == 0 {
+			trusting(everywhere("p1", "p2", "p5")...)(c)
+		}
 	})
 	e.w.mayLoop = true
 	for d := range topology.DPID(exploredSwitches) {
 		s := e.w.add(d+1, exploredPorts)
-		s.room = []int{0, 0, 3, 10}[e.IntN(4)]
+		s.room, s.tables, s.noMeters = []int{0, 0, 3, 10}[e.IntN(4)], []uint8{254, 254, 254, 1}[e.IntN(4)], e.IntN(8) == 0
 		if e.w.core.cfg.TakeoverAfter > 0 {
 			s.control = &control{roles: map[*world]openflow.Role{}}
 		}
@@ -197,6 +200,9 @@ func (e *explorer) frame(from, to routedHost) (b []byte) {
 		b = from.packet(to4, []uint16{53, 5060, 7777}[e.IntN(3)], []byte{1, 64}[e.IntN(2)])
 	default:
 		b = from.simHost.frame(to.simHost, flow.UDP, uint16(40000+e.IntN(4)), []uint16{53, 5060, 7777}[e.IntN(3)], []int{20, 1400}[e.IntN(2)], 0)
+	}
+	if b[12] == 8 && b[13] == 0 {
+		setDSCP(b, []uint8{0, ef, af41, cs1}[e.IntN(4)])
 	}
 	switch e.IntN(12) {
 	case 0: // anything
@@ -305,7 +311,7 @@ func (e *explorer) strayStats() {
 	k := Key{SrcMAC: from.mac, DstMAC: to.mac, EtherType: etherIPv4, Proto: flow.UDP}
 	k.Src.Port, k.Dst.Port = uint16(40000+e.IntN(4)), 53
 	e.w.do(e.w.core.FlowStats(e.w.now, s.dpid, []openflow.FlowStats{{
-		Cookie: cookieFlow | e.Uint64N(1<<20), Flags: openflow.FlowModFlags(e.IntN(2)), PacketCount: e.Uint64N(1e6), ByteCount: e.Uint64N(1e9),
+		TableID: []openflow.Table{0, tableFlows}[e.IntN(2)], Cookie: cookieFlow | e.Uint64N(1<<20), Flags: openflow.FlowModFlags(e.IntN(2)), PacketCount: e.Uint64N(1e6), ByteCount: e.Uint64N(1e9),
 		Match: k.match(uint32(1 + e.IntN(exploredPorts))), Instructions: apply(through(openflow.Queue(e.IntN(3)), uint32(1+e.IntN(exploredPorts)))...),
 	}}, e.IntN(4) == 0))
 }

@@ -71,6 +71,7 @@ type flows struct {
 	stations   *stations
 	links      *links
 	forwarding *forwarding
+	marks      *marks
 	byKey      map[Key]*Flow
 	byID       map[uint64]*Flow
 	byStation  map[openflow.MAC]*stationFlows
@@ -81,9 +82,10 @@ type flows struct {
 	totals     [apps.NumLevels]Total
 }
 
-func newFlows(w *forwarding) *flows {
+func newFlows(m *marks) *flows {
+	w := m.forwarding
 	return &flows{
-		event: w.event, cfg: w.cfg, switches: w.switches, stations: w.stations, links: w.links, forwarding: w,
+		event: w.event, cfg: w.cfg, switches: w.switches, stations: w.stations, links: w.links, forwarding: w, marks: m,
 		byKey: map[Key]*Flow{}, byID: map[uint64]*Flow{}, byStation: map[openflow.MAC]*stationFlows{}, leaving: map[uint64]*Flow{},
 	}
 }
@@ -251,8 +253,18 @@ func (l *flows) installAt(f *Flow, hop topology.Hop) {
 	}
 }
 
+// sendEntry sends a flow's entry to one switch. Where the packets come in from a switch that marked
+// them an entry for the station is enough.
 func (l *flows) sendEntry(f *Flow, hop topology.Hop) {
-	m := f.add(hop, l.cfg.queue(f.Verdict))
+	sw := l.switches.byID[hop.Switch]
+	if sw == nil {
+		return
+	}
+	if hop != f.Path[0] && sw.byMarks(hop.In) {
+		l.forwarding.toStation(sw, entryKey{f.to(), true}, hop.Out, false)
+		return
+	}
+	m := l.marks.entryOf(sw, f, f.add(hop, l.cfg.queue(f.Verdict)))
 	m.IdleTimeout = l.cfg.IdleTimeoutSeconds
 	if hop == f.Path[0] {
 		m.Flags = openflow.OFPFF_SEND_FLOW_REM
@@ -281,7 +293,7 @@ func (f *Flow) rest(at topology.Port, way []topology.Hop) []topology.Hop {
 // rewriting keep coming to the controller.
 func (l *flows) fallBack(sw *switchState, f *Flow, hop topology.Hop) {
 	if !f.isRouted() || hop != f.Path[0] {
-		l.forwarding.toStation(sw, f.to(), hop.Out, true)
+		l.forwarding.toStation(sw, entryKey{f.to(), sw.byMarks(hop.In)}, hop.Out, true)
 	}
 }
 

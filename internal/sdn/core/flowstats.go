@@ -113,7 +113,7 @@ func (l *flows) adopt(sw *switchState, s *openflow.FlowStats) *Flow {
 	queue, out := queueAndPort(s.Instructions)
 	id := s.Cookie & cookieIDMask
 	switch {
-	case !ok || out == 0 || l.leaving[id] != nil:
+	case !ok || out == 0 || l.leaving[id] != nil || s.TableID != sw.flowTable():
 		return nil
 	case l.byKey[k] != nil || len(l.byKey) >= l.cfg.MaxFlows:
 		l.disown(s.Cookie)
@@ -159,8 +159,10 @@ func (l *flows) lookAgain(f *Flow) {
 		}
 		one.Verdict, one.judged = v, judged
 		for _, hop := range one.Path {
-			match, actions := one.entry(hop, l.cfg.queue(v))
-			l.switches.send(hop.Switch, flowMod(cookieFlow|one.ID, openflow.OFPFC_MODIFY_STRICT, priorityFlow, match, actions...))
+			if sw := l.switches.byID[hop.Switch]; sw != nil {
+				match, actions := one.entry(hop, l.cfg.queue(v))
+				l.switches.send(hop.Switch, l.marks.entryOf(sw, one, flowMod(cookieFlow|one.ID, openflow.OFPFC_MODIFY_STRICT, priorityFlow, match, actions...)))
+			}
 		}
 	}
 }

@@ -25,6 +25,13 @@ type forwarding struct {
 	stale    bool // broadcast entries must be recomputed
 }
 
+// entryKey names a switch's entry for a station: packets of flows and those that are queued by marks
+// have one each.
+type entryKey struct {
+	mac     openflow.MAC
+	byMarks bool
+}
+
 // stationEntry is a switch's entry for a station.
 type stationEntry struct {
 	out   uint32
@@ -41,29 +48,32 @@ type flood struct {
 func (w *forwarding) alongPath(to openflow.MAC, path []topology.Hop) {
 	for _, hop := range path {
 		if sw := w.switches.byID[hop.Switch]; sw != nil {
-			w.toStation(sw, to, hop.Out, false)
+			w.toStation(sw, entryKey{to, sw.byMarks(hop.In)}, hop.Out, false)
 		}
 	}
 }
 
 // toStation sets a switch's entry for a station.
-func (w *forwarding) toStation(sw *switchState, to openflow.MAC, out uint32, quiet bool) {
+func (w *forwarding) toStation(sw *switchState, to entryKey, out uint32, quiet bool) {
 	old, there := sw.entries[to]
-	if s := w.stations.byMAC[to]; there && s != nil && old.out != out && w.links.leadsTo(sw.dpid, old.out, s.at) {
+	if s := w.stations.byMAC[to.mac]; there && s != nil && old.out != out && w.links.leadsTo(sw.dpid, old.out, s.at) {
 		out = old.out // among several shortest paths the old one stays; flows use all of them
 	}
-	want := stationEntry{out, quiet || w.now.Before(sw.fullUntil)}
+	want := stationEntry{out, !to.byMarks && (quiet || w.now.Before(sw.fullUntil))}
 	if old == want {
 		return
 	}
 	sw.entries[to] = want
-	match := openflow.Match{Fields: []openflow.OXM{openflow.NewOXM(openflow.OFPXMT_OFB_ETH_DST, to[:], nil)}}
+	match := openflow.Match{Fields: []openflow.OXM{openflow.NewOXM(openflow.OFPXMT_OFB_ETH_DST, to.mac[:], nil)}}
 	actions := through(w.cfg.Queues[apps.BE], out)
-	if !want.quiet {
+	switch {
+	case to.byMarks:
+		actions = actions[1:] // the queue is chosen
+	case !want.quiet:
 		actions = append(actions, toController(copyBytes))
 	}
 	m := flowMod(cookieStation, openflow.OFPFC_ADD, priorityStation, match, actions...)
-	m.Flags = openflow.OFPFF_SEND_FLOW_REM
+	m.Flags, m.TableID = openflow.OFPFF_SEND_FLOW_REM, to.table(sw)
 	if want.quiet {
 		m.HardTimeout = uint16(fullPause / time.Second)
 	} else {
@@ -72,11 +82,21 @@ func (w *forwarding) toStation(sw *switchState, to openflow.MAC, out uint32, qui
 	w.switches.send(sw.dpid, m)
 }
 
+// table returns the table of an entry for a station.
+func (k entryKey) table(sw *switchState) openflow.Table {
+	if k.byMarks {
+		return tableForward
+	}
+	return sw.flowTable()
+}
+
 // dropStation deletes the entries for a station on all switches.
 func (w *forwarding) dropStation(mac openflow.MAC) {
 	for _, sw := range w.switches.byID {
-		if _, ok := sw.entries[mac]; ok {
-			delete(sw.entries, mac)
+		before := len(sw.entries)
+		delete(sw.entries, entryKey{mac, false})
+		delete(sw.entries, entryKey{mac, true})
+		if len(sw.entries) < before {
 			w.switches.send(sw.dpid, deleteFlows(cookieStation, cookieKindMask, openflow.NewOXM(openflow.OFPXMT_OFB_ETH_DST, mac[:], nil)))
 		}
 	}
@@ -88,27 +108,56 @@ func (w *forwarding) entryRemoved(d topology.DPID, m *openflow.FlowRemoved) {
 	if sw == nil || dst == nil || m.Reason == openflow.OFPRR_DELETE {
 		return
 	}
-	mac := openflow.MAC(dst.Value)
-	was := sw.entries[mac]
-	delete(sw.entries, mac)
-	if was.quiet && w.cfg.FailSafe && w.stations.byMAC[mac] != nil {
-		w.toStation(sw, mac, was.out, false)
+	key := entryKey{openflow.MAC(dst.Value), sw.marks.on && m.TableID == tableForward}
+	was := sw.entries[key]
+	delete(sw.entries, key)
+	if was.quiet && w.cfg.FailSafe && w.stations.byMAC[key.mac] != nil {
+		w.toStation(sw, key, was.out, false)
+	}
+}
+
+// adopt takes over an entry of an earlier controller by which packets are forwarded that are queued by
+// marks.
+func (w *forwarding) adopt(sw *switchState, s *openflow.FlowStats) {
+	dst := s.Match.Field(openflow.OFPXMT_OFB_ETH_DST)
+	if s.Cookie&cookieKindMask != cookieStation || s.TableID != tableForward || !sw.marks.on || dst == nil {
+		return
+	}
+	key := entryKey{openflow.MAC(dst.Value), true}
+	if _, known := sw.entries[key]; !known {
+		_, out := queueAndPort(s.Instructions)
+		sw.entries[key] = stationEntry{out: out}
+		w.correct(sw, key)
 	}
 }
 
 // reroute replaces station entries that no longer lead to the station.
 func (w *forwarding) reroute() {
 	for _, sw := range w.switches.byID {
-		for mac, e := range sw.entries {
-			to := w.stations.byMAC[mac]
-			if to == nil {
-				continue
-			}
-			path := w.links.graph.Path(topology.Port{Switch: sw.dpid}, to.at, 0)
-			if len(path) > 0 && !w.links.leadsTo(sw.dpid, e.out, to.at) {
-				w.toStation(sw, mac, path[0].Out, e.quiet)
-			}
+		for key := range sw.entries {
+			w.correct(sw, key)
 		}
+	}
+}
+
+// correctAll replaces the entries to a station that do not lead to it.
+func (w *forwarding) correctAll(mac openflow.MAC) {
+	for _, sw := range w.switches.byID {
+		if key := (entryKey{mac, true}); sw.entries[key].out != 0 {
+			w.correct(sw, key)
+		}
+	}
+}
+
+// correct replaces an entry that does not lead to its station.
+func (w *forwarding) correct(sw *switchState, key entryKey) {
+	e, to := sw.entries[key], w.stations.byMAC[key.mac]
+	if to == nil {
+		return
+	}
+	path := w.links.graph.Path(topology.Port{Switch: sw.dpid}, to.at, 0)
+	if len(path) > 0 && !w.links.leadsTo(sw.dpid, e.out, to.at) {
+		w.toStation(sw, key, path[0].Out, e.quiet)
 	}
 }
 
@@ -211,11 +260,20 @@ func (w *forwarding) sendFloods(sw *switchState, want map[uint32]flood, actions 
 		if f.ports != "" {
 			do = slices.Clone(actions)
 		}
+		if sw.marks.on {
+			w.sendFlood(sw, tableForward, priority, fields, do[min(len(do), 1):])
+		}
 		if f.copy {
 			do = append(do, toController(copyBytes))
 		}
-		w.switches.send(sw.dpid, flowMod(cookieSetup, openflow.OFPFC_ADD, priority, openflow.Match{Fields: fields}, do...))
+		w.sendFlood(sw, sw.flowTable(), priority, fields, do)
 	}
+}
+
+func (w *forwarding) sendFlood(sw *switchState, table openflow.Table, priority uint16, fields []openflow.OXM, do []openflow.Action) {
+	m := flowMod(cookieSetup, openflow.OFPFC_ADD, priority, openflow.Match{Fields: fields}, do...)
+	m.TableID = table
+	w.switches.send(sw.dpid, m)
 }
 
 // deleteBroadcasts deletes broadcast entries left by an earlier controller. Some may use

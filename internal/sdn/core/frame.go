@@ -91,6 +91,7 @@ type Frame struct {
 	Key
 	headers flow.Headers
 	l4      bool // the TCP or UDP headers are present
+	dscp    uint8
 	// vague reports that no flow entry can match exactly this flow: fragments, IPv6
 	// extension headers, a second VLAN tag, and 802.3 length frames, for which Open vSwitch
 	// uses a type of its own.
@@ -131,9 +132,9 @@ func (f *Frame) readIP(b []byte) {
 	f.vague = true
 	switch {
 	case f.EtherType == etherIPv4 && len(b) >= 20 && b[0]>>4 == 4:
-		f.Proto = b[9]
+		f.Proto, f.dscp = b[9], b[1]>>2
 	case f.EtherType == etherIPv6 && len(b) >= 40 && b[0]>>4 == 6:
-		f.Proto = b[6]
+		f.Proto, f.dscp = b[6], b[0]&15<<2|b[1]>>6
 	default:
 		return
 	}

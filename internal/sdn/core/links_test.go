@@ -16,7 +16,7 @@ func TestLLDPInParts(t *testing.T) {
 	c := New(Config{Queues: DefaultQueues(), MaxFlows: 10, LLDPInterval: interval, StatsInterval: time.Hour})
 	now := boundsNow
 	for d := range topology.DPID(switches) {
-		c.Connected(now, &openflow.FeaturesReply{DatapathID: uint64(d + 1)}, []openflow.PortDesc{{PortNo: 1}})
+		c.Connected(now, Description{Features: &openflow.FeaturesReply{DatapathID: uint64(d + 1)}, Ports: []openflow.PortDesc{{PortNo: 1}}})
 	}
 	sent := map[topology.DPID]int{}
 	tick := func(after time.Duration) (switchesOfTick int) {

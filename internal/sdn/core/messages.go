@@ -32,6 +32,9 @@ const (
 	cookieStation = cookieMagic | 2<<40
 	cookieFlow    = cookieMagic | 3<<40
 	cookieBlocked = cookieMagic | 4<<40
+	cookieMark    = cookieMagic | 5<<40         // how packets of a port are treated
+	cookieSource  = cookieMagic | 6<<40         // a station behind a trusted port
+	cookieKept    = cookieKindMask &^ (1 << 40) // covers cookieStation and cookieFlow
 )
 
 // copyBytes is how many bytes of a packet the controller gets: enough for all headers that

@@ -17,8 +17,10 @@ const eachSide = 4
 
 // twoSwitches are cabled at port 9 and have hosts at ports 1 to 4, which have
 // spoken, and a flow from the first of one to the first of the other, to port 53.
-func twoSwitches(t *testing.T) (w *world, left, right []simHost) {
-	w = newWorld(t, nil)
+func twoSwitches(t *testing.T) (w *world, left, right []simHost) { return twoSwitchesOf(t, nil) }
+
+func twoSwitchesOf(t *testing.T, change func(*Config)) (w *world, left, right []simHost) {
+	w = newWorld(t, change)
 	w.add(1, 9)
 	w.add(2, 9)
 	w.cable(at(1, 9), at(2, 9))
@@ -226,7 +228,7 @@ func TestManyPortsOfOneBridge(t *testing.T) {
 	c := bounded(10)
 	const n = 100
 	for d := range topology.DPID(n) {
-		c.Connected(c.now, &openflow.FeaturesReply{DatapathID: uint64(d + 1)}, []openflow.PortDesc{{PortNo: 1}})
+		c.Connected(c.now, Description{Features: &openflow.FeaturesReply{DatapathID: uint64(d + 1)}, Ports: []openflow.PortDesc{{PortNo: 1}}})
 	}
 	began := time.Now()
 	for a := range topology.DPID(n) {

@@ -18,6 +18,8 @@ type Snapshot struct {
 	Flows    []Flow
 	Totals   [apps.NumLevels]Total
 	Counters Counters
+	// Untrusted are the trusted ports of the configuration that no switch has.
+	Untrusted []string
 }
 
 // Switch is the state of one switch.
@@ -47,12 +49,13 @@ type PortState struct {
 	Blocked bool
 	Queues  map[openflow.Queue]QueueCount
 	Count   PortCount
+	Trust   *TrustState // nil: nobody asked to trust the port
 }
 
 // Snapshot copies the state. The flows, in no order, are included only if withFlows is set,
 // because copying them delays packets.
 func (c *Core) Snapshot(withFlows bool) Snapshot {
-	s := Snapshot{At: c.now, Links: c.links.graph.Links(), Totals: c.flows.totals, Counters: c.counters}
+	s := Snapshot{At: c.now, Links: c.links.graph.Links(), Totals: c.flows.totals, Counters: c.counters, Untrusted: c.marks.missing()}
 	stations := map[topology.Port][]openflow.MAC{}
 	for mac, station := range c.stations.byMAC {
 		stations[station.at] = append(stations[station.at], mac)
@@ -64,7 +67,7 @@ func (c *Core) Snapshot(withFlows bool) Snapshot {
 			p, at := sw.ports[number], topology.Port{Switch: d, Number: number}
 			state := PortState{
 				Number: number, Name: p.desc.Name, Up: p.up, Blocked: c.links.segments.blocked[at], Stations: stations[at], Count: p.count,
-				Queues: map[openflow.Queue]QueueCount{},
+				Queues: map[openflow.Queue]QueueCount{}, Trust: c.marks.state(sw, number),
 			}
 			slices.SortFunc(state.Stations, func(a, b openflow.MAC) int { return slices.Compare(a[:], b[:]) })
 			state.Peer, state.Link = c.links.graph.Peer(at)

@@ -91,6 +91,15 @@ func (s *stations) where(matches func(*station) bool) iter.Seq[openflow.MAC] {
 	}
 }
 
+// hearAll notes that the stations of a switch are not silent now.
+func (s *stations) hearAll(d topology.DPID) {
+	for _, one := range s.byMAC {
+		if one.at.Switch == d {
+			one.seen = s.now
+		}
+	}
+}
+
 // allArrived reports whether all stations of a port arrived between two times.
 func (s *stations) allArrived(at topology.Port, from, until time.Time) bool {
 	for mac := range s.behind(at) {

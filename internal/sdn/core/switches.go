@@ -49,9 +49,9 @@ type switchState struct {
 	heard         time.Time     // time of the last message
 	away          time.Time     // time of the last message before the connection was lost
 	ports         map[uint32]*port
-	entries       map[openflow.MAC]stationEntry // station entries by destination
-	ingress       flowSet                       // flows that enter here
-	flooded       map[uint32]flood              // broadcast entries by ingress port; 0 is any other port
+	entries       map[entryKey]stationEntry // entries to stations
+	ingress       flowSet                   // flows that enter here
+	flooded       map[uint32]flood          // broadcast entries by ingress port; 0 is any other port
 	fullUntil     time.Time
 	withoutQueues bool            // it refuses the action set_queue
 	missingBase   bool            // its full table refused entries that are not of single flows
@@ -60,6 +60,7 @@ type switchState struct {
 	found         map[uint64]bool // flow numbers in the first statistics; nil once those are complete
 	packetIns     uint64          // packet-ins in this LLDP round
 	limited       time.Time       // when its meter last seemed to drop packets
+	marks         marking
 }
 
 type port struct {
@@ -212,18 +213,25 @@ func isHarmless(m openflow.Message) bool {
 func (s *switches) setUp(sw *switchState) {
 	s.send(sw.dpid, &openflow.SetConfig{SwitchConfig: openflow.SwitchConfig{MissSendLen: openflow.OFPCML_NO_BUFFER}})
 	if rate := s.cfg.PacketInsPerSecond; rate > 0 {
-		// OFPMC_ADD fails if the meter exists from an earlier start, OFPMC_MODIFY if it
-		// does not; so exactly one of the two succeeds.
-		for _, command := range []openflow.MeterModCommand{openflow.OFPMC_ADD, openflow.OFPMC_MODIFY} {
-			s.send(sw.dpid, &openflow.MeterMod{
-				Command: command, MeterID: openflow.OFPM_CONTROLLER, Flags: openflow.OFPMF_PKTPS | openflow.OFPMF_BURST,
-				Bands: []openflow.MeterBand{{Type: openflow.OFPMBT_DROP, Rate: rate, BurstSize: rate}},
-			})
-		}
+		s.sendMeter(sw, openflow.OFPM_CONTROLLER, openflow.OFPMF_PKTPS|openflow.OFPMF_BURST, rate, rate)
 	}
 	lldp := openflow.Match{Fields: []openflow.OXM{openflow.NewOXMNumber(openflow.OFPXMT_OFB_ETH_TYPE, topology.EtherTypeLLDP)}}
 	s.send(sw.dpid, flowMod(cookieSetup, openflow.OFPFC_ADD, priorityLLDP, lldp, toController(openflow.OFPCML_NO_BUFFER)))
-	s.send(sw.dpid, flowMod(cookieSetup, openflow.OFPFC_ADD, priorityMiss, openflow.Match{}, toController(openflow.OFPCML_NO_BUFFER)))
+	miss := flowMod(cookieSetup, openflow.OFPFC_ADD, priorityMiss, openflow.Match{}, toController(openflow.OFPCML_NO_BUFFER))
+	miss.TableID = sw.flowTable()
+	s.send(sw.dpid, miss)
+}
+
+// sendMeter sends a switch a meter that drops what exceeds a rate and a burst, in the units of its
+// flags.
+func (s *switches) sendMeter(sw *switchState, id openflow.Meter, flags openflow.MeterFlags, rate, burst uint32) {
+	// OFPMC_ADD fails if the meter exists from an earlier start, OFPMC_MODIFY if it does not; so
+	// exactly one of the two succeeds.
+	for _, command := range []openflow.MeterModCommand{openflow.OFPMC_ADD, openflow.OFPMC_MODIFY} {
+		s.send(sw.dpid, &openflow.MeterMod{
+			Command: command, MeterID: id, Flags: flags, Bands: []openflow.MeterBand{{Type: openflow.OFPMBT_DROP, Rate: rate, BurstSize: burst}},
+		})
+	}
 }
 
 func (s *switches) requestStats(sw *switchState) {
@@ -231,7 +239,14 @@ func (s *switches) requestStats(sw *switchState) {
 		return
 	}
 	sw.asked, sw.asking = s.now, sw.connected
-	s.send(sw.dpid, flowStatsOf(cookieFlow, cookieKindMask))
+	if sw.marks.on {
+		s.send(sw.dpid, &openflow.MultipartRequest{Body: &openflow.MeterStatsRequest{MeterID: openflow.OFPM_ALL}})
+	}
+	if sw.marks.on && sw.found != nil { // entries to stations of an earlier controller, too
+		s.send(sw.dpid, flowStatsOf(cookieFlow, cookieKept))
+	} else {
+		s.send(sw.dpid, flowStatsOf(cookieFlow, cookieKindMask))
+	}
 	s.send(sw.dpid, &openflow.MultipartRequest{Body: &openflow.QueueStatsRequest{PortNo: openflow.OFPP_ANY, QueueID: openflow.OFPQ_ALL}})
 	s.send(sw.dpid, &openflow.MultipartRequest{Body: &openflow.PortStatsRequest{PortNo: openflow.OFPP_ANY}})
 }
@@ -251,7 +266,8 @@ func (sw *switchState) obeys() bool { return sw.connected && sw.master }
 
 // forgetEntries makes all entries that are not of single flows be sent again.
 func (sw *switchState) forgetEntries() {
-	sw.entries, sw.flooded, sw.fullUntil = map[openflow.MAC]stationEntry{}, map[uint32]flood{}, time.Time{}
+	sw.entries, sw.flooded, sw.fullUntil = map[entryKey]stationEntry{}, map[uint32]flood{}, time.Time{}
+	sw.marks.forget()
 }
 
 // kept returns a counter's value, or 0 if the switch does not support the counter and

@@ -43,6 +43,14 @@ type Options struct {
 	Log      *slog.Logger
 }
 
+// RateOf returns the rate of a port that the operator gave, or 0.
+func (o *Options) RateOf(port string) uint64 {
+	if rate, ok := o.PortRateBPS[port]; ok {
+		return rate
+	}
+	return o.RateBPS
+}
+
 // Manager configures the queues of all ports in one database.
 type Manager struct {
 	options Options
@@ -178,11 +186,7 @@ func (m *Manager) reconcile(ctx context.Context, c client.Client) error {
 	}
 	status := map[topology.Port]qos.PortState{}
 	for _, p := range tables.controlled(m.options.Controls) {
-		rate, ok := m.options.PortRateBPS[p.name]
-		if !ok {
-			rate = m.options.RateBPS
-		}
-		state, err := m.reconcilePort(ctx, c, p, rate)
+		state, err := m.reconcilePort(ctx, c, p, m.options.RateOf(p.name))
 		if err != nil {
 			if !c.Connected() {
 				return err

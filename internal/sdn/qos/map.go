@@ -214,6 +214,23 @@ func (m *Map) check(written map[apps.Level]bool) error {
 	return nil
 }
 
+// EFBound returns how much EF may come in at a port with a given rate: the minimum of its queue, or the
+// maximum if it has none. It returns an error if the queues do not fit the rate.
+func (m *Map) EFBound(rateBPS uint64) (uint64, error) {
+	queues, err := m.Of(rateBPS)
+	if err != nil {
+		return 0, err
+	}
+	for i, s := range m.Queues {
+		if s.ID == m.Levels[apps.EF] && s.Min.given() {
+			return queues[i].MinBPS, nil
+		} else if s.ID == m.Levels[apps.EF] {
+			return queues[i].MaxBPS, nil
+		}
+	}
+	return rateBPS, nil
+}
+
 // Of returns the queues of a port with a given rate, or an error if their minimums do not
 // fit.
 func (m *Map) Of(rateBPS uint64) ([]Queue, error) {
