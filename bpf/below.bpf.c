@@ -18,6 +18,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "intf.h"
+#include "tag.h"
 
 SEC("tc")
 int weir_below(struct __sk_buff *skb)
@@ -26,6 +27,8 @@ int weir_below(struct __sk_buff *skb)
 	__u32 saved = skb->tc_index;
 	__u32 pcp;
 
+	/* Of packets that do not come from the uplink, as clear.bpf.c. */
+	weir_clear_tag(skb);
 	if ((saved & ~(__u32)WEIR_SAVED_MASK) != WEIR_SAVED_BASE)
 		return TC_ACT_UNSPEC;
 	pcp = (saved & WEIR_SAVED_MASK) >> WEIR_SAVED_PCP_SHIFT;

@@ -29,4 +29,11 @@ static __always_inline void weir_tag(struct __sk_buff *skb, __u32 number, __u32 
 				tag << WEIR_PRIORITY_TAG_SHIFT;
 }
 
+/* Clears a tag in queue_mapping, which chooses a transmit queue from here on. */
+static __always_inline void weir_clear_tag(struct __sk_buff *skb)
+{
+	if (weir_is_tag(skb->queue_mapping))
+		skb->queue_mapping = 0;
+}
+
 #endif

@@ -87,7 +87,7 @@
  *
  * Where delays are measured, some packets are stamped with the time (delay.h).
  *
- * queue_mapping is cleared, or it would choose the card's transmit queue.
+ * queue_mapping is cleared, or it would choose the card's transmit queue (clear.bpf.c).
  */
 #include <linux/bpf.h>
 #include <linux/if_packet.h>

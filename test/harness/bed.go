@@ -261,6 +261,9 @@ func (b *Bed) UplinkIndex() int {
 	return link.Index
 }
 
+// atIngress are the programs of Weir's that see what comes in through an interface of the host's.
+var atIngress = map[string]bool{"weir_tap": true, "weir_bridge": true}
+
 // Programs lists where on the host's interfaces a program of Weir's is
 // attached, such as "uplink: weir_uplink".
 func (b *Bed) Programs(name string) []string {
@@ -275,7 +278,7 @@ func (b *Bed) Programs(name string) []string {
 			return err
 		}
 		for _, l := range links {
-			program, err := kernel.Hook{Ifindex: l.Index, Egress: name == "weir_uplink"}.Find(name)
+			program, err := kernel.Hook{Ifindex: l.Index, Egress: !atIngress[name]}.Find(name)
 			if err != nil {
 				return fmt.Errorf("look at %s: %w", l.Name, err)
 			}

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -85,7 +84,11 @@ func tcConfig(b *harness.Bed) string {
 // "uplink: weir_uplink".
 func bpfPrograms(t *testing.T, b *harness.Bed) []string {
 	t.Helper()
-	return slices.Concat(b.Programs("weir_uplink"), b.Programs("weir_tap"), b.Programs("weir_bridge"))
+	var all []string
+	for _, name := range []string{"weir_uplink", "weir_tap", "weir_bridge", "weir_below", "weir_clear"} {
+		all = append(all, b.Programs(name)...)
+	}
+	return all
 }
 
 // gsoMaxBytes is the largest packet that a container's interface hands over.

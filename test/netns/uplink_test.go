@@ -128,6 +128,7 @@ func TestDown(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			b := newBed(t)
 			containers := []*harness.Container{b.Add("one", nil), b.Add("two", labels("max", "10mbit"))}
+			b.Run("ip", "link", "add", "lan4", "numtxqueues", "4", "type", "veth", "peer", "name", "lan4far")
 			before := b.Run("tc", "qdisc", "show")
 			gso := gsoMaxBytes(t, containers[0])
 			agent := b.StartAgent(harness.AgentOptions{})
@@ -135,6 +136,9 @@ func TestDown(t *testing.T) {
 				t.Errorf("packets of containers may have %d bytes with an agent, %d without", limited, gso)
 			}
 			b.Send(containers[1], harness.Load{Protocol: harness.Flood.Protocol, RateBPS: 20 * mbit})
+			b.Await("tags are cleared at a device with several queues", 10*time.Second, func() (bool, string) {
+				return len(b.Programs("weir_clear")) > 0, fmt.Sprint(b.Programs("weir_clear"))
+			})
 			if test.dead {
 				agent.Kill()
 			}

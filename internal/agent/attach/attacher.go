@@ -22,11 +22,22 @@ type Taps interface {
 	Redirects(tap identity.Tap) ([]string, error)
 }
 
+// QueueTags clears containers' numbers in packets that leave beside the uplinks, where they would
+// cost time. Implementation: *identity.QueueTags.
+type QueueTags interface {
+	// Clear attaches a program to all devices that need it, given the indexes of the uplinks.
+	Clear(uplinks []int) error
+	// Detach removes the program from all devices.
+	Detach() error
+}
+
 // Kernel holds the kernel interfaces that an Attacher uses.
 type Kernel struct {
 	Taps    Taps
 	Bridges Bridges
-	Origins identity.OriginWatcher
+	// QueueTags may be nil in tests.
+	QueueTags QueueTags
+	Origins   identity.OriginWatcher
 	// Flows may be nil in tests.
 	Flows *flows.Manager
 	// Bypass may be nil in tests.
@@ -55,7 +66,7 @@ func OpenKernel(uplinks ...int) (k Kernel, watcher *identity.Origins, err error)
 	}
 	tables := flows.New(opened)
 	tables.MemoryBytes = kernel.MemoryBytes()
-	return Kernel{taps, keeper, watcher, tables, identity.Bypass{}}, watcher, nil
+	return Kernel{taps, keeper, &identity.QueueTags{}, watcher, tables, identity.Bypass{}}, watcher, nil
 }
 
 // Close closes all handles. Programs and maps in the kernel stay in force.
@@ -168,10 +179,16 @@ func (a *Attacher) Forget(c *Container, uplinks []*Uplink) {
 	}
 }
 
-// Remove detaches the programs from all bridges. The next Apply attaches them again.
+// Remove detaches the programs from all bridges and from devices beside the uplinks. The next Apply
+// and Check attach them again.
 func (a *Attacher) Remove() error {
 	a.bridges.recheck()
-	return a.Bridges.Detach(nil)
+	a.routesFrom = time.Time{}
+	err := a.Bridges.Detach(nil)
+	if a.QueueTags != nil {
+		err = errors.Join(err, a.QueueTags.Detach())
+	}
+	return err
 }
 
 // Recheck makes the next Apply verify the programs at a container's devices and cgroup, because
@@ -187,7 +204,7 @@ func (*Attacher) Recheck(c *Container) {
 // Apply repairs them.
 func (a *Attacher) Check(uplinks []*Uplink, now time.Time) {
 	if !now.Before(a.routesFrom) {
-		a.checkRoutes(uplinks, now)
+		a.checkDevices(uplinks, now)
 	}
 	for _, u := range uplinks {
 		a.checkFollowers(u)
@@ -207,10 +224,27 @@ const (
 
 // CheckUplinks looks at the routes, and for programs of others at the uplinks.
 func (a *Attacher) CheckUplinks(uplinks []*Uplink, now time.Time) {
-	a.checkRoutes(uplinks, now)
+	a.checkDevices(uplinks, now)
 	for _, u := range uplinks {
 		a.checkFollowers(u)
 		a.checkBelow(u)
+	}
+}
+
+// checkDevices looks at the routes, and at the devices beside the uplinks.
+func (a *Attacher) checkDevices(uplinks []*Uplink, now time.Time) {
+	a.checkRoutes(uplinks, now)
+	var indexes []int
+	for _, u := range uplinks {
+		if u.Classifier() != nil {
+			indexes = append(indexes, u.Ifindex())
+		}
+	}
+	if a.QueueTags == nil || len(indexes) == 0 {
+		return
+	}
+	if err := a.QueueTags.Clear(indexes); err != nil {
+		a.log.Warn("packets that leave beside the uplinks take more time than they need", "error", err)
 	}
 }
 

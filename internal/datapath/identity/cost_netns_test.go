@@ -27,7 +27,7 @@ import (
 //	go test -tags netns -run - -bench Delays -benchtime 100x ./internal/datapath/identity
 func BenchmarkDelays(bench *testing.B) {
 	b, ns := costBed(bench)
-	times := b.packetTimes(bench, ns, 3, func(i int) (stop func()) {
+	times := b.packetTimes(bench, ns, b.targets()[0], 3, func(i int) (stop func()) {
 		var delays *Delays
 		b.inHost(func() (err error) {
 			if delays, err = OpenDelays(b.uplink); err != nil || i == 1 {
@@ -58,7 +58,7 @@ func BenchmarkOrigins(bench *testing.B) {
 	b.set(container, direct)
 	for name, ns := range map[string]string{"host": b.hostNS(), "bridge": bridged, "macvlan": container} {
 		bench.Run(name, func(bench *testing.B) {
-			times := b.packetTimes(bench, ns, 2, func(int) (stop func()) {
+			times := b.packetTimes(bench, ns, b.targets()[0], 2, func(int) (stop func()) {
 				b.watch(1e9)
 				return func() { must.Succeed(bench, errors.Join(b.uplink.LimitUnknownOrigins(0), b.origins.Unwatch())) }
 			})
@@ -75,7 +75,7 @@ func BenchmarkOrigins(bench *testing.B) {
 //	go test -tags netns -run - -bench Bridge -benchtime 100x ./internal/datapath/identity
 func BenchmarkBridge(bench *testing.B) {
 	b, ns := costBed(bench)
-	times := b.packetTimes(bench, ns, 2, func(int) (stop func()) {
+	times := b.packetTimes(bench, ns, b.targets()[0], 2, func(int) (stop func()) {
 		b.believeFragments(ns)
 		return func() { b.inHost(DetachBridges) }
 	})
@@ -95,9 +95,9 @@ func costBed(bench *testing.B, more ...uint16) (b *bed, ns string) {
 	return b, ns
 }
 
-// packetTimes returns the median CPU time of a packet from a namespace, in nanoseconds, in each of
+// packetTimes returns the median CPU time of a packet from a namespace to target, in nanoseconds, in each of
 // some ways. Their turns alternate; start puts all but the first in place, until stop.
-func (b *bed) packetTimes(bench *testing.B, netNS string, ways int, start func(way int) (stop func())) []float64 {
+func (b *bed) packetTimes(bench *testing.B, netNS string, target netip.AddrPort, ways int, start func(way int) (stop func())) []float64 {
 	bench.Helper()
 	turns, medians := make([][]float64, ways), make([]float64, ways)
 	for bench.Loop() {
@@ -107,7 +107,7 @@ func (b *bed) packetTimes(bench *testing.B, netNS string, ways int, start func(w
 				stop = start(way)
 			}
 			err := testbed.InNetNS(path(netNS), func() error {
-				ns, err := packetCPUTime(b.targets()[0], 100*time.Millisecond)
+				ns, err := packetCPUTime(target, 100*time.Millisecond)
 				turns[way] = append(turns[way], ns)
 				return err
 			})

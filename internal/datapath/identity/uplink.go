@@ -427,7 +427,7 @@ func UplinkAttached(ifindex int) (bool, error) {
 // Followers returns the names of programs and filters of others that see packets after the device's
 // classifier and may change their class.
 func Followers(ifindex int) ([]string, error) {
-	return kernel.Hook{Ifindex: ifindex, Egress: true}.After(uplinkProgWeirUplink, belowProgWeirBelow)
+	return kernel.Hook{Ifindex: ifindex, Egress: true}.After(uplinkProgWeirUplink, belowProgWeirBelow, clearProgWeirClear)
 }
 
 // DetachUplink removes the classifier from a device.

@@ -35,6 +35,8 @@ type Link struct {
 	Loopback bool
 	// Ethernet: its frames have an Ethernet header.
 	Ethernet bool
+	// maxTxQueues is the number of transmit queues that it has room for.
+	maxTxQueues int
 }
 
 // SameNetNS is the ID of a namespace in itself, and of a namespace without an ID.
@@ -54,6 +56,7 @@ func newLink(l netlink.Link) Link {
 		Down:        a.RawFlags&unix.IFF_UP == 0 || a.RawFlags&unix.IFF_RUNNING == 0,
 		Loopback:    a.RawFlags&unix.IFF_LOOPBACK != 0,
 		Ethernet:    a.EncapType == "ether",
+		maxTxQueues: a.NumTxQueues,
 	}
 }
 
@@ -237,13 +240,7 @@ func WatchLinks(ctx context.Context) (<-chan LinkEvent, error) {
 
 // LinkSpeedBPS returns the speed that a device reports, in bits per second; 0 if it reports none.
 func LinkSpeedBPS(name string) (uint64, error) {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return 0, fmt.Errorf("ask %s for its speed: %w", name, err)
-	}
-	defer unix.Close(fd)
-	// struct ethtool_cmd (include/uapi/linux/ethtool.h). /sys/class/net is no alternative: it shows
-	// another namespace if only the network namespace was changed.
+	// struct ethtool_cmd (include/uapi/linux/ethtool.h).
 	const speedUnknown = 0xffffffff
 	command := struct {
 		cmd, supported, advertising         uint32
@@ -256,25 +253,64 @@ func LinkSpeedBPS(name string) (uint64, error) {
 		lpAdvertising                       uint32
 		reserved                            [2]uint32
 	}{cmd: unix.ETHTOOL_GSET}
-	request := struct {
-		name [unix.IFNAMSIZ]byte
-		data unsafe.Pointer
-		_    [16]byte
-	}{data: unsafe.Pointer(&command)}
-	copy(request.name[:unix.IFNAMSIZ-1], name)
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request)))
-	switch errno {
-	case 0:
-	case unix.EOPNOTSUPP, unix.EINVAL:
+	known, err := ethtool(name, unsafe.Pointer(&command))
+	if err != nil {
+		return 0, fmt.Errorf("ask %s for its speed: %w", name, err)
+	}
+	if !known {
 		return 0, nil
-	case unix.ENODEV:
-		return 0, ErrNoLink
-	default:
-		return 0, fmt.Errorf("ask %s for its speed: %w", name, os.NewSyscallError("ioctl", errno))
 	}
 	mbit := uint32(command.speedHigh)<<16 | uint32(command.speed)
 	if mbit == speedUnknown || mbit == 0xffff {
 		return 0, nil
 	}
 	return uint64(mbit) * 1e6, nil
+}
+
+// ethtool sends a command of include/uapi/linux/ethtool.h to a device, and reports whether the
+// device's driver knows it. /sys/class/net is no alternative: it shows another namespace if only the
+// network namespace was changed. Errors: ErrNoLink.
+func ethtool(name string, command unsafe.Pointer) (known bool, err error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return false, os.NewSyscallError("socket", err)
+	}
+	defer unix.Close(fd)
+	request := struct {
+		name [unix.IFNAMSIZ]byte
+		data unsafe.Pointer
+		_    [16]byte
+	}{data: command}
+	copy(request.name[:unix.IFNAMSIZ-1], name)
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request)))
+	switch errno {
+	case 0:
+		return true, nil
+	case unix.EOPNOTSUPP, unix.EINVAL:
+		return false, nil
+	case unix.ENODEV:
+		return false, ErrNoLink
+	}
+	return false, os.NewSyscallError("ioctl", errno)
+}
+
+// MayChooseQueue reports whether the device has room for several transmit queues.
+func (l Link) MayChooseQueue() bool { return l.maxTxQueues > 1 }
+
+// ChoosesQueue reports whether the device has several transmit queues in use. Errors: ErrNoLink.
+func (l Link) ChoosesQueue() (bool, error) {
+	if !l.MayChooseQueue() {
+		return false, nil
+	}
+	// struct ethtool_channels (include/uapi/linux/ethtool.h). Most veths use one of many.
+	channels := struct {
+		cmd                                         uint32
+		maxRx, maxTx, maxOther, maxCombined         uint32
+		rxCount, txCount, otherCount, combinedCount uint32
+	}{cmd: unix.ETHTOOL_GCHANNELS}
+	known, err := ethtool(l.Name, unsafe.Pointer(&channels))
+	if err != nil {
+		return false, fmt.Errorf("ask %s for its transmit queues: %w", l.Name, err)
+	}
+	return !known || channels.txCount+channels.combinedCount > 1, nil
 }
