@@ -54,7 +54,7 @@ var (
 func Parse(data []byte) (Spec, error) {
 	root, err := parseTree(data)
 	if err != nil && yamlBegins.Match(data) {
-		return Spec{}, errors.New("read the specification: it is not JSON: write {\"par\": {...}, \"QoS\": {...}}, and convert YAML first")
+		return Spec{}, errors.New("read the specification: it is not JSON: write {\"par\": {...}, \"QoS\": {...}}, and call a Compose file .yaml")
 	} else if err != nil {
 		return Spec{}, fmt.Errorf("read the specification: %w", err)
 	}
@@ -67,6 +67,7 @@ func Parse(data []byte) (Spec, error) {
 		r.descriptor(root, &s)
 	default:
 		r.specification(root, &s)
+		s.Container = r.container(root.member("container"), data)
 	}
 	if len(r.problems) == 0 {
 		r.check(&s)
@@ -103,7 +104,7 @@ func nameOf(image string) string {
 }
 
 func (r *reader) specification(root *value, s *Spec) {
-	known := r.object(root, "par", "QoS", "ports", "labels", "limits", "algorithm", "rule")
+	known := r.object(root, "par", "QoS", "ports", "labels", "limits", "algorithm", "rule", "container")
 	if known["par"] == nil {
 		r.fail("par", "is missing; write at least par.serviceName and par.imageName")
 	} else {

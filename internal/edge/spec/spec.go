@@ -74,6 +74,9 @@ type Spec struct {
 	Algorithm string
 	// Rule is a CEL expression, for the algorithm [AlgorithmRule].
 	Rule string
+
+	// Container is what a Compose file says of instances; nil if the specification is none.
+	Container *Container
 }
 
 // Port is a port of the service. Users come to Host, on any node; the instance
@@ -109,9 +112,22 @@ func (s *Spec) Priority() uint32 {
 const usualInstances = 16
 
 // MostInstances returns how many instances there may be: limits.instances or, without it,
-// usualInstances and at least twice what QoS.numUsers takes.
+// usualInstances and at least twice what QoS.numUsers takes. It is 1 for exclusive ones.
 func (s *Spec) MostInstances() int {
-	return cmp.Or(s.Limits.Instances, max(usualInstances, 2*s.InstancesFor(float64(s.NumUsers))))
+	if s.IsExclusive() {
+		return 1
+	}
+	return cmp.Or(s.Limits.Instances, max(usualInstances, 2*s.LeastInstances()))
+}
+
+// LeastInstances returns how many instances there have to be for QoS.numUsers and for what a Compose
+// file says.
+func (s *Spec) LeastInstances() int {
+	least := s.InstancesFor(float64(s.NumUsers))
+	if s.Container != nil {
+		least = max(least, s.Container.Instances)
+	}
+	return least
 }
 
 // InstancesFor returns how many instances have room for that many users; 1 where

@@ -26,6 +26,8 @@ type wire struct {
 	} `json:"limits,omitzero"`
 	Algorithm string `json:"algorithm,omitempty"`
 	Rule      string `json:"rule,omitempty"`
+
+	Container *Container `json:"container,omitempty"`
 }
 
 // MarshalJSON writes the specification so that [Parse] reads the same.
@@ -38,7 +40,7 @@ func (s Spec) MarshalJSON() ([]byte, error) {
 	w.QoS.NumUsers, w.QoS.ReplicationTime = s.NumUsers, s.ReplicationSeconds
 	w.Ports, w.Labels = s.Ports, s.Labels
 	w.Limits.Memory, w.Limits.CPUs, w.Limits.Instances = s.Limits.MemoryBytes, s.Limits.CPUs, s.Limits.Instances
-	w.Algorithm, w.Rule = s.Algorithm, s.Rule
+	w.Algorithm, w.Rule, w.Container = s.Algorithm, s.Rule, s.Container
 	return json.Marshal(w)
 }
 

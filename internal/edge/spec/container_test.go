@@ -1,0 +1,107 @@
+package spec
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/weir-project/weir/test/must"
+)
+
+func home() Spec {
+	return Spec{Name: "home-db", Image: "db", Algorithm: AlgorithmHybrid, Labels: map[string]string{}, Container: &Container{
+		Project: "home", Name: "db",
+		Process: Process{Environment: []string{"USER=me", "PASSWORD=sesame"}, Command: []string{"a", "b"}},
+		Mounts:  []Mount{{Type: "volume", Source: "home_data", Target: "/data"}},
+		Files:   []File{{Target: "/run/secrets/a", Mode: 0o444, Secret: true, Digest: Digest([]byte("x")), Content: []byte("x")}, {Target: "/b", External: "b"}, {Target: "/empty", Digest: Digest(nil)}},
+	}}
+}
+
+// TestContainer: a container is read as it was written, and its contents go another way.
+func TestContainer(t *testing.T) {
+	s := home()
+	text, err := s.MarshalJSON()
+	must.Succeed(t, err)
+	again, err := Parse(text)
+	must.Succeed(t, err)
+	if !reflect.DeepEqual(again, s) {
+		t.Errorf("got %+v, want %+v", again.Container, s.Container)
+	}
+	files, err := again.TakeFiles()
+	must.Succeed(t, err)
+	if len(files) != 2 || string(files[Digest([]byte("x"))]) != "x" || again.Container.Files[0].Content != nil || s.Container.Files[0].Content == nil {
+		t.Errorf("got %v, and %+v is left", files, again.Container.Files)
+	}
+	if more, err := again.TakeFiles(); err != nil || len(more) != 1 { // the empty one
+		t.Errorf("again: %v, %v", more, err)
+	}
+	s.Container.Files[0].Content = []byte("y")
+	if _, err := s.TakeFiles(); err == nil {
+		t.Error("a content with another digest was taken")
+	}
+	masked, err := home().Masked().MarshalJSON()
+	must.Succeed(t, err)
+	if strings.Contains(string(masked), "sesame") || !strings.Contains(string(masked), "PASSWORD=") {
+		t.Errorf("masked: %s", masked)
+	}
+}
+
+func TestContainerRefused(t *testing.T) {
+	for text, says := range map[string]string{
+		`{"nothing": 1}`:              "unknown field",
+		`3`:                           "container",
+		`{"instances": -1}`:           "container.instances",
+		`{"mounts": [{"type": "x"}]}`: "container.mounts[0]",
+		`{"files": [{"target": "/a", "mode": 1}]}`:                        "container.files[0]",
+		`{"files": [{"target": "/a", "mode": 1, "digest": "../../etc"}]}`: "container.files[0]",
+	} {
+		_, err := Parse([]byte(`{"par": {"serviceName": "a", "imageName": "b"}, "container": ` + text + `}`))
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// TestKeeper: what is on one node only keeps its service there, and what writes there is alone.
+func TestKeeper(t *testing.T) {
+	for _, c := range []struct {
+		what   string
+		c      Container
+		keeper string
+		alone  bool
+	}{
+		{"nothing", Container{}, "", false},
+		{"a local volume", Container{Mounts: []Mount{{Type: "volume", Source: "v"}}}, "the volume v", true},
+		{"a local volume to read", Container{Mounts: []Mount{{Type: "volume", Source: "v", ReadOnly: true}}}, "the volume v", false},
+		{"a volume of each instance", Container{Mounts: []Mount{{Type: "volume"}}}, "", false},
+		{"a volume of a server", Container{Mounts: []Mount{{Type: "volume", Source: "v", Driver: "local", Options: Options{"type": "nfs4"}}}}, "", true},
+		{"one that is for several", Container{Instances: 2, Mounts: []Mount{{Type: "volume", Source: "v", Driver: "rexray"}}}, "", false},
+		{"a path", Container{Mounts: []Mount{{Type: "bind", Source: "/srv"}}}, "the path /srv", true},
+		{"a path to read", Container{Mounts: []Mount{{Type: "bind", Source: "/srv", ReadOnly: true}}}, "the path /srv", false},
+		{"a socket", Container{Mounts: []Mount{{Type: "bind", Source: "/run/docker.sock"}}}, "the path /run/docker.sock", false},
+		{"a port", Container{Network: Network{Ports: []HostPort{{Host: 53, Protocol: "udp"}}}}, "the port 53/udp of the host", true},
+		{"the host's network", Container{Network: Network{Mode: "host"}}, "the network of the host", true},
+	} {
+		s := Spec{Container: &c.c}
+		if s.Keeper() != c.keeper || s.IsExclusive() != c.alone || s.IsExclusive() && s.MostInstances() != 1 {
+			t.Errorf("%s: %q, %v", c.what, s.Keeper(), s.IsExclusive())
+		}
+	}
+}
+
+// TestFingerprint: instances start anew for what they have, and for nothing else.
+func TestFingerprint(t *testing.T) {
+	s := home()
+	before := s.Fingerprint("sha256:1")
+	same := home()
+	same.MaxUsers, same.Container.Needs, same.Container.Instances = 5, []string{"x"}, 3
+	same.Labels["weir.min"] = "5mbit"
+	if same.Fingerprint("sha256:1") != before {
+		t.Error("what users need starts instances anew")
+	}
+	other := home()
+	other.Container.Process.Environment[0] = "USER=you"
+	if other.Fingerprint("sha256:1") == before || s.Fingerprint("sha256:2") == before {
+		t.Error("another environment, or another image, starts none anew")
+	}
+}
