@@ -52,6 +52,10 @@ type placement struct {
 // place chooses a node and decides to start an instance there. If there is none it adds a Keep
 // decision with the reason and returns false.
 func (w *world) place(s *service, n need) bool {
+	if first := s.waitsFor(); first != "" {
+		s.keep(w, CauseOrder, n.why+", but it waits "+first)
+		return false
+	}
 	pl := &placement{w: w, s: s, need: n}
 	pl.minBPS = pl.part()
 	pl.noPromise = "cannot promise " + policy.FormatRate(pl.minBPS) + " more"
@@ -169,6 +173,8 @@ func (pl *placement) excludes(n *node) string {
 		return "does not answer"
 	}
 	switch {
+	case s.Bound.Node != "" && s.Bound.Node != n.seen.Name:
+		return "is not " + s.Bound.Node + ", where " + cmp.Or(s.Spec.Keeper(), "the placement") + " keeps it"
 	case pl.away != nil && pl.away.node == n:
 		return "is where it is"
 	case pl.apart && (s.instancesOn(n.index) > 0 || slices.ContainsFunc(s.arriving, func(i *instance) bool { return i.node == n })):

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -81,8 +82,20 @@ func (w *world) replace(s *service) {
 		}
 		n := need{must: true, away: i, apart: apart && s.instancesOn(i.node.index) == 1}
 		switch {
+		case i.node.seen.State == NodeDraining && s.Spec.IsExclusive() && s.Bound.Node == "":
+			// It would be in the way of the one in its place.
+			s.decide(w, Decision{Action: Stop, Instance: i.ID, Node: i.Node, Cause: CauseDraining, Reason: fmt.Sprintf("%s is on %s, which is being drained, and %s", i.ID, i.Node, s.alone())})
+			s.instances = slices.DeleteFunc(s.instances, func(x *instance) bool { return x == i })
+			s.ending.leaving = append(s.ending.leaving, i)
+			continue
+		case i.node.seen.State == NodeDraining && s.Spec.IsExclusive():
+			s.keep(w, CauseDraining, fmt.Sprintf("%s is on %s, which is being drained, but %s keeps it there", i.ID, i.Node, s.Spec.Keeper()))
+			continue
 		case i.node.seen.State == NodeDraining:
 			n.cause, n.why = CauseDraining, fmt.Sprintf("%s is on %s, which is being drained", i.ID, i.Node)
+		case i.MinRefused && s.minBPS > 0 && s.Spec.IsExclusive():
+			s.keep(w, CauseRefused, fmt.Sprintf("%s does not keep its part of the minimum %s, but %s", i.Node, policy.FormatRate(s.minBPS), s.alone()))
+			continue
 		case i.MinRefused && s.minBPS > 0:
 			n.cause, n.why = CauseRefused, fmt.Sprintf("%s does not keep its part of the minimum %s of %s", i.Node, policy.FormatRate(s.minBPS), s.Spec.Name)
 			if i.Reason != "" {
@@ -101,12 +114,35 @@ func (w *world) replace(s *service) {
 	}
 }
 
-// wanted returns the number of instances needed for the specified numUsers.
-func (s *service) wanted() int { return s.Spec.InstancesFor(float64(s.Spec.NumUsers)) }
+// wanted returns the number of instances that the specification asks for.
+func (s *service) wanted() int { return min(s.Spec.LeastInstances(), s.Spec.MostInstances()) }
+
+// waitsFor returns what has to be there, or gone, before an instance starts; empty for nothing.
+func (s *service) waitsFor() string {
+	if s.Bound.Awaits != "" && len(s.instances) == 0 {
+		return "until " + s.Bound.Awaits + " answers"
+	}
+	if s.Spec.IsExclusive() {
+		for _, others := range [][]*instance{s.ending.failed, s.ending.leaving, s.surplus, s.instances} {
+			if len(others) > 0 {
+				return "until " + others[0].ID + " has ended, because " + s.alone()
+			}
+		}
+	}
+	return ""
+}
+
+// alone returns why an exclusive service has one instance at a time.
+func (s *service) alone() string {
+	return cmp.Or(s.Spec.Keeper(), "its volume") + " is for one instance at a time"
+}
 
 // full returns the reason why no instance may be added; empty if one may.
 func (s *service) full() string {
 	if most := s.Spec.MostInstances(); len(s.instances) >= most {
+		if s.Spec.IsExclusive() {
+			return s.alone()
+		}
 		return fmt.Sprintf("limits.instances allows no more than %d", most)
 	}
 	return ""
@@ -122,6 +158,9 @@ func (w *world) haveRoom(s *service, wanted int) bool {
 		why := "no instance runs"
 		if have > 0 {
 			why = fmt.Sprintf("there has to be room for %d users, and %s for %d", s.Spec.NumUsers, s.have(), have*s.Spec.MaxUsers)
+			if s.Spec.InstancesFor(float64(s.Spec.NumUsers)) <= have {
+				why = fmt.Sprintf("there have to be %s, and %d is there", plural(wanted, "instance"), have)
+			}
 		} else if len(s.lost) > 0 { // they could not be replaced: a decision says why
 			return false
 		}

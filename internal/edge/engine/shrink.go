@@ -97,7 +97,7 @@ func (w *world) comeCloser(s *service) {
 	p := &s.memory.Move
 	s.entries = s.demand.usual
 	trip := s.roundTrip(w, -1)
-	far := s.isSteady() && s.algorithmName() == spec.AlgorithmHybrid && trip > s.expected(w)*minGain
+	far := s.isSteady() && !s.Spec.IsExclusive() && s.algorithmName() == spec.AlgorithmHybrid && trip > s.expected(w)*minGain
 	if !p.Hold(w.at, far, p.Doubled(moveHold)) {
 		return
 	}

@@ -28,7 +28,7 @@ func (i *instance) isReachable() bool { return i.node != nil && i.node.seen.Stat
 // tidy stops failed and replaced instances.
 func (w *world) tidy(s *service) {
 	s.forgetFailures(w)
-	for _, i := range s.failed {
+	for _, i := range s.ending.failed {
 		if s.noteFailure(w, i) && len(s.memory.Failures) < failuresBeforeWait {
 			s.memory.Trial = nil // an instance that does not run proves nothing
 		}

@@ -93,6 +93,16 @@ type Service struct {
 	Spec spec.Spec `json:"spec"`
 	// MeasuredStartUpSeconds is the last time from start to first answer; 0: not measured.
 	MeasuredStartUpSeconds float64 `json:"measured_start_up_seconds,omitempty"`
+	// Bound is what a Compose file says of where and when instances start.
+	Bound Bound `json:"bound,omitzero"`
+}
+
+// Bound is where and when instances of a service may start.
+type Bound struct {
+	// Node is the only one that may have instances; empty: all may.
+	Node string `json:"node,omitempty"`
+	// Awaits is the service that has to answer before the first instance starts; empty for none.
+	Awaits string `json:"awaits,omitempty"`
 }
 
 // InstanceState is the stage of an instance's life.
@@ -202,6 +212,7 @@ const (
 	CauseCloser       Cause = "closer"       // users would wait less elsewhere
 	CauseNone         Cause = "none"         // all is well
 	CauseCutOff       Cause = "cut-off"      // too few nodes answer to act on that
+	CauseOrder        Cause = "order"        // another service, or an instance that ends, comes first
 )
 
 // Decision is an action for a service, with its reason.

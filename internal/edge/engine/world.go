@@ -52,7 +52,7 @@ type service struct {
 	instances []*instance
 	numbers   map[int]bool
 	lost      []*instance // on nodes that are gone
-	failed    []*instance
+	ending    ending
 	surplus   []*instance // replaced by running ones
 	arriving  []*instance // starting to replace others; they do not count yet
 	hosts     []host      // nodes with instances, by index
@@ -66,6 +66,9 @@ type service struct {
 
 	decisions []Decision
 }
+
+// ending are instances that failed, and those that stop.
+type ending struct{ failed, leaving []*instance }
 
 // demand is what proxies report of a service's users.
 type demand struct {
@@ -218,16 +221,17 @@ func (w *world) addInstance(s *service, i *instance) {
 	age := w.at.Sub(i.Since).Seconds()
 	switch {
 	case i.State == InstanceStopping:
+		s.ending.leaving = append(s.ending.leaving, i)
 	case i.State == InstanceFailed:
-		s.failed = append(s.failed, i)
+		s.ending.failed = append(s.ending.failed, i)
 	case i.node == nil || i.node.seen.State == NodeGone:
 		s.lost = append(s.lost, i)
 	case i.State == InstanceUnhealthy && age > shortFault:
 		i.Reason = cmp.Or(i.Reason, "it runs and does not answer")
-		s.failed = append(s.failed, i)
+		s.ending.failed = append(s.ending.failed, i)
 	case i.State == InstanceStarting && age > s.startTimeout(i.node):
 		i.Reason = cmp.Or(i.Reason, "it has not answered in time")
-		s.failed = append(s.failed, i)
+		s.ending.failed = append(s.ending.failed, i)
 	default:
 		s.instances = append(s.instances, i)
 	}
