@@ -123,7 +123,7 @@ func (o *downOptions) down(ctx context.Context, socket string) (removed []string
 	}
 	var errs []error
 	for _, name := range serviceNames(state) {
-		if err := rt.Remove(ctx, name); err != nil && !errors.Is(err, runtime.ErrUnknown) {
+		if err := rt.Remove(ctx, name, false); err != nil && !errors.Is(err, runtime.ErrUnknown) {
 			errs = append(errs, err)
 			continue
 		}

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,10 +30,18 @@ func (m *Manager) Deploy(ctx context.Context, document []byte) (deployed edge.De
 	if err != nil {
 		return deployed, err
 	}
+	files, err := s.TakeFiles()
+	if err == nil {
+		err = m.place(ctx, &s)
+	}
+	if err != nil {
+		return deployed, &SpecificationError{err}
+	}
 	service, err := m.opts.newService(s)
 	if err != nil {
 		return deployed, err
 	}
+	service.Files = files
 	if m.opts.DryRun {
 		return deployed, errors.New("deploy: this weir-edge runs with --dry-run and changes nothing")
 	}
@@ -54,6 +63,37 @@ func (m *Manager) Deploy(ctx context.Context, document []byte) (deployed edge.De
 		}
 	}
 	return deployed, nil
+}
+
+// place writes the ID of the node into the specification of a service that is kept on one: where it is,
+// else the node that the specification names, else the node of this engine.
+func (m *Manager) place(ctx context.Context, s *spec.Spec) error {
+	if s.Container == nil || s.Container.Node == "" && s.Keeper() == "" {
+		return nil
+	}
+	nodes, err := m.opts.Runtime.Nodes(ctx)
+	if err != nil {
+		return err
+	}
+	c := *s.Container
+	i := slices.IndexFunc(nodes, func(n runtime.Node) bool {
+		return c.Node == "" && n.Here || c.Node != "" && (n.Name == c.Node || n.ID == c.Node)
+	})
+	if i < 0 {
+		return fmt.Errorf("deploy %s: there is no node %q; weir-edge nodes lists what is", s.Name, c.Node)
+	}
+	for _, there := range m.Snapshot().Services {
+		var kept spec.Spec
+		if there.Name == s.Name && c.Node == "" && kept.UnmarshalJSON(there.Specification) == nil && kept.Container != nil {
+			c.Node = kept.Container.Node
+		}
+	}
+	c.Node = cmp.Or(c.Node, nodes[i].ID)
+	if c.Node == nodes[i].Name {
+		c.Node = nodes[i].ID
+	}
+	s.Container = &c
+	return nil
 }
 
 // takeTurn runs apply between two rounds and waits for it and the round that follows. Its context ends
@@ -184,7 +224,7 @@ func (o *Options) newService(s spec.Spec) (runtime.Service, error) {
 	}
 	made := runtime.Service{
 		Name: s.Name, Document: string(document), Image: s.Image, Labels: maps.Clone(s.Labels),
-		MemoryBytes: s.Limits.MemoryBytes, CPUs: s.Limits.CPUs, Proxy: config,
+		MemoryBytes: s.Limits.MemoryBytes, CPUs: s.Limits.CPUs, Proxy: config, Container: s.Container,
 	}
 	for _, p := range s.Ports {
 		made.Ports = append(made.Ports, runtime.Port{Host: p.Host, Container: p.Container})
@@ -221,7 +261,7 @@ func (m *Manager) Remove(ctx context.Context, service string) (err error) {
 		return errors.New("remove: this weir-edge runs with --dry-run and changes nothing")
 	}
 	ended := m.takeTurn(ctx, func(ctx context.Context) {
-		if err = m.opts.Runtime.Remove(ctx, service); err == nil {
+		if err = m.opts.Runtime.Remove(ctx, service, true); err == nil {
 			m.runInLoop(func() {
 				m.journal.record(edge.Event{Kind: edge.EventRemoved, Service: service, Message: fmt.Sprintf("service %s was removed", service)})
 			})

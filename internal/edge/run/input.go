@@ -10,6 +10,7 @@ import (
 	"github.com/weir-project/weir/internal/edge/minimums"
 	"github.com/weir-project/weir/internal/edge/proxy"
 	"github.com/weir-project/weir/internal/edge/runtime"
+	"github.com/weir-project/weir/internal/edge/spec"
 )
 
 // input returns the engine's input for an observation.
@@ -19,10 +20,13 @@ func (m *Manager) input(o *observation) engine.Input {
 		in.Nodes = append(in.Nodes, m.node(o, &o.nodes[i]))
 	}
 	m.images.measurePulls(in.Nodes, o.nodes, o.at)
+	in.Instances = m.lives.instances(o)
 	for _, service := range o.services {
 		known, measured := engine.Service{Spec: o.specs[service.Name]}, m.opts.Store.StartUp(service.Image)
 		known.MeasuredStartUpSeconds = measured.Seconds
+		known.Spec = known.Spec.Masked() // it may be recorded
 		known.Spec.ImageBytes = cmp.Or(known.Spec.ImageBytes, measured.ImageBytes)
+		known.Bound.Node, known.Bound.Awaits = o.keptOn(&known.Spec), awaits(o, in.Instances, &known.Spec)
 		in.Services = append(in.Services, known)
 		for i := range o.proxies[service.Name] {
 			if p := &o.proxies[service.Name][i]; p.err == nil {
@@ -34,7 +38,6 @@ func (m *Manager) input(o *observation) engine.Input {
 			}
 		}
 	}
-	in.Instances = m.lives.instances(o)
 	for i := range in.Instances {
 		m.measureInstance(o, &in.Instances[i])
 	}
@@ -49,6 +52,21 @@ func (m *Manager) input(o *observation) engine.Input {
 		in.Instances[i].Since = m.roundTime(in.Instances[i].Since)
 	}
 	return in
+}
+
+// awaits returns the first deployed service that a service needs and that has no running instance; empty
+// if there is none.
+func awaits(o *observation, instances []engine.Instance, s *spec.Spec) string {
+	if s.Container == nil {
+		return ""
+	}
+	for _, name := range s.Container.Needs {
+		_, deployed := o.specs[name]
+		if deployed && !slices.ContainsFunc(instances, func(i engine.Instance) bool { return i.Service == name && i.State == engine.InstanceRunning }) {
+			return name
+		}
+	}
+	return ""
 }
 
 // links returns the round trips between nodes. All are measured from this host; between two nodes

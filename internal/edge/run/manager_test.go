@@ -54,7 +54,7 @@ func (f *fakeEngine) Deploy(_ context.Context, s runtime.Service) error {
 	return nil
 }
 
-func (f *fakeEngine) Remove(_ context.Context, service string) error {
+func (f *fakeEngine) Remove(_ context.Context, service string, _ bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.state.Services) == 0 {

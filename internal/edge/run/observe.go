@@ -123,6 +123,20 @@ func (o *observation) askProxies(ctx context.Context, rt runtime.Runtime) {
 	asking.Wait()
 }
 
+// keptOn returns the name of the only node that may have instances of a service; empty if all may. A
+// node that is not there any more has its ID as its name.
+func (o *observation) keptOn(s *spec.Spec) string {
+	if s.Container == nil {
+		return ""
+	}
+	for i := range o.nodes {
+		if n := &o.nodes[i].Node; n.ID == s.Container.Node {
+			return n.Name
+		}
+	}
+	return s.Container.Node
+}
+
 // measured returns the node of that name; nil if there is none.
 func (o *observation) measured(node string) *Measured {
 	i := slices.IndexFunc(o.nodes, func(n Measured) bool { return n.Node.Name == node })

@@ -132,7 +132,7 @@ func (p *proxies) ports(o *observation, service runtime.Service, at observedProx
 	var ready []runtime.Instance
 	on := map[string]int{}
 	for _, c := range o.state.Instances {
-		if c.Service == service.Name && c.Phase == runtime.Running && !isStopping(c.ID) {
+		if c.Service == service.Name && c.Phase == runtime.Running && c.Health != runtime.HealthStarting && !isStopping(c.ID) {
 			ready = append(ready, c)
 			on[c.Node]++
 		}

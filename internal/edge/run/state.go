@@ -24,6 +24,9 @@ func (l *lives) stateOf(o *observation, c runtime.Instance) (engine.InstanceStat
 	case c.Phase == runtime.Starting:
 		return engine.InstanceStarting, l.waiting(c.ID, c.Reason)
 	}
+	if state, reason, said := l.healthOf(o, c); said {
+		return state, reason
+	}
 	servers := serversOf(o, c.ID)
 	if slices.ContainsFunc(servers, func(t proxy.ServerStatus) bool { return t.Up && t.Check != "" }) {
 		return engine.InstanceRunning, l.waiting(c.ID, missedBy(o, c))
@@ -61,6 +64,32 @@ func (l *lives) stateOf(o *observation, c runtime.Instance) (engine.InstanceStat
 	}
 	return engine.InstanceStarting, l.waiting(c.ID, reason)
 }
+
+// healthOf returns the state of an instance that runs as its engine knows it: by its health check, and
+// without ports by nothing else. Of others judged is false: proxies know.
+func (l *lives) healthOf(o *observation, c runtime.Instance) (state engine.InstanceState, reason string, judged bool) {
+	parsed, known := o.specs[c.Service]
+	was, said := l.since[c.ID].state, ""
+	if c.Reason != "" {
+		said = ": " + c.Reason
+	}
+	switch {
+	case c.Health == runtime.HealthStarting:
+		return engine.InstanceStarting, l.waiting(c.ID, "its health check has not passed yet"), true
+	case c.Health == runtime.HealthUnhealthy && was == engine.InstanceStarting:
+		return engine.InstanceFailed, "it runs, and its health check fails" + said, true
+	case c.Health == runtime.HealthUnhealthy:
+		return engine.InstanceUnhealthy, "its health check fails" + said, true
+	case !known || len(parsed.Ports) > 0:
+		return "", "", false
+	case c.Health == "" && was != engine.InstanceRunning && time.Since(l.runs[c.ID].began) < staysUp:
+		return engine.InstanceStarting, "it has no ports and no health check, and has to run for a while", true
+	}
+	return engine.InstanceRunning, "", true
+}
+
+// staysUp is how long an instance has to run of which nothing else says that it works.
+const staysUp = 2 * time.Second
 
 func orUnknown(reason string) string { return cmp.Or(reason, "its engine does not say why") }
 

@@ -92,7 +92,7 @@ func TestWaiting(t *testing.T) {
 // of nodes do not matter.
 func TestRestarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, o := newLives(), &observation{at: time.Now(), specs: map[string]spec.Spec{"s": {}}, promises: engine.Promises{"s-1": {Service: "s"}}}
+		l, o := newLives(), &observation{at: time.Now(), specs: map[string]spec.Spec{"s": {Ports: []spec.Port{{Host: 80, Container: 80}}}}, promises: engine.Promises{"s-1": {Service: "s"}}}
 		look := func(phase runtime.Phase, run string, up bool) (engine.InstanceState, string) {
 			c := runtime.Instance{ID: "s-1", Service: "s", Phase: phase, Run: run, StartedAt: time.Now().Add(time.Hour)}
 			if phase == runtime.Ended {

@@ -89,6 +89,9 @@ func wireInstance(o *observation, i engine.Instance, claims *claimStep) edge.Ins
 			w.Reason = cmp.Or(w.Reason, "of the minimum on "+i.Node+": "+short)
 		}
 	}
+	if parsed := o.specs[i.Service]; parsed.Keeper() != "" {
+		w.Reason = cmp.Or(w.Reason, "kept here by "+parsed.Keeper())
+	}
 	for _, c := range o.state.Instances {
 		if c.ID == i.ID {
 			w.Image, w.ContainerID, w.StartedAt = c.Image, c.ContainerID, c.StartedAt
@@ -132,6 +135,11 @@ func wireService(o *observation, claims *claimStep, listed runtime.Service, inst
 	}
 	w.Requests, w.FailedRequests, w.SentBytes = counted.requests, counted.failed, counted.sentBytes
 	parsed := o.specs[listed.Name]
+	if parsed.Container != nil {
+		if masked, err := parsed.Masked().MarshalJSON(); err == nil {
+			w.Specification = masked
+		}
+	}
 	w.Image, w.MinBPS, w.Claims = parsed.Image, parsed.MinBPS(), claims.wire(o, listed.Name)
 	for _, p := range parsed.Ports {
 		w.Ports = append(w.Ports, edge.Port{Host: p.Host, Container: p.Container})

@@ -20,6 +20,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/proxy"
+	"github.com/weir-project/weir/internal/edge/spec"
 )
 
 // Labels of containers that weir-edge has made, and of nothing else.
@@ -31,6 +32,8 @@ const (
 	LabelNode     = "weir-edge.node"          // the ID of the node that it is bound to
 	LabelImage    = "weir-edge.image"         // an instance's, as the specification names it
 	LabelPinned   = "weir-edge.pinned-image"  // of the proxy: Service.Pinned
+	LabelProject  = "weir-edge.project"       // of what a Compose file has made: its project
+	LabelMade     = "weir-edge.made-of"       // an instance's: Service.Fingerprint
 
 	RoleInstance = "instance"
 	RoleProxy    = v1.EdgeProxy
@@ -43,6 +46,7 @@ var (
 	ErrNoImage      = errors.New("the image is not there")
 	ErrArchitecture = errors.New("the image is for another architecture")
 	ErrUnknown      = errors.New("is not deployed; weir-edge ps lists what is")
+	ErrMissing      = errors.New("is not there")
 )
 
 // Runtime runs containers on one node or on many.
@@ -57,8 +61,9 @@ type Runtime interface {
 	// Deploy makes a service, with its proxy and without instances, and pins its image.
 	// Errors: ErrExists.
 	Deploy(context.Context, Service) error
-	// Remove ends a service, its instances included.
-	Remove(ctx context.Context, service string) error
+	// Remove ends a service, its instances included. With leave it may leave instances of a Compose
+	// file, which want time to end, to Stop.
+	Remove(ctx context.Context, service string, leave bool) error
 	// Start makes an instance with that ID run on a node. Errors: ErrExists.
 	Start(ctx context.Context, service Service, instance, node string) error
 	// Restart starts an instance in its place that has ended and [Instance.Stays] so.
@@ -88,6 +93,8 @@ type Node struct {
 	Ready bool
 	// Reason is why it is not.
 	Reason string
+	// Here: the engine that weir-edge speaks to is this node's.
+	Here bool
 	// Draining: its operator wants no instances there.
 	Draining     bool
 	CPUs         int
@@ -122,6 +129,10 @@ type Service struct {
 	MemoryBytes uint64
 	CPUs        float64
 	Proxy       proxy.Config
+	// Container is what instances have beside that; it may be nil.
+	Container *spec.Container
+	// Files are the contents of new files of the container, by digest.
+	Files map[string][]byte
 }
 
 // ImageToRun returns the name by which instances run the image.
@@ -150,6 +161,16 @@ const (
 	Ended Phase = "ended"
 )
 
+// Health is what a health check says.
+type Health string
+
+// The states of a health check.
+const (
+	HealthStarting  Health = "starting"
+	HealthGood      Health = "healthy"
+	HealthUnhealthy Health = "unhealthy"
+)
+
 // Instance is a running copy of a service.
 type Instance struct {
 	// ID is what weir-edge calls it, ContainerID what the node's engine does, if it
@@ -159,6 +180,8 @@ type Instance struct {
 	// Run names the present run of its program: a restart begins another one. Empty before the
 	// first.
 	Run string
+	// Health is what the engine's health check says; empty without one, and where the phase has it.
+	Health Health
 	// Reason is why it ended, or what it waits for before it runs.
 	Reason string
 	// Stays: it has ended, and its engine does not start it again.

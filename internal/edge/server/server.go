@@ -108,7 +108,7 @@ func statusOf(err error) int {
 	switch {
 	case errors.As(err, &large):
 		return http.StatusRequestEntityTooLarge
-	case errors.As(err, &wrong), errors.As(err, &bad), errors.Is(err, errBadPush), errors.Is(err, runtime.ErrNoImage), errors.Is(err, runtime.ErrArchitecture):
+	case errors.As(err, &wrong), errors.As(err, &bad), errors.Is(err, errBadPush), errors.Is(err, runtime.ErrNoImage), errors.Is(err, runtime.ErrArchitecture), errors.Is(err, runtime.ErrMissing):
 		return http.StatusBadRequest
 	case errors.Is(err, runtime.ErrUnknown), errors.Is(err, run.ErrUnknown), errors.Is(err, repo.ErrUnknown):
 		return http.StatusNotFound

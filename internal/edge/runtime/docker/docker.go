@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"slices"
@@ -78,7 +79,7 @@ func (r *Runtime) Nodes(ctx context.Context) ([]runtime.Node, error) {
 		return nil, r.unreachable(err)
 	}
 	return []runtime.Node{{
-		ID: info.Info.ID, Name: info.Info.Name, Ready: true,
+		ID: info.Info.ID, Name: info.Info.Name, Ready: true, Here: true,
 		CPUs: info.Info.NCPU, MemoryBytes: uint64(max(info.Info.MemTotal, 0)),
 		Architecture: runtime.Architecture(info.Info.Architecture),
 	}}, nil
@@ -157,10 +158,17 @@ func (r *Runtime) instance(ctx context.Context, id, node string) (runtime.Instan
 		i.Run = c.State.StartedAt
 	}
 	i.Stays = i.Phase == runtime.Ended && !c.State.Restarting
+	if c.State != nil && c.State.Health != nil && c.State.Health.Status != container.NoHealthcheck {
+		i.Health = runtime.Health(c.State.Health.Status)
+		if checks := c.State.Health.Log; i.Reason == "" && len(checks) > 0 {
+			i.Reason = firstLine(checks[len(checks)-1].Output)
+		}
+	}
 	if c.NetworkSettings == nil || c.Config == nil {
 		return i, nil
 	}
-	for _, endpoint := range c.NetworkSettings.Networks {
+	for _, name := range slices.Backward(slices.Sorted(maps.Keys(c.NetworkSettings.Networks))) { // the first counts
+		endpoint := c.NetworkSettings.Networks[name]
 		address := endpoint.IPAddress
 		if !address.IsValid() {
 			address = endpoint.GlobalIPv6Address
@@ -175,6 +183,13 @@ func (r *Runtime) instance(ctx context.Context, id, node string) (runtime.Instan
 		}
 	}
 	return i, nil
+}
+
+// firstLine returns the first line of what a program said, as far as it fits into a message.
+func firstLine(text string) string {
+	const most = 200
+	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
+	return strings.ToValidUTF8(text[:min(len(text), most)], "")
 }
 
 // labelPorts are the container's ports, with spaces between them.
@@ -228,30 +243,30 @@ func (r *Runtime) Fetch(ctx context.Context, image string) (runtime.Image, error
 
 // Start implements runtime.Runtime.
 func (r *Runtime) Start(ctx context.Context, s runtime.Service, instance, _ string) error {
-	if _, err := r.api.ContainerStart(ctx, proxy.ContainerName(s.Name), client.ContainerStartOptions{}); err != nil {
-		return fmt.Errorf("start the proxy of %s: %w", s.Name, err)
+	if len(s.Ports) > 0 {
+		if _, err := r.api.ContainerStart(ctx, proxy.ContainerName(s.Name), client.ContainerStartOptions{}); err != nil {
+			return fmt.Errorf("start the proxy of %s: %w", s.Name, err)
+		}
 	}
-	labels := runtime.LabelsWithoutMinimum(s.Labels)
-	labels[runtime.LabelService], labels[runtime.LabelRole], labels[runtime.LabelInstance] = s.Name, runtime.RoleInstance, instance
-	labels[runtime.LabelImage] = s.Image
-	for _, port := range s.Ports {
-		labels[labelPorts] = strings.TrimSpace(labels[labelPorts] + " " + strconv.Itoa(int(port.Container)))
+	if err := r.makeNetworks(ctx, &s); err != nil {
+		return fmt.Errorf("start instance %s: %w", instance, err)
 	}
-	created, err := r.api.ContainerCreate(ctx, client.ContainerCreateOptions{
-		Name:   proxy.InstanceName(instance),
-		Config: &container.Config{Image: s.ImageToRun(), Labels: labels},
-		HostConfig: &container.HostConfig{
-			NetworkMode:   container.NetworkMode(r.opts.Network),
-			RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyUnlessStopped},
-			Resources:     container.Resources{Memory: int64(s.MemoryBytes), NanoCPUs: int64(s.CPUs * 1e9)},
-		},
-	})
+	made, err := r.plan(&s)
+	if err != nil {
+		return fmt.Errorf("start instance %s: %w", instance, err)
+	}
+	made.Name, made.Config.Labels = proxy.InstanceName(instance), instanceLabels(&s, instance)
+	created, err := r.api.ContainerCreate(ctx, made)
 	if cerrdefs.IsConflict(err) {
 		return fmt.Errorf("instance %s %w", instance, runtime.ErrExists)
 	} else if err != nil {
 		return fmt.Errorf("create instance %s: %w", instance, err)
 	}
-	if _, err := r.api.ContainerStart(ctx, created.ID, client.ContainerStartOptions{}); err != nil {
+	err = connect(ctx, r.api, &s, created.ID)
+	if err == nil {
+		_, err = r.api.ContainerStart(ctx, created.ID, client.ContainerStartOptions{})
+	}
+	if err != nil {
 		return errors.Join(fmt.Errorf("start instance %s: %w", instance, err), r.remove(context.WithoutCancel(ctx), created.ID))
 	}
 	return nil
@@ -269,10 +284,17 @@ func (r *Runtime) Restart(ctx context.Context, instance string) error {
 // Stop implements runtime.Runtime.
 func (r *Runtime) Stop(ctx context.Context, instance string) error {
 	name := proxy.InstanceName(instance)
-	patience := 5 // seconds
-	_, err := r.api.ContainerStop(ctx, name, client.ContainerStopOptions{Timeout: &patience})
+	project := ""
+	found, err := r.api.ContainerInspect(ctx, name, client.ContainerInspectOptions{})
+	if err == nil && found.Container.Config != nil {
+		project = found.Container.Config.Labels[runtime.LabelProject]
+	}
+	_, err = r.api.ContainerStop(ctx, name, client.ContainerStopOptions{}) // waits as long as its container says
 	if err == nil || cerrdefs.IsNotFound(err) {
 		err = r.remove(ctx, name)
+	}
+	if err == nil && project != "" {
+		err = r.removeProject(ctx, project)
 	}
 	if err != nil {
 		return fmt.Errorf("stop instance %s: %w", instance, err)
@@ -290,7 +312,7 @@ func (r *Runtime) remove(ctx context.Context, id string) error {
 
 // Remove implements runtime.Runtime. The service stays listed until its last instance is gone, so
 // that an interrupted removal can be repeated.
-func (r *Runtime) Remove(ctx context.Context, service string) error {
+func (r *Runtime) Remove(ctx context.Context, service string, leave bool) error {
 	listed, err := r.own(ctx, runtime.LabelService+"="+service)
 	if err != nil {
 		return err
@@ -306,12 +328,24 @@ func (r *Runtime) Remove(ctx context.Context, service string) error {
 		return strings.Compare(a.Labels[runtime.LabelRole], b.Labels[runtime.LabelRole]) // instances first
 	})
 	var errs []error
+	project := ""
 	for _, c := range listed {
+		project = cmp.Or(project, c.Labels[runtime.LabelProject])
+		if project != "" && c.Labels[runtime.LabelRole] == runtime.RoleInstance {
+			if leave {
+				continue
+			}
+			_, _ = r.api.ContainerStop(ctx, c.ID, client.ContainerStopOptions{}) // remove kills it
+		}
 		if err := r.remove(ctx, c.ID); err != nil {
 			errs = append(errs, fmt.Errorf("remove %s: %w", service, err))
 		}
 	}
-	return errors.Join(append(errs, r.removeFiles(service))...)
+	errs = append(errs, r.removeFiles(service))
+	if project != "" {
+		errs = append(errs, r.removeProject(ctx, project))
+	}
+	return errors.Join(errs...)
 }
 
 // Changes implements runtime.Runtime.

@@ -53,8 +53,10 @@ func (r *Runtime) learnFolders(listed []container.Summary) {
 // Deploy implements runtime.Runtime. A proxy that has a minimum runs from when that is
 // promised to an instance (Start): the agent admits what it sees running.
 func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
-	if err := runtime.CheckProxy("/"); err != nil {
-		return fmt.Errorf("start the proxy of %s: %w", s.Name, err)
+	if len(s.Ports) > 0 {
+		if err := runtime.CheckProxy("/"); err != nil {
+			return fmt.Errorf("start the proxy of %s: %w", s.Name, err)
+		}
 	}
 	if err := runtime.LoadProxyImage(ctx, r.api); err != nil {
 		return err
@@ -80,6 +82,9 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 	}
 	labels[runtime.LabelService], labels[runtime.LabelRole], labels[runtime.LabelDocument] = s.Name, runtime.RoleProxy, s.Document
 	labels[runtime.LabelPinned] = s.Pinned
+	if s.Container != nil {
+		labels[runtime.LabelProject] = s.Container.Project
+	}
 	patience := 30 // seconds: longer than its users are let stay
 	created, err := r.api.ContainerCreate(ctx, client.ContainerCreateOptions{
 		Name: proxy.ContainerName(s.Name),
@@ -115,6 +120,9 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 	if err == nil {
 		err = r.save(s.Name, s.Proxy.File())
 	}
+	if err == nil {
+		err = r.prepare(ctx, &s)
+	}
 	if err == nil && !s.Lost {
 		err = r.saveDocument(node.ID, s)
 	}
@@ -132,8 +140,11 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 }
 
 // isStartedAtOnce reports whether a service's proxy runs without waiting for its minimum: it has
-// none, or has instances, which have been promised it.
+// none, or has instances, which have been promised it. Without ports it never runs.
 func (r *Runtime) isStartedAtOnce(ctx context.Context, s runtime.Service) bool {
+	if len(s.Ports) == 0 {
+		return false
+	}
 	if _, guarded := s.Labels[policy.Prefix+"min"]; !guarded {
 		return true
 	}
@@ -193,11 +204,11 @@ func writeInside(folder, name, text string) error {
 }
 
 func (r *Runtime) removeFiles(service string) error {
-	folder := r.folder(service)
+	folder, files := r.folder(service), r.filesFolder(service)
 	r.mu.Lock()
 	delete(r.folders, service)
 	r.mu.Unlock()
-	err := os.RemoveAll(folder)
+	err := errors.Join(os.RemoveAll(files), os.RemoveAll(folder))
 	for range 5 { // another weir-edge may be writing there, which has not seen yet that the service is gone
 		if !errors.Is(err, unix.ENOTEMPTY) {
 			break

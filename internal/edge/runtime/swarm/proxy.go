@@ -41,8 +41,11 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 	if err := checkPorts(s); err != nil {
 		return err
 	}
+	if err := r.prepareContainer(ctx, &s); err != nil {
+		return fmt.Errorf("deploy %s: %w", s.Name, err)
+	}
 	// Proxies on nodes with an older version than the manager's say so when they are told.
-	if err := runtime.CheckProxy("/"); err != nil {
+	if err := runtime.CheckProxy("/"); err != nil && len(s.Ports) > 0 {
 		return fmt.Errorf("start the proxies of %s: %w", s.Name, err)
 	}
 	port, err := freePort(s.Name, services)
@@ -70,9 +73,16 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 	labels[labelPort] = portText(port)
 	containerLabels := maps.Clone(labels)
 	labels[runtime.LabelDocument], labels[runtime.LabelPinned] = s.Document, pinned
+	if s.Container != nil {
+		labels[runtime.LabelProject] = s.Container.Project
+	}
+	mode := swarm.ServiceMode{Global: &swarm.GlobalService{}}
+	if none := uint64(0); len(s.Ports) == 0 { // it has labels only
+		mode = swarm.ServiceMode{Replicated: &swarm.ReplicatedService{Replicas: &none}}
+	}
 	_, err = r.api.ServiceCreate(ctx, client.ServiceCreateOptions{Spec: swarm.ServiceSpec{
 		Annotations: swarm.Annotations{Name: proxy.ContainerName(s.Name), Labels: labels},
-		Mode:        swarm.ServiceMode{Global: &swarm.GlobalService{}},
+		Mode:        mode,
 		TaskTemplate: swarm.TaskSpec{
 			ContainerSpec: &swarm.ContainerSpec{
 				Image: proxy.Image, Labels: containerLabels, StopSignal: "SIGUSR1", StopGracePeriod: &patience, ReadOnly: true, Mounts: proxyMounts(),
@@ -140,6 +150,9 @@ func (r *Runtime) Proxies(ctx context.Context, service string) ([]runtime.Proxy,
 	found, err := r.api.ServiceInspect(ctx, proxy.ContainerName(service), client.ServiceInspectOptions{})
 	if err != nil {
 		return nil, r.unreachable(err)
+	}
+	if found.Service.Spec.Mode.Global == nil {
+		return nil, nil // it has no ports
 	}
 	port, err := strconv.ParseUint(found.Service.Spec.Labels[labelPort], 10, 16)
 	if err != nil {

@@ -34,7 +34,6 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/moby/moby/api/types/mount"
-	"github.com/moby/moby/api/types/network"
 	"github.com/moby/moby/api/types/swarm"
 	"github.com/moby/moby/client"
 
@@ -58,6 +57,8 @@ type Runtime struct {
 	opts Options
 	api  *client.Client
 	key  key
+	// here is the ID of the node whose engine is asked.
+	here string
 
 	mu       sync.Mutex
 	controls map[netip.AddrPort]proxy.Control
@@ -92,8 +93,12 @@ func IsManager(ctx context.Context, socket string) (bool, error) {
 }
 
 func (r *Runtime) prepare(ctx context.Context) error {
+	info, err := r.api.Info(ctx, client.InfoOptions{})
+	if err != nil {
+		return r.unreachable(err)
+	}
+	r.here = info.Info.Swarm.NodeID
 	if r.opts.LookOnly {
-		var err error
 		r.key, err = r.oldestKey(ctx)
 		return err
 	}
@@ -130,7 +135,11 @@ func (r *Runtime) Nodes(ctx context.Context) ([]runtime.Node, error) {
 	if err != nil {
 		return nil, r.unreachable(err)
 	}
-	return nodesOf(found.Items), nil
+	nodes := nodesOf(found.Items)
+	for i := range nodes {
+		nodes[i].Here = nodes[i].ID == r.here
+	}
+	return nodes, nil
 }
 
 // nodesOf converts the swarm's nodes and sorts them by name. A node without an address is not ready.
@@ -370,25 +379,9 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Service, instance, node s
 	if err != nil {
 		return fmt.Errorf("start instance %s: %w", instance, err)
 	}
-	labels := runtime.LabelsWithoutMinimum(s.Labels)
-	labels[runtime.LabelService], labels[runtime.LabelRole], labels[runtime.LabelInstance] = s.Name, runtime.RoleInstance, instance
-	labels[runtime.LabelNode], labels[runtime.LabelImage] = nodes[n].ID, s.Image
-	one, soon := uint64(1), time.Second
-	spec := swarm.ServiceSpec{
-		Annotations: swarm.Annotations{Name: proxy.InstanceName(instance), Labels: labels},
-		Mode:        swarm.ServiceMode{Replicated: &swarm.ReplicatedService{Replicas: &one}},
-		TaskTemplate: swarm.TaskSpec{
-			ContainerSpec: &swarm.ContainerSpec{Image: image, Labels: labels},
-			Placement:     &swarm.Placement{Constraints: []string{"node.id==" + nodes[n].ID}},
-			RestartPolicy: &swarm.RestartPolicy{Condition: swarm.RestartPolicyConditionAny, Delay: &soon},
-			Resources:     &swarm.ResourceRequirements{Limits: &swarm.Limit{MemoryBytes: int64(s.MemoryBytes), NanoCPUs: int64(s.CPUs * 1e9)}},
-		},
-		EndpointSpec: &swarm.EndpointSpec{Mode: swarm.ResolutionModeDNSRR},
-	}
-	for _, p := range s.Ports {
-		spec.EndpointSpec.Ports = append(spec.EndpointSpec.Ports, swarm.PortConfig{
-			Protocol: network.TCP, TargetPort: uint32(p.Container), PublishMode: swarm.PortConfigPublishModeHost,
-		})
+	spec, err := r.plan(ctx, &s, instance, image, nodes[n].ID)
+	if err != nil {
+		return fmt.Errorf("start instance %s: %w", instance, err)
 	}
 	login, err := runtime.RegistryAuth(ctx, s.Image)
 	if err != nil {
@@ -415,8 +408,8 @@ func (r *Runtime) Stop(ctx context.Context, instance string) error {
 	return nil
 }
 
-// Remove implements runtime.Runtime.
-func (r *Runtime) Remove(ctx context.Context, service string) error {
+// Remove implements runtime.Runtime. A swarm gives all tasks time to end.
+func (r *Runtime) Remove(ctx context.Context, service string, _ bool) error {
 	services, err := r.services(ctx)
 	if err != nil {
 		return err
@@ -434,7 +427,11 @@ func (r *Runtime) Remove(ctx context.Context, service string) error {
 			errs = append(errs, fmt.Errorf("remove %s: %w", service, err))
 		}
 	}
-	return errors.Join(append(errs, r.removeFiles(ctx, service))...)
+	errs = append(errs, r.removeFiles(ctx, service), r.removeObjects(ctx, service))
+	if project := projectOf(services); project != "" {
+		errs = append(errs, r.removeProject(ctx, project))
+	}
+	return errors.Join(errs...)
 }
 
 // Changes implements runtime.Runtime: nothing tells of tasks of other nodes, so rounds
