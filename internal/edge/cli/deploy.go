@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,30 +23,86 @@ import (
 func newDeployCommand(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use:   "deploy FILE|SERVICE",
-		Short: "Deploy a service from its specification, or from the repository",
-		Long: `Deploy a service. FILE is its specification, or PiCasso's deployment descriptor
+		Short: "Deploy services from a Compose file, a specification, or the repository",
+		Long: `Deploy services. FILE is a Compose file (.yaml), whose services are called
+PROJECT-SERVICE; or the specification of one service, or PiCasso's deployment descriptor
 ({"imageName", "port_host", "port_container"}), as JSON; - is standard input. SERVICE,
 where there is no file of that name, is one that was pushed (weir-edge push). The same
-again changes nothing.`,
-		Example: `  weir-edge deploy shop.json
+again changes nothing.
+
+Of a Compose file every key is honoured, refused with its line, or said to have no effect.
+Beside these a service may have x-weir-edge: {maxUsers, responseTime, availability,
+numUsers, algorithm, minInstances}.`,
+		Example: `  weir-edge deploy compose.yaml
+  weir-edge deploy shop.json
   weir-edge deploy shop`,
 		Args: cmdline.ExactArgs("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			deployed, err := deploy(cmd, server.NewClient(g.socket), args[0])
+			client := server.NewClient(g.socket)
+			if isCompose(args[0]) {
+				return deployCompose(cmd, client, args[0])
+			}
+			deployed, err := deploy(cmd, client, args[0])
 			if err != nil {
 				return err
 			}
-			for _, note := range deployed.Notes {
-				fmt.Fprintln(cmd.ErrOrStderr(), cmdline.PrintableLines(note))
-			}
-			what := "is there already"
-			if deployed.Changed {
-				what = "deployed"
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", deployed.Service, what)
-			return err
+			return printDeployed(cmd, &deployed)
 		},
 	}
+}
+
+func printDeployed(cmd *cobra.Command, deployed *edge.Deployed) error {
+	for _, note := range deployed.Notes {
+		fmt.Fprintln(cmd.ErrOrStderr(), cmdline.PrintableLines(note))
+	}
+	what := "is there already"
+	if deployed.Changed {
+		what = "deployed"
+	}
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", deployed.Service, what)
+	return err
+}
+
+// deployCompose deploys the services of a Compose file, those that others need first.
+func deployCompose(cmd *cobra.Command, client *server.Client, path string) error {
+	seen, err := client.Snapshot(cmd.Context())
+	if err != nil {
+		return err
+	}
+	file, err := readCompose(cmd.Context(), path, seen.Engine, os.Environ())
+	if err != nil {
+		return err
+	}
+	for _, note := range file.Notes {
+		fmt.Fprintln(cmd.ErrOrStderr(), cmdline.PrintableLines(note))
+	}
+	for _, s := range file.Services {
+		end := sayPulling(cmd, client, s.Name)
+		deployed, err := client.Deploy(cmd.Context(), s.Document)
+		end()
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.Where, err)
+		}
+		if err := printDeployed(cmd, &deployed); err != nil {
+			return err
+		}
+	}
+	for _, left := range orphans(&seen, file) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s is not in %s any more and goes on: weir-edge rm %[1]s ends it\n", cmdline.Printable(left), path)
+	}
+	return nil
+}
+
+// orphans returns the services of a project that its file does not have any more.
+func orphans(seen *edge.Snapshot, file *composeFile) (names []string) {
+	for _, there := range seen.Services {
+		parsed, err := spec.Parse(there.Specification)
+		if err == nil && parsed.Container != nil && parsed.Container.Project == file.Project &&
+			!slices.ContainsFunc(file.Services, func(s composeService) bool { return s.Name == there.Name }) {
+			names = append(names, there.Name)
+		}
+	}
+	return names
 }
 
 // deploy deploys a specification file; a name that is no file and has no dot or slash is deployed

@@ -209,14 +209,10 @@ func (r *Runtime) removeObjects(ctx context.Context, service string) error {
 	}
 	var errs []error
 	for _, c := range configs.Items {
-		if _, err := r.api.ConfigRemove(ctx, c.ID, client.ConfigRemoveOptions{}); err != nil && !cerrdefs.IsNotFound(err) {
-			errs = append(errs, fmt.Errorf("remove the swarm's config %s: %w", c.Spec.Name, err))
-		}
+		errs = append(errs, r.removeConfig(ctx, c.ID))
 	}
 	for _, s := range secrets.Items {
-		if _, err := r.api.SecretRemove(ctx, s.ID, client.SecretRemoveOptions{}); err != nil && !cerrdefs.IsNotFound(err) {
-			errs = append(errs, fmt.Errorf("remove the swarm's secret %s: %w", s.Spec.Name, err))
-		}
+		errs = append(errs, r.removeSecret(ctx, s.ID))
 	}
 	return errors.Join(errs...)
 }

@@ -1,0 +1,230 @@
+//go:build docker
+
+package edge
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/client"
+
+	"github.com/weir-project/weir/api/v1/edge"
+	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
+)
+
+const (
+	// homeFile is a home server as its owner would write it. The worker is healthy when it reaches all
+	// others by their names, and what they were given is there.
+	homeFile = `
+name: home
+x-common: &common
+  restart: unless-stopped
+  logging: {driver: json-file, options: {max-size: 1m}}
+services:
+  web:
+    <<: *common
+    image: example.test/pages:1
+    environment: {GREETING: "hello ${WHO:-you}"}
+    env_file: web.env
+    volumes: ["./content:/content:ro"]
+    configs: [app]
+    depends_on: {db: {condition: service_healthy}, cache: {condition: service_started}}
+    ports: [{target: 80, published: 8201, app_protocol: http}]
+    labels: {weir.weight: "200"}
+    x-weir-edge: {maxUsers: 50, minInstances: 2, responseTime: 2}
+  db:
+    <<: *common
+    image: example.test/tools:1
+    command: [sh, -c, "cat /run/secrets/password >/data/index.html; exec httpd -f -p 5432 -h /data"]
+    volumes: ["data:/data"]
+    secrets: [{source: password, mode: 0440}]
+    healthcheck: {test: [CMD, wget, -q, -O, /dev/null, "http://localhost:5432/"], interval: 1s}
+    deploy: {resources: {limits: {memory: 64M, cpus: "0.5"}}}
+  worker:
+    <<: *common
+    image: example.test/tools:1
+    command: [sleep, "2147483647"]
+    user: "1000:1000"
+    working_dir: /tmp
+    environment: {GREETING: hello you}
+    healthcheck:
+      test: wget -q -O /dev/null http://web/ && wget -q -O - http://db:5432/ | grep -q sesame && nc -w 1 cache 6379 </dev/null && test "$$(id -u)" = 1000 && test "$$PWD" = /tmp && test "$$GREETING" = "hello you"
+      interval: 1s
+  cache:
+    <<: *common
+    image: example.test/tools:1
+    entrypoint: [httpd, -f, -p, "6379", -h]
+    command: [/cache]
+    tmpfs: ["/cache:size=16m"]
+    read_only: true
+  proxy:
+    <<: *common
+    image: example.test/tools:1
+    command: [sh, -c, "while true; do nc -l -p 80 -e nc web 80; done"]
+    depends_on: [web]
+    ports: ["8202:80"]
+volumes: {data: {}}
+configs: {app: {file: ./app.conf}}
+secrets: {password: {file: ./password}}
+`
+	toolsImage = "example.test/tools:1"
+)
+
+// homeFolder writes the home server's files.
+func homeFolder(t *testing.T, compose string) string {
+	t.Helper()
+	dir := t.TempDir()
+	must.Succeed(t, os.Mkdir(filepath.Join(dir, "content"), 0o755))
+	for name, text := range map[string]string{"compose.yaml": compose, "web.env": "TZ=UTC\n", "app.conf": "color: blue\n", "password": "open sesame\n"} {
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	return filepath.Join(dir, "compose.yaml")
+}
+
+var homeServices = map[string]int{"home-web": 2, "home-db": 1, "home-worker": 1, "home-cache": 1, "home-proxy": 1}
+
+// awaitHome waits until all of the home server answers.
+func (s *site) awaitHome(t *testing.T) {
+	t.Helper()
+	harness.Await(t, "all services of the file answer", time.Minute, func() error {
+		running := map[string]int{}
+		for _, i := range s.ps(t) {
+			if i.State == "running" {
+				running[i.Service]++
+			}
+		}
+		for name, count := range homeServices {
+			if running[name] != count {
+				return errNot(s.must(t, "ps"))
+			}
+		}
+		return nil
+	})
+}
+
+// TestCompose: a Compose file of a home server is deployed as it stands.
+func TestCompose(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	must.Succeed(t, s.engine.ImportBinary(t.Context(), toolsImage, nil))
+	s.start(t)
+	home := homeFolder(t, homeFile)
+	began := time.Now()
+	t.Logf("weir-edge deploy\n%s", s.must(t, "deploy", home))
+	s.awaitHome(t)
+	t.Logf("five services after %v\n%s", time.Since(began).Round(time.Millisecond), s.must(t, "ps"))
+	must.Succeed(t, s.get(8201))
+	harness.Await(t, "the proxy of the file answers", 10*time.Second, func() error { return s.get(8202) })
+	if again := s.must(t, "deploy", home); strings.Count(again, "is there already") != len(homeServices) {
+		t.Errorf("the same again: %s", again)
+	}
+	t.Run("what instances have", s.testComposeInstances)
+	t.Run("nobody reads passwords", func(t *testing.T) { s.testComposeMasked(t) })
+	for name := range homeServices {
+		s.must(t, "rm", name)
+	}
+	harness.Await(t, "all have ended", 30*time.Second, func() error {
+		if list := s.ps(t); len(list) > 0 {
+			return errNot(fmt.Sprint(list))
+		}
+		return nil
+	})
+	left, err := s.engine.API().NetworkList(t.Context(), client.NetworkListOptions{Filters: make(client.Filters).Add("name", "home_")})
+	must.Succeed(t, err)
+	if len(left.Items) > 0 {
+		t.Errorf("its network is left: %v", left.Items)
+	}
+	if _, err := s.engine.API().VolumeInspect(t.Context(), "home_data", client.VolumeInspectOptions{}); err != nil {
+		t.Errorf("its data are gone: %v", err)
+	}
+	if files, _ := filepath.Glob(filepath.Join(s.dir, "*", "home-*")); len(files) > 0 {
+		t.Errorf("files are left: %v", files)
+	}
+}
+
+func (s *site) testComposeInstances(t *testing.T) {
+	for _, i := range s.ps(t) {
+		found, err := s.engine.API().ContainerInspect(t.Context(), i.ContainerID, client.ContainerInspectOptions{})
+		must.Succeed(t, err)
+		c := found.Container
+		switch i.Service {
+		case "home-web":
+			if !strings.Contains(fmt.Sprint(c.Config.Env), "GREETING=hello you") || !strings.Contains(fmt.Sprint(c.Config.Env), "TZ=UTC") || c.Config.Labels["weir.weight"] != "200" {
+				t.Errorf("web has %v and %v", c.Config.Env, c.Config.Labels)
+			}
+			if i.Reason == "" || !strings.Contains(i.Reason, "kept here by the path") {
+				t.Errorf("web says %q", i.Reason)
+			}
+		case "home-db":
+			if c.HostConfig.Memory != 64<<20 || c.HostConfig.NanoCPUs != 5e8 || !strings.Contains(i.Reason, "kept here by the volume home_data") {
+				t.Errorf("db has %d bytes and %d, and says %q", c.HostConfig.Memory, c.HostConfig.NanoCPUs, i.Reason)
+			}
+		}
+	}
+	proxies, err := s.engine.API().ContainerInspect(t.Context(), "edgeproxy-home-worker", client.ContainerInspectOptions{})
+	must.Succeed(t, err)
+	if proxies.Container.State.Running {
+		t.Error("a service without ports has a proxy")
+	}
+}
+
+// testComposeMasked: values of environment variables and secrets are not shown.
+func (s *site) testComposeMasked(t *testing.T) {
+	seen, err := s.client.Snapshot(t.Context())
+	must.Succeed(t, err)
+	for _, service := range seen.Services {
+		if text := string(service.Specification); strings.Contains(text, "=hello") || strings.Contains(text, "open sesame") || strings.Contains(text, "content\":") {
+			t.Errorf("%s shows %s", service.Name, text)
+		}
+	}
+}
+
+// TestComposeSwarm: the same file on a swarm.
+func TestComposeSwarm(t *testing.T) {
+	c := newCluster(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	must.Succeed(t, c.engine.ImportBinary(ctx, toolsImage, nil))
+	must.Succeed(t, (&testbed.Cluster{Host: c.host, Nodes: c.nodes, Engines: c.engines}).Distribute(ctx, toolsImage))
+	c.startManager(t)
+	// The worker reaches the others from another node.
+	nodes, err := c.client.Nodes(t.Context())
+	must.Succeed(t, err)
+	away := slices.IndexFunc(nodes, func(n edge.Node) bool { return n.Address != c.nodes[0].Addr.String() })
+	placed := strings.Replace(homeFile, "  worker:\n", "  worker:\n    deploy: {placement: {constraints: [node.hostname=="+nodes[away].Name+"]}}\n", 1)
+	home := homeFolder(t, placed)
+	began := time.Now()
+	t.Logf("weir-edge deploy\n%s", c.must(t, "deploy", home))
+	c.awaitHome(t)
+	t.Logf("five services after %v\n%s", time.Since(began).Round(time.Millisecond), c.must(t, "ps"))
+	for _, i := range c.ps(t) {
+		if kept := i.Node == nodes[away].Name; kept != (i.Service == "home-worker") && strings.Contains(i.Reason, "kept") || i.Service == "home-worker" && !kept {
+			t.Errorf("%s is on %s: %s", i.Instance, i.Node, i.Reason)
+		}
+	}
+	for node := range c.nodes {
+		harness.Await(t, fmt.Sprintf("users get an answer at node %d", node), 15*time.Second, func() error { return c.get(node, 8201) })
+	}
+	harness.Await(t, "the proxy of the file answers", 10*time.Second, func() error { return c.get(1, 8202) })
+	for name := range homeServices {
+		c.must(t, "rm", name)
+	}
+	harness.Await(t, "nothing of the swarm is left", 30*time.Second, func() error {
+		networks, err := c.engine.API().NetworkList(t.Context(), client.NetworkListOptions{Filters: make(client.Filters).Add("name", "home_")})
+		must.Succeed(t, err)
+		secrets, err := c.engine.API().SecretList(t.Context(), client.SecretListOptions{Filters: make(client.Filters).Add("label", "weir-edge.project")})
+		must.Succeed(t, err)
+		if len(networks.Items)+len(secrets.Items)+len(c.ps(t)) > 0 {
+			return errNot(fmt.Sprint(networks.Items, secrets.Items, c.ps(t)))
+		}
+		return nil
+	})
+}
