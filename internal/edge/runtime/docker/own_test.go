@@ -92,7 +92,8 @@ func TestFolderOfAnother(t *testing.T) {
 
 // A port that another program has is said before anything is made.
 func TestPortsFree(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	// At all addresses: at one, the port may be that of a connection elsewhere that has just ended.
+	listener, err := net.Listen("tcp", ":0")
 	if err != nil {
 		t.Fatal(err)
 	}
