@@ -24,6 +24,7 @@ import (
 
 	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/edge/proxy"
+	"github.com/weir-project/weir/internal/edge/server"
 	"github.com/weir-project/weir/internal/lab/testbed"
 )
 
@@ -191,12 +192,10 @@ func (s *site) testTwoAtOnce(t *testing.T) {
 	socket, dir := filepath.Join(s.Dir, "edge2.sock"), filepath.Join(s.Dir, "edge2")
 	second := s.launch(t, "--socket", socket, "--state-dir", dir)
 	defer second.kill()
-	first := s.socket()
-	harness.Await(t, "the second answers", 10*time.Second, func() error {
-		_, err := os.Stat(socket)
+	harness.Await(t, "the second answers", 20*time.Second, func() error {
+		_, err := server.NewClient(socket).Nodes(t.Context())
 		return err
 	})
-	_ = first
 	const services = 5
 	failed := make(chan error, services)
 	for i := range services {

@@ -224,9 +224,11 @@ func (m *manager) kill() {
 	<-m.end
 }
 
-// weirEdge runs a command as a user would.
+// weirEdge runs a command as a user would, who gives up after two minutes.
 func (s *site) weirEdge(args ...string) (string, error) {
-	cmd := exec.Command(os.Getenv(programVariable), append(args, "--socket", s.socket())...)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, os.Getenv(programVariable), append(args, "--socket", s.socket())...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

@@ -3,7 +3,6 @@
 package edge
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -131,11 +130,14 @@ func (c *cluster) testNoAccess(t *testing.T) {
 			return err
 		})
 	}
-	var stderr bytes.Buffer
-	plain := c.engine.Command(os.Getenv(programVariable), "run", "--docker", c.engine.Socket(), "--state-dir", t.TempDir(), "--agents", fmt.Sprintf("http://{address}:%d", agentPort))
-	plain.Stderr = &stderr
-	if err := plain.Run(); err == nil || !strings.Contains(stderr.String(), "over TLS only; write for example https://{address}:7481") {
-		t.Errorf("over HTTP: %v, %s", err, stderr.String())
+	plain := c.begin(t, &manager{cmd: c.engine.Command(os.Getenv(programVariable), "run", "--docker", c.engine.Socket(), "--state-dir", t.TempDir(), "--agents", fmt.Sprintf("http://{address}:%d", agentPort))})
+	select {
+	case <-plain.end:
+	case <-time.After(20 * time.Second):
+		t.Error("over HTTP: it runs")
+	}
+	if said := plain.log.String(); !strings.Contains(said, "over TLS only; write for example https://{address}:7481") {
+		t.Errorf("over HTTP: %s", said)
 	}
 }
 
