@@ -81,7 +81,7 @@ func (s *site) testPinned(t *testing.T) {
 	before := s.inspect(t, s.awaitRunning(t, "pinned", 1, 20*time.Second)[0].ContainerID)
 	s.importPages(t, image, "--bytes", "1")
 	must.Succeed(t, s.engine.Remove(t.Context(), before.ID))
-	harness.Await(t, "another instance answers", 20*time.Second, func() error {
+	harness.Await(t, "another instance answers", 10*time.Second, func() error {
 		for _, i := range s.ps(t) {
 			if i.Service == "pinned" && i.State == "running" && i.ContainerID != before.ID {
 				if after := s.inspect(t, i.ContainerID); after.Image != before.Image || i.Image != image {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weir-project/weir/internal/edge/engine"
@@ -135,6 +136,28 @@ func TestOrphanOfThatName(t *testing.T) {
 	}
 	if ids := l.orphaned(shop(0, 0)); len(ids) > 0 {
 		t.Errorf("promised anew, and taken back at once: %v", ids)
+	}
+}
+
+// TestVanished: what an instance was promised is withdrawn soon after another program has removed it,
+// and later if it was never seen: it may be starting.
+func TestVanished(t *testing.T) {
+	for _, seen := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			l, o := newLives(), shop(0, 0)
+			if seen {
+				o.state.Instances = []runtime.Instance{{ID: "shop-1", Service: "shop", Node: "a", Phase: runtime.Running}}
+			}
+			l.instances(o)
+			o.state.Instances = nil
+			began := time.Now()
+			for l.instances(o); len(l.orphaned(o)) == 0; l.instances(o) {
+				time.Sleep(period)
+			}
+			if took := time.Since(began); seen != (took <= vanishedTimeout+period) || took < vanishedTimeout {
+				t.Errorf("seen: %v, it is withdrawn after %v", seen, took)
+			}
+		})
 	}
 }
 

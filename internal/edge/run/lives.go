@@ -252,11 +252,14 @@ const (
 	// orphanTimeout is the time after which a promise without an instance is withdrawn. A longer
 	// start, for example of a large image, finds its promise gone.
 	orphanTimeout = 15 * time.Second
+	// vanishedTimeout is orphanTimeout for an instance that this weir-edge has seen: another program has
+	// removed it. Meanwhile another weir-edge that starts one of its name has done so.
+	vanishedTimeout = 2 * time.Second
 	// lateStart is the time that a start may continue after its service was removed.
 	lateStart = 5 * time.Second
 )
 
-// orphaned returns the promises that have been without an instance for orphanTimeout.
+// orphaned returns the promises that have been without an instance for too long.
 func (l *lives) orphaned(o *observation) (gone []string) {
 	maps.DeleteFunc(l.orphans, func(id string, _ time.Time) bool { _, promised := o.promises[id]; return !promised })
 	for id, p := range o.promises {
@@ -267,12 +270,16 @@ func (l *lives) orphaned(o *observation) (gone []string) {
 		_, broken := o.broken[p.Service]
 		removed := !deployed && !broken
 		here := slices.ContainsFunc(o.state.Instances, func(c runtime.Instance) bool { return c.ID == id })
+		patience := orphanTimeout
+		if l.runs[id] != nil {
+			patience = vanishedTimeout
+		}
 		switch since := l.orphans[id]; {
 		case here || l.starting[id] != nil && !removed || l.stopping[id] != nil:
 			delete(l.orphans, id)
 		case since.IsZero():
 			l.orphans[id] = time.Now()
-		case time.Since(since) > orphanTimeout, removed && time.Since(since) > lateStart:
+		case time.Since(since) > patience, removed && time.Since(since) > lateStart:
 			gone = append(gone, id)
 		}
 	}
