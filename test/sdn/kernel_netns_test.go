@@ -122,7 +122,7 @@ func (c congested) String() string {
 // does something after it has measured.
 func (b *bed) congest(from, to *testbed.Process, efBPS float64, then func()) congested {
 	b.t.Helper()
-	ef := b.voice(from, to, efBPS)
+	ef := b.voice(from, to, efPort, efBPS)
 	b.wait("the flow's entry", 10*time.Second, func() error {
 		if lineWith(b.entries("br0"), "udp,", "tp_dst=53", "set_queue:2") == "" {
 			return errors.New("none")
@@ -245,19 +245,19 @@ type voice struct {
 
 var epoch = time.Now()
 
-// voice sends at a rate until it is stopped.
-func (b *bed) voice(from, to *testbed.Process, bps float64) *voice {
+// voice sends to a port at a rate until it is stopped.
+func (b *bed) voice(from, to *testbed.Process, port int, bps float64) *voice {
 	b.t.Helper()
 	v := &voice{sent: make(chan int, 1)}
 	b.in(to, func() (err error) {
-		v.server, err = net.ListenPacket("udp", net.JoinHostPort("198.18.66.2", strconv.Itoa(efPort)))
+		v.server, err = net.ListenPacket("udp", net.JoinHostPort("198.18.66.2", strconv.Itoa(port)))
 		if err == nil { // what finds no room here is not the switch's loss
 			err = readBuffer(v.server.(*net.UDPConn), 16<<20)
 		}
 		return err
 	})
 	b.in(from, func() (err error) {
-		v.client, err = net.Dial("udp", net.JoinHostPort("198.18.66.2", strconv.Itoa(efPort)))
+		v.client, err = net.Dial("udp", net.JoinHostPort("198.18.66.2", strconv.Itoa(port)))
 		return err
 	})
 	b.t.Cleanup(func() { v.client.Close(); v.server.Close() })

@@ -1,0 +1,228 @@
+//go:build netns
+
+package sdn
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
+)
+
+// containerHost is a host at a port of a switch with an agent and a container.
+type containerHost struct {
+	b                          *bed
+	space, container, receiver *testbed.Process
+	socket                     string
+}
+
+// runAgent starts an agent at the first host, with a container in a namespace behind it that the second
+// host has a route to.
+func (b *bed) runAgent(host, receiver *testbed.Process, policy map[string]any) *containerHost {
+	t := b.t
+	t.Helper()
+	h := &containerHost{b: b, space: host, receiver: receiver, socket: b.path("agent.sock")}
+	var err error
+	h.container, err = b.AddNamespace(t.Context())
+	must.Succeed(t, err)
+	b.inSpace(host, "ip", "link", "add", "c0", "type", "veth", "peer", "name", "eth0", "netns", fmt.Sprint(h.container.Pid()))
+	for _, args := range [][]string{{"link", "set", "c0", "up"}, {"address", "add", "198.18.77.1/24", "dev", "c0"}} {
+		b.inSpace(host, append([]string{"ip"}, args...)...)
+	}
+	for _, args := range [][]string{{"link", "set", "eth0", "up"}, {"address", "add", "198.18.77.2/24", "dev", "eth0"}, {"route", "add", "default", "via", "198.18.77.1"}} {
+		b.inSpace(h.container, append([]string{"ip"}, args...)...)
+	}
+	b.inSpace(host, "sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward")
+	b.inSpace(receiver, "ip", "route", "add", "198.18.77.0/24", "via", "198.18.66.1")
+	config, err := json.Marshal(map[string]any{"containers": []any{map[string]any{"name": "pbx", "netns": h.container.NetNSPath(), "policy": policy}}})
+	must.Succeed(t, err)
+	must.Succeed(t, os.WriteFile(b.path("weir.yaml"), config, 0o600))
+	agent, err := b.Start(host, harness.Program(t), "agent", "--uplink", "eth0", "--rate", "200mbit", "--config", b.path("weir.yaml"),
+		"--socket", h.socket, "--state-dir", b.path("state"), "--docker", "none", "--podman", "none")
+	must.Succeed(t, err)
+	t.Cleanup(func() {
+		endProcess(agent, syscall.SIGTERM)
+		if t.Failed() {
+			t.Logf("the agent: %s", tail(agent.Said(), 3000))
+		}
+	})
+	b.wait("the container", 30*time.Second, func() error {
+		out, err := b.do(harness.Program(t), "ps", "--socket", h.socket, "-o", "json")
+		var list []v1.Container
+		if err == nil {
+			err = json.Unmarshal([]byte(out), &list)
+		}
+		for _, c := range list {
+			if c.Name == "pbx" && c.State == "ok" {
+				return nil
+			}
+		}
+		return errors.Join(err, fmt.Errorf("it is %s", out))
+	})
+	return h
+}
+
+// arrival is a datagram with the time that is in it.
+type arrival struct {
+	tos   int
+	bytes int
+	took  time.Duration
+}
+
+// arrivals sends datagrams to a port of the receiver and returns those that arrive, in order.
+func (h *containerHost) arrivals(port int, send func(write func(bytes int))) []arrival {
+	b := h.b
+	b.t.Helper()
+	var server *net.UDPConn
+	b.in(h.receiver, func() (err error) {
+		if server, err = net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP("198.18.66.2"), Port: port}); err == nil {
+			err = readBuffer(server, 16<<20)
+		}
+		return err
+	})
+	raw, err := server.SyscallConn()
+	must.Succeed(b.t, err)
+	must.Succeed(b.t, errors.Join(raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_RECVTOS, 1) }), err))
+	all := make(chan []arrival)
+	go func() {
+		var list []arrival
+		data, control := make([]byte, 2000), make([]byte, 100)
+		for {
+			n, c, _, _, err := server.ReadMsgUDP(data, control)
+			if err != nil {
+				all <- list
+				return
+			}
+			messages, err := unix.ParseSocketControlMessage(control[:c])
+			if err == nil && len(messages) == 1 && n >= 8 {
+				list = append(list, arrival{int(messages[0].Data[0]), n + 42, time.Since(epoch) - time.Duration(binary.BigEndian.Uint64(data))})
+			}
+		}
+	}()
+	client := b.markedSocket(h.container, "198.18.66.2", port, 0)
+	packet := make([]byte, 2000)
+	send(func(bytes int) {
+		binary.BigEndian.PutUint64(packet, uint64(time.Since(epoch)))
+		_, _ = client.Write(packet[:bytes])
+	})
+	time.Sleep(time.Second)
+	server.Close()
+	return <-all
+}
+
+// every calls do at a rate for some time.
+func every(perSecond float64, during time.Duration, do func()) {
+	for began, n := time.Now(), 0; time.Since(began) < during; time.Sleep(time.Millisecond) {
+		for due := int(perSecond * time.Since(began).Seconds()); n < due; n++ {
+			do()
+		}
+	}
+}
+
+// TestTrustKernel: what a host's agent knows is what the switch does. EF on a port of SMTP, which the
+// switch would call BE, goes through EF's queue beside bulk that wants more than the port has; and a
+// flow that the agent demotes is in BE's queue from its first packet without the mark.
+func TestTrustKernel(t *testing.T) {
+	const rateBPS, voiceBPS = 20e6, 5e6
+	b := newKernelBed(t)
+	b.startWeir("--trust", "p1", "--trust", "p2", "--ovsdb", b.database(), "--rate", "20mbit")
+	h1, h2 := b.twoHosts()
+	h := b.runAgent(h1, h2, map[string]any{"class": "ef", "dscp": "mark"})
+	b.reach(h.container, "198.18.66.2")
+	b.wait("trust and queues", 20*time.Second, func() error {
+		if p := b.port("p2"); p.State != "ok" || len(p.Queues) != 3 || p.Trust == nil || p.Trust.Refused != "" {
+			return fmt.Errorf("p2 is %+v", p)
+		}
+		return nil
+	})
+
+	ef := b.voice(h.container, h2, bePort, voiceBPS)
+	b.wait("EF in its queue", 20*time.Second, func() error {
+		if n := sentBytes(b.port("p2"), "ef"); n < 100_000 {
+			return fmt.Errorf("it has sent %d bytes", n)
+		}
+		return nil
+	})
+	be, stop := b.bulk(h1, h2, afPort, 8) // of the host itself, without marks
+	time.Sleep(2 * time.Second)
+	ef.measuring.Store(true)
+	before, began := b.classBytes("p2")
+	arrived, bulk := ef.bytes.Load(), be.Load()
+	time.Sleep(3 * time.Second)
+	seconds := time.Since(began).Seconds()
+	after, _ := b.classBytes("p2")
+	efBPS, beBPS := 8*float64(ef.bytes.Load()-arrived)/seconds*(efBytes+42)/efBytes, 8*float64(be.Load()-bulk)/seconds
+	ef.measuring.Store(false)
+	delay, p99, _ := ef.delays()
+	sent, lost := ef.stop()
+	stop()
+	byClass := map[string]float64{}
+	for class := range after {
+		byClass[class] = 8 * float64(after[class]-before[class]) / seconds
+	}
+	t.Logf("EF of the container on port %d: %.2f Mbit/s, lost %d of %d, delay %v, p99 %v; bulk %.2f; classes %v", bePort, efBPS/1e6, lost, sent, delay, p99, beBPS/1e6, byClass)
+	if lost > 0 || efBPS < 0.97*voiceBPS || byClass["ef"] < 0.97*voiceBPS || byClass["be"] < 0.6*(rateBPS-voiceBPS) {
+		t.Error("EF does not have its queue beside bulk")
+	}
+	if p99 > 20*time.Millisecond {
+		t.Errorf("EF waits %v", p99)
+	}
+
+	b.must(harness.Program(t), "set", "pbx", "--class", "auto", "--socket", h.socket)
+	b.wait("BE to be silent", 20*time.Second, func() error {
+		one, _ := b.classBytes("p2")
+		time.Sleep(500 * time.Millisecond)
+		if two, _ := b.classBytes("p2"); two["be"]-one["be"] > 2000 {
+			return fmt.Errorf("%d bytes", two["be"]-one["be"])
+		}
+		return nil
+	})
+	before, _ = b.classBytes("p2")
+	list := h.arrivals(efPort, func(write func(int)) {
+		every(50, 2*time.Second, func() { write(100) })
+		every(700, 2*time.Second, func() { write(1300) }) // 7.5 Mbit/s
+	})
+	after, _ = b.classBytes("p2")
+	b.demoted(list, after["ef"]-before["ef"], after["be"]-before["be"])
+}
+
+// demoted: the packets of a flow have EF's mark until it is too much, and none from then on; each was
+// served as marked, and the first that is BE came through as the others.
+func (b *bed) demoted(list []arrival, ef, be uint64) {
+	t := b.t
+	t.Helper()
+	byMark, first := map[int]uint64{}, -1
+	for i, a := range list {
+		byMark[a.tos] += uint64(a.bytes)
+		if a.tos == 0 && first < 0 {
+			first = i
+		}
+		if first >= 0 && a.tos != 0 {
+			t.Errorf("packet %d is marked again", i)
+		}
+	}
+	if first < 80 || first > 300 {
+		t.Fatalf("of %d packets the agent demoted the %dth; by mark %v", len(list), first, byMark)
+	}
+	t.Logf("of %d packets the agent demoted the %dth, which took %v; by mark %v, EF's class sent %d bytes, BE's %d", len(list), first, list[first].took, byMark, ef, be)
+	if list[first].took > 100*time.Millisecond {
+		t.Errorf("the first packet of BE took %v", list[first].took)
+	}
+	for class, has := range map[string][2]uint64{"ef": {ef, byMark[tosEF]}, "be": {be, byMark[0]}} {
+		if has[0] < has[1] || has[0] > has[1]+has[1]/10+5000 {
+			t.Errorf("%s's class sent %d bytes, and %d arrived with its mark", class, has[0], has[1])
+		}
+	}
+}
