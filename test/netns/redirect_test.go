@@ -40,7 +40,13 @@ func TestRedirected(t *testing.T) {
 					return c.State == v1.StateDegraded && strings.Contains(c.Reason, "u32")
 				})
 				b.Run("tc", "filter", "del", "dev", device, "ingress", "pref", "49152")
+				filter := []string{"tc", "filter", "add", "dev", device, "ingress", "pref", "50", "u32", "match", "u32", "0", "0"}
+				b.Run(append(filter, "action", "mirred", "egress", "mirror", "dev", "ifb0")...)
 				agent.AwaitContainer("one", "ok again", 2*tapsInterval, func(c v1.Container) bool { return c.State == v1.StateOK })
+				b.Run(append(filter, "flowid", "1:7")...)
+				agent.AwaitContainer("one", "told of the class", 2*tapsInterval, func(c v1.Container) bool {
+					return c.State == v1.StateDegraded && strings.Contains(c.Reason, "overwrites their tag")
+				})
 			}
 			b.Check(500*time.Millisecond, func(m harness.Measurement) error {
 				if m.BPS[0] > (1.02+m.Slack)*5*mbit || m.BPS[0] < mbit {

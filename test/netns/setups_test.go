@@ -192,7 +192,7 @@ func clientOfLAN(t *testing.T, b *harness.Bed, containers []*harness.Container) 
 }
 
 // foreignRules are what firewalls and other tools leave at the host: marks, tracking of
-// connections, and a filter of what comes in at the uplink.
+// connections, and filters at the uplink that can neither change nor redirect packets.
 func foreignRules(t *testing.T, b *harness.Bed) {
 	for _, iptables := range []string{"iptables", "ip6tables"} {
 		for _, rule := range []string{
@@ -203,5 +203,7 @@ func foreignRules(t *testing.T, b *harness.Bed) {
 		}
 	}
 	b.Run("tc", "qdisc", "add", "dev", "uplink", "clsact")
-	b.Run("tc", "filter", "add", "dev", "uplink", "ingress", "pref", "50", "bpf", "bytecode", "1,6 0 0 4294967295,", "flowid", "1:1")
+	for _, way := range []string{"ingress", "egress"} {
+		b.Run("tc", "filter", "add", "dev", "uplink", way, "pref", "50", "bpf", "bytecode", "1,6 0 0 4294967295,", "flowid", "1:1")
+	}
 }

@@ -104,10 +104,11 @@ func (noBridges) Close() error              { return nil }
 type fakeTaps struct {
 	verified  map[uint16]int
 	err       error
-	redirects []string
+	followers kernel.Others
+	lookErr   error
 }
 
-func (f *fakeTaps) Redirects(identity.Tap) ([]string, error) { return f.redirects, nil }
+func (f *fakeTaps) Followers(identity.Tap) (kernel.Others, error) { return f.followers, f.lookErr }
 func (f *fakeTaps) Attach(_ identity.Tap, number uint16) error {
 	f.verified[number]++
 	return f.err
@@ -127,15 +128,26 @@ func TestCgroupOfNetAdmin(t *testing.T) {
 }
 
 // Who is behind a tap is looked up as often as the tap is.
-func TestRedirects(t *testing.T) {
+func TestFollowersOfTaps(t *testing.T) {
 	b := newBed()
 	c := b.start("c", v1.ModeBridge, 1)
-	for _, redirects := range [][]string{nil, {"u32 filter", "other"}, nil} {
-		b.taps.redirects = redirects
+	diverting := kernel.Others{Diverting: []string{"u32 filter", "other"}, Indexing: []string{"flower filter"}}
+	for _, step := range []struct {
+		followers kernel.Others
+		err       error
+		want      string
+	}{
+		{},
+		{followers: diverting, want: "u32 filter, other behind Weir's program at the host's end of its eth0 may redirect"},
+		{err: unix.ENOBUFS, want: "u32 filter, other behind"}, // the last answer stays
+		{followers: kernel.Others{Indexing: []string{"flower filter"}}, want: "count as the host's: flower filter behind"},
+		{},
+	} {
+		b.taps.followers, b.taps.lookErr = step.followers, step.err
 		b.Recheck(c)
 		b.apply()
-		if got := strings.Join(c.Complaints(), ""); strings.Contains(got, "u32 filter, other behind") != (redirects != nil) {
-			t.Errorf("behind %q: %q", redirects, got)
+		if got := strings.Join(c.Complaints(), ""); (got != "") != (step.want != "") || !strings.Contains(got, step.want) {
+			t.Errorf("%+v: %q", step, got)
 		}
 	}
 }

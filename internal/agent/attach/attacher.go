@@ -18,8 +18,8 @@ import (
 // *identity.Taps.
 type Taps interface {
 	Attach(tap identity.Tap, number uint16) error
-	// Redirects names programs and filters behind a tap that may take the number away.
-	Redirects(tap identity.Tap) ([]string, error)
+	// Followers names programs and filters behind a tap that may take the number away.
+	Followers(tap identity.Tap) (kernel.Others, error)
 }
 
 // QueueTags clears containers' numbers in packets that leave beside the uplinks, where they would

@@ -1,8 +1,6 @@
 package attach
 
 import (
-	"fmt"
-
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/datapath/identity"
 )
@@ -94,10 +92,13 @@ func (a *Attacher) indexDevices(list []*Container) map[int]bool {
 	return devices
 }
 
+// indexLost is the effect of a tag in tc_index that is lost or not to be trusted.
+const indexLost = "its IPv4 packets that the host fragments, or sends through a bridge that the uplink is a port of, count as the host's: "
+
 // indexComplaint returns why packets of a container with a tag in tc_index only count as the host's, or "".
 func (c *Container) indexComplaint() string {
 	if c.indexErr == nil || c.Number == 0 {
 		return ""
 	}
-	return fmt.Sprintf("its IPv4 packets that the host fragments, or sends through a bridge that the uplink is a port of, count as the host's: %v", c.indexErr)
+	return indexLost + c.indexErr.Error()
 }

@@ -109,7 +109,7 @@ func (c *Container) Complaints() []string {
 	if complaint := c.indexComplaint(); complaint != "" {
 		list = append(list, complaint)
 	}
-	for _, complaint := range []string{c.bypassComplaint(), c.redirectComplaint()} {
+	for _, complaint := range []string{c.bypassComplaint(), c.followerComplaint()} {
 		if complaint != "" {
 			list = append(list, complaint)
 		}

@@ -21,8 +21,8 @@ type Device struct {
 	limit identity.Applied[uint32]
 	// flowsErr is the reason why the tap does not classify flows.
 	flowsErr error
-	// redirects names programs and filters behind the tap that may take the number away.
-	redirects []string
+	// followers are the programs and filters of others behind the tap, as last seen.
+	followers kernel.Others
 }
 
 // tapping is the configuration of a tap.
@@ -63,9 +63,11 @@ func (a *Attacher) applyDevice(c *Container, d *Device) {
 		return
 	}
 	if !looked {
-		var err error
-		if d.redirects, err = a.Taps.Redirects(d.Tap); err != nil {
+		followers, err := a.Taps.Followers(d.Tap)
+		if err != nil {
 			a.log.Debug("cannot look for programs behind a tap", "name", c.Seen.Name, "interface", d.Interface, "error", err)
+		} else {
+			d.followers = followers
 		}
 	}
 	if d.Saved {
@@ -73,12 +75,17 @@ func (a *Attacher) applyDevice(c *Container, d *Device) {
 	}
 }
 
-// redirectComplaint returns what may take the container's number from its packets, or "".
-func (c *Container) redirectComplaint() string {
+// followerComplaint returns what may take the container's number from its packets, or "".
+func (c *Container) followerComplaint() string {
+	const where = "%s behind Weir's program at the host's end of its %s "
 	for _, d := range c.Devices {
-		if len(d.redirects) > 0 {
-			return fmt.Sprintf("%s behind Weir's program at the host's end of its %s may redirect its packets, which count as the host's then: remove it, or attach it at the bridge",
-				strings.Join(d.redirects, ", "), d.Interface)
+		switch {
+		case len(d.followers.Diverting) > 0:
+			return fmt.Sprintf(where+"may redirect its packets, which count as the host's then: remove it, or attach it at the bridge",
+				strings.Join(d.followers.Diverting, ", "), d.Interface)
+		case len(d.followers.Indexing) > 0:
+			return indexLost + fmt.Sprintf(where+"overwrites their tag: remove it, or let it end with continue or pipe, without a class",
+				strings.Join(d.followers.Indexing, ", "), d.Interface)
 		}
 	}
 	return ""

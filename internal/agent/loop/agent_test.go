@@ -286,8 +286,8 @@ func (m *fakeMachine) OpenClassifier(int, sched.Majors) (identity.Classifier, up
 // fakeTaps takes every tap.
 type fakeTaps struct{}
 
-func (*fakeTaps) Attach(identity.Tap, uint16) error        { return nil }
-func (*fakeTaps) Redirects(identity.Tap) ([]string, error) { return nil, nil }
+func (*fakeTaps) Attach(identity.Tap, uint16) error             { return nil }
+func (*fakeTaps) Followers(identity.Tap) (kernel.Others, error) { return kernel.Others{}, nil }
 
 // noOrigins is a kernel in which no packet has an unknown origin.
 type noOrigins struct{}

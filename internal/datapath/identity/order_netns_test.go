@@ -110,7 +110,7 @@ func TestUplinkComesFirst(t *testing.T) {
 	b.expect("first again", NumberHost, frameBytes(target), func() { b.sendIn(b.hostNS(), target, 0) })
 }
 
-// What comes after the classifier is named: programs, and filters of any kind.
+// What comes after the classifier and may change packets is named: programs, and filters.
 func TestFollowers(t *testing.T) {
 	if err := kernel.ProbeTCX(); err != nil {
 		t.Skipf("this kernel has no tcx: %v", err)
@@ -133,7 +133,11 @@ func TestFollowers(t *testing.T) {
 	b.run("tc", "-n", b.hostNS(), "qdisc", "add", "dev", b.host.UplinkName, "clsact")
 	followers("an empty clsact", "tally")
 	b.run("tc", append(dev, "bpf", "direct-action", "bytecode", "1,6 0 0 0,")...)
-	followers("and a filter", "tally", "bpf filter")
+	followers("and a filter that can change nothing", "tally")
+	b.run("tc", append(dev, "u32", "match", "u32", "0", "0", "flowid", "1:7", "action", "mirred", "egress", "mirror", "dev", "lo")...)
+	followers("and one that copies", "tally")
+	b.run("tc", append(dev, "pref", "7", "u32", "match", "u32", "0", "0", "action", "mirred", "egress", "redirect", "dev", "lo")...)
+	followers("and one that redirects", "tally", "u32 filter")
 	b.inHost(func() error { return DetachUplink(b.ifindex) })
 	followers("without the classifier")
 }

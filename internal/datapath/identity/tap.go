@@ -106,13 +106,13 @@ func (t *Taps) Attach(tap Tap, number uint16) error {
 	return nil
 }
 
-// Redirects returns the names of programs and filters of others that see packets after a tap at a
-// veth and may redirect them, which takes their number away. Errors: kernel.ErrNoNetNS.
-func (*Taps) Redirects(tap Tap) ([]string, error) {
+// Followers returns the programs and filters of others that see packets after a tap at a veth and may
+// take their number away. Errors: kernel.ErrNoNetNS.
+func (*Taps) Followers(tap Tap) (kernel.Others, error) {
 	if tap.Egress {
-		return nil, nil // in the container's reach; its number has other ways to the uplink
+		return kernel.Others{}, nil // in the container's reach; its number has other ways to the uplink
 	}
-	return tap.hook().Redirects(tapProgWeirTap)
+	return tap.hook().After(tapProgWeirTap)
 }
 
 // DetachTap removes the programs from a tap.

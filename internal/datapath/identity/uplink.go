@@ -425,9 +425,10 @@ func UplinkAttached(ifindex int) (bool, error) {
 }
 
 // Followers returns the names of programs and filters of others that see packets after the device's
-// classifier and may change their class.
+// classifier and may redirect them or change their class.
 func Followers(ifindex int) ([]string, error) {
-	return kernel.Hook{Ifindex: ifindex, Egress: true}.After(uplinkProgWeirUplink, belowProgWeirBelow, clearProgWeirClear)
+	others, err := kernel.Hook{Ifindex: ifindex, Egress: true}.After(uplinkProgWeirUplink, belowProgWeirBelow, clearProgWeirClear)
+	return others.Diverting, err
 }
 
 // DetachUplink removes the classifier from a device.

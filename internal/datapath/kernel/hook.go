@@ -100,71 +100,69 @@ func (h Hook) find(name string) (program *ebpf.Program, first bool, err error) {
 	return nil, false, nil
 }
 
-// After returns the names of programs, except those in except, and of clsact filters that see
-// packets after the program of that name. Filters come after all tcx programs. The result is empty
-// if there is no such program. Errors: ErrNoNetNS.
-func (h Hook) After(name string, except ...string) (names []string, err error) {
+// Others are the names of programs and filters of others that see packets after one of Weir's.
+type Others struct {
+	// Diverting may redirect packets, or change their priority or queue.
+	Diverting []string
+	// Indexing overwrite tc_index.
+	Indexing []string
+}
+
+// After returns the programs, except those in except, and the clsact filters that see packets after
+// the program of that name and may change what these carry. Filters come after all tcx programs. The
+// result is empty if there is no such program. Errors: ErrNoNetNS.
+func (h Hook) After(name string, except ...string) (others Others, err error) {
 	err = InNetNS(h.NetNSPath, func() (err error) {
-		names, err = h.after(name, except, func(attached) bool { return true })
+		others, err = h.after(name, except)
 		return err
 	})
-	return names, err
+	return others, err
 }
 
-// Redirects is After for programs and for filters that may redirect packets or edit their fields.
-func (h Hook) Redirects(name string) (names []string, err error) {
-	err = InNetNS(h.NetNSPath, func() (err error) {
-		names, err = h.after(name, nil, attached.mayRedirect)
-		return err
-	})
-	return names, err
-}
-
-// mayRedirect reports whether a program or filter may redirect packets or edit their fields.
-func (a attached) mayRedirect() bool {
-	var actions []netlink.Action
-	switch f := a.filter.(type) {
-	case *netlink.U32:
-		actions = f.Actions
-	case *netlink.MatchAll:
-		actions = f.Actions
-	case *netlink.Flower:
-		actions = f.Actions
-	default:
-		return true
-	}
-	return slices.ContainsFunc(actions, func(action netlink.Action) bool {
-		kind := action.Type()
-		return kind == "mirred" || kind == "skbedit"
-	})
-}
-
-func (h Hook) after(name string, except []string, counts func(attached) bool) ([]string, error) {
+func (h Hook) after(name string, except []string) (others Others, err error) {
 	all, err := h.programs()
 	if err != nil || len(all) == 0 {
-		return nil, err
+		return others, err
 	}
 	if h.Egress && all[0].filter == nil {
 		filters, err := h.filters()
 		if err != nil {
-			return nil, err
+			return others, err
 		}
 		all = append(all, filters...)
 	}
 	found := false
-	var names []string
+	var effects map[filterKey]effect
 	for _, a := range all {
 		called, err := a.name()
 		switch {
 		case err != nil:
-			return nil, err
+			return others, err
 		case called == name:
 			found = true
-		case found && called != "" && !slices.Contains(except, called) && counts(a):
-			names = append(names, called)
+			continue
+		case !found || called == "" || slices.Contains(except, called):
+			continue
+		}
+		does := diverts
+		if a.filter != nil {
+			if effects == nil {
+				if effects, err = h.effects(); err != nil {
+					return others, err
+				}
+			}
+			if known, is := effects[a.key()]; is {
+				does = known
+			}
+		}
+		switch does {
+		case diverts:
+			others.Diverting = append(others.Diverting, called)
+		case indexes:
+			others.Indexing = append(others.Indexing, called)
 		}
 	}
-	return names, nil
+	return others, nil
 }
 
 // attached is a program or filter attached to a hook.
@@ -172,6 +170,16 @@ type attached struct {
 	id ebpf.ProgramID // 0 for a filter without a program
 	// filter is nil for a program attached by tcx.
 	filter netlink.Filter
+}
+
+// key returns the key of a filter.
+func (a attached) key() filterKey {
+	attrs := a.filter.Attrs()
+	key := filterKey{priority: attrs.Priority, handle: attrs.Handle}
+	if attrs.Chain != nil {
+		key.chain = *attrs.Chain
+	}
+	return key
 }
 
 // name returns a program's name, or the kind of another filter; "" if it was detached meanwhile.
