@@ -64,8 +64,9 @@ func startHAProxy(t *testing.T, c Config) Control {
 	return control
 }
 
-// runHAProxy starts one whose files are in a folder, perhaps after another one there.
-func runHAProxy(t *testing.T, c Config, dir string) (*exec.Cmd, Control) {
+// runHAProxy starts one whose files are in a folder, perhaps after another one there, by a command that
+// runs another one.
+func runHAProxy(t *testing.T, c Config, dir string, by ...string) (*exec.Cmd, Control) {
 	t.Helper()
 	if _, err := os.Stat(Binary); err != nil {
 		t.Skip("HAProxy is not installed")
@@ -75,7 +76,7 @@ func runHAProxy(t *testing.T, c Config, dir string) (*exec.Cmd, Control) {
 	if err := os.WriteFile(file, []byte(c.File()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	command := Command(file)
+	command := slices.Concat(by, Command(file))
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stderr = t.Output() // why it ends
 	if err := cmd.Start(); err != nil {
@@ -352,25 +353,44 @@ func TestUsersAndConnections(t *testing.T) {
 }
 
 // TestIPv6: where the kernel has IPv6, users connect over both, and those of one IPv6 network of 64
-// bits, which is what a machine has, count as one.
+// bits, which is what a machine has, count as one. Where it has none, as its files say, they connect
+// over IPv4.
 func TestIPv6(t *testing.T) {
 	here, err := net.Listen("tcp", "[::1]:0")
 	if err != nil {
 		t.Skip("this host has no IPv6")
 	}
 	here.Close()
-	port := Port{Host: freePort(t), Servers: []Server{{Name: "edge-s-1", Address: saying(t, "hello"), Weight: 256}}}
-	control := startHAProxy(t, Config{Service: "s", Mode: ModeHTTP, QueueTimeout: time.Second, Ports: []Port{port}})
+	config := func() Config {
+		port := Port{Host: freePort(t), Servers: []Server{{Name: "edge-s-1", Address: saying(t, "hello"), Weight: 256}}}
+		return Config{Service: "s", Mode: ModeHTTP, QueueTimeout: time.Second, Ports: []Port{port}}
+	}
+	c := config()
+	control := startHAProxy(t, c)
 	for _, address := range []string{"127.0.0.1", "[::1]"} {
-		if _, body := get(t, fmt.Sprintf("http://%s:%d/", address, port.Host)); body != "hello" {
+		if _, body := get(t, fmt.Sprintf("http://%s:%d/", address, c.Ports[0].Host)); body != "hello" {
 			t.Errorf("at %s users get %q", address, body)
 		}
 	}
-	counted, err := control.ask(t.Context(), "show table "+port.frontend())
+	counted, err := control.ask(t.Context(), "show table "+c.Ports[0].frontend())
 	must.Succeed(t, err)
 	for _, source := range []string{"key=::ffff:127.0.0.1 ", "key=:: "} {
 		if !strings.Contains(counted, source) {
 			t.Errorf("%q is not in\n%s", source, counted)
 		}
+	}
+
+	without := []string{"unshare", "-r", "-m", "/bin/sh", "-c", `mount -t tmpfs none /proc && exec "$@"`, "sh"}
+	if out, err := exec.Command(without[0], append(without[1:], "true")...).CombinedOutput(); err != nil {
+		t.Skipf("no other files of the kernel: %v: %s", err, out)
+	}
+	c = config()
+	runHAProxy(t, c, t.TempDir(), without...)
+	if _, body := get(t, fmt.Sprintf("http://127.0.0.1:%d/", c.Ports[0].Host)); body != "hello" {
+		t.Errorf("without IPv6 users get %q", body)
+	}
+	if conn, err := net.Dial("tcp", fmt.Sprintf("[::1]:%d", c.Ports[0].Host)); err == nil {
+		conn.Close()
+		t.Error("it listens over IPv6 on a host that has none")
 	}
 }
