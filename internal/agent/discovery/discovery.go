@@ -91,9 +91,9 @@ type Event struct {
 // Snapshot lists all containers that run at a source.
 type Snapshot struct {
 	Containers []Container
-	// Unclear are the IDs of containers that run, about which the source has no answer yet. One
+	// Uninspected are the IDs of containers that run, about which the source has no answer yet. One
 	// that is known stays as it is; an event follows for each.
-	Unclear []string
+	Uninspected []string
 }
 
 // Source watches one container engine or file.

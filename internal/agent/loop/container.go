@@ -47,7 +47,11 @@ func (c *container) state() (v1.State, string) {
 		state = v1.StateDegraded
 		reasons = append(reasons, p.Error())
 	}
-	if complaints := c.Complaints(); len(complaints) > 0 {
+	complaints := c.Complaints()
+	if complaint := c.uninspectedComplaint(time.Now()); complaint != "" {
+		complaints = append(complaints, complaint)
+	}
+	if len(complaints) > 0 {
 		state = v1.StateDegraded
 		reasons = append(reasons, complaints...)
 	}

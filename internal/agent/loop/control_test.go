@@ -157,7 +157,7 @@ func TestLearn(t *testing.T) {
 		t.Errorf("after another source's snapshot: %s", names())
 	}
 	// One about which the engine gives no answer runs on as it is.
-	b.containers.learn(discovery.Event{Source: "docker", Snapshot: &discovery.Snapshot{Unclear: []string{"3", "4"}}})
+	b.containers.learn(discovery.Event{Source: "docker", Snapshot: &discovery.Snapshot{Uninspected: []string{"3", "4"}}})
 	if names() != "p d" || b.containers.byKey[key{"docker", "3"}] != d {
 		t.Errorf("after a snapshot without an answer about d: %s", names())
 	}

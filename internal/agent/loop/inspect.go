@@ -2,6 +2,7 @@ package loop
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -25,7 +26,18 @@ const (
 	slowInspection = 100 * time.Millisecond
 	missingDivisor = 10
 	checkDivisor   = 100
+	// mostUninspected is how long a container is ok without an inspection because these are slow.
+	mostUninspected = time.Minute
 )
+
+// uninspectedComplaint returns why the container's network was not looked at for too long, or "".
+func (c *container) uninspectedComplaint(now time.Time) string {
+	if c.inspectionTook <= slowInspection || now.Sub(c.inspectedAt) < mostUninspected {
+		return ""
+	}
+	return fmt.Sprintf("its network was not looked at for more than a minute, as that takes %s: devices that it adds are not controlled until then; remove devices there",
+		c.inspectionTook.Round(slowInspection))
+}
 
 // mayInspect reports whether the container may be inspected again at a time, so that its
 // inspections take at most that part of the time.

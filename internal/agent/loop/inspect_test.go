@@ -32,6 +32,20 @@ func TestSlowInspections(t *testing.T) {
 			t.Errorf("one of %v, %v ago: %d inspected, want %d", tc.took, tc.ago, got, tc.want)
 		}
 	}
+	c.Unattached, c.Obstacle = false, ""
+	for _, tc := range []struct {
+		took, ago time.Duration
+		want      v1.State
+	}{
+		{slowInspection, 10 * time.Minute, v1.StateOK}, // it waits for its turn
+		{2300 * time.Millisecond, 50 * time.Second, v1.StateOK},
+		{2300 * time.Millisecond, 70 * time.Second, v1.StateDegraded},
+	} {
+		c.inspectionTook, c.inspectedAt = tc.took, time.Now().Add(-tc.ago)
+		if state, reason := c.state(); state != tc.want || strings.Contains(reason, "takes 2.3s") != (state != v1.StateOK) {
+			t.Errorf("inspected %v ago, which took %v: %s, %q", tc.ago, tc.took, state, reason)
+		}
+	}
 }
 
 // When all numbers are in use, a container runs on in the host class and says

@@ -36,7 +36,7 @@ func (cs *containers) learn(event discovery.Event) {
 			running[key{c.Runtime, c.ID}] = true
 			cs.update(c)
 		}
-		for _, id := range event.Snapshot.Unclear {
+		for _, id := range event.Snapshot.Uninspected {
 			running[key{event.Source, id}] = true
 		}
 		for k, c := range cs.byKey {

@@ -421,7 +421,7 @@ func TestWrongAnswerHidesNoOtherContainer(t *testing.T) {
 	expectNone(t, events, 50*time.Millisecond)
 }
 
-// A container whose inspection hangs, or whose process cannot be read, is told of as unclear, and
+// A container whose inspection hangs, or whose process cannot be read, is told of as uninspected, and
 // the others of that snapshot and later ones are reported.
 func TestInspectionsWithoutAnswer(t *testing.T) {
 	e := newFakeEngine(t)
@@ -434,10 +434,10 @@ func TestInspectionsWithoutAnswer(t *testing.T) {
 	source := e.source()
 	source.snapshotTimeout = 100 * time.Millisecond
 	events := e.watch(source)
-	unclear := expect(t, events, "snapshot good").Snapshot.Unclear
-	slices.Sort(unclear)
-	if want := []string{id("hangs"), id("unreadable")}; !slices.Equal(unclear, want) {
-		t.Errorf("unclear: %q, want %q", unclear, want)
+	uninspected := expect(t, events, "snapshot good").Snapshot.Uninspected
+	slices.Sort(uninspected)
+	if want := []string{id("hangs"), id("unreadable")}; !slices.Equal(uninspected, want) {
+		t.Errorf("uninspected: %q, want %q", uninspected, want)
 	}
 	e.set("late", 13, fakeContainer{})
 	e.containerEvent("start", "late")

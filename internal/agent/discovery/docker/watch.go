@@ -204,10 +204,10 @@ func (w *watch) snapshot(ctx context.Context) error {
 			w.source.log.Debug("container ended before it was inspected", "id", ids[i])
 		default:
 			// A container that cannot be read must not hide the others.
-			snapshot.Unclear = append(snapshot.Unclear, ids[i])
+			snapshot.Uninspected = append(snapshot.Uninspected, ids[i])
 		}
 	}
-	unclear := snapshot.Unclear
+	uninspected := snapshot.Uninspected
 	if ctx.Err() != nil || !discovery.Send(ctx, w.source, w.events, discovery.Event{Snapshot: snapshot}) {
 		return ctx.Err()
 	}
@@ -218,7 +218,7 @@ func (w *watch) snapshot(ctx context.Context) error {
 			w.known[c.ID] = c // the snapshot has copies
 		}
 	}
-	for _, id := range unclear {
+	for _, id := range uninspected {
 		w.known[id] = &discovery.Container{ID: id} // the agent may know it, so its end is reported
 		if w.pending[id] == nil {
 			w.note(ctx, id, started)
