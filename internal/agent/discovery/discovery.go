@@ -48,9 +48,6 @@ type Container struct {
 	SharesNetworkOf string
 	// Pod is the name of its pod, if the source knows one.
 	Pod string
-	// NetworkDrivers are the drivers of the networks it is attached to, as the source names them;
-	// empty if unknown.
-	NetworkDrivers []string
 	// RoutingMesh: it is attached to the network of Swarm's routing mesh.
 	RoutingMesh bool
 	// Ports are its published ports.

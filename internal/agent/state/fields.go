@@ -90,13 +90,12 @@ type Container struct {
 
 // Network is the rest of what a source reports about a container's network.
 type Network struct {
-	None            bool     `json:"none,omitempty"`
-	Configured      bool     `json:"configured,omitempty"`
-	WithoutNetAdmin bool     `json:"without_net_admin,omitempty"`
-	WithoutNetRaw   bool     `json:"without_net_raw,omitempty"`
-	Drivers         []string `json:"drivers,omitempty"`
-	RoutingMesh     bool     `json:"routing_mesh,omitempty"`
-	Ports           []Port   `json:"ports,omitempty"`
+	None            bool   `json:"none,omitempty"`
+	Configured      bool   `json:"configured,omitempty"`
+	WithoutNetAdmin bool   `json:"without_net_admin,omitempty"`
+	WithoutNetRaw   bool   `json:"without_net_raw,omitempty"`
+	RoutingMesh     bool   `json:"routing_mesh,omitempty"`
+	Ports           []Port `json:"ports,omitempty"`
 }
 
 // Port is a published port of a container: a discovery.Port.

@@ -293,8 +293,7 @@ func (a *api) imageLabels(ctx context.Context, id string) (map[string]string, er
 
 // networkInfo holds the fields read from a network inspection.
 type networkInfo struct {
-	ID     string `json:"Id"`
-	Driver string
+	ID string `json:"Id"`
 	// Ingress: it carries Swarm's routing mesh.
 	Ingress bool
 }

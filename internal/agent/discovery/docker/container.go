@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -203,21 +202,12 @@ func (w *watch) imageLabels(ctx context.Context, id string) (labels map[string]s
 	return labels, "", nil
 }
 
-// tellNetworks records the drivers of the container's networks, sorted by network name, and whether
-// one of them carries Swarm's routing mesh.
+// tellNetworks records whether one of the container's networks carries Swarm's routing mesh.
 func (w *watch) tellNetworks(ctx context.Context, info *inspection, c *discovery.Container) error {
-	networks := info.NetworkSettings.Networks
-	for _, name := range slices.Sorted(maps.Keys(networks)) {
-		id := networks[name].NetworkID
-		if id == "" {
-			id = name // Podman before 4 does not report the ID
-		}
-		n, err := w.network(ctx, id)
+	for name, at := range info.NetworkSettings.Networks {
+		n, err := w.network(ctx, cmp.Or(at.NetworkID, name)) // Podman before 4 does not report the ID
 		if err != nil {
 			return err
-		}
-		if n.Driver != "" {
-			c.NetworkDrivers = append(c.NetworkDrivers, n.Driver)
 		}
 		c.RoutingMesh = c.RoutingMesh || n.Ingress
 	}

@@ -717,15 +717,14 @@ func TestConvert(t *testing.T) {
 	tests := []struct {
 		name, mode, networks string
 		want                 discovery.Container
-		drivers              string
 	}{
-		{"default", "default", `{"bridge":{"NetworkID":"net1"}}`, discovery.Container{}, "bridge"},
-		{"two", "b", `{"b":{"NetworkID":"net2"},"a":{"NetworkID":"net3"}}`, discovery.Container{RoutingMesh: true}, "overlay macvlan"},
-		{"removed network", "b", `{"b":{"NetworkID":"net9"},"a":{"NetworkID":"net1"}}`, discovery.Container{}, "bridge"},
-		{"host", "host", `{}`, discovery.Container{HostNetwork: true}, ""},
-		{"none", "none", `{"none":{"NetworkID":""}}`, discovery.Container{NoNetwork: true}, ""},
-		{"none, then connected", "none", `{"a":{"NetworkID":"net1"}}`, discovery.Container{}, "bridge"},
-		{"joined", "container:" + id("peer"), `null`, discovery.Container{SharesNetworkOf: id("peer")}, ""},
+		{"default", "default", `{"bridge":{"NetworkID":"net1"}}`, discovery.Container{}},
+		{"two", "b", `{"b":{"NetworkID":"net2"},"a":{"NetworkID":"net3"}}`, discovery.Container{RoutingMesh: true}},
+		{"removed network", "b", `{"b":{"NetworkID":"net9"},"a":{"NetworkID":"net1"}}`, discovery.Container{}},
+		{"host", "host", `{}`, discovery.Container{HostNetwork: true}},
+		{"none", "none", `{"none":{"NetworkID":""}}`, discovery.Container{NoNetwork: true}},
+		{"none, then connected", "none", `{"a":{"NetworkID":"net1"}}`, discovery.Container{}},
+		{"joined", "container:" + id("peer"), `null`, discovery.Container{SharesNetworkOf: id("peer")}},
 	}
 	e := newFakeEngine(t)
 	for i, test := range tests {
@@ -746,9 +745,6 @@ func TestConvert(t *testing.T) {
 		if !ok {
 			t.Errorf("%s: not found", test.name)
 			continue
-		}
-		if got := strings.Join(c.NetworkDrivers, " "); got != test.drivers {
-			t.Errorf("%s: drivers %q, want %q", test.name, got, test.drivers)
 		}
 		if c.HostNetwork != test.want.HostNetwork || c.NoNetwork != test.want.NoNetwork || c.SharesNetworkOf != test.want.SharesNetworkOf || c.RoutingMesh != test.want.RoutingMesh {
 			t.Errorf("%s: got %+v", test.name, c)
