@@ -26,8 +26,10 @@
 SEC("cgroup/setsockopt")
 int weir_bypass(struct bpf_sockopt *ctx)
 {
-	/* The kernel goes on with the caller's value, also with one larger than a page. */
-	ctx->optlen = 0;
+	/* A longer value than the kernel shows to programs: let it go on with the caller's. Others
+	 * stay as they are, as another program may have changed them. */
+	if (ctx->optlen > 4096)
+		ctx->optlen = 0;
 	return !(ctx->level == SOL_PACKET && ctx->optname == PACKET_QDISC_BYPASS) &&
 	       !(ctx->level == SOL_XDP && ctx->optname == XDP_TX_RING);
 }
