@@ -100,7 +100,7 @@ func examine(ctx context.Context, socket string) []finding {
 	findings = append(findings, examineEngines(seen.Status.Sources, err == nil)...)
 	add("published", proxied(kernel.ProxiedPorts("/proc")), resultLess,
 		"no port is published at one IPv6 address only, from which docker-proxy passes on", "what containers answer there is counted as the host's")
-	add("volumes", networkMounts("/proc/self/mountinfo"), resultLess,
+	add("volumes", networkMounts("/proc/1/mountinfo"), resultLess,
 		"no network file system is mounted", "what containers write there, the host sends (bound that by host: max)")
 	findings = append(findings, examineAgent(seen, err)...)
 	if node, err := agent.Node(ctx); err == nil && node.Measured.ResponsesReason != "" {

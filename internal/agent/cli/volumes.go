@@ -10,10 +10,10 @@ import (
 
 // networkFilesystems are the filesystem types whose data the kernel sends itself, from sockets of the
 // host, whichever container writes.
-var networkFilesystems = []string{"nfs", "nfs4", "cifs", "smb3", "ceph", "9p", "afs", "lustre"}
+var networkFilesystems = []string{"nfs", "nfs4", "cifs", "smb3", "ceph", "afs", "lustre"}
 
 // networkMounts returns an error that names the mounts of network filesystems in the file at path,
-// such as /proc/self/mountinfo; nil if there are none.
+// such as /proc/1/mountinfo (in a container the agent's own are others); nil if there are none.
 func networkMounts(path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
