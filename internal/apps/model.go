@@ -115,7 +115,8 @@ func (m *Model) Verdict(stage int, f *flow.Flow) Verdict {
 	return votes.verdict(m.MinConfidence)
 }
 
-// Answer returns one tree's answer of probabilities p of the types; it never abstains.
+// Answer returns the likeliest type and class by one tree's probabilities p of the types. Unlike
+// Verdict, it never abstains.
 func (m *Model) Answer(p []float64) Verdict {
 	var out Verdict
 	var levels [NumLevels]float64

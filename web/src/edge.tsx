@@ -98,7 +98,7 @@ function Services({ seen }: { seen: EdgeSnapshot }) {
         ? <p class="nothing">No service is deployed: <code>weir-edge deploy FILE</code> deploys one.</p>
         : <Grid label="Services"
           columns={[{ name: "service" }, { name: "users", number: true }, { name: "wait", number: true }, { name: "instances", number: true },
-            { name: "response", number: true }, { name: "of 95 %", number: true }, { name: "minimum of all users", number: true }, { name: "requests", number: true }, { name: "failed", number: true }, { name: "decided now", text: true }]}
+            { name: "response", number: true }, { name: "95th percentile", number: true }, { name: "minimum of all users", number: true }, { name: "requests", number: true }, { name: "failed", number: true }, { name: "decided now", text: true }]}
           rows={services.map((s) => ({
             key: s.name,
             cells: [

@@ -48,7 +48,7 @@ func loadOptions() ebpf.CollectionOptions {
 		types.cache = weak.Make(cache)
 	}
 	options := ebpf.CollectionOptions{Cache: cache}
-	// Without types the kernel rejects programs that need them, with a better error.
+	// Without the kernel's types, go on: its own error for programs that need them is clearer.
 	if kernel, err := cache.Kernel(); err == nil {
 		options.Programs.KernelTypes = kernel
 	}

@@ -101,7 +101,7 @@ func (t *OriginTable) Knows(netns uint32) bool {
 // Unknown returns the unassigned namespaces that packets came from since the last call.
 func (t *OriginTable) Unknown() ([]uint32, error) { return t.watcher.UnknownOrigins() }
 
-// Lapse drops the namespaces whose proof is gone, and returns them.
+// Lapse drops the namespaces that their path (ShownBy) shows no longer, and returns them.
 func (t *OriginTable) Lapse() (lapsed []uint32, err error) {
 	var errs []error
 	for netns, known := range t.known {

@@ -102,9 +102,9 @@ func (h Hook) find(name string) (program *ebpf.Program, first bool, err error) {
 
 // Others are the names of programs and filters of others that see packets after one of Weir's.
 type Others struct {
-	// Diverting may redirect packets, or change their priority or queue.
+	// Diverting are those that may redirect packets, or change their priority or queue.
 	Diverting []string
-	// Indexing overwrite tc_index.
+	// Indexing are those that overwrite tc_index.
 	Indexing []string
 }
 

@@ -148,8 +148,8 @@ func nodeReason(n edge.Node) string {
 func newEventsCommand(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events",
-		Short: "Show what happened lately and what happens",
-		Long:  `Show what happened lately and, with --follow, what happens. With -o json, one object a line.`,
+		Short: "Show recent and current events",
+		Long:  `Show recent events and, with --follow, those that follow. With -o json, one object a line.`,
 		Args:  cmdline.ExactArgs(),
 	}
 	format := cmdline.AddOutputFlag(cmd)

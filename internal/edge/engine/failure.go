@@ -41,7 +41,7 @@ func (s *service) noteFailure(w *world, i *instance) bool {
 	}
 	f.Done(i.Since)
 	f.Raise()
-	f.Block(w.at, doubled(shortFault, total))
+	f.Block(w.at, doubled(shortFault, total)) // 10 s, 20 s, 40 s, ... by failures on all nodes
 	f.Reason = orUnknown(i.Reason)
 	s.memory.Failures[i.Node] = f
 	return true

@@ -77,7 +77,7 @@ func ParseAddress(text string) (netip.AddrPort, error) {
 	case address.Addr().IsUnspecified():
 		return address, fmt.Errorf("%q is every address: write the one at which nodes reach this host", text)
 	case address.Port() == 0:
-		return address, fmt.Errorf("%q has no port: nodes have to know it", text)
+		return address, fmt.Errorf("port 0 in %q is not possible: give the port at which nodes reach the repository", text)
 	}
 	return address, nil
 }

@@ -382,7 +382,7 @@ func TestReference(t *testing.T) {
 		t.Error(got)
 	}
 	for text, says := range map[string]string{
-		"192.0.2.1:7482": "", "[2001:db8::1]:7482": "", "localhost:7482": "such as 127.0.0.1:7482", "0.0.0.0:7482": "the one at which nodes reach", "127.0.0.1:0": "has no port",
+		"192.0.2.1:7482": "", "[2001:db8::1]:7482": "", "localhost:7482": "such as 127.0.0.1:7482", "0.0.0.0:7482": "the one at which nodes reach", "127.0.0.1:0": "port 0",
 	} {
 		_, err := ParseAddress(text)
 		if says == "" && err != nil || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {

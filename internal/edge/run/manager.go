@@ -155,7 +155,7 @@ func (m *Manager) runInLoop(f func()) {
 	<-done
 }
 
-// runInBackground runs slow in a goroutine of its own, and has the loop call what it returns.
+// runInBackground runs slow in a new goroutine; the loop then calls the function that slow returns.
 // Only the loop may call it.
 func (m *Manager) runInBackground(slow func() (report func())) {
 	m.work.Go(func() { m.reports <- slow() })

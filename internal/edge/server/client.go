@@ -107,7 +107,7 @@ func (c *Client) Explain(ctx context.Context, service string) (e edge.Explanatio
 	return e, c.peer.Call(ctx, http.MethodGet, "/v1/services/"+url.PathEscape(service)+"/explain", nil, &e)
 }
 
-// Events calls each with what happened lately and, with follow, with what happens,
+// Events calls each with recent events and, with follow, with those that follow,
 // until ctx ends or each returns an error.
 func (c *Client) Events(ctx context.Context, follow bool, each func(edge.Event) error) error {
 	return transport.Stream(ctx, c.peer, fmt.Sprintf("/v1/events?follow=%t", follow), each)

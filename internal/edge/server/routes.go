@@ -88,7 +88,7 @@ func (a *api) routes() []route {
 			response: edge.Deployed{}, timeout: deployTimeout, handle: a.deployStored,
 		},
 		{
-			method: "GET", path: "/v1/events", summary: "What happened lately and what happens, one JSON object a line",
+			method: "GET", path: "/v1/events", summary: "Recent and current events, one JSON object a line",
 			query: []parameter{
 				{"since", "only what came after the event with this number", uint64(0)},
 				{"follow", "go on with what happens from now on", true},

@@ -322,7 +322,7 @@ func (k *marks) treat(sw *switchState, number uint32) treatment {
 }
 
 // errUntrusted says that a port is not to be trusted.
-var errUntrusted = errors.New("nobody asked to trust the port")
+var errUntrusted = errors.New("the port is not in --trust")
 
 // trust returns the bound of EF of a trusted port, and an error if the port is not trusted.
 func (k *marks) trust(sw *switchState, number uint32) (efBoundBPS uint64, err error) {

@@ -49,7 +49,7 @@ type PortState struct {
 	Blocked bool
 	Queues  map[openflow.Queue]QueueCount
 	Count   PortCount
-	Trust   *TrustState // nil: nobody asked to trust the port
+	Trust   *TrustState // nil: the port is not in --trust
 }
 
 // Snapshot copies the state. The flows, in no order, are included only if withFlows is set,

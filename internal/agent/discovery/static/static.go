@@ -132,7 +132,7 @@ func (s *Source) Run(ctx context.Context, events chan<- discovery.Event) error {
 			return nil
 		case _, ok := <-changes:
 			if !ok {
-				return errors.New("watch the mount table: it broke")
+				return errors.New("watch /proc/self/mountinfo: the watch ended")
 			}
 		}
 		for i := range s.entries {
