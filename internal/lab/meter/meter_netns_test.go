@@ -4,11 +4,14 @@ package meter_test
 
 import (
 	"context"
+	"errors"
+	"net"
 	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/weir-project/weir/internal/lab/meter"
 	"github.com/weir-project/weir/internal/lab/testbed"
@@ -41,6 +44,7 @@ func newBed(t *testing.T, mode testbed.Mode) *bed {
 	if b.container, err = host.AddContainerMode(ctx, "one", mode); err != nil {
 		t.Fatal(err)
 	}
+	b.awaitPeer(t)
 	err = testbed.InNetNS(host.PeerNetNSPath(), func() (err error) {
 		b.meter, err = meter.New(meter.Options{
 			Interface: host.PeerInterface, BasePort: basePort, Slots: 3,
@@ -66,6 +70,23 @@ func newBed(t *testing.T, mode testbed.Mode) *bed {
 		}
 	})
 	return b
+}
+
+// awaitPeer waits until the peer refuses connections. The first ARP request may be lost while
+// devices come up, and the next one comes a second later.
+func (b *bed) awaitPeer(t *testing.T) {
+	t.Helper()
+	closed := netip.AddrPortFrom(b.container.PeerAddr, 1).String()
+	var err error
+	for end := time.Now().Add(10 * time.Second); !errors.Is(err, unix.ECONNREFUSED); {
+		if time.Now().After(end) {
+			t.Fatalf("the peer cannot be reached: %v", err)
+		}
+		err = b.container.Enter(func() error {
+			_, err := net.DialTimeout("tcp4", closed, 100*time.Millisecond)
+			return err
+		})
+	}
 }
 
 // send sends for a while from the container and returns the payload sent.
