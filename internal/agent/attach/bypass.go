@@ -71,7 +71,7 @@ func (a *Attacher) checkBelow(u *Uplink) {
 	if u.Classifier() == nil {
 		return
 	}
-	below, err := kernel.Below(u.Ifindex())
+	below, err := kernel.AllBelow(u.Ifindex())
 	if err != nil && !errors.Is(err, kernel.ErrNoLink) {
 		a.log.Warn("cannot look for devices below the uplink", "uplink", u.Name(), "error", err)
 	}

@@ -30,7 +30,7 @@ type Uplink struct {
 	defaultRoute error
 	// followers are programs and filters of others that see packets after the classifier.
 	followers []string
-	// below names the devices that it passes its packets to.
+	// below names the devices below it, at any depth, and the outward ports of a bridge.
 	below []string
 	// unknownBytes counts bytes from unknown network namespaces; offered is scratch space.
 	unknownBytes uint64

@@ -305,7 +305,7 @@ func (d *Device) standFor(link kernel.Link) (kernel.Link, error) {
 		return link, err
 	}
 	links = slices.DeleteFunc(links, func(port kernel.Link) bool {
-		return port.MasterIndex != link.Index || !slices.Contains(outwardKinds, port.Kind)
+		return port.MasterIndex != link.Index || !port.Outward()
 	})
 	if len(links) == 1 {
 		return links[0], nil
@@ -313,11 +313,8 @@ func (d *Device) standFor(link kernel.Link) (kernel.Link, error) {
 	return link, nil
 }
 
-// bridgeKind is the kernel's name for a bridge. outwardKinds are the kinds of ports that lead to a
-// network outside, unlike those of containers and virtual machines.
+// bridgeKind is the kernel's name for a bridge.
 const bridgeKind = "bridge"
-
-var outwardKinds = []string{"device", "vlan", "bond", "team"}
 
 // schedulerOf returns the scheduler of the device with that index.
 func (d *Device) schedulerOf(ifindex int) Scheduler {

@@ -142,6 +142,66 @@ var handsOn = map[string]bool{
 	"vlan": true, "macvlan": true, "macvtap": true, "ipvlan": true, "ipvtap": true, "bond": true, "team": true,
 }
 
+// AllBelow lists the devices of the current namespace that packets of a device may leave by: those
+// below it, the ports of a bridge or Open vSwitch that lead to a network outside, and what is below
+// these. Errors: ErrNoLink.
+func AllBelow(index int) ([]Link, error) {
+	l, err := LinkByIndex(index)
+	if err != nil {
+		return nil, err
+	}
+	if !handsOn[l.Kind] && l.Kind != "bridge" && l.Kind != "openvswitch" {
+		return nil, nil // saves listing all devices
+	}
+	links, err := Links()
+	if err != nil {
+		return nil, err
+	}
+	return allBelow(l, links), nil
+}
+
+func allBelow(l Link, links []Link) (all []Link) {
+	known := map[int]bool{l.Index: true}
+	for from := []Link{l}; len(from) > 0; from = from[1:] {
+		for _, lower := range exits(from[0], links) {
+			if !known[lower.Index] {
+				known[lower.Index] = true
+				all, from = append(all, lower), append(from, lower)
+			}
+		}
+	}
+	return all
+}
+
+// exits returns the devices among links that l's packets may leave by next: those below it, or its
+// outward ports. The ports of all bridges of Open vSwitch have the same master.
+func exits(l Link, links []Link) (ports []Link) {
+	masters := []int{l.Index}
+	switch l.Kind {
+	default:
+		return below(l, links)
+	case "bridge":
+	case "openvswitch":
+		for _, other := range links {
+			if other.Kind == l.Kind {
+				masters = append(masters, other.Index)
+			}
+		}
+	}
+	for _, port := range links {
+		if slices.Contains(masters, port.MasterIndex) && port.Outward() {
+			ports = append(ports, port)
+		}
+	}
+	return ports
+}
+
+// Outward reports whether the device, as the port of a bridge, leads to a network outside, unlike
+// those of containers and virtual machines.
+func (l Link) Outward() bool {
+	return slices.Contains([]string{"device", "vlan", "bond", "team"}, l.Kind)
+}
+
 // Above lists the devices of the current namespace that pass their packets to the one with that
 // index.
 func Above(index int) ([]Link, error) {

@@ -57,3 +57,37 @@ func TestBelow(t *testing.T) {
 		}
 	}
 }
+
+func TestAllBelow(t *testing.T) {
+	links := []Link{
+		{Index: 2, Name: "eth0", Kind: "device", MasterIndex: 4},
+		{Index: 3, Name: "eth1", Kind: "device", MasterIndex: 4},
+		{Index: 4, Name: "bond0", Kind: "bond"},
+		{Index: 5, Name: "bond0.7", Kind: "vlan", PeerIndex: 4, PeerNetNSID: SameNetNS, MasterIndex: 8},
+		{Index: 6, Name: "eth2", Kind: "device", MasterIndex: 8},
+		{Index: 7, Name: "veth", Kind: "veth", MasterIndex: 8},
+		{Index: 8, Name: "br0", Kind: "bridge"},
+		{Index: 9, Name: "br0.9", Kind: "vlan", PeerIndex: 8, PeerNetNSID: SameNetNS},
+		{Index: 10, Name: "ovs-system", Kind: "openvswitch"},
+		{Index: 11, Name: "ovs0", Kind: "openvswitch"},
+		{Index: 12, Name: "eth3", Kind: "device", MasterIndex: 10},
+		{Index: 13, Name: "vnet0", Kind: "tuntap", MasterIndex: 10},
+	}
+	for name, want := range map[string][]string{
+		"bond0.7": {"bond0", "eth0", "eth1"},
+		"br0":     {"bond0.7", "eth2", "bond0", "eth0", "eth1"},
+		"br0.9":   {"br0", "bond0.7", "eth2", "bond0", "eth0", "eth1"},
+		"ovs0":    {"eth3"},
+		"eth2":    nil, // its bridge is above
+		"veth":    nil,
+	} {
+		at := slices.IndexFunc(links, func(l Link) bool { return l.Name == name })
+		var got []string
+		for _, l := range allBelow(links[at], links) {
+			got = append(got, l.Name)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("below %s are %v, want %v", name, got, want)
+		}
+	}
+}
