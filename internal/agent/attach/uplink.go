@@ -26,7 +26,7 @@ type Uplink struct {
 	refusals identity.Refusals
 	// tunnels names the devices whose packets reach this uplink as the host's.
 	tunnels error
-	// defaultRoute says that the default route leads through no uplink; nil if it leads through one.
+	// defaultRoute says that the default route leads past the uplinks; nil if it does not.
 	defaultRoute error
 	// followers are programs and filters of others that see packets after the classifier.
 	followers []string
@@ -149,7 +149,7 @@ func (a *Attacher) checkRoutes(uplinks []*Uplink, now time.Time) {
 	setRoutes(uplinks, stacked, outside)
 }
 
-// setRoutes assigns each uplink the devices on top of it, and those of default routes through none.
+// setRoutes assigns each uplink the devices on top of it, and those of default routes past all.
 func setRoutes(uplinks []*Uplink, stacked []kernel.Stacked, outside []string) {
 	for _, u := range uplinks {
 		through := slices.DeleteFunc(slices.Clone(stacked), func(s kernel.Stacked) bool { return s.On != u.Name() })

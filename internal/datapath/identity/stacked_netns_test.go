@@ -31,3 +31,53 @@ func TestStackedOnUplink(t *testing.T) {
 		t.Errorf("found %v, want %v", found, want)
 	}
 }
+
+// Devices by which packets leave past an uplink are named: another port of its bridge, another hop of
+// the default route. What is below the bridge is found.
+func TestAroundUplink(t *testing.T) {
+	if err := kernel.ProbeLink("vlan"); err != nil {
+		t.Skipf("this kernel has no vlan: %v", err)
+	}
+	b := newBed(t)
+	host := b.hostNS()
+	outside := func(what string, want ...string) {
+		t.Helper()
+		b.inHost(func() error {
+			_, found, err := kernel.StackedOn([]int{b.ifindex})
+			slices.Sort(found)
+			if !slices.Equal(found, want) {
+				t.Errorf("%s: packets leave by %v, want %v", what, found, want)
+			}
+			return err
+		})
+	}
+	for _, args := range [][]string{
+		{"link", "add", "card", "type", "veth", "peer", "name", "unplugged"},
+		{"link", "add", "link", "card", "name", "card.7", "type", "vlan", "id", "7"},
+		{"link", "add", "lan", "type", "bridge"},
+		{"link", "set", b.host.UplinkName, "master", "lan"},
+		{"link", "set", "card.7", "master", "lan"},
+		{"link", "set", "lan", "up"},
+		{"link", "set", "card", "up"},
+		{"link", "set", "card.7", "up"},
+		{"route", "replace", "default", "dev", "lan"},
+	} {
+		b.run("ip", append([]string{"-n", host}, args...)...)
+	}
+	outside("the other port is unplugged")
+	b.run("ip", "-n", host, "link", "set", "unplugged", "up")
+	outside("another port", "card.7")
+	b.run("ip", "-n", host, "route", "replace", "default", "nexthop", "dev", "lan", "nexthop", "dev", "card")
+	outside("another hop", "card", "card.7")
+	b.inHost(func() error {
+		lan, err := kernel.LinkByName("lan")
+		if err != nil {
+			return err
+		}
+		below, err := kernel.AllBelow(lan.Index)
+		if err == nil && (len(below) != 2 || below[0].Name != "card.7" || below[1].Name != "card") {
+			t.Errorf("below the bridge are %v", below)
+		}
+		return err
+	})
+}

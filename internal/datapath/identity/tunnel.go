@@ -7,8 +7,8 @@ import (
 	"github.com/weir-project/weir/internal/datapath/kernel"
 )
 
-// DefaultRouteProblem returns an error with instructions about the default routes of a family, IPv4
-// or IPv6, that lead through these devices and no uplink (kernel.StackedOn); nil without such devices.
+// DefaultRouteProblem returns an error with instructions about the default routes, IPv4 or IPv6, that
+// lead through these devices, past the uplinks (kernel.StackedOn); nil without such devices.
 func DefaultRouteProblem(devices []string) error {
 	if len(devices) == 0 {
 		return nil

@@ -21,8 +21,8 @@ type Stacked struct {
 }
 
 // StackedOn lists the devices of the current namespace that are stacked on the devices with these
-// indexes and have a route. Devices among the indexes themselves are omitted. If the preferred
-// default routes of a family lead to none of the indexes, outside has the names of their devices.
+// indexes and have a route. Devices among the indexes themselves are omitted. outside has the names of
+// the devices by which packets of the preferred default routes leave past these indexes.
 func StackedOn(uplinks []int) (stacked []Stacked, outside []string, err error) {
 	list, err := consistently(netlink.LinkList)
 	if err != nil {
@@ -44,12 +44,14 @@ func StackedOn(uplinks []int) (stacked []Stacked, outside []string, err error) {
 	return stackedOn(uplinks, links, under, routed), defaultsOutside(uplinks, links, under, preferred), nil
 }
 
-// defaultsOutside returns the names of the devices of a family's preferred default routes, unless one
-// of these leads to an uplink: it is one, has it as a port, or is stacked on one of these.
+// defaultsOutside returns the names of the devices of preferred default routes that do not lead to an
+// uplink: they are none, have none as a port, and are not stacked on one of these. For a device with an
+// uplink as a port it names the other ports that lead to a network outside. Devices that send nothing
+// are omitted.
 func defaultsOutside(uplinks []int, links []Link, under map[int][]int, preferred map[int]preference) (names []string) {
-	leads := map[int]bool{}
+	leads, visited := map[int]bool{}, map[int]bool{}
 	for _, index := range uplinks {
-		leads[index] = true
+		leads[index], visited[index] = true, true
 	}
 	for before := -1; before != len(leads); { // a bridge may be stacked on, a bond a port of it
 		before = len(leads)
@@ -62,17 +64,32 @@ func defaultsOutside(uplinks []int, links []Link, under map[int][]int, preferred
 			}
 		}
 	}
-	aside := map[int]bool{}
+	var next []int
 	for _, p := range preferred {
-		if slices.ContainsFunc(p.devices, func(index int) bool { return leads[index] }) {
+		next = append(next, p.devices...)
+	}
+	aside := map[int]bool{}
+	for ; len(next) > 0; next = next[1:] {
+		at := slices.IndexFunc(links, func(l Link) bool { return l.Index == next[0] })
+		if at < 0 || visited[next[0]] {
 			continue
 		}
-		for _, index := range p.devices {
-			aside[index] = true
+		visited[next[0]] = true
+		if !leads[next[0]] {
+			aside[next[0]] = true
+			continue
+		}
+		for _, index := range under[next[0]] {
+			if leads[index] { // a tunnel takes one of them
+				next = append(next, index)
+			}
+		}
+		for _, lower := range exits(links[at], links) {
+			next = append(next, lower.Index)
 		}
 	}
 	for _, l := range links {
-		if aside[l.Index] && !l.Loopback {
+		if aside[l.Index] && !l.Loopback && !l.Down {
 			names = append(names, l.Name)
 		}
 	}

@@ -44,12 +44,17 @@ func TestStackedOn(t *testing.T) {
 }
 
 func TestDefaultsOutside(t *testing.T) {
-	const lo, eth0, br0, vlan, wg, wwan0 = 1, 2, 3, 4, 5, 6
+	const lo, eth0, br0, vlan, wg, wwan0, br1, eth1, eth1vlan, bond0, eth2, off = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12
 	links := []Link{
-		{Index: lo, Name: "lo", Loopback: true}, {Index: vlan, Name: "br0.7"}, {Index: br0, Name: "br0"},
-		{Index: eth0, Name: "eth0", MasterIndex: br0}, {Index: wg, Name: "wg0"}, {Index: wwan0, Name: "wwan0"},
+		{Index: lo, Name: "lo", Loopback: true}, {Index: vlan, Name: "br0.7", Kind: "vlan"}, {Index: br0, Name: "br0", Kind: "bridge"},
+		{Index: eth0, Name: "eth0", Kind: "device", MasterIndex: br0}, {Index: wg, Name: "wg0"}, {Index: wwan0, Name: "wwan0"},
+		{Index: br1, Name: "br1", Kind: "bridge"}, {Index: eth1, Name: "eth1", Kind: "device", MasterIndex: br1},
+		{Index: eth1vlan, Name: "eth1.7", Kind: "vlan", MasterIndex: br1}, {Index: bond0, Name: "bond0", Kind: "bond", MasterIndex: br1},
+		{Index: eth2, Name: "eth2", Kind: "device", MasterIndex: bond0}, {Index: off, Name: "off", Kind: "device", Down: true, MasterIndex: br1},
+		{Index: 15, Name: "eth3", Kind: "device", MasterIndex: bond0},
+		{Index: 13, Name: "veth", Kind: "veth", MasterIndex: br1}, {Index: 14, Name: "vnet0", Kind: "tuntap", MasterIndex: br0},
 	}
-	under := map[int][]int{vlan: {br0}, wg: {vlan}}
+	under := map[int][]int{vlan: {br0}, wg: {vlan, wwan0}, eth1vlan: {eth1}}
 	for _, test := range []struct {
 		name              string
 		uplinks, defaults []int
@@ -59,8 +64,14 @@ func TestDefaultsOutside(t *testing.T) {
 		{"its bridge, a VLAN on that, a tunnel on that", []int{eth0}, []int{wg}, nil},
 		{"another device", []int{eth0}, []int{wwan0}, []string{"wwan0"}},
 		{"what the uplink is stacked on", []int{vlan}, []int{br0}, []string{"br0"}},
-		{"one of two", []int{eth0}, []int{wwan0, br0}, nil},
+		{"one of two", []int{eth0}, []int{wwan0, br0}, []string{"wwan0"}},
+		{"both of two", []int{eth0, wwan0}, []int{wwan0, br0}, nil},
+		{"one of two, the other off", []int{eth0}, []int{off, br0}, nil},
 		{"none of two", []int{wwan0}, []int{eth0, vlan}, []string{"br0.7", "eth0"}},
+		{"another port of its bridge, and a VLAN on it", []int{eth1}, []int{br1}, []string{"bond0"}},
+		{"another port of its bond", []int{eth1, eth2}, []int{br1}, []string{"eth3"}},
+		{"another device on the card below it", []int{eth1vlan, bond0}, []int{br1}, []string{"eth1"}},
+		{"a port's bridge without a default route", []int{eth0, eth1}, []int{br0}, nil},
 		{"no default route", []int{eth0}, nil, nil},
 		{"the loopback", []int{eth0}, []int{lo}, nil},
 	} {
