@@ -2,12 +2,10 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/weir-project/weir/internal/share/policy"
 )
@@ -45,18 +43,6 @@ var ErrConflict = errors.New("what is promised has changed since it was read")
 
 // Promises are all promises, by instance ID and [ClaimID].
 type Promises map[string]Promise
-
-// UnmarshalJSON reads promises. It drops a claim that an earlier version has not marked as one:
-// it would be taken for an instance.
-func (p *Promises) UnmarshalJSON(text []byte) error {
-	var all map[string]Promise
-	if err := json.Unmarshal(text, &all); err != nil {
-		return fmt.Errorf("read promises: %w", err)
-	}
-	maps.DeleteFunc(all, func(id string, one Promise) bool { return strings.Contains(id, "@") && !one.Claim })
-	*p = all
-	return nil
-}
 
 // Promise is the memory reserved for an instance on its node or, as a claim, the rate reserved for
 // a service there.

@@ -2,7 +2,6 @@ package engine_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -46,21 +45,6 @@ func (l *ledger) Swap(_ context.Context, token engine.Token, p engine.Promises) 
 	l.version++
 	l.promises = maps.Clone(p)
 	return nil
-}
-
-// TestUnmarkedClaim: a claim of an earlier version, which has no mark, is not taken for an instance.
-func TestUnmarkedClaim(t *testing.T) {
-	var p engine.Promises
-	text := `{"shop-1": {"service": "shop", "node": "a"}, "shop@a": {"service": "shop", "node": "a", "min_bps": 5, "claim": true}, "shop@b": {"service": "shop", "node": "b", "min_bps": 5}}`
-	if err := json.Unmarshal([]byte(text), &p); err != nil || len(p) != 2 || !p["shop@a"].Claim || p["shop-1"].Node != "a" {
-		t.Errorf("%+v, %v", p, err)
-	}
-	if err := json.Unmarshal([]byte(`{"shop-1": 1}`), &p); err == nil {
-		t.Error("no error")
-	}
-	if err := json.Unmarshal([]byte("null"), &p); err != nil || p != nil {
-		t.Errorf("%+v, %v", p, err)
-	}
 }
 
 // TestTwoEngines: engines that decide at the same time, from the same picture, never
