@@ -73,20 +73,20 @@ func (w *world) startMore(s *service, f *Facts, cause Cause, why string) bool {
 }
 
 // reasonForMore returns the cause and reason to add instances, or CauseNone; CauseUplink is a reason
-// to add none.
+// to add none, and comes before too many users: who waits for the uplink is a user until then.
 func reasonForMore(s *service, f *Facts) (Cause, string) {
+	slow := f.Users > 0 && f.RequiredSeconds > 0 && f.ResponseSeconds > f.RequiredSeconds*high
+	why := fmt.Sprintf("users wait %s of the %s that they may have to", duration(f.ResponseSeconds), duration(f.RequiredSeconds))
 	switch {
 	case !s.demand.measured || f.Instances == 0:
 		return CauseNone, ""
+	case slow && f.ResponseSeconds-f.DeliverySeconds <= f.RequiredSeconds*high:
+		return CauseUplink, why + ", " + s.uplinkBound(f)
 	case f.Capacity > 0 && f.Users > f.Capacity*usersHigh:
 		return CauseUsers, fmt.Sprintf("%s users, and %s for %s", number(f.Users), s.have(), number(f.Capacity))
 	case f.Users == 0:
 		return CauseNone, ""
-	case f.RequiredSeconds > 0 && f.ResponseSeconds > f.RequiredSeconds*high:
-		why := fmt.Sprintf("users wait %s of the %s that they may have to", duration(f.ResponseSeconds), duration(f.RequiredSeconds))
-		if f.ResponseSeconds-f.DeliverySeconds <= f.RequiredSeconds*high {
-			return CauseUplink, why + ", " + s.uplinkBound(f)
-		}
+	case slow:
 		return CauseResponse, why
 	case f.RequiredSeconds > 0 && f.ResponseSeconds > 0 && f.ResponseSeconds < f.RequiredSeconds/2:
 		return CauseNone, "" // users do not notice what is exhausted

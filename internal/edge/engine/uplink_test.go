@@ -119,18 +119,21 @@ func TestMinimumOnce(t *testing.T) {
 func TestHeldByUplink(t *testing.T) {
 	for _, tc := range []struct {
 		name            string
+		users           float64 // of 50
 		deliverySeconds float64
 		sentBPS         uint64
 		action          engine.Action
 		cause           engine.Cause
 		reason          string
 	}{
-		{"a full uplink", 4.9, 100e6, engine.Keep, engine.CauseUplink, "users wait 5 s of the 2 s that they may have to, 4.9 s of it for the way to them: the uplink of a is full; a larger weir.min, or"},
-		{"a maximum", 4.9, 50e6, engine.Keep, engine.CauseUplink, "whose uplink is not full"},
-		{"slow instances", 1, 100e6, engine.Start, engine.CauseResponse, ""},
-		{"delivery is not measured", 0, 100e6, engine.Start, engine.CauseResponse, ""},
+		{"a full uplink", 20, 4.9, 100e6, engine.Keep, engine.CauseUplink, "users wait 5 s of the 2 s that they may have to, 4.9 s of it for the way to them: the uplink of a is full; a larger weir.min, or"},
+		{"a full uplink, where answers under way add up", 45, 4.9, 100e6, engine.Keep, engine.CauseUplink, "the uplink of a is full"},
+		{"a maximum", 20, 4.9, 50e6, engine.Keep, engine.CauseUplink, "whose uplink is not full"},
+		{"slow instances", 20, 1, 100e6, engine.Start, engine.CauseResponse, ""},
+		{"too many users for slow instances", 45, 1, 100e6, engine.Start, engine.CauseUsers, ""},
+		{"delivery is not measured", 20, 0, 100e6, engine.Start, engine.CauseResponse, ""},
 	} {
-		in := crowd(web(func(s *spec.Spec) { s.ResponseSeconds = 2 }), boards("ab"), 20, 5, running("web", "a", 1, 20, 0.1))
+		in := crowd(web(func(s *spec.Spec) { s.ResponseSeconds = 2 }), boards("ab"), tc.users, 5, running("web", "a", 1, 20, 0.1))
 		in.Nodes[0].UplinkSentBPS, in.Demand[0].DeliverySeconds = tc.sentBPS, tc.deliverySeconds
 		e := newEngine(t)
 		d := only(t, e.Round(later(in, e.Round(in), 2*time.Second)))
