@@ -115,7 +115,7 @@ func (s *site) testPush(t *testing.T) {
 	// The registry outlives weir-edge, and the next one finds it.
 	before := s.repositoryID(t)
 	s.manager.kill()
-	if got := s.measured(t, found[0].Image); got.TransferSeconds <= 0 || got.Seconds <= 0 || got.ImageBytes < 100_000 {
+	if got := s.measured(t, found[0].Image); got.TransferSeconds <= 0 || got.Seconds <= 0 || got.ImageBytes < 100_000 || got.ImageBytes > stored.SizeBytes {
 		t.Errorf("of the transfer and the start of %s is kept %+v", found[0].Image, got)
 	}
 	s.start(t, "--repository", localRepository, "--dashboard", localPage)

@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"net"
 	"net/netip"
@@ -85,6 +86,10 @@ func TestStat(t *testing.T) {
 	}
 	if !reflect.DeepEqual(seen, want) {
 		t.Errorf("got\n%+v, want\n%+v", seen, want)
+	}
+	full, err := parseStat(statHead + "users-80,FRONTEND,,9,10,,,,,OPEN,,,,,,,,,\nusers-81,FRONTEND,,10,10,,,,,OPEN,,,,,,,,,\n")
+	if err != nil || !full.Full {
+		t.Errorf("all places of a port are taken: %+v, %v", full, err)
 	}
 	for _, bad := range []string{"", "# pxname,svname\n", "Unknown command"} {
 		if _, err := parseStat(bad); err == nil {
@@ -233,6 +238,12 @@ func TestFile(t *testing.T) {
 	}
 	if strings.Contains(file, "ssl") {
 		t.Errorf("there is a way in from other hosts:\n%s", file)
+	}
+	for users, places := range map[int]int{0: 4000, 1999: 4000, 5000: 10_000, 10_000_000: 50_000} {
+		c.Users = users
+		if file := c.File(); !strings.Contains(file, fmt.Sprintf("global\n  maxconn %d\n", places+100)) || !strings.Contains(file, fmt.Sprintf("v6only\n.endif\n  maxconn %d\n", places)) {
+			t.Errorf("%d users have not %d places at a port:\n%s", users, places, file)
+		}
 	}
 	c.Remote = &Remote{Port: 7490, Socket: "/run/haproxy.sock", Certificate: "/proxy/control.pem", Clients: "/proxy/clients.pem"}
 	if file = c.File(); !strings.Contains(file, "bind :7490 ssl crt /proxy/control.pem ca-file /proxy/clients.pem verify required\n") {

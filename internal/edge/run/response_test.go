@@ -48,3 +48,14 @@ func TestResponse(t *testing.T) {
 		}
 	}
 }
+
+// TestFullProxy: users who wait for a place at a proxy are in none of its numbers, so the service says
+// why they wait.
+func TestFullProxy(t *testing.T) {
+	o := &observation{proxies: map[string][]observedProxy{"web": {
+		{Proxy: runtime.Proxy{Node: "a"}}, {Proxy: runtime.Proxy{Node: "b"}, status: proxy.Status{Full: true}},
+	}}}
+	if said := wireService(o, &claimStep{}, runtime.Service{Name: "web"}, nil, counts{}).Reason; said != "the proxy on b has as many connections as it may: further users wait for a place" {
+		t.Errorf("it says %q", said)
+	}
+}
