@@ -32,6 +32,26 @@ map: {EF: 2, voip: 3, P2P: 0}
 	}
 }
 
+// TestEFBound: the minimum of EF's queue bounds it, without one its maximum.
+func TestEFBound(t *testing.T) {
+	for text, want := range map[string]uint64{
+		"queues: {1: {min: 30%, max: 60%}, 2: {min: 10%}}\nmap: {EF: 1, AF: 2}": 30e6,
+		"queues: {1: {max: 60%}, 2: {min: 10%}}\nmap: {EF: 1, AF: 2}":           60e6,
+		"queues: {1: {min: 10%}}\nmap: {EF: 0}":                                 100e6,
+	} {
+		m, err := ReadMap([]byte(text))
+		must.Succeed(t, err)
+		if got, err := m.EFBound(100e6); err != nil || got != want {
+			t.Errorf("%s: %d, %v, want %d", text, got, err, want)
+		}
+	}
+	m, err := ReadMap([]byte("queues: {1: {min: 200mbit}}\nmap: {EF: 1}"))
+	must.Succeed(t, err)
+	if _, err := m.EFBound(100e6); err == nil {
+		t.Error("a minimum above the rate is accepted")
+	}
+}
+
 // TestBadMaps: what is wrong is named, and what to do.
 func TestBadMaps(t *testing.T) {
 	const two = "queues: {1: {min: 30%}, 2: {min: 50%}}\n"
