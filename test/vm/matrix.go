@@ -202,7 +202,7 @@ var openFlowSwitch = Suite{Package: "./test/sdn", Tag: TagNetNS, Run: "TestKerne
 // in a machine.
 var netModules = []string{
 	"veth", "bridge", "macvlan", "ipvlan", "vxlan", "8021q", "bonding",
-	"sch_htb", "sch_tbf", "sch_fq_codel", "sch_ingress", "cls_bpf", "ifb",
+	"sch_htb", "sch_tbf", "sch_fq_codel", "sch_ingress", "cls_bpf", "cls_u32", "act_mirred", "ifb",
 	"nft_compat", "nft_chain_nat", "xt_MASQUERADE", "xt_nat", "xt_tcpudp",
 	"xt_conntrack", "esp4", "xfrm_user", "seqiv", "gcm",
 }
