@@ -204,6 +204,13 @@ func TestPs(t *testing.T) {
 			compareGolden(t, tc.golden, stdout)
 		})
 	}
+	socket := busyHost().serve(t)
+	if code, stdout, stderr := run("ps", "web", "-o", "json", "--socket", socket); code != 0 || strings.Count(stdout, `"runtime"`) != 1 || !strings.Contains(stdout, `"name": "web"`) {
+		t.Errorf("one container: %d, %q, %q", code, stdout, stderr)
+	}
+	if code, stdout, stderr := run("ps", "wbe", "--socket", socket); code != cmdline.Failed || stdout != "" || !strings.Contains(stderr, `"wbe"; `+"`weir ps` lists those that run") {
+		t.Errorf("an unknown container: %d, %q, %q", code, stdout, stderr)
+	}
 }
 
 func TestTopOnce(t *testing.T) {
@@ -328,7 +335,7 @@ func TestExitCodes(t *testing.T) {
 	}{
 		{"nonsense", 2, `unknown command "nonsense"`},
 		{"modl", 2, `unknown command "modl" for "weir"; did you mean model?`},
-		{"ps extra", 2, `unexpected argument "extra": weir ps`},
+		{"ps web extra", 2, `unexpected argument "extra": weir ps`},
 		{"ps --nonsense", 2, "weir ps --help"},
 		{"ps -o xml", 2, `"xml" is not table or json or wide`},
 		{"ps -o", 2, "needs an argument"},

@@ -18,18 +18,28 @@ import (
 
 func newPsCommand(socket *string) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "ps",
+		Use:   "ps [NAME]",
 		Short: "List containers, their policies and what they get",
-		Args:  cmdline.ExactArgs(),
+		Long: `List containers, their policies and what they get, or one of them. NAME is as for
+weir set; "host" is the host class.`,
+		Args: cmdline.AtMostArgs("NAME"),
 	}
 	format := cmdline.AddOutputFlag(cmd, cmdline.Wide)
 	flags := connect.Add(cmd, socket)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+	cmd.ValidArgsFunction = flags.CompleteNames
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		agent, err := flags.Open()
 		if err != nil {
 			return err
 		}
-		containers, err := agent.Containers(cmd.Context())
+		var containers []v1.Container
+		if len(args) == 0 {
+			containers, err = agent.Containers(cmd.Context())
+		} else {
+			var explained v1.Explanation
+			explained, err = agent.Explain(cmd.Context(), args[0])
+			containers = []v1.Container{explained.Container}
+		}
 		if err != nil {
 			return err
 		}
