@@ -296,6 +296,10 @@ func readClassifier(f map[string]value) Classifier {
 }
 
 func readEngine(v value, e *Engine) {
+	if text, ok := scalar(v.node); ok && text == "none" { // as --docker none
+		e.Enabled = Off
+		return
+	}
 	f := v.fields("enabled", "socket")
 	read(f["enabled"], &e.Enabled, parseToggle)
 	read(f["socket"], &e.Socket, parsePath)

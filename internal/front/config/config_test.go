@@ -71,6 +71,7 @@ func TestParse(t *testing.T) {
 		{"a dashboard by name", "dashboard: localhost:080", edit(func(c *config.Config) { c.Dashboard = "127.0.0.1:80" })},
 		{"a dashboard at IPv6", "dashboard: '[0::1]:7480'", edit(func(c *config.Config) { c.Dashboard = "[::1]:7480" })},
 		{"no dashboard", "dashboard: none", config.Default()},
+		{"no engine", "docker: none\npodman: none\n", edit(func(c *config.Config) { c.Docker.Enabled, c.Podman.Enabled = config.Off, config.Off })},
 		{"a group that looks", "socket_group_role: read", edit(func(c *config.Config) { c.SocketGroupReads = true })},
 		{"a group that changes", "socket_group_role: admin", config.Default()},
 		{"tokens elsewhere", "tokens: /srv/tokens", edit(func(c *config.Config) { c.TokensPath = "/srv/tokens" })},
