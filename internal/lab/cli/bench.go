@@ -67,11 +67,16 @@ missed one of its own targets; with --no-verdict a missed target is only shown.`
 		Example: `  weir bench qcon --report qcon.html
   weir bench qcon --only 'figure 7' --duration 3s --peers htb,weir --no-docker
   weir bench cap --rate 1gbit -o json`,
-		Args:      cmdline.ExactArgs("SUITE"),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cmdline.Usagef("which suite? choose from %s", suiteNames(cmd))
+			}
+			return cmdline.ExactArgs("SUITE")(cmd, args)
+		},
 		ValidArgs: bench.SuiteNames(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if flags.options.Suite = args[0]; !slices.Contains(bench.SuiteNames(), args[0]) {
-				return unknownSuite(cmd, args[0])
+				return cmdline.Usagef("unknown suite %q: choose from %s", args[0], suiteNames(cmd))
 			}
 			return flags.run(cmd)
 		},
@@ -93,15 +98,15 @@ missed one of its own targets; with --no-verdict a missed target is only shown.`
 	return cmd
 }
 
-// unknownSuite names all suites, those that are commands of their own as well.
-func unknownSuite(cmd *cobra.Command, name string) error {
+// suiteNames names all suites, those that are commands of their own as well.
+func suiteNames(cmd *cobra.Command) string {
 	names := bench.SuiteNames()
 	for _, one := range cmd.Commands() {
 		if one.IsAvailableCommand() {
 			names = append(names, one.Name())
 		}
 	}
-	return cmdline.Usagef("unknown suite %q: choose from %s", name, strings.Join(names, ", "))
+	return strings.Join(names, ", ")
 }
 
 func (f *benchFlags) run(cmd *cobra.Command) error {
