@@ -17,6 +17,9 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // Exit codes.
@@ -61,9 +64,28 @@ func ExitCode(err error) int {
 func SetUp(root *cobra.Command) {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return Usagef("%w (see %s --help)", plainly(err), cmd.CommandPath())
+		return Usagef("%w%s (see %s --help)", plainly(err), guessFlag(cmd, err), cmd.CommandPath())
 	})
 	root.SetHelpCommand(newHelpCommand(root))
+}
+
+// guessFlag returns which flag of a command a mistyped one probably is, or "".
+func guessFlag(cmd *cobra.Command, err error) string {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
+		return ""
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			names = append(names, f.Name)
+		}
+	})
+	name, found := policy.Nearest(unknown.GetSpecifiedName(), names)
+	if !found {
+		return ""
+	}
+	return "; did you mean --" + name + "?"
 }
 
 // plainly words the error of a flag without the terms of the standard library.
