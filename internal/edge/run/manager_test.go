@@ -144,6 +144,32 @@ func TestHangingEngine(t *testing.T) {
 	}
 }
 
+// slowEngine takes long to find that it cannot get an image.
+type slowEngine struct{ *fakeEngine }
+
+func (slowEngine) Fetch(context.Context, string) (runtime.Image, error) {
+	time.Sleep(2 * pullingAfter)
+	return runtime.Image{}, errors.New("no such host")
+}
+
+// TestPullEnds: that an image is pulled is reported, and how it ended.
+func TestPullEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newManager(t)
+		m.opts.Runtime, m.opts.Nodes, m.opts.Engine = slowEngine{&fakeEngine{ledger: bench{promises: engine.Promises{}}}}, Unmeasured{}, newDecider(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { _ = m.Run(ctx) }()
+		if _, err := m.Deploy(ctx, []byte(`{"par": {"serviceName": "shop", "imageName": "i:1"}}`)); err == nil {
+			t.Error("it is deployed without its image")
+		}
+		synctest.Wait()
+		if said := m.said(); !strings.Contains(said, "pulling the image i:1") || !strings.Contains(said, "no such host") {
+			t.Errorf("reported is %q", said)
+		}
+		cancel()
+	})
+}
+
 func newDecider(t *testing.T) *engine.Engine {
 	t.Helper()
 	decider, err := engine.New(engine.Policy{})

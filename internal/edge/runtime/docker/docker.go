@@ -25,6 +25,7 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/network"
 	"github.com/moby/moby/client"
 
 	"github.com/weir-project/weir/internal/edge/proxy"
@@ -167,15 +168,7 @@ func (r *Runtime) instance(ctx context.Context, id, node string) (runtime.Instan
 	if c.NetworkSettings == nil || c.Config == nil {
 		return i, nil
 	}
-	for _, name := range slices.Backward(slices.Sorted(maps.Keys(c.NetworkSettings.Networks))) { // the first counts
-		endpoint := c.NetworkSettings.Networks[name]
-		address := endpoint.IPAddress
-		if !address.IsValid() {
-			address = endpoint.GlobalIPv6Address
-		}
-		if !address.IsValid() {
-			continue
-		}
+	if address := addressIn(c.NetworkSettings.Networks); address.IsValid() {
 		for port := range strings.FieldsSeq(c.Config.Labels[labelPorts]) {
 			if n, err := strconv.ParseUint(port, 10, 16); err == nil {
 				i.Addresses[uint16(n)] = netip.AddrPortFrom(address, uint16(n))
@@ -183,6 +176,19 @@ func (r *Runtime) instance(ctx context.Context, id, node string) (runtime.Instan
 		}
 	}
 	return i, nil
+}
+
+// addressIn returns the address of a container in the first of its networks where it has one, IPv4
+// before IPv6; invalid if there is none.
+func addressIn(networks map[string]*network.EndpointSettings) netip.Addr {
+	for _, name := range slices.Sorted(maps.Keys(networks)) {
+		for _, address := range []netip.Addr{networks[name].IPAddress, networks[name].GlobalIPv6Address} {
+			if address.IsValid() {
+				return address
+			}
+		}
+	}
+	return netip.Addr{}
 }
 
 // firstLine returns the first line of what a program said, as far as it fits into a message.

@@ -3,12 +3,14 @@ package docker
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/network"
 
 	"github.com/weir-project/weir/internal/edge/proxy"
 	"github.com/weir-project/weir/internal/edge/runtime"
@@ -105,5 +107,24 @@ func TestPortsFree(t *testing.T) {
 	listener.Close()
 	if err := portsFree(ports); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestAddressIn: users come over IPv4 where a container has it, else over IPv6.
+func TestAddressIn(t *testing.T) {
+	four, six := netip.MustParseAddr("198.18.0.2"), netip.MustParseAddr("2001:db8::2")
+	for name, c := range map[string]struct {
+		networks map[string]*network.EndpointSettings
+		want     netip.Addr
+	}{
+		"none":            {nil, netip.Addr{}},
+		"no address yet":  {map[string]*network.EndpointSettings{"a": {}}, netip.Addr{}},
+		"both":            {map[string]*network.EndpointSettings{"a": {IPAddress: four, GlobalIPv6Address: six}}, four},
+		"IPv6 alone":      {map[string]*network.EndpointSettings{"a": {GlobalIPv6Address: six}}, six},
+		"of two networks": {map[string]*network.EndpointSettings{"b": {IPAddress: four}, "a": {GlobalIPv6Address: six}}, six},
+	} {
+		if got := addressIn(c.networks); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
 	}
 }
