@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log"
 	"net/http"
@@ -24,9 +26,9 @@ import (
 
 const agentsToken = "weir_t0ken"
 
-// agentsBehindTLS answers as an agent does, to those with a certificate of the authority or
+// agentsBehindTLS answers as an agent of a version does, to those with a certificate of the authority or
 // with the token, and returns its port.
-func agentsBehindTLS(t *testing.T, authority *pki.Authority) uint16 {
+func agentsBehindTLS(t *testing.T, authority *pki.Authority, version string) uint16 {
 	t.Helper()
 	pair := authority.Server(t, "node.example")
 	certificate, err := tls.LoadX509KeyPair(pair.Certificate, pair.Key)
@@ -41,7 +43,7 @@ func agentsBehindTLS(t *testing.T, authority *pki.Authority) uint16 {
 	clients.AppendCertsFromPEM(trusted)
 	answers := map[string]any{
 		"/v1/node":     v1.Node{Measured: v1.Measured{At: time.Now(), Hostname: "near", CPUs: 4, MemoryBytes: 1 << 30}},
-		"/v1/snapshot": v1.Snapshot{Status: v1.Status{Uplinks: []v1.Uplink{{Name: "eth0", RateBPS: 100e6, Present: true}}}},
+		"/v1/snapshot": v1.Snapshot{Status: v1.Status{Version: version, Uplinks: []v1.Uplink{{Name: "eth0", RateBPS: 100e6, Present: true}}}},
 		"/v1/access":   v1.Access{},
 	}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -69,14 +71,14 @@ func agentsBehindTLS(t *testing.T, authority *pki.Authority) uint16 {
 // certificate of its own or a token, and says why where they do not let it in.
 func TestAgentsOverTLS(t *testing.T) {
 	authority, other := pki.New(t), pki.New(t)
-	port := agentsBehindTLS(t, authority)
+	port, endless := agentsBehindTLS(t, authority, "v1"), agentsBehindTLS(t, authority, strings.Repeat("1", maxAgentBytes))
 	later := time.Now().Add(time.Hour)
 	ours, foreign := authority.Client(t, "weir-edge", later), other.Client(t, "weir-edge", later)
 	tokenFile := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(tokenFile, []byte(agentsToken+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	url := "https://{address}:" + strings.TrimPrefix(netip.AddrPortFrom(netip.IPv4Unspecified(), port).String(), "0.0.0.0:")
+	url := fmt.Sprintf("https://{address}:%d", port)
 	node := runtime.Node{Name: "near", Address: netip.MustParseAddr("127.0.0.1"), Ready: true}
 	for _, test := range []struct {
 		name   string
@@ -87,10 +89,11 @@ func TestAgentsOverTLS(t *testing.T) {
 		{"a token", agentOptions{ca: authority.Path, tokenFile: tokenFile}, ""},
 		{"neither", agentOptions{ca: authority.Path}, "who asks?"},
 		{"a certificate of another authority", agentOptions{ca: authority.Path, cert: foreign.Certificate, key: foreign.Key}, "tls: "},
+		{"agents that say too much", agentOptions{url: fmt.Sprintf("https://{address}:%d", endless), ca: authority.Path, tokenFile: tokenFile}, "it has more than 8 MiB"},
 		{"agents that nobody vouches for", agentOptions{ca: other.Path, cert: ours.Certificate, key: ours.Key}, "certificate"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			test.option.url = url
+			test.option.url = cmp.Or(test.option.url, url)
 			nodes, err := test.option.nodes(t.Context())
 			if err != nil {
 				t.Fatal(err)

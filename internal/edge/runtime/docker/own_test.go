@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -11,9 +12,11 @@ import (
 
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/api/types/network"
+	"golang.org/x/sys/unix"
 
 	"github.com/weir-project/weir/internal/edge/proxy"
 	"github.com/weir-project/weir/internal/edge/runtime"
+	"github.com/weir-project/weir/test/must"
 )
 
 // Labels may be an image's, which anybody writes: names have to go with them.
@@ -95,18 +98,24 @@ func TestFolderOfAnother(t *testing.T) {
 // A port that another program has is said before anything is made.
 func TestPortsFree(t *testing.T) {
 	// At all addresses: at one, the port may be that of a connection elsewhere that has just ended.
-	listener, err := net.Listen("tcp", ":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := uint16(listener.Addr().(*net.TCPAddr).Port)
-	ports := []runtime.Port{{Host: port, Container: 80}}
-	if err := portsFree(ports); err == nil || !strings.Contains(err.Error(), fmt.Sprint("port ", port)) {
-		t.Errorf("it is taken: %v", err)
-	}
-	listener.Close()
-	if err := portsFree(ports); err != nil {
-		t.Error(err)
+	both, err := net.Listen("tcp", ":0")
+	must.Succeed(t, err)
+	port := uint16(both.Addr().(*net.TCPAddr).Port)
+	both.Close()
+	for _, family := range []string{"tcp", "tcp4", "tcp6"} { // the proxy listens over both
+		listener, err := net.Listen(family, fmt.Sprint(":", port))
+		if errors.Is(err, unix.EAFNOSUPPORT) {
+			continue
+		}
+		must.Succeed(t, err)
+		ports := []runtime.Port{{Host: port, Container: 80}}
+		if err := portsFree(ports); err == nil || !strings.Contains(err.Error(), fmt.Sprint("port ", port)) {
+			t.Errorf("it is taken: %v", err)
+		}
+		listener.Close()
+		if err := portsFree(ports); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
