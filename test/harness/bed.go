@@ -51,6 +51,7 @@ type Bed struct {
 	containers []*Container
 	senders    []*traffic.Sender
 	pauses     *testbed.PauseWatch // from the first measurement of shares on
+	leaves     *leafWatch          // of the last CheckSharesFor, or nil
 }
 
 // Container is a container of the agent's config file.

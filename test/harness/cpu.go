@@ -27,13 +27,20 @@ func watchCPU() cpuWatch {
 	return cpuWatch{began: time.Now(), pressureMicros: pressureMicros(), times: times}
 }
 
+// shortage returns for which part of the time since the watch began some task waited, and which part
+// of the processors' time was stolen, in percent, and whether that counts as starved.
+func (w cpuWatch) shortage() (waited, stolen float64, starved bool) {
+	waited = 100 * float64(pressureMicros()-w.pressureMicros) / float64(time.Since(w.began).Microseconds())
+	times, _ := traffic.ReadCPUTimes()
+	stolen = 100 * times.Sub(w.times).StolenFraction()
+	return waited, stolen, waited > starvedPercent || stolen > 5
+}
+
 // String says what happened since the watch began.
 func (w cpuWatch) String() string {
-	waited := 100 * float64(pressureMicros()-w.pressureMicros) / float64(time.Since(w.began).Microseconds())
-	times, _ := traffic.ReadCPUTimes()
-	stolenPercent := 100 * times.Sub(w.times).StolenFraction()
+	waited, stolenPercent, starved := w.shortage()
 	verdict := "enough"
-	if waited > starvedPercent || stolenPercent > 5 {
+	if starved {
 		verdict = "STARVED, the machine did too much else"
 	}
 	load, _, _ := strings.Cut(readFile("/proc/loadavg"), " ")

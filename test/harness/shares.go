@@ -100,12 +100,14 @@ type Measurement struct {
 	// OtherBPS is what went to no slot.
 	OtherBPS float64
 	// Disturbed: a sender or the whole machine stood still for so long that who
-	// was held up may have left its share to others.
+	// was held up may have left its share to others, or a queue ran dry.
 	Disturbed bool
+	// Dry is for how long the queue that ran dry most was dry, while processors were short.
+	Dry time.Duration
 	// Paused is for how long a processor stood still, on average, from recovery before the
 	// measurement on; pausedBefore is the part before it.
 	Paused, pausedBefore time.Duration
-	// Slack is the part of the link that pauses explain.
+	// Slack is the part of the link that pauses and Dry explain.
 	Slack float64
 	// CPU says how short of processor time the machine was meanwhile.
 	CPU string
@@ -134,6 +136,7 @@ func (b *Bed) MeasureFor(duration time.Duration) Measurement {
 	before := b.Snapshot()
 	time.Sleep(duration)
 	after := b.Snapshot()
+	_, _, starved := cpu.shortage()
 	m := Measurement{Duration: time.Duration(after.MonotonicNS - before.MonotonicNS), CPU: cpu.String()}
 	// Until who is held up at the end has noticed.
 	time.Sleep(2 * queueDuration)
@@ -143,6 +146,14 @@ func (b *Bed) MeasureFor(duration time.Duration) Measurement {
 		m.Disturbed = m.Disturbed || b.pauses.Longest(fromNS, after.MonotonicNS) > 0
 		m.pausedBefore = b.pauses.Total(fromNS, before.MonotonicNS)
 		m.Paused = m.pausedBefore + b.pauses.Total(before.MonotonicNS, after.MonotonicNS+2*queueDuration.Nanoseconds())
+	}
+	if b.leaves != nil {
+		dry, err := b.leaves.dry(before.MonotonicNS, after.MonotonicNS)
+		must.Succeed(b.tb, err)
+		m.Disturbed = m.Disturbed || dry > 0
+		if starved {
+			m.Dry = dry
+		}
 	}
 	rate := func(before, after meter.Counter) float64 {
 		return float64(after.Bytes-before.Bytes) * 8 / m.Duration.Seconds()
@@ -181,9 +192,9 @@ func (m *Measurement) Move(to int, from ...int) {
 	}
 }
 
-// WithSlack is the measurement with the slack that its pauses explain.
+// WithSlack is the measurement with the slack that its pauses, and dry queues, explain.
 func (m Measurement) WithSlack() Measurement {
-	m.Slack = slackFactor * m.Paused.Seconds() / m.Duration.Seconds()
+	m.Slack = (slackFactor*m.Paused + m.Dry).Seconds() / m.Duration.Seconds()
 	return m
 }
 
@@ -240,9 +251,10 @@ func (b *Bed) CheckShares(rateBPS uint64, claims []Claim) {
 
 // A machine that is itself a guest may stand still, with some or all of its
 // processors, for a tenth of a second, and shows it nowhere. A sender that is held up
-// for longer than its queue lasts leaves its share to others, rightly. So a deviation
-// is measured again without the slices in which that happened. Where it
-// happens nearly all the time the check is skipped if that explains the deviation.
+// for longer than its queue lasts leaves its share to others, rightly, and so does TCP whose
+// queue runs dry. So a deviation is measured again without the slices in which that happened.
+// Where it happens nearly all the time the check is skipped if that explains the deviation; a dry
+// queue explains something only while processors are short.
 const (
 	// Patience is how much longer than planned, and a slice, a check may take for
 	// that.
@@ -267,6 +279,16 @@ func (b *Bed) CheckSharesFor(rateBPS uint64, claims []Claim, duration time.Durat
 	ideal, err := Ideal(rateBPS, claims)
 	must.Succeed(b.tb, err)
 	b.WarmUp()
+	var hungry []*Container
+	for _, c := range b.containers {
+		if c.Slot < len(claims) && claims[c.Slot].DemandBPS == Unlimited && !claims[c.Slot].Steady {
+			hungry = append(hungry, c)
+		}
+	}
+	if b.leaves != nil {
+		must.Succeed(b.tb, b.leaves.close())
+	}
+	b.leaves = watchLeaves(b.tb, b.Host.NetNSPath(), b.UplinkIndex(), hungry)
 	b.CheckIdeal(toleranceFor(claims), rateBPS, ideal, duration)
 }
 
@@ -362,7 +384,7 @@ func checkUndisturbed(duration time.Duration, measure func(time.Duration) Measur
 		if all.Duration > Patience*duration {
 			all = all.WithSlack()
 			if wrong := check(all); wrong != nil {
-				return fmt.Errorf("%w\n\t(beyond the %.1f %% of the link that pauses of the machine explain)", wrong, 100*all.Slack)
+				return fmt.Errorf("%w\n\t(beyond the %.1f %% of the link that pauses of the machine, or queues that it let run dry, explain)", wrong, 100*all.Slack)
 			}
 			return fmt.Errorf("%w: %w", errHeldUp, err)
 		}
@@ -404,5 +426,6 @@ func (m *Measurement) add(other Measurement) {
 	m.OtherBPS += part * (other.OtherBPS - m.OtherBPS)
 	m.Disturbed = m.Disturbed || other.Disturbed
 	m.Paused += other.Paused - other.pausedBefore
+	m.Dry += other.Dry
 	m.Duration = duration
 }

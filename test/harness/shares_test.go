@@ -109,6 +109,10 @@ func TestCheckUndisturbed(t *testing.T) {
 		m.Paused = time.Duration(part * float64(m.Duration))
 		return held(m)
 	}
+	dry := func(m Measurement, part float64) Measurement {
+		m.Dry = time.Duration(part * float64(m.Duration))
+		return held(m)
+	}
 	for _, test := range []struct {
 		name string
 		// slices are what is measured, the last one again and again.
@@ -125,6 +129,9 @@ func TestCheckUndisturbed(t *testing.T) {
 		{"wrong while held up and not", []Measurement{right, held(wrong), right, wrong}, false, 5, false},
 		{"right only while held up", []Measurement{held(right), wrong}, false, 5, false},
 		{"held up all the time", []Measurement{paused(wrong, 0.24)}, false, 4*Patience + 1, true},
+		{"dry all the time, for want of processors", []Measurement{dry(wrong, 0.48)}, false, 4*Patience + 1, true},
+		{"dry all the time, but for a short time each", []Measurement{dry(wrong, 0.44)}, false, 4*Patience + 1, false},
+		{"dry all the time without a reason", []Measurement{held(wrong)}, false, 4*Patience + 1, false},
 		{"held up all the time, but for a short time each", []Measurement{paused(wrong, 0.22)}, false, 4*Patience + 1, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {

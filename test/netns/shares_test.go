@@ -147,6 +147,32 @@ func TestWrongSharesAreFound(t *testing.T) {
 	}
 }
 
+// TestQueueThatRunsDry plants a pause of a sender, as TCP makes on a busy machine: shares are judged
+// without the time in which a container that wants all it can get had nothing queued.
+func TestQueueThatRunsDry(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	one, two := b.Add("one", labels("min", "60mbit")), b.Add("two", nil)
+	b.StartAgent(harness.AgentOptions{})
+	var senders [2]*traffic.Sender
+	for i := range senders {
+		must.Succeed(t, one.Enter(func() (err error) {
+			senders[i], err = traffic.NewSender(t.Context(), traffic.SenderOptions{Protocol: traffic.TCP, Target: b.Target(one.Slot, false)})
+			return err
+		}))
+		t.Cleanup(senders[i].Stop)
+	}
+	const stops, pause = 2 * time.Second, 400 * time.Millisecond // a second after measuring begins
+	begin := traffic.MonotonicNS()
+	senders[0].Start(begin)
+	time.AfterFunc(stops, senders[0].Stop)
+	senders[1].Start(begin + (stops + pause).Nanoseconds())
+	b.Send(two, harness.Flood)
+	b.CheckShares(100*mbit, []harness.Claim{
+		{Labels: one.Labels, DemandBPS: harness.Unlimited}, {Labels: two.Labels, DemandBPS: harness.Unlimited, Steady: true},
+	})
+}
+
 // TestSeveralInterfaces: a container has one share, through however many
 // interfaces it sends.
 func TestSeveralInterfaces(t *testing.T) {
