@@ -150,7 +150,7 @@ func AllBelow(index int) ([]Link, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !handsOn[l.Kind] && l.Kind != "bridge" && l.Kind != "openvswitch" {
+	if !handsOn[l.Kind] && l.Kind != "bridge" && l.Kind != openVSwitch {
 		return nil, nil // saves listing all devices
 	}
 	links, err := Links()
@@ -176,24 +176,32 @@ func allBelow(l Link, links []Link) (all []Link) {
 // exits returns the devices among links that l's packets may leave by next: those below it, or its
 // outward ports. The ports of all bridges of Open vSwitch have the same master.
 func exits(l Link, links []Link) (ports []Link) {
-	masters := []int{l.Index}
-	switch l.Kind {
-	default:
+	if l.Kind != "bridge" && l.Kind != openVSwitch {
 		return below(l, links)
-	case "bridge":
-	case "openvswitch":
-		for _, other := range links {
-			if other.Kind == l.Kind {
-				masters = append(masters, other.Index)
-			}
-		}
 	}
+	masters := sameSwitch(l, links)
 	for _, port := range links {
 		if slices.Contains(masters, port.MasterIndex) && port.Outward() {
 			ports = append(ports, port)
 		}
 	}
 	return ports
+}
+
+// openVSwitch is the kind of the datapath of Open vSwitch, which is the master of all ports, and of
+// its internal ports, which have no master.
+const openVSwitch = "openvswitch"
+
+// sameSwitch returns the indexes of l and, if it belongs to Open vSwitch, of all devices among links
+// that do: the kernel does not tell which ones packets pass from one to the other.
+func sameSwitch(l Link, links []Link) []int {
+	indexes := []int{l.Index}
+	for _, other := range links {
+		if l.Kind == openVSwitch && other.Kind == l.Kind && other.Index != l.Index {
+			indexes = append(indexes, other.Index)
+		}
+	}
+	return indexes
 }
 
 // Outward reports whether the device, as the port of a bridge, leads to a network outside, unlike

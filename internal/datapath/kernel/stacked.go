@@ -59,7 +59,8 @@ func defaultsOutside(uplinks []int, links []Link, under map[int][]int, preferred
 			if leads[l.Index] && l.MasterIndex != 0 {
 				leads[l.MasterIndex] = true
 			}
-			if slices.ContainsFunc(under[l.Index], func(index int) bool { return leads[index] }) {
+			by := slices.Concat(under[l.Index], sameSwitch(l, links))
+			if slices.ContainsFunc(by, func(index int) bool { return leads[index] }) {
 				leads[l.Index] = true
 			}
 		}

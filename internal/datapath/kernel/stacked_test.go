@@ -54,7 +54,11 @@ func TestDefaultsOutside(t *testing.T) {
 		{Index: 15, Name: "eth3", Kind: "device", MasterIndex: bond0},
 		{Index: 13, Name: "veth", Kind: "veth", MasterIndex: br1}, {Index: 14, Name: "vnet0", Kind: "tuntap", MasterIndex: br0},
 	}
-	under := map[int][]int{vlan: {br0}, wg: {vlan, wwan0}, eth1vlan: {eth1}}
+	const ovs, brEx, brInt, eth4, brExVLAN, patch = 20, 21, 22, 23, 24, 25
+	links = append(links, Link{Index: brEx, Name: "br-ex", Kind: openVSwitch}, Link{Index: brExVLAN, Name: "br-ex.7", Kind: "vlan"},
+		Link{Index: ovs, Name: "ovs-system", Kind: openVSwitch, Down: true}, Link{Index: brInt, Name: "br-int", Kind: openVSwitch},
+		Link{Index: eth4, Name: "eth4", Kind: "device", MasterIndex: ovs}, Link{Index: patch, Name: "vnet1", Kind: "tuntap", MasterIndex: ovs})
+	under := map[int][]int{vlan: {br0}, wg: {vlan, wwan0}, eth1vlan: {eth1}, brExVLAN: {brEx}}
 	for _, test := range []struct {
 		name              string
 		uplinks, defaults []int
@@ -72,6 +76,10 @@ func TestDefaultsOutside(t *testing.T) {
 		{"another port of its bond", []int{eth1, eth2}, []int{br1}, []string{"eth3"}},
 		{"another device on the card below it", []int{eth1vlan, bond0}, []int{br1}, []string{"eth1"}},
 		{"a port's bridge without a default route", []int{eth0, eth1}, []int{br0}, nil},
+		{"a port of Open vSwitch's", []int{eth4}, []int{brEx}, nil},
+		{"a port of Open vSwitch's, and a VLAN on an internal one", []int{eth4}, []int{brExVLAN}, nil},
+		{"another internal port", []int{brInt}, []int{brEx}, []string{"eth4"}},
+		{"no port of Open vSwitch's", []int{eth0}, []int{brEx}, []string{"br-ex"}},
 		{"no default route", []int{eth0}, nil, nil},
 		{"the loopback", []int{eth0}, []int{lo}, nil},
 	} {
