@@ -60,6 +60,12 @@ func TestDefaultRouteOutside(t *testing.T) {
 		})
 	}
 	states("all to be ok", 2*checkInterval, v1.StateOK)
+	b.Run("ip", "route", "add", "default", "via", backupPeer.String(), "dev", backup, "table", "100")
+	b.Run("ip", "rule", "add", "from", "198.19.255.253", "lookup", "100")
+	b.Run("ip", "rule", "add", "iif", "containers", "lookup", "100")
+	states("the rule to be seen", 10*time.Second+noticed, v1.StateDegraded)
+	b.Run("ip", "rule", "del", "iif", "containers")
+	states("answers of the address to be as they should", 10*time.Second+noticed, v1.StateOK)
 	b.Run("ip", "route", "replace", "default", "via", backupPeer.String(), "dev", backup)
 	states("the route to be seen", 10*time.Second+noticed, v1.StateDegraded)
 	b.WriteConfig(map[string]any{"ignore_default_route": true})

@@ -43,6 +43,81 @@ func isDefault(r netlink.Route) bool {
 	return bits == 0
 }
 
+// table is a routing table of a family.
+type table struct{ family, id int }
+
+// preference is the lowest metric of a table's default routes, and the devices with it.
+type preference struct {
+	metric  int
+	devices []int
+}
+
+// usedDefaults returns the devices of the preferred default routes that the policy-routing rules of
+// the current namespace apply to forwarded packets. links lists its devices.
+func usedDefaults(preferred map[table]preference, links []Link) ([]int, error) {
+	rules, err := consistently(func() ([]netlink.Rule, error) { return netlink.RuleList(netlink.FAMILY_ALL) })
+	if err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
+		return nil, fmt.Errorf("list routing rules: %w", err)
+	}
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		if !slices.ContainsFunc(rules, func(r netlink.Rule) bool { return r.Family == family }) {
+			// The kernel has no rules for this family (CONFIG_IP_MULTIPLE_TABLES).
+			rules = append(rules, plainRule(netlink.Rule{Family: family, Table: unix.RT_TABLE_MAIN}))
+		}
+	}
+	var addresses []netlink.Addr
+	if slices.ContainsFunc(rules, func(r netlink.Rule) bool { return r.Src != nil }) {
+		addresses, err = consistently(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
+		if err != nil {
+			return nil, fmt.Errorf("list addresses: %w", err)
+		}
+	}
+	return defaultsOfRules(rules, preferred, links, addresses), nil
+}
+
+// defaultsOfRules computes usedDefaults. rules are in the order in which the kernel applies them.
+func defaultsOfRules(rules []netlink.Rule, preferred map[table]preference, links []Link, addresses []netlink.Addr) (devices []int) {
+	decided := map[int]bool{} // by family
+	for _, rule := range rules {
+		best, has := preferred[table{rule.Family, rule.Table}]
+		if !has || decided[rule.Family] || rule.SuppressPrefixlen >= 0 || sparesContainers(rule, best.devices, links, addresses) {
+			continue
+		}
+		devices = append(devices, best.devices...)
+		decided[rule.Family] = rule == plainRule(rule)
+	}
+	return devices
+}
+
+// plainRule returns a rule for the same table that applies to all packets.
+func plainRule(rule netlink.Rule) netlink.Rule {
+	plain := *netlink.NewRule()
+	plain.Priority, plain.Family, plain.Table, plain.Protocol = rule.Priority, rule.Family, rule.Table, rule.Protocol
+	return plain
+}
+
+// sparesContainers reports whether a rule leaves the default route of containers' packets as it is. It
+// is for some destinations, as a route to these would be; for sockets bound to a device; for packets
+// that come in from a network outside; or for answers of the addresses of the devices that its own
+// default route leads through, as hosts with several cards have it.
+func sparesContainers(rule netlink.Rule, devices []int, links []Link, addresses []netlink.Addr) bool {
+	switch {
+	case rule.Invert:
+		return false
+	case rule.Dst != nil, rule.OifName != "":
+		return true
+	case rule.IifName != "":
+		return slices.ContainsFunc(links, func(l Link) bool { return l.Name == rule.IifName && l.Outward() && !l.Loopback })
+	case rule.Src == nil:
+		return false
+	}
+	return slices.ContainsFunc(addresses, func(a netlink.Addr) bool {
+		within, _ := a.Mask.Size()
+		bits, _ := rule.Src.Mask.Size()
+		return slices.Contains(devices, a.LinkIndex) && a.Contains(rule.Src.IP) && bits >= within
+	})
+}
+
 // ErrNoDefaultRoute: the host has no default route.
 var ErrNoDefaultRoute = errors.New("no default route")
 

@@ -22,7 +22,7 @@ type Stacked struct {
 
 // StackedOn lists the devices of the current namespace that are stacked on the devices with these
 // indexes and have a route. Devices among the indexes themselves are omitted. outside has the names of
-// the devices by which packets of the preferred default routes leave past these indexes.
+// the devices by which packets of the preferred default routes that rules use leave past these indexes.
 func StackedOn(uplinks []int) (stacked []Stacked, outside []string, err error) {
 	list, err := consistently(netlink.LinkList)
 	if err != nil {
@@ -41,14 +41,18 @@ func StackedOn(uplinks []int) (stacked []Stacked, outside []string, err error) {
 		}
 	}
 	addPPPoE(links, under)
-	return stackedOn(uplinks, links, under, routed), defaultsOutside(uplinks, links, under, preferred), nil
+	used, err := usedDefaults(preferred, links)
+	if err != nil {
+		return nil, nil, err
+	}
+	return stackedOn(uplinks, links, under, routed), defaultsOutside(uplinks, links, under, used), nil
 }
 
-// defaultsOutside returns the names of the devices of preferred default routes that do not lead to an
+// defaultsOutside returns the names of those of the used default routes' devices that do not lead to an
 // uplink: they are none, have none as a port, and are not stacked on one of these. For a device with an
 // uplink as a port it names the other ports that lead to a network outside. Devices that send nothing
 // are omitted.
-func defaultsOutside(uplinks []int, links []Link, under map[int][]int, preferred map[int]preference) (names []string) {
+func defaultsOutside(uplinks []int, links []Link, under map[int][]int, used []int) (names []string) {
 	leads, visited := map[int]bool{}, map[int]bool{}
 	for _, index := range uplinks {
 		leads[index], visited[index] = true, true
@@ -65,11 +69,7 @@ func defaultsOutside(uplinks []int, links []Link, under map[int][]int, preferred
 			}
 		}
 	}
-	var next []int
-	for _, p := range preferred {
-		next = append(next, p.devices...)
-	}
-	aside := map[int]bool{}
+	aside, next := map[int]bool{}, slices.Clone(used)
 	for ; len(next) > 0; next = next[1:] {
 		at := slices.IndexFunc(links, func(l Link) bool { return l.Index == next[0] })
 		if at < 0 || visited[next[0]] {
@@ -95,12 +95,6 @@ func defaultsOutside(uplinks []int, links []Link, under map[int][]int, preferred
 		}
 	}
 	return names
-}
-
-// preference is the lowest metric of a family's default routes, and the devices with it.
-type preference struct {
-	metric  int
-	devices []int
 }
 
 // stackedOn computes StackedOn. under holds the indexes of the devices that each link passes its
@@ -183,9 +177,9 @@ func carriersOf(l netlink.Link, link Link, defaults []int) []int {
 }
 
 // routedDevices returns the devices of all routes, except link-local and multicast routes, the
-// devices of default routes in the main table and, by family, those of the preferred ones.
-func routedDevices() (routed map[int]bool, defaults []int, preferred map[int]preference, err error) {
-	routed, preferred = map[int]bool{}, map[int]preference{}
+// devices of default routes in the main table and, by table, those of the preferred ones.
+func routedDevices() (routed map[int]bool, defaults []int, preferred map[table]preference, err error) {
+	routed, preferred = map[int]bool{}, map[table]preference{}
 	err = visitRoutes(netlink.FAMILY_ALL, unix.RT_TABLE_UNSPEC, func(r netlink.Route) {
 		if r.Dst != nil && (r.Dst.IP.IsLinkLocalUnicast() || r.Dst.IP.IsMulticast()) {
 			return
@@ -194,15 +188,16 @@ func routedDevices() (routed map[int]bool, defaults []int, preferred map[int]pre
 		for _, hop := range r.MultiPath {
 			hops = append(hops, hop.LinkIndex)
 		}
-		if isDefault(r) && r.Table == unix.RT_TABLE_MAIN {
-			best, known := preferred[r.Family]
+		if isDefault(r) {
+			of := table{r.Family, r.Table}
+			best, known := preferred[of]
 			if !known || r.Priority < best.metric {
 				best = preference{metric: r.Priority}
 			}
 			if r.Priority == best.metric {
 				best.devices = append(best.devices, hops...)
 			}
-			preferred[r.Family] = best
+			preferred[of] = best
 		}
 		for _, index := range hops {
 			routed[index] = true

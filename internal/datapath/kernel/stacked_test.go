@@ -3,8 +3,6 @@ package kernel
 import (
 	"slices"
 	"testing"
-
-	"golang.org/x/sys/unix"
 )
 
 func TestStackedOn(t *testing.T) {
@@ -83,8 +81,8 @@ func TestDefaultsOutside(t *testing.T) {
 		{"no default route", []int{eth0}, nil, nil},
 		{"the loopback", []int{eth0}, []int{lo}, nil},
 	} {
-		preferred := map[int]preference{unix.AF_INET: {devices: test.defaults}, unix.AF_INET6: {devices: test.uplinks}}
-		if got := defaultsOutside(test.uplinks, links, under, preferred); !slices.Equal(got, test.want) {
+		used := slices.Concat(test.defaults, test.uplinks)
+		if got := defaultsOutside(test.uplinks, links, under, used); !slices.Equal(got, test.want) {
 			t.Errorf("%s: %v, want %v", test.name, got, test.want)
 		}
 	}
