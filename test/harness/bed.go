@@ -313,6 +313,8 @@ type Load struct {
 	// a frame of the container's network.
 	PayloadBytes int
 	V6           bool
+	// SocketPriority is SO_PRIORITY of a UDP sender's socket.
+	SocketPriority uint32
 }
 
 // Some loads.
@@ -357,7 +359,7 @@ func (b *Bed) send(enter func(func() error) error, target netip.AddrPort, load L
 	err := enter(func() (err error) {
 		sender, err = traffic.NewSender(b.tb.Context(), traffic.SenderOptions{
 			Target: target, Protocol: load.Protocol, Connections: load.Connections,
-			RateBPS: load.RateBPS, PayloadBytes: load.PayloadBytes,
+			RateBPS: load.RateBPS, PayloadBytes: load.PayloadBytes, SocketPriority: load.SocketPriority,
 		})
 		return err
 	})
