@@ -119,6 +119,7 @@ enum weir_control_budget {
  * whether its packets may go direct (uplink.bpf.c, 4).
  */
 struct weir_activity {
+	/* Also what direct packets take of the link besides their size. */
 	__u64 classed_bytes;
 	__u64 direct_bytes;
 	/* For the choice of packets whose delay is measured (delay.h). */

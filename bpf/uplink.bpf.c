@@ -142,6 +142,12 @@ __u64 unknown_byte_ns = 0;
  */
 __u64 link_byte_shifted_ns = 0;
 
+/*
+ * Not 0: what each packet takes of the link besides its size, and at least that of
+ * Ethernet's shortest frame. HTB counts as link_bytes does. Written by the agent.
+ */
+__u32 overhead_bytes = 0;
+
 /* The largest packet that may go direct. Written by the agent. */
 __u32 direct_max_bytes = 0;
 
@@ -440,6 +446,16 @@ static __always_inline __u32 tag_of(struct __sk_buff *skb)
 								    tag & WEIR_TAG_MASK;
 }
 
+/* What a packet takes of the rates of the link and its classes. */
+static __always_inline __u32 link_bytes(__u32 bytes)
+{
+	const __u32 shortest_frame_bytes = 60;
+
+	if (!overhead_bytes)
+		return bytes;
+	return (bytes > shortest_frame_bytes ? bytes : shortest_frame_bytes) + overhead_bytes;
+}
+
 /*
  * Generic cell rate algorithm (ITU-T I.371, virtual scheduling). *due is when all
  * that came before has been sent at the rate of the budget. A packet that takes
@@ -467,7 +483,7 @@ static __always_inline int take_control(__u32 budget, __u64 byte_ns, __u32 bytes
 
 	if (tolerance_ns < burst_ns)
 		tolerance_ns = burst_ns;
-	return due && gcra(due, bytes * byte_ns, tolerance_ns) <= tolerance_ns;
+	return due && gcra(due, link_bytes(bytes) * byte_ns, tolerance_ns) <= tolerance_ns;
 }
 
 /* Whether a packet is control traffic and within the budget of who sent it. */
@@ -524,17 +540,17 @@ static __always_inline int unknown_allowed(__u32 bytes)
 	__u32 zero = 0;
 	__u64 *due = bpf_map_lookup_elem(&unknown_due, &zero);
 
-	return due && gcra(due, bytes * unknown_byte_ns, burst_ns) <= burst_ns;
+	return due && gcra(due, link_bytes(bytes) * unknown_byte_ns, burst_ns) <= burst_ns;
 }
 
 /* Whether the link has sent all that was offered before this packet. */
-static __always_inline int link_is_idle(__u32 bytes)
+static __always_inline int link_is_idle(__u32 taken)
 {
 	/* What is offered and dropped later does not count for long. */
 	const __u64 most_ns = 10000000;
 	__u32 zero = 0;
 	__u64 *due = bpf_map_lookup_elem(&link_due, &zero);
-	__u64 cost_ns = bytes * link_byte_shifted_ns >> WEIR_LINK_BYTE_SHIFT;
+	__u64 cost_ns = taken * link_byte_shifted_ns >> WEIR_LINK_BYTE_SHIFT;
 
 	return due && !gcra(due, cost_ns, most_ns);
 }
@@ -565,7 +581,7 @@ static __always_inline int ef_within(struct __sk_buff *skb, struct weir_class_ac
 	const __u64 burst_ns = 20000000, burst_bytes = 3028;
 	const __u32 hold_ms = 250, ms_ns = 1000000;
 	__u64 tolerance_ns = burst_bytes * byte_shifted_ns >> WEIR_LINK_BYTE_SHIFT;
-	__u64 cost_ns = bytes * byte_shifted_ns >> WEIR_LINK_BYTE_SHIFT;
+	__u64 cost_ns = link_bytes(bytes) * byte_shifted_ns >> WEIR_LINK_BYTE_SHIFT;
 	__u64 now_ns = bpf_ktime_get_ns(), most_ns;
 	__u32 now_ms = now_ns / ms_ns, *until_ms, left_ms;
 	int demoted;
@@ -652,13 +668,13 @@ static __always_inline int classify(struct __sk_buff *skb, int can_see)
 {
 	/* Read in one place only, or the compiler makes an address of it. */
 	__u32 bytes = skb->wire_len, segments = skb->gso_segs ?: 1;
-	__u32 tag = tag_of(skb), number = tag & WEIR_TAG_NUMBER_MASK, served = 0;
+	__u32 taken = link_bytes(bytes), tag = tag_of(skb), number = tag & WEIR_TAG_NUMBER_MASK, served = 0;
 	struct weir_activity *activity;
 
 	if (number == WEIR_NUMBER_NONE) {
 		activity = activity_of(WEIR_NUMBER_NONE);
 		if (activity) /* so that the agent sees it */
-			__sync_fetch_and_add(&activity->classed_bytes, bytes);
+			__sync_fetch_and_add(&activity->classed_bytes, taken);
 	}
 	if (is_control(skb, number, bytes)) {
 		tag = number = WEIR_NUMBER_CONTROL;
@@ -675,15 +691,16 @@ static __always_inline int classify(struct __sk_buff *skb, int can_see)
 	activity = activity_of(number);
 	if (!activity)
 		return TC_ACT_UNSPEC;
-	if (can_see && link_byte_shifted_ns && link_is_idle(bytes) &&
+	if (can_see && link_byte_shifted_ns && link_is_idle(taken) &&
 	    bytes <= direct_max_bytes && activity->may_go_direct &&
 	    nobody_waits(skb)) {
 		skb->priority = direct_major << 16;
 		__sync_fetch_and_add(&activity->direct_bytes, bytes);
 		__sync_fetch_and_add(&activity->direct_packets, segments);
-	} else {
-		__sync_fetch_and_add(&activity->classed_bytes, bytes);
+		taken -= bytes;
 	}
+	if (taken)
+		__sync_fetch_and_add(&activity->classed_bytes, taken);
 	if (stamping)
 		weir_stamp(skb, activity, number | served << WEIR_TAG_CLASS_SHIFT);
 

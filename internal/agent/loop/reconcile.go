@@ -70,6 +70,7 @@ func (u *link) plan(containers map[key]*container, controlled []*container) sche
 	}
 	return sched.Tree{
 		RateBPS:       u.device.RateBPS(),
+		OverheadBytes: u.device.OverheadBytes(),
 		MTUBytes:      u.device.MTUBytes(),
 		ControlNumber: identity.NumberControl,
 		HostNumber:    identity.NumberHost,

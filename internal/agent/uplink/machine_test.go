@@ -22,7 +22,7 @@ type fakeDevice struct {
 	root       kernel.Handle // 0: the kernel's default
 	kind       string
 	classifier *fakeClassifier // attached
-	appliedBPS uint64          // the rate of the tree in the kernel
+	applied    capacity        // of the tree in the kernel
 }
 
 func newMachine() *fakeMachine {
@@ -166,7 +166,7 @@ func (*fakeScheduler) Owns(qdiscs []kernel.Qdisc) bool {
 
 func (s *fakeScheduler) Connect(want sched.Tree, traffic sched.Traffic) error {
 	s.connected = traffic
-	return traffic.SetDirect(sched.Bounds{RateBPS: want.RateBPS}, nil)
+	return traffic.SetDirect(sched.Bounds{RateBPS: want.RateBPS, OverheadBytes: want.OverheadBytes}, nil)
 }
 
 func (s *fakeScheduler) Turn(time.Time, bool) (sched.Turn, error) { return s.turn, s.turnErr }
@@ -182,11 +182,11 @@ func (s *fakeScheduler) Apply(want sched.Tree) error {
 		return errors.New("file exists")
 	}
 	if s.connected != nil {
-		if err := s.connected.SetDirect(sched.Bounds{RateBPS: want.RateBPS}, nil); err != nil {
+		if err := s.connected.SetDirect(sched.Bounds{RateBPS: want.RateBPS, OverheadBytes: want.OverheadBytes}, nil); err != nil {
 			return err
 		}
 	}
-	d.root, d.kind, d.appliedBPS = ourRoot, "htb", want.RateBPS
+	d.root, d.kind, d.applied = ourRoot, "htb", capacity{want.RateBPS, want.OverheadBytes}
 	return nil
 }
 

@@ -73,12 +73,37 @@ const (
 	classify
 )
 
-// rate returns the rate of a device whose reported speed is speedBPS, and a problem with that rate.
-// If the device reports no speed, the last known rate stays.
+// largeFramesPercent of a device's speed are left for frames of 1500 bytes and a VLAN tag, beside
+// what Ethernet sends with each of them.
+const largeFramesPercent = 98
+
+// capacity returns what is shared of a device whose reported speed is speedBPS, and a problem with
+// the configured rate. If the device reports no speed, the last known capacity stays.
+//
+// The device must not be slower than the scheduler: packets would wait in its queue, and HTB, which
+// has tokens for all classes then, would serve them by priority instead of by minimum. A rate below
+// 60/84 of the speed leaves room for what Ethernet sends beside frames of any size. Above that,
+// each packet counts with it. The kernel counts it once for a GSO packet of many frames, so the
+// default rate also leaves room for that of large frames.
+func (c Config) capacity(held holding, speedBPS uint64) (capacity, *Problem) {
+	rateBPS, problem := c.rate(held, speedBPS)
+	if speedBPS == 0 && rateBPS == held.rateBPS {
+		return held.capacity, problem
+	}
+	shared := capacity{rateBPS: rateBPS}
+	const wireBytes = kernel.ShortestFrameBytes + kernel.FrameOverheadBytes
+	if rateBPS > speedBPS/wireBytes*kernel.ShortestFrameBytes && speedBPS != 0 && !c.IgnoreLinkSpeed {
+		shared.overheadBytes = kernel.FrameOverheadBytes
+	}
+	return shared, problem
+}
+
+// rate returns the rate of a device whose reported speed is speedBPS, and a problem with the
+// configured rate.
 func (c Config) rate(held holding, speedBPS uint64) (uint64, *Problem) {
 	switch {
 	case c.RateBPS == 0 && speedBPS != 0:
-		return speedBPS, nil
+		return speedBPS / 100 * largeFramesPercent, nil
 	case c.RateBPS == 0 && held.rateBPS != 0:
 		return held.rateBPS, nil
 	case c.RateBPS == 0:
@@ -93,7 +118,7 @@ func (c Config) rate(held holding, speedBPS uint64) (uint64, *Problem) {
 }
 
 // next is the transition function: it returns the next action for a device, from its state and
-// the kernel's situation, and the device's problem. It reads only name, index, rate and MTU of
+// the kernel's situation, and the device's problem. It reads only name, index, capacity and MTU of
 // held. Advance calls it again after each action, until it returns stay.
 func next(c Config, state State, held holding, saw situation) (action, *Problem) {
 	if state != Absent && (saw.link == nil || saw.link.Index != held.ifindex) {
@@ -105,15 +130,15 @@ func next(c Config, state State, held holding, saw situation) (action, *Problem)
 	if saw.moved {
 		return move, nil
 	}
-	rateBPS, problem := c.rate(held, saw.speedBPS)
+	shared, problem := c.capacity(held, saw.speedBPS)
 	switch {
-	case state == Absent && rateBPS == 0:
+	case state == Absent && shared.rateBPS == 0:
 		return stay, problem
 	case state == Absent:
 		return claim, problem
 	case saw.link.Name != held.name:
 		return rename, problem
-	case rateBPS != held.rateBPS || saw.link.MTUBytes != held.mtuBytes:
+	case shared != held.capacity || saw.link.MTUBytes != held.mtuBytes:
 		return follow, problem
 	case saw.root == ownerForeign && c.Replace:
 		return displace, problem

@@ -22,7 +22,8 @@ import (
 type Config struct {
 	// Name is the name of the device.
 	Name string
-	// RateBPS is the rate to share, in bits per second; 0 means the speed that the device reports.
+	// RateBPS is the rate to share, in bits per second; 0 means what large frames have of the
+	// speed that the device reports.
 	RateBPS uint64
 	// Replace allows Weir to replace a qdisc of another program.
 	Replace bool
@@ -30,11 +31,18 @@ type Config struct {
 	IgnoreLinkSpeed bool
 }
 
+// capacity is what is shared of a device.
+type capacity struct {
+	rateBPS uint64
+	// overheadBytes is what each packet takes of the rate besides its size.
+	overheadBytes uint16
+}
+
 // holding is what the agent knows of a device besides its state.
 type holding struct {
 	name    string
 	ifindex int // 0 while the device is absent
-	rateBPS uint64
+	capacity
 	// mtuBytes may change at any time.
 	mtuBytes uint32
 	// bridge is the configured name if that is a bridge's and this device is its port.
@@ -64,7 +72,7 @@ type Device struct {
 
 // New returns an uplink and touches nothing in the kernel.
 func New(config Config, machine Machine, store *state.Store) *Device {
-	return &Device{config: config, machine: machine, store: store, held: holding{name: config.Name, rateBPS: config.RateBPS}}
+	return &Device{config: config, machine: machine, store: store, held: holding{name: config.Name, capacity: capacity{rateBPS: config.RateBPS}}}
 }
 
 // Config returns the present configuration of the device.
@@ -107,6 +115,9 @@ func (d *Device) Ifindex() int { return d.held.ifindex }
 
 // RateBPS returns the rate that is shared; 0 while unknown.
 func (d *Device) RateBPS() uint64 { return d.held.rateBPS }
+
+// OverheadBytes returns what each packet takes of the rate besides its size.
+func (d *Device) OverheadBytes() uint16 { return d.held.overheadBytes }
 
 // MTUBytes returns the largest IP packet that the device sends in one frame.
 func (d *Device) MTUBytes() uint32 { return d.held.mtuBytes }
@@ -375,7 +386,7 @@ func (d *Device) do(todo action, saw situation, plan func() sched.Tree, change *
 		if saw.link.Name != d.held.name {
 			d.held.name, d.held.bridge = saw.link.Name, d.held.name
 		}
-		d.held.rateBPS, _ = d.config.rate(d.held, saw.speedBPS)
+		d.held.capacity, _ = d.config.capacity(d.held, saw.speedBPS)
 		d.record()
 		d.scheduler = d.machine.Scheduler(d.held.ifindex)
 		d.state = Claimed
@@ -385,7 +396,7 @@ func (d *Device) do(todo action, saw situation, plan func() sched.Tree, change *
 		return d.store.Save()
 	case follow:
 		d.held.mtuBytes = saw.link.MTUBytes
-		d.held.rateBPS, _ = d.config.rate(d.held, saw.speedBPS)
+		d.held.capacity, _ = d.config.capacity(d.held, saw.speedBPS)
 		if d.state == Installed {
 			change.Unlimited = d.limitPackets(*saw.link)
 			return d.Apply(plan())

@@ -38,7 +38,9 @@ func newBench(t *testing.T, config Config) *bench {
 }
 
 // tree is a plan for whatever the rate is.
-func (b *bench) tree() sched.Tree { return sched.Tree{RateBPS: b.RateBPS()} }
+func (b *bench) tree() sched.Tree {
+	return sched.Tree{RateBPS: b.RateBPS(), OverheadBytes: b.OverheadBytes()}
+}
 
 func (b *bench) advance() Change { return b.Advance(b.tree) }
 
@@ -60,7 +62,7 @@ func (b *bench) expect(when string, want State, problem Kind) {
 		return
 	}
 	d := b.machine.devices[b.Ifindex()]
-	if d == nil || d.root != ourRoot || d.classifier != b.Classifier() || d.appliedBPS != b.RateBPS() || d.classifier.bounds.RateBPS != b.RateBPS() {
+	if d == nil || d.root != ourRoot || d.classifier != b.Classifier() || d.applied != b.held.capacity || d.classifier.bounds != (sched.Bounds{RateBPS: b.RateBPS(), OverheadBytes: b.OverheadBytes()}) {
 		b.t.Fatalf("%s: the kernel has %+v, at a rate of %d", when, d, b.RateBPS())
 	}
 }
@@ -204,7 +206,7 @@ func TestBridge(t *testing.T) {
 func TestAdopts(t *testing.T) {
 	b := newBench(t, Config{Name: "up0", RateBPS: 1e8})
 	d := b.machine.add(3, "up0", 0)
-	d.root, d.kind, d.appliedBPS, d.classifier = ourRoot, "htb", 1e8, &fakeClassifier{}
+	d.root, d.kind, d.applied, d.classifier = ourRoot, "htb", capacity{rateBPS: 1e8}, &fakeClassifier{}
 	if change := b.advance(); !change.Adopted || !change.Classified {
 		t.Errorf("changed %+v", change)
 	}
@@ -302,13 +304,14 @@ func TestSpeed(t *testing.T) {
 		name     string
 		config   Config
 		speeds   []uint64 // one after the other; the first at the start
-		wantBPS  []uint64
+		want     []capacity
 		problems []Kind
 	}{
-		{"its own", Config{}, []uint64{1e9, 1e8, 0, 1e9}, []uint64{1e9, 1e8, 1e8, 1e9}, []Kind{0, 0, 0, 0}},
-		{"less was configured", Config{RateBPS: 1e7}, []uint64{1e9, 1e8, 0}, []uint64{1e7, 1e7, 1e7}, []Kind{0, 0, 0}},
-		{"renegotiated below what was configured, and back", Config{RateBPS: 9e8}, []uint64{1e9, 1e8, 1e9}, []uint64{9e8, 1e8, 9e8}, []Kind{0, AboveSpeed, 0}},
-		{"the device is wrong about itself", Config{RateBPS: 9e8, IgnoreLinkSpeed: true}, []uint64{1e9, 1e8}, []uint64{9e8, 9e8}, []Kind{0, 0}},
+		{"its own", Config{}, []uint64{1e9, 1e8, 0, 1e9}, []capacity{{9.8e8, 24}, {9.8e7, 24}, {9.8e7, 24}, {9.8e8, 24}}, []Kind{0, 0, 0, 0}},
+		{"less was configured", Config{RateBPS: 1e7}, []uint64{1e9, 1e8, 0}, []capacity{{1e7, 0}, {1e7, 0}, {1e7, 0}}, []Kind{0, 0, 0}},
+		{"room for frames of any size", Config{RateBPS: 7e8}, []uint64{1e9, 9e8, 0, 1e9}, []capacity{{7e8, 0}, {7e8, 24}, {7e8, 24}, {7e8, 0}}, []Kind{0, 0, 0, 0}},
+		{"renegotiated below what was configured, and back", Config{RateBPS: 9e8}, []uint64{1e9, 1e8, 1e9}, []capacity{{9e8, 24}, {1e8, 24}, {9e8, 24}}, []Kind{0, AboveSpeed, 0}},
+		{"the device is wrong about itself", Config{RateBPS: 9e8, IgnoreLinkSpeed: true}, []uint64{1e9, 1e8}, []capacity{{9e8, 0}, {9e8, 0}}, []Kind{0, 0}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.config.Name = "up0"
@@ -319,8 +322,8 @@ func TestSpeed(t *testing.T) {
 				b.advance()
 				when := fmt.Sprintf("at %d bit/s", speed)
 				b.expect(when, Installed, tc.problems[i])
-				if b.RateBPS() != tc.wantBPS[i] {
-					t.Errorf("%s: the rate is %d", when, b.RateBPS())
+				if b.held.capacity != tc.want[i] {
+					t.Errorf("%s: shared is %+v, want %+v", when, b.held.capacity, tc.want[i])
 				}
 				if want := min(sched.LinkPacketBytes(b.RateBPS()), 65536); d.GSOMaxBytes != want {
 					t.Errorf("%s: packets of %d bytes, want %d", when, d.GSOMaxBytes, want)
@@ -341,6 +344,29 @@ func TestSpeed(t *testing.T) {
 	b.machine.add(3, "up0", 1e8)
 	if p := b.Claim(); p == nil || p.Kind != AboveSpeed || !strings.Contains(p.Text, "1gbit is above the speed of up0, which is 100mbit") {
 		t.Errorf("claimed: %v", p)
+	}
+}
+
+// TestCapacityFitsTheWire: packets at a device's own rate, as HTB counts them, do not fill it: one
+// frame of any size, and packets of up to 64 KB of large frames with VLAN tags. Small frames with
+// tags leave room for minimums, of which admission takes 95 %.
+func TestCapacityFitsTheWire(t *testing.T) {
+	const speedBPS, onWireBytes, tagBytes = 1e9, 24, 4
+	shared, _ := Config{}.capacity(holding{}, speedBPS)
+	load := func(frames, frameBytes, tagBytes int) float64 {
+		counted := max(frames*frameBytes+int(shared.overheadBytes), 84)
+		sent := frames * (max(frameBytes, 60) + tagBytes + onWireBytes)
+		return float64(shared.rateBPS) / speedBPS * float64(sent) / float64(counted)
+	}
+	for bytes := 42; bytes <= 9014; bytes++ {
+		if plain, tagged := load(1, bytes, 0), load(1, bytes, tagBytes); plain > 1 || 0.95*tagged > 1 {
+			t.Errorf("frames of %d bytes fill %.4f of the wire, tagged %.4f", bytes, plain, tagged)
+		}
+	}
+	for frames := 1; frames <= 65536/1514; frames++ {
+		if got := load(frames, 1514, tagBytes); got > 1 {
+			t.Errorf("packets of %d frames fill %.4f of the wire", frames, got)
+		}
 	}
 }
 

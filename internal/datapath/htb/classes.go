@@ -101,7 +101,7 @@ func (t terms) addOrdered(s *state, c class, guaranteedBPS, ceilBPS, ceilBurst u
 	quanta[sched.AF], quanta[sched.BE] = rates.turns(t.quantum(c), packetBytes)
 	prios := [sched.NumTrafficClasses]uint32{sched.EF: latencyPrio, sched.AF: t.prio(c), sched.BE: t.prio(c)}
 	guarantee := guaranteeClass(c.Number)
-	s.classes = append(s.classes, kernelClass(guarantee, shareClass(c.Number),
+	s.classes = append(s.classes, t.kernelClass(guarantee, shareClass(c.Number),
 		guaranteedBPS, burstBytes(guaranteedBPS, burstMilliseconds, packetBytes), ceilBPS, ceilBurst, innerQuantum, innerPrio))
 	for _, kind := range trafficKinds {
 		milliseconds := uint64(burstMilliseconds)
@@ -117,7 +117,7 @@ func (t terms) addOrdered(s *state, c class, guaranteedBPS, ceilBPS, ceilBurst u
 			burst = min(burst, max(kindCeilBurst, uint64(packetBytes)))
 		}
 		handle := trafficClass(c.Number, kind)
-		s.classes = append(s.classes, kernelClass(handle, guarantee, rateBPS, burst, ceilBPS, kindCeilBurst, quanta[kind], prios[kind]))
+		s.classes = append(s.classes, t.kernelClass(handle, guarantee, rateBPS, burst, ceilBPS, kindCeilBurst, quanta[kind], prios[kind]))
 		s.qdiscs = append(s.qdiscs, t.trafficQueue(c, kind, rates))
 	}
 }

@@ -31,9 +31,16 @@ import (
 // load is one sender: the container's number, its traffic class, and its rate; 0 sends
 // more than the link can.
 type load struct {
-	number  uint16
-	kind    sched.TrafficClass
-	rateBPS uint64
+	number       uint16
+	kind         sched.TrafficClass
+	rateBPS      uint64
+	payloadBytes int // 0: of a whole frame
+}
+
+// offeredBytes returns what the classifier counts of sent payload.
+func (l load) offeredBytes(sentBytes, overheadBytes uint64) uint64 {
+	payload := uint64(cmp.Or(l.payloadBytes, traffic.DefaultPayloadBytes))
+	return sentBytes / payload * (payload + 42 + overheadBytes)
 }
 
 func (l load) String() string {
@@ -51,6 +58,8 @@ type traffickers struct {
 	voice   *voice
 	efBPS   map[uint16]uint64
 	minors  map[uint16]sched.Minors
+	// overheadBytes is the tree's.
+	overheadBytes uint64
 }
 
 func (tr *traffickers) OfferedBytes(dst []uint64) error {
@@ -59,7 +68,7 @@ func (tr *traffickers) OfferedBytes(dst []uint64) error {
 	clear(dst)
 	for l, s := range tr.senders {
 		if int(l.number) < len(dst) {
-			dst[l.number] += s.SentBytes() * 1514 / 1472
+			dst[l.number] += l.offeredBytes(s.SentBytes(), tr.overheadBytes)
 		}
 	}
 	if tr.voice != nil {
@@ -214,6 +223,7 @@ func compete(t *testing.T, b *harness.Bed, backend *Backend, tree sched.Tree, tr
 	must.Succeed(t, backend.Connect(tree, tr))
 	must.Succeed(t, backend.Apply(tree))
 	tr.mu.Lock()
+	tr.overheadBytes = uint64(tree.OverheadBytes)
 	tr.senders = map[load]*traffic.Sender{}
 	for slot, one := range loads {
 		handle := leafClass(one.number)
@@ -221,7 +231,7 @@ func compete(t *testing.T, b *harness.Bed, backend *Backend, tree sched.Tree, tr
 			handle = trafficClass(one.number, one.kind)
 		}
 		tr.senders[one] = b.SendFrom(b.Host.NetNSPath(), slot, harness.Load{Protocol: traffic.UDP,
-			RateBPS: cmp.Or(one.rateBPS, tree.RateBPS*6/5), SocketPriority: uint32(handle)})
+			RateBPS: cmp.Or(one.rateBPS, tree.RateBPS*6/5), PayloadBytes: one.payloadBytes, SocketPriority: uint32(handle)})
 	}
 	tr.mu.Unlock()
 	stop, ended := make(chan struct{}), make(chan error, 1)

@@ -280,6 +280,7 @@ func (b *Backend) setDirect() error {
 		b.scratch.direct = append(b.scratch.direct, sched.Direct{Number: m.want.Number, May: m.want.CeilingOr(rateBPS) == rateBPS && !m.want.Traffic.Ordered})
 	}
 	return b.traffic.SetDirect(sched.Bounds{
-		RateBPS: rateBPS, DirectBytes: directBytes(b.device.wanted.packetBytes()), ControlBPS: sched.ControlBPS(rateBPS),
+		RateBPS: rateBPS, OverheadBytes: b.device.wanted.overheadBytes,
+		DirectBytes: directBytes(b.device.wanted.packetBytes()), ControlBPS: sched.ControlBPS(rateBPS),
 	}, b.scratch.direct)
 }

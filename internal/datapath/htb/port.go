@@ -203,7 +203,7 @@ func (w PortTree) desired(leaf leafKind) state {
 				DefaultMinor: portClass(0).Minor(), DirectPackets: directPackets}},
 		},
 		classes: []kernel.Class{
-			kernelClass(portRootClass, kernel.HandleRoot, root, burstBytes(root, burstMilliseconds, t.packetBytes), root, linkBurst, innerQuantum, innerPrio),
+			t.kernelClass(portRootClass, kernel.HandleRoot, root, burstBytes(root, burstMilliseconds, t.packetBytes), root, linkBurst, innerQuantum, innerPrio),
 		},
 	}
 	least := w.RateBPS
@@ -219,7 +219,7 @@ func (w PortTree) desired(leaf leafKind) state {
 		}
 		// Queues of one priority divide idle rate in proportion to their minimums.
 		turn := min(q.MinBPS/max(least, 1), maxQuantumPackets) * uint64(t.packetBytes)
-		s.classes = append(s.classes, kernelClass(portClass(q.ID), portRootClass,
+		s.classes = append(s.classes, t.kernelClass(portClass(q.ID), portRootClass,
 			rate, burstBytes(rate, burstMilliseconds, t.packetBytes), ceil, ceilBurst, uint32(turn), uint32(q.Priority)))
 		s.qdiscs = append(s.qdiscs, kernel.Qdisc{Handle: portQueue(q.ID), Parent: portClass(q.ID), Options: t.portLeaf(rate)})
 	}

@@ -93,6 +93,7 @@ const (
 type tree struct {
 	rateBPS                   uint64
 	mtuBytes                  uint32
+	overheadBytes             uint16
 	controlNumber, hostNumber uint16
 	// classes is sorted by number.
 	classes []class
@@ -129,6 +130,7 @@ type terms struct {
 	rateBPS uint64
 	// packetBytes is the largest possible packet, frameBytes the largest frame.
 	packetBytes, frameBytes uint32
+	overheadBytes           uint16
 	controlNumber           uint16
 	hostNumber              uint16
 	leaf                    leafKind
@@ -144,7 +146,7 @@ type terms struct {
 
 func termsOf(tree tree, leaf leafKind) terms {
 	t := terms{
-		rateBPS: tree.rateBPS, packetBytes: tree.packetBytes(), frameBytes: tree.frameBytes(),
+		rateBPS: tree.rateBPS, packetBytes: tree.packetBytes(), frameBytes: tree.frameBytes(), overheadBytes: tree.overheadBytes,
 		controlNumber: tree.controlNumber, hostNumber: tree.hostNumber, leaf: leaf,
 	}
 	t.places = places(leafCount(tree.classes))
@@ -191,11 +193,12 @@ func differences(want, have tree, leaf leafKind) (wanted, had state) {
 }
 
 // kernelClass returns a class in the kernel's units.
-func kernelClass(handle, parent kernel.Handle, rateBPS, burst, ceilBPS, ceilBurst uint64, quantum, prio uint32) kernel.Class {
+func (t terms) kernelClass(handle, parent kernel.Handle, rateBPS, burst, ceilBPS, ceilBurst uint64, quantum, prio uint32) kernel.Class {
 	rate, ceil := bytesPerSec(rateBPS), bytesPerSec(ceilBPS)
 	return kernel.Class{Handle: handle, Parent: parent, Options: kernel.HTBClass{
 		RateBytesPerSec: rate,
 		CeilBytesPerSec: ceil,
+		OverheadBytes:   t.overheadBytes,
 		Burst:           kernel.BurstTicks(burst, rate),
 		CeilBurst:       kernel.BurstTicks(ceilBurst, ceil),
 		QuantumBytes:    quantum,
@@ -216,6 +219,7 @@ func (t terms) link() kernel.TBF {
 	rate := bytesPerSec(t.rateBPS)
 	link := kernel.TBF{
 		RateBytesPerSec: rate,
+		OverheadBytes:   t.overheadBytes,
 		Burst:           kernel.BurstTicks(2*burstBytes(t.rateBPS, burstMilliseconds, t.packetBytes)+65536, rate),
 		// HTB's leaves hold the packets; this only has to be larger.
 		LimitBytes: 1 << 30,
@@ -247,8 +251,8 @@ func (t terms) trunk() state {
 		classes: []kernel.Class{
 			{Handle: othersClass, Parent: kernel.HandleRoot, Options: kernel.HTBClass{
 				RateBytesPerSec: noLimitBytesPerSec, CeilBytesPerSec: noLimitBytesPerSec, QuantumBytes: othersQuantum}},
-			kernelClass(rootClass, kernel.HandleRoot, root, burstBytes(root, burstMilliseconds, packetBytes), root, linkBurst, innerQuantum, innerPrio),
-			kernelClass(leafClass(t.controlNumber), rootClass,
+			t.kernelClass(rootClass, kernel.HandleRoot, root, burstBytes(root, burstMilliseconds, packetBytes), root, linkBurst, innerQuantum, innerPrio),
+			t.kernelClass(leafClass(t.controlNumber), rootClass,
 				control, burstBytes(control, burstMilliseconds, packetBytes),
 				controlCeil, burstBytes(controlCeil, burstMilliseconds, packetBytes), packetBytes, controlPrio),
 		},
@@ -270,7 +274,7 @@ func (t terms) add(s *state, c class) {
 	share := max(c.AllocatedBPS, c.GuaranteedBPS, min(8*uint64(packetBytes), t.rateBPS))
 	guaranteed := min(c.GuaranteedBPS, ceilBPS)
 	s.classes = append(s.classes,
-		kernelClass(shareClass(c.Number), rootClass, share, burstBytes(share, shareBurstMilliseconds, packetBytes), t.rateBPS, linkBurst, innerQuantum, innerPrio))
+		t.kernelClass(shareClass(c.Number), rootClass, share, burstBytes(share, shareBurstMilliseconds, packetBytes), t.rateBPS, linkBurst, innerQuantum, innerPrio))
 	if c.Leaves&orderedLeaves != 0 {
 		t.addOrdered(s, c, guaranteed, ceilBPS, ceilBurst)
 	}
@@ -278,6 +282,6 @@ func (t terms) add(s *state, c class) {
 		return
 	}
 	s.classes = append(s.classes,
-		kernelClass(leafClass(c.Number), shareClass(c.Number), guaranteed, burstBytes(guaranteed, burstMilliseconds, packetBytes), ceilBPS, ceilBurst, t.quantum(c), t.prio(c)))
+		t.kernelClass(leafClass(c.Number), shareClass(c.Number), guaranteed, burstBytes(guaranteed, burstMilliseconds, packetBytes), ceilBPS, ceilBurst, t.quantum(c), t.prio(c)))
 	s.qdiscs = append(s.qdiscs, t.leafOf(c))
 }

@@ -5,6 +5,7 @@ package identity
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os/exec"
 	"slices"
 	"testing"
@@ -142,6 +143,27 @@ func TestDirectLeavesTheRate(t *testing.T) {
 	if got := b.directBytes(NumberHost); got > frame {
 		t.Errorf("%d bytes went direct, want one packet's %d", got, frame)
 	}
+}
+
+// TestOverhead: what the link sends besides each packet is offered, and not sent, by classes and
+// direct, and the shortest frame is filled up.
+func TestOverhead(t *testing.T) {
+	b := newDirectBed(t)
+	target := b.targets()[0]
+	const overhead, shortest = 24, 60
+	each := max(frameBytes(target)/packets, shortest) + overhead
+	for _, may := range []bool{false, true} {
+		bounds := fastLink
+		bounds.OverheadBytes = overhead
+		must.Succeed(t, b.uplink.SetDirect(bounds, []sched.Direct{{Number: NumberHost, May: may}}))
+		before := b.directBytes(NumberHost)
+		b.expect(fmt.Sprintf("direct: %v", may), NumberHost, packets*each, func() { b.sendIn(b.hostNS(), target, 0) })
+		if direct := b.directBytes(NumberHost) - before; may && direct < frameBytes(target) || !may && direct != 0 {
+			t.Errorf("%d bytes went direct, may they: %v", direct, may)
+		}
+	}
+	must.Succeed(t, b.uplink.SetDirect(fastLink, nil))
+	b.expect("no overhead", NumberHost, frameBytes(target), func() { b.sendIn(b.hostNS(), target, 0) })
 }
 
 // Who may go direct, and what did, outlives an agent, but not the container.

@@ -181,6 +181,7 @@ func (u *Uplink) attach(origins *Origins) error {
 		uplinkVarCgroupLevels:      spec.Variables[uplinkVarCgroupLevels].Offset,
 		uplinkVarDirectMaxBytes:    spec.Variables[uplinkVarDirectMaxBytes].Offset,
 		uplinkVarLinkByteShiftedNs: spec.Variables[uplinkVarLinkByteShiftedNs].Offset,
+		uplinkVarOverheadBytes:     spec.Variables[uplinkVarOverheadBytes].Offset,
 		uplinkVarPublishedPorts:    spec.Variables[uplinkVarPublishedPorts].Offset,
 		uplinkVarStamping:          spec.Variables[uplinkVarStamping].Offset,
 		uplinkVarUnknownByteNs:     spec.Variables[uplinkVarUnknownByteNs].Offset,
@@ -286,6 +287,7 @@ func (u *Uplink) SetDirect(bounds sched.Bounds, want []sched.Direct) error {
 		byteNS := 8e9 / (float64(bounds.RateBPS) * directPercent / 100) * (1 << uplinkWeirLinkWEIR_LINK_BYTE_SHIFT)
 		err := errors.Join(
 			u.globals.set(uplinkVarDirectMaxBytes, binary.NativeEndian.AppendUint32(nil, bounds.DirectBytes)),
+			u.globals.set(uplinkVarOverheadBytes, binary.NativeEndian.AppendUint32(nil, uint32(bounds.OverheadBytes))),
 			u.globals.set(uplinkVarLinkByteShiftedNs, binary.NativeEndian.AppendUint64(nil, uint64(math.Ceil(byteNS)))),
 			u.globals.set(uplinkVarControlByteNs, binary.NativeEndian.AppendUint64(nil, byteTimeNS(bounds.ControlBPS))))
 		if err != nil {
@@ -377,8 +379,8 @@ func (u *Uplink) DirectSent(number uint16) (bytes uint64, packets uint32, err er
 }
 
 // OfferedBytes fills dst, indexed by number, with the bytes that each container has handed to the
-// uplink since the classifier was first attached, dropped packets included. It makes no system
-// call.
+// uplink since the classifier was first attached, dropped packets and the overhead of SetDirect
+// included. It makes no system call.
 func (u *Uplink) OfferedBytes(dst []uint64) error {
 	n := min(len(dst), numbers)
 	if len(u.scratch) < n*activityBytes {

@@ -171,6 +171,7 @@ const (
 	uplinkVarDirectMaxBytes         = "direct_max_bytes"
 	uplinkVarLinkByteShiftedNs      = "link_byte_shifted_ns"
 	uplinkVarLinkHeaderBytes        = "link_header_bytes"
+	uplinkVarOverheadBytes          = "overhead_bytes"
 	uplinkVarPublishedPorts         = "published_ports"
 	uplinkVarSavePriority           = "save_priority"
 	uplinkVarStamping               = "stamping"
@@ -275,6 +276,7 @@ type uplinkVariableSpecs struct {
 	DirectMaxBytes      *ebpf.VariableSpec `ebpf:"direct_max_bytes"`
 	LinkByteShiftedNs   *ebpf.VariableSpec `ebpf:"link_byte_shifted_ns"`
 	LinkHeaderBytes     *ebpf.VariableSpec `ebpf:"link_header_bytes"`
+	OverheadBytes       *ebpf.VariableSpec `ebpf:"overhead_bytes"`
 	PublishedPorts      *ebpf.VariableSpec `ebpf:"published_ports"`
 	SavePriority        *ebpf.VariableSpec `ebpf:"save_priority"`
 	Stamping            *ebpf.VariableSpec `ebpf:"stamping"`
@@ -377,6 +379,7 @@ type uplinkVariables struct {
 	DirectMaxBytes      *ebpf.Variable `ebpf:"direct_max_bytes"`
 	LinkByteShiftedNs   *ebpf.Variable `ebpf:"link_byte_shifted_ns"`
 	LinkHeaderBytes     *ebpf.Variable `ebpf:"link_header_bytes"`
+	OverheadBytes       *ebpf.Variable `ebpf:"overhead_bytes"`
 	PublishedPorts      *ebpf.Variable `ebpf:"published_ports"`
 	SavePriority        *ebpf.Variable `ebpf:"save_priority"`
 	Stamping            *ebpf.Variable `ebpf:"stamping"`

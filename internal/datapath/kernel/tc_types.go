@@ -126,18 +126,41 @@ const (
 	maxRate32          = math.MaxUint32
 )
 
-// ratespec writes struct tc_ratespec. Naming the link layer makes a rate table unnecessary.
-func ratespec(b []byte, rateBytesPerSec uint64) {
+// FrameOverheadBytes is what Ethernet sends besides each frame as qdiscs count it: preamble, checksum
+// and gap. ShortestFrameBytes is the size that the card fills up shorter frames to.
+const (
+	FrameOverheadBytes = 24
+	ShortestFrameBytes = 60
+)
+
+// ratespec writes struct tc_ratespec. Naming the link layer makes a rate table unnecessary. The
+// kernel adds the overhead to each packet, a GSO packet of several frames included, and counts at
+// least the shortest frame with it (include/net/sch_generic.h, psched_l2t_ns).
+func ratespec(b []byte, rateBytesPerSec uint64, overheadBytes uint16) {
 	b[1] = linkLayerEthernet
+	if overheadBytes > 0 {
+		binary.NativeEndian.PutUint16(b[2:], overheadBytes)
+		binary.NativeEndian.PutUint16(b[6:], ShortestFrameBytes+overheadBytes) // mpu
+	}
 	binary.NativeEndian.PutUint32(b[8:], uint32(min(rateBytesPerSec, maxRate32)))
 }
 
-func ratespecRate(b []byte) uint64 { return uint64(binary.NativeEndian.Uint32(b[8:])) }
+func ratespecRate(b []byte) uint64     { return uint64(binary.NativeEndian.Uint32(b[8:])) }
+func ratespecOverhead(b []byte) uint16 { return binary.NativeEndian.Uint16(b[2:]) }
+
+func overheadText(bytes uint16) string {
+	if bytes == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" overhead %d mpu %d", bytes, ShortestFrameBytes+bytes)
+}
 
 // TBF is a token bucket filter, which limits everything that passes to a rate.
 type TBF struct {
 	RateBytesPerSec uint64
-	Burst           Ticks
+	// OverheadBytes is what each packet counts more than its size.
+	OverheadBytes uint16
+	Burst         Ticks
 	// Packets larger than MaxPacketBytes are cut up before they are queued (net/sched/sch_tbf.c,
 	// tbf_segment); the kernel accepts that limit only with a peak rate, PeakBytesPerSec. 0 means
 	// no limit. The kernel does not report MaxPacketBytes.
@@ -152,6 +175,7 @@ func (TBF) Kind() string { return "tbf" }
 func (t TBF) String() string {
 	s := fmt.Sprintf("tbf rate %dbps burst %db limit %db",
 		t.RateBytesPerSec, t.Burst.Bytes(t.RateBytesPerSec), t.LimitBytes)
+	s += overheadText(t.OverheadBytes)
 	if t.MaxPacketBytes != 0 {
 		s += fmt.Sprintf(" peakrate %dbps mtu %db", t.PeakBytesPerSec, t.MaxPacketBytes)
 	}
@@ -160,12 +184,12 @@ func (t TBF) String() string {
 
 func (t TBF) attribute() ([]byte, bool, error) {
 	parms := make([]byte, sizeofTBFParms)
-	ratespec(parms, t.RateBytesPerSec)
+	ratespec(parms, t.RateBytesPerSec, t.OverheadBytes)
 	binary.NativeEndian.PutUint32(parms[24:], t.LimitBytes)
 	binary.NativeEndian.PutUint32(parms[28:], uint32(t.Burst))
 	ae := netlink.NewAttributeEncoder()
 	if t.PeakBytesPerSec != 0 {
-		ratespec(parms[sizeofRatespec:], t.PeakBytesPerSec)
+		ratespec(parms[sizeofRatespec:], t.PeakBytesPerSec, 0)
 	}
 	ae.Bytes(tcaTBFParms, parms)
 	if t.RateBytesPerSec > maxRate32 {
@@ -191,6 +215,7 @@ func decodeTBF(b []byte) (TBF, error) {
 				return errShort
 			}
 			t.RateBytesPerSec = max(t.RateBytesPerSec, ratespecRate(parms))
+			t.OverheadBytes = ratespecOverhead(parms)
 			t.PeakBytesPerSec = max(t.PeakBytesPerSec, ratespecRate(parms[sizeofRatespec:]))
 			t.LimitBytes = binary.NativeEndian.Uint32(parms[24:])
 			t.Burst = Ticks(binary.NativeEndian.Uint32(parms[28:]))
@@ -254,6 +279,8 @@ func decodeHTB(b []byte) (HTB, error) {
 type HTBClass struct {
 	RateBytesPerSec uint64
 	CeilBytesPerSec uint64
+	// OverheadBytes is what each packet counts more than its size, for rate and ceiling.
+	OverheadBytes uint16
 	// Burst and CeilBurst are the depths of the two buckets.
 	Burst, CeilBurst Ticks
 	// QuantumBytes is the size of a class's turn when it borrows.
@@ -269,13 +296,13 @@ func (c HTBClass) String() string {
 	return fmt.Sprintf("htb prio %d quantum %d rate %dbps burst %db ceil %dbps cburst %db",
 		c.Prio, c.QuantumBytes,
 		c.RateBytesPerSec, c.Burst.Bytes(c.RateBytesPerSec),
-		c.CeilBytesPerSec, c.CeilBurst.Bytes(c.CeilBytesPerSec))
+		c.CeilBytesPerSec, c.CeilBurst.Bytes(c.CeilBytesPerSec)) + overheadText(c.OverheadBytes)
 }
 
 func (c HTBClass) attribute() ([]byte, bool, error) {
 	parms := make([]byte, sizeofHTBParms)
-	ratespec(parms, c.RateBytesPerSec)
-	ratespec(parms[sizeofRatespec:], c.CeilBytesPerSec)
+	ratespec(parms, c.RateBytesPerSec, c.OverheadBytes)
+	ratespec(parms[sizeofRatespec:], c.CeilBytesPerSec, c.OverheadBytes)
 	binary.NativeEndian.PutUint32(parms[24:], uint32(c.Burst))
 	binary.NativeEndian.PutUint32(parms[28:], uint32(c.CeilBurst))
 	binary.NativeEndian.PutUint32(parms[32:], c.QuantumBytes)
@@ -302,6 +329,7 @@ func decodeHTBClass(b []byte) (HTBClass, error) {
 				return errShort
 			}
 			c.RateBytesPerSec = max(c.RateBytesPerSec, ratespecRate(parms))
+			c.OverheadBytes = ratespecOverhead(parms)
 			c.CeilBytesPerSec = max(c.CeilBytesPerSec, ratespecRate(parms[sizeofRatespec:]))
 			c.Burst = Ticks(binary.NativeEndian.Uint32(parms[24:]))
 			c.CeilBurst = Ticks(binary.NativeEndian.Uint32(parms[28:]))

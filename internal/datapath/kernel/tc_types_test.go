@@ -142,6 +142,7 @@ func TestOptionsThroughTheKernel(t *testing.T) {
 			BFIFO{LimitBytes: number.Draw(t, "limit")},
 			TBF{
 				RateBytesPerSec: rates.Draw(t, "rate"), Burst: Ticks(number.Draw(t, "burst")),
+				OverheadBytes:   rapid.Uint16().Draw(t, "overhead"),
 				PeakBytesPerSec: rates.Draw(t, "peak"), LimitBytes: number.Draw(t, "limit"),
 			},
 			FqCodel{
@@ -157,7 +158,8 @@ func TestOptionsThroughTheKernel(t *testing.T) {
 		}
 		class := HTBClass{
 			RateBytesPerSec: rates.Draw(t, "rate"), CeilBytesPerSec: rates.Draw(t, "ceil"),
-			Burst: Ticks(number.Draw(t, "burst")), CeilBurst: Ticks(number.Draw(t, "cburst")),
+			OverheadBytes: rapid.Uint16().Draw(t, "overhead"),
+			Burst:         Ticks(number.Draw(t, "burst")), CeilBurst: Ticks(number.Draw(t, "cburst")),
 			QuantumBytes: number.Draw(t, "quantum"), Prio: number.Draw(t, "prio"),
 		}
 		if got := through(t, class, true); got != Options(class) {

@@ -54,6 +54,9 @@ type Tree struct {
 	// RateBPS is the link's rate in bits per second, counted as tc does: Ethernet frames
 	// without preamble and checksum.
 	RateBPS uint64
+	// OverheadBytes is what each packet takes of the rate besides; 0 for nothing. Then it takes at
+	// least what Ethernet's shortest frame does.
+	OverheadBytes uint16
 	// MTUBytes is the link's MTU; 0 means Ethernet's 1500.
 	MTUBytes uint32
 	// ControlNumber marks control traffic, which the scheduler serves first and limits.
@@ -118,6 +121,8 @@ type Direct struct {
 // Bounds limit direct packets and control traffic.
 type Bounds struct {
 	RateBPS uint64
+	// OverheadBytes is as in Tree. OfferedBytes and rates of classes include it.
+	OverheadBytes uint16
 	// DirectBytes is the largest packet that may bypass the classes, as qdiscs count it.
 	DirectBytes uint32
 	// ControlBPS is the rate guaranteed to control traffic.
