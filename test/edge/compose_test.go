@@ -214,6 +214,7 @@ func TestComposeSwarm(t *testing.T) {
 		harness.Await(t, fmt.Sprintf("users get an answer at node %d", node), 15*time.Second, func() error { return c.get(node, 8201) })
 	}
 	harness.Await(t, "the proxy of the file answers", 10*time.Second, func() error { return c.get(1, 8202) })
+	t.Run("weir-edge's own configs and secrets", c.testOwnObjects)
 	for name := range homeServices {
 		c.must(t, "rm", name)
 	}
@@ -227,4 +228,31 @@ func TestComposeSwarm(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// testOwnObjects: no service reads weir-edge's keys, by which all proxies obey, or writes of others.
+func (c *cluster) testOwnObjects(t *testing.T) {
+	own := slices.DeleteFunc(c.configs(t), func(name string) bool { return !strings.HasPrefix(name, "edge") })
+	secrets, err := c.engine.API().SecretList(t.Context(), client.SecretListOptions{})
+	must.Succeed(t, err)
+	if len(own) < 4 || len(secrets.Items) < 2 { // key, its part, ledger, a file; a part of the key, a file
+		t.Fatalf("weir-edge has %v and %v", own, secrets.Items)
+	}
+	refused := func(kind, name string) {
+		t.Helper()
+		_, err := c.weirEdge("deploy", homeFolder(t, fmt.Sprintf(
+			"name: thief\nservices: {a: {image: %s, %s: [k]}}\n%[2]s: {k: {external: true, name: %s}}\n", toolsImage, kind, name)))
+		if err == nil || !strings.Contains(err.Error(), name+" is weir-edge's own") {
+			t.Errorf("%s %s: %v", kind, name, err)
+		}
+	}
+	for _, name := range own {
+		refused("configs", name)
+	}
+	for _, secret := range secrets.Items {
+		refused("secrets", secret.Spec.Name)
+	}
+	if list := c.ps(t); slices.ContainsFunc(list, func(i edge.Instance) bool { return i.Service == "thief-a" }) {
+		t.Errorf("it runs: %+v", list)
+	}
 }

@@ -94,27 +94,29 @@ func (r *Runtime) saveFile(ctx context.Context, service, file string) (swarm.Con
 func (r *Runtime) removeFiles(ctx context.Context, service string) error {
 	files, err := r.configs(ctx, runtime.LabelRole+"="+roleFile, runtime.LabelService+"="+service)
 	for _, file := range files {
-		if removeErr := r.removeConfig(ctx, file.ID); !cerrdefs.IsInvalidArgument(removeErr) {
+		if removeErr := r.removeObject(ctx, kindConfig, file.ID); !cerrdefs.IsInvalidArgument(removeErr) {
 			err = errors.Join(err, removeErr)
 		}
 	}
 	return err
 }
 
-// removeConfig removes a config, if it is there. Errors: invalid argument if a service uses it.
-func (r *Runtime) removeConfig(ctx context.Context, name string) error {
-	_, err := r.api.ConfigRemove(ctx, name, client.ConfigRemoveOptions{})
-	if err != nil && !cerrdefs.IsNotFound(err) {
-		return fmt.Errorf("remove the swarm's config %s: %w", name, err)
-	}
-	return nil
-}
+// The kinds of objects that a swarm gives to containers.
+const (
+	kindConfig = "config"
+	kindSecret = "secret"
+)
 
-// removeSecret is removeConfig for a secret.
-func (r *Runtime) removeSecret(ctx context.Context, name string) error {
-	_, err := r.api.SecretRemove(ctx, name, client.SecretRemoveOptions{})
+// removeObject removes a config or secret, if it is there. Errors: invalid argument if a service uses
+// it.
+func (r *Runtime) removeObject(ctx context.Context, kind, name string) (err error) {
+	if kind == kindSecret {
+		_, err = r.api.SecretRemove(ctx, name, client.SecretRemoveOptions{})
+	} else {
+		_, err = r.api.ConfigRemove(ctx, name, client.ConfigRemoveOptions{})
+	}
 	if err != nil && !cerrdefs.IsNotFound(err) {
-		return fmt.Errorf("remove the swarm's secret %s: %w", name, err)
+		return fmt.Errorf("remove the swarm's %s %s: %w", kind, name, err)
 	}
 	return nil
 }
@@ -197,11 +199,11 @@ func (r *Runtime) removeOldKeys(ctx context.Context, keep string) error {
 		if name == keep {
 			continue
 		}
-		removeErr := r.removeSecret(ctx, name)
+		removeErr := r.removeObject(ctx, kindSecret, name)
 		if cerrdefs.IsInvalidArgument(removeErr) { // proxies use it
 			continue
 		}
-		err = errors.Join(err, removeErr, r.removeConfig(ctx, clientsName(name)), r.removeConfig(ctx, name))
+		err = errors.Join(err, removeErr, r.removeObject(ctx, kindConfig, clientsName(name)), r.removeObject(ctx, kindConfig, name))
 	}
 	return err
 }

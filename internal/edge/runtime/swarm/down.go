@@ -23,12 +23,12 @@ func (r *Runtime) Down(ctx context.Context) error {
 	configs, err := r.configs(ctx, runtime.LabelRole)
 	errs = append(errs, err)
 	for _, config := range configs {
-		errs = append(errs, r.removeConfig(ctx, config.Spec.Name))
+		errs = append(errs, r.removeObject(ctx, kindConfig, config.Spec.Name))
 	}
 	secrets, err := r.api.SecretList(ctx, client.SecretListOptions{Filters: make(client.Filters).Add("label", runtime.LabelRole)})
 	errs = append(errs, err)
 	for _, secret := range secrets.Items {
-		errs = append(errs, r.removeSecret(ctx, secret.Spec.Name))
+		errs = append(errs, r.removeObject(ctx, kindSecret, secret.Spec.Name))
 	}
 	if _, err := r.api.ImageRemove(ctx, proxy.Image, client.ImageRemoveOptions{}); err != nil && !cerrdefs.IsNotFound(err) && !cerrdefs.IsConflict(err) {
 		errs = append(errs, err) // a conflict: its last container is ending

@@ -17,6 +17,7 @@ import (
 
 	"github.com/weir-project/weir/internal/edge/proxy"
 	"github.com/weir-project/weir/internal/edge/runtime"
+	"github.com/weir-project/weir/internal/edge/spec"
 )
 
 // An instance of a Compose file is what the file says, as far as swarms have it. Its networks are
@@ -98,24 +99,55 @@ func (r *Runtime) planContainer(ctx context.Context, s *runtime.Service, task *s
 func (r *Runtime) planFiles(ctx context.Context, s *runtime.Service, to *swarm.ContainerSpec) error {
 	for i := range s.Container.Files {
 		f := &s.Container.Files[i]
-		name := cmp.Or(f.External, composePrefix+runtime.FileName(s.Name, f))
+		name, id, err := r.findObject(ctx, s, f)
+		if err != nil {
+			return err
+		}
 		if f.Secret {
-			found, err := r.api.SecretInspect(ctx, name, client.SecretInspectOptions{})
-			if err != nil {
-				return fmt.Errorf("read the swarm's secret %s: %w", name, err)
-			}
-			to.Secrets = append(to.Secrets, &swarm.SecretReference{SecretID: found.Secret.ID, SecretName: name, File: &swarm.SecretReferenceFileTarget{
+			to.Secrets = append(to.Secrets, &swarm.SecretReference{SecretID: id, SecretName: name, File: &swarm.SecretReferenceFileTarget{
 				Name: f.Target, UID: cmp.Or(f.UID, "0"), GID: cmp.Or(f.GID, "0"), Mode: os.FileMode(f.Mode),
 			}})
 			continue
 		}
-		found, err := r.config(ctx, name)
-		if err != nil {
-			return err
-		}
-		to.Configs = append(to.Configs, &swarm.ConfigReference{ConfigID: found.ID, ConfigName: name, File: &swarm.ConfigReferenceFileTarget{
+		to.Configs = append(to.Configs, &swarm.ConfigReference{ConfigID: id, ConfigName: name, File: &swarm.ConfigReferenceFileTarget{
 			Name: f.Target, UID: cmp.Or(f.UID, "0"), GID: cmp.Or(f.GID, "0"), Mode: os.FileMode(f.Mode),
 		}})
+	}
+	return nil
+}
+
+// findObject returns the name and ID of the config or secret that a file is. Errors: ErrMissing; or it
+// is one that no instance may read.
+func (r *Runtime) findObject(ctx context.Context, s *runtime.Service, f *spec.File) (name, id string, err error) {
+	name = cmp.Or(f.External, composePrefix+runtime.FileName(s.Name, f))
+	kind, labels := kindConfig, map[string]string(nil)
+	if f.Secret {
+		var found client.SecretInspectResult
+		found, err = r.api.SecretInspect(ctx, name, client.SecretInspectOptions{})
+		kind, id, labels = kindSecret, found.Secret.ID, found.Secret.Spec.Labels
+	} else {
+		var found client.ConfigInspectResult
+		found, err = r.api.ConfigInspect(ctx, name, client.ConfigInspectOptions{})
+		id, labels = found.Config.ID, found.Config.Spec.Labels
+	}
+	switch {
+	case cerrdefs.IsNotFound(err) && f.External != "":
+		return name, "", fmt.Errorf("the external %s %s %w: docker %[1]s create %[2]s FILE", kind, name, runtime.ErrMissing)
+	case cerrdefs.IsNotFound(err):
+		return name, "", fmt.Errorf("the file for %s %w: deploy the service again", f.Target, runtime.ErrMissing)
+	case err != nil:
+		return name, "", r.unreachable(err)
+	}
+	return name, id, checkOwner(kind, name, f.External != "", labels)
+}
+
+// checkOwner refuses a config or secret with these labels that is weir-edge's own, such as its key, or,
+// as an external one, of another service: a service may not have what commands all of them.
+func checkOwner(kind, name string, external bool, labels map[string]string) error {
+	_, own := labels[runtime.LabelRole]
+	_, other := labels[runtime.LabelService]
+	if own || external && other {
+		return fmt.Errorf("the %s %s is weir-edge's own, and no service may read it: choose another", kind, name)
 	}
 	return nil
 }
@@ -162,31 +194,16 @@ func (r *Runtime) prepareContainer(ctx context.Context, s *runtime.Service) erro
 	labels := map[string]string{runtime.LabelService: s.Name, runtime.LabelProject: c.Project}
 	for i := range c.Files {
 		f := &c.Files[i]
-		name := cmp.Or(f.External, composePrefix+runtime.FileName(s.Name, f))
-		var err error
-		if f.Secret {
-			_, err = r.api.SecretInspect(ctx, name, client.SecretInspectOptions{})
-		} else {
-			_, err = r.api.ConfigInspect(ctx, name, client.ConfigInspectOptions{})
-		}
+		name, _, err := r.findObject(ctx, s, f)
+		content, given := s.Files[f.Digest]
 		if err == nil {
 			continue
-		} else if !cerrdefs.IsNotFound(err) {
-			return r.unreachable(err)
+		} else if !errors.Is(err, runtime.ErrMissing) || f.External != "" || !given {
+			return err
 		}
-		content, given := s.Files[f.Digest]
-		switch {
-		case f.External != "":
-			kind := "config"
-			if f.Secret {
-				kind = "secret"
-			}
-			return fmt.Errorf("the external %s %s %w: docker %[1]s create %[2]s FILE", kind, f.External, runtime.ErrMissing)
-		case !given:
-			return fmt.Errorf("the file for %s is lost: deploy the service again", f.Target)
-		case f.Secret:
+		if f.Secret {
 			_, err = r.api.SecretCreate(ctx, client.SecretCreateOptions{Spec: swarm.SecretSpec{Annotations: swarm.Annotations{Name: name, Labels: labels}, Data: content}})
-		default:
+		} else {
 			_, err = r.api.ConfigCreate(ctx, client.ConfigCreateOptions{Spec: swarm.ConfigSpec{Annotations: swarm.Annotations{Name: name, Labels: labels}, Data: content}})
 		}
 		if err != nil && !cerrdefs.IsConflict(err) && !cerrdefs.IsAlreadyExists(err) {
@@ -209,10 +226,10 @@ func (r *Runtime) removeObjects(ctx context.Context, service string) error {
 	}
 	var errs []error
 	for _, c := range configs.Items {
-		errs = append(errs, r.removeConfig(ctx, c.ID))
+		errs = append(errs, r.removeObject(ctx, kindConfig, c.ID))
 	}
 	for _, s := range secrets.Items {
-		errs = append(errs, r.removeSecret(ctx, s.ID))
+		errs = append(errs, r.removeObject(ctx, kindSecret, s.ID))
 	}
 	return errors.Join(errs...)
 }

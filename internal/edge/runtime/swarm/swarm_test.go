@@ -128,6 +128,29 @@ func TestKeys(t *testing.T) {
 	}
 }
 
+// TestCheckOwner: an instance gets no config or secret that is weir-edge's or another service's.
+func TestCheckOwner(t *testing.T) {
+	ours := map[string]string{runtime.LabelService: "home-web", runtime.LabelProject: "home"}
+	for name, c := range map[string]struct {
+		labels   map[string]string
+		external bool
+		want     bool
+	}{
+		"the user's":                {map[string]string{"a": "b"}, true, true},
+		"a file of the service":     {ours, false, true},
+		"a file of another service": {ours, true, false},
+		"the key":                   {map[string]string{runtime.LabelRole: roleKey}, true, false},
+		"a part of it":              {map[string]string{runtime.LabelRole: roleKeyPart}, true, false},
+		"the ledger":                {map[string]string{runtime.LabelRole: runtime.RoleLedger}, true, false},
+		"a file of a proxy":         {map[string]string{runtime.LabelRole: roleFile, runtime.LabelService: "shop"}, true, false},
+		"a role, by another name":   {map[string]string{runtime.LabelRole: roleKey}, false, false},
+	} {
+		if err := checkOwner("config", "x", c.external, c.labels); (err == nil) != c.want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // TestOtherKey: a proxy that was deployed with another key says what to do.
 func TestOtherKey(t *testing.T) {
 	var keys [2]key
