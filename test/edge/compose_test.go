@@ -176,12 +176,12 @@ func (s *site) testComposeInstances(t *testing.T) {
 	}
 }
 
-// testComposeMasked: values of environment variables and secrets are not shown.
+// testComposeMasked: values of environment variables, commands and secrets are not shown.
 func (s *site) testComposeMasked(t *testing.T) {
 	seen, err := s.client.Snapshot(t.Context())
 	must.Succeed(t, err)
 	for _, service := range seen.Services {
-		if text := string(service.Specification); strings.Contains(text, "=hello") || strings.Contains(text, "open sesame") || strings.Contains(text, "content\":") {
+		if text := string(service.Specification); strings.Contains(text, "=hello") || strings.Contains(text, "httpd") || strings.Contains(text, "max-size\":\"1m") || strings.Contains(text, "open sesame") || strings.Contains(text, "content\":") {
 			t.Errorf("%s shows %s", service.Name, text)
 		}
 	}

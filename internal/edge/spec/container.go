@@ -198,20 +198,62 @@ func (s *Spec) TakeFiles() (map[string][]byte, error) {
 	return taken, nil
 }
 
-// Masked returns the specification without the values of environment variables, which may be
-// passwords: for readers, and records.
+// masked is in place of what may be a password.
+const masked = "***"
+
+// Masked returns the specification without what may be a password: for readers, and records. These are
+// values of environment variables, labels of other programs, and options of volumes, networks and logs;
+// commands; and digests of files, from which a short content can be guessed. What is decided by stays.
 func (s Spec) Masked() Spec {
-	if s.Container == nil || len(s.Container.Process.Environment) == 0 {
+	if s.Container == nil {
 		return s
 	}
+	s.Labels = maskedValues(s.Labels, func(name string) bool { return strings.HasPrefix(name, "weir") })
 	c := *s.Container
+	c.Process.Entrypoint, c.Process.Command = maskedTexts(c.Process.Entrypoint), maskedTexts(c.Process.Command)
 	c.Process.Environment = slices.Clone(c.Process.Environment)
 	for i, text := range c.Process.Environment {
 		name, _, _ := strings.Cut(text, "=")
-		c.Process.Environment[i] = name + "=..."
+		c.Process.Environment[i] = name + "=" + masked
 	}
+	if c.Health != nil {
+		h := *c.Health
+		h.Test = maskedTexts(h.Test)
+		c.Health = &h
+	}
+	c.Mounts, c.Network.Attached, c.Files = slices.Clone(c.Mounts), slices.Clone(c.Network.Attached), slices.Clone(c.Files)
+	for i := range c.Mounts { // the option "type" says where a volume is
+		c.Mounts[i].Options = maskedValues(c.Mounts[i].Options, func(name string) bool { return name == "type" })
+	}
+	for i := range c.Network.Attached {
+		c.Network.Attached[i].Options = maskedValues(c.Network.Attached[i].Options, nil)
+	}
+	for i := range c.Files {
+		if f := &c.Files[i]; f.Digest != "" {
+			f.Digest, f.Content = masked, nil
+		}
+	}
+	c.LogOpts = maskedValues(c.LogOpts, nil)
 	s.Container = &c
 	return s
+}
+
+func maskedTexts(list []string) []string {
+	if len(list) == 0 {
+		return list
+	}
+	return []string{masked}
+}
+
+// maskedValues masks all values but those of names to keep; nil: of none.
+func maskedValues[M ~map[string]string](values M, keep func(name string) bool) M {
+	values = maps.Clone(values)
+	for name := range values {
+		if keep == nil || !keep(name) {
+			values[name] = masked
+		}
+	}
+	return values
 }
 
 // Keeper returns what keeps instances on one node: "the volume data", "the path /srv"; empty if they

@@ -2,6 +2,8 @@ package spec
 
 import (
 	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,10 +41,70 @@ func TestContainer(t *testing.T) {
 	if _, err := s.TakeFiles(); err == nil {
 		t.Error("a content with another digest was taken")
 	}
-	masked, err := home().Masked().MarshalJSON()
+}
+
+// TestMasked: of the texts of a container these are shown, and of masked options the names. A masked
+// specification can be read, and its service is kept where it is.
+func TestMasked(t *testing.T) {
+	var c Container
+	fill(reflect.ValueOf(&c).Elem(), "")
+	c.Process.Environment = []string{"PASSWORD=sesame"}
+	text, err := Spec{Container: &c, Labels: map[string]string{"auth.users": "sesame", "weir.max": "5mbit"}}.Masked().MarshalJSON()
 	must.Succeed(t, err)
-	if strings.Contains(string(masked), "sesame") || !strings.Contains(string(masked), "PASSWORD=") {
-		t.Errorf("masked: %s", masked)
+	shown := regexp.MustCompile(`"sesame of ([^"]*)"`).FindAllStringSubmatch(string(text), -1)
+	var got []string
+	for _, match := range shown {
+		got = append(got, match[1])
+	}
+	if want := []string{
+		"Project", "Name", "Process.WorkingDir", "Process.User", "Process.Groups", "Process.Hostname", "Process.StopSignal",
+		"Security.CapAdd", "Security.CapDrop", "Security.Options", "Security.Sysctls", "Security.PID", "Security.IPC",
+		"Network.Mode", "Network.Attached.Name", "Network.Attached.Aliases", "Network.Attached.Subnets", "Network.Ports.Address", "Network.Ports.Protocol",
+		"Network.Hosts", "Network.DNS", "Network.DNSSearch", "Network.DNSOptions",
+		"Mounts.Type", "Mounts.Source", "Mounts.Target", "Mounts.Driver", "Mounts.Subpath", "Mounts.Propagation",
+		"Files.Target", "Files.UID", "Files.GID", "Files.External", "Devices", "Resources.CPUSet", "Resources.Ulimits.Name", "LogDriver", "Needs", "Node",
+	}; !slices.Equal(got, want) {
+		t.Errorf("shown are %q", got)
+	}
+	if n := strings.Count(string(text), "sesame"); n != len(got) {
+		t.Errorf("%d times: %s", n, text)
+	}
+	for _, part := range []string{`"PASSWORD=***"`, `"option":"***"`, `"weir.max":"5mbit"`, `"auth.users":"***"`} {
+		if !strings.Contains(string(text), part) {
+			t.Errorf("%s is not in %s", part, text)
+		}
+	}
+	s := home()
+	s.Container.Mounts[0].Options = Options{"type": "cifs", "o": "password=sesame"}
+	text, err = s.Masked().MarshalJSON()
+	must.Succeed(t, err)
+	again, err := Parse(text)
+	must.Succeed(t, err)
+	if again.Keeper() != s.Keeper() || again.IsExclusive() != s.IsExclusive() || strings.Contains(string(text), "sesame") {
+		t.Errorf("%q, not %q: %s", again.Keeper(), s.Keeper(), text)
+	}
+}
+
+// fill fills a value: texts with "sesame of " and the path of their field, lists and maps with one.
+func fill(v reflect.Value, path string) {
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString("sesame of " + path)
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem(), path)
+	case reflect.Slice:
+		if v.Type().Elem().Kind() != reflect.Uint8 {
+			v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+			fill(v.Index(0), path)
+		}
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(reflect.ValueOf("option"), reflect.ValueOf("sesame of "+path))
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fill(v.Field(i), strings.TrimPrefix(path+"."+v.Type().Field(i).Name, "."))
+		}
 	}
 }
 
