@@ -28,9 +28,7 @@ func (r *Runtime) saveDocument(engine string, s runtime.Service) error {
 	text, err := json.Marshal(document{engine, s.Document, s.Pinned})
 	if err == nil {
 		path := r.documentPath(s.Name)
-		if err = os.WriteFile(path+".new", text, 0o600); err == nil {
-			err = os.Rename(path+".new", path)
-		}
+		err = replace(filepath.Dir(path), filepath.Base(path), text, nil)
 	}
 	if err != nil {
 		return fmt.Errorf("keep the specification of %s: %w", s.Name, err)

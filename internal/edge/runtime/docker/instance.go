@@ -19,6 +19,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/weir-project/weir/internal/edge/runtime"
+	"github.com/weir-project/weir/internal/edge/spec"
 )
 
 // An instance of a Compose file is what the file says: its networks are made with it, and its configs
@@ -186,50 +187,38 @@ func (r *Runtime) prepare(ctx context.Context, s *runtime.Service) error {
 // filesFolder is where a service's configs and secrets are.
 func (r *Runtime) filesFolder(service string) string { return r.folder(service) + ".files" }
 
-// saveFiles writes new files of a service into a folder.
+// saveFiles writes the files of a service into a folder that are not there as they should be.
 func saveFiles(folder string, s *runtime.Service) error {
 	for i := range s.Container.Files {
 		f := &s.Container.Files[i]
-		path := filepath.Join(folder, runtime.FileName(s.Name, f))
-		if _, err := os.Stat(path); err == nil {
-			continue
-		}
+		name := runtime.FileName(s.Name, f)
 		content, given := s.Files[f.Digest]
 		if !given {
-			return fmt.Errorf("the file for %s of %s is lost: deploy the service again", f.Target, s.Name)
+			there, err := os.ReadFile(filepath.Join(folder, name))
+			if err != nil || spec.Digest(there) != f.Digest {
+				return fmt.Errorf("the file for %s of %s is lost: deploy the service again", f.Target, s.Name)
+			}
+			continue
 		}
-		if err := saveFile(path, content, f.UID, f.GID, os.FileMode(f.Mode)&os.ModePerm); err != nil {
+		err := replace(folder, name, content, func(file *os.File) error { return giveAway(file, f) })
+		if err != nil {
 			return fmt.Errorf("keep the file for %s of %s: %w", f.Target, s.Name, err)
 		}
 	}
 	return nil
 }
 
-// saveFile writes a file as an instance sees it. Others do not reach its folder.
-func saveFile(path string, content []byte, user, group string, mode os.FileMode) error {
-	uid, err := strconv.Atoi(cmp.Or(user, "0"))
+// giveAway gives a file the owner and mode that an instance sees. Others do not reach its folder.
+func giveAway(file *os.File, f *spec.File) error {
+	uid, err := strconv.Atoi(cmp.Or(f.UID, "0"))
 	if err != nil {
-		return fmt.Errorf("uid %q is no number", user)
+		return fmt.Errorf("uid %q is no number", f.UID)
 	}
-	gid, err := strconv.Atoi(cmp.Or(group, "0"))
+	gid, err := strconv.Atoi(cmp.Or(f.GID, "0"))
 	if err != nil {
-		return fmt.Errorf("gid %q is no number", group)
+		return fmt.Errorf("gid %q is no number", f.GID)
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
-	}
-	fresh := path + ".new"
-	err = os.WriteFile(fresh, content, 0o600)
-	if err == nil {
-		err = os.Chown(fresh, uid, gid)
-	}
-	if err == nil {
-		err = os.Chmod(fresh, mode)
-	}
-	if err == nil {
-		err = os.Rename(fresh, path)
-	}
-	return err
+	return cmp.Or(file.Chown(uid, gid), file.Chmod(os.FileMode(f.Mode)&os.ModePerm))
 }
 
 // removeProject removes the networks of a project that has no service any more.

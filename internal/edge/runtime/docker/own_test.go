@@ -16,6 +16,7 @@ import (
 
 	"github.com/weir-project/weir/internal/edge/proxy"
 	"github.com/weir-project/weir/internal/edge/runtime"
+	"github.com/weir-project/weir/internal/edge/spec"
 	"github.com/weir-project/weir/test/must"
 )
 
@@ -59,24 +60,61 @@ func TestWellNamed(t *testing.T) {
 	}
 }
 
-// A proxy can write into its folder, and must not make weir-edge write elsewhere.
-func TestWriteInside(t *testing.T) {
-	folder, other := t.TempDir(), filepath.Join(t.TempDir(), "other")
+// TestReplace: a proxy can write into its folder, and does not make weir-edge write elsewhere. A write
+// that fails leaves what was there.
+func TestReplace(t *testing.T) {
+	folder, other := filepath.Join(t.TempDir(), "proxy"), filepath.Join(t.TempDir(), "other")
+	must.Succeed(t, os.Mkdir(folder, 0o700))
 	for _, name := range []string{"f", "f.new"} {
-		if err := os.Symlink(other, filepath.Join(folder, name)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Symlink(other, filepath.Join(folder, name)))
 	}
 	for range 2 {
-		if err := writeInside(folder, "f", "text"); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, replace(folder, "f", []byte("text"), nil))
 	}
 	if _, err := os.Stat(other); err == nil {
 		t.Error("a link was followed")
 	}
+	if err := replace(folder, "f", []byte("more"), func(*os.File) error { return unix.EPERM }); !errors.Is(err, unix.EPERM) {
+		t.Errorf("a file that cannot be prepared: %v", err)
+	}
 	if text, err := os.ReadFile(filepath.Join(folder, "f")); err != nil || string(text) != "text" {
 		t.Errorf("got %q, %v", text, err)
+	}
+	if left, _ := os.ReadDir(folder); len(left) != 1 {
+		t.Errorf("left are %v", left)
+	}
+}
+
+// TestSaveFiles: a file that a power cut has left empty is written again, or, if its content is not
+// known any more, missed.
+func TestSaveFiles(t *testing.T) {
+	const content = "open sesame"
+	folder := filepath.Join(t.TempDir(), "home-db.files")
+	file := spec.File{Target: "/run/secrets/a", Mode: 0o440, Digest: spec.Digest([]byte(content)), UID: fmt.Sprint(os.Getuid()), GID: fmt.Sprint(os.Getgid())}
+	s := &runtime.Service{Name: "home-db", Container: &spec.Container{Files: []spec.File{file}}, Files: map[string][]byte{file.Digest: []byte(content)}}
+	path := filepath.Join(folder, runtime.FileName(s.Name, &file))
+	without := *s
+	without.Files = nil
+	if err := saveFiles(folder, &without); err == nil {
+		t.Error("there was no file, and it is not missed")
+	}
+	for range 2 {
+		must.Succeed(t, saveFiles(folder, s))
+		must.Succeed(t, saveFiles(folder, &without))
+		if text, err := os.ReadFile(path); err != nil || string(text) != content {
+			t.Errorf("got %q, %v", text, err)
+		}
+		if info, err := os.Stat(path); err != nil || info.Mode() != 0o440 {
+			t.Errorf("got %v, %v", info, err)
+		}
+		must.Succeed(t, os.Truncate(path, 0))
+		if err := saveFiles(folder, &without); err == nil || !strings.Contains(err.Error(), "is lost: deploy the service again") {
+			t.Errorf("an empty file: %v", err)
+		}
+	}
+	s.Container.Files[0].UID = "me"
+	if err := saveFiles(folder, s); err == nil || !strings.Contains(err.Error(), "no number") {
+		t.Errorf("no user: %v", err)
 	}
 }
 

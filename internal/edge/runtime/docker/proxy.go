@@ -169,38 +169,10 @@ func portsFree(ports []runtime.Port) error {
 // save writes the proxy's configuration file atomically.
 func (r *Runtime) save(service, file string) error {
 	folder := r.folder(service)
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return fmt.Errorf("keep the configuration of the proxy of %s: %w", service, err)
-	}
-	if err := writeInside(folder, proxy.File, file); err != nil {
+	if err := replace(folder, proxy.File, []byte(file), nil); err != nil {
 		return fmt.Errorf("keep the configuration of the proxy of %s: %w", service, err)
 	}
 	return nil
-}
-
-// writeInside writes a file unless its content is the same. It follows no link out of the folder,
-// because the proxy's container can write there too.
-func writeInside(folder, name, text string) error {
-	root, err := os.OpenRoot(folder)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	if there, err := root.ReadFile(name); err == nil && string(there) == text {
-		return nil
-	}
-	if err := root.RemoveAll(name + ".new"); err != nil {
-		return err
-	}
-	f, err := root.OpenFile(name+".new", os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(text)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return root.Rename(name+".new", name)
 }
 
 func (r *Runtime) removeFiles(service string) error {
