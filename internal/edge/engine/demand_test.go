@@ -145,6 +145,16 @@ func TestHowMany(t *testing.T) {
 	if len(r.Decisions) != 2 || r.Decisions[0].Action != engine.Start || !strings.Contains(r.Decisions[1].Reason, "limits.instances allows no more than 2") {
 		t.Errorf("%+v", r.Decisions)
 	}
+	var most []engine.Instance
+	for i := range 16 {
+		most = append(most, running("web", nodes[i%len(nodes)].Name, i+1, 60, 0.5))
+	}
+	for key, container := range map[string]*spec.Container{"limits.instances": nil, "x-weir-edge.minInstances": {}} {
+		in = crowd(web(func(s *spec.Spec) { s.Container = container }), nodes, 960, 0.4, most...)
+		if d := only(t, newEngine(t).Round(in)); d.Action != engine.Keep || !strings.Contains(d.Reason, "but 16 instances are the most by default: raise "+key) {
+			t.Errorf("%+v", d)
+		}
+	}
 }
 
 // TestShrink: fewer instances when users are few for long enough, one at a time, and

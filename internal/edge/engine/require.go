@@ -143,7 +143,13 @@ func (s *service) full() string {
 		if s.Spec.IsExclusive() {
 			return s.alone()
 		}
-		return fmt.Sprintf("limits.instances allows no more than %d", most)
+		switch {
+		case s.Spec.Limits.Instances > 0:
+			return fmt.Sprintf("limits.instances allows no more than %d", most)
+		case s.Spec.Container != nil:
+			return fmt.Sprintf("%d instances are the most by default: raise x-weir-edge.minInstances", most)
+		}
+		return fmt.Sprintf("%d instances are the most by default: raise limits.instances", most)
 	}
 	return ""
 }
