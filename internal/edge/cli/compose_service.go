@@ -337,6 +337,17 @@ func (c *converter) networks(s *types.ServiceConfig, to *spec.Container) {
 	}
 	for _, name := range s.NetworksByPriority() {
 		known := c.project.Networks[name]
+		switch here := []string{"networks", name}; {
+		case known.Name == "host" && len(s.Networks) > 1:
+			c.fail(here, "is the host's, beside which a service has no other one: remove the others from services.%s.networks", s.Name)
+			return
+		case known.Name == "host":
+			n.Mode = known.Name
+			return
+		case spec.IsEngineNetwork(known.Name):
+			c.fail(here, "%s is the engine's own: write another one", known.Name)
+			return
+		}
 		a := spec.Attached{
 			Name: known.Name, External: bool(known.External), Internal: known.Internal, Options: spec.Options(known.DriverOpts),
 			IPv6: known.EnableIPv6 != nil && *known.EnableIPv6,

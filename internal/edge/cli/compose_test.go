@@ -84,6 +84,10 @@ func TestComposeRefused(t *testing.T) {
 		{"an external secret on one engine", begin + "    secrets: [password]\nsecrets: {password: {external: true}}\n", []string{"compose.yaml:5: secrets.password.external is of a swarm"}},
 		{"a network that is not there", begin + "    networks: [back]\n", []string{"compose.yaml:2:", "undefined network back"}},
 		{"a driver", begin + "networks:\n  default:\n    driver: macvlan\n", []string{"compose.yaml:6: networks.default.driver macvlan is not possible"}},
+		{"the host's network, beside another one", begin + "    networks: [default, out]\nnetworks:\n  out: {external: true, name: host}\n", []string{"compose.yaml:6: networks.out is the host's", "services.web.networks"}},
+		{"ports of the host's network, by its name", begin + "    networks: [out]\n    ports: [\"80:80\"]\nnetworks: {out: {external: true, name: host}}\n", []string{"compose.yaml:5:", "network_mode host"}},
+		{"a network of the engine", begin + "    networks: [out]\nnetworks:\n  out: {external: true, name: docker_gwbridge}\n", []string{"compose.yaml:6: networks.out docker_gwbridge is the engine's own"}},
+		{"no network, by its name", begin + "    networks: [out]\nnetworks: {out: {external: true, name: none}}\n", []string{"networks.out none is the engine's own"}},
 		{"a port without one of the host", begin + "    ports: [\"80\"]\n", []string{"compose.yaml:4: services.web.ports.0 has no port of the host: write HOST:80"}},
 		{"a port from a range", begin + "    ports: [\"8000-8010:80\"]\n", []string{"compose.yaml:4: services.web.ports.0 \"8000-8010\" is no port of the host"}},
 		{"ports of the host's network", begin + "    network_mode: host\n    ports: [\"80:80\"]\n", []string{"compose.yaml:5:", "network_mode host"}},
@@ -140,6 +144,21 @@ func TestComposeRefused(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestComposeHostNetwork: a service in the network of the host, as Compose files for swarms name it, is
+// kept on its node and alone there.
+func TestComposeHostNetwork(t *testing.T) {
+	path := project(t, "services:\n  web: {image: nginx, networks: [out]}\nnetworks: {out: {external: true, name: host}}\n", nil)
+	for _, engine := range []string{"docker", "swarm"} {
+		file, err := readCompose(t.Context(), path, engine, nil)
+		must.Succeed(t, err)
+		s, err := spec.Parse(file.Services[0].Document)
+		must.Succeed(t, err)
+		if n := s.Container.Network; n.Mode != "host" || len(n.Attached) > 0 || s.Keeper() != "the network of the host" || !s.IsExclusive() {
+			t.Errorf("%s: %+v, kept by %q", engine, n, s.Keeper())
+		}
 	}
 }
 

@@ -283,6 +283,12 @@ func (n *Network) keeper() string {
 	return ""
 }
 
+// IsEngineNetwork reports whether a network is one that engines make for themselves, and that takes no
+// aliases.
+func IsEngineNetwork(name string) bool {
+	return slices.Contains([]string{"host", "none", "ingress", "docker_gwbridge"}, name)
+}
+
 // isLocal reports whether a volume is on the disk of its node. One of another driver, or that the
 // driver local mounts from a server, may be used on any node.
 func (m *Mount) isLocal() bool {
@@ -378,6 +384,15 @@ func (r *reader) container(v *value, data []byte) *Container {
 func (r *reader) checkContainer(path string, c *Container) {
 	if c.Instances < 0 || c.Instances > MaxInstances {
 		r.fail(path+".instances", "is %d; write from 0 to %d", c.Instances, MaxInstances)
+	}
+	n := &c.Network
+	if n.Mode != "" && n.Mode != "host" && n.Mode != "none" {
+		r.fail(path+".network.mode", "is %q; write host or none, or the networks", n.Mode)
+	}
+	for i, a := range n.Attached {
+		if IsEngineNetwork(a.Name) {
+			r.fail(fmt.Sprintf("%s.network.attached[%d]", path, i), "is %s, which is the engine's own; write the mode host or none, or another network", a.Name)
+		}
 	}
 	for i, m := range c.Mounts {
 		if m.Type != "bind" && m.Type != "volume" && m.Type != "tmpfs" || !strings.HasPrefix(m.Target, "/") {

@@ -110,10 +110,13 @@ func fill(v reflect.Value, path string) {
 
 func TestContainerRefused(t *testing.T) {
 	for text, says := range map[string]string{
-		`{"nothing": 1}`:              "unknown field",
-		`3`:                           "container",
-		`{"instances": -1}`:           "container.instances",
-		`{"mounts": [{"type": "x"}]}`: "container.mounts[0]",
+		`{"nothing": 1}`:    "unknown field",
+		`3`:                 "container",
+		`{"instances": -1}`: "container.instances",
+		`{"network": {"mode": "container:edgeproxy-shop"}}`:               "container.network.mode",
+		`{"network": {"attached": [{"name": "a"}, {"name": "host"}]}}`:    "container.network.attached[1]: is host",
+		`{"network": {"attached": [{"name": "docker_gwbridge"}]}}`:        "container.network.attached[0]",
+		`{"mounts": [{"type": "x"}]}`:                                     "container.mounts[0]",
 		`{"files": [{"target": "/a", "mode": 1}]}`:                        "container.files[0]",
 		`{"files": [{"target": "/a", "mode": 1, "digest": "../../etc"}]}`: "container.files[0]",
 	} {
