@@ -345,11 +345,23 @@ func TestUsersAndConnections(t *testing.T) {
 			t.Fatal("one source has all places")
 		}
 	}
-	for name, conn := range map[string]net.Conn{"idle": idle, "partial": partial} {
-		// HAProxy's clock stands still while HAProxy does. Without the timeouts it would be idleTimeout.
-		_ = conn.SetReadDeadline(time.Now().Add(max(time.Until(began.Add(idleTimeout-requestTimeout)), time.Second)))
-		if _, err := io.Copy(io.Discard, conn); err != nil {
-			t.Errorf("the connection with a request that is %s goes on: %v", name, err)
+	// HAProxy's clock stands still while HAProxy does. Without its timeout the first would go on until
+	// requestTimeout, the other until idleTimeout.
+	again := dial("127.0.0.1", "GET / HTTP/1.1\r\nHost: s\r\n\r\n")
+	if !answered(again) {
+		t.Fatal("no answer")
+	}
+	for _, c := range []struct {
+		name string
+		conn net.Conn
+		most time.Duration
+	}{
+		{"after an answer", again, (keepAlive + requestTimeout) / 2},
+		{"in a request", partial, max(time.Until(began.Add(idleTimeout-requestTimeout)), time.Second)},
+	} {
+		_ = c.conn.SetReadDeadline(time.Now().Add(c.most))
+		if _, err := io.Copy(io.Discard, c.conn); err != nil {
+			t.Errorf("a connection that is idle %s goes on for more than %v: %v", c.name, c.most, err)
 		}
 	}
 }

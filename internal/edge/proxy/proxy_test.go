@@ -246,7 +246,8 @@ func TestFile(t *testing.T) {
 		}
 	}
 	c.Remote = &Remote{Port: 7490, Socket: "/run/haproxy.sock", Certificate: "/proxy/control.pem", Clients: "/proxy/clients.pem"}
-	if file = c.File(); !strings.Contains(file, "bind :7490 ssl crt /proxy/control.pem ca-file /proxy/clients.pem verify required\n") {
+	const options = " ssl crt /proxy/control.pem ca-file /proxy/clients.pem verify required\n"
+	if file = c.File(); !strings.Contains(file, "bind :7490"+options+".if defined(WEIR_EDGE_IPV6)\n  bind :::7490 v6only"+options) {
 		t.Errorf("no way in with a certificate:\n%s", file)
 	}
 }
