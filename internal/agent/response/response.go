@@ -47,6 +47,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/datapath/identity"
 	"github.com/weir-project/weir/internal/datapath/kernel"
 )
 
@@ -122,6 +123,9 @@ func (c *Collector) listen() (*net.UnixConn, error) {
 	raw, err := conn.SyscallConn()
 	if err == nil {
 		controlErr := raw.Control(func(fd uintptr) {
+			if noFilter := identity.AdmitRoot(int(fd)); noFilter != nil {
+				c.log.Warn("any process can keep response times of services from being measured", "error", noFilter)
+			}
 			for _, option := range []int{unix.SO_PASSCRED, unix.SO_TIMESTAMPNS} {
 				err = errors.Join(err, unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, option, 1))
 			}
@@ -152,14 +156,17 @@ func (c *Collector) measure(ctx context.Context) error {
 	t := tracker{look: sockets.Sending, done: c.count}
 	line, control := make([]byte, 1024), make([]byte, controlBytes)
 	var next, turnEnds, paused time.Time // paused: until then nothing was read
-	reads := 0
+	reads, flooded := 0, false
 	for ctx.Err() == nil {
 		now := time.Now()
 		if now.After(turnEnds) {
+			var flood error
 			if reads >= turnReads {
 				paused = now
+				flood = c.senders.flood(reads, c.name)
 			}
-			reads, turnEnds = 0, now.Add(turn)
+			c.setProblem(flood)
+			flooded, reads, turnEnds = flood != nil, 0, now.Add(turn)
 			c.senders.forget()
 			t.budget.renew()
 		}
@@ -175,7 +182,11 @@ func (c *Collector) measure(ctx context.Context) error {
 			next = t.step(time.Now())
 			continue
 		}
-		if err := conn.SetReadDeadline(next); err != nil && ctx.Err() == nil {
+		deadline := next
+		if flooded && (deadline.IsZero() || turnEnds.Before(deadline)) {
+			deadline = turnEnds // to see that it has ended
+		}
+		if err := conn.SetReadDeadline(deadline); err != nil && ctx.Err() == nil {
 			return fmt.Errorf("read response times: %w", err)
 		}
 		n, controls, _, _, err := conn.ReadMsgUnix(line, control)

@@ -15,7 +15,8 @@ import (
 )
 
 // Response times decide how many instances run. The socket is open to every process of the network
-// namespace, so lines count only from root's processes in the containers of proxies.
+// namespace, so lines count only from root's processes in the containers of proxies. The kernel drops
+// those of other users (identity.AdmitRoot); root's own are named if they are many.
 
 // Proxy is the container of a proxy: its ID in its engine, and the directory of its cgroup, which may
 // be unknown.
@@ -29,13 +30,40 @@ type senders struct {
 	// known are verdicts by PID, listed the proxies, until forget; nil: not asked.
 	known  map[int32]bool
 	listed []Proxy
+	// strangers are the lines of processes that are no proxies, by PID, until forget.
+	strangers map[int32]int
 }
 
 // forget drops all verdicts: a PID may go to another process, and a container become known.
-func (s *senders) forget() { s.known = nil }
+func (s *senders) forget() { s.known, s.strangers = nil, nil }
+
+// flood names the stranger with the most lines if strangers have half of them; nil: they have not.
+func (s *senders) flood(lines int, socket string) error {
+	all, most := 0, int32(0)
+	for pid, n := range s.strangers {
+		if all += n; n > s.strangers[most] {
+			most = pid
+		}
+	}
+	if 2*all < lines {
+		return nil
+	}
+	return fmt.Errorf("%s floods the socket @%s: end it", process(s.procDir, fmt.Sprint(most)), socket)
+}
 
 // isProxy reports whether a proxy sent a line.
 func (s *senders) isProxy(ctx context.Context, sender unix.Ucred) bool {
+	is := s.isKnown(ctx, sender)
+	if !is {
+		if s.strangers == nil {
+			s.strangers = map[int32]int{}
+		}
+		s.strangers[sender.Pid]++
+	}
+	return is
+}
+
+func (s *senders) isKnown(ctx context.Context, sender unix.Ucred) bool {
 	if sender.Uid != 0 || sender.Pid <= 0 {
 		return false
 	}
@@ -93,11 +121,15 @@ func holder(procDir, address string) string {
 		open, _ := filepath.Glob(filepath.Join(procDir, "[0-9]*", "fd", "*"))
 		for _, path := range open {
 			if target, _ := os.Readlink(path); target == "socket:["+f[6]+"]" {
-				process := filepath.Dir(filepath.Dir(path))
-				name, _ := os.ReadFile(filepath.Join(process, "comm"))
-				return fmt.Sprintf("process %s (%q)", filepath.Base(process), strings.TrimSpace(string(name)))
+				return process(procDir, filepath.Base(filepath.Dir(filepath.Dir(path))))
 			}
 		}
 	}
 	return "another process"
+}
+
+// process names a process and its program.
+func process(procDir, pid string) string {
+	name, _ := os.ReadFile(filepath.Join(procDir, pid, "comm"))
+	return fmt.Sprintf("process %s (%q)", pid, strings.TrimSpace(string(name)))
 }

@@ -61,6 +61,17 @@ func TestSenders(t *testing.T) {
 			t.Errorf("%s: %t", c.what, got)
 		}
 	}
+	write("30/comm", "noise\n")
+	for range 3 {
+		s.isProxy(t.Context(), unix.Ucred{Pid: 30})
+	}
+	// Of ten lines of strangers four are of process 30.
+	if err := s.flood(20, "x"); err == nil || err.Error() != `process 30 ("noise") floods the socket @x: end it` {
+		t.Errorf("strangers have half of all lines: %v", err)
+	}
+	if err := s.flood(21, "x"); err != nil {
+		t.Errorf("strangers have fewer lines: %v", err)
+	}
 	process("50", "0::/system.slice/docker-1.scope\n")
 	if s.forget(); !s.isProxy(t.Context(), unix.Ucred{Pid: 50}) {
 		t.Error("the verdict of a PID outlasts its process")
