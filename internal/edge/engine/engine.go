@@ -24,7 +24,9 @@
 //  2. Requirements: instances of nodes that are gone or drained, or whose minimum is
 //     refused, go elsewhere; there are enough for availability and for the users that
 //     have to have room (require.go).
-//  3. What pays: another instance, or another place, for too many users or
+//  3. Updates: instances of an earlier version are replaced one by one, and the service
+//     goes back if the new version does not answer (update.go).
+//  4. What pays: another instance, or another place, for too many users or
 //     too long a wait (grow.go), fewer when users are few (shrink.go). A
 //     condition has to last, nothing is undone at once, and what did not help is not
 //     done again and again.
@@ -45,6 +47,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -80,8 +83,9 @@ func (e *Engine) Round(in Input) Result {
 	result := Result{Memory: Memory{Services: make(map[string]ServiceMemory, len(w.services))}}
 	if w.cutOff == "" {
 		result.Decisions = w.removeOrphans()
-		for _, step := range []func(*world, *service){(*world).tidy, (*world).require, (*world).grow, (*world).shrink, (*world).comeCloser} {
-			for _, s := range w.services {
+		going := slices.DeleteFunc(slices.Clone(w.services), w.goBack)
+		for _, step := range []func(*world, *service){(*world).tidy, (*world).require, (*world).update, (*world).grow, (*world).shrink, (*world).comeCloser} {
+			for _, s := range going {
 				step(w, s)
 			}
 		}

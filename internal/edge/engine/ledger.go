@@ -52,6 +52,8 @@ type Promise struct {
 	MinBPS     uint64 `json:"min_bps,omitempty"`
 	LimitBytes uint64 `json:"limit_bytes,omitempty"`
 	Replaces   string `json:"replaces,omitempty"`
+	// Version is what the instance is made of.
+	Version string `json:"version,omitempty"`
 	// Stopping: an engine has decided to stop the instance.
 	Stopping bool `json:"stopping,omitempty"`
 	// Claim: MinBPS is what the service's minimum takes on the node; see [Divide].
@@ -66,7 +68,7 @@ type Refusal struct {
 
 // Admit checks decisions against the present promises. It returns the new promises, the decisions
 // admitted and those refused. seen are the promises at decision time: a service that another engine
-// has changed since is left alone. Keep decisions are in neither list.
+// has changed since is left alone. Decisions that start and stop nothing are in neither list.
 func (e *Engine) Admit(nodes []Node, seen, now Promises, decisions []Decision) (Promises, []Decision, []Refusal) {
 	after := maps.Clone(now)
 	if after == nil {
@@ -81,7 +83,7 @@ func (e *Engine) Admit(nodes []Node, seen, now Promises, decisions []Decision) (
 	var admitted []Decision
 	var refused []Refusal
 	for _, d := range decisions {
-		if d.Action == Keep {
+		if !d.changesInstances() {
 			continue
 		}
 		reason := "another engine has changed what runs of the service"
@@ -158,7 +160,7 @@ func (e *Engine) admit(nodes map[string]*Node, sums map[string]promised, p Promi
 	if more > 0 {
 		p[claim] = Promise{Service: d.Service, Node: d.Node, MinBPS: d.MinBPS, Claim: true}
 	}
-	p[d.Instance] = Promise{Service: d.Service, Node: d.Node, LimitBytes: d.LimitBytes, Replaces: d.Replaces}
+	p[d.Instance] = Promise{Service: d.Service, Node: d.Node, LimitBytes: d.LimitBytes, Replaces: d.Replaces, Version: d.Version}
 	return ""
 }
 

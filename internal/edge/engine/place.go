@@ -56,9 +56,7 @@ func (w *world) place(s *service, n need) bool {
 		s.keep(w, CauseOrder, n.why+", but it waits "+first)
 		return false
 	}
-	pl := &placement{w: w, s: s, need: n}
-	pl.minBPS = pl.part()
-	pl.noPromise = "cannot promise " + policy.FormatRate(pl.minBPS) + " more"
+	pl := newPlacement(w, s, n)
 	if failing := s.failing(w); failing != "" {
 		s.keep(w, CauseFailed, n.why+", but "+failing)
 		return false
@@ -82,7 +80,7 @@ func (w *world) place(s *service, n need) bool {
 	}
 	best := &pl.options[0]
 	d.Action, d.Node, d.Instance = best.Action, best.node.seen.Name, s.nextID()
-	d.MinBPS, d.LimitBytes = pl.minBPS, s.Spec.Limits.MemoryBytes
+	d.MinBPS, d.LimitBytes, d.Version = pl.minBPS, s.Spec.Limits.MemoryBytes, s.Versions.Wanted
 	if best.away != nil {
 		d.Replaces, d.From = best.away.ID, best.away.Node
 	}
@@ -90,6 +88,13 @@ func (w *world) place(s *service, n need) bool {
 	s.decide(w, d)
 	w.apply(s, best, pl.minBPS)
 	return true
+}
+
+func newPlacement(w *world, s *service, n need) *placement {
+	pl := &placement{w: w, s: s, need: n}
+	pl.minBPS = pl.part()
+	pl.noPromise = "cannot promise " + policy.FormatRate(pl.minBPS) + " more"
+	return pl
 }
 
 // part returns the part of the minimum that the new instance is expected to need: users are spread
@@ -175,7 +180,7 @@ func (pl *placement) excludes(n *node) string {
 	switch {
 	case s.Bound.Node != "" && s.Bound.Node != n.seen.Name:
 		return "is not " + s.Bound.Node + ", where " + cmp.Or(s.Spec.Keeper(), "the placement") + " keeps it"
-	case pl.away != nil && pl.away.node == n:
+	case pl.away != nil && pl.away.node == n && pl.cause != CauseUpdate:
 		return "is where it is"
 	case pl.apart && (s.instancesOn(n.index) > 0 || slices.ContainsFunc(s.arriving, func(i *instance) bool { return i.node == n })):
 		return "has an instance already"
@@ -323,7 +328,7 @@ func (w *world) apply(s *service, o *option, minBPS uint64) {
 	n.sentBPS += bps
 	n.usedBytes += float64(cmp.Or(s.Spec.Limits.MemoryBytes, unknownMemoryBytes))
 	n.exhausted = n.isShortOf()
-	fresh := &instance{Instance: Instance{Service: s.Spec.Name, Node: n.seen.Name, State: InstanceStarting, Since: w.at, CPUs: cpus, SentBPS: uint64(bps)}, node: n}
+	fresh := &instance{Instance: Instance{Service: s.Spec.Name, Node: n.seen.Name, State: InstanceStarting, Since: w.at, Version: s.Versions.Wanted, CPUs: cpus, SentBPS: uint64(bps)}, node: n}
 	if o.away != nil {
 		o.away.replacedBy = fresh
 		if o.away.isReachable() {

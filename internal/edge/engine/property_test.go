@@ -24,6 +24,10 @@ func bps(most uint64) *rapid.Generator[uint64] {
 	return rapid.OneOf(rapid.Uint64Range(0, most), rapid.SampledFrom([]uint64{0, most, math.MaxUint64}))
 }
 
+func anyVersion() *rapid.Generator[string] {
+	return rapid.SampledFrom([]string{"", "", "", "v1", "v2"})
+}
+
 func names(what string, count int) (list []string) {
 	for i := range count {
 		list = append(list, fmt.Sprintf("%s%d", what, i))
@@ -57,6 +61,7 @@ func anyInput(t *rapid.T) engine.Input {
 				Algorithm: rapid.SampledFrom([]string{"local", "remote", "hybrid", "none"}).Draw(t, "algorithm"),
 			},
 			MeasuredStartUpSeconds: odd(5).Draw(t, "start-up"),
+			Versions:               engine.Versions{Wanted: anyVersion().Draw(t, "version"), Before: anyVersion().Draw(t, "before")},
 		})
 	}
 	if len(nodes) == 0 {
@@ -72,6 +77,7 @@ func anyInput(t *rapid.T) engine.Input {
 			Users: odd(100).Draw(t, "users"), CPUs: odd(4).Draw(t, "cpus"), SentBPS: bps(50e6).Draw(t, "sent"), ResponseSeconds: odd(5).Draw(t, "response"),
 			LimitBytes: rapid.Uint64Range(0, 4e8).Draw(t, "limit"),
 			MinRefused: rapid.Bool().Draw(t, "refused"),
+			Version:    anyVersion().Draw(t, "version"),
 		}
 		if rapid.Bool().Draw(t, "replaces") {
 			one.Replaces = engine.InstanceID(service, rapid.IntRange(0, 12).Draw(t, "replaced"))

@@ -123,7 +123,7 @@ func (s *service) waitsFor() string {
 		return "until " + s.Bound.Awaits + " answers"
 	}
 	if s.Spec.IsExclusive() {
-		for _, others := range [][]*instance{s.ending.failed, s.ending.leaving, s.surplus, s.instances} {
+		for _, others := range [][]*instance{s.ending.failed, s.ending.leaving, s.ending.surplus, s.instances} {
 			if len(others) > 0 {
 				return "until " + others[0].ID + " has ended, because " + s.alone()
 			}

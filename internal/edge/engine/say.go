@@ -67,7 +67,9 @@ func (s *service) have() string {
 // expectation describes the expected effect of an option.
 func (o *option) expectation(before float64) string {
 	what := fmt.Sprintf("another instance on %s", o.Node)
-	if o.away != nil {
+	if o.away != nil && o.away.node == o.node {
+		what = "the new one"
+	} else if o.away != nil {
 		what = fmt.Sprintf("it goes to %s", o.Node)
 	}
 	ready := fmt.Sprintf("is ready in about %s", duration(o.cost()))

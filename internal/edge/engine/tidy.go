@@ -29,6 +29,15 @@ func (i *instance) isReachable() bool { return i.node != nil && i.node.seen.Stat
 func (w *world) tidy(s *service) {
 	s.forgetFailures(w)
 	for _, i := range s.ending.failed {
+		if i.Version != s.Versions.Wanted { // it says nothing of the present version
+			if i.isReachable() {
+				s.decide(w, Decision{
+					Action: Stop, Instance: i.ID, Node: i.Node, Cause: CauseFailed,
+					Reason: fmt.Sprintf("%s, of another version, failed on %s: %s", i.ID, i.Node, orUnknown(i.Reason)),
+				})
+			}
+			continue
+		}
 		if s.noteFailure(w, i) && len(s.memory.Failures) < failuresBeforeWait {
 			s.memory.Trial = nil // an instance that does not run proves nothing
 		}
@@ -41,7 +50,7 @@ func (w *world) tidy(s *service) {
 			Reason: fmt.Sprintf("%s failed on %s: %s; none is started there for %s", i.ID, i.Node, orUnknown(i.Reason), duration(f.Blocked(w.at))),
 		})
 	}
-	for _, i := range s.surplus {
+	for _, i := range s.ending.surplus {
 		s.decide(w, Decision{
 			Action: Stop, Instance: i.ID, Node: i.Node, Cause: CauseReplaced,
 			Reason: fmt.Sprintf("%s on %s answers in its place", i.replacedBy.ID, i.replacedBy.Node),

@@ -94,7 +94,16 @@ type Service struct {
 	// MeasuredStartUpSeconds is the last time from start to first answer; 0: not measured.
 	MeasuredStartUpSeconds float64 `json:"measured_start_up_seconds,omitempty"`
 	// Bound is what a Compose file says of where and when instances start.
-	Bound Bound `json:"bound,omitzero"`
+	Bound    Bound    `json:"bound,omitzero"`
+	Versions Versions `json:"versions,omitzero"`
+}
+
+// Versions are digests of what instances are made of.
+type Versions struct {
+	// Wanted is that of instances that start. Before is the one before it, while it is not known whether
+	// the wanted one answers; empty: there is none to go back to.
+	Wanted string `json:"wanted,omitempty"`
+	Before string `json:"before,omitempty"`
 }
 
 // Bound is where and when instances of a service may start.
@@ -144,6 +153,8 @@ type Instance struct {
 	// SentBPS is the rate that it sends over its node's uplink, to proxies of other nodes.
 	SentBPS uint64 `json:"sent_bps"`
 
+	// Version is what it was made of; see [Versions].
+	Version string `json:"version,omitempty"`
 	// LimitBytes is its memory in the ledger, which may differ from the present specification; 0:
 	// none.
 	LimitBytes uint64 `json:"limit_bytes"`
@@ -187,6 +198,10 @@ const (
 	// Move: start Instance on Node to replace Replaces on From, which stays until the new one
 	// answers; a later round then decides to Stop it. A Move is carried out as a Start.
 	Move Action = "move"
+	// Settle ends an update: all instances have the version of the service, and answer.
+	Settle Action = "settle"
+	// GoBack ends an update: Version, the one before, is the service's again.
+	GoBack Action = "go-back"
 	// Keep: change nothing. Reason says why, also if a needed change is impossible.
 	Keep Action = "keep"
 )
@@ -212,19 +227,25 @@ const (
 	CauseCloser       Cause = "closer"       // users would wait less elsewhere
 	CauseNone         Cause = "none"         // all is well
 	CauseCutOff       Cause = "cut-off"      // too few nodes answer to act on that
+	CauseUpdate       Cause = "update"       // the service was deployed again, with another specification
 	CauseOrder        Cause = "order"        // another service, or an instance that ends, comes first
 )
+
+// changesInstances reports whether the decision starts or stops an instance.
+func (d *Decision) changesInstances() bool { return d.Instance != "" }
 
 // Decision is an action for a service, with its reason.
 type Decision struct {
 	Action  Action `json:"action"`
 	Service string `json:"service"`
 	// Instance is the one to start or stop, on Node. Replaces and From are the
-	// instance that a Move is away from. All are empty for Keep.
+	// instance that a Move is away from. All are empty for other actions.
 	Instance string `json:"instance,omitempty"`
 	Node     string `json:"node,omitempty"`
 	Replaces string `json:"replaces,omitempty"`
 	From     string `json:"from,omitempty"`
+	// Version is what a started instance is made of, and what a service goes back to.
+	Version string `json:"version,omitempty"`
 
 	// MinBPS is what a Start or Move makes the service's claim on the node at least, LimitBytes
 	// what it promises the instance.
@@ -337,8 +358,11 @@ type ServiceMemory struct {
 	// Trial is of the last instance that was added for a response time or an exhausted processor,
 	// until it is known whether that helped.
 	Trial *Trial `json:"trial,omitempty"`
-	// Failures are nodes that instances failed on.
+	// Failures are nodes that instances failed on, all of Version: another one may be better.
 	Failures map[string]Failure `json:"failures,omitempty"`
+	Version  string             `json:"version,omitempty"`
+	// Settle is since when all instances have the version of the service, and answer.
+	Settle Pace `json:"settle,omitzero"`
 }
 
 // Means are the smoothed measurements of a service, as of At: its users, their response time and its

@@ -53,7 +53,6 @@ type service struct {
 	numbers   map[int]bool
 	lost      []*instance // on nodes that are gone
 	ending    ending
-	surplus   []*instance // replaced by running ones
 	arriving  []*instance // starting to replace others; they do not count yet
 	hosts     []host      // nodes with instances, by index
 	// entries are demand.now or demand.usual, depending on the step of the round.
@@ -67,8 +66,8 @@ type service struct {
 	decisions []Decision
 }
 
-// ending are instances that failed, and those that stop.
-type ending struct{ failed, leaving []*instance }
+// ending are instances that failed, those that stop, and those replaced by running ones.
+type ending struct{ failed, leaving, surplus []*instance }
 
 // demand is what proxies report of a service's users.
 type demand struct {
@@ -173,6 +172,7 @@ func (w *world) addServices(in *Input) map[string]*service {
 		}
 		s.minBPS, s.priority = s.Spec.MinBPS(), s.Spec.Priority()
 		s.memory = in.Memory.Services[s.Spec.Name].clone()
+		s.memory.beginVersion(s.Versions.Wanted)
 		s.algorithm, s.fallback = w.e.algorithm(&s.Spec)
 		byName[s.Spec.Name] = s
 		w.services = append(w.services, s)
@@ -257,12 +257,16 @@ func (s *service) pairMoves() {
 			old.replacedBy = i
 		}
 	}
-	s.lost = slices.DeleteFunc(s.lost, func(i *instance) bool { return i.replacedBy != nil })
+	s.lost = slices.DeleteFunc(s.lost, func(i *instance) bool {
+		// What was to replace an instance that still counts is not missed.
+		old := byID[i.Replaces]
+		return i.replacedBy != nil || i.State == InstanceStarting && old != nil && slices.Contains(s.instances, old)
+	})
 	counted := s.instances[:0]
 	for _, i := range s.instances {
 		switch old := byID[i.Replaces]; {
 		case i.replacedBy != nil && i.replacedBy.State == InstanceRunning:
-			s.surplus = append(s.surplus, i)
+			s.ending.surplus = append(s.ending.surplus, i)
 		case i.State != InstanceRunning && old != nil && old.replacedBy == i && old.isReachable():
 			s.arriving = append(s.arriving, i)
 		default:

@@ -34,6 +34,35 @@ func withoutMaximum(seconds float64) engine.Service {
 	return busybox(func(s *spec.Spec) { s.MaxUsers, s.ResponseSeconds = 0, seconds })
 }
 
+// updated is a crowd in whose middle the service is deployed again; bad is how probable it is that the
+// new version does not answer, dies how probable it is that a node dies meanwhile.
+func updated(bad, dies float64) func(r *rand.Rand) (*sim.World, func(float64)) {
+	return func(r *rand.Rand) (*sim.World, func(float64)) {
+		from, long, most := uniform(r, 20, 100), uniform(r, 200, 400), uniform(r, 150, 450)
+		w := world("abcdef", func(at float64) float64 {
+			if at >= from && at < from+long {
+				return most
+			}
+			return 10
+		}, busybox(func(s *spec.Spec) { s.AvailabilityPercent = 99.9 }))
+		w.Services[0].Versions.Wanted, w.Services[0].Spec.StartUpSeconds = "1", uniform(r, 0.5, 10)
+		if r.Float64() < bad {
+			w.Bad = "2"
+		}
+		when := math.Floor(from + uniform(r, 0, long))
+		fails, down, lost := when+uniform(r, -5, 20), uniform(r, 10, 120), r.IntN(6)
+		if r.Float64() >= dies {
+			fails = math.Inf(1)
+		}
+		return w, func(at float64) {
+			if at == when {
+				w.Deploy("busybox", "2")
+			}
+			w.Nodes[lost].Dead = at >= fails && at < fails+down
+		}
+	}
+}
+
 func exploreWorlds() []exploreWorld {
 	nothing := func(float64) {}
 	between := func(at, from, to float64) bool { return at >= from && at < to }
@@ -165,6 +194,10 @@ func exploreWorlds() []exploreWorld {
 				}
 			}
 		}},
+		{"update", updated(0, 0)},
+		{"bad-version", updated(1, 0)},
+		{"update-lost", updated(0, 1)},
+		{"bad-lost", updated(1, 1)},
 		{"relays", func(r *rand.Rand) (*sim.World, func(float64)) {
 			w := world("abc", func(float64) float64 { return 20 }, busybox(func(s *spec.Spec) { s.Labels = map[string]string{"weir.min": "40mbit"} }))
 			for _, node := range []string{"b", "c"} {
@@ -358,7 +391,7 @@ func newFigure(list []float64) (f figure) {
 // In the others a node or an instance fails for as long as it likes.
 var mostWaited = map[string]float64{
 	"ramp": 60, "crowd": 10, "wave": 10, "bursts": 10, "two-nodes": 20, "moves-away": 10, "slow-start": 180,
-	"crash-once": 10, "node-lost": 10, "cut-off": 10, "relays": 60, "contended": 10,
+	"crash-once": 10, "node-lost": 10, "update": 10, "bad-version": 10, "update-lost": 10, "bad-lost": 10, "cut-off": 10, "relays": 60, "contended": 10,
 }
 
 // TestExplore runs the engine in many simulated clusters: what a change of a constant does, its table

@@ -67,6 +67,8 @@ type World struct {
 	Crowds   []Crowd
 	Links    []engine.Link
 	Claims   []engine.Claim
+	// Bad is the version of which instances never answer.
+	Bad string
 	// CrashSeconds is how long after their first answer instances crash; 0: not.
 	CrashSeconds float64
 	// Noise is by how much measurements are off, as a part of them: 0.1 is up to 10 %.
@@ -93,6 +95,23 @@ func (w *World) Crash(service string) {
 			return
 		}
 	}
+}
+
+// Deploy gives a service another version.
+func (w *World) Deploy(service, version string) {
+	s := w.service(service)
+	s.Versions = engine.Versions{Wanted: version, Before: s.Versions.Wanted}
+}
+
+// Versions is how many instances of a service answer, by version.
+func (w *World) Versions(service string) map[string]int {
+	count := map[string]int{}
+	for _, i := range w.instances {
+		if i.Service == service && i.State == engine.InstanceRunning && !w.node(i.Node).Dead {
+			count[i.Version]++
+		}
+	}
+	return count
 }
 
 // Promises is what the ledger holds for the instances.
@@ -179,7 +198,13 @@ func (w *World) service(name string) *engine.Service {
 // Apply does what was decided. Who starts takes the time of the image and of the start.
 func (w *World) Apply(decisions []engine.Decision) {
 	for _, d := range decisions {
-		if d.Action == engine.Keep || w.node(d.Node).Dead || w.node(d.Node).Unreachable {
+		switch d.Action {
+		case engine.GoBack:
+			w.service(d.Service).Versions = engine.Versions{Wanted: d.Version}
+		case engine.Settle:
+			w.service(d.Service).Versions.Before = ""
+		}
+		if d.Instance == "" || w.node(d.Node).Dead || w.node(d.Node).Unreachable {
 			continue
 		}
 		switch d.Action {
@@ -195,6 +220,9 @@ func (w *World) Apply(decisions []engine.Decision) {
 	}
 }
 
+// notAnswering is after how many seconds an instance that does not answer has failed.
+const notAnswering = 30
+
 // unknownPullBPS is the rate at which nodes get images that do not say.
 const unknownPullBPS = 100e6
 
@@ -208,7 +236,7 @@ func (w *World) start(d engine.Decision) {
 	w.instances = append(w.instances, &instance{
 		Instance: engine.Instance{
 			ID: d.Instance, Service: d.Service, Node: d.Node, State: engine.InstanceStarting, Since: w.at(),
-			LimitBytes: d.LimitBytes, Replaces: d.Replaces,
+			LimitBytes: d.LimitBytes, Replaces: d.Replaces, Version: d.Version,
 		},
 		readyAt: w.seconds + seconds,
 	})
@@ -221,6 +249,12 @@ func (w *World) Step(seconds float64) {
 	w.seconds += seconds
 	w.instances = slices.DeleteFunc(w.instances, func(i *instance) bool { return i.goneAt > 0 && i.goneAt <= w.seconds })
 	for _, i := range w.instances {
+		if bad := w.Bad != "" && i.Version == w.Bad; bad && i.State == engine.InstanceStarting && i.readyAt <= w.seconds && !w.node(i.Node).Dead {
+			if i.readyAt+notAnswering <= w.seconds {
+				i.State, i.Since, i.Reason = engine.InstanceFailed, w.at(), "it has not answered"
+			}
+			continue
+		}
 		if i.State == engine.InstanceStarting && i.readyAt <= w.seconds && !w.node(i.Node).Dead {
 			i.State, i.Since = engine.InstanceRunning, w.at()
 		}
