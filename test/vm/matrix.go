@@ -140,13 +140,14 @@ var programs = []Suite{
 }
 
 // gate is what differs between kernels most: how programs attach and tell containers apart in
-// each mode, the scheduler's queues and shares, what an agent finds after a restart, and the
-// whole state of the kernel.
+// each mode, the scheduler's queues and shares, what an agent finds after a restart, the
+// whole state of the kernel, and devices that this machine's kernel may lack.
 var gate = []Suite{
 	{Package: "./internal/datapath/identity", Tag: TagNetNS, Run: ".", Skip: notInMachines + "|TestInspectWhileDevicesGo|" + ofManyPackets},
 	{Package: "./internal/datapath/htb", Tag: TagNetNS, Run: "TestSparseFlows|TestQueueMemory"},
 	{Package: "./test/netns", Tag: TagNetNS, Run: "TestModes/^(bridge|host|macvlan|ipvlan-l2|ipvlan-l3|overlay)$/UDP|" +
-		"TestShares/10_Mbit|TestContainersChangeWhileNoAgentRuns|TestWithoutCgroups|TestKernelStateGolden"},
+		"TestShares/10_Mbit|TestContainersChangeWhileNoAgentRuns|TestWithoutCgroups|TestKernelStateGolden|" +
+		"TestSetups/(VLAN|bond)|TestBridgeAsUplink"},
 }
 
 // notInMachines are tests of delays that only a faster processor keeps.
