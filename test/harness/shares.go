@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-project/weir/internal/lab/meter"
 	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/internal/share/alloc"
 	"github.com/weir-project/weir/internal/share/policy"
 	"github.com/weir-project/weir/test/must"
@@ -332,17 +333,47 @@ func (b *Bed) CheckMeasured(duration time.Duration, measure func(time.Duration) 
 		m.CPU = cpu.String()
 		return check(m)
 	}, b.tb.Logf)
-	t, isTest := b.tb.(*testing.T)
+	judge(b.tb, err)
+}
+
+// judge fails the test if a check failed, and skips the check if pauses of the machine explain that.
+func judge(tb testing.TB, err error) {
+	tb.Helper()
+	t, isTest := tb.(*testing.T)
 	switch {
 	case isTest && errors.Is(err, errHeldUp):
 		// A skipped test in reports; the test itself goes on.
 		t.Run("check", func(t *testing.T) { SkipBusy(t, err) })
 	case err != nil:
-		b.tb.Error(err)
+		tb.Error(err)
 		fallthrough
 	default:
-		b.tb.Attr(checkAttribute, "judged")
+		tb.Attr(checkAttribute, "judged")
 	}
+}
+
+// CheckSteady is Check of what the check measures itself. It is done again only if it fails while the
+// machine stands still.
+func CheckSteady(b *Bed, check func() error) {
+	b.tb.Helper()
+	b.watchPauses()
+	judge(b.tb, repeatHeldUp(check, func(fromNS int64) bool {
+		time.Sleep(2 * queueDuration) // until a pause at the end is known
+		return b.pauses != nil && b.pauses.Longest(fromNS, traffic.MonotonicNS()) > 0
+	}, b.tb.Logf))
+}
+
+// repeatHeldUp repeats a check that fails while the machine stands still, as pausedSince says.
+func repeatHeldUp(check func() error, pausedSince func(ns int64) bool, logf func(string, ...any)) error {
+	var err error
+	for range Patience {
+		fromNS := traffic.MonotonicNS()
+		if err = check(); err == nil || !pausedSince(fromNS) {
+			return err
+		}
+		logf("once more, as this machine stood still: %v", err)
+	}
+	return fmt.Errorf("%w: %w", errHeldUp, err)
 }
 
 // checkAttribute marks each check of a measurement in the events of a test, for

@@ -149,6 +149,32 @@ func TestCheckUndisturbed(t *testing.T) {
 	}
 }
 
+// TestRepeatHeldUp: a failure counts unless the machine stood still meanwhile.
+func TestRepeatHeldUp(t *testing.T) {
+	wrong := errors.New("wrong")
+	for _, test := range []struct {
+		name     string
+		errs     []error // the last one again and again
+		paused   bool
+		want     error
+		measured int
+	}{
+		{"right", []error{nil}, true, nil, 1},
+		{"wrong on a steady machine, right later", []error{wrong, nil}, false, wrong, 1},
+		{"wrong while it stood still, right later", []error{wrong, nil}, true, nil, 2},
+		{"wrong whenever it stood still", []error{wrong}, true, errHeldUp, Patience},
+	} {
+		measured := 0
+		err := repeatHeldUp(func() error {
+			measured++
+			return test.errs[min(measured, len(test.errs))-1]
+		}, func(int64) bool { return test.paused }, t.Logf)
+		if !errors.Is(err, test.want) || measured != test.measured {
+			t.Errorf("%s: %v after %d", test.name, err, measured)
+		}
+	}
+}
+
 func TestToleranceForSteadySenders(t *testing.T) {
 	steady, tcp, silent := Claim{DemandBPS: Unlimited, Steady: true}, Claim{DemandBPS: Unlimited}, Claim{}
 	for _, test := range []struct {
