@@ -114,21 +114,24 @@ type attack struct {
 	byHost bool
 	// reserve: the attack can have what is kept for the host, besides.
 	reserve bool
+	// onHost: a container in the host's network can do it without capabilities for that.
+	onHost bool
 }
 
 // direct are the modes in which a container's device is on the uplink.
 var direct = []testbed.Mode{testbed.ModeMacvlan, testbed.ModeIPvlanL2}
 
 var attacks = []attack{
-	{name: "none", start: func(t *testing.T, a *arena) { a.plain(t) }},
-	{name: "socket options", start: attackBySocketOptions},
+	{name: "none", onHost: true, start: func(t *testing.T, a *arena) { a.plain(t) }},
+	{name: "socket options", onHost: true, start: attackBySocketOptions},
 	{name: "BPF before the tap", start: func(t *testing.T, a *arena) { attackByBPF(t, a, link.Head()) }},
 	{name: "BPF behind the tap", start: func(t *testing.T, a *arena) { attackByBPF(t, a, link.Tail()) }},
 	{name: "own qdisc and largest packets", start: attackByQdisc},
 	{name: "other addresses", start: attackByAddresses},
 	{name: "victim's addresses", start: func(t *testing.T, a *arena) { attackByFrames(t, a, false) }},
-	{name: "frames past the own qdisc", start: func(t *testing.T, a *arena) { attackByFrames(t, a, true) }},
+	{name: "frames past the own qdisc", onHost: true, start: func(t *testing.T, a *arena) { attackByFrames(t, a, true) }},
 	{name: "routed from a namespace within", start: attackFromWithin},
+	{name: "device on the host's uplink", modes: []testbed.Mode{testbed.ModeBridge}, start: attackByHostsDevice},
 	{name: "device in a namespace within", modes: []testbed.Mode{testbed.ModeMacvlan}, start: attackByDevice},
 	{name: "forwarded as the host", modes: direct, start: func(t *testing.T, a *arena) {
 		attackByForwarding(t, a, forgery{})
@@ -147,10 +150,10 @@ var attacks = []attack{
 	{name: "fragments", start: attackByFragments},
 	{name: "fragmented by the host", modes: []testbed.Mode{testbed.ModeBridge}, start: attackFragmentedByHost},
 	{name: "answers of the host", modes: []testbed.Mode{testbed.ModeBridge}, start: attackByReflection, byHost: true},
-	{name: "64 connections", start: func(t *testing.T, a *arena) {
+	{name: "64 connections", onHost: true, start: func(t *testing.T, a *arena) {
 		t.Cleanup(a.bed.Send(a.attacker, harness.Load{Protocol: traffic.TCP, Connections: 64}).Stop)
 	}},
-	{name: "tiny packets", start: func(t *testing.T, a *arena) {
+	{name: "tiny packets", onHost: true, start: func(t *testing.T, a *arena) {
 		t.Cleanup(a.bed.Send(a.attacker, harness.Load{Protocol: traffic.UDP, PayloadBytes: 18, RateBPS: attackerBPS}).Stop)
 	}},
 }
@@ -158,7 +161,7 @@ var attacks = []attack{
 // in says whether an attack makes sense in a mode.
 func (a attack) in(mode testbed.Mode) bool {
 	if a.modes == nil {
-		return mode != testbed.ModeIPvlanL2
+		return mode != testbed.ModeIPvlanL2 && (mode != testbed.ModeHost || a.onHost)
 	}
 	return slices.Contains(a.modes, mode)
 }
@@ -166,10 +169,13 @@ func (a attack) in(mode testbed.Mode) bool {
 // TestIsolation: none of it gets the attacker more than it is entitled to.
 func TestIsolation(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []testbed.Mode{testbed.ModeBridge, testbed.ModeMacvlan, testbed.ModeIPvlanL2, testbed.ModeOverlay} {
+	for _, mode := range []testbed.Mode{testbed.ModeBridge, testbed.ModeMacvlan, testbed.ModeIPvlanL2, testbed.ModeOverlay, testbed.ModeHost} {
 		t.Run(string(mode), func(t *testing.T) {
 			b := newBed(t)
 			a := newArena(b, mode)
+			if mode == testbed.ModeBridge {
+				must.Succeed(t, b.Host.GiveCgroup(a.attacker.NetContainer))
+			}
 			agent := b.StartAgent(harness.AgentOptions{Rate: slowRate})
 			for _, name := range []string{"attacker", "victim"} {
 				if got := agent.Container(name); got.State != v1.StateOK || got.EntitledBPS == 0 {
@@ -231,6 +237,18 @@ func (a *arena) check(t *testing.T, shareBPS float64) {
 		}
 	}
 	harness.SkipBusy(t, fmt.Sprintf("this machine stood still again and again, which explains what was measured: %s", explained))
+}
+
+// checkAtOnce fails when the attacker gains in the first second. An attack that works gains a third.
+func (a *arena) checkAtOnce(t *testing.T) {
+	t.Helper()
+	time.Sleep(100 * time.Millisecond)
+	m := a.bed.MeasureFor(time.Second).WithSlack()
+	attacker := m.SumBPS() - m.BPS[a.victim.Slot]
+	if attacker > slowBPS/2*1.1+m.Slack*slowBPS {
+		t.Errorf("the attacker got %.3f Mbit/s at once, the victim %.3f; CPU: %s", attacker/mbit, m.BPS[a.victim.Slot]/mbit, m.CPU)
+	}
+	t.Logf("at once: attacker %.3f Mbit/s, victim %.3f", attacker/mbit, m.BPS[a.victim.Slot]/mbit)
 }
 
 // judge says what is wrong in a window; empty if nothing is.
@@ -450,7 +468,7 @@ func attackByAddresses(t *testing.T, a *arena) {
 
 // attackByFrames sends frames that carry the victim's addresses; past also
 // goes past the queueing and the egress hook of the container's own device
-// (PACKET_QDISC_BYPASS) and asks for priorities.
+// (PACKET_QDISC_BYPASS) and asks for priorities. The host's device is refused.
 func attackByFrames(t *testing.T, a *arena, past bool) {
 	from := a.victim
 	if past {
@@ -463,9 +481,11 @@ func attackByFrames(t *testing.T, a *arena, past bool) {
 		if !past {
 			return nil
 		}
-		return errors.Join(
-			unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1),
-			unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PRIORITY, int(int32(a.forged[i].priority))))
+		err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1)
+		if a.attacker.Mode() == testbed.ModeHost && errors.Is(err, unix.EPERM) {
+			err = nil
+		}
+		return errors.Join(err, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PRIORITY, int(int32(a.forged[i].priority))))
 	})
 	pump(t, fds, [][]byte{frame}, to)
 }
@@ -564,6 +584,7 @@ func (a *arena) frame(t *testing.T, sender *harness.Container, protocol byte, fr
 		testbed.ModeMacvlan:  {a.bed.Host.PeerNetNSPath(), a.bed.Host.PeerInterface},
 		testbed.ModeIPvlanL2: {a.bed.Host.PeerNetNSPath(), a.bed.Host.PeerInterface},
 		testbed.ModeOverlay:  {a.bed.Host.PeerNetNSPath(), "vxlan0"},
+		testbed.ModeHost:     {a.bed.Host.PeerNetNSPath(), a.bed.Host.PeerInterface},
 	}[a.attacker.Mode()]
 	var frame []byte
 	for _, interfaceOf := range [][2]string{router, {sender.NetNSPath(), sender.Interface()}} {
@@ -647,6 +668,39 @@ func attackByDevice(t *testing.T, a *arena) {
 	inside(b, inner, "ip", "addr", "add", a.spare(78)+"/22", "dev", "second")
 	a.floodFrom(t, inner)
 	a.plain(t)
+}
+
+// attackByHostsDevice puts a device on the host's uplink into the attacker's namespace: a capability for
+// networks in the host's user namespace suffices, and the attacker's veth tells which namespace is the
+// host's.
+func attackByHostsDevice(t *testing.T, a *arena) {
+	b, path, address := a.bed, a.attacker.NetNSPath(), a.bed.Host.PeerAddr.As4()
+	address[2], address[3] = address[2]|1, 79 // where no container is
+	inside(b, path, "ip", "link", "add", "link", fmt.Sprint("if", b.UplinkIndex()), "link-netnsid", a.hostNetNSID(t), "name", "out", "type", "macvlan", "mode", "bridge")
+	t.Cleanup(func() { inside(b, path, "ip", "link", "del", "out") })
+	inside(b, path, "ip", "addr", "add", netip.AddrFrom4(address).String()+"/32", "dev", "out")
+	inside(b, path, "ip", "link", "set", "out", "up")
+	a.flood(t, a.sockets(t, len(a.forged), func(i, fd int) error {
+		return errors.Join(
+			unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PRIORITY, int(int32(a.forged[i].priority))),
+			unix.SetsockoptString(fd, unix.SOL_SOCKET, unix.SO_BINDTODEVICE, "out"))
+	}))
+	a.plain(t)
+	// It must not work until the agent has found the device either.
+	a.checkAtOnce(t)
+}
+
+// hostNetNSID is the number of the host's namespace in the attacker's.
+func (a *arena) hostNetNSID(t *testing.T) (id string) {
+	t.Helper()
+	must.Succeed(t, testbed.InNetNS(a.attacker.NetNSPath(), func() error {
+		device, err := netlink.LinkByName(a.attacker.Interface())
+		if err == nil {
+			id = fmt.Sprint(device.Attrs().NetNsID)
+		}
+		return err
+	}))
+	return id
 }
 
 // floodFrom floods from a namespace of the attacker's, with forged priorities.

@@ -22,6 +22,9 @@ func (h *Host) addCgroup(c *NetContainer) error {
 	return h.makeCgroup(c.cgroup)
 }
 
+// GiveCgroup gives a container in bridge or overlay mode a cgroup, as engines do.
+func (h *Host) GiveCgroup(c *NetContainer) error { return h.addCgroup(c) }
+
 // cgroupPrefix begins the names of the host's cgroups. h.name begins with
 // "weir-", and the cgroups of tests all with "weir-test-".
 func (h *Host) cgroupPrefix() string { return "weir-test-" + strings.TrimPrefix(h.name, "weir-") }
