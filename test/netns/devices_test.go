@@ -4,12 +4,16 @@ package netns
 
 import (
 	"encoding/json"
+	"fmt"
+	"net/netip"
 	"regexp"
 	"strings"
 	"testing"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
 )
 
 // checkBothCarry: a bond that sends through one of its links only would prove
@@ -36,27 +40,89 @@ func checkBothCarry(t *testing.T, b *harness.Bed) {
 	}
 }
 
-// TestTunnelIsTold: where a route leads through a device on top of the uplink,
-// those whose packets may go there are told which device to name.
-func TestTunnelIsTold(t *testing.T) {
+// Addresses of a tunnel's ends; the range for benchmarks has no others so high.
+const tunnelHost, tunnelPeer = "198.19.255.245", "198.19.255.246"
+
+// TestTunnelOfHost: where a route leads through a device on top of the uplink, those whose packets may
+// go there are told which device to name. As an uplink of its own it is shared out beside its carrier.
+func TestTunnelOfHost(t *testing.T) {
+	t.Parallel()
+	const tunnelBPS, carrierBPS = 12 * mbit, 30 * mbit
+	b := newBed(t)
+	add := []string{"ip", "link", "add", "tunnel", "type", "vxlan", "id", "7", "dstport", "4790", "remote"}
+	b.Run(append(add, b.Host.PeerAddr.String(), "dev", b.Host.UplinkName)...)
+	b.RunPeer(append(add, b.Host.UplinkAddr().String())...)
+	b.Run("ip", "addr", "add", tunnelHost+"/30", "dev", "tunnel")
+	b.Run("ip", "link", "set", "tunnel", "up")
+	b.Run("iptables", "-w", "-t", "nat", "-A", "POSTROUTING", "-o", "tunnel", "-j", "MASQUERADE")
+	b.RunPeer("ip", "addr", "add", tunnelPeer+"/30", "dev", "tunnel")
+	b.RunPeer("ip", "link", "set", "tunnel", "up")
+	one := b.Add("one", labels("weight", "100", "min", "8mbit"))
+	two := b.Add("two", labels("weight", "300"))
+	three := b.Add("three", labels("weight", "300", "max", "1mbit"))
+	carrier := uplinkAt("uplink", "30mbit")
+	agent := b.StartAgent(harness.AgentOptions{UplinksInConfig: true, Settings: uplinks(carrier)})
+	told := func(what, name string) {
+		t.Helper()
+		agent.AwaitContainer("one", what, 2*noticed, func(c v1.Container) bool {
+			return (c.State == v1.StateOK) == (name == "") && strings.Contains(c.Reason, name)
+		})
+		doctor := b.Weir("doctor").Stdout
+		if found := regexp.MustCompile(`(?m)^tunnels .*`).FindString(doctor); !strings.Contains(found, name) ||
+			strings.Contains(found, " less ") != (name != "") || strings.Contains(found, "an uplink of its own") != (name != "") {
+			t.Errorf("%s: weir doctor says:\n%s", what, doctor)
+		}
+	}
+	told("told of the tunnel", "tunnel (vxlan on "+b.Host.UplinkName+")")
+	both := uplinks(carrier, uplinkAt("tunnel", "12mbit"))
+	both["host"] = map[string]any{"weight": "1000"} // what the tunnel sends through its carrier
+	b.WriteConfig(both)
+	b.MustWeir("reload")
+	told("ok with the tunnel as an uplink", "")
+	containers := []*harness.Container{one, two, three}
+	var list []harness.Claim
+	for _, c := range containers {
+		list = append(list, harness.Claim{Labels: c.Labels, DemandBPS: harness.Unlimited})
+		load := harness.Load{Protocol: traffic.UDP, RateBPS: 2 * tunnelBPS, PayloadBytes: 1300}
+		b.SendTo(c, netip.AddrPortFrom(netip.MustParseAddr(tunnelPeer), uint16(harness.BasePort+c.Slot)), load)
+		b.Send(c, load)
+	}
+	b.MeterAt("tunnel")
+	ideal, err := harness.Ideal(tunnelBPS, list)
+	must.Succeed(t, err)
+	b.WarmUp()
+	b.CheckIdeal(harness.SteadyTolerance, tunnelBPS, ideal, harness.Duration)
+	b.MeterAt(b.Host.PeerInterface)
+	b.Check(harness.Duration, func(m harness.Measurement) error {
+		host := uint64(m.OtherBPS) // what is in the tunnel, with its headers
+		m.OtherBPS = 0
+		if host < tunnelBPS {
+			return fmt.Errorf("%d bit/s of the tunnel's arrive", host)
+		}
+		ideal, err := harness.Ideal(carrierBPS-host, list)
+		if err != nil {
+			return err
+		}
+		return harness.CheckSharesWithin(harness.SteadyTolerance, carrierBPS-host, m, ideal)
+	})
+	for name, c := range agent.Containers() {
+		if c.State != v1.StateOK {
+			t.Errorf("%s is %s: %s", name, c.State, c.Reason)
+		}
+	}
+}
+
+// TestDoctorOnClassifier: weir doctor says whether the kernel accepts the classifier.
+func TestDoctorOnClassifier(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	b.Add("one", labels("max", "10mbit"))
-	b.Run("ip", "link", "add", "tunnel", "type", "vxlan", "id", "7", "remote", b.Host.PeerAddr.String(),
-		"dev", b.Host.UplinkName, "dstport", "4790")
-	b.Run("ip", "link", "set", "tunnel", "up")
-	b.Run("ip", "route", "add", "198.19.250.0/24", "dev", "tunnel")
-	agent := b.StartAgent(harness.AgentOptions{})
-	one := agent.Container("one")
-	if one.State != v1.StateDegraded || !strings.Contains(one.Reason, "tunnel (vxlan on "+b.Host.UplinkName+")") {
-		t.Errorf("got %s, %q", one.State, one.Reason)
-	}
-	doctor := b.Weir("doctor").Stdout
-	if !regexp.MustCompile(`(?m)^uplink +ok +the classifier loads$`).MatchString(doctor) {
-		t.Errorf("weir doctor does not say whether the classifier loads:\n%s", doctor)
-	}
-	if found := regexp.MustCompile(`(?m)^tunnels .*`).FindString(doctor); !strings.Contains(found, " less ") ||
-		!strings.Contains(found, "tunnel (vxlan on "+b.Host.UplinkName+")") || !strings.Contains(found, "an uplink of its own") {
-		t.Errorf("weir doctor says:\n%s", doctor)
+	for result, wrapper := range map[string][]string{
+		"ok +the classifier loads":                   nil,
+		"missing +the classifier does not load .*: ": {"setpriv", "--bounding-set=-bpf,-sys_admin", "--inh-caps=-all", "--"},
+	} {
+		doctor := b.WeirAs(wrapper, "doctor")
+		if !regexp.MustCompile(`(?m)^uplink +` + result).MatchString(doctor.Stdout) {
+			t.Errorf("weir doctor does not say %q:\n%s", result, doctor.Stdout)
+		}
 	}
 }
