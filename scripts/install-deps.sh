@@ -88,6 +88,7 @@ need test iperf3 'to check the sender of weir bench netmodes against it' has ipe
 need test libc6-dev 'for the race detector in tests' has_header stdlib.h
 need test iproute2 'to build and inspect test networks (ip, tc)' has_version 5.10 tc -V
 need test iptables 'for NAT in test networks and container engines' has iptables
+need test nftables 'for an operator'"'"'s own rules in test networks' has nft
 need test procps 'to switch on forwarding in test networks (sysctl)' has sysctl
 need test util-linux 'to start programs in namespaces (nsenter, unshare)' has nsenter
 need test busybox-static 'for container images built without a registry' has /bin/busybox

@@ -275,7 +275,7 @@ func (d *debian) page() (v1.Snapshot, error) {
 			return conn, err
 		},
 	}}
-	request, err := http.NewRequestWithContext(d.Context(), http.MethodGet, "http://127.0.0.1:7480/v1/snapshot", nil)
+	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://127.0.0.1:7480/v1/snapshot", nil)
 	if err != nil {
 		return now, err
 	}

@@ -89,22 +89,34 @@ func NewBed(tb testing.TB, options testbed.HostOptions) *Bed {
 			tb.Errorf("left behind: network namespaces %v, %v", leaked, err)
 		}
 	})
-	b.inPeer(func() (err error) {
-		b.Meter, err = meter.New(meter.Options{
-			Interface: b.Host.PeerInterface, BasePort: BasePort, Slots: Slots,
-			BinWidth: BinWidth, Bins: bins,
-		})
-		return err
-	})
+	b.MeterAt(b.Host.PeerInterface)
 	tb.Cleanup(func() { b.check(b.Meter.Close()) })
-	b.inPeer(func() error {
+	must.Succeed(b.tb, testbed.InNetNS(b.Host.PeerNetNSPath(), func() error {
 		sink, err := traffic.NewSink(BasePort, Slots)
 		if err == nil {
 			tb.Cleanup(func() { b.check(sink.Close()) })
 		}
 		return err
-	})
+	}))
 	return b
+}
+
+// MeterAt measures from now on what arrives at one of the neighbour's interfaces.
+func (b *Bed) MeterAt(peerInterface string) {
+	b.tb.Helper()
+	must.Succeed(b.tb, testbed.InNetNS(b.Host.PeerNetNSPath(), func() error {
+		if b.Meter != nil {
+			b.check(b.Meter.Close())
+		}
+		made, err := meter.New(meter.Options{
+			Interface: peerInterface, BasePort: BasePort, Slots: Slots,
+			BinWidth: BinWidth, Bins: bins,
+		})
+		if err == nil {
+			b.Meter = made
+		}
+		return err
+	}))
 }
 
 func (b *Bed) check(err error) {
@@ -112,11 +124,6 @@ func (b *Bed) check(err error) {
 	if err != nil {
 		b.tb.Error(err)
 	}
-}
-
-func (b *Bed) inPeer(fn func() error) {
-	b.tb.Helper()
-	must.Succeed(b.tb, testbed.InNetNS(b.Host.PeerNetNSPath(), fn))
 }
 
 // Add attaches a container to the host's bridge, which the agent's config file
@@ -369,6 +376,3 @@ func (b *Bed) send(enter func(func() error) error, target netip.AddrPort, load L
 	sender.Start(0)
 	return sender
 }
-
-// Context is the test's.
-func (b *Bed) Context() context.Context { return b.tb.Context() }

@@ -206,19 +206,22 @@ func forgeInQueue(t *testing.T, b *harness.Bed, netNSPath, device string, forged
 	defer program.Close()
 	inside(b, netNSPath, "tc", "qdisc", "add", "dev", device, "root", "handle", "1:", "htb", "default", "1")
 	inside(b, netNSPath, "tc", "class", "add", "dev", device, "parent", "1:", "classid", "1:1", "htb", "rate", "10gbit", "quantum", "60000")
-	err = testbed.InNetNS(netNSPath, func() error {
+	addFilter(t, netNSPath, device, netlink.MakeHandle(1, 0), program)
+}
+
+// addFilter has a program see the packets of a device at a qdisc, or at a hook of clsact.
+func addFilter(t *testing.T, netNSPath, device string, parent uint32, program *ebpf.Program) {
+	t.Helper()
+	must.Succeed(t, testbed.InNetNS(netNSPath, func() error {
 		link, err := netlink.LinkByName(device)
 		if err != nil {
 			return err
 		}
 		return netlink.FilterAdd(&netlink.BpfFilter{
-			FilterAttrs: netlink.FilterAttrs{
-				LinkIndex: link.Attrs().Index, Parent: netlink.MakeHandle(1, 0), Priority: 1, Protocol: unix.ETH_P_ALL,
-			},
-			Fd: program.FD(), Name: "forge", DirectAction: true,
+			FilterAttrs: netlink.FilterAttrs{LinkIndex: link.Attrs().Index, Parent: parent, Priority: 1, Protocol: unix.ETH_P_ALL},
+			Fd:          program.FD(), Name: program.String(), DirectAction: true,
 		})
-	})
-	must.Succeed(t, err)
+	}))
 }
 
 // TestForwardedAfterRestart: a new agent watches again.

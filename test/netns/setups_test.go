@@ -4,9 +4,20 @@ package netns
 
 import (
 	"fmt"
+	"io"
+	"net"
 	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/vishvananda/netlink"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/lab/testbed"
@@ -24,12 +35,18 @@ type setup struct {
 	// and beside what sends beside the containers.
 	before, meanwhile func(*testing.T, *harness.Bed)
 	beside            func(*testing.T, *harness.Bed, []*harness.Container)
-	// hostSends adds the host's share to the ideal.
-	hostSends bool
+	// moves changes the way out while all send. Policies hold afterwards, too, at the rate that it returns.
+	moves func(*harness.Bed) (rateBPS uint64)
+	// hostSends adds the host's share to the ideal. beyond: containers send beyond the default route.
+	hostSends, beyond bool
+	// relayed: what reaches no slot is the first container's, which sends nothing else.
+	relayed bool
 	// uplink is what --uplink names; empty is the bed's. ports are the devices that are shared out
 	// for it, at first and after meanwhile; empty is uplink.
 	uplink string
 	ports  [2]string
+	// second is the rate of a second uplink, backup; empty if there is none.
+	second string
 }
 
 var (
@@ -45,11 +62,22 @@ var setups = map[string]setup{
 	"bond":                  {options: testbed.HostOptions{Link: testbed.LinkBond}},
 	"16 queues":             {options: testbed.HostOptions{Link: testbed.LinkQueues}},
 	"home server":           {modes: mixed},
-	"reverse proxy":         {beside: throughProxy},
+	"reverse proxy":         {beside: throughProxy, relayed: true},
 	"reverse proxy in host mode": {
 		modes:  [4]testbed.Mode{testbed.ModeHost, testbed.ModeBridge, testbed.ModeBridge, testbed.ModeBridge},
-		beside: throughProxy,
+		beside: throughProxy, relayed: true,
 	},
+	"failover": {
+		modes:  [4]testbed.Mode{testbed.ModeHost, testbed.ModeBridge, testbed.ModeBridge, testbed.ModeBridge},
+		before: wayBeyond, beyond: true, second: "12mbit", ports: [2]string{"uplink, backup", "uplink, backup"},
+		moves: func(b *harness.Bed) uint64 {
+			b.Run("ip", "route", "replace", "default", "via", backupPeer.String(), "dev", backup)
+			b.Run("ip", "-6", "route", "replace", "default", "via", backupPeer6.String(), "dev", backup)
+			b.MeterAt("backup-peer")
+			return 12 * mbit
+		},
+	},
+	"sleep and another network": {before: wayBeyond, beyond: true, moves: otherNetwork},
 	"virtual machines' bridge": {
 		options: testbed.HostOptions{Attachment: testbed.AttachNATBridged}, uplink: "lan",
 		meanwhile: func(t *testing.T, b *harness.Bed) {
@@ -69,17 +97,10 @@ var setups = map[string]setup{
 			b.Run("ip", "link", "set", "card2", "up")
 		},
 	},
-	"gateway":                       {beside: clientOfLAN, hostSends: true},
-	"VPN client in a container":     {beside: throughTunnel},
-	"firewall and filter of others": {before: foreignRules},
-	"the card goes and comes back": {meanwhile: func(t *testing.T, b *harness.Bed) {
-		b.Run("sysctl", "-q", "-w", "net.ipv6.conf.uplink.keep_addr_on_down=1")
-		b.Run("ip", "link", "set", "uplink", "down")
-		time.Sleep(300 * time.Millisecond)
-		b.Run("ip", "link", "set", "uplink", "up")
-		b.Run("ip", "route", "replace", "default", "via", b.Host.PeerAddr.String())
-		b.Run("ip", "-6", "route", "replace", "default", "via", b.Host.PeerAddr6.String())
-	}},
+	"gateway":                         {beside: clientOfLAN, hostSends: true},
+	"VPN client in a container":       {beside: throughTunnel},
+	"firewall and filter of others":   {before: foreignRules},
+	"nftables and programs of others": {before: foreignTables},
 }
 
 // TestSetups: weights, a minimum and a maximum hold at the neighbour in ordinary set-ups, and
@@ -95,57 +116,36 @@ func TestSetups(t *testing.T) {
 			if s.modes == [4]testbed.Mode{} {
 				s.modes = bridged
 			}
-			options := harness.AgentOptions{Rate: slowRate}
-			if s.uplink == "" {
-				s.uplink = "uplink"
-			} else {
-				options.Args = []string{"--uplink", s.uplink}
-			}
-			if s.ports == [2]string{} {
-				s.ports = [2]string{s.uplink, s.uplink}
-			}
-			agent, containers := join(t, b, options,
-				member{s.modes[0], labels("weight", "100")},
+			agent, containers := join(t, b, s.agent(),
+				member{s.modes[0], labels("weight", "200")}, // the host has 100
 				member{s.modes[1], labels("weight", "300")},
 				member{s.modes[2], labels("weight", "50", "min", "8mbit")},
 				member{s.modes[3], labels("weight", "500", "max", "1mbit")})
-			shares := func(port string) {
-				t.Helper()
-				// ok is what was looked at in the last ten seconds.
-				b.Await(port+" is shared out", 10*time.Second, func() (bool, string) {
-					status := agent.Status()
-					return status.Uplink == port && status.State == v1.StateOK, fmt.Sprintf("%+v", status)
-				})
-			}
-			shares(s.ports[0])
+			awaitShared(b, agent, s.ports[0])
 			if s.meanwhile != nil {
 				s.meanwhile(t, b)
-				shares(s.ports[1])
-				for _, c := range containers {
-					agent.AwaitContainer(c.Name, "ok", 3*time.Second, func(c v1.Container) bool { return c.State == v1.StateOK })
-				}
+				awaitShared(b, agent, s.ports[1])
 			}
-			var list []harness.Claim
-			for _, c := range containers {
-				list = append(list, harness.Claim{Labels: c.Labels, DemandBPS: harness.Unlimited})
-			}
-			if s.hostSends {
-				list = append(list, harness.Claim{DemandBPS: harness.Unlimited})
-			}
-			ideal, err := harness.Ideal(slowBPS, list)
-			must.Succeed(t, err)
 			if s.beside != nil {
 				s.beside(t, b, containers)
 			}
+			ideal := s.ideal(t, containers, slowBPS)
 			for i, c := range containers {
-				b.Send(c, harness.Load{Protocol: traffic.UDP, RateBPS: uint64(eagerness * float64(ideal[i])), V6: i%2 == 0})
-			}
-			b.WarmUp()
-			b.CheckIdeal(harness.SteadyTolerance, slowBPS, ideal, harness.Duration)
-			for name, c := range agent.Containers() {
-				if c.State != v1.StateOK {
-					t.Errorf("%s is %s: %s", name, c.State, c.Reason)
+				load := harness.Load{Protocol: traffic.UDP, RateBPS: uint64(eagerness * float64(ideal[i])), V6: i%2 == 0}
+				switch {
+				case s.relayed && i == 0:
+				case s.beyond:
+					load.PayloadBytes = 1400
+					b.SendTo(c, netip.AddrPortFrom(beyond[i%2], uint16(harness.BasePort+c.Slot)), load)
+				default:
+					b.Send(c, load)
 				}
+			}
+			s.check(t, b, agent, ideal, slowBPS)
+			if s.moves != nil {
+				rateBPS := s.moves(b)
+				awaitShared(b, agent, s.ports[1])
+				s.check(t, b, agent, s.ideal(t, containers, rateBPS), rateBPS)
 			}
 			if s.options.Link == testbed.LinkBond {
 				checkBothCarry(t, b)
@@ -154,19 +154,160 @@ func TestSetups(t *testing.T) {
 	}
 }
 
-// throughProxy lets a container send to another one all it can, as an application does to the
-// reverse proxy that its users' traffic leaves by.
-func throughProxy(t *testing.T, b *harness.Bed, containers []*harness.Container) {
-	const port = 5300 // not the meter's
-	proxy, app := containers[0], containers[1]
-	must.Succeed(t, proxy.Enter(func() error {
-		sink, err := traffic.NewSink(port, 1)
-		if err == nil {
-			t.Cleanup(func() { _ = sink.Close() })
+// agent returns how to start the agent, and fills in what is shared out.
+func (s *setup) agent() harness.AgentOptions {
+	options := harness.AgentOptions{Rate: slowRate}
+	if s.uplink == "" {
+		s.uplink = "uplink"
+	} else {
+		options.Args = []string{"--uplink", s.uplink}
+	}
+	if s.second != "" {
+		options = harness.AgentOptions{UplinksInConfig: true, Settings: uplinks(uplinkAt(s.uplink, slowRate), uplinkAt(backup, s.second))}
+	}
+	if s.ports == [2]string{} {
+		s.ports = [2]string{s.uplink, s.uplink}
+	}
+	return options
+}
+
+// awaitShared waits until devices are shared out, and all containers with them.
+func awaitShared(b *harness.Bed, agent *harness.Agent, devices string) {
+	// ok is what was looked at in the last ten seconds.
+	b.Await(devices+" is shared out", 10*time.Second, func() (bool, string) {
+		status := agent.Status()
+		fits := status.Uplink == devices && status.State == v1.StateOK
+		for _, c := range agent.Containers() {
+			fits = fits && c.State == v1.StateOK
 		}
+		return fits, fmt.Sprintf("%+v\n%+v", status, agent.Containers())
+	})
+}
+
+// ideal returns the shares of a rate while all send, the host's at the end if it does.
+func (s *setup) ideal(t *testing.T, containers []*harness.Container, rateBPS uint64) []uint64 {
+	t.Helper()
+	var list []harness.Claim
+	for _, c := range containers {
+		list = append(list, harness.Claim{Labels: c.Labels, DemandBPS: harness.Unlimited})
+	}
+	if s.hostSends {
+		list = append(list, harness.Claim{DemandBPS: harness.Unlimited})
+	}
+	ideal, err := harness.Ideal(rateBPS, list)
+	must.Succeed(t, err)
+	return ideal
+}
+
+// check compares what arrives from now on with the ideal, and wants all containers to be ok.
+func (s *setup) check(t *testing.T, b *harness.Bed, agent *harness.Agent, ideal []uint64, rateBPS uint64) {
+	t.Helper()
+	b.WarmUp()
+	b.Check(harness.Duration/2, func(m harness.Measurement) error {
+		if !s.relayed {
+			return harness.CheckSharesWithin(harness.SteadyTolerance, rateBPS, m, ideal)
+		}
+		m.BPS[0], m.OtherBPS = m.BPS[0]+m.OtherBPS, 0
+		return harness.CheckSharesWithin(harness.ShareTolerance, rateBPS, m, ideal)
+	})
+	for name, c := range agent.Containers() {
+		if c.State != v1.StateOK {
+			t.Errorf("%s is %s: %s", name, c.State, c.Reason)
+		}
+	}
+}
+
+// throughProxy lets users outside fetch from a container what it fetches from two others, which have
+// policies of their own.
+func throughProxy(t *testing.T, b *harness.Bed, containers []*harness.Container) {
+	var backends []netip.AddrPort
+	for _, c := range containers[1:3] {
+		backends = append(backends, serve(t, c, func(user net.Conn) {
+			for page := make([]byte, 1<<16); ; {
+				if _, err := user.Write(page); err != nil {
+					return
+				}
+			}
+		}))
+	}
+	proxy := containers[0]
+	turn := atomic.Int32{}
+	front := serve(t, proxy, func(user net.Conn) {
+		backend := dial(t, proxy.NetNSPath(), backends[int(turn.Add(1))%len(backends)])
+		_, _ = io.Copy(user, backend) // until the test ends
+	})
+	if proxy.Mode() == testbed.ModeBridge {
+		b.Run("iptables", "-w", "-t", "nat", "-A", "PREROUTING", "-i", "uplink", "-p", "tcp", "-j", "DNAT", "--to-destination", front.String())
+	}
+	for range 4 {
+		user := dial(t, b.Host.PeerNetNSPath(), netip.AddrPortFrom(b.Host.UplinkAddr(), front.Port()))
+		go func() { _, _ = io.Copy(io.Discard, user) }()
+	}
+}
+
+// serve listens in a container until the test ends.
+func serve(t *testing.T, c *harness.Container, answer func(user net.Conn)) netip.AddrPort {
+	t.Helper()
+	var listener net.Listener
+	must.Succeed(t, c.Enter(func() (err error) {
+		listener, err = net.Listen("tcp4", netip.AddrPortFrom(c.Addr, 0).String())
 		return err
 	}))
-	b.SendTo(app, netip.AddrPortFrom(proxy.Addr, port), harness.Load{Protocol: traffic.UDP, RateBPS: 50 * mbit, PayloadBytes: 1400})
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			user, err := listener.Accept()
+			if err != nil {
+				return // closed
+			}
+			go answer(user)
+		}
+	}()
+	return netip.MustParseAddrPort(listener.Addr().String())
+}
+
+// dial connects from a network namespace until the test ends.
+func dial(t *testing.T, netNSPath string, to netip.AddrPort) (conn net.Conn) {
+	must.Succeed(t, testbed.InNetNS(netNSPath, func() (err error) {
+		conn, err = net.DialTimeout("tcp4", to.String(), time.Second)
+		return err
+	}))
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// beyond are addresses of the neighbour's that only default routes lead to.
+var beyond = [2]netip.Addr{netip.MustParseAddr("fd00:7e11:1::1"), netip.MustParseAddr("198.19.255.249")}
+
+// backupPeer6 is the neighbour's address at the second link.
+var backupPeer6 = netip.MustParseAddr("fd00:7e11::2")
+
+// wayBeyond makes a second way out, with NAT.
+func wayBeyond(_ *testing.T, b *harness.Bed) {
+	addBackup(b)
+	b.Run("ip", "addr", "add", "fd00:7e11::1/64", "dev", backup, "nodad")
+	b.RunPeer("ip", "addr", "add", backupPeer6.String()+"/64", "dev", "backup-peer", "nodad")
+	for _, address := range beyond {
+		b.RunPeer("ip", "addr", "add", address.String(), "dev", "lo")
+	}
+	for _, iptables := range []string{"iptables", "ip6tables"} {
+		b.Run(iptables, "-w", "-t", "nat", "-A", "POSTROUTING", "-o", backup, "-m", "addrtype", "!", "--src-type", "LOCAL", "-j", "MASQUERADE")
+	}
+}
+
+// otherNetwork puts the host to sleep and wakes it in a network with other addresses and another router.
+func otherNetwork(b *harness.Bed) uint64 {
+	b.Run("ip", "link", "set", "uplink", "down")
+	b.Run("ip", "addr", "flush", "dev", "uplink")
+	time.Sleep(300 * time.Millisecond)
+	b.Run("ip", "link", "set", "uplink", "up")
+	for _, network := range []struct{ host, router string }{{"198.19.255.241/30", "198.19.255.242"}, {"fd00:7e11:2::1/64", "fd00:7e11:2::2"}} {
+		_, length, _ := strings.Cut(network.host, "/")
+		b.RunPeer("ip", "addr", "add", network.router+"/"+length, "dev", b.Host.PeerInterface)
+		b.Run("ip", "addr", "add", network.host, "dev", "uplink")
+		b.Run("ip", "route", "replace", "default", "via", network.router)
+	}
+	return slowBPS
 }
 
 // throughTunnel lets the first container send to its slot through a tunnel of its own as well.
@@ -205,5 +346,62 @@ func foreignRules(t *testing.T, b *harness.Bed) {
 	b.Run("tc", "qdisc", "add", "dev", "uplink", "clsact")
 	for _, way := range []string{"ingress", "egress"} {
 		b.Run("tc", "filter", "add", "dev", "uplink", way, "pref", "50", "bpf", "bytecode", "1,6 0 0 4294967295,", "flowid", "1:1")
+	}
+}
+
+// foreignTables are an operator's nftables, which change what packets carry on their way to the uplink,
+// and BPF programs where they see packets before Weir's or past the uplink.
+func foreignTables(t *testing.T, b *harness.Bed) {
+	if _, err := exec.LookPath("nft"); err != nil {
+		t.Skip("nft is not installed")
+	}
+	file := filepath.Join(b.Dir, "tables")
+	must.Succeed(t, os.WriteFile(file, []byte(`
+table inet operator {
+	chain forward {
+		type filter hook forward priority filter; policy accept;
+		ct state invalid drop
+		ct state established,related accept
+	}
+	chain postrouting {
+		type filter hook postrouting priority mangle;
+		meta mark set 7 ct mark set meta mark meta priority set 7e11:10
+		ip dscp set cs1
+		ip6 dscp set cs1
+	}
+}
+table netdev operator {
+	chain incoming {
+		type filter hook ingress device uplink priority filter; policy accept;
+		meta mark set 9
+	}
+}`), 0o600))
+	b.Run("nft", "-f", file)
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "count", Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
+	})
+	must.Succeed(t, err)
+	defer program.Close()
+	for device, hook := range map[string]uint32{"uplink": netlink.HANDLE_MIN_INGRESS, "containers": netlink.HANDLE_MIN_EGRESS} {
+		b.Run("tc", "qdisc", "add", "dev", device, "clsact")
+		addFilter(t, b.Host.NetNSPath(), device, hook, program)
+	}
+}
+
+// TestGigabits: shares of a card with many queues at 2 Gbit/s, by TCP.
+func TestGigabits(t *testing.T) {
+	b := harness.NewBed(t, testbed.HostOptions{Link: testbed.LinkQueues})
+	b.Run("tc", "qdisc", "add", "dev", "uplink", "root", "handle", "1:", "mq") // a card has one without a handle
+	load := harness.Load{Protocol: traffic.TCP, Connections: 4}
+	competitors := []competitor{
+		{labels("weight", "100"), load}, {labels("weight", "300"), load},
+		{labels("weight", "50", "min", "800mbit"), load}, {labels("weight", "500", "max", "100mbit"), load},
+	}
+	agent, _ := compete(t, b, harness.AgentOptions{Rate: "2gbit", Args: []string{"--replace"}}, competitors...)
+	b.CheckShares(2000*mbit, claims(2000*mbit, competitors...))
+	for name, c := range agent.Containers() {
+		if c.State != v1.StateOK {
+			t.Errorf("%s is %s: %s", name, c.State, c.Reason)
+		}
 	}
 }

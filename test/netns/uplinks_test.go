@@ -25,6 +25,17 @@ var backupPeer = netip.MustParseAddr("198.19.255.254")
 
 func addBackup(b *harness.Bed) {
 	b.Run("ip", "link", "add", backup, "type", "veth", "peer", "name", "backup-peer", "netns", b.Host.PeerNetNSPath())
+	addressBackup(b)
+}
+
+// addVLAN is addBackup, as another VLAN of a card that the uplink is a VLAN of.
+func addVLAN(b *harness.Bed) {
+	b.Run("ip", "link", "add", "link", "wire0", "name", backup, "type", "vlan", "id", "19")
+	b.RunPeer("sh", "-c", "ip link del backup-peer 2>/dev/null; ip link add link wire0 name backup-peer type vlan id 19")
+	addressBackup(b)
+}
+
+func addressBackup(b *harness.Bed) {
 	b.Run("ip", "addr", "add", "198.19.255.253/30", "dev", backup)
 	b.Run("ip", "link", "set", backup, "up")
 	b.RunPeer("ip", "addr", "add", backupPeer.String()+"/30", "dev", "backup-peer")
@@ -76,38 +87,39 @@ func TestDefaultRouteOutside(t *testing.T) {
 // TestSeveralUplinks: each is shared out by itself, by the same policies.
 func TestSeveralUplinks(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
-	addBackup(b)
-	one := b.Add("one", labels("weight", "100", "min", "30mbit"))
+	t.Run("two cards", func(t *testing.T) { severalUplinks(t, testbed.LinkVeth, addBackup) })
+	t.Run("VLANs of one card", func(t *testing.T) { severalUplinks(t, testbed.LinkVLAN, addVLAN) })
+}
+
+func severalUplinks(t *testing.T, link testbed.LinkKind, add func(*harness.Bed)) {
+	b := harness.NewBed(t, testbed.HostOptions{Link: link})
+	add(b)
+	one := b.Add("one", labels("weight", "100", "min", "12mbit"))
 	two := b.Add("two", labels("weight", "300"))
 	agent := b.StartAgent(harness.AgentOptions{UplinksInConfig: true,
-		Settings: uplinks(uplinkAt("uplink", "100mbit"), uplinkAt(backup, "20mbit"))})
+		Settings: uplinks(uplinkAt("uplink", slowRate), uplinkAt(backup, "10mbit"))})
 
 	// The minimum fits the one link and not the other.
-	if got := agent.Container("one"); got.State != v1.StateRejected || !strings.Contains(got.Reason, backup+": minimum 30mbit cannot be guaranteed") {
+	if got := agent.Container("one"); got.State != v1.StateRejected || !strings.Contains(got.Reason, backup+": minimum 12mbit cannot be guaranteed") {
 		t.Errorf("one: %+v", got)
 	}
-	if status := agent.Status(); status.Uplink != "uplink, backup" || status.RateBPS != 120*mbit || len(status.Uplinks) != 2 {
+	if status := agent.Status(); status.Uplink != "uplink, backup" || status.RateBPS != 30*mbit || len(status.Uplinks) != 2 {
 		t.Errorf("status: %+v", status)
 	}
 
 	for _, c := range []*harness.Container{one, two} {
-		b.Send(c, harness.TCP)
-		b.SendTo(c, netip.AddrPortFrom(backupPeer, uint16(harness.BasePort+c.Slot)), harness.Load{Protocol: traffic.UDP, RateBPS: 40 * mbit})
+		load := harness.Load{Protocol: traffic.UDP, RateBPS: 2 * slowBPS, PayloadBytes: 1400}
+		b.Send(c, load)
+		b.SendTo(c, netip.AddrPortFrom(backupPeer, uint16(harness.BasePort+c.Slot)), load)
 	}
-	want := map[string][]float64{"one": {30e6, 5e6}, "two": {70e6, 15e6}}
-	b.Await("the shares of both links", 10*time.Second, func() (bool, string) {
-		containers := agent.Containers()
-		seen := fmt.Sprintf("one %+v, two %+v", containers["one"].Shares, containers["two"].Shares)
-		for name, rates := range want {
-			for i, bps := range rates {
-				// What was sent in the last second, in large packets.
-				if got := float64(containers[name].Shares[i].RateBPS); math.Abs(got-bps) > 0.03*bps {
-					return false, seen
-				}
-			}
-		}
-		return true, ""
+	b.WarmUp()
+	b.CheckIdeal(harness.SteadyTolerance, slowBPS, []uint64{12 * mbit, 8 * mbit}, harness.Duration)
+	b.MeterAt("backup-peer")
+	b.CheckIdeal(harness.SteadyTolerance, 10*mbit, []uint64{2.5 * mbit, 7.5 * mbit}, harness.Duration)
+	b.MeterAt(b.Host.PeerInterface)
+	agent.AwaitContainer("two", "shows what it sends through both", 2*time.Second, func(c v1.Container) bool {
+		at := func(i int, bps float64) bool { return math.Abs(float64(c.Shares[i].RateBPS)-bps) < 0.03*bps }
+		return at(0, 8*mbit) && at(1, 7.5*mbit)
 	})
 
 	// One link goes and comes back; the other does not notice.
@@ -117,7 +129,7 @@ func TestSeveralUplinks(t *testing.T) {
 		return status.State == v1.StateDegraded && status.Uplinks[0].State == v1.StateOK &&
 			status.Uplinks[1].State == v1.StateDegraded, fmt.Sprintf("%+v", status)
 	})
-	addBackup(b)
+	add(b)
 	b.Await("the link to be shared out again", 2*time.Second, func() (bool, string) {
 		status := agent.Status()
 		return status.State == v1.StateOK, fmt.Sprintf("%+v", status)
