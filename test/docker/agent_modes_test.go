@@ -13,10 +13,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/moby/moby/api/types/network"
+	"github.com/moby/moby/api/types/swarm"
+	"github.com/moby/moby/client"
+
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
 )
 
 // TestAgentInEveryMode: containers of real engines in every network mode at
@@ -33,6 +38,7 @@ func TestAgentInEveryMode(t *testing.T) {
 	t.Run("networks of another mode come and go", s.testOtherMode)
 	t.Run("the agent restarts", s.testRestartInEveryMode)
 	t.Run("origins", s.testOriginsWatched)
+	t.Run("routing mesh", s.testRoutingMesh)
 }
 
 // newSwarm makes a site whose neighbour has an engine too, the other node of a
@@ -320,5 +326,43 @@ func (s *site) testRestartInEveryMode(t *testing.T) {
 	s.startSlow()
 	for _, m := range containers {
 		s.await(t, m.name, "controlled by the new agent", m.controlled)
+	}
+}
+
+// testRoutingMesh: what is published by Swarm's routing mesh is told so, and what is published at the
+// node is in force.
+func (s *site) testRoutingMesh(t *testing.T) {
+	found, err := s.engine.API().ImageInspect(t.Context(), image)
+	must.Succeed(t, err)
+	for mode, want := range map[swarm.PortConfigPublishMode]v1.State{
+		swarm.PortConfigPublishModeIngress: v1.StateDegraded, swarm.PortConfigPublishModeHost: v1.StateOK,
+	} {
+		name := "by-" + string(mode)
+		created, err := s.engine.API().ServiceCreate(t.Context(), client.ServiceCreateOptions{Spec: swarm.ServiceSpec{
+			Annotations: swarm.Annotations{Name: name},
+			TaskTemplate: swarm.TaskSpec{
+				ContainerSpec: &swarm.ContainerSpec{Image: found.ID, Command: []string{"/bin/busybox", "sleep", "600"}},
+				Placement:     &swarm.Placement{Constraints: []string{"node.role==manager"}}, // the agent's
+			},
+			EndpointSpec: &swarm.EndpointSpec{Ports: []swarm.PortConfig{
+				{Protocol: network.TCP, TargetPort: 80, PublishedPort: 8090, PublishMode: mode},
+			}},
+		}})
+		must.Succeed(t, err)
+		remove := sync.OnceFunc(func() {
+			_, err := s.engine.API().ServiceRemove(context.Background(), created.ID, client.ServiceRemoveOptions{})
+			check(t, err)
+		})
+		t.Cleanup(remove)
+		s.Await(name+" "+string(want), engineTimeout, func() (bool, string) {
+			for _, c := range s.list(t) {
+				if strings.HasPrefix(c.Name, name+".") {
+					return c.State == want && strings.Contains(c.Reason, "publish them with mode=host") == (want != v1.StateOK), fmt.Sprintf("%+v", c)
+				}
+			}
+			tasks, err := s.engine.API().TaskList(t.Context(), client.TaskListOptions{})
+			return false, fmt.Sprintf("no container; tasks %+v, %v", tasks.Items, err)
+		})
+		remove()
 	}
 }
