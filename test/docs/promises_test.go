@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -80,4 +81,63 @@ func testNames(t *testing.T) map[string]bool {
 		}
 	}
 	return names
+}
+
+// TestSetupsAreTried: each row of the table of set-ups says where it was tried, by tests that exist, or
+// that it is reasoned. Kernels other than this machine's are those of virtual machines.
+func TestSetupsAreTried(t *testing.T) {
+	const columns, kernel, tried = 5, 2, 4
+	_, table, _ := strings.Cut(oneLine(t, "docs/user-guide.md", false), "\n## Ordinary set-ups\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	machines, named, rows := oneLine(t, "test/vm/matrix.go", false), regexp.MustCompile("`(Test\\w+)(?:/([^`]+))?`"), 0
+	for line := range strings.SplitSeq(table, "\n") {
+		cells := strings.Split(strings.Trim(line, "| "), " | ")
+		if !strings.HasPrefix(line, "| ") || cells[0] == "set-up" {
+			continue
+		}
+		if rows++; len(cells) != columns {
+			t.Errorf("%q has %d cells", line, len(cells))
+			continue
+		}
+		tests := named.FindAllStringSubmatch(cells[tried], -1)
+		if len(tests) == 0 && !strings.HasPrefix(cells[tried], "reasoned") {
+			t.Errorf("%s: neither tried nor reasoned", cells[0])
+		}
+		for _, test := range tests {
+			if !sourceHas(t, test[1], test[2]) {
+				t.Errorf("%s: there is no test %s", cells[0], test[0])
+			}
+			run := regexp.MustCompile(`\b`+test[1]+`(?:/(\([^)]*\)))?`).FindAllStringSubmatch(machines, -1)
+			runs := func(one []string) bool { return regexp.MustCompile(one[1]).MatchString(test[2]) }
+			if strings.Contains(cells[kernel], " to ") && !slices.ContainsFunc(run, runs) {
+				t.Errorf("%s: no virtual machine runs %s", cells[0], test[0])
+			}
+		}
+	}
+	if rows != 20 {
+		t.Errorf("%d set-ups, not 20", rows)
+	}
+}
+
+// sourceHas reports whether a package of tests has a test, with a part whose name begins as given.
+func sourceHas(t *testing.T, name, part string) bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(treeRoot, "test", "*", "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	folders := map[string]string{}
+	for _, path := range files {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		folders[filepath.Dir(path)] += string(text)
+	}
+	for _, text := range folders {
+		if strings.Contains(text, "\nfunc "+name+"(") {
+			return strings.Contains(text, `"`+strings.ReplaceAll(part, "_", " "))
+		}
+	}
+	return false
 }
