@@ -1,6 +1,9 @@
 package v1
 
-import "time"
+import (
+	"net/netip"
+	"time"
+)
 
 // SDN is the state of the OpenFlow controller of `weir sdn run`.
 type SDN struct {
@@ -131,3 +134,83 @@ type SDNHop struct {
 	In   uint32 `json:"in"`
 	Out  uint32 `json:"out"`
 }
+
+// SDNLinks is what links have, carry and have promised, and all promises: GET /v1/links.
+type SDNLinks struct {
+	At       time.Time          `json:"at"`
+	Links    []SDNLinkDirection `json:"links"`
+	Promises []SDNPromise       `json:"promises"`
+}
+
+// SDNLinkDirection is a port that sends to another switch or to hosts. A cable between switches
+// has one in each direction.
+type SDNLinkDirection struct {
+	DPID string `json:"dpid"`
+	Port uint32 `json:"port"`
+	Name string `json:"name"`
+	// PeerDPID and PeerPort are the other end; without them the port leads to Hosts.
+	PeerDPID string   `json:"peer_dpid,omitempty"`
+	PeerPort uint32   `json:"peer_port,omitempty"`
+	Hosts    []string `json:"hosts,omitempty"` // MAC addresses
+	// RateBPS is what the queues of the port share; 0 if it has none.
+	RateBPS uint64 `json:"rate_bps"`
+	// SentBPS is the mean between the last two statistics.
+	SentBPS     uint64 `json:"sent_bps"`
+	PromisedBPS uint64 `json:"promised_bps"`
+	// FreeMinBPS is the largest minimum that is admitted here.
+	FreeMinBPS uint64 `json:"free_min_bps"`
+	// State is ok; refused (Reason says why no minimum can be promised here); degraded (its switch
+	// ignores queues); or down.
+	State  string `json:"state"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// SDNPath is a path between two hosts, the widest of the shortest ones: GET /v1/paths?from=&to=.
+type SDNPath struct {
+	Hops []SDNHop `json:"hops"`
+	// FreeMinBPS is the largest minimum that is admitted on every link of the path.
+	FreeMinBPS uint64 `json:"free_min_bps"`
+}
+
+// SDNPromiseRequest asks for a minimum on every link between a node and another host, for the
+// traffic of one port of the node. POST /v1/promises reserves it: unless PUT /v1/promises/{id}
+// confirms it within ten seconds, it ends. A PUT of a promise that the controller does not know
+// (it was started anew) makes it. DELETE /v1/promises/{id} ends it.
+type SDNPromiseRequest struct {
+	// ID is chosen by the ledger, up to 200 bytes.
+	ID string `json:"id"`
+	// Service is for people.
+	Service string `json:"service"`
+	// Node is the address of the node, Protocol (tcp or udp) and Port are where its proxy listens.
+	Node     netip.Addr `json:"node"`
+	Protocol string     `json:"protocol"`
+	Port     uint16     `json:"port"`
+	// Peer is the address of another node, or of the router that users are behind.
+	Peer netip.Addr `json:"peer"`
+	// MinBPS is the minimum from Node to Peer, BackBPS from Peer to Node. One of them may be 0.
+	MinBPS  uint64 `json:"min_bps"`
+	BackBPS uint64 `json:"back_bps"`
+}
+
+// SDNPromise is a promised minimum.
+type SDNPromise struct {
+	SDNPromiseRequest
+	// State is in force; reserved (the same until Expires, unless it is confirmed); waiting (admitted,
+	// but a queue is not made yet, or its switch ignores queues); or broken (nothing is promised until a
+	// path has room). Reason says where and why.
+	State   string     `json:"state"`
+	Reason  string     `json:"reason,omitempty"`
+	Since   time.Time  `json:"since"`
+	Expires *time.Time `json:"expires,omitempty"`
+	// Path is the way from Node to Peer, Back that from Peer to Node.
+	Path []SDNHop `json:"path,omitempty"`
+	Back []SDNHop `json:"back,omitempty"`
+}
+
+// States of a promise.
+const (
+	PromiseReserved = "reserved"
+	PromiseWaiting  = "waiting"
+	PromiseInForce  = "in force"
+	PromiseBroken   = "broken"
+)

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/lab/testbed"
-	"github.com/weir-project/weir/internal/sdn/controller"
 	"github.com/weir-project/weir/test/harness"
 	"github.com/weir-project/weir/test/must"
 )
@@ -196,7 +196,7 @@ func (b *bed) startController(listen, control string, args ...string) *testbed.P
 		}
 	})
 	b.wait("weir sdn run", 10*time.Second, func() error {
-		_, err := controller.NewClient(control).Status(b.t.Context())
+		_, err := client.NewSDN(control).Status(b.t.Context())
 		return err
 	})
 	return weir

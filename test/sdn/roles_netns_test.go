@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/lab/testbed"
-	"github.com/weir-project/weir/internal/sdn/controller"
 )
 
 // pair is two controllers of the same switches; that of the last role asked for is
@@ -54,7 +54,7 @@ func (p *pair) control(bridge string) {
 
 // role is what all switches that are connected say that a controller is.
 func (p *pair) role(c *oneOfTwo) string {
-	s, err := controller.NewClient(c.control).Status(p.b.t.Context())
+	s, err := client.NewSDN(c.control).Status(p.b.t.Context())
 	if err != nil || len(s.Switches) == 0 {
 		return "none"
 	}
@@ -94,7 +94,7 @@ func TestTwoControllers(t *testing.T) {
 	h1 := b.host("br0", "p1", 1, "198.18.66.1")
 	h2 := b.host("br0", "p2", 2, "198.18.66.2")
 	b.reach(h1, "198.18.66.2")
-	client, lost := b.stream(h1, h2, "198.18.66.2", 53)
+	stream, lost := b.stream(h1, h2, "198.18.66.2", 53)
 	entry := func() string { return lineWith(b.entries("br0"), "udp,", "tp_dst=53", "set_queue:2") }
 	b.wait("the flow's entry", 20*time.Second, func() error {
 		if entry() == "" {
@@ -103,7 +103,7 @@ func TestTwoControllers(t *testing.T) {
 		return nil
 	})
 	b.wait("the flow in what the slave shows", 10*time.Second, func() error {
-		flows, err := controller.NewClient(p.both[1].control).Flows(t.Context())
+		flows, err := client.NewSDN(p.both[1].control).Flows(t.Context())
 		if err == nil && len(flows) == 0 {
 			err = errors.New("no flows")
 		}
@@ -127,7 +127,7 @@ func TestTwoControllers(t *testing.T) {
 	if err := p.roles("slave", "master"); err != nil {
 		t.Error(err)
 	}
-	client.Close()
+	stream.Close()
 	if sent, missing := lost(); missing != 0 || sent < 200 {
 		t.Errorf("%d of %d packets lost", missing, sent)
 	}

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/sdn/controller"
+	"github.com/weir-project/weir/api/v1/client"
 )
 
 // TestTogether: two controllers, networks that are routed between, and queues from a
@@ -61,7 +61,7 @@ map: {ef: 2, af: 1, services: 3, email: 4}
 	endProcess(p.both[0].process, syscall.SIGKILL)
 	b.wait("the other as master", 30*time.Second, func() error { return p.roles("none", "master") })
 	b.wait("the link, hosts and flows at the other", 30*time.Second, func() error {
-		s, err := controller.NewClient(p.both[1].control).Status(t.Context())
+		s, err := client.NewSDN(p.both[1].control).Status(t.Context())
 		if err == nil && len(s.Links) != 1 {
 			err = fmt.Errorf("%d links", len(s.Links))
 		}
@@ -154,7 +154,7 @@ func (b *bed) routed(proto string, port int, queue string) string {
 func (b *bed) queuesOf(c *oneOfTwo, ports, queues int) {
 	b.t.Helper()
 	b.wait("queues", 30*time.Second, func() error {
-		s, err := controller.NewClient(c.control).Status(b.t.Context())
+		s, err := client.NewSDN(c.control).Status(b.t.Context())
 		if err != nil {
 			return err
 		}
@@ -185,7 +185,7 @@ func hostsOf(s v1.SDN) (n int) {
 
 // classAt is the class of a flow to a port of a host, as a controller shows it.
 func (b *bed) classAt(c *oneOfTwo, proto, to string) string {
-	flows, err := controller.NewClient(c.control).Flows(b.t.Context())
+	flows, err := client.NewSDN(c.control).Flows(b.t.Context())
 	if err != nil {
 		return err.Error()
 	}

@@ -10,10 +10,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/lab/bench"
 	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/lab/report/machine"
-	"github.com/weir-project/weir/internal/sdn/controller"
 )
 
 // SDN-LLQ's figures 7 to 13 as the paper made them: figure 6's set-up, in which a
@@ -139,7 +139,7 @@ func (r *runner) sentAll(of resultKey) error {
 // inTheirClasses returns an error if the controller assigned a flow to another class than the
 // experiment requires.
 func inTheirClasses(ctx context.Context, b *switchBed) error {
-	flows, err := controller.NewClient(b.control()).Flows(ctx)
+	flows, err := client.NewSDN(b.control()).Flows(ctx)
 	if err != nil {
 		return err
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/weir-project/weir/internal/lab/bench"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
-	"github.com/weir-project/weir/internal/sdn/controller"
 )
 
 // switchBed is figure 6 of SDN-LLQ: two hosts, an Open vSwitch in the kernel and its
@@ -120,7 +120,7 @@ func (b *switchBed) startWeir(ctx context.Context, program string, args ...strin
 		return err
 	}
 	return b.await(ctx, "the switch with its controller", func(ctx context.Context) error {
-		s, err := controller.NewClient(b.control()).Status(ctx)
+		s, err := client.NewSDN(b.control()).Status(ctx)
 		if err != nil {
 			return err
 		}
@@ -133,7 +133,7 @@ func (b *switchBed) startWeir(ctx context.Context, program string, args ...strin
 
 // congested returns the controller's view of the congested port.
 func (b *switchBed) congested(ctx context.Context) (v1.SDNPort, error) {
-	s, err := controller.NewClient(b.control()).Status(ctx)
+	s, err := client.NewSDN(b.control()).Status(ctx)
 	if err != nil {
 		return v1.SDNPort{}, err
 	}
