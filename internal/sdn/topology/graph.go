@@ -151,18 +151,29 @@ func (g *Graph) distances(to DPID) map[DPID]int {
 
 // Path returns a shortest path between two ports, or nil if there is none. hash selects
 // among equal-cost paths.
-func (g *Graph) Path(from, to Port, hash uint32) []Hop {
+func (g *Graph) Path(from, to Port, hash uint32) []Hop { return g.Widest(from, to, hash, nil) }
+
+// Widest returns, of the shortest paths between two ports, one whose narrowest output port is the
+// widest, or nil if there is no path. hash selects among paths that are equally wide; all are if
+// width is nil.
+func (g *Graph) Widest(from, to Port, hash uint32, width func(Port) uint64) []Hop {
 	d := g.distances(to.Switch)
 	left, ok := d[from.Switch]
 	if !ok {
 		return nil
+	}
+	wide := func(DPID) uint64 { return 0 }
+	if width != nil {
+		wide = g.widths(to, d, width)
+	} else {
+		width = func(Port) uint64 { return 0 }
 	}
 	path := make([]Hop, 0, left+1)
 	at := from
 	for ; left > 0; left-- {
 		var closer []way
 		for _, w := range g.ways[at.Switch] {
-			if n, ok := d[w.to.Switch]; ok && n == left-1 {
+			if n, ok := d[w.to.Switch]; ok && n == left-1 && min(width(Port{at.Switch, w.out}), wide(w.to.Switch)) >= wide(at.Switch) {
 				closer = append(closer, w)
 			}
 		}
@@ -172,6 +183,27 @@ func (g *Graph) Path(from, to Port, hash uint32) []Hop {
 		at = w.to
 	}
 	return append(path, Hop{at.Switch, at.Number, to.Number})
+}
+
+// widths returns the width of the widest shortest path from each switch to a port, given the hop
+// counts to its switch.
+func (g *Graph) widths(to Port, d map[DPID]int, width func(Port) uint64) func(DPID) uint64 {
+	known := map[DPID]uint64{to.Switch: width(to)}
+	var of func(DPID) uint64
+	of = func(at DPID) uint64 {
+		if w, ok := known[at]; ok {
+			return w
+		}
+		widest := uint64(0)
+		for _, w := range g.ways[at] {
+			if n, ok := d[w.to.Switch]; ok && n == d[at]-1 {
+				widest = max(widest, min(width(Port{at, w.out}), of(w.to.Switch)))
+			}
+		}
+		known[at] = widest
+		return widest
+	}
+	return of
 }
 
 // Tree returns the link ports that broadcasts may use: a breadth-first spanning tree of

@@ -2,6 +2,7 @@ package topology
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -186,6 +187,50 @@ func TestLLDP(t *testing.T) {
 		}
 		if _, err := s.Open(rapid.SliceOf(rapid.Byte()).Draw(rt, "noise"), round); err == nil {
 			rt.Fatal("noise was taken for LLDP")
+		}
+	})
+}
+
+// TestWidest: of the shortest paths none has a wider narrowest port than the chosen one.
+func TestWidest(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		g, n, _ := network(rt)
+		widths := map[Port]uint64{}
+		width := func(p Port) uint64 {
+			if _, drawn := widths[p]; !drawn {
+				widths[p] = rapid.Uint64Range(0, 5).Draw(rt, "width")
+			}
+			return widths[p]
+		}
+		from := Port{DPID(rapid.IntRange(1, n).Draw(rt, "from")), 100}
+		to := Port{DPID(rapid.IntRange(1, n).Draw(rt, "to")), 101}
+		narrowest := func(path []Hop) uint64 {
+			w := ^uint64(0)
+			for _, hop := range path {
+				w = min(w, width(Port{hop.Switch, hop.Out}))
+			}
+			return w
+		}
+		path := g.Widest(from, to, rapid.Uint32().Draw(rt, "hash"), width)
+		if len(path) != len(g.Path(from, to, 0)) {
+			rt.Fatalf("%v is none of the shortest paths", path)
+		}
+		var all func(at Port, way []Hop)
+		all = func(at Port, way []Hop) {
+			if at.Switch == to.Switch {
+				if whole := append(slices.Clone(way), Hop{at.Switch, at.Number, to.Number}); narrowest(whole) > narrowest(path) {
+					rt.Fatalf("%v is wider than %v", whole, path)
+				}
+				return
+			}
+			for _, w := range g.ways[at.Switch] {
+				if len(way) < len(path)-1 && g.distances(to.Switch)[w.to.Switch] == len(path)-2-len(way) {
+					all(w.to, append(slices.Clone(way), Hop{at.Switch, at.Number, w.out}))
+				}
+			}
+		}
+		if path != nil {
+			all(from, nil)
 		}
 	})
 }
