@@ -52,7 +52,7 @@ func portQueue(id int) kernel.Handle { return kernel.NewHandle(portQueueMajor+ui
 
 // PortQueue is one queue of a port. Rates are bits per second.
 type PortQueue struct {
-	ID             int // 0 to 7
+	ID             int // 0 to 63
 	MinBPS, MaxBPS uint64
 	Priority       int // 0 to 7; the lowest borrows first
 }

@@ -32,6 +32,7 @@ func NewRoot(name string) *cobra.Command {
 		newSDNPsCommand(),
 		newSDNFlowsCommand(),
 		newSDNTopologyCommand(),
+		newSDNLinksCommand(),
 		newSDNDownCommand(),
 		newSDNDecodeCommand(),
 	)

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/front/cmdline"
-	"github.com/weir-project/weir/internal/sdn/controller"
 )
 
 func newSDNPsCommand() *cobra.Command {
@@ -24,7 +24,7 @@ func newSDNPsCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&socket, "socket", defaultSDNSocket, "Unix socket of weir sdn run")
 	return cmdline.PrintAnswer(cmd, func(ctx context.Context, _ []string) (v1.SDN, error) {
-		return controller.NewClient(socket).Status(ctx)
+		return client.NewSDN(socket).Status(ctx)
 	}, func(cmd *cobra.Command, s v1.SDN) error {
 		sayNoSwitches(cmd, s)
 		for _, port := range s.MissingPorts {
@@ -116,7 +116,7 @@ func newSDNFlowsCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&socket, "socket", defaultSDNSocket, "Unix socket of weir sdn run")
 	return cmdline.PrintAnswer(cmd, func(ctx context.Context, _ []string) ([]v1.SDNFlow, error) {
-		return controller.NewClient(socket).Flows(ctx)
+		return client.NewSDN(socket).Flows(ctx)
 	}, func(cmd *cobra.Command, flows []v1.SDNFlow) error {
 		if len(flows) == 0 {
 			fmt.Fprintln(cmd.ErrOrStderr(), "There is no flow: weir sdn ps lists the switches that have connected")
@@ -134,17 +134,22 @@ func printSDNFlows(w io.Writer, flows []v1.SDNFlow) error {
 		if f.SecondLook {
 			class += " (second look)"
 		}
-		var path []string
-		for _, hop := range f.Path {
-			path = append(path, fmt.Sprintf("%s:%s>%s", strings.TrimLeft(hop.DPID, "0"), portNumber(hop.In), portNumber(hop.Out)))
-		}
 		t.Add([]string{
 			f.Flow, f.Application, class, cmdline.RateOrDash(f.RateBPS), strconv.FormatUint(f.SentBytes, 10),
-			strconv.FormatUint(f.SentPackets, 10), strings.Join(path, " "),
+			strconv.FormatUint(f.SentPackets, 10), pathText(f.Path),
 		}, "")
 	}
 	if err := t.Print(w, cmdline.TerminalWidth(w)); err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
 	return nil
+}
+
+// pathText returns a path as SWITCH:IN>OUT of each switch.
+func pathText(path []v1.SDNHop) string {
+	var hops []string
+	for _, hop := range path {
+		hops = append(hops, fmt.Sprintf("%s:%s>%s", strings.TrimLeft(hop.DPID, "0"), portNumber(hop.In), portNumber(hop.Out)))
+	}
+	return strings.Join(hops, " ")
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/json"
 	"net/http"
+	"net/netip"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -53,8 +54,22 @@ func sdnFlows() []v1.SDNFlow {
 	}
 }
 
+func sdnLinks() v1.SDNLinks {
+	node, peer := netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("198.18.0.2")
+	return v1.SDNLinks{
+		Links: []v1.SDNLinkDirection{
+			{DPID: "0000000000000001", Port: 1, Name: "p1", PeerDPID: "0000000000000002", PeerPort: 7, RateBPS: 100e6, SentBPS: 61e6, PromisedBPS: 10e6, FreeMinBPS: 5e6, State: "ok"},
+			{DPID: "0000000000000001", Port: 2, Name: "p2", Hosts: []string{"02:00:00:00:00:01"}, State: "refused", Reason: "port 2 (p2\x1b[2J) has no queues"},
+		},
+		Promises: []v1.SDNPromise{
+			{SDNPromiseRequest: v1.SDNPromiseRequest{ID: "1", Service: "web", Node: node, Peer: peer, Protocol: "tcp", Port: 80, MinBPS: 10e6, BackBPS: 1e6}, State: v1.PromiseInForce, Path: []v1.SDNHop{{DPID: "0000000000000001", In: 2, Out: 1}}},
+			{SDNPromiseRequest: v1.SDNPromiseRequest{ID: "2", Service: "db\a", Node: node, Peer: peer, Protocol: "tcp", Port: 81, MinBPS: 10e6}, State: v1.PromiseBroken, Reason: "port 1 has 5mbit left to promise"},
+		},
+	}
+}
+
 // serveSDN answers as weir sdn run does, and returns the socket.
-func serveSDN(t *testing.T, status, flows any) string {
+func serveSDN(t *testing.T, status, flows, links any) string {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "sdn.sock")
 	listener, err := httpapi.Listen("weir sdn run", socket, "")
@@ -62,7 +77,7 @@ func serveSDN(t *testing.T, status, flows any) string {
 		t.Fatal(err)
 	}
 	mux := http.NewServeMux()
-	for path, answer := range map[string]any{"GET /v1/sdn": status, "GET /v1/sdn/flows": flows} {
+	for path, answer := range map[string]any{"GET /v1/sdn": status, "GET /v1/sdn/flows": flows, "GET /v1/links": links} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			if err := json.NewEncoder(w).Encode(answer); err != nil {
@@ -84,8 +99,8 @@ func serveSDN(t *testing.T, status, flows any) string {
 }
 
 func TestSDNTables(t *testing.T) {
-	socket := serveSDN(t, twoSwitches(), sdnFlows())
-	for _, command := range []string{"ps", "flows", "topology"} {
+	socket := serveSDN(t, twoSwitches(), sdnFlows(), sdnLinks())
+	for _, command := range []string{"ps", "flows", "topology", "links"} {
 		code, stdout, stderr := run(command, "--socket", socket)
 		if code != 0 || stderr != "" {
 			t.Errorf("%s: exit code %d, %q", command, code, stderr)
@@ -103,8 +118,8 @@ func TestSDNTables(t *testing.T) {
 
 // TestSDNEmpty: a table without a line says why it is empty, but not to programs.
 func TestSDNEmpty(t *testing.T) {
-	socket := serveSDN(t, v1.SDN{}, []v1.SDNFlow{})
-	for command, says := range map[string]string{"ps": "ovs-vsctl set-controller", "topology": "ovs-vsctl set-controller", "flows": "weir sdn ps"} {
+	socket := serveSDN(t, v1.SDN{}, []v1.SDNFlow{}, v1.SDNLinks{})
+	for command, says := range map[string]string{"ps": "ovs-vsctl set-controller", "topology": "ovs-vsctl set-controller", "flows": "weir sdn ps", "links": "weir sdn ps"} {
 		if code, _, stderr := run(command, "--socket", socket); code != 0 || !strings.Contains(stderr, says) {
 			t.Errorf("%s: exit code %d, %q, want %q", command, code, stderr, says)
 		}
@@ -118,7 +133,7 @@ func TestSDNEmpty(t *testing.T) {
 func TestSDNMissingPorts(t *testing.T) {
 	s := twoSwitches()
 	s.MissingPorts = []string{"eth9\x1b[2J"}
-	code, stdout, stderr := run("ps", "--socket", serveSDN(t, s, sdnFlows()))
+	code, stdout, stderr := run("ps", "--socket", serveSDN(t, s, sdnFlows(), nil))
 	if code != 0 || stdout == "" || !strings.Contains(stderr, `--trust eth9\x1b[2J: no known switch has this port`) {
 		t.Errorf("exit code %d, %q", code, stderr)
 	}
@@ -126,7 +141,7 @@ func TestSDNMissingPorts(t *testing.T) {
 
 // TestSDNJSON: what programs read has the names that docs/sdn.md and the API have.
 func TestSDNJSON(t *testing.T) {
-	socket := serveSDN(t, twoSwitches(), sdnFlows())
+	socket := serveSDN(t, twoSwitches(), sdnFlows(), sdnLinks())
 	ask := func(command string, into any) {
 		t.Helper()
 		code, stdout, stderr := run(command, "-o", "json", "--socket", socket)
@@ -175,7 +190,7 @@ func TestSDNJSON(t *testing.T) {
 
 func TestSDNWithoutController(t *testing.T) {
 	nowhere := filepath.Join(t.TempDir(), "sdn.sock")
-	for _, command := range []string{"ps", "flows", "topology"} {
+	for _, command := range []string{"ps", "flows", "topology", "links"} {
 		code, stdout, stderr := run(command, "--socket", nowhere)
 		if code != cmdline.Failed || stdout != "" || !strings.Contains(stderr, "no controller is running on "+nowhere) {
 			t.Errorf("%s: exit code %d, %q, %q", command, code, stdout, stderr)
@@ -188,7 +203,7 @@ func TestSDNWithoutController(t *testing.T) {
 		}
 	}
 	// Somebody else's answer is told as one.
-	strange := serveSDN(t, "a text", "a text")
+	strange := serveSDN(t, "a text", "a text", "a text")
 	if code, _, stderr := run("ps", "--socket", strange); code != cmdline.Failed || !strings.Contains(stderr, "controller") {
 		t.Errorf("another server's answer: exit code %d, %q", code, stderr)
 	}

@@ -138,7 +138,7 @@ type managers []*ovsdb.Manager
 
 func (f *sdnQueueFlags) managers(o ovsdb.Options, c *controller.Controller, log *slog.Logger) managers {
 	var out managers
-	o.Controls, o.Log = c.Controls, log
+	o.Controls, o.Promised, o.Log = c.Controls, c.PromisedAt, log
 	for _, address := range f.ovsdb {
 		o.Address = address
 		out = append(out, ovsdb.New(o))
@@ -152,6 +152,12 @@ func (m managers) status() map[topology.Port]qos.PortState {
 		maps.Copy(out, one.Status())
 	}
 	return out
+}
+
+func (m managers) kick() {
+	for _, one := range m {
+		one.Kick()
+	}
 }
 
 func newSDNDownCommand() *cobra.Command {

@@ -27,6 +27,8 @@ import (
 	"github.com/weir-project/weir/internal/sdn/controller"
 	"github.com/weir-project/weir/internal/sdn/core"
 	"github.com/weir-project/weir/internal/sdn/ovsdb"
+	"github.com/weir-project/weir/internal/sdn/qos"
+	"github.com/weir-project/weir/internal/sdn/topology"
 )
 
 // defaultSDNSocket is where the controller serves `weir sdn ps`.
@@ -148,9 +150,12 @@ func (f *sdnRunFlags) run(ctx context.Context, log *slog.Logger) error {
 		defer l.Close()
 		listeners = append(listeners, l)
 	}
+	var databases managers
+	options.Core.QueueStates = func() map[topology.Port]qos.PortState { return databases.status() }
+	options.PromisesChanged = func() { databases.kick() }
 	c := controller.New(options)
 	group, ctx := errgroup.WithContext(ctx)
-	databases := f.queues.managers(queues, c, log)
+	databases = f.queues.managers(queues, c, log)
 	for _, m := range databases {
 		group.Go(func() error { return m.Run(ctx) })
 	}
@@ -160,7 +165,7 @@ func (f *sdnRunFlags) run(ctx context.Context, log *slog.Logger) error {
 	}
 	defer api.Close()
 	group.Go(func() error {
-		return controller.ServeHTTP(ctx, api, httpapi.NewServer(c.Handler(databases.status), log))
+		return controller.ServeHTTP(ctx, api, httpapi.NewServer(c.Changing(c.Handler(databases.status)), log))
 	})
 	if f.http != "" {
 		l, server, err := f.page(c, databases, log)

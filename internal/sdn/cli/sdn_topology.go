@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/internal/sdn/controller"
 )
@@ -28,7 +29,7 @@ a lost switch dashed, and a port that is blocked because of a loop as a cross.`,
 	cmd.Flags().StringVar(&socket, "socket", defaultSDNSocket, "Unix socket of weir sdn run")
 	format := cmdline.AddOutputFlag(cmd, outputSVG)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		s, err := controller.NewClient(socket).Status(cmd.Context())
+		s, err := client.NewSDN(socket).Status(cmd.Context())
 		if err != nil {
 			return err
 		}

@@ -42,7 +42,10 @@ type Options struct {
 	EchoInterval, EchoTimeout time.Duration
 	// MaxSwitches limits the switches that are connected at once.
 	MaxSwitches int
-	Log         *slog.Logger
+	// PromisesChanged, unless nil, is told when queues of promises have to be made or taken away. It
+	// must not wait.
+	PromisesChanged func()
+	Log             *slog.Logger
 }
 
 // Defaults of Options.
@@ -154,7 +157,10 @@ func (c *Controller) Run(ctx context.Context, listeners ...net.Listener) error {
 	for running := true; running; {
 		select {
 		case now := <-ticker.C:
-			c.decide(func() []core.Command { return c.core.Tick(now) })
+			c.decide(func() []core.Command {
+				defer c.tellPromises()
+				return c.core.Tick(now)
+			})
 		case err = <-failed:
 			running = false
 		case <-ctx.Done():

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/sdn/openflow"
+	"github.com/weir-project/weir/internal/sdn/qos"
 	"github.com/weir-project/weir/internal/sdn/topology"
 )
 
@@ -33,6 +34,8 @@ type Config struct {
 	Claim uint32
 	// Trust are the ports whose packets are queued by their marks; nil disables that.
 	Trust *Trust
+	// QueueStates returns the queues of ports; nil if this controller makes none.
+	QueueStates func() map[topology.Port]qos.PortState
 	// Routes are the networks that the controller routes between; nil disables routing.
 	Routes *Routes
 	// LLDPKey authenticates LLDP frames. It must be random.

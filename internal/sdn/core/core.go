@@ -23,6 +23,7 @@
 //	links       LLDP, links, segments and the loops over them, paths
 //	forwarding  entries that are not of single flows
 //	marks       entries of trusted ports
+//	promises    minimums of services, hosts by address
 //	flows       flows, their entries, statistics and bounds
 //	router      gateways, neighbours, packets between networks
 //	election    which of several controllers is master
@@ -68,6 +69,7 @@ type Core struct {
 	links      *links
 	forwarding *forwarding
 	marks      *marks
+	promises   *promises
 	flows      *flows
 	router     *router
 	election   election
@@ -89,6 +91,7 @@ func (c *Core) reset() {
 	c.links = newLinks(c.switches, c.stations)
 	c.forwarding = &forwarding{event: c.event, cfg: c.cfg, switches: c.switches, stations: c.stations, links: c.links}
 	c.marks = &marks{event: c.event, cfg: c.cfg, switches: c.switches, stations: c.stations, links: c.links, forwarding: c.forwarding}
+	c.promises = newPromises(c.forwarding)
 	c.flows = newFlows(c.marks)
 	c.router = newRouter(c.flows)
 }
@@ -98,6 +101,7 @@ func (c *Core) finish() []Command {
 	if c.forwarding.stale {
 		c.forwarding.stale = false
 		c.marks.refresh()
+		c.promises.settle()
 		c.forwarding.sendBroadcasts()
 	}
 	out := c.commands
@@ -155,6 +159,7 @@ func (c *Core) takeOver(sw *switchState) {
 	sw.forgetEntries()
 	c.switches.setUp(sw)
 	c.marks.setUp(sw)
+	c.promises.setUp(sw)
 	c.forwarding.deleteBroadcasts(sw)
 	c.links.blockAgain(sw)
 	c.switches.requestStats(sw)
@@ -181,6 +186,10 @@ func (c *Core) Error(now time.Time, d topology.DPID, m *openflow.ErrorMessage) [
 		c.switches.requestRole(d, openflow.OFPCR_ROLE_NOCHANGE, 0) // the reply contains the current generation
 	case m.ErrorType == openflow.OFPET_METER_MOD_FAILED:
 		c.meterRefused(sw, m)
+	case sw != nil && isPromise(m.Data):
+		c.counters.Errors++
+		cookie, _ := cookieOf(m.Data)
+		c.promises.entryRefused(d, cookie)
 	case full && sw != nil:
 		c.counters.TableFull++
 		c.flows.tableFull(sw, m.Data)
@@ -221,10 +230,13 @@ func (c *Core) Tick(now time.Time) []Command {
 			sw.forgetEntries()
 			c.switches.setUp(sw)
 			c.marks.setUp(sw)
+			c.promises.setUp(sw)
 			c.forwarding.stale = true
 		}
 	}
 	if c.links.beginRound() {
+		c.promises.look()
+		c.promises.forget()
 		c.expire()
 	}
 	c.links.sendDueLLDP(c.links.roundPart())
@@ -297,6 +309,9 @@ func (c *Core) PacketIn(now time.Time, d topology.DPID, m *openflow.PacketIn, f 
 		c.counters.Probation++
 		return c.finish()
 	}
+	if c.promises.hear(f, m.Data) && c.cfg.Routes == nil {
+		return c.finish()
+	}
 	if sw.marks.on && (m.TableID == tableSources || m.TableID == tableForward) {
 		c.marks.forward(at, m, f)
 		return c.finish()
@@ -331,7 +346,7 @@ func (c *Core) lldp(at topology.Port, frame []byte) {
 // learn records that a station is at a port, and returns false if the port is not trusted
 // for it.
 func (c *Core) learn(mac openflow.MAC, at topology.Port) bool {
-	if c.cfg.Routes != nil && mac == gatewayMAC {
+	if mac == gatewayMAC {
 		return false
 	}
 	isNew := c.stations.byMAC[mac] == nil

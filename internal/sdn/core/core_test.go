@@ -3,6 +3,7 @@ package core
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -600,6 +601,60 @@ func TestTypeQueues(t *testing.T) {
 		}
 		if got := c.queue(v); got != queue && queue != 7 {
 			t.Errorf("found in queue %d, goes to %d", queue, got)
+		}
+	}
+}
+
+// TestIdlePaths: new flows of EF take the shortest path whose links are idle most, and keep it; flows of
+// BE share all of them.
+func TestIdlePaths(t *testing.T) {
+	w := newWorld(t, nil)
+	for d := range topology.DPID(4) {
+		w.add(d+1, 9)
+	}
+	for d := range topology.DPID(4) {
+		w.cable(at(d+1, 1), at((d+1)%4+1, 2))
+	}
+	w.queued(10e6) // of 100 Mbit/s
+	w.connectAll()
+	w.pass(4 * time.Second)
+	a, b := simHostAt(at(1, 9), 1), simHostAt(at(3, 9), 3)
+	for _, s := range []simHost{a, b} {
+		w.send(s.at, s.broadcast())
+	}
+	first := func(port uint16) map[uint32]int {
+		outs := map[uint32]int{}
+		for i := range uint16(40) {
+			w.packets = 0
+			w.send(a.at, a.frame(b, flow.UDP, 40000+i, port, 20, 0))
+			w.send(a.at, a.frame(b, flow.UDP, 40000+i, port, 20, 0))
+			w.pass(20 * time.Millisecond)
+		}
+		for _, f := range w.core.flows.byKey {
+			if f.Key.Dst.Port == port && f.Key.SrcMAC == a.mac {
+				outs[f.Path[0].Out]++
+			}
+		}
+		return outs
+	}
+	if outs := first(53); len(outs) != 2 {
+		t.Errorf("on idle links DNS takes %v", outs)
+	}
+	w.core.switches.port(at(1, 1)).count.TxRateBPS = 80e6
+	if outs := first(5060); outs[2] != 40 || len(outs) != 1 {
+		t.Errorf("beside a busy link VoIP takes %v", outs)
+	}
+	w.core.switches.port(at(1, 2)).count.TxRateBPS = 95e6
+	w.pass(3500 * time.Millisecond)
+	w.switches[1].entries = slices.DeleteFunc(w.switches[1].entries, func(e *openflow.FlowMod) bool { return e.Cookie&cookieKindMask == cookieFlow })
+	w.packets = 0
+	w.send(a.at, a.frame(b, flow.UDP, 40000, 5060, 20, 0)) // of a known flow, whose entry is lost
+	if outs := first(25); len(outs) != 2 {
+		t.Errorf("SMTP takes %v", outs)
+	}
+	for _, f := range w.core.flows.byKey {
+		if f.Key.Dst.Port == 5060 && f.Path[0].Out != 2 {
+			t.Errorf("%v has moved", f.Key)
 		}
 	}
 }

@@ -153,7 +153,7 @@ func (l *flows) forward(at topology.Port, m *openflow.PacketIn, f *Frame, v Verd
 		v, answered = back.judged, true
 	}
 	to := l.stations.byMAC[f.DstMAC]
-	path := l.links.graph.Path(at, to.at, f.Key.hash())
+	path := l.pathOf(fl, at, to.at, &f.Key, v.Level)
 	if path == nil {
 		l.counters.Unknown++
 		return
@@ -170,7 +170,7 @@ func (l *flows) forward(at topology.Port, m *openflow.PacketIn, f *Frame, v Verd
 		}
 		l.add(f.Key, v, path, opener, openflow.MAC{})
 		if from := l.stations.byMAC[f.SrcMAC]; !answered && f.ported() && from != nil {
-			if way := l.links.graph.Path(to.at, from.at, f.Key.hash()); way != nil {
+			if way := l.links.way(to.at, from.at, f.Key.hash(), v.Level); way != nil {
 				l.add(reverse, v, way, opener, openflow.MAC{})
 				if l.cfg.FailSafe {
 					l.forwarding.alongPath(f.SrcMAC, way)
@@ -193,6 +193,16 @@ func (l *flows) forward(at topology.Port, m *openflow.PacketIn, f *Frame, v Verd
 	if unmatched {
 		l.switches.send(at.Switch, packetOut(at.Number, m.Data, through(l.cfg.queue(v), path[0].Out)...))
 	}
+}
+
+// pathOf returns the path of a flow between two ports: that which it has, or one for its class.
+func (l *flows) pathOf(fl *Flow, from, to topology.Port, k *Key, level apps.Level) []topology.Hop {
+	if fl != nil && !fl.adopted && fl.ingress() == from && l.links.hasPath(fl.Path) {
+		if last := fl.Path[len(fl.Path)-1]; to == (topology.Port{Switch: last.Switch, Number: last.Out}) {
+			return fl.Path
+		}
+	}
+	return l.links.way(from, to, k.hash(), level)
 }
 
 // add creates a flow that is judged v and sends its entries. next is the next hop of a flow to
@@ -327,7 +337,7 @@ func (l *flows) reroute() {
 		}
 		var path []topology.Hop
 		if to := l.stations.byMAC[f.to()]; to != nil {
-			path = l.links.graph.Path(f.ingress(), to.at, f.Key.hash())
+			path = l.links.way(f.ingress(), to.at, f.Key.hash(), f.Verdict.Level)
 		}
 		if path == nil {
 			l.drop(f)

@@ -1,11 +1,14 @@
 package core
 
 import (
+	"cmp"
 	"errors"
 	"maps"
+	"math/bits"
 	"slices"
 	"time"
 
+	"github.com/weir-project/weir/internal/apps"
 	"github.com/weir-project/weir/internal/sdn/openflow"
 	"github.com/weir-project/weir/internal/sdn/topology"
 )
@@ -231,6 +234,28 @@ func (l *links) isEdge(at topology.Port) bool {
 	}
 	_, link := l.graph.Peer(at)
 	return !link
+}
+
+// way returns a shortest path for a flow of a class. Of several, EF and AF take the one whose links are
+// idle most.
+func (l *links) way(from, to topology.Port, hash uint32, level apps.Level) []topology.Hop {
+	if level == apps.BE || from.Switch == to.Switch {
+		return l.graph.Path(from, to, hash)
+	}
+	return l.graph.Widest(from, to, hash, l.idle)
+}
+
+// idle returns the magnitude of what a port could send beside what it sends, as a power of two: ports
+// that are about equally idle share flows by their hash, so that not all new ones take one path until
+// the next statistics.
+func (l *links) idle(at topology.Port) uint64 {
+	const bitsPerKbit = 1000
+	p := l.switches.port(at)
+	if p == nil {
+		return 0
+	}
+	rateBPS := cmp.Or(p.rateBPS, uint64(p.desc.CurrSpeed)*bitsPerKbit)
+	return uint64(bits.Len64(uint64(max(float64(rateBPS)-p.count.TxRateBPS, 0))))
 }
 
 // hasPath reports whether all links of a path exist.

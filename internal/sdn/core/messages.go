@@ -34,6 +34,7 @@ const (
 	cookieBlocked = cookieMagic | 4<<40
 	cookieMark    = cookieMagic | 5<<40         // how packets of a port are treated
 	cookieSource  = cookieMagic | 6<<40         // a station behind a trusted port
+	cookiePromise = cookieMagic | 7<<40         // a promised minimum
 	cookieKept    = cookieKindMask &^ (1 << 40) // covers cookieStation and cookieFlow
 )
 

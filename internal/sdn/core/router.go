@@ -195,7 +195,7 @@ func (r *router) routeTo(w *waiting, h *ip, next openflow.MAC, to *station) {
 	if !k.ported() { // the entries must tell destinations apart
 		k.Src, k.Dst = endpoint(h.src), endpoint(h.dst)
 	}
-	path := r.links.graph.Path(w.at, to.at, k.hash())
+	path := r.links.way(w.at, to.at, k.hash(), v.Level)
 	if path == nil {
 		r.counters.Unknown++
 		return
@@ -242,7 +242,7 @@ func (r *router) addBack(k Key, to netip.Addr, v Verdict, from topology.Port, op
 	hop, ok := r.routes.nextHop(to)
 	next := r.neighbours[hop].mac
 	if at := r.stations.byMAC[next]; ok && at != nil && k.ported() && r.flows.byKey[k] == nil {
-		if way := r.links.graph.Path(from, at.at, k.hash()); way != nil {
+		if way := r.links.way(from, at.at, k.hash(), v.Level); way != nil {
 			r.flows.add(k, v, way, opener, next)
 		}
 	}

@@ -49,7 +49,9 @@ type PortState struct {
 	Blocked bool
 	Queues  map[openflow.Queue]QueueCount
 	Count   PortCount
-	Trust   *TrustState // nil: the port is not in --trust
+	// Slow says why the link may have less than its rate; empty if nothing says so.
+	Slow  string
+	Trust *TrustState // nil: the port is not in --trust
 }
 
 // Snapshot copies the state. The flows, in no order, are included only if withFlows is set,

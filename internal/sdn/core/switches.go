@@ -76,6 +76,7 @@ type port struct {
 	addresses int           // neighbours learned here
 	queues    map[openflow.Queue]*QueueCount
 	count     PortCount
+	rateBPS   uint64 // shared by its queues; 0 if unknown
 }
 
 // QueueCount are the counters of one queue of a port.

@@ -38,6 +38,8 @@ type Options struct {
 	Type string
 	// Replace allows to put aside another program's QoS.
 	Replace bool
+	// Promised returns the queues of promises at a port; nil: there are none.
+	Promised func(topology.Port) []qos.Queue
 	// Controls reports whether a switch accepts changes from this controller.
 	Controls func(topology.DPID) bool
 	Log      *slog.Logger
@@ -56,9 +58,11 @@ type Manager struct {
 	options Options
 	trees   trees // used by the goroutine of Run only
 
+	kick   chan struct{} // has an element if promises changed
 	mu     sync.Mutex
 	status map[topology.Port]qos.PortState
 	looked time.Time // time of status
+	began  time.Time
 }
 
 // New returns a manager; Run connects it.
@@ -66,7 +70,18 @@ func New(o Options) *Manager {
 	if o.Type == "" {
 		o.Type = qos.TypeHTB
 	}
-	return &Manager{options: o}
+	if o.Promised == nil {
+		o.Promised = func(topology.Port) []qos.Queue { return nil }
+	}
+	return &Manager{options: o, kick: make(chan struct{}, 1), began: time.Now()}
+}
+
+// Kick has the manager look at promises now.
+func (m *Manager) Kick() {
+	select {
+	case m.kick <- struct{}{}:
+	default:
+	}
 }
 
 // Status returns the state of each known port. All states are "unknown" if the database was
@@ -169,6 +184,7 @@ func (m *Manager) watch(ctx context.Context, c client.Client) error {
 		}
 		select {
 		case <-ticker.C:
+		case <-m.kick:
 		case <-gone:
 			return errors.New("the connection ended")
 		case <-ctx.Done():
@@ -207,7 +223,7 @@ func (m *Manager) reconcile(ctx context.Context, c client.Client) error {
 
 // reconcilePort updates the queues of one port. A rate of 0 means the link's speed.
 func (m *Manager) reconcilePort(ctx context.Context, c client.Client, p port, rateBPS uint64) (qos.PortState, error) {
-	change := qos.Plan(p.seen, qos.Wanted{Type: m.options.Type, RateBPS: rateBPS, Queues: m.options.Queues, Replace: m.options.Replace})
+	change := qos.Plan(p.seen, qos.Wanted{Type: m.options.Type, RateBPS: rateBPS, Queues: m.options.Queues, Replace: m.options.Replace, Promised: m.promised(p)})
 	if m.options.Type != qos.TypeNoop || change.Action == qos.Refuse {
 		return stateOf(p, change), m.apply(ctx, c, p, change)
 	}
@@ -224,6 +240,19 @@ func (m *Manager) reconcilePort(ctx context.Context, c client.Client, p port, ra
 	state := stateOf(p, change)
 	state.Counters, err = m.trees.put(at, p, change, m.options.Log)
 	return state, err
+}
+
+// keepPromised is how long the queues of an earlier controller's promises stay, of which the ledger
+// has not told yet.
+const keepPromised = 30 * time.Second
+
+// promised returns the queues of promises at a port.
+func (m *Manager) promised(p port) []qos.Queue {
+	list := m.options.Promised(p.at)
+	if time.Since(m.began) < keepPromised && p.seen.QoS.Ours() {
+		list = qos.KeepPromised(list, p.seen.QoS)
+	}
+	return list
 }
 
 // readNow reads the mirrored tables after an echo to the server, because the mirror would
@@ -248,7 +277,7 @@ func stateOf(p port, change qos.Change) qos.PortState {
 		state.State = "refused"
 		return state
 	}
-	state.Queues = map[openflow.Queue]qos.Rates{}
+	state.Queues, state.PromisableBPS = map[openflow.Queue]qos.Rates{}, change.PromisableBPS
 	for _, q := range change.Queues {
 		state.Queues[openflow.Queue(q.ID)] = qos.Rates{MinBPS: q.MinBPS, MaxBPS: q.MaxBPS}
 	}

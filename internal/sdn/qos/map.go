@@ -231,6 +231,21 @@ func (m *Map) EFBound(rateBPS uint64) (uint64, error) {
 	return rateBPS, nil
 }
 
+// promiseReserve is the fraction of a port's rate that is not promised: what is sent without a queue
+// needs some of it.
+const promiseReserve = 0.05
+
+// promisable returns how much may be promised beside the queues of the map: what queue 0 has because
+// others leave it, less the reserve.
+func (m *Map) promisable(rateBPS uint64, queues []Queue) uint64 {
+	for i, s := range m.Queues {
+		if reserve := uint64(promiseReserve * float64(rateBPS)); s.ID == 0 && !s.Min.given() && queues[i].MinBPS > reserve {
+			return queues[i].MinBPS - reserve
+		}
+	}
+	return 0
+}
+
 // Of returns the queues of a port with a given rate, or an error if their minimums do not
 // fit.
 func (m *Map) Of(rateBPS uint64) ([]Queue, error) {

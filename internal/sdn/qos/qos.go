@@ -16,6 +16,7 @@ package qos
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 
 	"github.com/weir-project/weir/internal/apps"
@@ -127,6 +128,8 @@ type PortState struct {
 	State   string // ok, degraded, refused, waiting or unknown; empty for a patch port
 	Reason  string
 	Queues  map[openflow.Queue]Rates
+	// PromisableBPS is how much the minimums of promises may be together.
+	PromisableBPS uint64
 	// Counters are read from the kernel for TypeNoop; nil if Open vSwitch counts the
 	// queues.
 	Counters map[openflow.Queue]Counters
@@ -161,6 +164,8 @@ type Change struct {
 	// RateBPS is the port's rate: the configured one, or the link's speed.
 	RateBPS uint64
 	Queues  []Queue
+	// PromisableBPS is how much the minimums of promises may be together.
+	PromisableBPS uint64
 }
 
 // RateConfig returns the other_config column of the QoS row.
@@ -175,6 +180,8 @@ type Wanted struct {
 	Queues  Map
 	// Replace allows to replace another program's QoS row.
 	Replace bool
+	// Promised are queues beside those of the map, whose minimums queue 0 gives.
+	Promised []Queue
 }
 
 // Plan compares a port with its desired state and returns the change.
@@ -203,7 +210,8 @@ func Plan(p Port, w Wanted) Change {
 	if err != nil {
 		return refuse("%v", err)
 	}
-	c := Change{Type: w.Type, RateBPS: rateBPS, Queues: queues}
+	c := Change{Type: w.Type, RateBPS: rateBPS, Queues: queues, PromisableBPS: w.Queues.promisable(rateBPS, queues)}
+	c.promise(w.Promised)
 	switch {
 	case !p.QoS.Ours() || p.QoS.Type != w.Type || !c.has(p.QoS.Queues):
 		c.Action = Create
@@ -211,6 +219,27 @@ func Plan(p Port, w Wanted) Change {
 		c.Action = Update
 	}
 	return c
+}
+
+// promise adds queues of promises, which borrow as queue 0 does, and takes their minimums from it.
+func (c *Change) promise(promised []Queue) {
+	rest := slices.IndexFunc(c.Queues, func(q Queue) bool { return q.ID == 0 })
+	for _, q := range promised {
+		q.MaxBPS, q.Priority = c.RateBPS, c.Queues[rest].Priority
+		c.Queues[rest].MinBPS -= min(q.MinBPS, c.Queues[rest].MinBPS-minQueueBPS)
+		c.Queues = append(c.Queues, q)
+	}
+}
+
+// KeepPromised returns queues of promises with those of them that a row has, and the list lacks.
+func KeepPromised(list []Queue, r *Row) []Queue {
+	for _, id := range slices.Sorted(maps.Keys(r.Queues)) {
+		least, err := strconv.ParseUint(r.Queues[id].Config["min-rate"], 10, 64)
+		if err == nil && id >= MaxQueues && !slices.ContainsFunc(list, func(q Queue) bool { return q.ID == id }) {
+			list = append(list, Queue{ID: id, MinBPS: least})
+		}
+	}
+	return list
 }
 
 // has reports whether existing rows match the queues.

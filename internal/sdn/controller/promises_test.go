@@ -1,0 +1,120 @@
+package controller
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/sdn/openflow"
+	"github.com/weir-project/weir/internal/sdn/qos"
+	"github.com/weir-project/weir/internal/sdn/topology"
+	"github.com/weir-project/weir/test/must"
+)
+
+// announce sends the answer of the host of a port to a question for its address.
+func (p *player) announce(port byte) {
+	host := []byte{2, 9, 9, 9, 9, port}
+	frame := bytes.Join([][]byte{
+		{2, 'W', 'e', 'i', 'r', 0}, host, {8, 6, 0, 1, 8, 0, 6, 4, 0, 2}, host, {198, 18, 0, port}, {2, 'W', 'e', 'i', 'r', 0, 0, 0, 0, 0},
+	}, nil)
+	p.write(&openflow.PacketIn{
+		BufferID: openflow.OFP_NO_BUFFER, TotalLen: uint16(len(frame)), Data: frame,
+		Match: openflow.Match{Fields: []openflow.OXM{openflow.NewOXMNumber(openflow.OFPXMT_OFB_IN_PORT, uint64(port))}},
+	})
+}
+
+// asker sends requests to a server.
+type asker struct {
+	t testing.TB
+	*httptest.Server
+}
+
+// ask returns the status and the body of an answer.
+func (a asker) ask(method, path string, body any) (int, string) {
+	a.t.Helper()
+	b, err := json.Marshal(body)
+	must.Succeed(a.t, err)
+	request, err := http.NewRequestWithContext(a.t.Context(), method, a.URL+path, bytes.NewReader(b))
+	must.Succeed(a.t, err)
+	response, err := a.Client().Do(request)
+	must.Succeed(a.t, err)
+	defer response.Body.Close()
+	text, _ := io.ReadAll(response.Body)
+	return response.StatusCode, string(text)
+}
+
+// TestPromises: the API promises what fits, says why not with a status for each reason, and has the
+// queues made; the listener for readers changes nothing.
+func TestPromises(t *testing.T) {
+	var told atomic.Int64
+	states := func() map[topology.Port]qos.PortState {
+		one := qos.PortState{State: "ok", RateBPS: 1e8, PromisableBPS: 15e6, Queues: map[openflow.Queue]qos.Rates{8: {MinBPS: 5e6}}}
+		return map[topology.Port]qos.PortState{{Switch: 3, Number: 1}: one, {Switch: 3, Number: 2}: one}
+	}
+	c, address := start(t, func(o *Options) {
+		o.Core.QueueStates = states
+		o.PromisesChanged = func() { told.Add(1) }
+	}, nil)
+	p := connect(t, dial(t, address), 3)
+	eventually(t, "connected", func() bool { return c.connected(3) })
+	p.learned(c)
+	read := asker{t, httptest.NewServer(c.Handler(states))}
+	defer read.Close()
+	change := asker{t, httptest.NewServer(c.Changing(c.Handler(states)))}
+	defer change.Close()
+
+	want := v1.SDNPromiseRequest{ID: "web/1", Service: "web", Node: netip.MustParseAddr("198.18.0.1"), Peer: netip.MustParseAddr("198.18.0.2"), Protocol: "tcp", Port: 80, MinBPS: 5e6, BackBPS: 1e6}
+	if status, body := change.ask("POST", "/v1/promises", want); status != http.StatusNotFound || !strings.Contains(body, "no port is known that leads to 198.18.0.1") {
+		t.Fatalf("hosts that are not known: %d %s", status, body)
+	}
+	p.announce(1)
+	p.announce(2)
+	eventually(t, "promised", func() bool { status, _ := change.ask("POST", "/v1/promises", want); return status == http.StatusOK })
+	if status, body := change.ask("PUT", "/v1/promises/web%2F1", want); status != http.StatusOK || !strings.Contains(body, `"state":"in force"`) || !strings.Contains(body, `"path":[{"dpid":"0000000000000003","in":1,"out":2}]`) {
+		t.Errorf("confirmed: %d %s", status, body)
+	}
+	if q := c.PromisedAt(topology.Port{Switch: 3, Number: 2}); len(q) != 1 || q[0].ID != 8 || q[0].MinBPS != 5e6 || told.Load() < 2 {
+		t.Errorf("queues %+v, told %d times", q, told.Load())
+	}
+	with := func(change func(*v1.SDNPromiseRequest)) v1.SDNPromiseRequest {
+		r := want
+		r.ID, r.Port = "2", 81
+		change(&r)
+		return r
+	}
+	for says, c := range map[string]struct {
+		method, path string
+		body         any
+		status       int
+	}{
+		"3 port 2 has 10mbit left to promise": {"POST", "/v1/promises", with(func(r *v1.SDNPromiseRequest) { r.MinBPS = 11e6 }), http.StatusConflict},
+		"is VXLAN":                            {"POST", "/v1/promises", with(func(r *v1.SDNPromiseRequest) { r.Protocol, r.Port = "udp", 4789 }), http.StatusUnprocessableEntity},
+		"both minimums are 0":                 {"POST", "/v1/promises", with(func(r *v1.SDNPromiseRequest) { r.MinBPS, r.BackBPS = 0, 0 }), http.StatusBadRequest},
+		"unknown field":                       {"POST", "/v1/promises", map[string]int{"minimum": 1}, http.StatusBadRequest},
+		"the id in the path is":               {"PUT", "/v1/promises/other", want, http.StatusBadRequest},
+		"there is no promise of this id":      {"DELETE", "/v1/promises/none", nil, http.StatusNotFound},
+		"?from=ADDRESS":                       {"GET", "/v1/paths?from=x&to=198.18.0.1", nil, http.StatusBadRequest},
+		`"free_min_bps":10000000`:             {"GET", "/v1/paths?from=198.18.0.1&to=198.18.0.2", nil, http.StatusOK},
+		`"promised_bps":5000000,"free_min_bps":10000000,"state":"ok"`: {"GET", "/v1/links", nil, http.StatusOK},
+		`"promises":[{"id":"web/1"`:                                   {"GET", "/v1/links", nil, http.StatusOK},
+	} {
+		if status, body := change.ask(c.method, c.path, c.body); status != c.status || !strings.Contains(body, says) {
+			t.Errorf("%s %s: %d %s, want %d with %s", c.method, c.path, status, body, c.status, says)
+		}
+	}
+	for _, method := range []string{"POST", "PUT", "DELETE"} {
+		if status, _ := read.ask(method, "/v1/promises/web%2F1", want); status == http.StatusOK {
+			t.Errorf("%s for readers: %d", method, status)
+		}
+	}
+	if status, _ := change.ask("DELETE", "/v1/promises/web%2F1", nil); status != http.StatusOK || len(c.PromisedAt(topology.Port{Switch: 3, Number: 2})) > 0 {
+		t.Errorf("released: %d", status)
+	}
+}

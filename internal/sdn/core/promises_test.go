@@ -1,0 +1,249 @@
+package core
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-project/weir/internal/apps/flow"
+	"github.com/weir-project/weir/internal/sdn/openflow"
+	"github.com/weir-project/weir/internal/sdn/promise"
+	"github.com/weir-project/weir/internal/sdn/qos"
+	"github.com/weir-project/weir/internal/sdn/topology"
+	"github.com/weir-project/weir/test/must"
+)
+
+// queued has the queues of all ports made as they are promised, and so much promised at most.
+func (w *world) queued(promisableBPS uint64, except ...topology.Port) {
+	w.core.cfg.QueueStates = func() map[topology.Port]qos.PortState {
+		states := map[topology.Port]qos.PortState{}
+		for d, s := range w.switches {
+			for _, p := range s.ports {
+				state := qos.PortState{State: "ok", RateBPS: 10 * promisableBPS, PromisableBPS: promisableBPS, Queues: map[openflow.Queue]qos.Rates{}}
+				at := at(d, uint32(p.PortNo))
+				for _, q := range w.core.PromisedAt(at) {
+					state.Queues[openflow.Queue(q.ID)] = qos.Rates{MinBPS: q.MinBPS}
+				}
+				if !slices.Contains(except, at) {
+					states[at] = state
+				}
+			}
+		}
+		return states
+	}
+}
+
+func (s simHost) address() netip.Addr { return netip.AddrFrom4([4]byte{198, 18, 0, s.ip}) }
+
+// says is the answer to who has the address of a host.
+func (s simHost) says(mac openflow.MAC) []byte {
+	b := append(append(gatewayMAC[:], mac[:]...), 8, 6, 0, 1, 8, 0, 6, 4, 0, 2)
+	return slices.Concat(b, mac[:], s.address().AsSlice(), gatewayMAC[:], make([]byte, 4))
+}
+
+// minimum is a promise for a port of one host to another.
+func minimum(id string, a, b simHost, port uint16, mbit float64) promise.Request {
+	return promise.Request{ID: id, Traffic: promise.Traffic{Node: a.address(), Peer: b.address(), Protocol: promise.TCP, Port: port}, MinBPS: [2]uint64{uint64(mbit * 1e6), promise.MinBPS}}
+}
+
+// promised reserves and confirms a minimum.
+func (w *world) promised(r promise.Request) (PromiseState, error) {
+	for _, step := range []func(time.Time, promise.Request) (PromiseState, []Command, error){w.core.Reserve, w.core.Confirm} {
+		state, commands, err := step(w.now, r)
+		w.do(commands)
+		if err != nil {
+			return state, err
+		}
+	}
+	return w.core.Promises()[len(w.core.Promises())-1], nil
+}
+
+// arrives checks the queue in which a packet of a promise comes out, both ways.
+func (w *world) arrives(what string, a, b simHost, port uint16, there, back bool) {
+	w.t.Helper()
+	for range 2 { // the first may be learned from
+		w.carried(a, b, a.frame(b, flow.TCP, port, 40000, 20, 0))
+		w.carried(b, a, b.frame(a, flow.TCP, 40000, port, 20, 0))
+	}
+	if queue, _, _ := w.carried(a, b, a.marked(b, port, 0)); queue >= promise.FirstQueue {
+		w.t.Errorf("%s: UDP is in queue %d", what, queue)
+	}
+	queue, mark, asked := w.carried(a, b, a.frame(b, flow.TCP, port, 40000, 20, 0))
+	if promised := queue >= promise.FirstQueue; promised != there || promised && (mark != 0 || asked > 0) {
+		w.t.Errorf("%s: queue %d, mark %d, %d packets at the controller", what, queue, mark, asked)
+	}
+	queue, _, _ = w.carried(b, a, b.frame(a, flow.TCP, 40000, port, 20, 0))
+	if promised := queue >= promise.FirstQueue; promised != back {
+		w.t.Errorf("%s: back in queue %d", what, queue)
+	}
+}
+
+// TestPromise: hosts are found by their addresses, and packets of a promise go through its queues on a
+// path that has room, without the controller; it moves when a link is cut, and its entries return on a
+// switch that has forgotten them, beside trusted ports as without.
+func TestPromise(t *testing.T) {
+	for name, change := range map[string]func(*Config){"plain": nil, "beside trusted ports": trusting(everywhere("p8")...)} {
+		w := newWorld(t, change)
+		var s []simHost
+		for d := range topology.DPID(4) {
+			w.add(d+1, 9)
+			s = append(s, simHostAt(at(d+1, 9), byte(d+1)))
+		}
+		for d := range topology.DPID(4) {
+			w.cable(at(d+1, 1), at((d+1)%4+1, 2))
+		}
+		w.queued(15e6)
+		w.connectAll()
+		w.pass(4 * time.Second)
+		w.quiet()
+		if _, err := w.promised(minimum("a", s[0], s[2], 80, 10)); !errors.Is(err, promise.ErrUnknown) || !strings.Contains(err.Error(), "no port is known that leads to 198.18.0.1") {
+			t.Fatalf("%s: of hosts that are not known: %v", name, err)
+		}
+		for _, one := range s[1:] {
+			if got := w.delivered(one.at); len(got) == 0 || !slices.Equal(got[0].data, question(netip.IPv4Unspecified(), s[0].address())) {
+				t.Fatalf("%s: %v was not asked: %v", name, one.at, got)
+			}
+			w.send(one.at, one.says(one.mac))
+		}
+		w.send(s[0].at, s[0].says(s[0].mac))
+		w.send(s[1].at, s[0].says(s[1].mac)) // another pretends to have its address
+		state, err := w.promised(minimum("a", s[0], s[2], 80, 10))
+		must.Succeed(t, err)
+		if state.Waits != "" || len(state.Ways[0]) != 3 || state.Ways[0][0].In != s[0].at.Number {
+			t.Errorf("%s: %+v", name, state)
+		}
+		w.arrives(name, s[0], s[2], 80, true, true)
+		if _, err := w.promised(minimum("b", s[0], s[2], 81, 10)); !errors.Is(err, promise.ErrNoRoom) { // of the host's own port
+			t.Errorf("%s: a second one: %v", name, err)
+		}
+
+		w.unplug(at(state.Ways[0][0].Switch, state.Ways[0][0].Out))
+		w.pass(6 * time.Second)
+		moved := w.core.Promises()[0]
+		if news := w.core.PromiseNews(); moved.Broken != nil || moved.Ways[0][0].Out == state.Ways[0][0].Out || len(news) == 0 {
+			t.Errorf("%s: a link is cut: %+v, news %v", name, moved, news)
+		}
+		w.arrives(name+", a link is cut", s[0], s[2], 80, true, true)
+
+		for d, s := range w.switches {
+			s.entries = nil
+			w.core.Disconnected(w.now, d)
+			w.connect(d)
+		}
+		w.pass(6 * time.Second)
+		w.arrives(name+", tables are forgotten", s[0], s[2], 80, true, true)
+
+		found, commands := w.core.Release(w.now, "a")
+		if w.do(commands); !found {
+			t.Errorf("%s: it was not there", name)
+		}
+		w.arrives(name+", released", s[0], s[2], 80, false, false)
+	}
+}
+
+// TestPromiseEnds: an unconfirmed promise ends, and what an earlier controller promised stays until the
+// ledger had time to tell it.
+func TestPromiseEnds(t *testing.T) {
+	w, s := oneSwitch(t, nil)
+	w.queued(15e6)
+	for _, one := range s {
+		w.core.promises.addresses[one.address()] = &soughtHost{mac: one.mac}
+	}
+	entries := func() (n int) {
+		for _, e := range w.switches[1].entries {
+			if e.Cookie&cookieKindMask == cookiePromise {
+				n++
+			}
+		}
+		return n
+	}
+	_, commands, err := w.core.Reserve(w.now, minimum("a", s[0], s[1], 80, 1))
+	must.Succeed(t, err)
+	if w.do(commands); entries() != 2 {
+		t.Fatalf("%d entries", entries())
+	}
+	if w.pass(promise.Lease + 2*time.Second); entries() != 0 {
+		t.Errorf("%d entries after the lease", entries())
+	}
+	_, err = w.promised(minimum("a", s[0], s[1], 80, 1))
+	must.Succeed(t, err)
+	old := w.switches[1].entries
+	for _, told := range []bool{true, false} {
+		w.core = New(*w.core.cfg)
+		w.switches[1].entries = old
+		w.queued(15e6)
+		w.connectAll()
+		if w.pass(10 * time.Second); entries() != 2 {
+			t.Errorf("%d entries after a restart", entries())
+		}
+		want := 0
+		if told {
+			for _, one := range s {
+				w.send(one.at, one.broadcast())
+				w.core.promises.addresses[one.address()] = &soughtHost{mac: one.mac}
+			}
+			_, commands, err = w.core.Confirm(w.now, minimum("a", s[0], s[1], 80, 1))
+			must.Succeed(t, err)
+			w.do(commands)
+			want = 2
+		}
+		if w.pass(tellAgain); entries() != want {
+			t.Errorf("%d entries, told: %v", entries(), told)
+		}
+	}
+}
+
+// TestPromiseRefused: what cannot be in force says why.
+func TestPromiseRefused(t *testing.T) {
+	w, s := oneSwitch(t, nil)
+	for _, one := range s {
+		w.core.promises.addresses[one.address()] = &soughtHost{mac: one.mac}
+	}
+	refused := func(says string, kind error, r promise.Request) {
+		t.Helper()
+		if _, err := w.promised(r); !errors.Is(err, kind) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, want %q", err, says)
+		}
+	}
+	r := minimum("a", s[0], s[1], 80, 1)
+	refused("port 2 (p2) has no queues: weir sdn run makes some with --ovsdb", promise.ErrNoRoom, r)
+	w.queued(15e6, s[0].at)
+	refused("port 1 (p1) has no queues", promise.ErrNoRoom, r)
+	w.queued(0)
+	refused("leave nothing to promise: lower --ef-max", promise.ErrNoRoom, r)
+	w.queued(15e6)
+	tunnel := r
+	tunnel.Protocol, tunnel.Port = promise.UDP, 4789
+	refused("is VXLAN", promise.ErrAlike, tunnel)
+	w.core.promises.addresses[s[1].address()].mac = s[0].mac
+	refused("are both behind", promise.ErrAlike, r)
+	w.core.promises.addresses[s[1].address()].mac = s[1].mac
+	if way, free, _, err := w.core.PathBetween(w.now, s[0].address(), s[1].address()); err != nil || len(way) != 1 || free != 15e6 {
+		t.Errorf("path %v, free %d, %v", way, free, err)
+	}
+	if promised, free, err := w.core.FreeMinimum(s[1].at); err != nil || promised != 0 || free != 15e6 {
+		t.Errorf("promised %d, free %d, %v", promised, free, err)
+	}
+
+	// The switch refuses the entry, and later does not.
+	_, err := w.promised(r)
+	must.Succeed(t, err)
+	cookie := promiseCookie("a", 1)
+	m := (promiseEntry{of: r.Traffic}).message(cookie)
+	raw, err := openflow.Append(nil, m)
+	must.Succeed(t, err)
+	w.do(w.core.Error(w.now, 1, &openflow.ErrorMessage{ErrorType: openflow.OFPET_FLOW_MOD_FAILED, Code: uint16(openflow.OFPFMFC_TABLE_FULL), Data: raw[:64]}))
+	if p := w.core.Promises()[0]; p.Broken == nil || !strings.Contains(p.Broken.Error(), "refuses the entry") {
+		t.Errorf("refused: %+v", p)
+	}
+	if w.pass(61 * time.Second); w.core.Promises()[0].Broken != nil {
+		t.Errorf("a minute later: %v", w.core.Promises()[0].Broken)
+	}
+	w.core.election = election{takeoverAfter: time.Second}
+	if _, _, err := w.core.Confirm(w.now, r); !errors.Is(err, errStandby) {
+		t.Errorf("at a standby: %v", err)
+	}
+}
