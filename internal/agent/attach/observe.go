@@ -27,13 +27,27 @@ type Observation struct {
 	Found []identity.Attachment
 	// TapNumber is the number that its first tap assigns; 0 for none.
 	TapNumber uint16
+	// NetworkMounts are the network file systems that it can write to.
+	NetworkMounts []string
 	// Err is the error of inspecting its network; identity.ErrInFlux while the network is changing.
 	Err error
 }
 
 // Observe inspects the network of a container and changes nothing. all lists the running
 // containers.
-func (a *Attacher) Observe(c *Container, all []*Container) (seen Observation) {
+func (a *Attacher) Observe(c *Container, all []*Container) Observation {
+	seen := a.observeNetwork(c, all)
+	// Processes that the configuration file names may have all mounts of the host.
+	if process, found := strings.CutSuffix(c.Seen.NetNSPath, "/ns/net"); found && !c.Seen.Configured {
+		var err error
+		if seen.NetworkMounts, err = kernel.NetworkMounts(process + "/mountinfo"); err != nil {
+			a.log.Debug("cannot look for network file systems", "name", c.Seen.Name, "error", err)
+		}
+	}
+	return seen
+}
+
+func (a *Attacher) observeNetwork(c *Container, all []*Container) (seen Observation) {
 	switch {
 	case c.Seen.NoNetwork:
 		return seen
@@ -98,6 +112,15 @@ type Decision struct {
 
 // Plan decides from an observation how a container is to be attached.
 func Plan(c *Container, seen Observation) Decision {
+	as := planNetwork(c, seen)
+	if len(seen.NetworkMounts) > 0 {
+		written := "what it writes to " + strings.Join(seen.NetworkMounts, ", ") + " is sent by the host, as the host's: bound that by host: max"
+		as.Obstacle = strings.TrimPrefix(as.Obstacle+"; "+written, "; ")
+	}
+	return as
+}
+
+func planNetwork(c *Container, seen Observation) Decision {
 	// The previous decision may still hold.
 	as := Decision{Mode: c.Mode, NetNS: seen.NetNS, NetNSID: seen.NetNSID, Devices: c.Devices}
 	if seen.NetNS == (kernel.NetNSID{}) {

@@ -2,6 +2,8 @@ package attach
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/weir-project/weir/internal/agent/discovery"
 	"github.com/weir-project/weir/internal/datapath/identity"
 	"github.com/weir-project/weir/internal/datapath/kernel"
+	"github.com/weir-project/weir/test/must"
 )
 
 // What is seen of a container's network decides whether it is controlled, and what is kept.
@@ -22,6 +25,7 @@ func TestPlan(t *testing.T) {
 	attached := Container{Number: 20, Mode: v1.ModeBridge, NetNS: netns, Devices: []Device{{Attachment: bridge}}}
 	with := func(c Container, change func(*Container)) Container { change(&c); return c }
 	const lostObstacle = "traffic through eth2 (overlay) is not controlled: its other end cannot be found"
+	const written = "what it writes to /data (nfs4), /films (cifs) is sent by the host, as the host's: bound that by host: max"
 	for _, tc := range []struct {
 		name string
 		c    Container
@@ -39,6 +43,10 @@ func TestPlan(t *testing.T) {
 			Decision{Mode: v1.ModeOverlay, NetNS: netns, Release: true, Obstacle: lostObstacle}, nil},
 		{"one that can and one that cannot", Container{}, Observation{NetNS: netns, Found: []identity.Attachment{lost, bridge}},
 			Decision{Mode: v1.ModeBridge, NetNS: netns, Controlled: true, Obstacle: lostObstacle}, []string{"eth0"}},
+		{"a volume of the network's", Container{}, Observation{NetNS: netns, Found: []identity.Attachment{bridge}, NetworkMounts: []string{"/data (nfs4)", "/films (cifs)"}},
+			Decision{Mode: v1.ModeBridge, NetNS: netns, Controlled: true, Obstacle: written}, []string{"eth0"}},
+		{"a volume of the network's, and a device that cannot be assigned", attached, Observation{NetNS: netns, Found: []identity.Attachment{lost}, NetworkMounts: []string{"/data (nfs4)", "/films (cifs)"}},
+			Decision{Mode: v1.ModeOverlay, NetNS: netns, Release: true, Obstacle: lostObstacle + "; " + written}, nil},
 		{"no network", with(attached, func(c *Container) { c.Seen.NoNetwork = true }), Observation{},
 			Decision{Mode: v1.ModeNone, NetNS: netns, Release: true}, nil},
 		{"the host's network", Container{Seen: discovery.Container{CgroupPath: "/c"}}, Observation{InHost: true},
@@ -87,6 +95,21 @@ func TestPlanFoundAgain(t *testing.T) {
 	devices := Plan(c, Observation{Found: []identity.Attachment{bridge}}).Devices
 	if len(devices) != 1 || !devices[0].tap.InForce(tapping{bridge.Tap, c.Number, false}) || devices[0].GSOBefore != 12345 || devices[0].GSOMaxBytes != 3028 {
 		t.Errorf("found again: %+v", devices)
+	}
+}
+
+// TestObserveMounts: the mounts of a process of the container are looked at; those of the host are not.
+func TestObserveMounts(t *testing.T) {
+	process := t.TempDir()
+	must.Succeed(t, os.WriteFile(filepath.Join(process, "mountinfo"), []byte("90 28 0:50 / /data rw - nfs4 nas:/x rw\n"), 0o600))
+	b := newBed()
+	for seen, want := range map[*discovery.Container]int{
+		{NetNSPath: process + "/ns/net"}: 1, {NetNSPath: process + "/ns/net", Configured: true}: 0, {NetNSPath: "/run/netns/one"}: 0, {}: 0,
+	} {
+		seen.NoNetwork = true
+		if got := b.Observe(&Container{Seen: *seen}, nil).NetworkMounts; len(got) != want {
+			t.Errorf("%+v: %q", *seen, got)
+		}
 	}
 }
 

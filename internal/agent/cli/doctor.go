@@ -100,13 +100,23 @@ func examine(ctx context.Context, socket string) []finding {
 	findings = append(findings, examineEngines(seen.Status.Sources, err == nil)...)
 	add("published", proxied(kernel.ProxiedPorts("/proc")), resultLess,
 		"no port is published at one IPv6 address only, from which docker-proxy passes on", "what containers answer there is counted as the host's")
-	add("volumes", networkMounts("/proc/1/mountinfo"), resultLess,
+	add("volumes", networkMounts(), resultLess,
 		"no network file system is mounted", "what containers write there, the host sends (bound that by host: max)")
 	findings = append(findings, examineAgent(seen, err)...)
 	if node, err := agent.Node(ctx); err == nil && node.Measured.ResponsesReason != "" {
 		add("responses", errors.New(node.Measured.ResponsesReason), resultLess, "", "how long users of weir-edge's services wait is not measured")
 	}
 	return findings
+}
+
+// networkMounts returns an error that names the host's mounts of network filesystems; nil if there are
+// none. In a container the agent's own are others than those of process 1.
+func networkMounts() error {
+	mounts, err := kernel.NetworkMounts("/proc/1/mountinfo")
+	if err != nil || len(mounts) == 0 {
+		return err
+	}
+	return errors.New(strings.Join(mounts, ", "))
 }
 
 // examineEngines checks the container engines: those that the agent watches, on the sockets that it

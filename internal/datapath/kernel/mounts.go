@@ -1,7 +1,6 @@
-package cli
+package kernel
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -12,24 +11,25 @@ import (
 // host, whichever container writes.
 var networkFilesystems = []string{"nfs", "nfs4", "cifs", "smb3", "ceph", "afs", "lustre"}
 
-// networkMounts returns an error that names the mounts of network filesystems in the file at path,
-// such as /proc/1/mountinfo (in a container the agent's own are others); nil if there are none.
-func networkMounts(path string) error {
+// NetworkMounts lists the writable mounts of network filesystems in the file at path, such as
+// /proc/PID/mountinfo: the directory and, in brackets, the type. A block device such as iSCSI's has any
+// type and is not among them.
+func NetworkMounts(path string) ([]string, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("list mounts: %w", err)
 	}
 	var mounts []string
 	for line := range strings.Lines(string(text)) {
 		// Behind a variable number of fields: " - TYPE SOURCE OPTIONS" (proc_pid_mountinfo(5)).
 		before, after, found := strings.Cut(line, " - ")
 		fields, filesystem := strings.Fields(before), strings.Fields(after)
-		if found && len(fields) >= 5 && len(filesystem) > 0 && slices.Contains(networkFilesystems, filesystem[0]) {
+		if !found || len(fields) < 6 || len(filesystem) == 0 || !slices.Contains(networkFilesystems, filesystem[0]) {
+			continue
+		}
+		if readOnly := slices.Contains(strings.Split(fields[5], ","), "ro"); !readOnly {
 			mounts = append(mounts, fmt.Sprintf("%s (%s)", fields[4], filesystem[0]))
 		}
 	}
-	if len(mounts) == 0 {
-		return nil
-	}
-	return errors.New(strings.Join(mounts, ", "))
+	return mounts, nil
 }
