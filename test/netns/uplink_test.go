@@ -13,6 +13,7 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/datapath/kernel"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/test/harness"
 	"github.com/weir-project/weir/test/must"
@@ -481,32 +482,20 @@ func TestBridgeAsUplink(t *testing.T) {
 		name    string
 		options testbed.HostOptions
 		uplink  string
+		arrange func(*testing.T, *harness.Bed)
 	}{
-		{"a port leads out", testbed.HostOptions{Attachment: testbed.AttachBridged, Link: testbed.LinkVLAN}, "containers"},
-		{"containers behind NAT", testbed.HostOptions{Attachment: testbed.AttachNATBridged, Link: testbed.LinkVLAN}, "lan"},
-		{"containers behind NAT, the port by its name", testbed.HostOptions{Attachment: testbed.AttachNATBridged}, "uplink"},
+		{"a port leads out", testbed.HostOptions{Attachment: testbed.AttachBridged, Link: testbed.LinkVLAN}, "containers", nil},
+		{"containers behind NAT", testbed.HostOptions{Attachment: testbed.AttachNATBridged, Link: testbed.LinkVLAN}, "lan", nil},
+		{"containers behind NAT, the port by its name", testbed.HostOptions{Attachment: testbed.AttachNATBridged}, "uplink", nil},
+		{"containers behind a VLAN of their bridge", testbed.HostOptions{Attachment: testbed.AttachNATBridged}, "uplink", behindVLAN},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := harness.NewBed(t, tc.options)
 			one, two := b.Add("one", labels("max", "10mbit")), b.Add("two", labels("max", "5mbit"))
-			agent := b.StartAgent(harness.AgentOptions{Args: []string{"--uplink", tc.uplink}})
-			if status := agent.Status(); status.State != v1.StateOK || status.Uplink != "uplink" {
-				t.Errorf("status: %+v", status)
+			if tc.arrange != nil {
+				tc.arrange(t, b)
 			}
-			b.Send(one, harness.Load{Protocol: harness.Flood.Protocol, RateBPS: 40 * mbit})
-			b.Send(two, harness.Load{Protocol: harness.Flood.Protocol, RateBPS: 40 * mbit, V6: true})
-			b.Check(300*time.Millisecond, func(m harness.Measurement) error {
-				if m.BPS[0] > (1.01+m.Slack)*10*mbit || m.BPS[1] > (1.01+m.Slack)*5*mbit {
-					return fmt.Errorf("send %.2f and %.2f Mbit/s with a maximum of 10 and 5", m.BPS[0]/mbit, m.BPS[1]/mbit)
-				}
-				return nil
-			})
-			if c := agent.Container("one"); c.State != v1.StateOK || c.SentBytes == 0 {
-				t.Errorf("weir ps: %+v", c)
-			}
-			b.MustWeir("down")
-			agent.Ended()
-			checkNothingLeft(t, b)
+			checkMaximums(t, b, tc.uplink, one, two)
 		})
 	}
 	t.Run("no port is known to", func(t *testing.T) {
@@ -518,6 +507,45 @@ func TestBridgeAsUplink(t *testing.T) {
 			return c.State == v1.StateDegraded && strings.Contains(c.Reason, "name the port that leads out")
 		})
 	})
+}
+
+// checkMaximums asserts that the maximums of 10 and 5 Mbit/s of two containers hold at the bed's uplink
+// with an agent for a device, which weir down ends.
+func checkMaximums(t *testing.T, b *harness.Bed, uplink string, one, two *harness.Container) {
+	t.Helper()
+	agent := b.StartAgent(harness.AgentOptions{Args: []string{"--uplink", uplink}})
+	if status := agent.Status(); status.State != v1.StateOK || status.Uplink != "uplink" {
+		t.Errorf("status: %+v", status)
+	}
+	b.Send(one, harness.Load{Protocol: harness.Flood.Protocol, RateBPS: 40 * mbit})
+	b.Send(two, harness.Load{Protocol: harness.Flood.Protocol, RateBPS: 40 * mbit, V6: true})
+	b.Check(300*time.Millisecond, func(m harness.Measurement) error {
+		if m.BPS[0] > (1.01+m.Slack)*10*mbit || m.BPS[1] > (1.01+m.Slack)*5*mbit {
+			return fmt.Errorf("send %.2f and %.2f Mbit/s with a maximum of 10 and 5", m.BPS[0]/mbit, m.BPS[1]/mbit)
+		}
+		return nil
+	})
+	if c := agent.Container("one"); c.State != v1.StateOK || c.SentBytes == 0 {
+		t.Errorf("weir ps: %+v", c)
+	}
+	b.MustWeir("down")
+	agent.Ended()
+	checkNothingLeft(t, b)
+}
+
+// behindVLAN puts containers into a VLAN of their bridge, by whose device they reach the host.
+func behindVLAN(t *testing.T, b *harness.Bed) {
+	if err := kernel.ProbeLink("vlan"); err != nil {
+		t.Skipf("this kernel has no vlan: %v", err)
+	}
+	b.Run("ip", "link", "add", "link", "containers", "name", "containers.7", "type", "vlan", "id", "7")
+	b.Run("ip", "link", "set", "containers", "type", "bridge", "vlan_filtering", "1")
+	b.Run("bridge", "vlan", "add", "dev", "containers", "vid", "7", "self")
+	for line := range strings.Lines(b.Run("ip", "-o", "link", "show", "master", "containers")) {
+		port, _, _ := strings.Cut(strings.Fields(line)[1], "@")
+		b.Run("bridge", "vlan", "add", "dev", port, "vid", "7", "pvid", "untagged")
+	}
+	moveAddresses(b, "containers", "containers.7")
 }
 
 // TestBridgedUplinkGivenBack: an uplink that is a port of a bridge stays one.

@@ -119,7 +119,7 @@ var Machines = []Machine{
 	{Series: "7.2", Arch: "amd64", Cgroups: Hybrid, Suites: everything, Gate: gate, MaySkip: withoutTun},
 	{Series: "6.1", Arch: "amd64", Cgroups: Unified, Suites: everything, Gate: gate, MaySkip: without66},
 	{Series: "6.12", Arch: "amd64", Cgroups: Hybrid, Suites: slices.Concat(withEngine, inModes), MaySkip: withoutTun},
-	{Series: "6.18", Arch: "amd64", Cgroups: Unified, Suites: append([]Suite{openFlowSwitch}, inModes...), MaySkip: withoutTun},
+	{Series: "6.18", Arch: "amd64", Cgroups: Unified, Suites: append([]Suite{openFlowSwitch}, withSwitch...), MaySkip: withoutTun},
 	{Series: "6.12", Arch: "arm64", Cgroups: Unified, Suites: programs},
 }
 
@@ -165,8 +165,9 @@ const ofManyPackets = "TestManyFlows|TestFirstPackets|TestFloodOfSYNs|TestSender
 var (
 	// inModes: containers are told apart in every mode and get what they
 	// should, with fq_codel queues.
-	inModes = withPackages("TestModes/^(bridge|host|macvlan|ipvlan-l2|ipvlan-l3|overlay)$/UDP|"+onEveryKernel,
-		"TestInspectWhileDevicesGo")
+	inModes = withPackages(modes, "TestInspectWhileDevicesGo")
+	// withSwitch: besides, with the uplink as a port of Open vSwitch.
+	withSwitch = withPackages(modes+"|TestOpenVSwitch", "TestInspectWhileDevicesGo")
 	// everything: besides, TCP, how containers reach the uplink, mixtures, what
 	// others do to the uplink, and an attack in ipvlan mode.
 	everything = withPackages("TestModes|" + onEveryKernel +
@@ -174,6 +175,8 @@ var (
 		"|TestForeign|TestJumboFrames|TestVethReplaced|TestInterfaceAdded|TestShares/10_Mbit" +
 		"|TestIsolation/ipvlan-l2/forwarded_(as_the_host|to_a_group)")
 )
+
+const modes = "TestModes/^(bridge|host|macvlan|ipvlan-l2|ipvlan-l3|overlay)$/UDP|" + onEveryKernel
 
 const onEveryKernel = "TestWithoutCgroups|TestSetups/(VLAN|bond|gateway|containers_on_the_LAN)|TestBridgeAsUplink|TestEncryptedOverlay|TestKernelStateGolden" +
 	"|TestContainerComesAndGoes"

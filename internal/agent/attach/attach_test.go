@@ -2,7 +2,9 @@ package attach
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -25,14 +27,15 @@ type bed struct {
 	uplink  *Uplink
 	table   *fakeClassifier
 	taps    *fakeTaps
+	bridges *fakeBridges
 	watcher *fakeOrigins
 	started uint16
 }
 
 func newBed() *bed {
-	b := &bed{table: &fakeClassifier{}, taps: &fakeTaps{verified: map[uint16]int{}}, watcher: &fakeOrigins{numbers: map[uint32]uint16{}}}
+	b := &bed{table: &fakeClassifier{}, taps: &fakeTaps{verified: map[uint16]int{}}, bridges: &fakeBridges{}, watcher: &fakeOrigins{numbers: map[uint32]uint16{}}}
 	b.uplink = &Uplink{UplinkDevice: &fakeDevice{b.table, 1e9}}
-	b.Attacher = New(Kernel{Taps: b.taps, Bridges: noBridges{}, Origins: b.watcher}, slog.New(slog.DiscardHandler))
+	b.Attacher = New(Kernel{Taps: b.taps, Bridges: b.bridges, Origins: b.watcher}, slog.New(slog.DiscardHandler))
 	return b
 }
 
@@ -94,11 +97,35 @@ func (f *fakeClassifier) OfferedBytes(dst []uint64) error {
 	return nil
 }
 
-type noBridges struct{}
+// fakeBridges has the VLANs of a bridge, and what it refuses.
+type fakeBridges struct {
+	vlans    map[int][]kernel.Link
+	refused  map[int]error
+	listErr  error
+	attached map[int]int
+}
 
-func (noBridges) Attach(int) error          { return nil }
-func (noBridges) Detach(map[int]bool) error { return nil }
-func (noBridges) Close() error              { return nil }
+func (f *fakeBridges) Entrances(bridges map[int]bool) (map[int][]kernel.Link, error) {
+	found := map[int][]kernel.Link{}
+	for bridge := range bridges {
+		found[bridge] = append([]kernel.Link{{Index: bridge, Name: fmt.Sprint("br", bridge)}}, f.vlans[bridge]...)
+	}
+	return found, f.listErr
+}
+
+func (f *fakeBridges) Attach(ifindex int) error {
+	if f.attached == nil {
+		f.attached = map[int]int{}
+	}
+	f.attached[ifindex]++
+	return f.refused[ifindex]
+}
+
+func (f *fakeBridges) Detach(kept map[int]bool) error {
+	maps.DeleteFunc(f.attached, func(ifindex, _ int) bool { return !kept[ifindex] })
+	return nil
+}
+func (*fakeBridges) Close() error { return nil }
 
 // fakeTaps counts how often each number was verified.
 type fakeTaps struct {
@@ -150,6 +177,49 @@ func TestFollowersOfTaps(t *testing.T) {
 			t.Errorf("%+v: %q", step, got)
 		}
 	}
+}
+
+// TestBridges: a container's packets come in by its bridge and by VLANs on that. Where forged tags are
+// not cleared, it says so.
+func TestBridges(t *testing.T) {
+	const bridge, vlan = 1<<30 + 100, 1<<30 + 101
+	b := newBed()
+	c, other := b.start("c", v1.ModeBridge, 1), b.start("other", v1.ModeBridge, 2)
+	c.Devices[0].BridgeIndex = bridge
+	b.bridges.vlans = map[int][]kernel.Link{bridge: {{Index: vlan, Name: "br.7"}}}
+	expect := func(when, complaint string, believed ...int) {
+		t.Helper()
+		b.apply()
+		if got := strings.Join(c.Complaints(), ""); (got != "") != (complaint != "") || !strings.Contains(got, complaint) {
+			t.Errorf("%s: %q", when, got)
+		}
+		for _, ifindex := range []int{bridge, vlan} {
+			if want := slices.Contains(believed, ifindex); b.table.IndexDevices[ifindex] != want {
+				t.Errorf("%s: device %d is believed: %v", when, ifindex, !want)
+			}
+		}
+		if got := other.Complaints(); len(got) > 0 {
+			t.Errorf("%s: a container without a bridge says %q", when, got)
+		}
+	}
+	expect("at first", "", bridge, vlan)
+	expect("again", "", bridge, vlan)
+	if !maps.Equal(b.bridges.attached, map[int]int{bridge: 1, vlan: 1}) {
+		t.Errorf("attached %v", b.bridges.attached)
+	}
+	b.bridges.refused = map[int]error{vlan: kernel.ErrNotFirst}
+	b.Attacher.bridges.recheck()
+	expect("refused at the VLAN", kernel.ErrNotFirst.Error(), bridge)
+	b.bridges.refused, b.bridges.listErr = nil, unix.ENOBUFS
+	b.Attacher.bridges.recheck()
+	expect("no list", unix.ENOBUFS.Error(), bridge, vlan)
+	b.bridges.vlans, b.bridges.listErr = nil, nil
+	expect("the VLAN goes", "", bridge)
+	if _, left := b.bridges.attached[vlan]; left {
+		t.Error("the program is left at the VLAN")
+	}
+	c.Devices[0].BridgeIndex = 0
+	expect("from a bridge", "")
 }
 
 // A second Apply asks the kernel for nothing; what it refused is asked again, and so is what

@@ -1,21 +1,26 @@
 package attach
 
 import (
+	"maps"
+
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/datapath/identity"
+	"github.com/weir-project/weir/internal/datapath/kernel"
 )
 
 // Of an IPv4 packet that the host fragments, or sends through a bridge that the uplink is a port of,
 // only tc_index still tells the container, and that can be forged. Classifiers trust it only if the
-// packet came in through a tap, or through a bridge where forged tags are cleared.
+// packet came in through a tap, or through a bridge, or a VLAN on that, where forged tags are cleared.
 
 // Bridges clears forged tags of packets that enter through a bridge. Implementation:
 // *identity.Bridges.
 type Bridges interface {
-	// Attach attaches the program that clears forged tags to a bridge. It does nothing if the
+	// Entrances lists the devices by which packets of these bridges' ports come into the host.
+	Entrances(bridges map[int]bool) (map[int][]kernel.Link, error)
+	// Attach attaches the program that clears forged tags to an entrance. It does nothing if the
 	// program is attached already.
 	Attach(ifindex int) error
-	// Detach removes the program from all bridges but the kept ones.
+	// Detach removes the program from all devices but the kept ones.
 	Detach(kept map[int]bool) error
 	Close() error
 }
@@ -23,42 +28,84 @@ type Bridges interface {
 // bridges is the set of bridges that containers are ports of.
 type bridges struct {
 	Bridges
-	cleared map[int]*identity.Applied[bool] // by ifindex
+	// listed are the bridges, by ifindex, that entrances are of; nil if these have to be listed again.
+	listed    map[int]bool
+	entrances map[int][]kernel.Link
+	listErr   error
+	cleared   map[int]*identity.Applied[bool] // by ifindex of an entrance
 	// leftover is set while the program may still be attached to bridges without containers.
 	leftover bool
 }
 
-// apply attaches the program to the wanted bridges and removes it from all others.
+// apply attaches the program to the entrances of the wanted bridges and removes it from all others.
 func (b *bridges) apply(wanted map[int]bool) error {
+	b.list(wanted)
+	kept := map[int]bool{}
+	for _, entrances := range b.entrances {
+		for _, at := range entrances {
+			kept[at.Index] = true
+			b.clear(at.Index)
+		}
+	}
 	for ifindex := range b.cleared {
-		if !wanted[ifindex] {
+		if !kept[ifindex] {
 			delete(b.cleared, ifindex)
 			b.leftover = true
 		}
 	}
-	for ifindex := range wanted {
-		if b.cleared[ifindex] == nil {
-			b.cleared[ifindex] = &identity.Applied[bool]{}
-		}
-		_ = b.cleared[ifindex].Apply(true, func() error { return b.Attach(ifindex) })
-	}
 	if !b.leftover {
 		return nil
 	}
-	err := b.Detach(wanted)
+	err := b.Detach(kept)
 	b.leftover = err != nil
 	return err
 }
 
+// list looks for the entrances of the wanted bridges, unless it knows them.
+func (b *bridges) list(wanted map[int]bool) {
+	if b.listed != nil && maps.Equal(b.listed, wanted) {
+		return
+	}
+	found, err := b.Entrances(wanted)
+	if b.listErr = err; err == nil {
+		b.listed, b.entrances = wanted, found
+	}
+}
+
+// clear attaches the program to an entrance.
+func (b *bridges) clear(ifindex int) {
+	if b.cleared[ifindex] == nil {
+		b.cleared[ifindex] = &identity.Applied[bool]{}
+	}
+	_ = b.cleared[ifindex].Apply(true, func() error { return b.Attach(ifindex) })
+}
+
 // recheck makes the next apply verify all bridges.
 func (b *bridges) recheck() {
+	b.listed = nil
 	for _, cleared := range b.cleared {
 		cleared.Recheck()
 	}
 }
 
+// problem returns why tags in tc_index of packets from a bridge's ports are not trusted, or nil.
+func (b *bridges) problem(bridge int) error {
+	if b.listErr != nil {
+		return b.listErr
+	}
+	if len(b.entrances[bridge]) == 0 {
+		return kernel.ErrNoLink
+	}
+	for _, at := range b.entrances[bridge] {
+		if err := b.cleared[at.Index].Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // indexDevices returns the devices whose packets carry trustworthy tags in tc_index: taps of containers,
-// and bridges where forged tags are cleared.
+// and entrances of bridges where forged tags are cleared.
 func (a *Attacher) indexDevices(list []*Container) map[int]bool {
 	devices, wanted := map[int]bool{}, map[int]bool{}
 	for _, c := range list {
@@ -84,8 +131,8 @@ func (a *Attacher) indexDevices(list []*Container) map[int]bool {
 	for _, c := range list {
 		c.indexErr = nil
 		for _, d := range c.Devices {
-			if cleared := a.bridges.cleared[d.BridgeIndex]; cleared != nil && cleared.Err() != nil {
-				c.indexErr = cleared.Err()
+			if err := a.bridges.problem(d.BridgeIndex); wanted[d.BridgeIndex] && err != nil {
+				c.indexErr = err
 			}
 		}
 	}

@@ -20,6 +20,14 @@ type fakeBridges struct {
 	looked int
 }
 
+func (*fakeBridges) Entrances(bridges map[int]bool) (map[int][]kernel.Link, error) {
+	found := map[int][]kernel.Link{}
+	for bridge := range bridges {
+		found[bridge] = []kernel.Link{{Index: bridge}}
+	}
+	return found, nil
+}
+
 func (b *fakeBridges) Attach(ifindex int) error {
 	b.looked++
 	if b.err == nil {

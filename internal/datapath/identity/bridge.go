@@ -3,14 +3,15 @@ package identity
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf"
 
 	"github.com/weir-project/weir/internal/datapath/kernel"
 )
 
-// Bridges keeps forged tags from entering the host through bridges that containers are ports of
-// (bpf/bridge.bpf.c).
+// Bridges keeps forged tags from entering the host through bridges that containers are ports of, those
+// of Open vSwitch and VLANs on any included (bpf/bridge.bpf.c).
 type Bridges struct {
 	program *ebpf.Program
 	// tag identifies this version of the program.
@@ -36,10 +37,16 @@ func (b *Bridges) Close() error { return b.program.Close() }
 
 func bridgeHook(ifindex int) kernel.Hook { return kernel.Hook{Ifindex: ifindex} }
 
-// bridgeKind is the kernel's name for a bridge.
-const bridgeKind = "bridge"
+// Entrances lists the devices by which packets of these bridges' ports come into the host
+// (kernel.Entrances).
+func (*Bridges) Entrances(bridges map[int]bool) (map[int][]kernel.Link, error) {
+	return kernel.Entrances(bridges)
+}
 
-// Attach attaches the program to a bridge, before programs of others. The program clears forged
+// entranceKinds are the kinds of devices that the program is for.
+var entranceKinds = []string{"bridge", "vlan", "openvswitch"}
+
+// Attach attaches the program to an entrance, before programs of others. The program clears forged
 // tags of packets that enter the host. It does nothing if the program is attached already. Errors:
 // kernel.ErrNoLink; kernel.ErrNotFirst if another program insists on being first; a device of
 // another kind, such as a VRF, whose packets do not pass the hook.
@@ -48,7 +55,7 @@ func (b *Bridges) Attach(ifindex int) error {
 	if err != nil {
 		return err
 	}
-	if device.Kind != bridgeKind {
+	if !slices.Contains(entranceKinds, device.Kind) {
 		return fmt.Errorf("%s is a device of kind %s and not a bridge", device.Name, device.Kind)
 	}
 	if err := b.attach(ifindex); err != nil {
@@ -75,10 +82,10 @@ func (b *Bridges) attach(ifindex int) error {
 	return bridgeHook(ifindex).Attach(b.program, old)
 }
 
-// Detach removes the program from all bridges except the kept indexes.
+// Detach removes the program from all devices except the kept indexes.
 func (*Bridges) Detach(kept map[int]bool) error { return detachBridges(kept) }
 
-// DetachBridges removes the program from all bridges.
+// DetachBridges removes the program from all devices.
 func DetachBridges() error { return detachBridges(nil) }
 
 func detachBridges(kept map[int]bool) error {
@@ -88,7 +95,7 @@ func detachBridges(kept map[int]bool) error {
 	}
 	var errs []error
 	for _, l := range links {
-		if l.Kind == bridgeKind && !kept[l.Index] {
+		if slices.Contains(entranceKinds, l.Kind) && !kept[l.Index] {
 			errs = append(errs, bridgeHook(l.Index).Detach(bridgeProgWeirBridge))
 		}
 	}

@@ -204,6 +204,40 @@ func sameSwitch(l Link, links []Link) []int {
 	return indexes
 }
 
+// Entrances lists, for each of these bridges, the devices of the current namespace by which packets
+// of its ports come into the host: the bridge itself, or all of Open vSwitch's, and VLANs on these.
+func Entrances(bridges map[int]bool) (map[int][]Link, error) {
+	links, err := Links()
+	if err != nil {
+		return nil, err
+	}
+	found := map[int][]Link{}
+	for bridge := range bridges {
+		if list := entrances(bridge, links); len(list) > 0 {
+			found[bridge] = list
+		}
+	}
+	return found, nil
+}
+
+func entrances(bridge int, links []Link) (all []Link) {
+	at := slices.IndexFunc(links, func(l Link) bool { return l.Index == bridge })
+	if at < 0 {
+		return nil
+	}
+	for next := sameSwitch(links[at], links); len(next) > 0; next = next[1:] {
+		for _, l := range links {
+			switch {
+			case l.Index == next[0]:
+				all = append(all, l)
+			case l.Kind == "vlan" && l.PeerIndex == next[0] && l.PeerNetNSID == SameNetNS:
+				next = append(next, l.Index)
+			}
+		}
+	}
+	return all
+}
+
 // Outward reports whether the device, as the port of a bridge, leads to a network outside, unlike
 // those of containers and virtual machines.
 func (l Link) Outward() bool {

@@ -91,3 +91,29 @@ func TestAllBelow(t *testing.T) {
 		}
 	}
 }
+
+// TestEntrances: VLANs on a bridge, and internal ports of Open vSwitch, are ways into the host as well.
+func TestEntrances(t *testing.T) {
+	links := []Link{
+		{Index: 2, Name: "br0.7.8", Kind: "vlan", PeerIndex: 5, PeerNetNSID: SameNetNS}, // before what it is on
+		{Index: 3, Name: "br0", Kind: "bridge", PeerNetNSID: SameNetNS},
+		{Index: 4, Name: "br1", Kind: "bridge", PeerNetNSID: SameNetNS},
+		{Index: 5, Name: "br0.7", Kind: "vlan", PeerIndex: 3, PeerNetNSID: SameNetNS},
+		{Index: 6, Name: "br1.7", Kind: "vlan", PeerIndex: 4, PeerNetNSID: SameNetNS},
+		{Index: 7, Name: "moved", Kind: "vlan", PeerIndex: 3, PeerNetNSID: 1},
+		{Index: 8, Name: "macvlan", Kind: "macvlan", PeerIndex: 3, PeerNetNSID: SameNetNS},
+		{Index: 9, Name: "red", Kind: "vrf", PeerNetNSID: SameNetNS},
+		{Index: 10, Name: "br-ex", Kind: openVSwitch, PeerNetNSID: SameNetNS},
+		{Index: 11, Name: "ovs-system", Kind: openVSwitch, PeerNetNSID: SameNetNS},
+		{Index: 12, Name: "br-ex.7", Kind: "vlan", PeerIndex: 10, PeerNetNSID: SameNetNS},
+	}
+	for bridge, want := range map[int][]string{3: {"br0", "br0.7", "br0.7.8"}, 9: {"red"}, 11: {"ovs-system", "br-ex", "br-ex.7"}, 99: nil} {
+		var got []string
+		for _, l := range entrances(bridge, links) {
+			got = append(got, l.Name)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("of bridge %d: %v, want %v", bridge, got, want)
+		}
+	}
+}
