@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/test/harness"
 )
 
@@ -45,7 +46,7 @@ func TestRedirected(t *testing.T) {
 				agent.AwaitContainer("one", "ok again", 2*tapsInterval, func(c v1.Container) bool { return c.State == v1.StateOK })
 				b.Run(append(filter, "flowid", "1:7")...)
 				agent.AwaitContainer("one", "told of the class", 2*tapsInterval, func(c v1.Container) bool {
-					return c.State == v1.StateDegraded && strings.Contains(c.Reason, "overwrites their tag")
+					return c.State == v1.StateDegraded && strings.Contains(c.Reason, "may overwrite their tag")
 				})
 			}
 			b.Check(500*time.Millisecond, func(m harness.Measurement) error {
@@ -55,6 +56,30 @@ func TestRedirected(t *testing.T) {
 				return nil
 			})
 		})
+	}
+}
+
+// TestOverwrittenAtBridges: where the uplink is a port of a bridge, filters of others that take the tag of
+// what passes the containers' bridge, or the uplink's, are told as the container's reason.
+func TestOverwrittenAtBridges(t *testing.T) {
+	t.Parallel()
+	b := harness.NewBed(t, testbed.HostOptions{Attachment: testbed.AttachNATBridged})
+	b.Add("one", labels("max", "5mbit"))
+	agent := b.StartAgent(harness.AgentOptions{})
+	b.Run("ip", "link", "add", "ifb0", "numtxqueues", "2", "type", "ifb")
+	const above = "count as the host's: u32 filter at egress of lan, which they pass before uplink,"
+	for _, at := range []struct{ device, way, does, reason string }{
+		{"containers", "ingress", "flowid 1:7", "count as the host's: u32 filter behind Weir's program at containers may overwrite their tag"},
+		{"lan", "egress", "flowid 1:7", above},
+		{"lan", "egress", "action mirred egress redirect dev ifb0", above},
+	} {
+		b.Run("tc", "qdisc", "replace", "dev", at.device, "clsact")
+		b.Run(append([]string{"tc", "filter", "add", "dev", at.device, at.way, "pref", "50", "u32", "match", "u32", "0", "0"}, strings.Fields(at.does)...)...)
+		agent.AwaitContainer("one", "told of "+at.does+" at "+at.device, 2*tapsInterval, func(c v1.Container) bool {
+			return c.State == v1.StateDegraded && strings.Contains(c.Reason, at.reason)
+		})
+		b.Run("tc", "filter", "del", "dev", at.device, at.way, "pref", "50")
+		agent.AwaitContainer("one", "ok again", 2*tapsInterval, func(c v1.Container) bool { return c.State == v1.StateOK })
 	}
 }
 

@@ -97,12 +97,14 @@ func (f *fakeClassifier) OfferedBytes(dst []uint64) error {
 	return nil
 }
 
-// fakeBridges has the VLANs of a bridge, and what it refuses.
+// fakeBridges has the VLANs of a bridge, the followers at an entrance, and what it refuses.
 type fakeBridges struct {
-	vlans    map[int][]kernel.Link
-	refused  map[int]error
-	listErr  error
-	attached map[int]int
+	vlans     map[int][]kernel.Link
+	followers map[int]kernel.Others
+	refused   map[int]error
+	listErr   error
+	lookErr   error
+	attached  map[int]int
 }
 
 func (f *fakeBridges) Entrances(bridges map[int]bool) (map[int][]kernel.Link, error) {
@@ -124,6 +126,9 @@ func (f *fakeBridges) Attach(ifindex int) error {
 func (f *fakeBridges) Detach(kept map[int]bool) error {
 	maps.DeleteFunc(f.attached, func(ifindex, _ int) bool { return !kept[ifindex] })
 	return nil
+}
+func (f *fakeBridges) Followers(ifindex int) (kernel.Others, error) {
+	return f.followers[ifindex], f.lookErr
 }
 func (*fakeBridges) Close() error { return nil }
 
@@ -180,7 +185,7 @@ func TestFollowersOfTaps(t *testing.T) {
 }
 
 // TestBridges: a container's packets come in by its bridge and by VLANs on that. Where forged tags are
-// not cleared, it says so.
+// not cleared, or others overwrite tags, it says so.
 func TestBridges(t *testing.T) {
 	const bridge, vlan = 1<<30 + 100, 1<<30 + 101
 	b := newBed()
@@ -207,7 +212,16 @@ func TestBridges(t *testing.T) {
 	if !maps.Equal(b.bridges.attached, map[int]int{bridge: 1, vlan: 1}) {
 		t.Errorf("attached %v", b.bridges.attached)
 	}
-	b.bridges.refused = map[int]error{vlan: kernel.ErrNotFirst}
+	b.bridges.followers = map[int]kernel.Others{bridge: {Indexing: []string{"u32 filter"}}}
+	b.Attacher.bridges.recheck()
+	expect("a filter of others", "count as the host's: u32 filter behind Weir's program at br1073741924 may overwrite their tag", bridge, vlan)
+	b.bridges.followers = map[int]kernel.Others{bridge: {Diverting: []string{"matchall filter"}}}
+	b.Attacher.bridges.recheck()
+	expect("a redirection, from which packets come back with their tag", "", bridge, vlan)
+	b.bridges.lookErr = unix.ENOMEM
+	b.Attacher.bridges.recheck()
+	expect("no list of filters", unix.ENOMEM.Error(), bridge, vlan)
+	b.bridges.lookErr, b.bridges.refused = nil, map[int]error{vlan: kernel.ErrNotFirst}
 	b.Attacher.bridges.recheck()
 	expect("refused at the VLAN", kernel.ErrNotFirst.Error(), bridge)
 	b.bridges.refused, b.bridges.listErr = nil, unix.ENOBUFS
@@ -220,6 +234,31 @@ func TestBridges(t *testing.T) {
 	}
 	c.Devices[0].BridgeIndex = 0
 	expect("from a bridge", "")
+}
+
+// TestPassedBefore: filters of others at the bridge that the uplink is a port of degrade containers whose
+// packets pass it.
+func TestPassedBefore(t *testing.T) {
+	const lan = 1<<30 + 100
+	b := newBed()
+	routed, port, overlay, host := b.start("routed", v1.ModeBridge, 1), b.start("port", v1.ModeBridge, 2), b.start("overlay", v1.ModeOverlay, 3), b.start("host", v1.ModeHost, 4)
+	port.Devices[0].BridgeIndex = lan
+	for _, test := range []struct {
+		others kernel.Others
+		want   []*Container
+	}{
+		{kernel.Others{Indexing: []string{"u32 filter"}}, []*Container{routed}},
+		{kernel.Others{Diverting: []string{"u32 filter"}}, []*Container{routed, overlay}},
+	} {
+		b.uplink.passed = []identity.Passed{{Link: kernel.Link{Index: lan, Name: "lan"}, Others: test.others}}
+		for _, c := range []*Container{routed, port, overlay, host} {
+			got := strings.Join(b.uplink.Complaints(c), "")
+			said := strings.Contains(got, "its packets may count as the host's: u32 filter at egress of lan, which they pass before up0, may redirect")
+			if want := slices.Contains(test.want, c); said != want || (got != "") != want {
+				t.Errorf("%+v, %s: %q", test.others, c.Seen.Name, got)
+			}
+		}
+	}
 }
 
 // A second Apply asks the kernel for nothing; what it refused is asked again, and so is what

@@ -102,7 +102,7 @@ type Attacher struct {
 func New(kernel Kernel, log *slog.Logger) *Attacher {
 	return &Attacher{
 		Kernel: kernel, log: log, inspector: identity.NewInspector(),
-		bridges: bridges{Bridges: kernel.Bridges, cleared: map[int]*identity.Applied[bool]{}, leftover: true},
+		bridges: bridges{Bridges: kernel.Bridges, cleared: map[int]*clearance{}, leftover: true},
 		origins: newOrigins(kernel.Origins),
 	}
 }

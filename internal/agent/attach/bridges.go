@@ -1,7 +1,11 @@
 package attach
 
 import (
+	"cmp"
+	"fmt"
 	"maps"
+	"slices"
+	"strings"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/datapath/identity"
@@ -20,6 +24,8 @@ type Bridges interface {
 	// Attach attaches the program that clears forged tags to an entrance. It does nothing if the
 	// program is attached already.
 	Attach(ifindex int) error
+	// Followers names programs and filters behind that program that may take the number away.
+	Followers(ifindex int) (kernel.Others, error)
 	// Detach removes the program from all devices but the kept ones.
 	Detach(kept map[int]bool) error
 	Close() error
@@ -32,9 +38,18 @@ type bridges struct {
 	listed    map[int]bool
 	entrances map[int][]kernel.Link
 	listErr   error
-	cleared   map[int]*identity.Applied[bool] // by ifindex of an entrance
+	cleared   map[int]*clearance // by ifindex of an entrance
 	// leftover is set while the program may still be attached to bridges without containers.
 	leftover bool
+}
+
+// clearance is the state of one entrance.
+type clearance struct {
+	identity.Applied[bool]
+	// followers are the programs and filters of others behind the program; lookErr is why they are
+	// not known.
+	followers kernel.Others
+	lookErr   error
 }
 
 // apply attaches the program to the entrances of the wanted bridges and removes it from all others.
@@ -72,12 +87,16 @@ func (b *bridges) list(wanted map[int]bool) {
 	}
 }
 
-// clear attaches the program to an entrance.
+// clear attaches the program to an entrance, and looks at what comes after it.
 func (b *bridges) clear(ifindex int) {
 	if b.cleared[ifindex] == nil {
-		b.cleared[ifindex] = &identity.Applied[bool]{}
+		b.cleared[ifindex] = &clearance{}
 	}
-	_ = b.cleared[ifindex].Apply(true, func() error { return b.Attach(ifindex) })
+	at := b.cleared[ifindex]
+	looked := at.InForce(true)
+	if err := at.Apply(true, func() error { return b.Attach(ifindex) }); err == nil && !looked {
+		at.followers, at.lookErr = b.Followers(ifindex)
+	}
 }
 
 // recheck makes the next apply verify all bridges.
@@ -88,7 +107,10 @@ func (b *bridges) recheck() {
 	}
 }
 
-// problem returns why tags in tc_index of packets from a bridge's ports are not trusted, or nil.
+// overwrites says what filters and programs of others do to a tag in tc_index, and what to do.
+const overwrites = "may overwrite their tag: remove it, or let it end with continue or pipe, without a class"
+
+// problem returns why tags in tc_index of packets from a bridge's ports are lost or not trusted, or nil.
 func (b *bridges) problem(bridge int) error {
 	if b.listErr != nil {
 		return b.listErr
@@ -97,8 +119,12 @@ func (b *bridges) problem(bridge int) error {
 		return kernel.ErrNoLink
 	}
 	for _, at := range b.entrances[bridge] {
-		if err := b.cleared[at.Index].Err(); err != nil {
+		cleared := b.cleared[at.Index]
+		if err := cmp.Or(cleared.Err(), cleared.lookErr); err != nil {
 			return err
+		}
+		if followers := cleared.followers.Indexing; len(followers) > 0 {
+			return fmt.Errorf("%s behind Weir's program at %s "+overwrites, strings.Join(followers, ", "), at.Name)
 		}
 	}
 	return nil
@@ -148,4 +174,24 @@ func (c *Container) indexComplaint() string {
 		return ""
 	}
 	return indexLost + c.indexErr.Error()
+}
+
+// passedComplaint returns what may take the container's number from its packets on their way to the
+// uplink, or "".
+func (u *Uplink) passedComplaint(c *Container) string {
+	for _, at := range u.passed {
+		// Packets go from port to port without passing the bridge's egress.
+		bridged := slices.ContainsFunc(c.Devices, func(d Device) bool {
+			return d.Mode == v1.ModeBridge && !slices.ContainsFunc(u.passed, func(p identity.Passed) bool { return p.Link.Index == d.BridgeIndex })
+		})
+		names := at.Diverting
+		if bridged && len(names) == 0 {
+			names = at.Indexing
+		}
+		if len(names) > 0 && (bridged || c.Mode == v1.ModeOverlay) {
+			return fmt.Sprintf("its packets may count as the host's: %s at egress of %s, which they pass before %s, may redirect them or overwrite their tag: remove it, or let it end with continue or pipe, without a class",
+				strings.Join(names, ", "), at.Link.Name, u.Name())
+		}
+	}
+	return ""
 }

@@ -84,7 +84,7 @@ func (c *Container) followerComplaint() string {
 			return fmt.Sprintf(where+"may redirect its packets, which count as the host's then: remove it, or attach it at the bridge",
 				strings.Join(d.followers.Diverting, ", "), d.Interface)
 		case len(d.followers.Indexing) > 0:
-			return indexLost + fmt.Sprintf(where+"overwrites their tag: remove it, or let it end with continue or pipe, without a class",
+			return indexLost + fmt.Sprintf(where+overwrites,
 				strings.Join(d.followers.Indexing, ", "), d.Interface)
 		}
 	}

@@ -30,6 +30,9 @@ type Uplink struct {
 	defaultRoute error
 	// followers are programs and filters of others that see packets after the classifier.
 	followers []string
+	// passed are the devices that packets pass before they leave by this port of theirs, and where
+	// programs or filters of others may take their number.
+	passed []identity.Passed
 	// below names the devices below it, at any depth, and the outward ports of a bridge.
 	below []string
 	// unknownBytes counts bytes from unknown network namespaces; offered is scratch space.
@@ -58,7 +61,7 @@ func (u *Uplink) Complaints(c *Container) (reasons []string) {
 	if c.isRouted() && u.defaultRoute != nil {
 		reasons = append(reasons, u.defaultRoute.Error())
 	}
-	for _, complaint := range []string{u.publishedComplaint(c), u.belowComplaint(c)} {
+	for _, complaint := range []string{u.publishedComplaint(c), u.belowComplaint(c), u.passedComplaint(c)} {
 		if complaint != "" {
 			reasons = append(reasons, complaint)
 		}
@@ -106,11 +109,18 @@ func (u *Uplink) unknownSent() bool {
 }
 
 // checkFollowers looks for programs and filters of others that see packets after the classifier.
-// They may change the priority, which names the HTB class, and Weir cannot detect that later.
+// They may change the priority, which names the HTB class, and Weir cannot detect that later. It also
+// looks for those that see packets before, at the bridge that the uplink is a port of.
 func (a *Attacher) checkFollowers(u *Uplink) {
 	if u.Classifier() == nil {
-		u.followers = nil
+		u.followers, u.passed = nil, nil
 		return
+	}
+	passed, err := identity.PassedBefore(u.Ifindex())
+	if err != nil {
+		a.log.Warn("cannot look for programs of others at the uplink's bridge", "uplink", u.Name(), "error", err)
+	} else {
+		u.passed = passed
 	}
 	followers, err := identity.Followers(u.Ifindex())
 	if err != nil {

@@ -28,6 +28,8 @@ func (*fakeBridges) Entrances(bridges map[int]bool) (map[int][]kernel.Link, erro
 	return found, nil
 }
 
+func (*fakeBridges) Followers(int) (others kernel.Others, err error) { return others, nil }
+
 func (b *fakeBridges) Attach(ifindex int) error {
 	b.looked++
 	if b.err == nil {

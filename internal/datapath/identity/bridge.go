@@ -82,6 +82,12 @@ func (b *Bridges) attach(ifindex int) error {
 	return bridgeHook(ifindex).Attach(b.program, old)
 }
 
+// Followers names programs and filters of others behind the program at an entrance that may take
+// containers' numbers away.
+func (*Bridges) Followers(ifindex int) (kernel.Others, error) {
+	return bridgeHook(ifindex).After(bridgeProgWeirBridge)
+}
+
 // Detach removes the program from all devices except the kept indexes.
 func (*Bridges) Detach(kept map[int]bool) error { return detachBridges(kept) }
 
@@ -100,4 +106,32 @@ func detachBridges(kept map[int]bool) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Passed is a device that packets pass before they leave by one of its ports.
+type Passed struct {
+	Link kernel.Link
+	// Others are at its egress.
+	kernel.Others
+}
+
+// PassedBefore lists the devices that packets may pass before they leave by the one with that index,
+// such as the bridge that it is a port of, as far as programs and filters of others there may take
+// containers' numbers away. Errors: kernel.ErrNoLink.
+func PassedBefore(ifindex int) ([]Passed, error) {
+	masters, err := kernel.Masters(ifindex)
+	if err != nil {
+		return nil, err
+	}
+	var passed []Passed
+	for _, l := range masters {
+		others, err := kernel.Hook{Ifindex: l.Index, Egress: true}.After("", uplinkProgWeirUplink, belowProgWeirBelow, clearProgWeirClear)
+		if err != nil {
+			return nil, err
+		}
+		if len(others.Diverting)+len(others.Indexing) > 0 {
+			passed = append(passed, Passed{l, others})
+		}
+	}
+	return passed, nil
 }

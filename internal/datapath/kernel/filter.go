@@ -11,16 +11,18 @@ import (
 // Which filters of others may take a packet's number away. Filters and actions that are not listed
 // here may, as may BPF programs.
 
-// effect is what a filter may do to what a packet carries; a larger one includes the smaller ones.
+// effect is what a filter may do to what a packet carries: any of these together.
 type effect uint8
 
 const (
-	// keeps: the packet goes on as it is, or is dropped, or copied.
-	keeps effect = iota
 	// indexes: its class, or having none, overwrites tc_index (net/core/dev.c, tc_run).
-	indexes
+	indexes effect = 1 << iota
 	// diverts: it may redirect the packet, or change its priority or queue.
 	diverts
+	// keeps: the packet goes on as it is, or is dropped, or copied.
+	keeps effect = 0
+	// unclear: it may do anything.
+	unclear = indexes | diverts
 )
 
 // filterKinds are kinds of filters, with the numbers of their attributes (linux/pkt_cls.h): class,
@@ -103,11 +105,11 @@ func (h Hook) effects() (map[filterKey]effect, error) {
 func filterEffect(kind string, options []byte) (effect, error) {
 	at, known := filterKinds[kind]
 	if !known {
-		return diverts, nil
+		return unclear, nil
 	}
 	found, acts := keeps, false
 	add := func(more effect, err error) error {
-		found = max(found, more)
+		found |= more
 		return err
 	}
 	err := eachAttribute(options, func(ad *netlink.AttributeDecoder) error {
@@ -115,7 +117,7 @@ func filterEffect(kind string, options []byte) (effect, error) {
 		case attribute == at.class && ad.Uint32() != 0:
 			return add(indexes, nil)
 		case attribute == at.program && at.program != 0:
-			return add(diverts, nil)
+			return add(unclear, nil)
 		case attribute == at.police && at.police != 0:
 			acts = true
 			return add(actionEffect("police", ad.Bytes()))
@@ -142,7 +144,7 @@ func filterEffect(kind string, options []byte) (effect, error) {
 		return nil
 	})
 	if !acts && kind != "u32" { // it matches, and the packet goes on; u32 takes the next filter
-		found = max(found, indexes)
+		found |= indexes
 	}
 	return found, err
 }
@@ -151,13 +153,13 @@ func filterEffect(kind string, options []byte) (effect, error) {
 func actionEffect(kind string, options []byte) (effect, error) {
 	parameters, known := actionKinds[kind]
 	if !known {
-		return diverts, nil
+		return unclear, nil
 	}
 	const probability, result = 3, 5 // attributes with another verdict: of gact, of police
 	found := keeps
 	verdict := func(at []byte) {
 		if len(at) < 4 || binary.NativeEndian.Uint32(at) <= mostClassVerdict {
-			found = max(found, indexes)
+			found |= indexes
 		}
 	}
 	conforms := false
@@ -171,7 +173,7 @@ func actionEffect(kind string, options []byte) (effect, error) {
 		case attribute == parameters:
 			verdict(value[min(8, len(value)):])
 			if kind == "mirred" && (len(value) < 24 || isRedirect(binary.NativeEndian.Uint32(value[20:]))) {
-				found = diverts
+				found |= diverts
 			}
 		}
 		return nil

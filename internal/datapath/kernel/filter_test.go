@@ -40,8 +40,8 @@ func TestFilterEffect(t *testing.T) {
 		options    attributes
 		want       effect
 	}{
-		{"an unknown kind", "cgroup", nil, diverts},
-		{"a BPF program", "bpf", attributes{11: class}, diverts},
+		{"an unknown kind", "cgroup", nil, unclear},
+		{"a BPF program", "bpf", attributes{11: class}, unclear},
 		{"bytecode", "bpf", attributes{3: class}, indexes},
 		{"a match alone", "u32", nil, keeps},
 		{"a match alone", "flower", nil, indexes},
@@ -52,13 +52,14 @@ func TestFilterEffect(t *testing.T) {
 		{"continue, or at random pass", "matchall", attributes{2: encode(attributes{1: action("gact", attributes{2: generic(-1), 3: make([]byte, 8)})})}, indexes},
 		{"mirror", "flower", attributes{3: encode(attributes{1: action("mirred", attributes{2: generic(conforms, 2, 7)})})}, keeps},
 		{"redirect", "flower", attributes{3: encode(attributes{1: action("mirred", attributes{2: generic(4, 1, 7)})})}, diverts},
+		{"redirect with a class", "flower", attributes{1: class, 3: encode(attributes{1: action("mirred", attributes{2: generic(4, 1, 7)})})}, unclear},
 		{"redirect to ingress", "flower", attributes{3: encode(attributes{1: action("mirred", attributes{2: generic(4, 3, 7)})})}, diverts},
 		{"a policer", "u32", attributes{7: encode(attributes{1: action("police", attributes{1: police(gone)})})}, indexes},
 		{"a policer whose packets go on", "u32", attributes{7: encode(attributes{1: action("police", attributes{1: police(gone), 5: nlenc.Uint32Bytes(conforms)})})}, keeps},
 		{"a policer of old tools", "u32", attributes{6: encode(attributes{1: police(gone)})}, indexes},
 		{"skbedit after csum", "basic", attributes{3: encode(attributes{
-			1: action("csum", attributes{1: generic(conforms)}), 2: action("skbedit", attributes{2: generic(conforms)})})}, diverts},
-		{"an unknown action", "fw", attributes{4: encode(attributes{1: action("ife", nil)})}, diverts},
+			1: action("csum", attributes{1: generic(conforms)}), 2: action("skbedit", attributes{2: generic(conforms)})})}, unclear},
+		{"an unknown action", "fw", attributes{4: encode(attributes{1: action("ife", nil)})}, unclear},
 	} {
 		if got, err := filterEffect(c.kind, encode(c.options)); err != nil || got != c.want {
 			t.Errorf("%s, %s: %d, %v, want %d", c.kind, c.what, got, err, c.want)

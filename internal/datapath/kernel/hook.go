@@ -104,13 +104,13 @@ func (h Hook) find(name string) (program *ebpf.Program, first bool, err error) {
 type Others struct {
 	// Diverting are those that may redirect packets, or change their priority or queue.
 	Diverting []string
-	// Indexing are those that overwrite tc_index.
+	// Indexing are those that may overwrite tc_index.
 	Indexing []string
 }
 
 // After returns the programs, except those in except, and the clsact filters that see packets after
-// the program of that name and may change what these carry. Filters come after all tcx programs. The
-// result is empty if there is no such program. Errors: ErrNoNetNS.
+// the program of that name and may change what these carry; with "" all of them. Filters come after
+// all tcx programs. The result is empty if there is no such program. Errors: ErrNoNetNS.
 func (h Hook) After(name string, except ...string) (others Others, err error) {
 	err = InNetNS(h.NetNSPath, func() (err error) {
 		others, err = h.after(name, except)
@@ -121,17 +121,17 @@ func (h Hook) After(name string, except ...string) (others Others, err error) {
 
 func (h Hook) after(name string, except []string) (others Others, err error) {
 	all, err := h.programs()
-	if err != nil || len(all) == 0 {
+	if err != nil {
 		return others, err
 	}
-	if h.Egress && all[0].filter == nil {
+	if h.Egress && (len(all) == 0 || all[0].filter == nil) {
 		filters, err := h.filters()
 		if err != nil {
 			return others, err
 		}
 		all = append(all, filters...)
 	}
-	found := false
+	found := name == ""
 	var effects map[filterKey]effect
 	for _, a := range all {
 		called, err := a.name()
@@ -144,7 +144,7 @@ func (h Hook) after(name string, except []string) (others Others, err error) {
 		case !found || called == "" || slices.Contains(except, called):
 			continue
 		}
-		does := diverts
+		does := unclear
 		if a.filter != nil {
 			if effects == nil {
 				if effects, err = h.effects(); err != nil {
@@ -155,10 +155,10 @@ func (h Hook) after(name string, except []string) (others Others, err error) {
 				does = known
 			}
 		}
-		switch does {
-		case diverts:
+		if does&diverts != 0 {
 			others.Diverting = append(others.Diverting, called)
-		case indexes:
+		}
+		if does&indexes != 0 {
 			others.Indexing = append(others.Indexing, called)
 		}
 	}

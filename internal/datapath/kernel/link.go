@@ -238,6 +238,38 @@ func entrances(bridge int, links []Link) (all []Link) {
 	return all
 }
 
+// Masters lists the devices of the current namespace whose packets may leave by the one with that
+// index as their port, at any depth: its bridge, bond or team, or all of Open vSwitch's. Errors:
+// ErrNoLink.
+func Masters(index int) ([]Link, error) {
+	l, err := LinkByIndex(index)
+	if err != nil || l.MasterIndex == 0 {
+		return nil, err // saves listing all devices
+	}
+	links, err := Links()
+	if err != nil {
+		return nil, err
+	}
+	return masters(l, links), nil
+}
+
+func masters(l Link, links []Link) (all []Link) {
+	for range links {
+		at := slices.IndexFunc(links, func(other Link) bool { return other.Index == l.MasterIndex })
+		if at < 0 {
+			break
+		}
+		l = links[at]
+		indexes := sameSwitch(l, links)
+		for _, other := range links {
+			if slices.Contains(indexes, other.Index) {
+				all = append(all, other)
+			}
+		}
+	}
+	return all
+}
+
 // Outward reports whether the device, as the port of a bridge, leads to a network outside, unlike
 // those of containers and virtual machines.
 func (l Link) Outward() bool {

@@ -117,3 +117,22 @@ func TestEntrances(t *testing.T) {
 		}
 	}
 }
+
+// TestMasters: what a port sends may have passed its bridge, and for Open vSwitch an internal port.
+func TestMasters(t *testing.T) {
+	links := []Link{
+		{Index: 2, Name: "eth0", Kind: "device", MasterIndex: 4}, {Index: 3, Name: "br0", Kind: "bridge"},
+		{Index: 4, Name: "bond0", Kind: "bond", MasterIndex: 3}, {Index: 5, Name: "br1", Kind: "bridge"},
+		{Index: 6, Name: "br-ex", Kind: openVSwitch}, {Index: 7, Name: "eth1", Kind: "device", MasterIndex: 8},
+		{Index: 8, Name: "ovs-system", Kind: openVSwitch},
+	}
+	for port, want := range map[int][]string{2: {"bond0", "br0"}, 7: {"br-ex", "ovs-system"}, 3: nil} {
+		at, got := slices.IndexFunc(links, func(l Link) bool { return l.Index == port }), []string(nil)
+		for _, l := range masters(links[at], links) {
+			got = append(got, l.Name)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("above %s are %v, want %v", links[at].Name, got, want)
+		}
+	}
+}
