@@ -84,9 +84,6 @@ func (s *site) testDeploy(t *testing.T) {
 	if err := s.deploy(t, specification("shop", pagesImage, 8080, 10, map[string]string{"weir.min": "20mbit", "weir.weight": "300"})); err != nil {
 		t.Errorf("the same again: %v", err)
 	}
-	if err := s.deploy(t, specification("shop", pagesImage, 8080, 11, nil)); err == nil || !strings.Contains(err.Error(), "weir-edge rm shop") {
-		t.Errorf("another specification: %v", err)
-	}
 	if err := s.deploy(t, specification("other", pagesImage, 8080, 11, nil)); err == nil || !strings.Contains(err.Error(), "port 8080 is the service shop's") {
 		t.Errorf("a port that is taken: %v", err)
 	}

@@ -250,12 +250,17 @@ func (s *site) must(t *testing.T, args ...string) string {
 // deploy deploys what differs from the usual specification.
 func (s *site) deploy(t *testing.T, document map[string]any) error {
 	t.Helper()
+	_, err := s.weirEdge("deploy", file(t, marshal(t, document)))
+	return err
+}
+
+func marshal(t *testing.T, document map[string]any) []byte {
+	t.Helper()
 	text, err := json.Marshal(document)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = s.weirEdge("deploy", file(t, text))
-	return err
+	return text
 }
 
 func file(t *testing.T, text []byte) string {

@@ -50,7 +50,9 @@ type Instance struct {
 	ResponseMS  float64     `json:"response_ms"`
 	ResponseEnd ResponseEnd `json:"response_end,omitempty"`
 	// Reason says why the instance is not running.
-	Reason      string    `json:"reason,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// Version is what the instance is made of, as a digest; see [Update].
+	Version     string    `json:"version,omitempty"`
 	Image       string    `json:"image"`
 	ContainerID string    `json:"container_id,omitempty"`
 	StartedAt   time.Time `json:"started_at,omitzero"`
@@ -130,8 +132,20 @@ type Service struct {
 	Claims []Claim `json:"claims,omitempty"`
 	// Reason says what is wrong with the service.
 	Reason string `json:"reason,omitempty"`
+	Update Update `json:"update,omitzero"`
 	// Specification is the deployed specification.
 	Specification json.RawMessage `json:"specification"`
+}
+
+// Update is the version of a service, and how its last update went.
+type Update struct {
+	// Version is what instances should be made of: a digest of the specification and the image.
+	Version string `json:"version"`
+	// InProgress: instances are being replaced, or have not answered for long enough yet.
+	InProgress bool `json:"in_progress,omitempty"`
+	// Left is a version that did not answer, for Reason, so the service went back from it.
+	Left   string `json:"left,omitempty"`
+	Reason string `json:"reason,omitempty"`
 }
 
 // Claim is what a service's minimum takes on a node, in bits per second.
@@ -166,6 +180,8 @@ type Deployed struct {
 	Service string `json:"service"`
 	// Changed is false if the same service was already deployed.
 	Changed bool `json:"changed"`
+	// Version is what instances will be made of; see [Update].
+	Version string `json:"version,omitempty"`
 	// Notes are warnings about the specification.
 	Notes []string `json:"notes,omitempty"`
 }
@@ -182,7 +198,7 @@ type Explanation struct {
 
 // Decision is a decision about a service, with its inputs and alternatives.
 type Decision struct {
-	// Action is "start", "stop", "move" or "keep".
+	// Action is "start", "stop", "move" or "keep"; "settle" and "go-back" end an update.
 	Action   string `json:"action"`
 	Service  string `json:"service"`
 	Instance string `json:"instance,omitempty"`

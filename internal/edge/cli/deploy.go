@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-project/weir/api/v1/edge"
+	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/proxy"
 	"github.com/weir-project/weir/internal/edge/server"
 	"github.com/weir-project/weir/internal/edge/spec"
@@ -21,34 +22,110 @@ import (
 )
 
 func newDeployCommand(g *global) *cobra.Command {
-	return &cobra.Command{
+	var wait bool
+	cmd := &cobra.Command{
 		Use:   "deploy FILE|SERVICE",
 		Short: "Deploy services from a Compose file, a specification, or the repository",
 		Long: `Deploy services. FILE is a Compose file (.yaml), whose services are called
 PROJECT-SERVICE; or the specification of one service, or PiCasso's deployment descriptor
 ({"imageName", "port_host", "port_container"}), as JSON; - is standard input. SERVICE,
-where there is no file of that name, is one that was pushed (weir-edge push). The same
-again changes nothing.
+where there is no file of that name, is one that was pushed (weir-edge push).
+
+The same again changes nothing. Another specification or image of a service that runs replaces
+its instances one by one; the service goes back by itself if the new version does not answer.
+With --wait the command ends when all instances answer; its exit status is 1 if they do not.
 
 Of a Compose file every key is honoured, refused with its line, or said to have no effect.
 Beside these a service may have x-weir-edge: {maxUsers, responseTime, availability,
 numUsers, algorithm, minInstances}.`,
 		Example: `  weir-edge deploy compose.yaml
-  weir-edge deploy shop.json
+  weir-edge deploy --wait shop.json
   weir-edge deploy shop`,
 		Args: cmdline.ExactArgs("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			client := server.NewClient(g.socket)
+			var all []edge.Deployed
+			var err error
 			if isCompose(args[0]) {
-				return deployCompose(cmd, client, args[0])
+				all, err = deployCompose(cmd, client, args[0])
+			} else {
+				all = make([]edge.Deployed, 1)
+				if all[0], err = deploy(cmd, client, args[0]); err == nil {
+					err = printDeployed(cmd, &all[0])
+				}
 			}
-			deployed, err := deploy(cmd, client, args[0])
+			if err != nil || !wait {
+				return err
+			}
+			return awaitDeployed(cmd, client, all)
+		},
+	}
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until all instances answer, and say how it ended")
+	return cmd
+}
+
+// waitPeriod is the time between two looks at how a deployment goes.
+const waitPeriod = 200 * time.Millisecond
+
+// awaitDeployed waits until all services have the versions that were deployed, and answer. Errors: one
+// does not.
+func awaitDeployed(cmd *cobra.Command, client *server.Client, all []edge.Deployed) error {
+	var failed []error
+	for i := range all {
+		for {
+			seen, err := client.Snapshot(cmd.Context())
 			if err != nil {
 				return err
 			}
-			return printDeployed(cmd, &deployed)
-		},
+			answers, err := isDeployed(&seen, &all[i])
+			if err != nil {
+				failed = append(failed, err)
+				break
+			}
+			if answers {
+				if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s answers\n", all[i].Service); err != nil {
+					return err
+				}
+				break
+			}
+			select {
+			case <-cmd.Context().Done():
+				return cmd.Context().Err()
+			case <-time.After(waitPeriod):
+			}
+		}
 	}
+	return errors.Join(failed...)
+}
+
+// isDeployed reports whether all instances of a service have the version that was deployed, and answer.
+// Errors: it was removed or deployed again, or that version does not answer.
+func isDeployed(seen *edge.Snapshot, deployed *edge.Deployed) (bool, error) {
+	i := slices.IndexFunc(seen.Services, func(s edge.Service) bool { return s.Name == deployed.Service })
+	if i < 0 {
+		return false, fmt.Errorf("%s was removed meanwhile", deployed.Service)
+	}
+	s, other := &seen.Services[i], false
+	switch {
+	case s.Update.Left == deployed.Version:
+		return false, fmt.Errorf("%s: %s", s.Name, s.Update.Reason)
+	case s.Update.Version != deployed.Version:
+		return false, fmt.Errorf("%s was deployed again meanwhile, with another specification", s.Name)
+	}
+	for _, instance := range seen.Instances {
+		if instance.Service != s.Name {
+			continue
+		}
+		other = other || instance.Version != deployed.Version
+		if instance.State == string(engine.InstanceFailed) && instance.Version == deployed.Version && !s.Update.InProgress {
+			return false, fmt.Errorf("%s does not answer: %s; weir-edge tries again", instance.Instance, instance.Reason)
+		}
+	}
+	least := 1
+	if parsed, err := spec.Parse(s.Specification); err == nil {
+		least = min(parsed.LeastInstances(), parsed.MostInstances())
+	}
+	return !other && !s.Update.InProgress && s.Running >= least, nil
 }
 
 func printDeployed(cmd *cobra.Command, deployed *edge.Deployed) error {
@@ -64,14 +141,14 @@ func printDeployed(cmd *cobra.Command, deployed *edge.Deployed) error {
 }
 
 // deployCompose deploys the services of a Compose file, those that others need first.
-func deployCompose(cmd *cobra.Command, client *server.Client, path string) error {
+func deployCompose(cmd *cobra.Command, client *server.Client, path string) (all []edge.Deployed, err error) {
 	seen, err := client.Snapshot(cmd.Context())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	file, err := readCompose(cmd.Context(), path, seen.Engine, os.Environ())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, note := range file.Notes {
 		fmt.Fprintln(cmd.ErrOrStderr(), cmdline.PrintableLines(note))
@@ -81,16 +158,17 @@ func deployCompose(cmd *cobra.Command, client *server.Client, path string) error
 		deployed, err := client.Deploy(cmd.Context(), s.Document)
 		end()
 		if err != nil {
-			return fmt.Errorf("%s: %w", s.Where, err)
+			return all, fmt.Errorf("%s: %w", s.Where, err)
 		}
 		if err := printDeployed(cmd, &deployed); err != nil {
-			return err
+			return all, err
 		}
+		all = append(all, deployed)
 	}
 	for _, left := range orphans(&seen, file) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s is not in %s any more and goes on: weir-edge rm %[1]s ends it\n", cmdline.Printable(left), path)
 	}
-	return nil
+	return all, nil
 }
 
 // orphans returns the services of a project that its file does not have any more.

@@ -116,7 +116,7 @@ func (m *Manager) noteArrivals(o *observation) {
 		m.opts.Store.SetStartUp(started.image, known, m.journal.noteKept)
 		m.journal.record(edge.Event{
 			Kind: edge.EventStarted, Service: i.Service, Instance: i.ID, Node: i.Node, TookSeconds: took.Seconds(),
-			Message: fmt.Sprintf("%s answers on %s, %.2f s after that was decided", i.ID, i.Node, took.Seconds()),
+			Message: fmt.Sprintf("%s answers on %s, %.2f s after that was decided%s", i.ID, i.Node, took.Seconds(), m.lives.endGap(i.Service)),
 		})
 	}
 }

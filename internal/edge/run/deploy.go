@@ -24,7 +24,7 @@ func (e *SpecificationError) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *SpecificationError) Unwrap() error { return e.Err }
 
-// Deploy creates or updates a service. An identical specification changes nothing.
+// Deploy creates or updates a service. An identical specification with the same image changes nothing.
 func (m *Manager) Deploy(ctx context.Context, document []byte) (deployed edge.Deployed, err error) {
 	s, err := Check(document)
 	if err != nil {
@@ -49,11 +49,12 @@ func (m *Manager) Deploy(ctx context.Context, document []byte) (deployed edge.De
 	if err != nil {
 		return deployed, err
 	}
-	ended := m.takeTurn(ctx, func(ctx context.Context) { deployed.Changed, err = m.deploy(ctx, service) })
+	service.Pinned, service.Made = image.Pinned, s.Fingerprint(image.Pinned)
+	ended := m.takeTurn(ctx, func(ctx context.Context) { deployed, err = m.deploy(ctx, service, &s) })
 	if err = errors.Join(ended, err); err != nil {
 		return edge.Deployed{}, err
 	}
-	deployed.Service, deployed.Notes = s.Name, odd(&s, m.opts.Engine)
+	deployed.Service, deployed.Version, deployed.Notes = s.Name, service.Made, append(deployed.Notes, odd(&s, m.opts.Engine)...)
 	if image.Note != "" {
 		deployed.Notes = append(deployed.Notes, image.Note)
 	}
@@ -133,31 +134,46 @@ func Check(document []byte) (spec.Spec, error) {
 	return s, nil
 }
 
-// deploy creates or updates a service and reports whether it changed. Only turns may call it.
-func (m *Manager) deploy(ctx context.Context, service runtime.Service) (changed bool, err error) {
+// deploy creates or updates a service. Only turns may call it.
+func (m *Manager) deploy(ctx context.Context, service runtime.Service, parsed *spec.Spec) (deployed edge.Deployed, err error) {
 	state, err := m.opts.Runtime.Look(ctx)
 	if err != nil {
-		return false, err
+		return deployed, err
 	}
 	if err := portsFree(service, state.Services); err != nil {
-		return false, err
+		return deployed, err
 	}
-	for _, there := range state.Services {
-		if there.Name != service.Name {
-			continue
+	message := fmt.Sprintf("service %s was deployed", service.Name)
+	if i := slices.IndexFunc(state.Services, func(s runtime.Service) bool { return s.Name == service.Name }); i >= 0 {
+		there := &state.Services[i]
+		if there.Document == service.Document && there.Pinned == service.Pinned {
+			return deployed, nil
 		}
-		if there.Document == service.Document {
-			return false, nil
+		runs := m.answers(service.Name)
+		service.Update = m.opts.updateOf(there, &service, runs)
+		if was, _, err := m.opts.serviceOf(there.Document, there.Pinned); err == nil {
+			deployed.Notes = gaps(&was, &service, parsed, runs)
 		}
-		return false, fmt.Errorf("service %s %w, with another specification: remove it first (weir-edge rm %[1]s)", service.Name, runtime.ErrExists)
+		message = fmt.Sprintf("service %s is being updated", service.Name)
+		err = m.opts.Runtime.Update(ctx, service)
+	} else {
+		err = m.opts.Runtime.Deploy(ctx, service)
 	}
-	if err := m.opts.Runtime.Deploy(ctx, service); err != nil {
-		return false, err
+	if err != nil {
+		return deployed, err
 	}
+	deployed.Changed = true
 	m.runInLoop(func() {
-		m.journal.record(edge.Event{Kind: edge.EventDeployed, Service: service.Name, Message: fmt.Sprintf("service %s was deployed", service.Name)})
+		m.journal.record(edge.Event{Kind: edge.EventDeployed, Service: service.Name, Message: message})
 	})
-	return true, nil
+	return deployed, nil
+}
+
+// answers reports whether an instance of a service answered in the last round.
+func (m *Manager) answers(service string) bool {
+	return slices.ContainsFunc(m.view.Load().Instances, func(i edge.Instance) bool {
+		return i.Service == service && i.State == string(engine.InstanceRunning)
+	})
 }
 
 // odd returns notes on parts of a specification that have less effect than expected.

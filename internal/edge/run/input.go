@@ -26,6 +26,7 @@ func (m *Manager) input(o *observation) engine.Input {
 		known.MeasuredStartUpSeconds = measured.Seconds
 		known.Spec = known.Spec.Masked() // it may be recorded
 		known.Spec.ImageBytes = cmp.Or(known.Spec.ImageBytes, measured.ImageBytes)
+		known.Versions = engine.Versions{Wanted: service.Made, Before: o.before[service.Name].Made}
 		known.Bound.Node, known.Bound.Awaits = o.keptOn(&known.Spec), awaits(o, in.Instances, &known.Spec)
 		in.Services = append(in.Services, known)
 		for i := range o.proxies[service.Name] {

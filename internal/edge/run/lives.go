@@ -1,6 +1,8 @@
 package run
 
 import (
+	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -22,6 +24,8 @@ type lives struct {
 	ended map[string]time.Time
 	// orphans are promises without an instance, with the time of their discovery.
 	orphans map[string]time.Time
+	// missingSince is since when a service has no instance because of an update.
+	missingSince map[string]time.Time
 }
 
 // start is an instance that is being started.
@@ -70,6 +74,7 @@ func newLives() lives {
 	return lives{
 		starting: map[string]*start{}, stopping: map[string]*stop{}, cannotStart: map[string]string{},
 		since: map[string]stateSince{}, runs: map[string]*programRun{}, ended: map[string]time.Time{}, orphans: map[string]time.Time{},
+		missingSince: map[string]time.Time{},
 	}
 }
 
@@ -87,7 +92,7 @@ func (l *lives) instances(o *observation) (list []engine.Instance) {
 	for _, c := range o.state.Instances {
 		there[c.ID] = true
 		i := newInstance(c.ID, o.promises[c.ID])
-		i.Service, i.Node = c.Service, c.Node
+		i.Service, i.Node, i.Version = c.Service, c.Node, o.madeOf(c.Service, cmp.Or(c.Made, i.Version))
 		l.noteRun(c)
 		i.State, i.Reason = l.stateOf(o, c)
 		list = append(list, i)
@@ -160,7 +165,7 @@ func (l *lives) noteRestart(id string, err error) {
 }
 
 func newInstance(id string, p engine.Promise) engine.Instance {
-	return engine.Instance{ID: id, Service: p.Service, Node: p.Node, LimitBytes: p.LimitBytes, Replaces: p.Replaces}
+	return engine.Instance{ID: id, Service: p.Service, Node: p.Node, LimitBytes: p.LimitBytes, Replaces: p.Replaces, Version: p.Version}
 }
 
 // date sets the time of each instance's present state, and drops instances that are gone.
@@ -199,12 +204,25 @@ func (l *lives) arrived(id string) *start {
 	return started
 }
 
+// endGap returns for how long users missed a service because of an update, in words; empty if they did
+// not.
+func (l *lives) endGap(service string) string {
+	since, missing := l.missingSince[service]
+	if delete(l.missingSince, service); !missing {
+		return ""
+	}
+	return fmt.Sprintf("; users were without it for %.2f s", time.Since(since).Seconds())
+}
+
 // drain marks an instance to get no new users. It reports whether it was marked before.
 func (l *lives) drain(d engine.Decision) bool {
 	if l.stopping[d.Instance] != nil {
 		return false
 	}
 	l.stopping[d.Instance] = &stop{decision: d, at: time.Now()}
+	if d.Cause == engine.CauseUpdate {
+		l.missingSince[d.Service] = time.Now()
+	}
 	delete(l.starting, d.Instance)
 	return true
 }
@@ -296,7 +314,7 @@ func (l *lives) planPromises(o *observation) promiseStep {
 			continue
 		}
 		if !promised {
-			p = engine.Promise{Service: c.Service, LimitBytes: o.specs[c.Service].Limits.MemoryBytes}
+			p = engine.Promise{Service: c.Service, LimitBytes: o.specs[c.Service].Limits.MemoryBytes, Version: c.Made}
 		}
 		p.Node = c.Node // nodes are renamed when another one of their name joins
 		step.adopted[c.ID] = p

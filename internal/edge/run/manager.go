@@ -23,7 +23,7 @@
 // Files: observe.go, input.go: what a round depends on; act.go: starts, restarts and stops; lives.go,
 // state.go: instances; promises.go: the ledger; proxies.go, uplinks.go: where users are sent;
 // minimums.go, tell.go: where minimums are in force; deploy.go: requests of users; view.go, events.go,
-// counters.go: answers to readers; agents.go, local.go, unmeasured.go: what nodes report;
+// counters.go: answers to readers; update.go: how updates end; agents.go, local.go, unmeasured.go: what nodes report;
 // presence.go: how much of the time nodes are there; images.go: how fast they get images.
 package run
 
@@ -241,9 +241,9 @@ func (m *Manager) round(running context.Context) {
 		admitted, refused, err := m.opts.Engine.Commit(ctx, m.opts.Runtime.Ledger(), o.input.Nodes, o.promises, decisions)
 		m.runInLoop(func() {
 			m.carryOut(o, admitted, refused, err)
-			steps = m.planSteps(o)
+			steps = m.planSteps(o, decisions)
 		})
-		steps.apply(ctx, m.opts.Runtime.Ledger(), o)
+		steps.apply(ctx, m.opts.Runtime, o)
 	}
 	m.runInLoop(func() { m.finish(o, &steps, decisions) })
 }
@@ -253,18 +253,22 @@ type steps struct {
 	proxies  []proxyStep
 	claims   claimStep
 	promises promiseStep
+	updates  []updateStep
 }
 
-func (m *Manager) planSteps(o *observation) steps {
+func (m *Manager) planSteps(o *observation, decisions []engine.Decision) steps {
 	m.endLeft(o)
-	return steps{proxies: m.proxies.plan(o, func(id string) bool { return m.lives.stopping[id] != nil }),
+	return steps{updates: planUpdates(o, decisions), proxies: m.proxies.plan(o, func(id string) bool { return m.lives.stopping[id] != nil }),
 		claims: m.planClaims(o), promises: m.lives.planPromises(o)}
 }
 
-func (s *steps) apply(ctx context.Context, ledger engine.Ledger, o *observation) {
+func (s *steps) apply(ctx context.Context, rt runtime.Runtime, o *observation) {
 	applyProxies(ctx, s.proxies)
-	s.claims.apply(ctx, ledger, o)
-	s.promises.apply(ctx, ledger)
+	s.claims.apply(ctx, rt.Ledger(), o)
+	s.promises.apply(ctx, rt.Ledger())
+	for i := range s.updates {
+		s.updates[i].err = rt.Update(ctx, s.updates[i].service)
+	}
 }
 
 // decide returns the decisions of the engine on what was observed.
@@ -310,6 +314,9 @@ func (m *Manager) finish(o *observation, s *steps, decisions []engine.Decision) 
 	m.restartEnded(o)
 	m.endDrained(o)
 	m.journal.fail(problem{err: s.promises.err})
+	for _, u := range s.updates {
+		m.journal.sayUpdated(u)
+	}
 	m.publish(o, &s.claims, decisions)
 }
 

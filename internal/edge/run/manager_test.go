@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/runtime"
 	"github.com/weir-project/weir/internal/edge/store"
@@ -29,8 +30,8 @@ type fakeEngine struct {
 func (f *fakeEngine) Kind() string                            { return "docker" }
 func (f *fakeEngine) Changes(context.Context) <-chan struct{} { return nil }
 func (f *fakeEngine) Ledger() engine.Ledger                   { return f }
-func (f *fakeEngine) Fetch(context.Context, string) (runtime.Image, error) {
-	return runtime.Image{SizeBytes: 1, Took: time.Millisecond}, nil
+func (f *fakeEngine) Fetch(_ context.Context, image string) (runtime.Image, error) {
+	return runtime.Image{SizeBytes: 1, Took: time.Millisecond, Pinned: image}, nil
 }
 
 func (f *fakeEngine) Nodes(context.Context) ([]runtime.Node, error) {
@@ -67,11 +68,26 @@ func (f *fakeEngine) Remove(_ context.Context, service string, _ bool) error {
 func (f *fakeEngine) Start(_ context.Context, s runtime.Service, instance, node string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.state.Instances = append(f.state.Instances, runtime.Instance{ID: instance, Service: s.Name, Node: node, Phase: runtime.Running, StartedAt: time.Now()})
+	if strings.HasPrefix(s.Image, "bad") {
+		return errors.New(s.Image + " does not start")
+	}
+	f.state.Instances = append(f.state.Instances, runtime.Instance{ID: instance, Service: s.Name, Node: node, Phase: runtime.Running, StartedAt: time.Now(), Made: s.Made})
 	return nil
 }
 
-func (f *fakeEngine) Stop(context.Context, string) error { return nil }
+func (f *fakeEngine) Stop(_ context.Context, instance string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.state.Instances = slices.DeleteFunc(f.state.Instances, func(i runtime.Instance) bool { return i.ID == instance })
+	return nil
+}
+
+func (f *fakeEngine) Update(_ context.Context, s runtime.Service) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.state.Services = []runtime.Service{s}
+	return nil
+}
 
 func (f *fakeEngine) Read(ctx context.Context) (engine.Promises, engine.Token, error) {
 	f.mu.Lock()
@@ -222,13 +238,30 @@ func TestRun(t *testing.T) {
 	}
 	until("an instance runs", func() bool {
 		v := m.Snapshot()
-		return len(v.Instances) == 1 && v.Instances[0].Instance == "shop-1" && v.Instances[0].Node == "a" && !v.Instances[0].StartedAt.IsZero()
+		return len(v.Instances) == 1 && v.Instances[0].Instance == "shop-1" && v.Instances[0].Node == "a" && v.Instances[0].State == "running" && !v.Instances[0].StartedAt.IsZero()
 	})
 	if again, err := m.Deploy(ctx, document); err != nil || again.Changed {
 		t.Errorf("the same again: %+v, %v", again, err)
 	}
-	if _, err := m.Deploy(ctx, []byte(`{"par": {"serviceName": "shop", "imageName": "i:2"}}`)); !errors.Is(err, runtime.ErrExists) {
-		t.Errorf("with another specification: %v", err)
+	for _, update := range []struct {
+		image string
+		ends  func(u edge.Update, version string, i edge.Instance) bool
+	}{
+		{"i:2", func(u edge.Update, version string, i edge.Instance) bool {
+			return u.Version == version && i.Version == version
+		}},
+		{"bad:1", func(u edge.Update, version string, i edge.Instance) bool {
+			return u.Left == version && i.Version == deployed.Version && strings.Contains(u.Reason, "failed on a: bad:1 does not start")
+		}},
+	} {
+		again, err := m.Deploy(ctx, []byte(`{"par": {"serviceName": "shop", "imageName": "`+update.image+`"}}`))
+		if err != nil || !again.Changed || !m.Snapshot().Services[0].Update.InProgress {
+			t.Errorf("%s: %+v, %v, and readers see %+v", update.image, again, err, m.Snapshot().Services)
+		}
+		until("an update to "+update.image, func() bool {
+			v := m.Snapshot()
+			return len(v.Instances) == 1 && update.ends(v.Services[0].Update, again.Version, v.Instances[0]) && v.Instances[0].State == "running"
+		})
 	}
 	fake.mu.Lock()
 	fake.down = errors.New("no answer")

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -45,7 +46,8 @@ type observation struct {
 	at       time.Time         // before the first question
 	services []runtime.Service // parsed
 	specs    map[string]spec.Spec
-	broken   map[string]string // why a service's document cannot be read
+	before   map[string]runtime.Service // what a service goes back to, of updates that have not ended
+	broken   map[string]string          // why a service's document cannot be read
 	state    runtime.State
 	promises engine.Promises
 	nodes    []Measured
@@ -64,7 +66,7 @@ type observedProxy struct {
 
 // observe asks the engine, the nodes and the proxies.
 func (o *Options) observe(ctx context.Context) (*observation, error) {
-	seen := &observation{at: time.Now(), specs: map[string]spec.Spec{}, broken: map[string]string{}, proxies: map[string][]observedProxy{}}
+	seen := &observation{at: time.Now(), specs: map[string]spec.Spec{}, before: map[string]runtime.Service{}, broken: map[string]string{}, proxies: map[string][]observedProxy{}}
 	nodes, err := o.Runtime.Nodes(ctx)
 	if err != nil {
 		return nil, err
@@ -80,16 +82,19 @@ func (o *Options) observe(ctx context.Context) (*observation, error) {
 	}
 	seen.nodes = o.Nodes.Measure(ctx, nodes)
 	for _, listed := range seen.state.Services {
-		parsed, err := spec.Parse([]byte(listed.Document))
-		var service runtime.Service
-		if err == nil {
-			service, err = o.newService(parsed)
-		}
+		service, parsed, err := o.serviceOf(listed.Document, listed.Pinned)
 		if err != nil {
 			seen.broken[listed.Name] = err.Error()
 			continue
 		}
-		service.Pinned, service.Lost = listed.Pinned, listed.Lost
+		service.Update, service.Lost = listed.Update, listed.Lost
+		if was := listed.Update.Before; was != nil {
+			before, _, err := o.serviceOf(was.Document, was.Pinned)
+			if err == nil {
+				seen.before[listed.Name] = before
+			}
+			seen.problems = append(seen.problems, problem{service: listed.Name, err: err})
+		}
 		if listed.Lost && !o.DryRun {
 			err := o.Runtime.Deploy(ctx, service)
 			if err == nil {
@@ -102,6 +107,48 @@ func (o *Options) observe(ctx context.Context) (*observation, error) {
 	}
 	seen.askProxies(ctx, o.Runtime)
 	return seen, nil
+}
+
+// serviceOf returns the service of a document that was deployed with that image.
+func (o *Options) serviceOf(document, pinned string) (s runtime.Service, parsed spec.Spec, err error) {
+	if parsed, err = spec.Parse([]byte(document)); err == nil {
+		s, err = o.newService(parsed)
+	}
+	s.Pinned, s.Made = pinned, parsed.Fingerprint(pinned)
+	return s, parsed, err
+}
+
+// service returns the deployed service of that name; nil if there is none that can be read.
+func (o *observation) service(name string) *runtime.Service {
+	i := slices.IndexFunc(o.services, func(s runtime.Service) bool { return s.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &o.services[i]
+}
+
+// madeOf returns what an instance is made of. One without a label is as old as weir-edge's that wrote
+// none, so it is of the version before an update.
+func (o *observation) madeOf(service, label string) string {
+	if s := o.service(service); label == "" && s != nil {
+		return cmp.Or(o.before[service].Made, s.Made)
+	}
+	return label
+}
+
+// containerPort returns the port at which instances made of a version answer users of a host's port; 0
+// if there is none.
+func (o *observation) containerPort(service *runtime.Service, made string, host uint16) uint16 {
+	ports := service.Ports
+	if before, is := o.before[service.Name]; is && before.Made == o.madeOf(service.Name, made) {
+		ports = before.Ports
+	}
+	for _, p := range ports {
+		if p.Host == host {
+			return p.Container
+		}
+	}
+	return 0
 }
 
 // askProxies asks all proxies concurrently.

@@ -152,7 +152,7 @@ func (p *proxies) ports(o *observation, service runtime.Service, at observedProx
 	for i, published := range service.Ports {
 		ports[i].Host = published.Host
 		for j, c := range ready {
-			if address, ok := c.Addresses[published.Container]; ok {
+			if address, ok := c.Addresses[o.containerPort(&service, c.Made, published.Host)]; ok {
 				ports[i].Servers = append(ports[i].Servers, proxy.Server{
 					Name: proxy.InstanceName(c.ID), Address: address, Weight: weights[j], MaxUsers: maxUsers, Asked: service.Proxy.Asks(),
 				})

@@ -29,6 +29,9 @@ func (l *lives) stateOf(o *observation, c runtime.Instance) (engine.InstanceStat
 	}
 	servers := serversOf(o, c.ID)
 	if slices.ContainsFunc(servers, func(t proxy.ServerStatus) bool { return t.Up && t.Check != "" }) {
+		if l.isSettling(o, c) {
+			return engine.InstanceStarting, "its proxies are finding out that it answers"
+		}
 		return engine.InstanceRunning, l.waiting(c.ID, missedBy(o, c))
 	}
 	was, r, waited := l.since[c.ID], l.runs[c.ID], time.Duration(0)
@@ -63,6 +66,15 @@ func (l *lives) stateOf(o *observation, c runtime.Instance) (engine.InstanceStat
 		return engine.InstanceStarting, fmt.Sprintf("it was restarted (%s): %s", orUnknown(r.why), reason)
 	}
 	return engine.InstanceStarting, l.waiting(c.ID, reason)
+}
+
+// isSettling reports whether a new instance answers some proxies and not yet all: the one that it
+// replaces would end before users of the others have another one.
+func (l *lives) isSettling(o *observation, c runtime.Instance) bool {
+	if l.since[c.ID].state != engine.InstanceStarting || time.Since(l.runs[c.ID].began) > slowly {
+		return false
+	}
+	return slices.ContainsFunc(o.proxies[c.Service], func(p observedProxy) bool { return p.err == nil && !serverOf(p, c.ID).Up })
 }
 
 // healthOf returns the state of an instance that runs as its engine knows it: by its health check, and

@@ -41,6 +41,9 @@ func TestStateOf(t *testing.T) {
 		"the container is new, the promise old":     {engine.InstanceStarting, long, time.Second, says(false, "refused"), engine.InstanceStarting},
 		"its proxy has not looked":                  {engine.InstanceStarting, long, long, []observedProxy{{}}, engine.InstanceUnknown},
 		"it answers":                                {engine.InstanceUnknown, long, long, says(true, "passed"), engine.InstanceRunning},
+		"it answers one of two proxies":             {engine.InstanceStarting, long, time.Second, append(says(true, "passed"), says(false, "refused")...), engine.InstanceStarting},
+		"one of two for long":                       {engine.InstanceStarting, long, long, append(says(true, "passed"), says(false, "refused")...), engine.InstanceRunning},
+		"it ran, and answers one of two":            {engine.InstanceRunning, long, time.Second, append(says(true, "passed"), says(false, "refused")...), engine.InstanceRunning},
 		"it ran, and its proxy says no":             {engine.InstanceRunning, long, long, says(false, "refused"), engine.InstanceUnhealthy},
 		"it ran, and its proxy was told anew of it": {engine.InstanceRunning, long, long, []observedProxy{{}}, engine.InstanceRunning},
 	} {

@@ -81,7 +81,7 @@ func pending(services []runtime.Service, there []edge.Instance, decisions []engi
 func wireInstance(o *observation, i engine.Instance, claims *claimStep) edge.Instance {
 	d := &claims.division
 	w := edge.Instance{
-		Service: i.Service, Node: i.Node, Instance: i.ID, State: string(i.State), Users: int(i.Users),
+		Service: i.Service, Node: i.Node, Instance: i.ID, Version: i.Version, State: string(i.State), Users: int(i.Users),
 		ResponseMS: i.ResponseSeconds * 1000, ResponseEnd: o.slowest(i.Service, i.ID).end, Reason: i.Reason, MinBPS: d.Parts[i.ID], ServiceMinBPS: d.MinBPS[i.Service], Image: o.specs[i.Service].Image,
 	}
 	if w.MinBPS > 0 && i.State != engine.InstanceStopping {
@@ -134,6 +134,9 @@ func wireService(o *observation, claims *claimStep, listed runtime.Service, inst
 		w.Specification = json.RawMessage("null")
 	}
 	w.Requests, w.FailedRequests, w.SentBytes = counted.requests, counted.failed, counted.sentBytes
+	if s := o.service(listed.Name); s != nil {
+		w.Update = wireUpdate(s)
+	}
 	parsed := o.specs[listed.Name]
 	if parsed.Container != nil {
 		if masked, err := parsed.Masked().MarshalJSON(); err == nil {

@@ -110,6 +110,7 @@ func FetchImage(ctx context.Context, api *client.Client, name string, unreachabl
 	if err != nil {
 		err = unreachable(err)
 	}
+	image.Pinned = Pin(name, found)
 	if image.SizeBytes == 0 {
 		image.SizeBytes = uint64(max(found.Size, 0))
 	}

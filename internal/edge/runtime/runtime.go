@@ -33,7 +33,8 @@ const (
 	LabelImage    = "weir-edge.image"         // an instance's, as the specification names it
 	LabelPinned   = "weir-edge.pinned-image"  // of the proxy: Service.Pinned
 	LabelProject  = "weir-edge.project"       // of what a Compose file has made: its project
-	LabelMade     = "weir-edge.made-of"       // an instance's: Service.Fingerprint
+	LabelMade     = "weir-edge.made-of"       // an instance's: Service.Made
+	LabelUpdate   = "weir-edge.update"        // of the proxy: Service.Update, as JSON
 
 	RoleInstance = "instance"
 	RoleProxy    = v1.EdgeProxy
@@ -61,6 +62,9 @@ type Runtime interface {
 	// Deploy makes a service, with its proxy and without instances, and pins its image.
 	// Errors: ErrExists.
 	Deploy(context.Context, Service) error
+	// Update gives a service that is there another version, as far as it differs: its proxy starts anew
+	// if that has other ports or labels. Instances are left as they are. Errors: ErrUnknown.
+	Update(context.Context, Service) error
 	// Remove ends a service, its instances included. With leave it may leave instances of a Compose
 	// file, which want time to end, to Stop.
 	Remove(ctx context.Context, service string, leave bool) error
@@ -110,6 +114,8 @@ type Image struct {
 	Took time.Duration
 	// Note is what the user should know of it; usually empty.
 	Note string
+	// Pinned names the image as it is now; see [Service.Pinned].
+	Pinned string
 }
 
 // Service is what is to run.
@@ -121,6 +127,10 @@ type Service struct {
 	// Pinned names the image that Image was when the service was deployed, by digest or ID; empty
 	// before.
 	Pinned string
+	// Made is the Fingerprint of the version, which new instances have as a label.
+	Made string
+	// Update is what is kept of the last time that the service was deployed again.
+	Update Update
 	// Lost: another program has removed the service's container. Deploy makes it again.
 	Lost   bool
 	Ports  []Port
@@ -135,6 +145,23 @@ type Service struct {
 	Files map[string][]byte
 }
 
+// Update is what is kept of the last update of a service.
+type Update struct {
+	// Before is the version to go back to while it is not known whether the present one answers; nil:
+	// none.
+	Before *Version `json:"before,omitempty"`
+	// Left is the fingerprint of a version that did not answer, so that the service went back; Reason
+	// says how it failed.
+	Left   string `json:"left,omitempty"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// Version is what a service was.
+type Version struct {
+	Document string `json:"document"`
+	Pinned   string `json:"pinned"`
+}
+
 // ImageToRun returns the name by which instances run the image.
 func (s *Service) ImageToRun() string { return cmp.Or(s.Pinned, s.Image) }
 
@@ -143,7 +170,7 @@ type Port struct{ Host, Container uint16 }
 
 // State is all services and instances.
 type State struct {
-	// Services have the name, the document and the pinned image only, and may be lost.
+	// Services have the name, the document, the pinned image and the last update only, and may be lost.
 	Services  []Service
 	Instances []Instance
 	// Odd is what weir-edge has there and cannot read, in words.
@@ -176,7 +203,9 @@ type Instance struct {
 	// ID is what weir-edge calls it, ContainerID what the node's engine does, if it
 	// is known.
 	ID, ContainerID, Service, Node, Image string
-	Phase                                 Phase
+	// Made is the [Service.Made] that it was started with; empty if an older weir-edge has started it.
+	Made  string
+	Phase Phase
 	// Run names the present run of its program: a restart begins another one. Empty before the
 	// first.
 	Run string

@@ -105,9 +105,11 @@ func (r *Runtime) Look(ctx context.Context) (runtime.State, error) {
 	for _, c := range listed {
 		switch c.Labels[runtime.LabelRole] {
 		case runtime.RoleProxy:
-			state.Services = append(state.Services, runtime.Service{
-				Name: c.Labels[runtime.LabelService], Document: c.Labels[runtime.LabelDocument], Pinned: c.Labels[runtime.LabelPinned],
-			})
+			s := runtime.Service{Name: c.Labels[runtime.LabelService], Document: c.Labels[runtime.LabelDocument], Pinned: c.Labels[runtime.LabelPinned]}
+			if kept, found := readDocument(r.documentPath(s.Name), node.ID); found {
+				s.Document, s.Pinned, s.Update = kept.Specification, kept.Pinned, kept.Update
+			}
+			state.Services = append(state.Services, s)
 		case runtime.RoleInstance:
 			instance, err := r.instance(ctx, c.ID, node.Name)
 			if cerrdefs.IsNotFound(err) {
@@ -152,7 +154,7 @@ func (r *Runtime) instance(ctx context.Context, id, node string) (runtime.Instan
 	}
 	if c.Config != nil {
 		i.Image = cmp.Or(c.Config.Labels[runtime.LabelImage], c.Config.Image)
-		i.Service, i.ID = c.Config.Labels[runtime.LabelService], c.Config.Labels[runtime.LabelInstance]
+		i.Service, i.ID, i.Made = c.Config.Labels[runtime.LabelService], c.Config.Labels[runtime.LabelInstance], c.Config.Labels[runtime.LabelMade]
 	}
 	i.Phase, i.Reason, i.StartedAt = phase(c.State)
 	if !i.StartedAt.IsZero() {
@@ -327,7 +329,7 @@ func (r *Runtime) Remove(ctx context.Context, service string, leave bool) error 
 	if _, err := os.Stat(r.documentPath(service)); err != nil && len(listed) == 0 {
 		return fmt.Errorf("service %s %w", service, runtime.ErrUnknown)
 	}
-	if err := r.removeDocument(service); err != nil {
+	if err := removeDocument(r.documentPath(service), service); err != nil {
 		return err
 	}
 	slices.SortFunc(listed, func(a, b container.Summary) int {

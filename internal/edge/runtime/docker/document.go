@@ -16,16 +16,22 @@ import (
 // such as that of a service which waits for room. So what the container says is in a file as well,
 // beside the proxy's folder, where no container reaches it. Removing a service removes the file
 // before the container: a file without a container is a service that another program removed.
+//
+// Labels of a container never change, and a proxy that starts anew loses users. So an update changes
+// the file, which counts where it is there.
 
-// document is the content of such a file. Engine is the ID of the engine that had the container.
-type document struct{ Engine, Specification, Pinned string }
+// document is the content of such a file. Engine is the ID of the engine that has the container.
+type document struct {
+	Engine, Specification, Pinned string
+	Update                        runtime.Update `json:",omitzero"`
+}
 
 const documentSuffix = ".json"
 
 func (r *Runtime) documentPath(service string) string { return r.folder(service) + documentSuffix }
 
 func (r *Runtime) saveDocument(engine string, s runtime.Service) error {
-	text, err := json.Marshal(document{engine, s.Document, s.Pinned})
+	text, err := json.Marshal(document{engine, s.Document, s.Pinned, s.Update})
 	if err == nil {
 		path := r.documentPath(s.Name)
 		err = replace(filepath.Dir(path), filepath.Base(path), text, nil)
@@ -36,11 +42,18 @@ func (r *Runtime) saveDocument(engine string, s runtime.Service) error {
 	return nil
 }
 
-func (r *Runtime) removeDocument(service string) error {
-	if err := os.Remove(r.documentPath(service)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+func removeDocument(path, service string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove the specification of %s: %w", service, err)
 	}
 	return nil
+}
+
+// readDocument reads a file; false if it is not there, or of another engine.
+func readDocument(path, engine string) (kept document, found bool) {
+	text, err := os.ReadFile(path)
+	found = err == nil && json.Unmarshal(text, &kept) == nil && kept.Engine == engine
+	return kept, found
 }
 
 // lost returns the services of this folder whose containers another program removed from the engine.
@@ -55,10 +68,8 @@ func (r *Runtime) lost(engine string, there []runtime.Service) (lost []runtime.S
 		if !is || known[name] {
 			continue
 		}
-		var kept document
-		text, err := os.ReadFile(filepath.Join(r.opts.Dir, file.Name()))
-		if err == nil && json.Unmarshal(text, &kept) == nil && kept.Engine == engine {
-			lost = append(lost, runtime.Service{Name: name, Document: kept.Specification, Pinned: kept.Pinned, Lost: true})
+		if kept, found := readDocument(r.documentPath(name), engine); found {
+			lost = append(lost, runtime.Service{Name: name, Document: kept.Specification, Pinned: kept.Pinned, Update: kept.Update, Lost: true})
 		}
 	}
 	return lost

@@ -245,7 +245,7 @@ func (r *Runtime) removeProject(ctx context.Context, project string) error {
 func instanceLabels(s *runtime.Service, instance string) map[string]string {
 	labels := maps.Clone(runtime.LabelsWithoutMinimum(s.Labels))
 	labels[runtime.LabelService], labels[runtime.LabelRole], labels[runtime.LabelInstance] = s.Name, runtime.RoleInstance, instance
-	labels[runtime.LabelImage] = s.Image
+	labels[runtime.LabelImage], labels[runtime.LabelMade] = s.Image, s.Made
 	for _, port := range s.Ports {
 		labels[labelPorts] = strings.TrimSpace(labels[labelPorts] + " " + strconv.Itoa(int(port.Container)))
 	}

@@ -24,8 +24,8 @@ import (
 // ownLabels are the labels that only weir-edge sets.
 var ownLabels = []string{
 	runtime.LabelService, runtime.LabelRole, runtime.LabelDocument, runtime.LabelInstance,
-	runtime.LabelNode, runtime.LabelImage, runtime.LabelPinned, runtime.LabelProject, runtime.LabelMade,
-	labelVersion, labelPromises, labelPorts,
+	runtime.LabelNode, runtime.LabelImage, runtime.LabelPinned, runtime.LabelProject, runtime.LabelMade, runtime.LabelUpdate,
+	labelConfig, labelVersion, labelPromises, labelPorts,
 }
 
 // own returns the containers with a label that weir-edge created.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/moby/moby/api/types/container"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/weir-project/weir/internal/edge/proxy"
 	"github.com/weir-project/weir/internal/edge/runtime"
+	"github.com/weir-project/weir/internal/edge/spec"
 	"github.com/weir-project/weir/internal/share/policy"
 )
 
@@ -65,26 +67,12 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 	if err != nil {
 		return err
 	}
-	if s.Pinned == "" {
-		image, err := r.api.ImageInspect(ctx, s.Image)
-		if err != nil {
-			return fmt.Errorf("find the image of %s: %w", s.Name, err)
-		}
-		s.Pinned = runtime.Pin(s.Image, image)
-	}
 	folder, err := filepath.Abs(r.folder(s.Name))
 	if err != nil {
 		return fmt.Errorf("find the folder of the proxy of %s: %w", s.Name, err)
 	}
-	labels := maps.Clone(s.Labels)
-	if labels == nil {
-		labels = map[string]string{}
-	}
-	labels[runtime.LabelService], labels[runtime.LabelRole], labels[runtime.LabelDocument] = s.Name, runtime.RoleProxy, s.Document
-	labels[runtime.LabelPinned] = s.Pinned
-	if s.Container != nil {
-		labels[runtime.LabelProject] = s.Container.Project
-	}
+	labels := proxyLabels(&s)
+	labels[runtime.LabelDocument], labels[runtime.LabelPinned] = s.Document, s.Pinned
 	patience := 30 // seconds: longer than its users are let stay
 	created, err := r.api.ContainerCreate(ctx, client.ContainerCreateOptions{
 		Name: proxy.ContainerName(s.Name),
@@ -136,7 +124,78 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 	if s.Lost { // its files are for the next attempt
 		return errors.Join(err, r.remove(context.WithoutCancel(ctx), created.ID))
 	}
-	return errors.Join(err, r.removeDocument(s.Name), r.remove(context.WithoutCancel(ctx), created.ID), r.removeFiles(s.Name))
+	return errors.Join(err, removeDocument(r.documentPath(s.Name), s.Name), r.remove(context.WithoutCancel(ctx), created.ID), r.removeFiles(s.Name))
+}
+
+// labelConfig is the digest of the configuration that a proxy was made with, its instances apart.
+const labelConfig = "weir-edge.configuration"
+
+// proxyLabels returns the labels of a service's proxy that only another proxy changes.
+func proxyLabels(s *runtime.Service) map[string]string {
+	labels := maps.Clone(s.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[runtime.LabelService], labels[runtime.LabelRole] = s.Name, runtime.RoleProxy
+	labels[labelConfig] = spec.Digest([]byte(s.Proxy.File()))
+	if s.Container != nil {
+		labels[runtime.LabelProject] = s.Container.Project
+	}
+	return labels
+}
+
+// Update implements runtime.Runtime.
+func (r *Runtime) Update(ctx context.Context, s runtime.Service) error {
+	node, err := r.node(ctx)
+	if err != nil {
+		return err
+	}
+	own, err := r.own(ctx, runtime.LabelService+"="+s.Name)
+	if err != nil {
+		return err
+	}
+	r.learnFolders(own)
+	at := slices.IndexFunc(own, func(c container.Summary) bool { return c.Labels[runtime.LabelRole] == runtime.RoleProxy })
+	if at < 0 {
+		return fmt.Errorf("service %s %w", s.Name, runtime.ErrUnknown)
+	}
+	err = r.prepare(ctx, &s)
+	if err == nil {
+		err = r.saveDocument(node.ID, s)
+	}
+	if err != nil {
+		return fmt.Errorf("update %s: %w", s.Name, err)
+	}
+	if hasProxy(own[at].Labels, &s) {
+		return nil
+	}
+	// From here on it is a service whose proxy is lost.
+	_, err = r.api.ContainerStop(ctx, own[at].ID, client.ContainerStopOptions{})
+	if err == nil || cerrdefs.IsNotFound(err) {
+		err = r.remove(ctx, own[at].ID)
+	}
+	if err != nil {
+		return fmt.Errorf("update %s: %w", s.Name, err)
+	}
+	s.Lost = true
+	return r.Deploy(ctx, s)
+}
+
+// hasProxy reports whether a proxy with these labels is that of a service; those of its image are there
+// as well.
+func hasProxy(labels map[string]string, s *runtime.Service) bool {
+	wanted := proxyLabels(s)
+	for name, value := range wanted {
+		if labels[name] != value {
+			return false
+		}
+	}
+	for name := range labels {
+		if _, still := wanted[name]; !still && strings.HasPrefix(name, policy.Prefix) {
+			return false // such as a minimum that it has no more
+		}
+	}
+	return true
 }
 
 // isStartedAtOnce reports whether a service's proxy runs without waiting for its minimum: it has

@@ -83,13 +83,6 @@ func (r *Runtime) config(ctx context.Context, name string) (swarm.Config, error)
 	return found.Config, nil
 }
 
-// saveFile stores the proxies' configuration file. It contains no servers; proxies get them at run
-// time.
-func (r *Runtime) saveFile(ctx context.Context, service, file string) (swarm.Config, error) {
-	labels := map[string]string{runtime.LabelRole: roleFile, runtime.LabelService: service}
-	return r.makeConfig(ctx, hashed(filePrefix, []byte(file)), []byte(file), labels)
-}
-
 // removeFiles removes the configuration files of a service's proxies, but those that proxies use.
 func (r *Runtime) removeFiles(ctx context.Context, service string) error {
 	files, err := r.configs(ctx, runtime.LabelRole+"="+roleFile, runtime.LabelService+"="+service)
@@ -144,7 +137,11 @@ const keyHost = "weir-edge"
 func (r *Runtime) findKey(ctx context.Context) (key, error) {
 	k, err := r.oldestKey(ctx)
 	if err == nil && k.name == "" {
-		if err = r.makeKey(ctx); err == nil {
+		var fresh []byte
+		if fresh, err = makeKeys(); err == nil {
+			_, err = r.makeConfig(ctx, hashed(keyPrefix, fresh), fresh, map[string]string{runtime.LabelRole: roleKey})
+		}
+		if err == nil {
 			k, err = r.oldestKey(ctx) // another weir-edge may have been faster
 		}
 	}
@@ -166,15 +163,6 @@ func (r *Runtime) findKey(ctx context.Context) (key, error) {
 	}
 	k.clientsID, k.secretID = clients.ID, secret.Secret.ID
 	return k, r.removeOldKeys(ctx, k.name)
-}
-
-func (r *Runtime) makeKey(ctx context.Context) error {
-	fresh, err := makeKeys()
-	if err != nil {
-		return fmt.Errorf("make a key: %w", err)
-	}
-	_, err = r.makeConfig(ctx, hashed(keyPrefix, fresh), fresh, map[string]string{runtime.LabelRole: roleKey})
-	return err
 }
 
 // oldestKey returns the first key that was made in the present form; an empty one if there is none.

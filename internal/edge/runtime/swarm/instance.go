@@ -28,7 +28,7 @@ import (
 func (r *Runtime) plan(ctx context.Context, s *runtime.Service, instance, image, node string) (swarm.ServiceSpec, error) {
 	labels := runtime.LabelsWithoutMinimum(s.Labels)
 	labels[runtime.LabelService], labels[runtime.LabelRole], labels[runtime.LabelInstance] = s.Name, runtime.RoleInstance, instance
-	labels[runtime.LabelNode], labels[runtime.LabelImage] = node, s.Image
+	labels[runtime.LabelNode], labels[runtime.LabelImage], labels[runtime.LabelMade] = node, s.Image, s.Made
 	one, soon := uint64(1), time.Second
 	made := swarm.ServiceSpec{
 		Annotations: swarm.Annotations{Name: proxy.InstanceName(instance), Labels: labels},

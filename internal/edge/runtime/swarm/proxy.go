@@ -3,6 +3,7 @@ package swarm
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -38,41 +39,103 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 	if err != nil {
 		return err
 	}
-	if err := checkPorts(s); err != nil {
-		return err
-	}
-	if err := r.prepareContainer(ctx, &s); err != nil {
-		return fmt.Errorf("deploy %s: %w", s.Name, err)
-	}
-	// Proxies on nodes with an older version than the manager's say so when they are told.
-	if err := runtime.CheckProxy("/"); err != nil && len(s.Ports) > 0 {
-		return fmt.Errorf("start the proxies of %s: %w", s.Name, err)
-	}
 	port, err := freePort(s.Name, services)
 	if err != nil {
 		return err
 	}
-	if _, err := r.api.ImageInspect(ctx, proxy.Image); cerrdefs.IsNotFound(err) {
-		return fmt.Errorf("start the proxies of %s: the image %s is not there: on every node run weir-edge proxy-image | docker load", s.Name, proxy.Image)
+	made, err := r.planProxies(ctx, &s, port)
+	if err != nil {
+		return err
+	}
+	_, err = r.api.ServiceCreate(ctx, client.ServiceCreateOptions{Spec: made})
+	switch {
+	case err == nil:
+		return nil
+	case cerrdefs.IsConflict(err), cerrdefs.IsAlreadyExists(err):
+		err = fmt.Errorf("service %s %w", s.Name, runtime.ErrExists)
+	default:
+		err = fmt.Errorf("start the proxies of %s: %w", s.Name, err)
+	}
+	return errors.Join(err, r.removeFiles(ctx, s.Name))
+}
+
+// Update implements runtime.Runtime. Labels of a Swarm service that are not its containers' change
+// without starting anything anew.
+func (r *Runtime) Update(ctx context.Context, s runtime.Service) error {
+	found, err := r.api.ServiceInspect(ctx, proxy.ContainerName(s.Name), client.ServiceInspectOptions{})
+	if cerrdefs.IsNotFound(err) {
+		return fmt.Errorf("service %s %w", s.Name, runtime.ErrUnknown)
 	} else if err != nil {
 		return r.unreachable(err)
 	}
-	pinned, _, err := r.resolve(ctx, s.Image)
+	there := found.Service.Spec
+	port, err := strconv.ParseUint(there.Labels[labelPort], 10, 16)
 	if err != nil {
-		return fmt.Errorf("find the image of %s: %w", s.Name, err)
+		return fmt.Errorf("find the proxies of %s: its label %s is %q", s.Name, labelPort, there.Labels[labelPort])
+	}
+	made, err := r.planProxies(ctx, &s, uint16(port))
+	if err != nil {
+		return err
+	}
+	if (there.Mode.Global == nil) != (made.Mode.Global == nil) { // a mode never changes
+		if _, err = r.api.ServiceRemove(ctx, found.Service.ID, client.ServiceRemoveOptions{}); err == nil || cerrdefs.IsNotFound(err) {
+			_, err = r.api.ServiceCreate(ctx, client.ServiceCreateOptions{Spec: made})
+		}
+	} else {
+		if hasProxies(&there, &made) {
+			made.TaskTemplate = there.TaskTemplate
+		}
+		_, err = r.api.ServiceUpdate(ctx, found.Service.ID, client.ServiceUpdateOptions{Version: found.Service.Version, Spec: made})
+	}
+	if err != nil {
+		return fmt.Errorf("update %s: %w", s.Name, err)
+	}
+	return r.removeFiles(ctx, s.Name)
+}
+
+// hasProxies reports whether the proxies that are there have the configuration and the labels of those
+// wanted.
+func hasProxies(there, wanted *swarm.ServiceSpec) bool {
+	a, b := there.TaskTemplate.ContainerSpec, wanted.TaskTemplate.ContainerSpec
+	return a != nil && maps.Equal(a.Labels, b.Labels) && len(a.Configs) > 0 && a.Configs[0].ConfigID == b.Configs[0].ConfigID
+}
+
+// planProxies makes what a service needs, and returns the Swarm service of its proxies, which are
+// commanded at port.
+func (r *Runtime) planProxies(ctx context.Context, s *runtime.Service, port uint16) (made swarm.ServiceSpec, err error) {
+	if err := checkPorts(*s); err != nil {
+		return made, err
+	}
+	if err := r.prepareContainer(ctx, s); err != nil {
+		return made, fmt.Errorf("deploy %s: %w", s.Name, err)
+	}
+	// Proxies on nodes with an older version than the manager's say so when they are told.
+	if err := runtime.CheckProxy("/"); err != nil && len(s.Ports) > 0 {
+		return made, fmt.Errorf("start the proxies of %s: %w", s.Name, err)
+	}
+	if _, err := r.api.ImageInspect(ctx, proxy.Image); cerrdefs.IsNotFound(err) {
+		return made, fmt.Errorf("start the proxies of %s: the image %s is not there: on every node run weir-edge proxy-image | docker load", s.Name, proxy.Image)
+	} else if err != nil {
+		return made, r.unreachable(err)
+	}
+	update, err := json.Marshal(s.Update)
+	if err != nil {
+		return made, fmt.Errorf("write the update of %s: %w", s.Name, err)
 	}
 	config := s.Proxy
 	config.Remote = &proxy.Remote{Port: port, Socket: controlSocket, Certificate: keyFile, Clients: clientsFile}
-	file, err := r.saveFile(ctx, s.Name, config.File())
+	// It contains no servers; proxies get them at run time.
+	text := []byte(config.File())
+	file, err := r.makeConfig(ctx, hashed(filePrefix, text), text, map[string]string{runtime.LabelRole: roleFile, runtime.LabelService: s.Name})
 	if err != nil {
-		return err
+		return made, err
 	}
 	patience := 30 * time.Second // longer than its users are let stay
 	labels := runtime.LabelsWithoutMinimum(s.Labels)
 	labels[runtime.LabelService], labels[runtime.LabelRole] = s.Name, runtime.RoleProxy
 	labels[labelPort] = portText(port)
 	containerLabels := maps.Clone(labels)
-	labels[runtime.LabelDocument], labels[runtime.LabelPinned] = s.Document, pinned
+	labels[runtime.LabelDocument], labels[runtime.LabelPinned], labels[runtime.LabelUpdate] = s.Document, s.Pinned, string(update)
 	if s.Container != nil {
 		labels[runtime.LabelProject] = s.Container.Project
 	}
@@ -80,7 +143,7 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 	if none := uint64(0); len(s.Ports) == 0 { // it has labels only
 		mode = swarm.ServiceMode{Replicated: &swarm.ReplicatedService{Replicas: &none}}
 	}
-	_, err = r.api.ServiceCreate(ctx, client.ServiceCreateOptions{Spec: swarm.ServiceSpec{
+	return swarm.ServiceSpec{
 		Annotations: swarm.Annotations{Name: proxy.ContainerName(s.Name), Labels: labels},
 		Mode:        mode,
 		TaskTemplate: swarm.TaskSpec{
@@ -101,16 +164,7 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 			},
 			Networks: []swarm.NetworkAttachmentConfig{{Target: "host"}},
 		},
-	}})
-	switch {
-	case err == nil:
-		return nil
-	case cerrdefs.IsConflict(err), cerrdefs.IsAlreadyExists(err):
-		err = fmt.Errorf("service %s %w", s.Name, runtime.ErrExists)
-	default:
-		err = fmt.Errorf("start the proxies of %s: %w", s.Name, err)
-	}
-	return errors.Join(err, r.removeFiles(ctx, s.Name))
+	}, nil
 }
 
 func reference(id, name, path string) *swarm.ConfigReference {

@@ -23,6 +23,7 @@ package swarm
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -234,7 +235,7 @@ func (r *Runtime) Look(ctx context.Context) (runtime.State, error) {
 	for _, s := range services {
 		switch s.Spec.Labels[runtime.LabelRole] {
 		case runtime.RoleProxy:
-			state.Services = append(state.Services, runtime.Service{Name: s.Spec.Labels[runtime.LabelService], Document: s.Spec.Labels[runtime.LabelDocument], Pinned: s.Spec.Labels[runtime.LabelPinned]})
+			state.Services = append(state.Services, service(s.Spec.Labels))
 		case runtime.RoleInstance:
 			state.Instances = append(state.Instances, instance(s, byService[s.ID], nodes))
 		}
@@ -244,11 +245,18 @@ func (r *Runtime) Look(ctx context.Context) (runtime.State, error) {
 	return state, nil
 }
 
+// service returns the service of proxies with these labels.
+func service(labels map[string]string) runtime.Service {
+	s := runtime.Service{Name: labels[runtime.LabelService], Document: labels[runtime.LabelDocument], Pinned: labels[runtime.LabelPinned]}
+	_ = json.Unmarshal([]byte(labels[runtime.LabelUpdate]), &s.Update) // there is none before the first
+	return s
+}
+
 // instance converts a Swarm service and its tasks, past ones included, to an instance.
 func instance(s swarm.Service, tasks []swarm.Task, nodes []runtime.Node) runtime.Instance {
 	i := runtime.Instance{
 		ID: s.Spec.Labels[runtime.LabelInstance], Service: s.Spec.Labels[runtime.LabelService],
-		Image: s.Spec.Labels[runtime.LabelImage], Phase: runtime.Starting, Addresses: map[uint16]netip.AddrPort{},
+		Image: s.Spec.Labels[runtime.LabelImage], Made: s.Spec.Labels[runtime.LabelMade], Phase: runtime.Starting, Addresses: map[uint16]netip.AddrPort{},
 	}
 	var address netip.Addr
 	for _, n := range nodes {
@@ -330,6 +338,9 @@ func (r *Runtime) Fetch(ctx context.Context, image string) (runtime.Image, error
 	nodes, err := r.Nodes(ctx)
 	if err != nil {
 		return runtime.Image{}, err
+	}
+	if strings.Contains(image, "@") {
+		fetched.Pinned = image
 	}
 	if runtime.Pin(image, found) == found.ID {
 		if fetched.Note, err = checkArchitecture(image, found.Architecture, nodes); err != nil {

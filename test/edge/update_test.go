@@ -1,0 +1,203 @@
+//go:build docker
+
+package edge
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-project/weir/internal/edge/profile"
+	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
+)
+
+// Versions of a service: pages of different sizes, and one that does not answer.
+const (
+	firstImage, secondImage = "example.test/versions:1", "example.test/versions:2"
+	silentImage             = "example.test/silent:1"
+	firstBytes, secondBytes = 2000, 3000
+)
+
+func (s *site) importVersions(t *testing.T) {
+	t.Helper()
+	for image, bytes := range map[string]int{firstImage: firstBytes, secondImage: secondBytes} {
+		s.importPages(t, image, "--work", "5ms", "--workers", "64", "--queue", "64", "--bytes", fmt.Sprint(bytes))
+	}
+	must.Succeed(t, s.engine.ImportBinary(t.Context(), silentImage, nil))
+}
+
+// version is a service of two instances, of one of the images.
+func version(image string) map[string]any {
+	s := specification("shop", image, 8080, 40, nil)
+	s["QoS"] = map[string]any{"responseTime": "2", "numUsers": 80}
+	return s
+}
+
+// deployAndWait deploys a service and returns how that ended, and how long it took.
+func (s *site) deployAndWait(t *testing.T, document map[string]any) (string, time.Duration, error) {
+	t.Helper()
+	began := time.Now()
+	out, err := s.weirEdge("deploy", "--wait", file(t, marshal(t, document)))
+	return out, time.Since(began).Round(10 * time.Millisecond), err
+}
+
+// TestUpdate: a service that is deployed again changes under its users, who miss no answer; one that
+// does not answer goes back by itself. What has a local volume is away for as long as is said.
+func TestUpdate(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.importVersions(t)
+	s.start(t)
+	out, took, err := s.deployAndWait(t, version(firstImage))
+	must.Succeed(t, err)
+	if !strings.Contains(out, "shop answers") {
+		t.Errorf("it says %q", out)
+	}
+	t.Logf("it answers after %v", took)
+	s.awaitRunning(t, "shop", 2, 10*time.Second)
+	leave := s.strictCrowd(t, s.crowd(8080, 50))
+	out, took, err = s.deployAndWait(t, version(secondImage))
+	must.Succeed(t, err)
+	t.Logf("updated after %v: %s\n%s", took, out, s.must(t, "ps"))
+	s.mustServe(t, secondImage, secondBytes)
+	_, took, err = s.deployAndWait(t, version(silentImage))
+	if err == nil || !strings.Contains(err.Error(), "exit status 1") || !strings.Contains(err.Error(), "goes back to the one before") || !strings.Contains(err.Error(), "has not answered for") {
+		t.Errorf("a version that does not answer: %v", err)
+	}
+	t.Logf("gone back after %v: %v", took, err)
+	harness.Await(t, "the version before is alone again", 20*time.Second, func() error {
+		for _, i := range s.ps(t) {
+			if i.Image != secondImage || i.State != "running" {
+				return errNot(s.must(t, "ps"))
+			}
+		}
+		return nil
+	})
+	s.mustServe(t, secondImage, secondBytes)
+	leave()
+	if events := s.must(t, "events"); !strings.Contains(events, "goes back to the one before: shop-") {
+		t.Errorf("nothing says that it went back:\n%s", events)
+	}
+	if out, _, err := s.deployAndWait(t, version(secondImage)); err != nil || !strings.Contains(out, "is there already") {
+		t.Errorf("the same again: %s, %v", out, err)
+	}
+	s.must(t, "rm", "shop")
+	t.Run("one at a time", s.testUpdateVolume)
+}
+
+// mustServe checks that all instances are of an image, and users get its pages.
+func (s *site) mustServe(t *testing.T, image string, bytes int64) {
+	t.Helper()
+	for _, i := range s.ps(t) {
+		if i.Image != image {
+			t.Errorf("%s runs %s", i.Instance, i.Image)
+		}
+	}
+	user := http.Client{Transport: &http.Transport{DialContext: s.dial, DisableKeepAlives: true}, Timeout: 5 * time.Second}
+	response, err := user.Get(s.url(8080))
+	must.Succeed(t, err)
+	defer response.Body.Close()
+	if n, err := io.Copy(io.Discard, response.Body); n != bytes || err != nil {
+		t.Errorf("a page has %d bytes, not %d: %v", n, bytes, err)
+	}
+}
+
+// strictCrowd lets users come, each of whose requests is a connection of its own: nothing is asked
+// twice. The function that it returns ends that, and fails if one request had no answer.
+func (s *site) strictCrowd(t *testing.T, crowd profile.Crowd) (leave func()) {
+	crowd.Fresh = true
+	ctx, cancel := context.WithCancel(t.Context())
+	answers := make(chan profile.Answers, 1)
+	go func() { answers <- crowd.Run(ctx) }()
+	return func() {
+		t.Helper()
+		cancel()
+		got := <-answers
+		t.Logf("%d users: %d requests, %d without an answer; on average %v, 95 %% within %v", crowd.Users, got.Requests, got.Failed, got.Mean, got.P95)
+		if got.Requests == 0 || got.Failed > 0 {
+			t.Errorf("%d of %d requests failed: %v", got.Failed, got.Requests, got.LastError)
+		}
+	}
+}
+
+// volumeFile is a service with a volume of this node.
+const volumeFile = `
+name: home
+services:
+  db:
+    image: example.test/silent:1
+    command: [sh, -c, "mkdir -p /data && %s"]
+    volumes: ["data:/data"]
+    ports: ["8203:5432"]
+volumes: {data: {}}
+`
+
+// testUpdateVolume: of what writes to a local volume the old instance ends first, which is said before
+// and after.
+func (s *site) testUpdateVolume(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "compose.yaml")
+	deploy := func(command string) (string, error) {
+		must.Succeed(t, os.WriteFile(path, fmt.Appendf(nil, volumeFile, command), 0o600))
+		return s.weirEdge("deploy", "--wait", path)
+	}
+	_, err := deploy("exec httpd -f -p 5432 -h /data")
+	must.Succeed(t, err)
+	_, err = deploy("date >/data/now && exec httpd -f -p 5432 -h /data")
+	must.Succeed(t, err)
+	said := s.must(t, "events")
+	for _, want := range []string{"it ends before the new one starts, and users wait for that long", "; users were without it for "} {
+		if !strings.Contains(said, want) {
+			t.Errorf("nothing says %q:\n%s", want, said)
+		}
+	}
+	_, err = deploy("exec sleep 3600")
+	if err == nil || !strings.Contains(err.Error(), "goes back to the one before") {
+		t.Errorf("a version that does not answer: %v", err)
+	}
+	list := s.awaitRunning(t, "home-db", 1, 30*time.Second)
+	if explained := s.must(t, "explain", "home-db"); !strings.Contains(list[0].Reason, "kept here by the volume home_data") || !strings.Contains(explained, "kept here by the volume home_data") {
+		t.Errorf("ps says %q, explain\n%s", list[0].Reason, explained)
+	}
+	t.Logf("weir-edge events\n%s", s.must(t, "events"))
+	s.must(t, "rm", "home-db")
+}
+
+// TestUpdateSwarm: the same on a swarm, for users of both nodes.
+func TestUpdateSwarm(t *testing.T) {
+	c := newClusterOf(t, 2)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	c.importVersions(t)
+	for _, image := range []string{firstImage, secondImage} {
+		must.Succeed(t, (&testbed.Cluster{Host: c.host, Nodes: c.nodes, Engines: c.engines}).Distribute(ctx, image))
+	}
+	c.startManager(t)
+	_, took, err := c.deployAndWait(t, version(firstImage))
+	must.Succeed(t, err)
+	t.Logf("it answers after %v", took)
+	c.awaitRunning(t, "shop", 2, 10*time.Second)
+	var leave []func()
+	for node := range c.nodes {
+		harness.Await(t, fmt.Sprintf("users get an answer at node %d", node), 15*time.Second, func() error { return c.get(node, 8080) })
+		leave = append(leave, c.strictCrowd(t, profile.Crowd{URL: c.url(node, 8080), Users: 25, Timeout: 5 * time.Second, Dial: c.dial}))
+	}
+	_, took, err = c.deployAndWait(t, version(secondImage))
+	must.Succeed(t, err)
+	t.Logf("updated after %v\n%s", took, c.must(t, "ps"))
+	for _, end := range leave {
+		end()
+	}
+	for _, i := range c.ps(t) {
+		if i.Image != secondImage {
+			t.Errorf("%s runs %s", i.Instance, i.Image)
+		}
+	}
+}
