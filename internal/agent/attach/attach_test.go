@@ -236,6 +236,32 @@ func TestBridges(t *testing.T) {
 	expect("from a bridge", "")
 }
 
+// TestUplinkOnBridge: what a bridge's ports send to each other passes neither the bridge nor what is on it.
+func TestUplinkOnBridge(t *testing.T) {
+	const bridge = 1<<30 + 100
+	b := newBed()
+	c, routed := b.start("c", v1.ModeBridge, 1), b.start("routed", v1.ModeBridge, 2)
+	c.Devices[0].BridgeIndex, routed.Devices[0].BridgeIndex = bridge, bridge+1
+	for _, test := range []struct {
+		what string
+		vlan int
+		want bool
+	}{
+		{"no part of the bridge", bridge + 7, false}, {"a VLAN on the bridge", b.uplink.Ifindex(), true},
+	} {
+		b.bridges.vlans = map[int][]kernel.Link{bridge: {{Index: test.vlan, Name: "br.7"}}}
+		b.Attacher.bridges.recheck()
+		b.apply()
+		said := strings.Join(b.uplink.Complaints(c), "")
+		if strings.Contains(said, "as it does not pass up0: name the port that leads out as the uplink instead of up0") != test.want {
+			t.Errorf("the uplink is %s: %q", test.what, said)
+		}
+		if got := b.uplink.Complaints(routed); len(got) > 0 {
+			t.Errorf("the uplink is %s: behind another bridge: %q", test.what, got)
+		}
+	}
+}
+
 // TestPassedBefore: filters of others at the bridge that the uplink is a port of degrade containers whose
 // packets pass it.
 func TestPassedBefore(t *testing.T) {

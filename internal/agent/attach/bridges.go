@@ -43,6 +43,14 @@ type bridges struct {
 	leftover bool
 }
 
+// bridged is what the bridges of a container mean for its packets.
+type bridged struct {
+	// err is the reason why those with a tag in tc_index only count as the host's.
+	err error
+	// entrances are the indexes of the devices by which those for the host come in.
+	entrances []int
+}
+
 // clearance is the state of one entrance.
 type clearance struct {
 	identity.Applied[bool]
@@ -155,10 +163,13 @@ func (a *Attacher) indexDevices(list []*Container) map[int]bool {
 		}
 	}
 	for _, c := range list {
-		c.indexErr = nil
+		c.bridged = bridged{}
 		for _, d := range c.Devices {
+			for _, at := range a.bridges.entrances[d.BridgeIndex] {
+				c.bridged.entrances = append(c.bridged.entrances, at.Index)
+			}
 			if err := a.bridges.problem(d.BridgeIndex); wanted[d.BridgeIndex] && err != nil {
-				c.indexErr = err
+				c.bridged.err = err
 			}
 		}
 	}
@@ -170,10 +181,10 @@ const indexLost = "its IPv4 packets that the host fragments, or sends through a 
 
 // indexComplaint returns why packets of a container with a tag in tc_index only count as the host's, or "".
 func (c *Container) indexComplaint() string {
-	if c.indexErr == nil || c.Number == 0 {
+	if c.bridged.err == nil || c.Number == 0 {
 		return ""
 	}
-	return indexLost + c.indexErr.Error()
+	return indexLost + c.bridged.err.Error()
 }
 
 // passedComplaint returns what may take the container's number from its packets on their way to the

@@ -38,11 +38,10 @@ type Container struct {
 	Obstacle string
 	Want     Want
 
-	ports  ports
-	bypass identity.Applied[string]
-	flows  flowState
-	// indexErr is the reason why its packets with a tag in tc_index only count as the host's.
-	indexErr error
+	ports   ports
+	bypass  identity.Applied[string]
+	flows   flowState
+	bridged bridged
 }
 
 // Want is the wanted treatment of a container's packets.
@@ -84,11 +83,6 @@ func (c *Container) isRouted() bool {
 		return c.isContainer()
 	}
 	return false
-}
-
-// HasBridge reports whether the container is a port of the bridge with index ifindex.
-func (c *Container) HasBridge(ifindex int) bool {
-	return slices.ContainsFunc(c.Devices, func(d Device) bool { return ifindex != 0 && d.BridgeIndex == ifindex })
 }
 
 // HasVeth reports whether the device with index ifindex is the host end of one of its veths.

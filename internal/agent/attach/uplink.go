@@ -55,6 +55,9 @@ func (u *Uplink) Complaints(c *Container) (reasons []string) {
 		reasons = append(reasons, fmt.Sprintf("%s at egress of %s comes after Weir's and may change whose class packets are in: remove it, or attach it elsewhere",
 			strings.Join(u.followers, ", "), u.Name()))
 	}
+	if slices.Contains(c.bridged.entrances, u.Ifindex()) {
+		reasons = append(reasons, fmt.Sprintf("what it sends to other ports of its bridge is not controlled, as it does not pass %[1]s: name the port that leads out as the uplink instead of %[1]s", u.Name()))
+	}
 	if c.isRouted() && u.tunnels != nil {
 		reasons = append(reasons, "what it sends through a tunnel is counted as the host's: "+u.tunnels.Error())
 	}

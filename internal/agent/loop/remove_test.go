@@ -7,8 +7,6 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/agent/attach"
-	"github.com/weir-project/weir/internal/datapath/identity"
 	"github.com/weir-project/weir/internal/datapath/kernel"
 )
 
@@ -81,27 +79,6 @@ func TestUplinkIsNotSharedOut(t *testing.T) {
 	b.check()
 	if state, reason := c.container.state(); state != v1.StateOK {
 		t.Errorf("put back: %s, %q", state, reason)
-	}
-}
-
-// What a bridge's ports send to each other passes it by.
-func TestBridgeAsUplink(t *testing.T) {
-	b := newBench(t, 100e6)
-	c, routed := b.start("c"), b.start("routed")
-	c.container.Devices = []attach.Device{{Attachment: identity.Attachment{BridgeIndex: 3}}}
-	routed.container.Devices = []attach.Device{{Attachment: identity.Attachment{BridgeIndex: 4}}}
-	if state, reason := c.container.state(); state != v1.StateOK {
-		t.Errorf("the uplink is no bridge: %s, %q", state, reason)
-	}
-	b.machine.gone = true
-	b.advance(b.link)
-	b.machine.gone, b.machine.kind = false, "bridge"
-	b.advance(b.link)
-	if state, reason := c.container.state(); state != v1.StateDegraded || !strings.Contains(reason, "name the port that leads out as the uplink instead of up0") {
-		t.Errorf("a port of the uplink: %s, %q", state, reason)
-	}
-	if state, reason := routed.container.state(); state != v1.StateOK {
-		t.Errorf("behind another bridge: %s, %q", state, reason)
 	}
 }
 

@@ -92,10 +92,6 @@ func (s *share) complaints() (rejected bool, reasons []string) {
 	if s.uplink.device.Problem() != nil && s.container.Mode != v1.ModeNone {
 		reasons = append(reasons, s.uplink.device.Problem().Error())
 	}
-	if s.container.HasBridge(s.uplink.device.BridgeIndex()) { // the index is 0 for other kinds of device
-		reasons = append(reasons, fmt.Sprintf(
-			"what it sends to other ports of %[1]s is not controlled, as it does not pass the bridge itself: name the port that leads out as the uplink instead of %[1]s", s.uplink.device.Name()))
-	}
 	if s.container.Number != 0 && s.class.GuaranteedBPS < s.admittedBPS {
 		reasons = append(reasons, fmt.Sprintf("minimum %s is cut to %s: the uplink's rate was lowered and the minimums exceed it",
 			policy.FormatRate(s.admittedBPS), policy.FormatRateShort(s.class.GuaranteedBPS)))

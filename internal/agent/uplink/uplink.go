@@ -47,7 +47,7 @@ type holding struct {
 	mtuBytes uint32
 	// bridge is the configured name if that is a bridge's and this device is its port.
 	bridge string
-	// isBridge: the device is a bridge. Traffic between its ports does not pass it.
+	// isBridge: the device is a bridge.
 	isBridge bool
 	// wasThere and wasInstalled: the device has been in these states before.
 	wasThere, wasInstalled bool
@@ -121,15 +121,6 @@ func (d *Device) OverheadBytes() uint16 { return d.held.overheadBytes }
 
 // MTUBytes returns the largest IP packet that the device sends in one frame.
 func (d *Device) MTUBytes() uint32 { return d.held.mtuBytes }
-
-// BridgeIndex returns the device's index if it is a bridge, and 0 otherwise. Packets between two
-// ports of a bridge do not pass the device.
-func (d *Device) BridgeIndex() int {
-	if !d.held.isBridge {
-		return 0
-	}
-	return d.held.ifindex
-}
 
 // State returns the stage of the device in its life cycle.
 func (d *Device) State() State { return d.state }

@@ -161,7 +161,7 @@ func TestBridge(t *testing.T) {
 	port(b.machine, 5, "eth0", "device")
 	b.advance()
 	b.expect("with one port that leads out", Installed, 0)
-	if b.Name() != "eth0" || b.Ifindex() != 5 || (b.BridgeIndex() != 0) || b.machine.devices[3].root != 0 {
+	if b.Name() != "eth0" || b.Ifindex() != 5 || b.held.isBridge || b.machine.devices[3].root != 0 {
 		t.Errorf("shared out: %s, index %d", b.Name(), b.Ifindex())
 	}
 	// A second one takes traffic past the first: the bridge itself is shared out until it goes.
@@ -181,7 +181,7 @@ func TestBridge(t *testing.T) {
 	delete(b.machine.devices, 5)
 	b.advance()
 	b.expect("without one", Installed, 0)
-	if b.Name() != "br0" || !(b.BridgeIndex() != 0) {
+	if b.Name() != "br0" || !b.held.isBridge {
 		t.Errorf("shared out: %s", b.Name())
 	}
 
@@ -191,7 +191,7 @@ func TestBridge(t *testing.T) {
 	port(b.machine, 5, "eth1", "device")
 	b.advance()
 	b.expect("with two", Installed, 0)
-	if b.Name() != "br0" || !(b.BridgeIndex() != 0) {
+	if b.Name() != "br0" || !b.held.isBridge {
 		t.Errorf("shared out: %s", b.Name())
 	}
 	b.machine.fail["Links"] = errors.New("no memory")
