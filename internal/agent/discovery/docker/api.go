@@ -29,6 +29,16 @@ const (
 	dialTimeout    = 5 * time.Second
 )
 
+// Bounds of an engine's answers: a faulty engine must not take the agent's memory. A container in a
+// list has a few kilobytes, and the agent controls 4000.
+const (
+	// maxListBytes bounds a list, and a network with all its containers.
+	maxListBytes = 16 << 20
+	maxElements  = 16384
+	// maxObjectBytes bounds a container, an image, or an event, which repeats the container's labels.
+	maxObjectBytes = 4 << 20
+)
+
 // apiVersion is a version of the Docker API, e.g. 1.41.
 type apiVersion struct{ major, minor int }
 
@@ -170,8 +180,8 @@ func drain(resp *http.Response) {
 	resp.Body.Close()
 }
 
-// get decodes the JSON value at a path of the negotiated API version.
-func (a *api) get(ctx context.Context, path string, read func(*json.Decoder) error) error {
+// get decodes the JSON value at a path of the negotiated API version, of up to maxBytes.
+func (a *api) get(ctx context.Context, path string, maxBytes int, read func(*json.Decoder) error) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	resp, err := a.do(ctx, "/v"+a.version.String()+path)
@@ -179,7 +189,7 @@ func (a *api) get(ctx context.Context, path string, read func(*json.Decoder) err
 		return err
 	}
 	defer drain(resp)
-	body := &errReader{r: resp.Body}
+	body := &boundedReader{r: resp.Body, left: maxBytes}
 	if err := read(json.NewDecoder(body)); err != nil {
 		if body.err != nil && !errors.Is(body.err, io.EOF) {
 			return body.err // a connection error, not a bad response
@@ -189,16 +199,25 @@ func (a *api) get(ctx context.Context, path string, read func(*json.Decoder) err
 	return nil
 }
 
-// errReader records the error that ended reading.
-type errReader struct {
-	r   io.Reader
-	err error
+// errTooLarge: the engine sent more than an answer may have.
+var errTooLarge = errors.New("it is too large: does a container or an image have megabytes of labels?")
+
+// boundedReader returns errTooLarge once left bytes were read, and records the error of r that ended
+// reading.
+type boundedReader struct {
+	r    io.Reader
+	left int
+	err  error
 }
 
-func (e *errReader) Read(p []byte) (int, error) {
-	n, err := e.r.Read(p)
+func (b *boundedReader) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		return 0, errTooLarge
+	}
+	n, err := b.r.Read(p[:min(len(p), b.left)])
+	b.left -= n
 	if err != nil {
-		e.err = err
+		b.err = err
 	}
 	return n, err
 }
@@ -213,7 +232,10 @@ func readArray[T any](dec *json.Decoder, each func(T)) error {
 	} else if token != json.Delim('[') {
 		return fmt.Errorf("a list begins with %v", token)
 	}
-	for dec.More() {
+	for read := 0; dec.More(); read++ {
+		if read == maxElements {
+			return fmt.Errorf("the list has more than %d elements", maxElements)
+		}
 		var element T
 		if err := dec.Decode(&element); err != nil {
 			return err
@@ -227,7 +249,7 @@ func readArray[T any](dec *json.Decoder, each func(T)) error {
 // running returns the IDs of all running containers, paused ones included.
 func (a *api) running(ctx context.Context) ([]string, error) {
 	var ids []string
-	err := a.get(ctx, "/containers/json", func(dec *json.Decoder) error {
+	err := a.get(ctx, "/containers/json", maxListBytes, func(dec *json.Decoder) error {
 		return readArray(dec, func(c struct {
 			ID string `json:"Id"`
 		}) {
@@ -268,7 +290,7 @@ type inspection struct {
 
 func (a *api) inspect(ctx context.Context, nameOrID string) (*inspection, error) {
 	var info inspection
-	err := a.get(ctx, "/containers/"+url.PathEscape(nameOrID)+"/json", func(dec *json.Decoder) error {
+	err := a.get(ctx, "/containers/"+url.PathEscape(nameOrID)+"/json", maxObjectBytes, func(dec *json.Decoder) error {
 		return dec.Decode(&info)
 	})
 	if err != nil {
@@ -282,7 +304,7 @@ func (a *api) imageLabels(ctx context.Context, id string) (map[string]string, er
 	var info struct {
 		Config struct{ Labels map[string]string }
 	}
-	err := a.get(ctx, "/images/"+url.PathEscape(id)+"/json", func(dec *json.Decoder) error {
+	err := a.get(ctx, "/images/"+url.PathEscape(id)+"/json", maxObjectBytes, func(dec *json.Decoder) error {
 		return dec.Decode(&info)
 	})
 	if err != nil {
@@ -301,7 +323,7 @@ type networkInfo struct {
 // networks returns the networks by ID.
 func (a *api) networks(ctx context.Context) (byID map[string]networkInfo, err error) {
 	byID = make(map[string]networkInfo)
-	err = a.get(ctx, "/networks", func(dec *json.Decoder) error {
+	err = a.get(ctx, "/networks", maxListBytes, func(dec *json.Decoder) error {
 		return readArray(dec, func(n networkInfo) { byID[n.ID] = n })
 	})
 	if err != nil {
@@ -312,7 +334,7 @@ func (a *api) networks(ctx context.Context) (byID map[string]networkInfo, err er
 
 func (a *api) network(ctx context.Context, nameOrID string) (*networkInfo, error) {
 	var info networkInfo
-	err := a.get(ctx, "/networks/"+url.PathEscape(nameOrID), func(dec *json.Decoder) error {
+	err := a.get(ctx, "/networks/"+url.PathEscape(nameOrID), maxListBytes, func(dec *json.Decoder) error {
 		return dec.Decode(&info)
 	})
 	if err != nil {
@@ -369,7 +391,9 @@ func (a *api) events(ctx context.Context) (io.ReadCloser, error) {
 // readMessages calls handle for every message of a stream until the stream breaks, and returns the
 // error.
 func readMessages(stream io.Reader, handle func(message)) error {
-	for dec := json.NewDecoder(stream); ; {
+	body := &boundedReader{r: stream}
+	for dec := json.NewDecoder(body); ; {
+		body.left = maxObjectBytes // of one message
 		var m message
 		if err := dec.Decode(&m); errors.Is(err, io.EOF) {
 			return errors.New("the engine closed the stream of events")

@@ -40,6 +40,7 @@ type fakeEngine struct {
 	streams    []chan string // one for each request for events
 	listed     func()        // called after a list was made, before it is sent
 	list       string        // sent instead of the true list
+	tail       string        // sent after list, again and again
 	images     map[string]string
 	imagesRead int
 }
@@ -169,10 +170,13 @@ func (e *fakeEngine) serveList(w http.ResponseWriter, r *http.Request) {
 			list = append(list, map[string]string{"Id": id})
 		}
 	}
-	listed, text := e.listed, e.list
+	listed, text, tail := e.listed, e.list, e.tail
 	e.mu.Unlock()
 	if text != "" {
-		fmt.Fprint(w, text)
+		_, err := fmt.Fprint(w, text)
+		for tail != "" && err == nil {
+			_, err = fmt.Fprint(w, tail)
+		}
 		return
 	}
 	if listed != nil {
@@ -461,6 +465,46 @@ func TestMalformedListIsAnOutage(t *testing.T) {
 	e.list = ""
 	e.mu.Unlock()
 	expect(t, events, "snapshot one")
+}
+
+// TestHostileAnswers: answers and events of any size end with a reason, and what is known stays known.
+func TestHostileAnswers(t *testing.T) {
+	e := newFakeEngine(t)
+	huge := strings.Repeat("x", maxObjectBytes)
+	e.set("good", 10, fakeContainer{listed: true})
+	e.set("huge", 11, fakeContainer{listed: true, answer: fmt.Sprintf(`{"Id":%q,"State":{"Running":true,"Pid":11},"Config":{"Labels":{"a":%q}}}`, id("huge"), huge)})
+	e.start()
+	events := e.watchFake()
+	if got := expect(t, events, "snapshot good").Snapshot.Uninspected; !slices.Equal(got, []string{id("huge")}) {
+		t.Errorf("uninspected: %q, want that with a huge label", got)
+	}
+
+	reason := func(events <-chan discovery.Event, want string) {
+		t.Helper()
+		if got := expect(t, events, "disconnected").Disconnected.Error(); !strings.Contains(got, want) {
+			t.Errorf("the reason is %q, want %q in it", got, want)
+		}
+	}
+	e.emit(fmt.Sprintf(`{"Type":"container","Action":"start","Actor":{"ID":%q,"Attributes":{"a":%q}}}`, id("good"), huge))
+	reason(events, "read the stream of events: it is too large")
+	expect(t, events, "snapshot good")
+	for _, endless := range []struct{ list, tail, why string }{
+		{`[{"Id":"`, huge, "list containers: read the engine's answer: it is too large"},
+		{`[{}`, strings.Repeat(`,{}`, 1000), "more than 16384 elements"},
+	} {
+		e.mu.Lock()
+		e.list, e.tail = endless.list, endless.tail
+		e.mu.Unlock()
+		e.breakStreams()
+		expect(t, events, "disconnected")
+		later := e.watchFake()
+		reason(later, endless.why)
+		e.mu.Lock()
+		e.list, e.tail = "", ""
+		e.mu.Unlock()
+		expect(t, later, "snapshot good")
+		expect(t, events, "snapshot good")
+	}
 }
 
 func TestEngineComesLateAndGoes(t *testing.T) {

@@ -201,7 +201,7 @@ func (a *api) created(ctx context.Context, id string) (*inspection, error) {
 	}
 	query := url.Values{"all": {"1"}, "filters": {string(filters)}}
 	var found *inspection
-	err = a.get(ctx, "/containers/json?"+query.Encode(), func(dec *json.Decoder) error {
+	err = a.get(ctx, "/containers/json?"+query.Encode(), maxListBytes, func(dec *json.Decoder) error {
 		return readArray(dec, func(listed listedContainer) {
 			if listed.ID == id {
 				found = listed.inspection()
