@@ -47,7 +47,7 @@ func askHelper(ctx context.Context, helper, server string) (login registry.AuthC
 	if err != nil {
 		return login, err
 	}
-	answer, err := runHelper(ctx, path, server)
+	answer, err := runHelper(ctx, path, program, server)
 	if said := strings.TrimSpace(string(answer)); err != nil && (strings.Contains(said, noLogin) || strings.Contains(said, noUser)) {
 		return login, nil
 	} else if err != nil {
@@ -66,11 +66,13 @@ func askHelper(ctx context.Context, helper, server string) (login registry.AuthC
 	return login, nil
 }
 
-// runHelper returns what a helper writes for a server.
-func runHelper(ctx context.Context, path, server string) (answer []byte, err error) {
+// runHelper returns what the helper at a path writes for a server. It gets its own name, as path may
+// be that of one program for many names.
+func runHelper(ctx context.Context, path, name, server string) (answer []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, helperTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, "get")
+	cmd.Args[0] = name
 	cmd.Stdin = strings.NewReader(server + "\n")
 	cmd.Env = append(os.Environ(), "HOME="+home())
 	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
@@ -94,19 +96,19 @@ func (l *limited) Write(part []byte) (int, error) {
 	return l.to.Write(part)
 }
 
-// findHelper returns the path of a program in the first folder of a search path that has it. Folders and
-// programs that other users can change do not count.
+// findHelper returns the path of a program in the first folder of a search path that has it, with
+// symbolic links resolved. Folders and programs that other users can change do not count.
 func findHelper(program, searchPath string) (string, error) {
 	if !helperName.MatchString(program) {
 		return "", errors.New("this is not a program's name")
 	}
 	var refused error
 	for _, folder := range filepath.SplitList(searchPath) {
-		path := filepath.Join(folder, program)
-		if _, err := os.Stat(path); err != nil || !filepath.IsAbs(folder) {
+		path, err := filepath.EvalSymlinks(filepath.Join(folder, program))
+		if err != nil || !filepath.IsAbs(folder) {
 			continue
 		}
-		if err := cmp.Or(checkOwner(folder), checkOwner(path)); err != nil {
+		if err := cmp.Or(checkOwner(folder), checkOwner(filepath.Dir(path)), checkOwner(path)); err != nil {
 			refused = err
 			continue
 		}

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -60,7 +61,7 @@ func TestHelpers(t *testing.T) {
 	t.Setenv("DOCKER_CONFIG", logins)
 	t.Setenv("PATH", programs+":"+os.Getenv("PATH"))
 	must.Succeed(t, os.WriteFile(filepath.Join(logins, "config.json"), []byte(`{"auths":{"https://index.docker.io/v1/":{},"gone.lan":{}},"credsStore":"keeps",
-		"credHelpers":{"cloud.lan:5000":"keeps","none.lan":"missing","path.lan":"../keeps","open.lan":"open","odd.lan":"odd","slow.lan":"slow"}}`), 0o600))
+		"credHelpers":{"cloud.lan:5000":"keeps","none.lan":"missing","path.lan":"../keeps","open.lan":"open","odd.lan":"odd","slow.lan":"slow","linked.lan":"linked"}}`), 0o600))
 	helper := func(name, script string, mode os.FileMode) {
 		path := filepath.Join(programs, "docker-credential-"+name)
 		must.Succeed(t, os.WriteFile(path, []byte("#!/bin/sh\n"+script), 0o700))
@@ -73,6 +74,10 @@ func TestHelpers(t *testing.T) {
 	helper("open", "exit", 0o722)
 	helper("odd", "echo no key; exit 3", 0o700)
 	helper("slow", "sleep 60", 0o700)
+	helper("linked", "exit", 0o700)
+	others := filepath.Join(t.TempDir(), "others") // a folder that other users can change
+	must.Succeed(t, errors.Join(os.Mkdir(others, 0o700), os.Chmod(others, 0o777), os.Rename(programs+"/docker-credential-linked", others+"/program"),
+		os.Symlink(others+"/program", programs+"/docker-credential-linked")))
 	for image, want := range map[string]registry.AuthConfig{
 		"nginx":               {Username: "me", Password: "a:b", ServerAddress: "https://index.docker.io/v1/"},
 		"cloud.lan:5000/shop": {IdentityToken: "t", ServerAddress: "cloud.lan:5000"},
@@ -91,10 +96,11 @@ func TestHelpers(t *testing.T) {
 		}
 	}
 	for image, says := range map[string]string{
-		"none.lan/shop": "ask docker-credential-missing for the login of none.lan: it is in no folder of PATH",
-		"path.lan/shop": "not a program's name",
-		"open.lan/shop": "chown root " + programs + "/docker-credential-open",
-		"odd.lan/shop":  `exit status 3: "no key": see what`,
+		"none.lan/shop":   "ask docker-credential-missing for the login of none.lan: it is in no folder of PATH",
+		"path.lan/shop":   "not a program's name",
+		"open.lan/shop":   "chown root " + programs + "/docker-credential-open",
+		"linked.lan/shop": "chown root " + others + " && chmod go-w",
+		"odd.lan/shop":    `exit status 3: "no key": see what`,
 	} {
 		if auth, err := RegistryAuth(t.Context(), image); auth != "" || err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %q, %v, want %q", image, auth, err, says)
