@@ -112,16 +112,16 @@ func TestTunnelOfHost(t *testing.T) {
 	}
 }
 
-// TestDoctorOnClassifier: weir doctor says whether the kernel accepts the classifier.
-func TestDoctorOnClassifier(t *testing.T) {
+// TestDoctorOnPrograms: weir doctor says whether the kernel accepts the agent's programs.
+func TestDoctorOnPrograms(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	for result, wrapper := range map[string][]string{
-		"ok +the classifier loads":                   nil,
-		"missing +the classifier does not load .*: ": {"setpriv", "--bounding-set=-bpf,-sys_admin", "--inh-caps=-all", "--"},
+		"ok +the programs that the agent needs load":              nil,
+		"missing +programs that the agent needs do not load .*: ": {"setpriv", "--bounding-set=-bpf,-sys_admin", "--inh-caps=-all", "--"},
 	} {
 		doctor := b.WeirAs(wrapper, "doctor")
-		if !regexp.MustCompile(`(?m)^uplink +` + result).MatchString(doctor.Stdout) {
+		if !regexp.MustCompile(`(?m)^programs +` + result).MatchString(doctor.Stdout) {
 			t.Errorf("weir doctor does not say %q:\n%s", result, doctor.Stdout)
 		}
 	}

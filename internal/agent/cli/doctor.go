@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -43,14 +44,17 @@ namespace. The exit code is 1 if Weir cannot run here.`,
 		if err != nil {
 			return err
 		}
-		for _, f := range findings {
-			if f.Result == resultMissing {
-				return cmdline.ErrSilent
-			}
-		}
-		return nil
+		return verdict(findings)
 	}
 	return cmd
+}
+
+// verdict returns an error if Weir cannot run.
+func verdict(findings []finding) error {
+	if slices.ContainsFunc(findings, func(f finding) bool { return f.Result == resultMissing }) {
+		return cmdline.ErrSilent
+	}
+	return nil
 }
 
 // result is the outcome of one check.
@@ -176,8 +180,7 @@ func examineKernel() []finding {
 	add := adder(&findings)
 	add("bpf", kernel.ProbeBPF(), resultMissing,
 		"programs can tell containers apart", "no programs for traffic control (CONFIG_NET_CLS_BPF, CONFIG_BPF_SYSCALL)")
-	add("uplink", identity.ProbeUplink(), resultMissing,
-		"the classifier loads", "the classifier does not load (it takes Linux 5.12, on arm64 5.18)")
+	findings = append(findings, examinePrograms(identity.ProbePrograms)...)
 	add("tcx", kernel.ProbeTCX(), resultLess,
 		"programs attach with tcx", "before Linux 6.6; clsact is used instead")
 	add("htb", kernel.ProbeQdisc(kernel.HTB{DefaultMinor: 1}), resultMissing,
@@ -205,6 +208,19 @@ func examineKernel() []finding {
 		"waiting times are measured", "waiting times are not measured (CONFIG_DEBUG_INFO_BTF, CONFIG_BPF_EVENTS)")
 	add("flows", identity.ProbeFlows(), resultLess,
 		"each flow gets the class of its application where weir.class is auto", "weir.class=auto is not in force, and what such containers send is served as be (it takes Linux 5.12, on arm64 5.18)")
+	return findings
+}
+
+// examinePrograms checks the programs that the agent loads.
+func examinePrograms(probe func() (required, optional error)) []finding {
+	var findings []finding
+	add := adder(&findings)
+	required, optional := probe()
+	add("programs", required, resultMissing,
+		"the programs that the agent needs load", "programs that the agent needs do not load (it takes Linux 5.12, on arm64 5.18)")
+	add("guards", optional, resultLess,
+		"programs for packet sockets, devices below uplinks, and transmit queues load",
+		"without weir_bypass (CONFIG_CGROUP_BPF) packet sockets of host mode pass the queues, without weir_below VLANs and bonds are no uplinks, without weir_clear some devices take more processor time")
 	return findings
 }
 

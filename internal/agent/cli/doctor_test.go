@@ -29,6 +29,32 @@ func TestDoctorTellsOfProxies(t *testing.T) {
 	}
 }
 
+// TestDoctorTellsOfPrograms: a program that does not load is named, and without a required one Weir
+// cannot run.
+func TestDoctorTellsOfPrograms(t *testing.T) {
+	refused, none := errors.New("load weir_tap: invalid argument"), error(nil)
+	for _, tc := range []struct {
+		required, optional error
+		programs, guards   result
+		fails              bool
+	}{
+		{none, none, resultOK, resultOK, false},
+		{refused, none, resultMissing, resultOK, true},
+		{none, refused, resultOK, resultLess, false},
+		{refused, refused, resultMissing, resultLess, true},
+	} {
+		got := examinePrograms(func() (required, optional error) { return tc.required, tc.optional })
+		if len(got) != 2 || got[0].Result != tc.programs || got[1].Result != tc.guards || (verdict(got) != nil) != tc.fails {
+			t.Errorf("required %v, optional %v: %+v, verdict %v", tc.required, tc.optional, got, verdict(got))
+		}
+		for _, f := range got {
+			if (f.Result != resultOK) != strings.Contains(f.Detail, "load weir_tap: invalid argument") {
+				t.Errorf("required %v, optional %v: %+v", tc.required, tc.optional, f)
+			}
+		}
+	}
+}
+
 // Of engines it says what the agent has of them, whose sockets may be others than the usual.
 func TestDoctorAsksTheAgentForEngines(t *testing.T) {
 	sources := []v1.Source{{Name: "static", Connected: true}, {Name: "docker", Connected: true}}

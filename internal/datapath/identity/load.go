@@ -1,6 +1,8 @@
 package identity
 
 import (
+	"errors"
+	"fmt"
 	"sync"
 	"weak"
 
@@ -53,4 +55,31 @@ func loadOptions() ebpf.CollectionOptions {
 		options.Programs.KernelTypes = kernel
 	}
 	return options
+}
+
+// ProbePrograms returns errors that name the programs that this kernel cannot load: required ones,
+// without which no agent runs, and optional ones. Programs with a Probe function of their own are
+// left to that.
+func ProbePrograms() (required, optional error) {
+	_, tapErr := NewTaps()
+	bridges, bridgeErr := NewBridges()
+	if bridgeErr == nil {
+		bridgeErr = bridges.Close()
+	}
+	required = errors.Join(probeUplink(), tapErr, bridgeErr)
+	for name, read := range map[string]func() (*ebpf.CollectionSpec, error){
+		bypassProgWeirBypass: loadBypass, clearProgWeirClear: loadClear, belowProgWeirBelow: loadBelow,
+	} {
+		spec, err := read()
+		if err == nil {
+			var loaded *ebpf.Collection
+			if loaded, err = ebpf.NewCollectionWithOptions(spec, loadOptions()); err == nil {
+				loaded.Close()
+			}
+		}
+		if err != nil {
+			optional = errors.Join(optional, fmt.Errorf("load %s: %w", name, err))
+		}
+	}
+	return required, optional
 }

@@ -228,8 +228,8 @@ func loadUplinkProgram(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map) (ob
 	return objects, err
 }
 
-// ProbeUplink returns an error if this kernel can load no version of the classifier.
-func ProbeUplink() error {
+// probeUplink returns an error if this kernel can load no version of the classifier.
+func probeUplink() error {
 	spec, err := loadUplink()
 	if err != nil {
 		return err
