@@ -11,6 +11,7 @@ import (
 	"github.com/weir-project/weir/internal/sdn/core"
 	"github.com/weir-project/weir/internal/sdn/ovsdb"
 	"github.com/weir-project/weir/internal/sdn/qos"
+	"github.com/weir-project/weir/internal/sdn/topology"
 	"github.com/weir-project/weir/test/must"
 )
 
@@ -38,6 +39,7 @@ func TestSDNQueueFile(t *testing.T) {
 		"--trust 0:eth1: \"0\" is no datapath":     {"--trust", "0:eth1"},
 		"--trust ab:: want PORT or SWITCH:PORT":    {"--trust", "ab:"},
 		"--trust eth1=10mbit: want PORT":           {"--trust", "eth1=10mbit"},
+		"--trust needs --rate, or --ovsdb":         {"--trust", "eth1"},
 	} {
 		code, _, stderr := run(append([]string{"run"}, args...)...)
 		if code != cmdline.Usage || !strings.Contains(stderr, says) {
@@ -47,29 +49,31 @@ func TestSDNQueueFile(t *testing.T) {
 }
 
 // TestTrustBound: the bound of EF at a trusted port follows from its queues and its rate: the one given,
-// or the one that the switch reports.
+// or the one in the database, which of a tap device has none.
 func TestTrustBound(t *testing.T) {
 	ranges, err := qos.ReadMap([]byte("queues: {1: {}, 2: {max: 40mbit}}\n"))
 	must.Succeed(t, err)
 	shares := qos.Shares{EFMax: 0.5, AFMin: 0.3}
 	for _, c := range []struct {
-		queues   qos.Map
-		given    uint64
-		reported uint64
-		want     uint64
-		says     string
+		queues qos.Map
+		given  uint64
+		known  uint64
+		want   uint64
+		says   string
 	}{
 		{shares.Map(), 100e6, 1e9, 50e6, ""}, {shares.Map(), 0, 1e9, 500e6, ""}, {ranges, 100e6, 0, 40e6, ""},
 		{shares.Map(), 0, 0, 0, "its EF is bounded by: give it with --rate eth1=RATE"}, {ranges, 20e6, 0, 0, "more than the port's rate"},
 	} {
-		trust, err := parseTrust([]string{"ab:eth1"}, ovsdb.Options{RateBPS: c.given, Queues: c.queues})
+		trust, err := parseTrust([]string{"ab:eth1"}, ovsdb.Options{RateBPS: c.given, Queues: c.queues}, func(at topology.Port) uint64 {
+			return map[topology.Port]uint64{{Switch: 0xab, Number: 1}: c.known}[at]
+		})
 		must.Succeed(t, err)
-		got, err := trust.EFBoundBPS("eth1", c.reported)
+		got, err := trust.EFBoundBPS(topology.Port{Switch: 0xab, Number: 1}, "eth1")
 		if got != c.want || (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%+v: %d, %v", c, got, err)
 		}
 	}
-	if trust, err := parseTrust(nil, ovsdb.Options{}); trust != nil || err != nil {
+	if trust, err := parseTrust(nil, ovsdb.Options{}, nil); trust != nil || err != nil {
 		t.Errorf("without --trust: %+v, %v", trust, err)
 	}
 }

@@ -126,7 +126,8 @@ func (f *sdnRunFlags) run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	options, err := f.options(log, queues)
+	var databases managers
+	options, err := f.options(log, queues, func(at topology.Port) uint64 { return databases.status()[at].RateBPS })
 	if err != nil {
 		return err
 	}
@@ -150,7 +151,6 @@ func (f *sdnRunFlags) run(ctx context.Context, log *slog.Logger) error {
 		defer l.Close()
 		listeners = append(listeners, l)
 	}
-	var databases managers
 	options.Core.QueueStates = func() map[topology.Port]qos.PortState { return databases.status() }
 	options.PromisesChanged = func() { databases.kick() }
 	c := controller.New(options)
@@ -236,8 +236,9 @@ func (f *sdnRunFlags) page(c *controller.Controller, databases managers, log *sl
 	return l, web.NewSDN(c.Handler(databases.status), log), err
 }
 
-// options checks the flags and returns the controller's options.
-func (f *sdnRunFlags) options(log *slog.Logger, queues ovsdb.Options) (controller.Options, error) {
+// options checks the flags and returns the controller's options. rateOf returns the rate of a port by the
+// databases, 0 if it is not known.
+func (f *sdnRunFlags) options(log *slog.Logger, queues ovsdb.Options, rateOf func(topology.Port) uint64) (controller.Options, error) {
 	switch {
 	case f.idle < time.Second || f.idle > 65535*time.Second:
 		return controller.Options{}, cmdline.Usagef("--idle-timeout %v is not within 1s and 65535s", f.idle)
@@ -267,8 +268,11 @@ func (f *sdnRunFlags) options(log *slog.Logger, queues ovsdb.Options) (controlle
 		PacketInsPerSecond: f.packetIns, LLDPInterval: time.Second, StatsInterval: f.stats, SecondLook: !f.noSecondLook,
 		TakeoverAfter: f.takeover, Routes: routes,
 	}
-	if config.Trust, err = parseTrust(f.trust, queues); err != nil {
+	if config.Trust, err = parseTrust(f.trust, queues, rateOf); err != nil {
 		return controller.Options{}, err
+	}
+	if config.Trust != nil && len(f.queues.ovsdb)+len(f.queues.rates) == 0 {
+		return controller.Options{}, cmdline.Usagef("--trust needs --rate, or --ovsdb, which tells the speed of a port: it bounds the EF that comes in there")
 	}
 	assign(&config, queues.Queues, model.Levels)
 	var id [8]byte

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -16,16 +17,13 @@ import (
 )
 
 // parseTrust returns the ports of --trust, or nil if there are none. The bound of their EF follows from
-// the queues.
-func parseTrust(texts []string, o ovsdb.Options) (*core.Trust, error) {
+// the queues and the rate: the one given, or the one in the database.
+func parseTrust(texts []string, o ovsdb.Options, known func(topology.Port) uint64) (*core.Trust, error) {
 	if len(texts) == 0 {
 		return nil, nil
 	}
-	trust := &core.Trust{EFBoundBPS: func(port string, reportedBPS uint64) (uint64, error) {
-		rate := o.RateOf(port)
-		if rate == 0 {
-			rate = reportedBPS
-		}
+	trust := &core.Trust{EFBoundBPS: func(at topology.Port, port string) (uint64, error) {
+		rate := cmp.Or(o.RateOf(port), known(at))
 		if rate == 0 {
 			return 0, fmt.Errorf("the port's rate is not known, which its EF is bounded by: give it with --rate %s=RATE", port)
 		}

@@ -240,7 +240,7 @@ func gone(p *player) func() bool {
 func TestTrustOfSwitches(t *testing.T) {
 	c, address := start(t, func(o *Options) {
 		o.Core.StatsInterval = 50 * time.Millisecond
-		o.Core.Trust = &core.Trust{Ports: []core.TrustedPort{{Port: "p1"}, {Switch: 3, Port: "p2"}}, EFBoundBPS: func(string, uint64) (uint64, error) { return 1e6, nil }}
+		o.Core.Trust = &core.Trust{Ports: []core.TrustedPort{{Port: "p1"}, {Switch: 3, Port: "p2"}}, EFBoundBPS: func(topology.Port, string) (uint64, error) { return 1e6, nil }}
 	}, nil)
 	for dpid, meters := range []bool{true, false} {
 		p := &player{t: t, conn: dial(t, address), dpid: uint64(dpid + 1), closed: make(chan struct{}), meters: meters}

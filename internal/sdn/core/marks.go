@@ -56,9 +56,10 @@ const (
 // Trust are the ports whose packets are queued by their marks.
 type Trust struct {
 	Ports []TrustedPort
-	// EFBoundBPS returns the bound of the EF that comes in at a port, in bits per second, given its
-	// name and the rate that the switch reports (0: unknown); an error if no rate is known.
-	EFBoundBPS func(port string, reportedBPS uint64) (uint64, error)
+	// EFBoundBPS returns the bound of the EF that comes in at a port, in bits per second, given the port
+	// and its name; an error if no rate is known. The speed that OpenFlow reports is none: of a tap
+	// device it is 10 Mbit/s before Linux 6.2, and 10 Gbit/s since.
+	EFBoundBPS func(at topology.Port, name string) (uint64, error)
 }
 
 // TrustedPort is a port by its name, at one switch or, if Switch is 0, at every switch.
@@ -326,10 +327,9 @@ var errUntrusted = errors.New("the port is not in --trust")
 
 // trust returns the bound of EF of a trusted port, and an error if the port is not trusted.
 func (k *marks) trust(sw *switchState, number uint32) (efBoundBPS uint64, err error) {
-	const bitsPerKbit = 1000
-	desc := sw.ports[number].desc
-	peer, link := k.links.graph.Peer(topology.Port{Switch: sw.dpid, Number: number})
-	switch asked := func(p TrustedPort) bool { return p.names(sw.dpid, desc.Name) }; {
+	name, at := sw.ports[number].desc.Name, topology.Port{Switch: sw.dpid, Number: number}
+	peer, link := k.links.graph.Peer(at)
+	switch asked := func(p TrustedPort) bool { return p.names(sw.dpid, name) }; {
 	case k.cfg.Trust == nil || !slices.ContainsFunc(k.cfg.Trust.Ports, asked):
 		return 0, errUntrusted
 	case sw.marks.refused != "":
@@ -341,7 +341,7 @@ func (k *marks) trust(sw *switchState, number uint32) (efBoundBPS uint64, err er
 	case sw.marks.failed[number]:
 		return 0, errors.New("the switch refuses the meter that bounds EF of the port")
 	}
-	return k.cfg.Trust.EFBoundBPS(desc.Name, uint64(desc.CurrSpeed)*bitsPerKbit)
+	return k.cfg.Trust.EFBoundBPS(at, name)
 }
 
 // meter returns the meter of a port, 0 if there is none. Meters are counted from the last one down,

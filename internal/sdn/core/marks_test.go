@@ -24,7 +24,7 @@ const (
 // trusting has the named ports trusted.
 func trusting(ports ...TrustedPort) func(*Config) {
 	return func(c *Config) {
-		c.Trust = &Trust{Ports: ports, EFBoundBPS: func(string, uint64) (uint64, error) { return testBoundBPS, nil }}
+		c.Trust = &Trust{Ports: ports, EFBoundBPS: func(topology.Port, string) (uint64, error) { return testBoundBPS, nil }}
 	}
 }
 
@@ -200,7 +200,7 @@ func TestNotTrusted(t *testing.T) {
 	} {
 		w := newWorld(t, trusting(everywhere("p2")...))
 		if c.rate != nil {
-			w.core.cfg.Trust.EFBoundBPS = func(string, uint64) (uint64, error) { return 0, c.rate }
+			w.core.cfg.Trust.EFBoundBPS = func(topology.Port, string) (uint64, error) { return 0, c.rate }
 		}
 		c.change(w.add(1, 3))
 		w.connectAll()
