@@ -1,6 +1,7 @@
 package ovsdb
 
 import (
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -42,6 +43,34 @@ func TestPatchPort(t *testing.T) {
 		if state := stateOf(p, qos.Plan(p.seen, wanted)); state.State != want || state.Reason == "" || state.Queues != nil {
 			t.Errorf("%s: %+v, want %q", kind, state, want)
 		}
+	}
+}
+
+// TestBond: the members of a bond are listed, and say why they have no queues; those of another
+// program's bond are left alone, too. A tap device has no speed that a bound could follow from.
+func TestBond(t *testing.T) {
+	dpid, one, two, tap, speed := "00000000000000ab", 1, 2, 3, 10_000_000
+	tables := tables{
+		bridges: []bridgeRow{{Name: "br0", Ports: []string{"b", "t"}, DatapathID: &dpid}},
+		ports: map[string]portRow{
+			"b": {UUID: "b", Name: "bond0", Interfaces: []string{"i", "j"}}, "t": {UUID: "t", Name: "tap0", Interfaces: []string{"k"}},
+		},
+		interfaces: map[string]interfaceRow{
+			"i": {UUID: "i", Name: "eth1", OFPort: &one}, "j": {UUID: "j", Name: "eth2", OFPort: &two},
+			"k": {UUID: "k", Name: "tap0", OFPort: &tap, LinkSpeed: &speed, Status: map[string]string{"driver_name": "tun"}},
+		},
+	}
+	said := map[string]string{}
+	for _, p := range tables.controlled(func(topology.DPID) bool { return true }) {
+		state := stateOf(p, qos.Plan(p.seen, qos.Wanted{Type: qos.TypeHTB, RateBPS: p.seen.LinkSpeedBPS, Queues: qos.Shares{EFMax: 0.5, AFMin: 0.3}.Map(), Replace: true}))
+		if state.State != "refused" || state.RateBPS != 0 {
+			t.Errorf("%s: %+v", p.name, state)
+		}
+		said[p.name] = state.Reason
+	}
+	bond := "a bond gets no queues: the port is a member of bond0"
+	if want := (map[string]string{"eth1": bond, "eth2": bond, "tap0": "the link's speed is not known: give it with --rate tap0=RATE"}); !maps.Equal(said, want) {
+		t.Errorf("%v, want %v", said, want)
 	}
 }
 

@@ -125,19 +125,21 @@ func (t *tables) controlled(ours func(topology.DPID) bool) []port {
 		}
 		for _, uuid := range b.Ports {
 			row := t.ports[uuid]
-			if len(row.Interfaces) != 1 { // bonds are skipped: HTB would be needed on each member
-				continue
+			for _, member := range row.Interfaces {
+				i := t.interfaces[member]
+				if i.OFPort == nil || *i.OFPort < 1 || *i.OFPort == ofLocal {
+					continue
+				}
+				p := port{row: row, name: row.Name, at: topology.Port{Switch: topology.DPID(dpid), Number: uint32(*i.OFPort)}, bridge: b.Name, datapath: b.DatapathType, device: i.device()}
+				p.seen = qos.Port{Name: row.Name, Kind: i.Type, LinkSpeedBPS: i.linkSpeedBPS()}
+				if len(row.Interfaces) > 1 {
+					p.name, p.seen.Name, p.seen.Bond = i.Name, i.Name, row.Name
+				}
+				if row.QoS != nil {
+					p.seen.QoS = t.row(*row.QoS)
+				}
+				out = append(out, p)
 			}
-			i := t.interfaces[row.Interfaces[0]]
-			if i.OFPort == nil || *i.OFPort < 1 || *i.OFPort == ofLocal {
-				continue
-			}
-			p := port{row: row, name: row.Name, at: topology.Port{Switch: topology.DPID(dpid), Number: uint32(*i.OFPort)}, bridge: b.Name, datapath: b.DatapathType, device: i.device()}
-			p.seen = qos.Port{Name: row.Name, Kind: i.Type, LinkSpeedBPS: i.linkSpeedBPS()}
-			if row.QoS != nil {
-				p.seen.QoS = t.row(*row.QoS)
-			}
-			out = append(out, p)
 		}
 	}
 	return out

@@ -99,6 +99,7 @@ type Port struct {
 	Kind         string // interface type; patch ports and tunnels have no queues
 	LinkSpeedBPS uint64 // 0 if unknown
 	QoS          *Row   // nil if the port has none
+	Bond         string // of a member, the name of its bond
 }
 
 // Row is a port's QoS row with its queues.
@@ -193,6 +194,8 @@ func Plan(p Port, w Wanted) Change {
 	switch {
 	case p.Patch():
 		return refuse("a patch port has no queue")
+	case p.Bond != "": // each member would need queues, and the database has them of the bond
+		return refuse("a bond gets no queues: the port is a member of %s", p.Bond)
 	case rateBPS == 0 && p.LinkSpeedBPS == 0:
 		return refuse("the link's speed is not known: give it with --rate %s=RATE", p.Name)
 	case p.LinkSpeedBPS != 0 && rateBPS > p.LinkSpeedBPS:
