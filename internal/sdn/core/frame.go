@@ -59,7 +59,12 @@ func (k Key) String() string {
 	if name == "" {
 		name = fmt.Sprintf("%#04x", k.EtherType)
 	}
-	if k.Proto != 0 {
+	switch {
+	case k.EtherType == etherIPv4 && k.Proto == inet4.icmp:
+		name = "icmp"
+	case k.EtherType == etherIPv6 && k.Proto == inet6.icmp:
+		name = "icmpv6"
+	case k.Proto != 0:
 		name += fmt.Sprintf(" protocol %d", k.Proto)
 	}
 	if k.addressed() {
