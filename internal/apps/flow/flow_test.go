@@ -20,7 +20,7 @@ func TestParse(t *testing.T) {
 	v6 = append(v6, transport...)
 	binary.BigEndian.PutUint16(v6[4:], uint16(8+len(transport)))
 	h, ok := Parse(v6)
-	if !ok || h.Dst.Port != 547 || h.Payload != 12 || h.TTL != 61 || !h.Src.IPv6 || h.Dst.String() != "[0:0:0:0:0:0:0:0]:547" {
+	if !ok || h.Dst.Port != 547 || h.Payload != 12 || h.TTL != 61 || !h.Src.IPv6 || h.Dst.String() != "[::]:547" {
 		t.Errorf("%+v %v", h, ok)
 	}
 	later := packets.IPv4(17, 1, 2, packets.UDP(1, 2, 3))

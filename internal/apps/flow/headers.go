@@ -2,8 +2,7 @@ package flow
 
 import (
 	"encoding/binary"
-	"fmt"
-	"strings"
+	"net/netip"
 )
 
 // Endpoint is one side of a flow.
@@ -20,14 +19,11 @@ func endpoint(addr []byte, port uint16) Endpoint {
 }
 
 func (e Endpoint) String() string {
+	address := netip.AddrFrom16(e.Addr)
 	if !e.IPv6 {
-		return fmt.Sprintf("%d.%d.%d.%d:%d", e.Addr[0], e.Addr[1], e.Addr[2], e.Addr[3], e.Port)
+		address = netip.AddrFrom4([4]byte(e.Addr[:]))
 	}
-	groups := make([]string, 8)
-	for i := range groups {
-		groups[i] = fmt.Sprintf("%x", binary.BigEndian.Uint16(e.Addr[2*i:]))
-	}
-	return fmt.Sprintf("[%s]:%d", strings.Join(groups, ":"), e.Port)
+	return netip.AddrPortFrom(address, e.Port).String()
 }
 
 // Headers are the parsed headers of a packet: both endpoints, the fields used for features,
