@@ -20,7 +20,7 @@ func (m *Manager) carryOut(o *observation, admitted []engine.Decision, refused [
 		d := r.Decision
 		m.journal.fail(problem{
 			service: d.Service, instance: d.Instance, node: d.Node, same: string(d.Action),
-			err: fmt.Errorf("%s %s on %s: %s", d.Action, d.Instance, d.Node, r.Reason),
+			err: fmt.Errorf("%s on %s: %s", d.Action, d.Node, r.Reason),
 		})
 	}
 	for _, d := range admitted {
@@ -116,7 +116,7 @@ func (m *Manager) noteArrivals(o *observation) {
 		m.opts.Store.SetStartUp(started.image, known, m.journal.noteKept)
 		m.journal.record(edge.Event{
 			Kind: edge.EventStarted, Service: i.Service, Instance: i.ID, Node: i.Node, TookSeconds: took.Seconds(),
-			Message: fmt.Sprintf("%s answers on %s, %.2f s after that was decided%s", i.ID, i.Node, took.Seconds(), m.lives.endGap(i.Service)),
+			Message: fmt.Sprintf("answers on %s, %.2f s after that was decided%s", i.Node, took.Seconds(), m.lives.endGap(i.Service)),
 		})
 	}
 }
@@ -125,7 +125,7 @@ func (m *Manager) noteArrivals(o *observation) {
 func (m *Manager) restartEnded(o *observation) {
 	for _, c := range o.state.Instances {
 		if c.Phase == runtime.Ended && !m.lives.isStopping(o, c.ID) {
-			m.journal.fail(problem{service: c.Service, instance: c.ID, node: c.Node, err: fmt.Errorf("%s on %s: %s", c.ID, c.Node, c.Reason)})
+			m.journal.fail(problem{service: c.Service, instance: c.ID, node: c.Node, err: fmt.Errorf("on %s: %s", c.Node, c.Reason)})
 		}
 	}
 	if m.opts.DryRun {
@@ -158,7 +158,7 @@ func (m *Manager) endLeft(o *observation) {
 		if o.measured(c.Node) == nil && !m.lives.hasEnded(o, c.ID) {
 			m.drain(engine.Decision{
 				Action: engine.Stop, Service: c.Service, Instance: c.ID, Node: c.Node, Cause: engine.CauseNodeGone,
-				Reason: c.ID + " was on a node that has left",
+				Reason: "it was on a node that has left",
 			})
 		}
 	}
@@ -188,7 +188,7 @@ func (m *Manager) noteEnd(d engine.Decision, at time.Time, err error) {
 		m.journal.fail(problem{service: d.Service, instance: d.Instance, node: d.Node, err: err})
 	} else {
 		m.journal.record(edge.Event{
-			Kind: edge.EventStopped, Service: d.Service, Instance: d.Instance, Node: d.Node, Message: fmt.Sprintf("%s on %s has ended", d.Instance, d.Node),
+			Kind: edge.EventStopped, Service: d.Service, Instance: d.Instance, Node: d.Node, Message: "has ended on " + d.Node,
 		})
 	}
 	m.requestRound()

@@ -143,7 +143,7 @@ func (m *Manager) deploy(ctx context.Context, service runtime.Service, parsed *s
 	if err := portsFree(service, state.Services); err != nil {
 		return deployed, err
 	}
-	message := fmt.Sprintf("service %s was deployed", service.Name)
+	message := "was deployed"
 	if i := slices.IndexFunc(state.Services, func(s runtime.Service) bool { return s.Name == service.Name }); i >= 0 {
 		there := &state.Services[i]
 		if there.Document == service.Document && there.Pinned == service.Pinned {
@@ -154,7 +154,7 @@ func (m *Manager) deploy(ctx context.Context, service runtime.Service, parsed *s
 		if was, _, err := m.opts.serviceOf(there.Document, there.Pinned); err == nil {
 			deployed.Notes = gaps(&was, &service, parsed, runs)
 		}
-		message = fmt.Sprintf("service %s is being updated", service.Name)
+		message = "is being updated"
 		err = m.opts.Runtime.Update(ctx, service)
 	} else {
 		err = m.opts.Runtime.Deploy(ctx, service)
@@ -279,7 +279,7 @@ func (m *Manager) Remove(ctx context.Context, service string) (err error) {
 	ended := m.takeTurn(ctx, func(ctx context.Context) {
 		if err = m.opts.Runtime.Remove(ctx, service, true); err == nil {
 			m.runInLoop(func() {
-				m.journal.record(edge.Event{Kind: edge.EventRemoved, Service: service, Message: fmt.Sprintf("service %s was removed", service)})
+				m.journal.record(edge.Event{Kind: edge.EventRemoved, Service: service, Message: "was removed"})
 			})
 		}
 	})

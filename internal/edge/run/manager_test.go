@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -280,9 +281,15 @@ func TestRun(t *testing.T) {
 	if err := m.Remove(ctx, "shop"); !errors.Is(err, runtime.ErrUnknown) {
 		t.Errorf("removed again: %v", err)
 	}
-	for _, want := range []string{"service shop was deployed", "node a is ready", "no answer: what runs goes on", "service shop was removed"} {
+	for _, want := range []string{"was deployed", "is ready\n", "no answer: what runs goes on", "was removed"} {
 		if said := m.said(); strings.Count(said, want) != 1 {
 			t.Errorf("%q is not reported once:\n%s", want, said)
+		}
+	}
+	// A message goes on from what its event is about, which readers see before it.
+	for _, e := range m.Events().Newest(100, func(e edge.Event) bool { return e.Decision == nil }) {
+		if begin := strings.Fields(e.Message + " -")[:2]; slices.Contains(begin, cmp.Or(e.Instance, e.Service, e.Node, "none")) {
+			t.Errorf("%+v repeats what it is about", e)
 		}
 	}
 	cancel()

@@ -45,7 +45,7 @@ func (m *Manager) publish(o *observation, claims *claimStep, decisions []engine.
 	}
 	for _, p := range pending(o.state.Services, v.Instances, decisions) {
 		v.Instances = append(v.Instances, p)
-		m.journal.fail(problem{service: p.Service, same: statePending, err: errors.New(p.Service + ": " + p.Reason)})
+		m.journal.fail(problem{service: p.Service, same: statePending, err: errors.New(p.Reason)})
 	}
 	for _, d := range decisions {
 		v.Decisions = append(v.Decisions, wireDecision(d))
@@ -229,7 +229,7 @@ func (j *journal) sayNodes(nodes []engine.Node, before []edge.Node) {
 		if i >= 0 && before[i].State == string(n.State) {
 			continue
 		}
-		message := fmt.Sprintf("node %s is %s", n.Name, n.State)
+		message := "is " + string(n.State)
 		if n.Reason != "" {
 			message += ": " + n.Reason
 		}
