@@ -44,8 +44,10 @@ type Instance struct {
 	// "pending" stands for a service without instances, for the given Reason; it has
 	// neither Node nor Instance.
 	State string `json:"state"`
-	// Users are the users it serves now.
-	Users int `json:"users"`
+	// Users are the users it serves now. Waiting are those of the service who wait for an instance at
+	// the node's proxy; if the service has several instances, each is counted at one of them.
+	Users   int `json:"users"`
+	Waiting int `json:"waiting,omitempty"`
 	// ResponseMS is how long its users wait on average, in milliseconds, until ResponseEnd.
 	ResponseMS  float64     `json:"response_ms"`
 	ResponseEnd ResponseEnd `json:"response_end,omitempty"`

@@ -24,7 +24,8 @@ func newPsCommand(g *global) *cobra.Command {
 		Short: "List the instances of services, their nodes and their users",
 		Long: `List the instances of services, their nodes and their users. MIN is what the users of an
 instance get of the minimum of its service (weir.min), which all users of the service get
-together: "5mbit of 20mbit".`,
+together: "5mbit of 20mbit". Of "5 (2 wait)" USERS 2 wait, at the node's proxy, for a place at
+an instance.`,
 		Args: cmdline.ExactArgs(),
 	}, func(ctx context.Context, _ []string) ([]edge.Instance, error) {
 		return server.NewClient(g.socket).Instances(ctx)
@@ -56,7 +57,7 @@ func printTable(w io.Writer, head string, rows [][]string) error {
 func printInstances(w io.Writer, list []edge.Instance) error {
 	var rows [][]string
 	for _, i := range list {
-		rows = append(rows, []string{i.Service, cmp.Or(i.Node, "-"), cmp.Or(i.Instance, "-"), i.State, strconv.Itoa(i.Users), waits(i.ResponseMS, i.ResponseEnd), partOfMinimum(i), i.Reason})
+		rows = append(rows, []string{i.Service, cmp.Or(i.Node, "-"), cmp.Or(i.Instance, "-"), i.State, users(i.Users+i.Waiting, i.Waiting), waits(i.ResponseMS, i.ResponseEnd), partOfMinimum(i), i.Reason})
 	}
 	return printTable(w, "SERVICE NODE INSTANCE STATE USERS RESPONSE MIN REASON", rows)
 }

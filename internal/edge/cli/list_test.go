@@ -29,6 +29,17 @@ func TestClaims(t *testing.T) {
 	}
 }
 
+// TestWaitingUsers: USERS of instances has those who wait, so that it adds up.
+func TestWaitingUsers(t *testing.T) {
+	var b strings.Builder
+	if err := printInstances(&b, []edge.Instance{{Service: "shop", Instance: "shop-1", Users: 3, Waiting: 2}, {Service: "shop", Instance: "shop-2", Users: 4}}); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(b.String(), "  5 (2 wait)  ") || !strings.Contains(b.String(), "  4  ") {
+		t.Errorf("it is\n%s", b.String())
+	}
+}
+
 // TestWaits: a response time says what it is, if users wait longer than that.
 func TestWaits(t *testing.T) {
 	for want, s := range map[string]edge.Service{

@@ -168,7 +168,7 @@ func topServices(s edge.Snapshot) []string {
 		})
 		for _, i := range s.Instances {
 			if i.Service == service.Name {
-				rows = append(rows, []string{"  " + cmp.Or(i.Instance, "-"), cmp.Or(i.Node, "-"), i.State, users(i.Users, 0), waits(i.ResponseMS, i.ResponseEnd), partOfMinimum(i), i.Reason})
+				rows = append(rows, []string{"  " + cmp.Or(i.Instance, "-"), cmp.Or(i.Node, "-"), i.State, users(i.Users+i.Waiting, i.Waiting), waits(i.ResponseMS, i.ResponseEnd), partOfMinimum(i), i.Reason})
 			}
 		}
 	}

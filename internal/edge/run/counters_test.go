@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/edge/proxy"
 	"github.com/weir-project/weir/internal/edge/runtime"
 )
@@ -34,5 +35,25 @@ func TestCounters(t *testing.T) {
 	}
 	if p.count(&observation{}); len(p.counters) > 0 {
 		t.Errorf("%d services are remembered that are no more", len(p.counters))
+	}
+}
+
+// TestWaitingUsers: the users of all instances are those of the service, with those who wait at a proxy
+// for an instance: at one on its node, or if there is none at another, or at none that runs.
+func TestWaitingUsers(t *testing.T) {
+	list := []edge.Instance{
+		{Service: "other", Node: "a"}, {Service: "shop", Instance: "shop-1", Node: "b", Users: 3}, {Service: "shop", Instance: "shop-2", Node: "b"},
+		{Service: "shop", Instance: "shop-3", Node: "a"}, {Service: "late", State: statePending},
+	}
+	addWaiting(list, "shop", "b", 4)
+	addWaiting(list, "shop", "b", 1)
+	addWaiting(list, "shop", "a", 2)
+	addWaiting(list, "shop", "c", 8)
+	addWaiting(list, "late", "c", 6)
+	addWaiting(list, "gone", "c", 7)
+	for i, want := range []int{0, 13, 0, 2, 6} {
+		if list[i].Waiting != want {
+			t.Errorf("%+v: %d wait, want %d", list[i], list[i].Waiting, want)
+		}
 	}
 }

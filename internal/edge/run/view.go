@@ -47,11 +47,29 @@ func (m *Manager) publish(o *observation, claims *claimStep, decisions []engine.
 		v.Instances = append(v.Instances, p)
 		m.journal.fail(problem{service: p.Service, same: statePending, err: errors.New(p.Reason)})
 	}
+	for service, proxies := range o.proxies {
+		for _, p := range proxies {
+			addWaiting(v.Instances, service, p.Node, p.status.Waiting)
+		}
+	}
 	for _, d := range decisions {
 		v.Decisions = append(v.Decisions, wireDecision(d))
 	}
 	m.journal.sayNodes(o.input.Nodes, m.view.Load().Nodes)
 	m.view.Store(v)
+}
+
+// addWaiting counts users who wait at a node's proxy at an instance there, or else at any of the service,
+// so that the users of all its instances are those of the service.
+func addWaiting(instances []edge.Instance, service, node string, users int) {
+	of := func(i edge.Instance) bool { return i.Service == service }
+	at := slices.IndexFunc(instances, func(i edge.Instance) bool { return of(i) && i.Node == node })
+	if at < 0 {
+		at = slices.IndexFunc(instances, of)
+	}
+	if at >= 0 {
+		instances[at].Waiting += users
+	}
 }
 
 // statePending is the state shown for a service without instances.
