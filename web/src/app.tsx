@@ -4,9 +4,11 @@ import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { type Container, type Event, events, type Snapshot, snapshot, type Uplink } from "./api";
 import { Detail } from "./detail";
-import { exactRate, rate, seconds } from "./format";
+import { exactRate, rate, seconds, visible } from "./format";
 import { History, keyOf } from "./history";
 import { Name } from "./name";
+import { node } from "./pages";
+import { Shell } from "./shell";
 import { SignIn } from "./signin";
 import { Stack } from "./stack";
 import { Table } from "./table";
@@ -144,18 +146,14 @@ function Events({ list, theAgentAnswered }: { list: Event[]; theAgentAnswered: b
 function App() {
   const model = useRef(new Model()).current;
   const again = useTurns(() => model.look(), intervalMS);
-  const [blurred, blur] = useState(false);
   const theme = useTheme();
   const status = model.seen?.status;
   const uplinks = status?.uplinks ?? [];
+  useEffect(() => {
+    if (node !== "") document.title = "Weir on " + visible(node);
+  }, []);
   return (
-    <div class={(blurred ? "blurred " : "") + (model.trouble !== "" ? "old" : "")}>
-      <header class="top">
-        <h1>Weir</h1>
-        <span class="quiet">{status?.version}</span>
-        <SignIn changed={again} />
-        <button type="button" aria-pressed={blurred} onClick={() => blur(!blurred)}>Blur names</button>
-      </header>
+    <Shell here="agent" title="Weir" note={status?.version} old={model.trouble !== ""} actions={node === "" && <SignIn changed={again} />}>
       <Trouble model={model} />
       <Upgraded version={model.newer} />
       <main>
@@ -163,7 +161,7 @@ function App() {
         {uplinks.map((uplink) => <UplinkView key={uplink.name} uplink={uplink} model={model} theme={theme} />)}
         {status && <Events list={model.events} theAgentAnswered={model.seen !== undefined} />}
       </main>
-    </div>
+    </Shell>
   );
 }
 

@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 
-const intervalMS = 2000;
+const usualMS = 2000;
 
 // Asked is the last answer, and what was wrong with asking last.
 export interface Asked<T> {
@@ -11,7 +11,7 @@ export interface Asked<T> {
 }
 
 // useAsked asks again and again, until what it is for changes or is not shown any more.
-export function useAsked<T>(ask: () => Promise<T>, about: string): Asked<T> {
+export function useAsked<T>(ask: () => Promise<T>, about: string, intervalMS = usualMS): Asked<T> {
   const [asked, set] = useState<Asked<T>>({ trouble: "" });
   useEffect(() => {
     let timer = 0;

@@ -2,6 +2,8 @@
 
 import { type ClassShare, type Container, flows, mostFlows } from "./api";
 import { useAsked } from "./asked";
+import { usePages } from "./pages";
+import { passages } from "./passages";
 import { bytes, milliseconds, rate } from "./format";
 import { Grid } from "./grid";
 import { Name } from "./name";
@@ -42,24 +44,31 @@ const verdictBy = ["none yet", "1: first packet", "2: first six"];
 
 // Flows are those of a container whose class is auto.
 export function Flows({ c }: { c: Container }) {
-  const { answer, trouble } = useAsked(() => flows(c.id), c.id);
+  const switches = usePages().some((page) => page.kind === "sdn");
+  const { answer, trouble } = useAsked(async () => {
+    const list = await flows(c.id);
+    // Without the switches' answer the flows are as known as before.
+    return { list, ways: switches ? await passages(list).catch((error) => list.map(() => String(error instanceof Error ? error.message : error))) : undefined };
+  }, c.id + switches);
+  const list = answer?.list;
   return (
     <section aria-label="Flows">
       <h4>Flows</h4>
       {trouble !== "" && <p class="trouble" role="alert"><Name text={trouble} /></p>}
-      {answer === undefined && trouble === "" && <p class="nothing" role="status">Waiting for its flows.</p>}
-      {answer?.length === 0 && <p class="nothing">No flow of it was seen lately: it neither sends nor receives over TCP or UDP.</p>}
-      {answer && answer.length > 0 && (
-        <Grid label={"Flows of " + c.name} columns={flowColumns} rows={answer.map((f) => ({
+      {list === undefined && trouble === "" && <p class="nothing" role="status">Waiting for its flows.</p>}
+      {list?.length === 0 && <p class="nothing">No flow of it was seen lately: it neither sends nor receives over TCP or UDP.</p>}
+      {list && list.length > 0 && (
+        <Grid label={"Flows of " + c.name} columns={answer?.ways ? [...flowColumns, { name: "at switches", text: true }] : flowColumns} rows={list.map((f, i) => ({
           key: [f.protocol, f.initiator, f.responder].join(" "),
           cells: [
             <>{f.protocol} <Name text={f.initiator} /> → <Name text={f.responder} /></>,
             f.application || "not known", f.class ? f.class.toUpperCase() : "BE, no verdict", verdictBy[f.stage] ?? f.stage,
             f.class ? Math.round(100 * f.confidence) + "%" : "–", bytes(f.sent_bytes), bytes(f.received_bytes),
+            ...(answer?.ways ? [<Name text={answer.ways[i] ?? ""} />] : []),
           ],
         }))} />
       )}
-      {answer?.length === mostFlows && <p class="quiet">These are the {mostFlows} seen last; <code>weir flows</code> has more.</p>}
+      {list?.length === mostFlows && <p class="quiet">These are the {mostFlows} seen last; <code>weir flows</code> has more.</p>}
     </section>
   );
 }

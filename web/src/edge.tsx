@@ -1,13 +1,15 @@
 // weir-edge's page: asks it once a second and shows what it says. It only looks.
 
 import { render } from "preact";
-import { useRef, useState } from "preact/hooks";
-import { type EdgeEvent, type EdgeNode, type EdgeSnapshot, edgeEvents, edgeSnapshot } from "./edgeapi";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { useAsked } from "./asked";
+import { type EdgeDecision, type EdgeEvent, type EdgeNode, type EdgeService, type EdgeSnapshot, edgeEvents, edgeExplanation, edgeSnapshot } from "./edgeapi";
 import { Numbers } from "./numbers";
-import { milliseconds, rate } from "./format";
+import { counted, milliseconds, rate } from "./format";
 import { Grid } from "./grid";
 import { Name } from "./name";
 import { type Line, Plot } from "./plot";
+import { Shell, State } from "./shell";
 import { now, useTheme } from "./theme";
 import { Trouble } from "./trouble";
 import { useTurns } from "./turns";
@@ -53,11 +55,14 @@ const percent = (part: number, whole: number) => (whole > 0 ? Math.round((100 * 
 // measured: an agent says what the node uses, which is never nothing.
 const measured = (n: EdgeNode) => n.weir || n.cpu_used_percent > 0 || n.memory_used_bytes > 0;
 
-// State is how a state looks: good, doubtful or bad.
-function State({ text }: { text: string }) {
-  const kind = ["ready", "running"].includes(text) ? "ok" : ["gone", "failed", "unhealthy"].includes(text) ? "rejected" : "degraded";
-  return <span class={"state " + kind}>{text}</span>;
+// NodeName is a node's name. It opens the page of the node's agent, if it has one.
+function NodeName({ name, seen }: { name: string; seen: EdgeSnapshot | undefined }) {
+  if (!seen?.nodes?.some((n) => n.name === name && n.weir)) return <Name text={name} />;
+  return <a href={`nodes/${encodeURIComponent(name)}/`}><Name text={name} /></a>;
 }
+
+// users are those of a service or an instance, and how many of a service's wait for one.
+const users = (of: { users: number; waiting?: number }) => of.users + (of.waiting ? ` (${of.waiting} wait)` : "");
 
 function Nodes({ seen }: { seen: EdgeSnapshot }) {
   const nodes = seen.nodes ?? [];
@@ -71,7 +76,7 @@ function Nodes({ seen }: { seen: EdgeSnapshot }) {
         rows={nodes.map((n) => ({
           key: n.name,
           cells: [
-            <Name text={n.name} />, <State text={n.state} />, n.instances, ...(measured(n)
+            <NodeName name={n.name} seen={seen} />, <State text={n.state} />, n.instances, ...(measured(n)
               ? [Math.round(n.cpu_used_percent) + " %", percent(n.memory_used_bytes, n.memory_bytes), n.uplink_bps ? rate(n.uplink_bps) : "–", rate(n.uplink_sent_bps)]
               : ["–", "–", "–", "–"]),
             rate(n.promised_bps), rate(n.free_bps),
@@ -88,26 +93,100 @@ function response(of: { response_ms: number; response_end?: string }) {
   return milliseconds(of.response_ms) + (of.response_end && of.response_end !== "delivered" ? " " + of.response_end : "");
 }
 
-function Services({ seen }: { seen: EdgeSnapshot }) {
+// decided is a decision in words.
+function decided(d: EdgeDecision): string {
+  const act = { keep: "no change", start: "starts one", stop: "ends one", move: "moves one" }[d.action] ?? d.action;
+  return `${act}${d.node ? " on " + d.node : ""}: ${d.reason}`;
+}
+
+function Services({ seen, opened, open }: { seen: EdgeSnapshot; opened: string; open: (name: string) => void }) {
   const services = seen.services ?? [];
-  const now = (name: string) => (seen.decisions ?? []).filter((d) => d.service === name).map((d) => d.action + ": " + d.reason).join("; ");
+  const now = (name: string) => (seen.decisions ?? []).filter((d) => d.service === name).map(decided).join("; ");
   return (
     <section>
       <h2>Services</h2>
+      {services.some((s) => s.waiting > 0) && <p class="quiet">Users who wait have no place at an instance yet.</p>}
       {services.length === 0
         ? <p class="nothing">No service is deployed: <code>weir-edge deploy FILE</code> deploys one.</p>
         : <Grid label="Services"
-          columns={[{ name: "service" }, { name: "users", number: true }, { name: "wait", number: true }, { name: "instances", number: true },
+          columns={[{ name: "service" }, { name: "users", number: true }, { name: "instances", number: true },
             { name: "response", number: true }, { name: "95th percentile", number: true }, { name: "minimum of all users", number: true }, { name: "requests", number: true }, { name: "failed", number: true }, { name: "decided now", text: true }]}
           rows={services.map((s) => ({
             key: s.name,
             cells: [
-              <Name text={s.name} />, s.users, s.waiting, `${s.running} of ${s.instances}`, response(s),
+              <button type="button" aria-expanded={s.name === opened} onClick={() => open(s.name === opened ? "" : s.name)}><Name text={s.name} /></button>,
+              users(s), `${s.running} of ${s.instances}`, response(s),
               s.response_p95_ms > 0 ? milliseconds(s.response_p95_ms) : "–",
               s.min_bps ? rate(s.min_bps) : "–",
               s.requests, s.failed_requests, <Name text={s.reason ?? now(s.name)} />,
             ],
           }))} />}
+    </section>
+  );
+}
+
+// Decision is a decision, what else could have been done, and which nodes could not be chosen.
+function Decision({ d }: { d: EdgeDecision }) {
+  return (
+    <li>
+      <Name text={decided(d)} />
+      <ul>
+        {(d.alternatives ?? []).map((a) => (
+          <li key={a.node}>
+            on <Name text={a.node} />: ready in {((a.transfer_seconds ?? 0) + (a.start_up_seconds ?? 0)).toFixed(1)} s, users would
+            wait {milliseconds(1000 * (a.response_seconds ?? 0))}{a.refused && <>; not taken: <Name text={a.refused} /></>}
+          </li>
+        ))}
+        {(d.excluded ?? []).map((e) => <li key={e.reason}>not on <Name text={e.example} />: <Name text={e.reason} /> ({counted(e.nodes, "node")})</li>)}
+      </ul>
+    </li>
+  );
+}
+
+// Claims are where the minimum of a service holds.
+function Claims({ service, seen }: { service: EdgeService; seen: EdgeSnapshot | undefined }) {
+  const bps = (value?: number) => (value ? rate(value) : "–");
+  return (
+    <>
+      <h4>Where its minimum of {rate(service.min_bps ?? 0)} holds</h4>
+      <p class="quiet">On the uplink of each node. Links between switches promise nothing.</p>
+      <Grid label={"Minimum of " + service.name}
+        columns={[{ name: "node" }, { name: "users", number: true }, { name: "relayed of it", number: true }, { name: "acknowledgements", number: true }, { name: "sent to others", number: true },
+          { name: "starting", number: true }, { name: "promised", number: true }, { name: "in force", number: true }, { name: "why", text: true }]}
+        rows={(service.claims ?? []).map((c) => ({
+          key: c.node,
+          cells: [
+            <NodeName name={c.node} seen={seen} />, bps(c.users_bps), bps(c.relayed_bps), bps(c.ack_bps), bps(c.sent_bps), bps(c.starting_bps), bps(c.promised_bps), bps(c.in_force_bps),
+            c.reason ? <Name text={c.reason} /> : "",
+          ],
+        }))} />
+    </>
+  );
+}
+
+// Service is one service: why it has the instances that it has, as weir-edge explain says it.
+function Service({ name, seen, close }: { name: string; seen: EdgeSnapshot | undefined; close: () => void }) {
+  const heading = useRef<HTMLHeadingElement>(null);
+  useEffect(() => heading.current?.focus(), [name]);
+  const { answer, trouble } = useAsked(() => edgeExplanation(name), name);
+  return (
+    <section class="detail explain" aria-label="One service" onKeyDown={(event) => event.key === "Escape" && close()}>
+      <header>
+        <h3 ref={heading} tabIndex={-1}><Name text={name} /></h3>
+        <button type="button" onClick={close}>Close</button>
+      </header>
+      {trouble !== "" && <p class="trouble" role="alert"><Name text={trouble} /></p>}
+      {!answer && trouble === "" && <p class="nothing" role="status">Waiting for weir-edge's reasons.</p>}
+      {answer && (
+        <>
+          <p class="quiet"><Name text={answer.service.image} /></p>
+          <h4>Now</h4>
+          <ul>{(answer.now ?? []).map((d, i) => <Decision key={i} d={d} />)}</ul>
+          {answer.service.min_bps !== undefined && <Claims service={answer.service} seen={seen} />}
+          <h4>Earlier</h4>
+          {(answer.earlier ?? []).length === 0 ? <p class="quiet">Nothing has changed.</p> : <EventList list={answer.earlier ?? []} label="Earlier" />}
+        </>
+      )}
     </section>
   );
 }
@@ -124,11 +203,25 @@ function Instances({ seen }: { seen: EdgeSnapshot }) {
         rows={instances.map((i) => ({
           key: i.service + "\n" + i.instance,
           cells: [
-            <Name text={i.instance || i.service} />, i.node ? <Name text={i.node} /> : "–", <State text={i.state} />, i.users,
+            <Name text={i.instance || i.service} />, i.node ? <NodeName name={i.node} seen={seen} /> : "–", <State text={i.state} />, users({ users: i.users + (i.waiting ?? 0), waiting: i.waiting }),
             response(i), i.service_min_bps ? rate(i.min_bps) + " of " + rate(i.service_min_bps) : "–", i.reason ? <Name text={i.reason} /> : "",
           ],
         }))} />
     </section>
+  );
+}
+
+function EventList({ list, label }: { list: EdgeEvent[]; label: string }) {
+  return (
+    <ol class="events" tabIndex={list.length > 0 ? 0 : -1} aria-label={label}>
+      {list.map((e) => (
+        <li key={e.seq}>
+          <time dateTime={e.at}>{new Date(e.at).toLocaleTimeString()}</time>
+          <span class={"kind " + (e.kind === "failed" ? "refused" : e.kind)}>{(e.decision?.action ?? e.kind) + (e.dry_run ? " (dry run)" : "")}</span>
+          <span><b><Name text={e.instance || e.service || e.node || ""} /></b> <Name text={e.message} /></span>
+        </li>
+      ))}
+    </ol>
   );
 }
 
@@ -137,15 +230,7 @@ function Events({ list }: { list: EdgeEvent[] }) {
     <section aria-label="Decisions and events">
       <h2>Decisions and events</h2>
       {list.length === 0 && <p class="nothing">Nothing has happened yet.</p>}
-      <ol class="events" tabIndex={list.length > 0 ? 0 : -1} aria-label="Decisions and events, newest first">
-        {list.map((e) => (
-          <li key={e.seq}>
-            <time dateTime={e.at}>{new Date(e.at).toLocaleTimeString()}</time>
-            <span class={"kind " + (e.kind === "failed" ? "refused" : e.kind)}>{(e.decision?.action ?? e.kind) + (e.dry_run ? " (dry run)" : "")}</span>
-            <span><Name text={e.instance || e.service || e.node || ""} /> <Name text={e.message} /></span>
-          </li>
-        ))}
-      </ol>
+      <EventList list={list} label="Decisions and events, newest first" />
     </section>
   );
 }
@@ -153,17 +238,16 @@ function Events({ list }: { list: EdgeEvent[] }) {
 function App() {
   const model = useRef(new Model()).current;
   useTurns(() => model.look(), intervalMS);
-  const [blurred, blur] = useState(false);
+  const [opened, open] = useState("");
   const theme = useTheme();
   const { seen } = model;
+  const close = () => {
+    open("");
+    document.querySelector<HTMLElement>("[aria-label=Services] button[aria-expanded=true]")?.focus();
+  };
   const count = (value: number) => String(Math.round(value));
   return (
-    <div class={(blurred ? "blurred " : "") + (model.trouble !== "" ? "old" : "")}>
-      <header class="top">
-        <h1>Weir edge</h1>
-        <span class="quiet">{seen ? `${seen.version}, ${seen.engine}` : ""}</span>
-        <button type="button" aria-pressed={blurred} onClick={() => blur(!blurred)}>Blur names</button>
-      </header>
+    <Shell here="edge" title="Weir edge" note={seen ? `${seen.version}, ${seen.engine}` : ""} old={model.trouble !== ""}>
       <Trouble who="weir-edge" goesOn="What runs" trouble={model.trouble} seen={seen !== undefined} answeredAt={model.answeredAt} />
       {seen?.dry_run && <p class="nothing" role="status">A dry run: what is decided is not done.</p>}
       <main>
@@ -175,14 +259,15 @@ function App() {
               <Plot title="What each node sends" times={model.uplinks.times} lines={lines(model.uplinks)} format={rate} height={180} theme={theme} atLeast={1e6}
                 empty={model.uplinks.names().length === 0 ? "No node answers." : undefined} />
             </div>
-            <Services seen={seen} />
+            <Services seen={seen} opened={opened} open={open} />
+            {opened !== "" && <Service name={opened} seen={seen} close={close} />}
             <Nodes seen={seen} />
             <Instances seen={seen} />
             <Events list={model.events} />
           </>
         )}
       </main>
-    </div>
+    </Shell>
   );
 }
 

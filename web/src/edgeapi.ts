@@ -8,6 +8,7 @@ export interface EdgeInstance {
   instance: string;
   state: string;
   users: number;
+  waiting?: number;
   response_ms: number;
   response_end?: string;
   reason?: string;
@@ -46,6 +47,19 @@ export interface EdgeService {
   requests: number;
   failed_requests: number;
   min_bps?: number;
+  claims?: EdgeClaim[];
+  reason?: string;
+}
+
+export interface EdgeClaim {
+  node: string;
+  users_bps: number;
+  relayed_bps?: number;
+  ack_bps?: number;
+  sent_bps?: number;
+  starting_bps?: number;
+  promised_bps: number;
+  in_force_bps: number;
   reason?: string;
 }
 
@@ -56,7 +70,19 @@ export interface EdgeDecision {
   node?: string;
   cause: string;
   reason: string;
+  alternatives?: EdgeAlternative[];
+  excluded?: EdgeExclusion[];
 }
+
+export interface EdgeExplanation {
+  service: EdgeService;
+  now: EdgeDecision[] | null;
+  earlier: EdgeEvent[] | null;
+}
+
+// What the engine says of its choices (internal/edge/engine); it is no part of the wire types.
+export type EdgeAlternative = { node: string; transfer_seconds?: number; start_up_seconds?: number; response_seconds?: number; refused?: string };
+export type EdgeExclusion = { reason: string; nodes: number; example: string };
 
 export interface EdgeSnapshot {
   at?: string;
@@ -83,6 +109,10 @@ export interface EdgeEvent {
 
 export async function edgeSnapshot(): Promise<EdgeSnapshot> {
   return JSON.parse((await ask("v1/snapshot")).text) as EdgeSnapshot;
+}
+
+export async function edgeExplanation(service: string): Promise<EdgeExplanation> {
+  return JSON.parse((await ask(`v1/services/${encodeURIComponent(service)}/explain`)).text) as EdgeExplanation;
 }
 
 // edgeEvents are those after the one with number since that have happened so far.

@@ -2,13 +2,15 @@
 // looks.
 
 import { render } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { Numbers } from "./numbers";
 import { bytes, counted, rate } from "./format";
 import { Grid } from "./grid";
 import { Name } from "./name";
+import { short } from "./passages";
 import { Plot } from "./plot";
 import { drawing, network, type SDN, type SDNPort, type SDNSwitch } from "./sdnapi";
+import { Shell, State } from "./shell";
 import { now, useTheme } from "./theme";
 import { Trouble } from "./trouble";
 import { useTurns } from "./turns";
@@ -47,15 +49,8 @@ class Model {
 
 // portsOf leaves out the switch's own port where it is down.
 const portsOf = (s: SDNSwitch) => s.ports.filter((p) => p.up || p.number !== localPort);
-const short = (dpid: string) => dpid.replace(/^0+(?=.)/, "");
 const portName = (p: SDNPort) => <Name text={`${p.name} (${p.number === localPort ? "local" : p.number})`} />;
 const rateOrNone = (bps?: number) => (bps ? rate(bps) : "–");
-
-// State is how a state looks: good, doubtful or bad.
-function State({ text }: { text: string }) {
-  const kind = text === "ok" ? "ok" : ["lost", "down", "refused", "blocked"].includes(text) ? "rejected" : "degraded";
-  return <span class={"state " + kind}>{text}</span>;
-}
 
 // Drawing shows SVG. As it is parsed apart from the page, nothing in it runs.
 function Drawing({ svg }: { svg: string }) {
@@ -159,18 +154,13 @@ function Classes({ seen }: { seen: SDN }) {
 function App() {
   const model = useRef(new Model()).current;
   useTurns(() => model.look(), intervalMS);
-  const [blurred, blur] = useState(false);
   const theme = useTheme();
   const { seen } = model;
   const names = model.classes.names();
   const flows = seen?.switches.reduce((n, s) => n + s.flows, 0) ?? 0;
   return (
-    <div class={(blurred ? "blurred " : "") + (model.trouble !== "" ? "old" : "")}>
-      <header class="top">
-        <h1>Weir SDN</h1>
-        <span class="quiet">{seen ? `${counted(seen.switches.filter((s) => s.connected).length, "switch", "switches")}, ${counted(flows, "flow")}` : ""}</span>
-        <button type="button" aria-pressed={blurred} onClick={() => blur(!blurred)}>Blur names</button>
-      </header>
+    <Shell here="sdn" title="Weir SDN" old={model.trouble !== ""}
+      note={seen ? `${counted(seen.switches.filter((s) => s.connected).length, "switch", "switches")}, ${counted(flows, "flow")}` : ""}>
       <Trouble who="weir sdn run" goesOn="What the switches forward" trouble={model.trouble} seen={seen !== undefined} answeredAt={model.answeredAt} />
       <main>
         {seen && seen.switches.length === 0 && (
@@ -189,7 +179,7 @@ function App() {
           </>
         )}
       </main>
-    </div>
+    </Shell>
   );
 }
 

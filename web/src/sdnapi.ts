@@ -27,6 +27,11 @@ export interface SDNPort {
   queues?: SDNQueue[];
   state?: string;
   reason?: string;
+  trust?: SDNTrust;
+}
+
+export interface SDNTrust {
+  refused?: string;
 }
 
 export interface SDNSwitch {
@@ -50,6 +55,23 @@ export interface SDNClass {
 export interface SDN {
   switches: SDNSwitch[];
   classes: SDNClass[];
+}
+
+export interface SDNFlow {
+  flow: string;
+  class: string;
+  path: SDNHop[];
+}
+
+export interface SDNHop {
+  dpid: string;
+  out: number;
+}
+
+// sdnFlows are the flows that begin or end at one of ends.
+export async function sdnFlows(ends: string[]): Promise<SDNFlow[]> {
+  const query = new URLSearchParams([...new Set(ends)].map((end) => ["end", end]));
+  return JSON.parse((await ask("v1/sdn/flows?" + query)).text) as SDNFlow[];
 }
 
 export async function network(): Promise<SDN> {

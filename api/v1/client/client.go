@@ -103,6 +103,12 @@ func New(address string, o Options) (*Client, error) {
 // Close closes idle connections.
 func (c *Client) Close() { c.peer.HTTP.CloseIdleConnections() }
 
+// Get sends a request for a path of the agent's API, and returns the answer if that is a success. The
+// caller closes its body.
+func (c *Client) Get(ctx context.Context, path string) (*http.Response, error) {
+	return c.send(ctx, http.MethodGet, path, nil, nil)
+}
+
 func (c *Client) call(ctx context.Context, method, path string, body, result any) error {
 	return c.peer.Call(ctx, method, path, body, result)
 }

@@ -204,12 +204,15 @@ func prioritize() error {
 
 // openDashboard serves the dashboard at a loopback address. If the port is in use, the agent runs
 // without a dashboard: shares stay in force.
-func openDashboard(address string, feed http.Handler, tokens *access.Tokens, log *slog.Logger) *http.Server {
-	page := web.New(feed, tokens, log)
+func openDashboard(address string, feed http.Handler, tokens *access.Tokens, pages web.Pages, log *slog.Logger) *http.Server {
+	page := web.New(feed, tokens, pages, log)
 	listener, err := web.Listen(address)
 	if err != nil {
 		log.Error("cannot open the dashboard; the agent runs without it", "error", err)
 		return page
+	}
+	if listener, err = pages.Announce(web.KindAgent, listener); err != nil {
+		log.Warn("other pages have no link to the dashboard", "reason", err)
 	}
 	log.Info("dashboard", "address", "http://"+listener.Addr().String())
 	go func() {
@@ -304,7 +307,7 @@ func (f *agentFlags) run(ctx context.Context, settings config.Config, reload fun
 		}
 	}()
 	if settings.Dashboard != "" {
-		page := openDashboard(settings.Dashboard, api, tokens, log)
+		page := openDashboard(settings.Dashboard, api, tokens, web.PagesBeside(settings.Socket), log)
 		defer page.Close()
 	}
 	if settings.Listen.Address != "" {

@@ -6,11 +6,13 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/weir-project/weir/internal/agent/server"
+	"github.com/weir-project/weir/internal/front/web"
 	"github.com/weir-project/weir/test/must"
 )
 
@@ -20,7 +22,7 @@ func TestOpenDashboard(t *testing.T) {
 	var said bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&said, nil))
 	feed := server.New(busyHost(), log)
-	page := openDashboard("127.0.0.1:0", feed, nil, log)
+	page := openDashboard("127.0.0.1:0", feed, nil, web.PagesBeside(filepath.Join(t.TempDir(), "weir.sock")), log)
 	defer page.Close()
 	url := regexp.MustCompile(`http://127\.0\.0\.1:\d+`).FindString(said.String())
 	if url == "" {
@@ -40,7 +42,7 @@ func TestOpenDashboard(t *testing.T) {
 	must.Succeed(t, err)
 	defer taken.Close()
 	said.Reset()
-	openDashboard(taken.Addr().String(), feed, nil, log).Close()
+	openDashboard(taken.Addr().String(), feed, nil, web.PagesBeside(filepath.Join(t.TempDir(), "weir.sock")), log).Close()
 	if text := said.String(); !strings.Contains(text, "level=ERROR") || !strings.Contains(text, "cannot open the dashboard") || !strings.Contains(text, "another address") {
 		t.Errorf("said %q", text)
 	}

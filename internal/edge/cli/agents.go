@@ -3,14 +3,19 @@ package cli
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/edge/run"
 	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/internal/front/config"
+	"github.com/weir-project/weir/internal/front/web"
 )
 
 // agentOptions are the URL, TLS files and token with which weir-edge reaches the nodes' agents.
@@ -20,13 +25,16 @@ type agentOptions struct{ url, ca, cert, key, tokenFile string }
 // thousand containers is smaller.
 const maxAgentBytes = 8 << 20
 
-// nodes returns the source of node measurements: the agents, or [run.Unmeasured] without a URL.
-func (a agentOptions) nodes(ctx context.Context) (run.Nodes, error) {
+// dialer returns clients of the agents at addresses, one each. It is safe for concurrent use.
+type dialer func(netip.Addr) (*client.Client, error)
+
+// dialer returns the dialer of the nodes' agents, or nil without a URL.
+func (a agentOptions) dialer() (dialer, error) {
 	if a.url == "" {
-		return run.Unmeasured{}, nil
+		return nil, nil
 	}
 	if socket, ok := strings.CutPrefix(a.url, "unix://"); ok {
-		return run.NewAgents(ctx, func(address netip.Addr) (*client.Client, error) {
+		return once(func(address netip.Addr) (*client.Client, error) {
 			return client.Unix(strings.ReplaceAll(socket, "{address}", address.String())), nil
 		}), nil
 	}
@@ -49,7 +57,56 @@ func (a agentOptions) nodes(ctx context.Context) (run.Nodes, error) {
 	if _, err := dial(netip.AddrFrom4([4]byte{127, 0, 0, 1})); err != nil {
 		return nil, fmt.Errorf("ask the agents of nodes: %w", err)
 	}
-	return run.NewAgents(ctx, dial), nil
+	return once(dial), nil
+}
+
+// nodes returns the source of what nodes measure: the agents, or [run.Unmeasured] without a URL.
+func (a agentOptions) nodes(ctx context.Context) (run.Nodes, dialer, error) {
+	dial, err := a.dialer()
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case dial == nil:
+		return run.Unmeasured{}, nil, nil
+	}
+	return run.NewAgents(ctx, dial), dial, nil
+}
+
+// once keeps the client of each address.
+func once(dial dialer) dialer {
+	var mu sync.Mutex
+	clients := map[netip.Addr]*client.Client{}
+	return func(address netip.Addr) (*client.Client, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if known := clients[address]; known != nil {
+			return known, nil
+		}
+		made, err := dial(address)
+		if err == nil {
+			clients[address] = made
+		}
+		return made, err
+	}
+}
+
+// agentOf returns how the page asks the agent of a node, nil if none is known there.
+func (d dialer) agentOf(snapshot func() edge.Snapshot) func(node string) web.Getter {
+	return func(node string) web.Getter {
+		nodes := snapshot().Nodes
+		i := slices.IndexFunc(nodes, func(n edge.Node) bool { return n.Name == node && n.Weir })
+		if i < 0 || d == nil {
+			return nil
+		}
+		address, _ := netip.ParseAddr(nodes[i].Address) // the zero address for this host alone
+		return func(ctx context.Context, path string) (*http.Response, error) {
+			agent, err := d(address)
+			if err != nil {
+				return nil, err
+			}
+			return agent.Get(ctx, path)
+		}
+	}
 }
 
 // at returns the URL of the agent at a node's address.

@@ -94,7 +94,7 @@ func TestAgentsOverTLS(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			test.option.url = cmp.Or(test.option.url, url)
-			nodes, err := test.option.nodes(t.Context())
+			nodes, _, err := test.option.nodes(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -119,7 +119,7 @@ func TestAgentsOverTLS(t *testing.T) {
 		"half of a pair":   {url: url, ca: authority.Path, cert: ours.Certificate},
 		"a key as another": {url: url, ca: authority.Path, cert: ours.Certificate, key: foreign.Key},
 	} {
-		if _, err := option.nodes(t.Context()); err == nil {
+		if _, _, err := option.nodes(t.Context()); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
@@ -149,7 +149,7 @@ func TestAgentOptions(t *testing.T) {
 		"an authority that is no": {agentOptions{url: url, ca: file("nothing")}, "has no certificate in PEM"},
 		"half a certificate":      {agentOptions{url: url, cert: "cert.pem"}, "give both"},
 	} {
-		nodes, err := tc.options.nodes(t.Context())
+		nodes, _, err := tc.options.nodes(t.Context())
 		if (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%s: %v, want %q", name, err, tc.says)
 		}

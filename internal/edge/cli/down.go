@@ -99,7 +99,7 @@ func isSame(a, b string) bool {
 // down removes all that weir-edge has made on the node and returns the names of what it removed. On
 // an error in the checks nothing is removed.
 func (o *downOptions) down(ctx context.Context, socket string) (removed []string, err error) {
-	rt, _, err := o.runtime(ctx, true)
+	rt, _, _, err := o.runtime(ctx, true)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"path/filepath"
 	"time"
 
@@ -168,7 +169,7 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 		return err
 	}
 	defer measurements.Close()
-	rt, nodes, err := o.runtime(ctx, o.dryRun)
+	rt, nodes, agents, err := o.runtime(ctx, o.dryRun)
 	if err != nil {
 		return err
 	}
@@ -210,7 +211,7 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 	}
 	defer listener.Close()
 	handler := server.Handler(api)
-	page, err := o.openPage(handler, log)
+	page, err := o.openPage(handler, agents.agentOf(manager.Snapshot), web.PagesBeside(socket), log)
 	if err != nil {
 		return err
 	}
@@ -250,14 +251,17 @@ func serve(ctx context.Context, cancel func(), api *http.Server, listener net.Li
 }
 
 // openPage serves the web page if a port is set. It returns an error if the port is taken.
-func (o *runOptions) openPage(api http.Handler, log *slog.Logger) (*http.Server, error) {
-	page := web.NewEdge(api, log)
+func (o *runOptions) openPage(api http.Handler, agentOf func(string) web.Getter, pages web.Pages, log *slog.Logger) (*http.Server, error) {
+	page := web.NewEdge(api, agentOf, pages, log)
 	if o.dashboard == "" || o.dashboard == "none" {
 		return page, nil
 	}
 	listener, err := web.Listen(o.dashboard)
 	if err != nil {
 		return nil, err
+	}
+	if listener, err = pages.Announce(web.KindEdge, listener); err != nil {
+		log.Warn("other pages have no link to the dashboard", "reason", err)
 	}
 	log.Info("dashboard", "address", "http://"+listener.Addr().String())
 	go func() { _ = page.Serve(listener) }() // until run closes it
@@ -275,27 +279,28 @@ func engineError(socket string, err error) error {
 	return fmt.Errorf("no Docker engine answers at %s: start it (systemctl start docker), or say where its socket is with --docker", socket)
 }
 
-// runtime returns the Swarm runtime if the engine is a swarm manager, else the Docker runtime. With
-// lookOnly it changes nothing in the swarm.
-func (o *runOptions) runtime(ctx context.Context, lookOnly bool) (runtime.Runtime, run.Nodes, error) {
+// runtime returns the Swarm runtime if the engine is a swarm manager, else the Docker runtime, and the
+// source of what nodes measure. With lookOnly it changes nothing in the swarm.
+func (o *runOptions) runtime(ctx context.Context, lookOnly bool) (runtime.Runtime, run.Nodes, dialer, error) {
 	manages, err := swarm.IsManager(ctx, o.docker)
 	if err != nil {
-		return nil, nil, engineError(o.docker, err)
+		return nil, nil, nil, engineError(o.docker, err)
 	}
 	if manages {
-		nodes, err := o.agents.nodes(ctx)
+		nodes, agents, err := o.agents.nodes(ctx)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 		rt, err := swarm.New(ctx, swarm.Options{Socket: o.docker, LookOnly: lookOnly})
-		return rt, nodes, err
+		return rt, nodes, agents, err
 	}
 	if o.agents.url != "" {
-		return nil, nil, cmdline.Usagef("--agents is for the nodes of a swarm, and the engine at %s does not manage one: run weir-edge on a manager, or leave it out to manage this host alone", o.docker)
+		return nil, nil, nil, cmdline.Usagef("--agents is for the nodes of a swarm, and the engine at %s does not manage one: run weir-edge on a manager, or leave it out to manage this host alone", o.docker)
 	}
 	rt, err := docker.New(docker.Options{Socket: o.docker, Dir: filepath.Join(o.stateDir, "proxies"), Network: o.network})
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	return rt, run.NewLocal(ctx, o.agent), nil
+	agent := func(netip.Addr) (*client.Client, error) { return client.Unix(o.agent), nil }
+	return rt, run.NewLocal(ctx, o.agent), once(agent), nil
 }

@@ -19,23 +19,14 @@ type Agents struct {
 	first bool
 }
 
-// NewAgents returns Agents that poll until ctx ends; dial returns a client for the agent at an
-// address.
+// NewAgents returns Agents that poll until ctx ends; dial returns the client of the agent at an
+// address, the same one each time.
 func NewAgents(ctx context.Context, dial func(netip.Addr) (*client.Client, error)) *Agents {
-	clients := map[netip.Addr]*client.Client{}
 	return newAgents(ctx, func(n runtime.Node) (monitor.Agent, error) {
 		if !n.Address.IsValid() {
 			return nil, errors.New("the node has no address")
 		}
-		if known := clients[n.Address]; known != nil {
-			return known, nil
-		}
-		made, err := dial(n.Address)
-		if err != nil {
-			return nil, err
-		}
-		clients[n.Address] = made
-		return made, nil
+		return dial(n.Address)
 	})
 }
 

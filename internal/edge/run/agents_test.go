@@ -59,13 +59,15 @@ func TestAgents(t *testing.T) {
 	trusted.AddCert(agent.Certificate())
 	near, far := netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("198.18.0.2")
 	nodes := []runtime.Node{{Name: "far", Address: far, Ready: true}, {Name: "near", Address: near, Ready: true}, {Name: "nowhere", Ready: true}}
-	agents := NewAgents(t.Context(), func(a netip.Addr) (*client.Client, error) {
-		url := agent.URL
-		if a == far {
-			url = "https://127.0.0.1:1"
+	clients := map[netip.Addr]*client.Client{}
+	for address, url := range map[netip.Addr]string{near: agent.URL, far: "https://127.0.0.1:1"} {
+		c, err := client.New(url, client.Options{TLS: &tls.Config{RootCAs: trusted, MinVersion: tls.VersionTLS12}})
+		if err != nil {
+			t.Fatal(err)
 		}
-		return client.New(url, client.Options{TLS: &tls.Config{RootCAs: trusted, MinVersion: tls.VersionTLS12}})
-	})
+		clients[address] = c
+	}
+	agents := NewAgents(t.Context(), func(a netip.Addr) (*client.Client, error) { return clients[a], nil })
 	var found []Measured
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if found = agents.Measure(t.Context(), nodes); found[1].Reported.State == monitor.StateReady {

@@ -26,7 +26,7 @@ func TestWhoMayChange(t *testing.T) {
 	feed := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		reached = append(reached, r.Method+" "+r.URL.Path+" "+access.CallerFrom(r.Context()).Role.String())
 	})
-	h := handler(feed, newGate(access.NewTokens(path, slog.New(slog.DiscardHandler))), 4)
+	h := handler(feed, newGate(access.NewTokens(path, slog.New(slog.DiscardHandler))), Pages{}, 4)
 	const policy = "/v1/containers/web/policy"
 	admin := http.Header{"Authorization": {"Bearer " + token[access.Admin]}, "If-Match": {`"x"`}, "Content-Type": {"application/json"}}
 	with := func(pairs ...string) http.Header {

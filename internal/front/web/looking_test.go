@@ -10,7 +10,7 @@ import (
 // whatever the request carries.
 func TestEdge(t *testing.T) {
 	feed := &fakeFeed{}
-	h := edgeHandler(feed, newGate(nil), 4)
+	h := edgeHandler(feed, nil, newGate(nil), Pages{}, 4)
 	for path, want := range map[string]string{
 		"/": `src="edge.js"`, "/edge.js": "v1/snapshot", "/app.css": "prefers-color-scheme", "/uplot.js": "uPlot", "/uplot.css": ".uplot", "/icon.svg": "<svg",
 		"/v1/snapshot": `"version":"1"`, "/v1/events?since=0&follow=false": `"seq":1`,
@@ -51,7 +51,7 @@ func TestSDN(t *testing.T) {
 		w.Header().Set("Content-Type", "image/svg+xml")
 		_, _ = w.Write([]byte("<svg/>"))
 	})
-	h := sdnHandler(feed, newGate(nil), 4)
+	h := sdnHandler(feed, newGate(nil), Pages{}, 4)
 	for path, want := range map[string]string{
 		"/": `src="sdn.js"`, "/sdn.js": "v1/sdn", "/app.css": ".topology", "/v1/sdn/topology.svg": "<svg", "/v1/sdn": "<svg", "/metrics": "<svg",
 	} {
@@ -66,7 +66,7 @@ func TestSDN(t *testing.T) {
 		t.Errorf("the controller was asked %v", asked)
 	}
 	for request, want := range map[string]int{
-		"GET /v1/sdn/flows": http.StatusNotFound, "POST /v1/sdn": http.StatusMethodNotAllowed, "DELETE /v1/sdn/flows": http.StatusMethodNotAllowed, "GET /sdn.html": http.StatusNotFound,
+		"GET /v1/sdn/flows": http.StatusForbidden, "POST /v1/sdn": http.StatusMethodNotAllowed, "DELETE /v1/sdn/flows": http.StatusMethodNotAllowed, "GET /sdn.html": http.StatusNotFound,
 	} {
 		method, path, _ := strings.Cut(request, " ")
 		r := ask(h, method, "localhost:7484", path, nil)

@@ -86,7 +86,7 @@ func serveAt(t *testing.T, address string, feed http.Handler, tokens *access.Tok
 	t.Helper()
 	listener, err := net.Listen("tcp", address)
 	must.Succeed(t, err)
-	s := New(feed, tokens, slog.New(slog.DiscardHandler))
+	s := New(feed, tokens, Pages{}, slog.New(slog.DiscardHandler))
 	go func() { _ = s.Serve(listener) }()
 	t.Cleanup(func() { s.Close() })
 	return s

@@ -85,7 +85,7 @@ func (f *fakeSDN) busy() v1.SDN {
 
 func serveSDN(t *testing.T, feed http.Handler) string {
 	t.Helper()
-	return servePage(t, NewSDN(feed, slog.New(slog.DiscardHandler)))
+	return servePage(t, NewSDN(feed, Pages{}, slog.New(slog.DiscardHandler)))
 }
 
 func TestSDNPage(t *testing.T) {

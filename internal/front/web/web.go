@@ -62,10 +62,10 @@ const (
 const contentPolicy = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // New returns the server of the dashboard with the parts of the agent's API (feed) that it
-// needs. Changes of policies need a token with the role admin.
-func New(feed http.Handler, tokens *access.Tokens, log *slog.Logger) *http.Server {
+// needs, and links to other pages. Changes of policies need a token with the role admin.
+func New(feed http.Handler, tokens *access.Tokens, pages Pages, log *slog.Logger) *http.Server {
 	g := newGate(tokens)
-	return g.server(handler(feed, g, maxRequests), log)
+	return g.server(handler(feed, g, pages, maxRequests), log)
 }
 
 // server returns an HTTP server for a handler, with limits for connections.
@@ -76,19 +76,34 @@ func (g *gate) server(handler http.Handler, log *slog.Logger) *http.Server {
 	return s
 }
 
-func handler(feed http.Handler, g *gate, atOnce int) http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("GET /v1/snapshot", &recent{feed: feed})
-	for _, path := range []string{"GET /v1/events", "GET /v1/access", "GET /v1/containers/{name}/policy", "GET /v1/containers/{name}/explain", "GET /v1/containers/{name}/history", "GET /v1/flows"} {
-		mux.Handle(path, feed)
-	}
+func handler(feed http.Handler, g *gate, pages Pages, atOnce int) http.Handler {
+	mux := agentPage(&recent{feed: feed}, feed, pages)
+	mux.Handle("GET /v1/access", feed)
+	mux.Handle("GET /v1/containers/{name}/policy", feed)
 	for _, change := range changes {
 		mux.Handle(change, feed)
 	}
-	serveFiles(mux, "/{$}", "/app.js", "/app.css", "/icon.svg")
+	return g.bound(mux, atOnce)
+}
+
+// agentPage serves the page of an agent, without changes.
+func agentPage(snapshot, feed http.Handler, pages Pages) *http.ServeMux {
+	mux := http.NewServeMux()
+	mux.Handle("GET /v1/snapshot", snapshot)
+	for _, path := range []string{"GET /v1/events", "GET /v1/containers/{name}/explain", "GET /v1/containers/{name}/history", "GET /v1/flows"} {
+		mux.Handle(path, feed)
+	}
+	pages.serve(mux, KindAgent)
+	serveFiles(mux, "/{$}", "/app.js")
+	serveShared(mux)
+	return mux
+}
+
+// serveShared serves what all pages load.
+func serveShared(mux *http.ServeMux) {
+	serveFiles(mux, "/app.css", "/icon.svg")
 	mux.HandleFunc("GET /uplot.js", text("text/javascript; charset=utf-8", uplot.Script))
 	mux.HandleFunc("GET /uplot.css", text("text/css; charset=utf-8", uplot.Style))
-	return g.bound(mux, atOnce)
 }
 
 // serveFiles serves files of the folder static.

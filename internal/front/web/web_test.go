@@ -63,7 +63,7 @@ func bodyOf(t *testing.T, r *http.Response) string {
 }
 
 func TestPageAndFeed(t *testing.T) {
-	h := handler(&fakeFeed{}, newGate(nil), 4)
+	h := handler(&fakeFeed{}, newGate(nil), Pages{}, 4)
 	for path, want := range map[string]string{
 		"/": `<div id="app">`, "/app.js": "v1/snapshot", "/app.css": "prefers-color-scheme", "/uplot.js": "uPlot", "/uplot.css": ".uplot", "/icon.svg": "<svg",
 		"/v1/snapshot": `"version":"1"`, "/v1/events?since=0&follow=false": `"seq":1`,
@@ -95,7 +95,7 @@ func TestPageAndFeed(t *testing.T) {
 // Of the agent's API nothing else is to be had, and nothing that changes anything.
 func TestReadOnly(t *testing.T) {
 	feed := &fakeFeed{}
-	h := handler(feed, newGate(nil), 4)
+	h := handler(feed, newGate(nil), Pages{}, 4)
 	for _, path := range []string{"/v1/status", "/v1/containers", "/v1/down", "/v1/reload", "/v1/snapshot/", "/static/app.js", "/../web.go", "/index.html"} {
 		if r := ask(h, "GET", "localhost", path, nil); r.StatusCode < 300 {
 			t.Errorf("GET %s: %s", path, r.Status)
@@ -119,7 +119,7 @@ func TestReadOnly(t *testing.T) {
 
 // A name that leads here is no reason to answer: any web site can have one.
 func TestHost(t *testing.T) {
-	h := handler(&fakeFeed{}, newGate(nil), 4)
+	h := handler(&fakeFeed{}, newGate(nil), Pages{}, 4)
 	for host, want := range map[string]int{
 		"127.0.0.1": 200, "127.0.0.1:7480": 200, "127.9.9.9:1": 200, "localhost": 200, "LOCALHOST:80": 200, "[::1]:7480": 200, "[::1]": 200,
 		"": 421, "evil.example": 421, "evil.example:7480": 421, "127.0.0.1.evil.example": 421, "localhost.evil.example:80": 421,
@@ -136,7 +136,7 @@ func TestHost(t *testing.T) {
 // Many pages cost the agent no more than a few.
 func TestSnapshotsAreShared(t *testing.T) {
 	feed := &fakeFeed{}
-	h := handler(feed, newGate(nil), 4)
+	h := handler(feed, newGate(nil), Pages{}, 4)
 	began := time.Now()
 	for range 1000 {
 		if r := ask(h, "GET", "localhost", "/v1/snapshot", nil); r.StatusCode != http.StatusOK {
@@ -156,7 +156,7 @@ func TestSnapshotsAreShared(t *testing.T) {
 
 // What the agent says when it cannot answer is passed on, and not kept.
 func TestFeedFails(t *testing.T) {
-	h := handler(Feed(filepath.Join(t.TempDir(), "missing.sock")), newGate(nil), 4)
+	h := handler(Feed(filepath.Join(t.TempDir(), "missing.sock")), newGate(nil), Pages{}, 4)
 	for _, path := range []string{"/v1/snapshot", "/v1/events?follow=false"} {
 		r := ask(h, "GET", "localhost", path, nil)
 		if body := bodyOf(t, r); r.StatusCode != http.StatusBadGateway || !strings.Contains(body, `"the agent does not answer: `) {
@@ -170,7 +170,7 @@ func serveWith(t *testing.T, feed http.Handler, tokens *access.Tokens) string {
 	t.Helper()
 	listener, err := Listen("127.0.0.1:0")
 	must.Succeed(t, err)
-	s := New(feed, tokens, slog.New(slog.DiscardHandler))
+	s := New(feed, tokens, Pages{}, slog.New(slog.DiscardHandler))
 	go func() { _ = s.Serve(listener) }() // until it is closed
 	t.Cleanup(func() { s.Close() })
 	return listener.Addr().String()
@@ -259,7 +259,7 @@ func TestListen(t *testing.T) {
 func TestSize(t *testing.T) {
 	var all bytes.Buffer
 	packed := gzip.NewWriter(&all)
-	h := handler(&fakeFeed{}, newGate(nil), 4)
+	h := handler(&fakeFeed{}, newGate(nil), Pages{}, 4)
 	for _, path := range []string{"/", "/app.js", "/app.css", "/uplot.js", "/uplot.css", "/icon.svg"} {
 		if _, err := io.WriteString(packed, bodyOf(t, ask(h, "GET", "localhost", path, nil))); err != nil {
 			t.Fatal(err)
@@ -281,10 +281,10 @@ func TestNamesOfThePage(t *testing.T) {
 		"Source": v1.Source{}, "Status": v1.Status{}, "Snapshot": v1.Snapshot{}, "Event": v1.Event{},
 	})
 	checkNames(t, "sdnapi.ts", map[string]any{
-		"SDN": v1.SDN{}, "SDNSwitch": v1.SDNSwitch{}, "SDNPort": v1.SDNPort{}, "SDNQueue": v1.SDNQueue{}, "SDNClass": v1.SDNClass{},
+		"SDN": v1.SDN{}, "SDNSwitch": v1.SDNSwitch{}, "SDNPort": v1.SDNPort{}, "SDNQueue": v1.SDNQueue{}, "SDNClass": v1.SDNClass{}, "SDNTrust": v1.SDNTrust{}, "SDNFlow": v1.SDNFlow{}, "SDNHop": v1.SDNHop{},
 	})
 	checkNames(t, "edgeapi.ts", map[string]any{
-		"EdgeInstance": edge.Instance{}, "EdgeNode": edge.Node{}, "EdgeService": edge.Service{}, "EdgeDecision": edge.Decision{},
+		"EdgeInstance": edge.Instance{}, "EdgeNode": edge.Node{}, "EdgeService": edge.Service{}, "EdgeDecision": edge.Decision{}, "EdgeClaim": edge.Claim{}, "EdgeExplanation": edge.Explanation{},
 		"EdgeSnapshot": edge.Snapshot{}, "EdgeEvent": edge.Event{},
 	})
 }

@@ -181,7 +181,7 @@ func (d *demo) startAgent(ctx context.Context) (err error) {
 		return err
 	})
 	if err == nil {
-		d.openPage("dashboard", demoDashboard, web.New(web.Feed(d.agentDir().Socket()), nil, slog.New(slog.DiscardHandler)))
+		d.openPage("dashboard", demoDashboard, web.New(web.Feed(d.agentDir().Socket()), nil, web.Pages{}, slog.New(slog.DiscardHandler)))
 	}
 	return err
 }

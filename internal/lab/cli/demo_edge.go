@@ -131,7 +131,7 @@ func (d *edgeDemo) setUp(ctx context.Context) (err error) {
 	if err := d.startManager(ctx); err != nil {
 		return err
 	}
-	if d.openPage("page", edgePage, web.NewEdge(web.Feed(d.manager.Socket()), slog.New(slog.DiscardHandler))) {
+	if d.openPage("page", edgePage, web.NewEdge(web.Feed(d.manager.Socket()), nil, web.Pages{}, slog.New(slog.DiscardHandler))) {
 		d.say("The page is at %s.", d.pageURL)
 	}
 	return nil

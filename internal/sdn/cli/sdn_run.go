@@ -230,10 +230,15 @@ func (f *sdnRunFlags) page(c *controller.Controller, databases managers, log *sl
 		return l, httpapi.NewServer(c.Metrics(databases.status), log), err
 	}
 	l, err := controller.Listen("tcp:"+address, nil)
-	if err == nil {
-		log.Info("page", "address", "http://"+l.Addr().String()+"/")
+	if err != nil {
+		return nil, nil, err
 	}
-	return l, web.NewSDN(c.Handler(databases.status), log), err
+	log.Info("page", "address", "http://"+l.Addr().String()+"/")
+	pages := web.PagesBeside(f.socket)
+	if l, err = pages.Announce(web.KindSDN, l); err != nil {
+		log.Warn("other pages have no link to the page", "reason", err)
+	}
+	return l, web.NewSDN(c.Handler(databases.status), pages, log), nil
 }
 
 // options checks the flags and returns the controller's options. rateOf returns the rate of a port by the

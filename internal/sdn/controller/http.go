@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
+	"strings"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/front/exposition"
@@ -19,7 +21,9 @@ import (
 func (c *Controller) Handler(queues func() map[topology.Port]qos.PortState) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/sdn", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, c.view(queues)) })
-	mux.HandleFunc("GET /v1/sdn/flows", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, c.Flows()) })
+	mux.HandleFunc("GET /v1/sdn/flows", func(w http.ResponseWriter, r *http.Request) {
+		writeJSON(w, withEnds(c.Flows(), r.URL.Query()["end"]))
+	})
 	mux.HandleFunc("GET /v1/sdn/topology.svg", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "image/svg+xml")
 		_ = DrawTopology(w, c.view(queues), false) // a write error means that the reader is gone
@@ -27,6 +31,16 @@ func (c *Controller) Handler(queues func() map[topology.Port]qos.PortState) http
 	c.addLinks(mux, queues)
 	mux.Handle("GET /metrics", c.Metrics(queues))
 	return mux
+}
+
+// withEnds returns the flows that begin or end at one of ends (ADDRESS:PORT), or all if there are none.
+func withEnds(flows []v1.SDNFlow, ends []string) []v1.SDNFlow {
+	if len(ends) == 0 {
+		return flows
+	}
+	return slices.DeleteFunc(flows, func(f v1.SDNFlow) bool {
+		return !slices.ContainsFunc(strings.Fields(f.Flow), func(word string) bool { return slices.Contains(ends, word) })
+	})
 }
 
 // Metrics serves /metrics only, for listeners that must not reveal flows and hosts.

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"strings"
 	"testing"
 
 	v1 "github.com/weir-project/weir/api/v1"
@@ -28,6 +29,18 @@ func TestSwitchState(t *testing.T) {
 	} {
 		if got, reason := switchState(c.s, c.ports); got != c.want || reason != c.reason {
 			t.Errorf("%s: %s, %q, want %s, %q", name, got, reason, c.want, c.reason)
+		}
+	}
+}
+
+// TestFlowsOfEnds: those who know one end of a flow are told of it alone.
+func TestFlowsOfEnds(t *testing.T) {
+	all := func() []v1.SDNFlow {
+		return []v1.SDNFlow{{Flow: "tcp 198.18.0.1:80 > 198.18.0.2:8080"}, {Flow: "udp [2001:db8::1]:53 > [2001:db8::2]:9"}, {Flow: "arp 02:00:00:00:00:01 > 02:00:00:00:00:02"}}
+	}
+	for ends, want := range map[string]int{"": 3, "198.18.0.1:80": 1, "198.18.0.1:8": 0, "[2001:db8::2]:9": 1, "[2001:db8::2]:9 198.18.0.2:8080": 2, "arp": 1} {
+		if got := withEnds(all(), strings.Fields(ends)); len(got) != want {
+			t.Errorf("%q: %+v", ends, got)
 		}
 	}
 }

@@ -1,0 +1,184 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weir-project/weir/test/must"
+)
+
+// announce opens a page of a kind until the test ends, and returns its URL.
+func announce(t *testing.T, p Pages, kind string, server *http.Server) string {
+	t.Helper()
+	l, err := Listen("127.0.0.1:0")
+	must.Succeed(t, err)
+	l, err = p.Announce(kind, l)
+	must.Succeed(t, err)
+	go func() { _ = server.Serve(l) }() // until it is closed
+	t.Cleanup(func() { server.Close() })
+	return "http://" + l.Addr().String() + "/"
+}
+
+// reply is ask for the parts of an answer.
+func reply(t *testing.T, h http.Handler, method, host, path string) (status int, kind, body string) {
+	t.Helper()
+	r := ask(h, method, host, path, nil)
+	return r.StatusCode, r.Header.Get("Content-Type"), bodyOf(t, r)
+}
+
+// TestPages: a page is announced while its daemon runs, and no longer: neither when it has closed it, nor
+// when it was killed and has left its file. Others' files name no other machine.
+func TestPages(t *testing.T) {
+	dir := t.TempDir()
+	p := PagesBeside(filepath.Join(dir, "weir.sock"))
+	list := func() string {
+		_, _, body := reply(t, handler(&fakeFeed{}, newGate(nil), p, 4), "GET", "localhost", "/v1/pages")
+		return body
+	}
+	if got := list(); got != "[]\n" {
+		t.Errorf("none is open: %s", got)
+	}
+	listen := func() net.Listener {
+		l, err := Listen("127.0.0.1:0")
+		must.Succeed(t, err)
+		t.Cleanup(func() { l.Close() })
+		return l
+	}
+	edge, err := p.Announce(KindEdge, listen())
+	must.Succeed(t, err)
+	agent, err := p.Announce(KindAgent, listen())
+	must.Succeed(t, err)
+	defer agent.Close()
+	want := `[{"kind":"agent","url":"http://` + agent.Addr().String() + `/"},{"kind":"edge","url":"http://` + edge.Addr().String() + `/"}]` + "\n"
+	if got := list(); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if _, err := p.Announce(KindEdge, listen()); err == nil {
+		t.Error("a second weir-edge announces its page")
+	}
+	if got := list(); got != want {
+		t.Errorf("after that: %s, want %s", got, want)
+	}
+	edge.Close()
+	if _, err := os.Stat(p.path(KindEdge)); err == nil || strings.Contains(list(), KindEdge) {
+		t.Error("a page that was closed is announced")
+	}
+	must.Succeed(t, os.WriteFile(p.path(KindEdge), []byte("127.0.0.1:7483"), 0o644)) // its daemon was killed
+	if got := list(); strings.Contains(got, KindEdge) {
+		t.Errorf("a page whose daemon was killed: %s", got)
+	}
+	edge, err = p.Announce(KindEdge, listen())
+	must.Succeed(t, err)
+	defer edge.Close()
+	if got := list(); !strings.Contains(got, edge.Addr().String()) {
+		t.Errorf("after a restart: %s", got)
+	}
+	must.Succeed(t, os.WriteFile(p.path(KindEdge), []byte("evil.example:80"), 0o644))
+	if got := list(); strings.Contains(got, KindEdge) {
+		t.Errorf("a page of another machine: %s", got)
+	}
+	if got := (Pages{}).find(KindAgent); got != "" {
+		t.Errorf("without a folder: %s", got)
+	}
+}
+
+// TestRelayedSwitches: the agent's page reads of switches what their page tells everybody here, and
+// nothing else.
+func TestRelayedSwitches(t *testing.T) {
+	p := Pages{t.TempDir()}
+	h := handler(&fakeFeed{}, newGate(nil), p, 4)
+	if status, _, body := reply(t, h, "GET", "localhost", "/v1/sdn"); status != http.StatusBadGateway || !strings.Contains(body, "--http") {
+		t.Errorf("no page of switches: %d", status)
+	}
+	kind := "application/json"
+	announce(t, p, KindSDN, NewSDN(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", kind)
+		w.Header().Set("Set-Cookie", "a=b")
+		_, _ = io.WriteString(w, `["`+r.URL.RequestURI()+`"]`)
+	}), p, slog.New(slog.DiscardHandler)))
+	for path, want := range map[string]int{
+		"/v1/sdn": 200, "/v1/sdn/flows?end=198.18.0.1:1": 200, "/v1/sdn/flows": 502, "/v1/sdn/topology.svg": 404,
+	} {
+		r := ask(h, "GET", "localhost", path, nil)
+		if body := bodyOf(t, r); r.StatusCode != want || want == 200 && body != `["`+path+`"]` || r.Header.Get("Set-Cookie") != "" {
+			t.Errorf("%s: %s %s", path, r.Status, body)
+		}
+	}
+	if status, _, _ := reply(t, h, "POST", "localhost", "/v1/sdn"); status != http.StatusMethodNotAllowed {
+		t.Errorf("a change: %d", status)
+	}
+	kind = "text/javascript"
+	if status, kind, _ := reply(t, h, "GET", "localhost", "/v1/sdn/flows?end=x"); status != http.StatusBadGateway || strings.Contains(kind, "javascript") {
+		t.Errorf("a script: %d, %s", status, kind)
+	}
+}
+
+// TestNodesOfThePage: weir-edge's page has the page of each node's agent, of what the agent answers, for
+// looking only. An agent is another machine: it cannot put a page or a script there, nor fill the memory.
+func TestNodesOfThePage(t *testing.T) {
+	kind, body := "application/json", `{"status":{"version":"7"}}`
+	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", kind)
+		_, _ = io.WriteString(w, body)
+	}))
+	defer agent.Close()
+	asked := ""
+	h := edgeHandler(&fakeFeed{}, func(node string) Getter {
+		if node != "a" {
+			return nil
+		}
+		return func(ctx context.Context, path string) (*http.Response, error) {
+			asked = path
+			if strings.HasSuffix(path, "/history") {
+				return nil, errors.New("it refuses")
+			}
+			request, err := http.NewRequestWithContext(ctx, http.MethodGet, agent.URL+path, nil)
+			must.Succeed(t, err)
+			return http.DefaultClient.Do(request)
+		}
+	}, newGate(nil), Pages{}, 4)
+	for _, c := range []struct {
+		request string
+		status  int
+		has     string
+		asked   string
+	}{
+		{"GET /nodes/a/", 200, `src="app.js"`, ""}, {"GET /nodes/a/app.js", 200, "v1/snapshot", ""}, {"GET /nodes/a/app.css", 200, "prefers-color-scheme", ""},
+		{"GET /nodes/a/uplot.js", 200, "uPlot", ""}, {"GET /nodes/a/v1/pages", 200, "[]", ""},
+		{"GET /nodes/a/v1/snapshot", 200, `"version":"7"`, "/v1/snapshot"},
+		{"GET /nodes/a/v1/flows?container=x&limit=3", 200, "", "/v1/flows?container=x&limit=3"},
+		{"GET /nodes/a/v1/containers/web/explain", 200, "", "/v1/containers/web/explain"},
+		{"GET /nodes/a/v1/containers/web/history", 502, "it refuses", "/v1/containers/web/history"},
+		{"GET /nodes/b/v1/snapshot", 404, "no node", ""}, {"GET /nodes/a/v1/tokens", 404, "", ""}, {"GET /nodes/a/v1/access", 404, "", ""},
+		{"GET /nodes/a/v1/containers/web/policy", 404, "", ""}, {"POST /nodes/a/v1/down", 405, "", ""}, {"PATCH /nodes/a/v1/containers/web/policy", 405, "", ""},
+		{"GET /nodes/a/../../v1/down", 307, "", ""},
+	} {
+		asked = ""
+		method, path, _ := strings.Cut(c.request, " ")
+		r := ask(h, method, "127.0.0.1:7483", path, nil)
+		if got := bodyOf(t, r); r.StatusCode != c.status || !strings.Contains(got, c.has) || asked != c.asked || r.Header.Get("Content-Security-Policy") != contentPolicy {
+			t.Errorf("%s: %s, %.100s, the agent was asked %q", c.request, r.Status, got, asked)
+		}
+	}
+	for _, kind = range []string{"text/html", "text/javascript", "image/svg+xml", ""} {
+		if status, answered, _ := reply(t, h, "GET", "localhost", "/nodes/a/v1/snapshot"); status != http.StatusBadGateway || !strings.Contains(answered, "json") {
+			t.Errorf("%q: %d, %s", kind, status, answered)
+		}
+	}
+	kind, body = "application/json", strings.Repeat(" ", 2*maxRelayedBytes)
+	if _, _, got := reply(t, h, "GET", "localhost", "/nodes/a/v1/snapshot"); len(got) != maxRelayedBytes {
+		t.Errorf("%d bytes are relayed", len(got))
+	}
+	if status, _, _ := reply(t, h, "GET", "nodes.example", "/nodes/a/v1/snapshot"); status != http.StatusMisdirectedRequest {
+		t.Errorf("a name that leads here: %d", status)
+	}
+}
