@@ -35,6 +35,8 @@ export interface ClassShare {
   max_bps: number;
   min_bps: number;
   rate_bps: number;
+  excess_bps: number;
+  held: boolean;
   backlog_bytes: number;
   dropped_packets: number;
   marked_packets: number;

@@ -2,7 +2,7 @@
 
 import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { type Container, type Event, events, type Snapshot, snapshot, type Uplink } from "./api";
+import { type Container, type Event, events, lastMinutes, type Snapshot, snapshot, type Uplink } from "./api";
 import { Detail } from "./detail";
 import { exactRate, rate, seconds, visible } from "./format";
 import { History, keyOf } from "./history";
@@ -10,7 +10,7 @@ import { Name } from "./name";
 import { node } from "./pages";
 import { Shell } from "./shell";
 import { SignIn } from "./signin";
-import { Stack } from "./stack";
+import { coloursOf, Stack } from "./stack";
 import { Table } from "./table";
 import { now, useTheme } from "./theme";
 import { useTurns } from "./turns";
@@ -20,6 +20,8 @@ const intervalMS = 1000;
 const shownEvents = 100;
 // An agent that has not looked for so long is said to be slow.
 const slowMS = 3000;
+// The agent is asked for the minutes before the page was opened of so many containers: one request each.
+const mostRemembered = 32;
 
 // Model is all that the page knows.
 class Model {
@@ -39,16 +41,25 @@ class Model {
       const [seen, news] = await Promise.all([snapshot(), events(this.lastEvent)]);
       const { version } = seen.status;
       this.newer = this.seen && this.first !== version ? version : "";
-      if (!this.seen) this.first = version;
+      const isFirst = !this.seen;
+      if (isFirst) this.first = version;
       this.seen = seen;
       this.answeredAt = now();
       this.history.add(this.answeredAt, seen);
+      if (isFirst) void this.remember(seen.containers ?? []);
       this.lastEvent = news.at(-1)?.seq ?? this.lastEvent;
       this.events = [...news.reverse(), ...this.events].slice(0, shownEvents);
       this.trouble = "";
     } catch (error) {
       this.trouble = error instanceof Error ? error.message : String(error);
     }
+  }
+
+  private async remember(containers: Container[]): Promise<void> {
+    if (containers.length > mostRemembered) return;
+    // Of one without an answer the plots begin when the page was opened.
+    const known = await Promise.all(containers.map(async (c) => ({ c, shares: await lastMinutes(c.id).catch(() => []) })));
+    this.history.remember(now(), known);
   }
 }
 
@@ -97,6 +108,7 @@ function UplinkView(props: { uplink: Uplink; model: Model; theme: string }) {
     select("");
     document.querySelector<HTMLElement>("tr.selected button")?.focus();
   };
+  const colours = coloursOf(model.history, uplink.name, containers);
   // The host's class is always there.
   const alone = containers.every((c) => c.runtime === "host");
   const used = uplink.rate_bps > 0 ? ` (${Math.round((100 * uplink.sent_bps) / uplink.rate_bps)} %)` : "";
@@ -106,14 +118,14 @@ function UplinkView(props: { uplink: Uplink; model: Model; theme: string }) {
       <p class="facts">
         <span>sends <b>{rate(uplink.sent_bps)}</b> of <b>{exactRate(uplink.rate_bps)}</b>{used}</span>
         <span>minimums ask for <b>{rate(mins)}</b> of {rate(uplink.rate_bps - uplink.reserve_bps)}</span>
-        <span class="quiet">{uplink.scheduler}</span>
+        <span class="quiet">queues: {uplink.scheduler}</span>
         {uplink.state !== "ok" && <span><span class={"state " + uplink.state}>{uplink.state}</span> <Name text={uplink.reason} /></span>}
       </p>
       {!uplink.present && <p class="nothing">The device is not there; it is shared out as soon as it comes.</p>}
-      <Stack uplink={uplink} containers={containers} history={model.history} theme={theme} />
+      <Stack uplink={uplink} containers={containers} history={model.history} colours={colours} theme={theme} />
       {shown && <Detail c={shown} gone={!chosen} uplink={uplink} history={model.history} theme={theme} close={close} />}
       {alone && model.seen && <p class="nothing"><Name text={noContainers(model.seen)} /></p>}
-      <Table uplink={uplink} containers={containers} history={model.history} selected={selected} choose={select} />
+      <Table uplink={uplink} containers={containers} history={model.history} colours={colours} selected={selected} choose={select} />
     </section>
   );
 }

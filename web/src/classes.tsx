@@ -10,7 +10,7 @@ import { Name } from "./name";
 
 const classColumns = [
   { name: "class" }, { name: "has first", number: true }, { name: "sends", number: true },
-  { name: "delay p50 / p99", number: true }, { name: "queued", number: true }, { name: "drops", number: true }, { name: "marks", number: true },
+  { name: "delay: median / 99 %", number: true }, { name: "queued", number: true }, { name: "drops", number: true }, { name: "marks", number: true },
 ];
 
 function first(s: ClassShare): string {

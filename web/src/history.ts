@@ -1,7 +1,7 @@
 // Three minutes of samples of every container, kept in the page; what was before it was
 // opened the agent remembers.
 
-import type { Container, HistorySample, Snapshot } from "./api";
+import type { Container, HistorySample, HistoryShare, Snapshot } from "./api";
 import { isOver, keptSeconds, Samples, type Values } from "./samples";
 
 // Series are a container's samples at one uplink, each as long as History.times.
@@ -49,6 +49,26 @@ export class History {
       if (isOver(series.rate)) this.series.delete(name);
   }
 
+  // remember fills in what the agent knew of containers, when asked, of the time before the page was opened.
+  remember(asked: number, known: { c: Container; shares: HistoryShare[] }[]): void {
+    const first = this.times[0];
+    if (first === undefined || !known.some(({ shares }) => shares.length > 0)) return;
+    const count = Math.max(0, Math.floor(first - (asked - keptSeconds)));
+    this.samples.precede(Array.from({ length: count }, (_, i) => first - count + i));
+    for (const { c, shares } of known)
+      for (const { uplink, samples } of shares) {
+        const series = this.of(keyOf(c), uplink);
+        const at = clockOf(samples ?? [], asked);
+        const values = valuesOf(c.policy.min_bps, c.policy.max_bps);
+        if (!series) continue;
+        for (const s of samples ?? []) {
+          const i = Math.floor(at(s) - (first - count));
+          // A second between two samples is like the one before.
+          for (const to of [i, i + 1]) if (to >= 0 && to < count) for (const name of measures) series[name][to] = values[name](s);
+        }
+      }
+  }
+
   private addContainer(c: Container, since: number): void {
     for (const share of c.shares ?? []) {
       const name = keyOf(c) + "\n" + share.uplink;
@@ -84,22 +104,32 @@ function growth(before: number | null, now: number, since: number): number | nul
   return before !== null && now >= before && since > 0 ? (now - before) / since : null;
 }
 
-// before puts what the agent remembers before the page's own samples, which begin at the
-// first value of series. asked is when the agent said it, on the clock of times.
-export function before(samples: HistorySample[], asked: number, times: number[], series: Series, min: number, max: number): { times: number[]; series: Series } {
+// clockOf says when samples were, on the clock of the plots. The agent's may be another one: its last
+// sample is of when it was asked.
+function clockOf(samples: HistorySample[], asked: number): (s: HistorySample) => number {
   const last = Date.parse(samples.at(-1)?.at ?? "");
-  const own = series.rate.findIndex((value) => value !== null);
-  const begins = times[own] ?? Infinity;
-  // The agent's clock may be another one: its last sample is of now.
-  const at = (s: HistorySample) => asked - (last - Date.parse(s.at)) / 1000;
-  const earlier = samples.filter((s) => at(s) < begins - 0.5 && asked - at(s) <= keptSeconds);
-  if (own < 0 || earlier.length === 0) return { times, series };
-  const values: Record<(typeof measures)[number], (s: HistorySample) => number | null> = {
+  return (s) => asked - (last - Date.parse(s.at)) / 1000;
+}
+
+// valuesOf are what a sample has of each measure, of a container with a minimum and a maximum.
+function valuesOf(min: number, max: number): Record<(typeof measures)[number], (s: HistorySample) => number | null> {
+  return {
     rate: (s) => s.rate_bps, wanted: (s) => (s.wants_more ? null : s.wanted_bps), entitled: (s) => s.entitled_bps,
     min: () => min || null, max: () => max || null,
     p50: (s) => (s.delay_p99_ms > 0 ? s.delay_p50_ms : null), p99: (s) => (s.delay_p99_ms > 0 ? s.delay_p99_ms : null),
     backlog: (s) => s.backlog_bytes, drops: (s) => s.dropped_packets, marks: (s) => s.marked_packets,
   };
+}
+
+// before puts what the agent remembers before the page's own samples, which begin at the
+// first value of series. asked is when the agent said it, on the clock of times.
+export function before(samples: HistorySample[], asked: number, times: number[], series: Series, min: number, max: number): { times: number[]; series: Series } {
+  const own = series.rate.findIndex((value) => value !== null);
+  const begins = times[own] ?? Infinity;
+  const at = clockOf(samples, asked);
+  const earlier = samples.filter((s) => at(s) < begins - 0.5 && asked - at(s) <= keptSeconds);
+  if (own < 0 || earlier.length === 0) return { times, series };
+  const values = valuesOf(min, max);
   const joined = { ...series };
   for (const name of measures) joined[name] = [...earlier.map(values[name]), ...series[name].slice(own)];
   return { times: [...earlier.map(at), ...times.slice(own)], series: joined };

@@ -20,6 +20,12 @@ export class Samples {
     return last === undefined ? 0 : at - last;
   }
 
+  // precede puts times before the first, without values yet.
+  precede(times: number[]): void {
+    this.times.unshift(...times);
+    for (const values of this.series()) values.unshift(...times.map(() => null));
+  }
+
   // none is a series of who was not there before.
   none(): Values {
     return this.times.map(() => null);

@@ -52,6 +52,13 @@ const portsOf = (s: SDNSwitch) => s.ports.filter((p) => p.up || p.number !== loc
 const portName = (p: SDNPort) => <Name text={`${p.name} (${p.number === localPort ? "local" : p.number})`} />;
 const rateOrNone = (bps?: number) => (bps ? rate(bps) : "–");
 
+// silent says why no queue sends anything: there is none, or none is in force.
+function silent(seen: SDN): string | undefined {
+  const queued = seen.switches.flatMap((s) => s.ports).filter((p) => p.queues?.length);
+  if (queued.length === 0) return "No port has queues.";
+  return queued.some((p) => p.state === "ok") ? undefined : "Queues are configured, and none is in force: packets pass them. The ports below say why.";
+}
+
 // Drawing shows SVG. As it is parsed apart from the page, nothing in it runs.
 function Drawing({ svg }: { svg: string }) {
   const place = useRef<HTMLDivElement>(null);
@@ -172,7 +179,7 @@ function App() {
             <Switches seen={seen} />
             <Plot title="What the queues of each class send" times={model.classes.times} height={180} theme={theme} atLeast={1e6} format={rate}
               lines={names.map((name) => ({ key: name, label: name, values: model.classes.of(name), colour: colours[name] ?? "others" }))}
-              empty={names.length === 0 ? "No port has queues." : undefined} />
+              empty={silent(seen)} />
             <Ports seen={seen} />
             <Queues seen={seen} />
             <Classes seen={seen} />

@@ -44,17 +44,25 @@ function edges(below: Values, values: Values): Values {
   return below.map((under, i) => (under === null && values[i] == null ? null : (under ?? 0) + (values[i] ?? 0)));
 }
 
-export function Stack(props: { uplink: Uplink; containers: Container[]; history: History; theme: string }) {
+// Colours are those of containers, by their keys, that are not among the others.
+export type Colours = Map<string, string>;
+
+export function coloursOf(history: History, uplink: string, containers: Container[]): Colours {
+  const shown = shownOf(history, uplink, containers);
+  const its = colour(uplink, shown);
+  return new Map(shown.map((c, i) => [keyOf(c), its[i] ?? "c0"]));
+}
+
+export function Stack(props: { uplink: Uplink; containers: Container[]; history: History; colours: Colours; theme: string }) {
   const { uplink, containers, history } = props;
-  const shown = shownOf(history, uplink.name, containers);
-  const its = colour(uplink.name, shown);
+  const shown = containers.filter((c) => props.colours.has(keyOf(c)));
   const lines: Line[] = [];
   let below: Values = history.times.map(() => null);
   const put = (key: string, label: Line["label"], values: Values, name: string) => {
     below = edges(below, values);
     lines.push({ key, label, values: below, shown: values, colour: name, area: true });
   };
-  shown.forEach((c, i) => put(keyOf(c), <Name text={c.name} />, history.of(keyOf(c), uplink.name)?.rate ?? [], its[i] ?? "c0"));
+  for (const c of shown) put(keyOf(c), <Name text={c.name} />, history.of(keyOf(c), uplink.name)?.rate ?? [], props.colours.get(keyOf(c)) ?? "c0");
   const others = containers.filter((c) => !shown.includes(c)).map((c) => history.of(keyOf(c), uplink.name)?.rate ?? []);
   if (shown.length === colours && others.length > 0) {
     const sum = others.reduce((sum, values) => edges(sum, values), history.times.map(() => null));

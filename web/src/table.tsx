@@ -5,6 +5,7 @@ import type { Container, Share, Uplink } from "./api";
 import { bytes, exactRate, milliseconds, rate } from "./format";
 import { type History, keyOf } from "./history";
 import { Name } from "./name";
+import type { Colours } from "./stack";
 import { wants, why } from "./words";
 
 export function shareAt(c: Container, uplink: string): Share | undefined {
@@ -34,7 +35,7 @@ function Drawn({ bar }: { bar: Bar }) {
   );
 }
 
-const columns = ["container and mode", "weight", "min", "max", "priority", "latency", "wants", "entitled", "sends", "", "delay p50 / p99", "queued", "drops", "why"];
+const columns = ["container and mode", "weight", "min", "max", "priority", "latency", "wants", "entitled", "sends", "", "delay: median / 99 %", "queued", "drops", "why"];
 
 function Cell(props: { column: number; class?: string; children: ComponentChildren }) {
   return <td role="cell" data-label={columns[props.column]} class={props.class}>{props.children}</td>;
@@ -44,6 +45,8 @@ function Cell(props: { column: number; class?: string; children: ComponentChildr
 // of them is another one.
 interface RowText {
   name: string;
+  // colour is that of the plot, "" if it is not in there by itself.
+  colour: string;
   mode: string;
   weight: number;
   min: string;
@@ -68,10 +71,10 @@ const mostMoving = 20;
 
 const none = "–";
 
-function textOf(c: Container, share: Share | undefined, drops: number | null | undefined): RowText {
+function textOf(c: Container, share: Share | undefined, drops: number | null | undefined, colour: string): RowText {
   const { policy } = c;
   return {
-    name: c.name, mode: c.mode, weight: policy.weight, priority: policy.priority,
+    name: c.name, colour, mode: c.mode, weight: policy.weight, priority: policy.priority,
     min: policy.min_bps ? exactRate(policy.min_bps) : none,
     max: policy.max_bps ? exactRate(policy.max_bps) : none,
     latency: policy.latency_ms ? milliseconds(policy.latency_ms) : none,
@@ -114,6 +117,7 @@ class Row extends Component<RowProps> {
     return (
       <tr role="row" class={selected ? "selected" : ""}>
         <th role="rowheader" scope="row">
+          {text.colour && <i class={"swatch of-" + text.colour} />}
           <button type="button" aria-expanded={selected} onClick={() => choose(selected ? "" : id)}>
             <Name text={text.name} />
           </button>
@@ -145,7 +149,7 @@ function roundUp(bps: number): number {
   return power * ([1, 1.5, 2, 3, 5, 7].find((step) => step * power >= bps) ?? 10);
 }
 
-export function Table(props: { uplink: Uplink; containers: Container[]; history: History; selected: string; choose: (key: string) => void }) {
+export function Table(props: { uplink: Uplink; containers: Container[]; history: History; colours: Colours; selected: string; choose: (key: string) => void }) {
   const { uplink, containers } = props;
   // Of many containers each has little: the bars are as long as the largest needs.
   const largest = Math.max(1, ...containers.map((c) => {
@@ -178,7 +182,7 @@ export function Table(props: { uplink: Uplink; containers: Container[]; history:
               const key = keyOf(c);
               const share = shareAt(c, uplink.name);
               return (
-                <Row key={key} id={key} text={textOf(c, share, props.history.of(key, uplink.name)?.drops.at(-1))}
+                <Row key={key} id={key} text={textOf(c, share, props.history.of(key, uplink.name)?.drops.at(-1), props.colours.get(key) ?? "")}
                   bar={share && barOf(c, share, fullBPS)} selected={props.selected === key} choose={props.choose} />
               );
             })}

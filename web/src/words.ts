@@ -1,15 +1,28 @@
 // Why, in words: why a container gets what it gets, and why there is nothing to see.
 
-import type { Container, Event, Share, Snapshot } from "./api";
+import type { ClassShare, Container, Event, Share, Snapshot } from "./api";
 import { exactRate, rate } from "./format";
 
 // Measured rates wobble: so much is the same.
 const alike = 0.05;
 
-// why says why a container gets what it gets at an uplink.
+// why says why a container gets what it gets at an uplink, what is wrong with it, and what of its EF is
+// above its maximum.
 export function why(c: Container, share: Share | undefined): string {
-  if (c.reason !== "") return c.reason;
-  if (!share) return "it has no traffic here: its network is not on this uplink";
+  return [c.reason, c.state === "rejected" ? "" : gets(c, share), held(share?.classes ?? [])].filter(Boolean).join("; ");
+}
+
+// held says, as \`weir ps\` does, that EF above its maximum is served as BE.
+function held(classes: ClassShare[]): string {
+  const ef = classes.find((s) => s.held);
+  if (!ef) return "";
+  return ef.excess_bps > 0
+    ? `${rate(ef.excess_bps)} of its EF is above ${rate(ef.max_bps)} and served as BE`
+    : `some of its EF was above ${rate(ef.max_bps)} and served as BE`;
+}
+
+function gets(c: Container, share: Share | undefined): string {
+  if (!share) return c.reason !== "" ? "" : "it has no traffic here: its network is not on this uplink";
   const { max_bps: max } = c.policy;
   if (!share.wants_more) return share.rate_bps === 0 ? "sends nothing" : "gets all it wants";
   if (max > 0 && share.rate_bps > max * (1 - alike)) return "wants more, and is at its maximum";

@@ -166,10 +166,12 @@ func busyAgent() *fakeAgent {
 	})
 	web.Shares[0].BacklogBytes, web.Shares[0].WantsMore = 30_000, true
 	web.Shares[0].Classes = []v1.ClassShare{
-		{Class: v1.ClassEF, MaxBPS: 21e6, RateBPS: 64_000, DelayP50MS: 0.2, DelayP99MS: 0.9},
+		{Class: v1.ClassEF, MaxBPS: 21e6, RateBPS: 64_000, Held: true, ExcessBPS: 12e6, DelayP50MS: 0.2, DelayP99MS: 0.9},
 		{Class: v1.ClassAF, MinBPS: 3e6, RateBPS: 7e6},
 		{Class: v1.ClassBE, RateBPS: 36e6, BacklogBytes: 30_000, DroppedPackets: 7, MarkedPackets: 1234},
 	}
+	camera := container("camera", 30e6, 28e6, v1.Policy{Weight: 100, MinBPS: 30e6})
+	camera.State, camera.Reason = v1.StateDegraded, `label weir.max: "many" is no rate`
 	return &fakeAgent{
 		flows: []v1.Flow{
 			{Container: "web", ID: "web", Protocol: "udp", Initiator: "198.18.0.2:40000", Responder: "198.18.9.9:5060", Application: "VOIP", Class: v1.ClassEF, Stage: 2, Confidence: 0.97, SentBytes: 81_000, ReceivedBytes: 79_000},
@@ -180,7 +182,7 @@ func busyAgent() *fakeAgent {
 				Version: "v-test", State: v1.StateOK, Sources: []v1.Source{{Name: "docker", Connected: true}},
 				Uplinks: []v1.Uplink{{Name: "eth0", RateBPS: 100e6, ReserveBPS: 5e6, SentBPS: 85e6, Scheduler: "htb+fq_codel", Present: true, State: v1.StateOK}},
 			},
-			Containers: []v1.Container{web, container("camera", 30e6, 28e6, v1.Policy{Weight: 100, MinBPS: 30e6}), rejected, host},
+			Containers: []v1.Container{web, camera, rejected, host},
 		},
 		events: []v1.Event{
 			{Seq: 1, At: time.Now(), Kind: v1.EventStarted, Container: "web", Policy: &web.Policy},
@@ -318,6 +320,16 @@ func TestPageShowsContainers(t *testing.T) {
 			holds(ctx, t, contains(".containers tbody tr", "300"))
 			holds(ctx, t, contains(".containers tbody tr", "wants more"))
 			holds(ctx, t, contains(".containers tbody tr", "42mbit"))
+			holds(ctx, t, contains(".containers tbody tr", "12mbit of its EF is above 21mbit and served as BE"))
+			holds(ctx, t, contains(".containers tbody tr:nth-child(2)", `is no rate; gets all it wants`))
+			// The colours of the plot are those of the rows, and it begins before the page was opened.
+			holds(ctx, t, `["web", "camera"].every((name) => {
+				const of = (all, kind) => [...document.querySelectorAll(all)].find((e) => e.textContent.includes(name))?.querySelector(kind)?.className.match(/of-c\d/)?.[0];
+				return of(".legend li", "i") && of(".legend li", "i") === of(".containers tbody tr", ".swatch");
+			})`)
+			act(ctx, t, chromedp.Focus(".canvas"), chromedp.KeyEvent(strings.Repeat(kb.ArrowLeft, 89)))
+			holds(ctx, t, `/\b1 min (2[5-9]|3\d) s ago|\b(8[5-9]|9\d) s ago/.test(document.querySelector("figcaption").textContent)`)
+			holds(ctx, t, `/web 4\d(\.\d+)?mbit/.test(document.querySelector(".legend").textContent)`)
 			holds(ctx, t, `document.querySelector(".events li")?.textContent.includes("refused")`)
 			holds(ctx, t, `document.querySelectorAll("canvas").length === 1`)
 			// Names are text, wherever they stand.

@@ -31,6 +31,7 @@ func (f *fakeSDN) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if f.one.Load() {
 		seen.Switches, seen.Links = seen.Switches[:1], nil
 		seen.Switches[0].Ports, seen.Switches[0].Flows = seen.Switches[0].Ports[:1], 1
+		seen.Switches[0].Ports[0].State = "degraded"
 	}
 	switch {
 	case f.silent.Load():
@@ -117,6 +118,7 @@ func TestSDNOneSwitch(t *testing.T) {
 	holds(ctx, t, `document.querySelectorAll(".topology svg rect").length === 1`)
 	holds(ctx, t, `(() => { const b = document.querySelector(".topology svg").getBoundingClientRect(); return b.left >= 0 && b.right <= innerWidth && b.height < 250; })()`)
 	holds(ctx, t, contains(".key", "host"))
+	holds(ctx, t, contains(".over", "none is in force"))
 	holds(ctx, t, `document.querySelector(".top .quiet").textContent === "1 switch, 1 flow"`)
 }
 
