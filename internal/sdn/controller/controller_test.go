@@ -85,6 +85,8 @@ type player struct {
 	last     *openflow.FlowMod
 	mute     bool // answers nothing any more
 	meters   bool // it has some
+	watched  int  // requests for the counters of one flow
+	busy     bool // it answers no others for counters of flows
 	closed   chan struct{}
 }
 
@@ -150,6 +152,15 @@ func (p *player) answer(m openflow.Message) {
 		case *openflow.PortDescRequest:
 			p.write(&openflow.MultipartReply{Header: m.Header, Body: &openflow.PortDescReply{{PortNo: 1, Name: "p1"}, {PortNo: 2, Name: "p2"}}})
 		case *openflow.FlowStatsRequest:
+			p.mu.Lock()
+			busy := p.busy && m.XID != core.WatchXID
+			if m.XID == core.WatchXID {
+				p.watched++
+			}
+			p.mu.Unlock()
+			if busy {
+				return
+			}
 			p.write(&openflow.MultipartReply{Header: m.Header, Body: &openflow.FlowStatsReply{}})
 		}
 	case *openflow.FlowMod:
@@ -221,6 +232,27 @@ func eventually(t testing.TB, what string, is func() bool) {
 		if time.Now().After(end) {
 			t.Fatalf("%s: not within a minute", what)
 		}
+	}
+}
+
+// TestWatchedFlows: what a switch replies about one flow of EF is not the end of its statistics, after
+// which flows that it did not name would be gone.
+func TestWatchedFlows(t *testing.T) {
+	c, address := start(t, func(o *Options) { o.Core.StatsInterval = 100 * time.Millisecond }, nil)
+	p := connect(t, dial(t, address), 1)
+	p.learned(c)
+	p.mu.Lock()
+	p.busy = true
+	before := p.watched
+	p.mu.Unlock()
+	p.packetIn(1, 20000, 53)
+	eventually(t, "replies about flows of EF", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.watched > before+10
+	})
+	if n := len(c.Snapshot(true).Flows); n != 2 {
+		t.Errorf("%d flows, want one there and one back", n)
 	}
 }
 

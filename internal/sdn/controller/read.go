@@ -183,7 +183,7 @@ func (s *conn) takeStats(now time.Time, m *openflow.MultipartReply) {
 	c, d := s.c, s.dpid
 	switch list := m.Body.(type) {
 	case *openflow.FlowStatsReply:
-		last := m.Flags&openflow.OFPMPF_REPLY_MORE == 0
+		last := m.Flags&openflow.OFPMPF_REPLY_MORE == 0 && m.XID != core.WatchXID
 		c.decide(func() []core.Command { return c.core.FlowStats(now, d, *list, last) })
 	case *openflow.QueueStatsReply:
 		c.decide(func() []core.Command { c.core.QueueStats(now, d, *list); return nil })

@@ -138,7 +138,13 @@ func (q *outbox) takeLocked(o *outgoing) {
 
 // encode appends the wire format of a message to the buffer.
 func (q *outbox) encode(o *outgoing, m openflow.Message) {
-	if _, isReply := m.(*openflow.EchoReply); !isReply {
+	switch m := m.(type) {
+	case *openflow.EchoReply: // it has the request's
+	case *openflow.MultipartRequest:
+		if m.XID != core.WatchXID {
+			m.XID = q.xid.Add(1)
+		}
+	default:
 		openflow.SetXID(m, q.xid.Add(1))
 	}
 	o.payload += payload(m)

@@ -240,6 +240,7 @@ func (c *Core) Tick(now time.Time) []Command {
 		c.expire()
 	}
 	c.links.sendDueLLDP(c.links.roundPart())
+	c.flows.requestWatched()
 	if !c.now.Before(c.nextStats) {
 		c.nextStats = c.now.Add(c.cfg.StatsInterval)
 		clear(c.flows.leaving)
@@ -471,7 +472,8 @@ func (c *Core) FlowRemoved(now time.Time, d topology.DPID, m *openflow.FlowRemov
 	return c.finish()
 }
 
-// FlowStats handles one part of a switch's flow statistics.
+// FlowStats handles one part of a switch's flow statistics, or a reply to WatchXID, which is never the
+// last part.
 func (c *Core) FlowStats(now time.Time, d topology.DPID, list []openflow.FlowStats, last bool) []Command {
 	c.advance(now)
 	sw := c.switches.byID[d]

@@ -432,14 +432,14 @@ func TestSecondLook(t *testing.T) {
 		return &Flow{Key: Key{Proto: proto}, judged: Verdict{Level: level, Type: 5, Confidence: 0.5}, Packets: 500, Bytes: 500 * 214, PacketRate: 50, RateBPS: 85600}
 	}
 	bulk := func(level apps.Level) *Flow {
-		return &Flow{Key: Key{Proto: flow.TCP}, judged: Verdict{Level: level, Type: 2, Confidence: 0.9}, Packets: 500, Bytes: 500 * 1400, PacketRate: 2000, RateBPS: 2e7, bulk: true}
+		return &Flow{Key: Key{Proto: flow.TCP}, judged: Verdict{Level: level, Type: 2, Confidence: 0.9}, Packets: 500, Bytes: 500 * 1400, PacketRate: 2000, RateBPS: 2e7, loan: loan{bulk: true}}
 	}
 	few := voice(apps.BE, flow.UDP)
 	few.Packets = 10
 	second := voice(apps.BE, flow.UDP)
 	second.judged.Second = true
 	quiet := bulk(apps.EF)
-	quiet.bulk = false
+	quiet.loan.bulk = false
 	for name, c := range map[string]struct {
 		f, back *Flow
 		want    apps.Level

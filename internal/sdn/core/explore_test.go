@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-project/weir/internal/apps"
 	"github.com/weir-project/weir/internal/apps/flow"
 	"github.com/weir-project/weir/internal/sdn/openflow"
 	"github.com/weir-project/weir/internal/sdn/topology"
@@ -68,6 +69,17 @@ func (c *Core) check() error {
 		}
 		if sw := c.switches.byID[f.Path[0].Switch]; sw != nil && !slices.Contains(sw.ingress, f) {
 			return fmt.Errorf("flow %v is not at its ingress", k)
+		}
+	}
+	watched := map[uint64]bool{}
+	for _, due := range append(c.flows.watched.due[:], c.flows.watched.missed) {
+		for _, id := range due {
+			watched[id] = true
+		}
+	}
+	for _, f := range c.flows.byKey {
+		if c.cfg.SecondLook && f.judged.Level == apps.EF && !watched[f.ID] {
+			return fmt.Errorf("flow %v is EF and not watched", f.Key)
 		}
 	}
 	for _, n := range c.router.neighbours {

@@ -44,18 +44,30 @@ type Flow struct {
 	RateBPS        float64
 	PacketRate     float64
 
-	judged  Verdict        // by the first packet or the second look
-	policer apps.EFPolicer // of a flow that is judged EF
-	bulk    bool           // it sends too much for EF
+	judged Verdict // by the first packet or the second look
+	loan   loan    // of a flow that is judged EF
 
 	sent    time.Time                       // last time the entries were sent
-	counted time.Time                       // time of Packets and Bytes
+	rated   reading                         // the counters that RateBPS and PacketRate begin with next
 	active  time.Time                       // time of the last increase
 	earlier struct{ packets, bytes uint64 } // by earlier entries, now removed
 	adopted bool                            // only the first switch of the path is known
 	next    openflow.MAC                    // next hop of a flow to another network
 	place   [setKinds]int
 	opener  *port
+}
+
+// loan is the EF of a flow, until it sends too much for that.
+type loan struct {
+	policer apps.EFPolicer
+	at      time.Time // what was sent until then the policer knows
+	bulk    bool
+}
+
+// reading are counters at a time.
+type reading struct {
+	at             time.Time
+	packets, bytes uint64
 }
 
 // Total is the traffic of all flows of a class.
@@ -80,13 +92,14 @@ type flows struct {
 	nextID     uint64
 	nextEvict  time.Time
 	totals     [apps.NumLevels]Total
+	watched    watched
 }
 
 func newFlows(m *marks) *flows {
 	w := m.forwarding
 	return &flows{
 		event: w.event, cfg: w.cfg, switches: w.switches, stations: w.stations, links: w.links, forwarding: w, marks: m,
-		byKey: map[Key]*Flow{}, byID: map[uint64]*Flow{}, byStation: map[openflow.MAC]*stationFlows{}, leaving: map[uint64]*Flow{},
+		byKey: map[Key]*Flow{}, byID: map[uint64]*Flow{}, byStation: map[openflow.MAC]*stationFlows{}, leaving: map[uint64]*Flow{}, watched: watched{on: m.cfg.SecondLook},
 	}
 }
 
@@ -210,7 +223,7 @@ func (l *flows) pathOf(fl *Flow, from, to topology.Port, k *Key, level apps.Leve
 func (l *flows) add(k Key, v Verdict, path []topology.Hop, opener *port, next openflow.MAC) {
 	l.nextID = (l.nextID + 1) & cookieIDMask
 	f := l.newFlow()
-	*f = Flow{ID: l.nextID, Key: k, judged: v, Began: l.now, active: l.now, counted: l.now, opener: opener, next: next}
+	*f = Flow{ID: l.nextID, Key: k, judged: v, Began: l.now, active: l.now, loan: loan{at: l.now}, rated: reading{at: l.now}, opener: opener, next: next}
 	f.Verdict = f.inForce(l.byKey[f.back()])
 	l.remember(f)
 	l.counters.Installed++
@@ -225,6 +238,7 @@ func (l *flows) remember(f *Flow) {
 	l.ofStation(f.Key.SrcMAC).from.add(fromStation, f)
 	l.ofStation(f.to()).to.add(toStation, f)
 	l.totals[f.Verdict.Level].Flows++
+	l.watched.begin(f)
 	if f.opener != nil {
 		f.opener.opened++
 	}

@@ -25,15 +25,21 @@ func (l *flows) count(f *Flow, packets, bytes uint64) (grew bool) {
 	t := &l.totals[f.Verdict.Level]
 	t.Packets += packets - f.Packets
 	t.Bytes += bytes - f.Bytes
-	if seconds := l.now.Sub(f.counted).Seconds(); seconds > leastRateSeconds {
-		f.RateBPS = 8 * float64(bytes-f.Bytes) / seconds
-		f.PacketRate = float64(packets-f.Packets) / seconds
-		if f.judged.Level == apps.EF {
-			f.bulk = f.policer.Sent(l.now.Sub(f.counted), packets-f.Packets, bytes-f.Bytes)
-		}
-		f.counted = l.now
+	least := leastRateSeconds
+	if f.judged.Level == apps.EF { // counted more often than rates are of use
+		least = max(least, l.cfg.StatsInterval.Seconds()/2)
 	}
-	if grew = packets > f.Packets; grew {
+	if seconds := l.now.Sub(f.rated.at).Seconds(); seconds > least {
+		f.RateBPS = 8 * float64(bytes-f.rated.bytes) / seconds
+		f.PacketRate = float64(packets-f.rated.packets) / seconds
+		f.rated = reading{l.now, packets, bytes}
+	}
+	grew = packets > f.Packets
+	if since := l.now.Sub(f.loan.at); f.judged.Level == apps.EF && (grew || since >= counterLag) {
+		f.loan.bulk = f.loan.policer.Sent(since, packets-f.Packets, bytes-f.Bytes)
+		f.loan.at = l.now
+	}
+	if grew {
 		f.active = l.now
 		if s := l.stations.byMAC[f.Key.SrcMAC]; s != nil {
 			s.seen = l.now
@@ -124,9 +130,9 @@ func (l *flows) adopt(sw *switchState, s *openflow.FlowStats) *Flow {
 	v := l.cfg.found(queue)
 	f := &Flow{
 		ID: id, Key: k, Verdict: v, judged: v,
-		Began: l.now.Add(-time.Duration(s.DurationSec) * time.Second), active: l.now, counted: l.now, sent: l.now,
+		Began: l.now.Add(-time.Duration(s.DurationSec) * time.Second), active: l.now, loan: loan{at: l.now}, sent: l.now,
 		// Earlier packets were counted by another controller.
-		Packets: s.PacketCount, Bytes: s.ByteCount, adopted: true, next: nextHopOf(s.Instructions),
+		Packets: s.PacketCount, Bytes: s.ByteCount, rated: reading{l.now, s.PacketCount, s.ByteCount}, adopted: true, next: nextHopOf(s.Instructions),
 	}
 	l.remember(f)
 	l.setPath(f, []topology.Hop{{Switch: sw.dpid, In: in, Out: out}})
@@ -147,7 +153,7 @@ func (l *flows) disown(cookie uint64) {
 func (l *flows) lookAgain(f *Flow) {
 	back := l.byKey[f.back()]
 	judged := f.secondLook(back)
-	f.judged = judged
+	l.judge(f, judged)
 	v := f.inForce(back)
 	if v == f.Verdict {
 		return
@@ -157,13 +163,22 @@ func (l *flows) lookAgain(f *Flow) {
 		if one == nil {
 			continue
 		}
-		one.Verdict, one.judged = v, judged
+		one.Verdict = v
+		l.judge(one, judged)
 		for _, hop := range one.Path {
 			if sw := l.switches.byID[hop.Switch]; sw != nil {
 				match, actions := one.entry(hop, l.cfg.queue(v))
 				l.switches.send(hop.Switch, l.marks.entryOf(sw, one, flowMod(cookieFlow|one.ID, openflow.OFPFC_MODIFY_STRICT, priorityFlow, match, actions...)))
 			}
 		}
+	}
+}
+
+// judge sets what a flow is judged.
+func (l *flows) judge(f *Flow, v Verdict) {
+	was := f.judged
+	if f.judged = v; was.Level != apps.EF {
+		l.watched.begin(f)
 	}
 }
 
@@ -190,7 +205,7 @@ var (
 
 // inForce returns the verdict in force of a flow, given its reverse or nil.
 func (f *Flow) inForce(back *Flow) Verdict {
-	if f.judged.Level == apps.EF && (f.bulk || back != nil && back.bulk) {
+	if f.judged.Level == apps.EF && (f.loan.bulk || back != nil && back.loan.bulk) {
 		return bulkTransfer
 	}
 	return f.judged

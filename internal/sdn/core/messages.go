@@ -177,9 +177,14 @@ func deleteFlows(cookie, mask uint64, fields ...openflow.OXM) *openflow.FlowMod 
 // flowStatsOf returns a request for the statistics of the entries whose cookie matches
 // under a mask.
 func flowStatsOf(cookie, mask uint64) openflow.Message {
+	return &openflow.MultipartRequest{Body: &openflow.FlowStatsRequest{FlowFilter: withCookie(cookie, mask)}}
+}
+
+// withCookie selects the entries whose cookie matches under a mask.
+func withCookie(cookie, mask uint64) openflow.FlowFilter {
 	filter := openflow.EveryFlow()
 	filter.Cookie, filter.CookieMask = cookie, mask
-	return &openflow.MultipartRequest{Body: &openflow.FlowStatsRequest{FlowFilter: filter}}
+	return filter
 }
 
 func packetOut(in uint32, data []byte, actions ...openflow.Action) *openflow.PacketOut {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -27,6 +28,7 @@ type world struct {
 	hubs       map[topology.Port][]topology.Port // ports that lead to one bridge
 	got        map[topology.Port][]delivery      // at ports without a cable
 	packets    int                               // carried since it was set to 0
+	watched    int                               // requests with WatchXID since it was set to 0
 	away       map[topology.DPID]bool            // connection to the controller is lost
 	refused    []refusal
 	lldp       [][]byte // the last frames, for mayLoop
@@ -51,6 +53,9 @@ type simSwitch struct {
 	features  *openflow.MeterFeatures
 	described []openflow.TableFeatures
 	used      map[*openflow.FlowMod]time.Time // when an entry was hit last
+	lag       time.Duration                   // how often counters are brought up to date; 0: at once
+	late      map[*openflow.FlowMod][2]uint64 // counters as they were then
+	brought   time.Time
 	meters    map[openflow.Meter]*simMeter
 	control   *control // by several controllers; nil: by one
 }
@@ -210,7 +215,10 @@ func (w *world) do(commands []Command) {
 		case *openflow.MultipartRequest:
 			switch body := m.Body.(type) {
 			case *openflow.FlowStatsRequest:
-				w.do(w.core.FlowStats(w.now, s.dpid, s.stats(body), true))
+				if m.XID == WatchXID {
+					w.watched++
+				}
+				w.do(w.core.FlowStats(w.now, s.dpid, s.stats(body, w.now), m.XID != WatchXID))
 			case *openflow.MeterStatsRequest:
 				var list []openflow.MeterStats
 				for id, m := range s.meters {
@@ -359,11 +367,17 @@ func within(a, b openflow.Match) bool {
 	return true
 }
 
-func (s *simSwitch) stats(of *openflow.FlowStatsRequest) []openflow.FlowStats {
+func (s *simSwitch) stats(of *openflow.FlowStatsRequest, now time.Time) []openflow.FlowStats {
+	if s.lag > 0 && now.Sub(s.brought) >= s.lag {
+		s.late, s.brought = maps.Clone(s.counts), now
+	}
 	var out []openflow.FlowStats
 	for _, e := range s.entries {
 		if e.Cookie&of.CookieMask == of.Cookie&of.CookieMask {
 			n := s.counts[e]
+			if s.lag > 0 {
+				n = s.late[e]
+			}
 			out = append(out, openflow.FlowStats{Cookie: e.Cookie, TableID: e.TableID, Priority: e.Priority, Flags: e.Flags, PacketCount: n[0], ByteCount: n[1], Match: e.Match, Instructions: e.Instructions})
 		}
 	}
