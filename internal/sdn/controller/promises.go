@@ -60,15 +60,15 @@ func (c *Controller) Changing(read http.Handler) http.Handler {
 	mux, serve := http.NewServeMux(), c.server()
 	mux.Handle("/", read)
 	mux.HandleFunc("POST /v1/promises", serve(func(r *http.Request) (any, error) {
-		return c.promise(r, "", (*core.Core).Reserve)
+		return c.promise(r, "", core.Desk.Reserve)
 	}))
 	mux.HandleFunc("PUT /v1/promises/{id}", serve(func(r *http.Request) (any, error) {
-		return c.promise(r, r.PathValue("id"), (*core.Core).Confirm)
+		return c.promise(r, r.PathValue("id"), core.Desk.Confirm)
 	}))
 	mux.HandleFunc("DELETE /v1/promises/{id}", serve(func(r *http.Request) (any, error) {
 		c.mu.Lock()
 		defer c.decided()
-		found, commands := c.core.Release(time.Now(), r.PathValue("id"))
+		found, commands := c.core.Promises().Release(time.Now(), r.PathValue("id"))
 		c.deliver(commands)
 		c.options.promisesChanged()
 		if !found {
@@ -88,7 +88,7 @@ func (c *Controller) server() func(func(*http.Request) (any, error)) http.Handle
 }
 
 // promise reserves or confirms the promise in the body of a request.
-func (c *Controller) promise(r *http.Request, id string, do func(*core.Core, time.Time, promise.Request) (core.PromiseState, []core.Command, error)) (any, error) {
+func (c *Controller) promise(r *http.Request, id string, do func(core.Desk, time.Time, promise.Request) (core.PromiseState, []core.Command, error)) (any, error) {
 	var body v1.SDNPromiseRequest
 	decoder := json.NewDecoder(r.Body)
 	decoder.DisallowUnknownFields()
@@ -104,7 +104,7 @@ func (c *Controller) promise(r *http.Request, id string, do func(*core.Core, tim
 	}
 	c.mu.Lock()
 	defer c.decided()
-	state, commands, err := do(c.core, time.Now(), wanted)
+	state, commands, err := do(c.core.Promises(), time.Now(), wanted)
 	c.deliver(commands)
 	if err != nil {
 		return nil, err
@@ -123,12 +123,12 @@ func (o *Options) promisesChanged() {
 func (c *Controller) PromisedAt(at topology.Port) []qos.Queue {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.core.PromisedAt(at)
+	return c.core.Promises().At(at)
 }
 
 // tellPromises logs the promises that changed by themselves. The caller holds c.mu.
 func (c *Controller) tellPromises() {
-	for _, p := range c.core.PromiseNews() {
+	for _, p := range c.core.Promises().News() {
 		log := c.options.Log.With("id", p.ID, "service", p.Service, "node", p.Node, "peer", p.Peer)
 		switch {
 		case p.Broken != nil:
@@ -145,7 +145,7 @@ func (c *Controller) tellPromises() {
 func (c *Controller) path(from, to netip.Addr) (any, error) {
 	c.mu.Lock()
 	defer c.decided()
-	way, free, commands, err := c.core.PathBetween(time.Now(), from, to)
+	way, free, commands, err := c.core.Promises().PathBetween(time.Now(), from, to)
 	c.deliver(commands)
 	if err != nil {
 		return nil, err
@@ -175,7 +175,7 @@ func (c *Controller) Links(queues queueStates) v1.SDNLinks {
 				DPID: n.DPID.String(), Port: p.Number, Name: view.Name, PeerDPID: view.PeerDPID, PeerPort: view.PeerPort, Hosts: view.Hosts,
 				RateBPS: view.RateBPS, SentBPS: view.SentBPS, State: "ok", Reason: p.Slow,
 			}
-			promised, free, err := c.core.FreeMinimum(at)
+			promised, free, err := c.core.Promises().FreeMinimum(at)
 			one.PromisedBPS, one.FreeMinBPS = promised, free
 			switch {
 			case !p.Up:
@@ -188,7 +188,7 @@ func (c *Controller) Links(queues queueStates) v1.SDNLinks {
 			out.Links = append(out.Links, one)
 		}
 	}
-	for _, p := range c.core.Promises() {
+	for _, p := range c.core.Promises().All() {
 		out.Promises = append(out.Promises, promiseView(p))
 	}
 	return out

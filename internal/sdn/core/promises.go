@@ -402,58 +402,64 @@ func (p *promises) state(one *promise.Promise) PromiseState {
 // errStandby says that another controller is master.
 var errStandby = promise.Refuse(promise.ErrUnknown, "another controller is master of the switches, and keeps the promises")
 
+// Desk is where a Core takes requests for promises.
+type Desk struct{ core *Core }
+
+// Promises returns the desk of a Core.
+func (c *Core) Promises() Desk { return Desk{c} }
+
 // Reserve admits a promise until its lease ends.
-func (c *Core) Reserve(now time.Time, r promise.Request) (PromiseState, []Command, error) {
-	return c.change(now, func(b *promise.Book) (*promise.Promise, error) { return b.Reserve(c.now, r, c.promises) })
+func (d Desk) Reserve(now time.Time, r promise.Request) (PromiseState, []Command, error) {
+	return d.change(now, func(b *promise.Book) (*promise.Promise, error) { return b.Reserve(d.core.now, r, d.core.promises) })
 }
 
 // Confirm makes a promise last.
-func (c *Core) Confirm(now time.Time, r promise.Request) (PromiseState, []Command, error) {
-	return c.change(now, func(b *promise.Book) (*promise.Promise, error) { return b.Confirm(c.now, r, c.promises) })
+func (d Desk) Confirm(now time.Time, r promise.Request) (PromiseState, []Command, error) {
+	return d.change(now, func(b *promise.Book) (*promise.Promise, error) { return b.Confirm(d.core.now, r, d.core.promises) })
 }
 
-func (c *Core) change(now time.Time, do func(*promise.Book) (*promise.Promise, error)) (PromiseState, []Command, error) {
-	c.advance(now)
-	if !c.Leading() {
+func (d Desk) change(now time.Time, do func(*promise.Book) (*promise.Promise, error)) (PromiseState, []Command, error) {
+	d.core.advance(now)
+	if !d.core.Leading() {
 		return PromiseState{}, nil, errStandby
 	}
-	c.promises.look()
-	one, err := do(c.promises.book)
-	c.promises.refresh()
+	d.core.promises.look()
+	one, err := do(d.core.promises.book)
+	d.core.promises.refresh()
 	if err != nil {
-		return PromiseState{}, c.finish(), err
+		return PromiseState{}, d.core.finish(), err
 	}
-	return c.promises.state(one), c.finish(), nil
+	return d.core.promises.state(one), d.core.finish(), nil
 }
 
 // Release ends a promise, and reports whether there was one.
-func (c *Core) Release(now time.Time, id string) (bool, []Command) {
-	c.advance(now)
-	found := c.promises.book.Release(id)
-	c.promises.refresh()
-	return found, c.finish()
+func (d Desk) Release(now time.Time, id string) (bool, []Command) {
+	d.core.advance(now)
+	found := d.core.promises.book.Release(id)
+	d.core.promises.refresh()
+	return found, d.core.finish()
 }
 
 // PathBetween returns the path on which a promise between two hosts would be, and the largest minimum
 // that is admitted on it.
-func (c *Core) PathBetween(now time.Time, from, to netip.Addr) ([]topology.Hop, uint64, []Command, error) {
-	c.advance(now)
-	c.promises.look()
-	way, free, err := c.promises.book.Path(from, to, c.promises)
-	return way, free, c.finish(), err
+func (d Desk) PathBetween(now time.Time, from, to netip.Addr) ([]topology.Hop, uint64, []Command, error) {
+	d.core.advance(now)
+	d.core.promises.look()
+	way, free, err := d.core.promises.book.Path(from, to, d.core.promises)
+	return way, free, d.core.finish(), err
 }
 
-// Promises returns all promises, the oldest first.
-func (c *Core) Promises() (list []PromiseState) {
-	for _, one := range c.promises.book.All() {
-		list = append(list, c.promises.state(one))
+// All returns all promises, the oldest first.
+func (d Desk) All() (list []PromiseState) {
+	for _, one := range d.core.promises.book.All() {
+		list = append(list, d.core.promises.state(one))
 	}
 	return list
 }
 
-// PromisedAt returns the queues of promises at a port.
-func (c *Core) PromisedAt(at topology.Port) (queues []qos.Queue) {
-	for _, q := range c.promises.book.Queues(at) {
+// At returns the queues of promises at a port.
+func (d Desk) At(at topology.Port) (queues []qos.Queue) {
+	for _, q := range d.core.promises.book.Queues(at) {
 		queues = append(queues, qos.Queue{ID: q.Number, MinBPS: q.MinBPS})
 	}
 	return queues
@@ -461,14 +467,14 @@ func (c *Core) PromisedAt(at topology.Port) (queues []qos.Queue) {
 
 // FreeMinimum returns what is promised at a port and the largest minimum that is admitted there, and
 // an error if none is.
-func (c *Core) FreeMinimum(at topology.Port) (promisedBPS, freeBPS uint64, err error) {
-	freeBPS, err = c.promises.book.FreeBPS(at, c.promises)
-	return c.promises.book.PromisedBPS(at), freeBPS, err
+func (d Desk) FreeMinimum(at topology.Port) (promisedBPS, freeBPS uint64, err error) {
+	freeBPS, err = d.core.promises.book.FreeBPS(at, d.core.promises)
+	return d.core.promises.book.PromisedBPS(at), freeBPS, err
 }
 
-// PromiseNews returns the promises that changed since the last call without a request.
-func (c *Core) PromiseNews() []promise.Promise {
-	news := c.promises.news
-	c.promises.news = nil
+// News returns the promises that changed since the last call without a request.
+func (d Desk) News() []promise.Promise {
+	news := d.core.promises.news
+	d.core.promises.news = nil
 	return news
 }

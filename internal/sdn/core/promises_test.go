@@ -24,7 +24,7 @@ func (w *world) queued(promisableBPS uint64, except ...topology.Port) {
 			for _, p := range s.ports {
 				state := qos.PortState{State: "ok", RateBPS: 10 * promisableBPS, PromisableBPS: promisableBPS, Queues: map[openflow.Queue]qos.Rates{}}
 				at := at(d, uint32(p.PortNo))
-				for _, q := range w.core.PromisedAt(at) {
+				for _, q := range w.core.Promises().At(at) {
 					state.Queues[openflow.Queue(q.ID)] = qos.Rates{MinBPS: q.MinBPS}
 				}
 				if !slices.Contains(except, at) {
@@ -51,14 +51,14 @@ func minimum(id string, a, b simHost, port uint16, mbit float64) promise.Request
 
 // promised reserves and confirms a minimum.
 func (w *world) promised(r promise.Request) (PromiseState, error) {
-	for _, step := range []func(time.Time, promise.Request) (PromiseState, []Command, error){w.core.Reserve, w.core.Confirm} {
+	for _, step := range []func(time.Time, promise.Request) (PromiseState, []Command, error){w.core.Promises().Reserve, w.core.Promises().Confirm} {
 		state, commands, err := step(w.now, r)
 		w.do(commands)
 		if err != nil {
 			return state, err
 		}
 	}
-	return w.core.Promises()[len(w.core.Promises())-1], nil
+	return w.core.Promises().All()[len(w.core.Promises().All())-1], nil
 }
 
 // arrives checks the queue in which a packet of a promise comes out, both ways.
@@ -122,8 +122,8 @@ func TestPromise(t *testing.T) {
 
 		w.unplug(at(state.Ways[0][0].Switch, state.Ways[0][0].Out))
 		w.pass(6 * time.Second)
-		moved := w.core.Promises()[0]
-		if news := w.core.PromiseNews(); moved.Broken != nil || moved.Ways[0][0].Out == state.Ways[0][0].Out || len(news) == 0 {
+		moved := w.core.Promises().All()[0]
+		if news := w.core.Promises().News(); moved.Broken != nil || moved.Ways[0][0].Out == state.Ways[0][0].Out || len(news) == 0 {
 			t.Errorf("%s: a link is cut: %+v, news %v", name, moved, news)
 		}
 		w.arrives(name+", a link is cut", s[0], s[2], 80, true, true)
@@ -136,7 +136,7 @@ func TestPromise(t *testing.T) {
 		w.pass(6 * time.Second)
 		w.arrives(name+", tables are forgotten", s[0], s[2], 80, true, true)
 
-		found, commands := w.core.Release(w.now, "a")
+		found, commands := w.core.Promises().Release(w.now, "a")
 		if w.do(commands); !found {
 			t.Errorf("%s: it was not there", name)
 		}
@@ -160,7 +160,7 @@ func TestPromiseEnds(t *testing.T) {
 		}
 		return n
 	}
-	_, commands, err := w.core.Reserve(w.now, minimum("a", s[0], s[1], 80, 1))
+	_, commands, err := w.core.Promises().Reserve(w.now, minimum("a", s[0], s[1], 80, 1))
 	must.Succeed(t, err)
 	if w.do(commands); entries() != 2 {
 		t.Fatalf("%d entries", entries())
@@ -185,7 +185,7 @@ func TestPromiseEnds(t *testing.T) {
 				w.send(one.at, one.broadcast())
 				w.core.promises.addresses[one.address()] = &soughtHost{mac: one.mac}
 			}
-			_, commands, err = w.core.Confirm(w.now, minimum("a", s[0], s[1], 80, 1))
+			_, commands, err = w.core.Promises().Confirm(w.now, minimum("a", s[0], s[1], 80, 1))
 			must.Succeed(t, err)
 			w.do(commands)
 			want = 2
@@ -221,10 +221,10 @@ func TestPromiseRefused(t *testing.T) {
 	w.core.promises.addresses[s[1].address()].mac = s[0].mac
 	refused("are both behind", promise.ErrAlike, r)
 	w.core.promises.addresses[s[1].address()].mac = s[1].mac
-	if way, free, _, err := w.core.PathBetween(w.now, s[0].address(), s[1].address()); err != nil || len(way) != 1 || free != 15e6 {
+	if way, free, _, err := w.core.Promises().PathBetween(w.now, s[0].address(), s[1].address()); err != nil || len(way) != 1 || free != 15e6 {
 		t.Errorf("path %v, free %d, %v", way, free, err)
 	}
-	if promised, free, err := w.core.FreeMinimum(s[1].at); err != nil || promised != 0 || free != 15e6 {
+	if promised, free, err := w.core.Promises().FreeMinimum(s[1].at); err != nil || promised != 0 || free != 15e6 {
 		t.Errorf("promised %d, free %d, %v", promised, free, err)
 	}
 
@@ -236,14 +236,14 @@ func TestPromiseRefused(t *testing.T) {
 	raw, err := openflow.Append(nil, m)
 	must.Succeed(t, err)
 	w.do(w.core.Error(w.now, 1, &openflow.ErrorMessage{ErrorType: openflow.OFPET_FLOW_MOD_FAILED, Code: uint16(openflow.OFPFMFC_TABLE_FULL), Data: raw[:64]}))
-	if p := w.core.Promises()[0]; p.Broken == nil || !strings.Contains(p.Broken.Error(), "refuses the entry") {
+	if p := w.core.Promises().All()[0]; p.Broken == nil || !strings.Contains(p.Broken.Error(), "refuses the entry") {
 		t.Errorf("refused: %+v", p)
 	}
-	if w.pass(61 * time.Second); w.core.Promises()[0].Broken != nil {
-		t.Errorf("a minute later: %v", w.core.Promises()[0].Broken)
+	if w.pass(61 * time.Second); w.core.Promises().All()[0].Broken != nil {
+		t.Errorf("a minute later: %v", w.core.Promises().All()[0].Broken)
 	}
 	w.core.election = election{takeoverAfter: time.Second}
-	if _, _, err := w.core.Confirm(w.now, r); !errors.Is(err, errStandby) {
+	if _, _, err := w.core.Promises().Confirm(w.now, r); !errors.Is(err, errStandby) {
 		t.Errorf("at a standby: %v", err)
 	}
 }
