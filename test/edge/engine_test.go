@@ -19,6 +19,7 @@ import (
 
 	"github.com/moby/moby/client"
 
+	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/edge/repo"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/test/harness"
@@ -41,33 +42,38 @@ func TestEngineOfOthers(t *testing.T) {
 
 // testPruned: a service is removed by weir-edge only.
 func (s *site) testPruned(t *testing.T) {
-	isThere := func() bool {
-		_, err := s.engine.API().ContainerInspect(t.Context(), "edgeproxy-pruned", client.ContainerInspectOptions{})
+	isThere := func(service string) bool {
+		_, err := s.engine.API().ContainerInspect(t.Context(), "edgeproxy-"+service, client.ContainerInspectOptions{})
 		return err == nil
 	}
-	awaitAgain := func() {
+	awaitAgain := func(service string) {
 		t.Helper()
-		harness.Await(t, "the service is there again", 20*time.Second, func() error {
-			if !isThere() || !strings.Contains(s.must(t, "events"), "another program had removed the container of its proxy") {
-				return errNot(s.must(t, "events"))
+		harness.Await(t, "the service "+service+" is there again", 20*time.Second, func() error {
+			said := false
+			err := s.client.Events(t.Context(), false, func(e edge.Event) error {
+				said = said || e.Service == service && strings.Contains(e.Message, "another program had removed the container of its proxy")
+				return nil
+			})
+			if err == nil && (!said || !isThere(service)) {
+				err = errNot(s.must(t, "events"))
 			}
-			return nil
+			return err
 		})
 	}
 	// Without an agent no minimum is promised, so it waits.
 	must.Succeed(t, s.deploy(t, specification("pruned", pagesImage, 8114, 10, map[string]string{"weir.min": "1mbit"})))
 	_, err := s.engine.API().ContainerPrune(t.Context(), client.ContainerPruneOptions{})
 	must.Succeed(t, err)
-	awaitAgain()
+	awaitAgain("pruned")
 	s.must(t, "rm", "pruned")
-	must.Succeed(t, s.deploy(t, specification("pruned", pagesImage, 8114, 10, nil)))
-	s.awaitRunning(t, "pruned", 1, 20*time.Second)
-	must.Succeed(t, s.engine.Remove(t.Context(), "edgeproxy-pruned"))
-	awaitAgain()
+	must.Succeed(t, s.deploy(t, specification("removed", pagesImage, 8114, 10, nil)))
+	s.awaitRunning(t, "removed", 1, 20*time.Second)
+	must.Succeed(t, s.engine.Remove(t.Context(), "edgeproxy-removed"))
+	awaitAgain("removed")
 	harness.Await(t, "it answers", 20*time.Second, func() error { return s.get(8114) })
-	s.must(t, "rm", "pruned")
+	s.must(t, "rm", "removed")
 	time.Sleep(3 * time.Second)
-	if isThere() {
+	if isThere("pruned") || isThere("removed") {
 		t.Error("it was removed by weir-edge, and is there again")
 	}
 }
