@@ -15,6 +15,8 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/weir-project/weir/api/v1/edge"
+	"github.com/weir-project/weir/internal/edge/repo"
+	"github.com/weir-project/weir/internal/edge/spec"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/test/harness"
 	"github.com/weir-project/weir/test/must"
@@ -215,6 +217,7 @@ func TestComposeSwarm(t *testing.T) {
 	}
 	harness.Await(t, "the proxy of the file answers", 10*time.Second, func() error { return c.get(1, 8202) })
 	t.Run("weir-edge's own configs and secrets", c.testOwnObjects)
+	t.Run("a registry that wants a login", func(t *testing.T) { c.testLogin(t, nodes[away]) })
 	for name := range homeServices {
 		c.must(t, "rm", name)
 	}
@@ -228,6 +231,27 @@ func TestComposeSwarm(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// testLogin: a worker pulls an image with the login of weir-edge's host.
+func (c *cluster) testLogin(t *testing.T, worker edge.Node) {
+	images, err := repo.Open(t.TempDir())
+	must.Succeed(t, err)
+	saved, err := c.engine.API().ImageSave(t.Context(), []string{pagesImage})
+	must.Succeed(t, err)
+	defer saved.Close()
+	archive, err := images.Receive(saved)
+	must.Succeed(t, err)
+	stored, err := images.Push(spec.Spec{Name: "locked", Image: pagesImage}, archive, func(string) bool { return false })
+	must.Succeed(t, err)
+	address := lockedRegistry(t, images, c.nodes[0].NetNSPath(), c.nodes[c.numberOf(t, worker.Name)].NetNSPath())
+	login(t, c.dir, address)
+	c.must(t, "deploy", homeFolder(t, fmt.Sprintf("name: locked\nservices:\n  a:\n    image: %s\n    deploy: {placement: {constraints: [node.hostname==%s]}}\n",
+		repo.Reference(address, "locked", stored.Digest), worker.Name)))
+	if i := c.awaitRunning(t, "locked-a", 1, 30*time.Second)[0]; i.Node != worker.Name {
+		t.Errorf("it runs on %s, not on %s", i.Node, worker.Name)
+	}
+	c.must(t, "rm", "locked-a")
 }
 
 // testOwnObjects: no service reads weir-edge's keys, by which all proxies obey, or writes of others.

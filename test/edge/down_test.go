@@ -5,6 +5,7 @@ package edge
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net"
 	"path/filepath"
 	"slices"
@@ -15,9 +16,11 @@ import (
 	"github.com/moby/moby/api/types/swarm"
 	"github.com/moby/moby/client"
 
+	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/edge/proxy"
 	"github.com/weir-project/weir/test/harness"
 	"github.com/weir-project/weir/test/must"
+	"github.com/weir-project/weir/test/pki"
 )
 
 // TestSwarmDown: a swarm is as before when weir-edge has gone.
@@ -46,6 +49,7 @@ func TestSwarmDown(t *testing.T) {
 		t.Errorf("the heartbeat is %v, as before", now)
 	}
 	c.proxyOfService(t, "last")
+	t.Run("all instances are of one image", c.testPinned)
 	down := func(args ...string) error {
 		_, err := c.weirEdge(append([]string{"down", "--docker", c.engine.Socket(), "--state-dir", filepath.Join(c.dir, "state")}, args...)...)
 		return err
@@ -80,6 +84,39 @@ func TestSwarmDown(t *testing.T) {
 	})
 }
 
+// testPinned: a new image of the same name is for services that are deployed later.
+func (c *cluster) testPinned(t *testing.T) {
+	const image = "example.test/moving:1"
+	c.importPages(t, image)
+	must.Succeed(t, c.deploy(t, specification("pinned", image, 8107, 10, nil)))
+	defer c.must(t, "rm", "pinned")
+	was := c.awaitRunning(t, "pinned", 1, 30*time.Second)[0]
+	before := c.instance(t, was.Instance)
+	c.importPages(t, image, "--bytes", "1")
+	_, err := c.engine.API().ServiceRemove(t.Context(), before.ID, client.ServiceRemoveOptions{})
+	must.Succeed(t, err)
+	harness.Await(t, "another instance answers", 30*time.Second, func() error {
+		if list := c.ps(t); !slices.ContainsFunc(list, func(i edge.Instance) bool {
+			return i.Service == "pinned" && i.State == "running" && i.ContainerID != was.ContainerID
+		}) {
+			return errNot(fmt.Sprint(list))
+		}
+		return nil
+	})
+	after := c.instance(t, c.awaitRunning(t, "pinned", 1, 10*time.Second)[0].Instance)
+	if want := before.Spec.TaskTemplate.ContainerSpec.Image; after.ID == before.ID || after.Spec.TaskTemplate.ContainerSpec.Image != want {
+		t.Errorf("it has the image %s, and the first one %s", after.Spec.TaskTemplate.ContainerSpec.Image, want)
+	}
+}
+
+// instance returns the Swarm service of an instance.
+func (c *cluster) instance(t *testing.T, id string) swarm.Service {
+	t.Helper()
+	found, err := c.engine.API().ServiceInspect(t.Context(), "edge-"+id, client.ServiceInspectOptions{})
+	must.Succeed(t, err)
+	return found.Service
+}
+
 func (c *cluster) makeConfig(t *testing.T, name string, labels map[string]string) {
 	t.Helper()
 	_, err := c.engine.API().ConfigCreate(t.Context(), client.ConfigCreateOptions{Spec: swarm.ConfigSpec{
@@ -109,8 +146,7 @@ func (c *cluster) heartbeat(t *testing.T) time.Duration {
 	return found.Swarm.Spec.Dispatcher.HeartbeatPeriod
 }
 
-// proxyOfService checks how the proxies of a service run, and that they have no key which the
-// proxies of a node would obey.
+// proxyOfService checks how the proxies of a service run, and whom they obey.
 func (c *cluster) proxyOfService(t *testing.T, service string) {
 	t.Helper()
 	found, err := c.engine.API().ServiceInspect(t.Context(), "edgeproxy-"+service, client.ServiceInspectOptions{})
@@ -125,20 +161,62 @@ func (c *cluster) proxyOfService(t *testing.T, service string) {
 	if p := container.Privileges; p == nil || p.SELinuxContext == nil || !p.SELinuxContext.Disable {
 		t.Errorf("with SELinux it reads no file of its host: %+v", p)
 	}
+	c.obeysOnlyKey(t, service)
+}
+
+// obeysOnlyKey checks that the proxy of a service obeys weir-edge, and no certificate that others have:
+// none, their own, or that of proxies, which each node has.
+func (c *cluster) obeysOnlyKey(t *testing.T, service string) {
+	t.Helper()
+	keys, err := c.engine.API().ConfigList(t.Context(), client.ConfigListOptions{Filters: make(client.Filters).Add("label", "weir-edge.role=key")})
+	must.Succeed(t, err)
+	own, err := tls.X509KeyPair(keys.Items[0].Spec.Data, keys.Items[0].Spec.Data)
+	must.Succeed(t, err)
 	listed, err := c.engine.API().ContainerList(t.Context(), client.ContainerListOptions{Filters: make(client.Filters).Add("label", "weir-edge.role=proxy", "weir-edge.service="+service)})
 	must.Succeed(t, err)
-	captured, err := c.engine.Exec(t.Context(), listed.Items[0].ID, "/bin/cat", "/proxy/control.pem")
+	text, err := c.engine.Exec(t.Context(), listed.Items[0].ID, "/bin/cat", "/proxy/control.pem")
 	must.Succeed(t, err)
-	pair, err := tls.X509KeyPair([]byte(captured), []byte(captured))
+	captured, err := tls.X509KeyPair([]byte(text), []byte(text))
+	must.Succeed(t, err)
+	pair := pki.New(t).Client(t, "weir-edge", time.Now().Add(time.Hour))
+	stranger, err := tls.LoadX509KeyPair(pair.Certificate, pair.Key)
+	must.Succeed(t, err)
+	for name, tc := range map[string]struct {
+		certificates []tls.Certificate
+		obeyed       bool
+	}{
+		"weir-edge": {[]tls.Certificate{own}, true}, "a captured proxy": {[]tls.Certificate{captured}, false},
+		"a stranger": {[]tls.Certificate{stranger}, false}, "no certificate": {nil, false},
+	} {
+		answer, err := c.command(t, service, tc.certificates)
+		if obeyed := err == nil && strings.HasPrefix(answer, "# pxname"); obeyed != tc.obeyed || !obeyed && answer != "" {
+			t.Errorf("%s: %q, %v", name, answer, err)
+		}
+	}
+}
+
+// command gives a proxy on the first node a command, and returns the beginning of its answer. Error: it
+// does not take the certificates.
+func (c *cluster) command(t *testing.T, service string, certificates []tls.Certificate) (string, error) {
+	t.Helper()
+	found, err := c.engine.API().ServiceInspect(t.Context(), "edgeproxy-"+service, client.ServiceInspectOptions{})
 	must.Succeed(t, err)
 	conn, err := c.dial(t.Context(), "tcp", net.JoinHostPort(c.nodes[0].Addr.String(), found.Service.Spec.Labels["weir-edge.control-port"]))
 	must.Succeed(t, err)
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(3 * time.Second))
-	obeyed := tls.Client(conn, &tls.Config{Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true})
-	_, _ = obeyed.Write([]byte("show stat\n"))
-	answer := make([]byte, 64)
-	if n, err := obeyed.Read(answer); err == nil || n > 0 {
-		t.Errorf("the key of a proxy commands proxies: %q", answer[:n])
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	over := tls.Client(conn, &tls.Config{
+		// Whatever the proxy asks for. With this version it judges after the handshake, so that one that fails is no refusal.
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			return &append(certificates, tls.Certificate{})[0], nil
+		},
+		MinVersion: tls.VersionTLS13, InsecureSkipVerify: true,
+	})
+	must.Succeed(t, over.Handshake())
+	if _, err := over.Write([]byte("show stat\n")); err != nil {
+		return "", err
 	}
+	answer := make([]byte, 64)
+	n, err := over.Read(answer)
+	return string(answer[:n]), err
 }

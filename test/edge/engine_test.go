@@ -130,11 +130,19 @@ func (s *site) testLogin(t *testing.T, logins string) {
 	stored := s.pushed(t, "locked", 8112, 1000)
 	images, err := repo.Open(filepath.Join(s.dir, "repository"))
 	must.Succeed(t, err)
-	var listener net.Listener
-	must.Succeed(t, testbed.InNetNS(s.Host.NetNSPath(), func() (err error) {
-		listener, err = net.Listen("tcp", "127.0.0.1:0")
-		return err
-	}))
+	address := lockedRegistry(t, images, s.Host.NetNSPath())
+	document := specification("locked", repo.Reference(address, "locked", stored.Digest), 8112, 10, nil)
+	s.refused(t, document, "the image is not there")
+	login(t, logins, address)
+	must.Succeed(t, s.deploy(t, document))
+	s.awaitRunning(t, "locked", 1, 20*time.Second)
+	s.must(t, "rm", "locked")
+}
+
+// lockedRegistry gives the images of a repository to the user me with the password secret, at the same
+// loopback address of several network namespaces.
+func lockedRegistry(t *testing.T, images *repo.Repository, namespaces ...string) (address string) {
+	t.Helper()
 	registry := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if user, password, _ := r.BasicAuth(); user != "me" || password != "secret" {
 			w.Header().Set("WWW-Authenticate", `Basic realm="registry"`)
@@ -143,16 +151,26 @@ func (s *site) testLogin(t *testing.T, logins string) {
 		}
 		images.Handler().ServeHTTP(w, r)
 	})}
-	go func() { _ = registry.Serve(listener) }()
-	defer registry.Close()
-	address := listener.Addr().String()
-	document := specification("locked", repo.Reference(address, "locked", stored.Digest), 8112, 10, nil)
-	s.refused(t, document, "the image is not there")
-	login := fmt.Sprintf(`{"auths":{%q:{"auth":%q}}}`, address, base64.StdEncoding.EncodeToString([]byte("me:secret")))
-	must.Succeed(t, os.WriteFile(filepath.Join(logins, "config.json"), []byte(login), 0o600))
-	must.Succeed(t, s.deploy(t, document))
-	s.awaitRunning(t, "locked", 1, 20*time.Second)
-	s.must(t, "rm", "locked")
+	t.Cleanup(func() { registry.Close() })
+	address = "127.0.0.1:0"
+	for _, netns := range namespaces {
+		must.Succeed(t, testbed.InNetNS(netns, func() error {
+			listener, err := net.Listen("tcp", address)
+			if err == nil {
+				address = listener.Addr().String()
+				go func() { _ = registry.Serve(listener) }()
+			}
+			return err
+		}))
+	}
+	return address
+}
+
+// login writes what docker login keeps in a folder.
+func login(t *testing.T, folder, address string) {
+	t.Helper()
+	text := fmt.Sprintf(`{"auths":{%q:{"auth":%q}}}`, address, base64.StdEncoding.EncodeToString([]byte("me:secret")))
+	must.Succeed(t, os.WriteFile(filepath.Join(folder, "config.json"), []byte(text), 0o600))
 }
 
 // testTaken: a container that weir-edge has not made is not called a service.

@@ -111,6 +111,7 @@ func (c *cluster) launchManager(t *testing.T, socket, dir string, more ...string
 	m := &manager{trace: fmt.Sprintf("%s-%d.jsonl", dir, time.Now().UnixNano())}
 	args := append([]string{"run", "--docker", c.engine.Socket(), "--socket", socket, "--state-dir", dir, "--record", m.trace}, more...)
 	m.cmd = c.engine.Command(os.Getenv(programVariable), args...)
+	m.cmd.Env = append(m.cmd.Environ(), "DOCKER_CONFIG="+c.dir)
 	return c.begin(t, m, c.engines...)
 }
 
@@ -172,7 +173,7 @@ func TestSwarm(t *testing.T) {
 		harness.Await(t, fmt.Sprintf("users get an answer at node %d", node), 15*time.Second, func() error { return c.get(node, 8080) })
 	}
 	t.Run("a crowd comes", c.testCrowd)
-	t.Run("nobody commands proxies who has no key", c.testNoKey)
+	t.Run("nobody commands proxies who has no key", func(t *testing.T) { c.obeysOnlyKey(t, "shop") })
 	t.Run("killed and started", c.testKilled)
 	t.Run("ended and restarted", c.testEnds)
 	t.Run("access to agents", c.testAccess)
@@ -212,27 +213,6 @@ func (c *cluster) testCrowd(t *testing.T) {
 	t.Logf("the crowd: %+v, %.2f %% good", got, got.SuccessPercent())
 	if got.Requests == 0 || got.Failed > got.Requests/100 {
 		t.Errorf("%d of %d requests failed: %v", got.Failed, got.Requests, got.LastError)
-	}
-}
-
-func (c *cluster) testNoKey(t *testing.T) {
-	found, err := c.engine.API().ServiceInspect(t.Context(), "edgeproxy-shop", client.ServiceInspectOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := c.dial(t.Context(), "tcp", net.JoinHostPort(c.nodes[0].Addr.String(), found.Service.Spec.Labels["weir-edge.control-port"]))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(3 * time.Second))
-	if _, err := conn.Write([]byte("show stat\n")); err != nil {
-		t.Fatal(err)
-	}
-	answer := make([]byte, 4096)
-	n, _ := conn.Read(answer)
-	if strings.Contains(string(answer[:n]), "pxname") {
-		t.Errorf("the proxy answers %q", answer[:n])
 	}
 }
 
