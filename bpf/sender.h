@@ -6,7 +6,7 @@
  *    it, so it does not say which container it is for.
  * 2. Method. At the uplink's egress the container is known, and the packet is as the
  *    answer will have it. So there the tuple is noted with the number, for
- *    containers whose flows are told apart; of others nothing is done.
+ *    containers whose flows are told apart, and where downloads are shared for all.
  * 3. Bound. All share one table, as in flow.h: buckets of WEIR_WAYS. In a bucket that
  *    is full the container that has most places there loses the one that was silent
  *    for longest, which is the newcomer itself if none has more. So a
@@ -74,7 +74,10 @@ __noinline int weir_take_sender(struct weir_sender_bucket *bucket, __u32 number,
 	return at;
 }
 
-/* The tuple of a packet that is not plain; 0 if it has none. */
+/*
+ * The tuple of a packet that is not plain: 0 if it has none, 2 if its source is b of the
+ * tuple, otherwise 1.
+ */
 __noinline int weir_read_any(struct __sk_buff *skb, __u32 link_bytes, struct weir_tuple *tuple)
 {
 	struct weir_headers h = {};
@@ -82,9 +85,9 @@ __noinline int weir_read_any(struct __sk_buff *skb, __u32 link_bytes, struct wei
 
 	if (!tuple || parsed == WEIR_PARSED_NO || parsed == WEIR_PARSED_LATER_FRAGMENT)
 		return 0;
-	weir_normalise(&h.tuple);
+	parsed = 1 + weir_normalise(&h.tuple);
 	*tuple = h.tuple;
-	return 1;
+	return parsed;
 }
 
 /* Notes whose a packet is that leaves, by its tuple. */

@@ -95,6 +95,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "control.h"
+#include "crossing.h"
 #include "delay.h"
 #include "dscp.h"
 #include "intf.h"
@@ -120,6 +121,15 @@ const volatile __u32 link_header_bytes = ETH_HLEN;
  */
 const volatile __u32 save_priority = 0;
 const volatile __u8 vlan_pcps[WEIR_SAVED_PRIORITY_MASK + 1] = {};
+
+/*
+ * Not 0: the device is the IFB of an uplink, which gets what the uplink receives
+ * (incoming.bpf.c).
+ */
+const volatile __u32 incoming = 0;
+
+/* Not 0: note the sender of each flow (sender.h), for what comes back. Written by the agent. */
+__u32 note_senders = 0;
 
 /*
  * The levels at which there are assigned cgroups (enum weir_level). Written by the
@@ -493,7 +503,7 @@ static __always_inline int is_control(struct __sk_buff *skb, __u32 number, __u32
 	const __u32 max_bytes = 128;
 	/* 100 kbit/s, until the agent tells. */
 	const __u64 default_byte_ns = 80000;
-	int own = number == WEIR_NUMBER_HOST && !skb->ingress_ifindex;
+	int own = number == WEIR_NUMBER_HOST && (incoming || !skb->ingress_ifindex);
 	enum weir_control_kind kind = weir_control_kind(skb, !own);
 	__u64 eighth_ns;
 
@@ -639,7 +649,8 @@ static __always_inline __u32 minor_of(struct __sk_buff *skb, __u32 number, __u32
 	} else {
 		class = tag >> WEIR_TAG_CLASS_SHIFT;
 	}
-	if (of->traffic_class == WEIR_CLASS_AUTO)
+	if (!incoming && (of->traffic_class == WEIR_CLASS_AUTO ||
+			  (note_senders && number >= WEIR_NUMBER_FIRST)))
 		weir_note_sender(skb, number, class, link_header_bytes);
 	class &= WEIR_CLASSES - 1;
 	if (class) {
@@ -653,7 +664,7 @@ static __always_inline __u32 minor_of(struct __sk_buff *skb, __u32 number, __u32
 		}
 		__sync_fetch_and_add(&counts->bytes[class], bytes);
 		__sync_fetch_and_add(&counts->packets[class], segments);
-		if (of->mark_dscp)
+		if (of->mark_dscp && !incoming)
 			weir_mark_dscp(skb, class, link_header_bytes);
 	}
 	*served = class;
@@ -671,6 +682,8 @@ static __always_inline int classify(struct __sk_buff *skb, int can_see)
 	__u32 taken = link_bytes(bytes), tag = tag_of(skb), number = tag & WEIR_TAG_NUMBER_MASK, served = 0;
 	struct weir_activity *activity;
 
+	if (incoming)
+		weir_arrived();
 	if (number == WEIR_NUMBER_NONE) {
 		activity = activity_of(WEIR_NUMBER_NONE);
 		if (activity) /* so that the agent sees it */

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"encoding/binary"
 	"errors"
 
 	"github.com/weir-project/weir/internal/share/sched"
@@ -28,6 +29,8 @@ type Table struct {
 	IndexDevices map[int]bool
 	// UnknownBPS limits packets from unknown network namespaces; 0 while origins are not watched.
 	UnknownBPS uint64
+	// NoteSenders: note the container of every flow, for what the uplink receives (Incoming).
+	NoteSenders bool
 }
 
 // Assignment holds the classifier's settings for one number.
@@ -45,12 +48,19 @@ type Assignment struct {
 type Refusals struct {
 	// Numbers holds the numbers with refused settings.
 	Numbers map[uint16]Refusal
-	// Published, Fragments and Unknown are the errors of the table's other parts.
-	Published, Index, Unknown error
+	// Published, Index, Unknown and Senders are the errors of the table's other parts.
+	Published, Index, Unknown, Senders error
 }
 
 // Refusal holds the errors of one number's Assignment, and of its published ports.
 type Refusal struct{ Cgroup, Class, Mark, Published error }
+
+// settings are the kernel settings of a Table.
+type settings struct {
+	numbers map[uint16]*told
+	unknown Applied[uint64]
+	senders Applied[bool]
+}
 
 // told holds the kernel settings of one number.
 type told struct {
@@ -63,8 +73,8 @@ type told struct {
 // retries refused settings.
 func (u *Uplink) Apply(t Table) Refusals {
 	refusals := Refusals{Numbers: map[uint16]Refusal{}}
-	if u.told == nil {
-		u.told = map[uint16]*told{}
+	if u.applied.numbers == nil {
+		u.applied.numbers = map[uint16]*told{}
 	}
 	for _, want := range t.Numbers {
 		if refusal := u.assign(want); refusal != (Refusal{}) {
@@ -79,16 +89,19 @@ func (u *Uplink) Apply(t Table) Refusals {
 		refusals.Numbers[number] = refusal
 	}
 	refusals.Index = u.SetIndexDevices(t.IndexDevices)
-	refusals.Unknown = u.unknown.Apply(t.UnknownBPS, func() error { return u.LimitUnknownOrigins(t.UnknownBPS) })
+	refusals.Unknown = u.applied.unknown.Apply(t.UnknownBPS, func() error { return u.LimitUnknownOrigins(t.UnknownBPS) })
+	refusals.Senders = u.applied.senders.Apply(t.NoteSenders, func() error {
+		return u.globals.set(uplinkVarNoteSenders, binary.NativeEndian.AppendUint32(nil, flag(t.NoteSenders)))
+	})
 	return refusals
 }
 
 // assign applies the settings of one number.
 func (u *Uplink) assign(want Assignment) Refusal {
-	had := u.told[want.Number]
+	had := u.applied.numbers[want.Number]
 	if had == nil {
 		had = &told{}
-		u.told[want.Number] = had
+		u.applied.numbers[want.Number] = had
 	}
 	return Refusal{
 		Cgroup: had.cgroup.Apply(want.CgroupPath, func() error {
@@ -105,6 +118,6 @@ func (u *Uplink) assign(want Assignment) Refusal {
 // Forget clears a number's cgroup, traffic class and counters, before another container gets the
 // number.
 func (u *Uplink) Forget(number uint16) error {
-	delete(u.told, number)
+	delete(u.applied.numbers, number)
 	return errors.Join(u.UnassignCgroup(number), u.ForgetClasses(number))
 }

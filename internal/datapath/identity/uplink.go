@@ -54,14 +54,16 @@ type Uplink struct {
 	// containers is the number that share the budget for control traffic, as last set.
 	containers uint32
 	majors     sched.Majors
-	cgroups    cgroups
-	published  published
-	indexTags  indexTags
-	globals    globals
-	classes    classes
-	// told and unknown are the settings of the last Apply.
-	told    map[uint16]*told
-	unknown Applied[uint64]
+	// framesOf is the device whose frames it sees: itself, or the uplink that an IFB is for.
+	framesOf  int
+	crossings *ebpf.Map
+	cgroups   cgroups
+	published published
+	indexTags indexTags
+	globals   globals
+	classes   classes
+	// applied are the settings of the last Apply.
+	applied settings
 	// flowMaps are the maps of the flows, by name; empty without flows.
 	flowMaps map[string]*ebpf.Map
 }
@@ -102,7 +104,10 @@ func (u *Uplink) setStamping(on bool) error {
 // classifier without any packet passing unclassified, and keeps its counters, cgroups and direct
 // settings.
 func OpenUplink(ifindex int, majors sched.Majors, origins *Origins) (*Uplink, error) {
-	u := &Uplink{hook: kernel.Hook{Ifindex: ifindex, Egress: true}, majors: majors}
+	return openUplink(&Uplink{hook: kernel.Hook{Ifindex: ifindex, Egress: true}, majors: majors, framesOf: ifindex}, origins)
+}
+
+func openUplink(u *Uplink, origins *Origins) (*Uplink, error) {
 	if err := u.attach(origins); err != nil {
 		return nil, fmt.Errorf("classify at uplink: %w", err)
 	}
@@ -128,7 +133,7 @@ func (u *Uplink) attach(origins *Origins) error {
 	adopted := maps.Clone(shared)
 	if old != nil {
 		defer old.Close()
-		for _, name := range []string{uplinkMapActivities, uplinkMapCgroups, uplinkMapPublished, uplinkMapIndexFrom, uplinkMapMinors, uplinkMapClassActivity} {
+		for _, name := range []string{uplinkMapActivities, uplinkMapCgroups, uplinkMapPublished, uplinkMapIndexFrom, uplinkMapMinors, uplinkMapClassActivity, uplinkMapCrossings} {
 			m, err := mapOf(old, name)
 			if err != nil {
 				return err
@@ -146,7 +151,7 @@ func (u *Uplink) attach(origins *Origins) error {
 	if err := savePriority(spec, u.hook.Ifindex); err != nil {
 		return err
 	}
-	device, err := kernel.LinkByIndex(u.hook.Ifindex)
+	device, err := kernel.LinkByIndex(u.framesOf)
 	if err != nil {
 		return fmt.Errorf("look up the uplink's device: %w", err)
 	}
@@ -156,6 +161,7 @@ func (u *Uplink) attach(origins *Origins) error {
 		}
 	}
 	err = errors.Join(
+		spec.Variables[uplinkVarIncoming].Set(flag(u.framesOf != u.hook.Ifindex)),
 		spec.Variables[uplinkVarClassMajor].Set(uint32(u.majors.Classes)),
 		spec.Variables[uplinkVarDirectMajor].Set(uint32(u.majors.Direct)))
 	if err != nil {
@@ -170,7 +176,7 @@ func (u *Uplink) attach(origins *Origins) error {
 		return fmt.Errorf("load program: %w", err)
 	}
 	defer objects.Program.Close()
-	u.activities = objects.Activities
+	u.activities, u.crossings = objects.Activities, objects.Crossings
 	if origins.flows != nil {
 		u.flowMaps = origins.flows.shared()
 	}
@@ -181,6 +187,7 @@ func (u *Uplink) attach(origins *Origins) error {
 		uplinkVarCgroupLevels:      spec.Variables[uplinkVarCgroupLevels].Offset,
 		uplinkVarDirectMaxBytes:    spec.Variables[uplinkVarDirectMaxBytes].Offset,
 		uplinkVarLinkByteShiftedNs: spec.Variables[uplinkVarLinkByteShiftedNs].Offset,
+		uplinkVarNoteSenders:       spec.Variables[uplinkVarNoteSenders].Offset,
 		uplinkVarOverheadBytes:     spec.Variables[uplinkVarOverheadBytes].Offset,
 		uplinkVarPublishedPorts:    spec.Variables[uplinkVarPublishedPorts].Offset,
 		uplinkVarStamping:          spec.Variables[uplinkVarStamping].Offset,
@@ -210,6 +217,7 @@ type loaded struct {
 	Globals       *ebpf.Map     `ebpf:".bss"`
 	Minors        *ebpf.Map     `ebpf:"minors"`
 	ClassActivity *ebpf.Map     `ebpf:"class_activity"`
+	Crossings     *ebpf.Map     `ebpf:"crossings"`
 }
 
 // loadUplinkProgram loads the full program, or else the one that needs fewer kernel features. Both
@@ -239,7 +247,7 @@ func probeUplink() error {
 		return fmt.Errorf("load program: %w", err)
 	}
 	return errors.Join(objects.Program.Close(), objects.Activities.Close(), objects.Cgroups.Close(), objects.Published.Close(),
-		objects.IndexFrom.Close(), objects.Globals.Close(), objects.Minors.Close(), objects.ClassActivity.Close())
+		objects.IndexFrom.Close(), objects.Globals.Close(), objects.Minors.Close(), objects.ClassActivity.Close(), objects.Crossings.Close())
 }
 
 // ProbeDirect returns an error if this kernel cannot show the classifier an empty queue, without
@@ -405,6 +413,7 @@ func (u *Uplink) Close() error {
 
 func (u *Uplink) close() {
 	u.activities.Close()
+	u.crossings.Close()
 	u.cgroups.entries.Close()
 	u.published.entries.Close()
 	u.indexTags.entries.Close()

@@ -142,6 +142,7 @@ const (
 	uplinkMapCgroups                = "cgroups"
 	uplinkMapClassActivity          = "class_activity"
 	uplinkMapControlDue             = "control_due"
+	uplinkMapCrossings              = "crossings"
 	uplinkMapDeferred               = "deferred"
 	uplinkMapFlowClock              = "flow_clock"
 	uplinkMapFlowConfigs            = "flow_configs"
@@ -169,8 +170,10 @@ const (
 	uplinkVarControlContainers      = "control_containers"
 	uplinkVarDirectMajor            = "direct_major"
 	uplinkVarDirectMaxBytes         = "direct_max_bytes"
+	uplinkVarIncoming               = "incoming"
 	uplinkVarLinkByteShiftedNs      = "link_byte_shifted_ns"
 	uplinkVarLinkHeaderBytes        = "link_header_bytes"
+	uplinkVarNoteSenders            = "note_senders"
 	uplinkVarOverheadBytes          = "overhead_bytes"
 	uplinkVarPublishedPorts         = "published_ports"
 	uplinkVarSavePriority           = "save_priority"
@@ -243,6 +246,7 @@ type uplinkMapSpecs struct {
 	Cgroups                *ebpf.MapSpec `ebpf:"cgroups"`
 	ClassActivity          *ebpf.MapSpec `ebpf:"class_activity"`
 	ControlDue             *ebpf.MapSpec `ebpf:"control_due"`
+	Crossings              *ebpf.MapSpec `ebpf:"crossings"`
 	Deferred               *ebpf.MapSpec `ebpf:"deferred"`
 	FlowClock              *ebpf.MapSpec `ebpf:"flow_clock"`
 	FlowConfigs            *ebpf.MapSpec `ebpf:"flow_configs"`
@@ -274,8 +278,10 @@ type uplinkVariableSpecs struct {
 	ControlContainers   *ebpf.VariableSpec `ebpf:"control_containers"`
 	DirectMajor         *ebpf.VariableSpec `ebpf:"direct_major"`
 	DirectMaxBytes      *ebpf.VariableSpec `ebpf:"direct_max_bytes"`
+	Incoming            *ebpf.VariableSpec `ebpf:"incoming"`
 	LinkByteShiftedNs   *ebpf.VariableSpec `ebpf:"link_byte_shifted_ns"`
 	LinkHeaderBytes     *ebpf.VariableSpec `ebpf:"link_header_bytes"`
+	NoteSenders         *ebpf.VariableSpec `ebpf:"note_senders"`
 	OverheadBytes       *ebpf.VariableSpec `ebpf:"overhead_bytes"`
 	PublishedPorts      *ebpf.VariableSpec `ebpf:"published_ports"`
 	SavePriority        *ebpf.VariableSpec `ebpf:"save_priority"`
@@ -318,6 +324,7 @@ type uplinkMaps struct {
 	Cgroups                *ebpf.Map `ebpf:"cgroups"`
 	ClassActivity          *ebpf.Map `ebpf:"class_activity"`
 	ControlDue             *ebpf.Map `ebpf:"control_due"`
+	Crossings              *ebpf.Map `ebpf:"crossings"`
 	Deferred               *ebpf.Map `ebpf:"deferred"`
 	FlowClock              *ebpf.Map `ebpf:"flow_clock"`
 	FlowConfigs            *ebpf.Map `ebpf:"flow_configs"`
@@ -345,6 +352,7 @@ func (m *uplinkMaps) Close() error {
 		m.Cgroups,
 		m.ClassActivity,
 		m.ControlDue,
+		m.Crossings,
 		m.Deferred,
 		m.FlowClock,
 		m.FlowConfigs,
@@ -377,8 +385,10 @@ type uplinkVariables struct {
 	ControlContainers   *ebpf.Variable `ebpf:"control_containers"`
 	DirectMajor         *ebpf.Variable `ebpf:"direct_major"`
 	DirectMaxBytes      *ebpf.Variable `ebpf:"direct_max_bytes"`
+	Incoming            *ebpf.Variable `ebpf:"incoming"`
 	LinkByteShiftedNs   *ebpf.Variable `ebpf:"link_byte_shifted_ns"`
 	LinkHeaderBytes     *ebpf.Variable `ebpf:"link_header_bytes"`
+	NoteSenders         *ebpf.Variable `ebpf:"note_senders"`
 	OverheadBytes       *ebpf.Variable `ebpf:"overhead_bytes"`
 	PublishedPorts      *ebpf.Variable `ebpf:"published_ports"`
 	SavePriority        *ebpf.Variable `ebpf:"save_priority"`

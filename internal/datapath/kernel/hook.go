@@ -339,11 +339,8 @@ func programID(program *ebpf.Program) ebpf.ProgramID {
 }
 
 func (h Hook) attachFilter(program *ebpf.Program, handle uint32) error {
-	qdisc := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
-		LinkIndex: h.Ifindex, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
-	}}
-	if err := netlink.QdiscAdd(qdisc); err != nil && !errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("add clsact to device %d: %w", h.Ifindex, err)
+	if err := h.addClsact(); err != nil {
+		return err
 	}
 	info, err := program.Info()
 	if err != nil {
@@ -363,6 +360,17 @@ func (h Hook) attachFilter(program *ebpf.Program, handle uint32) error {
 	}
 	if err := netlink.FilterReplace(filter); err != nil {
 		return fmt.Errorf("attach filter to device %d: %w", h.Ifindex, err)
+	}
+	return nil
+}
+
+// addClsact adds the clsact qdisc, which holds filters, unless the device has it.
+func (h Hook) addClsact() error {
+	qdisc := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
+		LinkIndex: h.Ifindex, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
+	}}
+	if err := netlink.QdiscAdd(qdisc); err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("add clsact to device %d: %w", h.Ifindex, err)
 	}
 	return nil
 }

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * Finds the container that a received packet is for, at the ingress hook of the
+ * uplink, and hands the packet to the IFB where downloads are shared.
+ *
+ * 1. Problem. Linux shapes what a device sends, not what it receives. And a packet
+ *    from the network has the addresses that NAT gave its flow: the container is
+ *    known only after conntrack, which comes later.
+ * 2. Method. A filter of the uplink's clsact qdisc runs this program, and if the
+ *    program matches, the action mirred redirects the packet to an IFB: a device
+ *    whose queueing discipline is the same tree as for what is sent. There the
+ *    classifier (uplink.bpf.c) reads the number from queue_mapping, as it does with
+ *    the tag of a tap. The IFB then returns the packet to the uplink, behind this
+ *    hook (tc_skip_classify), so no packet is looked at twice. mirred and not
+ *    bpf_redirect: before commit 59e498a3289f (Linux 6.4) an IFB drops what
+ *    bpf_redirect gives it, and bpf_redirect drops packets of devices without a link
+ *    layer header.
+ * 3. The container is, in this order:
+ *    a. the one that sent a packet of the same flow, as the link sees it (sender.h);
+ *    b. the one that published the port;
+ *    c. the host.
+ * 4. It fails open. mirred drops every packet while the IFB is down or deleted, which
+ *    would cut the host off. The classifier at the IFB runs within the same call as
+ *    this program (mirred, dev_queue_xmit, egress hook), so each packet that left
+ *    here has arrived there before the next one comes. If the last packet of this
+ *    processor has not, the next ones go on unshaped, and one in a second tries again.
+ *    Costs: one packet a processor when the IFB goes, and one a second until it is
+ *    back.
+ *
+ * Later fragments have no ports: they are the host's.
+ */
+#include <linux/bpf.h>
+#include <linux/pkt_cls.h>
+#include <bpf/bpf_helpers.h>
+
+#include "crossing.h"
+#include "intf.h"
+#include "sender.h"
+#include "tag.h"
+
+/* Of the uplink's frames: 14 for Ethernet, 0 where packets have no such header. */
+const volatile __u32 link_header_bytes = ETH_HLEN;
+
+/* Of the classifier at the IFB, which has no use for it itself. Written by the agent only. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 2 * WEIR_NUMBERS);
+	__type(key, struct weir_published);
+	__type(value, __u32);
+} published SEC(".maps");
+
+/* Since when each number has its present holder, as in weir_bucket. Written by the agent. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, WEIR_NUMBERS);
+	__type(key, __u32);
+	__type(value, __u32);
+} holder_since_ms SEC(".maps");
+
+/* The headers of a received packet, as words of struct weir_tuple; 0 if it has none. */
+static __always_inline int read_tuple(struct __sk_buff *skb, struct weir_plain *plain)
+{
+	struct weir_tuple tuple = {};
+	const __u64 *words = (const void *)&tuple;
+	int from_b;
+
+	if (weir_read_plain(skb, link_header_bytes, plain))
+		return 1;
+	from_b = weir_read_any(skb, link_header_bytes, &tuple);
+	if (!from_b)
+		return 0;
+	plain->a0 = words[0], plain->a1 = words[1];
+	plain->b0 = words[2], plain->b1 = words[3];
+	plain->ports = (__u32)words[4], plain->rest = words[4] >> 32;
+	plain->from_b = from_b - 1;
+	return 1;
+}
+
+/* The number and class, as in a tag, of the container that sent a packet of the flow; 0 for none. */
+static __always_inline __u32 tag_of_sender(const struct weir_plain *plain)
+{
+	struct weir_sender_bucket *bucket;
+	struct weir_flow_config *config;
+	__u32 zero = 0, hash, index, way, now_ms, tag, number, *since_ms, age_ms;
+	void *table;
+
+	table = bpf_map_lookup_elem(&sender_table, &zero);
+	config = bpf_map_lookup_elem(&flow_configs, &zero);
+	if (!table || !config)
+		return 0;
+	hash = weir_hash_plain(plain, config);
+	index = hash & config->bucket_mask;
+	bucket = bpf_map_lookup_elem(table, &index);
+	if (!bucket)
+		return 0;
+	now_ms = weir_now_ms();
+	tag = weir_flow_tag(hash, 0);
+#pragma unroll
+	for (way = 0; way < WEIR_WAYS; way++) {
+		if (bucket->tags[way] != tag || !weir_same_plain(&bucket->tuples[way], plain))
+			continue;
+		number = bucket->numbers[way] & WEIR_TAG_NUMBER_MASK;
+		age_ms = weir_silent_ms(now_ms, bucket->seen_ms[way]);
+		since_ms = bpf_map_lookup_elem(&holder_since_ms, &number);
+		/* Ages are compared, as the clock wraps. */
+		if (age_ms > WEIR_IDLE_MS || !since_ms ||
+		    (*since_ms && age_ms > now_ms - *since_ms))
+			return 0;
+		return number | (bucket->classes[way] & 3) << WEIR_TAG_CLASS_SHIFT;
+	}
+	return 0;
+}
+
+/* The number of the container that publishes the port that the packet is for; 0 for none. */
+static __always_inline __u32 number_of_port(const struct weir_plain *plain)
+{
+	struct weir_published key = {
+		.family = plain->rest >> 8 == 6 ? 10 : 2, .protocol = plain->rest & 0xff };
+	__u32 ports = plain->ports, *number;
+
+	/* The destination is b as sent; the halves are in network order. */
+	key.port = bpf_ntohs(plain->from_b ? ports & 0xffff : ports >> 16);
+	number = bpf_map_lookup_elem(&published, &key);
+	return number ? *number : 0;
+}
+
+SEC("tc")
+int weir_incoming(struct __sk_buff *skb)
+{
+	struct weir_crossing *crossing = weir_crossing_here();
+	struct weir_plain plain = {};
+	__u32 now_ms, tag = 0;
+
+	if (!crossing)
+		return 0;
+	if (crossing->leaving) {
+		now_ms = weir_now_ms();
+		if (now_ms - crossing->tried_ms < WEIR_CROSSING_RETRY_MS)
+			return 0;
+		crossing->tried_ms = now_ms;
+	}
+	crossing->leaving = 1;
+	if (read_tuple(skb, &plain)) {
+		tag = tag_of_sender(&plain);
+		if (!tag)
+			tag = number_of_port(&plain);
+	}
+	if (!tag)
+		tag = WEIR_NUMBER_HOST;
+	skb->queue_mapping = WEIR_TAG_BASE | (tag & WEIR_TAG_MASK);
+	return -1; /* the filter matches: on to mirred */
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

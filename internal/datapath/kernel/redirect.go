@@ -1,0 +1,172 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// Redirect hands packets that one device receives to another device, which sends them: a filter of
+// the clsact qdisc whose program decides, with the action mirred. Like a Hook it belongs to the
+// device and outlives the process. Unlike a program that calls bpf_redirect it works with an IFB on
+// every kernel (drivers/net/ifb.c, ifb_xmit, before Linux commit 59e498a3289f) and on devices
+// without a link layer header.
+type Redirect struct {
+	// From and To are indexes of devices of the current namespace.
+	From, To int
+}
+
+// redirectHandle is the handle of the filter, at Hook's first preference.
+const redirectHandle = 0x7e13
+
+// tcaBPFAct is TCA_BPF_ACT of include/uapi/linux/pkt_cls.h.
+const tcaBPFAct = 1
+
+// filterName names a program's filter by where it leads, which is how Find knows it.
+func (r Redirect) filterName(program string) string { return program + ">" + strconv.Itoa(r.To) }
+
+func (r Redirect) hook() Hook { return Hook{Ifindex: r.From} }
+
+// Attach redirects the packets for which program returns -1; those for which it returns 0 go on as
+// before. A filter that Attach made earlier is replaced, and no packet passes without one. Errors:
+// no device, or a kernel without cls_bpf or act_mirred.
+func (r Redirect) Attach(program *ebpf.Program) error {
+	info, err := program.Info()
+	if err != nil {
+		return fmt.Errorf("ask for the name of a program: %w", err)
+	}
+	if err := r.hook().addClsact(); err != nil {
+		return err
+	}
+	request := nl.NewNetlinkRequest(unix.RTM_NEWTFILTER, unix.NLM_F_CREATE|unix.NLM_F_ACK)
+	const ethPAll = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8 // in network order
+	request.AddData(&nl.TcMsg{
+		Family: unix.AF_UNSPEC, Ifindex: int32(r.From), Handle: redirectHandle,
+		Parent: r.hook().clsact(), Info: netlink.MakeHandle(filterPreference, ethPAll),
+	})
+	request.AddData(nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated("bpf")))
+	options := nl.NewRtAttr(nl.TCA_OPTIONS, nil)
+	options.AddRtAttr(nl.TCA_BPF_FD, nl.Uint32Attr(uint32(program.FD())))
+	options.AddRtAttr(nl.TCA_BPF_NAME, nl.ZeroTerminated(r.filterName(info.Name)))
+	if err := netlink.EncodeActions(options.AddRtAttr(tcaBPFAct, nil), []netlink.Action{netlink.NewMirredAction(r.To)}); err != nil {
+		return fmt.Errorf("redirect from device %d: %w", r.From, err)
+	}
+	request.AddData(options)
+	if _, err := request.Execute(unix.NETLINK_ROUTE, 0); err != nil {
+		return fmt.Errorf("redirect from device %d to %d: %w", r.From, r.To, err)
+	}
+	return nil
+}
+
+// Find opens the program of that name if it redirects as r says, and reports whether programs and
+// filters of others see the packets before or behind it. It returns nil if there is no such
+// redirect; the caller closes the program.
+func (r Redirect) Find(name string) (*ebpf.Program, error) {
+	all, err := r.hook().filters()
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(all, func(a attached) bool {
+		f, ok := a.filter.(*netlink.BpfFilter)
+		return ok && f.Name == r.filterName(name)
+	})
+	if i < 0 {
+		return nil, nil
+	}
+	program, err := ebpf.NewProgramFromID(all[i].id)
+	if err != nil {
+		return nil, fmt.Errorf("open program %d: %w", all[i].id, err)
+	}
+	return program, nil
+}
+
+// Detach removes the redirect of r.From, to any device. A missing device or filter is no error.
+func (r Redirect) Detach() error {
+	all, err := r.hook().filters()
+	if errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, a := range all {
+		if attrs := a.filter.Attrs(); attrs.Handle == redirectHandle && attrs.Priority == filterPreference {
+			return r.hook().removeFilter(a.filter)
+		}
+	}
+	return nil
+}
+
+// Others names the programs and filters at the ingress hook of r.From that are not r's. Programs
+// that come first may decide about packets that r never sees; those behind it see only what r lets
+// pass.
+func (r Redirect) Others() ([]string, error) {
+	all, err := r.hook().programs()
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, a := range all {
+		if a.filter != nil && a.filter.Attrs().Handle == redirectHandle {
+			continue
+		}
+		name, err := a.name()
+		if err != nil {
+			return nil, err
+		}
+		if name != "" {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// KindIFB is the kernel's name for an IFB.
+const KindIFB = "ifb"
+
+// MaxNameBytes is the greatest length of a device's name (IFNAMSIZ less the terminating zero).
+const MaxNameBytes = unix.IFNAMSIZ - 1
+
+// AddIFB makes an intermediate functional block device with one queue, and sets it up. An IFB
+// hands each packet that it sends back to the device that received it.
+func AddIFB(name string) error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.NumTxQueues, attrs.NumRxQueues = name, 1, 1
+	if err := netlink.LinkAdd(&netlink.Ifb{LinkAttrs: attrs}); err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("make %s (an IFB, for what comes in): %w", name, err)
+	}
+	return nil
+}
+
+// SetUp switches a device on. Errors: ErrNoLink.
+func SetUp(ifindex int) error {
+	l, err := lookUp(netlink.LinkByIndex, ifindex)
+	if err != nil {
+		return err
+	}
+	if err := netlink.LinkSetUp(l); err != nil {
+		return fmt.Errorf("switch on %s: %w", l.Attrs().Name, err)
+	}
+	return nil
+}
+
+// DeleteLink deletes a device. A missing one is no error.
+func DeleteLink(ifindex int) error {
+	l, err := lookUp(netlink.LinkByIndex, ifindex)
+	if errors.Is(err, ErrNoLink) {
+		return nil
+	}
+	if err == nil {
+		err = netlink.LinkDel(l)
+	}
+	if err != nil && !errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("delete device %d: %w", ifindex, err)
+	}
+	return nil
+}
