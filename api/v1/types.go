@@ -172,6 +172,28 @@ type Container struct {
 	// Shares are its shares of each uplink. The rates and counters above are their sums,
 	// the delays their maximum.
 	Shares []Share `json:"shares"`
+	// In is the same for what it receives; absent where no uplink shares that.
+	In *Incoming `json:"in,omitempty"`
+}
+
+// Incoming is what a container receives, with the fields of a Container: sent_bytes are those
+// that the uplink handed on to it.
+type Incoming struct {
+	Policy         Policy     `json:"policy"`
+	PolicyFrom     PolicyFrom `json:"policy_from"`
+	EntitledBPS    uint64     `json:"entitled_bps"`
+	AllocatedBPS   uint64     `json:"allocated_bps"`
+	RateBPS        uint64     `json:"rate_bps"`
+	BacklogBytes   uint64     `json:"backlog_bytes"`
+	SentBytes      uint64     `json:"sent_bytes"`
+	SentPackets    uint64     `json:"sent_packets"`
+	DroppedPackets uint64     `json:"dropped_packets"`
+	MarkedPackets  uint64     `json:"marked_packets"`
+	DelayP50MS     float64    `json:"delay_p50_ms"`
+	DelayP99MS     float64    `json:"delay_p99_ms"`
+	MeasuredAt     time.Time  `json:"measured_at,omitzero"`
+	// Shares are its shares of what each uplink receives; Uplink is the uplink's name.
+	Shares []Share `json:"shares"`
 }
 
 // Share is a container's part of one uplink.
@@ -248,6 +270,12 @@ type PolicyChange struct {
 	EFMax    *string `json:"ef_max,omitempty"`
 	AFMin    *string `json:"af_min,omitempty"`
 	DSCP     *string `json:"dscp,omitempty"`
+	// The values for what comes in.
+	InWeight   *string `json:"in_weight,omitempty"`
+	InMin      *string `json:"in_min,omitempty"`
+	InMax      *string `json:"in_max,omitempty"`
+	InPriority *string `json:"in_priority,omitempty"`
+	InLatency  *string `json:"in_latency,omitempty"`
 }
 
 // Status is the state of the agent and its uplinks. With several uplinks, Uplink, Scheduler
@@ -330,6 +358,20 @@ type Uplink struct {
 	HostCompetes bool   `json:"host_competes"`
 	State        State  `json:"state"`
 	Reason       string `json:"reason"`
+	// In is what the uplink receives; absent if that is not shared.
+	In *UplinkIn `json:"in,omitempty"`
+}
+
+// UplinkIn is what an uplink receives, as shared among containers.
+type UplinkIn struct {
+	// Device is the IFB that shares it.
+	Device      string `json:"device"`
+	RateBPS     uint64 `json:"rate_bps"`
+	ReserveBPS  uint64 `json:"reserve_bps"`
+	ReceivedBPS uint64 `json:"received_bps"`
+	Scheduler   string `json:"scheduler"`
+	State       State  `json:"state"`
+	Reason      string `json:"reason"`
 }
 
 // Source is a source of containers, such as a container engine.

@@ -21,7 +21,8 @@ var contract = map[string]struct {
 	// names, and of which JSON type they are
 	names map[string]string
 }{
-	"container": {v1.Container{Shares: []v1.Share{}, Classes: []v1.ClassShare{{}}, Groups: []string{"shop"}, CountedWith: "id", StartedAt: someTime, MeasuredAt: someTime}, map[string]string{
+	"container": {v1.Container{Shares: []v1.Share{}, Classes: []v1.ClassShare{{}}, Groups: []string{"shop"}, CountedWith: "id", StartedAt: someTime, MeasuredAt: someTime, In: &v1.Incoming{}}, map[string]string{
+		"in": "object",
 		"id": "string", "name": "string", "runtime": "string", "mode": "string", "policy": "object", "policy_from": "object",
 		"entitled_bps": "number", "allocated_bps": "number", "rate_bps": "number", "backlog_bytes": "number",
 		"sent_bytes": "number", "sent_packets": "number", "dropped_packets": "number", "marked_packets": "number", "delay_p50_ms": "number", "delay_p99_ms": "number",
@@ -56,8 +57,10 @@ var contract = map[string]struct {
 	"policy change": {v1.PolicyChange{
 		Weight: new(string), Min: new(string), Max: new(string), Priority: new(string), Latency: new(string), Class: new(string),
 		EFMax: new(string), AFMin: new(string), DSCP: new(string),
+		InWeight: new(string), InMin: new(string), InMax: new(string), InPriority: new(string), InLatency: new(string),
 	}, map[string]string{
 		"weight": "string", "min": "string", "max": "string", "priority": "string", "latency": "string", "class": "string", "ef_max": "string", "af_min": "string", "dscp": "string",
+		"in_weight": "string", "in_min": "string", "in_max": "string", "in_priority": "string", "in_latency": "string",
 	}},
 	"status": {v1.Status{Sources: []v1.Source{}, Uplinks: []v1.Uplink{}}, map[string]string{
 		"version": "string", "uplink": "string", "rate_bps": "number", "reserve_bps": "number", "sent_bps": "number",
@@ -68,7 +71,16 @@ var contract = map[string]struct {
 		"source": "string", "sha256": "string", "levels": "array", "min_confidence": "number", "data": "string",
 		"flows": "number", "groups": "number", "nodes": "number", "in_force_since": "string",
 	}},
-	"uplink": {v1.Uplink{}, map[string]string{
+	"incoming": {v1.Incoming{MeasuredAt: someTime, Shares: []v1.Share{}}, map[string]string{
+		"policy": "object", "policy_from": "object", "entitled_bps": "number", "allocated_bps": "number", "rate_bps": "number",
+		"backlog_bytes": "number", "sent_bytes": "number", "sent_packets": "number", "dropped_packets": "number", "marked_packets": "number",
+		"delay_p50_ms": "number", "delay_p99_ms": "number", "measured_at": "string", "shares": "array",
+	}},
+	"uplink in": {v1.UplinkIn{}, map[string]string{
+		"device": "string", "rate_bps": "number", "reserve_bps": "number", "received_bps": "number", "scheduler": "string", "state": "string", "reason": "string",
+	}},
+	"uplink": {v1.Uplink{In: &v1.UplinkIn{}}, map[string]string{
+		"in":   "object",
 		"name": "string", "rate_bps": "number", "reserve_bps": "number", "sent_bps": "number",
 		"scheduler": "string", "state": "string", "reason": "string", "present": "bool", "host_competes": "bool", "mtu_bytes": "number",
 	}},

@@ -349,10 +349,12 @@ func TestDocsLabels(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rows := regexp.MustCompile("(?m)^\\| `(weir\\.[a-z-]+)` \\|").FindAllStringSubmatch(string(text), -1)
+		rows := regexp.MustCompile("(?m)^\\| (`weir\\.[a-z.`, -]+`) \\|").FindAllStringSubmatch(string(text), -1)
 		var names []string
-		for _, row := range rows {
-			names = append(names, strings.TrimPrefix(row[1], policy.Prefix))
+		for _, row := range rows { // of one label, or of several
+			for name := range strings.SplitSeq(row[1], ", ") {
+				names = append(names, strings.TrimPrefix(strings.Trim(name, "`"), policy.Prefix))
+			}
 		}
 		if got, want := strings.Join(names, " "), strings.Join(policy.Names(), " "); got != want {
 			t.Errorf("%s has rows for %q, the labels are %q", page, got, want)

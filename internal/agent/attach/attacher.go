@@ -133,7 +133,7 @@ func (a *Attacher) Apply(all []*Container, uplinks []*Uplink) {
 	}
 	watching := a.watchOrigins(all)
 	for _, u := range uplinks {
-		table.UnknownBPS = 0
+		table.UnknownBPS, table.NoteSenders = 0, u.NoteSenders
 		if watching && u.Classifier() != nil {
 			table.UnknownBPS = plan.Link{RateBPS: u.RateBPS()}.UnknownBPS()
 		}
@@ -206,10 +206,7 @@ func (a *Attacher) Check(uplinks []*Uplink, now time.Time) {
 	if !now.Before(a.routesFrom) {
 		a.checkDevices(uplinks, now)
 	}
-	for _, u := range uplinks {
-		a.checkFollowers(u)
-		a.checkBelow(u)
-	}
+	a.checkPrograms(uplinks)
 	a.checkOrigins()
 	a.bridges.recheck()
 }
@@ -225,9 +222,16 @@ const (
 // CheckUplinks looks at the routes, and for programs of others at the uplinks.
 func (a *Attacher) CheckUplinks(uplinks []*Uplink, now time.Time) {
 	a.checkDevices(uplinks, now)
+	a.checkPrograms(uplinks)
+}
+
+// checkPrograms looks for programs of others at the uplinks, and at what is below them.
+func (a *Attacher) checkPrograms(uplinks []*Uplink) {
 	for _, u := range uplinks {
-		a.checkFollowers(u)
-		a.checkBelow(u)
+		if !u.Incoming {
+			a.checkFollowers(u)
+			a.checkBelow(u)
+		}
 	}
 }
 

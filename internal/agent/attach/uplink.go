@@ -22,6 +22,11 @@ type UplinkDevice interface {
 // Uplink is the attacher's view of one uplink.
 type Uplink struct {
 	UplinkDevice
+	// Incoming: it shares what an uplink receives. Most of what may go wrong with what a container
+	// sends does not apply then.
+	Incoming bool
+	// NoteSenders: what comes back is shared, so the container of each flow is noted.
+	NoteSenders bool
 
 	refusals identity.Refusals
 	// tunnels names the devices whose packets reach this uplink as the host's.
@@ -48,6 +53,9 @@ func (u *Uplink) Refusal(c *Container) identity.Refusal { return u.refusals.Numb
 
 // Complaints lists the problems of identifying the container's packets at this uplink.
 func (u *Uplink) Complaints(c *Container) (reasons []string) {
+	if u.Incoming {
+		return nil
+	}
 	if err := u.Refusal(c).Cgroup; err != nil && c.SendsFromSockets() {
 		reasons = append(reasons, "its sockets cannot be told apart: "+err.Error())
 	}
@@ -97,6 +105,9 @@ func (a *Attacher) applyTable(u *Uplink, table identity.Table, list []*Container
 	if err := u.refusals.Index; err != nil {
 		a.log.Warn("cannot set the devices whose tags in tc_index are trusted", "uplink", u.Name(), "error", err)
 	}
+	if err := u.refusals.Senders; err != nil {
+		a.log.Warn("cannot note the senders of flows", "uplink", u.Name(), "error", err)
+	}
 	if err := u.refusals.Unknown; err != nil {
 		a.log.Warn("cannot limit unknown origins", "uplink", u.Name(), "error", err)
 	}
@@ -145,7 +156,7 @@ func (a *Attacher) checkFollowers(u *Uplink) {
 func (a *Attacher) checkRoutes(uplinks []*Uplink, now time.Time) {
 	var indexes []int
 	for _, u := range uplinks {
-		if u.Ifindex() != 0 {
+		if u.Ifindex() != 0 && !u.Incoming {
 			indexes = append(indexes, u.Ifindex())
 		}
 	}

@@ -36,6 +36,7 @@ type agentFlags struct {
 	config    string
 	uplink    string
 	rate      string
+	inRate    string
 	stateDir  string
 	dashboard string
 	listen    string
@@ -85,6 +86,7 @@ func (f *agentFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.config, "config", config.DefaultPath, "config file; the default one may be missing")
 	flags.StringVar(&f.uplink, "uplink", "", "network device to share")
 	flags.StringVar(&f.rate, "rate", "", "rate of the uplink, e.g. 100mbit (default: the speed it reports)")
+	flags.StringVar(&f.inRate, "in-rate", "", "rate at which to share what comes in, e.g. 95mbit, or auto: 95 % of the speed that the uplink reports (default: not shared)")
 	flags.StringVar(&f.stateDir, "state-dir", config.DefaultStateDir, "directory for state that outlives the agent")
 	flags.StringVar(&f.dashboard, "dashboard", "", "loopback address of the dashboard, e.g. 127.0.0.1:7480, or none")
 	flags.StringVar(&f.listen, "listen", "", "address of the API for other hosts, e.g. 192.0.2.1:7481, or none; the config file names the certificates")
@@ -152,7 +154,7 @@ func (f *agentFlags) uplinks(list []config.Uplink, changed func(string) bool) ([
 	if slices.ContainsFunc(list, func(u config.Uplink) bool { return u.Interface == "" }) {
 		return nil, cmdline.Usagef("which uplink? Give --uplink IF, the device that leads to the network (see `ip route show default`), or name it in %s", f.config)
 	}
-	for _, flag := range []string{"rate", "replace"} {
+	for _, flag := range []string{"rate", "in-rate", "replace"} {
 		if changed(flag) && len(list) > 1 {
 			return nil, cmdline.Usagef("--%s of which uplink? %s names several: say it there, or give --uplink", flag, f.config)
 		}
@@ -163,6 +165,13 @@ func (f *agentFlags) uplinks(list []config.Uplink, changed func(string) bool) ([
 			return nil, cmdline.Usagef("--rate %s %w", f.rate, err)
 		}
 		list[0].RateBPS = rateBPS
+	}
+	if changed("in-rate") {
+		inRateBPS, err := config.ParseInRate(f.inRate)
+		if err != nil {
+			return nil, cmdline.Usagef("--in-rate %s %w", f.inRate, err)
+		}
+		list[0].In, list[0].InRateBPS = true, inRateBPS
 	}
 	if changed("replace") {
 		list[0].Replace = f.replace
@@ -257,6 +266,7 @@ func (f *agentFlags) run(ctx context.Context, settings config.Config, reload fun
 		Uplinks:            initial.Uplinks,
 		ReserveBasisPoints: initial.ReserveBasisPoints,
 		Host:               initial.Host,
+		HostIn:             initial.HostIn,
 		Rules:              initial.Rules,
 		IgnoreDefaultRoute: initial.IgnoreDefaultRoute,
 		Classifier:         initial.Classifier,

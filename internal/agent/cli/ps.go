@@ -82,7 +82,7 @@ func printTable(w io.Writer, containers []v1.Container, wide bool) error {
 		t.Header = slices.Insert(t.Header, 1, "UPLINK")
 	}
 	for _, c := range containers {
-		for _, share := range c.Shares {
+		for i, share := range c.Shares {
 			row := []string{
 				cmdline.Printable(c.Name),
 				string(c.Mode),
@@ -108,6 +108,21 @@ func printTable(w io.Writer, containers []v1.Container, wide bool) error {
 			if wide {
 				rows = append(rows, classRows(share)...)
 			}
+			if i < incomingShares(c) {
+				in := c.In.Shares[i]
+				row := []string{
+					"  in", "", from(strconv.FormatUint(uint64(c.In.Policy.Weight), 10), c.In.PolicyFrom.Weight),
+					from(cmdline.RateOrDash(c.In.Policy.MinBPS), c.In.PolicyFrom.Min), from(cmdline.RateOrDash(c.In.Policy.MaxBPS), c.In.PolicyFrom.Max),
+					from(strconv.FormatUint(uint64(c.In.Policy.Priority), 10), c.In.PolicyFrom.Priority),
+					from(cmdline.LatencyOrDash(c.In.Policy.LatencyMS), c.In.PolicyFrom.Latency),
+					cmdline.RateOrDash(in.EntitledBPS), cmdline.RateOrDash(in.RateBPS), cmdline.DelayOrDash(in.DelayP50MS, in.DelayP99MS),
+					strconv.FormatUint(in.DroppedPackets, 10), "",
+				}
+				if classes {
+					row = slices.Insert(row, classColumn, "")
+				}
+				rows = append(rows, row)
+			}
 			for i, row := range rows {
 				if several {
 					row = slices.Insert(row, 1, cmdline.Printable(share.Uplink))
@@ -124,6 +139,14 @@ func printTable(w io.Writer, containers []v1.Container, wide bool) error {
 		return fmt.Errorf("print: %w", err)
 	}
 	return nil
+}
+
+// incomingShares returns the number of uplinks that share what the container receives.
+func incomingShares(c v1.Container) int {
+	if c.In == nil {
+		return 0
+	}
+	return len(c.In.Shares)
 }
 
 // classColumn is the index of the traffic class column, before uplink columns are added.

@@ -14,6 +14,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent/loop"
+	"github.com/weir-project/weir/internal/agent/uplink"
 	"github.com/weir-project/weir/internal/datapath/flows"
 	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/internal/front/config"
@@ -80,11 +81,12 @@ func (f *agentFlags) agentSettings(settings config.Config) (loop.Settings, error
 	for _, u := range settings.Uplinks {
 		uplinks = append(uplinks, loop.UplinkConfig{
 			Name: u.Interface, RateBPS: u.RateBPS, Replace: u.Replace, IgnoreLinkSpeed: u.IgnoreLinkSpeed || f.anySpeed,
+			In: uplink.InConfig{Shared: u.In, RateBPS: u.InRateBPS, Force: u.InForce},
 		})
 	}
 	return loop.Settings{
 		Uplinks: uplinks, ReserveBasisPoints: settings.ReserveBasisPoints,
-		Host: settings.Host, Rules: settings.Rules, IgnoreDefaultRoute: settings.IgnoreDefaultRoute, Classifier: classifier,
+		Host: settings.Host, HostIn: settings.HostIn, Rules: settings.Rules, IgnoreDefaultRoute: settings.IgnoreDefaultRoute, Classifier: classifier,
 	}, nil
 }
 

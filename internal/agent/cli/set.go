@@ -11,7 +11,7 @@ import (
 
 func newSetCommand(socket *string) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "set NAME [--weight N] [--min R] [--max R] [--priority N] [--latency D] [--class C] [--ef-max P] [--af-min P] [--dscp USE]",
+		Use:   "set NAME [--weight N] [--min R] [--max R] [--priority N] [--latency D] [--class C] [--ef-max P] [--af-min P] [--dscp USE] [--in-max R] ...",
 		Short: "Change a running container's policy until it stops",
 		Long: `Change a running container's policy. What is not given stays as it is; "none"
 takes a value away. The change outlives restarts of the agent and ends with the
@@ -40,6 +40,11 @@ Swarm service or of a pod that has one container in a network of its own.`,
 			{&change.Class, "class", "ef, af, be, auto or none"},
 			{&change.EFMax, "ef-max", "maximum of EF traffic: a rate, or a part of its share, e.g. 50%"},
 			{&change.AFMin, "af-min", "minimum of AF traffic, ahead of BE: a rate, or a part of its share, e.g. 30%"},
+			{&change.InWeight, "in-weight", "relative share of what comes in, 0 to 10000 (default: as for what goes out)"},
+			{&change.InMin, "in-min", "guaranteed rate of what comes in, or none"},
+			{&change.InMax, "in-max", "rate never exceeded by what comes in, or none"},
+			{&change.InPriority, "in-priority", "order in which containers get idle rate of what comes in"},
+			{&change.InLatency, "in-latency", "bound on queueing delay of what comes in, or none"},
 			{&change.DSCP, "dscp", "trust: the DSCP field of its packets decides their class; mark: the class is written there; both; or none"},
 		}
 	)

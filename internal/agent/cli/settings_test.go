@@ -57,7 +57,7 @@ host: {weight: 300}
 	fromFile.Socket, fromFile.StateDir = "/run/other.sock", "/srv/weir"
 	fromFile.Docker.Socket = "/run/docker1.sock"
 	fromFile.Podman.Enabled = config.Off
-	fromFile.Host.Weight = 300
+	fromFile.Host.Weight, fromFile.HostIn.Weight = 300, 300
 	edit := func(c config.Config, change func(*config.Config)) config.Config {
 		c.Uplinks = append([]config.Uplink(nil), c.Uplinks...)
 		change(&c)

@@ -44,6 +44,8 @@ type Config struct {
 	ReserveBasisPoints uint32
 	// Host is the policy of the host class.
 	Host v1.Policy
+	// HostIn is its policy for what comes in.
+	HostIn v1.Policy
 	// Rules are the operator's rules for the policies of containers.
 	Rules policy.Rules
 	// IgnoreDefaultRoute: a default route through no uplink is the operator's wish.
@@ -310,7 +312,7 @@ func (a *Agent) install() error {
 	}
 	for _, u := range a.uplinks.list {
 		a.advance(u)
-		if u.device.State() == uplink.Claimed && u.device.Problem() != nil {
+		if u.of == nil && u.device.State() == uplink.Claimed && u.device.Problem() != nil {
 			return u.device.Problem()
 		}
 	}

@@ -276,7 +276,11 @@ func (m *fakeMachine) Scheduler(int) uplink.Scheduler        { return m.schedule
 func (m *fakeMachine) Classified(int) (bool, error)          { return m.classifier.attached, nil }
 func (m *fakeMachine) Declassify(int) error                  { m.classifier.attached = false; return nil }
 
-func (*fakeMachine) Close() error { return nil }
+func (*fakeMachine) Obstacle(int) (string, error) { return "", nil }
+func (*fakeMachine) Discard(int) error            { return nil }
+func (*fakeMachine) Close() error                 { return nil }
+
+func (m *fakeMachine) Incoming(func() (string, int), bool) uplink.Machine { return m }
 
 func (m *fakeMachine) OpenClassifier(int, sched.Majors) (identity.Classifier, uplink.Delays, error) {
 	m.classifier.attached, m.classifier.told = true, nil
@@ -327,7 +331,7 @@ func newBench(t testing.TB, rateBPS uint64) *bench {
 		return sched.Tree{RateBPS: rateBPS, HostNumber: identity.NumberHost,
 			Competitors: []sched.Competitor{{Number: identity.NumberHost, Weight: 100, CeilingBPS: alloc.Unlimited}}}
 	})
-	b.link = newLink(0, device, config.DefaultReserveBasisPoints)
+	b.link = newLink(device, config.DefaultReserveBasisPoints)
 	config := Config{
 		Version: "test", Sources: []discovery.Source{docker.New(docker.Options{})}, Host: policy.Default(), Logger: slog.New(slog.DiscardHandler),
 	}

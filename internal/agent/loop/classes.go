@@ -48,7 +48,7 @@ func (s *share) traffic() sched.TrafficClasses {
 
 // classComplaints lists which class settings of the policy are not in force.
 func (s *share) classComplaints() (reasons []string) {
-	p, refusal := s.container.policy(), s.uplink.attached.Refusal(&s.container.Container)
+	p, refusal := s.policy(), s.uplink.attached.Refusal(&s.container.Container)
 	switch {
 	case p.Class == v1.ClassNone:
 		return nil

@@ -51,6 +51,9 @@ func (c *container) state() (v1.State, string) {
 	if complaint := c.uninspectedComplaint(time.Now()); complaint != "" {
 		complaints = append(complaints, complaint)
 	}
+	if c.resolved.HasIncoming() && len(c.shares) == c.uplinks() && c.Mode != v1.ModeNone && c.Number != identity.NumberHost {
+		complaints = append(complaints, "its values for what comes in have no effect: start the agent with --in-rate, or write in_rate into its config file")
+	}
 	if len(complaints) > 0 {
 		state = v1.StateDegraded
 		reasons = append(reasons, complaints...)
@@ -64,8 +67,11 @@ func (c *container) state() (v1.State, string) {
 			state = v1.StateRejected
 		}
 		for _, complaint := range complaints {
-			if len(c.shares) > 1 {
-				complaint = share.uplink.device.Name() + ": " + complaint
+			if share.uplink.of != nil {
+				complaint = "what comes in: " + complaint
+			}
+			if c.uplinks() > 1 {
+				complaint = share.uplink.name() + ": " + complaint
 			}
 			reasons = append(reasons, complaint)
 		}
@@ -85,6 +91,10 @@ func (c *container) view(owners owners) v1.Container {
 	}
 	for _, s := range c.shares {
 		share := s.view()
+		if s.uplink.of != nil {
+			view.In = c.addIncoming(view.In, share)
+			continue
+		}
 		view.EntitledBPS += share.EntitledBPS
 		view.AllocatedBPS += share.AllocatedBPS
 		view.RateBPS += share.RateBPS
@@ -104,20 +114,56 @@ func (c *container) view(owners owners) v1.Container {
 	return view
 }
 
+// addIncoming adds a share of what an uplink receives.
+func (c *container) addIncoming(in *v1.Incoming, share v1.Share) *v1.Incoming {
+	if in == nil {
+		in = &v1.Incoming{Policy: c.resolved.In, PolicyFrom: c.resolved.InFrom, MeasuredAt: share.MeasuredAt}
+	}
+	in.EntitledBPS += share.EntitledBPS
+	in.AllocatedBPS += share.AllocatedBPS
+	in.RateBPS += share.RateBPS
+	in.BacklogBytes += share.BacklogBytes
+	in.SentBytes += share.SentBytes
+	in.SentPackets += share.SentPackets
+	in.DroppedPackets += share.DroppedPackets
+	in.MarkedPackets += share.MarkedPackets
+	in.DelayP50MS = max(in.DelayP50MS, share.DelayP50MS)
+	in.DelayP99MS = max(in.DelayP99MS, share.DelayP99MS)
+	if share.MeasuredAt.Before(in.MeasuredAt) {
+		in.MeasuredAt = share.MeasuredAt
+	}
+	in.Shares = append(in.Shares, share)
+	return in
+}
+
+// uplinks returns the number of uplinks that the container may send through.
+func (c *container) uplinks() (count int) {
+	for _, s := range c.shares {
+		if s.uplink.of == nil {
+			count++
+		}
+	}
+	return count
+}
+
 // newHost returns the host class, which covers everything that belongs to no known container.
-func newHost(p v1.Policy) *container {
+func newHost(p, in v1.Policy) *container {
 	return &container{
 		Container: attach.Container{
 			Seen:   discovery.Container{ID: "host", Name: "host", Runtime: "host"},
 			Number: identity.NumberHost,
 			Mode:   v1.ModeHost,
 		},
-		resolved: hostResolution(p),
+		resolved: hostResolution(p, in),
 	}
 }
 
 // hostResolution returns the policy of the host class, which only the config file sets.
-func hostResolution(p v1.Policy) policy.Resolution {
+func hostResolution(p, in v1.Policy) policy.Resolution {
+	return policy.Resolution{Policy: p, From: hostLayers(p), In: in, InFrom: hostLayers(in)}
+}
+
+func hostLayers(p v1.Policy) v1.PolicyFrom {
 	from := func(isDefault bool) v1.Layer {
 		if isDefault {
 			return v1.LayerBuiltIn
@@ -125,11 +171,11 @@ func hostResolution(p v1.Policy) policy.Resolution {
 		return v1.LayerHost
 	}
 	builtIn := policy.Default()
-	return policy.Resolution{Policy: p, From: v1.PolicyFrom{
+	return v1.PolicyFrom{
 		Weight: from(p.Weight == builtIn.Weight), Min: from(p.MinBPS == builtIn.MinBPS),
 		Max: from(p.MaxBPS == builtIn.MaxBPS), Priority: from(p.Priority == builtIn.Priority),
 		Latency: from(p.LatencyMS == builtIn.LatencyMS), Class: from(p.Class == builtIn.Class),
 		EFMax: from(p.EFMax == builtIn.EFMax), AFMin: from(p.AFMin == builtIn.AFMin),
 		DSCP: from(p.DSCP == builtIn.DSCP),
-	}}
+	}
 }

@@ -186,7 +186,7 @@ func ofClass(number uint16, class v1.Class, afMin ...v1.Part) *container {
 
 // linkNamed is an uplink that is not there.
 func linkNamed(name string) *link {
-	return newLink(0, uplink.New(uplink.Config{Name: name, RateBPS: 100e6}, nil, nil), 0)
+	return newLink(uplink.New(uplink.Config{Name: name, RateBPS: 100e6}, nil, nil), 0)
 }
 
 // What a container's policy becomes on its way to the scheduler.

@@ -40,7 +40,7 @@ type containers struct {
 func newContainers(config Config, attacher *attach.Attacher, uplinks *uplinks) *containers {
 	cs := &containers{
 		registry: newRegistry(),
-		host:     newHost(config.Host),
+		host:     newHost(config.Host, config.HostIn),
 		rules:    config.Rules,
 		sources:  map[string]v1.Source{},
 		uplinks:  uplinks,

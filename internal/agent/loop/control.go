@@ -137,7 +137,9 @@ func (a *Agent) control(now time.Time) time.Duration {
 		}
 		suspect = suspect || u.suspect
 		next = min(next, interval)
-		a.attach.NoteUnknown(&u.attached)
+		if u.of == nil {
+			a.attach.NoteUnknown(&u.attached)
+		}
 	}
 	if suspect && now.Sub(a.repairedAt) >= max(a.repairPause, minRepairPause) {
 		a.repairedAt = now

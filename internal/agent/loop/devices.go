@@ -17,7 +17,7 @@ func (a *Agent) linkChanged(event kernel.LinkEvent) {
 	for _, u := range a.uplinks.list {
 		// A device that was gone may come back under its configured name.
 		back := u.device.State() == uplink.Absent && event.Link.Name == u.device.Config().Name
-		if back || event.Link.Index == u.device.Ifindex() || event.Link.Name == u.device.Name() {
+		if back || u.concerns(event.Link) || u.of != nil && u.of.concerns(event.Link) {
 			known = true
 			changed = a.advance(u) || changed
 		}
@@ -45,6 +45,11 @@ func (a *Agent) linkChanged(event kernel.LinkEvent) {
 	if unknown || a.containers.anyUnattached() {
 		a.containers.rescanSoon()
 	}
+}
+
+// concerns reports whether a device is the uplink's.
+func (u *link) concerns(l kernel.Link) bool {
+	return l.Index == u.device.Ifindex() || l.Name == u.device.Name()
 }
 
 // matchVeths finds the owners of unknown veths among containers that no engine reports, and

@@ -40,7 +40,7 @@ func TestSetKeepsOtherLayers(t *testing.T) {
 	if got := b.host.container.view(b.containers.owners()).PolicyFrom; got.Weight != v1.LayerBuiltIn {
 		t.Errorf("the host's is from %+v", got)
 	}
-	if got := hostResolution(v1.Policy{Weight: 50, MinBPS: 1e6}).From; got.Weight != v1.LayerHost || got.Min != v1.LayerHost || got.Max != v1.LayerBuiltIn {
+	if got := hostResolution(v1.Policy{Weight: 50, MinBPS: 1e6}, v1.Policy{}).From; got.Weight != v1.LayerHost || got.Min != v1.LayerHost || got.Max != v1.LayerBuiltIn {
 		t.Errorf("the host's is from %+v", got)
 	}
 }

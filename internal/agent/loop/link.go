@@ -1,8 +1,11 @@
 package loop
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
+	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent/attach"
 	"github.com/weir-project/weir/internal/agent/stats"
 	"github.com/weir-project/weir/internal/agent/uplink"
@@ -18,6 +21,8 @@ type link struct {
 	reserveBasisPoints uint32
 
 	device *uplink.Device
+	// of is the uplink whose received packets this one shares; nil for what is sent.
+	of *link
 	// suspect: the uplink did not do what it was told, and needs a check.
 	suspect bool
 
@@ -49,11 +54,35 @@ type link struct {
 	snapshot sched.Snapshot
 }
 
-func newLink(index int, device *uplink.Device, reserveBasisPoints uint32) *link {
+func newLink(device *uplink.Device, reserveBasisPoints uint32) *link {
 	return &link{
-		index: index, device: device, reserveBasisPoints: reserveBasisPoints, measuredAt: time.Now(),
+		device: device, reserveBasisPoints: reserveBasisPoints, measuredAt: time.Now(),
 		attached: attach.Uplink{UplinkDevice: device},
 	}
+}
+
+// incoming returns the uplink for what u receives, which is not shared yet.
+func (us *uplinks) incoming(u *link, config UplinkConfig) *link {
+	of := func() (string, int) { return u.device.Name(), u.device.Ifindex() }
+	in := newLink(uplink.New(config.Incoming(), us.machine.Incoming(of, config.In.Force), us.store), u.reserveBasisPoints)
+	in.of, in.attached.Incoming = u, true
+	return in
+}
+
+// incomingOf returns the uplink for what u receives; nil if that is not shared.
+func (us *uplinks) incomingOf(u *link) *link {
+	if i := slices.IndexFunc(us.list, func(in *link) bool { return in.of == u }); i >= 0 {
+		return us.list[i]
+	}
+	return nil
+}
+
+// name returns the name of the uplink for users.
+func (u *link) name() string {
+	if u.of != nil {
+		return u.of.device.Name()
+	}
+	return u.device.Name()
 }
 
 // installed reports whether scheduler and classifier are on the device.
@@ -111,6 +140,11 @@ func (a *Agent) logChange(u *link, change uplink.Change, before error) {
 	if change.Unlimited != nil {
 		// Not fatal: the uplink cuts larger packets up.
 		a.log.Warn("cannot limit the uplink's packets", "uplink", u.device.Name(), "error", change.Unlimited)
+	}
+	if u.of != nil && change.Lost && change.From == uplink.Installed && change.To == uplink.Installed {
+		message := fmt.Sprintf("%s was deleted, and is there again: what came in at %s meanwhile was not shared", u.device.Name(), u.name())
+		a.log.Warn(message)
+		a.events.Add(v1.Event{At: time.Now(), Kind: v1.EventRepaired, Uplink: u.name(), Message: message})
 	}
 	if change.To == uplink.Installed && change.From != uplink.Installed {
 		a.log.Info("sharing out the uplink", "uplink", u.device.Name(), "rate_bps", u.device.RateBPS())

@@ -55,7 +55,11 @@ func (a *Agent) publish(now time.Time) {
 	}
 	s := &stats.Snapshot{At: time.Now(), Rules: a.containers.rules}
 	for _, u := range a.uplinks.list {
-		s.Links = append(s.Links, u.link())
+		if u.of != nil {
+			s.LinksIn = append(s.LinksIn, u.link())
+		} else {
+			s.Links = append(s.Links, u.link())
+		}
 	}
 	s.Status = a.status()
 	s.Containers = make([]v1.Container, 0, len(a.containers.byKey)+1)
@@ -88,7 +92,14 @@ func (a *Agent) status() v1.Status {
 	status := v1.Status{Version: a.config.Version, State: v1.StateOK, Turns: a.turns.View(), Sources: []v1.Source{}}
 	var names, schedulers, reasons []string
 	for _, u := range a.uplinks.list {
+		if u.of != nil {
+			continue
+		}
 		view := u.view()
+		if in := a.uplinks.incomingOf(u); in != nil {
+			view.In = in.incomingView()
+			view.State, view.Reason = worse(view.State, view.In.State), joined(view.Reason, view.In.Reason)
+		}
 		status.Uplinks = append(status.Uplinks, view)
 		names = append(names, view.Name)
 		if !slices.Contains(schedulers, view.Scheduler) {
@@ -128,11 +139,44 @@ func (u *link) view() v1.Uplink {
 	for _, problem := range []error{u.device.Problem(), u.attached.Problem()} {
 		if problem != nil {
 			view.State = v1.StateDegraded
-			view.Reason = strings.TrimPrefix(view.Reason+"; "+problem.Error(), "; ")
+			view.Reason = joined(view.Reason, problem.Error())
 		}
 	}
-	for _, s := range u.participants {
-		view.SentBPS += s.measured.rateBPS
+	view.SentBPS = u.sumBPS()
+	return view
+}
+
+// incomingView returns what an uplink receives for the API.
+func (u *link) incomingView() *v1.UplinkIn {
+	view := &v1.UplinkIn{Device: u.device.Name(), RateBPS: u.device.RateBPS(), ReserveBPS: u.link().ReserveBPS(), ReceivedBPS: u.sumBPS(), State: v1.StateOK}
+	if u.device.Scheduler() != nil {
+		view.Scheduler = u.device.Scheduler().Name()
+	}
+	if problem := u.device.Problem(); problem != nil {
+		view.State, view.Reason = v1.StateDegraded, "what comes in: "+problem.Error()
 	}
 	return view
+}
+
+// sumBPS returns the rate of all shares together.
+func (u *link) sumBPS() (bps uint64) {
+	for _, s := range u.participants {
+		bps += s.measured.rateBPS
+	}
+	return bps
+}
+
+func worse(a, b v1.State) v1.State {
+	if a == v1.StateOK {
+		return b
+	}
+	return a
+}
+
+// joined joins two reasons, of which each may be empty.
+func joined(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + "; " + b
 }

@@ -57,9 +57,9 @@ func (u *link) plan(containers map[key]*container, controlled []*container) sche
 	asking := u.byStart()
 	claims := make([]plan.Claim, len(asking))
 	for i, s := range asking {
-		claims[i] = s.claim(s.container.policy())
+		claims[i] = s.claim(s.policy())
 	}
-	host, grants := u.link().Admit(u.host.claim(u.host.container.policy()), claims)
+	host, grants := u.link().Admit(u.host.claim(u.host.policy()), claims)
 	u.host.grant(host)
 	for i, s := range asking {
 		s.grant(grants[i])
@@ -132,6 +132,9 @@ func (a *Agent) applyAttachments() {
 	for _, c := range a.containers.byNumber {
 		c.Want.PacketBytes = 0
 		for _, s := range c.shares {
+			if s.uplink.of != nil {
+				continue
+			}
 			if bytes := s.class.PacketBytes; bytes > 0 && (c.Want.PacketBytes == 0 || bytes < c.Want.PacketBytes) {
 				c.Want.PacketBytes = bytes
 			}
@@ -144,6 +147,7 @@ func (a *Agent) applyAttachments() {
 func (us *uplinks) attachments() []*attach.Uplink {
 	list := make([]*attach.Uplink, len(us.list))
 	for i, u := range us.list {
+		u.attached.NoteSenders = us.incomingOf(u) != nil
 		list[i] = &u.attached
 	}
 	return list

@@ -19,7 +19,7 @@ type Settings struct {
 	// Uplinks has at least one entry.
 	Uplinks            []UplinkConfig
 	ReserveBasisPoints uint32
-	Host               v1.Policy
+	Host, HostIn       v1.Policy
 	Rules              policy.Rules
 	IgnoreDefaultRoute bool
 	Classifier         flows.Choice
@@ -63,7 +63,7 @@ func (a *Agent) takeSettings(settings Settings) (changes []string, err error) {
 	if !reflect.DeepEqual(a.config.Classifier, before) {
 		changes = append(changes, "the classifier")
 	}
-	if a.containers.host.resolved.Policy != settings.Host {
+	if host := a.containers.host.resolved; host.Policy != settings.Host || host.In != settings.HostIn {
 		changes = append(changes, "the policy of the host")
 	}
 	if !reflect.DeepEqual(a.containers.rules, settings.Rules) {
@@ -74,7 +74,7 @@ func (a *Agent) takeSettings(settings Settings) (changes []string, err error) {
 		a.attach.IgnoreDefaultRoute = settings.IgnoreDefaultRoute
 		a.attach.CheckUplinks(a.uplinks.attachments(), time.Now())
 	}
-	a.containers.host.resolved = hostResolution(settings.Host)
+	a.containers.host.resolved = hostResolution(settings.Host, settings.HostIn)
 	a.containers.rules = settings.Rules
 	for _, c := range a.containers.byKey {
 		a.containers.resolve(c)
@@ -87,6 +87,15 @@ func (a *Agent) takeSettings(settings Settings) (changes []string, err error) {
 		u.reserveBasisPoints = settings.ReserveBasisPoints
 		u.device.Configure(config)
 		a.advance(u)
+		if in := a.uplinks.incomingOf(u); in != nil {
+			beforeBPS := in.device.RateBPS()
+			in.reserveBasisPoints = settings.ReserveBasisPoints
+			in.device.Configure(config.Incoming())
+			a.advance(in)
+			if in.device.RateBPS() != beforeBPS {
+				changes = append(changes, fmt.Sprintf("%s: in_rate %s instead of %s", u.device.Name(), policy.FormatRate(in.device.RateBPS()), policy.FormatRate(beforeBPS)))
+			}
+		}
 		if u.device.RateBPS() != beforeBPS {
 			changes = append(changes, fmt.Sprintf("%s: rate %s instead of %s", u.device.Name(), policy.FormatRate(u.device.RateBPS()), policy.FormatRate(beforeBPS)))
 		}
@@ -116,13 +125,27 @@ func (a *Agent) takeUplinks(settings Settings) (kept map[*link]UplinkConfig, cha
 	}
 	before := len(a.uplinks.list)
 	for _, config := range change.added {
-		if err = a.addUplink(config, settings.ReserveBasisPoints); err != nil {
+		var list []*link
+		if list, err = a.uplinks.claim(config, settings.ReserveBasisPoints); err == nil {
+			err = a.addUplinks(list...)
+		}
+		if err != nil {
 			break
 		}
 		changes = append(changes, config.Name+": a new uplink")
 	}
+	for _, u := range change.startIn {
+		if err == nil {
+			err = a.addUplinks(a.uplinks.incoming(u, change.kept[u]))
+			changes = append(changes, u.device.Name()+": what comes in is shared")
+		}
+	}
 	for _, u := range change.removed {
-		changes = append(changes, u.device.Name()+": given back")
+		if u.of == nil {
+			changes = append(changes, u.device.Name()+": given back")
+		} else {
+			changes = append(changes, u.name()+": what comes in is not shared any more")
+		}
 	}
 	if err == nil {
 		err = a.removeUplinks(change.removed)
@@ -138,6 +161,8 @@ type uplinkChange struct {
 	kept    map[*link]UplinkConfig
 	added   []UplinkConfig
 	removed []*link
+	// startIn are the uplinks that stay and whose received packets are shared from now on.
+	startIn []*link
 }
 
 // compare matches the uplinks with a list, by configured name or else by current name. It returns
@@ -162,8 +187,16 @@ func (us *uplinks) compare(list []UplinkConfig) (uplinkChange, error) {
 		change.kept[u] = config
 	}
 	for _, u := range us.list {
-		if _, stays := change.kept[u]; !stays {
-			change.removed = append(change.removed, u)
+		config, stays := change.kept[u]
+		if u.of != nil {
+			config, stays = change.kept[u.of]
+			stays = stays && config.In.Shared
+		}
+		if !stays { // first what comes in: it needs its uplink to end
+			change.removed = append([]*link{u}, change.removed...)
+		}
+		if stays && u.of == nil && config.In.Shared && us.incomingOf(u) == nil {
+			change.startIn = append(change.startIn, u)
 		}
 	}
 	return change, nil
@@ -174,7 +207,7 @@ func (us *uplinks) named(name string) *link {
 		func(u *link) bool { return u.device.Config().Name == name },
 		func(u *link) bool { return u.device.Name() == name },
 	} {
-		if i := slices.IndexFunc(us.list, is); i >= 0 {
+		if i := slices.IndexFunc(us.list, func(u *link) bool { return u.of == nil && is(u) }); i >= 0 {
 			return us.list[i]
 		}
 	}

@@ -184,7 +184,11 @@ func (m machines) DeleteRoot(i int) error           { return m.at(i).DeleteRoot(
 func (m machines) Scheduler(i int) uplink.Scheduler { return m.at(i).Scheduler(i) }
 func (m machines) Classified(i int) (bool, error)   { return m.at(i).Classified(i) }
 func (m machines) Declassify(i int) error           { return m.at(i).Declassify(i) }
+func (machines) Obstacle(int) (string, error)       { return "", nil }
+func (machines) Discard(int) error                  { return nil }
 func (machines) Close() error                       { return nil }
+
+func (m machines) Incoming(func() (string, int), bool) uplink.Machine { return m }
 
 func (m machines) OpenClassifier(i int, majors sched.Majors) (identity.Classifier, uplink.Delays, error) {
 	return m.at(i).OpenClassifier(i, majors)
@@ -314,8 +318,8 @@ func TestReloadUplinks(t *testing.T) {
 // those that they have now, in whatever order the file has them.
 func TestCompareUplinks(t *testing.T) {
 	a := &Agent{uplinks: &uplinks{}}
-	for i, name := range []string{"a", "wan0"} {
-		a.uplinks.list = append(a.uplinks.list, newLink(i, uplink.New(UplinkConfig{Name: name}, &fakeMachine{}, nil), 0))
+	for _, name := range []string{"a", "wan0"} {
+		a.uplinks.list = append(a.uplinks.list, newLink(uplink.New(UplinkConfig{Name: name}, &fakeMachine{}, nil), 0))
 	}
 	a.uplinks.list[1].device.Configure(UplinkConfig{Name: "b"})
 	list := []UplinkConfig{{Name: "b", RateBPS: 2}, {Name: "c", RateBPS: 1}}
@@ -329,5 +333,34 @@ func TestCompareUplinks(t *testing.T) {
 	}
 	if _, err = a.uplinks.compare([]UplinkConfig{{Name: "wan0"}, {Name: "b"}}); err == nil || !strings.Contains(err.Error(), "twice") {
 		t.Errorf("by both names: %v", err)
+	}
+}
+
+// TestCompareIncoming: what comes in starts to be shared, stays, and ends with its uplink or alone.
+func TestCompareIncoming(t *testing.T) {
+	shared := func(name string) UplinkConfig {
+		return UplinkConfig{Name: name, In: uplink.InConfig{Shared: true, RateBPS: 1e6}}
+	}
+	us := &uplinks{machine: &fakeMachine{}}
+	for _, name := range []string{"a", "b", "c"} {
+		us.list = append(us.list, newLink(uplink.New(UplinkConfig{Name: name}, us.machine, nil), 0))
+	}
+	a, b, c := us.list[0], us.list[1], us.list[2]
+	inB, inC := us.incoming(b, shared("b")), us.incoming(c, shared("c"))
+	us.list = append(us.list, inB, inC)
+	for _, tc := range []struct {
+		name             string
+		list             []UplinkConfig
+		removed, startIn []*link
+	}{
+		{"as before", []UplinkConfig{{Name: "a"}, shared("b"), shared("c")}, nil, nil},
+		{"one more", []UplinkConfig{shared("a"), shared("b"), shared("c")}, nil, []*link{a}},
+		{"one less", []UplinkConfig{{Name: "a"}, {Name: "b"}, shared("c")}, []*link{inB}, nil},
+		{"with its uplink", []UplinkConfig{{Name: "a"}, shared("b")}, []*link{inC, c}, nil},
+	} {
+		change, err := us.compare(tc.list)
+		if err != nil || !slices.Equal(change.removed, tc.removed) || !slices.Equal(change.startIn, tc.startIn) {
+			t.Errorf("%s: removed %v, start %v, %v", tc.name, change.removed, change.startIn, err)
+		}
 	}
 }

@@ -166,6 +166,7 @@ func savedSet(v policy.Values) *state.Set {
 		Weight: v.Weight, MinBPS: v.MinBPS, MaxBPS: v.MaxBPS,
 		Priority: v.Priority, LatencyMS: v.LatencyMS, Class: (*string)(v.Class),
 		EFMax: (*state.Part)(v.EFMax), AFMin: (*state.Part)(v.AFMin), DSCP: (*string)(v.DSCP),
+		InWeight: v.InWeight, InMinBPS: v.InMinBPS, InMaxBPS: v.InMaxBPS, InPriority: v.InPriority, InLatencyMS: v.InLatencyMS,
 	}
 }
 
@@ -177,6 +178,7 @@ func recalledSet(s *state.Set) policy.Values {
 		Weight: s.Weight, MinBPS: s.MinBPS, MaxBPS: s.MaxBPS,
 		Priority: s.Priority, LatencyMS: s.LatencyMS, Class: (*v1.Class)(s.Class),
 		EFMax: (*v1.Part)(s.EFMax), AFMin: (*v1.Part)(s.AFMin), DSCP: (*v1.DSCP)(s.DSCP),
+		InWeight: s.InWeight, InMinBPS: s.InMinBPS, InMaxBPS: s.InMaxBPS, InPriority: s.InPriority, InLatencyMS: s.InLatencyMS,
 	}
 }
 

@@ -145,6 +145,7 @@ func TestRecallWhatWasSet(t *testing.T) {
 	all := policy.Values{
 		Weight: new(uint32(1)), MinBPS: new(uint64(5)), MaxBPS: new(uint64(2)), Priority: new(uint32(3)), LatencyMS: new(4.0), Class: new(v1.ClassBE),
 		EFMax: &v1.Part{BPS: 5e6}, AFMin: &v1.Part{Percent: 20}, DSCP: new(v1.DSCPMark),
+		InWeight: new(uint32(6)), InMinBPS: new(uint64(7)), InMaxBPS: new(uint64(8)), InPriority: new(uint32(9)), InLatencyMS: new(10.0),
 	}
 	requireFull(t, all)
 	for _, set := range []policy.Values{{}, some, all} {

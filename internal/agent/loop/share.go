@@ -65,7 +65,7 @@ func (s *share) competitor() alloc.Container {
 
 // wanted returns the scheduler's instructions for the share.
 func (s *share) wanted() sched.Competitor {
-	p := s.container.policy()
+	p := s.policy()
 	class := sched.Competitor{
 		Number:     s.container.Number,
 		FloorBPS:   s.admittedBPS,
@@ -82,9 +82,20 @@ func (s *share) wanted() sched.Competitor {
 	return class
 }
 
+// policy returns the policy of the container for the share's direction.
+func (s *share) policy() v1.Policy {
+	if s.uplink.of != nil {
+		return s.container.resolved.In
+	}
+	return s.container.policy()
+}
+
 // hasOwnDevices reports whether the container sends through its own devices, whose packet size can
-// be limited. Host-mode containers use the host's devices, which have the uplink's limit.
-func (s *share) hasOwnDevices() bool { return s.container.Mode != v1.ModeHost }
+// be limited. Host-mode containers use the host's devices, which have the uplink's limit; what comes
+// in is sent elsewhere.
+func (s *share) hasOwnDevices() bool {
+	return s.uplink.of == nil && s.container.Mode != v1.ModeHost
+}
 
 // complaints lists the problems to show to the user: an uplink that is not shared, and guarantees
 // that were refused or cut.
@@ -137,7 +148,7 @@ func (s *share) view() v1.Share {
 		wantedBPS = 0
 	}
 	view := v1.Share{
-		Uplink:         s.uplink.device.Name(),
+		Uplink:         s.uplink.name(),
 		Controlled:     s.container.Number != 0,
 		AdmittedBPS:    s.admittedBPS,
 		LatencyMS:      milliseconds(s.latency),

@@ -45,7 +45,8 @@ func TestLatency(t *testing.T) {
 			t.Errorf("%s: %s in force, %s, %q", tc.name, c.latency, state, reason)
 		}
 		// And a request is refused with the same words.
-		if err := b.trialOf(c.container).admit(c.container.policy()); err == nil || err.Error() != c.refusedLatency.Error() {
+		trial := b.trialOf(c.container)
+		if err := trial.admit(trial.policy, trial.policy, trial.shares, true, true); err == nil || err.Error() != c.refusedLatency.Error() {
 			t.Errorf("%s: a request is answered %v", tc.name, err)
 		}
 	}

@@ -26,6 +26,9 @@ type trial struct {
 	subject    policy.Subject
 	rules      policy.Rules
 	shares     []triedShare
+	// policyIn and sharesIn are of what it receives.
+	policyIn v1.Policy
+	sharesIn []triedShare
 }
 
 // triedShare is the container's share of an uplink.
@@ -63,7 +66,7 @@ func (t *trial) try(change v1.PolicyChange) (policy.Values, v1.Policy, error) {
 		return refuse(fmt.Errorf("%s shares the network of %s and is counted there, where a policy of its own has no effect: use `weir set %[2]s`",
 			t.name, t.owner))
 	}
-	values, err := policy.CheckChange(t.policy, change)
+	values, err := policy.CheckChange(t.policy, t.policyIn, change)
 	if err != nil {
 		return refuse(err)
 	}
@@ -72,25 +75,29 @@ func (t *trial) try(change v1.PolicyChange) (policy.Values, v1.Policy, error) {
 		// A value set for another class cannot be removed by itself.
 		set = set.OfUse(*values.Class)
 	}
-	after := t.rules.Resolve(t.subject, set).Policy
-	// A guarantee that was refused earlier does not block a change of something else.
-	guarantees := values.MinBPS != nil || values.LatencyMS != nil || after.MinBPS != t.policy.MinBPS || after.LatencyMS != t.policy.LatencyMS
-	asked := after
-	if values.LatencyMS == nil {
-		asked.LatencyMS = 0
-	}
-	if err := t.admit(asked); err != nil && guarantees {
+	after := t.rules.Resolve(t.subject, set)
+	if err := t.admit(t.policy, after.Policy, t.shares, values.MinBPS != nil, values.LatencyMS != nil); err != nil {
 		return refuse(err)
 	}
-	return set, after, nil
+	if err := t.admit(t.policyIn, after.In, t.sharesIn, values.InMinBPS != nil, values.InLatencyMS != nil); err != nil {
+		return refuse(fmt.Errorf("what comes in: %w", err))
+	}
+	return set, after.Policy, nil
 }
 
-// admit returns an error if a policy could not be put into force at any uplink. A container that is
-// not controlled has no claim yet, but a minimum above the rate of an empty uplink is refused
-// anyway, if the rate is known. Errors: *alloc.FloorError, *alloc.LatencyError.
-func (t *trial) admit(p v1.Policy) error {
+// admit returns an error if the guarantees of a policy that a change asks for could not be put into
+// force at any uplink: a guarantee that was refused earlier does not block a change of something
+// else. A container that is not controlled has no claim yet, but a minimum above the rate of an empty
+// uplink is refused anyway, if the rate is known. Errors: *alloc.FloorError, *alloc.LatencyError.
+func (t *trial) admit(before, p v1.Policy, shares []triedShare, asksMin, asksLatency bool) error {
+	if !asksMin && !asksLatency && p.MinBPS == before.MinBPS && p.LatencyMS == before.LatencyMS {
+		return nil
+	}
+	if !asksLatency {
+		p.LatencyMS = 0
+	}
 	var refusals []error
-	for _, s := range t.shares {
+	for _, s := range shares {
 		othersBPS := s.othersBPS
 		if !t.controlled {
 			othersBPS = 0
@@ -121,7 +128,11 @@ func (a *Agent) trialOf(c *container) *trial {
 				tried.othersBPS += other.admittedBPS
 			}
 		}
-		t.shares = append(t.shares, tried)
+		if s.uplink.of != nil {
+			t.policyIn, t.sharesIn = c.resolved.In, append(t.sharesIn, tried)
+		} else {
+			t.shares = append(t.shares, tried)
+		}
 	}
 	return t
 }
@@ -138,14 +149,25 @@ func trialIn(seen *stats.Snapshot, index int) *trial {
 			t.owner = seen.Containers[i].Name
 		}
 	}
-	for i := range c.Shares {
-		tried := triedShare{link: seen.Links[i], heldBPS: c.Shares[i].AdmittedBPS}
-		for j := range seen.Containers {
-			if j != index {
-				tried.othersBPS += seen.Containers[j].Shares[i].AdmittedBPS
-			}
-		}
-		t.shares, t.controlled = append(t.shares, tried), c.Shares[i].Controlled
+	t.shares, t.controlled = triedShares(seen.Links, index, len(seen.Containers), func(i int) []v1.Share { return seen.Containers[i].Shares })
+	if c.In != nil {
+		t.policyIn = c.In.Policy
+		t.sharesIn, _ = triedShares(seen.LinksIn, index, len(seen.Containers), func(i int) []v1.Share { return seen.Containers[i].In.Shares })
 	}
 	return t
+}
+
+// triedShares returns the shares of one of count containers, given the shares of each, and whether it
+// is controlled.
+func triedShares(links []plan.Link, index, count int, of func(int) []v1.Share) (list []triedShare, controlled bool) {
+	for i, share := range of(index) {
+		tried := triedShare{link: links[i], heldBPS: share.AdmittedBPS}
+		for j := range count {
+			if j != index {
+				tried.othersBPS += of(j)[i].AdmittedBPS
+			}
+		}
+		list, controlled = append(list, tried), share.Controlled
+	}
+	return list, controlled
 }

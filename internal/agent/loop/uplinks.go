@@ -22,10 +22,14 @@ type uplinks struct {
 // open claims the uplinks. One of several may be missing; it is shared when it appears.
 func (us *uplinks) open(configs []UplinkConfig, reserveBasisPoints uint32) error {
 	var missing []error
-	for i, config := range configs {
+	for _, config := range configs {
 		device := uplink.New(config, us.machine, us.store)
 		problem := device.Claim()
-		us.list = append(us.list, newLink(i, device, reserveBasisPoints))
+		u := newLink(device, reserveBasisPoints)
+		us.list = append(us.list, u)
+		if config.In.Shared {
+			us.list = append(us.list, us.incoming(u, config))
+		}
 		switch {
 		case problem == nil:
 		case problem.Kind == uplink.Missing:
@@ -34,7 +38,10 @@ func (us *uplinks) open(configs []UplinkConfig, reserveBasisPoints uint32) error
 			return problem
 		}
 	}
-	if len(missing) == len(us.list) {
+	for i, u := range us.list {
+		u.index = i
+	}
+	if len(missing) == len(configs) {
 		return errors.Join(missing...)
 	}
 	for _, err := range missing {
@@ -86,30 +93,42 @@ func (c *container) addShare(u *link) *share {
 	return s
 }
 
-// addUplink shares one more uplink, which must exist. If it is refused after it was added, the
-// caller removes the last uplink.
-func (a *Agent) addUplink(config UplinkConfig, reserveBasisPoints uint32) error {
-	device := uplink.New(config, a.uplinks.machine, a.store)
+// claim claims one more uplink, which must exist, and returns it with the one for what it receives, if
+// that is shared.
+func (us *uplinks) claim(config UplinkConfig, reserveBasisPoints uint32) ([]*link, error) {
+	device := uplink.New(config, us.machine, us.store)
 	problem := device.Claim()
-	if taken := a.uplinks.at(device.Ifindex()); taken != nil {
-		return fmt.Errorf("%s is %s, which is shared out already: name it once, and restart the agent if it is to go by the other name", config.Name, taken.device.Name())
+	if taken := us.at(device.Ifindex()); taken != nil {
+		return nil, fmt.Errorf("%s is %s, which is shared out already: name it once, and restart the agent if it is to go by the other name", config.Name, taken.device.Name())
 	}
 	if problem != nil {
-		a.store.Forget(device.Name()) // nothing was changed
-		return problem
+		us.store.Forget(device.Name()) // nothing was changed
+		return nil, problem
 	}
-	u := newLink(len(a.uplinks.list), device, reserveBasisPoints)
-	a.uplinks.list = append(a.uplinks.list, u)
-	u.host = a.containers.host.addShare(u)
-	for _, c := range a.containers.byKey {
-		c.addShare(u)
+	u := newLink(device, reserveBasisPoints)
+	if !config.In.Shared {
+		return []*link{u}, nil
 	}
-	a.advance(u)
-	if !u.installed() {
-		return u.device.Problem()
+	return []*link{u, us.incoming(u, config)}, nil
+}
+
+// addUplinks gives all containers shares of uplinks, and puts them into force. If one is refused after
+// it was added, the caller removes the last uplinks.
+func (a *Agent) addUplinks(list ...*link) error {
+	for _, u := range list {
+		u.index = len(a.uplinks.list)
+		a.uplinks.list = append(a.uplinks.list, u)
+		u.host = a.containers.host.addShare(u)
+		for _, c := range a.containers.byKey {
+			c.addShare(u)
+		}
+		a.advance(u)
+		if !u.installed() {
+			return u.device.Problem()
+		}
+		a.attach.CheckUplinks(a.uplinks.attachments(), time.Now())
+		a.reconcile()
 	}
-	a.attach.CheckUplinks(a.uplinks.attachments(), time.Now())
-	a.reconcile()
 	return nil
 }
 

@@ -118,6 +118,12 @@ type Set struct {
 	EFMax     *Part    `json:"ef_max,omitempty"`
 	AFMin     *Part    `json:"af_min,omitempty"`
 	DSCP      *string  `json:"dscp,omitempty"`
+
+	InWeight    *uint32  `json:"in_weight,omitempty"`
+	InMinBPS    *uint64  `json:"in_min_bps,omitempty"`
+	InMaxBPS    *uint64  `json:"in_max_bps,omitempty"`
+	InPriority  *uint32  `json:"in_priority,omitempty"`
+	InLatencyMS *float64 `json:"in_latency_ms,omitempty"`
 }
 
 // Part is a part of a container's share: a rate or, if that is 0, a percentage.

@@ -28,9 +28,10 @@ type Snapshot struct {
 	// Containers.
 	Places []Place
 	// Links are the uplinks as input for decisions, in the order of the uplinks and of each
-	// container's shares; Rules are the operator's.
-	Links []plan.Link
-	Rules policy.Rules
+	// container's shares; LinksIn are what of them shares what they receive. Rules are the operator's.
+	Links   []plan.Link
+	LinksIn []plan.Link
+	Rules   policy.Rules
 }
 
 // Place is internal data of a container: its location on the host, and the input of decisions about

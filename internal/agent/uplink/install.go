@@ -130,6 +130,9 @@ func (d *Device) takeOff() error {
 	if err == nil && saved.GSOMaxBytes > 0 {
 		err = d.machine.SetGSOMaxBytes(d.held.ifindex, saved.GSOMaxBytes)
 	}
+	if err == nil {
+		err = d.machine.Discard(d.held.ifindex)
+	}
 	if err != nil && !errors.Is(err, kernel.ErrNoLink) {
 		return fmt.Errorf("give %s back: %w", d.held.name, err)
 	}

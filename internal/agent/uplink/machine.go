@@ -34,7 +34,14 @@ type Machine interface {
 	// everything else works without.
 	OpenClassifier(ifindex int, majors sched.Majors) (identity.Classifier, Delays, error)
 	Classified(ifindex int) (bool, error)
+	// Obstacle says why nothing may be shared at a device; "" for no reason.
+	Obstacle(ifindex int) (string, error)
 	Declassify(ifindex int) error
+	// Discard deletes a device that Weir made; others stay.
+	Discard(ifindex int) error
+	// Incoming returns the machine of the IFB for what an uplink receives, given the uplink's
+	// present name and index (0 while it is absent). With force it has no Obstacle.
+	Incoming(from func() (name string, ifindex int), force bool) Machine
 }
 
 // Scheduler is a scheduler that recognizes its own root among the qdiscs of a device.
@@ -124,11 +131,16 @@ func (h *Host) OpenClassifier(ifindex int, majors sched.Majors) (identity.Classi
 	if err != nil {
 		return nil, nil, err
 	}
-	// `weir doctor` reports why delays are missing.
-	if delays, err := identity.OpenDelays(classifier); err == nil {
-		return classifier, delays, nil
+	return classifier, delaysOf(classifier), nil
+}
+
+// delaysOf returns nil if delays cannot be measured; `weir doctor` reports why.
+func delaysOf(classifier *identity.Uplink) Delays {
+	delays, err := identity.OpenDelays(classifier)
+	if err != nil {
+		return nil
 	}
-	return classifier, nil, nil
+	return delays
 }
 
 // Classified implements Machine.
@@ -136,6 +148,12 @@ func (*Host) Classified(ifindex int) (bool, error) { return identity.UplinkAttac
 
 // Declassify implements Machine.
 func (*Host) Declassify(ifindex int) error { return identity.DetachUplink(ifindex) }
+
+// Obstacle implements Machine.
+func (*Host) Obstacle(int) (string, error) { return "", nil }
+
+// Discard implements Machine.
+func (*Host) Discard(int) error { return nil }
 
 // GiveBack restores a device without an agent, and reports whether any part of Weir was on it. A
 // device that the state file knows may have another name by now.
@@ -154,6 +172,13 @@ func GiveBack(name string, machine Machine, store *state.Store) (bool, error) {
 	}
 	if err != nil {
 		return false, fmt.Errorf("give %s back: %w", name, err)
+	}
+	if link.Kind == kernel.KindIFB {
+		from, err := identity.IncomingFrom(link.Index)
+		if err != nil {
+			return false, err
+		}
+		d.machine = machine.Incoming(func() (string, int) { return "", from }, true)
 	}
 	d.held.ifindex, d.state, d.scheduler = link.Index, Claimed, machine.Scheduler(link.Index)
 	found, _, err := root(machine, d.scheduler, link.Index)

@@ -130,6 +130,12 @@ func (m *fakeMachine) Declassify(ifindex int) error {
 	return errors.Join(err, m.fail["Declassify"])
 }
 
+func (*fakeMachine) Obstacle(int) (string, error) { return "", nil }
+
+func (*fakeMachine) Discard(int) error { return nil }
+
+func (m *fakeMachine) Incoming(func() (string, int), bool) Machine { return m }
+
 func (m *fakeMachine) OpenClassifier(ifindex int, _ sched.Majors) (identity.Classifier, Delays, error) {
 	d, err := m.device(ifindex)
 	if err := errors.Join(err, m.fail["OpenClassifier"]); err != nil {

@@ -17,6 +17,8 @@ const (
 	ForeignQdisc
 	// Down: the device is switched off or has no carrier. All is in force there.
 	Down
+	// Obstructed: programs of others would not see what is shared.
+	Obstructed
 	// Refused: the kernel refused a change.
 	Refused
 )

@@ -41,6 +41,8 @@ type situation struct {
 	foreign  string // queueing of another program; "" for none
 	// moved: another device stands for the configured bridge.
 	moved bool
+	// obstacle says why nothing may be shared at the device; "" for no reason.
+	obstacle string
 	// classified: the classifier is attached.
 	classified bool
 }
@@ -140,6 +142,10 @@ func next(c Config, state State, held holding, saw situation) (action, *Problem)
 		return rename, problem
 	case shared != held.capacity || saw.link.MTUBytes != held.mtuBytes:
 		return follow, problem
+	case saw.obstacle != "" && (state == Installed || saw.classified):
+		return yield, problem
+	case saw.obstacle != "":
+		return stay, &Problem{Kind: Obstructed, Text: saw.obstacle}
 	case saw.root == ownerForeign && c.Replace:
 		return displace, problem
 	case saw.root == ownerForeign && (state == Installed || saw.classified):

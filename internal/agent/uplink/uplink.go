@@ -29,6 +29,25 @@ type Config struct {
 	Replace bool
 	// IgnoreLinkSpeed allows a rate above the speed that the device reports.
 	IgnoreLinkSpeed bool
+	// In says how what the device receives is shared.
+	In InConfig
+}
+
+// InConfig configures the sharing of what a device receives.
+type InConfig struct {
+	// Shared: received packets are shared, through an IFB.
+	Shared bool
+	// RateBPS is the rate to share, in bits per second; 0 means 95 % of the speed that the device
+	// reports.
+	RateBPS uint64
+	// Force: redirect received packets also past programs and filters of others, which then see none
+	// of them.
+	Force bool
+}
+
+// Incoming returns the configuration of the IFB for what the device receives.
+func (c Config) Incoming() Config {
+	return Config{Name: IncomingName(c.Name), RateBPS: c.In.RateBPS, Replace: true, IgnoreLinkSpeed: c.IgnoreLinkSpeed}
 }
 
 // capacity is what is shared of a device.
@@ -175,6 +194,8 @@ type Change struct {
 	// Classified: the classifier was attached. It knows only the cgroups of its predecessor, and
 	// does not limit unknown origins.
 	Classified bool
+	// Lost: the device went.
+	Lost bool
 	// Made: all classes were made anew and count from zero.
 	Made bool
 	// Displaced is the queueing of another program that was replaced.
@@ -242,6 +263,9 @@ func (d *Device) observe() (situation, error) {
 	}
 	if err == nil {
 		saw.root, saw.foreign, err = root(d.machine, d.schedulerOf(link.Index), link.Index)
+	}
+	if err == nil {
+		saw.obstacle, err = d.machine.Obstacle(link.Index)
 	}
 	if err == nil {
 		saw.classified, err = d.machine.Classified(link.Index)
@@ -368,6 +392,7 @@ func (d *Device) do(todo action, saw situation, plan func() sched.Tree, change *
 		d.closeClassifier()
 		d.scheduler, d.refused = nil, nil
 		d.held.ifindex, d.state = 0, Absent
+		change.Lost = true
 		if d.held.bridge != "" {
 			d.held.name, d.held.bridge = d.held.bridge, ""
 		}

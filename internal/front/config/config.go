@@ -89,6 +89,8 @@ type Config struct {
 	ReserveBasisPoints uint32
 	// Host is the policy of the host class: all traffic of no known container.
 	Host v1.Policy
+	// HostIn is that of what comes in for the host.
+	HostIn v1.Policy
 	// Rules are the policies, defaults and limits for containers.
 	Rules policy.Rules
 	// Classifier configures the flow classifier.
@@ -109,6 +111,12 @@ type Uplink struct {
 	Replace bool
 	// IgnoreLinkSpeed allows a rate above the speed that the device reports.
 	IgnoreLinkSpeed bool
+	// In says whether what the interface receives is shared, and at which rate; 0 is 95 % of the
+	// speed that the device reports.
+	In        bool
+	InRateBPS uint64
+	// InForce redirects received packets past programs of others.
+	InForce bool
 }
 
 // Listen is a TLS listener. All files are in PEM.
@@ -175,6 +183,7 @@ func Default() Config {
 		TokensPath:         DefaultTokensPath,
 		ReserveBasisPoints: DefaultReserveBasisPoints,
 		Host:               policy.Default(),
+		HostIn:             policy.Default(),
 		Docker:             Engine{Enabled: On, Socket: DefaultDockerSocket},
 		Podman:             Engine{Enabled: Auto, Socket: DefaultPodmanSocket},
 	}
@@ -204,12 +213,12 @@ func Parse(name string, data []byte) (Config, error) {
 }
 
 func readRoot(c *Config, root value) {
-	f := root.fields("uplinks", "uplink", "rate", "replace", "ignore_link_speed", "ignore_default_route", "socket", "socket_group", "socket_group_role",
+	f := root.fields("uplinks", "uplink", "rate", "in_rate", "in_force", "replace", "ignore_link_speed", "ignore_default_route", "socket", "socket_group", "socket_group_role",
 		"listen", "tokens", "dashboard", "state_dir", "reserve", "host", "defaults", "limits", "policies", "trust_image_labels",
 		"classifier", "levels", "min_confidence",
 		"docker", "podman", "containers")
 
-	shorthand := slices.DeleteFunc([]value{f["uplink"], f["rate"], f["replace"], f["ignore_link_speed"]}, func(v value) bool { return !v.given() })
+	shorthand := slices.DeleteFunc([]value{f["uplink"], f["rate"], f["in_rate"], f["in_force"], f["replace"], f["ignore_link_speed"]}, func(v value) bool { return !v.given() })
 	list := f["uplinks"]
 	switch {
 	case list.given() && len(shorthand) > 0:
@@ -229,7 +238,7 @@ func readRoot(c *Config, root value) {
 	read(f["dashboard"], &c.Dashboard, ParseDashboard)
 	read(f["state_dir"], &c.StateDir, parsePath)
 	read(f["reserve"], &c.ReserveBasisPoints, parsePercent)
-	readPolicy(f["host"], policy.Prefix, &c.Host)
+	readPolicy(f["host"], policy.Prefix, &c.Host, &c.HostIn)
 	c.Rules = readRules(f)
 	c.Classifier = readClassifier(f)
 	readEngine(f["docker"], &c.Docker)
@@ -241,7 +250,7 @@ func readUplinks(list value) []Uplink {
 	var uplinks []Uplink
 	lines := map[string]int{}
 	for _, item := range list.items() {
-		f := item.fields("interface", "rate", "replace", "ignore_link_speed")
+		f := item.fields("interface", "rate", "in_rate", "in_force", "replace", "ignore_link_speed")
 		item.require(f, "interface")
 		u := readUplink(f["interface"], f)
 		f["interface"].unique(lines, u.Interface, "remove one of them")
@@ -254,9 +263,25 @@ func readUplink(name value, f map[string]value) Uplink {
 	var u Uplink
 	read(name, &u.Interface, parseInterface)
 	read(f["rate"], &u.RateBPS, policy.ParseRate)
+	read(f["in_rate"], &u, func(text string) (with Uplink, err error) {
+		with = u
+		with.InRateBPS, err = ParseInRate(text)
+		with.In = true
+		return with, err
+	})
+	read(f["in_force"], &u.InForce, parseBool)
 	read(f["replace"], &u.Replace, parseBool)
 	read(f["ignore_link_speed"], &u.IgnoreLinkSpeed, parseBool)
 	return u
+}
+
+// ParseInRate parses the rate at which received packets are shared; 0 for "auto", which is 95 % of
+// the speed that the device reports.
+func ParseInRate(text string) (bps uint64, err error) {
+	if text == "auto" {
+		return 0, nil
+	}
+	return policy.ParseRate(text)
 }
 
 func readListen(v value) Listen {
@@ -330,9 +355,9 @@ func readContainers(v value) []Container {
 		case f["policy"].given() && f["labels"].given():
 			f["labels"].fail("cannot be combined with %s (line %d); use one of them", f["policy"].path, f["policy"].line)
 		case f["policy"].given():
-			c.Labels = readPolicy(f["policy"], policy.Prefix, &ignored)
+			c.Labels = readPolicy(f["policy"], policy.Prefix, &ignored, &ignored)
 		default:
-			c.Labels = readPolicy(f["labels"], "", &ignored)
+			c.Labels = readPolicy(f["labels"], "", &ignored, &ignored)
 		}
 		containers = append(containers, c)
 	}
@@ -341,7 +366,7 @@ func readContainers(v value) []Container {
 
 // readPolicy reads a map of policy values into p and returns them as labels: each
 // key with prefix before it.
-func readPolicy(v value, prefix string, p *v1.Policy) map[string]string {
+func readPolicy(v value, prefix string, p, in *v1.Policy) map[string]string {
 	var known []string // with the whole label as the key, any key may be
 	if prefix != "" {
 		known = policy.Names()
@@ -356,11 +381,11 @@ func readPolicy(v value, prefix string, p *v1.Policy) map[string]string {
 			labels[prefix+key] = text
 		}
 	}
-	parsed, problems := policy.Parse(labels)
-	for _, problem := range problems {
+	parsed := policy.Resolve(policy.Inputs{Labels: labels})
+	for _, problem := range parsed.Problems {
 		fields[strings.TrimPrefix(problem.Name, prefix)].fail("%q: %s", problem.Value, problem.Message)
 	}
-	*p = parsed
+	*p, *in = parsed.Policy, parsed.In
 	return labels
 }
 

@@ -85,6 +85,7 @@ func TestParse(t *testing.T) {
 			edit(func(c *config.Config) {
 				c.Host = v1.Policy{Weight: 50, MinBPS: 1e6, MaxBPS: 2e6, LatencyMS: 20, Class: v1.ClassEF, Priority: 3,
 					EFMax: v1.Part{Percent: 50}, AFMin: v1.Part{Percent: 30}}
+				c.HostIn.Weight, c.HostIn.Class = 50, v1.ClassEF
 			}),
 		},
 		{
@@ -309,7 +310,7 @@ func TestExample(t *testing.T) {
 	got, err := config.Parse("example.yaml", []byte(config.Example))
 	must.Succeed(t, err)
 	want := config.Default()
-	want.Uplinks = []config.Uplink{{Interface: "eth0", RateBPS: 100_000_000}}
+	want.Uplinks = []config.Uplink{{Interface: "eth0", RateBPS: 100_000_000, In: true, InRateBPS: 95_000_000}}
 	want.SocketGroup = "docker"
 	want.Listen = config.Listen{
 		Address: "192.0.2.1:7481", CertificatePath: "/etc/weir/tls/cert.pem", KeyPath: "/etc/weir/tls/key.pem",
@@ -320,17 +321,19 @@ func TestExample(t *testing.T) {
 		EFMax: v1.Part{Percent: 50}, AFMin: v1.Part{Percent: 30}}
 	want.Classifier = config.Classifier{Path: "/etc/weir/classifier.json", Levels: []string{"P2P=AF"}, MinConfidence: new(0.6)}
 	want.Rules = policy.Rules{
-		Defaults: policy.Values{Weight: new(uint32(100)), MaxBPS: new(uint64(50e6))},
+		Defaults: policy.Values{Weight: new(uint32(100)), MaxBPS: new(uint64(50e6)), InMaxBPS: new(uint64(80e6))},
 		Limits: []policy.Limit{{
 			Selector: policy.Selector{Project: "ci-*"},
-			Limits:   policy.Limits{Weight: new(uint32(50)), MinBPS: new(uint64(0)), MaxBPS: new(uint64(20e6)), Priority: new(uint32(0))},
+			Limits:   policy.Limits{Weight: new(uint32(50)), MinBPS: new(uint64(0)), MaxBPS: new(uint64(20e6)), Priority: new(uint32(0)), InMinBPS: new(uint64(0)), InMaxBPS: new(uint64(40e6))},
 		}, {
 			Selector: policy.Selector{Image: "registry.example.com/untrusted/*"},
 			Limits:   policy.Limits{Weight: new(uint32(10))},
 		}},
 		Policies: []policy.Rule{
 			{Selector: policy.Selector{Name: "camera-*"}, Values: policy.Values{MinBPS: new(uint64(10e6)), LatencyMS: new(20.0)}},
-			{Selector: policy.Selector{Project: "shop", Service: "web"}, Values: policy.Values{Weight: new(uint32(300))}},
+			{Selector: policy.Selector{Project: "shop", Service: "web"}, Values: policy.Values{
+				Weight: new(uint32(300)), InWeight: new(uint32(200)), InMinBPS: new(uint64(5e6)), InPriority: new(uint32(10)), InLatencyMS: new(20.0),
+			}},
 			{Selector: policy.Selector{Name: "pbx"}, Values: policy.Values{
 				Class: new(v1.ClassAuto), EFMax: &v1.Part{Percent: 50}, AFMin: &v1.Part{Percent: 30}, DSCP: new(v1.DSCPMark),
 			}},

@@ -56,6 +56,11 @@ func readValues(v value) policy.Values {
 	readGiven(f["ef-max"], &values.EFMax, policy.ParsePart)
 	readGiven(f["af-min"], &values.AFMin, policy.ParsePart)
 	readGiven(f["dscp"], &values.DSCP, orNone(policy.ParseDSCP))
+	readGiven(f["in.weight"], &values.InWeight, policy.ParseWeight)
+	readGiven(f["in.min"], &values.InMinBPS, orNone(policy.ParseRate))
+	readGiven(f["in.max"], &values.InMaxBPS, orNone(policy.ParseRate))
+	readGiven(f["in.priority"], &values.InPriority, policy.ParsePriority)
+	readGiven(f["in.latency"], &values.InLatencyMS, orNone(policy.ParseLatencyMS))
 	if name, err := values.Check(); err != nil {
 		f[name].fail("%v", err)
 	}
@@ -65,11 +70,13 @@ func readValues(v value) policy.Values {
 // readLimits reads the limits for labels.
 func readLimits(v value) policy.Limits {
 	var limits policy.Limits
-	f := v.fields("weight", "min", "max", "priority")
+	f := v.fields("weight", "min", "max", "priority", "in.min", "in.max")
 	readGiven(f["weight"], &limits.Weight, policy.ParseWeight)
 	readGiven(f["min"], &limits.MinBPS, orNone(policy.ParseRate))
 	readGiven(f["max"], &limits.MaxBPS, policy.ParseRate)
 	readGiven(f["priority"], &limits.Priority, policy.ParsePriority)
+	readGiven(f["in.min"], &limits.InMinBPS, orNone(policy.ParseRate))
+	readGiven(f["in.max"], &limits.InMaxBPS, policy.ParseRate)
 	return limits
 }
 

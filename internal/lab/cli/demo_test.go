@@ -50,7 +50,7 @@ func (s *idealStage) silence(_ context.Context, a actor) error {
 
 func (s *idealStage) set(_ context.Context, a actor, change v1.PolicyChange) error {
 	p := s.policies[a.name]
-	set, err := policy.CheckChange(p, change)
+	set, err := policy.CheckChange(p, policy.Default(), change)
 	s.policies[a.name] = policy.Resolve(policy.Inputs{Defaults: policy.Values{
 		Weight: &p.Weight, MinBPS: &p.MinBPS, MaxBPS: &p.MaxBPS, Priority: &p.Priority, LatencyMS: &p.LatencyMS, Class: &p.Class,
 	}, Set: set}).Policy

@@ -92,7 +92,7 @@ func (r *resolver) checkName(name string) {
 	lower := strings.ToLower(name)
 	key, ours := strings.CutPrefix(lower, Prefix)
 	switch known := slices.Contains(Names(), key); {
-	case !ours || known && name == lower:
+	case !ours || known && name == lower || r.received:
 	case known:
 		r.reportName(key, name, fmt.Sprintf("names of labels are in lower case; write %s%s", Prefix, key))
 	default:

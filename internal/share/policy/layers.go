@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -20,6 +19,17 @@ type Values struct {
 	EFMax     *v1.Part
 	AFMin     *v1.Part
 	DSCP      *v1.DSCP
+	// The values for what comes in.
+	InWeight    *uint32
+	InMinBPS    *uint64
+	InMaxBPS    *uint64
+	InPriority  *uint32
+	InLatencyMS *float64
+}
+
+// incoming returns the values for what comes in as those of a policy of its own.
+func (v Values) incoming() Values {
+	return Values{Weight: v.InWeight, MinBPS: v.InMinBPS, MaxBPS: v.InMaxBPS, Priority: v.InPriority, LatencyMS: v.InLatencyMS}
 }
 
 // Limits are the highest values that labels may request; nil means no limit.
@@ -28,6 +38,9 @@ type Limits struct {
 	MinBPS   *uint64
 	MaxBPS   *uint64
 	Priority *uint32
+	// InMinBPS and InMaxBPS are those of what comes in.
+	InMinBPS *uint64
+	InMaxBPS *uint64
 }
 
 // Inputs are the layers of one container's policy, lowest first. Each value is taken from
@@ -48,6 +61,9 @@ type Inputs struct {
 	// Policies are the operator's policies for this container, the highest-ranking first.
 	Policies []Values
 	Set      Values // `weir set`
+	// received: these are the layers for what comes in; their unknown names are reported with
+	// those for what goes out.
+	received bool
 }
 
 // Resolution is the resolved policy of one container.
@@ -55,19 +71,36 @@ type Resolution struct {
 	Policy   v1.Policy
 	From     v1.PolicyFrom
 	Problems []Problem // sorted by name
+	// In is the policy for what comes in, and InFrom the layers of its values.
+	In     v1.Policy
+	InFrom v1.PolicyFrom
 }
 
 // Resolve merges the layers into a policy and returns the layer of each value. The policy
 // is always valid. Problems list values that were not honoured and that no higher layer
 // replaced.
 func Resolve(in Inputs) Resolution {
-	r := resolver{Inputs: in}
-	r.result.Policy = Default()
-	r.result.From = v1.PolicyFrom{
+	r := resolve(in, Resolution{Policy: Default(), From: builtIn()})
+	received := resolve(in.incoming(), r.incoming())
+	r.In, r.InFrom = received.Policy, received.From
+	for _, p := range received.Problems {
+		r.Problems = append(r.Problems, p.incoming(in.Labels))
+	}
+	slices.SortStableFunc(r.Problems, byName)
+	return r
+}
+
+func builtIn() v1.PolicyFrom {
+	return v1.PolicyFrom{
 		Weight: v1.LayerBuiltIn, Min: v1.LayerBuiltIn, Max: v1.LayerBuiltIn,
 		Priority: v1.LayerBuiltIn, Latency: v1.LayerBuiltIn, Class: v1.LayerBuiltIn,
 		EFMax: v1.LayerBuiltIn, AFMin: v1.LayerBuiltIn, DSCP: v1.LayerBuiltIn,
 	}
+}
+
+// resolve puts the layers onto what applies without them.
+func resolve(in Inputs, without Resolution) Resolution {
+	r := resolver{Inputs: in, result: without}
 	r.take(v1.LayerDefaults, in.Defaults)
 	r.takeLabels()
 	for _, values := range in.Policies {
@@ -235,7 +268,7 @@ func (r *resolver) conclude() {
 		}
 		r.result.Problems = append(r.result.Problems, c.Problem)
 	}
-	slices.SortStableFunc(r.result.Problems, func(a, b Problem) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(r.result.Problems, byName)
 }
 
 // effect returns the layer of a value and a text that says what applies.

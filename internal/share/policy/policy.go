@@ -23,6 +23,7 @@
 package policy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -44,13 +45,31 @@ const (
 	LabelAFMin    = Prefix + "af-min"
 	LabelDSCP     = Prefix + "dscp"
 
-	// LabelKubernetesMax is used as the maximum if LabelMax is absent.
+	// LabelIn begins the labels for what comes in: weir.in.weight and so on (IncomingNames).
+	LabelIn = Prefix + incoming
+
+	// LabelKubernetesMax is used as the maximum if LabelMax is absent, and LabelKubernetesIn or
+	// LabelDockerTCIn as the maximum of what comes in.
 	LabelKubernetesMax = "kubernetes.io/egress-bandwidth"
+	LabelKubernetesIn  = "kubernetes.io/ingress-bandwidth"
+	LabelDockerTCIn    = "com.docker-tc.limit"
 )
+
+// incoming begins the names of values for what comes in.
+const incoming = "in."
 
 // Names returns the label names without [Prefix], in the order of the reference.
 func Names() []string {
-	return []string{"weight", "min", "max", "priority", "latency", "class", "ef-max", "af-min", "dscp"}
+	return append([]string{"weight", "min", "max", "priority", "latency", "class", "ef-max", "af-min", "dscp"}, IncomingNames()...)
+}
+
+// IncomingNames returns those of Names that are for what comes in.
+func IncomingNames() []string {
+	names := []string{"weight", "min", "max", "priority", "latency"}
+	for i, name := range names {
+		names[i] = incoming + name
+	}
+	return names
 }
 
 // DefaultWeight is the weight of a container without a configured weight.
@@ -83,6 +102,8 @@ type Problem struct {
 func (p Problem) Error() string {
 	return fmt.Sprintf("%s=%q: %s (%s)", p.Name, p.Value, p.Message, p.Effect)
 }
+
+func byName(a, b Problem) int { return cmp.Compare(a.Name, b.Name) }
 
 // Parse reads labels alone, without other layers. It always returns a valid
 // policy: a value that is missing, or that cannot be parsed or honoured, has its
@@ -126,10 +147,10 @@ func checkParts(p v1.Policy) error {
 		FormatPart(p.EFMax), FormatPart(p.AFMin))
 }
 
-// CheckChange returns what the fields of change that are not nil say, if base can
-// be changed so. For min, max, latency, class and dscp, "none" takes the value away. It
+// CheckChange returns what the fields of change that are not nil say, if base, and what it
+// says of what comes in, can be changed so. For min, max, latency, class and dscp, "none" takes the value away. It
 // is strict: an error has all problems joined.
-func CheckChange(base v1.Policy, change v1.PolicyChange) (Values, error) {
+func CheckChange(base, baseIn v1.Policy, change v1.PolicyChange) (Values, error) {
 	values, err := ParseChange(change)
 	if err != nil {
 		return Values{}, err
@@ -141,7 +162,9 @@ func CheckChange(base v1.Policy, change v1.PolicyChange) (Values, error) {
 	if values.EFMax == nil && p.EFMax == built.EFMax || values.AFMin == nil && p.AFMin == built.AFMin {
 		p.EFMax, p.AFMin = built.EFMax, built.AFMin // a default gives way
 	}
-	if err := errors.Join(checkMinMax(p), checkLatencyMin(p), checkParts(p)); err != nil {
+	in := resolver{result: Resolution{Policy: baseIn}}
+	in.take(v1.LayerSet, values.incoming())
+	if err := errors.Join(checkMinMax(p), checkLatencyMin(p), checkParts(p), checkMinMax(in.result.Policy), checkLatencyMin(in.result.Policy)); err != nil {
 		return Values{}, err
 	}
 	if err := checkUse(values, p); err != nil {
@@ -162,7 +185,12 @@ func ParseChange(change v1.PolicyChange) (Values, error) {
 		parseField("class", change.Class, &v.Class, OrNone(ParseClass)),
 		parseField("ef-max", change.EFMax, &v.EFMax, ParsePart),
 		parseField("af-min", change.AFMin, &v.AFMin, ParsePart),
-		parseField("dscp", change.DSCP, &v.DSCP, OrNone(ParseDSCP)))
+		parseField("dscp", change.DSCP, &v.DSCP, OrNone(ParseDSCP)),
+		parseField("in.weight", change.InWeight, &v.InWeight, ParseWeight),
+		parseField("in.min", change.InMin, &v.InMinBPS, OrNone(ParseRate)),
+		parseField("in.max", change.InMax, &v.InMaxBPS, OrNone(ParseRate)),
+		parseField("in.priority", change.InPriority, &v.InPriority, ParsePriority),
+		parseField("in.latency", change.InLatency, &v.InLatencyMS, OrNone(ParseLatencyMS)))
 	return v, err
 }
 

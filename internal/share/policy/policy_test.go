@@ -74,7 +74,7 @@ func TestParseProblems(t *testing.T) {
 			policy.Default(),
 			[]string{
 				`weir.class="gold": is not a class; write ef, af, be or auto (no class applies)`,
-				`weir.colour="red": unknown name; known are weir.weight, weir.min, weir.max, weir.priority, weir.latency, weir.class, weir.ef-max, weir.af-min, weir.dscp (ignored)`,
+				`weir.colour="red": unknown name; known are weir.weight, weir.min, weir.max, weir.priority, weir.latency, weir.class, weir.ef-max, weir.af-min, weir.dscp, weir.in.weight, weir.in.min, weir.in.max, weir.in.priority, weir.in.latency (ignored)`,
 				`weir.latency="20": has no unit; for milliseconds write 20ms (no latency bound applies)`,
 				`weir.max="-1": is negative; write for example 30mbit (no maximum applies)`,
 				`weir.min="30MB": has the unit "MB": bytes are not accepted; for 30 megabit write 30mbit (no minimum applies)`,
@@ -147,6 +147,9 @@ func TestNames(t *testing.T) {
 	change := reflect.TypeFor[v1.PolicyChange]()
 	for i := range change.NumField() {
 		name, _, _ := strings.Cut(change.Field(i).Tag.Get("json"), ",")
+		if in, ok := strings.CutPrefix(name, "in_"); ok {
+			name = "in." + in
+		}
 		fields = append(fields, strings.ReplaceAll(name, "_", "-"))
 	}
 	if !slices.Equal(fields, policy.Names()) {
@@ -258,7 +261,7 @@ func TestCheckChange(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			set, err := policy.CheckChange(base, tc.change)
+			set, err := policy.CheckChange(base, policy.Default(), tc.change)
 			if got := changed(base, set); err != nil || got != usualParts(tc.want) {
 				t.Errorf("changed to %+v, %v\nwant %+v", got, err, tc.want)
 			}
@@ -292,7 +295,7 @@ func TestCheckChange(t *testing.T) {
 		{"a good value does not slip past a bad one", v1.PolicyChange{Weight: new("7"), Max: new("x")}, []string{`max "x"`}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := policy.CheckChange(base, tc.change)
+			got, err := policy.CheckChange(base, policy.Default(), tc.change)
 			if err == nil || got != (policy.Values{}) {
 				t.Fatalf("CheckChange = %+v, %v; want an error alone", got, err)
 			}
@@ -429,6 +432,8 @@ func TestCheckChangeAgreesWithParse(t *testing.T) {
 			"weight": &change.Weight, "min": &change.Min, "max": &change.Max,
 			"priority": &change.Priority, "latency": &change.Latency, "class": &change.Class,
 			"ef-max": &change.EFMax, "af-min": &change.AFMin, "dscp": &change.DSCP,
+			"in.weight": &change.InWeight, "in.min": &change.InMin, "in.max": &change.InMax,
+			"in.priority": &change.InPriority, "in.latency": &change.InLatency,
 		}
 		removed := false
 		for name, value := range labels {
@@ -437,7 +442,7 @@ func TestCheckChangeAgreesWithParse(t *testing.T) {
 			removed = removed || value == "" || value == "none"
 		}
 		fromLabels, problems := policy.Parse(prefixed)
-		set, err := policy.CheckChange(policy.Default(), change)
+		set, err := policy.CheckChange(policy.Default(), policy.Default(), change)
 		changed := changed(policy.Default(), set)
 		if !valid(changed) {
 			t.Fatalf("invalid policy %+v", changed)

@@ -69,7 +69,8 @@ var groupLabels = []string{LabelComposeProject, LabelComposeService, LabelSwarmS
 
 // ReadsLabel reports whether a label can affect a policy.
 func ReadsLabel(name string) bool {
-	return len(name) > len(Prefix) && strings.EqualFold(name[:len(Prefix)], Prefix) || name == LabelKubernetesMax ||
+	return len(name) > len(Prefix) && strings.EqualFold(name[:len(Prefix)], Prefix) ||
+		name == LabelKubernetesMax || name == LabelKubernetesIn || name == LabelDockerTCIn ||
 		name == labelComposeNumber || slices.Contains(groupLabels, name)
 }
 
@@ -95,10 +96,11 @@ func (r Rules) Resolve(s Subject, set Values) Resolution {
 	}
 	resolved := Resolve(in)
 	if s.Configured {
-		from := &resolved.From
-		for _, layer := range []*v1.Layer{&from.Weight, &from.Min, &from.Max, &from.Priority, &from.Latency, &from.Class, &from.EFMax, &from.AFMin, &from.DSCP} {
-			if *layer == v1.LayerLabels {
-				*layer = v1.LayerContainers
+		for _, from := range []*v1.PolicyFrom{&resolved.From, &resolved.InFrom} {
+			for _, layer := range []*v1.Layer{&from.Weight, &from.Min, &from.Max, &from.Priority, &from.Latency, &from.Class, &from.EFMax, &from.AFMin, &from.DSCP} {
+				if *layer == v1.LayerLabels {
+					*layer = v1.LayerContainers
+				}
 			}
 		}
 	}
@@ -213,6 +215,11 @@ func (v Values) With(over Values) Values {
 	with(&v.EFMax, over.EFMax)
 	with(&v.AFMin, over.AFMin)
 	with(&v.DSCP, over.DSCP)
+	with(&v.InWeight, over.InWeight)
+	with(&v.InMinBPS, over.InMinBPS)
+	with(&v.InMaxBPS, over.InMaxBPS)
+	with(&v.InPriority, over.InPriority)
+	with(&v.InLatencyMS, over.InLatencyMS)
 	return v
 }
 

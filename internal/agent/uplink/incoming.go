@@ -1,0 +1,136 @@
+package uplink
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/weir-project/weir/internal/datapath/identity"
+	"github.com/weir-project/weir/internal/datapath/kernel"
+	"github.com/weir-project/weir/internal/share/sched"
+)
+
+// What an uplink receives is shared at a device of its own, an IFB that Weir makes: it has the life
+// cycle of an uplink, the same scheduler and the same classifier. Received packets are redirected to
+// it at the uplink's ingress hook (bpf/incoming.bpf.c).
+
+// incomingPrefix begins the names of IFBs; the uplink's name follows.
+const incomingPrefix = "in-"
+
+// incomingPercent of the speed that a device reports count as the speed of its IFB. Of that 98 % are
+// shared where the configuration gives no rate (largeFramesPercent): 95 %, so that packets queue here
+// and not before the link.
+const incomingPercent = 97
+
+// IncomingName returns the name of the IFB of an uplink.
+func IncomingName(uplink string) string {
+	return incomingPrefix + uplink[:min(len(uplink), kernel.MaxNameBytes-len(incomingPrefix))]
+}
+
+// incoming is the machine of an IFB. It differs from that of other devices in that Weir makes and
+// deletes the device, switches it on again, and attaches the classifier to two devices.
+type incoming struct {
+	*Host
+	// from returns the name and index of the uplink; 0 while it is absent.
+	from func() (name string, ifindex int)
+	// force: there is no obstacle.
+	force bool
+}
+
+// Incoming implements Machine.
+func (h *Host) Incoming(from func() (name string, ifindex int), force bool) Machine {
+	return &incoming{h, from, force}
+}
+
+// Obstacle names programs and filters of others at the uplink's ingress hook. A redirected packet
+// returns behind that hook, so a firewall there would silently stop working.
+func (m *incoming) Obstacle(ifb int) (string, error) {
+	if m.force {
+		return "", nil
+	}
+	name, from := m.from()
+	others, err := kernel.Redirect{From: from, To: ifb}.Others()
+	if err != nil || len(others) == 0 {
+		return "", err
+	}
+	return fmt.Sprintf("%s at ingress of %s would not see what is redirected to be shared, so nothing is: remove it, or accept that with in_force: true",
+		strings.Join(others, ", "), name), nil
+}
+
+// LinkByName returns the IFB, and makes it if the uplink is there. Errors: kernel.ErrNoLink while the
+// uplink is absent; another device of that name.
+func (m *incoming) LinkByName(name string) (kernel.Link, error) {
+	if _, ifindex := m.from(); ifindex == 0 {
+		return kernel.Link{}, kernel.ErrNoLink
+	}
+	link, err := kernel.LinkByName(name)
+	if errors.Is(err, kernel.ErrNoLink) {
+		if err = kernel.AddIFB(name); err == nil {
+			link, err = kernel.LinkByName(name)
+		}
+	}
+	if err == nil && link.Kind != kernel.KindIFB {
+		return link, fmt.Errorf("%s is a device of kind %s, and Weir needs the name for an IFB: rename that device", name, link.Kind)
+	}
+	return m.ready(link, err)
+}
+
+// LinkByIndex implements Machine.
+func (m *incoming) LinkByIndex(ifindex int) (kernel.Link, error) {
+	if _, uplink := m.from(); uplink == 0 {
+		return kernel.Link{}, kernel.ErrNoLink
+	}
+	return m.ready(kernel.LinkByIndex(ifindex))
+}
+
+// ready switches the IFB on, which drops all packets while it is off, and returns it with the MTU of
+// its uplink.
+func (m *incoming) ready(link kernel.Link, err error) (kernel.Link, error) {
+	if err == nil && !link.Up {
+		if err = kernel.SetUp(link.Index); err == nil {
+			link, err = kernel.LinkByIndex(link.Index)
+		}
+	}
+	if err != nil {
+		return link, err
+	}
+	_, ifindex := m.from()
+	uplink, err := kernel.LinkByIndex(ifindex)
+	link.MTUBytes = uplink.MTUBytes
+	return link, err
+}
+
+// SpeedBPS returns a little less than the speed that the uplink reports.
+func (m *incoming) SpeedBPS(string) (uint64, error) {
+	name, _ := m.from()
+	bps, err := m.Host.SpeedBPS(name)
+	return bps / 100 * incomingPercent, err
+}
+
+// SetGSOMaxBytes does nothing: the senders of received packets are elsewhere.
+func (*incoming) SetGSOMaxBytes(int, uint32) error { return nil }
+
+// OpenClassifier implements Machine.
+func (m *incoming) OpenClassifier(ifb int, majors sched.Majors) (identity.Classifier, Delays, error) {
+	_, from := m.from()
+	classifier, err := identity.OpenIncoming(from, ifb, majors, m.watcher)
+	if err != nil {
+		return nil, nil, err
+	}
+	return classifier, delaysOf(classifier.Uplink), nil
+}
+
+// Classified implements Machine.
+func (m *incoming) Classified(ifb int) (bool, error) {
+	_, from := m.from()
+	return identity.IncomingAttached(from, ifb)
+}
+
+// Declassify implements Machine.
+func (m *incoming) Declassify(ifb int) error {
+	_, from := m.from()
+	return identity.DetachIncoming(from, ifb)
+}
+
+// Discard deletes the IFB.
+func (*incoming) Discard(ifb int) error { return kernel.DeleteLink(ifb) }

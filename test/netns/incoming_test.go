@@ -1,0 +1,124 @@
+//go:build netns
+
+package netns
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/test/harness"
+)
+
+const (
+	incomingBPS = 50_000_000
+	// flooding is more than the uplink's, for each container.
+	flooding = 60_000_000
+)
+
+func shareIncoming(b *harness.Bed, settings map[string]any) *harness.Agent {
+	return b.StartAgent(harness.AgentOptions{Args: []string{"--in-rate", "50mbit"}, Settings: settings})
+}
+
+// checkDownloads judges at the containers' sockets.
+func checkDownloads(downloads *harness.Downloads, ideal []uint64) {
+	downloads.Bed.CheckMeasured(harness.Duration, downloads.Measure, func(m harness.Measurement) error {
+		return harness.CheckSharesWithin(harness.ShareTolerance, incomingBPS, m, ideal)
+	})
+}
+
+// TestIncoming: what comes in has its own weights, minimums and maximums, in every mode that keeps
+// the sender's address or is behind NAT; it survives the agent, and weir down leaves nothing.
+func TestIncoming(t *testing.T) {
+	b := harness.NewBed(t, testbed.HostOptions{})
+	containers := []*harness.Container{
+		b.Add("light", map[string]string{"weir.weight": "300", "weir.in.weight": "100"}),
+		b.Add("heavy", map[string]string{"weir.in.weight": "200"}),
+		b.AddMode("limited", testbed.ModeHost, map[string]string{"weir.in.weight": "1000", "weir.in.max": "8mbit"}),
+		b.AddMode("guaranteed", testbed.ModeMacvlan, map[string]string{"weir.in.weight": "1", "weir.in.min": "12mbit"}),
+	}
+	agent := shareIncoming(b, nil)
+	downloads := &harness.Downloads{Bed: b}
+	for _, c := range containers {
+		downloads.Start(c, flooding)
+	}
+	b.WarmUp()
+	// 50 less 8 (maximum) and 12 (minimum): 10 and 20.
+	ideal := []uint64{10_000_000, 20_000_000, 8_000_000, 12_000_000}
+	checkDownloads(downloads, ideal)
+	for i, c := range containers {
+		got := agent.Container(c.Name)
+		if got.In == nil || got.State != v1.StateOK {
+			t.Fatalf("%s: %s %q, in: %+v", c.Name, got.State, got.Reason, got.In)
+		}
+		if off := float64(got.In.EntitledBPS) / float64(ideal[i]); off < 0.98 || off > 1.02 {
+			t.Errorf("%s is entitled to %d, want %d", c.Name, got.In.EntitledBPS, ideal[i])
+		}
+	}
+	if text := b.MustWeir("ps"); strings.Count(text, "\n  in ") != len(containers)+1 {
+		t.Errorf("weir ps does not show what comes in:\n%s", text)
+	}
+
+	b.MustWeir("set", "heavy", "--in-max", "5mbit")
+	b.WarmUp()
+	checkDownloads(downloads, []uint64{25_000_000, 5_000_000, 8_000_000, 12_000_000})
+
+	agent.Kill()
+	checkDownloads(downloads, []uint64{25_000_000, 5_000_000, 8_000_000, 12_000_000})
+	agent = shareIncoming(b, nil)
+	b.WarmUp()
+	checkDownloads(downloads, []uint64{25_000_000, 5_000_000, 8_000_000, 12_000_000})
+	if got := agent.Container("heavy").In.Policy.MaxBPS; got != 5_000_000 {
+		t.Errorf("after a restart the maximum set is %d", got)
+	}
+	b.MustWeir("down")
+	agent.Ended()
+	for _, left := range []string{b.Run("ip", "link", "show", "type", "ifb"), b.Run("tc", "filter", "show", "dev", "uplink", "ingress")} {
+		if strings.TrimSpace(left) != "" {
+			t.Errorf("left behind: %s", left)
+		}
+	}
+}
+
+// TestIncomingFailures: a deleted IFB is made again, and nothing is shared past a program of others
+// at the same hook unless that is wanted.
+func TestIncomingFailures(t *testing.T) {
+	b := harness.NewBed(t, testbed.HostOptions{})
+	b.Add("limited", map[string]string{"weir.in.max": "8mbit"})
+	other := []string{"tc", "filter", "add", "dev", "uplink", "ingress", "pref", "77", "protocol", "ip", "u32", "match", "ip", "dport", "4242", "0xffff", "flowid", "1:7"}
+	agent := shareIncoming(b, nil)
+	b.Run("ip", "link", "del", "in-uplink")
+	b.Await("the IFB made again", 2*time.Second, func() (bool, string) {
+		events := b.MustWeir("events")
+		return strings.Contains(events, "in-uplink was deleted") && strings.Contains(b.Run("ip", "link", "show", "type", "ifb"), "in-uplink"), events
+	})
+	b.Run(other...)
+	limited, took := agent.AwaitContainer("limited", "the filter is seen", 8*time.Second, func(c v1.Container) bool { return c.State == v1.StateDegraded })
+	t.Logf("seen after %v: %s", took, limited.Reason)
+	if !strings.Contains(limited.Reason, "u32 filter at ingress of uplink") || !strings.Contains(limited.Reason, "in_force") {
+		t.Errorf("the reason is %q", limited.Reason)
+	}
+	if filters := b.Run("tc", "filter", "show", "dev", "uplink", "ingress"); strings.Contains(filters, "weir_incoming") {
+		t.Errorf("still redirected: %s", filters)
+	}
+	_ = agent.End(syscall.SIGTERM, 5*time.Second)
+	agent = b.StartAgent(harness.AgentOptions{UplinksInConfig: true, Settings: map[string]any{
+		"uplink": "uplink", "rate": "100mbit", "in_rate": "50mbit", "in_force": true,
+	}})
+	if got := agent.Container("limited"); got.State != v1.StateOK {
+		t.Errorf("with in_force: %s %q", got.State, got.Reason)
+	}
+}
+
+// TestIncomingWithoutRate: labels for what comes in say that they have no effect.
+func TestIncomingWithoutRate(t *testing.T) {
+	b := harness.NewBed(t, testbed.HostOptions{})
+	b.Add("limited", map[string]string{"weir.in.max": "8mbit"})
+	agent := b.StartAgent(harness.AgentOptions{})
+	if got := agent.Container("limited"); got.State != v1.StateDegraded || !strings.Contains(got.Reason, "--in-rate") {
+		t.Errorf("%s %q", got.State, got.Reason)
+	}
+}
