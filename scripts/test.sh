@@ -54,7 +54,10 @@ fi
 
 case "$*" in
 '') suites=(unit web netns docker vm deb generated lint rules) ;;
-all) suites=(unit web netns docker machines deb release generated lint cross rules) ;;
+all)
+	suites=(unit web netns docker machines deb release generated lint cross rules)
+	export WEIR_VOICE_DRAWS=${WEIR_VOICE_DRAWS:-20}
+	;;
 *) suites=("$@") ;;
 esac
 for suite in "${suites[@]}"; do

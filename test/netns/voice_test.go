@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -34,19 +33,61 @@ func (b bulk) String() string {
 	return fmt.Sprintf("%d %s to port %d, datagrams of %d", b.connections, b.protocol, b.port, b.payloadBytes)
 }
 
+// drawBulk draws the load number n. Any six in a row have 1, 12 and 50 connections or flows of TCP and
+// of UDP, any twelve each of them to a port that the classifier is certain of and to any other.
+func drawBulk(r *rand.Rand, n uint64) bulk {
+	load := bulk{[]traffic.Protocol{traffic.TCP, traffic.UDP}[n%2], []int{12, 50, 1}[n%3], uint16(1025 + 2*r.IntN(32000)), 1000 + r.IntN(473)}
+	if load.port >= harness.BasePort && load.port < harness.BasePort+harness.Slots { // the bed's own
+		load.port += harness.Slots
+	}
+	if n%4 < 2 {
+		load.port = []uint16{3306, 5060, 5222, 5432, 25565}[r.IntN(5)]
+	}
+	return load
+}
+
+// kind is what the table of waits tells loads apart by.
+type kind struct {
+	connections int
+	protocol    traffic.Protocol
+}
+
+// TestDrawnBulk: the few draws of the gate have every kind of bulk, wherever they begin.
+func TestDrawnBulk(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	for begin := range uint64(12) {
+		kinds := map[kind]bool{}
+		for n := range uint64(gateDraws) {
+			load := drawBulk(r, begin+n)
+			kinds[kind{load.connections, load.protocol}] = true
+		}
+		if len(kinds) != 6 {
+			t.Errorf("%d draws from number %d have %d kinds of bulk, want 6: %v", gateDraws, begin, len(kinds), kinds)
+		}
+	}
+}
+
+// gateDraws are as many as it takes for each kind of bulk.
+const gateDraws = 6
+
+// setting returns the number in a variable of the environment, or another one where it is not set.
+func setting(t *testing.T, name string, unset uint64) uint64 {
+	t.Helper()
+	if text := os.Getenv(name); text != "" {
+		return number(t, text)
+	}
+	return unset
+}
+
 // TestVoiceBesideBulk: voice of a container whose class is auto does not wait for the bulk of
 // the same container, whatever its ports and its protocol are. WEIR_VOICE_DRAWS is the number
-// of loads that are drawn; the default fits the gate.
+// of loads that are drawn, WEIR_SEED says which.
 func TestVoiceBesideBulk(t *testing.T) {
 	const settle, measured, most = 2 * time.Second, 4 * time.Second, 5 * time.Millisecond
-	draws, seed := 4, rand.Uint64()
-	if text := os.Getenv("WEIR_VOICE_DRAWS"); text != "" {
-		n, err := strconv.Atoi(text)
-		must.Succeed(t, err)
-		draws = n
-	}
-	t.Logf("seed %d", seed)
+	draws, seed := setting(t, "WEIR_VOICE_DRAWS", gateDraws), setting(t, "WEIR_SEED", rand.Uint64())
+	t.Logf("WEIR_SEED=%d", seed)
 	r := rand.New(rand.NewPCG(seed, 1))
+	waits := map[kind][][2]time.Duration{} // p50 and p99 of each draw
 	b := newBed(t)
 	mixed := b.Add("mixed", labels("class", "auto"))
 	plain := b.Add("plain", nil)
@@ -54,10 +95,7 @@ func TestVoiceBesideBulk(t *testing.T) {
 	b.Send(plain, harness.Load{Protocol: traffic.TCP, Connections: 4})
 	b.WarmUp()
 	for i := range draws {
-		load := bulk{[]traffic.Protocol{traffic.TCP, traffic.UDP}[i%2], []int{12, 50, 1}[i%3], uint16(1025 + 2*r.IntN(32000)), 1000 + r.IntN(473)}
-		if i%4 < 2 { // of a service that the classifier is certain of
-			load.port = []uint16{3306, 5060, 5222, 5432, 25565}[r.IntN(5)]
-		}
+		load := drawBulk(r, seed%12+i)
 		t.Run(load.String(), func(t *testing.T) {
 			voice := &application{port: uint16(16384 + 2*r.IntN(8192)), payloadBytes: 172, bps: 8 * 50 * float64(traffic.WireBytesUDP(mixed.PeerAddr, 172))}
 			receiver := timedApplications(t, b, mixed, []*application{voice})
@@ -81,6 +119,8 @@ func TestVoiceBesideBulk(t *testing.T) {
 			}
 			at := func(part int) time.Duration { return delays[(len(delays)-1)*part/100] }
 			t.Logf("voice waits %v, %v (p99), %v", at(50), at(99), at(100))
+			of := kind{load.connections, load.protocol}
+			waits[of] = append(waits[of], [2]time.Duration{at(50), at(99)})
 			if at(99) > most {
 				t.Errorf("voice waits %v at p99, want at most %v", at(99), most)
 			}
@@ -90,6 +130,9 @@ func TestVoiceBesideBulk(t *testing.T) {
 				}
 			}
 		})
+	}
+	for of, each := range waits {
+		t.Logf("%d %s: %d draws, p50 and p99 %v", of.connections, of.protocol, len(each), each)
 	}
 }
 
