@@ -24,8 +24,8 @@ var hostileJSON = strings.ReplaceAll(hostile, `"`, `\"`)
 
 // fakeEdge answers as weir-edge does.
 type fakeEdge struct {
-	silent, empty atomic.Bool
-	asked         atomic.Int64
+	silent, empty, few atomic.Bool
+	asked              atomic.Int64
 }
 
 func (f *fakeEdge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -62,6 +62,9 @@ func (f *fakeEdge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (f *fakeEdge) busy() edge.Snapshot {
 	users := 12 + int(f.asked.Add(1)%6) // something moves
+	if f.few.Load() {
+		users -= 8
+	}
 	return edge.Snapshot{
 		Version: "v-test", Engine: "swarm", At: time.Now(),
 		Services: []edge.Service{
@@ -126,6 +129,22 @@ func TestEdgePage(t *testing.T) {
 		holds(ctx, t, contains(".events li", "start"))
 		holds(ctx, t, `document.querySelectorAll("canvas").length === 2`)
 	})
+}
+
+// TestEdgeAxis: an axis of users has whole numbers, and no number twice or rounded to another.
+func TestEdgeAxis(t *testing.T) {
+	t.Parallel()
+	feed := &fakeEdge{}
+	feed.few.Store(true)
+	ctx := browse(t, "http://"+serveEdge(t, feed)+"/", 900, "light")
+	holds(ctx, t, `document.querySelectorAll("canvas").length === 2`)
+	act(ctx, t, chromedp.Evaluate(`(() => {
+		const draw = CanvasRenderingContext2D.prototype.fillText
+		window.labels = new Set()
+		CanvasRenderingContext2D.prototype.fillText = function (text, ...where) { labels.add(text); draw.call(this, text, ...where) }
+	})()`, nil))
+	holds(ctx, t, `labels.has("10")`)
+	holds(ctx, t, `[...labels].filter((label) => /^\d+$/.test(label)).join() === "0,5,10"`)
 }
 
 // What is empty says why.
