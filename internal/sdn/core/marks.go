@@ -3,6 +3,7 @@ package core
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -365,10 +366,12 @@ func (k *marks) send(sw *switchState, number uint32, t treatment) {
 	in, meter := []openflow.OXM{inPort(number)}, sw.meter(number)
 	sw.marks.ports[number] = t
 	if t.efBoundBPS == 0 {
+		k.dropSources(sw, number)
 		gone := deleteFlows(cookieMark, cookieKindMask, in...)
 		if t.link {
 			gone.TableID = tableMeters
 			k.add(sw, tablePorts, priorityPort, in, goTo(tableMarks))
+			k.dropRouted(sw, in)
 		}
 		k.switches.send(sw.dpid, gone)
 		if meter != 0 {
@@ -399,6 +402,24 @@ func (k *marks) sendRouted(sw *switchState, in []openflow.OXM) {
 	for _, kind := range []uint64{neighbourSolicitation, neighbourAdvertisement} {
 		fields := with(etherType(etherIPv6), openflow.NewOXMNumber(openflow.OFPXMT_OFB_IP_PROTO, icmpv6), openflow.NewOXMNumber(openflow.OFPXMT_OFB_ICMPV6_TYPE, kind))
 		k.add(sw, tablePorts, priorityRouted, fields, goTo(tableFlows))
+	}
+}
+
+// dropRouted deletes what sendRouted sent, of which every entry is of one type of packets.
+func (k *marks) dropRouted(sw *switchState, in []openflow.OXM) {
+	for _, kind := range []uint64{etherIPv4, etherIPv6, etherARP} {
+		m := deleteFlows(cookieMark, cookieKindMask, slices.Concat(in, []openflow.OXM{etherType(kind)})...)
+		m.TableID = tablePorts
+		k.switches.send(sw.dpid, m)
+	}
+}
+
+// dropSources deletes the entries of stations that were behind a trusted port.
+func (k *marks) dropSources(sw *switchState, number uint32) {
+	before := len(sw.marks.sources)
+	maps.DeleteFunc(sw.marks.sources, func(_ openflow.MAC, s source) bool { return s.port == number })
+	if len(sw.marks.sources) < before {
+		k.switches.send(sw.dpid, deleteFlows(cookieSource, cookieKindMask, inPort(number)))
 	}
 }
 

@@ -418,6 +418,39 @@ func TestRoutedFromTrustedPort(t *testing.T) {
 	}
 }
 
+// TestTrustedPortBecomesLink: what a trusted port had, entries of stations and of gateways among it, is
+// gone when it leads to another switch.
+func TestTrustedPortBecomesLink(t *testing.T) {
+	w := newWorld(t, func(c *Config) {
+		c.Routes = mustRoutes(t)
+		trusting(everywhere("p1")...)(c)
+	})
+	w.add(1, 3)
+	w.add(2, 3)
+	w.cable(at(1, 1), at(2, 1))
+	w.connect(1)
+	w.pass(4 * time.Second)
+	behind := simHostAt(at(1, 1), 7) // of the other switch, which is not connected yet
+	w.send(behind.at, behind.marked(simHostAt(at(1, 3), 8), 25, 0))
+	own := func() (list []string) {
+		for _, e := range w.switches[1].entries {
+			kind := e.Cookie & cookieKindMask
+			if in := e.Match.Field(openflow.OFPXMT_OFB_IN_PORT); in != nil && in.Number() == 1 && (kind == cookieMark || kind == cookieSource) {
+				list = append(list, fmt.Sprintf("table %d priority %d", e.TableID, e.Priority))
+			}
+		}
+		return list
+	}
+	if n := len(own()); n != 8 || len(w.switches[1].meters) != 1 {
+		t.Fatalf("a trusted port has %v, %d meters", own(), len(w.switches[1].meters))
+	}
+	w.connect(2)
+	w.pass(6 * time.Second)
+	if got := own(); !slices.Equal(got, []string{"table 0 priority 20"}) || len(w.switches[1].meters) > 0 {
+		t.Errorf("a link has %v, %d meters", got, len(w.switches[1].meters))
+	}
+}
+
 // TestSecondLookMarks: what the second look corrects has another mark.
 func TestSecondLookMarks(t *testing.T) {
 	w, s := oneSwitch(t, trusting(everywhere("p3")...))
