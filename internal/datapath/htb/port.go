@@ -1,6 +1,7 @@
 package htb
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -46,6 +47,25 @@ const (
 var openVSwitchRoot = kernel.NewHandle(portClassMajor, 0xfffe)
 
 var portRootClass = kernel.NewHandle(portClassMajor, rootMinor)
+
+// SelectByMark has the queues of a device, of Open vSwitch or of a PortTree, take packets by their DSCP
+// field, if their priority names no queue, and reports whether anything changed. It fails while the
+// device has none.
+func (p *Port) SelectByMark(queues map[uint8]int) (changed bool, err error) {
+	switch owner, what, err := p.Owner(); {
+	case err != nil:
+		return false, err
+	case owner != PortOurs && owner != PortSwitch && len(queues) > 0:
+		return false, fmt.Errorf("its queues are not made yet: it has %s", cmp.Or(what, "none"))
+	case owner != PortOurs && owner != PortSwitch:
+		return false, nil
+	}
+	classes := map[uint8]kernel.Handle{}
+	for dscp, id := range queues {
+		classes[dscp] = portClass(id)
+	}
+	return kernel.SetMarks(p.ifindex, portClasses, classes)
+}
 
 func portClass(id int) kernel.Handle { return kernel.NewHandle(portClassMajor, uint16(id+1)) }
 func portQueue(id int) kernel.Handle { return kernel.NewHandle(portQueueMajor+uint16(id), 0) }

@@ -5,6 +5,7 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -169,4 +170,88 @@ func TestFilterInNetNS(t *testing.T) {
 		}
 	}
 	must.Succeed(t, Hook{NetNSPath: "/run/netns/" + name, Ifindex: 1}.Attach(program, nil))
+}
+
+// TestMarks: packets go to the class of their mark, IPv4 and IPv6, unless their priority names one; a
+// second time changes nothing, and filters of others stay.
+func TestMarks(t *testing.T) {
+	name := fmt.Sprintf("weir-marks-%d", os.Getpid())
+	run := func(args ...string) string {
+		out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %v: %s", args, err, out)
+		}
+		return string(out)
+	}
+	run("ip", "netns", "add", name)
+	t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", name).Run() })
+	run("ip", "-n", name, "link", "set", "lo", "up")
+	run("tc", "-n", name, "qdisc", "add", "dev", "lo", "root", "handle", "1:", "htb", "default", "1")
+	for _, class := range []string{"1:1", "1:2", "1:3"} {
+		run("tc", "-n", name, "class", "add", "dev", "lo", "parent", "1:", "classid", class, "htb", "rate", "1gbit")
+	}
+	run("tc", "-n", name, "filter", "add", "dev", "lo", "parent", "1:", "prio", "9", "u32", "match", "u8", "0", "0", "at", "-14", "flowid", "1:9")
+	classes := map[uint8]Handle{46: NewHandle(1, 3), 10: NewHandle(1, 2), 44: NewHandle(1, 3)}
+	err := InNetNS("/run/netns/"+name, func() error {
+		for _, want := range []bool{true, false} {
+			if changed, err := SetMarks(1, NewHandle(1, 0), classes); err != nil || changed != want {
+				return fmt.Errorf("changed: %v, %w, want %v", changed, err, want)
+			}
+		}
+		return nil
+	})
+	must.Succeed(t, err)
+	run("tc", "-n", name, "filter", "del", "dev", "lo", "parent", "1:", "prio", "9")
+	sent := func(class string) (packets int) {
+		text := run("tc", "-n", name, "-s", "class", "show", "dev", "lo", "classid", class)
+		_, rest, _ := strings.Cut(text, "bytes ")
+		if _, err := fmt.Sscan(rest, &packets); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		return packets
+	}
+	for _, c := range []struct {
+		address string
+		tos     int
+		class   string
+	}{{"127.0.0.1", 46 << 2, "1:3"}, {"127.0.0.1", 44<<2 | 2, "1:3"}, {"::1", 46 << 2, "1:3"}, {"127.0.0.1", 10 << 2, "1:2"}, {"::1", 0, "1:1"}, {"127.0.0.1", 12 << 2, "1:1"}} {
+		before := sent(c.class)
+		must.Succeed(t, InNetNS("/run/netns/"+name, func() error { return sendMarked(c.address, c.tos) }))
+		if n := sent(c.class) - before; n < 10 {
+			t.Errorf("octet %#x to %s: %d of 10 packets in class %s", c.tos, c.address, n, c.class)
+		}
+	}
+	must.Succeed(t, InNetNS("/run/netns/"+name, func() error {
+		_, err := SetMarks(1, NewHandle(1, 0), nil)
+		return err
+	}))
+	if left := run("tc", "-n", name, "filter", "show", "dev", "lo"); left != "" {
+		t.Errorf("left are %s", left)
+	}
+}
+
+// sendMarked sends ten datagrams with a traffic class octet to a local address.
+func sendMarked(address string, tos int) error {
+	client, err := net.Dial("udp", net.JoinHostPort(address, "9"))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	raw, err := client.(*net.UDPConn).SyscallConn()
+	if err != nil {
+		return err
+	}
+	level, option := unix.IPPROTO_IP, unix.IP_TOS
+	if strings.Contains(address, ":") {
+		level, option = unix.IPPROTO_IPV6, unix.IPV6_TCLASS
+	}
+	var failed error
+	if err := raw.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), level, option, tos) }); err != nil || failed != nil {
+		return errors.Join(err, failed)
+	}
+	for range 10 {
+		_, _ = client.Write(make([]byte, 100)) // nothing listens, and ICMP says so
+		_, _ = client.Write(nil)
+	}
+	return nil
 }

@@ -33,6 +33,7 @@ func NewRoot(name string) *cobra.Command {
 		newSDNFlowsCommand(),
 		newSDNTopologyCommand(),
 		newSDNLinksCommand(),
+		newSDNQueuesCommand(),
 		newSDNDownCommand(),
 		newSDNDecodeCommand(),
 	)

@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -160,6 +162,75 @@ func (m managers) kick() {
 	}
 }
 
+// defaultOVSDB is where Open vSwitch's database listens.
+const defaultOVSDB = "unix:/var/run/openvswitch/db.sock"
+
+func newSDNQueuesCommand() *cobra.Command {
+	var f sdnQueueFlags
+	var remove bool
+	cmd := &cobra.Command{
+		Use:   "queues BRIDGE --rate RATE",
+		Short: "Give a bridge that others control queues by DSCP",
+		Long: `Give the ports of an Open vSwitch bridge queues for EF, AF and BE, which take packets by
+their DSCP field. The bridge may be controlled by OVN, Incus, Proxmox or no controller at
+all (NORMAL): no OpenFlow entry is added, and packets for which its controller chose a
+queue stay in that queue. Run it on the switch's host as root, and again when ports were
+added or the host has started. --remove takes the queues back.`,
+		Example: "weir sdn queues vmbr0 --rate eth0=1gbit --rate tap100i0=200mbit\nweir sdn queues vmbr0 --remove",
+		Args:    cmdline.ExactArgs("BRIDGE"),
+	}
+	set := cmd.Flags()
+	f.add(set)
+	set.BoolVar(&remove, "remove", false, "remove the queues of the bridge, and put back what ports had before")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		o, err := f.options()
+		if err != nil {
+			return err
+		}
+		if len(f.ovsdb) == 0 {
+			f.ovsdb = []string{defaultOVSDB}
+		}
+		if len(f.ovsdb) > 1 {
+			return cmdline.Usagef("--ovsdb: a bridge is in one database")
+		}
+		if remove {
+			return giveBack(cmd.Context(), cmd, f.ovsdb, args[0])
+		}
+		o.Address, o.Bridge, o.Log = f.ovsdb[0], args[0], slog.New(slog.DiscardHandler)
+		states, err := ovsdb.New(o).Once(cmd.Context())
+		if err != nil {
+			return err
+		}
+		return printQueues(cmd, args[0], states)
+	}
+	return cmd
+}
+
+// printQueues prints the states of ports, and fails unless each port that leads through a device has
+// its queues.
+func printQueues(cmd *cobra.Command, bridge string, states map[string]qos.PortState) error {
+	t, without := cmdline.TextTable{Header: []string{"PORT", "RATE", "STATE"}, Note: "REASON"}, 0
+	for _, name := range slices.Sorted(maps.Keys(states)) {
+		s := states[name]
+		if s.State == "" {
+			s.State, s.Reason = "-", "it leads to another bridge, a tunnel or the host: no device sends for it"
+		} else if s.State != "ok" {
+			without++
+		}
+		t.Add([]string{cmdline.Printable(name), cmdline.RateOrDash(s.RateBPS), s.State}, cmdline.Printable(s.Reason))
+	}
+	if err := t.Print(cmd.OutOrStdout(), cmdline.TerminalWidth(cmd.OutOrStdout())); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	switch {
+	case len(states) == 0:
+		return fmt.Errorf("bridge %s has no ports", bridge)
+	case without > 0:
+		return fmt.Errorf("%s of bridge %s without queues in force: see the reasons", cmdline.Counted(without, "port"), bridge)
+	}
+	return nil
+}
+
 func newSDNDownCommand() *cobra.Command {
 	var addresses []string
 	cmd := &cobra.Command{
@@ -182,16 +253,16 @@ Stop weir sdn run first: it would make the queues again.`,
 					return cmdline.Usagef("--ovsdb %w", err)
 				}
 			}
-			return giveBack(cmd.Context(), cmd, addresses)
+			return giveBack(cmd.Context(), cmd, addresses, "")
 		},
 	}
 	cmd.Flags().StringSliceVar(&addresses, "ovsdb", nil, "Open vSwitch's database: unix:PATH or tcp:ADDR:PORT; may be repeated")
 	return cmd
 }
 
-func giveBack(ctx context.Context, cmd *cobra.Command, addresses []string) error {
+func giveBack(ctx context.Context, cmd *cobra.Command, addresses []string, bridge string) error {
 	for _, address := range addresses {
-		names, err := ovsdb.Remove(ctx, address)
+		names, err := ovsdb.Remove(ctx, address, bridge)
 		for _, name := range names {
 			fmt.Fprintf(cmd.OutOrStdout(), "%s given back\n", cmdline.Printable(name))
 		}
@@ -199,7 +270,7 @@ func giveBack(ctx context.Context, cmd *cobra.Command, addresses []string) error
 			return err
 		}
 		if len(names) == 0 {
-			fmt.Fprintf(cmd.ErrOrStderr(), "weir: no port of %s has queues of weir\n", address)
+			fmt.Fprintf(cmd.ErrOrStderr(), "weir: no port of %s has queues of weir\n", cmdline.Printable(cmp.Or(bridge, address)))
 		}
 	}
 	return nil

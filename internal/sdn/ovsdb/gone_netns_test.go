@@ -72,7 +72,7 @@ func TestGoneDevice(t *testing.T) {
 		if there, err := tc("show", "dev", host.UplinkName); err != nil || !strings.Contains(there, "htb 1:") {
 			return fmt.Errorf("queues were not made: %q, %w", there, err)
 		}
-		if _, err := Remove(t.Context(), address); err != nil {
+		if _, err := Remove(t.Context(), address, ""); err != nil {
 			return err
 		}
 		there, err := tc("show", "dev", host.UplinkName)

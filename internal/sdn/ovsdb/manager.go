@@ -40,6 +40,9 @@ type Options struct {
 	Replace bool
 	// Promised returns the queues of promises at a port; nil: there are none.
 	Promised func(topology.Port) []qos.Queue
+	// Bridge, unless empty, is a bridge that others control, whose ports get queues by marks: its switch
+	// is told nothing, and Controls is not asked.
+	Bridge string
 	// Controls reports whether a switch accepts changes from this controller.
 	Controls func(topology.DPID) bool
 	Log      *slog.Logger
@@ -201,7 +204,11 @@ func (m *Manager) reconcile(ctx context.Context, c client.Client) error {
 		return err
 	}
 	status := map[topology.Port]qos.PortState{}
-	for _, p := range tables.controlled(m.options.Controls) {
+	controls := m.options.Controls
+	if m.options.Bridge != "" {
+		controls = tables.isBridge(m.options.Bridge)
+	}
+	for _, p := range tables.controlled(controls) {
 		state, err := m.reconcilePort(ctx, c, p, m.options.RateOf(p.name))
 		if err != nil {
 			if !c.Connected() {
@@ -223,9 +230,13 @@ func (m *Manager) reconcile(ctx context.Context, c client.Client) error {
 
 // reconcilePort updates the queues of one port. A rate of 0 means the link's speed.
 func (m *Manager) reconcilePort(ctx context.Context, c client.Client, p port, rateBPS uint64) (qos.PortState, error) {
+	if m.options.Bridge != "" && !p.seen.Device() {
+		return qos.PortState{}, nil
+	}
 	change := qos.Plan(p.seen, qos.Wanted{Type: m.options.Type, RateBPS: rateBPS, Queues: m.options.Queues, Replace: m.options.Replace, Promised: m.promised(p)})
 	if m.options.Type != qos.TypeNoop || change.Action == qos.Refuse {
-		return stateOf(p, change), m.apply(ctx, c, p, change)
+		err := m.apply(ctx, c, p, change)
+		return m.byMark(p, stateOf(p, change)), err
 	}
 	at, err := m.trees.prepare(p, m.options.Replace)
 	if err != nil {
@@ -239,7 +250,7 @@ func (m *Manager) reconcilePort(ctx context.Context, c client.Client, p port, ra
 	}
 	state := stateOf(p, change)
 	state.Counters, err = m.trees.put(at, p, change, m.options.Log)
-	return state, err
+	return m.byMark(p, state), err
 }
 
 // keepPromised is how long the queues of an earlier controller's promises stay, of which the ledger
@@ -308,9 +319,9 @@ func (m *Manager) apply(ctx context.Context, c client.Client, p port, change qos
 	return nil
 }
 
-// Remove deletes all of Weir's queues from a database, restores earlier queueing, and
-// returns the names of the ports.
-func Remove(ctx context.Context, address string) ([]string, error) {
+// Remove deletes all of Weir's queues from a database, or those of a bridge unless that is empty,
+// restores earlier queueing, and returns the names of the ports.
+func Remove(ctx context.Context, address, bridge string) ([]string, error) {
 	c, err := connect(ctx, address)
 	if err != nil {
 		return nil, err
@@ -326,9 +337,10 @@ func Remove(ctx context.Context, address string) ([]string, error) {
 	)
 	defer queues.close()
 	for _, row := range tables.ports {
-		if row.QoS == nil || !tables.row(*row.QoS).Ours() {
+		if row.QoS == nil || !tables.row(*row.QoS).Ours() || bridge != "" && !tables.isOn(bridge, row) {
 			continue
 		}
+		_ = queues.selectByMark(tables.deviceOf(row), nil) // of another host, or without filters
 		if err := remove(ctx, c, &queues, tables, row); err != nil {
 			return names, fmt.Errorf("give port %s back: %w", row.Name, err)
 		}
@@ -341,6 +353,54 @@ func Remove(ctx context.Context, address string) ([]string, error) {
 		return names, err
 	}
 	return names, transact(ctx, c, tables.removeOrphans)
+}
+
+// byMark has the queues of a port take packets by their marks, where others control the switch, and
+// returns the port's state.
+func (m *Manager) byMark(p port, state qos.PortState) qos.PortState {
+	if m.options.Bridge == "" || state.State != "ok" {
+		return state
+	}
+	if err := m.trees.selectByMark(p.device, m.options.Queues.OfMarks()); err != nil {
+		state.State, state.Reason = "degraded", err.Error()
+	}
+	return state
+}
+
+// Once makes the queues of Options.Bridge, and returns the states of its ports by name. It waits a
+// moment for Open vSwitch to make what the database says.
+func (m *Manager) Once(ctx context.Context) (map[string]qos.PortState, error) {
+	c, err := connect(ctx, m.options.Address)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	defer m.trees.close()
+	for end := time.Now().Add(ovsPatience); ; {
+		if err := m.reconcile(ctx, c); err != nil {
+			return nil, err
+		}
+		tables, err := read(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		if !tables.hasBridge(m.options.Bridge) {
+			return nil, fmt.Errorf("the database at %s has no bridge %s: ovs-vsctl list-br lists them", m.options.Address, m.options.Bridge)
+		}
+		states, whole := map[string]qos.PortState{}, true
+		for _, p := range tables.controlled(tables.isBridge(m.options.Bridge)) {
+			state := m.Status()[p.at]
+			states[p.name], whole = state, whole && state.State != "degraded"
+		}
+		if whole || time.Now().After(end) {
+			return states, nil
+		}
+		select {
+		case <-time.After(lookEvery / 5):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 }
 
 // remove deletes a port's queues, and for linux-noop also those on its device.

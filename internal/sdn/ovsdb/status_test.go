@@ -95,7 +95,7 @@ func TestStatusAges(t *testing.T) {
 // TestNoDatabase: the error names the socket once, and what to do.
 func TestNoDatabase(t *testing.T) {
 	address := "unix:" + t.TempDir() + "/no.sock"
-	_, err := Remove(t.Context(), address)
+	_, err := Remove(t.Context(), address, "")
 	if err == nil {
 		t.Fatal("no error")
 	}

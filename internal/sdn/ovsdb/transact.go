@@ -145,6 +145,26 @@ func (t *tables) controlled(ours func(topology.DPID) bool) []port {
 	return out
 }
 
+// isBridge returns a function that reports whether a switch is a bridge.
+func (t *tables) isBridge(name string) func(topology.DPID) bool {
+	for _, b := range t.bridges {
+		if b.Name == name && b.DatapathID != nil {
+			is, err := strconv.ParseUint(*b.DatapathID, 16, 64)
+			return func(d topology.DPID) bool { return err == nil && d == topology.DPID(is) }
+		}
+	}
+	return func(topology.DPID) bool { return false }
+}
+
+func (t *tables) hasBridge(name string) bool {
+	return slices.ContainsFunc(t.bridges, func(b bridgeRow) bool { return b.Name == name })
+}
+
+// isOn reports whether a bridge has a port.
+func (t *tables) isOn(bridge string, row portRow) bool {
+	return slices.ContainsFunc(t.bridges, func(b bridgeRow) bool { return b.Name == bridge && slices.Contains(b.Ports, row.UUID) })
+}
+
 // linkSpeedBPS returns the speed of an interface's link, or 0 if it is unknown. Virtual devices
 // have no link: tap devices report 10 Mbit/s before Linux 6.2 and 10 Gbit/s since, veth devices
 // 10 Gbit/s.

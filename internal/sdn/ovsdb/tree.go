@@ -81,6 +81,20 @@ func (t *trees) port(ifindex int) (*htb.Port, error) {
 	return htb.NewPort(t.tc, ifindex), nil
 }
 
+// selectByMark has the queues of a device take packets by their marks; without queues it has them not do
+// so any more.
+func (t *trees) selectByMark(d device, queues map[uint8]int) error {
+	link, err := d.local()
+	if err != nil {
+		return fmt.Errorf("device %s is not on this host, or not in this network namespace: run this where the switch runs, since the database alone cannot have queues take packets by their marks", d.name)
+	}
+	port, err := t.port(link.Index)
+	if err == nil {
+		_, err = port.SelectByMark(queues)
+	}
+	return err
+}
+
 // place is the device for a port's queues.
 type place struct {
 	link  *net.Interface

@@ -214,6 +214,17 @@ func (m *Map) check(written map[apps.Level]bool) error {
 	return nil
 }
 
+// OfMarks returns the queue of each mark whose queue is not 0.
+func (m *Map) OfMarks() map[uint8]int {
+	queues := map[uint8]int{}
+	for _, mark := range policy.Marks() {
+		if level, err := apps.ParseLevel(string(mark.Class)); err == nil && m.Levels[level] != 0 {
+			queues[mark.DSCP] = m.Levels[level]
+		}
+	}
+	return queues
+}
+
 // EFBound returns how much EF may come in at a port with a given rate: the minimum of its queue, or the
 // maximum if it has none. It returns an error if the queues do not fit the rate.
 func (m *Map) EFBound(rateBPS uint64) (uint64, error) {

@@ -120,6 +120,10 @@ type QueueRow struct {
 // Patch reports whether a port leads to another bridge of the same switch: it has no link.
 func (p *Port) Patch() bool { return p.Kind == "patch" }
 
+// Device reports whether packets that leave by a port wait at a device of the host: not those to other
+// bridges, through tunnels or to the host itself.
+func (p *Port) Device() bool { return p.Kind == "" || p.Kind == "system" }
+
 // Ours reports whether a row was created by Weir.
 func (r *Row) Ours() bool { return r != nil && r.External[OwnerKey] == Owner }
 
