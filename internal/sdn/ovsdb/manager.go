@@ -59,7 +59,8 @@ func (o *Options) RateOf(port string) uint64 {
 // Manager configures the queues of all ports in one database.
 type Manager struct {
 	options Options
-	trees   trees // used by the goroutine of Run only
+	trees   trees                  // used by the goroutine of Run only, as is told
+	told    map[promisedQueue]bool // queues that were promised since began
 
 	kick   chan struct{} // has an element if promises changed
 	mu     sync.Mutex
@@ -76,7 +77,7 @@ func New(o Options) *Manager {
 	if o.Promised == nil {
 		o.Promised = func(topology.Port) []qos.Queue { return nil }
 	}
-	return &Manager{options: o, kick: make(chan struct{}, 1), began: time.Now()}
+	return &Manager{options: o, kick: make(chan struct{}, 1), told: map[promisedQueue]bool{}, began: time.Now()}
 }
 
 // Kick has the manager look at promises now.
@@ -257,11 +258,24 @@ func (m *Manager) reconcilePort(ctx context.Context, c client.Client, p port, ra
 // has not told yet.
 const keepPromised = 30 * time.Second
 
+// promisedQueue is a queue of a promise.
+type promisedQueue struct {
+	at topology.Port
+	id int
+}
+
 // promised returns the queues of promises at a port.
 func (m *Manager) promised(p port) []qos.Queue {
 	list := m.options.Promised(p.at)
+	for _, q := range list {
+		m.told[promisedQueue{p.at, q.ID}] = true
+	}
 	if time.Since(m.began) < keepPromised && p.seen.QoS.Ours() {
-		list = qos.KeepPromised(list, p.seen.QoS)
+		for _, q := range p.seen.QoS.Promised() {
+			if !m.told[promisedQueue{p.at, q.ID}] {
+				list = append(list, q)
+			}
+		}
 	}
 	return list
 }

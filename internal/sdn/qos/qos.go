@@ -238,11 +238,11 @@ func (c *Change) promise(promised []Queue) {
 	}
 }
 
-// KeepPromised returns queues of promises with those of them that a row has, and the list lacks.
-func KeepPromised(list []Queue, r *Row) []Queue {
+// Promised returns the queues of promises that a row has.
+func (r *Row) Promised() (list []Queue) {
 	for _, id := range slices.Sorted(maps.Keys(r.Queues)) {
 		least, err := strconv.ParseUint(r.Queues[id].Config["min-rate"], 10, 64)
-		if err == nil && id >= MaxQueues && !slices.ContainsFunc(list, func(q Queue) bool { return q.ID == id }) {
+		if err == nil && id >= MaxQueues {
 			list = append(list, Queue{ID: id, MinBPS: least})
 		}
 	}

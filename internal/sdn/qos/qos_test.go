@@ -146,9 +146,9 @@ func TestPromised(t *testing.T) {
 			rt.Fatalf("made, and then %+v", got)
 		}
 	})
-	row := &Row{Queues: map[int]QueueRow{1: {Config: map[string]string{"min-rate": "1"}}, 8: {}, 9: {Config: map[string]string{"min-rate": "9"}}, 10: {Config: map[string]string{"min-rate": "10"}}}}
-	if got := KeepPromised([]Queue{{ID: 10, MinBPS: 1}}, row); !slices.Equal(got, []Queue{{ID: 10, MinBPS: 1}, {ID: 9, MinBPS: 9}}) {
-		t.Errorf("kept are %v", got)
+	row := &Row{Queues: map[int]QueueRow{1: {Config: map[string]string{"min-rate": "1"}}, 8: {}, 9: {Config: map[string]string{"min-rate": "9"}}}}
+	if got := row.Promised(); !slices.Equal(got, []Queue{{ID: 9, MinBPS: 9}}) {
+		t.Errorf("promised are %v", got)
 	}
 	m := halfAndThird.Map()
 	if got := Plan(Port{}, Wanted{TypeHTB, 100e6, m, false, nil}).PromisableBPS; got != 15e6 {
