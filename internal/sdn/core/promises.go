@@ -98,7 +98,10 @@ func (p *promises) look() {
 	}
 	for at, state := range p.queues {
 		if port := p.switches.port(at); port != nil {
-			port.rateBPS = state.RateBPS
+			port.rateBPS, port.uncapped = state.RateBPS, state.State == "ok"
+			for _, q := range state.Queues {
+				port.uncapped = port.uncapped && q.MaxBPS == state.RateBPS
+			}
 		}
 	}
 }

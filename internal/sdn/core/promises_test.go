@@ -247,3 +247,36 @@ func TestPromiseRefused(t *testing.T) {
 		t.Errorf("at a standby: %v", err)
 	}
 }
+
+// TestSlowLink: a link that has less than its rate is told, after some statistics; one whose queues drop
+// a burst, or that sends its rate, is not.
+func TestSlowLink(t *testing.T) {
+	for name, c := range map[string]struct {
+		drops []uint64 // by statistics
+		rate  float64  // of 100 Mbit/s
+		max   uint64
+		says  bool
+	}{
+		"lies":         {[]uint64{0, 5, 9, 12, 20}, 10e6, 100e6, true},
+		"a burst":      {[]uint64{0, 5, 5, 5, 5}, 10e6, 100e6, false},
+		"twice":        {[]uint64{0, 0, 0, 5, 9}, 10e6, 100e6, false},
+		"is full":      {[]uint64{0, 5, 9, 12, 20}, 95e6, 100e6, false},
+		"of a maximum": {[]uint64{0, 5, 9, 12, 20}, 10e6, 10e6, false},
+		"it is over":   {[]uint64{0, 5, 9, 12, 12}, 10e6, 100e6, false},
+	} {
+		w, _ := oneSwitch(t, nil)
+		w.core.cfg.QueueStates = func() map[topology.Port]qos.PortState {
+			return map[topology.Port]qos.PortState{at(1, 1): {State: "ok", RateBPS: 100e6, Queues: map[openflow.Queue]qos.Rates{2: {MaxBPS: c.max}}}}
+		}
+		bytes := uint64(0)
+		for _, dropped := range c.drops {
+			w.pass(5 * time.Second)
+			bytes += uint64(c.rate / 8 * 5)
+			w.core.QueueStats(w.now, 1, []openflow.QueueStats{{PortNo: 1, QueueID: 2, TxErrors: dropped}})
+			w.core.PortStats(w.now, 1, []openflow.PortStats{{PortNo: 1, TxBytes: bytes}})
+		}
+		if got := w.core.Snapshot(false).Switches[0].Ports[0].Slow; (got != "") != c.says || c.says && !strings.Contains(got, "sends 10mbit of its 100mbit") {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}

@@ -69,7 +69,7 @@ func (c *Core) Snapshot(withFlows bool) Snapshot {
 			p, at := sw.ports[number], topology.Port{Switch: d, Number: number}
 			state := PortState{
 				Number: number, Name: p.desc.Name, Up: p.up, Blocked: c.links.segments.blocked[at], Stations: stations[at], Count: p.count,
-				Queues: map[openflow.Queue]QueueCount{}, Trust: c.marks.state(sw, number),
+				Queues: map[openflow.Queue]QueueCount{}, Trust: c.marks.state(sw, number), Slow: p.slowness(),
 			}
 			slices.SortFunc(state.Stations, func(a, b openflow.MAC) int { return slices.Compare(a[:], b[:]) })
 			state.Peer, state.Link = c.links.graph.Peer(at)

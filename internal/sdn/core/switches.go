@@ -1,12 +1,14 @@
 package core
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"time"
 
 	"github.com/weir-project/weir/internal/sdn/openflow"
 	"github.com/weir-project/weir/internal/sdn/topology"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // MaxPorts limits the ports of a switch.
@@ -77,6 +79,9 @@ type port struct {
 	queues    map[openflow.Queue]*QueueCount
 	count     PortCount
 	rateBPS   uint64 // shared by its queues; 0 if unknown
+	uncapped  bool   // each of its queues may have the whole rate
+	dropped   uint64 // by its queues at the last statistics
+	slow      int    // statistics in a row in which it seemed slower than its rate
 }
 
 // QueueCount are the counters of one queue of a port.
@@ -315,7 +320,39 @@ func (sw *switchState) countPorts(now time.Time, list []openflow.PortStats) {
 			k.TxRateBPS, k.RxRateBPS = p.count.TxRateBPS, p.count.RxRateBPS
 		}
 		p.count = k
+		p.judge()
 	}
+}
+
+const (
+	// slowPart: queues that drop packets while the port sends less than this part of its rate are slowed
+	// down by the link, as when it has another rate than it reports.
+	slowPart = 0.8
+	// slowTimes is in how many statistics that must be so: a burst also drops packets.
+	slowTimes = 3
+)
+
+// judge compares what a port has sent with its rate.
+func (p *port) judge() {
+	dropped := uint64(0)
+	for _, q := range p.queues {
+		dropped += q.Dropped
+	}
+	if p.uncapped && dropped > p.dropped && p.count.TxRateBPS < slowPart*float64(p.rateBPS) {
+		p.slow++
+	} else {
+		p.slow = 0
+	}
+	p.dropped = dropped
+}
+
+// slowness says why the link of a port may have less than its rate; empty if nothing says so.
+func (p *port) slowness() string {
+	if p.slow < slowTimes {
+		return ""
+	}
+	return fmt.Sprintf("its queues drop packets although it sends %s of its %s: if the link has less, say so with --rate %s=RATE",
+		policy.FormatRate(uint64(p.count.TxRateBPS)), policy.FormatRate(p.rateBPS), p.desc.Name)
 }
 
 // rateBPS returns bits per second between two byte counts, or 0 if the counter restarted.
