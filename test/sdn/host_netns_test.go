@@ -226,3 +226,31 @@ func (b *bed) demoted(list []arrival, ef, be uint64) {
 		}
 	}
 }
+
+// TestMuchEF: a container that pretends to send nothing but EF has no more than its own maximum of EF
+// leave with the mark, and none of it is lost at the bound of its host's trusted port.
+func TestMuchEF(t *testing.T) {
+	const efMaxBPS, seconds = 2e6, 3
+	b := newBed(t)
+	b.startWeir("--trust", "p1", "--rate", "20mbit") // a bound of 10
+	h1, h2 := b.twoHosts()
+	h := b.runAgent(h1, h2, map[string]any{"class": "ef", "ef-max": "2mbit", "dscp": "mark"})
+	b.reach(h.container, "198.18.66.2")
+	b.wait("trust", 10*time.Second, func() error {
+		if s := b.trustState("p1"); s.Refused != "" {
+			return errors.New(s.Refused)
+		}
+		return nil
+	})
+	byMark := map[int]float64{}
+	for _, a := range h.arrivals(4000, func(write func(int)) { every(1500, seconds*time.Second, func() { write(1200) }) }) { // 15 Mbit/s
+		byMark[a.tos] += 8 * float64(a.bytes) / seconds
+	}
+	t.Logf("bit/s by mark %v", byMark)
+	if ef := byMark[tosEF]; ef == 0 || ef > 1.1*efMaxBPS || byMark[0] < efMaxBPS || len(byMark) != 2 {
+		t.Errorf("%.0f bit/s leave as EF, of at most %.0f; by mark %v", ef, efMaxBPS, byMark)
+	}
+	if n := b.trustState("p1").EFDroppedPackets; n > 0 {
+		t.Errorf("%d packets of EF were dropped at the port", n)
+	}
+}
