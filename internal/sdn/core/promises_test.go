@@ -228,8 +228,27 @@ func TestPromiseRefused(t *testing.T) {
 		t.Errorf("promised %d, free %d, %v", promised, free, err)
 	}
 
+	// The database refuses the queue at one of two ports, and later does not.
+	both := w.core.cfg.QueueStates
+	w.core.cfg.QueueStates = func() map[topology.Port]qos.PortState {
+		states := both()
+		states[s[0].at] = qos.PortState{State: "waiting", Reason: "change the database: refused", PromisableBPS: 15e6}
+		return states
+	}
+	half, err := w.promised(minimum("half", s[0], s[1], 90, 1))
+	must.Succeed(t, err)
+	if want := "queue 8 of 0000000000000001 port 1 is not made yet: change the database: refused"; half.Broken != nil || half.Waits != want {
+		t.Errorf("half made: %v, %q", half.Broken, half.Waits)
+	}
+	w.core.cfg.QueueStates = both
+	if w.pass(2 * time.Second); w.core.Promises().All()[0].Waits != "" {
+		t.Errorf("made: %q", w.core.Promises().All()[0].Waits)
+	}
+	_, commands := w.core.Promises().Release(w.now, "half")
+	w.do(commands)
+
 	// The switch refuses the entry, and later does not.
-	_, err := w.promised(r)
+	_, err = w.promised(r)
 	must.Succeed(t, err)
 	cookie := promiseCookie("a", 1)
 	m := (promiseEntry{of: r.Traffic}).message(cookie)

@@ -215,7 +215,7 @@ func (m *Manager) reconcile(ctx context.Context, c client.Client) error {
 			if !c.Connected() {
 				return err
 			}
-			state = qos.PortState{State: "waiting", Reason: err.Error()}
+			state = qos.PortState{State: "waiting", Reason: err.Error(), RateBPS: state.RateBPS, PromisableBPS: state.PromisableBPS}
 			m.options.Log.Warn("queues not made", "port", p.name, "reason", err)
 		}
 		status[p.at] = state
@@ -247,7 +247,7 @@ func (m *Manager) reconcilePort(ctx context.Context, c client.Client, p port, ra
 		change.Action = qos.Update
 	}
 	if err := m.apply(ctx, c, p, change); err != nil {
-		return qos.PortState{}, err
+		return stateOf(p, change), err
 	}
 	state := stateOf(p, change)
 	state.Counters, err = m.trees.put(at, p, change, m.options.Log)
