@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -18,9 +19,9 @@ import (
 )
 
 // triangle is three bridges with a cable between each two, and hosts at the first two.
-func (b *bed) triangle(args ...string) (h1, h2 *testbed.Process) {
+func (b *bed) triangle() (h1, h2 *testbed.Process) {
 	b.t.Helper()
-	b.startWeir(append([]string{"--ovsdb", b.database(), "--rate", "20mbit", "--ef-max", "20%", "--af-min", "20%"}, args...)...)
+	b.startPromising()
 	for i := range 3 {
 		b.bridge(fmt.Sprintf("br%d", i+1), 0xa1+i)
 	}
@@ -36,6 +37,12 @@ func (b *bed) triangle(args ...string) (h1, h2 *testbed.Process) {
 	})
 	b.reach(h1, "198.18.66.2")
 	return h1, h2
+}
+
+// startPromising starts weir sdn run with most of each port's rate to promise.
+func (b *bed) startPromising() {
+	b.t.Helper()
+	b.startWeir("--ovsdb", b.database(), "--rate", "20mbit", "--ef-max", "20%", "--af-min", "20%")
 }
 
 // towards asks for a minimum for UDP from the first host to a port of the second.
@@ -80,7 +87,9 @@ func TestPromisedMinimum(t *testing.T) {
 	h1, h2 := b.triangle()
 	c := client.NewSDN(b.control())
 	b.promise(towards(5000, 4e6))
-	waiting := func(p v1.SDNPromise) bool { return p.State == v1.PromiseWaiting && strings.Contains(p.Reason, "datapath_type=netdev") }
+	waiting := func(p v1.SDNPromise) bool {
+		return p.State == v1.PromiseWaiting && strings.Contains(p.Reason, "datapath_type=netdev")
+	}
 	p := b.promised("the first path", waiting)
 	if len(p.Back) != 2 || len(p.Path) > 0 || p.Back[0].Out != 2 || p.Back[1].Out != 9 {
 		t.Errorf("%+v", p)
@@ -110,6 +119,20 @@ func TestPromisedMinimum(t *testing.T) {
 			return nil
 		})
 	}
+	endProcess(b.weir, syscall.SIGKILL)
+	b.startPromising()
+	b.wait("the database to be read", 20*time.Second, func() error {
+		if p := b.port("c12"); p.State != "degraded" || len(p.Queues) != 4 {
+			return fmt.Errorf("%+v", p)
+		}
+		return nil
+	})
+	if line := lineWith(b.entries("br1"), "priority=35000", "set_queue:8"); line == "" || queue("c12") != "\"4000000\"\n" {
+		t.Errorf("after a restart the entry is %q, the queue %q", line, queue("c12"))
+	}
+	b.promise(towards(5000, 4e6))
+	b.promised("the same path", func(p v1.SDNPromise) bool { return waiting(p) && len(p.Back) == 2 })
+
 	var refused *client.Error
 	if _, err := c.Reserve(t.Context(), towards(5001, 8e6)); !errors.As(err, &refused) || refused.Status != http.StatusConflict || !strings.Contains(err.Error(), "left to promise") {
 		t.Errorf("too much: %v", err)
