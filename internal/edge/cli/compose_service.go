@@ -516,10 +516,11 @@ func (c *converter) extension(s *types.ServiceConfig, to *spec.Container, parts,
 			parts[key] = keys[key]
 		case "minInstances":
 			n, err := strconv.Atoi(fmt.Sprint(keys[key]))
-			if err != nil || n < 1 || n > spec.MaxInstances {
-				c.fail(here, "%v is no number of instances; write from 1 to %d", keys[key], spec.MaxInstances)
+			if err != nil || n < 0 || n > spec.MaxInstances {
+				c.fail(here, "%v is no number of instances; write from 0 to %d", keys[key], spec.MaxInstances)
 				continue
 			}
+			to.Sleeps = n == 0
 			to.Instances = max(to.Instances, n)
 		default:
 			c.fail(here, "is unknown; known are maxUsers, responseTime, availability, numUsers, algorithm, minInstances")

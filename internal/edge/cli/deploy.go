@@ -83,7 +83,7 @@ func awaitDeployed(cmd *cobra.Command, client *server.Client, all []edge.Deploye
 				break
 			}
 			if answers {
-				if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s answers\n", all[i].Service); err != nil {
+				if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", all[i].Service, answering(&seen, all[i].Service)); err != nil {
 					return err
 				}
 				break
@@ -96,6 +96,14 @@ func awaitDeployed(cmd *cobra.Command, client *server.Client, all []edge.Deploye
 		}
 	}
 	return errors.Join(failed...)
+}
+
+// answering says whether a service answers, or waits for users.
+func answering(seen *edge.Snapshot, service string) string {
+	if slices.ContainsFunc(seen.Services, func(s edge.Service) bool { return s.Name == service && s.Running == 0 }) {
+		return "starts when a user comes"
+	}
+	return "answers"
 }
 
 // isDeployed reports whether all instances of a service have the version that was deployed, and answer.
@@ -113,7 +121,7 @@ func isDeployed(seen *edge.Snapshot, deployed *edge.Deployed) (bool, error) {
 		return false, fmt.Errorf("%s was deployed again meanwhile, with another specification", s.Name)
 	}
 	for _, instance := range seen.Instances {
-		if instance.Service != s.Name {
+		if instance.Service != s.Name || instance.Instance == "" {
 			continue
 		}
 		other = other || instance.Version != deployed.Version

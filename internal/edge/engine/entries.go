@@ -35,7 +35,7 @@ func (w *world) addDemand(list []Demand, index map[string]int, byName map[string
 		}
 		users, response := finite(d.Users), finite(d.ResponseSeconds)
 		delivery := min(finite(d.DeliverySeconds), response)
-		s.demand.measured = true
+		s.demand.measured, s.demand.asked = true, s.demand.asked || d.Asked
 		s.demand.users += users
 		waited[s] += users * response
 		delivered[s] += users * delivery

@@ -84,7 +84,11 @@ func (w *world) place(s *service, n need) bool {
 	if best.away != nil {
 		d.Replaces, d.From = best.away.ID, best.away.Node
 	}
-	d.Reason = n.why + ": " + best.expectation(pl.question.BeforeSeconds) + reason + s.fallback
+	before := pl.question.BeforeSeconds
+	if len(s.instances) == 0 {
+		before = 0 // nothing is known of what users would wait
+	}
+	d.Reason = n.why + ": " + best.expectation(before) + reason + s.fallback
 	s.decide(w, d)
 	w.apply(s, best, pl.minBPS)
 	return true

@@ -61,7 +61,11 @@ func (w *world) require(s *service) {
 	w.replace(s)
 	// Instances on other nodes add capacity too, so availability comes before capacity, which might
 	// fill the node that has the image.
-	if w.haveRoom(s, 1) {
+	least := 1
+	if s.Spec.CanSleep() && s.demand.users == 0 {
+		least = 0
+	}
+	if w.haveRoom(s, least) {
 		w.haveNodes(s)
 		w.haveRoom(s, s.wanted())
 	}
@@ -167,6 +171,9 @@ func (w *world) haveRoom(s *service, wanted int) bool {
 			if s.Spec.InstancesFor(float64(s.Spec.NumUsers)) <= have {
 				why = fmt.Sprintf("there have to be %s, and %d is there", plural(wanted, "instance"), have)
 			}
+		} else if s.Spec.CanSleep() {
+			why = "a user has come, and " + why
+			s.memory.Shrink.RaiseIfWithin(w.at, horizon)
 		} else if len(s.lost) > 0 { // they could not be replaced: a decision says why
 			return false
 		}

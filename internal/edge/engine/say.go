@@ -25,7 +25,7 @@ func (s *service) keep(w *world, cause Cause, reason string) {
 // facts returns the measurements that a service's decisions are based on.
 func (s *service) facts(w *world) Facts {
 	f := Facts{
-		Instances: len(s.instances), Wanted: max(s.wanted(), 1),
+		Instances: len(s.instances), Wanted: s.wanted(),
 		Users: s.demand.users, Capacity: float64(len(s.instances) * s.Spec.MaxUsers),
 		ResponseSeconds: s.demand.response, DeliverySeconds: s.demand.delivery, RequiredSeconds: s.Spec.ResponseSeconds,
 		Availability: s.availability(w, nil), RequiredAvailability: s.Spec.AvailabilityPercent / 100,
@@ -46,6 +46,8 @@ func (s *service) facts(w *world) Facts {
 // summary describes a service that needs no change.
 func (s *service) summary() string {
 	switch {
+	case len(s.instances) == 0 && s.Spec.CanSleep():
+		return "it has no users, and the first one starts an instance"
 	case len(s.instances) == 0:
 		return "no instance runs"
 	case !s.demand.measured:

@@ -16,6 +16,9 @@ func (w *world) shrink(s *service) {
 	if s.isSteady() && len(s.instances) > max(s.wanted(), 1) {
 		leaver = w.leaver(s)
 	}
+	if s.isSteady() && s.Spec.CanSleep() && len(s.instances) == 1 && s.demand.users == 0 && !s.demand.asked {
+		leaver = s.instances[0]
+	}
 	hold := p.Doubled(shrinkHold)
 	held := p.Hold(w.at, leaver != nil, hold)
 	if leaver == nil {

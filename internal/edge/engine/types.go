@@ -177,6 +177,8 @@ type Demand struct {
 	// SentBPS is the rate that the service's proxy sends over the node's uplink, for instances of
 	// any node; 0: nothing, or unknown.
 	SentBPS uint64 `json:"sent_bps,omitempty"`
+	// Asked: users have come since the last round, and may have left.
+	Asked bool `json:"asked,omitempty"`
 }
 
 // Link is a measured round trip between two nodes, the same in both directions.

@@ -72,6 +72,7 @@ type ending struct{ failed, leaving, surplus []*instance }
 // demand is what proxies report of a service's users.
 type demand struct {
 	measured bool // a proxy counts users
+	asked    bool // see [Demand.Asked]
 	users    float64
 	// response is what users wait in seconds, delivery the part of it for the way from the node
 	// where they connect; slowest is the node with the longest delivery, nil if there is none.

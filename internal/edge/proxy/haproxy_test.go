@@ -408,3 +408,36 @@ func TestIPv6(t *testing.T) {
 		t.Error("it listens over IPv6 on a host that has none")
 	}
 }
+
+// TestFirstUserWaits: users of a service without instances have their answers once there is one, over
+// HTTP and TCP.
+func TestFirstUserWaits(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []Mode{ModeHTTP, ModeTCP} {
+		port := Port{Host: freePort(t)}
+		control := startHAProxy(t, Config{Service: "s", Mode: mode, QueueTimeout: 30 * time.Second, Sleeps: true, Ports: []Port{port}})
+		var users sync.WaitGroup
+		for range 3 {
+			users.Go(func() {
+				if status, body := get(t, fmt.Sprintf("http://127.0.0.1:%d/", port.Host)); status != http.StatusOK || body != "awake" {
+					t.Errorf("%s: the answer is %d %q", mode, status, body)
+				}
+			})
+		}
+		seen := Status{}
+		for deadline := time.Now().Add(10 * time.Second); seen.Connected < 3 && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+			seen, _ = control.Status(t.Context())
+		}
+		if seen.Connected != 3 {
+			t.Errorf("%s: %d users wait", mode, seen.Connected)
+		}
+		time.Sleep(200 * time.Millisecond) // they wait
+		port.Servers = []Server{{Name: "edge-s-1", Address: saying(t, "awake"), Weight: 256}}
+		began := time.Now()
+		if _, err := control.Apply(t.Context(), []Port{port}); err != nil {
+			t.Fatal(err)
+		}
+		users.Wait()
+		t.Logf("%s: answered %v after the instance was there", mode, time.Since(began))
+	}
+}

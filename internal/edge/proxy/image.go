@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"runtime"
+	"time"
 )
 
 // The image of proxies contains only mount points: for the host's /usr, whose package manager
@@ -29,9 +30,26 @@ const ipv6Variable = "WEIR_EDGE_IPV6"
 // of its addresses, and a kernel without IPv6 (ipv6.disable=1) refuses those of IPv6. The nodes of a
 // swarm may differ, so each proxy finds out at its start.
 func Command(file string) []string {
-	const script = "test ! -e /proc/net/if_inet6 || export " + ipv6Variable + `=1; exec "$@"`
+	const script = "test ! -e /proc/net/if_inet6 || export " + ipv6Variable + "=1; exec 3<<'LUA'\n" + awaitProgram + "LUA\n" + `exec "$@"`
 	return []string{"/bin/sh", "-c", script, "sh", Binary, "-db", "-f", file}
 }
+
+// awaitProgram has users of a port wait until an instance answers there. HAProxy itself would refuse
+// them, and has no condition to wait for. It reads the program from awaitFile, so that no node needs a
+// file for it.
+const (
+	awaitFile    = "/dev/fd/3"
+	awaitProgram = `core.register_action("await", {"http-req", "tcp-req"}, function(txn)
+	local instances = txn.f:fe_defbe()
+	for _ = 1, 1500 do
+		if txn.f:nbsrv(instances) > 0 then return end
+		core.msleep(20)
+	end
+end)
+`
+	// awaitTime is how long that takes at most: so often, for so many milliseconds.
+	awaitTime = 30 * time.Second
+)
 
 // Archive returns the image in the format of `docker load`, and its ID.
 func Archive() (archive []byte, id string, err error) {

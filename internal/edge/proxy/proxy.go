@@ -51,6 +51,8 @@ type Config struct {
 	QueueTimeout time.Duration
 	// ResponseTime is the longest acceptable response time; 0 if unspecified.
 	ResponseTime time.Duration
+	// Sleeps: without an instance that answers users wait for one (awaitProgram).
+	Sleeps bool
 	// Users is how many users all instances may serve at once; 0: unknown.
 	Users int
 }
@@ -154,6 +156,11 @@ func (c Config) File() string {
 	line("  stats socket %s", c.Control)
 	// Users of a proxy that is replaced may stay for a while.
 	line("  hard-stop-after 30s")
+	if c.Sleeps {
+		line(".if feature(LUA)")
+		line("  lua-load %s", awaitFile)
+		line(".endif")
+	}
 	line("defaults")
 	line("  mode %s", c.Mode)
 	line("  timeout connect %s", milliseconds(connectTimeout))
@@ -188,6 +195,9 @@ func (c Config) File() string {
 		if c.Mode == ModeHTTP {
 			c.logResponses(line)
 		}
+		if c.Sleeps {
+			c.awaitInstance(line, port.backend())
+		}
 		line("  default_backend %s", port.backend())
 		line("backend %s", port.backend())
 		line("  balance roundrobin")
@@ -201,6 +211,18 @@ func (c Config) File() string {
 		}
 	}
 	return b.String()
+}
+
+// awaitInstance has users wait while no instance answers. An HAProxy without Lua refuses them until then.
+func (c Config) awaitInstance(line func(format string, args ...any), backend string) {
+	line(".if feature(LUA)")
+	if rule := "lua.await if { nbsrv(%s) eq 0 }"; c.Mode == ModeHTTP {
+		line("  http-request "+rule, backend)
+	} else {
+		line("  tcp-request inspect-delay %s", milliseconds(awaitTime))
+		line("  tcp-request content "+rule, backend)
+	}
+	line(".endif")
 }
 
 // logResponses has the agent of the node told about each request (internal/agent/response), and how

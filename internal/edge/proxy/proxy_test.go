@@ -77,7 +77,7 @@ func TestStat(t *testing.T) {
 	}
 	// 30 answers after 13 ms and 10 after 53 ms.
 	want := Status{
-		Users: 6, Waiting: 2, Requests: 60, Failed: 6, SentBytes: 9000, Response: 23 * time.Millisecond,
+		Users: 6, Connected: 7, Waiting: 2, Requests: 60, Failed: 6, SentBytes: 9000, Response: 23 * time.Millisecond,
 		Servers: []ServerStatus{
 			{Backend: "instances-80", Name: "a", Users: 5, Waiting: 2, Weight: 256, MaxUsers: 10, Up: true, Requests: 30, Response: 13 * time.Millisecond, Check: "Layer4 check, passed"},
 			{Backend: "instances-80", Name: "b", Weight: 1, Requests: 10, Response: 53 * time.Millisecond, Check: "Connection refused"},

@@ -16,6 +16,8 @@ type Status struct {
 	// Users is the number of requests in progress (TCP: connections), queued ones included. An idle
 	// connection is no user.
 	Users int
+	// Connected is the number of connections of users, idle ones included.
+	Connected int
 	// Full: all places of a port are taken, so further users wait in the kernel.
 	Full bool
 	// Waiting is the number of queued requests.
@@ -92,6 +94,7 @@ func (s *Status) add(row statRow, answers *weighted) {
 			return
 		}
 		s.Full = s.Full || row.number("slim") > 0 && row.number("scur") >= row.number("slim")
+		s.Connected += row.number("scur")
 		s.Requests += max(row.count("req_tot"), row.count("stot"))
 		s.SentBytes += row.count("bout")
 		return

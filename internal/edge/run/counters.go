@@ -25,6 +25,12 @@ func (c *counters) add(node string, now counts) {
 	c.last[node] = now
 }
 
+// isAsked reports whether users have come to a proxy since the last round.
+func (p *proxies) isAsked(service string, at *observedProxy) bool {
+	c := p.counters[service]
+	return c == nil || at.status.Requests != c.last[at.Node].requests
+}
+
 // count updates the counters and drops removed services.
 func (p *proxies) count(o *observation) {
 	there := map[string]bool{}

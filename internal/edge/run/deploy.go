@@ -184,6 +184,9 @@ func odd(s *spec.Spec, e *engine.Engine) (notes []string) {
 	if s.NumUsers > 0 && s.MaxUsers == 0 {
 		notes = append(notes, fmt.Sprintf("QoS.numUsers %d has no effect without par.maxUsers, the users that one instance serves: weir-edge profile measures it", s.NumUsers))
 	}
+	if s.Container != nil && s.Container.Sleeps && !s.CanSleep() {
+		notes = append(notes, "x-weir-edge.minInstances 0 has no effect without ports, and with numUsers, availability, weir.min or more replicas: one instance stays")
+	}
 	return notes
 }
 
@@ -252,6 +255,7 @@ func (o *Options) proxyConfig(s spec.Spec) (proxy.Config, error) {
 	c := proxy.Config{
 		Service: s.Name, Mode: proxy.ModeHTTP, Control: o.Control, QueueTimeout: 30 * time.Second,
 		ResponseTime: time.Duration(s.ResponseSeconds * float64(time.Second)),
+		Sleeps:       s.CanSleep(),
 		Users:        min(s.MaxUsers, 1e6) * s.MostInstances(),
 	}
 	switch mode := proxy.Mode(s.Labels[spec.LabelMode]); mode {

@@ -33,7 +33,7 @@ func (m *Manager) input(o *observation) engine.Input {
 			if p := &o.proxies[service.Name][i]; p.err == nil {
 				wait := o.response(service.Name, p, "")
 				in.Demand = append(in.Demand, engine.Demand{
-					Service: service.Name, Node: p.Node, Users: float64(p.status.Users),
+					Service: service.Name, Node: p.Node, Users: float64(p.users(&known.Spec)), Asked: m.proxies.isAsked(service.Name, p),
 					ResponseSeconds: wait.mean, DeliverySeconds: wait.delivery, SentBPS: o.proxySentBPS(service.Name, p.Node),
 				})
 			}
@@ -63,7 +63,7 @@ func awaits(o *observation, instances []engine.Instance, s *spec.Spec) string {
 	}
 	for _, name := range s.Container.Needs {
 		_, deployed := o.specs[name]
-		if deployed && !slices.ContainsFunc(instances, func(i engine.Instance) bool { return i.Service == name && i.State == engine.InstanceRunning }) {
+		if s := o.specs[name]; deployed && !s.CanSleep() && !slices.ContainsFunc(instances, func(i engine.Instance) bool { return i.Service == name && i.State == engine.InstanceRunning }) {
 			return name
 		}
 	}

@@ -23,7 +23,7 @@
 // Files: observe.go, input.go: what a round depends on; act.go: starts, restarts and stops; lives.go,
 // state.go: instances; promises.go: the ledger; proxies.go, uplinks.go: where users are sent;
 // minimums.go, tell.go: where minimums are in force; deploy.go: requests of users; view.go, events.go,
-// counters.go: answers to readers; update.go: how updates end; agents.go, local.go, unmeasured.go: what nodes report;
+// counters.go: answers to readers; update.go: how updates end; sleep.go: services without users; agents.go, local.go, unmeasured.go: what nodes report;
 // presence.go: how much of the time nodes are there; images.go: how fast they get images.
 package run
 
@@ -38,6 +38,7 @@ import (
 
 	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/minimums"
+	"github.com/weir-project/weir/internal/edge/proxy"
 	"github.com/weir-project/weir/internal/edge/runtime"
 	"github.com/weir-project/weir/internal/edge/store"
 )
@@ -92,7 +93,9 @@ type Manager struct {
 	work    sync.WaitGroup // what reports to the loop
 	stopped chan struct{}  // closed when Run has returned
 	view    atomic.Pointer[view]
-	journal journal
+	// sleepers are the proxies of services that sleep.
+	sleepers atomic.Pointer[[]proxy.Control]
+	journal  journal
 
 	// The loop owns what follows, and the methods of the journal but Events.
 	memory   engine.Memory
@@ -118,6 +121,7 @@ func New(opts Options) (*Manager, error) {
 		images: newImages(opts), telling: map[string]bool{},
 	}
 	m.view.Store(newView(opts))
+	m.sleepers.Store(new([]proxy.Control))
 	return m, nil
 }
 
@@ -126,6 +130,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	m.ctx = ctx
 	defer close(m.stopped)
 	m.work.Go(func() { m.takeTurns(ctx) })
+	m.work.Go(func() { m.watchSleepers(ctx) })
 	m.handleReports()
 	return nil
 }

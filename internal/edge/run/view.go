@@ -44,7 +44,9 @@ func (m *Manager) publish(o *observation, claims *claimStep, decisions []engine.
 		v.Services = append(v.Services, wireService(o, claims, listed, v.Instances, m.proxies.counters[listed.Name].total))
 	}
 	for _, p := range pending(o.state.Services, v.Instances, decisions) {
-		v.Instances = append(v.Instances, p)
+		if v.Instances = append(v.Instances, p); p.State != statePending {
+			continue
+		}
 		m.journal.fail(problem{service: p.Service, same: statePending, err: errors.New(p.Reason)})
 	}
 	for service, proxies := range o.proxies {
@@ -56,6 +58,7 @@ func (m *Manager) publish(o *observation, claims *claimStep, decisions []engine.
 		v.Decisions = append(v.Decisions, wireDecision(d))
 	}
 	m.journal.sayNodes(o.input.Nodes, m.view.Load().Nodes)
+	m.sleepers.Store(o.sleepers())
 	m.view.Store(v)
 }
 
@@ -72,8 +75,12 @@ func addWaiting(instances []edge.Instance, service, node string, users int) {
 	}
 }
 
-// statePending is the state shown for a service without instances.
-const statePending = "pending"
+// The states shown for a service without instances: one that should have some, and one that may have
+// none without users.
+const (
+	statePending = "pending"
+	stateAsleep  = "asleep"
+)
 
 // pending returns a pending entry with its reason for each service without instances.
 func pending(services []runtime.Service, there []edge.Instance, decisions []engine.Decision) (list []edge.Instance) {
@@ -87,6 +94,10 @@ func pending(services []runtime.Service, there []edge.Instance, decisions []engi
 		has := slices.ContainsFunc(there, func(i edge.Instance) bool { return i.Service == s.Name })
 		starts := slices.ContainsFunc(of, func(d engine.Decision) bool { return d.Action != engine.Keep })
 		if has || starts || len(of) == 0 {
+			continue
+		}
+		if of[0].Facts.Wanted == 0 && of[0].Cause == engine.CauseNone {
+			list = append(list, edge.Instance{Service: s.Name, State: stateAsleep, Reason: of[0].Reason})
 			continue
 		}
 		list = append(list, edge.Instance{

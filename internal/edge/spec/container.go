@@ -37,6 +37,8 @@ type Container struct {
 	Node string `json:"node,omitempty"`
 	// Instances is how many there are at least, 0 for one.
 	Instances int `json:"instances,omitempty"`
+	// Sleeps: there may be none while it has no users; see [Spec.CanSleep].
+	Sleeps bool `json:"sleeps,omitempty"`
 }
 
 // Options are names with their values.
@@ -338,7 +340,7 @@ func (c *Container) ofInstances() *Container {
 		return nil
 	}
 	kept := *c
-	kept.Needs, kept.Node, kept.Instances = nil, "", 0
+	kept.Needs, kept.Node, kept.Instances, kept.Sleeps = nil, "", 0, false
 	return &kept
 }
 

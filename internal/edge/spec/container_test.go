@@ -170,3 +170,27 @@ func TestFingerprint(t *testing.T) {
 		t.Error("another environment, or another image, starts none anew")
 	}
 }
+
+// TestCanSleep: a service sleeps only if nothing but users at its proxy needs it.
+func TestCanSleep(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*Spec)
+		want   bool
+	}{
+		"it may":           {func(*Spec) {}, true},
+		"nothing says so":  {func(s *Spec) { s.Container = &Container{} }, false},
+		"no Compose file":  {func(s *Spec) { s.Container = nil }, false},
+		"two replicas":     {func(s *Spec) { s.Container.Instances = 2 }, false},
+		"no port":          {func(s *Spec) { s.Ports = nil }, false},
+		"room for users":   {func(s *Spec) { s.NumUsers = 1 }, false},
+		"availability":     {func(s *Spec) { s.AvailabilityPercent = 99 }, false},
+		"a minimum":        {func(s *Spec) { s.Labels = map[string]string{"weir.min": "1mbit"} }, false},
+		"another priority": {func(s *Spec) { s.Labels = map[string]string{"weir.priority": "1"} }, true},
+	} {
+		s := Spec{Container: &Container{Sleeps: true}, Ports: []Port{{Host: 80, Container: 80}}}
+		tc.change(&s)
+		if got := s.CanSleep(); got != tc.want || (s.LeastInstances() == 0) != tc.want {
+			t.Errorf("%s: %v, at least %d", name, got, s.LeastInstances())
+		}
+	}
+}

@@ -120,9 +120,19 @@ func (s *Spec) MostInstances() int {
 	return cmp.Or(s.Limits.Instances, max(usualInstances, 2*s.LeastInstances()))
 }
 
+// CanSleep reports whether the service may have no instance while it has no users: it should, its users
+// come to a proxy, and there is nothing else that it has to be there for.
+func (s *Spec) CanSleep() bool {
+	return s.Container != nil && s.Container.Sleeps && s.Container.Instances <= 1 && len(s.Ports) > 0 &&
+		s.NumUsers == 0 && s.AvailabilityPercent == 0 && s.MinBPS() == 0
+}
+
 // LeastInstances returns how many instances there have to be for QoS.numUsers and for what a Compose
 // file says.
 func (s *Spec) LeastInstances() int {
+	if s.CanSleep() {
+		return 0
+	}
 	least := s.InstancesFor(float64(s.NumUsers))
 	if s.Container != nil {
 		least = max(least, s.Container.Instances)
