@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	agentcli "github.com/weir-project/weir/internal/agent/cli"
+	edgecli "github.com/weir-project/weir/internal/edge/cli"
 	labcli "github.com/weir-project/weir/internal/lab/cli"
 	sdncli "github.com/weir-project/weir/internal/sdn/cli"
 
@@ -91,6 +92,20 @@ func TestSiblings(t *testing.T) {
 	for _, c := range labcli.NewRoot("weir").Commands() {
 		if stubs[c.Name()] == nil && c.Name() != "help" && c.Name() != "completion" {
 			t.Errorf("weir does not run weir-lab %s", c.Name())
+		}
+	}
+}
+
+// TestGroups: the help of a program with more than ten commands lists each below a title.
+func TestGroups(t *testing.T) {
+	for _, root := range []*cobra.Command{agentcli.NewRoot(), edgecli.NewRoot()} {
+		for _, c := range root.Commands() {
+			if c.IsAvailableCommand() && c.GroupID == "" {
+				t.Errorf("%s is in no group", c.CommandPath())
+			}
+		}
+		if len(root.Groups()) < 3 || len(root.Commands()) <= 10 {
+			t.Errorf("%s: %d groups of %d commands", root.Name(), len(root.Groups()), len(root.Commands()))
 		}
 	}
 }

@@ -38,21 +38,26 @@ and watch (weir top).`,
 	}
 	root.PersistentFlags().StringVar(socket, "socket", config.DefaultSocket, "Unix socket of the agent")
 	cmdline.SetUp(root)
-	root.AddCommand(
+	cmdline.AddGroup(root, "Share an uplink",
 		newAgentCommand(socket),
+		newSetCommand(socket),
+		newResetCommand(socket),
+		newReloadCommand(socket),
+		newTokenCommand(),
+		newDownCommand(socket),
+	)
+	cmdline.AddGroup(root, "See what happens, and why",
 		newPsCommand(socket),
 		top.NewCommand(socket),
 		newExplainCommand(socket),
 		newFlowsCommand(socket),
-		newSetCommand(socket),
-		newResetCommand(socket),
-		newReloadCommand(socket),
 		newEventsCommand(socket),
-		newDownCommand(socket),
-		newTokenCommand(),
 		newDoctorCommand(socket),
+	)
+	cmdline.AddGroup(root, "Beyond one host (services on many nodes: weir-edge)",
 		cmdline.NewSibling("sdn", "Control OpenFlow switches: queues by application", "weir-sdn", "weir sdn"),
 	)
+	var laboratory []*cobra.Command
 	for _, command := range []struct{ name, short string }{
 		{"demo", "Show Weir at work on a network of its own"},
 		{"bench", "Measure Weir against the ideal, the papers and other tools"},
@@ -63,7 +68,8 @@ and watch (weir top).`,
 	} {
 		sibling := cmdline.NewSibling(command.name, command.short, "weir-lab", "weir", command.name)
 		sibling.Hidden = command.name == "traffic" // for test beds
-		root.AddCommand(sibling)
+		laboratory = append(laboratory, sibling)
 	}
+	cmdline.AddGroup(root, "Laboratory", laboratory...)
 	return root
 }

@@ -41,22 +41,28 @@ Start it once (weir-edge run), deploy (weir-edge deploy FILE), and watch (weir-e
 	}
 	cmdline.SetUp(root)
 	root.PersistentFlags().StringVar(&g.socket, "socket", DefaultSocket, "Unix socket of weir-edge")
-	root.AddCommand(
+	cmdline.AddGroup(root, "Run services",
 		newRunCommand(g),
 		newDeployCommand(g),
-		newPushCommand(g),
-		newServicesCommand(g),
 		newRemoveCommand(g),
-		newProfileCommand(),
+		newDownCommand(g),
+	)
+	cmdline.AddGroup(root, "See what happens, and why",
 		newPsCommand(g),
 		newTopCommand(g),
 		newNodesCommand(g),
 		newExplainCommand(g),
 		newEventsCommand(g),
-		newReplayCommand(),
+	)
+	cmdline.AddGroup(root, "Images",
+		newPushCommand(g),
+		newServicesCommand(g),
 		newProxyImageCommand(),
-		newDownCommand(g),
 		newRepositoryCommand(),
+	)
+	cmdline.AddGroup(root, "Laboratory",
+		newProfileCommand(),
+		newReplayCommand(),
 	)
 	return root
 }

@@ -69,6 +69,15 @@ func SetUp(root *cobra.Command) {
 	root.SetHelpCommand(newHelpCommand(root))
 }
 
+// AddGroup adds commands to a program below a title of its help.
+func AddGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
+	root.AddGroup(&cobra.Group{ID: title, Title: title + ":"})
+	for _, command := range commands {
+		command.GroupID = title
+	}
+	root.AddCommand(commands...)
+}
+
 // guessFlag returns which flag of a command a mistyped one probably is, or "".
 func guessFlag(cmd *cobra.Command, err error) string {
 	var unknown *pflag.NotExistError
