@@ -68,12 +68,7 @@ the containers that run. The agent does not see protocols: say --protocol udp.`,
   weir advise web
   weir advise --containers 3 --protocol udp --bytes 64 --rate 100mbit -o json
   weir bench netmodes --bytes 200,512 --repeat 3 -o json >other.json && weir advise --check other.json`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return cmdline.Usagef("%q is too much: name one image or container", args[1])
-			}
-			return nil
-		},
+		Args:              cmdline.AtMostArgs("IMAGE|CONTAINER"),
 		ValidArgsFunction: connect.Local(socket).CompleteNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name := ""

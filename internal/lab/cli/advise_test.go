@@ -105,6 +105,8 @@ func TestAdviseUsage(t *testing.T) {
 	} {
 		if code, out, errs := adviseOn(t, "none.json", args...); code != cmdline.Usage {
 			t.Errorf("%q: exit code %d: %s%s", args, code, out, errs)
+		} else if len(args) == 2 && args[1] == "b" && errs != "weir: unexpected argument \"b\": weir advise [IMAGE|CONTAINER] [flags]\n" {
+			t.Errorf("%q: %s", args, errs)
 		}
 	}
 	for _, args := range [][]string{
