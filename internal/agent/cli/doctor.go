@@ -189,7 +189,7 @@ func examineKernel() []finding {
 		"the link's bound is there", "no bound for the link (CONFIG_NET_SCH_TBF; modprobe sch_tbf)")
 	add("fq_codel", kernel.ProbeQdisc(kernel.FqCodel{
 		TargetMicroseconds: 5000, IntervalMicroseconds: 100_000, QuantumBytes: 1514, MemoryLimitBytes: 1 << 20}), resultLess,
-		"flows of one container are kept apart", "containers have short first-in first-out queues instead (CONFIG_NET_SCH_FQ_CODEL)")
+		"flows of one container are kept apart", "containers have short first-in first-out queues, from which tens of connections of one lose packets (modprobe sch_fq_codel, CONFIG_NET_SCH_FQ_CODEL)")
 	add("direct", identity.ProbeDirect(), resultLess,
 		"packets bypass the classes while no packet waits", "all packets pass through the classes, at more processor time (before Linux 6.2, or CONFIG_DEBUG_INFO_BTF)")
 	add("bridge", kernel.ProbeLink("veth"), resultLess,
