@@ -8,7 +8,10 @@ import { Numbers } from "./numbers";
 import { counted, milliseconds, rate } from "./format";
 import { Grid } from "./grid";
 import { Name } from "./name";
+import { usePages } from "./pages";
+import { short } from "./passages";
 import { type Line, Plot } from "./plot";
+import { promises } from "./sdnapi";
 import { Shell, State } from "./shell";
 import { now, useTheme } from "./theme";
 import { Trouble } from "./trouble";
@@ -148,8 +151,7 @@ function Claims({ service, seen }: { service: EdgeService; seen: EdgeSnapshot | 
   const bps = (value?: number) => (value ? rate(value) : "–");
   return (
     <>
-      <h4>Where its minimum of {rate(service.min_bps ?? 0)} holds</h4>
-      <p class="quiet">On the uplink of each node. Links between switches promise nothing.</p>
+      <h4>Where its minimum of {rate(service.min_bps ?? 0)} holds: at the uplinks of nodes</h4>
       <Grid label={"Minimum of " + service.name}
         columns={[{ name: "node" }, { name: "users", number: true }, { name: "relayed of it", number: true }, { name: "acknowledgements", number: true }, { name: "sent to others", number: true },
           { name: "starting", number: true }, { name: "promised", number: true }, { name: "in force", number: true }, { name: "why", text: true }]}
@@ -164,11 +166,33 @@ function Claims({ service, seen }: { service: EdgeService; seen: EdgeSnapshot | 
   );
 }
 
+// OnLinks are the promises of a service on the links between switches, where weir sdn run has a page here.
+function OnLinks({ service }: { service: string }) {
+  const { answer } = useAsked(promises, service);
+  const list = (answer ?? []).filter((p) => p.service === service);
+  return (
+    <>
+      <h4>On links between switches</h4>
+      {answer && list.length === 0 && <p class="quiet">Nothing is promised there.</p>}
+      {list.length > 0 && <Grid label={"Links of " + service}
+        columns={[{ name: "from" }, { name: "to" }, { name: "minimum", number: true }, { name: "back", number: true }, { name: "switches" }, { name: "state" }, { name: "why", text: true }]}
+        rows={list.map((p) => ({
+          key: p.id,
+          cells: [
+            <Name text={p.node} />, <Name text={p.peer} />, p.min_bps ? rate(p.min_bps) : "–", p.back_bps ? rate(p.back_bps) : "–",
+            <Name text={(p.path ?? []).map((hop) => `${short(hop.dpid)}:${hop.out}`).join(", ")} />, <State text={p.state} />, p.reason ? <Name text={p.reason} /> : "",
+          ],
+        }))} />}
+    </>
+  );
+}
+
 // Service is one service: why it has the instances that it has, as weir-edge explain says it.
 function Service({ name, seen, close }: { name: string; seen: EdgeSnapshot | undefined; close: () => void }) {
   const heading = useRef<HTMLHeadingElement>(null);
   useEffect(() => heading.current?.focus(), [name]);
   const { answer, trouble } = useAsked(() => edgeExplanation(name), name);
+  const switches = usePages().some((page) => page.kind === "sdn");
   return (
     <section class="detail explain" aria-label="One service" onKeyDown={(event) => event.key === "Escape" && close()}>
       <header>
@@ -183,6 +207,7 @@ function Service({ name, seen, close }: { name: string; seen: EdgeSnapshot | und
           <h4>Now</h4>
           <ul>{(answer.now ?? []).map((d, i) => <Decision key={i} d={d} />)}</ul>
           {answer.service.min_bps !== undefined && <Claims service={answer.service} seen={seen} />}
+          {answer.service.min_bps !== undefined && switches && <OnLinks service={name} />}
           <h4>Earlier</h4>
           {(answer.earlier ?? []).length === 0 ? <p class="quiet">Nothing has changed.</p> : <EventList list={answer.earlier ?? []} label="Earlier" />}
         </>

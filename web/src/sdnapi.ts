@@ -68,6 +68,27 @@ export interface SDNHop {
   out: number;
 }
 
+export interface SDNLinks {
+  promises: SDNPromise[] | null;
+}
+
+export interface SDNPromise {
+  id: string;
+  service: string;
+  node: string;
+  peer: string;
+  min_bps: number;
+  back_bps: number;
+  state: string;
+  reason?: string;
+  path?: SDNHop[];
+}
+
+// promises are the minimums that are promised on links between switches.
+export async function promises(): Promise<SDNPromise[]> {
+  return (JSON.parse((await ask("v1/links")).text) as SDNLinks).promises ?? [];
+}
+
 // sdnFlows are the flows that begin or end at one of ends.
 export async function sdnFlows(ends: string[]): Promise<SDNFlow[]> {
   const query = new URLSearchParams([...new Set(ends)].map((end) => ["end", end]));

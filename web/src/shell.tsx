@@ -51,8 +51,8 @@ export function Shell({ here, title, note, old, actions, children }: Props) {
   );
 }
 
-const good = ["ok", "ready", "running"];
-const bad = ["blocked", "down", "failed", "gone", "lost", "refused", "rejected", "unhealthy"];
+const good = ["in force", "ok", "ready", "running"];
+const bad = ["blocked", "broken", "down", "failed", "gone", "lost", "refused", "rejected", "unhealthy"];
 
 // State is how a state looks: good, doubtful or bad.
 export function State({ text }: { text: string }) {

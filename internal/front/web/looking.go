@@ -26,7 +26,7 @@ func NewSDN(feed http.Handler, pages Pages, log *slog.Logger) *http.Server {
 }
 
 func sdnHandler(feed http.Handler, g *gate, pages Pages, atOnce int) http.Handler {
-	mux := pageOf(KindSDN, feed, pages, []string{"/v1/sdn", "/v1/sdn/topology.svg"}, []string{"/metrics"})
+	mux := pageOf(KindSDN, feed, pages, []string{"/v1/sdn", "/v1/sdn/topology.svg", "/v1/links"}, []string{"/metrics"})
 	mux.HandleFunc("GET /v1/sdn/flows", func(w http.ResponseWriter, r *http.Request) {
 		if !r.URL.Query().Has("end") {
 			refuse(w, http.StatusForbidden, "only flows of ends that are known are told here, with ?end=ADDRESS:PORT: weir sdn flows lists all")

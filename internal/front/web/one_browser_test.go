@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"testing"
 
 	"github.com/chromedp/chromedp"
@@ -22,6 +23,14 @@ type passing struct{ fakeSDN }
 
 func (f *passing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
+	if r.URL.Path == "/v1/links" {
+		_ = json.NewEncoder(w).Encode(v1.SDNLinks{Promises: []v1.SDNPromise{
+			{SDNPromiseRequest: v1.SDNPromiseRequest{ID: "1", Service: "shop", Node: netip.MustParseAddr("198.18.0.1"), Peer: netip.MustParseAddr("198.18.0.254"), MinBPS: 14e6}, State: "in force", Path: []v1.SDNHop{{DPID: dpid(2), Out: 3}}},
+			{SDNPromiseRequest: v1.SDNPromiseRequest{ID: "2", Service: "shop", Node: netip.MustParseAddr("198.18.0.2"), Peer: netip.MustParseAddr("198.18.0.254"), MinBPS: 6e6}, State: "broken", Reason: "no path " + hostile},
+			{SDNPromiseRequest: v1.SDNPromiseRequest{ID: "3", Service: "other"}},
+		}})
+		return
+	}
 	if r.URL.Path != "/v1/sdn/flows" {
 		f.fakeSDN.ServeHTTP(w, r)
 		return
@@ -73,6 +82,12 @@ func oneWayIn(t *testing.T, script, scheme string, width int64) {
 	switches := announce(t, pages, KindSDN, NewSDN(&passing{}, pages, log))
 	act(ctx, t, chromedp.Reload())
 	holds(ctx, t, links()+` === "Containers,Services!,Switches"`)
+	// A minimum shows where it holds: at uplinks, and on links.
+	act(ctx, t, chromedp.Focus("[aria-label=Services] tbody tr button"), chromedp.KeyEvent(kb.Enter))
+	holds(ctx, t, `document.querySelectorAll("[aria-label='Links of shop'] tbody tr").length === 2 && document.querySelectorAll("[aria-label='Minimum of shop'] tbody tr").length === 2`)
+	holds(ctx, t, contains("[aria-label='Links of shop'] tbody tr", "14mbit"))
+	holds(ctx, t, contains("[aria-label='Links of shop'] tbody tr:nth-child(2)", "no path "+hostile))
+	holds(ctx, t, fits)
 	checkAxe(ctx, t, script, "services")
 	picture(ctx, t, fmt.Sprintf("one-edge-%s-%d", scheme, width))
 

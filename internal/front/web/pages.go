@@ -134,8 +134,9 @@ func (p Pages) serve(mux *http.ServeMux, kind string) {
 		}
 		return peer.Send(ctx, http.MethodGet, path, nil, nil)
 	})
-	mux.Handle("GET /v1/sdn", switches)
-	mux.Handle("GET /v1/sdn/flows", switches)
+	for _, path := range []string{"/v1/sdn", "/v1/sdn/flows", "/v1/links"} {
+		mux.Handle("GET "+path, switches)
+	}
 }
 
 // toPages is for pages of this host.

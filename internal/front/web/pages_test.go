@@ -106,7 +106,7 @@ func TestRelayedSwitches(t *testing.T) {
 		_, _ = io.WriteString(w, `["`+r.URL.RequestURI()+`"]`)
 	}), p, slog.New(slog.DiscardHandler)))
 	for path, want := range map[string]int{
-		"/v1/sdn": 200, "/v1/sdn/flows?end=198.18.0.1:1": 200, "/v1/sdn/flows": 502, "/v1/sdn/topology.svg": 404,
+		"/v1/sdn": 200, "/v1/links": 200, "/v1/sdn/flows?end=198.18.0.1:1": 200, "/v1/sdn/flows": 502, "/v1/sdn/topology.svg": 404,
 	} {
 		r := ask(h, "GET", "localhost", path, nil)
 		if body := bodyOf(t, r); r.StatusCode != want || want == 200 && body != `["`+path+`"]` || r.Header.Get("Set-Cookie") != "" {

@@ -281,7 +281,7 @@ func TestNamesOfThePage(t *testing.T) {
 		"Source": v1.Source{}, "Status": v1.Status{}, "Snapshot": v1.Snapshot{}, "Event": v1.Event{},
 	})
 	checkNames(t, "sdnapi.ts", map[string]any{
-		"SDN": v1.SDN{}, "SDNSwitch": v1.SDNSwitch{}, "SDNPort": v1.SDNPort{}, "SDNQueue": v1.SDNQueue{}, "SDNClass": v1.SDNClass{}, "SDNTrust": v1.SDNTrust{}, "SDNFlow": v1.SDNFlow{}, "SDNHop": v1.SDNHop{},
+		"SDN": v1.SDN{}, "SDNSwitch": v1.SDNSwitch{}, "SDNPort": v1.SDNPort{}, "SDNQueue": v1.SDNQueue{}, "SDNClass": v1.SDNClass{}, "SDNTrust": v1.SDNTrust{}, "SDNFlow": v1.SDNFlow{}, "SDNHop": v1.SDNHop{}, "SDNLinks": v1.SDNLinks{}, "SDNPromise": v1.SDNPromise{},
 	})
 	checkNames(t, "edgeapi.ts", map[string]any{
 		"EdgeInstance": edge.Instance{}, "EdgeNode": edge.Node{}, "EdgeService": edge.Service{}, "EdgeDecision": edge.Decision{}, "EdgeClaim": edge.Claim{}, "EdgeExplanation": edge.Explanation{},
@@ -304,7 +304,7 @@ func checkNames(t *testing.T, file string, types map[string]any) {
 			continue
 		}
 		names := map[string]bool{}
-		for field := range reflect.TypeOf(value).Fields() {
+		for _, field := range reflect.VisibleFields(reflect.TypeOf(value)) {
 			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 			names[name] = true
 		}
