@@ -126,7 +126,7 @@ func TestEdgePage(t *testing.T) {
 		holds(ctx, t, `document.querySelector(".detail a").getAttribute("href") === "nodes/a/"`)
 		holds(ctx, t, contains("[aria-label=Nodes] tbody tr", "75mbit"))
 		holds(ctx, t, contains("[aria-label=Nodes] tbody tr:nth-child(2)", "no Weir agent"))
-		holds(ctx, t, contains(".events li", "start"))
+		holds(ctx, t, contains("[aria-label='Decisions and events'] li", "start"))
 		holds(ctx, t, `document.querySelectorAll("canvas").length === 2`)
 	})
 }
