@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -18,9 +19,11 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/edge/monitor"
 	"github.com/weir-project/weir/internal/edge/run"
 	"github.com/weir-project/weir/internal/edge/runtime"
+	"github.com/weir-project/weir/test/must"
 	"github.com/weir-project/weir/test/pki"
 )
 
@@ -156,5 +159,44 @@ func TestAgentOptions(t *testing.T) {
 		if _, none := nodes.(run.Unmeasured); none != (tc.options == agentOptions{}) {
 			t.Errorf("%s: nodes are measured: %t", name, !none)
 		}
+	}
+}
+
+// TestAgentOf: the page asks the agent of a node that has one, at the node's address, and none that is not
+// known.
+func TestAgentOf(t *testing.T) {
+	dir := t.TempDir()
+	listener, err := net.Listen("unix", filepath.Join(dir, "198.18.0.1.sock"))
+	must.Succeed(t, err)
+	agent := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/v1/snapshot" {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		_, _ = io.WriteString(w, "it is "+r.URL.RequestURI())
+	})}
+	go func() { _ = agent.Serve(listener) }() // until it is closed
+	defer agent.Close()
+	dial, err := agentOptions{url: "unix://" + dir + "/{address}.sock"}.dialer()
+	must.Succeed(t, err)
+	agentOf := dial.agentOf(func() edge.Snapshot {
+		return edge.Snapshot{Nodes: []edge.Node{{Name: "a", Address: "198.18.0.1", Weir: true}, {Name: "b", Address: "198.18.0.2"}}}
+	})
+	answer, err := agentOf("a")(t.Context(), "/v1/snapshot?x=1")
+	must.Succeed(t, err)
+	defer answer.Body.Close()
+	if body, err := io.ReadAll(answer.Body); err != nil || string(body) != "it is /v1/snapshot?x=1" {
+		t.Errorf("%q, %v", body, err)
+	}
+	if answer, err := agentOf("a")(t.Context(), "/v1/nothing"); err == nil {
+		answer.Body.Close()
+		t.Error("what the agent refuses is an answer")
+	}
+	if agentOf("b") != nil || agentOf("c") != nil || dialer(nil).agentOf(func() edge.Snapshot { return edge.Snapshot{Nodes: []edge.Node{{Name: "a", Weir: true}}} })("a") != nil {
+		t.Error("a node without an agent has one")
+	}
+	one, _ := dial(netip.MustParseAddr("198.18.0.1"))
+	if again, _ := dial(netip.MustParseAddr("198.18.0.1")); one == nil || one != again {
+		t.Error("an agent has two clients")
 	}
 }
