@@ -6,6 +6,9 @@ type Explanation struct {
 	// Policy is the container's policy, value by value.
 	Policy []ExplainedValue `json:"policy"`
 	Shares []ExplainedShare `json:"shares"`
+	// InPolicy and InShares explain what the container receives; absent where that is not shared.
+	InPolicy []ExplainedValue `json:"in_policy,omitempty"`
+	InShares []ExplainedShare `json:"in_shares,omitempty"`
 }
 
 // ExplainedValue is one value of a policy.

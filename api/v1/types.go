@@ -370,8 +370,10 @@ type UplinkIn struct {
 	ReserveBPS  uint64 `json:"reserve_bps"`
 	ReceivedBPS uint64 `json:"received_bps"`
 	Scheduler   string `json:"scheduler"`
-	State       State  `json:"state"`
-	Reason      string `json:"reason"`
+	// HostCompetes is as for what is sent.
+	HostCompetes bool   `json:"host_competes"`
+	State        State  `json:"state"`
+	Reason       string `json:"reason"`
 }
 
 // Source is a source of containers, such as a container engine.

@@ -39,8 +39,8 @@ var contract = map[string]struct {
 		"sent_bytes": "number", "sent_packets": "number", "dropped_packets": "number", "marked_packets": "number", "delay_p50_ms": "number", "delay_p99_ms": "number",
 		"excess_bps": "number", "excess_bytes": "number", "held": "bool",
 	}},
-	"explanation": {v1.Explanation{Policy: []v1.ExplainedValue{}, Shares: []v1.ExplainedShare{}}, map[string]string{
-		"container": "object", "policy": "array", "shares": "array",
+	"explanation": {v1.Explanation{Policy: []v1.ExplainedValue{}, Shares: []v1.ExplainedShare{}, InPolicy: []v1.ExplainedValue{{}}, InShares: []v1.ExplainedShare{{}}}, map[string]string{
+		"container": "object", "policy": "array", "shares": "array", "in_policy": "array", "in_shares": "array",
 	}},
 	"explained value": {v1.ExplainedValue{Notes: []string{"n"}}, map[string]string{
 		"name": "string", "value": "string", "from": "string", "notes": "array",
@@ -77,7 +77,7 @@ var contract = map[string]struct {
 		"delay_p50_ms": "number", "delay_p99_ms": "number", "measured_at": "string", "shares": "array",
 	}},
 	"uplink in": {v1.UplinkIn{}, map[string]string{
-		"device": "string", "rate_bps": "number", "reserve_bps": "number", "received_bps": "number", "scheduler": "string", "state": "string", "reason": "string",
+		"device": "string", "rate_bps": "number", "reserve_bps": "number", "received_bps": "number", "host_competes": "bool", "scheduler": "string", "state": "string", "reason": "string",
 	}},
 	"uplink": {v1.Uplink{In: &v1.UplinkIn{}}, map[string]string{
 		"in":   "object",

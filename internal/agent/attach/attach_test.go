@@ -449,3 +449,14 @@ func TestAroundTheUplink(t *testing.T) {
 	b.uplink.followers = []string{"tally", "matchall filter"}
 	expect("followers", below, "tally, matchall filter at egress of up0 comes after Weir's and may change whose class packets are in: remove it, or attach it elsewhere")
 }
+
+// TestIncomingComplaints: received packets of an overlay network are not told apart.
+func TestIncomingComplaints(t *testing.T) {
+	u := &Uplink{Incoming: true}
+	for mode, want := range map[v1.Mode]int{v1.ModeBridge: 0, v1.ModeOverlay: 1} {
+		c := &Container{Number: identity.NumberFirst, Devices: []Device{{Attachment: identity.Attachment{Mode: mode}}}}
+		if got := u.Complaints(c); len(got) != want {
+			t.Errorf("%s: %v", mode, got)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/datapath/identity"
 	"github.com/weir-project/weir/internal/datapath/kernel"
 )
@@ -54,7 +55,7 @@ func (u *Uplink) Refusal(c *Container) identity.Refusal { return u.refusals.Numb
 // Complaints lists the problems of identifying the container's packets at this uplink.
 func (u *Uplink) Complaints(c *Container) (reasons []string) {
 	if u.Incoming {
-		return nil
+		return c.incomingComplaints()
 	}
 	if err := u.Refusal(c).Cgroup; err != nil && c.SendsFromSockets() {
 		reasons = append(reasons, "its sockets cannot be told apart: "+err.Error())
@@ -76,6 +77,15 @@ func (u *Uplink) Complaints(c *Container) (reasons []string) {
 		if complaint != "" {
 			reasons = append(reasons, complaint)
 		}
+	}
+	return reasons
+}
+
+// incomingComplaints lists the networks of the container whose received packets count as the host's.
+func (c *Container) incomingComplaints() (reasons []string) {
+	overlay := func(d Device) bool { return d.Mode == v1.ModeOverlay }
+	if c.Number != 0 && slices.ContainsFunc(c.Devices, overlay) {
+		reasons = append(reasons, "packets of its overlay network count as the host's: they say only inside for which container they are")
 	}
 	return reasons
 }

@@ -68,27 +68,37 @@ func printExplanation(w io.Writer, e v1.Explanation) error {
 	if e.Container.Reason != "" {
 		list(2, []string{e.Container.Reason})
 	}
-	b.WriteString("\nAsks for\n")
-	for _, v := range e.Policy {
-		from := ""
-		if v.From != "" {
-			from = fmt.Sprintf(" (%s)", v.From)
+	asks := func(title string, values []v1.ExplainedValue) {
+		fmt.Fprintf(&b, "\n%s\n", title)
+		for _, v := range values {
+			from := ""
+			if v.From != "" {
+				from = fmt.Sprintf(" (%s)", v.From)
+			}
+			fmt.Fprintf(&b, "  %-8s %s%s\n", v.Name, v.Value, from)
+			list(4, v.Notes)
 		}
-		fmt.Fprintf(&b, "  %-8s %s%s\n", v.Name, v.Value, from)
-		list(4, v.Notes)
 	}
-	for _, s := range e.Shares {
-		fmt.Fprintf(&b, "\nAt %s\n", cmdline.Printable(s.Uplink))
-		fmt.Fprintf(&b, "  entitled to %s, because\n", cmdline.RateOrDash(s.EntitledBPS))
-		list(4, s.Entitled)
-		fmt.Fprintf(&b, "  may send up to %s now, because\n", cmdline.RateOrDash(s.AllocatedBPS))
-		list(4, s.Allocated)
-		b.WriteString("  to get more\n")
-		list(4, s.ForMore)
-		for _, c := range s.Classes {
-			fmt.Fprintf(&b, "  of that %s sends %s now, because\n", c.Class, cmdline.RateOrDash(c.RateBPS))
-			list(4, c.Because)
+	gets := func(may string, shares []v1.ExplainedShare) {
+		for _, s := range shares {
+			fmt.Fprintf(&b, "\nAt %s\n", cmdline.Printable(s.Uplink))
+			fmt.Fprintf(&b, "  entitled to %s, because\n", cmdline.RateOrDash(s.EntitledBPS))
+			list(4, s.Entitled)
+			fmt.Fprintf(&b, "  may %s up to %s now, because\n", may, cmdline.RateOrDash(s.AllocatedBPS))
+			list(4, s.Allocated)
+			b.WriteString("  to get more\n")
+			list(4, s.ForMore)
+			for _, c := range s.Classes {
+				fmt.Fprintf(&b, "  of that %s sends %s now, because\n", c.Class, cmdline.RateOrDash(c.RateBPS))
+				list(4, c.Because)
+			}
 		}
+	}
+	asks("Asks for", e.Policy)
+	gets("send", e.Shares)
+	if len(e.InShares) > 0 {
+		asks("Asks for, of what comes in", e.InPolicy)
+		gets("receive", e.InShares)
 	}
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return fmt.Errorf("print: %w", err)

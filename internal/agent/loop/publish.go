@@ -148,7 +148,7 @@ func (u *link) view() v1.Uplink {
 
 // incomingView returns what an uplink receives for the API.
 func (u *link) incomingView() *v1.UplinkIn {
-	view := &v1.UplinkIn{Device: u.device.Name(), RateBPS: u.device.RateBPS(), ReserveBPS: u.link().ReserveBPS(), ReceivedBPS: u.sumBPS(), State: v1.StateOK}
+	view := &v1.UplinkIn{Device: u.device.Name(), RateBPS: u.device.RateBPS(), ReserveBPS: u.link().ReserveBPS(), ReceivedBPS: u.sumBPS(), HostCompetes: u.hostCompetes, State: v1.StateOK}
 	if u.device.Scheduler() != nil {
 		view.Scheduler = u.device.Scheduler().Name()
 	}

@@ -1,6 +1,9 @@
 package metrics
 
 import (
+	"slices"
+	"strings"
+
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/front/exposition"
 )
@@ -78,6 +81,17 @@ var shareFamilies = []family{
 		absent: func(r *row) bool { return r.share.LatencyMS == 0 },
 	},
 }
+
+// incomingFamilies are shareFamilies for what comes in.
+var incomingFamilies = func() []family {
+	families := slices.Clone(shareFamilies)
+	for i := range families {
+		f := &families[i]
+		f.name = strings.Replace(f.name, "weir_container_", "weir_container_in_", 1)
+		f.help = "Of what comes in: " + f.help
+	}
+	return families
+}()
 
 var classFamilies = []family{
 	{name: "weir_class_rate_bytes_per_second", help: "What the container sent of that traffic class in the last second.", value: func(r *row) float64 { return exposition.BytesPerSecond(r.class.RateBPS) }},

@@ -17,6 +17,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/front/exposition"
+	"github.com/weir-project/weir/internal/share/explain"
 )
 
 // Write writes all metrics of a snapshot.
@@ -29,6 +30,7 @@ func Write(w io.Writer, s v1.Snapshot) error {
 	}{
 		{agentFamilies, t.agent}, {sourceFamilies, t.sources}, {uplinkFamilies, t.uplinks},
 		{containerFamilies, t.containers}, {shareFamilies, t.shares}, {classFamilies, t.classes},
+		{incomingFamilies, newTables(explain.Incoming(s)).shares},
 	} {
 		writeGroup(out, group.families, group.rows)
 	}

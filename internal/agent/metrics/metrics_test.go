@@ -50,6 +50,8 @@ func text(t testing.TB, s v1.Snapshot) string {
 
 func TestWrite(t *testing.T) {
 	s := host(2)
+	s.Status.Uplinks[0].In = &v1.UplinkIn{RateBPS: 95e6}
+	s.Containers[0].In = &v1.Incoming{Policy: v1.Policy{MaxBPS: 8e6}, Shares: []v1.Share{{Uplink: "eth0", Controlled: true, RateBPS: 7e6, SentBytes: 5}}}
 	s.Containers[1].State = v1.StateRejected
 	s.Containers[1].Policy.MaxBPS, s.Containers[1].Shares[0].LatencyMS = 0, 0
 	s.Containers = append(s.Containers, v1.Container{

@@ -22,7 +22,14 @@ import (
 // Container explains the container with the given index in a snapshot.
 func Container(s v1.Snapshot, index int) v1.Explanation {
 	c := s.Containers[index]
-	e := v1.Explanation{Container: c, Policy: values(&c), Shares: []v1.ExplainedShare{}}
+	e := v1.Explanation{Container: c, Policy: values(&c), Shares: explainShares(s, index)}
+	explainIncoming(&e, s, index)
+	return e
+}
+
+// explainShares explains the shares of the container with the given index.
+func explainShares(s v1.Snapshot, index int) []v1.ExplainedShare {
+	c, list := s.Containers[index], []v1.ExplainedShare{}
 	for _, share := range c.Shares {
 		explained := v1.ExplainedShare{Uplink: share.Uplink, EntitledBPS: share.EntitledBPS, AllocatedBPS: share.AllocatedBPS}
 		i := slices.IndexFunc(s.Status.Uplinks, func(u v1.Uplink) bool { return u.Name == share.Uplink })
@@ -38,9 +45,9 @@ func Container(s v1.Snapshot, index int) v1.Explanation {
 			explained.Entitled, explained.Allocated, explained.ForMore = d.entitlement(), d.allocation(), d.forMore()
 			explained.Classes = classes(&c, &share)
 		}
-		e.Shares = append(e.Shares, explained)
+		list = append(list, explained)
 	}
-	return e
+	return list
 }
 
 // obstacle returns why a share is not controlled, or "" if it is.

@@ -1,0 +1,36 @@
+package explain
+
+import (
+	"reflect"
+	"testing"
+
+	v1 "github.com/weir-project/weir/api/v1"
+)
+
+// TestIncoming: what comes in is explained in the words of what goes out, with its own numbers.
+func TestIncoming(t *testing.T) {
+	sent := snapshot(0, sender{"a", v1.Policy{Weight: 100}, wantsMore}, sender{"b", v1.Policy{Weight: 300}, wantsMore})
+	received := snapshot(0, sender{"a", v1.Policy{Weight: 200, MinBPS: 40e6}, wantsMore}, sender{"b", v1.Policy{Weight: 50, MaxBPS: 10e6}, wantsMore})
+	both := sent
+	up := received.Status.Uplinks[0]
+	both.Status.Uplinks[0].In = &v1.UplinkIn{RateBPS: up.RateBPS, ReserveBPS: up.ReserveBPS, HostCompetes: up.HostCompetes}
+	for i, c := range received.Containers {
+		both.Containers[i].In = &v1.Incoming{Policy: c.Policy, PolicyFrom: c.PolicyFrom, Shares: c.Shares}
+	}
+	for i := range both.Containers {
+		got, want := Container(both, i), Container(received, i)
+		if !reflect.DeepEqual(got.InShares, want.Shares) {
+			t.Errorf("%s: %+v\nwant %+v", both.Containers[i].Name, got.InShares, want.Shares)
+		}
+		if len(got.InPolicy) != 5 || !reflect.DeepEqual(got.InPolicy, want.Policy[:5]) {
+			t.Errorf("%s: %+v\nwant %+v", both.Containers[i].Name, got.InPolicy, want.Policy)
+		}
+		if !reflect.DeepEqual(got.Shares, Container(sent, i).Shares) {
+			t.Errorf("%s: what it sends is explained differently", both.Containers[i].Name)
+		}
+	}
+	without := snapshot(0, sender{"a", v1.Policy{Weight: 100}, wantsMore})
+	if got := Container(without, 0); got.InPolicy != nil || got.InShares != nil {
+		t.Errorf("what is not shared is explained: %+v", got)
+	}
+}
