@@ -47,6 +47,8 @@ const volatile __u32 slots = 1;
 const volatile __u64 bin_ns = 1000000;
 /* Bins per slot; 0 means no series; set before loading. */
 const volatile __u32 bins = 0;
+/* Bytes before the network header; 0 on a tunnel without Ethernet; set before loading. */
+const volatile __u32 link_header_bytes = ETH_HLEN;
 
 /* CLOCK_MONOTONIC time of the first bin's start; 0 means not recording. */
 __u64 origin_ns = 0;
@@ -86,9 +88,8 @@ struct l4 {
 	__u16 port; /* destination */
 };
 
-static __always_inline struct l4 find_l4(struct __sk_buff *skb, __u32 l2_offset, __be16 ethertype)
+static __always_inline struct l4 find_l4(struct __sk_buff *skb, __u32 l3_offset, __be16 ethertype)
 {
-	__u32 l3_offset = l2_offset + ETH_HLEN;
 	struct l4 none = {}, found = {};
 	__be16 port;
 
@@ -120,7 +121,7 @@ static __always_inline struct l4 find_l4(struct __sk_buff *skb, __u32 l2_offset,
 
 static __always_inline void parse(struct __sk_buff *skb, struct packet *pkt)
 {
-	struct l4 l4 = find_l4(skb, 0, skb->protocol);
+	struct l4 l4 = find_l4(skb, link_header_bytes, skb->protocol);
 	__u32 slot;
 
 	if (l4.offset && l4.protocol == IPPROTO_UDP && l4.port == VXLAN_PORT) {
@@ -130,7 +131,7 @@ static __always_inline void parse(struct __sk_buff *skb, struct packet *pkt)
 		if (bpf_skb_load_bytes(skb, l2_offset + offsetof(struct ethhdr, h_proto),
 				       &ethertype, sizeof(ethertype)) < 0)
 			return;
-		l4 = find_l4(skb, l2_offset, ethertype);
+		l4 = find_l4(skb, l2_offset + ETH_HLEN, ethertype);
 	}
 	if (!l4.offset)
 		return;

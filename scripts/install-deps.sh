@@ -118,6 +118,7 @@ need vm qemu-system-arm 'to boot kernels (arm64)' has_version 10.0 qemu-system-a
 need vm busybox-static 'for the virtual machines' has /bin/busybox
 need vm iproute2 'for the virtual machines (ip, tc)' has_version 5.10 tc -V
 need vm iptables 'for the virtual machines' has iptables
+need vm wireguard-tools 'for the virtual machines' has wg
 need vm docker.io 'for the virtual machines' has_version 20.10 dockerd --version
 need vm procps 'for the virtual machines (sysctl)' has sysctl
 need vm util-linux 'for the virtual machines (nsenter, unshare)' has nsenter

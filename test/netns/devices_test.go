@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -43,15 +44,50 @@ func checkBothCarry(t *testing.T, b *harness.Bed) {
 // Addresses of a tunnel's ends; the range for benchmarks has no others so high.
 const tunnelHost, tunnelPeer = "198.19.255.245", "198.19.255.246"
 
+// tunnels make a device "tunnel" of the host's, on its uplink, to the neighbour.
+var tunnels = map[string]func(*testing.T, *harness.Bed){
+	"vxlan": func(_ *testing.T, b *harness.Bed) {
+		add := []string{"ip", "link", "add", "tunnel", "type", "vxlan", "id", "7", "dstport", "4790", "remote"}
+		b.Run(append(add, b.Host.PeerAddr.String(), "dev", b.Host.UplinkName)...)
+		b.RunPeer(append(add, b.Host.UplinkAddr().String())...)
+	},
+	"wireguard": wireGuard,
+}
+
+func wireGuard(t *testing.T, b *harness.Bed) {
+	t.Helper()
+	if out := b.Run("sh", "-c", "ip link add tunnel type wireguard 2>&1 || true"); out != "" {
+		t.Skip("this kernel has no wireguard: " + out)
+	}
+	b.RunPeer("ip", "link", "add", "tunnel", "type", "wireguard")
+	var keys [2]string
+	for i := range keys {
+		keys[i] = filepath.Join(b.Dir, fmt.Sprint("key", i))
+		b.Run("sh", "-c", "wg genkey >"+keys[i])
+	}
+	for i, run := range []func(...string) string{b.Run, b.RunPeer} {
+		public := strings.TrimSpace(b.Run("sh", "-c", "wg pubkey <"+keys[1-i]))
+		far := []netip.Addr{b.Host.PeerAddr, b.Host.UplinkAddr()}[i]
+		run("wg", "set", "tunnel", "listen-port", "51820", "private-key", keys[i], "peer", public,
+			"allowed-ips", "0.0.0.0/0", "endpoint", netip.AddrPortFrom(far, 51820).String())
+	}
+}
+
 // TestTunnelOfHost: where a route leads through a device on top of the uplink, those whose packets may
 // go there are told which device to name. As an uplink of its own it is shared out beside its carrier.
 func TestTunnelOfHost(t *testing.T) {
 	t.Parallel()
+	for kind, add := range tunnels {
+		t.Run(kind, func(t *testing.T) {
+			b := newBed(t)
+			add(t, b)
+			tunnelOfHost(t, b, kind)
+		})
+	}
+}
+
+func tunnelOfHost(t *testing.T, b *harness.Bed, kind string) {
 	const tunnelBPS, carrierBPS = 12 * mbit, 30 * mbit
-	b := newBed(t)
-	add := []string{"ip", "link", "add", "tunnel", "type", "vxlan", "id", "7", "dstport", "4790", "remote"}
-	b.Run(append(add, b.Host.PeerAddr.String(), "dev", b.Host.UplinkName)...)
-	b.RunPeer(append(add, b.Host.UplinkAddr().String())...)
 	b.Run("ip", "addr", "add", tunnelHost+"/30", "dev", "tunnel")
 	b.Run("ip", "link", "set", "tunnel", "up")
 	b.Run("iptables", "-w", "-t", "nat", "-A", "POSTROUTING", "-o", "tunnel", "-j", "MASQUERADE")
@@ -73,7 +109,7 @@ func TestTunnelOfHost(t *testing.T) {
 			t.Errorf("%s: weir doctor says:\n%s", what, doctor)
 		}
 	}
-	told("told of the tunnel", "tunnel (vxlan on "+b.Host.UplinkName+")")
+	told("told of the tunnel", "tunnel ("+kind+" on "+b.Host.UplinkName+")")
 	both := uplinks(carrier, uplinkAt("tunnel", "12mbit"))
 	both["host"] = map[string]any{"weight": "1000"} // what the tunnel sends through its carrier
 	b.WriteConfig(both)

@@ -171,7 +171,7 @@ var (
 	// everything: besides, TCP, how containers reach the uplink, mixtures, what
 	// others do to the uplink, and an attack in ipvlan mode.
 	everything = withPackages("TestModes|" + onEveryKernel +
-		"|TestDropsAreShown|TestMarksAreShown|TestDown$|TestMixedModes|TestNestedCgroup|TestTwoNetworks|TestSeveralUplinks|TestControlTrafficSurvives" +
+		"|TestDropsAreShown|TestMarksAreShown|TestDown$|TestMixedModes|TestNestedCgroup|TestTwoNetworks|TestSeveralUplinks|TestTunnelOfHost|TestControlTrafficSurvives" +
 		"|TestForeign|TestJumboFrames|TestVethReplaced|TestInterfaceAdded|TestShares/10_Mbit" +
 		"|TestIsolation/ipvlan-l2/forwarded_(as_the_host|to_a_group)")
 )
@@ -208,7 +208,7 @@ var netModules = []string{
 	"veth", "bridge", "macvlan", "ipvlan", "vxlan", "8021q", "bonding",
 	"sch_htb", "sch_tbf", "sch_fq_codel", "sch_ingress", "cls_bpf", "cls_u32", "act_mirred", "ifb",
 	"nft_compat", "nft_chain_nat", "xt_MASQUERADE", "xt_nat", "xt_tcpudp",
-	"xt_conntrack", "esp4", "xfrm_user", "seqiv", "gcm",
+	"xt_conntrack", "wireguard", "esp4", "xfrm_user", "seqiv", "gcm",
 }
 
 // engineModules are what Docker needs besides, for its networks and rules.

@@ -83,6 +83,10 @@ func New(options Options) (*Meter, error) {
 	if options.Bins > 0 && options.BinWidth <= 0 {
 		return nil, errors.New("meter a series: the width of a bin must be positive")
 	}
+	device, err := kernel.LinkByName(options.Interface)
+	if err != nil {
+		return nil, fmt.Errorf("find interface %s: %w", options.Interface, err)
+	}
 	spec, err := loadMeter()
 	if err != nil {
 		return nil, fmt.Errorf("parse the meter's BPF object: %w", err)
@@ -90,12 +94,16 @@ func New(options Options) (*Meter, error) {
 	slots := uint32(options.Slots) + 1
 	spec.Maps["totals"].MaxEntries = slots
 	spec.Maps["series"].MaxEntries = max(1, slots*uint32(options.Bins))
-	for name, value := range map[string]any{
+	values := map[string]any{
 		"base_port": options.BasePort,
 		"slots":     uint32(options.Slots),
 		"bin_ns":    uint64(max(options.BinWidth, 1)),
 		"bins":      uint32(options.Bins),
-	} {
+	}
+	if !device.Ethernet {
+		values["link_header_bytes"] = uint32(0)
+	}
+	for name, value := range values {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return nil, fmt.Errorf("set %s of the meter's BPF program: %w", name, err)
 		}
@@ -105,24 +113,20 @@ func New(options Options) (*Meter, error) {
 	if err := spec.LoadAndAssign(&m.objects, nil); err != nil {
 		return nil, fmt.Errorf("load the meter's BPF program: %w", err)
 	}
-	if err := m.start(); err != nil {
+	if err := m.start(device.Index); err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
 	return m, nil
 }
 
-func (m *Meter) start() (err error) {
+func (m *Meter) start(ifindex int) (err error) {
 	if m.totals, err = m.objects.Totals.Memory(); err != nil {
 		return fmt.Errorf("map the meter's totals: %w", err)
 	}
 	if m.series, err = m.objects.Series.Memory(); err != nil {
 		return fmt.Errorf("map the meter's series: %w", err)
 	}
-	device, err := kernel.LinkByName(m.options.Interface)
-	if err != nil {
-		return fmt.Errorf("find interface %s: %w", m.options.Interface, err)
-	}
-	hook := kernel.Hook{Ifindex: device.Index}
+	hook := kernel.Hook{Ifindex: ifindex}
 	if err := hook.Attach(m.objects.Meter, nil); err != nil {
 		return fmt.Errorf("attach the meter to interface %s: %w", m.options.Interface, err)
 	}

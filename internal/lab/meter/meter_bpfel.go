@@ -23,14 +23,15 @@ type meterCounter struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	meterMapSeries   = "series"
-	meterMapTotals   = "totals"
-	meterProgMeter   = "meter"
-	meterVarBasePort = "base_port"
-	meterVarBinNs    = "bin_ns"
-	meterVarBins     = "bins"
-	meterVarOriginNs = "origin_ns"
-	meterVarSlots    = "slots"
+	meterMapSeries          = "series"
+	meterMapTotals          = "totals"
+	meterProgMeter          = "meter"
+	meterVarBasePort        = "base_port"
+	meterVarBinNs           = "bin_ns"
+	meterVarBins            = "bins"
+	meterVarLinkHeaderBytes = "link_header_bytes"
+	meterVarOriginNs        = "origin_ns"
+	meterVarSlots           = "slots"
 )
 
 // loadMeter returns the embedded CollectionSpec for meter.
@@ -90,11 +91,12 @@ type meterMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type meterVariableSpecs struct {
-	BasePort *ebpf.VariableSpec `ebpf:"base_port"`
-	BinNs    *ebpf.VariableSpec `ebpf:"bin_ns"`
-	Bins     *ebpf.VariableSpec `ebpf:"bins"`
-	OriginNs *ebpf.VariableSpec `ebpf:"origin_ns"`
-	Slots    *ebpf.VariableSpec `ebpf:"slots"`
+	BasePort        *ebpf.VariableSpec `ebpf:"base_port"`
+	BinNs           *ebpf.VariableSpec `ebpf:"bin_ns"`
+	Bins            *ebpf.VariableSpec `ebpf:"bins"`
+	LinkHeaderBytes *ebpf.VariableSpec `ebpf:"link_header_bytes"`
+	OriginNs        *ebpf.VariableSpec `ebpf:"origin_ns"`
+	Slots           *ebpf.VariableSpec `ebpf:"slots"`
 }
 
 // meterObjects contains all objects after they have been loaded into the kernel.
@@ -132,11 +134,12 @@ func (m *meterMaps) Close() error {
 //
 // It can be passed to loadMeterObjects or ebpf.CollectionSpec.LoadAndAssign.
 type meterVariables struct {
-	BasePort *ebpf.Variable `ebpf:"base_port"`
-	BinNs    *ebpf.Variable `ebpf:"bin_ns"`
-	Bins     *ebpf.Variable `ebpf:"bins"`
-	OriginNs *ebpf.Variable `ebpf:"origin_ns"`
-	Slots    *ebpf.Variable `ebpf:"slots"`
+	BasePort        *ebpf.Variable `ebpf:"base_port"`
+	BinNs           *ebpf.Variable `ebpf:"bin_ns"`
+	Bins            *ebpf.Variable `ebpf:"bins"`
+	LinkHeaderBytes *ebpf.Variable `ebpf:"link_header_bytes"`
+	OriginNs        *ebpf.Variable `ebpf:"origin_ns"`
+	Slots           *ebpf.Variable `ebpf:"slots"`
 }
 
 // meterPrograms contains all programs after they have been loaded into the kernel.
