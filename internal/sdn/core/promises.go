@@ -26,11 +26,13 @@ const (
 	// priorityPromise is that of entries of promises, in the first table.
 	priorityPromise = 35000
 	// askPromised is how often a host with a promise is asked for its address, so that its station is
-	// not silent, askMissing how often if it does not answer.
+	// not silent, askMissing how often at first if it does not answer.
 	askPromised = time.Minute
 	askMissing  = time.Second
-	// maxAddresses limits the hosts that are looked for.
+	// maxAddresses limits the hosts that are looked for, maxAsks how many are asked for in a round of
+	// LLDP: each question goes out of all ports of hosts.
 	maxAddresses = 1 << 13
+	maxAsks      = 50
 	// tellAgain is how long after a start the ledger has time to tell its promises.
 	tellAgain = 30 * time.Second
 )
@@ -48,6 +50,7 @@ type promises struct {
 	queues     map[topology.Port]qos.PortState
 	sent       map[topology.DPID]*sentPromises
 	started    time.Time // when the first switch was taken over
+	asks       int       // in this round of LLDP
 	cleaned    bool      // entries of an earlier controller are deleted
 	news       []promise.Promise
 }
@@ -55,6 +58,7 @@ type promises struct {
 // soughtHost is a host that is looked for.
 type soughtHost struct {
 	mac           openflow.MAC // zero: it has not answered
+	tries         int          // questions without an answer, after which it is asked less often
 	asked, wanted time.Time
 }
 
@@ -118,8 +122,13 @@ func (p *promises) locate(ip netip.Addr) (openflow.MAC, topology.Port, error) {
 	}
 	a.wanted = p.now
 	s := p.stations.byMAC[a.mac]
-	if wait := p.now.Sub(a.asked); wait >= askPromised || s == nil && wait >= askMissing {
+	if s != nil {
+		a.tries = 0
+	}
+	if wait := p.now.Sub(a.asked); p.asks < maxAsks && (wait >= askPromised || s == nil && wait >= askMissing<<a.tries) {
 		a.asked = p.now
+		a.tries = min(a.tries+1, 6)
+		p.asks++
 		asker := netip.IPv4Unspecified() // as RFC 5227 has it
 		if ip.Is6() {
 			asker = linkLocal.Addr()
@@ -151,6 +160,7 @@ func (p *promises) hear(f *Frame, frame []byte) (answer bool) {
 // forget drops addresses that are not looked for any more. Once a minute entries that were refused are
 // tried again.
 func (p *promises) forget() {
+	p.asks = 0
 	if p.links.rounds.number%60 == 0 {
 		for _, s := range p.sent {
 			clear(s.refused)

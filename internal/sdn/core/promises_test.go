@@ -2,6 +2,7 @@ package core
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -296,6 +297,44 @@ func TestSlowLink(t *testing.T) {
 		}
 		if got := w.core.Snapshot(false).Switches[0].Ports[0].Slow; (got != "") != c.says || c.says && !strings.Contains(got, "sends 10mbit of its 100mbit") {
 			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
+// TestAsksAreBounded: however many hosts are missing, few are asked for at a time, and all in the end.
+func TestAsksAreBounded(t *testing.T) {
+	w, s := oneSwitch(t, nil)
+	w.queued(15e6)
+	missing := simHostAt(at(1, 3), 200)
+	asked := func() (n int) {
+		for _, one := range w.delivered(s[0].at) {
+			if f, _ := ReadFrame(one.data); f.EtherType == etherARP {
+				n++
+			}
+		}
+		return n
+	}
+	w.quiet()
+	for i := range uint16(120) {
+		to := missing
+		to.ip = byte(100 + i)
+		_, commands, _ := w.core.Promises().Confirm(w.now, minimum(fmt.Sprint(i), s[1], to, 1000+i, 1))
+		w.do(commands)
+	}
+	if n := asked(); n > maxAsks {
+		t.Errorf("%d questions at once", n)
+	}
+	w.packets = 0
+	w.pass(time.Second)
+	first := asked()
+	w.packets = 0
+	w.pass(5 * time.Second)
+	if n := asked(); first > 2*maxAsks || n < 2*maxAsks || n > 6*maxAsks {
+		t.Errorf("%d questions in a second, %d in five", first, n)
+	}
+	for ip, a := range w.core.promises.addresses {
+		if a.asked.IsZero() {
+			t.Errorf("%v was never asked for", ip)
 		}
 	}
 }
