@@ -199,7 +199,7 @@ var withEngine = []Suite{{Package: "./test/docker", Tag: TagDocker, Run: "TestEn
 
 // openFlowSwitch is what takes a switch whose packets go through queues, which
 // Open vSwitch's are only in a kernel with its module.
-var openFlowSwitch = Suite{Package: "./test/sdn", Tag: TagNetNS, Run: "TestKernelDatapath|TestTrustKernel|TestQueuesByMarkKernel"}
+var openFlowSwitch = Suite{Package: "./test/sdn", Tag: TagNetNS, Run: "TestKernelDatapath|TestTrustKernel|TestQueuesByMarkKernel|TestPromiseKernel"}
 
 // netModules are what the tests' networks and Weir need, besides what these
 // depend on; a kernel may have some built in. Nothing loads modules on demand
