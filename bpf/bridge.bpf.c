@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Clears a forged tag, at the ingress hook of the bridges that containers are ports of.
+ * Clears a forged tag, at the ingress hook of the bridges that containers are ports of,
+ * and of the VLANs on these.
  *
  * Problem: tc_index is all that an IPv4 packet keeps of its tag which the host takes
  * apart, or sends through a bridge that the uplink is a port of (tap.bpf.c). A tap overwrites it; but where there is none, as in a network namespace
@@ -32,10 +33,13 @@
 SEC("tc")
 int weir_bridge(struct __sk_buff *skb)
 {
-	__u32 tag = skb->tc_index;
+	__u32 index = skb->tc_index, tag = skb->queue_mapping;
 
-	if (tag != skb->queue_mapping && weir_is_tag(tag))
+	if (index != tag && weir_is_tag(index))
 		skb->tc_index = 0;
+	/* A VLAN's device has overwritten it (net/8021q/vlan_core.c, vlan_do_receive). */
+	if (weir_is_tag(tag) && skb->protocol == bpf_htons(ETH_P_IPV6))
+		weir_tag_priority(skb, tag & WEIR_TAG_MASK);
 	/* Not a verdict: programs of others at this hook still run. */
 	return TC_ACT_UNSPEC;
 }

@@ -17,6 +17,13 @@ static __always_inline int weir_is_tag(__u32 value)
 	return (value & ~(__u32)WEIR_TAG_MASK) == WEIR_TAG_BASE;
 }
 
+/* Writes a tag, without WEIR_TAG_BASE, into priority. */
+static __always_inline void weir_tag_priority(struct __sk_buff *skb, __u32 tag)
+{
+	skb->priority = (__u32)WEIR_PRIORITY_MAGIC << WEIR_PRIORITY_MAGIC_SHIFT |
+			tag << WEIR_PRIORITY_TAG_SHIFT;
+}
+
 static __always_inline void weir_tag(struct __sk_buff *skb, __u32 number, __u32 class,
 				     int priority_too)
 {
@@ -25,8 +32,7 @@ static __always_inline void weir_tag(struct __sk_buff *skb, __u32 number, __u32 
 	skb->queue_mapping = WEIR_TAG_BASE | tag;
 	skb->tc_index = WEIR_TAG_BASE | tag;
 	if (priority_too || skb->protocol == bpf_htons(ETH_P_IPV6))
-		skb->priority = (__u32)WEIR_PRIORITY_MAGIC << WEIR_PRIORITY_MAGIC_SHIFT |
-				tag << WEIR_PRIORITY_TAG_SHIFT;
+		weir_tag_priority(skb, tag);
 }
 
 /* Clears a tag in queue_mapping, which chooses a transmit queue from here on. */

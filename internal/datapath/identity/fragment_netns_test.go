@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -62,6 +63,40 @@ func TestFragments(t *testing.T) {
 	b.expectFragments("of a bridge that is not believed", one, b.targets()[0], NumberHost)
 }
 
+// TestFragmentsBehindVLAN: fragments are their container's where its packets come into the host by a VLAN
+// on its bridge, whose device overwrites their priority.
+func TestFragmentsBehindVLAN(t *testing.T) {
+	if err := kernel.ProbeLink("vlan"); err != nil {
+		t.Skipf("this kernel has no vlan: %v", err)
+	}
+	b := newBed(t)
+	b.wantHeadroom()
+	one := b.bridgeContainer("one")
+	in := func(command string) {
+		program, args, _ := strings.Cut(command, " ")
+		b.run(program, append([]string{"-n", b.hostNS()}, strings.Fields(args)...)...)
+	}
+	in("ip link add link containers name containers.7 type vlan id 7")
+	in("ip link set containers.7 up")
+	in("ip link set containers type bridge vlan_filtering 1")
+	in("bridge vlan add dev containers vid 7 self")
+	in("bridge vlan add dev veth1 vid 7 pvid untagged")
+	addresses, err := exec.Command("ip", "-n", b.hostNS(), "-o", "addr", "show", "dev", "containers", "scope", "global").Output()
+	must.Succeed(t, err)
+	for line := range strings.Lines(string(addresses)) {
+		address := strings.Fields(line)[3]
+		in("ip addr del " + address + " dev containers")
+		in("ip addr add " + address + " dev containers.7")
+	}
+	b.assign(one, v1.ModeBridge, NumberFirst)
+	b.believeFragments(one)
+	b.meet(one)
+	b.listen(b.targets()[0].Port())
+	for _, target := range b.targets() {
+		b.expectFragments("behind a VLAN", one, target, NumberFirst)
+	}
+}
+
 // expectFragments asserts that fragmented datagrams of a namespace are a number's, and
 // nobody else's.
 func (b *bed) expectFragments(what, netNS string, target netip.AddrPort, number uint16) {
@@ -94,10 +129,14 @@ func (b *bed) believeFragments(containers ...string) {
 	for _, netNS := range containers {
 		at := b.inspect(netNS)[0]
 		devices[at.Tap.Ifindex] = true
-		if at.BridgeIndex != 0 {
-			devices[at.BridgeIndex] = true
-			b.attachBridge(at.BridgeIndex)
-		}
+		b.inHost(func() error {
+			entrances, err := kernel.Entrances(map[int]bool{at.BridgeIndex: true})
+			for _, entrance := range entrances[at.BridgeIndex] {
+				devices[entrance.Index] = true
+				b.attachBridge(entrance.Index)
+			}
+			return err
+		})
 	}
 	must.Succeed(b.t, b.uplink.SetIndexDevices(devices))
 }
