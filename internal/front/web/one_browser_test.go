@@ -93,7 +93,7 @@ func oneWayIn(t *testing.T, script, scheme string, width int64) {
 
 	// A node's row opens its agent's page, where nobody signs in.
 	act(ctx, t, chromedp.Focus("[aria-label=Nodes] tbody a"), chromedp.KeyEvent(kb.Enter))
-	holds(ctx, t, `location.pathname === "/nodes/a/" && document.querySelector("h1").textContent === "Weir on a"`)
+	holds(ctx, t, `location.pathname === "/nodes/a/" && document.querySelector("h1")?.textContent === "Weir on a"`)
 	holds(ctx, t, `document.querySelectorAll(".containers tbody tr").length === 4 && !document.body.textContent.includes("Sign in")`)
 	holds(ctx, t, links()+` === "Containers!,Services,Switches"`)
 	act(ctx, t, chromedp.Focus(".containers tbody tr button"), chromedp.KeyEvent(kb.Enter))
