@@ -8,6 +8,8 @@ package edge
 import (
 	"encoding/json"
 	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
 )
 
 // Snapshot is the whole state of weir-edge at one moment.
@@ -104,6 +106,13 @@ type Node struct {
 	PromisedBPS uint64 `json:"promised_bps"`
 	FreeBPS     uint64 `json:"free_bps"`
 	Instances   int    `json:"instances"`
+}
+
+// Monitored is what the agents of all nodes said last, in the paper's words: PiCasso's "json object with
+// monitored data that includes information of all edge nodes" (section III.B.2).
+type Monitored struct {
+	// Nodes are sorted by name. Those whose agents have never answered are not there.
+	Nodes []v1.Node `json:"nodes"`
 }
 
 // Service is a service with the state that its users see.

@@ -109,30 +109,54 @@ func uplinkRate(n edge.Node, bps uint64) string {
 	return policy.FormatRateShort(bps)
 }
 
+// picasso is the output format of the paper's Monitoring Manager.
+const picasso cmdline.Output = "picasso"
+
 func newNodesCommand(g *global) *cobra.Command {
-	return cmdline.PrintAnswer(&cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "nodes",
 		Short: "List nodes and what they have left",
 		Long: `List nodes and what they have left. PROMISED is what the minimums of services take there,
 relays and acknowledgements included (weir-edge explain SERVICE adds them up); FREE is what
-can still be promised.`,
+can still be promised. With -o picasso, one JSON object of all nodes with what their agents
+said last, as PiCasso's Monitoring Manager has it (section III.B.2).`,
 		Args: cmdline.ExactArgs(),
-	}, func(ctx context.Context, _ []string) ([]edge.Node, error) {
-		return server.NewClient(g.socket).Nodes(ctx)
-	}, func(cmd *cobra.Command, list []edge.Node) error {
-		var rows [][]string
-		for _, n := range list {
-			cpu, memory := "-", "-"
-			if measured(n) {
-				cpu, memory = fmt.Sprintf("%.0f%%", n.CPUUsedPercent), fmt.Sprintf("%.0f%%", percent(n.MemoryUsedBytes, n.MemoryBytes))
+	}
+	format := cmdline.AddOutputFlag(cmd, picasso)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		client := server.NewClient(g.socket)
+		if *format == picasso {
+			all, err := client.Monitored(cmd.Context())
+			if err != nil {
+				return err
 			}
-			rows = append(rows, []string{
-				n.Name, n.State, strconv.Itoa(n.Instances), cpu, memory,
-				rate(n.UplinkBPS), uplinkRate(n, n.UplinkSentBPS), uplinkRate(n, n.PromisedBPS), uplinkRate(n, n.FreeBPS), nodeReason(n),
-			})
+			return cmdline.PrintJSON(cmd.OutOrStdout(), all)
 		}
-		return printTable(cmd.OutOrStdout(), "NODE STATE INSTANCES CPU MEMORY UPLINK SENDS PROMISED FREE REASON", rows)
-	})
+		list, err := client.Nodes(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if *format == cmdline.JSON {
+			return cmdline.PrintJSON(cmd.OutOrStdout(), list)
+		}
+		return printNodes(cmd.OutOrStdout(), list)
+	}
+	return cmd
+}
+
+func printNodes(w io.Writer, list []edge.Node) error {
+	var rows [][]string
+	for _, n := range list {
+		cpu, memory := "-", "-"
+		if measured(n) {
+			cpu, memory = fmt.Sprintf("%.0f%%", n.CPUUsedPercent), fmt.Sprintf("%.0f%%", percent(n.MemoryUsedBytes, n.MemoryBytes))
+		}
+		rows = append(rows, []string{
+			n.Name, n.State, strconv.Itoa(n.Instances), cpu, memory,
+			rate(n.UplinkBPS), uplinkRate(n, n.UplinkSentBPS), uplinkRate(n, n.PromisedBPS), uplinkRate(n, n.FreeBPS), nodeReason(n),
+		})
+	}
+	return printTable(w, "NODE STATE INSTANCES CPU MEMORY UPLINK SENDS PROMISED FREE REASON", rows)
 }
 
 // measured reports whether the node's use is measured; a running node never uses exactly 0.

@@ -39,6 +39,9 @@ type Node struct {
 	Problems []string
 	// AgeSeconds is the age of all of the following; nil if it never answered.
 	AgeSeconds *float64
+	// Said is what the node's agent said last, in the paper's words (PiCasso, section III.B); nil if it
+	// never answered.
+	Said *v1.Node
 	// Access is the role of weir-edge at the node's agent; empty if the agent is too old to say.
 	Access v1.Access
 	// RoundTripSeconds is the shortest of the last questions.
@@ -80,8 +83,7 @@ func (c *Container) Is(name string) bool {
 // LooksOnly reports whether weir-edge has read-only access to the node's agent.
 func (n *Node) LooksOnly() bool { return n.Access.Role == access.Read.String() }
 
-// Nodes returns all nodes by name, as they are known now: the "json object with monitored data
-// that includes information of all edge nodes" (PiCasso, section III.B).
+// Nodes returns all nodes by name, as they are known now.
 func (m *Monitor) Nodes() []Node {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -108,7 +110,8 @@ func (r *reading) view(now time.Time) Node {
 	if len(r.trips) > 0 {
 		n.RoundTripSeconds = slices.Min(r.trips)
 	}
-	n.Access = r.access
+	said := r.node
+	n.Access, n.Said = r.access, &said
 	e, m := &n.Engine, &r.node.Measured
 	if n.State != StateNoWeir {
 		n.Responses = r.node.Measured.Responses

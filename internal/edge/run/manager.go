@@ -36,6 +36,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/minimums"
 	"github.com/weir-project/weir/internal/edge/proxy"
@@ -87,12 +89,13 @@ type Manager struct {
 	ctx   context.Context // of Run
 	began time.Time
 
-	reports chan func() // for the loop
-	changes chan change // for the turns
-	kick    chan struct{}
-	work    sync.WaitGroup // what reports to the loop
-	stopped chan struct{}  // closed when Run has returned
-	view    atomic.Pointer[view]
+	reports   chan func() // for the loop
+	changes   chan change // for the turns
+	kick      chan struct{}
+	work      sync.WaitGroup // what reports to the loop
+	stopped   chan struct{}  // closed when Run has returned
+	view      atomic.Pointer[view]
+	monitored atomic.Pointer[edge.Monitored]
 	// sleepers are the proxies of services that sleep.
 	sleepers atomic.Pointer[[]proxy.Control]
 	journal  journal
@@ -122,6 +125,7 @@ func New(opts Options) (*Manager, error) {
 	}
 	m.view.Store(newView(opts))
 	m.sleepers.Store(new([]proxy.Control))
+	m.monitored.Store(&edge.Monitored{Nodes: []v1.Node{}})
 	return m, nil
 }
 
@@ -130,7 +134,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	m.ctx = ctx
 	defer close(m.stopped)
 	m.work.Go(func() { m.takeTurns(ctx) })
-	m.work.Go(func() { m.watchSleepers(ctx) })
+	m.work.Go(func() { watchSleepers(ctx, &m.sleepers, m.requestRound) })
 	m.handleReports()
 	return nil
 }

@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-project/weir/internal/edge/engine"
@@ -14,8 +15,8 @@ import (
 // for that long in the worst case. A look takes a proxy 0.1 ms.
 const wakePeriod = 100 * time.Millisecond
 
-// watchSleepers asks for a round when a user comes to a service that sleeps, until ctx ends.
-func (m *Manager) watchSleepers(ctx context.Context) {
+// watchSleepers calls wake when a user comes to a proxy of a service that sleeps, until ctx ends.
+func watchSleepers(ctx context.Context, sleepers *atomic.Pointer[[]proxy.Control], wake func()) {
 	ticker := time.NewTicker(wakePeriod)
 	defer ticker.Stop()
 	for {
@@ -24,9 +25,9 @@ func (m *Manager) watchSleepers(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		for _, control := range *m.sleepers.Load() {
+		for _, control := range *sleepers.Load() {
 			if seen, err := control.Status(ctx); err == nil && seen.Connected > 0 {
-				m.requestRound()
+				wake()
 			}
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/monitor"
@@ -59,6 +60,7 @@ func (m *Manager) publish(o *observation, claims *claimStep, decisions []engine.
 	}
 	m.journal.sayNodes(o.input.Nodes, m.view.Load().Nodes)
 	m.sleepers.Store(o.sleepers())
+	m.monitored.Store(o.monitored())
 	m.view.Store(v)
 }
 
@@ -271,6 +273,24 @@ func (m *Manager) Snapshot() edge.Snapshot {
 	v := *m.view.Load()
 	v.Services, v.Instances, v.Nodes, v.Decisions = slices.Clone(v.Services), slices.Clone(v.Instances), slices.Clone(v.Nodes), slices.Clone(v.Decisions)
 	return v
+}
+
+// Monitored returns what the agents of all nodes said last.
+func (m *Manager) Monitored() edge.Monitored { return *m.monitored.Load() }
+
+// monitored returns what agents said last, with the addresses of their nodes.
+func (o *observation) monitored() *edge.Monitored {
+	all := edge.Monitored{Nodes: []v1.Node{}}
+	for i := range o.nodes {
+		if n := &o.nodes[i]; n.Reported.Said != nil {
+			said := *n.Reported.Said
+			if n.Node.Address.IsValid() {
+				said.PiIP = cmp.Or(said.PiIP, n.Node.Address.String())
+			}
+			all.Nodes = append(all.Nodes, said)
+		}
+	}
+	return &all
 }
 
 // ErrUnknown is the error for a service that is not deployed.

@@ -40,6 +40,11 @@ func (c *Client) Nodes(ctx context.Context) (list []edge.Node, err error) {
 	return list, c.peer.Call(ctx, http.MethodGet, "/v1/nodes", nil, &list)
 }
 
+// Monitored returns what the agents of all nodes said last.
+func (c *Client) Monitored(ctx context.Context) (all edge.Monitored, err error) {
+	return all, c.peer.Call(ctx, http.MethodGet, "/v1/nodes/picasso", nil, &all)
+}
+
 // Deploy deploys a service.
 func (c *Client) Deploy(ctx context.Context, document []byte) (d edge.Deployed, err error) {
 	return d, c.peer.Call(ctx, http.MethodPost, "/v1/services", document, &d)

@@ -54,6 +54,10 @@ func (a *api) routes() []route {
 			handle: func(*http.Request) (any, error) { return a.Manager.Snapshot().Nodes, nil },
 		},
 		{
+			method: "GET", path: "/v1/nodes/picasso", summary: "What the agents of all nodes said last, in the paper's words: {\"nodes\": [...]}, each as its /v1/node", response: json.RawMessage{},
+			handle: func(*http.Request) (any, error) { return a.Manager.Monitored(), nil },
+		},
+		{
 			method: "GET", path: "/v1/services", summary: "All services and what their users see of them", response: []edge.Service{},
 			handle: func(*http.Request) (any, error) { return a.Manager.Snapshot().Services, nil },
 		},

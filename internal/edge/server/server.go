@@ -39,6 +39,7 @@ type Manager interface {
 	Deploy(ctx context.Context, document []byte) (edge.Deployed, error)
 	Remove(ctx context.Context, service string) error
 	Snapshot() edge.Snapshot
+	Monitored() edge.Monitored
 	Explain(service string) (edge.Explanation, error)
 	Events() *run.Events
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
+	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/edge/proxy"
 	"github.com/weir-project/weir/internal/edge/repo"
@@ -59,6 +60,8 @@ func (m *fakeManager) Snapshot() edge.Snapshot {
 		At: at, Engine: "docker", Services: []edge.Service{{Name: "web", Image: m.image, Specification: []byte("{}")}}, Instances: []edge.Instance{}, Nodes: []edge.Node{}, Decisions: []edge.Decision{},
 	}
 }
+
+func (m *fakeManager) Monitored() edge.Monitored { return edge.Monitored{Nodes: []v1.Node{}} }
 
 func (m *fakeManager) Explain(service string) (edge.Explanation, error) {
 	if service != "web" {
