@@ -26,6 +26,7 @@ func TestOpenVSwitch(t *testing.T) {
 	if program := testbed.MissingOVSProgram(); program != "" {
 		t.Skipf("no %s: install openvswitch-switch (scripts/install-deps.sh test)", program)
 	}
+	must.Succeed(t, testbed.AwaitOVSProcessors())
 	for _, ports := range []bool{false, true} {
 		name := "containers on a bridge"
 		if ports {
@@ -90,7 +91,13 @@ func startOVS(t *testing.T, b *harness.Bed) (vsctl func(args ...string)) {
 		run("ovs-vsctl", append([]string{"--db=unix:" + socket, "--timeout=15"}, args...)...)
 	}
 	vsctl("--no-wait", "init")
-	start("ovs-vswitchd", "unix:"+socket, "-vconsole:off")
+	logged := filepath.Join(dir, "vswitchd.log")
+	start("ovs-vswitchd", "unix:"+socket, "-vconsole:off", "--log-file="+logged)
+	t.Cleanup(func() {
+		if text, err := os.ReadFile(logged); err == nil && t.Failed() {
+			t.Logf("ovs-vswitchd: %s", text[max(0, len(text)-3000):])
+		}
+	})
 	return vsctl
 }
 

@@ -47,7 +47,7 @@ func newBed(t *testing.T) *bed {
 func newKernelBed(t *testing.T) *bed {
 	t.Helper()
 	kernelDatapath(t)
-	awake(t)
+	must.Succeed(t, testbed.AwaitOVSProcessors())
 	return newBedOf(t, true)
 }
 

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -405,27 +404,5 @@ func count(c net.Conn, arrived *atomic.Uint64) {
 		if err != nil {
 			return
 		}
-	}
-}
-
-// awake waits until the machine has been up for as long as Open vSwitch 3.1 takes
-// to count its processors: until then it starts no thread for packets that the
-// kernel has no entry for (count_cpu_cores of lib/ovs-thread.c).
-func awake(t *testing.T) {
-	t.Helper()
-	const counted = 12.0 // seconds
-	for {
-		b, err := os.ReadFile("/proc/uptime")
-		if err != nil {
-			t.Fatal(err)
-		}
-		var up float64
-		if _, err := fmt.Sscan(string(b), &up); err != nil {
-			t.Fatal(err)
-		}
-		if up > counted {
-			return
-		}
-		time.Sleep(time.Duration((counted - up) * float64(time.Second)))
 	}
 }

@@ -38,6 +38,24 @@ func MissingOVSProgram() string {
 	return ""
 }
 
+// AwaitOVSProcessors waits until the machine has been up for as long as Open vSwitch 3.1 takes to count
+// its processors: until then it starts no thread for packets that the kernel has no entry for
+// (count_cpu_cores of lib/ovs-thread.c).
+func AwaitOVSProcessors() error {
+	const counted = 12.0 // seconds
+	for {
+		text, err := os.ReadFile("/proc/uptime")
+		if err != nil {
+			return err
+		}
+		var up float64
+		if _, err := fmt.Sscan(string(text), &up); err != nil || up > counted {
+			return err
+		}
+		time.Sleep(time.Duration((counted - up) * float64(time.Second)))
+	}
+}
+
 // NewOVS starts Open vSwitch without bridges; its files are in dir. With kernel, bridges use
 // the kernel's datapath, which needs the module openvswitch.
 func NewOVS(ctx context.Context, dir string, kernel bool) (_ *OVS, err error) {
