@@ -267,3 +267,16 @@ func TestTooOld(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestRoundTrip: the time of a check that only connects is a round trip.
+func TestRoundTrip(t *testing.T) {
+	const head = "# pxname,svname,qcur,scur,status,weight,check_status,check_duration,\n"
+	for row, want := range map[string]time.Duration{
+		"L4OK,0": time.Millisecond / 2, "* L4OK,7": 7 * time.Millisecond, "L7OK,7": 0, "L4TOUT,1000": 0, ",": 0,
+	} {
+		seen, err := parseStat(head + "instances-80,a,0,0,UP,1," + row + ",\n")
+		if err != nil || len(seen.Servers) != 1 || seen.Servers[0].RoundTrip != want {
+			t.Errorf("%s: %v, %+v; want %v", row, err, seen.Servers, want)
+		}
+	}
+}

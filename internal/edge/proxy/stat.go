@@ -50,6 +50,9 @@ type ServerStatus struct {
 	Response             time.Duration
 	// Check is the result of the last health check as text.
 	Check string
+	// RoundTrip is how long the last check took to connect, in whole milliseconds and at least half of
+	// one; 0 if it was an HTTP request, or failed.
+	RoundTrip time.Duration
 	// Unreachable: the last check found that no connection is accepted.
 	Unreachable bool
 }
@@ -117,6 +120,9 @@ func (s *Status) add(row statRow, answers *weighted) {
 		Requests:    row.count("stot"),
 		Check:       row.text("check_desc"),
 		Unreachable: strings.HasPrefix(status, "DOWN") && strings.HasPrefix(strings.TrimPrefix(row.text("check_status"), "* "), "L4"),
+	}
+	if strings.TrimPrefix(row.text("check_status"), "* ") == "L4OK" {
+		found.RoundTrip = max(time.Duration(row.number("check_duration"))*time.Millisecond, time.Millisecond/2)
 	}
 	for _, part := range []string{"qtime", "ctime", "rtime"} {
 		found.Response += time.Duration(row.number(part)) * time.Millisecond

@@ -47,7 +47,7 @@ func (m *Manager) input(o *observation) engine.Input {
 			in.Claims = append(in.Claims, engine.Claim{Service: p.Service, Node: p.Node, MinBPS: p.MinBPS})
 		}
 	}
-	in.Links = links(o.nodes)
+	in.Links = m.proxies.links(o)
 	in.At = m.roundTime(in.At)
 	for i := range in.Instances {
 		in.Instances[i].Since = m.roundTime(in.Instances[i].Since)
@@ -70,13 +70,17 @@ func awaits(o *observation, instances []engine.Instance, s *spec.Spec) string {
 	return ""
 }
 
-// links returns the round trips between nodes. All are measured from this host; between two nodes
-// the longer one counts.
-func links(nodes []Measured) (list []engine.Link) {
-	for i, a := range nodes {
-		for _, b := range nodes[i+1:] {
-			if x, y := a.Reported.RoundTripSeconds, b.Reported.RoundTripSeconds; x > 0 && y > 0 {
-				list = append(list, engine.Link{From: a.Node.Name, To: b.Node.Name, RoundTripSeconds: max(x, y)})
+// links returns the round trips between nodes: what proxies measured lately or, where none has, the
+// longer one of both nodes' to this host.
+func (p *proxies) links(o *observation) (list []engine.Link) {
+	for i, a := range o.nodes {
+		for _, b := range o.nodes[i+1:] {
+			seconds := p.trip(o, a.Node.Name, b.Node.Name)
+			if x, y := a.Reported.RoundTripSeconds, b.Reported.RoundTripSeconds; seconds == 0 && x > 0 && y > 0 {
+				seconds = max(x, y)
+			}
+			if seconds > 0 {
+				list = append(list, engine.Link{From: a.Node.Name, To: b.Node.Name, RoundTripSeconds: seconds})
 			}
 		}
 	}

@@ -22,6 +22,8 @@ type proxies struct {
 	// proxy's users.
 	failedAt map[entry]time.Time
 	peaks    map[entry]peak
+	// trips are the last round trips between two nodes, in seconds, as proxies measured them.
+	trips map[[2]string][]float64
 }
 
 // entry is a service's proxy on a node.
@@ -34,7 +36,7 @@ type peak struct {
 }
 
 func newProxies() proxies {
-	return proxies{counters: map[string]*counters{}, failedAt: map[entry]time.Time{}, peaks: map[entry]peak{}}
+	return proxies{counters: map[string]*counters{}, failedAt: map[entry]time.Time{}, peaks: map[entry]peak{}, trips: map[[2]string][]float64{}}
 }
 
 // proxyStep is the change of one proxy, and its result.
@@ -160,6 +162,31 @@ func (p *proxies) ports(o *observation, service runtime.Service, at observedProx
 		}
 	}
 	return ports
+}
+
+// mostTrips is of how many round trips the shortest counts: a busy proxy takes its time to look.
+const mostTrips = 10
+
+// trip returns the shortest of the last round trips between two nodes, in seconds: what proxies of one take
+// to connect to instances on the other; 0 if none does.
+func (p *proxies) trip(o *observation, a, b string) float64 {
+	now := 0.0
+	for _, c := range o.state.Instances {
+		for _, at := range o.proxies[c.Service] {
+			took := serverOf(at, c.ID).RoundTrip.Seconds()
+			if between := at.Node == a && c.Node == b || at.Node == b && c.Node == a; between && took > 0 && (now == 0 || took < now) {
+				now = took
+			}
+		}
+	}
+	key := [2]string{a, b}
+	if now == 0 {
+		delete(p.trips, key)
+		return 0
+	}
+	p.trips[key] = append(p.trips[key], now)
+	p.trips[key] = p.trips[key][max(len(p.trips[key])-mostTrips, 0):]
+	return slices.Min(p.trips[key])
 }
 
 // peakHold is the time for which a proxy counts users of a crowd that has left, because more may
