@@ -17,7 +17,7 @@
  *    layer header.
  * 3. The container is, in this order:
  *    a. the one that sent a packet of the same flow, as the link sees it (sender.h);
- *    b. the one that published the port;
+ *    b. the one that published the port, if the frame is for the uplink itself;
  *    c. the host.
  * 4. It fails open. mirred drops every packet while the IFB is down or deleted, which
  *    would cut the host off. The classifier at the IFB runs within the same call as
@@ -30,6 +30,7 @@
  * Later fragments have no ports: they are the host's.
  */
 #include <linux/bpf.h>
+#include <linux/if_packet.h>
 #include <linux/pkt_cls.h>
 #include <bpf/bpf_helpers.h>
 
@@ -41,7 +42,7 @@
 /* Of the uplink's frames: 14 for Ethernet, 0 where packets have no such header. */
 const volatile __u32 link_header_bytes = ETH_HLEN;
 
-/* Of the classifier at the IFB, which has no use for it itself. Written by the agent only. */
+/* Shared with the classifier at the IFB, which never reads it. Written by the agent only. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -143,7 +144,8 @@ int weir_incoming(struct __sk_buff *skb)
 	crossing->leaving = 1;
 	if (read_tuple(skb, &plain)) {
 		tag = tag_of_sender(&plain);
-		if (!tag)
+		/* Of frames for other machines on a bridge the port says nothing. */
+		if (!tag && skb->pkt_type == PACKET_HOST)
 			tag = number_of_port(&plain);
 	}
 	if (!tag)

@@ -27,6 +27,9 @@
 #include "plain.h"
 #include "table.h"
 
+/* How long a flow has to be silent before it may be another container's. */
+#define WEIR_SENDER_HOLD_MS 1000
+
 struct weir_sender_map {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_INNER_MAP);
@@ -124,10 +127,14 @@ __noinline int weir_note_sender(struct __sk_buff *skb, __u32 number, __u32 class
 	for (way = 0; way < WEIR_WAYS; way++) {
 		if (bucket->tags[way] != tag || !weir_same_plain(&bucket->tuples[way], &plain))
 			continue;
+		/* A raw socket can send with the ports of another container's flow. */
+		if (bucket->numbers[way] != number) {
+			if (weir_silent_ms(now_ms, bucket->seen_ms[way]) < WEIR_SENDER_HOLD_MS)
+				return 0;
+			bucket->numbers[way] = number;
+		}
 		if (bucket->seen_ms[way] != now_ms)
 			bucket->seen_ms[way] = now_ms;
-		if (bucket->numbers[way] != number)
-			bucket->numbers[way] = number;
 		if (bucket->classes[way] != class)
 			bucket->classes[way] = class;
 		return 0;

@@ -95,22 +95,50 @@ func TestIncomingFailures(t *testing.T) {
 		events := b.MustWeir("events")
 		return strings.Contains(events, "in-uplink was deleted") && strings.Contains(b.Run("ip", "link", "show", "type", "ifb"), "in-uplink"), events
 	})
-	b.Run(other...)
-	limited, took := agent.AwaitContainer("limited", "the filter is seen", 8*time.Second, func(c v1.Container) bool { return c.State == v1.StateDegraded })
-	t.Logf("seen after %v: %s", took, limited.Reason)
-	if !strings.Contains(limited.Reason, "u32 filter at ingress of uplink") || !strings.Contains(limited.Reason, "in_force") {
-		t.Errorf("the reason is %q", limited.Reason)
-	}
-	if filters := b.Run("tc", "filter", "show", "dev", "uplink", "ingress"); strings.Contains(filters, "weir_incoming") {
-		t.Errorf("still redirected: %s", filters)
-	}
 	_ = agent.End(syscall.SIGTERM, 5*time.Second)
-	agent = b.StartAgent(harness.AgentOptions{UplinksInConfig: true, Settings: map[string]any{
-		"uplink": "uplink", "rate": "100mbit", "in_rate": "50mbit", "in_force": true,
-	}})
-	if got := agent.Container("limited"); got.State != v1.StateOK {
-		t.Errorf("with in_force: %s %q", got.State, got.Reason)
+	settings := map[string]any{"uplink": "uplink", "rate": "100mbit", "in_rate": "50mbit"}
+	agent = b.StartAgent(harness.AgentOptions{UplinksInConfig: true, Settings: settings})
+	chain := []string{"nft", "add table netdev fw; add chain netdev fw in { type filter hook ingress device uplink priority 0; }"}
+	undo := map[string][]string{
+		"u32 filter":           {"tc", "filter", "del", "dev", "uplink", "ingress", "pref", "77"},
+		"nftables chain fw in": {"nft", "delete table netdev fw"},
 	}
+	for name, make := range map[string][]string{"u32 filter": other, "nftables chain fw in": chain} {
+		b.Run(make...)
+		limited, took := agent.AwaitContainer("limited", "the "+name+" is seen", 8*time.Second, func(c v1.Container) bool { return c.State == v1.StateDegraded })
+		t.Logf("seen after %v: %s", took, limited.Reason)
+		if !strings.Contains(limited.Reason, name+" at ingress of uplink") || !strings.Contains(limited.Reason, "in_force") {
+			t.Errorf("the reason is %q", limited.Reason)
+		}
+		if redirected(b) {
+			t.Errorf("redirected past a %s", name)
+		}
+		settings["in_force"] = true
+		b.WriteConfig(settings)
+		b.MustWeir("reload")
+		if got := agent.Container("limited"); got.State != v1.StateOK || !redirected(b) {
+			t.Errorf("with in_force: %s %q, redirected: %v", got.State, got.Reason, redirected(b))
+		}
+		delete(settings, "in_force")
+		b.WriteConfig(settings)
+		b.MustWeir("reload")
+		if redirected(b) {
+			t.Errorf("redirected past a %s without in_force", name)
+		}
+		b.Run(undo[name]...)
+		agent.AwaitContainer("limited", "nothing of others is left", 8*time.Second, func(c v1.Container) bool { return c.State == v1.StateOK })
+	}
+	// What an agent that died has left is found without its IFB, too.
+	agent.Kill()
+	b.Run("ip", "link", "del", "in-uplink")
+	b.MustWeir("down")
+	if redirected(b) {
+		t.Error("weir down left the redirect to an IFB that was gone")
+	}
+}
+
+func redirected(b *harness.Bed) bool {
+	return strings.Contains(b.Run("tc", "filter", "show", "dev", "uplink", "ingress"), "weir_incoming")
 }
 
 // TestIncomingWithoutRate: labels for what comes in say that they have no effect.

@@ -85,7 +85,7 @@ func (u *Uplink) Complaints(c *Container) (reasons []string) {
 func (c *Container) incomingComplaints() (reasons []string) {
 	overlay := func(d Device) bool { return d.Mode == v1.ModeOverlay }
 	if c.Number != 0 && slices.ContainsFunc(c.Devices, overlay) {
-		reasons = append(reasons, "packets of its overlay network count as the host's: they say only inside for which container they are")
+		reasons = append(reasons, "packets of its overlay network count as the host's: VXLAN hides the address of the container")
 	}
 	return reasons
 }

@@ -82,7 +82,7 @@ func printTable(w io.Writer, containers []v1.Container, wide bool) error {
 		t.Header = slices.Insert(t.Header, 1, "UPLINK")
 	}
 	for _, c := range containers {
-		for i, share := range c.Shares {
+		for _, share := range c.Shares {
 			row := []string{
 				cmdline.Printable(c.Name),
 				string(c.Mode),
@@ -108,8 +108,7 @@ func printTable(w io.Writer, containers []v1.Container, wide bool) error {
 			if wide {
 				rows = append(rows, classRows(share)...)
 			}
-			if i < incomingShares(c) {
-				in := c.In.Shares[i]
+			if in, shared := incomingAt(c, share.Uplink); shared {
 				row := []string{
 					"  in", "", from(strconv.FormatUint(uint64(c.In.Policy.Weight), 10), c.In.PolicyFrom.Weight),
 					from(cmdline.RateOrDash(c.In.Policy.MinBPS), c.In.PolicyFrom.Min), from(cmdline.RateOrDash(c.In.Policy.MaxBPS), c.In.PolicyFrom.Max),
@@ -141,12 +140,16 @@ func printTable(w io.Writer, containers []v1.Container, wide bool) error {
 	return nil
 }
 
-// incomingShares returns the number of uplinks that share what the container receives.
-func incomingShares(c v1.Container) int {
-	if c.In == nil {
-		return 0
+// incomingAt returns the container's share of what an uplink receives, if that is shared.
+func incomingAt(c v1.Container, uplink string) (v1.Share, bool) {
+	if c.In != nil {
+		for _, share := range c.In.Shares {
+			if share.Uplink == uplink {
+				return share, true
+			}
+		}
 	}
-	return len(c.In.Shares)
+	return v1.Share{}, false
 }
 
 // classColumn is the index of the traffic class column, before uplink columns are added.

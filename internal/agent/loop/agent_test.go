@@ -277,10 +277,10 @@ func (m *fakeMachine) Classified(int) (bool, error)          { return m.classifi
 func (m *fakeMachine) Declassify(int) error                  { m.classifier.attached = false; return nil }
 
 func (*fakeMachine) Obstacle(int) (string, error) { return "", nil }
-func (*fakeMachine) Discard(int) error            { return nil }
+func (*fakeMachine) Discard(string) error         { return nil }
 func (*fakeMachine) Close() error                 { return nil }
 
-func (m *fakeMachine) Incoming(func() (string, int), bool) uplink.Machine { return m }
+func (m *fakeMachine) Incoming(func() (string, int)) uplink.Machine { return m }
 
 func (m *fakeMachine) OpenClassifier(int, sched.Majors) (identity.Classifier, uplink.Delays, error) {
 	m.classifier.attached, m.classifier.told = true, nil

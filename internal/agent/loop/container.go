@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -51,8 +52,8 @@ func (c *container) state() (v1.State, string) {
 	if complaint := c.uninspectedComplaint(time.Now()); complaint != "" {
 		complaints = append(complaints, complaint)
 	}
-	if c.resolved.HasIncoming() && len(c.shares) == c.uplinks() && c.Mode != v1.ModeNone && c.Number != identity.NumberHost {
-		complaints = append(complaints, "its values for what comes in have no effect: start the agent with --in-rate, or write in_rate into its config file")
+	if c.resolved.HasIncoming() && c.Mode != v1.ModeNone && c.Number != identity.NumberHost {
+		complaints = append(complaints, c.notReceived()...)
 	}
 	if len(complaints) > 0 {
 		state = v1.StateDegraded
@@ -134,6 +135,24 @@ func (c *container) addIncoming(in *v1.Incoming, share v1.Share) *v1.Incoming {
 	}
 	in.Shares = append(in.Shares, share)
 	return in
+}
+
+// notReceived says where values for what comes in have no effect.
+func (c *container) notReceived() []string {
+	shared := map[*link]bool{}
+	for _, s := range c.shares {
+		shared[s.uplink.of] = true
+	}
+	var without []string
+	for _, s := range c.shares {
+		if s.uplink.of == nil && !shared[s.uplink] {
+			without = append(without, s.uplink.name())
+		}
+	}
+	if len(without) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("its values for what comes in have no effect at %s: give --in-rate, or in_rate in the config file", strings.Join(without, ", "))}
 }
 
 // uplinks returns the number of uplinks that the container may send through.

@@ -64,7 +64,7 @@ func newLink(device *uplink.Device, reserveBasisPoints uint32) *link {
 // incoming returns the uplink for what u receives, which is not shared yet.
 func (us *uplinks) incoming(u *link, config UplinkConfig) *link {
 	of := func() (string, int) { return u.device.Name(), u.device.Ifindex() }
-	in := newLink(uplink.New(config.Incoming(), us.machine.Incoming(of, config.In.Force), us.store), u.reserveBasisPoints)
+	in := newLink(uplink.New(config.Incoming(), us.machine.Incoming(of), us.store), u.reserveBasisPoints)
 	in.of, in.attached.Incoming = u, true
 	return in
 }

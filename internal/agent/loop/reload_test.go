@@ -63,7 +63,7 @@ func TestReloadSaysWhatChanged(t *testing.T) {
 		{func() { next.Uplinks[0].RateBPS = 40e6 }, "reloaded changed: up0: rate 40mbit instead of 50mbit"},
 		{func() {
 			next.Host.Weight, next.ReserveBasisPoints, next.Rules.TrustImageLabels = 7, 1000, true
-		}, "reloaded changed: defaults, limits or policies of containers; the policy of the host; up0: reserve, replace or ignore_link_speed"},
+		}, "reloaded changed: defaults, limits or policies of containers; the policy of the host; up0: reserve, replace, in_force or ignore_link_speed"},
 		{func() { next.IgnoreDefaultRoute = false }, "reloaded changed: ignore_default_route"},
 		{func() { wrong = errors.New("weir.yaml:3: rate: wrong") }, "reload_refused weir.yaml:3: rate: wrong"},
 	} {
@@ -185,10 +185,10 @@ func (m machines) Scheduler(i int) uplink.Scheduler { return m.at(i).Scheduler(i
 func (m machines) Classified(i int) (bool, error)   { return m.at(i).Classified(i) }
 func (m machines) Declassify(i int) error           { return m.at(i).Declassify(i) }
 func (machines) Obstacle(int) (string, error)       { return "", nil }
-func (machines) Discard(int) error                  { return nil }
+func (machines) Discard(string) error               { return nil }
 func (machines) Close() error                       { return nil }
 
-func (m machines) Incoming(func() (string, int), bool) uplink.Machine { return m }
+func (m machines) Incoming(func() (string, int)) uplink.Machine { return m }
 
 func (m machines) OpenClassifier(i int, majors sched.Majors) (identity.Classifier, uplink.Delays, error) {
 	return m.at(i).OpenClassifier(i, majors)

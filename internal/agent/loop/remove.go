@@ -99,7 +99,7 @@ func Remove(stateDir, device string) ([]string, error) {
 			}
 		}
 	}
-	errs = append(errs, identity.DetachBridges(), (&identity.QueueTags{}).Detach())
+	errs = append(errs, identity.DetachRedirects(), identity.DetachBridges(), (&identity.QueueTags{}).Detach())
 	var done []string
 	for _, name := range slices.Sorted(maps.Keys(uplinks)) {
 		there, err := uplink.GiveBack(name, machine, store)

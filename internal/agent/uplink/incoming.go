@@ -3,6 +3,7 @@ package uplink
 import (
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"strings"
 
 	"github.com/weir-project/weir/internal/datapath/identity"
@@ -22,9 +23,16 @@ const incomingPrefix = "in-"
 // and not before the link.
 const incomingPercent = 97
 
-// IncomingName returns the name of the IFB of an uplink.
+// IncomingName returns the name of the IFB of an uplink. Of a long name the end is replaced by a hash.
 func IncomingName(uplink string) string {
-	return incomingPrefix + uplink[:min(len(uplink), kernel.MaxNameBytes-len(incomingPrefix))]
+	name := incomingPrefix + uplink
+	if len(name) <= kernel.MaxNameBytes {
+		return name
+	}
+	hash := fnv.New32a()
+	hash.Write([]byte(uplink))
+	end := fmt.Sprintf("~%04x", hash.Sum32()&0xffff)
+	return name[:kernel.MaxNameBytes-len(end)] + end
 }
 
 // incoming is the machine of an IFB. It differs from that of other devices in that Weir makes and
@@ -33,23 +41,21 @@ type incoming struct {
 	*Host
 	// from returns the name and index of the uplink; 0 while it is absent.
 	from func() (name string, ifindex int)
-	// force: there is no obstacle.
-	force bool
 }
 
 // Incoming implements Machine.
-func (h *Host) Incoming(from func() (name string, ifindex int), force bool) Machine {
-	return &incoming{h, from, force}
-}
+func (h *Host) Incoming(from func() (name string, ifindex int)) Machine { return &incoming{h, from} }
 
 // Obstacle names programs and filters of others at the uplink's ingress hook. A redirected packet
 // returns behind that hook, so a firewall there would silently stop working.
 func (m *incoming) Obstacle(ifb int) (string, error) {
-	if m.force {
-		return "", nil
-	}
 	name, from := m.from()
 	others, err := kernel.Redirect{From: from, To: ifb}.Others()
+	if err == nil {
+		var chains []string
+		chains, err = kernel.IngressChains(name)
+		others = append(others, chains...)
+	}
 	if err != nil || len(others) == 0 {
 		return "", err
 	}
@@ -127,10 +133,16 @@ func (m *incoming) Classified(ifb int) (bool, error) {
 }
 
 // Declassify implements Machine.
-func (m *incoming) Declassify(ifb int) error {
-	_, from := m.from()
-	return identity.DetachIncoming(from, ifb)
-}
+func (*incoming) Declassify(ifb int) error { return identity.DetachIncoming(ifb) }
 
-// Discard deletes the IFB.
-func (*incoming) Discard(ifb int) error { return kernel.DeleteLink(ifb) }
+// Discard deletes the IFB, and what redirects to it.
+func (*incoming) Discard(name string) error {
+	link, err := kernel.LinkByName(name)
+	if errors.Is(err, kernel.ErrNoLink) || err == nil && (link.Kind != kernel.KindIFB || !strings.HasPrefix(name, incomingPrefix)) {
+		return nil
+	}
+	if err == nil {
+		err = identity.DetachIncoming(link.Index)
+	}
+	return errors.Join(err, kernel.DeleteLink(link.Index))
+}

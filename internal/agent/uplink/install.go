@@ -130,9 +130,6 @@ func (d *Device) takeOff() error {
 	if err == nil && saved.GSOMaxBytes > 0 {
 		err = d.machine.SetGSOMaxBytes(d.held.ifindex, saved.GSOMaxBytes)
 	}
-	if err == nil {
-		err = d.machine.Discard(d.held.ifindex)
-	}
 	if err != nil && !errors.Is(err, kernel.ErrNoLink) {
 		return fmt.Errorf("give %s back: %w", d.held.name, err)
 	}
@@ -147,6 +144,9 @@ func (d *Device) GiveBack() error {
 		if err := d.takeOff(); err != nil {
 			return err
 		}
+	}
+	if err := d.machine.Discard(d.held.name); err != nil {
+		return err
 	}
 	d.store.Forget(d.held.name)
 	return nil

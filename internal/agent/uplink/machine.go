@@ -3,6 +3,7 @@ package uplink
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/weir-project/weir/internal/agent/state"
 	"github.com/weir-project/weir/internal/datapath/htb"
@@ -37,11 +38,11 @@ type Machine interface {
 	// Obstacle says why nothing may be shared at a device; "" for no reason.
 	Obstacle(ifindex int) (string, error)
 	Declassify(ifindex int) error
-	// Discard deletes a device that Weir made; others stay.
-	Discard(ifindex int) error
+	// Discard deletes a device that Weir made, by its name; others stay.
+	Discard(name string) error
 	// Incoming returns the machine of the IFB for what an uplink receives, given the uplink's
-	// present name and index (0 while it is absent). With force it has no Obstacle.
-	Incoming(from func() (name string, ifindex int), force bool) Machine
+	// present name and index (0 while it is absent).
+	Incoming(from func() (name string, ifindex int)) Machine
 }
 
 // Scheduler is a scheduler that recognizes its own root among the qdiscs of a device.
@@ -153,7 +154,7 @@ func (*Host) Declassify(ifindex int) error { return identity.DetachUplink(ifinde
 func (*Host) Obstacle(int) (string, error) { return "", nil }
 
 // Discard implements Machine.
-func (*Host) Discard(int) error { return nil }
+func (*Host) Discard(string) error { return nil }
 
 // GiveBack restores a device without an agent, and reports whether any part of Weir was on it. A
 // device that the state file knows may have another name by now.
@@ -167,18 +168,14 @@ func GiveBack(name string, machine Machine, store *state.Store) (bool, error) {
 	if errors.Is(err, kernel.ErrNoLink) {
 		link, err = machine.LinkByName(name)
 	}
-	if errors.Is(err, kernel.ErrNoLink) {
-		return false, d.GiveBack()
+	if errors.Is(err, kernel.ErrNoLink) { // an IFB may be gone, and the redirect to it not
+		return false, errors.Join(identity.DetachIncoming(store.IndexOf(name)), d.GiveBack())
 	}
 	if err != nil {
 		return false, fmt.Errorf("give %s back: %w", name, err)
 	}
-	if link.Kind == kernel.KindIFB {
-		from, err := identity.IncomingFrom(link.Index)
-		if err != nil {
-			return false, err
-		}
-		d.machine = machine.Incoming(func() (string, int) { return "", from }, true)
+	if link.Kind == kernel.KindIFB && strings.HasPrefix(name, incomingPrefix) {
+		d.machine = machine.Incoming(func() (string, int) { return "", 0 })
 	}
 	d.held.ifindex, d.state, d.scheduler = link.Index, Claimed, machine.Scheduler(link.Index)
 	found, _, err := root(machine, d.scheduler, link.Index)

@@ -132,9 +132,9 @@ func (m *fakeMachine) Declassify(ifindex int) error {
 
 func (*fakeMachine) Obstacle(int) (string, error) { return "", nil }
 
-func (*fakeMachine) Discard(int) error { return nil }
+func (*fakeMachine) Discard(string) error { return nil }
 
-func (m *fakeMachine) Incoming(func() (string, int), bool) Machine { return m }
+func (m *fakeMachine) Incoming(func() (string, int)) Machine { return m }
 
 func (m *fakeMachine) OpenClassifier(ifindex int, _ sched.Majors) (identity.Classifier, Delays, error) {
 	d, err := m.device(ifindex)

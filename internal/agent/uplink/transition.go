@@ -69,7 +69,7 @@ const (
 	install
 	// displace removes the queueing of another program and saves it.
 	displace
-	// yield removes the rest of Weir from a device that has the queueing of another program.
+	// yield removes the rest of Weir from a device because of another program's qdisc or filter.
 	yield
 	// classify attaches the classifier again.
 	classify

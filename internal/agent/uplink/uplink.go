@@ -47,7 +47,7 @@ type InConfig struct {
 
 // Incoming returns the configuration of the IFB for what the device receives.
 func (c Config) Incoming() Config {
-	return Config{Name: IncomingName(c.Name), RateBPS: c.In.RateBPS, Replace: true, IgnoreLinkSpeed: c.IgnoreLinkSpeed}
+	return Config{Name: IncomingName(c.Name), RateBPS: c.In.RateBPS, Replace: true, IgnoreLinkSpeed: c.IgnoreLinkSpeed, In: InConfig{Force: c.In.Force}}
 }
 
 // capacity is what is shared of a device.
@@ -264,7 +264,7 @@ func (d *Device) observe() (situation, error) {
 	if err == nil {
 		saw.root, saw.foreign, err = root(d.machine, d.schedulerOf(link.Index), link.Index)
 	}
-	if err == nil {
+	if err == nil && !d.config.In.Force {
 		saw.obstacle, err = d.machine.Obstacle(link.Index)
 	}
 	if err == nil {

@@ -82,7 +82,26 @@ func (i *Incoming) attach(origins *Origins) error {
 	}
 	defer objects.Program.Close()
 	i.holderSince = objects.HolderSince
-	return i.redirect.Attach(objects.Program)
+	if err := i.redirect.Attach(objects.Program); err != nil {
+		return err
+	}
+	// Another device may have been the uplink before.
+	return removeRedirects(func(r kernel.Redirect) bool { return r.To == i.redirect.To && r.From != i.redirect.From })
+}
+
+// removeRedirects removes those redirects of received packets, at all devices, for which is holds.
+func removeRedirects(is func(kernel.Redirect) bool) error {
+	list, err := kernel.Redirects(incomingProgWeirIncoming)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, r := range list {
+		if is(r) {
+			errs = append(errs, r.Detach())
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Apply applies the parts of a table that matter for received packets: traffic classes and
@@ -123,30 +142,20 @@ func IncomingAttached(from, ifb int) (bool, error) {
 	return UplinkAttached(ifb)
 }
 
-// DetachIncoming removes first the redirect and then the classifier, so that no packet is sent to
-// an IFB that does not return it.
-func DetachIncoming(from, ifb int) error {
-	if err := (kernel.Redirect{From: from, To: ifb}).Detach(); err != nil {
+// DetachIncoming removes first all redirects to an IFB, and then its classifier, so that no packet is
+// sent to an IFB that does not return it. The IFB may be gone; 0 is none.
+func DetachIncoming(ifb int) error {
+	if ifb == 0 {
+		return nil
+	}
+	if err := removeRedirects(func(r kernel.Redirect) bool { return r.To == ifb }); err != nil {
 		return err
 	}
-	return DetachUplink(ifb)
+	if err := DetachUplink(ifb); err != nil && !errors.Is(err, kernel.ErrNoLink) {
+		return err
+	}
+	return nil
 }
 
-// IncomingFrom returns the index of the device whose received packets are redirected to an IFB; 0 if
-// there is none.
-func IncomingFrom(ifb int) (int, error) {
-	links, err := kernel.Links()
-	if err != nil {
-		return 0, err
-	}
-	for _, l := range links {
-		program, err := kernel.Redirect{From: l.Index, To: ifb}.Find(incomingProgWeirIncoming)
-		if err != nil {
-			return 0, err
-		}
-		if program != nil {
-			return l.Index, program.Close()
-		}
-	}
-	return 0, nil
-}
+// DetachRedirects removes all redirects of received packets.
+func DetachRedirects() error { return removeRedirects(func(kernel.Redirect) bool { return true }) }

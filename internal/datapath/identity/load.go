@@ -68,7 +68,7 @@ func ProbePrograms() (required, optional error) {
 	}
 	required = errors.Join(probeUplink(), tapErr, bridgeErr)
 	for name, read := range map[string]func() (*ebpf.CollectionSpec, error){
-		bypassProgWeirBypass: loadBypass, clearProgWeirClear: loadClear, belowProgWeirBelow: loadBelow,
+		bypassProgWeirBypass: loadBypass, clearProgWeirClear: loadClear, belowProgWeirBelow: loadBelow, incomingProgWeirIncoming: loadIncoming,
 	} {
 		spec, err := read()
 		if err == nil {

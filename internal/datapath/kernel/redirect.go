@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
@@ -64,9 +65,7 @@ func (r Redirect) Attach(program *ebpf.Program) error {
 	return nil
 }
 
-// Find opens the program of that name if it redirects as r says, and reports whether programs and
-// filters of others see the packets before or behind it. It returns nil if there is no such
-// redirect; the caller closes the program.
+// Find opens the program of that name if it redirects as r says, or returns nil. The caller closes it.
 func (r Redirect) Find(name string) (*ebpf.Program, error) {
 	all, err := r.hook().filters()
 	if err != nil {
@@ -84,6 +83,36 @@ func (r Redirect) Find(name string) (*ebpf.Program, error) {
 		return nil, fmt.Errorf("open program %d: %w", all[i].id, err)
 	}
 	return program, nil
+}
+
+// Redirects lists the redirects by the program of that name at all devices of the current namespace,
+// also those to a device that is gone.
+func Redirects(name string) ([]Redirect, error) {
+	links, err := Links()
+	if err != nil {
+		return nil, err
+	}
+	var list []Redirect
+	for _, l := range links {
+		all, err := Redirect{From: l.Index}.hook().filters()
+		if errors.Is(err, unix.ENODEV) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range all {
+			f, ok := a.filter.(*netlink.BpfFilter)
+			if !ok {
+				continue
+			}
+			to, ours := strings.CutPrefix(f.Name, name+">")
+			if index, err := strconv.Atoi(to); ours && err == nil {
+				list = append(list, Redirect{From: l.Index, To: index})
+			}
+		}
+	}
+	return list, nil
 }
 
 // Detach removes the redirect of r.From, to any device. A missing device or filter is no error.
@@ -133,7 +162,7 @@ const KindIFB = "ifb"
 // MaxNameBytes is the greatest length of a device's name (IFNAMSIZ less the terminating zero).
 const MaxNameBytes = unix.IFNAMSIZ - 1
 
-// AddIFB makes an intermediate functional block device with one queue, and sets it up. An IFB
+// AddIFB makes an intermediate functional block device with one queue, switched off. An IFB
 // hands each packet that it sends back to the device that received it.
 func AddIFB(name string) error {
 	attrs := netlink.NewLinkAttrs()

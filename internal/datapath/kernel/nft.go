@@ -1,0 +1,125 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Of include/uapi/linux/netfilter/nf_tables.h and netfilter.h.
+const (
+	nftGetChain     = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETCHAIN
+	nftGetFlowtable = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETFLOWTABLE
+
+	nftaTable, nftaChainName, nftaChainHook         = 1, 3, 4
+	nftaFlowtableName, nftaFlowtableHook            = 2, 3
+	nftaHookNumber, nftaHookDevice, nftaHookDevices = 1, 3, 4
+	nftaFlowtableDevices, nftaDeviceName            = 3, 1
+
+	familyInet, familyNetdev   = 1, 5
+	inetIngress, netdevIngress = 5, 0
+)
+
+// IngressChains names the chains and flow tables of nftables at the ingress hook of a device of the
+// current namespace; none on a kernel without nftables.
+func IngressChains(device string) ([]string, error) {
+	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	if errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EAFNOSUPPORT) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask for nftables: %w", err)
+	}
+	defer conn.Close()
+	var names []string
+	for _, ask := range []struct {
+		message, name, hook, devices uint16
+		what                         string
+	}{
+		{nftGetChain, nftaChainName, nftaChainHook, nftaHookDevices, "nftables chain"},
+		{nftGetFlowtable, nftaFlowtableName, nftaFlowtableHook, nftaFlowtableDevices, "nftables flow table"},
+	} {
+		answers, err := conn.Execute(netlink.Message{
+			Header: netlink.Header{Type: netlink.HeaderType(ask.message), Flags: netlink.Request | netlink.Dump},
+			Data:   make([]byte, 4), // struct nfgenmsg: all families
+		})
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
+			continue // no nftables
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list what nftables has at %s: %w", device, err)
+		}
+		for _, answer := range answers {
+			hook := nftHook{device: device, devices: ask.devices}
+			if name, err := hook.read(answer.Data, ask.name, ask.hook); err != nil {
+				return nil, fmt.Errorf("list what nftables has at %s: %w", device, err)
+			} else if name != "" {
+				names = append(names, ask.what+" "+name)
+			}
+		}
+	}
+	return names, nil
+}
+
+// nftHook reads where a chain or flow table hangs.
+type nftHook struct {
+	device  string
+	devices uint16 // the attribute with the list of devices
+	number  uint32
+	there   bool
+}
+
+// read returns the name of a chain or flow table if it hangs at ingress of the device, and "" otherwise.
+func (h *nftHook) read(data []byte, nameAttribute, hookAttribute uint16) (string, error) {
+	if len(data) < 4 {
+		return "", unix.EBADMSG
+	}
+	attributes, err := netlink.NewAttributeDecoder(data[4:])
+	if err != nil {
+		return "", fmt.Errorf("read an answer: %w", err)
+	}
+	var table, name string
+	for attributes.Next() {
+		switch attributes.Type() {
+		case nftaTable:
+			table = attributes.String()
+		case nameAttribute:
+			name = attributes.String()
+		case hookAttribute:
+			attributes.Nested(h.readHook)
+		}
+	}
+	if err := attributes.Err(); err != nil {
+		return "", fmt.Errorf("read an answer: %w", err)
+	}
+	family, ingress := data[0], h.devices == nftaFlowtableDevices // which have no other hook
+	ingress = ingress || family == familyNetdev && h.number == netdevIngress || family == familyInet && h.number == inetIngress
+	if !h.there || !ingress {
+		return "", nil
+	}
+	return table + " " + name, nil
+}
+
+func (h *nftHook) readHook(attributes *netlink.AttributeDecoder) error {
+	for attributes.Next() {
+		switch kind := attributes.Type(); {
+		case kind == nftaHookNumber:
+			if raw := attributes.Bytes(); len(raw) == 4 {
+				h.number = uint32(raw[0])<<24 | uint32(raw[1])<<16 | uint32(raw[2])<<8 | uint32(raw[3])
+			}
+		case kind == h.devices:
+			attributes.Nested(func(devices *netlink.AttributeDecoder) error {
+				for devices.Next() {
+					h.there = h.there || devices.Type() == nftaDeviceName && devices.String() == h.device
+				}
+				return devices.Err()
+			})
+		case kind == nftaHookDevice:
+			h.there = h.there || attributes.String() == h.device
+		}
+	}
+	return attributes.Err()
+}
