@@ -127,8 +127,8 @@ type Promise struct {
 	Broken error
 	// Ways are the paths from Node to Peer, and back; without one where the minimum is 0.
 	Ways [2][]topology.Hop
-	// before are the confirmed minimums, to which a change goes back that is not confirmed.
-	before *[2]uint64
+	// before is the confirmed request, to which a change goes back that is not confirmed.
+	before *Request
 }
 
 // Queue is the queue of a promise at a port.
@@ -248,7 +248,7 @@ func (b *Book) Reserve(now time.Time, r Request, n Network) (*Promise, error) {
 		return nil, err
 	}
 	if b.byID[r.ID] != nil && old.Expires.IsZero() {
-		p.before = &old.MinBPS
+		p.before = &old.Request
 	}
 	b.byID[r.ID], p.Expires = p, now.Add(Lease)
 	return p, nil
@@ -346,7 +346,7 @@ func (b *Book) end(p *Promise, n Network) {
 		return
 	}
 	b.release(p)
-	p.MinBPS, p.before, p.Expires = *p.before, nil, time.Time{}
+	p.Request, p.before, p.Expires = *p.before, nil, time.Time{}
 	b.tryAdmit(p, n)
 }
 

@@ -162,6 +162,13 @@ func TestLeases(t *testing.T) {
 	if p := b.Get("a"); p == nil || p.MinBPS[0] != 5e6 || !p.Expires.IsZero() || b.PromisedBPS(port(4, 9)) != 5e6 {
 		t.Errorf("after a change without confirmation: %+v", p)
 	}
+	other := r
+	other.Port, other.MinBPS[0] = 443, 2e6
+	ok(t)(b.Reserve(start, other, n))
+	b.Settle(start.Add(Lease), n)
+	if p := b.Get("a"); p.Request != r {
+		t.Errorf("after other traffic without confirmation: %+v", p)
+	}
 	ok(t)(b.Reserve(start, more, n))
 	ok(t)(b.Confirm(start, more, n))
 	b.Settle(start.Add(time.Hour), n)
