@@ -130,7 +130,7 @@ const withoutTun = "^identity/TestInspectOutOfReach$"
 // without66: kernels before 6.6 have no tcx, so that no program of a test comes
 // before or after the classifier, and before 6.2 no program sees whether a queue
 // is empty.
-const without66 = withoutTun + "|^identity/(TestPriority|TestQueueTags$|TestDirect|TestTapComesFirst/tcx$" +
+const without66 = withoutTun + "|^identity/(TestPriority|TestQueueTags$|TestDirect|TestOverhead$|TestTapComesFirst/tcx$" +
 	"|TestUplinkComesFirst$|TestFollowers$|TestMacvlanPackets$|TestCgroupPackets$)|^netns/TestIsolation/"
 
 // programs: every BPF program is accepted by the kernel's verifier.

@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-project/weir/internal/apps"
+	"github.com/weir-project/weir/internal/share/policy"
 	"github.com/weir-project/weir/test/must"
 )
 
@@ -134,4 +135,30 @@ func TestMinimumsFit(t *testing.T) {
 			rt.Fatalf("%d of %d: %+v", sum, rate, queues)
 		}
 	})
+}
+
+// TestOfMarks: marks go to the queue of their class; those of queue 0 need no entry.
+func TestOfMarks(t *testing.T) {
+	m := Map{Levels: [apps.NumLevels]int{apps.EF: 2, apps.AF: 1, apps.BE: 0}}
+	queues := m.OfMarks()
+	for _, mark := range policy.Marks() {
+		level, err := apps.ParseLevel(string(mark.Class))
+		must.Succeed(t, err)
+		queue, there := queues[mark.DSCP]
+		if want := m.Levels[level]; queue != want || there != (want != 0) {
+			t.Errorf("DSCP %d of class %s goes to queue %d, want %d", mark.DSCP, mark.Class, queue, want)
+		}
+	}
+	if len(queues) == 0 || queues[46] != 2 {
+		t.Errorf("expedited forwarding goes to queue %d", queues[46])
+	}
+}
+
+// TestDevice: packets wait at devices of the host, not at patches, tunnels and internal ports.
+func TestDevice(t *testing.T) {
+	for kind, want := range map[string]bool{"": true, "system": true, "patch": false, "vxlan": false, "internal": false} {
+		if p := (Port{Kind: kind}); p.Device() != want {
+			t.Errorf("%q: %v", kind, p.Device())
+		}
+	}
 }
