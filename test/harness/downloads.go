@@ -79,7 +79,7 @@ func (d *Download) receive(client *net.UDPConn, done <-chan struct{}) {
 	}
 }
 
-// flood sends at a rate to whoever asked first.
+// flood sends at a rate to the first client.
 func flood(server *net.UDPConn, bps float64, done <-chan struct{}) {
 	buffer := make([]byte, downloadFrameBytes)
 	_, to, err := server.ReadFromUDPAddrPort(buffer)

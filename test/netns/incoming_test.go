@@ -30,8 +30,8 @@ func checkDownloads(downloads *harness.Downloads, ideal []uint64) {
 	})
 }
 
-// TestIncoming: what comes in has its own weights, minimums and maximums, in every mode that keeps
-// the sender's address or is behind NAT; it survives the agent, and weir down leaves nothing.
+// TestIncoming: received traffic has its own weights, minimums and maximums in bridge, host and
+// macvlan mode. They survive the agent, and weir down leaves nothing.
 func TestIncoming(t *testing.T) {
 	b := harness.NewBed(t, testbed.HostOptions{})
 	containers := []*harness.Container{

@@ -96,8 +96,8 @@ func received(t testing.TB, in *Incoming, number uint16) uint64 {
 	return offered[number]
 }
 
-// TestIncoming: what comes back to a container behind NAT is counted as its own, and what nobody
-// asked for as the host's.
+// TestIncoming: an answer to a container behind NAT counts as the container's, and an unrequested
+// packet as the host's.
 func TestIncoming(t *testing.T) {
 	b := newBed(t)
 	b.openFlows(callsFirst())

@@ -47,7 +47,7 @@ const (
 	end
 end)
 `
-	// awaitTime is how long that takes at most: so often, for so many milliseconds.
+	// awaitTime bounds the wait: a number of polls, and milliseconds between two.
 	awaitTime = 30 * time.Second
 )
 

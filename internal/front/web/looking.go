@@ -29,7 +29,7 @@ func sdnHandler(feed http.Handler, g *gate, pages Pages, atOnce int) http.Handle
 	mux := pageOf(KindSDN, feed, pages, []string{"/v1/sdn", "/v1/sdn/topology.svg", "/v1/links"}, []string{"/metrics"})
 	mux.HandleFunc("GET /v1/sdn/flows", func(w http.ResponseWriter, r *http.Request) {
 		if !r.URL.Query().Has("end") {
-			refuse(w, http.StatusForbidden, "only flows of ends that are known are told here, with ?end=ADDRESS:PORT: weir sdn flows lists all")
+			refuse(w, http.StatusForbidden, "this page lists flows by their end only: add ?end=ADDRESS:PORT, or use weir sdn flows, which lists all")
 			return
 		}
 		feed.ServeHTTP(w, r)

@@ -91,7 +91,7 @@ func oneWayIn(t *testing.T, script, scheme string, width int64) {
 	checkAxe(ctx, t, script, "services")
 	picture(ctx, t, fmt.Sprintf("one-edge-%s-%d", scheme, width))
 
-	// A node's row opens its agent's page, where nobody signs in.
+	// A node's row opens its agent's page, without signing in.
 	act(ctx, t, chromedp.Focus("[aria-label=Nodes] tbody a"), chromedp.KeyEvent(kb.Enter))
 	holds(ctx, t, `location.pathname === "/nodes/a/" && document.querySelector("h1")?.textContent === "Weir on a"`)
 	holds(ctx, t, `document.querySelectorAll(".containers tbody tr").length === 4 && !document.body.textContent.includes("Sign in")`)

@@ -14,7 +14,7 @@ import (
 )
 
 // Promised minimums. Package promise decides which are admitted, and on which paths. Here hosts are
-// found by their addresses (ARP and neighbour discovery, on behalf of nobody), and each switch of a
+// found by their addresses (ARP and neighbour discovery, with an unspecified sender), and each switch of a
 // path gets an entry above those of flows: the packets of the node's port, from and to the MAC address
 // of the other host, through the queue of the promise. So users behind a router are matched by the
 // router. Package ovsdb makes the queues.

@@ -81,12 +81,11 @@ func (t *trees) port(ifindex int) (*htb.Port, error) {
 	return htb.NewPort(t.tc, ifindex), nil
 }
 
-// selectByMark has the queues of a device take packets by their marks; without queues it has them not do
-// so any more.
+// selectByMark adds the filters that choose a device's queue by DSCP; without queues it removes them.
 func (t *trees) selectByMark(d device, queues map[uint8]int) error {
 	link, err := d.local()
 	if err != nil {
-		return fmt.Errorf("device %s is not on this host, or not in this network namespace: run this where the switch runs, since the database alone cannot have queues take packets by their marks", d.name)
+		return fmt.Errorf("device %s is not on this host, or not in this network namespace: run this where the switch runs, as OVSDB alone cannot map DSCP to queues", d.name)
 	}
 	port, err := t.port(link.Index)
 	if err == nil {

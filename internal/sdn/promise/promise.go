@@ -76,7 +76,7 @@ func (r *Request) check() error {
 	case r.ID == "" || len(r.ID) > maxIDBytes:
 		return invalid("the id has %d bytes: give it 1 to %d", len(r.ID), maxIDBytes)
 	case !r.Node.IsValid() || !r.Peer.IsValid() || r.Node == r.Peer || r.Node.Is4() != r.Peer.Is4():
-		return invalid("node %v and peer %v are no two addresses of one kind", r.Node, r.Peer)
+		return invalid("node %v and peer %v must be two different addresses of one family", r.Node, r.Peer)
 	case r.Protocol != TCP && r.Protocol != UDP || r.Port == 0:
 		return Refuse(ErrAlike, "without tcp or udp and a port switches cannot tell the traffic from other traffic of %v: promise it on uplinks only", r.Node)
 	case r.Protocol == UDP && tunnels[r.Port] != "":

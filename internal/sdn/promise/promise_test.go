@@ -235,7 +235,7 @@ func TestInvalid(t *testing.T) {
 		kind   error
 	}{
 		"id has 0 bytes":          {func(r *Request) { r.ID = "" }, ErrInvalid},
-		"two addresses":           {func(r *Request) { r.Peer = r.Node }, ErrInvalid},
+		"two different addresses": {func(r *Request) { r.Peer = r.Node }, ErrInvalid},
 		"and a port switches":     {func(r *Request) { r.Port = 0 }, ErrAlike},
 		"without tcp or udp":      {func(r *Request) { r.Protocol = 50 }, ErrAlike},
 		"is VXLAN":                {func(r *Request) { r.Protocol, r.Port = UDP, 4789 }, ErrAlike},
