@@ -329,8 +329,8 @@ func (s *site) testRestartInEveryMode(t *testing.T) {
 	}
 }
 
-// testRoutingMesh: what is published by Swarm's routing mesh is told so, and what is published at the
-// node is in force.
+// testRoutingMesh: a container behind Swarm's routing mesh is degraded; one with a port published at its
+// node is ok.
 func (s *site) testRoutingMesh(t *testing.T) {
 	found, err := s.engine.API().ImageInspect(t.Context(), image)
 	must.Succeed(t, err)

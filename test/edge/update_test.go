@@ -140,8 +140,8 @@ services:
 volumes: {data: {}}
 `
 
-// testUpdateVolume: of what writes to a local volume the old instance ends first, which is said before
-// and after.
+// testUpdateVolume: a service with a local volume ends its old instance first, and deploy announces the
+// gap.
 func (s *site) testUpdateVolume(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "compose.yaml")
 	deploy := func(command string) (string, error) {

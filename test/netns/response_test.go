@@ -146,7 +146,7 @@ func responsesOf(t *testing.T, agent *harness.Agent, service string) v1.ServiceR
 	return node.Measured.Responses[i]
 }
 
-// knowsOf reports whether the agent knows so many requests within a second.
+// knowsOf reports whether the agent knows that number of requests within a second.
 func knowsOf(t *testing.T, agent *harness.Agent, service string, requests int) bool {
 	for deadline := time.Now().Add(time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if responsesOf(t, agent, service).Requests >= requests {

@@ -268,8 +268,8 @@ func TestPromiseRefused(t *testing.T) {
 	}
 }
 
-// TestSlowLink: a link that has less than its rate is told, after some statistics; one whose queues drop
-// a burst, or that sends its rate, is not.
+// TestSlowLink: the core names a link that sends less than its rate, after some statistics, and no link
+// whose queues drop a burst or that sends its rate.
 func TestSlowLink(t *testing.T) {
 	for name, c := range map[string]struct {
 		drops []uint64 // by statistics

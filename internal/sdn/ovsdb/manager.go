@@ -40,8 +40,8 @@ type Options struct {
 	Replace bool
 	// Promised returns the queues of promises at a port; nil: there are none.
 	Promised func(topology.Port) []qos.Queue
-	// Bridge, unless empty, is a bridge that others control, whose ports get queues by marks: its switch
-	// is told nothing, and Controls is not asked.
+	// Bridge, unless empty, is a bridge that others control, whose ports get queues by marks: no
+	// entries are sent to its switch, and Controls is not called.
 	Bridge string
 	// Controls reports whether a switch accepts changes from this controller.
 	Controls func(topology.DPID) bool
@@ -59,7 +59,7 @@ func (o *Options) RateOf(port string) uint64 {
 // Manager configures the queues of all ports in one database.
 type Manager struct {
 	options Options
-	trees   trees                  // used by the goroutine of Run only, as is told
+	trees   trees                  // used by the goroutine of Run only, like told
 	told    map[promisedQueue]bool // queues that were promised since began
 
 	kick   chan struct{} // has an element if promises changed

@@ -1,6 +1,9 @@
 package explain
 
-import v1 "github.com/weir-project/weir/api/v1"
+import (
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/share/policy"
+)
 
 // Incoming returns a snapshot of what the uplinks receive, in the form of what they send: the
 // containers, and the uplinks that share what they receive, in the same order. Its numbers come about
@@ -32,9 +35,6 @@ func explainIncoming(e *v1.Explanation, s v1.Snapshot, index int) {
 		return
 	}
 	received := Incoming(s)
-	e.InPolicy = values(&received.Containers[index])[:len(incomingValues)]
+	e.InPolicy = values(&received.Containers[index])[:len(policy.IncomingNames())]
 	e.InShares = explainShares(received, index)
 }
-
-// incomingValues are the values of a policy that what comes in has of its own.
-var incomingValues = [...]string{"weight", "min", "max", "priority", "latency"}

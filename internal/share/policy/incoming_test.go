@@ -100,7 +100,7 @@ func TestResolveIncoming(t *testing.T) {
 	}
 }
 
-// TestHasIncoming: only values for what comes in count as such.
+// TestHasIncoming: values for sent traffic are no values for received traffic.
 func TestHasIncoming(t *testing.T) {
 	for label, want := range map[string]bool{"weir.weight": false, "weir.in.weight": true, "com.docker-tc.limit": false} {
 		text := "100"
