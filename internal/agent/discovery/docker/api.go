@@ -37,6 +37,8 @@ const (
 	maxElements  = 16384
 	// maxObjectBytes bounds a container, an image, or an event, which repeats the container's labels.
 	maxObjectBytes = 4 << 20
+	// maxIDBytes bounds a container's ID in an event: engines use 64.
+	maxIDBytes = 128
 )
 
 // apiVersion is a version of the Docker API, e.g. 1.41.
@@ -388,9 +390,9 @@ func (a *api) events(ctx context.Context) (io.ReadCloser, error) {
 	return resp.Body, nil
 }
 
-// readMessages calls handle for every message of a stream until the stream breaks, and returns the
-// error.
-func readMessages(stream io.Reader, handle func(message)) error {
+// readMessages calls handle for every message of a stream until the stream breaks or handle fails, and
+// returns the error.
+func readMessages(stream io.Reader, handle func(message) error) error {
 	body := &boundedReader{r: stream}
 	for dec := json.NewDecoder(body); ; {
 		body.left = maxObjectBytes // of one message
@@ -400,6 +402,8 @@ func readMessages(stream io.Reader, handle func(message)) error {
 		} else if err != nil {
 			return fmt.Errorf("read the stream of events: %w", err)
 		}
-		handle(m)
+		if err := handle(m); err != nil {
+			return fmt.Errorf("follow the events: %w", err)
+		}
 	}
 }

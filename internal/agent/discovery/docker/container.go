@@ -230,6 +230,9 @@ func (w *watch) network(ctx context.Context, id string) (networkInfo, error) {
 		return networkInfo{}, err
 	}
 	w.mu.Lock()
+	if len(w.networks) >= maxElements {
+		clear(w.networks)
+	}
 	w.networks[id] = *info
 	w.mu.Unlock()
 	return *info, nil

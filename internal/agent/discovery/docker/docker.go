@@ -161,7 +161,7 @@ func (s *Source) watch(ctx context.Context, events chan<- discovery.Event, conne
 	}
 	defer stream.Close()
 	background.Go(func() {
-		cancel(readMessages(stream, func(m message) { w.handle(ctx, m) }))
+		cancel(readMessages(stream, func(m message) error { return w.handle(ctx, m) }))
 	})
 
 	if err := w.snapshot(ctx); err != nil {

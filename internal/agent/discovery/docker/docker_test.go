@@ -488,6 +488,16 @@ func TestHostileAnswers(t *testing.T) {
 	e.emit(fmt.Sprintf(`{"Type":"container","Action":"start","Actor":{"ID":%q,"Attributes":{"a":%q}}}`, id("good"), huge))
 	reason(events, "read the stream of events: it is too large")
 	expect(t, events, "snapshot good")
+	e.emit(fmt.Sprintf(`{"Type":"container","Action":"start","Actor":{"ID":%q}}`, huge[:200]))
+	reason(events, "has an ID of 200 bytes")
+	expect(t, events, "snapshot good")
+	var ever strings.Builder
+	for i := range 2*maxElements + 1 {
+		fmt.Fprintf(&ever, `{"Type":"network","Action":"connect","Actor":{"ID":"net1","Attributes":{"container":"%064x"}}}`, i)
+	}
+	e.emit(ever.String())
+	reason(events, "events name more than 16384 containers at once")
+	expect(t, events, "snapshot good")
 	for _, endless := range []struct{ list, tail, why string }{
 		{`[{"Id":"`, huge, "list containers: read the engine's answer: it is too large"},
 		{`[{}`, strings.Repeat(`,{}`, 1000), "more than 16384 elements"},
@@ -858,10 +868,11 @@ func FuzzMessages(f *testing.F) {
 	f.Add(`{"Type":"network","Action":"connect","Actor":{"ID":"n","Attributes":{"container":"a"}}}{`)
 	f.Add(`null {} [] {"Actor":null}`)
 	f.Fuzz(func(t *testing.T, stream string) {
-		err := readMessages(strings.NewReader(stream), func(m message) {
+		err := readMessages(strings.NewReader(stream), func(m message) error {
 			if id, k := kindOf(m); k != unimportant && m.Type == "container" && id != m.Actor.ID {
 				t.Errorf("%+v: container %q", m, id)
 			}
+			return nil
 		})
 		if err == nil {
 			t.Error("a stream that ended gave no error")

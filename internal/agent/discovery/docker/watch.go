@@ -3,6 +3,7 @@ package docker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"reflect"
 	"sync"
@@ -97,21 +98,29 @@ func kindOf(m message) (id string, k kind) {
 	return "", unimportant
 }
 
-// handle records an event. It must not block: Docker drops events for slow readers.
-func (w *watch) handle(ctx context.Context, m message) {
+// handle records an event. It must not block: Docker drops events for slow readers. It fails if the
+// engine names more containers than an engine may have; the next snapshot has those that run.
+func (w *watch) handle(ctx context.Context, m message) error {
 	if m.Type == "network" && (m.Action == "destroy" || m.Action == "remove") {
 		w.mu.Lock()
 		delete(w.networks, m.Actor.ID)
 		w.mu.Unlock()
-		return
+		return nil
 	}
 	id, k := kindOf(m)
 	if id == "" || k == unimportant {
-		return
+		return nil
+	}
+	if len(id) > maxIDBytes {
+		return fmt.Errorf("an event's container has an ID of %d bytes, of up to %d", len(id), maxIDBytes)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.note(ctx, id, k)
+	if len(w.pending)+len(w.known) > 2*maxElements {
+		return fmt.Errorf("events name more than %d containers at once", maxElements)
+	}
+	return nil
 }
 
 // note records an event of one container. The caller holds w.mu.
