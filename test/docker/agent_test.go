@@ -343,6 +343,7 @@ func (s *site) testModes(t *testing.T) {
 	s.run(t, testbed.RunOptions{Name: "on-host", Network: "host"})
 	s.run(t, testbed.RunOptions{Name: "nowhere", Network: "none"})
 	s.run(t, testbed.RunOptions{Name: "guest", Network: "container:plain"})
+	s.run(t, testbed.RunOptions{Name: "demanding", Network: "container:plain", Labels: map[string]string{"weir.max": "9mbit", "weir.min": "1mbit"}})
 	for _, want := range []struct {
 		name   string
 		mode   v1.Mode
@@ -351,7 +352,8 @@ func (s *site) testModes(t *testing.T) {
 	}{
 		{"on-host", v1.ModeHost, v1.StateOK, ""},
 		{"nowhere", v1.ModeNone, v1.StateOK, "no network: nothing to limit"},
-		{"guest", v1.ModeBridge, v1.StateDegraded, "shares the network of plain"},
+		{"guest", v1.ModeBridge, v1.StateOK, "it shares the network of plain and is counted there"},
+		{"demanding", v1.ModeBridge, v1.StateDegraded, "its own labels have no effect (weir.max, weir.min): give them to plain"},
 		{"plain", v1.ModeBridge, v1.StateOK, ""},
 	} {
 		got := s.await(t, want.name, "seen", func(c v1.Container) bool { return c.Mode == want.mode && c.State == want.state })

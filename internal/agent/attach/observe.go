@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -141,7 +143,7 @@ func planNetwork(c *Container, seen Observation) Decision {
 			as.Mode, as.Release = v1.ModeNone, true
 		}
 	case seen.Owner != nil:
-		as.Mode, as.Release, as.Obstacle = seen.Owner.Mode, true, sharesNetwork(c, seen.Owner)
+		as.Mode, as.Release, as.Obstacle = seen.Owner.Mode, true, sharedObstacle(c, seen.Owner)
 	default:
 		planDevices(&as, c, seen)
 	}
@@ -206,13 +208,19 @@ func isGone(err error) bool {
 	return false
 }
 
-// sharesNetwork returns the message for a container that uses the network of owner.
-func sharesNetwork(c, owner *Container) string {
-	text := fmt.Sprintf("it shares the network of %s and is counted there", owner.Seen.Name)
-	for label := range c.Seen.Labels {
-		if strings.HasPrefix(label, policy.Prefix) || label == policy.LabelKubernetesMax {
-			return text + fmt.Sprintf("; its own labels have no effect: give them to %[1]s, or use `weir set %[1]s`", owner.Seen.Name)
+// sharedObstacle returns the message for a container that uses the network of owner and has labels that
+// owner does not have; "" for others, whose packets get what owner's get.
+func sharedObstacle(c, owner *Container) string {
+	var without []string
+	for _, label := range slices.Sorted(maps.Keys(c.Seen.Labels)) {
+		own := strings.HasPrefix(label, policy.Prefix) || label == policy.LabelKubernetesMax
+		if at, has := owner.Seen.Labels[label]; own && (!has || at != c.Seen.Labels[label]) {
+			without = append(without, label)
 		}
 	}
-	return text
+	if without == nil {
+		return ""
+	}
+	return fmt.Sprintf("it shares the network of %[1]s and is counted there, so its own labels have no effect (%[2]s): give them to %[1]s, or use `weir set %[1]s`",
+		owner.Seen.Name, strings.Join(without, ", "))
 }

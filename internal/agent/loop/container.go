@@ -86,6 +86,9 @@ func (c *container) state() (v1.State, string) {
 // view returns a container for the API.
 func (c *container) view(owners owners) v1.Container {
 	state, reason := c.state()
+	if owner := owners.of(c); owner != nil && reason == "" {
+		reason = fmt.Sprintf("it shares the network of %s and is counted there", owner.Seen.Name)
+	}
 	view := v1.Container{
 		ID: c.Seen.ID, Name: c.Seen.Name, Runtime: c.Seen.Runtime, Groups: groups(c), CountedWith: owners.countedWith(c), Mode: c.Mode,
 		Policy: c.policy(), PolicyFrom: c.resolved.From, State: state, Reason: reason, StartedAt: c.Seen.StartedAt,

@@ -122,7 +122,7 @@ func TestSharedNetwork(t *testing.T) {
 	b.containers.free(app.container)
 	app.container.NetNS = infra.container.NetNS
 	b.plan()
-	if got := attach.Plan(&app.container.Container, attach.Observation{Owner: &infra.container.Container}).Obstacle; !strings.Contains(got, "its own labels have no effect: give them to infra, or use `weir set infra`") {
+	if got := attach.Plan(&app.container.Container, attach.Observation{Owner: &infra.container.Container}).Obstacle; got != "it shares the network of infra and is counted there, so its own labels have no effect (weir.min): give them to infra, or use `weir set infra`" {
 		t.Errorf("with labels: %q", got)
 	}
 	// Whoever looks finds the one that decisions are made on.
@@ -143,8 +143,14 @@ func TestSharedNetwork(t *testing.T) {
 	if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "`weir set infra`") || app.container.policy().Weight != 100 {
 		t.Errorf("set: %v, weight %d", err, app.container.policy().Weight)
 	}
-	clear(app.container.Seen.Labels)
-	if got := attach.Plan(&app.container.Container, attach.Observation{Owner: &infra.container.Container}).Obstacle; got != "it shares the network of infra and is counted there" {
-		t.Errorf("without labels: %q", got)
+	infra.container.Seen.Labels["weir.min"] = "10mbit"
+	for _, same := range []string{"the labels of infra", "no labels"} {
+		if got := attach.Plan(&app.container.Container, attach.Observation{Owner: &infra.container.Container}).Obstacle; got != "" {
+			t.Errorf("with %s: %q", same, got)
+		}
+		clear(app.container.Seen.Labels)
+	}
+	if view := app.container.view(b.containers.owners()); view.State != v1.StateOK || view.Reason != "it shares the network of infra and is counted there" {
+		t.Errorf("without labels: %s, %q", view.State, view.Reason)
 	}
 }

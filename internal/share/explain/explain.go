@@ -37,6 +37,9 @@ func explainShares(s v1.Snapshot, index int) []v1.ExplainedShare {
 			explained.Entitled = []string{obstacle}
 			explained.Allocated = []string{"it has no share of its own here"}
 			explained.ForMore = []string{"that has to change first; weir doctor says what this host can control"}
+			if c.CountedWith != "" {
+				explained.ForMore = []string{"ask for more for the container that it is counted with"}
+			}
 		} else {
 			d := newDivision(s, i, index)
 			if d.isHost && !d.uplink.HostCompetes {
@@ -57,6 +60,8 @@ func obstacle(s v1.Snapshot, c *v1.Container, share *v1.Share, uplink int) strin
 		return "it has no network: there is nothing to share out"
 	case uplink < 0 || !s.Status.Uplinks[uplink].Present:
 		return fmt.Sprintf("the uplink %s is not there", share.Uplink)
+	case !share.Controlled && c.CountedWith != "":
+		return c.Reason
 	case !share.Controlled && c.Reason != "":
 		return "it is not controlled: " + c.Reason
 	case !share.Controlled:

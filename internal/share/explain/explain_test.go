@@ -243,8 +243,12 @@ func TestObstacles(t *testing.T) {
 		{func(s *v1.Snapshot) { s.Containers[0].Shares[0].Controlled = false }, "has not assigned its packets"},
 		{func(s *v1.Snapshot) {
 			s.Containers[0].Shares[0].Controlled = false
-			s.Containers[0].Reason = "it shares the network of app and is counted there"
-		}, "not controlled: it shares the network of app"},
+			s.Containers[0].Reason = "its packets cannot be told apart"
+		}, "not controlled: its packets"},
+		{func(s *v1.Snapshot) {
+			s.Containers[0].Shares[0].Controlled = false
+			s.Containers[0].CountedWith, s.Containers[0].Reason = "app", "it shares the network of app and is counted there"
+		}, "it shares the network of app"},
 	} {
 		seen := snapshot(0, sender{"web", weight(100), wantsMore})
 		tc.change(&seen)
