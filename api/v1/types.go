@@ -135,7 +135,32 @@ type Container struct {
 	// counted; absent if it is counted itself.
 	CountedWith string `json:"counted_with,omitempty"`
 	Mode        Mode   `json:"mode"`
-	Policy      Policy `json:"policy"`
+	State       State  `json:"state"`
+	// Reason explains a State other than ok; several reasons are joined by "; ".
+	Reason string `json:"reason"`
+	// StartedAt identifies a run of the container; absent if the source does not report it.
+	StartedAt time.Time `json:"started_at,omitzero"`
+	// Direction is what it sends.
+	Direction
+	// In is the same for what it receives; absent where no uplink shares that.
+	In *Direction `json:"in,omitempty"`
+}
+
+// Received returns the container with what it receives in place of what it sends, and whether any
+// uplink shares that.
+func (c Container) Received() (Container, bool) {
+	in := c.In
+	c.Direction, c.In = Direction{}, nil
+	if in != nil {
+		c.Direction = *in
+	}
+	return c, in != nil
+}
+
+// Direction is what a container asks for and gets in one direction: of what it sends, or of what it
+// receives.
+type Direction struct {
+	Policy Policy `json:"policy"`
 	// PolicyFrom gives the layer of each value of Policy.
 	PolicyFrom PolicyFrom `json:"policy_from"`
 	// EntitledBPS is its entitlement: the rate it can always have.
@@ -147,7 +172,7 @@ type Container struct {
 	BacklogBytes uint64 `json:"backlog_bytes"`
 	// SentBytes, SentPackets, DroppedPackets and MarkedPackets increase for as long as the
 	// container runs (since StartedAt), also across restarts of the agent and a new set-up
-	// of the uplink.
+	// of the uplink. Of what it receives, sent is what the uplink handed on to it.
 	SentBytes      uint64 `json:"sent_bytes"`
 	SentPackets    uint64 `json:"sent_packets"`
 	DroppedPackets uint64 `json:"dropped_packets"`
@@ -159,11 +184,6 @@ type Container struct {
 	// cannot measure it.
 	DelayP50MS float64 `json:"delay_p50_ms"`
 	DelayP99MS float64 `json:"delay_p99_ms"`
-	State      State   `json:"state"`
-	// Reason explains a State other than ok; several reasons are joined by "; ".
-	Reason string `json:"reason"`
-	// StartedAt identifies a run of the container; absent if the source does not report it.
-	StartedAt time.Time `json:"started_at,omitzero"`
 	// MeasuredAt is when rate, backlog, counters and delays were read; with several shares,
 	// the earliest of them. Before the first measurement it is the agent's start.
 	MeasuredAt time.Time `json:"measured_at,omitzero"`
@@ -172,28 +192,16 @@ type Container struct {
 	// Shares are its shares of each uplink. The rates and counters above are their sums,
 	// the delays their maximum.
 	Shares []Share `json:"shares"`
-	// In is the same for what it receives; absent where no uplink shares that.
-	In *Incoming `json:"in,omitempty"`
 }
 
-// Incoming is what a container receives, with the fields of a Container: sent_bytes are those
-// that the uplink handed on to it.
-type Incoming struct {
-	Policy         Policy     `json:"policy"`
-	PolicyFrom     PolicyFrom `json:"policy_from"`
-	EntitledBPS    uint64     `json:"entitled_bps"`
-	AllocatedBPS   uint64     `json:"allocated_bps"`
-	RateBPS        uint64     `json:"rate_bps"`
-	BacklogBytes   uint64     `json:"backlog_bytes"`
-	SentBytes      uint64     `json:"sent_bytes"`
-	SentPackets    uint64     `json:"sent_packets"`
-	DroppedPackets uint64     `json:"dropped_packets"`
-	MarkedPackets  uint64     `json:"marked_packets"`
-	DelayP50MS     float64    `json:"delay_p50_ms"`
-	DelayP99MS     float64    `json:"delay_p99_ms"`
-	MeasuredAt     time.Time  `json:"measured_at,omitzero"`
-	// Shares are its shares of what each uplink receives; Uplink is the uplink's name.
-	Shares []Share `json:"shares"`
+// ShareAt returns the share of the uplink; nil without one.
+func (d *Direction) ShareAt(uplink string) *Share {
+	for i := range d.Shares {
+		if d.Shares[i].Uplink == uplink {
+			return &d.Shares[i]
+		}
+	}
+	return nil
 }
 
 // Share is a container's part of one uplink.

@@ -164,6 +164,7 @@ func comment(t testing.TB, sources []string, schemas map[string]*huma.Schema) {
 		}
 		files = append(files, found...)
 	}
+	var embedded [][2]string // a type, and one that it embeds
 	for _, path := range files {
 		if strings.HasSuffix(path, "_test.go") {
 			continue
@@ -193,12 +194,23 @@ func comment(t testing.TB, sources []string, schemas map[string]*huma.Schema) {
 					continue
 				}
 				for _, field := range fields.Fields.List {
+					if field.Tag == nil { // embedded: its fields are described where it is declared
+						embedded = append(embedded, [2]string{named.Name.Name, field.Type.(*ast.Ident).Name})
+						continue
+					}
 					tag, _ := strconv.Unquote(field.Tag.Value)
 					name, _, _ := strings.Cut(reflect.StructTag(tag).Get("json"), ",")
 					if property := s.Properties[name]; property != nil && property.Ref == "" {
 						property.Description = plain(field.Doc)
 					}
 				}
+			}
+		}
+	}
+	for _, types := range embedded {
+		for name, described := range schemas[types[1]].Properties {
+			if property := schemas[types[0]].Properties[name]; property.Ref == "" {
+				property.Description = described.Description
 			}
 		}
 	}

@@ -129,32 +129,23 @@ func busyHost() *fakeAgent {
 		},
 		containers: []v1.Container{
 			{
-				ID: "0123456789abcdef", Name: "web", Runtime: "docker", Mode: v1.ModeBridge,
-				Policy: v1.Policy{Weight: 300, MinBPS: 20e6, MaxBPS: 80e6, Priority: 10, LatencyMS: 2.5},
-				PolicyFrom: v1.PolicyFrom{
+				ID: "0123456789abcdef", Name: "web", Runtime: "docker", Mode: v1.ModeBridge, Direction: v1.Direction{Policy: v1.Policy{Weight: 300, MinBPS: 20e6, MaxBPS: 80e6, Priority: 10, LatencyMS: 2.5}, PolicyFrom: v1.PolicyFrom{
 					Weight: v1.LayerSet, Min: v1.LayerPolicies, Max: v1.LayerDefaults,
 					Priority: v1.LayerLimits, Latency: v1.LayerLabels, Class: v1.LayerBuiltIn,
-				},
-				EntitledBPS: 60e6, AllocatedBPS: 60e6, RateBPS: 59_960_000, BacklogBytes: 123_456, SentBytes: 1 << 40,
-				DroppedPackets: 1234, MarkedPackets: 5678, DelayP50MS: 0.124, DelayP99MS: 12.4, State: v1.StateOK,
+				}, EntitledBPS: 60e6, AllocatedBPS: 60e6, RateBPS: 59_960_000, BacklogBytes: 123_456, SentBytes: 1 << 40, DroppedPackets: 1234, MarkedPackets: 5678, DelayP50MS: 0.124, DelayP99MS: 12.4}, State: v1.StateOK,
 			},
 			{
-				ID: "1123456789abcdef", Name: "backup", Runtime: "docker", Mode: v1.ModeBridge, Policy: v1.Policy{Weight: 100},
-				EntitledBPS: 20e6, AllocatedBPS: 33_300_000, RateBPS: 33_300_000, BacklogBytes: 40_000_000, State: v1.StateOK,
+				ID: "1123456789abcdef", Name: "backup", Runtime: "docker", Mode: v1.ModeBridge, Direction: v1.Direction{Policy: v1.Policy{Weight: 100}, EntitledBPS: 20e6, AllocatedBPS: 33_300_000, RateBPS: 33_300_000, BacklogBytes: 40_000_000}, State: v1.StateOK,
 			},
 			{
-				ID: "2123456789abcdef", Name: "a-name-that-somebody-generated-and-nobody-can-remember", Runtime: "podman", Mode: v1.ModeBridge,
-				Policy: v1.Policy{Weight: 10000, MinBPS: 30e6}, EntitledBPS: 20e6, BacklogBytes: 999, State: v1.StateRejected,
-				Reason: "minimum 30mbit cannot be guaranteed: 10mbit is free (uplink 100mbit, reserve 5mbit, other minimums 85mbit); ask for at most 10mbit or lower the minimum of another container",
+				ID: "2123456789abcdef", Name: "a-name-that-somebody-generated-and-nobody-can-remember", Runtime: "podman", Mode: v1.ModeBridge, Direction: v1.Direction{Policy: v1.Policy{Weight: 10000, MinBPS: 30e6}, EntitledBPS: 20e6, BacklogBytes: 999}, State: v1.StateRejected, Reason: "minimum 30mbit cannot be guaranteed: 10mbit is free (uplink 100mbit, reserve 5mbit, other minimums 85mbit); ask for at most 10mbit or lower the minimum of another container",
 			},
 			{
-				ID: "3123456789abcdef", Name: "vpn", Runtime: "docker", Mode: v1.ModeHost, Policy: v1.Policy{Weight: 100},
-				State: v1.StateDegraded, Reason: `it uses the host's network and is counted in the host class; weir.max="fäst": is not a rate (no maximum applies)`,
+				ID: "3123456789abcdef", Name: "vpn", Runtime: "docker", Mode: v1.ModeHost, Direction: v1.Direction{Policy: v1.Policy{Weight: 100}}, State: v1.StateDegraded, Reason: `it uses the host's network and is counted in the host class; weir.max="fäst": is not a rate (no maximum applies)`,
 			},
-			{ID: "4123456789abcdef", Name: "ünïcode", Runtime: "static", Mode: v1.ModeNone, Policy: v1.Policy{Weight: 1}, State: v1.StateOK},
+			{ID: "4123456789abcdef", Name: "ünïcode", Runtime: "static", Mode: v1.ModeNone, Direction: v1.Direction{Policy: v1.Policy{Weight: 1}}, State: v1.StateOK},
 			{
-				ID: "host", Name: "host", Runtime: "host", Mode: v1.ModeHost, Policy: v1.Policy{Weight: 100},
-				EntitledBPS: 1e6, AllocatedBPS: 1e6, State: v1.StateOK,
+				ID: "host", Name: "host", Runtime: "host", Mode: v1.ModeHost, Direction: v1.Direction{Policy: v1.Policy{Weight: 100}, EntitledBPS: 1e6, AllocatedBPS: 1e6}, State: v1.StateOK,
 			},
 		},
 	}

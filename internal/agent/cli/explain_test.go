@@ -17,24 +17,19 @@ func TestExplain(t *testing.T) {
 		status: v1.Status{Uplinks: []v1.Uplink{{Name: "eth0", RateBPS: 100e6, ReserveBPS: 5e6, Present: true}}},
 		containers: []v1.Container{
 			{
-				ID: "0123456789abcdef", Name: "web", Runtime: "docker", Mode: v1.ModeBridge, State: v1.StateOK,
-				Policy: v1.Policy{Weight: 100, MinBPS: 40e6, LatencyMS: 2.5},
-				PolicyFrom: v1.PolicyFrom{
+				ID: "0123456789abcdef", Name: "web", Runtime: "docker", Mode: v1.ModeBridge, State: v1.StateOK, Direction: v1.Direction{Policy: v1.Policy{Weight: 100, MinBPS: 40e6, LatencyMS: 2.5}, PolicyFrom: v1.PolicyFrom{
 					Weight: v1.LayerBuiltIn, Min: v1.LayerSet, Max: v1.LayerBuiltIn,
 					Priority: v1.LayerBuiltIn, Latency: v1.LayerLabels, Class: v1.LayerBuiltIn,
-				},
-				Shares: share(40e6, 40e6),
+				}, Shares: share(40e6, 40e6)},
 			},
-			{ID: "1123456789abcdef", Name: "backup", Runtime: "docker", Mode: v1.ModeBridge, Policy: v1.Policy{Weight: 200}, State: v1.StateOK, Shares: share(60e6, 60e6)},
+			{ID: "1123456789abcdef", Name: "backup", Runtime: "docker", Mode: v1.ModeBridge, Direction: v1.Direction{Policy: v1.Policy{Weight: 200}, Shares: share(60e6, 60e6)}, State: v1.StateOK},
 			{
-				ID: "3123456789abcdef", Name: "vpn", Runtime: "docker", Mode: v1.ModeHost, State: v1.StateDegraded,
-				Reason: "it uses the host's network and is counted in the host class", Shares: []v1.Share{{Uplink: "eth0"}},
+				ID: "3123456789abcdef", Name: "vpn", Runtime: "docker", Mode: v1.ModeHost, State: v1.StateDegraded, Reason: "it uses the host's network and is counted in the host class", Direction: v1.Direction{Shares: []v1.Share{{Uplink: "eth0"}}},
 			},
 			{
-				ID: "5123", Name: "<b>\x1b[31m</b>", Runtime: "static", Mode: v1.ModeNone, State: v1.StateOK,
-				Shares: []v1.Share{{Uplink: "\x1b]0;x\a"}},
+				ID: "5123", Name: "<b>\x1b[31m</b>", Runtime: "static", Mode: v1.ModeNone, State: v1.StateOK, Direction: v1.Direction{Shares: []v1.Share{{Uplink: "\x1b]0;x\a"}}},
 			},
-			{ID: "host", Name: "host", Runtime: "host", Mode: v1.ModeHost, State: v1.StateOK, Policy: v1.Policy{Weight: 100}, Shares: []v1.Share{{Uplink: "eth0", Controlled: true, EntitledBPS: 1e6}}},
+			{ID: "host", Name: "host", Runtime: "host", Mode: v1.ModeHost, State: v1.StateOK, Direction: v1.Direction{Policy: v1.Policy{Weight: 100}, Shares: []v1.Share{{Uplink: "eth0", Controlled: true, EntitledBPS: 1e6}}}},
 		},
 	}
 	agent.containers[0].Shares[0].AdmittedBPS, agent.containers[0].Shares[0].LatencyMS = 40e6, 2.5

@@ -81,46 +81,38 @@ func printTable(w io.Writer, containers []v1.Container, wide bool) error {
 	if several {
 		t.Header = slices.Insert(t.Header, 1, "UPLINK")
 	}
+	rowOf := func(c v1.Container, share v1.Share, name, mode, state string) []string {
+		row := []string{
+			name, mode,
+			from(strconv.FormatUint(uint64(c.Policy.Weight), 10), c.PolicyFrom.Weight),
+			from(cmdline.RateOrDash(c.Policy.MinBPS), c.PolicyFrom.Min),
+			from(cmdline.RateOrDash(c.Policy.MaxBPS), c.PolicyFrom.Max),
+			from(strconv.FormatUint(uint64(c.Policy.Priority), 10), c.PolicyFrom.Priority),
+			from(cmdline.LatencyOrDash(c.Policy.LatencyMS), c.PolicyFrom.Latency),
+			cmdline.RateOrDash(share.EntitledBPS),
+			cmdline.RateOrDash(share.RateBPS),
+			cmdline.DelayOrDash(share.DelayP50MS, share.DelayP99MS),
+			strconv.FormatUint(share.DroppedPackets, 10),
+			state,
+		}
+		if classes {
+			class := from(cmp.Or(string(c.Policy.Class), "-"), c.PolicyFrom.Class)
+			if wide && c.Policy.DSCP != v1.DSCPNone {
+				class += ", " + from("dscp "+string(c.Policy.DSCP), c.PolicyFrom.DSCP)
+			}
+			row = slices.Insert(row, classColumn, class)
+		}
+		return row
+	}
 	for _, c := range containers {
+		in, _ := c.Received()
 		for _, share := range c.Shares {
-			row := []string{
-				cmdline.Printable(c.Name),
-				string(c.Mode),
-				from(strconv.FormatUint(uint64(c.Policy.Weight), 10), c.PolicyFrom.Weight),
-				from(cmdline.RateOrDash(c.Policy.MinBPS), c.PolicyFrom.Min),
-				from(cmdline.RateOrDash(c.Policy.MaxBPS), c.PolicyFrom.Max),
-				from(strconv.FormatUint(uint64(c.Policy.Priority), 10), c.PolicyFrom.Priority),
-				from(cmdline.LatencyOrDash(c.Policy.LatencyMS), c.PolicyFrom.Latency),
-				cmdline.RateOrDash(share.EntitledBPS),
-				cmdline.RateOrDash(share.RateBPS),
-				cmdline.DelayOrDash(share.DelayP50MS, share.DelayP99MS),
-				strconv.FormatUint(share.DroppedPackets, 10),
-				string(c.State),
-			}
-			rows := [][]string{row}
-			if classes {
-				class := from(cmp.Or(string(c.Policy.Class), "-"), c.PolicyFrom.Class)
-				if wide && c.Policy.DSCP != v1.DSCPNone {
-					class += ", " + from("dscp "+string(c.Policy.DSCP), c.PolicyFrom.DSCP)
-				}
-				rows[0] = slices.Insert(row, classColumn, class)
-			}
+			rows := [][]string{rowOf(c, share, cmdline.Printable(c.Name), string(c.Mode), string(c.State))}
 			if wide {
 				rows = append(rows, classRows(share)...)
 			}
-			if in, shared := incomingAt(c, share.Uplink); shared {
-				row := []string{
-					"  in", "", from(strconv.FormatUint(uint64(c.In.Policy.Weight), 10), c.In.PolicyFrom.Weight),
-					from(cmdline.RateOrDash(c.In.Policy.MinBPS), c.In.PolicyFrom.Min), from(cmdline.RateOrDash(c.In.Policy.MaxBPS), c.In.PolicyFrom.Max),
-					from(strconv.FormatUint(uint64(c.In.Policy.Priority), 10), c.In.PolicyFrom.Priority),
-					from(cmdline.LatencyOrDash(c.In.Policy.LatencyMS), c.In.PolicyFrom.Latency),
-					cmdline.RateOrDash(in.EntitledBPS), cmdline.RateOrDash(in.RateBPS), cmdline.DelayOrDash(in.DelayP50MS, in.DelayP99MS),
-					strconv.FormatUint(in.DroppedPackets, 10), "",
-				}
-				if classes {
-					row = slices.Insert(row, classColumn, "")
-				}
-				rows = append(rows, row)
+			if received := in.ShareAt(share.Uplink); received != nil {
+				rows = append(rows, rowOf(in, *received, "  in", "", ""))
 			}
 			for i, row := range rows {
 				if several {
@@ -138,18 +130,6 @@ func printTable(w io.Writer, containers []v1.Container, wide bool) error {
 		return fmt.Errorf("print: %w", err)
 	}
 	return nil
-}
-
-// incomingAt returns the container's share of what an uplink receives, if that is shared.
-func incomingAt(c v1.Container, uplink string) (v1.Share, bool) {
-	if c.In != nil {
-		for _, share := range c.In.Shares {
-			if share.Uplink == uplink {
-				return share, true
-			}
-		}
-	}
-	return v1.Share{}, false
 }
 
 // classColumn is the index of the traffic class column, before uplink columns are added.

@@ -11,7 +11,7 @@ import (
 // weir top --flows prints flows where there is no terminal, and has them in JSON.
 func TestTopFlowsOnce(t *testing.T) {
 	a := &fakeAgent{
-		containers: []v1.Container{{Name: "phone", ID: "3", Policy: v1.Policy{Class: v1.ClassAuto}}},
+		containers: []v1.Container{{Name: "phone", ID: "3", Direction: v1.Direction{Policy: v1.Policy{Class: v1.ClassAuto}}}},
 		flows:      []v1.Flow{{Container: "phone", ID: "3", Protocol: "udp", Initiator: "198.18.0.3:4000", Responder: "198.18.9.1:5060", Class: v1.ClassEF}},
 	}
 	socket := a.serve(t)
@@ -29,7 +29,7 @@ func TestTopFlowsOnce(t *testing.T) {
 // EF above its maximum is shown where classes are, and beside the container.
 func TestHeldEF(t *testing.T) {
 	classes := []v1.ClassShare{{Class: v1.ClassEF, MaxBPS: 5e6, ExcessBPS: 2e6, Held: true}, {Class: v1.ClassAF}, {Class: v1.ClassBE}}
-	c := v1.Container{Name: "call", State: v1.StateOK, Policy: v1.Policy{Class: v1.ClassAuto}, Shares: []v1.Share{{Uplink: "eth0", Classes: classes}}}
+	c := v1.Container{Name: "call", State: v1.StateOK, Direction: v1.Direction{Policy: v1.Policy{Class: v1.ClassAuto}, Shares: []v1.Share{{Uplink: "eth0", Classes: classes}}}}
 	const note = "2mbit of its EF is above 5mbit and served as be"
 	for _, wide := range []bool{false, true} {
 		var b strings.Builder

@@ -91,53 +91,38 @@ func (c *container) view(owners owners) v1.Container {
 	}
 	view := v1.Container{
 		ID: c.Seen.ID, Name: c.Seen.Name, Runtime: c.Seen.Runtime, Groups: groups(c), CountedWith: owners.countedWith(c), Mode: c.Mode,
-		Policy: c.policy(), PolicyFrom: c.resolved.From, State: state, Reason: reason, StartedAt: c.Seen.StartedAt,
+		State: state, Reason: reason, StartedAt: c.Seen.StartedAt, Direction: v1.Direction{Policy: c.policy(), PolicyFrom: c.resolved.From},
 	}
 	for _, s := range c.shares {
-		share := s.view()
+		direction := &view.Direction
 		if s.uplink.of != nil {
-			view.In = c.addIncoming(view.In, share)
-			continue
+			if view.In == nil {
+				view.In = &v1.Direction{Policy: c.resolved.In, PolicyFrom: c.resolved.InFrom}
+			}
+			direction = view.In
 		}
-		view.EntitledBPS += share.EntitledBPS
-		view.AllocatedBPS += share.AllocatedBPS
-		view.RateBPS += share.RateBPS
-		view.BacklogBytes += share.BacklogBytes
-		view.SentBytes += share.SentBytes
-		view.SentPackets += share.SentPackets
-		view.DroppedPackets += share.DroppedPackets
-		view.MarkedPackets += share.MarkedPackets
-		view.DelayP50MS = max(view.DelayP50MS, share.DelayP50MS)
-		view.DelayP99MS = max(view.DelayP99MS, share.DelayP99MS)
-		if view.MeasuredAt.IsZero() || share.MeasuredAt.Before(view.MeasuredAt) {
-			view.MeasuredAt = share.MeasuredAt
-		}
-		view.Classes = addClasses(view.Classes, share.Classes)
-		view.Shares = append(view.Shares, share)
+		addShare(direction, s.view())
 	}
 	return view
 }
 
-// addIncoming adds a share of what an uplink receives.
-func (c *container) addIncoming(in *v1.Incoming, share v1.Share) *v1.Incoming {
-	if in == nil {
-		in = &v1.Incoming{Policy: c.resolved.In, PolicyFrom: c.resolved.InFrom, MeasuredAt: share.MeasuredAt}
+// addShare adds the share of one uplink.
+func addShare(to *v1.Direction, share v1.Share) {
+	to.EntitledBPS += share.EntitledBPS
+	to.AllocatedBPS += share.AllocatedBPS
+	to.RateBPS += share.RateBPS
+	to.BacklogBytes += share.BacklogBytes
+	to.SentBytes += share.SentBytes
+	to.SentPackets += share.SentPackets
+	to.DroppedPackets += share.DroppedPackets
+	to.MarkedPackets += share.MarkedPackets
+	to.DelayP50MS = max(to.DelayP50MS, share.DelayP50MS)
+	to.DelayP99MS = max(to.DelayP99MS, share.DelayP99MS)
+	if to.MeasuredAt.IsZero() || share.MeasuredAt.Before(to.MeasuredAt) {
+		to.MeasuredAt = share.MeasuredAt
 	}
-	in.EntitledBPS += share.EntitledBPS
-	in.AllocatedBPS += share.AllocatedBPS
-	in.RateBPS += share.RateBPS
-	in.BacklogBytes += share.BacklogBytes
-	in.SentBytes += share.SentBytes
-	in.SentPackets += share.SentPackets
-	in.DroppedPackets += share.DroppedPackets
-	in.MarkedPackets += share.MarkedPackets
-	in.DelayP50MS = max(in.DelayP50MS, share.DelayP50MS)
-	in.DelayP99MS = max(in.DelayP99MS, share.DelayP99MS)
-	if share.MeasuredAt.Before(in.MeasuredAt) {
-		in.MeasuredAt = share.MeasuredAt
-	}
-	in.Shares = append(in.Shares, share)
-	return in
+	to.Classes = addClasses(to.Classes, share.Classes)
+	to.Shares = append(to.Shares, share)
 }
 
 // notReceived says where values for what comes in have no effect.

@@ -29,13 +29,11 @@ func host(containers int) v1.Snapshot {
 	}}
 	for i := range uint64(containers) {
 		s.Containers = append(s.Containers, v1.Container{
-			Name: fmt.Sprint("web-", i), ID: fmt.Sprint("id-", i), Runtime: "docker", Mode: v1.ModeBridge, State: v1.StateOK,
-			Policy: v1.Policy{Weight: 100 + uint32(i), MinBPS: 8e3, MaxBPS: 80e6, Priority: 3},
-			Shares: []v1.Share{{
+			Name: fmt.Sprint("web-", i), ID: fmt.Sprint("id-", i), Runtime: "docker", Mode: v1.ModeBridge, State: v1.StateOK, Direction: v1.Direction{Policy: v1.Policy{Weight: 100 + uint32(i), MinBPS: 8e3, MaxBPS: 80e6, Priority: 3}, Shares: []v1.Share{{
 				Uplink: "eth0", Controlled: true, EntitledBPS: 20e6 + i, AllocatedBPS: 24e6 + i, AdmittedBPS: 8e3, LatencyMS: 20, WantsMore: i == 0,
 				RateBPS: 23_456_789 + i, BacklogBytes: 1234 + i, SentBytes: 1<<40 + i, SentPackets: 1<<30 + i, DroppedPackets: i, MarkedPackets: 3 + i,
 				DelayP50MS: 0.124, DelayP99MS: 12.4,
-			}},
+			}}},
 		})
 	}
 	return s
@@ -51,11 +49,11 @@ func text(t testing.TB, s v1.Snapshot) string {
 func TestWrite(t *testing.T) {
 	s := host(2)
 	s.Status.Uplinks[0].In = &v1.UplinkIn{RateBPS: 95e6}
-	s.Containers[0].In = &v1.Incoming{Policy: v1.Policy{MaxBPS: 8e6}, Shares: []v1.Share{{Uplink: "eth0", Controlled: true, RateBPS: 7e6, SentBytes: 5}}}
+	s.Containers[0].In = &v1.Direction{Policy: v1.Policy{MaxBPS: 8e6}, Shares: []v1.Share{{Uplink: "eth0", Controlled: true, RateBPS: 7e6, SentBytes: 5}}}
 	s.Containers[1].State = v1.StateRejected
 	s.Containers[1].Policy.MaxBPS, s.Containers[1].Shares[0].LatencyMS = 0, 0
 	s.Containers = append(s.Containers, v1.Container{
-		Name: "host", Runtime: "host", Mode: v1.ModeHost, State: v1.StateDegraded, Shares: []v1.Share{{Uplink: "eth0"}, {Uplink: "wwan0", AdmittedBPS: 1e6}},
+		Name: "host", Runtime: "host", Mode: v1.ModeHost, State: v1.StateDegraded, Direction: v1.Direction{Shares: []v1.Share{{Uplink: "eth0"}, {Uplink: "wwan0", AdmittedBPS: 1e6}}},
 	})
 	s.Containers[0].Shares[0].Classes = []v1.ClassShare{
 		{Class: v1.ClassEF, MaxBPS: 4e6, RateBPS: 3e6, ExcessBPS: 8e5, ExcessBytes: 1e6, Held: true, SentBytes: 5e6, SentPackets: 4000, DroppedPackets: 1, MarkedPackets: 2, DelayP50MS: 0.2, DelayP99MS: 0.9},

@@ -48,7 +48,7 @@ func (a *fakeAgent) Snapshot(ctx context.Context) (v1.Snapshot, error) {
 	a.call(ctx, "snapshot")
 	return v1.Snapshot{
 		Status:     v1.Status{Uplink: "up0", RateBPS: 100e6, Uplinks: a.uplinks},
-		Containers: []v1.Container{{Name: "web", RateBPS: 1 << 40, Policy: v1.Policy{Weight: a.weight}}, {Name: "host"}},
+		Containers: []v1.Container{{Name: "web", Direction: v1.Direction{RateBPS: 1 << 40, Policy: v1.Policy{Weight: a.weight}}}, {Name: "host"}},
 	}, a.err
 }
 
@@ -73,7 +73,7 @@ func (a *fakeAgent) Set(ctx context.Context, name string, change v1.PolicyChange
 	a.call(ctx, "set %s", name)
 	a.change = change
 	a.weight++
-	return v1.Container{Name: name, State: v1.StateOK, Policy: v1.Policy{Weight: a.weight}}, a.err
+	return v1.Container{Name: name, State: v1.StateOK, Direction: v1.Direction{Policy: v1.Policy{Weight: a.weight}}}, a.err
 }
 
 func (a *fakeAgent) Reset(ctx context.Context, name string, conditions ...loop.Condition) (v1.Container, error) {
@@ -88,7 +88,7 @@ func (a *fakeAgent) Reset(ctx context.Context, name string, conditions ...loop.C
 // meets asks the conditions for a change of a container, as it is now.
 func (a *fakeAgent) meets(name string, conditions []loop.Condition) error {
 	for _, condition := range conditions {
-		if err := condition(v1.Container{Name: name, Policy: v1.Policy{Weight: a.weight}}); err != nil {
+		if err := condition(v1.Container{Name: name, Direction: v1.Direction{Policy: v1.Policy{Weight: a.weight}}}); err != nil {
 			return err
 		}
 	}

@@ -95,8 +95,7 @@ func TestChanges(t *testing.T) {
 func TestEFEvents(t *testing.T) {
 	at := func(held bool) *Snapshot {
 		return &Snapshot{Snapshot: v1.Snapshot{Containers: []v1.Container{{
-			ID: "1", Name: "call", State: v1.StateOK, Policy: v1.Policy{Class: v1.ClassAuto},
-			Classes: []v1.ClassShare{{Class: v1.ClassAF}, {Class: v1.ClassEF, MaxBPS: 5e6, Held: held}},
+			ID: "1", Name: "call", State: v1.StateOK, Direction: v1.Direction{Policy: v1.Policy{Class: v1.ClassAuto}, Classes: []v1.ClassShare{{Class: v1.ClassAF}, {Class: v1.ClassEF, MaxBPS: 5e6, Held: held}}},
 		}}}}
 	}
 	for _, test := range []struct {

@@ -11,7 +11,7 @@ import (
 
 func TestHistory(t *testing.T) {
 	began := time.Date(2026, 1, 2, 15, 0, 0, 0, time.UTC)
-	web := v1.Container{ID: "1", Name: "web", Runtime: "docker", StartedAt: began, Shares: []v1.Share{{Uplink: "eth0", DroppedPackets: 1000, MarkedPackets: 50}, {Uplink: "wwan0"}}}
+	web := v1.Container{ID: "1", Name: "web", Runtime: "docker", StartedAt: began, Direction: v1.Direction{Shares: []v1.Share{{Uplink: "eth0", DroppedPackets: 1000, MarkedPackets: 50}, {Uplink: "wwan0"}}}}
 	h := new(History)
 	if got := h.Of(&web); len(got.Shares) != 2 || len(got.Shares[0].Samples) != 0 {
 		t.Errorf("before anything is recorded: %+v", got)
@@ -66,7 +66,7 @@ func TestHistory(t *testing.T) {
 func TestHistoryIsBounded(t *testing.T) {
 	var s Snapshot
 	for i := range 2 * historyShares {
-		s.Containers = append(s.Containers, v1.Container{ID: fmt.Sprint(i), Shares: []v1.Share{{Uplink: "eth0"}}})
+		s.Containers = append(s.Containers, v1.Container{ID: fmt.Sprint(i), Direction: v1.Direction{Shares: []v1.Share{{Uplink: "eth0"}}}})
 	}
 	heap := func() uint64 {
 		runtime.GC()
@@ -91,7 +91,7 @@ func TestHistoryIsBounded(t *testing.T) {
 func BenchmarkRecord(b *testing.B) {
 	var s Snapshot
 	for i := range 1000 {
-		s.Containers = append(s.Containers, v1.Container{ID: fmt.Sprint(i), Runtime: "docker", Shares: []v1.Share{{Uplink: "eth0"}}})
+		s.Containers = append(s.Containers, v1.Container{ID: fmt.Sprint(i), Runtime: "docker", Direction: v1.Direction{Shares: []v1.Share{{Uplink: "eth0"}}}})
 	}
 	h := new(History)
 	for b.Loop() {

@@ -17,9 +17,9 @@ func TestAsOf(t *testing.T) {
 		return &Snapshot{
 			At: taken,
 			Snapshot: v1.Snapshot{Status: v1.Status{State: v1.StateOK, Uplinks: []v1.Uplink{{Name: "up0", State: v1.StateOK}}}, Containers: []v1.Container{
-				{Name: "a", State: v1.StateOK, Shares: []v1.Share{{Uplink: "up0", MeasuredAt: taken}, {Uplink: "up1"}}},
-				{Name: "b", State: v1.StateRejected, Reason: "no", Shares: []v1.Share{{Uplink: "up0", MeasuredAt: taken}}},
-				{Name: "lost", State: v1.StateOK, Shares: []v1.Share{{Uplink: "up0", MeasuredAt: taken}, {Uplink: "up1", MeasuredAt: taken.Add(-9 * time.Second)}}},
+				{Name: "a", State: v1.StateOK, Direction: v1.Direction{Shares: []v1.Share{{Uplink: "up0", MeasuredAt: taken}, {Uplink: "up1"}}}},
+				{Name: "b", State: v1.StateRejected, Reason: "no", Direction: v1.Direction{Shares: []v1.Share{{Uplink: "up0", MeasuredAt: taken}}}},
+				{Name: "lost", State: v1.StateOK, Direction: v1.Direction{Shares: []v1.Share{{Uplink: "up0", MeasuredAt: taken}, {Uplink: "up1", MeasuredAt: taken.Add(-9 * time.Second)}}}},
 			}},
 		}
 	}

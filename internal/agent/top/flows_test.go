@@ -13,8 +13,8 @@ import (
 func someFlows(sentBytes uint64, now time.Time) Sample {
 	auto := v1.Policy{Class: v1.ClassAuto}
 	sample := Sample{Containers: []v1.Container{
-		{Name: "web", ID: "1", Policy: auto}, {Name: "plain", ID: "2"}, {Name: "phone", ID: "3", Policy: auto},
-		{Name: "host", ID: "host", Runtime: "host", Policy: auto},
+		{Name: "web", ID: "1", Direction: v1.Direction{Policy: auto}}, {Name: "plain", ID: "2"}, {Name: "phone", ID: "3", Direction: v1.Direction{Policy: auto}},
+		{Name: "host", ID: "host", Runtime: "host", Direction: v1.Direction{Policy: auto}},
 	}}
 	for _, f := range []v1.Flow{
 		{Container: "web", ID: "1", Protocol: "tcp", Initiator: "198.18.0.2:1", Responder: "198.18.9.1:443", Application: "WEB", Class: v1.ClassAF, SentBytes: 500},
@@ -68,7 +68,7 @@ func TestTopFlows(t *testing.T) {
 func TestTopWithoutFlows(t *testing.T) {
 	for want, sample := range map[string]Sample{
 		"no container has the class auto": {Containers: []v1.Container{{Name: "plain"}}},
-		"none was seen":                   {Containers: []v1.Container{{Name: "web", Policy: v1.Policy{Class: v1.ClassAuto}}}},
+		"none was seen":                   {Containers: []v1.Container{{Name: "web", Direction: v1.Direction{Policy: v1.Policy{Class: v1.ClassAuto}}}}},
 	} {
 		view := flowView{shown: true}
 		view.setSample(sample, time.Now())

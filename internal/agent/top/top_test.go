@@ -12,7 +12,7 @@ import (
 func manyContainers(n int) Sample {
 	sample := Sample{Status: v1.Status{Uplinks: []v1.Uplink{{Name: "eth0", RateBPS: 1e8}}}}
 	for i := range n {
-		c := v1.Container{Name: fmt.Sprintf("c%d", i+1), Shares: []v1.Share{{Uplink: "eth0"}}}
+		c := v1.Container{Name: fmt.Sprintf("c%d", i+1), Direction: v1.Direction{Shares: []v1.Share{{Uplink: "eth0"}}}}
 		if i == n-1 {
 			c.Shares[0].RateBPS = 5e7
 		}

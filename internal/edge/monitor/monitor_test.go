@@ -80,9 +80,9 @@ func board(name string) *agent {
 				{Name: "eth1", RateBPS: 1e9},
 			}},
 			Containers: []v1.Container{
-				{ID: "c1", Name: "web-1", RateBPS: 4e6, Policy: v1.Policy{MinBPS: 5e6}, State: v1.StateOK, Shares: []v1.Share{{Uplink: "wwan0", AdmittedBPS: 1, RateBPS: 1e6}, {Uplink: "eth0", AdmittedBPS: 5e6, RateBPS: 3e6}}},
-				{ID: "c2", Name: "other", Policy: v1.Policy{MinBPS: 20e6}, State: v1.StateOK, Shares: []v1.Share{{Uplink: "eth0", AdmittedBPS: 20e6}}},
-				{ID: "host", Name: "host", Runtime: "host", Shares: []v1.Share{{Uplink: "eth0", AdmittedBPS: 1e6}}},
+				{ID: "c1", Name: "web-1", Direction: v1.Direction{RateBPS: 4e6, Policy: v1.Policy{MinBPS: 5e6}, Shares: []v1.Share{{Uplink: "wwan0", AdmittedBPS: 1, RateBPS: 1e6}, {Uplink: "eth0", AdmittedBPS: 5e6, RateBPS: 3e6}}}, State: v1.StateOK},
+				{ID: "c2", Name: "other", Direction: v1.Direction{Policy: v1.Policy{MinBPS: 20e6}, Shares: []v1.Share{{Uplink: "eth0", AdmittedBPS: 20e6}}}, State: v1.StateOK},
+				{ID: "host", Name: "host", Runtime: "host", Direction: v1.Direction{Shares: []v1.Share{{Uplink: "eth0", AdmittedBPS: 1e6}}}},
 			},
 		},
 	}

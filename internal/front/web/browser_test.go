@@ -149,9 +149,7 @@ func container(name string, entitledBPS, rateBPS uint64, policy v1.Policy) v1.Co
 		share.DelayP50MS, share.DelayP99MS = 1.5, 12
 	}
 	return v1.Container{
-		ID: name, Name: name, Runtime: "docker", Mode: v1.ModeBridge, Policy: policy, State: v1.StateOK,
-		PolicyFrom: v1.PolicyFrom{Weight: v1.LayerLabels, Min: v1.LayerSet, Max: v1.LayerBuiltIn, Priority: v1.LayerBuiltIn, Latency: v1.LayerBuiltIn},
-		Shares:     []v1.Share{share},
+		ID: name, Name: name, Runtime: "docker", Mode: v1.ModeBridge, Direction: v1.Direction{Policy: policy, PolicyFrom: v1.PolicyFrom{Weight: v1.LayerLabels, Min: v1.LayerSet, Max: v1.LayerBuiltIn, Priority: v1.LayerBuiltIn, Latency: v1.LayerBuiltIn}, Shares: []v1.Share{share}}, State: v1.StateOK,
 	}
 }
 

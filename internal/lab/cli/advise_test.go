@@ -123,7 +123,7 @@ func TestAdviseUsage(t *testing.T) {
 // is one more.
 func TestAdviseAsksTheAgent(t *testing.T) {
 	snapshot := v1.Snapshot{Containers: []v1.Container{
-		{Name: "web", Mode: "bridge", SentBytes: 106 * 1000, SentPackets: 1000}, {Name: "db", Mode: "host"},
+		{Name: "web", Mode: "bridge", Direction: v1.Direction{SentBytes: 106 * 1000, SentPackets: 1000}}, {Name: "db", Mode: "host"},
 		{Name: "sidecar", Mode: "bridge", CountedWith: "1"}, {Name: "offline", Mode: v1.ModeNone}, {ID: "host", Name: "host", Runtime: "host", Mode: "host"},
 	}}
 	for _, test := range []struct {

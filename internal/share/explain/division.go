@@ -35,7 +35,7 @@ func newDivision(s v1.Snapshot, uplink, index int) *division {
 	d := &division{uplink: u, me: -1}
 	for i := range s.Containers {
 		c := &s.Containers[i]
-		share := shareAt(c, u.Name)
+		share := c.ShareAt(u.Name)
 		if share == nil || !share.Controlled {
 			continue
 		}
@@ -85,15 +85,6 @@ func newMember(c *v1.Container, share *v1.Share) member {
 }
 
 func isHost(c *v1.Container) bool { return c.Runtime == "host" && c.ID == "host" }
-
-func shareAt(c *v1.Container, uplink string) *v1.Share {
-	for i := range c.Shares {
-		if c.Shares[i].Uplink == uplink {
-			return &c.Shares[i]
-		}
-	}
-	return nil
-}
 
 func (d *division) competitors() []alloc.Container {
 	list := make([]alloc.Container, len(d.members))

@@ -74,7 +74,7 @@ func container(s sender, entitled, allocated, admitted uint64) v1.Container {
 	if s.demand == wantsMore {
 		share.WantsMore, share.WantedBPS = true, 0
 	}
-	return v1.Container{Name: s.name, Mode: v1.ModeBridge, Policy: s.policy, EntitledBPS: entitled, AllocatedBPS: allocated, Shares: []v1.Share{share}}
+	return v1.Container{Name: s.name, Mode: v1.ModeBridge, Direction: v1.Direction{Policy: s.policy, EntitledBPS: entitled, AllocatedBPS: allocated, Shares: []v1.Share{share}}}
 }
 
 func weight(w uint32) v1.Policy { return v1.Policy{Weight: w} }

@@ -19,12 +19,8 @@ func Incoming(s v1.Snapshot) v1.Snapshot {
 		received.Status.Uplinks = append(received.Status.Uplinks, u)
 	}
 	for _, c := range s.Containers {
-		in := c.In
-		if in == nil {
-			in = &v1.Incoming{}
-		}
-		c.Policy, c.PolicyFrom, c.Classes, c.Shares = in.Policy, in.PolicyFrom, nil, in.Shares
-		received.Containers = append(received.Containers, c)
+		in, _ := c.Received()
+		received.Containers = append(received.Containers, in)
 	}
 	return received
 }

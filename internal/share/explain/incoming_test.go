@@ -15,7 +15,7 @@ func TestIncoming(t *testing.T) {
 	up := received.Status.Uplinks[0]
 	both.Status.Uplinks[0].In = &v1.UplinkIn{RateBPS: up.RateBPS, ReserveBPS: up.ReserveBPS, HostCompetes: up.HostCompetes}
 	for i, c := range received.Containers {
-		both.Containers[i].In = &v1.Incoming{Policy: c.Policy, PolicyFrom: c.PolicyFrom, Shares: c.Shares}
+		both.Containers[i].In = &v1.Direction{Policy: c.Policy, PolicyFrom: c.PolicyFrom, Shares: c.Shares}
 	}
 	for i := range both.Containers {
 		got, want := Container(both, i), Container(received, i)

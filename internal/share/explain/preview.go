@@ -20,7 +20,7 @@ func Preview(s v1.Snapshot, index int, after v1.Policy) v1.Preview {
 	changed.Containers = slices.Clone(s.Containers)
 	changed.Containers[index].Policy = after
 	for i, u := range s.Status.Uplinks {
-		share := shareAt(&c, u.Name)
+		share := c.ShareAt(u.Name)
 		if share == nil || !share.Controlled {
 			continue
 		}
@@ -93,7 +93,7 @@ func admitted(s v1.Snapshot, uplink string, link plan.Link, list []planShare) (m
 	host.index = -1
 	for i := range s.Containers {
 		c := &s.Containers[i]
-		share := shareAt(c, uplink)
+		share := c.ShareAt(uplink)
 		if share == nil || !share.Controlled {
 			continue
 		}
