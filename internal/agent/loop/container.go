@@ -127,13 +127,9 @@ func addShare(to *v1.Direction, share v1.Share) {
 
 // notReceived says where values for what comes in have no effect.
 func (c *container) notReceived() []string {
-	shared := map[*link]bool{}
-	for _, s := range c.shares {
-		shared[s.uplink.of] = true
-	}
 	var without []string
 	for _, s := range c.shares {
-		if s.uplink.of == nil && !shared[s.uplink] {
+		if s.uplink.of == nil && s.uplink.in == nil {
 			without = append(without, s.uplink.name())
 		}
 	}

@@ -1,8 +1,8 @@
 package loop
 
 import (
+	"cmp"
 	"fmt"
-	"slices"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
@@ -21,8 +21,9 @@ type link struct {
 	reserveBasisPoints uint32
 
 	device *uplink.Device
-	// of is the uplink whose received packets this one shares; nil for what is sent.
-	of *link
+	// of is the uplink whose received packets this one shares; nil for what is sent. in is the other
+	// way round: the one for what this uplink receives; nil if that is not shared.
+	of, in *link
 	// suspect: the uplink did not do what it was told, and needs a check.
 	suspect bool
 
@@ -66,23 +67,13 @@ func (us *uplinks) incoming(u *link, config UplinkConfig) *link {
 	of := func() (string, int) { return u.device.Name(), u.device.Ifindex() }
 	in := newLink(uplink.New(config.Incoming(), us.machine.Incoming(of), us.store), u.reserveBasisPoints)
 	in.of, in.attached.Incoming = u, true
+	u.in = in
 	return in
-}
-
-// incomingOf returns the uplink for what u receives; nil if that is not shared.
-func (us *uplinks) incomingOf(u *link) *link {
-	if i := slices.IndexFunc(us.list, func(in *link) bool { return in.of == u }); i >= 0 {
-		return us.list[i]
-	}
-	return nil
 }
 
 // name returns the name of the uplink for users.
 func (u *link) name() string {
-	if u.of != nil {
-		return u.of.device.Name()
-	}
-	return u.device.Name()
+	return cmp.Or(u.of, u).device.Name()
 }
 
 // installed reports whether scheduler and classifier are on the device.

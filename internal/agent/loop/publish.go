@@ -96,8 +96,8 @@ func (a *Agent) status() v1.Status {
 			continue
 		}
 		view := u.view()
-		if in := a.uplinks.incomingOf(u); in != nil {
-			view.In = in.incomingView()
+		if u.in != nil {
+			view.In = u.in.incomingView()
 			view.State, view.Reason = worse(view.State, view.In.State), joined(view.Reason, view.In.Reason)
 		}
 		status.Uplinks = append(status.Uplinks, view)

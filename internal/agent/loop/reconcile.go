@@ -147,7 +147,7 @@ func (a *Agent) applyAttachments() {
 func (us *uplinks) attachments() []*attach.Uplink {
 	list := make([]*attach.Uplink, len(us.list))
 	for i, u := range us.list {
-		u.attached.NoteSenders = us.incomingOf(u) != nil
+		u.attached.NoteSenders = u.in != nil
 		list[i] = &u.attached
 	}
 	return list

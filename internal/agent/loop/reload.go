@@ -87,7 +87,7 @@ func (a *Agent) takeSettings(settings Settings) (changes []string, err error) {
 		u.reserveBasisPoints = settings.ReserveBasisPoints
 		u.device.Configure(config)
 		a.advance(u)
-		if in := a.uplinks.incomingOf(u); in != nil {
+		if in := u.in; in != nil {
 			beforeBPS := in.device.RateBPS()
 			in.reserveBasisPoints = settings.ReserveBasisPoints
 			in.device.Configure(config.Incoming())
@@ -195,7 +195,7 @@ func (us *uplinks) compare(list []UplinkConfig) (uplinkChange, error) {
 		if !stays { // first what comes in: it needs its uplink to end
 			change.removed = append([]*link{u}, change.removed...)
 		}
-		if stays && u.of == nil && config.In.Shared && us.incomingOf(u) == nil {
+		if stays && u.of == nil && config.In.Shared && u.in == nil {
 			change.startIn = append(change.startIn, u)
 		}
 	}

@@ -161,6 +161,9 @@ func (a *Agent) removeUplinks(list []*link) error {
 		for i := range a.uplinks.list {
 			a.uplinks.list[i].index = i
 		}
+		if u.of != nil {
+			u.of.in = nil
+		}
 		u.device.Close()
 		a.log.Info("the configuration names the uplink no longer", "uplink", u.device.Name())
 	}
