@@ -24,7 +24,7 @@ export FUZZTIME COVER_MIN
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build generate check-generated lint lint-go lint-sh lint-mod lint-cross lint-web lint-commits lint-selfcheck fmt check test test-all test-unit \
-	test-web test-netns test-docker test-vm test-deb test-weka web deb image cover explore fuzz demo demo-edge bench clean install uninstall
+	test-web test-netns test-docker test-vm test-deb test-pauses test-weka web deb image cover explore fuzz demo demo-edge bench clean install uninstall
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -112,6 +112,9 @@ test-vm: ## tests on other kernels, in virtual machines
 test-deb: ## tests of what is released: packages, the same bytes, upgrades (root)
 	@scripts/install-deps.sh build
 	@scripts/test.sh deb release
+
+test-pauses: ## netns and docker WEIR_TEST_ROUNDS times (10), with helpers stopped at random (root)
+	@scripts/test.sh pauses
 
 test-weka: ## compare C4.5 with WEKA's J48 (needs Java and Maven)
 	@scripts/weka.sh

@@ -18,6 +18,10 @@
 #   release     tests tagged release: root, reproducible builds, a Debian booted and upgraded
 #   cross       a build for 64-bit ARM
 #
+# for what depends on how fast helpers are:
+#
+#   pauses      netns and docker WEIR_TEST_ROUNDS times (10), helpers stopped at random (tools/pauses)
+#
 # and, for `make check`, which is for daily work:
 #
 #   units       unit without the race detector and coverage
@@ -62,7 +66,7 @@ all)
 esac
 for suite in "${suites[@]}"; do
 	case $suite in
-	unit | units | web | netns | quick | docker | vm | machines | deb | release | generated | lint | cross | rules) ;;
+	unit | units | web | netns | quick | docker | vm | machines | deb | release | generated | lint | cross | rules | pauses) ;;
 	*) echo "unknown suite $suite" >&2 && exit 2 ;;
 	esac
 done
@@ -292,6 +296,13 @@ run_suite() {
 	lint)
 		say "lint"
 		check lint "golangci-lint, shellcheck, go vet for 32 bits or a rule of commits complains" make --no-print-directory --keep-going lint
+		;;
+	pauses)
+		go build -o bin/pauses ./tools/pauses
+		for ((round = 1; round <= ${WEIR_TEST_ROUNDS:-10}; round++)); do
+			root_suite netns -exec "$root/scripts/as-root.sh $root/bin/pauses"
+			root_suite docker -exec "$root/scripts/as-root.sh $root/bin/pauses"
+		done
 		;;
 	cross)
 		say "cross: a build for 64-bit ARM"
