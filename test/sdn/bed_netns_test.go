@@ -11,9 +11,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/client"
@@ -126,7 +123,7 @@ func (b *bed) host(bridge, port string, number int, address string) *testbed.Pro
 	b.t.Helper()
 	h, err := b.AddHost(b.t.Context(), bridge, port, number, addressArgs(address)...)
 	must.Succeed(b.t, err)
-	b.in(h, func() error { return checksumsInSoftware("eth0") })
+	b.in(h, func() error { return testbed.ChecksumsInSoftware("eth0") })
 	return h
 }
 
@@ -245,25 +242,4 @@ func (b *bed) ping(from *testbed.Process, to string, n int) int {
 	}
 	b.t.Fatalf("ping: %s", out)
 	return 0
-}
-
-// checksumsInSoftware has a device's checksums made by the kernel: the userspace
-// datapath passes on what the veth would have left to a network card.
-func checksumsInSoftware(device string) error {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	value := struct{ command, data uint32 }{unix.ETHTOOL_STXCSUM, 0}
-	request := struct {
-		name [unix.IFNAMSIZ]byte
-		data unsafe.Pointer
-		_    [16]byte
-	}{data: unsafe.Pointer(&value)}
-	copy(request.name[:], device)
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
-		return fmt.Errorf("checksum offload of %s: %w", device, errno)
-	}
-	return nil
 }

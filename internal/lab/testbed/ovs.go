@@ -9,6 +9,9 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // OVS is an Open vSwitch with a network namespace, database, sockets and logs of its own.
@@ -202,4 +205,25 @@ func (o *OVS) Keep(name string, cmd *exec.Cmd) (*Process, error) {
 		o.processes = append(o.processes, p)
 	}
 	return p, err
+}
+
+// ChecksumsInSoftware has a device's checksums made by the kernel: the userspace
+// datapath passes on what the veth would have left to a network card.
+func ChecksumsInSoftware(device string) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	value := struct{ command, data uint32 }{unix.ETHTOOL_STXCSUM, 0}
+	request := struct {
+		name [unix.IFNAMSIZ]byte
+		data unsafe.Pointer
+		_    [16]byte
+	}{data: unsafe.Pointer(&value)}
+	copy(request.name[:], device)
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
+		return fmt.Errorf("checksum offload of %s: %w", device, errno)
+	}
+	return nil
 }
