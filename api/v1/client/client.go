@@ -66,16 +66,13 @@ type Options struct {
 
 // Unix returns a client of the agent that listens at a Unix socket.
 func Unix(socket string) *Client {
-	return newClient(socket, "http://weir", true, "", transport.Unix(socket))
-}
-
-func newClient(address, base string, unix bool, token string, client *http.Client) *Client {
 	return &Client{&transport.Peer{
-		Name: "the agent", Base: base, Token: token, HTTP: client,
-		Unreachable: func(err error) error { return unreachable(address, unix, err) },
-		Refused:     func(status int, message string) error { return &Error{Status: status, Message: message} },
+		Name: "the agent", Base: "http://weir", HTTP: transport.Unix(socket), Refused: refused,
+		Unreachable: func(err error) error { return unreachableLocally(socket, err) },
 	}}
 }
+
+func refused(status int, message string) error { return &Error{Status: status, Message: message} }
 
 // New returns a client of the agent at an address: the absolute path of a Unix socket, or
 // https://HOST:PORT. It does not connect yet.
@@ -83,21 +80,36 @@ func New(address string, o Options) (*Client, error) {
 	if filepath.IsAbs(address) {
 		return Unix(address), nil
 	}
+	peer, err := remote("the agent", ErrNoAgent, "`listen` in its configuration", address, o)
+	return &Client{peer}, err
+}
+
+// remote returns the peer of a daemon that listens at https://HOST:PORT. Errors of a connection are
+// silent, if nothing listens there, with the setting that makes it listen.
+func remote(name string, silent error, setting, address string, o Options) (*transport.Peer, error) {
 	parsed, err := url.Parse(address)
 	switch {
 	case err != nil, parsed.Scheme != "https", parsed.Port() == "", parsed.Hostname() == "":
-		return nil, fmt.Errorf("%q is not where an agent listens: write https://HOST:PORT, or the path of a Unix socket", address)
+		return nil, fmt.Errorf("%q is not where %s listens: write https://HOST:PORT, or the path of a Unix socket", address, name)
 	case parsed.User != nil, strings.Trim(parsed.Path, "/") != "", parsed.RawQuery != "", parsed.Fragment != "":
 		return nil, fmt.Errorf("%q has more than a host and a port: write https://%s", parsed.Redacted(), parsed.Host)
 	case strings.ContainsFunc(o.Token, func(r rune) bool { return r <= ' ' || r > '~' }):
-		return nil, errors.New("this is not a token: `weir token NAME` on the agent's host makes one, a single word")
+		return nil, errors.New("this is not a token: `weir token NAME` on that host makes one, a single word")
 	}
-	made := newClient("https://"+parsed.Host, "https://"+parsed.Host, false, o.Token, transport.Client(&http.Transport{
-		DialContext:         (&net.Dialer{Timeout: transport.ConnectTimeout}).DialContext,
-		TLSHandshakeTimeout: transport.ConnectTimeout, TLSClientConfig: o.TLS.Clone(), ForceAttemptHTTP2: true,
-	}))
-	made.peer.MaxAnswerBytes = o.MaxAnswerBytes
-	return made, nil
+	base := "https://" + parsed.Host
+	return &transport.Peer{
+		Name: name, Base: base, Token: o.Token, MaxAnswerBytes: o.MaxAnswerBytes, Refused: refused,
+		HTTP: transport.Client(&http.Transport{
+			DialContext:         (&net.Dialer{Timeout: transport.ConnectTimeout}).DialContext,
+			TLSHandshakeTimeout: transport.ConnectTimeout, TLSClientConfig: o.TLS.Clone(), ForceAttemptHTTP2: true,
+		}),
+		Unreachable: func(err error) error {
+			if errors.Is(err, syscall.ECONNREFUSED) {
+				return fmt.Errorf("%w at %s: start one there with %s", silent, base, setting)
+			}
+			return distrusted(name, base, err)
+		},
+	}, nil
 }
 
 // Close closes idle connections.
@@ -117,19 +129,21 @@ func (c *Client) send(ctx context.Context, method, path string, body any, header
 	return c.peer.Send(ctx, method, path, body, header)
 }
 
-// unreachable explains a failed connection and says what to do.
-func unreachable(address string, unix bool, err error) error {
-	refused := errors.Is(err, syscall.ECONNREFUSED)
+// unreachableLocally explains a failed connection to an agent's socket and says what to do.
+func unreachableLocally(address string, err error) error {
 	switch {
-	case unix && address == "":
+	case address == "":
 		return errors.New("the path of the agent's socket is empty: say where it listens with --socket PATH")
-	case unix && (refused || errors.Is(err, fs.ErrNotExist)):
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%w on %s: start one with `weir agent --uplink IF --rate RATE`, or say where it listens with --socket", ErrNoAgent, address)
-	case unix && errors.Is(err, fs.ErrPermission):
+	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%w to use %s: run as root (sudo), or as a member of the agent's socket_group", ErrNotAllowed, address)
-	case refused:
-		return fmt.Errorf("%w at %s: start one there with `listen` in its configuration", ErrNoAgent, address)
 	}
+	return distrusted("the agent", address, err)
+}
+
+// distrusted explains an error of TLS; others it only names.
+func distrusted(name, address string, err error) error {
 	if why := distrust(err); why != "" {
 		var wrapped *url.Error
 		if errors.As(err, &wrapped) {
@@ -139,7 +153,7 @@ func unreachable(address string, unix bool, err error) error {
 		if errors.As(err, &alert) {
 			err = alert // without where in the HTTP client it was met
 		}
-		return fmt.Errorf("agent at %s %w: %s (%w)", address, ErrTrust, why, err)
+		return fmt.Errorf("%s at %s %w: %s (%w)", strings.TrimPrefix(name, "the "), address, ErrTrust, why, err)
 	}
-	return fmt.Errorf("ask the agent: %w", err)
+	return fmt.Errorf("ask %s: %w", name, err)
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"path/filepath"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
@@ -23,10 +24,20 @@ var ErrNoController = errors.New("no controller is running")
 // sdnTimeout limits a request to the controller.
 const sdnTimeout = 10 * time.Second
 
+// OpenSDN returns a client of the controller at an address: the absolute path of a Unix socket, or
+// https://HOST:PORT. It does not connect yet.
+func OpenSDN(address string, o Options) (*SDN, error) {
+	if filepath.IsAbs(address) {
+		return NewSDN(address), nil
+	}
+	peer, err := remote("the controller", ErrNoController, "--api of `weir sdn run`", address, o)
+	return &SDN{peer}, err
+}
+
 // NewSDN returns a client of the controller at a Unix socket.
 func NewSDN(socket string) *SDN {
 	peer := transport.Local("the controller", socket, "weir sdn run", ErrNoController)
-	peer.Refused = func(status int, message string) error { return &Error{Status: status, Message: message} }
+	peer.Refused = refused
 	return &SDN{peer}
 }
 

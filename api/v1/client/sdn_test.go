@@ -56,3 +56,21 @@ func TestSDNRequests(t *testing.T) {
 		}
 	}
 }
+
+// TestOpenSDN: a controller is at a socket or behind TLS; what is neither is refused.
+func TestOpenSDN(t *testing.T) {
+	for address, says := range map[string]string{
+		"/run/x.sock": "", "https://sdn:7485": "", "http://sdn:7485": "is not where the controller listens", "https://sdn": "is not where the controller listens",
+	} {
+		if _, err := OpenSDN(address, Options{}); (err == nil) != (says == "") || err != nil && !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+	c, err := OpenSDN("https://127.0.0.1:1", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Links(t.Context()); !errors.Is(err, ErrNoController) || !strings.Contains(err.Error(), "start one there with --api of `weir sdn run`") {
+		t.Error(err)
+	}
+}
