@@ -178,7 +178,31 @@ type Claim struct {
 	InForceBPS  uint64 `json:"in_force_bps"`
 	// Reason says why less than that is promised, or what is in force is not known.
 	Reason string `json:"reason,omitempty"`
+	// Places are where it holds: the node's uplink, and each link on the way to users.
+	Places []Place `json:"places,omitempty"`
 }
+
+// Place is where a claim holds.
+type Place struct {
+	// Where is "uplink", or names a link.
+	Where       string `json:"where"`
+	PromisedBPS uint64 `json:"promised_bps"`
+	// State is one of those below, or of a promise of v1: in force, reserved, waiting or broken.
+	State string `json:"state"`
+	// Since is when weir-edge saw this state first.
+	Since  time.Time `json:"since,omitzero"`
+	Reason string    `json:"reason,omitempty"`
+}
+
+// The states of a place.
+const (
+	// PlaceShort: there is no room to promise it.
+	PlaceShort = "short"
+	// PlaceUplinksOnly: switches cannot keep it, so it is promised on uplinks only.
+	PlaceUplinksOnly = "uplinks only"
+	// PlaceUnknown: what keeps it does not answer.
+	PlaceUnknown = "unknown"
+)
 
 // Port is a port of a service: users connect to Host, instances listen on Container.
 type Port struct {

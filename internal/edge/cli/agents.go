@@ -38,19 +38,9 @@ func (a agentOptions) dialer() (dialer, error) {
 			return client.Unix(strings.ReplaceAll(socket, "{address}", address.String())), nil
 		}), nil
 	}
-	trust, err := client.LoadTLS(a.ca, a.cert, a.key)
+	options, err := a.options("the agents")
 	if err != nil {
 		return nil, err
-	}
-	options := client.Options{TLS: trust, MaxAnswerBytes: maxAgentBytes}
-	if a.tokenFile != "" {
-		token, err := os.ReadFile(a.tokenFile)
-		if err != nil {
-			return nil, fmt.Errorf("read the token of the agents: %w", err)
-		}
-		if options.Token = strings.TrimSpace(string(token)); options.Token == "" {
-			return nil, fmt.Errorf("read the token of the agents: %s is empty: `weir token weir-edge --role admin` on the agents' hosts prints one", a.tokenFile)
-		}
 	}
 	dial := func(address netip.Addr) (*client.Client, error) { return client.New(a.at(address), options) }
 	// A bad certificate or token file fails here, before any node is contacted.
@@ -58,6 +48,23 @@ func (a agentOptions) dialer() (dialer, error) {
 		return nil, fmt.Errorf("ask the agents of nodes: %w", err)
 	}
 	return once(dial), nil
+}
+
+// options returns the credentials for daemons of that name.
+func (a agentOptions) options(name string) (client.Options, error) {
+	trust, err := client.LoadTLS(a.ca, a.cert, a.key)
+	if err != nil || a.tokenFile == "" {
+		return client.Options{TLS: trust, MaxAnswerBytes: maxAgentBytes}, err
+	}
+	token, err := os.ReadFile(a.tokenFile)
+	if err != nil {
+		return client.Options{}, fmt.Errorf("read the token of %s: %w", name, err)
+	}
+	word := strings.TrimSpace(string(token))
+	if word == "" {
+		return client.Options{}, fmt.Errorf("read the token of %s: %s is empty: `weir token weir-edge --role admin` there prints one", name, a.tokenFile)
+	}
+	return client.Options{TLS: trust, Token: word, MaxAnswerBytes: maxAgentBytes}, nil
 }
 
 // nodes returns the source of what nodes measure: the agents, or [run.Unmeasured] without a URL.

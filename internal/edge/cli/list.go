@@ -235,7 +235,9 @@ what else could have been done, and what was decided and done before.
 If the service has a minimum, a table adds up what it takes on each node: what USERS who
 connect there get of it (all nodes together: the minimum; RELAYED of it comes from instances
 of other nodes), acknowledgements and requests for that (+ACKS), what instances there send to
-proxies of other nodes (+SENT), and what is kept for instances that start (+STARTING).`,
+proxies of other nodes (+SENT), and what is kept for instances that start (+STARTING). Below
+are the places where it holds: uplinks and, with a controller of switches (weir-edge run
+--sdn), the links on the way to users.`,
 		Args: cmdline.ExactArgs("SERVICE"),
 	}, func(ctx context.Context, args []string) (edge.Explanation, error) {
 		return server.NewClient(g.socket).Explain(ctx, args[0])
@@ -255,6 +257,10 @@ func printExplanation(w io.Writer, e edge.Explanation) error {
 	if s.MinBPS > 0 {
 		fmt.Fprintf(&b, "\nMinimum %s: what all users get together, by the nodes where they connect\n", rate(s.MinBPS))
 		if err := printClaims(&b, s.Claims); err != nil {
+			return err
+		}
+		b.WriteString("\n")
+		if err := printPlaces(&b, s.Claims); err != nil {
 			return err
 		}
 	}
@@ -283,16 +289,27 @@ func printClaims(w io.Writer, claims []edge.Claim) error {
 	var all edge.Claim
 	var rows [][]string
 	row := func(name string, c edge.Claim) {
-		rows = append(rows, []string{name, rate(c.UsersBPS), rate(c.RelayedBPS), rate(c.AckBPS), rate(c.SentBPS), rate(c.StartingBPS), rate(c.PromisedBPS), rate(c.InForceBPS), c.Reason})
+		rows = append(rows, []string{name, rate(c.UsersBPS), rate(c.RelayedBPS), rate(c.AckBPS), rate(c.SentBPS), rate(c.StartingBPS), rate(c.PromisedBPS), c.Reason})
 	}
 	for _, c := range claims {
 		row(c.Node, c)
 		all.UsersBPS, all.RelayedBPS, all.AckBPS = all.UsersBPS+c.UsersBPS, all.RelayedBPS+c.RelayedBPS, all.AckBPS+c.AckBPS
 		all.SentBPS, all.StartingBPS = all.SentBPS+c.SentBPS, all.StartingBPS+c.StartingBPS
-		all.PromisedBPS, all.InForceBPS = all.PromisedBPS+c.PromisedBPS, all.InForceBPS+c.InForceBPS
+		all.PromisedBPS += c.PromisedBPS
 	}
 	row("all", all)
-	return printTable(w, "NODE USERS RELAYED +ACKS +SENT +STARTING =PROMISED IN-FORCE REASON", rows)
+	return printTable(w, "NODE USERS RELAYED +ACKS +SENT +STARTING =PROMISED REASON", rows)
+}
+
+// printPlaces prints where a minimum holds.
+func printPlaces(w io.Writer, claims []edge.Claim) error {
+	var rows [][]string
+	for _, c := range claims {
+		for _, p := range c.Places {
+			rows = append(rows, []string{c.Node, p.Where, rate(p.PromisedBPS), p.State, p.Since.Local().Format(time.DateTime), p.Reason})
+		}
+	}
+	return printTable(w, "NODE WHERE PROMISED STATE SINCE REASON", rows)
 }
 
 // considered returns the alternatives of a decision, one per line; -o json prints all of them.

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/edge"
 )
 
@@ -12,7 +13,9 @@ import (
 func TestClaims(t *testing.T) {
 	var b strings.Builder
 	err := printExplanation(&b, edge.Explanation{Service: edge.Service{Name: "shop", MinBPS: 20e6, Claims: []edge.Claim{
-		{Node: "a", UsersBPS: 10e6, SentBPS: 10e6, PromisedBPS: 20e6, InForceBPS: 20e6},
+		{Node: "a", UsersBPS: 10e6, SentBPS: 10e6, PromisedBPS: 20e6, InForceBPS: 20e6, Places: []edge.Place{
+			{Where: "uplink", PromisedBPS: 20e6, State: v1.PromiseInForce}, {Where: "link eth1 of switch a1", PromisedBPS: 10e6, State: v1.PromiseBroken, Reason: "cut"},
+		}},
 		{Node: "b", UsersBPS: 10e6, RelayedBPS: 10e6, AckBPS: 625e3, PromisedBPS: 8e6, InForceBPS: 8e6, Reason: "no room"},
 	}}})
 	if err != nil {
@@ -20,8 +23,9 @@ func TestClaims(t *testing.T) {
 	}
 	got := strings.Join(strings.Fields(b.String()), " ")
 	for _, want := range []string{
-		"Minimum 20mbit: what all users get together", "a 10mbit - - 10mbit - 20mbit 20mbit",
-		"b 10mbit 10mbit 625kbit - - 8mbit 8mbit no room", "all 20mbit 10mbit 625kbit 10mbit - 28mbit 28mbit",
+		"Minimum 20mbit: what all users get together", "a 10mbit - - 10mbit - 20mbit",
+		"b 10mbit 10mbit 625kbit - - 8mbit no room", "all 20mbit 10mbit 625kbit 10mbit - 28mbit",
+		"a uplink 20mbit in force ", "a link eth1 of switch a1 10mbit broken ", " cut",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is not in %s", want, b.String())

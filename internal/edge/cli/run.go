@@ -49,6 +49,7 @@ type runOptions struct {
 	dashboard                        string
 	repository                       repositoryOptions
 	agents                           agentOptions
+	sdn                              sdnOptions
 	dryRun, verbose                  bool
 }
 
@@ -87,6 +88,12 @@ left; without one no minimum can be promised. HAProxy has to be installed
 	flags.StringVar(&o.agents.cert, "agents-cert", "", "file with weir-edge's certificate for the agents")
 	flags.StringVar(&o.agents.key, "agents-key", "", "file with its key")
 	flags.StringVar(&o.agents.tokenFile, "agents-token-file", "", "file with a token of the agents, instead of a certificate")
+	flags.StringVar(&o.sdn.url, "sdn", "", "controller of the switches between nodes and users (weir sdn run), which promises minimums on links: https://HOST:PORT, or unix:///run/weir/sdn.sock")
+	flags.StringVar(&o.sdn.users, "sdn-users", "", "address of the router or host that users are behind, as switches see it")
+	flags.StringVar(&o.sdn.ca, "sdn-ca", "", "file with the authority that the controller's certificate is from")
+	flags.StringVar(&o.sdn.cert, "sdn-cert", "", "file with weir-edge's certificate for the controller")
+	flags.StringVar(&o.sdn.key, "sdn-key", "", "file with its key")
+	flags.StringVar(&o.sdn.tokenFile, "sdn-token-file", "", "file with a token of the controller, instead of a certificate")
 	flags.StringVar(&o.stateDir, "state-dir", stateDir, "folder for measurements and the proxies' files")
 	o.repository.addFlags(cmd)
 	flags.StringVar(&o.dashboard, "dashboard", "", "loopback address of a page that shows nodes, instances and decisions, e.g. 127.0.0.1:7483")
@@ -119,6 +126,12 @@ func (o *runOptions) readConfig(changed func(flag string) bool) error {
 		{"agents-cert", &o.agents.cert, file.Agents.CertificatePath},
 		{"agents-key", &o.agents.key, file.Agents.KeyPath},
 		{"agents-token-file", &o.agents.tokenFile, file.Agents.TokenPath},
+		{"sdn", &o.sdn.url, file.SDN.URL},
+		{"sdn-users", &o.sdn.users, file.SDN.Users},
+		{"sdn-ca", &o.sdn.ca, file.SDN.CAPath},
+		{"sdn-cert", &o.sdn.cert, file.SDN.CertificatePath},
+		{"sdn-key", &o.sdn.key, file.SDN.KeyPath},
+		{"sdn-token-file", &o.sdn.tokenFile, file.SDN.TokenPath},
 		{"repository", &o.repository.address, file.Repository.Address},
 		{"repository-cert", &o.repository.cert, file.Repository.CertificatePath},
 		{"repository-key", &o.repository.key, file.Repository.KeyPath},
@@ -142,6 +155,9 @@ func (o *runOptions) check() error {
 		}
 	}
 	if err := o.agents.check(); err != nil {
+		return err
+	}
+	if err := o.sdn.check(); err != nil {
 		return err
 	}
 	return o.repository.check()
@@ -174,6 +190,10 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 		return err
 	}
 	defer rt.Close()
+	links, err := o.sdn.links()
+	if err != nil {
+		return err
+	}
 	services, err := repo.Open(filepath.Join(o.stateDir, repositoryFolder))
 	if err != nil { // what is deployed needs no repository here
 		err = fmt.Errorf("%w: mend it, or move %s away to begin anew", err, filepath.Join(o.stateDir, repositoryFolder))
@@ -182,7 +202,7 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 	}
 	options := run.Options{
 		Runtime: rt, Nodes: nodes, Engine: decider, Store: measurements, Log: log, Control: rt.Control(), DryRun: o.dryRun,
-		Repository: o.repository.at.Addr(),
+		Repository: o.repository.at.Addr(), Links: links,
 	}
 	if o.record != "" {
 		recorder, file, err := openTrace(o.record, decisions)

@@ -16,6 +16,8 @@ type Claim struct {
 	Service string `json:"service"`
 	Node    string `json:"node"`
 	MinBPS  uint64 `json:"min_bps"`
+	// LinkBPS of it is promised on the links between the node and users, too.
+	LinkBPS uint64 `json:"link_bps,omitempty"`
 }
 
 // ClaimID returns the ledger key of a claim; service names contain no "@".
@@ -34,7 +36,7 @@ func AdmitClaims(nodes []Node, seen, now Promises, d Division, inForce map[Entry
 		s := sums[e.Node]
 		s.bps = s.bps - after[ClaimID(e)].MinBPS + bps
 		sums[e.Node] = s
-		after[ClaimID(e)] = Promise{Service: e.Service, Node: e.Node, MinBPS: bps, Claim: true}
+		after[ClaimID(e)] = Promise{Service: e.Service, Node: e.Node, MinBPS: bps, LinkBPS: min(after[ClaimID(e)].LinkBPS, bps), Claim: true}
 		if bps == 0 {
 			delete(after, ClaimID(e))
 		}
@@ -61,11 +63,22 @@ func AdmitClaims(nodes []Node, seen, now Promises, d Division, inForce map[Entry
 	return after
 }
 
-// PromiseClaims enters claims into the ledger and returns the new promises; see [AdmitClaims].
-func PromiseClaims(ctx context.Context, ledger Ledger, nodes []Node, seen Promises, d Division, inForce map[Entry]uint64) (Promises, error) {
+// AdmitLinks promises what links have reserved of claims, in place: no more than the claim, and than
+// what users get there. Claims that reserved does not have stay as they are.
+func AdmitLinks(promises Promises, reserved map[Entry]uint64) {
+	for entry, bps := range reserved {
+		if p, promised := promises[ClaimID(entry)]; promised {
+			p.LinkBPS = min(bps, p.MinBPS)
+			promises[ClaimID(entry)] = p
+		}
+	}
+}
+
+// PromiseClaims changes the claims in the ledger and returns the new promises.
+func PromiseClaims(ctx context.Context, ledger Ledger, admit func(now Promises) Promises) (Promises, error) {
 	var after Promises
 	err := changeLedger(ctx, ledger, func(now Promises) Promises {
-		after = AdmitClaims(nodes, seen, now, d, inForce)
+		after = admit(now)
 		return after
 	})
 	if err != nil {

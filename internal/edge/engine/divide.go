@@ -68,6 +68,9 @@ func (n Need) BPS() uint64 {
 	return sum(sum(n.LocalBPS, n.StartingBPS), sum(n.RelayedBPS+n.AckBPS, n.SentBPS))
 }
 
+// UsersBPS returns what the proxy sends to users, which is what links to them carry.
+func (n Need) UsersBPS() uint64 { return sum(sum(n.LocalBPS, n.StartingBPS), n.RelayedBPS) }
+
 // Division is where services' minimums are needed, in bits per second.
 type Division struct {
 	// MinBPS are the minimums by service.

@@ -56,8 +56,10 @@ type Promise struct {
 	Version string `json:"version,omitempty"`
 	// Stopping: an engine has decided to stop the instance.
 	Stopping bool `json:"stopping,omitempty"`
-	// Claim: MinBPS is what the service's minimum takes on the node; see [Divide].
-	Claim bool `json:"claim,omitempty"`
+	// Claim: MinBPS is what the service's minimum takes on the node; see [Divide]. LinkBPS of it is
+	// promised on the links between the node and users, too.
+	Claim   bool   `json:"claim,omitempty"`
+	LinkBPS uint64 `json:"link_bps,omitempty"`
 }
 
 // Refusal is a decision that is not carried out, with the reason.
@@ -158,7 +160,7 @@ func (e *Engine) admit(nodes map[string]*Node, sums map[string]promised, p Promi
 	}
 	sums[d.Node] = promised{s.bps + more, s.bytes + d.LimitBytes}
 	if more > 0 {
-		p[claim] = Promise{Service: d.Service, Node: d.Node, MinBPS: d.MinBPS, Claim: true}
+		p[claim] = Promise{Service: d.Service, Node: d.Node, MinBPS: d.MinBPS, LinkBPS: p[claim].LinkBPS, Claim: true}
 	}
 	p[d.Instance] = Promise{Service: d.Service, Node: d.Node, LimitBytes: d.LimitBytes, Replaces: d.Replaces, Version: d.Version}
 	return ""

@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -194,6 +195,8 @@ func (pl *placement) excludes(n *node) string {
 		return "has a Weir agent that lets weir-edge only look, and so keeps no minimum for it"
 	case pl.minBPS > n.freeBPS(s):
 		return pl.noPromise
+	case pl.minBPS > n.linksFreeBPS(s):
+		return "has links to users that " + pl.noPromise
 	case s.Spec.Limits.MemoryBytes > n.freeBytes():
 		return "has not enough memory"
 	case n.seen.DiskFreeBytes > 0 && !slices.Contains(n.seen.Images, s.Spec.Image) && n.seen.DiskFreeBytes < unpacked*s.Spec.ImageBytes:
@@ -208,6 +211,15 @@ func (pl *placement) excludes(n *node) string {
 // freeBPS returns what a node can promise for a service's minimum, with what it has promised.
 func (n *node) freeBPS(s *service) uint64 {
 	return n.seen.BudgetBPS - min(n.promisedBPS-n.claimedBPS[s.Spec.Name], n.seen.BudgetBPS)
+}
+
+// linksFreeBPS returns what the links between a node and users can promise for a service's minimum,
+// with what they have promised. Where switches cannot tell the service apart, links do not count.
+func (n *node) linksFreeBPS(s *service) uint64 {
+	if n.links == nil || s.Spec.OnlyPort() == 0 {
+		return math.MaxUint64
+	}
+	return sum(n.links.freeBPS, n.links.claimedBPS[s.Spec.Name])
 }
 
 // limitBytes returns the memory that instances' limits may claim on a node, in bytes.
@@ -316,6 +328,7 @@ func (n *node) cpuPercent() float64 {
 func (w *world) apply(s *service, o *option, minBPS uint64) {
 	n := o.node
 	n.claim(s.Spec.Name, minBPS)
+	n.claimLinks(s.Spec.Name, minBPS)
 	n.promisedBytes = sum(n.promisedBytes, s.Spec.Limits.MemoryBytes)
 	n.instances++
 	cpus := unknownCPUs

@@ -22,6 +22,9 @@ type Input struct {
 	Demand []Demand `json:"demand"`
 	// Claims are what services are promised on nodes for their minimums; see [Divide].
 	Claims []Claim `json:"claims,omitempty"`
+	// LinkRooms are what the links between nodes and users can promise. The links of other nodes do not
+	// count: no switch tells of them.
+	LinkRooms []LinkRoom `json:"link_rooms,omitempty"`
 	// Links are the measured round trips between nodes; others are assumed (constants.go).
 	Links []Link `json:"links"`
 	// Memory is [Result.Memory] of the previous round; zero for the first.
@@ -179,6 +182,12 @@ type Demand struct {
 	SentBPS uint64 `json:"sent_bps,omitempty"`
 	// Asked: users have come since the last round, and may have left.
 	Asked bool `json:"asked,omitempty"`
+}
+
+// LinkRoom is how much more the links between a node and its users can promise to a service.
+type LinkRoom struct {
+	Node    string `json:"node"`
+	FreeBPS uint64 `json:"free_bps"`
 }
 
 // Link is a measured round trip between two nodes, the same in both directions.

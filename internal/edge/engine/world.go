@@ -32,8 +32,16 @@ type node struct {
 	sentBPS                    float64
 	// claimedBPS are the services' claims, which are part of promisedBPS.
 	claimedBPS map[string]uint64
-	instances  int
-	exhausted  string // the exhausted resource; empty if there is none
+	// links are what the links to users have left, and have promised to services; nil: they do not count.
+	links     *linkRoom
+	instances int
+	exhausted string // the exhausted resource; empty if there is none
+}
+
+// linkRoom is what the links between a node and users can still promise, and have promised by service.
+type linkRoom struct {
+	freeBPS    uint64
+	claimedBPS map[string]uint64
 }
 
 type instance struct {
@@ -111,6 +119,7 @@ func newWorld(e *Engine, in *Input) *world {
 			w.nodes[at].claim(c.Service, c.MinBPS)
 		}
 	}
+	w.addLinkRooms(in, index)
 	byName := w.addServices(in)
 	w.detectPartition()
 	w.addInstances(in.Instances, index, byName)
@@ -139,6 +148,29 @@ func (w *world) addNodes(list []Node) map[string]int {
 		index[n.seen.Name] = i
 	}
 	return index
+}
+
+// addLinkRooms adds what links can promise. Claims of this round begin with what is promised there.
+func (w *world) addLinkRooms(in *Input, index map[string]int) {
+	for _, room := range in.LinkRooms {
+		if at, known := index[room.Node]; known {
+			w.nodes[at].links = &linkRoom{room.FreeBPS, map[string]uint64{}}
+		}
+	}
+	for _, c := range in.Claims {
+		if at, known := index[c.Node]; known && w.nodes[at].links != nil {
+			w.nodes[at].links.claimedBPS[c.Service] = c.LinkBPS
+		}
+	}
+}
+
+// claimLinks makes a service's part of the links to users at least bps, as far as they have that.
+func (n *node) claimLinks(service string, bps uint64) {
+	if n.links != nil {
+		more := min(bps-min(n.links.claimedBPS[service], bps), n.links.freeBPS)
+		n.links.claimedBPS[service] += more
+		n.links.freeBPS -= more
+	}
 }
 
 // claim makes a service's claim on the node at least bps.

@@ -44,9 +44,10 @@ func (m *Manager) input(o *observation) engine.Input {
 	}
 	for _, p := range o.promises {
 		if p.Claim {
-			in.Claims = append(in.Claims, engine.Claim{Service: p.Service, Node: p.Node, MinBPS: p.MinBPS})
+			in.Claims = append(in.Claims, engine.Claim{Service: p.Service, Node: p.Node, MinBPS: p.MinBPS, LinkBPS: p.LinkBPS})
 		}
 	}
+	in.LinkRooms = o.links.rooms()
 	in.Links = m.proxies.links(o)
 	in.At = m.roundTime(in.At)
 	for i := range in.Instances {

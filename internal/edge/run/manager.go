@@ -69,6 +69,8 @@ type Options struct {
 	Repository netip.Addr
 	// Trace records rounds; nil: they are not recorded.
 	Trace Recorder
+	// Links keeps minimums on links; nil: they are promised on uplinks only.
+	Links *Links
 }
 
 // Recorder keeps the input of rounds and their decisions.
@@ -247,12 +249,13 @@ func (m *Manager) round(running context.Context) {
 			steps.claims = m.planClaims(o)
 		})
 	} else {
+		decisions, full := m.opts.Links.admit(ctx, o, decisions)
 		admitted, refused, err := m.opts.Engine.Commit(ctx, m.opts.Runtime.Ledger(), o.input.Nodes, o.promises, decisions)
 		m.runInLoop(func() {
-			m.carryOut(o, admitted, refused, err)
+			m.carryOut(o, admitted, append(refused, full...), err)
 			steps = m.planSteps(o, decisions)
 		})
-		steps.apply(ctx, m.opts.Runtime, o)
+		steps.apply(ctx, &m.opts, o)
 	}
 	m.runInLoop(func() { m.finish(o, &steps, decisions) })
 }
@@ -271,9 +274,10 @@ func (m *Manager) planSteps(o *observation, decisions []engine.Decision) steps {
 		claims: m.planClaims(o), promises: m.lives.planPromises(o)}
 }
 
-func (s *steps) apply(ctx context.Context, rt runtime.Runtime, o *observation) {
+func (s *steps) apply(ctx context.Context, opts *Options, o *observation) {
+	rt := opts.Runtime
 	applyProxies(ctx, s.proxies)
-	s.claims.apply(ctx, rt.Ledger(), o)
+	s.claims.apply(ctx, rt.Ledger(), o, opts.Links)
 	s.promises.apply(ctx, rt.Ledger())
 	for i := range s.updates {
 		s.updates[i].err = rt.Update(ctx, s.updates[i].service)

@@ -24,6 +24,8 @@ type claimStep struct {
 	// promised is the ledger after apply.
 	promised engine.Promises
 	err      error
+	// problems are those of links.
+	problems []problem
 }
 
 // planClaims divides minimums by where users connect.
@@ -34,19 +36,31 @@ func (m *Manager) planClaims(o *observation) (s claimStep) {
 	return s
 }
 
-// apply enters claims into the ledger, as far as nodes have room. On a conflict the next round
+// apply enters claims into the ledger, as far as nodes and links have room. On a conflict the next round
 // tries again.
-func (s *claimStep) apply(ctx context.Context, ledger engine.Ledger, o *observation) {
-	if maps.Equal(o.promises, engine.AdmitClaims(o.input.Nodes, o.promises, o.promises, s.division, s.inForce)) {
-		return
+func (s *claimStep) apply(ctx context.Context, ledger engine.Ledger, o *observation, links *Links) {
+	admit := func(now engine.Promises) engine.Promises {
+		return engine.AdmitClaims(o.input.Nodes, o.promises, now, s.division, s.inForce)
 	}
-	promises, err := engine.PromiseClaims(ctx, ledger, o.input.Nodes, o.promises, s.division, s.inForce)
-	switch {
-	case err == nil:
-		s.promised = promises
-	case !errors.Is(err, engine.ErrConflict):
-		s.err = err
+	reserved := links.reserveClaims(ctx, o, admit(o.promises), &s.division)
+	admitBoth := func(now engine.Promises) engine.Promises {
+		after := admit(now)
+		engine.AdmitLinks(after, reserved)
+		return after
 	}
+	if !maps.Equal(o.promises, admitBoth(o.promises)) {
+		promises, err := engine.PromiseClaims(ctx, ledger, admitBoth)
+		switch {
+		case err == nil:
+			s.promised = promises
+		case errors.Is(err, engine.ErrConflict):
+			return
+		default:
+			s.err = err
+			return
+		}
+	}
+	s.problems = links.settle(ctx, o, s.promised)
 }
 
 // minimums returns the observation as package minimums takes it.
@@ -114,6 +128,9 @@ func (o *observation) containers(n *Measured) (list []minimums.Container) {
 // tellAgents tells agents what is not in force yet, each in the background and one round at a time.
 func (m *Manager) tellAgents(o *observation, s *claimStep) {
 	m.journal.fail(problem{err: s.err})
+	for _, p := range s.problems {
+		m.journal.fail(p)
+	}
 	m.journal.sayShortfalls(o, s)
 	for i := range o.nodes {
 		n := o.nodes[i]
@@ -146,7 +163,7 @@ func (s *claimStep) shortfall(o *observation, at engine.Entry) string {
 	case n.Reported.State != monitor.StateReady:
 		return "what is in force is not known: " + cmp.Or(n.Reported.Reason, "its agent does not answer")
 	case promised >= takes:
-		return ""
+		return o.linkShortfall(at, s.division.Needs[at], s.promised[engine.ClaimID(at)].LinkBPS)
 	}
 	text := fmt.Sprintf("it takes %s, and the node promises %s", policy.FormatRate(takes), policy.FormatRate(promised))
 	for i := range o.input.Nodes {
@@ -191,10 +208,7 @@ func (j *journal) sayShortfalls(o *observation, s *claimStep) {
 // sayReadOnly reports the nodes where no minimum can be promised as weir-edge may only read there,
 // if a service wants one.
 func (j *journal) sayReadOnly(o *observation) {
-	wanted := false
-	for _, parsed := range o.specs {
-		wanted = wanted || parsed.MinBPS() > 0
-	}
+	wanted := o.wantsMinimum()
 	for i := range o.nodes {
 		if n := &o.nodes[i]; wanted && n.isReadOnly() {
 			j.fail(problem{node: n.Node.Name, err: fmt.Errorf(

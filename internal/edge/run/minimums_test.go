@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -252,7 +253,7 @@ func TestTellAgents(t *testing.T) {
 			o.input.Nodes = append(o.input.Nodes, engine.Node{Name: n.Node.Name, State: engine.NodeReady, Weir: true, BudgetBPS: 95e6, OtherMinBPS: map[string]uint64{"b": otherBPS}[n.Node.Name]})
 		}
 		claims := m.planClaims(o)
-		claims.apply(t.Context(), ledger, o)
+		claims.apply(t.Context(), ledger, o, m.opts.Links)
 		m.tellAgents(o, &claims)
 		m.handleReports()
 		return fmt.Sprintf("%v %v %d %d", agents["a"].has, agents["b"].has, ledger.promises["shop@a"].MinBPS, ledger.promises["shop@b"].MinBPS)
@@ -288,21 +289,22 @@ func TestOneEngine(t *testing.T) {
 	}
 	ledger := &bench{promises: maps.Clone(o.promises)}
 	claims := m.planClaims(o)
-	claims.apply(t.Context(), ledger, o)
+	claims.apply(t.Context(), ledger, o, m.opts.Links)
 	shown, parts := claims.wire(o, "shop"), uint64(0)
 	for id := range o.promises {
 		parts += wireInstance(o, engine.Instance{ID: id, Service: "shop"}, &claims).MinBPS
 	}
-	want := edge.Claim{Node: "a", UsersBPS: 20e6, PromisedBPS: 20e6}
-	if len(shown) != 1 || shown[0] != want || parts != 20e6 || wireNode(o, claims.promised, o.input.Nodes[0], o.nodes[0]).PromisedBPS != 20e6 {
+	place := edge.Place{Where: "uplink", PromisedBPS: 20e6, State: v1.PromiseWaiting}
+	want := edge.Claim{Node: "a", UsersBPS: 20e6, PromisedBPS: 20e6, Places: []edge.Place{place}}
+	if len(shown) != 1 || !reflect.DeepEqual(shown[0], want) || parts != 20e6 || wireNode(o, claims.promised, o.input.Nodes[0], o.nodes[0]).PromisedBPS != 20e6 {
 		t.Errorf("%+v, instances have %d", shown, parts)
 	}
 	// The next round sees it in force, and changes nothing.
 	o.promises = maps.Clone(ledger.promises)
 	again := m.planClaims(o)
-	again.apply(t.Context(), ledger, o)
-	want.InForceBPS = 20e6
-	if shown := again.wire(o, "shop"); len(shown) != 1 || shown[0] != want || !maps.Equal(o.promises, ledger.promises) {
+	again.apply(t.Context(), ledger, o, m.opts.Links)
+	want.InForceBPS, want.Places[0].State = 20e6, v1.PromiseInForce
+	if shown := again.wire(o, "shop"); len(shown) != 1 || !reflect.DeepEqual(shown[0], want) || !maps.Equal(o.promises, ledger.promises) {
 		t.Errorf("%+v", shown)
 	}
 }

@@ -53,6 +53,7 @@ type observation struct {
 	nodes    []Measured
 	proxies  map[string][]observedProxy // by service
 	problems []problem
+	links    *linkView
 	// input is the engine's input; the loop adds it.
 	input engine.Input
 }
@@ -106,7 +107,19 @@ func (o *Options) observe(ctx context.Context) (*observation, error) {
 		seen.services = append(seen.services, service)
 	}
 	seen.askProxies(ctx, o.Runtime)
+	links, problems := o.Links.look(ctx, nodes, seen.wantsMinimum())
+	seen.links, seen.problems = links, append(seen.problems, problems...)
 	return seen, nil
+}
+
+// wantsMinimum reports whether a service has a minimum.
+func (o *observation) wantsMinimum() bool {
+	for _, parsed := range o.specs {
+		if parsed.MinBPS() > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // serviceOf returns the service of a document that was deployed with that image.

@@ -58,10 +58,33 @@ func (m *Manager) publish(o *observation, claims *claimStep, decisions []engine.
 	for _, d := range decisions {
 		v.Decisions = append(v.Decisions, wireDecision(d))
 	}
+	keepSince(v, m.view.Load())
 	m.journal.sayNodes(o.input.Nodes, m.view.Load().Nodes)
 	m.sleepers.Store(o.sleepers())
 	m.monitored.Store(o.monitored())
 	m.view.Store(v)
+}
+
+// keepSince sets since when each place of a claim has its state.
+func keepSince(v, before *view) {
+	type key struct{ service, node, where, state string }
+	since := map[key]time.Time{}
+	each := func(v *view, do func(key, *edge.Place)) {
+		for _, s := range v.Services {
+			for _, c := range s.Claims {
+				for i := range c.Places {
+					p := &c.Places[i]
+					do(key{s.Name, c.Node, p.Where, p.State}, p)
+				}
+			}
+		}
+	}
+	each(before, func(k key, p *edge.Place) { since[k] = p.Since })
+	each(v, func(k key, p *edge.Place) {
+		if p.Since = since[k]; p.Since.IsZero() {
+			p.Since = v.At
+		}
+	})
 }
 
 // addWaiting counts users who wait at a node's proxy at an instance there, or else at any of the service,
@@ -223,9 +246,14 @@ func (s *claimStep) wire(o *observation, service string) (list []edge.Claim) {
 				Node: node, UsersBPS: n.LocalBPS + n.RelayedBPS, RelayedBPS: n.RelayedBPS, AckBPS: n.AckBPS, SentBPS: n.SentBPS,
 				StartingBPS: n.StartingBPS, PromisedBPS: s.promised[engine.ClaimID(at)].MinBPS, Reason: s.shortfall(o, at),
 			}
+			uplink := edge.Place{Where: "uplink", PromisedBPS: claim.PromisedBPS, State: edge.PlaceUnknown}
 			if measured := o.measured(node); measured != nil && measured.Reported.State == monitor.StateReady {
 				claim.InForceBPS = s.inForce[at]
+				if uplink.State = v1.PromiseInForce; claim.InForceBPS < claim.PromisedBPS {
+					uplink.State = v1.PromiseWaiting
+				}
 			}
+			claim.Places = append([]edge.Place{uplink}, o.linkPlaces(at, n, s.promised[engine.ClaimID(at)].LinkBPS)...)
 			list = append(list, claim)
 		}
 	}

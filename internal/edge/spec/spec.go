@@ -101,6 +101,15 @@ func (s *Spec) MinBPS() uint64 {
 	return p.MinBPS
 }
 
+// OnlyPort returns the port at which users of a service with one port connect; 0 for others. By it
+// switches tell the service's packets from others of the node.
+func (s *Spec) OnlyPort() uint16 {
+	if len(s.Ports) != 1 {
+		return 0
+	}
+	return s.Ports[0].Host
+}
+
 // Priority returns the order in which services get what nodes have left, the highest first (the label
 // weir.priority).
 func (s *Spec) Priority() uint32 {

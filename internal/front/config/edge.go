@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"regexp"
 	"slices"
@@ -28,6 +29,7 @@ type Edge struct {
 	StateDir               string
 	Dashboard              string
 	Agents                 EdgeAgents
+	SDN                    EdgeSDN
 	Repository             EdgeRepository
 	// Rules are the operator's placement algorithms by name, as CEL expressions.
 	Rules map[string]string
@@ -36,6 +38,13 @@ type Edge struct {
 // EdgeAgents says how to reach the Weir agents of a swarm's nodes. All files are PEM files,
 // except the token's.
 type EdgeAgents struct{ URL, CAPath, CertificatePath, KeyPath, TokenPath string }
+
+// EdgeSDN says how to reach the controller of the switches between nodes and users. Users is the address
+// of the router or host that users are behind.
+type EdgeSDN struct {
+	EdgeAgents
+	Users string
+}
 
 // EdgeRepository says how nodes get pushed images.
 type EdgeRepository struct {
@@ -67,22 +76,16 @@ func ParseEdge(name string, data []byte) (Edge, error) {
 }
 
 func readEdge(e *Edge, root value) {
-	f := root.fields("docker", "network", "agent", "state_dir", "dashboard", "agents", "repository", "rules")
+	f := root.fields("docker", "network", "agent", "state_dir", "dashboard", "agents", "sdn", "repository", "rules")
 	read(f["docker"], &e.Docker, parsePath)
 	read(f["network"], &e.Network, parseName)
 	read(f["agent"], &e.Agent, parsePath)
 	read(f["state_dir"], &e.StateDir, parsePath)
 	read(f["dashboard"], &e.Dashboard, ParseEdgeDashboard)
 
-	agents := f["agents"].fields("url", "ca", "certificate", "key", "token_file")
-	read(agents["url"], &e.Agents.URL, ParseAgentsURL)
-	read(agents["ca"], &e.Agents.CAPath, parsePath)
-	read(agents["certificate"], &e.Agents.CertificatePath, parsePath)
-	read(agents["key"], &e.Agents.KeyPath, parsePath)
-	read(agents["token_file"], &e.Agents.TokenPath, parsePath)
-	if f["agents"].given() {
-		f["agents"].require(agents, "url")
-	}
+	readDaemon(&e.Agents, f["agents"], ParseAgentsURL)
+	sdn := readDaemon(&e.SDN.EdgeAgents, f["sdn"], ParseSDNURL, "users")
+	read(sdn["users"], &e.SDN.Users, ParseUsers)
 
 	repository := f["repository"].fields("address", "certificate", "key", "labels")
 	read(repository["address"], &e.Repository.Address, ParseListen)
@@ -93,6 +96,20 @@ func readEdge(e *Edge, root value) {
 	}
 	readPolicyLabels(repository["labels"], &e.Repository.Labels)
 	readEdgeRules(f["rules"], &e.Rules)
+}
+
+// readDaemon reads how to reach other daemons, with further keys that must be there.
+func readDaemon(to *EdgeAgents, v value, parseURL func(string) (string, error), more ...string) map[string]value {
+	f := v.fields(append([]string{"url", "ca", "certificate", "key", "token_file"}, more...)...)
+	read(f["url"], &to.URL, parseURL)
+	read(f["ca"], &to.CAPath, parsePath)
+	read(f["certificate"], &to.CertificatePath, parsePath)
+	read(f["key"], &to.KeyPath, parsePath)
+	read(f["token_file"], &to.TokenPath, parsePath)
+	if v.given() {
+		v.require(f, append([]string{"url"}, more...)...)
+	}
+	return f
 }
 
 // readPolicyLabels reads a policy into container labels.
@@ -140,6 +157,22 @@ func ParseAgentsURL(text string) (string, error) {
 		return "", errors.New("is neither https:// nor unix://: agents are asked by other hosts over TLS only; write for example " + example)
 	case !strings.Contains(text, "{address}"):
 		return "", errors.New("has no {address} where a node's address belongs; write for example " + example)
+	}
+	return text, nil
+}
+
+// ParseSDNURL parses the URL of the controller of switches.
+func ParseSDNURL(text string) (string, error) {
+	if path, local := strings.CutPrefix(text, "unix://"); !strings.HasPrefix(text, "https://") && !(local && strings.HasPrefix(path, "/")) {
+		return "", errors.New("is neither https://HOST:PORT nor unix:///PATH of a socket")
+	}
+	return text, nil
+}
+
+// ParseUsers parses the address that users are behind.
+func ParseUsers(text string) (string, error) {
+	if address, err := netip.ParseAddr(text); err != nil || address.IsUnspecified() || address.Zone() != "" {
+		return "", errors.New("is not the address of the router or host that users are behind, such as 198.18.0.1")
 	}
 	return text, nil
 }

@@ -19,6 +19,9 @@ func TestEdgeExample(t *testing.T) {
 		Agents: config.EdgeAgents{
 			URL: "https://{address}:7481", CAPath: "/etc/weir/tls/ca.pem", CertificatePath: "/etc/weir/tls/edge.pem", KeyPath: "/etc/weir/tls/edge-key.pem", TokenPath: "/etc/weir/edge.token",
 		},
+		SDN: config.EdgeSDN{Users: "192.0.2.254", EdgeAgents: config.EdgeAgents{
+			URL: "https://192.0.2.9:7485", CAPath: "/etc/weir/tls/ca.pem", CertificatePath: "/etc/weir/tls/edge.pem", KeyPath: "/etc/weir/tls/edge-key.pem", TokenPath: "/etc/weir/edge.token",
+		}},
 		Repository: config.EdgeRepository{
 			Address: "192.0.2.1:7482", CertificatePath: "/etc/weir/tls/repository.pem", KeyPath: "/etc/weir/tls/repository-key.pem", Labels: map[string]string{"weir.weight": "10"},
 		},
@@ -50,14 +53,17 @@ func TestEdgeExample(t *testing.T) {
 
 func TestEdgeIsRefused(t *testing.T) {
 	for file, says := range map[string]string{
-		"dcoker: /d":                             "edge.yaml:1: dcoker: unknown key; did you mean docker?",
-		"docker: d":                              `docker: "d": is not an absolute path`,
-		"dashboard: 0.0.0.0:80":                  "is not an address of this machine alone; write for example 127.0.0.1:7483 (from elsewhere: ssh -L 7483:127.0.0.1:7483 HOST)",
-		"agents: {ca: /c}":                       "agents: url is missing",
-		"agents: {url: 'https://h:7481'}":        "has no {address}",
-		"agents: {url: 'http://{address}:7481'}": "is neither https:// nor unix://",
-		"repository: {key: /k}":                  "repository: address is missing",
-		"repository: {address: here}":            `repository.address: "here": is not an address and a port`,
+		"dcoker: /d":                                    "edge.yaml:1: dcoker: unknown key; did you mean docker?",
+		"docker: d":                                     `docker: "d": is not an absolute path`,
+		"dashboard: 0.0.0.0:80":                         "is not an address of this machine alone; write for example 127.0.0.1:7483 (from elsewhere: ssh -L 7483:127.0.0.1:7483 HOST)",
+		"agents: {ca: /c}":                              "agents: url is missing",
+		"agents: {url: 'https://h:7481'}":               "has no {address}",
+		"agents: {url: 'http://{address}:7481'}":        "is neither https:// nor unix://",
+		"sdn: {url: 'https://h:7485'}":                  "sdn: users is missing",
+		"sdn: {url: 'http://h:7485', users: 192.0.2.1}": "is neither https://HOST:PORT nor unix:///PATH",
+		"sdn: {url: 'unix:///s', users: gateway}":       "is not the address of the router or host",
+		"repository: {key: /k}":                         "repository: address is missing",
+		"repository: {address: here}":                   `repository.address: "here": is not an address and a port`,
 		"repository:\n  address: 192.0.2.1:1\n  labels: {weir.max: 10MB}": `edge.yaml:3: repository.labels.weir.max: "10MB": `,
 		"rules: {local: 'true'}": "rules.local: is not a name that a rule can have",
 		"rules: {near: [a]}":     "rules.near: is a list",

@@ -1,0 +1,400 @@
+package run
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/api/v1/edge"
+	"github.com/weir-project/weir/internal/edge/engine"
+	"github.com/weir-project/weir/internal/edge/runtime"
+	"github.com/weir-project/weir/internal/share/policy"
+)
+
+// # Links
+//
+// A minimum at an uplink is worth nothing if a link behind it is full. The controller of the switches
+// (weir-sdn) knows links and keeps minimums there, for the packets of a node's port from and to the
+// router that users are behind. So what users get of a claim is promised there as well:
+//
+//	reserve at the controller       it may refuse; a reservation ends after ten seconds
+//	write the ledger                by compare-and-swap; the claim has what is promised on links
+//	confirm at the controller       which then keeps it until it is released
+//
+// The ledger wins. What it has and the controller has not, or has otherwise, is confirmed again; what the
+// controller has for these nodes and the ledger has not is released. While the controller does not
+// answer, all goes on as without one.
+
+const (
+	// linksTimeout bounds all questions of a round to the controller, linksRetry is when a silent one is
+	// asked again.
+	linksTimeout = 400 * time.Millisecond
+	linksRetry   = 2 * time.Second
+	// backPart is the part of a minimum that is promised for the way back: requests and
+	// acknowledgements. minLinkBPS is the least that a link promises.
+	backPart, minLinkBPS = 16, 12000
+)
+
+// Links keeps minimums on the links between nodes and users. nil keeps none.
+type Links struct {
+	controller LinkController
+	users      netip.Addr
+	silent     error // why the controller does not answer
+	asked      time.Time
+}
+
+// LinkController tells of links and promises minimums there; *client.SDN is one.
+type LinkController interface {
+	Links(context.Context) (v1.SDNLinks, error)
+	Path(ctx context.Context, from, to netip.Addr) (v1.SDNPath, error)
+	Reserve(context.Context, v1.SDNPromiseRequest) (v1.SDNPromise, error)
+	Confirm(context.Context, v1.SDNPromiseRequest) (v1.SDNPromise, error)
+	Release(ctx context.Context, id string) error
+}
+
+// NewLinks returns the Links of a controller. users is the address of the router or host that users are
+// behind, as switches see it.
+func NewLinks(controller LinkController, users netip.Addr) *Links {
+	return &Links{controller: controller, users: users}
+}
+
+// linkView is what the controller says in a round; nil without one.
+type linkView struct {
+	users    netip.Addr
+	silent   error // the controller does not answer
+	promises map[string]v1.SDNPromise
+	ports    map[linkPort]v1.SDNLinkDirection
+	nodes    map[string]nodeLinks
+}
+
+type linkPort struct {
+	dpid   string
+	number uint32
+}
+
+// nodeLinks are the links between a node and users.
+type nodeLinks struct {
+	address netip.Addr
+	freeBPS uint64
+	// full is the link that has least left.
+	full string
+	// uncounted says why the links do not count; empty if they do.
+	uncounted string
+}
+
+// look asks the controller, for the paths of nodes only if something is promised there.
+func (l *Links) look(ctx context.Context, nodes []runtime.Node, promises bool) (*linkView, []problem) {
+	if l == nil {
+		return nil, nil
+	}
+	v := &linkView{users: l.users, promises: map[string]v1.SDNPromise{}, ports: map[linkPort]v1.SDNLinkDirection{}, nodes: map[string]nodeLinks{}}
+	for _, n := range nodes {
+		v.nodes[n.Name] = nodeLinks{address: l.addressOf(n)}
+	}
+	if v.silent = l.silent; l.silent != nil && time.Since(l.asked) < linksRetry {
+		return v, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, linksTimeout)
+	defer cancel()
+	l.asked = time.Now()
+	seen, err := l.controller.Links(ctx)
+	var problems []problem
+	if err != nil && l.silent == nil {
+		problems = append(problems, problem{err: fmt.Errorf("the controller of switches does not answer, so minimums are promised on uplinks only until it does: %w", err)})
+	}
+	if v.silent, l.silent = err, err; err != nil {
+		return v, problems
+	}
+	for _, p := range seen.Promises {
+		v.promises[p.ID] = p
+	}
+	for _, link := range seen.Links {
+		v.ports[linkPort{link.DPID, link.Port}] = link
+	}
+	if promises {
+		v.findPaths(ctx, l.controller)
+	}
+	return v, problems
+}
+
+// addressOf returns the address of a node; for that of a single engine, the one that this host has
+// towards users.
+func (l *Links) addressOf(n runtime.Node) netip.Addr {
+	if n.Address.IsValid() || !n.Here {
+		return n.Address
+	}
+	const discard = 9
+	socket, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(l.users, discard))) // sends nothing
+	if err != nil {
+		return netip.Addr{}
+	}
+	defer socket.Close()
+	address, _ := socket.LocalAddr().(*net.UDPAddr)
+	return address.AddrPort().Addr().Unmap()
+}
+
+// findPaths asks for the paths between all nodes and users, side by side.
+func (v *linkView) findPaths(ctx context.Context, controller LinkController) {
+	var asking sync.WaitGroup
+	var mu sync.Mutex
+	for name, n := range v.nodes {
+		if !n.address.IsValid() {
+			n.uncounted = fmt.Sprintf("this host has no address towards %v", v.users)
+			v.nodes[name] = n
+			continue
+		}
+		asking.Go(func() {
+			path, err := controller.Path(ctx, n.address, v.users)
+			mu.Lock()
+			defer mu.Unlock()
+			v.nodes[name] = v.judge(n, path, err)
+		})
+	}
+	asking.Wait()
+}
+
+// judge returns a node's links with what their path can promise. A node that no switch leads to does not
+// count, and neither does a path without queues.
+func (v *linkView) judge(n nodeLinks, path v1.SDNPath, err error) nodeLinks {
+	var refused *client.Error
+	switch {
+	case errors.As(err, &refused) && refused.Status == http.StatusConflict:
+		n.full = refused.Message
+		return n
+	case err != nil:
+		n.uncounted = err.Error()
+		return n
+	}
+	n.freeBPS = path.FreeMinBPS
+	least := ^uint64(0)
+	for _, hop := range path.Hops {
+		switch link := v.ports[linkPort{hop.DPID, hop.Out}]; {
+		case link.State == "refused" && link.PromisedBPS == 0:
+			n.uncounted = link.Reason
+		case link.FreeMinBPS < least:
+			least = link.FreeMinBPS
+			n.full = fmt.Sprintf("%s has %s left to promise", v.name(hop), policy.FormatRate(link.FreeMinBPS))
+		}
+	}
+	return n
+}
+
+// name returns the name of the link by which a packet leaves a switch.
+func (v *linkView) name(hop v1.SDNHop) string {
+	link := v.ports[linkPort{hop.DPID, hop.Out}]
+	to := fmt.Sprint("to ", v.users)
+	if link.PeerDPID != "" {
+		to = "to switch " + shortDPID(link.PeerDPID)
+	}
+	return fmt.Sprintf("link %s of switch %s %s", cmp.Or(link.Name, fmt.Sprint(hop.Out)), shortDPID(hop.DPID), to)
+}
+
+// shortDPID returns a switch's identifier without leading zeros.
+func shortDPID(dpid string) string {
+	for len(dpid) > 1 && dpid[0] == '0' {
+		dpid = dpid[1:]
+	}
+	return dpid
+}
+
+// rooms returns what the links of nodes can still promise.
+func (v *linkView) rooms() (list []engine.LinkRoom) {
+	if v == nil || v.silent != nil {
+		return nil
+	}
+	for name, n := range v.nodes {
+		if n.uncounted == "" {
+			list = append(list, engine.LinkRoom{Node: name, FreeBPS: n.freeBPS})
+		}
+	}
+	slices.SortFunc(list, func(a, b engine.LinkRoom) int { return cmp.Compare(a.Node, b.Node) })
+	return list
+}
+
+// uncounted returns why the minimum of a service is promised on no link between a node and users; empty
+// if it is.
+func (o *observation) uncounted(at engine.Entry) string {
+	parsed := o.specs[at.Service]
+	switch n, known := o.links.nodes[at.Node]; {
+	case o.links.silent != nil:
+		return "the controller of switches does not answer: " + o.links.silent.Error()
+	case !known:
+		return "the node has left"
+	case parsed.OnlyPort() == 0:
+		return fmt.Sprintf("switches cannot tell a service with %d ports apart from others", len(parsed.Ports))
+	default:
+		return n.uncounted
+	}
+}
+
+// request returns what the controller is asked for, for a claim of which bps are to be promised on links.
+func (o *observation) request(at engine.Entry, bps uint64) v1.SDNPromiseRequest {
+	parsed := o.specs[at.Service]
+	address := o.links.nodes[at.Node].address
+	return v1.SDNPromiseRequest{
+		ID: linkID(at.Service, address), Service: at.Service, Node: address, Peer: o.links.users, Protocol: "tcp", Port: parsed.OnlyPort(),
+		MinBPS: max(bps, minLinkBPS), BackBPS: max(bps/backPart, minLinkBPS),
+	}
+}
+
+// linkID names a promise: no two ledgers have a node with the same address in one network.
+func linkID(service string, node netip.Addr) string { return service + "@" + node.String() }
+
+// admit reserves what decisions need on links, and returns those that are refused beside the others.
+func (l *Links) admit(ctx context.Context, o *observation, decisions []engine.Decision) (admitted []engine.Decision, refused []engine.Refusal) {
+	if l == nil {
+		return decisions, nil
+	}
+	for _, d := range decisions {
+		at := engine.Entry{Service: d.Service, Node: d.Node}
+		if d.Action != engine.Stop && d.MinBPS > o.promises[engine.ClaimID(at)].LinkBPS && o.uncounted(at) == "" {
+			var refusal *client.Error
+			if errors.As(l.reserve(ctx, o.request(at, d.MinBPS)), &refusal) { // one that is silent refuses nothing
+				refused = append(refused, engine.Refusal{Decision: d, Reason: "on the links to users: " + refusal.Message})
+				continue
+			}
+		}
+		admitted = append(admitted, d)
+	}
+	return admitted, refused
+}
+
+func (l *Links) reserve(ctx context.Context, r v1.SDNPromiseRequest) error {
+	ctx, cancel := context.WithTimeout(ctx, linksTimeout)
+	defer cancel()
+	_, err := l.controller.Reserve(ctx, r)
+	return err
+}
+
+// reserveClaims reserves what claims need on links, and returns what is promised there then.
+func (l *Links) reserveClaims(ctx context.Context, o *observation, claims engine.Promises, d *engine.Division) map[engine.Entry]uint64 {
+	reserved := map[engine.Entry]uint64{}
+	if l == nil || o.links.silent != nil {
+		return reserved
+	}
+	for _, p := range claims {
+		if !p.Claim {
+			continue
+		}
+		at := engine.Entry{Service: p.Service, Node: p.Node}
+		n := o.links.nodes[p.Node]
+		want := min(p.MinBPS, d.Needs[at].UsersBPS())
+		parsed := o.specs[p.Service]
+		_, known := o.specs[p.Service]
+		switch {
+		case !known: // it cannot be read now
+			continue
+		case parsed.OnlyPort() == 0:
+			want = 0
+		case want > p.LinkBPS && o.uncounted(at) != "":
+			continue
+		}
+		if want = min(want, p.LinkBPS+n.freeBPS); want > p.LinkBPS {
+			if l.reserve(ctx, o.request(at, want)) != nil {
+				continue
+			}
+			n.freeBPS -= want - p.LinkBPS
+			o.links.nodes[p.Node] = n
+		}
+		reserved[at] = want
+	}
+	return reserved
+}
+
+// settle makes the controller's promises those of the ledger.
+func (l *Links) settle(ctx context.Context, o *observation, ledger engine.Promises) (problems []problem) {
+	if l == nil || o.links.silent != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, linksTimeout)
+	defer cancel()
+	wanted, nodes := map[string]bool{}, map[netip.Addr]bool{}
+	for _, n := range o.links.nodes {
+		nodes[n.address] = true
+	}
+	for _, p := range ledger {
+		at := engine.Entry{Service: p.Service, Node: p.Node}
+		r := o.request(at, p.LinkBPS)
+		if p.LinkBPS == 0 || !r.Node.IsValid() {
+			continue
+		}
+		wanted[r.ID] = true
+		has := o.links.promises[r.ID]
+		if has.SDNPromiseRequest == r && has.Expires == nil || r.Port == 0 {
+			continue
+		}
+		confirmed, err := l.controller.Confirm(ctx, r)
+		if err != nil {
+			problems = append(problems, problem{service: p.Service, node: p.Node, same: "confirm", err: fmt.Errorf(
+				"promise the minimum of %s on links between %s and users: %w", p.Service, p.Node, err)})
+			continue
+		}
+		o.links.promises[r.ID] = confirmed
+	}
+	for id, p := range o.links.promises {
+		if nodes[p.Node] && id == linkID(p.Service, p.Node) && !wanted[id] && p.Expires == nil { // a reservation ends by itself
+			if err := l.controller.Release(ctx, id); err != nil {
+				problems = append(problems, problem{service: p.Service, same: "release", err: fmt.Errorf("end the promise of %s on links: %w", p.Service, err)})
+			}
+		}
+	}
+	return problems
+}
+
+// linkPlaces returns where the part of a claim that users get holds on links: each on the way to them.
+func (o *observation) linkPlaces(at engine.Entry, n engine.Need, promisedBPS uint64) (list []edge.Place) {
+	if o.links == nil {
+		return nil
+	}
+	all := edge.Place{Where: fmt.Sprintf("links to %v", o.links.users), PromisedBPS: promisedBPS}
+	why, p := o.uncounted(at), o.links.promises[linkID(at.Service, o.links.nodes[at.Node].address)]
+	switch {
+	case promisedBPS == 0 && n.UsersBPS() == 0:
+		return nil
+	case promisedBPS == 0 && why != "":
+		all.State, all.Reason = edge.PlaceUplinksOnly, why
+	case promisedBPS == 0:
+		all.State, all.Reason = edge.PlaceShort, o.links.nodes[at.Node].full
+	case o.links.silent != nil:
+		all.State, all.Reason = edge.PlaceUnknown, why
+	case p.ID == "":
+		all.State, all.Reason = v1.PromiseWaiting, "the controller of switches does not have it yet"
+	default:
+		all.State, all.Reason = p.State, p.Reason
+		if promisedBPS < n.UsersBPS() {
+			all.Reason = cmp.Or(all.Reason, fmt.Sprintf("users need %s, and %s", policy.FormatRate(n.UsersBPS()), o.links.nodes[at.Node].full))
+		}
+	}
+	for _, hop := range p.Path {
+		one := all
+		one.Where, one.Reason = o.links.name(hop), cmp.Or(o.links.ports[linkPort{hop.DPID, hop.Out}].Reason, all.Reason)
+		list = append(list, one)
+	}
+	if len(list) == 0 {
+		list = append(list, all)
+	}
+	return list
+}
+
+// linkShortfall returns why users may have less on links than their part of a claim; empty if they have
+// it, and where links do not count.
+func (o *observation) linkShortfall(at engine.Entry, n engine.Need, promisedBPS uint64) string {
+	for _, p := range o.linkPlaces(at, n, promisedBPS) {
+		switch p.State {
+		case edge.PlaceShort, v1.PromiseBroken, v1.PromiseWaiting, v1.PromiseInForce:
+			if p.Reason != "" {
+				return p.Where + ": " + p.Reason
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,276 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/api/v1/edge"
+	"github.com/weir-project/weir/internal/edge/engine"
+	"github.com/weir-project/weir/internal/edge/runtime"
+	"github.com/weir-project/weir/internal/edge/spec"
+)
+
+// book is a controller with one link for all.
+type book struct {
+	freeBPS  uint64
+	silent   bool
+	slow     string // what the link says of itself
+	refused  string // why it can promise nothing
+	promises map[string]v1.SDNPromise
+	changes  int
+}
+
+func (b *book) answer() error {
+	if b.silent {
+		return client.ErrNoController
+	}
+	return nil
+}
+
+func (b *book) Links(context.Context) (v1.SDNLinks, error) {
+	link := v1.SDNLinkDirection{DPID: "00000000000000a1", Port: 2, Name: "c12", PeerDPID: "00000000000000a2", FreeMinBPS: b.freeBPS, State: "ok", Reason: b.slow}
+	if b.refused != "" {
+		link.State, link.Reason = "refused", b.refused
+	}
+	seen := v1.SDNLinks{Links: []v1.SDNLinkDirection{link}}
+	for _, p := range b.promises {
+		seen.Promises = append(seen.Promises, p)
+	}
+	return seen, b.answer()
+}
+
+func (b *book) Path(_ context.Context, from, _ netip.Addr) (v1.SDNPath, error) {
+	if from.String() == "198.18.0.9" {
+		return v1.SDNPath{}, &client.Error{Status: http.StatusNotFound, Message: "no port is known that leads to 198.18.0.9"}
+	}
+	return v1.SDNPath{FreeMinBPS: b.freeBPS, Hops: []v1.SDNHop{{DPID: "00000000000000a1", In: 1, Out: 2}}}, b.answer()
+}
+
+func (b *book) promise(r v1.SDNPromiseRequest, state string, expires *time.Time) (v1.SDNPromise, error) {
+	b.changes++
+	if more := r.MinBPS - min(b.promises[r.ID].MinBPS, r.MinBPS); more > b.freeBPS {
+		return v1.SDNPromise{}, &client.Error{Status: http.StatusConflict, Message: fmt.Sprintf("c12 has %d left to promise", b.freeBPS)}
+	}
+	b.freeBPS -= r.MinBPS - b.promises[r.ID].MinBPS
+	b.promises[r.ID] = v1.SDNPromise{SDNPromiseRequest: r, State: state, Expires: expires, Path: []v1.SDNHop{{DPID: "00000000000000a1", In: 1, Out: 2}}}
+	return b.promises[r.ID], b.answer()
+}
+
+func (b *book) Reserve(_ context.Context, r v1.SDNPromiseRequest) (v1.SDNPromise, error) {
+	if b.silent {
+		return v1.SDNPromise{}, client.ErrNoController
+	}
+	return b.promise(r, v1.PromiseReserved, new(time.Time))
+}
+
+func (b *book) Confirm(_ context.Context, r v1.SDNPromiseRequest) (v1.SDNPromise, error) {
+	return b.promise(r, v1.PromiseInForce, nil)
+}
+
+func (b *book) Release(_ context.Context, id string) error {
+	b.changes++
+	b.freeBPS += b.promises[id].MinBPS
+	delete(b.promises, id)
+	return b.answer()
+}
+
+// linked is a manager whose nodes a and b have a controller of links.
+type linked struct {
+	*Manager
+	t      *testing.T
+	ledger *bench
+	links  *Links
+	// specs are of the service shop, ports are its.
+	ports []spec.Port
+	users [2]int
+	nodes []runtime.Node
+}
+
+func newLinked(t *testing.T, controller LinkController) *linked {
+	l := &linked{Manager: newManager(t), t: t, ledger: &bench{promises: engine.Promises{"shop-1": {Service: "shop", Node: "a"}}}, users: [2]int{4, 0}, ports: []spec.Port{{Host: 80, Container: 80}}}
+	l.links = NewLinks(controller, netip.MustParseAddr("198.18.0.254"))
+	for i, name := range []string{"a", "b"} {
+		l.nodes = append(l.nodes, runtime.Node{Name: name, Address: netip.AddrFrom4([4]byte{198, 18, 0, byte(i + 1)})})
+	}
+	return l
+}
+
+// round returns where the minimum of shop holds on a's links, after what is wrong, if that is new.
+func (l *linked) round() (places string, said []problem) {
+	l.t.Helper()
+	o := shop(l.users[0], l.users[1])
+	shopSpec := o.specs["shop"]
+	shopSpec.Ports = l.ports
+	o.specs["shop"] = shopSpec
+	o.promises, o.at = l.ledger.promises, time.Now()
+	for i := range o.nodes {
+		o.input.Nodes = append(o.input.Nodes, engine.Node{Name: o.nodes[i].Node.Name, State: engine.NodeReady, Weir: true, BudgetBPS: 95e6})
+	}
+	o.links, said = l.links.look(l.t.Context(), l.nodes, o.wantsMinimum())
+	claims := l.planClaims(o)
+	claims.apply(l.t.Context(), l.ledger, o, l.links)
+	for _, c := range claims.wire(o, "shop") {
+		for _, p := range c.Places {
+			if c.Node == "a" && p.Where != "uplink" {
+				places += fmt.Sprintf("%s: %d %s; %s", p.Where, p.PromisedBPS, p.State, p.Reason)
+			}
+		}
+	}
+	return places, append(said, claims.problems...)
+}
+
+// wants checks that a round says something.
+func (l *linked) wants(want string) {
+	l.t.Helper()
+	if got, _ := l.round(); !strings.Contains(got, want) {
+		l.t.Errorf("%q, want %q", got, want)
+	}
+}
+
+const inForce = "link c12 of switch a1 to switch a2: 20000000 " + v1.PromiseInForce
+
+// TestLinkPromises: what users get of a claim is reserved, in the ledger and confirmed, changes with users,
+// and is nowhere any more when the claim is gone.
+func TestLinkPromises(t *testing.T) {
+	b := &book{freeBPS: 30e6, promises: map[string]v1.SDNPromise{}}
+	l := newLinked(t, b)
+	l.wants(inForce)
+	want := v1.SDNPromiseRequest{
+		ID: "shop@198.18.0.1", Service: "shop", Node: l.nodes[0].Address, Peer: l.links.users, Protocol: "tcp", Port: 80, MinBPS: 20e6, BackBPS: 1.25e6,
+	}
+	if p := b.promises[want.ID]; p.SDNPromiseRequest != want || p.Expires != nil || b.changes != 2 || l.ledger.promises["shop@a"].LinkBPS != 20e6 {
+		t.Errorf("%+v after %d changes, the ledger has %+v", p, b.changes, l.ledger.promises)
+	}
+	if l.wants(inForce); b.changes != 2 {
+		t.Errorf("the next round changes %d", b.changes-2)
+	}
+	l.ports = append(l.ports, spec.Port{Host: 443, Container: 443})
+	l.wants(edge.PlaceUplinksOnly + "; switches cannot tell a service with 2 ports apart")
+	if l.round(); len(b.promises) > 0 || l.ledger.promises["shop@a"].LinkBPS != 0 || l.ledger.promises["shop@a"].MinBPS != 20e6 {
+		t.Errorf("%+v, %+v", b.promises, l.ledger.promises)
+	}
+}
+
+// TestFullLinks: a link without room for all promises what it has, and names itself.
+func TestFullLinks(t *testing.T) {
+	b := &book{freeBPS: 8e6, promises: map[string]v1.SDNPromise{}}
+	l := newLinked(t, b)
+	l.wants("link c12 of switch a1 to switch a2: 8000000 in force; users need 20mbit, and link c12 of switch a1 to switch a2 has 8mbit left to promise")
+	b.freeBPS = 12e6
+	l.round()
+	l.wants(inForce)
+}
+
+// TestUncountedLinks: a node that no switch leads to, and a path without queues, are promised on uplinks
+// only, and say so.
+func TestUncountedLinks(t *testing.T) {
+	b := &book{freeBPS: 30e6, promises: map[string]v1.SDNPromise{}}
+	l := newLinked(t, b)
+	l.nodes[0].Address = netip.MustParseAddr("198.18.0.9")
+	l.wants("links to 198.18.0.254: 0 uplinks only; no port is known that leads to 198.18.0.9")
+	l.nodes[0].Address = netip.MustParseAddr("198.18.0.1")
+	b.refused = "c12 has no queues"
+	l.wants("0 uplinks only; c12 has no queues")
+	if len(b.promises) > 0 || l.ledger.promises["shop@a"].MinBPS != 20e6 {
+		t.Errorf("%+v, %+v", b.promises, l.ledger.promises)
+	}
+}
+
+// TestSilentController: without an answer all goes on as without a controller; that is said once, and
+// what the ledger has is not known to be in force.
+func TestSilentController(t *testing.T) {
+	b := &book{freeBPS: 30e6, silent: true, promises: map[string]v1.SDNPromise{}}
+	l := newLinked(t, b)
+	for i := range 3 {
+		places, said := l.round()
+		if !strings.Contains(places, "0 uplinks only; the controller of switches does not answer: no controller is running") || len(said) != min(1-min(i, 1), 1) {
+			t.Errorf("round %d: %s, %v", i, places, said)
+		}
+		l.links.asked = time.Time{}
+	}
+	if b.changes > 0 || l.ledger.promises["shop@a"].MinBPS != 20e6 {
+		t.Errorf("%d changes, %+v", b.changes, l.ledger.promises)
+	}
+	b.silent = false
+	l.wants(inForce)
+	b.silent, l.links.asked = true, time.Time{}
+	l.wants("20000000 unknown; the controller of switches does not answer")
+	if l.ledger.promises["shop@a"].LinkBPS != 20e6 {
+		t.Errorf("the ledger has %+v", l.ledger.promises)
+	}
+	if l.wants("unknown"); b.changes != 2 {
+		t.Errorf("it was asked for %d changes", b.changes)
+	}
+}
+
+// TestForgetfulController: one that is started anew, or has other promises, gets those of the ledger; what
+// others promise stays.
+func TestForgetfulController(t *testing.T) {
+	b := &book{freeBPS: 60e6, promises: map[string]v1.SDNPromise{}}
+	l := newLinked(t, b)
+	l.wants(inForce)
+	b.promises = map[string]v1.SDNPromise{}
+	l.wants(inForce)
+	request := func(id, service, node string, bps uint64) v1.SDNPromiseRequest {
+		return v1.SDNPromiseRequest{ID: id, Service: service, Node: netip.MustParseAddr(node), MinBPS: bps}
+	}
+	other := &book{freeBPS: 60e6, promises: map[string]v1.SDNPromise{}}
+	for _, r := range []v1.SDNPromiseRequest{
+		request("shop@198.18.0.1", "shop", "198.18.0.1", 3e6), request("gone@198.18.0.2", "gone", "198.18.0.2", 5e6),
+		request("shop@198.18.0.7", "shop", "198.18.0.7", 3e6), request("site/voice", "voice", "198.18.0.1", 1e6),
+	} {
+		other.promises[r.ID] = v1.SDNPromise{SDNPromiseRequest: r, State: v1.PromiseInForce}
+	}
+	l.links.controller = other
+	l.wants(inForce)
+	if p := other.promises; len(p) != 3 || p["shop@198.18.0.1"].MinBPS != 20e6 || p["shop@198.18.0.7"].MinBPS != 3e6 || p["site/voice"].MinBPS != 1e6 {
+		t.Errorf("%+v", p)
+	}
+}
+
+// TestLyingLink: a link that has less than it says is named where the minimum is promised.
+func TestLyingLink(t *testing.T) {
+	b := &book{freeBPS: 30e6, promises: map[string]v1.SDNPromise{}}
+	l := newLinked(t, b)
+	b.slow = "it drops packets below 80 % of its rate"
+	l.wants(inForce + "; it drops packets below 80 %")
+}
+
+// TestAdmitDecisions: a decision whose minimum links refuse is not carried out.
+func TestAdmitDecisions(t *testing.T) {
+	b := &book{freeBPS: 8e6, promises: map[string]v1.SDNPromise{}}
+	l := newLinked(t, b)
+	o := shop(0, 0)
+	s := o.specs["shop"]
+	s.Ports = l.ports
+	o.specs["shop"] = s
+	o.links, _ = l.links.look(t.Context(), l.nodes, true)
+	decisions := []engine.Decision{{Action: engine.Start, Service: "shop", Node: "a", MinBPS: 9e6}, {Action: engine.Stop, Service: "shop"}, {Action: engine.Start, Service: "free", Node: "a"}}
+	admitted, refused := l.links.admit(t.Context(), o, decisions)
+	if len(admitted) != 2 || len(refused) != 1 || !strings.Contains(refused[0].Reason, "c12 has 8000000 left to promise") {
+		t.Errorf("%+v, %+v", admitted, refused)
+	}
+	b.silent = true
+	if admitted, refused := l.links.admit(t.Context(), o, decisions); len(admitted) != 3 || len(refused) > 0 {
+		t.Errorf("a silent controller: %+v, %+v", admitted, refused)
+	}
+}
+
+// TestNodeAddress: the node of a single engine has the address that this host has towards users.
+func TestNodeAddress(t *testing.T) {
+	l := NewLinks(&book{}, netip.MustParseAddr("127.0.0.1"))
+	for want, n := range map[string]runtime.Node{
+		"127.0.0.1": {Here: true}, "198.18.0.1": {Here: true, Address: netip.MustParseAddr("198.18.0.1")}, "invalid IP": {},
+	} {
+		if got := l.addressOf(n); got.String() != want {
+			t.Errorf("%v, want %s", got, want)
+		}
+	}
+}

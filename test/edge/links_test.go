@@ -1,0 +1,203 @@
+//go:build docker
+
+package edge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	agentclient "github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/internal/edge/server"
+	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
+)
+
+// switched is a node and users, each at a switch of their own, with a cable between these and a way over
+// a third one.
+type switched struct {
+	site
+	ovs        *testbed.OVS
+	node, user *testbed.Process
+	controller *testbed.Process
+	sdn        *agentclient.SDN
+}
+
+// The addresses of the node and of the host that users are behind.
+const linkNode, linkUsers = "198.18.66.1", "198.18.66.2"
+
+func newSwitched(t *testing.T) *switched {
+	t.Helper()
+	if program := testbed.MissingOVSProgram(); program != "" {
+		t.Skipf("no %s to test against: install openvswitch-switch (scripts/install-deps.sh test)", program)
+	}
+	s := &switched{}
+	s.t = t
+	dir, err := testbed.MakeTempDir()
+	must.Succeed(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	s.dir = dir
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	_, err = os.Stat("/sys/module/openvswitch")
+	s.ovs, err = testbed.NewOVS(ctx, t.TempDir(), err == nil)
+	must.Succeed(t, err)
+	t.Cleanup(s.ovs.Close)
+	s.startController(t)
+	for i := range 3 {
+		must.Succeed(t, s.ovs.AddBridge(ctx, fmt.Sprintf("br%d", i+1), fmt.Sprintf("other-config:datapath-id=%016x", 0xa1+i)))
+	}
+	s.node, s.user = s.host(t, "br1", "node", linkNode), s.host(t, "br2", "user", linkUsers)
+	s.cable(t, "br1", "c12", "br2", "c21")
+	s.cable(t, "br1", "c13", "br3", "c31")
+	s.cable(t, "br3", "c32", "br2", "c23")
+	s.startNode(t)
+	s.client = server.NewClient(s.socket())
+	return s
+}
+
+// startController starts the controller of the switches.
+func (s *switched) startController(t *testing.T) {
+	t.Helper()
+	socket := s.ovs.Path("sdn.sock")
+	var err error
+	s.controller, err = s.ovs.Start(nil, filepath.Join(filepath.Dir(harness.Program(t)), "weir-sdn"), "run", "--listen", s.ovs.ControllerAddress(), "--socket", socket,
+		"--stats-interval", "500ms", "--ovsdb", s.ovs.DatabaseAddress(), "--rate", "20mbit", "--ef-max", "20%", "--af-min", "20%")
+	must.Succeed(t, err)
+	s.sdn = agentclient.NewSDN(socket)
+}
+
+// host adds a host at a switch.
+func (s *switched) host(t *testing.T, bridge, port, address string) *testbed.Process {
+	t.Helper()
+	h, err := s.ovs.AddHost(t.Context(), bridge, port, 9, address+"/24")
+	must.Succeed(t, err)
+	must.Succeed(t, testbed.InNetNS(h.NetNSPath(), func() error { return testbed.ChecksumsInSoftware("eth0") }))
+	return h
+}
+
+// cable connects two switches.
+func (s *switched) cable(t *testing.T, bridgeA, portA, bridgeB, portB string) {
+	t.Helper()
+	s.ip(t, "link", "add", portA, "type", "veth", "peer", "name", portB)
+	for bridge, port := range map[string]string{bridgeA: portA, bridgeB: portB} {
+		s.ip(t, "link", "set", port, "up")
+		_, err := s.ovs.Vsctl(t.Context(), "add-port", bridge, port)
+		must.Succeed(t, err)
+	}
+}
+
+// ip runs ip(8) in the namespace of the switches.
+func (s *switched) ip(t *testing.T, args ...string) {
+	t.Helper()
+	_, err := s.ovs.Run(t.Context(), s.ovs.Space, "ip", args...)
+	must.Succeed(t, err)
+}
+
+// startNode gives the node an engine and an agent.
+func (s *switched) startNode(t *testing.T) {
+	t.Helper()
+	engine, err := testbed.StartEngine(t.Context(), testbed.EngineOptions{NetNSPath: s.node.NetNSPath()})
+	must.Succeed(t, err)
+	t.Cleanup(func() { must.Succeed(t, engine.Stop(context.Background())) })
+	s.engine = engine
+	s.importPages(t, heavyImage, "--work", "0s", "--workers", "64", "--queue", "64", "--bytes", "200000")
+	agent, err := s.ovs.Start(s.node, harness.Program(t), "agent", "--uplink", "eth0", "--rate", "30mbit", "--config", s.config(t),
+		"--socket", s.agentSocket(), "--state-dir", filepath.Join(s.dir, "agent"), "--docker", engine.Socket(), "--podman", "none")
+	must.Succeed(t, err)
+	t.Cleanup(func() { _ = agent.End(syscall.SIGTERM, 20*time.Second) })
+}
+
+func (s *switched) agentSocket() string { return filepath.Join(s.dir, "weir.sock") }
+
+// config writes an empty configuration of the agent.
+func (s *switched) config(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(s.dir, "weir.yaml")
+	must.Succeed(t, os.WriteFile(path, []byte("{}\n"), 0o600))
+	return path
+}
+
+// startManager starts weir-edge with the controller at a URL.
+func (s *switched) startManager(t *testing.T, url string) {
+	t.Helper()
+	cmd := s.engine.Command(os.Getenv(programVariable), "run", "--docker", s.engine.Socket(), "--agent", s.agentSocket(), "--socket", s.socket(),
+		"--state-dir", filepath.Join(s.dir, "edge"), "--sdn", url, "--sdn-users", linkUsers)
+	s.manager = s.begin(t, &manager{cmd: cmd}, s.engine)
+	harness.Await(t, "weir-edge answers", time.Minute, func() error {
+		nodes, err := s.client.Nodes(t.Context())
+		if err == nil && (len(nodes) == 0 || !nodes[0].Weir) {
+			err = fmt.Errorf("it knows %+v", nodes)
+		}
+		return err
+	})
+}
+
+// local is the URL of the controller on this host.
+func (s *switched) local() string { return "unix://" + s.ovs.Path("sdn.sock") }
+
+// dial connects from where users are.
+func (s *switched) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	return dialFrom(ctx, s.user.NetNSPath(), 5*time.Second, network, address)
+}
+
+// promise is the only promise at the controller, once it is as it should be.
+func (s *switched) promise(t *testing.T, what string, is func(v1.SDNPromise) bool) (p v1.SDNPromise) {
+	t.Helper()
+	harness.Await(t, what, 20*time.Second, func() error {
+		l, err := s.sdn.Links(t.Context())
+		if err == nil && (len(l.Promises) != 1 || !is(l.Promises[0])) {
+			err = fmt.Errorf("%+v", l.Promises)
+		}
+		if err == nil {
+			p = l.Promises[0]
+		}
+		return err
+	})
+	return p
+}
+
+// holds returns whether a promise lasts, and is kept or waits only for a datapath without queues.
+func holds(p v1.SDNPromise) bool {
+	return p.Expires == nil && (p.State == v1.PromiseInForce || p.State == v1.PromiseWaiting && strings.Contains(p.Reason, "datapath_type=netdev"))
+}
+
+// explained waits until weir-edge explain says something.
+func (s *switched) explained(t *testing.T, service string, words ...string) {
+	t.Helper()
+	harness.Await(t, fmt.Sprintf("weir-edge explain says %q", words), 20*time.Second, func() error {
+		out, err := s.weirEdge("explain", service)
+		for _, word := range words {
+			if err == nil && !strings.Contains(out, word) {
+				err = errors.New(out)
+			}
+		}
+		return err
+	})
+}
+
+// TestLinks: the minimum of a service is promised on every link to its users by weir-edge, moves or is
+// named as broken within a second when links are cut, and is promised again by a controller that has
+// forgotten it.
+func TestLinks(t *testing.T) {
+	s := newSwitched(t)
+	s.startManager(t, s.local())
+	must.Succeed(t, s.deploy(t, specification("video", heavyImage, 8080, 50, map[string]string{"weir.min": "4mbit"})))
+	p := s.promise(t, "the promise", holds)
+	if p.Service != "video" || p.Node.String() != linkNode || p.Peer.String() != linkUsers || p.Port != 8080 || p.MinBPS != 4e6 || p.BackBPS != 250e3 || len(p.Path) != 2 {
+		t.Errorf("%+v", p)
+	}
+	s.awaitRunning(t, "video", 1, 20*time.Second)
+	harness.Await(t, "users are served", 20*time.Second, func() error { return get("http://"+linkNode+":8080/", s.dial) })
+	s.explained(t, "video", "uplink", "link c12 of switch a1 to switch a2", "link user of switch a2 to "+linkUsers)
+	t.Logf("weir-edge explain\n%s", s.must(t, "explain", "video"))
+}
