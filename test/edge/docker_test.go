@@ -29,6 +29,7 @@ import (
 	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/edge/profile"
 	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/test/harness"
 )
 
@@ -248,7 +249,7 @@ func (s *site) readers(port, users int) (r *readers, leave func()) {
 		all.Go(func() {
 			transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 				conn, err := s.dial(ctx, network, address)
-				return &countingConn{conn, &r.received}, err
+				return &traffic.CountedConn{Conn: conn, Bytes: &r.received}, err
 			}}
 			defer transport.CloseIdleConnections()
 			user := http.Client{Transport: transport, Timeout: time.Minute}

@@ -23,6 +23,7 @@ import (
 	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/edge/profile"
 	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/test/harness"
 )
 
@@ -34,7 +35,7 @@ const nodeRate, nodeBudgetBPS = "40mbit", 38e6
 
 // agentDir is where the agent of the node at an address has its files.
 func (c *cluster) agentDir(address string) testbed.AgentDir {
-	return testbed.AgentDir(filepath.Join(c.dir, "agent-"+address))
+	return testbed.NodeAgentDir(c.dir, address)
 }
 
 // startAgents gives every node an agent.
@@ -43,16 +44,9 @@ func (c *cluster) startAgents(t *testing.T) {
 	c.credentials = newCredentials(t, c.dir)
 	c.agentArgs = c.credentials.byToken(c.credentials.admin)
 	for i, node := range c.nodes {
-		dir := c.agentDir(node.Addr.String())
-		if err := os.Mkdir(string(dir), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := dir.WriteConfig(nil, c.credentials.settings(t, node)); err != nil {
-			t.Fatal(err)
-		}
-		agent, err := node.StartAgent(testbed.AgentOptions{
-			Program: harness.Program(t), Dir: dir, Uplink: node.Interface(), Rate: nodeRate, Docker: c.engines[i].Socket(),
-		})
+		settings := c.credentials.settings(t, node)
+		settings["rate"] = nodeRate
+		agent, err := c.made.StartAgent(t.Context(), i, harness.Program(t), c.dir, settings)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,17 +58,8 @@ func (c *cluster) startAgents(t *testing.T) {
 				t.Logf("the agent of node %d said:\n%s", i, agent.LastWords())
 			}
 		})
-		c.agents = append(c.agents, agentclient.Unix(dir.Socket()))
+		c.agents = append(c.agents, agentclient.Unix(c.agentDir(node.Addr.String()).Socket()))
 		t.Cleanup(c.agents[i].Close)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		err = agent.Await(ctx, 50*time.Millisecond, func(ctx context.Context) error {
-			_, err := c.agents[i].Status(ctx)
-			return err
-		})
-		cancel()
-		if err != nil {
-			t.Fatal(err)
-		}
 	}
 }
 
@@ -266,25 +251,13 @@ func (c *cluster) readers(t *testing.T, node, port int) (leave func()) {
 		defer close(ended)
 		profile.Crowd{URL: c.url(node, port), Users: 12, Timeout: time.Minute, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			conn, err := c.dial(ctx, network, address)
-			return &countingConn{conn, &c.received[node]}, err
+			return &traffic.CountedConn{Conn: conn, Bytes: &c.received[node]}, err
 		}}.Run(ctx)
 	}()
 	return func() {
 		cancel()
 		<-ended
 	}
-}
-
-// countingConn counts what is read.
-type countingConn struct {
-	net.Conn
-	bytes *atomic.Uint64
-}
-
-func (c *countingConn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	c.bytes.Add(uint64(n))
-	return n, err
 }
 
 // testWhereUsersCome: users of a node without an instance have the minimum, which passes

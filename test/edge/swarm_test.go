@@ -33,6 +33,7 @@ import (
 // cluster is a swarm of three engines on one network, with users on it.
 type cluster struct {
 	site
+	made  *testbed.Cluster
 	host  *testbed.Host
 	nodes []*testbed.NetContainer
 	// agents are those of the nodes; none if they have none. weir-edge asks them with
@@ -68,7 +69,7 @@ func newClusterOf(t *testing.T, nodes int) *cluster {
 			t.Error(err)
 		}
 	})
-	c.host, c.nodes, c.engines, c.engine = made.Host, made.Nodes, made.Engines, made.Engines[0]
+	c.made, c.host, c.nodes, c.engines, c.engine = made, made.Host, made.Nodes, made.Engines, made.Engines[0]
 	c.images(ctx, t, made)
 	return c
 }

@@ -6,7 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
+	"syscall"
 	"time"
+
+	"github.com/weir-project/weir/api/v1/client"
 )
 
 // Cluster is a number of nodes on one network, each with an engine of its own. Users are
@@ -98,6 +103,41 @@ func (c *Cluster) Distribute(ctx context.Context, image string) error {
 		}
 	}
 	return nil
+}
+
+// NodeAgentDir returns the folder of the agent of the node at an address, within a folder. {address}
+// stands for any, as in weir-edge run --agents.
+func NodeAgentDir(dir, address string) AgentDir {
+	return AgentDir(filepath.Join(dir, "agent-"+address))
+}
+
+// StartAgent starts the agent of a node, with its files in NodeAgentDir and settings in its
+// configuration, and waits until it answers.
+func (c *Cluster) StartAgent(ctx context.Context, number int, program, dir string, settings map[string]any) (*Agent, error) {
+	node := c.Nodes[number]
+	files := NodeAgentDir(dir, node.Addr.String())
+	if err := os.MkdirAll(string(files), 0o700); err != nil {
+		return nil, fmt.Errorf("make the agent's folder: %w", err)
+	}
+	if err := files.WriteConfig(nil, settings); err != nil {
+		return nil, err
+	}
+	agent, err := node.StartAgent(AgentOptions{Program: program, Dir: files, Uplink: node.Interface(), Docker: c.Engines[number].Socket()})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	asked := client.Unix(files.Socket())
+	defer asked.Close()
+	err = agent.Await(ctx, 50*time.Millisecond, func(ctx context.Context) error {
+		_, err := asked.Status(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, errors.Join(err, agent.End(syscall.SIGTERM, 10*time.Second))
+	}
+	return agent, nil
 }
 
 // Close ends all engines and removes the network.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 )
 
@@ -55,4 +56,17 @@ func (p Pages) Serve(ctx context.Context, listener net.Listener) error {
 		return fmt.Errorf("serve pages: %w", err)
 	}
 	return nil
+}
+
+// CountedConn is a connection whose received bytes are counted.
+type CountedConn struct {
+	net.Conn
+	Bytes *atomic.Uint64
+}
+
+// Read implements [net.Conn].
+func (c *CountedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.Bytes.Add(uint64(n))
+	return n, err
 }

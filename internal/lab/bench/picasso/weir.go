@@ -73,7 +73,7 @@ func (b *bed) startWeir(ctx context.Context) (manager *testbed.Process, end func
 		}
 		ends = append(ends, endAgent)
 	}
-	if err := b.edge.Start("--agents", "unix://"+b.agentDir("{address}").Socket()); err != nil {
+	if err := b.edge.Start("--agents", "unix://"+testbed.NodeAgentDir(b.dir, "{address}").Socket()); err != nil {
 		return nil, nil, err
 	}
 	manager = b.edge.Process()
@@ -96,38 +96,13 @@ func (b *bed) startWeir(ctx context.Context) (manager *testbed.Process, end func
 	return manager, end, err
 }
 
-// agentDir returns the folder of a node's agent.
-func (b *bed) agentDir(address string) testbed.AgentDir {
-	return testbed.AgentDir(filepath.Join(b.dir, "agent-"+address))
-}
-
 func (b *bed) startAgent(ctx context.Context, number int) (end func() error, err error) {
-	node := b.cluster.Nodes[number]
-	dir := b.agentDir(node.Addr.String())
-	if err := os.MkdirAll(string(dir), 0o700); err != nil {
-		return nil, fmt.Errorf("make the agent's folder: %w", err)
-	}
-	if err := dir.WriteConfig(nil, nil); err != nil {
-		return nil, err
-	}
-	agent, err := node.StartAgent(testbed.AgentOptions{
-		Program: b.options.WeirBinary, Dir: dir, Uplink: node.Interface(), Rate: policy.FormatRate(b.options.CompetitionLinkBPS),
-		Docker: b.cluster.Engines[number].Socket(),
-	})
+	settings := map[string]any{"rate": policy.FormatRate(b.options.CompetitionLinkBPS)}
+	agent, err := b.cluster.StartAgent(ctx, number, b.options.WeirBinary, b.dir, settings)
 	if err != nil {
 		return nil, err
 	}
-	end = func() error { return agent.End(syscall.SIGTERM, 10*time.Second) }
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	err = agent.Await(ctx, 50*time.Millisecond, func(context.Context) error {
-		_, err := os.Stat(dir.Socket())
-		return err
-	})
-	if err != nil {
-		return nil, errors.Join(err, end())
-	}
-	return end, nil
+	return func() error { return agent.End(syscall.SIGTERM, 10*time.Second) }, nil
 }
 
 // deploy wants a service on so many nodes, no more instances, and a minimum for it if that is
