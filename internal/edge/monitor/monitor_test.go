@@ -81,7 +81,7 @@ func board(name string) *agent {
 			}},
 			Containers: []v1.Container{
 				{ID: "c1", Name: "web-1", Direction: v1.Direction{RateBPS: 4e6, Policy: v1.Policy{MinBPS: 5e6}, Shares: []v1.Share{{Uplink: "wwan0", AdmittedBPS: 1, RateBPS: 1e6}, {Uplink: "eth0", AdmittedBPS: 5e6, RateBPS: 3e6}}}, State: v1.StateOK},
-				{ID: "c2", Name: "other", Direction: v1.Direction{Policy: v1.Policy{MinBPS: 20e6}, Shares: []v1.Share{{Uplink: "eth0", AdmittedBPS: 20e6}}}, State: v1.StateOK},
+				{ID: "c2", Name: "other", Direction: v1.Direction{Policy: v1.Policy{MinBPS: 20e6}, Shares: []v1.Share{{Uplink: "eth0", Controlled: true, AdmittedBPS: 20e6, EntitledBPS: 19e6}}}, State: v1.StateOK},
 				{ID: "host", Name: "host", Runtime: "host", Direction: v1.Direction{Shares: []v1.Share{{Uplink: "eth0", AdmittedBPS: 1e6}}}},
 			},
 		},
@@ -130,6 +130,9 @@ func TestNodes(t *testing.T) {
 	n := m.Nodes()[0]
 	if n.State != StateReady || n.Reason != "" || len(n.Problems) != 0 || *n.AgeSeconds != 1 {
 		t.Errorf("%+v", n)
+	}
+	if n.Containers[0].MinCut || !n.Containers[1].MinCut {
+		t.Errorf("the uplink has become too slow for a minimum: %+v", n.Containers)
 	}
 	if c := n.Containers[0]; len(n.Containers) != 2 || *c.CPUs != 1 || *c.MemoryBytes != 2e6 || c.SentBPS != 3e6 || c.MinBPS != 5e6 || c.AdmittedBPS != 5e6 {
 		t.Errorf("%+v", n.Containers)

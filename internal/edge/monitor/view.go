@@ -70,8 +70,10 @@ type Container struct {
 	// node's uplink.
 	MinBPS      uint64
 	AdmittedBPS uint64
-	State       v1.State
-	Reason      string
+	// MinCut: the uplink has become too slow for what was admitted.
+	MinCut bool
+	State  v1.State
+	Reason string
 }
 
 // Is reports whether a container has a name in its engine, or is a task of the Swarm service of
@@ -206,6 +208,9 @@ func admitted(c *v1.Container, uplink string) uint64 {
 	return min(share(c, uplink).AdmittedBPS, policy.MaxRateBPS)
 }
 
+// isCut reports whether an uplink has become too slow for a minimum that was admitted there.
+func isCut(s v1.Share) bool { return s.Controlled && s.EntitledBPS < s.AdmittedBPS }
+
 func (r *reading) containers(uplink string) []Container {
 	measured := map[string]*v1.MeasuredContainer{}
 	for i := range r.node.Measured.Containers {
@@ -223,6 +228,7 @@ func (r *reading) containers(uplink string) []Container {
 		}
 		if uplink != "" {
 			c.AdmittedBPS, c.SentBPS = admitted(seen, uplink), share(seen, uplink).RateBPS
+			c.MinCut = isCut(share(seen, uplink))
 		}
 		if used := measured[seen.ID]; used != nil {
 			c.MemoryBytes = used.MemoryBytes

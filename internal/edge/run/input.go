@@ -151,7 +151,7 @@ func (m *Manager) measureInstance(o *observation, i *engine.Instance) {
 		if !own && !c.Is(proxy.ContainerName(i.Service)) {
 			continue
 		}
-		if c.State == v1.StateRejected {
+		if c.State == v1.StateRejected || c.MinCut {
 			i.MinRefused, i.Reason = true, c.Reason
 		} else if refusal := m.minimums.Refusal(c.ID); refusal != "" {
 			i.MinRefused, i.Reason = true, refusal

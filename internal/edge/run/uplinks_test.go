@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/monitor"
 	"github.com/weir-project/weir/internal/edge/proxy"
@@ -56,6 +57,30 @@ func TestWhatProxiesSend(t *testing.T) {
 	for _, i := range in.Instances {
 		if want := map[string]uint64{"shop-1": 10e6}[i.ID]; i.SentBPS != want {
 			t.Errorf("%s sends %d bit/s, want %d", i.ID, i.SentBPS, want)
+		}
+	}
+}
+
+// TestMinimumRefused: a minimum that an agent rejects, or that its uplink has become too slow for, is
+// refused to the instance.
+func TestMinimumRefused(t *testing.T) {
+	m := newManager(t)
+	for name, change := range map[string]func(*monitor.Container){
+		"kept":     func(*monitor.Container) {},
+		"rejected": func(c *monitor.Container) { c.State = v1.StateRejected },
+		"cut":      func(c *monitor.Container) { c.MinCut = true },
+	} {
+		s := sending()
+		for k := range s.nodes[0].Reported.Containers {
+			if c := &s.nodes[0].Reported.Containers[k]; c.ID == "i" {
+				c.Reason = "why"
+				change(c)
+			}
+		}
+		for _, i := range m.input(s).Instances {
+			if refused := i.ID == "shop-1" && name != "kept"; i.MinRefused != refused || refused && i.Reason != "why" {
+				t.Errorf("%s: %+v", name, i)
+			}
 		}
 	}
 }
