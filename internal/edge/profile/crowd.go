@@ -31,6 +31,8 @@ type Crowd struct {
 	Fresh bool
 	// Dial connects a user; nil: from this host.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Tell is called with each request that counts, by one user at a time; may be nil.
+	Tell func(took time.Duration, answered bool)
 }
 
 // Answers are the results of a crowd's requests.
@@ -105,6 +107,9 @@ func (c Crowd) Run(ctx context.Context) Answers {
 				}
 				if err != nil {
 					total.LastError = err
+				}
+				if c.Tell != nil {
+					c.Tell(took, answered)
 				}
 				mu.Unlock()
 				if !answered {

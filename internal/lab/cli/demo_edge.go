@@ -7,44 +7,53 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"path/filepath"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weir-project/weir/api/v1/edge"
-	"github.com/weir-project/weir/internal/edge/profile"
 	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/internal/front/web"
 	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 const (
 	// edgePage is where the page of weir-edge is by default.
 	edgePage = "127.0.0.1:7483"
-	// edgePort is the service's, for users.
-	edgePort = 8080
-	// edgeMaxUsers is what one instance of the demo's service can serve.
+	// edgePort is the shop's, for users; cameraPort and backupPort are the others'.
+	edgePort, cameraPort, backupPort = 8080, 8081, 9000
+	// edgeMaxUsers is what one instance of the shop can serve.
 	edgeMaxUsers = 10
 	// edgeAvailability, in percent, takes two nodes of 99 %, which is what is assumed of a new
 	// node.
 	edgeAvailability = 99.9
+	// edgeUplinkBPS is the rate of each node's uplink, cameraMinBPS the minimum of the camera: more than
+	// half of an uplink can promise.
+	edgeUplinkBPS, cameraMinBPS = 20_000_000, 12_000_000
+	cameraViewers               = 8
 	// edgePatience bounds each wait for something that weir-edge does.
 	edgePatience = 60 * time.Second
 	edgePicture  = time.Second
+	edgePoll     = 100 * time.Millisecond
 	edgeService  = "shop"
+	edgeCamera   = "camera"
 	edgeImage    = "weir-demo/pages:1"
+	// edgeVideo serves parts of a video as fast as the uplink takes them.
+	edgeVideo = "weir-demo/video:1"
 )
 
 func newDemoEdgeCommand() *cobra.Command {
 	d := &edgeDemo{}
 	cmd := &cobra.Command{
 		Use:   "edge",
-		Short: "Show weir-edge at work on three nodes",
-		Long: `Show weir-edge at work: a service is pushed and deployed, a crowd comes, replicas start
-on other nodes, a node dies, its instances start elsewhere, and it comes back. Each second
-the picture of 'weir-edge top' is shown.
+		Short: "Show weir-edge and its agents at work on three nodes",
+		Long: `Show weir-edge at work on three nodes, each with an agent: a shop is pushed and deployed, a
+crowd comes and replicas start on other nodes; a camera with weir.min keeps it beside
+backups that fill all uplinks; when its node's uplink is halved, the agent there refuses the
+minimum, and weir-edge moves the camera to another node; a node dies, its instances start
+elsewhere, and it comes back. What users get is measured at their sockets, all the time.
 
 Everything is real and nothing of this machine's is touched: the nodes are private Docker
 engines in network namespaces, with addresses from 198.18.0.0/15, that form a Swarm; nodes
@@ -69,27 +78,30 @@ the one beside this program.`,
 	return cmd
 }
 
-// edgeDemo is one run: the nodes, weir-edge and the crowd.
+// edgeDemo is one run: the nodes with their agents, weir-edge and the users.
 type edgeDemo struct {
 	demoStage
 	nodes int
 	once  bool
 
-	program, edgeProgram string
+	program, weirProgram, edgeProgram string
 
 	cluster *testbed.Cluster
+	agents  []*testbed.Agent
 	manager *testbed.Edge
-	text    string             // of the scene
-	leave   context.CancelFunc // ends the crowd
-	crowd   chan struct{}      // closed when it has gone
+	text    string // of the scene
+
+	shoppers, viewers demoUsers
+	backups           []*demoUsers // of each node
+	watched           string       // where the viewers are
 }
 
 func (d *edgeDemo) show(ctx context.Context) error {
 	if err := d.play(ctx); err != nil || d.once {
 		return err
 	}
-	d.scene("That was all. The crowd stays until you press Ctrl-C.")
-	d.watch(ctx, func() bool { return false })
+	d.scene("That was all. The users stay until you press Ctrl-C.")
+	d.watch(ctx, func(edge.Snapshot) bool { return false })
 	return nil
 }
 
@@ -102,6 +114,9 @@ func (d *edgeDemo) checkPrograms() (err error) {
 	}
 	if d.program, err = os.Executable(); err != nil {
 		return fmt.Errorf("find this program: %w", err)
+	}
+	if d.weirProgram, err = cmdline.BesideThis("weir"); err != nil {
+		return err
 	}
 	if d.edgeProgram = os.Getenv("WEIR_EDGE_BIN"); d.edgeProgram == "" {
 		d.edgeProgram, err = cmdline.BesideThis("weir-edge")
@@ -124,9 +139,25 @@ func (d *edgeDemo) setUp(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if err := d.cluster.Engines[0].ImportService(ctx, edgeImage, map[string]string{"/bin/weir-lab": d.program},
-		[]string{"/bin/weir-lab", "traffic", "pages", "--work", "20ms", "--workers", "4", "--queue", "8", "--bytes", "2000"}); err != nil {
+	for image, args := range map[string][]string{
+		edgeImage: {"--work", "20ms", "--workers", "4", "--queue", "8", "--bytes", "2000"},
+		edgeVideo: {"--work", "0s", "--workers", "64", "--queue", "64", "--bytes", "5000000"},
+	} {
+		command := append([]string{"/bin/weir-lab", "traffic", "pages"}, args...)
+		if err := d.cluster.Engines[0].ImportService(ctx, image, map[string]string{"/bin/weir-lab": d.program}, command); err != nil {
+			return err
+		}
+	}
+	if err := d.cluster.Distribute(ctx, edgeVideo); err != nil {
 		return err
+	}
+	d.say("Starting weir agent on each node, with an uplink of %s.", policy.FormatRate(edgeUplinkBPS))
+	for node := range d.nodes {
+		agent, err := d.cluster.StartAgent(ctx, node, d.weirProgram, d.dir, uplinkOf(edgeUplinkBPS))
+		if err != nil {
+			return err
+		}
+		d.agents = append(d.agents, agent)
 	}
 	if err := d.startManager(ctx); err != nil {
 		return err
@@ -134,13 +165,28 @@ func (d *edgeDemo) setUp(ctx context.Context) (err error) {
 	if d.openPage("page", edgePage, web.NewEdge(web.Feed(d.manager.Socket()), nil, web.Pages{}, slog.New(slog.DiscardHandler))) {
 		d.say("The page is at %s.", d.pageURL)
 	}
+	d.shoppers, d.viewers = demoUsers{name: "shop", dial: d.dial}, demoUsers{name: "camera", dial: d.dial}
 	return nil
+}
+
+// uplinkOf returns the settings of an agent whose uplink has a rate.
+func uplinkOf(rateBPS uint64) map[string]any {
+	return map[string]any{"rate": policy.FormatRate(rateBPS)}
+}
+
+// agentDir returns the folder of a node's agent.
+func (d *edgeDemo) agentDir(node int) testbed.AgentDir {
+	return testbed.NodeAgentDir(d.dir, d.cluster.Nodes[node].Addr.String())
 }
 
 func (d *edgeDemo) startManager(ctx context.Context) (err error) {
 	repository := net.JoinHostPort(d.cluster.Nodes[0].Addr.String(), "7482")
-	d.say("Starting weir-edge run --repository %s.", repository)
-	if err := d.manager.Start("--agent", filepath.Join(d.dir, "none"), "--repository", repository); err != nil {
+	d.say("Starting weir-edge run --repository %s --agents ...", repository)
+	agents := []string{"--agents", "unix://" + testbed.NodeAgentDir(d.dir, "{address}").Socket()}
+	if d.nodes == 1 {
+		agents = []string{"--agent", d.agentDir(0).Socket()}
+	}
+	if err := d.manager.Start(append(agents, "--repository", repository)...); err != nil {
 		return err
 	}
 	err = d.manager.Await(ctx, edgePatience, func(s edge.Snapshot) error {
@@ -150,41 +196,24 @@ func (d *edgeDemo) startManager(ctx context.Context) (err error) {
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("wait until weir-edge knows all nodes: %w", err)
+		return fmt.Errorf("wait until weir-edge knows all nodes and agents: %w", err)
 	}
 	return nil
 }
 
-// ready returns the number of ready nodes.
+// ready returns the number of ready nodes with an agent.
 func ready(s edge.Snapshot) (count int) {
 	for _, n := range s.Nodes {
-		if n.State == "ready" {
+		if n.State == "ready" && n.Weir {
 			count++
 		}
 	}
 	return count
 }
 
-// comes lets a crowd of another size come to the first node.
-func (d *edgeDemo) comes(ctx context.Context, users int) {
-	d.goes()
-	ctx, d.leave = context.WithCancel(ctx)
-	gone := make(chan struct{})
-	d.crowd = gone
-	url := fmt.Sprintf("http://%s/", net.JoinHostPort(d.cluster.Nodes[0].Addr.String(), fmt.Sprint(edgePort)))
-	go func() {
-		defer close(gone)
-		profile.Crowd{URL: url, Users: users, Timeout: 5 * time.Second, Dial: d.dial}.Run(ctx)
-	}()
-}
-
-// goes ends the crowd.
-func (d *edgeDemo) goes() {
-	if d.leave != nil {
-		d.leave()
-		<-d.crowd
-		d.leave = nil
-	}
+// url returns a port of a node.
+func (d *edgeDemo) url(node, port int) string {
+	return fmt.Sprintf("http://%s/", net.JoinHostPort(d.cluster.Nodes[node].Addr.String(), fmt.Sprint(port)))
 }
 
 // dial connects from the network that the nodes are on.
@@ -196,8 +225,8 @@ func (d *edgeDemo) dial(ctx context.Context, network, address string) (conn net.
 	return conn, errors.Join(entered, err)
 }
 
-// specification returns the demo's service.
-func (d *edgeDemo) specification() map[string]any {
+// shop returns the shop's specification.
+func (d *edgeDemo) shop() map[string]any {
 	qos := map[string]any{"responseTime": 2}
 	if d.nodes > 1 {
 		qos["availability"] = edgeAvailability
@@ -209,11 +238,31 @@ func (d *edgeDemo) specification() map[string]any {
 	}
 }
 
+// camera returns the camera's. A rule keeps it from the first node, which manages the swarm and does not
+// die, while another one can have it.
+func (d *edgeDemo) camera(first string) map[string]any {
+	document := map[string]any{
+		"par":    map[string]any{"serviceName": edgeCamera, "imageName": edgeVideo},
+		"ports":  []any{map[string]any{"host": cameraPort, "container": 80}},
+		"limits": map[string]any{"instances": 1},
+		"labels": map[string]any{policy.LabelMin: policy.FormatRate(cameraMinBPS)},
+	}
+	if d.nodes > 1 {
+		document["algorithm"], document["rule"] = "rule", fmt.Sprintf("option.node != %q", first)
+	}
+	return document
+}
+
 func (d *edgeDemo) close() error {
 	problems := []error{d.closePage()}
-	d.goes()
+	for _, users := range append(d.backups, &d.shoppers, &d.viewers) {
+		users.goAway()
+	}
 	if d.manager != nil && d.manager.Process() != nil {
 		_ = d.manager.Process().End(syscall.SIGTERM, demoPatience) // its engines end anyway
+	}
+	for _, agent := range d.agents {
+		problems = append(problems, agent.End(syscall.SIGTERM, demoPatience))
 	}
 	if d.cluster != nil {
 		problems = append(problems, d.cluster.Close())

@@ -8,40 +8,43 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/api/v1/edge"
+	"github.com/weir-project/weir/internal/agent/top"
 	"github.com/weir-project/weir/internal/front/cmdline"
+	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // play shows the scenes, one after the other. A scene lasts until what it announces has
 // happened, and a little longer.
 func (d *edgeDemo) play(ctx context.Context) error {
-	if err := d.deploy(ctx); err != nil {
-		return err
+	scenes := []func(context.Context) error{d.deployShop, d.crowd, d.deployCamera, d.fillUplinks}
+	if d.nodes > 1 {
+		scenes = append(scenes, d.halveUplink, d.loseNode)
 	}
-	crowd, wanted := 28, 3
-	if d.nodes == 1 {
-		crowd, wanted = 18, 2
+	for _, scene := range scenes {
+		if err := scene(ctx); err != nil {
+			return err
+		}
 	}
-	d.scene("A crowd of 6 users comes to node 1. An instance serves %d: nothing has to change.", edgeMaxUsers)
-	d.comes(ctx, 6)
-	if err := d.until(ctx, "users are served", func(s edge.Snapshot) bool { return len(s.Services) > 0 && s.Services[0].Users > 0 }); err != nil {
-		return err
-	}
-	d.scene("The crowd grows to %d users. weir-edge starts more instances, where users gain most by them.", crowd)
-	d.comes(ctx, crowd)
-	if err := d.until(ctx, "there are instances enough", func(s edge.Snapshot) bool { return running(s, "") >= wanted }); err != nil {
-		return err
-	}
-	if d.nodes == 1 {
-		return nil
-	}
-	return d.loseNode(ctx, wanted)
+	return nil
 }
 
-// deploy pushes the service into the repository, and deploys it from there.
-func (d *edgeDemo) deploy(ctx context.Context) error {
+// deploy deploys a service by weir-edge.
+func (d *edgeDemo) deploy(name string, document map[string]any) error {
+	path, err := d.manager.WriteSpecification(name, document)
+	if err != nil {
+		return err
+	}
+	_, err = d.manager.Run("deploy", path)
+	return err
+}
+
+// deployShop pushes the shop into the repository, and deploys it from there.
+func (d *edgeDemo) deployShop(ctx context.Context) error {
 	d.scene("weir-edge push %s --spec shop.json; weir-edge deploy %s. Nodes get the image from the repository, when they need it.", edgeImage, edgeService)
-	path, err := d.manager.WriteSpecification(edgeService, d.specification())
+	path, err := d.manager.WriteSpecification(edgeService, d.shop())
 	if err != nil {
 		return err
 	}
@@ -52,47 +55,178 @@ func (d *edgeDemo) deploy(ctx context.Context) error {
 		return err
 	}
 	if d.nodes == 1 {
-		return d.until(ctx, "the service answers", func(s edge.Snapshot) bool { return running(s, "") > 0 })
+		return d.until(ctx, "the shop answers", func(s edge.Snapshot) bool { return running(s, edgeService, "") > 0 })
 	}
-	d.scene("It is to be there for %v %% of the time, which takes two nodes.", edgeAvailability)
-	return d.until(ctx, "the service answers on two nodes", func(s edge.Snapshot) bool { return running(s, "") > 1 })
+	d.scene("The shop is to be there for %v %% of the time, which takes two nodes.", edgeAvailability)
+	return d.until(ctx, "the shop answers on two nodes", func(s edge.Snapshot) bool { return running(s, edgeService, "") > 1 })
 }
 
-// loseNode cuts a node off that has an instance, and not weir-edge, and brings it back.
-func (d *edgeDemo) loseNode(ctx context.Context, wanted int) error {
+// wanted is how many instances of the shop the large crowd takes.
+func (d *edgeDemo) wanted() int { return min(d.nodes+1, 3) }
+
+// crowd lets users come to the shop at the first node, first some and then many.
+func (d *edgeDemo) crowd(ctx context.Context) error {
+	d.scene("6 users come to the shop at node 1. An instance serves %d: nothing has to change.", edgeMaxUsers)
+	d.shoppers.come(ctx, d.url(0, edgePort), 6)
+	served := func(edge.Snapshot) bool { return d.shoppers.lately(time.Second).answers > 0 }
+	if err := d.until(ctx, "users are served", served); err != nil {
+		return err
+	}
+	count := edgeMaxUsers*d.wanted() - 2
+	d.scene("Now it is %d users. weir-edge starts more instances, where users gain most by them.", count)
+	d.shoppers.come(ctx, d.url(0, edgePort), count)
+	return d.until(ctx, "there are instances enough", func(s edge.Snapshot) bool {
+		return running(s, edgeService, "") >= max(d.wanted(), s.Services[0].Instances)
+	})
+}
+
+// deployCamera deploys the camera and lets its viewers come.
+func (d *edgeDemo) deployCamera(ctx context.Context) error {
 	seen, err := d.manager.Snapshot(ctx)
 	if err != nil {
 		return err
 	}
-	victim, name := d.victim(seen)
-	if victim < 0 {
-		return errors.New("all instances are on the node that manages the swarm, though the service is to outlast a node")
+	first := ""
+	for _, n := range seen.Nodes {
+		if n.Address == d.cluster.Nodes[0].Addr.String() {
+			first = n.Name
+		}
 	}
-	d.scene("Node %s dies: its cable is pulled. What was there starts elsewhere; users are sent to others at once.", name)
-	if err := d.cable(ctx, victim, "down"); err != nil {
+	d.scene("weir-edge deploy camera.json, with the label weir.min=%s. %d viewers come to the node where the camera is, and take what they can get.",
+		policy.FormatRate(cameraMinBPS), cameraViewers)
+	if err := d.deploy(edgeCamera, d.camera(first)); err != nil {
 		return err
 	}
-	err = d.until(ctx, "instances enough answer elsewhere", func(s edge.Snapshot) bool { return running(s, name) >= wanted && ready(s) < d.nodes })
-	if err != nil {
-		return err
-	}
-	d.scene("Node %s is back. It takes instances again; what is too many ends after a minute without need.", name)
-	if err := d.cable(ctx, victim, "up"); err != nil {
-		return err
-	}
-	return d.until(ctx, "the node is ready", func(s edge.Snapshot) bool { return ready(s) == d.nodes })
+	return d.until(ctx, "the viewers have the minimum", func(edge.Snapshot) bool { return d.viewers.keeps(cameraMinBPS, 2*time.Second) })
 }
 
-// victim returns a node with an instance that is not the first; -1 without one.
-func (d *edgeDemo) victim(s edge.Snapshot) (number int, name string) {
-	for i := 1; i < len(d.cluster.Nodes); i++ {
+// fillUplinks starts a backup on each node.
+func (d *edgeDemo) fillUplinks(ctx context.Context) error {
+	d.scene("A backup with weir.weight=1000 starts on each node and fills the uplink. The camera keeps its minimum; shop and backups share the rest.")
+	began := time.Now()
+	for node, engine := range d.cluster.Engines {
+		_, err := engine.Run(ctx, testbed.RunOptions{
+			Name: "backup", Image: edgeVideo, PublishTCP: map[uint16]uint16{backupPort: 80}, Labels: map[string]string{policy.LabelWeight: "1000"},
+			Args: []string{"/bin/weir-lab", "traffic", "pages", "--work", "0s", "--workers", "8", "--queue", "8", "--bytes", "50000000"},
+		})
+		if err != nil {
+			return err
+		}
+		backup := &demoUsers{name: fmt.Sprintf("backup %d", node+1), dial: d.dial}
+		backup.come(ctx, d.url(node, backupPort), 4)
+		d.backups = append(d.backups, backup)
+	}
+	const settled = 2 * time.Second
+	err := d.until(ctx, "backups fill the uplinks", func(edge.Snapshot) bool {
+		least := min(d.backups[0].lately(time.Second).bps, d.backups[len(d.backups)-1].lately(time.Second).bps)
+		return least > edgeUplinkBPS/10 && time.Since(began) > settled && d.viewers.keeps(cameraMinBPS, settled)
+	})
+	if err == nil {
+		d.sayShort(began, "the backups started")
+	}
+	return err
+}
+
+// sayShort says for how long viewers had less than the camera's minimum.
+func (d *edgeDemo) sayShort(since time.Time, what string) {
+	from, until, least := d.viewers.short(cameraMinBPS, since)
+	if until == 0 {
+		d.say("Since %s the viewers have had the minimum in each second: %s in the worst one.", what, demoRate(least))
+		return
+	}
+	d.say("The viewers had less than the minimum for %.1f s, until %.1f s after %s: %s in the worst second.", (until - from).Seconds(), until.Seconds(), what, demoRate(least))
+}
+
+// setUplink gives the uplink of a node another rate, as its agent is told.
+func (d *edgeDemo) setUplink(ctx context.Context, node int, rateBPS uint64) error {
+	if err := d.agentDir(node).WriteConfig(nil, uplinkOf(rateBPS)); err != nil {
+		return err
+	}
+	agent := client.Unix(d.agentDir(node).Socket())
+	defer agent.Close()
+	_, err := agent.Reload(ctx)
+	return err
+}
+
+// home returns the node where the camera runs.
+func (d *edgeDemo) home(s edge.Snapshot) (number int, name string) {
+	for _, i := range s.Instances {
 		for _, n := range s.Nodes {
-			if n.Address == d.cluster.Nodes[i].Addr.String() && n.Instances > 0 {
-				return i, n.Name
+			if i.Service != edgeCamera || i.State != "running" || i.Node != n.Name || n.State == "gone" {
+				continue
+			}
+			for number := range d.cluster.Nodes {
+				if n.Address == d.cluster.Nodes[number].Addr.String() {
+					return number, n.Name
+				}
 			}
 		}
 	}
 	return -1, ""
+}
+
+// cameraIsAt returns the node where the camera runs now.
+func (d *edgeDemo) cameraIsAt(ctx context.Context) (number int, name string, err error) {
+	seen, err := d.manager.Snapshot(ctx)
+	if err != nil {
+		return -1, "", err
+	}
+	if number, name = d.home(seen); number < 0 {
+		err = errors.New("the camera runs nowhere")
+	}
+	return number, name, err
+}
+
+// halveUplink halves the uplink of the camera's node, so that its minimum does not fit any more.
+func (d *edgeDemo) halveUplink(ctx context.Context) error {
+	number, name, err := d.cameraIsAt(ctx)
+	if err != nil {
+		return err
+	}
+	half := uint64(edgeUplinkBPS / 2)
+	d.scene("The uplink of %s is halved: %s is left. The agent there refuses the camera's minimum, and weir-edge moves the camera to a node that has room.", name, policy.FormatRate(half))
+	began := time.Now()
+	if err := d.setUplink(ctx, number, half); err != nil {
+		return err
+	}
+	err = d.until(ctx, "the camera is elsewhere, with its minimum", func(s edge.Snapshot) bool {
+		now, _ := d.home(s)
+		return now >= 0 && now != number && d.viewers.keeps(cameraMinBPS, 2*time.Second)
+	})
+	if err != nil {
+		return err
+	}
+	d.sayShort(began, "the uplink was halved")
+	return d.setUplink(ctx, number, edgeUplinkBPS)
+}
+
+// loseNode cuts off the node where the camera is, and brings it back.
+func (d *edgeDemo) loseNode(ctx context.Context) error {
+	number, name, err := d.cameraIsAt(ctx)
+	if err != nil {
+		return err
+	}
+	if number == 0 {
+		return errors.New("the camera is on the node that manages the swarm, though its rule names the others")
+	}
+	d.scene("The uplink is whole again. Now %s dies: its cable is pulled. What was there starts elsewhere, the camera with its minimum.", name)
+	began := time.Now()
+	if err := d.cable(ctx, number, "down"); err != nil {
+		return err
+	}
+	err = d.until(ctx, "instances enough answer elsewhere, the camera with its minimum", func(s edge.Snapshot) bool {
+		now, _ := d.home(s)
+		return running(s, edgeService, name) >= d.wanted() && ready(s) < d.nodes && now >= 0 && now != number && d.viewers.keeps(cameraMinBPS, 2*time.Second)
+	})
+	if err != nil {
+		return err
+	}
+	d.sayShort(began, "the node died")
+	d.scene("%s is back. It takes instances again; what is too many ends after a minute without need.", name)
+	if err := d.cable(ctx, number, "up"); err != nil {
+		return err
+	}
+	return d.until(ctx, "the node is ready", func(s edge.Snapshot) bool { return ready(s) == d.nodes })
 }
 
 func (d *edgeDemo) cable(ctx context.Context, node int, state string) error {
@@ -102,10 +236,10 @@ func (d *edgeDemo) cable(ctx context.Context, node int, state string) error {
 	return nil
 }
 
-// running returns the number of running instances on other nodes.
-func running(s edge.Snapshot, except string) (count int) {
+// running returns the number of running instances of a service on other nodes.
+func running(s edge.Snapshot, service, except string) (count int) {
 	for _, i := range s.Instances {
-		if i.State == "running" && i.Node != except {
+		if i.Service == service && i.State == "running" && i.Node != except {
 			count++
 		}
 	}
@@ -115,57 +249,85 @@ func running(s edge.Snapshot, except string) (count int) {
 // scene announces what happens.
 func (d *edgeDemo) scene(format string, args ...any) {
 	d.text = fmt.Sprintf(format, args...)
-	d.say("\n%s", d.text)
+	d.say("\n%s", strings.Join(cmdline.Wrap(d.text, top.DefaultWidth), "\n"))
 }
 
 // lookTime is how long a scene is left to be looked at when its end has come.
-const lookTime = 3 * time.Second
+const lookTime = 2 * time.Second
 
-// until shows pictures until something holds, and a little longer.
+// until shows what users get until something holds, and a little longer.
 func (d *edgeDemo) until(ctx context.Context, what string, holds func(edge.Snapshot) bool) error {
-	began := time.Now()
-	held := false
-	d.watch(ctx, func() bool {
-		seen, err := d.manager.Snapshot(ctx)
-		held = err == nil && holds(seen)
+	began, held := time.Now(), false
+	d.watch(ctx, func(s edge.Snapshot) bool {
+		held = holds(s)
 		return held || time.Since(began) > edgePatience
 	})
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	if !held {
+		d.picture()
 		return fmt.Errorf("wait until %s: not within %v", what, edgePatience)
 	}
-	d.say("(after %.1f s)", time.Since(began).Seconds())
-	for end := time.Now().Add(lookTime); time.Now().Before(end) && ctx.Err() == nil; {
-		d.watch(ctx, func() bool { return time.Now().After(end) })
+	end := time.Now().Add(lookTime)
+	d.watch(ctx, func(edge.Snapshot) bool { return time.Now().After(end) })
+	if !cmdline.IsTerminal(d.out) {
+		d.picture()
 	}
 	return ctx.Err()
 }
 
-// watch shows a picture each second until done, or ctx ends.
-func (d *edgeDemo) watch(ctx context.Context, done func() bool) {
-	var next time.Time
-	for ctx.Err() == nil && !done() {
-		if time.Now().After(next) {
-			d.picture()
-			next = time.Now().Add(edgePicture)
+// watch shows each second what users get, until done, or ctx ends. Viewers follow the camera.
+func (d *edgeDemo) watch(ctx context.Context, done func(edge.Snapshot) bool) {
+	next := time.Now().Add(edgePicture)
+	for ctx.Err() == nil {
+		if seen, err := d.manager.Snapshot(ctx); err == nil { // it may be starting again
+			d.follow(ctx, seen)
+			if done(seen) {
+				return
+			}
 		}
-		wait(ctx, demoPoll)
+		if time.Now().After(next) {
+			if cmdline.IsTerminal(d.out) {
+				d.picture()
+			} else {
+				fmt.Fprintf(d.out, "%s\n", d.users())
+			}
+			next = next.Add(edgePicture)
+		}
+		wait(ctx, edgePoll)
 	}
 }
 
-// picture shows the output of `weir-edge top`; on a terminal in the place of the previous one.
+// follow sends viewers to the node where the camera is, as a name server does that goes by weir-edge.
+func (d *edgeDemo) follow(ctx context.Context, s edge.Snapshot) {
+	if number, _ := d.home(s); number >= 0 && d.watched != d.url(number, cameraPort) {
+		d.watched = d.url(number, cameraPort)
+		d.viewers.come(ctx, d.watched, cameraViewers)
+	}
+}
+
+// users says what users have measured in the last second.
+func (d *edgeDemo) users() string {
+	parts := []string{d.shoppers.requests(edgePicture)}
+	for _, users := range append([]*demoUsers{&d.viewers}, d.backups...) {
+		parts = append(parts, users.rates(edgePicture))
+	}
+	return "users get: " + strings.Join(parts, "; ")
+}
+
+// picture shows the output of `weir-edge top`; on a terminal with the scene and what users get, in the
+// place of the previous one.
 func (d *edgeDemo) picture() {
 	text, err := d.manager.Run("top", "--once")
 	if err != nil {
 		text = []byte(err.Error() + "\n") // it may be starting again
 	}
 	if cmdline.IsTerminal(d.out) {
-		fmt.Fprintf(d.out, "\x1b[H\x1b[2J%s\n\n", d.text)
+		fmt.Fprintf(d.out, "\x1b[H\x1b[2J%s\n\n%s\n", d.text, d.users())
 		if d.pageURL != "" {
-			fmt.Fprintf(d.out, "Page: %s   Ctrl-C ends and removes everything\n\n", d.pageURL)
+			fmt.Fprintf(d.out, "Page: %s   Ctrl-C ends and removes everything\n", d.pageURL)
 		}
 	}
-	_, _ = io.WriteString(d.out, strings.TrimRight(string(text), "\n")+"\n\n") // a closed pipe ends the demo by SIGPIPE
+	_, _ = io.WriteString(d.out, "\n"+strings.TrimRight(string(text), "\n")+"\n\n") // a closed pipe ends the demo by SIGPIPE
 }
