@@ -282,7 +282,7 @@ func (b *Bed) CheckSharesFor(rateBPS uint64, claims []Claim, duration time.Durat
 	b.WarmUp()
 	var hungry []*Container
 	for _, c := range b.containers {
-		if c.Slot < len(claims) && claims[c.Slot].DemandBPS == Unlimited && !claims[c.Slot].Steady {
+		if c.Slot < len(claims) && claims[c.Slot].DemandBPS == Unlimited {
 			hungry = append(hungry, c)
 		}
 	}
