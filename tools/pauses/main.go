@@ -10,6 +10,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"flag"
 	"fmt"
@@ -39,9 +40,10 @@ const (
 	leastPause, mostPause = 50 * time.Millisecond, 500 * time.Millisecond
 )
 
-// judged matches the command lines of processes that tests judge or measure with.
+// judged matches the command lines of processes that tests judge or measure with. What a sender does
+// not send while it stands still, others get, rightly.
 var judged = regexp.MustCompile(`^(weir (agent|bench|demo)|weir-edge (run|profile|repository)|weir-sdn (run|queues)|` +
-	`weir-lab (bench|demo|traffic (pauses|ping|port|stream))) `)
+	`weir-lab (bench|demo|traffic (pauses|ping|port|send|stream))) `)
 
 // untouched are programs that a test stops itself: to continue them would undo that.
 var untouched = map[string]string{
@@ -231,6 +233,9 @@ func handle(pid string) *os.Process {
 
 // helper returns the name of a process that may be stopped, or nothing.
 func (p *pauser) helper(pid string) string {
+	if becomesDaemon(pid) {
+		return ""
+	}
 	line, err := os.ReadFile("/proc/" + pid + "/cmdline")
 	if err != nil || len(line) == 0 {
 		return ""
@@ -248,6 +253,24 @@ func (p *pauser) helper(pid string) string {
 		}
 	}
 	return name
+}
+
+// becomesDaemon reports whether only its parent keeps a process's group from being orphaned: if the
+// parent ends while the process is stopped, the kernel sends SIGHUP (setpgid(2)), as no busy machine does.
+func becomesDaemon(pid string) bool {
+	parent, group, session := relations(pid)
+	_, parentGroup, parentSession := relations(parent)
+	return session == parentSession && group != parentGroup
+}
+
+// relations returns the parent, process group and session of a process (proc(5)).
+func relations(pid string) (parent, group, session string) {
+	text, _ := os.ReadFile("/proc/" + pid + "/stat")
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	if len(fields) < 4 {
+		return "", "", ""
+	}
+	return fields[1], fields[2], fields[3]
 }
 
 // descendants lists the process IDs of all below pid.

@@ -2,7 +2,9 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,7 +25,7 @@ func TestHelpersAreStoppedAndContinued(t *testing.T) {
 		t.Errorf("exit code %d, want 3: %v", code, err)
 	}
 	said, err := os.ReadFile(log)
-	if err != nil || !strings.HasPrefix(string(said), "FAIL TestA sleep ") {
+	if err != nil || !strings.HasPrefix(string(said), "FAIL TestA ") || !strings.Contains(string(said), " sleep ") {
 		t.Errorf("the log says %q: %v", said, err)
 	}
 	list, err := os.ReadFile(pids)
@@ -52,5 +54,21 @@ func TestJudgedAreNotStopped(t *testing.T) {
 		if got := judged.MatchString(line); got != want {
 			t.Errorf("%q is judged: %v, want %v", line, got, want)
 		}
+	}
+}
+
+// TestDaemonsBegin: a process in a group of its own is told from one in its parent's.
+func TestDaemonsBegin(t *testing.T) {
+	for _, own := range []bool{false, true} {
+		command := exec.Command("sleep", "60")
+		command.SysProcAttr = &syscall.SysProcAttr{Setpgid: own}
+		if err := command.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if got := becomesDaemon(strconv.Itoa(command.Process.Pid)); got != own {
+			t.Errorf("in a group of its own: %v, becomes a daemon: %v", own, got)
+		}
+		_ = command.Process.Kill()
+		_ = command.Wait()
 	}
 }
