@@ -147,19 +147,15 @@ func (w *leafWatch) look(nowNS int64, stats []kernel.ClassStats) {
 func (w *leafWatch) dry(fromNS, untilNS int64) (time.Duration, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	most := int64(0)
+	most := time.Duration(0)
 	for _, l := range w.leaves {
 		runs := l.dry
-		if since := l.emptySinceNS; since != 0 && untilNS-since > queueDuration.Nanoseconds() {
-			runs = append(runs[:len(runs):len(runs)], traffic.Lateness{FromNS: since, UntilNS: untilNS})
+		if since := l.emptySinceNS; since != 0 {
+			runs = append(runs[:len(runs):len(runs)], traffic.Lateness{FromNS: since, UntilNS: untilNS, ByNS: untilNS - since})
 		}
-		sum := int64(0)
-		for _, run := range runs {
-			sum += max(min(run.UntilNS, untilNS)-max(run.FromNS, fromNS), 0)
-		}
-		most = max(most, sum)
+		most = max(most, traffic.TotalLate(runs, queueDuration, fromNS, untilNS))
 	}
-	return time.Duration(most), w.err
+	return most, w.err
 }
 
 func (w *leafWatch) close() error {

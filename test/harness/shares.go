@@ -103,7 +103,8 @@ type Measurement struct {
 	// Disturbed: a sender or the whole machine stood still for so long that who
 	// was held up may have left its share to others, or a queue ran dry.
 	Disturbed bool
-	// Dry is for how long the queue that ran dry most was dry, while processors were short.
+	// Dry is for how long the queue that ran dry most was dry, while processors were short, or a sender
+	// was held up where no queue is watched.
 	Dry time.Duration
 	// Paused is for how long a processor stood still, on average, from recovery before the
 	// measurement on; pausedBefore is the part before it.
@@ -154,6 +155,10 @@ func (b *Bed) MeasureFor(duration time.Duration) Measurement {
 		m.Disturbed = m.Disturbed || dry > 0
 		if starved {
 			m.Dry = dry
+		}
+	} else if starved {
+		for _, sender := range b.senders { // the queues are not known
+			m.Dry = max(m.Dry, sender.BehindFor(queueDuration, before.MonotonicNS, after.MonotonicNS))
 		}
 	}
 	rate := func(before, after meter.Counter) float64 {

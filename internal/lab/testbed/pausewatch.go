@@ -77,11 +77,7 @@ func (w *PauseWatch) Longest(fromNS, untilNS int64) time.Duration {
 func (w *PauseWatch) Total(fromNS, untilNS int64) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	sum := int64(0)
-	for _, one := range w.seen {
-		sum += max(min(one.UntilNS, untilNS)-max(one.FromNS, fromNS), 0)
-	}
-	return time.Duration(sum) / time.Duration(runtime.NumCPU())
+	return traffic.TotalLate(w.seen, 0, fromNS, untilNS) / time.Duration(runtime.NumCPU())
 }
 
 // Close ends the watch. It returns false if the watch had ended early, so that pauses may be

@@ -192,6 +192,13 @@ func (s *Sender) Behind(fromNS, untilNS int64) time.Duration {
 	return MostLate(s.account.late, fromNS, untilNS)
 }
 
+// BehindFor is for how long, in all, it was behind by more than least; else it is as Behind.
+func (s *Sender) BehindFor(least time.Duration, fromNS, untilNS int64) time.Duration {
+	s.account.mu.Lock()
+	defer s.account.mu.Unlock()
+	return TotalLate(s.account.late, least, fromNS, untilNS)
+}
+
 // Err is why the sender stopped by itself, or nil.
 func (s *Sender) Err() error {
 	s.mu.Lock()
@@ -216,6 +223,18 @@ func MostLate(late []Lateness, fromNS, untilNS int64) time.Duration {
 		}
 	}
 	return time.Duration(most)
+}
+
+// TotalLate is for how long between two times of CLOCK_MONOTONIC a sender or receiver was late by
+// more than least.
+func TotalLate(late []Lateness, least time.Duration, fromNS, untilNS int64) time.Duration {
+	sum := int64(0)
+	for _, one := range late {
+		if one.ByNS > least.Nanoseconds() {
+			sum += max(min(one.UntilNS, untilNS)-max(one.FromNS, fromNS), 0)
+		}
+	}
+	return time.Duration(sum)
 }
 
 // MonotonicNS is the time of CLOCK_MONOTONIC.

@@ -91,6 +91,26 @@ func TestSenderKnowsWhenItWasBehind(t *testing.T) {
 	}
 }
 
+func TestSenderKnowsForHowLongItWasBehind(t *testing.T) {
+	const ms = int64(time.Millisecond)
+	s := &Sender{}
+	s.account.behind(200*ms, 5*ms)
+	s.account.behind(300*ms, 10*ms)
+	s.account.behind(307*ms, 8*ms)
+	for _, test := range []struct {
+		fromMS, untilMS int64
+		want            time.Duration
+	}{
+		{0, 1000, 17 * time.Millisecond}, // not the 5 ms
+		{0, 200, 0},
+		{295, 305, 10 * time.Millisecond},
+	} {
+		if got := s.BehindFor(5*time.Millisecond, test.fromMS*ms, test.untilMS*ms); got != test.want {
+			t.Errorf("from %d to %d ms behind for %v, want %v", test.fromMS, test.untilMS, got, test.want)
+		}
+	}
+}
+
 func TestWireBytesUDP(t *testing.T) {
 	for _, test := range []struct {
 		target string
