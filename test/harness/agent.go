@@ -257,22 +257,28 @@ func (b *Bed) Await(what string, timeout time.Duration, fits func() (bool, strin
 	})
 }
 
-// Await repeats a check until it succeeds, and returns the time that took. After the timeout the
-// test ends with the last error.
+// Await repeats a check until it succeeds, and returns the time that took. The test ends with the
+// error of a check that began after the timeout, or after Patience times that where processors are
+// short.
 func Await(tb testing.TB, what string, timeout time.Duration, check func() error) time.Duration {
 	tb.Helper()
-	began := time.Now()
+	began, cpu := time.Now(), watchCPU()
 	for {
 		checking := time.Now()
 		err := check()
 		if err == nil {
 			return time.Since(began)
 		}
-		if time.Since(began) > timeout {
-			tb.Fatalf("after %v not yet: %s; %v", timeout, what, err)
+		if _, _, starved := cpu.shortage(); isOver(checking.Sub(began), timeout, starved) {
+			tb.Fatalf("after %v not yet: %s; %v; CPU: %s", timeout, what, err, cpu)
 		}
 		time.Sleep(max(pollInterval, time.Since(checking))) // half of a processor at most
 	}
+}
+
+// isOver reports whether a wait may end.
+func isOver(waited, timeout time.Duration, starved bool) bool {
+	return waited > timeout && (!starved || waited > Patience*timeout)
 }
 
 // Policy is a policy with the parts of EF and AF that a container has which asks for

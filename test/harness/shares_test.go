@@ -208,3 +208,20 @@ func TestMaximumIsNotExceeded(t *testing.T) {
 		t.Errorf("a pause explains less than the maximum: %v", err)
 	}
 }
+
+// TestWaitsEnd: a wait is longer only where processors are short, and ends there, too.
+func TestWaitsEnd(t *testing.T) {
+	for _, test := range []struct {
+		waited        time.Duration
+		starved, want bool
+	}{
+		{time.Second, false, false},
+		{time.Second + 1, false, true},
+		{Patience * time.Second, true, false},
+		{Patience*time.Second + 1, true, true},
+	} {
+		if got := isOver(test.waited, time.Second, test.starved); got != test.want {
+			t.Errorf("%+v: %v", test, got)
+		}
+	}
+}
