@@ -18,6 +18,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/test/harness"
 	"github.com/weir-project/weir/test/must"
 )
 
@@ -259,21 +260,26 @@ func TestTrustedFlows(t *testing.T) {
 		return nil
 	})
 	time.Sleep(3 * time.Second) // what begins is over
-	const seconds, perSecond = 10, 10_000
+	const flows, perSecond = 90_000, 10_000
 	asked, spent, rx := b.counter("packet_ins"), b.processorTime(b.weir), b.received(h2)
-	b.newFlows(h1, h2, seconds, perSecond)
+	seconds, arrived := 0, uint64(0)
+	// A switch that is short of processors forwards a part of them.
+	for ; seconds < 10 || arrived < flows && seconds < harness.Patience*10; seconds++ {
+		b.newFlows(h1, h2, seconds*perSecond, perSecond)
+		arrived = b.received(h2) - rx
+	}
 	spent = b.processorTime(b.weir) - spent
-	asked, rx = b.counter("packet_ins")-asked, b.received(h2)-rx
+	asked = b.counter("packet_ins") - asked
 	t.Logf("%d new flows a second for %d s: the controller got %d packets and took %v, %.3f %% of a processor; %d packets arrived",
-		perSecond, seconds, asked, spent, 100*spent.Seconds()/seconds, rx)
-	if asked > 5*seconds {
+		perSecond, seconds, asked, spent, 100*spent.Seconds()/float64(seconds), arrived)
+	if asked > 5*uint64(seconds) {
 		t.Errorf("the controller got %d packets", asked)
 	}
-	if spent > seconds*time.Second/100 {
+	if spent > time.Duration(seconds)*time.Second/100 {
 		t.Errorf("the controller took %v in %d s", spent, seconds)
 	}
-	if rx < seconds*perSecond*9/10 {
-		t.Errorf("%d of %d packets arrived", rx, seconds*perSecond)
+	if arrived < flows {
+		t.Errorf("%d packets arrived in %d s, want %d", arrived, seconds, flows)
 	}
 }
 
@@ -304,8 +310,9 @@ func (b *bed) received(h *testbed.Process) (n uint64) {
 	return n
 }
 
-// newFlows sends datagrams of so many flows a second, each another, with marks in turn.
-func (b *bed) newFlows(from, to *testbed.Process, seconds, perSecond int) {
+// newFlows sends a datagram of each of so many flows from number first on within a second, with marks
+// in turn.
+func (b *bed) newFlows(from, to *testbed.Process, first, count int) {
 	b.t.Helper()
 	addresses := func(h *testbed.Process) (mac net.HardwareAddr) {
 		b.in(h, func() error {
@@ -336,8 +343,8 @@ func (b *bed) newFlows(from, to *testbed.Process, seconds, perSecond int) {
 		}
 		defer unix.Close(fd)
 		header := frame[14:]
-		for began, n := time.Now(), 0; n < seconds*perSecond; time.Sleep(time.Millisecond) {
-			for due := int(float64(perSecond) * time.Since(began).Seconds()); n < min(due, seconds*perSecond); n++ {
+		for began, n := time.Now(), first; n < first+count; time.Sleep(time.Millisecond) {
+			for due := int(float64(count) * time.Since(began).Seconds()); n < first+min(due, count); n++ {
 				header[1] = []byte{tosEF, tosAF, 0, tosCS1}[n%4]
 				binary.BigEndian.PutUint16(header[20:], uint16(n))
 				binary.BigEndian.PutUint16(header[22:], uint16(10000+n>>16))
