@@ -48,7 +48,7 @@ func TestJudgedAreNotStopped(t *testing.T) {
 		"weir-edge run ":                        true,
 		"weir-lab traffic pauses --least 10ms ": true,
 		"weir ps ":                              false,
-		"weir-lab traffic pages ":               false,
+		"weir-lab traffic sink ":                false,
 		"dockerd --config-file=weir agent ":     false,
 	} {
 		if got := judged.MatchString(line); got != want {
