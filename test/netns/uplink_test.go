@@ -173,11 +173,19 @@ func TestDown(t *testing.T) {
 	t.Run("state lost", func(t *testing.T) {
 		b := newBed(t)
 		b.Add("one", nil)
-		b.StartAgent(harness.AgentOptions{}).Kill()
-		b.Run("rm", "-r", b.Files.StateDir())
-		b.MustWeir("down", "--state-dir", b.Files.StateDir(), "--uplink", b.Host.UplinkName)
-		if left := b.Run("tc", "qdisc", "show", "dev", b.Host.UplinkName); strings.Contains(left, "7e1") {
-			t.Errorf("left: %s", left)
+		b.Add("two", nil)
+		b.StartAgent(harness.AgentOptions{Args: []string{"--in-rate", "50mbit"}}).Kill()
+		result := b.Weir("down", "--state-dir", t.TempDir())
+		for _, says := range []string{
+			"uplink given back, but ", "neither queueing nor packet limit (gso_max_size) are put back", "in-uplink removed\n", "from the devices of 2 containers\n", "--state-dir` with the folder that the agent had",
+		} {
+			if !strings.Contains(result.Stderr, says) {
+				t.Errorf("it does not say %q:\n%s", says, result.Stderr)
+			}
+		}
+		checkNothingLeft(t, b)
+		if left := b.Run("ip", "link", "show", "type", "ifb"); result.Code != 0 || left != "" {
+			t.Errorf("code %d, left: %s", result.Code, left)
 		}
 	})
 	t.Run("no such folder", func(t *testing.T) {

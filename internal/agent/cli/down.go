@@ -28,11 +28,11 @@ put back the queueing that was on the uplink before.`,
 				return err
 			}
 			_, missing := os.Stat(stateDir)
-			uplinks, err := loop.Remove(stateDir, uplink)
-			for _, uplink := range uplinks {
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s given back\n", uplink)
+			done, err := loop.Remove(stateDir, uplink)
+			for _, sentence := range done {
+				fmt.Fprintln(cmd.ErrOrStderr(), sentence)
 			}
-			switch nothing := err == nil && len(uplinks) == 0; {
+			switch nothing := err == nil && len(done) == 0; {
 			case nothing && cmd.Flags().Changed("state-dir") && errors.Is(missing, fs.ErrNotExist):
 				return fmt.Errorf("there is no folder %s: name the one that weir agent --state-dir had", stateDir)
 			case nothing:

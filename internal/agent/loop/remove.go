@@ -52,8 +52,9 @@ func (us *uplinks) giveBack(list []*link) error {
 }
 
 // Remove does what Down does without an agent, for every uplink in the state file of stateDir, and
-// for device unless that is "". It returns the names of the restored uplinks.
-func Remove(stateDir, device string) ([]string, error) {
+// for device unless that is "". What the state file does not name is found by what Weir calls it. It
+// says in sentences what it removed.
+func Remove(stateDir, device string) (done []string, err error) {
 	if err := requireCapabilities(); err != nil {
 		return nil, err
 	}
@@ -69,8 +70,22 @@ func Remove(stateDir, device string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	machine, err := uplink.OpenHost(nil)
+	if err != nil {
+		return nil, err
+	}
+	defer machine.Close()
 	// Keyed by name; true if the state file has an entry.
 	uplinks := map[string]bool{}
+	found, err := uplink.Find(machine)
+	if err != nil {
+		return nil, err
+	}
+	for name, link := range found {
+		if store.NameOf(link.Index) == "" {
+			uplinks[name] = false
+		}
+	}
 	if device != "" {
 		uplinks[device] = false
 	}
@@ -82,11 +97,6 @@ func Remove(stateDir, device string) ([]string, error) {
 			return nil, fmt.Errorf("there is no network device %q here", device)
 		}
 	}
-	machine, err := uplink.OpenHost(nil)
-	if err != nil {
-		return nil, err
-	}
-	defer machine.Close()
 	var errs []error
 	for _, c := range store.Containers {
 		errs = append(errs, attach.Undo(c.NetNSPath, c.Number, recalledDevices(c.Attached)))
@@ -99,15 +109,29 @@ func Remove(stateDir, device string) ([]string, error) {
 			}
 		}
 	}
-	errs = append(errs, identity.DetachRedirects(), identity.DetachBridges(), (&identity.QueueTags{}).Detach())
-	var done []string
+	taps, err := identity.DetachTaps()
+	errs = append(errs, err, identity.DetachRedirects(), identity.DetachBridges(), (&identity.QueueTags{}).Detach())
+	unknown := taps > 0
 	for _, name := range slices.Sorted(maps.Keys(uplinks)) {
-		there, err := uplink.GiveBack(name, machine, store)
-		if err != nil {
+		_, err := uplink.GiveBack(name, machine, store)
+		switch link, there := found[name]; {
+		case err != nil:
 			errs = append(errs, err)
-		} else if there || uplinks[name] {
-			done = append(done, name)
+		case link.Kind == kernel.KindIFB:
+			done = append(done, name+" removed")
+		case uplinks[name]:
+			done = append(done, name+" given back")
+		case there:
+			unknown = true
+			done = append(done, fmt.Sprintf("%s given back, but %s does not say what was there before: neither queueing nor packet limit (gso_max_size) are put back", name, stateDir))
 		}
+	}
+	if taps > 0 {
+		done = append(done, fmt.Sprintf("programs removed from the devices of %d containers", taps))
+	}
+	if unknown {
+		done = append(done, "programs at cgroups and in namespaces of containers, and packet limits there, end with these containers; "+
+			"`weir down --state-dir` with the folder that the agent had removes them, too")
 	}
 	if err := errors.Join(errs...); err != nil {
 		return done, err

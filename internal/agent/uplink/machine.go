@@ -185,6 +185,31 @@ func GiveBack(name string, machine Machine, store *state.Store) (bool, error) {
 	return found == ownerWeir, d.GiveBack()
 }
 
+// Find returns the devices with Weir's scheduler or classifier, the IFBs that Weir made among them, by
+// name. It needs no state file.
+func Find(machine Machine) (map[string]kernel.Link, error) {
+	links, err := machine.Links()
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]kernel.Link{}
+	for _, link := range links {
+		owner, _, err := root(machine, machine.Scheduler(link.Index), link.Index)
+		there := owner == ownerWeir
+		if err == nil && !there {
+			there, err = machine.Classified(link.Index)
+		}
+		switch {
+		case errors.Is(err, kernel.ErrNoLink):
+		case err != nil:
+			return nil, err
+		case there:
+			found[link.Name] = link
+		}
+	}
+	return found, nil
+}
+
 func savedQueueing(objects []kernel.SavedObject) []state.Queueing {
 	var saved []state.Queueing
 	for _, o := range objects {

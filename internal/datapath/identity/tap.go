@@ -120,6 +120,29 @@ func DetachTap(tap Tap) error {
 	return errors.Join(tap.hook().Detach(tapProgWeirTap), tap.back().Detach(flowProgWeirBack))
 }
 
+// DetachTaps removes the programs from the taps at all veths of the current namespace, and returns how
+// many these were.
+func DetachTaps() (count int, err error) {
+	links, err := kernel.Links()
+	if err != nil {
+		return 0, err
+	}
+	var errs []error
+	for _, l := range links {
+		if l.Kind != "veth" {
+			continue
+		}
+		tap := Tap{Ifindex: l.Index}
+		number, err := TapNumber(tap)
+		if number != 0 {
+			count++
+			err = DetachTap(tap)
+		}
+		errs = append(errs, err)
+	}
+	return count, errors.Join(errs...)
+}
+
 // TapNumber returns the number that a tap assigns, or 0 for none. Errors: kernel.ErrNoNetNS.
 func TapNumber(tap Tap) (uint16, error) {
 	program, err := tap.hook().Find(tapProgWeirTap)
