@@ -83,8 +83,8 @@ func TestIncoming(t *testing.T) {
 	}
 }
 
-// TestIncomingFailures: a deleted IFB is made again, and nothing is shared past a program of others
-// at the same hook unless that is wanted.
+// TestIncomingFailures: a deleted IFB is made again, and a redirect that is gone put back; nothing is
+// shared past a program of others at the same hook unless that is wanted.
 func TestIncomingFailures(t *testing.T) {
 	b := harness.NewBed(t, testbed.HostOptions{})
 	b.Add("limited", map[string]string{"weir.in.max": "8mbit"})
@@ -94,6 +94,11 @@ func TestIncomingFailures(t *testing.T) {
 	b.Await("the IFB made again", 2*time.Second, func() (bool, string) {
 		events := b.MustWeir("events")
 		return strings.Contains(events, "in-uplink was deleted") && strings.Contains(b.Run("ip", "link", "show", "type", "ifb"), "in-uplink"), events
+	})
+	b.Run("tc", "filter", "del", "dev", "uplink", "ingress")
+	b.Await("the redirect put back", 4*time.Second, func() (bool, string) {
+		events := b.MustWeir("events")
+		return redirected(b) && strings.Contains(events, "repaired uplink: the redirect of received packets to in-uplink was gone"), events
 	})
 	_ = agent.End(syscall.SIGTERM, 5*time.Second)
 	settings := map[string]any{"uplink": "uplink", "rate": "100mbit", "in_rate": "50mbit"}

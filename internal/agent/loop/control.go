@@ -33,6 +33,12 @@ func (u *link) control(now time.Time) (time.Duration, error) {
 	if count && err == nil {
 		err = u.endPeriod(now)
 	}
+	// Without the redirect at the uplink nothing else fails.
+	if count && err == nil && u.of != nil {
+		var there bool
+		there, err = u.device.Classified()
+		u.suspect = u.suspect || !there
+	}
 	return turn.Next, err
 }
 

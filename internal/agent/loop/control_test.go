@@ -249,3 +249,19 @@ func TestWakesUp(t *testing.T) {
 		t.Errorf("active: %t, counted at %s", a.active, b.link.lastStats)
 	}
 }
+
+// TestRedirectGone: a redirect of received packets that another program removed is put back within a
+// second, and an event says so.
+func TestRedirectGone(t *testing.T) {
+	b := newBench(t, 100e6)
+	b.link.of = newLink(b.link.device, 0)
+	b.reconcile()
+	b.classifier.attached = false
+	for now := epoch; now.Before(epoch.Add(time.Second)); now = now.Add(restInterval) {
+		b.control(now)
+	}
+	got := b.events.Newest(1, func(e v1.Event) bool { return e.Kind == v1.EventRepaired })
+	if !b.classifier.attached || len(got) != 1 || got[0].Uplink != "up0" || !strings.Contains(got[0].Message, "redirect of received packets") {
+		t.Errorf("attached %t, events %+v", b.classifier.attached, got)
+	}
+}

@@ -132,8 +132,12 @@ func (a *Agent) logChange(u *link, change uplink.Change, before error) {
 		// Not fatal: the uplink cuts larger packets up.
 		a.log.Warn("cannot limit the uplink's packets", "uplink", u.device.Name(), "error", change.Unlimited)
 	}
-	if u.of != nil && change.Lost && change.From == uplink.Installed && change.To == uplink.Installed {
-		message := fmt.Sprintf("%s was deleted, and is there again: what came in at %s meanwhile was not shared", u.device.Name(), u.name())
+	if u.of != nil && change.Classified && change.From == uplink.Installed && change.To == uplink.Installed {
+		what := "the redirect of received packets to %s was gone"
+		if change.Lost {
+			what = "%s was deleted"
+		}
+		message := fmt.Sprintf(what+", and is there again: what came in at %s meanwhile was not shared", u.device.Name(), u.name())
 		a.log.Warn(message)
 		a.events.Add(v1.Event{At: time.Now(), Kind: v1.EventRepaired, Uplink: u.name(), Message: message})
 	}

@@ -175,6 +175,9 @@ func (d *Device) Classifier() identity.Classifier {
 	return d.classifier
 }
 
+// Classified reports whether the classifier is still attached to an installed device.
+func (d *Device) Classified() (bool, error) { return d.machine.Classified(d.held.ifindex) }
+
 // Delays returns nil unless the device is installed and delays are measured.
 func (d *Device) Delays() Delays {
 	if d.state != Installed {
