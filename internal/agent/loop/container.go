@@ -8,6 +8,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent/attach"
 	"github.com/weir-project/weir/internal/agent/discovery"
+	"github.com/weir-project/weir/internal/agent/stats"
 	"github.com/weir-project/weir/internal/datapath/identity"
 	"github.com/weir-project/weir/internal/share/policy"
 )
@@ -23,9 +24,14 @@ type container struct {
 	toldRefusals []refusal
 	// shares are its shares of the uplinks, in the order of the uplinks.
 	shares []*share
-	// inspectedAt and inspectionTook are of the last inspection of its network.
-	inspectedAt    time.Time
-	inspectionTook time.Duration
+	// earlier holds the totals of devices that are not shared any more, by name: they go on from there
+	// when the configuration names the device again.
+	earlier map[string]stats.Totals
+	// inspection is the last one of its network.
+	inspection struct {
+		at   time.Time
+		took time.Duration
+	}
 }
 
 // key identifies a container among those of all sources.

@@ -13,9 +13,9 @@ import (
 // inspect observes a container's network and applies the resulting decision. Its packets get its
 // number with the next reconciliation, when its class exists.
 func (cs *containers) inspect(c *container) {
-	c.inspectedAt = time.Now()
+	c.inspection.at = time.Now()
 	cs.attachAs(c, attach.Plan(&c.Container, cs.attach.Observe(&c.Container, cs.attached())))
-	c.inspectionTook = time.Since(c.inspectedAt)
+	c.inspection.took = time.Since(c.inspection.at)
 }
 
 // An inspection lists the devices of the container's network, of which a container with
@@ -32,17 +32,17 @@ const (
 
 // uninspectedComplaint returns why the container's network was not looked at for too long, or "".
 func (c *container) uninspectedComplaint(now time.Time) string {
-	if c.inspectionTook <= slowInspection || now.Sub(c.inspectedAt) < mostUninspected {
+	if c.inspection.took <= slowInspection || now.Sub(c.inspection.at) < mostUninspected {
 		return ""
 	}
 	return fmt.Sprintf("its network was not looked at for more than a minute, as that takes %s: devices that it adds are not controlled until then; remove devices there",
-		c.inspectionTook.Round(slowInspection))
+		c.inspection.took.Round(slowInspection))
 }
 
 // mayInspect reports whether the container may be inspected again at a time, so that its
 // inspections take at most that part of the time.
 func (c *container) mayInspect(now time.Time, divisor time.Duration) bool {
-	return c.inspectionTook <= slowInspection || now.Sub(c.inspectedAt) >= divisor*c.inspectionTook
+	return c.inspection.took <= slowInspection || now.Sub(c.inspection.at) >= divisor*c.inspection.took
 }
 
 // attachAs puts a decision about a container's network into force.

@@ -27,7 +27,7 @@ func TestSlowInspections(t *testing.T) {
 	}{
 		{slowInspection, 0, 1}, {time.Second, 9 * time.Second, 0}, {time.Second, 10 * time.Second, 1},
 	} {
-		c.inspectionTook, c.inspectedAt = tc.took, time.Now().Add(-tc.ago)
+		c.inspection.took, c.inspection.at = tc.took, time.Now().Add(-tc.ago)
 		if got := b.containers.inspectMissing(); got != tc.want {
 			t.Errorf("one of %v, %v ago: %d inspected, want %d", tc.took, tc.ago, got, tc.want)
 		}
@@ -41,7 +41,7 @@ func TestSlowInspections(t *testing.T) {
 		{2300 * time.Millisecond, 50 * time.Second, v1.StateOK},
 		{2300 * time.Millisecond, 70 * time.Second, v1.StateDegraded},
 	} {
-		c.inspectionTook, c.inspectedAt = tc.took, time.Now().Add(-tc.ago)
+		c.inspection.took, c.inspection.at = tc.took, time.Now().Add(-tc.ago)
 		if state, reason := c.state(); state != tc.want || strings.Contains(reason, "takes 2.3s") != (state != v1.StateOK) {
 			t.Errorf("inspected %v ago, which took %v: %s, %q", tc.ago, tc.took, state, reason)
 		}

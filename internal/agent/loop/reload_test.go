@@ -293,6 +293,7 @@ func TestReloadUplinks(t *testing.T) {
 		t.Error("an uplink is without a scheduler")
 	}
 	third.gsoErr = nil
+	c.container.shares[2].totals.SentBytes = 1e6
 	must.Succeed(t, reload(ctx, b))
 	if expect("one", "up0"); third.scheduler.inKernel || third.classifier.attached || second.scheduler.inKernel || second.classifier.attached {
 		t.Error("uplinks that are not named any more were not given back")
@@ -309,7 +310,7 @@ func TestReloadUplinks(t *testing.T) {
 	}
 	b.control(epoch.Add(time.Second))
 	view := c.container.view(b.containers.owners())
-	if len(view.Shares) != 1 || view.Shares[0].Uplink != "up1" {
+	if len(view.Shares) != 1 || view.Shares[0].Uplink != "up1" || view.SentBytes < 1e6 {
 		t.Errorf("the container has %+v", view.Shares)
 	}
 }

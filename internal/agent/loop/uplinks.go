@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/agent/state"
+	"github.com/weir-project/weir/internal/agent/stats"
 	"github.com/weir-project/weir/internal/agent/uplink"
 )
 
@@ -88,7 +89,7 @@ func (cs *containers) addShares(c *container) {
 
 // addShare gives a container a share of the uplink, after its existing shares.
 func (c *container) addShare(u *link) *share {
-	s := &share{container: c, uplink: u}
+	s := &share{container: c, uplink: u, totals: c.earlier[u.device.Name()]}
 	c.shares = append(c.shares, s)
 	return s
 }
@@ -155,6 +156,10 @@ func (a *Agent) removeUplinks(list []*link) error {
 	}
 	for _, u := range list {
 		for _, c := range append(a.containers.all(), a.containers.host) {
+			if c.earlier == nil {
+				c.earlier = map[string]stats.Totals{}
+			}
+			c.earlier[u.device.Name()] = c.shares[u.index].totals
 			c.shares = slices.Delete(c.shares, u.index, u.index+1)
 		}
 		a.uplinks.list = slices.Delete(a.uplinks.list, u.index, u.index+1)
