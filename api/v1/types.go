@@ -457,6 +457,8 @@ type Event struct {
 	Uplink string `json:"uplink,omitempty"`
 	// Policy is the policy of a container that started or whose policy changed.
 	Policy *Policy `json:"policy,omitempty"`
+	// In is the same for what it receives, where that is shared.
+	In *Policy `json:"in,omitempty"`
 	// Message describes the event for people.
 	Message string `json:"message,omitempty"`
 	// Missed is the number of events dropped for this reader.

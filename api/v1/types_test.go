@@ -86,10 +86,10 @@ var contract = map[string]struct {
 	}},
 	"snapshot": {v1.Snapshot{Containers: []v1.Container{}}, map[string]string{"status": "object", "containers": "array"}},
 	"event": {v1.Event{
-		Container: "c", ID: "i", Runtime: "r", Uplink: "u", Policy: &v1.Policy{}, Message: "m", Missed: 1,
+		Container: "c", ID: "i", Runtime: "r", Uplink: "u", Policy: &v1.Policy{}, In: &v1.Policy{}, Message: "m", Missed: 1,
 	}, map[string]string{
 		"seq": "number", "at": "string", "kind": "string", "container": "string", "id": "string", "runtime": "string",
-		"uplink": "string", "policy": "object", "message": "string", "missed": "number",
+		"uplink": "string", "policy": "object", "in": "object", "message": "string", "missed": "number",
 	}},
 	"history":          {v1.History{Shares: []v1.HistoryShare{}}, map[string]string{"id": "string", "name": "string", "shares": "array"}},
 	"container policy": {v1.ContainerPolicy{}, map[string]string{"id": "string", "name": "string", "runtime": "string", "policy": "object", "policy_from": "object"}},

@@ -68,7 +68,13 @@ func writeEvent(w io.Writer, e v1.Event) error {
 		words = append(words, cmdline.Printable(e.Uplink))
 	}
 	if e.Policy != nil {
-		words = append(words, "("+policySummary(*e.Policy)+")")
+		summary := policySummary(*e.Policy)
+		if e.In != nil {
+			// Its classes are those of the flows, in both directions.
+			in := v1.Policy{Weight: e.In.Weight, MinBPS: e.In.MinBPS, MaxBPS: e.In.MaxBPS, Priority: e.In.Priority, LatencyMS: e.In.LatencyMS}
+			summary += "; in: " + policySummary(in)
+		}
+		words = append(words, "("+summary+")")
 	}
 	line := strings.Join(words, " ")
 	if e.Message != "" {

@@ -18,7 +18,7 @@ func TestEvents(t *testing.T) {
 	agent.events.Add(
 		v1.Event{At: at, Kind: v1.EventAgentStarted, Message: "version 1.2"},
 		v1.Event{At: at, Kind: v1.EventStarted, Container: "web", Policy: &v1.Policy{Weight: 300, MinBPS: 20e6, MaxBPS: 80e6, Priority: 10, LatencyMS: 2.5, Class: v1.ClassEF, EFMax: v1.Part{Percent: 20}, AFMin: v1.Part{Percent: 30}}},
-		v1.Event{At: at, Kind: v1.EventPolicyChanged, Container: "web", Policy: &v1.Policy{Weight: 100}},
+		v1.Event{At: at, Kind: v1.EventPolicyChanged, Container: "web", Policy: &v1.Policy{Weight: 100}, In: &v1.Policy{Weight: 200, MaxBPS: 8e6, Class: v1.ClassAuto}},
 		v1.Event{At: at, Kind: v1.EventDegraded, Container: "evil\x1b[2J\nname\u009b", Message: "a\tb"},
 		v1.Event{At: at, Kind: v1.EventUplinkLost, Uplink: "eth0", Message: "eth0 is gone"},
 	)
@@ -27,7 +27,7 @@ func TestEvents(t *testing.T) {
 	const stamp = "2026-01-02 03:04:05.678 "
 	want := stamp + "agent started: version 1.2\n" +
 		stamp + "started web (weight 300, minimum 20mbit, maximum 80mbit, priority 10, latency 2.5ms, class ef, EF at most 20%)\n" +
-		stamp + "policy changed web (weight 100)\n" +
+		stamp + "policy changed web (weight 100; in: weight 200, maximum 8mbit)\n" +
 		stamp + "degraded evil\\x1b[2J\\nname\\u009b: a\\tb\n" +
 		stamp + "uplink lost eth0: eth0 is gone\n"
 	if code != 0 || stdout != want || stderr != "" {

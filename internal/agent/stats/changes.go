@@ -44,7 +44,7 @@ func Changes(before, after *Snapshot) []v1.Event {
 			continue
 		}
 		was := old[keyOf(c)]
-		if was.Policy != c.Policy {
+		if was.Policy != c.Policy || was.In != nil && c.In != nil && was.In.Policy != c.In.Policy {
 			add(event(v1.EventPolicyChanged, c, ""))
 		}
 		changedState(was, c, add)
@@ -68,6 +68,10 @@ func event(kind v1.EventKind, c *v1.Container, message string) v1.Event {
 	e := v1.Event{Kind: kind, ID: c.ID, Container: c.Name, Runtime: c.Runtime, Message: message}
 	if kind == v1.EventStarted || kind == v1.EventPolicyChanged {
 		e.Policy = &policy
+		if c.In != nil {
+			in := c.In.Policy
+			e.In = &in
+		}
 	}
 	return e
 }

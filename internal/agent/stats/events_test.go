@@ -18,6 +18,9 @@ func TestChanges(t *testing.T) {
 		return c
 	}
 	weight := func(c *v1.Container) { c.Policy.Weight = 300 }
+	received := func(maxBPS uint64) func(*v1.Container) {
+		return func(c *v1.Container) { c.In = &v1.Direction{Policy: v1.Policy{MaxBPS: maxBPS}} }
+	}
 	rates := func(c *v1.Container) { c.RateBPS, c.SentBytes = 5, 5 }
 	later := func(c *v1.Container) { c.StartedAt = epoch.Add(time.Second) }
 	early := func(c *v1.Container) { c.StartedAt = time.Time{} }
@@ -40,6 +43,8 @@ func TestChanges(t *testing.T) {
 		{"nothing", list(running("a")), list(running("a", rates)), ""},
 		{"one starts", list(), list(running("a")), "started a"},
 		{"one starts and is refused", list(), list(running("a", rejected)), "started a, refused a full"},
+		{"of what comes in", list(running("a", received(0))), list(running("a", received(1e6))), "policy_changed a"},
+		{"what comes in is shared", list(running("a")), list(running("a", received(1e6))), ""},
 		{"one stops, one starts", list(running("a"), running("b")), list(running("b"), running("c")), "stopped a, started c"},
 		{"one starts again", list(running("a", degraded)), list(running("a", later)), "stopped a, started a"},
 		{"one is known before it has started", list(running("a", early)), list(running("a")), ""},
