@@ -81,7 +81,11 @@ func printExplanation(w io.Writer, e v1.Explanation) error {
 	}
 	gets := func(may string, shares []v1.ExplainedShare) {
 		for _, s := range shares {
-			fmt.Fprintf(&b, "\nAt %s\n", cmdline.Printable(s.Uplink))
+			what := ""
+			if len(e.InShares) > 0 {
+				what = map[string]string{"send": ", of what goes out", "receive": ", of what comes in"}[may]
+			}
+			fmt.Fprintf(&b, "\nAt %s%s\n", cmdline.Printable(s.Uplink), what)
 			fmt.Fprintf(&b, "  entitled to %s, because\n", cmdline.RateOrDash(s.EntitledBPS))
 			list(4, s.Entitled)
 			fmt.Fprintf(&b, "  may %s up to %s now, because\n", may, cmdline.RateOrDash(s.AllocatedBPS))

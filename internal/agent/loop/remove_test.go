@@ -63,6 +63,9 @@ func TestUplinkIsNotSharedOut(t *testing.T) {
 	state, reason = b.host.container.state()
 	says("the host", state, reason)
 	says("the uplink", b.link.view().State, b.link.view().Reason)
+	if share := c.view(); share.Controlled || share.EntitledBPS+share.AllocatedBPS != 0 {
+		t.Errorf("it is shown as entitled to what nothing gives it: %+v", share)
+	}
 	view, err := b.Set(b.serve(), "c", v1.PolicyChange{Weight: new(string)})
 	if err == nil {
 		t.Error("an empty weight was set")

@@ -147,15 +147,20 @@ func (s *share) view() v1.Share {
 	if wantsMore {
 		wantedBPS = 0
 	}
+	controlled := s.container.Number != 0 && s.uplink.installed()
+	entitledBPS, allocatedBPS := s.class.EntitledBPS, s.class.AllocatedBPS
+	if !controlled { // what it would have, were the uplink shared
+		entitledBPS, allocatedBPS = 0, 0
+	}
 	view := v1.Share{
 		Uplink:         s.uplink.name(),
-		Controlled:     s.container.Number != 0,
+		Controlled:     controlled,
 		AdmittedBPS:    s.admittedBPS,
 		LatencyMS:      milliseconds(s.latency),
 		WantsMore:      wantsMore,
 		WantedBPS:      wantedBPS,
-		EntitledBPS:    s.class.EntitledBPS,
-		AllocatedBPS:   s.class.AllocatedBPS,
+		EntitledBPS:    entitledBPS,
+		AllocatedBPS:   allocatedBPS,
 		RateBPS:        seen.rateBPS,
 		BacklogBytes:   seen.backlogBytes,
 		SentBytes:      s.totals.SentBytes,

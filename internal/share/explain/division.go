@@ -19,6 +19,7 @@ type member struct {
 // division is the division of one uplink, with the member to explain.
 type division struct {
 	uplink  v1.Uplink
+	verb    string   // what the uplink does with what is divided: send or receive
 	members []member // containers with a class, and the host class if it competes
 	host    *member
 	isHost  bool // the host class is the one to explain

@@ -22,13 +22,14 @@ import (
 // Container explains the container with the given index in a snapshot.
 func Container(s v1.Snapshot, index int) v1.Explanation {
 	c := s.Containers[index]
-	e := v1.Explanation{Container: c, Policy: values(&c), Shares: explainShares(s, index)}
+	e := v1.Explanation{Container: c, Policy: values(&c), Shares: explainShares(s, index, "send")}
 	explainIncoming(&e, s, index)
 	return e
 }
 
-// explainShares explains the shares of the container with the given index.
-func explainShares(s v1.Snapshot, index int) []v1.ExplainedShare {
+// explainShares explains the shares of the container with the given index of what uplinks send, or
+// receive, which is verb.
+func explainShares(s v1.Snapshot, index int, verb string) []v1.ExplainedShare {
 	c, list := s.Containers[index], []v1.ExplainedShare{}
 	for _, share := range c.Shares {
 		explained := v1.ExplainedShare{Uplink: share.Uplink, EntitledBPS: share.EntitledBPS, AllocatedBPS: share.AllocatedBPS}
@@ -42,6 +43,7 @@ func explainShares(s v1.Snapshot, index int) []v1.ExplainedShare {
 			}
 		} else {
 			d := newDivision(s, i, index)
+			d.verb = verb
 			if d.isHost && !d.uplink.HostCompetes {
 				explained.EntitledBPS = d.link().HostReserveBPS(d.host.FloorBPS)
 			}

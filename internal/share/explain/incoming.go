@@ -32,5 +32,5 @@ func explainIncoming(e *v1.Explanation, s v1.Snapshot, index int) {
 	}
 	received := Incoming(s)
 	e.InPolicy = values(&received.Containers[index])[:len(policy.IncomingNames())]
-	e.InShares = explainShares(received, index)
+	e.InShares = explainShares(received, index, "receive")
 }

@@ -1,7 +1,9 @@
 package explain
 
 import (
+	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 
 	v1 "github.com/weir-project/weir/api/v1"
@@ -19,6 +21,7 @@ func TestIncoming(t *testing.T) {
 	}
 	for i := range both.Containers {
 		got, want := Container(both, i), Container(received, i)
+		want.Shares = explainShares(received, i, "receive")
 		if !reflect.DeepEqual(got.InShares, want.Shares) {
 			t.Errorf("%s: %+v\nwant %+v", both.Containers[i].Name, got.InShares, want.Shares)
 		}
@@ -27,6 +30,9 @@ func TestIncoming(t *testing.T) {
 		}
 		if !reflect.DeepEqual(got.Shares, Container(sent, i).Shares) {
 			t.Errorf("%s: what it sends is explained differently", both.Containers[i].Name)
+		}
+		if text := fmt.Sprint(got.InShares); strings.Contains(text, "send") {
+			t.Errorf("%s: %s", both.Containers[i].Name, text)
 		}
 	}
 	without := snapshot(0, sender{"a", v1.Policy{Weight: 100}, wantsMore})

@@ -51,7 +51,7 @@ func (d *division) hostReserve() []string {
 
 // budget explains the rate that is shared by weight.
 func (d *division) budget(g *groups) []string {
-	text := fmt.Sprintf("the uplink sends %s", rate(d.uplink.RateBPS))
+	text := fmt.Sprintf("the uplink %ss %s", d.verb, rate(d.uplink.RateBPS))
 	if held := d.uplink.RateBPS - d.capacityBPS; held > 0 {
 		text += fmt.Sprintf(", less the host class's minimum of %s", rate(held))
 	}
@@ -73,7 +73,7 @@ func (d *division) budget(g *groups) []string {
 // allocation explains the container's current allocation.
 func (d *division) allocation() []string {
 	if d.isHost && !d.uplink.HostCompetes && d.host.DemandBPS == 0 {
-		return []string{"it sends nothing; that much is kept for it at any time"}
+		return []string{"it " + d.verb + "s nothing; that much is kept for it at any time"}
 	}
 	if d.isHost && !d.uplink.HostCompetes {
 		return []string{fmt.Sprintf("it wants %s and gets it", rate(d.host.DemandBPS))}
@@ -81,7 +81,7 @@ func (d *division) allocation() []string {
 	me, n := &d.members[d.me], d.now(nil)
 	switch {
 	case me.DemandBPS == 0:
-		return []string{fmt.Sprintf("it sends nothing; others have what it leaves, until it does: then it has %s at once", rate(me.entitledBPS))}
+		return []string{fmt.Sprintf("it %ss nothing; others have what it leaves, until it does: then it has %s at once", d.verb, rate(me.entitledBPS))}
 	case me.DemandBPS != alloc.Unlimited && me.DemandBPS <= n.EntitledBPS[d.me]:
 		return []string{fmt.Sprintf("it wants %s, less than it is entitled to, and gets all of it", rate(me.DemandBPS))}
 	case me.DemandBPS != alloc.Unlimited && me.DemandBPS <= n.AllocatedBPS[d.me]:
@@ -91,7 +91,7 @@ func (d *division) allocation() []string {
 	}
 	text := []string{"it wants more than it gets"}
 	if n.idleBPS == 0 {
-		return append(text, "all others send what they are entitled to: nothing is idle")
+		return append(text, "all others "+d.verb+" what they are entitled to: nothing is idle")
 	}
 	text = append(text, fmt.Sprintf("others leave %s idle, which goes by priority to those that want more", rate(n.idleBPS)))
 	before, beside := d.rivals()
