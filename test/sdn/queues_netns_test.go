@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
 )
 
 // ofOthers makes the bridge br0, which Weir does not control, with two hosts.
@@ -57,13 +59,48 @@ func TestQueuesByMark(t *testing.T) {
 	if left := rows(); strings.Contains(left, "weir") || !strings.Contains(left, "linux-codel") || strings.Contains(b.vsctl("list", "queue"), "weir") {
 		t.Errorf("left are %s", left)
 	}
+	b.watchQueues()
 	if out, err := b.do(harness.Program(t), "sdn", "queues", "br7", "--ovsdb", b.database(), "--rate", "20mbit"); err == nil || !strings.Contains(err.Error(), "has no bridge br7") {
 		t.Errorf("of no bridge: %v: %s", err, out)
 	}
 }
 
-// TestQueuesByMarkKernel: on a bridge with NORMAL packets are served by their marks, except those for
-// which an entry chose a queue.
+// watchQueues has weir sdn queues --watch give queues to a new port, and again to one that lost them.
+func (b *bed) watchQueues() {
+	b.t.Helper()
+	watch, err := b.Start(b.Space, harness.Program(b.t), "sdn", "queues", "br0", "--ovsdb", b.database(), "--rate", "20mbit", "--by", "pcp", "--watch")
+	must.Succeed(b.t, err)
+	queues := func(port string) {
+		b.t.Helper()
+		b.wait("queues of "+port, 10*time.Second, func() error {
+			if got := strings.TrimSpace(b.vsctl("get", "port", port, "qos")); got == "[]" || !strings.Contains(b.vsctl("get", "qos", got, "external_ids"), "owner=weir") {
+				return fmt.Errorf("has %s", got)
+			}
+			return nil
+		})
+	}
+	queues("p2")
+	b.host("br0", "p3", 3, "198.18.66.3")
+	queues("p3")
+	b.vsctl("clear", "port", "p2", "qos")
+	queues("p2")
+	b.vsctl("del-port", "br0", "p3")
+	b.wait("rows of the port that is gone", 10*time.Second, func() error {
+		if rows := b.vsctl("--format=csv", "--columns=external_ids", "list", "qos"); strings.Count(rows, "owner=weir") != 1 {
+			return fmt.Errorf("are %s", rows)
+		}
+		return nil
+	})
+	if err := watch.End(syscall.SIGTERM, 10*time.Second); err != nil {
+		b.t.Errorf("ended: %v", err)
+	}
+	if out, err := b.queues("--remove"); err != nil || !strings.Contains(out, "p2 given back") {
+		b.t.Errorf("removed: %v: %s", err, out)
+	}
+}
+
+// TestQueuesByMarkKernel: on a bridge with NORMAL packets are served by their marks (DSCP, PCP,
+// skb->mark), except those for which an entry chose a queue.
 func TestQueuesByMarkKernel(t *testing.T) {
 	b := newKernelBed(t)
 	h1, h2 := b.ofOthers()
@@ -104,6 +141,28 @@ func TestQueuesByMarkKernel(t *testing.T) {
 	}
 	if bps[2] < 0.9*3e6 || bps[2] > 1.2*3e6 || bps[1] < 0.9*1e6 || bps[1] > 1.2*1e6 || bps[0] < 10e6 {
 		t.Errorf("by queue %.0f bit/s", bps)
+	}
+	for _, c := range []struct {
+		by, actions string
+		queue       int
+	}{
+		{"pcp", "push_vlan:0x8100,set_field:4103->vlan_vid,set_field:5->vlan_pcp", 2},
+		{"mark/0xf00", "set_field:0x100->pkt_mark", 1},
+	} {
+		if out, err := b.queues("--rate", "20mbit", "--by", c.by); err != nil {
+			t.Fatalf("by %s: %v: %s", c.by, err, out)
+		}
+		b.must("ovs-ofctl", "-O", "OpenFlow13", "add-flow", "unix:"+b.path("br0.mgmt"), "priority=9,udp,tp_dst=7001,actions="+c.actions+",output:2")
+		before := b.queueBytes("p2")
+		v := b.voice(h1, h2, 7001, 1e6)
+		time.Sleep(2 * time.Second)
+		v.stop()
+		after := b.queueBytes("p2")
+		for i := range after {
+			if sent := after[i] - before[i]; (sent > 150e3) != (i == c.queue) {
+				t.Errorf("by %s: %.0f bytes in queue %d", c.by, sent, i)
+			}
+		}
 	}
 	if out, err := b.queues("--remove"); err != nil || strings.Count(out, "given back") != 2 {
 		t.Errorf("%v: %s", err, out)

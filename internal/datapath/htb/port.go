@@ -48,10 +48,10 @@ var openVSwitchRoot = kernel.NewHandle(portClassMajor, 0xfffe)
 
 var portRootClass = kernel.NewHandle(portClassMajor, rootMinor)
 
-// SelectByMark has the queues of a device, of Open vSwitch or of a PortTree, take packets by their DSCP
-// field, if their priority names no queue, and reports whether anything changed. It fails while the
-// device has none.
-func (p *Port) SelectByMark(queues map[uint8]int) (changed bool, err error) {
+// SelectByMark has the queues of a device, of Open vSwitch or of a PortTree, take packets by their mark,
+// if their priority names no queue, and reports whether anything changed. mask are the bits of a
+// kernel.MarkPacket. It fails while the device has no queues.
+func (p *Port) SelectByMark(kind kernel.MarkKind, mask uint32, queues map[uint8]int) (changed bool, err error) {
 	switch owner, what, err := p.Owner(); {
 	case err != nil:
 		return false, err
@@ -60,11 +60,11 @@ func (p *Port) SelectByMark(queues map[uint8]int) (changed bool, err error) {
 	case owner != PortOurs && owner != PortSwitch:
 		return false, nil
 	}
-	classes := map[uint8]kernel.Handle{}
-	for dscp, id := range queues {
-		classes[dscp] = portClass(id)
+	marks := kernel.Marks{Kind: kind, Mask: mask}
+	for value, id := range queues {
+		marks.Classes[value] = portClass(id)
 	}
-	return kernel.SetMarks(p.ifindex, portClasses, classes)
+	return kernel.SetMarks(p.ifindex, portClasses, marks)
 }
 
 func portClass(id int) kernel.Handle { return kernel.NewHandle(portClassMajor, uint16(id+1)) }

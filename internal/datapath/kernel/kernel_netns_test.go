@@ -172,8 +172,8 @@ func TestFilterInNetNS(t *testing.T) {
 	must.Succeed(t, Hook{NetNSPath: "/run/netns/" + name, Ifindex: 1}.Attach(program, nil))
 }
 
-// TestMarks: packets go to the class of their mark, IPv4 and IPv6, unless their priority names one; a
-// second time changes nothing, and filters of others stay.
+// TestMarks: packets go to the class of their mark, by DSCP (also behind VLAN tags), PCP and
+// skb->mark, unless their priority names one; a second time changes nothing, and filters of others stay.
 func TestMarks(t *testing.T) {
 	name := fmt.Sprintf("weir-marks-%d", os.Getpid())
 	run := func(args ...string) string {
@@ -191,16 +191,26 @@ func TestMarks(t *testing.T) {
 		run("tc", "-n", name, "class", "add", "dev", "lo", "parent", "1:", "classid", class, "htb", "rate", "1gbit")
 	}
 	run("tc", "-n", name, "filter", "add", "dev", "lo", "parent", "1:", "prio", "9", "u32", "match", "u8", "0", "0", "at", "-14", "flowid", "1:9")
-	classes := map[uint8]Handle{46: NewHandle(1, 3), 10: NewHandle(1, 2), 44: NewHandle(1, 3)}
-	err := InNetNS("/run/netns/"+name, func() error {
-		for _, want := range []bool{true, false} {
-			if changed, err := SetMarks(1, NewHandle(1, 0), classes); err != nil || changed != want {
-				return fmt.Errorf("changed: %v, %w, want %v", changed, err, want)
-			}
+	inside := func(do func() error) {
+		t.Helper()
+		must.Succeed(t, InNetNS("/run/netns/"+name, do))
+	}
+	set := func(kind MarkKind, mask uint32, classes map[uint8]Handle) {
+		t.Helper()
+		marks := Marks{Kind: kind, Mask: mask}
+		for value, class := range classes {
+			marks.Classes[value] = class
 		}
-		return nil
-	})
-	must.Succeed(t, err)
+		for _, want := range []bool{true, false} {
+			inside(func() error {
+				if changed, err := SetMarks(1, NewHandle(1, 0), marks); err != nil || changed != want {
+					return fmt.Errorf("changed: %v, %w, want %v", changed, err, want)
+				}
+				return nil
+			})
+		}
+	}
+	set(MarkDSCP, 0, map[uint8]Handle{46: NewHandle(1, 3), 10: NewHandle(1, 2), 44: NewHandle(1, 3)})
 	run("tc", "-n", name, "filter", "del", "dev", "lo", "parent", "1:", "prio", "9")
 	sent := func(class string) (packets int) {
 		text := run("tc", "-n", name, "-s", "class", "show", "dev", "lo", "classid", class)
@@ -210,28 +220,62 @@ func TestMarks(t *testing.T) {
 		}
 		return packets
 	}
+	arrives := func(what, class string, send func() error) {
+		t.Helper()
+		before := sent(class)
+		inside(send)
+		if n := sent(class) - before; n < 10 {
+			t.Errorf("%s: %d of 10 packets in class %s", what, n, class)
+		}
+	}
 	for _, c := range []struct {
 		address string
 		tos     int
 		class   string
 	}{{"127.0.0.1", 46 << 2, "1:3"}, {"127.0.0.1", 44<<2 | 2, "1:3"}, {"::1", 46 << 2, "1:3"}, {"127.0.0.1", 10 << 2, "1:2"}, {"::1", 0, "1:1"}, {"127.0.0.1", 12 << 2, "1:1"}} {
-		before := sent(c.class)
-		must.Succeed(t, InNetNS("/run/netns/"+name, func() error { return sendMarked(c.address, c.tos) }))
-		if n := sent(c.class) - before; n < 10 {
-			t.Errorf("octet %#x to %s: %d of 10 packets in class %s", c.tos, c.address, n, c.class)
-		}
+		arrives(fmt.Sprintf("octet %#x to %s", c.tos, c.address), c.class, func() error { return sendMarked(c.address, c.tos, 0) })
 	}
-	must.Succeed(t, InNetNS("/run/netns/"+name, func() error {
-		_, err := SetMarks(1, NewHandle(1, 0), nil)
-		return err
-	}))
+	const tag, outer = "\x81\x00", "\x88\xa8"
+	const ip4, ip6 = "\x08\x00\x45\xb8", "\x86\xdd\x6b\x80" // EF
+	for what, frame := range map[string]string{"IPv4": ip4, "IPv6": ip6, "a tag": tag + "\x00\x07" + ip4, "two tags": outer + "\x20\x07" + tag + "\x40\x08" + ip6} {
+		arrives(what, "1:3", func() error { return sendFrames(frame) })
+	}
+	arrives("ARP", "1:1", func() error { return sendFrames("\x08\x06\x45\xb8") })
+
+	set(MarkPCP, 0, map[uint8]Handle{5: NewHandle(1, 3), 2: NewHandle(1, 2)})
+	for frame, class := range map[string]string{
+		tag + "\xa0\x07" + ip4: "1:3", tag + "\x5f\xff" + ip4: "1:2", tag + "\x20\x07" + ip4: "1:1",
+		outer + "\xa0\x07" + tag + "\x40\x08" + ip4: "1:3", ip4: "1:1",
+	} {
+		arrives(fmt.Sprintf("%x", frame), class, func() error { return sendFrames(frame) })
+	}
+
+	set(MarkPacket, 0xf0, map[uint8]Handle{1: NewHandle(1, 2), 2: NewHandle(1, 3)})
+	for mark, class := range map[int]string{0x20: "1:3", 0x12f1f: "1:2", 0x2: "1:1", 0x30: "1:1"} {
+		arrives(fmt.Sprintf("mark %#x", mark), class, func() error { return sendMarked("::1", 46<<2, mark) })
+	}
+	set(MarkPacket, 0xf0, nil)
 	if left := run("tc", "-n", name, "filter", "show", "dev", "lo"); left != "" {
 		t.Errorf("left are %s", left)
 	}
 }
 
-// sendMarked sends ten datagrams with a traffic class octet to a local address.
-func sendMarked(address string, tos int) error {
+// sendFrames sends ten frames through the loopback device, which go on with tail behind their addresses.
+func sendFrames(tail string) error {
+	s, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(s)
+	frame := append([]byte(strings.Repeat("\x02", 12)+tail), make([]byte, 60)...)
+	for range 10 {
+		err = errors.Join(err, unix.Sendto(s, frame, 0, &unix.SockaddrLinklayer{Ifindex: 1}))
+	}
+	return err
+}
+
+// sendMarked sends ten datagrams with a traffic class octet and an skb->mark to a local address.
+func sendMarked(address string, tos, mark int) error {
 	client, err := net.Dial("udp", net.JoinHostPort(address, "9"))
 	if err != nil {
 		return err
@@ -246,7 +290,9 @@ func sendMarked(address string, tos int) error {
 		level, option = unix.IPPROTO_IPV6, unix.IPV6_TCLASS
 	}
 	var failed error
-	if err := raw.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), level, option, tos) }); err != nil || failed != nil {
+	if err := raw.Control(func(fd uintptr) {
+		failed = errors.Join(unix.SetsockoptInt(int(fd), level, option, tos), unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, mark))
+	}); err != nil || failed != nil {
 		return errors.Join(err, failed)
 	}
 	for range 10 {

@@ -3,70 +3,102 @@ package kernel
 import (
 	"errors"
 	"fmt"
-	"maps"
+	"math/bits"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
-// markPreference is the preference of Weir's filters by mark, after those that tools add.
-const markPreference = 0x7e12
+// MarkKind is a field of a packet whose value is its mark.
+type MarkKind uint32
 
-// markMatch is a u32 match on the first word of the IP header: version and DSCP field.
-type markMatch struct{ value, mask uint32 }
+// The kinds of marks; bpf/mark.bpf.c has the same numbers.
+const (
+	MarkDSCP   MarkKind = iota // the DSCP field of IPv4 or IPv6
+	MarkPCP                    // the priority of the outermost VLAN tag
+	MarkPacket                 // skb->mark
+)
 
-func markMatches(dscp uint8) [2]markMatch {
-	const v4Mask, v6Mask = 0xf0fc0000, 0xffc00000
-	return [2]markMatch{{4<<28 | uint32(dscp)<<18, v4Mask}, {6<<28 | uint32(dscp)<<22, v6Mask}}
+// Marks are the classes of packets by their mark. Without classes they are none.
+type Marks struct {
+	Kind MarkKind
+	// Mask are the bits of skb->mark that hold the value.
+	Mask uint32
+	// Classes are the classes by value; 0: the qdisc's default.
+	Classes [64]Handle
 }
 
-// SetMarks has a classful qdisc of a device put packets into the class of their DSCP field, if their
-// priority names no class of it, and reports whether anything changed. Without classes it removes its
-// filters. Filters of others stay, and those with a lower preference decide first.
-func SetMarks(ifindex int, qdisc Handle, classes map[uint8]Handle) (changed bool, err error) {
-	attrs := netlink.FilterAttrs{LinkIndex: ifindex, Parent: uint32(qdisc), Priority: markPreference, Protocol: unix.ETH_P_ALL}
-	want := map[markMatch]uint32{}
-	for dscp, class := range classes {
-		for _, m := range markMatches(dscp) {
-			want[m] = uint32(class)
+// markFilter are the preference of Weir's filter by mark, after those that tools add, and its handle;
+// markName begins its name.
+const (
+	markFilter = 0x7e12
+	markName   = "weir_mark:"
+)
+
+// name identifies the marks in the name of their filter.
+func (m Marks) name() string {
+	name := fmt.Sprintf("%s%d/%x", markName, m.Kind, m.Mask)
+	for value, class := range m.Classes {
+		if class != 0 {
+			name += fmt.Sprintf(",%x=%x", value, class.Minor())
 		}
 	}
-	has, found, err := markFilters(attrs)
-	if err != nil || maps.Equal(has, want) {
+	return name
+}
+
+// SetMarks has a classful qdisc of a device put packets into the class of their mark, if their priority
+// names no class of it, and reports whether anything changed. Without classes it removes its filter.
+// Filters of others stay, and those with a lower preference decide first.
+func SetMarks(ifindex int, qdisc Handle, marks Marks) (changed bool, err error) {
+	filter := &netlink.BpfFilter{
+		FilterAttrs: netlink.FilterAttrs{LinkIndex: ifindex, Parent: uint32(qdisc), Handle: markFilter, Priority: markFilter, Protocol: unix.ETH_P_ALL},
+		Name:        marks.name(),
+	}
+	has, err := markFilterName(filter.FilterAttrs)
+	switch {
+	case err != nil || has == filter.Name || has == "" && marks.Classes == [64]Handle{}:
 		return false, err
+	case marks.Classes == [64]Handle{}:
+		if err := netlink.FilterDel(filter); err != nil && !errors.Is(err, unix.ENOENT) {
+			return false, fmt.Errorf("remove the filter by mark from device %d: %w", ifindex, err)
+		}
+		return true, nil
 	}
-	if found {
-		if err := netlink.FilterDel(&netlink.U32{FilterAttrs: attrs}); err != nil && !errors.Is(err, unix.ENOENT) {
-			return false, fmt.Errorf("remove filters by mark from device %d: %w", ifindex, err)
+	spec, err := loadMark()
+	if err != nil {
+		return false, fmt.Errorf("load the program of marks: %w", err)
+	}
+	for name, value := range map[string]any{
+		"weir_by": marks.Kind, "weir_mask": marks.Mask, "weir_shift": uint32(bits.TrailingZeros32(marks.Mask | 1<<31)), "weir_classes": marks.Classes,
+	} {
+		if err := spec.Variables[name].Set(value); err != nil {
+			return false, fmt.Errorf("set %s of the program of marks: %w", name, err)
 		}
 	}
-	for m, class := range want {
-		filter := &netlink.U32{FilterAttrs: attrs, ClassId: class, Sel: &netlink.TcU32Sel{
-			Flags: netlink.TC_U32_TERMINAL, Nkeys: 1, Keys: []netlink.TcU32Key{{Mask: m.mask, Val: m.value}},
-		}}
-		if err := netlink.FilterAdd(filter); err != nil {
-			return true, fmt.Errorf("add a filter by mark to device %d (is the module cls_u32 there?): %w", ifindex, err)
-		}
+	var objects markObjects
+	if err := spec.LoadAndAssign(&objects, nil); err != nil {
+		return false, fmt.Errorf("load the program of marks: %w", err)
+	}
+	defer objects.Close()
+	filter.Fd = objects.WeirMark.FD()
+	if err := netlink.FilterReplace(filter); err != nil {
+		return false, fmt.Errorf("add a filter by mark to device %d (is the module cls_bpf there?): %w", ifindex, err)
 	}
 	return true, nil
 }
 
-// markFilters returns the classes by match of Weir's filters, and whether there are any.
-func markFilters(attrs netlink.FilterAttrs) (has map[markMatch]uint32, found bool, err error) {
+// markFilterName returns the name of Weir's filter by mark, or "".
+func markFilterName(attrs netlink.FilterAttrs) (string, error) {
 	device := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: attrs.LinkIndex}}
 	list, err := consistently(func() ([]netlink.Filter, error) { return netlink.FilterList(device, attrs.Parent) })
 	if err != nil {
-		return nil, false, fmt.Errorf("list filters of device %d: %w", attrs.LinkIndex, err)
+		return "", fmt.Errorf("list filters of device %d: %w", attrs.LinkIndex, err)
 	}
-	has = map[markMatch]uint32{}
 	for _, f := range list {
-		if f.Attrs().Priority != markPreference {
-			continue
-		}
-		found = true
-		if u, ok := f.(*netlink.U32); ok && u.ClassId != 0 && u.Sel != nil && len(u.Sel.Keys) == 1 {
-			has[markMatch{u.Sel.Keys[0].Val, u.Sel.Keys[0].Mask}] = u.ClassId
+		if b, ok := f.(*netlink.BpfFilter); ok && f.Attrs().Priority == attrs.Priority && strings.HasPrefix(b.Name, markName) {
+			return b.Name, nil
 		}
 	}
-	return has, found, nil
+	return "", nil
 }

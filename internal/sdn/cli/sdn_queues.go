@@ -167,20 +167,24 @@ const defaultOVSDB = "unix:/var/run/openvswitch/db.sock"
 
 func newSDNQueuesCommand() *cobra.Command {
 	var f sdnQueueFlags
-	var remove bool
+	var remove, watch bool
+	var by string
 	cmd := &cobra.Command{
 		Use:   "queues BRIDGE --rate RATE",
-		Short: "Give a bridge that others control queues by DSCP",
+		Short: "Give a bridge that others control queues by DSCP, PCP or mark",
 		Long: `Give the ports of an Open vSwitch bridge queues for EF, AF and BE, which take packets by
-their DSCP field. The bridge may be controlled by OVN, Incus, Proxmox or no controller at
-all (NORMAL): no OpenFlow entry is added, and packets for which its controller chose a
-queue stay in that queue. Run it on the switch's host as root, and again when ports were
-added or the host has started. --remove takes the queues back.`,
-		Example: "weir sdn queues vmbr0 --rate eth0=1gbit --rate tap100i0=200mbit\nweir sdn queues vmbr0 --remove",
+their DSCP field, the priority of their VLAN tag or their mark. The bridge may be
+controlled by OVN, Incus, Proxmox or no controller at all (NORMAL): no OpenFlow entry is
+added, and packets for which its controller chose a queue stay in that queue. Run it on
+the switch's host as root, and again when ports were added or the host has started, or
+let it --watch. --remove takes the queues back.`,
+		Example: "weir sdn queues vmbr0 --rate eth0=1gbit --rate tap100i0=200mbit --watch\nweir sdn queues vmbr0 --rate 1gbit --by mark/0xf00\nweir sdn queues vmbr0 --remove",
 		Args:    cmdline.ExactArgs("BRIDGE"),
 	}
 	set := cmd.Flags()
 	f.add(set)
+	set.StringVar(&by, "by", string(qos.FieldDSCP), "what chooses the queue: dscp, pcp (priority of the VLAN tag), mark or mark/MASK (skb->mark, whose bits in MASK are the queue's number)")
+	set.BoolVar(&watch, "watch", false, "go on until stopped: new ports get queues, and what others removed comes back, within a second")
 	set.BoolVar(&remove, "remove", false, "remove the queues of the bridge, and put back what ports had before")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		o, err := f.options()
@@ -196,12 +200,22 @@ added or the host has started. --remove takes the queues back.`,
 		if remove {
 			return giveBack(cmd.Context(), cmd, f.ovsdb, args[0])
 		}
+		if o.By, err = qos.ParseBy(by); err != nil {
+			return cmdline.Usagef("--by %w", err)
+		}
 		o.Address, o.Bridge, o.Log = f.ovsdb[0], args[0], slog.New(slog.DiscardHandler)
 		states, err := ovsdb.New(o).Once(cmd.Context())
 		if err != nil {
 			return err
 		}
-		return printQueues(cmd, args[0], states)
+		if err = printQueues(cmd, args[0], states); !watch {
+			return err
+		}
+		o.Log = cmdline.NewLogger(cmd.ErrOrStderr(), false)
+		if err != nil {
+			o.Log.Warn("not all ports have queues", "reason", err)
+		}
+		return ovsdb.New(o).Run(cmd.Context())
 	}
 	return cmd
 }

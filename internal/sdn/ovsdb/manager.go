@@ -41,8 +41,9 @@ type Options struct {
 	// Promised returns the queues of promises at a port; nil: there are none.
 	Promised func(topology.Port) []qos.Queue
 	// Bridge, unless empty, is a bridge that others control, whose ports get queues by marks: no
-	// entries are sent to its switch, and Controls is not called.
+	// entries are sent to its switch, and Controls is not called. By is the field of these marks.
 	Bridge string
+	By     qos.By
 	// Controls reports whether a switch accepts changes from this controller.
 	Controls func(topology.DPID) bool
 	Log      *slog.Logger
@@ -354,7 +355,7 @@ func Remove(ctx context.Context, address, bridge string) ([]string, error) {
 		if row.QoS == nil || !tables.row(*row.QoS).Ours() || bridge != "" && !tables.isOn(bridge, row) {
 			continue
 		}
-		_ = queues.selectByMark(tables.deviceOf(row), nil) // of another host, or without filters
+		_ = queues.selectByMark(tables.deviceOf(row), qos.By{}, nil) // of another host, or without a filter
 		if err := remove(ctx, c, &queues, tables, row); err != nil {
 			return names, fmt.Errorf("give port %s back: %w", row.Name, err)
 		}
@@ -375,7 +376,7 @@ func (m *Manager) byMark(p port, state qos.PortState) qos.PortState {
 	if m.options.Bridge == "" || state.State != "ok" {
 		return state
 	}
-	if err := m.trees.selectByMark(p.device, m.options.Queues.OfMarks()); err != nil {
+	if err := m.trees.selectByMark(p.device, m.options.By, m.options.Queues.OfMarks(m.options.By)); err != nil {
 		state.State, state.Reason = "degraded", err.Error()
 	}
 	return state

@@ -81,15 +81,17 @@ func (t *trees) port(ifindex int) (*htb.Port, error) {
 	return htb.NewPort(t.tc, ifindex), nil
 }
 
-// selectByMark adds the filters that choose a device's queue by DSCP; without queues it removes them.
-func (t *trees) selectByMark(d device, queues map[uint8]int) error {
+// selectByMark adds the filter that chooses a device's queue by a field of packets; without queues it
+// removes it.
+func (t *trees) selectByMark(d device, by qos.By, queues map[uint8]int) error {
 	link, err := d.local()
 	if err != nil {
-		return fmt.Errorf("device %s is not on this host, or not in this network namespace: run this where the switch runs, as OVSDB alone cannot map DSCP to queues", d.name)
+		return fmt.Errorf("device %s is not on this host, or not in this network namespace: run this where the switch runs, as OVSDB alone cannot choose queues", d.name)
 	}
+	kinds := map[qos.Field]kernel.MarkKind{qos.FieldDSCP: kernel.MarkDSCP, qos.FieldPCP: kernel.MarkPCP, qos.FieldMark: kernel.MarkPacket}
 	port, err := t.port(link.Index)
 	if err == nil {
-		_, err = port.SelectByMark(queues)
+		_, err = port.SelectByMark(kinds[by.Field], by.Mask, queues)
 	}
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -214,12 +215,59 @@ func (m *Map) check(written map[apps.Level]bool) error {
 	return nil
 }
 
-// OfMarks returns the queue of each mark whose queue is not 0.
-func (m *Map) OfMarks() map[uint8]int {
+// Field is a field of packets whose value is their mark.
+type Field string
+
+// The fields of marks.
+const (
+	FieldDSCP Field = "dscp"
+	FieldPCP  Field = "pcp"  // priority of a VLAN tag
+	FieldMark Field = "mark" // skb->mark of the switch's host
+)
+
+// By is what chooses the queue of a packet: a field, and for skb->mark which bits of it.
+type By struct {
+	Field Field
+	Mask  uint32
+}
+
+// ParseBy parses dscp, pcp, mark or mark/MASK.
+func ParseBy(s string) (By, error) {
+	field, mask, masked := strings.Cut(strings.ToLower(s), "/")
+	by := By{Field: Field(field)}
+	switch {
+	case !masked && (by.Field == FieldDSCP || by.Field == FieldPCP):
+		return by, nil
+	case !masked && by.Field == FieldMark:
+		by.Mask = math.MaxUint32
+		return by, nil
+	case by.Field == FieldMark:
+		if bits, err := strconv.ParseUint(mask, 0, 32); err == nil && bits != 0 {
+			by.Mask = uint32(bits)
+			return by, nil
+		}
+		return by, fmt.Errorf("%q: %q is no mask of 32 bits such as 0xf0", s, mask)
+	}
+	return by, fmt.Errorf("%q is not dscp, pcp, mark or mark/MASK", s)
+}
+
+// OfMarks returns the queue of each mark whose queue is not 0. A VLAN priority counts as the class
+// selector of that number, CS0 to CS7, and skb->mark is the number of a queue.
+func (m *Map) OfMarks(by By) map[uint8]int {
 	queues := map[uint8]int{}
+	for _, q := range m.Queues {
+		if by.Field == FieldMark && q.ID != 0 {
+			queues[uint8(q.ID)] = q.ID
+		}
+	}
 	for _, mark := range policy.Marks() {
-		if level, err := apps.ParseLevel(string(mark.Class)); err == nil && m.Levels[level] != 0 {
+		level, err := apps.ParseLevel(string(mark.Class))
+		switch {
+		case err != nil || m.Levels[level] == 0:
+		case by.Field == FieldDSCP:
 			queues[mark.DSCP] = m.Levels[level]
+		case by.Field == FieldPCP && mark.DSCP%8 == 0:
+			queues[mark.DSCP/8] = m.Levels[level]
 		}
 	}
 	return queues

@@ -1,6 +1,7 @@
 package qos
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -140,7 +141,7 @@ func TestMinimumsFit(t *testing.T) {
 // TestOfMarks: marks go to the queue of their class; those of queue 0 need no entry.
 func TestOfMarks(t *testing.T) {
 	m := Map{Levels: [apps.NumLevels]int{apps.EF: 2, apps.AF: 1, apps.BE: 0}}
-	queues := m.OfMarks()
+	queues := m.OfMarks(By{Field: FieldDSCP})
 	for _, mark := range policy.Marks() {
 		level, err := apps.ParseLevel(string(mark.Class))
 		must.Succeed(t, err)
@@ -151,6 +152,28 @@ func TestOfMarks(t *testing.T) {
 	}
 	if len(queues) == 0 || queues[46] != 2 {
 		t.Errorf("expedited forwarding goes to queue %d", queues[46])
+	}
+}
+
+// TestParseBy: a VLAN priority has the class of its class selector, and skb->mark the number of a queue.
+func TestParseBy(t *testing.T) {
+	m := Shares{EFMax: 0.5, AFMin: 0.3}.Map()
+	for text, want := range map[string]string{
+		"PCP": "map[2:1 3:1 4:1 5:2 6:2 7:2]", "mark": "map[1:1 2:2] 4294967295", "mark/0xf0": "map[1:1 2:2] 240", "mark/12": "map[1:1 2:2] 12",
+	} {
+		by, err := ParseBy(text)
+		got := fmt.Sprint(m.OfMarks(by))
+		if by.Mask != 0 {
+			got += fmt.Sprint(" ", by.Mask)
+		}
+		if err != nil || got != want {
+			t.Errorf("%s: %s, %v, want %s", text, got, err, want)
+		}
+	}
+	for text, says := range map[string]string{"tos": "is not dscp", "pcp/7": "is not dscp", "": "is not dscp", "mark/": "no mask", "mark/0": "no mask", "mark/0x1ffffffff": "no mask"} {
+		if _, err := ParseBy(text); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %v, want %q", text, err, says)
+		}
 	}
 }
 
