@@ -214,6 +214,39 @@ func TestTrust(t *testing.T) {
 	}
 }
 
+// TestForgottenTables: a connected switch whose tables and meters somebody empties gets its entries
+// again: packets pass, marks choose queues, and EF is bounded.
+func TestForgottenTables(t *testing.T) {
+	b := newBed(t)
+	b.startWeir("--trust", "p1", "--trust", "p2", "--rate", "100mbit", "--rate", "p2=10mbit", "--stats-interval", "1s")
+	h1, h2 := b.twoHosts()
+	b.reach(h1, "198.18.66.2")
+	seen := b.octets(h2, "198.18.66.2", 25)
+	client := b.markedSocket(h1, "198.18.66.2", 25, tosEF)
+	send := func() { _, _ = client.Write(make([]byte, 100)) }
+	b.markOf(seen, send)
+	b.must("ovs-ofctl", "-O", "OpenFlow13", "del-flows", "unix:"+b.path("br0.mgmt"))
+	b.must("ovs-ofctl", "-O", "OpenFlow13", "del-meters", "unix:"+b.path("br0.mgmt"))
+	began := time.Now()
+	b.wait("packets", 10*time.Second, func() error {
+		if n := b.ping(h1, "198.18.66.2", 1); n == 0 {
+			return errors.New("none is answered")
+		}
+		return nil
+	})
+	t.Logf("packets pass again after %v", time.Since(began))
+	b.queuedBy(46, "2", send)
+	if got := b.markOf(seen, send); got != tosEF {
+		t.Errorf("EF arrives as %#x", got)
+	}
+	b.wait("the bound of EF", 10*time.Second, func() error {
+		if meters := b.must("ovs-ofctl", "-O", "OpenFlow13", "dump-meters", "unix:"+b.path("br0.mgmt")); !strings.Contains(meters, "rate=5000") {
+			return fmt.Errorf("meters are %s", meters)
+		}
+		return nil
+	})
+}
+
 // floodEF: 20 Mbit/s of EF at a port whose bound is 5.
 func (b *bed) floodEF(from, to *testbed.Process) {
 	t := b.t

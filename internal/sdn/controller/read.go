@@ -185,6 +185,8 @@ func (s *conn) takeStats(now time.Time, m *openflow.MultipartReply) {
 	case *openflow.FlowStatsReply:
 		last := m.Flags&openflow.OFPMPF_REPLY_MORE == 0 && m.XID != core.WatchXID
 		c.decide(func() []core.Command { return c.core.FlowStats(now, d, *list, last) })
+	case *openflow.AggregateStats:
+		c.decide(func() []core.Command { return c.core.SetupStats(now, d, list.FlowCount) })
 	case *openflow.QueueStatsReply:
 		c.decide(func() []core.Command { c.core.QueueStats(now, d, *list); return nil })
 	case *openflow.MeterStatsReply:

@@ -501,6 +501,16 @@ func (c *Core) FlowStats(now time.Time, d topology.DPID, list []openflow.FlowSta
 	return c.finish()
 }
 
+// SetupStats handles the number of a switch's entries that are always there. A switch without any lost
+// its tables while it was connected, and gets all entries again.
+func (c *Core) SetupStats(now time.Time, d topology.DPID, entries uint32) []Command {
+	c.advance(now)
+	if sw := c.switches.byID[d]; sw != nil && sw.obeys() && entries == 0 && !sw.missingBase {
+		c.takeOver(sw)
+	}
+	return c.finish()
+}
+
 // complete computes the rest of an adopted flow's path once both stations are known. If
 // packets are active, the flow's ingress gives the sender's location; a silent sender may
 // have moved.

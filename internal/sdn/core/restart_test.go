@@ -123,6 +123,31 @@ func TestSwitchPowerCycle(t *testing.T) {
 	}
 }
 
+// TestForgottenTables: connected switches whose tables are emptied have their entries again after the next
+// statistics, and pass packets of known flows.
+func TestForgottenTables(t *testing.T) {
+	w, left, right := twoSwitches(t)
+	port := uint16(41000)
+	w.talk(2*time.Second, left, right, &port)
+	entries := func(s *simSwitch) int {
+		return len(s.stats(&openflow.FlowStatsRequest{FlowFilter: withCookie(cookieSetup, cookieKindMask)}, w.now))
+	}
+	for d, s := range w.switches {
+		before := entries(s)
+		s.entries = nil
+		w.pass(2 * w.core.cfg.StatsInterval)
+		if now := entries(s); now != before {
+			t.Errorf("switch %d has %d entries of no flow or host, and had %d", d, now, before)
+		}
+		if lost := w.talk(2*time.Second, left, right, &port); lost > 0 {
+			t.Errorf("switch %d: %d packets are lost", d, lost)
+		}
+		if links := w.core.links.graph.Links(); len(links) != 1 {
+			t.Errorf("links %v", links)
+		}
+	}
+}
+
 // TestMovedMeanwhile: a host that moved while no controller was there is where it
 // speaks, not where an old entry has it.
 func TestMovedMeanwhile(t *testing.T) {

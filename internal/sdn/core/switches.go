@@ -248,6 +248,7 @@ func (s *switches) requestStats(sw *switchState) {
 	if sw.marks.on {
 		s.send(sw.dpid, &openflow.MultipartRequest{Body: &openflow.MeterStatsRequest{MeterID: openflow.OFPM_ALL}})
 	}
+	s.send(sw.dpid, &openflow.MultipartRequest{Body: &openflow.AggregateStatsRequest{FlowFilter: withCookie(cookieSetup, cookieKindMask)}})
 	if sw.marks.on && sw.found != nil { // entries to stations of an earlier controller, too
 		s.send(sw.dpid, flowStatsOf(cookieFlow, cookieKept))
 	} else {
