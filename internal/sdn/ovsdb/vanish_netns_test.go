@@ -3,6 +3,10 @@
 package ovsdb
 
 import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -13,10 +17,18 @@ import (
 
 	"github.com/weir-project/weir/internal/sdn/qos"
 	"github.com/weir-project/weir/internal/sdn/topology"
+	"github.com/weir-project/weir/test/must"
 )
+
+// ovsSchema is the schema of Open vSwitch's database.
+const ovsSchema = "/usr/share/openvswitch/vswitch.ovsschema"
 
 // database starts a real database without a switch, of a bridge with two ports.
 func database(t *testing.T) (address string, vsctl func(args ...string) string, server *exec.Cmd) {
+	return databaseOf(t, ovsSchema)
+}
+
+func databaseOf(t *testing.T, schema string) (address string, vsctl func(args ...string) string, server *exec.Cmd) {
 	for _, program := range []string{"ovsdb-tool", "ovsdb-server", "ovs-vsctl"} {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Skipf("no %s to test against: install openvswitch-switch (scripts/install-deps.sh test)", program)
@@ -24,7 +36,7 @@ func database(t *testing.T) (address string, vsctl func(args ...string) string, 
 	}
 	dir := t.TempDir()
 	address = "unix:" + filepath.Join(dir, "db.sock")
-	must := func(program string, args ...string) string {
+	run := func(program string, args ...string) string {
 		t.Helper()
 		out, err := exec.Command(program, args...).CombinedOutput()
 		if err != nil {
@@ -34,9 +46,9 @@ func database(t *testing.T) (address string, vsctl func(args ...string) string, 
 	}
 	vsctl = func(args ...string) string {
 		t.Helper()
-		return must("ovs-vsctl", append([]string{"--db=" + address, "--no-wait", "--timeout=10"}, args...)...)
+		return run("ovs-vsctl", append([]string{"--db=" + address, "--no-wait", "--timeout=10"}, args...)...)
 	}
-	must("ovsdb-tool", "create", filepath.Join(dir, "conf.db"), "/usr/share/openvswitch/vswitch.ovsschema")
+	run("ovsdb-tool", "create", filepath.Join(dir, "conf.db"), schema)
 	server = exec.Command("ovsdb-server", filepath.Join(dir, "conf.db"), "--remote=p"+address, "--unixctl="+filepath.Join(dir, "ctl"), "-vconsole:off", "--no-chdir")
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
@@ -93,6 +105,64 @@ func TestPortVanishes(t *testing.T) {
 	}
 	if left := strings.Count(vsctl("list", "qos"), "_uuid"); left != 1 {
 		t.Errorf("%d rows of QoS, want the one of somebody else", left)
+	}
+}
+
+// TestRefusedHalfWay: a database that has room for the queues of one port refuses those of the other
+// whole: no row of it is left, the first keeps its own, and when there is room the other gets them.
+func TestRefusedHalfWay(t *testing.T) {
+	text, err := os.ReadFile(ovsSchema)
+	if err != nil {
+		t.Skipf("no schema of Open vSwitch to test with: %v", err)
+	}
+	var schema struct {
+		Name    string                    `json:"name"`
+		Version string                    `json:"version"`
+		Tables  map[string]map[string]any `json:"tables"`
+	}
+	must.Succeed(t, json.Unmarshal(text, &schema))
+	schema.Tables["Queue"]["maxRows"] = 4
+	text, err = json.Marshal(schema)
+	must.Succeed(t, err)
+	narrow := filepath.Join(t.TempDir(), "schema")
+	must.Succeed(t, os.WriteFile(narrow, text, 0o600))
+	address, vsctl, _ := databaseOf(t, narrow)
+	m := New(Options{
+		Address: address, RateBPS: 1e8, Queues: qos.Shares{EFMax: 0.5, AFMin: 0.3}.Map(),
+		Controls: func(topology.DPID) bool { return true }, Log: slog.New(slog.DiscardHandler),
+	})
+	c, err := connect(t.Context(), address)
+	must.Succeed(t, err)
+	defer c.Close()
+	for range 3 {
+		must.Succeed(t, m.reconcile(t.Context(), c))
+	}
+	var has, lacks string
+	for at, state := range m.Status() {
+		switch name := fmt.Sprint("p", at.Number); {
+		case state.State == "ok":
+			has = name
+		case state.State == "waiting" && strings.Contains(state.Reason, "change the database: "):
+			lacks = name
+		default:
+			t.Errorf("%s is %+v", name, state)
+		}
+	}
+	if has == "" || lacks == "" {
+		t.Fatalf("states %+v", m.Status())
+	}
+	if qos, queues := strings.Count(vsctl("list", "qos"), "_uuid"), strings.Count(vsctl("list", "queue"), "_uuid"); qos != 1 || queues != 3 {
+		t.Errorf("%d rows of QoS and %d queues, want those of %s alone", qos, queues, has)
+	}
+	vsctl("del-port", "br0", has)
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		must.Succeed(t, m.reconcile(t.Context(), c))
+		if status := m.Status(); len(status) == 1 && strings.Contains(fmt.Sprint(status), "ok") {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%s still lacks its queues: %+v", lacks, m.Status())
+		}
 	}
 }
 
