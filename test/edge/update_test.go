@@ -4,16 +4,23 @@ package edge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/weir-project/weir/internal/edge/profile"
+	"github.com/weir-project/weir/internal/edge/runtime"
+	"github.com/weir-project/weir/internal/edge/runtime/docker"
+	"github.com/weir-project/weir/internal/edge/runtime/swarm"
+	"github.com/weir-project/weir/internal/edge/server"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/test/harness"
 	"github.com/weir-project/weir/test/must"
@@ -89,8 +96,94 @@ func TestUpdate(t *testing.T) {
 	if out, _, err := s.deployAndWait(t, version(secondImage)); err != nil || !strings.Contains(out, "is there already") {
 		t.Errorf("the same again: %s, %v", out, err)
 	}
+	s.mustLose(t, s.runtime(t), version(firstImage))
+	t.Run("two at once", s.testTwoUpdates)
 	s.must(t, "rm", "shop")
 	t.Run("one at a time", s.testUpdateVolume)
+}
+
+// runtime is what another weir-edge on this engine, with files of its own, changes services with.
+func (s *site) runtime(t *testing.T) runtime.Runtime {
+	t.Helper()
+	rt, err := docker.New(docker.Options{Socket: s.engine.Socket(), Dir: t.TempDir()})
+	must.Succeed(t, err)
+	t.Cleanup(func() { rt.Close() })
+	return rt
+}
+
+// mustLose has another weir-edge look at the shop before it is updated and write after that: it loses.
+func (s *site) mustLose(t *testing.T, other runtime.Runtime, next map[string]any) {
+	t.Helper()
+	shop := func() runtime.Service {
+		state, err := other.Look(t.Context())
+		must.Succeed(t, err)
+		i := slices.IndexFunc(state.Services, func(s runtime.Service) bool { return s.Name == "shop" })
+		if i < 0 {
+			t.Fatalf("the other weir-edge does not see the shop: %+v", state.Services)
+		}
+		return state.Services[i]
+	}
+	was := shop()
+	_, _, err := s.deployAndWait(t, next)
+	must.Succeed(t, err)
+	is := shop()
+	if err := other.Update(t.Context(), was, was); !errors.Is(err, runtime.ErrChanged) {
+		t.Errorf("an update of what was there before: %v", err)
+	}
+	if now := shop(); !now.Is(&is) || is.Is(&was) {
+		t.Errorf("it is %+v, and was %+v", now, is)
+	}
+}
+
+// testTwoUpdates: of two weir-edge that deploy different versions at the same time each succeeds or says
+// that the other was faster, and all instances are of one version in the end.
+func (s *site) testTwoUpdates(t *testing.T) {
+	socket := filepath.Join(s.Dir, "edge2.sock")
+	second := s.launch(t, "--socket", socket, "--state-dir", filepath.Join(s.Dir, "edge2"))
+	defer second.kill()
+	harness.Await(t, "the second answers", 20*time.Second, func() error {
+		_, err := server.NewClient(socket).Nodes(t.Context())
+		return err
+	})
+	lost := 0
+	for range 3 {
+		results := make(chan error, 2)
+		for image, to := range map[string]string{firstImage: s.socket(), secondImage: socket} {
+			document := file(t, marshal(t, version(image)))
+			go func() {
+				out, err := exec.Command(os.Getenv(programVariable), "deploy", "--socket", to, document).CombinedOutput()
+				if err != nil {
+					err = fmt.Errorf("%w: %s", err, out)
+				}
+				results <- err
+			}()
+		}
+		for range 2 {
+			if err := <-results; err != nil && strings.Contains(err.Error(), "was changed by another weir-edge meanwhile") {
+				lost++
+			} else if err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	t.Logf("%d of 6 deployments said that the other was faster", lost)
+	steady := time.Time{}
+	harness.Await(t, "one version for three seconds", time.Minute, func() error {
+		list, images := s.ps(t), map[string]bool{}
+		for _, i := range list {
+			images[i.Image+i.State] = true
+		}
+		switch {
+		case len(list) != 2 || len(images) != 1 || list[0].State != "running":
+			steady = time.Time{}
+		case steady.IsZero():
+			steady = time.Now()
+		}
+		if steady.IsZero() || time.Since(steady) < 3*time.Second {
+			return errNot(s.must(t, "ps"))
+		}
+		return nil
+	})
 }
 
 // mustServe checks that all instances are of an image, and users get its pages.
@@ -200,4 +293,8 @@ func TestUpdateSwarm(t *testing.T) {
 			t.Errorf("%s runs %s", i.Instance, i.Image)
 		}
 	}
+	other, err := swarm.New(ctx, swarm.Options{Socket: c.engine.Socket()})
+	must.Succeed(t, err)
+	defer other.Close()
+	c.mustLose(t, other, version(firstImage))
 }

@@ -155,7 +155,7 @@ func (m *Manager) deploy(ctx context.Context, service runtime.Service, parsed *s
 			deployed.Notes = gaps(&was, &service, parsed, runs)
 		}
 		message = "is being updated"
-		err = m.opts.Runtime.Update(ctx, service)
+		err = m.opts.Runtime.Update(ctx, *there, service)
 	} else {
 		err = m.opts.Runtime.Deploy(ctx, service)
 	}

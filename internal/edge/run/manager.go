@@ -280,7 +280,7 @@ func (s *steps) apply(ctx context.Context, opts *Options, o *observation) {
 	s.claims.apply(ctx, rt.Ledger(), o, opts.Links)
 	s.promises.apply(ctx, rt.Ledger())
 	for i := range s.updates {
-		s.updates[i].err = rt.Update(ctx, s.updates[i].service)
+		s.updates[i].err = rt.Update(ctx, s.updates[i].was, s.updates[i].service)
 	}
 }
 

@@ -83,7 +83,7 @@ func (f *fakeEngine) Stop(_ context.Context, instance string) error {
 	return nil
 }
 
-func (f *fakeEngine) Update(_ context.Context, s runtime.Service) error {
+func (f *fakeEngine) Update(_ context.Context, _, s runtime.Service) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.state.Services = []runtime.Service{s}

@@ -140,6 +140,16 @@ func (o *observation) service(name string) *runtime.Service {
 	return &o.services[i]
 }
 
+// listed returns a service as its engine has it; an empty one if it is not there.
+func (o *observation) listed(name string) (listed runtime.Service) {
+	for _, s := range o.state.Services {
+		if s.Name == name {
+			listed = s
+		}
+	}
+	return listed
+}
+
 // madeOf returns what an instance is made of. One without a label is as old as weir-edge's that wrote
 // none, so it is of the version before an update.
 func (o *observation) madeOf(service, label string) string {

@@ -2,6 +2,7 @@ package run
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,8 +13,9 @@ import (
 	"github.com/weir-project/weir/internal/edge/spec"
 )
 
-// updateStep is the end of an update: what the service is from now on, and how that went.
+// updateStep is the end of an update: what the service was and is from now on, and how that went.
 type updateStep struct {
+	was      runtime.Service
 	service  runtime.Service
 	decision engine.Decision
 	err      error
@@ -28,18 +30,22 @@ func planUpdates(o *observation, decisions []engine.Decision) (list []updateStep
 		case d.Action == engine.Settle:
 			settled := *s
 			settled.Update = runtime.Update{}
-			list = append(list, updateStep{service: settled, decision: d})
+			list = append(list, updateStep{was: o.listed(d.Service), service: settled, decision: d})
 		case d.Action == engine.GoBack:
 			before := o.before[d.Service]
 			before.Update = runtime.Update{Left: s.Made, Reason: d.Reason}
-			list = append(list, updateStep{service: before, decision: d})
+			list = append(list, updateStep{was: o.listed(d.Service), service: before, decision: d})
 		}
 	}
 	return list
 }
 
-// sayUpdated reports the end of an update.
+// sayUpdated reports the end of an update, but of one that another weir-edge was faster to end or to
+// replace: the next round sees that.
 func (j *journal) sayUpdated(u updateStep) {
+	if errors.Is(u.err, runtime.ErrChanged) {
+		return
+	}
 	j.fail(problem{service: u.service.Name, err: u.err})
 	if u.err == nil {
 		j.recordDecision(u.decision)

@@ -7,7 +7,7 @@
 // Stop.
 //
 // Two weir-edge may act at once. What they promise to instances is in a ledger that lives
-// there as well, and changes by compare and swap.
+// there as well, and changes by compare and swap, as the version of a service does.
 package runtime
 
 import (
@@ -15,6 +15,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"reflect"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
@@ -48,6 +49,7 @@ var (
 	ErrArchitecture = errors.New("the image is for another architecture")
 	ErrUnknown      = errors.New("is not deployed; weir-edge ps lists what is")
 	ErrMissing      = errors.New("is not there")
+	ErrChanged      = errors.New("was changed by another weir-edge meanwhile: look at it, and try again")
 )
 
 // Runtime runs containers on one node or on many.
@@ -62,9 +64,9 @@ type Runtime interface {
 	// Deploy makes a service, with its proxy and without instances, and pins its image.
 	// Errors: ErrExists.
 	Deploy(context.Context, Service) error
-	// Update gives a service that is there another version, as far as it differs: its proxy starts anew
-	// if that has other ports or labels. Instances are left as they are. Errors: ErrUnknown.
-	Update(context.Context, Service) error
+	// Update gives a service that is there as was another version, as far as it differs: its proxy starts
+	// anew if that has other ports or labels. Instances are left as they are. Errors: ErrUnknown, ErrChanged.
+	Update(ctx context.Context, was, is Service) error
 	// Remove ends a service, its instances included. With leave it may leave instances of a Compose
 	// file, which want time to end, to Stop.
 	Remove(ctx context.Context, service string, leave bool) error
@@ -164,6 +166,11 @@ type Version struct {
 
 // ImageToRun returns the name by which instances run the image.
 func (s *Service) ImageToRun() string { return cmp.Or(s.Pinned, s.Image) }
+
+// Is reports whether a listed service is still what it was when it was listed before.
+func (s *Service) Is(was *Service) bool {
+	return s.Document == was.Document && s.Pinned == was.Pinned && reflect.DeepEqual(s.Update, was.Update)
+}
 
 // Port is a published port: of the host, and of the container behind it.
 type Port struct{ Host, Container uint16 }

@@ -113,7 +113,7 @@ func statusOf(err error) int {
 		return http.StatusBadRequest
 	case errors.Is(err, runtime.ErrUnknown), errors.Is(err, run.ErrUnknown), errors.Is(err, repo.ErrUnknown):
 		return http.StatusNotFound
-	case errors.Is(err, runtime.ErrExists), errors.Is(err, errInUse), errors.Is(err, errNoAddress), errors.Is(err, errReadOnly):
+	case errors.Is(err, runtime.ErrExists), errors.Is(err, runtime.ErrChanged), errors.Is(err, errInUse), errors.Is(err, errNoAddress), errors.Is(err, errReadOnly):
 		return http.StatusConflict
 	case errors.Is(err, context.DeadlineExceeded):
 		return http.StatusServiceUnavailable

@@ -105,11 +105,7 @@ func (r *Runtime) Look(ctx context.Context) (runtime.State, error) {
 	for _, c := range listed {
 		switch c.Labels[runtime.LabelRole] {
 		case runtime.RoleProxy:
-			s := runtime.Service{Name: c.Labels[runtime.LabelService], Document: c.Labels[runtime.LabelDocument], Pinned: c.Labels[runtime.LabelPinned]}
-			if kept, found := readDocument(r.documentPath(s.Name), node.ID); found {
-				s.Document, s.Pinned, s.Update = kept.Specification, kept.Pinned, kept.Update
-			}
-			state.Services = append(state.Services, s)
+			state.Services = append(state.Services, serviceOf(c.Labels, r.documentPath(c.Labels[runtime.LabelService]), node.ID))
 		case runtime.RoleInstance:
 			instance, err := r.instance(ctx, c.ID, node.Name)
 			if cerrdefs.IsNotFound(err) {
@@ -124,6 +120,15 @@ func (r *Runtime) Look(ctx context.Context) (runtime.State, error) {
 	slices.SortFunc(state.Services, func(a, b runtime.Service) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(state.Instances, func(a, b runtime.Instance) int { return strings.Compare(a.ID, b.ID) })
 	return state, nil
+}
+
+// serviceOf returns the service of a proxy with these labels, of which the file at path may say more.
+func serviceOf(labels map[string]string, path, engine string) runtime.Service {
+	s := runtime.Service{Name: labels[runtime.LabelService], Document: labels[runtime.LabelDocument], Pinned: labels[runtime.LabelPinned]}
+	if kept, found := readDocument(path, engine); found {
+		s.Document, s.Pinned, s.Update = kept.Specification, kept.Pinned, kept.Update
+	}
+	return s
 }
 
 func (r *Runtime) node(ctx context.Context) (runtime.Node, error) {

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weir-project/weir/internal/edge/runtime"
 )
 
@@ -40,6 +42,22 @@ func (r *Runtime) saveDocument(engine string, s runtime.Service) error {
 		return fmt.Errorf("keep the specification of %s: %w", s.Name, err)
 	}
 	return nil
+}
+
+// lockFolder lets one weir-edge at a time update the services of a folder.
+func lockFolder(folder string) (unlock func(), err error) {
+	err = os.MkdirAll(folder, 0o700)
+	var held *os.File
+	if err == nil {
+		held, err = os.Open(folder)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(held.Fd()), unix.LOCK_EX); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", folder, err), held.Close())
+	}
+	return func() { _ = held.Close() }, nil
 }
 
 func removeDocument(path, service string) error {

@@ -145,7 +145,7 @@ func proxyLabels(s *runtime.Service) map[string]string {
 }
 
 // Update implements runtime.Runtime.
-func (r *Runtime) Update(ctx context.Context, s runtime.Service) error {
+func (r *Runtime) Update(ctx context.Context, was, s runtime.Service) error {
 	node, err := r.node(ctx)
 	if err != nil {
 		return err
@@ -158,6 +158,15 @@ func (r *Runtime) Update(ctx context.Context, s runtime.Service) error {
 	at := slices.IndexFunc(own, func(c container.Summary) bool { return c.Labels[runtime.LabelRole] == runtime.RoleProxy })
 	if at < 0 {
 		return fmt.Errorf("service %s %w", s.Name, runtime.ErrUnknown)
+	}
+	path := r.documentPath(s.Name)
+	unlock, err := lockFolder(filepath.Dir(path))
+	if err != nil {
+		return fmt.Errorf("update %s: %w", s.Name, err)
+	}
+	defer unlock()
+	if now := serviceOf(own[at].Labels, path, node.ID); !now.Is(&was) {
+		return fmt.Errorf("service %s %w", s.Name, runtime.ErrChanged)
 	}
 	err = r.prepare(ctx, &s)
 	if err == nil {

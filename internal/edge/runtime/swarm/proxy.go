@@ -61,7 +61,7 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 
 // Update implements runtime.Runtime. Labels of a Swarm service that are not its containers' change
 // without starting anything anew.
-func (r *Runtime) Update(ctx context.Context, s runtime.Service) error {
+func (r *Runtime) Update(ctx context.Context, was, s runtime.Service) error {
 	found, err := r.api.ServiceInspect(ctx, proxy.ContainerName(s.Name), client.ServiceInspectOptions{})
 	if cerrdefs.IsNotFound(err) {
 		return fmt.Errorf("service %s %w", s.Name, runtime.ErrUnknown)
@@ -69,6 +69,9 @@ func (r *Runtime) Update(ctx context.Context, s runtime.Service) error {
 		return r.unreachable(err)
 	}
 	there := found.Service.Spec
+	if now := service(there.Labels); !now.Is(&was) {
+		return fmt.Errorf("service %s %w", s.Name, runtime.ErrChanged)
+	}
 	port, err := strconv.ParseUint(there.Labels[labelPort], 10, 16)
 	if err != nil {
 		return fmt.Errorf("find the proxies of %s: its label %s is %q", s.Name, labelPort, there.Labels[labelPort])
@@ -86,6 +89,9 @@ func (r *Runtime) Update(ctx context.Context, s runtime.Service) error {
 			made.TaskTemplate = there.TaskTemplate
 		}
 		_, err = r.api.ServiceUpdate(ctx, found.Service.ID, client.ServiceUpdateOptions{Version: found.Service.Version, Spec: made})
+		if again, _ := r.api.ServiceInspect(ctx, found.Service.ID, client.ServiceInspectOptions{}); err != nil && again.Service.Version.Index > found.Service.Version.Index {
+			err = runtime.ErrChanged // the manager says "update out of sequence", as an unknown error
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("update %s: %w", s.Name, err)
