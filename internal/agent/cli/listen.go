@@ -10,6 +10,7 @@ import (
 	"github.com/weir-project/weir/internal/front/access"
 	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/internal/front/config"
+	"github.com/weir-project/weir/internal/front/httpapi"
 )
 
 // checkListen refuses to listen for other hosts without TLS.
@@ -32,7 +33,7 @@ func openRemote(api *server.API, listen config.Listen, tokens *access.Tokens, lo
 		return nil
 	}
 	remote := api.Remote(tokens, certificates)
-	listener, err := server.ListenTLS(listen.Address, certificates)
+	listener, err := httpapi.ListenTLS(listen.Address, certificates)
 	if err != nil {
 		log.Error("cannot listen for other hosts; the agent runs without that", "error", fmt.Errorf("%w: give listen another address", err))
 		return nil

@@ -16,6 +16,7 @@ import (
 	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/agent/stats"
 	"github.com/weir-project/weir/internal/front/access"
+	"github.com/weir-project/weir/internal/front/httpapi"
 	"github.com/weir-project/weir/test/must"
 	"github.com/weir-project/weir/test/pki"
 )
@@ -101,7 +102,7 @@ func TestConnectionsOfRoot(t *testing.T) {
 func TestRemoteCrowd(t *testing.T) {
 	b := serveRemote(t)
 	address := strings.TrimPrefix(b.url, "https://")
-	for i := range remoteBudget.Strangers + 300 {
+	for i := range httpapi.RemoteBudget.Strangers + 300 {
 		conn := dial(t, "tcp", address)
 		if i%3 == 0 { // half a greeting
 			_, _ = conn.Write([]byte{0x16, 0x03, 0x01, 0x02})
@@ -121,7 +122,7 @@ func TestRemoteCrowd(t *testing.T) {
 	trust, err := client.LoadTLS(b.authority.Path, "", "")
 	must.Succeed(t, err)
 	trust.ServerName = "node.example"
-	for i := range remoteBudget.Caller {
+	for i := range httpapi.RemoteBudget.Caller {
 		conn, err := tls.DialWithDialer(&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(1+i))}}, "tcp", address, trust)
 		must.Succeed(t, err)
 		t.Cleanup(func() { conn.NetConn().Close() })
@@ -135,7 +136,7 @@ func TestRemoteCrowd(t *testing.T) {
 	}
 	var said *client.Error
 	if err := ask("one reader more", b.reader); !errors.As(err, &said) || said.Status != http.StatusServiceUnavailable {
-		t.Errorf("a reader with %d connections opens another: %v", remoteBudget.Caller, err)
+		t.Errorf("a reader with %d connections opens another: %v", httpapi.RemoteBudget.Caller, err)
 	}
 	if err := ask("admin beside the readers", b.admin); err != nil {
 		t.Errorf("beside slow readers: %v", err)
@@ -155,11 +156,11 @@ func TestRemoteHandshakes(t *testing.T) {
 		return err
 	}
 	var err error
-	for i := 0; err == nil && i < 20*handshakeBurst; i++ {
+	for i := 0; err == nil && i < 20*httpapi.HandshakeBurst; i++ {
 		err = greet(1)
 	}
 	if err == nil {
-		t.Errorf("%d greetings one after another are all answered", 20*handshakeBurst)
+		t.Errorf("%d greetings one after another are all answered", 20*httpapi.HandshakeBurst)
 	}
 	if err := greet(2); err != nil {
 		t.Errorf("from another address meanwhile: %v", err)

@@ -38,11 +38,11 @@ func (a *API) Socket(group access.Role) *http.Server {
 	s := httpapi.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller := access.CallerFrom(r.Context())
 		if !places.Admit(r.Context(), caller) {
-			a.noPlace(w, r, caller)
+			a.answers.NoPlace(w, r, caller)
 			return
 		}
 		if caller.Role < access.Root && !limits.Allow(caller.Name, time.Now()) {
-			a.tooMany(w, r)
+			a.answers.TooMany(w, r)
 			return
 		}
 		a.ServeHTTP(w, r)
@@ -62,6 +62,11 @@ func (a *API) Socket(group access.Role) *http.Server {
 	}
 	places.Watch(s, func(conn net.Conn) string { return ask(conn).Name })
 	return s
+}
+
+// Remote returns a server for other hosts, for listeners of httpapi.ListenTLS.
+func (a *API) Remote(tokens *access.Tokens, certificates *access.Certificates) *http.Server {
+	return httpapi.NewRemote(a, &a.answers, tokens, certificates)
 }
 
 func peerOf(conn net.Conn) (peer unix.Ucred, err error) {

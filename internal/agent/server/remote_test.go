@@ -16,6 +16,7 @@ import (
 	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/agent/stats"
 	"github.com/weir-project/weir/internal/front/access"
+	"github.com/weir-project/weir/internal/front/httpapi"
 	"github.com/weir-project/weir/test/must"
 	"github.com/weir-project/weir/test/pki"
 )
@@ -43,7 +44,7 @@ func serveRemote(t *testing.T) *remoteBed {
 	pair := b.authority.Server(t, "node.example")
 	certificates, err := access.NewCertificates(access.TLSFiles{Certificate: pair.Certificate, Key: pair.Key, ClientCA: b.authority.Path}, []string{"hub"}, log)
 	must.Succeed(t, err)
-	listener, err := ListenTLS("127.0.0.1:0", certificates)
+	listener, err := httpapi.ListenTLS("127.0.0.1:0", certificates)
 	must.Succeed(t, err)
 	s := New(b.agent, log).Remote(access.NewTokens(tokens, log), certificates)
 	done := make(chan error, 1)
@@ -179,13 +180,13 @@ func TestRemoteLimits(t *testing.T) {
 		}
 		return status
 	}
-	if status := last(guesser, 10*failedBurst); status != 429 {
+	if status := last(guesser, 10*httpapi.FailedBurst); status != 429 {
 		t.Errorf("who guesses gets %d", status)
 	}
 	if status := last(reader, 1); status != 200 {
 		t.Errorf("who knows gets %d meanwhile", status)
 	}
-	if status := last(reader, 20*callerBurst); status != 429 {
+	if status := last(reader, 20*httpapi.CallerBurst); status != 429 {
 		t.Errorf("who asks all the time gets %d", status)
 	}
 	if status := last(b.as(t, b.admin, pki.Pair{}), 1); status != 200 {

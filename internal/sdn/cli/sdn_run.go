@@ -37,6 +37,7 @@ const defaultSDNSocket = "/run/weir/sdn.sock"
 type sdnRunFlags struct {
 	listen        []string
 	socket, http  string
+	api           sdnAPIFlags
 	tls           sdnTLSFlags
 	levels        []string
 	model         string
@@ -95,6 +96,7 @@ itself, which then runs on the switch's host.`,
 	set.StringSliceVar(&f.listen, "listen", []string{"tcp:127.0.0.1:6653"}, "address for switches to connect to: tcp:ADDR:PORT, tls:ADDR:PORT or unix:PATH")
 	set.StringVar(&f.socket, "socket", defaultSDNSocket, "Unix socket for weir sdn ps, flows and topology")
 	set.StringVar(&f.http, "http", "", "also serve /metrics at this address and, if it is local to this machine, a page of the network, e.g. 127.0.0.1:7484")
+	f.api.add(set)
 	set.StringVar(&f.tls.cert, "cert", "", "the controller's certificate for tls, PEM")
 	set.StringVar(&f.tls.key, "key", "", "key of --cert, PEM")
 	set.StringVar(&f.tls.ca, "ca", "", "certificate of the authority that signs the switches' certificates, PEM")
@@ -167,6 +169,14 @@ func (f *sdnRunFlags) run(ctx context.Context, log *slog.Logger) error {
 	group.Go(func() error {
 		return controller.ServeHTTP(ctx, api, httpapi.NewServer(c.Changing(c.Handler(databases.status)), log))
 	})
+	if f.api.address != "" {
+		l, server, err := f.api.open(c, databases.status, log)
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		group.Go(func() error { return controller.ServeHTTP(ctx, l, server) })
+	}
 	if f.http != "" {
 		l, server, err := f.page(c, databases, log)
 		if err != nil {
@@ -194,6 +204,11 @@ func (f *sdnRunFlags) checkAddresses(secure bool) error {
 			return cmdline.Usagef("--listen %w", err)
 		}
 	}
+	if f.api.address != "" {
+		if err := f.api.check(); err != nil {
+			return err
+		}
+	}
 	if f.http != "" && controller.CheckListen("tcp:"+f.http, false) != nil {
 		return cmdline.Usagef("--http %q: want ADDR:PORT, such as 127.0.0.1:7484", f.http)
 	}
@@ -207,6 +222,8 @@ func (f *sdnRunFlags) checkLoose() error {
 	switch {
 	case (written("cert") || written("key") || written("ca")) && !secure:
 		return cmdline.Usagef("--cert, --key and --ca are for --listen tls:ADDR:PORT, which is missing: switches would connect without TLS")
+	case f.api.isLoose(written):
+		return cmdline.Usagef("--api ADDR:PORT is missing, at which the other --api options and --tokens let other hosts ask")
 	case written("priority") && f.takeover == 0:
 		return cmdline.Usagef("--priority needs --takeover-after, with which controllers elect a master")
 	}

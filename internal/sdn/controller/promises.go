@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/front/access"
 	"github.com/weir-project/weir/internal/front/httpapi"
 	"github.com/weir-project/weir/internal/sdn/core"
 	"github.com/weir-project/weir/internal/sdn/promise"
@@ -79,9 +80,29 @@ func (c *Controller) Changing(read http.Handler) http.Handler {
 	return mux
 }
 
+// errMayRead says that the caller may change nothing.
+var errMayRead = errors.New("this caller may read only: promises need a token with the role admin (weir token NAME --role admin), or a certificate of an --api-admin")
+
+// Remote returns a server of all routes for other hosts: those that change promises for callers with the
+// role admin.
+func (c *Controller) Remote(queues queueStates, tokens *access.Tokens, certificates *access.Certificates) *http.Server {
+	all, answers := c.Changing(c.Handler(queues)), c.answers()
+	return httpapi.NewRemote(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && access.CallerFrom(r.Context()).Role < access.Admin {
+			answers.Refuse(w, r, http.StatusForbidden, errMayRead)
+			return
+		}
+		all.ServeHTTP(w, r)
+	}), answers, tokens, certificates)
+}
+
+func (c *Controller) answers() *httpapi.Answers {
+	return &httpapi.Answers{Log: c.options.Log, Status: statusOf, Timeout: changeTimeout}
+}
+
 // server returns a function that makes handlers.
 func (c *Controller) server() func(func(*http.Request) (any, error)) http.HandlerFunc {
-	answers := httpapi.Answers{Log: c.options.Log, Status: statusOf, Timeout: changeTimeout}
+	answers := c.answers()
 	return func(serve func(*http.Request) (any, error)) http.HandlerFunc {
 		return answers.Serve(changeTimeout, changeBytes, func(_ http.ResponseWriter, r *http.Request) (any, error) { return serve(r) })
 	}

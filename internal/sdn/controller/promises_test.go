@@ -3,19 +3,26 @@ package controller
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/internal/front/access"
+	"github.com/weir-project/weir/internal/front/httpapi"
 	"github.com/weir-project/weir/internal/sdn/openflow"
 	"github.com/weir-project/weir/internal/sdn/qos"
 	"github.com/weir-project/weir/internal/sdn/topology"
 	"github.com/weir-project/weir/test/must"
+	"github.com/weir-project/weir/test/pki"
 )
 
 // announce sends the answer of the host of a port to a question for its address.
@@ -116,5 +123,42 @@ func TestPromises(t *testing.T) {
 	}
 	if status, _ := change.ask("DELETE", "/v1/promises/web%2F1", nil); status != http.StatusOK || len(c.PromisedAt(topology.Port{Switch: 3, Number: 2})) > 0 {
 		t.Errorf("released: %d", status)
+	}
+}
+
+// TestRemote: other hosts need a token; with the role read they read, with admin they promise.
+func TestRemote(t *testing.T) {
+	c, _ := start(t, func(*Options) {}, nil)
+	authority, path := pki.New(t), filepath.Join(t.TempDir(), "tokens")
+	pair := authority.Server(t, "sdn")
+	certificates, err := access.NewCertificates(access.TLSFiles{Certificate: pair.Certificate, Key: pair.Key}, nil, slog.New(slog.DiscardHandler))
+	must.Succeed(t, err)
+	l, err := httpapi.ListenTLS("127.0.0.1:0", certificates)
+	must.Succeed(t, err)
+	server := c.Remote(nil, access.NewTokens(path, slog.New(slog.DiscardHandler)), certificates)
+	go func() { _ = server.Serve(l) }()
+	defer server.Close()
+	trust, err := client.LoadTLS(authority.Path, "", "")
+	must.Succeed(t, err)
+	for name, role := range map[string]access.Role{"nobody": access.None, "hub": access.Read, "weir-edge": access.Admin} {
+		token := "weir_wrong"
+		if role > access.None {
+			token, err = access.AddToken(path, name, role)
+			must.Succeed(t, err)
+		}
+		sdn, err := client.OpenSDN("https://"+l.Addr().String(), client.Options{TLS: trust, Token: token})
+		must.Succeed(t, err)
+		_, reads := sdn.Links(t.Context())
+		_, promises := sdn.Reserve(t.Context(), v1.SDNPromiseRequest{ID: "a"})
+		wanted := map[access.Role][2]int{access.None: {401, 401}, access.Read: {0, 403}, access.Admin: {0, 400}}[role]
+		for i, err := range []error{reads, promises} {
+			status, refused := 0, (*client.Error)(nil)
+			if errors.As(err, &refused) {
+				status = refused.Status
+			}
+			if status != wanted[i] {
+				t.Errorf("%s: %v, want %d", name, err, wanted[i])
+			}
+		}
 	}
 }

@@ -1,4 +1,4 @@
-package server
+package httpapi
 
 import (
 	"context"
@@ -11,32 +11,35 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/front/access"
-	"github.com/weir-project/weir/internal/front/httpapi"
 )
 
-// The agent listens on the network only if configured, and only with TLS. A caller with neither
-// a token nor a certificate learns nothing.
+// Daemons listen on the network only if configured, and only with TLS. A caller with neither a token
+// nor a certificate learns nothing.
 //
 // A browser sends its user's certificate also for requests of foreign web sites, and to this
 // host under a foreign name that leads here (DNS rebinding). So requests of web pages are
-// refused, and requests for a host name that is not in the agent's certificate.
+// refused, and requests for a host name that is not in the daemon's certificate.
 
 const (
-	// The rate limits of a caller, and of failed requests of a network.
-	callerPerSecond, callerBurst   = 50, 100
-	failuresPerSecond, failedBurst = 1, 20
-	// The rate limit of TLS handshakes of a network. A handshake is the most expensive request
-	// that a stranger can send.
-	handshakesPerSecond, handshakeBurst = 20, 50
+	callerPerSecond     = 50
+	failuresPerSecond   = 1
+	handshakesPerSecond = 20
+	// CallerBurst is how many requests of a caller may come at once; then the rate limit holds.
+	CallerBurst = 100
+	// FailedBurst is the same for failed requests of a network.
+	FailedBurst = 20
+	// HandshakeBurst is the same for TLS handshakes of a network. A handshake is the most expensive
+	// request that a stranger can send.
+	HandshakeBurst = 50
 	// remoteIdleTimeout ends idle connections.
 	remoteIdleTimeout = 30 * time.Second
 	// maxStream bounds one request: a reader of events has to show its token again then.
 	maxStream = time.Hour
 )
 
-// remoteBudget limits connections from other hosts. Neither strangers nor callers with the role
+// RemoteBudget limits connections from other hosts. Neither strangers nor callers with the role
 // read can keep out those with the role admin.
-var remoteBudget = access.Budget{
+var RemoteBudget = access.Budget{
 	Strangers: 256, Roles: map[access.Role]int{access.Read: 192, access.Admin: 64}, Caller: 48,
 }
 
@@ -47,7 +50,8 @@ var errToken = errors.New("this token is not valid: the administrator of this ho
 
 // remote is the API for other hosts.
 type remote struct {
-	*API
+	http.Handler
+	answers          *Answers
 	tokens           *access.Tokens
 	certificates     *access.Certificates
 	places           *access.Places
@@ -61,7 +65,7 @@ func ListenTLS(address string, certificates *access.Certificates) (net.Listener,
 		return nil, err
 	}
 	config := certificates.Config()
-	limits, configOf := access.NewLimits(handshakesPerSecond, handshakeBurst), config.GetConfigForClient
+	limits, configOf := access.NewLimits(handshakesPerSecond, HandshakeBurst), config.GetConfigForClient
 	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		if !limits.Allow(access.Network(hello.Conn.RemoteAddr().String()), time.Now()) {
 			return nil, errHandshakes
@@ -73,13 +77,14 @@ func ListenTLS(address string, certificates *access.Certificates) (net.Listener,
 
 var errHandshakes = errors.New("too many connections one after another: keep one open")
 
-// Remote returns a server for listeners of ListenTLS.
-func (a *API) Remote(tokens *access.Tokens, certificates *access.Certificates) *http.Server {
-	places := access.NewPlaces(remoteBudget)
-	s := httpapi.NewServer(&remote{
-		API: a, tokens: tokens, certificates: certificates, places: places,
-		callers: access.NewLimits(callerPerSecond, callerBurst), failing: access.NewLimits(failuresPerSecond, failedBurst),
-	}, a.log)
+// NewRemote returns a server of an API for listeners of ListenTLS. Its requests have a caller
+// ([access.CallerFrom]).
+func NewRemote(api http.Handler, answers *Answers, tokens *access.Tokens, certificates *access.Certificates) *http.Server {
+	places := access.NewPlaces(RemoteBudget)
+	s := NewServer(&remote{
+		Handler: api, answers: answers, tokens: tokens, certificates: certificates, places: places,
+		callers: access.NewLimits(callerPerSecond, CallerBurst), failing: access.NewLimits(failuresPerSecond, FailedBurst),
+	}, answers.Log)
 	s.IdleTimeout = remoteIdleTimeout
 	places.Watch(s, func(conn net.Conn) string { return access.Network(conn.RemoteAddr().String()) })
 	return s
@@ -93,14 +98,14 @@ func (a *remote) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	caller, err := a.identify(r)
 	switch {
 	case err != nil && !a.failing.Allow(from, now), err == nil && !a.callers.Allow(caller.Name, now):
-		a.tooMany(w, r)
+		a.answers.TooMany(w, r)
 		return
 	case err != nil:
 		header.Set("WWW-Authenticate", "Bearer")
-		a.turnAway(w, r, http.StatusUnauthorized, err)
+		a.answers.TurnAway(w, r, http.StatusUnauthorized, err)
 		return
 	case !a.places.Admit(r.Context(), caller):
-		a.noPlace(w, r, caller)
+		a.answers.NoPlace(w, r, caller)
 		return
 	}
 	host := r.Host
@@ -109,15 +114,15 @@ func (a *remote) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case !a.certificates.IsFor(host):
-		a.turnAway(w, r, http.StatusMisdirectedRequest, errors.New("the certificate of this host is not for the requested host name"))
+		a.answers.TurnAway(w, r, http.StatusMisdirectedRequest, errors.New("the certificate of this host is not for the requested host name"))
 		return
 	case r.Header.Get("Origin") != "" || strings.HasSuffix(r.Header.Get("Sec-Fetch-Site"), "-site"):
-		a.turnAway(w, r, http.StatusForbidden, errors.New("not allowed for web pages"))
+		a.answers.TurnAway(w, r, http.StatusForbidden, errors.New("not allowed for web pages"))
 		return
 	}
 	ctx, cancel := context.WithDeadline(r.Context(), now.Add(maxStream))
 	defer cancel()
-	a.API.ServeHTTP(w, r.WithContext(access.WithCaller(ctx, caller)))
+	a.Handler.ServeHTTP(w, r.WithContext(access.WithCaller(ctx, caller)))
 }
 
 // identify returns the caller. A token that is sent has to be valid, even beside a certificate.
@@ -137,20 +142,21 @@ func (a *remote) identify(r *http.Request) (access.Caller, error) {
 	return caller, err
 }
 
-// turnAway refuses a request and closes its connection: the rest of the request is not read.
-func (a *API) turnAway(w http.ResponseWriter, r *http.Request, status int, err error) {
-	a.bound(w)
+// TurnAway refuses a request and closes its connection: the rest of the request is not read.
+func (a *Answers) TurnAway(w http.ResponseWriter, r *http.Request, status int, err error) {
+	a.Bound(w, a.Timeout)
 	w.Header().Set("Connection", "close")
-	a.answers.Refuse(w, r, status, err)
+	a.Refuse(w, r, status, err)
 }
 
-// noPlace refuses a caller whose connections are used up.
-func (a *API) noPlace(w http.ResponseWriter, r *http.Request, caller access.Caller) {
+// NoPlace refuses a caller whose connections are used up.
+func (a *Answers) NoPlace(w http.ResponseWriter, r *http.Request, caller access.Caller) {
 	w.Header().Set("Retry-After", "1")
-	a.turnAway(w, r, http.StatusServiceUnavailable, fmt.Errorf("too many connections at once of %s, or of all with the role %s: close some", caller.Name, caller.Role))
+	a.TurnAway(w, r, http.StatusServiceUnavailable, fmt.Errorf("too many connections at once of %s, or of all with the role %s: close some", caller.Name, caller.Role))
 }
 
-func (a *API) tooMany(w http.ResponseWriter, r *http.Request) {
+// TooMany refuses a caller that asks too often.
+func (a *Answers) TooMany(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Retry-After", "1")
-	a.turnAway(w, r, http.StatusTooManyRequests, errors.New("too many requests: ask less often, or follow /v1/events"))
+	a.TurnAway(w, r, http.StatusTooManyRequests, errors.New("too many requests: ask less often, or follow /v1/events"))
 }
