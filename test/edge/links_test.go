@@ -17,9 +17,11 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	agentclient "github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/edge/server"
+	"github.com/weir-project/weir/internal/front/access"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/test/harness"
 	"github.com/weir-project/weir/test/must"
+	"github.com/weir-project/weir/test/pki"
 )
 
 // switched is a node and users, each at a switch of their own, with a cable between these and a way over
@@ -29,7 +31,9 @@ type switched struct {
 	ovs        *testbed.OVS
 	node, user *testbed.Process
 	controller *testbed.Process
-	sdn        *agentclient.SDN
+	// forOthers are the controller's options for other hosts, toController those of weir-edge.
+	forOthers, toController []string
+	sdn                     *agentclient.SDN
 }
 
 // The addresses of the node and of the host that users are behind.
@@ -52,11 +56,11 @@ func newSwitched(t *testing.T) *switched {
 	s.ovs, err = testbed.NewOVS(ctx, t.TempDir(), err == nil)
 	must.Succeed(t, err)
 	t.Cleanup(s.ovs.Close)
-	s.startController(t)
 	for i := range 3 {
 		must.Succeed(t, s.ovs.AddBridge(ctx, fmt.Sprintf("br%d", i+1), fmt.Sprintf("other-config:datapath-id=%016x", 0xa1+i)))
 	}
 	s.node, s.user = s.host(t, "br1", "node", linkNode), s.host(t, "br2", "user", linkUsers)
+	s.startController(t)
 	s.cable(t, "br1", "c12", "br2", "c21")
 	s.cable(t, "br1", "c13", "br3", "c31")
 	s.cable(t, "br3", "c32", "br2", "c23")
@@ -65,15 +69,23 @@ func newSwitched(t *testing.T) *switched {
 	return s
 }
 
-// startController starts the controller of the switches.
+// startController starts the controller of the switches on the node's host, where weir-edge asks over TLS.
 func (s *switched) startController(t *testing.T) {
 	t.Helper()
-	socket := s.ovs.Path("sdn.sock")
+	if s.sdn == nil {
+		authority, tokens := pki.New(t), filepath.Join(s.dir, "tokens")
+		token, err := access.AddToken(tokens, "weir-edge", access.Admin)
+		must.Succeed(t, err)
+		must.Succeed(t, os.WriteFile(filepath.Join(s.dir, "token"), []byte(token), 0o600))
+		pair := authority.Server(t, "sdn", net.ParseIP(linkNode))
+		s.toController = []string{"--sdn", "https://" + linkNode + ":7485", "--sdn-ca", authority.Path, "--sdn-token-file", filepath.Join(s.dir, "token"), "--sdn-users", linkUsers}
+		s.forOthers = []string{"--api", linkNode + ":7485", "--api-cert", pair.Certificate, "--api-key", pair.Key, "--tokens", tokens}
+		s.sdn = agentclient.NewSDN(s.ovs.Path("sdn.sock"))
+	}
 	var err error
-	s.controller, err = s.ovs.Start(nil, filepath.Join(filepath.Dir(harness.Program(t)), "weir-sdn"), "run", "--listen", s.ovs.ControllerAddress(), "--socket", socket,
-		"--stats-interval", "500ms", "--ovsdb", s.ovs.DatabaseAddress(), "--rate", "20mbit", "--ef-max", "20%", "--af-min", "20%")
+	s.controller, err = s.ovs.Start(s.node, filepath.Join(filepath.Dir(harness.Program(t)), "weir-sdn"), append([]string{"run", "--listen", s.ovs.ControllerAddress(),
+		"--socket", s.ovs.Path("sdn.sock"), "--stats-interval", "500ms", "--ovsdb", s.ovs.DatabaseAddress(), "--rate", "20mbit", "--ef-max", "20%", "--af-min", "20%"}, s.forOthers...)...)
 	must.Succeed(t, err)
-	s.sdn = agentclient.NewSDN(socket)
 }
 
 // host adds a host at a switch.
@@ -127,11 +139,11 @@ func (s *switched) config(t *testing.T) string {
 	return path
 }
 
-// startManager starts weir-edge with the controller at a URL.
-func (s *switched) startManager(t *testing.T, url string) {
+// startManager starts weir-edge.
+func (s *switched) startManager(t *testing.T) {
 	t.Helper()
-	cmd := s.engine.Command(os.Getenv(programVariable), "run", "--docker", s.engine.Socket(), "--agent", s.agentSocket(), "--socket", s.socket(),
-		"--state-dir", filepath.Join(s.dir, "edge"), "--sdn", url, "--sdn-users", linkUsers)
+	cmd := s.engine.Command(os.Getenv(programVariable), append([]string{"run", "--docker", s.engine.Socket(), "--agent", s.agentSocket(), "--socket", s.socket(),
+		"--state-dir", filepath.Join(s.dir, "edge")}, s.toController...)...)
 	s.manager = s.begin(t, &manager{cmd: cmd}, s.engine)
 	harness.Await(t, "weir-edge answers", time.Minute, func() error {
 		nodes, err := s.client.Nodes(t.Context())
@@ -141,9 +153,6 @@ func (s *switched) startManager(t *testing.T, url string) {
 		return err
 	})
 }
-
-// local is the URL of the controller on this host.
-func (s *switched) local() string { return "unix://" + s.ovs.Path("sdn.sock") }
 
 // dial connects from where users are.
 func (s *switched) dial(ctx context.Context, network, address string) (net.Conn, error) {
@@ -171,10 +180,11 @@ func holds(p v1.SDNPromise) bool {
 	return p.Expires == nil && (p.State == v1.PromiseInForce || p.State == v1.PromiseWaiting && strings.Contains(p.Reason, "datapath_type=netdev"))
 }
 
-// explained waits until weir-edge explain says something.
-func (s *switched) explained(t *testing.T, service string, words ...string) {
+// explained waits until weir-edge explain says something, and returns how long that took.
+func (s *switched) explained(t *testing.T, service string, words ...string) time.Duration {
 	t.Helper()
-	harness.Await(t, fmt.Sprintf("weir-edge explain says %q", words), 20*time.Second, func() error {
+	began := time.Now()
+	harness.Await(t, fmt.Sprintf("weir-edge explain says %q", words), 30*time.Second, func() error {
 		out, err := s.weirEdge("explain", service)
 		for _, word := range words {
 			if err == nil && !strings.Contains(out, word) {
@@ -183,6 +193,7 @@ func (s *switched) explained(t *testing.T, service string, words ...string) {
 		}
 		return err
 	})
+	return time.Since(began)
 }
 
 // TestLinks: the minimum of a service is promised on every link to its users by weir-edge, moves or is
@@ -190,7 +201,7 @@ func (s *switched) explained(t *testing.T, service string, words ...string) {
 // forgotten it.
 func TestLinks(t *testing.T) {
 	s := newSwitched(t)
-	s.startManager(t, s.local())
+	s.startManager(t)
 	must.Succeed(t, s.deploy(t, specification("video", heavyImage, 8080, 50, map[string]string{"weir.min": "4mbit"})))
 	p := s.promise(t, "the promise", holds)
 	if p.Service != "video" || p.Node.String() != linkNode || p.Peer.String() != linkUsers || p.Port != 8080 || p.MinBPS != 4e6 || p.BackBPS != 250e3 || len(p.Path) != 2 {
@@ -200,4 +211,71 @@ func TestLinks(t *testing.T) {
 	harness.Await(t, "users are served", 20*time.Second, func() error { return get("http://"+linkNode+":8080/", s.dial) })
 	s.explained(t, "video", "uplink", "link c12 of switch a1 to switch a2", "link user of switch a2 to "+linkUsers)
 	t.Logf("weir-edge explain\n%s", s.must(t, "explain", "video"))
+
+	s.ip(t, "link", "set", "c12", "down")
+	if took := s.explained(t, "video", "link c13 of switch a1 to switch a3", "link c32 of switch a3 to switch a2"); took > time.Second {
+		t.Errorf("the promise is on another path after %v", took)
+	} else {
+		t.Logf("a link is cut: the promise is on another path, and explained, after %v", took)
+	}
+	s.ip(t, "link", "set", "c13", "down")
+	if took := s.explained(t, "video", "4mbit     broken", "no path leads from "+linkNode); took > time.Second {
+		t.Errorf("the promise is named as broken after %v", took)
+	} else {
+		t.Logf("the other link is cut: the promise is named as broken after %v", took)
+	}
+	if said := s.must(t, "events"); !strings.Contains(said, "the minimum 4mbit of video on") || !strings.Contains(said, "no path leads from") {
+		t.Error(said)
+	}
+	s.ip(t, "link", "set", "c12", "up")
+	s.promise(t, "a path again", func(p v1.SDNPromise) bool { return holds(p) && len(p.Path) == 2 })
+
+	_ = s.controller.End(syscall.SIGKILL, 10*time.Second)
+	s.explained(t, "video", "unknown", "the controller of switches does not answer")
+	if said := s.must(t, "events"); strings.Count(said, "the controller of switches does not answer, so minimums are promised on uplinks only until it does") != 1 {
+		t.Error(said)
+	}
+	s.startController(t)
+	s.promise(t, "the ledger's promise at a controller that is empty", func(p v1.SDNPromise) bool { return holds(p) && p.MinBPS == 4e6 && len(p.Path) == 2 })
+
+	// A controller with another ledger: the promise has another minimum, and one is of a service that is gone.
+	other := p.SDNPromiseRequest
+	other.MinBPS = 1e6
+	gone := other
+	gone.ID, gone.Service, gone.Port = "gone@"+linkNode, "gone", 8081
+	foreign := other
+	foreign.ID, foreign.Port = "site/camera", 8082
+	for _, r := range []v1.SDNPromiseRequest{other, gone, foreign} {
+		_, err := s.sdn.Confirm(t.Context(), r)
+		must.Succeed(t, err)
+	}
+	harness.Await(t, "the ledger wins", 10*time.Second, func() error {
+		l, err := s.sdn.Links(t.Context())
+		if err != nil {
+			return err
+		}
+		has := map[string]uint64{}
+		for _, p := range l.Promises {
+			has[p.ID] = p.MinBPS
+		}
+		if len(has) != 2 || has[p.ID] != 4e6 || has[foreign.ID] != 1e6 {
+			return fmt.Errorf("%v", has)
+		}
+		return nil
+	})
+	must.Succeed(t, s.sdn.Release(t.Context(), foreign.ID))
+
+	if err := s.deploy(t, specification("large", heavyImage, 8090, 50, map[string]string{"weir.min": "9mbit"})); err != nil {
+		t.Error(err)
+	}
+	s.explained(t, "large", "has links to users that cannot promise 9mbit more")
+	s.must(t, "rm", "large")
+	s.must(t, "rm", "video")
+	harness.Await(t, "nothing is promised any more", 10*time.Second, func() error {
+		l, err := s.sdn.Links(t.Context())
+		if err == nil && len(l.Promises) > 0 {
+			err = fmt.Errorf("%+v", l.Promises)
+		}
+		return err
+	})
 }

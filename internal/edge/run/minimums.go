@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/minimums"
 	"github.com/weir-project/weir/internal/edge/monitor"
@@ -198,7 +201,8 @@ func (j *journal) sayShortfalls(o *observation, s *claimStep) {
 	for service := range s.division.MinBPS {
 		for _, c := range s.wire(o, service) {
 			if n := o.measured(c.Node); c.Reason != "" && (n == nil || n.Reported.State != monitor.StateUnknown) {
-				j.fail(problem{service: service, node: c.Node, same: fmt.Sprint("shortfall", n == nil || n.Reported.State == monitor.StateReady), err: fmt.Errorf(
+				broken := slices.ContainsFunc(c.Places, func(p edge.Place) bool { return p.State == v1.PromiseBroken })
+				j.fail(problem{service: service, node: c.Node, same: fmt.Sprint("shortfall", broken, n == nil || n.Reported.State == monitor.StateReady), err: fmt.Errorf(
 					"the minimum %s of %s on %s: %s", policy.FormatRate(s.division.MinBPS[service]), service, c.Node, c.Reason)})
 			}
 		}
