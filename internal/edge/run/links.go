@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -36,9 +37,11 @@ import (
 
 const (
 	// linksTimeout bounds all questions of a round to the controller, linksRetry is when a silent one is
-	// asked again.
-	linksTimeout = 400 * time.Millisecond
-	linksRetry   = 2 * time.Second
+	// asked again. linksFresh is how long an answer is used, and maxPaths how many nodes' paths are asked
+	// for at once, those of the oldest answers: a controller answers fifty questions a second to others.
+	linksTimeout, linksFresh = 400 * time.Millisecond, 400 * time.Millisecond
+	linksRetry               = 2 * time.Second
+	maxPaths                 = 12
 	// backPart is the part of a minimum that is promised for the way back: requests and
 	// acknowledgements. minLinkBPS is the least that a link promises.
 	backPart, minLinkBPS = 16, 12000
@@ -48,8 +51,8 @@ const (
 type Links struct {
 	controller LinkController
 	users      netip.Addr
-	silent     error // why the controller does not answer
 	asked      time.Time
+	seen       *linkView // at that time
 }
 
 // LinkController tells of links and promises minimums there; *client.SDN is one.
@@ -64,13 +67,13 @@ type LinkController interface {
 // NewLinks returns the Links of a controller. users is the address of the router or host that users are
 // behind, as switches see it.
 func NewLinks(controller LinkController, users netip.Addr) *Links {
-	return &Links{controller: controller, users: users}
+	return &Links{controller: controller, users: users, seen: &linkView{}}
 }
 
 // linkView is what the controller says in a round; nil without one.
 type linkView struct {
 	users    netip.Addr
-	silent   error // the controller does not answer
+	silent   error // why the controller does not answer
 	promises map[string]v1.SDNPromise
 	ports    map[linkPort]v1.SDNLinkDirection
 	nodes    map[string]nodeLinks
@@ -89,30 +92,35 @@ type nodeLinks struct {
 	full string
 	// uncounted says why the links do not count; empty if they do.
 	uncounted string
+	asked     time.Time // for its path
 }
 
-// look asks the controller, for the paths of nodes only if something is promised there.
+// look asks the controller, for the paths of nodes only if something is to be promised there.
 func (l *Links) look(ctx context.Context, nodes []runtime.Node, promises bool) (*linkView, []problem) {
 	if l == nil {
 		return nil, nil
 	}
+	age, before := time.Since(l.asked), l.seen
+	if age < linksFresh && before.silent == nil || age < linksRetry && before.silent != nil {
+		return before, nil
+	}
 	v := &linkView{users: l.users, promises: map[string]v1.SDNPromise{}, ports: map[linkPort]v1.SDNLinkDirection{}, nodes: map[string]nodeLinks{}}
 	for _, n := range nodes {
-		v.nodes[n.Name] = nodeLinks{address: l.addressOf(n)}
-	}
-	if v.silent = l.silent; l.silent != nil && time.Since(l.asked) < linksRetry {
-		return v, nil
+		was, address := before.nodes[n.Name], l.addressOf(n)
+		if was.address != address {
+			was = nodeLinks{address: address, uncounted: "its path has not been asked for yet"}
+		}
+		v.nodes[n.Name] = was
 	}
 	ctx, cancel := context.WithTimeout(ctx, linksTimeout)
 	defer cancel()
-	l.asked = time.Now()
+	l.asked, l.seen = time.Now(), v
 	seen, err := l.controller.Links(ctx)
-	var problems []problem
-	if err != nil && l.silent == nil {
-		problems = append(problems, problem{err: fmt.Errorf("the controller of switches does not answer, so minimums are promised on uplinks only until it does: %w", err)})
-	}
-	if v.silent, l.silent = err, err; err != nil {
-		return v, problems
+	if v.silent = err; err != nil {
+		if before.silent != nil {
+			return v, nil
+		}
+		return v, []problem{{err: fmt.Errorf("the controller of switches does not answer, so minimums are promised on uplinks only until it does: %w", err)}}
 	}
 	for _, p := range seen.Promises {
 		v.promises[p.ID] = p
@@ -123,7 +131,7 @@ func (l *Links) look(ctx context.Context, nodes []runtime.Node, promises bool) (
 	if promises {
 		v.findPaths(ctx, l.controller)
 	}
-	return v, problems
+	return v, nil
 }
 
 // addressOf returns the address of a node; for that of a single engine, the one that this host has
@@ -142,24 +150,29 @@ func (l *Links) addressOf(n runtime.Node) netip.Addr {
 	return address.AddrPort().Addr().Unmap()
 }
 
-// findPaths asks for the paths between all nodes and users, side by side.
+// findPaths asks for the paths between nodes and users, side by side.
 func (v *linkView) findPaths(ctx context.Context, controller LinkController) {
+	names := slices.SortedFunc(maps.Keys(v.nodes), func(a, b string) int {
+		return cmp.Or(v.nodes[a].asked.Compare(v.nodes[b].asked), cmp.Compare(a, b))
+	})
+	found := make([]nodeLinks, min(len(names), maxPaths))
 	var asking sync.WaitGroup
-	var mu sync.Mutex
-	for name, n := range v.nodes {
-		if !n.address.IsValid() {
-			n.uncounted = fmt.Sprintf("this host has no address towards %v", v.users)
-			v.nodes[name] = n
-			continue
-		}
+	for i := range found {
 		asking.Go(func() {
+			n := nodeLinks{address: v.nodes[names[i]].address, asked: time.Now()}
+			if !n.address.IsValid() {
+				n.uncounted = fmt.Sprintf("it has no address towards %v", v.users)
+				found[i] = n
+				return
+			}
 			path, err := controller.Path(ctx, n.address, v.users)
-			mu.Lock()
-			defer mu.Unlock()
-			v.nodes[name] = v.judge(n, path, err)
+			found[i] = v.judge(n, path, err)
 		})
 	}
 	asking.Wait()
+	for i, n := range found {
+		v.nodes[names[i]] = n
+	}
 }
 
 // judge returns a node's links with what their path can promise. A node that no switch leads to does not
@@ -258,7 +271,7 @@ func (l *Links) admit(ctx context.Context, o *observation, decisions []engine.De
 		at := engine.Entry{Service: d.Service, Node: d.Node}
 		if d.Action != engine.Stop && d.MinBPS > o.promises[engine.ClaimID(at)].LinkBPS && o.uncounted(at) == "" {
 			var refusal *client.Error
-			if errors.As(l.reserve(ctx, o.request(at, d.MinBPS)), &refusal) { // one that is silent refuses nothing
+			if errors.As(l.reserve(ctx, o.request(at, d.MinBPS)), &refusal) && refusal.Status == http.StatusConflict { // else on uplinks only
 				refused = append(refused, engine.Refusal{Decision: d, Reason: "on the links to users: " + refusal.Message})
 				continue
 			}
@@ -299,7 +312,9 @@ func (l *Links) reserveClaims(ctx context.Context, o *observation, claims engine
 			continue
 		}
 		if want = min(want, p.LinkBPS+n.freeBPS); want > p.LinkBPS {
-			if l.reserve(ctx, o.request(at, want)) != nil {
+			if err := l.reserve(ctx, o.request(at, want)); err != nil {
+				n.full = err.Error()
+				o.links.nodes[p.Node] = n
 				continue
 			}
 			n.freeBPS -= want - p.LinkBPS
@@ -350,11 +365,20 @@ func (l *Links) settle(ctx context.Context, o *observation, ledger engine.Promis
 	return problems
 }
 
-// linkPlaces returns where the part of a claim that users get holds on links: each on the way to them.
-func (o *observation) linkPlaces(at engine.Entry, n engine.Need, promisedBPS uint64) (list []edge.Place) {
+// linkPlaces returns where a claim holds on links, and where it does not.
+func (o *observation) linkPlaces(at engine.Entry, n engine.Need, promisedBPS uint64) []edge.Place {
 	if o.links == nil {
 		return nil
 	}
+	list := o.placesToUsers(at, n, promisedBPS)
+	if n.SentBPS > 0 {
+		list = append(list, edge.Place{Where: "links to other nodes", State: edge.PlaceUplinksOnly, Reason: "links keep what users get, not what instances send to proxies of other nodes"})
+	}
+	return list
+}
+
+// placesToUsers returns where the part of a claim that users get holds on links: each on the way to them.
+func (o *observation) placesToUsers(at engine.Entry, n engine.Need, promisedBPS uint64) (list []edge.Place) {
 	all := edge.Place{Where: fmt.Sprintf("links to %v", o.links.users), PromisedBPS: promisedBPS}
 	why, p := o.uncounted(at), o.links.promises[linkID(at.Service, o.links.nodes[at.Node].address)]
 	switch {
@@ -388,7 +412,10 @@ func (o *observation) linkPlaces(at engine.Entry, n engine.Need, promisedBPS uin
 // linkShortfall returns why users may have less on links than their part of a claim; empty if they have
 // it, and where links do not count.
 func (o *observation) linkShortfall(at engine.Entry, n engine.Need, promisedBPS uint64) string {
-	for _, p := range o.linkPlaces(at, n, promisedBPS) {
+	if o.links == nil {
+		return ""
+	}
+	for _, p := range o.placesToUsers(at, n, promisedBPS) {
 		switch p.State {
 		case edge.PlaceShort, v1.PromiseBroken, v1.PromiseWaiting, v1.PromiseInForce:
 			if p.Reason != "" {

@@ -91,6 +91,7 @@ type linked struct {
 	ports []spec.Port
 	users [2]int
 	nodes []runtime.Node
+	busy  bool // rounds follow each other at once
 }
 
 func newLinked(t *testing.T, controller LinkController) *linked {
@@ -112,6 +113,9 @@ func (l *linked) round() (places string, said []problem) {
 	o.promises, o.at = l.ledger.promises, time.Now()
 	for i := range o.nodes {
 		o.input.Nodes = append(o.input.Nodes, engine.Node{Name: o.nodes[i].Node.Name, State: engine.NodeReady, Weir: true, BudgetBPS: 95e6})
+	}
+	if !l.busy {
+		l.links.asked = time.Time{}
 	}
 	o.links, said = l.links.look(l.t.Context(), l.nodes, o.wantsMinimum())
 	claims := l.planClaims(o)
@@ -193,14 +197,13 @@ func TestSilentController(t *testing.T) {
 		if !strings.Contains(places, "0 uplinks only; the controller of switches does not answer: no controller is running") || len(said) != min(1-min(i, 1), 1) {
 			t.Errorf("round %d: %s, %v", i, places, said)
 		}
-		l.links.asked = time.Time{}
 	}
 	if b.changes > 0 || l.ledger.promises["shop@a"].MinBPS != 20e6 {
 		t.Errorf("%d changes, %+v", b.changes, l.ledger.promises)
 	}
 	b.silent = false
 	l.wants(inForce)
-	b.silent, l.links.asked = true, time.Time{}
+	b.silent = true
 	l.wants("20000000 unknown; the controller of switches does not answer")
 	if l.ledger.promises["shop@a"].LinkBPS != 20e6 {
 		t.Errorf("the ledger has %+v", l.ledger.promises)
@@ -260,6 +263,31 @@ func TestAdmitDecisions(t *testing.T) {
 	b.silent = true
 	if admitted, refused := l.links.admit(t.Context(), o, decisions); len(admitted) != 3 || len(refused) > 0 {
 		t.Errorf("a silent controller: %+v, %+v", admitted, refused)
+	}
+}
+
+// TestManyNodes: a controller is asked for few paths at a time, the oldest first, and not in each of many
+// rounds.
+func TestManyNodes(t *testing.T) {
+	b := &book{freeBPS: 30e6, promises: map[string]v1.SDNPromise{}}
+	l := newLinked(t, b)
+	for i := range 20 {
+		l.nodes = append(l.nodes, runtime.Node{Name: fmt.Sprint("n", i), Address: netip.AddrFrom4([4]byte{198, 18, 1, byte(i + 1)})})
+	}
+	counted := func() (n int) {
+		l.round()
+		return len(l.links.seen.rooms())
+	}
+	if n := counted(); n != maxPaths {
+		t.Errorf("%d paths are known", n)
+	}
+	l.busy = true
+	if n := counted(); n != maxPaths {
+		t.Errorf("%d paths are known at once", n)
+	}
+	l.busy = false
+	if n := counted(); n != len(l.nodes) {
+		t.Errorf("%d of %d paths are known", n, len(l.nodes))
 	}
 }
 
