@@ -93,7 +93,6 @@ func (s *switched) host(t *testing.T, bridge, port, address string) *testbed.Pro
 	t.Helper()
 	h, err := s.ovs.AddHost(t.Context(), bridge, port, 9, address+"/24")
 	must.Succeed(t, err)
-	must.Succeed(t, testbed.InNetNS(h.NetNSPath(), func() error { return testbed.ChecksumsInSoftware("eth0") }))
 	return h
 }
 

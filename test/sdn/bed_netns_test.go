@@ -123,7 +123,6 @@ func (b *bed) host(bridge, port string, number int, address string) *testbed.Pro
 	b.t.Helper()
 	h, err := b.AddHost(b.t.Context(), bridge, port, number, addressArgs(address)...)
 	must.Succeed(b.t, err)
-	b.in(h, func() error { return testbed.ChecksumsInSoftware("eth0") })
 	return h
 }
 
@@ -161,12 +160,7 @@ func pingOf(address string) string {
 // cable connects two bridges.
 func (b *bed) cable(bridgeA, portA string, numberA int, bridgeB, portB string, numberB int) {
 	b.t.Helper()
-	b.inSpace(b.Space, "ip", "link", "add", portA, "type", "veth", "peer", "name", portB)
-	for _, port := range []string{portA, portB} {
-		b.inSpace(b.Space, "ip", "link", "set", port, "up")
-	}
-	b.vsctl("add-port", bridgeA, portA, "--", "set", "interface", portA, fmt.Sprintf("ofport_request=%d", numberA),
-		"--", "add-port", bridgeB, portB, "--", "set", "interface", portB, fmt.Sprintf("ofport_request=%d", numberB))
+	must.Succeed(b.t, b.AddCable(b.t.Context(), bridgeA, portA, numberA, bridgeB, portB, numberB))
 }
 
 // startWeir starts weir sdn run.

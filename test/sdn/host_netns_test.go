@@ -28,24 +28,14 @@ type containerHost struct {
 	socket                     string
 }
 
-// runAgent starts an agent at the first host, with a container in a namespace behind it that the second
-// host has a route to.
+// runAgent starts an agent at the first host, with a container behind it.
 func (b *bed) runAgent(host, receiver *testbed.Process, policy map[string]any) *containerHost {
 	t := b.t
 	t.Helper()
 	h := &containerHost{b: b, space: host, receiver: receiver, socket: b.path("agent.sock")}
 	var err error
-	h.container, err = b.AddNamespace(t.Context())
+	h.container, err = b.AddContainer(t.Context(), host, 0)
 	must.Succeed(t, err)
-	b.inSpace(host, "ip", "link", "add", "c0", "type", "veth", "peer", "name", "eth0", "netns", fmt.Sprint(h.container.Pid()))
-	for _, args := range [][]string{{"link", "set", "c0", "up"}, {"address", "add", "198.18.77.1/24", "dev", "c0"}} {
-		b.inSpace(host, append([]string{"ip"}, args...)...)
-	}
-	for _, args := range [][]string{{"link", "set", "eth0", "up"}, {"address", "add", "198.18.77.2/24", "dev", "eth0"}, {"route", "add", "default", "via", "198.18.77.1"}} {
-		b.inSpace(h.container, append([]string{"ip"}, args...)...)
-	}
-	b.inSpace(host, "sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward")
-	b.inSpace(receiver, "ip", "route", "add", "198.18.77.0/24", "via", "198.18.66.1")
 	config, err := json.Marshal(map[string]any{"containers": []any{map[string]any{"name": "pbx", "netns": h.container.NetNSPath(), "policy": policy}}})
 	must.Succeed(t, err)
 	must.Succeed(t, os.WriteFile(b.path("weir.yaml"), config, 0o600))

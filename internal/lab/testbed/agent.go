@@ -83,15 +83,16 @@ type Agent = Process
 
 // StartAgent starts an agent in the host's network namespace and waits for nothing.
 func (h *Host) StartAgent(options AgentOptions) (*Agent, error) {
-	return startAgent(h.NetNSPath(), options)
+	return StartAgent(h.NetNSPath(), options)
 }
 
 // StartAgent is Host.StartAgent for a container that stands for a host itself.
 func (c *NetContainer) StartAgent(options AgentOptions) (*Agent, error) {
-	return startAgent(c.NetNSPath(), options)
+	return StartAgent(c.NetNSPath(), options)
 }
 
-func startAgent(netns string, options AgentOptions) (*Agent, error) {
+// StartAgent is Host.StartAgent for the network namespace at a path.
+func StartAgent(netns string, options AgentOptions) (*Agent, error) {
 	args := append([]string{}, options.Wrapper...)
 	args = append(args, options.Program, "agent",
 		"--config", options.Dir.ConfigPath(), "--socket", options.Dir.Socket(), "--state-dir", options.Dir.StateDir(),

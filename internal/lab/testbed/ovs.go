@@ -84,8 +84,14 @@ func NewOVS(ctx context.Context, dir string, kernel bool) (_ *OVS, err error) {
 	if !kernel {
 		args = append(args, "--disable-system")
 	}
-	if _, err = o.Start(o.Space, "ovs-vswitchd", args...); err != nil {
+	daemon, err := o.Start(o.Space, "ovs-vswitchd", args...)
+	if err != nil {
 		return nil, err
+	}
+	if !kernel {
+		// A switch has processors of its own: where the kernel lets it, this one goes before other programs.
+		urgent := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}
+		_ = unix.SchedSetAttr(daemon.Pid(), &urgent, 0)
 	}
 	return o, nil
 }
@@ -164,8 +170,56 @@ func (o *OVS) AddHost(ctx context.Context, bridge, port string, number int, addr
 			return nil, err
 		}
 	}
-	_, err = o.Vsctl(ctx, "add-port", bridge, port, "--", "set", "interface", port, fmt.Sprintf("ofport_request=%d", number))
+	if err := InNetNS(host.NetNSPath(), func() error { return checksumsInSoftware("eth0") }); err != nil {
+		return nil, err
+	}
+	_, err = o.Vsctl(ctx, addPort(bridge, port, number)...)
 	return host, err
+}
+
+func addPort(bridge, port string, number int) []string {
+	return []string{"add-port", bridge, port, "--", "set", "interface", port, fmt.Sprintf("ofport_request=%d", number)}
+}
+
+// AddCable connects two bridges, at ports with numbers.
+func (o *OVS) AddCable(ctx context.Context, bridgeA, portA string, numberA int, bridgeB, portB string, numberB int) error {
+	for _, args := range [][]string{
+		{"link", "add", portA, "type", "veth", "peer", "name", portB}, {"link", "set", portA, "up"}, {"link", "set", portB, "up"},
+	} {
+		if _, err := o.Run(ctx, o.Space, "ip", args...); err != nil {
+			return err
+		}
+	}
+	_, err := o.Vsctl(ctx, append(append(addPort(bridgeA, portA, numberA), "--"), addPort(bridgeB, portB, numberB)...)...)
+	return err
+}
+
+// AddContainer adds a namespace behind a host, which routes and, as an engine does, has it send from the
+// host's own address.
+func (o *OVS) AddContainer(ctx context.Context, host *Process, number int) (*Process, error) {
+	inside, err := o.AddNamespace(ctx)
+	if err != nil {
+		return nil, err
+	}
+	device, network := fmt.Sprint("c", number), fmt.Sprintf("198.18.%d.", 70+number)
+	for _, one := range []struct {
+		in   *Process
+		args []string
+	}{
+		{host, []string{"ip", "link", "add", device, "type", "veth", "peer", "name", "eth0", "netns", fmt.Sprint(inside.Pid())}},
+		{host, []string{"ip", "link", "set", device, "up"}},
+		{host, []string{"ip", "address", "add", network + "1/24", "dev", device}},
+		{host, []string{"sysctl", "-q", "-w", "net.ipv4.ip_forward=1"}},
+		{host, []string{"iptables", "-w", "-t", "nat", "-A", "POSTROUTING", "-s", network + "0/24", "-o", "eth0", "-j", "MASQUERADE"}},
+		{inside, []string{"ip", "link", "set", "eth0", "up"}},
+		{inside, []string{"ip", "address", "add", network + "2/24", "dev", "eth0"}},
+		{inside, []string{"ip", "route", "add", "default", "via", network + "1"}},
+	} {
+		if _, err := o.Run(ctx, one.in, one.args[0], one.args[1:]...); err != nil {
+			return nil, err
+		}
+	}
+	return inside, nil
 }
 
 // Vsctl runs ovs-vsctl.
@@ -207,9 +261,9 @@ func (o *OVS) Keep(name string, cmd *exec.Cmd) (*Process, error) {
 	return p, err
 }
 
-// ChecksumsInSoftware has a device's checksums made by the kernel: the userspace
+// checksumsInSoftware has a device's checksums made by the kernel: the userspace
 // datapath passes on what the veth would have left to a network card.
-func ChecksumsInSoftware(device string) error {
+func checksumsInSoftware(device string) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
 	if err != nil {
 		return err
