@@ -69,7 +69,7 @@ Needs root, and Docker installed (it need not run) unless --no-docker is given.`
 			return runDemo(cmd.Context(), d)
 		},
 	}
-	cmd.AddCommand(newDemoEdgeCommand())
+	cmd.AddCommand(newDemoEdgeCommand(), newDemoSiteCommand())
 	flags := cmd.Flags()
 	flags.StringVar(&rate, "rate", "100mbit", "rate of the link")
 	flags.DurationVar(&duration, "duration", 0, "how long to show (default until interrupted)")
