@@ -359,6 +359,8 @@ type Uplink struct {
 	Scheduler  string `json:"scheduler"`
 	// MTUBytes is the device's MTU, without link headers.
 	MTUBytes uint32 `json:"mtu_bytes"`
+	// Precision bounds how long a packet may hold the uplink.
+	Precision Precision `json:"precision"`
 	// Present says that the device exists and is usable.
 	Present bool `json:"present"`
 	// HostCompetes says that the host class wants, or recently wanted, more than its
@@ -369,6 +371,16 @@ type Uplink struct {
 	// In is what the uplink receives; absent if that is not shared.
 	In *UplinkIn `json:"in,omitempty"`
 }
+
+// Precision is how exactly an uplink is shared, against the processor time that takes.
+type Precision string
+
+// The precisions, the most exact and dearest first.
+const (
+	PrecisionExact    Precision = "exact"
+	PrecisionBalanced Precision = "balanced"
+	PrecisionLow      Precision = "low"
+)
 
 // UplinkIn is what an uplink receives, as shared among containers.
 type UplinkIn struct {

@@ -82,7 +82,7 @@ var contract = map[string]struct {
 	"uplink": {v1.Uplink{In: &v1.UplinkIn{}}, map[string]string{
 		"in":   "object",
 		"name": "string", "rate_bps": "number", "reserve_bps": "number", "sent_bps": "number",
-		"scheduler": "string", "state": "string", "reason": "string", "present": "bool", "host_competes": "bool", "mtu_bytes": "number",
+		"scheduler": "string", "state": "string", "reason": "string", "present": "bool", "host_competes": "bool", "mtu_bytes": "number", "precision": "string",
 	}},
 	"snapshot": {v1.Snapshot{Containers: []v1.Container{}}, map[string]string{"status": "object", "containers": "array"}},
 	"event": {v1.Event{

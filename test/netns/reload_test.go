@@ -91,6 +91,56 @@ func TestReload(t *testing.T) {
 	}
 }
 
+// TestPrecision: each precision shares by weight and cuts packets to its size, and a reload from one
+// to the other loses no packet of a container within its share.
+func TestPrecision(t *testing.T) {
+	b := newBed(t)
+	light, heavy := b.Add("light", nil), b.Add("heavy", labels("weight", "300"))
+	careful := b.Add("careful", labels("min", "10mbit", "latency", "2ms"))
+	settings := func(precision string) map[string]any {
+		return map[string]any{"uplink": b.Host.UplinkName, "rate": "100mbit", "precision": precision}
+	}
+	agent := b.StartAgent(harness.AgentOptions{UplinksInConfig: true, Settings: settings("exact")})
+	b.Send(light, harness.TCP)
+	b.Send(heavy, harness.TCP)
+	for _, tc := range []struct {
+		precision                 string
+		lightBytes, ofUplinkBytes uint32
+		bounded                   bool // the link can keep the latency of 2 ms
+	}{
+		{"exact", 3125, 3125, true},
+		{"low", 24224, 65536, false},
+		{"balanced", 6250, 6250, true},
+		{"exact", 3125, 3125, true},
+	} {
+		b.WriteConfig(settings(tc.precision))
+		sequence := startSequence(t, b, careful)
+		time.Sleep(400 * time.Millisecond)
+		b.MustWeir("reload")
+		time.Sleep(400 * time.Millisecond)
+		sequence.stop(t)
+		if u := agent.Status().Uplinks[0]; string(u.Precision) != tc.precision {
+			t.Errorf("%s: the agent says %s", tc.precision, u.Precision)
+		}
+		b.Await("packets of that size", 2*time.Second, func() (bool, string) {
+			got, uplink := gsoMaxBytes(t, light), b.Run("ip", "-d", "link", "show", b.Host.UplinkName)
+			return got == tc.lightBytes && strings.Contains(uplink, fmt.Sprintf("gso_max_size %d ", tc.ofUplinkBytes)), fmt.Sprintf("%s: light %d, %s", tc.precision, got, uplink)
+		})
+		b.CheckSharesFor(100*mbit, []harness.Claim{{DemandBPS: harness.Unlimited}, {Labels: labels("weight", "300"), DemandBPS: harness.Unlimited}}, 2*time.Second)
+		got := agent.Container("careful")
+		if got.Shares[0].LatencyMS > 0 != tc.bounded {
+			t.Errorf("%s: a latency of 1 ms: %+v", tc.precision, got)
+		}
+		if said := b.MustWeir("explain", "light"); strings.Contains(said, "precision "+tc.precision) != (tc.precision != "exact") {
+			t.Errorf("%s: %s", tc.precision, said)
+		}
+	}
+	b.WriteConfig(settings("fine"))
+	if refused := b.Weir("reload"); refused.Code != 1 || !strings.Contains(refused.Stderr, "exact, balanced, low") {
+		t.Errorf("an unknown precision: %+v", refused)
+	}
+}
+
 // TestReloadUplinks: an uplink is added and removed while traffic flows through
 // another one, which loses no packet and keeps its classes. What was on the device is
 // put aside and put back; without leave to do that, nothing changes.

@@ -37,6 +37,7 @@ type agentFlags struct {
 	uplink    string
 	rate      string
 	inRate    string
+	precision string
 	stateDir  string
 	dashboard string
 	listen    string
@@ -87,6 +88,7 @@ func (f *agentFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.uplink, "uplink", "", "network device to share")
 	flags.StringVar(&f.rate, "rate", "", "rate of the uplink, e.g. 100mbit (default: the speed it reports)")
 	flags.StringVar(&f.inRate, "in-rate", "", "rate at which to share what comes in, e.g. 95mbit, or auto: 95 % of the speed that the uplink reports (default: not shared)")
+	flags.StringVar(&f.precision, "precision", "", "how exactly shares and bounds hold, against the processor time that takes: exact, balanced or low (default: exact)")
 	flags.StringVar(&f.stateDir, "state-dir", config.DefaultStateDir, "directory for state that outlives the agent")
 	flags.StringVar(&f.dashboard, "dashboard", "", "loopback address of the dashboard, e.g. 127.0.0.1:7480, or none")
 	flags.StringVar(&f.listen, "listen", "", "address of the API for other hosts, e.g. 192.0.2.1:7481, or none; the config file names the certificates")
@@ -154,7 +156,7 @@ func (f *agentFlags) uplinks(list []config.Uplink, changed func(string) bool) ([
 	if slices.ContainsFunc(list, func(u config.Uplink) bool { return u.Interface == "" }) {
 		return nil, cmdline.Usagef("which uplink? Give --uplink IF, the device that leads to the network (see `ip route show default`), or name it in %s", f.config)
 	}
-	for _, flag := range []string{"rate", "in-rate", "replace"} {
+	for _, flag := range []string{"rate", "in-rate", "precision", "replace"} {
 		if changed(flag) && len(list) > 1 {
 			return nil, cmdline.Usagef("--%s of which uplink? %s names several: say it there, or give --uplink", flag, f.config)
 		}
@@ -172,6 +174,13 @@ func (f *agentFlags) uplinks(list []config.Uplink, changed func(string) bool) ([
 			return nil, cmdline.Usagef("--in-rate %s %w", f.inRate, err)
 		}
 		list[0].In, list[0].InRateBPS = true, inRateBPS
+	}
+	if changed("precision") {
+		precision, err := policy.ParsePrecision(f.precision)
+		if err != nil {
+			return nil, cmdline.Usagef("--precision: %w", err)
+		}
+		list[0].Precision = precision
 	}
 	if changed("replace") {
 		list[0].Replace = f.replace

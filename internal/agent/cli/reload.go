@@ -80,7 +80,7 @@ func (f *agentFlags) agentSettings(settings config.Config) (loop.Settings, error
 	var uplinks []loop.UplinkConfig
 	for _, u := range settings.Uplinks {
 		uplinks = append(uplinks, loop.UplinkConfig{
-			Name: u.Interface, RateBPS: u.RateBPS, Replace: u.Replace, IgnoreLinkSpeed: u.IgnoreLinkSpeed || f.anySpeed,
+			Name: u.Interface, RateBPS: u.RateBPS, Replace: u.Replace, IgnoreLinkSpeed: u.IgnoreLinkSpeed || f.anySpeed, Precision: u.Precision,
 			In: uplink.InConfig{Shared: u.In, RateBPS: u.InRateBPS, Force: u.InForce},
 		})
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/weir-project/weir/internal/agent/stats"
 	"github.com/weir-project/weir/internal/agent/uplink"
 	"github.com/weir-project/weir/internal/share/plan"
+	"github.com/weir-project/weir/internal/share/policy"
 	"github.com/weir-project/weir/internal/share/sched"
 )
 
@@ -81,7 +82,7 @@ func (u *link) installed() bool { return u.device.State() == uplink.Installed }
 
 // link returns the uplink as input for decisions.
 func (u *link) link() plan.Link {
-	return plan.Link{RateBPS: u.device.RateBPS(), ReserveBasisPoints: u.reserveBasisPoints, MTUBytes: u.device.MTUBytes()}
+	return plan.Link{RateBPS: u.device.RateBPS(), ReserveBasisPoints: u.reserveBasisPoints, MTUBytes: u.device.MTUBytes(), PacketTime: policy.PacketTime(u.device.Precision())}
 }
 
 // advance brings the device as far towards Installed as possible.

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -131,7 +132,7 @@ func (a *Agent) status() v1.Status {
 func (u *link) view() v1.Uplink {
 	view := v1.Uplink{
 		Name: u.device.Name(), RateBPS: u.device.RateBPS(), ReserveBPS: u.link().ReserveBPS(), Present: u.device.State() != uplink.Absent, State: v1.StateOK,
-		HostCompetes: u.hostCompetes, MTUBytes: u.device.MTUBytes(),
+		HostCompetes: u.hostCompetes, MTUBytes: u.device.MTUBytes(), Precision: cmp.Or(u.device.Precision(), v1.PrecisionExact),
 	}
 	if u.device.Scheduler() != nil {
 		view.Scheduler = u.device.Scheduler().Name()

@@ -72,6 +72,7 @@ func (u *link) plan(containers map[key]*container, controlled []*container) sche
 		RateBPS:       u.device.RateBPS(),
 		OverheadBytes: u.device.OverheadBytes(),
 		MTUBytes:      u.device.MTUBytes(),
+		PacketTime:    policy.PacketTime(u.device.Precision()),
 		ControlNumber: identity.NumberControl,
 		HostNumber:    identity.NumberHost,
 		Competitors:   u.wanted,
@@ -111,7 +112,7 @@ func (u *link) entitle() {
 	for i, s := range u.controlled {
 		s.class = sched.State{EntitledBPS: entitlements[i].BPS, GuaranteedBPS: entitlements[i].GuaranteeableBPS}
 		if s.hasOwnDevices() {
-			s.class.PacketBytes = sched.MaxPacketBytes(s.wanted().CeilingOr(u.device.RateBPS()), entitlements[i].BPS)
+			s.class.PacketBytes = sched.MaxPacketBytes(s.wanted().CeilingOr(u.device.RateBPS()), entitlements[i].BPS, policy.PacketTime(u.device.Precision()))
 		}
 	}
 }

@@ -81,8 +81,8 @@ func (a *Agent) takeSettings(settings Settings) (changes []string, err error) {
 	}
 	for u, config := range kept {
 		before, beforeBPS := u.device.Config(), u.device.RateBPS()
-		if u.reserveBasisPoints != settings.ReserveBasisPoints || before.Replace != config.Replace || before.IgnoreLinkSpeed != config.IgnoreLinkSpeed || before.In.Force != config.In.Force {
-			changes = append(changes, u.device.Name()+": reserve, replace, in_force or ignore_link_speed")
+		if u.reserveBasisPoints != settings.ReserveBasisPoints || before.Replace != config.Replace || before.IgnoreLinkSpeed != config.IgnoreLinkSpeed || before.In.Force != config.In.Force || before.Precision != config.Precision {
+			changes = append(changes, u.device.Name()+": reserve, precision, replace, in_force or ignore_link_speed")
 		}
 		u.reserveBasisPoints = settings.ReserveBasisPoints
 		u.device.Configure(config)

@@ -63,7 +63,7 @@ func TestReloadSaysWhatChanged(t *testing.T) {
 		{func() { next.Uplinks[0].RateBPS = 40e6 }, "reloaded changed: up0: rate 40mbit instead of 50mbit"},
 		{func() {
 			next.Host.Weight, next.ReserveBasisPoints, next.Rules.TrustImageLabels = 7, 1000, true
-		}, "reloaded changed: defaults, limits or policies of containers; the policy of the host; up0: reserve, replace, in_force or ignore_link_speed"},
+		}, "reloaded changed: defaults, limits or policies of containers; the policy of the host; up0: reserve, precision, replace, in_force or ignore_link_speed"},
 		{func() { next.IgnoreDefaultRoute = false }, "reloaded changed: ignore_default_route"},
 		{func() { wrong = errors.New("weir.yaml:3: rate: wrong") }, "reload_refused weir.yaml:3: rate: wrong"},
 	} {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-project/weir/internal/agent/state"
 	"github.com/weir-project/weir/internal/datapath/kernel"
+	"github.com/weir-project/weir/internal/share/policy"
 	"github.com/weir-project/weir/internal/share/sched"
 )
 
@@ -22,7 +23,7 @@ func (d *Device) limitPackets(link kernel.Link) error {
 	if saved.GSOMaxBytes == 0 {
 		saved.GSOMaxBytes = link.GSOMaxBytes
 	}
-	want := min(sched.LinkPacketBytes(d.held.rateBPS), saved.GSOMaxBytes)
+	want := min(sched.LinkPacketBytes(d.held.rateBPS, policy.PacketTime(d.held.precision)), saved.GSOMaxBytes)
 	if link.GSOMaxBytes == want {
 		return nil
 	}

@@ -192,7 +192,7 @@ func (s *fakeScheduler) Apply(want sched.Tree) error {
 			return err
 		}
 	}
-	d.root, d.kind, d.applied = ourRoot, "htb", capacity{want.RateBPS, want.OverheadBytes}
+	d.root, d.kind, d.applied = ourRoot, "htb", capacity{rateBPS: want.RateBPS, overheadBytes: want.OverheadBytes}
 	return nil
 }
 

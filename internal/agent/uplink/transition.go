@@ -90,9 +90,10 @@ const largeFramesPercent = 98
 func (c Config) capacity(held holding, speedBPS uint64) (capacity, *Problem) {
 	rateBPS, problem := c.rate(held, speedBPS)
 	if speedBPS == 0 && rateBPS == held.rateBPS {
+		held.precision = c.Precision
 		return held.capacity, problem
 	}
-	shared := capacity{rateBPS: rateBPS}
+	shared := capacity{rateBPS: rateBPS, precision: c.Precision}
 	const wireBytes = kernel.ShortestFrameBytes + kernel.FrameOverheadBytes
 	if rateBPS > speedBPS/wireBytes*kernel.ShortestFrameBytes && speedBPS != 0 && !c.IgnoreLinkSpeed {
 		shared.overheadBytes = kernel.FrameOverheadBytes

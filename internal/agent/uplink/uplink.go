@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"slices"
 
+	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent/state"
 	"github.com/weir-project/weir/internal/datapath/identity"
 	"github.com/weir-project/weir/internal/datapath/kernel"
@@ -29,6 +30,8 @@ type Config struct {
 	Replace bool
 	// IgnoreLinkSpeed allows a rate above the speed that the device reports.
 	IgnoreLinkSpeed bool
+	// Precision bounds how long a packet holds the link.
+	Precision v1.Precision
 	// In says how what the device receives is shared.
 	In InConfig
 }
@@ -47,7 +50,7 @@ type InConfig struct {
 
 // Incoming returns the configuration of the IFB for what the device receives.
 func (c Config) Incoming() Config {
-	return Config{Name: IncomingName(c.Name), RateBPS: c.In.RateBPS, Replace: true, IgnoreLinkSpeed: c.IgnoreLinkSpeed, In: InConfig{Force: c.In.Force}}
+	return Config{Name: IncomingName(c.Name), RateBPS: c.In.RateBPS, Replace: true, IgnoreLinkSpeed: c.IgnoreLinkSpeed, Precision: c.Precision, In: InConfig{Force: c.In.Force}}
 }
 
 // capacity is what is shared of a device.
@@ -55,6 +58,8 @@ type capacity struct {
 	rateBPS uint64
 	// overheadBytes is what each packet takes of the rate besides its size.
 	overheadBytes uint16
+	// precision bounds how long a packet holds the link.
+	precision v1.Precision
 }
 
 // holding is what the agent knows of a device besides its state.
@@ -91,7 +96,7 @@ type Device struct {
 
 // New returns an uplink and touches nothing in the kernel.
 func New(config Config, machine Machine, store *state.Store) *Device {
-	return &Device{config: config, machine: machine, store: store, held: holding{name: config.Name, capacity: capacity{rateBPS: config.RateBPS}}}
+	return &Device{config: config, machine: machine, store: store, held: holding{name: config.Name, capacity: capacity{rateBPS: config.RateBPS, precision: config.Precision}}}
 }
 
 // Config returns the present configuration of the device.
@@ -137,6 +142,9 @@ func (d *Device) RateBPS() uint64 { return d.held.rateBPS }
 
 // OverheadBytes returns what each packet takes of the rate besides its size.
 func (d *Device) OverheadBytes() uint16 { return d.held.overheadBytes }
+
+// Precision returns what bounds how long a packet holds the link.
+func (d *Device) Precision() v1.Precision { return d.held.precision }
 
 // MTUBytes returns the largest IP packet that the device sends in one frame.
 func (d *Device) MTUBytes() uint32 { return d.held.mtuBytes }

@@ -307,11 +307,11 @@ func TestSpeed(t *testing.T) {
 		want     []capacity
 		problems []Kind
 	}{
-		{"its own", Config{}, []uint64{1e9, 1e8, 0, 1e9}, []capacity{{9.8e8, 24}, {9.8e7, 24}, {9.8e7, 24}, {9.8e8, 24}}, []Kind{0, 0, 0, 0}},
-		{"less was configured", Config{RateBPS: 1e7}, []uint64{1e9, 1e8, 0}, []capacity{{1e7, 0}, {1e7, 0}, {1e7, 0}}, []Kind{0, 0, 0}},
-		{"room for frames of any size", Config{RateBPS: 7e8}, []uint64{1e9, 9e8, 0, 1e9}, []capacity{{7e8, 0}, {7e8, 24}, {7e8, 24}, {7e8, 0}}, []Kind{0, 0, 0, 0}},
-		{"renegotiated below what was configured, and back", Config{RateBPS: 9e8}, []uint64{1e9, 1e8, 1e9}, []capacity{{9e8, 24}, {1e8, 24}, {9e8, 24}}, []Kind{0, AboveSpeed, 0}},
-		{"the device is wrong about itself", Config{RateBPS: 9e8, IgnoreLinkSpeed: true}, []uint64{1e9, 1e8}, []capacity{{9e8, 0}, {9e8, 0}}, []Kind{0, 0}},
+		{"its own", Config{}, []uint64{1e9, 1e8, 0, 1e9}, []capacity{{9.8e8, 24, ""}, {9.8e7, 24, ""}, {9.8e7, 24, ""}, {9.8e8, 24, ""}}, []Kind{0, 0, 0, 0}},
+		{"less was configured", Config{RateBPS: 1e7}, []uint64{1e9, 1e8, 0}, []capacity{{1e7, 0, ""}, {1e7, 0, ""}, {1e7, 0, ""}}, []Kind{0, 0, 0}},
+		{"room for frames of any size", Config{RateBPS: 7e8}, []uint64{1e9, 9e8, 0, 1e9}, []capacity{{7e8, 0, ""}, {7e8, 24, ""}, {7e8, 24, ""}, {7e8, 0, ""}}, []Kind{0, 0, 0, 0}},
+		{"renegotiated below what was configured, and back", Config{RateBPS: 9e8}, []uint64{1e9, 1e8, 1e9}, []capacity{{9e8, 24, ""}, {1e8, 24, ""}, {9e8, 24, ""}}, []Kind{0, AboveSpeed, 0}},
+		{"the device is wrong about itself", Config{RateBPS: 9e8, IgnoreLinkSpeed: true}, []uint64{1e9, 1e8}, []capacity{{9e8, 0, ""}, {9e8, 0, ""}}, []Kind{0, 0}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.config.Name = "up0"
@@ -325,7 +325,7 @@ func TestSpeed(t *testing.T) {
 				if b.held.capacity != tc.want[i] {
 					t.Errorf("%s: shared is %+v, want %+v", when, b.held.capacity, tc.want[i])
 				}
-				if want := min(sched.LinkPacketBytes(b.RateBPS()), 65536); d.GSOMaxBytes != want {
+				if want := min(sched.LinkPacketBytes(b.RateBPS(), 0), 65536); d.GSOMaxBytes != want {
 					t.Errorf("%s: packets of %d bytes, want %d", when, d.GSOMaxBytes, want)
 				}
 			}

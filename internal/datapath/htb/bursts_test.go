@@ -30,7 +30,7 @@ func TestLimitedPacketsAreNotCut(t *testing.T) {
 		{"small frames over IPv6 in VXLAN over IPv6", 156, 536},
 	} {
 		for rate := uint64(60e6); rate < 2e9; rate += 7e6 {
-			limit := sched.LinkPacketBytes(rate)
+			limit := sched.LinkPacketBytes(rate, 0)
 			frames := (limit - frame.headerBytes) / frame.payloadBytes
 			counted := frames * (frame.headerBytes + frame.payloadBytes)
 			link := desired(tree{rateBPS: rate}, leafBFIFO).link()

@@ -77,7 +77,7 @@ type division struct {
 
 // setMembers replaces the wanted tree. Members that remain keep their measurements.
 func (d *division) setMembers(want sched.Tree) {
-	d.link = plan.Link{RateBPS: want.RateBPS, MTUBytes: want.MTUBytes}
+	d.link = plan.Link{RateBPS: want.RateBPS, MTUBytes: want.MTUBytes, PacketTime: want.PacketTime}
 	before := d.members
 	d.members = make([]*member, 0, len(want.Competitors))
 	d.competitors = d.competitors[:0]
@@ -226,7 +226,7 @@ func (d *division) packetBytes(m *member) uint32 {
 	if !m.want.OwnDevices {
 		return 0
 	}
-	return sched.MaxPacketBytes(m.want.CeilingOr(d.link.RateBPS), m.entitledBPS)
+	return sched.MaxPacketBytes(m.want.CeilingOr(d.link.RateBPS), m.entitledBPS, d.link.PacketTime)
 }
 
 // class returns the member as a class of the tree.

@@ -211,7 +211,7 @@ func (p *Port) observe() (s state, err error) {
 // desired returns the kernel state of a tree.
 func (w PortTree) desired(leaf leafKind) state {
 	t := terms{
-		rateBPS: w.RateBPS, packetBytes: sched.LargestPacketBytes(w.RateBPS, w.MTUBytes), frameBytes: sched.MTUFrameBytes(w.MTUBytes),
+		rateBPS: w.RateBPS, packetBytes: sched.LargestPacketBytes(w.RateBPS, w.MTUBytes, 0), frameBytes: sched.MTUFrameBytes(w.MTUBytes),
 		leaf: leaf, places: portPlaces,
 	}
 	root, linkBurst := shared(w.RateBPS), burstBytes(w.RateBPS, burstMilliseconds, t.packetBytes)

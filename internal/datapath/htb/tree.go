@@ -53,6 +53,8 @@
 package htb
 
 import (
+	"time"
+
 	"github.com/weir-project/weir/internal/datapath/kernel"
 	"github.com/weir-project/weir/internal/share/sched"
 )
@@ -94,6 +96,7 @@ type tree struct {
 	rateBPS                   uint64
 	mtuBytes                  uint32
 	overheadBytes             uint16
+	packetTime                time.Duration
 	controlNumber, hostNumber uint16
 	// classes is sorted by number.
 	classes []class
@@ -113,8 +116,10 @@ type class struct {
 	PacketBytes uint32
 }
 
-func (t *tree) frameBytes() uint32  { return sched.MTUFrameBytes(t.mtuBytes) }
-func (t *tree) packetBytes() uint32 { return sched.LargestPacketBytes(t.rateBPS, t.mtuBytes) }
+func (t *tree) frameBytes() uint32 { return sched.MTUFrameBytes(t.mtuBytes) }
+func (t *tree) packetBytes() uint32 {
+	return sched.LargestPacketBytes(t.rateBPS, t.mtuBytes, t.packetTime)
+}
 
 // state is the queueing of one device, wanted or observed.
 type state struct {

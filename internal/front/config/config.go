@@ -111,6 +111,8 @@ type Uplink struct {
 	Replace bool
 	// IgnoreLinkSpeed allows a rate above the speed that the device reports.
 	IgnoreLinkSpeed bool
+	// Precision bounds how long a packet holds the uplink; empty means exact.
+	Precision v1.Precision
 	// In says whether what the interface receives is shared, and at which rate; 0 is 95 % of the
 	// speed that the device reports.
 	In        bool
@@ -213,12 +215,12 @@ func Parse(name string, data []byte) (Config, error) {
 }
 
 func readRoot(c *Config, root value) {
-	f := root.fields("uplinks", "uplink", "rate", "in_rate", "in_force", "replace", "ignore_link_speed", "ignore_default_route", "socket", "socket_group", "socket_group_role",
+	f := root.fields("uplinks", "uplink", "rate", "in_rate", "in_force", "precision", "replace", "ignore_link_speed", "ignore_default_route", "socket", "socket_group", "socket_group_role",
 		"listen", "tokens", "dashboard", "state_dir", "reserve", "host", "defaults", "limits", "policies", "trust_image_labels",
 		"classifier", "levels", "min_confidence",
 		"docker", "podman", "containers")
 
-	shorthand := slices.DeleteFunc([]value{f["uplink"], f["rate"], f["in_rate"], f["in_force"], f["replace"], f["ignore_link_speed"]}, func(v value) bool { return !v.given() })
+	shorthand := slices.DeleteFunc([]value{f["uplink"], f["rate"], f["in_rate"], f["in_force"], f["precision"], f["replace"], f["ignore_link_speed"]}, func(v value) bool { return !v.given() })
 	list := f["uplinks"]
 	switch {
 	case list.given() && len(shorthand) > 0:
@@ -250,7 +252,7 @@ func readUplinks(list value) []Uplink {
 	var uplinks []Uplink
 	lines := map[string]int{}
 	for _, item := range list.items() {
-		f := item.fields("interface", "rate", "in_rate", "in_force", "replace", "ignore_link_speed")
+		f := item.fields("interface", "rate", "in_rate", "in_force", "precision", "replace", "ignore_link_speed")
 		item.require(f, "interface")
 		u := readUplink(f["interface"], f)
 		f["interface"].unique(lines, u.Interface, "remove one of them")
@@ -270,6 +272,7 @@ func readUplink(name value, f map[string]value) Uplink {
 		return with, err
 	})
 	read(f["in_force"], &u.InForce, parseBool)
+	read(f["precision"], &u.Precision, policy.ParsePrecision)
 	read(f["replace"], &u.Replace, parseBool)
 	read(f["ignore_link_speed"], &u.IgnoreLinkSpeed, parseBool)
 	return u

@@ -49,9 +49,9 @@ func TestParse(t *testing.T) {
 			edit(func(c *config.Config) { c.Uplinks = []config.Uplink{{Interface: "wan0", RateBPS: 30_000_000}} }),
 		},
 		{
-			"several uplinks", "uplinks:\n- interface: wan0\n  rate: 30M\n- interface: wan1\n- {interface: wan2, replace: true, ignore_link_speed: true}\n",
+			"several uplinks", "uplinks:\n- interface: wan0\n  rate: 30M\n- interface: wan1\n- {interface: wan2, precision: low, replace: true, ignore_link_speed: true}\n",
 			edit(func(c *config.Config) {
-				c.Uplinks = []config.Uplink{{Interface: "wan0", RateBPS: 30_000_000}, {Interface: "wan1"}, {Interface: "wan2", Replace: true, IgnoreLinkSpeed: true}}
+				c.Uplinks = []config.Uplink{{Interface: "wan0", RateBPS: 30_000_000}, {Interface: "wan1"}, {Interface: "wan2", Precision: v1.PrecisionLow, Replace: true, IgnoreLinkSpeed: true}}
 			}),
 		},
 		{
@@ -310,7 +310,7 @@ func TestExample(t *testing.T) {
 	got, err := config.Parse("example.yaml", []byte(config.Example))
 	must.Succeed(t, err)
 	want := config.Default()
-	want.Uplinks = []config.Uplink{{Interface: "eth0", RateBPS: 100_000_000, In: true, InRateBPS: 95_000_000}}
+	want.Uplinks = []config.Uplink{{Interface: "eth0", RateBPS: 100_000_000, Precision: v1.PrecisionExact, In: true, InRateBPS: 95_000_000}}
 	want.SocketGroup = "docker"
 	want.Listen = config.Listen{
 		Address: "192.0.2.1:7481", CertificatePath: "/etc/weir/tls/cert.pem", KeyPath: "/etc/weir/tls/key.pem",

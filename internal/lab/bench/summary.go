@@ -171,7 +171,7 @@ const maxGSOBytes = 65536
 // that is entitled to a rate.
 func packetBytes(peer string, linkBPS, entitledBPS uint64) float64 {
 	if peer == PeerWeir {
-		return float64(sched.MaxPacketBytes(linkBPS, entitledBPS))
+		return float64(sched.MaxPacketBytes(linkBPS, entitledBPS, 0))
 	}
 	return maxGSOBytes
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/share/plan"
 	"github.com/weir-project/weir/internal/share/policy"
 )
 
@@ -48,11 +49,21 @@ func explainShares(s v1.Snapshot, index int, verb string) []v1.ExplainedShare {
 				explained.EntitledBPS = d.link().HostReserveBPS(d.host.FloorBPS)
 			}
 			explained.Entitled, explained.Allocated, explained.ForMore = d.entitlement(), d.allocation(), d.forMore()
+			explained.Allocated = append(explained.Allocated, packetTime(d.uplink)...)
 			explained.Classes = classes(&c, &share)
 		}
 		list = append(list, explained)
 	}
 	return list
+}
+
+// packetTime says how long a packet may hold an uplink that is not shared exactly.
+func packetTime(u v1.Uplink) []string {
+	if u.Precision != v1.PrecisionBalanced && u.Precision != v1.PrecisionLow {
+		return nil
+	}
+	held := plan.Link{RateBPS: u.RateBPS, MTUBytes: u.MTUBytes, PacketTime: policy.PacketTime(u.Precision)}.LongestPacket()
+	return []string{fmt.Sprintf("precision %s: a packet of others may hold the uplink for %v, which adds to every wait", u.Precision, held.Round(10*time.Microsecond))}
 }
 
 // obstacle returns why a share is not controlled, or "" if it is.

@@ -52,7 +52,7 @@ type planShare struct {
 // planned returns the planned share of each container at an uplink, by index.
 func planned(s v1.Snapshot, uplink int) []planShare {
 	u := s.Status.Uplinks[uplink]
-	link := plan.Link{RateBPS: u.RateBPS, MTUBytes: u.MTUBytes, ReserveBasisPoints: basisPoints(u)}
+	link := plan.Link{RateBPS: u.RateBPS, MTUBytes: u.MTUBytes, ReserveBasisPoints: basisPoints(u), PacketTime: policy.PacketTime(u.Precision)}
 	list := make([]planShare, len(s.Containers))
 	members, host := admitted(s, u.Name, link, list)
 

@@ -30,6 +30,13 @@ type Link struct {
 	ReserveBasisPoints uint32
 	// MTUBytes is the device's MTU; 0 means Ethernet's.
 	MTUBytes uint32
+	// PacketTime bounds how long a packet holds the link; 0 means 0.25 ms.
+	PacketTime time.Duration
+}
+
+// LongestPacket returns how long the largest packet holds the link.
+func (l Link) LongestPacket() time.Duration {
+	return sched.PacketTime(l.RateBPS, l.MTUBytes, l.PacketTime)
 }
 
 // ReserveBPS returns the rate that floors cannot claim: at least the rate reserved for
@@ -132,7 +139,7 @@ func (l Link) bound(c Claim, g *Grant) {
 // feasible returns nil if traffic within floorBPS can meet a latency bound. It may have to
 // wait for two packets of others: one in the scheduler and one on the link.
 func (l Link) feasible(floorBPS uint64, asked time.Duration) error {
-	return alloc.AdmitLatency(floorBPS, 2*sched.PacketTime(l.RateBPS, l.MTUBytes), asked)
+	return alloc.AdmitLatency(floorBPS, 2*l.LongestPacket(), asked)
 }
 
 // Entitlement is the rate that a container can always have.

@@ -1,12 +1,14 @@
 package sched
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
-// packetTimeMicroseconds is how long one packet may hold the uplink. At 1 ms Weir's CPU
-// time on a 100 Mbit/s link halves, since each packet causes a wake-up, but TCP then needs
-// more than 50 ms to adapt to a new share, because one packet is too large a part of its
-// window.
-const packetTimeMicroseconds = 250
+// exactPacketTime is how long one packet may hold the link where no other bound is set. At 1 ms Weir's
+// CPU time on a 100 Mbit/s link halves, since each packet causes a wake-up, but TCP then needs more
+// than 50 ms to adapt to a new share, because one packet is too large a part of its window.
+const exactPacketTime = 250 * time.Microsecond
 
 // sharePacketMilliseconds limits a class's packets to what its share can send in this time,
 // a thousandth of ten seconds.
@@ -27,22 +29,22 @@ func MTUFrameBytes(mtuBytes uint32) uint32 { return max(FrameBytes, mtuBytes+hea
 
 // LargestPacketBytes returns the largest packet that a scheduler must handle: a frame, or
 // the limit of senders if that is larger.
-func LargestPacketBytes(rateBPS uint64, mtuBytes uint32) uint32 {
-	return max(LinkPacketBytes(rateBPS), MTUFrameBytes(mtuBytes))
+func LargestPacketBytes(rateBPS uint64, mtuBytes uint32, packetTime time.Duration) uint32 {
+	return max(LinkPacketBytes(rateBPS, packetTime), MTUFrameBytes(mtuBytes))
 }
 
 // MaxPacketBytes returns the packet size limit for a class entitled to entitledBPS on a
 // link of rateBPS. The kernel passes up to 64 KB at once (GSO), which no scheduler can
 // interrupt: at 100 Mbit/s others would wait 5 ms. A class with a small share is limited
 // further, so that one packet is not its share of a long time.
-func MaxPacketBytes(rateBPS, entitledBPS uint64) uint32 {
-	return min(LinkPacketBytes(rateBPS), sharePacketBytes(entitledBPS))
+func MaxPacketBytes(rateBPS, entitledBPS uint64, packetTime time.Duration) uint32 {
+	return min(LinkPacketBytes(rateBPS, packetTime), sharePacketBytes(entitledBPS))
 }
 
-// LinkPacketBytes returns the largest packet on a link: what it sends in
-// packetTimeMicroseconds.
-func LinkPacketBytes(rateBPS uint64) uint32 {
-	bytes := rateBPS / 8 * packetTimeMicroseconds / 1e6
+// LinkPacketBytes returns the largest packet on a link: what it sends in packetTime; 0 stands for
+// 0.25 ms.
+func LinkPacketBytes(rateBPS uint64, packetTime time.Duration) uint32 {
+	bytes := rateBPS / 8 * uint64(cmp.Or(packetTime, exactPacketTime).Microseconds()) / 1e6
 	return uint32(min(max(bytes, FrameBytes), maxPacketBytes))
 }
 
@@ -62,6 +64,6 @@ func sharePacketBytes(entitledBPS uint64) uint32 {
 
 // PacketTime returns how long the largest packet holds a link: one of LinkPacketBytes, or
 // one frame of the MTU.
-func PacketTime(rateBPS uint64, mtuBytes uint32) time.Duration {
-	return time.Duration(uint64(LargestPacketBytes(rateBPS, mtuBytes)) * 8 * uint64(time.Second) / max(rateBPS, 1))
+func PacketTime(rateBPS uint64, mtuBytes uint32, packetTime time.Duration) time.Duration {
+	return time.Duration(uint64(LargestPacketBytes(rateBPS, mtuBytes, packetTime)) * 8 * uint64(time.Second) / max(rateBPS, 1))
 }

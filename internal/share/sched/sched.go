@@ -59,6 +59,8 @@ type Tree struct {
 	OverheadBytes uint16
 	// MTUBytes is the link's MTU; 0 means Ethernet's 1500.
 	MTUBytes uint32
+	// PacketTime bounds how long a packet holds the link; 0 means 0.25 ms.
+	PacketTime time.Duration
 	// ControlNumber marks control traffic, which the scheduler serves first and limits.
 	ControlNumber uint16
 	// HostNumber is the host's number among Competitors; packets without a number also

@@ -29,7 +29,7 @@ func TestLinkPacketBytes(t *testing.T) {
 		{100e9, 65_536},
 		{1e15, 65_536}, // policy.MaxRateBPS
 	} {
-		if got := sched.LinkPacketBytes(tc.rateBPS); got != tc.want {
+		if got := sched.LinkPacketBytes(tc.rateBPS, 0); got != tc.want {
 			t.Errorf("at %d bit/s: %d, want %d", tc.rateBPS, got, tc.want)
 		}
 	}
@@ -39,7 +39,7 @@ func TestLinkPacketBytes(t *testing.T) {
 func TestLinkPacketHoldsTheLinkBriefly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rate := rapid.Uint64Range(1, 1e15).Draw(t, "rate")
-		bytes := sched.LinkPacketBytes(rate)
+		bytes := sched.LinkPacketBytes(rate, 0)
 		if bytes < sched.FrameBytes || bytes > 65_536 {
 			t.Fatalf("%d bytes", bytes)
 		}
@@ -65,7 +65,7 @@ func TestMaxPacketBytesOfAShare(t *testing.T) {
 		{10e9, 1e9, 65_536},
 		{10e9, 40e6, 48_448},
 	} {
-		if got := sched.MaxPacketBytes(tc.rateBPS, tc.entitledBPS); got != tc.want {
+		if got := sched.MaxPacketBytes(tc.rateBPS, tc.entitledBPS, 0); got != tc.want {
 			t.Errorf("entitled to %d of %d bit/s: %d, want %d", tc.entitledBPS, tc.rateBPS, got, tc.want)
 		}
 	}
