@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	v1 "github.com/weir-project/weir/api/v1"
 )
 
 // The names of the peers.
@@ -16,6 +18,11 @@ const (
 	PeerCNI           = "cni-bandwidth"
 	PeerCNIContainerd = "cni-bandwidth-containerd"
 	PeerWeir          = "weir"
+	PeerWeirBalanced  = "weir-balanced"
+	PeerWeirLow       = "weir-low"
+	// PeerHTBExact and PeerHTBLow are HTB with packets as large as Weir's of that precision.
+	PeerHTBExact = "htb-exact"
+	PeerHTBLow   = "htb-low"
 )
 
 // defaultPeers take part in cases that name no peers.
@@ -23,7 +30,7 @@ var defaultPeers = []string{PeerNone, PeerHTB, PeerWeir}
 
 // PeerNames lists all peers, in the order of reports.
 func PeerNames() []string {
-	return []string{PeerNone, PeerFIFO, PeerHTB, PeerTC, PeerCNI, PeerCNIContainerd, PeerWeir}
+	return []string{PeerNone, PeerFIFO, PeerHTB, PeerTC, PeerCNI, PeerCNIContainerd, PeerWeir, PeerWeirBalanced, PeerWeirLow, PeerHTBExact, PeerHTBLow}
 }
 
 // Peer is a way to share the link.
@@ -52,6 +59,11 @@ func NewPeer(ctx context.Context, name string, options Options) (Peer, error) {
 		return newCNI(ctx, options, name == PeerCNIContainerd)
 	case PeerWeir:
 		return newWeir(options)
+	case PeerWeirBalanced, PeerWeirLow:
+		options.AgentArgs = append(slices.Clip(options.AgentArgs), "--precision", strings.TrimPrefix(name, PeerWeir+"-"))
+		return newWeir(options)
+	case PeerHTBExact, PeerHTBLow:
+		return htb{cut: v1.Precision(strings.TrimPrefix(name, PeerHTB+"-"))}, nil
 	}
 	return nil, fmt.Errorf("unknown peer %q: choose from %s", name, strings.Join(PeerNames(), ", "))
 }

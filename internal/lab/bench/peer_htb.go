@@ -8,9 +8,13 @@ import (
 	"slices"
 	"strconv"
 
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/datapath/kernel"
 	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/share/alloc"
+	"github.com/weir-project/weir/internal/share/policy"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
 const (
@@ -34,6 +38,9 @@ type htb struct {
 	// every kernel has; here the container of a bound has its share as the rate,
 	// as all have, and the first turn.
 	plain bool
+	// cut limits the containers' packets to the size that Weir gives them at that precision; empty: they
+	// are what the kernel makes them.
+	cut v1.Precision
 }
 
 // htbClass is a class for one container.
@@ -59,6 +66,11 @@ func (h htb) Apply(ctx context.Context, b *Bed, c Case, containers []Placed) err
 		}),
 	}
 	for i, class := range h.classes(c, linkBPS) {
+		if h.cut != "" {
+			if err := limitPackets(containers[i], sched.MaxPacketBytes(class.ceilBPS, class.rateBPS, policy.PacketTime(h.cut))); err != nil {
+				return err
+			}
+		}
 		commands = append(commands, htbClassCommand(dev, "1:1", htbClassID(i), class))
 	}
 	if err := b.OnHostAll(ctx, append(commands, tellApart(b, c, containers)...)); err != nil {
@@ -175,8 +187,23 @@ func htbPriosOf(containers []Container) []int {
 	return prios
 }
 
-func (htb) Remove(ctx context.Context, b *Bed, _ []Placed) error {
+// limitPackets limits the packets that a container hands over at once.
+func limitPackets(one Placed, bytes uint32) error {
+	ns, err := kernel.OpenNetNS(one.NetNSPath)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	return ns.SetGSOMaxBytes(testbed.ContainerInterface, bytes)
+}
+
+func (h htb) Remove(ctx context.Context, b *Bed, containers []Placed) error {
 	problems := []error{b.ClearUplink(ctx)}
+	for _, one := range containers {
+		if h.cut != "" {
+			problems = append(problems, limitPackets(one, maxGSOBytes))
+		}
+	}
 	if b.OnHost(ctx, "iptables", "-w", "-t", "mangle", "-n", "-L", iptablesChain) == nil {
 		problems = append(problems,
 			b.OnHost(ctx, "iptables", "-w", "-t", "mangle", "-D", "POSTROUTING", "-o", b.Host.UplinkName, "-j", iptablesChain),

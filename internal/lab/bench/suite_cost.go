@@ -18,7 +18,7 @@ const costNote = "A link without a rate is a veth pair, which by default has no 
 // costAtLinkRate is figure 12 of qCon: CPU use with a growing number of
 // containers of equal weight on a full link.
 func costAtLinkRate(linkBPS uint64) []Case {
-	return costCases("figure 12", linkBPS, Load{Protocol: traffic.TCP}, PeerNone, PeerHTB, PeerWeir)
+	return costCases("figure 12", linkBPS, Load{Protocol: traffic.TCP}, PeerNone, PeerHTB, PeerHTBExact, PeerHTBLow, PeerWeir, PeerWeirBalanced, PeerWeirLow)
 }
 
 // costSuite is figure 12 and the same on a link that only the CPU limits,

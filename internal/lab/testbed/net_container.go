@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// containerInterface is the name of a container's interface, as Docker's.
-const containerInterface = "eth0"
+// ContainerInterface is the name of a container's interface, as Docker's.
+const ContainerInterface = "eth0"
 
 // NetContainer is a container that is no more than a network namespace, a
 // cgroup in the host's network, or both.

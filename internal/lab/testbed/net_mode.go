@@ -51,7 +51,7 @@ func (h *Host) AddContainer(ctx context.Context, name string) (*NetContainer, er
 func (h *Host) AddContainerMode(ctx context.Context, name string, mode Mode) (*NetContainer, error) {
 	number := h.nextNumber()
 	c := &NetContainer{
-		Name: name, number: number, mode: mode, device: containerInterface,
+		Name: name, number: number, mode: mode, device: ContainerInterface,
 		netNSPath: NetNSDir + "/" + h.containerNS(number),
 	}
 	if err := h.add(ctx, c); err != nil {
