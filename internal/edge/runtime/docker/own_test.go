@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/moby/moby/api/types/container"
@@ -61,16 +62,23 @@ func TestWellNamed(t *testing.T) {
 }
 
 // TestReplace: a proxy can write into its folder, and does not make weir-edge write elsewhere. A write
-// that fails leaves what was there.
+// that fails leaves what was there, and several at once succeed.
 func TestReplace(t *testing.T) {
 	folder, other := filepath.Join(t.TempDir(), "proxy"), filepath.Join(t.TempDir(), "other")
 	must.Succeed(t, os.Mkdir(folder, 0o700))
-	for _, name := range []string{"f", "f.new"} {
-		must.Succeed(t, os.Symlink(other, filepath.Join(folder, name)))
+	must.Succeed(t, os.Symlink(other, filepath.Join(folder, "f")))
+	var writers sync.WaitGroup
+	for _, text := range []string{"text", "text", "other text"} {
+		writers.Go(func() {
+			for range 20 {
+				if err := replace(folder, "f", []byte(text), nil); err != nil {
+					t.Error(err)
+				}
+			}
+		})
 	}
-	for range 2 {
-		must.Succeed(t, replace(folder, "f", []byte("text"), nil))
-	}
+	writers.Wait()
+	must.Succeed(t, replace(folder, "f", []byte("text"), nil))
 	if _, err := os.Stat(other); err == nil {
 		t.Error("a link was followed")
 	}

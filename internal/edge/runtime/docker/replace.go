@@ -2,6 +2,7 @@ package docker
 
 import (
 	"cmp"
+	"crypto/rand"
 	"errors"
 	"os"
 
@@ -23,10 +24,7 @@ func replace(folder, name string, content []byte, prepare func(*os.File) error) 
 	if there, err := root.ReadFile(name); err == nil && string(there) == string(content) {
 		return nil
 	}
-	fresh := name + ".new"
-	if err := root.RemoveAll(fresh); err != nil {
-		return err
-	}
+	fresh := name + ".new-" + rand.Text() // another weir-edge may write it, too
 	file, err := root.OpenFile(fresh, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err
