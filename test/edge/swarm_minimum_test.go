@@ -9,6 +9,7 @@ import (
 	"math"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -25,6 +26,7 @@ import (
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
 )
 
 // heavyImage serves pages of 200 kB as fast as the link takes them.
@@ -285,6 +287,34 @@ func (c *cluster) testWhereUsersCome(t *testing.T) {
 	c.startManager(t)
 	c.awaitGuarantees(t, "guarded", map[int]uint64{home: 20e6})
 	leave()
+}
+
+// testRoomElsewhere: of a container of docker run whose minimum its node refuses weir explain names the
+// node that has room, and what moves it there.
+func (c *cluster) testRoomElsewhere(t *testing.T) {
+	const home = 1
+	for _, name := range []string{"first", "second"} {
+		_, err := c.engines[home].Run(t.Context(), testbed.RunOptions{Name: name, Image: heavyImage, Labels: map[string]string{"weir.min": "30mbit"}})
+		must.Succeed(t, err)
+		defer func() { must.Succeed(t, c.engines[home].Remove(context.Background(), name)) }()
+	}
+	dir := c.agentDir(c.nodes[home].Addr.String())
+	beside := filepath.Join(string(dir), "edge.sock")
+	must.Succeed(t, os.Symlink(c.socket(), beside))
+	defer os.Remove(beside)
+	harness.Await(t, "room elsewhere", 30*time.Second, func() error {
+		var all string
+		for _, name := range []string{"first", "second"} {
+			out, err := exec.Command(harness.Program(t), "explain", name, "--socket", dir.Socket()).CombinedOutput()
+			all += fmt.Sprintf("%v: %s", err, out)
+		}
+		text := strings.Join(strings.Fields(all), " ")
+		if strings.Count(text, "has room for it, 38mbit") != 1 || strings.Count(text, "--container-label weir.min=30mbit IMAGE") != 1 {
+			return errNot(all)
+		}
+		t.Log(all)
+		return nil
+	})
 }
 
 // testMinimumMoves: the node of the instance has promised the minimum, and another node's

@@ -19,6 +19,8 @@ func newExplainCommand(socket *string) *cobra.Command {
 		Long: `Explain a container's entitlement and its present allocation, and what it would need
 to get more; the layer that each value of its policy comes from; and, if it has traffic
 classes, the rate of each class, and whether it sends more EF than its EF maximum.
+Where weir-edge runs on this host, a refused minimum of docker run comes with the node
+that has room for it, and with what moves it there.
 
 NAME is as for weir set; "host" is the host class.`,
 		Example: `  weir explain web
@@ -36,6 +38,12 @@ NAME is as for weir set; "host" is the host class.`,
 		explanation, err := agent.Explain(cmd.Context(), args[0])
 		if err != nil {
 			return err
+		}
+		room := roomElsewhere(cmd.Context(), *socket, &explanation.Container)
+		for i := range explanation.Policy {
+			if v := &explanation.Policy[i]; v.Name == "min" && room != "" {
+				v.Notes = append(v.Notes, room)
+			}
 		}
 		if *format == cmdline.JSON {
 			return cmdline.PrintJSON(cmd.OutOrStdout(), explanation)

@@ -1,0 +1,52 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/edge"
+	"github.com/weir-project/weir/api/v1/transport"
+	"github.com/weir-project/weir/internal/share/policy"
+)
+
+// An agent knows its own uplinks, weir-edge what all nodes have left. So it is the command that asks
+// weir-edge, where one runs beside it: neither daemon needs the other.
+
+// edgeTimeout bounds the wait for weir-edge, without which an explanation is whole.
+const edgeTimeout = 2 * time.Second
+
+// roomElsewhere returns which node has room for a minimum that is refused here, and what moves its
+// container there; "" if none is refused, no weir-edge runs beside socket, or it is weir-edge that
+// places the container.
+func roomElsewhere(ctx context.Context, socket string, c *v1.Container) string {
+	refused := slices.ContainsFunc(c.Shares, func(s v1.Share) bool { return s.Controlled && s.AdmittedBPS < c.Policy.MinBPS })
+	if !refused || c.Runtime != "docker" || len(c.Groups) > 0 || strings.HasPrefix(c.Name, "edgeproxy-") {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, edgeTimeout)
+	defer cancel()
+	peer := transport.Local("weir-edge", filepath.Join(filepath.Dir(socket), "edge.sock"), "weir-edge run", errors.New("no weir-edge runs"))
+	var nodes []edge.Node
+	if peer.Call(ctx, http.MethodGet, "/v1/nodes", nil, &nodes) != nil {
+		return ""
+	}
+	var best *edge.Node
+	for i := range nodes {
+		n := &nodes[i]
+		if n.State == "ready" && n.FreeBPS >= c.Policy.MinBPS && (best == nil || n.FreeBPS > best.FreeBPS) {
+			best = n
+		}
+	}
+	if best == nil {
+		return "no node of weir-edge has room for it"
+	}
+	return fmt.Sprintf("node %[1]s has room for it, %[2]s: docker service create --name %[3]s --constraint node.hostname==%[1]s --container-label %[4]smin=%[5]s IMAGE, with the options that it was started with, and then docker rm -f %[3]s here",
+		best.Name, policy.FormatRateShort(best.FreeBPS), c.Name, policy.Prefix, policy.FormatRateShort(c.Policy.MinBPS))
+}
