@@ -63,6 +63,24 @@ func updated(bad, dies float64) func(r *rand.Rand) (*sim.World, func(float64)) {
 	}
 }
 
+// contended are five services with minimums that fill most of four uplinks.
+func contended(r *rand.Rand) *sim.World {
+	w := world("abcd", func(float64) float64 { return 10 }, busybox())
+	w.Services, w.Crowds, w.Loads = nil, nil, map[string]sim.Load{}
+	for k := range 5 {
+		name := fmt.Sprintf("service-%d", k)
+		w.Services = append(w.Services, busybox(func(s *spec.Spec) {
+			s.Name, s.MaxUsers, s.Labels = name, 50, map[string]string{"weir.min": "20mbit"}
+		}))
+		w.Loads[name] = sim.Load{CPUSeconds: 0.01, AnswerBytes: 10e3, ThinkSeconds: 1}
+		mean, period, phase := uniform(r, 20, 80), uniform(r, 60, 400), uniform(r, 0, 6)
+		w.Crowds = append(w.Crowds, sim.Crowd{Service: name, Node: w.Nodes[r.IntN(4)].Name, Users: func(at float64) float64 {
+			return mean * (1 + 0.6*math.Sin(phase+at/period))
+		}})
+	}
+	return w
+}
+
 func exploreWorlds() []exploreWorld {
 	nothing := func(float64) {}
 	between := func(at, from, to float64) bool { return at >= from && at < to }
@@ -211,19 +229,16 @@ func exploreWorlds() []exploreWorld {
 			}
 			return w, nothing
 		}},
-		{"contended", func(r *rand.Rand) (*sim.World, func(float64)) {
-			w := world("abcd", func(float64) float64 { return 10 }, busybox())
-			w.Services, w.Crowds, w.Loads = nil, nil, map[string]sim.Load{}
-			for k := range 5 {
-				name := fmt.Sprintf("service-%d", k)
-				w.Services = append(w.Services, busybox(func(s *spec.Spec) {
-					s.Name, s.MaxUsers, s.Labels = name, 50, map[string]string{"weir.min": "20mbit"}
-				}))
-				w.Loads[name] = sim.Load{CPUSeconds: 0.01, AnswerBytes: 10e3, ThinkSeconds: 1}
-				mean, period, phase := uniform(r, 20, 80), uniform(r, 60, 400), uniform(r, 0, 6)
-				w.Crowds = append(w.Crowds, sim.Crowd{Service: name, Node: w.Nodes[r.IntN(4)].Name, Users: func(at float64) float64 {
-					return mean * (1 + 0.6*math.Sin(phase+at/period))
-				}})
+		{"contended", func(r *rand.Rand) (*sim.World, func(float64)) { return contended(r), nothing }},
+		{"links", func(r *rand.Rand) (*sim.World, func(float64)) {
+			w := contended(r)
+			w.LinkBPS = map[string]uint64{}
+			for i := range w.Nodes { // two nodes behind each
+				w.Nodes[i].Link = fmt.Sprint("link-", i/2)
+				w.LinkBPS[w.Nodes[i].Link] = uint64(uniform(r, 15e6, 60e6))
+			}
+			for i := range w.Services {
+				w.Services[i].Spec.Ports = []spec.Port{{Host: 80, Container: 80}}
 			}
 			return w, nothing
 		}},
@@ -247,6 +262,9 @@ func explore(t *testing.T, kind exploreWorld, seed uint64) []float64 {
 	w.Run(newEngine(t), exploreSeconds, func(in engine.Input, result engine.Result) {
 		at := w.Seconds()
 		for _, d := range result.Decisions {
+			if room, told := roomFor(in, d); told && d.MinBPS > room {
+				t.Errorf("%s starts on %s with %d, for which its links have %d", d.Service, d.Node, d.MinBPS, room)
+			}
 			switch d.Action {
 			case engine.Start:
 				starts++
@@ -275,10 +293,11 @@ func explore(t *testing.T, kind exploreWorld, seed uint64) []float64 {
 			}
 		}
 		promises = engine.AdmitClaims(nodes, promises, promises, division, inForce)
+		reserveOnLinks(w, promises, division)
 		w.Claims = nil
 		for _, id := range slices.Sorted(maps.Keys(promises)) {
 			if p := promises[id]; p.Claim {
-				w.Claims = append(w.Claims, engine.Claim{Service: p.Service, Node: p.Node, MinBPS: p.MinBPS})
+				w.Claims = append(w.Claims, engine.Claim{Service: p.Service, Node: p.Node, MinBPS: p.MinBPS, LinkBPS: p.LinkBPS})
 			}
 		}
 		told += differences(before.Sent, division.Sent)
@@ -300,6 +319,38 @@ func explore(t *testing.T, kind exploreWorld, seed uint64) []float64 {
 		happen(at)
 	})
 	return []float64{waited, unserved, starts, moves, stops, told}
+}
+
+// roomFor returns what the links of a decision's node can promise for its service, with what they have.
+func roomFor(in engine.Input, d engine.Decision) (bps uint64, told bool) {
+	i := slices.IndexFunc(in.LinkRooms, func(r engine.LinkRoom) bool { return r.Node == d.Node })
+	if i < 0 {
+		return 0, false
+	}
+	bps = in.LinkRooms[i].FreeBPS
+	for _, c := range in.Claims {
+		if c.Service == d.Service && c.Node == d.Node {
+			bps += c.LinkBPS
+		}
+	}
+	return bps, true
+}
+
+// reserveOnLinks promises what users get of claims on links as far as they have room, as a controller does.
+func reserveOnLinks(w *sim.World, promises engine.Promises, division engine.Division) {
+	if w.LinkBPS == nil {
+		return
+	}
+	links, left, reserved := map[string]string{}, maps.Clone(w.LinkBPS), map[engine.Entry]uint64{}
+	for _, n := range w.Nodes {
+		links[n.Name] = n.Link
+	}
+	for _, at := range slices.SortedFunc(maps.Keys(division.Needs), func(a, b engine.Entry) int { return strings.Compare(engine.ClaimID(a), engine.ClaimID(b)) }) {
+		link := links[at.Node]
+		reserved[at] = min(promises[engine.ClaimID(at)].MinBPS, division.Needs[at].UsersBPS(), left[link])
+		left[link] -= reserved[at]
+	}
+	engine.AdmitLinks(promises, reserved)
 }
 
 // proxies returns what the proxies of all nodes report: users as they happen to be at the moment.

@@ -43,6 +43,8 @@ type Node struct {
 	Dead bool
 	// Unreachable: it does not answer, and what is there runs on and serves its users.
 	Unreachable bool
+	// Link is the one between it and users, which nodes may share; empty if no switch tells of it.
+	Link string
 }
 
 // Load is what a request of a service costs, and what its users do.
@@ -67,6 +69,8 @@ type World struct {
 	Crowds   []Crowd
 	Links    []engine.Link
 	Claims   []engine.Claim
+	// LinkBPS is what links can promise.
+	LinkBPS map[string]uint64
 	// Bad is the version of which instances never answer.
 	Bad string
 	// CrashSeconds is how long after their first answer instances crash; 0: not.
@@ -279,6 +283,17 @@ func (w *World) Run(e *engine.Engine, seconds int, each func(engine.Input, engin
 	}
 }
 
+// linkRoom returns what a link can still promise.
+func (w *World) linkRoom(link string) uint64 {
+	free := w.LinkBPS[link]
+	for _, c := range w.Claims {
+		if w.node(c.Node).Link == link {
+			free -= min(c.LinkBPS, free)
+		}
+	}
+	return free
+}
+
 // Input measures the world, with noise.
 func (w *World) Input() engine.Input {
 	in := engine.Input{At: w.at(), Services: slices.Clone(w.Services), Links: slices.Clone(w.Links), Claims: slices.Clone(w.Claims)}
@@ -299,6 +314,9 @@ func (w *World) Input() engine.Input {
 		}
 		n.UplinkSentBPS = min(uint64(w.noisy(sent)), n.UplinkBPS)
 		in.Nodes = append(in.Nodes, n)
+		if link := w.Nodes[i].Link; link != "" {
+			in.LinkRooms = append(in.LinkRooms, engine.LinkRoom{Node: n.Name, FreeBPS: w.linkRoom(link)})
+		}
 	}
 	for _, i := range w.instances {
 		seen := i.Instance
