@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"sync/atomic"
 	"time"
 )
@@ -23,6 +24,9 @@ type Pages struct {
 	Bytes int
 }
 
+// ServedBy is the header of pages with the name of their server's host.
+const ServedBy = "Served-By"
+
 // Serve answers until ctx ends. /healthy is answered at once.
 func (p Pages) Serve(ctx context.Context, listener net.Listener) error {
 	places := make(chan struct{}, p.Workers+p.Queue)
@@ -30,6 +34,10 @@ func (p Pages) Serve(ctx context.Context, listener net.Listener) error {
 	page := make([]byte, p.Bytes)
 	for i := range page {
 		page[i] = '.'
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("serve pages: %w", err)
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthy", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
@@ -48,6 +56,7 @@ func (p Pages) Serve(ctx context.Context, listener net.Listener) error {
 		}
 		time.Sleep(p.Work)
 		<-workers
+		w.Header().Set(ServedBy, host)
 		_, _ = w.Write(page) // the user may have left
 	})
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
