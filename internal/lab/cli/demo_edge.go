@@ -51,9 +51,9 @@ func newDemoEdgeCommand() *cobra.Command {
 		Short: "Show weir-edge and its agents at work on three nodes",
 		Long: `Show weir-edge at work on three nodes, each with an agent: a shop is pushed and deployed, a
 crowd comes and replicas start on other nodes; a camera with weir.min keeps it beside
-backups that fill all uplinks; when its node's uplink is halved, the agent there refuses the
-minimum, and weir-edge moves the camera to another node; a node dies, its instances start
-elsewhere, and it comes back. What users get is measured at their sockets, all the time.
+backups that fill all uplinks; when its node's uplink is halved, the agent there cannot keep
+the minimum, and weir-edge moves the camera to another node; a node dies, its instances
+start elsewhere, and it comes back. What users get is measured at their sockets, all the time.
 
 Everything is real and nothing of this machine's is touched: the nodes are private Docker
 engines in network namespaces, with addresses from 198.18.0.0/15, that form a Swarm; nodes

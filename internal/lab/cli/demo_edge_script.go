@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -184,7 +185,7 @@ func (d *edgeDemo) halveUplink(ctx context.Context) error {
 		return err
 	}
 	half := uint64(edgeUplinkBPS / 2)
-	d.scene("The uplink of %s is halved: %s is left. The agent there refuses the camera's minimum, and weir-edge moves the camera to a node that has room.", name, policy.FormatRate(half))
+	d.scene("The uplink of %s is halved: %s is left. The agent there cannot keep the camera's minimum any more, and weir-edge moves the camera to a node that can.", name, policy.FormatRate(half))
 	began := time.Now()
 	if err := d.setUplink(ctx, number, half); err != nil {
 		return err
@@ -309,11 +310,16 @@ func (d *edgeDemo) follow(ctx context.Context, s edge.Snapshot) {
 
 // users says what users have measured in the last second.
 func (d *edgeDemo) users() string {
-	parts := []string{d.shoppers.requests(edgePicture)}
-	for _, users := range append([]*demoUsers{&d.viewers}, d.backups...) {
-		parts = append(parts, users.rates(edgePicture))
+	parts := []string{}
+	if d.shoppers.came() {
+		parts = append(parts, d.shoppers.requests(edgePicture))
 	}
-	return "users get: " + strings.Join(parts, "; ")
+	for _, users := range append([]*demoUsers{&d.viewers}, d.backups...) {
+		if users.came() {
+			parts = append(parts, users.rates(edgePicture))
+		}
+	}
+	return "users get: " + cmp.Or(strings.Join(parts, "; "), "nothing yet")
 }
 
 // picture shows the output of `weir-edge top`; on a terminal with the scene and what users get, in the

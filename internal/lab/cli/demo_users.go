@@ -104,6 +104,13 @@ func (u *demoUsers) goAway() {
 	}
 }
 
+// came reports whether there have been users yet.
+func (u *demoUsers) came() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return len(u.seen) > 0
+}
+
 // gotten is what users measured between two moments.
 type gotten struct {
 	bps             float64 // of frames at an uplink
