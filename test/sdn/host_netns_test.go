@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -214,6 +215,34 @@ func (b *bed) demoted(list []arrival, ef, be uint64) {
 		if has[0] < has[1] || has[0] > has[1]+has[1]/10+5000 {
 			t.Errorf("%s's class sent %d bytes, and %d arrived with its mark", class, has[0], has[1])
 		}
+	}
+}
+
+// TestDemotedAtHost: what an agent demotes is BE on the switch from its first packet without the mark, which
+// takes no longer than others: it is another flow to the datapath, which waits for no revalidation.
+func TestDemotedAtHost(t *testing.T) {
+	b := newBed(t)
+	b.startWeir("--trust", "p1", "--rate", "20mbit")
+	h1, h2 := b.twoHosts()
+	h := b.runAgent(h1, h2, map[string]any{"class": "auto", "dscp": "mark"})
+	b.reach(h.container, "198.18.66.2")
+	b.wait("trust", 10*time.Second, func() error {
+		if s := b.trustState("p1"); s.Refused != "" {
+			return errors.New(s.Refused)
+		}
+		return nil
+	})
+	list := h.arrivals(efPort, func(write func(int)) {
+		every(50, 2*time.Second, func() { write(100) })
+		every(700, 2*time.Second, func() { write(1300) })
+	})
+	first := slices.IndexFunc(list, func(a arrival) bool { return a.tos == 0 })
+	if first < 1 || list[first-1].tos != tosEF {
+		t.Fatalf("of %d packets the %dth is the first without a mark", len(list), first)
+	}
+	t.Logf("of %d packets the agent demoted the %dth, which took %v, the one before %v", len(list), first, list[first].took, list[first-1].took)
+	if late := list[first].took - list[first-1].took; late > 100*time.Millisecond {
+		t.Errorf("the first packet of BE took %v longer than the one before", late)
 	}
 }
 
