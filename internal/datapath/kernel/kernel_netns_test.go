@@ -250,6 +250,16 @@ func TestMarks(t *testing.T) {
 		arrives(fmt.Sprintf("%x", frame), class, func() error { return sendFrames(frame) })
 	}
 
+	// A tag that the kernel keeps beside the packet.
+	push, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "push", Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{
+		asm.Mov.Imm(asm.R2, 0x0081), asm.LoadImm(asm.R3, 0xa007, asm.DWord), asm.FnSkbVlanPush.Call(), asm.Mov.Imm(asm.R0, -1), asm.Return(),
+	}})
+	must.Succeed(t, err)
+	defer push.Close()
+	inside(func() error { return Hook{Ifindex: 1, Egress: true}.Attach(push, nil) })
+	arrives("a tag beside the packet", "1:3", func() error { return sendFrames(ip4) })
+	inside(func() error { return Hook{Ifindex: 1, Egress: true}.Detach("push") })
+
 	set(MarkPacket, 0xf0, map[uint8]Handle{1: NewHandle(1, 2), 2: NewHandle(1, 3)})
 	for mark, class := range map[int]string{0x20: "1:3", 0x12f1f: "1:2", 0x2: "1:1", 0x30: "1:1"} {
 		arrives(fmt.Sprintf("mark %#x", mark), class, func() error { return sendMarked("::1", 46<<2, mark) })
