@@ -42,9 +42,21 @@ processes() {
 # engine_running: the machine's own, not one of a test.
 engine_running() { [ -S /var/run/docker.sock ] && processes | grep ' dockerd$' >/dev/null; }
 
-# orphans: engines and agents whose parent is gone.
+# engine_lives VARIABLE: a dockerd has a variable in its environment, and a parent.
+engine_lives() {
+	processes | awk '$3 == "dockerd" && $2 != 1 { print $1 }' | while read -r pid; do
+		if grep -qzx "$1" "/proc/$pid/environ"; then echo yes; fi
+	done | grep yes >/dev/null
+}
+
+# orphans: engines and agents whose parent is gone, but not the shims of an engine that runs, of another
+# run of tests: they never have one.
 orphans() {
-	processes | awk '$2 == 1 && $3 ~ /^(dockerd|containerd|weir)/ { print "process", $1, $3 }'
+	local pid name engine
+	processes | awk '$2 == 1 && $3 ~ /^(dockerd|containerd|weir)/ { print $1, $3 }' | while read -r pid name; do
+		engine=$(tr '\0' '\n' <"/proc/$pid/environ" | grep '^WEIR_ENGINE=') || engine=
+		if [ -z "$engine" ] || ! engine_lives "$engine"; then echo "process $pid $name"; fi
+	done 2>/dev/null
 }
 
 # of_the_living: without the namespaces and cgroups of a run that goes on, whose

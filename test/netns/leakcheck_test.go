@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -90,7 +91,12 @@ func TestLeaksAreFoundAndRemoved(t *testing.T) {
 	})
 	want = append(want, fmt.Sprintf("process %d sh -c sleep", process.Process.Pid))
 
+	shim := plantShim(t)
+
 	found, failed := leakcheck(t, "compare", before, name)
+	if strings.Contains(found, "process "+shim) {
+		t.Errorf("the shim of an engine that runs is held against the tests: %s", found)
+	}
 	if !failed {
 		t.Error("what was left is not held against the tests")
 	}
@@ -113,4 +119,35 @@ func TestLeaksAreFoundAndRemoved(t *testing.T) {
 	if found, failed := leakcheck(t, "compare", before, name); failed {
 		t.Errorf("after all was removed: %s", found)
 	}
+}
+
+// plantShim starts an engine, by name and environment, and a shim of it that has given up its parent,
+// and returns the shim's process ID.
+func plantShim(t *testing.T) string {
+	t.Helper()
+	sleep, err := exec.LookPath("sleep")
+	must.Succeed(t, err)
+	program, err := os.ReadFile(sleep)
+	must.Succeed(t, err)
+	dir := t.TempDir()
+	for _, name := range []string{"dockerd", "containerd-shim"} {
+		must.Succeed(t, os.WriteFile(filepath.Join(dir, name), program, 0o755))
+	}
+	environment := []string{"WEIR_ENGINE=" + dir}
+	engine := exec.Command(filepath.Join(dir, "dockerd"), "600")
+	engine.Env = environment
+	must.Succeed(t, engine.Start())
+	t.Cleanup(func() {
+		_ = engine.Process.Kill()
+		_ = engine.Wait()
+	})
+	parent := exec.Command("sh", "-c", `"$0" 600 >/dev/null 2>&1 & echo $!`, filepath.Join(dir, "containerd-shim"))
+	parent.Env = environment
+	said, err := parent.Output()
+	must.Succeed(t, err)
+	shim := strings.TrimSpace(string(said))
+	pid, err := strconv.Atoi(shim)
+	must.Succeed(t, err)
+	t.Cleanup(func() { _ = unix.Kill(pid, unix.SIGKILL) })
+	return shim
 }
