@@ -37,9 +37,10 @@ uplink; the mark | is its entitlement. DELAY is the queueing delay of its packet
 the uplink: median and 99th percentile.
 
 The lines below a container with traffic classes have the rate and delay of each class;
-"held" is EF above its maximum, which is served as be (weir explain).
+"held" is EF above its maximum, which is served as be (weir explain). The line in is what
+the container receives, where that is shared (--in-rate).
 
-The highest rate is on top; s sorts by start instead. The arrow keys, page up and
+The highest rate of both directions is on top; s sorts by start instead. The arrow keys, page up and
 page down, home and end move through a long list. f switches between containers and
 the live flows of containers whose class is auto; there left and right choose one
 container.`,
@@ -143,9 +144,10 @@ type tableRow struct {
 	rateBPS                                                                uint64
 	// sent and entitledPart are fractions of the uplink, 0 to 1.
 	sent, entitledPart float64
-	// classes are the rows of its traffic classes, shown below it; isClass marks such a row.
-	classes []tableRow
-	isClass bool
+	// parts are the rows of its traffic classes, and of what it receives, shown below it; isPart marks
+	// such a row.
+	parts  []tableRow
+	isPart bool
 }
 
 // Compute prepares a sample for display.
@@ -160,23 +162,36 @@ func Compute(sample Sample, order Order) Picture {
 	picture.notice = cmdline.Printable(picture.notice)
 	for i, uplink := range status.Uplinks {
 		linkBPS := float64(max(uplink.RateBPS, 1))
-		shown := uplinkTable{
-			title: fmt.Sprintf("%s  %s of %s (%.0f%%)  %s", cmdline.Printable(uplink.Name),
-				policy.FormatRateShort(uplink.SentBPS), policy.FormatRate(uplink.RateBPS),
-				100*float64(uplink.SentBPS)/linkBPS, uplink.Scheduler),
+		shown := uplinkTable{title: fmt.Sprintf("%s  %s  ", cmdline.Printable(uplink.Name), usage(uplink.SentBPS, uplink.RateBPS))}
+		if uplink.In != nil {
+			shown.title += fmt.Sprintf("in %s  ", usage(uplink.In.ReceivedBPS, uplink.In.RateBPS))
 		}
+		shown.title += uplink.Scheduler
 		for _, c := range sample.Containers {
-			if i < len(c.Shares) {
-				shown.rows = append(shown.rows, computeRow(c, c.Shares[i], linkBPS))
+			if i >= len(c.Shares) {
+				continue
 			}
+			row := computeRow(c, c.Shares[i], linkBPS)
+			received, _ := c.Received()
+			if in := received.ShareAt(uplink.Name); in != nil && uplink.In != nil {
+				below := computeRow(received, *in, float64(max(uplink.In.RateBPS, 1)))
+				below.name, below.state, below.isPart = "  in", "", true
+				row.parts, row.rateBPS = append(row.parts, below), row.rateBPS+in.RateBPS
+			}
+			shown.rows = append(shown.rows, row)
 		}
 		if order == ByRate {
 			slices.SortStableFunc(shown.rows, func(a, b tableRow) int { return cmp.Compare(b.rateBPS, a.rateBPS) })
 		}
-		shown.rows = withClasses(shown.rows)
+		shown.rows = withParts(shown.rows)
 		picture.uplinks = append(picture.uplinks, shown)
 	}
 	return picture
+}
+
+// usage returns how much of a rate is used.
+func usage(bps, ofBPS uint64) string {
+	return fmt.Sprintf("%s of %s (%.0f%%)", policy.FormatRateShort(bps), policy.FormatRate(ofBPS), 100*float64(bps)/float64(max(ofBPS, 1)))
 }
 
 func computeRow(c v1.Container, share v1.Share, linkBPS float64) tableRow {
@@ -198,7 +213,7 @@ func computeRow(c v1.Container, share v1.Share, linkBPS float64) tableRow {
 		state:        state,
 		sent:         min(float64(share.RateBPS)/linkBPS, 1),
 		entitledPart: min(float64(share.EntitledBPS)/linkBPS, 1),
-		classes:      computeClasses(share, linkBPS),
+		parts:        computeClasses(share, linkBPS),
 	}
 }
 
@@ -211,7 +226,7 @@ func computeClasses(share v1.Share, linkBPS float64) []tableRow {
 	for _, c := range share.Classes {
 		rows = append(rows, tableRow{
 			state: heldState(c),
-			name:  "  " + string(c.Class), isClass: true, rateBPS: c.RateBPS,
+			name:  "  " + string(c.Class), isPart: true, rateBPS: c.RateBPS,
 			min: cmdline.RateOrDash(c.MinBPS), max: cmdline.RateOrDash(c.MaxBPS), rate: cmdline.RateOrDash(c.RateBPS),
 			delay: cmdline.DelayOrDash(c.DelayP50MS, c.DelayP99MS), backlog: cmdline.BytesOrDash(c.BacklogBytes), dropped: fmt.Sprint(c.DroppedPackets),
 			sent: min(float64(c.RateBPS)/linkBPS, 1),
@@ -220,11 +235,11 @@ func computeClasses(share v1.Share, linkBPS float64) []tableRow {
 	return rows
 }
 
-// withClasses inserts the rows of traffic classes after their containers.
-func withClasses(rows []tableRow) []tableRow {
+// withParts inserts the rows of parts after their containers.
+func withParts(rows []tableRow) []tableRow {
 	var all []tableRow
 	for _, r := range rows {
-		all = append(append(all, r), r.classes...)
+		all = append(append(all, r), r.parts...)
 	}
 	return all
 }
@@ -320,7 +335,7 @@ func hiddenRows(above int, below []tableRow) string {
 	if len(below) > 0 {
 		sending := 0
 		for _, r := range below {
-			if r.rateBPS > 0 && !r.isClass {
+			if r.rateBPS > 0 && !r.isPart {
 				sending++
 			}
 		}

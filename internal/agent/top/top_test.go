@@ -74,3 +74,21 @@ func TestTopFitsTheTerminal(t *testing.T) {
 		}
 	}
 }
+
+// TestBothDirections: what a container receives is in the line below it, and counts for the order.
+func TestBothDirections(t *testing.T) {
+	sample := manyContainers(2)
+	sample.Status.Uplinks[0].In = &v1.UplinkIn{RateBPS: 5e7, ReceivedBPS: 4e7}
+	for i, bps := range []uint64{6e7, 1e6} {
+		sample.Containers[i].In = &v1.Direction{Policy: v1.Policy{Weight: 7}, Shares: []v1.Share{{Uplink: "eth0", RateBPS: bps}}}
+	}
+	lines := strings.Split(Render(Compute(sample, ByRate), Window{Width: DefaultWidth}), "\n")
+	for i, want := range []string{"eth0  0bit of 100mbit (0%)  in 40mbit of 50mbit (80%)", "", "NAME", "c1 ", "  in ", "c2 ", "  in "} {
+		if !strings.HasPrefix(lines[i], want) {
+			t.Errorf("line %d is %q, want %q", i, lines[i], want)
+		}
+	}
+	if fields := strings.Fields(lines[4]); fields[1] != "7" || fields[5] != "60mbit" {
+		t.Errorf("what c1 receives is shown as %q", lines[4])
+	}
+}
