@@ -61,16 +61,21 @@ export interface Share {
 
 export type State = "ok" | "degraded" | "rejected";
 
-export interface Container {
+// Direction is what a container sends, or what it receives.
+export interface Direction {
+  policy: Policy;
+  policy_from: PolicyFrom;
+  shares: Share[] | null;
+}
+
+export interface Container extends Direction {
   id: string;
   name: string;
   runtime: string;
   mode: string;
-  policy: Policy;
-  policy_from: PolicyFrom;
-  state: State;
+  state: State | ""; // "": that of what it sends is that of both directions
   reason: string;
-  shares: Share[] | null;
+  in?: Direction;
 }
 
 export interface Uplink {
@@ -82,6 +87,14 @@ export interface Uplink {
   present: boolean;
   state: State;
   reason: string;
+  in?: UplinkIn;
+}
+
+export interface UplinkIn {
+  rate_bps: number;
+  reserve_bps: number;
+  received_bps: number;
+  scheduler: string;
 }
 
 export interface Source {
@@ -111,6 +124,7 @@ export interface Event {
   container?: string;
   uplink?: string;
   policy?: Policy;
+  in?: Policy;
   message?: string;
 }
 
@@ -180,6 +194,8 @@ export interface ExplainedValue {
 export interface Explanation {
   policy: ExplainedValue[] | null;
   shares: ExplainedShare[] | null;
+  in_policy?: ExplainedValue[];
+  in_shares?: ExplainedShare[];
 }
 
 export interface HistorySample {

@@ -5,13 +5,14 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { type Container, type Event, events, lastMinutes, type Snapshot, snapshot, type Uplink } from "./api";
 import { Detail } from "./detail";
 import { exactRate, rate, seconds, visible } from "./format";
-import { History, keyOf } from "./history";
+import { History } from "./history";
 import { Name } from "./name";
 import { node } from "./pages";
+import { receivedBy, receives, verbOf } from "./received";
 import { Shell } from "./shell";
 import { SignIn } from "./signin";
 import { coloursOf, Stack } from "./stack";
-import { Table } from "./table";
+import { rowKey, Table, type Way } from "./table";
 import { now, useTheme } from "./theme";
 import { useTurns } from "./turns";
 import { noContainers, policyText } from "./words";
@@ -98,10 +99,11 @@ function UplinkView(props: { uplink: Uplink; model: Model; theme: string }) {
   const { uplink, model, theme } = props;
   const [selected, select] = useState("");
   // kept is the chosen container as it was last, for when it has stopped.
-  const kept = useRef<Container>();
+  const kept = useRef<{ c: Container; uplink: Uplink }>();
   const containers = model.seen?.containers ?? [];
-  const mins = containers.reduce((sum, c) => sum + c.policy.min_bps, 0);
-  const chosen = containers.find((c) => keyOf(c) === selected);
+  const received = receivedBy(uplink);
+  const ways: Way[] = [{ uplink, containers }, ...(received ? [{ uplink: received, containers: containers.map(receives) }] : [])];
+  const chosen = ways.flatMap((way) => way.containers.map((c) => ({ c, uplink: way.uplink }))).find(({ c, uplink: at }) => rowKey(c, at.name) === selected);
   if (chosen) kept.current = chosen;
   const shown = selected === "" ? undefined : kept.current;
   const close = () => {
@@ -111,22 +113,36 @@ function UplinkView(props: { uplink: Uplink; model: Model; theme: string }) {
   const colours = coloursOf(model.history, uplink.name, containers);
   // The host's class is always there.
   const alone = containers.every((c) => c.runtime === "host");
-  const used = uplink.rate_bps > 0 ? ` (${Math.round((100 * uplink.sent_bps) / uplink.rate_bps)} %)` : "";
   return (
     <section class="uplink" aria-label={"Uplink " + uplink.name}>
       <h2><Name text={uplink.name} /></h2>
-      <p class="facts">
-        <span>sends <b>{rate(uplink.sent_bps)}</b> of <b>{exactRate(uplink.rate_bps)}</b>{used}</span>
-        <span>minimums ask for <b>{rate(mins)}</b> of {rate(uplink.rate_bps - uplink.reserve_bps)}</span>
-        <span class="quiet">queues: {uplink.scheduler}</span>
-        {uplink.state !== "ok" && <span><span class={"state " + uplink.state}>{uplink.state}</span> <Name text={uplink.reason} /></span>}
-      </p>
       {!uplink.present && <p class="nothing">The device is not there; it is shared out as soon as it comes.</p>}
-      <Stack uplink={uplink} containers={containers} history={model.history} colours={colours} theme={theme} />
-      {shown && <Detail c={shown} gone={!chosen} uplink={uplink} history={model.history} theme={theme} close={close} />}
+      <div class="plots">
+        {ways.map((way) => (
+          <div key={way.uplink.name}>
+            <Facts {...way} />
+            <Stack {...way} history={model.history} colours={colours} theme={theme} />
+          </div>
+        ))}
+      </div>
+      {shown && <Detail c={shown.c} gone={!chosen} uplink={shown.uplink} history={model.history} theme={theme} close={close} />}
       {alone && model.seen && <p class="nothing"><Name text={noContainers(model.seen)} /></p>}
-      <Table uplink={uplink} containers={containers} history={model.history} colours={colours} selected={selected} choose={select} />
+      <Table ways={ways} history={model.history} colours={colours} selected={selected} choose={select} />
     </section>
+  );
+}
+
+// Facts is what an uplink sends or receives, in one line.
+function Facts({ uplink, containers }: Way) {
+  const mins = containers.reduce((sum, c) => sum + c.policy.min_bps, 0);
+  const used = uplink.rate_bps > 0 ? ` (${Math.round((100 * uplink.sent_bps) / uplink.rate_bps)} %)` : "";
+  return (
+    <p class="facts">
+      <span>{verbOf(uplink.name)} <b>{rate(uplink.sent_bps)}</b> of <b>{exactRate(uplink.rate_bps)}</b>{used}</span>
+      <span>minimums ask for <b>{rate(mins)}</b> of {rate(uplink.rate_bps - uplink.reserve_bps)}</span>
+      <span class="quiet">queues: {uplink.scheduler || "none"}</span>
+      {uplink.state !== "ok" && <span><span class={"state " + uplink.state}>{uplink.state}</span> <Name text={uplink.reason} /></span>}
+    </p>
   );
 }
 
@@ -145,7 +161,7 @@ function Events({ list, theAgentAnswered }: { list: Event[]; theAgentAnswered: b
             <span>
               {e.container && <><Name text={e.container} /> </>}
               {e.uplink && <><Name text={e.uplink} /> </>}
-              {e.policy && <span class="quiet">{policyText(e.policy)} </span>}
+              {e.policy && <span class="quiet">{policyText(e.policy)}{e.in && "; in: " + policyText({ ...e.in, class: "" })} </span>}
               {e.message && <Name text={e.message} />}
             </span>
           </li>

@@ -9,6 +9,7 @@ import { bytes, exactRate, milliseconds, part, rate } from "./format";
 import { before, type History, keyOf } from "./history";
 import { Name } from "./name";
 import { Plot } from "./plot";
+import { isReceived, verbOf } from "./received";
 import type { Values } from "./samples";
 import { shareAt } from "./table";
 import { why } from "./words";
@@ -43,7 +44,7 @@ export function Detail(props: { c: Container; gone: boolean; uplink: Uplink; his
   useEffect(() => {
     heading.current?.focus();
     heading.current?.scrollIntoView({ block: "nearest" });
-  }, [keyOf(c)]);
+  }, [keyOf(c), uplink.name]);
   const remembered = useRemembered(c);
   const samples = remembered?.shares.find((s) => s.uplink === uplink.name)?.samples ?? [];
   const ownSeries = history.of(keyOf(c), uplink.name);
@@ -65,7 +66,7 @@ export function Detail(props: { c: Container; gone: boolean; uplink: Uplink; his
   return (
     <section class="detail" aria-label="One container" onKeyDown={(event) => event.key === "Escape" && props.close()}>
       <header>
-        <h3 ref={heading} tabIndex={-1}><Name text={c.name} /></h3>
+        <h3 ref={heading} tabIndex={-1}><Name text={c.name} />{isReceived(uplink.name) && " in"}</h3>
         <button type="button" onClick={props.close}>Close</button>
       </header>
       <p>
@@ -77,16 +78,17 @@ export function Detail(props: { c: Container; gone: boolean; uplink: Uplink; his
           <div key={name}><dt>{name}</dt><dd>{value} <span class="quiet">{layer}</span></dd></div>
         ))}
       </dl>
-      {signedIn() && !props.gone && (c.runtime === "host"
+      {signedIn() && !props.gone && isReceived(uplink.name) && <p class="nothing">What it receives is changed by <code>weir set {c.name} --in-max</code> and its like.</p>}
+      {signedIn() && !props.gone && !isReceived(uplink.name) && (c.runtime === "host"
         ? <p class="nothing">The host's policy is in the configuration file: change it there, then <code>weir reload</code>.</p>
         : <Change key={keyOf(c)} c={c} />)}
       {!props.gone && <Explain c={c} uplink={uplink.name} />}
       {!props.gone && classes.length > 0 && <Classes list={classes} uplink={uplink.name} />}
-      {!props.gone && policy.class === "auto" && <Flows c={c} />}
+      {!props.gone && policy.class === "auto" && !isReceived(uplink.name) && <Flows c={c} />}
       {!series ? <p class="nothing">It has no samples at {uplink.name}: none of its traffic leaves there.</p> : (
         <div class="plots">
           <Plot title="Rate" times={times} format={rate} height={180} theme={theme} atLeast={1000} lines={[
-            { key: "rate", label: "sends", values: series.rate, colour: "c1" },
+            { key: "rate", label: verbOf(uplink.name), values: series.rate, colour: "c1" },
             { key: "wanted", label: "wants", values: series.wanted, colour: "c3", without: (i) => (series.rate[i] == null ? "–" : "more than it gets") },
             { key: "entitled", label: "entitled", values: series.entitled, colour: "mark", dashed: true },
             ...(has(series.min) ? [{ key: "min", label: "minimum", values: series.min, colour: "floor", dashed: true }] : []),

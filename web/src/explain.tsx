@@ -5,6 +5,7 @@ import { type Container, explanation } from "./api";
 import { useAsked } from "./asked";
 import { rate } from "./format";
 import { Name } from "./name";
+import { deviceOf, isReceived } from "./received";
 
 function Words({ title, lines }: { title: string; lines: string[] | null }) {
   if (!lines || lines.length === 0) return null;
@@ -18,8 +19,9 @@ function Words({ title, lines }: { title: string; lines: string[] | null }) {
 
 export function Explain({ c, uplink }: { c: Container; uplink: string }) {
   const { answer, trouble } = useAsked(() => explanation(c.id), c.id);
-  const share = answer?.shares?.find((s) => s.uplink === uplink);
-  const notes = (answer?.policy ?? []).flatMap((v) => (v.notes ?? []).map((note) => v.name + ": " + note));
+  const [shares, policy] = isReceived(uplink) ? [answer?.in_shares, answer?.in_policy] : [answer?.shares, answer?.policy];
+  const share = shares?.find((s) => s.uplink === deviceOf(uplink));
+  const notes = (policy ?? []).flatMap((v) => (v.notes ?? []).map((note) => v.name + ": " + note));
   return (
     <section class="explain" aria-label="Why">
       <h4>Why</h4>

@@ -2,6 +2,7 @@
 // opened the agent remembers.
 
 import type { Container, HistorySample, HistoryShare, Snapshot } from "./api";
+import { receives } from "./received";
 import { isOver, keptSeconds, Samples, type Values } from "./samples";
 
 // Series are a container's samples at one uplink, each as long as History.times.
@@ -43,7 +44,10 @@ export class History {
 
   add(at: number, seen: Snapshot): void {
     const since = this.samples.begin(at);
-    for (const c of seen.containers ?? []) this.addContainer(c, since);
+    for (const c of seen.containers ?? []) {
+      this.addContainer(c, since);
+      if (c.in) this.addContainer(receives(c), since);
+    }
     // The series of a container that is gone ends with its last sample.
     for (const [name, series] of this.series)
       if (isOver(series.rate)) this.series.delete(name);

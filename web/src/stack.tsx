@@ -5,6 +5,7 @@ import { exactRate, rate } from "./format";
 import { type History, keyOf } from "./history";
 import { Name } from "./name";
 import { type Line, Plot } from "./plot";
+import { deviceOf, isReceived, nameOfReceived, verbOf } from "./received";
 import type { Values } from "./samples";
 
 // More areas than colours cannot be told apart: the rest is one.
@@ -13,10 +14,10 @@ const colours = 8;
 // taken has the colours of the containers that were shown lately, which keep them.
 const taken = new Map<string, number>();
 
-// shownOf are those that sent most in the time that is kept.
+// shownOf are those that sent and received most in the time that is kept.
 function shownOf(history: History, uplink: string, containers: Container[]): Container[] {
   const sent = containers.map((c) => {
-    const values = history.of(keyOf(c), uplink)?.rate ?? [];
+    const values = [uplink, nameOfReceived(uplink)].flatMap((name) => history.of(keyOf(c), name)?.rate ?? []);
     return { c, sum: values.reduce<number>((sum, value) => sum + (value ?? 0), 0) };
   });
   const chosen = new Set(sent.filter((s) => s.sum > 0).sort((a, b) => b.sum - a.sum).slice(0, colours).map((s) => s.c));
@@ -71,13 +72,13 @@ export function Stack(props: { uplink: Uplink; containers: Container[]; history:
   // The highest edge is drawn first, the areas below it over it.
   lines.reverse();
   const silent = shown.length === 0;
-  lines.push({ key: "link", label: "rate of the uplink", values: history.times.map(() => uplink.rate_bps), colour: "mark", dashed: true });
+  lines.push({ key: "link", label: isReceived(uplink.name) ? "in_rate of the uplink" : "rate of the uplink", values: history.times.map(() => uplink.rate_bps), colour: "mark", dashed: true });
   const since = Math.round((history.times.at(-1) ?? 0) - (history.times[0] ?? 0));
   return (
-    <Plot title="What each container sends, on top of each other" times={history.times} lines={lines} format={rate} height={240}
+    <Plot title={`What each container ${verbOf(uplink.name)}, on top of each other`} times={history.times} lines={lines} format={rate} height={240}
       theme={props.theme} atLeast={uplink.rate_bps * 1.05}
       empty={silent
-        ? `Nothing was sent through ${uplink.name} (${exactRate(uplink.rate_bps)}) since this page was opened${since > 5 ? ", or in the last three minutes" : ""}. What a container sends shows here within two seconds.`
+        ? `Nothing was ${isReceived(uplink.name) ? "received" : "sent"} through ${deviceOf(uplink.name)} (${exactRate(uplink.rate_bps)}) since this page was opened${since > 5 ? ", or in the last three minutes" : ""}. What a container ${verbOf(uplink.name)} shows here within two seconds.`
         : undefined} />
   );
 }

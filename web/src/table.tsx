@@ -12,7 +12,7 @@ export function shareAt(c: Container, uplink: string): Share | undefined {
   return c.shares?.find((s) => s.uplink === uplink);
 }
 
-// Bar is what a container sends, with marks where it is entitled to, where its
+// Bar is the rate of a container, with marks where it is entitled to, where its
 // minimum and where its maximum is, in tenths of a percent of the full bar; 0 for none.
 // The numbers are in the row, too.
 interface Bar {
@@ -35,7 +35,7 @@ function Drawn({ bar }: { bar: Bar }) {
   );
 }
 
-const columns = ["container and mode", "weight", "min", "max", "priority", "latency", "wants", "entitled", "sends", "", "delay: median / 99 %", "queued", "drops", "why"];
+const columns = ["container and mode", "weight", "min", "max", "priority", "latency", "wants", "entitled", "rate", "", "delay: median / 99 %", "queued", "drops", "why"];
 
 function Cell(props: { column: number; class?: string; children: ComponentChildren }) {
   return <td role="cell" data-label={columns[props.column]} class={props.class}>{props.children}</td>;
@@ -55,7 +55,7 @@ interface RowText {
   latency: string;
   wants: string;
   entitled: string;
-  sends: string;
+  rate: string;
   delay: string;
   queued: string;
   drops: string;
@@ -80,7 +80,7 @@ function textOf(c: Container, share: Share | undefined, drops: number | null | u
     latency: policy.latency_ms ? milliseconds(policy.latency_ms) : none,
     wants: share ? wants(share) : none,
     entitled: share ? rate(share.entitled_bps) : none,
-    sends: share ? rate(share.rate_bps) : none,
+    rate: share ? rate(share.rate_bps) : none,
     delay: share && share.delay_p99_ms > 0 ? `${Number(share.delay_p50_ms.toPrecision(2))} / ${milliseconds(share.delay_p99_ms)}` : none,
     queued: share ? bytes(share.backlog_bytes) : none,
     drops: share ? share.dropped_packets + (drops ? ` (${Math.round(drops)}/s)` : "") : none,
@@ -130,13 +130,13 @@ class Row extends Component<RowProps> {
         <Cell column={5} class="number">{text.latency}</Cell>
         <Cell column={6} class="number">{text.wants}</Cell>
         <Cell column={7} class="number">{text.entitled}</Cell>
-        <Cell column={8} class="number strong">{text.sends}</Cell>
+        <Cell column={8} class="number strong">{text.rate}</Cell>
         <Cell column={9} class="bars">{bar && <Drawn bar={bar} />}</Cell>
         <Cell column={10} class="number">{text.delay}</Cell>
         <Cell column={11} class="number">{text.queued}</Cell>
         <Cell column={12} class="number">{text.drops}</Cell>
         <Cell column={13} class="why">
-          <span class={"state " + text.state}>{text.state}</span> {text.foreign ? <Name text={text.why} /> : text.why}
+          {text.state && <span class={"state " + text.state}>{text.state}</span>} {text.foreign ? <Name text={text.why} /> : text.why}
         </Cell>
       </tr>
     );
@@ -149,22 +149,35 @@ function roundUp(bps: number): number {
   return power * ([1, 1.5, 2, 3, 5, 7].find((step) => step * power >= bps) ?? 10);
 }
 
-export function Table(props: { uplink: Uplink; containers: Container[]; history: History; colours: Colours; selected: string; choose: (key: string) => void }) {
-  const { uplink, containers } = props;
-  // Of many containers each has little: the bars are as long as the largest needs.
+// fullOf is the rate of a full bar. Of many containers each has little: it is as long as the largest needs.
+function fullOf({ uplink, containers }: Way): number {
   const largest = Math.max(1, ...containers.map((c) => {
     const share = shareAt(c, uplink.name);
     return Math.max(share?.rate_bps ?? 0, share?.entitled_bps ?? 0, c.policy.min_bps);
   }));
-  const fullBPS = Math.min(Math.max(uplink.rate_bps, 1), roundUp(largest));
+  return Math.min(Math.max(uplink.rate_bps, 1), roundUp(largest));
+}
+
+// Way is what an uplink sends or receives, with the containers as they have it.
+export interface Way {
+  uplink: Uplink;
+  containers: Container[];
+}
+
+export const rowKey = (c: Container, uplink: string) => uplink + "\n" + keyOf(c);
+
+export function Table(props: { ways: Way[]; history: History; colours: Colours; selected: string; choose: (key: string) => void }) {
+  const { ways } = props;
+  const full = ways.map(fullOf);
+  const { uplink, containers } = ways[0]!;
   return (
     <>
       <p class="legend marks">
-        <span><i class="of-sends" /> sends</span>
+        <span><i class="of-sends" /> rate</span>
         <span><i class="tick of-mark" /> is entitled to</span>
         <span><i class="tick of-floor" /> minimum</span>
         <span><i class="tick of-ceiling" /> maximum</span>
-        <span class="quiet">full bar: {rate(fullBPS)}</span>
+        <span class="quiet">full bar: {full.map((bps, i) => rate(bps) + (i > 0 ? " in" : "")).join(", ")}</span>
       </p>
       <div class="wide containers">
         <table role="table" class={containers.length <= mostMoving ? "few" : ""} aria-label={"Containers at " + uplink.name}>
@@ -178,14 +191,20 @@ export function Table(props: { uplink: Uplink; containers: Container[]; history:
             </tr>
           </thead>
           <tbody role="rowgroup">
-            {containers.map((c) => {
-              const key = keyOf(c);
-              const share = shareAt(c, uplink.name);
+            {containers.flatMap((_, i) => ways.map((way, direction) => {
+              const c = way.containers[i]!;
+              const { name } = way.uplink;
+              const key = rowKey(c, name);
+              const share = shareAt(c, name);
+              const text = textOf(c, share, props.history.of(keyOf(c), name)?.drops.at(-1), props.colours.get(keyOf(c)) ?? "");
+              if (direction > 0) {
+                text.name += " in";
+                text.mode = "received";
+              }
               return (
-                <Row key={key} id={key} text={textOf(c, share, props.history.of(key, uplink.name)?.drops.at(-1), props.colours.get(key) ?? "")}
-                  bar={share && barOf(c, share, fullBPS)} selected={props.selected === key} choose={props.choose} />
+                <Row key={key} id={key} text={text} bar={share && barOf(c, share, full[direction] ?? 1)} selected={props.selected === key} choose={props.choose} />
               );
-            })}
+            }))}
           </tbody>
         </table>
       </div>

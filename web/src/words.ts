@@ -2,6 +2,7 @@
 
 import type { ClassShare, Container, Event, Share, Snapshot } from "./api";
 import { exactRate, rate } from "./format";
+import { verbOf } from "./received";
 
 // Measured rates wobble: so much is the same.
 const alike = 0.05;
@@ -24,7 +25,7 @@ function held(classes: ClassShare[]): string {
 function gets(c: Container, share: Share | undefined): string {
   if (!share) return c.reason !== "" ? "" : "it has no traffic here: its network is not on this uplink";
   const { max_bps: max } = c.policy;
-  if (!share.wants_more) return share.rate_bps === 0 ? "sends nothing" : "gets all it wants";
+  if (!share.wants_more) return share.rate_bps === 0 ? verbOf(share.uplink) + " nothing" : "gets all it wants";
   if (max > 0 && share.rate_bps > max * (1 - alike)) return "wants more, and is at its maximum";
   if (share.rate_bps > share.entitled_bps * (1 + alike)) return "wants more; has its share and what others leave";
   if (share.rate_bps < share.entitled_bps * (1 - 2 * alike)) return "wants more; has only just begun, or its senders are slow";

@@ -107,6 +107,7 @@ func (a *fakeAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				Uplink: "eth0", EntitledBPS: 42e6, Entitled: []string{"300 of 500 by weight"},
 				AllocatedBPS: 50e6, Allocated: []string{"what " + hostile + " leaves"}, ForMore: []string{"a larger weight"},
 			}},
+			InShares: []v1.ExplainedShare{{Uplink: "eth0", EntitledBPS: 8e6, Entitled: []string{"its maximum holds it there"}}},
 		})
 	case strings.HasSuffix(r.URL.Path, "/history"):
 		// On a clock that is an hour behind.
@@ -364,6 +365,43 @@ func TestPageShowsContainers(t *testing.T) {
 			holds(ctx, t, `!document.querySelector(".detail")`)
 
 			checkHidesNames(ctx, t)
+		})
+	}
+}
+
+// TestBothDirections: what containers receive is beside what they send, in plots and rows of its own.
+func TestBothDirections(t *testing.T) {
+	t.Parallel()
+	script := axe(t)
+	for _, width := range []int64{1280, 400} {
+		t.Run(fmt.Sprint(width), func(t *testing.T) {
+			agent := busyAgent()
+			agent.change(func(a *fakeAgent) {
+				a.seen.Status.Uplinks[0].In = &v1.UplinkIn{RateBPS: 50e6, ReserveBPS: 2.5e6, ReceivedBPS: 29e6, Scheduler: "htb+fq_codel"}
+				for i := range a.seen.Containers {
+					c := &a.seen.Containers[i]
+					rate := []uint64{8e6, 21e6, 0, 0}[i]
+					c.In = &v1.Direction{Policy: v1.Policy{Weight: 100, MaxBPS: []uint64{8e6, 0, 0, 0}[i]}, Shares: []v1.Share{{Uplink: "eth0", EntitledBPS: rate, RateBPS: rate, WantedBPS: rate}}}
+				}
+			})
+			ctx := open(t, agent, width, "light")
+			holds(ctx, t, `[...document.querySelectorAll(".uplink figcaption")].map((f) => f.textContent.trim().split(",")[0]).join() === "What each container sends,What each container receives"`)
+			holds(ctx, t, contains(".uplink .plots > :nth-child(2) .facts", "receives 29mbit of 50mbit (58 %)"))
+			holds(ctx, t, `[...document.querySelectorAll(".containers tbody tr button")].map((b) => b.textContent).filter((name) => name.startsWith("web") || name.startsWith("host")).join() === "web,web in,host,host in"`)
+			holds(ctx, t, contains(".containers tbody tr:nth-child(2)", "8mbit"))
+			holds(ctx, t, contains(".containers tbody tr:nth-child(6)", "receives nothing"))
+			// A container has one colour.
+			holds(ctx, t, `new Set([...document.querySelectorAll(".uplink .plots .legend li")].filter((l) => l.textContent.includes("web")).map((l) => l.querySelector("i").className)).size === 1`)
+			holds(ctx, t, fits)
+			picture(ctx, t, fmt.Sprintf("both-%d", width))
+			act(ctx, t, chromedp.Focus(".containers tbody tr:nth-child(2) button"), chromedp.KeyEvent(kb.Enter))
+			holds(ctx, t, contains(".detail h3", "web in"))
+			holds(ctx, t, contains(".explain", "its maximum holds it there"))
+			holds(ctx, t, contains(".detail dl", "maximum8mbit"))
+			holds(ctx, t, contains(".detail .legend", "receives 8mbit"))
+			holds(ctx, t, fits)
+			checkAxe(ctx, t, script, "both directions")
+			picture(ctx, t, fmt.Sprintf("both-detail-%d", width))
 		})
 	}
 }

@@ -275,7 +275,7 @@ func TestSize(t *testing.T) {
 // wire types'.
 func TestNamesOfThePage(t *testing.T) {
 	checkNames(t, "api.ts", map[string]any{
-		"Policy": v1.Policy{}, "PolicyFrom": v1.PolicyFrom{}, "Share": v1.Share{}, "Container": v1.Container{}, "Uplink": v1.Uplink{},
+		"Policy": v1.Policy{}, "PolicyFrom": v1.PolicyFrom{}, "Share": v1.Share{}, "Container": v1.Container{}, "Direction": v1.Direction{}, "Uplink": v1.Uplink{}, "UplinkIn": v1.UplinkIn{},
 		"HistorySample": v1.HistorySample{}, "HistoryShare": v1.HistoryShare{}, "SharePreview": v1.SharePreview{}, "UplinkPreview": v1.UplinkPreview{}, "Preview": v1.Preview{}, "PolicyChange": v1.PolicyChange{}, "Access": v1.Access{},
 		"Part": v1.Part{}, "ClassShare": v1.ClassShare{}, "Flow": v1.Flow{}, "Explanation": v1.Explanation{}, "ExplainedShare": v1.ExplainedShare{}, "ExplainedValue": v1.ExplainedValue{},
 		"Source": v1.Source{}, "Status": v1.Status{}, "Snapshot": v1.Snapshot{}, "Event": v1.Event{},
@@ -293,7 +293,7 @@ func checkNames(t *testing.T, file string, types map[string]any) {
 	t.Helper()
 	source, err := os.ReadFile(filepath.Join("..", "..", "..", "web", "src", file))
 	must.Succeed(t, err)
-	found := regexp.MustCompile(`(?s)export interface (\w+) \{\n(.*?)\n\}`).FindAllStringSubmatch(string(source), -1)
+	found := regexp.MustCompile(`(?s)export interface (\w+)(?: extends \w+)? \{\n(.*?)\n\}`).FindAllStringSubmatch(string(source), -1)
 	if len(found) != len(types) {
 		t.Errorf("%d interfaces, want %d", len(found), len(types))
 	}
