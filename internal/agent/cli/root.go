@@ -5,10 +5,15 @@
 package cli
 
 import (
+	"errors"
+	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/internal/agent/loop"
 	"github.com/weir-project/weir/internal/agent/top"
 	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/internal/front/config"
@@ -57,6 +62,11 @@ and watch (weir top).`,
 	cmdline.AddGroup(root, "Beyond one host (services on many nodes: weir-edge)",
 		cmdline.NewSibling("sdn", "Control OpenFlow switches: queues by application", "weir-sdn", "weir sdn"),
 	)
+	for _, cmd := range root.Commands() {
+		if run := cmd.RunE; run != nil {
+			cmd.RunE = func(cmd *cobra.Command, args []string) error { return lostSocket(run(cmd, args), *socket) }
+		}
+	}
 	var laboratory []*cobra.Command
 	for _, command := range []struct{ name, short string }{
 		{"demo", "Show Weir at work on a network of its own"},
@@ -72,4 +82,16 @@ and watch (weir top).`,
 	}
 	cmdline.AddGroup(root, "Laboratory", laboratory...)
 	return root
+}
+
+// lostSocket says so if there is no answer at the socket and an agent runs all the same.
+func lostSocket(err error, socket string) error {
+	if !errors.Is(err, client.ErrNoAgent) || !strings.Contains(err.Error(), socket) {
+		return err
+	}
+	pid := loop.Running()
+	if pid == 0 {
+		return err
+	}
+	return fmt.Errorf("a weir agent runs here, process %d, and does not listen on %s: name its socket with --socket or, if that was removed, restart the agent, which loses nothing", pid, socket)
 }

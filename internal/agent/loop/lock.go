@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -47,15 +49,51 @@ func (l *agentLock) Close() error { return errors.Join(unlockFile(l.state), unlo
 
 // lockNetNS locks this network namespace. Errors: errLocked.
 func lockNetNS(dir string) (*os.File, error) {
-	netns, err := kernel.NetNSIdentity("/proc/self/ns/net")
+	path, err := netNSLock(dir)
 	if err != nil {
-		return nil, fmt.Errorf("find this network namespace: %w", err)
+		return nil, err
 	}
-	file, err := lockFile(filepath.Join(dir, fmt.Sprintf("netns-%d.lock", netns.Inode)))
+	file, err := lockFile(path)
 	if err == nil {
 		removeStaleLocks(dir)
 	}
 	return file, err
+}
+
+// netNSLock returns the path of this network namespace's lock.
+func netNSLock(dir string) (string, error) {
+	netns, err := kernel.NetNSIdentity("/proc/self/ns/net")
+	if err != nil {
+		return "", fmt.Errorf("find this network namespace: %w", err)
+	}
+	return filepath.Join(dir, fmt.Sprintf("netns-%d.lock", netns.Inode)), nil
+}
+
+// Running returns the process of the agent of this network namespace; 0 if none is known. It needs no
+// privileges: the kernel lists locks for everyone.
+func Running() int {
+	path, err := netNSLock(lockDir)
+	if err != nil {
+		return 0
+	}
+	return holder(path)
+}
+
+// holder returns the process that holds a lock of lockFile; 0 for none.
+func holder(path string) int {
+	var file unix.Stat_t
+	locks, err := os.ReadFile("/proc/locks")
+	if err != nil || unix.Stat(path, &file) != nil {
+		return 0
+	}
+	id := fmt.Sprintf("%02x:%02x:%d", unix.Major(file.Dev), unix.Minor(file.Dev), file.Ino)
+	for line := range strings.Lines(string(locks)) {
+		if fields := strings.Fields(line); len(fields) > 5 && fields[1] == "FLOCK" && fields[5] == id {
+			pid, _ := strconv.Atoi(fields[4])
+			return pid
+		}
+	}
+	return 0
 }
 
 // removeStaleLocks removes namespace locks that no process holds. An agent that was killed leaves

@@ -58,6 +58,9 @@ func TestLock(t *testing.T) {
 	if !isFile(held, other) {
 		t.Error("the lock of another agent was removed")
 	}
+	if pid := holder(held); pid != os.Getpid() || holder(stale) != 0 || holder(first.netns.Name()) != 0 {
+		t.Errorf("it is held by process %d, want %d", pid, os.Getpid())
+	}
 }
 
 // TestLockIsNotAnybodys: what any user can do does not keep the agent from
