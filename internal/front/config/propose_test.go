@@ -34,6 +34,9 @@ func TestProposal(t *testing.T) {
 		if len(got.Uplinks) != 1 || got.Uplinks[0].Interface != test.proposal.Interface || got.Uplinks[0].RateBPS != test.rateBPS {
 			t.Errorf("%+v becomes %+v\n%s", test.proposal, got.Uplinks, text)
 		}
+		if in := got.Uplinks[0].In; in != (test.proposal.Basis == BasisSpeed) || !strings.Contains(text, "in_rate: ") {
+			t.Errorf("%+v shares what comes in: %t\n%s", test.proposal, in, text)
+		}
 		if got.Dashboard != defaultDashboard || !strings.Contains(text, test.says) {
 			t.Errorf("%+v says\n%s", test.proposal, text)
 		}
