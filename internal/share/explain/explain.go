@@ -23,7 +23,7 @@ import (
 // Container explains the container with the given index in a snapshot.
 func Container(s v1.Snapshot, index int) v1.Explanation {
 	c := s.Containers[index]
-	e := v1.Explanation{Container: c, Policy: values(&c), Shares: explainShares(s, index, "send")}
+	e := v1.Explanation{Container: c, Policy: values(&c, s.Status.Uplinks), Shares: explainShares(s, index, "send")}
 	explainIncoming(&e, s, index)
 	return e
 }
@@ -86,7 +86,7 @@ func obstacle(s v1.Snapshot, c *v1.Container, share *v1.Share, uplink int) strin
 const none = "none"
 
 // values explains the values of a policy one by one.
-func values(c *v1.Container) []v1.ExplainedValue {
+func values(c *v1.Container, uplinks []v1.Uplink) []v1.ExplainedValue {
 	p, from := c.Policy, c.PolicyFrom
 	class := string(p.Class)
 	if p.Class == v1.ClassNone {
@@ -111,6 +111,11 @@ func values(c *v1.Container) []v1.ExplainedValue {
 	}
 	if p.MaxBPS > 0 && p.MaxBPS < p.MinBPS {
 		list[2].Notes = []string{"below the minimum: the maximum wins"}
+	}
+	for _, u := range uplinks {
+		if u.RateBPS > 0 && p.MaxBPS > u.RateBPS {
+			list[2].Notes = append(list[2].Notes, fmt.Sprintf("%s: above the uplink's rate of %s, so it limits nothing", u.Name, rate(u.RateBPS)))
+		}
 	}
 	return list
 }

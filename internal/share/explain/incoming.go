@@ -31,6 +31,6 @@ func explainIncoming(e *v1.Explanation, s v1.Snapshot, index int) {
 		return
 	}
 	received := Incoming(s)
-	e.InPolicy = values(&received.Containers[index])[:len(policy.IncomingNames())]
+	e.InPolicy = values(&received.Containers[index], received.Status.Uplinks)[:len(policy.IncomingNames())]
 	e.InShares = explainShares(received, index, "receive")
 }

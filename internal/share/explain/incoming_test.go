@@ -35,6 +35,10 @@ func TestIncoming(t *testing.T) {
 			t.Errorf("%s: %s", both.Containers[i].Name, text)
 		}
 	}
+	both.Status.Uplinks[0].In.RateBPS = 9e6
+	if got := Container(both, 1).InPolicy[2]; len(got.Notes) != 1 || got.Notes[0] != "up0: above the uplink's rate of 9mbit, so it limits nothing" {
+		t.Errorf("a maximum above the rate: %+v", got)
+	}
 	without := snapshot(0, sender{"a", v1.Policy{Weight: 100}, wantsMore})
 	if got := Container(without, 0); got.InPolicy != nil || got.InShares != nil {
 		t.Errorf("what is not shared is explained: %+v", got)
