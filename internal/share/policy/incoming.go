@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -75,6 +76,14 @@ func (p Problem) incoming(labels map[string]string) Problem {
 		p.Name = incoming + p.Name
 	}
 	return p
+}
+
+// ofIncoming says that an error is of what comes in.
+func ofIncoming(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("what comes in: %w", err)
 }
 
 // HasIncoming reports whether a container, and not only the config file's defaults, has values of its

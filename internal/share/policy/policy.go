@@ -164,7 +164,7 @@ func CheckChange(base, baseIn v1.Policy, change v1.PolicyChange) (Values, error)
 	}
 	in := resolver{result: Resolution{Policy: baseIn}}
 	in.take(v1.LayerSet, values.incoming())
-	if err := errors.Join(checkMinMax(p), checkLatencyMin(p), checkParts(p), checkMinMax(in.result.Policy), checkLatencyMin(in.result.Policy)); err != nil {
+	if err := errors.Join(checkMinMax(p), checkLatencyMin(p), checkParts(p), ofIncoming(checkMinMax(in.result.Policy)), ofIncoming(checkLatencyMin(in.result.Policy))); err != nil {
 		return Values{}, err
 	}
 	if err := checkUse(values, p); err != nil {
