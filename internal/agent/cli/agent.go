@@ -154,7 +154,11 @@ func (f *agentFlags) uplinks(list []config.Uplink, changed func(string) bool) ([
 		list[0].Interface = f.uplink
 	}
 	if slices.ContainsFunc(list, func(u config.Uplink) bool { return u.Interface == "" }) {
-		return nil, cmdline.Usagef("which uplink? Give --uplink IF, the device that leads to the network (see `ip route show default`), or name it in %s", f.config)
+		file := f.config
+		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+			file += ", which is not there"
+		}
+		return nil, cmdline.Usagef("which uplink? Give --uplink IF, the device that leads to the network (see `ip route show default`), or name it in %s", file)
 	}
 	for _, flag := range []string{"rate", "in-rate", "precision", "replace"} {
 		if changed(flag) && len(list) > 1 {

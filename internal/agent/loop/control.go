@@ -138,7 +138,7 @@ func (a *Agent) control(now time.Time) time.Duration {
 		if err != nil {
 			u.suspect = true
 			if !known {
-				a.log.Warn("the control loop failed at an uplink; retrying", "uplink", u.device.Name(), "error", err)
+				a.log.Warn("the control loop failed at an uplink; retrying", "uplink", u.label(), "error", err)
 			}
 		}
 		suspect = suspect || u.suspect

@@ -77,6 +77,14 @@ func (u *link) name() string {
 	return cmp.Or(u.of, u).device.Name()
 }
 
+// label returns the name of the uplink for logs, with its direction.
+func (u *link) label() string {
+	if u.of != nil {
+		return u.name() + " (what comes in)"
+	}
+	return u.name()
+}
+
 // installed reports whether scheduler and classifier are on the device.
 func (u *link) installed() bool { return u.device.State() == uplink.Installed }
 
@@ -127,11 +135,11 @@ func (u *link) forgetMeasurements(change uplink.Change) {
 func (a *Agent) logChange(u *link, change uplink.Change, before error) {
 	if change.Displaced != "" {
 		a.log.Warn("replaced the queueing of another program; weir down restores it",
-			"uplink", u.device.Name(), "queueing", change.Displaced)
+			"uplink", u.label(), "queueing", change.Displaced)
 	}
 	if change.Unlimited != nil {
 		// Not fatal: the uplink cuts larger packets up.
-		a.log.Warn("cannot limit the uplink's packets", "uplink", u.device.Name(), "error", change.Unlimited)
+		a.log.Warn("cannot limit the uplink's packets", "uplink", u.label(), "error", change.Unlimited)
 	}
 	if u.of != nil && change.Classified && change.From == uplink.Installed && change.To == uplink.Installed {
 		what := "the redirect of received packets to %s was gone"
@@ -143,10 +151,10 @@ func (a *Agent) logChange(u *link, change uplink.Change, before error) {
 		a.events.Add(v1.Event{At: time.Now(), Kind: v1.EventRepaired, Uplink: u.name(), Message: message})
 	}
 	if change.To == uplink.Installed && change.From != uplink.Installed {
-		a.log.Info("sharing out the uplink", "uplink", u.device.Name(), "rate_bps", u.device.RateBPS())
+		a.log.Info("sharing out the uplink", "uplink", u.label(), "rate_bps", u.device.RateBPS())
 	}
 	if u.device.Problem() != nil && (before == nil || before.Error() != u.device.Problem().Error()) {
-		a.log.Error("the uplink is not shared out as it should be", "uplink", u.device.Name(), "state", change.To, "error", u.device.Problem())
+		a.log.Error("the uplink is not shared out as it should be", "uplink", u.label(), "state", change.To, "error", u.device.Problem())
 	}
 }
 

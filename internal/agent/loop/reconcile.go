@@ -28,7 +28,7 @@ func (a *Agent) reconcile() {
 		if err != nil {
 			u.suspect = true
 			if before == nil {
-				a.log.Error("cannot set up the scheduler", "uplink", u.device.Name(), "error", err)
+				a.log.Error("cannot set up the scheduler", "uplink", u.label(), "error", err)
 			}
 		}
 		u.ledger.Keep(u.hasClass)

@@ -46,7 +46,7 @@ func (us *uplinks) giveBack(list []*link) error {
 			errs = append(errs, err)
 			continue
 		}
-		us.log.Info("uplink given back", "uplink", u.device.Name())
+		us.log.Info("uplink given back", "uplink", u.label())
 	}
 	return errors.Join(errs...)
 }

@@ -170,7 +170,7 @@ func (a *Agent) removeUplinks(list []*link) error {
 			u.of.in = nil
 		}
 		u.device.Close()
-		a.log.Info("the configuration names the uplink no longer", "uplink", u.device.Name())
+		a.log.Info("the configuration names the uplink no longer", "uplink", u.label())
 	}
 	a.attach.CheckUplinks(a.uplinks.attachments(), time.Now())
 	a.reconcile()

@@ -156,6 +156,12 @@ func unknownCommand(root *cobra.Command, err error) error {
 	if names := strings.Fields(guesses); len(names) > 4 { // "Did you mean this?"
 		return Usagef("%s; did you mean %s?", what, strings.Join(names[4:], " or "))
 	}
+	if words := strings.Split(what, `"`); len(words) > 1 { // git-like: weir edge is weir-edge
+		program := programName(root) + "-" + words[1]
+		if _, err := BesideThis(program); err == nil {
+			return Usagef("%s; that is a program of its own: %s", what, program)
+		}
+	}
 	return Usagef("%s; %s --help lists the commands", what, root.DisplayName())
 }
 

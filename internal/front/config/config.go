@@ -281,8 +281,11 @@ func readUplink(name value, f map[string]value) Uplink {
 // ParseInRate parses the rate at which received packets are shared; 0 for "auto", which is 95 % of
 // the speed that the device reports.
 func ParseInRate(text string) (bps uint64, err error) {
-	if text == "auto" {
+	switch {
+	case text == "auto":
 		return 0, nil
+	case strings.EqualFold(text, "none"):
+		return 0, errors.New("leave it out if what comes in is not to be shared")
 	}
 	return policy.ParseRate(text)
 }
@@ -328,7 +331,7 @@ func readEngine(v value, e *Engine) {
 		e.Enabled = Off
 		return
 	}
-	f := v.fields("enabled", "socket")
+	f := v.fields("socket", "enabled")
 	read(f["enabled"], &e.Enabled, parseToggle)
 	read(f["socket"], &e.Socket, parsePath)
 }

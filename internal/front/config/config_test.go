@@ -172,7 +172,7 @@ func TestParseErrors(t *testing.T) {
 			"weir.yaml:7: uplinks[4]: interface is missing",
 		}},
 		{"interface missing", "uplinks:\n- rate: 1M\n", []string{"weir.yaml:2: uplinks[0]: interface is missing"}},
-		{"docker is no map", "docker: /run/docker.sock\n", []string{"weir.yaml:1: docker: is a single value; write keys and values, such as {enabled: VALUE}"}},
+		{"docker is no map", "docker: /run/docker.sock\n", []string{"weir.yaml:1: docker: is a single value; write keys and values, such as {socket: VALUE}"}},
 		{"uplink is no map", "uplinks:\n- eth0\n", []string{"weir.yaml:2: uplinks[0]: is a single value; write keys and values"}},
 		{"uplinks is no list", "uplinks: eth0\n", []string{"weir.yaml:1: uplinks: is a single value; write a list, each item after a dash"}},
 		{"both ways at once", "rate: 1M\nuplinks:\n- interface: eth0\n", []string{

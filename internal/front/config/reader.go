@@ -152,6 +152,9 @@ func (v value) require(fields map[string]value, keys ...string) {
 }
 
 func suggest(key string, known []string) string {
+	if i := slices.IndexFunc(known, func(name string) bool { return strings.HasPrefix(name, key+".") }); i >= 0 {
+		return fmt.Sprintf("write %s: VALUE, a key for each value", known[i])
+	}
 	if name, ok := policy.Nearest(key, known); ok {
 		return fmt.Sprintf("did you mean %s?", name)
 	}
