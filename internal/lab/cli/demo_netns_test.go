@@ -30,7 +30,7 @@ func TestDemoSite(t *testing.T) {
 	if program := testbed.MissingOVSProgram(); program != "" {
 		t.Skipf("no %s to show: install openvswitch-switch (scripts/install-deps.sh test)", program)
 	}
-	_, finish := startDemo(t, "site", "--once")
+	_, _, finish := startDemo(t, "site", "--once")
 	out := finish()
 	scenes := []string{"in the kernel, and", "camera (static, bridge): ok", "A desk at node 1's switch", "in force"}
 	if _, err := os.Stat("/sys/module/openvswitch"); err != nil {

@@ -17,11 +17,11 @@ import (
 	"github.com/weir-project/weir/test/harness"
 )
 
-// startDemo runs the demo in a process group of its own, as a terminal does.
-// finish waits for its end and returns what it printed.
-func startDemo(t *testing.T, args ...string) (cmd *exec.Cmd, finish func() string) {
+// startDemo runs the demo in a process group of its own, as a terminal does, with dir as the folder
+// for its files. finish waits for its end and returns what it printed.
+func startDemo(t *testing.T, args ...string) (cmd *exec.Cmd, dir string, finish func() string) {
 	t.Helper()
-	dir := t.TempDir()
+	dir = t.TempDir()
 	cmd = exec.Command(harness.Program(t), append([]string{"demo"}, args...)...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -30,7 +30,7 @@ func startDemo(t *testing.T, args ...string) (cmd *exec.Cmd, finish func() strin
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	return cmd, func() string {
+	return cmd, dir, func() string {
 		t.Helper()
 		if err := cmd.Wait(); err != nil {
 			t.Errorf("weir demo: %v\n%s", err, out.String())
@@ -42,12 +42,18 @@ func startDemo(t *testing.T, args ...string) (cmd *exec.Cmd, finish func() strin
 	}
 }
 
-// demoInterrupted interrupts demos at several moments, twice each as
-// impatient people do. What stays on the machine, scripts/leakcheck.sh tells.
+// demoInterrupted interrupts demos at several moments after they have begun to make things, twice
+// each as impatient people do. What stays on the machine, scripts/leakcheck.sh tells.
 func demoInterrupted(t *testing.T, moments []time.Duration, args ...string) {
 	for _, after := range moments {
 		t.Run(fmt.Sprint(after), func(t *testing.T) {
-			cmd, finish := startDemo(t, args...)
+			cmd, dir, finish := startDemo(t, args...)
+			harness.Await(t, "the demo makes its folder", time.Minute, func() error {
+				if made, err := os.ReadDir(dir); err != nil || len(made) == 0 {
+					return fmt.Errorf("there is %v, %w", made, err)
+				}
+				return nil
+			})
 			time.Sleep(after)
 			for range 2 {
 				_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) // fails if it has ended
@@ -60,7 +66,7 @@ func demoInterrupted(t *testing.T, moments []time.Duration, args ...string) {
 
 // demoShows runs all scenes in a short time.
 func demoShows(t *testing.T, args ...string) {
-	_, finish := startDemo(t, append(args, "--duration", "16s")...)
+	_, _, finish := startDemo(t, append(args, "--duration", "16s")...)
 	out := finish()
 	for _, s := range newDemoScript(100_000_000).scenes {
 		if !strings.Contains(out, cmdline.Wrap("== "+s.text, top.DefaultWidth)[0]) {
