@@ -59,13 +59,13 @@ orphans() {
 	done 2>/dev/null
 }
 
-# of_the_living: without the namespaces and cgroups of a run that goes on, whose
+# of_the_living: without the namespaces, cgroups and mounts of a run that goes on, whose
 # names carry its process (internal/lab/testbed/stale.go): another one's, as the
 # tests in question have ended.
 of_the_living() {
 	local kind name pid
 	while read -r kind name; do
-		pid=$(sed -nE 's/^weir-(test-)?([0-9]+)-[0-9a-f]{8}-.*$/\2/p' <<<"${name##*/}")
+		pid=$(sed -nE 's/^(.*\/)?weir-(test-)?([0-9]+)-[0-9a-f]{8}-.*$/\3/p' <<<"$name")
 		if [ -z "$pid" ] || [ ! -d "/proc/$pid" ]; then echo "$kind $name"; fi
 	done
 }
@@ -90,7 +90,7 @@ snapshot() {
 	# /run/netns and /sys/fs/bpf are mounted once, by the first program to use them, and
 	# stay; what is under /run/netns is listed above.
 	awk -v skip="$skip_mount" '$5 !~ skip && $5 !~ "^/(run/netns|sys/fs/bpf)(/|$)" { print "mount", $5 }' \
-		/proc/self/mountinfo
+		/proc/self/mountinfo | of_the_living
 	local filter
 	for filter in iptables ip6tables; do
 		# A chain that is built in and accepts is the same as none.

@@ -54,7 +54,7 @@ func TestLeaksAreFoundAndRemoved(t *testing.T) {
 	must.Succeed(t, ended.Run())
 	killed := fmt.Sprintf("weir-%d-0123abcd-host", ended.Process.Pid)
 	used := fmt.Sprintf("weir-%d-0123abcd-host", os.Getpid())
-	want := []string{"netns " + name, "netns " + killed}
+	want := []string{"netns " + name}
 	for _, namespace := range []string{name, killed, used} {
 		if output, err := exec.Command("ip", "netns", "add", namespace).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, output)
@@ -75,11 +75,15 @@ func TestLeaksAreFoundAndRemoved(t *testing.T) {
 	// Where tests have theirs, with any TMPDIR.
 	place, err := os.MkdirTemp("", "weir-test-")
 	must.Succeed(t, err)
-	must.Succeed(t, unix.Mount(testbed.MountName(), place, "tmpfs", 0, "size=64k"))
-	t.Cleanup(func() {
-		_ = unix.Unmount(place, unix.MNT_DETACH)
-		_ = os.Remove(place)
-	})
+	ofOther, err := testbed.MakeTempDir()
+	must.Succeed(t, err)
+	for _, place := range []string{place, ofOther} {
+		must.Succeed(t, unix.Mount(testbed.MountName(), place, "tmpfs", 0, "size=64k"))
+		t.Cleanup(func() {
+			_ = unix.Unmount(place, unix.MNT_DETACH)
+			_ = os.Remove(place)
+		})
+	}
 	want = append(want, "mount "+place)
 	// Of several lines, of which the second must not pass for another process.
 	process := exec.Command("sh", "-c", "sleep 3600\n: 1")
@@ -94,6 +98,10 @@ func TestLeaksAreFoundAndRemoved(t *testing.T) {
 	shim := plantShim(t)
 
 	found, failed := leakcheck(t, "compare", before, name)
+	// Another run removes it, too, as it begins.
+	if _, err := os.Stat("/run/netns/" + killed); err == nil && !strings.Contains(found, "left behind: netns "+killed) {
+		t.Errorf("not found: %s\nfound:\n%s", killed, found)
+	}
 	if strings.Contains(found, "process "+shim) {
 		t.Errorf("the shim of an engine that runs is held against the tests: %s", found)
 	}
@@ -104,6 +112,9 @@ func TestLeaksAreFoundAndRemoved(t *testing.T) {
 	if failed {
 		t.Error("leakcheck.sh remove failed")
 	}
+	if _, err := os.Stat("/run/netns/" + killed); err == nil {
+		t.Errorf("not removed: %s\nremoved:\n%s", killed, removed)
+	}
 	for _, one := range want {
 		if !strings.Contains(found, "left behind: "+one) {
 			t.Errorf("not found: %s\nfound:\n%s", one, found)
@@ -111,6 +122,9 @@ func TestLeaksAreFoundAndRemoved(t *testing.T) {
 		if !strings.Contains(removed, one) {
 			t.Errorf("not removed: %s\nremoved:\n%s", one, removed)
 		}
+	}
+	if strings.Contains(found+removed, ofOther) {
+		t.Errorf("%s is another run's\nfound:\n%s\nremoved:\n%s", ofOther, found, removed)
 	}
 	if _, err := os.Stat("/run/netns/" + used); err != nil || strings.Contains(found+removed, used) {
 		t.Errorf("%s is another run's (%v)\nfound:\n%s\nremoved:\n%s", used, err, found, removed)
