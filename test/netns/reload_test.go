@@ -129,14 +129,14 @@ func TestPrecision(t *testing.T) {
 		b.CheckSharesFor(100*mbit, []harness.Claim{{DemandBPS: harness.Unlimited}, {Labels: labels("weight", "300"), DemandBPS: harness.Unlimited}}, 2*time.Second)
 		got := agent.Container("careful")
 		if got.Shares[0].LatencyMS > 0 != tc.bounded {
-			t.Errorf("%s: a latency of 1 ms: %+v", tc.precision, got)
+			t.Errorf("%s: a latency of 2 ms: %+v", tc.precision, got)
 		}
 		if said := b.MustWeir("explain", "light"); strings.Contains(said, "precision "+tc.precision) != (tc.precision != "exact") {
 			t.Errorf("%s: %s", tc.precision, said)
 		}
 	}
 	b.WriteConfig(settings("fine"))
-	if refused := b.Weir("reload"); refused.Code != 1 || !strings.Contains(refused.Stderr, "exact, balanced, low") {
+	if refused := b.Weir("reload"); refused.Code != 1 || !strings.Contains(refused.Stderr, "exact, balanced or low") {
 		t.Errorf("an unknown precision: %+v", refused)
 	}
 }

@@ -60,12 +60,27 @@ func NewPeer(ctx context.Context, name string, options Options) (Peer, error) {
 	case PeerWeir:
 		return newWeir(options)
 	case PeerWeirBalanced, PeerWeirLow:
-		options.AgentArgs = append(slices.Clip(options.AgentArgs), "--precision", strings.TrimPrefix(name, PeerWeir+"-"))
+		precision, _ := precisionOf(name)
+		options.AgentArgs = append(slices.Clip(options.AgentArgs), "--precision", string(precision))
 		return newWeir(options)
 	case PeerHTBExact, PeerHTBLow:
-		return htb{cut: v1.Precision(strings.TrimPrefix(name, PeerHTB+"-"))}, nil
+		precision, _ := precisionOf(name)
+		return htb{cut: precision}, nil
 	}
 	return nil, fmt.Errorf("unknown peer %q: choose from %s", name, strings.Join(PeerNames(), ", "))
+}
+
+// precisionOf returns the precision by which a peer cuts packets; false for one that does not.
+func precisionOf(peer string) (v1.Precision, bool) {
+	switch peer {
+	case PeerWeir, PeerHTBExact:
+		return v1.PrecisionExact, true
+	case PeerWeirBalanced:
+		return v1.PrecisionBalanced, true
+	case PeerWeirLow, PeerHTBLow:
+		return v1.PrecisionLow, true
+	}
+	return "", false
 }
 
 // takesPart reports whether a peer runs a case.

@@ -170,8 +170,8 @@ const maxGSOBytes = 65536
 // packetBytes is the largest packet a peer schedules as a whole of a container
 // that is entitled to a rate.
 func packetBytes(peer string, linkBPS, entitledBPS uint64) float64 {
-	if peer == PeerWeir {
-		return float64(sched.MaxPacketBytes(linkBPS, entitledBPS, 0))
+	if precision, cut := precisionOf(peer); cut {
+		return float64(sched.MaxPacketBytes(linkBPS, entitledBPS, policy.PacketTime(precision)))
 	}
 	return maxGSOBytes
 }

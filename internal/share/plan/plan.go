@@ -36,7 +36,7 @@ type Link struct {
 
 // LongestPacket returns how long the largest packet holds the link.
 func (l Link) LongestPacket() time.Duration {
-	return sched.PacketTime(l.RateBPS, l.MTUBytes, l.PacketTime)
+	return sched.LongestPacketTime(l.RateBPS, l.MTUBytes, l.PacketTime)
 }
 
 // ReserveBPS returns the rate that floors cannot claim: at least the rate reserved for

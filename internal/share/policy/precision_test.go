@@ -11,7 +11,7 @@ import (
 
 // A less exact precision lets packets hold the uplink for longer, and each is read as it is written.
 func TestPrecision(t *testing.T) {
-	last := time.Duration(0)
+	last := time.Duration(-1)
 	for _, p := range []v1.Precision{v1.PrecisionExact, v1.PrecisionBalanced, v1.PrecisionLow} {
 		held := policy.PacketTime(p)
 		if held <= last {

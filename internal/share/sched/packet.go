@@ -62,8 +62,8 @@ func sharePacketBytes(entitledBPS uint64) uint32 {
 	return uint32(frames * FrameBytes)
 }
 
-// PacketTime returns how long the largest packet holds a link: one of LinkPacketBytes, or
+// LongestPacketTime returns how long the largest packet holds a link: one of LinkPacketBytes, or
 // one frame of the MTU.
-func PacketTime(rateBPS uint64, mtuBytes uint32, packetTime time.Duration) time.Duration {
+func LongestPacketTime(rateBPS uint64, mtuBytes uint32, packetTime time.Duration) time.Duration {
 	return time.Duration(uint64(LargestPacketBytes(rateBPS, mtuBytes, packetTime)) * 8 * uint64(time.Second) / max(rateBPS, 1))
 }
