@@ -6,19 +6,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	agentclient "github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/internal/edge/profile"
 	"github.com/weir-project/weir/internal/edge/server"
 	"github.com/weir-project/weir/internal/front/access"
 	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/test/harness"
 	"github.com/weir-project/weir/test/must"
 	"github.com/weir-project/weir/test/pki"
@@ -29,6 +34,7 @@ import (
 type switched struct {
 	site
 	ovs        *testbed.OVS
+	kernel     bool
 	node, user *testbed.Process
 	controller *testbed.Process
 	// forOthers are the controller's options for other hosts, toController those of weir-edge.
@@ -38,6 +44,12 @@ type switched struct {
 
 // The addresses of the node and of the host that users are behind.
 const linkNode, linkUsers = "198.18.66.1", "198.18.66.2"
+
+// hasKernelDatapath reports whether packets pass queues of switches here.
+func hasKernelDatapath() bool {
+	_, err := os.Stat("/sys/module/openvswitch")
+	return err == nil
+}
 
 func newSwitched(t *testing.T) *switched {
 	t.Helper()
@@ -52,14 +64,16 @@ func newSwitched(t *testing.T) *switched {
 	s.dir = dir
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	_, err = os.Stat("/sys/module/openvswitch")
-	s.ovs, err = testbed.NewOVS(ctx, t.TempDir(), err == nil)
+	if s.kernel = hasKernelDatapath(); s.kernel {
+		must.Succeed(t, testbed.AwaitOVSProcessors())
+	}
+	s.ovs, err = testbed.NewOVS(ctx, t.TempDir(), s.kernel)
 	must.Succeed(t, err)
 	t.Cleanup(s.ovs.Close)
 	for i := range 3 {
 		must.Succeed(t, s.ovs.AddBridge(ctx, fmt.Sprintf("br%d", i+1), fmt.Sprintf("other-config:datapath-id=%016x", 0xa1+i)))
 	}
-	s.node, s.user = s.host(t, "br1", "node", linkNode), s.host(t, "br2", "user", linkUsers)
+	s.node, s.user = s.host(t, "br1", "node", 9, linkNode), s.host(t, "br2", "user", 9, linkUsers)
 	s.startController(t)
 	s.cable(t, "br1", "c12", "br2", "c21")
 	s.cable(t, "br1", "c13", "br3", "c31")
@@ -89,9 +103,9 @@ func (s *switched) startController(t *testing.T) {
 }
 
 // host adds a host at a switch.
-func (s *switched) host(t *testing.T, bridge, port, address string) *testbed.Process {
+func (s *switched) host(t *testing.T, bridge, port string, number int, address string) *testbed.Process {
 	t.Helper()
-	h, err := s.ovs.AddHost(t.Context(), bridge, port, 9, address+"/24")
+	h, err := s.ovs.AddHost(t.Context(), bridge, port, number, address+"/24")
 	must.Succeed(t, err)
 	return h
 }
@@ -122,7 +136,7 @@ func (s *switched) startNode(t *testing.T) {
 	t.Cleanup(func() { must.Succeed(t, engine.Stop(context.Background())) })
 	s.engine = engine
 	s.importPages(t, heavyImage, "--work", "0s", "--workers", "64", "--queue", "64", "--bytes", "200000")
-	agent, err := s.ovs.Start(s.node, harness.Program(t), "agent", "--uplink", "eth0", "--rate", "30mbit", "--config", s.config(t),
+	agent, err := s.ovs.Start(s.node, harness.Program(t), "agent", "--uplink", "eth0", "--rate", "10mbit", "--config", s.config(t),
 		"--socket", s.agentSocket(), "--state-dir", filepath.Join(s.dir, "agent"), "--docker", engine.Socket(), "--podman", "none")
 	must.Succeed(t, err)
 	t.Cleanup(func() { _ = agent.End(syscall.SIGTERM, 20*time.Second) })
@@ -277,4 +291,100 @@ func TestLinks(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// TestLinksKernel: weir-edge has promised the minimum of a service whose users are two switches away. With
+// the uplink and all links on the way overloaded by others, users have it in every second.
+func TestLinksKernel(t *testing.T) {
+	const minBPS, windows = 5e6, 8
+	if !hasKernelDatapath() {
+		t.Skip("this kernel has no module openvswitch loaded: the suite machines has one that has")
+	}
+	s := newSwitched(t)
+	s.startManager(t)
+	must.Succeed(t, s.deploy(t, specification("video", heavyImage, 8080, 50, map[string]string{"weir.min": "5mbit"})))
+	s.promise(t, "in force", func(p v1.SDNPromise) bool {
+		return p.State == v1.PromiseInForce && p.Expires == nil && p.MinBPS == minBPS && len(p.Path) == 2
+	})
+	s.awaitRunning(t, "video", 1, 30*time.Second)
+	_, err := s.engine.Run(t.Context(), testbed.RunOptions{
+		Name: "backup", Image: heavyImage, PublishTCP: map[uint16]uint16{9000: 80}, Labels: map[string]string{"weir.weight": "1000"},
+		Args: []string{"/bin/weir-lab", "traffic", "pages", "--work", "0s", "--workers", "8", "--queue", "8", "--bytes", "50000000"},
+	})
+	must.Succeed(t, err)
+	defer func() { must.Succeed(t, s.engine.Remove(context.Background(), "backup")) }()
+
+	ctx, cancel := context.WithCancel(t.Context())
+	var crowds sync.WaitGroup
+	defer crowds.Wait()
+	defer cancel()
+	var video, backup atomic.Uint64
+	crowd := func(port, users int, received *atomic.Uint64) {
+		crowds.Go(func() {
+			profile.Crowd{URL: fmt.Sprintf("http://%s:%d/", linkNode, port), Users: users, Timeout: time.Hour, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+				conn, err := s.dial(ctx, network, address)
+				return &traffic.CountedConn{Conn: conn, Bytes: received}, err
+			}}.Run(ctx)
+		})
+	}
+	others := [2]atomic.Uint64{}
+	for i, bridge := range []string{"br1", "br2"} { // over the link between the switches, and at the users' port only
+		s.overload(ctx, t, s.host(t, bridge, fmt.Sprint("other", i), 8, fmt.Sprintf("198.18.66.%d", 11+i)), 9100+i, &others[i])
+	}
+	crowd(9000, 4, &backup)
+	crowd(8080, 8, &video)
+	time.Sleep(4 * time.Second)
+	const segmentBytes, headerBytes = 1448, 66
+	rate := func(bytes uint64, passed time.Duration) float64 {
+		return 8 * float64(bytes) / passed.Seconds() * (segmentBytes + headerBytes) / segmentBytes
+	}
+	var bySecond []float64
+	first, last, began := [3]uint64{backup.Load(), others[0].Load(), others[1].Load()}, video.Load(), time.Now()
+	for at := began; len(bySecond) < windows; {
+		time.Sleep(time.Second)
+		now, passed := video.Load(), time.Since(at)
+		bySecond = append(bySecond, rate(now-last, passed))
+		last, at = now, time.Now()
+	}
+	passed := time.Since(began)
+	t.Logf("of %.3g bit/s users have by the second %.4g; the backup has %.3g, others %.3g and %.3g\n%s", minBPS, bySecond,
+		rate(backup.Load()-first[0], passed), rate(others[0].Load()-first[1], passed), rate(others[1].Load()-first[2], passed), s.must(t, "explain", "video"))
+	for _, bps := range bySecond {
+		if bps < 0.99*minBPS {
+			t.Errorf("users have %.4g of %.4g bit/s", bps, minBPS)
+		}
+	}
+}
+
+// overload sends over eight connections from a host to that of users until ctx ends.
+func (s *switched) overload(ctx context.Context, t *testing.T, from *testbed.Process, port int, received *atomic.Uint64) {
+	t.Helper()
+	var server net.Listener
+	must.Succeed(t, testbed.InNetNS(s.user.NetNSPath(), func() (err error) {
+		server, err = net.Listen("tcp", fmt.Sprintf("%s:%d", linkUsers, port))
+		return err
+	}))
+	context.AfterFunc(ctx, func() { server.Close() })
+	go func() {
+		for {
+			conn, err := server.Accept()
+			if err != nil {
+				return
+			}
+			context.AfterFunc(ctx, func() { conn.Close() })
+			go func() { _, _ = io.Copy(io.Discard, &traffic.CountedConn{Conn: conn, Bytes: received}) }()
+		}
+	}()
+	for range 8 {
+		conn, err := dialFrom(ctx, from.NetNSPath(), 20*time.Second, "tcp", server.Addr().String())
+		must.Succeed(t, err)
+		context.AfterFunc(ctx, func() { conn.Close() })
+		go func() {
+			for block := make([]byte, 64<<10); ; {
+				if _, err := conn.Write(block); err != nil {
+					return
+				}
+			}
+		}()
+	}
 }

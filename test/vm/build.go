@@ -3,6 +3,7 @@ package vm
 import (
 	"context"
 	_ "embed" // the first program of a machine
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -40,6 +41,20 @@ func addOpenFlow(ctx context.Context, d *Disk) error {
 		return err
 	}
 	return d.AddFile(openFlowSchema, openFlowSchema)
+}
+
+// addProxy adds HAProxy below /usr, which is all that the proxies of services see of a machine.
+func addProxy(ctx context.Context, d *Disk) error {
+	const program = "/usr/sbin/haproxy"
+	out, err := run(exec.CommandContext(ctx, "ldd", program))
+	if err != nil {
+		return fmt.Errorf("%w: %w", errUnavailable, err)
+	}
+	err = errors.Join(d.AddFile(program, program), d.AddFile("/usr/bin/sh", "/bin/busybox"))
+	for _, m := range library.FindAllStringSubmatch(out, -1) {
+		err = errors.Join(err, d.AddFile("/usr"+strings.TrimPrefix(m[1], "/usr"), m[1]))
+	}
+	return err
 }
 
 // commonDisk makes a disk with what the machines of an architecture share.
@@ -128,7 +143,7 @@ func addTools(ctx context.Context, d *Disk) error {
 
 // addPrograms compiles the programs and the tests.
 func addPrograms(ctx context.Context, d *Disk, arch string, suites []Suite) error {
-	for _, program := range []string{"weir", "weir-lab", "weir-sdn"} {
+	for _, program := range []string{"weir", "weir-edge", "weir-lab", "weir-sdn"} {
 		if err := compile(ctx, d, arch, "usr/bin/"+program, "build", "./cmd/"+program); err != nil {
 			return err
 		}

@@ -77,6 +77,9 @@ func (m Machine) hasOpenFlow() bool {
 	return slices.ContainsFunc(m.Suites, func(s Suite) bool { return s.Package == openFlowSwitch.Package })
 }
 
+// hasServices says whether the machine runs weir-edge.
+func (m Machine) hasServices() bool { return slices.Contains(m.Suites, servicesOnLinks) }
+
 // modules are the modules that the machine loads.
 func (m Machine) modules() []string {
 	modules := netModules
@@ -119,7 +122,7 @@ var Machines = []Machine{
 	{Series: "7.2", Arch: "amd64", Cgroups: Hybrid, Suites: everything, Gate: gate, MaySkip: withoutTun},
 	{Series: "6.1", Arch: "amd64", Cgroups: Unified, Suites: everything, Gate: gate, MaySkip: without66},
 	{Series: "6.12", Arch: "amd64", Cgroups: Hybrid, Suites: slices.Concat(withEngine, inModes), MaySkip: withoutTun},
-	{Series: "6.18", Arch: "amd64", Cgroups: Unified, Suites: append([]Suite{openFlowSwitch}, withSwitch...), MaySkip: withoutTun},
+	{Series: "6.18", Arch: "amd64", Cgroups: Unified, Suites: append([]Suite{openFlowSwitch, servicesOnLinks}, withSwitch...), MaySkip: withoutTun},
 	{Series: "6.12", Arch: "arm64", Cgroups: Unified, Suites: programs},
 }
 
@@ -200,6 +203,9 @@ var withEngine = []Suite{{Package: "./test/docker", Tag: TagDocker, Run: "TestEn
 // openFlowSwitch is what takes a switch whose packets go through queues, which
 // Open vSwitch's are only in a kernel with its module.
 var openFlowSwitch = Suite{Package: "./test/sdn", Tag: TagNetNS, Run: "TestKernelDatapath|TestTrustKernel|TestQueuesByMarkKernel|TestPromiseKernel"}
+
+// servicesOnLinks is what takes weir-edge, an engine and such a switch.
+var servicesOnLinks = Suite{Package: "./test/edge", Tag: TagDocker, Run: "TestLinksKernel"}
 
 // netModules are what the tests' networks and Weir need, besides what these
 // depend on; a kernel may have some built in. Nothing loads modules on demand

@@ -163,6 +163,11 @@ func (p *preparation) prepare(ctx context.Context, dir string, m Machine) (prepa
 			return ready, err
 		}
 	}
+	if m.hasServices() {
+		if err := addProxy(ctx, own); err != nil {
+			return ready, err
+		}
+	}
 	if err := os.WriteFile(ready.boot.ImagePath, unpacked.Image, 0o644); err != nil {
 		return ready, err
 	}
