@@ -32,13 +32,15 @@ import (
 //	confirm at the controller       which then keeps it until it is released
 //
 // The ledger wins. What it has and the controller has not, or has otherwise, is confirmed again; what the
-// controller has for these nodes and the ledger has not is released. While the controller does not
-// answer, all goes on as without one.
+// controller has for these nodes, or had from this program for one that left, and the ledger has not is
+// released. While the controller does not answer, all goes on as without one.
 
 const (
-	// linksTimeout bounds all questions of a round to the controller, linksRetry is when a silent one is
-	// asked again. linksFresh is how long an answer is used, and maxPaths how many nodes' paths are asked
-	// for at once, those of the oldest answers: a controller answers fifty questions a second to others.
+	// linksTimeout bounds what is asked of the controller when a round begins, and each change after that;
+	// once a round's changes have taken as long, the rest is for the next. A controller that does not
+	// answer is silent, and linksRetry is when it is asked again. linksFresh is how long an answer is used,
+	// and maxPaths how many nodes' paths are asked for at once, those of the oldest answers: a controller
+	// answers fifty questions a second to others.
 	linksTimeout, linksFresh = 400 * time.Millisecond, 400 * time.Millisecond
 	linksRetry               = 2 * time.Second
 	maxPaths                 = 12
@@ -53,6 +55,10 @@ type Links struct {
 	users      netip.Addr
 	asked      time.Time
 	seen       *linkView // at that time
+	// said reports that the controller is known to be silent. kept are the promises that the ledger had in
+	// a round: their nodes may leave.
+	said bool
+	kept map[string]bool
 }
 
 // LinkController tells of links and promises minimums there; *client.SDN is one.
@@ -67,13 +73,14 @@ type LinkController interface {
 // NewLinks returns the Links of a controller. users is the address of the router or host that users are
 // behind, as switches see it.
 func NewLinks(controller LinkController, users netip.Addr) *Links {
-	return &Links{controller: controller, users: users, seen: &linkView{}}
+	return &Links{controller: controller, users: users, seen: &linkView{}, kept: map[string]bool{}}
 }
 
 // linkView is what the controller says in a round; nil without one.
 type linkView struct {
 	users    netip.Addr
-	silent   error // why the controller does not answer
+	silent   error         // why the controller does not answer
+	spent    time.Duration // on changes
 	promises map[string]v1.SDNPromise
 	ports    map[linkPort]v1.SDNLinkDirection
 	nodes    map[string]nodeLinks
@@ -102,7 +109,7 @@ func (l *Links) look(ctx context.Context, nodes []runtime.Node, promises bool) (
 	}
 	age, before := time.Since(l.asked), l.seen
 	if age < linksFresh && before.silent == nil || age < linksRetry && before.silent != nil {
-		return before, nil
+		return before, l.say(before)
 	}
 	v := &linkView{users: l.users, promises: map[string]v1.SDNPromise{}, ports: map[linkPort]v1.SDNLinkDirection{}, nodes: map[string]nodeLinks{}}
 	for _, n := range nodes {
@@ -117,10 +124,7 @@ func (l *Links) look(ctx context.Context, nodes []runtime.Node, promises bool) (
 	l.asked, l.seen = time.Now(), v
 	seen, err := l.controller.Links(ctx)
 	if v.silent = err; err != nil {
-		if before.silent != nil {
-			return v, nil
-		}
-		return v, []problem{{err: fmt.Errorf("the controller of switches does not answer, so minimums are promised on uplinks only until it does: %w", err)}}
+		return v, l.say(v)
 	}
 	for _, p := range seen.Promises {
 		v.promises[p.ID] = p
@@ -131,7 +135,38 @@ func (l *Links) look(ctx context.Context, nodes []runtime.Node, promises bool) (
 	if promises {
 		v.findPaths(ctx, l.controller)
 	}
-	return v, nil
+	return v, l.say(v)
+}
+
+// say returns that the controller does not answer, once.
+func (l *Links) say(v *linkView) []problem {
+	said := l.said
+	if l.said = v.silent != nil; said || !l.said {
+		return nil
+	}
+	return []problem{{err: fmt.Errorf("the controller of switches does not answer, so minimums are promised on uplinks only until it does: %w", v.silent)}}
+}
+
+var errNoTime = errors.New("the controller of switches is slow: the rest follows in the next rounds")
+
+// change asks the controller for a change. A round whose questions have taken linksTimeout has no time for
+// it; without an answer the controller is silent.
+func (v *linkView) change(ctx context.Context, question func(context.Context) error) error {
+	switch {
+	case v.silent != nil:
+		return v.silent
+	case v.spent >= linksTimeout:
+		return errNoTime
+	}
+	ctx, cancel := context.WithTimeout(ctx, linksTimeout)
+	defer cancel()
+	begin := time.Now()
+	err := question(ctx)
+	v.spent += time.Since(begin)
+	if refusal := (*client.Error)(nil); err != nil && !errors.As(err, &refusal) {
+		v.silent = err
+	}
+	return err
 }
 
 // addressOf returns the address of a node; for that of a single engine, the one that this host has
@@ -159,7 +194,8 @@ func (v *linkView) findPaths(ctx context.Context, controller LinkController) {
 	var asking sync.WaitGroup
 	for i := range found {
 		asking.Go(func() {
-			n := nodeLinks{address: v.nodes[names[i]].address, asked: time.Now()}
+			n := v.nodes[names[i]]
+			n.asked = time.Now()
 			if !n.address.IsValid() {
 				n.uncounted = fmt.Sprintf("it has no address towards %v", v.users)
 				found[i] = n
@@ -175,19 +211,25 @@ func (v *linkView) findPaths(ctx context.Context, controller LinkController) {
 	}
 }
 
-// judge returns a node's links with what their path can promise. A node that no switch leads to does not
-// count, and neither does a path without queues.
-func (v *linkView) judge(n nodeLinks, path v1.SDNPath, err error) nodeLinks {
+// judge returns a node's links, which were known as was, with what their path can promise. A node that no
+// switch leads to does not count, and neither does a path without queues. Without an answer they stay as
+// they were.
+func (v *linkView) judge(was nodeLinks, path v1.SDNPath, err error) nodeLinks {
+	n := nodeLinks{address: was.address, asked: was.asked, freeBPS: path.FreeMinBPS}
 	var refused *client.Error
 	switch {
 	case errors.As(err, &refused) && refused.Status == http.StatusConflict:
 		n.full = refused.Message
 		return n
-	case err != nil:
-		n.uncounted = err.Error()
+	case errors.As(err, &refused) && refused.Status == http.StatusNotFound:
+		n.uncounted = refused.Message
 		return n
+	case err != nil:
+		if was.uncounted != "" {
+			was.uncounted = err.Error()
+		}
+		return was
 	}
-	n.freeBPS = path.FreeMinBPS
 	least := ^uint64(0)
 	for _, hop := range path.Hops {
 		switch link := v.ports[linkPort{hop.DPID, hop.Out}]; {
@@ -236,12 +278,14 @@ func (v *linkView) rooms() (list []engine.LinkRoom) {
 // uncounted returns why the minimum of a service is promised on no link between a node and users; empty
 // if it is.
 func (o *observation) uncounted(at engine.Entry) string {
-	parsed := o.specs[at.Service]
+	parsed, readable := o.specs[at.Service]
 	switch n, known := o.links.nodes[at.Node]; {
 	case o.links.silent != nil:
 		return "the controller of switches does not answer: " + o.links.silent.Error()
 	case !known:
 		return "the node has left"
+	case !readable:
+		return "its specification cannot be read: deploy it again"
 	case parsed.OnlyPort() == 0:
 		return fmt.Sprintf("switches cannot tell a service with %d ports apart from others", len(parsed.Ports))
 	default:
@@ -271,7 +315,7 @@ func (l *Links) admit(ctx context.Context, o *observation, decisions []engine.De
 		at := engine.Entry{Service: d.Service, Node: d.Node}
 		if d.Action != engine.Stop && d.MinBPS > o.promises[engine.ClaimID(at)].LinkBPS && o.uncounted(at) == "" {
 			var refusal *client.Error
-			if errors.As(l.reserve(ctx, o.request(at, d.MinBPS)), &refusal) && refusal.Status == http.StatusConflict { // else on uplinks only
+			if errors.As(l.reserve(ctx, o.links, o.request(at, d.MinBPS)), &refusal) && refusal.Status == http.StatusConflict { // else on uplinks only
 				refused = append(refused, engine.Refusal{Decision: d, Reason: "on the links to users: " + refusal.Message})
 				continue
 			}
@@ -281,11 +325,11 @@ func (l *Links) admit(ctx context.Context, o *observation, decisions []engine.De
 	return admitted, refused
 }
 
-func (l *Links) reserve(ctx context.Context, r v1.SDNPromiseRequest) error {
-	ctx, cancel := context.WithTimeout(ctx, linksTimeout)
-	defer cancel()
-	_, err := l.controller.Reserve(ctx, r)
-	return err
+func (l *Links) reserve(ctx context.Context, v *linkView, r v1.SDNPromiseRequest) error {
+	return v.change(ctx, func(ctx context.Context) error {
+		_, err := l.controller.Reserve(ctx, r)
+		return err
+	})
 }
 
 // reserveClaims reserves what claims need on links, and returns what is promised there then.
@@ -312,7 +356,7 @@ func (l *Links) reserveClaims(ctx context.Context, o *observation, claims engine
 			continue
 		}
 		if want = min(want, p.LinkBPS+n.freeBPS); want > p.LinkBPS {
-			if err := l.reserve(ctx, o.request(at, want)); err != nil {
+			if err := l.reserve(ctx, o.links, o.request(at, want)); err != nil {
 				n.full = err.Error()
 				o.links.nodes[p.Node] = n
 				continue
@@ -330,8 +374,6 @@ func (l *Links) settle(ctx context.Context, o *observation, ledger engine.Promis
 	if l == nil || o.links.silent != nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, linksTimeout)
-	defer cancel()
 	wanted, nodes := map[string]bool{}, map[netip.Addr]bool{}
 	for _, n := range o.links.nodes {
 		nodes[n.address] = true
@@ -342,25 +384,47 @@ func (l *Links) settle(ctx context.Context, o *observation, ledger engine.Promis
 		if p.LinkBPS == 0 || !r.Node.IsValid() {
 			continue
 		}
-		wanted[r.ID] = true
+		wanted[r.ID], l.kept[r.ID] = true, true
 		has := o.links.promises[r.ID]
 		if has.SDNPromiseRequest == r && has.Expires == nil || r.Port == 0 {
 			continue
 		}
-		confirmed, err := l.controller.Confirm(ctx, r)
+		var confirmed v1.SDNPromise
+		err := o.links.change(ctx, func(ctx context.Context) (err error) {
+			confirmed, err = l.controller.Confirm(ctx, r)
+			return err
+		})
+		if errors.Is(err, errNoTime) {
+			return problems
+		}
 		if err != nil {
 			problems = append(problems, problem{service: p.Service, node: p.Node, same: "confirm", err: fmt.Errorf(
 				"promise the minimum of %s on links between %s and users: %w", p.Service, p.Node, err)})
+			if o.links.silent != nil {
+				return problems
+			}
 			continue
 		}
 		o.links.promises[r.ID] = confirmed
 	}
 	for id, p := range o.links.promises {
-		if nodes[p.Node] && id == linkID(p.Service, p.Node) && !wanted[id] && p.Expires == nil { // a reservation ends by itself
-			if err := l.controller.Release(ctx, id); err != nil {
-				problems = append(problems, problem{service: p.Service, same: "release", err: fmt.Errorf("end the promise of %s on links: %w", p.Service, err)})
-			}
+		ours := l.kept[id] || nodes[p.Node] && id == linkID(p.Service, p.Node)
+		if !ours || wanted[id] || p.Expires != nil { // a reservation ends by itself
+			continue
 		}
+		err := o.links.change(ctx, func(ctx context.Context) error { return l.controller.Release(ctx, id) })
+		if errors.Is(err, errNoTime) {
+			return problems
+		}
+		if err != nil {
+			problems = append(problems, problem{service: p.Service, same: "release", err: fmt.Errorf("end the promise of %s on links: %w", p.Service, err)})
+			if o.links.silent != nil {
+				return problems
+			}
+			continue
+		}
+		delete(o.links.promises, id)
+		delete(l.kept, id)
 	}
 	return problems
 }

@@ -21,6 +21,8 @@ import (
 type book struct {
 	freeBPS  uint64
 	silent   bool
+	failing  bool   // it has no paths now
+	hangs    bool   // it answers no change
 	slow     string // what the link says of itself
 	refused  string // why it can promise nothing
 	promises map[string]v1.SDNPromise
@@ -50,6 +52,9 @@ func (b *book) Path(_ context.Context, from, _ netip.Addr) (v1.SDNPath, error) {
 	if from.String() == "198.18.0.9" {
 		return v1.SDNPath{}, &client.Error{Status: http.StatusNotFound, Message: "no port is known that leads to 198.18.0.9"}
 	}
+	if b.failing {
+		return v1.SDNPath{}, &client.Error{Status: http.StatusInternalServerError, Message: "a switch is away"}
+	}
 	return v1.SDNPath{FreeMinBPS: b.freeBPS, Hops: []v1.SDNHop{{DPID: "00000000000000a1", In: 1, Out: 2}}}, b.answer()
 }
 
@@ -63,7 +68,12 @@ func (b *book) promise(r v1.SDNPromiseRequest, state string, expires *time.Time)
 	return b.promises[r.ID], b.answer()
 }
 
-func (b *book) Reserve(_ context.Context, r v1.SDNPromiseRequest) (v1.SDNPromise, error) {
+func (b *book) Reserve(ctx context.Context, r v1.SDNPromiseRequest) (v1.SDNPromise, error) {
+	if b.hangs {
+		b.changes++
+		<-ctx.Done()
+		return v1.SDNPromise{}, ctx.Err()
+	}
 	if b.silent {
 		return v1.SDNPromise{}, client.ErrNoController
 	}
@@ -157,8 +167,70 @@ func TestLinkPromises(t *testing.T) {
 	}
 	l.ports = append(l.ports, spec.Port{Host: 443, Container: 443})
 	l.wants(edge.PlaceUplinksOnly + "; switches cannot tell a service with 2 ports apart")
+	l.busy = true
 	if l.round(); len(b.promises) > 0 || l.ledger.promises["shop@a"].LinkBPS != 0 || l.ledger.promises["shop@a"].MinBPS != 20e6 {
 		t.Errorf("%+v, %+v", b.promises, l.ledger.promises)
+	}
+	if b.changes != 3 {
+		t.Errorf("%d changes: what was released is released again", b.changes)
+	}
+}
+
+// TestLeavingNode: the promises of a node that has another address now, or has left, are released.
+func TestLeavingNode(t *testing.T) {
+	b := &book{freeBPS: 60e6, promises: map[string]v1.SDNPromise{}}
+	l := newLinked(t, b)
+	l.wants(inForce)
+	l.nodes[0].Address = netip.MustParseAddr("198.18.0.7")
+	if l.wants(inForce); len(b.promises) != 1 || b.promises["shop@198.18.0.7"].MinBPS != 20e6 {
+		t.Errorf("at another address: %+v", b.promises)
+	}
+	l.nodes = l.nodes[1:]
+	if l.round(); len(b.promises) > 0 {
+		t.Errorf("left: %+v", b.promises)
+	}
+}
+
+// TestUnknownPath: a node whose path cannot be told now has as much room on links as before.
+func TestUnknownPath(t *testing.T) {
+	b := &book{freeBPS: 8e6, failing: true, promises: map[string]v1.SDNPromise{}}
+	l := newLinked(t, b)
+	l.wants("0 uplinks only; a switch is away")
+	b.failing = false
+	l.round()
+	b.failing = true
+	l.wants("8000000 in force; users need 20mbit, and link c12 of switch a1 to switch a2 has 8mbit left")
+	if rooms := l.links.seen.rooms(); len(rooms) != 2 || rooms[0].FreeBPS != 0 {
+		t.Errorf("%+v", rooms)
+	}
+}
+
+// TestUnreadableService: the minimum of a service that cannot be read says so.
+func TestUnreadableService(t *testing.T) {
+	l := newLinked(t, &book{})
+	o := shop(0, 0)
+	o.links, _ = l.links.look(t.Context(), l.nodes, true)
+	delete(o.specs, "shop")
+	if why := o.uncounted(engine.Entry{Service: "shop", Node: "a"}); !strings.Contains(why, "deploy it again") {
+		t.Error(why)
+	}
+}
+
+// TestHangingController: a round waits once for one that answers no changes; that is said once.
+func TestHangingController(t *testing.T) {
+	b := &book{freeBPS: 60e6, hangs: true, promises: map[string]v1.SDNPromise{}}
+	l := newLinked(t, b)
+	l.users = [2]int{4, 4}
+	l.ledger.promises["shop-2"] = engine.Promise{Service: "shop", Node: "b"}
+	places, said := l.round()
+	if b.changes != 1 || len(said) > 0 || !strings.Contains(places, "the controller of switches does not answer") {
+		t.Errorf("%d changes, %s, %v", b.changes, places, said)
+	}
+	l.busy = true
+	for i := range 2 {
+		if _, said := l.round(); b.changes != 1 || len(said) != 1-i {
+			t.Errorf("%d changes, %v", b.changes, said)
+		}
 	}
 }
 
