@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -44,8 +46,8 @@ func (r *Runtime) saveDocument(engine string, s runtime.Service) error {
 	return nil
 }
 
-// lockFolder lets one weir-edge at a time update the services of a folder.
-func lockFolder(folder string) (unlock func(), err error) {
+// lockFolder lets one weir-edge at a time update the services of a folder. It waits until ctx ends.
+func lockFolder(ctx context.Context, folder string) (unlock func(), err error) {
 	err = os.MkdirAll(folder, 0o700)
 	var held *os.File
 	if err == nil {
@@ -54,10 +56,22 @@ func lockFolder(folder string) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(held.Fd()), unix.LOCK_EX); err != nil {
-		return nil, errors.Join(fmt.Errorf("lock %s: %w", folder, err), held.Close())
+	again := time.NewTicker(50 * time.Millisecond)
+	defer again.Stop()
+	for {
+		err := unix.Flock(int(held.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { _ = held.Close() }, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			return nil, errors.Join(fmt.Errorf("lock %s: %w", folder, err), held.Close())
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(fmt.Errorf("another weir-edge has locked %s: %w", folder, ctx.Err()), held.Close())
+		case <-again.C:
+		}
 	}
-	return func() { _ = held.Close() }, nil
 }
 
 func removeDocument(path, service string) error {

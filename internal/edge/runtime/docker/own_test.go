@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/api/types/network"
@@ -88,9 +90,38 @@ func TestReplace(t *testing.T) {
 	if text, err := os.ReadFile(filepath.Join(folder, "f")); err != nil || string(text) != "text" {
 		t.Errorf("got %q, %v", text, err)
 	}
-	if left, _ := os.ReadDir(folder); len(left) != 1 {
+	must.Succeed(t, os.Mkdir(filepath.Join(folder, "folder"), 0o700))
+	if err := replace(folder, "folder", nil, nil); err == nil {
+		t.Error("a folder was replaced")
+	}
+	killed := filepath.Join(folder, "f.new-KILLED")
+	must.Succeed(t, os.WriteFile(killed, nil, 0o600))
+	must.Succeed(t, replace(folder, "f", []byte("text"), nil))
+	if _, err := os.Stat(killed); err != nil {
+		t.Errorf("a file that is written now: %v", err)
+	}
+	before := time.Now().Add(-2 * time.Minute)
+	must.Succeed(t, os.Chtimes(killed, before, before))
+	must.Succeed(t, replace(folder, "f", []byte("text"), nil))
+	if left, _ := os.ReadDir(folder); len(left) != 2 {
 		t.Errorf("left are %v", left)
 	}
+}
+
+// TestLockFolder: who waits for another weir-edge ends with its context, and gets the lock after that one.
+func TestLockFolder(t *testing.T) {
+	folder := t.TempDir()
+	unlock, err := lockFolder(t.Context(), folder)
+	must.Succeed(t, err)
+	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := lockFolder(short, folder); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a second one: %v", err)
+	}
+	time.AfterFunc(10*time.Millisecond, unlock)
+	unlock, err = lockFolder(t.Context(), folder)
+	must.Succeed(t, err)
+	unlock()
 }
 
 // TestSaveFiles: a file that a power cut has left empty is written again, or, if its content is not

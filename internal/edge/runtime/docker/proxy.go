@@ -150,22 +150,32 @@ func (r *Runtime) Update(ctx context.Context, was, s runtime.Service) error {
 	if err != nil {
 		return err
 	}
-	own, err := r.own(ctx, runtime.LabelService+"="+s.Name)
-	if err != nil {
+	find := func() (found container.Summary, err error) {
+		own, err := r.own(ctx, runtime.LabelService+"="+s.Name)
+		if err != nil {
+			return found, err
+		}
+		r.learnFolders(own)
+		at := slices.IndexFunc(own, func(c container.Summary) bool { return c.Labels[runtime.LabelRole] == runtime.RoleProxy })
+		if at < 0 {
+			return found, fmt.Errorf("service %s %w", s.Name, runtime.ErrUnknown)
+		}
+		return own[at], nil
+	}
+	if _, err = find(); err != nil { // its proxy tells the folder
 		return err
 	}
-	r.learnFolders(own)
-	at := slices.IndexFunc(own, func(c container.Summary) bool { return c.Labels[runtime.LabelRole] == runtime.RoleProxy })
-	if at < 0 {
-		return fmt.Errorf("service %s %w", s.Name, runtime.ErrUnknown)
-	}
 	path := r.documentPath(s.Name)
-	unlock, err := lockFolder(filepath.Dir(path))
+	unlock, err := lockFolder(ctx, filepath.Dir(path))
 	if err != nil {
 		return fmt.Errorf("update %s: %w", s.Name, err)
 	}
 	defer unlock()
-	if now := serviceOf(own[at].Labels, path, node.ID); !now.Is(&was) {
+	there, err := find() // now that no other weir-edge changes it
+	if err != nil {
+		return err
+	}
+	if now := serviceOf(there.Labels, path, node.ID); !now.Is(&was) {
 		return fmt.Errorf("service %s %w", s.Name, runtime.ErrChanged)
 	}
 	err = r.prepare(ctx, &s)
@@ -175,13 +185,13 @@ func (r *Runtime) Update(ctx context.Context, was, s runtime.Service) error {
 	if err != nil {
 		return fmt.Errorf("update %s: %w", s.Name, err)
 	}
-	if hasProxy(own[at].Labels, &s) {
+	if hasProxy(there.Labels, &s) {
 		return nil
 	}
 	// From here on it is a service whose proxy is lost.
-	_, err = r.api.ContainerStop(ctx, own[at].ID, client.ContainerStopOptions{})
+	_, err = r.api.ContainerStop(ctx, there.ID, client.ContainerStopOptions{})
 	if err == nil || cerrdefs.IsNotFound(err) {
-		err = r.remove(ctx, own[at].ID)
+		err = r.remove(ctx, there.ID)
 	}
 	if err != nil {
 		return fmt.Errorf("update %s: %w", s.Name, err)

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"strings"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -89,14 +90,20 @@ func (r *Runtime) Update(ctx context.Context, was, s runtime.Service) error {
 			made.TaskTemplate = there.TaskTemplate
 		}
 		_, err = r.api.ServiceUpdate(ctx, found.Service.ID, client.ServiceUpdateOptions{Version: found.Service.Version, Spec: made})
-		if again, _ := r.api.ServiceInspect(ctx, found.Service.ID, client.ServiceInspectOptions{}); err != nil && again.Service.Version.Index > found.Service.Version.Index {
-			err = runtime.ErrChanged // the manager says "update out of sequence", as an unknown error
+		if isOutOfSequence(err) {
+			err = runtime.ErrChanged
 		}
 	}
 	if err != nil {
 		return fmt.Errorf("update %s: %w", s.Name, err)
 	}
 	return r.removeFiles(ctx, s.Name)
+}
+
+// isOutOfSequence reports whether an update was of a version that is not the newest any more: the manager
+// says so as an unknown error. A newer version proves nothing, as Swarm makes some itself (UpdateStatus).
+func isOutOfSequence(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "update out of sequence")
 }
 
 // hasProxies reports whether the proxies that are there have the configuration and the labels of those

@@ -252,3 +252,15 @@ func TestInstance(t *testing.T) {
 		}
 	}
 }
+
+// TestOutOfSequence: only what a manager says of an old version is a change by another weir-edge.
+func TestOutOfSequence(t *testing.T) {
+	for said, want := range map[string]bool{
+		"Error response from daemon: rpc error: code = Unknown desc = update out of sequence": true,
+		"Error response from daemon: rpc error: code = DeadlineExceeded":                      false,
+	} {
+		if got := isOutOfSequence(errors.New(said)); got != want {
+			t.Errorf("%s: %v", said, got)
+		}
+	}
+}
