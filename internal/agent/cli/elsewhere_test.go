@@ -13,8 +13,8 @@ import (
 	"github.com/weir-project/weir/test/must"
 )
 
-// TestRoomElsewhere: of a refused minimum that no other program places, the node with the most room is
-// named.
+// TestRoomElsewhere: of a refused minimum that no other program places, the other node with the most room
+// is named.
 func TestRoomElsewhere(t *testing.T) {
 	dir := t.TempDir()
 	listener, err := net.Listen("unix", filepath.Join(dir, "edge.sock"))
@@ -37,16 +37,17 @@ func TestRoomElsewhere(t *testing.T) {
 		nodes  []edge.Node
 		says   string
 	}{
-		{"weir.sock", refused, []edge.Node{{Name: "a", State: "ready", FreeBPS: 8e6}, {Name: "b", State: "ready", FreeBPS: 31e6}, {Name: "c", State: "ready", FreeBPS: 40e6}, {Name: "d", State: "stale", FreeBPS: 90e6}},
+		{"weir.sock", refused, []edge.Node{{Name: "a", State: "ready", FreeBPS: 8e6}, {Name: "b", State: "ready", FreeBPS: 31e6}, {Name: "c", State: "ready", FreeBPS: 40e6}, {Name: "d", State: "stale", FreeBPS: 90e6}, {Name: "here", State: "ready", FreeBPS: 95e6}},
 			"node c has room for it, 40mbit: docker service create --name cam --constraint node.hostname==c --container-label weir.min=30mbit IMAGE, with"},
-		{"weir.sock", refused, []edge.Node{{Name: "a", State: "ready", FreeBPS: 8e6}}, "no node of weir-edge has room for it"},
+		{"weir.sock", refused, []edge.Node{{Name: "a", State: "ready", FreeBPS: 8e6}, {Name: "here", State: "ready", FreeBPS: 95e6}}, "no other node of weir-edge has room for it"},
+		{"weir.sock", refused, []edge.Node{{Name: "engine", State: "ready", FreeBPS: 95e6}}, ""},
 		{"weir.sock", with(func(c *v1.Container) { c.Shares = []v1.Share{{Controlled: true, AdmittedBPS: 30e6}} }), nil, ""},
 		{"weir.sock", with(func(c *v1.Container) { c.Groups = []string{"shop"} }), nil, ""},
 		{"weir.sock", with(func(c *v1.Container) { c.Name = "edgeproxy-shop" }), nil, ""},
 		{"none/weir.sock", refused, nil, ""},
 	} {
 		nodes = tc.nodes
-		if got := roomElsewhere(t.Context(), filepath.Join(dir, tc.socket), &tc.c); (got == "") != (tc.says == "") || !strings.HasPrefix(got, tc.says) {
+		if got := roomElsewhere(t.Context(), filepath.Join(dir, tc.socket), "here", &tc.c); (got == "") != (tc.says == "") || !strings.HasPrefix(got, tc.says) {
 			t.Errorf("%+v: %q, want %q", tc.c, got, tc.says)
 		}
 	}

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -39,7 +40,8 @@ NAME is as for weir set; "host" is the host class.`,
 		if err != nil {
 			return err
 		}
-		room := roomElsewhere(cmd.Context(), *socket, &explanation.Container)
+		host, _ := os.Hostname() // the name of its node
+		room := roomElsewhere(cmd.Context(), *socket, host, &explanation.Container)
 		for i := range explanation.Policy {
 			if v := &explanation.Policy[i]; v.Name == "min" && room != "" {
 				v.Notes = append(v.Notes, room)
