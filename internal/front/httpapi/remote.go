@@ -158,5 +158,5 @@ func (a *Answers) NoPlace(w http.ResponseWriter, r *http.Request, caller access.
 // TooMany refuses a caller that asks too often.
 func (a *Answers) TooMany(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Retry-After", "1")
-	a.TurnAway(w, r, http.StatusTooManyRequests, errors.New("too many requests: ask less often, or follow /v1/events"))
+	a.TurnAway(w, r, http.StatusTooManyRequests, errors.New("too many requests: ask less often"))
 }

@@ -23,6 +23,7 @@ import (
 	"syscall"
 	"time"
 
+	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/front/access"
 	"github.com/weir-project/weir/internal/front/httpapi"
 	"github.com/weir-project/weir/internal/sdn/core"
@@ -68,6 +69,9 @@ type Controller struct {
 	core  *core.Core
 	conns map[topology.DPID]*conn
 	wake  []*conn // connections for which the current decision queued messages
+	// links is the last answer of Links, made at linksAt.
+	links   v1.SDNLinks
+	linksAt time.Time
 
 	places   *access.Places
 	counters counters

@@ -17,7 +17,7 @@ import (
 )
 
 // Handler serves /v1/sdn, /v1/sdn/flows, /v1/sdn/topology.svg (for a page), /v1/links, /v1/paths and
-// /metrics, which only read. queues returns the states of queues and may be nil.
+// /metrics, which only read. Answers have a deadline. queues returns the states of queues and may be nil.
 func (c *Controller) Handler(queues func() map[topology.Port]qos.PortState) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/sdn", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, c.view(queues)) })
@@ -30,7 +30,17 @@ func (c *Controller) Handler(queues func() map[topology.Port]qos.PortState) http
 	})
 	c.addLinks(mux, queues)
 	mux.Handle("GET /metrics", c.Metrics(queues))
-	return mux
+	return c.bounded(mux)
+}
+
+// bounded sets the time in which requests are read and answered: a client that does not read its answer
+// loses the connection.
+func (c *Controller) bounded(h http.Handler) http.Handler {
+	answers := c.answers()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answers.Bound(w, changeTimeout)
+		h.ServeHTTP(w, r)
+	})
 }
 
 // withEnds returns the flows that begin or end at one of ends (ADDRESS:PORT), or all if there are none.
@@ -50,7 +60,7 @@ func (c *Controller) Metrics(queues func() map[topology.Port]qos.PortState) http
 		w.Header().Set("Content-Type", exposition.ContentType)
 		_ = writeMetrics(w, c.view(queues)) // a write error means that the reader is gone
 	})
-	return mux
+	return c.bounded(mux)
 }
 
 func (c *Controller) view(queues func() map[topology.Port]qos.PortState) v1.SDN {

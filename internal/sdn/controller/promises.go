@@ -17,10 +17,13 @@ import (
 	"github.com/weir-project/weir/internal/sdn/topology"
 )
 
-// Bounds of a request that changes promises.
 const (
+	// changeTimeout bounds a request, and changeBytes the body of one that changes promises.
 	changeTimeout = 5 * time.Second
 	changeBytes   = 64 << 10
+	// linksAge is how long an answer of Links is used again, unless promises change: making one takes
+	// the lock of forwarding decisions.
+	linksAge = 100 * time.Millisecond
 )
 
 // errNoPromise says that a promise is not known.
@@ -71,7 +74,7 @@ func (c *Controller) Changing(read http.Handler) http.Handler {
 		defer c.decided()
 		found, commands := c.core.Promises().Release(time.Now(), r.PathValue("id"))
 		c.deliver(commands)
-		c.options.promisesChanged()
+		c.promisesChanged()
 		if !found {
 			return nil, errNoPromise
 		}
@@ -87,13 +90,13 @@ var errMayRead = errors.New("this caller may read only: promises need a token wi
 // role admin.
 func (c *Controller) Remote(queues queueStates, tokens *access.Tokens, certificates *access.Certificates) *http.Server {
 	all, answers := c.Changing(c.Handler(queues)), c.answers()
-	return httpapi.NewRemote(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return httpapi.NewRemote(c.bounded(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && access.CallerFrom(r.Context()).Role < access.Admin {
 			answers.Refuse(w, r, http.StatusForbidden, errMayRead)
 			return
 		}
 		all.ServeHTTP(w, r)
-	}), answers, tokens, certificates)
+	})), answers, tokens, certificates)
 }
 
 func (c *Controller) answers() *httpapi.Answers {
@@ -130,13 +133,15 @@ func (c *Controller) promise(r *http.Request, id string, do func(core.Desk, time
 	if err != nil {
 		return nil, err
 	}
-	c.options.promisesChanged()
+	c.promisesChanged()
 	return promiseView(state), nil
 }
 
-func (o *Options) promisesChanged() {
-	if o.PromisesChanged != nil {
-		o.PromisesChanged()
+// promisesChanged has queues made, and the answer of Links made again. The caller holds c.mu.
+func (c *Controller) promisesChanged() {
+	c.linksAt = time.Time{}
+	if c.options.PromisesChanged != nil {
+		c.options.PromisesChanged()
 	}
 }
 
@@ -159,7 +164,7 @@ func (c *Controller) tellPromises() {
 		default:
 			log.Info("promise moved, or in force again", "path", fmt.Sprint(p.Ways))
 		}
-		c.options.promisesChanged()
+		c.promisesChanged()
 	}
 }
 
@@ -174,7 +179,8 @@ func (c *Controller) path(from, to netip.Addr) (any, error) {
 	return v1.SDNPath{Hops: hops(way), FreeMinBPS: free}, nil
 }
 
-// Links returns what links have, carry and have promised, and all promises. queues may be nil.
+// Links returns what links have, carry and have promised, and all promises, at most linksAge old. The
+// caller changes nothing in it. queues may be nil.
 func (c *Controller) Links(queues queueStates) v1.SDNLinks {
 	var made map[topology.Port]qos.PortState
 	if queues != nil {
@@ -182,6 +188,9 @@ func (c *Controller) Links(queues queueStates) v1.SDNLinks {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if time.Since(c.linksAt) < linksAge {
+		return c.links
+	}
 	s := c.core.Snapshot(false)
 	out := v1.SDNLinks{At: s.At, Links: []v1.SDNLinkDirection{}, Promises: []v1.SDNPromise{}}
 	for _, n := range s.Switches {
@@ -212,6 +221,7 @@ func (c *Controller) Links(queues queueStates) v1.SDNLinks {
 	for _, p := range c.core.Promises().All() {
 		out.Promises = append(out.Promises, promiseView(p))
 	}
+	c.links, c.linksAt = out, time.Now()
 	return out
 }
 

@@ -10,9 +10,11 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/client"
@@ -160,5 +162,37 @@ func TestRemote(t *testing.T) {
 				t.Errorf("%s: %v, want %d", name, err, wanted[i])
 			}
 		}
+	}
+}
+
+// deadlines records the deadline of an answer.
+type deadlines struct {
+	*httptest.ResponseRecorder
+	write time.Time
+}
+
+func (d *deadlines) SetWriteDeadline(at time.Time) error { d.write = at; return nil }
+
+// TestReadersAreBounded: each route that reads has a deadline, and links are not made for each request.
+func TestReadersAreBounded(t *testing.T) {
+	c, _ := start(t, func(*Options) {}, nil)
+	for path, h := range map[string]http.Handler{
+		"/v1/sdn": c.Handler(nil), "/v1/sdn/flows": c.Handler(nil), "/v1/sdn/topology.svg": c.Handler(nil), "/v1/links": c.Handler(nil), "/metrics": c.Metrics(nil),
+	} {
+		w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+		h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+		if left := time.Until(w.write); w.Code != http.StatusOK || left <= 0 || left > 2*changeTimeout {
+			t.Errorf("%s: status %d, %v are left for the answer", path, w.Code, left)
+		}
+	}
+	made := func() time.Time { c.Links(nil); c.mu.Lock(); defer c.mu.Unlock(); return c.linksAt }
+	if first := made(); !slices.ContainsFunc(make([]int, 3), func(int) bool { return made().Equal(first) }) {
+		t.Error("links are made for each request")
+	}
+	c.mu.Lock()
+	c.promisesChanged()
+	c.mu.Unlock()
+	if before := time.Now(); made().Before(before) {
+		t.Error("links are those from before promises changed")
 	}
 }
