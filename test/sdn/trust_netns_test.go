@@ -235,6 +235,9 @@ func TestForgottenTables(t *testing.T) {
 		return nil
 	})
 	t.Logf("packets pass again after %v", time.Since(began))
+	if n := strings.Count(b.weir.Said(), "switch lost its entries: sending them again"); n != 1 {
+		t.Errorf("the controller said %d times that it sends entries again", n)
+	}
 	b.queuedBy(46, "2", send)
 	if got := b.markOf(seen, send); got != tosEF {
 		t.Errorf("EF arrives as %#x", got)

@@ -197,6 +197,9 @@ let it --watch. --remove takes the queues back.`,
 		if len(f.ovsdb) > 1 {
 			return cmdline.Usagef("--ovsdb: a bridge is in one database")
 		}
+		if remove && (watch || set.Changed("by")) {
+			return cmdline.Usagef("--remove takes neither --by nor --watch: it removes the queues of the bridge once, whatever chose them")
+		}
 		if remove {
 			return giveBack(cmd.Context(), cmd, f.ovsdb, args[0])
 		}

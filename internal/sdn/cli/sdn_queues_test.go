@@ -48,6 +48,15 @@ func TestSDNQueueFile(t *testing.T) {
 	}
 }
 
+// TestQueuesRemove: --remove says which flags it has no use for.
+func TestQueuesRemove(t *testing.T) {
+	for _, flag := range []string{"--watch", "--by=pcp"} {
+		if code, _, stderr := run("queues", "br0", "--remove", flag); code != cmdline.Usage || !strings.Contains(stderr, "--remove takes neither --by nor --watch") {
+			t.Errorf("%s: exit code %d: %s", flag, code, stderr)
+		}
+	}
+}
+
 // TestTrustBound: the bound of EF at a trusted port follows from its queues and its rate: the one given,
 // or the one in the database, which of a tap device has none.
 func TestTrustBound(t *testing.T) {

@@ -186,7 +186,13 @@ func (s *conn) takeStats(now time.Time, m *openflow.MultipartReply) {
 		last := m.Flags&openflow.OFPMPF_REPLY_MORE == 0 && m.XID != core.WatchXID
 		c.decide(func() []core.Command { return c.core.FlowStats(now, d, *list, last) })
 	case *openflow.AggregateStats:
-		c.decide(func() []core.Command { return c.core.SetupStats(now, d, list.FlowCount) })
+		c.decide(func() []core.Command {
+			commands, lost := c.core.SetupStats(now, d, list.FlowCount)
+			if lost {
+				c.options.Log.Warn("switch lost its entries: sending them again", "dpid", d)
+			}
+			return commands
+		})
 	case *openflow.QueueStatsReply:
 		c.decide(func() []core.Command { c.core.QueueStats(now, d, *list); return nil })
 	case *openflow.MeterStatsReply:

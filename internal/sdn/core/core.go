@@ -155,7 +155,7 @@ func (c *Core) Connected(now time.Time, is Description) []Command {
 // takeOver starts to control a switch.
 func (c *Core) takeOver(sw *switchState) {
 	sw.master, sw.since, sw.asking = true, c.now, false
-	sw.found = map[uint64]bool{}
+	sw.found, sw.base = map[uint64]bool{}, baseSent
 	sw.forgetEntries()
 	c.switches.setUp(sw)
 	c.marks.setUp(sw)
@@ -225,8 +225,8 @@ func (c *Core) Tick(now time.Time) []Command {
 		c.blockLoops()
 	}
 	for _, sw := range c.switches.byID {
-		if sw.missingBase && sw.obeys() && !c.now.Before(sw.fullUntil) {
-			sw.missingBase = false
+		if sw.base == baseRefused && sw.obeys() && !c.now.Before(sw.fullUntil) {
+			sw.base = baseSent
 			sw.forgetEntries()
 			c.switches.setUp(sw)
 			c.marks.setUp(sw)
@@ -501,14 +501,21 @@ func (c *Core) FlowStats(now time.Time, d topology.DPID, list []openflow.FlowSta
 	return c.finish()
 }
 
-// SetupStats handles the number of a switch's entries that are always there. A switch without any lost
-// its tables while it was connected, and gets all entries again.
-func (c *Core) SetupStats(now time.Time, d topology.DPID, entries uint32) []Command {
+// SetupStats handles the number of a switch's entries that are always there. A switch that had some and
+// has none lost its tables while it was connected, and gets all entries again. One that has counted none
+// since it got them may be unable to count by cookie.
+func (c *Core) SetupStats(now time.Time, d topology.DPID, entries uint32) (commands []Command, lost bool) {
 	c.advance(now)
-	if sw := c.switches.byID[d]; sw != nil && sw.obeys() && entries == 0 && !sw.missingBase {
-		c.takeOver(sw)
+	if sw := c.switches.byID[d]; sw != nil && sw.obeys() {
+		switch {
+		case entries > 0 && sw.base == baseSent:
+			sw.base = baseCounted
+		case entries == 0 && sw.base == baseCounted:
+			lost = true
+			c.takeOver(sw)
+		}
 	}
-	return c.finish()
+	return c.finish(), lost
 }
 
 // complete computes the rest of an adopted flow's path once both stations are known. If

@@ -511,7 +511,7 @@ func (l *flows) tableFull(sw *switchState, data []byte) {
 		return
 	}
 	if cookie&cookieKindMask != cookieFlow { // of a station or a broadcast: the switch must get it later
-		sw.missingBase = true
+		sw.base = baseRefused
 		return
 	}
 	f := l.byID[cookie&cookieIDMask]

@@ -318,3 +318,18 @@ func TestTagsAndLengths(t *testing.T) {
 		t.Errorf("a length: %+v", f)
 	}
 }
+
+// TestLostTables: a switch that loses its entries gets them again once; one that never counts any by
+// their cookies is not set up at each statistics.
+func TestLostTables(t *testing.T) {
+	w, _, _ := twoSwitches(t)
+	for i, c := range []struct {
+		entries uint32
+		lost    bool
+	}{{0, true}, {0, false}, {0, false}, {2, false}, {0, true}} {
+		commands, lost := w.core.SetupStats(w.now, 1, c.entries)
+		if lost != c.lost || len(commands) > 0 != c.lost {
+			t.Errorf("answer %d, %d entries: lost is %v with %d messages", i, c.entries, lost, len(commands))
+		}
+	}
+}

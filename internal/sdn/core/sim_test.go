@@ -221,7 +221,8 @@ func (w *world) do(commands []Command) {
 				w.do(w.core.FlowStats(w.now, s.dpid, s.stats(body, w.now), m.XID != WatchXID))
 			case *openflow.AggregateStatsRequest:
 				of := openflow.FlowStatsRequest{FlowFilter: body.FlowFilter}
-				w.do(w.core.SetupStats(w.now, s.dpid, uint32(len(s.stats(&of, w.now)))))
+				commands, _ := w.core.SetupStats(w.now, s.dpid, uint32(len(s.stats(&of, w.now))))
+				w.do(commands)
 			case *openflow.MeterStatsRequest:
 				var list []openflow.MeterStats
 				for id, m := range s.meters {

@@ -55,8 +55,8 @@ type switchState struct {
 	ingress       flowSet                   // flows that enter here
 	flooded       map[uint32]flood          // broadcast entries by ingress port; 0 is any other port
 	fullUntil     time.Time
-	withoutQueues bool            // it refuses the action set_queue
-	missingBase   bool            // its full table refused entries that are not of single flows
+	withoutQueues bool // it refuses the action set_queue
+	base          baseState
 	asked         time.Time       // time of the last flow statistics request
 	asking        bool            // that request is unanswered
 	found         map[uint64]bool // flow numbers in the first statistics; nil once those are complete
@@ -64,6 +64,15 @@ type switchState struct {
 	limited       time.Time       // when its meter last seemed to drop packets
 	marks         marking
 }
+
+// baseState is what is known of a switch's entries that are not of single flows.
+type baseState uint8
+
+const (
+	baseSent    baseState = iota // no statistics have counted them yet
+	baseCounted                  // statistics have counted some since they were sent
+	baseRefused                  // a full table refused some
+)
 
 type port struct {
 	desc      openflow.PortDesc

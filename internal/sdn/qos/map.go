@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
@@ -242,11 +243,14 @@ func ParseBy(s string) (By, error) {
 		by.Mask = math.MaxUint32
 		return by, nil
 	case by.Field == FieldMark:
-		if bits, err := strconv.ParseUint(mask, 0, 32); err == nil && bits != 0 {
-			by.Mask = uint32(bits)
-			return by, nil
+		ones, err := strconv.ParseUint(mask, 0, 32)
+		if by.Mask = uint32(ones); err != nil || ones == 0 {
+			return by, fmt.Errorf("%q: %q is no mask of 32 bits such as 0xf0", s, mask)
 		}
-		return by, fmt.Errorf("%q: %q is no mask of 32 bits such as 0xf0", s, mask)
+		if bits.OnesCount32(by.Mask) != bits.Len32(by.Mask)-bits.TrailingZeros32(by.Mask) {
+			return by, fmt.Errorf("%q: the bits of the mask are not side by side: write for example mark/0xf or mark/0xf00", s)
+		}
+		return by, nil
 	}
 	return by, fmt.Errorf("%q is not dscp, pcp, mark or mark/MASK", s)
 }

@@ -159,7 +159,7 @@ func TestOfMarks(t *testing.T) {
 func TestParseBy(t *testing.T) {
 	m := Shares{EFMax: 0.5, AFMin: 0.3}.Map()
 	for text, want := range map[string]string{
-		"PCP": "map[2:1 3:1 4:1 5:2 6:2 7:2]", "mark": "map[1:1 2:2] 4294967295", "mark/0xf0": "map[1:1 2:2] 240", "mark/12": "map[1:1 2:2] 12",
+		"PCP": "map[2:1 3:1 4:1 5:2 6:2 7:2]", "mark": "map[1:1 2:2] 4294967295", "mark/0xf0": "map[1:1 2:2] 240", "mark/12": "map[1:1 2:2] 12", "mark/0x80000000": "map[1:1 2:2] 2147483648",
 	} {
 		by, err := ParseBy(text)
 		got := fmt.Sprint(m.OfMarks(by))
@@ -170,7 +170,7 @@ func TestParseBy(t *testing.T) {
 			t.Errorf("%s: %s, %v, want %s", text, got, err, want)
 		}
 	}
-	for text, says := range map[string]string{"tos": "is not dscp", "pcp/7": "is not dscp", "": "is not dscp", "mark/": "no mask", "mark/0": "no mask", "mark/0x1ffffffff": "no mask"} {
+	for text, says := range map[string]string{"tos": "is not dscp", "pcp/7": "is not dscp", "": "is not dscp", "mark/": "no mask", "mark/0": "no mask", "mark/0x1ffffffff": "no mask", "mark/0x101": "not side by side: write for example"} {
 		if _, err := ParseBy(text); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %v, want %q", text, err, says)
 		}
