@@ -70,6 +70,9 @@ func newSwitched(t *testing.T) *switched {
 	s.ovs, err = testbed.NewOVS(ctx, t.TempDir(), s.kernel)
 	must.Succeed(t, err)
 	t.Cleanup(s.ovs.Close)
+	if err := s.ovs.GoFirst(); err != nil {
+		t.Log(err)
+	}
 	for i := range 3 {
 		must.Succeed(t, s.ovs.AddBridge(ctx, fmt.Sprintf("br%d", i+1), fmt.Sprintf("other-config:datapath-id=%016x", 0xa1+i)))
 	}

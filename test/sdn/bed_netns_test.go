@@ -72,6 +72,9 @@ func newBedOf(t *testing.T, kernel bool) *bed {
 			t.Logf("ovs-vswitchd: %s", tail(string(log), 3000))
 		}
 	})
+	if err := b.GoFirst(); err != nil {
+		t.Log(err)
+	}
 	return b
 }
 

@@ -81,12 +81,15 @@ func New(address string, o Options) (*Client, error) {
 		return Unix(address), nil
 	}
 	peer, err := remote("the agent", ErrNoAgent, "`listen` in its configuration", address, o)
-	return &Client{peer}, err
+	if err != nil {
+		return nil, err
+	}
+	return &Client{peer}, nil
 }
 
-// remote returns the peer of a daemon that listens at https://HOST:PORT. Errors of a connection are
-// silent, if nothing listens there, with the setting that makes it listen.
-func remote(name string, silent error, setting, address string, o Options) (*transport.Peer, error) {
+// remote returns the peer of a daemon that listens at https://HOST:PORT. A refused connection returns
+// the error notListening, with the setting that makes the daemon listen.
+func remote(name string, notListening error, setting, address string, o Options) (*transport.Peer, error) {
 	parsed, err := url.Parse(address)
 	switch {
 	case err != nil, parsed.Scheme != "https", parsed.Port() == "", parsed.Hostname() == "":
@@ -105,7 +108,7 @@ func remote(name string, silent error, setting, address string, o Options) (*tra
 		}),
 		Unreachable: func(err error) error {
 			if errors.Is(err, syscall.ECONNREFUSED) {
-				return fmt.Errorf("%w at %s: start one there with %s", silent, base, setting)
+				return fmt.Errorf("%w at %s: start one there with %s", notListening, base, setting)
 			}
 			return distrusted(name, base, err)
 		},

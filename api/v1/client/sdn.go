@@ -31,7 +31,10 @@ func OpenSDN(address string, o Options) (*SDN, error) {
 		return NewSDN(address), nil
 	}
 	peer, err := remote("the controller", ErrNoController, "--api of `weir sdn run`", address, o)
-	return &SDN{peer}, err
+	if err != nil {
+		return nil, err
+	}
+	return &SDN{peer}, nil
 }
 
 // NewSDN returns a client of the controller at a Unix socket.

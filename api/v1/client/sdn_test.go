@@ -62,7 +62,8 @@ func TestOpenSDN(t *testing.T) {
 	for address, says := range map[string]string{
 		"/run/x.sock": "", "https://sdn:7485": "", "http://sdn:7485": "is not where the controller listens", "https://sdn": "is not where the controller listens",
 	} {
-		if _, err := OpenSDN(address, Options{}); (err == nil) != (says == "") || err != nil && !strings.Contains(err.Error(), says) {
+		c, err := OpenSDN(address, Options{})
+		if (c == nil) != (err != nil) || (err == nil) != (says == "") || err != nil && !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", address, err)
 		}
 	}

@@ -20,7 +20,7 @@ const (
 	MarkPacket                 // skb->mark
 )
 
-// Marks are the classes of packets by their mark. Without classes they are none.
+// Marks are the classes of packets by their mark. Without any class there is no filter.
 type Marks struct {
 	Kind MarkKind
 	// Mask are the bits of skb->mark that hold the value.

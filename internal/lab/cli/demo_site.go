@@ -55,7 +55,8 @@ measured where packets arrive.
 
 Queues of switches take Open vSwitch's module in the kernel (modprobe openvswitch). Without
 it the switches run in user space, which sends nothing to queues: then only the uplinks are
-filled, and the demo says so.
+filled, and the demo says so. Its ovs-vswitchd goes before all other programs of this
+machine then (SCHED_FIFO): waiting for a processor would delay the call.
 
 Everything is in network namespaces with addresses from 198.18.0.0/15. All of it is removed
 at the end, also when interrupted. Needs root and Open vSwitch installed (it need not run).`,
@@ -123,6 +124,9 @@ func (d *siteDemo) setUp(ctx context.Context) (err error) {
 	d.say("Making two switches of an Open vSwitch %s, and a link between them.", datapath)
 	if d.ovs, err = testbed.NewOVS(ctx, d.dir, d.kernel); err != nil {
 		return err
+	}
+	if err := d.ovs.GoFirst(); err != nil {
+		d.say("Other programs may delay the call: %v.", err)
 	}
 	rate := policy.FormatRate(siteLinkBPS)
 	d.say("Starting weir sdn run --ovsdb ... --rate %s --trust n1 --trust n2.", rate)

@@ -22,6 +22,7 @@ type OVS struct {
 	Space *Process
 	// Database is ovsdb-server.
 	Database  *Process
+	daemon    *Process   // ovs-vswitchd
 	processes []*Process // in the order of their start
 }
 
@@ -84,16 +85,23 @@ func NewOVS(ctx context.Context, dir string, kernel bool) (_ *OVS, err error) {
 	if !kernel {
 		args = append(args, "--disable-system")
 	}
-	daemon, err := o.Start(o.Space, "ovs-vswitchd", args...)
-	if err != nil {
+	if o.daemon, err = o.Start(o.Space, "ovs-vswitchd", args...); err != nil {
 		return nil, err
 	}
-	if !kernel {
-		// A switch has processors of its own: where the kernel lets it, this one goes before other programs.
-		urgent := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}
-		_ = unix.SchedSetAttr(daemon.Pid(), &urgent, 0)
-	}
 	return o, nil
+}
+
+// GoFirst schedules a datapath in user space before all other programs of the machine (SCHED_FIFO): a
+// switch has processors of its own. It changes nothing for the kernel's datapath.
+func (o *OVS) GoFirst() error {
+	if o.kernel {
+		return nil
+	}
+	urgent := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}
+	if err := unix.SchedSetAttr(o.daemon.Pid(), &urgent, 0); err != nil {
+		return fmt.Errorf("schedule ovs-vswitchd before other programs: %w", err)
+	}
+	return nil
 }
 
 // Close ends all processes, the last one first.
