@@ -232,7 +232,7 @@ func (*Backend) Owns(qdiscs []kernel.Qdisc) bool { return ownRoot(qdiscs) >= 0 }
 // ownRoot returns the index of the root qdisc if it is this scheduler's, or -1.
 func ownRoot(qdiscs []kernel.Qdisc) int {
 	return slices.IndexFunc(qdiscs, func(q kernel.Qdisc) bool {
-		return q.Parent == kernel.HandleRoot && q.Handle == directHandle
+		return q.Parent == kernel.HandleRoot && q.Handle == directHandle && q.Options.Kind() == kernel.HTB{}.Kind()
 	})
 }
 

@@ -284,10 +284,11 @@ func TestOwns(t *testing.T) {
 		want   bool
 	}{
 		{nil, false},
-		{[]kernel.Qdisc{{Handle: directHandle, Parent: kernel.HandleRoot}}, true},
-		{[]kernel.Qdisc{{Handle: htbHandle, Parent: kernel.HandleRoot}}, false},
-		{[]kernel.Qdisc{{Handle: kernel.NewHandle(1, 0), Parent: kernel.HandleRoot}, {Handle: linkHandle, Parent: kernel.NewHandle(1, 1)}}, false},
-		{[]kernel.Qdisc{{Handle: kernel.NewHandle(0xffff, 0), Parent: kernel.HandleIngress}, {Handle: directHandle, Parent: kernel.HandleRoot}}, true},
+		{[]kernel.Qdisc{{Handle: directHandle, Parent: kernel.HandleRoot, Options: kernel.HTB{}}}, true},
+		{[]kernel.Qdisc{{Handle: directHandle, Parent: kernel.HandleRoot, Options: kernel.Unknown{Name: "prio"}}}, false},
+		{[]kernel.Qdisc{{Handle: htbHandle, Parent: kernel.HandleRoot, Options: kernel.HTB{}}}, false},
+		{[]kernel.Qdisc{{Handle: kernel.NewHandle(1, 0), Parent: kernel.HandleRoot, Options: kernel.HTB{}}, {Handle: linkHandle, Parent: kernel.NewHandle(1, 1), Options: kernel.HTB{}}}, false},
+		{[]kernel.Qdisc{{Handle: kernel.NewHandle(0xffff, 0), Parent: kernel.HandleIngress, Options: kernel.HTB{}}, {Handle: directHandle, Parent: kernel.HandleRoot, Options: kernel.HTB{}}}, true},
 	} {
 		if got := (*Backend)(nil).Owns(tc.qdiscs); got != tc.want {
 			t.Errorf("Owns(%v) = %t", tc.qdiscs, got)

@@ -242,7 +242,6 @@ func TestPlanStartsAnew(t *testing.T) {
 		name   string
 		before func(d *device)
 	}{
-		{"the root is of another kind", func(d *device) { d.qdiscs[0].Options = kernel.Unknown{Name: "prio"} }},
 		{"the link is of another kind", func(d *device) { d.qdiscs[d.qdisc(linkHandle)].Options = kernel.Unknown{Name: "prio"} }},
 		{"the way past the classes has another default", func(d *device) {
 			d.qdiscs[d.qdisc(directHandle)].Options = kernel.HTB{DefaultMinor: 2, DirectPackets: directPackets}
