@@ -274,6 +274,7 @@ func (*fakeMachine) Restore(int, []kernel.SavedObject) error { return nil }
 func (m *fakeMachine) DeleteRoot(int) error                  { m.foreign = nil; return nil }
 func (m *fakeMachine) Scheduler(int) uplink.Scheduler        { return m.scheduler }
 func (m *fakeMachine) Classified(int) (bool, error)          { return m.classifier.attached, nil }
+func (m *fakeMachine) HasClassifier(i int) (bool, error)     { return m.Classified(i) }
 func (m *fakeMachine) Declassify(int) error                  { m.classifier.attached = false; return nil }
 
 func (*fakeMachine) Obstacle(int) (string, error) { return "", nil }

@@ -180,13 +180,14 @@ func (m machines) Save(i int) ([]kernel.SavedObject, error) { return m.at(i).Sav
 func (m machines) Restore(i int, objects []kernel.SavedObject) error {
 	return m.at(i).Restore(i, objects)
 }
-func (m machines) DeleteRoot(i int) error           { return m.at(i).DeleteRoot(i) }
-func (m machines) Scheduler(i int) uplink.Scheduler { return m.at(i).Scheduler(i) }
-func (m machines) Classified(i int) (bool, error)   { return m.at(i).Classified(i) }
-func (m machines) Declassify(i int) error           { return m.at(i).Declassify(i) }
-func (machines) Obstacle(int) (string, error)       { return "", nil }
-func (machines) Discard(string) error               { return nil }
-func (machines) Close() error                       { return nil }
+func (m machines) DeleteRoot(i int) error            { return m.at(i).DeleteRoot(i) }
+func (m machines) Scheduler(i int) uplink.Scheduler  { return m.at(i).Scheduler(i) }
+func (m machines) Classified(i int) (bool, error)    { return m.at(i).Classified(i) }
+func (m machines) HasClassifier(i int) (bool, error) { return m.Classified(i) }
+func (m machines) Declassify(i int) error            { return m.at(i).Declassify(i) }
+func (machines) Obstacle(int) (string, error)        { return "", nil }
+func (machines) Discard(string) error                { return nil }
+func (machines) Close() error                        { return nil }
 
 func (m machines) Incoming(func() (string, int)) uplink.Machine { return m }
 

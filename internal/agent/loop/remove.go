@@ -77,10 +77,7 @@ func Remove(stateDir, device string) (done []string, err error) {
 	defer machine.Close()
 	// Keyed by name; true if the state file has an entry.
 	uplinks := map[string]bool{}
-	found, err := uplink.Find(machine)
-	if err != nil {
-		return nil, err
-	}
+	found, findErr := uplink.Find(machine)
 	for name, link := range found {
 		if store.NameOf(link.Index) == "" {
 			uplinks[name] = false
@@ -97,7 +94,7 @@ func Remove(stateDir, device string) (done []string, err error) {
 			return nil, fmt.Errorf("there is no network device %q here", device)
 		}
 	}
-	var errs []error
+	errs := []error{findErr}
 	for _, c := range store.Containers {
 		errs = append(errs, attach.Undo(c.NetNSPath, c.Number, recalledDevices(c.Attached)))
 		if c.CgroupPath == "" {

@@ -34,7 +34,9 @@ type Machine interface {
 	// OpenClassifier attaches the classifier, or adopts an attached one. Delays may be nil:
 	// everything else works without.
 	OpenClassifier(ifindex int, majors sched.Majors) (identity.Classifier, Delays, error)
+	// Classified reports whether the classifier works, HasClassifier whether it is attached at all.
 	Classified(ifindex int) (bool, error)
+	HasClassifier(ifindex int) (bool, error)
 	// Obstacle says why nothing may be shared at a device; "" for no reason.
 	Obstacle(ifindex int) (string, error)
 	Declassify(ifindex int) error
@@ -147,6 +149,9 @@ func delaysOf(classifier *identity.Uplink) Delays {
 // Classified implements Machine.
 func (*Host) Classified(ifindex int) (bool, error) { return identity.UplinkAttached(ifindex) }
 
+// HasClassifier implements Machine.
+func (*Host) HasClassifier(ifindex int) (bool, error) { return identity.HasUplink(ifindex) }
+
 // Declassify implements Machine.
 func (*Host) Declassify(ifindex int) error { return identity.DetachUplink(ifindex) }
 
@@ -186,28 +191,29 @@ func GiveBack(name string, machine Machine, store *state.Store) (bool, error) {
 }
 
 // Find returns the devices with Weir's scheduler or classifier, the IFBs that Weir made among them, by
-// name. It needs no state file.
+// name. It needs no state file. A device that cannot be asked is left out and part of the error.
 func Find(machine Machine) (map[string]kernel.Link, error) {
 	links, err := machine.Links()
 	if err != nil {
 		return nil, err
 	}
 	found := map[string]kernel.Link{}
+	var errs []error
 	for _, link := range links {
 		owner, _, err := root(machine, machine.Scheduler(link.Index), link.Index)
 		there := owner == ownerWeir
 		if err == nil && !there {
-			there, err = machine.Classified(link.Index)
+			there, err = machine.HasClassifier(link.Index)
 		}
 		switch {
 		case errors.Is(err, kernel.ErrNoLink):
 		case err != nil:
-			return nil, err
+			errs = append(errs, fmt.Errorf("look for Weir at %s: %w", link.Name, err))
 		case there:
 			found[link.Name] = link
 		}
 	}
-	return found, nil
+	return found, errors.Join(errs...)
 }
 
 func savedQueueing(objects []kernel.SavedObject) []state.Queueing {

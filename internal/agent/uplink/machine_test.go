@@ -122,6 +122,11 @@ func (m *fakeMachine) Classified(ifindex int) (bool, error) {
 	return err == nil && d.classifier != nil, errors.Join(err, m.fail["Classified"])
 }
 
+func (m *fakeMachine) HasClassifier(ifindex int) (bool, error) {
+	d, err := m.device(ifindex)
+	return err == nil && d.classifier != nil, errors.Join(err, m.fail["HasClassifier"])
+}
+
 func (m *fakeMachine) Declassify(ifindex int) error {
 	d, err := m.device(ifindex)
 	if err == nil {

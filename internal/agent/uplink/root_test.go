@@ -1,6 +1,8 @@
 package uplink
 
 import (
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/weir-project/weir/internal/datapath/htb"
@@ -28,5 +30,26 @@ func TestConfiguredRoot(t *testing.T) {
 		if (got != nil) != (tc.want != 0) || got != nil && got.Handle != tc.want {
 			t.Errorf("%s: %v", tc.name, got)
 		}
+	}
+}
+
+// TestFind: a classifier counts that no longer works, a device that is gone since the list does not,
+// and one that cannot be asked keeps no other from being found.
+func TestFind(t *testing.T) {
+	m := newMachine()
+	m.add(3, "up0", 0).root = ourRoot
+	m.add(4, "up1", 0).classifier = &fakeClassifier{}
+	m.add(5, "lan0", 0)
+	m.fail["Classified"] = errors.New("another program comes first")
+	if found, err := Find(m); err != nil || len(found) != 2 || found["up0"].Index != 3 || found["up1"].Index != 4 {
+		t.Errorf("found %v, %v", found, err)
+	}
+	m.fail["HasClassifier"] = kernel.ErrNoLink
+	if found, err := Find(m); err != nil || len(found) != 1 || found["up0"].Index != 3 {
+		t.Errorf("with devices gone: found %v, %v", found, err)
+	}
+	m.fail["HasClassifier"] = errors.New("no memory")
+	if found, err := Find(m); err == nil || !strings.Contains(err.Error(), "lan0: no memory") || len(found) != 1 || found["up0"].Index != 3 {
+		t.Errorf("with devices that cannot be asked: found %v, %v", found, err)
 	}
 }

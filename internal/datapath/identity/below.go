@@ -76,11 +76,10 @@ func belowAttached(ifindex int) (bool, error) {
 		return false, err
 	}
 	for _, l := range below {
-		program, err := kernel.Hook{Ifindex: l.Index, Egress: true}.Find(belowProgWeirBelow)
-		if err != nil || program == nil {
+		has, err := kernel.Hook{Ifindex: l.Index, Egress: true}.Has(belowProgWeirBelow)
+		if err != nil || !has {
 			return false, err
 		}
-		program.Close()
 	}
 	return true, nil
 }
@@ -113,12 +112,8 @@ func belowAnother(lower, ifindex int) (bool, error) {
 		if l.Index == ifindex {
 			continue
 		}
-		program, err := kernel.Hook{Ifindex: l.Index, Egress: true}.Find(uplinkProgWeirUplink)
-		if err != nil || program != nil {
-			if program != nil {
-				program.Close()
-			}
-			return err == nil, err
+		if has, err := HasUplink(l.Index); has || err != nil && !errors.Is(err, kernel.ErrNoLink) {
+			return has, err
 		}
 	}
 	return false, nil

@@ -17,10 +17,10 @@ import (
 )
 
 // passer is a program that lets every packet pass without any other seeing it.
-func (b *bed) passer() *ebpf.Program {
+func (b *bed) passer(name string) *ebpf.Program {
 	b.t.Helper()
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name: "pass", Type: ebpf.SchedCLS, License: "GPL",
+		Name: name, Type: ebpf.SchedCLS, License: "GPL",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}, // TC_ACT_OK
 	})
 	must.Succeed(b.t, err)
@@ -45,7 +45,7 @@ func TestTapComesFirst(t *testing.T) {
 			b := newBed(t)
 			attach := func(tap Tap) {
 				if name == "tcx" {
-					pass := b.passer()
+					pass := b.passer("pass")
 					b.inHost(func() error { return byTCX(pass, tap.Ifindex, ebpf.AttachTCXIngress) })
 					return
 				}
@@ -84,7 +84,24 @@ func TestTapComesFirst(t *testing.T) {
 	}
 }
 
-// The same of the uplink's classifier.
+// Taps of another version, whose constants cannot be read, are detached by name.
+func TestDetachTapsOfAnotherVersion(t *testing.T) {
+	b := newBed(t)
+	one := b.bridgeContainer("one")
+	tap := b.inspect(one)[0].Tap
+	b.inHost(func() error { return tap.hook().Attach(b.passer(tapProgWeirTap), nil) })
+	for _, want := range []int{1, 0} {
+		b.inHost(func() error {
+			count, err := DetachTaps()
+			if count != want {
+				t.Errorf("detached from %d taps, want %d", count, want)
+			}
+			return err
+		})
+	}
+}
+
+// What comes before the uplink's classifier is noticed, and the classifier put first again.
 func TestUplinkComesFirst(t *testing.T) {
 	if err := kernel.ProbeTCX(); err != nil {
 		t.Skipf("this kernel has no tcx: %v", err)
@@ -102,9 +119,16 @@ func TestUplinkComesFirst(t *testing.T) {
 		})
 	}
 	attached(true)
-	pass := b.passer()
+	pass := b.passer("pass")
 	b.inHost(func() error { return byTCX(pass, b.ifindex, ebpf.AttachTCXEgress) })
 	attached(false)
+	b.inHost(func() error {
+		has, err := HasUplink(b.ifindex)
+		if !has {
+			t.Error("a classifier that is not first is not found")
+		}
+		return err
+	})
 	b.open()
 	attached(true)
 	b.expect("first again", NumberHost, frameBytes(target), func() { b.sendIn(b.hostNS(), target, 0) })

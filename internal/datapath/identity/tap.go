@@ -120,8 +120,8 @@ func DetachTap(tap Tap) error {
 	return errors.Join(tap.hook().Detach(tapProgWeirTap), tap.back().Detach(flowProgWeirBack))
 }
 
-// DetachTaps removes the programs from the taps at all veths of the current namespace, and returns how
-// many these were.
+// DetachTaps removes the programs, of whatever version, from the taps at all veths of the current
+// namespace, and returns how many these were.
 func DetachTaps() (count int, err error) {
 	links, err := kernel.Links()
 	if err != nil {
@@ -133,12 +133,14 @@ func DetachTaps() (count int, err error) {
 			continue
 		}
 		tap := Tap{Ifindex: l.Index}
-		number, err := TapNumber(tap)
-		if number != 0 {
+		has, err := tap.hook().Has(tapProgWeirTap)
+		if has {
 			count++
 			err = DetachTap(tap)
 		}
-		errs = append(errs, err)
+		if !errors.Is(err, kernel.ErrNoLink) { // gone since the list
+			errs = append(errs, err)
+		}
 	}
 	return count, errors.Join(errs...)
 }

@@ -422,6 +422,11 @@ func (u *Uplink) close() {
 	u.classes.activities.Close()
 }
 
+// HasUplink reports whether a device has a classifier, working or not. Errors: kernel.ErrNoLink.
+func HasUplink(ifindex int) (bool, error) {
+	return kernel.Hook{Ifindex: ifindex, Egress: true}.Has(uplinkProgWeirUplink)
+}
+
 // UplinkAttached reports whether a device has a working classifier: it sees all packets (no program
 // of others comes first), and the devices below restore priorities. OpenUplink repairs both.
 func UplinkAttached(ifindex int) (bool, error) {

@@ -56,10 +56,19 @@ func (h Hook) clsact() uint32 {
 var ErrNotFirst = errors.New("another program comes first there")
 
 // Find opens the attached program of that name; nil if there is none. The caller closes it. Errors:
-// ErrNoNetNS.
+// ErrNoNetNS, ErrNoLink.
 func (h Hook) Find(name string) (program *ebpf.Program, err error) {
 	program, _, err = h.FindPlace(name)
 	return program, err
+}
+
+// Has reports whether a program of that name is attached. Errors: those of Find.
+func (h Hook) Has(name string) (bool, error) {
+	program, err := h.Find(name)
+	if program != nil {
+		_ = program.Close()
+	}
+	return program != nil, err
 }
 
 // FindPlace opens a program as Find does, and reports whether it runs before all others. The
@@ -202,7 +211,8 @@ func (a attached) name() (string, error) {
 	return cmp.Or(info.Name, fmt.Sprintf("program %d", a.id)), nil
 }
 
-// programs lists the attached programs and filters in the order in which they see packets.
+// programs lists the attached programs and filters in the order in which they see packets. Errors:
+// ErrNoLink.
 func (h Hook) programs() ([]attached, error) {
 	var all []attached
 	result, err := link.QueryPrograms(link.QueryOptions{Target: h.Ifindex, Attach: h.tcx()})
@@ -214,6 +224,8 @@ func (h Hook) programs() ([]attached, error) {
 		if h.Egress {
 			return all, nil
 		}
+	case errors.Is(err, unix.ENODEV):
+		return nil, ErrNoLink
 	case !lacksTCX(err):
 		return nil, fmt.Errorf("list programs of device %d: %w", h.Ifindex, err)
 	}
@@ -378,7 +390,7 @@ func (h Hook) addClsact() error {
 // Detach detaches the program of that name. A missing program, device or namespace is no error.
 func (h Hook) Detach(name string) error {
 	err := InNetNS(h.NetNSPath, func() error { return h.detach(name) })
-	if errors.Is(err, ErrNoNetNS) {
+	if errors.Is(err, ErrNoNetNS) || errors.Is(err, ErrNoLink) {
 		return nil
 	}
 	return err
@@ -386,10 +398,7 @@ func (h Hook) Detach(name string) error {
 
 func (h Hook) detach(name string) error {
 	program, _, err := h.find(name)
-	if errors.Is(err, unix.ENODEV) || program == nil && err == nil {
-		return nil
-	}
-	if err != nil {
+	if err != nil || program == nil {
 		return err
 	}
 	defer program.Close()

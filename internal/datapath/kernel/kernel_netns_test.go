@@ -270,6 +270,20 @@ func TestMarks(t *testing.T) {
 	}
 }
 
+// TestHookOfMissingDevice: a device that is gone is no unknown failure, and leaves nothing to detach.
+func TestHookOfMissingDevice(t *testing.T) {
+	if err := ProbeTCX(); err != nil {
+		t.Skipf("this kernel has no tcx: %v", err)
+	}
+	for _, egress := range []bool{false, true} {
+		h := Hook{Ifindex: 1 << 30, Egress: egress}
+		if has, err := h.Has("any"); has || !errors.Is(err, ErrNoLink) {
+			t.Errorf("egress %t: has %t, %v", egress, has, err)
+		}
+		must.Succeed(t, h.Detach("any"))
+	}
+}
+
 // sendFrames sends ten frames through the loopback device, which go on with tail behind their addresses.
 func sendFrames(tail string) error {
 	s, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
