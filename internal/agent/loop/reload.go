@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -81,7 +82,7 @@ func (a *Agent) takeSettings(settings Settings) (changes []string, err error) {
 	}
 	for u, config := range kept {
 		before, beforeBPS := u.device.Config(), u.device.RateBPS()
-		if u.reserveBasisPoints != settings.ReserveBasisPoints || before.Replace != config.Replace || before.IgnoreLinkSpeed != config.IgnoreLinkSpeed || before.In.Force != config.In.Force || before.Precision != config.Precision {
+		if u.reserveBasisPoints != settings.ReserveBasisPoints || before.Replace != config.Replace || before.IgnoreLinkSpeed != config.IgnoreLinkSpeed || before.In.Force != config.In.Force || cmp.Or(before.Precision, v1.PrecisionExact) != cmp.Or(config.Precision, v1.PrecisionExact) {
 			changes = append(changes, u.device.Name()+": reserve, precision, replace, in_force or ignore_link_speed")
 		}
 		u.reserveBasisPoints = settings.ReserveBasisPoints

@@ -60,6 +60,7 @@ func TestReloadSaysWhatChanged(t *testing.T) {
 		want   string
 	}{
 		{func() {}, "reloaded changed: nothing"},
+		{func() { next.Uplinks[0].Precision = v1.PrecisionExact }, "reloaded changed: nothing"},
 		{func() { next.Uplinks[0].RateBPS = 40e6 }, "reloaded changed: up0: rate 40mbit instead of 50mbit"},
 		{func() {
 			next.Host.Weight, next.ReserveBasisPoints, next.Rules.TrustImageLabels = 7, 1000, true
