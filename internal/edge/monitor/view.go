@@ -70,7 +70,7 @@ type Container struct {
 	// node's uplink.
 	MinBPS      uint64
 	AdmittedBPS uint64
-	// MinCut: the uplink has become too slow for what was admitted.
+	// MinCut: the uplink has become too slow for what was admitted, or is not shared.
 	MinCut bool
 	State  v1.State
 	Reason string
@@ -203,13 +203,21 @@ func share(c *v1.Container, uplink string) v1.Share {
 	return v1.Share{}
 }
 
-// admitted returns the minimum of a container that is in force at an uplink.
+// admitted returns the minimum of a container that is in force at an uplink: none while another
+// program keeps the agent from sharing it.
 func admitted(c *v1.Container, uplink string) uint64 {
-	return min(share(c, uplink).AdmittedBPS, policy.MaxRateBPS)
+	s := share(c, uplink)
+	if !s.Controlled {
+		return 0
+	}
+	return min(s.AdmittedBPS, policy.MaxRateBPS)
 }
 
-// isCut reports whether an uplink has become too slow for a minimum that was admitted there.
-func isCut(s v1.Share) bool { return s.Controlled && s.EntitledBPS < s.AdmittedBPS }
+// isCut reports whether an uplink no longer gives a minimum that was admitted there: it has become
+// too slow, or is not shared.
+func isCut(s v1.Share) bool {
+	return s.AdmittedBPS > 0 && (!s.Controlled || s.EntitledBPS < s.AdmittedBPS)
+}
 
 func (r *reading) containers(uplink string) []Container {
 	measured := map[string]*v1.MeasuredContainer{}

@@ -48,8 +48,8 @@ func TestAgents(t *testing.T) {
 			Status: v1.Status{Uplinks: []v1.Uplink{{Name: "eth0", RateBPS: 100e6, ReserveBPS: 5e6, Present: true}, {Name: "gone0", RateBPS: 1e9}}},
 			// A task of the Swarm service that is the proxy of s, and somebody else.
 			Containers: []v1.Container{
-				{ID: "1", Name: "edgeproxy-s.x2bkq.9fjw", Groups: []string{"edgeproxy-s"}, Direction: v1.Direction{Shares: []v1.Share{{Uplink: "eth0", AdmittedBPS: 40e6}}}},
-				{ID: "2", Name: "edgeproxy-other.x2bkq.7a0c", Groups: []string{"edgeproxy-other"}, Direction: v1.Direction{Shares: []v1.Share{{Uplink: "eth0", AdmittedBPS: 7e6}}}},
+				{ID: "1", Name: "edgeproxy-s.x2bkq.9fjw", Groups: []string{"edgeproxy-s"}, Direction: v1.Direction{Shares: []v1.Share{{Uplink: "eth0", Controlled: true, AdmittedBPS: 40e6}}}},
+				{ID: "2", Name: "edgeproxy-other.x2bkq.7a0c", Groups: []string{"edgeproxy-other"}, Direction: v1.Direction{Shares: []v1.Share{{Uplink: "eth0", Controlled: true, AdmittedBPS: 7e6}}}},
 			},
 		})
 	})

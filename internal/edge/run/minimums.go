@@ -128,6 +128,17 @@ func (o *observation) containers(n *Measured) (list []minimums.Container) {
 	return list
 }
 
+// lackingBPS returns the part of a service's minimums that a node's agent has been told and does not
+// give.
+func (o *observation) lackingBPS(n *Measured, service string) (bps uint64) {
+	for _, c := range o.containers(n) {
+		if c.Service == service {
+			bps += c.MinBPS - min(c.MinBPS, c.AdmittedBPS)
+		}
+	}
+	return bps
+}
+
 // tellAgents tells agents what is not in force yet, each in the background and one round at a time.
 func (m *Manager) tellAgents(o *observation, s *claimStep) {
 	m.journal.fail(problem{err: s.err})

@@ -307,6 +307,12 @@ func TestOneEngine(t *testing.T) {
 	if shown := again.wire(o, "shop"); len(shown) != 1 || !reflect.DeepEqual(shown[0], want) || !maps.Equal(o.promises, ledger.promises) {
 		t.Errorf("%+v", shown)
 	}
+	// While the uplink is not shared nothing is shown as in force, and it stays promised.
+	o.nodes[0].Reported.Containers[0].AdmittedBPS = 0
+	want.InForceBPS, want.Places[0].State = 0, v1.PromiseWaiting
+	if shown := again.wire(o, "shop"); len(shown) != 1 || !reflect.DeepEqual(shown[0], want) {
+		t.Errorf("not shared: %+v", shown)
+	}
 }
 
 // TestShortfall: why users may have less than the minimum is said at the claim, at the instance, at

@@ -248,7 +248,7 @@ func (s *claimStep) wire(o *observation, service string) (list []edge.Claim) {
 			}
 			uplink := edge.Place{Where: "uplink", PromisedBPS: claim.PromisedBPS, State: edge.PlaceUnknown}
 			if measured := o.measured(node); measured != nil && measured.Reported.State == monitor.StateReady {
-				claim.InForceBPS = s.inForce[at]
+				claim.InForceBPS = s.inForce[at] - min(s.inForce[at], o.lackingBPS(measured, service))
 				if uplink.State = v1.PromiseInForce; claim.InForceBPS < claim.PromisedBPS {
 					uplink.State = v1.PromiseWaiting
 				}
