@@ -456,6 +456,8 @@ func (o *observation) placesToUsers(at engine.Entry, n engine.Need, promisedBPS 
 		all.State, all.Reason = edge.PlaceUnknown, why
 	case p.ID == "":
 		all.State, all.Reason = v1.PromiseWaiting, "the controller of switches does not have it yet"
+	case why == "" && p.SDNPromiseRequest != o.request(at, promisedBPS):
+		all.State, all.Reason = v1.PromiseWaiting, fmt.Sprintf("the controller of switches still keeps %s at port %d", policy.FormatRate(p.MinBPS), p.Port)
 	default:
 		all.State, all.Reason = p.State, p.Reason
 		if promisedBPS < n.UsersBPS() {
