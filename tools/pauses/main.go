@@ -41,9 +41,10 @@ const (
 )
 
 // judged matches the command lines of processes that tests judge or measure with. What a sender, a
-// service or its proxy does not send while it stands still, others get, and users wait for, rightly.
-var judged = regexp.MustCompile(`^(weir (agent|bench|demo)|weir-edge (run|profile|repository)|weir-sdn (run|queues)|` +
-	`haproxy|weir-lab (bench|demo|traffic (pages|pauses|ping|port|send|stream))) `)
+// service, its proxy or a switch does not send while it stands still, others get, and users wait for,
+// rightly.
+var judged = regexp.MustCompile(`^(weir (agent|bench|demo)|weir-edge (run|profile|repository)|weir[- ]sdn (run|queues)|` +
+	`haproxy|ovs-vswitchd|weir-lab (bench|demo|traffic (pages|pauses|ping|port|send|stream))) `)
 
 // untouched are programs that are not stopped during a test, by the beginning of their names.
 var untouched = map[string]string{

@@ -45,6 +45,7 @@ func TestHelpersAreStoppedAndContinued(t *testing.T) {
 func TestJudgedAreNotStopped(t *testing.T) {
 	for line, want := range map[string]bool{
 		"weir agent --uplink eth0 ":             true,
+		"weir sdn run --listen x ":              true, // as weir starts weir-sdn
 		"weir-edge run ":                        true,
 		"weir-lab traffic pauses --least 10ms ": true,
 		"weir ps ":                              false,
