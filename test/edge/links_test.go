@@ -51,7 +51,7 @@ func hasKernelDatapath() bool {
 	return err == nil
 }
 
-func newSwitched(t *testing.T) *switched {
+func newSwitched(t *testing.T, rate string) *switched {
 	t.Helper()
 	if program := testbed.MissingOVSProgram(); program != "" {
 		t.Skipf("no %s to test against: install openvswitch-switch (scripts/install-deps.sh test)", program)
@@ -81,7 +81,7 @@ func newSwitched(t *testing.T) *switched {
 	s.cable(t, "br1", "c12", "br2", "c21")
 	s.cable(t, "br1", "c13", "br3", "c31")
 	s.cable(t, "br3", "c32", "br2", "c23")
-	s.startNode(t)
+	s.startNode(t, rate)
 	s.client = server.NewClient(s.socket())
 	return s
 }
@@ -131,15 +131,15 @@ func (s *switched) ip(t *testing.T, args ...string) {
 	must.Succeed(t, err)
 }
 
-// startNode gives the node an engine and an agent.
-func (s *switched) startNode(t *testing.T) {
+// startNode gives the node an engine, and an agent that shares a rate.
+func (s *switched) startNode(t *testing.T, rate string) {
 	t.Helper()
 	engine, err := testbed.StartEngine(t.Context(), testbed.EngineOptions{NetNSPath: s.node.NetNSPath()})
 	must.Succeed(t, err)
 	t.Cleanup(func() { must.Succeed(t, engine.Stop(context.Background())) })
 	s.engine = engine
 	s.importPages(t, heavyImage, "--work", "0s", "--workers", "64", "--queue", "64", "--bytes", "200000")
-	agent, err := s.ovs.Start(s.node, harness.Program(t), "agent", "--uplink", "eth0", "--rate", "10mbit", "--config", s.config(t),
+	agent, err := s.ovs.Start(s.node, harness.Program(t), "agent", "--uplink", "eth0", "--rate", rate, "--config", s.config(t),
 		"--socket", s.agentSocket(), "--state-dir", filepath.Join(s.dir, "agent"), "--docker", engine.Socket(), "--podman", "none")
 	must.Succeed(t, err)
 	t.Cleanup(func() { _ = agent.End(syscall.SIGTERM, 20*time.Second) })
@@ -216,7 +216,7 @@ func (s *switched) explained(t *testing.T, service string, words ...string) time
 // named as broken within a second when links are cut, and is promised again by a controller that has
 // forgotten it.
 func TestLinks(t *testing.T) {
-	s := newSwitched(t)
+	s := newSwitched(t, "30mbit")
 	s.startManager(t)
 	must.Succeed(t, s.deploy(t, specification("video", heavyImage, 8080, 50, map[string]string{"weir.min": "4mbit"})))
 	p := s.promise(t, "the promise", holds)
@@ -303,7 +303,7 @@ func TestLinksKernel(t *testing.T) {
 	if !hasKernelDatapath() {
 		t.Skip("this kernel has no module openvswitch loaded: the suite machines has one that has")
 	}
-	s := newSwitched(t)
+	s := newSwitched(t, "10mbit")
 	s.startManager(t)
 	must.Succeed(t, s.deploy(t, specification("video", heavyImage, 8080, 50, map[string]string{"weir.min": "5mbit"})))
 	s.promise(t, "in force", func(p v1.SDNPromise) bool {
