@@ -58,9 +58,14 @@ func join(port Port, seen []ServerStatus) (commands []string) {
 	return commands
 }
 
+// leave returns the commands for a server that is not wanted. One that is up is drained first, also
+// without users: maintenance ends the sessions that have begun since they were counted. Of one that is
+// down HAProxy does not tell whether it is drained.
 func leave(s ServerStatus) (commands []string, users int) {
 	path := s.Backend + "/" + s.Name
 	switch {
+	case s.Up && !s.Leaving:
+		return []string{"set server " + path + " state drain"}, s.Users + s.Waiting
 	case s.Maintenance && s.Users == 0:
 		return []string{"del server " + path}, 0
 	case s.Users == 0 && s.Waiting == 0:

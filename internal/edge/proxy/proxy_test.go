@@ -42,6 +42,12 @@ func TestPlan(t *testing.T) {
 		"goes, with users": {[]ServerStatus{{Backend: backend, Name: "a", Weight: 256, MaxUsers: 10}, {Backend: backend, Name: "b", Users: 2, Waiting: 1}}, []string{
 			"set server instances-80/b state drain",
 		}, 3},
+		"goes, without users": {[]ServerStatus{{Backend: backend, Name: "a", Weight: 256, MaxUsers: 10}, {Backend: backend, Name: "b", Up: true}}, []string{
+			"set server instances-80/b state drain",
+		}, 0},
+		"goes, down": {[]ServerStatus{{Backend: backend, Name: "a", Weight: 256, MaxUsers: 10}, {Backend: backend, Name: "b"}}, []string{
+			"set server instances-80/b state maint", "del server instances-80/b",
+		}, 0},
 		"busy": {[]ServerStatus{{Backend: backend, Name: "a", Weight: 256, MaxUsers: 10, Users: 3, Check: "Layer7 timeout"}}, nil, 0},
 		"dead, with users": {[]ServerStatus{{Backend: backend, Name: "a", Weight: 256, MaxUsers: 10, Users: 3, Unreachable: true}}, []string{
 			"shutdown sessions server instances-80/a",

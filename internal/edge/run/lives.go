@@ -242,6 +242,7 @@ func (l *lives) drained(o *observation) (list []engine.Decision) {
 		users := 0
 		for _, t := range serversOf(o, id) {
 			users += t.Users + t.Waiting
+			unknown = unknown || t.Up && !t.Leaving // the report is older than what the proxy was told
 		}
 		// Its proxies were told in this round; their reports are older.
 		waited := time.Since(ending.at)

@@ -166,6 +166,18 @@ func TestDrainWithoutProxy(t *testing.T) {
 	}
 }
 
+// A proxy that does not know yet that an instance goes may send it another user.
+func TestDrainUnconfirmed(t *testing.T) {
+	for leaving, want := range map[bool]int{false: 0, true: 1} {
+		l := newLives()
+		l.stopping["s.1"] = &stop{decision: engine.Decision{Service: "s", Instance: "s.1"}, at: time.Now().Add(-2 * period)}
+		status := proxy.Status{Servers: []proxy.ServerStatus{{Name: proxy.InstanceName("s.1"), Up: true, Leaving: leaving}}}
+		if list := l.drained(&observation{proxies: map[string][]observedProxy{"s": {{status: status}}}}); len(list) != want {
+			t.Errorf("leaving %v: it ends: %v", leaving, list)
+		}
+	}
+}
+
 // A service that nothing can be done for is shown, with the reason.
 func TestPending(t *testing.T) {
 	services := []runtime.Service{{Name: "big"}, {Name: "starts"}, {Name: "runs"}}
