@@ -35,26 +35,27 @@ import (
 const defaultSDNSocket = "/run/weir/sdn.sock"
 
 type sdnRunFlags struct {
-	listen        []string
-	socket, http  string
-	api           sdnAPIFlags
-	tls           sdnTLSFlags
-	levels        []string
-	model         string
-	idle          time.Duration
-	echo, timeout time.Duration
-	stats         time.Duration
-	packetIns     uint32
-	maxFlows      int
-	takeover      time.Duration
-	priority      uint8
-	routing       sdnRouteFlags
-	trust         []string
-	strict        bool
-	noSecondLook  bool
-	verbose       bool
-	queues        sdnQueueFlags
+	listen       []string
+	socket, http string
+	api          sdnAPIFlags
+	tls          sdnTLSFlags
+	levels       []string
+	model        string
+	after        sdnTimeFlags
+	packetIns    uint32
+	maxFlows     int
+	takeover     time.Duration
+	priority     uint8
+	routing      sdnRouteFlags
+	trust        []string
+	strict       bool
+	noSecondLook bool
+	verbose      bool
+	queues       sdnQueueFlags
 }
+
+// sdnTimeFlags are the times after which something ends or is asked again.
+type sdnTimeFlags struct{ idle, echo, timeout, stats time.Duration }
 
 // sdnTLSFlags are the paths of PEM files.
 type sdnTLSFlags struct{ cert, key, ca string }
@@ -102,10 +103,10 @@ itself, which then runs on the switch's host.`,
 	set.StringVar(&f.tls.ca, "ca", "", "certificate of the authority that signs the switches' certificates, PEM")
 	set.StringVar(&f.model, "model", "", "classifier, as weir classify train writes it (default: the built-in one)")
 	set.StringArrayVar(&f.levels, "level", nil, "traffic class of an application type, e.g. WEB=BE; may be repeated")
-	set.DurationVar(&f.idle, "idle-timeout", 30*time.Second, "silence after which a flow's entries end")
-	set.DurationVar(&f.echo, "echo-interval", controller.DefaultEchoInterval, "silence after which a switch gets an echo request")
-	set.DurationVar(&f.timeout, "echo-timeout", controller.DefaultEchoTimeout, "silence after which a switch's connection is closed")
-	set.DurationVar(&f.stats, "stats-interval", 5*time.Second, "interval between requests for the counters of flows and queues")
+	set.DurationVar(&f.after.idle, "idle-timeout", 30*time.Second, "silence after which a flow's entries end")
+	set.DurationVar(&f.after.echo, "echo-interval", controller.DefaultEchoInterval, "silence after which a switch gets an echo request")
+	set.DurationVar(&f.after.timeout, "echo-timeout", controller.DefaultEchoTimeout, "silence after which a switch's connection is closed")
+	set.DurationVar(&f.after.stats, "stats-interval", 5*time.Second, "interval between requests for the counters of flows and queues")
 	set.Uint32Var(&f.packetIns, "packet-ins", 5000, "packets per second that a switch may send to the controller; 0 for no limit")
 	set.IntVar(&f.maxFlows, "max-flows", 100000, "flows with entries of their own; others are best effort")
 	set.DurationVar(&f.takeover, "takeover-after", 0, "with other controllers of the same switches: take over when their master has not renewed its role for this long, 1s or more (default: this is the only controller)")
@@ -262,12 +263,12 @@ func (f *sdnRunFlags) page(c *controller.Controller, databases managers, log *sl
 // databases, 0 if it is not known.
 func (f *sdnRunFlags) options(log *slog.Logger, queues ovsdb.Options, rateOf func(topology.Port) uint64) (controller.Options, error) {
 	switch {
-	case f.idle < time.Second || f.idle > 65535*time.Second:
-		return controller.Options{}, cmdline.Usagef("--idle-timeout %v is not within 1s and 65535s", f.idle)
-	case f.echo < 10*time.Millisecond || f.timeout <= f.echo:
-		return controller.Options{}, cmdline.Usagef("--echo-timeout %v must be longer than --echo-interval %v, which is 10ms or more", f.timeout, f.echo)
-	case f.stats < 100*time.Millisecond:
-		return controller.Options{}, cmdline.Usagef("--stats-interval %v is less than 100ms", f.stats)
+	case f.after.idle < time.Second || f.after.idle > 65535*time.Second:
+		return controller.Options{}, cmdline.Usagef("--idle-timeout %v is not within 1s and 65535s", f.after.idle)
+	case f.after.echo < 10*time.Millisecond || f.after.timeout <= f.after.echo:
+		return controller.Options{}, cmdline.Usagef("--echo-timeout %v must be longer than --echo-interval %v, which is 10ms or more", f.after.timeout, f.after.echo)
+	case f.after.stats < 100*time.Millisecond:
+		return controller.Options{}, cmdline.Usagef("--stats-interval %v is less than 100ms", f.after.stats)
 	case f.takeover != 0 && f.takeover < time.Second:
 		return controller.Options{}, cmdline.Usagef("--takeover-after %v is less than 1s", f.takeover)
 	case f.maxFlows < 1:
@@ -286,8 +287,8 @@ func (f *sdnRunFlags) options(log *slog.Logger, queues ovsdb.Options, rateOf fun
 		return controller.Options{}, err
 	}
 	config := core.Config{
-		Queues: core.DefaultQueues(), IdleTimeoutSeconds: uint16(f.idle / time.Second), FailSafe: !f.strict, MaxFlows: f.maxFlows,
-		PacketInsPerSecond: f.packetIns, LLDPInterval: time.Second, StatsInterval: f.stats, SecondLook: !f.noSecondLook,
+		Queues: core.DefaultQueues(), IdleTimeoutSeconds: uint16(f.after.idle / time.Second), FailSafe: !f.strict, MaxFlows: f.maxFlows,
+		PacketInsPerSecond: f.packetIns, LLDPInterval: time.Second, StatsInterval: f.after.stats, SecondLook: !f.noSecondLook,
 		TakeoverAfter: f.takeover, Routes: routes,
 	}
 	if config.Trust, err = parseTrust(f.trust, queues, rateOf); err != nil {
@@ -306,7 +307,7 @@ func (f *sdnRunFlags) options(log *slog.Logger, queues ovsdb.Options, rateOf fun
 	config.FirstFlowID = binary.BigEndian.Uint64(id[:])
 	return controller.Options{
 		Core: config, Classifier: classifier, HandshakeTimeout: controller.DefaultHandshakeTimeout,
-		EchoInterval: f.echo, EchoTimeout: f.timeout, MaxSwitches: controller.DefaultMaxSwitches, Log: log,
+		EchoInterval: f.after.echo, EchoTimeout: f.after.timeout, MaxSwitches: controller.DefaultMaxSwitches, Log: log,
 	}, nil
 }
 
