@@ -492,11 +492,11 @@ func TestHostileAnswers(t *testing.T) {
 	reason(events, "has an ID of 200 bytes")
 	expect(t, events, "snapshot good")
 	var ever strings.Builder
-	for i := range 2*maxElements + 1 {
+	for i := range maxElements/4 + 1 {
 		fmt.Fprintf(&ever, `{"Type":"network","Action":"connect","Actor":{"ID":"net1","Attributes":{"container":"%064x"}}}`, i)
 	}
 	e.emit(ever.String())
-	reason(events, "events name more than 16384 containers at once")
+	reason(events, "events name more than 4096 containers at once")
 	expect(t, events, "snapshot good")
 	for _, endless := range []struct{ list, tail, why string }{
 		{`[{"Id":"`, huge, "list containers: read the engine's answer: it is too large"},
