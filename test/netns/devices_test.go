@@ -5,13 +5,16 @@ package netns
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/netip"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/test/harness"
 	"github.com/weir-project/weir/test/must"
@@ -27,6 +30,19 @@ func checkBothCarry(t *testing.T, b *harness.Bed) {
 			Sent struct{ Bytes uint64 } `json:"tx"`
 		} `json:"stats64"`
 	}
+	// A bond chooses a link for each flow, by chance the same one for a few.
+	must.Succeed(t, testbed.InNetNS(b.Host.NetNSPath(), func() error {
+		for range 400 {
+			conn, err := net.Dial("udp", netip.AddrPortFrom(b.Host.PeerAddr, 9).String())
+			if err != nil {
+				return err
+			}
+			_, _ = conn.Write(make([]byte, 1400)) // an answer to one before may say that nothing listens
+			conn.Close()
+			time.Sleep(time.Millisecond)
+		}
+		return nil
+	}))
 	out := b.Run("ip", "-s", "-json", "link", "show", "master", b.Host.UplinkName)
 	if err := json.Unmarshal([]byte(out), &links); err != nil {
 		t.Fatal(err)
