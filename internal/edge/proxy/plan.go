@@ -63,17 +63,16 @@ func join(port Port, seen []ServerStatus) (commands []string) {
 // down HAProxy does not tell whether it is drained.
 func leave(s ServerStatus) (commands []string, users int) {
 	path := s.Backend + "/" + s.Name
+	users = s.Users + s.Waiting
 	switch {
-	case s.Up && !s.Leaving:
-		return []string{"set server " + path + " state drain"}, s.Users + s.Waiting
+	case !s.Leaving && (s.Up || users > 0):
+		return []string{"set server " + path + " state drain"}, users
 	case s.Maintenance && s.Users == 0:
 		return []string{"del server " + path}, 0
-	case s.Users == 0 && s.Waiting == 0:
+	case users == 0:
 		return []string{"set server " + path + " state maint", "del server " + path}, 0
-	case !s.Leaving:
-		return []string{"set server " + path + " state drain"}, s.Users + s.Waiting
 	}
-	return nil, s.Users + s.Waiting
+	return nil, users
 }
 
 func isWanted(wanted []Port, s ServerStatus) bool {
