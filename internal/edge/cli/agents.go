@@ -18,8 +18,11 @@ import (
 	"github.com/weir-project/weir/internal/front/web"
 )
 
-// agentOptions are the URL, TLS files and token with which weir-edge reaches the nodes' agents.
-type agentOptions struct{ url, ca, cert, key, tokenFile string }
+// daemonOptions are the URL, TLS files and token with which weir-edge reaches daemons on other hosts.
+type daemonOptions struct{ url, ca, cert, key, tokenFile string }
+
+// agentOptions are those of the nodes' agents.
+type agentOptions daemonOptions
 
 // maxAgentBytes limits an answer of an agent, which another machine sends each second: that of two
 // thousand containers is smaller.
@@ -38,7 +41,7 @@ func (a agentOptions) dialer() (dialer, error) {
 			return client.Unix(strings.ReplaceAll(socket, "{address}", address.String())), nil
 		}), nil
 	}
-	options, err := a.options("the agents")
+	options, err := daemonOptions(a).options("the agents")
 	if err != nil {
 		return nil, err
 	}
@@ -51,18 +54,18 @@ func (a agentOptions) dialer() (dialer, error) {
 }
 
 // options returns the credentials for daemons of that name.
-func (a agentOptions) options(name string) (client.Options, error) {
-	trust, err := client.LoadTLS(a.ca, a.cert, a.key)
-	if err != nil || a.tokenFile == "" {
+func (o daemonOptions) options(name string) (client.Options, error) {
+	trust, err := client.LoadTLS(o.ca, o.cert, o.key)
+	if err != nil || o.tokenFile == "" {
 		return client.Options{TLS: trust, MaxAnswerBytes: maxAgentBytes}, err
 	}
-	token, err := os.ReadFile(a.tokenFile)
+	token, err := os.ReadFile(o.tokenFile)
 	if err != nil {
 		return client.Options{}, fmt.Errorf("read the token of %s: %w", name, err)
 	}
 	word := strings.TrimSpace(string(token))
 	if word == "" {
-		return client.Options{}, fmt.Errorf("read the token of %s: %s is empty: `weir token weir-edge --role admin` there prints one", name, a.tokenFile)
+		return client.Options{}, fmt.Errorf("read the token of %s: %s is empty: `weir token weir-edge --role admin` there prints one", name, o.tokenFile)
 	}
 	return client.Options{TLS: trust, Token: word, MaxAnswerBytes: maxAgentBytes}, nil
 }

@@ -12,7 +12,7 @@ import (
 
 // sdnOptions say how weir-edge reaches the controller of switches, and where users are.
 type sdnOptions struct {
-	agentOptions
+	daemonOptions
 	users string
 }
 

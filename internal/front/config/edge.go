@@ -28,21 +28,21 @@ type Edge struct {
 	Docker, Network, Agent string
 	StateDir               string
 	Dashboard              string
-	Agents                 EdgeAgents
+	Agents                 EdgeDaemon // of a swarm's nodes
 	SDN                    EdgeSDN
 	Repository             EdgeRepository
 	// Rules are the operator's placement algorithms by name, as CEL expressions.
 	Rules map[string]string
 }
 
-// EdgeAgents says how to reach the Weir agents of a swarm's nodes. All files are PEM files,
+// EdgeDaemon says how to reach daemons on other hosts. All files are PEM files,
 // except the token's.
-type EdgeAgents struct{ URL, CAPath, CertificatePath, KeyPath, TokenPath string }
+type EdgeDaemon struct{ URL, CAPath, CertificatePath, KeyPath, TokenPath string }
 
 // EdgeSDN says how to reach the controller of the switches between nodes and users. Users is the address
 // of the router or host that users are behind.
 type EdgeSDN struct {
-	EdgeAgents
+	EdgeDaemon
 	Users string
 }
 
@@ -84,7 +84,7 @@ func readEdge(e *Edge, root value) {
 	read(f["dashboard"], &e.Dashboard, ParseEdgeDashboard)
 
 	readDaemon(&e.Agents, f["agents"], ParseAgentsURL)
-	sdn := readDaemon(&e.SDN.EdgeAgents, f["sdn"], ParseSDNURL, "users")
+	sdn := readDaemon(&e.SDN.EdgeDaemon, f["sdn"], ParseSDNURL, "users")
 	read(sdn["users"], &e.SDN.Users, ParseUsers)
 
 	repository := f["repository"].fields("address", "certificate", "key", "labels")
@@ -99,7 +99,7 @@ func readEdge(e *Edge, root value) {
 }
 
 // readDaemon reads how to reach other daemons, with further keys that must be there.
-func readDaemon(to *EdgeAgents, v value, parseURL func(string) (string, error), more ...string) map[string]value {
+func readDaemon(to *EdgeDaemon, v value, parseURL func(string) (string, error), more ...string) map[string]value {
 	f := v.fields(append([]string{"url", "ca", "certificate", "key", "token_file"}, more...)...)
 	read(f["url"], &to.URL, parseURL)
 	read(f["ca"], &to.CAPath, parsePath)

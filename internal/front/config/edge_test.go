@@ -16,10 +16,10 @@ func TestEdgeExample(t *testing.T) {
 	}
 	want := config.Edge{
 		Docker: "/var/run/docker.sock", Network: "bridge", Agent: "/run/weir/weir.sock", StateDir: "/var/lib/weir/edge", Dashboard: "127.0.0.1:7483",
-		Agents: config.EdgeAgents{
+		Agents: config.EdgeDaemon{
 			URL: "https://{address}:7481", CAPath: "/etc/weir/tls/ca.pem", CertificatePath: "/etc/weir/tls/edge.pem", KeyPath: "/etc/weir/tls/edge-key.pem", TokenPath: "/etc/weir/edge.token",
 		},
-		SDN: config.EdgeSDN{Users: "192.0.2.254", EdgeAgents: config.EdgeAgents{
+		SDN: config.EdgeSDN{Users: "192.0.2.254", EdgeDaemon: config.EdgeDaemon{
 			URL: "https://192.0.2.9:7485", CAPath: "/etc/weir/tls/ca.pem", CertificatePath: "/etc/weir/tls/edge.pem", KeyPath: "/etc/weir/tls/edge-key.pem", TokenPath: "/etc/weir/edge.token",
 		}},
 		Repository: config.EdgeRepository{
