@@ -15,7 +15,6 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/client"
-	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/runtime"
 	"github.com/weir-project/weir/internal/share/policy"
@@ -33,14 +32,14 @@ import (
 //
 // The ledger wins. What it has and the controller has not, or has otherwise, is confirmed again; what the
 // controller has for these nodes, or had from this program for one that left, and the ledger has not is
-// released. While the controller does not answer, all goes on as without one.
+// released. While the controller is silent, minimums hold on uplinks only.
 
 const (
-	// linksTimeout bounds what is asked of the controller when a round begins, and each change after that;
-	// once a round's changes have taken as long, the rest is for the next. A controller that does not
-	// answer is silent, and linksRetry is when it is asked again. linksFresh is how long an answer is used,
-	// and maxPaths how many nodes' paths are asked for at once, those of the oldest answers: a controller
-	// answers fifty questions a second to others.
+	// linksTimeout bounds the questions to the controller at the beginning of a round, and each change
+	// after them; once a round's changes have taken as long, the rest waits for the next round. A
+	// controller without an answer is silent, and is asked again after linksRetry. An answer is used for
+	// linksFresh. A round asks for the paths of maxPaths nodes, the oldest first: a controller answers
+	// fifty questions a second to other hosts.
 	linksTimeout, linksFresh = 400 * time.Millisecond, 400 * time.Millisecond
 	linksRetry               = 2 * time.Second
 	maxPaths                 = 12
@@ -102,8 +101,8 @@ type nodeLinks struct {
 	asked     time.Time // for its path
 }
 
-// look asks the controller, for the paths of nodes only if something is to be promised there.
-func (l *Links) look(ctx context.Context, nodes []runtime.Node, promises bool) (*linkView, []problem) {
+// askController asks for promises and links, and for the paths of nodes only if something is to be promised there.
+func (l *Links) askController(ctx context.Context, nodes []runtime.Node, promises bool) (*linkView, []problem) {
 	if l == nil {
 		return nil, nil
 	}
@@ -202,7 +201,7 @@ func (v *linkView) findPaths(ctx context.Context, controller LinkController) {
 				return
 			}
 			path, err := controller.Path(ctx, n.address, v.users)
-			found[i] = v.judge(n, path, err)
+			found[i] = v.withPath(n, path, err)
 		})
 	}
 	asking.Wait()
@@ -211,10 +210,10 @@ func (v *linkView) findPaths(ctx context.Context, controller LinkController) {
 	}
 }
 
-// judge returns a node's links, which were known as was, with what their path can promise. A node that no
+// withPath returns a node's links, which were known as was, with what their path can promise. A node that no
 // switch leads to does not count, and neither does a path without queues. Without an answer they stay as
 // they were.
-func (v *linkView) judge(was nodeLinks, path v1.SDNPath, err error) nodeLinks {
+func (v *linkView) withPath(was nodeLinks, path v1.SDNPath, err error) nodeLinks {
 	n := nodeLinks{address: was.address, asked: was.asked, freeBPS: path.FreeMinBPS}
 	var refused *client.Error
 	switch {
@@ -275,9 +274,9 @@ func (v *linkView) rooms() (list []engine.LinkRoom) {
 	return list
 }
 
-// uncounted returns why the minimum of a service is promised on no link between a node and users; empty
+// offLinks returns why the minimum of a service is promised on no link between a node and users; empty
 // if it is.
-func (o *observation) uncounted(at engine.Entry) string {
+func (o *observation) offLinks(at engine.Entry) string {
 	parsed, readable := o.specs[at.Service]
 	switch n, known := o.links.nodes[at.Node]; {
 	case o.links.silent != nil:
@@ -306,14 +305,14 @@ func (o *observation) request(at engine.Entry, bps uint64) v1.SDNPromiseRequest 
 // linkID names a promise: no two ledgers have a node with the same address in one network.
 func linkID(service string, node netip.Addr) string { return service + "@" + node.String() }
 
-// admit reserves what decisions need on links, and returns those that are refused beside the others.
-func (l *Links) admit(ctx context.Context, o *observation, decisions []engine.Decision) (admitted []engine.Decision, refused []engine.Refusal) {
+// reserveDecisions reserves what decisions need on links, and returns those that are refused beside the others.
+func (l *Links) reserveDecisions(ctx context.Context, o *observation, decisions []engine.Decision) (admitted []engine.Decision, refused []engine.Refusal) {
 	if l == nil {
 		return decisions, nil
 	}
 	for _, d := range decisions {
 		at := engine.Entry{Service: d.Service, Node: d.Node}
-		if d.Action != engine.Stop && d.MinBPS > o.promises[engine.ClaimID(at)].LinkBPS && o.uncounted(at) == "" {
+		if d.Action != engine.Stop && d.MinBPS > o.promises[engine.ClaimID(at)].LinkBPS && o.offLinks(at) == "" {
 			var refusal *client.Error
 			if errors.As(l.reserve(ctx, o.links, o.request(at, d.MinBPS)), &refusal) && refusal.Status == http.StatusConflict { // else on uplinks only
 				refused = append(refused, engine.Refusal{Decision: d, Reason: "on the links to users: " + refusal.Message})
@@ -352,7 +351,7 @@ func (l *Links) reserveClaims(ctx context.Context, o *observation, claims engine
 			continue
 		case parsed.OnlyPort() == 0:
 			want = 0
-		case want > p.LinkBPS && o.uncounted(at) != "":
+		case want > p.LinkBPS && o.offLinks(at) != "":
 			continue
 		}
 		if want = min(want, p.LinkBPS+n.freeBPS); want > p.LinkBPS {
@@ -369,8 +368,8 @@ func (l *Links) reserveClaims(ctx context.Context, o *observation, claims engine
 	return reserved
 }
 
-// settle makes the controller's promises those of the ledger.
-func (l *Links) settle(ctx context.Context, o *observation, ledger engine.Promises) (problems []problem) {
+// matchLedger makes the controller's promises those of the ledger.
+func (l *Links) matchLedger(ctx context.Context, o *observation, ledger engine.Promises) (problems []problem) {
 	if l == nil || o.links.silent != nil {
 		return nil
 	}
@@ -427,67 +426,4 @@ func (l *Links) settle(ctx context.Context, o *observation, ledger engine.Promis
 		delete(l.kept, id)
 	}
 	return problems
-}
-
-// linkPlaces returns where a claim holds on links, and where it does not.
-func (o *observation) linkPlaces(at engine.Entry, n engine.Need, promisedBPS uint64) []edge.Place {
-	if o.links == nil {
-		return nil
-	}
-	list := o.placesToUsers(at, n, promisedBPS)
-	if n.SentBPS > 0 {
-		list = append(list, edge.Place{Where: "links to other nodes", State: edge.PlaceUplinksOnly, Reason: "links keep what users get, not what instances send to proxies of other nodes"})
-	}
-	return list
-}
-
-// placesToUsers returns where the part of a claim that users get holds on links: each on the way to them.
-func (o *observation) placesToUsers(at engine.Entry, n engine.Need, promisedBPS uint64) (list []edge.Place) {
-	all := edge.Place{Where: fmt.Sprintf("links to %v", o.links.users), PromisedBPS: promisedBPS}
-	why, p := o.uncounted(at), o.links.promises[linkID(at.Service, o.links.nodes[at.Node].address)]
-	switch {
-	case promisedBPS == 0 && n.UsersBPS() == 0:
-		return nil
-	case promisedBPS == 0 && why != "":
-		all.State, all.Reason = edge.PlaceUplinksOnly, why
-	case promisedBPS == 0:
-		all.State, all.Reason = edge.PlaceShort, o.links.nodes[at.Node].full
-	case o.links.silent != nil:
-		all.State, all.Reason = edge.PlaceUnknown, why
-	case p.ID == "":
-		all.State, all.Reason = v1.PromiseWaiting, "the controller of switches does not have it yet"
-	case why == "" && p.SDNPromiseRequest != o.request(at, promisedBPS):
-		all.State, all.Reason = v1.PromiseWaiting, fmt.Sprintf("the controller of switches still keeps %s at port %d", policy.FormatRate(p.MinBPS), p.Port)
-	default:
-		all.State, all.Reason = p.State, p.Reason
-		if promisedBPS < n.UsersBPS() {
-			all.Reason = cmp.Or(all.Reason, fmt.Sprintf("users need %s, and %s", policy.FormatRate(n.UsersBPS()), o.links.nodes[at.Node].full))
-		}
-	}
-	for _, hop := range p.Path {
-		one := all
-		one.Where, one.Reason = o.links.name(hop), cmp.Or(o.links.ports[linkPort{hop.DPID, hop.Out}].Reason, all.Reason)
-		list = append(list, one)
-	}
-	if len(list) == 0 {
-		list = append(list, all)
-	}
-	return list
-}
-
-// linkShortfall returns why users may have less on links than their part of a claim; empty if they have
-// it, and where links do not count.
-func (o *observation) linkShortfall(at engine.Entry, n engine.Need, promisedBPS uint64) string {
-	if o.links == nil {
-		return ""
-	}
-	for _, p := range o.placesToUsers(at, n, promisedBPS) {
-		switch p.State {
-		case edge.PlaceShort, v1.PromiseBroken, v1.PromiseWaiting, v1.PromiseInForce:
-			if p.Reason != "" {
-				return p.Where + ": " + p.Reason
-			}
-		}
-	}
-	return ""
 }

@@ -127,7 +127,7 @@ func (l *linked) round() (places string, said []problem) {
 	if !l.busy {
 		l.links.asked = time.Time{}
 	}
-	o.links, said = l.links.look(l.t.Context(), l.nodes, o.wantsMinimum())
+	o.links, said = l.links.askController(l.t.Context(), l.nodes, o.wantsMinimum())
 	claims := l.planClaims(o)
 	claims.apply(l.t.Context(), l.ledger, o, l.links)
 	for _, c := range claims.wire(o, "shop") {
@@ -209,14 +209,15 @@ func TestUnknownPath(t *testing.T) {
 func TestUnreadableService(t *testing.T) {
 	l := newLinked(t, &book{})
 	o := shop(0, 0)
-	o.links, _ = l.links.look(t.Context(), l.nodes, true)
+	o.links, _ = l.links.askController(t.Context(), l.nodes, true)
 	delete(o.specs, "shop")
-	if why := o.uncounted(engine.Entry{Service: "shop", Node: "a"}); !strings.Contains(why, "deploy it again") {
+	if why := o.offLinks(engine.Entry{Service: "shop", Node: "a"}); !strings.Contains(why, "deploy it again") {
 		t.Error(why)
 	}
 }
 
-// TestHangingController: a round waits once for one that answers no changes; that is said once.
+// TestHangingController: a round waits once for a controller that answers no changes, and its silence is
+// said once.
 func TestHangingController(t *testing.T) {
 	b := &book{freeBPS: 60e6, hangs: true, promises: map[string]v1.SDNPromise{}}
 	l := newLinked(t, b)
@@ -259,7 +260,7 @@ func TestUncountedLinks(t *testing.T) {
 	}
 }
 
-// TestSilentController: without an answer all goes on as without a controller; that is said once, and
+// TestSilentController: minimums of a silent controller hold on uplinks only, its silence is said once, and
 // what the ledger has is not known to be in force.
 func TestSilentController(t *testing.T) {
 	b := &book{freeBPS: 30e6, silent: true, promises: map[string]v1.SDNPromise{}}
@@ -326,14 +327,14 @@ func TestAdmitDecisions(t *testing.T) {
 	s := o.specs["shop"]
 	s.Ports = l.ports
 	o.specs["shop"] = s
-	o.links, _ = l.links.look(t.Context(), l.nodes, true)
+	o.links, _ = l.links.askController(t.Context(), l.nodes, true)
 	decisions := []engine.Decision{{Action: engine.Start, Service: "shop", Node: "a", MinBPS: 9e6}, {Action: engine.Stop, Service: "shop"}, {Action: engine.Start, Service: "free", Node: "a"}}
-	admitted, refused := l.links.admit(t.Context(), o, decisions)
+	admitted, refused := l.links.reserveDecisions(t.Context(), o, decisions)
 	if len(admitted) != 2 || len(refused) != 1 || !strings.Contains(refused[0].Reason, "c12 has 8000000 left to promise") {
 		t.Errorf("%+v, %+v", admitted, refused)
 	}
 	b.silent = true
-	if admitted, refused := l.links.admit(t.Context(), o, decisions); len(admitted) != 3 || len(refused) > 0 {
+	if admitted, refused := l.links.reserveDecisions(t.Context(), o, decisions); len(admitted) != 3 || len(refused) > 0 {
 		t.Errorf("a silent controller: %+v, %+v", admitted, refused)
 	}
 }

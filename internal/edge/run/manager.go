@@ -249,7 +249,7 @@ func (m *Manager) round(running context.Context) {
 			steps.claims = m.planClaims(o)
 		})
 	} else {
-		decisions, full := m.opts.Links.admit(ctx, o, decisions)
+		decisions, full := m.opts.Links.reserveDecisions(ctx, o, decisions)
 		admitted, refused, err := m.opts.Engine.Commit(ctx, m.opts.Runtime.Ledger(), o.input.Nodes, o.promises, decisions)
 		m.runInLoop(func() {
 			m.carryOut(o, admitted, append(refused, full...), err)

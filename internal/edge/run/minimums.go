@@ -63,7 +63,7 @@ func (s *claimStep) apply(ctx context.Context, ledger engine.Ledger, o *observat
 			return
 		}
 	}
-	s.problems = links.settle(ctx, o, s.promised)
+	s.problems = links.matchLedger(ctx, o, s.promised)
 }
 
 // minimums returns the observation as package minimums takes it.

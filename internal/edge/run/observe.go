@@ -107,7 +107,7 @@ func (o *Options) observe(ctx context.Context) (*observation, error) {
 		seen.services = append(seen.services, service)
 	}
 	seen.askProxies(ctx, o.Runtime)
-	links, problems := o.Links.look(ctx, nodes, seen.wantsMinimum())
+	links, problems := o.Links.askController(ctx, nodes, seen.wantsMinimum())
 	seen.links, seen.problems = links, append(seen.problems, problems...)
 	return seen, nil
 }
