@@ -128,7 +128,7 @@ func (s *site) mustLose(t *testing.T, other runtime.Runtime, next map[string]any
 	must.Succeed(t, err)
 	is := shop()
 	if err := other.Update(t.Context(), was, was); !errors.Is(err, runtime.ErrChanged) {
-		t.Errorf("an update of what was there before: %v", err)
+		t.Errorf("an update of the version before: %v", err)
 	}
 	if now := shop(); !now.Is(&is) || is.Is(&was) {
 		t.Errorf("it is %+v, and was %+v", now, is)

@@ -241,7 +241,7 @@ func TestSecondAgent(t *testing.T) {
 	if now := tcConfig(b); now != before {
 		t.Errorf("the uplink was\n%s\nis\n%s", before, now)
 	}
-	// An agent whose socket was removed is said to run.
+	// weir ps says that an agent runs whose socket was removed.
 	b.Run("rm", b.Files.Socket())
 	if result := b.Weir("ps"); result.Code != 1 || !strings.Contains(result.Stderr, fmt.Sprintf("a weir agent runs here, process %d, and does not listen on %s", first.Pid(), b.Files.Socket())) {
 		t.Errorf("weir ps without a socket: %+v", result)

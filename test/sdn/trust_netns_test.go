@@ -214,8 +214,8 @@ func TestTrust(t *testing.T) {
 	}
 }
 
-// TestForgottenTables: a connected switch whose tables and meters somebody empties gets its entries
-// again: packets pass, marks choose queues, and EF is bounded.
+// TestForgottenTables: a connected switch gets its entries again after another program has emptied its
+// tables and meters: packets pass, marks choose queues, and EF is bounded.
 func TestForgottenTables(t *testing.T) {
 	b := newBed(t)
 	b.startWeir("--trust", "p1", "--trust", "p2", "--rate", "100mbit", "--rate", "p2=10mbit", "--stats-interval", "1s")
@@ -346,8 +346,8 @@ func (b *bed) received(h *testbed.Process) (n uint64) {
 	return n
 }
 
-// newFlows sends a datagram of each of so many flows from number first on within a second, with marks
-// in turn.
+// newFlows sends count new flows of one datagram within a second, numbered from first on, with marks in
+// turn.
 func (b *bed) newFlows(from, to *testbed.Process, first, count int) {
 	b.t.Helper()
 	addresses := func(h *testbed.Process) (mac net.HardwareAddr) {

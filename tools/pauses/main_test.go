@@ -58,7 +58,7 @@ func TestJudgedAreNotStopped(t *testing.T) {
 	}
 }
 
-// TestDaemonsBegin: a process in a group of its own is told from one in its parent's.
+// TestDaemonsBegin: a daemon leads a process group; a helper is in the group of its parent.
 func TestDaemonsBegin(t *testing.T) {
 	for _, own := range []bool{false, true} {
 		command := exec.Command("sleep", "60")

@@ -120,7 +120,7 @@ func Remove(stateDir, device string) (done []string, err error) {
 			done = append(done, name+" given back")
 		case there:
 			unknown = true
-			done = append(done, fmt.Sprintf("%s given back, but %s does not say what was there before: neither queueing nor packet limit (gso_max_size) are put back", name, stateDir))
+			done = append(done, fmt.Sprintf("%s given back, but %s has no record of its state before Weir: neither queueing nor packet limit (gso_max_size) are put back", name, stateDir))
 		}
 	}
 	if taps > 0 {

@@ -32,7 +32,7 @@ func TestSleep(t *testing.T) {
 		t.Errorf("with a user: %+v", d)
 	}
 	if d := round(2, 0, true, one); d.Action != engine.Keep || d.Cause == engine.CauseIdle {
-		t.Errorf("a user who has left: %+v", d)
+		t.Errorf("after the user has left: %+v", d)
 	}
 	for _, asked := range []int{3, 50} { // a request in between counts, although no user is there
 		round(asked, 0, asked == 50, one)

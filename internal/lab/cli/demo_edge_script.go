@@ -210,7 +210,7 @@ func (d *edgeDemo) loseNode(ctx context.Context) error {
 	if number == 0 {
 		return errors.New("the camera is on the node that manages the swarm, though its rule names the others")
 	}
-	d.scene("The uplink is whole again. Now %s dies: its cable is pulled. The camera starts elsewhere, with its minimum; instances of the shop follow when their image has come through the full uplinks.", name)
+	d.scene("The uplink is whole again. Now %s dies: its cable is pulled. The camera starts elsewhere, with its minimum; the shop goes on with the instances that are left.", name)
 	began := time.Now()
 	if err := d.cable(ctx, number, "down"); err != nil {
 		return err

@@ -142,7 +142,7 @@ func TestRemote(t *testing.T) {
 	defer server.Close()
 	trust, err := client.LoadTLS(authority.Path, "", "")
 	must.Succeed(t, err)
-	for name, role := range map[string]access.Role{"nobody": access.None, "hub": access.Read, "weir-edge": access.Admin} {
+	for name, role := range map[string]access.Role{"unknown": access.None, "hub": access.Read, "weir-edge": access.Admin} {
 		token := "weir_wrong"
 		if role > access.None {
 			token, err = access.AddToken(path, name, role)
