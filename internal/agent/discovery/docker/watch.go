@@ -217,21 +217,21 @@ func (w *watch) snapshot(ctx context.Context) error {
 			snapshot.Uninspected = append(snapshot.Uninspected, ids[i])
 		}
 	}
-	uninspected := snapshot.Uninspected
 	if ctx.Err() != nil || !discovery.Send(ctx, w.source, w.events, discovery.Event{Snapshot: snapshot}) {
 		return ctx.Err()
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, c := range found {
-		if c != nil {
-			w.known[c.ID] = c // the snapshot has copies
-		}
-	}
-	for _, id := range uninspected {
-		w.known[id] = &discovery.Container{ID: id} // the agent may know it, so its end is reported
-		if w.pending[id] == nil {
-			w.note(ctx, id, started)
+	// The snapshot is its receiver's now: nothing of it is read here.
+	for i, id := range ids {
+		switch {
+		case errs[i] == nil:
+			w.known[id] = found[i]
+		case !errors.Is(errs[i], errGone):
+			w.known[id] = &discovery.Container{ID: id} // the agent may know it, so its end is reported
+			if w.pending[id] == nil {
+				w.note(ctx, id, started)
+			}
 		}
 	}
 	return nil
