@@ -24,37 +24,43 @@ import (
 // no more than that link does.
 func checkBothCarry(t *testing.T, b *harness.Bed) {
 	t.Helper()
-	var links []struct {
-		Name  string `json:"ifname"`
-		Stats struct {
-			Sent struct{ Bytes uint64 } `json:"tx"`
-		} `json:"stats64"`
-	}
-	// A bond chooses a link for each flow, by chance the same one for a few.
-	must.Succeed(t, testbed.InNetNS(b.Host.NetNSPath(), func() error {
-		for range 400 {
+	// A bond chooses a link for each flow, by chance the same one for a few: so
+	// there are more, one after another, for as long as it takes.
+	harness.Await(t, "both links of the bond carry packets", 20*time.Second, func() error {
+		err := testbed.InNetNS(b.Host.NetNSPath(), func() error {
 			conn, err := net.Dial("udp", netip.AddrPortFrom(b.Host.PeerAddr, 9).String())
 			if err != nil {
 				return err
 			}
-			_, _ = conn.Write(make([]byte, 1400)) // an answer to one before may say that nothing listens
-			conn.Close()
-			time.Sleep(time.Millisecond)
+			defer conn.Close()
+			for range 10 {
+				_, _ = conn.Write(make([]byte, 1400)) // an answer to one before may say that nothing listens
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		var links []struct {
+			Name  string `json:"ifname"`
+			Stats struct {
+				Sent struct{ Bytes uint64 } `json:"tx"`
+			} `json:"stats64"`
+		}
+		out := b.Run("ip", "-s", "-json", "link", "show", "master", b.Host.UplinkName)
+		if err := json.Unmarshal([]byte(out), &links); err != nil {
+			return err
+		}
+		if len(links) != 2 {
+			return fmt.Errorf("the bond has %d links: %s", len(links), out)
+		}
+		for _, l := range links {
+			if l.Stats.Sent.Bytes < mbit/8 {
+				return fmt.Errorf("%s carried %d bytes only", l.Name, l.Stats.Sent.Bytes)
+			}
 		}
 		return nil
-	}))
-	out := b.Run("ip", "-s", "-json", "link", "show", "master", b.Host.UplinkName)
-	if err := json.Unmarshal([]byte(out), &links); err != nil {
-		t.Fatal(err)
-	}
-	if len(links) != 2 {
-		t.Errorf("the bond has %d links: %s", len(links), out)
-	}
-	for _, l := range links {
-		if l.Stats.Sent.Bytes < mbit/8 {
-			t.Errorf("%s carried %d bytes only", l.Name, l.Stats.Sent.Bytes)
-		}
-	}
+	})
 }
 
 // Addresses of a tunnel's ends; the range for benchmarks has no others so high.
