@@ -32,7 +32,10 @@ import (
 //
 // The ledger wins. What it has and the controller has not, or has otherwise, is confirmed again; what the
 // controller has for these nodes, or had from this program for one that left, and the ledger has not is
-// released. While the controller is silent, minimums hold on uplinks only.
+// released. Another weir-edge may be between the second step and the third, or between withdrawing a claim
+// and making it again. So a round asks the controller before it reads the ledger, and releases what was not
+// in the ledger after the answer before, either. While the controller is silent, minimums hold on uplinks
+// only.
 
 const (
 	// linksTimeout bounds the questions to the controller at the beginning of a round, and each change
@@ -83,6 +86,9 @@ type linkView struct {
 	promises map[string]v1.SDNPromise
 	ports    map[linkPort]v1.SDNLinkDirection
 	nodes    map[string]nodeLinks
+	// unknown are the promises that are not in the ledger, doubted those that were not after the answer
+	// before.
+	unknown, doubted map[string]bool
 }
 
 type linkPort struct {
@@ -110,7 +116,7 @@ func (l *Links) askController(ctx context.Context, nodes []runtime.Node, promise
 	if age < linksFresh && before.silent == nil || age < linksRetry && before.silent != nil {
 		return before, l.say(before)
 	}
-	v := &linkView{users: l.users, promises: map[string]v1.SDNPromise{}, ports: map[linkPort]v1.SDNLinkDirection{}, nodes: map[string]nodeLinks{}}
+	v := &linkView{users: l.users, promises: map[string]v1.SDNPromise{}, ports: map[linkPort]v1.SDNLinkDirection{}, nodes: map[string]nodeLinks{}, doubted: before.unknown}
 	for _, n := range nodes {
 		was, address := before.nodes[n.Name], l.addressOf(n)
 		if was.address != address {
@@ -373,10 +379,7 @@ func (l *Links) matchLedger(ctx context.Context, o *observation, ledger engine.P
 	if l == nil || o.links.silent != nil {
 		return nil
 	}
-	wanted, nodes := map[string]bool{}, map[netip.Addr]bool{}
-	for _, n := range o.links.nodes {
-		nodes[n.address] = true
-	}
+	wanted := map[string]bool{}
 	for _, p := range ledger {
 		at := engine.Entry{Service: p.Service, Node: p.Node}
 		r := o.request(at, p.LinkBPS)
@@ -406,14 +409,30 @@ func (l *Links) matchLedger(ctx context.Context, o *observation, ledger engine.P
 		}
 		o.links.promises[r.ID] = confirmed
 	}
+	return append(problems, l.releaseUnknown(ctx, o, wanted)...)
+}
+
+// releaseUnknown releases the promises that are not wanted for the second time.
+func (l *Links) releaseUnknown(ctx context.Context, o *observation, wanted map[string]bool) (problems []problem) {
+	nodes := map[netip.Addr]bool{}
+	for _, n := range o.links.nodes {
+		nodes[n.address] = true
+	}
+	o.links.unknown = map[string]bool{}
 	for id, p := range o.links.promises {
 		ours := l.kept[id] || nodes[p.Node] && id == linkID(p.Service, p.Node)
 		if !ours || wanted[id] || p.Expires != nil { // a reservation ends by itself
 			continue
 		}
+		if o.links.unknown[id] = true; !o.links.doubted[id] {
+			continue
+		}
 		err := o.links.change(ctx, func(ctx context.Context) error { return l.controller.Release(ctx, id) })
 		if errors.Is(err, errNoTime) {
 			return problems
+		}
+		if refusal := (*client.Error)(nil); errors.As(err, &refusal) && refusal.Status == http.StatusNotFound {
+			err = nil // another weir-edge has released it
 		}
 		if err != nil {
 			problems = append(problems, problem{service: p.Service, same: "release", err: fmt.Errorf("end the promise of %s on links: %w", p.Service, err)})

@@ -15,6 +15,7 @@ import (
 	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/runtime"
 	"github.com/weir-project/weir/internal/edge/spec"
+	"github.com/weir-project/weir/test/must"
 )
 
 // book is a controller with one link for all.
@@ -23,6 +24,7 @@ type book struct {
 	silent   bool
 	failing  bool   // it has no paths now
 	hangs    bool   // it answers no change
+	gone     bool   // what is released has been released before
 	slow     string // what the link says of itself
 	refused  string // why it can promise nothing
 	promises map[string]v1.SDNPromise
@@ -88,6 +90,9 @@ func (b *book) Release(_ context.Context, id string) error {
 	b.changes++
 	b.freeBPS += b.promises[id].MinBPS
 	delete(b.promises, id)
+	if b.gone {
+		return &client.Error{Status: http.StatusNotFound, Message: "there is no promise of this id"}
+	}
 	return b.answer()
 }
 
@@ -167,11 +172,11 @@ func TestLinkPromises(t *testing.T) {
 	}
 	l.ports = append(l.ports, spec.Port{Host: 443, Container: 443})
 	l.wants(edge.PlaceUplinksOnly + "; switches cannot tell a service with 2 ports apart")
-	l.busy = true
 	if l.round(); len(b.promises) > 0 || l.ledger.promises["shop@a"].LinkBPS != 0 || l.ledger.promises["shop@a"].MinBPS != 20e6 {
 		t.Errorf("%+v, %+v", b.promises, l.ledger.promises)
 	}
-	if b.changes != 3 {
+	l.busy = true
+	if l.round(); b.changes != 3 {
 		t.Errorf("%d changes: what was released is released again", b.changes)
 	}
 }
@@ -182,10 +187,12 @@ func TestLeavingNode(t *testing.T) {
 	l := newLinked(t, b)
 	l.wants(inForce)
 	l.nodes[0].Address = netip.MustParseAddr("198.18.0.7")
+	l.wants(inForce)
 	if l.wants(inForce); len(b.promises) != 1 || b.promises["shop@198.18.0.7"].MinBPS != 20e6 {
 		t.Errorf("at another address: %+v", b.promises)
 	}
 	l.nodes = l.nodes[1:]
+	l.round()
 	if l.round(); len(b.promises) > 0 {
 		t.Errorf("left: %+v", b.promises)
 	}
@@ -306,8 +313,62 @@ func TestForgetfulController(t *testing.T) {
 	}
 	l.links.controller = other
 	l.wants(inForce)
+	l.wants(inForce)
 	if p := other.promises; len(p) != 3 || p["shop@198.18.0.1"].MinBPS != 20e6 || p["shop@198.18.0.7"].MinBPS != 3e6 || p["site/voice"].MinBPS != 1e6 {
 		t.Errorf("%+v", p)
+	}
+}
+
+// TestAnotherReleases: what another weir-edge withdraws and promises again between two answers of the
+// controller stays, and what it has released meanwhile is no failure.
+func TestAnotherReleases(t *testing.T) {
+	b := &book{freeBPS: 60e6, promises: map[string]v1.SDNPromise{}}
+	l := newLinked(t, b)
+	o := shop(4, 0)
+	o.specs["shop"] = spec.Spec{Name: "shop", Ports: l.ports}
+	match := func(ledger engine.Promises) []problem {
+		l.links.asked = time.Time{}
+		o.links, _ = l.links.askController(t.Context(), l.nodes, false)
+		return l.links.matchLedger(t.Context(), o, ledger)
+	}
+	entered := engine.Promises{"shop@a": {Service: "shop", Node: "a", MinBPS: 5e6, LinkBPS: 5e6, Claim: true}}
+	for range 3 {
+		match(entered)
+		if match(nil); len(b.promises) != 1 || b.changes != 1 {
+			t.Fatalf("%+v after %d changes", b.promises, b.changes)
+		}
+	}
+	b.gone = true
+	if said := match(nil); len(b.promises) > 0 || len(said) > 0 {
+		t.Errorf("%+v, %v", b.promises, said)
+	}
+}
+
+// others is a controller at which another weir-edge promises before each answer.
+type others struct {
+	*book
+	promise func()
+}
+
+func (o *others) Links(ctx context.Context) (v1.SDNLinks, error) {
+	o.promise()
+	return o.book.Links(ctx)
+}
+
+// TestLedgerAfterController: a round has in its ledger what another weir-edge has promised by the time that
+// the controller answers.
+func TestLedgerAfterController(t *testing.T) {
+	m, fake := newManager(t), &fakeEngine{ledger: bench{promises: engine.Promises{}}}
+	b := &book{promises: map[string]v1.SDNPromise{}}
+	m.opts.Runtime, m.opts.Nodes = fake, Unmeasured{}
+	m.opts.Links = NewLinks(&others{b, func() {
+		must.Succeed(t, fake.Swap(t.Context(), "", engine.Promises{"shop@a": {Service: "shop", Node: "a", MinBPS: 5e6, LinkBPS: 5e6, Claim: true}}))
+		b.promises["shop@198.18.0.1"] = v1.SDNPromise{}
+	}}, netip.MustParseAddr("198.18.0.254"))
+	o, err := m.opts.observe(t.Context())
+	must.Succeed(t, err)
+	if len(o.links.promises) != 1 || len(o.promises) != 1 {
+		t.Errorf("the controller has %+v, the ledger %+v", o.links.promises, o.promises)
 	}
 }
 

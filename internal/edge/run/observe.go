@@ -78,9 +78,6 @@ func (o *Options) observe(ctx context.Context) (*observation, error) {
 	for _, odd := range seen.state.Odd {
 		seen.problems = append(seen.problems, problem{err: errors.New(odd)})
 	}
-	if seen.promises, _, err = o.Runtime.Ledger().Read(ctx); err != nil {
-		return nil, err
-	}
 	seen.nodes = o.Nodes.Measure(ctx, nodes)
 	for _, listed := range seen.state.Services {
 		service, parsed, err := o.serviceOf(listed.Document, listed.Pinned)
@@ -109,6 +106,10 @@ func (o *Options) observe(ctx context.Context) (*observation, error) {
 	seen.askProxies(ctx, o.Runtime)
 	links, problems := o.Links.askController(ctx, nodes, seen.wantsMinimum())
 	seen.links, seen.problems = links, append(seen.problems, problems...)
+	// After the controller: what another weir-edge has confirmed there, it has entered here before.
+	if seen.promises, _, err = o.Runtime.Ledger().Read(ctx); err != nil {
+		return nil, err
+	}
 	return seen, nil
 }
 
