@@ -165,12 +165,28 @@ type SDNLinkDirection struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// SDNPath is a path between two hosts, the widest of the shortest ones: GET /v1/paths?from=&to=.
+// SDNPath is the path from one host to another, the widest of the shortest ones.
+// GET /v1/paths?to=ADDRESS&from=ADDRESS&from=... returns one for each of up to SDNMaxPaths hosts.
 type SDNPath struct {
-	Hops []SDNHop `json:"hops"`
+	From netip.Addr `json:"from"`
+	Hops []SDNHop   `json:"hops,omitempty"`
 	// FreeMinBPS is the largest minimum that is admitted on every link of the path.
 	FreeMinBPS uint64 `json:"free_min_bps"`
+	// State is ok; none (no path leads there now); or refused (Reason says why nothing can be
+	// promised between these hosts).
+	State  string `json:"state"`
+	Reason string `json:"reason,omitempty"`
 }
+
+// SDNMaxPaths is how many paths are told in an answer.
+const SDNMaxPaths = 32
+
+// States of a path.
+const (
+	PathOK      = "ok"
+	PathNone    = "none"
+	PathRefused = "refused"
+)
 
 // SDNPromiseRequest asks for a minimum on every link between a node and another host, for the
 // traffic of one port of the node. POST /v1/promises reserves it: unless PUT /v1/promises/{id}

@@ -59,10 +59,13 @@ func (c *SDN) Links(ctx context.Context) (v1.SDNLinks, error) {
 	return askSDN[v1.SDNLinks](ctx, c, http.MethodGet, "/v1/links", nil)
 }
 
-// Path returns the path between two hosts, with the largest minimum that is admitted on it.
-func (c *SDN) Path(ctx context.Context, from, to netip.Addr) (v1.SDNPath, error) {
-	query := url.Values{"from": {from.String()}, "to": {to.String()}}
-	return askSDN[v1.SDNPath](ctx, c, http.MethodGet, "/v1/paths?"+query.Encode(), nil)
+// Paths returns the paths from hosts, up to v1.SDNMaxPaths, to another host.
+func (c *SDN) Paths(ctx context.Context, to netip.Addr, from []netip.Addr) ([]v1.SDNPath, error) {
+	query := url.Values{"to": {to.String()}}
+	for _, host := range from {
+		query.Add("from", host.String())
+	}
+	return askSDN[[]v1.SDNPath](ctx, c, http.MethodGet, "/v1/paths?"+query.Encode(), nil)
 }
 
 // Reserve promises a minimum for ten seconds.

@@ -41,8 +41,8 @@ func TestSDNRequests(t *testing.T) {
 	ctx, r := t.Context(), v1.SDNPromiseRequest{ID: "a/b c"}
 	for want, ask := range map[string]func() error{
 		"GET /v1/links": func() error { _, err := c.Links(ctx); return err },
-		"GET /v1/paths?from=198.18.0.1&to=2001%3Adb8%3A%3A1": func() error {
-			_, err := c.Path(ctx, netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("2001:db8::1"))
+		"GET /v1/paths?from=198.18.0.1&from=198.18.0.2&to=2001%3Adb8%3A%3A1": func() error {
+			_, err := c.Paths(ctx, netip.MustParseAddr("2001:db8::1"), []netip.Addr{netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("198.18.0.2")})
 			return err
 		},
 		"GET /v1/sdn/flows":             func() error { _, err := c.Flows(ctx); return err },

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
-	"sync"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
@@ -41,11 +40,9 @@ const (
 	// linksTimeout bounds the questions to the controller at the beginning of a round, and each change
 	// after them; once a round's changes have taken as long, the rest waits for the next round. A
 	// controller without an answer is silent, and is asked again after linksRetry. An answer is used for
-	// linksFresh. A round asks for the paths of maxPaths nodes, the oldest first: a controller answers
-	// fifty questions a second to other hosts.
+	// linksFresh: that makes five questions a second, of the fifty that a controller answers to a token.
 	linksTimeout, linksFresh = 400 * time.Millisecond, 400 * time.Millisecond
 	linksRetry               = 2 * time.Second
-	maxPaths                 = 12
 	// backPart is the part of a minimum that is promised for the way back: requests and
 	// acknowledgements. minLinkBPS is the least that a link promises.
 	backPart, minLinkBPS = 16, 12000
@@ -66,7 +63,7 @@ type Links struct {
 // LinkController tells of links and promises minimums there; *client.SDN is one.
 type LinkController interface {
 	Links(context.Context) (v1.SDNLinks, error)
-	Path(ctx context.Context, from, to netip.Addr) (v1.SDNPath, error)
+	Paths(ctx context.Context, to netip.Addr, from []netip.Addr) ([]v1.SDNPath, error)
 	Reserve(context.Context, v1.SDNPromiseRequest) (v1.SDNPromise, error)
 	Confirm(context.Context, v1.SDNPromiseRequest) (v1.SDNPromise, error)
 	Release(ctx context.Context, id string) error
@@ -190,50 +187,54 @@ func (l *Links) addressOf(n runtime.Node) netip.Addr {
 	return address.AddrPort().Addr().Unmap()
 }
 
-// findPaths asks for the paths between nodes and users, side by side.
+// findPaths asks for the paths between nodes and users: of as many nodes as one answer has, those asked
+// for least recently. Without an answer they stay as they were.
 func (v *linkView) findPaths(ctx context.Context, controller LinkController) {
 	names := slices.SortedFunc(maps.Keys(v.nodes), func(a, b string) int {
 		return cmp.Or(v.nodes[a].asked.Compare(v.nodes[b].asked), cmp.Compare(a, b))
 	})
-	found := make([]nodeLinks, min(len(names), maxPaths))
-	var asking sync.WaitGroup
-	for i := range found {
-		asking.Go(func() {
-			n := v.nodes[names[i]]
-			n.asked = time.Now()
-			if !n.address.IsValid() {
-				n.uncounted = fmt.Sprintf("it has no address towards %v", v.users)
-				found[i] = n
-				return
-			}
-			path, err := controller.Path(ctx, n.address, v.users)
-			found[i] = v.withPath(n, path, err)
-		})
+	var asked []string
+	var from []netip.Addr
+	for _, name := range names {
+		n := v.nodes[name]
+		switch {
+		case !n.address.IsValid():
+			n.uncounted = fmt.Sprintf("it has no address towards %v", v.users)
+			v.nodes[name] = n
+		case len(from) < v1.SDNMaxPaths:
+			asked, from = append(asked, name), append(from, n.address)
+		}
 	}
-	asking.Wait()
-	for i, n := range found {
-		v.nodes[names[i]] = n
+	if len(from) == 0 {
+		return
+	}
+	paths, err := controller.Paths(ctx, v.users, from)
+	if err == nil && len(paths) != len(from) {
+		err = fmt.Errorf("the controller was asked for %d paths and tells %d", len(from), len(paths))
+	}
+	for i, name := range asked {
+		n := v.nodes[name]
+		if n.asked = time.Now(); err == nil {
+			n = v.withPath(n, paths[i])
+		} else if n.uncounted != "" {
+			n.uncounted = err.Error()
+		}
+		v.nodes[name] = n
 	}
 }
 
 // withPath returns a node's links, which were known as was, with what their path can promise. A node that no
-// switch leads to does not count, and neither does a path without queues. Without an answer they stay as
-// they were.
-func (v *linkView) withPath(was nodeLinks, path v1.SDNPath, err error) nodeLinks {
+// switch leads to does not count, and neither does a path without queues.
+func (v *linkView) withPath(was nodeLinks, path v1.SDNPath) nodeLinks {
 	n := nodeLinks{address: was.address, asked: was.asked, freeBPS: path.FreeMinBPS}
-	var refused *client.Error
-	switch {
-	case errors.As(err, &refused) && refused.Status == http.StatusConflict:
-		n.full = refused.Message
+	switch path.State {
+	case v1.PathOK:
+	case v1.PathNone:
+		n.full = path.Reason
 		return n
-	case errors.As(err, &refused) && refused.Status == http.StatusNotFound:
-		n.uncounted = refused.Message
+	default:
+		n.uncounted = path.Reason
 		return n
-	case err != nil:
-		if was.uncounted != "" {
-			was.uncounted = err.Error()
-		}
-		return was
 	}
 	least := ^uint64(0)
 	for _, hop := range path.Hops {

@@ -29,6 +29,8 @@ type book struct {
 	refused  string // why it can promise nothing
 	promises map[string]v1.SDNPromise
 	changes  int
+	// questions are those that change nothing.
+	questions int
 }
 
 func (b *book) answer() error {
@@ -39,6 +41,7 @@ func (b *book) answer() error {
 }
 
 func (b *book) Links(context.Context) (v1.SDNLinks, error) {
+	b.questions++
 	link := v1.SDNLinkDirection{DPID: "00000000000000a1", Port: 2, Name: "c12", PeerDPID: "00000000000000a2", FreeMinBPS: b.freeBPS, State: "ok", Reason: b.slow}
 	if b.refused != "" {
 		link.State, link.Reason = "refused", b.refused
@@ -50,14 +53,19 @@ func (b *book) Links(context.Context) (v1.SDNLinks, error) {
 	return seen, b.answer()
 }
 
-func (b *book) Path(_ context.Context, from, _ netip.Addr) (v1.SDNPath, error) {
-	if from.String() == "198.18.0.9" {
-		return v1.SDNPath{}, &client.Error{Status: http.StatusNotFound, Message: "no port is known that leads to 198.18.0.9"}
-	}
+func (b *book) Paths(_ context.Context, _ netip.Addr, from []netip.Addr) (list []v1.SDNPath, err error) {
+	b.questions++
 	if b.failing {
-		return v1.SDNPath{}, &client.Error{Status: http.StatusInternalServerError, Message: "a switch is away"}
+		return nil, &client.Error{Status: http.StatusInternalServerError, Message: "a switch is away"}
 	}
-	return v1.SDNPath{FreeMinBPS: b.freeBPS, Hops: []v1.SDNHop{{DPID: "00000000000000a1", In: 1, Out: 2}}}, b.answer()
+	for _, host := range from {
+		path := v1.SDNPath{From: host, State: v1.PathOK, FreeMinBPS: b.freeBPS, Hops: []v1.SDNHop{{DPID: "00000000000000a1", In: 1, Out: 2}}}
+		if host.String() == "198.18.0.9" {
+			path = v1.SDNPath{From: host, State: v1.PathRefused, Reason: "no port is known that leads to 198.18.0.9"}
+		}
+		list = append(list, path)
+	}
+	return list, b.answer()
 }
 
 func (b *book) promise(r v1.SDNPromiseRequest, state string, expires *time.Time) (v1.SDNPromise, error) {
@@ -400,28 +408,29 @@ func TestAdmitDecisions(t *testing.T) {
 	}
 }
 
-// TestManyNodes: a controller is asked for few paths at a time, the oldest first, and not in each of many
-// rounds.
+// TestManyNodes: a controller is asked two questions for all nodes, for as many paths as an answer has, the
+// oldest first, and not in each of many rounds.
 func TestManyNodes(t *testing.T) {
 	b := &book{freeBPS: 30e6, promises: map[string]v1.SDNPromise{}}
 	l := newLinked(t, b)
-	for i := range 20 {
+	for i := range v1.SDNMaxPaths {
 		l.nodes = append(l.nodes, runtime.Node{Name: fmt.Sprint("n", i), Address: netip.AddrFrom4([4]byte{198, 18, 1, byte(i + 1)})})
 	}
-	counted := func() (n int) {
+	counted := func() (paths, questions int) {
+		before := b.questions
 		l.round()
-		return len(l.links.seen.rooms())
+		return len(l.links.seen.rooms()), b.questions - before
 	}
-	if n := counted(); n != maxPaths {
-		t.Errorf("%d paths are known", n)
+	if paths, questions := counted(); paths != v1.SDNMaxPaths || questions != 2 {
+		t.Errorf("%d paths are known after %d questions", paths, questions)
 	}
 	l.busy = true
-	if n := counted(); n != maxPaths {
-		t.Errorf("%d paths are known at once", n)
+	if paths, questions := counted(); paths != v1.SDNMaxPaths || questions != 0 {
+		t.Errorf("at once: %d paths are known after %d questions", paths, questions)
 	}
 	l.busy = false
-	if n := counted(); n != len(l.nodes) {
-		t.Errorf("%d of %d paths are known", n, len(l.nodes))
+	if paths, questions := counted(); paths != len(l.nodes) || questions != 2 {
+		t.Errorf("%d of %d paths are known after %d questions", paths, len(l.nodes), questions)
 	}
 }
 

@@ -50,12 +50,21 @@ func (c *Controller) addLinks(mux *http.ServeMux, queues queueStates) {
 	serve := c.server()
 	mux.HandleFunc("GET /v1/links", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, c.Links(queues)) })
 	mux.HandleFunc("GET /v1/paths", serve(func(r *http.Request) (any, error) {
-		from, err := netip.ParseAddr(r.FormValue("from"))
-		to, err2 := netip.ParseAddr(r.FormValue("to"))
-		if err = errors.Join(err, err2); err != nil {
-			return nil, promise.Refuse(promise.ErrInvalid, "want ?from=ADDRESS&to=ADDRESS: %v", err)
+		query := r.URL.Query()
+		to, err := netip.ParseAddr(query.Get("to"))
+		from := query["from"]
+		if err != nil || len(from) == 0 || len(from) > v1.SDNMaxPaths {
+			return nil, promise.Refuse(promise.ErrInvalid, "want ?to=ADDRESS and &from=ADDRESS up to %d times", v1.SDNMaxPaths)
 		}
-		return c.path(from, to)
+		paths := make([]v1.SDNPath, len(from))
+		for i := range from {
+			host, err := netip.ParseAddr(from[i])
+			if err != nil {
+				return nil, promise.Refuse(promise.ErrInvalid, "read from=: %v", err)
+			}
+			paths[i] = c.path(host, to)
+		}
+		return paths, nil
 	}))
 }
 
@@ -168,15 +177,19 @@ func (c *Controller) tellPromises() {
 	}
 }
 
-func (c *Controller) path(from, to netip.Addr) (any, error) {
+func (c *Controller) path(from, to netip.Addr) v1.SDNPath {
 	c.mu.Lock()
 	defer c.decided()
-	way, free, commands, err := c.core.Promises().PathBetween(time.Now(), from, to)
+	way, free, commands, err := c.core.Promises().PathBetween(time.Now(), from.Unmap(), to.Unmap())
 	c.deliver(commands)
-	if err != nil {
-		return nil, err
+	out := v1.SDNPath{From: from, Hops: hops(way), FreeMinBPS: free, State: v1.PathOK}
+	switch {
+	case errors.Is(err, promise.ErrNoRoom):
+		out.State, out.Reason = v1.PathNone, err.Error()
+	case err != nil:
+		out.State, out.Reason = v1.PathRefused, err.Error()
 	}
-	return v1.SDNPath{Hops: hops(way), FreeMinBPS: free}, nil
+	return out
 }
 
 // Links returns what links have, carry and have promised, and all promises, at most linksAge old. The

@@ -109,10 +109,12 @@ func TestPromises(t *testing.T) {
 		"unknown field":                       {"POST", "/v1/promises", map[string]int{"minimum": 1}, http.StatusBadRequest},
 		"the id in the path is":               {"PUT", "/v1/promises/other", want, http.StatusBadRequest},
 		"there is no promise of this id":      {"DELETE", "/v1/promises/none", nil, http.StatusNotFound},
-		"?from=ADDRESS":                       {"GET", "/v1/paths?from=x&to=198.18.0.1", nil, http.StatusBadRequest},
-		`"free_min_bps":10000000`:             {"GET", "/v1/paths?from=198.18.0.1&to=198.18.0.2", nil, http.StatusOK},
-		`"promised_bps":5000000,"free_min_bps":10000000,"state":"ok"`: {"GET", "/v1/links", nil, http.StatusOK},
-		`"promises":[{"id":"web/1"`:                                   {"GET", "/v1/links", nil, http.StatusOK},
+		"want ?to=ADDRESS":                    {"GET", "/v1/paths?from=198.18.0.1&to=x", nil, http.StatusBadRequest},
+		"up to 32 times":                      {"GET", "/v1/paths?to=198.18.0.1" + strings.Repeat("&from=198.18.0.2", v1.SDNMaxPaths+1), nil, http.StatusBadRequest},
+		`unable to parse IP`:                  {"GET", "/v1/paths?to=198.18.0.1&from=198.18.0.2&from=x", nil, http.StatusBadRequest},
+		`"free_min_bps":10000000,"state":"ok"},{"from":"198.18.0.9","free_min_bps":0,"state":"refused","reason":"no port is known`: {"GET", "/v1/paths?from=198.18.0.1&from=198.18.0.9&to=198.18.0.2", nil, http.StatusOK},
+		`"promised_bps":5000000,"free_min_bps":10000000,"state":"ok"`:                                                              {"GET", "/v1/links", nil, http.StatusOK},
+		`"promises":[{"id":"web/1"`: {"GET", "/v1/links", nil, http.StatusOK},
 	} {
 		if status, body := change.ask(c.method, c.path, c.body); status != c.status || !strings.Contains(body, says) {
 			t.Errorf("%s %s: %d %s, want %d with %s", c.method, c.path, status, body, c.status, says)
