@@ -69,9 +69,12 @@ type Controller struct {
 	core  *core.Core
 	conns map[topology.DPID]*conn
 	wake  []*conn // connections for which the current decision queued messages
-	// links is the last answer of Links, made at linksAt.
-	links   v1.SDNLinks
-	linksAt time.Time
+
+	state answer[v1.SDN]
+	flows answer[[]v1.SDNFlow]
+	links answer[v1.SDNLinks]
+	// promised is how often promises have changed.
+	promised atomic.Uint64
 
 	places   *access.Places
 	counters counters

@@ -20,13 +20,13 @@ import (
 // /metrics, which only read. Answers have a deadline. queues returns the states of queues and may be nil.
 func (c *Controller) Handler(queues func() map[topology.Port]qos.PortState) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/sdn", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, c.view(queues)) })
+	mux.HandleFunc("GET /v1/sdn", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, c.View(queues)) })
 	mux.HandleFunc("GET /v1/sdn/flows", func(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, withEnds(c.Flows(), r.URL.Query()["end"]))
 	})
 	mux.HandleFunc("GET /v1/sdn/topology.svg", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "image/svg+xml")
-		_ = DrawTopology(w, c.view(queues), false) // a write error means that the reader is gone
+		_ = DrawTopology(w, c.View(queues), false) // a write error means that the reader is gone
 	})
 	c.addLinks(mux, queues)
 	mux.Handle("GET /metrics", c.Metrics(queues))
@@ -48,7 +48,7 @@ func withEnds(flows []v1.SDNFlow, ends []string) []v1.SDNFlow {
 	if len(ends) == 0 {
 		return flows
 	}
-	return slices.DeleteFunc(flows, func(f v1.SDNFlow) bool {
+	return slices.DeleteFunc(slices.Clone(flows), func(f v1.SDNFlow) bool {
 		return !slices.ContainsFunc(strings.Fields(f.Flow), func(word string) bool { return slices.Contains(ends, word) })
 	})
 }
@@ -58,16 +58,9 @@ func (c *Controller) Metrics(queues func() map[topology.Port]qos.PortState) http
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", exposition.ContentType)
-		_ = writeMetrics(w, c.view(queues)) // a write error means that the reader is gone
+		_ = writeMetrics(w, c.View(queues)) // a write error means that the reader is gone
 	})
 	return c.bounded(mux)
-}
-
-func (c *Controller) view(queues func() map[topology.Port]qos.PortState) v1.SDN {
-	if queues == nil {
-		return c.View(nil)
-	}
-	return c.View(queues())
 }
 
 func writeJSON(w http.ResponseWriter, v any) {

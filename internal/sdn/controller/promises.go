@@ -21,9 +21,6 @@ const (
 	// changeTimeout bounds a request, and changeBytes the body of one that changes promises.
 	changeTimeout = 5 * time.Second
 	changeBytes   = 64 << 10
-	// linksAge is how long an answer of Links is used again, unless promises change: making one takes
-	// the lock of forwarding decisions.
-	linksAge = 100 * time.Millisecond
 )
 
 // errNoPromise says that a promise is not known.
@@ -41,9 +38,6 @@ func statusOf(err error) int {
 	}
 	return http.StatusInternalServerError
 }
-
-// queueStates returns the states of queues.
-type queueStates func() map[topology.Port]qos.PortState
 
 // addLinks adds the routes that read links and promises.
 func (c *Controller) addLinks(mux *http.ServeMux, queues queueStates) {
@@ -148,7 +142,7 @@ func (c *Controller) promise(r *http.Request, id string, do func(core.Desk, time
 
 // promisesChanged has queues made, and the answer of Links made again. The caller holds c.mu.
 func (c *Controller) promisesChanged() {
-	c.linksAt = time.Time{}
+	c.promised.Add(1)
 	if c.options.PromisesChanged != nil {
 		c.options.PromisesChanged()
 	}
@@ -192,18 +186,15 @@ func (c *Controller) path(from, to netip.Addr) v1.SDNPath {
 	return out
 }
 
-// Links returns what links have, carry and have promised, and all promises, at most linksAge old. The
-// caller changes nothing in it. queues may be nil.
+// Links returns what links have, carry and have promised, and all promises: the present ones, the rest at
+// most answerAge old. The caller changes nothing in it.
 func (c *Controller) Links(queues queueStates) v1.SDNLinks {
-	var made map[topology.Port]qos.PortState
-	if queues != nil {
-		made = queues()
-	}
+	return c.links.get(c.promised.Load(), func() v1.SDNLinks { return c.makeLinks(queues.now()) })
+}
+
+func (c *Controller) makeLinks(made map[topology.Port]qos.PortState) v1.SDNLinks {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if time.Since(c.linksAt) < linksAge {
-		return c.links
-	}
 	s := c.core.Snapshot(false)
 	out := v1.SDNLinks{At: s.At, Links: []v1.SDNLinkDirection{}, Promises: []v1.SDNPromise{}}
 	for _, n := range s.Switches {
@@ -234,7 +225,6 @@ func (c *Controller) Links(queues queueStates) v1.SDNLinks {
 	for _, p := range c.core.Promises().All() {
 		out.Promises = append(out.Promises, promiseView(p))
 	}
-	c.links, c.linksAt = out, time.Now()
 	return out
 }
 

@@ -10,7 +10,6 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -175,7 +174,8 @@ type deadlines struct {
 
 func (d *deadlines) SetWriteDeadline(at time.Time) error { d.write = at; return nil }
 
-// TestReadersAreBounded: each route that reads has a deadline, and links are not made for each request.
+// TestReadersAreBounded: each route that reads has a deadline, and readers share answers; that of links
+// until promises change.
 func TestReadersAreBounded(t *testing.T) {
 	c, _ := start(t, func(*Options) {}, nil)
 	for path, h := range map[string]http.Handler{
@@ -187,14 +187,33 @@ func TestReadersAreBounded(t *testing.T) {
 			t.Errorf("%s: status %d, %v are left for the answer", path, w.Code, left)
 		}
 	}
-	made := func() time.Time { c.Links(nil); c.mu.Lock(); defer c.mu.Unlock(); return c.linksAt }
-	if first := made(); !slices.ContainsFunc(make([]int, 3), func(int) bool { return made().Equal(first) }) {
-		t.Error("links are made for each request")
+	later := time.Now().Add(time.Hour)
+	for route, made := range map[string]func(at time.Time) time.Time{
+		"state": func(at time.Time) time.Time { c.state.at = at; c.View(nil); return c.state.at },
+		"flows": func(at time.Time) time.Time { c.flows.at = at; c.Flows(); return c.flows.at },
+		"links": func(at time.Time) time.Time { c.links.at = at; c.Links(nil); return c.links.at },
+	} {
+		if !made(later).Equal(later) {
+			t.Errorf("%s: made for each request", route)
+		}
+		if old := time.Now().Add(-answerAge); made(old).Equal(old) {
+			t.Errorf("%s: told after %v", route, answerAge)
+		}
 	}
 	c.mu.Lock()
 	c.promisesChanged()
 	c.mu.Unlock()
-	if before := time.Now(); made().Before(before) {
+	c.links.at = later
+	if c.Links(nil); c.links.at.Equal(later) {
 		t.Error("links are those from before promises changed")
+	}
+}
+
+// TestSharedFlows: who asks for the flows of some ends leaves all to the next reader.
+func TestSharedFlows(t *testing.T) {
+	c, _ := start(t, func(*Options) {}, nil)
+	c.flows.value, c.flows.at = []v1.SDNFlow{{Flow: "a:1 > b:2"}, {Flow: "c:3 > d:4"}}, time.Now().Add(time.Hour)
+	if some := withEnds(c.Flows(), []string{"c:3"}); len(some) != 1 || some[0].Flow != "c:3 > d:4" || c.Flows()[0].Flow != "a:1 > b:2" {
+		t.Errorf("%+v of %+v", some, c.Flows())
 	}
 }

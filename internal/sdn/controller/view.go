@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/apps"
@@ -16,8 +18,45 @@ import (
 	"github.com/weir-project/weir/internal/sdn/topology"
 )
 
-// View returns the controller's state as an API object. queues may be nil.
-func (c *Controller) View(queues map[topology.Port]qos.PortState) v1.SDN {
+// answerAge is how long readers share an answer: making one takes the lock of forwarding decisions.
+const answerAge = 100 * time.Millisecond
+
+// answer is what readers of a route are told.
+type answer[T any] struct {
+	mu      sync.Mutex
+	value   T
+	at      time.Time
+	version uint64
+}
+
+// get returns the answer, which tell makes if it is of another version or too old. The caller changes
+// nothing in it.
+func (a *answer[T]) get(version uint64, tell func() T) T {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.version != version || time.Since(a.at) >= answerAge {
+		a.version, a.value, a.at = version, tell(), time.Now()
+	}
+	return a.value
+}
+
+// queueStates returns the states of queues; nil knows none.
+type queueStates func() map[topology.Port]qos.PortState
+
+func (q queueStates) now() map[topology.Port]qos.PortState {
+	if q == nil {
+		return nil
+	}
+	return q()
+}
+
+// View returns the controller's state as an API object, at most answerAge old. The caller changes nothing
+// in it.
+func (c *Controller) View(queues queueStates) v1.SDN {
+	return c.state.get(0, func() v1.SDN { return c.makeView(queues.now()) })
+}
+
+func (c *Controller) makeView(queues map[topology.Port]qos.PortState) v1.SDN {
 	s := c.Snapshot(false)
 	out := v1.SDN{At: s.At, Switches: []v1.SDNSwitch{}, Links: []v1.SDNLink{}, Counters: c.countersOf(s.Counters), MissingPorts: s.Untrusted}
 	for _, n := range s.Switches {
@@ -134,8 +173,11 @@ func (c *Controller) applications(id openflow.Queue) []string {
 
 func rounded(v float64) uint64 { return uint64(math.Round(max(v, 0))) }
 
-// Flows returns all known flows, sorted by rate, the highest first.
-func (c *Controller) Flows() []v1.SDNFlow {
+// Flows returns all known flows, sorted by rate, the highest first, at most answerAge old. The caller
+// changes nothing in them.
+func (c *Controller) Flows() []v1.SDNFlow { return c.flows.get(0, c.makeFlows) }
+
+func (c *Controller) makeFlows() []v1.SDNFlow {
 	flows := c.Snapshot(true).Flows
 	slices.SortFunc(flows, func(a, b core.Flow) int {
 		return cmp.Or(cmp.Compare(b.RateBPS, a.RateBPS), cmp.Compare(a.ID, b.ID))
