@@ -24,8 +24,8 @@ type Claim struct {
 func ClaimID(e Entry) string { return e.Service + "@" + e.Node }
 
 // AdmitClaims promises what a division needs as far as nodes have room. A claim is reduced if it
-// is as it was seen, and to no less than what was seen in force then; one that is slightly too
-// large stays.
+// is as it was seen, and to no less than what was seen in force then; one that may be right in the
+// division of another weir-edge stays.
 func AdmitClaims(nodes []Node, seen, now Promises, d Division, inForce map[Entry]uint64) Promises {
 	after := maps.Clone(now)
 	if after == nil {
@@ -48,7 +48,7 @@ func AdmitClaims(nodes []Node, seen, now Promises, d Division, inForce map[Entry
 	for id, p := range now { // what is given back comes first
 		entry := Entry{p.Service, p.Node}
 		keep := max(d.Needs[entry].BPS(), inForce[entry])
-		if little := d.MinBPS[p.Service] / whole * hysteresis; p.Claim && seen[id] == p && (keep == 0 || keep+little < p.MinBPS) {
+		if little := OthersOffBPS(d.MinBPS[p.Service]); p.Claim && seen[id] == p && (keep == 0 || keep+little < p.MinBPS) {
 			set(entry, keep)
 		}
 	}

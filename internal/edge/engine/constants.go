@@ -91,10 +91,13 @@ const (
 	// fewHundredths is the largest part of a service's users that is ignored on a path; fewTogether
 	// limits the sum of ignored parts, in hundredths.
 	fewHundredths, fewTogether = 2, 10
-	// hysteresis is the difference, in hundredths, from which a part or a too large claim is
-	// corrected. User counts are accurate to two or three hundredths, and each correction is sent
-	// to agents and to all swarm managers.
+	// hysteresis is the difference, in hundredths, from which a part is corrected. User counts are
+	// accurate to two or three hundredths, and each correction is sent to agents and to all swarm
+	// managers.
 	hysteresis = 5
+	// othersOff is how much the division of another weir-edge may differ, in hundredths of the minimum:
+	// the hysteresis of both, or what each ignores as too small.
+	othersOff = 12
 
 	// mostConflicts limits the attempts to change the ledger while other managers change it.
 	mostConflicts = 20

@@ -257,6 +257,9 @@ func byService(parts Hundredths, of func(Path) string) map[string]map[Path]uint6
 	return by
 }
 
+// OthersOffBPS returns how much the parts of a minimum may differ in the division of another weir-edge.
+func OthersOffBPS(minBPS uint64) uint64 { return minBPS / whole * othersOff }
+
 // nextParts returns the previous parts if none is off by hysteresis; else the exact ones rounded
 // to hundredths by largest remainder.
 func nextParts(exact map[Path]float64, now map[Path]uint64) map[Path]uint64 {

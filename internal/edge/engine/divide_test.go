@@ -151,8 +151,8 @@ func TestClaims(t *testing.T) {
 		inForce   uint64
 		want      uint64
 	}{
-		"a little too much stays": {after, after, 14.5e6, 0, 15e6},
-		"too much":                {after, after, 13e6, 0, 13e6},
+		"a little too much stays": {after, after, 13e6, 0, 15e6},
+		"too much":                {after, after, 12.5e6, 0, 12.5e6},
 		"in force":                {after, after, 0, 15e6, 15e6},
 		"partly in force":         {after, after, 0, 4e6, 4e6},
 		"not any more":            {after, after, 0, 0, 0},

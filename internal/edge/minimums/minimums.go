@@ -129,9 +129,6 @@ const (
 	// RefusalHold is the time that an agent has to refuse before the refusal counts: capacity
 	// returned by another program is free only at the agent's next measurement.
 	RefusalHold = 2 * time.Second
-	// othersOff is the tolerated difference from another weir-edge's division, in hundredths of the
-	// minimum; it exceeds the parts that are ignored as too small.
-	othersOff = 12
 	// toldKept is the time that the last order for a container is remembered.
 	toldKept = time.Minute
 )
@@ -194,7 +191,7 @@ func (x *Minimums) Orders(in *Input, n *Node, d engine.Division, promises engine
 				most = math.MaxUint64
 			}
 			for i, c := range x.containersOf(in, n, s.Name, instance) {
-				o := Order{Container: c.ID, Service: s.Name, Latency: s.Latency, HasBPS: x.hasBPS(in, n, c), slackBPS: s.MinBPS / 100 * othersOff}
+				o := Order{Container: c.ID, Service: s.Name, Latency: s.Latency, HasBPS: x.hasBPS(in, n, c), slackBPS: engine.OthersOffBPS(s.MinBPS)}
 				if i == 0 { // the others are ending, or have just begun
 					o.BPS, o.PromisedBPS = min(bps, most), min(promised, most)
 					o.StartingBPS = o.BPS - min(bps-starting, most)

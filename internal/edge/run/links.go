@@ -31,7 +31,8 @@ import (
 //
 // The ledger wins. What it has and the controller has not, or has otherwise, is confirmed again; what the
 // controller has for these nodes, or had from this program for one that left, and the ledger has not is
-// released. Another weir-edge may be between the second step and the third, or between withdrawing a claim
+// released. Where the divisions of two weir-edge differ a little, the larger part stays.
+// Another weir-edge may be between the second step and the third, or between withdrawing a claim
 // and making it again. So a round asks the controller before it reads the ledger, and releases what was not
 // in the ledger after the answer before, either. While the controller is silent, minimums hold on uplinks
 // only.
@@ -351,6 +352,9 @@ func (l *Links) reserveClaims(ctx context.Context, o *observation, claims engine
 		at := engine.Entry{Service: p.Service, Node: p.Node}
 		n := o.links.nodes[p.Node]
 		want := min(p.MinBPS, d.Needs[at].UsersBPS())
+		if want > 0 && want+engine.OthersOffBPS(d.MinBPS[p.Service]) >= p.LinkBPS {
+			want = max(want, p.LinkBPS) // it may be right in the division of another weir-edge
+		}
 		parsed := o.specs[p.Service]
 		_, known := o.specs[p.Service]
 		switch {

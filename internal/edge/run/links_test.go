@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -349,6 +350,29 @@ func TestAnotherReleases(t *testing.T) {
 	b.gone = true
 	if said := match(nil); len(b.promises) > 0 || len(said) > 0 {
 		t.Errorf("%+v, %v", b.promises, said)
+	}
+}
+
+// TestTwoDivisions: where two weir-edge divide a minimum a little differently, the ledger and the controller
+// have the larger parts and do not change.
+func TestTwoDivisions(t *testing.T) {
+	for _, first := range []int{54, 58} {
+		b := &book{freeBPS: 90e6, promises: map[string]v1.SDNPromise{}}
+		one, two := newLinked(t, b), newLinked(t, b)
+		two.ledger = one.ledger
+		one.users, two.users = [2]int{50, 50}, [2]int{first, 100 - first}
+		for round := range 8 {
+			before, changes := one.ledger.promises, b.changes
+			one.round()
+			two.round()
+			one.users, two.users = [2]int{54, 46}, [2]int{54, 46}
+			if round > 3 && (b.changes > changes || !maps.Equal(before, one.ledger.promises)) {
+				t.Errorf("%d: round %d changes %d, and %+v to %+v", first, round, b.changes-changes, before, one.ledger.promises)
+			}
+		}
+		if a, b := one.ledger.promises["shop@a"].LinkBPS, one.ledger.promises["shop@b"].LinkBPS; a != uint64(first)*20e4 || b != 10e6 {
+			t.Errorf("%d: a has %d and b %d", first, a, b)
+		}
 	}
 }
 
