@@ -196,19 +196,28 @@ func (a attached) name() (string, error) {
 	if a.id == 0 {
 		return a.filter.Type() + " filter", nil
 	}
-	program, err := ebpf.NewProgramFromID(a.id)
+	info, err := programInfo(a.id)
+	if info == nil {
+		return "", err
+	}
+	return cmp.Or(info.Name, fmt.Sprintf("program %d", a.id)), nil
+}
+
+// programInfo returns what the kernel tells of a program; nil if it was detached meanwhile.
+func programInfo(id ebpf.ProgramID) (*ebpf.ProgramInfo, error) {
+	program, err := ebpf.NewProgramFromID(id)
 	if errors.Is(err, os.ErrNotExist) {
-		return "", nil
+		return nil, nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("open program %d: %w", a.id, err)
+		return nil, fmt.Errorf("open program %d: %w", id, err)
 	}
 	defer program.Close()
 	info, err := program.Info()
 	if err != nil {
-		return "", fmt.Errorf("ask for the name of program %d: %w", a.id, err)
+		return nil, fmt.Errorf("ask for the name of program %d: %w", id, err)
 	}
-	return cmp.Or(info.Name, fmt.Sprintf("program %d", a.id)), nil
+	return info, nil
 }
 
 // programs lists the attached programs and filters in the order in which they see packets. Errors:

@@ -15,6 +15,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-project/weir/internal/datapath/cgroup"
@@ -210,7 +211,33 @@ func TestMarks(t *testing.T) {
 			})
 		}
 	}
-	set(MarkDSCP, 0, map[uint8]Handle{46: NewHandle(1, 3), 10: NewHandle(1, 2), 44: NewHandle(1, 3)})
+	// What an earlier build left is replaced: filters of another kind, and a program with other instructions.
+	run("tc", "-n", name, "filter", "add", "dev", "lo", "parent", "1:", "prio", "0x7e12", "protocol", "all", "u32", "match", "u32", "0x40b80000", "0xf0fc0000", "at", "0", "flowid", "1:2")
+	byDSCP := map[uint8]Handle{46: NewHandle(1, 3), 10: NewHandle(1, 2), 44: NewHandle(1, 3)}
+	set(MarkDSCP, 0, byDSCP)
+	named := Marks{Kind: MarkDSCP}
+	for value, class := range byDSCP {
+		named.Classes[value] = class
+	}
+	attach := func(program string) {
+		p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: program, Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}})
+		must.Succeed(t, err)
+		defer p.Close()
+		inside(func() error {
+			return netlink.FilterReplace(&netlink.BpfFilter{
+				FilterAttrs: netlink.FilterAttrs{LinkIndex: 1, Parent: uint32(NewHandle(1, 0)), Handle: markFilter, Priority: markFilter, Protocol: unix.ETH_P_ALL}, Name: named.name(), Fd: p.FD(),
+			})
+		})
+	}
+	attach("other")
+	inside(func() error {
+		if changed, err := SetMarks(1, NewHandle(1, 0), Marks{}); err != nil || changed {
+			return fmt.Errorf("a filter of another program with the name of Weir's: changed %v, %w", changed, err)
+		}
+		return nil
+	})
+	attach(markProgram)
+	set(MarkDSCP, 0, byDSCP)
 	run("tc", "-n", name, "filter", "del", "dev", "lo", "parent", "1:", "prio", "9")
 	sent := func(class string) (packets int) {
 		text := run("tc", "-n", name, "-s", "class", "show", "dev", "lo", "classid", class)

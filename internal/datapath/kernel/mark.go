@@ -4,8 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
-	"strings"
+	"sync"
 
+	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -29,16 +30,27 @@ type Marks struct {
 	Classes [64]Handle
 }
 
-// markFilter are the preference of Weir's filter by mark, after those that tools add, and its handle;
-// markName begins its name.
+// markFilter are the preference of Weir's filter by mark, after those that tools add, and its handle.
+// The filter's name tells its marks, its program whose it is.
 const (
-	markFilter = 0x7e12
-	markName   = "weir_mark:"
+	markFilter  = 0x7e12
+	markProgram = "weir_mark"
+	// outdated stands for the name of a filter of another build, also one with filters of the kind u32.
+	outdated = "outdated"
 )
 
-// name identifies the marks in the name of their filter.
+// The masks of u32 filters by the DSCP field of IPv4 and IPv6, which an earlier build made.
+const markIPv4Mask, markIPv6Mask = 0xf0fc0000, 0xffc00000
+
+// markSpec parses the program once: ports are checked every second.
+var markSpec = sync.OnceValues(loadMark)
+
+// name identifies the marks in the name of their filter; "" without any class.
 func (m Marks) name() string {
-	name := fmt.Sprintf("%s%d/%x", markName, m.Kind, m.Mask)
+	if m.Classes == [64]Handle{} {
+		return ""
+	}
+	name := fmt.Sprintf("weir_mark:%d/%x", m.Kind, m.Mask)
 	for value, class := range m.Classes {
 		if class != 0 {
 			name += fmt.Sprintf(",%x=%x", value, class.Minor())
@@ -51,24 +63,27 @@ func (m Marks) name() string {
 // names no class of it, and reports whether anything changed. Without classes it removes its filter.
 // Filters of others stay, and those with a lower preference decide first.
 func SetMarks(ifindex int, qdisc Handle, marks Marks) (changed bool, err error) {
+	loaded, err := markSpec()
+	if err != nil {
+		return false, fmt.Errorf("load the program of marks: %w", err)
+	}
 	filter := &netlink.BpfFilter{
 		FilterAttrs: netlink.FilterAttrs{LinkIndex: ifindex, Parent: uint32(qdisc), Handle: markFilter, Priority: markFilter, Protocol: unix.ETH_P_ALL},
 		Name:        marks.name(),
 	}
-	has, err := markFilterName(filter.FilterAttrs)
-	switch {
-	case err != nil || has == filter.Name || has == "" && marks.Classes == [64]Handle{}:
+	has, old, err := findMarks(filter.FilterAttrs, loaded.Programs[markProgram])
+	if err != nil || has == filter.Name {
 		return false, err
-	case marks.Classes == [64]Handle{}:
-		if err := netlink.FilterDel(filter); err != nil && !errors.Is(err, unix.ENOENT) {
+	}
+	if old != nil && (filter.Name == "" || old.Type() != filter.Type()) {
+		if err := netlink.FilterDel(old); err != nil && !errors.Is(err, unix.ENOENT) {
 			return false, fmt.Errorf("remove the filter by mark from device %d: %w", ifindex, err)
 		}
+	}
+	if filter.Name == "" {
 		return true, nil
 	}
-	spec, err := loadMark()
-	if err != nil {
-		return false, fmt.Errorf("load the program of marks: %w", err)
-	}
+	spec := loaded.Copy()
 	for name, value := range map[string]any{
 		"weir_by": marks.Kind, "weir_mask": marks.Mask, "weir_shift": uint32(bits.TrailingZeros32(marks.Mask | 1<<31)), "weir_classes": marks.Classes,
 	} {
@@ -88,17 +103,36 @@ func SetMarks(ifindex int, qdisc Handle, marks Marks) (changed bool, err error) 
 	return true, nil
 }
 
-// markFilterName returns the name of Weir's filter by mark, or "".
-func markFilterName(attrs netlink.FilterAttrs) (string, error) {
+// findMarks returns Weir's filter by mark and its name, outdated if another build made it; nil and "" if
+// there is none.
+func findMarks(attrs netlink.FilterAttrs, spec *ebpf.ProgramSpec) (name string, found netlink.Filter, err error) {
 	device := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: attrs.LinkIndex}}
 	list, err := consistently(func() ([]netlink.Filter, error) { return netlink.FilterList(device, attrs.Parent) })
 	if err != nil {
-		return "", fmt.Errorf("list filters of device %d: %w", attrs.LinkIndex, err)
+		return "", nil, fmt.Errorf("list filters of device %d: %w", attrs.LinkIndex, err)
 	}
 	for _, f := range list {
-		if b, ok := f.(*netlink.BpfFilter); ok && f.Attrs().Priority == attrs.Priority && strings.HasPrefix(b.Name, markName) {
-			return b.Name, nil
+		if f.Attrs().Priority != attrs.Priority {
+			continue
+		}
+		switch f := f.(type) {
+		case *netlink.U32:
+			if s := f.Sel; s != nil && len(s.Keys) == 1 && (s.Keys[0].Mask == markIPv4Mask || s.Keys[0].Mask == markIPv6Mask) {
+				attrs.Handle = 0 // all of this preference
+				return outdated, &netlink.U32{FilterAttrs: attrs}, nil
+			}
+		case *netlink.BpfFilter:
+			info, err := programInfo(ebpf.ProgramID(f.Id))
+			switch {
+			case err != nil:
+				return "", nil, err
+			case info == nil || info.Name != spec.Name:
+			case spec.Compatible(info) != nil:
+				return outdated, f, nil
+			default:
+				return f.Name, f, nil
+			}
 		}
 	}
-	return "", nil
+	return "", nil, nil
 }
