@@ -14,7 +14,7 @@ import (
 )
 
 // TestRoomElsewhere: of a refused minimum that no other program places, the other node with the most room
-// is named.
+// is named, with a command that a shell takes as it is meant and that asks for the very minimum.
 func TestRoomElsewhere(t *testing.T) {
 	dir := t.TempDir()
 	listener, err := net.Listen("unix", filepath.Join(dir, "edge.sock"))
@@ -40,6 +40,11 @@ func TestRoomElsewhere(t *testing.T) {
 		{"weir.sock", refused, []edge.Node{{Name: "a", State: "ready", FreeBPS: 8e6}, {Name: "b", State: "ready", FreeBPS: 31e6}, {Name: "c", State: "ready", FreeBPS: 40e6}, {Name: "d", State: "stale", FreeBPS: 90e6}, {Name: "here", State: "ready", FreeBPS: 95e6}},
 			"node c has room for it, 40mbit: docker service create --name cam --constraint node.hostname==c --container-label weir.min=30mbit IMAGE, with"},
 		{"weir.sock", refused, []edge.Node{{Name: "a", State: "ready", FreeBPS: 8e6}, {Name: "here", State: "ready", FreeBPS: 95e6}}, "no other node of weir-edge has room for it"},
+		{"weir.sock", with(func(c *v1.Container) { c.Policy.MinBPS = 12_345_678 }), []edge.Node{{Name: "a", State: "ready", FreeBPS: 12_399_999}, {Name: "here"}},
+			"node a has room for it, 12.3mbit: docker service create --name cam --constraint node.hostname==a --container-label weir.min=12345678bit IMAGE, with"},
+		{"weir.sock", refused, []edge.Node{{Name: "$(reboot)", State: "ready", FreeBPS: 95e6}, {Name: "b", State: "ready", FreeBPS: 31e6}}, "node b has room for it"},
+		{"weir.sock", refused, []edge.Node{{Name: "-d", State: "ready", FreeBPS: 95e6}, {Name: "b; reboot", State: "ready", FreeBPS: 95e6}}, "no other node of weir-edge has room for it"},
+		{"weir.sock", with(func(c *v1.Container) { c.Name = "cam;x" }), []edge.Node{{Name: "a", State: "ready", FreeBPS: 95e6}, {Name: "here"}}, ""},
 		{"weir.sock", refused, []edge.Node{{Name: "engine", State: "ready", FreeBPS: 95e6}}, ""},
 		{"weir.sock", with(func(c *v1.Container) { c.Shares = []v1.Share{{Controlled: true, AdmittedBPS: 30e6}} }), nil, ""},
 		{"weir.sock", with(func(c *v1.Container) { c.Groups = []string{"shop"} }), nil, ""},
