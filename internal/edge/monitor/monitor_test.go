@@ -82,7 +82,7 @@ func board(name string) *agent {
 			Containers: []v1.Container{
 				{ID: "c1", Name: "web-1", Direction: v1.Direction{RateBPS: 4e6, Policy: v1.Policy{MinBPS: 5e6}, Shares: []v1.Share{{Uplink: "wwan0", AdmittedBPS: 1, RateBPS: 1e6}, {Uplink: "eth0", Controlled: true, AdmittedBPS: 5e6, EntitledBPS: 5e6, RateBPS: 3e6}}}, State: v1.StateOK},
 				{ID: "c2", Name: "other", Direction: v1.Direction{Policy: v1.Policy{MinBPS: 20e6}, Shares: []v1.Share{{Uplink: "eth0", Controlled: true, AdmittedBPS: 20e6, EntitledBPS: 19e6}}}, State: v1.StateOK},
-				{ID: "host", Name: "host", Runtime: "host", Direction: v1.Direction{Shares: []v1.Share{{Uplink: "eth0", Controlled: true, AdmittedBPS: 1e6}}}},
+				{ID: "host", Name: "host", Runtime: "host", Direction: v1.Direction{Shares: []v1.Share{{Uplink: "wwan0", Controlled: true}, {Uplink: "eth0", Controlled: true, AdmittedBPS: 1e6}}}},
 			},
 		},
 	}
@@ -150,8 +150,8 @@ func TestNodes(t *testing.T) {
 	}
 }
 
-// TestUplinkNotShared: while an uplink is not shared no minimum is in force there, and only those that
-// were admitted are cut.
+// TestUplinkNotShared: while an uplink is not shared no minimum is in force there or can be promised, and
+// only those that were admitted are cut.
 func TestUplinkNotShared(t *testing.T) {
 	a := board("a")
 	for i := range a.snapshot.Containers {
@@ -164,8 +164,8 @@ func TestUplinkNotShared(t *testing.T) {
 	m, _ := newMonitor(t, Target{Name: "a", Agent: a})
 	m.Pull(t.Context())
 	n := m.Nodes()[0]
-	if cut, none := n.Containers[0], n.Containers[1]; !cut.MinCut || none.MinCut || cut.AdmittedBPS != 0 || n.Engine.OtherMinBPS != 0 {
-		t.Errorf("%+v, others' minimums %d", n.Containers, n.Engine.OtherMinBPS)
+	if cut, none := n.Containers[0], n.Containers[1]; !cut.MinCut || none.MinCut || cut.AdmittedBPS != 0 || n.Engine.OtherMinBPS != 0 || n.Engine.BudgetBPS != 0 {
+		t.Errorf("%+v, others' minimums %d of %d", n.Containers, n.Engine.OtherMinBPS, n.Engine.BudgetBPS)
 	}
 }
 

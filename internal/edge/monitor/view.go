@@ -124,9 +124,12 @@ func (r *reading) view(now time.Time) Node {
 	if u := uplink(&r.snapshot); u != nil {
 		name = u.Name
 		e.Weir = n.State == StateReady
-		e.UplinkBPS, e.UplinkSentBPS, e.BudgetBPS = u.RateBPS, u.SentBPS, u.RateBPS-u.ReserveBPS
+		e.UplinkBPS, e.UplinkSentBPS = u.RateBPS, u.SentBPS
 		for i := range r.snapshot.Containers {
-			e.OtherMinBPS += admitted(&r.snapshot.Containers[i], name)
+			if c := &r.snapshot.Containers[i]; share(c, name).Controlled { // the host always is, while the uplink is shared
+				e.BudgetBPS = u.RateBPS - u.ReserveBPS
+				e.OtherMinBPS += admitted(c, name)
+			}
 		}
 	}
 	n.Containers = r.containers(name)
