@@ -64,9 +64,9 @@ type Source struct {
 	name   string
 	socket string
 	log    *slog.Logger
-	// procDir is /proc and snapshotTimeout the constant, except in tests.
-	procDir         string
-	snapshotTimeout time.Duration
+	// procDir is /proc, snapshotTimeout and debounce the constants, except in tests.
+	procDir                   string
+	snapshotTimeout, debounce time.Duration
 }
 
 // New returns a source. Only Run connects to the engine.
@@ -89,6 +89,7 @@ func New(opts Options) *Source {
 		log:             opts.Logger.With("source", opts.Name),
 		procDir:         "/proc",
 		snapshotTimeout: snapshotTimeout,
+		debounce:        debounce,
 	}
 }
 

@@ -46,12 +46,8 @@ func TestContainerIsReportedBeforeItStarts(t *testing.T) {
 	e.networkEvent("connect", "one")
 	expectNone(t, events, prestartWait)
 	e.create("one", 10, "mine", noRoutes)
+	e.await("the image is read before the network is there", func() bool { return e.imagesRead == 1 })
 	expectNone(t, events, prestartWait)
-	e.mu.Lock()
-	if e.imagesRead != 1 {
-		t.Errorf("the image was read %d times before the network is there", e.imagesRead)
-	}
-	e.mu.Unlock()
 	e.file("proc/10/net/route", routes)
 	c := expect(t, events, "updated one").Updated
 	if c.ID != id("one") || !c.StartedAt.IsZero() || c.Labels["weir.weight"] != "5" || c.Runtime != "docker" ||

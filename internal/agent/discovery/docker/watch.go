@@ -274,7 +274,7 @@ func (w *watch) settle(ctx context.Context, id string, c *change) {
 		}
 		w.mu.Unlock()
 
-		pause := debounce
+		pause := w.source.debounce
 		switch todo {
 		case anticipate:
 			if w.reportBeforeStart(ctx, id, c.wake) {
