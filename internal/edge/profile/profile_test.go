@@ -89,7 +89,7 @@ func queue(most int32) http.Handler {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
-		time.Sleep(200 * time.Millisecond) // within which a crowd meets on a slow machine, too
+		time.Sleep(100 * time.Millisecond)
 	})
 }
 
@@ -101,7 +101,8 @@ func TestMeasure(t *testing.T) {
 			started.Add(1)
 			return &local{server: httptest.NewServer(queue(6)), closed: &closed}, nil
 		},
-		Users: []int{2, 20}, Duration: 200 * time.Millisecond, Response: 5 * time.Second, Patience: 10 * time.Second, Starts: 3,
+		// All of a crowd have come before it ends, on a slow machine, too.
+		Users: []int{2, 20}, Duration: 700 * time.Millisecond, Response: 5 * time.Second, Patience: 10 * time.Second, Starts: 3,
 		Report: func(Level) { reported++ },
 	})
 	if err != nil {

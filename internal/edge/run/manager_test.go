@@ -212,7 +212,8 @@ func TestRun(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { err = m.Run(ctx) })
+	var ended error
+	running.Go(func() { ended = m.Run(ctx) })
 	for range 3 {
 		running.Go(func() {
 			for seq := uint64(0); ctx.Err() == nil; time.Sleep(time.Millisecond) {
@@ -294,8 +295,8 @@ func TestRun(t *testing.T) {
 	}
 	cancel()
 	running.Wait()
-	if err != nil {
-		t.Error(err)
+	if ended != nil {
+		t.Error(ended)
 	}
 	if err := m.Remove(t.Context(), "shop"); err == nil || err.Error() != "weir-edge ends" {
 		t.Errorf("after its end: %v", err)

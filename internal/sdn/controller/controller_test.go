@@ -339,7 +339,7 @@ func TestManySwitches(t *testing.T) {
 // TestSilentSwitch: one that never answers is given up, before and after it has
 // become a switch, and nobody else waits for it.
 func TestSilentSwitch(t *testing.T) {
-	c, address := start(t, func(o *Options) { o.HandshakeTimeout, o.EchoTimeout = 2*time.Second, 4*time.Second }, nil)
+	c, address := start(t, func(o *Options) { o.HandshakeTimeout, o.EchoTimeout = 5*time.Second, 5*time.Second }, nil)
 	never := dial(t, address)
 	defer never.Close()
 	p := connect(t, dial(t, address), 7)
