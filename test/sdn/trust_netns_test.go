@@ -57,7 +57,10 @@ func (b *bed) octets(at *testbed.Process, address string, port int) <-chan int {
 	})
 	raw, err := server.SyscallConn()
 	must.Succeed(b.t, err)
-	must.Succeed(b.t, raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_RECVTOS, 1) }))
+	must.Succeed(b.t, raw.Control(func(fd uintptr) {
+		err = errors.Join(unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_RECVTOS, 1),
+			unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 16<<20)) // all that comes while this process stands still
+	}))
 	must.Succeed(b.t, err)
 	b.t.Cleanup(func() { server.Close() })
 	seen := make(chan int, 1<<16)
@@ -250,36 +253,47 @@ func TestForgottenTables(t *testing.T) {
 	})
 }
 
-// floodEF: 20 Mbit/s of EF at a port whose bound is 5.
+// floodEF: 20 Mbit/s of EF at p2, whose bound is 5. More never pass. A switch that is short of processors
+// gets fewer packets, and some time passes without any, so it has more than one chance to let that many pass.
 func (b *bed) floodEF(from, to *testbed.Process) {
 	t := b.t
 	t.Helper()
 	const frameBytes, seconds = 1242, 4
+	const bound = "in_port=2 actions=meter"
 	seen := b.octets(to, "198.18.66.1", 4000)
 	client := b.markedSocket(from, "198.18.66.1", 4000, tosEF)
-	sent := 0
-	began := time.Now()
-	for ; time.Since(began) < seconds*time.Second; time.Sleep(time.Millisecond) {
-		for due := int(20e6 / 8 / frameBytes * time.Since(began).Seconds()); sent < due; sent++ {
-			_, _ = client.Write(make([]byte, frameBytes-42))
+	defer client.Close()
+	for attempt := 1; ; attempt++ {
+		for len(seen) > 0 {
+			<-seen
 		}
-	}
-	time.Sleep(200 * time.Millisecond)
-	passed := float64(len(seen)) * frameBytes * 8 / time.Since(began).Seconds()
-	b.wait("the count of what was dropped", 10*time.Second, func() error {
-		if got := b.trustState("p2").EFDroppedPackets; int(got) < sent-len(seen)-sent/50 || int(got) > sent-len(seen) {
-			return fmt.Errorf("%d; of %d packets %d have arrived", got, sent, len(seen))
+		came, dropped, sent := b.hits("br0", bound), b.trustState("p2").EFDroppedPackets, 0
+		began := time.Now()
+		for ; time.Since(began) < seconds*time.Second; time.Sleep(time.Millisecond) {
+			for due := int(20e6 / 8 / frameBytes * time.Since(began).Seconds()); sent < due; sent++ {
+				_, _ = client.Write(make([]byte, frameBytes-42))
+			}
 		}
-		return nil
-	})
-	t.Logf("of %d packets of EF %d passed: %.2f Mbit/s, %d dropped", sent, len(seen), passed/1e6, b.trustState("p2").EFDroppedPackets)
-	if passed < 0.9*5e6 || passed > 1.1*5e6 {
-		t.Errorf("%.2f Mbit/s of EF pass a bound of 5", passed/1e6)
+		time.Sleep(200 * time.Millisecond)
+		passed := float64(len(seen)) * frameBytes * 8 / time.Since(began).Seconds()
+		b.wait("the count of what was dropped", 10*time.Second, func() error {
+			came, dropped := int(b.hits("br0", bound)-came), int(b.trustState("p2").EFDroppedPackets-dropped)
+			if dropped < came-len(seen)-sent/50 || dropped > sent-len(seen) {
+				return fmt.Errorf("%d; of %d packets %d have come to the switch and %d have passed", dropped, sent, came, len(seen))
+			}
+			return nil
+		})
+		t.Logf("of %d packets of EF %d passed: %.2f Mbit/s, %d dropped", sent, len(seen), passed/1e6, b.trustState("p2").EFDroppedPackets-dropped)
+		if passed > 1.1*5e6 || passed < 0.9*5e6 && attempt == 5 {
+			t.Errorf("%.2f Mbit/s of EF pass a bound of 5", passed/1e6)
+		}
+		if passed >= 0.9*5e6 || attempt == 5 {
+			break
+		}
 	}
 	if n := b.trustState("p1").EFDroppedPackets; n > 0 {
 		t.Errorf("p1 has dropped %d", n)
 	}
-	client.Close()
 }
 
 // TestTrustedFlows: flows of a trusted port cost the controller nothing: ten thousand new ones a second
