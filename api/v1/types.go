@@ -431,6 +431,9 @@ const (
 	// EventRefused: a guarantee was refused, at a container's start or in answer to a
 	// request.
 	EventRefused EventKind = "refused"
+	// EventRoomElsewhere follows it where weir-edge runs: Message says which other node has room for the
+	// minimum, and what moves the container there, or that none has.
+	EventRoomElsewhere EventKind = "room_elsewhere"
 	// EventDegraded and EventRepaired: part of a policy, or an uplink, stopped or resumed
 	// being in force.
 	EventDegraded EventKind = "degraded"

@@ -289,31 +289,46 @@ func (c *cluster) testWhereUsersCome(t *testing.T) {
 	leave()
 }
 
-// testRoomElsewhere: of a container of docker run whose minimum its node refuses weir explain names the
-// node that has room, and what moves it there.
+// testRoomElsewhere: of a container of docker run whose minimum its node refuses weir explain and weir events
+// name the node that has room, and what moves it there.
 func (c *cluster) testRoomElsewhere(t *testing.T) {
 	const home = 1
-	for _, name := range []string{"first", "second"} {
-		_, err := c.engines[home].Run(t.Context(), testbed.RunOptions{Name: name, Image: heavyImage, Labels: map[string]string{"weir.min": "30mbit"}})
-		must.Succeed(t, err)
-		defer func() { must.Succeed(t, c.engines[home].Remove(context.Background(), name)) }()
-	}
 	dir := c.agentDir(c.nodes[home].Addr.String())
 	beside := filepath.Join(string(dir), "edge.sock")
 	must.Succeed(t, os.Symlink(c.socket(), beside))
 	defer os.Remove(beside)
+	run := func(name string) {
+		_, err := c.engines[home].Run(t.Context(), testbed.RunOptions{Name: name, Image: heavyImage, Labels: map[string]string{"weir.min": "30mbit"}})
+		must.Succeed(t, err)
+	}
+	remove := func(name string) { must.Succeed(t, c.engines[home].Remove(context.Background(), name)) }
+	for _, name := range []string{"first", "second"} {
+		run(name)
+		defer remove(name)
+	}
+	says := func(args ...string) string {
+		out, err := exec.Command(harness.Program(t), append(args, "--socket", dir.Socket())...).CombinedOutput()
+		return strings.Join(strings.Fields(fmt.Sprintf("%v: %s", err, out)), " ")
+	}
+	const room, command = "has room for it, 38mbit: ", "--container-label weir.min=30mbit IMAGE"
 	harness.Await(t, "room elsewhere", 30*time.Second, func() error {
-		var all string
-		for _, name := range []string{"first", "second"} {
-			out, err := exec.Command(harness.Program(t), "explain", name, "--socket", dir.Socket()).CombinedOutput()
-			all += fmt.Sprintf("%v: %s", err, out)
+		both := says("explain", "first") + says("explain", "second")
+		if strings.Count(both, room) != 1 || strings.Count(both, command) != 1 {
+			return errNot(both)
 		}
-		text := strings.Join(strings.Fields(all), " ")
-		if strings.Count(text, "has room for it, 38mbit") != 1 || strings.Count(text, "--container-label weir.min=30mbit IMAGE") != 1 {
-			return errNot(all)
-		}
-		t.Log(all)
+		t.Log(both)
 		return nil
+	})
+	// The event says what weir-edge knew when the minimum was refused.
+	harness.Await(t, "room elsewhere, as an event", 30*time.Second, func() error {
+		told := says("events")
+		if strings.Contains(told, "room elsewhere second: node ") && strings.Contains(told, room) && strings.Contains(told, command) {
+			t.Log(told)
+			return nil
+		}
+		remove("second")
+		run("second")
+		return errNot(told)
 	})
 }
 

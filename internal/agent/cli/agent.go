@@ -339,6 +339,7 @@ func (f *agentFlags) run(ctx context.Context, settings config.Config, reload fun
 		}
 	}
 	go limitMemory(running, a.Latest)
+	go tellRoomElsewhere(running, a.Events(), a.Latest, settings.Socket, log)
 	go reloadOn(running, hangups, a.Reload, log)
 	err = a.Run(ctx)
 	stopped()

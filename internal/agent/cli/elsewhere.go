@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -14,11 +16,12 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/api/v1/transport"
+	"github.com/weir-project/weir/internal/agent/stats"
 	"github.com/weir-project/weir/internal/share/policy"
 )
 
-// An agent knows its own uplinks, weir-edge what all nodes have left. So it is the command that asks
-// weir-edge, where one runs beside it: neither daemon needs the other.
+// An agent knows its own uplinks, weir-edge what all nodes have left. So `weir explain` asks weir-edge, where
+// one runs beside it, and so does the agent once it has refused a minimum: neither daemon needs the other.
 
 // edgeTimeout bounds the wait for weir-edge, without which an explanation is whole.
 const edgeTimeout = 2 * time.Second
@@ -53,4 +56,41 @@ func roomElsewhere(ctx context.Context, socket, host string, c *v1.Container) st
 	}
 	return fmt.Sprintf("node %[1]s has room for it, %[2]s: docker service create --name %[3]s --constraint node.hostname==%[1]s --container-label %[4]smin=%[5]s IMAGE, with the options that it was started with, and then docker rm -f %[3]s here",
 		best.Name, policy.FormatRateWithin(best.FreeBPS), c.Name, policy.Prefix, policy.FormatRate(c.Policy.MinBPS))
+}
+
+// tellRoomElsewhere follows each refusal of a container's minimum with an event, and a line of the log, that
+// names the node with room for it, until ctx ends.
+func tellRoomElsewhere(ctx context.Context, events *stats.Events, latest func(context.Context) (*stats.Snapshot, error), socket string, log *slog.Logger) {
+	host, _ := os.Hostname() // the name of its node
+	for seq := uint64(0); ; {
+		batch := events.Since(seq)
+		for _, e := range batch.Events {
+			if seq = e.Seq; e.Kind != v1.EventRefused {
+				continue
+			}
+			now, err := latest(ctx)
+			if err != nil {
+				return // the agent ends
+			}
+			at := slices.IndexFunc(now.Containers, func(c v1.Container) bool { return c.ID == e.ID && c.Runtime == e.Runtime })
+			if at < 0 {
+				continue // it has ended
+			}
+			if room := roomElsewhere(ctx, socket, host, &now.Containers[at]); room != "" {
+				log.Warn("minimum refused here", "name", e.Container, "elsewhere", room)
+				events.Add(v1.Event{At: time.Now(), Kind: v1.EventRoomElsewhere, Container: e.Container, ID: e.ID, Runtime: e.Runtime, Message: room})
+			}
+		}
+		if len(batch.Events) > 0 {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-batch.More:
+			if batch.Closed {
+				return
+			}
+		}
+	}
 }

@@ -1,30 +1,40 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
+	"log/slog"
 	"net"
 	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/edge"
+	"github.com/weir-project/weir/internal/agent/stats"
 	"github.com/weir-project/weir/test/must"
 )
+
+// fakeEdge answers as weir-edge in a directory, with the nodes that the function returns.
+func fakeEdge(t *testing.T, dir string, nodes func() []edge.Node) {
+	t.Helper()
+	listener, err := net.Listen("unix", filepath.Join(dir, "edge.sock"))
+	must.Succeed(t, err)
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(nodes())
+	})}
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(func() { server.Close() })
+}
 
 // TestRoomElsewhere: of a refused minimum that no other program places, the other node with the most room
 // is named, with a command that a shell takes as it is meant and that asks for the very minimum.
 func TestRoomElsewhere(t *testing.T) {
 	dir := t.TempDir()
-	listener, err := net.Listen("unix", filepath.Join(dir, "edge.sock"))
-	must.Succeed(t, err)
 	var nodes []edge.Node
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(nodes)
-	})}
-	go func() { _ = server.Serve(listener) }()
-	defer server.Close()
+	fakeEdge(t, dir, func() []edge.Node { return nodes })
 	refused := v1.Container{Name: "cam", Runtime: "docker", Direction: v1.Direction{Policy: v1.Policy{MinBPS: 30e6}, Shares: []v1.Share{{Controlled: true}}}}
 	with := func(change func(*v1.Container)) v1.Container {
 		c := refused
@@ -55,5 +65,43 @@ func TestRoomElsewhere(t *testing.T) {
 		if got := roomElsewhere(t.Context(), filepath.Join(dir, tc.socket), "here", &tc.c); (got == "") != (tc.says == "") || !strings.HasPrefix(got, tc.says) {
 			t.Errorf("%+v: %q, want %q", tc.c, got, tc.says)
 		}
+	}
+}
+
+// TestTellRoomElsewhere: each refusal of a minimum is followed by one event that names the node with room, and
+// refusals of other things and of containers that have ended are not.
+func TestTellRoomElsewhere(t *testing.T) {
+	dir := t.TempDir()
+	fakeEdge(t, dir, func() []edge.Node { return []edge.Node{{Name: "c", State: "ready", FreeBPS: 40e6}, {Name: "d"}} })
+	cam := v1.Container{ID: "1", Name: "cam", Runtime: "docker", Direction: v1.Direction{Policy: v1.Policy{MinBPS: 30e6}, Shares: []v1.Share{{Controlled: true}}}}
+	web := v1.Container{ID: "2", Name: "web", Runtime: "docker", Direction: v1.Direction{Shares: []v1.Share{{Controlled: true}}}}
+	latest := func(context.Context) (*stats.Snapshot, error) {
+		s := &stats.Snapshot{}
+		s.Containers = []v1.Container{cam, web}
+		return s, nil
+	}
+	ring, log, ended := stats.NewEvents(time.Now()), &strings.Builder{}, make(chan struct{})
+	for _, id := range []string{"1", "2", "3", "1"} {
+		ring.Add(v1.Event{Kind: v1.EventRefused, ID: id, Runtime: "docker", Container: "cam"})
+	}
+	ring.Add(v1.Event{Kind: v1.EventDegraded, ID: "1", Runtime: "docker"})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		tellRoomElsewhere(ctx, ring, latest, filepath.Join(dir, "weir.sock"), slog.New(slog.NewTextHandler(log, nil)))
+		close(ended)
+	}()
+	told := func() []v1.Event {
+		return ring.Newest(10, func(e v1.Event) bool { return e.Kind == v1.EventRoomElsewhere })
+	}
+	for deadline := time.Now().Add(20 * time.Second); len(told()) < 2 && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	}
+	cancel()
+	<-ended
+	list := told()
+	if len(list) != 2 || list[0].ID != "1" || !strings.HasPrefix(list[0].Message, "node c has room for it, 40mbit: docker service create --name cam") {
+		t.Errorf("%+v", list)
+	}
+	if strings.Count(log.String(), "node c has room for it") != 2 {
+		t.Errorf("the log has %q", log)
 	}
 }
