@@ -44,6 +44,9 @@ type Bed struct {
 	engine *testbed.Engine // nil: containers are network namespaces
 	sink   *traffic.Sink
 	echo   *traffic.Echo
+	// line leads to a server beyond the neighbour, which answers pings; nil before a case asks for it.
+	line    *testbed.DelayLine
+	farEcho *traffic.Echo
 	// namespaces are the containers made without an engine, by mode; cases reuse them.
 	namespaces map[testbed.Mode][]*testbed.NetContainer
 }
@@ -105,6 +108,12 @@ func (b *Bed) Close() error {
 	if b.echo != nil {
 		problems = append(problems, b.echo.Close())
 	}
+	if b.farEcho != nil {
+		problems = append(problems, b.farEcho.Close())
+	}
+	if b.line != nil {
+		problems = append(problems, b.line.Close())
+	}
 	if b.sink != nil {
 		problems = append(problems, b.sink.Close())
 	}
@@ -136,7 +145,7 @@ func (b *Bed) Place(ctx context.Context, c Case) (containers []Placed, remove fu
 		return errors.Join(problems...)
 	}
 	for _, one := range c.Containers {
-		started, err := b.engine.Run(ctx, testbed.RunOptions{Name: one.Name, Image: engineImage, Labels: labels(one)})
+		started, err := b.engine.Run(ctx, testbed.RunOptions{Name: one.Name, Image: engineImage, Labels: labels(one, c.Incoming)})
 		if err != nil {
 			return nil, remove, errors.Join(err, remove())
 		}
@@ -180,20 +189,24 @@ func (b *Bed) placeNamespaces(ctx context.Context, c Case) ([]Placed, error) {
 	return containers, nil
 }
 
-// labels returns a container's policy as labels.
-func labels(c Container) map[string]string {
-	labels := map[string]string{"weir.weight": strconv.FormatUint(uint64(c.Weight), 10)}
+// labels returns a container's policy as labels, for what it sends or for what it receives.
+func labels(c Container, incoming bool) map[string]string {
+	prefix := "weir."
+	if incoming {
+		prefix = "weir.in."
+	}
+	labels := map[string]string{prefix + "weight": strconv.FormatUint(uint64(c.Weight), 10)}
 	if c.MinBPS > 0 {
-		labels["weir.min"] = policy.FormatRate(c.MinBPS)
+		labels[prefix+"min"] = policy.FormatRate(c.MinBPS)
 	}
 	if c.MaxBPS > 0 {
-		labels["weir.max"] = policy.FormatRate(c.MaxBPS)
+		labels[prefix+"max"] = policy.FormatRate(c.MaxBPS)
 	}
 	if c.Priority > 0 {
-		labels["weir.priority"] = strconv.FormatUint(uint64(c.Priority), 10)
+		labels[prefix+"priority"] = strconv.FormatUint(uint64(c.Priority), 10)
 	}
 	if c.LatencyMS > 0 {
-		labels["weir.latency"] = formatLatency(c.LatencyMS)
+		labels[prefix+"latency"] = formatLatency(c.LatencyMS)
 	}
 	maps.Copy(labels, c.Labels)
 	return labels
@@ -219,9 +232,22 @@ func (b *Bed) NewMeter(containers, bins int, binWidth time.Duration) (m *meter.M
 
 // newSender returns a sender for the load of container i.
 func (b *Bed) newSender(ctx context.Context, c Case, containers []Placed, i int, overload float64) (s *traffic.Sender, err error) {
-	load, to := containers[i].Load, containers[i].PeerAddress
+	options := senderOptions(c, containers[i], overload)
+	options.Target = netip.AddrPortFrom(containers[i].PeerAddress, BasePort+uint16(i))
+	err = containers[i].Enter(func() (err error) {
+		s, err = traffic.NewSender(ctx, options)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("container %s: %w", containers[i].Name, err)
+	}
+	return s, nil
+}
+
+// senderOptions are those of a container's load, without its target.
+func senderOptions(c Case, one Placed, overload float64) traffic.SenderOptions {
+	load := one.Load
 	options := traffic.SenderOptions{
-		Target:          netip.AddrPortFrom(to, BasePort+uint16(i)),
 		Protocol:        load.Protocol,
 		Connections:     load.Connections,
 		PayloadBytes:    load.PayloadBytes,
@@ -234,17 +260,10 @@ func (b *Bed) newSender(ctx context.Context, c Case, containers []Placed, i int,
 		options.RateBPS = uint64(overload * float64(c.LinkBPS))
 	}
 	if load.Protocol == traffic.UDP && load.PayloadBytes == 0 {
-		headerBytes := traffic.WireBytesUDP(to, 0) - ethernetHeaderBytes
-		options.PayloadBytes = containers[i].MTUBytes - headerBytes
+		headerBytes := traffic.WireBytesUDP(one.PeerAddress, 0) - ethernetHeaderBytes
+		options.PayloadBytes = one.MTUBytes - headerBytes
 	}
-	err = containers[i].Enter(func() (err error) {
-		s, err = traffic.NewSender(ctx, options)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("container %s: %w", containers[i].Name, err)
-	}
-	return s, nil
+	return options
 }
 
 // newPinger returns a pinger in a container.

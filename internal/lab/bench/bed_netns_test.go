@@ -171,3 +171,42 @@ func TestAgentSuiteMeasuresTheAgent(t *testing.T) {
 		}
 	}
 }
+
+// TestInSuiteMeasuresDownloads: a maximum holds for what a container downloads over a bottleneck and a
+// round trip, and without control the bottleneck is full.
+func TestInSuiteMeasuresDownloads(t *testing.T) {
+	t.Parallel()
+	options := Options{
+		Suite:      "in",
+		RateBPS:    50e6,
+		Peers:      []string{PeerNone, PeerWeir},
+		Only:       regexp.MustCompile(`^a maximum: cubic`),
+		Overload:   1.5,
+		Containers: 1,
+		RunOptions: measure.RunOptions{Duration: time.Second, Repeat: 1, WeirBinary: harness.Program(t), Progress: io.Discard},
+	}
+	runAndCheck(t, options, func(report Report, errorf func(string, ...any)) {
+		if len(report.Results) != 2 {
+			errorf("%d results, want those of none and weir", len(report.Results))
+		}
+		for _, result := range report.Results {
+			if result.Failure != "" {
+				errorf("%s failed: %s", result.Peer, result.Failure)
+				continue
+			}
+			in, got := result.Incoming, result.Shares[0].Measured.Median
+			t.Logf("%s: %.2f Mbit/s; at first %+.3f of the maximum", result.Peer, got/1e6, *in.FirstSecondOver)
+			const maximum = 10e6
+			switch result.Peer {
+			case PeerWeir:
+				if got > 1.05*maximum || got < 0.5*maximum || *in.FirstSecondOver > 0.1 {
+					errorf("weir: %.2f Mbit/s, %+.3f at first", got/1e6, *in.FirstSecondOver)
+				}
+			case PeerNone:
+				if got < 2*maximum || *in.ArrivesMost < 0.4 {
+					errorf("without control: %.2f Mbit/s, %.3f of the rate arrives", got/1e6, *in.ArrivesMost)
+				}
+			}
+		}
+	})
+}

@@ -11,7 +11,7 @@
 //
 // Limits: the link is a veth pair, so peers that do not limit it get a token
 // bucket that stands for it; senders, receivers and what is measured share
-// the CPUs; only egress is measured, as only egress is controlled.
+// the CPUs.
 package bench
 
 import (
@@ -82,6 +82,7 @@ var suites = []suite{
 	{"accuracy", "error of shares, 10 Mbit/s to 5 Gbit/s", 164, accuracySuite, accuracyNote, false},
 	{"reaction", "time to the new allocation", 50, reactionSuite, "", false},
 	{"cap", "by how much maximums are exceeded", 132, capSuite, "", false},
+	{"in", "shares of what comes in", 260, inSuite, inNote, true},
 	{"cost", "processor time and packets a second", 86, costSuite, costNote, false},
 	{"agent", "what the agent itself takes", 12, agentSuite, agentNote, true},
 }
@@ -240,6 +241,11 @@ func (r *runner) runCase(ctx context.Context, number int, c Case, round int) (er
 		return err
 	}
 	defer func() { err = errors.Join(err, remove()) }()
+	removePath, err := r.bed.usePath(ctx, c, containers)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, removePath()) }()
 	for _, one := range r.peers {
 		if !c.takesPart(one.name) || measure.Overdue(r.options.Until) {
 			continue

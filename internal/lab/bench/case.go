@@ -17,6 +17,12 @@ type Case struct {
 	Name string
 	// Mode is how the containers are attached; empty means bridge.
 	Mode testbed.Mode
+	// Incoming: containers receive what their loads say, and policies are for that. LinkBPS is then
+	// the rate at which what comes in is shared (--in-rate); the link itself only the CPU limits, but
+	// for Path.
+	Incoming bool
+	// Path is the way from where containers download; nil for the neighbour itself.
+	Path *Path
 	// LinkBPS is the link's rate in bits per second on the wire (L2 frames
 	// without FCS, what tc counts); 0 is a link that only the CPU limits.
 	LinkBPS    uint64
@@ -55,6 +61,16 @@ type Case struct {
 	// PaperOverhead is what the paper found a peer to lose against none, as a
 	// fraction.
 	PaperOverhead map[string]float64
+}
+
+// Path is a bottleneck before the uplink, as a provider's is, and a way with a delay before that.
+type Path struct {
+	// RateBPS is the bottleneck's; its queue is a FIFO that holds QueueTime of it.
+	RateBPS   uint64
+	QueueTime time.Duration
+	RoundTrip time.Duration
+	// CongestionControl is the server's, by the kernel's name; the kernel must have it.
+	CongestionControl string
 }
 
 // Measures selects what is computed from a run of a case.

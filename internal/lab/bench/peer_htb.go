@@ -56,6 +56,9 @@ func (h htb) Apply(ctx context.Context, b *Bed, c Case, containers []Placed) err
 		linkBPS = htbUnlimitedBPS
 	}
 	dev := b.Host.UplinkName
+	if c.Incoming {
+		dev = b.Host.BridgeName()
+	}
 	commands := [][]string{
 		{"tc", "qdisc", "replace", "dev", dev, "root", "handle", "1:", "htb", "default", "ffff"},
 		htbClassCommand(dev, "1:", "1:1", htbClass{rateBPS: linkBPS, ceilBPS: linkBPS, quantumBytes: htbMaxQuantum}),
@@ -90,12 +93,18 @@ func (h htb) Apply(ctx context.Context, b *Bed, c Case, containers []Placed) err
 // host's iptables and get tc's IP filter. In an overlay that never matches, as
 // the container's address is inside VXLAN (CNTC, section 2); in the host's own
 // network there is no address to tell containers by.
+//
+// What comes in has the containers' addresses where it leaves for them: at their
+// bridge, where there is one.
 func tellApart(b *Bed, c Case, containers []Placed) [][]string {
-	dev := b.Host.UplinkName
+	dev, side := b.Host.UplinkName, "src"
+	if c.Incoming {
+		dev, side = b.Host.BridgeName(), "dst"
+	}
 	var commands [][]string
-	switch c.mode() {
-	case testbed.ModeHost:
-	case testbed.ModeBridge:
+	switch {
+	case c.mode() == testbed.ModeHost:
+	case c.mode() == testbed.ModeBridge && !c.Incoming:
 		commands = [][]string{
 			{"iptables", "-w", "-t", "mangle", "-N", iptablesChain},
 			{"iptables", "-w", "-t", "mangle", "-A", "POSTROUTING", "-o", dev, "-j", iptablesChain},
@@ -110,7 +119,7 @@ func tellApart(b *Bed, c Case, containers []Placed) [][]string {
 		for i, one := range containers {
 			commands = append(commands, []string{
 				"tc", "filter", "add", "dev", dev, "parent", "1:", "protocol", "ip", "prio", "1",
-				"u32", "match", "ip", "src", one.Address.String() + "/32", "classid", htbClassID(i),
+				"u32", "match", "ip", side, one.Address.String() + "/32", "classid", htbClassID(i),
 			})
 		}
 	}
@@ -198,7 +207,7 @@ func limitPackets(one Placed, bytes uint32) error {
 }
 
 func (h htb) Remove(ctx context.Context, b *Bed, containers []Placed) error {
-	problems := []error{b.ClearUplink(ctx)}
+	problems := []error{b.ClearUplink(ctx), b.clearRoot(ctx, b.Host.BridgeName())}
 	for _, one := range containers {
 		if h.cut != "" {
 			problems = append(problems, limitPackets(one, maxGSOBytes))

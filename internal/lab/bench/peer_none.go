@@ -22,6 +22,9 @@ type fifo struct {
 }
 
 func (f fifo) Apply(ctx context.Context, b *Bed, c Case, _ []Placed) error {
+	if c.Incoming {
+		return nil // the link, or the bottleneck before it, has its own queue
+	}
 	qdisc := []string{"pfifo", "limit", strconv.Itoa(measure.FIFOPackets)}
 	if c.LinkBPS > 0 {
 		qdisc = []string{
@@ -44,15 +47,18 @@ func (fifo) Remove(ctx context.Context, b *Bed, _ []Placed) error {
 }
 
 // ClearUplink takes the qdisc off the uplink, if there is one.
-func (b *Bed) ClearUplink(ctx context.Context) error {
-	out, err := Output(b.Host.Command(ctx, "tc", "qdisc", "show", "dev", b.Host.UplinkName, "root"))
+func (b *Bed) ClearUplink(ctx context.Context) error { return b.clearRoot(ctx, b.Host.UplinkName) }
+
+// clearRoot takes the qdisc off a device of the host, if there is one.
+func (b *Bed) clearRoot(ctx context.Context, device string) error {
+	out, err := Output(b.Host.Command(ctx, "tc", "qdisc", "show", "dev", device, "root"))
 	if err != nil {
 		return err
 	}
 	if len(out) == 0 || strings.HasPrefix(string(out), "qdisc noqueue") {
 		return nil
 	}
-	return b.OnHost(ctx, "tc", "qdisc", "del", "dev", b.Host.UplinkName, "root")
+	return b.OnHost(ctx, "tc", "qdisc", "del", "dev", device, "root")
 }
 
 // burstBytes is a bucket of a millisecond, the usual advice: the timer that

@@ -50,17 +50,21 @@ func (w *weir) Apply(ctx context.Context, b *Bed, c Case, containers []Placed) e
 		return err
 	}
 	w.dir = testbed.AgentDir(dir)
-	if err := w.dir.WriteConfig(listed(b, containers), nil); err != nil {
+	if err := w.dir.WriteConfig(listed(b, c, containers), nil); err != nil {
 		return err
 	}
 	rateBPS := c.LinkBPS
 	if rateBPS == 0 {
 		rateBPS = htbUnlimitedBPS
 	}
+	args := append([]string{"--ignore-link-speed"}, w.args...) // a veth pair says 10 Gbit/s and carries what the CPU can
+	if c.Incoming {
+		args = append(args, "--in-rate", policy.FormatRate(rateBPS))
+		rateBPS = htbUnlimitedBPS
+	}
 	options := testbed.AgentOptions{
 		Program: w.binary, Dir: w.dir, Uplink: b.Host.UplinkName, Rate: policy.FormatRate(rateBPS),
-		// A veth pair says 10 Gbit/s and carries what the CPU can.
-		Args: append([]string{"--ignore-link-speed"}, w.args...),
+		Args: args,
 	}
 	if c.Dashboard {
 		options.Args = append(options.Args, "--dashboard", dashboardAddress)
@@ -73,7 +77,7 @@ func (w *weir) Apply(ctx context.Context, b *Bed, c Case, containers []Placed) e
 	if w.agent, err = b.Host.StartAgent(options); err != nil {
 		return err
 	}
-	err = w.awaitReady(ctx, containers)
+	err = w.awaitReady(ctx, c, containers)
 	w.start = time.Since(started)
 	return err
 }
@@ -98,23 +102,23 @@ func (w *weir) turns() (v1.Turns, error) {
 }
 
 // listed returns the containers that the agent cannot discover from an engine.
-func listed(b *Bed, containers []Placed) []testbed.AgentContainer {
+func listed(b *Bed, c Case, containers []Placed) []testbed.AgentContainer {
 	if b.engine != nil {
 		return nil
 	}
 	var list []testbed.AgentContainer
 	for _, one := range containers {
-		list = append(list, testbed.ListContainer(one.Name, one.Mode, one.NetNSPath, one.CgroupPath, labels(one.Container)))
+		list = append(list, testbed.ListContainer(one.Name, one.Mode, one.NetNSPath, one.CgroupPath, labels(one.Container, c.Incoming)))
 	}
 	return list
 }
 
 // awaitReady waits until the agent has every container under control.
-func (w *weir) awaitReady(ctx context.Context, containers []Placed) error {
+func (w *weir) awaitReady(ctx context.Context, c Case, containers []Placed) error {
 	ctx, cancel := context.WithTimeout(ctx, agentStartTimeout)
 	defer cancel()
 	return w.agent.Await(ctx, agentPollInterval, func(ctx context.Context) error {
-		missing, err := w.missing(ctx, containers)
+		missing, err := w.missing(ctx, c, containers)
 		if err == nil && len(missing) > 0 {
 			some := strings.Join(missing[:min(len(missing), 5)], ", ")
 			err = fmt.Errorf("the agent does not control %d containers, such as %s", len(missing), some)
@@ -125,7 +129,7 @@ func (w *weir) awaitReady(ctx context.Context, containers []Placed) error {
 
 // missing lists the containers that the agent does not control as asked, and
 // its reasons.
-func (w *weir) missing(ctx context.Context, containers []Placed) ([]string, error) {
+func (w *weir) missing(ctx context.Context, c Case, containers []Placed) ([]string, error) {
 	list, err := w.client.Containers(ctx)
 	if err != nil {
 		return nil, err
@@ -140,7 +144,7 @@ func (w *weir) missing(ctx context.Context, containers []Placed) ([]string, erro
 		switch {
 		case !found:
 			missing = append(missing, one.Name)
-		case row.State == v1.StateRejected || row.EntitledBPS == 0:
+		case row.State == v1.StateRejected || row.EntitledBPS == 0 || c.Incoming && (row.In == nil || row.In.EntitledBPS == 0):
 			missing = append(missing, fmt.Sprintf("%s (%s: %s)", one.Name, row.State, row.Reason))
 		case string(row.Mode) != string(one.Mode):
 			// In another mode it would be controlled by other means.

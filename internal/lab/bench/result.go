@@ -56,6 +56,8 @@ type CaseResult struct {
 	LinkUse *measure.Spread `json:"link_use,omitempty"`
 
 	Overshoot *Overshoot `json:"overshoot,omitempty"`
+	// Incoming is there for what containers receive.
+	Incoming  *Incoming  `json:"incoming,omitempty"`
 	Reactions []Reaction `json:"reactions,omitempty"`
 	Cost      *Cost      `json:"cost,omitempty"`
 	Latency   *Latency   `json:"latency,omitempty"`
@@ -92,6 +94,20 @@ type Overshoot struct {
 	// OneFrame is what a single frame is of the window: a smaller overshoot
 	// cannot be told from none.
 	OneFrame float64 `json:"one_frame"`
+}
+
+// Incoming is what containers received in the worst of all seconds counted, of all runs.
+type Incoming struct {
+	// Protocol is the last container's.
+	Protocol string `json:"protocol"`
+	// FirstSecondOver is by how much a maximum was exceeded over the first second; null without one.
+	FirstSecondOver *float64 `json:"first_second_over"`
+	// MinimumKept is the least part of a minimum; null without one.
+	MinimumKept *float64 `json:"minimum_kept"`
+	// ArrivesLeast and ArrivesMost are what the bottleneck before the uplink sent, of the rate at which
+	// what comes in is shared; null without a bottleneck.
+	ArrivesLeast *float64 `json:"arrives_least"`
+	ArrivesMost  *float64 `json:"arrives_most"`
 }
 
 // Reaction is how a change was answered.

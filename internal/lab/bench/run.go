@@ -12,7 +12,6 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/lab/meter"
-	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
 )
 
@@ -39,6 +38,8 @@ type observation struct {
 	// without the peer; 0 for cases that are not about cost.
 	idleCPU float64
 	ping    traffic.PingResult
+	// seconds are the counters after each second of the window, of what containers receive.
+	seconds []reading
 	// agent is what the agent took in the window, and its memory at the end;
 	// zero for cases that are not about it.
 	agent agentReading
@@ -86,13 +87,13 @@ type action struct {
 // in force.
 func observe(ctx context.Context, b *Bed, c Case, p Peer, containers []Placed, options Options) (seen observation, err error) {
 	plan := c.timing(options)
-	count, err := b.NewMeter(len(containers), plan.bins, plan.binWidth)
+	count, newSender, err := b.newArrivals(c, containers, plan, options.Overload)
 	if err != nil {
 		return seen, err
 	}
-	defer func() { err = errors.Join(err, testbed.InNetNS(b.Host.PeerNetNSPath(), count.Close)) }()
+	defer func() { err = errors.Join(err, count.close()) }()
 
-	senders, actions, err := b.prepareSenders(ctx, c, containers, options.Overload)
+	senders, actions, err := prepareSenders(ctx, c, newSender)
 	defer func() {
 		for _, one := range senders {
 			one.sender.Stop()
@@ -104,7 +105,7 @@ func observe(ctx context.Context, b *Bed, c Case, p Peer, containers []Placed, o
 	for _, change := range c.Changes {
 		actions = append(actions, action{change.At, func() error { return p.change(ctx, containers, change) }})
 	}
-	counters := counters{meter: count}
+	counters := counters{arrivals: count}
 	if c.Measures.has(MeasureAgent) {
 		counters.agent, _ = p.(process)
 	}
@@ -119,6 +120,9 @@ func observe(ctx context.Context, b *Bed, c Case, p Peer, containers []Placed, o
 	actions = append(actions,
 		action{plan.windowFrom, func() (err error) { from, err = counters.read(); return err }},
 		action{plan.windowUntil, func() (err error) { until, err = counters.read(); return err }})
+	if received, ok := count.(*downloads); ok {
+		actions = append(actions, received.everySecond(counters, &seen.seconds)...)
+	}
 	if c.Measures.has(MeasureLatency) {
 		ctx, cancel := context.WithCancel(ctx)
 		pings := pings{bed: b, from: containers[0], ctx: ctx, cancel: cancel, result: &seen.ping}
@@ -153,8 +157,8 @@ func observe(ctx context.Context, b *Bed, c Case, p Peer, containers []Placed, o
 
 // counters are what is read at both ends of the window.
 type counters struct {
-	meter *meter.Meter
-	agent process // nil where it does not matter
+	arrivals arrivals
+	agent    process // nil where it does not matter
 }
 
 // reading is the state of the counters at one time.
@@ -173,7 +177,7 @@ func (c counters) read() (r reading, err error) {
 			return r, err
 		}
 	}
-	r.Snapshot, err = c.meter.Snapshot()
+	r.Snapshot, err = c.arrivals.Snapshot()
 	return r, err
 }
 
@@ -192,8 +196,8 @@ func (o *observation) between(from, until reading) {
 	}
 }
 
-// readSeries takes the meter's series without the bins before the run.
-func (o *observation) readSeries(count *meter.Meter, before int) error {
+// readSeries takes the series without the bins before the run.
+func (o *observation) readSeries(count arrivals, before int) error {
 	series, err := count.Series()
 	if err != nil {
 		return err
@@ -239,9 +243,24 @@ type plannedSender struct {
 	from      time.Duration
 }
 
+// newArrivals starts to count for a case, and returns how to make the sender of container i.
+func (b *Bed) newArrivals(c Case, containers []Placed, plan timing, overload float64) (arrivals, senderMaker, error) {
+	if c.Incoming {
+		d := &downloads{bed: b, c: c, containers: containers, plan: plan, receivers: make([][]*traffic.Download, len(containers))}
+		return d, func(ctx context.Context, i int) (*traffic.Sender, error) { return d.newSender(ctx, i, overload) }, nil
+	}
+	count, err := b.NewMeter(len(containers), plan.bins, plan.binWidth)
+	return sent{count, b.Host.PeerNetNSPath()}, func(ctx context.Context, i int) (*traffic.Sender, error) {
+		return b.newSender(ctx, c, containers, i, overload)
+	}, err
+}
+
+// senderMaker makes the sender of the container with an index.
+type senderMaker func(ctx context.Context, i int) (*traffic.Sender, error)
+
 // prepareSenders makes the senders of all containers and the actions that
 // stop those that end before the run does.
-func (b *Bed) prepareSenders(ctx context.Context, c Case, containers []Placed, overload float64) ([]plannedSender, []action, error) {
+func prepareSenders(ctx context.Context, c Case, newSender senderMaker) ([]plannedSender, []action, error) {
 	var senders []plannedSender
 	var actions []action
 	for i, one := range c.Containers {
@@ -253,7 +272,7 @@ func (b *Bed) prepareSenders(ctx context.Context, c Case, containers []Placed, o
 			intervals = []Interval{{From: 0}}
 		}
 		for _, interval := range intervals {
-			sender, err := b.newSender(ctx, c, containers, i, overload)
+			sender, err := newSender(ctx, i)
 			if err != nil {
 				return senders, nil, err
 			}

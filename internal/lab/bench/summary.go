@@ -40,6 +40,9 @@ func summarise(c Case, peer string, seen []observation) CaseResult {
 	if !c.Measures.has(MeasureReaction | MeasureCost | MeasureAgent) {
 		result.Shares, result.LinkUse = shares(c, peer, seen)
 	}
+	if c.Incoming {
+		result.Incoming = incomingOf(c, seen)
+	}
 	if c.Measures.has(MeasureOvershoot) {
 		result.Overshoot = overshootOf(c, seen)
 	}
@@ -188,7 +191,7 @@ func overshootOf(c Case, seen []observation) *Overshoot {
 			CapBPS:   one.MaxBPS,
 			OneFrame: measure.FrameBytes * 8 / (float64(one.MaxBPS) * overshootWindow.Seconds()),
 			Fraction: each(seen, func(o observation) float64 {
-				return overshoot(o.series[i], o.binWidth, overshootWindow, one.MaxBPS)
+				return overshoot(c.settled(o.series[i], o.binWidth), o.binWidth, overshootWindow, one.MaxBPS)
 			}),
 		}
 		if worst == nil || found.Fraction.Max > worst.Fraction.Max {

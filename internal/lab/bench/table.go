@@ -16,7 +16,7 @@ const maxRowsPerCase = 10
 
 // tables returns the tables that have rows.
 func (r Report) tables() []report.Table {
-	return report.Filled(r.shareTable(), r.overshootTable(), r.reactionTable(), r.costTable(), r.latencyTable(), r.overheadTable(),
+	return report.Filled(r.shareTable(), r.incomingTable(), r.overshootTable(), r.reactionTable(), r.costTable(), r.latencyTable(), r.overheadTable(),
 		r.agentTable(), r.failureTable())
 }
 
@@ -78,6 +78,17 @@ func (r Report) overshootTable() report.Table {
 		if o := result.Overshoot; o != nil {
 			t.Add(result.id(), result.Peer, policy.FormatRateShort(o.CapBPS), measure.SignedPercent(o.Fraction.Median),
 				measure.SpreadText(o.Fraction, measure.SignedPercent), measure.FinePercent(o.OneFrame))
+		}
+	}
+	return t
+}
+
+func (r Report) incomingTable() report.Table {
+	t := report.Table{Title: "What comes in, in the worst second", Header: []string{"CASE", "PEER", "OF A MINIMUM", "OVER A MAXIMUM AT FIRST", "ARRIVES, AT LEAST", "AT MOST"}}
+	for _, result := range r.Results {
+		if in := result.Incoming; in != nil && (in.MinimumKept != nil || in.ArrivesLeast != nil) {
+			t.Add(result.id(), result.Peer, measure.Optional(in.MinimumKept, measure.Percent), measure.Optional(in.FirstSecondOver, measure.SignedPercent),
+				measure.Optional(in.ArrivesLeast, measure.Percent), measure.Optional(in.ArrivesMost, measure.Percent))
 		}
 	}
 	return t

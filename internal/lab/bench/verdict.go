@@ -6,6 +6,7 @@ import (
 
 	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/lab/report"
+	"github.com/weir-project/weir/internal/lab/traffic"
 )
 
 // target is one of Weir's own, judged by the worst run of the worst case, which is what a user
@@ -50,11 +51,26 @@ var (
 	targetScrapeCPU = &target{"CPU time of scrapes, of one core", 0.05, percent}
 	targetFlat      = &target{"packets per second with many containers, of those with one", -0.95, percent}
 	targetSettle    = &target{"time to the new allocation", measure.Milliseconds(reactionTarget), wholeMS}
+	// Of what comes in.
+	targetInUDP     = &target{"share error of UDP that comes in", 0.01, percent}
+	targetInTCP     = &target{"share error of TCP that comes in", 0.02, percent}
+	targetInMinimum = &target{"a minimum of what comes in, in the worst second", -0.99, percent}
+	targetInFirst   = &target{"excess over a maximum of what comes in, first second", 0.05, percent}
+	targetInOver    = &target{"excess over a maximum of what comes in, in any 100 ms after it, less one frame", 0.02, percent}
+	targetArrives   = &target{"what arrives of --in-rate, in the worst second", 1.01, percent}
+	targetGoodput   = &target{"what is received of --in-rate", -0.94, percent}
+	targetInAdded   = &target{"p99 of a sparse download beside 16 bulk ones of others, above idle", targetInLatencyMS, ms}
+	targetInSettle  = map[string]*target{
+		"udp": {"time to the new allocation, UDP that comes in", 20, wholeMS},
+		"tcp": {"time to the new allocation, TCP that comes in", 200, wholeMS},
+	}
 
 	// targets are in the order of reports.
 	targets = []*target{
 		targetShare, targetShortfall, targetOvershoot, targetLinkUse, targetAdded, targetBusy, targetAlone, targetCompeting, targetCPU,
 		targetMemory, targetStart, targetWatched, targetTurn, targetScrape, targetScrapeCPU, targetFlat, targetSettle,
+		targetInUDP, targetInTCP, targetInMinimum, targetInFirst, targetInOver, targetArrives, targetGoodput, targetInAdded,
+		targetInSettle["udp"], targetInSettle["tcp"],
 	}
 )
 
@@ -67,7 +83,7 @@ func (t *target) limit() string {
 
 func (t *target) text(value float64) string {
 	switch {
-	case value >= neverSettledMS && t == targetSettle:
+	case value >= neverSettledMS:
 		return "not before the next change"
 	case t.bound < 0:
 		value = -value
@@ -80,6 +96,8 @@ const (
 	// trips of a container with a latency bound: two full frames at 100 Mbit/s, and the delays of
 	// timers and wake-ups.
 	targetAddedLatencyMS = 0.3
+	// targetInLatencyMS is what bulk downloads of other containers may add to a sparse one's.
+	targetInLatencyMS = 10
 	// targetBusyLatencyMS is the same percentile for sparse traffic inside a busy container.
 	targetBusyLatencyMS = 10
 	// targetAgentContainers is the largest number of containers for which the agent's targets for CPU
@@ -127,6 +145,10 @@ func (e extremes) see(t *target, value float64, where string) {
 }
 
 func (e extremes) seeResult(result CaseResult, where string) {
+	if result.Incoming != nil {
+		e.seeIncoming(result, where)
+		return
+	}
 	e.seeShares(result.Shares, where)
 	if result.LinkUse != nil {
 		e.see(targetLinkUse, -result.LinkUse.Min, where)
@@ -135,13 +157,7 @@ func (e extremes) seeResult(result CaseResult, where string) {
 		// The last frame is sent whole, so a window holds one more than the ceiling's worth.
 		e.see(targetOvershoot, o.Fraction.Max-o.OneFrame, where)
 	}
-	for _, reaction := range result.Reactions {
-		value := reaction.SettleMS.Max
-		if reaction.SettledRuns < result.Runs {
-			value = neverSettledMS
-		}
-		e.see(targetSettle, value, where+", "+reaction.Change)
-	}
+	e.seeReactions(targetSettle, result, where)
 	if l := result.Latency; l != nil && l.LimitMS != nil {
 		if l.BaselineP99MS != nil {
 			e.see(targetAdded, l.P99MS.Max-*l.BaselineP99MS, where)
@@ -164,6 +180,48 @@ func (e extremes) seeResult(result CaseResult, where string) {
 	}
 }
 
+// seeIncoming records what came in.
+func (e extremes) seeIncoming(result CaseResult, where string) {
+	in, target := result.Incoming, targetInUDP
+	if in.Protocol == string(traffic.TCP) {
+		target = targetInTCP
+	}
+	for _, share := range result.Shares {
+		if in.FirstSecondOver == nil { // how much of a maximum one flow uses is its own matter
+			e.see(target, share.worst(), where+", "+share.Container)
+		}
+	}
+	if in.MinimumKept != nil {
+		e.see(targetInMinimum, -*in.MinimumKept, where)
+	}
+	if in.FirstSecondOver != nil {
+		e.see(targetInFirst, *in.FirstSecondOver, where)
+		e.see(targetInOver, result.Overshoot.Fraction.Max-result.Overshoot.OneFrame, where)
+	} else if in.ArrivesMost != nil && result.LinkUse != nil {
+		e.see(targetArrives, *in.ArrivesMost, where)
+		e.see(targetGoodput, -result.LinkUse.Min, where)
+	}
+	if l := result.Latency; l != nil && l.BaselineP99MS != nil {
+		e.see(targetInAdded, l.P99MS.Max-*l.BaselineP99MS, where)
+	}
+	e.seeReactions(targetInSettle[in.Protocol], result, where)
+}
+
+// worst is the largest error of any run.
+func (s Share) worst() float64 {
+	return max(s.Measured.Max/float64(s.IdealBPS)-1, 1-s.Measured.Min/float64(s.IdealBPS))
+}
+
+func (e extremes) seeReactions(target *target, result CaseResult, where string) {
+	for _, reaction := range result.Reactions {
+		value := reaction.SettleMS.Max
+		if reaction.SettledRuns < result.Runs {
+			value = neverSettledMS
+		}
+		e.see(target, value, where+", "+reaction.Change)
+	}
+}
+
 func (e extremes) seeShares(shares []Share, where string) {
 	for _, share := range shares {
 		at := where + ", " + share.Container
@@ -173,7 +231,7 @@ func (e extremes) seeShares(shares []Share, where string) {
 		if share.OnePacket > coarsePacket {
 			at += fmt.Sprintf(" (one packet is %.1f %%)", share.OnePacket*100)
 		}
-		e.see(targetShare, max(share.Measured.Max/float64(share.IdealBPS)-1, 1-share.Measured.Min/float64(share.IdealBPS)), at)
+		e.see(targetShare, share.worst(), at)
 		if share.MinBPS > 0 {
 			e.see(targetShortfall, max(1-share.Measured.Min/float64(min(share.MinBPS, share.IdealBPS)), 0), at)
 		}

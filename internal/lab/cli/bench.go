@@ -43,12 +43,14 @@ Suites:
   reaction  time to the new allocation after a start, a stop, a burst and
             weir set
   cap       by how much a maximum is exceeded in any 100 ms
+  in        shares, minimums, maximums, latency and reaction of what containers
+            receive, also over a bottleneck with round trips of 20 and 50 ms
   cost      CPU time and packets per second
   agent     CPU time and memory of the agent itself, also while pages of its
             dashboard are open and Prometheus asks; its start and the cost of
             a packet with up to 1000 containers
 
-cntc and agent always use network namespaces as containers. A case that needs
+cntc, in and agent always use network namespaces as containers. A case that needs
 more than --duration to mean something takes it: shares of 100 containers are a
 few packets in 10 seconds. A run in which a processor of the machine stood still
 for 10 ms or longer, as those of a guest do, is done again, at most twice; the

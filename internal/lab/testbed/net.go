@@ -123,6 +123,9 @@ func (h *Host) NetNSPath() string { return NetNSDir + "/" + h.hostNS() }
 // PeerNetNSPath is the neighbour's network namespace.
 func (h *Host) PeerNetNSPath() string { return NetNSDir + "/" + h.peerNS() }
 
+// BridgeName is the host's bridge of containers.
+func (h *Host) BridgeName() string { return bridgeName }
+
 // EngineBridgeCIDR is an unused address of the host and its subnet, for the
 // default bridge of a container engine.
 func (h *Host) EngineBridgeCIDR() netip.Prefix { return h.addresses.engineBridge }

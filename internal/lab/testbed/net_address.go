@@ -15,12 +15,14 @@ import (
 //	x.y.4.0/22    the host's bridge: .1 the host
 //	x.y.8.0/22    the default bridge of a container engine
 //	x.y.12.0/23   the overlay network: .2 the neighbour
-//	x.y.14.0/23   containers that the host routes to (ipvlan's mode L3)
+//	x.y.14.0/24   containers that the host routes to (ipvlan's mode L3)
+//	x.y.15.0/24   beyond the neighbour: .1 the neighbour, .2 a server
 //	x.y.16.0/20   further networks of a container engine
 const (
 	planBits            = 19
 	subnetBits          = 22
 	halfSubnetBits      = 23
+	quarterSubnetBits   = 24
 	enginePoolBits      = 20
 	firstContainerIndex = 3
 )
@@ -38,6 +40,7 @@ type addressPlan struct {
 	// overlay and routed have no host: they hold the network's own address.
 	overlay4, overlayPeer4, routed4 netip.Prefix
 	overlay6, overlayPeer6, routed6 netip.Prefix
+	nearBeyond4, beyond4            netip.Prefix
 	bridgeMAC                       string
 }
 
@@ -89,8 +92,9 @@ func fillPlan(block netip.Prefix, random [8]byte) (addressPlan, error) {
 		}
 	}
 	overlay4, errOverlay := nthSubnet(block, halfSubnetBits, 6)
-	routed4, errRouted := nthSubnet(block, halfSubnetBits, 7)
-	if err := errors.Join(errOverlay, errRouted); err != nil {
+	routed4, errRouted := nthSubnet(block, quarterSubnetBits, 14)
+	beyond4, errBeyond := nthSubnet(block, quarterSubnetBits, 15)
+	if err := errors.Join(errOverlay, errRouted, errBeyond); err != nil {
 		return addressPlan{}, err
 	}
 	// The second bit of the first byte: locally administered.
@@ -111,6 +115,8 @@ func fillPlan(block netip.Prefix, random [8]byte) (addressPlan, error) {
 		{&plan.bridge6, inside6, 1},
 		{&plan.overlayPeer4, overlay4, 2},
 		{&plan.overlayPeer6, overlay6, 2},
+		{&plan.nearBeyond4, beyond4, 1},
+		{&plan.beyond4, beyond4, 2},
 	} {
 		address, err := nthAddress(step.subnet, step.index)
 		*step.into = address

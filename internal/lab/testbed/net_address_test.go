@@ -23,7 +23,7 @@ func TestPlanAvoidsTakenAddresses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		used := []netip.Prefix{plan.host4, plan.bridge4, plan.engineBridge, plan.enginePool, plan.overlay4, plan.routed4}
+		used := []netip.Prefix{plan.host4, plan.bridge4, plan.engineBridge, plan.enginePool, plan.overlay4, plan.routed4, plan.beyond4}
 		for i, prefix := range used {
 			if !benchmarkRange.Overlaps(prefix) || overlapsAny(prefix, taken) {
 				t.Errorf("%s is outside %s or taken", prefix, benchmarkRange)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -69,7 +70,7 @@ func (s *Sink) accept(listener *net.TCPListener) {
 		}
 		s.connections[conn] = struct{}{}
 		s.wait.Go(func() {
-			drain(conn)
+			drain(conn, drainBytes, func(int) {})
 			conn.Close()
 			s.mu.Lock()
 			delete(s.connections, conn)
@@ -79,20 +80,25 @@ func (s *Sink) accept(listener *net.TCPListener) {
 	}
 }
 
-// drain drops all that arrives, without a copy to user space (MSG_TRUNC on
-// TCP: tcp(7)): the receiver shares the machine with what is measured.
-func drain(conn *net.TCPConn) {
+// drain drops all that arrives and tells count of it, without a copy to user space: the receiver
+// shares the machine with what is measured. That is MSG_TRUNC with up to atOnce bytes of TCP (tcp(7)),
+// and with none of a datagram, of which it gives the size (udp(7)).
+func drain(conn syscall.Conn, atOnce int, count func(bytes int)) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return
 	}
 	for ended := false; !ended; {
 		err := raw.Read(func(fd uintptr) bool {
-			n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, fd, 0, drainBytes, unix.MSG_TRUNC|unix.MSG_DONTWAIT, 0, 0)
-			if errno == unix.EAGAIN {
+			n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, fd, 0, uintptr(atOnce), unix.MSG_TRUNC|unix.MSG_DONTWAIT, 0, 0)
+			switch {
+			case errno == unix.EAGAIN:
 				return false
+			case errno == 0 && n > 0:
+				count(int(n))
+			default:
+				ended = errno != unix.EINTR
 			}
-			ended = errno != unix.EINTR && (errno != 0 || n == 0)
 			return true
 		})
 		ended = ended || err != nil

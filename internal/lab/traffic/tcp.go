@@ -2,8 +2,10 @@ package traffic
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -24,37 +26,42 @@ func dialTCP(ctx context.Context, options SenderOptions) (*tcpStream, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &tcpStream{conn: conn.(*net.TCPConn), buffer: make([]byte, options.WriteBytes)}
+	return newTCPStream(conn.(*net.TCPConn), options)
+}
+
+// newTCPStream sends by a connection, which it closes if that cannot be.
+func newTCPStream(conn *net.TCPConn, options SenderOptions) (*tcpStream, error) {
+	t := &tcpStream{conn: conn, buffer: make([]byte, options.WriteBytes)}
 	// Close with a reset: what is still in the socket must not be sent.
 	if err := t.conn.SetLinger(0); err != nil {
 		t.interrupt()
 		return nil, fmt.Errorf("set linger: %w", err)
 	}
-	if options.RateBPS > 0 {
-		if err := setPacingRate(t.conn, options.RateBPS/8/uint64(options.Connections)); err != nil {
-			t.interrupt()
-			return nil, err
-		}
+	if err := t.set(options); err != nil {
+		t.interrupt()
+		return nil, err
 	}
 	return t, nil
 }
 
-func setPacingRate(conn *net.TCPConn, bytesPerSecond uint64) error {
-	raw, err := conn.SyscallConn()
+// set sets the socket's options.
+func (t *tcpStream) set(options SenderOptions) error {
+	raw, err := t.conn.SyscallConn()
 	if err != nil {
 		return fmt.Errorf("reach the socket: %w", err)
 	}
 	var failure error
 	err = raw.Control(func(fd uintptr) {
-		failure = unix.SetsockoptUint64(int(fd), unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE, bytesPerSecond)
+		if options.CongestionControl != "" {
+			failure = os.NewSyscallError("set TCP_CONGESTION", unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, options.CongestionControl))
+		}
+		if options.RateBPS > 0 {
+			bytesPerSecond := options.RateBPS / 8 / uint64(options.Connections)
+			failure = errors.Join(failure, os.NewSyscallError("set SO_MAX_PACING_RATE",
+				unix.SetsockoptUint64(int(fd), unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE, bytesPerSecond)))
+		}
 	})
-	if err == nil {
-		err = failure
-	}
-	if err != nil {
-		return fmt.Errorf("set the pacing rate: %w", err)
-	}
-	return nil
+	return errors.Join(err, failure)
 }
 
 func (t *tcpStream) send(stopped *atomic.Bool, account *account) error {

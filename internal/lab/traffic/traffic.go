@@ -52,6 +52,8 @@ type SenderOptions struct {
 	// RateBPS paces the sender, in bits per second on the wire (L2 frames
 	// without FCS) for UDP and of payload for TCP; 0 sends all it can.
 	RateBPS uint64
+	// CongestionControl is TCP's, by the kernel's name; empty for the default.
+	CongestionControl string
 	// SocketPriority is SO_PRIORITY of a UDP sender's socket: to a scheduler on its
 	// own device, the class that its packets go to.
 	SocketPriority uint32

@@ -53,6 +53,11 @@ func dialUDP(options SenderOptions) (*udpStream, error) {
 	if err != nil {
 		return nil, err
 	}
+	return newUDPStream(fd, options)
+}
+
+// newUDPStream sends by a connected socket, which it closes if that cannot be.
+func newUDPStream(fd int, options SenderOptions) (*udpStream, error) {
 	u := &udpStream{fd: fd, payload: make([]byte, options.PayloadBytes*options.SegmentsPerSend)}
 	if options.SegmentsPerSend > 1 {
 		if err := unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_SEGMENT, options.PayloadBytes); err != nil {
@@ -77,6 +82,28 @@ func dialUDP(options SenderOptions) (*udpStream, error) {
 // at the latest.
 func connectUDP(target netip.AddrPort) (int, error) {
 	return connectSocket(target, unix.SOCK_DGRAM, sendTimeout)
+}
+
+// bindUDP makes such a socket with an address of its own and a port that is free.
+func bindUDP(address netip.Addr) (int, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, os.NewSyscallError("socket", err)
+	}
+	err = errors.Join(setTimeouts(fd, dialTimeout), os.NewSyscallError("bind", unix.Bind(fd, &unix.SockaddrInet4{Addr: address.As4()})))
+	if err != nil {
+		unix.Close(fd)
+	}
+	return fd, err
+}
+
+// portOf is the port that an IPv4 socket is bound to.
+func portOf(fd int) (uint16, error) {
+	name, err := unix.Getsockname(fd)
+	if err != nil {
+		return 0, os.NewSyscallError("getsockname", err)
+	}
+	return uint16(name.(*unix.SockaddrInet4).Port), nil
 }
 
 // connectSocket connects a blocking socket of a type, whose calls return after timeout at the

@@ -1,0 +1,110 @@
+package bench
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/internal/lab/traffic"
+)
+
+const (
+	// bottleneckShare is what in_rate is of the bottleneck before the uplink.
+	bottleneckShare     = 0.95
+	bottleneckQueueTime = 200 * time.Millisecond
+	manyFlows           = 16
+)
+
+// inCongestionControls are the servers'.
+var inCongestionControls = []string{"cubic", "bbr"}
+
+// inRoundTrips are those of the ways from where containers download.
+var inRoundTrips = []time.Duration{20 * time.Millisecond, 50 * time.Millisecond}
+
+const inNote = "Policies are for what containers receive, counted at their sockets as bytes on the wire. UDP comes from a neighbour on " +
+	"a link that only the CPU limits; TCP from a server with a round trip of its own, over a bottleneck before the uplink with a FIFO " +
+	"of 200 ms, of which --in-rate is 95 %. Without control nothing but that FIFO shares the link. htb is at the containers' bridge, " +
+	"which only the mode bridge has."
+
+// inSuite measures shares of what comes in.
+func inSuite(options Options) []Case {
+	var cases []Case
+	for _, mode := range []testbed.Mode{testbed.ModeBridge, testbed.ModeHost, testbed.ModeMacvlan, testbed.ModeOverlay} {
+		for _, control := range append([]string{""}, inCongestionControls...) {
+			one := Case{Group: "weights 1 to 5", Name: fmt.Sprintf("%s, %s", mode, cmp.Or(control, "udp")), Mode: mode, MinWarmup: inWarmup}
+			load := Load{Protocol: traffic.UDP}
+			if control != "" {
+				// Macvlan and overlay networks end at the neighbour.
+				if mode == testbed.ModeMacvlan || mode == testbed.ModeOverlay || mode == testbed.ModeHost && control != inCongestionControls[0] {
+					continue
+				}
+				load.Protocol, one.Path = traffic.TCP, &Path{RoundTrip: inRoundTrips[0], CongestionControl: control}
+			}
+			for i := range 5 {
+				one.Containers = append(one.Containers, Container{Name: fmt.Sprintf("C%d", i+1), Policy: Policy{Weight: uint32(i + 1)}, Load: load})
+			}
+			cases = append(cases, one)
+		}
+	}
+	bulk := func(name string, connections int, p Policy) Container {
+		return Container{Name: name, Policy: p, Load: Load{Protocol: traffic.TCP, Connections: connections}}
+	}
+	for number := range len(inRoundTrips) * len(inCongestionControls) {
+		roundTrip, control := inRoundTrips[number%len(inRoundTrips)], inCongestionControls[number/len(inRoundTrips)]
+		path := &Path{RoundTrip: roundTrip, CongestionControl: control}
+		add := func(group, name string, c Case) {
+			c.Group, c.Name, c.Path, c.MinWarmup = group, fmt.Sprintf("%s%s, round trip %v", name, control, roundTrip), path, inWarmup
+			cases = append(cases, c)
+		}
+		add("a minimum beside 16 flows", "", Case{Containers: []Container{
+			bulk("C1", 1, Policy{Weight: 1, MinBPS: options.RateBPS * 3 / 10}),
+			bulk("C2", manyFlows, Policy{Weight: 5}),
+			bulk("C3", manyFlows, Policy{Weight: 5}),
+		}})
+		if roundTrip != inRoundTrips[0] {
+			continue
+		}
+		add("1 flow against 16", "", Case{Containers: []Container{bulk("C1", 1, Policy{Weight: 1}), bulk("C2", manyFlows, Policy{Weight: 1})}})
+		add("a maximum", "", Case{Measures: MeasureOvershoot, Containers: []Container{bulk("C1", 1, Policy{Weight: 1, MaxBPS: options.RateBPS / 5})}})
+		idle := Container{Name: "C1", Policy: Policy{Weight: 1}}
+		add("sparse", "alone, ", Case{Measures: MeasureLatency, Containers: []Container{idle}})
+		alone := cases[len(cases)-1].Name
+		add("sparse", "", Case{Measures: MeasureLatency, Containers: []Container{idle, bulk("C2", manyFlows, Policy{Weight: 1})}})
+		beside := &cases[len(cases)-1]
+		beside.Baseline, beside.MaxLatencyMS = alone, targetInLatencyMS
+	}
+	udp := startStopCase(traffic.UDP, options.RateBPS)
+	udp.Peers = nil
+	cases = append(cases, udp)
+	for _, control := range inCongestionControls {
+		one := startStopCase(traffic.TCP, options.RateBPS)
+		one.Name, one.Peers, one.Path = control, nil, &Path{RoundTrip: inRoundTrips[0], CongestionControl: control}
+		cases = append(cases, one)
+	}
+	for i := range cases {
+		c := &cases[i]
+		c.Incoming, c.LinkBPS = true, options.RateBPS
+		if c.Path != nil {
+			c.Path.RateBPS = uint64(float64(options.RateBPS) / bottleneckShare)
+			c.Path.QueueTime = bottleneckQueueTime
+		}
+		switch {
+		case c.mode() != testbed.ModeBridge:
+			c.Peers = []string{PeerWeir}
+		case c.Path == nil: // nothing limits the link
+			c.Peers = []string{PeerHTB, PeerWeir}
+		}
+	}
+	tcp, small := Load{Protocol: traffic.TCP}, Load{Protocol: traffic.UDP, PayloadBytes: smallPayloadBytes, Flood: true}
+	unlimited := []Case{costCases("unlimited TCP", 0, tcp, PeerNone, PeerWeir)[costContainers-1],
+		costCases("unlimited 64-byte UDP", 0, small, PeerNone, PeerWeir)[0]}
+	for _, c := range unlimited {
+		c.Incoming = true
+		cases = append(cases, c)
+	}
+	return cases
+}
+
+// inWarmup is what TCP takes to find its share over a long queue and round trip.
+const inWarmup = 3 * time.Second
