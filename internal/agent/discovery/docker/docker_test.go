@@ -511,6 +511,11 @@ func TestHostileAnswers(t *testing.T) {
 	if got := expect(t, events, "snapshot good").Snapshot.Uninspected; !slices.Equal(got, []string{id("huge")}) {
 		t.Errorf("uninspected: %q, want that with a huge label", got)
 	}
+	e.mu.Lock()
+	delete(e.containers, id("huge")) // it would be read again and again
+	e.mu.Unlock()
+	e.containerEvent("die", "huge")
+	expect(t, events, "removed "+id("huge"))
 
 	reason := func(events <-chan discovery.Event, want string) {
 		t.Helper()

@@ -33,8 +33,10 @@ const (
 	// it ends.
 	prestartTimeout = 10 * time.Second
 	// minPrestartPause is the first pause between two looks; later pauses grow with the time that
-	// has passed.
+	// has passed. With many containers at once a pause has crowdPause for each, so that all looks
+	// together do not take a processor.
 	minPrestartPause = 2 * time.Millisecond
+	crowdPause       = 50 * time.Microsecond
 	// maxCgroupPatterns bounds the paths tried for one container; most engines use one pattern for
 	// all.
 	maxCgroupPatterns = 8
@@ -94,7 +96,7 @@ func (w *watch) reportBeforeStart(ctx context.Context, id string, wake <-chan st
 			return false
 		}
 		select {
-		case <-time.After(max(minPrestartPause, elapsed/64)):
+		case <-time.After(max(minPrestartPause, elapsed/64, time.Duration(w.changing())*crowdPause)):
 		case <-wake:
 			return true
 		case <-ctx.Done():
@@ -125,6 +127,13 @@ func (w *watch) reportStarting(ctx context.Context, info *inspection, cgroups st
 		w.known[info.ID] = c
 		w.mu.Unlock()
 	}
+}
+
+// changing returns how many containers have pending work.
+func (w *watch) changing() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.pending)
 }
 
 // waitingProcess returns the only process in a container's cgroup and the text of its
