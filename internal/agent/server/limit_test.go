@@ -23,7 +23,7 @@ import (
 )
 
 // patience is how long a test waits for what must happen.
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // ended waits until the other side has closed a connection, and says whether it has.
 func ended(t *testing.T, conn net.Conn) bool {

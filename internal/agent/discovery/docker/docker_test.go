@@ -306,7 +306,7 @@ func (e *fakeEngine) networkEvent(action, name string) {
 }
 
 // patience is how long a test waits for what must happen, however slow the machine is.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // source returns a source of the engine.
 func (e *fakeEngine) source() *Source {
