@@ -84,8 +84,8 @@ type siteDemo struct {
 	nodes   [2]siteNode
 	desk    *testbed.Process
 	camera  *traffic.Timed
-	stop    []func()   // traffic, the last one first
-	full    []siteSpan // the seconds since the uplinks are full
+	stop    []func()     // traffic, the last one first
+	full    [][]siteSpan // the seconds with full uplinks, by scene: between scenes nothing is measured
 }
 
 // siteNode is a node: its network namespace, its agent, and its containers.
@@ -227,6 +227,9 @@ func (d *siteDemo) ready(ctx context.Context) error {
 	}
 	for _, one := range s.Switches {
 		for _, p := range one.Ports {
+			if strings.HasPrefix(p.Name, "br") {
+				continue // the bridge's own port has no queues
+			}
 			if d.kernel && p.State != "ok" || strings.HasPrefix(p.Name, "n") && (p.Trust == nil || p.Trust.Refused != "") {
 				return fmt.Errorf("port %s is %s", p.Name, p.State)
 			}

@@ -115,15 +115,20 @@ func (d *siteDemo) look(ctx context.Context, during time.Duration) (spans []site
 
 // sayAll says what the call and the camera got since the uplinks are full.
 func (d *siteDemo) sayAll() {
-	all := siteSpan{}
-	for _, s := range d.full {
-		all.took += s.took
-		all.call, all.camera = append(all.call, s.call...), append(all.camera, s.camera...)
+	all, sent, lost := siteSpan{}, uint64(0), 0
+	for _, scene := range d.full {
+		one := siteSpan{}
+		for _, s := range scene {
+			all.took += s.took
+			all.call, one.camera = append(all.call, s.call...), append(one.camera, s.camera...)
+		}
+		all.camera = append(all.camera, one.camera...)
+		sent += scene[len(scene)-1].sent - scene[0].sent + uint64(len(scene[0].camera))
+		lost += one.lost()
 	}
 	slices.Sort(all.call)
-	sent := d.full[len(d.full)-1].sent - d.full[0].sent + uint64(len(d.full[0].camera))
 	d.say("%s", strings.Join(cmdline.Wrap(fmt.Sprintf("In all %.0f seconds with full uplinks: %s, of %.0f; camera %s of %s sent, %d packets lost.",
-		all.took.Seconds(), all.delays(), inMS(siteBound), demoRate(all.cameraBPS(len(all.camera))), demoRate(all.cameraBPS(int(sent))), all.lost()), top.DefaultWidth), "\n"))
+		all.took.Seconds(), all.delays(), inMS(siteBound), demoRate(all.cameraBPS(len(all.camera))), demoRate(all.cameraBPS(int(sent))), lost), top.DefaultWidth), "\n"))
 }
 
 // send starts timed packets from a container to the other node, and returns their sender.
@@ -206,7 +211,7 @@ func (d *siteDemo) fillUplinks(ctx context.Context) error {
 			return err
 		}
 	}
-	d.full = append(d.full, d.look(ctx, siteScene)...)
+	d.full = append(d.full, d.look(ctx, siteScene))
 	return nil
 }
 
@@ -219,7 +224,7 @@ func (d *siteDemo) fillLink(ctx context.Context) error {
 	if err := d.backup(ctx, d.desk, siteNodes[1].Addr()); err != nil {
 		return err
 	}
-	d.full = append(d.full, d.look(ctx, siteScene)...)
+	d.full = append(d.full, d.look(ctx, siteScene))
 	return nil
 }
 
