@@ -122,7 +122,7 @@ var Machines = []Machine{
 	{Series: "7.2", Arch: "amd64", Cgroups: Hybrid, Suites: everything, Gate: gate, MaySkip: withoutTun},
 	{Series: "6.1", Arch: "amd64", Cgroups: Unified, Suites: everything, Gate: gate, MaySkip: without66},
 	{Series: "6.12", Arch: "amd64", Cgroups: Hybrid, Suites: slices.Concat(withEngine, inModes), MaySkip: withoutTun},
-	{Series: "6.18", Arch: "amd64", Cgroups: Unified, Suites: append([]Suite{openFlowSwitch, servicesOnLinks}, withSwitch...), MaySkip: withoutTun},
+	{Series: "6.18", Arch: "amd64", Cgroups: Unified, Suites: append([]Suite{openFlowSwitch, demoOnSwitches, servicesOnLinks}, withSwitch...), MaySkip: withoutTun},
 	{Series: "6.12", Arch: "arm64", Cgroups: Unified, Suites: programs},
 }
 
@@ -203,6 +203,9 @@ var withEngine = []Suite{{Package: "./test/docker", Tag: TagDocker, Run: "TestEn
 // openFlowSwitch is what takes a switch whose packets go through queues, which
 // Open vSwitch's are only in a kernel with its module.
 var openFlowSwitch = Suite{Package: "./test/sdn", Tag: TagNetNS, Run: "TestKernelDatapath|TestTrustKernel|TestQueuesByMarkKernel|TestPromiseKernel"}
+
+// demoOnSwitches is the demo whose last scene takes such switches; it needs no engine.
+var demoOnSwitches = Suite{Package: "./internal/lab/cli", Tag: TagNetNS, Run: "TestDemoSite$"}
 
 // servicesOnLinks is what takes weir-edge, an engine and such a switch.
 var servicesOnLinks = Suite{Package: "./test/edge", Tag: TagDocker, Run: "TestLinksKernel"}
