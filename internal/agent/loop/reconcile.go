@@ -69,14 +69,15 @@ func (u *link) plan(containers map[key]*container, controlled []*container) sche
 		u.wanted = append(u.wanted, s.wanted())
 	}
 	return sched.Tree{
-		RateBPS:       u.device.RateBPS(),
-		OverheadBytes: u.device.OverheadBytes(),
-		MTUBytes:      u.device.MTUBytes(),
-		PacketTime:    policy.PacketTime(u.device.Precision()),
-		Incoming:      u.of != nil,
-		ControlNumber: identity.NumberControl,
-		HostNumber:    identity.NumberHost,
-		Competitors:   u.wanted,
+		RateBPS:            u.device.RateBPS(),
+		ReserveBasisPoints: u.reserveBasisPoints,
+		OverheadBytes:      u.device.OverheadBytes(),
+		MTUBytes:           u.device.MTUBytes(),
+		PacketTime:         policy.PacketTime(u.device.Precision()),
+		Incoming:           u.of != nil,
+		ControlNumber:      identity.NumberControl,
+		HostNumber:         identity.NumberHost,
+		Competitors:        u.wanted,
 	}
 }
 

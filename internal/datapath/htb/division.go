@@ -82,7 +82,7 @@ type reused struct {
 
 // setMembers replaces the wanted tree. Members that remain keep their measurements.
 func (d *division) setMembers(want sched.Tree) {
-	d.link = plan.Link{RateBPS: want.RateBPS, MTUBytes: want.MTUBytes, PacketTime: want.PacketTime}
+	d.link = plan.Link{RateBPS: want.RateBPS, ReserveBasisPoints: want.ReserveBasisPoints, MTUBytes: want.MTUBytes, PacketTime: want.PacketTime}
 	d.arrivals.incoming = want.Incoming
 	before := d.members
 	d.members = make([]*member, 0, len(want.Competitors))

@@ -75,7 +75,7 @@ func (s *idealStage) percent() map[string]int {
 			CeilingBPS: ceiling, Priority: p.Priority, DemandBPS: s.speaking[name]})
 	}
 	var a alloc.Allocator
-	shares := a.Allocate(nil, s.rateBPS, containers, a.Entitle(nil, s.rateBPS, containers))
+	shares := a.Allocate(nil, s.rateBPS, containers, alloc.Entitle(s.rateBPS, containers))
 	percent := map[string]int{}
 	for i, name := range s.names {
 		percent[name] = int((shares[i]*100 + s.rateBPS/2) / s.rateBPS)

@@ -100,7 +100,7 @@ func (c *Container) guarantee() uint64 { return min(c.FloorBPS, c.CeilingBPS) }
 // link's rate was lowered after they were admitted) are all cut by the same
 // factor, and no container gets more than its cut floor.
 func Entitle(capacityBPS uint64, containers []Container) []uint64 {
-	return new(Allocator).Entitle(nil, capacityBPS, containers)
+	return new(Allocator).Entitle(nil, capacityBPS, capacityBPS, containers)
 }
 
 // Allocate returns what each container may send now, in bits per second, given
@@ -133,9 +133,11 @@ type Allocator struct {
 }
 
 // Entitle is the function [Entitle], writing to dst, which is grown if it is too
-// short, and returned.
-func (a *Allocator) Entitle(dst []uint64, capacityBPS uint64, containers []Container) []uint64 {
+// short, and returned. Floors are cut if they exceed floorsBPS together; the rest of the
+// capacity is poured as ever.
+func (a *Allocator) Entitle(dst []uint64, capacityBPS, floorsBPS uint64, containers []Container) []uint64 {
 	capacity := clip(capacityBPS, len(containers))
+	floors := min(clip(floorsBPS, len(containers)), capacity)
 	dst = slices.Grow(dst[:0], len(containers))[:len(containers)]
 	a.vessels = a.vessels[:0]
 	for i := range containers {
@@ -149,9 +151,17 @@ func (a *Allocator) Entitle(dst []uint64, capacityBPS uint64, containers []Conta
 		})
 	}
 	tie := func(i, j int) int { return compareClaims(&containers[i], &containers[j]) }
-	if total, ok := sum(dst); !ok || total > capacity {
-		a.scale(dst, capacity, tie)
-		return dst
+	if total, ok := sum(dst); !ok || total > floors {
+		a.scale(dst, floors, tie)
+		if floors == capacity {
+			return dst
+		}
+		for i := range a.vessels {
+			v := &a.vessels[i]
+			if v.bottom = dst[i]; containers[i].Weight == 0 {
+				v.lid = v.bottom
+			}
+		}
 	}
 	a.pour(dst, a.vessels, capacity, tie)
 	return dst

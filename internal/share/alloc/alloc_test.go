@@ -368,6 +368,32 @@ func checkEntitle(t *rapid.T) {
 	}
 }
 
+// TestEntitleWithinFloors: floors that exceed what they can have together are cut by the same factor,
+// and the rest of the capacity is divided as beside floors of that size.
+func TestEntitleWithinFloors(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := networks.Draw(t, "network")
+		floors := rapid.Uint64Range(0, n.capacity).Draw(t, "floors")
+		got := new(alloc.Allocator).Entitle(nil, n.capacity, floors, n.containers)
+		all := new(big.Int)
+		for _, c := range n.containers {
+			all.Add(all, new(big.Int).SetUint64(guarantee(c)))
+		}
+		cut := slices.Clone(n.containers)
+		if all.Cmp(new(big.Int).SetUint64(floors)) > 0 {
+			for i, c := range cut {
+				part := new(big.Int).Mul(new(big.Int).SetUint64(guarantee(c)), new(big.Int).SetUint64(floors))
+				cut[i].FloorBPS = part.Div(part, all).Uint64()
+			}
+		}
+		for i, want := range alloc.Entitle(n.capacity, cut) {
+			if off := max(got[i], want) - min(got[i], want); off > uint64(len(cut)) {
+				t.Fatalf("with floors of %d together %+v is entitled to %d, want %d", floors, n.containers[i], got[i], want)
+			}
+		}
+	})
+}
+
 // TestEntitleMonotone: a higher weight or floor never means less for oneself nor
 // more for another, a lower ceiling never more for oneself nor less for another,
 // and more capacity never less for anyone. One bit may move by rounding.
@@ -662,11 +688,11 @@ func many() network {
 func TestAllocatorReusesMemory(t *testing.T) {
 	n := many()
 	var a alloc.Allocator
-	entitled := a.Entitle(nil, n.capacity, n.containers)
+	entitled := a.Entitle(nil, n.capacity, n.capacity, n.containers)
 	allocated := a.Allocate(nil, n.capacity, n.containers, entitled)
 	again := slices.Clone(allocated)
 	if allocs := testing.AllocsPerRun(10, func() {
-		entitled = a.Entitle(entitled, n.capacity, n.containers)
+		entitled = a.Entitle(entitled, n.capacity, n.capacity, n.containers)
 		allocated = a.Allocate(allocated, n.capacity, n.containers, entitled)
 	}); allocs > 0 {
 		t.Errorf("%v allocations per run", allocs)
@@ -674,7 +700,7 @@ func TestAllocatorReusesMemory(t *testing.T) {
 	if !slices.Equal(allocated, again) {
 		t.Error("a used Allocator gives another result than a new one")
 	}
-	if got := a.Entitle(entitled, 100, with([]uint32{1})); !slices.Equal(got, []uint64{100}) {
+	if got := a.Entitle(entitled, 100, 100, with([]uint32{1})); !slices.Equal(got, []uint64{100}) {
 		t.Errorf("after a large network, a small one gets %d", got)
 	}
 }
@@ -684,14 +710,14 @@ func BenchmarkEntitle1000(b *testing.B) {
 	var a alloc.Allocator
 	var entitled []uint64
 	for b.Loop() {
-		entitled = a.Entitle(entitled, n.capacity, n.containers)
+		entitled = a.Entitle(entitled, n.capacity, n.capacity, n.containers)
 	}
 }
 
 func BenchmarkAllocate1000(b *testing.B) {
 	n := many()
 	var a alloc.Allocator
-	entitled := a.Entitle(nil, n.capacity, n.containers)
+	entitled := a.Entitle(nil, n.capacity, n.capacity, n.containers)
 	var allocated []uint64
 	for b.Loop() {
 		allocated = a.Allocate(allocated, n.capacity, n.containers, entitled)

@@ -27,8 +27,8 @@ type division struct {
 	me int
 	// capacityBPS is the rate that the members' entitlements add up to.
 	capacityBPS uint64
-	// admittedBPS is the sum of all minimums in force.
-	admittedBPS uint64
+	// admittedBPS is the sum of all admitted minimums; floorsBPS is what those of members can have.
+	admittedBPS, floorsBPS uint64
 }
 
 func newDivision(s v1.Snapshot, uplink, index int) *division {
@@ -51,7 +51,7 @@ func newDivision(s v1.Snapshot, uplink, index int) *division {
 		}
 		d.members = append(d.members, m)
 	}
-	d.capacityBPS = u.RateBPS
+	d.capacityBPS, d.floorsBPS = u.RateBPS, d.link().FloorsBPS(0)
 	switch {
 	case d.host == nil:
 	case u.HostCompetes:
@@ -61,6 +61,7 @@ func newDivision(s v1.Snapshot, uplink, index int) *division {
 		d.members = append(d.members, *d.host)
 	default:
 		d.capacityBPS -= min(d.host.FloorBPS, d.capacityBPS)
+		d.floorsBPS = d.link().FloorsBPS(d.host.FloorBPS)
 	}
 	for i, bps := range d.entitled(d.competitors()) {
 		d.members[i].entitledBPS = bps
@@ -97,7 +98,7 @@ func (d *division) competitors() []alloc.Container {
 
 // link returns the uplink as package plan needs it.
 func (d *division) link() plan.Link {
-	return plan.Link{RateBPS: d.uplink.RateBPS}
+	return plan.Link{RateBPS: d.uplink.RateBPS, ReserveBasisPoints: basisPoints(d.uplink)}
 }
 
 // hostClass returns the host class for the ideal allocation; the zero value without one.
@@ -131,7 +132,7 @@ func (d *division) entitled(competitors []alloc.Container) []uint64 {
 
 // byPolicy returns the entitlement of a member without the host class's reserve.
 func (d *division) byPolicy(member int) uint64 {
-	return alloc.Entitle(d.capacityBPS, d.competitors())[member]
+	return new(alloc.Allocator).Entitle(nil, d.capacityBPS, d.floorsBPS, d.competitors())[member]
 }
 
 // entitledIf returns the entitlement of the explained member after a change of its values.

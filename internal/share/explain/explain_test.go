@@ -262,7 +262,8 @@ func TestObstacles(t *testing.T) {
 func TestCutMinimums(t *testing.T) {
 	seen := snapshot(0, sender{"a", v1.Policy{Weight: 100, MinBPS: 50e6}, wantsMore}, sender{"b", v1.Policy{Weight: 100, MinBPS: 40e6}, wantsMore})
 	seen.Status.Uplinks[0].RateBPS = 45e6
-	want := "[the minimums of all, 90mbit together, exceed the 45mbit that there are: its minimum of 50mbit is cut to 25mbit, as all are, by the same factor]"
+	seen.Status.Uplinks[0].ReserveBPS = 225e4
+	want := "[the minimums of all, 90mbit together, exceed the 42.8mbit that they can have beside the reserve: all are cut by the same factor, and of its minimum of 50mbit it has 23.8mbit]"
 	if got := fmt.Sprint(Container(seen, 0).Shares[0].Entitled); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}

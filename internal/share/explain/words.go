@@ -20,12 +20,12 @@ func (d *division) entitlement() []string {
 			floors += min(m.FloorBPS, m.CeilingBPS)
 		}
 	}
-	switch capacityBPS := d.capacityBPS - g.reservedBPS; {
+	switch {
 	case kindOf(me) == byReserve:
 		return []string{fmt.Sprintf("a hundredth of the uplink's %s is always the host class's: its policy alone would give it %s", rate(d.uplink.RateBPS), rate(d.byPolicy(d.me)))}
-	case floors > capacityBPS:
-		return []string{fmt.Sprintf("the minimums of all, %s together, exceed the %s that there are: its minimum of %s is cut to %s, as all are, by the same factor",
-			rate(floors), rate(capacityBPS), rate(me.FloorBPS), rate(me.entitledBPS))}
+	case floors > d.floorsBPS && me.entitledBPS < min(me.FloorBPS, me.CeilingBPS):
+		return []string{fmt.Sprintf("the minimums of all, %s together, exceed the %s that they can have beside the reserve: all are cut by the same factor, and of its minimum of %s it has %s",
+			rate(floors), rate(d.floorsBPS), rate(me.FloorBPS), rate(me.entitledBPS))}
 	case me.Weight == 0 && me.FloorBPS == 0:
 		return []string{"weight 0: no share by weight; without a minimum it is entitled to nothing and lives on what others leave"}
 	case me.Weight == 0:

@@ -57,6 +57,14 @@ func (l Link) admission() alloc.Admission {
 	return alloc.Admission{CapacityBPS: l.RateBPS, ReserveBPS: l.ReserveBPS()}
 }
 
+// FloorsBPS returns what the floors of containers can have together beside one of the host class.
+// Above that, because the link's rate was lowered after they were admitted, all are cut by the same
+// factor, so that the reserve stays for those without a floor.
+func (l Link) FloorsBPS(hostFloorBPS uint64) uint64 {
+	budget := l.admission().BudgetBPS()
+	return budget - min(hostFloorBPS, budget)
+}
+
 // Claim is a request for guarantees on a link, which needs admission.
 type Claim struct {
 	// FloorBPS is the requested minimum, HeldBPS the minimum granted so far.
@@ -162,30 +170,30 @@ func (l Link) Entitle(a *alloc.Allocator, host alloc.Container, hostCompetes boo
 	entitlements := make([]Entitlement, len(containers), len(containers)+1)
 	if hostCompetes {
 		entitlements = entitlements[:len(containers)+1]
-		l.divide(a, entitlements, l.RateBPS, guaranteeable, append(containers[:len(containers):len(containers)], host), true)
+		l.divide(a, entitlements, l.RateBPS, guaranteeable, l.FloorsBPS(0), append(containers[:len(containers):len(containers)], host), true)
 		return entitlements[len(containers)], entitlements[:len(containers)]
 	}
 	reserve := min(l.HostReserveBPS(host.FloorBPS), guaranteeable)
-	l.divide(a, entitlements, l.RateBPS-min(host.FloorBPS, l.RateBPS), guaranteeable-reserve, containers, false)
+	l.divide(a, entitlements, l.RateBPS-min(host.FloorBPS, l.RateBPS), guaranteeable-reserve, l.FloorsBPS(host.FloorBPS), containers, false)
 	return Entitlement{BPS: min(host.FloorBPS, l.RateBPS), GuaranteeableBPS: reserve}, entitlements
 }
 
 // divide computes the entitlements of competitors at a capacity, and their guaranteeable
-// part.
-func (l Link) divide(a *alloc.Allocator, dst []Entitlement, capacityBPS, guaranteeableBPS uint64, competitors []alloc.Container, hostCompetes bool) {
-	for i, bps := range l.entitle(a, nil, capacityBPS, competitors, hostCompetes) {
+// part. Their floors can have floorsBPS.
+func (l Link) divide(a *alloc.Allocator, dst []Entitlement, capacityBPS, guaranteeableBPS, floorsBPS uint64, competitors []alloc.Container, hostCompetes bool) {
+	for i, bps := range l.entitle(a, nil, capacityBPS, floorsBPS, competitors, hostCompetes) {
 		dst[i].BPS = bps
 	}
-	for i, bps := range l.entitle(a, nil, guaranteeableBPS, competitors, hostCompetes) {
+	for i, bps := range l.entitle(a, nil, guaranteeableBPS, floorsBPS, competitors, hostCompetes) {
 		dst[i].GuaranteeableBPS = bps
 	}
 }
 
 // entitle computes the entitlements of competitors. The reserve of a host class that
 // competes, the last competitor, lifts its entitlement as a floor does, and is not cut when
-// floors exceed the capacity.
-func (l Link) entitle(a *alloc.Allocator, dst []uint64, capacityBPS uint64, competitors []alloc.Container, hostCompetes bool) []uint64 {
-	dst = a.Entitle(dst, capacityBPS, competitors)
+// floors exceed floorsBPS.
+func (l Link) entitle(a *alloc.Allocator, dst []uint64, capacityBPS, floorsBPS uint64, competitors []alloc.Container, hostCompetes bool) []uint64 {
+	dst = a.Entitle(dst, capacityBPS, floorsBPS, competitors)
 	if !hostCompetes {
 		return dst
 	}
@@ -194,7 +202,7 @@ func (l Link) entitle(a *alloc.Allocator, dst []uint64, capacityBPS uint64, comp
 	if dst[last] >= reserve {
 		return dst
 	}
-	return append(a.Entitle(dst, capacityBPS-reserve, competitors[:last]), reserve)
+	return append(a.Entitle(dst, capacityBPS-reserve, floorsBPS, competitors[:last]), reserve)
 }
 
 // Division is the current division of a link.
@@ -212,12 +220,14 @@ type Division struct {
 // not compete gets its demand first. The result is written to dst, whose memory is reused.
 func (l Link) Allocate(a *alloc.Allocator, dst *Division, competitors []alloc.Container, hostCompetes bool) {
 	dst.CapacityBPS = l.RateBPS
+	floorsBPS := l.FloorsBPS(0)
 	if !hostCompetes {
 		last := len(competitors) - 1
 		dst.CapacityBPS -= min(l.RateBPS, competitors[last].DemandBPS)
+		floorsBPS = l.FloorsBPS(competitors[last].FloorBPS)
 		competitors = competitors[:last]
 	}
-	dst.EntitledBPS = l.entitle(a, dst.EntitledBPS, dst.CapacityBPS, competitors, hostCompetes)
+	dst.EntitledBPS = l.entitle(a, dst.EntitledBPS, dst.CapacityBPS, floorsBPS, competitors, hostCompetes)
 	dst.AllocatedBPS = a.Allocate(dst.AllocatedBPS, dst.CapacityBPS, competitors, dst.EntitledBPS)
 }
 

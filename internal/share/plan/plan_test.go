@@ -176,6 +176,7 @@ func TestEntitle(t *testing.T) {
 		return alloc.Container{Weight: weight, FloorBPS: floorBPS, CeilingBPS: alloc.Unlimited, DemandBPS: alloc.Unlimited}
 	}
 	two := []alloc.Container{competitor(100, 0), competitor(300, 0)}
+	slow := []alloc.Container{competitor(100, 70e6), competitor(100, 60e6), competitor(100, 0)}
 	for _, tc := range []struct {
 		name       string
 		host       alloc.Container
@@ -189,6 +190,9 @@ func TestEntitle(t *testing.T) {
 		{"its floor is kept for it, idle or not", competitor(100, 20e6), false, two[:1], "20mbit 80mbit"},
 		{"and lifts it when it competes", competitor(100, 60e6), true, two[:1], "60mbit 40mbit"},
 		{"nobody else", competitor(100, 0), false, nil, "0bit"},
+		{"floors that do not fit any more leave the reserve", competitor(100, 0), false, slow, "0bit 51.2mbit 43.8mbit 5mbit"},
+		{"also beside one of the host's", competitor(100, 20e6), false, slow, "20mbit 40.4mbit 34.6mbit 5mbit"},
+		{"which competes for it", competitor(100, 0), true, slow, "2.5mbit 51.2mbit 43.8mbit 2.5mbit"},
 	} {
 		host, all := link.Entitle(&alloc.Allocator{}, tc.host, tc.competes, tc.containers)
 		var words []string

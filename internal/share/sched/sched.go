@@ -54,6 +54,9 @@ type Tree struct {
 	// RateBPS is the link's rate in bits per second, counted as tc does: Ethernet frames
 	// without preamble and checksum.
 	RateBPS uint64
+	// ReserveBasisPoints is the part of the rate that floors cannot have, in hundredths of a percent
+	// (plan.Link.ReserveBPS).
+	ReserveBasisPoints uint32
 	// OverheadBytes is what each packet takes of the rate besides; 0 for nothing. Then it takes at
 	// least what Ethernet's shortest frame does.
 	OverheadBytes uint16
