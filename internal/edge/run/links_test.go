@@ -397,7 +397,7 @@ func TestLedgerAfterController(t *testing.T) {
 		must.Succeed(t, fake.Swap(t.Context(), "", engine.Promises{"shop@a": {Service: "shop", Node: "a", MinBPS: 5e6, LinkBPS: 5e6, Claim: true}}))
 		b.promises["shop@198.18.0.1"] = v1.SDNPromise{}
 	}}, netip.MustParseAddr("198.18.0.254"))
-	o, err := m.opts.observe(t.Context())
+	o, err := m.opts.observe(t.Context(), m.proxies.talks)
 	must.Succeed(t, err)
 	if len(o.links.promises) != 1 || len(o.promises) != 1 {
 		t.Errorf("the controller has %+v, the ledger %+v", o.links.promises, o.promises)

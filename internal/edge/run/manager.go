@@ -133,7 +133,7 @@ func New(opts Options) (*Manager, error) {
 
 // Run works until ctx ends. What runs goes on.
 func (m *Manager) Run(ctx context.Context) error {
-	m.ctx = ctx
+	m.ctx, m.proxies.talks.ctx = ctx, ctx
 	defer close(m.stopped)
 	m.work.Go(func() { m.takeTurns(ctx) })
 	m.work.Go(func() { watchSleepers(ctx, &m.sleepers, m.requestRound) })
@@ -230,7 +230,7 @@ func (m *Manager) requestRound() {
 func (m *Manager) round(running context.Context) {
 	ctx, cancel := context.WithTimeout(running, roundTimeout)
 	defer cancel()
-	o, err := m.opts.observe(ctx)
+	o, err := m.opts.observe(ctx, m.proxies.talks)
 	if err != nil {
 		if ctx.Err() != nil {
 			err = fmt.Errorf("the container engine has not answered within %v: %w", roundTimeout, err)
@@ -255,7 +255,7 @@ func (m *Manager) round(running context.Context) {
 			m.carryOut(o, admitted, append(refused, full...), err)
 			steps = m.planSteps(o, decisions)
 		})
-		steps.apply(ctx, &m.opts, o)
+		steps.apply(ctx, &m.opts, o, m.proxies.talks)
 	}
 	m.runInLoop(func() { m.finish(o, &steps, decisions) })
 }
@@ -274,9 +274,9 @@ func (m *Manager) planSteps(o *observation, decisions []engine.Decision) steps {
 		claims: m.planClaims(o), promises: m.lives.planPromises(o)}
 }
 
-func (s *steps) apply(ctx context.Context, opts *Options, o *observation) {
+func (s *steps) apply(ctx context.Context, opts *Options, o *observation, talks *talks) {
 	rt := opts.Runtime
-	applyProxies(ctx, s.proxies)
+	talks.tell(ctx, s.proxies)
 	s.claims.apply(ctx, rt.Ledger(), o, opts.Links)
 	s.promises.apply(ctx, rt.Ledger())
 	for i := range s.updates {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
@@ -63,10 +62,12 @@ type observedProxy struct {
 	runtime.Proxy
 	status proxy.Status
 	err    error
+	// late: it has not answered yet. status is its answer before; err is set if that is too old.
+	late bool
 }
 
 // observe asks the engine, the nodes and the proxies.
-func (o *Options) observe(ctx context.Context) (*observation, error) {
+func (o *Options) observe(ctx context.Context, talks *talks) (*observation, error) {
 	seen := &observation{at: time.Now(), specs: map[string]spec.Spec{}, before: map[string]runtime.Service{}, broken: map[string]string{}, proxies: map[string][]observedProxy{}}
 	nodes, err := o.Runtime.Nodes(ctx)
 	if err != nil {
@@ -103,7 +104,7 @@ func (o *Options) observe(ctx context.Context) (*observation, error) {
 		seen.specs[listed.Name] = parsed
 		seen.services = append(seen.services, service)
 	}
-	seen.askProxies(ctx, o.Runtime)
+	seen.askProxies(ctx, o.Runtime, talks)
 	links, problems := o.Links.askController(ctx, nodes, seen.wantsMinimum())
 	seen.links, seen.problems = links, append(seen.problems, problems...)
 	// After the controller: what another weir-edge has confirmed there, it has entered here before.
@@ -175,9 +176,8 @@ func (o *observation) containerPort(service *runtime.Service, made string, host 
 	return 0
 }
 
-// askProxies asks all proxies concurrently.
-func (o *observation) askProxies(ctx context.Context, rt runtime.Runtime) {
-	var asking sync.WaitGroup
+// askProxies asks all proxies.
+func (o *observation) askProxies(ctx context.Context, rt runtime.Runtime, talks *talks) {
 	for _, service := range o.services {
 		proxies, err := rt.Proxies(ctx, service.Name)
 		if err != nil {
@@ -188,10 +188,9 @@ func (o *observation) askProxies(ctx context.Context, rt runtime.Runtime) {
 		o.proxies[service.Name] = list
 		for i, p := range proxies {
 			list[i].Proxy = p
-			asking.Go(func() { list[i].status, list[i].err = p.Control.Status(ctx) })
 		}
 	}
-	asking.Wait()
+	talks.ask(o.proxies)
 }
 
 // keptOn returns the name of the only node that may have instances of a service; empty if all may. A

@@ -7,7 +7,6 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/weir-project/weir/internal/edge/proxy"
@@ -24,6 +23,7 @@ type proxies struct {
 	peaks    map[entry]peak
 	// trips are the last round trips between two nodes, in seconds, as proxies measured them.
 	trips map[[2]string][]float64
+	talks *talks // of the turns
 }
 
 // entry is a service's proxy on a node.
@@ -36,7 +36,7 @@ type peak struct {
 }
 
 func newProxies() proxies {
-	return proxies{counters: map[string]*counters{}, failedAt: map[entry]time.Time{}, peaks: map[entry]peak{}, trips: map[[2]string][]float64{}}
+	return proxies{counters: map[string]*counters{}, failedAt: map[entry]time.Time{}, peaks: map[entry]peak{}, trips: map[[2]string][]float64{}, talks: newTalks()}
 }
 
 // proxyStep is the change of one proxy, and its result.
@@ -83,25 +83,18 @@ func (p *proxies) forget(o *observation) {
 	maps.DeleteFunc(p.peaks, func(e entry, _ peak) bool { return !there[e] })
 }
 
-// applyProxies changes all proxies concurrently.
-func applyProxies(ctx context.Context, list []proxyStep) {
-	var telling sync.WaitGroup
-	for i := range list {
-		telling.Go(func() { list[i].apply(ctx) })
-	}
-	telling.Wait()
-}
-
-func (s *proxyStep) apply(ctx context.Context) {
+// keep saves the proxy's file, and starts the proxy again if its engine does not.
+func (s *proxyStep) keep(ctx context.Context) {
 	if s.Save != nil {
 		s.saveErr = s.Save(s.file)
 	}
 	if s.Restart != nil {
 		s.saveErr = errors.Join(s.saveErr, s.Restart(ctx))
 	}
-	if s.err != nil {
-		return
-	}
+}
+
+// tell changes the proxy.
+func (s *proxyStep) tell(ctx context.Context) {
 	var dialed *net.OpError
 	switch _, err := s.Control.Apply(ctx, s.ports); {
 	case errors.As(err, &dialed) && dialed.Op == "dial": // it has ended since it answered

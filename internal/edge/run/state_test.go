@@ -200,7 +200,7 @@ func TestSyncProxy(t *testing.T) {
 	for says, control := range map[string]proxy.Control{"": ended, "reach the proxy: io": mute} {
 		p := newProxies()
 		step := proxyStep{service: "s", observedProxy: observedProxy{Proxy: runtime.Proxy{Node: "a", Control: control}}}
-		step.apply(t.Context())
+		step.tell(t.Context())
 		now := time.Now()
 		said := p.note(&step, now)
 		if text := fmt.Sprint(said); (said == [3]error{}) != (says == "") || !strings.Contains(text, says) {
@@ -220,7 +220,7 @@ func TestProxyRestart(t *testing.T) {
 		Save:    func(file string) error { did = append(did, file); return nil },
 		Restart: func(context.Context) error { did = append(did, "start"); return errors.New("no memory") },
 	}}}
-	step.apply(t.Context())
+	step.keep(t.Context())
 	if fmt.Sprint(did) != "[file start]" || step.saveErr == nil {
 		t.Errorf("%v, %v", did, step.saveErr)
 	}
