@@ -22,7 +22,8 @@
 //  1. Failures: instances that failed or were replaced are stopped (tidy.go), and
 //     wait longer each time (failure.go).
 //  2. Requirements: instances of nodes that are gone or drained, or whose minimum is
-//     refused, go elsewhere; there are enough for availability and for the users that
+//     refused, go elsewhere, and so do those that an uplink has become too slow for
+//     (relieve.go); there are enough for availability and for the users that
 //     have to have room (require.go).
 //  3. Updates: instances of an earlier version are replaced one by one, and the service
 //     goes back if the new version does not answer (update.go).
@@ -84,6 +85,7 @@ func (e *Engine) Round(in Input) Result {
 	if w.cutOff == "" {
 		result.Decisions = w.removeOrphans()
 		going := slices.DeleteFunc(slices.Clone(w.services), w.goBack)
+		w.relieve(going)
 		for _, step := range []func(*world, *service){(*world).tidy, (*world).require, (*world).update, (*world).grow, (*world).shrink, (*world).comeCloser} {
 			for _, s := range going {
 				step(w, s)

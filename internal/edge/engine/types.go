@@ -165,6 +165,8 @@ type Instance struct {
 	Replaces string `json:"replaces,omitempty"`
 	// MinRefused: the node's agent does not grant what the minimum takes there. Reason says why.
 	MinRefused bool `json:"min_refused,omitempty"`
+	// MinCut: the node's uplink has become too slow for what it had granted.
+	MinCut bool `json:"min_cut,omitempty"`
 }
 
 // Demand is the load of one service at the proxy of one node.

@@ -65,8 +65,9 @@ type Node struct {
 // Container is an instance or, where Instance is empty, the service's proxy.
 type Container struct {
 	ID, Service, Instance string
-	// MinBPS is the minimum in its policy, AdmittedBPS the one in force at the uplink.
-	MinBPS, AdmittedBPS uint64
+	// MinBPS is the minimum in its policy, AdmittedBPS the one admitted at the uplink, of which CutBPS
+	// is not given.
+	MinBPS, AdmittedBPS, CutBPS uint64
 }
 
 // Proxy is a service's proxy on a node.

@@ -11,7 +11,8 @@
 //
 // # Method
 //
-// All nodes are asked side by side, every period, each for as long as the timeout. A
+// All nodes are asked side by side, every period, each for as long as the timeout, and at
+// once when its agent has an event that concerns what it keeps. A
 // node that is asked and has not answered for StaleSeconds is stale; after GoneSeconds,
 // and two questions, it is gone. Times are those of this machine; the nodes' clocks are
 // compared with it and otherwise not used. What cannot be is left out, and said
@@ -47,6 +48,11 @@ type Agent interface {
 	Access(context.Context) (v1.Access, error)
 }
 
+// Follower is an agent that sends its events; *client.Client is one.
+type Follower interface {
+	Follow(ctx context.Context, since uint64, f client.Follower) error
+}
+
 // Target is a node to poll.
 type Target struct {
 	Name string
@@ -68,9 +74,13 @@ const (
 type Monitor struct {
 	timeout time.Duration
 	now     func() time.Time
+	// due has a value if a node is to be polled before the period ends, lower if an agent keeps less
+	// than before.
+	due, lower chan struct{}
 
-	mu       sync.Mutex
-	readings map[string]*reading
+	mu        sync.Mutex
+	readings  map[string]*reading
+	following map[string]*following // by the node's name
 }
 
 // reading is the state of one polled node.
@@ -107,7 +117,7 @@ type usage struct {
 
 // New returns a monitor; Run starts polling.
 func New(now func() time.Time) *Monitor {
-	return &Monitor{timeout: timeout, now: now, readings: map[string]*reading{}}
+	return &Monitor{timeout: timeout, now: now, due: make(chan struct{}, 1), lower: make(chan struct{}, 1), readings: map[string]*reading{}, following: map[string]*following{}}
 }
 
 // SetTargets sets the nodes to poll. Readings of nodes that stay are kept, others dropped. Of two
@@ -127,19 +137,99 @@ func (m *Monitor) SetTargets(targets []Target) {
 	maps.DeleteFunc(m.readings, func(name string, _ *reading) bool { return !named[name] })
 }
 
-// Run polls all nodes every period until ctx ends.
+// Lower has a value when an agent has begun to keep less of a minimum than before.
+func (m *Monitor) Lower() <-chan struct{} { return m.lower }
+
+// Run polls all nodes every period until ctx ends, and those with an event at once.
 func (m *Monitor) Run(ctx context.Context) {
 	ticker := time.NewTicker(period)
 	defer ticker.Stop()
 	var asking sync.WaitGroup
 	defer asking.Wait()
+	pull := m.Pull
 	for {
-		asking.Go(func() { m.Pull(ctx) })
+		m.follow(ctx, &asking)
+		now := pull
+		asking.Go(func() { now(ctx) })
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
+			pull = m.Pull
+		case <-m.due:
+			pull = m.pullDue
 		}
+	}
+}
+
+// following is the state of following an agent's events.
+type following struct {
+	agent Agent
+	end   context.CancelFunc
+	// due: there was an event since the agent was asked last.
+	due bool
+}
+
+// follow follows the events of agents that are not followed yet, and no longer those of others.
+func (m *Monitor) follow(ctx context.Context, running *sync.WaitGroup) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name, f := range m.following {
+		if r := m.readings[name]; r == nil || r.Agent != f.agent {
+			f.end()
+			delete(m.following, name)
+		}
+	}
+	for name, r := range m.readings {
+		agent, sends := r.Agent.(Follower)
+		if !sends || m.following[name] != nil {
+			continue
+		}
+		followed, end := context.WithCancel(ctx)
+		f := &following{agent: r.Agent, end: end}
+		m.following[name] = f
+		running.Go(func() {
+			due := func() error { m.noteDue(name, f); return nil }
+			_ = agent.Follow(followed, 0, client.Follower{Reset: due, Event: func(e v1.Event) error { // it ends with its context
+				if concernsMinimums(e.Kind) {
+					return due()
+				}
+				return nil
+			}})
+		})
+	}
+}
+
+// concernsMinimums reports whether an agent may keep less of a minimum since an event.
+func concernsMinimums(kind v1.EventKind) bool {
+	switch kind {
+	case v1.EventDegraded, v1.EventRefused, v1.EventReloaded, v1.EventUplinkLost:
+		return true
+	}
+	return false
+}
+
+// noteDue has a node polled before the period ends.
+func (m *Monitor) noteDue(name string, f *following) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f.due = true
+	if r := m.readings[name]; r != nil && !r.asking {
+		signal(m.due)
+	}
+}
+
+// isDue reports whether a node had an event since it was asked last. m.mu is held.
+func (m *Monitor) isDue(r *reading) bool {
+	f := m.following[r.Name]
+	return f != nil && f.due
+}
+
+// signal puts a value into a channel that has none.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }
 
@@ -148,12 +238,21 @@ const atOnce = 128
 
 // Pull polls all nodes concurrently, except those whose last poll is still running, and waits for
 // the answers.
-func (m *Monitor) Pull(ctx context.Context) {
+func (m *Monitor) Pull(ctx context.Context) { m.pull(ctx, func(*reading) bool { return true }) }
+
+// pullDue is Pull of the nodes with an event.
+func (m *Monitor) pullDue(ctx context.Context) { m.pull(ctx, m.isDue) }
+
+// pull is Pull of the nodes for which one returns true; m.mu is held then.
+func (m *Monitor) pull(ctx context.Context, one func(*reading) bool) {
 	m.mu.Lock()
 	var list []*reading
 	for _, r := range m.readings {
-		if r.Agent != nil && !r.asking {
+		if r.Agent != nil && !r.asking && one(r) {
 			r.asking = true
+			if f := m.following[r.Name]; f != nil {
+				f.due = false
+			}
 			if r.since.IsZero() {
 				r.since = m.now()
 			}
@@ -191,10 +290,15 @@ func (m *Monitor) ask(ctx context.Context, r *reading) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r.asking = false
+	if m.isDue(r) {
+		signal(m.due)
+	}
 	if errors.Is(context.Cause(ctx), context.Canceled) && err != nil {
 		return // it is we who end
 	}
-	r.note(m.now(), said, trip, err)
+	if before := r.snapshot; r.note(m.now(), said, trip, err) && isLower(&before, &r.snapshot) {
+		signal(m.lower)
+	}
 }
 
 // askTheRest sends the other requests concurrently, because each takes a round trip.
@@ -210,8 +314,8 @@ func askTheRest(ctx context.Context, agent Agent, said *answer) (err error) {
 	return cmp.Or(err, accessErr)
 }
 
-// note records an answer, or its failure.
-func (r *reading) note(now time.Time, said answer, trip float64, err error) {
+// note records an answer and returns true, or its failure.
+func (r *reading) note(now time.Time, said answer, trip float64, err error) bool {
 	r.asked++
 	r.noAgent = errors.Is(err, client.ErrNoAgent)
 	spoke := err == nil || r.noAgent || speaks(err)
@@ -221,7 +325,7 @@ func (r *reading) note(now time.Time, said answer, trip float64, err error) {
 	}
 	if err != nil {
 		r.missed++
-		return
+		return false
 	}
 	r.answered, r.missed = now, 0
 	r.answer, r.problems = check(said)
@@ -232,6 +336,7 @@ func (r *reading) note(now time.Time, said answer, trip float64, err error) {
 	r.measureCPUs(now)
 	r.trips = append(r.trips, max(trip, 0))
 	r.trips = r.trips[max(len(r.trips)-tripsKept, 0):]
+	return true
 }
 
 // tripsKept is the number of polls of which the shortest counts as the round trip.

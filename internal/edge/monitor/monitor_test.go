@@ -131,7 +131,7 @@ func TestNodes(t *testing.T) {
 	if n.State != StateReady || n.Reason != "" || len(n.Problems) != 0 || *n.AgeSeconds != 1 {
 		t.Errorf("%+v", n)
 	}
-	if n.Containers[0].MinCut || !n.Containers[1].MinCut {
+	if n.Containers[0].CutBPS != 0 || n.Containers[1].CutBPS != 1e6 {
 		t.Errorf("the uplink has become too slow for a minimum: %+v", n.Containers)
 	}
 	if c := n.Containers[0]; len(n.Containers) != 2 || *c.CPUs != 1 || *c.MemoryBytes != 2e6 || c.SentBPS != 3e6 || c.MinBPS != 5e6 || c.AdmittedBPS != 5e6 {
@@ -164,7 +164,7 @@ func TestUplinkNotShared(t *testing.T) {
 	m, _ := newMonitor(t, Target{Name: "a", Agent: a})
 	m.Pull(t.Context())
 	n := m.Nodes()[0]
-	if cut, none := n.Containers[0], n.Containers[1]; !cut.MinCut || none.MinCut || cut.AdmittedBPS != 0 || n.Engine.OtherMinBPS != 0 || n.Engine.BudgetBPS != 0 {
+	if cut, none := n.Containers[0], n.Containers[1]; cut.CutBPS == 0 || none.CutBPS != 0 || cut.AdmittedBPS != 0 || n.Engine.OtherMinBPS != 0 || n.Engine.BudgetBPS != 0 {
 		t.Errorf("%+v, others' minimums %d of %d", n.Containers, n.Engine.OtherMinBPS, n.Engine.BudgetBPS)
 	}
 }
@@ -481,4 +481,89 @@ func TestAsksAtOnce(t *testing.T) {
 	if n := m.Nodes()[0]; n.State != StateReady {
 		t.Errorf("%s: %s", n.State, n.Reason)
 	}
+}
+
+// follower is an agent that sends its events.
+type follower struct {
+	*agent
+	events chan v1.EventKind
+}
+
+func (f *follower) Follow(ctx context.Context, _ uint64, to client.Follower) error {
+	for {
+		select {
+		case kind := <-f.events:
+			if err := to.Event(v1.Event{Kind: kind}); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// TestFollow: an agent that says that it keeps less is asked at once, and that is passed on; other events
+// and nodes that have left are not.
+func TestFollow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, other := &follower{board("a"), make(chan v1.EventKind)}, board("b")
+		m := New(time.Now)
+		m.SetTargets([]Target{{Name: "a", Agent: a}, {Name: "b", Agent: other}})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { m.Run(ctx); close(ended) }()
+		asked := func() (counts [2]int) {
+			synctest.Wait()
+			for i, one := range []*agent{a.agent, other} {
+				one.mu.Lock()
+				counts[i] = one.asked
+				one.mu.Unlock()
+			}
+			return counts
+		}
+		lower := func() bool {
+			select {
+			case <-m.Lower():
+				return true
+			default:
+				return false
+			}
+		}
+		time.Sleep(period / 2)
+		if got := asked(); got != [2]int{1, 1} || lower() {
+			t.Fatalf("at first: asked %v", got)
+		}
+		a.mu.Lock()
+		a.snapshot.Containers = slices.Clone(a.snapshot.Containers)
+		c := &a.snapshot.Containers[0]
+		c.Shares = slices.Clone(c.Shares)
+		c.Shares[1].EntitledBPS = 4e6
+		a.mu.Unlock()
+		a.events <- v1.EventPolicyChanged
+		if got := asked(); got != [2]int{1, 1} || lower() {
+			t.Errorf("an event that says nothing of minimums: asked %v", got)
+		}
+		a.events <- v1.EventDegraded
+		if got := asked(); got != [2]int{2, 1} || !lower() {
+			t.Errorf("its uplink is too slow: asked %v", got)
+		}
+		a.events <- v1.EventDegraded
+		if got := asked(); got != [2]int{3, 1} || lower() {
+			t.Errorf("nothing has changed: asked %v", got)
+		}
+		time.Sleep(period)
+		if got := asked(); got != [2]int{4, 2} {
+			t.Errorf("in the next period: asked %v", got)
+		}
+		m.SetTargets([]Target{{Name: "b", Agent: other}})
+		time.Sleep(period)
+		synctest.Wait()
+		select {
+		case a.events <- v1.EventDegraded:
+			t.Error("the events of a node that has left are read")
+		default:
+		}
+		cancel()
+		<-ended
+	})
 }

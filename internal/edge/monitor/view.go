@@ -66,12 +66,12 @@ type Container struct {
 	MemoryBytes *uint64
 	// SentBPS is what it sends at the node's uplink.
 	SentBPS uint64
-	// MinBPS is the minimum that it asks for, AdmittedBPS what is in force at the
-	// node's uplink.
+	// MinBPS is the minimum that it asks for, AdmittedBPS what is admitted at the node's uplink.
 	MinBPS      uint64
 	AdmittedBPS uint64
-	// MinCut: the uplink has become too slow for what was admitted, or is not shared.
-	MinCut bool
+	// CutBPS is what of an admitted minimum is not given: the uplink has become too slow, or is not
+	// shared.
+	CutBPS uint64
 	State  v1.State
 	Reason string
 }
@@ -216,10 +216,39 @@ func admitted(c *v1.Container, uplink string) uint64 {
 	return min(s.AdmittedBPS, policy.MaxRateBPS)
 }
 
-// isCut reports whether an uplink no longer gives a minimum that was admitted there: it has become
-// too slow, or is not shared.
-func isCut(s v1.Share) bool {
-	return s.AdmittedBPS > 0 && (!s.Controlled || s.EntitledBPS < s.AdmittedBPS)
+// kept returns what an uplink gives of a minimum that was admitted there: less if it has become too
+// slow, and nothing if it is not shared.
+func kept(s v1.Share) uint64 {
+	if !s.Controlled {
+		return 0
+	}
+	return min(s.AdmittedBPS, s.EntitledBPS)
+}
+
+// isLower reports whether an agent keeps less of a container's minimum than before, or has begun to
+// refuse it.
+func isLower(before, now *v1.Snapshot) bool {
+	type minimum struct {
+		keptBPS uint64
+		refused bool
+	}
+	minimums := func(s *v1.Snapshot) map[string]minimum {
+		list := map[string]minimum{}
+		if u := uplink(s); u != nil {
+			for i := range s.Containers {
+				c := &s.Containers[i]
+				list[c.ID] = minimum{kept(share(c, u.Name)), c.State == v1.StateRejected}
+			}
+		}
+		return list
+	}
+	was := minimums(before)
+	for id, is := range minimums(now) {
+		if is.keptBPS < was[id].keptBPS || is.refused && !was[id].refused {
+			return true
+		}
+	}
+	return len(was) > 0 && uplink(now) == nil
 }
 
 func (r *reading) containers(uplink string) []Container {
@@ -238,8 +267,8 @@ func (r *reading) containers(uplink string) []Container {
 			ID: seen.ID, Name: seen.Name, Groups: seen.Groups, MinBPS: seen.Policy.MinBPS, State: seen.State, Reason: seen.Reason,
 		}
 		if uplink != "" {
-			c.AdmittedBPS, c.SentBPS = admitted(seen, uplink), share(seen, uplink).RateBPS
-			c.MinCut = isCut(share(seen, uplink))
+			s := share(seen, uplink)
+			c.AdmittedBPS, c.CutBPS, c.SentBPS = admitted(seen, uplink), s.AdmittedBPS-kept(s), s.RateBPS
 		}
 		if used := measured[seen.ID]; used != nil {
 			c.MemoryBytes = used.MemoryBytes

@@ -36,6 +36,9 @@ func newAgents(ctx context.Context, agentOf func(runtime.Node) (monitor.Agent, e
 	return &Agents{monitor: m, agentOf: agentOf}
 }
 
+// Lower implements Nodes.
+func (a *Agents) Lower() <-chan struct{} { return a.monitor.Lower() }
+
 // Measure implements Nodes.
 func (a *Agents) Measure(ctx context.Context, nodes []runtime.Node) []Measured {
 	targets := make([]monitor.Target, len(nodes))

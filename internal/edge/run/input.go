@@ -151,7 +151,9 @@ func (m *Manager) measureInstance(o *observation, i *engine.Instance) {
 		if !own && !c.Is(proxy.ContainerName(i.Service)) {
 			continue
 		}
-		if c.State == v1.StateRejected || c.MinCut {
+		if c.CutBPS > 0 && c.AdmittedBPS > 0 {
+			i.MinCut = true
+		} else if c.State == v1.StateRejected || c.CutBPS > 0 {
 			i.MinRefused, i.Reason = true, c.Reason
 		} else if refusal := m.minimums.Refusal(c.ID); refusal != "" {
 			i.MinRefused, i.Reason = true, refusal

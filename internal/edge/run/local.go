@@ -38,6 +38,14 @@ func (l *localAgent) Snapshot(ctx context.Context) (v1.Snapshot, error) {
 	return seen, err
 }
 
+// Follow implements monitor.Follower.
+func (l *localAgent) Follow(ctx context.Context, since uint64, f client.Follower) error {
+	if agent, follows := l.agent.(monitor.Follower); follows {
+		return agent.Follow(ctx, since, f)
+	}
+	return nil
+}
+
 // Access implements monitor.Agent.
 func (l *localAgent) Access(ctx context.Context) (v1.Access, error) {
 	who, err := l.agent.Access(ctx)

@@ -83,6 +83,8 @@ type Nodes interface {
 	// Measure returns what is known of all nodes now. It does not wait for those that do
 	// not answer.
 	Measure(context.Context, []runtime.Node) []Measured
+	// Lower has a value when a node has begun to keep less of a minimum than before.
+	Lower() <-chan struct{}
 }
 
 // Manager runs services. Its exported methods may be called concurrently.
@@ -205,6 +207,7 @@ func (m *Manager) takeTurns(ctx context.Context) {
 		case <-ticker.C:
 			continue
 		case <-watched:
+		case <-m.opts.Nodes.Lower():
 		case <-m.kick:
 		}
 		select {

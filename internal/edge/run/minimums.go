@@ -119,7 +119,7 @@ func (o *observation) containers(n *Measured) (list []minimums.Container) {
 		c := &n.Reported.Containers[i]
 		for _, name := range append([]string{strings.TrimPrefix(c.Name, "/")}, c.Groups...) {
 			if known, ok := names[name]; ok {
-				known.ID, known.MinBPS, known.AdmittedBPS = c.ID, c.MinBPS, c.AdmittedBPS
+				known.ID, known.MinBPS, known.AdmittedBPS, known.CutBPS = c.ID, c.MinBPS, c.AdmittedBPS, c.CutBPS
 				list = append(list, known)
 				break
 			}
@@ -129,14 +129,15 @@ func (o *observation) containers(n *Measured) (list []minimums.Container) {
 }
 
 // lackingBPS returns the part of a service's minimums that a node's agent has been told and does not
-// give.
-func (o *observation) lackingBPS(n *Measured, service string) (bps uint64) {
+// give; cutBPS of it was admitted, and the uplink has become too slow.
+func (o *observation) lackingBPS(n *Measured, service string) (bps, cutBPS uint64) {
 	for _, c := range o.containers(n) {
 		if c.Service == service {
-			bps += c.MinBPS - min(c.MinBPS, c.AdmittedBPS)
+			bps += c.MinBPS - min(c.MinBPS, c.AdmittedBPS-min(c.CutBPS, c.AdmittedBPS))
+			cutBPS += c.CutBPS
 		}
 	}
-	return bps
+	return bps, cutBPS
 }
 
 // tellAgents tells agents what is not in force yet, each in the background and one round at a time.
@@ -176,7 +177,11 @@ func (s *claimStep) shortfall(o *observation, at engine.Entry) string {
 		return "the node has left"
 	case n.Reported.State != monitor.StateReady:
 		return "what is in force is not known: " + cmp.Or(n.Reported.Reason, "its agent does not answer")
-	case promised >= takes:
+	}
+	if _, cutBPS := o.lackingBPS(n, at.Service); cutBPS > 0 {
+		return fmt.Sprintf("its uplink has become too slow: %s of what is promised there is missing", policy.FormatRateShort(cutBPS))
+	}
+	if promised >= takes {
 		return o.linkShortfall(at, s.division.Needs[at], s.promised[engine.ClaimID(at)].LinkBPS)
 	}
 	text := fmt.Sprintf("it takes %s, and the node promises %s", policy.FormatRate(takes), policy.FormatRate(promised))

@@ -11,6 +11,9 @@ import (
 // is promised at their uplinks. It implements Nodes.
 type Unmeasured struct{}
 
+// Lower implements Nodes: nothing is kept.
+func (Unmeasured) Lower() <-chan struct{} { return nil }
+
 // Measure implements Nodes.
 func (Unmeasured) Measure(_ context.Context, nodes []runtime.Node) []Measured {
 	list := make([]Measured, len(nodes))

@@ -61,14 +61,15 @@ func TestWhatProxiesSend(t *testing.T) {
 	}
 }
 
-// TestMinimumRefused: a minimum that an agent rejects, or that its uplink has become too slow for, is
-// refused to the instance.
+// TestMinimumRefused: a minimum that an agent rejects, or at an uplink that is not shared, is refused to the
+// instance; one that its uplink has become too slow for is cut.
 func TestMinimumRefused(t *testing.T) {
 	m := newManager(t)
 	for name, change := range map[string]func(*monitor.Container){
 		"kept":     func(*monitor.Container) {},
 		"rejected": func(c *monitor.Container) { c.State = v1.StateRejected },
-		"cut":      func(c *monitor.Container) { c.MinCut = true },
+		"unshared": func(c *monitor.Container) { c.CutBPS = 1e6 },
+		"cut":      func(c *monitor.Container) { c.AdmittedBPS, c.CutBPS = 5e6, 1e6 },
 	} {
 		s := sending()
 		for k := range s.nodes[0].Reported.Containers {
@@ -78,7 +79,8 @@ func TestMinimumRefused(t *testing.T) {
 			}
 		}
 		for _, i := range m.input(s).Instances {
-			if refused := i.ID == "shop-1" && name != "kept"; i.MinRefused != refused || refused && i.Reason != "why" {
+			refused, cut := i.ID == "shop-1" && (name == "rejected" || name == "unshared"), i.ID == "shop-1" && name == "cut"
+			if i.MinRefused != refused || i.MinCut != cut || refused && i.Reason != "why" {
 				t.Errorf("%s: %+v", name, i)
 			}
 		}

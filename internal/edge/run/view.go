@@ -248,9 +248,15 @@ func (s *claimStep) wire(o *observation, service string) (list []edge.Claim) {
 			}
 			uplink := edge.Place{Where: "uplink", PromisedBPS: claim.PromisedBPS, State: edge.PlaceUnknown}
 			if measured := o.measured(node); measured != nil && measured.Reported.State == monitor.StateReady {
-				claim.InForceBPS = s.inForce[at] - min(s.inForce[at], o.lackingBPS(measured, service))
-				if uplink.State = v1.PromiseInForce; claim.InForceBPS < claim.PromisedBPS {
+				lacking, cut := o.lackingBPS(measured, service)
+				claim.InForceBPS = s.inForce[at] - min(s.inForce[at], lacking)
+				switch {
+				case cut > 0:
+					uplink.State = v1.PromiseBroken
+				case claim.InForceBPS < claim.PromisedBPS:
 					uplink.State = v1.PromiseWaiting
+				default:
+					uplink.State = v1.PromiseInForce
 				}
 			}
 			claim.Places = append([]edge.Place{uplink}, o.linkPlaces(at, n, s.promised[engine.ClaimID(at)].LinkBPS)...)

@@ -230,6 +230,19 @@ func exploreWorlds() []exploreWorld {
 			return w, nothing
 		}},
 		{"contended", func(r *rand.Rand) (*sim.World, func(float64)) { return contended(r), nothing }},
+		{"degrades", func(r *rand.Rand) (*sim.World, func(float64)) {
+			w := contended(r) // one uplink after the other becomes slow for a while
+			every, long, part, whole := uniform(r, 20, 90), uniform(r, 0.2, 0.9), uniform(r, 0.1, 0.7), w.Nodes[0].Node
+			return w, func(at float64) {
+				turn, passed := math.Modf(at / every)
+				for i := range w.Nodes {
+					n := &w.Nodes[i].Node
+					if n.UplinkBPS, n.BudgetBPS = whole.UplinkBPS, whole.BudgetBPS; i == int(turn)%len(w.Nodes) && passed < long {
+						n.UplinkBPS, n.BudgetBPS = uint64(part*float64(n.UplinkBPS)), uint64(part*float64(n.BudgetBPS))
+					}
+				}
+			}
+		}},
 		{"links", func(r *rand.Rand) (*sim.World, func(float64)) {
 			w := contended(r)
 			w.LinkBPS = map[string]uint64{}
@@ -402,7 +415,7 @@ func isServed(w *sim.World, s *spec.Spec, division engine.Division) bool {
 	instances, users := 0, 0.0
 	for node, count := range w.Running(s.Name) {
 		instances += count
-		if slices.ContainsFunc(w.Nodes, func(n sim.Node) bool { return n.Name == node && n.Refuses }) {
+		if slices.ContainsFunc(w.Nodes, func(n sim.Node) bool { return n.Name == node && n.Refuses }) || w.IsTooSlow(node) && s.MinBPS() > 0 {
 			return false
 		}
 	}

@@ -294,6 +294,18 @@ func (w *World) linkRoom(link string) uint64 {
 	return free
 }
 
+// IsTooSlow tells whether a node's uplink is too slow for what is promised there.
+func (w *World) IsTooSlow(node string) bool {
+	n := w.node(node)
+	promised := n.OtherMinBPS
+	for _, c := range w.Claims {
+		if c.Node == node {
+			promised += c.MinBPS
+		}
+	}
+	return promised > n.BudgetBPS
+}
+
 // Input measures the world, with noise.
 func (w *World) Input() engine.Input {
 	in := engine.Input{At: w.at(), Services: slices.Clone(w.Services), Links: slices.Clone(w.Links), Claims: slices.Clone(w.Claims)}
@@ -323,7 +335,8 @@ func (w *World) Input() engine.Input {
 		seen.Users, seen.CPUs = math.Round(w.noisy(i.Users)), w.noisy(i.CPUs)
 		seen.ResponseSeconds = w.noisy(i.ResponseSeconds)
 		s := w.service(i.Service)
-		seen.MinRefused = w.node(i.Node).Refuses && s != nil && s.Spec.MinBPS() > 0
+		hasMinimum := s != nil && s.Spec.MinBPS() > 0
+		seen.MinRefused, seen.MinCut = w.node(i.Node).Refuses && hasMinimum, w.IsTooSlow(i.Node) && hasMinimum
 		in.Instances = append(in.Instances, seen)
 	}
 	for _, c := range w.Crowds {
