@@ -12,6 +12,8 @@ const (
 	// turnoverUserSeconds sets how fast fractions follow the present users: with 16 users most of
 	// the change takes a second, a single user who connects briefly changes almost nothing.
 	turnoverUserSeconds = 8.0
+	// Of crowdUsers users more than crowdMoved are not by chance at another node than usual, twice in a row.
+	crowdUsers, crowdMoved = 8, 0.5
 	// maxLookGap limits the time credited to a user who was seen in one sample only.
 	maxLookGap = time.Second
 	// idleUsers is the number of users assumed for a service without users, so that its parts
@@ -40,7 +42,9 @@ type division struct {
 	// when a service's users last moved.
 	fractions, means map[engine.Path]float64
 	movedAt          map[string]time.Time
-	parts            engine.Hundredths
+	// elsewhere are the nodes with many more or fewer of a crowd at the last look than usual.
+	elsewhere map[engine.Entry]bool
+	parts     engine.Hundredths
 }
 
 // Divide divides the minimums of services by where their users connect.
@@ -100,7 +104,7 @@ func (d *division) countUsers(in *Input) {
 //
 //	1 - exp(-n t / turnover)
 //
-// of the way. A service begins with [engine.Promises.Homes], except at the first look, as another
+// of the way, and at once if a crowd has moved to another node. A service begins with [engine.Promises.Homes], except at the first look, as another
 // weir-edge may have divided before this one.
 func (d *division) followUsers(promises engine.Promises, passed time.Duration, first bool) {
 	before := map[engine.Path]float64{}
@@ -118,6 +122,19 @@ func (d *division) followUsers(promises engine.Promises, passed time.Duration, f
 			paths[path] = true
 		}
 	}
+	differences := map[engine.Entry]float64{}
+	for path := range paths {
+		if s := service(path); all[s] >= crowdUsers {
+			differences[engine.Entry{Service: s, Node: path.Node}] += d.users[path]/all[s] - d.means[path]
+		}
+	}
+	elsewhere, crowds := map[engine.Entry]bool{}, map[string]bool{}
+	for at, difference := range differences {
+		if math.Abs(difference) > crowdMoved {
+			elsewhere[at], crowds[at.Service] = true, crowds[at.Service] || d.elsewhere[at]
+		}
+	}
+	d.elsewhere = elsewhere
 	d.fractions = map[engine.Path]float64{}
 	for path := range paths {
 		s := service(path)
@@ -128,7 +145,7 @@ func (d *division) followUsers(promises engine.Promises, passed time.Duration, f
 		if together[s] == 0 {
 			was = homes[path]
 		}
-		if !first {
+		if !first && !crowds[s] {
 			weight = engine.SmoothingWeight(users*min(passed, maxLookGap).Seconds(), turnoverUserSeconds)
 		}
 		if fraction := was + (right-was)*weight; right > 0 || fraction >= forgotten {

@@ -389,3 +389,22 @@ func TestSteadyUsers(t *testing.T) {
 		}
 	}
 }
+
+// TestCrowdMoves: a crowd that has moved to another node takes the minimum along in the second look.
+func TestCrowdMoves(t *testing.T) {
+	var x Minimums
+	now := start
+	look := func(usersA, usersB float64) uint64 {
+		now = now.Add(500 * time.Millisecond)
+		in := shop(usersA, usersB)
+		in.At = now
+		return x.Divide(in).Sent["shop-1"]
+	}
+	for range 120 {
+		look(8, 0)
+	}
+	look(0, 8)
+	if bps := look(0, 8); bps != 20e6 {
+		t.Errorf("a second after all have moved to b: %d", bps)
+	}
+}

@@ -25,10 +25,18 @@ func (c *counters) add(node string, now counts) {
 	c.last[node] = now
 }
 
-// isAsked reports whether users have come to a proxy since the last round.
-func (p *proxies) isAsked(service string, at *observedProxy) bool {
+// asked returns how often users have asked a proxy since the last round; known is false for a service that
+// was not counted yet.
+func (p *proxies) asked(service string, at *observedProxy) (times uint64, known bool) {
 	c := p.counters[service]
-	return c == nil || at.status.Requests != c.last[at.Node].requests
+	if c == nil {
+		return 0, false
+	}
+	last, counted := c.last[at.Node]
+	if !counted || at.status.Requests < last.requests { // it was started anew
+		return at.status.Requests, true
+	}
+	return at.status.Requests - last.requests, true
 }
 
 // count updates the counters and drops removed services.

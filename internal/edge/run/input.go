@@ -32,8 +32,10 @@ func (m *Manager) input(o *observation) engine.Input {
 		for i := range o.proxies[service.Name] {
 			if p := &o.proxies[service.Name][i]; p.err == nil {
 				wait := o.response(service.Name, p, "")
+				times, counted := m.proxies.asked(service.Name, p)
+				p.asked = int(min(times, uint64(max(p.status.Connected, 0))))
 				in.Demand = append(in.Demand, engine.Demand{
-					Service: service.Name, Node: p.Node, Users: float64(p.users(&known.Spec)), Asked: m.proxies.isAsked(service.Name, p),
+					Service: service.Name, Node: p.Node, Users: float64(p.users(&known.Spec)), Asked: times > 0 || !counted,
 					ResponseSeconds: wait.mean, DeliverySeconds: wait.delivery, SentBPS: o.proxySentBPS(service.Name, p.Node),
 				})
 			}

@@ -80,18 +80,7 @@ func (o *observation) minimums() *minimums.Input {
 			})
 		}
 		for _, at := range o.proxies[name] {
-			users := map[string]float64{}
-			for id, p := range o.promises {
-				if p.Claim || p.Service != name {
-					continue
-				}
-				for _, t := range at.status.Servers {
-					if t.Name == proxy.InstanceName(id) {
-						users[id] += float64(max(t.Users+t.Waiting-t.Tried(at.status.Users), 0))
-					}
-				}
-			}
-			in.Proxies = append(in.Proxies, minimums.Proxy{Service: name, Node: at.Node, Answers: at.err == nil, Users: users})
+			in.Proxies = append(in.Proxies, minimums.Proxy{Service: name, Node: at.Node, Answers: at.err == nil, Users: o.usersOf(name, &at)})
 		}
 	}
 	for i := range o.nodes {
@@ -101,6 +90,38 @@ func (o *observation) minimums() *minimums.Input {
 		})
 	}
 	return in
+}
+
+// usersOf returns the users of a service's instances at a proxy: those it counts at the moment, and those
+// who have asked since the last round, in the same proportion.
+func (o *observation) usersOf(service string, at *observedProxy) map[string]float64 {
+	users, weights, counted, weighed := map[string]float64{}, map[string]float64{}, 0.0, 0.0
+	for id, p := range o.promises {
+		if p.Claim || p.Service != service {
+			continue
+		}
+		for _, t := range at.status.Servers {
+			if t.Name != proxy.InstanceName(id) {
+				continue
+			}
+			users[id] += float64(max(t.Users+t.Waiting-t.Tried(at.status.Users), 0))
+			if t.Up && !t.Leaving {
+				weights[id] = float64(t.Weight)
+			}
+		}
+		counted += users[id]
+		weighed += weights[id]
+	}
+	if asked := float64(at.asked); counted > 0 && asked > counted {
+		for id := range users {
+			users[id] *= asked / counted
+		}
+	} else if counted == 0 && weighed > 0 {
+		for id := range weights {
+			users[id] = asked * weights[id] / weighed
+		}
+	}
+	return users
 }
 
 // containers returns the containers of a node that are services' proxies or promised instances.

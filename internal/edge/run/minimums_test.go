@@ -369,3 +369,54 @@ func TestStandby(t *testing.T) {
 		}
 	}
 }
+
+// TestUsersBetweenRequests: users whose answers wait in the kernel are there, too: where others are at the
+// moment or, if there are none, where the proxy would send them.
+func TestUsersBetweenRequests(t *testing.T) {
+	s := shop(0, 0)
+	s.promises["shop-2"] = engine.Promise{Service: "shop", Node: "b"}
+	at := &s.proxies["shop"][0]
+	two := func(users, others int) {
+		at.status.Servers = []proxy.ServerStatus{
+			{Name: proxy.InstanceName("shop-1"), Users: users, Weight: 192, Up: true}, {Name: proxy.InstanceName("shop-2"), Users: others, Weight: 64, Up: true},
+		}
+	}
+	for _, test := range []struct {
+		users, others, asked int
+		want                 string
+	}{
+		{0, 0, 0, "map[shop-1:0 shop-2:0]"},
+		{0, 0, 8, "map[shop-1:6 shop-2:2]"},
+		{1, 1, 8, "map[shop-1:4 shop-2:4]"},
+		{6, 4, 8, "map[shop-1:6 shop-2:4]"},
+	} {
+		two(test.users, test.others)
+		if at.asked = test.asked; fmt.Sprint(s.usersOf("shop", at)) != test.want {
+			t.Errorf("%+v: %v", test, s.usersOf("shop", at))
+		}
+	}
+	two(0, 0)
+	at.status.Servers[0].Leaving = true
+	if users := s.usersOf("shop", at); users["shop-1"] != 0 || users["shop-2"] != 8 {
+		t.Errorf("one that is drained gets none: %v", users)
+	}
+}
+
+// TestAsked: how many of a proxy's users have asked since the last round.
+func TestAsked(t *testing.T) {
+	p := newProxies()
+	look := func(requests uint64) (uint64, bool) {
+		at := observedProxy{Proxy: runtime.Proxy{Node: "a"}, status: proxy.Status{Requests: requests}}
+		times, counted := p.asked("shop", &at)
+		p.count(&observation{state: runtime.State{Services: []runtime.Service{{Name: "shop"}}}, proxies: map[string][]observedProxy{"shop": {at}}})
+		return times, counted
+	}
+	for i, test := range []struct {
+		requests, times uint64
+		counted         bool
+	}{{5, 0, false}, {12, 7, true}, {12, 0, true}, {3, 3, true}} {
+		if times, counted := look(test.requests); times != test.times || counted != test.counted {
+			t.Errorf("look %d: %d, %t", i, times, counted)
+		}
+	}
+}

@@ -64,6 +64,9 @@ type observedProxy struct {
 	err    error
 	// late: it has not answered yet. status is its answer before; err is set if that is too old.
 	late bool
+	// asked is how many of its users have asked since the last round, at most. Their answers may wait in
+	// the kernel, where the proxy does not count them any more.
+	asked int
 }
 
 // observe asks the engine, the nodes and the proxies.
