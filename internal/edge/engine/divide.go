@@ -28,8 +28,10 @@ import (
 // instance does not add to it.
 //
 // An instance that starts has no users yet. Until it answers, and until the instance that it
-// replaces has ended, its node keeps at least M / instances, what present users have included,
-// so that users who are sent to it find their part.
+// replaces has ended and some seconds have passed (package run), its node keeps at least
+// M / instances, what present users have included, so that users who are sent to it find their
+// part. If it replaces another one, what users of other nodes get is not included: those who follow
+// it to its node would find nothing.
 //
 // # How large the parts are
 //
@@ -141,7 +143,7 @@ func (d *Division) add(service string, promises Promises, parts map[Path]uint64)
 
 // keep enters what is kept for instances that start, or whose predecessor has not ended.
 func (d *Division) keep(service string, promises Promises, instances []string, starting map[string]bool) {
-	count, kept := 0, map[string]uint64{}
+	count, kept, moves := 0, map[string]uint64{}, map[string]bool{}
 	for _, id := range instances {
 		if !promises[id].Stopping && !slices.ContainsFunc(instances, func(other string) bool { return promises[other].Replaces == id }) {
 			count++
@@ -152,11 +154,16 @@ func (d *Division) keep(service string, promises Promises, instances []string, s
 		_, early := promises[p.Replaces]
 		if !p.Stopping && (starting[id] || early) {
 			kept[p.Node] += partOf(d.MinBPS[service], count)
+			moves[p.Node] = moves[p.Node] || p.Replaces != ""
 		}
 	}
 	for node, bps := range kept {
 		n := d.Needs[Entry{service, node}]
-		n.StartingBPS = bps - min(bps, n.BPS())
+		has := n.BPS()
+		if moves[node] {
+			has -= n.SentBPS
+		}
+		n.StartingBPS = bps - min(bps, has)
 		d.Needs[Entry{service, node}] = n
 	}
 	for _, id := range instances { // what it is expected to serve

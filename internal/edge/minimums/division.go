@@ -13,7 +13,7 @@ const (
 	// the change takes a second, a single user who connects briefly changes almost nothing.
 	turnoverUserSeconds = 8.0
 	// Of crowdUsers users more than crowdMoved are not by chance at another node than usual, twice in a row.
-	crowdUsers, crowdMoved = 8, 0.5
+	crowdUsers, crowdMoved = 5, 0.5
 	// maxLookGap limits the time credited to a user who was seen in one sample only.
 	maxLookGap = time.Second
 	// idleUsers is the number of users assumed for a service without users, so that its parts
@@ -104,7 +104,8 @@ func (d *division) countUsers(in *Input) {
 //
 //	1 - exp(-n t / turnover)
 //
-// of the way, and at once if a crowd has moved to another node. A service begins with [engine.Promises.Homes], except at the first look, as another
+// of the way, and at once if a crowd has moved to another node. A service begins with
+// [engine.Promises.Homes], except at the first look, as another
 // weir-edge may have divided before this one.
 func (d *division) followUsers(promises engine.Promises, passed time.Duration, first bool) {
 	before := map[engine.Path]float64{}

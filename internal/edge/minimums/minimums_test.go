@@ -76,6 +76,11 @@ func TestOrders(t *testing.T) {
 			in.Starting = map[string]bool{"shop-2": true}
 			in.Promises["shop-2"], in.Promises["shop@a"] = engine.Promise{Service: "shop", Node: "a"}, claim("a", 30e6)
 		}, "i=20", "pb=21"},
+		"it replaces another one": {0, 5, func(in *Input) {
+			relay(21.25e6)(in)
+			in.Starting = map[string]bool{"shop-2": true}
+			in.Promises["shop-2"], in.Promises["shop@a"] = engine.Promise{Service: "shop", Node: "a", Replaces: "shop-1"}, claim("a", 30e6)
+		}, "i=10 pa=20-20", "pb=21"},
 		"it starts where users are": {5, 0, func(in *Input) {
 			in.Starting = map[string]bool{"shop-2": true}
 			in.Promises["shop-2"], in.Promises["shop@b"] = engine.Promise{Service: "shop", Node: "b"}, claim("b", 10e6)

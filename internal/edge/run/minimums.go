@@ -66,11 +66,15 @@ func (s *claimStep) apply(ctx context.Context, ledger engine.Ledger, o *observat
 	s.problems = links.matchLedger(ctx, o, s.promised)
 }
 
+// followTime is for how long users may follow an instance to another node.
+const followTime = 5 * time.Second
+
 // minimums returns the observation as package minimums takes it.
 func (o *observation) minimums() *minimums.Input {
 	in := &minimums.Input{At: time.Now(), Promises: o.promises, Starting: map[string]bool{}}
 	for _, i := range o.input.Instances {
-		in.Starting[i.ID] = i.State == engine.InstanceStarting
+		arrived := i.State == engine.InstanceRunning && i.Replaces != "" && o.input.At.Sub(i.Since) < followTime
+		in.Starting[i.ID] = i.State == engine.InstanceStarting || arrived
 	}
 	for name, parsed := range o.specs {
 		if parsed.MinBPS() > 0 {
