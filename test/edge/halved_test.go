@@ -295,7 +295,12 @@ func TestHalved(t *testing.T) {
 		less, kept := v.keep(at)
 		short = append(short, less)
 		t.Logf("viewers had less for %v; then they had it: %t", less.Round(10*time.Millisecond), kept)
-		c.awaitGuarantees(t, "camera", map[int]uint64{1 - home: cameraMinBPS})
+		harness.Await(t, "the minimum is in force there", time.Minute, func() error {
+			if has := c.guarantees(t, 1-home, "camera"); has < cameraMinBPS {
+				return errNot(fmt.Sprintf("%d bit/s", has))
+			}
+			return nil
+		})
 		c.setRate(t, home, nodeRate)
 		if times > 1 {
 			time.Sleep(10 * time.Second)
