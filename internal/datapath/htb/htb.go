@@ -84,7 +84,6 @@ func (b *Backend) setWanted(want sched.Tree) {
 	b.setMembers(want)
 	b.device.wanted.rateBPS, b.device.wanted.mtuBytes = want.RateBPS, want.MTUBytes
 	b.device.wanted.overheadBytes, b.device.wanted.packetTime = want.OverheadBytes, want.PacketTime
-	b.device.wanted.incoming = want.Incoming
 	b.device.wanted.controlNumber, b.device.wanted.hostNumber = want.ControlNumber, want.HostNumber
 }
 

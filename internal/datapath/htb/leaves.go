@@ -15,9 +15,6 @@ const (
 	// twice that time when the end of a burst is lost.
 	queueMilliseconds = 7
 	queuePackets      = 20
-	// incomingMilliseconds is the same for what comes in, whose senders are a round trip away: a
-	// shorter queue loses more of what they send before they hear of it.
-	incomingMilliseconds = 12
 	// controlQueuePackets is the length of the queue of control traffic.
 	controlQueuePackets = 10
 	// latencyQueueFrames is the minimum length for a class with a latency bound.
@@ -88,11 +85,7 @@ func (t terms) aqm(rateBPS uint64, packetBytes uint32) kernel.FqCodel {
 
 // fifoBytes returns the corresponding limit of a FIFO, for kernels without fq_codel.
 func (t terms) fifoBytes(rateBPS uint64, packetBytes uint32) uint64 {
-	milliseconds := uint64(queueMilliseconds)
-	if t.incoming {
-		milliseconds = incomingMilliseconds
-	}
-	bytes := max(rateBPS/8*milliseconds/1000, queuePackets*uint64(packetBytes))
+	bytes := max(rateBPS/8*queueMilliseconds/1000, queuePackets*uint64(packetBytes))
 	return min(bytes, t.memoryBytes(rateBPS, packetBytes)/memoryFactor)
 }
 

@@ -97,7 +97,6 @@ type tree struct {
 	mtuBytes                  uint32
 	overheadBytes             uint16
 	packetTime                time.Duration
-	incoming                  bool
 	controlNumber, hostNumber uint16
 	// classes is sorted by number.
 	classes []class
@@ -140,7 +139,6 @@ type terms struct {
 	controlNumber           uint16
 	hostNumber              uint16
 	leaf                    leafKind
-	incoming                bool
 	// places is the number of classes that divide the memory for queues.
 	places uint32
 	// weightUnit is the weight that gets one packet per turn.
@@ -154,7 +152,7 @@ type terms struct {
 func termsOf(tree tree, leaf leafKind) terms {
 	t := terms{
 		rateBPS: tree.rateBPS, packetBytes: tree.packetBytes(), frameBytes: tree.frameBytes(), overheadBytes: tree.overheadBytes,
-		controlNumber: tree.controlNumber, hostNumber: tree.hostNumber, leaf: leaf, incoming: tree.incoming,
+		controlNumber: tree.controlNumber, hostNumber: tree.hostNumber, leaf: leaf,
 	}
 	t.places = places(leafCount(tree.classes))
 	t.weightUnit = weightUnit(tree.classes)
