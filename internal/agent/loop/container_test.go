@@ -158,7 +158,7 @@ func TestState(t *testing.T) {
 		{"a minimum of AF where all is AF", *ofClass(first, v1.ClassAF, v1.Part{BPS: 6e6}), v1.StateOK, ""},
 		{"refused", container{shares: []*share{refused}}, v1.StateRejected, "minimum 9mbit cannot be guaranteed"},
 		{"a latency refused", container{shares: []*share{late}}, v1.StateRejected, "latency 1ms cannot be guaranteed"},
-		{"cut", container{Container: attach.Container{Number: first}, shares: []*share{cut}}, v1.StateDegraded, "minimum 9mbit is cut to 8mbit: the uplink's rate was lowered and the minimums exceed it"},
+		{"cut", container{Container: attach.Container{Number: first}, shares: []*share{cut}}, v1.StateDegraded, "minimum 9mbit is cut to 8mbit: all minimums together exceed the uplink's rate less the reserve, since one of these was changed"},
 		{"refused at one of two uplinks", container{shares: []*share{fine, refused}}, v1.StateRejected, "wwan0: minimum 9mbit cannot be guaranteed"},
 		{
 			"everything", container{Container: attach.Container{Obstacle: obstacle}, resolved: policy.Resolution{Problems: problem}, shares: []*share{refused}},

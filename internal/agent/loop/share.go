@@ -104,7 +104,7 @@ func (s *share) complaints() (rejected bool, reasons []string) {
 		reasons = append(reasons, s.uplink.device.Problem().Error())
 	}
 	if s.container.Number != 0 && s.class.GuaranteedBPS < s.admittedBPS {
-		reasons = append(reasons, fmt.Sprintf("minimum %s is cut to %s: the uplink's rate was lowered and the minimums exceed it",
+		reasons = append(reasons, fmt.Sprintf("minimum %s is cut to %s: all minimums together exceed the uplink's rate less the reserve, since one of these was changed",
 			policy.FormatRate(s.admittedBPS), policy.FormatRateShort(s.class.GuaranteedBPS)))
 	}
 	reasons = append(reasons, s.uplink.attached.Complaints(&s.container.Container)...)

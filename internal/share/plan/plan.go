@@ -58,8 +58,8 @@ func (l Link) admission() alloc.Admission {
 }
 
 // FloorsBPS returns what the floors of containers can have together beside one of the host class.
-// Above that, because the link's rate was lowered after they were admitted, all are cut by the same
-// factor, so that the reserve stays for those without a floor.
+// Above that, because the rate was lowered or the reserve raised after they were admitted, all are cut
+// by the same factor, so that the reserve stays for those without a floor.
 func (l Link) FloorsBPS(hostFloorBPS uint64) uint64 {
 	budget := l.admission().BudgetBPS()
 	return budget - min(hostFloorBPS, budget)
@@ -179,7 +179,7 @@ func (l Link) Entitle(a *alloc.Allocator, host alloc.Container, hostCompetes boo
 }
 
 // divide computes the entitlements of competitors at a capacity, and their guaranteeable
-// part. Their floors can have floorsBPS.
+// part. Floors are cut to floorsBPS in total.
 func (l Link) divide(a *alloc.Allocator, dst []Entitlement, capacityBPS, guaranteeableBPS, floorsBPS uint64, competitors []alloc.Container, hostCompetes bool) {
 	for i, bps := range l.entitle(a, nil, capacityBPS, floorsBPS, competitors, hostCompetes) {
 		dst[i].BPS = bps
