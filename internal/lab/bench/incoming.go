@@ -20,7 +20,7 @@ import (
 // timestampedSegmentHeaderBytes are the headers of IPv4 and of TCP with timestamps.
 const timestampedSegmentHeaderBytes = 20 + 32
 
-// arrivals count, by container, what reaches whom its traffic is for.
+// arrivals count, by container, the bytes that their receivers got.
 type arrivals interface {
 	Snapshot() (meter.Snapshot, error)
 	// StartSeries returns the start of the first bin, by CLOCK_MONOTONIC.
@@ -80,8 +80,14 @@ func (d *downloads) wireBytes(i int, payload uint64) uint64 {
 	return uint64(math.Round(float64(payload) * float64(frameBytes) / float64(payloadBytes)))
 }
 
-// Snapshot counts as other what the bottleneck before the uplink sent, if there is one.
+// Snapshot counts as other what the bottleneck before the uplink sent, if there is one. That is asked
+// first, as it takes a while, and all else is read at once.
 func (d *downloads) Snapshot() (s meter.Snapshot, err error) {
+	if d.c.Path != nil {
+		if s.Other.Bytes, err = d.bed.bottleneckBytes(); err != nil {
+			return s, err
+		}
+	}
 	s.MonotonicNS = traffic.MonotonicNS()
 	for i, list := range d.receivers {
 		counter := meter.Counter{}
@@ -92,10 +98,7 @@ func (d *downloads) Snapshot() (s meter.Snapshot, err error) {
 		}
 		s.Slots = append(s.Slots, counter)
 	}
-	if d.c.Path != nil {
-		s.Other.Bytes, err = d.bed.bottleneckBytes()
-	}
-	return s, err
+	return s, nil
 }
 
 // StartSeries implements arrivals.
@@ -150,9 +153,13 @@ func (b *Bed) usePath(ctx context.Context, c Case, containers []Placed) (remove 
 		return remove, nil
 	}
 	if b.line == nil {
-		if b.line, err = b.Host.AddDelayLine(ctx); err != nil {
+		line, err := b.Host.AddDelayLine(ctx)
+		if err != nil {
 			return remove, err
 		}
+		b.line = line
+	}
+	if b.farEcho == nil {
 		err = testbed.InNetNS(b.line.NetNSPath, func() (err error) {
 			b.farEcho, err = traffic.NewEcho(echoPort)
 			return err
@@ -209,9 +216,9 @@ func (d *downloads) everySecond(read counters, seconds *[]reading) []action {
 	return actions
 }
 
-// settled is a series without the first second of what a container receives, in which a sender that
+// withoutFirstSecond is a series without the first second of what a container receives, in which a sender that
 // hears of a maximum by the round trip may be above it.
-func (c Case) settled(bins []uint64, binWidth time.Duration) []uint64 {
+func (c Case) withoutFirstSecond(bins []uint64, binWidth time.Duration) []uint64 {
 	if !c.Incoming {
 		return bins
 	}
@@ -230,15 +237,15 @@ func incomingOf(c Case, seen []observation) *Incoming {
 	for _, o := range seen {
 		for i := 1; i < len(o.seconds); i++ {
 			from, until := o.seconds[i-1].Snapshot, o.seconds[i].Snapshot
-			bits := float64(until.MonotonicNS-from.MonotonicNS) / 1e9 // of a link of 1 bit/s
+			seconds := float64(until.MonotonicNS-from.MonotonicNS) / 1e9
 			for container, one := range c.Containers {
 				if one.MinBPS > 0 {
 					got := float64(until.Slots[container].Bytes-from.Slots[container].Bytes) * 8
-					kept = min(kept, got/(bits*float64(one.MinBPS)))
+					kept = min(kept, got/(seconds*float64(one.MinBPS)))
 				}
 			}
 			if c.Path != nil {
-				arrived := float64(until.Other.Bytes-from.Other.Bytes) * 8 / (bits * float64(c.LinkBPS))
+				arrived := float64(until.Other.Bytes-from.Other.Bytes) * 8 / (seconds * float64(c.LinkBPS))
 				least, most = min(least, arrived), max(most, arrived)
 			}
 		}

@@ -14,6 +14,8 @@ const (
 	bottleneckShare     = 0.95
 	bottleneckQueueTime = 200 * time.Millisecond
 	manyFlows           = 16
+	// inWarmup is what TCP takes to find its share over a long queue and round trip.
+	inWarmup = 3 * time.Second
 )
 
 // inCongestionControls are the servers'.
@@ -57,7 +59,7 @@ func inSuite(options Options) []Case {
 			c.Group, c.Name, c.Path, c.MinWarmup = group, fmt.Sprintf("%s%s, round trip %v", name, control, roundTrip), path, inWarmup
 			cases = append(cases, c)
 		}
-		add("a minimum beside 16 flows", "", Case{Containers: []Container{
+		add(fmt.Sprintf("a minimum beside %d flows", 2*manyFlows), "", Case{Containers: []Container{
 			bulk("C1", 1, Policy{Weight: 1, MinBPS: options.RateBPS * 3 / 10}),
 			bulk("C2", manyFlows, Policy{Weight: 5}),
 			bulk("C3", manyFlows, Policy{Weight: 5}),
@@ -105,6 +107,3 @@ func inSuite(options Options) []Case {
 	}
 	return cases
 }
-
-// inWarmup is what TCP takes to find its share over a long queue and round trip.
-const inWarmup = 3 * time.Second

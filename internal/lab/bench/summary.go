@@ -191,7 +191,7 @@ func overshootOf(c Case, seen []observation) *Overshoot {
 			CapBPS:   one.MaxBPS,
 			OneFrame: measure.FrameBytes * 8 / (float64(one.MaxBPS) * overshootWindow.Seconds()),
 			Fraction: each(seen, func(o observation) float64 {
-				return overshoot(c.settled(o.series[i], o.binWidth), o.binWidth, overshootWindow, one.MaxBPS)
+				return overshoot(c.withoutFirstSecond(o.series[i], o.binWidth), o.binWidth, overshootWindow, one.MaxBPS)
 			}),
 		}
 		if worst == nil || found.Fraction.Max > worst.Fraction.Max {

@@ -83,7 +83,7 @@ func (t *target) limit() string {
 
 func (t *target) text(value float64) string {
 	switch {
-	case value >= neverSettledMS:
+	case value >= neverSettledMS && (t == targetSettle || t == targetInSettle["udp"] || t == targetInSettle["tcp"]):
 		return "not before the next change"
 	case t.bound < 0:
 		value = -value

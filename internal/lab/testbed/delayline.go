@@ -25,9 +25,9 @@ const (
 )
 
 // DelayLine is a server's namespace beyond a Host's neighbour, and the way there, on which every
-// packet takes the same time in each direction; none is lost or overtaken. It stands for netem, which
-// kernels may lack. Packets pass through this process, with their segments together as the kernel has
-// them (IFF_VNET_HDR).
+// packet takes the same time in each direction; none is overtaken, and none lost while fewer than
+// delayedPackets are under way. It stands for netem, which kernels may lack. Packets pass through this
+// process, with their segments together as the kernel has them (IFF_VNET_HDR).
 type DelayLine struct {
 	// NetNSPath is the server's namespace, Addr its address.
 	NetNSPath string
@@ -125,7 +125,7 @@ func (l *DelayLine) carry(from, to *os.File) {
 	l.wait.Go(func() {
 		for one := range underWay {
 			time.Sleep(time.Until(one.due))
-			_, _ = to.Write(one.packet) // closed, or full: it drops the packet, as a device does
+			_, _ = to.Write(one.packet) // closed: the packet is lost
 		}
 	})
 }
