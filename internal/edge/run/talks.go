@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/weir-project/weir/internal/edge/proxy"
@@ -13,8 +14,9 @@ import (
 // A node whose uplink has become too slow keeps its proxies' answers waiting, and decisions are
 // needed just then. So a round waits for no proxy longer than proxyPatience: it asks all side by side
 // and goes on with the answers that are there. A question or an order that takes longer goes on
-// beside rounds, and the proxy is asked and told nothing else meanwhile. Its last answer counts
-// until it is older than silence.
+// beside rounds, and the proxy is asked and told nothing else meanwhile. An answer that comes between
+// rounds is that of the next one, which tells the proxy instead of asking it again: one that is slow
+// each time is asked and told in turn. Its last answer counts until it is older than silence.
 
 const (
 	// proxyPatience is much longer than a proxy takes on an idle network, and shorter than a period.
@@ -33,20 +35,23 @@ type talks struct {
 func newTalks() *talks { return &talks{ctx: context.Background(), with: map[entry]*talk{}} }
 
 type talk struct {
-	// next has the answer to what the proxy was asked; nil if it was asked nothing since last.
+	// next has the answer to what the proxy was asked or told; nil if that was nothing since last.
 	next chan proxyAnswer
 	last proxyAnswer
 }
 
+// proxyAnswer is an answer to a question, and how the last order ended.
 type proxyAnswer struct {
 	at     time.Time
 	status proxy.Status
 	err    error
+	// refused: the last order was.
+	refused error
 }
 
 // begin runs f beside rounds, unless the proxy has not answered the one before yet.
 func (t *talk) begin(f func() proxyAnswer) {
-	if t.hear(); t.next == nil {
+	if t.next == nil {
 		next := make(chan proxyAnswer, 1)
 		t.next = next
 		go func() { next <- f() }()
@@ -86,9 +91,14 @@ func (t *talks) ask(proxies map[string][]observedProxy) {
 				one = &talk{last: proxyAnswer{err: errSilent}}
 			}
 			with[at] = one
+			before := one.last.at
+			if one.hear(); one.last.at.After(before) && one.last.err == nil {
+				continue
+			}
+			refused := one.last.refused
 			one.begin(func() proxyAnswer {
 				status, err := control.Status(t.ctx)
-				return proxyAnswer{time.Now(), status, err}
+				return proxyAnswer{time.Now(), status, err, refused}
 			})
 		}
 	}
@@ -108,34 +118,36 @@ func (t *talks) ask(proxies map[string][]observedProxy) {
 }
 
 // tell changes all proxies that have answered. The result of an order that takes longer than proxyPatience
-// is dropped, because the next answer shows it.
+// is that of a later one.
 func (t *talks) tell(ctx context.Context, list []proxyStep) {
-	results := make([]chan proxyStep, len(list))
+	var keeping sync.WaitGroup
 	for i := range list {
-		s := &list[i]
-		s.keep(ctx)
-		one := t.with[entry{s.service, s.Node}]
-		if s.err != nil || s.late || one == nil {
-			continue
+		keeping.Go(func() { list[i].keep(ctx) })
+	}
+	told := make([]bool, len(list))
+	keeping.Wait()
+	for i := range list {
+		step, one := list[i], t.with[entry{list[i].service, list[i].Node}]
+		if told[i] = step.err == nil && !step.late && one != nil; told[i] {
+			answer := one.last
+			one.begin(func() proxyAnswer {
+				step.tell(t.ctx)
+				answer.err, answer.refused = step.err, step.refused
+				return answer
+			})
 		}
-		step, last, result := *s, one.last, make(chan proxyStep, 1)
-		one.begin(func() proxyAnswer {
-			step.tell(t.ctx)
-			result <- step
-			return last
-		})
-		results[i] = result
 	}
 	ctx, cancel := context.WithTimeout(ctx, proxyPatience)
 	defer cancel()
 	for i := range list {
-		if results[i] == nil {
-			continue
+		s := &list[i]
+		one := t.with[entry{s.service, s.Node}]
+		if told[i] {
+			one.wait(ctx)
+			s.err = one.last.err
 		}
-		t.with[entry{list[i].service, list[i].Node}].wait(ctx)
-		select {
-		case list[i] = <-results[i]:
-		default:
+		if one != nil {
+			s.refused = one.last.refused
 		}
 	}
 }

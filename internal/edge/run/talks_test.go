@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/netip"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -19,14 +21,16 @@ import (
 type slowProxy struct {
 	takes time.Duration
 	users int
+	says  string // to orders
 	mu    sync.Mutex
 	asked int
+	told  int
 }
 
-func (p *slowProxy) times() int {
+func (p *slowProxy) times() (asked, told int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.asked
+	return p.asked, p.told
 }
 
 func (p *slowProxy) dial(ctx context.Context) (net.Conn, error) {
@@ -37,15 +41,93 @@ func (p *slowProxy) dial(ctx context.Context) (net.Conn, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	takes, users := p.takes, p.users
+	takes, answer := p.takes, fmt.Sprintf("# pxname,svname,scur,qcur,status,weight\ninstances-80,BACKEND,%d,0,UP,1\n", p.users)
 	here, there := net.Pipe()
 	go func() {
 		defer there.Close()
-		_, _ = bufio.NewReader(there).ReadString('\n')
+		if command, _ := bufio.NewReader(there).ReadString('\n'); command != "show stat\n" {
+			p.mu.Lock()
+			answer = p.says
+			p.told++
+			p.mu.Unlock()
+		}
 		time.Sleep(takes)
-		fmt.Fprintf(there, "# pxname,svname,scur,qcur,status,weight\ninstances-80,BACKEND,%d,0,UP,1\n", users)
+		_, _ = io.WriteString(there, answer)
 	}()
 	return here, nil
+}
+
+// of returns the proxies of a service as a round begins with them.
+func of(proxies map[string]*slowProxy) map[string][]observedProxy {
+	list := []observedProxy{}
+	for node, p := range proxies {
+		list = append(list, observedProxy{Proxy: runtime.Proxy{Node: node, Control: proxy.Control{Dial: p.dial}}})
+	}
+	return map[string][]observedProxy{"shop": list}
+}
+
+// orders returns the steps that give each proxy a server.
+func orders(list []observedProxy) (steps []proxyStep) {
+	server := proxy.Server{Name: proxy.InstanceName("shop-1"), Address: netip.MustParseAddrPort("198.18.0.1:80"), Weight: 1}
+	for _, p := range list {
+		steps = append(steps, proxyStep{observedProxy: p, service: "shop", ports: []proxy.Port{{Host: 80, Servers: []proxy.Server{server}}}})
+	}
+	return steps
+}
+
+// TestTalksSteadilySlow: a proxy that is slow each time is told as well, and what it refuses is said.
+func TestTalksSteadilySlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := &slowProxy{takes: 300 * time.Millisecond, says: "No such backend."}
+		talks, ctx := newTalks(), t.Context()
+		talks.ctx = ctx
+		refused := 0
+		for range 20 {
+			began, seen := time.Now(), of(map[string]*slowProxy{"slow": slow})
+			talks.ask(seen)
+			steps := orders(seen["shop"])
+			if talks.tell(ctx, steps); steps[0].refused != nil {
+				refused++
+			}
+			time.Sleep(500*time.Millisecond - time.Since(began))
+		}
+		if asked, told := slow.times(); told < 4 || asked < 8 || refused < 10 {
+			t.Errorf("asked %d times, told %d times, and %d rounds say that it refused", asked, told, refused)
+		}
+		time.Sleep(time.Second)
+		slow.says, slow.takes = "", time.Millisecond
+		for range 2 {
+			seen := of(map[string]*slowProxy{"slow": slow})
+			talks.ask(seen)
+			steps := orders(seen["shop"])
+			if talks.tell(ctx, steps); steps[0].refused == nil {
+				return
+			}
+		}
+		t.Error("it has taken the last order, and still counts as one that refused")
+	})
+}
+
+// TestTalksKeep: proxies' files are kept side by side.
+func TestTalksKeep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		steps, began := make([]proxyStep, 5), time.Now()
+		for i := range steps {
+			steps[i].Restart = func(context.Context) error {
+				time.Sleep(time.Second)
+				return errors.ErrUnsupported
+			}
+		}
+		newTalks().tell(t.Context(), steps)
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("it took %v", took)
+		}
+		for i := range steps {
+			if !errors.Is(steps[i].saveErr, errors.ErrUnsupported) {
+				t.Errorf("proxy %d: %v", i, steps[i].saveErr)
+			}
+		}
+	})
 }
 
 // TestTalks: a round waits for no proxy, and a slow one's answer counts as long as it is not too old.
@@ -62,13 +144,11 @@ func TestTalks(t *testing.T) {
 				t.Errorf("a round waits %v for its proxies", time.Since(began))
 			}
 		}
-		round := func() (list []observedProxy) {
+		round := func() []observedProxy {
 			t.Helper()
-			for node, p := range map[string]*slowProxy{"quick": quick, "slow": slow, "silent": silent} {
-				list = append(list, observedProxy{Proxy: runtime.Proxy{Node: node, Control: proxy.Control{Dial: p.dial}}})
-			}
-			within(func() { talks.ask(map[string][]observedProxy{"shop": list}) })
-			return list
+			seen := of(map[string]*slowProxy{"quick": quick, "slow": slow, "silent": silent})
+			within(func() { talks.ask(seen) })
+			return seen["shop"]
 		}
 		expect := func(when string, list []observedProxy, node string, users int, err error, late bool) {
 			t.Helper()
@@ -91,7 +171,7 @@ func TestTalks(t *testing.T) {
 		expect("slow still", list, "slow", 5, nil, true)
 		list = round() // its answer is there
 		expect("its answer", list, "slow", 6, nil, false)
-		if asked := slow.times(); asked != 2 {
+		if asked, _ := slow.times(); asked != 2 {
 			t.Errorf("the slow one was asked %d times", asked)
 		}
 		slow.takes = 0
@@ -108,11 +188,13 @@ func TestTalks(t *testing.T) {
 		for _, p := range list {
 			steps = append(steps, proxyStep{observedProxy: p, service: "shop"})
 		}
-		asked, others := quick.times(), slow.times()
+		asked, _ := quick.times()
+		others, _ := slow.times()
 		within(func() { talks.tell(ctx, steps) })
 		expect("it is being told", round(), "quick", 1, nil, false)
-		if quick.times() != asked+1 || slow.times() != others {
-			t.Errorf("told, and asked meanwhile: %d; the silent one: %d", quick.times()-asked, slow.times()-others)
+		now, _ := quick.times()
+		if also, _ := slow.times(); now != asked+1 || also != others {
+			t.Errorf("told, and asked meanwhile: %d; the silent one: %d", now-asked, also-others)
 		}
 		time.Sleep(time.Second)
 		cancel()
