@@ -66,11 +66,12 @@ type Container struct {
 	MemoryBytes *uint64
 	// SentBPS is what it sends at the node's uplink.
 	SentBPS uint64
-	// MinBPS is the minimum that it asks for, AdmittedBPS what is admitted at the node's uplink.
+	// MinBPS is the minimum that it asks for, AdmittedBPS what the node's uplink has admitted of it, cut
+	// or not; 0 while the uplink is not shared.
 	MinBPS      uint64
 	AdmittedBPS uint64
-	// CutBPS is what of an admitted minimum is not given: the uplink has become too slow, or is not
-	// shared.
+	// CutBPS is what of an admitted minimum is not given: the uplink has become too slow or, if AdmittedBPS
+	// is 0, is not shared.
 	CutBPS uint64
 	State  v1.State
 	Reason string
@@ -206,7 +207,7 @@ func share(c *v1.Container, uplink string) v1.Share {
 	return v1.Share{}
 }
 
-// admitted returns the minimum of a container that is in force at an uplink: none while another
+// admitted returns the minimum of a container that an uplink has admitted, cut or not: none while another
 // program keeps the agent from sharing it.
 func admitted(c *v1.Container, uplink string) uint64 {
 	s := share(c, uplink)

@@ -159,7 +159,7 @@ func (o *observation) lackingBPS(n *Measured, service string) (bps, cutBPS uint6
 	for _, c := range o.containers(n) {
 		if c.Service == service {
 			bps += c.MinBPS - min(c.MinBPS, c.AdmittedBPS-min(c.CutBPS, c.AdmittedBPS))
-			cutBPS += c.CutBPS
+			cutBPS += min(c.CutBPS, c.AdmittedBPS)
 		}
 	}
 	return bps, cutBPS

@@ -357,6 +357,24 @@ func TestShortfall(t *testing.T) {
 	}
 }
 
+// TestLacking: what a node does not give is cut only if its uplink has become too slow for it.
+func TestLacking(t *testing.T) {
+	for name, test := range map[string]struct{ admittedBPS, cutBPS, lackingBPS, tooSlowBPS uint64 }{
+		"kept":     {8e6, 0, 0, 0},
+		"cut":      {8e6, 3e6, 3e6, 3e6},
+		"unshared": {0, 8e6, 8e6, 0},
+		"refused":  {0, 0, 8e6, 0},
+	} {
+		o := shop(4, 0)
+		c := &o.nodes[0].Reported.Containers[0]
+		c.MinBPS, c.AdmittedBPS, c.CutBPS = 8e6, test.admittedBPS, test.cutBPS
+		o.nodes[0].Reported.Containers = o.nodes[0].Reported.Containers[:1]
+		if lacking, tooSlow := o.lackingBPS(&o.nodes[0], "shop"); lacking != test.lackingBPS || tooSlow != test.tooSlowBPS {
+			t.Errorf("%s: %d bit/s are lacking, %d of them cut", name, lacking, tooSlow)
+		}
+	}
+}
+
 // TestStandby: users that only probe a standby do not count for the division.
 func TestStandby(t *testing.T) {
 	for _, test := range []struct{ users, want float64 }{{1, 0}, {10, 9}} {
