@@ -35,14 +35,12 @@ func (w *world) relieve(services []*service) {
 	}
 }
 
-// stayingBPS returns what a node has promised, without services whose instances there are all being
-// replaced.
+// stayingBPS returns what a node has promised, without services that have no instance there which stays:
+// nothing that moves frees the claim of users who are at the node's proxy.
 func (w *world) stayingBPS(n *node) uint64 {
 	bps := n.promisedBPS
 	for _, s := range w.services {
-		on := func(i *instance) bool { return i.node == n }
-		stays := func(i *instance) bool { return i.node == n && i.replacedBy == nil }
-		if slices.ContainsFunc(s.instances, on) && !slices.ContainsFunc(s.instances, stays) {
+		if !slices.ContainsFunc(s.instances, func(i *instance) bool { return i.node == n && i.replacedBy == nil }) {
 			bps -= n.claimedBPS[s.Spec.Name]
 		}
 	}

@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -51,6 +52,16 @@ func TestRelieve(t *testing.T) {
 			if d.Action != engine.Keep {
 				t.Errorf("while last-2 starts: %+v", d)
 			}
+		}
+	}
+	// Its users stay at a, where the claim is still too much: that frees nothing for the others, who stay.
+	staying := in
+	staying.Instances = slices.Clone(in.Instances)
+	staying.Instances = slices.DeleteFunc(staying.Instances, func(i engine.Instance) bool { return i.ID == "last-1" })
+	staying.Instances[len(staying.Instances)-1].State = engine.InstanceRunning
+	for _, d := range e.Round(staying).Decisions {
+		if d.Action != engine.Keep {
+			t.Errorf("while users of last stay at a: %+v", d)
 		}
 	}
 	// Slower still: all but the first go.
