@@ -92,6 +92,7 @@ func (e *Engine) Round(in Input) Result {
 			}
 		}
 	}
+	result.Memory.Left = w.left
 	for _, s := range w.services {
 		if w.cutOff != "" {
 			s.keep(w, CauseCutOff, w.cutOff)

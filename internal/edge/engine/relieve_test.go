@@ -77,27 +77,71 @@ func TestRelieve(t *testing.T) {
 	}
 }
 
-// TestRelieveInTurn: uplinks that become slow one after the other are left at once, also those that were
-// left before.
+// TestRelieveInTurn: uplinks that become slow one after the other are left at once, and those that were
+// left lately once they have been slow for a while, which doubles. One that is forgotten begins anew.
 func TestRelieveInTurn(t *testing.T) {
 	e := newEngine(t)
 	s := web(func(s *spec.Spec) { s.Labels = map[string]string{"weir.min": "5mbit"} })
 	in := crowd(s, boards("abc"), 5, 0.1, running("web", "a", 1, 5, 0.1))
-	var r engine.Result
-	for turn := range 12 {
-		i := &in.Instances[0]
+	// after is how many seconds it takes until it goes, while it is always the uplink where it is that is slow.
+	after := func() float64 {
+		t.Helper()
+		i, began := &in.Instances[0], in.At
 		in.Nodes = boards("abc")
 		in.Nodes[i.Node[0]-'a'].BudgetBPS = 4e6
 		i.MinCut = true
 		in.Claims = []engine.Claim{{Service: "web", Node: i.Node, MinBPS: 5e6}}
-		r = e.Round(in)
-		d := find(t, r, engine.CauseRefused)
-		if d.Action != engine.Move || d.Node == i.Node {
-			t.Fatalf("turn %d: %+v", turn, d)
+		for range 300 {
+			r := e.Round(in)
+			in = later(in, r, time.Second/2)
+			d := find(t, r, engine.CauseRefused)
+			if d.Action != engine.Move {
+				if !strings.Contains(d.Reason, "it was left for that lately") {
+					t.Errorf("%+v", d)
+				}
+				continue
+			}
+			i.ID, i.Node, i.MinCut = d.Instance, d.Node, false
+			i.Since = in.At
+			return in.At.Sub(began).Seconds() - 0.5
 		}
-		i.ID, i.Node, i.MinCut = d.Instance, d.Node, false
-		in = later(in, r, 5*time.Second)
-		i.Since = in.At
+		t.Fatal("it stays")
+		return 0
+	}
+	for turn, want := range []float64{0, 0, 10, 10, 20, 20, 40, 40} {
+		if took := after(); took != want {
+			t.Fatalf("turn %d: it goes after %v s, want %v", turn, took, want)
+		}
+	}
+	in.At = in.At.Add(time.Hour)
+	if took := after(); took != 0 {
+		t.Errorf("after an hour it goes after %v s", took)
+	}
+}
+
+// TestRelieveFlapping: an uplink that is slow for a moment, each minute, is left once in many.
+func TestRelieveFlapping(t *testing.T) {
+	e := newEngine(t)
+	s := web(func(s *spec.Spec) { s.Labels = map[string]string{"weir.min": "5mbit"} })
+	in := crowd(s, boards("abc"), 5, 0.1, running("web", "a", 1, 5, 0.1))
+	in.Claims = []engine.Claim{{Service: "web", Node: "a", MinBPS: 5e6}}
+	left := map[int]bool{} // by the minute
+	for half := range 2 * 600 {
+		slow := half%120 < 10
+		in.Nodes = boards("abc")
+		if in.Instances[0].MinCut = slow; slow {
+			in.Nodes[0].BudgetBPS = 4e6
+		}
+		r := e.Round(in)
+		in = later(in, r, time.Second/2)
+		for _, d := range r.Decisions {
+			if d.Cause == engine.CauseRefused && d.Action == engine.Move {
+				left[half/120] = true // and it comes back at once
+			}
+		}
+	}
+	if len(left) != 2 || !left[0] || !left[5] { // which is when the first time is forgotten
+		t.Errorf("it was left in minutes %v", left)
 	}
 }
 

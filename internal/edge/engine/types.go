@@ -350,6 +350,8 @@ type Result struct {
 // nothing. Losing it costs only time.
 type Memory struct {
 	Services map[string]ServiceMemory `json:"services,omitempty"`
+	// Left is of nodes, when instances left them for an uplink that was too slow, and since when it is.
+	Left map[string]Pace `json:"left,omitempty"`
 }
 
 // ServiceMemory is what is remembered of one service.

@@ -18,7 +18,8 @@ type world struct {
 	services []*service
 	orphans  []*instance // of removed services
 	trips    map[[2]int]float64
-	cutOff   string // why nothing is decided; empty if decisions are made
+	left     map[string]Pace // see [Memory.Left]
+	cutOff   string          // why nothing is decided; empty if decisions are made
 }
 
 type node struct {
@@ -102,7 +103,7 @@ type host struct {
 }
 
 func newWorld(e *Engine, in *Input) *world {
-	w := &world{e: e, at: in.At, trips: make(map[[2]int]float64, len(in.Links))}
+	w := &world{e: e, at: in.At, left: in.Memory.Left, trips: make(map[[2]int]float64, len(in.Links))}
 	index := w.addNodes(in.Nodes)
 	for _, l := range in.Links {
 		from, known := index[l.From]
