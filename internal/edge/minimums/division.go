@@ -12,8 +12,10 @@ const (
 	// turnoverUserSeconds sets how fast fractions follow the present users: with 16 users most of
 	// the change takes a second, a single user who connects briefly changes almost nothing.
 	turnoverUserSeconds = 8.0
-	// Of crowdUsers users more than crowdMoved are not by chance at another node than usual, twice in a row.
+	// Of crowdUsers users more than crowdMoved are not by chance at another node than usual in two looks
+	// that are crowdStays apart, and in those between.
 	crowdUsers, crowdMoved = 5, 0.5
+	crowdStays             = 300 * time.Millisecond
 	// maxLookGap limits the time credited to a user who was seen in one sample only.
 	maxLookGap = time.Second
 	// idleUsers is the number of users assumed for a service without users, so that its parts
@@ -42,8 +44,8 @@ type division struct {
 	// when a service's users last moved.
 	fractions, means map[engine.Path]float64
 	movedAt          map[string]time.Time
-	// elsewhere are the nodes with many more or fewer of a crowd at the last look than usual.
-	elsewhere map[engine.Entry]bool
+	// elsewhere are the nodes with many more or fewer of a crowd at the last look than usual, and since when.
+	elsewhere map[engine.Entry]time.Time
 	parts     engine.Hundredths
 }
 
@@ -129,10 +131,13 @@ func (d *division) followUsers(promises engine.Promises, passed time.Duration, f
 			differences[engine.Entry{Service: s, Node: path.Node}] += d.users[path]/all[s] - d.means[path]
 		}
 	}
-	elsewhere, crowds := map[engine.Entry]bool{}, map[string]bool{}
+	elsewhere, crowds := map[engine.Entry]time.Time{}, map[string]bool{}
 	for at, difference := range differences {
 		if math.Abs(difference) > crowdMoved {
-			elsewhere[at], crowds[at.Service] = true, crowds[at.Service] || d.elsewhere[at]
+			if elsewhere[at] = d.elsewhere[at]; elsewhere[at].IsZero() {
+				elsewhere[at] = d.at
+			}
+			crowds[at.Service] = crowds[at.Service] || d.at.Sub(elsewhere[at]) >= crowdStays
 		}
 	}
 	d.elsewhere = elsewhere

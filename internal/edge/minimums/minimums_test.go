@@ -395,21 +395,34 @@ func TestSteadyUsers(t *testing.T) {
 	}
 }
 
-// TestCrowdMoves: a crowd that has moved to another node takes the minimum along in the second look.
+// TestCrowdMoves: a crowd that has moved to another node takes the minimum along in the second look, or in
+// a later one if looks follow each other closely.
 func TestCrowdMoves(t *testing.T) {
 	var x Minimums
 	now := start
-	look := func(usersA, usersB float64) uint64 {
-		now = now.Add(500 * time.Millisecond)
+	look := func(usersA, usersB float64, after time.Duration) uint64 {
+		now = now.Add(after)
 		in := shop(usersA, usersB)
 		in.At = now
 		return x.Divide(in).Sent["shop-1"]
 	}
 	for range 120 {
-		look(8, 0)
+		look(8, 0, 500*time.Millisecond)
 	}
-	look(0, 8)
-	if bps := look(0, 8); bps != 20e6 {
+	look(0, 8, 500*time.Millisecond)
+	if bps := look(0, 8, 500*time.Millisecond); bps != 20e6 {
 		t.Errorf("a second after all have moved to b: %d", bps)
+	}
+	for range 120 {
+		look(8, 0, 500*time.Millisecond)
+	}
+	look(0, 8, 500*time.Millisecond)
+	for range 3 {
+		if bps := look(0, 8, 50*time.Millisecond); bps == 20e6 {
+			t.Error("all have moved to b just now")
+		}
+	}
+	if bps := look(0, 8, 150*time.Millisecond); bps != 20e6 {
+		t.Errorf("0.3 s after all have moved to b: %d", bps)
 	}
 }
