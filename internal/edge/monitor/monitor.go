@@ -12,8 +12,8 @@
 // # Method
 //
 // All nodes are asked side by side, every period, each for as long as the timeout, and at
-// once when its agent has an event that concerns what it keeps. A
-// node that is asked and has not answered for StaleSeconds is stale; after GoneSeconds,
+// once when its agent has an event that concerns what it keeps, but for a pause after the question
+// before: agents limit how often they are asked. A node that is asked and has not answered for StaleSeconds is stale; after GoneSeconds,
 // and two questions, it is gone. Times are those of this machine; the nodes' clocks are
 // compared with it and otherwise not used. What cannot be is left out, and said
 // (check.go). What nodes say as numbers is taken; the paper's words of the same serve
@@ -65,6 +65,8 @@ type Target struct {
 const (
 	period  = time.Second // between two questions
 	timeout = time.Second // of a question
+	// pause is the least time between an answer and a question for an event.
+	pause = 100 * time.Millisecond
 	// staleSeconds and goneSeconds are the ages of the last answer from which a node is stale and
 	// gone.
 	staleSeconds, goneSeconds = 2.5, 4.0
@@ -89,15 +91,14 @@ type reading struct {
 	asking bool
 	asked  int // how often in all
 	missed int // questions in a row without an answer
-	// since is the time of the first poll, answered that of the last valid answer, and spoke that
-	// of the last response of any kind, errors included.
-	since, answered, spoke time.Time
-	err                    error
-	noAgent                bool
+	// since is the time of the first poll, ended that of the end of the last, answered that of the last
+	// valid answer, and spoke that of the last response of any kind, errors included.
+	since, ended, answered, spoke time.Time
+	err                           error
+	noAgent                       bool
 	answer
 	problems []string
 	used     usage
-	cpus     map[string]float64
 	trips    []float64
 	offset   float64
 }
@@ -109,10 +110,11 @@ type answer struct {
 	access   v1.Access
 }
 
-// usage is the containers' CPU time at a time of the node's clock.
+// usage is the containers' CPU time at a time of the node's clock, and how many processors they have kept
+// busy until then.
 type usage struct {
-	at      time.Time
-	seconds map[string]float64
+	at            time.Time
+	seconds, cpus map[string]float64
 }
 
 // New returns a monitor; Run starts polling.
@@ -213,8 +215,17 @@ func concernsMinimums(kind v1.EventKind) bool {
 func (m *Monitor) noteDue(name string, f *following) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if r := m.readings[name]; r != nil && !r.asking && !f.due {
+		m.signalDue(r)
+	}
 	f.due = true
-	if r := m.readings[name]; r != nil && !r.asking {
+}
+
+// signalDue has a node that is due polled when its pause is over. m.mu is held.
+func (m *Monitor) signalDue(r *reading) {
+	if rest := pause - m.now().Sub(r.ended); rest > 0 {
+		time.AfterFunc(rest, func() { signal(m.due) })
+	} else {
 		signal(m.due)
 	}
 }
@@ -240,8 +251,10 @@ const atOnce = 128
 // the answers.
 func (m *Monitor) Pull(ctx context.Context) { m.pull(ctx, func(*reading) bool { return true }) }
 
-// pullDue is Pull of the nodes with an event.
-func (m *Monitor) pullDue(ctx context.Context) { m.pull(ctx, m.isDue) }
+// pullDue is Pull of the nodes with an event whose pause is over.
+func (m *Monitor) pullDue(ctx context.Context) {
+	m.pull(ctx, func(r *reading) bool { return m.isDue(r) && m.now().Sub(r.ended) >= pause })
+}
 
 // pull is Pull of the nodes for which one returns true; m.mu is held then.
 func (m *Monitor) pull(ctx context.Context, one func(*reading) bool) {
@@ -289,9 +302,9 @@ func (m *Monitor) ask(ctx context.Context, r *reading) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	r.asking = false
+	r.asking, r.ended = false, m.now()
 	if m.isDue(r) {
-		signal(m.due)
+		m.signalDue(r)
 	}
 	if errors.Is(context.Cause(ctx), context.Canceled) && err != nil {
 		return // it is we who end
@@ -365,8 +378,7 @@ func (r *reading) measureCPUs(now time.Time) {
 	if passed >= 0 && passed < 0.1 && !r.used.at.IsZero() {
 		return
 	}
-	next := usage{at: at, seconds: map[string]float64{}}
-	cpus := map[string]float64{}
+	next := usage{at: at, seconds: map[string]float64{}, cpus: map[string]float64{}}
 	most := float64(max(r.node.Measured.CPUs, 1))
 	for _, c := range r.node.Measured.Containers {
 		if c.CPUSeconds == nil {
@@ -374,10 +386,10 @@ func (r *reading) measureCPUs(now time.Time) {
 		}
 		next.seconds[c.ID] = *c.CPUSeconds
 		if before, known := r.used.seconds[c.ID]; known && passed > 0 {
-			cpus[c.ID] = min(max(*c.CPUSeconds-before, 0)/passed, most)
+			next.cpus[c.ID] = min(max(*c.CPUSeconds-before, 0)/passed, most)
 		}
 	}
-	r.used, r.cpus = next, cpus
+	r.used = next
 }
 
 // why returns the last error as text.

@@ -506,7 +506,7 @@ func (f *follower) Follow(ctx context.Context, _ uint64, to client.Follower) err
 // and nodes that have left are not.
 func TestFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, other := &follower{board("a"), make(chan v1.EventKind)}, board("b")
+		a, other := &follower{board("a"), make(chan v1.EventKind)}, &follower{board("b"), make(chan v1.EventKind)}
 		m := New(time.Now)
 		m.SetTargets([]Target{{Name: "a", Agent: a}, {Name: "b", Agent: other}})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -514,7 +514,7 @@ func TestFollow(t *testing.T) {
 		go func() { m.Run(ctx); close(ended) }()
 		asked := func() (counts [2]int) {
 			synctest.Wait()
-			for i, one := range []*agent{a.agent, other} {
+			for i, one := range []*agent{a.agent, other.agent} {
 				one.mu.Lock()
 				counts[i] = one.asked
 				one.mu.Unlock()
@@ -533,12 +533,18 @@ func TestFollow(t *testing.T) {
 		if got := asked(); got != [2]int{1, 1} || lower() {
 			t.Fatalf("at first: asked %v", got)
 		}
-		a.mu.Lock()
-		a.snapshot.Containers = slices.Clone(a.snapshot.Containers)
-		c := &a.snapshot.Containers[0]
-		c.Shares = slices.Clone(c.Shares)
-		c.Shares[1].EntitledBPS = 4e6
-		a.mu.Unlock()
+		// keep has a's container keep less, of a minimum that is as low as that if told.
+		keep := func(bps uint64, told bool) {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			a.snapshot.Containers = slices.Clone(a.snapshot.Containers)
+			c := &a.snapshot.Containers[0]
+			c.Shares = slices.Clone(c.Shares)
+			if c.Shares[1].EntitledBPS = bps; told {
+				c.Policy.MinBPS, c.Shares[1].AdmittedBPS = bps, bps
+			}
+		}
+		keep(4e6, false)
 		a.events <- v1.EventPolicyChanged
 		if got := asked(); got != [2]int{1, 1} || lower() {
 			t.Errorf("an event that says nothing of minimums: asked %v", got)
@@ -547,12 +553,26 @@ func TestFollow(t *testing.T) {
 		if got := asked(); got != [2]int{2, 1} || !lower() {
 			t.Errorf("its uplink is too slow: asked %v", got)
 		}
-		a.events <- v1.EventDegraded
-		if got := asked(); got != [2]int{3, 1} || lower() {
+		for range 5 {
+			a.events <- v1.EventDegraded
+			time.Sleep(pause / 10)
+		}
+		other.events <- v1.EventDegraded
+		if got := asked(); got != [2]int{2, 2} {
+			t.Errorf("it was asked just now, and the other one was not: asked %v", got)
+		}
+		time.Sleep(pause)
+		if got := asked(); got != [2]int{3, 2} || lower() {
 			t.Errorf("nothing has changed: asked %v", got)
 		}
+		keep(3e6, true)
+		a.events <- v1.EventReloaded
+		time.Sleep(pause)
+		if got := asked(); got != [2]int{4, 2} || lower() {
+			t.Errorf("it has been told to keep less: asked %v", got)
+		}
 		time.Sleep(period)
-		if got := asked(); got != [2]int{4, 2} {
+		if got := asked(); got != [2]int{5, 3} {
 			t.Errorf("in the next period: asked %v", got)
 		}
 		m.SetTargets([]Target{{Name: "b", Agent: other}})

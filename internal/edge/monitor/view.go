@@ -226,26 +226,26 @@ func kept(s v1.Share) uint64 {
 	return min(s.AdmittedBPS, s.EntitledBPS)
 }
 
-// isLower reports whether an agent keeps less of a container's minimum than before, or has begun to
-// refuse it.
+// isLower reports whether an agent keeps less of a container's minimum than before and than it has been
+// told, or has begun to refuse it.
 func isLower(before, now *v1.Snapshot) bool {
 	type minimum struct {
-		keptBPS uint64
-		refused bool
+		keptBPS, toldBPS uint64
+		refused          bool
 	}
 	minimums := func(s *v1.Snapshot) map[string]minimum {
 		list := map[string]minimum{}
 		if u := uplink(s); u != nil {
 			for i := range s.Containers {
 				c := &s.Containers[i]
-				list[c.ID] = minimum{kept(share(c, u.Name)), c.State == v1.StateRejected}
+				list[c.ID] = minimum{kept(share(c, u.Name)), c.Policy.MinBPS, c.State == v1.StateRejected}
 			}
 		}
 		return list
 	}
 	was := minimums(before)
 	for id, is := range minimums(now) {
-		if is.keptBPS < was[id].keptBPS || is.refused && !was[id].refused {
+		if is.keptBPS < min(was[id].keptBPS, is.toldBPS) || is.refused && !was[id].refused {
 			return true
 		}
 	}
@@ -274,7 +274,7 @@ func (r *reading) containers(uplink string) []Container {
 		if used := measured[seen.ID]; used != nil {
 			c.MemoryBytes = used.MemoryBytes
 		}
-		if cpus, known := r.cpus[seen.ID]; known {
+		if cpus, known := r.used.cpus[seen.ID]; known {
 			c.CPUs = &cpus
 		}
 		list = append(list, c)
