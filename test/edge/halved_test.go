@@ -44,7 +44,9 @@ type viewers struct {
 	// at is the node that they connect to; leave ends that.
 	at    int
 	leave func()
-	seen  []viewed
+	// crowds are those that have come; their last requests take their time.
+	crowds sync.WaitGroup
+	seen   []viewed
 }
 
 // viewed is what viewers had received by a moment, and whether weir-edge said that the camera's minimum
@@ -128,6 +130,7 @@ func (c *cluster) view(t *testing.T) (v *viewers, end func()) {
 		if v.leave != nil {
 			v.leave()
 		}
+		v.crowds.Wait()
 	}
 }
 
@@ -153,9 +156,8 @@ func (v *viewers) comeTo(ctx context.Context, node int) {
 	v.at = node
 	v.mu.Unlock()
 	v.leave = cancel
-	go profile.Crowd{URL: v.c.url(node, cameraPort), Users: cameraViewers, Timeout: 5 * time.Second, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-		return v.c.dial(ctx, network, address)
-	}}.Run(ctx)
+	crowd := profile.Crowd{URL: v.c.url(node, cameraPort), Users: cameraViewers, Timeout: 5 * time.Second, Dial: v.c.dial}
+	v.crowds.Go(func() { crowd.Run(ctx) })
 }
 
 // isPromised reports whether weir-edge says that all of the camera's minimum is in force where viewers are.
@@ -251,8 +253,7 @@ func (c *cluster) entitled(t *testing.T, node int, name string) (bps uint64) {
 // TestHalved: when the uplink of a service's node is halved, its agent cuts the minimum and leaves the
 // reserve to others, weir-edge says that the promise is broken, and the minimum is in force at another
 // node, to which users follow. How long they had less is measured by frames at their end; WEIR_HALVED=5
-// does it so many times, and then
-// says in how many seconds they had 99 % of what was promised.
+// does it so many times, and then says in how many seconds they had 99 % of what was promised.
 func TestHalved(t *testing.T) {
 	c := newClusterOf(t, 2)
 	c.agentArgs = []string{"--agents", "unix://" + testbed.NodeAgentDir(c.dir, "{address}").Socket()}
