@@ -43,6 +43,9 @@ func (p *Pace) Within(at time.Time, seconds float64) bool {
 	return !p.Last.IsZero() && at.Sub(p.Last).Seconds() < seconds
 }
 
+// DoneBefore reports whether the last action was before the present reason began.
+func (p *Pace) DoneBefore() bool { return !p.Last.IsZero() && p.Last.Before(p.Since) }
+
 // Doubled returns seconds multiplied by 2 to the power of Level.
 func (p *Pace) Doubled(seconds float64) float64 { return doubled(seconds, p.Level) }
 

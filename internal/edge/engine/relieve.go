@@ -42,7 +42,7 @@ func (w *world) noteCuts(services []*service) {
 // cutHold returns for how many more seconds a node's uplink has to be too slow until instances go.
 func (w *world) cutHold(n *node) float64 {
 	p := w.left[n.seen.Name]
-	if !p.Last.Before(p.Since) || p.Last.IsZero() {
+	if !p.DoneBefore() {
 		return 0
 	}
 	return p.Doubled(shortFault) - w.since(p.Since)
@@ -51,7 +51,7 @@ func (w *world) cutHold(n *node) float64 {
 // noteLeft notes that an instance goes, which counts once until the uplink is fast enough again.
 func (w *world) noteLeft(n *node) {
 	p := w.left[n.seen.Name]
-	if p.Last.Before(p.Since) && !p.Last.IsZero() {
+	if p.DoneBefore() {
 		p.Raise()
 	}
 	p.Last = w.at
@@ -82,8 +82,8 @@ func (w *world) relieve(services []*service) {
 	}
 }
 
-// stayingBPS returns what a node has promised, without services that have no instance there which stays:
-// nothing that moves frees the claim of users who are at the node's proxy.
+// stayingBPS returns what a node has promised, without services whose instances have all left it: their
+// claims are of users at the node's proxy, and no move of an instance frees those.
 func (w *world) stayingBPS(n *node) uint64 {
 	bps := n.promisedBPS
 	for _, s := range w.services {
