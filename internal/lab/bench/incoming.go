@@ -203,10 +203,11 @@ func (b *Bed) bottleneckBytes() (uint64, error) {
 	return qdiscs[0].Bytes, nil
 }
 
-// everySecond are the actions that read the counters after each second of the window.
+// everySecond are the actions that read the counters after each second of the window, at whose begin
+// they are read anyway.
 func (d *downloads) everySecond(read counters, seconds *[]reading) []action {
 	var actions []action
-	for at := d.plan.windowFrom; at <= d.plan.windowUntil; at += time.Second {
+	for at := d.plan.windowFrom + time.Second; at <= d.plan.windowUntil; at += time.Second {
 		actions = append(actions, action{at, func() error {
 			r, err := read.read()
 			*seconds = append(*seconds, r)

@@ -38,7 +38,8 @@ type observation struct {
 	// without the peer; 0 for cases that are not about cost.
 	idleCPU float64
 	ping    traffic.PingResult
-	// seconds are the counters after each second of the window, of what containers receive.
+	// seconds are the counters at the begin of the window and after each second of it, of what containers
+	// receive.
 	seconds []reading
 	// agent is what the agent took in the window, and its memory at the end;
 	// zero for cases that are not about it.
@@ -149,6 +150,9 @@ func observe(ctx context.Context, b *Bed, c Case, p Peer, containers []Placed, o
 		}
 	}
 	seen.between(from, until)
+	if c.Incoming {
+		seen.seconds = slices.Insert(seen.seconds, 0, from)
+	}
 	if plan.bins > 0 {
 		err = seen.readSeries(count, int((startNS-originNS)/plan.binWidth.Nanoseconds()))
 	}

@@ -27,7 +27,7 @@ type unit struct {
 var (
 	percent   = unit{"%", "%.2f", 100}
 	ms        = unit{"ms", "%.3g", 1}
-	wholeMS   = unit{"ms", "%.0f", 1}
+	wholeMS   = unit{"ms", "%.0f", 1} // of changes, which may never settle
 	seconds   = unit{"s", "%.1f", 1e-3}
 	megabytes = unit{"MB", "%.1f", 1e-6}
 )
@@ -83,7 +83,7 @@ func (t *target) limit() string {
 
 func (t *target) text(value float64) string {
 	switch {
-	case value >= neverSettledMS && (t == targetSettle || t == targetInSettle["udp"] || t == targetInSettle["tcp"]):
+	case value >= neverSettledMS && t.unit == wholeMS:
 		return "not before the next change"
 	case t.bound < 0:
 		value = -value
