@@ -1,6 +1,7 @@
 package testbed
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -86,7 +87,7 @@ func (l *DelayLine) SetRoundTrip(roundTrip time.Duration) { l.delayNS.Store(int6
 func openTun(name string) (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open /dev/net/tun: %w", err)
+		return nil, fmt.Errorf("open /dev/net/tun (modprobe tun makes it): %w", err)
 	}
 	request, err := unix.NewIfreq(name)
 	if err == nil {
@@ -119,7 +120,7 @@ func (l *DelayLine) carry(from, to *os.File) {
 			if err != nil {
 				return // closed
 			}
-			underWay <- delayed{append([]byte(nil), buffer[:n]...), time.Now().Add(time.Duration(l.delayNS.Load()))}
+			underWay <- delayed{bytes.Clone(buffer[:n]), time.Now().Add(time.Duration(l.delayNS.Load()))}
 		}
 	})
 	l.wait.Go(func() {
