@@ -178,7 +178,7 @@ type SDNPath struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// SDNMaxPaths is how many paths are told in an answer.
+// SDNMaxPaths is the largest number of paths in an answer.
 const SDNMaxPaths = 32
 
 // States of a path.

@@ -252,8 +252,8 @@ func (c *cluster) entitled(t *testing.T, node int, name string) (bps uint64) {
 
 // TestHalved: when the uplink of a service's node is halved, its agent cuts the minimum and leaves the
 // reserve to others, weir-edge says that the promise is broken, and the minimum is in force at another
-// node, to which users follow. How long they had less is measured by frames at their end; WEIR_HALVED=5
-// does it so many times, and then says in how many seconds they had 99 % of what was promised.
+// node, to which users follow. Frames at the users' end measure for how long they had less. WEIR_HALVED=5
+// halves five times, and then says in how many seconds users had 99 % of the promised minimum.
 func TestHalved(t *testing.T) {
 	c := newClusterOf(t, 2)
 	c.agentArgs = []string{"--agents", "unix://" + testbed.NodeAgentDir(c.dir, "{address}").Socket()}

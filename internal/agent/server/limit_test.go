@@ -144,8 +144,8 @@ func TestRemoteCrowd(t *testing.T) {
 	}
 }
 
-// Greetings cost the agent most; who sends many is told to wait, and others are not held up. Time stands
-// still, so that a slow machine sends as many at once as a fast one.
+// Handshakes cost the agent most: a host that begins many is told to wait, and other hosts are not held up.
+// Time stands still, so that a slow machine begins as many at once as a fast one.
 func TestRemoteHandshakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := serveRemote(t)

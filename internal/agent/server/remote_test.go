@@ -162,8 +162,8 @@ func TestRemoteWebPages(t *testing.T) {
 	}
 }
 
-// Who guesses, or asks all the time, is told to wait; and others are not held up. Time stands still, so that
-// a slow machine asks as much at once as a fast one.
+// A caller that guesses tokens, or asks all the time, is told to wait, and other callers are not held up.
+// Time stands still, so that a slow machine asks as much at once as a fast one.
 func TestRemoteLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := serveRemote(t)
@@ -187,7 +187,7 @@ func TestRemoteLimits(t *testing.T) {
 			t.Errorf("who asks all the time gets %d, and then %d", asked, more)
 		}
 		if status := last(b.as(t, b.admin, pki.Pair{}), 1); status != 200 {
-			t.Errorf("somebody else gets %d meanwhile", status)
+			t.Errorf("another caller gets %d meanwhile", status)
 		}
 	})
 }

@@ -29,9 +29,9 @@ import (
 //
 // An instance that starts has no users yet. Until it answers, and until the instance that it
 // replaces has ended and some seconds have passed (package run), its node keeps at least
-// M / instances, what present users have included, so that users who are sent to it find their
-// part. If it replaces another one, what users of other nodes get is not included: those who follow
-// it to its node would find nothing.
+// M / instances, so that users who are sent to the instance find their part there. The parts of present
+// users count towards that; if the instance replaces another one, those of other nodes' users do not:
+// they will follow it to its node.
 //
 // # How large the parts are
 //

@@ -54,7 +54,8 @@ func TestRelieve(t *testing.T) {
 			}
 		}
 	}
-	// Its users stay at a, where the claim is still too much: that frees nothing for the others, who stay.
+	// The users of what moved stay at a, where their claim is still too large: no other move frees that, so
+	// the other instances stay.
 	staying := in
 	staying.Instances = slices.Clone(in.Instances)
 	staying.Instances = slices.DeleteFunc(staying.Instances, func(i engine.Instance) bool { return i.ID == "last-1" })

@@ -65,8 +65,8 @@ type Node struct {
 // Container is an instance or, where Instance is empty, the service's proxy.
 type Container struct {
 	ID, Service, Instance string
-	// MinBPS is the minimum in its policy, AdmittedBPS the one admitted at the uplink, of which CutBPS
-	// is not given.
+	// MinBPS is the minimum in its policy. AdmittedBPS is the one that the uplink has admitted, cut or not;
+	// 0 while the uplink is not shared. CutBPS is the part of an admitted minimum that is not given.
 	MinBPS, AdmittedBPS, CutBPS uint64
 }
 

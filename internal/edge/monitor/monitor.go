@@ -11,13 +11,13 @@
 //
 // # Method
 //
-// All nodes are asked side by side, every period, each for as long as the timeout, and at
-// once when its agent has an event that concerns what it keeps, but for a pause after the question
-// before: agents limit how often they are asked. A node that is asked and has not answered for StaleSeconds is stale; after GoneSeconds,
-// and two questions, it is gone. Times are those of this machine; the nodes' clocks are
-// compared with it and otherwise not used. What cannot be is left out, and said
-// (check.go). What nodes say as numbers is taken; the paper's words of the same serve
-// where an agent is too old to have them.
+// All nodes are asked side by side, every period, each for as long as the timeout. A node whose
+// agent has an event about minimums is asked at once, but for a pause after the question before:
+// agents limit how often they are asked. A node that is asked and has not answered for
+// StaleSeconds is stale; after GoneSeconds, and two questions, it is gone. Times are those of
+// this machine; the nodes' clocks are compared with it and otherwise not used. What cannot be
+// is left out, and said (check.go). What nodes say as numbers is taken; the paper's words of
+// the same serve where an agent is too old to have them.
 //
 // # Limits
 //
@@ -151,8 +151,8 @@ func (m *Monitor) Run(ctx context.Context) {
 	pull := m.Pull
 	for {
 		m.follow(ctx, &asking)
-		now := pull
-		asking.Go(func() { now(ctx) })
+		next := pull
+		asking.Go(func() { next(ctx) })
 		select {
 		case <-ctx.Done():
 			return

@@ -276,8 +276,8 @@ func TestUncountedLinks(t *testing.T) {
 	}
 }
 
-// TestSilentController: minimums of a silent controller hold on uplinks only, its silence is said once, and
-// what the ledger has is not known to be in force.
+// TestSilentController: while the controller is silent, minimums hold on uplinks only, one event says that
+// it is silent, and nobody says that the ledger's promises are in force on links.
 func TestSilentController(t *testing.T) {
 	b := &book{freeBPS: 30e6, silent: true, promises: map[string]v1.SDNPromise{}}
 	l := newLinked(t, b)

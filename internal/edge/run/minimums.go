@@ -96,8 +96,8 @@ func (o *observation) minimums() *minimums.Input {
 	return in
 }
 
-// usersOf returns the users of a service's instances at a proxy: those it counts at the moment, and those
-// who have asked since the last round, in the same proportion.
+// usersOf returns the users of a service's instances at a proxy: those that the proxy counts at the moment,
+// and in the same proportion those that have asked since the last round.
 func (o *observation) usersOf(service string, at *observedProxy) map[string]float64 {
 	users, weights, counted, weighed := map[string]float64{}, map[string]float64{}, 0.0, 0.0
 	for id, p := range o.promises {

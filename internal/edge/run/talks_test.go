@@ -181,7 +181,7 @@ func TestTalks(t *testing.T) {
 		time.Sleep(time.Second)
 		expect("silent", round(), "slow", 0, context.DeadlineExceeded, true)
 
-		// What is told takes its time beside rounds, and nothing is asked meanwhile.
+		// A slow order goes on beside rounds, and the proxy is asked nothing meanwhile.
 		list = round()
 		quick.takes = 400 * time.Millisecond
 		var steps []proxyStep

@@ -209,7 +209,7 @@ func TestReadersAreBounded(t *testing.T) {
 	}
 }
 
-// TestSharedFlows: who asks for the flows of some ends leaves all to the next reader.
+// TestSharedFlows: a question for the flows of some ends leaves all flows to the next reader.
 func TestSharedFlows(t *testing.T) {
 	c, _ := start(t, func(*Options) {}, nil)
 	c.flows.value, c.flows.at = []v1.SDNFlow{{Flow: "a:1 > b:2"}, {Flow: "c:3 > d:4"}}, time.Now().Add(time.Hour)

@@ -21,7 +21,7 @@ import (
 // answerAge is how long readers share an answer: making one takes the lock of forwarding decisions.
 const answerAge = 100 * time.Millisecond
 
-// answer is what readers of a route are told.
+// answer is a route's answer, which readers share.
 type answer[T any] struct {
 	mu      sync.Mutex
 	value   T

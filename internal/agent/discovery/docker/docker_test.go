@@ -50,7 +50,7 @@ type fakeContainer struct {
 	delay     time.Duration
 	until     chan struct{} // an inspection is answered when it is closed; nil: at once
 	inspected bool          // an inspection has begun
-	fails     int           // so many inspections answer 500 first
+	fails     int           // how many inspections answer 500 first
 	// created is the answer to a list of all containers, running or not.
 	created string
 	listed  bool
