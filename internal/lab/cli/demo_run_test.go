@@ -42,8 +42,8 @@ func startDemo(t *testing.T, args ...string) (cmd *exec.Cmd, dir string, finish 
 	}
 }
 
-// demoInterrupted interrupts demos at several moments after they have begun to make things, twice
-// each as impatient people do. What stays on the machine, scripts/leakcheck.sh tells.
+// demoInterrupted interrupts demos at several moments after they have begun to make things, again
+// and again as impatient people do. What stays on the machine, scripts/leakcheck.sh tells.
 func demoInterrupted(t *testing.T, moments []time.Duration, args ...string) {
 	for _, after := range moments {
 		t.Run(fmt.Sprint(after), func(t *testing.T) {
@@ -55,9 +55,9 @@ func demoInterrupted(t *testing.T, moments []time.Duration, args ...string) {
 				return nil
 			})
 			time.Sleep(after)
-			for range 2 {
+			for range 50 {
 				_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) // fails if it has ended
-				time.Sleep(50 * time.Millisecond)
+				time.Sleep(10 * time.Millisecond)
 			}
 			finish()
 		})

@@ -29,9 +29,12 @@ func (d *demo) show(ctx context.Context) error {
 	hints := d.hints()
 	d.say("\nWhile it runs, look at it from another terminal:\n\n  %s\n", strings.Join(hints, "\n  "))
 	if d.duration > 0 {
+		// Not a deadline: a connection made under one fails with an error of its own, shortly before
+		// the context says that it has ended.
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, d.duration)
+		ctx, cancel = context.WithCancel(ctx)
 		defer cancel()
+		defer time.AfterFunc(d.duration, cancel).Stop()
 	}
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)

@@ -145,7 +145,7 @@ func (h *Host) PeerCommand(ctx context.Context, name string, args ...string) *ex
 }
 
 func commandInNetNS(ctx context.Context, path, name string, args ...string) *exec.Cmd {
-	return exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + path, "--", name}, args...)...)
+	return tool(ctx, "nsenter", append([]string{"--net=" + path, "--", name}, args...)...)
 }
 
 // build makes the namespaces and the link.

@@ -238,7 +238,7 @@ func (o *OVS) Vsctl(ctx context.Context, args ...string) (string, error) {
 // Command returns a command in a process's network namespace, or without one in the
 // caller's. It keeps Open vSwitch's programs out of the machine's folders.
 func (o *OVS) Command(ctx context.Context, in *Process, program string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, program, args...)
+	cmd := tool(ctx, program, args...)
 	if in != nil {
 		cmd = commandInNetNS(ctx, in.NetNSPath(), program, args...)
 	}

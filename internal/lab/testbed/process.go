@@ -34,7 +34,9 @@ func StartProcess(name string, cmd *exec.Cmd) (*Process, error) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
-	cmd.SysProcAttr.Setsid, cmd.SysProcAttr.Pdeathsig = true, syscall.SIGTERM
+	// A session of its own is a process group of its own already.
+	cmd.SysProcAttr.Setsid, cmd.SysProcAttr.Setpgid = true, false
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGTERM
 	started := make(chan error)
 	go func() {
 		// The kernel sends Pdeathsig when the thread that started the process ends. Unlocked, it
