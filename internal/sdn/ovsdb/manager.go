@@ -60,14 +60,19 @@ func (o *Options) RateOf(port string) uint64 {
 // Manager configures the queues of all ports in one database.
 type Manager struct {
 	options Options
-	trees   trees                  // used by the goroutine of Run only, like told
-	told    map[promisedQueue]bool // queues that were promised since began
+	trees   trees // used by the goroutine of Run only, like control
+	control map[topology.DPID]*control
 
 	kick   chan struct{} // has an element if promises changed
 	mu     sync.Mutex
 	status map[topology.Port]qos.PortState
 	looked time.Time // time of status
-	began  time.Time
+}
+
+// control is what is known of a switch since this controller began to change it.
+type control struct {
+	began time.Time
+	told  map[promisedQueue]bool // queues that were promised since then
 }
 
 // New returns a manager; Run connects it.
@@ -78,7 +83,7 @@ func New(o Options) *Manager {
 	if o.Promised == nil {
 		o.Promised = func(topology.Port) []qos.Queue { return nil }
 	}
-	return &Manager{options: o, kick: make(chan struct{}, 1), told: map[promisedQueue]bool{}, began: time.Now()}
+	return &Manager{options: o, kick: make(chan struct{}, 1), control: map[topology.DPID]*control{}}
 }
 
 // Kick has the manager look at promises now.
@@ -210,7 +215,9 @@ func (m *Manager) reconcile(ctx context.Context, c client.Client) error {
 	if m.options.Bridge != "" {
 		controls = tables.isBridge(m.options.Bridge)
 	}
-	for _, p := range tables.controlled(controls) {
+	ports := tables.controlled(controls)
+	m.notice(ports)
+	for _, p := range ports {
 		state, err := m.reconcilePort(ctx, c, p, m.options.RateOf(p.name))
 		if err != nil {
 			if !c.Connected() {
@@ -255,9 +262,24 @@ func (m *Manager) reconcilePort(ctx context.Context, c client.Client, p port, ra
 	return m.byMark(p, state), err
 }
 
+// notice records which switches this controller changes from now on, and which no longer.
+func (m *Manager) notice(ports []port) {
+	before := m.control
+	m.control = map[topology.DPID]*control{}
+	for _, p := range ports {
+		d := p.at.Switch
+		if m.control[d] == nil {
+			m.control[d] = before[d]
+		}
+		if m.control[d] == nil {
+			m.control[d] = &control{began: time.Now(), told: map[promisedQueue]bool{}}
+		}
+	}
+}
+
 // keepPromised is how long the queues of an earlier controller's promises stay, of which the ledger
 // has not told yet.
-const keepPromised = 30 * time.Second
+var keepPromised = 30 * time.Second
 
 // promisedQueue is a queue of a promise.
 type promisedQueue struct {
@@ -267,13 +289,13 @@ type promisedQueue struct {
 
 // promised returns the queues of promises at a port.
 func (m *Manager) promised(p port) []qos.Queue {
-	list := m.options.Promised(p.at)
+	list, control := m.options.Promised(p.at), m.control[p.at.Switch]
 	for _, q := range list {
-		m.told[promisedQueue{p.at, q.ID}] = true
+		control.told[promisedQueue{p.at, q.ID}] = true
 	}
-	if time.Since(m.began) < keepPromised && p.seen.QoS.Ours() {
+	if time.Since(control.began) < keepPromised && p.seen.QoS.Ours() {
 		for _, q := range p.seen.QoS.Promised() {
-			if !m.told[promisedQueue{p.at, q.ID}] {
+			if !control.told[promisedQueue{p.at, q.ID}] {
 				list = append(list, q)
 			}
 		}
