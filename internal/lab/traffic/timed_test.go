@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weir-project/weir/test/must"
 )
 
 // TestTimed: datagrams of two flows in turn arrive with their times, none lost.
@@ -13,9 +15,9 @@ func TestTimed(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the receiver's buffers need root")
 	}
-	first, second := freePort(t), freePort(t)
+	first, second := must.FreePort(t), must.FreePort(t)
 	for second == first {
-		second = freePort(t)
+		second = must.FreePort(t)
 	}
 	receiver, err := NewReceiver(first, second)
 	if err != nil {

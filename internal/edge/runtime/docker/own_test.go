@@ -174,11 +174,7 @@ func TestFolderOfAnother(t *testing.T) {
 
 // A port that another program has is said before anything is made.
 func TestPortsFree(t *testing.T) {
-	// At all addresses: at one, the port may be that of a connection elsewhere that has just ended.
-	both, err := net.Listen("tcp", ":0")
-	must.Succeed(t, err)
-	port := uint16(both.Addr().(*net.TCPAddr).Port)
-	both.Close()
+	port := must.FreePort(t)
 	for _, family := range []string{"tcp", "tcp4", "tcp6"} { // the proxy listens over both
 		listener, err := net.Listen(family, fmt.Sprint(":", port))
 		if errors.Is(err, unix.EAFNOSUPPORT) {
