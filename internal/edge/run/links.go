@@ -41,7 +41,8 @@ const (
 	// linksTimeout bounds the questions to the controller at the beginning of a round, and each change
 	// after them; once a round's changes have taken as long, the rest waits for the next round. A
 	// controller without an answer is silent, and is asked again after linksRetry. An answer is used for
-	// linksFresh: that makes five questions a second, of the fifty that a controller answers to a token.
+	// linksFresh. With 32 paths that counts as 25 requests a second, of the fifty that a controller answers
+	// to a token.
 	linksTimeout, linksFresh = 400 * time.Millisecond, 400 * time.Millisecond
 	linksRetry               = 2 * time.Second
 	// backPart is the part of a minimum that is promised for the way back: requests and

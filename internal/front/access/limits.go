@@ -28,7 +28,10 @@ func NewLimits(perSecond float64, burst int) *Limits {
 }
 
 // Allow counts one event of a caller and reports whether it is within the limit.
-func (l *Limits) Allow(caller string, now time.Time) bool {
+func (l *Limits) Allow(caller string, now time.Time) bool { return l.AllowN(caller, now, 1) }
+
+// AllowN counts n events of a caller at once, unless they exceed the limit, and reports whether they do not.
+func (l *Limits) AllowN(caller string, now time.Time, n int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	limiter := l.by[caller]
@@ -41,7 +44,7 @@ func (l *Limits) Allow(caller string, now time.Time) bool {
 			l.by[caller] = limiter
 		}
 	}
-	return limiter.AllowN(now, 1)
+	return limiter.AllowN(now, n)
 }
 
 // dropIdle drops callers that could use their whole burst again.

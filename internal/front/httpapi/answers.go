@@ -18,6 +18,15 @@ type Answers struct {
 	Status func(error) int
 	// Timeout bounds a request whose route has no other bound.
 	Timeout time.Duration
+	// Cost returns how many requests a request counts as for the rate limit of its caller; nil: one.
+	Cost func(*http.Request) int
+}
+
+func (a *Answers) cost(r *http.Request) int {
+	if a.Cost == nil {
+		return 1
+	}
+	return a.Cost(r)
 }
 
 // Serve returns a handler that answers with what serve returns. The context of a request ends after

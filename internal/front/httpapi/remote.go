@@ -97,7 +97,7 @@ func (a *remote) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	now, from := time.Now(), access.Network(r.RemoteAddr)
 	caller, err := a.identify(r)
 	switch {
-	case err != nil && !a.failing.Allow(from, now), err == nil && !a.callers.Allow(caller.Name, now):
+	case err != nil && !a.failing.Allow(from, now), err == nil && !a.callers.AllowN(caller.Name, now, a.answers.cost(r)):
 		a.answers.TooMany(w, r)
 		return
 	case err != nil:

@@ -21,6 +21,9 @@ const (
 	// changeTimeout bounds a request, and changeBytes the body of one that changes promises.
 	changeTimeout = 5 * time.Second
 	changeBytes   = 64 << 10
+	// pathsPerRequest paths count as another request: one takes 16 µs in a ring of 4 switches and 135 µs in one
+	// of 30, during which no packet-in is answered; a request takes 0.3 ms with its client.
+	pathsPerRequest = 4
 )
 
 // errNoPromise says that a promise is not known.
@@ -103,7 +106,15 @@ func (c *Controller) Remote(queues queueStates, tokens *access.Tokens, certifica
 }
 
 func (c *Controller) answers() *httpapi.Answers {
-	return &httpapi.Answers{Log: c.options.Log, Status: statusOf, Timeout: changeTimeout}
+	return &httpapi.Answers{Log: c.options.Log, Status: statusOf, Timeout: changeTimeout, Cost: cost}
+}
+
+// cost returns how many requests a request counts as.
+func cost(r *http.Request) int {
+	if r.URL.Path != "/v1/paths" {
+		return 1
+	}
+	return 1 + min(len(r.URL.Query()["from"]), v1.SDNMaxPaths)/pathsPerRequest
 }
 
 // server returns a function that makes handlers.

@@ -129,9 +129,9 @@ func TestPromises(t *testing.T) {
 	}
 }
 
-// TestRemote: other hosts need a token; with the role read they read, with admin they promise.
-func TestRemote(t *testing.T) {
-	c, _ := start(t, func(*Options) {}, nil)
+// remote serves a controller for other hosts, and returns what makes clients with a role.
+func remote(t *testing.T, c *Controller) (open func(name string, role access.Role) *client.SDN) {
+	t.Helper()
 	authority, path := pki.New(t), filepath.Join(t.TempDir(), "tokens")
 	pair := authority.Server(t, "sdn")
 	certificates, err := access.NewCertificates(access.TLSFiles{Certificate: pair.Certificate, Key: pair.Key}, nil, slog.New(slog.DiscardHandler))
@@ -140,10 +140,10 @@ func TestRemote(t *testing.T) {
 	must.Succeed(t, err)
 	server := c.Remote(nil, access.NewTokens(path, slog.New(slog.DiscardHandler)), certificates)
 	go func() { _ = server.Serve(l) }()
-	defer server.Close()
+	t.Cleanup(func() { server.Close() })
 	trust, err := client.LoadTLS(authority.Path, "", "")
 	must.Succeed(t, err)
-	for name, role := range map[string]access.Role{"unknown": access.None, "hub": access.Read, "weir-edge": access.Admin} {
+	return func(name string, role access.Role) *client.SDN {
 		token := "weir_wrong"
 		if role > access.None {
 			token, err = access.AddToken(path, name, role)
@@ -151,19 +151,62 @@ func TestRemote(t *testing.T) {
 		}
 		sdn, err := client.OpenSDN("https://"+l.Addr().String(), client.Options{TLS: trust, Token: token})
 		must.Succeed(t, err)
+		return sdn
+	}
+}
+
+// statusFrom returns the status of an error of the API; 0 for others and none.
+func statusFrom(err error) int {
+	if refused := (*client.Error)(nil); errors.As(err, &refused) {
+		return refused.Status
+	}
+	return 0
+}
+
+// TestRemote: other hosts need a token; with the role read they read, with admin they promise.
+func TestRemote(t *testing.T) {
+	c, _ := start(t, func(*Options) {}, nil)
+	open := remote(t, c)
+	for name, role := range map[string]access.Role{"unknown": access.None, "hub": access.Read, "weir-edge": access.Admin} {
+		sdn := open(name, role)
 		_, reads := sdn.Links(t.Context())
 		_, promises := sdn.Reserve(t.Context(), v1.SDNPromiseRequest{ID: "a"})
 		wanted := map[access.Role][2]int{access.None: {401, 401}, access.Read: {0, 403}, access.Admin: {0, 400}}[role]
 		for i, err := range []error{reads, promises} {
-			status, refused := 0, (*client.Error)(nil)
-			if errors.As(err, &refused) {
-				status = refused.Status
-			}
-			if status != wanted[i] {
+			if status := statusFrom(err); status != wanted[i] {
 				t.Errorf("%s: %v, want %d", name, err, wanted[i])
 			}
 		}
 	}
+}
+
+// TestPathsCost: a question for many paths counts as several, so that a caller gets no more of them than the
+// limit of requests is for; other callers have their own.
+func TestPathsCost(t *testing.T) {
+	c, _ := start(t, func(*Options) {}, nil)
+	open := remote(t, c)
+	asker, other := open("asker", access.Read), open("other", access.Read)
+	to, from := netip.MustParseAddr("198.18.0.99"), make([]netip.Addr, v1.SDNMaxPaths)
+	for i := range from {
+		from[i] = netip.AddrFrom4([4]byte{198, 18, 0, byte(i + 1)})
+	}
+	const cost, perSecond = 9, 50
+	began, answered := time.Now(), 0
+	for range httpapi.CallerBurst {
+		_, err := asker.Paths(t.Context(), to, from)
+		if statusFrom(err) == http.StatusTooManyRequests {
+			break
+		}
+		must.Succeed(t, err)
+		answered++
+	}
+	least := httpapi.CallerBurst / cost
+	most := int(float64(httpapi.CallerBurst)+perSecond*time.Since(began).Seconds())/cost + 1
+	if answered < least || answered > most {
+		t.Errorf("%d questions for %d paths are answered, want from %d to %d", answered, len(from), least, most)
+	}
+	_, err := other.Paths(t.Context(), to, from)
+	must.Succeed(t, err)
 }
 
 // deadlines records the deadline of an answer.
