@@ -128,4 +128,15 @@ type MeasuredUplink struct {
 	// AdmittedBPS is the sum of admitted minimums, FreeBPS what further minimums can claim.
 	AdmittedBPS uint64 `json:"admitted_bps"`
 	FreeBPS     uint64 `json:"free_bps"`
+	// In is its capacity for what it receives; absent unless that is shared.
+	In *MeasuredIncoming `json:"in,omitempty"`
+}
+
+// MeasuredIncoming is the capacity of an uplink for what it receives.
+type MeasuredIncoming struct {
+	RateBPS     uint64 `json:"rate_bps"`
+	ReceivedBPS uint64 `json:"received_bps"`
+	// AdmittedBPS and FreeBPS are as of what is sent.
+	AdmittedBPS uint64 `json:"admitted_bps"`
+	FreeBPS     uint64 `json:"free_bps"`
 }

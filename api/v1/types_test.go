@@ -126,8 +126,11 @@ var contract = map[string]struct {
 		"memory_bytes": "number", "cpu_seconds": "number",
 	}},
 	"port": {v1.Port{}, map[string]string{"container": "number", "host": "number", "protocol": "string"}},
-	"measured uplink": {v1.MeasuredUplink{}, map[string]string{
-		"name": "string", "rate_bps": "number", "sent_bps": "number", "admitted_bps": "number", "free_bps": "number",
+	"measured uplink": {v1.MeasuredUplink{In: &v1.MeasuredIncoming{}}, map[string]string{
+		"name": "string", "rate_bps": "number", "sent_bps": "number", "admitted_bps": "number", "free_bps": "number", "in": "object",
+	}},
+	"measured incoming": {v1.MeasuredIncoming{}, map[string]string{
+		"rate_bps": "number", "received_bps": "number", "admitted_bps": "number", "free_bps": "number",
 	}},
 	"source": {v1.Source{}, map[string]string{"name": "string", "connected": "bool", "reason": "string"}},
 	"access": {v1.Access{}, map[string]string{"name": "string", "role": "string"}},

@@ -112,18 +112,39 @@ func uplinks(s *v1.Snapshot) []v1.MeasuredUplink {
 	list := make([]v1.MeasuredUplink, 0, len(s.Status.Uplinks))
 	for _, u := range s.Status.Uplinks {
 		seen := v1.MeasuredUplink{Name: u.Name, RateBPS: u.RateBPS, SentBPS: u.SentBPS}
+		if u.In != nil {
+			seen.In = &v1.MeasuredIncoming{RateBPS: u.In.RateBPS, ReceivedBPS: u.In.ReceivedBPS}
+		}
 		for i := range s.Containers {
-			for _, share := range s.Containers[i].Shares {
-				if share.Uplink == u.Name {
-					seen.AdmittedBPS += share.AdmittedBPS
-				}
+			c := &s.Containers[i]
+			seen.AdmittedBPS += admitted(c.Shares, u.Name)
+			if seen.In != nil && c.In != nil {
+				seen.In.AdmittedBPS += admitted(c.In.Shares, u.Name)
 			}
 		}
-		budget := u.RateBPS - min(u.ReserveBPS, u.RateBPS)
-		seen.FreeBPS = budget - min(seen.AdmittedBPS, budget)
+		seen.FreeBPS = free(u.RateBPS, u.ReserveBPS, seen.AdmittedBPS)
+		if seen.In != nil {
+			seen.In.FreeBPS = free(u.In.RateBPS, u.In.ReserveBPS, seen.In.AdmittedBPS)
+		}
 		list = append(list, seen)
 	}
 	return list
+}
+
+// admitted returns the minimum in force among shares at an uplink.
+func admitted(shares []v1.Share, uplink string) (bps uint64) {
+	for i := range shares {
+		if shares[i].Uplink == uplink {
+			bps += shares[i].AdmittedBPS
+		}
+	}
+	return bps
+}
+
+// free returns what further minimums can claim of a rate.
+func free(rateBPS, reserveBPS, admittedBPS uint64) uint64 {
+	budget := rateBPS - min(reserveBPS, rateBPS)
+	return budget - min(admittedBPS, budget)
 }
 
 // minInterval is the shortest interval over which processor use is measured.
