@@ -103,6 +103,9 @@ func TestContainerThatDoesNotStart(t *testing.T) {
 	// It fails before it is seen, and comes to nothing even if it is then.
 	e.networkEvent("connect", "early")
 	e.networkEvent("disconnect", "early")
+	e.set("other", 9, fakeContainer{})
+	e.containerEvent("start", "other")
+	expect(t, events, "updated other") // and what came before that has been read
 	time.Sleep(3 * debounce)
 	e.create("early", 10, "mine", routes)
 	expectNone(t, events, prestartWait)
