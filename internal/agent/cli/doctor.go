@@ -62,8 +62,8 @@ type result string
 
 const (
 	resultOK result = "ok"
-	// resultLess: Weir runs with restrictions.
-	resultLess result = "less"
+	// resultLimited: Weir runs with restrictions.
+	resultLimited result = "limited"
 	// resultMissing: Weir cannot run.
 	resultMissing result = "missing"
 )
@@ -95,20 +95,20 @@ func examine(ctx context.Context, socket string) []finding {
 		add("privileges", errors.New("run sudo weir doctor"), resultMissing, "", "you are not root, and what the kernel can do was not checked")
 	}
 	release, err := kernel.Release()
-	add("kernel", err, resultLess, release, "unknown")
+	add("kernel", err, resultLimited, release, "unknown")
 	if os.Geteuid() == 0 {
 		findings = append(findings, examineKernel()...)
 	}
 	agent := client.Unix(socket)
 	seen, err := agent.Snapshot(ctx)
 	findings = append(findings, examineEngines(seen.Status.Sources, err == nil)...)
-	add("published", proxied(kernel.ProxiedPorts("/proc")), resultLess,
+	add("published", proxied(kernel.ProxiedPorts("/proc")), resultLimited,
 		"no port is published at one IPv6 address only, from which docker-proxy passes on", "what containers answer there is counted as the host's")
-	add("volumes", networkMounts(), resultLess,
+	add("volumes", networkMounts(), resultLimited,
 		"no network file system is mounted", "what containers write there, the host sends (bound that by host: max)")
 	findings = append(findings, examineAgent(seen, err)...)
 	if node, err := agent.Node(ctx); err == nil && node.Measured.ResponsesReason != "" {
-		add("responses", errors.New(node.Measured.ResponsesReason), resultLess, "", "how long users of weir-edge's services wait is not measured")
+		add("responses", errors.New(node.Measured.ResponsesReason), resultLimited, "", "how long users of weir-edge's services wait is not measured")
 	}
 	return findings
 }
@@ -132,7 +132,7 @@ func examineEngines(sources []v1.Source, asked bool) []finding {
 		{"docker", config.DefaultDockerSocket}, {"podman", config.DefaultPodmanSocket},
 	} {
 		if !asked {
-			add(engine.name, reachable(engine.socket), resultLess, "answers on "+engine.socket, "no containers from there")
+			add(engine.name, reachable(engine.socket), resultLimited, "answers on "+engine.socket, "no containers from there")
 			continue
 		}
 		for _, s := range sources {
@@ -143,7 +143,7 @@ func examineEngines(sources []v1.Source, asked bool) []finding {
 			if !s.Connected {
 				err = errors.New(s.Reason)
 			}
-			add(s.Name, err, resultLess, "the agent watches it", "the agent has no containers from there")
+			add(s.Name, err, resultLimited, "the agent watches it", "the agent has no containers from there")
 		}
 	}
 	return findings
@@ -159,16 +159,16 @@ func examineAgent(seen v1.Snapshot, err error) []finding {
 	if asked && status.State != v1.StateOK {
 		unavailable, err = fmt.Sprintf("weir %s does not share out all of %s as it should", status.Version, status.Uplink), errors.New(status.Reason)
 	}
-	add("agent", err, resultLess, fmt.Sprintf("weir %s shares out %s", status.Version, status.Uplink), unavailable)
+	add("agent", err, resultLimited, fmt.Sprintf("weir %s shares out %s", status.Version, status.Uplink), unavailable)
 	if asked {
-		add("policies", unkept(seen.Containers), resultLess,
+		add("policies", unkept(seen.Containers), resultLimited,
 			"all that run have what they are promised", "not all that run have what they are promised")
 	}
 	if status.Classifier.Source != "" {
 		add("classifier", nil, resultOK, describeClassifier(status.Classifier, time.Now()), "")
 	}
 	if len(status.Uplinks) > 0 {
-		add("tunnels", tunnels(status.Uplinks), resultLess,
+		add("tunnels", tunnels(status.Uplinks), resultLimited,
 			"no route leads through a tunnel or VLAN on top of an uplink", "what containers send through it is counted as the host's")
 	}
 	return findings
@@ -181,32 +181,32 @@ func examineKernel() []finding {
 	add("bpf", kernel.ProbeBPF(), resultMissing,
 		"programs can tell containers apart", "no programs for traffic control (CONFIG_NET_CLS_BPF, CONFIG_BPF_SYSCALL)")
 	findings = append(findings, examinePrograms(identity.ProbePrograms)...)
-	add("tcx", kernel.ProbeTCX(), resultLess,
+	add("tcx", kernel.ProbeTCX(), resultLimited,
 		"programs attach with tcx", "before Linux 6.6; clsact is used instead")
 	add("htb", kernel.ProbeQdisc(kernel.HTB{DefaultMinor: 1}), resultMissing,
 		"the scheduler is there", "no scheduler (CONFIG_NET_SCH_HTB; modprobe sch_htb)")
 	add("tbf", kernel.ProbeQdisc(kernel.TBF{RateBytesPerSec: 1e6, Burst: 1e6, LimitBytes: 1e6}), resultMissing,
 		"the link's bound is there", "no bound for the link (CONFIG_NET_SCH_TBF; modprobe sch_tbf)")
 	add("fq_codel", kernel.ProbeQdisc(kernel.FqCodel{
-		TargetMicroseconds: 5000, IntervalMicroseconds: 100_000, QuantumBytes: 1514, MemoryLimitBytes: 1 << 20}), resultLess,
+		TargetMicroseconds: 5000, IntervalMicroseconds: 100_000, QuantumBytes: 1514, MemoryLimitBytes: 1 << 20}), resultLimited,
 		"flows of one container are kept apart", "containers have short first-in first-out queues, from which tens of connections of one lose packets (modprobe sch_fq_codel, CONFIG_NET_SCH_FQ_CODEL)")
-	add("direct", identity.ProbeDirect(), resultLess,
+	add("direct", identity.ProbeDirect(), resultLimited,
 		"packets bypass the classes while no packet waits", "all packets pass through the classes, at more processor time (before Linux 6.2, or CONFIG_DEBUG_INFO_BTF)")
-	add("bridge", kernel.ProbeLink("veth"), resultLess,
+	add("bridge", kernel.ProbeLink("veth"), resultLimited,
 		"containers behind a bridge are controlled", "no containers behind a bridge (CONFIG_VETH; modprobe veth)")
-	add("host", probeHostMode(), resultLess,
+	add("host", probeHostMode(), resultLimited,
 		"containers in the host's network are controlled", "containers in the host's network are counted in the host class")
 	for _, kind := range []string{"macvlan", "ipvlan"} {
-		add(kind, kernel.ProbeLink(kind), resultLess, kind+" containers are controlled",
+		add(kind, kernel.ProbeLink(kind), resultLimited, kind+" containers are controlled",
 			fmt.Sprintf("no %[1]s containers (CONFIG_%[2]s; modprobe %[1]s)", kind, strings.ToUpper(kind)))
 	}
-	add("overlay", kernel.ProbeLink("vxlan"), resultLess,
+	add("overlay", kernel.ProbeLink("vxlan"), resultLimited,
 		"containers of VXLAN overlays are controlled", "no overlay containers (CONFIG_VXLAN; modprobe vxlan)")
-	add("origin", identity.ProbeOrigins(), resultLess,
+	add("origin", identity.ProbeOrigins(), resultLimited,
 		"what macvlan and ipvlan containers forward is theirs", "macvlan and ipvlan containers with CAP_NET_ADMIN can forward as the host, or as others (CONFIG_DEBUG_INFO_BTF, CONFIG_BPF_EVENTS)")
-	add("delay", identity.ProbeDelays(), resultLess,
+	add("delay", identity.ProbeDelays(), resultLimited,
 		"waiting times are measured", "waiting times are not measured (CONFIG_DEBUG_INFO_BTF, CONFIG_BPF_EVENTS)")
-	add("flows", identity.ProbeFlows(), resultLess,
+	add("flows", identity.ProbeFlows(), resultLimited,
 		"each flow gets the class of its application where weir.class is auto", "weir.class=auto is not in force, and what such containers send is served as be (it takes Linux 5.12, on arm64 5.18)")
 	return findings
 }
@@ -218,7 +218,7 @@ func examinePrograms(probe func() (required, optional error)) []finding {
 	required, optional := probe()
 	add("programs", required, resultMissing,
 		"the programs that the agent needs load", "programs that the agent needs do not load (it takes Linux 5.12, on arm64 5.18)")
-	add("guards", optional, resultLess,
+	add("guards", optional, resultLimited,
 		"programs for packet sockets, devices below uplinks, and transmit queues load",
 		"without weir_bypass (CONFIG_CGROUP_BPF) packet sockets of host mode pass the queues, without weir_below VLANs and bonds are no uplinks, without weir_clear some devices take more processor time")
 	return findings

@@ -40,8 +40,8 @@ func TestDoctorTellsOfPrograms(t *testing.T) {
 	}{
 		{none, none, resultOK, resultOK, false},
 		{refused, none, resultMissing, resultOK, true},
-		{none, refused, resultOK, resultLess, false},
-		{refused, refused, resultMissing, resultLess, true},
+		{none, refused, resultOK, resultLimited, false},
+		{refused, refused, resultMissing, resultLimited, true},
 	} {
 		got := examinePrograms(func() (required, optional error) { return tc.required, tc.optional })
 		if len(got) != 2 || got[0].Result != tc.programs || got[1].Result != tc.guards || (verdict(got) != nil) != tc.fails {
@@ -62,7 +62,7 @@ func TestDoctorAsksTheAgentForEngines(t *testing.T) {
 		t.Errorf("one is connected, the other switched off: %+v", got)
 	}
 	sources[1] = v1.Source{Name: "docker", Reason: "connect to docker at /x.sock: no answer"}
-	if got := examineEngines(sources, true); len(got) != 1 || got[0].Result != resultLess || !strings.HasSuffix(got[0].Detail, "at /x.sock: no answer") {
+	if got := examineEngines(sources, true); len(got) != 1 || got[0].Result != resultLimited || !strings.HasSuffix(got[0].Detail, "at /x.sock: no answer") {
 		t.Errorf("one is lost: %+v", got)
 	}
 	if got := examineEngines(nil, false); len(got) != 2 || !strings.Contains(got[0].Detail, "/var/run/docker.sock") {
@@ -84,7 +84,7 @@ func TestDoctorNamesWhatIsNotInForce(t *testing.T) {
 		t.Fatal("doctor does not look at policies")
 		return finding{}
 	}
-	if f := find(busyHost()); f.Result != resultLess ||
+	if f := find(busyHost()); f.Result != resultLimited ||
 		!strings.HasSuffix(f.Detail, "nobody-can-remember (rejected), vpn (degraded); weir ps says why") || strings.Contains(f.Detail, "web") {
 		t.Errorf("two are not in force: %+v", f)
 	}

@@ -147,7 +147,7 @@ func (e *Engine) admit(nodes map[string]*Node, sums map[string]promised, p Promi
 	case n == nil:
 		return fmt.Sprintf("there is no node %s any more", d.Node)
 	case d.MinBPS > 0 && !n.promises():
-		return fmt.Sprintf("%s has no Weir agent that can be told minimums", d.Node)
+		return fmt.Sprintf("%s has no Weir agent that takes minimums from weir-edge", d.Node)
 	}
 	claim, s := ClaimID(Entry{d.Service, d.Node}), sums[d.Node]
 	more := d.MinBPS - min(p[claim].MinBPS, d.MinBPS)
@@ -156,7 +156,8 @@ func (e *Engine) admit(nodes map[string]*Node, sums map[string]promised, p Promi
 			policy.FormatRate(sum(s.bps, n.OtherMinBPS)), policy.FormatRate(n.BudgetBPS), policy.FormatRate(more))
 	}
 	if total := sum(s.bytes, d.LimitBytes); d.LimitBytes > 0 && total > n.limitBytes() {
-		return fmt.Sprintf("%s has promised %d of the %d bytes of memory that it can, and cannot promise %d more", d.Node, s.bytes, n.limitBytes(), d.LimitBytes)
+		return fmt.Sprintf("%s has promised %.1f of the %.1f MB of memory that it can, and cannot promise %.1f more", d.Node,
+			float64(s.bytes)/1e6, float64(n.limitBytes())/1e6, float64(d.LimitBytes)/1e6)
 	}
 	sums[d.Node] = promised{s.bps + more, s.bytes + d.LimitBytes}
 	if more > 0 {

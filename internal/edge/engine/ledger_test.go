@@ -115,7 +115,7 @@ func TestCommit(t *testing.T) {
 		{"too much", there, engine.Decision{Action: engine.Start, Instance: "web-2", Node: "a", MinBPS: 95e6 + 1}, "a has promised 90mbit of the 95mbit that it can, and cannot promise 5000001bit more", there},
 		{"just enough", there, engine.Decision{Action: engine.Move, Instance: "web-2", Node: "a", MinBPS: 95e6, LimitBytes: 50e6, Replaces: "web-1"}, "", engine.Promises{"web-1": there["web-1"], "web-2": {Service: "web", Node: "a", LimitBytes: 50e6, Replaces: "web-1"}, "web@a": {Service: "web", Node: "a", MinBPS: 95e6, Claim: true}}},
 		{"no more than is claimed", there, engine.Decision{Action: engine.Start, Instance: "web-2", Node: "a", MinBPS: 90e6}, "", engine.Promises{"web-1": there["web-1"], "web-2": {Service: "web", Node: "a"}, "web@a": claimed}},
-		{"too much memory", there, engine.Decision{Action: engine.Start, Instance: "web-2", Node: "a", LimitBytes: 50e6 + 1}, "a has promised 850000000 of the 900000000 bytes of memory", there},
+		{"too much memory", there, engine.Decision{Action: engine.Start, Instance: "web-2", Node: "a", LimitBytes: 50e6 + 1}, "a has promised 850.0 of the 900.0 MB of memory", there},
 		{"twice", there, engine.Decision{Action: engine.Start, Instance: "web-1", Node: "b"}, "there is an instance web-1 already, on a", there},
 		{"nowhere", there, engine.Decision{Action: engine.Start, Instance: "web-2", Node: "x"}, "there is no node x any more", there},
 		{"overflow", there, engine.Decision{Action: engine.Start, Instance: "web-2", Node: "a", MinBPS: 1<<64 - 1}, "cannot promise", there},
@@ -169,7 +169,7 @@ func TestAdmitsWhatCanBeKept(t *testing.T) {
 		change(&nodes[0])
 		d := engine.Decision{Action: engine.Start, Service: "web", Instance: "web-1", Node: "a", MinBPS: 1e6}
 		after, admitted, refused := e.Admit(nodes, nil, nil, []engine.Decision{d})
-		if len(after) != 0 || len(admitted) != 0 || len(refused) != 1 || !strings.Contains(refused[0].Reason, "has no Weir agent that can be told minimums") {
+		if len(after) != 0 || len(admitted) != 0 || len(refused) != 1 || !strings.Contains(refused[0].Reason, "has no Weir agent that takes minimums from weir-edge") {
 			t.Errorf("%s: %+v, %+v", name, after, refused)
 		}
 		d.MinBPS = 0

@@ -190,9 +190,9 @@ func (pl *placement) excludes(n *node) string {
 	case pl.apart && (s.instancesOn(n.index) > 0 || slices.ContainsFunc(s.arriving, func(i *instance) bool { return i.node == n })):
 		return "has an instance already"
 	case s.minBPS > 0 && !n.seen.Weir:
-		return "has no Weir agent, which would keep the minimum"
+		return "has no Weir agent, so no minimum holds there"
 	case s.minBPS > 0 && !n.seen.promises():
-		return "has a Weir agent that lets weir-edge only look, and so keeps no minimum for it"
+		return "has a Weir agent that lets weir-edge only look: give weir-edge a token with the role admin"
 	case pl.minBPS > n.freeBPS(s):
 		return pl.noPromise
 	case pl.minBPS > n.linksFreeBPS(s):
@@ -203,7 +203,7 @@ func (pl *placement) excludes(n *node) string {
 		return "has not enough disk space for the image"
 	}
 	if f, failed := s.memory.Failures[n.seen.Name]; failed && f.Until.After(pl.w.at) {
-		return "had one fail lately: " + orUnknown(s.memory.Failures[n.seen.Name].Reason)
+		return "an instance failed there: " + orUnknown(s.memory.Failures[n.seen.Name].Reason)
 	}
 	return ""
 }

@@ -187,14 +187,14 @@ func TestNowhere(t *testing.T) {
 		{"there is no node", func(in *engine.Input) { in.Nodes = nil }},
 		{"1 is being drained (a)", func(in *engine.Input) { in.Nodes[0].State = engine.NodeDraining }},
 		{"1 does not answer (a)", func(in *engine.Input) { in.Nodes[0].State = engine.NodeStale }},
-		{"1 has no Weir agent, which would keep the minimum (a)", func(in *engine.Input) { in.Nodes[0].Weir = false }},
+		{"1 has no Weir agent, so no minimum holds there (a)", func(in *engine.Input) { in.Nodes[0].Weir = false }},
 		{"1 cannot promise 5mbit more (a)", func(in *engine.Input) { in.Nodes[0].OtherMinBPS = 91e6 }},
 		{"1 cannot promise 5mbit more (a)", func(in *engine.Input) {
 			in.Claims = []engine.Claim{{Service: "x", Node: "a", MinBPS: math.MaxUint64}}
 		}},
 		{"1 has not enough memory (a)", func(in *engine.Input) { in.Services[0].Spec.Limits.MemoryBytes = 900e6 + 1 }},
 		{"1 has not enough disk space for the image (a)", func(in *engine.Input) { in.Nodes[0].DiskFreeBytes = 29e6 }},
-		{"1 had one fail lately: it ended with exit status 1 (a)", func(in *engine.Input) {
+		{"1 an instance failed there: it ended with exit status 1 (a)", func(in *engine.Input) {
 			in.Memory.Services = map[string]engine.ServiceMemory{"web": {Failures: map[string]engine.Failure{"a": {Pace: engine.Pace{Level: 1, Until: start.Add(time.Second)}, Reason: "it ended with exit status 1"}}}}
 		}},
 	} {

@@ -84,7 +84,7 @@ func (c Control) do(ctx context.Context, command string) error {
 	case strings.Contains(answer, "experimental mode"):
 		return ErrTooOld
 	default:
-		return fmt.Errorf("tell the proxy %q: it answers %q", command, answer)
+		return fmt.Errorf("send the proxy %q: it answers %q", command, answer)
 	}
 }
 
@@ -107,7 +107,7 @@ func (c Control) ask(ctx context.Context, command string) (string, error) {
 		return "", fmt.Errorf("reach the proxy: %w", err)
 	}
 	if _, err := io.WriteString(conn, command+"\n"); err != nil {
-		return "", fmt.Errorf("tell the proxy %q: %w", command, err)
+		return "", fmt.Errorf("send the proxy %q: %w", command, err)
 	}
 	answer, err := io.ReadAll(io.LimitReader(conn, maxAnswerBytes))
 	if err != nil {

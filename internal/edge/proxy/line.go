@@ -89,7 +89,7 @@ func (l *line) talk(deadline time.Time, command string) (answer string, err erro
 		return "", fmt.Errorf("reach the proxy: %w", err)
 	}
 	if _, err := io.WriteString(l.conn, command+"\n"); err != nil {
-		return "", fmt.Errorf("tell the proxy %q: %w", command, err)
+		return "", fmt.Errorf("send the proxy %q: %w", command, err)
 	}
 	var text bytes.Buffer
 	for range 1 + strings.Count(command, ";") {

@@ -142,7 +142,7 @@ func TestTell(t *testing.T) {
 			agent{status: 409, words: strings.Repeat("x", 1<<20)}, minimums.Order{BPS: 20e6, PromisedBPS: 20e6}, "", true, "refuses the minimum 20mbit of shop: xxx",
 		},
 		"it has ended":   {agent{status: 404}, minimums.Order{BPS: 20e6, PromisedBPS: 20e6}, "", false, ""},
-		"something else": {agent{status: 500}, minimums.Order{BPS: 20e6, PromisedBPS: 20e6}, "", false, "tell the agent of a the minimum of shop: no"},
+		"something else": {agent{status: 500}, minimums.Order{BPS: 20e6, PromisedBPS: 20e6}, "", false, "set the minimum of shop at node a: no"},
 	} {
 		m := newManager(t)
 		test.agent.has = map[string]string{}

@@ -124,7 +124,7 @@ func (m *Manager) noteAnswers(node string, answers []answer) {
 				"the agent of %s refuses the minimum %s of %s: %w", node, policy.FormatRate(o.BPS), o.Service, a.err)})
 		case errors.As(a.err, &said) && said.Status == http.StatusNotFound: // the container has ended
 		default:
-			m.journal.fail(problem{service: o.Service, node: node, err: fmt.Errorf("tell the agent of %s the minimum of %s: %w", node, o.Service, a.err)})
+			m.journal.fail(problem{service: o.Service, node: node, err: fmt.Errorf("set the minimum of %[2]s at node %[1]s: %[3]w", node, o.Service, a.err)})
 		}
 	}
 }

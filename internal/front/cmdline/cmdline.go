@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -97,8 +98,14 @@ func guessFlag(cmd *cobra.Command, err error) string {
 	return "; did you mean --" + name + "?"
 }
 
+// durationError is what time.ParseDuration says of a value.
+var durationError = regexp.MustCompile(`time: .*duration ("[^"]*")$`)
+
 // plainly words the error of a flag without the terms of the standard library.
 func plainly(err error) error {
+	if text := durationError.ReplaceAllString(err.Error(), "${1} is not a duration; write for example 500ms or 2s"); text != err.Error() {
+		return errors.New(text)
+	}
 	var number *strconv.NumError
 	if !errors.As(err, &number) {
 		return err

@@ -28,6 +28,7 @@ func program() *cobra.Command {
 	list.Flags().Uint8("most", 0, "")
 	list.Flags().IntSlice("sizes", nil, "")
 	list.Flags().Bool("once", false, "")
+	list.Flags().Duration("every", 0, "")
 	list.Flags().Float64("part", 0, "")
 	list.RunE = func(cmd *cobra.Command, args []string) error {
 		return PrintJSON(cmd.OutOrStdout(), map[string]any{"name": args[0], "format": *format})
@@ -66,6 +67,8 @@ func TestRun(t *testing.T) {
 		{"list --most 300", Usage, "", "prog: invalid argument \"300\" for \"--most\" flag: \"300\" is too large or too small (see prog list --help)\n"},
 		{"list --sizes 64,x", Usage, "", "prog: invalid argument \"64,x\" for \"--sizes\" flag: \"x\" is not a whole number (see prog list --help)\n"},
 		{"list --once=maybe", Usage, "", "prog: invalid argument \"maybe\" for \"--once\" flag: \"maybe\" is not true or false (see prog list --help)\n"},
+		{"list --every 1", Usage, "", "prog: invalid argument \"1\" for \"--every\" flag: \"1\" is not a duration; write for example 500ms or 2s (see prog list --help)\n"},
+		{"list --every 1x", Usage, "", "prog: invalid argument \"1x\" for \"--every\" flag: \"1x\" is not a duration; write for example 500ms or 2s (see prog list --help)\n"},
 		{"list --part half", Usage, "", "prog: invalid argument \"half\" for \"--part\" flag: \"half\" is not a number (see prog list --help)\n"},
 	} {
 		var stdout, stderr bytes.Buffer

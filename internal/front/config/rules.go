@@ -22,7 +22,7 @@ func readRules(f map[string]value) policy.Rules {
 		item.require(fields, "policy")
 		selector := readSelector(fields)
 		if !slices.ContainsFunc(selectorKeys, func(key string) bool { return fields == nil || fields[key].given() }) {
-			item.fail("says for no container; give name, project, service or image, or write it under defaults")
+			item.fail("names no container: give name, project, service or image, or write it under defaults")
 		}
 		rules.Policies = append(rules.Policies, policy.Rule{Selector: selector, Values: readValues(fields["policy"])})
 	}

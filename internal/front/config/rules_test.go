@@ -49,7 +49,7 @@ func TestRulesAreRefused(t *testing.T) {
 		{"a map of what comes in", "defaults:\n  in: {max: 1M}\n", "weir.yaml:2: defaults.in: unknown key; write in.weight: VALUE, a key for each value"},
 		{"no rate of what comes in", "in_rate: none\n", `weir.yaml:1: in_rate: "none": leave it out if what comes in is not to be shared`},
 		{"minimum above maximum", "policies:\n- name: a\n  policy:\n    min: 2M\n    max: 1M\n", "weir.yaml:4: policies[0].policy.min: the minimum 2mbit is above the maximum 1mbit"},
-		{"for nobody", "policies:\n- policy: {weight: 1}\n", "weir.yaml:2: policies[0]: says for no container; give name, project, service or image"},
+		{"for nobody", "policies:\n- policy: {weight: 1}\n", "weir.yaml:2: policies[0]: names no container: give name, project, service or image"},
 		{"nothing said", "policies:\n- name: a\n", "weir.yaml:2: policies[0]: policy is missing"},
 		{"no limit", "limits:\n- name: a\n", "weir.yaml:2: limits[0]: at_most is missing"},
 		{"no maximum as a limit", "limits:\n- at_most:\n    max: none\n", `weir.yaml:3: limits[0].at_most.max: "none": is not a rate`},

@@ -289,7 +289,7 @@ func TestCheckChange(t *testing.T) {
 				Priority: new("-1"), Latency: new("1"), Class: new("x"),
 				EFMax: new("none"), AFMin: new("101%"), DSCP: new("EF"),
 			},
-			[]string{`weight "-1"`, `min "1MB"`, `max "0"`, `priority "-1"`, `latency "1"`, `class "x"`, `ef-max "none"`, `af-min "101%"`, `dscp "EF": is no use of the DSCP field; write trust, mark or both`},
+			[]string{`weight "-1"`, `min "1MB"`, `max "0"`, `priority "-1"`, `latency "1"`, `class "x"`, `ef-max "none"`, `af-min "101%"`, `dscp "EF": is no use of DSCP; write trust, mark or both`},
 		},
 		{"a minimum of AF where there is none", v1.PolicyChange{AFMin: new("10%"), DSCP: new("trust")}, []string{"all of its traffic is", "all of its traffic is"}},
 		{"parts of more than the whole", v1.PolicyChange{EFMax: new("80%"), AFMin: new("30%")}, []string{"lower one of them"}},

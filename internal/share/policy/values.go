@@ -78,7 +78,7 @@ func ParseDSCP(text string) (v1.DSCP, error) {
 	case v1.DSCPTrust, v1.DSCPMark, v1.DSCPBoth:
 		return use, nil
 	}
-	return v1.DSCPNone, errors.New("is no use of the DSCP field; write trust, mark or both")
+	return v1.DSCPNone, errors.New("is no use of DSCP; write trust, mark or both")
 }
 
 // TrustsDSCP reports whether the DSCP field of a container's packets decides their class.
