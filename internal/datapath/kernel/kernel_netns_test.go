@@ -174,7 +174,8 @@ func TestFilterInNetNS(t *testing.T) {
 }
 
 // TestMarks: packets go to the class of their mark, by DSCP (also behind VLAN tags), PCP and
-// skb->mark, unless their priority names one; a second time changes nothing, and filters of others stay.
+// skb->mark, unless their priority names one; a second time changes nothing, and filters of others stay, in the place of
+// Weir's, too.
 func TestMarks(t *testing.T) {
 	name := fmt.Sprintf("weir-marks-%d", os.Getpid())
 	run := func(args ...string) string {
@@ -229,13 +230,28 @@ func TestMarks(t *testing.T) {
 			})
 		})
 	}
-	attach("other")
-	inside(func() error {
-		if changed, err := SetMarks(1, NewHandle(1, 0), Marks{}); err != nil || changed {
-			return fmt.Errorf("a filter of another program with the name of Weir's: changed %v, %w", changed, err)
+	foreign := func(program string) {
+		t.Helper()
+		before := run("tc", "-n", name, "filter", "show", "dev", "lo", "parent", "1:")
+		inside(func() error {
+			if changed, err := SetMarks(1, NewHandle(1, 0), Marks{}); err != nil || changed {
+				return fmt.Errorf("without marks, beside a filter of %s: changed %v, %w", program, changed, err)
+			}
+			if changed, err := SetMarks(1, NewHandle(1, 0), named); err == nil || changed || !strings.Contains(err.Error(), "filter of another program ("+program+")") {
+				return fmt.Errorf("beside a filter of %s: changed %v, %w", program, changed, err)
+			}
+			return nil
+		})
+		if after := run("tc", "-n", name, "filter", "show", "dev", "lo", "parent", "1:"); after != before {
+			t.Errorf("the filter of %s was\n%sand is\n%s", program, before, after)
 		}
-		return nil
-	})
+	}
+	attach("other") // with the name of Weir's
+	foreign("other")
+	run("tc", "-n", name, "filter", "del", "dev", "lo", "parent", "1:", "prio", "0x7e12")
+	run("tc", "-n", name, "filter", "add", "dev", "lo", "parent", "1:", "prio", "0x7e12", "protocol", "all", "u32", "match", "u32", "0", "0", "flowid", "1:2")
+	foreign("u32")
+	run("tc", "-n", name, "filter", "del", "dev", "lo", "parent", "1:", "prio", "0x7e12")
 	attach(markProgram)
 	set(MarkDSCP, 0, byDSCP)
 	run("tc", "-n", name, "filter", "del", "dev", "lo", "parent", "1:", "prio", "9")

@@ -61,7 +61,8 @@ func (m Marks) name() string {
 
 // SetMarks has a classful qdisc of a device put packets into the class of their mark, if their priority
 // names no class of it, and reports whether anything changed. Without classes it removes its filter.
-// Filters of others stay, and those with a lower preference decide first.
+// Filters of others stay, and those with a lower preference decide first. Error: another program has a
+// filter in the place of Weir's.
 func SetMarks(ifindex int, qdisc Handle, marks Marks) (changed bool, err error) {
 	loaded, err := markSpec()
 	if err != nil {
@@ -71,9 +72,13 @@ func SetMarks(ifindex int, qdisc Handle, marks Marks) (changed bool, err error) 
 		FilterAttrs: netlink.FilterAttrs{LinkIndex: ifindex, Parent: uint32(qdisc), Handle: markFilter, Priority: markFilter, Protocol: unix.ETH_P_ALL},
 		Name:        marks.name(),
 	}
-	has, old, err := findMarks(filter.FilterAttrs, loaded.Programs[markProgram])
+	has, old, foreign, err := findMarks(filter.FilterAttrs, loaded.Programs[markProgram])
 	if err != nil || has == filter.Name {
 		return false, err
+	}
+	if foreign != "" {
+		return false, fmt.Errorf("device %d has a filter of another program (%s) where Weir's by mark goes: "+
+			"remove it, or give it another preference than %d (tc filter show dev DEVICE parent %v)", ifindex, foreign, markFilter, qdisc)
 	}
 	if old != nil && (filter.Name == "" || old.Type() != filter.Type()) {
 		if err := netlink.FilterDel(old); err != nil && !errors.Is(err, unix.ENOENT) {
@@ -104,12 +109,13 @@ func SetMarks(ifindex int, qdisc Handle, marks Marks) (changed bool, err error) 
 }
 
 // findMarks returns Weir's filter by mark and its name, outdated if another build made it; nil and "" if
-// there is none.
-func findMarks(attrs netlink.FilterAttrs, spec *ebpf.ProgramSpec) (name string, found netlink.Filter, err error) {
+// there is none. foreign is what another program has at the preference of Weir's, where no filter of another
+// kind may be, or at its handle, which a new one would replace.
+func findMarks(attrs netlink.FilterAttrs, spec *ebpf.ProgramSpec) (name string, found netlink.Filter, foreign string, err error) {
 	device := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: attrs.LinkIndex}}
 	list, err := consistently(func() ([]netlink.Filter, error) { return netlink.FilterList(device, attrs.Parent) })
 	if err != nil {
-		return "", nil, fmt.Errorf("list filters of device %d: %w", attrs.LinkIndex, err)
+		return "", nil, "", fmt.Errorf("list filters of device %d: %w", attrs.LinkIndex, err)
 	}
 	for _, f := range list {
 		if f.Attrs().Priority != attrs.Priority {
@@ -119,20 +125,27 @@ func findMarks(attrs netlink.FilterAttrs, spec *ebpf.ProgramSpec) (name string, 
 		case *netlink.U32:
 			if s := f.Sel; s != nil && len(s.Keys) == 1 && (s.Keys[0].Mask == markIPv4Mask || s.Keys[0].Mask == markIPv6Mask) {
 				attrs.Handle = 0 // all of this preference
-				return outdated, &netlink.U32{FilterAttrs: attrs}, nil
+				return outdated, &netlink.U32{FilterAttrs: attrs}, "", nil
 			}
+			foreign = f.Type()
 		case *netlink.BpfFilter:
 			info, err := programInfo(ebpf.ProgramID(f.Id))
 			switch {
 			case err != nil:
-				return "", nil, err
-			case info == nil || info.Name != spec.Name:
+				return "", nil, "", err
+			case info == nil: // it has gone
+			case info.Name != spec.Name:
+				if f.Handle == attrs.Handle {
+					foreign = info.Name
+				}
 			case spec.Compatible(info) != nil:
-				return outdated, f, nil
+				return outdated, f, "", nil
 			default:
-				return f.Name, f, nil
+				return f.Name, f, "", nil
 			}
+		default:
+			foreign = f.Type()
 		}
 	}
-	return "", nil, nil
+	return "", nil, foreign, nil
 }
