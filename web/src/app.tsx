@@ -140,7 +140,7 @@ function Facts({ uplink, containers }: Way) {
     <p class="facts">
       <span>{verbOf(uplink.name)} <b>{rate(uplink.sent_bps)}</b> of <b>{exactRate(uplink.rate_bps)}</b>{used}</span>
       <span>minimums ask for <b>{rate(mins)}</b> of {rate(uplink.rate_bps - uplink.reserve_bps)}</span>
-      <span class="quiet">queues: {uplink.scheduler || "none"}</span>
+      <span class="quiet" title="how Linux divides the rate among containers, and how it queues the packets of each">queues: {uplink.scheduler || "none"}</span>
       {uplink.state !== "ok" && <span><span class={"state " + uplink.state}>{uplink.state}</span> <Name text={uplink.reason} /></span>}
     </p>
   );

@@ -84,7 +84,6 @@ export function Detail(props: { c: Container; gone: boolean; uplink: Uplink; his
         : <Change key={keyOf(c)} c={c} />)}
       {!props.gone && <Explain c={c} uplink={uplink.name} />}
       {!props.gone && classes.length > 0 && <Classes list={classes} uplink={uplink.name} />}
-      {!props.gone && policy.class === "auto" && !isReceived(uplink.name) && <Flows c={c} />}
       {!series ? <p class="nothing">It has no samples at {uplink.name}: none of its traffic leaves there.</p> : (
         <div class="plots">
           <Plot title="Rate" times={times} format={rate} height={180} theme={theme} atLeast={1000} lines={[
@@ -109,6 +108,7 @@ export function Detail(props: { c: Container; gone: boolean; uplink: Uplink; his
             ]} />
         </div>
       )}
+      {!props.gone && policy.class === "auto" && !isReceived(uplink.name) && <Flows c={c} />}
     </section>
   );
 }

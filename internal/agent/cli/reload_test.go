@@ -57,3 +57,21 @@ func TestReloadOn(t *testing.T) {
 		t.Errorf("said %q, %v", line[:n], err)
 	}
 }
+
+// TestAgentSettings: what may be written of an uplink arrives at the agent, each value.
+func TestAgentSettings(t *testing.T) {
+	written := config.Default()
+	written.Uplinks = []config.Uplink{{Interface: "a", RateBPS: 1, Replace: true, IgnoreLinkSpeed: true, Precision: v1.PrecisionLow, In: true, InRateBPS: 2, InForce: true}}
+	settings, err := (&agentFlags{}).agentSettings(written)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, u := range []any{written.Uplinks[0], settings.Uplinks[0], settings.Uplinks[0].In} {
+		value := reflect.ValueOf(u)
+		for i := range value.NumField() {
+			if value.Field(i).IsZero() {
+				t.Errorf("%T: %s is lost", u, value.Type().Field(i).Name)
+			}
+		}
+	}
+}
