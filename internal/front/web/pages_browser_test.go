@@ -100,10 +100,7 @@ func TestPageOverRestartAndUpgrade(t *testing.T) {
 	admin, err := access.AddToken(path, "me", access.Admin)
 	must.Succeed(t, err)
 	tokens := access.NewTokens(path, slog.New(slog.DiscardHandler))
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Succeed(t, err)
-	address := free.Addr().String()
-	free.Close()
+	address := fmt.Sprint("127.0.0.1:", must.FreePort(t))
 	version := func(text string) *fakeAgent {
 		agent := busyAgent()
 		agent.seen.Status.Version = text
