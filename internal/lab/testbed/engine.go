@@ -306,7 +306,7 @@ func (e *Engine) inNamespaces(mount bool, args ...string) *exec.Cmd {
 	if mount {
 		enter = append(enter, fmt.Sprintf("--mount=/proc/%d/ns/mnt", e.keeper.Process.Pid))
 	}
-	cmd := exec.Command("nsenter", append(append(enter, "--"), args...)...)
+	cmd := tool(context.Background(), "nsenter", append(append(enter, "--"), args...)...)
 	cmd.Env = daemonEnv()
 	return cmd
 }
@@ -315,9 +315,7 @@ func (e *Engine) inNamespaces(mount bool, args ...string) *exec.Cmd {
 // that reach nothing: dockerd itself goes on without it on some kernels.
 func (e *Engine) checkNAT() error {
 	bridge := netip.MustParsePrefix(e.opts.BridgeCIDR).Masked()
-	cmd := e.inNamespaces(true, "iptables", "-w", "-t", "nat", "-S", "POSTROUTING")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // as those of tool
-	out, err := cmd.CombinedOutput()
+	out, err := e.inNamespaces(true, "iptables", "-w", "-t", "nat", "-S", "POSTROUTING").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("read the engine's NAT rules: %w: %s", err, bytes.TrimSpace(out))
 	}
