@@ -359,13 +359,15 @@ func judge(tb testing.TB, err error) {
 
 // CheckSteady is Check of what the check measures itself. It is done again only if it fails while the
 // machine stands still.
-func CheckSteady(b *Bed, check func() error) {
-	b.tb.Helper()
-	b.watchPauses()
-	judge(b.tb, repeatHeldUp(check, func(fromNS int64) bool {
+func CheckSteady(tb testing.TB, check func() error) {
+	tb.Helper()
+	pauses, end := startPauseWatch(tb)
+	defer end()
+	time.Sleep(recovery) // the watch has begun
+	judge(tb, repeatHeldUp(check, func(fromNS int64) bool {
 		time.Sleep(2 * queueDuration) // until a pause at the end is known
-		return b.pauses != nil && b.pauses.Longest(fromNS, traffic.MonotonicNS()) > 0
-	}, b.tb.Logf))
+		return pauses != nil && pauses.Longest(fromNS, traffic.MonotonicNS()) > 0
+	}, tb.Logf))
 }
 
 // repeatHeldUp repeats a check that fails while the machine stands still, as pausedSince says.
@@ -436,17 +438,27 @@ func steadyClock() bool { return os.Getenv("WEIR_STEADY_CLOCK") != "" }
 // watchPauses watches for pauses of the machine from now on.
 func (b *Bed) watchPauses() {
 	b.tb.Helper()
-	if b.pauses != nil || steadyClock() {
-		return
+	if b.pauses == nil {
+		var end func()
+		b.pauses, end = startPauseWatch(b.tb)
+		b.tb.Cleanup(end)
 	}
-	watch, err := testbed.StartPauseWatch(context.WithoutCancel(b.tb.Context()), b.program, leastPause)
-	must.Succeed(b.tb, err)
-	b.pauses = watch
-	b.tb.Cleanup(func() {
+}
+
+// startPauseWatch watches for pauses of the machine until end is called. The watch is nil where the clock
+// is steady.
+func startPauseWatch(tb testing.TB) (watch *testbed.PauseWatch, end func()) {
+	tb.Helper()
+	if steadyClock() {
+		return nil, func() {}
+	}
+	watch, err := testbed.StartPauseWatch(context.WithoutCancel(tb.Context()), Program(tb), leastPause)
+	must.Succeed(tb, err)
+	return watch, func() {
 		if !watch.Close() {
-			b.tb.Error("the watch for pauses of the machine ended early")
+			tb.Error("the watch for pauses of the machine ended early")
 		}
-	})
+	}
 }
 
 // add takes in what was measured right after, so pauses before that are in m already.

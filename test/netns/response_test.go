@@ -50,7 +50,7 @@ func TestResponseTime(t *testing.T) {
 		for _, size := range []int{1000, 60_000, 5_000_000} {
 			for _, fresh := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s/%d/fresh=%t", uplink, size, fresh), func(t *testing.T) {
-					harness.CheckSteady(b, func() error {
+					harness.CheckSteady(t, func() error {
 						port++
 						service := fmt.Sprint("pages", port)
 						startProxy(t, b, proxies, service, port, pages)
