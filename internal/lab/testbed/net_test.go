@@ -5,7 +5,9 @@ package testbed
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -254,7 +256,12 @@ func TestCloseReportsProcesses(t *testing.T) {
 		_ = sleeper.Process.Kill()
 		_ = sleeper.Wait()
 	}()
-	time.Sleep(200 * time.Millisecond) // nsenter enters, then executes
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", sleeper.Process.Pid))
+		if err != nil || string(name) == "sleep\n" { // nsenter enters, then executes
+			break
+		}
+	}
 	if err := h.Close(); err == nil || !strings.Contains(err.Error(), "still used by processes") {
 		t.Errorf("Close with a process inside = %v, want it named", err)
 	}
