@@ -39,7 +39,7 @@ type Snapshot struct {
 type Instance struct {
 	Service string `json:"service"`
 	Node    string `json:"node"`
-	// Instance is the instance's name, SERVICE-NUMBER.
+	// Instance is the instance's name, SERVICE-NUMBER, or SERVICE.1 of a Swarm service that is only moved.
 	Instance string `json:"instance"`
 	// State is "starting", "running", "unhealthy" (it runs but does not respond), "unknown"
 	// (it runs, but its proxy does not report its health), "stopping" or "failed".

@@ -84,12 +84,15 @@ func (e *Engine) Round(in Input) Result {
 	result := Result{Memory: Memory{Services: make(map[string]ServiceMemory, len(w.services))}}
 	if w.cutOff == "" {
 		result.Decisions = w.removeOrphans()
-		going := slices.DeleteFunc(slices.Clone(w.services), w.goBack)
+		going := slices.DeleteFunc(slices.Clone(w.services), func(s *service) bool { return s.Bound.Managed || w.goBack(s) })
 		w.relieve(going)
 		for _, step := range []func(*world, *service){(*world).tidy, (*world).require, (*world).update, (*world).grow, (*world).shrink, (*world).comeCloser} {
 			for _, s := range going {
 				step(w, s)
 			}
+		}
+		for _, s := range w.services {
+			w.manage(s)
 		}
 	}
 	result.Memory.Left = w.left

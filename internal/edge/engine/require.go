@@ -101,10 +101,7 @@ func (w *world) replace(s *service) {
 			s.keep(w, CauseRefused, fmt.Sprintf("%s does not keep its part of the minimum %s, but %s", i.Node, policy.FormatRate(s.minBPS), s.alone()))
 			continue
 		case i.MinRefused && s.minBPS > 0:
-			n.cause, n.why = CauseRefused, fmt.Sprintf("%s does not keep its part of the minimum %s of %s", i.Node, policy.FormatRate(s.minBPS), s.Spec.Name)
-			if i.Reason != "" {
-				n.why += " (" + i.Reason + ")"
-			}
+			n.cause, n.why = CauseRefused, s.notKept(i)
 			if waits := s.refused(w, i); waits != "" {
 				s.keep(w, n.cause, n.why+", but "+waits)
 				continue
@@ -116,6 +113,15 @@ func (w *world) replace(s *service) {
 			return
 		}
 	}
+}
+
+// notKept says that an instance's node does not keep its minimum.
+func (s *service) notKept(i *instance) string {
+	text := fmt.Sprintf("%s does not keep its part of the minimum %s of %s", i.Node, policy.FormatRate(s.minBPS), s.Spec.Name)
+	if i.Reason != "" {
+		text += " (" + i.Reason + ")"
+	}
+	return text
 }
 
 // wanted returns the number of instances that the specification asks for.

@@ -46,6 +46,8 @@ func (s *service) facts(w *world) Facts {
 // summary describes a service that needs no change.
 func (s *service) summary() string {
 	switch {
+	case s.Bound.Managed:
+		return "it is the swarm's, and stays where it is"
 	case len(s.instances) == 0 && s.Spec.CanSleep():
 		return "it has no users, and the first one starts an instance"
 	case len(s.instances) == 0:

@@ -115,6 +115,10 @@ type Bound struct {
 	Node string `json:"node,omitempty"`
 	// Awaits is the service that has to answer before the first instance starts; empty for none.
 	Awaits string `json:"awaits,omitempty"`
+	// Managed: it is the swarm's users', and only moved (manage.go). Stays is why it is not; empty if it
+	// may be.
+	Managed bool   `json:"managed,omitempty"`
+	Stays   string `json:"stays,omitempty"`
 }
 
 // InstanceState is the stage of an instance's life.

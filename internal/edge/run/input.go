@@ -41,6 +41,7 @@ func (m *Manager) input(o *observation) engine.Input {
 			}
 		}
 	}
+	m.lives.addManaged(o, &in)
 	for i := range in.Instances {
 		m.measureInstance(o, &in.Instances[i])
 	}

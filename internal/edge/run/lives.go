@@ -26,6 +26,8 @@ type lives struct {
 	orphans map[string]time.Time
 	// missingSince is since when a service has no instance because of an update.
 	missingSince map[string]time.Time
+	// tasks are those of managed services.
+	tasks map[string]boundSince
 }
 
 // start is an instance that is being started.
@@ -74,7 +76,7 @@ func newLives() lives {
 	return lives{
 		starting: map[string]*start{}, stopping: map[string]*stop{}, cannotStart: map[string]string{},
 		since: map[string]stateSince{}, runs: map[string]*programRun{}, ended: map[string]time.Time{}, orphans: map[string]time.Time{},
-		missingSince: map[string]time.Time{},
+		missingSince: map[string]time.Time{}, tasks: map[string]boundSince{},
 	}
 }
 

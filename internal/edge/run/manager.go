@@ -23,7 +23,7 @@
 // Files: observe.go, input.go: what a round depends on; act.go: starts, restarts and stops; lives.go,
 // state.go: instances; promises.go: the ledger; proxies.go, uplinks.go: where users are sent;
 // minimums.go, tell.go: where minimums are in force; deploy.go: requests of users; view.go, events.go,
-// counters.go: answers to readers; update.go: how updates end; sleep.go: services without users; agents.go, local.go, unmeasured.go: what nodes report;
+// counters.go: answers to readers; update.go: how updates end; sleep.go: services without users; manage.go: services of the swarm's users; agents.go, local.go, unmeasured.go: what nodes report;
 // presence.go: how much of the time nodes are there; images.go: how fast they get images.
 package run
 
@@ -269,12 +269,14 @@ type steps struct {
 	claims   claimStep
 	promises promiseStep
 	updates  []updateStep
+	binds    []bindStep
 }
 
 func (m *Manager) planSteps(o *observation, decisions []engine.Decision) steps {
 	m.endLeft(o)
+	claims := m.planClaims(o)
 	return steps{updates: planUpdates(o, decisions), proxies: m.proxies.plan(o, func(id string) bool { return m.lives.stopping[id] != nil }),
-		claims: m.planClaims(o), promises: m.lives.planPromises(o)}
+		binds: m.lives.planBinds(o, decisions, &claims.division), claims: claims, promises: m.lives.planPromises(o)}
 }
 
 func (s *steps) apply(ctx context.Context, opts *Options, o *observation, talks *talks) {
@@ -284,6 +286,9 @@ func (s *steps) apply(ctx context.Context, opts *Options, o *observation, talks 
 	s.promises.apply(ctx, rt.Ledger())
 	for i := range s.updates {
 		s.updates[i].err = rt.Update(ctx, s.updates[i].was, s.updates[i].service)
+	}
+	for i := range s.binds {
+		s.binds[i].apply(ctx, s.claims.promised)
 	}
 }
 
@@ -333,6 +338,7 @@ func (m *Manager) finish(o *observation, s *steps, decisions []engine.Decision) 
 	for _, u := range s.updates {
 		m.journal.sayUpdated(u)
 	}
+	m.journal.sayMoved(o, s.binds, decisions)
 	m.publish(o, &s.claims, decisions)
 }
 

@@ -79,6 +79,7 @@ func (o *Options) observe(ctx context.Context, talks *talks) (*observation, erro
 	if seen.state, err = o.Runtime.Look(ctx); err != nil {
 		return nil, err
 	}
+	seen.dropNamesakes()
 	for _, odd := range seen.state.Odd {
 		seen.problems = append(seen.problems, problem{err: errors.New(odd)})
 	}

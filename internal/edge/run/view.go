@@ -37,6 +37,9 @@ func (m *Manager) publish(o *observation, claims *claimStep, decisions []engine.
 	for _, i := range o.input.Instances {
 		v.Instances = append(v.Instances, wireInstance(o, i, claims))
 	}
+	for i := range v.Instances {
+		describeManaged(o, &v.Instances[i], decisions)
+	}
 	slices.SortFunc(v.Instances, func(a, b edge.Instance) int { return strings.Compare(a.Instance, b.Instance) })
 	for i, n := range o.input.Nodes {
 		v.Nodes = append(v.Nodes, wireNode(o, claims.promised, n, o.nodes[i]))
@@ -338,10 +341,18 @@ func (m *Manager) Explain(service string) (edge.Explanation, error) {
 	v := m.view.Load()
 	e := edge.Explanation{Instances: []edge.Instance{}, Now: []edge.Decision{}}
 	i := slices.IndexFunc(v.Services, func(s edge.Service) bool { return s.Name == service })
-	if i < 0 {
+	task := slices.IndexFunc(v.Instances, func(i edge.Instance) bool { return i.Service == service })
+	switch {
+	case i >= 0:
+		e.Service = v.Services[i]
+	case task >= 0:
+		e.Service = edge.Service{
+			Name: service, Image: v.Instances[task].Image, Instances: 1, Running: 1, Ports: []edge.Port{}, Specification: json.RawMessage("null"),
+			Reason: "it is a service of the swarm's users, which weir-edge only moves",
+		}
+	default:
 		return e, fmt.Errorf("service %s %w", service, ErrUnknown)
 	}
-	e.Service = v.Services[i]
 	for _, instance := range v.Instances {
 		if instance.Service == service {
 			e.Instances = append(e.Instances, instance)

@@ -36,6 +36,7 @@ const (
 	LabelProject  = "weir-edge.project"       // of what a Compose file has made: its project
 	LabelMade     = "weir-edge.made-of"       // an instance's: Service.Made
 	LabelUpdate   = "weir-edge.update"        // of the proxy: Service.Update, as JSON
+	LabelManage   = "weir-edge.manage"        // "true": of a service of the swarm's users; see Managed
 
 	RoleInstance = "instance"
 	RoleProxy    = v1.EdgeProxy
@@ -180,8 +181,28 @@ type State struct {
 	// Services have the name, the document, the pinned image and the last update only, and may be lost.
 	Services  []Service
 	Instances []Instance
+	// Managed are the services of the swarm's users that weir-edge may move, or has bound to a node.
+	Managed []Managed
 	// Odd is what weir-edge has there and cannot read, in words.
 	Odd []string
+}
+
+// Managed is a service of the swarm's users, which weir-edge neither starts nor stops.
+type Managed struct {
+	// Spec has its name, its image, the labels of its containers, and what keeps it on a node.
+	Spec spec.Spec
+	// Wanted: its users want weir-edge to move it. Stays says why that is not possible; empty if it is.
+	Wanted bool
+	Stays  string
+	// Bound is the node that weir-edge has bound it to, by its ID if it has left; empty if it has not.
+	Bound string
+	// Node is where its task runs, empty while none does. Waits is why its newest task does not run, if
+	// the swarm has tried.
+	Node, ContainerID string
+	Waits             string
+	// Bind has its task run on a node; "" takes that back, and the task stays where it is. Errors:
+	// ErrChanged.
+	Bind func(ctx context.Context, node string) error
 }
 
 // Phase is how far an instance is.

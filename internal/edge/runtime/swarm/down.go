@@ -17,9 +17,12 @@ import (
 const labelHeartbeat = "weir-edge.heartbeat-before"
 
 // Down removes what weir-edge keeps in the swarm when no service is left: what is
-// promised, the key of the proxies, this node's image of them, and its own heartbeat.
+// promised, the key of the proxies, this node's image of them, its own heartbeat, and what binds
+// services of users to nodes.
 func (r *Runtime) Down(ctx context.Context) error {
 	errs := []error{r.putBackHeartbeat(ctx)}
+	bound, err := r.services(ctx, labelMove)
+	errs = append(errs, err, unbind(ctx, r.api, bound))
 	configs, err := r.configs(ctx, runtime.LabelRole)
 	errs = append(errs, err)
 	for _, config := range configs {

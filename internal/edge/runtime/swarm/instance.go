@@ -35,7 +35,7 @@ func (r *Runtime) plan(ctx context.Context, s *runtime.Service, instance, image,
 		Mode:        swarm.ServiceMode{Replicated: &swarm.ReplicatedService{Replicas: &one}},
 		TaskTemplate: swarm.TaskSpec{
 			ContainerSpec: &swarm.ContainerSpec{Image: image, Labels: labels},
-			Placement:     &swarm.Placement{Constraints: []string{"node.id==" + node}},
+			Placement:     &swarm.Placement{Constraints: []string{toNode + node}},
 			RestartPolicy: &swarm.RestartPolicy{Condition: swarm.RestartPolicyConditionAny, Delay: &soon},
 			Resources:     &swarm.ResourceRequirements{Limits: &swarm.Limit{MemoryBytes: int64(s.MemoryBytes), NanoCPUs: int64(s.CPUs * 1e9)}},
 		},
@@ -246,7 +246,7 @@ func projectOf(services []swarm.Service) string {
 // removeProject removes the networks of a project that has no service any more. Tasks leave them
 // after their services are gone, so it tries for a while.
 func (r *Runtime) removeProject(ctx context.Context, project string) error {
-	services, err := r.services(ctx)
+	services, err := r.services(ctx, runtime.LabelService)
 	if err != nil || slices.ContainsFunc(services, func(s swarm.Service) bool { return s.Spec.Labels[runtime.LabelProject] == project }) {
 		return err
 	}

@@ -36,7 +36,7 @@ func (r *Runtime) Control() string { return controlSocket + " mode 600 level adm
 
 // Deploy implements runtime.Runtime.
 func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
-	services, err := r.services(ctx)
+	services, err := r.services(ctx, runtime.LabelService)
 	if err != nil {
 		return err
 	}

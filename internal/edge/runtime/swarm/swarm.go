@@ -205,8 +205,9 @@ func (r *Runtime) unreachable(err error) error {
 	return fmt.Errorf("ask the swarm's manager at %s: %w", r.opts.Socket, err)
 }
 
-func (r *Runtime) services(ctx context.Context) ([]swarm.Service, error) {
-	found, err := r.api.ServiceList(ctx, client.ServiceListOptions{Filters: make(client.Filters).Add("label", runtime.LabelService)})
+// services returns the swarm's services with a label, or all for none.
+func (r *Runtime) services(ctx context.Context, label ...string) ([]swarm.Service, error) {
+	found, err := r.api.ServiceList(ctx, client.ServiceListOptions{Filters: make(client.Filters).Add("label", label...)})
 	if err != nil {
 		return nil, r.unreachable(err)
 	}
@@ -233,10 +234,12 @@ func (r *Runtime) Look(ctx context.Context) (runtime.State, error) {
 	}
 	var state runtime.State
 	for _, s := range services {
-		switch s.Spec.Labels[runtime.LabelRole] {
-		case runtime.RoleProxy:
+		switch _, own := s.Spec.Labels[runtime.LabelService]; {
+		case isManaged(&s):
+			state.Managed = append(state.Managed, managed(r.api, s, byService[s.ID], nodes))
+		case own && s.Spec.Labels[runtime.LabelRole] == runtime.RoleProxy:
 			state.Services = append(state.Services, service(s.Spec.Labels))
-		case runtime.RoleInstance:
+		case own && s.Spec.Labels[runtime.LabelRole] == runtime.RoleInstance:
 			state.Instances = append(state.Instances, instance(s, byService[s.ID], nodes))
 		}
 	}
@@ -258,15 +261,8 @@ func instance(s swarm.Service, tasks []swarm.Task, nodes []runtime.Node) runtime
 		ID: s.Spec.Labels[runtime.LabelInstance], Service: s.Spec.Labels[runtime.LabelService],
 		Image: s.Spec.Labels[runtime.LabelImage], Made: s.Spec.Labels[runtime.LabelMade], Phase: runtime.Starting, Addresses: map[uint16]netip.AddrPort{},
 	}
-	var address netip.Addr
-	for _, n := range nodes {
-		if n.ID == s.Spec.Labels[runtime.LabelNode] {
-			i.Node, address = n.Name, n.Address
-		}
-	}
-	if i.Node == "" {
-		i.Node = s.Spec.Labels[runtime.LabelNode] // a node that has left
-	}
+	node := nodeOf(nodes, s.Spec.Labels[runtime.LabelNode])
+	i.Node = node.Name
 	slices.SortFunc(tasks, func(a, b swarm.Task) int { return b.CreatedAt.Compare(a.CreatedAt) })
 	if len(tasks) > 0 {
 		newest := tasks[0]
@@ -276,7 +272,7 @@ func instance(s swarm.Service, tasks []swarm.Task, nodes []runtime.Node) runtime
 		}
 		if newest.Status.State == swarm.TaskStateRunning {
 			i.Phase = runtime.Running
-			i.Addresses = addresses(address, newest.Status.PortStatus.Ports)
+			i.Addresses = addresses(node.Address, newest.Status.PortStatus.Ports)
 		} else {
 			i.Reason = fmt.Sprintf("its task is %s: %s", newest.Status.State, cmp.Or(newest.Status.Err, newest.Status.Message))
 			if ended := slices.IndexFunc(tasks[:min(len(tasks), 2)], hasEnded); ended >= 0 { // it, or the one before
@@ -285,6 +281,14 @@ func instance(s swarm.Service, tasks []swarm.Task, nodes []runtime.Node) runtime
 		}
 	}
 	return i
+}
+
+// nodeOf returns the node with an ID. One that has left has its ID as its name.
+func nodeOf(nodes []runtime.Node, id string) runtime.Node {
+	if i := slices.IndexFunc(nodes, func(n runtime.Node) bool { return n.ID == id }); i >= 0 {
+		return nodes[i]
+	}
+	return runtime.Node{Name: id}
 }
 
 // hasEnded reports whether the program of a task has ended by itself, or could not be started.
@@ -421,7 +425,7 @@ func (r *Runtime) Stop(ctx context.Context, instance string) error {
 
 // Remove implements runtime.Runtime. A swarm gives all tasks time to end.
 func (r *Runtime) Remove(ctx context.Context, service string, _ bool) error {
-	services, err := r.services(ctx)
+	services, err := r.services(ctx, runtime.LabelService)
 	if err != nil {
 		return err
 	}

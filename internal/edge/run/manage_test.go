@@ -1,0 +1,83 @@
+package run
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/edge/engine"
+	"github.com/weir-project/weir/internal/edge/monitor"
+	"github.com/weir-project/weir/internal/edge/runtime"
+	"github.com/weir-project/weir/internal/edge/spec"
+)
+
+// cam is a service of users with a minimum, whose task is at a and goes to b.
+func cam() runtime.Managed {
+	return runtime.Managed{
+		Spec: spec.Spec{Name: "cam", Labels: map[string]string{"weir.min": "30mbit"}}, Wanted: true, Bound: "b", Node: "a", ContainerID: "c1",
+	}
+}
+
+// TestArrival: a move ends when the agent of the new node knows the task, when the swarm cannot run it there,
+// and when it is not wanted any more.
+func TestArrival(t *testing.T) {
+	kept := monitor.Container{ID: "c1", MinBPS: 30e6, AdmittedBPS: 30e6, State: v1.StateOK}
+	refused := monitor.Container{ID: "c1", MinBPS: 30e6, State: v1.StateRejected, Reason: "8mbit are left"}
+	for name, test := range map[string]struct {
+		change func(*runtime.Managed, *Measured)
+		since  time.Duration
+		says   string
+		failed bool
+	}{
+		"on its way":       {func(*runtime.Managed, *Measured) {}, 0, "", false},
+		"runs":             {func(t *runtime.Managed, _ *Measured) { t.Node = "b" }, 0, "", false},
+		"the agent has it": {func(t *runtime.Managed, b *Measured) { t.Node, b.Reported.Containers = "b", []monitor.Container{kept} }, 0, "which keeps its minimum 30mbit", false},
+		"the agent refuses": {func(t *runtime.Managed, b *Measured) {
+			t.Node, b.Reported.Containers = "b", []monitor.Container{refused}
+		}, 0, "8mbit are left", true},
+		"no room":           {func(t *runtime.Managed, _ *Measured) { t.Waits = "no suitable node" }, 0, "the swarm cannot run it on b: no suitable node", true},
+		"its label goes":    {func(t *runtime.Managed, _ *Measured) { t.Wanted = false }, 0, "not to be moved any more", false},
+		"the node dies":     {func(_ *runtime.Managed, b *Measured) { b.Node.Ready = false }, 0, "b, where it was to go, has gone", true},
+		"the node has left": {func(t *runtime.Managed, _ *Measured) { t.Bound = "n9" }, 0, "n9, where it was to go, has gone", true},
+		"it takes too long": {func(*runtime.Managed, *Measured) {}, bindTimeout + time.Second, "after 5m0s", true},
+		"a container of that": {func(t *runtime.Managed, b *Measured) {
+			t.ContainerID, b.Reported.Containers = "", []monitor.Container{{}}
+		}, 0, "", false},
+	} {
+		service := cam()
+		o := &observation{nodes: []Measured{{Node: runtime.Node{Name: "a", Ready: true}}, {Node: runtime.Node{Name: "b", Ready: true}}}}
+		test.change(&service, &o.nodes[1])
+		if said, failed := o.arrival(&service, time.Now().Add(-test.since)); !strings.Contains(said, test.says) || (said == "") != (test.says == "") || failed != test.failed {
+			t.Errorf("%s: %q, in vain: %v", name, said, failed)
+		}
+	}
+}
+
+// TestBind: the swarm is told of a move once the node has promised the minimum, and only then.
+func TestBind(t *testing.T) {
+	claim := engine.ClaimID(engine.Entry{Service: "cam", Node: "b"})
+	for name, test := range map[string]struct {
+		promised uint64
+		node     string
+		told     bool
+	}{"promised": {30e6, "b", true}, "in part": {29e6, "b", false}, "not": {0, "b", false}, "taken back": {0, "", true}} {
+		service, told := cam(), false
+		service.Bind = func(_ context.Context, node string) error { told = node == test.node; return nil }
+		step := bindStep{service: &service, node: test.node, decision: engine.Decision{MinBPS: 30e6}}
+		step.apply(t.Context(), engine.Promises{claim: {Service: "cam", Node: "b", MinBPS: test.promised, Claim: true}})
+		if told != test.told || (step.err == nil) != test.told {
+			t.Errorf("%s: told %v, %v", name, told, step.err)
+		}
+	}
+}
+
+// TestNamesakes: a service of users that has the name of one of weir-edge's is left alone, and that is said.
+func TestNamesakes(t *testing.T) {
+	o := &observation{state: runtime.State{Services: []runtime.Service{{Name: "cam"}}, Managed: []runtime.Managed{cam(), {Spec: spec.Spec{Name: "other"}}}}}
+	o.dropNamesakes()
+	if len(o.state.Managed) != 1 || o.managed("other") == nil || len(o.problems) != 1 || o.problems[0].service != "cam" {
+		t.Errorf("%+v, %+v", o.state.Managed, o.problems)
+	}
+}
