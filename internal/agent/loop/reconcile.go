@@ -74,6 +74,7 @@ func (u *link) plan(containers map[key]*container, controlled []*container) sche
 		OverheadBytes:      u.device.OverheadBytes(),
 		MTUBytes:           u.device.MTUBytes(),
 		PacketTime:         policy.PacketTime(u.device.Precision()),
+		Incoming:           u.of != nil,
 		ControlNumber:      identity.NumberControl,
 		HostNumber:         identity.NumberHost,
 		Competitors:        u.wanted,

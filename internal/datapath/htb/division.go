@@ -30,6 +30,7 @@ type member struct {
 	entitledBPS   uint64
 	guaranteedBPS uint64
 	allocatedBPS  uint64
+	holdback      holdback
 	// leaves are its leaves in the kernel; turnsSince counts the turns since its packets moved to
 	// other leaves.
 	leaves     leaves
@@ -69,8 +70,12 @@ type division struct {
 	hostCompetes   bool
 	hostCompetedAt time.Time
 	allocator      alloc.Allocator
+	holdbacks      holdbacks
+	reused         reused
+}
 
-	// Scratch space.
+// reused is memory reused in each division.
+type reused struct {
 	competing []alloc.Container
 	divided   plan.Division
 }
@@ -78,6 +83,7 @@ type division struct {
 // setMembers replaces the wanted tree. Members that remain keep their measurements.
 func (d *division) setMembers(want sched.Tree) {
 	d.link = plan.Link{RateBPS: want.RateBPS, ReserveBasisPoints: want.ReserveBasisPoints, MTUBytes: want.MTUBytes, PacketTime: want.PacketTime}
+	d.holdbacks.incoming = want.Incoming
 	before := d.members
 	d.members = make([]*member, 0, len(want.Competitors))
 	d.competitors = d.competitors[:0]
@@ -148,12 +154,12 @@ func (d *division) judgeHost(now time.Time) (changed bool) {
 // entitle computes the entitlement of each member.
 func (d *division) entitle() {
 	containers := d.competitors[:len(d.competitors)-1]
-	d.competing = d.competing[:0]
+	d.reused.competing = d.reused.competing[:0]
 	for _, m := range containers {
-		d.competing = append(d.competing, m.competitor(alloc.Unlimited))
+		d.reused.competing = append(d.reused.competing, m.competitor(alloc.Unlimited))
 	}
 	competes := d.hostCompetes
-	host, entitlements := d.link.Entitle(&d.allocator, d.host.competitor(alloc.Unlimited), competes, d.competing)
+	host, entitlements := d.link.Entitle(&d.allocator, d.host.competitor(alloc.Unlimited), competes, d.reused.competing)
 	for i, m := range containers {
 		m.entitledBPS = entitlements[i].BPS
 		m.guarantee(entitlements[i].GuaranteeableBPS, m.want.FloorBPS)
@@ -191,21 +197,21 @@ const significantDivisor = 500
 // changed significantly. With exact, every change is significant.
 func (d *division) allocate(exact bool) bool {
 	competes := d.hostCompetes
-	d.competing = d.competing[:0]
+	d.reused.competing = d.reused.competing[:0]
 	for _, m := range d.competitors {
-		d.competing = append(d.competing, m.competitor(m.demand.SteadyBPS()))
+		d.reused.competing = append(d.reused.competing, m.competitor(m.demand.SteadyBPS()))
 	}
-	d.link.Allocate(&d.allocator, &d.divided, d.competing, competes)
+	d.link.Allocate(&d.allocator, &d.reused.divided, d.reused.competing, competes)
 	if !competes {
 		d.host.allocatedBPS = max(d.host.guaranteedBPS, d.host.demand.DemandBPS)
 	}
 	changed := exact
-	for i, allocatedBPS := range d.divided.AllocatedBPS {
+	for i, allocatedBPS := range d.reused.divided.AllocatedBPS {
 		m := d.competitors[i]
-		if allocatedBPS >= d.competing[i].DemandBPS {
+		if allocatedBPS >= d.reused.competing[i].DemandBPS {
 			// Its demand is met; it may send a little more, within its maximum.
 			allocatedBPS = min(m.demand.DemandBPS, m.want.CeilingBPS)
-			d.divided.AllocatedBPS[i] = allocatedBPS
+			d.reused.divided.AllocatedBPS[i] = allocatedBPS
 		}
 		difference := max(allocatedBPS, m.allocatedBPS) - min(allocatedBPS, m.allocatedBPS)
 		if difference > m.allocatedBPS/significantDivisor {
@@ -213,7 +219,7 @@ func (d *division) allocate(exact bool) bool {
 		}
 	}
 	if changed {
-		for i, allocatedBPS := range d.divided.AllocatedBPS {
+		for i, allocatedBPS := range d.reused.divided.AllocatedBPS {
 			d.competitors[i].allocatedBPS = allocatedBPS
 		}
 	}
@@ -231,7 +237,12 @@ func (d *division) packetBytes(m *member) uint32 {
 
 // class returns the member as a class of the tree.
 func (d *division) class(m *member) class {
-	return class{Competitor: m.want, GuaranteedBPS: m.guaranteedBPS, AllocatedBPS: m.allocatedBPS, PacketBytes: d.packetBytes(m), Leaves: m.leaves}
+	want, limitBPS := m.want, m.limitBPS(d.link.RateBPS)
+	want.CeilingBPS = min(want.CeilingBPS, limitBPS)
+	return class{
+		Competitor: want, GuaranteedBPS: min(m.guaranteedBPS, limitBPS), AllocatedBPS: min(m.allocatedBPS, limitBPS),
+		PacketBytes: d.packetBytes(m), Leaves: m.leaves,
+	}
 }
 
 // Snapshot implements sched.Backend.
@@ -241,7 +252,7 @@ func (b *Backend) Snapshot(dst *sched.Snapshot) {
 	for _, m := range b.members {
 		dst.Competitors = append(dst.Competitors, sched.State{
 			Number: m.want.Number, Active: m.active, ActiveSince: m.activeSince, DemandBPS: m.demand.SteadyBPS(),
-			EntitledBPS: m.entitledBPS, GuaranteedBPS: m.guaranteedBPS, AllocatedBPS: m.allocatedBPS,
+			EntitledBPS: m.entitledBPS, GuaranteedBPS: m.guaranteedBPS, AllocatedBPS: min(m.allocatedBPS, m.limitBPS(b.link.RateBPS)),
 			PacketBytes: b.packetBytes(m), BacklogBytes: m.countedBacklogBytes, Counters: m.counters, CountedAt: m.countedAt,
 			Traffic: m.trafficCounters,
 		})

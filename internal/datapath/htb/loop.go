@@ -74,7 +74,8 @@ func (b *Backend) Turn(now time.Time, count bool) (sched.Turn, error) {
 		return turn, err
 	}
 	// A new guarantee matters even if the allocation stays.
-	if (hostChanged || changed) && b.allocate(hostChanged) || drained {
+	allocated := (hostChanged || changed) && b.allocate(hostChanged)
+	if b.holdBack(now, b.scratch.offered) || allocated || drained {
 		if hostChanged || sudden {
 			b.lastChange = now
 		}
@@ -277,7 +278,7 @@ func (b *Backend) setDirect() error {
 	rateBPS := b.link.RateBPS
 	b.scratch.direct = b.scratch.direct[:0]
 	for _, m := range b.members {
-		b.scratch.direct = append(b.scratch.direct, sched.Direct{Number: m.want.Number, May: m.want.CeilingOr(rateBPS) == rateBPS && !m.want.Traffic.Ordered})
+		b.scratch.direct = append(b.scratch.direct, sched.Direct{Number: m.want.Number, May: min(m.want.CeilingOr(rateBPS), m.limitBPS(rateBPS)) == rateBPS && !m.want.Traffic.Ordered})
 	}
 	return b.traffic.SetDirect(sched.Bounds{
 		RateBPS: rateBPS, OverheadBytes: b.device.wanted.overheadBytes,

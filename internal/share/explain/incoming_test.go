@@ -35,6 +35,14 @@ func TestIncoming(t *testing.T) {
 			t.Errorf("%s: %s", both.Containers[i].Name, text)
 		}
 	}
+	share := &both.Containers[0].In.Shares[0]
+	share.AllocatedBPS -= share.AllocatedBPS / 5
+	if text := fmt.Sprint(Container(both, 0).InShares[0].Allocated); !strings.Contains(text, "18mbit of it is held back") {
+		t.Errorf("a container that is held back: %s", text)
+	}
+	if text := fmt.Sprint(Container(both, 1).InShares[0].Allocated); strings.Contains(text, "held back") {
+		t.Errorf("one that is not: %s", text)
+	}
 	both.Status.Uplinks[0].In.RateBPS = 9e6
 	if got := Container(both, 1).InPolicy[2]; len(got.Notes) != 1 || got.Notes[0] != "up0: above the uplink's rate of 9mbit, so it limits nothing" {
 		t.Errorf("a maximum above the rate: %+v", got)

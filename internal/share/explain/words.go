@@ -110,6 +110,19 @@ func (d *division) allocation() []string {
 	return text
 }
 
+// heldBack says why a container may receive less than its allocation: see internal/datapath/htb/holdback.go.
+func (d *division) heldBack(mayBPS uint64) []string {
+	if d.verb != "receive" || d.isHost || d.members[d.me].DemandBPS != alloc.Unlimited {
+		return nil
+	}
+	allocatedBPS := d.now(nil).AllocatedBPS[d.me]
+	if mayBPS >= allocatedBPS-allocatedBPS/100 {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s of it is held back: more arrives than the rate, and its senders send more than its share. "+
+		"What is dropped here has filled the link before it, where no minimum holds", rate(allocatedBPS-mayBPS))}
+}
+
 // rivals returns the other members that want more than their entitlement: those offered
 // idle capacity before the container, and those offered it together with it.
 func (d *division) rivals() (before, beside []member) {

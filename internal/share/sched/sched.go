@@ -64,6 +64,9 @@ type Tree struct {
 	MTUBytes uint32
 	// PacketTime bounds how long a packet holds the link; 0 means 0.25 ms.
 	PacketTime time.Duration
+	// Incoming: the link is what a device receives. What arrives there has passed the bottleneck
+	// before it, also if it is dropped.
+	Incoming bool
 	// ControlNumber marks control traffic, which the scheduler serves first and limits.
 	ControlNumber uint16
 	// HostNumber is the host's number among Competitors; packets without a number also

@@ -1,0 +1,181 @@
+package htb
+
+import (
+	"time"
+
+	"github.com/weir-project/weir/internal/share/alloc"
+)
+
+// Limiting senders that fill the bottleneck.
+//
+// Problem. What a container receives has passed the bottleneck before this host, whether it is
+// dropped here or not. Senders that do not slow down for losses (BBR) send a tenth or more above their
+// container's share, and fill the queue before the bottleneck, where no share counts: with
+// 100 Mbit/s shared of 105, and 32 flows of others, a minimum of 30 got 5 (weir bench in).
+//
+// Method. While more than the link's rate arrives, no more than such a bottleneck lets through, and less
+// for a container than it is entitled to, those that receive more than their allocation are limited to less than
+// it: part of the allocation is held back. Senders follow the rate that gets through, so what arrives comes down
+// to the rate, and the queue before the bottleneck empties. Nobody is given what is held back.
+//
+// The part grows with the excess over the allocation, not over the limit, and shrinks by itself as soon as
+// nobody lacks anything. It is CAKE's option ingress, which counts what it drops, by container.
+//
+// Bounds. Nobody is limited below its minimum, below a hundredth of the link, or by more than a third of
+// its allocation. If its senders do not follow, as those of plain UDP, it is exempt for a minute: a limit would
+// help nobody. Where far more arrives than the rate, the bottleneck is elsewhere, and nobody is limited. Nor is
+// anybody for the first half second, in which TCP finds its share.
+const (
+	holdbackInterval = 100 * time.Millisecond
+	// holdbackAverage is the time over which arrivals are averaged.
+	holdbackAverage = 300 * time.Millisecond
+	// holdbackDelay is how long too much must arrive before anybody is limited.
+	holdbackDelay = 500 * time.Millisecond
+	// growTime is in what time an excess is held back whole, shrinkTime in what a part shrinks by itself,
+	// fastShrinkTime while less than the rate or the limit arrives, and slowShrinkTime while senders still
+	// send more than the share.
+	growTime       = time.Second
+	shrinkTime     = 5 * time.Second
+	fastShrinkTime = 2 * time.Second
+	slowShrinkTime = 20 * time.Second
+	// mostHeld is the largest part of an allocation that is held back. Less than 1/smallDivisor of the
+	// link fills no bottleneck.
+	mostHeld     = 1.0 / 3
+	smallDivisor = 100
+	// If significantPart or more has been held back for unresponsiveAfter, and more than unresponsiveExcess
+	// of the largest excess still arrives, a container is exempt for exemptFor.
+	significantPart    = 0.05
+	unresponsiveAfter  = 5 * time.Second
+	unresponsiveExcess = 0.7
+	exemptFor          = time.Minute
+	// Of the rate: more is too much (TCP's losses make up to 1.03), and even more comes from a bottleneck
+	// elsewhere. Of its entitlement: a container that receives less lacks something.
+	tooMuchArrives, elsewhereArrives = 1.03, 1.20
+	lackPart                         = 0.98
+)
+
+// holdbacks is what is known of all arrivals.
+type holdbacks struct {
+	incoming bool // the link is what an uplink receives
+	lookedAt time.Time
+	// fitAt is the last time at which nobody lacked anything, not too much arrived, or far too much.
+	fitAt time.Time
+}
+
+// holdback is what arrives for a member, and the part of its allocation that is held back.
+type holdback struct {
+	bytes       uint64
+	counted     bool // bytes are this member's own
+	arrivingBPS float64
+	part        float64
+	// mostExcess is the largest excess since insignificantAt, the last time at which less than
+	// significantPart was held back.
+	mostExcess                   float64
+	insignificantAt, exemptUntil time.Time
+}
+
+// limitBPS returns the rate to which a member is limited; alloc.Unlimited if nothing is held back.
+func (m *member) limitBPS(linkBPS uint64) uint64 {
+	if m.holdback.part == 0 {
+		return alloc.Unlimited
+	}
+	return max(uint64(float64(m.mayHaveBPS())*(1-m.holdback.part)), m.leastBPS(linkBPS))
+}
+
+// lacks reports whether a member that receives more than a little receives less than it is entitled to. It may
+// want no more; then nobody but those who receive too much is limited.
+func (m *member) lacks(linkBPS uint64) bool {
+	return m.holdback.arrivingBPS > float64(linkBPS)/smallDivisor && m.holdback.arrivingBPS < lackPart*float64(m.entitledBPS)
+}
+
+// leastBPS returns the rate below which a member is not limited.
+func (m *member) leastBPS(linkBPS uint64) uint64 {
+	return max(m.want.FloorBPS, linkBPS/smallDivisor)
+}
+
+// mayHaveBPS returns the rate that a member may have now if it wants that much.
+func (m *member) mayHaveBPS() uint64 {
+	return min(max(m.allocatedBPS, m.entitledBPS), m.want.CeilingBPS)
+}
+
+// holdBack decides what is held back, and reports whether a limit changed enough to be applied.
+// offeredBytes are the members' bytes so far, by number.
+func (d *division) holdBack(now time.Time, offeredBytes []uint64) (changed bool) {
+	elapsed := now.Sub(d.holdbacks.lookedAt)
+	if !d.holdbacks.incoming || elapsed < holdbackInterval {
+		return false
+	}
+	d.holdbacks.lookedAt = now
+	known, lacks, arrivingBPS := elapsed < 10*holdbackInterval, false, 0.0
+	for _, m := range d.competitors {
+		h := &m.holdback
+		h.count(offeredBytes[m.want.Number], elapsed, known)
+		if now.Before(h.exemptUntil) { // others cannot make room for it
+			arrivingBPS += min(h.arrivingBPS, float64(m.mayHaveBPS()))
+		} else {
+			arrivingBPS += h.arrivingBPS
+		}
+		lacks = lacks || m.lacks(d.link.RateBPS)
+	}
+	if !known {
+		return false
+	}
+	ofRate := arrivingBPS / float64(d.link.RateBPS)
+	if !lacks || ofRate < tooMuchArrives || ofRate > elsewhereArrives {
+		d.holdbacks.fitAt = now
+	}
+	tooMuch := now.Sub(d.holdbacks.fitAt) > holdbackDelay
+	for _, m := range d.competitors {
+		h, before := &m.holdback, m.holdback.part
+		mayHaveBPS := float64(m.mayHaveBPS())
+		excess := h.arrivingBPS/mayHaveBPS - 1
+		switch {
+		case ofRate > elsewhereArrives:
+			h.part = 0
+		case h.part > 0 && (ofRate < 1 || h.arrivingBPS < float64(m.limitBPS(d.link.RateBPS))):
+			h.shrink(elapsed, fastShrinkTime)
+		case excess < 0:
+			h.shrink(elapsed, shrinkTime)
+		case !tooMuch:
+			h.shrink(elapsed, slowShrinkTime)
+		default:
+			mostHeld := min(mostHeld, 1-float64(m.leastBPS(d.link.RateBPS))/mayHaveBPS)
+			h.grow(now, elapsed, excess, mostHeld)
+		}
+		h.judge(now, excess)
+		changed = changed || int(before*significantDivisor) != int(h.part*significantDivisor) || before > 0 && h.part == 0
+	}
+	return changed
+}
+
+// count adds what arrived in elapsed to the average, if that time is known.
+func (h *holdback) count(bytes uint64, elapsed time.Duration, known bool) {
+	if known && h.counted && bytes >= h.bytes {
+		bps := float64(bytes-h.bytes) * 8 / elapsed.Seconds()
+		h.arrivingBPS += (bps - h.arrivingBPS) * elapsed.Seconds() / (elapsed + holdbackAverage).Seconds()
+	}
+	h.bytes, h.counted = bytes, true
+}
+
+func (h *holdback) shrink(elapsed, in time.Duration) {
+	const least = 0.001
+	h.part -= min(h.part, max(h.part*elapsed.Seconds()/in.Seconds(), least))
+}
+
+// grow holds back more of a member that receives more than it may have.
+func (h *holdback) grow(now time.Time, elapsed time.Duration, excess, mostHeld float64) {
+	if !now.Before(h.exemptUntil) {
+		h.part = max(min(h.part+excess*elapsed.Seconds()/growTime.Seconds(), mostHeld), 0)
+	}
+}
+
+// judge exempts a member whose senders do not follow.
+func (h *holdback) judge(now time.Time, excess float64) {
+	if h.part < significantPart {
+		h.insignificantAt, h.mostExcess = now, 0
+	}
+	h.mostExcess = max(h.mostExcess, excess)
+	if now.Sub(h.insignificantAt) > unresponsiveAfter && excess > unresponsiveExcess*h.mostExcess {
+		h.part, h.exemptUntil = 0, now.Add(exemptFor)
+	}
+}

@@ -1,0 +1,213 @@
+package htb
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weir-project/weir/internal/share/alloc"
+	"github.com/weir-project/weir/internal/share/plan"
+	"github.com/weir-project/weir/internal/share/sched"
+)
+
+// download is a container's senders elsewhere: they send what got through of the last seconds, and
+// overdrive more; or always as much (unresponsive).
+type download struct {
+	member          *member
+	overdrive       float64
+	unresponsiveBPS float64
+	sendsBPS        float64
+	gotBPS          float64
+	total           float64
+}
+
+// downloads is a bottleneck before a link of 100 Mbit/s. What it lets through is in proportion to what
+// is sent; each container gets its cap, or its share, of that.
+type downloads struct {
+	division
+	now           time.Time
+	bottleneckBPS float64
+	list          []*download
+}
+
+func newDownloads(bottleneckBPS float64, list ...*download) *downloads {
+	ds := &downloads{now: time.Unix(1000, 0), bottleneckBPS: bottleneckBPS, list: list}
+	ds.holdbacks.incoming, ds.link = true, plan.Link{RateBPS: 100e6}
+	for i, d := range list {
+		d.member.want.Number, d.member.want.CeilingBPS = uint16(i), alloc.Unlimited
+		ds.competitors = append(ds.competitors, d.member)
+	}
+	return ds
+}
+
+// step is a tenth of a second.
+func (ds *downloads) step() {
+	sum := 0.0
+	for _, d := range ds.list {
+		d.sendsBPS += (d.gotBPS*(1+d.overdrive) - d.sendsBPS) / 5
+		if d.unresponsiveBPS > 0 {
+			d.sendsBPS = d.unresponsiveBPS
+		}
+		sum += d.sendsBPS
+	}
+	offered := make([]uint64, len(ds.list))
+	for i, d := range ds.list {
+		arrives := d.sendsBPS * min(1, ds.bottleneckBPS/sum)
+		d.gotBPS = min(arrives, float64(min(d.member.mayHaveBPS(), d.member.limitBPS(100e6))))
+		d.total += arrives / 8 / 10
+		offered[i] = uint64(d.total)
+	}
+	ds.now = ds.now.Add(100 * time.Millisecond)
+	ds.holdBack(ds.now, offered)
+}
+
+func (ds *downloads) run(duration time.Duration) (arrivesBPS float64) {
+	for range duration / (100 * time.Millisecond) {
+		ds.step()
+	}
+	for _, d := range ds.list {
+		arrivesBPS += d.member.holdback.arrivingBPS
+	}
+	return arrivesBPS
+}
+
+func of(allocatedBPS, floorBPS uint64) *member {
+	return &member{want: sched.Competitor{FloorBPS: floorBPS}, allocatedBPS: allocatedBPS, entitledBPS: allocatedBPS}
+}
+
+// lacking is a container that receives less than it is entitled to.
+func lacking() *download { return &download{member: of(20e6, 0), unresponsiveBPS: 5e6} }
+
+// TestHoldback: containers whose senders send more than gets through are limited until one that lacks a part of
+// its minimum has it, and none below its minimum; when the senders slow down, nothing is held back.
+func TestHoldback(t *testing.T) {
+	a := &download{member: of(30e6, 30e6), overdrive: 0.1, sendsBPS: 1e6, gotBPS: 30e6}
+	b := &download{member: of(70e6, 0), overdrive: 0.2, sendsBPS: 1e6, gotBPS: 70e6}
+	ds := newDownloads(105e6, a, b)
+	most := 0.0
+	ds.run(20 * time.Second)
+	for range 100 {
+		ds.step()
+		if a.gotBPS < 0.95*30e6 {
+			t.Errorf("of a minimum of 30 Mbit/s %.0f is received", a.gotBPS)
+		}
+		most = max(most, b.member.holdback.part)
+	}
+	if got := a.member.limitBPS(100e6); got < 30e6 {
+		t.Errorf("a minimum of 30 Mbit/s is limited to %d", got)
+	}
+	if most == 0 || most > 0.25 {
+		t.Errorf("of the other up to %.3f is held back", most)
+	}
+	a.overdrive, b.overdrive = -0.05, -0.05
+	ds.run(30 * time.Second)
+	if held := b.member.holdback.part; held > 0 {
+		t.Errorf("%.3f is held back still", held)
+	}
+}
+
+// TestUnresponsiveSendersAreExempt: a container whose senders do not follow is limited for seconds a
+// minute only, and not at all where the bottleneck is elsewhere.
+func TestUnresponsiveSendersAreExempt(t *testing.T) {
+	for _, sendsBPS := range []float64{102e6, 104e6, 115e6, 300e6} {
+		one := &download{member: of(100e6, 0), unresponsiveBPS: sendsBPS}
+		ds := newDownloads(math.Inf(1), one, lacking())
+		ds.run(time.Second)
+		held := 0
+		for range 600 {
+			ds.step()
+			if one.member.holdback.part > 0 {
+				held++
+			}
+		}
+		if held > 120 || sendsBPS > 120e6 && held > 0 || sendsBPS < 120e6 && held == 0 {
+			t.Errorf("%.0f Mbit/s: held for %d of 600 tenths of a second", sendsBPS/1e6, held)
+		}
+	}
+}
+
+// TestHoldbackInRandomWorlds: no container is limited below its minimum or by more than a third, none for
+// what goes out, and of one that receives no more than its allocation no more is held back than before.
+func TestHoldbackInRandomWorlds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var list []*download
+		for range rapid.IntRange(1, 6).Draw(t, "containers") {
+			allocatedBPS := rapid.Uint64Range(0, 100e6).Draw(t, "allocation")
+			d := &download{
+				member:    of(allocatedBPS, rapid.Uint64Range(0, allocatedBPS).Draw(t, "minimum")),
+				overdrive: rapid.Float64Range(-0.3, 0.5).Draw(t, "overdrive"), gotBPS: float64(allocatedBPS),
+			}
+			if rapid.Bool().Draw(t, "unresponsive") {
+				d.unresponsiveBPS = rapid.Float64Range(0, 200e6).Draw(t, "sends")
+			}
+			list = append(list, d)
+		}
+		ds := newDownloads(rapid.Float64Range(50e6, 300e6).Draw(t, "bottleneck"), list...)
+		ds.holdbacks.incoming = rapid.Bool().Draw(t, "incoming")
+		for range 300 {
+			before := make([]float64, len(list))
+			for i, d := range list {
+				before[i] = d.member.holdback.part
+			}
+			ds.step()
+			for i, d := range list {
+				m := d.member
+				mayHaveBPS := float64(m.mayHaveBPS())
+				if got := float64(m.limitBPS(100e6)); got < min(float64(max(m.want.FloorBPS, 1e6)), mayHaveBPS) || got < mayHaveBPS*(1-mostHeld)-1 {
+					t.Fatalf("%d of %.0f, minimum %d: held at %.0f", i, mayHaveBPS, m.want.FloorBPS, got)
+				}
+				if !ds.holdbacks.incoming && m.holdback.part > 0 {
+					t.Fatal("held for what goes out")
+				}
+				if m.holdback.part > before[i] && m.holdback.arrivingBPS <= mayHaveBPS {
+					t.Fatalf("%d gets %.0f of %.0f and is held", i, m.holdback.arrivingBPS, mayHaveBPS)
+				}
+			}
+		}
+	})
+}
+
+// TestNothingIsHeldBackAtFirst: neither traffic that an earlier holder of the number had, nor a start,
+// nor a time that nobody looked at limits anybody.
+func TestNothingIsHeldBackAtFirst(t *testing.T) {
+	one := &download{member: of(100e6, 0), unresponsiveBPS: 50e6, total: 1e12}
+	ds := newDownloads(math.Inf(1), one, lacking())
+	limited := func(what string) {
+		t.Helper()
+		if part := one.member.holdback.part; part > 0 {
+			t.Errorf("%s: %.3f is held back", what, part)
+		}
+	}
+	for range 20 {
+		ds.step()
+		limited("an earlier holder's traffic")
+	}
+	for range 20 {
+		one.unresponsiveBPS = 400e6
+		ds.step()
+		limited("a start")
+	}
+	one.unresponsiveBPS = 105e6
+	ds.run(300 * time.Millisecond)
+	one.unresponsiveBPS = 50e6
+	ds.run(time.Second)
+	limited("a moment")
+	one.unresponsiveBPS = 105e6
+	ds.run(300 * time.Millisecond)
+	ds.now = ds.now.Add(10 * time.Second)
+	ds.step()
+	limited("a time that nobody looked at")
+}
+
+// TestNobodyIsHeldBackWhereNobodyLacks: losses of TCP alone limit no container.
+func TestNobodyIsHeldBackWhereNobodyLacks(t *testing.T) {
+	one := &download{member: of(100e6, 0), unresponsiveBPS: 105e6}
+	ds := newDownloads(math.Inf(1), one)
+	for range 100 {
+		if ds.step(); one.member.holdback.part > 0 {
+			t.Fatalf("%.3f is held back", one.member.holdback.part)
+		}
+	}
+}
