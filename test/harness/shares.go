@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -142,13 +143,8 @@ func (b *Bed) MeasureFor(duration time.Duration) Measurement {
 	m := Measurement{Duration: time.Duration(after.MonotonicNS - before.MonotonicNS), CPU: cpu.String()}
 	// Until who is held up at the end has noticed.
 	time.Sleep(2 * queueDuration)
-	m.Disturbed = b.HeldUp(before.MonotonicNS, after.MonotonicNS)
-	if b.pauses != nil {
-		fromNS := before.MonotonicNS - recovery.Nanoseconds()
-		m.Disturbed = m.Disturbed || b.pauses.Longest(fromNS, after.MonotonicNS) > 0
-		m.pausedBefore = b.pauses.Total(fromNS, before.MonotonicNS)
-		m.Paused = m.pausedBefore + b.pauses.Total(before.MonotonicNS, after.MonotonicNS+2*queueDuration.Nanoseconds())
-	}
+	m.notePauses(b.pauses, before.MonotonicNS, after.MonotonicNS)
+	m.Disturbed = m.Disturbed || b.HeldUp(before.MonotonicNS, after.MonotonicNS)
 	if b.leaves != nil {
 		dry, err := b.leaves.dry(before.MonotonicNS, after.MonotonicNS)
 		must.Succeed(b.tb, err)
@@ -169,6 +165,18 @@ func (b *Bed) MeasureFor(duration time.Duration) Measurement {
 	}
 	m.OtherBPS = rate(before.Other, after.Other)
 	return m
+}
+
+// notePauses records the pauses of the machine between two times of CLOCK_MONOTONIC, and shortly before and
+// after. A nil watch has seen none.
+func (m *Measurement) notePauses(pauses *testbed.PauseWatch, beganNS, endedNS int64) {
+	if pauses == nil {
+		return
+	}
+	fromNS := beganNS - recovery.Nanoseconds()
+	m.Disturbed = pauses.Longest(fromNS, endedNS) > 0
+	m.pausedBefore = pauses.Total(fromNS, beganNS)
+	m.Paused = m.pausedBefore + pauses.Total(beganNS, endedNS+2*queueDuration.Nanoseconds())
 }
 
 // HeldUp reports whether a paced sender was, between two times of CLOCK_MONOTONIC, so
@@ -333,12 +341,35 @@ func (b *Bed) Check(duration time.Duration, check func(Measurement) error) {
 func (b *Bed) CheckMeasured(duration time.Duration, measure func(time.Duration) Measurement, check func(Measurement) error) {
 	b.tb.Helper()
 	b.watchPauses()
+	checkMeasured(b.tb, duration, measure, check)
+}
+
+func checkMeasured(tb testing.TB, duration time.Duration, measure func(time.Duration) Measurement, check func(Measurement) error) {
+	tb.Helper()
 	cpu := watchCPU()
 	err := checkUndisturbed(duration, measure, func(m Measurement) error {
 		m.CPU = cpu.String()
 		return check(m)
-	}, b.tb.Logf)
-	judge(b.tb, err)
+	}, tb.Logf)
+	judge(tb, err)
+}
+
+// CheckReceived is Check of what a test's own receivers count, in bytes: their rate is that of slot 0.
+func CheckReceived(tb testing.TB, received *atomic.Uint64, duration time.Duration, check func(Measurement) error) {
+	tb.Helper()
+	pauses, end := startPauseWatch(tb)
+	defer end()
+	time.Sleep(recovery) // the watch has begun, and knows what was before
+	checkMeasured(tb, duration, func(duration time.Duration) Measurement {
+		beganNS, before := traffic.MonotonicNS(), received.Load()
+		time.Sleep(duration)
+		bytes, endedNS := received.Load()-before, traffic.MonotonicNS()
+		time.Sleep(2 * queueDuration) // until a pause at the end is known
+		m := Measurement{Duration: time.Duration(endedNS - beganNS)}
+		m.BPS[0] = float64(bytes) * 8 / m.Duration.Seconds()
+		m.notePauses(pauses, beganNS, endedNS)
+		return m
+	}, check)
 }
 
 // judge fails the test if a check failed, and skips the check if pauses of the machine explain that.
