@@ -377,10 +377,36 @@ func (s *site) testEnds(t *testing.T) {
 	if _, err := s.engine.API().ContainerKill(t.Context(), "edgeproxy-ends", client.ContainerKillOptions{Signal: "KILL"}); err != nil {
 		t.Fatal(err)
 	}
-	took := harness.Await(t, "its proxy is back", time.Minute, func() error { return s.get(8083) })
-	if t.Logf("its proxy, docker kill: it answers again after %v", took.Round(10*time.Millisecond)); took > 2*time.Second {
-		t.Errorf("without its proxy the service was away for %v", took)
-	}
+	took := awaitAnswer(t, "its proxy is back", 2*time.Second, func() error { return s.get(8083) })
+	t.Logf("its proxy, docker kill: it answers again after %v", took.Round(10*time.Millisecond))
+}
+
+// awaitAnswer waits until get has no error, asking again and again, and returns the time that took. A
+// request that waits for its answer does not delay the end of the wait.
+func awaitAnswer(t *testing.T, what string, most time.Duration, get func() error) time.Duration {
+	t.Helper()
+	answered := make(chan struct{})
+	var last atomic.Value
+	last.Store(errNot("the first request waits"))
+	go func() {
+		for t.Context().Err() == nil {
+			err := get()
+			if err == nil {
+				close(answered)
+				return
+			}
+			last.Store(errNot(err.Error()))
+			time.Sleep(10 * time.Millisecond)
+		}
+	}()
+	return harness.Await(t, what, most, func() error {
+		select {
+		case <-answered:
+			return nil
+		default:
+			return last.Load().(error)
+		}
+	})
 }
 
 // restarts ends the only instance of the service ends in each way, and measures until users get an
@@ -409,9 +435,9 @@ func (s *site) restarts(t *testing.T, most time.Duration, get func() error) {
 			break
 		}
 		time.Sleep(50 * time.Millisecond)
-		took := harness.Await(t, "it answers again", time.Minute, get)
+		took := awaitAnswer(t, "it answers again", most, get)
 		is := s.awaitRunning(t, "ends", 1, 10*time.Second)[0]
-		if is.Instance != was.Instance || is.Node != was.Node || is.StartedAt.Equal(was.StartedAt) || took > most {
+		if is.Instance != was.Instance || is.Node != was.Node || is.StartedAt.Equal(was.StartedAt) {
 			t.Errorf("%s: %+v, after %v %+v\n%s", name, was, took, is, s.must(t, "events"))
 		}
 		t.Logf("%s: it answers again after %v", name, took.Round(10*time.Millisecond))

@@ -126,8 +126,10 @@ func (c *cluster) serve(t *testing.T, port int) (all served) {
 		harness.Await(t, fmt.Sprintf("node %d answers", node), 30*time.Second, func() error { return c.get(node, port) })
 	}
 	time.Sleep(2 * time.Second) // the last instance is known everywhere
-	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+	// Not a deadline: a connection made under one may fail before the context says that it has ended.
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
+	defer time.AfterFunc(8*time.Second, cancel).Stop()
 	var users sync.WaitGroup
 	var mu sync.Mutex
 	before := c.betweenBytes(t)

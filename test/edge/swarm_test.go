@@ -273,17 +273,15 @@ func (c *cluster) testNodeDies(t *testing.T) {
 	if out, err := cut.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	began := time.Now()
 	leave := c.crowdAt(alive, 8081, 4)
-	var took time.Duration
-	harness.Await(t, "three instances answer elsewhere", 30*time.Second, func() error {
+	// 8 s is the aim, on a machine with nothing else to do.
+	took := harness.Await(t, "three instances answer elsewhere", 16*time.Second, func() error {
 		running := 0
 		for _, i := range c.ps(t) {
 			if i.Service == "solid" && i.Node != dead && i.State == "running" {
 				running++
 			}
 		}
-		took = time.Since(began)
 		if running < 3 {
 			return errNot(c.must(t, "ps"))
 		}
@@ -293,9 +291,6 @@ func (c *cluster) testNodeDies(t *testing.T) {
 	t.Logf("three answer elsewhere %v after the cut; meanwhile %+v\nps\n%s\nnodes\n%s\nevents\n%s", took.Round(100*time.Millisecond), got, c.must(t, "ps"), c.must(t, "nodes"), c.must(t, "events"))
 	if got.Requests == 0 || got.Failed > got.Requests/20 {
 		t.Errorf("%d of %d requests failed: %v", got.Failed, got.Requests, got.LastError)
-	}
-	if took > 16*time.Second {
-		t.Errorf("it took %v; 8 s is the aim, on a machine with nothing else to do", took)
 	}
 	back := c.host.Command(t.Context(), "ip", "link", "set", c.nodes[victim].HostInterface, "up")
 	if out, err := back.CombinedOutput(); err != nil {
