@@ -237,7 +237,7 @@ func (d *division) packetBytes(m *member) uint32 {
 
 // class returns the member as a class of the tree.
 func (d *division) class(m *member) class {
-	want, limitBPS := m.want, m.limitBPS(d.link.RateBPS)
+	want, limitBPS := m.want, d.limitBPS(m)
 	want.CeilingBPS = min(want.CeilingBPS, limitBPS)
 	return class{
 		Competitor: want, GuaranteedBPS: min(m.guaranteedBPS, limitBPS), AllocatedBPS: min(m.allocatedBPS, limitBPS),
@@ -252,7 +252,7 @@ func (b *Backend) Snapshot(dst *sched.Snapshot) {
 	for _, m := range b.members {
 		dst.Competitors = append(dst.Competitors, sched.State{
 			Number: m.want.Number, Active: m.active, ActiveSince: m.activeSince, DemandBPS: m.demand.SteadyBPS(),
-			EntitledBPS: m.entitledBPS, GuaranteedBPS: m.guaranteedBPS, AllocatedBPS: min(m.allocatedBPS, m.limitBPS(b.link.RateBPS)),
+			EntitledBPS: m.entitledBPS, GuaranteedBPS: min(m.guaranteedBPS, b.limitBPS(m)), AllocatedBPS: min(m.allocatedBPS, b.limitBPS(m)),
 			PacketBytes: b.packetBytes(m), BacklogBytes: m.countedBacklogBytes, Counters: m.counters, CountedAt: m.countedAt,
 			Traffic: m.trafficCounters,
 		})

@@ -16,15 +16,15 @@ import (
 // Method. While more than the link's rate arrives, no more than such a bottleneck lets through, and less
 // for a container than it is entitled to, those that receive more than their allocation are limited to less than
 // it: part of the allocation is held back. Senders follow the rate that gets through, so what arrives comes down
-// to the rate, and the queue before the bottleneck empties. Nobody is given what is held back.
+// to the rate, and the queue before the bottleneck empties. What is held back stays unused.
 //
 // The part grows with the excess over the allocation, not over the limit, and shrinks by itself as soon as
-// nobody lacks anything. It is CAKE's option ingress, which counts what it drops, by container.
+// nobody lacks anything. It does by container what CAKE's option ingress does.
 //
 // Bounds. Nobody is limited below its minimum, below a hundredth of the link, or by more than a third of
 // its allocation. If its senders do not follow, as those of plain UDP, it is exempt for a minute: a limit would
 // help nobody. Where far more arrives than the rate, the bottleneck is elsewhere, and nobody is limited. Nor is
-// anybody for the first half second, in which TCP finds its share.
+// anybody for the first half second, in which TCP finds its share. An agent that ends leaves the limits as they are.
 const (
 	holdbackInterval = 100 * time.Millisecond
 	// holdbackAverage is the time over which arrivals are averaged.
@@ -58,7 +58,7 @@ const (
 type holdbacks struct {
 	incoming bool // the link is what an uplink receives
 	lookedAt time.Time
-	// fitAt is the last time at which nobody lacked anything, not too much arrived, or far too much.
+	// fitAt is the last time at which no limit was justified.
 	fitAt time.Time
 }
 
@@ -75,22 +75,22 @@ type holdback struct {
 }
 
 // limitBPS returns the rate to which a member is limited; alloc.Unlimited if nothing is held back.
-func (m *member) limitBPS(linkBPS uint64) uint64 {
+func (d *division) limitBPS(m *member) uint64 {
 	if m.holdback.part == 0 {
 		return alloc.Unlimited
 	}
-	return max(uint64(float64(m.mayHaveBPS())*(1-m.holdback.part)), m.leastBPS(linkBPS))
+	return max(uint64(float64(m.mayHaveBPS())*(1-m.holdback.part)), d.leastBPS(m))
 }
 
-// lacks reports whether a member that receives more than a little receives less than it is entitled to. It may
-// want no more; then nobody but those who receive too much is limited.
-func (m *member) lacks(linkBPS uint64) bool {
-	return m.holdback.arrivingBPS > float64(linkBPS)/smallDivisor && m.holdback.arrivingBPS < lackPart*float64(m.entitledBPS)
+// lacks reports whether a member that receives more than a little receives less than it is entitled to. A member
+// that wants no more counts, too: the price is a limit for members that exceed their share anyway.
+func (d *division) lacks(m *member) bool {
+	return m.holdback.arrivingBPS > float64(d.link.RateBPS)/smallDivisor && m.holdback.arrivingBPS < lackPart*float64(m.entitledBPS)
 }
 
 // leastBPS returns the rate below which a member is not limited.
-func (m *member) leastBPS(linkBPS uint64) uint64 {
-	return max(m.want.FloorBPS, linkBPS/smallDivisor)
+func (d *division) leastBPS(m *member) uint64 {
+	return max(m.want.FloorBPS, d.link.RateBPS/smallDivisor)
 }
 
 // mayHaveBPS returns the rate that a member may have now if it wants that much.
@@ -115,9 +115,10 @@ func (d *division) holdBack(now time.Time, offeredBytes []uint64) (changed bool)
 		} else {
 			arrivingBPS += h.arrivingBPS
 		}
-		lacks = lacks || m.lacks(d.link.RateBPS)
+		lacks = lacks || d.lacks(m)
 	}
-	if !known {
+	if !known { // a first look, or one after a pause
+		d.holdbacks.fitAt = now
 		return false
 	}
 	ofRate := arrivingBPS / float64(d.link.RateBPS)
@@ -128,18 +129,22 @@ func (d *division) holdBack(now time.Time, offeredBytes []uint64) (changed bool)
 	for _, m := range d.competitors {
 		h, before := &m.holdback, m.holdback.part
 		mayHaveBPS := float64(m.mayHaveBPS())
+		if mayHaveBPS == 0 { // weight 0, no minimum, and idle until now
+			h.part, changed = 0, changed || before > 0
+			continue
+		}
 		excess := h.arrivingBPS/mayHaveBPS - 1
 		switch {
 		case ofRate > elsewhereArrives:
 			h.part = 0
-		case h.part > 0 && (ofRate < 1 || h.arrivingBPS < float64(m.limitBPS(d.link.RateBPS))):
+		case h.part > 0 && (ofRate < 1 || h.arrivingBPS < float64(d.limitBPS(m))):
 			h.shrink(elapsed, fastShrinkTime)
 		case excess < 0:
 			h.shrink(elapsed, shrinkTime)
 		case !tooMuch:
 			h.shrink(elapsed, slowShrinkTime)
 		default:
-			mostHeld := min(mostHeld, 1-float64(m.leastBPS(d.link.RateBPS))/mayHaveBPS)
+			mostHeld := min(mostHeld, 1-float64(d.leastBPS(m))/mayHaveBPS)
 			h.grow(now, elapsed, excess, mostHeld)
 		}
 		h.judge(now, excess)

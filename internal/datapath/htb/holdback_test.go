@@ -55,7 +55,7 @@ func (ds *downloads) step() {
 	offered := make([]uint64, len(ds.list))
 	for i, d := range ds.list {
 		arrives := d.sendsBPS * min(1, ds.bottleneckBPS/sum)
-		d.gotBPS = min(arrives, float64(min(d.member.mayHaveBPS(), d.member.limitBPS(100e6))))
+		d.gotBPS = min(arrives, float64(min(d.member.mayHaveBPS(), ds.limitBPS(d.member))))
 		d.total += arrives / 8 / 10
 		offered[i] = uint64(d.total)
 	}
@@ -95,7 +95,7 @@ func TestHoldback(t *testing.T) {
 		}
 		most = max(most, b.member.holdback.part)
 	}
-	if got := a.member.limitBPS(100e6); got < 30e6 {
+	if got := ds.limitBPS(a.member); got < 30e6 {
 		t.Errorf("a minimum of 30 Mbit/s is limited to %d", got)
 	}
 	if most == 0 || most > 0.25 {
@@ -154,8 +154,11 @@ func TestHoldbackInRandomWorlds(t *testing.T) {
 			ds.step()
 			for i, d := range list {
 				m := d.member
+				if part := m.holdback.part; !(part >= 0 && part <= mostHeld) {
+					t.Fatalf("part %v", part)
+				}
 				mayHaveBPS := float64(m.mayHaveBPS())
-				if got := float64(m.limitBPS(100e6)); got < min(float64(max(m.want.FloorBPS, 1e6)), mayHaveBPS) || got < mayHaveBPS*(1-mostHeld)-1 {
+				if got := float64(ds.limitBPS(m)); got < min(float64(max(m.want.FloorBPS, 1e6)), mayHaveBPS) || got < mayHaveBPS*(1-mostHeld)-1 {
 					t.Fatalf("%d of %.0f, minimum %d: held at %.0f", i, mayHaveBPS, m.want.FloorBPS, got)
 				}
 				if !ds.holdbacks.incoming && m.holdback.part > 0 {
@@ -169,36 +172,62 @@ func TestHoldbackInRandomWorlds(t *testing.T) {
 	})
 }
 
-// TestNothingIsHeldBackAtFirst: neither traffic that an earlier holder of the number had, nor a start,
-// nor a time that nobody looked at limits anybody.
+// TestNothingIsHeldBackAtFirst: a start, a moment, a time that nobody looked at, and traffic that an earlier
+// holder of the number had limit nobody.
 func TestNothingIsHeldBackAtFirst(t *testing.T) {
-	one := &download{member: of(100e6, 0), unresponsiveBPS: 50e6, total: 1e12}
+	one := &download{member: of(100e6, 0), unresponsiveBPS: 105e6}
 	ds := newDownloads(math.Inf(1), one, lacking())
-	limited := func(what string) {
+	free := func(what string, members ...*download) {
 		t.Helper()
-		if part := one.member.holdback.part; part > 0 {
-			t.Errorf("%s: %.3f is held back", what, part)
+		for _, d := range members {
+			if h := d.member.holdback; h.part != 0 || !h.exemptUntil.IsZero() {
+				t.Errorf("%s: %.3f is held back, exempt until %v", what, h.part, h.exemptUntil)
+			}
 		}
 	}
-	for range 20 {
-		ds.step()
-		limited("an earlier holder's traffic")
+	average := func(bps float64) { // as if it had arrived for long
+		one.member.holdback.arrivingBPS, one.unresponsiveBPS = bps, bps
 	}
-	for range 20 {
-		one.unresponsiveBPS = 400e6
+	ds.step()
+	average(105e6)
+	for range int(holdbackDelay/holdbackInterval) - 1 {
 		ds.step()
-		limited("a start")
+		free("a start", one)
 	}
-	one.unresponsiveBPS = 105e6
-	ds.run(300 * time.Millisecond)
-	one.unresponsiveBPS = 50e6
+	average(50e6)
 	ds.run(time.Second)
-	limited("a moment")
-	one.unresponsiveBPS = 105e6
-	ds.run(300 * time.Millisecond)
+	free("a moment", one)
+	average(105e6)
+	ds.step()
+	for _, d := range ds.list {
+		d.total += 10 * d.sendsBPS / 8
+	}
 	ds.now = ds.now.Add(10 * time.Second)
 	ds.step()
-	limited("a time that nobody looked at")
+	free("a time that nobody looked at", one)
+
+	average(50e6)
+	ds.run(time.Second)
+	another := &download{member: of(10e6, 0), unresponsiveBPS: 5e6, total: 1e12}
+	another.member.want.Number, another.member.want.CeilingBPS = uint16(len(ds.list)), alloc.Unlimited
+	ds.list, ds.competitors = append(ds.list, another), append(ds.competitors, another.member)
+	ds.step()
+	if got := another.member.holdback.arrivingBPS; got > 5e6 {
+		t.Errorf("of an earlier holder's traffic %.0f count", got)
+	}
+}
+
+// TestIdleMemberOfWeight0: one that may have nothing has no limit, and disturbs none of the others'.
+func TestIdleMemberOfWeight0(t *testing.T) {
+	idle, one := &download{member: of(0, 0)}, &download{member: of(80e6, 0), unresponsiveBPS: 100e6}
+	ds := newDownloads(math.Inf(1), idle, one, lacking())
+	ds.run(2 * time.Second)
+	if part := one.member.holdback.part; part == 0 {
+		t.Error("one that receives too much is not limited")
+	}
+	if got := ds.limitBPS(idle.member); got != alloc.Unlimited {
+		t.Errorf("an idle one is limited to %d (%v)", got, idle.member.holdback.part)
+	}
 }
 
 // TestNobodyIsHeldBackWhereNobodyLacks: losses of TCP alone limit no container.

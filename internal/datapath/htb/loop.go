@@ -278,7 +278,7 @@ func (b *Backend) setDirect() error {
 	rateBPS := b.link.RateBPS
 	b.scratch.direct = b.scratch.direct[:0]
 	for _, m := range b.members {
-		b.scratch.direct = append(b.scratch.direct, sched.Direct{Number: m.want.Number, May: min(m.want.CeilingOr(rateBPS), m.limitBPS(rateBPS)) == rateBPS && !m.want.Traffic.Ordered})
+		b.scratch.direct = append(b.scratch.direct, sched.Direct{Number: m.want.Number, May: min(m.want.CeilingOr(rateBPS), b.limitBPS(m)) == rateBPS && !m.want.Traffic.Ordered})
 	}
 	return b.traffic.SetDirect(sched.Bounds{
 		RateBPS: rateBPS, OverheadBytes: b.device.wanted.overheadBytes,

@@ -88,7 +88,7 @@ func (b *Backend) tellTraffic() error {
 		minors, efBPS := minorsOf(&m.want), uint64(0)
 		if t := m.want.Traffic; t.Ordered {
 			// The classifier takes 0 for no limit.
-			efBPS = max(1, t.Parts.Of(min(max(m.allocatedBPS, m.guaranteedBPS), m.limitBPS(b.link.RateBPS))).EFBPS)
+			efBPS = max(1, t.Parts.Of(min(max(m.allocatedBPS, m.guaranteedBPS), b.limitBPS(m))).EFBPS)
 		}
 		if !m.told.known || efBPS != m.told.efBPS {
 			if err := b.traffic.SetEFRate(m.want.Number, efBPS); err != nil {
