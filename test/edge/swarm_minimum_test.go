@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net"
 	"os"
 	"os/exec"
@@ -216,7 +215,7 @@ func (c *cluster) awaitMinimum(t *testing.T, node int, minBPS float64) {
 
 // checkReceived waits until users receive between two rates over three seconds, in bits of frames at
 // the uplink, and then judges the windows of that length that follow: in each they receive the least,
-// and in one no more than the most: others who are held up leave them more in the rest.
+// and in two no more than the most: others that are held up leave them more in the rest.
 func checkReceived(t *testing.T, users string, received *atomic.Uint64, leastBPS, mostBPS float64) {
 	t.Helper()
 	const window, windows, frameBytes, segmentBytes = 3 * time.Second, 4, 1448 + 66, 1448
@@ -229,20 +228,22 @@ func checkReceived(t *testing.T, users string, received *atomic.Uint64, leastBPS
 		}
 		return nil
 	})
-	least := math.Inf(1)
+	var rates []float64
 	for range windows {
+		var last float64
 		harness.CheckReceived(t, received, window, func(m harness.Measurement) error {
 			bps := m.BPS[0] * frameBytes / segmentBytes
 			t.Logf("%s receive %.2f Mbit/s", users, bps/1e6)
-			least = min(least, bps)
+			last = bps
 			if bps < leastBPS*(1-m.Slack) {
 				return fmt.Errorf("%s, and later it is %.2f Mbit/s; CPU: %s", bounds, bps/1e6, m.CPU)
 			}
 			return nil
 		})
+		rates = append(rates, last)
 	}
-	if least > mostBPS {
-		t.Errorf("%s, and later it is %.2f Mbit/s at least", bounds, least/1e6)
+	if slices.Sort(rates); rates[1] > mostBPS {
+		t.Errorf("%s, and later more in all windows but one: %.0f bit/s", bounds, rates)
 	}
 }
 

@@ -66,6 +66,9 @@ func TestAgentSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if u := settings.Uplinks[0]; u.RateBPS != 1 || u.In.RateBPS != 2 {
+		t.Errorf("%+v", u)
+	}
 	for _, u := range []any{written.Uplinks[0], settings.Uplinks[0], settings.Uplinks[0].In} {
 		value := reflect.ValueOf(u)
 		for i := range value.NumField() {

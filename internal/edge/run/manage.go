@@ -179,6 +179,7 @@ func (j *journal) sayMoved(o *observation, binds []bindStep, decisions []engine.
 		case s.failed:
 			about.err = errors.New(s.said)
 			j.fail(about)
+		case !s.service.Wanted: // its owner took the label away
 		default:
 			j.record(edge.Event{Kind: edge.EventStarted, Service: about.service, Node: about.node, Message: s.said})
 		}

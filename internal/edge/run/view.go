@@ -348,7 +348,7 @@ func (m *Manager) Explain(service string) (edge.Explanation, error) {
 	case task >= 0:
 		e.Service = edge.Service{
 			Name: service, Image: v.Instances[task].Image, Instances: 1, Running: 1, Ports: []edge.Port{}, Specification: json.RawMessage("null"),
-			Reason: "it is a service of the swarm's users, which weir-edge only moves",
+			Reason: "it is your own Swarm service, which weir-edge only moves",
 		}
 	default:
 		return e, fmt.Errorf("service %s %w", service, ErrUnknown)
