@@ -127,7 +127,7 @@ func tunnelOfHost(t *testing.T, b *harness.Bed, kind string) {
 		})
 		doctor := b.Weir("doctor").Stdout
 		if found := regexp.MustCompile(`(?m)^tunnels .*`).FindString(doctor); !strings.Contains(found, name) ||
-			strings.Contains(found, " less ") != (name != "") || strings.Contains(found, "an uplink of its own") != (name != "") {
+			strings.Contains(found, " limited ") != (name != "") || strings.Contains(found, "an uplink of its own") != (name != "") {
 			t.Errorf("%s: weir doctor says:\n%s", what, doctor)
 		}
 	}
