@@ -21,10 +21,11 @@ import (
 // The part grows with the excess over the allocation, not over the limit, and shrinks by itself as soon as
 // nobody lacks anything. It does by container what CAKE's option ingress does.
 //
-// Bounds. Nobody is limited below its minimum, below a hundredth of the link, or by more than a third of
-// its allocation. If its senders do not follow, as those of plain UDP, it is exempt for a minute: a limit would
-// help nobody. Where far more arrives than the rate, the bottleneck is elsewhere, and nobody is limited. Nor is
-// anybody for the first half second, in which TCP finds its share. An agent that ends leaves the limits as they are.
+// Bounds. Nobody is limited below its minimum, below a hundredth of the link, or by more than a third of its
+// allocation. Senders that do not follow, as those of plain UDP, make a container exempt for a minute; if those that
+// lack something do not receive more within seconds, they want no more, and all are exempt. Where far more arrives
+// than the rate, the bottleneck is elsewhere, and nobody is limited. Nor is anybody for the first half second, in
+// which TCP finds its share. An agent that ends leaves the limits as they are.
 const (
 	holdbackInterval = 100 * time.Millisecond
 	// holdbackAverage is the time over which arrivals are averaged.
@@ -32,8 +33,8 @@ const (
 	// holdbackDelay is how long too much must arrive before anybody is limited.
 	holdbackDelay = 500 * time.Millisecond
 	// growTime is in what time an excess is held back whole, shrinkTime in what a part shrinks by itself,
-	// fastShrinkTime while less than the rate or the limit arrives, and slowShrinkTime while senders still
-	// send more than the share.
+	// fastShrinkTime while less than the rate or the limit arrives, or limits do not help, and slowShrinkTime
+	// while senders still send more than the share.
 	growTime       = time.Second
 	shrinkTime     = 5 * time.Second
 	fastShrinkTime = 2 * time.Second
@@ -49,9 +50,14 @@ const (
 	unresponsiveExcess = 0.7
 	exemptFor          = time.Minute
 	// Of the rate: more is too much (TCP's losses make up to 1.03), and even more comes from a bottleneck
-	// elsewhere. Of its entitlement: a container that receives less lacks something.
+	// elsewhere. Of its entitlement: a container that receives less lacks something, unless it receives next to
+	// nothing.
 	tooMuchArrives, elsewhereArrives = 1.03, 1.20
-	lackPart                         = 0.98
+	lackPart, littlePart             = 0.98, 0.05
+	// If those that lack something do not receive helps times as much within helpTime, limits do not help
+	// them, and all are exempt for exemptFor.
+	helps    = 1.1
+	helpTime = 8 * time.Second
 )
 
 // holdbacks is what is known of all arrivals.
@@ -60,6 +66,10 @@ type holdbacks struct {
 	lookedAt time.Time
 	// fitAt is the last time at which no limit was justified.
 	fitAt time.Time
+	// lackedBPS is what those that lacked something received at limitedAt, when the first of the present
+	// limits was set; there is none until helplessEnd.
+	lackedBPS              float64
+	limitedAt, helplessEnd time.Time
 }
 
 // holdback is what arrives for a member, and the part of its allocation that is held back.
@@ -85,7 +95,8 @@ func (d *division) limitBPS(m *member) uint64 {
 // lacks reports whether a member that receives more than a little receives less than it is entitled to. A member
 // that wants no more counts, too: the price is a limit for members that exceed their share anyway.
 func (d *division) lacks(m *member) bool {
-	return m.holdback.arrivingBPS > float64(d.link.RateBPS)/smallDivisor && m.holdback.arrivingBPS < lackPart*float64(m.entitledBPS)
+	little := min(float64(d.link.RateBPS)/smallDivisor, littlePart*float64(m.entitledBPS))
+	return m.holdback.arrivingBPS > little && m.holdback.arrivingBPS < lackPart*float64(m.entitledBPS)
 }
 
 // leastBPS returns the rate below which a member is not limited.
@@ -106,7 +117,7 @@ func (d *division) holdBack(now time.Time, offeredBytes []uint64) (changed bool)
 		return false
 	}
 	d.holdbacks.lookedAt = now
-	known, lacks, arrivingBPS := elapsed < 10*holdbackInterval, false, 0.0
+	known, lackedBPS, arrivingBPS := elapsed < 10*holdbackInterval, 0.0, 0.0
 	for _, m := range d.competitors {
 		h := &m.holdback
 		h.count(offeredBytes[m.want.Number], elapsed, known)
@@ -115,17 +126,19 @@ func (d *division) holdBack(now time.Time, offeredBytes []uint64) (changed bool)
 		} else {
 			arrivingBPS += h.arrivingBPS
 		}
-		lacks = lacks || d.lacks(m)
+		if d.lacks(m) {
+			lackedBPS += h.arrivingBPS
+		}
 	}
 	if !known { // a first look, or one after a pause
 		d.holdbacks.fitAt = now
 		return false
 	}
 	ofRate := arrivingBPS / float64(d.link.RateBPS)
-	if !lacks || ofRate < tooMuchArrives || ofRate > elsewhereArrives {
+	if lackedBPS == 0 || ofRate < tooMuchArrives || ofRate > elsewhereArrives {
 		d.holdbacks.fitAt = now
 	}
-	tooMuch := now.Sub(d.holdbacks.fitAt) > holdbackDelay
+	limited, tooMuch := false, now.Sub(d.holdbacks.fitAt) > holdbackDelay && d.holdbacks.help(now, lackedBPS)
 	for _, m := range d.competitors {
 		h, before := &m.holdback, m.holdback.part
 		mayHaveBPS := float64(m.mayHaveBPS())
@@ -137,7 +150,7 @@ func (d *division) holdBack(now time.Time, offeredBytes []uint64) (changed bool)
 		switch {
 		case ofRate > elsewhereArrives:
 			h.part = 0
-		case h.part > 0 && (ofRate < 1 || h.arrivingBPS < float64(d.limitBPS(m))):
+		case h.part > 0 && (ofRate < 1 || now.Before(d.holdbacks.helplessEnd) || h.arrivingBPS < float64(d.limitBPS(m))):
 			h.shrink(elapsed, fastShrinkTime)
 		case excess < 0:
 			h.shrink(elapsed, shrinkTime)
@@ -148,9 +161,25 @@ func (d *division) holdBack(now time.Time, offeredBytes []uint64) (changed bool)
 			h.grow(now, elapsed, excess, mostHeld)
 		}
 		h.judge(now, excess)
+		limited = limited || h.part > 0
 		changed = changed || int(before*significantDivisor) != int(h.part*significantDivisor) || before > 0 && h.part == 0
 	}
+	if !limited {
+		d.holdbacks.limitedAt = time.Time{}
+	}
 	return changed
+}
+
+// help reports whether limits may help those that lack something and receive lackedBPS: not if they did not
+// help within helpTime.
+func (h *holdbacks) help(now time.Time, lackedBPS float64) bool {
+	if h.limitedAt.IsZero() {
+		h.limitedAt, h.lackedBPS = now, lackedBPS
+	}
+	if now.Sub(h.limitedAt) > helpTime && lackedBPS < helps*h.lackedBPS {
+		h.helplessEnd = now.Add(exemptFor)
+	}
+	return now.After(h.helplessEnd)
 }
 
 // count adds what arrived in elapsed to the average, if that time is known.

@@ -240,3 +240,19 @@ func TestNobodyIsHeldBackWhereNobodyLacks(t *testing.T) {
 		}
 	}
 }
+
+// TestLimitsThatDoNotHelpEnd: a container that wants no more than it receives costs others a part of their
+// share for seconds a minute only.
+func TestLimitsThatDoNotHelpEnd(t *testing.T) {
+	one := &download{member: of(70e6, 0), overdrive: 0.1, gotBPS: 70e6}
+	ds := newDownloads(105e6, one, &download{member: of(30e6, 0), unresponsiveBPS: 28e6})
+	held := 0
+	for range 1200 {
+		if ds.step(); one.member.holdback.part > 0.01 {
+			held++
+		}
+	}
+	if held == 0 || held > 300 {
+		t.Errorf("held for %d of 1200 tenths of a second", held)
+	}
+}
