@@ -80,11 +80,16 @@ func (l *lives) addManaged(o *observation, in *engine.Input) {
 		if t.Node == "" {
 			continue
 		}
-		if c := o.taskOf(t); c != nil && c.State == v1.StateRejected {
+		if c := o.taskOf(t); refusedMinimum(t, c) {
 			task.MinRefused, task.Reason = t.Wanted && t.Bound == "", c.Reason
 		}
 		in.Instances = append(in.Instances, task)
 	}
+}
+
+// refusedMinimum reports whether the agent refuses a task its minimum, and not another value.
+func refusedMinimum(t *runtime.Managed, c *monitor.Container) bool {
+	return c != nil && c.State == v1.StateRejected && c.AdmittedBPS < t.Spec.MinBPS()
 }
 
 // taskOf returns the task of a managed service as the agent of its node knows it; nil if it does not.
@@ -137,7 +142,7 @@ func (l *lives) planBinds(o *observation, decisions []engine.Decision, division 
 func (o *observation) arrival(t *runtime.Managed, since time.Time) (said string, failed bool) {
 	c, n := o.taskOf(t), o.measured(t.Bound)
 	switch {
-	case t.Node == t.Bound && c != nil && c.State == v1.StateRejected:
+	case t.Node == t.Bound && refusedMinimum(t, c):
 		return fmt.Sprintf("it runs on %s, which does not keep its minimum: %s", t.Bound, c.Reason), true
 	case t.Node == t.Bound && c != nil && c.AdmittedBPS >= t.Spec.MinBPS():
 		return fmt.Sprintf("it runs on %s, which keeps its minimum %s", t.Bound, policy.FormatRate(t.Spec.MinBPS())), false

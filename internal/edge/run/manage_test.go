@@ -37,6 +37,11 @@ func TestArrival(t *testing.T) {
 		"the agent refuses": {func(t *runtime.Managed, b *Measured) {
 			t.Node, b.Reported.Containers = "b", []monitor.Container{refused}
 		}, 0, "8mbit are left", true},
+		"the agent refuses another value": {func(t *runtime.Managed, b *Measured) {
+			other := kept
+			other.State, other.Reason = v1.StateRejected, "weir.in.min"
+			t.Node, b.Reported.Containers = "b", []monitor.Container{other}
+		}, 0, "which keeps its minimum 30mbit", false},
 		"no room":           {func(t *runtime.Managed, _ *Measured) { t.Waits = "no suitable node" }, 0, "the swarm cannot run it on b: no suitable node", true},
 		"its label goes":    {func(t *runtime.Managed, _ *Measured) { t.Wanted = false }, 0, "not to be moved any more", false},
 		"the node dies":     {func(_ *runtime.Managed, b *Measured) { b.Node.Ready = false }, 0, "b, where it was to go, has gone", true},
