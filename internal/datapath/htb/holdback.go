@@ -46,7 +46,7 @@ const (
 	// If significantPart or more has been held back for unresponsiveAfter, and more than unresponsiveExcess
 	// of the largest excess still arrives, a container is exempt for exemptFor.
 	significantPart    = 0.05
-	unresponsiveAfter  = 5 * time.Second
+	unresponsiveAfter  = 12 * time.Second
 	unresponsiveExcess = 0.7
 	exemptFor          = time.Minute
 	// Of the rate: more is too much (TCP's losses make up to 1.03), and even more comes from a bottleneck
@@ -54,10 +54,11 @@ const (
 	// nothing.
 	tooMuchArrives, elsewhereArrives = 1.03, 1.20
 	lackPart, littlePart             = 0.98, 0.05
-	// If those that lack something do not receive helps times as much within helpTime, limits do not help
-	// them, and all are exempt for exemptFor.
-	helps    = 1.1
-	helpTime = 8 * time.Second
+	// If those that lack something do not receive helps times as much within helpTime as they did at worst in
+	// worstTime, limits do not help them, and all are exempt for exemptFor.
+	helps     = 1.1
+	worstTime = 5 * time.Second
+	helpTime  = 15 * time.Second
 )
 
 // holdbacks is what is known of all arrivals.
@@ -66,8 +67,8 @@ type holdbacks struct {
 	lookedAt time.Time
 	// fitAt is the last time at which no limit was justified.
 	fitAt time.Time
-	// lackedBPS is what those that lacked something received at limitedAt, when the first of the present
-	// limits was set; there is none until helplessEnd.
+	// lackedBPS is what those that lacked something received at worst shortly after limitedAt, when the first of
+	// the present limits was set; there is none until helplessEnd.
 	lackedBPS              float64
 	limitedAt, helplessEnd time.Time
 }
@@ -176,7 +177,10 @@ func (h *holdbacks) help(now time.Time, lackedBPS float64) bool {
 	if h.limitedAt.IsZero() {
 		h.limitedAt, h.lackedBPS = now, lackedBPS
 	}
-	if now.Sub(h.limitedAt) > helpTime && lackedBPS < helps*h.lackedBPS {
+	switch age := now.Sub(h.limitedAt); {
+	case age < worstTime:
+		h.lackedBPS = min(h.lackedBPS, lackedBPS)
+	case age > helpTime && lackedBPS < helps*h.lackedBPS:
 		h.helplessEnd = now.Add(exemptFor)
 	}
 	return now.After(h.helplessEnd)
