@@ -21,7 +21,7 @@ import (
 	"github.com/weir-project/weir/test/must"
 )
 
-// testManaged: a service of the swarm's users whose minimum its node refuses goes to a node with room, and is
+// testManaged: a Swarm service that weir-edge did not make, whose minimum its node refuses goes to a node with room, and is
 // then what it was before. One that cannot go stays and runs, and weir-edge says why.
 func (c *cluster) testManaged(t *testing.T) {
 	for _, engine := range c.engines {

@@ -220,10 +220,11 @@ func checkReceived(t *testing.T, users string, received *atomic.Uint64, leastBPS
 	t.Helper()
 	const window, windows, frameBytes, segmentBytes = 3 * time.Second, 4, 1448 + 66, 1448
 	bounds := fmt.Sprintf("%s receive from %.2f to %.2f Mbit/s", users, leastBPS/1e6, mostBPS/1e6)
+	inFrames := func(bps float64) float64 { return bps * frameBytes / segmentBytes }
 	harness.Await(t, bounds, time.Minute, func() error {
 		began, before := time.Now(), received.Load()
 		time.Sleep(window)
-		if bps := float64(received.Load()-before) * 8 / time.Since(began).Seconds() * frameBytes / segmentBytes; bps < leastBPS || bps > mostBPS {
+		if bps := inFrames(float64(received.Load()-before) * 8 / time.Since(began).Seconds()); bps < leastBPS || bps > mostBPS {
 			return errNot(fmt.Sprintf("%.2f Mbit/s", bps/1e6))
 		}
 		return nil
@@ -232,7 +233,7 @@ func checkReceived(t *testing.T, users string, received *atomic.Uint64, leastBPS
 	for range windows {
 		var last float64
 		harness.CheckReceived(t, received, window, func(m harness.Measurement) error {
-			bps := m.BPS[0] * frameBytes / segmentBytes
+			bps := inFrames(m.BPS[0])
 			t.Logf("%s receive %.2f Mbit/s", users, bps/1e6)
 			last = bps
 			if bps < leastBPS*(1-m.Slack) {

@@ -179,7 +179,7 @@ func TestSwarm(t *testing.T) {
 	t.Run("ended and restarted", c.testEnds)
 	t.Run("access to agents", c.testAccess)
 	t.Run("room elsewhere", c.testRoomElsewhere)
-	t.Run("services of users", c.testManaged)
+	t.Run("managed services", c.testManaged)
 	t.Run("minimums", c.testMinimums)
 	t.Run("two at once", c.testTwoAtOnce)
 	t.Run("a node dies", c.testNodeDies)

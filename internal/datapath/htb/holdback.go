@@ -18,19 +18,19 @@ import (
 // it: part of the allocation is held back. Senders follow the rate that gets through, so what arrives comes down
 // to the rate, and the queue before the bottleneck empties. What is held back stays unused.
 //
-// The part grows with the excess over the allocation, not over the limit, and shrinks by itself as soon as
-// nobody lacks anything. It does by container what CAKE's option ingress does.
+// The part grows with the excess over the allocation, not over the limit, and shrinks by itself as soon as no
+// container lacks anything. It does by container what CAKE's option ingress does.
 //
-// Bounds. Nobody is limited below its minimum, below a hundredth of the link, or by more than a third of its
-// allocation. Senders that do not follow, as those of plain UDP, make a container exempt for a minute; if those that
-// lack something do not receive more within seconds, they want no more, and all are exempt. Where far more arrives
-// than the rate, the bottleneck is elsewhere, and nobody is limited. Nor is anybody for the first half second, in
-// which TCP finds its share. An agent that ends leaves the limits as they are.
+// Bounds. A container is not limited below its minimum, below a hundredth of the link, or by more than a third of
+// its allocation. Senders that do not follow, as those of plain UDP, make their container exempt for a minute. If
+// containers that lack something do not receive more within seconds, they want no more, and all are exempt. Where far
+// more arrives than the rate, the bottleneck is elsewhere, and there is no limit. Nor is there one for the first half
+// second, in which TCP finds its share. An agent that ends leaves the limits as they are.
 const (
 	holdbackInterval = 100 * time.Millisecond
 	// holdbackAverage is the time over which arrivals are averaged.
 	holdbackAverage = 300 * time.Millisecond
-	// holdbackDelay is how long too much must arrive before anybody is limited.
+	// holdbackDelay is how long too much must arrive before a limit is set.
 	holdbackDelay = 500 * time.Millisecond
 	// growTime is in what time an excess is held back whole, shrinkTime in what a part shrinks by itself,
 	// fastShrinkTime while less than the rate or the limit arrives, or limits do not help, and slowShrinkTime

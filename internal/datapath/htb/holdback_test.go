@@ -172,8 +172,8 @@ func TestHoldbackInRandomWorlds(t *testing.T) {
 	})
 }
 
-// TestNothingIsHeldBackAtFirst: a start, a moment, a time that nobody looked at, and traffic that an earlier
-// holder of the number had limit nobody.
+// TestNothingIsHeldBackAtFirst: no limit follows from a start, a moment, a time without a look, or traffic of
+// the number's earlier holder.
 func TestNothingIsHeldBackAtFirst(t *testing.T) {
 	one := &download{member: of(100e6, 0), unresponsiveBPS: 105e6}
 	ds := newDownloads(math.Inf(1), one, lacking())
@@ -204,7 +204,7 @@ func TestNothingIsHeldBackAtFirst(t *testing.T) {
 	}
 	ds.now = ds.now.Add(10 * time.Second)
 	ds.step()
-	free("a time that nobody looked at", one)
+	free("a time without a look", one)
 
 	average(50e6)
 	ds.run(time.Second)
@@ -230,8 +230,8 @@ func TestIdleMemberOfWeight0(t *testing.T) {
 	}
 }
 
-// TestNobodyIsHeldBackWhereNobodyLacks: losses of TCP alone limit no container.
-func TestNobodyIsHeldBackWhereNobodyLacks(t *testing.T) {
+// TestNothingIsHeldBackWithoutLack: losses of TCP alone limit no container.
+func TestNothingIsHeldBackWithoutLack(t *testing.T) {
 	one := &download{member: of(100e6, 0), unresponsiveBPS: 105e6}
 	ds := newDownloads(math.Inf(1), one)
 	for range 100 {

@@ -2,9 +2,9 @@ package engine
 
 import "slices"
 
-// # Services of the swarm's users
+// # Managed services
 //
-// A service that its users let weir-edge move has one task, which the swarm starts and restarts: an
+// A Swarm service that weir-edge did not make, and may move, has one task, which the swarm starts and restarts: an
 // instance that is here only to be placed. It goes to another node when its own refuses its minimum, by the
 // same rules as others, and once that has lasted: one task may end while the next one begins. What such a
 // service is promised on its way is a claim, which the caller makes ([AdmitClaims]).

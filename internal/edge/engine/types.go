@@ -115,7 +115,7 @@ type Bound struct {
 	Node string `json:"node,omitempty"`
 	// Awaits is the service that has to answer before the first instance starts; empty for none.
 	Awaits string `json:"awaits,omitempty"`
-	// Managed: it is the swarm's users', and only moved (manage.go). Stays is why it is not; empty if it
+	// Managed: weir-edge did not make it, and only moves it (manage.go). Stays is why it does not; empty if it
 	// may be.
 	Managed bool   `json:"managed,omitempty"`
 	Stays   string `json:"stays,omitempty"`

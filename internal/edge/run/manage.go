@@ -17,11 +17,11 @@ import (
 	"github.com/weir-project/weir/internal/share/policy"
 )
 
-// # Services of the swarm's users
+// # Managed services
 //
-// The engine decides where the task of a managed service goes. The node promises its minimum as a claim
-// first, then the swarm is told; once the agent there knows the task, or the swarm cannot run it there,
-// both are taken back.
+// A managed service is a Swarm service that weir-edge did not make, and moves. The engine decides where its
+// task goes. The node promises the minimum as a claim first, then weir-edge adds a placement constraint; once
+// the agent there knows the task, or Swarm cannot run it there, weir-edge takes both back.
 
 // bindTimeout is how long a task may take to its node, an image to fetch included. The old one runs meanwhile.
 const bindTimeout = 5 * time.Minute
@@ -53,7 +53,7 @@ func (l *lives) noteTask(t *runtime.Managed) time.Time {
 	return now.at
 }
 
-// dropNamesakes leaves alone services of users that have the name of one of weir-edge's.
+// dropNamesakes leaves alone managed services that have the name of a service of weir-edge's own.
 func (o *observation) dropNamesakes() {
 	o.state.Managed = slices.DeleteFunc(o.state.Managed, func(t runtime.Managed) bool {
 		taken := slices.ContainsFunc(o.state.Services, func(s runtime.Service) bool { return s.Name == t.Spec.Name })
@@ -158,7 +158,7 @@ func (o *observation) arrival(t *runtime.Managed, since time.Time) (said string,
 	return "", false
 }
 
-// apply tells the swarm, of a move only once the node has promised the minimum.
+// apply changes the constraint, for a move only once the node has promised the minimum.
 func (s *bindStep) apply(ctx context.Context, promised engine.Promises) {
 	claim := engine.ClaimID(engine.Entry{Service: s.service.Spec.Name, Node: s.node})
 	if s.node != "" && promised[claim].MinBPS < s.decision.MinBPS {

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-project/weir/internal/edge/spec"
 )
 
-// cam is a service of users with a minimum, whose task is at a and goes to b.
+// cam is a managed service with a minimum, whose task is at a and goes to b.
 func cam() runtime.Managed {
 	return runtime.Managed{
 		Spec: spec.Spec{Name: "cam", Labels: map[string]string{"weir.min": "30mbit"}}, Wanted: true, Bound: "b", Node: "a", ContainerID: "c1",
@@ -60,7 +60,7 @@ func TestArrival(t *testing.T) {
 	}
 }
 
-// TestBind: the swarm is told of a move once the node has promised the minimum, and only then.
+// TestBind: a move sets its constraint once the node has promised the minimum, and only then.
 func TestBind(t *testing.T) {
 	claim := engine.ClaimID(engine.Entry{Service: "cam", Node: "b"})
 	for name, test := range map[string]struct {
@@ -78,7 +78,7 @@ func TestBind(t *testing.T) {
 	}
 }
 
-// TestNamesakes: a service of users that has the name of one of weir-edge's is left alone, and that is said.
+// TestNamesakes: a managed service that has the name of a service of weir-edge's own is left alone, and an event says so.
 func TestNamesakes(t *testing.T) {
 	o := &observation{state: runtime.State{Services: []runtime.Service{{Name: "cam"}}, Managed: []runtime.Managed{cam(), {Spec: spec.Spec{Name: "other"}}}}}
 	o.dropNamesakes()

@@ -23,7 +23,7 @@
 // Files: observe.go, input.go: what a round depends on; act.go: starts, restarts and stops; lives.go,
 // state.go: instances; promises.go: the ledger; proxies.go, uplinks.go: where users are sent;
 // minimums.go, tell.go: where minimums are in force; deploy.go: requests of users; view.go, events.go,
-// counters.go: answers to readers; update.go: how updates end; sleep.go: services without users; manage.go: services of the swarm's users; agents.go, local.go, unmeasured.go: what nodes report;
+// counters.go: answers to readers; update.go: how updates end; sleep.go: services without users; manage.go: managed services; agents.go, local.go, unmeasured.go: what nodes report;
 // presence.go: how much of the time nodes are there; images.go: how fast they get images.
 package run
 

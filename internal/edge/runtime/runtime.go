@@ -36,7 +36,7 @@ const (
 	LabelProject  = "weir-edge.project"       // of what a Compose file has made: its project
 	LabelMade     = "weir-edge.made-of"       // an instance's: Service.Made
 	LabelUpdate   = "weir-edge.update"        // of the proxy: Service.Update, as JSON
-	LabelManage   = "weir-edge.manage"        // "true": of a service of the swarm's users; see Managed
+	LabelManage   = "weir-edge.manage"        // "true": of a Swarm service of the owner's own; see Managed
 
 	RoleInstance = "instance"
 	RoleProxy    = v1.EdgeProxy
@@ -181,13 +181,13 @@ type State struct {
 	// Services have the name, the document, the pinned image and the last update only, and may be lost.
 	Services  []Service
 	Instances []Instance
-	// Managed are the services of the swarm's users that weir-edge may move, or has bound to a node.
+	// Managed are the Swarm services of others that weir-edge may move, or has bound to a node.
 	Managed []Managed
 	// Odd is what weir-edge has there and cannot read, in words.
 	Odd []string
 }
 
-// Managed is a service of the swarm's users, which weir-edge neither starts nor stops.
+// Managed is a Swarm service of others, which weir-edge neither starts nor stops.
 type Managed struct {
 	// Spec has its name, its image, the labels of its containers, and what keeps it on a node.
 	Spec spec.Spec

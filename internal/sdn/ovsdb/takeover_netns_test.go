@@ -54,7 +54,7 @@ func TestTakeover(t *testing.T) {
 	for end := time.Now().Add(10 * time.Second); isThere(); time.Sleep(50 * time.Millisecond) {
 		must.Succeed(t, standby.reconcile(t.Context(), c))
 		if time.Now().After(end) {
-			t.Fatal("the queue of a promise that nobody makes stays")
+			t.Fatal("the queue of a promise that no ledger has stays")
 		}
 	}
 	if took := time.Since(began); took < keepPromised {

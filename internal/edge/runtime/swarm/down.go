@@ -18,7 +18,7 @@ const labelHeartbeat = "weir-edge.heartbeat-before"
 
 // Down removes what weir-edge keeps in the swarm when no service is left: what is
 // promised, the key of the proxies, this node's image of them, its own heartbeat, and what binds
-// services of users to nodes.
+// managed services to nodes.
 func (r *Runtime) Down(ctx context.Context) error {
 	errs := []error{r.putBackHeartbeat(ctx)}
 	bound, err := r.services(ctx, labelMove)

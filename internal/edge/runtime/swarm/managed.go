@@ -16,9 +16,9 @@ import (
 	"github.com/weir-project/weir/internal/edge/spec"
 )
 
-// # Services of users
+// # Managed services
 //
-// A service that its users made with the label weir-edge.manage=true is moved by a placement constraint,
+// A service that its owner made with the label weir-edge.manage=true is moved by a placement constraint,
 // which is the swarm's own way. It is there during the move only: without it the task stays where it is,
 // and the swarm is free to restart it on any node. Meanwhile a label of the service says which constraint is
 // weir-edge's, and what was before: a new task starts before the old one ends, so a node that the swarm
@@ -42,13 +42,13 @@ func moveOf(labels map[string]string) (m move) {
 	return m
 }
 
-// isManaged reports whether a service is one of users that weir-edge may move, or has bound to a node.
+// isManaged reports whether a service is one of others that weir-edge may move, or has bound to a node.
 func isManaged(s *swarm.Service) bool {
 	_, own := s.Spec.Labels[runtime.LabelService]
 	return !own && s.Spec.TaskTemplate.ContainerSpec != nil && (s.Spec.Labels[runtime.LabelManage] == "true" || moveOf(s.Spec.Labels).Node != "")
 }
 
-// managed converts a service of users and its tasks, past ones included.
+// managed converts a managed service and its tasks, past ones included.
 func managed(api *client.Client, s swarm.Service, tasks []swarm.Task, nodes []runtime.Node) runtime.Managed {
 	m := runtime.Managed{Spec: specOf(&s.Spec), Wanted: s.Spec.Labels[runtime.LabelManage] == "true"}
 	moving := moveOf(s.Spec.Labels)
@@ -81,7 +81,7 @@ func managed(api *client.Client, s swarm.Service, tasks []swarm.Task, nodes []ru
 	return m
 }
 
-// specOf returns a service of users as far as it matters for where its task may run.
+// specOf returns a managed service as far as it matters for where its task may run.
 func specOf(s *swarm.ServiceSpec) spec.Spec {
 	c := s.TaskTemplate.ContainerSpec
 	made := spec.Spec{Name: s.Name, Image: c.Image, Labels: c.Labels, Algorithm: spec.AlgorithmHybrid, Limits: spec.Limits{Instances: 1}, Container: &spec.Container{}}
@@ -105,7 +105,7 @@ func specOf(s *swarm.ServiceSpec) spec.Spec {
 	return made
 }
 
-// stays returns why a service of users is not moved; empty if it may be.
+// stays returns why a managed service is not moved; empty if it may be.
 func stays(s *swarm.Service, parsed *spec.Spec) string {
 	r := s.Spec.Mode.Replicated
 	switch {
@@ -136,14 +136,14 @@ func bind(ctx context.Context, api *client.Client, s *swarm.Service, next move) 
 	return nil
 }
 
-// rebind leaves a service as its users made it or, if next has a node, bound to that.
+// rebind leaves a service as its owner made it or, if next has a node, bound to that.
 func rebind(s *swarm.ServiceSpec, next move) {
 	p := s.TaskTemplate.Placement
 	if p == nil {
 		p = &swarm.Placement{}
 	}
 	if was := moveOf(s.Labels); was.Node != "" {
-		for i, text := range slices.Backward(p.Constraints) { // users may have the same one, before it
+		for i, text := range slices.Backward(p.Constraints) { // the owner may have the same one, before it
 			if text == toNode+was.Node {
 				p.Constraints = slices.Delete(p.Constraints, i, i+1)
 				break
