@@ -62,10 +62,11 @@ func (h Hook) effects() (map[filterKey]effect, error) {
 		return nil, fmt.Errorf("open traffic control: %w", err)
 	}
 	defer conn.Close()
-	messages, err := conn.Execute(netlink.Message{
-		Header: netlink.Header{Type: unix.RTM_GETTFILTER, Flags: netlink.Request | netlink.Dump},
-		Data:   tcmsg(h.Ifindex, 0, Handle(h.clsact())),
-	})
+	return h.readEffects(conn)
+}
+
+func (h Hook) readEffects(conn *netlink.Conn) (map[filterKey]effect, error) {
+	messages, err := requestList(conn, getFilter, tcmsg(h.Ifindex, 0, Handle(h.clsact())))
 	if err != nil {
 		return nil, fmt.Errorf("list filters of device %d: %w", h.Ifindex, err)
 	}

@@ -34,7 +34,10 @@ func IngressChains(device string) ([]string, error) {
 		return nil, fmt.Errorf("ask for nftables: %w", err)
 	}
 	defer conn.Close()
-	var names []string
+	return ingressChains(conn, device)
+}
+
+func ingressChains(conn *netlink.Conn, device string) (names []string, err error) {
 	for _, ask := range []struct {
 		message, name, hook, devices uint16
 		what                         string
@@ -42,10 +45,7 @@ func IngressChains(device string) ([]string, error) {
 		{nftGetChain, nftaChainName, nftaChainHook, nftaHookDevices, "nftables chain"},
 		{nftGetFlowtable, nftaFlowtableName, nftaFlowtableHook, nftaFlowtableDevices, "nftables flow table"},
 	} {
-		answers, err := conn.Execute(netlink.Message{
-			Header: netlink.Header{Type: netlink.HeaderType(ask.message), Flags: netlink.Request | netlink.Dump},
-			Data:   make([]byte, 4), // struct nfgenmsg: all families
-		})
+		answers, err := requestList(conn, ask.message, make([]byte, 4)) // struct nfgenmsg: all families
 		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
 			continue // no nftables
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/mdlayher/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -187,14 +188,25 @@ func eachAttribute(b []byte, fn func(*netlink.AttributeDecoder) error) error {
 	return ad.Err()
 }
 
-func (t *TC) dump(typ uint16, ifindex int, fn func(handle, parent Handle, attrs []byte) error) error {
-	messages, err := t.conn.Execute(netlink.Message{
-		Header: netlink.Header{
-			Type:  netlink.HeaderType(typ),
-			Flags: netlink.Request | netlink.Dump,
-		},
-		Data: tcmsg(ifindex, 0, 0),
+// requestList returns the kernel's answer to a request for a list, and repeats it if the answer is
+// incomplete (consistently). The library drops the end of an answer, and with it the mark of a change
+// after the last entry.
+func requestList(conn *netlink.Conn, kind uint16, data []byte) ([]netlink.Message, error) {
+	return consistently(func() ([]netlink.Message, error) {
+		messages, err := conn.Execute(netlink.Message{
+			Header: netlink.Header{Type: netlink.HeaderType(kind), Flags: netlink.Request | netlink.Dump}, Data: data,
+		})
+		for _, m := range messages {
+			if m.Header.Flags&netlink.DumpInterrupted != 0 {
+				return nil, nl.ErrDumpInterrupted
+			}
+		}
+		return messages, err
 	})
+}
+
+func (t *TC) dump(kind uint16, ifindex int, fn func(handle, parent Handle, attrs []byte) error) error {
+	messages, err := requestList(t.conn, kind, tcmsg(ifindex, 0, 0))
 	if err != nil {
 		return fmt.Errorf("list queueing of device %d: %w", ifindex, err)
 	}
@@ -217,8 +229,9 @@ func (t *TC) dump(typ uint16, ifindex int, fn func(handle, parent Handle, attrs 
 
 // The requests for lists.
 const (
-	getQdisc = unix.RTM_GETQDISC
-	getClass = unix.RTM_GETTCLASS
+	getQdisc  = unix.RTM_GETQDISC
+	getClass  = unix.RTM_GETTCLASS
+	getFilter = unix.RTM_GETTFILTER
 )
 
 // rawOptions extracts kind and options from the attributes of a qdisc or class.
@@ -285,13 +298,7 @@ func (t *TC) ClassStats(ifindex int, handles []Handle, dst []ClassStats) ([]Clas
 
 // HasFilters reports whether a qdisc of a device has filters.
 func (t *TC) HasFilters(ifindex int, parent Handle) (bool, error) {
-	messages, err := t.conn.Execute(netlink.Message{
-		Header: netlink.Header{
-			Type:  unix.RTM_GETTFILTER,
-			Flags: netlink.Request | netlink.Dump,
-		},
-		Data: tcmsg(ifindex, 0, parent),
-	})
+	messages, err := requestList(t.conn, getFilter, tcmsg(ifindex, 0, parent))
 	if err != nil {
 		return false, fmt.Errorf("list filters of %s: %w", parent, err)
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/mdlayher/netlink"
+	"github.com/mdlayher/netlink/nltest"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-project/weir/test/must"
@@ -19,6 +21,9 @@ import (
 type fakeSocket struct {
 	// dumps are the payloads of the answer to a request of a type.
 	dumps map[uint16][][]byte
+	// interruptions is how many answers of each type end after the first message, which says so.
+	interruptions int
+	asked         map[uint16]int
 	// refuse gives the error of a change, by how many came before it.
 	refuse map[int]unix.Errno
 	// lost: the socket is broken.
@@ -33,12 +38,21 @@ func (s *fakeSocket) Close() error { return nil }
 
 func (s *fakeSocket) Send(m netlink.Message) error {
 	var answer []netlink.Message
-	for _, data := range s.dumps[uint16(m.Header.Type)] {
+	kind := uint16(m.Header.Type)
+	for _, data := range s.dumps[kind] {
 		answer = append(answer, netlink.Message{
 			Header: netlink.Header{Type: m.Header.Type, Flags: netlink.Multi, Sequence: m.Header.Sequence, PID: m.Header.PID},
 			Data:   data,
 		})
+		if s.asked[kind] < s.interruptions {
+			answer[0].Header.Flags |= netlink.DumpInterrupted
+			break
+		}
 	}
+	if s.asked == nil {
+		s.asked = map[uint16]int{}
+	}
+	s.asked[kind]++
 	answer = append(answer, netlink.Message{Header: netlink.Header{
 		Type: netlink.Done, Flags: netlink.Multi, Sequence: m.Header.Sequence, PID: m.Header.PID}, Data: make([]byte, 4)})
 	s.answers = append(s.answers, answer)
@@ -89,7 +103,9 @@ func (s *fakeSocket) ReceiveIter() iter.Seq2[netlink.Message, error] {
 	}
 }
 
-func (s *fakeSocket) tc() *TC { return &TC{conn: netlink.NewConn(s, 1)} }
+func (s *fakeSocket) open() *netlink.Conn { return netlink.NewConn(s, 1) }
+
+func (s *fakeSocket) tc() *TC { return &TC{conn: s.open()} }
 
 func recorded(t *testing.T) *TC {
 	return (&fakeSocket{dumps: map[uint16][][]byte{
@@ -166,6 +182,63 @@ func TestSave(t *testing.T) {
 	}}
 	if _, err := filtered.tc().Save(3); !errors.Is(err, ErrFilters) {
 		t.Errorf("with filters: %v", err)
+	}
+}
+
+// TestInterruptedDumps: a list that changes while the kernel sends it is requested again, else its
+// second entry would be missing; but not for ever.
+func TestInterruptedDumps(t *testing.T) {
+	filter := func(handle uint32, kind string) []byte {
+		return append(tcmsg(3, Handle(handle), 0), nltest.MustMarshalAttributes([]netlink.Attribute{{Type: unix.TCA_KIND, Data: append([]byte(kind), 0)}})...)
+	}
+	chain := func(name, device string) []byte {
+		hook := nltest.MustMarshalAttributes([]netlink.Attribute{{Type: nftaHookDevice, Data: append([]byte(device), 0)}})
+		return append([]byte{familyNetdev, 0, 0, 0}, nltest.MustMarshalAttributes([]netlink.Attribute{
+			{Type: nftaTable, Data: []byte("t\x00")}, {Type: nftaChainName, Data: append([]byte(name), 0)}, {Type: nftaChainHook, Data: hook},
+		})...)
+	}
+	dumps := map[uint16][][]byte{
+		getQdisc: messages(t, "tree.hex", "qdisc"), getClass: messages(t, "tree.hex", "class"),
+		getFilter:   {filter(1, "u32"), filter(2, "u32")},
+		nftGetChain: {chain("a", "eth1"), chain("b", "eth0")},
+	}
+	lists := map[string]struct {
+		kind    uint16
+		entries int
+		count   func(*fakeSocket) (int, error)
+	}{
+		"qdiscs": {getQdisc, 4, func(s *fakeSocket) (int, error) {
+			list, err := s.tc().Qdiscs(3)
+			return len(list), err
+		}},
+		"classes": {getClass, 4, func(s *fakeSocket) (int, error) {
+			list, err := s.tc().Classes(3)
+			return len(list), err
+		}},
+		"whether there are filters": {getFilter, 1, func(s *fakeSocket) (int, error) {
+			has, err := s.tc().HasFilters(3, 0)
+			return map[bool]int{true: 1}[has], err
+		}},
+		"effects of filters": {getFilter, 2, func(s *fakeSocket) (int, error) {
+			list, err := Hook{Ifindex: 3}.readEffects(s.open())
+			return len(list), err
+		}},
+		"chains at ingress": {nftGetChain, 1, func(s *fakeSocket) (int, error) {
+			list, err := ingressChains(s.open(), "eth0")
+			return len(list), err
+		}},
+	}
+	for name, list := range lists {
+		for _, tc := range []struct {
+			interruptions, asked int
+			err                  error
+		}{{0, 1, nil}, {3, 4, nil}, {dumpAttempts, dumpAttempts, nl.ErrDumpInterrupted}} {
+			s := &fakeSocket{dumps: dumps, interruptions: tc.interruptions}
+			entries, err := list.count(s)
+			if asked := s.asked[list.kind]; asked != tc.asked || !errors.Is(err, tc.err) || err == nil && entries != list.entries {
+				t.Errorf("%s, %d interruptions: requested %d times, %d entries, %v", name, tc.interruptions, asked, entries, err)
+			}
+		}
 	}
 }
 
