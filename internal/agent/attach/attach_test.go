@@ -104,6 +104,7 @@ type fakeBridges struct {
 	refused   map[int]error
 	listErr   error
 	lookErr   error
+	detachErr error
 	attached  map[int]int
 }
 
@@ -124,6 +125,9 @@ func (f *fakeBridges) Attach(ifindex int) error {
 }
 
 func (f *fakeBridges) Detach(kept map[int]bool) error {
+	if f.detachErr != nil {
+		return f.detachErr
+	}
 	maps.DeleteFunc(f.attached, func(ifindex, _ int) bool { return !kept[ifindex] })
 	return nil
 }
@@ -234,6 +238,35 @@ func TestBridges(t *testing.T) {
 	}
 	c.Devices[0].BridgeIndex = 0
 	expect("from a bridge", "")
+}
+
+// TestBridgeLeftOver: a program that cannot be removed is reported until it is, and nothing else suffers.
+func TestBridgeLeftOver(t *testing.T) {
+	const left, kept = 1<<30 + 100, 1<<30 + 101
+	b := newBed()
+	var log strings.Builder
+	b.log = slog.New(slog.NewTextHandler(&log, nil))
+	gone, stays := b.start("gone", v1.ModeBridge, 1), b.start("stays", v1.ModeBridge, 2)
+	gone.Devices[0].BridgeIndex, stays.Devices[0].BridgeIndex = left, kept
+	b.apply()
+	b.stop(gone)
+	b.bridges.detachErr = unix.ENOBUFS
+	for range 2 {
+		log.Reset()
+		b.apply()
+		if said := log.String(); !strings.Contains(said, "trying again, all else is in force") || !strings.Contains(said, unix.ENOBUFS.Error()) {
+			t.Errorf("said %q", said)
+		}
+		if got := stays.Complaints(); len(got) > 0 || !b.table.IndexDevices[kept] || b.table.IndexDevices[left] {
+			t.Errorf("the other container says %q; believed are %v", got, b.table.IndexDevices)
+		}
+	}
+	b.bridges.detachErr = nil
+	log.Reset()
+	b.apply()
+	if _, is := b.bridges.attached[left]; is || log.Len() > 0 {
+		t.Errorf("attached %v, said %q", b.bridges.attached, log.String())
+	}
 }
 
 // TestUplinkOnBridge: what a bridge's ports send to each other passes neither the bridge nor what is on it.
