@@ -137,7 +137,10 @@ type SDNHop struct {
 
 // SDNLinks is what links have, carry and have promised, and all promises: GET /v1/links.
 type SDNLinks struct {
-	At       time.Time          `json:"at"`
+	At time.Time `json:"at"`
+	// Standby says that another controller is the master of the switches, or is to become it: that one
+	// has the links and keeps the promises.
+	Standby  bool               `json:"standby,omitempty"`
 	Links    []SDNLinkDirection `json:"links"`
 	Promises []SDNPromise       `json:"promises"`
 }

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -36,8 +38,10 @@ type switched struct {
 	ovs        *testbed.OVS
 	kernel     bool
 	node, user *testbed.Process
-	controller *testbed.Process
-	// forOthers are the controller's options for other hosts, toController those of weir-edge.
+	// controllers are the controllers of the switches, of which the second is not always there; sdn is of
+	// the first, or of the other after a takeover.
+	controllers [2]*testbed.Process
+	// forOthers are the controllers' options for other hosts, toController those of weir-edge.
 	forOthers, toController []string
 	sdn                     *agentclient.SDN
 }
@@ -74,10 +78,14 @@ func newSwitched(t *testing.T, rate string) *switched {
 		t.Log(err)
 	}
 	for i := range 3 {
-		must.Succeed(t, s.ovs.AddBridge(ctx, fmt.Sprintf("br%d", i+1), fmt.Sprintf("other-config:datapath-id=%016x", 0xa1+i)))
+		bridge := fmt.Sprintf("br%d", i+1)
+		must.Succeed(t, s.ovs.AddBridge(ctx, bridge, fmt.Sprintf("other-config:datapath-id=%016x", 0xa1+i)))
+		_, err := s.ovs.Vsctl(ctx, "--", "--id=@a", "create", "controller", `target="`+s.switchAddress(0)+`"`, "max_backoff=1000",
+			"--", "--id=@b", "create", "controller", `target="`+s.switchAddress(1)+`"`, "max_backoff=1000", "--", "set", "bridge", bridge, "controller=@a,@b")
+		must.Succeed(t, err)
 	}
 	s.node, s.user = s.host(t, "br1", "node", 9, linkNode), s.host(t, "br2", "user", 9, linkUsers)
-	s.startController(t)
+	s.startController(t, 0)
 	s.cable(t, "br1", "c12", "br2", "c21")
 	s.cable(t, "br1", "c13", "br3", "c31")
 	s.cable(t, "br3", "c32", "br2", "c23")
@@ -86,22 +94,30 @@ func newSwitched(t *testing.T, rate string) *switched {
 	return s
 }
 
-// startController starts the controller of the switches on the node's host, where weir-edge asks over TLS.
-func (s *switched) startController(t *testing.T) {
+// switchAddress returns where switches look for a controller, sdnSocket where commands do.
+func (s *switched) switchAddress(i int) string {
+	return s.ovs.ControllerAddress() + []string{"", "2"}[i]
+}
+func (s *switched) sdnSocket(i int) string { return s.ovs.Path(fmt.Sprintf("sdn%d.sock", i)) }
+
+// startController starts one of two controllers of the switches on the node's host, where weir-edge asks
+// over TLS.
+func (s *switched) startController(t *testing.T, i int) {
 	t.Helper()
+	ports := []string{":7485", ":7486"}
 	if s.sdn == nil {
 		authority, tokens := pki.New(t), filepath.Join(s.dir, "tokens")
 		token, err := access.AddToken(tokens, "weir-edge", access.Admin)
 		must.Succeed(t, err)
 		must.Succeed(t, os.WriteFile(filepath.Join(s.dir, "token"), []byte(token), 0o600))
 		pair := authority.Server(t, "sdn", net.ParseIP(linkNode))
-		s.toController = []string{"--sdn", "https://" + linkNode + ":7485", "--sdn-ca", authority.Path, "--sdn-token-file", filepath.Join(s.dir, "token"), "--sdn-users", linkUsers}
-		s.forOthers = []string{"--api", linkNode + ":7485", "--api-cert", pair.Certificate, "--api-key", pair.Key, "--tokens", tokens}
-		s.sdn = agentclient.NewSDN(s.ovs.Path("sdn.sock"))
+		s.toController = []string{"--sdn", "https://" + linkNode + ports[0], "--sdn", "https://" + linkNode + ports[1], "--sdn-ca", authority.Path, "--sdn-token-file", filepath.Join(s.dir, "token"), "--sdn-users", linkUsers}
+		s.forOthers = []string{"--api-cert", pair.Certificate, "--api-key", pair.Key, "--tokens", tokens}
+		s.sdn = agentclient.NewSDN(s.sdnSocket(i))
 	}
 	var err error
-	s.controller, err = s.ovs.Start(s.node, filepath.Join(filepath.Dir(harness.Program(t)), "weir-sdn"), append([]string{"run", "--listen", s.ovs.ControllerAddress(),
-		"--socket", s.ovs.Path("sdn.sock"), "--stats-interval", "500ms", "--ovsdb", s.ovs.DatabaseAddress(), "--rate", "20mbit", "--ef-max", "20%", "--af-min", "20%"}, s.forOthers...)...)
+	s.controllers[i], err = s.ovs.Start(s.node, filepath.Join(filepath.Dir(harness.Program(t)), "weir-sdn"), append([]string{"run", "--listen", s.switchAddress(i), "--takeover-after", "2s",
+		"--socket", s.sdnSocket(i), "--api", linkNode + ports[i], "--stats-interval", "500ms", "--ovsdb", s.ovs.DatabaseAddress(), "--rate", "20mbit", "--ef-max", "20%", "--af-min", "20%"}, s.forOthers...)...)
 	must.Succeed(t, err)
 }
 
@@ -256,12 +272,18 @@ func TestLinks(t *testing.T) {
 	s.ip(t, "link", "set", "c12", "up")
 	s.promise(t, "a path again", func(p v1.SDNPromise) bool { return holds(p) && len(p.Path) == 2 })
 
-	_ = s.controller.End(syscall.SIGKILL, 10*time.Second)
-	s.explained(t, "video", "unknown", "the controller of switches does not answer")
-	if said := s.must(t, "events"); strings.Count(said, "the controller of switches does not answer, so minimums are promised on uplinks only until it does") != 1 {
-		t.Error(said)
+	s.takeOver(t, "video")
+	silences := func() int {
+		return strings.Count(s.must(t, "events"), "the controller of switches does not answer, so minimums are promised on uplinks only until it does")
 	}
-	s.startController(t)
+	before := silences()
+	_ = s.controllers[1].End(syscall.SIGKILL, 10*time.Second)
+	s.explained(t, "video", "unknown", "the controller of switches does not answer: no controller is running")
+	if n := silences() - before; n != 1 {
+		t.Errorf("weir-edge says %d times that it does not answer\n%s", n, s.must(t, "events"))
+	}
+	s.startController(t, 0)
+	s.sdn = agentclient.NewSDN(s.sdnSocket(0))
 	s.promise(t, "the ledger's promise at a controller that is empty", func(p v1.SDNPromise) bool { return holds(p) && p.MinBPS == 4e6 && len(p.Path) == 2 })
 
 	// A controller with another ledger: the promise has another minimum, and one is of a service that is gone.
@@ -304,6 +326,65 @@ func TestLinks(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// takeOver kills the master of two controllers. The other becomes master and is told the promise again; until
+// then switches have its queues and entries, and weir-edge says what it does not know, and nothing else.
+func (s *switched) takeOver(t *testing.T, service string) {
+	t.Helper()
+	s.startController(t, 1)
+	second := agentclient.NewSDN(s.sdnSocket(1))
+	harness.Await(t, "the second controller is a standby", 20*time.Second, func() error {
+		status, err := second.Status(t.Context())
+		if err == nil && (len(status.Switches) != 3 || slices.ContainsFunc(status.Switches, func(one v1.SDNSwitch) bool { return one.State != "standby" })) {
+			err = fmt.Errorf("%+v", status.Switches)
+		}
+		return err
+	})
+	for sdn, standby := range map[*agentclient.SDN]bool{s.sdn: false, second: true} {
+		if l, err := sdn.Links(t.Context()); err != nil || l.Standby != standby {
+			t.Errorf("%+v, %v, want a standby: %v", l, err, standby)
+		}
+	}
+	harness.Await(t, "weir-edge knows that it holds", 10*time.Second, func() error {
+		e, err := s.client.Explain(t.Context(), service)
+		if known := fmt.Sprintf("%+v", e.Service.Claims); err == nil && strings.Contains(known, v1.PromiseBroken) {
+			err = errors.New(known)
+		}
+		return err
+	})
+	before := s.must(t, "events")
+	_ = s.controllers[0].End(syscall.SIGKILL, 10*time.Second)
+	s.sdn = second
+	states := map[string]bool{}
+	took := harness.Await(t, "the promise at the other controller", 30*time.Second, func() error {
+		explained, err := s.client.Explain(t.Context(), service)
+		must.Succeed(t, err)
+		for _, claim := range explained.Service.Claims {
+			for _, place := range claim.Places[1:] {
+				states[fmt.Sprintf("%s %d", place.State, place.PromisedBPS)] = true
+			}
+		}
+		for _, command := range [][]string{{"ovs-ofctl", "-OOpenFlow13", "dump-flows", "br1"}, {"ovs-vsctl", "--bare", "--columns=other_config", "list", "queue"}} {
+			out, err := s.ovs.Run(t.Context(), nil, command[0], command[1:]...)
+			must.Succeed(t, err)
+			if !strings.Contains(out, map[string]string{"ovs-ofctl": "priority=35000,tcp,", "ovs-vsctl": "min-rate=4000000"}[command[0]]) {
+				t.Errorf("the promise is gone:\n%s", out)
+			}
+		}
+		l, err := second.Links(t.Context())
+		if err == nil && (l.Standby || len(l.Promises) != 1 || !holds(l.Promises[0])) {
+			err = fmt.Errorf("%+v", l)
+		}
+		return err
+	})
+	t.Logf("taken over after %v, meanwhile weir-edge said %v", took, slices.Sorted(maps.Keys(states)))
+	for state := range states {
+		if state != "unknown 4000000" && state != "waiting 4000000" && state != "in force 4000000" {
+			t.Errorf("weir-edge said that the minimum is %s", state)
+		}
+	}
+	t.Logf("weir-edge events\n%s", strings.TrimPrefix(s.must(t, "events"), before))
 }
 
 // TestLinksKernel: weir-edge has promised the minimum of a service whose users are two switches away. With

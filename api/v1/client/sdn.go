@@ -15,7 +15,7 @@ import (
 
 // SDN is a client of the controller of `weir sdn run`. What the controller has against a request is
 // an *Error: 409 if a link has no room, 404 if it does not know a host or a promise, 422 if no
-// switch can tell the traffic apart.
+// switch can tell the traffic apart, 503 if another controller is the master of the switches.
 type SDN struct{ peer *transport.Peer }
 
 // ErrNoController means that no controller answers at a socket.

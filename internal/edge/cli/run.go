@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"path/filepath"
+	"strings"
 	"time"
 
 	moby "github.com/moby/moby/client"
@@ -49,6 +50,7 @@ type runOptions struct {
 	dashboard                        string
 	repository                       repositoryOptions
 	agents                           agentOptions
+	controllers                      []string // URLs for sdn
 	sdn                              sdnOptions
 	dryRun, verbose                  bool
 }
@@ -88,7 +90,7 @@ left; without one no minimum can be promised. HAProxy has to be installed
 	flags.StringVar(&o.agents.cert, "agents-cert", "", "file with weir-edge's certificate for the agents")
 	flags.StringVar(&o.agents.key, "agents-key", "", "file with its key")
 	flags.StringVar(&o.agents.tokenFile, "agents-token-file", "", "file with a token of the agents, instead of a certificate")
-	flags.StringVar(&o.sdn.url, "sdn", "", "controller of the switches between nodes and users (weir sdn run), which promises minimums on links: https://HOST:PORT, or unix:///run/weir/sdn.sock")
+	flags.StringSliceVar(&o.controllers, "sdn", nil, "controller of the switches between nodes and users (weir sdn run), which promises minimums on links: https://HOST:PORT, or unix:///run/weir/sdn.sock; once for each of several that can take over")
 	flags.StringVar(&o.sdn.users, "sdn-users", "", "address of the router or host that users are behind, as switches see it")
 	flags.StringVar(&o.sdn.ca, "sdn-ca", "", "file with the authority that the controller's certificate is from")
 	flags.StringVar(&o.sdn.cert, "sdn-cert", "", "file with weir-edge's certificate for the controller")
@@ -105,6 +107,7 @@ left; without one no minimum can be promised. HAProxy has to be installed
 
 // readConfig sets options from the configuration file, except those given as flags.
 func (o *runOptions) readConfig(changed func(flag string) bool) error {
+	o.sdn.url = strings.Join(o.controllers, ",")
 	file, err := config.LoadEdge(o.config)
 	if errors.Is(err, fs.ErrNotExist) && !changed("config") {
 		return nil

@@ -10,7 +10,8 @@ import (
 	"github.com/weir-project/weir/internal/front/config"
 )
 
-// sdnOptions say how weir-edge reaches the controller of switches, and where users are.
+// sdnOptions say how weir-edge reaches the controllers of switches (url has all, with commas), and where users
+// are.
 type sdnOptions struct {
 	daemonOptions
 	users string
@@ -33,7 +34,7 @@ func (o *sdnOptions) check() error {
 	return nil
 }
 
-// links returns the links whose controller is at the URL; nil without one.
+// links returns the links whose controllers are at the URLs; nil without one.
 func (o *sdnOptions) links() (*run.Links, error) {
 	if o.url == "" {
 		return nil, nil
@@ -42,10 +43,14 @@ func (o *sdnOptions) links() (*run.Links, error) {
 	if err != nil {
 		return nil, err
 	}
-	controller, err := client.OpenSDN(strings.TrimPrefix(o.url, "unix://"), options)
-	if err != nil {
-		return nil, err
+	var controllers []run.LinkController
+	for url := range strings.SplitSeq(o.url, ",") {
+		controller, err := client.OpenSDN(strings.TrimPrefix(url, "unix://"), options)
+		if err != nil {
+			return nil, err
+		}
+		controllers = append(controllers, controller)
 	}
 	users, err := netip.ParseAddr(o.users)
-	return run.NewLinks(controller, users.Unmap()), err
+	return run.NewLinks(controllers, users.Unmap()), err
 }

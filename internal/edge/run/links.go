@@ -36,6 +36,10 @@ import (
 // and making it again. So a round asks the controller before it reads the ledger, and releases what was not
 // in the ledger after the answer before, either. While the controller is silent, minimums hold on uplinks
 // only.
+//
+// Of several controllers that can take over from each other, all are asked at once what they know, and the
+// master does the rest. A master that took over knows no promise, and is told those of the ledger; while none
+// is master, switches keep what they have.
 
 const (
 	// linksTimeout bounds the questions to the controller at the beginning of a round, and each change
@@ -52,10 +56,11 @@ const (
 
 // Links keeps minimums on the links between nodes and users. nil keeps none.
 type Links struct {
-	controller LinkController
-	users      netip.Addr
-	asked      time.Time
-	seen       *linkView // at that time
+	controllers []LinkController
+	controller  LinkController // the master, the last time that one was known
+	users       netip.Addr
+	asked       time.Time
+	seen        *linkView // at that time
 	// said reports that the controller is known to be silent. kept are the promises that the ledger had in
 	// a round: their nodes may leave.
 	said bool
@@ -71,10 +76,10 @@ type LinkController interface {
 	Release(ctx context.Context, id string) error
 }
 
-// NewLinks returns the Links of a controller. users is the address of the router or host that users are
-// behind, as switches see it.
-func NewLinks(controller LinkController, users netip.Addr) *Links {
-	return &Links{controller: controller, users: users, seen: &linkView{}, kept: map[string]bool{}}
+// NewLinks returns the Links of controllers, one of which is master. users is the address of the router or
+// host that users are behind, as switches see it.
+func NewLinks(controllers []LinkController, users netip.Addr) *Links {
+	return &Links{controllers: controllers, controller: controllers[0], users: users, seen: &linkView{}, kept: map[string]bool{}}
 }
 
 // linkView is what the controller says in a round; nil without one.
@@ -126,7 +131,7 @@ func (l *Links) askController(ctx context.Context, nodes []runtime.Node, promise
 	ctx, cancel := context.WithTimeout(ctx, linksTimeout)
 	defer cancel()
 	l.asked, l.seen = time.Now(), v
-	seen, err := l.controller.Links(ctx)
+	seen, err := l.askMaster(ctx)
 	if v.silent = err; err != nil {
 		return v, l.say(v)
 	}
@@ -140,6 +145,38 @@ func (l *Links) askController(ctx context.Context, nodes []runtime.Node, promise
 		v.findPaths(ctx, l.controller)
 	}
 	return v, l.say(v)
+}
+
+// errStandby says that none of the controllers that answer is master.
+var errStandby = errors.New("no controller that --sdn names is the master of the switches (weir sdn ps)")
+
+// askMaster asks all controllers for promises and links, and returns the answer of the master.
+func (l *Links) askMaster(ctx context.Context) (v1.SDNLinks, error) {
+	type answer struct {
+		of   LinkController
+		seen v1.SDNLinks
+		err  error
+	}
+	answers := make(chan answer, len(l.controllers))
+	for _, c := range l.controllers {
+		go func() {
+			seen, err := c.Links(ctx)
+			answers <- answer{c, seen, err}
+		}()
+	}
+	var silent error
+	for range l.controllers {
+		switch a := <-answers; {
+		case a.err != nil:
+			silent = cmp.Or(silent, a.err)
+		case a.seen.Standby:
+			silent = errStandby
+		default:
+			l.controller = a.of
+			return a.seen, nil
+		}
+	}
+	return v1.SDNLinks{}, silent
 }
 
 // say returns that the controller does not answer, once.
@@ -167,8 +204,8 @@ func (v *linkView) change(ctx context.Context, question func(context.Context) er
 	begin := time.Now()
 	err := question(ctx)
 	v.spent += time.Since(begin)
-	if refusal := (*client.Error)(nil); err != nil && !errors.As(err, &refusal) {
-		v.silent = err
+	if refusal := (*client.Error)(nil); err != nil && (!errors.As(err, &refusal) || refusal.Status == http.StatusServiceUnavailable) {
+		v.silent = err // it is a standby now, or says nothing
 	}
 	return err
 }

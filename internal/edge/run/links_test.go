@@ -26,6 +26,7 @@ type book struct {
 	failing  bool   // it has no paths now
 	hangs    bool   // it answers no change
 	gone     bool   // what is released has been released before
+	standby  bool   // another controller is master
 	slow     string // what the link says of itself
 	refused  string // why it can promise nothing
 	promises map[string]v1.SDNPromise
@@ -47,7 +48,7 @@ func (b *book) Links(context.Context) (v1.SDNLinks, error) {
 	if b.refused != "" {
 		link.State, link.Reason = "refused", b.refused
 	}
-	seen := v1.SDNLinks{Links: []v1.SDNLinkDirection{link}}
+	seen := v1.SDNLinks{Links: []v1.SDNLinkDirection{link}, Standby: b.standby}
 	for _, p := range b.promises {
 		seen.Promises = append(seen.Promises, p)
 	}
@@ -71,6 +72,9 @@ func (b *book) Paths(_ context.Context, _ netip.Addr, from []netip.Addr) (list [
 
 func (b *book) promise(r v1.SDNPromiseRequest, state string, expires *time.Time) (v1.SDNPromise, error) {
 	b.changes++
+	if b.standby {
+		return v1.SDNPromise{}, &client.Error{Status: http.StatusServiceUnavailable, Message: "another controller is master"}
+	}
 	if more := r.MinBPS - min(b.promises[r.ID].MinBPS, r.MinBPS); more > b.freeBPS {
 		return v1.SDNPromise{}, &client.Error{Status: http.StatusConflict, Message: fmt.Sprintf("c12 has %d left to promise", b.freeBPS)}
 	}
@@ -118,9 +122,9 @@ type linked struct {
 	busy  bool // rounds follow each other at once
 }
 
-func newLinked(t *testing.T, controller LinkController) *linked {
+func newLinked(t *testing.T, controllers ...LinkController) *linked {
 	l := &linked{Manager: newManager(t), t: t, ledger: &bench{promises: engine.Promises{"shop-1": {Service: "shop", Node: "a"}}}, users: [2]int{4, 0}, ports: []spec.Port{{Host: 80, Container: 80}}}
-	l.links = NewLinks(controller, netip.MustParseAddr("198.18.0.254"))
+	l.links = NewLinks(controllers, netip.MustParseAddr("198.18.0.254"))
 	for i, name := range []string{"a", "b"} {
 		l.nodes = append(l.nodes, runtime.Node{Name: name, Address: netip.AddrFrom4([4]byte{198, 18, 0, byte(i + 1)})})
 	}
@@ -302,6 +306,43 @@ func TestSilentController(t *testing.T) {
 	}
 }
 
+// TestTakenOver: of several controllers the master is asked, and one that takes over is told what the ledger
+// has. While none is master, nothing is said to be in force or broken, and the ledger stays.
+func TestTakenOver(t *testing.T) {
+	empty := func() *book { return &book{freeBPS: 60e6, standby: true, promises: map[string]v1.SDNPromise{}} }
+	one, two, three := empty(), empty(), empty()
+	two.standby = false
+	l := newLinked(t, one, two, three)
+	if l.wants(inForce); one.changes+three.changes > 0 || two.changes != 2 {
+		t.Errorf("%d, %d and %d changes", one.changes, two.changes, three.changes)
+	}
+	two.silent = true
+	places, said := l.round()
+	if !strings.Contains(places, "20000000 unknown; the controller of switches does not answer: no controller that --sdn names is the master") || len(said) != 1 {
+		t.Errorf("no master: %s, %v", places, said)
+	}
+	if l.ledger.promises["shop@a"].LinkBPS != 20e6 || one.changes+three.changes > 0 {
+		t.Errorf("no master: %+v after %d and %d changes", l.ledger.promises, one.changes, three.changes)
+	}
+	three.standby = false
+	places, said = l.round()
+	if !strings.Contains(places, inForce) || len(said) > 0 || one.changes > 0 || three.promises["shop@198.18.0.1"].MinBPS != 20e6 {
+		t.Errorf("taken over: %s, %v, %+v", places, said, three.promises)
+	}
+	two.silent, two.standby = false, true
+	if places, said = l.round(); !strings.Contains(places, inForce) || len(said) > 0 || two.changes != 2 || three.changes != 1 {
+		t.Errorf("the old master stands by: %s, %v, %d and %d changes", places, said, two.changes, three.changes)
+	}
+	// The master is replaced between two questions of a round.
+	three.standby = true
+	delete(l.links.seen.promises, "shop@198.18.0.1")
+	o := shop(4, 0)
+	o.specs["shop"], o.links = spec.Spec{Name: "shop", Ports: l.ports}, l.links.seen
+	if l.links.matchLedger(t.Context(), o, l.ledger.promises); o.links.silent == nil {
+		t.Error("a standby that refuses is still believed to be the master")
+	}
+}
+
 // TestForgetfulController: one that is started anew, or has other promises, gets those of the ledger; what
 // others promise stays.
 func TestForgetfulController(t *testing.T) {
@@ -320,7 +361,7 @@ func TestForgetfulController(t *testing.T) {
 	} {
 		other.promises[r.ID] = v1.SDNPromise{SDNPromiseRequest: r, State: v1.PromiseInForce}
 	}
-	l.links.controller = other
+	l.links.controllers = []LinkController{other}
 	l.wants(inForce)
 	l.wants(inForce)
 	if p := other.promises; len(p) != 3 || p["shop@198.18.0.1"].MinBPS != 20e6 || p["shop@198.18.0.7"].MinBPS != 3e6 || p["site/voice"].MinBPS != 1e6 {
@@ -393,10 +434,10 @@ func TestLedgerAfterController(t *testing.T) {
 	m, fake := newManager(t), &fakeEngine{ledger: bench{promises: engine.Promises{}}}
 	b := &book{promises: map[string]v1.SDNPromise{}}
 	m.opts.Runtime, m.opts.Nodes = fake, Unmeasured{}
-	m.opts.Links = NewLinks(&others{b, func() {
+	m.opts.Links = NewLinks([]LinkController{&others{b, func() {
 		must.Succeed(t, fake.Swap(t.Context(), "", engine.Promises{"shop@a": {Service: "shop", Node: "a", MinBPS: 5e6, LinkBPS: 5e6, Claim: true}}))
 		b.promises["shop@198.18.0.1"] = v1.SDNPromise{}
-	}}, netip.MustParseAddr("198.18.0.254"))
+	}}}, netip.MustParseAddr("198.18.0.254"))
 	o, err := m.opts.observe(t.Context(), m.proxies.talks)
 	must.Succeed(t, err)
 	if len(o.links.promises) != 1 || len(o.promises) != 1 {
@@ -460,7 +501,7 @@ func TestManyNodes(t *testing.T) {
 
 // TestNodeAddress: the node of a single engine has the address that this host has towards users.
 func TestNodeAddress(t *testing.T) {
-	l := NewLinks(&book{}, netip.MustParseAddr("127.0.0.1"))
+	l := NewLinks([]LinkController{&book{}}, netip.MustParseAddr("127.0.0.1"))
 	for want, n := range map[string]runtime.Node{
 		"127.0.0.1": {Here: true}, "198.18.0.1": {Here: true, Address: netip.MustParseAddr("198.18.0.1")}, "invalid IP": {},
 	} {

@@ -39,8 +39,8 @@ type Edge struct {
 // except the token's.
 type EdgeDaemon struct{ URL, CAPath, CertificatePath, KeyPath, TokenPath string }
 
-// EdgeSDN says how to reach the controller of the switches between nodes and users. Users is the address
-// of the router or host that users are behind.
+// EdgeSDN says how to reach the controllers of the switches between nodes and users, whose URLs have commas
+// between them. Users is the address of the router or host that users are behind.
 type EdgeSDN struct {
 	EdgeDaemon
 	Users string
@@ -161,10 +161,12 @@ func ParseAgentsURL(text string) (string, error) {
 	return text, nil
 }
 
-// ParseSDNURL parses the URL of the controller of switches.
+// ParseSDNURL parses the URLs of controllers of switches, with commas between them.
 func ParseSDNURL(text string) (string, error) {
-	if path, local := strings.CutPrefix(text, "unix://"); !strings.HasPrefix(text, "https://") && !(local && strings.HasPrefix(path, "/")) {
-		return "", errors.New("is neither https://HOST:PORT nor unix:///PATH of a socket")
+	for url := range strings.SplitSeq(text, ",") {
+		if path, local := strings.CutPrefix(url, "unix://"); !strings.HasPrefix(url, "https://") && !(local && strings.HasPrefix(path, "/")) {
+			return "", errors.New("is neither https://HOST:PORT nor unix:///PATH of a socket")
+		}
 	}
 	return text, nil
 }

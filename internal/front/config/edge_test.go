@@ -20,7 +20,7 @@ func TestEdgeExample(t *testing.T) {
 			URL: "https://{address}:7481", CAPath: "/etc/weir/tls/ca.pem", CertificatePath: "/etc/weir/tls/edge.pem", KeyPath: "/etc/weir/tls/edge-key.pem", TokenPath: "/etc/weir/edge.token",
 		},
 		SDN: config.EdgeSDN{Users: "192.0.2.254", EdgeDaemon: config.EdgeDaemon{
-			URL: "https://192.0.2.9:7485", CAPath: "/etc/weir/tls/ca.pem", CertificatePath: "/etc/weir/tls/edge.pem", KeyPath: "/etc/weir/tls/edge-key.pem", TokenPath: "/etc/weir/edge.token",
+			URL: "https://192.0.2.9:7485,https://192.0.2.10:7485", CAPath: "/etc/weir/tls/ca.pem", CertificatePath: "/etc/weir/tls/edge.pem", KeyPath: "/etc/weir/tls/edge-key.pem", TokenPath: "/etc/weir/edge.token",
 		}},
 		Repository: config.EdgeRepository{
 			Address: "192.0.2.1:7482", CertificatePath: "/etc/weir/tls/repository.pem", KeyPath: "/etc/weir/tls/repository-key.pem", Labels: map[string]string{"weir.weight": "10"},
@@ -60,7 +60,7 @@ func TestEdgeIsRefused(t *testing.T) {
 		"agents: {url: 'https://h:7481'}":               "has no {address}",
 		"agents: {url: 'http://{address}:7481'}":        "is neither https:// nor unix://",
 		"sdn: {url: 'https://h:7485'}":                  "sdn: users is missing",
-		"sdn: {url: 'http://h:7485', users: 192.0.2.1}": "is neither https://HOST:PORT nor unix:///PATH",
+		"sdn: {url: 'unix:///s,//h', users: 192.0.2.1}": "is neither https://HOST:PORT nor unix:///PATH",
 		"sdn: {url: 'unix:///s', users: gateway}":       "is not the address of the router or host",
 		"repository: {key: /k}":                         "repository: address is missing",
 		"repository: {address: here}":                   `repository.address: "here": is not an address and a port`,

@@ -27,7 +27,9 @@ are the promises, which weir-edge makes, with the reason of those that are not i
 	return cmdline.PrintAnswer(cmd, func(ctx context.Context, _ []string) (v1.SDNLinks, error) {
 		return client.NewSDN(socket).Links(ctx)
 	}, func(cmd *cobra.Command, l v1.SDNLinks) error {
-		if len(l.Links) == 0 {
+		if l.Standby {
+			fmt.Fprintln(cmd.ErrOrStderr(), "This controller is a standby: the master has the links and promises")
+		} else if len(l.Links) == 0 {
 			fmt.Fprintln(cmd.ErrOrStderr(), "No port leads anywhere yet: weir sdn ps lists the switches that have connected")
 		}
 		return errors.Join(printLinks(cmd.OutOrStdout(), l.Links), printPromises(cmd.OutOrStdout(), l.Promises))

@@ -26,14 +26,12 @@ const (
 	pathsPerRequest = 4
 )
 
-// errNoPromise says that a promise is not known.
-var errNoPromise = promise.Refuse(promise.ErrUnknown, "there is no promise of this id")
-
 // statusOf returns the HTTP status of an error.
 func statusOf(err error) int {
 	for kind, status := range map[error]int{
 		promise.ErrInvalid: http.StatusBadRequest, promise.ErrUnknown: http.StatusNotFound,
 		promise.ErrAlike: http.StatusUnprocessableEntity, promise.ErrNoRoom: http.StatusConflict,
+		promise.ErrStandby: http.StatusServiceUnavailable,
 	} {
 		if errors.Is(err, kind) {
 			return status
@@ -78,13 +76,10 @@ func (c *Controller) Changing(read http.Handler) http.Handler {
 	mux.HandleFunc("DELETE /v1/promises/{id}", serve(func(r *http.Request) (any, error) {
 		c.mu.Lock()
 		defer c.decided()
-		found, commands := c.core.Promises().Release(time.Now(), r.PathValue("id"))
+		commands, err := c.core.Promises().Release(time.Now(), r.PathValue("id"))
 		c.deliver(commands)
 		c.promisesChanged()
-		if !found {
-			return nil, errNoPromise
-		}
-		return struct{}{}, nil
+		return struct{}{}, err
 	}))
 	return mux
 }
@@ -207,7 +202,7 @@ func (c *Controller) makeLinks(made map[topology.Port]qos.PortState) v1.SDNLinks
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.core.Snapshot(false)
-	out := v1.SDNLinks{At: s.At, Links: []v1.SDNLinkDirection{}, Promises: []v1.SDNPromise{}}
+	out := v1.SDNLinks{At: s.At, Standby: c.core.IsStandby(), Links: []v1.SDNLinkDirection{}, Promises: []v1.SDNPromise{}}
 	for _, n := range s.Switches {
 		for _, p := range n.Ports {
 			at := topology.Port{Switch: n.DPID, Number: p.Number}

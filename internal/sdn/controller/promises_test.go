@@ -180,6 +180,19 @@ func TestRemote(t *testing.T) {
 	}
 }
 
+// TestStandby: a controller that is not the master says so, and promises nothing.
+func TestStandby(t *testing.T) {
+	c, _ := start(t, func(o *Options) { o.Core.TakeoverAfter = time.Minute }, nil)
+	sdn := remote(t, c)("weir-edge", access.Admin)
+	if l, err := sdn.Links(t.Context()); err != nil || !l.Standby {
+		t.Errorf("%+v, %v", l, err)
+	}
+	_, err := sdn.Confirm(t.Context(), v1.SDNPromiseRequest{ID: "a"})
+	if ended := sdn.Release(t.Context(), "a"); statusFrom(err) != http.StatusServiceUnavailable || statusFrom(ended) != http.StatusServiceUnavailable {
+		t.Errorf("%v, %v", err, ended)
+	}
+}
+
 // TestPathsCost: a question for many paths counts as several, so that a caller gets no more of them than the
 // limit of requests is for; other callers have their own.
 func TestPathsCost(t *testing.T) {

@@ -192,6 +192,20 @@ func (c *Core) standBy() {
 // Leading reports whether this controller is the master, or the only controller.
 func (c *Core) Leading() bool { return c.election.isAlone() || c.election.leading }
 
+// IsStandby reports whether another controller is the master, or may be: one that no switch obeys does not
+// learn that it has been replaced.
+func (c *Core) IsStandby() bool {
+	if c.election.isAlone() {
+		return false
+	}
+	for _, sw := range c.switches.byID {
+		if c.election.leading && sw.obeys() {
+			return false
+		}
+	}
+	return true
+}
+
 // Controls reports whether a switch accepts changes from this controller.
 func (c *Core) Controls(d topology.DPID) bool {
 	sw := c.switches.byID[d]

@@ -384,14 +384,17 @@ func (p *promises) entryRefused(d topology.DPID, cookie uint64) {
 // PromiseState is the state of a promise.
 type PromiseState struct {
 	promise.Promise
-	// Waits says which queue is not made, or why packets do not go through it; empty if all are in
-	// force.
+	// Waits says which queue is not made, or why packets do not go through it, or after a start which host
+	// is not known yet; empty if all are in force.
 	Waits string
 }
 
 // state returns the state of a promise.
 func (p *promises) state(one *promise.Promise) PromiseState {
 	s := PromiseState{Promise: *one}
+	if errors.Is(one.Broken, promise.ErrUnknown) && !p.cleaned {
+		s.Broken, s.Waits = nil, one.Broken.Error() // an earlier controller's entries are there until then
+	}
 	for direction, way := range one.Ways {
 		for _, hop := range way {
 			at := topology.Port{Switch: hop.Switch, Number: hop.Out}
@@ -412,8 +415,11 @@ func (p *promises) state(one *promise.Promise) PromiseState {
 	return s
 }
 
-// errStandby says that another controller is master.
-var errStandby = promise.Refuse(promise.ErrUnknown, "another controller is master of the switches, and keeps the promises")
+// errStandby says that another controller is master, errNoPromise that a promise is not known.
+var (
+	errStandby   = promise.Refuse(promise.ErrStandby, "another controller is master of the switches, and keeps the promises")
+	errNoPromise = promise.Refuse(promise.ErrUnknown, "there is no promise of this id")
+)
 
 // Desk is where a Core takes requests for promises.
 type Desk struct{ core *Core }
@@ -433,7 +439,7 @@ func (d Desk) Confirm(now time.Time, r promise.Request) (PromiseState, []Command
 
 func (d Desk) change(now time.Time, do func(*promise.Book) (*promise.Promise, error)) (PromiseState, []Command, error) {
 	d.core.advance(now)
-	if !d.core.Leading() {
+	if d.core.IsStandby() {
 		return PromiseState{}, nil, errStandby
 	}
 	d.core.promises.look()
@@ -445,12 +451,17 @@ func (d Desk) change(now time.Time, do func(*promise.Book) (*promise.Promise, er
 	return d.core.promises.state(one), d.core.finish(), nil
 }
 
-// Release ends a promise, and reports whether there was one.
-func (d Desk) Release(now time.Time, id string) (bool, []Command) {
+// Release ends a promise.
+func (d Desk) Release(now time.Time, id string) ([]Command, error) {
 	d.core.advance(now)
-	found := d.core.promises.book.Release(id)
+	switch {
+	case d.core.IsStandby():
+		return nil, errStandby
+	case !d.core.promises.book.Release(id):
+		return nil, errNoPromise
+	}
 	d.core.promises.refresh()
-	return found, d.core.finish()
+	return d.core.finish(), nil
 }
 
 // PathBetween returns the path on which a promise between two hosts would be, and the largest minimum

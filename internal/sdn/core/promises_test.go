@@ -137,9 +137,11 @@ func TestPromise(t *testing.T) {
 		w.pass(6 * time.Second)
 		w.arrives(name+", tables are forgotten", s[0], s[2], 80, true, true)
 
-		found, commands := w.core.Promises().Release(w.now, "a")
-		if w.do(commands); !found {
-			t.Errorf("%s: it was not there", name)
+		commands, err := w.core.Promises().Release(w.now, "a")
+		must.Succeed(t, err)
+		w.do(commands)
+		if _, err := w.core.Promises().Release(w.now, "a"); !errors.Is(err, promise.ErrUnknown) {
+			t.Errorf("%s: released twice: %v", name, err)
 		}
 		w.arrives(name+", released", s[0], s[2], 80, false, false)
 	}
@@ -177,6 +179,13 @@ func TestPromiseEnds(t *testing.T) {
 		w.switches[1].entries = old
 		w.queued(15e6)
 		w.connectAll()
+		_, _, err = w.core.Promises().Confirm(w.now, minimum("early", s[0], s[1], 81, 1))
+		must.Succeed(t, err)
+		if early := w.core.Promises().All()[0]; early.Broken != nil || !strings.Contains(early.Waits, "no port is known that leads to") {
+			t.Errorf("told before hosts are known: %v, waits: %s", early.Broken, early.Waits)
+		}
+		_, err = w.core.Promises().Release(w.now, "early")
+		must.Succeed(t, err)
 		if w.pass(10 * time.Second); entries() != 2 {
 			t.Errorf("%d entries after a restart", entries())
 		}
@@ -245,7 +254,8 @@ func TestPromiseRefused(t *testing.T) {
 	if w.pass(2 * time.Second); w.core.Promises().All()[0].Waits != "" {
 		t.Errorf("made: %q", w.core.Promises().All()[0].Waits)
 	}
-	_, commands := w.core.Promises().Release(w.now, "half")
+	commands, err := w.core.Promises().Release(w.now, "half")
+	must.Succeed(t, err)
 	w.do(commands)
 
 	// The switch refuses the entry, and later does not.
@@ -262,9 +272,18 @@ func TestPromiseRefused(t *testing.T) {
 	if w.pass(61 * time.Second); w.core.Promises().All()[0].Broken != nil {
 		t.Errorf("a minute later: %v", w.core.Promises().All()[0].Broken)
 	}
-	w.core.election = election{takeoverAfter: time.Second}
-	if _, _, err := w.core.Promises().Confirm(w.now, r); !errors.Is(err, errStandby) {
-		t.Errorf("at a standby: %v", err)
+	w.core.election = election{takeoverAfter: time.Second, leading: true}
+	if w.core.IsStandby() {
+		t.Error("the master is a standby")
+	}
+	w.core.Disconnected(w.now, 1)
+	for name, leads := range map[string]bool{"a standby": false, "a master that no switch obeys": true} {
+		w.core.election.leading = leads
+		_, _, err := w.core.Promises().Confirm(w.now, r)
+		_, ended := w.core.Promises().Release(w.now, "a")
+		if !errors.Is(err, errStandby) || !errors.Is(ended, errStandby) || !w.core.IsStandby() {
+			t.Errorf("%s: %v, %v", name, err, ended)
+		}
 	}
 }
 

@@ -43,6 +43,7 @@ var (
 	ErrUnknown = errors.New("unknown")
 	ErrAlike   = errors.New("cannot be told apart")
 	ErrNoRoom  = errors.New("no room")
+	ErrStandby = errors.New("standby")
 )
 
 // Protocols of a promise, as in the IP header.
