@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -275,4 +276,22 @@ func TestMuchEF(t *testing.T) {
 	if n := b.trustState("p1").EFDroppedPackets; n > 0 {
 		t.Errorf("%d packets of EF were dropped at the port", n)
 	}
+	// The host itself is within no maximum, and what it loses at the switch its containers may lose, too.
+	explain := func() string {
+		out, err := b.Run(t.Context(), h1, harness.Program(t), "explain", "pbx", "--socket", h.socket)
+		must.Succeed(t, err)
+		return out
+	}
+	if out := explain(); strings.Contains(out, "port p1") {
+		t.Errorf("nothing was dropped, but\n%s", out)
+	}
+	client := b.markedSocket(h1, "198.18.66.2", 4000, tosEF)
+	defer client.Close()
+	b.wait("weir explain names the port", 20*time.Second, func() error {
+		every(2000, 500*time.Millisecond, func() { _, _ = client.Write(make([]byte, 1200)) }) // 20 Mbit/s
+		if out := explain(); !strings.Contains(out, "port p1 of switch ab takes 10mbit of EF from all that is behind it, and has dropped") {
+			return errors.New(out)
+		}
+		return nil
+	})
 }

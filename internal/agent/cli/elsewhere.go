@@ -23,8 +23,8 @@ import (
 // An agent knows its own uplinks, weir-edge what all nodes have left. So `weir explain` asks weir-edge, where
 // one runs beside it, and so does the agent once it has refused a minimum: neither daemon needs the other.
 
-// edgeTimeout bounds the wait for weir-edge, without which an explanation is whole.
-const edgeTimeout = 2 * time.Second
+// besideTimeout bounds the wait for another daemon of this host, without which an explanation is whole.
+const besideTimeout = 2 * time.Second
 
 // plainName are names that a shell takes as they are. Those of nodes come from other machines.
 var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
@@ -37,7 +37,7 @@ func roomElsewhere(ctx context.Context, socket, host string, c *v1.Container) st
 	if !refused || !plainName.MatchString(c.Name) || c.Runtime != "docker" || len(c.Groups) > 0 || strings.HasPrefix(c.Name, "edgeproxy-") {
 		return ""
 	}
-	ctx, cancel := context.WithTimeout(ctx, edgeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, besideTimeout)
 	defer cancel()
 	peer := transport.Local("weir-edge", filepath.Join(filepath.Dir(socket), "edge.sock"), "weir-edge run", errors.New("no weir-edge runs"))
 	var nodes []edge.Node

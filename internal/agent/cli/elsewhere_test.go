@@ -20,10 +20,16 @@ import (
 // fakeEdge answers as weir-edge in a directory, with the nodes that the function returns.
 func fakeEdge(t *testing.T, dir string, nodes func() []edge.Node) {
 	t.Helper()
-	listener, err := net.Listen("unix", filepath.Join(dir, "edge.sock"))
+	fakeDaemon(t, filepath.Join(dir, "edge.sock"), func() any { return nodes() })
+}
+
+// fakeDaemon answers every request to a socket with what the function returns.
+func fakeDaemon(t *testing.T, socket string, answer func() any) {
+	t.Helper()
+	listener, err := net.Listen("unix", socket)
 	must.Succeed(t, err)
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(nodes())
+		_ = json.NewEncoder(w).Encode(answer())
 	})}
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(func() { server.Close() })

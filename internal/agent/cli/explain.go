@@ -21,7 +21,8 @@ func newExplainCommand(socket *string) *cobra.Command {
 to get more; the layer that each value of its policy comes from; and, if it has traffic
 classes, the rate of each class, and whether it sends more EF than its EF maximum.
 Where weir-edge runs on this host, a refused minimum of docker run comes with the node
-that has room for it, and with what moves it there.
+that has room for it, and with what moves it there. Where weir sdn run does, marks that a
+switch does not trust, or drops above its bound of EF, come with the switch's port.
 
 NAME is as for weir set; "host" is the host class.`,
 		Example: `  weir explain web
@@ -41,11 +42,13 @@ NAME is as for weir set; "host" is the host class.`,
 			return err
 		}
 		host, _ := os.Hostname() // the name of its node
-		room := roomElsewhere(cmd.Context(), *socket, host, &explanation.Container)
+		beside := map[string][]string{"dscp": atSwitches(cmd.Context(), *socket, addressOf, &explanation.Container)}
+		if room := roomElsewhere(cmd.Context(), *socket, host, &explanation.Container); room != "" {
+			beside["min"] = []string{room}
+		}
 		for i := range explanation.Policy {
-			if v := &explanation.Policy[i]; v.Name == "min" && room != "" {
-				v.Notes = append(v.Notes, room)
-			}
+			v := &explanation.Policy[i]
+			v.Notes = append(v.Notes, beside[v.Name]...)
 		}
 		if *format == cmdline.JSON {
 			return cmdline.PrintJSON(cmd.OutOrStdout(), explanation)

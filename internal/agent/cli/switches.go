@@ -1,0 +1,55 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/internal/share/policy"
+)
+
+// atSwitches returns what switches do with a container's marks at the trusted ports that its uplinks lead to:
+// why they do not trust them, or how much EF they dropped above the port's bound. It is empty for a container whose
+// packets keep no mark, and where no weir sdn run is beside socket. addressOf returns the MAC address of a
+// device.
+func atSwitches(ctx context.Context, socket string, addressOf func(device string) string, c *v1.Container) (notes []string) {
+	if !policy.MarksDSCP(c.Policy) && !policy.TrustsDSCP(c.Policy) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, besideTimeout)
+	defer cancel()
+	network, err := client.NewSDN(filepath.Join(filepath.Dir(socket), "sdn.sock")).Status(ctx)
+	if err != nil {
+		return nil
+	}
+	leads := func(p v1.SDNPort) bool {
+		return p.Trust != nil && slices.ContainsFunc(c.Shares, func(s v1.Share) bool { return slices.Contains(p.Hosts, addressOf(s.Uplink)) })
+	}
+	for _, s := range network.Switches {
+		for _, p := range s.Ports {
+			at := fmt.Sprintf("port %s of switch %s", p.Name, strings.TrimLeft(s.DPID, "0"))
+			switch {
+			case !leads(p):
+			case p.Trust.Refused != "":
+				notes = append(notes, fmt.Sprintf("%s does not trust marks: %s", at, p.Trust.Refused))
+			case p.Trust.EFDroppedPackets > 0:
+				notes = append(notes, fmt.Sprintf("%s takes %s of EF from all that is behind it, and has dropped %d packets above that", at, policy.FormatRate(p.Trust.EFBoundBPS), p.Trust.EFDroppedPackets))
+			}
+		}
+	}
+	return notes
+}
+
+// addressOf returns the MAC address of a device of this host, "-" without one.
+func addressOf(device string) string {
+	at, err := net.InterfaceByName(device)
+	if err != nil || len(at.HardwareAddr) == 0 {
+		return "-"
+	}
+	return at.HardwareAddr.String()
+}

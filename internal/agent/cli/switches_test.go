@@ -1,0 +1,45 @@
+package cli
+
+import (
+	"path/filepath"
+	"slices"
+	"testing"
+
+	v1 "github.com/weir-project/weir/api/v1"
+)
+
+// TestAtSwitches: a container whose packets have marks is told what the switch's port at its uplink does with
+// them, and of no other port.
+func TestAtSwitches(t *testing.T) {
+	dir := t.TempDir()
+	port := func(name, host string, trust *v1.SDNTrust) v1.SDNPort {
+		return v1.SDNPort{Name: name, Hosts: []string{host}, Trust: trust}
+	}
+	network := v1.SDN{Switches: []v1.SDNSwitch{{DPID: "00000000000000ab", Ports: []v1.SDNPort{
+		port("p1", "eth0's", &v1.SDNTrust{EFBoundBPS: 5e6, EFDroppedPackets: 17}), port("p2", "another", &v1.SDNTrust{EFBoundBPS: 5e6, EFDroppedPackets: 9}),
+		port("p3", "eth1's", &v1.SDNTrust{Refused: "the switch has no meters"}), port("p4", "eth0's", nil), port("p5", "eth2's", &v1.SDNTrust{EFBoundBPS: 5e6}), {Name: "p6", Trust: &v1.SDNTrust{EFDroppedPackets: 9}},
+	}}}}
+	fakeDaemon(t, filepath.Join(dir, "sdn.sock"), func() any { return network })
+	addressOf := func(device string) string { return device + "'s" }
+	dropped := "port p1 of switch ab takes 5mbit of EF from all that is behind it, and has dropped 17 packets above that"
+	for _, tc := range []struct {
+		socket string
+		dscp   v1.DSCP
+		uplink []string
+		says   []string
+	}{
+		{"weir.sock", v1.DSCPMark, []string{"eth0"}, []string{dropped}},
+		{"weir.sock", v1.DSCPTrust, []string{"eth0", "eth1"}, []string{dropped, "port p3 of switch ab does not trust marks: the switch has no meters"}},
+		{"weir.sock", v1.DSCPBoth, []string{"eth2", "eth9"}, nil},
+		{"weir.sock", v1.DSCPNone, []string{"eth0"}, nil},
+		{"none/weir.sock", v1.DSCPMark, []string{"eth0"}, nil},
+	} {
+		c := v1.Container{Direction: v1.Direction{Policy: v1.Policy{DSCP: tc.dscp}}}
+		for _, uplink := range tc.uplink {
+			c.Shares = append(c.Shares, v1.Share{Uplink: uplink})
+		}
+		if got := atSwitches(t.Context(), filepath.Join(dir, tc.socket), addressOf, &c); !slices.Equal(got, tc.says) {
+			t.Errorf("%+v: %q", tc, got)
+		}
+	}
+}
