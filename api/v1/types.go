@@ -445,6 +445,8 @@ const (
 	// EventUplinkLost and EventUplinkBack: an uplink's device disappeared or returned.
 	EventUplinkLost EventKind = "uplink_lost"
 	EventUplinkBack EventKind = "uplink_back"
+	// EventUplinkMoved: the default route leads through another device, which is the uplink by now.
+	EventUplinkMoved EventKind = "uplink_moved"
 	// EventSourceLost and EventSourceConnected: the connection to a container engine was
 	// lost or made.
 	EventSourceLost      EventKind = "source_lost"

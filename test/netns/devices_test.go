@@ -91,7 +91,7 @@ func wireGuard(t *testing.T, b *harness.Bed) {
 		public := strings.TrimSpace(b.Run("sh", "-c", "wg pubkey <"+keys[1-i]))
 		far := []netip.Addr{b.Host.PeerAddr, b.Host.UplinkAddr()}[i]
 		run("wg", "set", "tunnel", "listen-port", "51820", "private-key", keys[i], "peer", public,
-			"allowed-ips", "0.0.0.0/0", "endpoint", netip.AddrPortFrom(far, 51820).String())
+			"allowed-ips", "0.0.0.0/0,::/0", "endpoint", netip.AddrPortFrom(far, 51820).String())
 	}
 }
 

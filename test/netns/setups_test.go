@@ -45,6 +45,8 @@ type setup struct {
 	// for it, at first and after meanwhile; empty is uplink.
 	uplink string
 	ports  [2]string
+	// headerBytes count with each packet: what a tunnel adds to it.
+	headerBytes uint64
 	// second is the rate of a second uplink, backup; empty if there is none.
 	second string
 }
@@ -77,7 +79,10 @@ var setups = map[string]setup{
 			return 12 * mbit
 		},
 	},
-	"sleep and another network": {before: wayBeyond, beyond: true, moves: otherNetwork},
+	"sleep and another network":   {before: wayBeyond, beyond: true, moves: otherNetwork},
+	"another device":              {before: wayBeyond, beyond: true, uplink: "auto", ports: [2]string{"uplink", backup}, moves: otherDevice},
+	"VPN of the host (vxlan)":     vpnOfHost("vxlan"),
+	"VPN of the host (wireguard)": vpnOfHost("wireguard"),
 	"virtual machines' bridge": {
 		options: testbed.HostOptions{Attachment: testbed.AttachNATBridged}, uplink: "lan",
 		meanwhile: func(t *testing.T, b *harness.Bed) {
@@ -129,23 +134,33 @@ func TestSetups(t *testing.T) {
 			if s.beside != nil {
 				s.beside(t, b, containers)
 			}
-			ideal := s.ideal(t, containers, slowBPS)
+			ideal, rateBPS := s.ideal(t, containers, slowBPS), uint64(slowBPS)
+			if s.headerBytes > 0 {
+				const packetBytes = 20 + 8 + beyondPayload
+				for i := range ideal {
+					ideal[i] = ideal[i] * packetBytes / (packetBytes + s.headerBytes)
+				}
+				rateBPS = rateBPS * packetBytes / (packetBytes + s.headerBytes)
+			}
 			for i, c := range containers {
 				load := harness.Load{Protocol: traffic.UDP, RateBPS: uint64(eagerness * float64(ideal[i])), V6: i%2 == 0}
 				switch {
 				case s.relayed && i == 0:
 				case s.beyond:
-					load.PayloadBytes = 1400
+					load.PayloadBytes = beyondPayload
 					b.SendTo(c, netip.AddrPortFrom(beyond[i%2], uint16(harness.BasePort+c.Slot)), load)
 				default:
 					b.Send(c, load)
 				}
 			}
-			s.check(t, b, agent, ideal, slowBPS)
+			s.check(t, b, agent, ideal, rateBPS)
 			if s.moves != nil {
 				rateBPS := s.moves(b)
 				awaitShared(b, agent, s.ports[1])
 				s.check(t, b, agent, s.ideal(t, containers, rateBPS), rateBPS)
+				if s.ports[0] != s.ports[1] {
+					checkMoved(t, b, agent, s.ports[0])
+				}
 			}
 			if s.options.Link == testbed.LinkBond {
 				checkBothCarry(t, b)
@@ -182,6 +197,18 @@ func awaitShared(b *harness.Bed, agent *harness.Agent, devices string) {
 		}
 		return fits, fmt.Sprintf("%+v\n%+v", status, agent.Containers())
 	})
+}
+
+// checkMoved wants nothing of Weir's to be at the device that the default route has left, and an event.
+func checkMoved(t *testing.T, b *harness.Bed, agent *harness.Agent, device string) {
+	t.Helper()
+	if left := b.Run("sh", "-c", "tc qdisc show dev "+device+"; tc filter show dev "+device+" egress"); strings.Contains(left, "7e1") || strings.Contains(left, "weir") {
+		t.Errorf("left at %s: %s", device, left)
+	}
+	events := b.MustWeir("events")
+	if !strings.Contains(events, "in place of "+device) {
+		t.Errorf("weir events says:\n%s", events)
+	}
 }
 
 // ideal returns the shares of a rate while all send, the host's at the end if it does.
@@ -276,6 +303,9 @@ func dial(t *testing.T, netNSPath string, to netip.AddrPort) (conn net.Conn) {
 	return conn
 }
 
+// beyondPayload is the payload of packets there, which fit a tunnel.
+const beyondPayload = 1300
+
 // beyond are addresses of the neighbour's that only default routes lead to.
 var beyond = [2]netip.Addr{netip.MustParseAddr("fd00:7e11:1::1"), netip.MustParseAddr("198.19.255.249")}
 
@@ -308,6 +338,44 @@ func otherNetwork(b *harness.Bed) uint64 {
 		b.Run("ip", "route", "replace", "default", "via", network.router)
 	}
 	return slowBPS
+}
+
+// otherDevice takes the uplink down, as a laptop does that leaves its desk, and another device leads out.
+func otherDevice(b *harness.Bed) uint64 {
+	b.Run("ip", "link", "set", "uplink", "down")
+	time.Sleep(300 * time.Millisecond)
+	b.Run("ip", "route", "replace", "default", "via", backupPeer.String(), "dev", backup)
+	b.Run("ip", "-6", "route", "replace", "default", "via", backupPeer6.String(), "dev", backup)
+	b.MeterAt("backup-peer")
+	return slowBPS
+}
+
+// vpnOfHost is a set-up whose host sends all through a tunnel, by the rules that wg-quick makes: what
+// is not of the tunnel itself has a table of its own.
+func vpnOfHost(kind string) setup {
+	return setup{
+		beyond: true, uplink: "auto", ports: [2]string{"tunnel", "tunnel"}, headerBytes: 94,
+		before: func(t *testing.T, b *harness.Bed) {
+			tunnels[kind](t, b)
+			for i, run := range []func(...string) string{b.Run, b.RunPeer} {
+				run("ip", "addr", "add", []string{tunnelHost, tunnelPeer}[i]+"/30", "dev", "tunnel")
+				run("ip", "addr", "add", fmt.Sprintf("fd00:7e11:3::%d/64", i+1), "dev", "tunnel", "nodad")
+				run("ip", "link", "set", "tunnel", "up")
+			}
+			for _, address := range beyond {
+				b.RunPeer("ip", "addr", "add", address.String(), "dev", "lo")
+			}
+			for family, far := range map[string]string{"-4": tunnelPeer, "-6": "fd00:7e11:3::2"} {
+				b.Run("ip", family, "route", "add", "default", "via", far, "dev", "tunnel", "table", "51820")
+				b.Run("ip", family, "rule", "add", "not", "fwmark", "51820", "table", "51820")
+				b.Run("ip", family, "rule", "add", "table", "main", "suppress_prefixlength", "0")
+			}
+			for _, iptables := range []string{"iptables", "ip6tables"} {
+				b.Run(iptables, "-w", "-t", "nat", "-A", "POSTROUTING", "-o", "tunnel", "-j", "MASQUERADE")
+			}
+			b.MeterAt("tunnel")
+		},
+	}
 }
 
 // throughTunnel lets the first container send to its slot through a tunnel of its own as well.

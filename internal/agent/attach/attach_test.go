@@ -468,7 +468,7 @@ func TestAroundTheUplink(t *testing.T) {
 	setRoutes([]*Uplink{b.uplink}, []kernel.Stacked{{Name: "wg0", Kind: "wireguard", On: "other"}}, nil)
 	expect("a tunnel through another uplink", bridged)
 	setRoutes([]*Uplink{b.uplink}, nil, []string{"wwan0"})
-	const outside = "the default route leads through wwan0, which is no uplink: what is sent there is not controlled; make it one in the configuration file, or write ignore_default_route: true there if that is on purpose"
+	const outside = "the default route leads through wwan0, which is no uplink: what is sent there is not controlled; make it one in the configuration file, follow the route with uplink: auto, or write ignore_default_route: true there if that is on purpose"
 	expect("a default route outside", bridged, outside)
 	expect("a default route outside", below)
 	if err := b.uplink.Problem(); err == nil || err.Error() != outside {

@@ -24,6 +24,7 @@ import (
 	"github.com/weir-project/weir/internal/agent/loop"
 	"github.com/weir-project/weir/internal/agent/response"
 	"github.com/weir-project/weir/internal/agent/server"
+	"github.com/weir-project/weir/internal/agent/uplink"
 	"github.com/weir-project/weir/internal/front/access"
 	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/internal/front/config"
@@ -85,7 +86,7 @@ agent takes it over. 'weir down' removes everything.`,
 
 func (f *agentFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.config, "config", config.DefaultPath, "config file; the default one may be missing")
-	flags.StringVar(&f.uplink, "uplink", "", "network device to share")
+	flags.StringVar(&f.uplink, "uplink", "", "network device to share, or auto: that of the default route, whichever it is (default: auto if a rate is given)")
 	flags.StringVar(&f.rate, "rate", "", "rate of the uplink, e.g. 100mbit (default: the speed it reports)")
 	flags.StringVar(&f.inRate, "in-rate", "", "rate at which to share what comes in, e.g. 95mbit, or auto: 95 % of the speed that the uplink reports (default: not shared)")
 	flags.StringVar(&f.precision, "precision", "", "how exactly shares and bounds hold, against the processor time that takes: exact, balanced or low (default: exact)")
@@ -153,12 +154,18 @@ func (f *agentFlags) uplinks(list []config.Uplink, changed func(string) bool) ([
 		}
 		list[0].Interface = f.uplink
 	}
-	if slices.ContainsFunc(list, func(u config.Uplink) bool { return u.Interface == "" }) {
+	if list[0] == (config.Uplink{}) && !changed("rate") {
 		file := f.config
 		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 			file += ", which is not there"
 		}
-		return nil, cmdline.Usagef("which uplink? Give --uplink IF, the device that leads to the network (see `ip route show default`), or name it in %s", file)
+		return nil, cmdline.Usagef("which uplink? Give --uplink IF, the device that leads to the network (see `ip route show default`), or auto to follow that route, or name it in %s", file)
+	}
+	if list[0].Interface == "" {
+		list[0].Interface = uplink.Auto
+	}
+	if len(list) > 1 && slices.ContainsFunc(list, func(u config.Uplink) bool { return u.Interface == uplink.Auto }) {
+		return nil, cmdline.Usagef("%s is an uplink beside others: it follows the default route, so list it alone, or name each device", uplink.Auto)
 	}
 	for _, flag := range []string{"rate", "in-rate", "precision", "replace"} {
 		if changed(flag) && len(list) > 1 {

@@ -106,6 +106,8 @@ host: {weight: 300}
 			"the rate in the file, the uplink on the command line", "rate: 30mbit\n", []string{"--uplink", "wan0"},
 			edit(fromFlags, func(c *config.Config) { c.Uplinks[0].RateBPS = 30e6 }),
 		},
+		{"a rate alone", "", []string{"--rate", "30mbit"}, edit(fromFlags, func(c *config.Config) { c.Uplinks[0] = config.Uplink{Interface: "auto", RateBPS: 30e6} })},
+		{"a rate alone in the file", "rate: 30mbit\n", nil, edit(fromFlags, func(c *config.Config) { c.Uplinks[0] = config.Uplink{Interface: "auto", RateBPS: 30e6} })},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got, err := settingsOf(t, tc.file, tc.args...)
@@ -120,7 +122,7 @@ host: {weight: 300}
 		says       string
 	}{
 		{"no uplink", "", nil, "which uplink?"},
-		{"no uplink, but a rate", "", []string{"--rate", "1gbit"}, "which uplink?"},
+		{"the default route's beside another", "uplinks: [{interface: eth0}, {interface: auto}]\n", nil, "auto is an uplink beside others"},
 		{"a rate without its unit", file, []string{"--rate", "95"}, "--rate 95 is 95 bit/s, not even a frame a second; did you mean 95mbit?"},
 		{"a wrong rate", file, []string{"--rate", "1MB"}, "--rate 1MB has the unit \"MB\": bytes are not accepted"},
 		{"a dashboard for others", file, []string{"--dashboard", "0.0.0.0:7480"}, `--dashboard: "0.0.0.0:7480" is not an address of this machine alone`},

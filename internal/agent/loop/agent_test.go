@@ -235,6 +235,7 @@ type fakeMachine struct {
 	foreign    *kernel.Qdisc // instead of ours
 	gsoErr     error
 	gone       bool
+	isDefault  bool // the default route leads through it
 	speedBPS   uint64
 	speedErr   error
 }
@@ -247,6 +248,8 @@ func (m *fakeMachine) LinkByName(name string) (kernel.Link, error) {
 }
 
 func (m *fakeMachine) LinkByIndex(int) (kernel.Link, error) { return m.LinkByName("up0") }
+
+func (m *fakeMachine) DefaultLink() (kernel.Link, error) { return m.LinkByName("up0") }
 
 func (m *fakeMachine) Links() ([]kernel.Link, error) { return nil, nil }
 

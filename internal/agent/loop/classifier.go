@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/weir-project/weir/internal/agent/state"
+	"github.com/weir-project/weir/internal/agent/uplink"
 	"github.com/weir-project/weir/internal/datapath/flows"
 	"github.com/weir-project/weir/internal/datapath/kernel"
 )
@@ -24,6 +25,9 @@ func indexesOf(uplinks []UplinkConfig, saved []*state.Uplink) (indexes []int, er
 	}
 	for _, u := range uplinks {
 		device, err := kernel.LinkByName(u.Name)
+		if u.Name == uplink.Auto {
+			device, err = kernel.DefaultLink()
+		}
 		if errors.Is(err, kernel.ErrNoLink) {
 			continue // it may come later
 		}

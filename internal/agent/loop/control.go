@@ -151,6 +151,10 @@ func (a *Agent) control(now time.Time) time.Duration {
 		a.repairedAt = now
 		a.repair()
 	}
+	if a.uplinks.routeMoved(now) {
+		a.check()
+		a.attach.CheckUplinks(a.uplinks.attachments(), now)
+	}
 	a.attach.SearchUnknown(now)
 	controlled := a.uplinks.list[0].controlled
 	a.attach.Verify(len(controlled), func(i int) *attach.Container { return &controlled[i].container.Container }, now)

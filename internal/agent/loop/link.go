@@ -96,7 +96,7 @@ func (u *link) link() plan.Link {
 // advance brings the device as far towards Installed as possible.
 func (a *Agent) advance(u *link) (changed bool) {
 	u.suspect = false
-	before := u.device.Problem()
+	before, name := u.device.Problem(), u.device.Name()
 	change := u.device.Advance(func() sched.Tree {
 		return u.plan(a.containers.byKey, a.containers.controlled())
 	})
@@ -105,6 +105,12 @@ func (a *Agent) advance(u *link) (changed bool) {
 		u.forgetMeasurements(change)
 	}
 	a.logChange(u, change, before)
+	if u.device.Config().Name == uplink.Auto && change.Lost && change.From == uplink.Installed && u.installed() {
+		message := fmt.Sprintf("the default route leads through %s now, which is shared out at %s in place of %s: if their rates differ, list both under uplinks, each with its rate",
+			u.name(), policy.FormatRate(u.device.RateBPS()), name)
+		a.log.Info(message)
+		a.events.Add(v1.Event{At: time.Now(), Kind: v1.EventUplinkMoved, Uplink: u.name(), Message: message})
+	}
 	if change.Adopted {
 		u.adoptCounters()
 	}

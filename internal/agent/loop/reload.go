@@ -11,6 +11,7 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/agent/uplink"
 	"github.com/weir-project/weir/internal/datapath/flows"
 	"github.com/weir-project/weir/internal/share/policy"
 )
@@ -203,10 +204,19 @@ func (us *uplinks) compare(list []UplinkConfig) (uplinkChange, error) {
 	return change, nil
 }
 
+// named returns the uplink with that configured name, or else that present name; for uplink.Auto else
+// the one that is the default route's device; nil for none.
 func (us *uplinks) named(name string) *link {
 	for _, is := range []func(u *link) bool{
 		func(u *link) bool { return u.device.Config().Name == name },
 		func(u *link) bool { return u.device.Name() == name },
+		func(u *link) bool {
+			if name != uplink.Auto {
+				return false
+			}
+			link, err := us.machine.DefaultLink()
+			return err == nil && u.device.Ifindex() == link.Index
+		},
 	} {
 		if i := slices.IndexFunc(us.list, func(u *link) bool { return u.of == nil && is(u) }); i >= 0 {
 			return us.list[i]

@@ -167,6 +167,15 @@ func (m machines) at(index int) *fakeMachine {
 func (m machines) LinkByIndex(i int) (kernel.Link, error) { return m.at(i).LinkByName(m.at(i).name) }
 func (m machines) Links() ([]kernel.Link, error)          { return nil, nil }
 
+func (m machines) DefaultLink() (kernel.Link, error) {
+	for i, device := range m {
+		if device.isDefault {
+			return m.LinkByIndex(i)
+		}
+	}
+	return kernel.Link{}, kernel.ErrNoLink
+}
+
 func (m machines) SpeedBPS(name string) (uint64, error) {
 	link, err := m.LinkByName(name)
 	if err != nil {
@@ -194,6 +203,52 @@ func (m machines) Incoming(func() (string, int)) uplink.Machine { return m }
 
 func (m machines) OpenClassifier(i int, majors sched.Majors) (identity.Classifier, uplink.Delays, error) {
 	return m.at(i).OpenClassifier(i, majors)
+}
+
+// TestFollow: the device of the default route is shared out within a second, and an event says so.
+func TestFollow(t *testing.T) {
+	b := newBench(t, 100e6)
+	ctx := b.serve()
+	host := machines{}
+	b.uplinks.machine = host
+	host.with(3, "up0")
+	first, second := host.with(7, "up1"), host.with(8, "up2")
+	first.isDefault = true
+	b.Agent.config.Reload = func() (Settings, error) {
+		return Settings{Host: policy.Default(), Uplinks: []UplinkConfig{{Name: uplink.Auto, RateBPS: 100e6}}}, nil
+	}
+	must.Succeed(t, reload(ctx, b))
+	follow := func(now time.Time, want string) {
+		t.Helper()
+		b.control(now)
+		if list := b.uplinks.list; len(list) != 1 || list[0].device.Name() != want || !list[0].installed() {
+			t.Errorf("shared out at %v: %+v", now, list)
+		}
+	}
+	follow(epoch, "up1")
+	first.isDefault = false
+	follow(epoch.Add(2*followInterval), "up1")
+	second.isDefault = true
+	follow(epoch.Add(5*followInterval/2), "up1")
+	follow(epoch.Add(3*followInterval), "up2")
+	if first.scheduler.inKernel || first.classifier.attached {
+		t.Error("up1 is not given back")
+	}
+	moved := b.events.Newest(9, func(e v1.Event) bool { return e.Kind == v1.EventUplinkMoved })
+	if len(moved) != 1 || moved[0].Uplink != "up2" || !strings.Contains(moved[0].Message, "leads through up2 now, which is shared out at 100mbit in place of up1") {
+		t.Errorf("events: %+v", moved)
+	}
+	// What is shared out already stays in force when only its name in the file changes.
+	for _, name := range []string{"up2", uplink.Auto} {
+		b.Agent.config.Reload = func() (Settings, error) {
+			return Settings{Host: policy.Default(), Uplinks: []UplinkConfig{{Name: name, RateBPS: 100e6}}}, nil
+		}
+		made := b.uplinks.list[0]
+		must.Succeed(t, reload(ctx, b))
+		if b.uplinks.list[0] != made || made.device.Config().Name != name {
+			t.Errorf("as %s: %+v", name, b.uplinks.list[0].device.Config())
+		}
+	}
 }
 
 // Uplinks are added and removed while the agent runs. The others do not notice, and

@@ -18,6 +18,10 @@ type uplinks struct {
 	machine machine
 	store   *state.Store
 	log     *slog.Logger
+	// defaultIndex is the index of the default route's device at the last look of routeMoved; the next
+	// is after followFrom.
+	defaultIndex int
+	followFrom   time.Time
 }
 
 // open claims the uplinks. One of several may be missing; it is shared when it appears.
@@ -42,7 +46,7 @@ func (us *uplinks) open(configs []UplinkConfig, reserveBasisPoints uint32) error
 	for i, u := range us.list {
 		u.index = i
 	}
-	if len(missing) == len(configs) {
+	if len(missing) == len(configs) && configs[0].Name != uplink.Auto {
 		return errors.Join(missing...)
 	}
 	for _, err := range missing {
@@ -140,6 +144,25 @@ func (us *uplinks) at(ifindex int) *link {
 		return nil
 	}
 	return us.list[i]
+}
+
+// followInterval is the time between two looks at the default route.
+const followInterval = time.Second
+
+// routeMoved reports whether the default route leads through another device than at the last look, if
+// the uplink is the one that it leads through. Without a route all stays as it is.
+func (us *uplinks) routeMoved(now time.Time) bool {
+	auto := us.list[0].device.Config().Name == uplink.Auto // then it is the only one
+	if !auto || now.Before(us.followFrom) {
+		return false
+	}
+	us.followFrom = now.Add(followInterval)
+	link, err := us.machine.DefaultLink()
+	if err != nil || link.Index == us.defaultIndex {
+		return false
+	}
+	us.defaultIndex = link.Index
+	return true
 }
 
 // removeUplinks gives uplinks back. If one of them cannot be given back, all of them stay in force.

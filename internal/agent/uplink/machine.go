@@ -17,6 +17,8 @@ import (
 type Machine interface {
 	LinkByName(name string) (kernel.Link, error)
 	LinkByIndex(ifindex int) (kernel.Link, error)
+	// DefaultLink returns the device of the default route.
+	DefaultLink() (kernel.Link, error)
 	// Links lists all devices.
 	Links() ([]kernel.Link, error)
 	// SpeedBPS returns the speed that a device reports, in bits per second; 0 if it reports none.
@@ -89,6 +91,9 @@ func (*Host) LinkByName(name string) (kernel.Link, error) { return kernel.LinkBy
 
 // LinkByIndex implements Machine.
 func (*Host) LinkByIndex(ifindex int) (kernel.Link, error) { return kernel.LinkByIndex(ifindex) }
+
+// DefaultLink implements Machine.
+func (*Host) DefaultLink() (kernel.Link, error) { return kernel.DefaultLink() }
 
 // Links implements Machine.
 func (*Host) Links() ([]kernel.Link, error) { return kernel.Links() }

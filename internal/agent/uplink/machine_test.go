@@ -12,6 +12,8 @@ import (
 // fakeMachine is a kernel with devices, by index.
 type fakeMachine struct {
 	devices map[int]*fakeDevice
+	// defaultIndex is the index of the default route's device.
+	defaultIndex int
 	// fail is what calls of that name end with.
 	fail map[string]error
 }
@@ -52,6 +54,8 @@ func (m *fakeMachine) LinkByName(name string) (kernel.Link, error) {
 	}
 	return kernel.Link{}, kernel.ErrNoLink
 }
+
+func (m *fakeMachine) DefaultLink() (kernel.Link, error) { return m.LinkByIndex(m.defaultIndex) }
 
 func (m *fakeMachine) Links() ([]kernel.Link, error) {
 	var links []kernel.Link

@@ -37,9 +37,11 @@ type situation struct {
 	// link is nil while the device does not exist.
 	link     *kernel.Link
 	speedBPS uint64 // 0 if the device reports no speed
-	root     owner
-	foreign  string // queueing of another program; "" for none
-	// moved: another device stands for the configured bridge.
+	// tunnel: the device is a tunnel, and the rate is that of the link below.
+	tunnel  bool
+	root    owner
+	foreign string // queueing of another program; "" for none
+	// moved: another device stands for the configured name.
 	moved bool
 	// obstacle says why nothing may be shared at the device; "" for no reason.
 	obstacle string
@@ -55,7 +57,7 @@ const (
 	stay action = iota
 	// release closes the handles of a device that is gone.
 	release
-	// move restores a device that no longer stands for its bridge, and closes its handles.
+	// move restores a device that no longer stands for its configured name, and closes its handles.
 	move
 	// claim takes a device that has appeared.
 	claim
@@ -79,16 +81,20 @@ const (
 // what Ethernet sends with each of them.
 const largeFramesPercent = 98
 
-// capacity returns what is shared of a device whose reported speed is speedBPS, and a problem with
-// the configured rate. If the device reports no speed, the last known capacity stays.
+// capacity returns what is shared of a device, and a problem with the configured rate. If the device
+// reports no speed, the last known capacity stays.
 //
 // The device must not be slower than the scheduler: packets would wait in its queue, and HTB, which
 // has tokens for all classes then, would serve them by priority instead of by minimum. A rate below
 // 60/84 of the speed leaves room for what Ethernet sends beside frames of any size. Above that,
 // each packet counts with it. The kernel counts it once for a GSO packet of many frames, so the
 // default rate also leaves room for that of large frames.
-func (c Config) capacity(held holding, speedBPS uint64) (capacity, *Problem) {
+func (c Config) capacity(held holding, saw situation) (capacity, *Problem) {
+	speedBPS := saw.speedBPS
 	rateBPS, problem := c.rate(held, speedBPS)
+	if saw.tunnel {
+		return capacity{rateBPS: rateBPS, overheadBytes: kernel.TunnelOverheadBytes, precision: c.Precision}, problem
+	}
 	if speedBPS == 0 && rateBPS == held.rateBPS {
 		held.precision = c.Precision
 		return held.capacity, problem
@@ -133,7 +139,7 @@ func next(c Config, state State, held holding, saw situation) (action, *Problem)
 	if saw.moved {
 		return move, nil
 	}
-	shared, problem := c.capacity(held, saw.speedBPS)
+	shared, problem := c.capacity(held, saw)
 	switch {
 	case state == Absent && shared.rateBPS == 0:
 		return stay, problem
@@ -167,6 +173,9 @@ func next(c Config, state State, held holding, saw situation) (action, *Problem)
 }
 
 func missing(held holding) *Problem {
+	if held.name == Auto {
+		return &Problem{Kind: Missing, Text: "there is no default route, whose device would be shared out; it is once there is one"}
+	}
 	if held.wasThere {
 		return &Problem{Kind: Missing, Text: held.name + " is gone; it is shared out again when it comes back"}
 	}

@@ -19,9 +19,12 @@ import (
 	"github.com/weir-project/weir/internal/share/sched"
 )
 
+// Auto is the name of the uplink that is the device of the default route, whichever that is.
+const Auto = "auto"
+
 // Config is one uplink of the agent's configuration.
 type Config struct {
-	// Name is the name of the device.
+	// Name is the name of the device, or Auto.
 	Name string
 	// RateBPS is the rate to share, in bits per second; 0 means what large frames have of the
 	// speed that the device reports.
@@ -69,8 +72,9 @@ type holding struct {
 	capacity
 	// mtuBytes may change at any time.
 	mtuBytes uint32
-	// bridge is the configured name if that is a bridge's and this device is its port.
-	bridge string
+	// standsFor is the configured name if this device stands for it: a bridge's only outward port, or
+	// the device of the default route.
+	standsFor string
 	// isBridge: the device is a bridge.
 	isBridge bool
 	// wasThere and wasInstalled: the device has been in these states before.
@@ -122,8 +126,11 @@ func (d *Device) Check(config Config) error {
 
 // Configure sets another configuration of the same device. The next Advance puts it into force.
 func (d *Device) Configure(config Config) {
-	if config.Name != d.config.Name { // the present name of the device
-		d.held.bridge = ""
+	if config.Name != d.config.Name { // the present name of the device, or Auto
+		d.held.standsFor = ""
+		if d.state != Absent && config.Name == Auto {
+			d.held.standsFor = Auto
+		}
 	}
 	d.config = config
 	if d.state == Absent && config.RateBPS != 0 {
@@ -270,7 +277,9 @@ func (d *Device) observe() (situation, error) {
 	}
 	if err == nil {
 		saw.link = &link
-		saw.speedBPS, err = d.machine.SpeedBPS(link.Name)
+		if saw.tunnel = d.config.Name == Auto && link.IsTunnel(); !saw.tunnel { // which reports one that means nothing
+			saw.speedBPS, err = d.machine.SpeedBPS(link.Name)
+		}
 	}
 	if err == nil {
 		saw.root, saw.foreign, err = root(d.machine, d.schedulerOf(link.Index), link.Index)
@@ -290,9 +299,9 @@ func (d *Device) observe() (situation, error) {
 // find returns the device by its last name, or else by the configured name unless another uplink
 // has that name now. For a bridge it returns the device that stands for it.
 func (d *Device) find() (kernel.Link, error) {
-	link, err := d.machine.LinkByName(d.held.name)
+	link, err := d.named(d.held.name)
 	if errors.Is(err, kernel.ErrNoLink) && d.config.Name != d.held.name {
-		link, err = d.machine.LinkByName(d.config.Name)
+		link, err = d.named(d.config.Name)
 		switch known := d.store.NameOf(link.Index); {
 		case err != nil:
 		case known == "": // another device
@@ -310,14 +319,22 @@ func (d *Device) find() (kernel.Link, error) {
 	return d.standFor(link)
 }
 
-// moved reports whether another device stands for the configured bridge by now.
+// named returns the device of that name; for Auto that of the default route.
+func (d *Device) named(name string) (kernel.Link, error) {
+	if name == Auto {
+		return d.machine.DefaultLink()
+	}
+	return d.machine.LinkByName(name)
+}
+
+// moved reports whether another device stands for the configured name by now.
 func (d *Device) moved(link kernel.Link) (bool, error) {
-	bridge := link
-	if d.held.bridge != "" {
+	configured := link
+	if d.held.standsFor != "" {
 		var err error
-		bridge, err = d.machine.LinkByName(d.held.bridge)
+		configured, err = d.named(d.held.standsFor)
 		if errors.Is(err, kernel.ErrNoLink) {
-			return false, nil // the port goes on alone
+			return false, nil // the device goes on alone
 		}
 		if err != nil {
 			return false, err
@@ -325,7 +342,7 @@ func (d *Device) moved(link kernel.Link) (bool, error) {
 	} else if !d.held.isBridge {
 		return false, nil
 	}
-	stands, err := d.standFor(bridge)
+	stands, err := d.standFor(configured)
 	other := d.store.NameOf(stands.Index) != "" // another uplink has that device
 	return stands.Index != link.Index && !other, err
 }
@@ -404,16 +421,17 @@ func (d *Device) do(todo action, saw situation, plan func() sched.Tree, change *
 		d.scheduler, d.refused = nil, nil
 		d.held.ifindex, d.state = 0, Absent
 		change.Lost = true
-		if d.held.bridge != "" {
-			d.held.name, d.held.bridge = d.held.bridge, ""
+		if d.held.standsFor != "" {
+			d.held.name, d.held.standsFor = d.held.standsFor, ""
+			d.held.capacity = capacity{rateBPS: d.config.RateBPS, precision: d.config.Precision} // of another device
 		}
 	case claim:
 		d.held.ifindex, d.held.mtuBytes, d.held.wasThere = saw.link.Index, saw.link.MTUBytes, true
 		d.held.isBridge = saw.link.Kind == bridgeKind
 		if saw.link.Name != d.held.name {
-			d.held.name, d.held.bridge = saw.link.Name, d.held.name
+			d.held.name, d.held.standsFor = saw.link.Name, d.held.name
 		}
-		d.held.capacity, _ = d.config.capacity(d.held, saw.speedBPS)
+		d.held.capacity, _ = d.config.capacity(d.held, saw)
 		d.record()
 		d.scheduler = d.machine.Scheduler(d.held.ifindex)
 		d.state = Claimed
@@ -423,7 +441,7 @@ func (d *Device) do(todo action, saw situation, plan func() sched.Tree, change *
 		return d.store.Save()
 	case follow:
 		d.held.mtuBytes = saw.link.MTUBytes
-		d.held.capacity, _ = d.config.capacity(d.held, saw.speedBPS)
+		d.held.capacity, _ = d.config.capacity(d.held, saw)
 		if d.state == Installed {
 			change.Unlimited = d.limitPackets(*saw.link)
 			return d.Apply(plan())

@@ -202,6 +202,62 @@ func TestBridge(t *testing.T) {
 	b.expect("ports cannot be listed", Absent, Refused)
 }
 
+// Auto is the device of the default route, with nothing of the one before.
+func TestAuto(t *testing.T) {
+	b := newBench(t, Config{Name: Auto})
+	b.advance()
+	b.expect("without a route", Absent, Missing)
+	eth0 := b.machine.add(3, "eth0", 1e9)
+	wlan0 := b.machine.add(5, "wlan0", 0)
+	b.machine.defaultIndex = 3
+	b.advance()
+	b.expect("with a route", Installed, 0)
+	if b.Name() != "eth0" || b.RateBPS() != 98e7 {
+		t.Errorf("shared out: %s at %d bit/s", b.Name(), b.RateBPS())
+	}
+	b.machine.defaultIndex = 0
+	if change := b.advance(); change.Any {
+		t.Errorf("without a route again: %+v", change)
+	}
+	// A rate of the other device would be a void limit.
+	b.machine.defaultIndex = 5
+	b.advance()
+	b.expect("at a device without a rate", Absent, NoRate)
+	if eth0.root != 0 || eth0.classifier != nil || eth0.GSOMaxBytes != 65536 || len(b.store.Uplinks) != 0 {
+		t.Errorf("the device before: %+v, saved %+v", eth0, b.store.Uplinks)
+	}
+	b.Configure(Config{Name: Auto, RateBPS: 1e8})
+	b.advance()
+	b.expect("with a rate", Installed, 0)
+	// The rate is the link's, so the tunnel's headers count; the speed that it reports is none.
+	b.machine.add(7, "tun0", 1e7).Kind = "tuntap"
+	b.machine.defaultIndex = 7
+	b.advance()
+	b.expect("in a tunnel", Installed, 0)
+	if b.Name() != "tun0" || b.RateBPS() != 1e8 || b.OverheadBytes() != kernel.TunnelOverheadBytes || wlan0.root != 0 {
+		t.Errorf("shared out: %s at %d bit/s, with %d bytes more", b.Name(), b.RateBPS(), b.OverheadBytes())
+	}
+	delete(b.machine.devices, 7)
+	b.machine.defaultIndex = 3
+	b.advance()
+	b.expect("after the tunnel", Installed, 0)
+	if b.Name() != "eth0" || b.OverheadBytes() != 0 {
+		t.Errorf("shared out: %s with %d bytes more", b.Name(), b.OverheadBytes())
+	}
+	// A device that the configuration names stays.
+	b.Configure(Config{Name: "eth0", RateBPS: 1e8})
+	b.machine.defaultIndex = 5
+	b.advance()
+	if b.expect("named", Installed, 0); b.Name() != "eth0" {
+		t.Errorf("shared out: %s", b.Name())
+	}
+	b.Configure(Config{Name: Auto, RateBPS: 1e8})
+	b.advance()
+	if b.expect("named no more", Installed, 0); b.Name() != "wlan0" {
+		t.Errorf("shared out: %s", b.Name())
+	}
+}
+
 // What an earlier agent left is taken over.
 func TestAdopts(t *testing.T) {
 	b := newBench(t, Config{Name: "up0", RateBPS: 1e8})
@@ -352,7 +408,7 @@ func TestSpeed(t *testing.T) {
 // tags leave room for minimums, of which admission takes 95 %.
 func TestCapacityFitsTheWire(t *testing.T) {
 	const speedBPS, onWireBytes, tagBytes = 1e9, 24, 4
-	shared, _ := Config{}.capacity(holding{}, speedBPS)
+	shared, _ := Config{}.capacity(holding{}, situation{speedBPS: speedBPS})
 	load := func(frames, frameBytes, tagBytes int) float64 {
 		counted := max(frames*frameBytes+int(shared.overheadBytes), 84)
 		sent := frames * (max(frameBytes, 60) + tagBytes + onWireBytes)

@@ -13,7 +13,7 @@ func DefaultRouteProblem(devices []string) error {
 	if len(devices) == 0 {
 		return nil
 	}
-	return fmt.Errorf("the default route leads through %s, which is no uplink: what is sent there is not controlled; make it one in the configuration file, or write ignore_default_route: true there if that is on purpose",
+	return fmt.Errorf("the default route leads through %s, which is no uplink: what is sent there is not controlled; make it one in the configuration file, follow the route with uplink: auto, or write ignore_default_route: true there if that is on purpose",
 		strings.Join(devices, ", "))
 }
 

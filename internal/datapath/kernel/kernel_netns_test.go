@@ -116,6 +116,41 @@ func TestInNetNS(t *testing.T) {
 	}
 }
 
+// TestDefaultLink: rules count, and IPv6 where there is no IPv4.
+func TestDefaultLink(t *testing.T) {
+	name := fmt.Sprintf("weir-test-%d", os.Getpid())
+	run := func(arguments string) {
+		t.Helper()
+		must.Succeed(t, exec.Command("ip", strings.Fields(arguments)...).Run())
+	}
+	run("netns add " + name)
+	t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", name).Run() })
+	for i, step := range []struct{ command, want string }{
+		{"link add eth0 type veth peer name wlan0", ""},
+		{"link set eth0 up", ""},
+		{"link set wlan0 up", ""},
+		{"addr add 198.18.0.1/30 dev eth0", ""},
+		{"-6 route add default dev wlan0", "wlan0"},
+		{"route add default via 198.18.0.2", "eth0"},
+		{"route add default dev wlan0 table 51820", "eth0"},
+		{"rule add not fwmark 51820 table 51820", "wlan0"}, // as wg-quick does
+		{"rule del not fwmark 51820 table 51820", "eth0"},
+		{"route add 0.0.0.0/1 dev wlan0", "eth0"},
+		{"route add 128.0.0.0/1 dev wlan0", "wlan0"}, // as OpenVPN does
+		{"route replace blackhole 128.0.0.0/1", "wlan0"},
+		{"-6 route del default dev wlan0", ""},
+	} {
+		run("-n " + name + " " + step.command)
+		must.Succeed(t, InNetNS("/run/netns/"+name, func() error {
+			link, err := DefaultLink()
+			if link.Name != step.want || (step.want == "") != errors.Is(err, ErrNoLink) {
+				t.Errorf("step %d, %s: %q, %v; want %q", i, step.command, link.Name, err, step.want)
+			}
+			return nil
+		}))
+	}
+}
+
 // On kernels without tcx programs are filters, in other namespaces too.
 func TestFilterInNetNS(t *testing.T) {
 	name := fmt.Sprintf("weir-test-%d", os.Getpid())

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 
@@ -119,6 +120,25 @@ func sparesContainers(rule netlink.Rule, devices []int, links []Link, addresses 
 		bits, _ := rule.Src.Mask.Size()
 		return slices.Contains(devices, a.LinkIndex) && a.Contains(rule.Src.IP) && bits >= within
 	})
+}
+
+// probes are addresses of no host (RFC 5737, RFC 3849): what leads there leads to the rest of the world.
+var probes = [...]net.IP{net.IPv4(203, 0, 113, 1), net.ParseIP("2001:db8::1")}
+
+// DefaultLink returns the device through which unmarked packets leave for the rest of the world by all
+// rules and tables, IPv4 before IPv6. It asks for one route, as a list may have a million. Errors:
+// ErrNoLink.
+func DefaultLink() (Link, error) {
+	for _, probe := range probes {
+		routes, err := netlink.RouteGet(probe)
+		if err != nil || len(routes) == 0 {
+			continue // unreachable
+		}
+		if link, err := LinkByIndex(routes[0].LinkIndex); !errors.Is(err, ErrNoLink) && !link.Loopback {
+			return link, err
+		}
+	}
+	return Link{}, ErrNoLink
 }
 
 // ErrNoDefaultRoute: the host has no default route.

@@ -48,6 +48,15 @@ func StackedOn(uplinks []int) (stacked []Stacked, outside []string, err error) {
 	return stackedOn(uplinks, links, under, routed), defaultsOutside(uplinks, links, under, used), nil
 }
 
+// TunnelOverheadBytes is what a tunnel adds to a packet: WireGuard's header and tag over IPv6, and a link
+// header; over IPv4 the rest is for its padding.
+const TunnelOverheadBytes = 94
+
+// IsTunnel reports whether the device sends its packets inside packets of the host.
+func (l Link) IsTunnel() bool {
+	return slices.Contains([]string{"wireguard", "tuntap", "gre", "gretap", "ip6gre", "ip6gretap", "ipip", "ip6tnl", "sit", "vxlan", "geneve", "vti", "xfrm"}, l.Kind)
+}
+
 // defaultsOutside returns the names of those of the used default routes' devices that do not lead to an
 // uplink: they are none, have none as a port, and are not stacked on one of these. For a device with an
 // uplink as a port it names the other ports that lead to a network outside. Devices that send nothing
