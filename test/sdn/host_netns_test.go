@@ -255,7 +255,8 @@ func TestDemotedAtHost(t *testing.T) {
 func TestMuchEF(t *testing.T) {
 	const efMaxBPS, seconds = 2e6, 3
 	b := newBed(t)
-	b.startWeir("--trust", "p1", "--rate", "20mbit") // a bound of 10
+	must.Succeed(t, os.WriteFile(b.path("sdn.yaml"), []byte("trust: {00000000000000ab: [p1]}\nrate: 20mbit\n"), 0o600))
+	b.startWeir("--config", b.path("sdn.yaml")) // a bound of 10
 	h1, h2 := b.twoHosts()
 	h := b.runAgent(h1, h2, map[string]any{"class": "ef", "ef-max": "2mbit", "dscp": "mark"})
 	b.reach(h.container, "198.18.66.2")

@@ -6,6 +6,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/binary"
+	"errors"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -17,6 +19,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-project/weir/internal/apps"
@@ -35,6 +38,7 @@ import (
 const defaultSDNSocket = "/run/weir/sdn.sock"
 
 type sdnRunFlags struct {
+	config       string
 	listen       []string
 	socket, http string
 	api          sdnAPIFlags
@@ -90,10 +94,14 @@ itself, which then runs on the switch's host.`,
   ovs-vsctl set-controller br0 tcp:127.0.0.1:6653 -- set bridge br0 protocols=OpenFlow13 fail_mode=secure`,
 		Args: cmdline.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.readConfig(cmd.Flags()); err != nil {
+				return err
+			}
 			return f.run(cmd.Context(), cmdline.NewLogger(cmd.ErrOrStderr(), f.verbose))
 		},
 	}
 	set := cmd.Flags()
+	set.StringVar(&f.config, "config", config.SDNPath, "config file, whose keys are the options below, before which flags go; the default one may be missing (docs/sdn.md)")
 	set.StringSliceVar(&f.listen, "listen", []string{"tcp:127.0.0.1:6653"}, "address for switches to connect to: tcp:ADDR:PORT, tls:ADDR:PORT or unix:PATH")
 	set.StringVar(&f.socket, "socket", defaultSDNSocket, "Unix socket for weir sdn ps, flows and topology")
 	set.StringVar(&f.http, "http", "", "also serve /metrics at this address and, if it is local to this machine, a page of the network, e.g. 127.0.0.1:7484")
@@ -119,6 +127,39 @@ itself, which then runs on the switch's host.`,
 	f.queues.add(set)
 	set.BoolVarP(&f.verbose, "verbose", "v", false, "log more")
 	return cmd
+}
+
+// readConfig sets the flags that the configuration file has and the command line has not.
+func (f *sdnRunFlags) readConfig(set *pflag.FlagSet) error {
+	optionOf := func(flag *pflag.Flag) string { return strings.ReplaceAll(flag.Name, "-", "_") }
+	flags, options, given := map[string]*pflag.Flag{}, []string{}, map[string]bool{}
+	set.VisitAll(func(flag *pflag.Flag) {
+		if flag.Name != "config" && flag.Name != "help" {
+			flags[optionOf(flag)] = flag
+			options = append(options, optionOf(flag))
+		}
+	})
+	set.Visit(func(flag *pflag.Flag) { given[optionOf(flag)] = true })
+	err := config.LoadFlags(f.config, options, func(option, key, text string) error {
+		switch {
+		case key != "" && option == "trust":
+			text = key + ":" + text
+		case key != "":
+			text = key + "=" + text
+		}
+		if given[option] {
+			return nil
+		}
+		flags[option].Changed = true
+		return flags[option].Value.Set(text)
+	})
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && !set.Changed("config"):
+		return nil
+	case err != nil:
+		return cmdline.Usagef("%w", err)
+	}
+	return nil
 }
 
 func (f *sdnRunFlags) run(ctx context.Context, log *slog.Logger) error {

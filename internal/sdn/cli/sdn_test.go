@@ -177,3 +177,32 @@ func TestSDNRunBad(t *testing.T) {
 		}
 	}
 }
+
+// TestSDNConfig: options come from the file where the command line has none, and what is wrong there is said
+// with its line before anything listens.
+func TestSDNConfig(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sdn.yaml")
+	for _, test := range []struct{ file, args, want string }{
+		{"takeover_after: 500ms", "", "--takeover-after 500ms is less than 1s"},
+		{"takeover_after: 500ms", "--takeover-after=400ms", "--takeover-after 400ms is less than 1s"},
+		{"takeover-after: 3s", "", "sdn.yaml:1: takeover-after: unknown key; did you mean takeover_after?"},
+		{"config: /other", "", "sdn.yaml:1: config: unknown key"},
+		{"rate: 1mbit\npriority: high", "", `sdn.yaml:2: priority: "high": `},
+		{"trust: {ab: [p1, 'p,2']}\nrate: 1mbit", "", "--trust ab:p,2: want PORT or SWITCH:PORT"},
+		{"trust: {ab: [p1, p1]}\nrate: 1mbit", "", "--trust ab:p1: the port is given twice"},
+		{"trust: [p1, zz:p2]\nrate: 1mbit", "", `--trust zz:p2: "zz" is no datapath identifier`},
+		{"trust: p1", "", "--trust needs --rate"},
+		{"rate: {p1: fast}\novsdb: unix:/db", "", "--rate p1=fast is not a rate"},
+		{"level: {WEB: XX}", "", "XX"},
+		{"tokens: /t", "", "--api ADDR:PORT is missing"},
+		{"gateway: [198.18.1.1/24]\nroute: {0.0.0.0/0: 198.18.2.1}", "", "198.18.2.1 is in the network of no gateway"},
+	} {
+		must.Succeed(t, os.WriteFile(path, []byte(test.file), 0o600))
+		if code, _, stderr := run(append([]string{"run", "--config", path, "--listen", "unix:/nowhere/of.sock"}, strings.Fields(test.args)...)...); code != cmdline.Usage || !strings.Contains(stderr, test.want) {
+			t.Errorf("%s %s: exit code %d, %s", test.file, test.args, code, stderr)
+		}
+	}
+	if code, _, stderr := run("run", "--config", "/nowhere/sdn.yaml"); code != cmdline.Usage || !strings.Contains(stderr, "read configuration: open /nowhere/sdn.yaml") {
+		t.Errorf("no file: exit code %d, %s", code, stderr)
+	}
+}
