@@ -28,9 +28,6 @@ const (
 	// maxAnswerBytes is the default of Peer.MaxAnswerBytes. An agent with a thousand containers
 	// and four uplinks sends 3 MB.
 	maxAnswerBytes = 64 << 20
-	// minElementBytes is what an element of a list takes in a response that has as many as are
-	// decoded. `{}` takes 2 bytes there, and as a container 560 in memory.
-	minElementBytes = 256
 	// maxHeaderBytes limits the header of a response, maxLineBytes an object of a stream, and
 	// maxMessageBytes the text of an error.
 	maxHeaderBytes, maxLineBytes, maxMessageBytes = 64 << 10, 1 << 20, 4 << 10
@@ -45,8 +42,7 @@ type Peer struct {
 	// Token is a bearer token; empty for none.
 	Token string
 	HTTP  *http.Client
-	// MaxAnswerBytes limits a response; 0 means 64 MiB. Its lists together may have an element for
-	// every 256 bytes of it.
+	// MaxAnswerBytes limits a response as Bounded does; 0 means 64 MiB.
 	MaxAnswerBytes int
 	// Unreachable turns a connection error into one that says what to do.
 	Unreachable func(error) error
@@ -61,6 +57,7 @@ func Unix(socket string) *http.Client {
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return dialer.DialContext(ctx, "unix", socket)
 		},
+		IdleConnTimeout: 30 * time.Second,
 	})
 }
 
@@ -109,49 +106,14 @@ func (p *Peer) Decode(response *http.Response, result any) error {
 	if result == nil {
 		return nil
 	}
-	limit := cmp.Or(p.MaxAnswerBytes, maxAnswerBytes)
-	data, err := io.ReadAll(io.LimitReader(response.Body, int64(limit)+1))
-	switch {
-	case err != nil:
-	case len(data) > limit:
-		err = fmt.Errorf("it has more than %d MiB", limit>>20)
-	case countElements(data) > limit/minElementBytes:
-		err = fmt.Errorf("its lists have more than %d elements", limit/minElementBytes)
-	default:
+	data, err := io.ReadAll(&Bounded{R: response.Body, MaxBytes: cmp.Or(p.MaxAnswerBytes, maxAnswerBytes)})
+	if err == nil {
 		err = json.Unmarshal(data, result)
 	}
 	if err != nil {
 		return fmt.Errorf("read %s's answer: %w", p.Name, err)
 	}
 	return nil
-}
-
-// countElements returns how many elements all lists of a JSON text have together, one more for each
-// empty list. It is not exact for what is not JSON.
-func countElements(text []byte) (count int) {
-	var lists []bool // which of the open brackets are lists
-	for i := 0; i < len(text); i++ {
-		switch text[i] {
-		case '"':
-			for i++; i < len(text) && text[i] != '"'; i++ {
-				if text[i] == '\\' {
-					i++
-				}
-			}
-		case '[', '{':
-			lists = append(lists, text[i] == '[')
-			if text[i] == '[' {
-				count++
-			}
-		case ']', '}':
-			lists = lists[:max(len(lists)-1, 0)]
-		case ',':
-			if len(lists) > 0 && lists[len(lists)-1] {
-				count++
-			}
-		}
-	}
-	return count
 }
 
 // Send sends a request and returns the response, whose body the caller closes. A response

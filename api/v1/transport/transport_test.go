@@ -3,6 +3,7 @@ package transport
 import (
 	"compress/gzip"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -15,6 +16,13 @@ import (
 // TestHostileAnswers: a daemon of another machine can make a reader use little memory only.
 func TestHostileAnswers(t *testing.T) {
 	elements := func(element string, count int) string { return strings.Repeat(element+",", count-1) + element }
+	labels := func(count int) string {
+		var text strings.Builder
+		for i := range count {
+			fmt.Fprintf(&text, `"%x":"",`, i)
+		}
+		return strings.TrimSuffix(text.String(), ",")
+	}
 	answers := map[string]struct{ body, says string }{
 		"small":                   {`{"containers":[{"name":"a, [b"},{"name":"c\\"}]}`, ""},
 		"as many as there may be": {`{"containers":[` + elements("{}", 4096) + `]}`, ""},
@@ -22,6 +30,8 @@ func TestHostileAnswers(t *testing.T) {
 		"a crowd of nothing":      {`{"containers":[` + elements("null", 1<<17) + `]}`, "more than 4096 elements"},
 		"a crowd in one":          {`{"containers":[{"shares":[` + elements("{}", 1<<18) + `]}]}`, "more than 4096 elements"},
 		"crowds in some":          {`{"containers":[` + elements(`{"groups":[]}`, 4000) + `]}`, "more than 4096 elements"},
+		"a crowd of labels":       {`{"containers":[{"labels":{` + labels(1<<15) + `}}]}`, ""},
+		"too many labels":         {`{"containers":[{"labels":{` + labels(1<<16) + `}}]}`, "its objects have more than 32768 members"},
 		"text without an end":     {`{"version":"` + strings.Repeat("x", 1<<20), "it has more than 1 MiB"},
 		"half":                    {`{"containers":[`, "unexpected end"},
 		"a long refusal":          {"", "…"},

@@ -20,6 +20,7 @@ import (
 
 	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/edge/repo"
+	"github.com/weir-project/weir/internal/edge/runtime"
 	"github.com/weir-project/weir/internal/edge/server"
 	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/internal/share/policy"
@@ -80,9 +81,9 @@ func openImage(ctx context.Context, in io.Reader, docker, name string) (io.ReadC
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read the image: %w", err)
 	}
-	api, err := moby.New(moby.WithHost("unix://" + docker))
+	api, err := runtime.NewClient(docker)
 	if err != nil {
-		return nil, fmt.Errorf("make a client for %s: %w", docker, err)
+		return nil, err
 	}
 	saved, err := api.ImageSave(ctx, []string{oneImage(ctx, api, name)})
 	if err == nil {

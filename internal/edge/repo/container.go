@@ -85,9 +85,9 @@ func ParseAddress(text string) (netip.AddrPort, error) {
 // StartContainer starts the registry's container and waits until it answers. One that runs with the
 // same options is kept.
 func StartContainer(ctx context.Context, o ContainerOptions) error {
-	api, err := client.New(client.WithHost("unix://" + o.Socket))
+	api, err := runtime.NewClient(o.Socket)
 	if err != nil {
-		return fmt.Errorf("make a client for %s: %w", o.Socket, err)
+		return err
 	}
 	defer api.Close()
 	if err := start(ctx, api, o); err != nil {
@@ -238,9 +238,9 @@ func ended(ctx context.Context, api *client.Client) error {
 // RemoveContainer removes the registry's container, that of a folder only unless dir is empty;
 // removed is false if there is none.
 func RemoveContainer(ctx context.Context, socket, dir string) (removed bool, err error) {
-	api, err := client.New(client.WithHost("unix://" + socket))
+	api, err := runtime.NewClient(socket)
 	if err != nil {
-		return false, fmt.Errorf("make a client for %s: %w", socket, err)
+		return false, err
 	}
 	defer api.Close()
 	found, err := api.ContainerInspect(ctx, ContainerName, client.ContainerInspectOptions{})

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weir-project/weir/api/v1/transport"
 )
 
 // The range of supported API versions. Everything this package reads has had the same shape since
@@ -34,7 +36,8 @@ const (
 const (
 	// maxListBytes bounds a list, and a network with all its containers.
 	maxListBytes = 16 << 20
-	maxElements  = 16384
+	// maxElements bounds the networks that are known.
+	maxElements = 16384
 	// maxObjectBytes bounds a container, an image, or an event, which repeats the container's labels.
 	maxObjectBytes = 4 << 20
 	// maxIDBytes bounds a container's ID in an event: engines use 64.
@@ -191,37 +194,14 @@ func (a *api) get(ctx context.Context, path string, maxBytes int, read func(*jso
 		return err
 	}
 	defer drain(resp)
-	body := &boundedReader{r: resp.Body, left: maxBytes}
+	body := &transport.Bounded{R: resp.Body, MaxBytes: maxBytes}
 	if err := read(json.NewDecoder(body)); err != nil {
-		if body.err != nil && !errors.Is(body.err, io.EOF) {
-			return body.err // a connection error, not a bad response
+		if body.Err != nil {
+			return body.Err // a connection error, not a bad response
 		}
 		return &answerError{err}
 	}
 	return nil
-}
-
-// errTooLarge: the engine sent more than an answer may have.
-var errTooLarge = errors.New("it is too large: does a container or an image have megabytes of labels?")
-
-// boundedReader returns errTooLarge once left bytes were read, and records the error of r that ended
-// reading.
-type boundedReader struct {
-	r    io.Reader
-	left int
-	err  error
-}
-
-func (b *boundedReader) Read(p []byte) (int, error) {
-	if b.left == 0 {
-		return 0, errTooLarge
-	}
-	n, err := b.r.Read(p[:min(len(p), b.left)])
-	b.left -= n
-	if err != nil {
-		b.err = err
-	}
-	return n, err
 }
 
 // readArray decodes a JSON array one element at a time, so that the list of a thousand containers
@@ -234,10 +214,7 @@ func readArray[T any](dec *json.Decoder, each func(T)) error {
 	} else if token != json.Delim('[') {
 		return fmt.Errorf("a list begins with %v", token)
 	}
-	for read := 0; dec.More(); read++ {
-		if read == maxElements {
-			return fmt.Errorf("the list has more than %d elements", maxElements)
-		}
+	for dec.More() {
 		var element T
 		if err := dec.Decode(&element); err != nil {
 			return err
@@ -393,9 +370,7 @@ func (a *api) events(ctx context.Context) (io.ReadCloser, error) {
 // readMessages calls handle for every message of a stream until the stream breaks or handle fails, and
 // returns the error.
 func readMessages(stream io.Reader, handle func(message) error) error {
-	body := &boundedReader{r: stream}
-	for dec := json.NewDecoder(body); ; {
-		body.left = maxObjectBytes // of one message
+	for dec := json.NewDecoder(&transport.Bounded{R: stream, MaxBytes: maxObjectBytes, IsStream: true}); ; {
 		var m message
 		if err := dec.Decode(&m); errors.Is(err, io.EOF) {
 			return errors.New("the engine closed the stream of events")

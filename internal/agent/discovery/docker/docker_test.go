@@ -524,7 +524,7 @@ func TestHostileAnswers(t *testing.T) {
 		}
 	}
 	e.emit(fmt.Sprintf(`{"Type":"container","Action":"start","Actor":{"ID":%q,"Attributes":{"a":%q}}}`, id("good"), huge))
-	reason(events, "read the stream of events: it is too large")
+	reason(events, "read the stream of events: it has more than 4 MiB")
 	expect(t, events, "snapshot good")
 	e.emit(fmt.Sprintf(`{"Type":"container","Action":"start","Actor":{"ID":%q}}`, huge[:200]))
 	reason(events, "has an ID of 200 bytes")
@@ -537,8 +537,8 @@ func TestHostileAnswers(t *testing.T) {
 	reason(events, "events name more than 4096 containers at once")
 	expect(t, events, "snapshot good")
 	for _, endless := range []struct{ list, tail, why string }{
-		{`[{"Id":"`, huge, "list containers: read the engine's answer: it is too large"},
-		{`[{}`, strings.Repeat(`,{}`, 1000), "more than 16384 elements"},
+		{`[{"Id":"`, huge, "list containers: read the engine's answer: it has more than 16 MiB"},
+		{`[{}`, strings.Repeat(`,{}`, 1000), "more than 65536 elements"},
 	} {
 		e.mu.Lock()
 		e.list, e.tail = endless.list, endless.tail

@@ -60,9 +60,9 @@ func New(opts Options) (*Runtime, error) {
 	if opts.Network == "" {
 		opts.Network = "bridge"
 	}
-	api, err := client.New(client.WithHost("unix://" + opts.Socket))
+	api, err := runtime.NewClient(opts.Socket)
 	if err != nil {
-		return nil, fmt.Errorf("make a client for %s: %w", opts.Socket, err)
+		return nil, err
 	}
 	return &Runtime{opts: opts, api: api, imageLabels: map[string]map[string]string{}, folders: map[string]string{}}, nil
 }

@@ -68,9 +68,9 @@ type Runtime struct {
 // New returns a client of a manager and shortens the swarm's heartbeat, so that dead nodes are
 // noticed soon.
 func New(ctx context.Context, opts Options) (*Runtime, error) {
-	api, err := client.New(client.WithHost("unix://" + opts.Socket))
+	api, err := runtime.NewClient(opts.Socket)
 	if err != nil {
-		return nil, fmt.Errorf("make a client for %s: %w", opts.Socket, err)
+		return nil, err
 	}
 	r := &Runtime{opts: opts, api: api, controls: map[netip.AddrPort]proxy.Control{}}
 	if err := r.prepare(ctx); err != nil {
@@ -81,9 +81,9 @@ func New(ctx context.Context, opts Options) (*Runtime, error) {
 
 // IsManager reports whether the engine at a socket manages a swarm.
 func IsManager(ctx context.Context, socket string) (bool, error) {
-	api, err := client.New(client.WithHost("unix://" + socket))
+	api, err := runtime.NewClient(socket)
 	if err != nil {
-		return false, fmt.Errorf("make a client for %s: %w", socket, err)
+		return false, err
 	}
 	defer api.Close()
 	info, err := api.Info(ctx, client.InfoOptions{})
