@@ -50,6 +50,7 @@ func TestSwarmDown(t *testing.T) {
 	}
 	c.proxyOfService(t, "last")
 	t.Run("all instances are of one image", c.testPinned)
+	t.Run("an old HAProxy", func(t *testing.T) { c.refusesOldHAProxy(t, c.engine.Command) })
 	down := func(args ...string) error {
 		_, err := c.weirEdge(append([]string{"down", "--docker", c.engine.Socket(), "--state-dir", filepath.Join(c.dir, "state")}, args...)...)
 		return err

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -32,6 +33,9 @@ func TestEngineOfOthers(t *testing.T) {
 	logins := filepath.Join(s.Dir, "logins")
 	must.Succeed(t, os.Mkdir(logins, 0o700))
 	t.Setenv("DOCKER_CONFIG", logins)
+	t.Run("an old HAProxy", func(t *testing.T) {
+		s.refusesOldHAProxy(t, func(program string, args ...string) *exec.Cmd { return s.Host.Command(t.Context(), program, args...) })
+	})
 	s.start(t)
 	t.Run("all instances are of one image", s.testPinned)
 	t.Run("an image for 32 bits", s.testNarrow)

@@ -205,7 +205,7 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 	}
 	options := run.Options{
 		Runtime: rt, Nodes: nodes, Engine: decider, Store: measurements, Log: log, Control: rt.Control(), DryRun: o.dryRun,
-		Repository: o.repository.at.Addr(), Links: links,
+		CheckProxy: func() error { return runtime.CheckProxy("/") }, Repository: o.repository.at.Addr(), Links: links,
 	}
 	if o.record != "" {
 		recorder, file, err := openTrace(o.record, decisions)

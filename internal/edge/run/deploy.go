@@ -45,6 +45,9 @@ func (m *Manager) Deploy(ctx context.Context, document []byte) (deployed edge.De
 	if m.opts.DryRun {
 		return deployed, errors.New("deploy: this weir-edge runs with --dry-run and changes nothing")
 	}
+	if err := m.opts.checkProxy(&service); err != nil {
+		return deployed, err
+	}
 	image, err := m.fetch(ctx, s.Name, s.Image)
 	if err != nil {
 		return deployed, err
@@ -64,6 +67,17 @@ func (m *Manager) Deploy(ctx context.Context, document []byte) (deployed edge.De
 		}
 	}
 	return deployed, nil
+}
+
+// checkProxy returns why the host cannot run the proxy of a service; nil for one without ports.
+func (o *Options) checkProxy(s *runtime.Service) error {
+	if o.CheckProxy == nil || len(s.Ports) == 0 {
+		return nil
+	}
+	if err := o.CheckProxy(); err != nil {
+		return fmt.Errorf("start the proxy of %s: %w", s.Name, err)
+	}
+	return nil
 }
 
 // place writes the ID of the node into the specification of a service that is kept on one: where it is,

@@ -63,6 +63,9 @@ type Options struct {
 	Engine  *engine.Engine
 	// Control is where proxies take commands, in the syntax of HAProxy's option.
 	Control string
+	// CheckProxy returns why this host cannot run proxies; nil: it is not checked. Proxies of a swarm's
+	// other nodes say so when they are told of instances.
+	CheckProxy func() error
 	// DryRun: decide, and change nothing.
 	DryRun bool
 	// Repository is the address of this weir-edge's repository of images; invalid: it has none.

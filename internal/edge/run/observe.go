@@ -99,7 +99,10 @@ func (o *Options) observe(ctx context.Context, talks *talks) (*observation, erro
 			seen.problems = append(seen.problems, problem{service: listed.Name, err: err})
 		}
 		if listed.Lost && !o.DryRun {
-			err := o.Runtime.Deploy(ctx, service)
+			err := o.checkProxy(&service)
+			if err == nil {
+				err = o.Runtime.Deploy(ctx, service)
+			}
 			if err == nil {
 				err = errors.New("another program had removed the container of its proxy, which was made again; weir-edge rm removes a service, and docker system prune spares it with --filter label!=weir-edge.role")
 			}

@@ -55,11 +55,6 @@ func (r *Runtime) learnFolders(listed []container.Summary) {
 // Deploy implements runtime.Runtime. A proxy that has a minimum runs from when that is
 // promised to an instance (Start): the agent admits what it sees running.
 func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
-	if len(s.Ports) > 0 {
-		if err := runtime.CheckProxy("/"); err != nil {
-			return fmt.Errorf("start the proxy of %s: %w", s.Name, err)
-		}
-	}
 	if err := runtime.LoadProxyImage(ctx, r.api); err != nil {
 		return err
 	}

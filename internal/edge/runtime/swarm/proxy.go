@@ -122,10 +122,6 @@ func (r *Runtime) planProxies(ctx context.Context, s *runtime.Service, port uint
 	if err := r.prepareContainer(ctx, s); err != nil {
 		return made, fmt.Errorf("deploy %s: %w", s.Name, err)
 	}
-	// Proxies on nodes with an older version than the manager's say so when they are told.
-	if err := runtime.CheckProxy("/"); err != nil && len(s.Ports) > 0 {
-		return made, fmt.Errorf("start the proxies of %s: %w", s.Name, err)
-	}
 	if _, err := r.api.ImageInspect(ctx, proxy.Image); cerrdefs.IsNotFound(err) {
 		return made, fmt.Errorf("start the proxies of %s: the image %s is not there: on every node run weir-edge proxy-image | docker load", s.Name, proxy.Image)
 	} else if err != nil {
