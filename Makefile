@@ -140,7 +140,7 @@ demo: ## install what is missing, build, and show Weir at work (root)
 	$(AS_ROOT) bin/weir demo $(DEMO_ARGS)
 
 demo-edge: ## the same for weir-edge: three nodes, a crowd, a node that dies (root)
-	@scripts/install-deps.sh build demo
+	@scripts/install-deps.sh build demo edge
 	@$(MAKE) --no-print-directory build
 	$(AS_ROOT) bin/weir demo edge $(DEMO_ARGS)
 

@@ -9,10 +9,12 @@
 #   test    what the tests drive: iproute2, a container engine, ...
 #   lint    shellcheck (golangci-lint is built from its Go module)
 #   demo    what `weir demo` drives
+#   edge    what `weir demo edge` drives besides
 #   vm      QEMU and what goes into its virtual machines; where there is no QEMU
 #           new enough, says so and goes on: the suite vm is skipped then
 #
-# For Debian 12 or newer and Ubuntu 22.04 or newer, as root or through sudo.
+# For Debian 12 or newer and Ubuntu 22.04 or newer, as root or through sudo. Ubuntu
+# 22.04 has no HAProxy new enough for test and edge: what to do is said first.
 # Each thing is looked for first, by what it must do and not by package: with
 # everything there, nothing is run, read from the network or written. Programs
 # are held to minimum versions; Go modules and Go tools are pinned by go.sum.
@@ -107,11 +109,12 @@ need lint shellcheck 'to check shell scripts' has shellcheck
 
 need demo busybox-static 'for container images built without a registry' has /bin/busybox
 need demo docker.io 'for a container engine of the demo'"'"'s own' has_version 20.10 dockerd --version
-need demo haproxy 'for the service proxy of weir-edge' has_version 2.6 haproxy -v
 need demo iproute2 'to build the demo network (ip, tc)' has_version 5.10 tc -V
 need demo iptables 'for NAT in the demo network' has iptables
 need demo procps 'to switch on forwarding in the demo network (sysctl)' has sysctl
 need demo util-linux 'to start programs in namespaces (nsenter)' has nsenter
+
+need edge haproxy 'for the service proxy of weir-edge' has_version 2.6 haproxy -v
 
 need vm qemu-system-x86 'to boot kernels (amd64)' has_version 10.0 qemu-system-x86_64 --version
 need vm qemu-system-arm 'to boot kernels (arm64)' has_version 10.0 qemu-system-aarch64 --version
@@ -220,6 +223,17 @@ release_services() {
 	if as_root test -e "$policy.before-weir"; then as_root mv "$policy.before-weir" "$policy"; fi
 }
 
+# check_haproxy: says what to do if no package source has one that is new enough.
+check_haproxy() {
+	local version
+	"$apt_is_fresh" || apt_update || die "cannot read the package lists"
+	version=$(candidate haproxy)
+	if [ -n "$version" ] && at_least "${version%%[-~+]*}" 2.6; then return; fi
+	die "HAProxy 2.6 or newer is needed, and this machine's package sources have ${version:-none}: on Ubuntu 22.04 run" \
+		"sudo add-apt-repository ppa:vbernat/haproxy-2.8 (of the package software-properties-common) and then this again;" \
+		"Debian 12 and Ubuntu 24.04 have it. make demo does without"
+}
+
 install_docker() {
 	local packages=(docker.io) unit
 	"$apt_is_fresh" || apt_update || die "cannot read the package lists"
@@ -276,11 +290,11 @@ install_qemu() {
 # --- compare, install, compare again ------------------------------------------
 
 groups=("$@")
-[ ${#groups[@]} -gt 0 ] || groups=(build bpf test lint demo vm)
+[ ${#groups[@]} -gt 0 ] || groups=(build bpf test lint demo edge vm)
 for group in "${groups[@]}"; do
 	case $group in
-	build | bpf | test | lint | demo | vm) ;;
-	*) die "unknown group $group (build, bpf, test, lint, demo, vm)" ;;
+	build | bpf | test | lint | demo | edge | vm) ;;
+	*) die "unknown group $group (build, bpf, test, lint, demo, edge, vm)" ;;
 	esac
 done
 
@@ -304,6 +318,7 @@ if ! has apt-get; then
 	die "no apt-get on this machine: install these by hand"
 fi
 
+if grep -q '^haproxy' <<<"$lacking"; then check_haproxy; fi
 plain=() qemu=()
 while IFS=$'\t' read -r package why; do
 	case $package in
