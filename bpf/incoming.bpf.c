@@ -19,6 +19,7 @@
  *    a. the one that sent a packet of the same flow, as the link sees it (sender.h);
  *    b. the one that published the port, if the frame is for the uplink itself;
  *    c. the host.
+ *    The first fragment of a packet notes the container for the later ones.
  * 4. It fails open. mirred drops every packet while the IFB is down or deleted, which
  *    would cut the host off. The classifier at the IFB runs within the same call as
  *    this program (mirred, dev_queue_xmit, egress hook), so each packet that left
@@ -27,7 +28,7 @@
  *    Costs: one packet a processor when the IFB goes, and one a second until it is
  *    back.
  *
- * Later fragments have no ports: they are the host's.
+ * Later fragments that come before the first one, or a second after it, are the host's.
  */
 #include <linux/bpf.h>
 #include <linux/if_packet.h>
@@ -59,23 +60,38 @@ struct {
 	__type(value, __u32);
 } holder_since_ms SEC(".maps");
 
-/* The headers of a received packet, as words of struct weir_tuple; 0 if it has none. */
-static __always_inline int read_tuple(struct __sk_buff *skb, struct weir_plain *plain)
+/*
+ * Reads the headers of a received packet: as weir_read_other. Of a later fragment the tuple is
+ * the one that the first has left.
+ */
+static __always_inline int read_headers(struct __sk_buff *skb, struct weir_plain *plain,
+					struct weir_tuple *tuple)
 {
-	struct weir_tuple tuple = {};
-	const __u64 *words = (const void *)&tuple;
-	int from_b;
+	int read;
 
 	if (weir_read_plain(skb, link_header_bytes, plain))
-		return 1;
-	from_b = weir_read_any(skb, link_header_bytes, &tuple);
-	if (!from_b)
+		return WEIR_PARSED_WHOLE;
+	read = weir_read_other(skb, link_header_bytes, tuple);
+	if ((read & WEIR_OTHER_PARSED) == WEIR_PARSED_LATER_FRAGMENT)
+		weir_read_fragments(skb, link_header_bytes, tuple);
+	weir_as_plain(tuple, plain);
+	plain->from_b = !!(read & WEIR_OTHER_FROM_B);
+	return read;
+}
+
+/*
+ * Notes whose a tuple is, with the number and class of a tag. Not inlined: it is for first
+ * fragments, which are rare.
+ */
+__noinline int weir_note_tuple(const struct weir_tuple *tuple, __u32 tag)
+{
+	struct weir_plain plain = {};
+
+	if (!tuple)
 		return 0;
-	plain->a0 = words[0], plain->a1 = words[1];
-	plain->b0 = words[2], plain->b1 = words[3];
-	plain->ports = (__u32)words[4], plain->rest = words[4] >> 32;
-	plain->from_b = from_b - 1;
-	return 1;
+	weir_as_plain(tuple, &plain);
+	weir_note(&plain, tag & WEIR_TAG_NUMBER_MASK, tag >> WEIR_TAG_CLASS_SHIFT);
+	return 0;
 }
 
 /* The number and class, as in a tag, of the container that sent a packet of the flow; 0 for none. */
@@ -84,6 +100,7 @@ static __always_inline __u32 tag_of_sender(const struct weir_plain *plain)
 	struct weir_sender_bucket *bucket;
 	struct weir_flow_config *config;
 	__u32 zero = 0, hash, index, way, now_ms, tag, number, *since_ms, age_ms;
+	__u32 most_ms = plain->rest & 0xff ? WEIR_IDLE_MS : WEIR_FRAGMENTS_MS;
 	void *table;
 
 	table = bpf_map_lookup_elem(&sender_table, &zero);
@@ -105,7 +122,7 @@ static __always_inline __u32 tag_of_sender(const struct weir_plain *plain)
 		age_ms = weir_silent_ms(now_ms, bucket->seen_ms[way]);
 		since_ms = bpf_map_lookup_elem(&holder_since_ms, &number);
 		/* Ages are compared, as the clock wraps. */
-		if (age_ms > WEIR_IDLE_MS || !since_ms ||
+		if (age_ms > most_ms || !since_ms ||
 		    (*since_ms && age_ms > now_ms - *since_ms))
 			return 0;
 		return number | (bucket->classes[way] & 3) << WEIR_TAG_CLASS_SHIFT;
@@ -131,7 +148,9 @@ int weir_incoming(struct __sk_buff *skb)
 {
 	struct weir_crossing *crossing = weir_crossing_here();
 	struct weir_plain plain = {};
+	struct weir_tuple tuple = {};
 	__u32 now_ms, tag = 0;
+	int read, parsed;
 
 	if (!crossing)
 		return 0;
@@ -142,12 +161,17 @@ int weir_incoming(struct __sk_buff *skb)
 		crossing->tried_ms = now_ms;
 	}
 	crossing->leaving = 1;
-	if (read_tuple(skb, &plain)) {
+	read = read_headers(skb, &plain, &tuple);
+	parsed = read & WEIR_OTHER_PARSED;
+	if (parsed != WEIR_PARSED_NO)
 		tag = tag_of_sender(&plain);
-		/* Of frames for other machines on a bridge the port says nothing. */
-		if (!tag && skb->pkt_type == PACKET_HOST)
-			tag = number_of_port(&plain);
-	}
+	/* Of frames for other machines on a bridge the port says nothing. */
+	if (!tag && skb->pkt_type == PACKET_HOST &&
+	    (parsed == WEIR_PARSED_WHOLE || parsed == WEIR_PARSED_FIRST_FRAGMENT))
+		tag = number_of_port(&plain);
+	if (tag && parsed == WEIR_PARSED_FIRST_FRAGMENT &&
+	    weir_read_fragments(skb, link_header_bytes, &tuple))
+		weir_note_tuple(&tuple, tag);
 	if (!tag)
 		tag = WEIR_NUMBER_HOST;
 	skb->queue_mapping = WEIR_TAG_BASE | (tag & WEIR_TAG_MASK);

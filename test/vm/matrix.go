@@ -159,7 +159,7 @@ const notInMachines = "TestDelays$|TestFlowDelays$"
 // ofManyPackets are tests of tables and of parsing that put ten thousand packets to a million
 // through a program: a fifth of the time of the others together. What they find depends on the
 // program, which the suite netns runs.
-const ofManyPackets = "TestManyFlows|TestFirstPackets|TestFloodOfSYNs|TestSendersOfFlood"
+const ofManyPackets = "TestManyFlows|TestFirstPackets|TestFloodOfSYNs|TestSendersOfFlood|TestIncomingFloodOfFragments"
 
 // What a machine is asked for costs this machine's time: a hundred megabits
 // through one for a second take two seconds of a processor. So all that depends

@@ -16,8 +16,8 @@ import (
 	"github.com/weir-project/weir/test/must"
 )
 
-// echo answers what comes to a UDP port of the neighbour.
-func (b *bed) echo(at netip.AddrPort) {
+// echo answers what comes to a UDP port of the neighbour: with the same, or with so many bytes.
+func (b *bed) echo(at netip.AddrPort, answerBytes int) {
 	b.t.Helper()
 	must.Succeed(b.t, testbed.InNetNS(b.host.PeerNetNSPath(), func() error {
 		conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
@@ -32,7 +32,7 @@ func (b *bed) echo(at netip.AddrPort) {
 				if err != nil {
 					return
 				}
-				_, _ = conn.WriteToUDPAddrPort(buffer[:n], from)
+				_, _ = conn.WriteToUDPAddrPort(buffer[:max(n, answerBytes)], from)
 			}
 		}()
 		return nil
@@ -108,7 +108,7 @@ func TestIncoming(t *testing.T) {
 	in, _ := b.openIncoming()
 	for i, addr := range []netip.Addr{b.host.PeerAddr, b.host.PeerAddr6} {
 		target := netip.AddrPortFrom(addr, 5060)
-		b.echo(target)
+		b.echo(target, 0)
 		for number, ns := range map[uint16]string{first: one, second: two} {
 			before, other, host := received(t, in, number), received(t, in, first+second-number), received(t, in, NumberHost)
 			if answered := b.ask(ns, target, packets); answered < packets-1 { // the first may wait for ARP
@@ -161,7 +161,7 @@ func TestIncomingFailsOpen(t *testing.T) {
 	b.assign(one, v1.ModeBridge, NumberFirst)
 	in, _ := b.openIncoming()
 	target := netip.AddrPortFrom(b.host.PeerAddr, 5060)
-	b.echo(target)
+	b.echo(target, 0)
 	passes := func(what string, most int) {
 		t.Helper()
 		if answered := b.ask(one, target, 60); answered < 60-most {

@@ -1,0 +1,228 @@
+//go:build netns
+
+package identity
+
+import (
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/test/must"
+)
+
+// fromPeer has the neighbour send datagrams to a target, which need not take them.
+func (b *bed) fromPeer(target netip.AddrPort, payload []byte, count int) {
+	b.t.Helper()
+	must.Succeed(b.t, testbed.InNetNS(b.host.PeerNetNSPath(), func() error {
+		conn, err := net.ListenUDP("udp", nil)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		for range count {
+			if _, err := conn.WriteToUDPAddrPort(payload, target); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+}
+
+// expectReceived asserts that of what do sends to the uplink wantBytes at least are counted for
+// number, and nothing for any other but the control class; some are for the host anyway.
+func (b *bed) expectReceived(what string, in *Incoming, number uint16, wantBytes uint64, do func()) {
+	b.t.Helper()
+	before, after := make([]uint64, numbers), make([]uint64, numbers)
+	must.Succeed(b.t, in.OfferedBytes(before))
+	do()
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+		must.Succeed(b.t, in.OfferedBytes(after))
+		if after[number]-before[number] >= wantBytes || time.Now().After(deadline) {
+			break
+		}
+	}
+	for n := range after {
+		got := after[n] - before[n]
+		switch {
+		case uint16(n) == number && got < wantBytes:
+			b.t.Errorf("%s: %d bytes counted for number %d, want %d", what, got, n, wantBytes)
+		case uint16(n) == number || uint16(n) == NumberControl:
+		case uint16(n) == NumberHost && got <= slackBytes:
+		case got != 0:
+			b.t.Errorf("%s: %d bytes counted for number %d, want all for %d", what, got, n, number)
+		}
+	}
+}
+
+// receivedBytes is what so many datagrams take at least as the uplink receives them.
+func receivedBytes(target netip.AddrPort, payload []byte, count int) uint64 {
+	headers := 14 + 20 + 8
+	if target.Addr().Is6() {
+		headers += 20
+	}
+	return uint64(count * (headers + len(payload)))
+}
+
+// apply applies a table of which nothing is refused.
+func apply(t testing.TB, in *Incoming, table Table) {
+	t.Helper()
+	refusals := in.Apply(table)
+	if refusals.Published != nil || len(refusals.Numbers) > 0 {
+		t.Fatalf("refused: %+v", refusals)
+	}
+}
+
+// fragment is an IPv4 packet: the first fragment of a datagram, or a later one.
+func fragment(source, target netip.Addr, id, port uint16, first bool) []byte {
+	const sizeBytes = 20 + 16
+	p := make([]byte, sizeBytes)
+	p[0], p[8], p[9] = 0x45, 64, unix.IPPROTO_UDP
+	binary.BigEndian.PutUint16(p[2:], sizeBytes)
+	binary.BigEndian.PutUint16(p[4:], id)
+	copy(p[12:], source.AsSlice())
+	copy(p[16:], target.AsSlice())
+	if !first {
+		binary.BigEndian.PutUint16(p[6:], 2) // the other bytes of a datagram
+		return p
+	}
+	binary.BigEndian.PutUint16(p[6:], 0x2000) // more of them
+	binary.BigEndian.PutUint16(p[20:], 4000)
+	binary.BigEndian.PutUint16(p[22:], port)
+	binary.BigEndian.PutUint16(p[24:], sizeBytes)
+	return p
+}
+
+// rawFromPeer has the neighbour send IPv4 packets as they are.
+func (b *bed) rawFromPeer(target netip.Addr, count int, packet func(i int) []byte) {
+	b.t.Helper()
+	must.Succeed(b.t, testbed.InNetNS(b.host.PeerNetNSPath(), func() error {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		for i := range count {
+			if err := unix.Sendto(fd, packet(i), 0, &unix.SockaddrInet4{Addr: target.As4()}); err != nil && !errors.Is(err, unix.ENOBUFS) {
+				return err
+			}
+		}
+		return nil
+	}))
+}
+
+// fragmentsBed is a bed with two bridge containers, of which the first publishes port 8053, and a server
+// that answers them with fragments.
+type fragmentsBed struct {
+	*bed
+	flows    *Flows
+	in       *Incoming
+	one, two string
+}
+
+// answerBytes takes two frames.
+const answerBytes = 1800
+
+func newFragmentsBed(t *testing.T) fragmentsBed {
+	t.Helper()
+	b := fragmentsBed{bed: newBed(t)}
+	b.flows = b.openFlows(callsFirst())
+	b.one, b.two = b.bridgeContainer("one"), b.bridgeContainer("two")
+	b.classify(b.flows, NumberFirst, b.assign(b.one, v1.ModeBridge, NumberFirst))
+	b.classify(b.flows, NumberFirst+1, b.assign(b.two, v1.ModeBridge, NumberFirst+1))
+	b.in, _ = b.openIncoming()
+	apply(t, b.in, Table{Published: map[Published]uint16{{Protocol: unix.IPPROTO_UDP, Port: 8053}: NumberFirst}})
+	for _, addr := range []netip.Addr{b.host.PeerAddr, b.host.PeerAddr6} {
+		target := netip.AddrPortFrom(addr, callPort)
+		b.echo(target, answerBytes)
+		b.ask(b.one, target, 1) // the first may wait for ARP
+		b.ask(b.two, target, 1)
+	}
+	return b
+}
+
+// expectAnswers asserts that what a container asks for is counted for it.
+func (b *fragmentsBed) expectAnswers(what, netNS string, number uint16, server netip.Addr) {
+	b.t.Helper()
+	const asked = 20
+	target := netip.AddrPortFrom(server, callPort)
+	before, host := received(b.t, b.in, number), received(b.t, b.in, NumberHost)
+	b.ask(netNS, target, asked)
+	for deadline := time.Now().Add(5 * time.Second); received(b.t, b.in, number)-before < asked*answerBytes; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			b.t.Errorf("%s: %d bytes counted for number %d, want %d from %s", what, received(b.t, b.in, number)-before, number, asked*answerBytes, target)
+			break
+		}
+	}
+	if got := received(b.t, b.in, NumberHost) - host; got > slackBytes {
+		b.t.Errorf("%s: %d bytes from %s counted for the host", what, got, target)
+	}
+}
+
+// TestIncomingFragments: later fragments are the container's that the first one is for, and unknown ones
+// are the host's.
+func TestIncomingFragments(t *testing.T) {
+	b := newFragmentsBed(t)
+	for _, addr := range []netip.Addr{b.host.PeerAddr, b.host.PeerAddr6} {
+		b.expectAnswers("one", b.one, NumberFirst, addr)
+		b.expectAnswers("two", b.two, NumberFirst+1, addr)
+		nobody, large := netip.AddrPortFrom(addr.Prev(), 4242), make([]byte, answerBytes)
+		b.expectReceived("for nobody", b.in, NumberHost, receivedBytes(nobody, large, packets), func() { b.fromPeer(nobody, large, packets) })
+	}
+	uplink := b.host.PeerAddr.Prev()
+	send := func(what string, number uint16, packet func(id uint16) [][]byte) {
+		t.Helper()
+		var list [][]byte
+		for id := range uint16(packets) {
+			list = append(list, packet(7+id)...)
+		}
+		const eachBytes = 14 + 36
+		b.expectReceived(what, b.in, number, uint64(len(list)*eachBytes), func() {
+			b.rawFromPeer(uplink, len(list), func(i int) []byte { return list[i] })
+		})
+	}
+	later := func(id uint16) [][]byte { return [][]byte{fragment(b.host.PeerAddr, uplink, id, 8053, false)} }
+	both := func(id uint16) [][]byte {
+		return append([][]byte{fragment(b.host.PeerAddr, uplink, id, 8053, true)}, later(id)...)
+	}
+	send("before the first", NumberHost, later)
+	send("with the first", NumberFirst, both)
+	time.Sleep(1500 * time.Millisecond)
+	send("long after the first", NumberHost, later)
+}
+
+// TestIncomingFloodOfFragments: a flood of first fragments takes no place from flows, nor from fragments
+// for others.
+func TestIncomingFloodOfFragments(t *testing.T) {
+	b := newFragmentsBed(t)
+	target := netip.AddrPortFrom(b.host.PeerAddr, callPort+1)
+	next := b.arrivals(unix.IPPROTO_UDP, target)
+	known := map[netip.AddrPort]uint16{}
+	for i := range uint16(200) {
+		netNS, number := b.one, NumberFirst
+		if i%2 > 0 {
+			netNS, number = b.two, NumberFirst+1
+		}
+		b.connect(netNS, unix.IPPROTO_UDP, 20000+i, target)
+		known[next()] = number
+	}
+	uplink, r := b.host.PeerAddr.Prev(), rand.New(rand.NewPCG(1, 2))
+	b.rawFromPeer(uplink, 100_000, func(int) []byte {
+		source := [4]byte{198, 18, byte(r.Uint32()), byte(r.Uint32())}
+		return fragment(netip.AddrFrom4(source), uplink, uint16(r.Uint32()), 8053, true)
+	})
+	// The host puts no fragments together then, so two gets no answers.
+	b.expectAnswers("in a flood of first fragments", b.two, NumberFirst+1, b.host.PeerAddr)
+	for source, number := range known {
+		if got, found, err := b.flows.Sender(unix.IPPROTO_UDP, source, target); !found || got.Number != number || err != nil {
+			t.Fatalf("after a flood %s, of number %d, is of %+v, %t, %v", source, number, got, found, err)
+		}
+	}
+}
