@@ -17,8 +17,10 @@
  *    layer header.
  * 3. The container is, in this order:
  *    a. the one that sent a packet of the same flow, as the link sees it (sender.h);
- *    b. the one that published the port, if the frame is for the uplink itself;
- *    c. the host.
+ *    b. if the frame is for the uplink itself, the one that published the port, or that the
+ *       frame within a VXLAN packet is for;
+ *    c. if it is for another machine, the one that has its address: macvlan;
+ *    d. the host.
  *    The first fragment of a packet notes the container for the later ones.
  * 4. It fails open. mirred drops every packet while the IFB is down or deleted, which
  *    would cut the host off. The classifier at the IFB runs within the same call as
@@ -28,7 +30,11 @@
  *    Costs: one packet a processor when the IFB goes, and one a second until it is
  *    back.
  *
- * Later fragments that come before the first one, or a second after it, are the host's.
+ * Who can pass for another? Whoever can send to the uplink can load the share of a
+ * container that he sends to, and of no other. What he writes into a VXLAN packet counts
+ * only with the port and identifier of a network that its container is in. Later fragments
+ * that come before the first one, or a second after it, are the host's, and so are packets
+ * within ESP.
  */
 #include <linux/bpf.h>
 #include <linux/if_packet.h>
@@ -52,6 +58,15 @@ struct {
 	__type(value, __u32);
 } published SEC(".maps");
 
+/* The devices of containers that received frames name. Written by the agent only. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 2 * WEIR_NUMBERS);
+	__type(key, struct weir_destination);
+	__type(value, __u32);
+} destinations SEC(".maps");
+
 /* Since when each number has its present holder, as in weir_bucket. Written by the agent. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -69,8 +84,12 @@ static __always_inline int read_headers(struct __sk_buff *skb, struct weir_plain
 {
 	int read;
 
-	if (weir_read_plain(skb, link_header_bytes, plain))
-		return WEIR_PARSED_WHOLE;
+	if (weir_read_plain(skb, link_header_bytes, plain)) {
+		__u32 ip_bytes = plain->rest >> 8 == 6 ? 40 : 20;
+
+		return WEIR_PARSED_WHOLE |
+		       (link_header_bytes + ip_bytes) << WEIR_OTHER_TRANSPORT_SHIFT;
+	}
 	read = weir_read_other(skb, link_header_bytes, tuple);
 	if ((read & WEIR_OTHER_PARSED) == WEIR_PARSED_LATER_FRAGMENT)
 		weir_read_fragments(skb, link_header_bytes, tuple);
@@ -130,17 +149,56 @@ static __always_inline __u32 tag_of_sender(const struct weir_plain *plain)
 	return 0;
 }
 
+/* The destination's port, in network order. */
+static __always_inline __be16 port_of(const struct weir_plain *plain)
+{
+	/* It is b as sent. */
+	return plain->from_b ? plain->ports & 0xffff : plain->ports >> 16;
+}
+
 /* The number of the container that publishes the port that the packet is for; 0 for none. */
 static __always_inline __u32 number_of_port(const struct weir_plain *plain)
 {
 	struct weir_published key = {
 		.family = plain->rest >> 8 == 6 ? 10 : 2, .protocol = plain->rest & 0xff };
-	__u32 ports = plain->ports, *number;
+	__u32 *number;
 
-	/* The destination is b as sent; the halves are in network order. */
-	key.port = bpf_ntohs(plain->from_b ? ports & 0xffff : ports >> 16);
+	key.port = bpf_ntohs(port_of(plain));
 	number = bpf_map_lookup_elem(&published, &key);
 	return number ? *number : 0;
+}
+
+static __always_inline __u32 number_of_device(const struct weir_destination *key)
+{
+	__u32 *number = bpf_map_lookup_elem(&destinations, key);
+
+	return number ? *number : 0;
+}
+
+/* The number of the container that the frame within a VXLAN packet is for (RFC 7348); 0 for none. */
+static __always_inline __u32 number_of_inner(struct __sk_buff *skb, const struct weir_plain *plain,
+					     __u32 transport)
+{
+	struct weir_destination key = {};
+	__u8 header[8 + ETH_ALEN];
+
+	if ((plain->rest & 0xff) != IPPROTO_UDP ||
+	    bpf_skb_load_bytes(skb, transport + 8, header, sizeof(header)) || !(header[0] & 8))
+		return 0;
+	key.vxlan_port = port_of(plain);
+	key.vni = header[4] << 16 | header[5] << 8 | header[6];
+	__builtin_memcpy(key.mac, header + 8, ETH_ALEN);
+	return number_of_device(&key);
+}
+
+/* The number of the container that the packet's frame names; 0 for none. */
+static __always_inline __u32 number_of_frame(struct __sk_buff *skb)
+{
+	struct weir_destination key = {};
+
+	if (link_header_bytes != ETH_HLEN || bpf_skb_load_bytes(skb, 0, key.mac, ETH_ALEN))
+		return 0;
+	return number_of_device(&key);
 }
 
 SEC("tc")
@@ -166,9 +224,13 @@ int weir_incoming(struct __sk_buff *skb)
 	if (parsed != WEIR_PARSED_NO)
 		tag = tag_of_sender(&plain);
 	/* Of frames for other machines on a bridge the port says nothing. */
-	if (!tag && skb->pkt_type == PACKET_HOST &&
-	    (parsed == WEIR_PARSED_WHOLE || parsed == WEIR_PARSED_FIRST_FRAGMENT))
+	if (!tag && skb->pkt_type != PACKET_HOST) {
+		tag = number_of_frame(skb);
+	} else if (!tag && (parsed == WEIR_PARSED_WHOLE || parsed == WEIR_PARSED_FIRST_FRAGMENT)) {
 		tag = number_of_port(&plain);
+		if (!tag)
+			tag = number_of_inner(skb, &plain, read >> WEIR_OTHER_TRANSPORT_SHIFT);
+	}
 	if (tag && parsed == WEIR_PARSED_FIRST_FRAGMENT &&
 	    weir_read_fragments(skb, link_header_bytes, &tuple))
 		weir_note_tuple(&tuple, tag);

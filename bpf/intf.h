@@ -391,4 +391,15 @@ struct weir_published {
 	__u32 protocol;
 };
 
+/*
+ * A device of a container's that received frames name: of macvlan in the frame itself, in
+ * an overlay network in the frame that a VXLAN packet carries.
+ */
+struct weir_destination {
+	__u8 mac[6];
+	/* Of VXLAN, in network order: UDP's port, 0 for none, and the network identifier. */
+	__u16 vxlan_port;
+	__u32 vni;
+};
+
 #endif

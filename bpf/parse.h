@@ -42,6 +42,8 @@ struct weir_headers {
 	/* As sent: a is the source. */
 	struct weir_tuple tuple;
 	__u32 fragment_id;
+	/* Where the transport's header is, from the beginning of the packet. */
+	__u32 transport;
 	/* Bytes of payload of the whole packet. */
 	__u32 payload_bytes;
 	/* Of a SYN; words of features (docs/classifier.md). */
@@ -145,6 +147,7 @@ __noinline int weir_transport(struct __sk_buff *skb, __u32 offset, __s32 length,
 
 	if (!p || !h)
 		return 0;
+	h->transport = offset;
 	h->tuple.port_a = *(__be16 *)p;
 	h->tuple.port_b = *(__be16 *)(p + 2);
 	if (h->tuple.proto == IPPROTO_UDP) {

@@ -88,9 +88,13 @@ __noinline int weir_take_sender(struct weir_sender_bucket *bucket, __u32 number,
 	return at;
 }
 
-/* What weir_read_other returns: enum weir_parsed; whether the source is b of the tuple. */
+/*
+ * What weir_read_other returns: enum weir_parsed; whether the source is b of the tuple; where
+ * the transport's header is, from the beginning of the packet.
+ */
 #define WEIR_OTHER_PARSED 0xff
 #define WEIR_OTHER_FROM_B 0x100
+#define WEIR_OTHER_TRANSPORT_SHIFT 16
 
 /* Reads the tuple of a packet that is not plain. */
 __noinline int weir_read_other(struct __sk_buff *skb, __u32 link_bytes, struct weir_tuple *tuple)
@@ -102,7 +106,7 @@ __noinline int weir_read_other(struct __sk_buff *skb, __u32 link_bytes, struct w
 		return WEIR_PARSED_NO;
 	from_b = weir_normalise(&h.tuple) ? WEIR_OTHER_FROM_B : 0;
 	*tuple = h.tuple;
-	return parsed | from_b;
+	return parsed | from_b | h.transport << WEIR_OTHER_TRANSPORT_SHIFT;
 }
 
 /* Reads the tuple that the first fragment of a packet leaves for the later ones. */

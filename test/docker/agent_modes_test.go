@@ -38,6 +38,7 @@ func TestAgentInEveryMode(t *testing.T) {
 	t.Run("networks of another mode come and go", s.testOtherMode)
 	t.Run("the agent restarts", s.testRestartInEveryMode)
 	t.Run("origins", s.testOriginsWatched)
+	t.Run("received in an overlay network", s.testReceivedInOverlay)
 	t.Run("routing mesh", s.testRoutingMesh)
 }
 
@@ -327,6 +328,30 @@ func (s *site) testRestartInEveryMode(t *testing.T) {
 	for _, m := range containers {
 		s.await(t, m.name, "controlled by the new agent", m.controlled)
 	}
+}
+
+// testReceivedInOverlay: what a container receives by an overlay network is counted as its own; of one
+// that Docker encrypts weir ps says that it is not.
+func (s *site) testReceivedInOverlay(t *testing.T) {
+	s.agent.Kill()
+	s.agent = s.StartAgent(harness.AgentOptions{Docker: s.engine.Socket(), Rate: slowLink, Args: []string{"--in-rate", slowLink}})
+	t.Cleanup(func() {
+		s.agent.Kill()
+		s.startSlow()
+	})
+	s.network(t, testbed.NetworkOptions{
+		Name: "hidden", Driver: "overlay", Attachable: true, Options: map[string]string{"encrypted": ""},
+	})
+	s.run(t, testbed.RunOptions{Name: "encrypted", Network: "hidden"})
+	s.await(t, "encrypted", "degraded", func(c v1.Container) bool {
+		return c.State == v1.StateDegraded && strings.Contains(c.Reason, "encryption hides")
+	})
+	c := s.run(t, testbed.RunOptions{Name: "open", Network: "over"})
+	s.await(t, "open", "controlled", modeContainer{mode: v1.ModeOverlay}.controlled)
+	if out, err := s.engine.Exec(t.Context(), c.ID, "/bin/busybox", "ping", "-c", "3", "-s", "1000", s.overlayPeer.String()); err != nil {
+		t.Fatalf("ping: %v: %s", err, out)
+	}
+	s.await(t, "open", "given its answers", func(c v1.Container) bool { return c.In != nil && c.In.SentBytes >= 3*1000 })
 }
 
 // testRoutingMesh: a container behind Swarm's routing mesh is degraded; one with a port published at its

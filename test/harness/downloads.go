@@ -17,13 +17,17 @@ const (
 	downloadFrameBytes   = 1200
 	downloadHeaderBytes  = 14 + 20 + 8
 	downloadPayloadBytes = downloadFrameBytes - downloadHeaderBytes
-	downloadTick         = time.Millisecond
+	// vxlanBytes is what a frame in an overlay network takes besides.
+	vxlanBytes   = 14 + 20 + 8 + 8
+	downloadTick = time.Millisecond
 )
 
 // Download is a flood by UDP that a container has asked the neighbour for. It is counted at the
 // container's socket.
 type Download struct {
 	frames atomic.Uint64
+	// frameBytes is what each takes at the uplink.
+	frameBytes float64
 }
 
 // Downloads are the downloads of a bed.
@@ -35,12 +39,15 @@ type Downloads struct {
 // Start has the neighbour send bps, as tc counts, to a container, which asks for it, until the test
 // ends.
 func (ds *Downloads) Start(c *Container, bps float64) {
-	b, d := ds.Bed, &Download{}
+	b, d := ds.Bed, &Download{frameBytes: downloadFrameBytes}
 	b.tb.Helper()
+	if c.Mode() == testbed.ModeOverlay {
+		d.frameBytes += vxlanBytes
+	}
 	ds.list = append(ds.list, d)
 	var server, client *net.UDPConn
 	must.Succeed(b.tb, testbed.InNetNS(b.Host.PeerNetNSPath(), func() (err error) {
-		server, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(b.Host.PeerAddr, 0)))
+		server, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(c.PeerAddr, 0)))
 		return err
 	}))
 	must.Succeed(b.tb, c.Enter(func() (err error) {
@@ -109,8 +116,8 @@ func (ds *Downloads) Measure(duration time.Duration) Measurement {
 	m := ds.Bed.MeasureFor(duration)
 	after, took := ds.frames(), time.Since(began)
 	m.BPS, m.OtherBPS = [Slots]float64{}, 0
-	for i := range ds.list {
-		m.BPS[i] = float64(after[i]-before[i]) * downloadFrameBytes * 8 / took.Seconds()
+	for i, d := range ds.list {
+		m.BPS[i] = float64(after[i]-before[i]) * d.frameBytes * 8 / took.Seconds()
 	}
 	return m
 }

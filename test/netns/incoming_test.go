@@ -30,12 +30,12 @@ func checkDownloads(downloads *harness.Downloads, ideal []uint64) {
 	})
 }
 
-// TestIncoming: received traffic has its own weights, minimums and maximums in bridge, host and
-// macvlan mode. They survive the agent, and weir down leaves nothing.
+// TestIncoming: received traffic has its own weights, minimums and maximums in overlay, bridge, host
+// and macvlan mode. They survive the agent, and weir down leaves nothing.
 func TestIncoming(t *testing.T) {
 	b := harness.NewBed(t, testbed.HostOptions{})
 	containers := []*harness.Container{
-		b.Add("light", map[string]string{"weir.weight": "300", "weir.in.weight": "100"}),
+		b.AddMode("light", testbed.ModeOverlay, map[string]string{"weir.weight": "300", "weir.in.weight": "100"}),
 		b.Add("heavy", map[string]string{"weir.in.weight": "200"}),
 		b.AddMode("limited", testbed.ModeHost, map[string]string{"weir.in.weight": "1000", "weir.in.max": "8mbit"}),
 		b.AddMode("guaranteed", testbed.ModeMacvlan, map[string]string{"weir.in.weight": "1", "weir.in.min": "12mbit"}),

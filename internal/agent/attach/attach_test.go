@@ -483,13 +483,50 @@ func TestAroundTheUplink(t *testing.T) {
 	expect("followers", below, "tally, matchall filter at egress of up0 comes after Weir's and may change whose class packets are in: remove it, or attach it elsewhere")
 }
 
-// TestIncomingComplaints: received packets of an overlay network are not told apart.
+// TestIncomingComplaints: received packets of an overlay network are told apart where its VXLAN is known
+// and nothing is encrypted.
 func TestIncomingComplaints(t *testing.T) {
-	u := &Uplink{Incoming: true}
-	for mode, want := range map[v1.Mode]int{v1.ModeBridge: 0, v1.ModeOverlay: 1} {
-		c := &Container{Number: identity.NumberFirst, Devices: []Device{{Attachment: identity.Attachment{Mode: mode}}}}
-		if got := u.Complaints(c); len(got) != want {
-			t.Errorf("%s: %v", mode, got)
+	known := identity.Destination{MAC: [6]byte{2}, VXLANPort: 4789, VNI: 4097}
+	full := identity.Refusals{Numbers: map[uint16]identity.Refusal{identity.NumberFirst: {Destinations: identity.ErrTooManyDestinations}}}
+	for _, tc := range []struct {
+		mode      v1.Mode
+		at        identity.Destination
+		encrypted bool
+		refusals  identity.Refusals
+		want      string
+	}{
+		{v1.ModeBridge, identity.Destination{}, true, full, ""},
+		{v1.ModeOverlay, known, false, identity.Refusals{}, ""},
+		{v1.ModeOverlay, identity.Destination{}, false, identity.Refusals{}, "no VXLAN"},
+		{v1.ModeOverlay, known, true, identity.Refusals{}, "encryption"},
+		{v1.ModeOverlay, known, false, full, "more devices"},
+		{v1.ModeOverlay, known, false, identity.Refusals{Destinations: errors.New("no memory")}, "no memory"},
+	} {
+		u := &Uplink{Incoming: true, refusals: tc.refusals}
+		c := &Container{Number: identity.NumberFirst, Devices: []Device{{Attachment: identity.Attachment{Mode: tc.mode, Destination: tc.at}}}}
+		c.Seen.Encrypted = tc.encrypted
+		if got := strings.Join(u.Complaints(c), "; "); tc.want == "" && got != "" || !strings.Contains(got, tc.want) {
+			t.Errorf("%s, %+v: %q", tc.mode, tc.at, got)
 		}
+	}
+}
+
+// TestDestinations: the first container keeps an address that another one takes, each has some at most,
+// and all stay as they are while the network of one is unknown.
+func TestDestinations(t *testing.T) {
+	at := func(n byte) Device {
+		return Device{Attachment: identity.Attachment{Destination: identity.Destination{MAC: [6]byte{2, n}}}}
+	}
+	first := &Container{Number: 16, Mode: v1.ModeMacvlan, Devices: []Device{at(1), {}}}
+	second := &Container{Number: 17, Mode: v1.ModeMacvlan, Devices: []Device{at(1), at(2)}}
+	for n := range byte(2 * maxDestinations) {
+		second.Devices = append(second.Devices, at(3+n))
+	}
+	got := destinationsOf([]*Container{first, second})
+	if len(got) != maxDestinations || got[at(1).Destination] != 16 || got[at(2).Destination] != 17 {
+		t.Errorf("%v", got)
+	}
+	if got := destinationsOf([]*Container{first, {Number: 18}}); got != nil {
+		t.Errorf("%v while a network is unknown", got)
 	}
 }

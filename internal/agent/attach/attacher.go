@@ -118,7 +118,7 @@ func (a *Attacher) Apply(all []*Container, uplinks []*Uplink) {
 			a.applyDevice(c, &c.Devices[i])
 		}
 	}
-	table := identity.Table{Published: publishedBy(list), IndexDevices: a.indexDevices(list)}
+	table := identity.Table{Published: publishedBy(list), Destinations: destinationsOf(list), IndexDevices: a.indexDevices(list)}
 	for _, c := range list {
 		if c.Mode == "" {
 			// An earlier agent controlled it, and its network has not been inspected yet: its

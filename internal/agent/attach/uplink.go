@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/datapath/identity"
 	"github.com/weir-project/weir/internal/datapath/kernel"
 )
@@ -55,7 +54,7 @@ func (u *Uplink) Refusal(c *Container) identity.Refusal { return u.refusals.Numb
 // Complaints lists the problems of identifying the container's packets at this uplink.
 func (u *Uplink) Complaints(c *Container) (reasons []string) {
 	if u.Incoming {
-		return c.incomingComplaints()
+		return u.incomingComplaints(c)
 	}
 	if err := u.Refusal(c).Cgroup; err != nil && c.SendsFromSockets() {
 		reasons = append(reasons, "its sockets cannot be told apart: "+err.Error())
@@ -81,15 +80,6 @@ func (u *Uplink) Complaints(c *Container) (reasons []string) {
 	return reasons
 }
 
-// incomingComplaints lists the networks of the container whose received packets count as the host's.
-func (c *Container) incomingComplaints() (reasons []string) {
-	overlay := func(d Device) bool { return d.Mode == v1.ModeOverlay }
-	if c.Number != 0 && slices.ContainsFunc(c.Devices, overlay) {
-		reasons = append(reasons, "packets of its overlay network count as the host's: VXLAN hides the address of the container")
-	}
-	return reasons
-}
-
 // applyTable sends a table to the classifier of an uplink and logs what it refused.
 func (a *Attacher) applyTable(u *Uplink, table identity.Table, list []*Container) {
 	before := u.refusals
@@ -111,6 +101,9 @@ func (a *Attacher) applyTable(u *Uplink, table identity.Table, list []*Container
 	}
 	if err := u.refusals.Published; err != nil && before.Published == nil {
 		a.log.Warn("cannot assign published ports", "uplink", u.Name(), "error", err)
+	}
+	if err := u.refusals.Destinations; err != nil {
+		a.log.Warn("cannot assign the devices that received packets are for", "uplink", u.Name(), "error", err)
 	}
 	if err := u.refusals.Index; err != nil {
 		a.log.Warn("cannot set the devices whose tags in tc_index are trusted", "uplink", u.Name(), "error", err)

@@ -50,6 +50,8 @@ type Container struct {
 	Pod string
 	// RoutingMesh: it is attached to the network of Swarm's routing mesh.
 	RoutingMesh bool
+	// Encrypted: one of its networks encrypts what passes between hosts.
+	Encrypted bool
 	// Ports are its published ports.
 	Ports []Port
 	// StartedAt distinguishes one run of a container from the next. It is zero for a container that

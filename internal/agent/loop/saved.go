@@ -136,7 +136,7 @@ func savedContainer(c discovery.Container) state.Container {
 		Image: c.Image, ImageLabels: c.ImageLabels, ImageUnknown: c.ImageUnknown,
 		NetNSPath: c.NetNSPath, CgroupPath: c.CgroupPath, Interface: c.Interface,
 		HostNetwork: c.HostNetwork, SharesNetwork: c.SharesNetworkOf, Pod: c.Pod, StartedAt: c.StartedAt,
-		Network: state.Network{None: c.NoNetwork, Configured: c.Configured, WithoutNetAdmin: c.Lacks.NetAdmin, WithoutNetRaw: c.Lacks.NetRaw, RoutingMesh: c.RoutingMesh},
+		Network: state.Network{None: c.NoNetwork, Configured: c.Configured, WithoutNetAdmin: c.Lacks.NetAdmin, WithoutNetRaw: c.Lacks.NetRaw, RoutingMesh: c.RoutingMesh, Encrypted: c.Encrypted},
 	}
 	for _, p := range c.Ports {
 		s.Network.Ports = append(s.Network.Ports, state.Port(p))
@@ -150,7 +150,7 @@ func recalledContainer(s state.Container) discovery.Container {
 		Image: s.Image, ImageLabels: s.ImageLabels, ImageUnknown: s.ImageUnknown,
 		NetNSPath: s.NetNSPath, CgroupPath: s.CgroupPath, Interface: s.Interface,
 		HostNetwork: s.HostNetwork, SharesNetworkOf: s.SharesNetwork, Pod: s.Pod, StartedAt: s.StartedAt,
-		NoNetwork: s.Network.None, Configured: s.Network.Configured, Lacks: discovery.Capabilities{NetAdmin: s.Network.WithoutNetAdmin, NetRaw: s.Network.WithoutNetRaw}, RoutingMesh: s.Network.RoutingMesh,
+		NoNetwork: s.Network.None, Configured: s.Network.Configured, Lacks: discovery.Capabilities{NetAdmin: s.Network.WithoutNetAdmin, NetRaw: s.Network.WithoutNetRaw}, RoutingMesh: s.Network.RoutingMesh, Encrypted: s.Network.Encrypted,
 	}
 	for _, p := range s.Network.Ports {
 		c.Ports = append(c.Ports, discovery.Port(p))

@@ -95,6 +95,7 @@ type Network struct {
 	WithoutNetAdmin bool   `json:"without_net_admin,omitempty"`
 	WithoutNetRaw   bool   `json:"without_net_raw,omitempty"`
 	RoutingMesh     bool   `json:"routing_mesh,omitempty"`
+	Encrypted       bool   `json:"encrypted,omitempty"`
 	Ports           []Port `json:"ports,omitempty"`
 }
 

@@ -28,6 +28,8 @@ type Attachment struct {
 	Interface string
 	// BridgeIndex is the host bridge that it is a port of; 0 for none.
 	BridgeIndex int
+	// Destination is what received frames name it by; zero if they do not.
+	Destination Destination
 	// GSOMaxBytes is the largest packet that the container hands over at present.
 	GSOMaxBytes uint32
 	// Tap is where its packets get their number. If that is impossible, Ifindex is 0 and Obstacle
@@ -166,6 +168,9 @@ func (i *Inspector) attachment(c container, l kernel.Link) (Attachment, bool, er
 		return a, false, nil
 	case c.hereID:
 		a.Tap = Tap{NetNSPath: c.path, Ifindex: l.Index, Egress: true, Priority: true}
+		if a.Mode == v1.ModeMacvlan { // the address of ipvlan's devices is the uplink's
+			a.Destination.MAC = l.MAC
+		}
 	default:
 		a.Obstacle = fmt.Sprintf("the device below its %s is in another network namespace", l.Name)
 	}
@@ -210,7 +215,11 @@ func (i *Inspector) veth(c container, l kernel.Link, a Attachment) (Attachment, 
 		return a, false, err
 	}
 	a.Tap = Tap{NetNSPath: overlay, Ifindex: l.PeerIndex, Priority: true}
-	return a, true, nil
+	err = inNetNSOf(overlay, l, func(ns *kernel.NetNS) (err error) {
+		a.Destination, err = destinationIn(ns, l)
+		return err
+	})
+	return a, err == nil, err
 }
 
 // checkOtherEnd verifies that outside, found by index, is the other end of a container's veth.

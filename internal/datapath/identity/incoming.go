@@ -1,8 +1,11 @@
 package identity
 
 import (
+	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 
 	"github.com/cilium/ebpf"
 
@@ -16,8 +19,23 @@ import (
 type Incoming struct {
 	*Uplink
 
-	redirect    kernel.Redirect
-	holderSince *ebpf.Map
+	redirect kernel.Redirect
+	tables   incomingTables
+}
+
+// incomingTables are those of the program at the uplink's ingress hook alone.
+type incomingTables struct {
+	holderSince  *ebpf.Map
+	destinations owners[incomingWeirDestination]
+}
+
+// Destination is what received frames say of the device that they are for.
+type Destination struct {
+	MAC [6]byte
+	// VXLANPort and VNI are those of the overlay network of the device, whose frames are within
+	// VXLAN packets. The port is 0 for a device that frames at the uplink name (macvlan).
+	VXLANPort uint16
+	VNI       uint32
 }
 
 // OpenIncoming attaches the classifier to the IFB, and then the redirect to the device from. It
@@ -55,13 +73,15 @@ func (i *Incoming) attach(origins *Origins) error {
 	}
 	if old != nil {
 		defer old.Close()
-		m, err := mapOf(old, incomingMapHolderSinceMs)
-		if err != nil {
-			return err
-		}
-		if m != nil {
-			defer m.Close()
-			shared[incomingMapHolderSinceMs] = m
+		for _, name := range []string{incomingMapHolderSinceMs, incomingMapDestinations} {
+			m, err := mapOf(old, name)
+			if err != nil {
+				return err
+			}
+			if m != nil {
+				defer m.Close()
+				shared[name] = m
+			}
 		}
 	}
 	device, err := kernel.LinkByIndex(i.redirect.From)
@@ -74,14 +94,19 @@ func (i *Incoming) attach(origins *Origins) error {
 		}
 	}
 	var objects struct {
-		Program     *ebpf.Program `ebpf:"weir_incoming"`
-		HolderSince *ebpf.Map     `ebpf:"holder_since_ms"`
+		Program      *ebpf.Program `ebpf:"weir_incoming"`
+		HolderSince  *ebpf.Map     `ebpf:"holder_since_ms"`
+		Destinations *ebpf.Map     `ebpf:"destinations"`
 	}
 	if err := load(spec, &objects, only(shared, spec)); err != nil {
 		return fmt.Errorf("load program: %w", err)
 	}
 	defer objects.Program.Close()
-	i.holderSince = objects.HolderSince
+	i.tables.holderSince = objects.HolderSince
+	i.tables.destinations = owners[incomingWeirDestination]{entries: objects.Destinations, compare: compareDestinations}
+	if err := i.tables.destinations.read(); err != nil {
+		return err
+	}
 	if err := i.redirect.Attach(objects.Program); err != nil {
 		return err
 	}
@@ -104,21 +129,57 @@ func removeRedirects(is func(kernel.Redirect) bool) error {
 	return errors.Join(errs...)
 }
 
-// Apply applies the parts of a table that matter for received packets: traffic classes and
-// published ports. Received packets have no sockets, tags or origins of this host.
+// Apply applies the parts of a table that matter for received packets: traffic classes, published
+// ports and destinations. Received packets have no sockets, tags or origins of this host.
 func (i *Incoming) Apply(t Table) Refusals {
 	received := Table{Published: t.Published}
 	for _, a := range t.Numbers {
 		received.Numbers = append(received.Numbers, Assignment{Number: a.Number, Class: a.Class})
 	}
-	return i.Uplink.Apply(received)
+	refusals := i.Uplink.Apply(received)
+	var refused map[uint16]error
+	refused, refusals.Destinations = i.setDestinations(t.Destinations)
+	for number, err := range refused {
+		refusal := refusals.Numbers[number]
+		refusal.Destinations = err
+		refusals.Numbers[number] = refusal
+	}
+	return refusals
+}
+
+// setDestinations assigns received packets to the owners of the devices that they are for. numbers
+// replaces the whole table; nil leaves it as it is.
+func (i *Incoming) setDestinations(numbers map[Destination]uint16) (refused map[uint16]error, err error) {
+	want := make(map[incomingWeirDestination]uint32, len(numbers))
+	for d, number := range numbers {
+		want[incomingWeirDestination{Mac: d.MAC, VxlanPort: hostOrder(d.VXLANPort), Vni: d.VNI}] = uint32(number)
+	}
+	if numbers == nil || maps.Equal(want, i.tables.destinations.numbers) {
+		return nil, nil
+	}
+	full, err := i.tables.destinations.set(want)
+	if err != nil {
+		return nil, fmt.Errorf("assign the devices that received packets are for: %w", err)
+	}
+	refused = map[uint16]error{}
+	for number := range full {
+		refused[number] = ErrTooManyDestinations
+	}
+	return refused, nil
+}
+
+// ErrTooManyDestinations: the kernel's table of devices that received packets are for is full.
+var ErrTooManyDestinations = errors.New("all containers together have more devices than the classifier remembers")
+
+func compareDestinations(a, b incomingWeirDestination) int {
+	return cmp.Or(bytes.Compare(a.Mac[:], b.Mac[:]), cmp.Compare(a.Vni, b.Vni), cmp.Compare(a.VxlanPort, b.VxlanPort))
 }
 
 // Forget clears all settings of a number. What its holder has sent so far says nothing of the next
 // holder.
 func (i *Incoming) Forget(number uint16) error {
 	since := sinceMS()
-	if err := i.holderSince.Update(uint32(number), since|1, ebpf.UpdateExist); err != nil {
+	if err := i.tables.holderSince.Update(uint32(number), since|1, ebpf.UpdateExist); err != nil {
 		return fmt.Errorf("forget the flows of number %d: %w", number, err)
 	}
 	return i.Uplink.Forget(number)
@@ -126,7 +187,7 @@ func (i *Incoming) Forget(number uint16) error {
 
 // Close closes the handles; the classifier keeps working.
 func (i *Incoming) Close() error {
-	return errors.Join(i.holderSince.Close(), i.Uplink.Close())
+	return errors.Join(i.tables.holderSince.Close(), i.tables.destinations.entries.Close(), i.Uplink.Close())
 }
 
 // IncomingAttached reports whether the redirect and the classifier that OpenIncoming attaches are

@@ -8,15 +8,24 @@ import (
 	_ "embed"
 	"fmt"
 	"io"
+	"structs"
 
 	"github.com/cilium/ebpf"
 )
+
+type incomingWeirDestination struct {
+	_         structs.HostLayout
+	Mac       [6]uint8
+	VxlanPort uint16
+	Vni       uint32
+}
 
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	incomingMapCrossings              = "crossings"
+	incomingMapDestinations           = "destinations"
 	incomingMapFlowClock              = "flow_clock"
 	incomingMapFlowConfigs            = "flow_configs"
 	incomingMapFlowCounts             = "flow_counts"
@@ -86,6 +95,7 @@ type incomingProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type incomingMapSpecs struct {
 	Crossings              *ebpf.MapSpec `ebpf:"crossings"`
+	Destinations           *ebpf.MapSpec `ebpf:"destinations"`
 	FlowClock              *ebpf.MapSpec `ebpf:"flow_clock"`
 	FlowConfigs            *ebpf.MapSpec `ebpf:"flow_configs"`
 	FlowCounts             *ebpf.MapSpec `ebpf:"flow_counts"`
@@ -131,6 +141,7 @@ func (o *incomingObjects) Close() error {
 // It can be passed to loadIncomingObjects or ebpf.CollectionSpec.LoadAndAssign.
 type incomingMaps struct {
 	Crossings              *ebpf.Map `ebpf:"crossings"`
+	Destinations           *ebpf.Map `ebpf:"destinations"`
 	FlowClock              *ebpf.Map `ebpf:"flow_clock"`
 	FlowConfigs            *ebpf.Map `ebpf:"flow_configs"`
 	FlowCounts             *ebpf.Map `ebpf:"flow_counts"`
@@ -148,6 +159,7 @@ type incomingMaps struct {
 func (m *incomingMaps) Close() error {
 	return _IncomingClose(
 		m.Crossings,
+		m.Destinations,
 		m.FlowClock,
 		m.FlowConfigs,
 		m.FlowCounts,

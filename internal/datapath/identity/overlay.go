@@ -136,3 +136,25 @@ func carriesPriority(ns *kernel.NetNS) (bool, error) {
 		return (l.Kind == "vxlan" || l.Kind == "geneve") && l.PeerNetNSID == hereID && hereID != kernel.SameNetNS
 	}), nil
 }
+
+// destinationIn returns what received packets of an overlay network say of a container's device whose
+// other end is in ns: its address, in frames within packets of the VXLAN at the same bridge. It is zero
+// if there is no such VXLAN.
+func destinationIn(ns *kernel.NetNS, l kernel.Link) (Destination, error) {
+	links, err := ns.Links()
+	if err != nil {
+		return Destination{}, err
+	}
+	bridge := 0
+	for _, outside := range links {
+		if outside.Index == l.PeerIndex {
+			bridge = outside.MasterIndex
+		}
+	}
+	for _, vxlan := range links {
+		if bridge != 0 && vxlan.MasterIndex == bridge && vxlan.VXLANPort != 0 {
+			return Destination{MAC: l.MAC, VXLANPort: vxlan.VXLANPort, VNI: vxlan.VNI}, nil
+		}
+	}
+	return Destination{}, nil
+}

@@ -5,6 +5,7 @@ package identity
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -75,8 +76,94 @@ func receivedBytes(target netip.AddrPort, payload []byte, count int) uint64 {
 func apply(t testing.TB, in *Incoming, table Table) {
 	t.Helper()
 	refusals := in.Apply(table)
-	if refusals.Published != nil || len(refusals.Numbers) > 0 {
+	if refusals.Destinations != nil || refusals.Published != nil || len(refusals.Numbers) > 0 {
 		t.Fatalf("refused: %+v", refusals)
+	}
+}
+
+// withinVXLAN returns the payload of a VXLAN packet: its header, and a frame for a device.
+func withinVXLAN(d Destination, sizeBytes int) []byte {
+	frame := make([]byte, sizeBytes)
+	copy(frame, d.MAC[:])
+	return append([]byte{8, 0, 0, 0, byte(d.VNI >> 16), byte(d.VNI >> 8), byte(d.VNI), 0}, frame...)
+}
+
+// TestIncomingOverlay: a VXLAN packet is the container's whose device in that network the frame within
+// is for; with another port or identifier, or cut off, it is the host's.
+func TestIncomingOverlay(t *testing.T) {
+	b := newBed(t)
+	b.openFlows(callsFirst())
+	in, ifb := b.openIncoming()
+	for i, outer := range []struct{ local, remote netip.Addr }{
+		{b.host.PeerAddr.Prev(), b.host.PeerAddr}, {b.host.PeerAddr6.Prev(), b.host.PeerAddr6},
+	} {
+		n := fmt.Sprint(i)
+		hidden := b.overlay("hid"+n, 4097+i, outer.local, outer.remote)
+		container := b.overlayContainer(hidden, "a"+n, netip.MustParseAddr("198.18.0.200"))
+		at := b.inspect(container)[0].Destination
+		if at.VXLANPort != 4789 || at.VNI != uint32(4097+i) || at.MAC == ([6]byte{}) {
+			t.Fatalf("%s: found %+v", outer.local, at)
+		}
+		number := NumberFirst + uint16(i)
+		apply(t, in, Table{Destinations: map[Destination]uint16{at: number}})
+		target := netip.AddrPortFrom(outer.local, at.VXLANPort)
+		arrive := func(what string, number uint16, target netip.AddrPort, payload []byte) {
+			t.Helper()
+			what = fmt.Sprintf("%s to %s", what, target)
+			b.expectReceived(what, in, number, receivedBytes(target, payload, packets), func() { b.fromPeer(target, payload, packets) })
+		}
+		whole := withinVXLAN(at, payloadBytes)
+		arrive("whole", number, target, whole)
+		arrive("in fragments", number, target, withinVXLAN(at, 2*payloadBytes))
+		arrive("the least frame", number, target, whole[:14])
+		for length := range 14 {
+			arrive(fmt.Sprintf("the first %d bytes", length), NumberHost, target, whole[:length])
+		}
+		arrive("another port", NumberHost, netip.AddrPortFrom(outer.local, 4790), whole)
+		other := at
+		other.VNI++
+		arrive("another network", NumberHost, target, withinVXLAN(other, payloadBytes))
+		other = at
+		other.MAC[5]++
+		arrive("another device", NumberHost, target, withinVXLAN(other, payloadBytes))
+		whole[0] = 0
+		arrive("without an identifier", NumberHost, target, whole)
+		whole[0] = 8
+		if i == 0 {
+			apply(t, in, Table{}) // of a container's network nothing is known yet
+			must.Succeed(t, in.Close())
+			b.inHost(func() (err error) {
+				in, err = OpenIncoming(b.ifindex, ifb, majors, b.origins)
+				return err
+			})
+			arrive("after a restart", number, target, whole)
+			apply(t, in, Table{Destinations: map[Destination]uint16{}})
+			arrive("the container is gone", NumberHost, target, whole)
+		}
+	}
+}
+
+// TestIncomingMacvlan: an unrequested packet is the container's that has the address of its frame.
+func TestIncomingMacvlan(t *testing.T) {
+	b := newBed(t)
+	b.openFlows(callsFirst())
+	one, two := b.macvlanContainer("one", 101), b.macvlanContainer("two", 102)
+	in, _ := b.openIncoming()
+	found := b.inspect(one)
+	if len(found) != 1 || found[0].Mode != v1.ModeMacvlan || found[0].Destination.VXLANPort != 0 {
+		t.Fatalf("found %+v", found)
+	}
+	apply(t, in, Table{Destinations: map[Destination]uint16{found[0].Destination: NumberFirst, b.inspect(two)[0].Destination: NumberFirst + 1}})
+	payload := make([]byte, payloadBytes)
+	for i, number := range []uint16{NumberFirst, NumberFirst + 1, NumberHost} {
+		addr4, addr6 := b.host.PeerAddr.Prev().As4(), b.host.PeerAddr6.Prev().As16()
+		if number != NumberHost {
+			addr4[3], addr6[15] = 101+byte(i), 101+byte(i)
+		}
+		for _, addr := range []netip.Addr{netip.AddrFrom4(addr4), netip.AddrFrom16(addr6)} {
+			target := netip.AddrPortFrom(addr, 9)
+			b.expectReceived(fmt.Sprint("to ", target), in, number, receivedBytes(target, payload, packets), func() { b.fromPeer(target, payload, packets) })
+		}
 	}
 }
 

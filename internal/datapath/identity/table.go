@@ -25,6 +25,9 @@ type Table struct {
 	Numbers []Assignment
 	// Published are the ports at which host processes answer for containers.
 	Published map[Published]uint16
+	// Destinations are the devices that received packets are for (Incoming); nil leaves them as they
+	// are.
+	Destinations map[Destination]uint16
 	// IndexDevices are the devices, by index, whose tags in tc_index are trusted.
 	IndexDevices map[int]bool
 	// UnknownBPS limits packets from unknown network namespaces; 0 while origins are not watched.
@@ -48,12 +51,12 @@ type Assignment struct {
 type Refusals struct {
 	// Numbers holds the numbers with refused settings.
 	Numbers map[uint16]Refusal
-	// Published, Index, Unknown and Senders are the errors of the table's other parts.
-	Published, Index, Unknown, Senders error
+	// The others are the errors of the table's other parts.
+	Published, Destinations, Index, Unknown, Senders error
 }
 
-// Refusal holds the errors of one number's Assignment, and of its published ports.
-type Refusal struct{ Cgroup, Class, Mark, Published error }
+// Refusal holds the errors of one number's Assignment, and of its published ports and destinations.
+type Refusal struct{ Cgroup, Class, Mark, Published, Destinations error }
 
 // settings are the kernel settings of a Table.
 type settings struct {

@@ -58,7 +58,7 @@ type Uplink struct {
 	framesOf  int
 	crossings *ebpf.Map
 	cgroups   cgroups
-	published published
+	published owners[uplinkWeirPublished]
 	indexTags indexTags
 	globals   globals
 	classes   classes
@@ -194,10 +194,13 @@ func (u *Uplink) attach(origins *Origins) error {
 		uplinkVarUnknownByteNs:     spec.Variables[uplinkVarUnknownByteNs].Offset,
 	}}
 	u.cgroups = cgroups{entries: objects.Cgroups, setLevels: u.setCgroupLevels}
-	u.published = published{entries: objects.Published, setCount: u.setPublishedPorts}
+	u.published = newPublished(objects.Published)
 	u.indexTags = indexTags{entries: objects.IndexFrom}
 	// Before the program runs: it needs these from the first packet on.
 	err = errors.Join(u.cgroups.read(), u.published.read(), u.indexTags.read())
+	if err == nil {
+		err = u.countPublished()
+	}
 	if err == nil {
 		err = u.hook.Attach(objects.Program, old)
 	}

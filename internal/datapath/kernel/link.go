@@ -33,8 +33,13 @@ type Link struct {
 	// Down: it is switched off or has no carrier, so it sends nothing.
 	Down     bool
 	Loopback bool
-	// Ethernet: its frames have an Ethernet header.
+	// Ethernet: its frames have an Ethernet header, and it has the address MAC there.
 	Ethernet bool
+	MAC      [6]byte
+	// VXLANPort and VNI are the UDP port and identifier of a VXLAN; the port is 0 for other devices,
+	// and for a VXLAN without an identifier of its own.
+	VXLANPort uint16
+	VNI       uint32
 	// maxTxQueues is the number of transmit queues that it has room for.
 	maxTxQueues int
 }
@@ -47,7 +52,7 @@ var ErrNoLink = errors.New("no such network device")
 
 func newLink(l netlink.Link) Link {
 	a := l.Attrs()
-	return Link{
+	link := Link{
 		Index: a.Index, Name: a.Name, Kind: l.Type(),
 		PeerIndex: a.ParentIndex, PeerNetNSID: a.NetNsID, MasterIndex: a.MasterIndex,
 		GSOMaxBytes: a.GSOMaxSize,
@@ -58,6 +63,13 @@ func newLink(l netlink.Link) Link {
 		Ethernet:    a.EncapType == "ether",
 		maxTxQueues: a.NumTxQueues,
 	}
+	if link.Ethernet {
+		copy(link.MAC[:], a.HardwareAddr)
+	}
+	if vxlan, is := l.(*netlink.Vxlan); is && !vxlan.FlowBased {
+		link.VXLANPort, link.VNI = uint16(vxlan.Port), uint32(vxlan.VxlanId)
+	}
+	return link
 }
 
 // lookUp returns the device that ask finds by its name or index. Errors: ErrNoLink.

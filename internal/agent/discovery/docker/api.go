@@ -297,6 +297,10 @@ type networkInfo struct {
 	ID string `json:"Id"`
 	// Ingress: it carries Swarm's routing mesh.
 	Ingress bool
+	Options struct {
+		// Encrypted is there, whatever it says, if the network encrypts what passes between hosts.
+		Encrypted json.RawMessage
+	}
 }
 
 // networks returns the networks by ID.

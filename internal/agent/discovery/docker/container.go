@@ -202,7 +202,8 @@ func (w *watch) imageLabels(ctx context.Context, id string) (labels map[string]s
 	return labels, "", nil
 }
 
-// tellNetworks records whether one of the container's networks carries Swarm's routing mesh.
+// tellNetworks records whether one of the container's networks carries Swarm's routing mesh, or
+// encrypts.
 func (w *watch) tellNetworks(ctx context.Context, info *inspection, c *discovery.Container) error {
 	for name, at := range info.NetworkSettings.Networks {
 		n, err := w.network(ctx, cmp.Or(at.NetworkID, name)) // Podman before 4 does not report the ID
@@ -210,6 +211,7 @@ func (w *watch) tellNetworks(ctx context.Context, info *inspection, c *discovery
 			return err
 		}
 		c.RoutingMesh = c.RoutingMesh || n.Ingress
+		c.Encrypted = c.Encrypted || n.Options.Encrypted != nil
 	}
 	return nil
 }

@@ -81,11 +81,14 @@ func (e *fakeEngine) start() {
 		fmt.Fprint(w, `[{"Id":"net1","Driver":"bridge"},{"Id":"net2","Driver":"macvlan"}]`)
 	})
 	mux.HandleFunc("GET /v1.41/networks/{id}", func(w http.ResponseWriter, r *http.Request) {
-		if r.PathValue("id") != "net3" {
+		switch r.PathValue("id") {
+		case "net3":
+			fmt.Fprint(w, `{"Id":"net3","Driver":"overlay","Ingress":true,"Options":null}`)
+		case "net4":
+			fmt.Fprint(w, `{"Id":"net4","Driver":"overlay","Ingress":false,"Options":{"com.docker.network.driver.overlay.vxlanid_list":"4098","encrypted":""}}`)
+		default:
 			http.Error(w, `{"message":"no such network"}`, http.StatusNotFound)
-			return
 		}
-		fmt.Fprint(w, `{"Id":"net3","Driver":"overlay","Ingress":true}`)
 	})
 	mux.HandleFunc("GET /v1.41/images/{id}/json", e.serveImage)
 	mux.HandleFunc("GET /v1.41/containers/json", e.serveList)
@@ -772,6 +775,7 @@ func TestConvert(t *testing.T) {
 	}{
 		{"default", "default", `{"bridge":{"NetworkID":"net1"}}`, discovery.Container{}},
 		{"two", "b", `{"b":{"NetworkID":"net2"},"a":{"NetworkID":"net3"}}`, discovery.Container{RoutingMesh: true}},
+		{"encrypted", "b", `{"b":{"NetworkID":"net4"},"a":{"NetworkID":"net9"}}`, discovery.Container{Encrypted: true}},
 		{"removed network", "b", `{"b":{"NetworkID":"net9"},"a":{"NetworkID":"net1"}}`, discovery.Container{}},
 		{"host", "host", `{}`, discovery.Container{HostNetwork: true}},
 		{"none", "none", `{"none":{"NetworkID":""}}`, discovery.Container{NoNetwork: true}},
@@ -798,7 +802,7 @@ func TestConvert(t *testing.T) {
 			t.Errorf("%s: not found", test.name)
 			continue
 		}
-		if c.HostNetwork != test.want.HostNetwork || c.NoNetwork != test.want.NoNetwork || c.SharesNetworkOf != test.want.SharesNetworkOf || c.RoutingMesh != test.want.RoutingMesh {
+		if c.HostNetwork != test.want.HostNetwork || c.NoNetwork != test.want.NoNetwork || c.SharesNetworkOf != test.want.SharesNetworkOf || c.RoutingMesh != test.want.RoutingMesh || c.Encrypted != test.want.Encrypted {
 			t.Errorf("%s: got %+v", test.name, c)
 		}
 		if c.ID != id(test.name) || c.Runtime != "docker" || c.Labels["weir.max"] != "1mbit" ||
