@@ -66,7 +66,7 @@ __noinline int weir_take_sender(struct weir_sender_bucket *bucket, __u32 number,
 	if (!bucket)
 		return WEIR_WAYS;
 	for (i = 0; i < WEIR_WAYS; i++) {
-		__u32 silent_ms = weir_silent_ms(now_ms, bucket->seen_ms[i]) & 0x7ffffff;
+		__u32 silent_ms = weir_silent_ms(now_ms, bucket->seen_ms[i]) & 0x3ffffff;
 		__u32 has = bucket->numbers[i] == number, rank;
 		__u32 is_fragments = ((__u32)bucket->tuples[i].proto - 1) >> 31;
 		__u32 most_ms = WEIR_IDLE_MS - is_fragments * (WEIR_IDLE_MS - WEIR_FRAGMENTS_MS);
@@ -78,8 +78,9 @@ __noinline int weir_take_sender(struct weir_sender_bucket *bucket, __u32 number,
 		/* No branch, or there would be many ways for the verifier to go. */
 		for (j = 0; j < WEIR_WAYS; j++)
 			has += ((__u32)(bucket->numbers[i] ^ bucket->numbers[j]) - 1) >> 31;
-		/* Of equals the newcomer, then who was silent for longest. */
-		rank = (has & 15) << 28 | (__u32)(bucket->numbers[i] == number) << 27 | silent_ms;
+		/* Of equals fragments, then the newcomer, then who was silent for longest. */
+		rank = (has & 15) << 28 | is_fragments << 27 |
+		       (__u32)(bucket->numbers[i] == number) << 26 | silent_ms;
 		if (rank >= best) {
 			best = rank;
 			at = i;

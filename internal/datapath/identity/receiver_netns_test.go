@@ -286,7 +286,7 @@ func TestIncomingFragments(t *testing.T) {
 }
 
 // TestIncomingFloodOfFragments: a flood of first fragments takes no place from flows, nor from fragments
-// for others.
+// for others; and new flows take those of the flood, not of the flows that its container has.
 func TestIncomingFloodOfFragments(t *testing.T) {
 	b := newFragmentsBed(t)
 	target := netip.AddrPortFrom(b.host.PeerAddr, callPort+1)
@@ -305,6 +305,20 @@ func TestIncomingFloodOfFragments(t *testing.T) {
 		source := [4]byte{198, 18, byte(r.Uint32()), byte(r.Uint32())}
 		return fragment(netip.AddrFrom4(source), uplink, uint16(r.Uint32()), 8053, true)
 	})
+	// At once, as fragments are soon forgotten.
+	must.Succeed(b.t, testbed.InNetNS(path(b.two), func() error {
+		conn, err := net.ListenUDP("udp", &net.UDPAddr{Port: 22000})
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		for port := range uint16(4000) { // for about two of five buckets
+			if _, err := conn.WriteToUDPAddrPort([]byte("hello"), netip.AddrPortFrom(b.host.PeerAddr, 30000+port)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
 	// The host puts no fragments together then, so two gets no answers.
 	b.expectAnswers("in a flood of first fragments", b.two, NumberFirst+1, b.host.PeerAddr)
 	for source, number := range known {
