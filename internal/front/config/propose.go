@@ -78,7 +78,7 @@ func (p Proposal) YAML() string {
 	if p.Basis == BasisSpeed {
 		b.WriteString("# What comes in is shared, too; auto is 95 % of that speed. Leave it out to share only what goes out.\nin_rate: auto\n")
 	} else {
-		b.WriteString("# To share what comes in, too, write a little below the rate at which downloads arrive.\n#in_rate: 95mbit\n")
+		b.WriteString("# To share what comes in, too, write a little below the rate at which downloads arrive\n# (`weir advise rate SERVER` measures it).\n#in_rate: 95mbit\n")
 	}
 	fmt.Fprintf(&b, "# A page for this host's users: http://%[1]s\ndashboard: %[1]s\n", defaultDashboard)
 	return b.String()

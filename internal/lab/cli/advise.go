@@ -87,6 +87,7 @@ the containers that run. The agent does not see protocols: say --protocol udp.`,
 	set.StringVar(&flags.check, "check", "", "compare the advice with these measurements of other scenarios, from weir bench netmodes -o json, and nothing else")
 	set.BoolVar(&flags.refresh, "refresh", false, "measure first (root, a quarter of an hour) and keep that")
 	format = cmdline.AddOutputFlag(cmd)
+	cmd.AddCommand(newAdviseRateCommand(socket))
 	return cmd
 }
 

@@ -192,3 +192,20 @@ func TestAdviseCheck(t *testing.T) {
 		}
 	}
 }
+
+// TestAdviseRateRefuses: nothing is sent before the options are known to be right.
+func TestAdviseRateRefuses(t *testing.T) {
+	for want, args := range map[string][]string{
+		"SERVER":           nil,
+		"5s to 5m0s":       {"server.invalid", "--duration", "1s"},
+		"whole seconds":    {"server.invalid", "--duration", "5500ms"},
+		"1 to 32":          {"server.invalid", "--streams", "33"},
+		"invalid argument": {"server.invalid", "--port", "70000"},
+	} {
+		var out, errs bytes.Buffer
+		code := Run(append([]string{"weir", "advise", "rate"}, args...), &out, &errs)
+		if code != cmdline.Usage || !strings.Contains(errs.String(), want) || out.Len() > 0 {
+			t.Errorf("%q: exit code %d, %s, want %q", args, code, errs.String(), want)
+		}
+	}
+}
