@@ -64,9 +64,7 @@ func OpenKernel(uplinks ...int) (k Kernel, watcher *identity.Origins, err error)
 	if err != nil {
 		return k, nil, errors.Join(err, opened.Close(), watcher.Close())
 	}
-	tables := flows.New(opened)
-	tables.MemoryBytes = kernel.MemoryBytes()
-	return Kernel{taps, keeper, &identity.QueueTags{}, watcher, tables, identity.Bypass{}}, watcher, nil
+	return Kernel{taps, keeper, &identity.QueueTags{}, watcher, flows.New(opened, kernel.MemoryBytes()), identity.Bypass{}}, watcher, nil
 }
 
 // Close closes all handles. Programs and maps in the kernel stay in force.

@@ -85,7 +85,7 @@ func (f *fakeFlows) CloseTable(number uint16) error {
 // useFlows has the agent keep flows in a kernel, and forget what it knew of one.
 func (b *bench) useFlows() *fakeFlows {
 	f := &fakeFlows{tables: map[uint16]int{}, table: map[uint16]error{}}
-	b.Agent.attach.Flows = flows.New(f)
+	b.Agent.attach.Flows = flows.New(f, 0)
 	return f
 }
 

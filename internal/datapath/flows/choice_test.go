@@ -85,7 +85,7 @@ func TestUse(t *testing.T) {
 	other, err := Load("", []string{"P2P=AF"}, &low)
 	must.Succeed(t, err)
 	kernel := &memory{tables: map[uint16]int{}}
-	m := New(kernel)
+	m := New(kernel, 0)
 	if err := m.Use(file); err != nil || len(kernel.classifiers) != 0 {
 		t.Fatalf("before anybody needs one the kernel has %d, %v", len(kernel.classifiers), err)
 	}

@@ -52,7 +52,7 @@ func (m *memory) Each(_ uint16, fn func(identity.Flow) bool) error {
 func TestTables(t *testing.T) {
 	// An earlier agent left tables of one that still runs and of one that does not.
 	kernel := &memory{tables: map[uint16]int{20: 4096, 21: 4096}}
-	m := New(kernel)
+	m := New(kernel, 0)
 	for _, step := range []struct {
 		numbers []uint16
 		want    map[uint16]int
@@ -81,7 +81,7 @@ func TestTables(t *testing.T) {
 // A thousand containers have room for what they are promised.
 func TestTablesOfMany(t *testing.T) {
 	kernel := &memory{tables: map[uint16]int{}}
-	m := New(kernel)
+	m := New(kernel, 0)
 	var numbers []uint16
 	for n := range uint16(1000) {
 		numbers = append(numbers, identity.NumberFirst+n)
@@ -102,8 +102,7 @@ func TestTablesOfMany(t *testing.T) {
 // On a small machine all tables take a small part of its memory.
 func TestTablesOnSmallMachine(t *testing.T) {
 	kernel := &memory{tables: map[uint16]int{}}
-	m := New(kernel)
-	m.MemoryBytes = 512 << 20
+	m := New(kernel, 512<<20)
 	var numbers []uint16
 	for n := range uint16(50) {
 		numbers = append(numbers, identity.NumberFirst+n)
@@ -178,7 +177,7 @@ func TestLive(t *testing.T) {
 	asked := identity.Flow{Initiator: call.Initiator, Responder: call.Initiator, Proto: 6, Class: sched.BE, Stage: 1, DSCPClass: sched.AF}
 	unknown := identity.Flow{Initiator: call.Initiator, Responder: call.Initiator, Proto: 6, Idle: time.Minute}
 	kernel := &memory{flows: []identity.Flow{unknown, old, call}}
-	got, err := New(kernel).Live(16, 0, now)
+	got, err := New(kernel, 0).Live(16, 0, now)
 	must.Succeed(t, err)
 	want := []v1.Flow{
 		{
@@ -209,7 +208,7 @@ func TestLive(t *testing.T) {
 	for range 100 {
 		kernel.flows = append(kernel.flows, unknown)
 	}
-	if got, err := New(kernel).Live(16, 3, now); err != nil || len(got) != 3 || got[0] != want[0] {
+	if got, err := New(kernel, 0).Live(16, 3, now); err != nil || len(got) != 3 || got[0] != want[0] {
 		t.Errorf("the last three: %+v, %v", got, err)
 	}
 }

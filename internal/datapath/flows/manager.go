@@ -42,8 +42,8 @@ type Kernel interface {
 // for concurrent use; only one goroutine may call the other methods.
 type Manager struct {
 	Kernel
-	// MemoryBytes is the memory of the machine; 0 means enough.
-	MemoryBytes uint64
+	// memoryBytes is the memory of the machine; 0 means enough.
+	memoryBytes uint64
 	// sizes holds the size of each number's table; nil until the tables of an earlier agent are
 	// known.
 	sizes map[uint16]int
@@ -54,8 +54,10 @@ type Manager struct {
 	inForce    v1.Classifier
 }
 
-// New returns a manager. It changes nothing until Keep.
-func New(kernel Kernel) *Manager { return &Manager{Kernel: kernel} }
+// New returns a manager for a machine with that much memory, 0 for enough. It changes nothing until Keep.
+func New(kernel Kernel, memoryBytes uint64) *Manager {
+	return &Manager{Kernel: kernel, memoryBytes: memoryBytes}
+}
 
 // Keep opens tables for numbers that have none and closes the tables of all other numbers; existing
 // tables keep their flows. The first table makes it load the classifier. It returns an error if
@@ -136,8 +138,8 @@ func (m *Manager) readTables() error {
 // get room for tens of thousands of flows, and the thousandth gets some.
 func (m *Manager) size() int {
 	left := allFlows
-	if m.MemoryBytes > 0 {
-		left = int(min(m.MemoryBytes/memoryDivisor/flowBytes, allFlows))
+	if m.memoryBytes > 0 {
+		left = int(min(m.memoryBytes/memoryDivisor/flowBytes, allFlows))
 	}
 	for _, size := range m.sizes {
 		left -= size
