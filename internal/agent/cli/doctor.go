@@ -183,13 +183,7 @@ func examineKernel() []finding {
 	findings = append(findings, examinePrograms(identity.ProbePrograms)...)
 	add("tcx", kernel.ProbeTCX(), resultLimited,
 		"programs attach with tcx", "before Linux 6.6; clsact is used instead")
-	add("htb", kernel.ProbeQdisc(kernel.HTB{DefaultMinor: 1}), resultMissing,
-		"the scheduler is there", "no scheduler (CONFIG_NET_SCH_HTB; modprobe sch_htb)")
-	add("tbf", kernel.ProbeQdisc(kernel.TBF{RateBytesPerSec: 1e6, Burst: 1e6, LimitBytes: 1e6}), resultMissing,
-		"the link's bound is there", "no bound for the link (CONFIG_NET_SCH_TBF; modprobe sch_tbf)")
-	add("fq_codel", kernel.ProbeQdisc(kernel.FqCodel{
-		TargetMicroseconds: 5000, IntervalMicroseconds: 100_000, QuantumBytes: 1514, MemoryLimitBytes: 1 << 20}), resultLimited,
-		"flows of one container are kept apart", "containers have short first-in first-out queues, from which tens of connections of one lose packets (modprobe sch_fq_codel, CONFIG_NET_SCH_FQ_CODEL)")
+	findings = append(findings, examineQdiscs(kernel.ProbeQdisc)...)
 	add("direct", identity.ProbeDirect(), resultLimited,
 		"packets bypass the classes while no packet waits", "all packets pass through the classes, at more processor time (before Linux 6.2, or CONFIG_DEBUG_INFO_BTF)")
 	add("bridge", kernel.ProbeLink("veth"), resultLimited,
@@ -208,6 +202,20 @@ func examineKernel() []finding {
 		"waiting times are measured", "waiting times are not measured (CONFIG_DEBUG_INFO_BTF, CONFIG_BPF_EVENTS)")
 	add("flows", identity.ProbeFlows(), resultLimited,
 		"each flow gets the class of its application where weir.class is auto", "weir.class=auto is not in force, and what such containers send is served as be (it takes Linux 5.12, on arm64 5.18)")
+	return findings
+}
+
+// examineQdiscs checks the qdiscs that the scheduler is made of.
+func examineQdiscs(probe func(kernel.Options) error) []finding {
+	var findings []finding
+	add := adder(&findings)
+	add("htb", probe(kernel.HTB{DefaultMinor: 1}), resultMissing,
+		"the scheduler is there", "no scheduler (CONFIG_NET_SCH_HTB; modprobe sch_htb)")
+	add("tbf", probe(kernel.TBF{RateBytesPerSec: 1e6, Burst: 1e6, LimitBytes: 1e6}), resultMissing,
+		"the link's bound is there", "no bound for the link (CONFIG_NET_SCH_TBF; modprobe sch_tbf)")
+	add("fq_codel", probe(kernel.FqCodel{
+		TargetMicroseconds: 5000, IntervalMicroseconds: 100_000, QuantumBytes: 1514, MemoryLimitBytes: 1 << 20}), resultLimited,
+		"flows of one container are kept apart", "containers have short first-in first-out queues, from which tens of connections of one lose packets (modprobe sch_fq_codel, CONFIG_NET_SCH_FQ_CODEL)")
 	return findings
 }
 
