@@ -15,6 +15,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent/loop"
 	"github.com/weir-project/weir/internal/front/config"
+	"github.com/weir-project/weir/test/must"
 )
 
 func TestReloadAsksTheAgent(t *testing.T) {
@@ -77,4 +78,63 @@ func TestAgentSettings(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestReloadMissesNoSetting: each value of a configuration that changes is a setting for the agent, or
+// takes a restart.
+func TestReloadMissesNoSetting(t *testing.T) {
+	before := config.Default()
+	settings, err := (&agentFlags{}).agentSettings(before)
+	must.Succeed(t, err)
+	values := 0
+	var check func(path string, after *config.Config, value reflect.Value)
+	check = func(path string, after *config.Config, value reflect.Value) {
+		if value.Kind() == reflect.Struct {
+			for i := range value.NumField() {
+				check(path+"."+value.Type().Field(i).Name, after, value.Field(i))
+			}
+			return
+		}
+		was := reflect.ValueOf(value.Interface())
+		if err := change(value); err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		values++
+		taken, err := (&agentFlags{}).agentSettings(*after)
+		if err == nil && reflect.DeepEqual(taken, settings) && onlyByRestart(before, *after) == nil {
+			t.Errorf("a change of %s has no effect", path)
+		}
+		value.Set(was)
+	}
+	after := before
+	check("Config", &after, reflect.ValueOf(&after).Elem())
+	if values < 30 || !reflect.DeepEqual(before, after) {
+		t.Errorf("changed %d values, from %+v to %+v", values, before, after)
+	}
+}
+
+// change gives a variable another value.
+func change(v reflect.Value) error {
+	switch {
+	case v.Kind() == reflect.Bool:
+		v.SetBool(!v.Bool())
+	case v.Kind() == reflect.String:
+		v.SetString(v.String() + "x")
+	case v.CanUint():
+		v.SetUint(v.Uint() + 1)
+	case v.CanInt():
+		v.SetInt(v.Int() + 1)
+	case v.CanFloat():
+		v.SetFloat(v.Float() + 0.25)
+	case v.Kind() == reflect.Slice:
+		v.Set(reflect.Append(v, reflect.Zero(v.Type().Elem())))
+	case v.Kind() == reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(reflect.Zero(v.Type().Key()), reflect.Zero(v.Type().Elem()))
+	case v.Kind() == reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+	default:
+		return fmt.Errorf("no other value of %s", v.Type())
+	}
+	return nil
 }
