@@ -125,7 +125,8 @@ type MeasuredUplink struct {
 	Name    string `json:"name"`
 	RateBPS uint64 `json:"rate_bps"`
 	SentBPS uint64 `json:"sent_bps"`
-	// AdmittedBPS is the sum of admitted minimums, FreeBPS what further minimums can claim.
+	// AdmittedBPS is the sum of admitted minimums, FreeBPS what further minimums can claim: nothing
+	// while the uplink is not shared.
 	AdmittedBPS uint64 `json:"admitted_bps"`
 	FreeBPS     uint64 `json:"free_bps"`
 	// In is its capacity for what it receives; absent unless that is shared.

@@ -122,8 +122,11 @@ func uplinks(s *v1.Snapshot) []v1.MeasuredUplink {
 				seen.In.AdmittedBPS += admitted(c.In.Shares, u.Name)
 			}
 		}
-		seen.FreeBPS = free(u.RateBPS, u.ReserveBPS, seen.AdmittedBPS)
-		if seen.In != nil {
+		// Without a scheduler nothing is shared, and no minimum holds.
+		if u.Scheduler != "" {
+			seen.FreeBPS = free(u.RateBPS, u.ReserveBPS, seen.AdmittedBPS)
+		}
+		if seen.In != nil && u.In.Scheduler != "" {
 			seen.In.FreeBPS = free(u.In.RateBPS, u.In.ReserveBPS, seen.In.AdmittedBPS)
 		}
 		list = append(list, seen)

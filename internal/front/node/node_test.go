@@ -65,8 +65,8 @@ func host(t *testing.T, files map[string]string) *Meter {
 
 func snapshot() *v1.Snapshot {
 	share := func(admitted uint64) []v1.Share { return []v1.Share{{Uplink: "eth0", AdmittedBPS: admitted}} }
-	return &v1.Snapshot{Status: v1.Status{Uplinks: []v1.Uplink{{Name: "eth0", RateBPS: 100e6, ReserveBPS: 5e6, SentBPS: 42e6,
-		In: &v1.UplinkIn{RateBPS: 50e6, ReserveBPS: 2e6, ReceivedBPS: 12e6}}, {Name: "wwan0", RateBPS: 10e6}}},
+	return &v1.Snapshot{Status: v1.Status{Uplinks: []v1.Uplink{{Name: "eth0", RateBPS: 100e6, ReserveBPS: 5e6, SentBPS: 42e6, Scheduler: "htb",
+		In: &v1.UplinkIn{RateBPS: 50e6, ReserveBPS: 2e6, ReceivedBPS: 12e6, Scheduler: "htb"}}, {Name: "wwan0", RateBPS: 10e6, Scheduler: "htb"}, {Name: "wwan1", RateBPS: 10e6, In: &v1.UplinkIn{RateBPS: 10e6}}}},
 		Containers: []v1.Container{
 			{ID: "old", Name: "adisorn", Runtime: "docker", StartedAt: at.Add(-3 * time.Hour), Direction: v1.Direction{Shares: share(20e6)}, In: &v1.Direction{Shares: share(8e6)}},
 			{ID: "new", Name: "<b>new</b>", Runtime: "docker", StartedAt: at.Add(-90 * time.Second), Direction: v1.Direction{Shares: share(10e6)}},
