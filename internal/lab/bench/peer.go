@@ -17,6 +17,7 @@ const (
 	PeerTC            = "tc"
 	PeerCNI           = "cni-bandwidth"
 	PeerCNIContainerd = "cni-bandwidth-containerd"
+	PeerPolicer       = "policer"
 	PeerWeir          = "weir"
 	PeerWeirBalanced  = "weir-balanced"
 	PeerWeirLow       = "weir-low"
@@ -30,7 +31,7 @@ var defaultPeers = []string{PeerNone, PeerHTB, PeerWeir}
 
 // PeerNames lists all peers, in the order of reports.
 func PeerNames() []string {
-	return []string{PeerNone, PeerFIFO, PeerHTB, PeerTC, PeerCNI, PeerCNIContainerd, PeerWeir, PeerWeirBalanced, PeerWeirLow, PeerHTBExact, PeerHTBLow}
+	return []string{PeerNone, PeerFIFO, PeerHTB, PeerTC, PeerCNI, PeerCNIContainerd, PeerPolicer, PeerWeir, PeerWeirBalanced, PeerWeirLow, PeerHTBExact, PeerHTBLow}
 }
 
 // Peer is a way to share the link.
@@ -57,6 +58,8 @@ func NewPeer(ctx context.Context, name string, options Options) (Peer, error) {
 		return htb{plain: true}, nil
 	case PeerCNI, PeerCNIContainerd:
 		return newCNI(ctx, options, name == PeerCNIContainerd)
+	case PeerPolicer:
+		return policer{}, nil
 	case PeerWeir:
 		return newWeir(options)
 	case PeerWeirBalanced, PeerWeirLow:

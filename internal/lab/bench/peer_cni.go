@@ -23,8 +23,8 @@ const (
 
 // cni is the bandwidth plugin of the CNI project, which Kubernetes uses for
 // kubernetes.io/egress-bandwidth: a token bucket per container, on an IFB
-// device to which the container's traffic is redirected. It knows ceilings
-// only.
+// device to which the container's traffic is redirected; for ingress-bandwidth
+// one at the host's end of the container's interface. It knows ceilings only.
 type cni struct {
 	static
 	path string
@@ -60,7 +60,7 @@ func (p *cni) Apply(ctx context.Context, b *Bed, c Case, containers []Placed) er
 		if one.MaxBPS == 0 {
 			continue
 		}
-		if err := p.run(ctx, b, "ADD", one); err != nil {
+		if err := p.run(ctx, b, "ADD", one, c.Incoming); err != nil {
 			return fmt.Errorf("cap container %s: %w", one.Name, err)
 		}
 	}
@@ -73,13 +73,13 @@ func (p *cni) Remove(ctx context.Context, b *Bed, containers []Placed) error {
 		if one.MaxBPS == 0 {
 			continue
 		}
-		problems = append(problems, p.run(ctx, b, "DEL", one))
-		// The plugin leaves its ingress qdisc to the end of the interface;
-		// here the interface lives on.
+		problems = append(problems, p.run(ctx, b, "DEL", one, false))
+		// The plugin leaves its qdiscs to the end of the interface; here the
+		// interface lives on.
 		hostInterface, err := b.hostInterface(ctx, one)
 		problems = append(problems, err)
 		if err == nil {
-			problems = append(problems, b.OnHost(ctx, "tc", "qdisc", "del", "dev", hostInterface, "ingress"))
+			problems = append(problems, b.clearRoot(ctx, hostInterface), b.clearIngress(ctx, hostInterface))
 		}
 	}
 	return errors.Join(problems...)
@@ -92,8 +92,11 @@ type cniConfig struct {
 	Type          string `json:"type"`
 	RuntimeConfig struct {
 		Bandwidth struct {
-			EgressRate  uint64 `json:"egressRate"`  // bits per second
-			EgressBurst uint64 `json:"egressBurst"` // bits
+			// Rates in bits per second, bursts in bits.
+			EgressRate   uint64 `json:"egressRate,omitempty"`
+			EgressBurst  uint64 `json:"egressBurst,omitempty"`
+			IngressRate  uint64 `json:"ingressRate,omitempty"`
+			IngressBurst uint64 `json:"ingressBurst,omitempty"`
 		} `json:"bandwidth"`
 	} `json:"runtimeConfig"`
 	PrevResult struct {
@@ -107,16 +110,20 @@ type cniInterfaceOfChain struct {
 	Sandbox string `json:"sandbox,omitempty"`
 }
 
-func (p *cni) run(ctx context.Context, b *Bed, command string, one Placed) error {
+func (p *cni) run(ctx context.Context, b *Bed, command string, one Placed, incoming bool) error {
 	hostInterface, err := b.hostInterface(ctx, one)
 	if err != nil {
 		return err
 	}
 	config := cniConfig{CNIVersion: cniSpecVersion, Name: "weir-bench", Type: "bandwidth"}
-	config.RuntimeConfig.Bandwidth.EgressRate = one.MaxBPS
-	config.RuntimeConfig.Bandwidth.EgressBurst = burstBytes(one.MaxBPS) * 8
+	burstBits := burstBytes(one.MaxBPS) * 8
 	if p.containerdBurst {
-		config.RuntimeConfig.Bandwidth.EgressBurst = math.MaxUint32
+		burstBits = math.MaxUint32
+	}
+	if bandwidth := &config.RuntimeConfig.Bandwidth; incoming {
+		bandwidth.IngressRate, bandwidth.IngressBurst = one.MaxBPS, burstBits
+	} else {
+		bandwidth.EgressRate, bandwidth.EgressBurst = one.MaxBPS, burstBits
 	}
 	config.PrevResult.CNIVersion = cniSpecVersion
 	config.PrevResult.Interfaces = []cniInterfaceOfChain{

@@ -61,6 +61,15 @@ func (b *Bed) clearRoot(ctx context.Context, device string) error {
 	return b.OnHost(ctx, "tc", "qdisc", "del", "dev", device, "root")
 }
 
+// clearIngress takes the ingress qdisc off a device of the host, if there is one.
+func (b *Bed) clearIngress(ctx context.Context, device string) error {
+	out, err := Output(b.Host.Command(ctx, "tc", "qdisc", "show", "dev", device, "ingress"))
+	if err != nil || len(out) == 0 {
+		return err
+	}
+	return b.OnHost(ctx, "tc", "qdisc", "del", "dev", device, "ingress")
+}
+
 // burstBytes is a bucket of a millisecond, the usual advice: the timer that
 // refills it may be late by that much without a loss of rate.
 func burstBytes(rateBPS uint64) uint64 {

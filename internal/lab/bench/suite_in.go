@@ -27,7 +27,7 @@ var inRoundTrips = []time.Duration{20 * time.Millisecond, 50 * time.Millisecond}
 const inNote = "Policies are for what containers receive, counted at their sockets as bytes on the wire. UDP comes from a neighbour on " +
 	"a link that only the CPU limits; TCP from a server with a round trip of its own, over a bottleneck before the uplink with a FIFO " +
 	"of 200 ms, of which --in-rate is 95 %. Without control nothing but that FIFO shares the link. htb is at the containers' bridge, " +
-	"which only the mode bridge has."
+	"which only the mode bridge has. cni-bandwidth and the policer, which drops what exceeds a bucket of 100 ms, know maximums only."
 
 // inSuite measures shares of what comes in.
 func inSuite(options Options) []Case {
@@ -68,7 +68,8 @@ func inSuite(options Options) []Case {
 			continue
 		}
 		add("1 flow against 16", "", Case{Containers: []Container{bulk("C1", 1, Policy{Weight: 1}), bulk("C2", manyFlows, Policy{Weight: 1})}})
-		add("a maximum", "", Case{Measures: MeasureOvershoot, Containers: []Container{bulk("C1", 1, Policy{Weight: 1, MaxBPS: options.RateBPS / 5})}})
+		maximumPeers := []string{PeerNone, PeerHTB, PeerCNI, PeerPolicer, PeerWeir}
+		add("a maximum", "", Case{Measures: MeasureOvershoot, Peers: maximumPeers, Containers: []Container{bulk("C1", 1, Policy{Weight: 1, MaxBPS: options.RateBPS / 5})}})
 		idle := Container{Name: "C1", Policy: Policy{Weight: 1}}
 		add("sparse", "alone, ", Case{Measures: MeasureLatency, Containers: []Container{idle}})
 		alone := cases[len(cases)-1].Name

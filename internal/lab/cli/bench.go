@@ -59,7 +59,7 @@ report says how often.
 Peers: none (the link's own queue), fifo (a queue also where the link has no
 rate), htb (tc by hand), tc (tc as the CNTC paper uses it), cni-bandwidth (the
 CNI plugin with a small bucket), cni-bandwidth-containerd (with containerd's
-bucket), weir.
+bucket), policer (nftables, for what comes in), weir.
 
 Suites qcon and cntc also judge what the papers say: reproduced, exceeded,
 different by design or not reproduced, each with the reason.
