@@ -169,6 +169,7 @@ export interface Flow {
   responder: string;
   application: string;
   class: string;
+  by_dscp: boolean;
   stage: number;
   confidence: number;
   sent_bytes: number;

@@ -48,7 +48,7 @@ export function Flows({ c }: { c: Container }) {
   const { answer, trouble } = useAsked(async () => {
     const list = await flows(c.id);
     // Without the switches' answer the flows are as known as before.
-    return { list, ways: switches ? await passages(list).catch((error) => list.map(() => String(error instanceof Error ? error.message : error))) : undefined };
+    return { list, ways: switches ? await passages(list, c.policy.dscp === "mark" || c.policy.dscp === "both").catch((error) => list.map(() => String(error instanceof Error ? error.message : error))) : undefined };
   }, c.id + switches);
   const list = answer?.list;
   return (

@@ -36,16 +36,29 @@ function queues(seen: SDN, f: SDNFlow): string {
   }).join(", ");
 }
 
+// marked is the queue at each switch of what has the mark of a class. All ports of a switch that have
+// queues have the same one for a class.
+function marked(seen: SDN, level: string): string {
+  const at = seen.switches.filter((s) => s.connected).map((s) => {
+    const queue = s.ports.filter((p) => p.state === "ok").flatMap((p) => p.queues ?? []).find((q) => q.class === level);
+    return { dpid: short(s.dpid), has: queue ? `queue ${queue.id}` : "no queue" };
+  });
+  const same = new Set(at.map((s) => s.has)).size === 1;
+  return `by its mark, if its port is trusted: ${level.toUpperCase()} ${same ? at[0]?.has + " at each switch" : at.map((s) => `${s.dpid} ${s.has}`).join(", ")}`;
+}
+
 // passages are the ways of an agent's flows, in its order: the class at the switches, and the queue at
-// the port of each that a packet leaves by, there and back.
-export async function passages(flows: Flow[]): Promise<string[]> {
+// the port of each that a packet leaves by, there and back. A flow of a trusted port has no entry at
+// switches: its queue is that of the mark that the agent (marks), or its sender, gave it.
+export async function passages(flows: Flow[], marks: boolean): Promise<string[]> {
   if (flows.length === 0) return [];
   const [seen, list] = await Promise.all([network(), sdnFlows(flows.flatMap((f) => [f.initiator, f.responder]))]);
-  const marked = seen.switches.some((s) => s.ports.some((p) => p.trust && !p.trust.refused));
+  const trusts = seen.switches.some((s) => s.ports.some((p) => p.trust && !p.trust.refused));
   return flows.map((f) => {
     const there = found(list, f.protocol, f.initiator, f.responder);
     const back = found(list, f.protocol, f.responder, f.initiator);
     const ways = [there && `→ ${there.class.toUpperCase()} ${queues(seen, there)}`, back && `← ${back.class.toUpperCase()} ${queues(seen, back)}`].filter(Boolean);
-    return ways.join("; ") || (marked ? "by its mark (DSCP), or not there" : "not there");
+    if (ways.length > 0 || !trusts) return ways.join("; ") || "not there";
+    return marks || f.by_dscp ? marked(seen, f.class || "be") : "by its mark (DSCP), or not there";
   });
 }

@@ -31,6 +31,12 @@ func (f *passing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}})
 		return
 	}
+	if r.URL.Path == "/v1/sdn" {
+		seen := f.busy()
+		seen.Switches[0].Ports[0].Trust = &v1.SDNTrust{EFBoundBPS: 50e6}
+		_ = json.NewEncoder(w).Encode(seen)
+		return
+	}
 	if r.URL.Path != "/v1/sdn/flows" {
 		f.fakeSDN.ServeHTTP(w, r)
 		return
@@ -58,6 +64,7 @@ func TestOneWayIn(t *testing.T) {
 func oneWayIn(t *testing.T, script, scheme string, width int64) {
 	pages, log := Pages{t.TempDir()}, slog.New(slog.DiscardHandler)
 	agent := busyAgent()
+	agent.seen.Containers[0].Policy.DSCP = v1.DSCPMark
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		agent.ServeHTTP(w, r)
@@ -99,7 +106,7 @@ func oneWayIn(t *testing.T, script, scheme string, width int64) {
 	act(ctx, t, chromedp.Focus(".containers tbody tr button"), chromedp.KeyEvent(kb.Enter))
 	holds(ctx, t, contains("[aria-label='Flows of web'] tbody tr", "VOIP"))
 	holds(ctx, t, contains("[aria-label='Flows of web'] tbody tr", "→ EF 1:c1 no queue, 2:eth2 queue 2; ← BE 1:eth1 queue 0"))
-	holds(ctx, t, contains("[aria-label='Flows of web'] tbody tr:nth-child(2)", "not there"))
+	holds(ctx, t, contains("[aria-label='Flows of web'] tbody tr:nth-child(2)", "by its mark, if its port is trusted: BE queue 0 at each switch"))
 	holds(ctx, t, fits)
 	checkOwn(ctx, t, "Weir on a")
 	checkAxe(ctx, t, script, "a node")
@@ -116,6 +123,8 @@ func oneWayIn(t *testing.T, script, scheme string, width int64) {
 	checkAxe(ctx, t, script, "switches")
 	picture(ctx, t, fmt.Sprintf("one-sdn-%s-%d", scheme, width))
 	follow("Containers", containers, "Weir")
+	act(ctx, t, chromedp.Focus(".containers tbody tr button"), chromedp.KeyEvent(kb.Enter))
+	holds(ctx, t, contains("[aria-label='Flows of web'] tbody tr:nth-child(2)", "by its mark (DSCP), or not there")) // nobody knows which
 	checkAxe(ctx, t, script, "containers")
 	picture(ctx, t, fmt.Sprintf("one-agent-%s-%d", scheme, width))
 }
