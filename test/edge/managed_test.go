@@ -4,6 +4,7 @@ package edge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -11,11 +12,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/api/types/mount"
 	"github.com/moby/moby/api/types/swarm"
 	"github.com/moby/moby/client"
 
 	"github.com/weir-project/weir/api/v1/edge"
+	"github.com/weir-project/weir/internal/edge/runtime"
+	runtimeswarm "github.com/weir-project/weir/internal/edge/runtime/swarm"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/test/harness"
 	"github.com/weir-project/weir/test/must"
@@ -81,6 +85,7 @@ func (c *cluster) testManaged(t *testing.T) {
 		}
 	}
 	t.Logf("weir-edge explain cam\n%s%s", c.must(t, "explain", "cam"), c.must(t, "ps"))
+	c.testTakenBack(t, number)
 	leaves(home)
 	removed("cam")
 	harness.Await(t, "nothing is promised", 30*time.Second, func() error {
@@ -92,18 +97,83 @@ func (c *cluster) testManaged(t *testing.T) {
 	})
 }
 
+// testTakenBack: where a move is taken back while the new task starts, the task that runs stays. Only the first
+// one becomes healthy.
+func (c *cluster) testTakenBack(t *testing.T, number func(id string) int) {
+	t.Helper()
+	api := c.engine.API()
+	c.runManaged(t, "slow", nil, nil, func(s *swarm.ContainerSpec) {
+		s.Labels = nil
+		s.Healthcheck = &container.HealthConfig{Test: []string{"CMD", "/bin/busybox", "test", "-e", "/healthy"}, Interval: time.Second, StartPeriod: 5 * time.Minute}
+	})
+	starting := func() (task swarm.Task) {
+		t.Helper()
+		harness.Await(t, "a task starts", time.Minute, func() error {
+			tasks, err := api.TaskList(t.Context(), client.TaskListOptions{Filters: make(client.Filters).Add("service", "slow").Add("desired-state", "running")})
+			if err != nil {
+				return err
+			}
+			at := slices.IndexFunc(tasks.Items, func(one swarm.Task) bool {
+				return one.Status.State == swarm.TaskStateStarting && one.Status.ContainerStatus != nil
+			})
+			if at < 0 {
+				return errNot(fmt.Sprintf("%+v", tasks.Items))
+			}
+			task = tasks.Items[at]
+			return nil
+		})
+		return task
+	}
+	first := starting()
+	_, err := c.engines[number(first.NodeID)].Exec(t.Context(), first.Status.ContainerStatus.ContainerID, "/bin/busybox", "touch", "/healthy")
+	must.Succeed(t, err)
+	home, runs := c.awaitTask(t, "slow", number)
+	rt, err := runtimeswarm.New(t.Context(), runtimeswarm.Options{Socket: c.engine.Socket(), LookOnly: true})
+	must.Succeed(t, err)
+	defer rt.Close()
+	slow := func() runtime.Managed {
+		state, err := rt.Look(t.Context())
+		must.Succeed(t, err)
+		return state.Managed[slices.IndexFunc(state.Managed, func(m runtime.Managed) bool { return m.Spec.Name == "slow" })]
+	}
+	all, err := rt.Nodes(t.Context())
+	must.Succeed(t, err)
+	away := all[slices.IndexFunc(all, func(n runtime.Node) bool { return n.ID != first.NodeID })].Name
+	must.Succeed(t, slow().Bind(t.Context(), away))
+	starting()
+	if err := slow().Bind(t.Context(), ""); err != nil && !errors.Is(err, runtime.ErrChanged) {
+		t.Fatal(err)
+	}
+	// weir-edge, which finds it so, does the rest.
+	harness.Await(t, "the service is what it was", 30*time.Second, func() error {
+		if is := c.service(t, "slow"); len(is.Labels) != 1 || is.UpdateConfig != nil || is.TaskTemplate.Placement != nil && len(is.TaskTemplate.Placement.Constraints) > 0 {
+			return errNot(fmt.Sprintf("%+v", is))
+		}
+		return nil
+	})
+	for deadline := time.Now().Add(3 * time.Second); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
+		if at, still := c.awaitTask(t, "slow", number); at != home || still != runs {
+			t.Fatalf("it is at %d (%s), and was at %d (%s)", at, still, home, runs)
+		}
+	}
+	_, err = api.ServiceRemove(context.Background(), "slow", client.ServiceRemoveOptions{})
+	must.Succeed(t, err)
+}
+
 // runManaged makes a service of one task with a minimum.
-func (c *cluster) runManaged(t *testing.T, name string, placement *swarm.Placement, mounts []mount.Mount) {
+func (c *cluster) runManaged(t *testing.T, name string, placement *swarm.Placement, mounts []mount.Mount, changes ...func(*swarm.ContainerSpec)) {
 	t.Helper()
 	image, err := c.engine.API().ImageInspect(t.Context(), heavyImage)
 	must.Succeed(t, err)
 	one := uint64(1)
+	made := &swarm.ContainerSpec{Image: image.ID, Labels: map[string]string{"weir.min": "30mbit"}, Mounts: mounts}
+	for _, change := range changes {
+		change(made)
+	}
 	_, err = c.engine.API().ServiceCreate(t.Context(), client.ServiceCreateOptions{Spec: swarm.ServiceSpec{
-		Annotations: swarm.Annotations{Name: name, Labels: map[string]string{"weir-edge.manage": "true"}},
-		Mode:        swarm.ServiceMode{Replicated: &swarm.ReplicatedService{Replicas: &one}},
-		TaskTemplate: swarm.TaskSpec{
-			ContainerSpec: &swarm.ContainerSpec{Image: image.ID, Labels: map[string]string{"weir.min": "30mbit"}, Mounts: mounts}, Placement: placement,
-		},
+		Annotations:  swarm.Annotations{Name: name, Labels: map[string]string{"weir-edge.manage": "true"}},
+		Mode:         swarm.ServiceMode{Replicated: &swarm.ReplicatedService{Replicas: &one}},
+		TaskTemplate: swarm.TaskSpec{ContainerSpec: made, Placement: placement},
 	}})
 	must.Succeed(t, err)
 }

@@ -53,11 +53,15 @@ func (l *lives) noteTask(t *runtime.Managed) time.Time {
 	return now.at
 }
 
-// dropNamesakes leaves alone managed services that have the name of a service of weir-edge's own.
+// dropNamesakes leaves alone managed services that have the name of a service of weir-edge's own, but for what
+// binds them.
 func (o *observation) dropNamesakes() {
 	o.state.Managed = slices.DeleteFunc(o.state.Managed, func(t runtime.Managed) bool {
 		taken := slices.ContainsFunc(o.state.Services, func(s runtime.Service) bool { return s.Name == t.Spec.Name })
 		if taken {
+			if t.Bound != "" || t.Returns {
+				o.namesakes = append(o.namesakes, t)
+			}
 			o.problems = append(o.problems, problem{service: t.Spec.Name, err: errors.New("weir-edge has a service of the same name, so it does not move the swarm's: give one of them another name")})
 		}
 		return taken
@@ -119,6 +123,9 @@ func (o *observation) managed(name string) *runtime.Managed {
 func (l *lives) planBinds(o *observation, decisions []engine.Decision, division *engine.Division) (list []bindStep) {
 	for i := range o.state.Managed {
 		t := &o.state.Managed[i]
+		if t.Returns {
+			list = append(list, bindStep{service: t})
+		}
 		if t.Bound == "" {
 			continue
 		}
@@ -126,6 +133,9 @@ func (l *lives) planBinds(o *observation, decisions []engine.Decision, division 
 		if said, failed := o.arrival(t, l.noteTask(t)); said != "" {
 			list = append(list, bindStep{service: t, said: said, failed: failed})
 		}
+	}
+	for i := range o.namesakes {
+		list = append(list, bindStep{service: &o.namesakes[i]})
 	}
 	for _, d := range decisions {
 		t := o.managed(d.Service)
@@ -184,7 +194,7 @@ func (j *journal) sayMoved(o *observation, binds []bindStep, decisions []engine.
 		case s.failed:
 			about.err = errors.New(s.said)
 			j.fail(about)
-		case !s.service.Wanted: // its owner took the label away
+		case s.said == "" || !s.service.Wanted: // it is said already, or its owner took the label away
 		default:
 			j.record(edge.Event{Kind: edge.EventStarted, Service: about.service, Node: about.node, Message: s.said})
 		}

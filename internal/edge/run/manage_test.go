@@ -2,11 +2,13 @@ package run
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/monitor"
 	"github.com/weir-project/weir/internal/edge/runtime"
@@ -80,9 +82,45 @@ func TestBind(t *testing.T) {
 
 // TestNamesakes: a managed service that has the name of a service of weir-edge's own is left alone, and an event says so.
 func TestNamesakes(t *testing.T) {
-	o := &observation{state: runtime.State{Services: []runtime.Service{{Name: "cam"}}, Managed: []runtime.Managed{cam(), {Spec: spec.Spec{Name: "other"}}}}}
+	free := cam()
+	free.Spec.Name, free.Bound = "free", ""
+	o := &observation{state: runtime.State{Services: []runtime.Service{{Name: "cam"}, {Name: "free"}}, Managed: []runtime.Managed{cam(), free, {Spec: spec.Spec{Name: "other"}}}}}
 	o.dropNamesakes()
-	if len(o.state.Managed) != 1 || o.managed("other") == nil || len(o.problems) != 1 || o.problems[0].service != "cam" {
+	if len(o.state.Managed) != 1 || o.managed("other") == nil || len(o.problems) != 2 || o.problems[0].service != "cam" {
 		t.Errorf("%+v, %+v", o.state.Managed, o.problems)
+	}
+	// What binds it to a node is taken back.
+	l, division := &lives{tasks: map[string]boundSince{}}, engine.Division{Needs: map[engine.Entry]engine.Need{}}
+	if binds := l.planBinds(o, nil, &division); len(binds) != 1 || binds[0].service.Spec.Name != "cam" || binds[0].node != "" || len(division.Needs) > 0 {
+		t.Errorf("%+v, %+v", binds, division.Needs)
+	}
+}
+
+// TestReturns: a move that is being taken back is asked again, without a word and without a claim.
+func TestReturns(t *testing.T) {
+	service := cam()
+	service.Bound, service.Returns = "", true
+	o := &observation{state: runtime.State{Managed: []runtime.Managed{service}}}
+	l, division := &lives{tasks: map[string]boundSince{}}, engine.Division{Needs: map[engine.Entry]engine.Need{}}
+	binds := l.planBinds(o, nil, &division)
+	if len(binds) != 1 || binds[0].node != "" || binds[0].said != "" || len(division.Needs) > 0 {
+		t.Errorf("%+v, %+v", binds, division.Needs)
+	}
+}
+
+// TestExplainManaged: a managed service is explained with and without a task; others are not deployed.
+func TestExplainManaged(t *testing.T) {
+	m := newManager(t)
+	v := &edge.Snapshot{Decisions: []edge.Decision{{Service: "cam", Action: "keep"}}}
+	for _, instances := range [][]edge.Instance{nil, {{Service: "cam", Image: "cam:1"}}} {
+		v.Instances = instances
+		m.view.Store(v)
+		e, err := m.Explain("cam")
+		if err != nil || e.Service.Running != len(instances) || len(e.Instances) != len(instances) || len(e.Now) != 1 || !strings.Contains(e.Service.Reason, "your own Swarm service") {
+			t.Errorf("%+v, %v", e, err)
+		}
+	}
+	if _, err := m.Explain("other"); !errors.Is(err, ErrUnknown) {
+		t.Error(err)
 	}
 }

@@ -53,6 +53,8 @@ type observation struct {
 	proxies  map[string][]observedProxy // by service
 	problems []problem
 	links    *linkView
+	// namesakes are managed services that are bound, and have the name of another service now.
+	namesakes []runtime.Managed
 	// input is the engine's input; the loop adds it.
 	input engine.Input
 }

@@ -341,21 +341,23 @@ func (m *Manager) Explain(service string) (edge.Explanation, error) {
 	v := m.view.Load()
 	e := edge.Explanation{Instances: []edge.Instance{}, Now: []edge.Decision{}}
 	i := slices.IndexFunc(v.Services, func(s edge.Service) bool { return s.Name == service })
-	task := slices.IndexFunc(v.Instances, func(i edge.Instance) bool { return i.Service == service })
 	switch {
 	case i >= 0:
 		e.Service = v.Services[i]
-	case task >= 0:
+	case slices.ContainsFunc(v.Decisions, func(d edge.Decision) bool { return d.Service == service }): // a managed one
 		e.Service = edge.Service{
-			Name: service, Image: v.Instances[task].Image, Instances: 1, Running: 1, Ports: []edge.Port{}, Specification: json.RawMessage("null"),
+			Name: service, Instances: 1, Ports: []edge.Port{}, Specification: json.RawMessage("null"),
 			Reason: "it is your own Swarm service, which weir-edge only moves",
 		}
 	default:
 		return e, fmt.Errorf("service %s %w", service, ErrUnknown)
 	}
 	for _, instance := range v.Instances {
-		if instance.Service == service {
-			e.Instances = append(e.Instances, instance)
+		if instance.Service != service {
+			continue
+		}
+		if e.Instances = append(e.Instances, instance); i < 0 {
+			e.Service.Image, e.Service.Running = instance.Image, 1
 		}
 	}
 	for _, d := range v.Decisions {

@@ -194,8 +194,10 @@ type Managed struct {
 	// Wanted: its users want weir-edge to move it. Stays says why that is not possible; empty if it is.
 	Wanted bool
 	Stays  string
-	// Bound is the node that weir-edge has bound it to, by its ID if it has left; empty if it has not.
-	Bound string
+	// Bound is the node that weir-edge has bound it to, by its ID if it has left; empty if it has not. Returns:
+	// that is being taken back, and takes another Bind to "".
+	Bound   string
+	Returns bool
 	// Node is where its task runs, empty while none does. Waits is why its newest task does not run, if
 	// the swarm has tried.
 	Node, ContainerID string

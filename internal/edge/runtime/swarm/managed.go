@@ -23,6 +23,9 @@ import (
 // and the swarm is free to restart it on any node. Meanwhile a label of the service says which constraint is
 // weir-edge's, and what was before: a new task starts before the old one ends, so a node that the swarm
 // cannot use costs nothing.
+//
+// While two tasks are to run, a service without the constraint would leave the swarm to choose which of them
+// ends. So a move is taken back by a constraint to the node where it runs first, until one task is left.
 
 // labelMove has the move of a service, as JSON of move.
 const labelMove = "weir-edge.move"
@@ -30,6 +33,8 @@ const labelMove = "weir-edge.move"
 type move struct {
 	// Node is the ID of the node that it is bound to.
 	Node string `json:"node"`
+	// Back: it runs there, and the task of a move that is taken back is to end.
+	Back bool `json:"back,omitempty"`
 	// Order is the order of updates that it had; nil: it had no configuration of updates.
 	Order *swarm.UpdateOrder `json:"order,omitempty"`
 	// Newest is when its newest task was made. Later ones are of this move.
@@ -52,29 +57,42 @@ func isManaged(s *swarm.Service) bool {
 func managed(api *client.Client, s swarm.Service, tasks []swarm.Task, nodes []runtime.Node) runtime.Managed {
 	m := runtime.Managed{Spec: specOf(&s.Spec), Wanted: s.Spec.Labels[runtime.LabelManage] == "true"}
 	moving := moveOf(s.Spec.Labels)
-	m.Bound = nodeOf(nodes, moving.Node).Name
+	if m.Returns = moving.Back; !m.Returns {
+		m.Bound = nodeOf(nodes, moving.Node).Name
+	}
+	var back move // from this one
+	wanted := 0
 	slices.SortFunc(tasks, func(a, b swarm.Task) int { return b.CreatedAt.Compare(a.CreatedAt) })
 	for i, t := range tasks {
 		if slices.ContainsFunc(t.NetworksAttachments, func(n swarm.NetworkAttachment) bool { return n.Network.Spec.Name == "host" }) {
 			m.Spec.Container.Network.Mode = "host"
 		}
+		if !hasEnded(t) && slices.Contains([]swarm.TaskState{swarm.TaskStateReady, swarm.TaskStateRunning}, t.DesiredState) {
+			wanted++
+		}
 		if t.CreatedAt.After(moving.Newest) && (i == 0 || hasEnded(t)) && m.Node == "" {
 			m.Waits = cmp.Or(m.Waits, t.Status.Err)
 		}
 		if m.Node == "" && t.Status.State == swarm.TaskStateRunning && t.DesiredState == swarm.TaskStateRunning && t.Status.ContainerStatus != nil {
+			back = move{Node: t.NodeID, Back: true}
 			m.Node, m.ContainerID = nodeOf(nodes, t.NodeID).Name, t.Status.ContainerStatus.ContainerID
 		}
 	}
+	if wanted < 2 {
+		back = move{}
+	}
 	m.Stays = stays(&s, &m.Spec)
 	m.Bind = func(ctx context.Context, node string) error {
-		next := move{Newest: s.CreatedAt}
+		next := back
+		if at := slices.IndexFunc(nodes, func(n runtime.Node) bool { return n.Name == node }); at >= 0 {
+			next = move{Node: nodes[at].ID}
+		}
+		if next.Back && moving.Back && next.Node == moving.Node {
+			return nil // the other task has not ended yet
+		}
+		next.Newest = s.CreatedAt
 		if len(tasks) > 0 {
 			next.Newest = tasks[0].CreatedAt
-		}
-		for _, n := range nodes {
-			if n.Name == node {
-				next.Node = n.ID
-			}
 		}
 		return bind(ctx, api, &s, next)
 	}
@@ -149,10 +167,14 @@ func rebind(s *swarm.ServiceSpec, next move) {
 				break
 			}
 		}
-		if u := s.UpdateConfig; was.Order == nil {
-			s.UpdateConfig = nil
-		} else if u != nil && u.Order == swarm.UpdateOrderStartFirst {
+		switch u := s.UpdateConfig; {
+		case u == nil || u.Order != swarm.UpdateOrderStartFirst: // its owner has changed it
+		case was.Order != nil:
 			u.Order = *was.Order
+		case u.Parallelism == 1 && u.Delay == 0 && u.MaxFailureRatio == 0 && (u.FailureAction == "" || u.FailureAction == swarm.UpdateFailureActionPause):
+			s.UpdateConfig = nil
+		default:
+			u.Order = swarm.UpdateOrderStopFirst
 		}
 		delete(s.Labels, labelMove)
 	}

@@ -92,6 +92,19 @@ func TestRebind(t *testing.T) {
 			}
 		}
 	}
+	// Its owner changes its updates during the move.
+	for change, want := range map[*swarm.UpdateConfig]swarm.UpdateConfig{
+		{Parallelism: 1, Order: swarm.UpdateOrderStartFirst, Delay: time.Second}:                               {Parallelism: 1, Order: swarm.UpdateOrderStopFirst, Delay: time.Second},
+		{Parallelism: 2, Order: swarm.UpdateOrderStopFirst}:                                                    {Parallelism: 2, Order: swarm.UpdateOrderStopFirst},
+		{Parallelism: 1, Order: swarm.UpdateOrderStartFirst, FailureAction: swarm.UpdateFailureActionRollback}: {Parallelism: 1, Order: swarm.UpdateOrderStopFirst, FailureAction: swarm.UpdateFailureActionRollback},
+	} {
+		s := serviceFrom(t, fmt.Sprintf(managedSpec, plain, "")).Spec
+		rebind(&s, move{Node: "n2"})
+		s.UpdateConfig = change
+		if rebind(&s, move{}); s.UpdateConfig == nil || *s.UpdateConfig != want {
+			t.Errorf("%+v, want %+v", s.UpdateConfig, want)
+		}
+	}
 	s := serviceFrom(t, fmt.Sprintf(managedSpec, plain, "")).Spec
 	rebind(&s, move{Node: "n2"})
 	s.TaskTemplate.Placement, s.UpdateConfig.Order = nil, swarm.UpdateOrderStopFirst // by its users
