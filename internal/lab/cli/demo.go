@@ -92,6 +92,13 @@ type demo struct {
 	agent  *testbed.Agent
 	client *client.Client
 	places map[string]place
+	// downloads are what servers of the neighbour's send, and who receives it.
+	downloads []download
+}
+
+type download struct {
+	sender   *traffic.Sender
+	receiver *traffic.Download
 }
 
 func (d *demo) checkPrograms() error {
@@ -160,6 +167,7 @@ func (d *demo) startAgent(ctx context.Context) (err error) {
 	options := testbed.AgentOptions{
 		Program: d.binary, Dir: d.agentDir(), Uplink: d.host.UplinkName, Rate: policy.FormatRate(d.rateBPS),
 	}
+	options.Args = []string{"--in-rate", options.Rate}
 	var listed []testbed.AgentContainer // those that no engine knows
 	if d.docker {
 		options.Docker = d.engine.Socket()
@@ -171,7 +179,7 @@ func (d *demo) startAgent(ctx context.Context) (err error) {
 	if err := d.agentDir().WriteConfig(listed, nil); err != nil {
 		return err
 	}
-	d.say("Starting weir agent --uplink %s --rate %s.", options.Uplink, options.Rate)
+	d.say("Starting weir agent --uplink %[1]s --rate %[2]s --in-rate %[2]s.", options.Uplink, options.Rate)
 	if d.agent, err = d.host.StartAgent(options); err != nil {
 		return err
 	}
@@ -239,6 +247,36 @@ func (d *demo) speak(ctx context.Context, a actor) error {
 // silence implements stage.
 func (d *demo) silence(ctx context.Context, a actor) error { return d.places[a.name].silence(ctx) }
 
+// download implements stage.
+func (d *demo) download(ctx context.Context, a actor, connections int) error {
+	netNS, err := d.places[a.name].netNS(ctx)
+	if err != nil {
+		return err
+	}
+	within := func(path string) func(func() error) error {
+		return func(fn func() error) error { return testbed.InNetNS(path, fn) }
+	}
+	sender, receiver, err := traffic.NewDownload(ctx, traffic.DownloadOptions{
+		SenderOptions: traffic.SenderOptions{Protocol: traffic.TCP, Connections: connections, Target: netip.AddrPortFrom(d.host.PeerAddr, 0)},
+		InServer:      within(d.host.PeerNetNSPath()), InClient: within(netNS),
+	})
+	if err != nil {
+		return err
+	}
+	d.downloads = append(d.downloads, download{sender, receiver})
+	sender.Start(traffic.MonotonicNS())
+	return nil
+}
+
+// endDownloads implements stage.
+func (d *demo) endDownloads() {
+	for _, one := range d.downloads {
+		one.sender.Stop()
+		_ = one.receiver.Close() // nobody counts what is left
+	}
+	d.downloads = nil
+}
+
 // set implements stage.
 func (d *demo) set(ctx context.Context, a actor, change v1.PolicyChange) error {
 	_, err := d.client.Set(ctx, a.name, change)
@@ -255,6 +293,7 @@ func (d *demo) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*demoPatience)
 	defer cancel()
 	problems := []error{d.closePage()}
+	d.endDownloads()
 	for _, p := range d.places {
 		p.close()
 	}
@@ -277,6 +316,8 @@ func (d *demo) close() error {
 type place interface {
 	speak(context.Context, traffic.SenderOptions) error
 	silence(context.Context) error
+	// netNS is the path of its network namespace.
+	netNS(context.Context) (string, error)
 	close()
 }
 
@@ -317,6 +358,14 @@ func (p *dockerPlace) silence(ctx context.Context) error {
 	return nil
 }
 
+func (p *dockerPlace) netNS(ctx context.Context) (string, error) {
+	c, err := p.engine.Container(ctx, p.name)
+	if err != nil {
+		return "", err
+	}
+	return c.NetNSPath(), nil
+}
+
 func (*dockerPlace) close() {} // ends with the engine
 
 // netnsPlace is a namespace in which this process has sockets.
@@ -334,6 +383,8 @@ func (p *netnsPlace) speak(ctx context.Context, options traffic.SenderOptions) e
 		return nil
 	})
 }
+
+func (p *netnsPlace) netNS(context.Context) (string, error) { return p.path, nil }
 
 func (p *netnsPlace) silence(context.Context) error {
 	p.close()

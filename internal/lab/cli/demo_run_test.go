@@ -66,14 +66,14 @@ func demoInterrupted(t *testing.T, moments []time.Duration, args ...string) {
 
 // demoShows runs all scenes in a short time.
 func demoShows(t *testing.T, args ...string) {
-	_, _, finish := startDemo(t, append(args, "--duration", "16s")...)
+	_, _, finish := startDemo(t, append(args, "--duration", "18s")...)
 	out := finish()
 	for _, s := range newDemoScript(100_000_000).scenes {
 		if !strings.Contains(out, cmdline.Wrap("== "+s.text, top.DefaultWidth)[0]) {
 			t.Errorf("the scene %q was not shown", s.text)
 		}
 	}
-	if !strings.Contains(out, "\ncamera ") || strings.Contains(out, "degraded") {
+	if !strings.Contains(out, "\ncamera ") || !strings.Contains(out, "\n  in ") || strings.Contains(out, "degraded") {
 		t.Error("the pictures are not as expected")
 	}
 	if t.Failed() {

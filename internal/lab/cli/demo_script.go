@@ -25,6 +25,9 @@ type stage interface {
 	start(context.Context, actor) error
 	speak(context.Context, actor) error
 	silence(context.Context, actor) error
+	// download has an actor receive over so many TCP connections, until endDownloads.
+	download(ctx context.Context, a actor, connections int) error
+	endDownloads()
 	set(context.Context, actor, v1.PolicyChange) error
 	reset(context.Context, actor) error
 }
@@ -102,7 +105,10 @@ func newDemoScript(rateBPS uint64) demoScript {
 			enter(camera)},
 		{"web falls silent. What it leaves goes to those that want it, past the marks | of what they are entitled to; " +
 			"backup still stops at its maximum.",
-			func(ctx context.Context, s stage) error { return s.silence(ctx, web) }},
+			func(ctx context.Context, s stage) error {
+				s.endDownloads()
+				return s.silence(ctx, web)
+			}},
 		{"weir set backup --weight 300 --max none. Now backup gets three times what analytics gets.",
 			func(ctx context.Context, s stage) error {
 				return s.set(ctx, backup, v1.PolicyChange{Weight: &weight, Max: &none})
@@ -111,6 +117,14 @@ func newDemoScript(rateBPS uint64) demoScript {
 			func(ctx context.Context, s stage) error { return s.speak(ctx, web) }},
 		{"weir reset backup. Its labels count again: weight 100, so a third of what web gets.",
 			func(ctx context.Context, s stage) error { return s.reset(ctx, backup) }},
+		{fmt.Sprintf("analytics and web download, by 16 and 4 connections. As the agent runs with --in-rate %s, what comes in "+
+			"is shared by the same weights: see the lines \"in\".", policy.FormatRate(rateBPS)),
+			func(ctx context.Context, s stage) error {
+				if err := s.download(ctx, analytics, 16); err != nil {
+					return err
+				}
+				return s.download(ctx, web, 4)
+			}},
 	}
 	return demoScript{actors: []actor{backup, analytics, web, camera}, scenes: scenes, repeat: 4}
 }

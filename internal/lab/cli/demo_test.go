@@ -48,6 +48,10 @@ func (s *idealStage) silence(_ context.Context, a actor) error {
 	return nil
 }
 
+func (*idealStage) download(context.Context, actor, int) error { return nil }
+
+func (*idealStage) endDownloads() {}
+
 func (s *idealStage) set(_ context.Context, a actor, change v1.PolicyChange) error {
 	p := s.policies[a.name]
 	set, err := policy.CheckChange(p, policy.Default(), change)
@@ -99,6 +103,7 @@ func TestDemoScenes(t *testing.T) {
 			{"backup": 54, "analytics": 18, "web": 0, "camera": 28},
 			{"backup": 31, "analytics": 10, "web": 31, "camera": 28},
 			{"backup": 14, "analytics": 14, "web": 43, "camera": 28},
+			{"backup": 14, "analytics": 14, "web": 43, "camera": 28}, // and downloads
 		}
 		// Twice: the scenes from repeat on must do after the last one, too.
 		for round := range 2 {
