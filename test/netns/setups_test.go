@@ -102,6 +102,23 @@ var setups = map[string]setup{
 			b.Run("ip", "link", "set", "card2", "up")
 		},
 	},
+	// Containers that are ports themselves send past the bridge's own device, so both cards are named.
+	"bridge of two cards": {
+		options: testbed.HostOptions{Attachment: testbed.AttachBridged}, second: "12mbit", ports: [2]string{"uplink, backup", "uplink, backup"},
+		before: func(_ *testing.T, b *harness.Bed) {
+			addBackup(b)
+			b.RunPeer("sh", "-c", "echo 1 >/proc/sys/net/ipv4/conf/backup-peer/arp_ignore") // or both ends answer for the neighbour
+			b.Run("ip", "link", "set", backup, "master", "containers")
+		},
+		moves: func(b *harness.Bed) uint64 { // the neighbour goes to the other card's end
+			mac := strings.Fields(b.RunPeer("sh", "-c", "ip -o link show dev "+b.Host.PeerInterface+" | grep -o 'link/ether [^ ]*'"))[1]
+			b.RunPeer("ip", "link", "set", b.Host.PeerInterface, "address", "02:00:00:00:00:02")
+			b.RunPeer("ip", "link", "set", "backup-peer", "address", mac)
+			b.Run("bridge", "fdb", "del", mac, "dev", "uplink", "master")
+			b.MeterAt("backup-peer")
+			return 12 * mbit
+		},
+	},
 	"gateway":                         {beside: clientOfLAN, hostSends: true},
 	"VPN client in a container":       {beside: throughTunnel},
 	"firewall and filter of others":   {before: foreignRules},

@@ -517,7 +517,7 @@ func TestBridgeAsUplink(t *testing.T) {
 		b.Add("one", labels("max", "10mbit"))
 		agent := b.StartAgent(harness.AgentOptions{Args: []string{"--uplink", "containers"}})
 		agent.AwaitContainer("one", "degraded", time.Second, func(c v1.Container) bool {
-			return c.State == v1.StateDegraded && strings.Contains(c.Reason, "name the port that leads out")
+			return c.State == v1.StateDegraded && strings.Contains(c.Reason, "name each port that leads out")
 		})
 	})
 }

@@ -286,7 +286,7 @@ func TestUplinkOnBridge(t *testing.T) {
 		b.Attacher.bridges.recheck()
 		b.apply()
 		said := strings.Join(b.uplink.Complaints(c), "")
-		if strings.Contains(said, "as it does not pass up0: name the port that leads out as the uplink instead of up0") != test.want {
+		if strings.Contains(said, "as it does not pass up0: name each port that leads out as an uplink instead of up0") != test.want {
 			t.Errorf("the uplink is %s: %q", test.what, said)
 		}
 		if got := b.uplink.Complaints(routed); len(got) > 0 {

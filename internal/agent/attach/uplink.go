@@ -64,7 +64,7 @@ func (u *Uplink) Complaints(c *Container) (reasons []string) {
 			strings.Join(u.followers, ", "), u.Name()))
 	}
 	if slices.Contains(c.bridged.entrances, u.Ifindex()) {
-		reasons = append(reasons, fmt.Sprintf("what it sends to other ports of its bridge is not controlled, as it does not pass %[1]s: name the port that leads out as the uplink instead of %[1]s", u.Name()))
+		reasons = append(reasons, fmt.Sprintf("what it sends to other ports of its bridge is not controlled, as it does not pass %[1]s: name each port that leads out as an uplink instead of %[1]s", u.Name()))
 	}
 	if c.isRouted() && u.tunnels != nil {
 		reasons = append(reasons, "what it sends through a tunnel is counted as the host's: "+u.tunnels.Error())
