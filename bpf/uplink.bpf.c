@@ -12,9 +12,11 @@
  *        (tap.bpf.c, bridge.bpf.c): bridge mode;
  *     d. the tag in priority (tap.bpf.c): overlay; IPv6 fragments; macvlan and
  *        ipvlan where origins are not watched;
- *     e. the container that published the port from which a process of the host's
+ *     e. the same tag in the hash of a packet that the kernel itself made: what a
+ *        tunnel of the host's sent for a container (weir_carry);
+ *     f. the container that published the port from which a process of the host's
  *        answers for it: a proxy;
- *     f. the host.
+ *     g. the host.
  *    A tag is only looked at in packets of the host's own namespace and of
  *    those that the agent says share it, such as an overlay's. A namespace of
  *    which it has said nothing yet is of unknown origin. Its packets are the host's,
@@ -324,6 +326,20 @@ static __always_inline __u32 number_of_cgroup(struct __sk_buff *skb)
 /* Beside a tag: the packet passed no tap, and is still as it was made. */
 #define UNTAPPED (1 << 16)
 
+/* Beside a tag: the packet is a tunnel's, whose flow is not the container's. */
+#define CARRIED (1 << 17)
+
+static __always_inline int is_priority_tag(__u32 value)
+{
+	return value >> WEIR_PRIORITY_MAGIC_SHIFT == WEIR_PRIORITY_MAGIC;
+}
+
+/* A hash looks like a tag by chance once in 262144 flows. */
+static __always_inline int is_hash_tag(__u32 value)
+{
+	return is_priority_tag(value) && !(value & ((1 << WEIR_PRIORITY_TAG_SHIFT) - 1));
+}
+
 /*
  * The traffic class in the tag in priority, shifted as in a tag. Whose packet it is
  * was found out otherwise, so the tag only counts if it says the same.
@@ -332,7 +348,7 @@ static __always_inline __u32 class_in_priority(struct __sk_buff *skb, __u32 numb
 {
 	__u32 tag = skb->priority;
 
-	if (tag >> WEIR_PRIORITY_MAGIC_SHIFT != WEIR_PRIORITY_MAGIC)
+	if (!is_priority_tag(tag))
 		return UNTAPPED;
 	tag >>= WEIR_PRIORITY_TAG_SHIFT;
 	if ((tag & WEIR_TAG_NUMBER_MASK) != number)
@@ -428,7 +444,7 @@ static __always_inline __u32 tag_of(struct __sk_buff *skb)
 {
 	__u32 number = number_of_cgroup(skb);
 	__u32 tag = skb->queue_mapping;
-	__u32 netns;
+	__u32 netns, carried = 0;
 
 	if (weir_is_tag(tag))
 		skb->queue_mapping = 0;
@@ -447,13 +463,18 @@ static __always_inline __u32 tag_of(struct __sk_buff *skb)
 	}
 	if (!weir_is_tag(tag) || !skb->ingress_ifindex) {
 		tag = skb->priority;
-		if (tag >> WEIR_PRIORITY_MAGIC_SHIFT != WEIR_PRIORITY_MAGIC)
+		if (!is_priority_tag(tag) && !skb->sk && !skb->ingress_ifindex &&
+		    is_hash_tag(skb->hash)) {
+			tag = skb->hash;
+			carried = CARRIED;
+		}
+		if (!is_priority_tag(tag))
 			return number_of_published(skb);
 		tag >>= WEIR_PRIORITY_TAG_SHIFT;
 	}
 	/* Also for a forged tag that names no container, but a class of ours. */
 	return (tag & WEIR_TAG_NUMBER_MASK) < WEIR_NUMBER_FIRST ? WEIR_NUMBER_HOST :
-								    tag & WEIR_TAG_MASK;
+								    (tag & WEIR_TAG_MASK) | carried;
 }
 
 /* What a packet takes of the rates of the link and its classes. */
@@ -649,7 +670,7 @@ static __always_inline __u32 minor_of(struct __sk_buff *skb, __u32 number, __u32
 	} else {
 		class = tag >> WEIR_TAG_CLASS_SHIFT;
 	}
-	if (!incoming && (of->traffic_class == WEIR_CLASS_AUTO ||
+	if (!incoming && !(tag & CARRIED) && (of->traffic_class == WEIR_CLASS_AUTO ||
 			  (note_senders && number >= WEIR_NUMBER_FIRST)))
 		weir_note_sender(skb, number, class, link_header_bytes);
 	class &= WEIR_CLASSES - 1;
@@ -732,6 +753,42 @@ SEC("tc")
 int weir_uplink_old(struct __sk_buff *skb)
 {
 	return classify(skb, 0);
+}
+
+/*
+ * At the egress hook of a tunnel of the host's whose packets leave by the uplink: lets
+ * them have the container's number there. The choice of a queue overwrites
+ * queue_mapping on the way. VXLAN leaves the priority as it is; WireGuard clears all but
+ * the hash (drivers/net/wireguard/queueing.h, wg_reset_packet), and a hash that a
+ * program has set counts as one of a flow's ports, so that it stays
+ * (include/linux/skbuff.h, skb_clear_hash_if_not_l4). One that looks like a tag by chance
+ * is cleared.
+ */
+static __always_inline int carry(struct __sk_buff *skb, int by_hash)
+{
+	__u32 tag = tag_of(skb) & WEIR_TAG_MASK;
+
+	if ((tag & WEIR_TAG_NUMBER_MASK) >= WEIR_NUMBER_FIRST)
+		weir_tag_priority(skb, tag);
+	else if (is_priority_tag(skb->priority))
+		skb->priority = 0;
+	if (by_hash && is_priority_tag(skb->priority))
+		bpf_set_hash(skb, skb->priority);
+	else if (by_hash && is_hash_tag(skb->hash))
+		bpf_set_hash(skb, 0);
+	return TC_ACT_UNSPEC;
+}
+
+SEC("tc")
+int weir_carry(struct __sk_buff *skb)
+{
+	return carry(skb, 0);
+}
+
+SEC("tc")
+int weir_carry_hash(struct __sk_buff *skb)
+{
+	return carry(skb, 1);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

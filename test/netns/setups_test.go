@@ -79,10 +79,12 @@ var setups = map[string]setup{
 			return 12 * mbit
 		},
 	},
-	"sleep and another network":   {before: wayBeyond, beyond: true, moves: otherNetwork},
-	"another device":              {before: wayBeyond, beyond: true, uplink: "auto", ports: [2]string{"uplink", backup}, moves: otherDevice},
-	"VPN of the host (vxlan)":     vpnOfHost("vxlan"),
-	"VPN of the host (wireguard)": vpnOfHost("wireguard"),
+	"sleep and another network":      {before: wayBeyond, beyond: true, moves: otherNetwork},
+	"another device":                 {before: wayBeyond, beyond: true, uplink: "auto", ports: [2]string{"uplink", backup}, moves: otherDevice},
+	"VPN of the host (vxlan)":        vpnOfHost("vxlan"),
+	"VPN of the host (wireguard)":    vpnOfHost("wireguard"),
+	"VPN of some routes (vxlan)":     vpnOfRoutes("vxlan", 50),
+	"VPN of some routes (wireguard)": vpnOfRoutes("wireguard", 79),
 	"virtual machines' bridge": {
 		options: testbed.HostOptions{Attachment: testbed.AttachNATBridged}, uplink: "lan",
 		meanwhile: func(t *testing.T, b *harness.Bed) {
@@ -181,6 +183,11 @@ func TestSetups(t *testing.T) {
 			}
 			if s.options.Link == testbed.LinkBond {
 				checkBothCarry(t, b)
+			}
+			if s.headerBytes > 0 { // programs at the tunnel
+				b.MustWeir("down")
+				agent.Ended()
+				checkNothingLeft(t, b)
 			}
 		})
 	}
@@ -373,26 +380,50 @@ func vpnOfHost(kind string) setup {
 	return setup{
 		beyond: true, uplink: "auto", ports: [2]string{"tunnel", "tunnel"}, headerBytes: 94,
 		before: func(t *testing.T, b *harness.Bed) {
-			tunnels[kind](t, b)
-			for i, run := range []func(...string) string{b.Run, b.RunPeer} {
-				run("ip", "addr", "add", []string{tunnelHost, tunnelPeer}[i]+"/30", "dev", "tunnel")
-				run("ip", "addr", "add", fmt.Sprintf("fd00:7e11:3::%d/64", i+1), "dev", "tunnel", "nodad")
-				run("ip", "link", "set", "tunnel", "up")
-			}
-			for _, address := range beyond {
-				b.RunPeer("ip", "addr", "add", address.String(), "dev", "lo")
-			}
-			for family, far := range map[string]string{"-4": tunnelPeer, "-6": "fd00:7e11:3::2"} {
+			addTunnel(t, b, kind)
+			for family, far := range map[string]string{"-4": tunnelPeer, "-6": tunnelPeer6} {
 				b.Run("ip", family, "route", "add", "default", "via", far, "dev", "tunnel", "table", "51820")
 				b.Run("ip", family, "rule", "add", "not", "fwmark", "51820", "table", "51820")
 				b.Run("ip", family, "rule", "add", "table", "main", "suppress_prefixlength", "0")
 			}
-			for _, iptables := range []string{"iptables", "ip6tables"} {
-				b.Run(iptables, "-w", "-t", "nat", "-A", "POSTROUTING", "-o", "tunnel", "-j", "MASQUERADE")
-			}
-			b.MeterAt("tunnel")
 		},
 	}
+}
+
+// vpnOfRoutes is a set-up whose host sends what is for some networks through a tunnel, whose packets are
+// shared out at the uplink with all others. headerBytes are what it adds.
+func vpnOfRoutes(kind string, headerBytes uint64) setup {
+	return setup{
+		modes:  [4]testbed.Mode{testbed.ModeHost, testbed.ModeBridge, testbed.ModeBridge, testbed.ModeBridge},
+		beyond: true, headerBytes: headerBytes,
+		before: func(t *testing.T, b *harness.Bed) {
+			addTunnel(t, b, kind)
+			for i, far := range []string{tunnelPeer6, tunnelPeer} {
+				b.Run("ip", "route", "add", beyond[i].String(), "via", far, "dev", "tunnel")
+			}
+		},
+	}
+}
+
+// tunnelPeer6 is the far end of a tunnel as tunnelPeer is.
+const tunnelPeer6 = "fd00:7e11:3::2"
+
+// addTunnel makes a tunnel of the host's to the neighbour, who has addresses beyond, with NAT and the
+// meter at its far end.
+func addTunnel(t *testing.T, b *harness.Bed, kind string) {
+	tunnels[kind](t, b)
+	for i, run := range []func(...string) string{b.Run, b.RunPeer} {
+		run("ip", "addr", "add", []string{tunnelHost, tunnelPeer}[i]+"/30", "dev", "tunnel")
+		run("ip", "addr", "add", fmt.Sprintf("fd00:7e11:3::%d/64", i+1), "dev", "tunnel", "nodad")
+		run("ip", "link", "set", "tunnel", "up")
+	}
+	for _, address := range beyond {
+		b.RunPeer("ip", "addr", "add", address.String(), "dev", "lo")
+	}
+	for _, iptables := range []string{"iptables", "ip6tables"} {
+		b.Run(iptables, "-w", "-t", "nat", "-A", "POSTROUTING", "-o", "tunnel", "-j", "MASQUERADE")
+	}
+	b.MeterAt("tunnel")
 }
 
 // throughTunnel lets the first container send to its slot through a tunnel of its own as well.

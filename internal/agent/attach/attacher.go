@@ -184,7 +184,7 @@ func (a *Attacher) Remove() error {
 	a.routesFrom = time.Time{}
 	err := a.Bridges.Detach(nil)
 	if a.QueueTags != nil {
-		err = errors.Join(err, a.QueueTags.Detach())
+		err = errors.Join(err, a.QueueTags.Detach(), identity.DetachCarriers(nil))
 	}
 	return err
 }

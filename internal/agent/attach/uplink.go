@@ -1,6 +1,7 @@
 package attach
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -151,8 +152,8 @@ func (a *Attacher) checkFollowers(u *Uplink) {
 	u.followers = followers
 }
 
-// Packets that the host puts into a tunnel (WireGuard, GRE, PPPoE, its own VXLAN) reach the uplink
-// as the host's. If routes lead through such a device, the affected containers get a complaint that
+// Packets that the host puts into a tunnel (GRE, PPPoE, a program's) reach the uplink as the host's, but
+// for those whose number is carried (WireGuard, VXLAN). If routes lead through such a device, the affected containers get a complaint that
 // names the device to configure as an uplink.
 
 // checkRoutes looks for routes that lead past the uplinks, or through devices on top of them.
@@ -173,13 +174,25 @@ func (a *Attacher) checkRoutes(uplinks []*Uplink, now time.Time) {
 	if a.IgnoreDefaultRoute || len(indexes) == 0 { // else the uplinks are missing, which they say
 		outside = nil
 	}
-	setRoutes(uplinks, stacked, outside)
+	for _, u := range uplinks {
+		if u.Classifier() != nil && !u.Incoming {
+			err = errors.Join(err, u.Classifier().Carry(u.stackedOn(stacked)))
+		}
+	}
+	if err = errors.Join(err, identity.DetachCarriers(stacked)); err != nil {
+		a.log.Warn("what containers send through tunnels may count as the host's", "error", err)
+	}
+	setRoutes(uplinks, identity.NotCarried(stacked), outside)
+}
+
+// stackedOn returns those of the devices that are stacked on the uplink.
+func (u *Uplink) stackedOn(all []kernel.Stacked) []kernel.Stacked {
+	return slices.DeleteFunc(slices.Clone(all), func(s kernel.Stacked) bool { return s.On != u.Name() })
 }
 
 // setRoutes assigns each uplink the devices on top of it, and those of default routes past all.
 func setRoutes(uplinks []*Uplink, stacked []kernel.Stacked, outside []string) {
 	for _, u := range uplinks {
-		through := slices.DeleteFunc(slices.Clone(stacked), func(s kernel.Stacked) bool { return s.On != u.Name() })
-		u.tunnels, u.defaultRoute = identity.TunnelProblem(through), identity.DefaultRouteProblem(outside)
+		u.tunnels, u.defaultRoute = identity.TunnelProblem(u.stackedOn(stacked)), identity.DefaultRouteProblem(outside)
 	}
 }

@@ -169,7 +169,7 @@ func examineAgent(seen v1.Snapshot, err error) []finding {
 	}
 	if len(status.Uplinks) > 0 {
 		add("tunnels", tunnels(status.Uplinks), resultLimited,
-			"no route leads through a tunnel or VLAN on top of an uplink", "what containers send through it is counted as the host's")
+			"no route leads through a device on top of an uplink that hides whose packets are", "what containers send through it is counted as the host's")
 	}
 	return findings
 }
@@ -262,7 +262,7 @@ func tunnels(uplinks []v1.Uplink) error {
 	if err != nil {
 		return err
 	}
-	return identity.TunnelProblem(stacked)
+	return identity.TunnelProblem(identity.NotCarried(stacked))
 }
 
 // unkeptNames is the number of containers that unkept names.

@@ -204,6 +204,8 @@ func (c *fakeClassifier) Apply(t identity.Table) identity.Refusals {
 	return refusals
 }
 
+func (*fakeClassifier) Carry([]kernel.Stacked) error { return nil }
+
 func (c *fakeClassifier) Forget(number uint16) error {
 	delete(c.classes, number)
 	delete(c.cgroups, number)

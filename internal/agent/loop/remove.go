@@ -107,7 +107,7 @@ func Remove(stateDir, device string) (done []string, err error) {
 		}
 	}
 	taps, err := identity.DetachTaps()
-	errs = append(errs, err, identity.DetachRedirects(), identity.DetachBridges(), (&identity.QueueTags{}).Detach())
+	errs = append(errs, err, identity.DetachRedirects(), identity.DetachBridges(), (&identity.QueueTags{}).Detach(), identity.DetachCarriers(nil))
 	unknown := taps > 0
 	for _, name := range slices.Sorted(maps.Keys(uplinks)) {
 		_, err := uplink.GiveBack(name, machine, store)

@@ -236,6 +236,7 @@ func (*fakeClassifier) OfferedBytes([]uint64) error                   { return n
 func (*fakeClassifier) DirectSent(uint16) (uint64, uint32, error)     { return 0, 0, nil }
 func (*fakeClassifier) Apply(identity.Table) (none identity.Refusals) { return none }
 func (*fakeClassifier) Forget(uint16) error                           { return nil }
+func (*fakeClassifier) Carry([]kernel.Stacked) error                  { return nil }
 func (c *fakeClassifier) Close() error                                { c.closed = true; return nil }
 
 type fakeDelays struct{}

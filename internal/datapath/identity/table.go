@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 
+	"github.com/weir-project/weir/internal/datapath/kernel"
 	"github.com/weir-project/weir/internal/share/sched"
 )
 
@@ -14,6 +15,8 @@ type Classifier interface {
 	Apply(Table) Refusals
 	// Forget clears all settings of a number.
 	Forget(number uint16) error
+	// Carry lets what containers send through devices on top of the uplink keep their numbers.
+	Carry([]kernel.Stacked) error
 	// ClassOffered returns the traffic of a number by class since the last Forget.
 	ClassOffered(number uint16) (ClassOffered, error)
 	Close() error

@@ -47,8 +47,7 @@ const (
 type Uplink struct {
 	hook       kernel.Hook
 	activities *ebpf.Map
-	memory     *ebpf.Memory
-	scratch    []byte
+	counters   counters
 	direct     []sched.Direct
 	bounds     sched.Bounds // as last set
 	// containers is the number that share the budget for control traffic, as last set.
@@ -64,8 +63,16 @@ type Uplink struct {
 	classes   classes
 	// applied are the settings of the last Apply.
 	applied settings
+	// carry are the programs for tunnels on top of the uplink, by kind.
+	carry map[string]*ebpf.Program
 	// flowMaps are the maps of the flows, by name; empty without flows.
 	flowMaps map[string]*ebpf.Map
+}
+
+// counters are the activities in the agent's memory, with scratch space.
+type counters struct {
+	memory  *ebpf.Memory
+	scratch []byte
 }
 
 // globals are the program variables that user space writes.
@@ -116,7 +123,7 @@ func openUplink(u *Uplink, origins *Origins) (*Uplink, error) {
 		u.close()
 		return nil, fmt.Errorf("map the uplink's counters: %w", err)
 	}
-	u.memory = memory
+	u.counters.memory = memory
 	if err := u.readDirect(); err != nil {
 		u.close()
 		return nil, err
@@ -176,6 +183,7 @@ func (u *Uplink) attach(origins *Origins) error {
 		return fmt.Errorf("load program: %w", err)
 	}
 	defer objects.Program.Close()
+	u.carry = map[string]*ebpf.Program{"vxlan": objects.Carry, "wireguard": objects.CarryHash}
 	u.activities, u.crossings = objects.Activities, objects.Crossings
 	if origins.flows != nil {
 		u.flowMaps = origins.flows.shared()
@@ -213,6 +221,8 @@ func (u *Uplink) attach(origins *Origins) error {
 // loaded are the objects loaded for one uplink.
 type loaded struct {
 	Program       *ebpf.Program `ebpf:"weir_uplink"`
+	Carry         *ebpf.Program `ebpf:"weir_carry"`
+	CarryHash     *ebpf.Program `ebpf:"weir_carry_hash"`
 	Activities    *ebpf.Map     `ebpf:"activities"`
 	Cgroups       *ebpf.Map     `ebpf:"cgroups"`
 	Published     *ebpf.Map     `ebpf:"published"`
@@ -230,7 +240,9 @@ func loadUplinkProgram(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map) (ob
 		one := spec.Copy()
 		program := one.Programs[name]
 		program.Name = uplinkProgWeirUplink
-		one.Programs = map[string]*ebpf.ProgramSpec{uplinkProgWeirUplink: program}
+		delete(one.Programs, uplinkProgWeirUplinkOld)
+		one.Programs[uplinkProgWeirUplink] = program
+		one.Programs[uplinkProgWeirCarryHash].Name = uplinkProgWeirCarry
 		err = load(one, &objects, maps)
 		if err == nil || errors.Is(err, ebpf.ErrMapIncompatible) {
 			break
@@ -249,7 +261,7 @@ func probeUplink() error {
 	if err != nil {
 		return fmt.Errorf("load program: %w", err)
 	}
-	return errors.Join(objects.Program.Close(), objects.Activities.Close(), objects.Cgroups.Close(), objects.Published.Close(),
+	return errors.Join(objects.Program.Close(), objects.Carry.Close(), objects.CarryHash.Close(), objects.Activities.Close(), objects.Cgroups.Close(), objects.Published.Close(),
 		objects.IndexFrom.Close(), objects.Globals.Close(), objects.Minors.Close(), objects.ClassActivity.Close(), objects.Crossings.Close())
 }
 
@@ -273,7 +285,7 @@ func ProbeDirect() error {
 // readDirect reads the direct settings of an earlier agent.
 func (u *Uplink) readDirect() error {
 	all := make([]byte, numbers*activityBytes)
-	if _, err := u.memory.ReadAt(all, 0); err != nil {
+	if _, err := u.counters.memory.ReadAt(all, 0); err != nil {
 		return fmt.Errorf("read the uplink's counters: %w", err)
 	}
 	for number := range numbers {
@@ -372,7 +384,7 @@ func (u *Uplink) setDirect(d sched.Direct) error {
 
 // write writes bytes into the program's record of a number.
 func (u *Uplink) write(number uint16, offset int, bytes []byte) error {
-	if _, err := u.memory.WriteAt(bytes, int64(int(number)*activityBytes+offset)); err != nil {
+	if _, err := u.counters.memory.WriteAt(bytes, int64(int(number)*activityBytes+offset)); err != nil {
 		return fmt.Errorf("set the containers that may go direct: %w", err)
 	}
 	return nil
@@ -382,7 +394,7 @@ func (u *Uplink) write(number uint16, offset int, bytes []byte) error {
 // system call.
 func (u *Uplink) DirectSent(number uint16) (bytes uint64, packets uint32, err error) {
 	var activity [activityBytes]byte
-	if _, err := u.memory.ReadAt(activity[:], int64(int(number)*activityBytes)); err != nil {
+	if _, err := u.counters.memory.ReadAt(activity[:], int64(int(number)*activityBytes)); err != nil {
 		return 0, 0, fmt.Errorf("read the uplink's counters: %w", err)
 	}
 	return binary.NativeEndian.Uint64(activity[directBytesOffset:]),
@@ -394,14 +406,14 @@ func (u *Uplink) DirectSent(number uint16) (bytes uint64, packets uint32, err er
 // included. It makes no system call.
 func (u *Uplink) OfferedBytes(dst []uint64) error {
 	n := min(len(dst), numbers)
-	if len(u.scratch) < n*activityBytes {
-		u.scratch = make([]byte, n*activityBytes)
+	if len(u.counters.scratch) < n*activityBytes {
+		u.counters.scratch = make([]byte, n*activityBytes)
 	}
-	if _, err := u.memory.ReadAt(u.scratch[:n*activityBytes], 0); err != nil {
+	if _, err := u.counters.memory.ReadAt(u.counters.scratch[:n*activityBytes], 0); err != nil {
 		return fmt.Errorf("read the uplink's counters: %w", err)
 	}
 	for i := range n {
-		activity := u.scratch[i*activityBytes:][:activityBytes]
+		activity := u.counters.scratch[i*activityBytes:][:activityBytes]
 		dst[i] = binary.NativeEndian.Uint64(activity[classedBytesOffset:]) +
 			binary.NativeEndian.Uint64(activity[directBytesOffset:])
 	}
@@ -415,6 +427,9 @@ func (u *Uplink) Close() error {
 }
 
 func (u *Uplink) close() {
+	for _, program := range u.carry {
+		program.Close()
+	}
 	u.activities.Close()
 	u.crossings.Close()
 	u.cgroups.entries.Close()

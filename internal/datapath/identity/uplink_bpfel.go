@@ -162,6 +162,8 @@ const (
 	uplinkMapWeirClassifierTemplate = "weir_classifier_template"
 	uplinkMapWeirSenderTemplate     = "weir_sender_template"
 	uplinkMapWeirTableTemplate      = "weir_table_template"
+	uplinkProgWeirCarry             = "weir_carry"
+	uplinkProgWeirCarryHash         = "weir_carry_hash"
 	uplinkProgWeirUplink            = "weir_uplink"
 	uplinkProgWeirUplinkOld         = "weir_uplink_old"
 	uplinkVarCgroupLevels           = "cgroup_levels"
@@ -234,6 +236,8 @@ type uplinkSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type uplinkProgramSpecs struct {
+	WeirCarry     *ebpf.ProgramSpec `ebpf:"weir_carry"`
+	WeirCarryHash *ebpf.ProgramSpec `ebpf:"weir_carry_hash"`
 	WeirUplink    *ebpf.ProgramSpec `ebpf:"weir_uplink"`
 	WeirUplinkOld *ebpf.ProgramSpec `ebpf:"weir_uplink_old"`
 }
@@ -411,12 +415,16 @@ type uplinkVariables struct {
 //
 // It can be passed to loadUplinkObjects or ebpf.CollectionSpec.LoadAndAssign.
 type uplinkPrograms struct {
+	WeirCarry     *ebpf.Program `ebpf:"weir_carry"`
+	WeirCarryHash *ebpf.Program `ebpf:"weir_carry_hash"`
 	WeirUplink    *ebpf.Program `ebpf:"weir_uplink"`
 	WeirUplinkOld *ebpf.Program `ebpf:"weir_uplink_old"`
 }
 
 func (p *uplinkPrograms) Close() error {
 	return _UplinkClose(
+		p.WeirCarry,
+		p.WeirCarryHash,
 		p.WeirUplink,
 		p.WeirUplinkOld,
 	)
