@@ -65,7 +65,7 @@ func (p Proposal) RateBPS() uint64 {
 // YAML returns the proposal as a configuration file.
 func (p Proposal) YAML() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# The default route leads through this device.\nuplink: %s\n", quoted(p.Interface))
+	fmt.Fprintf(&b, "# The default route leads through this device. On a laptop write auto, which follows it to others.\nuplink: %s\n", quoted(p.Interface))
 	switch p.Basis {
 	case BasisSpeed:
 		fmt.Fprintf(&b, "# A little below the speed of the link, %s.", policy.FormatRate(p.LinkBPS))
