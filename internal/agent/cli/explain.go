@@ -21,8 +21,9 @@ func newExplainCommand(socket *string) *cobra.Command {
 to get more; the layer that each value of its policy comes from; and, if it has traffic
 classes, the rate of each class, and whether it sends more EF than its EF maximum.
 Where weir-edge runs on this host, a refused minimum of docker run comes with the node
-that has room for it, and with what moves it there. Where weir sdn run does, marks that a
-switch does not trust, or drops above its bound of EF, come with the switch's port.
+that has room for it, and with what moves it there. Where weir sdn run does, marks come
+with the queue of each class at switches, and with the port that does not trust them, or
+drops EF above its bound.
 
 NAME is as for weir set; "host" is the host class.`,
 		Example: `  weir explain web
