@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
@@ -37,9 +38,9 @@ import (
 // in the ledger after the answer before, either. While the controller is silent, minimums hold on uplinks
 // only.
 //
-// Of several controllers that can take over from each other, all are asked at once what they know, and the
-// master does the rest. A master that took over knows no promise, and is told those of the ledger; while none
-// is master, switches keep what they have.
+// Of several controllers that can take over from each other the master is asked, and all where that is not known. A
+// master that took over knows no promise, and is told those of the ledger; while none is master, switches keep
+// what they have.
 
 const (
 	// linksTimeout bounds the questions to the controller at the beginning of a round, and each change
@@ -57,7 +58,7 @@ const (
 // Links keeps minimums on the links between nodes and users. nil keeps none.
 type Links struct {
 	controllers []LinkController
-	controller  LinkController // the master, the last time that one was known
+	controller  LinkController // the master; nil while none is known
 	users       netip.Addr
 	asked       time.Time
 	seen        *linkView // at that time
@@ -79,7 +80,7 @@ type LinkController interface {
 // NewLinks returns the Links of controllers, one of which is master. users is the address of the router or
 // host that users are behind, as switches see it.
 func NewLinks(controllers []LinkController, users netip.Addr) *Links {
-	return &Links{controllers: controllers, controller: controllers[0], users: users, seen: &linkView{}, kept: map[string]bool{}}
+	return &Links{controllers: controllers, users: users, seen: &linkView{}, kept: map[string]bool{}}
 }
 
 // linkView is what the controller says in a round; nil without one.
@@ -150,31 +151,34 @@ func (l *Links) askController(ctx context.Context, nodes []runtime.Node, promise
 // errStandby says that none of the controllers that answer is master.
 var errStandby = errors.New("no controller that --sdn names is the master of the switches (weir sdn ps)")
 
-// askMaster asks all controllers for promises and links, and returns the answer of the master.
+// askMaster asks the master for promises and links, and returns its answer. Where none is known, or it does not answer
+// as the master any more, all controllers are asked at once.
 func (l *Links) askMaster(ctx context.Context) (v1.SDNLinks, error) {
-	type answer struct {
-		of   LinkController
-		seen v1.SDNLinks
-		err  error
+	asked := l.controllers
+	if l.controller != nil {
+		asked = []LinkController{l.controller}
 	}
-	answers := make(chan answer, len(l.controllers))
-	for _, c := range l.controllers {
-		go func() {
-			seen, err := c.Links(ctx)
-			answers <- answer{c, seen, err}
-		}()
+	seen, errs := make([]v1.SDNLinks, len(asked)), make([]error, len(asked))
+	var all sync.WaitGroup
+	for i := range asked {
+		all.Go(func() { seen[i], errs[i] = asked[i].Links(ctx) })
 	}
+	all.Wait()
+	l.controller = nil
 	var silent error
-	for range l.controllers {
-		switch a := <-answers; {
-		case a.err != nil:
-			silent = cmp.Or(silent, a.err)
-		case a.seen.Standby:
+	for i := range asked {
+		switch {
+		case errs[i] != nil:
+			silent = cmp.Or(silent, errs[i])
+		case seen[i].Standby:
 			silent = errStandby
 		default:
-			l.controller = a.of
-			return a.seen, nil
+			l.controller = asked[i]
+			return seen[i], nil
 		}
+	}
+	if len(asked) < len(l.controllers) && ctx.Err() == nil {
+		return l.askMaster(ctx)
 	}
 	return v1.SDNLinks{}, silent
 }

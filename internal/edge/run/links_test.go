@@ -316,6 +316,9 @@ func TestTakenOver(t *testing.T) {
 	if l.wants(inForce); one.changes+three.changes > 0 || two.changes != 2 {
 		t.Errorf("%d, %d and %d changes", one.changes, two.changes, three.changes)
 	}
+	if l.wants(inForce); one.questions+three.questions != 2 {
+		t.Errorf("standbys are asked %d and %d times", one.questions, three.questions)
+	}
 	two.silent = true
 	places, said := l.round()
 	if !strings.Contains(places, "20000000 unknown; the controller of switches does not answer: no controller that --sdn names is the master") || len(said) != 1 {
@@ -361,7 +364,7 @@ func TestForgetfulController(t *testing.T) {
 	} {
 		other.promises[r.ID] = v1.SDNPromise{SDNPromiseRequest: r, State: v1.PromiseInForce}
 	}
-	l.links.controllers = []LinkController{other}
+	l.links.controller = other
 	l.wants(inForce)
 	l.wants(inForce)
 	if p := other.promises; len(p) != 3 || p["shop@198.18.0.1"].MinBPS != 20e6 || p["shop@198.18.0.7"].MinBPS != 3e6 || p["site/voice"].MinBPS != 1e6 {
