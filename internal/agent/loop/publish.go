@@ -123,7 +123,9 @@ func (a *Agent) status() v1.Status {
 	status.Scheduler = strings.Join(schedulers, ", ")
 	status.Reason = strings.Join(reasons, "; ")
 	for _, name := range a.containers.asked {
-		status.Sources = append(status.Sources, a.containers.sources[name])
+		if source, heard := a.containers.sources[name]; heard { // others may never come
+			status.Sources = append(status.Sources, source)
+		}
 	}
 	return status
 }

@@ -207,6 +207,10 @@ func TestSnapshot(t *testing.T) {
 		status.Scheduler != "fake" || status.State != v1.StateOK || status.Version != "test" || len(status.Sources) != 1 {
 		t.Errorf("status %+v", status)
 	}
+	b.containers.asked = append(b.containers.asked, "podman")
+	if sources := b.status().Sources; len(sources) != 1 {
+		t.Errorf("with an engine that never came: %+v", sources)
+	}
 	b.containers.asked = nil
 	if sources := b.status().Sources; sources == nil {
 		t.Error("without sources there is no list of them, but null in JSON")
