@@ -131,6 +131,8 @@ type Container struct {
 	Runtime string `json:"runtime"`
 	// Groups are the names of its service and pod, by which users may refer to it, too.
 	Groups []string `json:"groups,omitempty"`
+	// Members are the names of the containers of a pod of Kubernetes, which is shown as one.
+	Members []string `json:"members,omitempty"`
 	// CountedWith is the ID of the container whose network it shares and with which it is
 	// counted; absent if it is counted itself.
 	CountedWith string `json:"counted_with,omitempty"`

@@ -21,12 +21,12 @@ var contract = map[string]struct {
 	// names, and of which JSON type they are
 	names map[string]string
 }{
-	"container": {v1.Container{Direction: v1.Direction{Shares: []v1.Share{}, Classes: []v1.ClassShare{{}}, MeasuredAt: someTime}, Groups: []string{"shop"}, CountedWith: "id", StartedAt: someTime, In: &v1.Direction{}}, map[string]string{
+	"container": {v1.Container{Direction: v1.Direction{Shares: []v1.Share{}, Classes: []v1.ClassShare{{}}, MeasuredAt: someTime}, Groups: []string{"shop"}, Members: []string{"app"}, CountedWith: "id", StartedAt: someTime, In: &v1.Direction{}}, map[string]string{
 		"in": "object",
 		"id": "string", "name": "string", "runtime": "string", "mode": "string", "policy": "object", "policy_from": "object",
 		"entitled_bps": "number", "allocated_bps": "number", "rate_bps": "number", "backlog_bytes": "number",
 		"sent_bytes": "number", "sent_packets": "number", "dropped_packets": "number", "marked_packets": "number", "delay_p50_ms": "number", "delay_p99_ms": "number",
-		"state": "string", "reason": "string", "shares": "array", "started_at": "string", "measured_at": "string", "groups": "array", "counted_with": "string", "classes": "array",
+		"state": "string", "reason": "string", "shares": "array", "started_at": "string", "measured_at": "string", "groups": "array", "members": "array", "counted_with": "string", "classes": "array",
 	}},
 	"share": {v1.Share{MeasuredAt: someTime, Classes: []v1.ClassShare{{}}}, map[string]string{
 		"uplink": "string", "entitled_bps": "number", "allocated_bps": "number", "rate_bps": "number", "backlog_bytes": "number",

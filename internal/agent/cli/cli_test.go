@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/agent/discovery"
 	"github.com/weir-project/weir/internal/agent/loop"
 	"github.com/weir-project/weir/internal/agent/server"
 	"github.com/weir-project/weir/internal/agent/stats"
@@ -86,6 +87,10 @@ func (a *fakeAgent) Try(_ context.Context, name string, _ v1.PolicyChange) (v1.P
 func (a *fakeAgent) Reload(context.Context) (v1.Reloaded, error) {
 	a.call("reload")
 	return v1.Reloaded{Changes: []string{"eth0: rate 2gbit instead of 1gbit"}}, a.err
+}
+
+func (a *fakeAgent) Learn(context.Context, discovery.Event) (v1.Container, error) {
+	return v1.Container{}, a.err
 }
 
 func (a *fakeAgent) Down(context.Context) error {

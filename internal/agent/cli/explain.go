@@ -82,6 +82,9 @@ func printExplanation(w io.Writer, e v1.Explanation) error {
 	if e.Container.Reason != "" {
 		list(2, []string{e.Container.Reason})
 	}
+	if len(e.Container.Members) > 0 {
+		list(2, []string{"its containers: " + strings.Join(e.Container.Members, ", ")})
+	}
 	asks := func(title string, values []v1.ExplainedValue) {
 		fmt.Fprintf(&b, "\n%s\n", title)
 		for _, v := range values {

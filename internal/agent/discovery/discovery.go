@@ -14,7 +14,7 @@ type Container struct {
 	ID string
 	// Name is what the user calls the container; not necessarily unique.
 	Name string
-	// Runtime names the source: "docker", "podman" or "static".
+	// Runtime names the source: "docker", "podman", "static" or "kubernetes".
 	Runtime string
 	// Labels are the container's labels, weir.* and all others.
 	Labels map[string]string
@@ -46,8 +46,8 @@ type Container struct {
 	// SharesNetworkOf is the ID of the container whose network namespace
 	// this one joined, or empty.
 	SharesNetworkOf string
-	// Pod is the name of its pod, if the source knows one.
-	Pod string
+	// Pod is its pod, if the source knows one.
+	Pod Pod
 	// RoutingMesh: it is attached to the network of Swarm's routing mesh.
 	RoutingMesh bool
 	// Encrypted: one of its networks encrypts what passes between hosts.
@@ -61,6 +61,13 @@ type Container struct {
 
 // Capabilities are some of those that processes may have. All are false if the source does not know.
 type Capabilities struct{ NetAdmin, NetRaw bool }
+
+// Pod is a pod, by its name. Members are the names of its containers, if it is one container for its
+// source.
+type Pod struct {
+	Name    string
+	Members []string
+}
 
 // Port is a published port of a container.
 type Port struct {

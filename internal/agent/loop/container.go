@@ -96,7 +96,7 @@ func (c *container) view(owners owners) v1.Container {
 		reason = fmt.Sprintf("it shares the network of %s and is counted there", owner.Seen.Name)
 	}
 	view := v1.Container{
-		ID: c.Seen.ID, Name: c.Seen.Name, Runtime: c.Seen.Runtime, Groups: groups(c), CountedWith: owners.countedWith(c), Mode: c.Mode,
+		ID: c.Seen.ID, Name: c.Seen.Name, Runtime: c.Seen.Runtime, Groups: groups(c), Members: c.Seen.Pod.Members, CountedWith: owners.countedWith(c), Mode: c.Mode,
 		State: state, Reason: reason, StartedAt: c.Seen.StartedAt, Direction: v1.Direction{Policy: c.policy(), PolicyFrom: c.resolved.From},
 	}
 	for _, s := range c.shares {

@@ -188,6 +188,7 @@ func (a *Agent) check() {
 		a.advance(u)
 	}
 	a.attach.Check(a.uplinks.attachments(), time.Now())
+	a.containers.forgetGonePods()
 	a.containers.inspectMissing()
 	a.containers.inspectSome()
 	a.reconcile()

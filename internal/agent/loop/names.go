@@ -73,10 +73,10 @@ func match(name string, list []v1.Container) []int {
 // they could make another container's name ambiguous.
 func groups(c *container) []string {
 	services := policy.Services(c.Seen.Labels, c.Seen.ImageLabels)
-	if c.Seen.Pod == "" {
+	if c.Seen.Pod.Name == "" {
 		return services
 	}
-	return append([]string{c.Seen.Pod}, services...)
+	return append([]string{c.Seen.Pod.Name}, services...)
 }
 
 // find returns the container that matches name, by the rules of Find.

@@ -32,7 +32,7 @@ func TestMatch(t *testing.T) {
 	task := one("ffff1111", "stack_api.1.x7", policy.LabelSwarmService+"=stack_api", policy.LabelSwarmStack+"=stack")
 	plain := one("ffff2222", "lone.1.y8", policy.LabelSwarmService+"=lone")
 	infra, app, sidecar := one("01231111", "0123456789ab-infra"), one("01232222", "pod-app"), one("01233333", "pod-sidecar")
-	infra.Seen.Pod, app.Seen.Pod, sidecar.Seen.Pod = "shelf", "shelf", "shelf"
+	infra.Seen.Pod.Name, app.Seen.Pod.Name, sidecar.Seen.Pod.Name = "shelf", "shelf", "shelf"
 	vpn, behind := one("45671111", "shop-vpn-1", compose("vpn")), one("45672222", "shop-behind-1", compose("behind"))
 	claims := one("89ab1111", "claims", compose("backup")) // says its image
 	claims.Seen.ImageLabels = claims.Seen.Labels
@@ -126,7 +126,7 @@ func TestSharedNetwork(t *testing.T) {
 		t.Errorf("with labels: %q", got)
 	}
 	// Whoever looks finds the one that decisions are made on.
-	infra.container.Seen.Pod, app.container.Seen.Pod = "shelf", "shelf"
+	infra.container.Seen.Pod.Name, app.container.Seen.Pod.Name = "shelf", "shelf"
 	b.publish(epoch)
 	ctx := b.serve()
 	seen, err := b.Latest(ctx)

@@ -27,13 +27,13 @@ type Condition func(v1.Container) error
 
 // findIf returns the container that matches name, after checking the conditions. Errors:
 // ErrUnknown, ErrAmbiguous, those of the conditions.
-func (a *Agent) findIf(name string, conditions []Condition) (*container, error) {
-	c, err := a.containers.find(name)
+func (cs *containers) findIf(name string, conditions []Condition) (*container, error) {
+	c, err := cs.find(name)
 	if err != nil {
 		return nil, err
 	}
 	for _, condition := range conditions {
-		if err := condition(c.view(a.containers.owners())); err != nil {
+		if err := condition(c.view(cs.owners())); err != nil {
 			return nil, err
 		}
 	}
@@ -46,7 +46,7 @@ func (a *Agent) findIf(name string, conditions []Condition) (*container, error) 
 func (a *Agent) change(ctx context.Context, name string, conditions []Condition, how func(*container) error) (view v1.Container, err error) {
 	doErr := a.do(ctx, func() {
 		var c *container
-		if c, err = a.findIf(name, conditions); err != nil {
+		if c, err = a.containers.findIf(name, conditions); err != nil {
 			return
 		}
 		if err = how(c); err != nil {

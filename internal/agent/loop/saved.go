@@ -8,6 +8,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent/attach"
 	"github.com/weir-project/weir/internal/agent/discovery"
+	"github.com/weir-project/weir/internal/agent/discovery/pods"
 	"github.com/weir-project/weir/internal/agent/state"
 	"github.com/weir-project/weir/internal/agent/stats"
 	"github.com/weir-project/weir/internal/datapath/identity"
@@ -108,6 +109,9 @@ func (a *Agent) recall() {
 		if a.containers.hasSource(c.Seen.Runtime) {
 			a.containers.inspect(c)
 		}
+		if c.Seen.Runtime == pods.Runtime {
+			a.containers.sources[pods.Runtime] = v1.Source{Name: pods.Runtime, Reason: "weir-k8s has not connected yet"}
+		}
 	}
 }
 
@@ -135,8 +139,8 @@ func savedContainer(c discovery.Container) state.Container {
 		ID: c.ID, Name: c.Name, Runtime: c.Runtime, Labels: c.Labels,
 		Image: c.Image, ImageLabels: c.ImageLabels, ImageUnknown: c.ImageUnknown,
 		NetNSPath: c.NetNSPath, CgroupPath: c.CgroupPath, Interface: c.Interface,
-		HostNetwork: c.HostNetwork, SharesNetwork: c.SharesNetworkOf, Pod: c.Pod, StartedAt: c.StartedAt,
-		Network: state.Network{None: c.NoNetwork, Configured: c.Configured, WithoutNetAdmin: c.Lacks.NetAdmin, WithoutNetRaw: c.Lacks.NetRaw, RoutingMesh: c.RoutingMesh, Encrypted: c.Encrypted},
+		HostNetwork: c.HostNetwork, SharesNetwork: c.SharesNetworkOf, Pod: c.Pod.Name, StartedAt: c.StartedAt,
+		Network: state.Network{None: c.NoNetwork, Configured: c.Configured, WithoutNetAdmin: c.Lacks.NetAdmin, WithoutNetRaw: c.Lacks.NetRaw, RoutingMesh: c.RoutingMesh, Encrypted: c.Encrypted, Members: c.Pod.Members},
 	}
 	for _, p := range c.Ports {
 		s.Network.Ports = append(s.Network.Ports, state.Port(p))
@@ -149,7 +153,7 @@ func recalledContainer(s state.Container) discovery.Container {
 		ID: s.ID, Name: s.Name, Runtime: s.Runtime, Labels: s.Labels,
 		Image: s.Image, ImageLabels: s.ImageLabels, ImageUnknown: s.ImageUnknown,
 		NetNSPath: s.NetNSPath, CgroupPath: s.CgroupPath, Interface: s.Interface,
-		HostNetwork: s.HostNetwork, SharesNetworkOf: s.SharesNetwork, Pod: s.Pod, StartedAt: s.StartedAt,
+		HostNetwork: s.HostNetwork, SharesNetworkOf: s.SharesNetwork, Pod: discovery.Pod{Name: s.Pod, Members: s.Network.Members}, StartedAt: s.StartedAt,
 		NoNetwork: s.Network.None, Configured: s.Network.Configured, Lacks: discovery.Capabilities{NetAdmin: s.Network.WithoutNetAdmin, NetRaw: s.Network.WithoutNetRaw}, RoutingMesh: s.Network.RoutingMesh, Encrypted: s.Network.Encrypted,
 	}
 	for _, p := range s.Network.Ports {

@@ -63,7 +63,7 @@ func TestSaveAndRecall(t *testing.T) {
 	full := discovery.Container{
 		ID: "0123", Name: "web", Runtime: "docker", Labels: map[string]string{"weir.weight": "7"}, Image: "nginx",
 		ImageLabels: map[string]string{"weir.max": "5mbit"}, ImageUnknown: "gone", NetNSPath: "/nowhere/ns/net", CgroupPath: "/cgroup/web",
-		Interface: "eth0", HostNetwork: true, NoNetwork: true, Lacks: discovery.Capabilities{NetAdmin: true, NetRaw: true}, Configured: true, SharesNetworkOf: "4567", Pod: "pod",
+		Interface: "eth0", HostNetwork: true, NoNetwork: true, Lacks: discovery.Capabilities{NetAdmin: true, NetRaw: true}, Configured: true, SharesNetworkOf: "4567", Pod: discovery.Pod{Name: "pod", Members: []string{"app"}},
 		RoutingMesh: true, Encrypted: true, Ports: []discovery.Port{{Container: 80, Host: 8080, Protocol: "tcp", AnyIPv4: true, AnyIPv6: true}}, StartedAt: epoch,
 	}
 	requireFull(t, full)

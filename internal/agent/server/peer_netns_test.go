@@ -122,7 +122,7 @@ func TestSlowReadersOfTheSocket(t *testing.T) {
 	other := exec.Command(asker)
 	other.Env = append(os.Environ(), askEnv+"="+socket)
 	other.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: someUser - 1, Gid: testGroup}}
-	if said, err := other.CombinedOutput(); err == nil || !strings.Contains(string(said), "not allowed to take Weir down") {
+	if said, err := other.CombinedOutput(); err == nil || !strings.Contains(string(said), "not allowed: only root may") {
 		t.Errorf("another user of the group beside the crowd: %v, %s", err, said)
 	}
 }
@@ -163,8 +163,8 @@ func TestOnlyRootTakesDown(t *testing.T) {
 		lastCall string
 	}{
 		{"root", syscall.Credential{}, "", "down"},
-		{"a member of the group", syscall.Credential{Uid: someUser, Gid: testGroup}, "not allowed to take Weir down: only root may", "reset web"},
-		{"another member", syscall.Credential{Uid: someUser, Gid: someUser, Groups: []uint32{testGroup}}, "not allowed to take Weir down", "reset web"},
+		{"a member of the group", syscall.Credential{Uid: someUser, Gid: testGroup}, "not allowed: only root may", "reset web"},
+		{"another member", syscall.Credential{Uid: someUser, Gid: someUser, Groups: []uint32{testGroup}}, "not allowed: only root may", "reset web"},
 		{"somebody else", syscall.Credential{Uid: someUser, Gid: someUser}, "as a member of the agent's socket_group", ""},
 	} {
 		a.called = ""

@@ -126,6 +126,10 @@ func (a *API) routes() []route {
 			response: v1.Event{}, kind: "application/x-ndjson", stream: a.events,
 		},
 		{
+			method: "POST", path: "/v1/pods", role: access.Root, summary: "Report the pods of this node, for weir-k8s: a PodsChange a line, each answered by a PodState a line when it is in force; 409 while another one does",
+			request: v1.PodsChange{}, response: v1.PodState{}, kind: "application/x-ndjson", stream: a.pods,
+		},
+		{
 			method: "POST", path: "/v1/reload", role: access.Admin, summary: "Read the configuration file again",
 			response: v1.Reloaded{}, handle: func(r *http.Request) (any, error) { return a.agent.Reload(r.Context()) },
 		},

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/agent/discovery"
 	"github.com/weir-project/weir/internal/agent/loop"
 	"github.com/weir-project/weir/internal/agent/stats"
 	"github.com/weir-project/weir/internal/front/access"
@@ -43,6 +44,9 @@ type Agent interface {
 	// Flows returns the live flows of the containers whose class is auto, or of the container name;
 	// at most so many of each.
 	Flows(ctx context.Context, name string, most int) ([]v1.Flow, error)
+	// Learn puts an event of a source outside of the agent into force, and returns the container of
+	// an Updated event.
+	Learn(context.Context, discovery.Event) (v1.Container, error)
 	Down(context.Context) error
 }
 
@@ -66,6 +70,8 @@ type API struct {
 	mux     *http.ServeMux
 	// takenDownBy is a descriptor of the process that asked for down.
 	takenDownBy atomic.Pointer[int]
+	// reportsPods: a weir-k8s is connected.
+	reportsPods atomic.Bool
 }
 
 // New returns the API of an agent.
@@ -124,7 +130,7 @@ type forbiddenError struct {
 func (e *forbiddenError) Error() string {
 	switch {
 	case e.needs == access.Root:
-		return "not allowed to take Weir down: only root may"
+		return "not allowed: only root may"
 	case e.caller.Role == access.None:
 		return "not allowed: the caller is unknown"
 	}

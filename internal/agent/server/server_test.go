@@ -18,6 +18,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/internal/agent/discovery"
 	"github.com/weir-project/weir/internal/agent/loop"
 	"github.com/weir-project/weir/internal/agent/stats"
 	"github.com/weir-project/weir/internal/front/access"
@@ -35,6 +36,7 @@ type fakeAgent struct {
 	left    time.Duration // until the call's deadline
 	uplinks []v1.Uplink
 	weight  uint32 // of web: how often it was set
+	learned []discovery.Event
 }
 
 func (a *fakeAgent) call(ctx context.Context, format string, args ...any) {
@@ -104,6 +106,12 @@ func (a *fakeAgent) Try(ctx context.Context, name string, change v1.PolicyChange
 func (a *fakeAgent) Reload(ctx context.Context) (v1.Reloaded, error) {
 	a.call(ctx, "reload")
 	return v1.Reloaded{Changes: []string{"eth0: a new uplink"}}, a.err
+}
+
+func (a *fakeAgent) Learn(ctx context.Context, event discovery.Event) (v1.Container, error) {
+	a.call(ctx, "learn")
+	a.learned = append(a.learned, event)
+	return v1.Container{State: v1.StateOK}, a.err
 }
 
 func (a *fakeAgent) Down(ctx context.Context) error {

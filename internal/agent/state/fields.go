@@ -97,6 +97,8 @@ type Network struct {
 	RoutingMesh     bool   `json:"routing_mesh,omitempty"`
 	Encrypted       bool   `json:"encrypted,omitempty"`
 	Ports           []Port `json:"ports,omitempty"`
+	// Members are the containers of a pod, which share it.
+	Members []string `json:"members,omitempty"`
 }
 
 // Port is a published port of a container: a discovery.Port.

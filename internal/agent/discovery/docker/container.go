@@ -99,7 +99,7 @@ func convert(info *inspection) *discovery.Container {
 		NetNSPath: fmt.Sprintf("/proc/%d/ns/net", info.State.Pid),
 	}
 	c.Ports = portsOf(info)
-	c.Pod = podOf(c.Name, info)
+	c.Pod.Name = podOf(c.Name, info)
 	// A missing start time leaves the zero time.
 	c.StartedAt, _ = time.Parse(time.RFC3339Nano, info.State.StartedAt)
 	switch mode, peer, _ := strings.Cut(info.HostConfig.NetworkMode, ":"); mode {

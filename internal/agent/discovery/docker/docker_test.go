@@ -859,7 +859,7 @@ func TestPodOf(t *testing.T) {
 	} {
 		var info inspection
 		must.Succeed(t, json.Unmarshal([]byte(tc.answer), &info))
-		if got := convert(&info).Pod; got != tc.want {
+		if got := convert(&info).Pod.Name; got != tc.want {
 			t.Errorf("%s is of pod %q, want %q", tc.answer, got, tc.want)
 		}
 	}

@@ -1,0 +1,34 @@
+package v1
+
+// Pod is a pod of Kubernetes, as weir-k8s reports it to the agent.
+type Pod struct {
+	// ID is the ID of its sandbox.
+	ID        string `json:"id"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Containers are the names of its containers.
+	Containers []string `json:"containers,omitempty"`
+	// Labels are its policy, by the names that labels have: weir.min for weir.dev/min.
+	Labels map[string]string `json:"labels,omitempty"`
+	// NetNSPath opens its network namespace; absent if it uses the host's.
+	NetNSPath string `json:"netns_path,omitempty"`
+	// CgroupPath is its cgroup, relative to the root of the hierarchy.
+	CgroupPath string `json:"cgroup_path,omitempty"`
+}
+
+// PodsChange is one line of the body of a request to /v1/pods. A line with neither Started nor
+// Stopped lists all pods that run; the first line has to be one.
+type PodsChange struct {
+	All []Pod `json:"all,omitempty"`
+	// Started is a pod that started or changed.
+	Started *Pod `json:"started,omitempty"`
+	// Stopped is the ID of a pod that stopped.
+	Stopped string `json:"stopped,omitempty"`
+}
+
+// PodState answers a PodsChange. Its fields are those of the Container of a pod that started, and
+// are empty otherwise.
+type PodState struct {
+	State  State  `json:"state"`
+	Reason string `json:"reason"`
+}

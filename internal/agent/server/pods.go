@@ -1,0 +1,83 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/agent/discovery"
+	"github.com/weir-project/weir/internal/agent/discovery/pods"
+)
+
+// Pods come from weir-k8s over one request that lasts as long as it runs, so that either side
+// notices at once when the other is gone: its body is one v1.PodsChange a line, and each is answered
+// when it is in force, with one v1.PodState a line.
+
+// errOtherPods: pods of two programs would remove each other.
+var errOtherPods = errors.New("another weir-k8s reports the pods of this host: stop it first")
+
+var errPodsLeft = errors.New("weir-k8s is not connected: pods keep their shares, new ones get none until it is back")
+
+func (a *API) pods(w http.ResponseWriter, r *http.Request) {
+	// Otherwise an answer waits for the end of the body.
+	if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
+		a.refuse(w, r, err)
+		return
+	}
+	if !a.reportsPods.CompareAndSwap(false, true) {
+		a.bound(w)
+		a.answers.Refuse(w, r, http.StatusConflict, errOtherPods)
+		return
+	}
+	defer a.reportsPods.Store(false)
+	if err := a.followPods(w, r); err != nil {
+		a.bound(w)
+		a.refuse(w, r, err)
+	}
+}
+
+// followPods learns what the body of a request says until it ends. It returns an error before the
+// first answer only.
+func (a *API) followPods(w http.ResponseWriter, r *http.Request) error {
+	control := http.NewResponseController(w)
+	decoder, encoder := json.NewDecoder(r.Body), json.NewEncoder(w)
+	for first := true; ; first = false {
+		var change v1.PodsChange
+		err := decoder.Decode(&change)
+		if first && err != nil {
+			return &badRequestError{err}
+		}
+		var answer v1.PodState
+		if err == nil {
+			answer, err = a.learnPods(r.Context(), change)
+		}
+		if first && err != nil {
+			return err
+		}
+		if first {
+			w.Header().Set("Content-Type", "application/x-ndjson")
+		}
+		if err == nil {
+			err = errors.Join(encoder.Encode(answer), control.Flush())
+		}
+		if err != nil {
+			if !errors.Is(err, io.EOF) {
+				a.log.Debug("the connection of weir-k8s ended", "error", err)
+			}
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), requestTimeout)
+			defer cancel()
+			_, _ = a.agent.Learn(ctx, discovery.Event{Source: pods.Runtime, Disconnected: errPodsLeft}) // it may be stopping
+			return nil
+		}
+	}
+}
+
+func (a *API) learnPods(ctx context.Context, change v1.PodsChange) (v1.PodState, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	c, err := a.agent.Learn(ctx, pods.Event(change))
+	return v1.PodState{State: c.State, Reason: c.Reason}, err
+}

@@ -1,0 +1,56 @@
+package server
+
+import (
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/internal/agent/discovery/pods"
+	"github.com/weir-project/weir/test/must"
+)
+
+// TestPods: what weir-k8s reports reaches the agent as events of a source, one weir-k8s at a time.
+func TestPods(t *testing.T) {
+	agent, c := serveAgent(t)
+	const timeout = 10 * time.Second
+	first, err := c.ReportPods(t.Context(), []v1.Pod{{ID: "a", Namespace: "shop", Name: "web"}}, timeout)
+	must.Succeed(t, err)
+	var refused *client.Error
+	if _, err := c.ReportPods(t.Context(), nil, timeout); !errors.As(err, &refused) || refused.Status != http.StatusConflict {
+		t.Errorf("a second one at the same time: %v", err)
+	}
+	state, err := first.Report(v1.PodsChange{Started: &v1.Pod{ID: "b"}}, timeout)
+	if err != nil || state.State != v1.StateOK {
+		t.Errorf("answered %+v, %v", state, err)
+	}
+	_, err = first.Report(v1.PodsChange{Stopped: "b"}, timeout)
+	must.Succeed(t, err)
+	first.Close()
+	// The next one is refused until the agent has noticed.
+	until := func(status int, body string) {
+		t.Helper()
+		for deadline := time.Now().Add(timeout); ; {
+			got, said := rawRequest(t, c, "POST", "/v1/pods", body)
+			if got == status {
+				return
+			}
+			if got != http.StatusConflict || time.Now().After(deadline) {
+				t.Fatalf("of %s: %d, %s", body, got, said)
+			}
+		}
+	}
+	until(http.StatusOK, "{}")
+	until(http.StatusBadRequest, `{"all": 7}`)
+	if agent.learned = agent.learned[:5]; agent.learned[0].Snapshot.Containers[0].Name != "shop/web" || agent.learned[1].Updated.ID != "b" ||
+		agent.learned[2].RemovedID != "b" || agent.learned[3].Disconnected == nil || len(agent.learned[4].Snapshot.Containers) != 0 {
+		t.Errorf("learned %+v", agent.learned)
+	}
+	for _, e := range agent.learned {
+		if e.Source != pods.Runtime {
+			t.Errorf("an event of %q", e.Source)
+		}
+	}
+}
