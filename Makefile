@@ -32,7 +32,7 @@ help: ## list the targets
 deps: ## install what is missing for everything below (Debian, Ubuntu)
 	@scripts/install-deps.sh
 
-build: ## build bin/weir, bin/weir-edge, bin/weir-sdn and bin/weir-lab
+build: ## build bin/weir, bin/weir-edge, bin/weir-sdn, bin/weir-k8s and bin/weir-lab
 	$(GO) build -trimpath -ldflags '-X github.com/weir-project/weir/internal/front/cmdline.Version=$(VERSION)' -o bin/ ./cmd/...
 
 generate: ## compile bpf/*.c and generate everything else that is generated
@@ -49,6 +49,12 @@ check-generated: ## fail if a generated file is not what its sources generate
 bin/golangci-lint: tools/lint/go.mod tools/lint/go.sum
 	cd tools/lint && ../../$(GO) build -trimpath -o ../../$@ \
 		github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@touch $@
+
+# A node of Kubernetes for tests, pinned in the same way.
+bin/kubernetes: tools/kubernetes/go.mod tools/kubernetes/go.sum test/k8s/cri.go
+	cd tools/kubernetes && ../../$(GO) build -trimpath -ldflags '-s -w' -tags no_btrfs,no_devmapper,no_zfs,no_aufs -o ../../$@/ tool
+	cd tools/kubernetes && ../../$(GO) build -trimpath -ldflags '-s -w' -o ../../$@/cri ../../test/k8s/cri.go
 	@touch $@
 
 lint: lint-go lint-sh lint-mod lint-cross lint-web lint-commits ## golangci-lint with the architecture rules, shellcheck, commits, vet for 32-bit ARM

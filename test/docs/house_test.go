@@ -29,7 +29,7 @@ func TestHouse(t *testing.T) {
 func TestLinked(t *testing.T) {
 	const module = "github.com/weir-project/weir/"
 	var b strings.Builder
-	for _, program := range []string{"weir", "weir-edge", "weir-lab", "weir-sdn"} {
+	for _, program := range []string{"weir", "weir-edge", "weir-k8s", "weir-lab", "weir-sdn"} {
 		out, err := exec.Command("go", "list", "-deps", module+"cmd/"+program).Output()
 		if err != nil {
 			t.Fatal(err)

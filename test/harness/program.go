@@ -71,7 +71,7 @@ func build(dir string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), buildTimeout)
 	defer cancel()
 	const commands = "github.com/weir-project/weir/cmd/"
-	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", dir+"/", commands+"weir", commands+"weir-lab", commands+"weir-sdn")
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", dir+"/", commands+"weir", commands+"weir-lab", commands+"weir-sdn", commands+"weir-k8s")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build weir: %w: %s", err, out)

@@ -1,0 +1,47 @@
+package k8s
+
+import (
+	"maps"
+	"reflect"
+	"testing"
+
+	"github.com/containerd/nri/pkg/api"
+
+	v1 "github.com/weir-project/weir/api/v1"
+)
+
+func sandbox(id string) *api.PodSandbox {
+	return &api.PodSandbox{
+		Id: id, Name: "web-" + id, Namespace: "shop", Pid: 7,
+		Annotations: map[string]string{"weir.dev/min": "20mbit", "kubernetes.io/egress-bandwidth": "30M", "kubernetes.io/config.source": "api", "weir.min": "1mbit"},
+		Linux: &api.LinuxPodSandbox{
+			CgroupParent: "kubepods-burstable-pod" + id + ".slice",
+			Namespaces:   []*api.LinuxNamespace{{Type: "ipc"}, {Type: "network", Path: "/run/netns/" + id}},
+		},
+	}
+}
+
+func TestBook(t *testing.T) {
+	b := book{}
+	want := v1.Pod{
+		ID: "a", Namespace: "shop", Name: "web-a", NetNSPath: "/run/netns/a",
+		Labels:     map[string]string{"weir.min": "20mbit", "kubernetes.io/egress-bandwidth": "30M"},
+		CgroupPath: "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-poda.slice",
+	}
+	if got, runs := b.start(sandbox("a")); !runs || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	host, ended := sandbox("h"), sandbox("e")
+	host.Linux = &api.LinuxPodSandbox{CgroupParent: "/kubepods/podh"}
+	ended.Pid = 0
+	b.replace([]*api.PodSandbox{host, ended}, []*api.Container{{PodSandboxId: "h", Name: "x"}, {PodSandboxId: "h", Name: "app"}, {PodSandboxId: "gone", Name: "y"}})
+	if got := b.list(); len(got) != 1 || got[0].NetNSPath != "" || got[0].CgroupPath != "/kubepods/podh" || !reflect.DeepEqual(got[0].Containers, []string{"app", "x"}) {
+		t.Errorf("got %+v", got)
+	}
+	if _, changed := b.addContainer(&api.Container{PodSandboxId: "h", Name: "app"}); changed {
+		t.Error("a container that is started again changes its pod")
+	}
+	if !b.stop("h") || b.stop("h") || len(b) != 0 {
+		t.Errorf("after its end: %v", maps.Collect(maps.All(b)))
+	}
+}

@@ -1,0 +1,59 @@
+package k8s
+
+import (
+	"io"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/internal/front/cmdline"
+)
+
+// Run runs one command line, the program's name first, and returns the exit code.
+func Run(args []string, stdout, stderr io.Writer) int {
+	return cmdline.Run(NewRoot(), args[1:], stdout, stderr)
+}
+
+// NewRoot returns the program.
+func NewRoot() *cobra.Command {
+	var (
+		socket, nri   string
+		hard, verbose bool
+	)
+	root := &cobra.Command{
+		Use:   "weir-k8s",
+		Short: "Report the pods of a Kubernetes node to the agent",
+		Long: `Report the pods of a Kubernetes node to the agent, which runs on the same host, so that
+they have what their annotations ask for from the first packet (docs/kubernetes.md).
+
+It is a plugin of containerd's or CRI-O's NRI. It may be stopped and started at any
+time, as may the agent and the runtime: pods keep their shares, and those that started
+meanwhile get theirs.`,
+		Example: `  weir-k8s
+  weir-k8s --hard-admission`,
+		Version: cmdline.Version,
+		Args:    cmdline.ExactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log := cmdline.NewLogger(cmd.ErrOrStderr(), verbose)
+			r := newReporter(client.Unix(socket), log)
+			p := &plugin{reporter: r, hardAdmission: hard, log: log}
+			group, ctx := errgroup.WithContext(cmd.Context())
+			group.Go(func() error { r.run(ctx); return nil })
+			group.Go(func() error { return p.run(ctx, nri) })
+			if err := group.Wait(); err != nil && cmd.Context().Err() == nil {
+				return err
+			}
+			log.Info("stopping; pods keep their shares")
+			return nil
+		},
+	}
+	cmdline.SetUp(root)
+	flags := root.Flags()
+	flags.StringVar(&socket, "socket", client.DefaultSocket, "the agent's socket")
+	flags.StringVar(&nri, "nri", api.DefaultSocketPath, "the NRI socket of the container runtime")
+	flags.BoolVar(&hard, "hard-admission", false, "refuse to start a pod whose minimum does not fit, or while the agent does not answer")
+	flags.BoolVarP(&verbose, "verbose", "v", false, "log more")
+	return root
+}

@@ -1,0 +1,162 @@
+// Package k8s is weir-k8s: a plugin of the container runtime's NRI (Node Resource Interface) that
+// reports the pods of a Kubernetes node to Weir's agent.
+//
+// Problem: containers of a pod share a network, which the runtime makes; what the pod may send is in
+// its annotations; and all of that has to be in force before its first packet. The agent is no
+// plugin itself: NRI's protocol (ttrpc, protobuf) is several times the megabyte that Kubernetes may
+// cost those who do not have it.
+//
+// Method: NRI calls RunPodSandbox when a pod has its network and none of its containers runs, and
+// waits for the answer. The plugin reports the pod to the agent over one long request (api/v1,
+// PodsChange), and answers NRI when the agent has put it into force. Each side may be restarted at
+// any time: NRI lists all pods to a plugin that registers, the plugin lists them to an agent that it
+// connects to, and the agent saves them.
+//
+// Limits: containers without a pod (ctr, nerdctl) do not come through NRI, nor does a changed
+// annotation, which counts from the next start.
+package k8s
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"syscall"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/stub"
+
+	v1 "github.com/weir-project/weir/api/v1"
+)
+
+const (
+	pluginName = "weir"
+	// pluginIndex orders plugins; others come first, as they may change a pod.
+	pluginIndex = "90"
+	// runtimeInterval is the pause before another attempt to connect to the runtime.
+	runtimeInterval = 500 * time.Millisecond
+)
+
+// plugin implements the interfaces of NRI's stub that it has methods of. NRI calls them one at a
+// time.
+type plugin struct {
+	reporter      *reporter
+	hardAdmission bool
+	log           *slog.Logger
+}
+
+// run is a plugin of the runtime that listens at an NRI socket until ctx ends.
+func (p *plugin) run(ctx context.Context, socket string) error {
+	complaint := ""
+	for ctx.Err() == nil {
+		s, err := stub.New(p, stub.WithPluginName(pluginName), stub.WithPluginIdx(pluginIndex),
+			stub.WithSocketPath(socket), stub.WithOnClose(func() {}), stub.WithLogger(stubLog{p.log}))
+		if err != nil {
+			return fmt.Errorf("make an NRI plugin: %w", err)
+		}
+		if err = s.Run(ctx); ctx.Err() != nil {
+			break
+		}
+		if err = explain(err, socket); complaint != err.Error() {
+			complaint = err.Error()
+			p.log.Warn("not connected to the container runtime; trying again", "error", err)
+		}
+		select {
+		case <-time.After(runtimeInterval):
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// explain adds to an error of the connection to NRI what to do.
+func explain(err error, socket string) error {
+	switch {
+	case err == nil:
+		return errors.New("the runtime ended the connection")
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("nothing answers on %s (%w): does the container runtime run? NRI takes containerd 2.0 or newer, whose configuration does not disable it: write `disable = false` below [plugins.'io.containerd.nri.v1.nri'] there, or give --nri", socket, err)
+	}
+	return err
+}
+
+// Configure is called first on a connection.
+func (p *plugin) Configure(_ context.Context, _, runtime, version string) (api.EventMask, error) {
+	p.log.Info("connected to the container runtime", "name", runtime, "version", version)
+	return 0, nil
+}
+
+// Synchronize gets all pods that run when the plugin has registered.
+func (p *plugin) Synchronize(ctx context.Context, sandboxes []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
+	p.ignore(p.reporter.replace(ctx, sandboxes, containers))
+	return nil, nil
+}
+
+// RunPodSandbox is called when a pod has its network, before its containers start. With hard
+// admission its error stops the pod.
+func (p *plugin) RunPodSandbox(ctx context.Context, s *api.PodSandbox) error {
+	state, err := p.reporter.update(ctx, func(b book) (v1.PodsChange, bool) {
+		pod, runs := b.start(s)
+		return v1.PodsChange{Started: &pod}, runs
+	})
+	switch {
+	case !p.hardAdmission:
+		p.ignore(err)
+		return nil
+	case err == nil && state.State == v1.StateRejected:
+		err = errors.New(state.Reason)
+	case err == nil:
+		return nil
+	}
+	p.ignore(p.stop(ctx, s))
+	return fmt.Errorf("weir: pod %s/%s is not admitted: %w", s.GetNamespace(), s.GetName(), err)
+}
+
+// PostCreateContainer is called when a pod has another container.
+func (p *plugin) PostCreateContainer(ctx context.Context, _ *api.PodSandbox, c *api.Container) error {
+	_, err := p.reporter.update(ctx, func(b book) (v1.PodsChange, bool) {
+		pod, changed := b.addContainer(c)
+		return v1.PodsChange{Started: &pod}, changed
+	})
+	p.ignore(err)
+	return nil
+}
+
+// StopPodSandbox is called when the containers of a pod have ended.
+func (p *plugin) StopPodSandbox(ctx context.Context, s *api.PodSandbox) error {
+	p.ignore(p.stop(ctx, s))
+	return nil
+}
+
+// RemovePodSandbox is called after StopPodSandbox, or in its place.
+func (p *plugin) RemovePodSandbox(ctx context.Context, s *api.PodSandbox) error {
+	return p.StopPodSandbox(ctx, s)
+}
+
+func (p *plugin) stop(ctx context.Context, s *api.PodSandbox) error {
+	_, err := p.reporter.update(ctx, func(b book) (v1.PodsChange, bool) {
+		return v1.PodsChange{Stopped: s.GetId()}, b.stop(s.GetId())
+	})
+	return err
+}
+
+// ignore notes an error that does not concern the runtime: the reporter reports all again.
+func (p *plugin) ignore(err error) {
+	if err != nil {
+		p.log.Debug("the agent does not know yet", "error", err)
+	}
+}
+
+// stubLog passes the log of NRI's stub on, as details.
+type stubLog struct{ log *slog.Logger }
+
+func (l stubLog) write(ctx context.Context, format string, args []any) {
+	l.log.DebugContext(ctx, fmt.Sprintf(format, args...))
+}
+
+func (l stubLog) Debugf(ctx context.Context, format string, args ...any) { l.write(ctx, format, args) }
+func (l stubLog) Infof(ctx context.Context, format string, args ...any)  { l.write(ctx, format, args) }
+func (l stubLog) Warnf(ctx context.Context, format string, args ...any)  { l.write(ctx, format, args) }
+func (l stubLog) Errorf(ctx context.Context, format string, args ...any) { l.write(ctx, format, args) }

@@ -1,0 +1,176 @@
+package k8s
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/client"
+)
+
+const (
+	// answerTimeout is how long the agent may take to put a change into force. NRI disconnects a
+	// plugin that takes more than 2 s, and a change may have to wait for the one before.
+	answerTimeout = 900 * time.Millisecond
+	// retryInterval is the pause before another attempt to connect to the agent. A refused one costs
+	// a system call.
+	retryInterval = 200 * time.Millisecond
+)
+
+// errNoRuntime: what runs is unknown until the runtime has said it once, so that nothing is reported.
+var errNoRuntime = errors.New("the container runtime has not said yet what runs")
+
+// reporter keeps the agent informed of the pods in its book, across restarts of the agent: after each
+// connection it reports all. Its goroutine (run) owns all state.
+type reporter struct {
+	agent   *client.Client
+	log     *slog.Logger
+	updates chan update
+	// retry is the pause between attempts to connect to the agent, timeout how long it may take to
+	// answer.
+	retry, timeout time.Duration
+
+	book book
+	// complete: the runtime has said what runs.
+	complete bool
+	pods     *client.Pods // nil while there is no connection
+	// failed is why there is none; until notBefore no other attempt is made, so that changes do not
+	// wait for each other's.
+	failed    error
+	notBefore time.Time
+}
+
+// update changes the book, and is answered when the agent has put that into force or cannot.
+type update struct {
+	// apply returns the line to report; false for none. With complete, the book has all that runs.
+	apply    func(book) (v1.PodsChange, bool)
+	complete bool
+	answer   chan<- answer
+}
+
+type answer struct {
+	state v1.PodState
+	err   error
+}
+
+func newReporter(agent *client.Client, log *slog.Logger) *reporter {
+	return &reporter{agent: agent, log: log, updates: make(chan update), retry: retryInterval, timeout: answerTimeout, book: book{}}
+}
+
+// update hands a change of the book to the reporter's goroutine, and returns the agent's answer.
+func (r *reporter) update(ctx context.Context, apply func(book) (v1.PodsChange, bool)) (v1.PodState, error) {
+	return r.hand(ctx, update{apply: apply})
+}
+
+// replace is update for a list of all pods that run.
+func (r *reporter) replace(ctx context.Context, sandboxes []*api.PodSandbox, containers []*api.Container) error {
+	_, err := r.hand(ctx, update{complete: true, apply: func(b book) (v1.PodsChange, bool) {
+		b.replace(sandboxes, containers)
+		return v1.PodsChange{All: b.list()}, true
+	}})
+	return err
+}
+
+func (r *reporter) hand(ctx context.Context, u update) (v1.PodState, error) {
+	done := make(chan answer, 1)
+	u.answer = done
+	select {
+	case r.updates <- u:
+	case <-ctx.Done():
+		return v1.PodState{}, ctx.Err()
+	}
+	select {
+	case a := <-done:
+		return a.state, a.err
+	case <-ctx.Done():
+		return v1.PodState{}, ctx.Err()
+	}
+}
+
+// run reports until ctx ends.
+func (r *reporter) run(ctx context.Context) {
+	retry := time.NewTicker(r.retry)
+	defer retry.Stop()
+	for {
+		var ended <-chan struct{}
+		if r.pods != nil {
+			ended = r.pods.Ended()
+		}
+		select {
+		case <-ctx.Done():
+			r.disconnect()
+			return
+		case <-ended:
+			r.disconnect()
+			r.log.Info("lost the agent; pods keep their shares")
+		case <-retry.C:
+			_ = r.connect(ctx) // it has logged its error
+		case u := <-r.updates:
+			var a answer
+			r.complete = r.complete || u.complete
+			if line, changed := u.apply(r.book); changed {
+				a.state, a.err = r.report(ctx, line)
+			}
+			u.answer <- a
+		}
+	}
+}
+
+// report reports a change that the book already has.
+func (r *reporter) report(ctx context.Context, line v1.PodsChange) (v1.PodState, error) {
+	if err := r.connect(ctx); err != nil {
+		return v1.PodState{}, err
+	}
+	began := time.Now()
+	state, err := r.pods.Report(line, r.timeout)
+	if err != nil {
+		r.log.Warn("cannot report to the agent; all is reported again soon", "error", err)
+		r.disconnect()
+		r.pause(err, began)
+	}
+	return state, err
+}
+
+// connect connects to the agent and reports all pods, unless that is done.
+func (r *reporter) connect(ctx context.Context) error {
+	began := time.Now()
+	switch {
+	case r.pods != nil:
+		return nil
+	case !r.complete:
+		return errNoRuntime
+	case began.Before(r.notBefore):
+		return r.failed
+	}
+	pods, err := r.agent.ReportPods(ctx, r.book.list(), r.timeout)
+	if err != nil {
+		if ctx.Err() == nil && (r.failed == nil || r.failed.Error() != err.Error()) {
+			r.log.Warn("cannot reach the agent; trying again", "error", err)
+		}
+		r.pause(err, began)
+		return err
+	}
+	r.pods, r.failed = pods, nil
+	r.log.Info("reported all pods to the agent", "pods", len(r.book))
+	return nil
+}
+
+// pause notes a failed attempt, and makes the next one wait as long as it took, unless no agent
+// listens: one may come at any moment.
+func (r *reporter) pause(err error, began time.Time) {
+	r.failed = err
+	if !errors.Is(err, client.ErrNoAgent) {
+		r.notBefore = time.Now().Add(time.Since(began))
+	}
+}
+
+func (r *reporter) disconnect() {
+	if r.pods != nil {
+		r.pods.Close()
+		r.pods = nil
+	}
+}

@@ -1,0 +1,256 @@
+package k8s
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"pgregory.net/rapid"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/client"
+)
+
+// fakeAgent keeps what it is told of pods while it runs.
+type fakeAgent struct {
+	socket string
+	server *http.Server  // nil while it does not run
+	served chan struct{} // closed when it has ended
+
+	mu    sync.Mutex
+	pods  map[string]v1.Pod
+	state v1.PodState // of its answers
+	mute  bool        // it reads, and does not answer
+}
+
+func (a *fakeAgent) start(t fataler) {
+	listener, err := net.Listen("unix", a.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.pods = map[string]v1.Pod{}
+	a.server, a.served = &http.Server{Handler: a}, make(chan struct{})
+	go func(s *http.Server, served chan struct{}) {
+		_ = s.Serve(listener)
+		close(served)
+	}(a.server, a.served)
+}
+
+// fataler is a test of either package.
+type fataler interface{ Fatal(args ...any) }
+
+func (a *fakeAgent) stop() {
+	if a.server != nil {
+		a.server.Close()
+		<-a.served
+		a.server = nil
+	}
+}
+
+func (a *fakeAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	control := http.NewResponseController(w)
+	_ = control.EnableFullDuplex()
+	decoder, encoder := json.NewDecoder(r.Body), json.NewEncoder(w)
+	for {
+		var change v1.PodsChange
+		if decoder.Decode(&change) != nil {
+			return
+		}
+		a.mu.Lock()
+		switch {
+		case change.Started != nil:
+			a.pods[change.Started.ID] = *change.Started
+		case change.Stopped != "":
+			delete(a.pods, change.Stopped)
+		default:
+			clear(a.pods)
+			for _, p := range change.All {
+				a.pods[p.ID] = p
+			}
+		}
+		state, mute := a.state, a.mute
+		a.mu.Unlock()
+		if !mute {
+			_ = encoder.Encode(state)
+			_ = control.Flush()
+		}
+	}
+}
+
+func (a *fakeAgent) knows(want book) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return reflect.DeepEqual(book(a.pods), want)
+}
+
+func (a *fakeAgent) set(change func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	change()
+}
+
+// startReporter runs a reporter to an agent until the returned function is called.
+func startReporter(socket string, timeout time.Duration) (*reporter, func()) {
+	r := newReporter(client.Unix(socket), slog.New(slog.DiscardHandler))
+	r.retry, r.timeout = time.Millisecond, timeout
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() { r.run(ctx) })
+	return r, func() { cancel(); done.Wait() }
+}
+
+func awaitTrue(t fataler, what string, is func() bool) {
+	for deadline := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("not in time: " + what)
+		}
+	}
+}
+
+// TestReporterWorlds: whatever happens to agent and runtime, an agent that runs knows what runs, and
+// one that has not heard from the runtime yet is told nothing.
+func TestReporterWorlds(t *testing.T) {
+	dir := t.TempDir()
+	rapid.Check(t, func(t *rapid.T) {
+		agent := &fakeAgent{socket: filepath.Join(dir, "weir.sock")}
+		r, end := startReporter(agent.socket, answerTimeout)
+		defer agent.stop()
+		defer end()
+		p := &plugin{reporter: r, log: slog.New(slog.DiscardHandler)}
+		want, synchronized := book{}, false
+		ids := rapid.SampledFrom([]string{"a", "b", "c", "d"})
+		containers := rapid.SampledFrom([]string{"app", "log"})
+		ctx := context.Background()
+		t.Repeat(map[string]func(*rapid.T){
+			"synchronize": func(t *rapid.T) {
+				var sandboxes []*api.PodSandbox
+				for _, id := range slices.Compact(slices.Sorted(slices.Values(rapid.SliceOfN(ids, 0, 4).Draw(t, "ids")))) {
+					sandboxes = append(sandboxes, sandbox(id))
+				}
+				want.replace(sandboxes, nil)
+				synchronized = true
+				if _, err := p.Synchronize(ctx, sandboxes, nil); err != nil {
+					t.Fatal(err)
+				}
+			},
+			"start": func(t *rapid.T) {
+				s := sandbox(ids.Draw(t, "id"))
+				want.start(s)
+				if err := p.RunPodSandbox(ctx, s); err != nil {
+					t.Fatal(err)
+				}
+			},
+			"container": func(t *rapid.T) {
+				c := &api.Container{PodSandboxId: ids.Draw(t, "id"), Name: containers.Draw(t, "name")}
+				want.addContainer(c)
+				if err := p.PostCreateContainer(ctx, nil, c); err != nil {
+					t.Fatal(err)
+				}
+			},
+			"stop": func(t *rapid.T) {
+				s := sandbox(ids.Draw(t, "id"))
+				want.stop(s.GetId())
+				if err := p.RemovePodSandbox(ctx, s); err != nil {
+					t.Fatal(err)
+				}
+			},
+			"agent starts": func(t *rapid.T) {
+				if agent.server == nil {
+					agent.start(t)
+				}
+			},
+			"agent dies": func(*rapid.T) { agent.stop() },
+			"": func(t *rapid.T) {
+				switch {
+				case agent.server == nil:
+				case !synchronized:
+					if !agent.knows(book{}) {
+						t.Fatal("told of pods before the runtime said which run")
+					}
+				default:
+					awaitTrue(t, "the agent knows what runs", func() bool { return agent.knows(want) })
+				}
+			},
+		})
+	})
+}
+
+// TestHardAdmission: what the agent rejects does not start and is not known to it.
+func TestHardAdmission(t *testing.T) {
+	agent := &fakeAgent{socket: filepath.Join(t.TempDir(), "weir.sock"), state: v1.PodState{State: v1.StateRejected, Reason: "only 5mbit is left"}}
+	r, end := startReporter(agent.socket, 20*time.Second)
+	defer end()
+	p := &plugin{reporter: r, log: slog.New(slog.DiscardHandler), hardAdmission: true}
+	_, _ = p.Synchronize(t.Context(), nil, nil)
+	if err := p.RunPodSandbox(t.Context(), sandbox("a")); err == nil || !strings.Contains(err.Error(), "no weir agent") {
+		t.Errorf("without an agent: %v", err)
+	}
+	agent.start(t)
+	defer agent.stop()
+	err := p.RunPodSandbox(t.Context(), sandbox("a"))
+	if want := "weir: pod shop/web-a is not admitted: only 5mbit is left"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	if !agent.knows(book{}) {
+		t.Error("the agent knows a pod that was refused")
+	}
+	agent.set(func() { agent.state.State = v1.StateDegraded })
+	if err := p.RunPodSandbox(t.Context(), sandbox("a")); err != nil {
+		t.Errorf("of an annotation that cannot be read: %v", err)
+	}
+}
+
+// TestSlowAgent: an agent that does not answer holds pods up for a bounded time, and hears of them
+// when it is back.
+func TestSlowAgent(t *testing.T) {
+	agent := &fakeAgent{socket: filepath.Join(t.TempDir(), "weir.sock")}
+	agent.start(t)
+	defer agent.stop()
+	r, end := startReporter(agent.socket, 100*time.Millisecond)
+	defer end()
+	p := &plugin{reporter: r, log: slog.New(slog.DiscardHandler)}
+	_, _ = p.Synchronize(t.Context(), nil, nil)
+	agent.set(func() { agent.mute = true })
+	began := time.Now()
+	if err := p.RunPodSandbox(t.Context(), sandbox("a")); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took < 100*time.Millisecond || took > 20*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	agent.set(func() { agent.mute = false })
+	awaitTrue(t, "the agent knows what runs", func() bool { return agent.knows(book{"a": r.bookOf(t, "a")}) })
+}
+
+// bookOf returns what the reporter knows of a pod.
+func (r *reporter) bookOf(t *testing.T, id string) (pod v1.Pod) {
+	_, _ = r.update(t.Context(), func(b book) (v1.PodsChange, bool) {
+		pod = b[id]
+		return v1.PodsChange{}, false
+	})
+	return pod
+}
+
+// TestNoRuntime: what to do is said if nothing listens at NRI's socket, and weir-k8s goes on trying.
+func TestNoRuntime(t *testing.T) {
+	var said strings.Builder
+	ctx, cancel := context.WithTimeout(t.Context(), 3*runtimeInterval)
+	defer cancel()
+	p := &plugin{log: slog.New(slog.NewTextHandler(&said, nil))}
+	if err := p.run(ctx, filepath.Join(t.TempDir(), "nri.sock")); err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(said.String(), "disable = false") || strings.Count(said.String(), "trying again") != 1 {
+		t.Errorf("said %s", said.String())
+	}
+}

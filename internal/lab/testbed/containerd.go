@@ -1,0 +1,205 @@
+package testbed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	ocispec "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+)
+
+// Containerd is a private containerd, as a node of Kubernetes has it: with the CRI, NRI, and a
+// network of CNI's bridge plugin. Its keeper is that of a private engine.
+type Containerd struct {
+	keeper *Engine
+	opts   ContainerdOptions
+	daemon *Process
+}
+
+// ContainerdOptions describe a private containerd.
+type ContainerdOptions struct {
+	// NetNSPath is the network namespace of the node.
+	NetNSPath string
+	// Programs is the folder of containerd, its shim and the CNI plugins (tools/kubernetes).
+	Programs string
+	// Subnet is that of the pods.
+	Subnet string
+	// WithoutNRI disables NRI.
+	WithoutNRI bool
+}
+
+// PodImage is the image of all pods: busybox.
+const PodImage = "localhost/weir/pod:1"
+
+// containerdConfig has the directory, the programs' folder, the image and whether NRI is disabled.
+const containerdConfig = `version = 3
+root = '%[1]s/data/root'
+state = '/run/weir-containerd'
+[grpc]
+  address = '%[1]s/containerd.sock'
+[plugins.'io.containerd.cri.v1.images']
+  snapshotter = 'native'
+  [plugins.'io.containerd.cri.v1.images'.pinned_images]
+    sandbox = '%[3]s'
+[plugins.'io.containerd.cri.v1.runtime']
+  disable_apparmor = true
+  disable_hugetlb_controller = true
+  restrict_oom_score_adj = true
+  [plugins.'io.containerd.cri.v1.runtime'.containerd]
+    default_runtime_name = 'runc'
+    [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+      runtime_type = 'io.containerd.runc.v2'
+      runtime_path = '%[2]s/containerd-shim-runc-v2'
+  [plugins.'io.containerd.cri.v1.runtime'.cni]
+    bin_dirs = ['%[2]s']
+    conf_dir = '%[1]s/cni'
+[plugins.'io.containerd.nri.v1.nri']
+  disable = %[4]t
+  socket_path = '%[1]s/nri.sock'
+  plugin_path = '%[1]s/none'
+  plugin_config_path = '%[1]s/none'
+`
+
+const cniConfig = `{"cniVersion": "1.0.0", "name": "pods", "plugins": [
+  {"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": true, "hairpinMode": true,
+   "ipam": {"type": "host-local", "dataDir": "/run/weir-cni", "ranges": [[{"subnet": %q}]], "routes": [{"dst": "0.0.0.0/0"}]}}
+]}
+`
+
+// StartContainerd starts a private containerd with PodImage, and returns when it answers.
+func StartContainerd(ctx context.Context, opts ContainerdOptions) (*Containerd, error) {
+	e := &Engine{opts: EngineOptions{NetNSPath: opts.NetNSPath}}
+	c := &Containerd{keeper: e, opts: opts}
+	err := c.start(ctx)
+	if err != nil {
+		return nil, errors.Join(err, c.Stop(context.WithoutCancel(ctx)))
+	}
+	return c, nil
+}
+
+func (c *Containerd) start(ctx context.Context) (err error) {
+	e := c.keeper
+	if e.netns, err = os.Open(c.opts.NetNSPath); err != nil {
+		return fmt.Errorf("open the node's network namespace: %w", err)
+	}
+	if isMachines(e.netns) {
+		return errors.New("a private containerd would change the machine's own network: give it a network namespace")
+	}
+	if e.dir, err = makeDir(""); err != nil {
+		return err
+	}
+	e.name = filepath.Base(e.dir)
+	if err := e.startKeeper(ctx); err != nil {
+		return err
+	}
+	config := fmt.Sprintf(containerdConfig, e.dir, c.opts.Programs, PodImage, c.opts.WithoutNRI)
+	if err := errors.Join(
+		os.Mkdir(filepath.Join(e.dir, "cni"), 0o755),
+		os.WriteFile(filepath.Join(e.dir, "cni", "10-pods.conflist"), fmt.Appendf(nil, cniConfig, c.opts.Subnet), 0o600),
+		os.WriteFile(filepath.Join(e.dir, "config.toml"), []byte(config), 0o600),
+		writeImage(filepath.Join(e.dir, "pod.tar")),
+	); err != nil {
+		return fmt.Errorf("configure containerd: %w", err)
+	}
+	if err := c.Start(ctx); err != nil {
+		return err
+	}
+	imported := e.inNamespaces(true, "ctr", "--address", c.Socket(), "--namespace", "k8s.io", "images", "import", "--snapshotter", "native", filepath.Join(e.dir, "pod.tar"))
+	if out, err := imported.CombinedOutput(); err != nil {
+		return fmt.Errorf("import the image of pods: %w: %s", err, out)
+	}
+	return nil
+}
+
+// Start starts it again after Kill.
+func (c *Containerd) Start(ctx context.Context) error {
+	e := c.keeper
+	cmd := e.inNamespaces(true, filepath.Join(c.opts.Programs, "containerd"), "--config", filepath.Join(e.dir, "config.toml"), "--log-level", "warn")
+	cmd.Env = daemonEnv("WEIR_ENGINE=" + e.name)
+	var err error
+	if c.daemon, err = StartProcess("containerd", cmd); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	return c.daemon.Await(ctx, 20*time.Millisecond, func(ctx context.Context) error {
+		out, err := e.inNamespaces(true, "ctr", "--address", c.Socket(), "--connect-timeout", "1s", "version").CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("containerd does not answer: %w: %s", err, out)
+		}
+		return nil
+	})
+}
+
+// Kill ends it as a crash would; pods run on.
+func (c *Containerd) Kill() error { return c.daemon.End(syscall.SIGKILL, stopTimeout) }
+
+// Stop ends it and its pods, and removes all that it was.
+func (c *Containerd) Stop(ctx context.Context) error {
+	if c.daemon != nil {
+		_ = c.daemon.End(syscall.SIGTERM, stopTimeout) // the keeper ends what is left
+	}
+	return c.keeper.Stop(ctx)
+}
+
+// Said returns its log.
+func (c *Containerd) Said() string { return c.daemon.Said() }
+
+// Socket is the path of its socket, which is the CRI's too.
+func (c *Containerd) Socket() string { return filepath.Join(c.keeper.dir, "containerd.sock") }
+
+// NRISocket is the path of its NRI socket.
+func (c *Containerd) NRISocket() string { return filepath.Join(c.keeper.dir, "nri.sock") }
+
+// CgroupParent is the cgroup that those of all pods have to be below.
+func (c *Containerd) CgroupParent() string { return "/" + c.keeper.name }
+
+// Root is a path to the root directory as the node sees it.
+func (c *Containerd) Root() string { return c.keeper.Root() }
+
+// Enter is a command that runs another one where the files of the node are.
+func (c *Containerd) Enter() []string {
+	return []string{"nsenter", fmt.Sprintf("--mount=/proc/%d/ns/mnt", c.keeper.keeper.Process.Pid), "--"}
+}
+
+// writeImage writes PodImage as an archive.
+func writeImage(path string) error {
+	layerPath := path + ".layer"
+	layerFile, err := os.Create(layerPath)
+	if err != nil {
+		return err
+	}
+	defer os.Remove(layerPath)
+	if err := errors.Join(writeRootFS(layerFile, nil), layerFile.Close()); err != nil {
+		return fmt.Errorf("write the image of pods: %w", err)
+	}
+	layer, err := tarball.LayerFromFile(layerPath)
+	if err != nil {
+		return fmt.Errorf("write the image of pods: %w", err)
+	}
+	image, err := mutate.AppendLayers(empty.Image, layer)
+	if err == nil {
+		var config *ocispec.ConfigFile
+		if config, err = image.ConfigFile(); err == nil {
+			config.OS, config.Architecture, config.Config = runtime.GOOS, runtime.GOARCH, ocispec.Config{Cmd: idle, Env: []string{"PATH=/bin"}}
+			image, err = mutate.ConfigFile(image, config)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("write the image of pods: %w", err)
+	}
+	tag, err := name.NewTag(PodImage)
+	if err != nil {
+		return err
+	}
+	return tarball.WriteToFile(path, tag, image)
+}

@@ -1,0 +1,243 @@
+//go:build docker
+
+package k8s
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
+)
+
+// TestPods is all that one containerd and one agent can show one after the other.
+func TestPods(t *testing.T) {
+	n := newNode(t)
+	n.startAgent()
+	n.startPlugin()
+	n.awaitPlugin()
+
+	t.Run("a pod is one container", n.testOne)
+	t.Run("control from the first packet on", n.testFirstPackets)
+	t.Run("a pod in the host's network", n.testHostNetwork)
+	t.Run("annotations are honoured on the wire", n.testShares)
+	t.Run("two at once", n.testTwoPlugins)
+	t.Run("the agent dies while pods start", n.testAgentDies)
+	t.Run("weir-k8s dies while pods start", n.testPluginDies)
+	t.Run("containerd dies", n.testContainerdDies)
+	t.Run("pods end while nobody reports", n.testEndUnseen)
+}
+
+// testOne: what users see of a pod with two containers, one of whose annotations is wrong.
+func (n *node) testOne(t *testing.T) {
+	p := n.run(t, "web", podOptions{annotations: map[string]string{"weir.dev/min": "10mbit", "weir.dev/weight": "heavy", "weir.dev/priority": "7"}})
+	n.addContainer(t, p, "app")
+	n.addContainer(t, p, "log")
+	got := n.agent.Container(p.name)
+	want := v1.Policy{Weight: 100, MinBPS: 10e6, Priority: 7}
+	if got.ID != p.id || got.Policy != harness.Policy(want) || !slices.Equal(got.Members, []string{"app", "log"}) || got.StartedAt.IsZero() {
+		t.Errorf("got %+v", got)
+	}
+	if got.State != v1.StateDegraded || !strings.Contains(got.Reason, `weir.weight="heavy"`) {
+		t.Errorf("of an annotation that cannot be read: %s, %q", got.State, got.Reason)
+	}
+	if said := n.MustWeir("explain", "web"); !strings.Contains(said, "its containers: app, log") {
+		t.Errorf("weir explain prints\n%s", said)
+	}
+	if said := n.MustWeir("ps"); strings.Count(said, "shop/") != 1 {
+		t.Errorf("weir ps prints\n%s", said)
+	}
+	n.stop(t, p)
+	if _, there := n.agent.Containers()[p.name]; there {
+		t.Error("it is there when it has stopped")
+	}
+}
+
+// testFirstPackets: what a container sends from its first instant on is counted as its pod's, not as
+// the host's.
+func (n *node) testFirstPackets(t *testing.T) {
+	const frameBytes = 14 + 20 + 8 + 1000
+	for range 3 {
+		p := n.run(t, "eager", podOptions{})
+		before := n.agent.Container("host").SentBytes
+		n.addContainer(t, p, "ping", "/bin/busybox", "ping", "-q", "-i", "0.001", "-s", "1000", n.Host.PeerAddr.String())
+		n.agent.AwaitContainer(p.name, "sends", noticed, func(c v1.Container) bool { return c.SentBytes > 50*frameBytes })
+		if early := (n.agent.Container("host").SentBytes - before) / frameBytes; early > 0 {
+			t.Errorf("%d packets were counted as the host's", early)
+		}
+		n.stop(t, p)
+	}
+}
+
+// testHostNetwork: such a pod is known by its cgroup, which its containers' are below.
+func (n *node) testHostNetwork(t *testing.T) {
+	p := n.run(t, "daemon", podOptions{host: true, annotations: map[string]string{"weir.dev/min": "10mbit"}})
+	n.addContainer(t, p, "ping", "/bin/busybox", "ping", "-q", "-i", "0.01", n.Host.PeerAddr.String())
+	c, _ := n.agent.AwaitContainer(p.name, "sends", noticed, func(c v1.Container) bool { return c.SentBytes > 1000 })
+	if c.Mode != v1.ModeHost || c.State != v1.StateOK {
+		t.Errorf("got %+v", c)
+	}
+	n.stop(t, p)
+}
+
+// testShares: weight, minimum and maximum of pods that send all they can.
+func (n *node) testShares(t *testing.T) {
+	var claims []harness.Claim
+	for slot, pod := range []struct{ annotations, labels map[string]string }{
+		{map[string]string{"weir.dev/weight": "300"}, map[string]string{"weir.weight": "300"}},
+		{map[string]string{"weir.dev/min": "8mbit", "weir.dev/weight": "50"}, map[string]string{"weir.min": "8mbit", "weir.weight": "50"}},
+		{map[string]string{"kubernetes.io/egress-bandwidth": "1M", "weir.dev/weight": "1000"}, map[string]string{"weir.max": "1mbit", "weir.weight": "1000"}},
+	} {
+		p := n.run(t, fmt.Sprint("share", slot), podOptions{annotations: pod.annotations})
+		defer n.stop(t, p)
+		if c := n.agent.Container(p.name); !controlled(c) || c.State != v1.StateOK || c.Mode != v1.ModeBridge || c.Runtime != "kubernetes" {
+			t.Errorf("when it has started: %+v", c)
+		}
+		defer n.SendFrom(p.netns, slot, harness.TCP).Stop()
+		claims = append(claims, harness.Claim{Labels: pod.labels, DemandBPS: harness.Unlimited})
+	}
+	n.CheckSharesFor(rateBPS, claims, 3*time.Second)
+}
+
+// testTwoPlugins: the agent refuses a second weir-k8s, which waits for the first to end.
+func (n *node) testTwoPlugins(t *testing.T) {
+	first := n.plugin
+	n.startPlugin()
+	n.Await("the second is refused", noticed, func() (bool, string) {
+		return strings.Contains(n.plugin.Said(), "another weir-k8s reports the pods of this host"), n.plugin.LastWords()
+	})
+	must.Succeed(t, first.End(syscall.SIGTERM, noticed))
+	n.Await("the second takes over", back, func() (bool, string) {
+		return strings.Contains(n.plugin.Said(), "reported all pods"), n.plugin.LastWords()
+	})
+}
+
+// startsWhile starts pods, one after the other, while act runs; and checks that all are under control
+// within the time that weir has for that.
+func (n *node) startsWhile(t *testing.T, act func()) {
+	t.Helper()
+	before := n.run(t, "before", podOptions{annotations: map[string]string{"weir.dev/weight": "200"}})
+	number := n.agent.Container(before.name).SentBytes
+	type result struct {
+		pods []*pod
+		err  error
+	}
+	end, done := make(chan struct{}), make(chan result, 1)
+	other := n.newRuntime(t)
+	go func() {
+		var r result
+		for i := 0; r.err == nil; i++ {
+			select {
+			case <-end:
+				done <- r
+				return
+			default:
+			}
+			var p *pod
+			if p, r.err = n.tryRun(other, fmt.Sprint("meanwhile", i), podOptions{annotations: map[string]string{"weir.dev/weight": "200"}}); r.err == nil {
+				r.pods = append(r.pods, p)
+			}
+		}
+		done <- r
+	}()
+	time.Sleep(300 * time.Millisecond)
+	act()
+	returned := time.Now()
+	time.Sleep(300 * time.Millisecond)
+	close(end)
+	r := <-done
+	must.Succeed(t, r.err)
+	for _, p := range append(r.pods, before) {
+		n.agent.AwaitContainer(p.name, "controlled", max(back-time.Since(returned), 0), func(c v1.Container) bool {
+			return c.ID == p.id && controlled(c) && c.Policy.Weight == 200 && c.State == v1.StateOK
+		})
+	}
+	t.Logf("%d pods started meanwhile; all had their class %v after the return", len(r.pods), time.Since(returned).Round(time.Millisecond))
+	if n.agent.Container(before.name).SentBytes < number {
+		t.Error("the counters of a pod that went on began anew")
+	}
+	for _, p := range append(r.pods, before) {
+		n.stop(t, p)
+	}
+}
+
+func (n *node) testAgentDies(t *testing.T) {
+	n.startsWhile(t, func() {
+		n.agent.Kill()
+		time.Sleep(500 * time.Millisecond)
+		n.startAgent()
+	})
+}
+
+func (n *node) testPluginDies(t *testing.T) {
+	n.startsWhile(t, func() {
+		_ = n.plugin.End(syscall.SIGKILL, noticed) // its exit code is that of a kill
+		time.Sleep(500 * time.Millisecond)
+		if s := n.source(); s.Connected || !strings.Contains(s.Reason, "weir-k8s is not connected") {
+			t.Errorf("without weir-k8s: %+v", s)
+		}
+		n.startPlugin()
+		n.awaitPlugin()
+	})
+}
+
+// testContainerdDies: its pods run on, and go on being controlled.
+func (n *node) testContainerdDies(t *testing.T) {
+	p := n.run(t, "on", podOptions{annotations: map[string]string{"weir.dev/weight": "200"}})
+	must.Succeed(t, n.containerd.Kill())
+	if c := n.agent.Container(p.name); !controlled(c) || c.State != v1.StateOK {
+		t.Errorf("without containerd: %+v", c)
+	}
+	must.Succeed(t, n.containerd.Start(t.Context()))
+	n.runtime = n.newRuntime(n.t)
+	n.Await("weir-k8s is connected again", noticed, func() (bool, string) {
+		return strings.Count(n.plugin.Said(), "connected to the container runtime") > 1, n.plugin.LastWords()
+	})
+	if c := n.agent.Container(p.name); c.ID != p.id || !controlled(c) {
+		t.Errorf("with containerd back: %+v", c)
+	}
+	n.stop(t, p)
+	n.agent.AwaitGone(p.name, back)
+}
+
+// testEndUnseen: a pod that ends while weir-k8s is not there is forgotten, also by an agent that has
+// started since.
+func (n *node) testEndUnseen(t *testing.T) {
+	stays, ends := n.run(t, "stays", podOptions{}), n.run(t, "ends", podOptions{})
+	_ = n.plugin.End(syscall.SIGKILL, noticed) // its exit code is that of a kill
+	n.agent.Kill()
+	n.stop(t, ends)
+	n.startAgentAlone()
+	n.agent.AwaitGone(ends.name, noticed)
+	if c := n.agent.Container(stays.name); !controlled(c) || c.State != v1.StateOK {
+		t.Errorf("one that runs on: %+v", c)
+	}
+	n.stop(t, stays)
+	n.agent.AwaitGone(stays.name, noticed)
+}
+
+// TestHardAdmission: a pod whose minimum does not fit, or that nobody can admit, does not start.
+func TestHardAdmission(t *testing.T) {
+	n := newNode(t)
+	n.startAgent()
+	n.startPlugin("--hard-admission")
+	n.awaitPlugin()
+	n.run(t, "first", podOptions{annotations: map[string]string{"weir.dev/min": "12mbit"}})
+	_, err := n.tryRun(n.runtime, "second", podOptions{annotations: map[string]string{"weir.dev/min": "12mbit"}})
+	if err == nil || !strings.Contains(err.Error(), "shop/second is not admitted") || !strings.Contains(err.Error(), "7mbit") {
+		t.Errorf("a minimum that does not fit: %v", err)
+	}
+	if _, there := n.agent.Containers()["shop/second"]; there {
+		t.Error("the agent knows a pod that was refused")
+	}
+	n.run(t, "third", podOptions{annotations: map[string]string{"weir.dev/min": "6mbit"}})
+	n.agent.Kill()
+	if _, err = n.tryRun(n.runtime, "fourth", podOptions{}); err == nil || !strings.Contains(err.Error(), "no weir agent is running") {
+		t.Errorf("without an agent: %v", err)
+	}
+}
