@@ -54,7 +54,7 @@ func roomElsewhere(ctx context.Context, socket, host string, c *v1.Container) st
 	if best == nil {
 		return "no other node of weir-edge has room for it"
 	}
-	return fmt.Sprintf("node %[1]s has room for it, %[2]s: docker service create --name %[3]s --constraint node.hostname==%[1]s --container-label %[4]smin=%[5]s IMAGE, with the options that it was started with, and then docker rm -f %[3]s here",
+	return fmt.Sprintf("node %[1]s has room for it, %[2]s: docker service create --name %[3]s --label weir-edge.manage=true --container-label %[4]smin=%[5]s IMAGE, with the options that it was started with, and then docker rm -f %[3]s here; weir-edge moves it to a node with room",
 		best.Name, policy.FormatRateWithin(best.FreeBPS), c.Name, policy.Prefix, policy.FormatRate(c.Policy.MinBPS))
 }
 

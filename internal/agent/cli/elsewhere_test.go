@@ -54,10 +54,10 @@ func TestRoomElsewhere(t *testing.T) {
 		says   string
 	}{
 		{"weir.sock", refused, []edge.Node{{Name: "a", State: "ready", FreeBPS: 8e6}, {Name: "b", State: "ready", FreeBPS: 31e6}, {Name: "c", State: "ready", FreeBPS: 40e6}, {Name: "d", State: "stale", FreeBPS: 90e6}, {Name: "here", State: "ready", FreeBPS: 95e6}},
-			"node c has room for it, 40mbit: docker service create --name cam --constraint node.hostname==c --container-label weir.min=30mbit IMAGE, with"},
+			"node c has room for it, 40mbit: docker service create --name cam --label weir-edge.manage=true --container-label weir.min=30mbit IMAGE, with"},
 		{"weir.sock", refused, []edge.Node{{Name: "a", State: "ready", FreeBPS: 8e6}, {Name: "here", State: "ready", FreeBPS: 95e6}}, "no other node of weir-edge has room for it"},
 		{"weir.sock", with(func(c *v1.Container) { c.Policy.MinBPS = 12_345_678 }), []edge.Node{{Name: "a", State: "ready", FreeBPS: 12_399_999}, {Name: "here"}},
-			"node a has room for it, 12.3mbit: docker service create --name cam --constraint node.hostname==a --container-label weir.min=12345678bit IMAGE, with"},
+			"node a has room for it, 12.3mbit: docker service create --name cam --label weir-edge.manage=true --container-label weir.min=12345678bit IMAGE, with"},
 		{"weir.sock", refused, []edge.Node{{Name: "$(reboot)", State: "ready", FreeBPS: 95e6}, {Name: "b", State: "ready", FreeBPS: 31e6}}, "node b has room for it"},
 		{"weir.sock", refused, []edge.Node{{Name: "-d", State: "ready", FreeBPS: 95e6}, {Name: "b; reboot", State: "ready", FreeBPS: 95e6}}, "no other node of weir-edge has room for it"},
 		{"weir.sock", with(func(c *v1.Container) { c.Name = "cam;x" }), []edge.Node{{Name: "a", State: "ready", FreeBPS: 95e6}, {Name: "here"}}, ""},
