@@ -55,14 +55,16 @@ func newAgentCommand(socket *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "agent --uplink IF --rate RATE",
 		Short: "Share out an uplink (the daemon)",
-		Long: `Share out what leaves through an uplink. The agent watches the container engines
-on this host and gives every container what its labels ask for.
+		Long: `Share an uplink between containers: what they send and, with --in-rate, what they
+receive. The agent watches the container engines on this host and gives every container
+what its labels ask for.
 
 Its configuration in the kernel stays in force when the agent stops or dies, and a new
 agent takes it over. 'weir down' removes everything.`,
 		Example: `  weir agent --uplink eth0 --rate 100mbit
+  weir agent --uplink auto --rate 95mbit --in-rate 95mbit
   weir agent --config /etc/weir/weir.yaml
-  weir agent --propose >/etc/weir/weir.yaml`,
+  weir agent --propose >/etc/weir/weir.yaml    # read it, correct the rate`,
 		Args: cmdline.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.propose {
@@ -87,7 +89,7 @@ agent takes it over. 'weir down' removes everything.`,
 func (f *agentFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.config, "config", config.DefaultPath, "config file; the default one may be missing")
 	flags.StringVar(&f.uplink, "uplink", "", "network device to share, or auto: that of the default route, whichever it is (default: auto if a rate is given)")
-	flags.StringVar(&f.rate, "rate", "", "rate of the uplink, e.g. 100mbit (default: the speed it reports)")
+	flags.StringVar(&f.rate, "rate", "", "rate of the uplink, e.g. 100mbit (default: 98 % of the speed that it reports)")
 	flags.StringVar(&f.inRate, "in-rate", "", "rate at which to share what comes in, e.g. 95mbit, or auto: 95 % of the speed that the uplink reports (default: not shared)")
 	flags.StringVar(&f.precision, "precision", "", "how exactly shares and bounds hold, against the processor time that takes: exact, balanced or low (default: exact)")
 	flags.StringVar(&f.stateDir, "state-dir", config.DefaultStateDir, "directory for state that outlives the agent")
@@ -97,7 +99,7 @@ func (f *agentFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.podman, "podman", config.DefaultPodmanSocket, "Podman's socket, or none")
 	flags.BoolVar(&f.replace, "replace", false, "replace a qdisc that is configured on the uplink")
 	flags.BoolVar(&f.anySpeed, "ignore-link-speed", false, "allow a rate above the speed that the uplink reports (that of a virtual device means nothing)")
-	flags.BoolVar(&f.propose, "propose", false, "print a configuration for this host, from its default route and the speed of that device, and exit")
+	flags.BoolVar(&f.propose, "propose", false, "print a configuration for this host and exit; the rate is a guess, of 100mbit, where neither the device's speed nor echoes tell one")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "log more")
 }
 

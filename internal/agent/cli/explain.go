@@ -20,10 +20,10 @@ func newExplainCommand(socket *string) *cobra.Command {
 		Long: `Explain a container's entitlement and its present allocation, and what it would need
 to get more; the layer that each value of its policy comes from; and, if it has traffic
 classes, the rate of each class, and whether it sends more EF than its EF maximum.
-Where weir-edge runs on this host, a refused minimum of docker run comes with the node
-that has room for it, and with what moves it there. Where weir sdn run does, marks come
-with the queue of each class at switches, and with the port that does not trust them, or
-drops EF above its bound.
+If weir-edge runs on this host, explain also names the node with room for a refused minimum
+of docker run, and what moves it there. If weir sdn run does, it names the queue of each
+class of the container's DSCP marks at switches, and the port that ignores the marks or
+drops EF.
 
 NAME is as for weir set; "host" is the host class.`,
 		Example: `  weir explain web

@@ -72,7 +72,7 @@ and watch (weir top).`,
 		{"demo", "Show Weir at work on a network of its own"},
 		{"bench", "Measure Weir against the ideal, the papers and other tools"},
 		{"model", "Compute what a port will do"},
-		{"advise", "Say which network mode a container should have on this host"},
+		{"advise", "Recommend a network mode; measure the uplink's rates"},
 		{"traffic", "Send, swallow and echo traffic; watch what disturbs it"},
 		{"classify", "Train, test and read the classifier of applications"},
 	} {

@@ -54,7 +54,7 @@ stay there.`,
 		},
 	}
 	cmd.Flags().BoolVar(&o.all, "all", false, "services, too")
-	cmd.Flags().StringVar(&o.config, "config", config.EdgePath, "config file, before which flags go; the default one may be missing")
+	cmd.Flags().StringVar(&o.config, "config", config.EdgePath, "config file, which flags override; the default one may be missing")
 	cmd.Flags().StringVar(&o.docker, "docker", defaultDocker, "socket of the Docker engine")
 	cmd.Flags().StringVar(&o.stateDir, "state-dir", stateDir, "folder of what weir-edge has kept")
 	return cmd

@@ -60,9 +60,10 @@ func newRunCommand(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Manage the services of this host, or of a swarm",
-		Long: `Manage the services of this host's Docker engine or, if that manages a swarm, of the
-swarm's nodes, until told to stop. What runs then goes on, and the next weir-edge finds
-it: what should run lives in the engine.
+		Long: `Manage services of this host's Docker engine or, if that manages a swarm, of the
+swarm's nodes, until told to stop: those deployed with 'weir-edge deploy' and, on a swarm,
+your own services with the label weir-edge.manage=true. What runs then goes on, and the
+next weir-edge finds it: what should run lives in the engine.
 
 The Weir agent of this host, if there is one, tells what the host and its uplink have
 left; without one no minimum can be promised. HAProxy has to be installed
@@ -81,7 +82,7 @@ left; without one no minimum can be promised. HAProxy has to be installed
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.config, "config", config.EdgePath, "config file, before which flags go; the default one may be missing")
+	flags.StringVar(&o.config, "config", config.EdgePath, "config file, which flags override; the default one may be missing")
 	flags.StringVar(&o.docker, "docker", defaultDocker, "socket of the Docker engine")
 	flags.StringVar(&o.network, "network", "bridge", "Docker network of instances")
 	flags.StringVar(&o.agent, "agent", client.DefaultSocket, "socket of this host's Weir agent")

@@ -51,7 +51,7 @@ func newAdviseCommand(socket *string) *cobra.Command {
 	var format *cmdline.Output
 	cmd := &cobra.Command{
 		Use:   "advise [IMAGE|CONTAINER]",
-		Short: "Say which network mode a container should have on this host",
+		Short: "Recommend a network mode; measure the uplink's rates",
 		Long: `Say which network mode a container should have on this host, and what each
 alternative costs, from what weir bench netmodes --save measured here. The mode
 that carries the most is advised; of modes that do not differ from it beyond noise the

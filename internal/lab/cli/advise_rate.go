@@ -63,15 +63,18 @@ func newAdviseRateCommand(socket *string) *cobra.Command {
 		Use:   "rate SERVER",
 		Short: "Measure what the uplink carries, and propose --rate and --in-rate",
 		Long: `Measure what the uplink carries in both directions, and propose --rate and
---in-rate. It fills the link for half a minute: it sends to an iperf3 server
-that you name, and has it send, and prints the round trips meanwhile. SERVER
-should be beyond the slowest part of the way, the modem or the provider, and
-be faster than that; iperf3 has to be installed here too.
+--in-rate. It sends to an iperf3 server that you name, and has it send, and
+prints the round trips meanwhile. SERVER should be beyond the slowest part of
+the way, the modem or the provider, and be faster than that; iperf3 has to be
+installed here too. It takes twice --duration and some seconds, and fills the
+link: at 100mbit it sends and receives about 150 MB each.
 
-The proposal is 95 % of what the link carried in three of four seconds, in whole
+Rates of a Weir agent limit what is measured, also after it has stopped: raise
+them first, or remove them with 'weir down'.
+
+The proposal is 95 % of the rate reached in 75 % of the seconds, in whole
 frames, as tc counts. Round trips that grow while the link is busy are what a
-queue before or behind it adds: with the proposed rates packets wait here
-instead, where Weir decides whose turn it is.`,
+queue before or behind it adds: with the proposed rates packets wait here.`,
 		Example: `  iperf3 -s                      # on the server
   weir advise rate 198.18.0.1    # here, while nothing else is sent`,
 		Args: cmdline.ExactArgs("SERVER"),

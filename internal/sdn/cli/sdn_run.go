@@ -80,7 +80,7 @@ Flow entries stay when the controller stops or dies: known flows go on, new flow
 known hosts are best effort. A controller that starts again takes them over.
 
 Switches may have several controllers, each with --takeover-after: one is the master,
-the others show the network and take over when the master is gone.
+the others are standbys, which show the network and take over when the master is gone.
 
 Ports that lead to hosts whose agent marks packets (weir.dscp=mark) may be trusted with
 --trust: what comes in there is queued by its DSCP field, and no flow waits for the
@@ -101,7 +101,7 @@ itself, which then runs on the switch's host.`,
 		},
 	}
 	set := cmd.Flags()
-	set.StringVar(&f.config, "config", config.SDNPath, "config file, whose keys are the options below, before which flags go; the default one may be missing (docs/sdn.md)")
+	set.StringVar(&f.config, "config", config.SDNPath, "config file, whose keys are the options below; flags override it; the default one may be missing (docs/sdn.md)")
 	set.StringSliceVar(&f.listen, "listen", []string{"tcp:127.0.0.1:6653"}, "address for switches to connect to: tcp:ADDR:PORT, tls:ADDR:PORT or unix:PATH")
 	set.StringVar(&f.socket, "socket", defaultSDNSocket, "Unix socket for weir sdn ps, flows and topology")
 	set.StringVar(&f.http, "http", "", "also serve /metrics at this address and, if it is local to this machine, a page of the network, e.g. 127.0.0.1:7484")
