@@ -19,7 +19,7 @@
  *    a. the one that sent a packet of the same flow, as the link sees it (sender.h);
  *    b. if the frame is for the uplink itself, the one that published the port, or that the
  *       frame within a VXLAN packet is for;
- *    c. if it is for another machine, the one that has its address: macvlan;
+ *    c. if its destination MAC is not the uplink's, the one that has that address: macvlan;
  *    d. the host.
  *    The first fragment of a packet notes the container for the later ones.
  * 4. It fails open. mirred drops every packet while the IFB is down or deleted, which
@@ -30,10 +30,10 @@
  *    Costs: one packet a processor when the IFB goes, and one a second until it is
  *    back.
  *
- * Who can pass for another? Whoever can send to the uplink can load the share of a
- * container that he sends to, and of no other. What he writes into a VXLAN packet counts
- * only with the port and identifier of a network that its container is in. Later fragments
- * that come before the first one, or a second after it, are the host's, and so are packets
+ * What can be forged? A sender that reaches the uplink can load the share of a container
+ * that it sends to, and of no other. The frame within its VXLAN packet counts only with
+ * the port and identifier of a network that the container is in. Later fragments that
+ * come before the first one, or a second after it, are the host's, and so are packets
  * within ESP.
  */
 #include <linux/bpf.h>
