@@ -140,7 +140,7 @@ func describe(t testing.TB, api API) *huma.OpenAPI {
 			continue
 		}
 		for _, property := range s.Properties {
-			property.Nullable = true // and is then as if it were not there
+			property.Nullable = property.Ref == "" // and is then as if it were not there; a reference has no type
 		}
 	}
 	return document
