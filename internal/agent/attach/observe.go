@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/agent/discovery"
 	"github.com/weir-project/weir/internal/datapath/identity"
 	"github.com/weir-project/weir/internal/datapath/kernel"
 	"github.com/weir-project/weir/internal/share/policy"
@@ -35,21 +36,39 @@ type Observation struct {
 	Err error
 }
 
-// Observe inspects the network of a container and changes nothing. all lists the running
-// containers.
-func (a *Attacher) Observe(c *Container, all []*Container) Observation {
-	seen := a.observeNetwork(c, all)
+// Observe inspects the network of a container and changes nothing. all lists the running containers.
+// What may take long as the container has much of it is left to look, which completes the observation
+// and reads nothing that changes. It may run in another goroutine: one at a time, or else the caller
+// calls LeaveInspector. It is nil if the observation is complete.
+func (a *Attacher) Observe(c *Container, all []*Container) (seen Observation, look func() Observation) {
+	seen = a.observeNetNS(c, all)
+	inspects := seen.Err == nil && seen.Owner == nil && seen.NetNS != kernel.NetNSID{}
 	// Processes that the configuration file names may have all mounts of the host.
-	if process, found := strings.CutSuffix(c.Seen.NetNSPath, "/ns/net"); found && !c.Seen.Configured {
-		var err error
-		if seen.NetworkMounts, err = kernel.NetworkMounts(process + "/mountinfo"); err != nil {
-			a.log.Debug("cannot look for network file systems", "name", c.Seen.Name, "error", err)
-		}
+	process, found := strings.CutSuffix(c.Seen.NetNSPath, "/ns/net")
+	reads := seen.Err == nil && found && !c.Seen.Configured
+	if !inspects && !reads {
+		return seen, nil
 	}
-	return seen
+	subject, numbered, inspector := c.Seen, c.Number != 0, a.inspector
+	return seen, func() Observation {
+		if inspects {
+			a.inspect(&seen, inspector, &subject, numbered)
+		}
+		if reads {
+			var err error
+			if seen.NetworkMounts, err = kernel.NetworkMounts(process + "/mountinfo"); err != nil {
+				a.log.Debug("cannot look for network file systems", "name", subject.Name, "error", err)
+			}
+		}
+		return seen
+	}
 }
 
-func (a *Attacher) observeNetwork(c *Container, all []*Container) (seen Observation) {
+// LeaveInspector leaves the inspector to the look that is under way.
+func (a *Attacher) LeaveInspector() { a.inspector = identity.NewInspector() }
+
+// observeNetNS observes whose network a container has.
+func (a *Attacher) observeNetNS(c *Container, all []*Container) (seen Observation) {
 	switch {
 	case c.Seen.NoNetwork:
 		return seen
@@ -72,19 +91,22 @@ func (a *Attacher) observeNetwork(c *Container, all []*Container) (seen Observat
 			return seen
 		}
 	}
-	if seen.Owner = Owner(seen.NetNS, c, all); seen.Owner != nil {
-		return seen
-	}
-	seen.Found, seen.Err = a.inspector.Inspect(c.Seen.NetNSPath, c.Seen.Interface)
+	seen.Owner = Owner(seen.NetNS, c, all)
+	return seen
+}
+
+// inspect adds the attachments of a container, which has a number already if numbered is set.
+func (a *Attacher) inspect(seen *Observation, inspector *identity.Inspector, c *discovery.Container, numbered bool) {
+	seen.Found, seen.Err = inspector.Inspect(c.NetNSPath, c.Interface)
 	for _, at := range seen.Found {
-		if c.Number == 0 && at.Obstacle == "" {
+		if !numbered && at.Obstacle == "" {
+			var err error
 			if seen.TapNumber, err = identity.TapNumber(at.Tap); err != nil {
-				a.log.Debug("cannot ask a tap for its number", "name", c.Seen.Name, "error", err)
+				a.log.Debug("cannot ask a tap for its number", "name", c.Name, "error", err)
 			}
 			break
 		}
 	}
-	return seen
 }
 
 func observeHost(c *Container) Observation {

@@ -251,6 +251,9 @@ func (a *Agent) Run(ctx context.Context) error {
 			if inspected := a.containers.inspectMissing() + a.containers.matchVeths(); inspected > 0 {
 				a.reconcile()
 			}
+		case late := <-a.containers.lateEnds:
+			a.containers.endLate(late)
+			a.reconcile()
 		case s := <-a.attach.Found():
 			a.attach.AddHolders(s, a.containers.attached())
 		case request := <-a.requests:

@@ -26,12 +26,8 @@ type container struct {
 	shares []*share
 	// earlier holds the totals of devices that are not shared any more, by name: they go on from there
 	// when the configuration names the device again.
-	earlier map[string]stats.Totals
-	// inspection is the last one of its network.
-	inspection struct {
-		at   time.Time
-		took time.Duration
-	}
+	earlier    map[string]stats.Totals
+	inspection inspection
 }
 
 // key identifies a container among those of all sources.

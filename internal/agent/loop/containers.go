@@ -32,6 +32,9 @@ type containers struct {
 	// is set while one is requested.
 	rescan     chan struct{}
 	rescanning bool
+	// lateCount is the number of inspections that go on beside the loop; lateEnds has those that ended.
+	lateCount int
+	lateEnds  chan *lateInspection
 	// unknownVeths are the indexes of new veths that belong to no known container.
 	unknownVeths []int
 	// checked is the number of the container that was checked last.
@@ -47,7 +50,7 @@ func newContainers(config Config, attacher *attach.Attacher, uplinks *uplinks) *
 		uplinks:  uplinks,
 		attach:   attacher,
 		log:      config.Logger,
-		rescan:   make(chan struct{}, 1),
+		rescan:   make(chan struct{}, 1), lateEnds: make(chan *lateInspection),
 	}
 	cs.asked = []string{pods.Runtime} // weir-k8s may come at any time
 	for _, s := range config.Sources {

@@ -3,14 +3,19 @@ package loop
 import (
 	"errors"
 	"maps"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent/attach"
 	"github.com/weir-project/weir/internal/agent/discovery"
 	"github.com/weir-project/weir/internal/datapath/identity"
+	"github.com/weir-project/weir/test/must"
 )
 
 // nowhere is a tap at a device that no machine has.
@@ -45,6 +50,81 @@ func TestSlowInspections(t *testing.T) {
 		if state, reason := c.state(); state != tc.want || strings.Contains(reason, "takes 2.3s") != (state != v1.StateOK) {
 			t.Errorf("inspected %v ago, which took %v: %s, %q", tc.ago, tc.took, state, reason)
 		}
+	}
+}
+
+// TestHungInspection: an inspection that does not end stops nothing else, and its result counts only
+// for what it began with.
+func TestHungInspection(t *testing.T) {
+	b := newBench(t, 100e6)
+	process := t.TempDir()
+	mounts := filepath.Join(process, "mountinfo") // it is read once the test writes it
+	must.Succeed(t, unix.Mkfifo(mounts, 0o600))
+	seen := discovery.Container{ID: "1", Name: "hung", Runtime: "docker", NoNetwork: true, NetNSPath: process + "/ns/net", StartedAt: epoch}
+	began := time.Now()
+	b.containers.learn(discovery.Event{Source: "docker", Updated: &seen})
+	c := b.containers.byKey[key{"docker", "1"}]
+	slow, other := b.start("slow").container, b.start("other").container
+	slow.inspection.took = time.Second
+
+	isHung := func() bool { return c.inspection.late != nil && b.containers.lateCount == 1 }
+	if state, reason := c.state(); !isHung() || state != v1.StateDegraded || reason != "its network is being inspected, which takes long" {
+		t.Errorf("while it hangs: %s, %q, %d inspections", state, reason, b.containers.lateCount)
+	}
+	for i := range 100 {
+		b.control(time.Now())
+		b.containers.inspect(other)
+		b.containers.inspect(slow) // waits for its turn
+		b.containers.inspectMissing()
+		if i == 50 {
+			b.containers.inspectAll()
+		}
+	}
+	if took := time.Since(began); !isHung() || took > 100*slowInspection {
+		t.Errorf("100 rounds beside it took %v, %d inspections", took, b.containers.lateCount)
+	}
+	if slow.inspection.at != (time.Time{}) || other.inspection.at.IsZero() || !slow.Unattached {
+		t.Errorf("inspected meanwhile: a slow one at %v, another one at %v", slow.inspection.at, other.inspection.at)
+	}
+	c.inspection.late.began = c.inspection.at
+	if complaint := c.uninspectedComplaint(c.inspection.at.Add(mostUninspected)); !strings.Contains(complaint, "not looked at for more than a minute, as that takes 1m0s") {
+		t.Errorf("after a minute: %q", complaint)
+	}
+
+	end := func() {
+		t.Helper()
+		var write *os.File
+		for deadline, err := time.Now().Add(10*time.Second), error(unix.ENXIO); errors.Is(err, unix.ENXIO); time.Sleep(time.Millisecond) {
+			if write, err = os.OpenFile(mounts, os.O_WRONLY|unix.O_NONBLOCK, 0); err != nil && time.Now().After(deadline) {
+				t.Fatalf("nothing reads mounts: %v", err)
+			}
+		}
+		_, err := write.WriteString("90 28 0:50 / /data rw - nfs4 nas:/x rw\n")
+		must.Succeed(t, errors.Join(err, write.Close()))
+		select {
+		case late := <-b.containers.lateEnds:
+			b.containers.endLate(late)
+		case <-time.After(10 * time.Second):
+			t.Fatal("its end is not reported")
+		}
+	}
+	end()
+	if !strings.HasPrefix(c.Obstacle, "what it writes to ") || !c.Unattached || b.containers.lateCount != 0 || c.inspection.took <= slowInspection {
+		t.Errorf("ended: %q, to be inspected again: %v, %d inspections, %v", c.Obstacle, c.Unattached, b.containers.lateCount, c.inspection.took)
+	}
+
+	c.Obstacle = ""
+	b.containers.inspect(c) // at once beside the loop
+	late := c.inspection.late
+	c.Number = identity.NumberFirst + 99
+	end()
+	if c.Obstacle != "" || late == nil || c.inspection.late == late || !isHung() {
+		t.Errorf("with a number meanwhile: %q, inspected again: %v", c.Obstacle, isHung())
+	}
+	b.containers.learn(discovery.Event{Source: "docker", RemovedID: "1"})
+	end()
+	if c.Obstacle != "" || b.containers.lateCount != 0 || c.inspection.late != nil {
+		t.Errorf("stopped meanwhile: %q, %d inspections", c.Obstacle, b.containers.lateCount)
 	}
 }
 
