@@ -133,6 +133,8 @@ func TestDefaultLink(t *testing.T) {
 		{"-6 route add default dev wlan0", "wlan0"},
 		{"route add default via 198.18.0.2", "eth0"},
 		{"route add default dev wlan0 table 51820", "eth0"},
+		{"-6 route add unreachable 2001:db8::/32", "eth0"}, // as hardened hosts do
+		{"route add blackhole 203.0.113.0/24", "eth0"},
 		{"rule add not fwmark 51820 table 51820", "wlan0"}, // as wg-quick does
 		{"rule del not fwmark 51820 table 51820", "eth0"},
 		{"route add 0.0.0.0/1 dev wlan0", "eth0"},

@@ -122,11 +122,16 @@ func sparesContainers(rule netlink.Rule, devices []int, links []Link, addresses 
 	})
 }
 
-// probes are addresses of no host (RFC 5737, RFC 3849): what leads there leads to the rest of the world.
-var probes = [...]net.IP{net.IPv4(203, 0, 113, 1), net.ParseIP("2001:db8::1")}
+// probes are addresses that a route to the rest of the world leads to. The first of a family is of no host
+// (RFC 5737, RFC 3849), which hardened hosts have no route to; the second is of a root name server. Nothing
+// is sent there.
+var probes = [...]net.IP{
+	net.IPv4(203, 0, 113, 1), net.IPv4(198, 41, 0, 4),
+	net.ParseIP("2001:db8::1"), net.ParseIP("2001:503:ba3e::2:30"),
+}
 
 // DefaultLink returns the device through which unmarked packets leave for the rest of the world by all
-// rules and tables, IPv4 before IPv6. It asks for one route, as a list may have a million. Errors:
+// rules and tables, IPv4 before IPv6. It asks for single routes, as a list may have a million. Errors:
 // ErrNoLink.
 func DefaultLink() (Link, error) {
 	for _, probe := range probes {
