@@ -114,7 +114,11 @@ func (d *Device) Check(config Config) error {
 	if d.state == Absent || same {
 		return nil
 	}
-	speedBPS, err := d.machine.SpeedBPS(d.held.name)
+	link, err := d.machine.LinkByIndex(d.held.ifindex)
+	if err != nil {
+		return err
+	}
+	speedBPS, _, err := d.speed(config, link)
 	if err != nil {
 		return err
 	}
@@ -277,9 +281,7 @@ func (d *Device) observe() (situation, error) {
 	}
 	if err == nil {
 		saw.link = &link
-		if saw.tunnel = d.config.Name == Auto && link.IsTunnel(); !saw.tunnel { // which reports one that means nothing
-			saw.speedBPS, err = d.machine.SpeedBPS(link.Name)
-		}
+		saw.speedBPS, saw.tunnel, err = d.speed(d.config, link)
 	}
 	if err == nil {
 		saw.root, saw.foreign, err = root(d.machine, d.schedulerOf(link.Index), link.Index)
@@ -294,6 +296,16 @@ func (d *Device) observe() (situation, error) {
 		return situation{}, nil
 	}
 	return saw, err
+}
+
+// speed returns the speed that a link reports, in bits per second; 0 for none, and for a tunnel whose rate
+// is that of the link below: a tunnel reports a speed without meaning.
+func (d *Device) speed(config Config, link kernel.Link) (bps uint64, tunnel bool, err error) {
+	if config.Name == Auto && link.IsTunnel() {
+		return 0, true, nil
+	}
+	bps, err = d.machine.SpeedBPS(link.Name)
+	return bps, false, err
 }
 
 // find returns the device by its last name, or else by the configured name unless another uplink
@@ -422,6 +434,7 @@ func (d *Device) do(todo action, saw situation, plan func() sched.Tree, change *
 		d.held.ifindex, d.state = 0, Absent
 		change.Lost = true
 		if d.held.standsFor != "" {
+			d.store.Forget(d.held.name) // a saved device counts as another uplink's
 			d.held.name, d.held.standsFor = d.held.standsFor, ""
 			d.held.capacity = capacity{rateBPS: d.config.RateBPS, precision: d.config.Precision} // of another device
 		}

@@ -244,6 +244,18 @@ func TestAuto(t *testing.T) {
 	if b.Name() != "eth0" || b.OverheadBytes() != 0 {
 		t.Errorf("shared out: %s with %d bytes more", b.Name(), b.OverheadBytes())
 	}
+	// One that is gone and comes back with its index is followed again.
+	lent := b.machine.devices[3]
+	delete(b.machine.devices, 3)
+	b.machine.defaultIndex = 5
+	b.advance()
+	b.expect("gone", Installed, 0)
+	b.machine.devices[3], b.machine.defaultIndex = lent, 3
+	lent.root, lent.classifier = 0, nil
+	b.advance()
+	if b.expect("back", Installed, 0); b.Name() != "eth0" || wlan0.root != 0 {
+		t.Errorf("shared out: %s", b.Name())
+	}
 	// A device that the configuration names stays.
 	b.Configure(Config{Name: "eth0", RateBPS: 1e8})
 	b.machine.defaultIndex = 5
@@ -255,6 +267,20 @@ func TestAuto(t *testing.T) {
 	b.advance()
 	if b.expect("named no more", Installed, 0); b.Name() != "wlan0" {
 		t.Errorf("shared out: %s", b.Name())
+	}
+}
+
+// The speed that a tunnel reports bounds no new rate.
+func TestCheckTunnel(t *testing.T) {
+	b := newBench(t, Config{Name: Auto, RateBPS: 1e8})
+	b.machine.add(7, "tun0", 1e7).Kind = "tuntap"
+	b.machine.defaultIndex = 7
+	b.advance()
+	if err := b.Check(Config{Name: Auto, RateBPS: 2e8}); err != nil {
+		t.Error(err)
+	}
+	if err := b.Check(Config{Name: "tun0", RateBPS: 2e8}); err == nil {
+		t.Error("named, its speed counts")
 	}
 }
 
