@@ -315,7 +315,7 @@ func (a *Agent) install() error {
 	}
 	for _, u := range a.uplinks.list {
 		a.advance(u)
-		if u.of == nil && u.device.State() == uplink.Claimed && u.device.Problem() != nil {
+		if u.of == nil && u.device.State() == uplink.Claimed && u.device.Problem() != nil && !waits(u) {
 			return u.device.Problem()
 		}
 	}

@@ -251,6 +251,66 @@ func TestFollow(t *testing.T) {
 	}
 }
 
+// TestStartAtDevice: an agent starts at a default route whose device cannot be shared out, and follows it from
+// there; a named uplink ends it.
+func TestStartAtDevice(t *testing.T) {
+	for name, tc := range map[string]struct {
+		config UplinkConfig
+		alter  func(*fakeMachine)
+		fatal  bool
+	}{
+		"no speed": {UplinkConfig{}, func(*fakeMachine) {}, false},
+		"another program's queueing": {UplinkConfig{RateBPS: 1e8}, func(m *fakeMachine) {
+			m.foreign = &kernel.Qdisc{Handle: 0x8001 << 16, Parent: kernel.HandleRoot, Options: kernel.Unknown{Name: "pfifo"}}
+		}, false},
+		"too slow":            {UplinkConfig{RateBPS: 1e8}, func(m *fakeMachine) { m.speedBPS = 1e7 }, false},
+		"the kernel refuses":  {UplinkConfig{RateBPS: 1e8}, func(m *fakeMachine) { m.scheduler.err = errors.New("no memory") }, true},
+		"it cannot be looked": {UplinkConfig{RateBPS: 1e8}, func(m *fakeMachine) { m.speedErr = errors.New("no memory") }, true},
+	} {
+		for _, uplinkName := range []string{uplink.Auto, "up1"} {
+			b := newBench(t, 100e6)
+			host := machines{}
+			first, second := host.with(7, "up1"), host.with(8, "up2")
+			first.isDefault, second.speedBPS = true, 1e9
+			tc.alter(first)
+			b.uplinks.machine, b.uplinks.list = host, nil
+			tc.config.Name = uplinkName
+			err := b.uplinks.open([]UplinkConfig{tc.config}, 500)
+			if b.containers.host.shares = nil; err == nil {
+				b.containers.addShares(b.containers.host)
+				err = b.install()
+			}
+			if (err != nil) != (tc.fatal || uplinkName != uplink.Auto) {
+				t.Errorf("%s at %s: %v", name, uplinkName, err)
+			}
+			if err != nil {
+				continue
+			}
+			first.isDefault, second.isDefault = false, true
+			b.control(epoch)
+			if u := b.uplinks.list[0]; u.device.Name() != "up2" || !u.installed() || u.device.Problem() != nil {
+				t.Errorf("%s: shared out after the move: %s, %v", name, u.device.Name(), u.device.Problem())
+			}
+		}
+	}
+}
+
+// TestStartWithoutRoute: what an earlier agent left stays in force.
+func TestStartWithoutRoute(t *testing.T) {
+	b := newBench(t, 100e6)
+	host := machines{}
+	left := host.with(7, "up1")
+	left.scheduler.inKernel, left.classifier.attached = true, true
+	b.store.Uplinks = []*state.Uplink{{Name: "up1", Ifindex: 7, GSOMaxBytes: 65536}}
+	b.uplinks.machine, b.uplinks.list, b.containers.host.shares = host, nil, nil
+	must.Succeed(t, b.uplinks.open([]UplinkConfig{{Name: uplink.Auto, RateBPS: 1e8}}, 500))
+	b.containers.addShares(b.containers.host)
+	must.Succeed(t, b.install())
+	if u := b.uplinks.list[0]; u.device.Name() != "up1" || !u.installed() || !left.scheduler.inKernel || !left.classifier.attached {
+		t.Errorf("shared out: %s, left: %+v", u.device.Name(), left)
+	}
+}
+
 // Uplinks are added and removed while the agent runs. The others do not notice, and
 // what is refused leaves those that there were.
 func TestReloadUplinks(t *testing.T) {

@@ -24,7 +24,8 @@ type uplinks struct {
 	followFrom   time.Time
 }
 
-// open claims the uplinks. One of several may be missing; it is shared when it appears.
+// open claims the uplinks. One of several may be missing; it is shared when it appears. Auto waits for a
+// device that can be shared.
 func (us *uplinks) open(configs []UplinkConfig, reserveBasisPoints uint32) error {
 	var missing []error
 	for _, config := range configs {
@@ -37,7 +38,7 @@ func (us *uplinks) open(configs []UplinkConfig, reserveBasisPoints uint32) error
 		}
 		switch {
 		case problem == nil:
-		case problem.Kind == uplink.Missing:
+		case problem.Kind == uplink.Missing, waits(u):
 			missing = append(missing, problem)
 		default:
 			return problem
@@ -50,9 +51,17 @@ func (us *uplinks) open(configs []UplinkConfig, reserveBasisPoints uint32) error
 		return errors.Join(missing...)
 	}
 	for _, err := range missing {
-		us.log.Error("uplink is not there; waiting for it", "error", err)
+		us.log.Error("uplink cannot be shared out yet; waiting for it", "error", err)
 	}
 	return nil
+}
+
+// waits reports whether an agent starts in spite of the uplink's problems: those of the device that the
+// default route leads through now end when it leads elsewhere. What the kernel refuses does not.
+func waits(u *link) bool {
+	var problems uplink.Problems
+	errors.As(u.device.Problem(), &problems)
+	return u.device.Config().Name == uplink.Auto && !slices.ContainsFunc(problems, func(p *uplink.Problem) bool { return p.Kind == uplink.Refused })
 }
 
 func (us *uplinks) close() {

@@ -91,6 +91,9 @@ const largeFramesPercent = 98
 // default rate also leaves room for that of large frames.
 func (c Config) capacity(held holding, saw situation) (capacity, *Problem) {
 	speedBPS := saw.speedBPS
+	if saw.link != nil {
+		held.name = saw.link.Name // that of Auto, before it is claimed
+	}
 	rateBPS, problem := c.rate(held, speedBPS)
 	if saw.tunnel {
 		return capacity{rateBPS: rateBPS, overheadBytes: kernel.TunnelOverheadBytes, precision: c.Precision}, problem

@@ -309,7 +309,8 @@ func (d *Device) speed(config Config, link kernel.Link) (bps uint64, tunnel bool
 }
 
 // find returns the device by its last name, or else by the configured name unless another uplink
-// has that name now. For a bridge it returns the device that stands for it.
+// has that name now. For a bridge it returns the device that stands for it. Without a default route
+// Auto is the device that an earlier agent left.
 func (d *Device) find() (kernel.Link, error) {
 	link, err := d.named(d.held.name)
 	if errors.Is(err, kernel.ErrNoLink) && d.config.Name != d.held.name {
@@ -325,6 +326,9 @@ func (d *Device) find() (kernel.Link, error) {
 			err = kernel.ErrNoLink
 		}
 	}
+	if errors.Is(err, kernel.ErrNoLink) && d.held.name == Auto {
+		return d.saved()
+	}
 	if err != nil {
 		return link, err
 	}
@@ -337,6 +341,18 @@ func (d *Device) named(name string) (kernel.Link, error) {
 		return d.machine.DefaultLink()
 	}
 	return d.machine.LinkByName(name)
+}
+
+// saved returns the device that an earlier agent shared out.
+func (d *Device) saved() (kernel.Link, error) {
+	for _, saved := range d.store.Uplinks {
+		link, err := d.machine.LinkByIndex(saved.Ifindex)
+		if errors.Is(err, kernel.ErrNoLink) || err == nil && link.Kind == kernel.KindIFB {
+			continue
+		}
+		return link, err
+	}
+	return kernel.Link{}, kernel.ErrNoLink
 }
 
 // moved reports whether another device stands for the configured name by now.

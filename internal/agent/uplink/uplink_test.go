@@ -223,6 +223,9 @@ func TestAuto(t *testing.T) {
 	b.machine.defaultIndex = 5
 	b.advance()
 	b.expect("at a device without a rate", Absent, NoRate)
+	if text := b.Problem().Error(); !strings.HasPrefix(text, "wlan0 does not report its speed") {
+		t.Error(text)
+	}
 	if eth0.root != 0 || eth0.classifier != nil || eth0.GSOMaxBytes != 65536 || len(b.store.Uplinks) != 0 {
 		t.Errorf("the device before: %+v, saved %+v", eth0, b.store.Uplinks)
 	}
@@ -267,6 +270,37 @@ func TestAuto(t *testing.T) {
 	b.advance()
 	if b.expect("named no more", Installed, 0); b.Name() != "wlan0" {
 		t.Errorf("shared out: %s", b.Name())
+	}
+}
+
+// Without a default route Auto takes over what an earlier agent left, and follows a later route.
+func TestAutoAdoptsWithoutRoute(t *testing.T) {
+	b := newBench(t, Config{Name: Auto, RateBPS: 1e8})
+	b.machine.add(2, "in-auto", 0).Kind = kernel.KindIFB
+	eth0 := b.machine.add(3, "eth0", 0)
+	eth0.root, eth0.kind, eth0.applied, eth0.classifier = ourRoot, "htb", capacity{rateBPS: 1e8}, &fakeClassifier{}
+	for i, name := range []string{"in-auto", "gone0", "eth0"} {
+		b.store.Uplink(name, []int{2, 9, 3}[i]).GSOMaxBytes = 65536
+	}
+	if p := b.Claim(); p != nil {
+		t.Error(p)
+	}
+	if change := b.advance(); !change.Adopted || b.Name() != "eth0" {
+		t.Errorf("%s: %+v", b.Name(), change)
+	}
+	b.expect("adopted", Installed, 0)
+	b.machine.add(5, "wlan0", 0)
+	b.machine.defaultIndex = 5
+	b.advance()
+	if b.expect("with a route", Installed, 0); b.Name() != "wlan0" || eth0.root != 0 || b.store.NameOf(3) != "" {
+		t.Errorf("shared out: %s, before: %+v", b.Name(), eth0)
+	}
+	b = newBench(t, Config{Name: Auto})
+	b.machine.fail["LinkByIndex"] = errors.New("no memory")
+	b.machine.add(3, "eth0", 0)
+	b.store.Uplink("eth0", 3)
+	if p := b.Claim(); p == nil || p.Kind != Refused {
+		t.Errorf("a device that cannot be asked: %v", p)
 	}
 }
 
