@@ -3,6 +3,7 @@ package loop
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
@@ -11,6 +12,7 @@ import (
 	"github.com/weir-project/weir/internal/agent/discovery/pods"
 	"github.com/weir-project/weir/internal/agent/state"
 	"github.com/weir-project/weir/internal/agent/stats"
+	"github.com/weir-project/weir/internal/agent/uplink"
 	"github.com/weir-project/weir/internal/datapath/identity"
 	"github.com/weir-project/weir/internal/share/policy"
 )
@@ -81,9 +83,11 @@ func (a *Agent) save() error {
 // recall restores the containers of an earlier agent, so that their classes stay until their source
 // has reported what runs.
 func (a *Agent) recall() {
-	for _, saved := range a.store.Uplinks {
-		for _, u := range a.uplinks.list {
-			if u.device.Name() == saved.Name && saved.Host != nil {
+	names := map[*link]string{}
+	for _, u := range a.uplinks.list {
+		names[u] = a.uplinks.savedName(u)
+		for _, saved := range a.store.Uplinks {
+			if saved.Name == names[u] && saved.Host != nil {
 				u.host.admittedBPS = saved.HostAdmittedBPS
 				recallCounted(u.host, *saved.Host)
 			}
@@ -101,8 +105,8 @@ func (a *Agent) recall() {
 			continue
 		}
 		for _, share := range c.shares {
-			share.admittedBPS = s.AdmittedBPS[share.uplink.device.Name()]
-			recallCounted(share, s.Counted[share.uplink.device.Name()])
+			share.admittedBPS = s.AdmittedBPS[names[share.uplink]]
+			recallCounted(share, s.Counted[names[share.uplink]])
 		}
 	}
 	for _, c := range a.containers.all() {
@@ -113,6 +117,26 @@ func (a *Agent) recall() {
 			a.containers.sources[pods.Runtime] = v1.Source{Name: pods.Runtime, Reason: "weir-k8s has not connected yet"}
 		}
 	}
+}
+
+// savedName returns the name under which an earlier agent saved the totals and minimums at the uplink. For Auto
+// that is the name of the device then. Call it before the earlier agent's uplinks are dropped.
+func (us *uplinks) savedName(u *link) string {
+	name := u.device.Name()
+	if u.device.Config().Name != uplink.Auto {
+		return name
+	}
+	earlier := uplink.Auto // it had no device
+	for _, saved := range us.store.Uplinks {
+		switch {
+		case saved.Host == nil || strings.HasPrefix(saved.Name, uplink.IncomingName("")): // claimed now, or an IFB
+		case saved.Name == name:
+			return name
+		case earlier == uplink.Auto:
+			earlier = saved.Name
+		}
+	}
+	return earlier
 }
 
 // dropLeftovers forgets the containers of sources that are no longer configured, because no event

@@ -12,6 +12,7 @@ import (
 	"github.com/weir-project/weir/internal/agent/attach"
 	"github.com/weir-project/weir/internal/agent/discovery"
 	"github.com/weir-project/weir/internal/agent/state"
+	"github.com/weir-project/weir/internal/agent/uplink"
 	"github.com/weir-project/weir/internal/datapath/identity"
 	"github.com/weir-project/weir/internal/share/policy"
 	"github.com/weir-project/weir/internal/share/sched"
@@ -155,6 +156,58 @@ func TestRecallWhatWasSet(t *testing.T) {
 	}
 	if savedSet(policy.Values{}) != nil {
 		t.Error("nothing was set, and something is saved")
+	}
+}
+
+// TestAutoMovedMeanwhile: an agent that starts where the default route leads through another device goes on with the
+// totals and minimums.
+func TestAutoMovedMeanwhile(t *testing.T) {
+	config := UplinkConfig{Name: uplink.Auto, RateBPS: 1e8}
+	for name, tc := range map[string]struct{ before, now string }{
+		"another device": {"up1", "up2"},
+		"the same":       {"up2", "up2"},
+		"none before":    {"", "up2"},
+		"none now":       {"up1", ""},
+	} {
+		host := machines{}
+		for i, name := range []string{"up1", "up2"} {
+			host.with(7+i, name)
+		}
+		start := func(b *bench, device string) *link {
+			for _, m := range host {
+				m.isDefault = m.name == device
+			}
+			b.uplinks.machine, b.uplinks.list, b.containers.host.shares = host, nil, nil
+			must.Succeed(t, b.uplinks.open([]UplinkConfig{config}, 500))
+			b.containers.addShares(b.containers.host)
+			b.recall()
+			return b.uplinks.list[0]
+		}
+		b := newBench(t, 100e6)
+		first := start(b, tc.before)
+		must.Succeed(t, b.install())
+		s := b.start("c", "min=10mbit")
+		s.totals.SentBytes, s.admittedBPS, first.host.totals.SentBytes, first.host.admittedBPS = 1e6, 10e6, 2e6, 5e6
+		must.Succeed(t, b.save())
+
+		next := newBench(t, 100e6)
+		saved, err := state.Open(b.dir)
+		must.Succeed(t, err)
+		// An earlier agent may have shared more, whose entries may come first.
+		saved.Uplinks = append([]*state.Uplink{{Name: "in-auto", Host: &state.Counted{SentBytes: 7}}}, saved.Uplinks...)
+		next.Agent.store, next.uplinks.store = saved, saved
+		second := start(next, tc.now)
+		s = next.containers.byKey[s.container.key()].shares[0]
+		if tc.now != "" && second.device.Name() != tc.now || s.totals.SentBytes != 1e6 || s.admittedBPS != 10e6 {
+			t.Errorf("%s: at %s %+v, minimum %d", name, second.device.Name(), s.totals, s.admittedBPS)
+		}
+		if tc.before != "" && (second.host.totals.SentBytes != 2e6 || second.host.admittedBPS != 5e6) {
+			t.Errorf("%s: the host has %+v, minimum %d", name, second.host.totals, second.host.admittedBPS)
+		}
+		must.Succeed(t, next.install())
+		if s.totals.SentBytes != 1e6 {
+			t.Errorf("%s: installed, %+v", name, s.totals)
+		}
 	}
 }
 
