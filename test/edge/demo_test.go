@@ -3,6 +3,9 @@
 package edge
 
 import (
+	"encoding/json"
+	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"strings"
@@ -10,7 +13,10 @@ import (
 	"testing"
 	"time"
 
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
 )
 
 // TestDemo: the demo shows what it announces, and leaves nothing when it is interrupted.
@@ -51,6 +57,7 @@ func TestDemo(t *testing.T) {
 		}
 		return nil
 	})
+	agentPages(t, said.String())
 	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
@@ -79,4 +86,38 @@ func TestDemo(t *testing.T) {
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("files are left: %v, %v", left, err)
 	}
+}
+
+// agentPages waits until the demo's page leads to the agent of each ready node, as that answers there.
+func agentPages(t *testing.T, said string) {
+	t.Helper()
+	_, page, _ := strings.Cut(said, "The page is at ")
+	page, _, _ = strings.Cut(page, ";")
+	ask := func(path string, answer any) error {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, page+path, nil)
+		must.Succeed(t, err)
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		if err := json.NewDecoder(response.Body).Decode(answer); err != nil || response.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s%s: %s, %w", page, path, response.Status, err)
+		}
+		return nil
+	}
+	harness.Await(t, "the page leads to the agents", 30*time.Second, func() error {
+		var seen edge.Snapshot
+		err := ask("/v1/snapshot", &seen)
+		for _, n := range seen.Nodes {
+			var agent v1.Snapshot
+			if err == nil && n.State == "ready" {
+				err = ask("/nodes/"+n.Name+"/v1/snapshot", &agent)
+			}
+			if err == nil && n.State == "ready" && len(agent.Status.Uplinks) != 1 {
+				err = fmt.Errorf("the agent of %s says %+v", n.Name, agent)
+			}
+		}
+		return err
+	})
 }

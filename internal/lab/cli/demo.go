@@ -189,7 +189,7 @@ func (d *demo) startAgent(ctx context.Context) (err error) {
 		return err
 	})
 	if err == nil {
-		d.openPage("dashboard", demoDashboard, web.New(web.Feed(d.agentDir().Socket()), nil, web.Pages{}, slog.New(slog.DiscardHandler)))
+		d.openPage(web.KindAgent, demoDashboard, web.New(web.Feed(d.agentDir().Socket()), nil, d.pages(), slog.New(slog.DiscardHandler)))
 	}
 	return err
 }
@@ -292,7 +292,7 @@ func (d *demo) reset(ctx context.Context, a actor) error {
 func (d *demo) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*demoPatience)
 	defer cancel()
-	problems := []error{d.closePage()}
+	problems := []error{d.closePages()}
 	d.endDownloads()
 	for _, p := range d.places {
 		p.close()

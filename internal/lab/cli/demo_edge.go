@@ -1,17 +1,21 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/internal/front/web"
@@ -88,6 +92,7 @@ type edgeDemo struct {
 
 	cluster *testbed.Cluster
 	agents  []*testbed.Agent
+	clients map[string]*client.Client // of the agents, by the nodes' addresses
 	manager *testbed.Edge
 	text    string // of the scene
 
@@ -151,6 +156,7 @@ func (d *edgeDemo) setUp(ctx context.Context) (err error) {
 	if err := d.cluster.Distribute(ctx, edgeVideo); err != nil {
 		return err
 	}
+	d.clients = map[string]*client.Client{}
 	d.say("Starting weir agent on each node, with an uplink of %s.", policy.FormatRate(edgeUplinkBPS))
 	for node := range d.nodes {
 		agent, err := d.cluster.StartAgent(ctx, node, d.weirProgram, d.dir, uplinkOf(edgeUplinkBPS))
@@ -158,12 +164,14 @@ func (d *edgeDemo) setUp(ctx context.Context) (err error) {
 			return err
 		}
 		d.agents = append(d.agents, agent)
+		d.clients[d.cluster.Nodes[node].Addr.String()] = client.Unix(d.agentDir(node).Socket())
 	}
 	if err := d.startManager(ctx); err != nil {
 		return err
 	}
-	if d.openPage("page", edgePage, web.NewEdge(web.Feed(d.manager.Socket()), nil, web.Pages{}, slog.New(slog.DiscardHandler))) {
-		d.say("The page is at %s.", d.pageURL)
+	d.openPage(web.KindEdge, edgePage, web.NewEdge(web.Feed(d.manager.Socket()), d.agentOf, d.pages(), slog.New(slog.DiscardHandler)))
+	if d.pageURL != "" {
+		d.say("The page is at %s; a node's row opens the page of its agent.", d.pageURL)
 	}
 	d.shoppers, d.viewers = demoUsers{name: "shop", dial: d.dial}, demoUsers{name: "camera", dial: d.dial}
 	return nil
@@ -172,6 +180,25 @@ func (d *edgeDemo) setUp(ctx context.Context) (err error) {
 // uplinkOf returns the settings of an agent whose uplink has a rate.
 func uplinkOf(rateBPS uint64) map[string]any {
 	return map[string]any{"rate": policy.FormatRate(rateBPS)}
+}
+
+// agentOf returns how the page asks the agent of a node.
+func (d *edgeDemo) agentOf(node string) web.Getter {
+	return func(ctx context.Context, path string) (*http.Response, error) {
+		s, err := d.manager.Snapshot(ctx)
+		if err != nil {
+			return nil, err
+		}
+		at := slices.IndexFunc(s.Nodes, func(n edge.Node) bool { return n.Name == node })
+		if at < 0 {
+			return nil, fmt.Errorf("weir-edge knows no node %q", node)
+		}
+		agent := d.clients[cmp.Or(s.Nodes[at].Address, d.cluster.Nodes[0].Addr.String())] // one engine alone has none
+		if agent == nil {
+			return nil, fmt.Errorf("node %q has no agent", node)
+		}
+		return agent.Get(ctx, path)
+	}
 }
 
 // agentDir returns the folder of a node's agent.
@@ -254,7 +281,7 @@ func (d *edgeDemo) camera(first string) map[string]any {
 }
 
 func (d *edgeDemo) close() error {
-	problems := []error{d.closePage()}
+	problems := []error{d.closePages()}
 	for _, users := range append(d.backups, &d.shoppers, &d.viewers) {
 		users.goAway()
 	}

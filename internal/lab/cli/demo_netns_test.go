@@ -3,12 +3,17 @@
 package cli
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/test/harness"
 )
@@ -36,7 +41,14 @@ func TestDemoSite(t *testing.T) {
 		scenes = []string{"this kernel has no module openvswitch", "camera (static, bridge): ok", "nothing is shown", "waiting"}
 	}
 	harness.CheckSteady(t, func() error {
-		_, _, finish := startDemo(t, "site", "--once")
+		cmd, dir, finish := startDemo(t, "site", "--once")
+		t.Cleanup(func() {
+			if cmd.ProcessState == nil { // it has not led to the switches
+				_ = cmd.Process.Signal(os.Interrupt)
+				finish()
+			}
+		})
+		leadsToSwitches(t, dir)
 		out := finish()
 		for _, scene := range scenes {
 			if !strings.Contains(out, scene) {
@@ -55,6 +67,35 @@ func TestDemoSite(t *testing.T) {
 		}
 		if p99 > bound || lost > 0 || got < 0.99*sent {
 			return fmt.Errorf("the call took %.1f of %.1f ms, %.2f of %.2f Mbit/s of the camera arrived, %d packets were lost\n%s", p99, bound, got, sent, lost, out)
+		}
+		return nil
+	})
+}
+
+// leadsToSwitches waits until the page of the agent in a demo's folder shows both switches.
+func leadsToSwitches(t *testing.T, dir string) {
+	t.Helper()
+	harness.Await(t, "the agent's page leads to the switches", time.Minute, func() error {
+		pages, _ := filepath.Glob(filepath.Join(dir, "*", "agent.page")) // the pattern is right
+		if len(pages) != 1 {
+			return errors.New("there is no page")
+		}
+		address, err := os.ReadFile(pages[0])
+		if err != nil {
+			return err
+		}
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+string(address)+"/v1/sdn", nil)
+		if err != nil {
+			return err
+		}
+		answer, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return err
+		}
+		defer answer.Body.Close()
+		var seen v1.SDN
+		if err := json.NewDecoder(answer.Body).Decode(&seen); err != nil || len(seen.Switches) != 2 {
+			return fmt.Errorf("%s: %+v, %w", answer.Status, seen, err)
 		}
 		return nil
 	})

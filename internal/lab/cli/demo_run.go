@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"github.com/weir-project/weir/internal/front/web"
@@ -78,13 +80,13 @@ func checkDemoPrograms(docker bool) error {
 	return nil
 }
 
-// demoStage is what demos have in common: what they say, a folder, and a page in this program. The
-// loopback addresses of the daemons are those of the demo's network.
+// demoStage is what demos have in common: what they say, a folder, and pages in this program, which lead to each
+// other. The loopback addresses of the daemons are those of the demo's network.
 type demoStage struct {
 	out, log io.Writer
 	dir      string
-	page     *http.Server // nil if it could not be opened
-	pageURL  string
+	opened   []*http.Server
+	pageURL  string // of the first page; empty without one
 }
 
 func (s *demoStage) say(format string, args ...any) { fmt.Fprintf(s.log, format+"\n", args...) }
@@ -103,25 +105,32 @@ func (s *demoStage) removeDir() error {
 	return os.RemoveAll(s.dir)
 }
 
-// openPage shows a page at its usual address, or at any port if that is taken. Without a page the
-// demo goes on.
-func (s *demoStage) openPage(name, usual string, page *http.Server) bool {
+// pages returns the pages of the demo.
+func (s *demoStage) pages() web.Pages { return web.PagesBeside(filepath.Join(s.dir, "socket")) }
+
+// openPage shows a page of a kind at its usual address, or at any port if that is taken. Without a page
+// the demo goes on.
+func (s *demoStage) openPage(kind, usual string, page *http.Server) {
 	listener, err := web.Listen(usual)
 	if err != nil {
 		listener, err = web.Listen("127.0.0.1:0")
 	}
-	if err != nil {
-		s.say("Going on without the %s: %v.", name, err)
-		return false
+	if err == nil {
+		listener, err = s.pages().Announce(kind, listener)
 	}
-	s.page, s.pageURL = page, "http://"+listener.Addr().String()
+	if err != nil {
+		s.say("Going on without the page: %v.", err)
+		return
+	}
+	url := "http://" + listener.Addr().String()
+	s.opened, s.pageURL = append(s.opened, page), cmp.Or(s.pageURL, url)
 	go func() { _ = page.Serve(listener) }()
-	return true
 }
 
-func (s *demoStage) closePage() error {
-	if s.page == nil {
-		return nil
+func (s *demoStage) closePages() error {
+	var problems []error
+	for _, page := range s.opened {
+		problems = append(problems, page.Close())
 	}
-	return s.page.Close()
+	return errors.Join(problems...)
 }

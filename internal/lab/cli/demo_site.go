@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"os"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/front/cmdline"
+	"github.com/weir-project/weir/internal/front/web"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/internal/share/policy"
@@ -34,6 +36,8 @@ const (
 	siteCallPort, siteCameraPort, siteBackupPort = 5004, 5006, 5201
 	siteScene                                    = 4 * time.Second
 	sitePatience                                 = 30 * time.Second
+	// sitePage is where the page of the switches is by default.
+	sitePage = "127.0.0.1:7484"
 )
 
 // The nodes' addresses, and that of a desk at the switch of the first one.
@@ -144,7 +148,16 @@ func (d *siteDemo) setUp(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	return d.await(ctx, "the switches know the nodes, and the agents their containers", d.ready)
+	if err := d.await(ctx, "the switches know the nodes, and the agents their containers", d.ready); err != nil {
+		return err
+	}
+	quiet := slog.New(slog.DiscardHandler)
+	d.openPage(web.KindAgent, demoDashboard, web.New(web.Feed(d.nodes[0].agentDir.Socket()), nil, d.pages(), quiet))
+	d.openPage(web.KindSDN, sitePage, web.NewSDN(web.Feed(d.sdnSocket()), d.pages(), quiet))
+	if d.pageURL != "" {
+		d.say("The page of node 1's agent is at %s, and leads to that of the switches.", d.pageURL)
+	}
+	return nil
 }
 
 func (d *siteDemo) sdnSocket() string { return d.ovs.Path("sdn.sock") }
@@ -272,7 +285,7 @@ func (d *siteDemo) close() error {
 	for i := len(d.stop) - 1; i >= 0; i-- {
 		d.stop[i]()
 	}
-	var problems []error
+	problems := []error{d.closePages()}
 	for i := range d.nodes {
 		if d.nodes[i].receiver != nil {
 			problems = append(problems, d.nodes[i].receiver.Close())
