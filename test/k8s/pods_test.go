@@ -4,6 +4,7 @@ package k8s
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -209,6 +210,10 @@ func (n *node) testContainerdDies(t *testing.T) {
 // started since.
 func (n *node) testEndUnseen(t *testing.T) {
 	stays, ends := n.run(t, "stays", podOptions{}), n.run(t, "ends", podOptions{})
+	n.Await("the agent has saved both", back, func() (bool, string) {
+		saved, err := os.ReadFile(n.Files.StatePath())
+		return strings.Contains(string(saved), stays.id) && strings.Contains(string(saved), ends.id), fmt.Sprint(err)
+	})
 	_ = n.plugin.End(syscall.SIGKILL, noticed) // its exit code is that of a kill
 	n.agent.Kill()
 	n.stop(t, ends)
