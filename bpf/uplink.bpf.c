@@ -334,11 +334,8 @@ static __always_inline int is_priority_tag(__u32 value)
 	return value >> WEIR_PRIORITY_MAGIC_SHIFT == WEIR_PRIORITY_MAGIC;
 }
 
-/* A hash looks like a tag by chance once in 262144 flows. */
-static __always_inline int is_hash_tag(__u32 value)
-{
-	return is_priority_tag(value) && !(value & ((1 << WEIR_PRIORITY_TAG_SHIFT) - 1));
-}
+/* What a tag in a hash leaves of the hash of the flow, by which queues tell flows apart. */
+#define HASH_LEFT ((1 << WEIR_PRIORITY_TAG_SHIFT) - 1)
 
 /*
  * The traffic class in the tag in priority, shifted as in a tag. Whose packet it is
@@ -464,7 +461,7 @@ static __always_inline __u32 tag_of(struct __sk_buff *skb)
 	if (!weir_is_tag(tag) || !skb->ingress_ifindex) {
 		tag = skb->priority;
 		if (!is_priority_tag(tag) && !skb->sk && !skb->ingress_ifindex &&
-		    is_hash_tag(skb->hash)) {
+		    is_priority_tag(skb->hash)) {
 			tag = skb->hash;
 			carried = CARRIED;
 		}
@@ -761,8 +758,8 @@ int weir_uplink_old(struct __sk_buff *skb)
  * queue_mapping on the way. VXLAN leaves the priority as it is; WireGuard clears all but
  * the hash (drivers/net/wireguard/queueing.h, wg_reset_packet), and a hash that a
  * program has set counts as one of a flow's ports, so that it stays
- * (include/linux/skbuff.h, skb_clear_hash_if_not_l4). One that looks like a tag by chance
- * is cleared.
+ * (include/linux/skbuff.h, skb_clear_hash_if_not_l4). One that looks like a tag by chance,
+ * once in 16384 flows, is cleared.
  */
 static __always_inline int carry(struct __sk_buff *skb, int by_hash)
 {
@@ -773,8 +770,9 @@ static __always_inline int carry(struct __sk_buff *skb, int by_hash)
 	else if (is_priority_tag(skb->priority))
 		skb->priority = 0;
 	if (by_hash && is_priority_tag(skb->priority))
-		bpf_set_hash(skb, skb->priority);
-	else if (by_hash && is_hash_tag(skb->hash))
+		bpf_set_hash(skb, (skb->priority & ~HASH_LEFT) |
+					  (bpf_get_hash_recalc(skb) & HASH_LEFT));
+	else if (by_hash && is_priority_tag(skb->hash))
 		bpf_set_hash(skb, 0);
 	return TC_ACT_UNSPEC;
 }
