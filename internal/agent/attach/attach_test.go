@@ -462,12 +462,20 @@ func TestAroundTheUplink(t *testing.T) {
 		}
 	}
 	expect("nothing", bridged)
-	setRoutes([]*Uplink{b.uplink}, []kernel.Stacked{{Name: "wg0", Kind: "wireguard", On: "up0"}}, nil)
+	wg0 := []kernel.Stacked{{Name: "wg0", Kind: "wireguard", On: "up0"}}
+	setRoutes([]*Uplink{b.uplink}, wg0, wg0, nil)
 	expect("a tunnel", bridged, "what it sends through a tunnel is counted as the host's: routes lead through wg0 (wireguard on up0); if containers send through it, make it an uplink of its own in the configuration file, with its rate")
 	expect("a tunnel", below)
-	setRoutes([]*Uplink{b.uplink}, []kernel.Stacked{{Name: "wg0", Kind: "wireguard", On: "other"}}, nil)
+	setRoutes([]*Uplink{b.uplink}, wg0, nil, nil)
+	expect("a tunnel that carries numbers", bridged)
+	b.uplink.NoteSenders = true
+	setRoutes([]*Uplink{b.uplink}, wg0, nil, nil)
+	expect("what comes in by a tunnel", bridged, "what it receives through a tunnel is counted as the host's: routes lead through wg0 (wireguard on up0); if containers send through it, make it an uplink of its own in the configuration file, with its rate")
+	b.uplink.NoteSenders = false
+	other := []kernel.Stacked{{Name: "wg0", Kind: "wireguard", On: "other"}}
+	setRoutes([]*Uplink{b.uplink}, other, other, nil)
 	expect("a tunnel through another uplink", bridged)
-	setRoutes([]*Uplink{b.uplink}, nil, []string{"wwan0"})
+	setRoutes([]*Uplink{b.uplink}, nil, nil, []string{"wwan0"})
 	const outside = "the default route leads through wwan0, which is no uplink: what is sent there is not controlled; make it one in the configuration file, follow the route with uplink: auto, or write ignore_default_route: true there if that is on purpose"
 	expect("a default route outside", bridged, outside)
 	expect("a default route outside", below)
@@ -511,8 +519,8 @@ func TestIncomingComplaints(t *testing.T) {
 	}
 }
 
-// TestDestinations: the first container keeps an address that another one takes, each has some at most,
-// and all stay as they are while the network of one is unknown.
+// TestDestinations: an address that two containers have is of neither, each has some at most, and all stay
+// as they are while the network of one is unknown.
 func TestDestinations(t *testing.T) {
 	at := func(n byte) Device {
 		return Device{Attachment: identity.Attachment{Destination: identity.Destination{MAC: [6]byte{2, n}}}}
@@ -523,8 +531,12 @@ func TestDestinations(t *testing.T) {
 		second.Devices = append(second.Devices, at(3+n))
 	}
 	got := destinationsOf([]*Container{first, second})
-	if len(got) != maxDestinations || got[at(1).Destination] != 16 || got[at(2).Destination] != 17 {
+	if len(got) != maxDestinations-1 || got[at(1).Destination] != 0 || got[at(2).Destination] != 17 || !first.Devices[0].addressTaken || !second.Devices[0].addressTaken {
 		t.Errorf("%v", got)
+	}
+	second.Devices = second.Devices[1:]
+	if got := destinationsOf([]*Container{first, second}); got[at(1).Destination] != 16 || first.Devices[0].addressTaken || second.Devices[0].addressTaken {
+		t.Errorf("given back: %v", got)
 	}
 	if got := destinationsOf([]*Container{first, {Number: 18}}); got != nil {
 		t.Errorf("%v while a network is unknown", got)

@@ -12,17 +12,24 @@ import (
 const maxDestinations = 16
 
 // destinationsOf returns the container number of each device that received packets name. It returns
-// nil while the network of a container has not been inspected. Of two containers with one address in
-// one network, the first keeps it.
+// nil while the network of a container has not been inspected. An address that two containers have in
+// one network is of neither, as one of them may have taken it.
 func destinationsOf(list []*Container) map[identity.Destination]uint16 {
-	numbers := map[identity.Destination]uint16{}
+	numbers, first := map[identity.Destination]uint16{}, map[identity.Destination]*Device{}
 	for _, c := range list {
 		if c.Mode == "" {
 			return nil
 		}
-		for _, d := range c.Devices[:min(len(c.Devices), maxDestinations)] {
-			if _, taken := numbers[d.Destination]; !taken && d.Destination != (identity.Destination{}) {
-				numbers[d.Destination] = c.Number
+		for i := range c.Devices[:min(len(c.Devices), maxDestinations)] {
+			d := &c.Devices[i]
+			d.addressTaken = false
+			switch holder := first[d.Destination]; {
+			case d.Destination == (identity.Destination{}):
+			case holder == nil:
+				numbers[d.Destination], first[d.Destination] = c.Number, d
+			case numbers[d.Destination] != c.Number: // of another container, or of neither already
+				holder.addressTaken, d.addressTaken = true, true
+				delete(numbers, d.Destination)
 			}
 		}
 	}
@@ -31,10 +38,13 @@ func destinationsOf(list []*Container) map[identity.Destination]uint16 {
 
 // incomingComplaints lists the networks of the container whose received packets count as the host's.
 func (u *Uplink) incomingComplaints(c *Container) (reasons []string) {
-	hidden := map[bool]bool{}
+	var inOverlay, unknown, tooMany, taken bool
 	for i, d := range c.Devices {
 		if c.Number != 0 && d.Mode == v1.ModeOverlay {
-			hidden[d.Destination == (identity.Destination{}) || i >= maxDestinations] = true
+			inOverlay = true
+			unknown = unknown || d.Destination == (identity.Destination{})
+			tooMany = tooMany || i >= maxDestinations
+			taken = taken || d.addressTaken
 		}
 	}
 	refused := u.Refusal(c).Destinations
@@ -43,12 +53,17 @@ func (u *Uplink) incomingComplaints(c *Container) (reasons []string) {
 	}
 	const counts = "packets of its overlay network count as the host's: "
 	switch {
-	case hidden[true]:
-		reasons = append(reasons, counts+"it is no VXLAN with an identifier of its own")
-	case hidden[false] && refused != nil:
+	case !inOverlay:
+	case unknown:
+		reasons = append(reasons, counts+"it is no VXLAN with an identifier of its own, as Docker's are")
+	case tooMany:
+		reasons = append(reasons, fmt.Sprintf("%sonly %d devices of a container are known: connect it to fewer networks", counts, maxDestinations))
+	case taken:
+		reasons = append(reasons, counts+"another container has the same address in it")
+	case refused != nil:
 		reasons = append(reasons, fmt.Sprintf("%s%v", counts, refused))
-	case hidden[false] && c.Seen.Encrypted:
-		reasons = append(reasons, counts+"encryption hides the address of the container")
+	case c.Seen.Encrypted:
+		reasons = append(reasons, counts+"encryption hides the container's address: make the network without --opt encrypted")
 	}
 	return reasons
 }

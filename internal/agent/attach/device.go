@@ -23,6 +23,8 @@ type Device struct {
 	flowsErr error
 	// followers are the programs and filters of others behind the tap, as last seen.
 	followers kernel.Others
+	// addressTaken: another container has its address in the same network.
+	addressTaken bool
 }
 
 // tapping is the configuration of a tap.

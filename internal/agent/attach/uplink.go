@@ -32,6 +32,8 @@ type Uplink struct {
 	refusals identity.Refusals
 	// tunnels names the devices whose packets reach this uplink as the host's.
 	tunnels error
+	// tunnelsIn names those whose received packets are not shared by container; nil unless others are.
+	tunnelsIn error
 	// defaultRoute says that the default route leads past the uplinks; nil if it does not.
 	defaultRoute error
 	// followers are programs and filters of others that see packets after the classifier.
@@ -69,6 +71,9 @@ func (u *Uplink) Complaints(c *Container) (reasons []string) {
 	}
 	if c.isRouted() && u.tunnels != nil {
 		reasons = append(reasons, "what it sends through a tunnel is counted as the host's: "+u.tunnels.Error())
+	}
+	if c.isRouted() && u.tunnels == nil && u.tunnelsIn != nil {
+		reasons = append(reasons, "what it receives through a tunnel is counted as the host's: "+u.tunnelsIn.Error())
 	}
 	if c.isRouted() && u.defaultRoute != nil {
 		reasons = append(reasons, u.defaultRoute.Error())
@@ -153,8 +158,9 @@ func (a *Attacher) checkFollowers(u *Uplink) {
 }
 
 // Packets that the host puts into a tunnel (GRE, PPPoE, a program's) reach the uplink as the host's, but
-// for those whose number is carried (WireGuard, VXLAN). If routes lead through such a device, the affected containers get a complaint that
-// names the device to configure as an uplink.
+// for those whose number is carried (WireGuard, VXLAN); what is received through any tunnel is the host's. If
+// routes lead through such a device, the affected containers get a complaint that names the device to
+// configure as an uplink.
 
 // checkRoutes looks for routes that lead past the uplinks, or through devices on top of them.
 func (a *Attacher) checkRoutes(uplinks []*Uplink, now time.Time) {
@@ -182,7 +188,7 @@ func (a *Attacher) checkRoutes(uplinks []*Uplink, now time.Time) {
 	if err = errors.Join(err, identity.DetachCarriers(stacked)); err != nil {
 		a.log.Warn("what containers send through tunnels may count as the host's", "error", err)
 	}
-	setRoutes(uplinks, identity.NotCarried(stacked), outside)
+	setRoutes(uplinks, stacked, identity.NotCarried(stacked), outside)
 }
 
 // stackedOn returns those of the devices that are stacked on the uplink.
@@ -190,9 +196,13 @@ func (u *Uplink) stackedOn(all []kernel.Stacked) []kernel.Stacked {
 	return slices.DeleteFunc(slices.Clone(all), func(s kernel.Stacked) bool { return s.On != u.Name() })
 }
 
-// setRoutes assigns each uplink the devices on top of it, and those of default routes past all.
-func setRoutes(uplinks []*Uplink, stacked []kernel.Stacked, outside []string) {
+// setRoutes assigns each uplink the devices on top of it, those of these whose numbers are not carried, and
+// the devices of default routes past all.
+func setRoutes(uplinks []*Uplink, stacked, notCarried []kernel.Stacked, outside []string) {
 	for _, u := range uplinks {
-		u.tunnels, u.defaultRoute = identity.TunnelProblem(u.stackedOn(stacked)), identity.DefaultRouteProblem(outside)
+		u.tunnels, u.tunnelsIn, u.defaultRoute = identity.TunnelProblem(u.stackedOn(notCarried)), nil, identity.DefaultRouteProblem(outside)
+		if u.NoteSenders { // what comes back is shared
+			u.tunnelsIn = identity.TunnelProblem(u.stackedOn(stacked))
+		}
 	}
 }
