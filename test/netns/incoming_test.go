@@ -83,6 +83,26 @@ func TestIncoming(t *testing.T) {
 	}
 }
 
+// TestIncomingFollowsRoute: with uplink auto received traffic is shared at the device that the default
+// route leads to, and nothing is left at the one before.
+func TestIncomingFollowsRoute(t *testing.T) {
+	b := harness.NewBed(t, testbed.HostOptions{})
+	wayBeyond(t, b)
+	limited := b.Add("limited", map[string]string{"weir.in.max": "8mbit"})
+	agent := b.StartAgent(harness.AgentOptions{Args: []string{"--uplink", "auto", "--in-rate", "50mbit"}})
+	awaitShared(b, agent, "uplink")
+	otherDevice(b)
+	awaitShared(b, agent, backup)
+	if left := b.Run("tc", "filter", "show", "dev", "uplink", "ingress"); strings.TrimSpace(left) != "" {
+		t.Errorf("left behind: %s", left)
+	}
+	limited.PeerAddr = backupPeer
+	downloads := &harness.Downloads{Bed: b}
+	downloads.Start(limited, flooding)
+	b.WarmUp()
+	checkDownloads(downloads, []uint64{8_000_000})
+}
+
 // TestIncomingFailures: a deleted IFB is made again, and a redirect that is gone put back; nothing is
 // shared past a program of others at the same hook unless that is wanted.
 func TestIncomingFailures(t *testing.T) {

@@ -156,7 +156,7 @@ func (f *agentFlags) uplinks(list []config.Uplink, changed func(string) bool) ([
 		}
 		list[0].Interface = f.uplink
 	}
-	if list[0] == (config.Uplink{}) && !changed("rate") {
+	if list[0].Interface == "" && list[0].RateBPS == 0 && !changed("rate") {
 		file := f.config
 		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 			file += ", which is not there"

@@ -90,7 +90,7 @@ func (m *incoming) LinkByIndex(ifindex int) (kernel.Link, error) {
 }
 
 // ready switches the IFB on, which drops all packets while it is off, and returns it with the MTU of
-// its uplink.
+// its uplink, and as a tunnel if that is one.
 func (m *incoming) ready(link kernel.Link, err error) (kernel.Link, error) {
 	if err == nil && !link.Up {
 		if err = kernel.SetUp(link.Index); err == nil {
@@ -103,6 +103,9 @@ func (m *incoming) ready(link kernel.Link, err error) (kernel.Link, error) {
 	_, ifindex := m.from()
 	uplink, err := kernel.LinkByIndex(ifindex)
 	link.MTUBytes = uplink.MTUBytes
+	if uplink.IsTunnel() {
+		link.Kind = uplink.Kind
+	}
 	return link, err
 }
 

@@ -51,6 +51,9 @@ type InConfig struct {
 	Force bool
 }
 
+// isAuto reports whether the rate is that of whatever link the default route leads to.
+func (c Config) isAuto() bool { return c.Name == Auto || c.Name == IncomingName(Auto) }
+
 // Incoming returns the configuration of the IFB for what the device receives.
 func (c Config) Incoming() Config {
 	return Config{Name: IncomingName(c.Name), RateBPS: c.In.RateBPS, Replace: true, IgnoreLinkSpeed: c.IgnoreLinkSpeed, Precision: c.Precision, In: InConfig{Force: c.In.Force}}
@@ -301,7 +304,7 @@ func (d *Device) observe() (situation, error) {
 // speed returns the speed that a link reports, in bits per second; 0 for none, and for a tunnel whose rate
 // is that of the link below: a tunnel reports a speed without meaning.
 func (d *Device) speed(config Config, link kernel.Link) (bps uint64, tunnel bool, err error) {
-	if config.Name == Auto && link.IsTunnel() {
+	if config.isAuto() && link.IsTunnel() {
 		return 0, true, nil
 	}
 	bps, err = d.machine.SpeedBPS(link.Name)
