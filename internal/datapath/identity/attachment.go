@@ -103,14 +103,11 @@ func (i *Inspector) Inspect(path, only string) ([]Attachment, error) {
 // the container.
 var processMakes = map[string]bool{"tuntap": true, "wireguard": true}
 
-// leadsInside lists kinds of devices whose packets leave through other devices of their namespace,
-// or not at all.
+// leadsInside lists kinds of devices, beside tunnels, whose packets leave through other devices of their
+// namespace, or not at all.
 var leadsInside = map[string]bool{
 	"bridge": true, "bond": true, "team": true, "vlan": true, "vrf": true, "hsr": true, "macsec": true,
 	"dummy": true, "ifb": true, "nlmon": true, "vcan": true, "vxcan": true, "can": true, "ppp": true,
-	"vxlan": true, "geneve": true, "gre": true, "gretap": true, "ip6gre": true, "ip6gretap": true,
-	"erspan": true, "ip6erspan": true, "ipip": true, "sit": true, "ip6tnl": true, "vti": true, "vti6": true,
-	"xfrm": true, "gtp": true, "bareudp": true, "tuntap": true, "wireguard": true,
 }
 
 // outOfReach returns the reason why packets of a device cannot be identified, and what to do.
@@ -156,7 +153,7 @@ func (i *Inspector) attachment(c container, l kernel.Link) (Attachment, bool, er
 	case "ipvlan", "ipvtap":
 		a.Mode = v1.ModeIPvlan
 	default:
-		if !l.Up || l.Loopback || leadsInside[l.Kind] && l.PeerNetNSID == kernel.SameNetNS {
+		if !l.Up || l.Loopback || (leadsInside[l.Kind] || l.IsTunnel()) && l.PeerNetNSID == kernel.SameNetNS {
 			return a, false, nil
 		}
 		a.Mode, a.Obstacle = v1.ModeNone, outOfReach(l)

@@ -54,7 +54,10 @@ const TunnelOverheadBytes = 94
 
 // IsTunnel reports whether the device sends its packets inside packets of the host.
 func (l Link) IsTunnel() bool {
-	return slices.Contains([]string{"wireguard", "tuntap", "gre", "gretap", "ip6gre", "ip6gretap", "ipip", "ip6tnl", "sit", "vxlan", "geneve", "vti", "xfrm"}, l.Kind)
+	return slices.Contains([]string{
+		"wireguard", "tuntap", "gre", "gretap", "ip6gre", "ip6gretap", "erspan", "ip6erspan", "ipip", "ip6tnl", "sit",
+		"vxlan", "geneve", "vti", "vti6", "xfrm", "gtp", "bareudp",
+	}, l.Kind)
 }
 
 // defaultsOutside returns the names of those of the used default routes' devices that do not lead to an
