@@ -36,8 +36,11 @@ const (
 const (
 	// maxListBytes bounds a list, and a network with all its containers.
 	maxListBytes = 16 << 20
-	// maxElements bounds the networks that are known.
-	maxElements = 16384
+	// maxNetworks bounds the networks that are known.
+	maxNetworks = 16384
+	// maxPending bounds the containers that events name at once: a look at each is a goroutine, and a
+	// host has fewer (4079 numbers).
+	maxPending = 4096
 	// maxObjectBytes bounds a container, an image, or an event, which repeats the container's labels.
 	maxObjectBytes = 4 << 20
 	// maxIDBytes bounds a container's ID in an event: engines use 64.

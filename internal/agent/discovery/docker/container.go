@@ -232,7 +232,7 @@ func (w *watch) network(ctx context.Context, id string) (networkInfo, error) {
 		return networkInfo{}, err
 	}
 	w.mu.Lock()
-	if len(w.networks) >= maxElements {
+	if len(w.networks) >= maxNetworks {
 		clear(w.networks)
 	}
 	w.networks[id] = *info

@@ -533,7 +533,7 @@ func TestHostileAnswers(t *testing.T) {
 	reason(events, "has an ID of 200 bytes")
 	expect(t, events, "snapshot good")
 	var ever strings.Builder
-	for i := range maxElements/4 + 1 {
+	for i := range maxPending + 1 {
 		fmt.Fprintf(&ever, `{"Type":"network","Action":"connect","Actor":{"ID":"net1","Attributes":{"container":"%064x"}}}`, i)
 	}
 	e.emit(ever.String())

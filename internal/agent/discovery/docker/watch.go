@@ -117,9 +117,8 @@ func (w *watch) handle(ctx context.Context, m message) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.note(ctx, id, k)
-	// A look at each is a goroutine; a host has fewer containers than this (4079 numbers).
-	if most := maxElements / 4; len(w.pending) > most {
-		return fmt.Errorf("events name more than %d containers at once", most)
+	if len(w.pending) > maxPending {
+		return fmt.Errorf("events name more than %d containers at once", maxPending)
 	}
 	return nil
 }
