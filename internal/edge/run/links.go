@@ -149,7 +149,7 @@ func (l *Links) askController(ctx context.Context, nodes []runtime.Node, promise
 }
 
 // errStandby says that none of the controllers that answer is master.
-var errStandby = errors.New("no controller that --sdn names is the master of the switches (weir sdn ps)")
+var errStandby = errors.New("no controller that --sdn names is the master of the switches: weir sdn ps on its host says why")
 
 // askMaster asks the master for promises and links, and returns its answer. Where none is known, or it does not answer
 // as the master any more, all controllers are asked at once.
@@ -188,6 +188,9 @@ func (l *Links) say(v *linkView) []problem {
 	said := l.said
 	if l.said = v.silent != nil; said || !l.said {
 		return nil
+	}
+	if errors.Is(v.silent, errStandby) {
+		return []problem{{err: fmt.Errorf("minimums are promised on uplinks only: %w", v.silent)}}
 	}
 	return []problem{{err: fmt.Errorf("the controller of switches does not answer, so minimums are promised on uplinks only until it does: %w", v.silent)}}
 }
@@ -329,6 +332,8 @@ func (v *linkView) rooms() (list []engine.LinkRoom) {
 func (o *observation) offLinks(at engine.Entry) string {
 	parsed, readable := o.specs[at.Service]
 	switch n, known := o.links.nodes[at.Node]; {
+	case errors.Is(o.links.silent, errStandby):
+		return o.links.silent.Error()
 	case o.links.silent != nil:
 		return "the controller of switches does not answer: " + o.links.silent.Error()
 	case !known:
