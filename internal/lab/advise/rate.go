@@ -8,8 +8,7 @@ import (
 	"slices"
 )
 
-// Of a link that users measured, a rate in a configuration leaves a little out, so that packets
-// queue here and not before the link.
+// rateShare of the measured rate is proposed, so that packets queue here and not before the link.
 const rateShare = 0.95
 
 // Ethernet, IP and TCP with a timestamp take these bytes of a frame beside the data, as tc counts.

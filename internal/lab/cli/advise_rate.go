@@ -105,7 +105,7 @@ func (f *rateFlags) run(cmd *cobra.Command, socket, server string, format cmdlin
 	}
 	addr := addrs[0].Unmap()
 	advice := rateAdvice{Server: server, Warnings: sharedAlready(ctx, socket)}
-	if advice.IdleMS, err = medianTrip(ctx, addr, func(context.Context) error { return sleep(ctx, idleTime) }); err != nil {
+	if advice.IdleMS, err = medianTrip(ctx, addr, func(ctx context.Context) error { wait(ctx, idleTime); return ctx.Err() }); err != nil {
 		return err
 	}
 	for _, direction := range []struct {
@@ -225,14 +225,4 @@ func (a rateAdvice) print(w io.Writer) error {
 	}
 	_, err := fmt.Fprintf(w, "\nrate: %s\nin_rate: %s\n", policy.FormatRateWithin(a.Out.ProposedBPS), policy.FormatRateWithin(a.In.ProposedBPS))
 	return err
-}
-
-// sleep waits unless ctx ends first.
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

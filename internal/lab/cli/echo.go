@@ -20,15 +20,15 @@ const echoInterval = 50 * time.Millisecond
 // echoes measures round trips until ctx ends, and returns their median; 0 without an answer. It
 // needs CAP_NET_RAW, or a group that may send echo requests (net.ipv4.ping_group_range).
 func echoes(ctx context.Context, target netip.Addr) (time.Duration, error) {
-	network, raw, any, request, reply := "udp4", "ip4:icmp", "0.0.0.0", icmp.Type(ipv4.ICMPTypeEcho), icmp.Type(ipv4.ICMPTypeEchoReply)
+	network, raw, unspecified, request, reply := "udp4", "ip4:icmp", "0.0.0.0", icmp.Type(ipv4.ICMPTypeEcho), icmp.Type(ipv4.ICMPTypeEchoReply)
 	if target.Is6() {
-		network, raw, any, request, reply = "udp6", "ip6:ipv6-icmp", "::", ipv6.ICMPTypeEchoRequest, ipv6.ICMPTypeEchoReply
+		network, raw, unspecified, request, reply = "udp6", "ip6:ipv6-icmp", "::", ipv6.ICMPTypeEchoRequest, ipv6.ICMPTypeEchoReply
 	}
 	var to net.Addr = &net.UDPAddr{IP: target.AsSlice(), Zone: target.Zone()}
-	conn, err := icmp.ListenPacket(network, any)
+	conn, err := icmp.ListenPacket(network, unspecified)
 	if err != nil {
 		to = &net.IPAddr{IP: target.AsSlice(), Zone: target.Zone()}
-		conn, err = icmp.ListenPacket(raw, any)
+		conn, err = icmp.ListenPacket(raw, unspecified)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("open a socket for echo requests: %w", err)
