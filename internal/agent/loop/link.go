@@ -96,6 +96,7 @@ func (u *link) link() plan.Link {
 // advance brings the device as far towards Installed as possible.
 func (a *Agent) advance(u *link) (changed bool) {
 	u.suspect = false
+	u.device.HoldDown(time.Now().Before(a.uplinks.heldUntil))
 	before, name := u.device.Problem(), u.device.Name()
 	change := u.device.Advance(func() sched.Tree {
 		return u.plan(a.containers.byKey, a.containers.controlled())
@@ -109,6 +110,7 @@ func (a *Agent) advance(u *link) (changed bool) {
 		message := fmt.Sprintf("the default route leads through %s now, which is shared out at %s in place of %s: if their rates differ, list both under uplinks, each with its rate",
 			u.name(), policy.FormatRate(u.device.RateBPS()), name)
 		a.log.Info(message)
+		a.uplinks.moved(time.Now())
 		a.events.Add(v1.Event{At: time.Now(), Kind: v1.EventUplinkMoved, Uplink: u.name(), Message: message})
 	}
 	if change.Adopted {

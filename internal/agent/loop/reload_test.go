@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
@@ -249,6 +250,63 @@ func TestFollow(t *testing.T) {
 			t.Errorf("as %s: %+v", name, b.uplinks.list[0].device.Config())
 		}
 	}
+}
+
+// TestHoldDown: a route that goes to and fro is followed less and less often, at once where the device is gone, and as
+// at first after a minute without a move.
+func TestHoldDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, 100e6)
+		host := machines{}
+		list := []*fakeMachine{host.with(7, "up1"), host.with(8, "up2")}
+		b.uplinks.machine, b.uplinks.list, b.containers.host.shares = host, nil, nil
+		route := func(to int) { list[to].isDefault, list[1-to].isDefault = true, false }
+		route(0)
+		must.Succeed(t, b.uplinks.open([]UplinkConfig{{Name: uplink.Auto, RateBPS: 1e8}}, 500))
+		b.containers.addShares(b.containers.host)
+		must.Succeed(t, b.install())
+		at := func() int { return b.uplinks.list[0].device.Ifindex() - 7 }
+		// moves returns the number of moves while the route changes each second.
+		moves := func(during time.Duration) (n int) {
+			for i := range int(during / time.Second) {
+				time.Sleep(time.Second)
+				route(i % 2)
+				before := at()
+				b.control(time.Now())
+				b.check()
+				n += before ^ at()
+			}
+			return n
+		}
+		if n := moves(2 * time.Minute); n < 5 || n > 7 {
+			t.Errorf("%d moves in two minutes", n)
+		}
+		if n := moves(10 * time.Minute); n < 5 || n > 10 {
+			t.Errorf("%d moves in ten minutes", n)
+		}
+		left := at()
+		list[left].gone = true
+		route(1 - left)
+		if b.check(); at() == left {
+			t.Error("still at a device that is gone")
+		}
+		list[left].gone = false
+
+		time.Sleep(2*maxHoldDown + time.Second)
+		for i, after := range []time.Duration{0, time.Second, 2 * time.Second} {
+			before := at()
+			route(1 - before)
+			for looks := time.Duration(0); looks < after; looks += time.Second {
+				if b.control(time.Now()); at() != before {
+					t.Errorf("move %d after %v", i, looks)
+				}
+				time.Sleep(time.Second)
+			}
+			if b.control(time.Now()); at() == before {
+				t.Errorf("no move %d after %v", i, after)
+			}
+		}
+	})
 }
 
 // TestStartAtDevice: an agent starts at a default route whose device cannot be shared out, and follows it from

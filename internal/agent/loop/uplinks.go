@@ -22,6 +22,9 @@ type uplinks struct {
 	// is after followFrom.
 	defaultIndex int
 	followFrom   time.Time
+	// holdDown is the time that Auto stays at a device after it got there; it ended, or ends, at heldUntil.
+	holdDown  time.Duration
+	heldUntil time.Time
 }
 
 // open claims the uplinks. One of several may be missing; it is shared when it appears. Auto waits for a
@@ -155,14 +158,29 @@ func (us *uplinks) at(ifindex int) *link {
 	return us.list[i]
 }
 
-// followInterval is the time between two looks at the default route.
-const followInterval = time.Second
+const (
+	// followInterval is the time between two looks at the default route.
+	followInterval = time.Second
+	// maxHoldDown bounds the hold-down, and is the time without a move that ends it.
+	maxHoldDown = time.Minute
+)
+
+// moved begins the hold-down after a move, twice as long as that after the move before: a VPN that comes and
+// goes would have all shares made anew each time.
+func (us *uplinks) moved(now time.Time) {
+	us.holdDown = min(2*us.holdDown, maxHoldDown)
+	if now.Sub(us.heldUntil) > maxHoldDown {
+		us.holdDown = followInterval
+	}
+	us.heldUntil = now.Add(us.holdDown)
+	us.defaultIndex = 0 // of a look before the move
+}
 
 // routeMoved reports whether the default route leads through another device than at the last look, if
 // the uplink is the one that it leads through. Without a route all stays as it is.
 func (us *uplinks) routeMoved(now time.Time) bool {
 	auto := us.list[0].device.Config().Name == uplink.Auto // then it is the only one
-	if !auto || now.Before(us.followFrom) {
+	if !auto || now.Before(us.followFrom) || now.Before(us.heldUntil) {
 		return false
 	}
 	us.followFrom = now.Add(followInterval)

@@ -89,6 +89,8 @@ type Device struct {
 	config  Config
 	machine Machine
 	store   *state.Store
+	// heldDown: Auto stays at its device.
+	heldDown bool
 
 	state State
 	held  holding
@@ -121,7 +123,7 @@ func (d *Device) Check(config Config) error {
 	if err != nil {
 		return err
 	}
-	speedBPS, _, err := d.speed(config, link)
+	speedBPS, _, err := config.speed(d.machine, link)
 	if err != nil {
 		return err
 	}
@@ -284,7 +286,7 @@ func (d *Device) observe() (situation, error) {
 	}
 	if err == nil {
 		saw.link = &link
-		saw.speedBPS, saw.tunnel, err = d.speed(d.config, link)
+		saw.speedBPS, saw.tunnel, err = d.config.speed(d.machine, link)
 	}
 	if err == nil {
 		saw.root, saw.foreign, err = root(d.machine, d.schedulerOf(link.Index), link.Index)
@@ -303,11 +305,11 @@ func (d *Device) observe() (situation, error) {
 
 // speed returns the speed that a link reports, in bits per second; 0 for none, and for a tunnel whose rate
 // is that of the link below: a tunnel reports a speed without meaning.
-func (d *Device) speed(config Config, link kernel.Link) (bps uint64, tunnel bool, err error) {
-	if config.isAuto() && link.IsTunnel() {
+func (c Config) speed(machine Machine, link kernel.Link) (bps uint64, tunnel bool, err error) {
+	if c.isAuto() && link.IsTunnel() {
 		return 0, true, nil
 	}
-	bps, err = d.machine.SpeedBPS(link.Name)
+	bps, err = machine.SpeedBPS(link.Name)
 	return bps, false, err
 }
 
@@ -358,9 +360,15 @@ func (d *Device) saved() (kernel.Link, error) {
 	return kernel.Link{}, kernel.ErrNoLink
 }
 
+// HoldDown sets whether Auto stays at its device while that is there, wherever the default route leads.
+func (d *Device) HoldDown(held bool) { d.heldDown = held }
+
 // moved reports whether another device stands for the configured name by now.
 func (d *Device) moved(link kernel.Link) (bool, error) {
 	configured := link
+	if d.held.standsFor == Auto && d.heldDown {
+		return false, nil
+	}
 	if d.held.standsFor != "" {
 		var err error
 		configured, err = d.named(d.held.standsFor)
