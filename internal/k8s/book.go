@@ -1,6 +1,8 @@
 package k8s
 
 import (
+	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -8,6 +10,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // annotationPrefix is what the names of labels begin with as annotations: weir.dev/min is weir.min.
@@ -70,20 +73,26 @@ func labels(annotations map[string]string) map[string]string {
 	found := map[string]string{}
 	for name, value := range annotations {
 		if key, ours := strings.CutPrefix(name, annotationPrefix); ours {
-			found["weir."+key] = value
-		} else if name == "kubernetes.io/egress-bandwidth" || name == "kubernetes.io/ingress-bandwidth" {
+			found[policy.Prefix+key] = value
+		} else if name == policy.LabelKubernetesMax || name == policy.LabelKubernetesIn {
 			found[name] = value
 		}
 	}
 	return found
 }
 
-// netNSPath returns the path of a pod's network namespace; "" if that is the host's.
+// netNSPath returns the path of a pod's network namespace; "" if that is the host's, of which a sandbox
+// lists none among its namespaces. Where the runtime does not say, it is the one of the pod's process.
 func netNSPath(s *api.PodSandbox) string {
-	for _, ns := range s.GetLinux().GetNamespaces() {
+	ofProcess := fmt.Sprintf("/proc/%d/ns/net", s.GetPid())
+	namespaces := s.GetLinux().GetNamespaces()
+	for _, ns := range namespaces {
 		if ns.GetType() == "network" {
-			return ns.GetPath()
+			return cmp.Or(ns.GetPath(), ofProcess)
 		}
+	}
+	if len(namespaces) == 0 {
+		return ofProcess
 	}
 	return ""
 }

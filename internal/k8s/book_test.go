@@ -32,11 +32,19 @@ func TestBook(t *testing.T) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	host, ended := sandbox("h"), sandbox("e")
-	host.Linux = &api.LinuxPodSandbox{CgroupParent: "/kubepods/podh"}
+	host.Linux = &api.LinuxPodSandbox{CgroupParent: "/kubepods/podh", Namespaces: []*api.LinuxNamespace{{Type: "ipc"}}}
 	ended.Pid = 0
 	b.replace([]*api.PodSandbox{host, ended}, []*api.Container{{PodSandboxId: "h", Name: "x"}, {PodSandboxId: "h", Name: "app"}, {PodSandboxId: "gone", Name: "y"}})
 	if got := b.list(); len(got) != 1 || got[0].NetNSPath != "" || got[0].CgroupPath != "/kubepods/podh" || !reflect.DeepEqual(got[0].Containers, []string{"app", "x"}) {
 		t.Errorf("got %+v", got)
+	}
+	// A runtime that says nothing of the network says not that it is the host's.
+	for _, namespaces := range [][]*api.LinuxNamespace{nil, {{Type: "network"}}} {
+		unsaid := sandbox("u")
+		unsaid.Linux.Namespaces = namespaces
+		if got, _ := (book{}).start(unsaid); got.NetNSPath != "/proc/7/ns/net" {
+			t.Errorf("of %v: %+v", namespaces, got)
+		}
 	}
 	if _, changed := b.addContainer(&api.Container{PodSandboxId: "h", Name: "app"}); changed {
 		t.Error("a container that is started again changes its pod")

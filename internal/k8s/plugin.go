@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -35,8 +36,10 @@ const (
 	pluginName = "weir"
 	// pluginIndex orders plugins; others come first, as they may change a pod.
 	pluginIndex = "90"
-	// runtimeInterval is the pause before another attempt to connect to the runtime.
+	// runtimeInterval is the pause before another attempt to connect to the runtime. After
+	// runtimePatience without one, what runs is not known any more.
 	runtimeInterval = 500 * time.Millisecond
+	runtimePatience = 5 * time.Second
 )
 
 // plugin implements the interfaces of NRI's stub that it has methods of. NRI calls them one at a
@@ -45,11 +48,13 @@ type plugin struct {
 	reporter      *reporter
 	hardAdmission bool
 	log           *slog.Logger
+	// connected: the runtime has called since the last attempt to connect to it.
+	connected atomic.Bool
 }
 
 // run is a plugin of the runtime that listens at an NRI socket until ctx ends.
 func (p *plugin) run(ctx context.Context, socket string) error {
-	complaint := ""
+	complaint, lostAt := "", time.Now()
 	for ctx.Err() == nil {
 		s, err := stub.New(p, stub.WithPluginName(pluginName), stub.WithPluginIdx(pluginIndex),
 			stub.WithSocketPath(socket), stub.WithOnClose(func() {}), stub.WithLogger(stubLog{p.log}))
@@ -58,6 +63,11 @@ func (p *plugin) run(ctx context.Context, socket string) error {
 		}
 		if err = s.Run(ctx); ctx.Err() != nil {
 			break
+		}
+		if p.connected.Swap(false) {
+			lostAt = time.Now()
+		} else if time.Since(lostAt) > runtimePatience && p.reporter != nil {
+			p.reporter.forgetRuntime(ctx)
 		}
 		if err = explain(err, socket); complaint != err.Error() {
 			complaint = err.Error()
@@ -84,6 +94,7 @@ func explain(err error, socket string) error {
 
 // Configure is called first on a connection.
 func (p *plugin) Configure(_ context.Context, _, runtime, version string) (api.EventMask, error) {
+	p.connected.Store(true)
 	p.log.Info("connected to the container runtime", "name", runtime, "version", version)
 	return 0, nil
 }

@@ -49,7 +49,9 @@ type update struct {
 	// apply returns the line to report; false for none. With complete, the book has all that runs.
 	apply    func(book) (v1.PodsChange, bool)
 	complete bool
-	answer   chan<- answer
+	// forget: what runs is not known any more. There is no apply.
+	forget bool
+	answer chan<- answer
 }
 
 type answer struct {
@@ -73,6 +75,12 @@ func (r *reporter) replace(ctx context.Context, sandboxes []*api.PodSandbox, con
 		return v1.PodsChange{All: b.list()}, true
 	}})
 	return err
+}
+
+// forgetRuntime ends the connection to the agent, which then knows that nobody reports pods, until the
+// runtime has listed what runs.
+func (r *reporter) forgetRuntime(ctx context.Context) {
+	_, _ = r.hand(ctx, update{forget: true})
 }
 
 func (r *reporter) hand(ctx context.Context, u update) (v1.PodState, error) {
@@ -111,6 +119,12 @@ func (r *reporter) run(ctx context.Context) {
 			_ = r.connect(ctx) // it has logged its error
 		case u := <-r.updates:
 			var a answer
+			if u.forget {
+				r.complete = false
+				r.disconnect()
+				u.answer <- a
+				continue
+			}
 			r.complete = r.complete || u.complete
 			if line, changed := u.apply(r.book); changed {
 				a.state, a.err = r.report(ctx, line)

@@ -254,3 +254,26 @@ func TestNoRuntime(t *testing.T) {
 		t.Errorf("said %s", said.String())
 	}
 }
+
+// TestForgetRuntime: while the runtime has not listed again what runs, nobody reports pods.
+func TestForgetRuntime(t *testing.T) {
+	agent := &fakeAgent{socket: filepath.Join(t.TempDir(), "weir.sock")}
+	agent.start(t)
+	defer agent.stop()
+	r, end := startReporter(agent.socket, time.Millisecond)
+	defer end()
+	p := &plugin{reporter: r, log: slog.New(slog.DiscardHandler)}
+	_, _ = p.Synchronize(t.Context(), []*api.PodSandbox{sandbox("a")}, nil)
+	connected := func() (is bool) {
+		_, _ = r.update(t.Context(), func(book) (v1.PodsChange, bool) { is = r.pods != nil; return v1.PodsChange{}, false })
+		return is
+	}
+	awaitTrue(t, "connected", connected)
+	r.forgetRuntime(t.Context())
+	time.Sleep(20 * time.Millisecond) // some attempts to connect
+	if connected() {
+		t.Error("connected without a runtime")
+	}
+	_, _ = p.Synchronize(t.Context(), nil, nil)
+	awaitTrue(t, "connected again, without the pod", func() bool { return connected() && agent.knows(book{}) })
+}

@@ -123,7 +123,8 @@ func (n *node) testTwoPlugins(t *testing.T) {
 func (n *node) startsWhile(t *testing.T, act func()) {
 	t.Helper()
 	before := n.run(t, "before", podOptions{annotations: map[string]string{"weir.dev/weight": "200"}})
-	number := n.agent.Container(before.name).SentBytes
+	n.addContainer(t, before, "ping", "/bin/busybox", "ping", "-q", "-i", "0.01", n.Host.PeerAddr.String())
+	sending, _ := n.agent.AwaitContainer(before.name, "sends", noticed, func(c v1.Container) bool { return c.SentBytes > 0 })
 	type result struct {
 		pods []*pod
 		err  error
@@ -159,7 +160,7 @@ func (n *node) startsWhile(t *testing.T, act func()) {
 		})
 	}
 	t.Logf("%d pods started meanwhile; all had their class %v after the return", len(r.pods), time.Since(returned).Round(time.Millisecond))
-	if n.agent.Container(before.name).SentBytes < number {
+	if n.agent.Container(before.name).SentBytes < sending.SentBytes {
 		t.Error("the counters of a pod that went on began anew")
 	}
 	for _, p := range append(r.pods, before) {
@@ -171,7 +172,7 @@ func (n *node) testAgentDies(t *testing.T) {
 	n.startsWhile(t, func() {
 		n.agent.Kill()
 		time.Sleep(500 * time.Millisecond)
-		n.startAgent()
+		n.startAgentAlone()
 	})
 }
 
@@ -183,7 +184,6 @@ func (n *node) testPluginDies(t *testing.T) {
 			t.Errorf("without weir-k8s: %+v", s)
 		}
 		n.startPlugin()
-		n.awaitPlugin()
 	})
 }
 

@@ -17,7 +17,7 @@ import (
 // when it is in force, with one v1.PodState a line.
 
 // errOtherPods: pods of two programs would remove each other.
-var errOtherPods = errors.New("another weir-k8s reports the pods of this host: stop it first")
+var errOtherPods = errors.New("another weir-k8s reports the pods of this host; this one waits until it ends")
 
 var errPodsLeft = errors.New("weir-k8s is not connected: pods keep their shares, new ones get none until it is back")
 

@@ -130,7 +130,7 @@ type forbiddenError struct {
 func (e *forbiddenError) Error() string {
 	switch {
 	case e.needs == access.Root:
-		return "not allowed: only root may"
+		return "not allowed: only root may do this (sudo)"
 	case e.caller.Role == access.None:
 		return "not allowed: the caller is unknown"
 	}
