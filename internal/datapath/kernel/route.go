@@ -85,7 +85,7 @@ func defaultsOfRules(rules []netlink.Rule, preferred map[table]preference, links
 			continue
 		}
 		devices = append(devices, best.devices...)
-		if rule.Invert { // all but one mark, which is that of a tunnel's own packets
+		if rule.Invert && rule.Mark != 0 { // all but one mark, which is that of a tunnel's own packets
 			rule.Invert, rule.Mark, rule.Mask = false, 0, nil
 		}
 		decided[rule.Family] = rule == plainRule(rule)

@@ -55,6 +55,7 @@ func TestDefaultsOfRules(t *testing.T) {
 		{"without the default route", lookup(backup, func(r *netlink.Rule) { r.SuppressPrefixlen = 0 }), main},
 		{"of a mark", lookup(backup, marked), []int{wwan0, eth0}},
 		{"of all but a mark", lookup(backup, marked, func(r *netlink.Rule) { r.Invert = true }), []int{wwan0}},
+		{"of nothing", lookup(backup, func(r *netlink.Rule) { r.Invert = true }), []int{wwan0, eth0}},
 		{"of what comes from containers", lookup(backup, func(r *netlink.Rule) { r.IifName = "docker0" }), []int{wwan0, eth0}},
 		{"of what the host sends", lookup(backup, func(r *netlink.Rule) { r.IifName = "lo" }), []int{wwan0, eth0}},
 		{"of what comes from outside", lookup(backup, func(r *netlink.Rule) { r.IifName = "eth1" }), main},
