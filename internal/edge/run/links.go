@@ -365,9 +365,18 @@ func (l *Links) reserveDecisions(ctx context.Context, o *observation, decisions 
 	if l == nil {
 		return decisions, nil
 	}
+	// A new master knows no promises. What the ledger has comes before what is new.
+	ledgerTold := false
 	for _, d := range decisions {
 		at := engine.Entry{Service: d.Service, Node: d.Node}
 		if d.Action != engine.Stop && d.MinBPS > o.promises[engine.ClaimID(at)].LinkBPS && o.offLinks(at) == "" {
+			if !ledgerTold {
+				_, _, ledgerTold = l.tellLedger(ctx, o, o.promises)
+			}
+			if !ledgerTold && o.links.silent == nil {
+				refused = append(refused, engine.Refusal{Decision: d, Reason: "on the links to users: " + errNoTime.Error()})
+				continue
+			}
 			var refusal *client.Error
 			if errors.As(l.reserve(ctx, o.links, o.request(at, d.MinBPS)), &refusal) && refusal.Status == http.StatusConflict { // else on uplinks only
 				refused = append(refused, engine.Refusal{Decision: d, Reason: "on the links to users: " + refusal.Message})
@@ -431,7 +440,17 @@ func (l *Links) matchLedger(ctx context.Context, o *observation, ledger engine.P
 	if l == nil || o.links.silent != nil {
 		return nil
 	}
-	wanted := map[string]bool{}
+	problems, wanted, complete := l.tellLedger(ctx, o, ledger)
+	if !complete {
+		return problems
+	}
+	return append(problems, l.releaseUnknown(ctx, o, wanted)...)
+}
+
+// tellLedger confirms those promises of the ledger that the controller does not have, and returns the IDs of
+// all. It is not complete if there was no time for it, or the controller fell silent.
+func (l *Links) tellLedger(ctx context.Context, o *observation, ledger engine.Promises) (problems []problem, wanted map[string]bool, complete bool) {
+	wanted = map[string]bool{}
 	for _, p := range ledger {
 		at := engine.Entry{Service: p.Service, Node: p.Node}
 		r := o.request(at, p.LinkBPS)
@@ -449,19 +468,19 @@ func (l *Links) matchLedger(ctx context.Context, o *observation, ledger engine.P
 			return err
 		})
 		if errors.Is(err, errNoTime) {
-			return problems
+			return problems, wanted, false
 		}
 		if err != nil {
 			problems = append(problems, problem{service: p.Service, node: p.Node, same: "confirm", err: fmt.Errorf(
 				"promise the minimum of %s on links between %s and users: %w", p.Service, p.Node, err)})
 			if o.links.silent != nil {
-				return problems
+				return problems, wanted, false
 			}
 			continue
 		}
 		o.links.promises[r.ID] = confirmed
 	}
-	return append(problems, l.releaseUnknown(ctx, o, wanted)...)
+	return problems, wanted, true
 }
 
 // releaseUnknown releases the promises that are not wanted for the second time.

@@ -476,6 +476,31 @@ func TestAdmitDecisions(t *testing.T) {
 	}
 }
 
+// TestLedgerComesFirst: a master that has just taken over gets the promises of the ledger before one that
+// would take their room.
+func TestLedgerComesFirst(t *testing.T) {
+	b := &book{freeBPS: 8e6, promises: map[string]v1.SDNPromise{}}
+	l := newLinked(t, b)
+	o := shop(0, 0)
+	for _, name := range []string{"shop", "free"} {
+		s := o.specs[name]
+		s.Name, s.Ports = name, l.ports
+		o.specs[name] = s
+	}
+	o.promises["free@b"] = engine.Promise{Service: "free", Node: "b", MinBPS: 6e6, LinkBPS: 6e6, Claim: true}
+	o.links, _ = l.links.askController(t.Context(), l.nodes, true)
+	_, refused := l.links.reserveDecisions(t.Context(), o, []engine.Decision{{Action: engine.Start, Service: "shop", Node: "a", MinBPS: 5e6}})
+	if len(refused) != 1 || len(b.promises) != 1 || b.freeBPS != 2e6 {
+		t.Errorf("refused %+v, promised %+v", refused, b.promises)
+	}
+	// Without the time to tell it all, nothing new is promised.
+	b.promises, b.freeBPS = map[string]v1.SDNPromise{}, 20e6
+	o.links.promises, o.links.spent = map[string]v1.SDNPromise{}, linksTimeout
+	if _, refused = l.links.reserveDecisions(t.Context(), o, []engine.Decision{{Action: engine.Start, Service: "shop", Node: "a", MinBPS: 5e6}}); len(refused) != 1 || len(b.promises) > 0 {
+		t.Errorf("in a hurry: refused %+v, promised %+v", refused, b.promises)
+	}
+}
+
 // TestManyNodes: a controller is asked two questions for all nodes, for as many paths as an answer has, the
 // oldest first, and not in each of many rounds.
 func TestManyNodes(t *testing.T) {
