@@ -1,5 +1,11 @@
 package v1
 
+import "time"
+
+// PodsSilence is how long a reporter of pods may say nothing: then it counts as stopped. One that has
+// nothing to report lists all pods again.
+const PodsSilence = 30 * time.Second
+
 // Pod is a pod of Kubernetes, as weir-k8s reports it to the agent.
 type Pod struct {
 	// ID is the ID of its sandbox.

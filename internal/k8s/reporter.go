@@ -19,6 +19,9 @@ const (
 	// retryInterval is the pause before another attempt to connect to the agent. A refused one costs
 	// a system call.
 	retryInterval = 200 * time.Millisecond
+	// repeatInterval is the longest time between two reports: the agent takes a weir-k8s that says
+	// nothing for v1.PodsSilence for a stopped one, and lets another in.
+	repeatInterval = v1.PodsSilence / 3
 )
 
 // errNoRuntime: what runs is unknown until the runtime has said it once, so that nothing is reported.
@@ -31,13 +34,15 @@ type reporter struct {
 	log     *slog.Logger
 	updates chan update
 	// retry is the pause between attempts to connect to the agent, timeout how long it may take to
-	// answer.
-	retry, timeout time.Duration
+	// answer, repeat the longest time between two reports.
+	retry, timeout, repeat time.Duration
 
 	book book
 	// complete: the runtime has said what runs.
 	complete bool
 	pods     *client.Pods // nil while there is no connection
+	// reportedAt is the time of the last report.
+	reportedAt time.Time
 	// failed is why there is none; until notBefore no other attempt is made, so that changes do not
 	// wait for each other's.
 	failed    error
@@ -60,7 +65,7 @@ type answer struct {
 }
 
 func newReporter(agent *client.Client, log *slog.Logger) *reporter {
-	return &reporter{agent: agent, log: log, updates: make(chan update), retry: retryInterval, timeout: answerTimeout, book: book{}}
+	return &reporter{agent: agent, log: log, updates: make(chan update), retry: retryInterval, timeout: answerTimeout, repeat: repeatInterval, book: book{}}
 }
 
 // update hands a change of the book to the reporter's goroutine, and returns the agent's answer.
@@ -116,7 +121,10 @@ func (r *reporter) run(ctx context.Context) {
 			r.disconnect()
 			r.log.Info("lost the agent; pods keep their shares")
 		case <-retry.C:
-			_ = r.connect(ctx) // it has logged its error
+			if r.pods != nil && time.Since(r.reportedAt) > r.repeat {
+				_, _ = r.report(ctx, v1.PodsChange{All: r.book.list()}) // it logs its error
+			}
+			_ = r.connect(ctx) // as this does
 		case u := <-r.updates:
 			var a answer
 			if u.forget {
@@ -140,6 +148,7 @@ func (r *reporter) report(ctx context.Context, line v1.PodsChange) (v1.PodState,
 		return v1.PodState{}, err
 	}
 	began := time.Now()
+	r.reportedAt = began
 	state, err := r.pods.Report(line, r.timeout)
 	if err != nil {
 		r.log.Warn("cannot report to the agent; all is reported again soon", "error", err)
@@ -168,7 +177,7 @@ func (r *reporter) connect(ctx context.Context) error {
 		r.pause(err, began)
 		return err
 	}
-	r.pods, r.failed = pods, nil
+	r.pods, r.failed, r.reportedAt = pods, nil, began
 	r.log.Info("reported all pods to the agent", "pods", len(r.book))
 	return nil
 }

@@ -277,3 +277,20 @@ func TestForgetRuntime(t *testing.T) {
 	_, _ = p.Synchronize(t.Context(), nil, nil)
 	awaitTrue(t, "connected again, without the pod", func() bool { return connected() && agent.knows(book{}) })
 }
+
+// TestRepeats: an agent that has lost a pod, or would take silence for an end, hears of all again.
+func TestRepeats(t *testing.T) {
+	agent := &fakeAgent{socket: filepath.Join(t.TempDir(), "weir.sock")}
+	agent.start(t)
+	defer agent.stop()
+	r, end := startReporter(agent.socket, 20*time.Second)
+	defer end()
+	p := &plugin{reporter: r, log: slog.New(slog.DiscardHandler)}
+	_, _ = p.Synchronize(t.Context(), []*api.PodSandbox{sandbox("a")}, nil)
+	awaitTrue(t, "the agent knows it", func() bool { return agent.knows(book{"a": r.bookOf(t, "a")}) })
+	_, _ = r.update(t.Context(), func(book) (v1.PodsChange, bool) { r.repeat = time.Millisecond; return v1.PodsChange{}, false })
+	for range 2 {
+		agent.set(func() { agent.pods = map[string]v1.Pod{} })
+		awaitTrue(t, "the agent knows it again", func() bool { return agent.knows(book{"a": r.bookOf(t, "a")}) })
+	}
+}

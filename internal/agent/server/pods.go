@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent/discovery"
@@ -46,7 +47,10 @@ func (a *API) followPods(w http.ResponseWriter, r *http.Request) error {
 	decoder, encoder := json.NewDecoder(r.Body), json.NewEncoder(w)
 	for first := true; ; first = false {
 		var change v1.PodsChange
-		err := decoder.Decode(&change)
+		err := control.SetReadDeadline(time.Now().Add(a.podsSilence))
+		if err == nil {
+			err = decoder.Decode(&change)
+		}
 		if first && err != nil {
 			return &badRequestError{err}
 		}

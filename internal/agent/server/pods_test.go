@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"log/slog"
 	"net/http"
 	"testing"
 	"time"
@@ -9,6 +10,8 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/agent/discovery/pods"
+	"github.com/weir-project/weir/internal/agent/stats"
+	"github.com/weir-project/weir/internal/front/access"
 	"github.com/weir-project/weir/test/must"
 )
 
@@ -51,6 +54,32 @@ func TestPods(t *testing.T) {
 	for _, e := range agent.learned {
 		if e.Source != pods.Runtime {
 			t.Errorf("an event of %q", e.Source)
+		}
+	}
+}
+
+// TestSilentPods: a weir-k8s that says nothing counts as stopped, and another one takes its place.
+func TestSilentPods(t *testing.T) {
+	agent := &fakeAgent{events: stats.NewEvents(time.Now())}
+	api := New(agent, slog.New(slog.DiscardHandler))
+	api.podsSilence = 50 * time.Millisecond
+	c := newTestClient(serve(t, api.Socket(access.Admin)))
+	const timeout = 10 * time.Second
+	silent, err := c.ReportPods(t.Context(), nil, timeout)
+	must.Succeed(t, err)
+	select {
+	case <-silent.Ended():
+	case <-time.After(timeout):
+		t.Fatal("it holds its place")
+	}
+	for deadline := time.Now().Add(timeout); ; time.Sleep(time.Millisecond) {
+		next, err := c.ReportPods(t.Context(), nil, timeout)
+		if err == nil {
+			next.Close()
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("another one is refused: %v", err)
 		}
 	}
 }

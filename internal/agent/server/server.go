@@ -72,6 +72,8 @@ type API struct {
 	takenDownBy atomic.Pointer[int]
 	// reportsPods: a weir-k8s is connected.
 	reportsPods atomic.Bool
+	// podsSilence is v1.PodsSilence, shorter in tests.
+	podsSilence time.Duration
 }
 
 // New returns the API of an agent.
@@ -79,7 +81,7 @@ func New(a Agent, log *slog.Logger) *API { return newAPI(a, log, requestTimeout)
 
 func newAPI(agent Agent, log *slog.Logger, timeout time.Duration) *API {
 	answers := httpapi.Answers{Log: log, Status: statusOf, Timeout: timeout}
-	a := &API{agent: agent, log: log, answers: answers, meter: node.NewMeter(), mux: http.NewServeMux()}
+	a := &API{agent: agent, log: log, answers: answers, meter: node.NewMeter(), mux: http.NewServeMux(), podsSilence: v1.PodsSilence}
 	for _, r := range a.routes() {
 		handle := r.stream
 		switch {
