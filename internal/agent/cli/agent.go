@@ -156,7 +156,8 @@ func (f *agentFlags) uplinks(list []config.Uplink, changed func(string) bool) ([
 		}
 		list[0].Interface = f.uplink
 	}
-	if list[0].Interface == "" && list[0].RateBPS == 0 && !changed("rate") {
+	// An empty option is a mistake, of a script say.
+	if list[0].Interface == "" && (changed("uplink") || list[0].RateBPS == 0 && !changed("rate")) {
 		file := f.config
 		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 			file += ", which is not there"

@@ -122,6 +122,7 @@ host: {weight: 300}
 		says       string
 	}{
 		{"no uplink", "", nil, "which uplink?"},
+		{"an empty uplink", "", []string{"--uplink", "", "--rate", "30mbit"}, "which uplink?"},
 		{"the default route's beside another", "uplinks: [{interface: eth0}, {interface: auto}]\n", nil, "auto is an uplink beside others"},
 		{"a rate without its unit", file, []string{"--rate", "95"}, "--rate 95 is 95 bit/s, not even a frame a second; did you mean 95mbit?"},
 		{"a wrong rate", file, []string{"--rate", "1MB"}, "--rate 1MB has the unit \"MB\": bytes are not accepted"},
