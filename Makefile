@@ -128,7 +128,7 @@ test-weka: ## compare C4.5 with WEKA's J48 (needs Java and Maven)
 cover: ## coverage of the pure packages, at least COVER_MIN %
 	@scripts/cover.sh
 
-deb: ## make dist/PROGRAM_VERSION_ARCH.deb, four packages (ARCH=amd64, arm64 or armhf)
+deb: ## make dist/PROGRAM_VERSION_ARCH.deb, a package of each program (ARCH=amd64, arm64 or armhf)
 	@scripts/deb.sh $(ARCH)
 
 image: ## make dist/weir_VERSION_ARCH.tar, an image to run the agent as a container (ARCH as for deb)
@@ -153,11 +153,11 @@ demo-edge: ## the same for weir-edge: three nodes, a crowd, a node that dies (ro
 bench: build ## measure against the ideal allocation and against peers (root)
 	$(AS_ROOT) bin/weir bench $(BENCH_ARGS)
 
-PROGRAMS := weir weir-edge weir-sdn weir-lab
-UNITS := weir.service weir-edge.service weir-sdn.service
+PROGRAMS := $(notdir $(wildcard cmd/*))
+UNITS := $(notdir $(wildcard packaging/*.service))
 
-install: ## install the four programs and their systemd units under DESTDIR and PREFIX
-	@[ -x bin/weir-lab ] || { echo "run 'make build' first" >&2; exit 1; }
+install: ## install the programs and their systemd units under DESTDIR and PREFIX
+	@[ -x bin/weir-k8s ] || { echo "run 'make build' first" >&2; exit 1; }
 	install -d '$(DESTDIR)$(BINDIR)' '$(DESTDIR)$(UNITDIR)' '$(DESTDIR)/etc/weir'
 	install -m 755 $(PROGRAMS:%=bin/%) '$(DESTDIR)$(BINDIR)'
 	for unit in $(UNITS); do \

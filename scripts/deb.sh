@@ -1,6 +1,6 @@
 #!/bin/bash
-# Makes the four Debian packages dist/PROGRAM_VERSION_ARCH.deb, of weir, weir-edge, weir-sdn and
-# weir-lab, the same bytes each time for the same commit.
+# Makes a Debian package dist/PROGRAM_VERSION_ARCH.deb of each program in cmd, the same bytes each
+# time for the same commit.
 #
 #   scripts/deb.sh [ARCH]     amd64, arm64 or armhf; this machine's by default
 #
@@ -14,9 +14,10 @@ cd "$root"
 . scripts/release.sh
 new_stage "deb-$arch"
 umask 022
-programs=(weir weir-edge weir-sdn weir-lab)
+programs=(cmd/*)
+programs=("${programs[@]#cmd/}")
 
-# one_package is weir as it was before there were four packages, with the files of weir-edge and
+# one_package is weir as it was before there were several packages, with the files of weir-edge and
 # weir-sdn.
 one_package='weir (<< 0~20261123231541)'
 
@@ -25,7 +26,7 @@ describe() {
 	depends='' suggests='' replaces=''
 	case $1 in
 	weir)
-		suggests="weir-sdn, weir-lab, weir-edge, docker.io, podman"
+		suggests="weir-sdn, weir-lab, weir-edge, weir-k8s, docker.io, podman"
 		description="Share a host's network uplink between its containers
 Weir gives every container its weight, guaranteed minimum, maximum, priority
 and latency on the host's uplink, in every network mode, from labels, adjusted
@@ -43,6 +44,12 @@ its users, and moves or multiplies them as demand changes."
 weir-sdn gives flows on OpenFlow switches a queue by their application, and
 routes them by the load of links."
 		;;
+	weir-k8s)
+		depends=weir suggests=containerd
+		description="Share a host's network uplink between pods of Kubernetes
+weir-k8s reports the pods of a node to the agent, so that they have what their
+annotations ask for when their first container starts."
+		;;
 	weir-lab)
 		depends="weir (= $version)"
 		suggests="iproute2, docker.io, openvswitch-switch, iperf3"
@@ -50,6 +57,7 @@ routes them by the load of links."
 weir runs it: 'weir demo', 'weir bench', 'weir model', 'weir advise' and
 'weir classify' are in this package."
 		;;
+	*) echo "deb.sh: $1 has no description" >&2 && exit 1 ;;
 	esac
 }
 

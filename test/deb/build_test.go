@@ -16,7 +16,7 @@ import (
 const buildTimeout = 5 * time.Minute
 
 // programs are those that have a package each.
-var programs = []string{"weir", "weir-edge", "weir-sdn", "weir-lab"}
+var programs = []string{"weir", "weir-edge", "weir-sdn", "weir-k8s", "weir-lab"}
 
 // release runs a script of scripts/ for a version, of the repository if that is empty, and
 // returns the folder of the released files.

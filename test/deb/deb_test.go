@@ -25,7 +25,7 @@ func TestPackages(t *testing.T) {
 		licensed                             []string
 	}{
 		"weir": {
-			summary: "Share a host's network uplink", suggests: "weir-sdn, weir-lab, weir-edge", start: "/usr/bin/weir agent --config",
+			summary: "Share a host's network uplink", suggests: "weir-sdn, weir-lab, weir-edge, weir-k8s", start: "/usr/bin/weir agent --config",
 			files: map[string]string{
 				"/etc/weir/": folder, "/usr/share/man/man1/weir-agent.1.gz": file, "/usr/share/doc/weir/examples/weir.yaml": file,
 				"/usr/share/doc/weir/examples/grafana.json": file, "/usr/share/doc/weir/examples/prometheus.rules.yaml": file,
@@ -41,6 +41,11 @@ func TestPackages(t *testing.T) {
 			summary: "Control OpenFlow switches", suggests: "openvswitch-switch", replaces: onePackage, start: "/usr/bin/weir-sdn run $OPTIONS\n",
 			files: map[string]string{"/etc/weir/": folder},
 			page:  "weir-sdn-run", words: "ovsdb",
+		},
+		"weir-k8s": {
+			summary: "Share a host's network uplink between pods", suggests: "^containerd$", depends: "weir", start: "/usr/bin/weir-k8s $OPTIONS\n",
+			files: map[string]string{"/etc/weir/": folder},
+			page:  "weir-k8s", words: "hard", licensed: []string{"\ngithub.com/containerd/nri\n"},
 		},
 		"weir-lab": {summary: "Demos, benchmarks", depends: `weir \(= VERSION\)`, page: "weir-lab-bench-netmodes", words: "netmodes"},
 	} {

@@ -68,6 +68,7 @@ func TestFreshDebian(t *testing.T) {
 	t.Run("the unit", d.testUnit)
 	t.Run("the unit of weir-edge", d.testEdgeUnit)
 	t.Run("the other programs", d.testSiblings)
+	t.Run("the unit of weir-k8s", d.testK8sUnit)
 	t.Run("stop, upgrade and downgrade", d.testChanges)
 	t.Run("purging puts everything back", d.testPurge)
 	d.AwaitTraffic(0, bootTimeout) // and containers go on
@@ -139,7 +140,7 @@ func boot(t *testing.T, tree string, files map[string]string) *debian {
 	must.Succeed(t, <-started)
 	t.Cleanup(func() {
 		if t.Failed() {
-			journal, _ := d.try("journalctl", "--no-pager", "-n", "40", "-u", "weir", "-u", "weir-edge", "-u", "docker")
+			journal, _ := d.try("journalctl", "--no-pager", "-n", "40", "-u", "weir", "-u", "weir-edge", "-u", "weir-k8s", "-u", "docker")
 			t.Logf("the journal ends with\n%s\nand the console with %s", journal, said.String())
 		}
 		_ = command.Process.Kill()
@@ -359,6 +360,30 @@ func (d *debian) testSiblings(t *testing.T) {
 		return err == nil, said
 	})
 	d.must(t, "systemctl", "stop", "weir-sdn")
+}
+
+// testK8sUnit: the unit of weir-k8s starts on request only, fails for a wrong option, and waits for a
+// runtime with NRI, which this Debian's is not.
+func (d *debian) testK8sUnit(t *testing.T) {
+	d.must(t, "apt-get", "install", "-y", "/root/older/weir-k8s.deb")
+	if state, _ := d.try("systemctl", "is-enabled", "weir-k8s"); strings.TrimSpace(state) != "disabled" {
+		t.Errorf("after the installation it is %s", state)
+	}
+	d.shell(t, "echo OPTIONS=--hard >/etc/weir/k8s.env")
+	_, _ = d.try("systemctl", "start", "weir-k8s")
+	d.await("weir-k8s ended for good", func() (bool, string) {
+		state, _ := d.try("systemctl", "is-failed", "weir-k8s")
+		return strings.TrimSpace(state) == "failed", state
+	})
+	d.shell(t, "echo OPTIONS=--hard-admission >/etc/weir/k8s.env")
+	d.must(t, "systemctl", "restart", "weir-k8s")
+	d.await("weir-k8s waits for the runtime", func() (bool, string) {
+		journal, err := d.try("journalctl", "--no-pager", "-u", "weir-k8s")
+		return err == nil && strings.Contains(journal, "nothing answers on /var/run/nri/nri.sock"), journal
+	})
+	lines := strings.Split(strings.TrimSpace(d.must(t, "systemd-analyze", "security", "--no-pager", "weir-k8s")), "\n")
+	t.Log(lines[len(lines)-1])
+	d.must(t, "systemctl", "stop", "weir-k8s")
 }
 
 // testEdgeUnit: the unit of weir-edge starts on request only, names a mistake in its file, and

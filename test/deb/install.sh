@@ -15,11 +15,11 @@ mount -t sysfs sysfs "$root/sys"
 mount -t tmpfs run "$root/run"
 mount -t tmpfs tmp "$root/tmp"
 mount --rbind /dev "$root/dev"
-for name in weir weir-edge weir-sdn weir-lab; do cp "$packages/$name"_*.deb "$root/tmp/$name.deb"; done
+for name in weir weir-edge weir-sdn weir-k8s weir-lab; do cp "$packages/$name"_*.deb "$root/tmp/$name.deb"; done
 inside() { env -u WEIR_BIN PATH=/usr/sbin:/usr/bin:/sbin:/bin chroot "$root" "$@"; }
 fail() { echo "$*" >&2 && exit 1; }
 
-# Before there were four packages, weir had the files of all: they move, in any order of the
+# Before there were several packages, weir had the files of all: they move, in any order of the
 # packages.
 old=$root/tmp/old
 for name in weir weir-edge weir-sdn; do inside dpkg-deb -x "/tmp/$name.deb" /tmp/old; done
@@ -39,12 +39,16 @@ grep -q "weir agent --propose >/etc/weir/weir.yaml" "$root/tmp/said" || fail "th
 inside weir --version
 lacking=$(inside weir bench 2>&1) && fail "weir bench works without weir-lab"
 grep -q "install the package weir-lab" <<<"$lacking" || fail "without weir-lab, weir bench says $lacking"
-inside dpkg -i /tmp/weir-edge.deb /tmp/weir-sdn.deb /tmp/weir-lab.deb
+inside dpkg -i /tmp/weir-edge.deb /tmp/weir-sdn.deb /tmp/weir-k8s.deb /tmp/weir-lab.deb
 inside weir bench --help >/dev/null
 inside weir sdn --help >/dev/null
-touch "$root/etc/weir/edge.yaml"
-inside dpkg -P weir-edge weir-sdn
-if [ -e "$root/etc/weir/edge.yaml" ] || [ ! -d "$root/etc/weir" ]; then fail "purging weir-edge left its configuration, or took weir's"; fi
+inside weir-k8s --version
+touch "$root"/etc/weir/{edge.yaml,k8s.env}
+inside dpkg -P weir-edge weir-sdn weir-k8s
+for left in edge.yaml k8s.env; do
+	if [ -e "$root/etc/weir/$left" ]; then fail "purging left $left"; fi
+done
+[ -d "$root/etc/weir" ] || fail "purging weir-edge took weir's configuration"
 
 ip link add wan0 type veth peer name far0
 ip link set wan0 up

@@ -16,6 +16,7 @@ import (
 
 	agentcli "github.com/weir-project/weir/internal/agent/cli"
 	edgecli "github.com/weir-project/weir/internal/edge/cli"
+	"github.com/weir-project/weir/internal/k8s"
 	labcli "github.com/weir-project/weir/internal/lab/cli"
 	sdncli "github.com/weir-project/weir/internal/sdn/cli"
 
@@ -43,6 +44,7 @@ installed beside it, for the commands that need them (` + "`weir bench`" + ` is 
 standard output, everything else to standard error. Exit codes: 0 done, 1 failed,
 2 called wrongly, 78 ` + "`weir agent`" + ` without a configuration. ` + "`weir completion --help`" + ` tells
 how to have commands and the names of running containers completed by your shell.
+[weir-k8s](#weir-k8s) is a program of its own.
 
 `)
 	root := agentcli.NewRoot()
@@ -58,6 +60,7 @@ how to have commands and the names of running containers completed by your shell
 	for _, c := range commands {
 		writeCommand(&b, c)
 	}
+	writeCommand(&b, k8s.NewRoot())
 	return b.String()
 }
 

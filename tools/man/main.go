@@ -1,4 +1,4 @@
-// Command man writes a manual page for each command of the four programs into a folder, dated by
+// Command man writes a manual page for each command of the programs into a folder, dated by
 // SOURCE_DATE_EPOCH if that is set.
 package main
 
@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-project/weir/internal/agent/cli"
 	edgecli "github.com/weir-project/weir/internal/edge/cli"
+	"github.com/weir-project/weir/internal/k8s"
 	labcli "github.com/weir-project/weir/internal/lab/cli"
 	sdncli "github.com/weir-project/weir/internal/sdn/cli"
 )
@@ -30,7 +31,7 @@ func write(folder string) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return fmt.Errorf("make a folder: %w", err)
 	}
-	for _, root := range []*cobra.Command{cli.NewRoot(), edgecli.NewRoot(), sdncli.NewRoot("weir-sdn"), labcli.NewRoot("weir-lab")} {
+	for _, root := range []*cobra.Command{cli.NewRoot(), edgecli.NewRoot(), sdncli.NewRoot("weir-sdn"), k8s.NewRoot(), labcli.NewRoot("weir-lab")} {
 		root.DisableAutoGenTag = true
 		header := &doc.GenManHeader{Section: "1", Source: "Weir", Manual: "Weir"}
 		if err := doc.GenManTree(root, header, folder); err != nil {
