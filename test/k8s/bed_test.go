@@ -91,7 +91,9 @@ func (n *node) agentOptions() harness.AgentOptions {
 func (n *node) startPlugin(args ...string) {
 	n.t.Helper()
 	program := filepath.Join(filepath.Dir(harness.Program(n.t)), "weir-k8s")
-	cmd := exec.Command(program, append([]string{"--socket", n.Files.Socket(), "--nri", n.containerd.NRISocket(), "--verbose"}, args...)...)
+	// Without capabilities, as its unit runs it.
+	cmd := exec.Command("setpriv", append([]string{"--no-new-privs", "--bounding-set=-all", "--inh-caps=-all", "--",
+		program, "--socket", n.Files.Socket(), "--nri", n.containerd.NRISocket(), "--verbose"}, args...)...)
 	plugin, err := testbed.StartProcess("weir-k8s", cmd)
 	must.Succeed(n.t, err)
 	n.plugin = plugin
