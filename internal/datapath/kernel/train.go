@@ -35,14 +35,9 @@ var errNoAnswer = errors.New("no answer to echo requests")
 // needs CAP_NET_RAW, or a group that may send echo requests (net.ipv4.ping_group_range). Errors:
 // errNoAnswer.
 func MeasureLinkBPS(ctx context.Context, router netip.Addr) (uint64, error) {
-	conn, err := icmp.ListenPacket("udp4", "0.0.0.0")
-	var target net.Addr = &net.UDPAddr{IP: router.AsSlice()}
+	conn, target, err := ListenEcho(router)
 	if err != nil {
-		conn, err = icmp.ListenPacket("ip4:icmp", "0.0.0.0")
-		target = &net.IPAddr{IP: router.AsSlice()}
-	}
-	if err != nil {
-		return 0, fmt.Errorf("open a socket for echo requests: %w", err)
+		return 0, err
 	}
 	defer conn.Close()
 	var rates []uint64
@@ -66,6 +61,26 @@ func MeasureLinkBPS(ctx context.Context, router netip.Addr) (uint64, error) {
 	}
 	slices.Sort(rates)
 	return rates[len(rates)/2], nil
+}
+
+// ListenEcho opens a socket for echo requests to an address, and returns how the socket names the address: a
+// *net.UDPAddr if the kernel passes on only answers to this socket, as it does for an unprivileged one. It
+// needs CAP_NET_RAW, or a group that may send echo requests (net.ipv4.ping_group_range).
+func ListenEcho(target netip.Addr) (*icmp.PacketConn, net.Addr, error) {
+	network, raw, unspecified := "udp4", "ip4:icmp", "0.0.0.0"
+	if target.Is6() {
+		network, raw, unspecified = "udp6", "ip6:ipv6-icmp", "::"
+	}
+	var to net.Addr = &net.UDPAddr{IP: target.AsSlice(), Zone: target.Zone()}
+	conn, err := icmp.ListenPacket(network, unspecified)
+	if err != nil {
+		to = &net.IPAddr{IP: target.AsSlice(), Zone: target.Zone()}
+		conn, err = icmp.ListenPacket(raw, unspecified)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("open a socket for echo requests: %w", err)
+	}
+	return conn, to, nil
 }
 
 // sendTrain sends a train and returns the rate of the replies; 0 if there were too few.

@@ -2,8 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -12,6 +10,8 @@ import (
 	"golang.org/x/net/icmp"
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
+
+	"github.com/weir-project/weir/internal/datapath/kernel"
 )
 
 // echoInterval is the time between two echo requests.
@@ -20,18 +20,13 @@ const echoInterval = 50 * time.Millisecond
 // echoes measures round trips until ctx ends, and returns their median; 0 without an answer. It
 // needs CAP_NET_RAW, or a group that may send echo requests (net.ipv4.ping_group_range).
 func echoes(ctx context.Context, target netip.Addr) (time.Duration, error) {
-	network, raw, unspecified, request, reply := "udp4", "ip4:icmp", "0.0.0.0", icmp.Type(ipv4.ICMPTypeEcho), icmp.Type(ipv4.ICMPTypeEchoReply)
+	request, reply := icmp.Type(ipv4.ICMPTypeEcho), icmp.Type(ipv4.ICMPTypeEchoReply)
 	if target.Is6() {
-		network, raw, unspecified, request, reply = "udp6", "ip6:ipv6-icmp", "::", ipv6.ICMPTypeEchoRequest, ipv6.ICMPTypeEchoReply
+		request, reply = ipv6.ICMPTypeEchoRequest, ipv6.ICMPTypeEchoReply
 	}
-	var to net.Addr = &net.UDPAddr{IP: target.AsSlice(), Zone: target.Zone()}
-	conn, err := icmp.ListenPacket(network, unspecified)
+	conn, to, err := kernel.ListenEcho(target)
 	if err != nil {
-		to = &net.IPAddr{IP: target.AsSlice(), Zone: target.Zone()}
-		conn, err = icmp.ListenPacket(raw, unspecified)
-	}
-	if err != nil {
-		return 0, fmt.Errorf("open a socket for echo requests: %w", err)
+		return 0, err
 	}
 	defer conn.Close()
 	var (
