@@ -14,7 +14,7 @@
 #           new enough, says so and goes on: the suite vm is skipped then
 #
 # For Debian 12 or newer and Ubuntu 22.04 or newer, as root or through sudo. Ubuntu
-# 22.04 has no HAProxy new enough for test and edge: what to do is said first.
+# Ubuntu 22.04 has no HAProxy new enough for test and edge: print what to do before anything is installed.
 # Each thing is looked for first, by what it must do and not by package: with
 # everything there, nothing is run, read from the network or written. Programs
 # are held to minimum versions; Go modules and Go tools are pinned by go.sum.

@@ -82,8 +82,8 @@ func (r *reporter) replace(ctx context.Context, sandboxes []*api.PodSandbox, con
 	return err
 }
 
-// forgetRuntime ends the connection to the agent, which then knows that nobody reports pods, until the
-// runtime has listed what runs.
+// forgetRuntime ends the connection to the agent, which then shows weir-k8s as not connected, until the
+// runtime has listed its pods.
 func (r *reporter) forgetRuntime(ctx context.Context) {
 	_, _ = r.hand(ctx, update{forget: true})
 }

@@ -118,7 +118,7 @@ func awaitTrue(t fataler, what string, is func() bool) {
 }
 
 // TestReporterWorlds: whatever happens to agent and runtime, an agent that runs knows what runs, and
-// one that has not heard from the runtime yet is told nothing.
+// the agent gets no pods before the runtime has listed them.
 func TestReporterWorlds(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
@@ -255,7 +255,7 @@ func TestNoRuntime(t *testing.T) {
 	}
 }
 
-// TestForgetRuntime: while the runtime has not listed again what runs, nobody reports pods.
+// TestForgetRuntime: weir-k8s is not connected to the agent until the runtime has listed its pods again.
 func TestForgetRuntime(t *testing.T) {
 	agent := &fakeAgent{socket: filepath.Join(t.TempDir(), "weir.sock")}
 	agent.start(t)

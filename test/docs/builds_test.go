@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestBuildsAreCommits: a figure's build, such as `0123abcd`, is a commit of this history. One that a
-// rebase has replaced can be built by nobody.
+// TestBuildsAreCommits: a figure's build, such as `0123abcd`, is a commit of this history. A commit
+// that a rebase has replaced is in no clone, so the figure could not be repeated.
 func TestBuildsAreCommits(t *testing.T) {
 	git := func(args ...string) string {
 		t.Helper()

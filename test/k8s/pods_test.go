@@ -226,7 +226,7 @@ func (n *node) testEndUnseen(t *testing.T) {
 	n.agent.AwaitGone(stays.name, noticed)
 }
 
-// TestHardAdmission: a pod whose minimum does not fit, or that nobody can admit, does not start.
+// TestHardAdmission: a pod whose minimum does not fit, or that starts while no agent runs, does not start.
 func TestHardAdmission(t *testing.T) {
 	n := newNode(t)
 	n.startAgent()

@@ -28,9 +28,9 @@ func TestAdviseRate(t *testing.T) {
 	b.RunPeer("tc", "qdisc", "add", "dev", b.Host.PeerInterface, "root", "tbf", "rate", "30mbit", "burst", "1600", "limit", "125000")
 	peer := b.Host.PeerAddr.String()
 	const port = "5301" // the bed's sink has those from 5201 on
-	nobody := b.Weir("advise", "rate", peer, "--port", port)
-	if nobody.Code != 1 || !strings.Contains(nobody.Stderr, "Connection refused") || !strings.Contains(nobody.Stderr, "`iperf3 -s` has to run on "+peer) {
-		t.Errorf("without a server: exit code %d, %s", nobody.Code, nobody.Stderr)
+	withoutServer := b.Weir("advise", "rate", peer, "--port", port)
+	if withoutServer.Code != 1 || !strings.Contains(withoutServer.Stderr, "Connection refused") || !strings.Contains(withoutServer.Stderr, "`iperf3 -s` has to run on "+peer) {
+		t.Errorf("without a server: exit code %d, %s", withoutServer.Code, withoutServer.Stderr)
 	}
 	server := b.Host.PeerCommand(t.Context(), "iperf3", "-s", "-p", port)
 	if err := server.Start(); err != nil {

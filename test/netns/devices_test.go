@@ -95,8 +95,8 @@ func wireGuard(t *testing.T, b *harness.Bed) {
 	}
 }
 
-// TestTunnelOfProgram: where a route leads through a tunnel of a program's, those whose packets may go
-// there are told which device to name.
+// TestTunnelOfProgram: where a route leads through a tunnel of a program's, the rows of
+// containers whose packets may go there name the device to configure.
 func TestTunnelOfProgram(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

@@ -408,7 +408,7 @@ func vpnOfRoutes(kind string, headerBytes uint64) setup {
 // tunnelPeer6 is the far end of a tunnel as tunnelPeer is.
 const tunnelPeer6 = "fd00:7e11:3::2"
 
-// addTunnel makes a tunnel of the host's to the neighbour, who has addresses beyond, with NAT and the
+// addTunnel makes a tunnel of the host's to the neighbour, which has the addresses beyond, with NAT and the
 // meter at its far end.
 func addTunnel(t *testing.T, b *harness.Bed, kind string) {
 	tunnels[kind](t, b)

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-project/weir/test/must"
 )
 
-// echo answers what comes to a UDP port of the neighbour: with the same, or with so many bytes.
+// echo answers each packet to a UDP port of the neighbour with the same payload, or with so many bytes.
 func (b *bed) echo(at netip.AddrPort, answerBytes int) {
 	b.t.Helper()
 	must.Succeed(b.t, testbed.InNetNS(b.host.PeerNetNSPath(), func() error {

@@ -260,8 +260,8 @@ func TestIncomingFragments(t *testing.T) {
 	for _, addr := range []netip.Addr{b.host.PeerAddr, b.host.PeerAddr6} {
 		b.expectAnswers("one", b.one, NumberFirst, addr)
 		b.expectAnswers("two", b.two, NumberFirst+1, addr)
-		nobody, large := netip.AddrPortFrom(addr.Prev(), 4242), make([]byte, answerBytes)
-		b.expectReceived("for nobody", b.in, NumberHost, receivedBytes(nobody, large, packets), func() { b.fromPeer(nobody, large, packets) })
+		unknown, large := netip.AddrPortFrom(addr.Prev(), 4242), make([]byte, answerBytes)
+		b.expectReceived("for a port that no container has", b.in, NumberHost, receivedBytes(unknown, large, packets), func() { b.fromPeer(unknown, large, packets) })
 	}
 	uplink := b.host.PeerAddr.Prev()
 	send := func(what string, number uint16, packet func(id uint16) [][]byte) {

@@ -63,8 +63,8 @@ type Options struct {
 	Engine  *engine.Engine
 	// Control is where proxies take commands, in the syntax of HAProxy's option.
 	Control string
-	// CheckProxy returns why this host cannot run proxies; nil: it is not checked. Proxies of a swarm's
-	// other nodes say so when they are told of instances.
+	// CheckProxy returns why this host cannot run proxies; nil: it is not checked. On a swarm's
+	// other nodes a proxy that is too old shows when it gets its first instances.
 	CheckProxy func() error
 	// DryRun: decide, and change nothing.
 	DryRun bool

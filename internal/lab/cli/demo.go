@@ -272,7 +272,7 @@ func (d *demo) download(ctx context.Context, a actor, connections int) error {
 func (d *demo) endDownloads() {
 	for _, one := range d.downloads {
 		one.sender.Stop()
-		_ = one.receiver.Close() // nobody counts what is left
+		_ = one.receiver.Close() // what is left is not counted
 	}
 	d.downloads = nil
 }

@@ -178,8 +178,8 @@ func TestSDNRunBad(t *testing.T) {
 	}
 }
 
-// TestSDNConfig: options come from the file where the command line has none, and what is wrong there is said
-// with its line before anything listens.
+// TestSDNConfig: options come from the file where the command line has none, and a mistake in
+// the file is reported with its line before anything listens.
 func TestSDNConfig(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sdn.yaml")
 	for _, test := range []struct{ file, args, want string }{
