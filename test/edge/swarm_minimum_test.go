@@ -294,13 +294,10 @@ func (c *cluster) testWhereUsersCome(t *testing.T) {
 }
 
 // testRoomElsewhere: of a container of docker run whose minimum its node refuses weir explain and weir events
-// name the node that has room, and what moves it there.
+// name, on a worker, the node that has room, and what moves the container there, until weir-edge is gone.
 func (c *cluster) testRoomElsewhere(t *testing.T) {
 	const home = 1
-	dir := c.agentDir(c.nodes[home].Addr.String())
-	beside := filepath.Join(string(dir), "edge.sock")
-	must.Succeed(t, os.Symlink(c.socket(), beside))
-	defer os.Remove(beside)
+	socket := c.agentDir(c.nodes[home].Addr.String()).Socket()
 	run := func(name string) {
 		_, err := c.engines[home].Run(t.Context(), testbed.RunOptions{Name: name, Image: heavyImage, Labels: map[string]string{"weir.min": "30mbit"}})
 		must.Succeed(t, err)
@@ -311,12 +308,13 @@ func (c *cluster) testRoomElsewhere(t *testing.T) {
 		defer remove(name)
 	}
 	says := func(args ...string) string {
-		out, err := exec.Command(harness.Program(t), append(args, "--socket", dir.Socket())...).CombinedOutput()
+		out, err := exec.Command(harness.Program(t), append(args, "--socket", socket)...).CombinedOutput()
 		return strings.Join(strings.Fields(fmt.Sprintf("%v: %s", err, out)), " ")
 	}
-	const room, command = "has room for it, 38mbit: ", "--container-label weir.min=30mbit IMAGE"
+	const room, command = "has room for it, 38mbit: ", "--container-label weir.min=30mbit " + heavyImage + ", with"
+	explained := func() string { return says("explain", "first") + says("explain", "second") }
 	harness.Await(t, "room elsewhere", 30*time.Second, func() error {
-		both := says("explain", "first") + says("explain", "second")
+		both := explained()
 		if strings.Count(both, room) != 1 || strings.Count(both, command) != 1 {
 			return errNot(both)
 		}
@@ -334,6 +332,16 @@ func (c *cluster) testRoomElsewhere(t *testing.T) {
 		run("second")
 		return errNot(told)
 	})
+	c.manager.kill()
+	gone := time.Now()
+	harness.Await(t, "what weir-edge said goes with it", v1.RoomSilence+5*time.Second, func() error {
+		if both := explained(); strings.Contains(both, room) || !strings.Contains(both, "refused") {
+			return errNot(both)
+		}
+		return nil
+	})
+	t.Logf("it is said no more %v after weir-edge was killed", time.Since(gone).Round(100*time.Millisecond))
+	c.startManager(t)
 }
 
 // testMinimumMoves: the node of the instance has promised the minimum, and another node's

@@ -34,6 +34,11 @@ func (c *Client) Access(ctx context.Context) (v1.Access, error) {
 	return who, c.call(ctx, http.MethodGet, "/v1/access", nil, &who)
 }
 
+// SetRoom says which other node of weir-edge can promise the most. It counts for [v1.RoomSilence].
+func (c *Client) SetRoom(ctx context.Context, room v1.Room) error {
+	return c.call(ctx, http.MethodPost, "/v1/room", room, nil)
+}
+
 // Uplinks returns the uplinks that the agent controls.
 func (c *Client) Uplinks(ctx context.Context) ([]v1.Uplink, error) {
 	var list []v1.Uplink

@@ -349,7 +349,7 @@ func (f *agentFlags) run(ctx context.Context, settings config.Config, reload fun
 		}
 	}
 	go limitMemory(running, a.Latest)
-	go tellRoomElsewhere(running, a.Events(), a.Latest, settings.Socket, log)
+	go api.FollowRefusals(running)
 	go reloadOn(running, hangups, a.Reload, log)
 	err = a.Run(ctx)
 	stopped()

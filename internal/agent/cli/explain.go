@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -11,6 +10,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/internal/front/connect"
+	"github.com/weir-project/weir/internal/share/explain"
 )
 
 func newExplainCommand(socket *string) *cobra.Command {
@@ -20,10 +20,10 @@ func newExplainCommand(socket *string) *cobra.Command {
 		Long: `Explain a container's entitlement and its present allocation, and what it would need
 to get more; the layer that each value of its policy comes from; and, if it has traffic
 classes, the rate of each class, and whether it sends more EF than its EF maximum.
-If weir-edge runs on this host, explain also names the node with room for a refused minimum
-of docker run, and what moves it there. If weir sdn run does, it names the queue of each
-class of the container's DSCP marks at switches, and the port that ignores the marks or
-drops EF.
+Of a container of docker run whose minimum is refused, explain also names the node of
+weir-edge with room for it, and what moves it there. If weir sdn run runs on this host, it
+names the queue of each class of the container's DSCP marks at switches, and the port that
+ignores the marks or drops EF.
 
 NAME is as for weir set; "host" is the host class.`,
 		Example: `  weir explain web
@@ -42,15 +42,7 @@ NAME is as for weir set; "host" is the host class.`,
 		if err != nil {
 			return err
 		}
-		host, _ := os.Hostname() // the name of its node
-		beside := map[string][]string{"dscp": atSwitches(cmd.Context(), *socket, addressOf, &explanation.Container)}
-		if room := roomElsewhere(cmd.Context(), *socket, host, &explanation.Container); room != "" {
-			beside["min"] = []string{room}
-		}
-		for i := range explanation.Policy {
-			v := &explanation.Policy[i]
-			v.Notes = append(v.Notes, beside[v.Name]...)
-		}
+		explain.Note(&explanation, "dscp", atSwitches(cmd.Context(), *socket, addressOf, &explanation.Container)...)
 		if *format == cmdline.JSON {
 			return cmdline.PrintJSON(cmd.OutOrStdout(), explanation)
 		}

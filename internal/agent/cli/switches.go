@@ -7,11 +7,15 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/share/policy"
 )
+
+// besideTimeout bounds the wait for another daemon of this host, without which an explanation is whole.
+const besideTimeout = 2 * time.Second
 
 // atSwitches returns what switches do with a container's marks at the trusted ports that its uplinks lead to:
 // the queue of each class, or why they do not trust them, and how much EF they dropped above the port's bound. It is empty for a container whose

@@ -1,12 +1,28 @@
 package cli
 
 import (
+	"encoding/json"
+	"net"
+	"net/http"
 	"path/filepath"
 	"slices"
 	"testing"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/test/must"
 )
+
+// fakeDaemon answers every request to a socket with what the function returns.
+func fakeDaemon(t *testing.T, socket string, answer func() any) {
+	t.Helper()
+	listener, err := net.Listen("unix", socket)
+	must.Succeed(t, err)
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(answer())
+	})}
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(func() { server.Close() })
+}
 
 // TestAtSwitches: a container whose packets have marks is told what the switch's port at its uplink does with
 // them, and of no other port.

@@ -25,7 +25,9 @@ type route struct {
 	// role is the role that a caller needs.
 	role    access.Role
 	summary string
-	query   []parameter
+	// repeated requests change no policy, and are not logged.
+	repeated bool
+	query    []parameter
 	// request and response have the types of the bodies; nil for no body.
 	request, response any
 	// kind is the content type of the response; "" for JSON.
@@ -130,6 +132,10 @@ func (a *API) routes() []route {
 			request: v1.PodsChange{}, response: v1.PodState{}, kind: "application/x-ndjson", stream: a.pods,
 		},
 		{
+			method: "POST", path: "/v1/room", role: access.Admin, repeated: true, summary: "Say, for weir-edge, which other node can promise the most; it counts for ten seconds",
+			request: v1.Room{}, response: struct{}{}, handle: a.setRoom,
+		},
+		{
 			method: "POST", path: "/v1/reload", role: access.Admin, summary: "Read the configuration file again",
 			response: v1.Reloaded{}, handle: func(r *http.Request) (any, error) { return a.agent.Reload(r.Context()) },
 		},
@@ -198,7 +204,10 @@ func (a *API) explain(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := explain.Container(seen, index)
+	e := explain.Container(seen.Snapshot, index)
+	if room := a.roomElsewhere(seen, index); room != "" {
+		explain.Note(&e, "min", room)
+	}
 	if c := &seen.Containers[index]; c.Policy.Class == v1.ClassAuto {
 		// A container without a flow table has no flows to explain.
 		if flows, err := a.agent.Flows(r.Context(), c.ID, fewFlows); err == nil {
@@ -264,23 +273,23 @@ func (a *API) preview(r *http.Request) (any, error) {
 	after, err := a.agent.Try(r.Context(), r.PathValue("name"), change)
 	switch {
 	case errors.Is(err, loop.ErrRefused):
-		preview := explain.Preview(seen, index, c.Policy)
+		preview := explain.Preview(seen.Snapshot, index, c.Policy)
 		preview.Refused = err.Error()
 		return preview, nil
 	case err != nil:
 		return nil, err
 	}
-	return explain.Preview(seen, index, after), nil
+	return explain.Preview(seen.Snapshot, index, after), nil
 }
 
 // find returns the latest snapshot and the index of the container that a request names.
-func (a *API) find(r *http.Request) (seen v1.Snapshot, index int, err error) {
-	latest, err := a.agent.Latest(r.Context())
+func (a *API) find(r *http.Request) (seen *stats.Snapshot, index int, err error) {
+	seen, err = a.agent.Latest(r.Context())
 	if err != nil {
-		return seen, 0, err
+		return nil, 0, err
 	}
-	index, err = loop.Find(latest.Containers, r.PathValue("name"))
-	return latest.Snapshot, index, err
+	index, err = loop.Find(seen.Containers, r.PathValue("name"))
+	return seen, index, err
 }
 
 func (a *API) node(r *http.Request) (any, error) {
@@ -301,25 +310,34 @@ func (a *API) node(r *http.Request) (any, error) {
 // readChange decodes the policy change in the body of a request.
 func readChange(r *http.Request) (v1.PolicyChange, error) {
 	var change *v1.PolicyChange
-	decoder := json.NewDecoder(r.Body)
-	decoder.DisallowUnknownFields()
-	err := decoder.Decode(&change)
-	if large := new(http.MaxBytesError); errors.As(err, &large) {
-		return v1.PolicyChange{}, &tooLargeError{fmt.Errorf("read the policy: the request has more than %d bytes; a change of all values has less than 500", large.Limit)}
-	}
+	err := readBody(r, &change)
 	if kind := new(json.UnmarshalTypeError); errors.As(err, &kind) && kind.Field != "" {
 		return v1.PolicyChange{}, &badRequestError{fmt.Errorf(`read the policy: %s is a %s; write text, as in labels, such as {"weight": "300"}`, kind.Field, kind.Value)}
 	}
 	if err != nil {
-		return v1.PolicyChange{}, &badRequestError{fmt.Errorf("read the policy: %w", err)}
-	}
-	if _, err = decoder.Token(); !errors.Is(err, io.EOF) {
-		return v1.PolicyChange{}, &badRequestError{errors.New("read the policy: there is data after the JSON object")}
+		return v1.PolicyChange{}, fmt.Errorf("read the policy: %w", err)
 	}
 	if change == nil {
 		return v1.PolicyChange{}, &badRequestError{errors.New(`read the policy: write an object with what is to change, such as {"weight": "300"}`)}
 	}
 	return *change, nil
+}
+
+// readBody decodes the JSON object in the body of a request.
+func readBody(r *http.Request, into any) error {
+	decoder := json.NewDecoder(r.Body)
+	decoder.DisallowUnknownFields()
+	err := decoder.Decode(into)
+	if large := new(http.MaxBytesError); errors.As(err, &large) {
+		return &tooLargeError{fmt.Errorf("the request has more than %d bytes", large.Limit)}
+	}
+	if err != nil {
+		return &badRequestError{err}
+	}
+	if _, err = decoder.Token(); !errors.Is(err, io.EOF) {
+		return &badRequestError{errors.New("there is data after the JSON object")}
+	}
+	return nil
 }
 
 // places returns the containers' data that the host's meter needs.

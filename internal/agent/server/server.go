@@ -74,6 +74,9 @@ type API struct {
 	reportsPods atomic.Bool
 	// podsSilence is v1.PodsSilence, shorter in tests.
 	podsSilence time.Duration
+	// room is what weir-edge said last; roomSaid then has a value.
+	room     atomic.Pointer[saidRoom]
+	roomSaid chan struct{}
 }
 
 // New returns the API of an agent.
@@ -81,7 +84,7 @@ func New(a Agent, log *slog.Logger) *API { return newAPI(a, log, requestTimeout)
 
 func newAPI(agent Agent, log *slog.Logger, timeout time.Duration) *API {
 	answers := httpapi.Answers{Log: log, Status: statusOf, Timeout: timeout}
-	a := &API{agent: agent, log: log, answers: answers, meter: node.NewMeter(), mux: http.NewServeMux(), podsSilence: v1.PodsSilence}
+	a := &API{agent: agent, log: log, answers: answers, meter: node.NewMeter(), mux: http.NewServeMux(), podsSilence: v1.PodsSilence, roomSaid: make(chan struct{}, 1)}
 	for _, r := range a.routes() {
 		handle := r.stream
 		switch {
@@ -109,7 +112,7 @@ func (a *API) authorize(r route, next http.HandlerFunc) http.HandlerFunc {
 			a.refuse(w, request, &forbiddenError{caller: caller, needs: r.role})
 			return
 		}
-		if r.role > access.Read {
+		if r.role > access.Read && !r.repeated {
 			a.log.Info("asked for a change", "by", caller.Name, "method", request.Method, "path", request.URL.Path)
 		}
 		next(w, request)
@@ -117,6 +120,8 @@ func (a *API) authorize(r route, next http.HandlerFunc) http.HandlerFunc {
 }
 
 type badRequestError struct{ error }
+
+func (e *badRequestError) Unwrap() error { return e.error }
 
 // tooLargeError is a request whose body is larger than maxBodyBytes.
 type tooLargeError struct{ error }

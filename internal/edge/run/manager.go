@@ -115,7 +115,7 @@ type Manager struct {
 	proxies  proxies
 	images   images
 	minimums minimums.Minimums
-	telling  map[string]bool // nodes whose agents are being told
+	told     told
 }
 
 // New makes a manager; Run makes it work.
@@ -128,7 +128,7 @@ func New(opts Options) (*Manager, error) {
 		opts: opts, ctx: context.Background(), began: time.Now(),
 		reports: make(chan func()), changes: make(chan change), kick: make(chan struct{}, 1), stopped: make(chan struct{}),
 		journal: newJournal(opts, kept), lives: newLives(), presence: newPresence(opts.Store), proxies: newProxies(),
-		images: newImages(opts), telling: map[string]bool{},
+		images: newImages(opts), told: newTold(),
 	}
 	m.view.Store(newView(opts))
 	m.sleepers.Store(new([]proxy.Control))
@@ -343,6 +343,9 @@ func (m *Manager) finish(o *observation, s *steps, decisions []engine.Decision) 
 	}
 	m.journal.sayMoved(o, s.binds, decisions)
 	m.publish(o, &s.claims, decisions)
+	if !m.opts.DryRun {
+		m.told.tellRooms(m.ctx, &m.work, o, m.view.Load().Nodes)
+	}
 }
 
 // noteUnreachable keeps the last view and says why it is old.

@@ -174,14 +174,14 @@ func (m *Manager) tellAgents(o *observation, s *claimStep) {
 	m.journal.sayShortfalls(o, s)
 	for i := range o.nodes {
 		n := o.nodes[i]
-		if n.Agent == nil || n.Reported.Engine.UplinkBPS == 0 || m.telling[n.Node.Name] {
+		if n.Agent == nil || n.Reported.Engine.UplinkBPS == 0 || m.told.telling[n.Node.Name] {
 			continue // while an agent is being told, it is not known what it was told last
 		}
 		orders := m.minimums.Orders(s.in, &s.in.Nodes[i], s.division, s.promised)
 		if len(orders) == 0 {
 			continue
 		}
-		m.telling[n.Node.Name] = true
+		m.told.telling[n.Node.Name] = true
 		ctx := m.ctx
 		m.runInBackground(func() func() {
 			answers := tell(ctx, &n, orders)

@@ -31,6 +31,12 @@ type agent struct {
 	status  int               // of every answer, if it is not 0
 	words   string            // of a status; "no" if it is empty
 	silent  bool              // it does not answer
+	rooms   []v1.Room         // that it was told
+}
+
+func (a *agent) SetRoom(_ context.Context, room v1.Room) error {
+	a.rooms = append(a.rooms, room)
+	return nil
 }
 
 func (a *agent) Set(_ context.Context, container string, change v1.PolicyChange) (v1.Container, error) {

@@ -24,9 +24,10 @@ type Measured struct {
 	Agent Changer
 }
 
-// Changer is an agent that changes policies; *client.Client is one.
+// Changer is an agent that changes policies, and is told where else there is room; *client.Client is one.
 type Changer interface {
 	Set(ctx context.Context, container string, change v1.PolicyChange) (v1.Container, error)
+	SetRoom(context.Context, v1.Room) error
 }
 
 // isThere reports whether the node answers its engine and its agent, if it has one.

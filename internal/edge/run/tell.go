@@ -94,7 +94,7 @@ func (a *answer) isAnswered() bool {
 
 // noteAnswers records an agent's answers and reports refusals. Any answer triggers another round.
 func (m *Manager) noteAnswers(node string, answers []answer) {
-	delete(m.telling, node)
+	delete(m.told.telling, node)
 	for _, a := range answers {
 		o := a.order
 		noted := minimums.Answer{State: minimums.InForce, HasBPS: a.hasBPS}
