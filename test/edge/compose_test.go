@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/weir-project/weir/api/v1/edge"
+	"github.com/weir-project/weir/internal/edge/profile"
 	"github.com/weir-project/weir/internal/edge/repo"
 	"github.com/weir-project/weir/internal/edge/spec"
 	"github.com/weir-project/weir/internal/lab/testbed"
@@ -30,10 +32,12 @@ name: home
 x-common: &common
   restart: unless-stopped
   logging: {driver: json-file, options: {max-size: 1m}}
+  stop_grace_period: 1s
 services:
   web:
     <<: *common
     image: example.test/pages:1
+    command: [weir-lab, traffic, pages, --work, 5ms, --workers, "64", --queue, "64"]
     environment: {GREETING: "hello ${WHO:-you}"}
     env_file: web.env
     volumes: ["./content:/content:ro"]
@@ -70,22 +74,49 @@ services:
   proxy:
     <<: *common
     image: example.test/tools:1
-    command: [sh, -c, "while true; do nc -l -p 80 -e nc web 80; done"]
+    command: [haproxy, -f, /etc/haproxy.cfg]
+    configs: [{source: proxy, target: /etc/haproxy.cfg}]
     depends_on: [web]
     ports: ["8202:80"]
 volumes: {data: {}}
-configs: {app: {file: ./app.conf}}
+configs: {app: {file: ./app.conf}, proxy: {file: ./haproxy.cfg}}
 secrets: {password: {file: ./password}}
+`
+	// homeProxy finds the instances of web by their name.
+	homeProxy = `
+resolvers engine
+  nameserver dns 127.0.0.11:53
+  hold valid 200ms
+defaults
+  mode http
+  timeout connect 1s
+  timeout client 10s
+  timeout server 10s
+  option redispatch 1
+  retry-on conn-failure empty-response
+frontend users
+  bind :80
+  default_backend web
+backend web
+  server-template web 4 web:80 check inter 200ms init-addr libc,none resolvers engine
 `
 	toolsImage = "example.test/tools:1"
 )
+
+// importTools makes the image of what is not web.
+func (s *site) importTools(t *testing.T) {
+	t.Helper()
+	program, err := exec.LookPath("haproxy")
+	must.Succeed(t, err)
+	must.Succeed(t, s.engine.ImportBinary(t.Context(), toolsImage, map[string]string{"/bin/haproxy": program}))
+}
 
 // homeFolder writes the home server's files.
 func homeFolder(t *testing.T, compose string) string {
 	t.Helper()
 	dir := t.TempDir()
 	must.Succeed(t, os.Mkdir(filepath.Join(dir, "content"), 0o755))
-	for name, text := range map[string]string{"compose.yaml": compose, "web.env": "TZ=UTC\n", "app.conf": "color: blue\n", "password": "open sesame\n"} {
+	for name, text := range map[string]string{"compose.yaml": compose, "web.env": "TZ=UTC\n", "app.conf": "color: blue\n", "haproxy.cfg": homeProxy, "password": "open sesame\n"} {
 		must.Succeed(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	return filepath.Join(dir, "compose.yaml")
@@ -116,7 +147,7 @@ func (s *site) awaitHome(t *testing.T) {
 func TestCompose(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	must.Succeed(t, s.engine.ImportBinary(t.Context(), toolsImage, nil))
+	s.importTools(t)
 	s.start(t)
 	home := homeFolder(t, homeFile)
 	began := time.Now()
@@ -130,6 +161,9 @@ func TestCompose(t *testing.T) {
 	}
 	t.Run("what instances have", s.testComposeInstances)
 	t.Run("nobody reads passwords", func(t *testing.T) { s.testComposeMasked(t) })
+	t.Run("another version under users", func(t *testing.T) {
+		s.testComposeUpdate(t, home, homeEdits, []string{"home-web", "home-proxy"}, func(port int) []profile.Crowd { return []profile.Crowd{s.crowd(port, 25)} })
+	})
 	for name := range homeServices {
 		s.must(t, "rm", name)
 	}
@@ -178,6 +212,45 @@ func (s *site) testComposeInstances(t *testing.T) {
 	}
 }
 
+// homeEdits change web and proxy.
+var homeEdits = []string{"hello ${WHO:-you}", "good day", "[haproxy, -f", "[haproxy, -db, -f"}
+
+// testComposeUpdate deploys the edited file again under users of the ports of web and proxy, who miss no
+// answer. Services that the edits do not change keep their instances.
+func (s *site) testComposeUpdate(t *testing.T, home string, edits, changes []string, users func(port int) []profile.Crowd) {
+	before := s.ps(t)
+	must.Succeed(t, os.WriteFile(home, []byte(strings.NewReplacer(edits...).Replace(homeFile)), 0o600))
+	var leave []func()
+	for _, crowd := range append(users(8201), users(8202)...) {
+		leave = append(leave, s.strictCrowd(t, crowd))
+	}
+	began := time.Now()
+	out := s.must(t, "deploy", "--wait", home)
+	t.Logf("updated after %v\n%s%s", time.Since(began).Round(10*time.Millisecond), out, s.must(t, "ps"))
+	for _, end := range leave {
+		end()
+	}
+	after := s.ps(t)
+	if len(after) != len(before) {
+		t.Errorf("there are %v", after)
+	}
+	for _, i := range after {
+		changed := !slices.ContainsFunc(before, func(was edge.Instance) bool { return was.ContainerID == i.ContainerID })
+		if changed != slices.Contains(changes, i.Service) {
+			t.Errorf("another container runs %s: %t", i.Instance, changed)
+		}
+		if i.Service != "home-web" {
+			continue
+		}
+		for _, engine := range append(s.engines, s.engine) {
+			found, err := engine.API().ContainerInspect(t.Context(), i.ContainerID, client.ContainerInspectOptions{})
+			if err == nil && !slices.Contains(found.Container.Config.Env, "GREETING=good day") {
+				t.Errorf("%s has %v", i.Instance, found.Container.Config.Env)
+			}
+		}
+	}
+}
+
 // testComposeMasked: values of environment variables, commands and secrets are not shown.
 func (s *site) testComposeMasked(t *testing.T) {
 	seen, err := s.client.Snapshot(t.Context())
@@ -191,33 +264,48 @@ func (s *site) testComposeMasked(t *testing.T) {
 
 // TestComposeSwarm: the same file on a swarm.
 func TestComposeSwarm(t *testing.T) {
-	c := newCluster(t)
+	c := newClusterOf(t, 2)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	must.Succeed(t, c.engine.ImportBinary(ctx, toolsImage, nil))
+	c.importTools(t)
 	must.Succeed(t, (&testbed.Cluster{Host: c.host, Nodes: c.nodes, Engines: c.engines}).Distribute(ctx, toolsImage))
 	c.startManager(t)
-	// The worker reaches the others from another node.
-	nodes, err := c.client.Nodes(t.Context())
-	must.Succeed(t, err)
-	away := slices.IndexFunc(nodes, func(n edge.Node) bool { return n.Address != c.nodes[0].Addr.String() })
-	placed := strings.Replace(homeFile, "  worker:\n", "  worker:\n    deploy: {placement: {constraints: [node.hostname=="+nodes[away].Name+"]}}\n", 1)
-	home := homeFolder(t, placed)
+	home := homeFolder(t, homeFile)
 	began := time.Now()
 	t.Logf("weir-edge deploy\n%s", c.must(t, "deploy", home))
 	c.awaitHome(t)
 	t.Logf("five services after %v\n%s", time.Since(began).Round(time.Millisecond), c.must(t, "ps"))
+	host := ""
 	for _, i := range c.ps(t) {
-		if kept := i.Node == nodes[away].Name; kept != (i.Service == "home-worker") && strings.Contains(i.Reason, "kept") || i.Service == "home-worker" && !kept {
-			t.Errorf("%s is on %s: %s", i.Instance, i.Node, i.Reason)
+		if i.Service == "home-web" {
+			host = i.Node
+		}
+		if kept := i.Service == "home-web" || i.Service == "home-db"; kept != strings.Contains(i.Reason, "kept here by") {
+			t.Errorf("%s is on %s: %q", i.Instance, i.Node, i.Reason)
 		}
 	}
 	for node := range c.nodes {
 		harness.Await(t, fmt.Sprintf("users get an answer at node %d", node), 15*time.Second, func() error { return c.get(node, 8201) })
 	}
 	harness.Await(t, "the proxy of the file answers", 10*time.Second, func() error { return c.get(1, 8202) })
+	t.Run("another version under users", func(t *testing.T) {
+		nodes, err := c.client.Nodes(t.Context())
+		must.Succeed(t, err)
+		away := nodes[slices.IndexFunc(nodes, func(n edge.Node) bool { return n.Name != host })].Name
+		// The worker reaches the others from another node.
+		edits := append([]string{`"2147483647"]`, `"86400"]` + "\n    deploy: {placement: {constraints: [node.hostname==" + away + "]}}"}, homeEdits...)
+		c.testComposeUpdate(t, home, edits, []string{"home-web", "home-proxy", "home-worker"}, func(port int) (crowds []profile.Crowd) {
+			for node := range c.nodes {
+				crowds = append(crowds, profile.Crowd{URL: c.url(node, port), Users: 13, Timeout: 5 * time.Second, Dial: c.dial})
+			}
+			return crowds
+		})
+		if !slices.ContainsFunc(c.ps(t), func(i edge.Instance) bool { return i.Service == "home-worker" && i.Node == away }) {
+			t.Errorf("the worker is not on %s:\n%s", away, c.must(t, "ps"))
+		}
+	})
 	t.Run("weir-edge's own configs and secrets", c.testOwnObjects)
-	t.Run("a registry that wants a login", func(t *testing.T) { c.testLogin(t, nodes[away]) })
+	t.Run("a registry that wants a login", c.testLogin)
 	for name := range homeServices {
 		c.must(t, "rm", name)
 	}
@@ -234,7 +322,10 @@ func TestComposeSwarm(t *testing.T) {
 }
 
 // testLogin: a worker pulls an image with the login of weir-edge's host.
-func (c *cluster) testLogin(t *testing.T, worker edge.Node) {
+func (c *cluster) testLogin(t *testing.T) {
+	nodes, err := c.client.Nodes(t.Context())
+	must.Succeed(t, err)
+	worker := nodes[slices.IndexFunc(nodes, func(n edge.Node) bool { return n.Address != c.nodes[0].Addr.String() })]
 	images, err := repo.Open(t.TempDir())
 	must.Succeed(t, err)
 	saved, err := c.engine.API().ImageSave(t.Context(), []string{pagesImage})
