@@ -57,8 +57,8 @@ func AdmitClaims(nodes []Node, seen, now Promises, d Division, inForce map[Entry
 		if n == nil || !n.promises() || n.State != NodeReady || wanted <= has {
 			continue
 		}
-		taken := sum(sums[entry.Node].bps, n.OtherMinBPS)
-		set(entry, has+min(wanted-has, n.BudgetBPS-min(taken, n.BudgetBPS)))
+		taken := sum(sums[entry.Node].bps, n.Out.OtherMinBPS)
+		set(entry, has+min(wanted-has, n.Out.BudgetBPS-min(taken, n.Out.BudgetBPS)))
 	}
 	return after
 }

@@ -128,7 +128,7 @@ func TestDivideAmongMany(t *testing.T) {
 // when it is not in force any more.
 func TestClaims(t *testing.T) {
 	nodes := boards("ab")
-	nodes[1].OtherMinBPS = 80e6 // of 95
+	nodes[1].Out.OtherMinBPS = 80e6 // of 95
 	at := func(node string) engine.Entry { return engine.Entry{Service: "web", Node: node} }
 	needs := func(b uint64) engine.Division {
 		return engine.Division{MinBPS: map[string]uint64{"web": 20e6}, Needs: map[engine.Entry]engine.Need{at("b"): {LocalBPS: b}, at("gone"): {LocalBPS: 1e6}}}
@@ -139,7 +139,7 @@ func TestClaims(t *testing.T) {
 	if len(after) != 2 || after["web@b"] != claim {
 		t.Errorf("%+v", after)
 	}
-	for _, node := range []engine.Node{{Name: "b", State: engine.NodeStale, Weir: true, BudgetBPS: 95e6}, {Name: "b", State: engine.NodeReady, BudgetBPS: 95e6}, {Name: "b", State: engine.NodeReady, Weir: true, ReadOnly: true, BudgetBPS: 95e6}} {
+	for _, node := range []engine.Node{{Name: "b", State: engine.NodeStale, Weir: true, Out: engine.Room{BudgetBPS: 95e6}}, {Name: "b", State: engine.NodeReady, Out: engine.Room{BudgetBPS: 95e6}}, {Name: "b", State: engine.NodeReady, Weir: true, ReadOnly: true, Out: engine.Room{BudgetBPS: 95e6}}} {
 		if p := engine.AdmitClaims([]engine.Node{node}, now, now, needs(20e6), nil); len(p) != 1 {
 			t.Errorf("on %+v: %+v", node, p)
 		}
@@ -207,7 +207,7 @@ func TestDivided(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := boards("abc")
 		for i := range nodes {
-			nodes[i].OtherMinBPS = rapid.Uint64Range(0, 95e6).Draw(t, "other")
+			nodes[i].Out.OtherMinBPS = rapid.Uint64Range(0, 95e6).Draw(t, "other")
 		}
 		promises, users, starting := engine.Promises{}, map[engine.Path]float64{}, map[string]bool{}
 		minBPS := map[string]uint64{"web": rapid.Uint64Range(0, 90e6).Draw(t, "min")}
@@ -250,14 +250,14 @@ func TestDivided(t *testing.T) {
 				}
 			}
 			for _, node := range nodes {
-				all := node.OtherMinBPS
+				all := node.Out.OtherMinBPS
 				for _, p := range promises {
 					if p.Node == node.Name {
 						all += p.MinBPS
 					}
 				}
-				if all > node.BudgetBPS {
-					t.Fatalf("%s has %d, and %d is promised", node.Name, node.BudgetBPS, all)
+				if all > node.Out.BudgetBPS {
+					t.Fatalf("%s has %d, and %d is promised", node.Name, node.Out.BudgetBPS, all)
 				}
 			}
 			for path := range users {

@@ -16,7 +16,7 @@ func board(name string) engine.Node {
 	return engine.Node{
 		Name: name, State: engine.NodeReady, CPUs: 4, CPUUsedPercent: 5, Load1: 0.2,
 		MemoryBytes: 1e9, MemoryUsedBytes: 2e8, DiskFreeBytes: 9e9,
-		Weir: true, UplinkBPS: 100e6, BudgetBPS: 95e6, Availability: 0.99, PullBPS: 80e6,
+		Weir: true, UplinkBPS: 100e6, Out: engine.Room{BudgetBPS: 95e6}, Availability: 0.99, PullBPS: 80e6,
 	}
 }
 

@@ -151,9 +151,9 @@ func (e *Engine) admit(nodes map[string]*Node, sums map[string]promised, p Promi
 	}
 	claim, s := ClaimID(Entry{d.Service, d.Node}), sums[d.Node]
 	more := d.MinBPS - min(p[claim].MinBPS, d.MinBPS)
-	if total := sum(sum(s.bps, more), n.OtherMinBPS); more > 0 && total > n.BudgetBPS {
+	if total := sum(sum(s.bps, more), n.Out.OtherMinBPS); more > 0 && total > n.Out.BudgetBPS {
 		return fmt.Sprintf("%s has promised %s of the %s that it can, and cannot promise %s more", d.Node,
-			policy.FormatRate(sum(s.bps, n.OtherMinBPS)), policy.FormatRate(n.BudgetBPS), policy.FormatRate(more))
+			policy.FormatRate(sum(s.bps, n.Out.OtherMinBPS)), policy.FormatRate(n.Out.BudgetBPS), policy.FormatRate(more))
 	}
 	if total := sum(s.bytes, d.LimitBytes); d.LimitBytes > 0 && total > n.limitBytes() {
 		return fmt.Sprintf("%s has promised %.1f of the %.1f MB of memory that it can, and cannot promise %.1f more", d.Node,

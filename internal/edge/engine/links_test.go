@@ -17,7 +17,7 @@ func TestLinkRooms(t *testing.T) {
 			s.Ports = []spec.Port{{Host: 80, Container: 80}}
 		})}}
 		for i := range in.Nodes {
-			in.Nodes[i].Weir, in.Nodes[i].UplinkBPS, in.Nodes[i].BudgetBPS = true, 100e6, 95e6
+			in.Nodes[i].Weir, in.Nodes[i].UplinkBPS, in.Nodes[i].Out.BudgetBPS = true, 100e6, 95e6
 		}
 		in.LinkRooms = []engine.LinkRoom{{Node: "a", FreeBPS: 19e6}, {Node: "b", FreeBPS: 20e6}}
 		change(&in)
@@ -65,7 +65,7 @@ func TestAdmitLinks(t *testing.T) {
 	if p := claims[engine.ClaimID(at)]; p.LinkBPS != 10e6 || len(claims) != 1 {
 		t.Errorf("%+v", claims)
 	}
-	nodes := []engine.Node{{Name: "a", State: engine.NodeReady, Weir: true, BudgetBPS: 95e6}}
+	nodes := []engine.Node{{Name: "a", State: engine.NodeReady, Weir: true, Out: engine.Room{BudgetBPS: 95e6}}}
 	needs := engine.Division{MinBPS: map[string]uint64{"web": 10e6}, Needs: map[engine.Entry]engine.Need{at: {LocalBPS: 4e6}}}
 	if p := engine.AdmitClaims(nodes, claims, claims, needs, nil)[engine.ClaimID(at)]; p.MinBPS != 4e6 || p.LinkBPS != 4e6 {
 		t.Errorf("%+v", p)

@@ -22,11 +22,11 @@ func TestManage(t *testing.T) {
 		action engine.Action
 		says   string
 	}{
-		"to the one with room": {func(in *engine.Input) { in.Nodes[1].OtherMinBPS = 46e6 }, engine.Move, "a does not keep its part of the minimum 50mbit of web (50mbit of 95mbit are left): it goes to c"},
+		"to the one with room": {func(in *engine.Input) { in.Nodes[1].Out.OtherMinBPS = 46e6 }, engine.Move, "a does not keep its part of the minimum 50mbit of web (50mbit of 95mbit are left): it goes to c"},
 		"promised to another": {func(in *engine.Input) {
 			in.Claims = []engine.Claim{{Service: "shop", Node: "b", MinBPS: 46e6}}
 		}, engine.Move, "it goes to c"},
-		"none has room": {func(in *engine.Input) { in.Nodes[1].OtherMinBPS, in.Nodes[2].Weir = 46e6, false }, engine.Keep, "no node can have it"},
+		"none has room": {func(in *engine.Input) { in.Nodes[1].Out.OtherMinBPS, in.Nodes[2].Weir = 46e6, false }, engine.Keep, "no node can have it"},
 		"kept":          {func(in *engine.Input) { in.Services[0].Bound.Stays = "the volume data keeps it there" }, engine.Keep, "(50mbit of 95mbit are left), but the volume data keeps it there"},
 		"not refused":   {func(in *engine.Input) { in.Instances[0].MinRefused = false }, engine.Keep, "stays where it is"},
 		"no task":       {func(in *engine.Input) { in.Instances = nil }, engine.Keep, "stays where it is"},

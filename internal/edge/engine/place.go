@@ -210,7 +210,7 @@ func (pl *placement) excludes(n *node) string {
 
 // freeBPS returns what a node can promise for a service's minimum, with what it has promised.
 func (n *node) freeBPS(s *service) uint64 {
-	return n.seen.BudgetBPS - min(n.promisedBPS-n.claimedBPS[s.Spec.Name], n.seen.BudgetBPS)
+	return n.seen.Out.BudgetBPS - min(n.promisedBPS-n.claimedBPS[s.Spec.Name], n.seen.Out.BudgetBPS)
 }
 
 // linksFreeBPS returns what the links between a node and users can promise for a service's minimum,

@@ -46,7 +46,7 @@ func anyInput(t *rapid.T) engine.Input {
 			CPUs: odd(8).Draw(t, "cpus"), CPUUsedPercent: odd(100).Draw(t, "used"), Load1: odd(20).Draw(t, "load"),
 			MemoryBytes: bps(1e9).Draw(t, "memory"), MemoryUsedBytes: bps(1e9).Draw(t, "memory used"), DiskFreeBytes: bps(1e9).Draw(t, "disk"),
 			Weir: rapid.Bool().Draw(t, "weir"), UplinkBPS: bps(100e6).Draw(t, "uplink"), UplinkSentBPS: bps(100e6).Draw(t, "sent"),
-			BudgetBPS: bps(95e6).Draw(t, "budget"), OtherMinBPS: bps(50e6).Draw(t, "other"),
+			Out:          engine.Room{BudgetBPS: bps(95e6).Draw(t, "budget"), OtherMinBPS: bps(50e6).Draw(t, "other")},
 			Availability: odd(1).Draw(t, "availability"), PullBPS: bps(50e6).Draw(t, "pull"), Images: []string{rapid.SampledFrom([]string{"s0", "s1"}).Draw(t, "image")},
 		})
 	}
@@ -131,7 +131,7 @@ func checkRound(t *rapid.T, in *engine.Input, r engine.Result) {
 	mins, limits := map[string]float64{}, map[string]float64{}
 	for i := range in.Nodes {
 		node[in.Nodes[i].Name] = &in.Nodes[i]
-		mins[in.Nodes[i].Name] = float64(in.Nodes[i].OtherMinBPS)
+		mins[in.Nodes[i].Name] = float64(in.Nodes[i].Out.OtherMinBPS)
 	}
 	taken, hosts, decided := map[string]bool{}, map[string][]string{}, map[string]bool{}
 	claims := map[[2]string]uint64{}
@@ -163,8 +163,8 @@ func checkRound(t *rapid.T, in *engine.Input, r engine.Result) {
 		at := [2]string{d.Service, d.Node}
 		more := d.MinBPS - min(claims[at], d.MinBPS)
 		claims[at] += more
-		if mins[d.Node] += float64(more); more > 0 && mins[d.Node] > float64(n.BudgetBPS) {
-			t.Fatalf("%s has promised %v of %d: %+v", d.Node, mins[d.Node], n.BudgetBPS, d)
+		if mins[d.Node] += float64(more); more > 0 && mins[d.Node] > float64(n.Out.BudgetBPS) {
+			t.Fatalf("%s has promised %v of %d: %+v", d.Node, mins[d.Node], n.Out.BudgetBPS, d)
 		}
 		if limits[d.Node] += float64(d.LimitBytes); d.LimitBytes > 0 && limits[d.Node] > 0.9*float64(n.MemoryBytes)+1 {
 			t.Fatalf("%s has promised %v bytes of %d: %+v", d.Node, limits[d.Node], n.MemoryBytes, d)

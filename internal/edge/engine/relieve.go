@@ -64,7 +64,7 @@ func (w *world) relieve(services []*service) {
 	for _, s := range slices.Backward(services) {
 		s.entries = s.demand.usual
 		for _, i := range slices.Clone(s.instances) {
-			if !i.MinCut || s.minBPS == 0 || i.replacedBy != nil || i.node.seen.State != NodeReady || w.stayingBPS(i.node) <= i.node.seen.BudgetBPS {
+			if !i.MinCut || s.minBPS == 0 || i.replacedBy != nil || i.node.seen.State != NodeReady || w.stayingBPS(i.node) <= i.node.seen.Out.BudgetBPS {
 				continue
 			}
 			n := need{

@@ -28,7 +28,7 @@ func TestRelieve(t *testing.T) {
 		in.Instances[i].MinCut = true
 		in.Claims = append(in.Claims, engine.Claim{Service: in.Instances[i].Service, Node: "a", MinBPS: 5e6})
 	}
-	in.Nodes[0].BudgetBPS = 10e6
+	in.Nodes[0].Out.BudgetBPS = 10e6
 	r := e.Round(in)
 	moved := map[string]string{}
 	for _, d := range r.Decisions {
@@ -66,7 +66,7 @@ func TestRelieve(t *testing.T) {
 		}
 	}
 	// Slower still: all but the first go.
-	in.Nodes[0].BudgetBPS = 6e6
+	in.Nodes[0].Out.BudgetBPS = 6e6
 	moved = map[string]string{}
 	for _, d := range e.Round(in).Decisions {
 		if d.Action == engine.Move {
@@ -89,7 +89,7 @@ func TestRelieveInTurn(t *testing.T) {
 		t.Helper()
 		i, began := &in.Instances[0], in.At
 		in.Nodes = boards("abc")
-		in.Nodes[i.Node[0]-'a'].BudgetBPS = 4e6
+		in.Nodes[i.Node[0]-'a'].Out.BudgetBPS = 4e6
 		i.MinCut = true
 		in.Claims = []engine.Claim{{Service: "web", Node: i.Node, MinBPS: 5e6}}
 		for range 300 {
@@ -131,7 +131,7 @@ func TestRelieveFlapping(t *testing.T) {
 		slow := half%120 < 10
 		in.Nodes = boards("abc")
 		if in.Instances[0].MinCut = slow; slow {
-			in.Nodes[0].BudgetBPS = 4e6
+			in.Nodes[0].Out.BudgetBPS = 4e6
 		}
 		r := e.Round(in)
 		in = later(in, r, time.Second/2)
@@ -152,7 +152,7 @@ func TestRelieveExclusive(t *testing.T) {
 		s.Labels, s.Container = map[string]string{"weir.min": "5mbit"}, &spec.Container{Mounts: []spec.Mount{{Type: "volume", Source: "data", Target: "/data"}}}
 	})
 	in := crowd(s, boards("abc"), 5, 0.1, running("web", "a", 1, 5, 0.1))
-	in.Instances[0].MinCut, in.Nodes[0].BudgetBPS = true, 4e6
+	in.Instances[0].MinCut, in.Nodes[0].Out.BudgetBPS = true, 4e6
 	in.Claims = []engine.Claim{{Service: "web", Node: "a", MinBPS: 5e6}}
 	if d := find(t, newEngine(t).Round(in), engine.CauseRefused); d.Action != engine.Keep || !strings.Contains(d.Reason, "one instance at a time") {
 		t.Errorf("%+v", d)

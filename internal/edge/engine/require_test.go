@@ -188,7 +188,7 @@ func TestNowhere(t *testing.T) {
 		{"1 is being drained (a)", func(in *engine.Input) { in.Nodes[0].State = engine.NodeDraining }},
 		{"1 does not answer (a)", func(in *engine.Input) { in.Nodes[0].State = engine.NodeStale }},
 		{"1 has no Weir agent, so no minimum holds there (a)", func(in *engine.Input) { in.Nodes[0].Weir = false }},
-		{"1 cannot promise 5mbit more (a)", func(in *engine.Input) { in.Nodes[0].OtherMinBPS = 91e6 }},
+		{"1 cannot promise 5mbit more (a)", func(in *engine.Input) { in.Nodes[0].Out.OtherMinBPS = 91e6 }},
 		{"1 cannot promise 5mbit more (a)", func(in *engine.Input) {
 			in.Claims = []engine.Claim{{Service: "x", Node: "a", MinBPS: math.MaxUint64}}
 		}},

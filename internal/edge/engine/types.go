@@ -74,10 +74,8 @@ type Node struct {
 	// UplinkBPS is the rate of the uplink, UplinkSentBPS the rate at which it sends now.
 	UplinkBPS     uint64 `json:"uplink_bps"`
 	UplinkSentBPS uint64 `json:"uplink_sent_bps"`
-	// BudgetBPS is the largest sum of minimums: the uplink's rate less the agent's reserve.
-	// OtherMinBPS is the sum of the minimums in force that belong to no service.
-	BudgetBPS   uint64 `json:"budget_bps"`
-	OtherMinBPS uint64 `json:"other_min_bps"`
+	// Out is the room for minimums of what the uplink sends.
+	Out Room `json:"out,omitzero"`
 
 	// Availability is the fraction of the time that the node answers; see [EstimateAvailability].
 	// 0 and 1: unknown.
@@ -86,6 +84,14 @@ type Node struct {
 	PullBPS uint64 `json:"pull_bps"`
 	// Images are the services' images that the node has.
 	Images []string `json:"images"`
+}
+
+// Room is the room for minimums of one direction of an uplink.
+type Room struct {
+	// BudgetBPS is the largest sum of minimums: the rate less the agent's reserve. OtherMinBPS is the
+	// sum of the minimums in force that belong to no service.
+	BudgetBPS   uint64 `json:"budget_bps"`
+	OtherMinBPS uint64 `json:"other_min_bps"`
 }
 
 // promises reports whether minimums can be promised on the node.

@@ -143,7 +143,7 @@ func (w *world) addNodes(list []Node) map[string]int {
 		n.seen.Load1, n.seen.Availability = finite(n.seen.Load1), min(finite(n.seen.Availability), 1)
 		n.busyCPUs = n.seen.CPUs * n.seen.CPUUsedPercent / 100
 		n.usedBytes, n.sentBPS = float64(n.seen.MemoryUsedBytes), float64(n.seen.UplinkSentBPS)
-		n.promisedBPS = n.seen.OtherMinBPS
+		n.promisedBPS = n.seen.Out.OtherMinBPS
 		n.exhausted = n.isShortOf()
 		w.nodes = append(w.nodes, n)
 		index[n.seen.Name] = i

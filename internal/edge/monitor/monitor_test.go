@@ -140,7 +140,7 @@ func TestNodes(t *testing.T) {
 	got := n.Engine
 	want := engine.Node{
 		Name: "a", State: engine.NodeReady, CPUs: 4, CPUUsedPercent: 25, Load1: 0.5, MemoryBytes: 1e9, MemoryUsedBytes: 2e8, DiskFreeBytes: 9e9,
-		Weir: true, UplinkBPS: 100e6, UplinkSentBPS: 40e6, BudgetBPS: 95e6, OtherMinBPS: 26e6,
+		Weir: true, UplinkBPS: 100e6, UplinkSentBPS: 40e6, Out: engine.Room{BudgetBPS: 95e6, OtherMinBPS: 26e6},
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%+v\n%+v", got, want)
@@ -164,8 +164,8 @@ func TestUplinkNotShared(t *testing.T) {
 	m, _ := newMonitor(t, Target{Name: "a", Agent: a})
 	m.Pull(t.Context())
 	n := m.Nodes()[0]
-	if cut, none := n.Containers[0], n.Containers[1]; cut.CutBPS == 0 || none.CutBPS != 0 || cut.AdmittedBPS != 0 || n.Engine.OtherMinBPS != 0 || n.Engine.BudgetBPS != 0 {
-		t.Errorf("%+v, others' minimums %d of %d", n.Containers, n.Engine.OtherMinBPS, n.Engine.BudgetBPS)
+	if cut, none := n.Containers[0], n.Containers[1]; cut.CutBPS == 0 || none.CutBPS != 0 || cut.AdmittedBPS != 0 || n.Engine.Out.OtherMinBPS != 0 || n.Engine.Out.BudgetBPS != 0 {
+		t.Errorf("%+v, others' minimums %d of %d", n.Containers, n.Engine.Out.OtherMinBPS, n.Engine.Out.BudgetBPS)
 	}
 }
 
@@ -288,13 +288,13 @@ func TestFlood(t *testing.T) {
 	if said > 100_000 {
 		t.Errorf("%d bytes of what it says are kept", said)
 	}
-	if n.Engine.BudgetBPS == 0 {
+	if n.Engine.Out.BudgetBPS == 0 {
 		t.Error("long words alone are no reason to promise nothing")
 	}
 	a.snapshot.Containers = slices.Repeat(a.snapshot.Containers[:1], maxContainers+1)
 	m.Pull(t.Context())
 	n = m.Nodes()[0]
-	if e := n.Engine; len(n.Containers) > maxContainers || e.Weir || e.BudgetBPS != 0 || !strings.Contains(strings.Join(n.Problems, " "), "containers and") {
+	if e := n.Engine; len(n.Containers) > maxContainers || e.Weir || e.Out.BudgetBPS != 0 || !strings.Contains(strings.Join(n.Problems, " "), "containers and") {
 		t.Errorf("%d containers, %+v, %q", len(n.Containers), e, n.Problems)
 	}
 	a.err = &client.Error{Status: 500, Message: long}
@@ -323,8 +323,8 @@ func TestLies(t *testing.T) {
 		"no rate": {func(a *agent) {
 			a.snapshot.Status.Uplinks = a.snapshot.Status.Uplinks[1:2]
 			a.snapshot.Status.Uplinks[0].RateBPS = 0
-		}, "has a rate of 0", func(n engine.Node) bool { return !n.Weir && n.BudgetBPS == 0 }},
-		"reserve":      {func(a *agent) { a.snapshot.Status.Uplinks[1].ReserveBPS = 1e12 }, "has a reserve of", func(n engine.Node) bool { return n.BudgetBPS == 10e6 }},
+		}, "has a rate of 0", func(n engine.Node) bool { return !n.Weir && n.Out.BudgetBPS == 0 }},
+		"reserve":      {func(a *agent) { a.snapshot.Status.Uplinks[1].ReserveBPS = 1e12 }, "has a reserve of", func(n engine.Node) bool { return n.Out.BudgetBPS == 10e6 }},
 		"another name": {func(a *agent) { a.node.PiID = "x\x1b[2J" }, `it calls itself "x\x1b[2J"`, func(engine.Node) bool { return true }},
 		"its clock":    {func(a *agent) { a.node.Measured.At = start.Add(-time.Hour) }, "its clock is -3600 s off", func(n engine.Node) bool { return n.State == engine.NodeReady }},
 		"waits": {func(a *agent) {

@@ -128,8 +128,8 @@ func (r *reading) view(now time.Time) Node {
 		e.UplinkBPS, e.UplinkSentBPS = u.RateBPS, u.SentBPS
 		for i := range r.snapshot.Containers {
 			if c := &r.snapshot.Containers[i]; share(c, name).Controlled { // the host always is, while the uplink is shared
-				e.BudgetBPS = u.RateBPS - u.ReserveBPS
-				e.OtherMinBPS += admitted(c, name)
+				e.Out.BudgetBPS = u.RateBPS - u.ReserveBPS
+				e.Out.OtherMinBPS += admitted(c, name)
 			}
 		}
 	}

@@ -98,7 +98,7 @@ func TestAgents(t *testing.T) {
 	m := &Manager{presence: newPresence(nil)}
 	is := func(i int) engine.Node { return m.node(&observation{promises: promises}, &found[i]) }
 	// What weir-edge itself has promised is not others'; an uplink that is not there gives nothing.
-	if n := is(1); !n.Weir || n.ReadOnly || n.State != engine.NodeReady || n.CPUs != 4 || n.UplinkBPS != 100e6 || n.BudgetBPS != 95e6 || n.OtherMinBPS != 7e6 || !found[1].isThere() {
+	if n := is(1); !n.Weir || n.ReadOnly || n.State != engine.NodeReady || n.CPUs != 4 || n.UplinkBPS != 100e6 || n.Out.BudgetBPS != 95e6 || n.Out.OtherMinBPS != 7e6 || !found[1].isThere() {
 		t.Errorf("the one that answers: %+v", n)
 	}
 	if n := is(0); n.Weir {
@@ -139,7 +139,7 @@ func TestLocal(t *testing.T) {
 	local := NewLocal(t.Context(), filepath.Join(t.TempDir(), "missing.sock"))
 	found := local.Measure(t.Context(), []runtime.Node{{Name: "here", Ready: true}})
 	n := (&Manager{presence: newPresence(nil)}).node(&observation{}, &found[0])
-	if n.State != engine.NodeReady || n.Reason != "" || n.Weir || n.CPUs < 1 || n.MemoryBytes == 0 || n.BudgetBPS != 0 {
+	if n.State != engine.NodeReady || n.Reason != "" || n.Weir || n.CPUs < 1 || n.MemoryBytes == 0 || n.Out.BudgetBPS != 0 {
 		t.Errorf("%+v", n)
 	}
 }

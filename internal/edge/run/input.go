@@ -98,7 +98,7 @@ func (m *Manager) roundTime(t time.Time) time.Time { return m.began.Round(0).Add
 // node returns a node as the engine takes it.
 func (m *Manager) node(o *observation, n *Measured) engine.Node {
 	node := n.Reported.Engine
-	node.OtherMinBPS -= min(minimums.HeldBPS(n.Node.Name, o.containers(n), o.promises), node.OtherMinBPS)
+	node.Out.OtherMinBPS -= min(minimums.HeldBPS(n.Node.Name, o.containers(n), o.promises), node.Out.OtherMinBPS)
 	node.ReadOnly = n.isReadOnly()
 	node.Name = n.Node.Name
 	node.Availability = m.presence.availability(n.Node.Name, engine.UnknownAvailability)

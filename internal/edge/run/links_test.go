@@ -140,7 +140,7 @@ func (l *linked) round() (places string, said []problem) {
 	o.specs["shop"] = shopSpec
 	o.promises, o.at = l.ledger.promises, time.Now()
 	for i := range o.nodes {
-		o.input.Nodes = append(o.input.Nodes, engine.Node{Name: o.nodes[i].Node.Name, State: engine.NodeReady, Weir: true, BudgetBPS: 95e6})
+		o.input.Nodes = append(o.input.Nodes, engine.Node{Name: o.nodes[i].Node.Name, State: engine.NodeReady, Weir: true, Out: engine.Room{BudgetBPS: 95e6}})
 	}
 	if !l.busy {
 		l.links.asked = time.Time{}

@@ -224,7 +224,7 @@ func (s *claimStep) shortfall(o *observation, at engine.Entry) string {
 
 // freeBPS returns what a node can still promise.
 func freeBPS(n *engine.Node, promises engine.Promises) uint64 {
-	return n.BudgetBPS - min(n.BudgetBPS, n.OtherMinBPS+promisedBPS(n.Name, promises))
+	return n.Out.BudgetBPS - min(n.Out.BudgetBPS, n.Out.OtherMinBPS+promisedBPS(n.Name, promises))
 }
 
 // promisedBPS returns the sum of a node's claims.

@@ -106,7 +106,7 @@ func shop(usersA, usersB int) *observation {
 	}
 	for _, name := range []string{"a", "b"} {
 		n := Measured{Node: runtime.Node{Name: name}, Reported: monitor.Node{
-			State: monitor.StateReady, Engine: engine.Node{State: engine.NodeReady, Weir: true, UplinkBPS: 100e6, BudgetBPS: 95e6},
+			State: monitor.StateReady, Engine: engine.Node{State: engine.NodeReady, Weir: true, UplinkBPS: 100e6, Out: engine.Room{BudgetBPS: 95e6}},
 			Containers: []monitor.Container{container("p"+name, "edgeproxy-shop", 0), container("f"+name, "edgeproxy-free", 7e6)},
 		}}
 		s.nodes = append(s.nodes, n)
@@ -256,7 +256,7 @@ func TestTellAgents(t *testing.T) {
 					c.MinBPS, c.AdmittedBPS = mbit*1e6, mbit*1e6
 				}
 			}
-			o.input.Nodes = append(o.input.Nodes, engine.Node{Name: n.Node.Name, State: engine.NodeReady, Weir: true, BudgetBPS: 95e6, OtherMinBPS: map[string]uint64{"b": otherBPS}[n.Node.Name]})
+			o.input.Nodes = append(o.input.Nodes, engine.Node{Name: n.Node.Name, State: engine.NodeReady, Weir: true, Out: engine.Room{BudgetBPS: 95e6, OtherMinBPS: map[string]uint64{"b": otherBPS}[n.Node.Name]}})
 		}
 		claims := m.planClaims(o)
 		claims.apply(t.Context(), ledger, o, m.opts.Links)
@@ -285,7 +285,7 @@ func TestOneEngine(t *testing.T) {
 	m, o := newManager(t), shop(0, 0)
 	o.nodes, o.proxies["shop"] = o.nodes[:1], o.proxies["shop"][:1]
 	o.nodes[0].Reported.Containers[0].MinBPS, o.nodes[0].Reported.Containers[0].AdmittedBPS = 20e6, 20e6
-	o.input.Nodes = []engine.Node{{Name: "a", State: engine.NodeReady, Weir: true, BudgetBPS: 95e6}}
+	o.input.Nodes = []engine.Node{{Name: "a", State: engine.NodeReady, Weir: true, Out: engine.Room{BudgetBPS: 95e6}}}
 	status := &o.proxies["shop"][0].status
 	status.Servers = nil
 	for i := range 4 {
@@ -330,7 +330,7 @@ func TestShortfall(t *testing.T) {
 		"": func(o *observation) {
 			o.promises["shop@a"] = engine.Promise{Service: "shop", Node: "a", MinBPS: 20e6, Claim: true}
 		},
-		short + ": it has no room for more": func(o *observation) { o.input.Nodes[0].BudgetBPS = 8e6 },
+		short + ": it has no room for more": func(o *observation) { o.input.Nodes[0].Out.BudgetBPS = 8e6 },
 		short + ": it is draining":          func(o *observation) { o.input.Nodes[0].State = engine.NodeDraining },
 		"what is in force is not known: it is silent": func(o *observation) {
 			o.nodes[0].Reported.State, o.nodes[0].Reported.Reason = monitor.StateStale, "it is silent"
@@ -341,7 +341,7 @@ func TestShortfall(t *testing.T) {
 		o.nodes, o.proxies["shop"] = o.nodes[:1], o.proxies["shop"][:1]
 		o.nodes[0].Reported.Containers[0].AdmittedBPS, o.nodes[0].Reported.Containers[0].MinBPS = 8e6, 8e6
 		o.promises["shop@a"] = engine.Promise{Service: "shop", Node: "a", MinBPS: 8e6, Claim: true}
-		o.input.Nodes = []engine.Node{{Name: "a", State: engine.NodeReady, Weir: true, BudgetBPS: 95e6}}
+		o.input.Nodes = []engine.Node{{Name: "a", State: engine.NodeReady, Weir: true, Out: engine.Room{BudgetBPS: 95e6}}}
 		change(o)
 		step := m.planClaims(o)
 		m.journal.sayShortfalls(o, &step)

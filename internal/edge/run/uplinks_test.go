@@ -25,7 +25,7 @@ func sending() *observation {
 	for i, sentBPS := range []uint64{60e6, 10e6, 50e6} {
 		n := &s.nodes[i]
 		n.Node.Ready = true
-		n.Reported.Engine = engine.Node{State: engine.NodeReady, Weir: true, UplinkBPS: 100e6, UplinkSentBPS: sentBPS, BudgetBPS: 95e6}
+		n.Reported.Engine = engine.Node{State: engine.NodeReady, Weir: true, UplinkBPS: 100e6, UplinkSentBPS: sentBPS, Out: engine.Room{BudgetBPS: 95e6}}
 		n.Reported.RoundTripSeconds = 0.001
 		for k := range n.Reported.Containers {
 			c := &n.Reported.Containers[k]

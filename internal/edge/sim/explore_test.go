@@ -237,8 +237,8 @@ func exploreWorlds() []exploreWorld {
 				turn, passed := math.Modf(at / every)
 				for i := range w.Nodes {
 					n := &w.Nodes[i].Node
-					if n.UplinkBPS, n.BudgetBPS = whole.UplinkBPS, whole.BudgetBPS; i == int(turn)%len(w.Nodes) && passed < long {
-						n.UplinkBPS, n.BudgetBPS = uint64(part*float64(n.UplinkBPS)), uint64(part*float64(n.BudgetBPS))
+					if n.UplinkBPS, n.Out.BudgetBPS = whole.UplinkBPS, whole.Out.BudgetBPS; i == int(turn)%len(w.Nodes) && passed < long {
+						n.UplinkBPS, n.Out.BudgetBPS = uint64(part*float64(n.UplinkBPS)), uint64(part*float64(n.Out.BudgetBPS))
 					}
 				}
 			}

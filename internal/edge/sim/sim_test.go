@@ -25,7 +25,7 @@ var start = time.Date(2026, 1, 2, 15, 0, 0, 0, time.UTC)
 func board(name string) sim.Node {
 	return sim.Node{Node: engine.Node{
 		Name: name, CPUs: 4, MemoryBytes: 1e9, MemoryUsedBytes: 2e8, DiskFreeBytes: 9e9,
-		Weir: true, UplinkBPS: 100e6, BudgetBPS: 95e6, Availability: 0.99, PullBPS: 80e6,
+		Weir: true, UplinkBPS: 100e6, Out: engine.Room{BudgetBPS: 95e6}, Availability: 0.99, PullBPS: 80e6,
 	}}
 }
 

@@ -297,13 +297,13 @@ func (w *World) linkRoom(link string) uint64 {
 // IsTooSlow tells whether a node's uplink is too slow for what is promised there.
 func (w *World) IsTooSlow(node string) bool {
 	n := w.node(node)
-	promised := n.OtherMinBPS
+	promised := n.Out.OtherMinBPS
 	for _, c := range w.Claims {
 		if c.Node == node {
 			promised += c.MinBPS
 		}
 	}
-	return promised > n.BudgetBPS
+	return promised > n.Out.BudgetBPS
 }
 
 // Input measures the world, with noise.
