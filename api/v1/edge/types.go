@@ -65,6 +65,9 @@ type Instance struct {
 	// starts, a part is kept for it beside that.
 	MinBPS        uint64 `json:"min_bps"`
 	ServiceMinBPS uint64 `json:"service_min_bps,omitempty"`
+	// InMinBPS and ServiceInMinBPS are the same of what users send (the label weir.in.min).
+	InMinBPS        uint64 `json:"in_min_bps,omitempty"`
+	ServiceInMinBPS uint64 `json:"service_in_min_bps,omitempty"`
 }
 
 // ResponseEnd says until when a response time is measured, from the user's request on.
@@ -105,7 +108,11 @@ type Node struct {
 	// still be promised there.
 	PromisedBPS uint64 `json:"promised_bps"`
 	FreeBPS     uint64 `json:"free_bps"`
-	Instances   int    `json:"instances"`
+	// InPromisedBPS and InFreeBPS are the same of what the node receives; 0 where its agent does not
+	// share that.
+	InPromisedBPS uint64 `json:"in_promised_bps,omitempty"`
+	InFreeBPS     uint64 `json:"in_free_bps,omitempty"`
+	Instances     int    `json:"instances"`
 }
 
 // Monitored is what the agents of all nodes said last, in the paper's words: PiCasso's "json object with
@@ -137,10 +144,11 @@ type Service struct {
 	Requests       uint64 `json:"requests"`
 	FailedRequests uint64 `json:"failed_requests"`
 	SentBytes      uint64 `json:"sent_bytes"`
-	// MinBPS is the minimum that all users of the service get together (the label weir.min),
-	// Claims what that takes on each node.
-	MinBPS uint64  `json:"min_bps,omitempty"`
-	Claims []Claim `json:"claims,omitempty"`
+	// MinBPS is the minimum that all users of the service get together (the label weir.min), InMinBPS
+	// the one that they may send (weir.in.min), Claims what those take on each node.
+	MinBPS   uint64  `json:"min_bps,omitempty"`
+	InMinBPS uint64  `json:"in_min_bps,omitempty"`
+	Claims   []Claim `json:"claims,omitempty"`
 	// Reason says what is wrong with the service.
 	Reason string `json:"reason,omitempty"`
 	Update Update `json:"update,omitzero"`
@@ -159,9 +167,11 @@ type Update struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// Claim is what a service's minimum takes on a node, in bits per second.
+// Claim is what a service's minimum takes of one direction of a node, in bits per second.
 type Claim struct {
 	Node string `json:"node"`
+	// In: of what the node receives for weir.in.min; who sends is who receives below.
+	In bool `json:"in,omitempty"`
 	// UsersBPS is the part of users who connect to this node. Over all nodes that is the minimum.
 	// RelayedBPS of it instances of other nodes send to the proxy of this node.
 	UsersBPS   uint64 `json:"users_bps"`
@@ -170,9 +180,11 @@ type Claim struct {
 	AckBPS uint64 `json:"ack_bps,omitempty"`
 	// SentBPS is what instances of this node send to proxies of other nodes.
 	SentBPS uint64 `json:"sent_bps,omitempty"`
+	// ForwardedBPS is what the proxy sends to instances of other nodes for weir.in.min.
+	ForwardedBPS uint64 `json:"forwarded_bps,omitempty"`
 	// StartingBPS is kept for instances that start here, beyond the rest.
 	StartingBPS uint64 `json:"starting_bps,omitempty"`
-	// PromisedBPS is what the node has promised of the sum of users, acknowledgements, sent and
+	// PromisedBPS is what the node has promised of the sum of users, acknowledgements, sent, forwarded and
 	// starting; InForceBPS is what of that its agent keeps, 0 if it does not answer.
 	PromisedBPS uint64 `json:"promised_bps"`
 	InForceBPS  uint64 `json:"in_force_bps"`
@@ -184,7 +196,7 @@ type Claim struct {
 
 // Place is where a claim holds.
 type Place struct {
-	// Where is "uplink", or names a link.
+	// Where is "uplink", "uplink in", or names a link.
 	Where       string `json:"where"`
 	PromisedBPS uint64 `json:"promised_bps"`
 	// State is one of those below, or of a promise of v1: in force, reserved, waiting or broken.
@@ -242,6 +254,7 @@ type Decision struct {
 	Replaces  string `json:"replaces,omitempty"`
 	From      string `json:"from,omitempty"`
 	MinBPS    uint64 `json:"min_bps,omitempty"`
+	InMinBPS  uint64 `json:"in_min_bps,omitempty"`
 	Algorithm string `json:"algorithm,omitempty"`
 	Cause     string `json:"cause"`
 	Reason    string `json:"reason"`

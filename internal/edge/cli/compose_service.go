@@ -138,6 +138,8 @@ func (c *converter) specification(s *types.ServiceConfig) map[string]any {
 		parts["ports"] = ports
 	} else if labels["weir.min"] != "" {
 		c.fail(append(at, "labels"), "weir.min is what users get through the service's ports, and it has none")
+	} else if labels["weir.in.min"] != "" {
+		c.fail(append(at, "labels"), "weir.in.min is what users may send through the service's ports, and it has none")
 	}
 	if len(labels) > 0 {
 		parts["labels"] = labels

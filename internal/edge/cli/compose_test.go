@@ -102,6 +102,7 @@ func TestComposeRefused(t *testing.T) {
 		{"needs elsewhere", begin + "x-weir-edge: {maxUsers: 5}\n", []string{"compose.yaml:4: x-weir-edge: unknown key"}},
 		{"a label", begin + "    ports: [\"80:80\"]\n    labels: {weir.min: 10MB/s}\n", []string{"compose.yaml:5: services.web.labels", "weir.min", "bytes"}},
 		{"a minimum for nobody", begin + "    labels: {weir.min: 1mbit}\n", []string{"compose.yaml:4: services.web.labels weir.min is what users get"}},
+		{"a minimum from nobody", begin + "    labels: {weir.in.min: 1mbit}\n", []string{"compose.yaml:4: services.web.labels weir.in.min is what users may send"}},
 		{"a small limit", begin + "    mem_limit: 1m\n", []string{"services.web.deploy.resources.limits.memory", "from 6m"}},
 		{"a file outside", begin + "include: [../other.yaml]\n", []string{"compose.yaml:4:", "outside the folder"}},
 		{"a file outside, by a link", begin + "include: [link.yaml]\n", []string{"compose.yaml:4:", "outside the folder"}},

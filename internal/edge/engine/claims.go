@@ -9,19 +9,38 @@ import (
 // # Claims
 //
 // What a service's minimum takes on a node ([Divide]) is promised there as one claim, as far as
-// the node has room.
+// the node has room in each direction.
 
 // Claim is what a service is promised on a node.
 type Claim struct {
 	Service string `json:"service"`
 	Node    string `json:"node"`
 	MinBPS  uint64 `json:"min_bps"`
-	// LinkBPS of it is promised on the links between the node and users, too.
+	// InMinBPS is of what the node receives.
+	InMinBPS uint64 `json:"in_min_bps,omitempty"`
+	// LinkBPS of MinBPS is promised on the links between the node and users, too.
 	LinkBPS uint64 `json:"link_bps,omitempty"`
 }
 
-// ClaimID returns the ledger key of a claim; service names contain no "@".
+// ClaimID returns the ledger key of a claim, of both directions; service names contain no "@".
 func ClaimID(e Entry) string { return e.Service + "@" + e.Node }
+
+// ClaimBPS returns what a service claims of one direction of a node.
+func (p Promises) ClaimBPS(e Entry) uint64 { return p[ClaimID(e)].Minimum().Of(e.In) }
+
+// claim makes bps what a service claims of one direction of a node.
+func (p Promises) claim(e Entry, bps uint64) {
+	c := p[ClaimID(e)]
+	c.Service, c.Node, c.Claim = e.Service, e.Node, true
+	if e.In {
+		c.InMinBPS = bps
+	} else {
+		c.MinBPS, c.LinkBPS = bps, min(c.LinkBPS, bps)
+	}
+	if p[ClaimID(e)] = c; c.Minimum() == (Rates{}) {
+		delete(p, ClaimID(e))
+	}
+}
 
 // AdmitClaims promises what a division needs as far as nodes have room. A claim is reduced if it
 // is as it was seen, and to no less than what was seen in force then; one that may be right in the
@@ -31,34 +50,32 @@ func AdmitClaims(nodes []Node, seen, now Promises, d Division, inForce map[Entry
 	if after == nil {
 		after = Promises{}
 	}
-	sums := sumUp(now)
+	sums := sumUp(now).bps
 	set := func(e Entry, bps uint64) {
-		s := sums[e.Node]
-		s.bps = s.bps - after[ClaimID(e)].MinBPS + bps
-		sums[e.Node] = s
-		after[ClaimID(e)] = Promise{Service: e.Service, Node: e.Node, MinBPS: bps, LinkBPS: min(after[ClaimID(e)].LinkBPS, bps), Claim: true}
-		if bps == 0 {
-			delete(after, ClaimID(e))
-		}
+		sums[e.anyService()] += bps - after.ClaimBPS(e)
+		after.claim(e, bps)
 	}
 	byName := map[string]*Node{}
 	for i := range nodes {
 		byName[nodes[i].Name] = &nodes[i]
 	}
 	for id, p := range now { // what is given back comes first
-		entry := Entry{p.Service, p.Node}
-		keep := max(d.Needs[entry].BPS(), inForce[entry])
-		if little := OthersOffBPS(d.MinBPS[p.Service]); p.Claim && seen[id] == p && (keep == 0 || keep+little < p.MinBPS) {
-			set(entry, keep)
+		for _, in := range directions {
+			entry := Entry{p.Service, p.Node, in}
+			has, keep := p.Minimum().Of(in), max(d.Needs[entry].BPS(), inForce[entry])
+			if p.Claim && seen[id] == p && has > 0 && (keep == 0 || keep+d.OthersOffBPS(entry) < has) {
+				set(entry, keep)
+			}
 		}
 	}
-	for _, entry := range slices.SortedFunc(maps.Keys(d.Needs), Entry.compare) {
-		n, has, wanted := byName[entry.Node], after[ClaimID(entry)].MinBPS, d.Needs[entry].BPS()
+	for _, entry := range slices.SortedFunc(maps.Keys(d.Needs), Entry.Compare) {
+		n, has, wanted := byName[entry.Node], after.ClaimBPS(entry), d.Needs[entry].BPS()
 		if n == nil || !n.promises() || n.State != NodeReady || wanted <= has {
 			continue
 		}
-		taken := sum(sums[entry.Node].bps, n.Out.OtherMinBPS)
-		set(entry, has+min(wanted-has, n.Out.BudgetBPS-min(taken, n.Out.BudgetBPS)))
+		room := n.Room(entry.In)
+		taken := sum(sums[entry.anyService()], room.OtherMinBPS)
+		set(entry, has+min(wanted-has, room.BudgetBPS-min(taken, room.BudgetBPS)))
 	}
 	return after
 }

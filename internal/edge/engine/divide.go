@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // # Where a minimum is in force
@@ -27,6 +29,12 @@ import (
 // takes on a node is the service's claim there (claims.go). On one engine that is M, once. An
 // instance does not add to it.
 //
+// What users send is the mirror of it, each packet the other way: the proxy receives what they send and
+// acknowledgements of instances, and instances receive what proxies of other nodes pass on to them.
+// Beside that, proxies need what they pass on of what their node sends:
+//
+//	Forwarded(k) = Relayed(k) of what is received, without a
+//
 // An instance that starts has no users yet. Until it answers, and until the instance that it
 // replaces has ended and some seconds have passed (package run), its node keeps at least
 // M / instances, so that users who are sent to the instance find their part there. The parts of present
@@ -44,30 +52,79 @@ import (
 // Path is the route of users from the proxy on a node to an instance.
 type Path struct{ Instance, Node string }
 
-// Entry is a service's proxy on a node, where users connect.
-type Entry struct{ Service, Node string }
+// Entry is a service's proxy on a node, where users connect. In: what it receives, else what it sends.
+type Entry struct {
+	Service, Node string
+	In            bool
+}
 
-func (e Entry) compare(other Entry) int {
-	return cmp.Or(strings.Compare(e.Service, other.Service), strings.Compare(e.Node, other.Node))
+// Compare orders entries by service and node, what is sent first.
+func (e Entry) Compare(other Entry) int {
+	return cmp.Or(strings.Compare(e.Service, other.Service), strings.Compare(e.Node, other.Node), strings.Compare(ofReceived(e.In), ofReceived(other.In)))
+}
+
+// anyService returns the same direction of all services on the node.
+func (e Entry) anyService() Entry { return Entry{"", e.Node, e.In} }
+
+// directions are what uplinks send and what they receive.
+var directions = [...]bool{false, true}
+
+// ofReceived returns what follows a rate in words if it is of what a node receives.
+func ofReceived(in bool) string {
+	if in {
+		return " of what it receives"
+	}
+	return ""
+}
+
+// Rates are of what is sent and of what is received, in bits per second.
+type Rates struct {
+	Out uint64 `json:"out"`
+	In  uint64 `json:"in"`
+}
+
+// Of returns the rate of what is received, or sent.
+func (r Rates) Of(in bool) uint64 {
+	if in {
+		return r.In
+	}
+	return r.Out
+}
+
+// each returns what f makes of both rates.
+func (r Rates) each(f func(bps uint64) uint64) Rates { return Rates{f(r.Out), f(r.In)} }
+
+// String returns the rates other than 0 in words.
+func (r Rates) String() string {
+	switch {
+	case r.In == 0:
+		return policy.FormatRate(r.Out)
+	case r.Out == 0:
+		return "in " + policy.FormatRate(r.In)
+	}
+	return policy.FormatRate(r.Out) + " and in " + policy.FormatRate(r.In)
 }
 
 // Hundredths are the parts of services' minimums by path, in hundredths.
 type Hundredths map[Path]uint64
 
-// Need is what a service's minimum takes on a node, in bits per second.
+// Need is what a service's minimum takes of one direction of a node, in bits per second. Of what is
+// received, who sends is who receives below.
 type Need struct {
 	// LocalBPS is what the proxy sends to users for instances of the node, RelayedBPS that for
 	// instances of other nodes, AckBPS what the proxy sends to those instances for it.
 	LocalBPS, RelayedBPS, AckBPS uint64
 	// SentBPS is what instances of the node send to proxies of other nodes.
 	SentBPS uint64
+	// ForwardedBPS is what the proxy sends to instances of other nodes of a minimum of what users send.
+	ForwardedBPS uint64
 	// StartingBPS is what is kept for instances that start, beyond the rest.
 	StartingBPS uint64
 }
 
 // BPS returns the sum, which is what the service claims on the node.
 func (n Need) BPS() uint64 {
-	return sum(sum(n.LocalBPS, n.StartingBPS), sum(n.RelayedBPS+n.AckBPS, n.SentBPS))
+	return sum(sum(n.LocalBPS, n.StartingBPS), sum(n.RelayedBPS+n.AckBPS+n.ForwardedBPS, n.SentBPS))
 }
 
 // UsersBPS returns what the proxy sends to users, which is what links to them carry.
@@ -76,30 +133,30 @@ func (n Need) UsersBPS() uint64 { return sum(sum(n.LocalBPS, n.StartingBPS), n.R
 // Division is where services' minimums are needed, in bits per second.
 type Division struct {
 	// MinBPS are the minimums by service.
-	MinBPS map[string]uint64
+	MinBPS map[string]Rates
 	Needs  map[Entry]Need
 	// Parts are what users of each instance get of the minimum, Sent what of it instances send to
 	// proxies of other nodes.
-	Parts, Sent map[string]uint64
+	Parts, Sent map[string]Rates
 }
 
 // Divide divides services' minimums by where their users connect. users are counts or fractions
 // of any sum; without any, a service's instances share its users alike. starting are the
 // instances that do not answer yet. before is the second result of the previous call; its parts
 // stay while none is off by hysteresis.
-func Divide(minBPS map[string]uint64, promises Promises, starting map[string]bool, users map[Path]float64, before Hundredths) (Division, Hundredths) {
-	d := Division{MinBPS: minBPS, Needs: map[Entry]Need{}, Parts: map[string]uint64{}, Sent: map[string]uint64{}}
+func Divide(minBPS map[string]Rates, promises Promises, starting map[string]bool, users map[Path]float64, before Hundredths) (Division, Hundredths) {
+	d := Division{MinBPS: minBPS, Needs: map[Entry]Need{}, Parts: map[string]Rates{}, Sent: map[string]Rates{}}
 	after := Hundredths{}
 	of := func(path Path) string {
 		p := promises[path.Instance]
-		if p.Claim || minBPS[p.Service] == 0 {
+		if p.Claim || minBPS[p.Service] == (Rates{}) {
 			return ""
 		}
 		return p.Service
 	}
 	exact, had := exactParts(users, of), byService(before, of)
 	for service, instances := range promises.byService() {
-		if minBPS[service] == 0 {
+		if minBPS[service] == (Rates{}) {
 			continue
 		}
 		if exact[service] == nil {
@@ -111,6 +168,15 @@ func Divide(minBPS map[string]uint64, promises Promises, starting map[string]boo
 		d.keep(service, promises, instances, starting)
 	}
 	return d, after
+}
+
+// AddLocal makes a minimum what a service needs on a node, all for instances there.
+func (d *Division) AddLocal(service, node string, minimum Rates) {
+	for _, in := range directions {
+		if bps := minimum.Of(in); bps > 0 {
+			d.Needs[Entry{service, node, in}] = Need{LocalBPS: bps}
+		}
+	}
 }
 
 // add enters what a service's users need.
@@ -129,21 +195,31 @@ func (d *Division) add(service string, promises Promises, parts map[Path]uint64)
 		}
 		needs[path.Node] = entered
 	}
-	rate := func(part uint64) uint64 { return hundredths(d.MinBPS[service], part) }
 	for node, n := range needs {
-		if n != (Need{}) {
+		forwarded := hundredths(d.MinBPS[service].In, n.RelayedBPS)
+		for _, in := range directions {
+			rate := func(part uint64) uint64 { return hundredths(d.MinBPS[service].Of(in), part) }
 			relayed := rate(n.RelayedBPS)
-			d.Needs[Entry{service, node}] = Need{LocalBPS: rate(n.LocalBPS), RelayedBPS: relayed, AckBPS: relayed / relayExtra, SentBPS: rate(n.SentBPS)}
+			need := Need{LocalBPS: rate(n.LocalBPS), RelayedBPS: relayed, AckBPS: relayed / relayExtra, SentBPS: rate(n.SentBPS)}
+			if !in {
+				need.ForwardedBPS = forwarded
+			}
+			if need != (Need{}) {
+				d.Needs[Entry{service, node, in}] = need
+			}
 		}
 	}
 	for id := range of {
+		rate := func(part uint64) Rates {
+			return d.MinBPS[service].each(func(bps uint64) uint64 { return hundredths(bps, part) })
+		}
 		d.Parts[id], d.Sent[id] = rate(of[id]), rate(sent[id])
 	}
 }
 
 // keep enters what is kept for instances that start, or whose predecessor has not ended.
 func (d *Division) keep(service string, promises Promises, instances []string, starting map[string]bool) {
-	count, kept, moves := 0, map[string]uint64{}, map[string]bool{}
+	count, kept, moves := 0, map[string]uint64{}, map[string]bool{} // kept: for how many instances
 	for _, id := range instances {
 		if !promises[id].Stopping && !slices.ContainsFunc(instances, func(other string) bool { return promises[other].Replaces == id }) {
 			count++
@@ -153,28 +229,34 @@ func (d *Division) keep(service string, promises Promises, instances []string, s
 		p := promises[id]
 		_, early := promises[p.Replaces]
 		if !p.Stopping && (starting[id] || early) {
-			kept[p.Node] += partOf(d.MinBPS[service], count)
+			kept[p.Node]++
 			moves[p.Node] = moves[p.Node] || p.Replaces != ""
 		}
 	}
-	for node, bps := range kept {
-		n := d.Needs[Entry{service, node}]
-		has := n.BPS()
-		if moves[node] {
-			has -= n.SentBPS
+	part := d.MinBPS[service].partOf(count)
+	for node, starts := range kept {
+		for _, in := range directions {
+			n, bps := d.Needs[Entry{service, node, in}], part.Of(in)*starts
+			has := n.BPS()
+			if moves[node] {
+				has -= n.SentBPS
+			}
+			if n.StartingBPS = bps - min(bps, has); n != (Need{}) {
+				d.Needs[Entry{service, node, in}] = n
+			}
 		}
-		n.StartingBPS = bps - min(bps, has)
-		d.Needs[Entry{service, node}] = n
 	}
 	for _, id := range instances { // what it is expected to serve
 		if starting[id] && !promises[id].Stopping {
-			d.Parts[id] = max(d.Parts[id], partOf(d.MinBPS[service], count))
+			d.Parts[id] = Rates{max(d.Parts[id].Out, part.Out), max(d.Parts[id].In, part.In)}
 		}
 	}
 }
 
 // partOf returns the part of a minimum that one of count instances is expected to need.
-func partOf(minBPS uint64, count int) uint64 { return minBPS / uint64(max(count, 1)) }
+func (r Rates) partOf(count int) Rates {
+	return r.each(func(bps uint64) uint64 { return bps / uint64(max(count, 1)) })
+}
 
 // hundredths returns so many hundredths of a rate, without overflow.
 func hundredths(bps, part uint64) uint64 { return bps/whole*part + bps%whole*part/whole }
@@ -264,8 +346,15 @@ func byService(parts Hundredths, of func(Path) string) map[string]map[Path]uint6
 	return by
 }
 
-// OthersOffBPS returns how much the parts of a minimum may differ in the division of another weir-edge.
-func OthersOffBPS(minBPS uint64) uint64 { return minBPS / whole * othersOff }
+// OthersOffBPS returns how much what is needed may differ in the division of another weir-edge. What proxies
+// pass on is part of what they send.
+func (d *Division) OthersOffBPS(e Entry) uint64 {
+	minimum := d.MinBPS[e.Service]
+	if !e.In {
+		return sum(minimum.Out, minimum.In) / whole * othersOff
+	}
+	return minimum.In / whole * othersOff
+}
 
 // nextParts returns the previous parts if none is off by hysteresis; else the exact ones rounded
 // to hundredths by largest remainder.

@@ -42,8 +42,8 @@ func TestDivide(t *testing.T) {
 		"of an instance unknown": {map[engine.Path]float64{{Instance: "web-9", Node: "b"}: 4}, nil, "0 a:20+0"},
 		"more than all before":   {map[engine.Path]float64{path("b"): 5, path("c"): 5}, engine.Hundredths{path("b"): 50, path("c"): 60}, "20 a:0+0 b:0+10 c:0+10"},
 	} {
-		d, after := engine.Divide(map[string]uint64{"web": 20e6}, promises, nil, test.users, test.before)
-		got := fmt.Sprint(d.Sent["web-1"] / 1e6)
+		d, after := engine.Divide(map[string]engine.Rates{"web": {Out: 20e6}}, promises, nil, test.users, test.before)
+		got := fmt.Sprint(d.Sent["web-1"].Out / 1e6)
 		for _, node := range []string{"a", "b", "c", "d"} {
 			if n, there := d.Needs[engine.Entry{Service: "web", Node: node}]; there {
 				got += fmt.Sprintf(" %s:%d+%d", node, n.LocalBPS/1e6, n.RelayedBPS/1e6)
@@ -52,10 +52,10 @@ func TestDivide(t *testing.T) {
 				}
 			}
 		}
-		if got != test.want || d.Parts["web-1"] != 20e6 {
+		if got != test.want || d.Parts["web-1"].Out != 20e6 {
 			t.Errorf("%s: %s, want %s: %+v", name, got, test.want, d)
 		}
-		if again, _ := engine.Divide(map[string]uint64{"web": 20e6}, promises, nil, test.users, after); fmt.Sprint(again) != fmt.Sprint(d) {
+		if again, _ := engine.Divide(map[string]engine.Rates{"web": {Out: 20e6}}, promises, nil, test.users, after); fmt.Sprint(again) != fmt.Sprint(d) {
 			t.Errorf("%s: once more %+v, was %+v", name, again, d)
 		}
 	}
@@ -88,13 +88,16 @@ func TestInstancesAddNone(t *testing.T) {
 		"it answers":    {moved, nil, map[engine.Path]float64{path("web-1", "a"): 3}, "map[a:6 b:6] map[web-1:6]"},
 		"it ends":       {stopping, nil, nil, "map[b:6] map[web-2:6]"},
 	} {
-		d, _ := engine.Divide(map[string]uint64{"web": 6e6}, test.promises, test.starting, test.users, nil)
+		d, _ := engine.Divide(map[string]engine.Rates{"web": {Out: 6e6}}, test.promises, test.starting, test.users, nil)
 		nodes, parts := map[string]float64{}, map[string]float64{}
 		for at, need := range d.Needs {
 			nodes[at.Node] = float64(need.BPS()) / 1e6
+			if at.In {
+				t.Errorf("%s: %+v is received", name, need)
+			}
 		}
 		for id, bps := range d.Parts {
-			parts[id] = float64(bps) / 1e6
+			parts[id] = float64(bps.Out) / 1e6
 		}
 		if got := fmt.Sprint(nodes, parts); got != test.want {
 			t.Errorf("%s: %s, want %s", name, got, test.want)
@@ -106,7 +109,7 @@ func TestInstancesAddNone(t *testing.T) {
 func TestDivideAmongMany(t *testing.T) {
 	const nodes = 60
 	promises := engine.Promises{"web-1": {Service: "web", Node: "own"}}
-	minBPS := map[string]uint64{"web": 100e6}
+	minBPS := map[string]engine.Rates{"web": {Out: 100e6}}
 	path := func(node int) engine.Path { return engine.Path{Instance: "web-1", Node: fmt.Sprint("n", node)} }
 	for name, first := range map[string]float64{"the same": 1, "one with more": 3} {
 		users := map[engine.Path]float64{}
@@ -115,11 +118,11 @@ func TestDivideAmongMany(t *testing.T) {
 		}
 		users[path(0)] = first
 		d, after := engine.Divide(minBPS, promises, nil, users, nil)
-		if d.Needs[engine.Entry{Service: "web", Node: "own"}].LocalBPS != 0 || d.Sent["web-1"] != 100e6 || len(after) < nodes*9/10 {
-			t.Errorf("%s: %d nodes have parts, %d bit/s of 100 Mbit/s are sent", name, len(after), d.Sent["web-1"])
+		if d.Needs[engine.Entry{Service: "web", Node: "own"}].LocalBPS != 0 || d.Sent["web-1"].Out != 100e6 || len(after) < nodes*9/10 {
+			t.Errorf("%s: %d nodes have parts, %d bit/s of 100 Mbit/s are sent", name, len(after), d.Sent["web-1"].Out)
 		}
-		if again, _ := engine.Divide(minBPS, promises, nil, users, after); again.Sent["web-1"] != 100e6 {
-			t.Errorf("%s: once more %d bit/s", name, again.Sent["web-1"])
+		if again, _ := engine.Divide(minBPS, promises, nil, users, after); again.Sent["web-1"].Out != 100e6 {
+			t.Errorf("%s: once more %d bit/s", name, again.Sent["web-1"].Out)
 		}
 	}
 }
@@ -131,7 +134,7 @@ func TestClaims(t *testing.T) {
 	nodes[1].Out.OtherMinBPS = 80e6 // of 95
 	at := func(node string) engine.Entry { return engine.Entry{Service: "web", Node: node} }
 	needs := func(b uint64) engine.Division {
-		return engine.Division{MinBPS: map[string]uint64{"web": 20e6}, Needs: map[engine.Entry]engine.Need{at("b"): {LocalBPS: b}, at("gone"): {LocalBPS: 1e6}}}
+		return engine.Division{MinBPS: map[string]engine.Rates{"web": {Out: 20e6}}, Needs: map[engine.Entry]engine.Need{at("b"): {LocalBPS: b}, at("gone"): {LocalBPS: 1e6}}}
 	}
 	claim := engine.Promise{Service: "web", Node: "b", MinBPS: 15e6, Claim: true}
 	now := engine.Promises{"web-1": {Service: "web", Node: "a"}}
@@ -201,16 +204,81 @@ func TestInstanceInPlaceOfClaim(t *testing.T) {
 	}
 }
 
-// TestDivided: whatever users do, all of them together have the minimum, the nodes of instances
-// send as much as others relay, and nothing is promised that a node does not have.
+// TestDivideReceived: what users send is divided as what they get, each packet the other way, and proxies
+// pass it on to instances of other nodes.
+func TestDivideReceived(t *testing.T) {
+	promises := engine.Promises{"web-1": {Service: "web", Node: "a"}}
+	users := map[engine.Path]float64{{Instance: "web-1", Node: "a"}: 1, {Instance: "web-1", Node: "b"}: 1}
+	at := func(node string, in bool) engine.Entry { return engine.Entry{Service: "web", Node: node, In: in} }
+	for name, test := range map[string]struct {
+		minimum engine.Rates
+		want    map[engine.Entry]engine.Need
+	}{
+		"received only": {engine.Rates{In: 8e6}, map[engine.Entry]engine.Need{
+			at("a", true): {LocalBPS: 4e6, SentBPS: 4e6}, at("b", true): {RelayedBPS: 4e6, AckBPS: 250e3}, at("b", false): {ForwardedBPS: 4e6},
+		}},
+		"both": {engine.Rates{Out: 16e6, In: 8e6}, map[engine.Entry]engine.Need{
+			at("a", true): {LocalBPS: 4e6, SentBPS: 4e6}, at("b", true): {RelayedBPS: 4e6, AckBPS: 250e3},
+			at("a", false): {LocalBPS: 8e6, SentBPS: 8e6}, at("b", false): {RelayedBPS: 8e6, AckBPS: 500e3, ForwardedBPS: 4e6},
+		}},
+	} {
+		d, _ := engine.Divide(map[string]engine.Rates{"web": test.minimum}, promises, nil, users, nil)
+		if half := (engine.Rates{Out: test.minimum.Out / 2, In: test.minimum.In / 2}); !maps.Equal(d.Needs, test.want) || d.Parts["web-1"] != test.minimum || d.Sent["web-1"] != half {
+			t.Errorf("%s: %+v, want %+v", name, d, test.want)
+		}
+	}
+	// An instance that starts has its part kept in both directions.
+	promises["web-2"] = engine.Promise{Service: "web", Node: "c"}
+	d, _ := engine.Divide(map[string]engine.Rates{"web": {Out: 16e6, In: 8e6}}, promises, map[string]bool{"web-2": true}, users, nil)
+	if out, in := d.Needs[at("c", false)], d.Needs[at("c", true)]; out != (engine.Need{StartingBPS: 8e6}) || in != (engine.Need{StartingBPS: 4e6}) || d.Parts["web-2"] != (engine.Rates{Out: 8e6, In: 4e6}) {
+		t.Errorf("%+v and %+v: %+v", out, in, d.Parts)
+	}
+}
+
+// TestClaimsReceived: a node promises what it receives within that room alone, beside what it sends.
+func TestClaimsReceived(t *testing.T) {
+	out, in := engine.Entry{Service: "web", Node: "a"}, engine.Entry{Service: "web", Node: "a", In: true}
+	needs := engine.Division{MinBPS: map[string]engine.Rates{"web": {Out: 20e6, In: 20e6}}, Needs: map[engine.Entry]engine.Need{out: {LocalBPS: 20e6}, in: {LocalBPS: 20e6}}}
+	for name, test := range map[string]struct {
+		room engine.Room
+		want uint64
+	}{
+		"room": {engine.Room{BudgetBPS: 30e6}, 20e6}, "others'": {engine.Room{BudgetBPS: 30e6, OtherMinBPS: 15e6}, 15e6}, "not shared": {engine.Room{}, 0},
+	} {
+		nodes := boards("a")
+		nodes[0].In = test.room
+		p := engine.AdmitClaims(nodes, nil, nil, needs, nil)
+		if want := (engine.Promise{Service: "web", Node: "a", Claim: true, MinBPS: 20e6, InMinBPS: test.want}); len(p) != 1 || p["web@a"] != want {
+			t.Errorf("%s: %+v", name, p)
+		}
+		none := engine.Division{MinBPS: needs.MinBPS, Needs: map[engine.Entry]engine.Need{out: {LocalBPS: 20e6}}}
+		if q := engine.AdmitClaims(nodes, p, p, none, nil); len(q) != 1 || q.ClaimBPS(out) != 20e6 || q.ClaimBPS(in) != 0 {
+			t.Errorf("%s: given back: %+v", name, q)
+		}
+	}
+	// What is passed on differs a little in the division of another weir-edge, too.
+	passed := engine.Promises{"web@a": {Service: "web", Node: "a", MinBPS: 10e6, Claim: true}}
+	for bps, want := range map[uint64]uint64{8e6: 10e6, 7e6: 7e6} {
+		d := engine.Division{MinBPS: map[string]engine.Rates{"web": {In: 20e6}}, Needs: map[engine.Entry]engine.Need{out: {ForwardedBPS: bps}}}
+		if p := engine.AdmitClaims(boards("a"), passed, passed, d, nil); p.ClaimBPS(out) != want {
+			t.Errorf("%d is needed: %+v", bps, p)
+		}
+	}
+}
+
+// TestDivided: whatever users do, all of them together have the minimum in each direction, the nodes of
+// instances send as much as others relay, and nothing is promised that a node does not have.
 func TestDivided(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := boards("abc")
 		for i := range nodes {
 			nodes[i].Out.OtherMinBPS = rapid.Uint64Range(0, 95e6).Draw(t, "other")
+			nodes[i].In.BudgetBPS = rapid.SampledFrom([]uint64{0, 30e6, 200e6}).Draw(t, "in budget")
+			nodes[i].In.OtherMinBPS = rapid.Uint64Range(0, nodes[i].In.BudgetBPS).Draw(t, "other in")
 		}
 		promises, users, starting := engine.Promises{}, map[engine.Path]float64{}, map[string]bool{}
-		minBPS := map[string]uint64{"web": rapid.Uint64Range(0, 90e6).Draw(t, "min")}
+		minimum := rapid.Uint64Range(0, 90e6)
+		minBPS := map[string]engine.Rates{"web": {Out: minimum.Draw(t, "min"), In: minimum.Draw(t, "in min")}}
 		for i := range rapid.IntRange(1, 6).Draw(t, "instances") {
 			id := engine.InstanceID("web", i+1)
 			promises[id] = engine.Promise{Service: "web", Node: nodes[rapid.IntRange(0, 2).Draw(t, "node")].Name, Stopping: rapid.Bool().Draw(t, "stopping")}
@@ -223,24 +291,31 @@ func TestDivided(t *testing.T) {
 		for range 3 {
 			var d engine.Division
 			d, parts = engine.Divide(minBPS, promises, starting, users, parts)
-			m := minBPS["web"]
 			about := func(what string, got, want uint64) {
 				if got > want || want-got > 20 {
 					t.Fatalf("%s: %d of %d: %+v", what, got, want, d)
 				}
 			}
-			var atUsers, relayed, sent, bySent, kept uint64
-			for _, n := range d.Needs {
-				atUsers, relayed, sent, kept = atUsers+n.LocalBPS+n.RelayedBPS, relayed+n.RelayedBPS, sent+n.SentBPS, max(kept, n.StartingBPS)
-			}
-			for id := range promises {
-				bySent += d.Sent[id]
-			}
-			about("users", atUsers, m)
-			about("relayed", min(relayed, sent), max(relayed, sent))
-			about("sent", min(bySent, sent), max(bySent, sent))
-			if kept > m {
-				t.Fatalf("%d is kept for instances that start: %+v", kept, d)
+			for _, in := range []bool{false, true} {
+				m := minBPS["web"].Of(in)
+				var atUsers, relayed, sent, bySent, kept uint64
+				for at, n := range d.Needs {
+					if at.In == in {
+						atUsers, relayed, sent, kept = atUsers+n.LocalBPS+n.RelayedBPS, relayed+n.RelayedBPS, sent+n.SentBPS, max(kept, n.StartingBPS)
+					}
+					if received := d.Needs[engine.Entry{Service: "web", Node: at.Node, In: true}]; !at.In && n.ForwardedBPS != received.RelayedBPS || at.In && n.ForwardedBPS > 0 {
+						t.Fatalf("%s forwards %d, and relays %d", at.Node, n.ForwardedBPS, received.RelayedBPS)
+					}
+				}
+				for id := range promises {
+					bySent += d.Sent[id].Of(in)
+				}
+				about("users", atUsers, m)
+				about("relayed", min(relayed, sent), max(relayed, sent))
+				about("sent", min(bySent, sent), max(bySent, sent))
+				if kept > m {
+					t.Fatalf("%d is kept for instances that start: %+v", kept, d)
+				}
 			}
 			before := maps.Clone(promises)
 			promises = engine.AdmitClaims(nodes, promises, promises, d, map[engine.Entry]uint64{})
@@ -249,15 +324,18 @@ func TestDivided(t *testing.T) {
 					t.Fatalf("%s: %+v became %+v", id, p, promises[id])
 				}
 			}
-			for _, node := range nodes {
-				all := node.Out.OtherMinBPS
-				for _, p := range promises {
-					if p.Node == node.Name {
-						all += p.MinBPS
+			for i := range nodes {
+				for _, in := range []bool{false, true} {
+					room := nodes[i].Room(in)
+					all := room.OtherMinBPS
+					for _, p := range promises {
+						if p.Node == nodes[i].Name {
+							all += p.Minimum().Of(in)
+						}
 					}
-				}
-				if all > node.Out.BudgetBPS {
-					t.Fatalf("%s has %d, and %d is promised", node.Name, node.Out.BudgetBPS, all)
+					if all > room.BudgetBPS {
+						t.Fatalf("%s has %d, and %d is promised; received: %t", nodes[i].Name, room.BudgetBPS, all, in)
+					}
 				}
 			}
 			for path := range users {

@@ -17,11 +17,11 @@ import (
 // by compare and swap: the second engine reads again, and what does not fit any more is
 // not done. On every node, at all times,
 //
-//	sum of MinBPS over its promises + OtherMinBPS <= BudgetBPS   (of claims alone)
+//	sum of MinBPS over its promises + OtherMinBPS <= BudgetBPS   (of claims alone, in each direction)
 //	sum of LimitBytes over its promises           <= memory less the reserve
 //
-// An instance is promised its memory, a service what its minimum takes on a node: one claim,
-// however many instances are there. Both are entered before an instance starts. An instance's
+// An instance is promised its memory, a service what its minimums take on a node: one claim for both
+// directions, however many instances are there. Both are entered before an instance starts. An instance's
 // promise is removed when it is known to have ended, a claim when it is not in force any more.
 // Promises on a silent node stay: its instances may run on.
 
@@ -56,11 +56,16 @@ type Promise struct {
 	Version string `json:"version,omitempty"`
 	// Stopping: an engine has decided to stop the instance.
 	Stopping bool `json:"stopping,omitempty"`
-	// Claim: MinBPS is what the service's minimum takes on the node; see [Divide]. LinkBPS of it is
-	// promised on the links between the node and users, too.
-	Claim   bool   `json:"claim,omitempty"`
-	LinkBPS uint64 `json:"link_bps,omitempty"`
+	// Claim: MinBPS is what the service's minimum takes on the node, InMinBPS what it takes of what the
+	// node receives; see [Divide]. LinkBPS of MinBPS is promised on the links between the node and
+	// users, too.
+	Claim    bool   `json:"claim,omitempty"`
+	InMinBPS uint64 `json:"in_min_bps,omitempty"`
+	LinkBPS  uint64 `json:"link_bps,omitempty"`
 }
+
+// Minimum returns what a claim takes of both directions of the node.
+func (p Promise) Minimum() Rates { return Rates{p.MinBPS, p.InMinBPS} }
 
 // Refusal is a decision that is not carried out, with the reason.
 type Refusal struct {
@@ -101,14 +106,20 @@ func (e *Engine) Admit(nodes []Node, seen, now Promises, decisions []Decision) (
 	return after, admitted, refused
 }
 
-// promised is the sum of a node's promises.
-type promised struct{ bps, bytes uint64 }
+// promised are the sums of nodes' promises: of claims by direction, and of memory.
+type promised struct {
+	bps   map[Entry]uint64 // without a service
+	bytes map[string]uint64
+}
 
-func sumUp(p Promises) map[string]promised {
-	sums := map[string]promised{}
+func sumUp(p Promises) promised {
+	sums := promised{map[Entry]uint64{}, map[string]uint64{}}
 	for _, one := range p {
-		s := sums[one.Node]
-		sums[one.Node] = promised{sum(s.bps, one.MinBPS), sum(s.bytes, one.LimitBytes)}
+		for _, in := range directions {
+			at := Entry{"", one.Node, in}
+			sums.bps[at] = sum(sums.bps[at], one.Minimum().Of(in))
+		}
+		sums.bytes[one.Node] = sum(sums.bytes[one.Node], one.LimitBytes)
 	}
 	return sums
 }
@@ -130,7 +141,7 @@ func changedServices(seen, now Promises) map[string]bool {
 }
 
 // admit enters one decision into p, or returns the reason to refuse it.
-func (e *Engine) admit(nodes map[string]*Node, sums map[string]promised, p Promises, d *Decision) string {
+func (e *Engine) admit(nodes map[string]*Node, sums promised, p Promises, d *Decision) string {
 	if d.Action == Stop {
 		// An instance without a promise is stopped too.
 		if old, known := p[d.Instance]; known {
@@ -146,22 +157,30 @@ func (e *Engine) admit(nodes map[string]*Node, sums map[string]promised, p Promi
 	switch {
 	case n == nil:
 		return fmt.Sprintf("there is no node %s any more", d.Node)
-	case d.MinBPS > 0 && !n.promises():
+	case d.Minimum() != (Rates{}) && !n.promises():
 		return fmt.Sprintf("%s has no Weir agent that takes minimums from weir-edge", d.Node)
 	}
-	claim, s := ClaimID(Entry{d.Service, d.Node}), sums[d.Node]
-	more := d.MinBPS - min(p[claim].MinBPS, d.MinBPS)
-	if total := sum(sum(s.bps, more), n.Out.OtherMinBPS); more > 0 && total > n.Out.BudgetBPS {
-		return fmt.Sprintf("%s has promised %s of the %s that it can, and cannot promise %s more", d.Node,
-			policy.FormatRate(sum(s.bps, n.Out.OtherMinBPS)), policy.FormatRate(n.Out.BudgetBPS), policy.FormatRate(more))
+	more := map[Entry]uint64{}
+	for _, in := range directions {
+		at, wanted := Entry{d.Service, d.Node, in}, d.Minimum().Of(in)
+		more[at] = wanted - min(p.ClaimBPS(at), wanted)
+		taken, room := sum(sums.bps[at.anyService()], n.Room(in).OtherMinBPS), n.Room(in)
+		if more[at] > 0 && sum(taken, more[at]) > room.BudgetBPS {
+			return fmt.Sprintf("%s has promised %s of the %s that it can, and cannot promise %s more%s", d.Node,
+				policy.FormatRate(taken), policy.FormatRate(room.BudgetBPS), policy.FormatRate(more[at]), ofReceived(in))
+		}
 	}
-	if total := sum(s.bytes, d.LimitBytes); d.LimitBytes > 0 && total > n.limitBytes() {
+	bytes := sums.bytes[d.Node]
+	if total := sum(bytes, d.LimitBytes); d.LimitBytes > 0 && total > n.limitBytes() {
 		return fmt.Sprintf("%s has promised %.1f of the %.1f MB of memory that it can, and cannot promise %.1f more", d.Node,
-			float64(s.bytes)/1e6, float64(n.limitBytes())/1e6, float64(d.LimitBytes)/1e6)
+			float64(bytes)/1e6, float64(n.limitBytes())/1e6, float64(d.LimitBytes)/1e6)
 	}
-	sums[d.Node] = promised{s.bps + more, s.bytes + d.LimitBytes}
-	if more > 0 {
-		p[claim] = Promise{Service: d.Service, Node: d.Node, MinBPS: d.MinBPS, LinkBPS: p[claim].LinkBPS, Claim: true}
+	sums.bytes[d.Node] += d.LimitBytes
+	for at, bps := range more {
+		if bps > 0 {
+			sums.bps[at.anyService()] += bps
+			p.claim(at, d.Minimum().Of(at.In))
+		}
 	}
 	p[d.Instance] = Promise{Service: d.Service, Node: d.Node, LimitBytes: d.LimitBytes, Replaces: d.Replaces, Version: d.Version}
 	return ""

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/spec"
+	"github.com/weir-project/weir/test/must"
 )
 
 // ledger is one in memory. busy is how many swaps still fail; broken what does.
@@ -52,6 +54,7 @@ func (l *ledger) Swap(_ context.Context, token engine.Token, p engine.Promises) 
 func TestTwoEngines(t *testing.T) {
 	e := newEngine(t)
 	nodes := boards("ab")
+	nodes[0].In.BudgetBPS, nodes[1].In.BudgetBPS = 95e6, 34e6
 	l := &ledger{}
 	var wait sync.WaitGroup
 	var mu sync.Mutex
@@ -63,7 +66,7 @@ func TestTwoEngines(t *testing.T) {
 			for k := range 10 {
 				name := fmt.Sprintf("s%d", k+number%2*10)
 				services = append(services, web(func(s *spec.Spec) {
-					s.Name, s.Labels = name, map[string]string{"weir.min": "11mbit"}
+					s.Name, s.Labels = name, map[string]string{"weir.min": "11mbit", "weir.in.min": "5mbit"}
 					s.Limits.MemoryBytes = 100e6
 				}))
 			}
@@ -85,20 +88,56 @@ func TestTwoEngines(t *testing.T) {
 		})
 	}
 	wait.Wait()
-	sums := map[string]uint64{}
+	sums := map[string]engine.Rates{}
 	for id, p := range l.promises {
-		if sums[p.Node] += p.MinBPS; !p.Claim && started[id] != 1 {
+		was := sums[p.Node]
+		if sums[p.Node] = (engine.Rates{Out: was.Out + p.MinBPS, In: was.In + p.InMinBPS}); !p.Claim && started[id] != 1 {
 			t.Errorf("%s was started %d times", id, started[id])
 		}
 	}
-	if 2*len(started) != len(l.promises) || len(started) != 16 || sums["a"] > 95e6 || sums["b"] > 95e6 {
-		t.Errorf("%d started of the 16 that fit, promised: %v", len(started), sums)
+	for _, n := range nodes {
+		if has := sums[n.Name]; has.Out > n.Out.BudgetBPS || has.In > n.In.BudgetBPS {
+			t.Errorf("%s: %s is promised", n.Name, has)
+		}
+	}
+	if 2*len(started) != len(l.promises) || len(started) != 14 { // b receives no more than six
+		t.Errorf("%d started of the 14 that fit, promised: %v", len(started), sums)
+	}
+}
+
+// TestLedgerOfAnotherVersion: a weir-edge that promises nothing of what nodes receive shares a ledger with one
+// that does. What it does not know is gone when it has changed the ledger, and promised again.
+func TestLedgerOfAnotherVersion(t *testing.T) {
+	const older = `{"web-1":{"service":"web","node":"a","limit_bytes":5},"web@a":{"service":"web","node":"a","min_bps":20000000,"claim":true,"link_bps":4000000}}`
+	var read engine.Promises
+	must.Succeed(t, json.Unmarshal([]byte(older), &read))
+	nodes := boards("a")
+	nodes[0].In.BudgetBPS = 30e6
+	out, in := engine.Entry{Service: "web", Node: "a"}, engine.Entry{Service: "web", Node: "a", In: true}
+	needs := engine.Division{MinBPS: map[string]engine.Rates{"web": {Out: 20e6, In: 9e6}}, Needs: map[engine.Entry]engine.Need{out: {LocalBPS: 20e6}, in: {LocalBPS: 9e6}}}
+	promise := func() engine.Promises { return engine.AdmitClaims(nodes, read, read, needs, nil) }
+	after := promise()
+	want := engine.Promises{"web-1": read["web-1"], "web@a": {Service: "web", Node: "a", MinBPS: 20e6, InMinBPS: 9e6, LinkBPS: 4e6, Claim: true}}
+	if !maps.Equal(after, want) {
+		t.Errorf("%+v", after)
+	}
+	text, err := json.Marshal(after)
+	must.Succeed(t, err)
+	rewritten := strings.ReplaceAll(string(text), `,"in_min_bps":9000000`, "")
+	if rewritten != older {
+		t.Errorf("the older one reads %s", text)
+	}
+	read = nil
+	must.Succeed(t, json.Unmarshal([]byte(rewritten), &read))
+	if again := promise(); !maps.Equal(again, want) {
+		t.Errorf("%+v", again)
 	}
 }
 
 func TestCommit(t *testing.T) {
 	e := newEngine(t)
 	nodes := boards("ab")
+	nodes[0].In = engine.Room{BudgetBPS: 30e6, OtherMinBPS: 10e6}
 	claimed := engine.Promise{Service: "web", Node: "a", MinBPS: 90e6, Claim: true}
 	there := engine.Promises{"web-1": {Service: "web", Node: "a", LimitBytes: 850e6}, "web@a": claimed}
 	decide := func(d engine.Decision) []engine.Decision { d.Service = "web"; return []engine.Decision{d} }
@@ -119,6 +158,11 @@ func TestCommit(t *testing.T) {
 		{"twice", there, engine.Decision{Action: engine.Start, Instance: "web-1", Node: "b"}, "there is an instance web-1 already, on a", there},
 		{"nowhere", there, engine.Decision{Action: engine.Start, Instance: "web-2", Node: "x"}, "there is no node x any more", there},
 		{"overflow", there, engine.Decision{Action: engine.Start, Instance: "web-2", Node: "a", MinBPS: 1<<64 - 1}, "cannot promise", there},
+		{"received", there, engine.Decision{Action: engine.Start, Instance: "web-2", Node: "a", MinBPS: 90e6, InMinBPS: 20e6}, "", engine.Promises{
+			"web-1": there["web-1"], "web-2": {Service: "web", Node: "a"}, "web@a": {Service: "web", Node: "a", MinBPS: 90e6, InMinBPS: 20e6, Claim: true},
+		}},
+		{"too much received", there, engine.Decision{Action: engine.Start, Instance: "web-2", Node: "a", InMinBPS: 21e6}, "a has promised 10mbit of the 30mbit that it can, and cannot promise 21mbit more of what it receives", there},
+		{"nothing received", there, engine.Decision{Action: engine.Start, Instance: "web-2", Node: "b", MinBPS: 1e6, InMinBPS: 1e6}, "cannot promise 1mbit more of what it receives", there},
 		{"another was faster", nil, engine.Decision{Action: engine.Start, Instance: "web-2", Node: "b"}, "another engine has changed", there},
 		{"another has ended something", engine.Promises{"web-1": there["web-1"], "web@a": claimed, "web-3": {Service: "web"}}, engine.Decision{Action: engine.Start, Instance: "web-2", Node: "b"}, "another engine has changed", there},
 	} {

@@ -30,7 +30,7 @@ func TestLinkRooms(t *testing.T) {
 	}{
 		"only b has room": {func(*engine.Input) {}, "b"},
 		"a has promised most of it to the service": {func(in *engine.Input) {
-			in.LinkRooms[1].FreeBPS, in.Claims = 0, []engine.Claim{{Service: name, Node: "a", MinBPS: 1e6, LinkBPS: 1e6}}
+			in.LinkRooms[1].FreeBPS, in.Claims = 0, []engine.Claim{{Service: name, Node: "a", MinBPS: 1e6, InMinBPS: 1e6, LinkBPS: 1e6}}
 		}, "a"},
 		"a's links are not told": {func(in *engine.Input) { in.LinkRooms[0].Node, in.LinkRooms[1].FreeBPS = "z", 0 }, "a"},
 		"no switch can tell it": {func(in *engine.Input) {
@@ -66,7 +66,7 @@ func TestAdmitLinks(t *testing.T) {
 		t.Errorf("%+v", claims)
 	}
 	nodes := []engine.Node{{Name: "a", State: engine.NodeReady, Weir: true, Out: engine.Room{BudgetBPS: 95e6}}}
-	needs := engine.Division{MinBPS: map[string]uint64{"web": 10e6}, Needs: map[engine.Entry]engine.Need{at: {LocalBPS: 4e6}}}
+	needs := engine.Division{MinBPS: map[string]engine.Rates{"web": {Out: 10e6}}, Needs: map[engine.Entry]engine.Need{at: {LocalBPS: 4e6}}}
 	if p := engine.AdmitClaims(nodes, claims, claims, needs, nil)[engine.ClaimID(at)]; p.MinBPS != 4e6 || p.LinkBPS != 4e6 {
 		t.Errorf("%+v", p)
 	}

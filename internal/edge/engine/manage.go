@@ -18,7 +18,7 @@ func (w *world) manage(s *service) {
 	for _, i := range s.ending.failed { // where it could not go
 		s.noteFailure(w, i)
 	}
-	at := slices.IndexFunc(s.instances, func(i *instance) bool { return i.MinRefused && s.minBPS > 0 })
+	at := slices.IndexFunc(s.instances, func(i *instance) bool { return i.MinRefused && s.minimum != (Rates{}) })
 	if m := &s.memory.Move; !m.Hold(w.at, at >= 0, m.Doubled(shortFault)) {
 		return
 	}

@@ -158,9 +158,9 @@ func (m *model) carries(n *node, s *service, own *host, count int) float64 {
 // there. The minimum that counts is what the service claims there, and at least the part of an
 // instance more.
 func (s *service) uplinkLeft(n *node, own *host, count int) float64 {
-	minimum := n.claimedBPS[s.Spec.Name]
+	minimum := n.out.claimedBPS[s.Spec.Name]
 	if count > own.count {
-		minimum = max(minimum, partOf(s.minBPS, len(s.instances)+1))
+		minimum = max(minimum, s.minimum.partOf(len(s.instances)+1).Out)
 	}
 	return UplinkLeftBPS(float64(n.seen.UplinkBPS), n.sentBPS, own.bps+s.demand.proxyBPS[n.index], float64(minimum))
 }

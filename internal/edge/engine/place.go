@@ -42,12 +42,12 @@ type placement struct {
 	// each entry to the closest instance.
 	carried float64
 	closest []float64
-	// minBPS is the part of the minimum that the node has to promise, noPromise the reason why nodes
-	// that cannot are excluded.
-	minBPS    uint64
-	noPromise string
-	options   []option // the best, in order
-	excluded  []Excluded
+	// minimum is the part of the minimum that the node has to promise, noPromise and noPromiseIn the
+	// reasons why nodes that cannot are excluded.
+	minimum                Rates
+	noPromise, noPromiseIn string
+	options                []option // the best, in order
+	excluded               []Excluded
 }
 
 // place chooses a node and decides to start an instance there. If there is none it adds a Keep
@@ -81,7 +81,7 @@ func (w *world) place(s *service, n need) bool {
 	}
 	best := &pl.options[0]
 	d.Action, d.Node, d.Instance = best.Action, best.node.seen.Name, s.nextID()
-	d.MinBPS, d.LimitBytes, d.Version = pl.minBPS, s.Spec.Limits.MemoryBytes, s.Versions.Wanted
+	d.MinBPS, d.InMinBPS, d.LimitBytes, d.Version = pl.minimum.Out, pl.minimum.In, s.Spec.Limits.MemoryBytes, s.Versions.Wanted
 	if best.away != nil {
 		d.Replaces, d.From = best.away.ID, best.away.Node
 	}
@@ -91,25 +91,26 @@ func (w *world) place(s *service, n need) bool {
 	}
 	d.Reason = n.why + ": " + best.expectation(before) + reason + s.fallback
 	s.decide(w, d)
-	w.apply(s, best, pl.minBPS)
+	w.apply(s, best, pl.minimum)
 	return true
 }
 
 func newPlacement(w *world, s *service, n need) *placement {
 	pl := &placement{w: w, s: s, need: n}
-	pl.minBPS = pl.part()
-	pl.noPromise = "cannot promise " + policy.FormatRate(pl.minBPS) + " more"
+	pl.minimum = pl.part()
+	pl.noPromise = "cannot promise " + policy.FormatRate(pl.minimum.Out) + " more"
+	pl.noPromiseIn = "cannot promise " + policy.FormatRate(pl.minimum.In) + " more" + ofReceived(true)
 	return pl
 }
 
 // part returns the part of the minimum that the new instance is expected to need: users are spread
 // over as many instances as there are then.
-func (pl *placement) part() uint64 {
+func (pl *placement) part() Rates {
 	count := len(pl.s.instances)
 	if pl.orMove == nil && !slices.Contains(pl.s.instances, pl.away) {
 		count++
 	}
-	return partOf(pl.s.minBPS, count)
+	return pl.s.minimum.partOf(count)
 }
 
 // judgeNodes builds the options with an algorithm.
@@ -189,13 +190,17 @@ func (pl *placement) excludes(n *node) string {
 		return "is where it is"
 	case pl.apart && (s.instancesOn(n.index) > 0 || slices.ContainsFunc(s.arriving, func(i *instance) bool { return i.node == n })):
 		return "has an instance already"
-	case s.minBPS > 0 && !n.seen.Weir:
+	case s.minimum != (Rates{}) && !n.seen.Weir:
 		return "has no Weir agent, so no minimum holds there"
-	case s.minBPS > 0 && !n.seen.promises():
+	case s.minimum != (Rates{}) && !n.seen.promises():
 		return "has a Weir agent that lets weir-edge only look: give weir-edge a token with the role admin"
-	case pl.minBPS > n.freeBPS(s):
+	case pl.minimum.Out > n.out.freeBPS(s):
 		return pl.noPromise
-	case pl.minBPS > n.linksFreeBPS(s):
+	case s.minimum.In > 0 && n.in.BudgetBPS == 0:
+		return "shares nothing of what it receives, so no weir.in.min holds there: start its Weir agent with --in-rate"
+	case pl.minimum.In > n.in.freeBPS(s):
+		return pl.noPromiseIn
+	case pl.minimum.Out > n.linksFreeBPS(s):
 		return "has links to users that " + pl.noPromise
 	case s.Spec.Limits.MemoryBytes > n.freeBytes():
 		return "has not enough memory"
@@ -208,9 +213,9 @@ func (pl *placement) excludes(n *node) string {
 	return ""
 }
 
-// freeBPS returns what a node can promise for a service's minimum, with what it has promised.
-func (n *node) freeBPS(s *service) uint64 {
-	return n.seen.Out.BudgetBPS - min(n.promisedBPS-n.claimedBPS[s.Spec.Name], n.seen.Out.BudgetBPS)
+// freeBPS returns what can be promised for a service's minimum, with what is promised.
+func (d *direction) freeBPS(s *service) uint64 {
+	return d.BudgetBPS - min(d.promisedBPS-d.claimedBPS[s.Spec.Name], d.BudgetBPS)
 }
 
 // linksFreeBPS returns what the links between a node and users can promise for a service's minimum,
@@ -249,7 +254,7 @@ func (pl *placement) judge(n *node, away *instance, algorithm Algorithm) {
 		Action: Start, Node: n.seen.Name, Local: here > 0, Exhausted: n.exhausted,
 		TransferSeconds: s.transfer(n), StartUpSeconds: s.startUp(),
 		RoundTripSeconds: trip, ResponseSeconds: s.model.after(s.model.use(carried)) + trip + s.demand.delivery,
-		FreeBPS: n.freeBPS(s), CPUPercent: n.cpuPercent(),
+		FreeBPS: n.out.freeBPS(s), CPUPercent: n.cpuPercent(),
 	}}
 	if headroom := float64(n.seen.UplinkBPS) - n.sentBPS; headroom > 0 {
 		o.HeadroomBPS = uint64(headroom)
@@ -325,10 +330,11 @@ func (n *node) cpuPercent() float64 {
 }
 
 // apply updates the world as if the chosen option were carried out.
-func (w *world) apply(s *service, o *option, minBPS uint64) {
+func (w *world) apply(s *service, o *option, minimum Rates) {
 	n := o.node
-	n.claim(s.Spec.Name, minBPS)
-	n.claimLinks(s.Spec.Name, minBPS)
+	n.out.claim(s.Spec.Name, minimum.Out)
+	n.in.claim(s.Spec.Name, minimum.In)
+	n.claimLinks(s.Spec.Name, minimum.Out)
 	n.promisedBytes = sum(n.promisedBytes, s.Spec.Limits.MemoryBytes)
 	n.instances++
 	cpus := unknownCPUs

@@ -28,6 +28,10 @@ func anyVersion() *rapid.Generator[string] {
 	return rapid.SampledFrom([]string{"", "", "", "v1", "v2"})
 }
 
+func anyMinimum() *rapid.Generator[string] {
+	return rapid.SampledFrom([]string{"", "5mbit", "30mbit", "200mbit"})
+}
+
 func names(what string, count int) (list []string) {
 	for i := range count {
 		list = append(list, fmt.Sprintf("%s%d", what, i))
@@ -47,6 +51,7 @@ func anyInput(t *rapid.T) engine.Input {
 			MemoryBytes: bps(1e9).Draw(t, "memory"), MemoryUsedBytes: bps(1e9).Draw(t, "memory used"), DiskFreeBytes: bps(1e9).Draw(t, "disk"),
 			Weir: rapid.Bool().Draw(t, "weir"), UplinkBPS: bps(100e6).Draw(t, "uplink"), UplinkSentBPS: bps(100e6).Draw(t, "sent"),
 			Out:          engine.Room{BudgetBPS: bps(95e6).Draw(t, "budget"), OtherMinBPS: bps(50e6).Draw(t, "other")},
+			In:           engine.Room{BudgetBPS: bps(95e6).Draw(t, "in budget"), OtherMinBPS: bps(50e6).Draw(t, "other in")},
 			Availability: odd(1).Draw(t, "availability"), PullBPS: bps(50e6).Draw(t, "pull"), Images: []string{rapid.SampledFrom([]string{"s0", "s1"}).Draw(t, "image")},
 		})
 	}
@@ -56,7 +61,7 @@ func anyInput(t *rapid.T) engine.Input {
 				Name: name, Image: name, ImageBytes: rapid.Uint64Range(0, 1e9).Draw(t, "size"), MaxUsers: rapid.IntRange(0, 100).Draw(t, "max users"),
 				ResponseSeconds: rapid.Float64Range(0, 5).Draw(t, "response"), AvailabilityPercent: rapid.Float64Range(0, 99.9999).Draw(t, "availability"),
 				NumUsers:  rapid.IntRange(0, 300).Draw(t, "users"),
-				Labels:    map[string]string{"weir.min": rapid.SampledFrom([]string{"", "5mbit", "30mbit", "200mbit"}).Draw(t, "min")},
+				Labels:    map[string]string{"weir.min": anyMinimum().Draw(t, "min"), "weir.in.min": anyMinimum().Draw(t, "in min")},
 				Limits:    spec.Limits{MemoryBytes: rapid.SampledFrom([]uint64{0, 100e6, 400e6}).Draw(t, "limit"), CPUs: rapid.SampledFrom([]float64{0, 0.01, 0.5, 4}).Draw(t, "cpu limit"), Instances: rapid.IntRange(0, 5).Draw(t, "instances")},
 				Algorithm: rapid.SampledFrom([]string{"local", "remote", "hybrid", "none"}).Draw(t, "algorithm"),
 			},
@@ -85,7 +90,8 @@ func anyInput(t *rapid.T) engine.Input {
 		in.Instances = append(in.Instances, one)
 	}
 	for i, service := range services {
-		in.Claims = append(in.Claims, engine.Claim{Service: service, Node: places[i%len(places)], MinBPS: rapid.Uint64Range(0, 30e6).Draw(t, "claim")})
+		claim := rapid.Uint64Range(0, 30e6)
+		in.Claims = append(in.Claims, engine.Claim{Service: service, Node: places[i%len(places)], MinBPS: claim.Draw(t, "claim"), InMinBPS: claim.Draw(t, "in claim")})
 	}
 	for range rapid.IntRange(0, 8).Draw(t, "demands") {
 		in.Demand = append(in.Demand, engine.Demand{
@@ -128,16 +134,20 @@ func TestRounds(t *testing.T) {
 
 func checkRound(t *rapid.T, in *engine.Input, r engine.Result) {
 	node := map[string]*engine.Node{}
-	mins, limits := map[string]float64{}, map[string]float64{}
+	mins, limits := map[engine.Entry]float64{}, map[string]float64{}
 	for i := range in.Nodes {
 		node[in.Nodes[i].Name] = &in.Nodes[i]
-		mins[in.Nodes[i].Name] = float64(in.Nodes[i].Out.OtherMinBPS)
+		for _, received := range []bool{false, true} {
+			mins[engine.Entry{Node: in.Nodes[i].Name, In: received}] = float64(in.Nodes[i].Room(received).OtherMinBPS)
+		}
 	}
 	taken, hosts, decided := map[string]bool{}, map[string][]string{}, map[string]bool{}
-	claims := map[[2]string]uint64{}
+	claims := map[engine.Entry]uint64{}
 	for _, c := range in.Claims {
-		mins[c.Node] += float64(c.MinBPS)
-		claims[[2]string{c.Service, c.Node}] = c.MinBPS
+		for received, bps := range map[bool]uint64{false: c.MinBPS, true: c.InMinBPS} {
+			mins[engine.Entry{Node: c.Node, In: received}] += float64(bps)
+			claims[engine.Entry{Service: c.Service, Node: c.Node, In: received}] = bps
+		}
 	}
 	for _, i := range in.Instances {
 		taken[i.ID] = true
@@ -156,15 +166,17 @@ func checkRound(t *rapid.T, in *engine.Input, r engine.Result) {
 			continue
 		}
 		n := node[d.Node]
-		if taken[d.Instance] || n == nil || n.State != engine.NodeReady || d.MinBPS > 0 && !n.Weir {
+		if taken[d.Instance] || n == nil || n.State != engine.NodeReady || d.Minimum() != (engine.Rates{}) && !n.Weir {
 			t.Fatalf("cannot be: %+v on %+v", d, n)
 		}
 		taken[d.Instance] = true
-		at := [2]string{d.Service, d.Node}
-		more := d.MinBPS - min(claims[at], d.MinBPS)
-		claims[at] += more
-		if mins[d.Node] += float64(more); more > 0 && mins[d.Node] > float64(n.Out.BudgetBPS) {
-			t.Fatalf("%s has promised %v of %d: %+v", d.Node, mins[d.Node], n.Out.BudgetBPS, d)
+		for _, received := range []bool{false, true} {
+			at, all, wanted := engine.Entry{Service: d.Service, Node: d.Node, In: received}, engine.Entry{Node: d.Node, In: received}, d.Minimum().Of(received)
+			more := wanted - min(claims[at], wanted)
+			claims[at] += more
+			if mins[all] += float64(more); more > 0 && mins[all] > float64(n.Room(received).BudgetBPS) {
+				t.Fatalf("%s has promised %v of %d, received %t: %+v", d.Node, mins[all], n.Room(received).BudgetBPS, received, d)
+			}
 		}
 		if limits[d.Node] += float64(d.LimitBytes); d.LimitBytes > 0 && limits[d.Node] > 0.9*float64(n.MemoryBytes)+1 {
 			t.Fatalf("%s has promised %v bytes of %d: %+v", d.Node, limits[d.Node], n.MemoryBytes, d)

@@ -3,8 +3,6 @@ package engine
 import (
 	"fmt"
 	"slices"
-
-	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // # Uplinks that have become too slow
@@ -22,7 +20,7 @@ func (w *world) noteCuts(services []*service) {
 	cut := map[string]bool{}
 	for _, s := range services {
 		for _, i := range s.instances {
-			cut[i.node.seen.Name] = cut[i.node.seen.Name] || i.MinCut && s.minBPS > 0
+			cut[i.node.seen.Name] = cut[i.node.seen.Name] || i.MinCut && s.minimum != (Rates{})
 		}
 	}
 	before := w.left
@@ -64,12 +62,12 @@ func (w *world) relieve(services []*service) {
 	for _, s := range slices.Backward(services) {
 		s.entries = s.demand.usual
 		for _, i := range slices.Clone(s.instances) {
-			if !i.MinCut || s.minBPS == 0 || i.replacedBy != nil || i.node.seen.State != NodeReady || w.stayingBPS(i.node) <= i.node.seen.Out.BudgetBPS {
+			if !i.MinCut || s.minimum == (Rates{}) || i.replacedBy != nil || i.node.seen.State != NodeReady || w.fits(i.node) {
 				continue
 			}
 			n := need{
 				cause: CauseRefused, must: true, away: i, apart: s.Spec.AvailabilityPercent > 0 && s.instancesOn(i.node.index) == 1,
-				why: fmt.Sprintf("the uplink of %s has become too slow for the minimums there, %s of %s among them", i.Node, policy.FormatRate(s.minBPS), s.Spec.Name),
+				why: fmt.Sprintf("the uplink of %s has become too slow for the minimums there, %s of %s among them", i.Node, s.minimum, s.Spec.Name),
 			}
 			if rest := w.cutHold(i.node); s.Spec.IsExclusive() {
 				s.keep(w, n.cause, n.why+", but "+s.alone())
@@ -82,14 +80,16 @@ func (w *world) relieve(services []*service) {
 	}
 }
 
-// stayingBPS returns what a node has promised, without services whose instances have all left it: their
-// claims are of users at the node's proxy, and no move of an instance frees those.
-func (w *world) stayingBPS(n *node) uint64 {
-	bps := n.promisedBPS
+// fits reports whether a node's uplink is fast enough for what it has promised, without services whose
+// instances have all left it: their claims are of users at the node's proxy, and no move of an instance
+// frees those.
+func (w *world) fits(n *node) bool {
+	out, in := n.out.promisedBPS, n.in.promisedBPS
 	for _, s := range w.services {
 		if !slices.ContainsFunc(s.instances, func(i *instance) bool { return i.node == n && i.replacedBy == nil }) {
-			bps -= n.claimedBPS[s.Spec.Name]
+			out -= n.out.claimedBPS[s.Spec.Name]
+			in -= n.in.claimedBPS[s.Spec.Name]
 		}
 	}
-	return bps
+	return out <= n.out.BudgetBPS && in <= n.in.BudgetBPS
 }

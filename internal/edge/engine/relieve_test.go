@@ -120,6 +120,24 @@ func TestRelieveInTurn(t *testing.T) {
 	}
 }
 
+// TestRelieveReceived: what is promised of what a node receives is too much as well, and only while it is.
+func TestRelieveReceived(t *testing.T) {
+	s := web(func(s *spec.Spec) { s.Labels = map[string]string{"weir.in.min": "5mbit"} })
+	in := crowd(s, boards("abc"), 5, 0.1, running("web", "a", 1, 5, 0.1))
+	in.Claims = []engine.Claim{{Service: "web", Node: "a", InMinBPS: 5e6}}
+	in.Instances[0].MinCut, in.Nodes[2].In.BudgetBPS = true, 5e6 // c alone has room
+	for budget, moves := range map[uint64]bool{4e6: true, 5e6: false} {
+		in.Nodes[0].In.BudgetBPS = budget
+		r := newEngine(t).Round(in)
+		moved := slices.ContainsFunc(r.Decisions, func(d engine.Decision) bool {
+			return d.Action == engine.Move && d.Node == "c" && d.Cause == engine.CauseRefused && d.MinBPS == 0 && d.InMinBPS == 5e6 && strings.Contains(d.Reason, "minimums there, in 5mbit of web")
+		})
+		if moved != moves {
+			t.Errorf("of 5 Mbit/s %d fit: %+v", budget, r.Decisions)
+		}
+	}
+}
+
 // TestRelieveFlapping: an uplink that is slow for a moment, each minute, is left once in many.
 func TestRelieveFlapping(t *testing.T) {
 	e := newEngine(t)

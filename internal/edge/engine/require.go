@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-
-	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // # Availability
@@ -97,10 +95,10 @@ func (w *world) replace(s *service) {
 			continue
 		case i.node.seen.State == NodeDraining:
 			n.cause, n.why = CauseDraining, fmt.Sprintf("%s is on %s, which is being drained", i.ID, i.Node)
-		case i.MinRefused && s.minBPS > 0 && s.Spec.IsExclusive():
-			s.keep(w, CauseRefused, fmt.Sprintf("%s does not keep its part of the minimum %s, but %s", i.Node, policy.FormatRate(s.minBPS), s.alone()))
+		case i.MinRefused && s.minimum != (Rates{}) && s.Spec.IsExclusive():
+			s.keep(w, CauseRefused, fmt.Sprintf("%s does not keep its part of the minimum %s, but %s", i.Node, s.minimum, s.alone()))
 			continue
-		case i.MinRefused && s.minBPS > 0:
+		case i.MinRefused && s.minimum != (Rates{}):
 			n.cause, n.why = CauseRefused, s.notKept(i)
 			if waits := s.refused(w, i); waits != "" {
 				s.keep(w, n.cause, n.why+", but "+waits)
@@ -117,7 +115,7 @@ func (w *world) replace(s *service) {
 
 // notKept says that an instance's node does not keep its minimum.
 func (s *service) notKept(i *instance) string {
-	text := fmt.Sprintf("%s does not keep its part of the minimum %s of %s", i.Node, policy.FormatRate(s.minBPS), s.Spec.Name)
+	text := fmt.Sprintf("%s does not keep its part of the minimum %s of %s", i.Node, s.minimum, s.Spec.Name)
 	if i.Reason != "" {
 		text += " (" + i.Reason + ")"
 	}

@@ -178,6 +178,19 @@ func TestNameAgain(t *testing.T) {
 	}
 }
 
+// TestReceivedOnce: what one service of a round is promised of what a node receives is missing for the next one.
+func TestReceivedOnce(t *testing.T) {
+	in := engine.Input{At: start, Nodes: boards("a")}
+	in.Nodes[0].In.BudgetBPS = 5e6
+	for _, name := range []string{"web", "wiki"} {
+		in.Services = append(in.Services, web(func(s *spec.Spec) { s.Name, s.Labels = name, map[string]string{"weir.in.min": "3mbit"} }))
+	}
+	first, second := newEngine(t).Round(in).Decisions[0], newEngine(t).Round(in).Decisions[1]
+	if first.Action != engine.Start || first.InMinBPS != 3e6 || second.Action != engine.Keep || !strings.Contains(second.Reason, "cannot promise 3mbit more of what it receives") {
+		t.Errorf("%+v, %+v", first, second)
+	}
+}
+
 // TestNowhere: each reason why a node cannot have an instance.
 func TestNowhere(t *testing.T) {
 	for _, tc := range []struct {
@@ -191,6 +204,16 @@ func TestNowhere(t *testing.T) {
 		{"1 cannot promise 5mbit more (a)", func(in *engine.Input) { in.Nodes[0].Out.OtherMinBPS = 91e6 }},
 		{"1 cannot promise 5mbit more (a)", func(in *engine.Input) {
 			in.Claims = []engine.Claim{{Service: "x", Node: "a", MinBPS: math.MaxUint64}}
+		}},
+		{"1 shares nothing of what it receives, so no weir.in.min holds there: start its Weir agent with --in-rate (a)", func(in *engine.Input) {
+			in.Services[0].Spec.Labels["weir.in.min"] = "3mbit"
+		}},
+		{"1 cannot promise 3mbit more of what it receives (a)", func(in *engine.Input) {
+			in.Services[0].Spec.Labels = map[string]string{"weir.in.min": "3mbit"}
+			in.Nodes[0].In = engine.Room{BudgetBPS: 10e6, OtherMinBPS: 7e6 + 1}
+		}},
+		{"1 has no Weir agent, so no minimum holds there (a)", func(in *engine.Input) {
+			in.Services[0].Spec.Labels, in.Nodes[0].Weir = map[string]string{"weir.in.min": "3mbit"}, false
 		}},
 		{"1 has not enough memory (a)", func(in *engine.Input) { in.Services[0].Spec.Limits.MemoryBytes = 900e6 + 1 }},
 		{"1 has not enough disk space for the image (a)", func(in *engine.Input) { in.Nodes[0].DiskFreeBytes = 29e6 }},

@@ -74,8 +74,10 @@ type Node struct {
 	// UplinkBPS is the rate of the uplink, UplinkSentBPS the rate at which it sends now.
 	UplinkBPS     uint64 `json:"uplink_bps"`
 	UplinkSentBPS uint64 `json:"uplink_sent_bps"`
-	// Out is the room for minimums of what the uplink sends.
+	// Out is the room for minimums of what the uplink sends, In that of what it receives: none where
+	// that is not shared.
 	Out Room `json:"out,omitzero"`
+	In  Room `json:"in,omitzero"`
 
 	// Availability is the fraction of the time that the node answers; see [EstimateAvailability].
 	// 0 and 1: unknown.
@@ -92,6 +94,14 @@ type Room struct {
 	// sum of the minimums in force that belong to no service.
 	BudgetBPS   uint64 `json:"budget_bps"`
 	OtherMinBPS uint64 `json:"other_min_bps"`
+}
+
+// Room returns the room for minimums of what the node receives, or sends.
+func (n *Node) Room(in bool) Room {
+	if in {
+		return n.In
+	}
+	return n.Out
 }
 
 // promises reports whether minimums can be promised on the node.
@@ -257,6 +267,9 @@ const (
 // changesInstances reports whether the decision starts or stops an instance.
 func (d *Decision) changesInstances() bool { return d.Instance != "" }
 
+// Minimum returns what a Start or Move makes the service's claims on the node at least.
+func (d *Decision) Minimum() Rates { return Rates{d.MinBPS, d.InMinBPS} }
+
 // Decision is an action for a service, with its reason.
 type Decision struct {
 	Action  Action `json:"action"`
@@ -270,9 +283,10 @@ type Decision struct {
 	// Version is what a started instance is made of, and what a service goes back to.
 	Version string `json:"version,omitempty"`
 
-	// MinBPS is what a Start or Move makes the service's claim on the node at least, LimitBytes
-	// what it promises the instance.
+	// MinBPS is what a Start or Move makes the service's claim on the node at least, InMinBPS that of
+	// what is received, LimitBytes what it promises the instance.
 	MinBPS     uint64 `json:"min_bps,omitempty"`
+	InMinBPS   uint64 `json:"in_min_bps,omitempty"`
 	LimitBytes uint64 `json:"limit_bytes,omitempty"`
 
 	Algorithm string `json:"algorithm,omitempty"`

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/weir-project/weir/internal/edge/spec"
 )
 
 // world is the sorted input and what the decisions of the round change: capacity that one decision
@@ -25,18 +27,26 @@ type world struct {
 type node struct {
 	seen  Node
 	index int
-	// promisedBPS and promisedBytes are the sums of promises, those of other programs included.
-	// busyCPUs, usedBytes and sentBPS are the present use, and the expected use of instances that
-	// were placed in this round.
-	promisedBPS, promisedBytes uint64
-	busyCPUs, usedBytes        float64
-	sentBPS                    float64
-	// claimedBPS are the services' claims, which are part of promisedBPS.
-	claimedBPS map[string]uint64
+	// out and in are what is promised of what it sends and receives.
+	out, in direction
+	// promisedBytes is the sum of promises. busyCPUs, usedBytes and sentBPS are the present use, and
+	// the expected use of instances that were placed in this round.
+	promisedBytes       uint64
+	busyCPUs, usedBytes float64
+	sentBPS             float64
 	// links are what the links to users have left, and have promised to services; nil: they do not count.
 	links     *linkRoom
 	instances int
 	exhausted string // the exhausted resource; empty if there is none
+}
+
+// direction is the room for minimums of one direction of an uplink, and what of it is promised.
+type direction struct {
+	Room
+	// promisedBPS is the sum of promises, those of other programs included, claimedBPS the services'
+	// claims, which are part of it.
+	promisedBPS uint64
+	claimedBPS  map[string]uint64
 }
 
 // linkRoom is what the links between a node and users can still promise, and have promised by service.
@@ -54,7 +64,7 @@ type instance struct {
 // service is one service in a round.
 type service struct {
 	Service
-	minBPS   uint64
+	minimum  Rates
 	priority uint32
 	// instances are those that count, by ID: on nodes that are not gone, and neither failed nor
 	// stopping. numbers are the taken ones.
@@ -117,7 +127,8 @@ func newWorld(e *Engine, in *Input) *world {
 	}
 	for _, c := range in.Claims {
 		if at, known := index[c.Node]; known {
-			w.nodes[at].claim(c.Service, c.MinBPS)
+			w.nodes[at].out.claim(c.Service, c.MinBPS)
+			w.nodes[at].in.claim(c.Service, c.InMinBPS)
 		}
 	}
 	w.addLinkRooms(in, index)
@@ -143,7 +154,8 @@ func (w *world) addNodes(list []Node) map[string]int {
 		n.seen.Load1, n.seen.Availability = finite(n.seen.Load1), min(finite(n.seen.Availability), 1)
 		n.busyCPUs = n.seen.CPUs * n.seen.CPUUsedPercent / 100
 		n.usedBytes, n.sentBPS = float64(n.seen.MemoryUsedBytes), float64(n.seen.UplinkSentBPS)
-		n.promisedBPS = n.seen.Out.OtherMinBPS
+		n.out = direction{n.seen.Out, n.seen.Out.OtherMinBPS, map[string]uint64{}}
+		n.in = direction{n.seen.In, n.seen.In.OtherMinBPS, map[string]uint64{}}
 		n.exhausted = n.isShortOf()
 		w.nodes = append(w.nodes, n)
 		index[n.seen.Name] = i
@@ -174,14 +186,11 @@ func (n *node) claimLinks(service string, bps uint64) {
 	}
 }
 
-// claim makes a service's claim on the node at least bps.
-func (n *node) claim(service string, bps uint64) {
-	if n.claimedBPS == nil {
-		n.claimedBPS = map[string]uint64{}
-	}
-	more := bps - min(n.claimedBPS[service], bps)
-	n.claimedBPS[service] += more
-	n.promisedBPS = sum(n.promisedBPS, more)
+// claim makes a service's claim at least bps.
+func (d *direction) claim(service string, bps uint64) {
+	more := bps - min(d.claimedBPS[service], bps)
+	d.claimedBPS[service] += more
+	d.promisedBPS = sum(d.promisedBPS, more)
 }
 
 // isShortOf returns the exhausted resource of a node; empty if there is none.
@@ -204,7 +213,7 @@ func (w *world) addServices(in *Input) map[string]*service {
 		if byName[s.Spec.Name] != nil {
 			continue
 		}
-		s.minBPS, s.priority = s.Spec.MinBPS(), s.Spec.Priority()
+		s.minimum, s.priority = MinimumOf(&s.Spec), s.Spec.Priority()
 		s.memory = in.Memory.Services[s.Spec.Name].clone()
 		s.memory.beginVersion(s.Versions.Wanted)
 		s.algorithm, s.fallback = w.e.algorithm(&s.Spec)
@@ -217,6 +226,9 @@ func (w *world) addServices(in *Input) map[string]*service {
 	})
 	return byName
 }
+
+// MinimumOf returns the rates that all users of a service get, and may send, together.
+func MinimumOf(s *spec.Spec) Rates { return Rates{s.MinBPS(), s.InMinBPS()} }
 
 func (w *world) addInstances(list []Instance, index map[string]int, byName map[string]*service) {
 	sorted := make([]*instance, 0, len(list))

@@ -56,9 +56,15 @@ func (d *division) Divide(in *Input) (divided engine.Division) {
 	d.countUsers(in)
 	d.followUsers(in.Promises, passed, first)
 	d.smooth(in.Promises, passed)
-	minBPS := map[string]uint64{}
+	minBPS := map[string]engine.Rates{}
 	for _, s := range in.Services {
-		minBPS[s.Name] = s.MinBPS
+		rates := minBPS[s.Name]
+		if s.In {
+			rates.In = s.MinBPS
+		} else {
+			rates.Out = s.MinBPS
+		}
+		minBPS[s.Name] = rates
 	}
 	divided, d.parts = engine.Divide(minBPS, in.Promises, in.Starting, d.means, d.parts)
 	return divided

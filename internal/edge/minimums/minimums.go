@@ -44,9 +44,11 @@ type Input struct {
 	Proxies  []Proxy
 }
 
-// Service is a service with a minimum.
+// Service is a service with a minimum of one direction: of what its users get or, with In, of what they
+// send.
 type Service struct {
 	Name    string
+	In      bool
 	MinBPS  uint64
 	MaxBPS  uint64 // 0: none
 	Latency string // as in the service's labels; empty for none
@@ -62,9 +64,11 @@ type Node struct {
 	Containers []Container
 }
 
-// Container is an instance or, where Instance is empty, the service's proxy.
+// Container is one direction of an instance or, where Instance is empty, of the service's proxy: what it
+// sends or, with In, what it receives.
 type Container struct {
 	ID, Service, Instance string
+	In                    bool
 	// MinBPS is the minimum in its policy. AdmittedBPS is the one that the uplink has admitted, cut or not;
 	// 0 while the uplink is not shared. CutBPS is the part of an admitted minimum that is not given.
 	MinBPS, AdmittedBPS, CutBPS uint64
@@ -78,9 +82,10 @@ type Proxy struct {
 	Users map[string]float64
 }
 
-// Order is the minimum that an agent has to set for a container.
+// Order is the minimum that an agent has to set for a container, with In of what it receives.
 type Order struct {
 	Container, Service, Latency string
+	In                          bool
 	BPS                         uint64
 	// PromisedBPS is the part of BPS that is for instances of the node; the rest is relayed for
 	// instances of other nodes. StartingBPS is the part of PromisedBPS that is kept for instances
@@ -134,10 +139,16 @@ const (
 	toldKept = time.Minute
 )
 
+// toldOf is a container and the direction of a minimum.
+type toldOf struct {
+	container string
+	in        bool
+}
+
 // Minimums remembers orders between rounds. The zero value is ready to use.
 type Minimums struct {
 	division
-	told map[string]told // by container
+	told map[toldOf]told
 }
 
 // ClaimsInForce returns which part of each claim has to stay promised, because it is in force.
@@ -148,24 +159,25 @@ func (x *Minimums) ClaimsInForce(in *Input) map[engine.Entry]uint64 {
 		if !p.Claim {
 			continue
 		}
-		entry := engine.Entry{Service: p.Service, Node: p.Node}
 		i := slices.IndexFunc(in.Nodes, func(n Node) bool { return n.Name == p.Node })
-		switch {
-		case i < 0: // it has left
-			inForce[entry] = 0
-		case !in.Nodes[i].Ready:
-			inForce[entry] = p.MinBPS
-		default:
-			inForce[entry] = min(p.MinBPS, x.serviceBPS(in, &in.Nodes[i], p.Service))
+		for _, entry := range []engine.Entry{{Service: p.Service, Node: p.Node}, {Service: p.Service, Node: p.Node, In: true}} {
+			switch bps := p.Minimum().Of(entry.In); {
+			case i < 0: // it has left
+				inForce[entry] = 0
+			case !in.Nodes[i].Ready:
+				inForce[entry] = bps
+			default:
+				inForce[entry] = min(bps, x.serviceBPS(in, &in.Nodes[i], entry))
+			}
 		}
 	}
 	return inForce
 }
 
 // serviceBPS returns the largest minimum that a service may have in force on a node.
-func (x *Minimums) serviceBPS(in *Input, n *Node, service string) (bps uint64) {
+func (x *Minimums) serviceBPS(in *Input, n *Node, at engine.Entry) (bps uint64) {
 	for i := range n.Containers {
-		if c := &n.Containers[i]; c.Service == service {
+		if c := &n.Containers[i]; c.Service == at.Service && c.In == at.In {
 			bps += max(c.AdmittedBPS, x.hasBPS(in, n, c))
 		}
 	}
@@ -176,11 +188,11 @@ func (x *Minimums) serviceBPS(in *Input, n *Node, service string) (bps uint64) {
 // rest. promises include the admitted claims: of a claim that is smaller than what is needed, users
 // of the node's instances come first, then what its instances send, then relays.
 func (x *Minimums) Orders(in *Input, n *Node, d engine.Division, promises engine.Promises) []Order {
-	maps.DeleteFunc(x.told, func(_ string, t told) bool { return in.At.Sub(t.at) > toldKept })
+	maps.DeleteFunc(x.told, func(_ toldOf, t told) bool { return in.At.Sub(t.at) > toldKept })
 	var list []Order
 	for _, s := range in.Services {
-		entry := engine.Entry{Service: s.Name, Node: n.Name}
-		need, left := d.Needs[entry], promises[engine.ClaimID(entry)].MinBPS
+		entry := engine.Entry{Service: s.Name, Node: n.Name, In: s.In}
+		need, left := d.Needs[entry], promises.ClaimBPS(entry)
 		take := func(bps uint64) uint64 {
 			bps = min(bps, left)
 			left -= bps
@@ -191,8 +203,8 @@ func (x *Minimums) Orders(in *Input, n *Node, d engine.Division, promises engine
 			if most == 0 {
 				most = math.MaxUint64
 			}
-			for i, c := range x.containersOf(in, n, s.Name, instance) {
-				o := Order{Container: c.ID, Service: s.Name, Latency: s.Latency, HasBPS: x.hasBPS(in, n, c), slackBPS: engine.OthersOffBPS(s.MinBPS)}
+			for i, c := range x.containersOf(in, n, entry, instance) {
+				o := Order{Container: c.ID, Service: s.Name, In: s.In, Latency: s.Latency, HasBPS: x.hasBPS(in, n, c), slackBPS: d.OthersOffBPS(entry)}
 				if i == 0 { // the others are ending, or have just begun
 					o.BPS, o.PromisedBPS = min(bps, most), min(promised, most)
 					o.StartingBPS = o.BPS - min(bps-starting, most)
@@ -203,14 +215,14 @@ func (x *Minimums) Orders(in *Input, n *Node, d engine.Division, promises engine
 		local, starting := take(need.LocalBPS), take(need.StartingBPS)
 		for _, id := range slices.Sorted(maps.Keys(in.Promises)) {
 			if p := in.Promises[id]; !p.Claim && p.Service == s.Name && p.Node == n.Name {
-				sent := take(d.Sent[id])
+				sent := take(d.Sent[id].Of(s.In))
 				want(id, sent, sent, 0)
 			}
 		}
-		want("", local+starting+take(need.RelayedBPS+need.AckBPS), local+starting, starting)
+		want("", local+starting+take(need.RelayedBPS+need.AckBPS+need.ForwardedBPS), local+starting, starting)
 	}
 	list = slices.DeleteFunc(list, func(o Order) bool { return !x.isDue(in.At, o) })
-	slices.SortFunc(list, func(a, b Order) int {
+	slices.SortStableFunc(list, func(a, b Order) int {
 		raises := func(o Order) int {
 			if o.BPS > o.HasBPS {
 				return 1
@@ -227,10 +239,10 @@ func (x *Minimums) Orders(in *Input, n *Node, d engine.Division, promises engine
 
 // containersOf returns a service's containers of an instance, or its proxies, the one that has a
 // minimum first.
-func (x *Minimums) containersOf(in *Input, n *Node, service, instance string) (list []*Container) {
+func (x *Minimums) containersOf(in *Input, n *Node, at engine.Entry, instance string) (list []*Container) {
 	for i := range n.Containers {
 		c := &n.Containers[i]
-		if c.Service != service || c.Instance != instance {
+		if c.Service != at.Service || c.In != at.In || c.Instance != instance {
 			continue
 		}
 		if x.hasBPS(in, n, c) > 0 {
@@ -246,10 +258,10 @@ func (x *Minimums) containersOf(in *Input, n *Node, service, instance string) (l
 // same lately, or told so successfully and overruled by another weir-edge that divides a little
 // differently.
 func (x *Minimums) isDue(now time.Time, o Order) bool {
-	last, known := x.told[o.Container]
+	last, known := x.told[o.key()]
 	if o.HasBPS == o.BPS {
 		if last.State == Refused {
-			delete(x.told, o.Container)
+			delete(x.told, o.key())
 		}
 		return false
 	}
@@ -271,45 +283,54 @@ func (t *told) retryAfter() time.Duration {
 // hasBPS returns a container's minimum: from the agent's report or, if an order is newer than the
 // report, from that order.
 func (x *Minimums) hasBPS(in *Input, n *Node, c *Container) uint64 {
-	if t := x.told[c.ID]; t.State == InForce && n.AgeSeconds != nil && in.At.Sub(t.at).Seconds() <= *n.AgeSeconds+reportDelay.Seconds() {
+	if t := x.told[toldOf{c.ID, c.In}]; t.State == InForce && n.AgeSeconds != nil && in.At.Sub(t.at).Seconds() <= *n.AgeSeconds+reportDelay.Seconds() {
 		return t.HasBPS
 	}
 	return c.MinBPS
 }
 
+// key returns the container and the direction that an order is for.
+func (o *Order) key() toldOf { return toldOf{o.Container, o.In} }
+
 // Note records the answer to an order.
 func (x *Minimums) Note(now time.Time, o Order, a Answer) {
 	if x.told == nil {
-		x.told = map[string]told{}
+		x.told = map[toldOf]told{}
 	}
 	next := told{Answer: a, bps: o.BPS, at: now, since: now}
-	if last := x.told[o.Container]; a.State == Refused && last.State == Refused {
+	if last := x.told[o.key()]; a.State == Refused && last.State == Refused {
 		next.since = last.since
 	}
-	x.told[o.Container] = next
+	x.told[o.key()] = next
 }
 
 // Refusal returns why an agent has refused a container's minimum for [RefusalHold]; empty if it
 // has not.
 func (x *Minimums) Refusal(container string) string {
-	t := x.told[container]
-	if t.at.Sub(t.since) < RefusalHold {
-		return ""
-	}
-	return t.Reason
-}
-
-// HeldBPS returns the minimum in force at a node that belongs to claims. The rest of the
-// containers' minimums was promised by other programs.
-func HeldBPS(node string, containers []Container, promises engine.Promises) (sum uint64) {
-	held := map[string]uint64{}
-	for _, c := range containers {
-		if c.Instance == "" || promises[c.Instance].Node == node {
-			held[c.Service] += c.AdmittedBPS
+	for _, in := range []bool{false, true} {
+		if t := x.told[toldOf{container, in}]; t.Reason != "" && t.at.Sub(t.since) >= RefusalHold {
+			return t.Reason
 		}
 	}
-	for service, bps := range held {
-		sum += min(bps, promises[engine.ClaimID(engine.Entry{Service: service, Node: node})].MinBPS)
+	return ""
+}
+
+// Held returns the minimums in force at a node that belong to claims. The rest of the containers'
+// minimums was promised by other programs.
+func Held(node string, containers []Container, promises engine.Promises) (sum engine.Rates) {
+	held := map[engine.Entry]uint64{}
+	for _, c := range containers {
+		if c.Instance == "" || promises[c.Instance].Node == node {
+			held[engine.Entry{Service: c.Service, Node: node, In: c.In}] += c.AdmittedBPS
+		}
+	}
+	for at, bps := range held {
+		bps = min(bps, promises.ClaimBPS(at))
+		if at.In {
+			sum.In += bps
+		} else {
+			sum.Out += bps
+		}
 	}
 	return sum
 }

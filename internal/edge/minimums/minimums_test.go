@@ -197,8 +197,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestHeldBPS: of what is in force, services hold what the ledger promises them on the node.
-func TestHeldBPS(t *testing.T) {
+// TestHeld: of what is in force, services hold what the ledger promises them on the node.
+func TestHeld(t *testing.T) {
 	promises := engine.Promises{
 		"shop-1": {Service: "shop", Node: "a"}, "shop-2": {Service: "shop", Node: "b"}, "shop@a": claim("a", 20e6), "shop@b": claim("b", 20e6),
 		"wiki@a": {Service: "wiki", Node: "a", MinBPS: 5e6, Claim: true},
@@ -213,9 +213,52 @@ func TestHeldBPS(t *testing.T) {
 		"a relay":                     {[]Container{{Service: "wiki", AdmittedBPS: 4e6}}, 4e6},
 		"without a promise":           {[]Container{{Service: "free", AdmittedBPS: 4e6}}, 0},
 	} {
-		if got := HeldBPS("a", test.containers, promises); got != test.want {
+		if got := Held("a", test.containers, promises).Out; got != test.want {
 			t.Errorf("%s: %d, want %d", name, got, test.want)
 		}
+	}
+}
+
+// TestReceived: the directions of a container are told, refused and held apart.
+func TestReceived(t *testing.T) {
+	in := shop(0, 5)
+	in.Services = append(in.Services, Service{Name: "shop", In: true, MinBPS: 16e6})
+	for _, node := range []string{"a", "b"} {
+		in.Promises["shop@"+node] = engine.Promise{Service: "shop", Node: node, MinBPS: 40e6, InMinBPS: 17e6, Claim: true}
+	}
+	for i := range in.Nodes {
+		for _, c := range in.Nodes[i].Containers {
+			c.In, c.MinBPS, c.AdmittedBPS = true, 0, 0
+			in.Nodes[i].Containers = append(in.Nodes[i].Containers, c)
+		}
+	}
+	var x Minimums
+	told := func(n int) (text string) {
+		for _, o := range x.Orders(in, &in.Nodes[n], x.Divide(in), in.Promises) {
+			text += fmt.Sprintf(" %s=%v/%t", o.Container, float64(o.BPS)/1e6, o.In)
+			x.Note(in.At, o, Answer{State: Refused, Reason: "too much " + fmt.Sprint(o.In)})
+		}
+		return text
+	}
+	if a, b := told(0), told(1); a != " i=20/false i=16/true" || b != " pb=37.25/false pb=17/true" {
+		t.Errorf("a is told%s, b%s", a, b)
+	}
+	// What is sent has its minimum then; what is received is refused for long.
+	in.Nodes[1].Containers[0].MinBPS, in.Nodes[1].Containers[0].AdmittedBPS = 37.25e6, 37.25e6
+	for range 3 {
+		in.At = in.At.Add(RetryAfter)
+		told(1)
+	}
+	if got := x.Refusal("pb"); got != "too much true" {
+		t.Error(got)
+	}
+	in.Nodes[1].Containers[2].AdmittedBPS = 20e6
+	if got := Held("b", in.Nodes[1].Containers, in.Promises); got != (engine.Rates{Out: 37.25e6, In: 17e6}) {
+		t.Errorf("%+v", got)
+	}
+	got := x.ClaimsInForce(in)
+	if out, received := got[engine.Entry{Service: "shop", Node: "b"}], got[engine.Entry{Service: "shop", Node: "b", In: true}]; out != 37.25e6 || received != 17e6 {
+		t.Errorf("%d and %d", out, received)
 	}
 }
 
@@ -344,7 +387,7 @@ func TestHysteresis(t *testing.T) {
 		var x Minimums
 		x.Divide(shop(50, 50))
 		x.at, x.fractions = time.Time{}, nil // as if seen for long
-		if bps := x.Divide(shop(test.usersA, test.usersB)).Sent["shop-1"]; bps != test.want {
+		if bps := x.Divide(shop(test.usersA, test.usersB)).Sent["shop-1"].Out; bps != test.want {
 			t.Errorf("%v and %v users after half and half: %d, want %d", test.usersA, test.usersB, bps, test.want)
 		}
 	}
@@ -366,7 +409,7 @@ func TestSteadyUsers(t *testing.T) {
 			}
 			in := shop(float64(users-there), float64(there))
 			in.At = now
-			bps := x.Divide(in).Sent["shop-1"]
+			bps := x.Divide(in).Sent["shop-1"].Out
 			if bps != last {
 				changes++
 			}
@@ -404,7 +447,7 @@ func TestCrowdMoves(t *testing.T) {
 		now = now.Add(after)
 		in := shop(usersA, usersB)
 		in.At = now
-		return x.Divide(in).Sent["shop-1"]
+		return x.Divide(in).Sent["shop-1"].Out
 	}
 	for range 120 {
 		look(8, 0, 500*time.Millisecond)

@@ -61,6 +61,9 @@ func check(said answer) (answer, []string) {
 		u := &snapshot.Status.Uplinks[i]
 		// A measured rate may be a little above the configured one.
 		u.SentBPS = min(u.SentBPS, 2*u.RateBPS)
+		if u.In != nil && !c.uplink(&v1.Uplink{Name: u.Name + " in", RateBPS: u.In.RateBPS, ReserveBPS: u.In.ReserveBPS}) {
+			u.In = nil
+		}
 	}
 	c.texts(&node, &snapshot)
 	if node.PiID != "" && m.Hostname != "" && node.PiID != m.Hostname {
@@ -93,9 +96,15 @@ func (c *checker) texts(node *v1.Node, snapshot *v1.Snapshot) {
 		for j := range s.Groups {
 			s.Groups[j] = Cut(s.Groups[j])
 		}
-		s.Shares = s.Shares[:min(len(s.Shares), maxUplinks)]
-		for j := range s.Shares {
-			s.Shares[j].Uplink = Cut(s.Shares[j].Uplink)
+		directions := []*v1.Direction{&s.Direction}
+		if s.In != nil {
+			directions = append(directions, s.In)
+		}
+		for _, d := range directions {
+			d.Shares = d.Shares[:min(len(d.Shares), maxUplinks)]
+			for j := range d.Shares {
+				d.Shares[j].Uplink = Cut(d.Shares[j].Uplink)
+			}
 		}
 	}
 }

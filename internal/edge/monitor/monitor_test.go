@@ -150,6 +150,57 @@ func TestNodes(t *testing.T) {
 	}
 }
 
+// TestReceived: what an uplink receives has its room, minimums and cuts apart, where it is shared and can be.
+func TestReceived(t *testing.T) {
+	received := func(a *agent) {
+		a.snapshot.Status.Uplinks[1].In = &v1.UplinkIn{RateBPS: 50e6, ReserveBPS: 2e6}
+		for i, bps := range []uint64{8e6, 3e6, 0} {
+			a.snapshot.Containers[i].In = &v1.Direction{Policy: v1.Policy{MinBPS: bps}, Shares: []v1.Share{{Uplink: "eth0", Controlled: true, AdmittedBPS: bps, EntitledBPS: 7e6}}}
+		}
+	}
+	for name, test := range map[string]struct {
+		change   func(*agent)
+		room     engine.Room
+		in       Minimum
+		problems string
+	}{
+		"shared":           {func(*agent) {}, engine.Room{BudgetBPS: 48e6, OtherMinBPS: 11e6}, Minimum{8e6, 8e6, 1e6}, ""},
+		"a reserve of all": {func(a *agent) { a.snapshot.Status.Uplinks[1].In.ReserveBPS = 51e6 }, engine.Room{}, Minimum{8e6, 8e6, 1e6}, "reserve"},
+		"a rate of 0":      {func(a *agent) { a.snapshot.Status.Uplinks[1].In.RateBPS = 0 }, engine.Room{}, Minimum{8e6, 8e6, 1e6}, "has a rate"},
+		"not shared": {func(a *agent) {
+			for i := range a.snapshot.Containers {
+				a.snapshot.Containers[i].In.Shares[0].Controlled = false
+			}
+		}, engine.Room{}, Minimum{8e6, 0, 8e6}, ""},
+		"no in-rate": {func(a *agent) {
+			a.snapshot.Status.Uplinks[1].In = nil
+			for i := range a.snapshot.Containers {
+				a.snapshot.Containers[i].In = nil
+			}
+		}, engine.Room{}, Minimum{}, ""},
+	} {
+		a := board("a")
+		received(a)
+		test.change(a)
+		m, _ := newMonitor(t, Target{Name: "a", Agent: a})
+		m.Pull(t.Context())
+		n := m.Nodes()[0]
+		if n.Engine.In != test.room || n.Engine.Out.BudgetBPS != 95e6 || n.Containers[0].In != test.in || !strings.Contains(strings.Join(n.Problems, " "), test.problems) {
+			t.Errorf("%s: %+v, %+v, %q", name, n.Engine, n.Containers[0].In, n.Problems)
+		}
+	}
+	// Less of it than before is a reason to look at once.
+	a := board("a")
+	received(a)
+	before := a.snapshot
+	before.Containers = slices.Clone(before.Containers)
+	less := *before.Containers[0].In
+	less.Shares = []v1.Share{{Uplink: "eth0", Controlled: true, AdmittedBPS: 8e6, EntitledBPS: 6e6}}
+	if a.snapshot.Containers[0].In = &less; !isLower(&before, &a.snapshot) || isLower(&before, &before) {
+		t.Error("what is kept of what is received is lower")
+	}
+}
+
 // TestUplinkNotShared: while an uplink is not shared no minimum is in force there or can be promised, and
 // only those that were admitted are cut.
 func TestUplinkNotShared(t *testing.T) {

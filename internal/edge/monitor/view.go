@@ -73,9 +73,14 @@ type Container struct {
 	// CutBPS is what of an admitted minimum is not given: the uplink has become too slow or, if AdmittedBPS
 	// is 0, is not shared.
 	CutBPS uint64
+	// In are the same of what it receives; 0 where that is not shared.
+	In     Minimum
 	State  v1.State
 	Reason string
 }
+
+// Minimum is a container's minimum at the node's uplink, as of what is sent.
+type Minimum struct{ MinBPS, AdmittedBPS, CutBPS uint64 }
 
 // Is reports whether a container has a name in its engine, or is a task of the Swarm service of
 // that name, which its agent reports as a group.
@@ -127,9 +132,13 @@ func (r *reading) view(now time.Time) Node {
 		e.Weir = n.State == StateReady
 		e.UplinkBPS, e.UplinkSentBPS = u.RateBPS, u.SentBPS
 		for i := range r.snapshot.Containers {
-			if c := &r.snapshot.Containers[i]; share(c, name).Controlled { // the host always is, while the uplink is shared
+			if c := &r.snapshot.Containers[i]; share(c.Shares, name).Controlled { // the host always is, while the uplink is shared
 				e.Out.BudgetBPS = u.RateBPS - u.ReserveBPS
-				e.Out.OtherMinBPS += admitted(c, name)
+				e.Out.OtherMinBPS += admitted(c.Shares, name)
+			}
+			if c := r.snapshot.Containers[i].In; c != nil && u.In != nil && share(c.Shares, name).Controlled {
+				e.In.BudgetBPS = u.In.RateBPS - u.In.ReserveBPS
+				e.In.OtherMinBPS += admitted(c.Shares, name)
 			}
 		}
 	}
@@ -197,9 +206,9 @@ func uplink(s *v1.Snapshot) (best *v1.Uplink) {
 	return best
 }
 
-// share returns what a container has and sends at an uplink.
-func share(c *v1.Container, uplink string) v1.Share {
-	for _, s := range c.Shares {
+// share returns what a container has and sends, or receives, at an uplink.
+func share(shares []v1.Share, uplink string) v1.Share {
+	for _, s := range shares {
 		if s.Uplink == uplink {
 			return s
 		}
@@ -209,8 +218,8 @@ func share(c *v1.Container, uplink string) v1.Share {
 
 // admitted returns the minimum of a container that an uplink has admitted, cut or not: none while another
 // program keeps the agent from sharing it.
-func admitted(c *v1.Container, uplink string) uint64 {
-	s := share(c, uplink)
+func admitted(shares []v1.Share, uplink string) uint64 {
+	s := share(shares, uplink)
 	if !s.Controlled {
 		return 0
 	}
@@ -238,7 +247,10 @@ func isLower(before, now *v1.Snapshot) bool {
 		if u := uplink(s); u != nil {
 			for i := range s.Containers {
 				c := &s.Containers[i]
-				list[c.ID] = minimum{kept(share(c, u.Name)), c.Policy.MinBPS, c.State == v1.StateRejected}
+				list[c.ID] = minimum{kept(share(c.Shares, u.Name)), c.Policy.MinBPS, c.State == v1.StateRejected}
+				if c.In != nil {
+					list[c.ID+"/in"] = minimum{kept(share(c.In.Shares, u.Name)), c.In.Policy.MinBPS, false}
+				}
 			}
 		}
 		return list
@@ -268,8 +280,12 @@ func (r *reading) containers(uplink string) []Container {
 			ID: seen.ID, Name: seen.Name, Groups: seen.Groups, MinBPS: seen.Policy.MinBPS, State: seen.State, Reason: seen.Reason,
 		}
 		if uplink != "" {
-			s := share(seen, uplink)
-			c.AdmittedBPS, c.CutBPS, c.SentBPS = admitted(seen, uplink), s.AdmittedBPS-kept(s), s.RateBPS
+			s := share(seen.Shares, uplink)
+			c.AdmittedBPS, c.CutBPS, c.SentBPS = admitted(seen.Shares, uplink), s.AdmittedBPS-kept(s), s.RateBPS
+			if seen.In != nil {
+				s = share(seen.In.Shares, uplink)
+				c.In = Minimum{seen.In.Policy.MinBPS, admitted(seen.In.Shares, uplink), s.AdmittedBPS - kept(s)}
+			}
 		}
 		if used := measured[seen.ID]; used != nil {
 			c.MemoryBytes = used.MemoryBytes

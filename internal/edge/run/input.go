@@ -47,7 +47,7 @@ func (m *Manager) input(o *observation) engine.Input {
 	}
 	for _, p := range o.promises {
 		if p.Claim {
-			in.Claims = append(in.Claims, engine.Claim{Service: p.Service, Node: p.Node, MinBPS: p.MinBPS, LinkBPS: p.LinkBPS})
+			in.Claims = append(in.Claims, engine.Claim{Service: p.Service, Node: p.Node, MinBPS: p.MinBPS, InMinBPS: p.InMinBPS, LinkBPS: p.LinkBPS})
 		}
 	}
 	in.LinkRooms = o.links.rooms()
@@ -98,7 +98,9 @@ func (m *Manager) roundTime(t time.Time) time.Time { return m.began.Round(0).Add
 // node returns a node as the engine takes it.
 func (m *Manager) node(o *observation, n *Measured) engine.Node {
 	node := n.Reported.Engine
-	node.Out.OtherMinBPS -= min(minimums.HeldBPS(n.Node.Name, o.containers(n), o.promises), node.Out.OtherMinBPS)
+	held := minimums.Held(n.Node.Name, o.containers(n), o.promises)
+	node.Out.OtherMinBPS -= min(held.Out, node.Out.OtherMinBPS)
+	node.In.OtherMinBPS -= min(held.In, node.In.OtherMinBPS)
 	node.ReadOnly = n.isReadOnly()
 	node.Name = n.Node.Name
 	node.Availability = m.presence.availability(n.Node.Name, engine.UnknownAvailability)
@@ -154,9 +156,9 @@ func (m *Manager) measureInstance(o *observation, i *engine.Instance) {
 		if !own && !c.Is(proxy.ContainerName(i.Service)) {
 			continue
 		}
-		if c.CutBPS > 0 && c.AdmittedBPS > 0 {
+		if c.CutBPS > 0 && c.AdmittedBPS > 0 || c.In.CutBPS > 0 && c.In.AdmittedBPS > 0 {
 			i.MinCut = true
-		} else if c.State == v1.StateRejected || c.CutBPS > 0 {
+		} else if c.State == v1.StateRejected || c.CutBPS > 0 || c.In.CutBPS > 0 {
 			i.MinRefused, i.Reason = true, c.Reason
 		} else if refusal := m.minimums.Refusal(c.ID); refusal != "" {
 			i.MinRefused, i.Reason = true, refusal

@@ -16,6 +16,7 @@ import (
 	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/runtime"
 	"github.com/weir-project/weir/internal/edge/spec"
+	"github.com/weir-project/weir/internal/share/policy"
 	"github.com/weir-project/weir/test/must"
 )
 
@@ -120,6 +121,7 @@ type linked struct {
 	users [2]int
 	nodes []runtime.Node
 	busy  bool // rounds follow each other at once
+	inMin string
 }
 
 func newLinked(t *testing.T, controllers ...LinkController) *linked {
@@ -136,11 +138,11 @@ func (l *linked) round() (places string, said []problem) {
 	l.t.Helper()
 	o := shop(l.users[0], l.users[1])
 	shopSpec := o.specs["shop"]
-	shopSpec.Ports = l.ports
+	shopSpec.Ports, shopSpec.Labels[policy.LabelIn+"min"] = l.ports, l.inMin
 	o.specs["shop"] = shopSpec
 	o.promises, o.at = l.ledger.promises, time.Now()
 	for i := range o.nodes {
-		o.input.Nodes = append(o.input.Nodes, engine.Node{Name: o.nodes[i].Node.Name, State: engine.NodeReady, Weir: true, Out: engine.Room{BudgetBPS: 95e6}})
+		o.input.Nodes = append(o.input.Nodes, engine.Node{Name: o.nodes[i].Node.Name, State: engine.NodeReady, Weir: true, Out: engine.Room{BudgetBPS: 95e6}, In: engine.Room{BudgetBPS: 95e6}})
 	}
 	if !l.busy {
 		l.links.asked = time.Time{}
@@ -150,7 +152,7 @@ func (l *linked) round() (places string, said []problem) {
 	claims.apply(l.t.Context(), l.ledger, o, l.links)
 	for _, c := range claims.wire(o, "shop") {
 		for _, p := range c.Places {
-			if c.Node == "a" && p.Where != "uplink" {
+			if c.Node == "a" && !c.In && p.Where != "uplink" {
 				places += fmt.Sprintf("%s: %d %s; %s", p.Where, p.PromisedBPS, p.State, p.Reason)
 			}
 		}
@@ -183,6 +185,12 @@ func TestLinkPromises(t *testing.T) {
 	if l.wants(inForce); b.changes != 2 {
 		t.Errorf("the next round changes %d", b.changes-2)
 	}
+	// What users send is promised on uplinks only.
+	l.inMin = "9mbit"
+	if l.wants(inForce); b.changes != 2 || l.ledger.promises["shop@a"].InMinBPS != 9e6 || l.ledger.promises["shop@a"].LinkBPS != 20e6 {
+		t.Errorf("%d changes, the ledger has %+v", b.changes-2, l.ledger.promises)
+	}
+	l.inMin = ""
 	l.ports = append(l.ports, spec.Port{Host: 443, Container: 443})
 	l.wants(edge.PlaceUplinksOnly + "; switches cannot tell a service with 2 ports apart")
 	if l.round(); len(b.promises) > 0 || l.ledger.promises["shop@a"].LinkBPS != 0 || l.ledger.promises["shop@a"].MinBPS != 20e6 {

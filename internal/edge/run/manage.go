@@ -14,7 +14,6 @@ import (
 	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/monitor"
 	"github.com/weir-project/weir/internal/edge/runtime"
-	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // # Managed services
@@ -93,7 +92,12 @@ func (l *lives) addManaged(o *observation, in *engine.Input) {
 
 // refusedMinimum reports whether the agent refuses a task its minimum, and not another value.
 func refusedMinimum(t *runtime.Managed, c *monitor.Container) bool {
-	return c != nil && c.State == v1.StateRejected && c.AdmittedBPS < t.Spec.MinBPS()
+	return c != nil && c.State == v1.StateRejected && !keeps(c, t)
+}
+
+// keeps reports whether a task has its minimums.
+func keeps(c *monitor.Container, t *runtime.Managed) bool {
+	return c.AdmittedBPS >= t.Spec.MinBPS() && c.In.AdmittedBPS >= t.Spec.InMinBPS()
 }
 
 // taskOf returns the task of a managed service as the agent of its node knows it; nil if it does not.
@@ -129,7 +133,7 @@ func (l *lives) planBinds(o *observation, decisions []engine.Decision, division 
 		if t.Bound == "" {
 			continue
 		}
-		division.Needs[engine.Entry{Service: t.Spec.Name, Node: t.Bound}] = engine.Need{LocalBPS: t.Spec.MinBPS()}
+		division.AddLocal(t.Spec.Name, t.Bound, engine.MinimumOf(&t.Spec))
 		if said, failed := o.arrival(t, l.noteTask(t)); said != "" {
 			list = append(list, bindStep{service: t, said: said, failed: failed})
 		}
@@ -140,7 +144,7 @@ func (l *lives) planBinds(o *observation, decisions []engine.Decision, division 
 	for _, d := range decisions {
 		t := o.managed(d.Service)
 		if t != nil && d.Action == engine.Move {
-			division.Needs[engine.Entry{Service: d.Service, Node: d.Node}] = engine.Need{LocalBPS: d.MinBPS}
+			division.AddLocal(d.Service, d.Node, d.Minimum())
 			list = append(list, bindStep{service: t, node: d.Node, decision: d})
 		}
 	}
@@ -154,8 +158,8 @@ func (o *observation) arrival(t *runtime.Managed, since time.Time) (said string,
 	switch {
 	case t.Node == t.Bound && refusedMinimum(t, c):
 		return fmt.Sprintf("it runs on %s, which does not keep its minimum: %s", t.Bound, c.Reason), true
-	case t.Node == t.Bound && c != nil && c.AdmittedBPS >= t.Spec.MinBPS():
-		return fmt.Sprintf("it runs on %s, which keeps its minimum %s", t.Bound, policy.FormatRate(t.Spec.MinBPS())), false
+	case t.Node == t.Bound && c != nil && keeps(c, t):
+		return fmt.Sprintf("it runs on %s, which keeps its minimum %s", t.Bound, engine.MinimumOf(&t.Spec)), false
 	case !t.Wanted:
 		return "it is not to be moved any more", false
 	case n == nil || !n.Node.Ready:
@@ -170,8 +174,10 @@ func (o *observation) arrival(t *runtime.Managed, since time.Time) (said string,
 
 // apply changes the constraint, for a move only once the node has promised the minimum.
 func (s *bindStep) apply(ctx context.Context, promised engine.Promises) {
-	claim := engine.ClaimID(engine.Entry{Service: s.service.Spec.Name, Node: s.node})
-	if s.node != "" && promised[claim].MinBPS < s.decision.MinBPS {
+	promises := func(in bool) bool {
+		return promised.ClaimBPS(engine.Entry{Service: s.service.Spec.Name, Node: s.node, In: in}) >= s.decision.Minimum().Of(in)
+	}
+	if s.node != "" && !(promises(false) && promises(true)) {
 		s.err = fmt.Errorf("%s does not promise what %s needs any more", s.node, s.service.Spec.Name)
 		return
 	}
@@ -212,9 +218,9 @@ func describeManaged(o *observation, w *edge.Instance, decisions []engine.Decisi
 	if t == nil {
 		return
 	}
-	w.Image, w.ContainerID, w.ServiceMinBPS = t.Spec.Image, t.ContainerID, t.Spec.MinBPS()
+	w.Image, w.ContainerID, w.ServiceMinBPS, w.ServiceInMinBPS = t.Spec.Image, t.ContainerID, t.Spec.MinBPS(), t.Spec.InMinBPS()
 	if c := o.taskOf(t); c != nil && w.Node == t.Node {
-		w.MinBPS = c.AdmittedBPS
+		w.MinBPS, w.InMinBPS = c.AdmittedBPS, c.In.AdmittedBPS
 	}
 	for _, d := range decisions {
 		if d.Service == w.Service && d.Cause != engine.CauseNone {
@@ -224,7 +230,7 @@ func describeManaged(o *observation, w *edge.Instance, decisions []engine.Decisi
 	switch {
 	case t.Bound != "":
 		w.Reason = "it goes to " + t.Bound
-	case w.ServiceMinBPS == 0:
+	case w.ServiceMinBPS == 0 && w.ServiceInMinBPS == 0:
 		w.Reason = "its containers have no weir.min: docker service update --container-label-add weir.min=RATE " + w.Service
 	}
 }

@@ -66,14 +66,14 @@ func TestArrival(t *testing.T) {
 func TestBind(t *testing.T) {
 	claim := engine.ClaimID(engine.Entry{Service: "cam", Node: "b"})
 	for name, test := range map[string]struct {
-		promised uint64
-		node     string
-		told     bool
-	}{"promised": {30e6, "b", true}, "in part": {29e6, "b", false}, "not": {0, "b", false}, "taken back": {0, "", true}} {
+		promised, in uint64
+		node         string
+		told         bool
+	}{"promised": {30e6, 3e6, "b", true}, "in part": {29e6, 3e6, "b", false}, "not": {0, 0, "b", false}, "not received": {30e6, 2e6, "b", false}, "taken back": {0, 0, "", true}} {
 		service, told := cam(), false
 		service.Bind = func(_ context.Context, node string) error { told = node == test.node; return nil }
-		step := bindStep{service: &service, node: test.node, decision: engine.Decision{MinBPS: 30e6}}
-		step.apply(t.Context(), engine.Promises{claim: {Service: "cam", Node: "b", MinBPS: test.promised, Claim: true}})
+		step := bindStep{service: &service, node: test.node, decision: engine.Decision{MinBPS: 30e6, InMinBPS: 3e6}}
+		step.apply(t.Context(), engine.Promises{claim: {MinBPS: test.promised, InMinBPS: test.in, Claim: true}})
 		if told != test.told || (step.err == nil) != test.told {
 			t.Errorf("%s: told %v, %v", name, told, step.err)
 		}

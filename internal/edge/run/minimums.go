@@ -77,10 +77,15 @@ func (o *observation) minimums() *minimums.Input {
 		in.Starting[i.ID] = i.State == engine.InstanceStarting || arrived
 	}
 	for name, parsed := range o.specs {
-		if parsed.MinBPS() > 0 {
-			p, _ := policy.Parse(parsed.Labels)
+		asks := policy.Resolve(policy.Inputs{Labels: parsed.Labels})
+		if asks.Policy.MinBPS > 0 || asks.In.MinBPS > 0 { // proxies pass on what users send
 			in.Services = append(in.Services, minimums.Service{
-				Name: name, MinBPS: parsed.MinBPS(), MaxBPS: p.MaxBPS, Latency: parsed.Labels[policy.Prefix+"latency"],
+				Name: name, MinBPS: asks.Policy.MinBPS, MaxBPS: asks.Policy.MaxBPS, Latency: parsed.Labels[policy.Prefix+"latency"],
+			})
+		}
+		if asks.In.MinBPS > 0 {
+			in.Services = append(in.Services, minimums.Service{
+				Name: name, In: true, MinBPS: asks.In.MinBPS, MaxBPS: asks.In.MaxBPS, Latency: parsed.Labels[policy.LabelIn+"latency"],
 			})
 		}
 		for _, at := range o.proxies[name] {
@@ -128,7 +133,8 @@ func (o *observation) usersOf(service string, at *observedProxy) map[string]floa
 	return users
 }
 
-// containers returns the containers of a node that are services' proxies or promised instances.
+// containers returns the containers of a node that are services' proxies or promised instances, twice where
+// the node shares what it receives.
 func (o *observation) containers(n *Measured) (list []minimums.Container) {
 	names := map[string]minimums.Container{}
 	for name := range o.specs {
@@ -146,6 +152,10 @@ func (o *observation) containers(n *Measured) (list []minimums.Container) {
 			if known, ok := names[name]; ok {
 				known.ID, known.MinBPS, known.AdmittedBPS, known.CutBPS = c.ID, c.MinBPS, c.AdmittedBPS, c.CutBPS
 				list = append(list, known)
+				if n.Reported.Engine.In.BudgetBPS > 0 {
+					known.In, known.MinBPS, known.AdmittedBPS, known.CutBPS = true, c.In.MinBPS, c.In.AdmittedBPS, c.In.CutBPS
+					list = append(list, known)
+				}
 				break
 			}
 		}
@@ -155,9 +165,9 @@ func (o *observation) containers(n *Measured) (list []minimums.Container) {
 
 // lackingBPS returns the part of a service's minimums that a node's agent has been told and does not
 // give; cutBPS of it was admitted, and the uplink has become too slow.
-func (o *observation) lackingBPS(n *Measured, service string) (bps, cutBPS uint64) {
+func (o *observation) lackingBPS(n *Measured, at engine.Entry) (bps, cutBPS uint64) {
 	for _, c := range o.containers(n) {
-		if c.Service == service {
+		if c.Service == at.Service && c.In == at.In {
 			bps += c.MinBPS - min(c.MinBPS, c.AdmittedBPS-min(c.CutBPS, c.AdmittedBPS))
 			cutBPS += min(c.CutBPS, c.AdmittedBPS)
 		}
@@ -193,7 +203,7 @@ func (m *Manager) tellAgents(o *observation, s *claimStep) {
 // shortfall returns why users may have less than what their minimum takes on a node; empty if they
 // have it.
 func (s *claimStep) shortfall(o *observation, at engine.Entry) string {
-	takes, promised := s.division.Needs[at].BPS(), s.promised[engine.ClaimID(at)].MinBPS
+	takes, promised := s.division.Needs[at].BPS(), s.promised.ClaimBPS(at)
 	n := o.measured(at.Node)
 	switch {
 	case takes == 0 && promised == 0:
@@ -202,9 +212,14 @@ func (s *claimStep) shortfall(o *observation, at engine.Entry) string {
 		return "the node has left"
 	case n.Reported.State != monitor.StateReady:
 		return "what is in force is not known: " + cmp.Or(n.Reported.Reason, "its agent does not answer")
+	case at.In && n.Reported.Engine.In.BudgetBPS == 0:
+		return "it shares nothing of what it receives: start its Weir agent with --in-rate"
 	}
-	if _, cutBPS := o.lackingBPS(n, at.Service); cutBPS > 0 {
+	if _, cutBPS := o.lackingBPS(n, at); cutBPS > 0 {
 		return fmt.Sprintf("its uplink has become too slow: %s of what is promised there is missing", policy.FormatRateShort(cutBPS))
+	}
+	if promised >= takes && at.In {
+		return ""
 	}
 	if promised >= takes {
 		return o.linkShortfall(at, s.division.Needs[at], s.promised[engine.ClaimID(at)].LinkBPS)
@@ -215,23 +230,24 @@ func (s *claimStep) shortfall(o *observation, at engine.Entry) string {
 		case e.Name != at.Node:
 		case e.State != engine.NodeReady:
 			return text + ": it is " + string(e.State)
-		case freeBPS(e, s.promised) == 0:
+		case freeBPS(e, s.promised, at.In) == 0:
 			return text + ": it has no room for more"
 		}
 	}
 	return text
 }
 
-// freeBPS returns what a node can still promise.
-func freeBPS(n *engine.Node, promises engine.Promises) uint64 {
-	return n.Out.BudgetBPS - min(n.Out.BudgetBPS, n.Out.OtherMinBPS+promisedBPS(n.Name, promises))
+// freeBPS returns what a node can still promise of what it receives, or sends.
+func freeBPS(n *engine.Node, promises engine.Promises, in bool) uint64 {
+	room := n.Room(in)
+	return room.BudgetBPS - min(room.BudgetBPS, room.OtherMinBPS+promisedBPS(n.Name, promises, in))
 }
 
-// promisedBPS returns the sum of a node's claims.
-func promisedBPS(node string, promises engine.Promises) (bps uint64) {
+// promisedBPS returns the sum of a node's claims of one direction.
+func promisedBPS(node string, promises engine.Promises, in bool) (bps uint64) {
 	for _, p := range promises {
 		if p.Node == node {
-			bps += p.MinBPS
+			bps += p.Minimum().Of(in)
 		}
 	}
 	return bps
@@ -243,8 +259,8 @@ func (j *journal) sayShortfalls(o *observation, s *claimStep) {
 		for _, c := range s.wire(o, service) {
 			if n := o.measured(c.Node); c.Reason != "" && (n == nil || n.Reported.State != monitor.StateUnknown) {
 				broken := slices.ContainsFunc(c.Places, func(p edge.Place) bool { return p.State == v1.PromiseBroken })
-				j.fail(problem{service: service, node: c.Node, same: fmt.Sprint("shortfall", broken, n == nil || n.Reported.State == monitor.StateReady), err: fmt.Errorf(
-					"the minimum %s of %s on %s: %s", policy.FormatRate(s.division.MinBPS[service]), service, c.Node, c.Reason)})
+				j.fail(problem{service: service, node: c.Node, same: fmt.Sprint("shortfall", c.In, broken, n == nil || n.Reported.State == monitor.StateReady), err: fmt.Errorf(
+					"the minimum %s of %s on %s: %s", s.division.MinBPS[service], service, c.Node, c.Reason)})
 			}
 		}
 	}

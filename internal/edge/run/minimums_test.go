@@ -50,16 +50,19 @@ func (a *agent) set(container string, change v1.PolicyChange) error {
 	if a.status != 0 {
 		return &client.Error{Status: a.status, Message: cmp.Or(a.words, "no")}
 	}
-	want := uint64(0)
-	if *change.Min != "none" {
-		if _, err := fmt.Sscanf(*change.Min, "%dmbit", &want); err != nil {
+	minimum, latency, want := change.Min, change.Latency, uint64(0)
+	if change.InMin != nil {
+		minimum, latency, container = change.InMin, change.InLatency, container+"<"
+	}
+	if *minimum != "none" {
+		if _, err := fmt.Sscanf(*minimum, "%dmbit", &want); err != nil {
 			return err
 		}
 	}
 	if want*1e6 > a.roomBPS {
 		return &client.Error{Status: 409, Message: "too much"}
 	}
-	a.has[container] = *change.Min + "/" + *change.Latency
+	a.has[container] = *minimum + "/" + *latency
 	return nil
 }
 
@@ -279,6 +282,72 @@ func TestTellAgents(t *testing.T) {
 	}
 }
 
+// TestReceived: what users send is promised where they connect, and told agents beside what they get; a node
+// that does not share what it receives promises none, and says what to do.
+func TestReceived(t *testing.T) {
+	m, o := newManager(t), shop(0, 4)
+	o.specs["shop"] = spec.Spec{Name: "shop", Labels: map[string]string{"weir.in.min": "16mbit", "weir.in.latency": "20ms"}}
+	ledger := &bench{promises: maps.Clone(o.promises)}
+	agents := map[string]*agent{"a": {roomBPS: 95e6, has: map[string]string{}}, "b": {roomBPS: 95e6, has: map[string]string{}}}
+	round := func(inBPS uint64) claimStep {
+		o.promises, o.input.Nodes = maps.Clone(ledger.promises), nil
+		for i := range o.nodes {
+			n := &o.nodes[i]
+			n.Agent, n.Node.Ready = agents[n.Node.Name], true
+			n.Reported.Engine.In.BudgetBPS = inBPS
+			o.input.Nodes = append(o.input.Nodes, m.node(o, n))
+		}
+		claims := m.planClaims(o)
+		claims.apply(t.Context(), ledger, o, m.opts.Links)
+		m.tellAgents(o, &claims)
+		m.handleReports()
+		return claims
+	}
+	round(0)
+	if has, said := fmt.Sprint(agents["a"].has, agents["b"].has), m.said(); has != "map[] map[pb:16mbit/none]" ||
+		!strings.Contains(said, "the minimum in 16mbit of shop on b: it shares nothing of what it receives: start its Weir agent with --in-rate") {
+		t.Errorf("%s, said %s", has, said)
+	}
+	claims := round(40e6)
+	if has := fmt.Sprint(agents["a"].has, agents["b"].has); has != "map[i<:16mbit/20ms] map[pb:16mbit/none pb<:17mbit/20ms]" {
+		t.Error(has)
+	}
+	shown := ""
+	for _, c := range claims.wire(o, "shop") {
+		shown += fmt.Sprintf(" %s %t %d+%d+%d+%d %d %s;", c.Node, c.In, c.UsersBPS/1e6, c.AckBPS/1e6, c.SentBPS/1e6, c.ForwardedBPS/1e6, c.PromisedBPS/1e6, c.Places[0].Where)
+	}
+	if shown != " a true 0+0+16+0 16 uplink in; b false 0+0+0+16 16 uplink; b true 16+1+0+0 17 uplink in;" {
+		t.Error(shown)
+	}
+	b := wireNode(o, claims.promised, o.input.Nodes[1], o.nodes[1])
+	one := wireInstance(o, engine.Instance{ID: "shop-1", Service: "shop", Node: "a"}, &claims)
+	if b.InPromisedBPS != 17e6 || b.InFreeBPS != 23e6 || b.PromisedBPS != 16e6 || one.InMinBPS != 16e6 || one.ServiceInMinBPS != 16e6 || one.MinBPS != 0 {
+		t.Errorf("%+v, %+v", b, one)
+	}
+	// What agents report then belongs to the claims, and a cut is no refusal.
+	proxy := &o.nodes[1].Reported.Containers[0]
+	proxy.In = monitor.Minimum{MinBPS: 17e6, AdmittedBPS: 17e6}
+	o.promises, o.nodes[1].Reported.Engine.In.OtherMinBPS = maps.Clone(ledger.promises), 20e6
+	if n := m.node(o, &o.nodes[1]); n.In.OtherMinBPS != 3e6 {
+		t.Errorf("%+v", n)
+	}
+	claimed := map[engine.Claim]bool{{Service: "shop", Node: "a", InMinBPS: 16e6}: true, {Service: "shop", Node: "b", MinBPS: 16e6, InMinBPS: 17e6}: true}
+	for _, c := range m.input(o).Claims {
+		delete(claimed, c)
+	}
+	if len(claimed) > 0 {
+		t.Errorf("the engine does not have the claims %v", claimed)
+	}
+	again := m.planClaims(o)
+	if c := again.wire(o, "shop")[2]; c.InForceBPS != 17e6 || c.Places[0].State != v1.PromiseInForce {
+		t.Errorf("%+v", c)
+	}
+	proxy.In.CutBPS = 2e6
+	if c := again.wire(o, "shop")[2]; c.InForceBPS != 15e6 || !strings.Contains(c.Reason, "too slow: 2mbit") {
+		t.Errorf("%+v", c)
+	}
+}
+
 // TestOneEngine: on one engine, whose proxy has the minimum as a label, four instances have it once:
 // what is promised, shown and in force adds up to it.
 func TestOneEngine(t *testing.T) {
@@ -375,7 +444,7 @@ func TestLacking(t *testing.T) {
 		c := &o.nodes[0].Reported.Containers[0]
 		c.MinBPS, c.AdmittedBPS, c.CutBPS = 8e6, test.admittedBPS, test.cutBPS
 		o.nodes[0].Reported.Containers = o.nodes[0].Reported.Containers[:1]
-		if lacking, tooSlow := o.lackingBPS(&o.nodes[0], "shop"); lacking != test.lackingBPS || tooSlow != test.tooSlowBPS {
+		if lacking, tooSlow := o.lackingBPS(&o.nodes[0], engine.Entry{Service: "shop"}); lacking != test.lackingBPS || tooSlow != test.tooSlowBPS {
 			t.Errorf("%s: %d bit/s are lacking, %d of them cut", name, lacking, tooSlow)
 		}
 	}

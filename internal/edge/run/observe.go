@@ -127,7 +127,7 @@ func (o *Options) observe(ctx context.Context, talks *talks) (*observation, erro
 // wantsMinimum reports whether a service has a minimum.
 func (o *observation) wantsMinimum() bool {
 	for _, parsed := range o.specs {
-		if parsed.MinBPS() > 0 {
+		if parsed.MinBPS() > 0 || parsed.InMinBPS() > 0 {
 			return true
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/minimums"
 	"github.com/weir-project/weir/internal/edge/monitor"
 	"github.com/weir-project/weir/internal/share/policy"
@@ -78,7 +79,11 @@ func set(ctx context.Context, n *Measured, o minimums.Order, bps uint64) error {
 			latency = o.Latency
 		}
 	}
-	_, err := n.Agent.Set(ctx, o.Container, v1.PolicyChange{Min: &minimum, Latency: &latency})
+	change := v1.PolicyChange{Min: &minimum, Latency: &latency}
+	if o.In {
+		change = v1.PolicyChange{InMin: &minimum, InLatency: &latency}
+	}
+	_, err := n.Agent.Set(ctx, o.Container, change)
 	var said *client.Error
 	if errors.As(err, &said) { // it is kept, shown and quoted in events
 		return &client.Error{Status: said.Status, Message: monitor.Cut(said.Message)}
@@ -120,13 +125,21 @@ func (m *Manager) noteAnswers(node string, answers []answer) {
 		switch {
 		case a.err == nil, m.ctx.Err() != nil: // weir-edge ends
 		case isRefusal(a.err):
-			m.journal.fail(problem{service: o.Service, node: node, same: "refused", err: fmt.Errorf(
-				"the agent of %s refuses the minimum %s of %s: %w", node, policy.FormatRate(o.BPS), o.Service, a.err)})
+			m.journal.fail(problem{service: o.Service, node: node, same: fmt.Sprint("refused", o.In), err: fmt.Errorf(
+				"the agent of %s refuses the minimum %s of %s: %w", node, ratesOf(o), o.Service, a.err)})
 		case errors.As(a.err, &said) && said.Status == http.StatusNotFound: // the container has ended
 		default:
 			m.journal.fail(problem{service: o.Service, node: node, err: fmt.Errorf("set the minimum of %[2]s at node %[1]s: %[3]w", node, o.Service, a.err)})
 		}
 	}
+}
+
+// ratesOf returns what an order asks for.
+func ratesOf(o minimums.Order) engine.Rates {
+	if o.In {
+		return engine.Rates{In: o.BPS}
+	}
+	return engine.Rates{Out: o.BPS}
 }
 
 // isRefusal reports whether an agent rejected an order: no room for it, or read-only access.

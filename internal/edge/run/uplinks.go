@@ -39,7 +39,7 @@ func (o *observation) freeUplinks() map[entry]float64 {
 	for _, i := range o.input.Instances {
 		at := entry{i.Service, i.Node}
 		own[at] += float64(i.SentBPS)
-		minimum[at] = float64(o.promises[engine.ClaimID(engine.Entry{Service: i.Service, Node: i.Node})].MinBPS)
+		minimum[at] = float64(o.promises.ClaimBPS(engine.Entry{Service: i.Service, Node: i.Node}))
 	}
 	for _, d := range o.input.Demand {
 		proxied[entry{d.Service, d.Node}] += float64(d.SentBPS)

@@ -3,6 +3,7 @@ package run
 import (
 	"math"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -70,6 +71,9 @@ func TestMinimumRefused(t *testing.T) {
 		"rejected": func(c *monitor.Container) { c.State = v1.StateRejected },
 		"unshared": func(c *monitor.Container) { c.CutBPS = 1e6 },
 		"cut":      func(c *monitor.Container) { c.AdmittedBPS, c.CutBPS = 5e6, 1e6 },
+		// The same of what is received.
+		"in unshared": func(c *monitor.Container) { c.In.CutBPS = 1e6 },
+		"in cut":      func(c *monitor.Container) { c.In.AdmittedBPS, c.In.CutBPS = 5e6, 1e6 },
 	} {
 		s := sending()
 		for k := range s.nodes[0].Reported.Containers {
@@ -79,7 +83,7 @@ func TestMinimumRefused(t *testing.T) {
 			}
 		}
 		for _, i := range m.input(s).Instances {
-			refused, cut := i.ID == "shop-1" && (name == "rejected" || name == "unshared"), i.ID == "shop-1" && name == "cut"
+			refused, cut := i.ID == "shop-1" && (name == "rejected" || strings.HasSuffix(name, "unshared")), i.ID == "shop-1" && strings.HasSuffix(name, "cut")
 			if i.MinRefused != refused || i.MinCut != cut || refused && i.Reason != "why" {
 				t.Errorf("%s: %+v", name, i)
 			}

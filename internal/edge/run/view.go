@@ -139,11 +139,14 @@ func wireInstance(o *observation, i engine.Instance, claims *claimStep) edge.Ins
 	d := &claims.division
 	w := edge.Instance{
 		Service: i.Service, Node: i.Node, Instance: i.ID, Version: i.Version, State: string(i.State), Users: int(i.Users),
-		ResponseMS: i.ResponseSeconds * 1000, ResponseEnd: o.slowest(i.Service, i.ID).end, Reason: i.Reason, MinBPS: d.Parts[i.ID], ServiceMinBPS: d.MinBPS[i.Service], Image: o.specs[i.Service].Image,
+		ResponseMS: i.ResponseSeconds * 1000, ResponseEnd: o.slowest(i.Service, i.ID).end, Reason: i.Reason, MinBPS: d.Parts[i.ID].Out, ServiceMinBPS: d.MinBPS[i.Service].Out,
+		InMinBPS: d.Parts[i.ID].In, ServiceInMinBPS: d.MinBPS[i.Service].In, Image: o.specs[i.Service].Image,
 	}
-	if w.MinBPS > 0 && i.State != engine.InstanceStopping {
-		if short := claims.shortfall(o, engine.Entry{Service: i.Service, Node: i.Node}); short != "" {
-			w.Reason = cmp.Or(w.Reason, "of the minimum on "+i.Node+": "+short)
+	for _, in := range []bool{false, true} {
+		if d.Parts[i.ID].Of(in) > 0 && i.State != engine.InstanceStopping {
+			if short := claims.shortfall(o, engine.Entry{Service: i.Service, Node: i.Node, In: in}); short != "" {
+				w.Reason = cmp.Or(w.Reason, "of the minimum on "+i.Node+": "+short)
+			}
 		}
 	}
 	if parsed := o.specs[i.Service]; parsed.Keeper() != "" {
@@ -172,9 +175,10 @@ func wireNode(o *observation, promises engine.Promises, n engine.Node, measured 
 	if w.Reason == "" {
 		w.Reason = strings.Join(measured.Reported.Problems, "; ")
 	}
-	w.PromisedBPS = promisedBPS(n.Name, promises)
-	if w.FreeBPS = freeBPS(&n, promises); n.ReadOnly {
-		w.FreeBPS = 0
+	w.PromisedBPS, w.FreeBPS = promisedBPS(n.Name, promises, false), freeBPS(&n, promises, false)
+	w.InPromisedBPS, w.InFreeBPS = promisedBPS(n.Name, promises, true), freeBPS(&n, promises, true)
+	if n.ReadOnly {
+		w.FreeBPS, w.InFreeBPS = 0, 0
 		w.Reason = cmp.Or(w.Reason, "its agent lets "+measured.Reported.Access.Name+" only look: no minimum can be promised there")
 	}
 	for _, i := range o.input.Instances {
@@ -201,6 +205,7 @@ func wireService(o *observation, claims *claimStep, listed runtime.Service, inst
 		}
 	}
 	w.Image, w.MinBPS, w.Claims = parsed.Image, parsed.MinBPS(), claims.wire(o, listed.Name)
+	w.InMinBPS = parsed.InMinBPS()
 	for _, p := range parsed.Ports {
 		w.Ports = append(w.Ports, edge.Port{Host: p.Host, Container: p.Container})
 	}
@@ -235,23 +240,30 @@ func wireService(o *observation, claims *claimStep, listed runtime.Service, inst
 
 // wire returns a service's claims by node.
 func (s *claimStep) wire(o *observation, service string) (list []edge.Claim) {
-	nodes := map[string]bool{}
+	entries := map[engine.Entry]bool{}
 	for at := range s.division.Needs {
-		nodes[at.Node] = nodes[at.Node] || at.Service == service
+		entries[at] = at.Service == service
 	}
 	for _, p := range s.promised {
-		nodes[p.Node] = nodes[p.Node] || p.Claim && p.Service == service
-	}
-	for _, node := range slices.Sorted(maps.Keys(nodes)) {
-		at := engine.Entry{Service: service, Node: node}
-		if n := s.division.Needs[at]; nodes[node] {
-			claim := edge.Claim{
-				Node: node, UsersBPS: n.LocalBPS + n.RelayedBPS, RelayedBPS: n.RelayedBPS, AckBPS: n.AckBPS, SentBPS: n.SentBPS,
-				StartingBPS: n.StartingBPS, PromisedBPS: s.promised[engine.ClaimID(at)].MinBPS, Reason: s.shortfall(o, at),
+		for _, in := range []bool{false, true} {
+			if at := (engine.Entry{Service: service, Node: p.Node, In: in}); s.promised.ClaimBPS(at) > 0 {
+				entries[at] = true
 			}
-			uplink := edge.Place{Where: "uplink", PromisedBPS: claim.PromisedBPS, State: edge.PlaceUnknown}
+		}
+	}
+	for _, at := range slices.SortedFunc(maps.Keys(entries), engine.Entry.Compare) {
+		if node, n := at.Node, s.division.Needs[at]; entries[at] {
+			claim := edge.Claim{
+				Node: node, In: at.In, ForwardedBPS: n.ForwardedBPS, UsersBPS: n.LocalBPS + n.RelayedBPS, RelayedBPS: n.RelayedBPS, AckBPS: n.AckBPS, SentBPS: n.SentBPS,
+				StartingBPS: n.StartingBPS, PromisedBPS: s.promised.ClaimBPS(at), Reason: s.shortfall(o, at),
+			}
+			where := "uplink"
+			if at.In {
+				where = "uplink in"
+			}
+			uplink := edge.Place{Where: where, PromisedBPS: claim.PromisedBPS, State: edge.PlaceUnknown}
 			if measured := o.measured(node); measured != nil && measured.Reported.State == monitor.StateReady {
-				lacking, cut := o.lackingBPS(measured, service)
+				lacking, cut := o.lackingBPS(measured, at)
 				claim.InForceBPS = s.inForce[at] - min(s.inForce[at], lacking)
 				switch {
 				case cut > 0:
@@ -262,7 +274,9 @@ func (s *claimStep) wire(o *observation, service string) (list []edge.Claim) {
 					uplink.State = v1.PromiseInForce
 				}
 			}
-			claim.Places = append([]edge.Place{uplink}, o.linkPlaces(at, n, s.promised[engine.ClaimID(at)].LinkBPS)...)
+			if claim.Places = []edge.Place{uplink}; !at.In {
+				claim.Places = append(claim.Places, o.linkPlaces(at, n, s.promised[engine.ClaimID(at)].LinkBPS)...)
+			}
 			list = append(list, claim)
 		}
 	}
@@ -279,7 +293,7 @@ func wireDecision(d engine.Decision) edge.Decision {
 	}
 	w := edge.Decision{
 		Action: string(d.Action), Service: d.Service, Instance: d.Instance, Node: d.Node, Replaces: d.Replaces, From: d.From,
-		MinBPS: d.MinBPS, Algorithm: d.Algorithm, Cause: string(d.Cause), Reason: d.Reason, Inputs: raw(d.Facts),
+		MinBPS: d.MinBPS, InMinBPS: d.InMinBPS, Algorithm: d.Algorithm, Cause: string(d.Cause), Reason: d.Reason, Inputs: raw(d.Facts),
 	}
 	if len(d.Alternatives) > 0 {
 		w.Alternatives = raw(d.Alternatives)

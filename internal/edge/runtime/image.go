@@ -28,7 +28,7 @@ func LabelsWithoutMinimum(labels map[string]string) map[string]string {
 	if kept == nil {
 		kept = map[string]string{}
 	}
-	for _, name := range []string{"min", "latency"} {
+	for _, name := range []string{"min", "latency", "in.min", "in.latency"} {
 		delete(kept, policy.Prefix+name)
 	}
 	return kept

@@ -10,8 +10,8 @@ import (
 
 // The ledger counts a service's minimum once on a node, so one container has it.
 func TestLabelsWithoutMinimum(t *testing.T) {
-	labels := map[string]string{"weir.min": "1mbit", "weir.latency": "5ms", "weir.weight": "2", "x": "y"}
-	if got := LabelsWithoutMinimum(labels); !maps.Equal(got, map[string]string{"weir.weight": "2", "x": "y"}) || len(labels) != 4 {
+	labels := map[string]string{"weir.min": "1mbit", "weir.latency": "5ms", "weir.in.min": "1mbit", "weir.in.latency": "5ms", "weir.weight": "2", "x": "y"}
+	if got := LabelsWithoutMinimum(labels); !maps.Equal(got, map[string]string{"weir.weight": "2", "x": "y"}) || len(labels) != 6 {
 		t.Errorf("got %v", got)
 	}
 	if LabelsWithoutMinimum(nil) == nil {

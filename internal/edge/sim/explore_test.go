@@ -243,6 +243,16 @@ func exploreWorlds() []exploreWorld {
 				}
 			}
 		}},
+		{"uploads", func(r *rand.Rand) (*sim.World, func(float64)) {
+			w := contended(r) // one node shares nothing of what it receives
+			for i := range w.Nodes[:3] {
+				w.Nodes[i].In.BudgetBPS = uint64(uniform(r, 40e6, 95e6))
+			}
+			for i := range w.Services {
+				w.Services[i].Spec.Labels = map[string]string{"weir.min": "10mbit", "weir.in.min": "20mbit"}
+			}
+			return w, nothing
+		}},
 		{"links", func(r *rand.Rand) (*sim.World, func(float64)) {
 			w := contended(r)
 			w.LinkBPS = map[string]uint64{}
@@ -278,6 +288,9 @@ func explore(t *testing.T, kind exploreWorld, seed uint64) []float64 {
 			if room, told := roomFor(in, d); told && d.MinBPS > room {
 				t.Errorf("%s starts on %s with %d, for which its links have %d", d.Service, d.Node, d.MinBPS, room)
 			}
+			if i := slices.IndexFunc(in.Nodes, func(n engine.Node) bool { return n.Name == d.Node }); i >= 0 && d.InMinBPS > in.Nodes[i].In.BudgetBPS {
+				t.Errorf("%s starts on %s with %d, of %d that it receives", d.Service, d.Node, d.InMinBPS, in.Nodes[i].In.BudgetBPS)
+			}
 			switch d.Action {
 			case engine.Start:
 				starts++
@@ -294,23 +307,33 @@ func explore(t *testing.T, kind exploreWorld, seed uint64) []float64 {
 		maps.Copy(promises, w.Promises())
 		input := minimums.Input{At: in.At, Promises: promises, Starting: w.Starting(), Proxies: proxies(w)}
 		for _, s := range w.Services {
-			if bps := s.Spec.MinBPS(); bps > 0 {
-				input.Services = append(input.Services, minimums.Service{Name: s.Spec.Name, MinBPS: bps})
+			if minimum := engine.MinimumOf(&s.Spec); minimum != (engine.Rates{}) {
+				input.Services = append(input.Services, minimums.Service{Name: s.Spec.Name, MinBPS: minimum.Out}, minimums.Service{Name: s.Spec.Name, In: true, MinBPS: minimum.In})
 			}
 		}
 		division = divided.Divide(&input)
 		nodes, inForce := w.Input().Nodes, map[engine.Entry]uint64{}
 		for _, p := range promises {
 			if p.Claim {
-				inForce[engine.Entry{Service: p.Service, Node: p.Node}] = before.Needs[engine.Entry{Service: p.Service, Node: p.Node}].BPS()
+				for _, in := range []bool{false, true} {
+					at := engine.Entry{Service: p.Service, Node: p.Node, In: in}
+					inForce[at] = before.Needs[at].BPS()
+				}
 			}
 		}
+		taken := takenOf(promises)
 		promises = engine.AdmitClaims(nodes, promises, promises, division, inForce)
+		for at, bps := range takenOf(promises) {
+			i := slices.IndexFunc(nodes, func(n engine.Node) bool { return n.Name == at.Node })
+			if room := nodes[i].Room(at.In); bps > max(room.BudgetBPS-min(room.OtherMinBPS, room.BudgetBPS), taken[at]) {
+				t.Errorf("%+v has promised %d of %d", at, bps, room.BudgetBPS)
+			}
+		}
 		reserveOnLinks(w, promises, division)
 		w.Claims = nil
 		for _, id := range slices.Sorted(maps.Keys(promises)) {
 			if p := promises[id]; p.Claim {
-				w.Claims = append(w.Claims, engine.Claim{Service: p.Service, Node: p.Node, MinBPS: p.MinBPS, LinkBPS: p.LinkBPS})
+				w.Claims = append(w.Claims, engine.Claim{Service: p.Service, Node: p.Node, MinBPS: p.MinBPS, InMinBPS: p.InMinBPS, LinkBPS: p.LinkBPS})
 			}
 		}
 		told += differences(before.Sent, division.Sent)
@@ -332,6 +355,17 @@ func explore(t *testing.T, kind exploreWorld, seed uint64) []float64 {
 		happen(at)
 	})
 	return []float64{waited, unserved, starts, moves, stops, told}
+}
+
+// takenOf returns the sums of claims by node and direction.
+func takenOf(promises engine.Promises) map[engine.Entry]uint64 {
+	taken := map[engine.Entry]uint64{}
+	for _, p := range promises {
+		for _, in := range []bool{false, true} {
+			taken[engine.Entry{Node: p.Node, In: in}] += p.Minimum().Of(in)
+		}
+	}
+	return taken
 }
 
 // roomFor returns what the links of a decision's node can promise for its service, with what they have.
@@ -358,8 +392,11 @@ func reserveOnLinks(w *sim.World, promises engine.Promises, division engine.Divi
 	for _, n := range w.Nodes {
 		links[n.Name] = n.Link
 	}
-	for _, at := range slices.SortedFunc(maps.Keys(division.Needs), func(a, b engine.Entry) int { return strings.Compare(engine.ClaimID(a), engine.ClaimID(b)) }) {
+	for _, at := range slices.SortedFunc(maps.Keys(division.Needs), engine.Entry.Compare) {
 		link := links[at.Node]
+		if at.In {
+			continue
+		}
 		reserved[at] = min(promises[engine.ClaimID(at)].MinBPS, division.Needs[at].UsersBPS(), left[link])
 		left[link] -= reserved[at]
 	}
@@ -395,7 +432,7 @@ func rates(d engine.Division, of func(engine.Need) uint64) map[engine.Entry]uint
 }
 
 // differences counts what is not the same in two divisions.
-func differences[K comparable](a, b map[K]uint64) (n float64) {
+func differences[K, V comparable](a, b map[K]V) (n float64) {
 	for key, bps := range b {
 		if a[key] != bps {
 			n++
@@ -415,7 +452,7 @@ func isServed(w *sim.World, s *spec.Spec, division engine.Division) bool {
 	instances, users := 0, 0.0
 	for node, count := range w.Running(s.Name) {
 		instances += count
-		if slices.ContainsFunc(w.Nodes, func(n sim.Node) bool { return n.Name == node && n.Refuses }) || w.IsTooSlow(node) && s.MinBPS() > 0 {
+		if slices.ContainsFunc(w.Nodes, func(n sim.Node) bool { return n.Name == node && n.Refuses }) || w.IsTooSlow(node) && engine.MinimumOf(s) != (engine.Rates{}) {
 			return false
 		}
 	}
@@ -428,9 +465,11 @@ func isServed(w *sim.World, s *spec.Spec, division engine.Division) bool {
 		}
 	}
 	for node, n := range wanted {
-		has := division.Needs[engine.Entry{Service: s.Name, Node: node}]
-		if float64(has.LocalBPS+has.RelayedBPS+has.AckBPS) < (n/users-0.125)*float64(s.MinBPS()) {
-			return false
+		for _, in := range []bool{false, true} {
+			has := division.Needs[engine.Entry{Service: s.Name, Node: node, In: in}]
+			if float64(has.LocalBPS+has.RelayedBPS+has.AckBPS) < (n/users-0.125)*float64(engine.MinimumOf(s).Of(in)) {
+				return false
+			}
 		}
 	}
 	return instances > 0 && (s.MaxUsers == 0 || users <= float64(instances*s.MaxUsers)) && w.ResponseSeconds(s.Name) <= s.ResponseSeconds
@@ -455,7 +494,7 @@ func newFigure(list []float64) (f figure) {
 // In the others a node or an instance fails for as long as it likes.
 var mostWaited = map[string]float64{
 	"ramp": 60, "crowd": 10, "wave": 10, "bursts": 10, "two-nodes": 20, "moves-away": 10, "slow-start": 180,
-	"crash-once": 10, "node-lost": 10, "update": 10, "bad-version": 10, "update-lost": 10, "bad-lost": 10, "cut-off": 10, "relays": 60, "contended": 10,
+	"crash-once": 10, "node-lost": 10, "update": 10, "bad-version": 10, "update-lost": 10, "bad-lost": 10, "cut-off": 10, "relays": 60, "contended": 10, "uploads": 10,
 }
 
 // TestExplore runs the engine in many simulated clusters: what a change of a constant does, its table

@@ -297,13 +297,14 @@ func (w *World) linkRoom(link string) uint64 {
 // IsTooSlow tells whether a node's uplink is too slow for what is promised there.
 func (w *World) IsTooSlow(node string) bool {
 	n := w.node(node)
-	promised := n.Out.OtherMinBPS
+	promised := map[bool]uint64{false: n.Out.OtherMinBPS, true: n.In.OtherMinBPS}
 	for _, c := range w.Claims {
 		if c.Node == node {
-			promised += c.MinBPS
+			promised[false] += c.MinBPS
+			promised[true] += c.InMinBPS
 		}
 	}
-	return promised > n.Out.BudgetBPS
+	return promised[false] > n.Out.BudgetBPS || promised[true] > n.In.BudgetBPS
 }
 
 // Input measures the world, with noise.
@@ -335,7 +336,7 @@ func (w *World) Input() engine.Input {
 		seen.Users, seen.CPUs = math.Round(w.noisy(i.Users)), w.noisy(i.CPUs)
 		seen.ResponseSeconds = w.noisy(i.ResponseSeconds)
 		s := w.service(i.Service)
-		hasMinimum := s != nil && s.Spec.MinBPS() > 0
+		hasMinimum := s != nil && engine.MinimumOf(&s.Spec) != (engine.Rates{})
 		seen.MinRefused, seen.MinCut = w.node(i.Node).Refuses && hasMinimum, w.IsTooSlow(i.Node) && hasMinimum
 		in.Instances = append(in.Instances, seen)
 	}

@@ -348,7 +348,7 @@ func (c *Container) ofInstances() *Container {
 func (s *Spec) instanceLabels() map[string]string {
 	kept := maps.Clone(s.Labels)
 	maps.DeleteFunc(kept, func(name, _ string) bool {
-		return name == LabelMode || name == LabelHealth || name == "weir.min" || name == "weir.latency"
+		return slices.Contains([]string{LabelMode, LabelHealth, "weir.min", "weir.latency", "weir.in.min", "weir.in.latency"}, name)
 	})
 	return kept
 }

@@ -101,6 +101,10 @@ func (s *Spec) MinBPS() uint64 {
 	return p.MinBPS
 }
 
+// InMinBPS returns the rate that all users may send together (the label weir.in.min), in bits per
+// second; 0 for none.
+func (s *Spec) InMinBPS() uint64 { return policy.Resolve(policy.Inputs{Labels: s.Labels}).In.MinBPS }
+
 // OnlyPort returns the port at which users of a service with one port connect; 0 for others. By it
 // switches tell the service's packets from others of the node.
 func (s *Spec) OnlyPort() uint16 {
@@ -133,7 +137,7 @@ func (s *Spec) MostInstances() int {
 // come to a proxy, and there is nothing else that it has to be there for.
 func (s *Spec) CanSleep() bool {
 	return s.Container != nil && s.Container.Sleeps && s.Container.Instances <= 1 && len(s.Ports) > 0 &&
-		s.NumUsers == 0 && s.AvailabilityPercent == 0 && s.MinBPS() == 0
+		s.NumUsers == 0 && s.AvailabilityPercent == 0 && s.MinBPS() == 0 && s.InMinBPS() == 0
 }
 
 // LeastInstances returns how many instances there have to be for QoS.numUsers and for what a Compose

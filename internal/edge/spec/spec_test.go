@@ -164,9 +164,9 @@ func TestSpec(t *testing.T) {
 	if s.WaitSeconds() != 5 || (&spec.Spec{ResponseSeconds: 5, ReplicationSeconds: 9}).WaitSeconds() != 9 {
 		t.Error("what the service can wait is the response time, or what replicationTime says")
 	}
-	s.Labels = map[string]string{"weir.min": "5mbit", "weir.priority": "3"}
-	if s.MinBPS() != 5e6 || s.Priority() != 3 {
-		t.Errorf("minimum %d, priority %d", s.MinBPS(), s.Priority())
+	s.Labels = map[string]string{"weir.min": "5mbit", "weir.in.min": "2mbit", "weir.priority": "3"}
+	if s.MinBPS() != 5e6 || s.InMinBPS() != 2e6 || s.Priority() != 3 {
+		t.Errorf("minimums %d and %d, priority %d", s.MinBPS(), s.InMinBPS(), s.Priority())
 	}
 }
 

@@ -218,7 +218,8 @@ func (r *Runtime) isStartedAtOnce(ctx context.Context, s runtime.Service) bool {
 	if len(s.Ports) == 0 {
 		return false
 	}
-	if _, guarded := s.Labels[policy.Prefix+"min"]; !guarded {
+	_, guarded := s.Labels[policy.Prefix+"min"]
+	if _, in := s.Labels[policy.LabelIn+"min"]; !guarded && !in {
 		return true
 	}
 	own, err := r.own(ctx, runtime.LabelService+"="+s.Name)
