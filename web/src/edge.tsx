@@ -120,7 +120,7 @@ function Services({ seen, opened, open }: { seen: EdgeSnapshot; opened: string; 
               <button type="button" aria-expanded={s.name === opened} onClick={() => open(s.name === opened ? "" : s.name)}><Name text={s.name} /></button>,
               users(s), `${s.running} of ${s.instances}`, response(s),
               s.response_p95_ms > 0 ? milliseconds(s.response_p95_ms) : "–",
-              s.min_bps ? rate(s.min_bps) : "–",
+              bothRates(s.min_bps, s.in_min_bps),
               s.requests, s.failed_requests, <Name text={s.reason ?? now(s.name)} />,
             ],
           }))} />}
@@ -146,19 +146,24 @@ function Decision({ d }: { d: EdgeDecision }) {
   );
 }
 
+// bothRates are a minimum of what users get and, after "in", one of what they send.
+function bothRates(out?: number, received?: number, of = (bps: number, _received: boolean) => rate(bps)) {
+  return [out ? of(out, false) : "", received ? "in " + of(received, true) : ""].filter(Boolean).join(", ") || "–";
+}
+
 // Claims are where the minimum of a service holds.
 function Claims({ service, seen }: { service: EdgeService; seen: EdgeSnapshot | undefined }) {
   const bps = (value?: number) => (value ? rate(value) : "–");
   return (
     <>
-      <h4>Where its minimum of {rate(service.min_bps ?? 0)} holds: at the uplinks of nodes</h4>
+      <h4>Where its minimum of {bothRates(service.min_bps, service.in_min_bps)} holds: at the uplinks of nodes</h4>
       <Grid label={"Minimum of " + service.name}
         columns={[{ name: "node" }, { name: "users", number: true }, { name: "relayed of it", number: true }, { name: "acknowledgements", number: true }, { name: "sent to others", number: true },
-          { name: "starting", number: true }, { name: "promised", number: true }, { name: "in force", number: true }, { name: "why", text: true }]}
+          { name: "passed on", number: true }, { name: "starting", number: true }, { name: "promised", number: true }, { name: "in force", number: true }, { name: "why", text: true }]}
         rows={(service.claims ?? []).map((c) => ({
-          key: c.node,
+          key: c.node + (c.in ? "\nin" : ""),
           cells: [
-            <NodeName name={c.node} seen={seen} />, bps(c.users_bps), bps(c.relayed_bps), bps(c.ack_bps), bps(c.sent_bps), bps(c.starting_bps), bps(c.promised_bps), bps(c.in_force_bps),
+            <><NodeName name={c.node} seen={seen} />{c.in && ", in"}</>, bps(c.users_bps), bps(c.relayed_bps), bps(c.ack_bps), bps(c.sent_bps), bps(c.forwarded_bps), bps(c.starting_bps), bps(c.promised_bps), bps(c.in_force_bps),
             c.reason ? <Name text={c.reason} /> : "",
           ],
         }))} />
@@ -206,7 +211,7 @@ function Service({ name, seen, close }: { name: string; seen: EdgeSnapshot | und
           <p class="quiet"><Name text={answer.service.image} /></p>
           <h4>Now</h4>
           <ul>{(answer.now ?? []).map((d, i) => <Decision key={i} d={d} />)}</ul>
-          {answer.service.min_bps !== undefined && <Claims service={answer.service} seen={seen} />}
+          {(answer.service.min_bps !== undefined || answer.service.in_min_bps !== undefined) && <Claims service={answer.service} seen={seen} />}
           {answer.service.min_bps !== undefined && switches && <OnLinks service={name} />}
           <h4>Earlier</h4>
           {(answer.earlier ?? []).length === 0 ? <p class="quiet">Nothing has changed.</p> : <EventList list={answer.earlier ?? []} label="Earlier" />}
@@ -229,7 +234,7 @@ function Instances({ seen }: { seen: EdgeSnapshot }) {
           key: i.service + "\n" + i.instance,
           cells: [
             <Name text={i.instance || i.service} />, i.node ? <NodeName name={i.node} seen={seen} /> : "–", <State text={i.state} />, users({ users: i.users + (i.waiting ?? 0), waiting: i.waiting }),
-            response(i), i.service_min_bps ? rate(i.min_bps) + " of " + rate(i.service_min_bps) : "–", i.reason ? <Name text={i.reason} /> : "",
+            response(i), bothRates(i.service_min_bps, i.service_in_min_bps, (bps, received) => rate((received ? i.in_min_bps : i.min_bps) ?? 0) + " of " + rate(bps)), i.reason ? <Name text={i.reason} /> : "",
           ],
         }))} />
     </section>

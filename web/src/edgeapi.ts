@@ -14,6 +14,8 @@ export interface EdgeInstance {
   reason?: string;
   min_bps: number;
   service_min_bps?: number;
+  in_min_bps?: number;
+  service_in_min_bps?: number;
 }
 
 export interface EdgeNode {
@@ -47,16 +49,19 @@ export interface EdgeService {
   requests: number;
   failed_requests: number;
   min_bps?: number;
+  in_min_bps?: number;
   claims?: EdgeClaim[];
   reason?: string;
 }
 
 export interface EdgeClaim {
   node: string;
+  in?: boolean;
   users_bps: number;
   relayed_bps?: number;
   ack_bps?: number;
   sent_bps?: number;
+  forwarded_bps?: number;
   starting_bps?: number;
   promised_bps: number;
   in_force_bps: number;

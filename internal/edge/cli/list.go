@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,7 +25,7 @@ func newPsCommand(g *global) *cobra.Command {
 		Short: "List the instances of services, their nodes and their users",
 		Long: `List the instances of services, their nodes and their users. MIN is what the users of an
 instance get of the minimum of its service (weir.min), which all users of the service get
-together: "5mbit of 20mbit". Of "5 (2 wait)" USERS 2 wait, at the node's proxy, for a place at
+together: "5mbit of 20mbit"; after "in" what they may send (weir.in.min). Of "5 (2 wait)" USERS 2 wait, at the node's proxy, for a place at
 an instance.`,
 		Args: cmdline.ExactArgs(),
 	}, func(ctx context.Context, _ []string) ([]edge.Instance, error) {
@@ -79,12 +80,17 @@ func response(s *edge.Service) string {
 	return text
 }
 
-// partOfMinimum formats an instance's part of the minimum of its service: "5mbit of 20mbit".
+// partOfMinimum formats an instance's parts of the minimums of its service: "5mbit of 20mbit, in 2mbit of
+// 8mbit".
 func partOfMinimum(i edge.Instance) string {
-	if i.ServiceMinBPS == 0 {
-		return "-"
+	var parts []string
+	if i.ServiceMinBPS > 0 {
+		parts = append(parts, policy.FormatRateShort(i.MinBPS)+" of "+policy.FormatRateShort(i.ServiceMinBPS))
 	}
-	return policy.FormatRateShort(i.MinBPS) + " of " + policy.FormatRateShort(i.ServiceMinBPS)
+	if i.ServiceInMinBPS > 0 {
+		parts = append(parts, "in "+policy.FormatRateShort(i.InMinBPS)+" of "+policy.FormatRateShort(i.ServiceInMinBPS))
+	}
+	return cmp.Or(strings.Join(parts, ", "), "-")
 }
 
 func milliseconds(ms float64) string {
@@ -109,6 +115,16 @@ func uplinkRate(n edge.Node, bps uint64) string {
 	return policy.FormatRateShort(bps)
 }
 
+// promises formats what a node has promised and can still promise, and after "in" that of what it receives.
+func promises(n edge.Node) (promised, free string) {
+	promised, free = uplinkRate(n, n.PromisedBPS), uplinkRate(n, n.FreeBPS)
+	if n.InPromisedBPS > 0 || n.InFreeBPS > 0 {
+		promised += ", in " + policy.FormatRateShort(n.InPromisedBPS)
+		free += ", in " + policy.FormatRateShort(n.InFreeBPS)
+	}
+	return promised, free
+}
+
 // picasso is the output format of the paper's Monitoring Manager.
 const picasso cmdline.Output = "picasso"
 
@@ -118,7 +134,7 @@ func newNodesCommand(g *global) *cobra.Command {
 		Short: "List nodes and what they have left",
 		Long: `List nodes and what they have left. PROMISED is what the minimums of services take there,
 relays and acknowledgements included (weir-edge explain SERVICE adds them up); FREE is what
-can still be promised. With -o picasso, one JSON object of all nodes with what their agents
+can still be promised; after "in" the same of what the node receives. With -o picasso, one JSON object of all nodes with what their agents
 said last, as PiCasso's Monitoring Manager has it (section III.B.2).`,
 		Args: cmdline.ExactArgs(),
 	}
@@ -151,9 +167,10 @@ func printNodes(w io.Writer, list []edge.Node) error {
 		if measured(n) {
 			cpu, memory = fmt.Sprintf("%.0f%%", n.CPUUsedPercent), fmt.Sprintf("%.0f%%", percent(n.MemoryUsedBytes, n.MemoryBytes))
 		}
+		promised, free := promises(n)
 		rows = append(rows, []string{
 			n.Name, n.State, strconv.Itoa(n.Instances), cpu, memory,
-			rate(n.UplinkBPS), uplinkRate(n, n.UplinkSentBPS), uplinkRate(n, n.PromisedBPS), uplinkRate(n, n.FreeBPS), nodeReason(n),
+			rate(n.UplinkBPS), uplinkRate(n, n.UplinkSentBPS), promised, free, nodeReason(n),
 		})
 	}
 	return printTable(w, "NODE STATE INSTANCES CPU MEMORY UPLINK SENDS PROMISED FREE REASON", rows)
@@ -235,8 +252,9 @@ what else could have been done, and what was decided and done before.
 If the service has a minimum, a table adds up what it takes on each node: what USERS who
 connect there get of it (all nodes together: the minimum; RELAYED of it comes from instances
 of other nodes), acknowledgements and requests for that (+ACKS), what instances there send to
-proxies of other nodes (+SENT), and what is kept for instances that start (+STARTING). Below
-are the places where it holds: uplinks and, with a controller of switches (weir-edge run
+proxies of other nodes (+SENT), and what is kept for instances that start (+STARTING). A
+minimum of what users send has a table of its own, each packet the other way; what proxies
+pass on to instances of other nodes is in the first (+FORWARDED). Below are the places where it holds: uplinks and, with a controller of switches (weir-edge run
 --sdn), the links on the way to users.`,
 		Args: cmdline.ExactArgs("SERVICE"),
 	}, func(ctx context.Context, args []string) (edge.Explanation, error) {
@@ -254,10 +272,22 @@ func printExplanation(w io.Writer, e edge.Explanation) error {
 	if err := printInstances(&b, e.Instances); err != nil {
 		return err
 	}
-	if s.MinBPS > 0 {
-		fmt.Fprintf(&b, "\nMinimum %s: what all users get together, by the nodes where they connect\n", rate(s.MinBPS))
-		if err := printClaims(&b, s.Claims); err != nil {
-			return err
+	if s.MinBPS > 0 || s.InMinBPS > 0 {
+		for _, in := range []bool{false, true} {
+			head := fmt.Sprintf("Minimum %s: what all users get together, by the nodes where they connect", rate(s.MinBPS))
+			if in {
+				head = fmt.Sprintf("Minimum in %s: what all users may send together, by the nodes where they connect", rate(s.InMinBPS))
+			} else if s.MinBPS == 0 {
+				head = "What proxies pass on of what users may send"
+			}
+			claims := slices.DeleteFunc(slices.Clone(s.Claims), func(c edge.Claim) bool { return c.In != in })
+			if minimum := map[bool]uint64{false: s.MinBPS, true: s.InMinBPS}[in]; minimum == 0 && len(claims) == 0 {
+				continue
+			}
+			fmt.Fprintf(&b, "\n%s\n", head)
+			if err := printClaims(&b, claims); err != nil {
+				return err
+			}
 		}
 		b.WriteString("\n")
 		if err := printPlaces(&b, s.Claims); err != nil {
@@ -289,16 +319,22 @@ func printClaims(w io.Writer, claims []edge.Claim) error {
 	var all edge.Claim
 	var rows [][]string
 	row := func(name string, c edge.Claim) {
-		rows = append(rows, []string{name, rate(c.UsersBPS), rate(c.RelayedBPS), rate(c.AckBPS), rate(c.SentBPS), rate(c.StartingBPS), rate(c.PromisedBPS), c.Reason})
+		rows = append(rows, []string{name, rate(c.UsersBPS), rate(c.RelayedBPS), rate(c.AckBPS), rate(c.SentBPS), rate(c.ForwardedBPS), rate(c.StartingBPS), rate(c.PromisedBPS), c.Reason})
 	}
 	for _, c := range claims {
 		row(c.Node, c)
 		all.UsersBPS, all.RelayedBPS, all.AckBPS = all.UsersBPS+c.UsersBPS, all.RelayedBPS+c.RelayedBPS, all.AckBPS+c.AckBPS
 		all.SentBPS, all.StartingBPS = all.SentBPS+c.SentBPS, all.StartingBPS+c.StartingBPS
-		all.PromisedBPS += c.PromisedBPS
+		all.ForwardedBPS, all.PromisedBPS = all.ForwardedBPS+c.ForwardedBPS, all.PromisedBPS+c.PromisedBPS
 	}
 	row("all", all)
-	return printTable(w, "NODE USERS RELAYED +ACKS +SENT +STARTING =PROMISED REASON", rows)
+	if all.ForwardedBPS == 0 {
+		for i := range rows {
+			rows[i] = slices.Delete(rows[i], 5, 6)
+		}
+		return printTable(w, "NODE USERS RELAYED +ACKS +SENT +STARTING =PROMISED REASON", rows)
+	}
+	return printTable(w, "NODE USERS RELAYED +ACKS +SENT +FORWARDED +STARTING =PROMISED REASON", rows)
 }
 
 // printPlaces prints where a minimum holds.

@@ -33,6 +33,41 @@ func TestClaims(t *testing.T) {
 	}
 }
 
+// TestReceived: what users send is shown beside what they get, in instances, nodes and explanations.
+func TestReceived(t *testing.T) {
+	instance := edge.Instance{Service: "shop", Node: "a", Instance: "shop-1", MinBPS: 5e6, ServiceMinBPS: 20e6, InMinBPS: 2e6, ServiceInMinBPS: 8e6}
+	for want, change := range map[string]func(*edge.Instance){
+		"5mbit of 20mbit, in 2mbit of 8mbit": func(*edge.Instance) {},
+		"in 2mbit of 8mbit":                  func(i *edge.Instance) { i.ServiceMinBPS = 0 },
+		"-":                                  func(i *edge.Instance) { i.ServiceMinBPS, i.ServiceInMinBPS = 0, 0 },
+	} {
+		i := instance
+		if change(&i); partOfMinimum(i) != want {
+			t.Errorf("%q, want %q", partOfMinimum(i), want)
+		}
+	}
+	var b strings.Builder
+	nodes := []edge.Node{{Name: "a", Weir: true, UplinkBPS: 100e6, PromisedBPS: 20e6, FreeBPS: 75e6, InPromisedBPS: 8e6, InFreeBPS: 40e6}, {Name: "b", Weir: true, UplinkBPS: 100e6, FreeBPS: 95e6}}
+	if err := printNodes(&b, nodes); err != nil {
+		t.Fatal(err)
+	}
+	if err := printExplanation(&b, edge.Explanation{Service: edge.Service{Name: "shop", InMinBPS: 16e6, Claims: []edge.Claim{
+		{Node: "a", In: true, SentBPS: 16e6, PromisedBPS: 16e6, Places: []edge.Place{{Where: "uplink in", PromisedBPS: 16e6, State: v1.PromiseInForce}}},
+		{Node: "b", ForwardedBPS: 16e6, PromisedBPS: 16e6}, {Node: "b", In: true, UsersBPS: 16e6, RelayedBPS: 16e6, AckBPS: 1e6, PromisedBPS: 12e6, Reason: "no room"},
+	}}}); err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Join(strings.Fields(b.String()), " ")
+	for _, want := range []string{
+		"20mbit, in 8mbit 75mbit, in 40mbit", " 0bit 0bit 95mbit", "What proxies pass on of what users may send", "+SENT +FORWARDED +STARTING", "b - - - - 16mbit - 16mbit",
+		"Minimum in 16mbit: what all users may send together", "+SENT +STARTING", "b 16mbit 16mbit 1mbit - - 12mbit no room", "all 16mbit 16mbit 1mbit 16mbit - 28mbit", "a uplink in 16mbit in force ",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is not in %s", want, b.String())
+		}
+	}
+}
+
 // TestWaitingUsers: USERS of instances has those who wait, so that it adds up.
 func TestWaitingUsers(t *testing.T) {
 	var b strings.Builder

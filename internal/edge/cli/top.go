@@ -135,9 +135,10 @@ func topNodes(s edge.Snapshot) []string {
 			cpu, memory = part(n.CPUUsedPercent), part(percent(n.MemoryUsedBytes, n.MemoryBytes))
 			uplink = part(percent(n.UplinkSentBPS, n.UplinkBPS))
 		}
+		promised, free := promises(n)
 		rows = append(rows, []string{
 			n.Name, n.State, strconv.Itoa(n.Instances), cpu, memory,
-			uplink, uplinkRate(n, n.UplinkSentBPS), uplinkRate(n, n.PromisedBPS), uplinkRate(n, n.FreeBPS), nodeReason(n),
+			uplink, uplinkRate(n, n.UplinkSentBPS), promised, free, nodeReason(n),
 		})
 	}
 	return tableLines("NODE STATE INSTANCES CPU MEMORY UPLINK SENDS PROMISED FREE REASON", rows)

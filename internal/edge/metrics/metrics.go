@@ -66,6 +66,8 @@ func nodeFamilies(nodes []edge.Node) []family {
 		gauge("uplink_rate_bytes_per_second", "What the node's uplink sends.", func(n edge.Node) float64 { return exposition.BytesPerSecond(n.UplinkSentBPS) }),
 		gauge("promised_bytes_per_second", "What the minimums of services take on the node, as promised.", func(n edge.Node) float64 { return exposition.BytesPerSecond(n.PromisedBPS) }),
 		gauge("free_bytes_per_second", "What minimums of services may still be promised on the node.", func(n edge.Node) float64 { return exposition.BytesPerSecond(n.FreeBPS) }),
+		gauge("in_promised_bytes_per_second", "What the minimums of services take of what the node receives, as promised.", func(n edge.Node) float64 { return exposition.BytesPerSecond(n.InPromisedBPS) }),
+		gauge("in_free_bytes_per_second", "What minimums of services may still be promised of what the node receives; 0 where that is not shared.", func(n edge.Node) float64 { return exposition.BytesPerSecond(n.InFreeBPS) }),
 	}
 }
 

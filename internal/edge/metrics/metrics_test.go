@@ -19,7 +19,7 @@ func busy() (edge.Snapshot, map[edge.EventKind]uint64) {
 	return edge.Snapshot{
 		At: time.UnixMilli(1_700_000_000_500), Version: "test", Engine: "swarm",
 		Nodes: []edge.Node{
-			{Name: "a", State: "ready", Weir: true, AgeSeconds: 0.4, CPUs: 4, CPUUsedPercent: 37.5, MemoryBytes: 1 << 30, MemoryUsedBytes: 1 << 28, DiskFreeBytes: 5e9, UplinkBPS: 100e6, UplinkSentBPS: 24e6, PromisedBPS: 40e6, FreeBPS: 55e6},
+			{Name: "a", State: "ready", Weir: true, AgeSeconds: 0.4, CPUs: 4, CPUUsedPercent: 37.5, MemoryBytes: 1 << 30, MemoryUsedBytes: 1 << 28, DiskFreeBytes: 5e9, UplinkBPS: 100e6, UplinkSentBPS: 24e6, PromisedBPS: 40e6, FreeBPS: 55e6, InPromisedBPS: 8e6, InFreeBPS: 40e6},
 			{Name: "b\xff\"", State: "gone", AgeSeconds: 9},
 		},
 		Services: []edge.Service{
