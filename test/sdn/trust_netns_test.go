@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/test/harness"
 	"github.com/weir-project/weir/test/must"
@@ -148,6 +150,61 @@ func (b *bed) queuedBy(dscp int, queue string, send func()) {
 		}
 		return nil
 	})
+}
+
+// TestTrustedPaths: of two paths that are as short, packets of a trusted port to hosts that are found while
+// one is busy take the other.
+func TestTrustedPaths(t *testing.T) {
+	const hosts = 6
+	t.Parallel()
+	b := newBed(t)
+	b.startWeir("--trust", "h1", "--trust", "h2", "--ovsdb", b.database(), "--rate", "20mbit")
+	for i := range 4 {
+		b.bridge(fmt.Sprintf("br%d", i+1), 0xa1+i)
+	}
+	b.cable("br1", "c13", 3, "br3", "c31", 1)
+	b.cable("br3", "c32", 2, "br2", "c23", 3)
+	b.cable("br1", "c14", 4, "br4", "c41", 1)
+	b.cable("br4", "c42", 2, "br2", "c24", 4)
+	h1, h2 := b.host("br1", "h1", 9, "198.18.66.1"), b.host("br2", "h2", 9, "198.18.66.2")
+	b.wait("links, trust and rates", 30*time.Second, func() error {
+		if n := len(b.status().Links); n != 4 {
+			return fmt.Errorf("%d of 4 links", n)
+		}
+		for _, name := range []string{"h1", "h2", "c13", "c14"} {
+			if p := b.port(name); len(p.Queues) != 3 || p.Trust != nil && p.Trust.Refused != "" {
+				return fmt.Errorf("%s is %+v", name, p)
+			}
+		}
+		return nil
+	})
+	b.reach(h1, "198.18.66.2")
+	leaves := func(to *testbed.Process) string {
+		mac := strings.Fields(b.inSpace(to, "ip", "-br", "link", "show", "eth0"))[2]
+		_, out, _ := strings.Cut(lineWith(b.entries("br1"), "table=4,", "dl_dst="+mac), "actions=output:")
+		return strings.Trim(out, "\"")
+	}
+	busy := b.voice(h1, h2, 5000, 15e6) // 5 of 20 Mbit/s are idle
+	b.wait("the load is known", 20*time.Second, func() error {
+		l, err := client.NewSDN(b.control()).Links(t.Context())
+		if err == nil && !slices.ContainsFunc(l.Links, func(one v1.SDNLinkDirection) bool {
+			return one.DPID == "00000000000000a1" && one.PeerDPID != "" && one.SentBPS > 14e6
+		}) {
+			err = fmt.Errorf("%+v", l.Links)
+		}
+		return err
+	})
+	var found []*testbed.Process
+	for i := range hosts {
+		found = append(found, b.host("br2", fmt.Sprint("x", i), 20+i, fmt.Sprint("198.18.66.", 10+i)))
+	}
+	for i, h := range found {
+		b.reach(h1, fmt.Sprint("198.18.66.", 10+i))
+		if out := leaves(h); out == "" || out == leaves(h2) {
+			t.Errorf("packets to host %d leave by %q, those of the load by %q", i, out, leaves(h2))
+		}
+	}
+	busy.stop()
 }
 
 // TestTrust: what comes in at trusted ports is queued by its mark, without the controller, and a change

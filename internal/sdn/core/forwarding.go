@@ -149,14 +149,13 @@ func (w *forwarding) correctAll(mac openflow.MAC) {
 	}
 }
 
-// correct replaces an entry that does not lead to its station.
+// correct replaces an entry that does not lead to its station, by one towards the idlest path.
 func (w *forwarding) correct(sw *switchState, key entryKey) {
 	e, to := sw.entries[key], w.stations.byMAC[key.mac]
-	if to == nil {
+	if to == nil || w.links.leadsTo(sw.dpid, e.out, to.at) {
 		return
 	}
-	path := w.links.graph.Path(topology.Port{Switch: sw.dpid}, to.at, 0)
-	if len(path) > 0 && !w.links.leadsTo(sw.dpid, e.out, to.at) {
+	if path := w.links.graph.Widest(topology.Port{Switch: sw.dpid}, to.at, 0, w.links.idle); path != nil {
 		w.toStation(sw, key, path[0].Out, e.quiet)
 	}
 }

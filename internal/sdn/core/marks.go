@@ -485,7 +485,7 @@ func (k *marks) forward(at topology.Port, m *openflow.PacketIn, f *Frame) {
 		}
 		return
 	}
-	path := k.links.graph.Path(at, to.at, f.Key.hash())
+	path := k.links.graph.Widest(at, to.at, f.Key.hash(), k.links.idle)
 	if path == nil || to.at == at {
 		return
 	}

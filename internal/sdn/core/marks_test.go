@@ -144,6 +144,53 @@ func TestMarksAcrossSwitches(t *testing.T) {
 	check()
 }
 
+// TestIdlePathsOfStations: packets of a trusted port to a host take the shortest path whose links were idle
+// most when the host was found, and so they do when that path is lost.
+func TestIdlePathsOfStations(t *testing.T) {
+	const first, last, middles = 1, 5, 3
+	w := newWorld(t, trusting(everywhere("p9")...))
+	for d := range topology.DPID(last) {
+		w.add(d+1, 9)
+	}
+	for n := range uint32(middles) {
+		w.cable(at(first, n+1), at(topology.DPID(n+2), 1))
+		w.cable(at(topology.DPID(n+2), 2), at(last, n+1))
+	}
+	w.queued(10e6) // of 100 Mbit/s
+	w.connectAll()
+	w.pass(4 * time.Second)
+	sends := func(byPort ...float64) {
+		for i, bps := range byPort {
+			w.core.switches.port(at(first, uint32(i+1))).count.TxRateBPS = bps
+		}
+	}
+	from := simHostAt(at(first, 9), 1)
+	w.send(from.at, from.broadcast())
+	var hosts []simHost
+	for i := range byte(8) {
+		hosts = append(hosts, simHostAt(at(last, 9), 20+i))
+		w.send(hosts[i].at, hosts[i].broadcast())
+	}
+	sends(80e6, 50e6, 0)
+	for _, s := range hosts {
+		w.carried(from, s, from.marked(s, 25, ef))
+	}
+	all := func(want uint32) {
+		t.Helper()
+		for _, s := range hosts {
+			if out := w.core.switches.byID[first].entries[entryKey{s.mac, true}].out; out != want {
+				t.Errorf("packets to %v leave by port %d, want %d", s.mac, out, want)
+			}
+		}
+	}
+	all(3)
+	sends(80e6, 50e6, 95e6)
+	w.carried(from, hosts[0], from.marked(hosts[0], 25, 0))
+	all(3)
+	w.do(w.core.PortStatus(w.now, first, &openflow.PortStatus{Reason: openflow.OFPPR_DELETE, Desc: w.switches[first].ports[2]}))
+	all(2)
+}
+
 // TestEFBound: EF above the bound of its ingress port is dropped and counted there; what has another
 // mark is not.
 func TestEFBound(t *testing.T) {
