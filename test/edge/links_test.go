@@ -49,6 +49,9 @@ type switched struct {
 // The addresses of the node and of the host that users are behind.
 const linkNode, linkUsers = "198.18.66.1", "198.18.66.2"
 
+// otherPath are the links between the node's switch and the users' one when the cable between these is cut.
+var otherPath = []string{"link c13 of switch a1 to switch a3", "link c32 of switch a3 to switch a2"}
+
 // hasKernelDatapath reports whether packets pass queues of switches here.
 func hasKernelDatapath() bool {
 	_, err := os.Stat("/sys/module/openvswitch")
@@ -260,7 +263,6 @@ func TestLinks(t *testing.T) {
 	t.Logf("weir-edge explain\n%s", s.must(t, "explain", "video"))
 
 	s.ip(t, "link", "set", "c12", "down")
-	otherPath := []string{"link c13 of switch a1 to switch a3", "link c32 of switch a3 to switch a2"}
 	s.placed(t, "video", otherPath...)
 	s.explained(t, "video", otherPath...)
 	s.ip(t, "link", "set", "c13", "down")
@@ -388,7 +390,8 @@ func (s *switched) takeOver(t *testing.T, service string) {
 }
 
 // TestLinksKernel: weir-edge has promised the minimum of a service whose users are two switches away. With
-// the uplink and all links on the way overloaded by others, users have it in every second.
+// the uplink and all links on the way overloaded by others, users have it in every second; and when a link
+// is cut, in every second that begins a second later.
 func TestLinksKernel(t *testing.T) {
 	const minBPS, windows = 5e6, 8
 	if !hasKernelDatapath() {
@@ -432,17 +435,31 @@ func TestLinksKernel(t *testing.T) {
 	rate := func(bytes uint64, passed time.Duration) float64 {
 		return 8 * float64(bytes) / passed.Seconds() * (segmentBytes + headerBytes) / segmentBytes
 	}
-	var bySecond []float64
-	first, last, began := [3]uint64{backup.Load(), others[0].Load(), others[1].Load()}, video.Load(), time.Now()
-	for at := began; len(bySecond) < windows; {
-		time.Sleep(time.Second)
-		now, passed := video.Load(), time.Since(at)
-		bySecond = append(bySecond, rate(now-last, passed))
-		last, at = now, time.Now()
+	served := func(what string, windows int) (bySecond []float64) {
+		first, last, began := [3]uint64{backup.Load(), others[0].Load(), others[1].Load()}, video.Load(), time.Now()
+		for at := began; len(bySecond) < windows; {
+			time.Sleep(time.Second)
+			now, passed := video.Load(), time.Since(at)
+			bySecond = append(bySecond, rate(now-last, passed))
+			last, at = now, time.Now()
+		}
+		passed := time.Since(began)
+		t.Logf("%s: of %.3g bit/s users have by the second %.4g; the backup has %.3g, others %.3g and %.3g", what, minBPS, bySecond,
+			rate(backup.Load()-first[0], passed), rate(others[0].Load()-first[1], passed), rate(others[1].Load()-first[2], passed))
+		return bySecond
 	}
-	passed := time.Since(began)
-	t.Logf("of %.3g bit/s users have by the second %.4g; the backup has %.3g, others %.3g and %.3g\n%s", minBPS, bySecond,
-		rate(backup.Load()-first[0], passed), rate(others[0].Load()-first[1], passed), rate(others[1].Load()-first[2], passed), s.must(t, "explain", "video"))
+	bySecond := served("on the short path", windows)
+	t.Log(s.must(t, "explain", "video"))
+	cut, before := time.Now(), video.Load()
+	s.ip(t, "link", "set", "c12", "down")
+	s.placed(t, "video", otherPath...)
+	s.promise(t, "in force on the other path", func(p v1.SDNPromise) bool { return p.State == v1.PromiseInForce && len(p.Path) == 3 })
+	moved := time.Since(cut)
+	time.Sleep(time.Until(cut.Add(time.Second)))
+	if t.Logf("in force on the other path %v after the cut; in the second after it users have %.4g", moved, rate(video.Load()-before, time.Since(cut))); moved > time.Second {
+		t.Error("that is late")
+	}
+	bySecond = append(bySecond, served("on the other path", windows)...)
 	for _, bps := range bySecond {
 		if bps < 0.99*minBPS {
 			t.Errorf("users have %.4g of %.4g bit/s", bps, minBPS)
