@@ -11,7 +11,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 minimum=${COVER_MIN:-95} profile=${1:-coverage/unit.out}
 packages=(internal/share/{policy,alloc,plan,demand} internal/agent/stats internal/front/{config,exposition}
 	internal/lab/{model,report,bench/claim} internal/apps internal/apps/flow internal/lab/train internal/sdn/{openflow,topology,qos,promise}
-	internal/edge/{spec,engine,sim,metrics,minimums})
+	internal/edge/{spec,engine,sim,metrics,minimums} internal/k8s/claims)
 
 if [ "${1:-}" = list ]; then
 	scripts/with-go.sh go list "${packages[@]/#/./}" ./internal/sdn/core
