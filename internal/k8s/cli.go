@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/front/cmdline"
+	"github.com/weir-project/weir/internal/k8s/claims"
 )
 
 // Run runs one command line, the program's name first, and returns the exit code.
@@ -19,8 +20,8 @@ func Run(args []string, stdout, stderr io.Writer) int {
 // NewRoot returns the program.
 func NewRoot() *cobra.Command {
 	var (
-		socket, nri   string
-		hard, verbose bool
+		socket, nri, ledger string
+		hard, verbose       bool
 	)
 	root := &cobra.Command{
 		Use:   "weir-k8s",
@@ -38,7 +39,7 @@ meanwhile get theirs.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log := cmdline.NewLogger(cmd.ErrOrStderr(), verbose)
 			r := newReporter(client.Unix(socket), log)
-			p := &plugin{reporter: r, hardAdmission: hard, log: log}
+			p := &plugin{reporter: r, hardAdmission: hard, claims: ledger, log: log}
 			group, ctx := errgroup.WithContext(cmd.Context())
 			group.Go(func() error { r.run(ctx); return nil })
 			group.Go(func() error { return p.run(ctx, nri) })
@@ -53,6 +54,7 @@ meanwhile get theirs.`,
 	flags := root.Flags()
 	flags.StringVar(&socket, "socket", client.DefaultSocket, "the agent's socket")
 	flags.StringVar(&nri, "nri", api.DefaultSocketPath, "the NRI socket of the container runtime")
+	flags.StringVar(&ledger, "claims", claims.DefaultFile, "the file with the claims of bandwidth that weir-dra prepared")
 	flags.BoolVar(&hard, "hard-admission", false, "refuse to start a pod whose minimum does not fit, or while the agent does not answer")
 	flags.BoolVarP(&verbose, "verbose", "v", false, "log more")
 	return root

@@ -2,7 +2,8 @@
 // reports the pods of a Kubernetes node to Weir's agent.
 //
 // Problem: containers of a pod share a network, which the runtime makes; what the pod may send is in
-// its annotations; and all of that has to be in force before its first packet. The agent is no
+// its annotations, and in claims that the scheduler counted; and all of that has to be in force before
+// its first packet. The agent is no
 // plugin itself: NRI's protocol (ttrpc, protobuf) is several times the megabyte that Kubernetes may
 // cost those who do not have it.
 //
@@ -22,6 +23,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -30,6 +32,8 @@ import (
 	"github.com/containerd/nri/pkg/stub"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/k8s/claims"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 const (
@@ -47,7 +51,9 @@ const (
 type plugin struct {
 	reporter      *reporter
 	hardAdmission bool
-	log           *slog.Logger
+	// claims is the file of weir-dra's ledger.
+	claims string
+	log    *slog.Logger
 	// connected: the runtime has called since the last attempt to connect to it.
 	connected atomic.Bool
 }
@@ -101,6 +107,7 @@ func (p *plugin) Configure(_ context.Context, _, runtime, version string) (api.E
 
 // Synchronize gets all pods that run when the plugin has registered.
 func (p *plugin) Synchronize(ctx context.Context, sandboxes []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
+	p.applyClaims(sandboxes...)
 	p.ignore(p.reporter.replace(ctx, sandboxes, containers))
 	return nil, nil
 }
@@ -108,6 +115,7 @@ func (p *plugin) Synchronize(ctx context.Context, sandboxes []*api.PodSandbox, c
 // RunPodSandbox is called when a pod has its network, before its containers start. With hard
 // admission its error stops the pod.
 func (p *plugin) RunPodSandbox(ctx context.Context, s *api.PodSandbox) error {
+	p.applyClaims(s)
 	state, err := p.reporter.update(ctx, func(b book) (v1.PodsChange, bool) {
 		pod, runs := b.start(s)
 		return v1.PodsChange{Started: &pod}, runs
@@ -123,6 +131,24 @@ func (p *plugin) RunPodSandbox(ctx context.Context, s *api.PodSandbox) error {
 	}
 	p.ignore(p.stop(ctx, s))
 	return fmt.Errorf("weir: pod %s/%s is not admitted: %w", s.GetNamespace(), s.GetName(), err)
+}
+
+// applyClaims gives pods the minimums that the scheduler promised them, in place of those of their
+// annotations. Kubelet has had the claims prepared by then.
+func (p *plugin) applyClaims(sandboxes ...*api.PodSandbox) {
+	ledger, err := claims.Load(p.claims)
+	if err != nil {
+		p.log.Warn("pods have no minimums by claims", "error", err)
+		return
+	}
+	for _, s := range sandboxes {
+		for label, value := range ledger.Labels(s.GetUid()) {
+			if s.Annotations == nil {
+				s.Annotations = map[string]string{}
+			}
+			s.Annotations[annotationPrefix+strings.TrimPrefix(label, policy.Prefix)] = value
+		}
+	}
 }
 
 // PostCreateContainer is called when a pod has another container.

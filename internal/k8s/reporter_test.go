@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -19,6 +20,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/internal/k8s/claims"
 )
 
 // fakeAgent keeps what it is told of pods while it runs.
@@ -207,6 +209,45 @@ func TestHardAdmission(t *testing.T) {
 	agent.set(func() { agent.state.State = v1.StateDegraded })
 	if err := p.RunPodSandbox(t.Context(), sandbox("a")); err != nil {
 		t.Errorf("of an annotation that cannot be read: %v", err)
+	}
+}
+
+// TestClaims: a pod has the minimums of its claims when it starts, in place of its annotation's, and so it
+// has after a restart. A ledger that cannot be read stops no pod.
+func TestClaims(t *testing.T) {
+	agent := &fakeAgent{socket: filepath.Join(t.TempDir(), "weir.sock")}
+	agent.start(t)
+	defer agent.stop()
+	r, end := startReporter(agent.socket, 20*time.Second)
+	defer end()
+	p := &plugin{reporter: r, log: slog.New(slog.DiscardHandler), claims: filepath.Join(t.TempDir(), "claims.json")}
+	ledger := claims.Ledger{"c": {UID: "c", Pod: claims.Pod{UID: "uid"}, Shares: []claims.Share{{Device: "eth0", Rates: claims.Rates{EgressBPS: 3e6, IngressBPS: 2e6}}}}}
+	if err := ledger.Save(p.claims); err != nil {
+		t.Fatal(err)
+	}
+	claimed := func() *api.PodSandbox { s := sandbox("a"); s.Uid = "uid"; return s }
+	bare := sandbox("b")
+	bare.Uid, bare.Annotations = "uid", nil
+	want := map[string]string{"weir.min": "3mbit", "weir.in.min": "2mbit"}
+	_, _ = p.Synchronize(t.Context(), []*api.PodSandbox{claimed(), bare}, nil)
+	if got := r.bookOf(t, "b").Labels; !reflect.DeepEqual(got, want) {
+		t.Errorf("without annotations: %v", got)
+	}
+	want["kubernetes.io/egress-bandwidth"] = "30M"
+	if got := r.bookOf(t, "a").Labels; !reflect.DeepEqual(got, want) {
+		t.Errorf("of pods that run: %v", got)
+	}
+	if err := p.RunPodSandbox(t.Context(), claimed()); err != nil || !reflect.DeepEqual(r.bookOf(t, "a").Labels, want) {
+		t.Errorf("of a pod that starts: %v, %v", r.bookOf(t, "a").Labels, err)
+	}
+	if err := p.RunPodSandbox(t.Context(), sandbox("c")); err != nil || r.bookOf(t, "c").Labels["weir.min"] != "20mbit" {
+		t.Errorf("of another pod: %v, %v", r.bookOf(t, "c").Labels, err)
+	}
+	if err := os.WriteFile(p.claims, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.RunPodSandbox(t.Context(), sandbox("d")); err != nil || !agent.knows(book{"a": r.bookOf(t, "a"), "b": r.bookOf(t, "b"), "c": r.bookOf(t, "c"), "d": r.bookOf(t, "d")}) {
+		t.Errorf("with a broken ledger: %v", err)
 	}
 }
 
