@@ -67,7 +67,7 @@ func (m *Meter) Measure(now time.Time, s *v1.Snapshot, places []Place) (v1.Node,
 	m.processors(now, proc, &seen)
 	memory(proc, &seen)
 	seen.DiskBytes, seen.DiskFreeBytes = m.disk()
-	seen.Uplinks = uplinks(s)
+	seen.Uplinks = Uplinks(s)
 	node := v1.Node{
 		SoftResources: v1.SoftResources{OS: seen.OS},
 		HardResources: v1.HardResources{Mem: size(seen.MemoryBytes), Disk: size(seen.DiskBytes), CPU: fmt.Sprintf("%d x %s", seen.CPUs, seen.CPUModel)},
@@ -108,7 +108,8 @@ func inWords(now time.Time, c *v1.MeasuredContainer) v1.NodeContainer {
 	return words
 }
 
-func uplinks(s *v1.Snapshot) []v1.MeasuredUplink {
+// Uplinks returns what the uplinks of a snapshot have to give.
+func Uplinks(s *v1.Snapshot) []v1.MeasuredUplink {
 	list := make([]v1.MeasuredUplink, 0, len(s.Status.Uplinks))
 	for _, u := range s.Status.Uplinks {
 		seen := v1.MeasuredUplink{Name: u.Name, RateBPS: u.RateBPS, SentBPS: u.SentBPS}
