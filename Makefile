@@ -23,8 +23,8 @@ export CGO_ENABLED ?= 0
 export FUZZTIME COVER_MIN
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build generate check-generated lint lint-go lint-sh lint-mod lint-cross lint-web lint-commits lint-selfcheck fmt check test test-all test-unit \
-	test-web test-netns test-docker test-vm test-deb test-pauses test-weka web deb image cover explore fuzz demo demo-edge bench clean install uninstall
+.PHONY: help deps build generate check-generated lint lint-go lint-dra lint-sh lint-mod lint-cross lint-web lint-commits lint-selfcheck fmt check test test-all test-unit \
+	test-web test-netns test-docker test-vm test-deb test-cluster test-pauses test-weka web deb image cover explore fuzz demo demo-edge bench clean install uninstall bin/weir-dra
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,7 +57,16 @@ bin/kubernetes: tools/kubernetes/go.mod tools/kubernetes/go.sum test/k8s/cri.go
 	cd tools/kubernetes && ../../$(GO) build -trimpath -ldflags '-s -w' -o ../../$@/cri ../../test/k8s/cri.go
 	@touch $@
 
-lint: lint-go lint-sh lint-mod lint-cross lint-web lint-commits ## golangci-lint with the architecture rules, shellcheck, commits, vet for 32-bit ARM
+# The driver of Kubernetes' dynamic resource allocation, a module of its own.
+bin/weir-dra:
+	cd cmd/weir-dra && ../../$(GO) build -trimpath -ldflags '-s -w -X github.com/weir-project/weir/internal/front/cmdline.Version=$(VERSION)' -o ../../$@ .
+
+# Kubernetes itself, for tests.
+bin/controlplane: tools/controlplane/go.mod tools/controlplane/go.sum
+	cd tools/controlplane && CGO_ENABLED=0 ../../$(GO) build -trimpath -ldflags '-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2' -o ../../$@/ tool
+	@touch $@
+
+lint: lint-go lint-dra lint-sh lint-mod lint-cross lint-web lint-commits ## golangci-lint with the architecture rules, shellcheck, commits, vet for 32-bit ARM
 
 lint-go: bin/golangci-lint
 	$(LINT) run ./...
@@ -69,6 +78,10 @@ lint-sh:
 # go.mod names what is imported as direct, and nothing else.
 lint-mod:
 	$(GO) mod tidy -diff
+
+# A module of its own is no part of ./...; its tests without a cluster take a second.
+lint-dra:
+	cd cmd/weir-dra && ../../$(GO) vet ./... && ../../$(GO) test ./...
 
 # Boards are 32 and 64 bits wide; what a machine of one size compiles may not fit the other.
 lint-cross:
@@ -118,6 +131,10 @@ test-vm: ## tests on other kernels, in virtual machines
 test-deb: ## tests of what is released: packages, the same bytes, upgrades (root)
 	@scripts/install-deps.sh build
 	@scripts/test.sh deb release
+
+test-cluster: ## tests with a node of Kubernetes and its control plane (root; 8 minutes to build)
+	@scripts/install-deps.sh build test
+	@scripts/test.sh cluster
 
 test-pauses: ## netns and docker WEIR_TEST_ROUNDS times (10), with helpers stopped at random (root)
 	@scripts/test.sh pauses

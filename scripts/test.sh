@@ -16,6 +16,7 @@
 #
 #   machines    all kernels, with all that is run on any, in place of vm
 #   release     tests tagged release: root, reproducible builds, a Debian booted and upgraded
+#   cluster     tests tagged cluster: root, a node of Kubernetes with its control plane
 #   cross       a build for 64-bit ARM
 #
 # for what depends on how fast helpers are:
@@ -61,14 +62,14 @@ slow=
 case "$*" in
 '') suites=(unit web netns docker vm deb generated lint rules) slow='^TestSwarmLeaderGoes$' ;;
 all)
-	suites=(unit web netns docker machines deb release generated lint cross rules)
+	suites=(unit web netns docker machines cluster deb release generated lint cross rules)
 	export WEIR_VOICE_DRAWS=${WEIR_VOICE_DRAWS:-20}
 	;;
 *) suites=("$@") ;;
 esac
 for suite in "${suites[@]}"; do
 	case $suite in
-	unit | units | web | netns | quick | docker | vm | machines | deb | release | generated | lint | cross | rules | pauses) ;;
+	unit | units | web | netns | quick | docker | vm | machines | cluster | deb | release | generated | lint | cross | rules | pauses) ;;
 	*) echo "unknown suite $suite" >&2 && exit 2 ;;
 	esac
 done
@@ -192,7 +193,7 @@ become_root() {
 	[ "$root_ready" = yes ]
 }
 
-# root_suite SUITE [FLAG...]: netns, docker, deb or release; or quick, which is of netns
+# root_suite SUITE [FLAG...]: netns, docker, cluster, deb or release; or quick, which is of netns
 root_suite() {
 	local suite=$1 tag=$1 leaks
 	shift
@@ -267,7 +268,7 @@ compile() {
 	for suite in "$@"; do
 		case $suite in
 		unit) CGO_ENABLED=1 go list -race -test -export -deps ./... ;;
-		web | docker | deb | release)
+		web | docker | cluster | deb | release)
 			mapfile -t files < <(tagged_files "$suite")
 			mapfile -t packages < <(packages_of "${files[@]}")
 			go list -tags "$suite" -test -export -deps "${packages[@]}"
@@ -286,7 +287,7 @@ run_suite() {
 		say "units: tests that need no root, without the race detector"
 		run_tests units -timeout "$timeout" ./...
 		;;
-	netns | quick | docker | deb | release) root_suite "$1" ;;
+	netns | quick | docker | cluster | deb | release) root_suite "$1" ;;
 	web)
 		say "web: the dashboard in a browser"
 		run_tagged web web
@@ -369,7 +370,8 @@ trap 'exit 143' TERM
 say "build"
 check build "weir does not build" make --no-print-directory build
 # Tests say what they lack where its modules are not to be had.
-case " ${suites[*]} " in *" docker "*) make --no-print-directory bin/kubernetes || true ;; esac
+case " ${suites[*]} " in *" docker "* | *" cluster "*) make --no-print-directory bin/kubernetes || true ;; esac
+case " ${suites[*]} " in *" cluster "*) make --no-print-directory bin/controlplane bin/weir-dra || true ;; esac
 
 vm=() alone=() packages=() timed=() last=()
 for suite in "${suites[@]}"; do

@@ -1,4 +1,4 @@
-//go:build docker
+//go:build docker || cluster
 
 package k8s
 
@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -92,9 +93,9 @@ func (n *node) startPlugin(args ...string) {
 	n.t.Helper()
 	program := filepath.Join(filepath.Dir(harness.Program(n.t)), "weir-k8s")
 	// Without capabilities, as its unit runs it.
-	cmd := exec.Command("setpriv", append([]string{"--no-new-privs", "--bounding-set=-all", "--inh-caps=-all", "--",
-		program, "--socket", n.Files.Socket(), "--nri", n.containerd.NRISocket(), "--verbose"}, args...)...)
-	plugin, err := testbed.StartProcess("weir-k8s", cmd)
+	command := slices.Concat(n.containerd.Enter(), []string{"setpriv", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all", "--",
+		program, "--socket", n.Files.Socket(), "--nri", n.containerd.NRISocket(), "--verbose"}, args)
+	plugin, err := testbed.StartProcess("weir-k8s", exec.Command(command[0], command[1:]...))
 	must.Succeed(n.t, err)
 	n.plugin = plugin
 	n.t.Cleanup(func() {
@@ -205,16 +206,19 @@ func (n *node) tryRun(r *runtime, name string, o podOptions) (*pod, error) {
 		return nil, err
 	}
 	p.id = made.PodSandboxID
+	p.netns, err = r.netnsOf(p.id)
+	return p, err
+}
+
+// netnsOf returns the path of a pod's network namespace.
+func (r *runtime) netnsOf(id string) (string, error) {
 	var status struct{ Info map[string]string }
-	if _, err := r.call("PodSandboxStatus", object{"podSandboxId": p.id, "verbose": true}, &status); err != nil {
-		return nil, err
+	if _, err := r.call("PodSandboxStatus", object{"podSandboxId": id, "verbose": true}, &status); err != nil {
+		return "", err
 	}
 	var info struct{ Pid int }
-	if err := json.Unmarshal([]byte(status.Info["info"]), &info); err != nil {
-		return nil, err
-	}
-	p.netns = fmt.Sprintf("/proc/%d/ns/net", info.Pid)
-	return p, nil
+	err := json.Unmarshal([]byte(status.Info["info"]), &info)
+	return fmt.Sprintf("/proc/%d/ns/net", info.Pid), err
 }
 
 func (n *node) run(t *testing.T, name string, o podOptions) *pod {

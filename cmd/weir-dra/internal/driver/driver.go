@@ -1,0 +1,202 @@
+// Package driver is weir-dra: a driver of Kubernetes' dynamic resource allocation, of which the
+// bandwidth of a node's uplinks is the resource.
+//
+// Problem: a minimum by annotation is known to the agent of one node only. The scheduler places the pod
+// where it may not fit.
+//
+// Method: each uplink of the agent is a device that many claims share (consumable capacity). Kubelet
+// asks the driver to prepare the claims of a pod before the pod starts. The driver checks against the
+// agent that they fit, and notes them in a file (internal/k8s/claims), from which weir-k8s gives the
+// pod its minimum. It watches the agent twice a second, publishes what has changed of the uplinks, and
+// writes into the status of each claim whether the kernel has it.
+//
+// Limits: a claim belongs to one pod. The driver does not watch claims that are not prepared yet, since
+// each node would get those of all nodes: until then an uplink's capacity may fall below what the
+// scheduler has allocated of it, and the claim is refused when it is prepared.
+package driver
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"reflect"
+	"time"
+
+	resource "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/internal/front/node"
+	"github.com/weir-project/weir/internal/k8s/claims"
+)
+
+const (
+	// interval is the pause between looks at the agent: a condition is to follow within a second.
+	interval = 500 * time.Millisecond
+	// agentTimeout bounds a look.
+	agentTimeout = 900 * time.Millisecond
+	// agentPatience is how long an agent may be away before its word counts as old: a restart is shorter.
+	agentPatience = 5 * time.Second
+)
+
+// driver implements kubeletplugin.DRAPlugin. Its goroutine (run) owns all state.
+type driver struct {
+	node  string
+	file  string
+	agent *client.Client
+	kube  kubernetes.Interface
+	log   *slog.Logger
+	calls chan func(context.Context)
+
+	ledger claims.Ledger
+	// view is what the agent said last, at lookedAt; nil if it has never answered.
+	view      *claims.View
+	lookedAt  time.Time
+	published []claims.Device
+	reports   reports
+	// writeAfter is when the next attempt may be made to write to the API server.
+	writeAfter time.Time
+}
+
+func newDriver(nodeName, file string, agent *client.Client, kube kubernetes.Interface, log *slog.Logger) (*driver, error) {
+	ledger, err := claims.Load(file)
+	if err != nil {
+		return nil, err
+	}
+	return &driver{
+		node: nodeName, file: file, agent: agent, kube: kube, log: log, calls: make(chan func(context.Context)),
+		ledger: ledger, reports: reports{},
+	}, nil
+}
+
+// run watches the agent until ctx ends. publish passes devices on to the API server.
+func (d *driver) run(ctx context.Context, publish func([]claims.Device) error) error {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		if err := d.look(ctx); err == nil {
+			if devices := d.ledger.Devices(d.view); !reflect.DeepEqual(devices, d.published) {
+				if err := publish(devices); err != nil {
+					return fmt.Errorf("publish the uplinks: %w", err)
+				}
+				d.published = devices
+			}
+		}
+		d.report(ctx, time.Now())
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		case call := <-d.calls:
+			call(ctx)
+		}
+	}
+}
+
+// do runs a call in the driver's goroutine.
+func (d *driver) do(ctx context.Context, call func(context.Context)) error {
+	done := make(chan struct{})
+	select {
+	case d.calls <- func(ctx context.Context) { call(ctx); close(done) }:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// look asks the agent for its state.
+func (d *driver) look(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, agentTimeout)
+	defer cancel()
+	seen, err := d.agent.Snapshot(ctx)
+	switch {
+	case err == nil:
+		if d.view == nil {
+			d.log.Info("connected to the agent", "uplinks", len(seen.Status.Uplinks))
+		}
+		d.view, d.lookedAt = &claims.View{Uplinks: node.Uplinks(&seen), Containers: seen.Containers}, time.Now()
+	case d.view != nil && time.Since(d.lookedAt) > agentPatience:
+		d.log.Warn("lost the agent; what it put into force stays", "error", err)
+		d.view = nil
+	}
+	return err
+}
+
+// PrepareResourceClaims is called before a pod with claims starts. An answered error is shown with the
+// pod, and kubelet tries again.
+func (d *driver) PrepareResourceClaims(ctx context.Context, list []*resource.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
+	results := map[types.UID]kubeletplugin.PrepareResult{}
+	var failed error
+	err := d.do(ctx, func(ctx context.Context) {
+		var view *claims.View // what is old admits nothing
+		if d.look(ctx) == nil {
+			view = d.view
+		}
+		next := maps.Clone(d.ledger)
+		for _, c := range list {
+			claim, err := readClaim(c)
+			if err == nil {
+				err = next.Admit(claim, view)
+			}
+			if err != nil {
+				d.log.Warn("refused a claim", "error", err)
+				results[c.UID] = kubeletplugin.PrepareResult{Err: fmt.Errorf("weir: %w", err)}
+				continue
+			}
+			results[c.UID] = kubeletplugin.PrepareResult{Devices: devicesOf(c)}
+		}
+		failed = d.keep(next)
+	})
+	if err == nil {
+		err = failed
+	}
+	return results, err
+}
+
+// UnprepareResourceClaims is called when the pods of claims have ended.
+func (d *driver) UnprepareResourceClaims(ctx context.Context, list []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
+	results := map[types.UID]error{}
+	var failed error
+	err := d.do(ctx, func(context.Context) {
+		next := maps.Clone(d.ledger)
+		for _, c := range list {
+			delete(next, string(c.UID))
+			results[c.UID] = nil
+		}
+		failed = d.keep(next)
+	})
+	if err == nil {
+		err = failed
+	}
+	return results, err
+}
+
+// keep makes a ledger the driver's, once it is on disk.
+func (d *driver) keep(next claims.Ledger) error {
+	if reflect.DeepEqual(next, d.ledger) {
+		return nil
+	}
+	if err := next.Save(d.file); err != nil {
+		return err
+	}
+	d.ledger = next
+	return nil
+}
+
+// HandleError is called for errors in the background.
+func (d *driver) HandleError(_ context.Context, err error, msg string) {
+	d.log.Error(msg, "error", err, "hint", "claims of bandwidth take Kubernetes 1.36 or newer, and the rights of packaging/kubernetes/weir-dra.yaml")
+}
+
+// WatchHealthStatus: whether a claim is in force is in its status.
+func (d *driver) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceHealthReport) error {
+	return kubeletplugin.ErrHealthNotSupported
+}

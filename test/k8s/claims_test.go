@@ -1,0 +1,197 @@
+//go:build cluster
+
+package k8s
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
+)
+
+// TestClaims is all that one node of Kubernetes can show one after the other. Of its uplink's 20 Mbit/s
+// 19 may be promised.
+func TestClaims(t *testing.T) {
+	c := newCluster(t)
+	c.awaitCapacity("19M")
+	c.create("camera", "8M", nil)
+	c.awaitRunning("camera")
+	c.create("backup", "", nil) // its minimum is not Kubernetes'
+	c.awaitRunning("backup")
+
+	t.Run("a claimed minimum is kept", c.testMinimum)
+	t.Run("a claim says what the kernel has", c.testCondition)
+	t.Run("the scheduler counts", c.testPending)
+	t.Run("what was promised is taken before the pod starts", c.testTaken)
+	t.Run("a pod in the host's network", c.testHostNetwork)
+	t.Run("the agent dies", c.testAgentDies)
+	t.Run("the drivers restart", c.testDriversRestart)
+	t.Run("two drivers", c.testTwoDrivers)
+	t.Run("the API server is away", c.testWithoutAPIServer)
+	t.Run("a claim is deleted while its pod runs", c.testDeleted)
+}
+
+// testMinimum: against a neighbour with fifty times the weight.
+func (c *cluster) testMinimum(t *testing.T) {
+	camera := c.agent.Container("shop/camera")
+	if camera.Policy.MinBPS != 8e6 || camera.State != v1.StateOK || !controlled(camera) {
+		t.Errorf("the agent has %+v", camera)
+	}
+	c.awaitGuaranteed("camera", "True", "InForce")
+	c.MustWeir("set", "shop/backup", "--weight", "5000")
+	defer c.SendFrom(c.netnsOf("backup"), 0, harness.TCP).Stop()
+	defer c.SendFrom(c.netnsOf("camera"), 1, harness.TCP).Stop()
+	c.CheckSharesFor(rateBPS, []harness.Claim{
+		{Labels: map[string]string{"weir.weight": "5000"}, DemandBPS: harness.Unlimited},
+		{Labels: map[string]string{"weir.min": "8mbit"}, DemandBPS: harness.Unlimited},
+	}, 3*time.Second)
+}
+
+// testCondition: an operator takes the minimum away, and gives it back.
+func (c *cluster) testCondition(t *testing.T) {
+	for _, step := range []struct {
+		command        []string
+		status, reason string
+	}{
+		{[]string{"set", "shop/camera", "--min", "2mbit"}, "False", "Refused"},
+		{[]string{"reset", "shop/camera"}, "True", "InForce"},
+	} {
+		c.MustWeir(step.command...)
+		began := time.Now()
+		said := c.awaitGuaranteed("camera", step.status, step.reason).Message
+		t.Logf("%v after weir %s: %s", time.Since(began).Round(time.Millisecond), step.command[0], said)
+	}
+}
+
+// testPending: a pod that fits no node waits with the scheduler's words, and starts when another ends.
+func (c *cluster) testPending(t *testing.T) {
+	c.create("first", "6M", nil)
+	c.awaitRunning("first")
+	c.create("second", "6M", nil)
+	if why := c.awaitPending("second"); !strings.Contains(why, "0/1 nodes are available") {
+		t.Errorf("the scheduler says %q", why)
+	}
+	c.end("first")
+	c.awaitGuaranteed("second", "True", "InForce")
+	c.end("second")
+}
+
+// testTaken: kubelet is away while a minimum without a claim takes what the scheduler has promised.
+func (c *cluster) testTaken(t *testing.T) {
+	c.endProgram("kubelet", syscall.SIGTERM)
+	c.create("late", "8M", nil)
+	c.awaitPod("late", "has its node", func(p kubePod) bool { return p.Spec.NodeName == nodeName })
+	c.MustWeir("set", "shop/backup", "--min", "7mbit")
+	c.awaitCapacity("12M")
+	c.startKubelet()
+	c.awaitEvent("late", "minimum 8mbit cannot be guaranteed: 4mbit is left at uplink")
+	if p, err := c.pod("late"); err != nil || p.Status.Phase != "Pending" {
+		t.Errorf("the pod is %+v, %v", p, err)
+	}
+	if camera := c.agent.Container("shop/camera"); camera.State != v1.StateOK || camera.Shares[0].AdmittedBPS != 8e6 {
+		t.Errorf("one that runs has lost its minimum: %+v", camera)
+	}
+	c.MustWeir("reset", "shop/backup")
+	c.awaitRunning("late")
+	c.awaitGuaranteed("late", "True", "InForce")
+	c.end("late")
+}
+
+// testHostNetwork: such a pod is known by its cgroup.
+func (c *cluster) testHostNetwork(t *testing.T) {
+	c.create("daemon", "2M", object{"hostNetwork": true})
+	c.awaitRunning("daemon")
+	c.awaitGuaranteed("daemon", "True", "InForce")
+	if d := c.agent.Container("shop/daemon"); d.Mode != v1.ModeHost || d.Policy.MinBPS != 2e6 {
+		t.Errorf("the agent has %+v", d)
+	}
+	c.end("daemon")
+}
+
+// testAgentDies: what is in force stays; nobody knows while the agent is away, and claims say so.
+func (c *cluster) testAgentDies(*testing.T) {
+	c.agent.Kill()
+	c.awaitGuaranteed("camera", "Unknown", "NoAgent")
+	c.startAgentAlone()
+	c.awaitGuaranteed("camera", "True", "InForce")
+}
+
+// testDriversRestart: a pod that starts while weir-dra is away starts when it is back; those that run keep
+// their claims, and the times of their conditions.
+func (c *cluster) testDriversRestart(t *testing.T) {
+	before := c.awaitGuaranteed("camera", "True", "InForce")
+	c.endProgram("weir-dra", syscall.SIGKILL)
+	_ = c.plugin.End(syscall.SIGKILL, noticed) // its exit code is that of a kill
+	c.create("meanwhile", "2M", nil)
+	c.awaitPod("meanwhile", "has its node", func(p kubePod) bool { return p.Spec.NodeName == nodeName })
+	c.startPlugin()
+	c.awaitPlugin()
+	c.startDRA()
+	c.awaitRunning("meanwhile")
+	c.awaitGuaranteed("meanwhile", "True", "InForce")
+	if now := c.awaitGuaranteed("camera", "True", "InForce"); now != before {
+		t.Errorf("after a restart %+v, before %+v", now, before)
+	}
+	c.end("meanwhile")
+	c.awaitCapacity("19M")
+}
+
+// testTwoDrivers: the second says which file tells it that it is one.
+func (c *cluster) testTwoDrivers(t *testing.T) {
+	first := c.running["weir-dra"]
+	c.startDRA()
+	second := c.running["weir-dra"]
+	c.running["weir-dra"] = first
+	c.await("the second ends", func() (bool, any) {
+		select {
+		case <-second.Ended():
+			return true, nil
+		default:
+			return false, second.LastWords()
+		}
+	})
+	if second.ExitCode() != 1 || !strings.Contains(second.Said(), "another weir-dra runs on this node") {
+		t.Errorf("exit code %d: %s", second.ExitCode(), second.Said())
+	}
+}
+
+// testWithoutAPIServer: what is in force stays. What has changed meanwhile is told when it is back.
+func (c *cluster) testWithoutAPIServer(t *testing.T) {
+	c.endProgram("kube-apiserver", syscall.SIGKILL)
+	c.MustWeir("set", "shop/backup", "--min", "3mbit")
+	time.Sleep(3 * time.Second)
+	if camera := c.agent.Container("shop/camera"); camera.State != v1.StateOK || camera.Shares[0].EntitledBPS < 8e6 {
+		t.Errorf("the agent has %+v", camera)
+	}
+	c.startAPIServer()
+	c.awaitCapacity("16M")
+	c.MustWeir("reset", "shop/backup")
+	c.awaitCapacity("19M")
+	c.awaitGuaranteed("camera", "True", "InForce")
+}
+
+// testDeleted: Kubernetes keeps the claim until its pod has ended; then nothing is left of it.
+func (c *cluster) testDeleted(t *testing.T) {
+	name, _, err := c.claimOf("camera")
+	must.Succeed(t, err)
+	c.must("DELETE", claimAPI+inShop+"resourceclaims/"+name, nil, nil)
+	time.Sleep(2 * time.Second)
+	if _, found, err := c.claimOf("camera"); err != nil || found.Status.Devices[0].Conditions[0].Status != "True" {
+		t.Errorf("the claim is %+v, %v", found, err)
+	}
+	if camera := c.agent.Container("shop/camera"); camera.State != v1.StateOK || camera.Policy.MinBPS != 8e6 {
+		t.Errorf("the agent has %+v", camera)
+	}
+	c.end("camera")
+	c.await("no claim is left", func() (bool, any) {
+		err := c.do("GET", claimAPI+inShop+"resourceclaims/"+name, nil, nil)
+		ledger := c.Run("nsenter", "--mount="+c.containerd.Enter()[1][len("--mount="):], "--", "cat", "/var/lib/kubelet/plugins/weir.dev/claims.json")
+		return err != nil && strings.TrimSpace(ledger) == "{}", fmt.Sprint(err, ledger)
+	})
+	c.awaitCapacity("19M")
+}

@@ -1,0 +1,480 @@
+//go:build cluster
+
+package k8s
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/test/must"
+)
+
+const (
+	nodeName = "gateway"
+	// patience is how long Kubernetes may take for what it does; kubelet tries again with pauses of up to
+	// two minutes.
+	patience = time.Minute
+	claimAPI = "/apis/resource.k8s.io/v1/"
+	inShop   = "namespaces/shop/"
+)
+
+// cluster is a node of Kubernetes with its control plane. All of it is in the node's network namespace.
+type cluster struct {
+	*node
+	programs, address string
+	client            *http.Client
+	// files has what the programs of Kubernetes read.
+	files string
+	// running are its programs by name.
+	running map[string]*testbed.Process
+}
+
+// newCluster starts etcd, the API server, the scheduler, the controller of claims, kubelet, and weir-dra
+// with the rights that its manifest gives it.
+func newCluster(t *testing.T) *cluster {
+	programs, err := filepath.Abs("../../bin/controlplane")
+	must.Succeed(t, err)
+	if _, err := os.Stat(filepath.Join(programs, "kubelet")); err != nil {
+		t.Skip("no control plane of Kubernetes: make bin/controlplane")
+	}
+	c := &cluster{node: newNode(t), programs: programs, files: t.TempDir(), address: "127.0.0.1:6443", running: map[string]*testbed.Process{}}
+	c.client = &http.Client{Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // the API server makes its own certificate
+		DialContext: func(ctx context.Context, network, address string) (conn net.Conn, err error) {
+			err = testbed.InNetNS(c.Host.NetNSPath(), func() error {
+				conn, err = (&net.Dialer{}).DialContext(ctx, network, address)
+				return err
+			})
+			return conn, err
+		},
+	}}
+	c.startAgent()
+	c.startPlugin()
+	c.awaitPlugin()
+	c.startControlPlane()
+	c.must("POST", "/api/v1/namespaces", object{"metadata": object{"name": "shop"}}, nil)
+	c.install()
+	c.startKubelet()
+	c.startDRA()
+	return c
+}
+
+func (c *cluster) startControlPlane() {
+	c.write("key", string(newKey(c.t)))
+	c.write("tokens.csv", "admin,admin,1,system:masters\nscheduler,system:kube-scheduler,2,\nkubelet,system:node:gateway,3,system:nodes\n")
+	for _, user := range []string{"admin", "scheduler", "kubelet"} {
+		c.writeKubeconfig(user, user)
+	}
+	c.start("server", "--data-dir", filepath.Join(c.files, "etcd"), "--unsafe-no-fsync")
+	c.startAPIServer()
+	c.start("kube-scheduler", "--kubeconfig", c.file("scheduler.conf"), "--leader-elect=false", "--secure-port", "0")
+	c.start("kube-controller-manager", "--kubeconfig", c.file("admin.conf"), "--leader-elect=false", "--secure-port", "0",
+		"--controllers", "resourceclaim-controller,garbage-collector-controller")
+}
+
+func (c *cluster) startAPIServer() {
+	c.start("kube-apiserver", "--etcd-servers", "http://127.0.0.1:2379", "--secure-port", "6443", "--bind-address", "127.0.0.1",
+		"--advertise-address", c.Host.UplinkAddr().String(), "--endpoint-reconciler-type", "none", "--cert-dir", c.files,
+		"--token-auth-file", c.file("tokens.csv"), "--authorization-mode", "Node,RBAC", "--service-account-issuer", "https://weir.test",
+		"--service-account-key-file", c.file("key"), "--service-account-signing-key-file", c.file("key"),
+		"--service-cluster-ip-range", "198.19.255.0/24", "--enable-admission-plugins", "NodeRestriction", "--disable-admission-plugins", "ServiceAccount,TaintNodesByCondition")
+	c.await("the API server answers", func() (bool, any) {
+		err := c.do("GET", "/readyz", nil, nil)
+		return err == nil, err
+	})
+}
+
+// kubeletConfig has the CRI's socket, the cgroup of pods and the folder of their logs. Nothing of the
+// machine decides whether it starts, or is changed by it.
+const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+containerRuntimeEndpoint: unix://%s
+cgroupDriver: cgroupfs
+cgroupRoot: %s
+podLogsDir: %s
+failCgroupV1: false
+failSwapOn: false
+protectKernelDefaults: true
+makeIPTablesUtilChains: false
+localStorageCapacityIsolation: false
+enforceNodeAllocatable: []
+evictionHard: {memory.available: 1Mi}
+syncFrequency: 5s
+address: 127.0.0.1
+authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
+authorization: {mode: AlwaysAllow}
+`
+
+// kubeletScript gives kubelet a log folder of its own, the cgroup of pods, and the settings of the kernel
+// that it asks for, so that it does not change the machine's. Its first argument is the cgroup.
+const kubeletScript = `set -e
+mount -t tmpfs kubelet /var/log
+for hierarchy in /sys/fs/cgroup/*/; do
+	mkdir -p "$hierarchy$1"
+done
+shift
+for s in vm/overcommit_memory=1 vm/panic_on_oom=0 kernel/panic=10 kernel/panic_on_oops=1 kernel/keys/root_maxkeys=1000000 kernel/keys/root_maxbytes=25000000; do
+	f=/run/kubelet.$(echo "${s%%=*}" | tr / .)
+	echo "${s#*=}" > "$f"
+	mount --bind "$f" "/proc/sys/${s%%=*}"
+done
+exec "$@"`
+
+func (c *cluster) startKubelet() {
+	c.write("kubelet.yaml", fmt.Sprintf(kubeletConfig, c.containerd.Socket(), c.containerd.CgroupParent(), c.file("logs")))
+	c.startHere("kubelet", "sh", "-c", kubeletScript, "sh", c.containerd.CgroupParent(), filepath.Join(c.programs, "kubelet"), "--config", c.file("kubelet.yaml"),
+		"--kubeconfig", c.file("kubelet.conf"), "--hostname-override", nodeName, "--node-ip", c.Host.UplinkAddr().String())
+	c.await("the node is ready", func() (bool, any) {
+		var n struct {
+			Status struct {
+				Conditions []condition
+			}
+		}
+		err := c.do("GET", "/api/v1/nodes/"+nodeName, nil, &n)
+		return slices.ContainsFunc(n.Status.Conditions, func(c condition) bool { return c.Type == "Ready" && c.Status == "True" }), fmt.Sprint(n, err)
+	})
+}
+
+// startDRA starts weir-dra as a pod on the node would be.
+func (c *cluster) startDRA() {
+	c.startHere("weir-dra", filepath.Join(filepath.Dir(c.programs), "weir-dra"), "--kubeconfig", c.file("weir-dra.conf"), "--node", nodeName,
+		"--socket", c.Files.Socket(), "--verbose")
+}
+
+// start runs a program of Kubernetes until the test ends.
+func (c *cluster) start(program string, args ...string) {
+	c.t.Helper()
+	c.runProgram(program, append([]string{filepath.Join(c.programs, program)}, args...)...)
+}
+
+// startHere runs a program where the files of the node are.
+func (c *cluster) startHere(name string, args ...string) {
+	c.t.Helper()
+	c.runProgram(name, append(c.containerd.Enter(), args...)...)
+}
+
+func (c *cluster) runProgram(name string, args ...string) {
+	c.t.Helper()
+	p, err := testbed.StartProcess(name, c.Host.Command(context.Background(), args[0], args[1:]...))
+	must.Succeed(c.t, err)
+	c.running[name] = p
+	c.t.Cleanup(func() {
+		_ = p.End(syscall.SIGKILL, noticed) // some tests have ended it
+		if text := p.Said(); c.t.Failed() {
+			c.t.Logf("%s said:\n%s", name, text[max(0, len(text)-6000):])
+		}
+	})
+}
+
+// endProgram ends a program by a signal, as a crash or an operator would.
+func (c *cluster) endProgram(name string, signal syscall.Signal) {
+	_ = c.running[name].End(signal, noticed) // its exit code may be that of a kill
+	delete(c.running, name)
+}
+
+func (c *cluster) file(name string) string { return filepath.Join(c.files, name) }
+
+func (c *cluster) write(name, text string) {
+	must.Succeed(c.t, os.WriteFile(c.file(name), []byte(text), 0o600))
+}
+
+// newKey returns the key that tokens of service accounts are signed with.
+func newKey(t *testing.T) []byte {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	must.Succeed(t, err)
+	return pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
+}
+
+func (c *cluster) writeKubeconfig(user, token string) {
+	text, err := json.Marshal(object{
+		"apiVersion": "v1", "kind": "Config", "current-context": "x",
+		"clusters": []object{{"name": "c", "cluster": object{"server": "https://" + c.address, "insecure-skip-tls-verify": true}}},
+		"users":    []object{{"name": "u", "user": object{"token": token}}},
+		"contexts": []object{{"name": "x", "context": object{"cluster": "c", "user": "u"}}},
+	})
+	must.Succeed(c.t, err)
+	c.write(user+".conf", string(text))
+}
+
+// do asks the API server as its administrator. body is text in YAML or an object.
+func (c *cluster) do(method, path string, body, into any) error {
+	kind, text := "application/yaml", []byte(nil)
+	switch b := body.(type) {
+	case nil:
+	case string:
+		text = []byte(b)
+	default:
+		kind = "application/json"
+		text, _ = json.Marshal(b)
+	}
+	ctx, cancel := context.WithTimeout(c.t.Context(), noticed)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, method, "https://"+c.address+path, bytes.NewReader(text))
+	if err != nil {
+		return err
+	}
+	request.Header = http.Header{"Content-Type": {kind}, "Accept": {"application/json"}, "Authorization": {"Bearer admin"}}
+	answer, err := c.client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	said, err := io.ReadAll(answer.Body)
+	if err == nil && answer.StatusCode >= 300 {
+		err = fmt.Errorf("%s %s: %s: %s", method, path, answer.Status, said)
+	}
+	if err != nil || into == nil {
+		return err
+	}
+	return json.Unmarshal(said, into)
+}
+
+func (c *cluster) must(method, path string, body, into any) {
+	c.t.Helper()
+	must.Succeed(c.t, c.do(method, path, body, into))
+}
+
+// await waits until is reports true; its second value is shown otherwise. A program that has ended is not
+// waited for.
+func (c *cluster) await(what string, is func() (bool, any)) time.Duration {
+	c.t.Helper()
+	return c.Await(what, patience, func() (bool, string) {
+		yes, seen := is()
+		for name, p := range c.running {
+			select {
+			case <-p.Ended():
+				c.t.Fatalf("%s has ended: %v", name, p.Err())
+			default:
+			}
+		}
+		return yes, fmt.Sprint(seen)
+	})
+}
+
+var kinds = regexp.MustCompile(`(?m)^kind: (\w+)$`)
+
+// install creates what the shipped manifest has, and the token that weir-dra has as a pod on the node.
+func (c *cluster) install() {
+	text, err := os.ReadFile("../../packaging/kubernetes/weir-dra.yaml")
+	must.Succeed(c.t, err)
+	for document := range strings.SplitSeq(string(text), "\n---\n") {
+		const access = "/apis/rbac.authorization.k8s.io/v1/"
+		path := map[string]string{
+			"DeviceClass": claimAPI + "deviceclasses", "ServiceAccount": "/api/v1/namespaces/kube-system/serviceaccounts",
+			"ClusterRole": access + "clusterroles", "ClusterRoleBinding": access + "clusterrolebindings",
+		}[kinds.FindStringSubmatch(document)[1]]
+		c.await("created at "+path, func() (bool, any) { // kube-system may be yet to come
+			err := c.do("POST", path, document, nil)
+			return err == nil, err
+		})
+	}
+	var n struct{ Metadata struct{ UID string } }
+	c.must("POST", "/api/v1/nodes", object{"metadata": object{"name": nodeName}}, &n)
+	var token struct{ Status struct{ Token string } }
+	c.must("POST", "/api/v1/namespaces/kube-system/serviceaccounts/weir-dra/token", object{
+		"spec": object{"boundObjectRef": object{"kind": "Node", "apiVersion": "v1", "name": nodeName, "uid": n.Metadata.UID}},
+	}, &token)
+	c.writeKubeconfig("weir-dra", token.Status.Token)
+}
+
+// condition is one of Kubernetes' in any object.
+type condition struct {
+	Type, Status, Reason, Message string
+	LastTransitionTime            time.Time
+}
+
+// kubePod is what tests want to know of a pod.
+type kubePod struct {
+	Metadata struct{ UID string }
+	Spec     struct{ NodeName string }
+	Status   struct {
+		Phase                 string
+		Conditions            []condition
+		ResourceClaimStatuses []struct{ ResourceClaimName string }
+	}
+}
+
+// create creates a pod that claims a minimum by a template; none without one.
+func (c *cluster) create(name, minimum string, spec object) {
+	c.t.Helper()
+	app := object{"name": "app", "image": testbed.PodImage, "imagePullPolicy": "Never", "command": []string{"/bin/busybox", "sleep", "1000000"}}
+	pod := object{
+		"containers": []object{app}, "terminationGracePeriodSeconds": 1, "automountServiceAccountToken": false, "enableServiceLinks": false,
+		"dnsPolicy": "Default",
+	}
+	for key, value := range spec {
+		pod[key] = value
+	}
+	if minimum != "" {
+		template := "weir-min-" + strings.ToLower(minimum)
+		err := c.do("POST", claimAPI+inShop+"resourceclaimtemplates", object{"metadata": object{"name": template}, "spec": object{"spec": object{
+			"devices": object{"requests": []object{{"name": "uplink", "exactly": object{
+				"deviceClassName": "bandwidth.weir.dev", "capacity": object{"requests": object{"egressBandwidth": minimum}},
+			}}}},
+		}}}, nil)
+		if err != nil && !strings.Contains(err.Error(), "AlreadyExists") {
+			c.t.Fatal(err)
+		}
+		pod["resourceClaims"] = []object{{"name": "minimum", "resourceClaimTemplateName": template}}
+		app["resources"] = object{"claims": []object{{"name": "minimum"}}}
+	}
+	c.must("POST", "/api/v1/"+inShop+"pods", object{"metadata": object{"name": name}, "spec": pod}, nil)
+}
+
+func (c *cluster) pod(name string) (p kubePod, err error) {
+	return p, c.do("GET", "/api/v1/"+inShop+"pods/"+name, nil, &p)
+}
+
+func (c *cluster) awaitPod(name, what string, fits func(kubePod) bool) (p kubePod) {
+	c.t.Helper()
+	c.await("pod "+name+" "+what, func() (bool, any) {
+		var err error
+		p, err = c.pod(name)
+		return err == nil && fits(p), fmt.Sprint(p, err)
+	})
+	return p
+}
+
+func (c *cluster) awaitRunning(name string) kubePod {
+	c.t.Helper()
+	return c.awaitPod(name, "runs", func(p kubePod) bool { return p.Status.Phase == "Running" })
+}
+
+// awaitPending waits until the scheduler has found no node for a pod, and returns its words.
+func (c *cluster) awaitPending(name string) (why string) {
+	c.t.Helper()
+	c.awaitPod(name, "is pending", func(p kubePod) bool {
+		for _, found := range p.Status.Conditions {
+			if found.Reason == "Unschedulable" {
+				why = found.Message
+			}
+		}
+		return why != ""
+	})
+	return why
+}
+
+// end ends a pod, and waits until it is gone.
+func (c *cluster) end(name string) {
+	c.t.Helper()
+	c.must("DELETE", "/api/v1/"+inShop+"pods/"+name, nil, nil)
+	c.await("pod "+name+" is gone", func() (bool, any) {
+		p, err := c.pod(name)
+		return err != nil && strings.Contains(err.Error(), "NotFound"), fmt.Sprint(p, err)
+	})
+	c.agent.AwaitGone("shop/"+name, noticed)
+}
+
+// awaitEvent waits for an event of a pod that contains words.
+func (c *cluster) awaitEvent(pod, words string) {
+	c.t.Helper()
+	c.await("an event of "+pod+" says "+words, func() (bool, any) {
+		var list struct {
+			Items []struct{ Reason, Message string }
+		}
+		err := c.do("GET", "/api/v1/"+inShop+"events?fieldSelector=involvedObject.name="+pod, nil, &list)
+		for _, e := range list.Items {
+			if strings.Contains(e.Message, words) {
+				return true, nil
+			}
+		}
+		return false, fmt.Sprint(list, err)
+	})
+}
+
+// awaitCapacity waits until the node's slice has a capacity.
+func (c *cluster) awaitCapacity(want string) {
+	c.t.Helper()
+	c.await("the capacity is "+want, func() (bool, any) {
+		var list struct {
+			Items []struct {
+				Spec struct {
+					Devices []struct {
+						Name                     string
+						AllowMultipleAllocations bool
+						Capacity                 map[string]struct{ Value string }
+					}
+				}
+			}
+		}
+		err := c.do("GET", claimAPI+"resourceslices", nil, &list)
+		if err != nil || len(list.Items) != 1 || len(list.Items[0].Spec.Devices) != 1 {
+			return false, fmt.Sprint(list, err)
+		}
+		device := list.Items[0].Spec.Devices[0]
+		return device.AllowMultipleAllocations && device.Capacity["egressBandwidth"].Value == want, device
+	})
+}
+
+// claim is what tests want to know of a ResourceClaim.
+type claim struct {
+	Metadata struct{ UID string }
+	Status   struct {
+		Devices []struct {
+			Conditions []condition
+			Data       object
+		}
+	}
+}
+
+// claimOf returns the claim of a pod.
+func (c *cluster) claimOf(pod string) (name string, found claim, err error) {
+	p, err := c.pod(pod)
+	if err == nil && len(p.Status.ResourceClaimStatuses) != 1 {
+		err = errors.New("it has no claim")
+	}
+	if err != nil {
+		return "", claim{}, err
+	}
+	name = p.Status.ResourceClaimStatuses[0].ResourceClaimName
+	return name, found, c.do("GET", claimAPI+inShop+"resourceclaims/"+name, nil, &found)
+}
+
+// awaitGuaranteed waits until the claim of a pod has a condition.
+func (c *cluster) awaitGuaranteed(pod, status, reason string) (found condition) {
+	c.t.Helper()
+	c.await(fmt.Sprintf("the claim of %s is %s: %s", pod, status, reason), func() (bool, any) {
+		_, got, err := c.claimOf(pod)
+		if err != nil || len(got.Status.Devices) != 1 || len(got.Status.Devices[0].Conditions) != 1 {
+			return false, fmt.Sprint(got, err)
+		}
+		found = got.Status.Devices[0].Conditions[0]
+		return found.Type == "Guaranteed" && found.Status == status && found.Reason == reason, found
+	})
+	return found
+}
+
+// netnsOf returns the network namespace of a pod that kubelet started.
+func (c *cluster) netnsOf(name string) string {
+	c.t.Helper()
+	var list struct{ Items []struct{ ID string } }
+	_, err := c.runtime.call("ListPodSandbox", object{"filter": object{
+		"labelSelector": object{"io.kubernetes.pod.name": name}, "state": object{"state": "SANDBOX_READY"},
+	}}, &list)
+	if err != nil || len(list.Items) != 1 {
+		c.t.Fatalf("sandboxes of %s: %v, %v", name, list, err)
+	}
+	path, err := c.runtime.netnsOf(list.Items[0].ID)
+	must.Succeed(c.t, err)
+	return path
+}
