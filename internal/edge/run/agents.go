@@ -39,6 +39,9 @@ func newAgents(ctx context.Context, agentOf func(runtime.Node) (monitor.Agent, e
 // Lower implements Nodes.
 func (a *Agents) Lower() <-chan struct{} { return a.monitor.Lower() }
 
+// Reported implements Nodes.
+func (a *Agents) Reported() []monitor.Node { return a.monitor.Nodes() }
+
 // Measure implements Nodes.
 func (a *Agents) Measure(ctx context.Context, nodes []runtime.Node) []Measured {
 	targets := make([]monitor.Target, len(nodes))
@@ -54,7 +57,7 @@ func (a *Agents) Measure(ctx context.Context, nodes []runtime.Node) []Measured {
 		a.monitor.Pull(ctx)
 	}
 	seen := map[string]monitor.Node{}
-	for _, n := range a.monitor.Nodes() {
+	for _, n := range a.Reported() {
 		seen[n.Name] = n
 	}
 	list := make([]Measured, len(nodes))

@@ -111,7 +111,8 @@ func TestReturns(t *testing.T) {
 // TestExplainManaged: a managed service is explained with and without a task; others are not deployed.
 func TestExplainManaged(t *testing.T) {
 	m := newManager(t)
-	v := &edge.Snapshot{Decisions: []edge.Decision{{Service: "cam", Action: "keep"}}}
+	v := newView(m.opts)
+	v.Decisions = []edge.Decision{{Service: "cam", Action: "keep"}}
 	for _, instances := range [][]edge.Instance{nil, {{Service: "cam", Image: "cam:1"}}} {
 		v.Instances = instances
 		m.view.Store(v)

@@ -32,6 +32,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,6 +41,7 @@ import (
 	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/minimums"
+	"github.com/weir-project/weir/internal/edge/monitor"
 	"github.com/weir-project/weir/internal/edge/proxy"
 	"github.com/weir-project/weir/internal/edge/runtime"
 	"github.com/weir-project/weir/internal/edge/store"
@@ -86,6 +88,8 @@ type Nodes interface {
 	// Measure returns what is known of all nodes now. It does not wait for those that do
 	// not answer.
 	Measure(context.Context, []runtime.Node) []Measured
+	// Reported returns what agents said last. It may be called at any time.
+	Reported() []monitor.Node
 	// Lower has a value when a node has begun to keep less of a minimum than before.
 	Lower() <-chan struct{}
 }
@@ -141,6 +145,12 @@ func (m *Manager) Run(ctx context.Context) error {
 	m.ctx, m.proxies.talks.ctx = ctx, ctx
 	defer close(m.stopped)
 	m.work.Go(func() { m.takeTurns(ctx) })
+	m.work.Go(func() {
+		watchLower(ctx, m.opts.Nodes, func(said []monitor.Node) {
+			m.runInLoop(func() { m.view.Store(m.view.Load().after(said)) })
+			m.requestRound()
+		})
+	})
 	m.work.Go(func() { watchSleepers(ctx, &m.sleepers, m.requestRound) })
 	m.handleReports()
 	return nil
@@ -210,7 +220,6 @@ func (m *Manager) takeTurns(ctx context.Context) {
 		case <-ticker.C:
 			continue
 		case <-watched:
-		case <-m.opts.Nodes.Lower():
 		case <-m.kick:
 		}
 		select {
@@ -355,7 +364,8 @@ func (m *Manager) noteUnreachable(err error) {
 	}
 	m.down = err.Error()
 	m.journal.fail(problem{err: fmt.Errorf("%w: what runs goes on, nothing is changed until it answers", err)})
-	v := m.Snapshot()
+	v := *m.view.Load()
+	v.Services = slices.Clone(v.Services)
 	for i := range v.Services {
 		v.Services[i].Reason = err.Error()
 	}

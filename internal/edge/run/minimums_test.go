@@ -8,6 +8,7 @@ import (
 	"maps"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -430,6 +431,53 @@ func TestShortfall(t *testing.T) {
 			}
 		}
 	}
+}
+
+// reported are nodes whose agents have said something since the last round.
+type reported struct {
+	Unmeasured
+	nodes []monitor.Node
+	lower chan struct{}
+}
+
+func (r *reported) Reported() []monitor.Node { return r.nodes }
+func (r *reported) Lower() <-chan struct{}   { return r.lower }
+
+// TestLower: readers know that an uplink has become too slow before the round ends that this begins.
+func TestLower(t *testing.T) {
+	m, o := newManager(t), shop(4, 0)
+	o.nodes, o.proxies["shop"] = o.nodes[:1], o.proxies["shop"][:1]
+	c := &o.nodes[0].Reported.Containers[0]
+	c.AdmittedBPS, c.MinBPS = 20e6, 20e6
+	o.promises["shop@a"] = engine.Promise{Service: "shop", Node: "a", MinBPS: 20e6, Claim: true}
+	o.input.Nodes, o.state.Services = []engine.Node{{Name: "a", State: engine.NodeReady}}, []runtime.Service{{Name: "shop"}}
+	slow := monitor.Node{Name: "a", State: monitor.StateReady, Containers: slices.Clone(o.nodes[0].Reported.Containers)}
+	slow.Containers[0].CutBPS = 5e6
+	said := &reported{nodes: []monitor.Node{slow, {Name: "another"}}, lower: make(chan struct{}, 1)}
+	show := func(v *view, want uint64, state string) (since time.Time) {
+		t.Helper()
+		claims := v.Services[0].Claims
+		if len(claims) != 1 || claims[0].InForceBPS != want || claims[0].Places[0].State != state {
+			t.Errorf("readers see %+v", claims)
+		}
+		return claims[0].Places[0].Since
+	}
+	if first := m.view.Load(); first.after(said.nodes) != first {
+		t.Error("before the first round claims are seen")
+	}
+	claims := m.planClaims(o)
+	m.publish(o, &claims, nil)
+	before := m.view.Load()
+	since := show(before, 20e6, v1.PromiseInForce)
+	ctx, cancel := context.WithCancel(t.Context())
+	said.lower <- struct{}{}
+	watchLower(ctx, said, func(nodes []monitor.Node) {
+		if broken := show(before.after(nodes), 15e6, v1.PromiseBroken); !broken.After(since) {
+			t.Errorf("it is broken since %v, and was in force since %v", broken, since)
+		}
+		cancel()
+	})
+	show(before, 20e6, v1.PromiseInForce)
 }
 
 // TestLacking: what a node does not give is cut only if its uplink has become too slow for it.

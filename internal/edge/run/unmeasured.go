@@ -14,6 +14,9 @@ type Unmeasured struct{}
 // Lower implements Nodes: nothing is kept.
 func (Unmeasured) Lower() <-chan struct{} { return nil }
 
+// Reported implements Nodes: no agent says anything.
+func (Unmeasured) Reported() []monitor.Node { return nil }
+
 // Measure implements Nodes.
 func (Unmeasured) Measure(_ context.Context, nodes []runtime.Node) []Measured {
 	list := make([]Measured, len(nodes))

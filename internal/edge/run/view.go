@@ -2,6 +2,7 @@ package run
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,11 +18,15 @@ import (
 	"github.com/weir-project/weir/internal/edge/runtime"
 )
 
-// view is an immutable snapshot for readers.
-type view = edge.Snapshot
+// view is an immutable snapshot for readers, and what its claims are from.
+type view struct {
+	edge.Snapshot
+	seen   *observation
+	claims *claimStep
+}
 
 func newView(opts Options) *view {
-	v := &view{DryRun: opts.DryRun, Services: []edge.Service{}, Instances: []edge.Instance{}, Nodes: []edge.Node{}, Decisions: []edge.Decision{}}
+	v := &view{Snapshot: edge.Snapshot{DryRun: opts.DryRun, Services: []edge.Service{}, Instances: []edge.Instance{}, Nodes: []edge.Node{}, Decisions: []edge.Decision{}}}
 	if opts.Runtime != nil {
 		v.Engine = opts.Runtime.Kind()
 	}
@@ -33,7 +38,7 @@ func (m *Manager) publish(o *observation, claims *claimStep, decisions []engine.
 	m.noteArrivals(o)
 	m.proxies.count(o)
 	v := newView(m.opts)
-	v.At = time.Now()
+	v.At, v.seen, v.claims = time.Now(), o, claims
 	for _, i := range o.input.Instances {
 		v.Instances = append(v.Instances, wireInstance(o, i, claims))
 	}
@@ -61,15 +66,48 @@ func (m *Manager) publish(o *observation, claims *claimStep, decisions []engine.
 	for _, d := range decisions {
 		v.Decisions = append(v.Decisions, wireDecision(d))
 	}
-	keepSince(v, m.view.Load())
+	keepSince(v, m.view.Load(), v.At)
 	m.journal.sayNodes(o.input.Nodes, m.view.Load().Nodes)
 	m.sleepers.Store(o.sleepers())
 	m.monitored.Store(o.monitored())
 	m.view.Store(v)
 }
 
+// watchLower calls show with what agents have said when one keeps less of a minimum: readers know that before the
+// end of the round that begins, which asks the engine and all proxies first.
+func watchLower(ctx context.Context, nodes Nodes, show func(said []monitor.Node)) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-nodes.Lower():
+			show(nodes.Reported())
+		}
+	}
+}
+
+// after returns the view with the claims as agents keep them, who have said that since.
+func (v *view) after(said []monitor.Node) *view {
+	if v.seen == nil {
+		return v
+	}
+	next, seen := *v, *v.seen
+	seen.nodes = slices.Clone(seen.nodes)
+	for _, one := range said {
+		if n := seen.measured(one.Name); n != nil {
+			n.Reported = one
+		}
+	}
+	next.seen, next.Services = &seen, slices.Clone(v.Services)
+	for i := range next.Services {
+		next.Services[i].Claims = v.claims.wire(&seen, v.Services[i].Name)
+	}
+	keepSince(&next, v, time.Now())
+	return &next
+}
+
 // keepSince sets since when each place of a claim has its state.
-func keepSince(v, before *view) {
+func keepSince(v, before *view, now time.Time) {
 	type key struct{ service, node, where, state string }
 	since := map[key]time.Time{}
 	each := func(v *view, do func(key, *edge.Place)) {
@@ -85,7 +123,7 @@ func keepSince(v, before *view) {
 	each(before, func(k key, p *edge.Place) { since[k] = p.Since })
 	each(v, func(k key, p *edge.Place) {
 		if p.Since = since[k]; p.Since.IsZero() {
-			p.Since = v.At
+			p.Since = now
 		}
 	})
 }
@@ -321,7 +359,7 @@ func (j *journal) sayNodes(nodes []engine.Node, before []edge.Node) {
 
 // Snapshot returns all that was observed and decided in the last round.
 func (m *Manager) Snapshot() edge.Snapshot {
-	v := *m.view.Load()
+	v := m.view.Load().Snapshot
 	v.Services, v.Instances, v.Nodes, v.Decisions = slices.Clone(v.Services), slices.Clone(v.Instances), slices.Clone(v.Nodes), slices.Clone(v.Decisions)
 	return v
 }
