@@ -230,6 +230,7 @@ func (s *site) testComposeUpdate(t *testing.T, home string, edits, changes []str
 	for _, end := range leave {
 		end()
 	}
+	s.awaitHome(t)
 	after := s.ps(t)
 	if len(after) != len(before) {
 		t.Errorf("there are %v", after)
@@ -275,11 +276,9 @@ func TestComposeSwarm(t *testing.T) {
 	t.Logf("weir-edge deploy\n%s", c.must(t, "deploy", home))
 	c.awaitHome(t)
 	t.Logf("five services after %v\n%s", time.Since(began).Round(time.Millisecond), c.must(t, "ps"))
-	host := ""
+	hosts := map[string]string{}
 	for _, i := range c.ps(t) {
-		if i.Service == "home-web" {
-			host = i.Node
-		}
+		hosts[i.Service] = i.Node
 		if kept := i.Service == "home-web" || i.Service == "home-db"; kept != strings.Contains(i.Reason, "kept here by") {
 			t.Errorf("%s is on %s: %q", i.Instance, i.Node, i.Reason)
 		}
@@ -291,10 +290,13 @@ func TestComposeSwarm(t *testing.T) {
 	t.Run("another version under users", func(t *testing.T) {
 		nodes, err := c.client.Nodes(t.Context())
 		must.Succeed(t, err)
-		away := nodes[slices.IndexFunc(nodes, func(n edge.Node) bool { return n.Name != host })].Name
-		// The worker reaches the others from another node.
-		edits := append([]string{`"2147483647"]`, `"86400"]` + "\n    deploy: {placement: {constraints: [node.hostname==" + away + "]}}"}, homeEdits...)
-		c.testComposeUpdate(t, home, edits, []string{"home-web", "home-proxy", "home-worker"}, func(port int) (crowds []profile.Crowd) {
+		away := nodes[slices.IndexFunc(nodes, func(n edge.Node) bool { return n.Name != hosts["home-web"] })].Name
+		changes := []string{"home-web", "home-proxy"}
+		if hosts["home-worker"] != away { // it goes there, and reaches the others from another node
+			changes = append(changes, "home-worker")
+		}
+		edits := append([]string{"  worker:\n", "  worker:\n    deploy: {placement: {constraints: [node.hostname==" + away + "]}}\n"}, homeEdits...)
+		c.testComposeUpdate(t, home, edits, changes, func(port int) (crowds []profile.Crowd) {
 			for node := range c.nodes {
 				crowds = append(crowds, profile.Crowd{URL: c.url(node, port), Users: 13, Timeout: 5 * time.Second, Dial: c.dial})
 			}

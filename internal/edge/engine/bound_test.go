@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -68,6 +69,37 @@ func TestKept(t *testing.T) {
 	}
 	if on := starts(decide()); len(on) != 1 || on[0] == "b" {
 		t.Errorf("it starts on %v", on)
+	}
+}
+
+// TestMisplaced: a service that is deployed again for another node moves there, but for what has its data where it
+// is. A node that is not known, as one whose engine was installed anew, is no reason.
+func TestMisplaced(t *testing.T) {
+	volume, free := database(), web()
+	for name, test := range map[string]struct {
+		service engine.Service
+		node    string
+		action  engine.Action
+		says    string
+	}{
+		"moved":       {free, "b", engine.Move, "web-1 is on a, and the service is for b now: "},
+		"unknown":     {free, "x", "", ""},
+		"where it is": {free, "a", "", ""},
+		"its data":    {volume, "b", engine.Keep, "is on a, and the service is for b, but the volume data is for one instance at a time: remove the service"},
+	} {
+		test.service.Bound.Node = test.node
+		of := test.service.Spec.Name
+		r := newEngine(t).Round(engine.Input{At: start, Nodes: boards("abc"), Services: []engine.Service{test.service}, Instances: []engine.Instance{
+			{ID: engine.InstanceID(of, 1), Service: of, Node: "a", State: engine.InstanceRunning, Since: start},
+		}})
+		i := slices.IndexFunc(r.Decisions, func(d engine.Decision) bool { return d.Cause == engine.CauseUpdate })
+		switch {
+		case test.action == "" && i < 0:
+		case test.action == "" || i < 0 || r.Decisions[i].Action != test.action || !strings.Contains(r.Decisions[i].Reason, test.says):
+			t.Errorf("%s: %+v", name, r.Decisions)
+		case test.action == engine.Move && (r.Decisions[i].Node != "b" || r.Decisions[i].Replaces != engine.InstanceID(of, 1)):
+			t.Errorf("%s: %+v", name, r.Decisions[i])
+		}
 	}
 }
 

@@ -69,7 +69,8 @@ func (w *world) require(s *service) {
 	}
 }
 
-// replace moves instances off nodes that are gone or draining, or refuse their minimum.
+// replace moves instances off nodes that are gone or draining, not the service's any more, or refuse their
+// minimum.
 func (w *world) replace(s *service) {
 	apart := s.Spec.AvailabilityPercent > 0
 	for _, i := range s.lost {
@@ -95,6 +96,11 @@ func (w *world) replace(s *service) {
 			continue
 		case i.node.seen.State == NodeDraining:
 			n.cause, n.why = CauseDraining, fmt.Sprintf("%s is on %s, which is being drained", i.ID, i.Node)
+		case s.Bound.forbids(w, i) && s.Spec.IsExclusive():
+			s.keep(w, CauseUpdate, fmt.Sprintf("%s is on %s, and the service is for %s, but %s: remove the service and deploy it to start anew there", i.ID, i.Node, s.Bound.Node, s.alone()))
+			continue
+		case s.Bound.forbids(w, i):
+			n.cause, n.why = CauseUpdate, fmt.Sprintf("%s is on %s, and the service is for %s now", i.ID, i.Node, s.Bound.Node)
 		case i.MinRefused && s.minimum != (Rates{}) && s.Spec.IsExclusive():
 			s.keep(w, CauseRefused, fmt.Sprintf("%s does not keep its part of the minimum %s, but %s", i.Node, s.minimum, s.alone()))
 			continue
@@ -111,6 +117,12 @@ func (w *world) replace(s *service) {
 			return
 		}
 	}
+}
+
+// forbids reports whether an instance is not on its service's only node, as that was deployed again with another
+// placement.
+func (b *Bound) forbids(w *world, i *instance) bool {
+	return i.Node != b.Node && slices.ContainsFunc(w.nodes, func(n *node) bool { return n.seen.Name == b.Node })
 }
 
 // notKept says that an instance's node does not keep its minimum.
