@@ -204,8 +204,8 @@ var withEngine = []Suite{{Package: "./test/docker", Tag: TagDocker, Run: "TestEn
 // Open vSwitch's are only in a kernel with its module.
 var openFlowSwitch = Suite{Package: "./test/sdn", Tag: TagNetNS, Run: "TestKernelDatapath|TestTrustKernel|TestQueuesByMarkKernel|TestPromiseKernel"}
 
-// demoOnSwitches is the demo whose last scene takes such switches; it needs no engine.
-var demoOnSwitches = Suite{Package: "./internal/lab/cli", Tag: TagNetNS, Run: "TestDemoSite$"}
+// demoOnSwitches is the demo whose last scene takes such switches.
+var demoOnSwitches = Suite{Package: "./internal/lab/cli", Tag: TagDocker, Run: "TestDemoSite$"}
 
 // servicesOnLinks is what takes weir-edge, an engine and such a switch.
 var servicesOnLinks = Suite{Package: "./test/edge", Tag: TagDocker, Run: "TestLinksKernel"}

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"slices"
 	"syscall"
 	"time"
@@ -88,7 +87,7 @@ type edgeDemo struct {
 	nodes int
 	once  bool
 
-	program, weirProgram, edgeProgram string
+	demoPrograms
 
 	cluster *testbed.Cluster
 	agents  []*testbed.Agent
@@ -111,21 +110,7 @@ func (d *edgeDemo) show(ctx context.Context) error {
 }
 
 func (d *edgeDemo) checkPrograms() (err error) {
-	if err := checkDemoPrograms(true); err != nil {
-		return err
-	}
-	if _, err := os.Stat("/usr/sbin/haproxy"); err != nil {
-		return errors.New("HAProxy is not installed: apt-get install haproxy")
-	}
-	if d.program, err = os.Executable(); err != nil {
-		return fmt.Errorf("find this program: %w", err)
-	}
-	if d.weirProgram, err = cmdline.BesideThis("weir"); err != nil {
-		return err
-	}
-	if d.edgeProgram = os.Getenv("WEIR_EDGE_BIN"); d.edgeProgram == "" {
-		d.edgeProgram, err = cmdline.BesideThis("weir-edge")
-	}
+	d.demoPrograms, err = findDemoPrograms()
 	return err
 }
 
@@ -138,7 +123,7 @@ func (d *edgeDemo) setUp(ctx context.Context) (err error) {
 	if d.cluster, err = testbed.NewCluster(ctx, d.nodes, d.nodes > 1, "--insecure-registry=198.18.0.0/15"); err != nil {
 		return err
 	}
-	d.manager = d.cluster.NewEdge(d.edgeProgram, d.dir)
+	d.manager = testbed.NewEdge(d.cluster.Engines, d.edgeProgram, d.dir)
 	if d.nodes > 1 {
 		if err := d.manager.LoadProxyImage(ctx); err != nil {
 			return err

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/internal/front/web"
 )
 
@@ -78,6 +79,29 @@ func checkDemoPrograms(docker bool) error {
 		}
 	}
 	return nil
+}
+
+// demoPrograms are the programs of demos with weir-edge: this one, weir and weir-edge.
+type demoPrograms struct{ program, weirProgram, edgeProgram string }
+
+// findDemoPrograms returns them, and an error if they or what they need is missing.
+func findDemoPrograms() (found demoPrograms, err error) {
+	if err := checkDemoPrograms(true); err != nil {
+		return found, err
+	}
+	if _, err := os.Stat("/usr/sbin/haproxy"); err != nil {
+		return found, errors.New("HAProxy is not installed: apt-get install haproxy")
+	}
+	if found.program, err = os.Executable(); err != nil {
+		return found, fmt.Errorf("find this program: %w", err)
+	}
+	if found.weirProgram, err = cmdline.BesideThis("weir"); err != nil {
+		return found, err
+	}
+	if found.edgeProgram = os.Getenv("WEIR_EDGE_BIN"); found.edgeProgram == "" {
+		found.edgeProgram, err = cmdline.BesideThis("weir-edge")
+	}
+	return found, err
 }
 
 // demoStage is what demos have in common: what they say, a folder, and pages in this program, which lead to each

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/netip"
 	"os"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/internal/front/web"
 	"github.com/weir-project/weir/internal/lab/testbed"
@@ -25,17 +27,15 @@ import (
 const (
 	// siteRateBPS is the rate of the nodes' uplinks, siteLinkBPS that of the switches' ports.
 	siteRateBPS, siteLinkBPS = 10_000_000, 20_000_000
-	// siteCameraBPS is what the camera sends, siteMinBPS its minimum, siteBound how long the call's
-	// packets may be on their way.
-	siteCameraBPS, siteMinBPS = 3_800_000, 4_000_000
-	siteBound                 = 10 * time.Millisecond
+	// siteMinBPS is the camera's minimum, siteBound how long the call's packets may be on their way.
+	siteMinBPS = 6_000_000
+	siteBound  = 10 * time.Millisecond
 	// The call sends as voice does: 160 bytes of RTP each 20 ms, both ways.
 	callBytes, callInterval = 172, 20 * time.Millisecond
-	cameraBytes             = 1400
 	// Ports at each node.
-	siteCallPort, siteCameraPort, siteBackupPort = 5004, 5006, 5201
-	siteScene                                    = 4 * time.Second
-	sitePatience                                 = 30 * time.Second
+	siteCallPort, siteBackupPort = 5004, 5201
+	siteScene                    = 4 * time.Second
+	sitePatience                 = 30 * time.Second
 	// sitePage is where the page of the switches is by default.
 	sitePage = "127.0.0.1:7484"
 )
@@ -49,13 +49,14 @@ func newDemoSiteCommand() *cobra.Command {
 	d := &siteDemo{}
 	cmd := &cobra.Command{
 		Use:   "site",
-		Short: "Show agents and weir-sdn at work on two nodes behind switches",
+		Short: "Show agents, weir-edge and weir-sdn at work on two nodes behind switches",
 		Long: `Show one system at work: two nodes with an agent each, at two switches of an Open vSwitch
-that weir-sdn controls. A call goes between the nodes, a camera on one sends to the other,
-and backups fill the uplinks; then a desk without an agent fills the link between the
-switches. The call stays below its bound, the camera keeps its minimum at the uplink and on
-each link, and at last weir explain and weir sdn links say why. Delays and rates are
-measured where packets arrive.
+that weir-sdn controls. A call goes between the nodes; weir-edge deploys a camera with
+weir.min on one, which has viewers on the other, and has the minimum promised at the uplink
+and on each link between; backups fill the uplinks, and then a desk without an agent fills
+the link between the switches. Each second the demo prints the delay of the call and the
+rates of the camera and of all that comes in, measured where they arrive, and at last
+weir-edge explain and weir sdn links say why.
 
 Queues of switches take Open vSwitch's module in the kernel (modprobe openvswitch). Without
 it the switches run in user space, which sends nothing to queues: then only the uplinks are
@@ -63,7 +64,8 @@ filled, and the demo says so. Its ovs-vswitchd goes before all other programs of
 machine then (SCHED_FIFO): waiting for a processor would delay the call.
 
 Everything is in network namespaces with addresses from 198.18.0.0/15. All of it is removed
-at the end, also when interrupted. Needs root and Open vSwitch installed (it need not run).`,
+at the end, also when interrupted. Needs root, and Open vSwitch, Docker (they need not run),
+HAProxy and busybox-static installed.`,
 		Example: `  weir demo site
   weir demo site --once`,
 		Args: cmdline.ExactArgs(),
@@ -82,14 +84,17 @@ type siteDemo struct {
 	once   bool
 	kernel bool // switches use the kernel's datapath
 
-	program string // weir
+	demoPrograms
 	ovs     *testbed.OVS
 	sdn     *testbed.Process
 	nodes   [2]siteNode
 	desk    *testbed.Process
-	camera  *traffic.Timed
-	stop    []func()     // traffic, the last one first
-	full    [][]siteSpan // the seconds with full uplinks, by scene: between scenes nothing is measured
+	engine  *testbed.Engine // of the first node
+	manager *testbed.Edge
+	viewers demoUsers
+	stop    []func()   // traffic, the last one first
+	counted siteCounts // at the end of the last span
+	beside  []siteSpan // the seconds with backups
 }
 
 // siteNode is a node: its network namespace, its agent, and its containers.
@@ -102,14 +107,13 @@ type siteNode struct {
 }
 
 func (d *siteDemo) checkPrograms() (err error) {
-	if err := checkDemoPrograms(false); err != nil {
+	if d.demoPrograms, err = findDemoPrograms(); err != nil {
 		return err
 	}
 	if missing := testbed.MissingOVSProgram(); missing != "" {
 		return fmt.Errorf("%s is not installed: apt-get install openvswitch-switch", missing)
 	}
-	d.program, err = cmdline.BesideThis("weir")
-	return err
+	return nil
 }
 
 func (d *siteDemo) setUp(ctx context.Context) (err error) {
@@ -134,7 +138,7 @@ func (d *siteDemo) setUp(ctx context.Context) (err error) {
 	}
 	rate := policy.FormatRate(siteLinkBPS)
 	d.say("Starting weir sdn run --ovsdb ... --rate %s --trust n1 --trust n2.", rate)
-	d.sdn, err = d.ovs.Start(d.ovs.Space, d.program, "sdn", "run", "--listen", d.ovs.ControllerAddress(), "--socket", d.sdnSocket(),
+	d.sdn, err = d.ovs.Start(d.ovs.Space, d.weirProgram, "sdn", "run", "--listen", d.ovs.ControllerAddress(), "--socket", d.sdnSocket(),
 		"--ovsdb", d.ovs.DatabaseAddress(), "--rate", rate, "--ef-max", "20%", "--af-min", "20%", "--trust", "n1", "--trust", "n2", "--stats-interval", "500ms")
 	if err != nil {
 		return err
@@ -142,7 +146,7 @@ func (d *siteDemo) setUp(ctx context.Context) (err error) {
 	if err := d.makeSwitches(ctx); err != nil {
 		return err
 	}
-	d.say("Starting weir agent --uplink eth0 --rate %s on both nodes.", policy.FormatRate(siteRateBPS))
+	d.say("Starting weir agent --uplink eth0 --rate %s on both nodes, and a private Docker engine on node 1.", policy.FormatRate(siteRateBPS))
 	for i := range d.nodes {
 		if err := d.makeNode(ctx, i); err != nil {
 			return err
@@ -151,13 +155,44 @@ func (d *siteDemo) setUp(ctx context.Context) (err error) {
 	if err := d.await(ctx, "the switches know the nodes, and the agents their containers", d.ready); err != nil {
 		return err
 	}
+	if err := d.startManager(ctx); err != nil {
+		return err
+	}
 	quiet := slog.New(slog.DiscardHandler)
 	d.openPage(web.KindAgent, demoDashboard, web.New(web.Feed(d.nodes[0].agentDir.Socket()), nil, d.pages(), quiet))
 	d.openPage(web.KindSDN, sitePage, web.NewSDN(web.Feed(d.sdnSocket()), d.pages(), quiet))
+	d.openPage(web.KindEdge, edgePage, web.NewEdge(web.Feed(d.manager.Socket()), d.agentOf, d.pages(), quiet))
 	if d.pageURL != "" {
-		d.say("The page of node 1's agent is at %s, and leads to that of the switches.", d.pageURL)
+		d.say("The page of node 1's agent is at %s, and leads to those of weir-edge and of the switches.", d.pageURL)
 	}
 	return nil
+}
+
+// startManager starts weir-edge on node 1.
+func (d *siteDemo) startManager(ctx context.Context) error {
+	users := siteNodes[1].Addr().String()
+	d.say("Starting weir-edge run --sdn unix://... --sdn-users %s on node 1.", users)
+	d.manager = testbed.NewEdge([]*testbed.Engine{d.engine}, d.edgeProgram, d.dir)
+	if err := d.manager.Start("--agent", d.nodes[0].agentDir.Socket(), "--sdn", "unix://"+d.sdnSocket(), "--sdn-users", users); err != nil {
+		return err
+	}
+	err := d.manager.Await(ctx, sitePatience, func(s edge.Snapshot) error {
+		if ready(s) != 1 {
+			return fmt.Errorf("it knows %+v", s.Nodes)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("wait until weir-edge knows node 1 and its agent: %w", err)
+	}
+	return nil
+}
+
+// agentOf returns how the page of weir-edge asks the agent of its only node.
+func (d *siteDemo) agentOf(string) web.Getter {
+	return func(ctx context.Context, path string) (*http.Response, error) {
+		return client.Unix(d.nodes[0].agentDir.Socket()).Get(ctx, path)
+	}
 }
 
 func (d *siteDemo) sdnSocket() string { return d.ovs.Path("sdn.sock") }
@@ -190,14 +225,10 @@ func (d *siteDemo) makeNode(ctx context.Context, i int) (err error) {
 			policy.LabelClass: "ef", policy.LabelDSCP: "mark", policy.LabelMin: "500kbit",
 			policy.LabelLatency: siteBound.String(),
 		},
-		"camera": {policy.LabelMin: policy.FormatRate(siteMinBPS)},
 		"backup": {},
 	}
 	var listed []testbed.AgentContainer
-	for number, name := range []string{"call", "camera", "backup"} {
-		if name == "camera" && i > 0 {
-			continue
-		}
+	for number, name := range []string{"call", "backup"} {
 		if n.containers[name], err = d.ovs.AddContainer(ctx, n.space, number); err != nil {
 			return err
 		}
@@ -210,14 +241,18 @@ func (d *siteDemo) makeNode(ctx context.Context, i int) (err error) {
 	if err := n.agentDir.WriteConfig(listed, nil); err != nil {
 		return err
 	}
-	n.agent, err = testbed.StartAgent(n.space.NetNSPath(), testbed.AgentOptions{
-		Program: d.program, Dir: n.agentDir, Uplink: "eth0", Rate: policy.FormatRate(siteRateBPS),
-	})
-	if err != nil {
+	options := testbed.AgentOptions{Program: d.weirProgram, Dir: n.agentDir, Uplink: "eth0", Rate: policy.FormatRate(siteRateBPS)}
+	if i == 0 {
+		if err := d.startEngine(ctx); err != nil {
+			return err
+		}
+		options.Docker = d.engine.Socket()
+	}
+	if n.agent, err = testbed.StartAgent(n.space.NetNSPath(), options); err != nil {
 		return err
 	}
 	return testbed.InNetNS(n.space.NetNSPath(), func() (err error) {
-		if n.receiver, err = traffic.NewReceiver(siteCallPort, siteCameraPort); err != nil {
+		if n.receiver, err = traffic.NewReceiver(siteCallPort); err != nil {
 			return err
 		}
 		sink, err := traffic.NewSink(siteBackupPort, 1)
@@ -226,6 +261,16 @@ func (d *siteDemo) makeNode(ctx context.Context, i int) (err error) {
 		}
 		return err
 	})
+}
+
+// startEngine starts the engine of node 1, which routes for its other containers by then: an engine that has
+// to turn routing on drops what is not of its own.
+func (d *siteDemo) startEngine(ctx context.Context) (err error) {
+	if d.engine, err = testbed.StartEngine(ctx, testbed.EngineOptions{NetNSPath: d.nodes[0].space.NetNSPath()}); err != nil {
+		return err
+	}
+	command := []string{"/bin/weir-lab", "traffic", "pages", "--work", "0s", "--workers", "16", "--queue", "16", "--bytes", "200000"}
+	return d.engine.ImportService(ctx, edgeVideo, map[string]string{"/bin/weir-lab": d.program}, command)
 }
 
 // ready returns an error until the controller has the link, the queues where there are any, and trust, and both
@@ -286,6 +331,10 @@ func (d *siteDemo) close() error {
 		d.stop[i]()
 	}
 	problems := []error{d.closePages()}
+	d.viewers.goAway()
+	if d.manager != nil && d.manager.Process() != nil {
+		_ = d.manager.Process().End(syscall.SIGTERM, demoPatience) // its engine ends anyway
+	}
 	for i := range d.nodes {
 		if d.nodes[i].receiver != nil {
 			problems = append(problems, d.nodes[i].receiver.Close())
@@ -293,6 +342,9 @@ func (d *siteDemo) close() error {
 		if d.nodes[i].agent != nil {
 			problems = append(problems, d.nodes[i].agent.End(syscall.SIGTERM, demoPatience))
 		}
+	}
+	if d.engine != nil {
+		problems = append(problems, d.engine.Stop(context.Background()))
 	}
 	if d.ovs != nil {
 		d.ovs.Close()

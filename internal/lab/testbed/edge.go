@@ -17,15 +17,15 @@ import (
 
 // Edge is weir-edge on the first node of a cluster, with its files in a folder.
 type Edge struct {
-	cluster      *Cluster
+	engines      []*Engine
 	program, dir string
 	peer         *transport.Peer
 	process      *Process
 }
 
-// NewEdge returns the weir-edge of a program, which is not started yet.
-func (c *Cluster) NewEdge(program, dir string) *Edge {
-	e := &Edge{cluster: c, program: program, dir: dir}
+// NewEdge returns the weir-edge of a program, which is not started yet, beside the first of engines.
+func NewEdge(engines []*Engine, program, dir string) *Edge {
+	e := &Edge{engines: engines, program: program, dir: dir}
 	e.peer = &transport.Peer{
 		Name: "weir-edge", Base: "http://weir-edge", HTTP: transport.Unix(e.Socket()),
 		Unreachable: func(err error) error { return fmt.Errorf("ask weir-edge: %w", err) },
@@ -39,7 +39,7 @@ func (e *Edge) Socket() string { return filepath.Join(e.dir, "edge.sock") }
 
 // Start starts `weir-edge run` with further arguments, and waits for nothing.
 func (e *Edge) Start(args ...string) (err error) {
-	engine := e.cluster.Engines[0]
+	engine := e.engines[0]
 	e.process, err = StartProcess("weir-edge", engine.Command(e.program, append([]string{
 		"run", "--socket", e.Socket(), "--docker", engine.Socket(), "--state-dir", filepath.Join(e.dir, "state"),
 	}, args...)...))
@@ -51,7 +51,7 @@ func (e *Edge) Process() *Process { return e.process }
 
 // Run runs another command of weir-edge, on the same node, and returns its output.
 func (e *Edge) Run(args ...string) ([]byte, error) {
-	cmd := e.cluster.Engines[0].Command(e.program, append(args, "--socket", e.Socket())...)
+	cmd := e.engines[0].Command(e.program, append(args, "--socket", e.Socket())...)
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	out, err := cmd.Output()
@@ -67,7 +67,7 @@ func (e *Edge) LoadProxyImage(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, engine := range e.cluster.Engines {
+	for _, engine := range e.engines {
 		if err := engine.Load(ctx, bytes.NewReader(archive)); err != nil {
 			return err
 		}

@@ -82,7 +82,7 @@ func newBed(ctx context.Context, options Options, found *Report) (b *bed, err er
 	if b.cluster, err = testbed.NewCluster(ctx, PaperNodes, true); err != nil {
 		return b, err
 	}
-	b.edge = b.cluster.NewEdge(options.EdgeBinary, b.dir)
+	b.edge = testbed.NewEdge(b.cluster.Engines, options.EdgeBinary, b.dir)
 	for _, took := range b.cluster.Starts {
 		found.EngineSeconds = append(found.EngineSeconds, took.Seconds())
 	}
