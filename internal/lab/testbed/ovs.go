@@ -3,6 +3,7 @@ package testbed
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -120,8 +121,11 @@ func (o *OVS) StartDatabase(ctx context.Context) (err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, ovsPatience)
 	defer cancel()
-	return o.Database.Await(ctx, ovsPoll, func(context.Context) error {
-		_, err := os.Stat(o.Path("db.sock"))
+	return o.Database.Await(ctx, ovsPoll, func(ctx context.Context) error {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", o.Path("db.sock")) // the file is there before anybody listens
+		if err == nil {
+			err = conn.Close()
+		}
 		return err
 	})
 }
