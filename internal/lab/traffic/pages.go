@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -49,6 +50,7 @@ func (p Pages) Serve(ctx context.Context, listener net.Listener) error {
 			return
 		}
 		defer func() { <-places }()
+		_, _ = io.Copy(io.Discard, r.Body) // what the user sends is read, and may not be whole
 		select {
 		case workers <- struct{}{}:
 		case <-r.Context().Done():
