@@ -213,6 +213,9 @@ type Share struct {
 	Controlled   bool   `json:"controlled"`
 	EntitledBPS  uint64 `json:"entitled_bps"`
 	AllocatedBPS uint64 `json:"allocated_bps"`
+	// HeldBackBPS is held back of what it may receive, because its senders send more than its share and fill
+	// the link before the uplink; AllocatedBPS is without it.
+	HeldBackBPS uint64 `json:"held_back_bps"`
 	// AdmittedBPS is the minimum in force, which is lower than the policy's if that was
 	// refused. LatencyMS is the latency bound in force.
 	AdmittedBPS uint64  `json:"admitted_bps"`

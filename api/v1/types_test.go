@@ -29,7 +29,7 @@ var contract = map[string]struct {
 		"state": "string", "reason": "string", "shares": "array", "started_at": "string", "measured_at": "string", "groups": "array", "members": "array", "counted_with": "string", "classes": "array",
 	}},
 	"share": {v1.Share{MeasuredAt: someTime, Classes: []v1.ClassShare{{}}}, map[string]string{
-		"uplink": "string", "entitled_bps": "number", "allocated_bps": "number", "rate_bps": "number", "backlog_bytes": "number",
+		"uplink": "string", "entitled_bps": "number", "allocated_bps": "number", "held_back_bps": "number", "rate_bps": "number", "backlog_bytes": "number",
 		"sent_bytes": "number", "sent_packets": "number", "dropped_packets": "number", "marked_packets": "number", "delay_p50_ms": "number", "delay_p99_ms": "number",
 		"measured_at": "string", "controlled": "bool", "admitted_bps": "number", "latency_ms": "number",
 		"wants_more": "bool", "wanted_bps": "number", "classes": "array",

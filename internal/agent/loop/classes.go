@@ -140,7 +140,7 @@ func (s *share) classViews(all v1.Share) []v1.ClassShare {
 			DroppedPackets: all.DroppedPackets, MarkedPackets: all.MarkedPackets, DelayP50MS: all.DelayP50MS, DelayP99MS: all.DelayP99MS,
 		}}
 	}
-	rates := s.traffic().Parts.Of(max(s.class.AllocatedBPS, s.class.EntitledBPS))
+	rates := s.traffic().Parts.Of(s.class.MayHaveBPS())
 	var views []v1.ClassShare
 	for _, class := range trafficClasses {
 		view := v1.ClassShare{Class: v1.Class(class.String())}

@@ -67,6 +67,11 @@ func TestClassesSeen(t *testing.T) {
 			t.Errorf("class %d is seen as %+v, want %+v", i, got[i], want[i])
 		}
 	}
+	// EF's maximum is of what the container may have: what is held back is not.
+	s.class.AllocatedBPS, s.class.HeldBackBPS = 6e6, 2e6
+	if got := s.view().Classes; got[0].MaxBPS != 3e6 {
+		t.Errorf("held back: %+v", got)
+	}
 	// The classes were made again.
 	s.uplink.classLedger.ClassesMade()
 	if got := count(2*time.Second, 1000, 0); got[0].SentBytes != 326_000 || got[2].DroppedPackets != 5 || got[2].MarkedPackets != 15 {

@@ -148,9 +148,9 @@ func (s *share) view() v1.Share {
 		wantedBPS = 0
 	}
 	controlled := s.container.Number != 0 && s.uplink.installed()
-	entitledBPS, allocatedBPS := s.class.EntitledBPS, s.class.AllocatedBPS
+	entitledBPS, allocatedBPS, heldBackBPS := s.class.EntitledBPS, s.class.AllocatedBPS, s.class.HeldBackBPS
 	if !controlled { // what it would have, were the uplink shared
-		entitledBPS, allocatedBPS = 0, 0
+		entitledBPS, allocatedBPS, heldBackBPS = 0, 0, 0
 	}
 	view := v1.Share{
 		Uplink:         s.uplink.name(),
@@ -161,6 +161,7 @@ func (s *share) view() v1.Share {
 		WantedBPS:      wantedBPS,
 		EntitledBPS:    entitledBPS,
 		AllocatedBPS:   allocatedBPS,
+		HeldBackBPS:    heldBackBPS,
 		RateBPS:        seen.rateBPS,
 		BacklogBytes:   seen.backlogBytes,
 		SentBytes:      s.totals.SentBytes,

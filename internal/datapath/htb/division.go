@@ -252,7 +252,7 @@ func (b *Backend) Snapshot(dst *sched.Snapshot) {
 	for _, m := range b.members {
 		dst.Competitors = append(dst.Competitors, sched.State{
 			Number: m.want.Number, Active: m.active, ActiveSince: m.activeSince, DemandBPS: m.demand.SteadyBPS(),
-			EntitledBPS: m.entitledBPS, GuaranteedBPS: min(m.guaranteedBPS, b.limitBPS(m)), AllocatedBPS: min(m.allocatedBPS, b.limitBPS(m)),
+			EntitledBPS: m.entitledBPS, GuaranteedBPS: min(m.guaranteedBPS, b.limitBPS(m)), AllocatedBPS: min(m.allocatedBPS, b.limitBPS(m)), HeldBackBPS: m.mayHaveBPS() - min(m.mayHaveBPS(), b.limitBPS(m)),
 			PacketBytes: b.packetBytes(m), BacklogBytes: m.countedBacklogBytes, Counters: m.counters, CountedAt: m.countedAt,
 			Traffic: m.trafficCounters,
 		})

@@ -341,6 +341,15 @@ func TestSnapshot(t *testing.T) {
 		t.Errorf("the host has sent nothing since it was counted first: %+v", host)
 	}
 
+	// What is held back of it is not allocated.
+	before := *a
+	a.holdback.part, a.allocatedBPS = 0.2, a.entitledBPS
+	b.Snapshot(&seen)
+	if got := seen.Competitors[1]; got.AllocatedBPS != 80e6 || got.HeldBackBPS != 20e6 || got.GuaranteedBPS != min(a.guaranteedBPS, 80e6) {
+		t.Errorf("held back: %+v", got)
+	}
+	*a = before
+
 	// It falls silent: not active any more, when its counters have stood for a while.
 	b.kernel.queues = nil
 	b.kernel.stats[a.want.Number] = stats{sentBytes: 4700, sentPackets: 5}

@@ -44,7 +44,7 @@ func classes(c *v1.Container, share *v1.Share) []v1.ExplainedClass {
 	if len(share.Classes) < 2 || !hasEF(c.Policy) {
 		return nil
 	}
-	d := classDivision{policy: c.Policy, share: share, hasBPS: max(share.AllocatedBPS, share.EntitledBPS)}
+	d := classDivision{policy: c.Policy, share: share, hasBPS: max(share.AllocatedBPS, share.EntitledBPS-min(share.HeldBackBPS, share.EntitledBPS))}
 	d.parts = alloc.ClassParts{EFMax: alloc.Part(c.Policy.EFMax), AFMin: alloc.Part(c.Policy.AFMin)}
 	d.rates = d.parts.Of(d.hasBPS)
 	var list []v1.ExplainedClass

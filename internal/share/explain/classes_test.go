@@ -78,7 +78,12 @@ func TestClasses(t *testing.T) {
 			}
 		})
 	}
-	c, share := classed(v1.Policy{Class: v1.ClassBE}, v1.ClassShare{}, v1.ClassShare{}, v1.ClassShare{})
+	c, share := classed(half, v1.ClassShare{}, v1.ClassShare{}, v1.ClassShare{})
+	share.AllocatedBPS, share.HeldBackBPS = 16e6, 4e6
+	if got := classes(c, share)[0].Because[0]; !strings.HasPrefix(got, "EF goes first up to 8mbit: ") {
+		t.Errorf("held back: %s", got)
+	}
+	c, share = classed(v1.Policy{Class: v1.ClassBE}, v1.ClassShare{}, v1.ClassShare{}, v1.ClassShare{})
 	if got := classes(c, share); got != nil {
 		t.Errorf("of a container that is be as a whole: %+v", got)
 	}

@@ -49,7 +49,7 @@ func explainShares(s v1.Snapshot, index int, verb string) []v1.ExplainedShare {
 				explained.EntitledBPS = d.link().HostReserveBPS(d.host.FloorBPS)
 			}
 			explained.Entitled, explained.Allocated, explained.ForMore = d.entitlement(), d.allocation(), d.forMore()
-			explained.Allocated = append(explained.Allocated, d.heldBack(share.AllocatedBPS)...)
+			explained.Allocated = append(explained.Allocated, heldBack(&share)...)
 			explained.Allocated = append(explained.Allocated, packetTime(d.uplink)...)
 			explained.Classes = classes(&c, &share)
 		}

@@ -36,12 +36,16 @@ func TestIncoming(t *testing.T) {
 		}
 	}
 	share := &both.Containers[0].In.Shares[0]
-	share.AllocatedBPS -= share.AllocatedBPS / 5
+	share.HeldBackBPS = 18e6
 	if text := fmt.Sprint(Container(both, 0).InShares[0].Allocated); !strings.Contains(text, "18mbit of it is held back") {
 		t.Errorf("a container that is held back: %s", text)
 	}
 	if text := fmt.Sprint(Container(both, 1).InShares[0].Allocated); strings.Contains(text, "held back") {
 		t.Errorf("one that is not: %s", text)
+	}
+	share.WantsMore, share.WantedBPS = false, 1e6
+	if text := fmt.Sprint(Container(both, 0).InShares[0].Allocated); strings.Contains(text, "held back") {
+		t.Errorf("one that wants less than what is left: %s", text)
 	}
 	both.Status.Uplinks[0].In.RateBPS = 9e6
 	if got := Container(both, 1).InPolicy[2]; len(got.Notes) != 1 || got.Notes[0] != "up0: above the uplink's rate of 9mbit, so it limits nothing" {

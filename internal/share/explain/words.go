@@ -3,6 +3,7 @@ package explain
 import (
 	"fmt"
 
+	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/share/alloc"
 	"github.com/weir-project/weir/internal/share/policy"
 )
@@ -111,16 +112,12 @@ func (d *division) allocation() []string {
 }
 
 // heldBack says why a container may receive less than its allocation: see internal/datapath/htb/holdback.go.
-func (d *division) heldBack(mayBPS uint64) []string {
-	if d.verb != "receive" || d.isHost || d.members[d.me].DemandBPS != alloc.Unlimited {
-		return nil
-	}
-	allocatedBPS := d.now(nil).AllocatedBPS[d.me]
-	if mayBPS >= allocatedBPS-allocatedBPS/100 {
+func heldBack(s *v1.Share) []string {
+	if s.HeldBackBPS == 0 || !s.WantsMore {
 		return nil
 	}
 	return []string{fmt.Sprintf("%s of it is held back: more arrives than the rate, and its senders send more than its share. "+
-		"What is dropped here has filled the link before it, where no minimum holds", rate(allocatedBPS-mayBPS))}
+		"What is dropped here has filled the link before it, where no minimum holds", rate(s.HeldBackBPS))}
 }
 
 // rivals returns the other members that want more than their entitlement: those offered

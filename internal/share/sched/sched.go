@@ -192,10 +192,12 @@ type State struct {
 	// DemandBPS is its estimated demand; alloc.Unlimited if it wants more than it gets.
 	DemandBPS uint64
 	// EntitledBPS is its entitlement, GuaranteedBPS the part that the scheduler holds
-	// without the agent, AllocatedBPS what it may send now.
+	// without the agent, AllocatedBPS what it may send now. HeldBackBPS of the larger of its entitlement and
+	// allocation is held back, because its senders fill the bottleneck; AllocatedBPS is without it.
 	EntitledBPS   uint64
 	GuaranteedBPS uint64
 	AllocatedBPS  uint64
+	HeldBackBPS   uint64
 	// PacketBytes is the packet size limit for its devices.
 	PacketBytes uint32
 	// BacklogBytes is its queue length when Counters were read, at CountedAt.
@@ -204,6 +206,11 @@ type State struct {
 	CountedAt    time.Time
 	// Traffic has the counters of the traffic classes if it is Ordered.
 	Traffic [NumTrafficClasses]TrafficCounters
+}
+
+// MayHaveBPS returns the rate that the competitor may have now if it wants that much.
+func (s *State) MayHaveBPS() uint64 {
+	return max(s.AllocatedBPS, s.EntitledBPS-min(s.HeldBackBPS, s.EntitledBPS))
 }
 
 // Snapshot is a scheduler's view of a link.
