@@ -58,7 +58,7 @@ func TestUploads(t *testing.T) {
 	received, leave := s.uploaders(8120, 12)
 	time.Sleep(3 * time.Second) // in which TCP finds its share
 	harness.CheckReceived(t, received, 5*time.Second, func(m harness.Measurement) error {
-		const frameBytes, segmentBytes = 1448 + 66, 1448 // users who wait for answers leave some of it
+		const frameBytes, segmentBytes = 1448 + 66, 1448 // TCP sends some of it again: a FIFO has 20 packets
 		t.Logf("the instance receives %.2f Mbit/s of pages", m.BPS[0]/1e6)
 		if bps := m.BPS[0] * frameBytes / segmentBytes; bps < 0.75*minBPS {
 			return fmt.Errorf("beside uploads of more weight the instance receives %.2f Mbit/s; CPU: %s", bps/1e6, m.CPU)
