@@ -44,7 +44,8 @@ type Instance struct {
 	// State is "starting", "running", "unhealthy" (it runs but does not respond), "unknown"
 	// (it runs, but its proxy does not report its health), "stopping" or "failed".
 	// "pending" stands for a service without instances, for the given Reason, "asleep" for one that
-	// has none until a user comes; they have neither Node nor Instance.
+	// has none until a user comes, "starting" until a proxy of it lets one wait; they have neither Node
+	// nor Instance.
 	State string `json:"state"`
 	// Users are the users it serves now. Waiting are those of the service who wait for an instance at
 	// the node's proxy; if the service has several instances, each is counted at one of them.

@@ -16,6 +16,7 @@ import (
 	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/proxy"
+	"github.com/weir-project/weir/internal/edge/run"
 	"github.com/weir-project/weir/internal/edge/server"
 	"github.com/weir-project/weir/internal/edge/spec"
 	"github.com/weir-project/weir/internal/front/cmdline"
@@ -120,8 +121,10 @@ func isDeployed(seen *edge.Snapshot, deployed *edge.Deployed) (bool, error) {
 	case s.Update.Version != deployed.Version:
 		return false, fmt.Errorf("%s was deployed again meanwhile, with another specification", s.Name)
 	}
+	waits := false // for its first user
 	for _, instance := range seen.Instances {
 		if instance.Service != s.Name || instance.Instance == "" {
+			waits = waits || instance.Service == s.Name && instance.State == run.StateAsleep
 			continue
 		}
 		other = other || instance.Version != deployed.Version
@@ -133,7 +136,7 @@ func isDeployed(seen *edge.Snapshot, deployed *edge.Deployed) (bool, error) {
 	if parsed, err := spec.Parse(s.Specification); err == nil {
 		least = min(parsed.LeastInstances(), parsed.MostInstances())
 	}
-	return !other && !s.Update.InProgress && s.Running >= least, nil
+	return !other && !s.Update.InProgress && (waits || s.Running >= max(least, 1)), nil
 }
 
 func printDeployed(cmd *cobra.Command, deployed *edge.Deployed) error {

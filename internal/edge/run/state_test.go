@@ -180,12 +180,21 @@ func TestDrainUnconfirmed(t *testing.T) {
 
 // A service that nothing can be done for is shown, with the reason.
 func TestPending(t *testing.T) {
-	services := []runtime.Service{{Name: "big"}, {Name: "starts"}, {Name: "runs"}}
+	o := &observation{proxies: map[string][]observedProxy{"sleeps": {{err: errors.New("refused")}, {}}, "wakes up": {{err: errors.New("refused")}}}}
+	for _, name := range []string{"big", "starts", "runs", "sleeps", "wakes up"} {
+		o.state.Services = append(o.state.Services, runtime.Service{Name: name})
+	}
 	there := []edge.Instance{{Service: "runs", Instance: "runs.1"}}
 	keep := engine.Decision{Action: engine.Keep, Service: "big", Reason: "no node can have it", Facts: engine.Facts{Wanted: 1}}
-	got := pending(services, there, []engine.Decision{keep, {Action: engine.Start, Service: "starts"}, {Action: engine.Keep, Service: "runs"}})
-	if len(got) != 1 || got[0].Service != "big" || got[0].State != "pending" || got[0].Reason != "0 of 1: no node can have it" {
+	got := o.pending(there, []engine.Decision{
+		keep, {Action: engine.Start, Service: "starts"}, {Action: engine.Keep, Service: "runs"},
+		{Action: engine.Keep, Cause: engine.CauseNone, Service: "sleeps", Reason: "no users"}, {Action: engine.Keep, Cause: engine.CauseNone, Service: "wakes up", Reason: "no users"},
+	})
+	if len(got) != 3 || got[0].Service != "big" || got[0].State != "pending" || got[0].Reason != "0 of 1: no node can have it" {
 		t.Errorf("got %+v", got)
+	}
+	if got[1].State != "asleep" || got[1].Reason != "no users" || got[2].State != "starting" || got[2].Reason != "no proxy of it answers yet" {
+		t.Errorf("got %+v", got[1:])
 	}
 }
 

@@ -52,7 +52,7 @@ func (m *Manager) publish(o *observation, claims *claimStep, decisions []engine.
 	for _, listed := range o.state.Services {
 		v.Services = append(v.Services, wireService(o, claims, listed, v.Instances, m.proxies.counters[listed.Name].total))
 	}
-	for _, p := range pending(o.state.Services, v.Instances, decisions) {
+	for _, p := range o.pending(v.Instances, decisions) {
 		if v.Instances = append(v.Instances, p); p.State != statePending {
 			continue
 		}
@@ -145,12 +145,14 @@ func addWaiting(instances []edge.Instance, service, node string, users int) {
 // none without users.
 const (
 	statePending = "pending"
-	stateAsleep  = "asleep"
+	// StateAsleep: its first user starts an instance.
+	StateAsleep = "asleep"
 )
 
-// pending returns a pending entry with its reason for each service without instances.
-func pending(services []runtime.Service, there []edge.Instance, decisions []engine.Decision) (list []edge.Instance) {
-	for _, s := range services {
+// pending returns an entry with its reason for each service without instances: it is pending, it sleeps, or
+// starts to, as long as no proxy of it would let a user wait.
+func (o *observation) pending(there []edge.Instance, decisions []engine.Decision) (list []edge.Instance) {
+	for _, s := range o.state.Services {
 		var of []engine.Decision
 		for _, d := range decisions {
 			if d.Service == s.Name {
@@ -163,7 +165,11 @@ func pending(services []runtime.Service, there []edge.Instance, decisions []engi
 			continue
 		}
 		if of[0].Facts.Wanted == 0 && of[0].Cause == engine.CauseNone {
-			list = append(list, edge.Instance{Service: s.Name, State: stateAsleep, Reason: of[0].Reason})
+			sleeps := edge.Instance{Service: s.Name, State: string(engine.InstanceStarting), Reason: "no proxy of it answers yet"}
+			if slices.ContainsFunc(o.proxies[s.Name], func(p observedProxy) bool { return p.err == nil }) {
+				sleeps.State, sleeps.Reason = StateAsleep, of[0].Reason
+			}
+			list = append(list, sleeps)
 			continue
 		}
 		list = append(list, edge.Instance{
