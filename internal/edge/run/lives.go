@@ -43,6 +43,8 @@ type stop struct {
 	decision engine.Decision
 	at       time.Time
 	ending   bool // the engine has been told
+	// isDirect: users come past the proxy until it has ended.
+	isDirect bool
 }
 
 type stateSince struct {
@@ -251,7 +253,7 @@ func (l *lives) drained(o *observation) (list []engine.Decision) {
 		if ending.ending || waited < period || (users > 0 || unknown) && waited < drainTimeout {
 			continue
 		}
-		ending.ending = true
+		ending.ending, ending.isDirect = true, len(o.specs[ending.decision.Service].Ports) == 0
 		list = append(list, ending.decision)
 	}
 	return list
@@ -262,8 +264,12 @@ const drainTimeout = 10 * time.Second
 
 // noteEnd records the result of a stop. After an error the next round decides again.
 func (l *lives) noteEnd(id string, at time.Time, err error) {
+	stopped := l.stopping[id]
 	delete(l.stopping, id)
 	if err == nil {
+		if stopped != nil && stopped.isDirect && !l.missingSince[stopped.decision.Service].IsZero() {
+			l.missingSince[stopped.decision.Service] = at
+		}
 		delete(l.cannotStart, id)
 		l.ended[id] = at
 	}

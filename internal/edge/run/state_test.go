@@ -198,6 +198,28 @@ func TestPending(t *testing.T) {
 	}
 }
 
+// TestGap: users miss a service that is updated from when its proxy sends them no more or, of one with ports of
+// the host only, from when it has ended.
+func TestGap(t *testing.T) {
+	for served, want := range map[int]string{0: "for 1.0", 1: "for 9.0"} {
+		l := newLives()
+		o := &observation{at: time.Now(), specs: map[string]spec.Spec{"s": {Ports: make([]spec.Port, served)}}}
+		l.drain(engine.Decision{Service: "s", Instance: "s-1", Cause: engine.CauseUpdate})
+		l.stopping["s-1"].at = o.at.Add(-9 * time.Second)
+		l.missingSince["s"] = o.at.Add(-9 * time.Second)
+		if len(l.drained(o)) != 1 {
+			t.Fatal("it does not end")
+		}
+		l.noteEnd("s-1", o.at.Add(-time.Second), nil)
+		if said := l.endGap("s"); !strings.Contains(said, want) {
+			t.Errorf("%d ports of the proxy: %q, want %q", served, said, want)
+		}
+		if said := l.endGap("s"); said != "" {
+			t.Errorf("said again: %q", said)
+		}
+	}
+}
+
 // TestSyncProxy: a proxy that ends right after it was seen has a moment to be replaced; what
 // one does not do is said at once.
 func TestSyncProxy(t *testing.T) {
