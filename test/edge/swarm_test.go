@@ -5,6 +5,7 @@ package edge
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -18,9 +19,11 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
 
 	"github.com/moby/moby/client"
 
+	v1 "github.com/weir-project/weir/api/v1"
 	agentclient "github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/edge/engine"
@@ -173,6 +176,7 @@ func TestSwarm(t *testing.T) {
 	for node := range c.nodes {
 		harness.Await(t, fmt.Sprintf("users get an answer at node %d", node), 15*time.Second, func() error { return c.get(node, 8080) })
 	}
+	t.Run("all nodes in one object", c.testMonitored)
 	t.Run("a crowd comes", c.testCrowd)
 	t.Run("nobody commands proxies who has no key", func(t *testing.T) { c.obeysOnlyKey(t, "shop") })
 	t.Run("killed and started", c.testKilled)
@@ -191,6 +195,43 @@ func TestSwarm(t *testing.T) {
 			return err
 		}
 		return errNot(fmt.Sprint(len(left.Items), " Swarm services"))
+	})
+}
+
+// testMonitored: weir-edge nodes -o picasso has what each node's agent says, and its proxy and instances among
+// the containers.
+func (c *cluster) testMonitored(t *testing.T) {
+	harness.Await(t, "all nodes in one object", 20*time.Second, func() error {
+		var all edge.Monitored
+		must.Succeed(t, json.Unmarshal([]byte(c.must(t, "nodes", "-o", "picasso")), &all))
+		for i, agent := range c.agents {
+			own, err := agent.Node(t.Context())
+			must.Succeed(t, err)
+			at := slices.IndexFunc(all.Nodes, func(n v1.Node) bool { return n.PiIP == c.nodes[i].Addr.String() })
+			if at < 0 || len(all.Nodes) != len(c.agents) {
+				return errNot(fmt.Sprintf("node %d in %+v", i, all.Nodes))
+			}
+			said := all.Nodes[at]
+			if said.PiID == "" || said.PiID != own.PiID || said.HardResources != own.HardResources || said.SoftResources != own.SoftResources {
+				t.Fatalf("%+v, and its agent says %+v", said, own)
+			}
+			names := func(n v1.Node) (list []string) {
+				for _, one := range n.Containers {
+					list = append(list, one.Name+" "+one.ID+" "+one.Image)
+				}
+				return list
+			}
+			is, want := names(said), names(own)
+			if !slices.Equal(is, want) || !slices.ContainsFunc(is, func(one string) bool { return strings.HasPrefix(one, "/edgeproxy-shop") }) {
+				return errNot(fmt.Sprintf("%q, and its agent has %q", is, want))
+			}
+			for _, one := range said.Containers {
+				if one.MemUsage == "" || one.CPUUsage == "" {
+					return errNot(fmt.Sprintf("%+v", one))
+				}
+			}
+		}
+		return nil
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -26,10 +27,11 @@ import (
 	"github.com/weir-project/weir/test/must"
 )
 
-// Versions of a service: pages of different sizes, and one that does not answer.
+// Versions of a service: pages of different sizes, one that does not answer, and one that ends at once.
 const (
 	firstImage, secondImage = "example.test/versions:1", "example.test/versions:2"
 	silentImage             = "example.test/silent:1"
+	brokenImage             = "example.test/broken:1"
 	firstBytes, secondBytes = 2000, 3000
 )
 
@@ -100,6 +102,7 @@ func TestUpdate(t *testing.T) {
 	t.Run("two at once", s.testTwoUpdates)
 	s.must(t, "rm", "shop")
 	t.Run("one at a time", s.testUpdateVolume)
+	t.Run("a port of the host", s.testUpdatePort)
 }
 
 // runtime is what another weir-edge on this engine, with files of its own, changes services with.
@@ -263,16 +266,88 @@ func (s *site) testUpdateVolume(t *testing.T) {
 	s.must(t, "rm", "home-db")
 }
 
-// TestUpdateSwarm: the same on a swarm, for users of both nodes.
+// portFile is a service with a port of this node, past the proxy.
+const portFile = `
+name: home
+services:
+  dns:
+    image: example.test/silent:1
+    command: [sh, -c, "echo %s >/index.html && exec httpd -f -p 5432 -h /"]
+    ports: [{target: 5432, published: 8205, mode: host}]
+    stop_grace_period: 8s
+`
+
+// testUpdatePort: a service with a port of the host ends its old instance before the new one starts, and
+// weir-edge says for how long a user missed it: not while the old one takes its time to end.
+func (s *site) testUpdatePort(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "compose.yaml")
+	deploy := func(page string) {
+		must.Succeed(t, os.WriteFile(path, fmt.Appendf(nil, portFile, page), 0o600))
+		s.must(t, "deploy", "--wait", path)
+	}
+	user := http.Client{Transport: &http.Transport{DialContext: s.dial, DisableKeepAlives: true}, Timeout: time.Second}
+	page := func() string {
+		response, err := user.Get(s.url(8205))
+		if err != nil {
+			return ""
+		}
+		defer response.Body.Close()
+		text, _ := io.ReadAll(response.Body)
+		return strings.TrimSpace(string(text))
+	}
+	await := func(want string, last *time.Time) {
+		t.Helper()
+		for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+			switch page() {
+			case want:
+				return
+			case "first":
+				*last = time.Now()
+			}
+		}
+		t.Errorf("no user gets the page %q:\n%s", want, s.must(t, "events"))
+	}
+	deploy("first")
+	last := time.Now()
+	await("first", &last)
+	done := make(chan struct{})
+	var gap time.Duration
+	go func() {
+		defer close(done)
+		await("second", &last)
+		gap = time.Since(last)
+	}()
+	deploy("second")
+	<-done
+	said := s.must(t, "events")
+	_, said, _ = strings.Cut(said, "home-dns")
+	for _, want := range []string{"the port 8205/tcp of the host is for one instance at a time: it ends before the new one starts, and users wait for that long", "; users were without it for "} {
+		if !strings.Contains(said, want) {
+			t.Errorf("nothing says %q", want)
+		}
+	}
+	var seconds float64
+	_, after, _ := strings.Cut(said, "; users were without it for ")
+	_, err := fmt.Sscanf(after, "%f s", &seconds)
+	if t.Logf("a user missed it for %v, and %v s are said", gap.Round(time.Millisecond), seconds); err != nil || seconds > gap.Seconds()+6 {
+		t.Errorf("that is not so: %v\n%s", err, said)
+	}
+	s.must(t, "rm", "home-dns")
+}
+
+// TestUpdateSwarm: the same on a swarm, for users of both nodes, beside a service that sleeps until its first
+// user comes.
 func TestUpdateSwarm(t *testing.T) {
 	c := newClusterOf(t, 2)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	c.importVersions(t)
-	for _, image := range []string{firstImage, secondImage} {
+	c.importPages(t, brokenImage, "--no-such-option")
+	for _, image := range []string{firstImage, secondImage, brokenImage} {
 		must.Succeed(t, (&testbed.Cluster{Host: c.host, Nodes: c.nodes, Engines: c.engines}).Distribute(ctx, image))
 	}
 	c.startManager(t)
+	woken := c.wake(t)
 	_, took, err := c.deployAndWait(t, version(firstImage))
 	must.Succeed(t, err)
 	t.Logf("it answers after %v", took)
@@ -285,16 +360,55 @@ func TestUpdateSwarm(t *testing.T) {
 	_, took, err = c.deployAndWait(t, version(secondImage))
 	must.Succeed(t, err)
 	t.Logf("updated after %v\n%s", took, c.must(t, "ps"))
+	_, took, err = c.deployAndWait(t, version(brokenImage))
+	if err == nil || !strings.Contains(err.Error(), "exit status 1") || !strings.Contains(err.Error(), "goes back to the one before") {
+		t.Errorf("a version that ends at once: %v", err)
+	}
+	t.Logf("gone back after %v: %v", took, err)
+	harness.Await(t, "the version before is alone again", 30*time.Second, func() error {
+		for _, i := range c.ps(t) {
+			if i.Service == "shop" && (i.Image != secondImage || i.State != "running") {
+				return errNot(c.must(t, "ps"))
+			}
+		}
+		return nil
+	})
 	for _, end := range leave {
 		end()
-	}
-	for _, i := range c.ps(t) {
-		if i.Image != secondImage {
-			t.Errorf("%s runs %s", i.Instance, i.Image)
-		}
 	}
 	other, err := swarm.New(ctx, swarm.Options{Socket: c.engine.Socket()})
 	must.Succeed(t, err)
 	defer other.Close()
 	c.mustLose(t, other, version(firstImage))
+	c.awaitAsleep(t, 90*time.Second-time.Since(woken))
+	t.Logf("it sleeps again %v after its user", time.Since(woken).Round(time.Second))
+}
+
+// wake deploys a service that sleeps and lets its first user come, to a node that its instance may not be on.
+// It returns when.
+func (c *cluster) wake(t *testing.T) time.Time {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "compose.yaml")
+	must.Succeed(t, os.WriteFile(path, []byte(sleepyFile), 0o600))
+	if out := c.must(t, "deploy", "--wait", path); !strings.Contains(out, "home-web starts when a user comes") {
+		t.Errorf("it says %q", out)
+	}
+	c.awaitAsleep(t, 5*time.Second)
+	user := http.Client{Transport: &http.Transport{DialContext: c.dial, DisableKeepAlives: true}, Timeout: 30 * time.Second}
+	var began time.Time
+	harness.Await(t, "a user is answered", 45*time.Second, func() error {
+		began = time.Now()
+		response, err := user.Get(c.url(1, 8204))
+		if errors.Is(err, syscall.ECONNREFUSED) { // its proxy starts
+			return err
+		}
+		must.Succeed(t, err)
+		defer response.Body.Close()
+		if n, err := io.Copy(io.Discard, response.Body); response.StatusCode != http.StatusOK || n != firstBytes || err != nil {
+			t.Errorf("the first user gets %s, %d bytes: %v", response.Status, n, err)
+		}
+		return nil
+	})
+	t.Logf("the first user is answered after %v\n%s", time.Since(began).Round(time.Millisecond), c.must(t, "ps"))
+	return time.Now()
 }
