@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -71,20 +73,67 @@ func TestDemo(t *testing.T) {
 		t.Fatal("it does not end")
 	}
 	for _, scene := range []string{
-		"weir-edge push", "The page is at http://127.0.0.1:", "weir.min=12mbit", "A backup", "is halved", "dies", "is back", "Removing everything",
-		" after the uplink was halved: ", " after the node died: ",
+		"weir-edge push", "The page is at http://127.0.0.1:", "weir.min=12mbit", "A backup", "beside the camera", "has room for it, 19mbit: ", "weir-edge deploy garage.json", "dies", "is back", "Removing everything",
+		"The viewers of the garage got ", " after it was removed: ", " after the node died: ",
 	} {
 		if !strings.Contains(said.String(), scene) {
 			t.Errorf("%q was not announced", scene)
 		}
 	}
-	for _, seen := range []string{"3 of 3 nodes are ready", "2 of 3 nodes are ready", "running", "gone", "users get: shop ", "; camera 12."} {
+	for _, seen := range []string{"3 of 3 nodes are ready", "2 of 3 nodes are ready", "running", "gone", "users get: shop ", "; camera 12.", "; garage 12."} {
 		if !strings.Contains(out.String(), seen) {
 			t.Errorf("%q was not shown", seen)
 		}
 	}
+	if left := unmeasured(said.String(), out.String()); left != "" {
+		t.Errorf("figures that no user has measured:\n%s", left)
+	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("files are left: %v, %v", left, err)
+	}
+}
+
+// measured are the sentences of the demo about what users measured at their sockets, settings the figures that
+// are not measured: names, addresses, how many users come and what is asked and promised, in the words of
+// labels.
+var (
+	measured = regexp.MustCompile(strings.Join([]string{
+		`Since [a-z ]+ the viewers of the [a-z]+ have had 97 % of the minimum or more in each second: [\d.]+ Mbit/s in the worst one\.`,
+		`The viewers of the [a-z]+ had less than 97 % of the minimum for [\d.]+ s, until [\d.]+ s after [a-z ]+: [\d.]+ Mbit/s in the worst second\.`,
+		`The viewers of the [a-z]+ got [\d.]+ Mbit/s in the last second\.`,
+		`users get: .*`,
+	}, "|"))
+	settings = regexp.MustCompile(strings.Join([]string{
+		`\b[\d.]+mbit\b`, `\b99\.9 %`, `weir\.weight=1000`, `\b(6|28) users`, `allows 10 at`, `\b8 viewers`, `\bnode 1\b`, `weir-demo/pages:1`, `weir-demo/video:1`,
+		`\b3 private Docker`, `\b[023] of 3 nodes`, `https?://[\d.:]+`, `\b198\.1[89]\.[\d.]+:\d+`, `\beth0\b`,
+	}, "|"))
+)
+
+// unmeasured returns the words of the demo's story, on its standard error and output, with a figure that is neither
+// measured nor a setting.
+func unmeasured(said, shown string) string {
+	for _, found := range regexp.MustCompile(`(?m)^  (\S+) +(?:ready|stale|gone|draining) `).FindAllStringSubmatch(shown, -1) {
+		said, shown = strings.ReplaceAll(said, found[1], "NODE"), strings.ReplaceAll(shown, found[1], "NODE")
+	}
+	text := strings.Join(strings.Fields(measured.ReplaceAllString(said+"\n"+shown, "")), " ")
+	words := strings.Fields(settings.ReplaceAllString(text, ""))
+	return strings.Join(slices.DeleteFunc(words, func(word string) bool { return !strings.ContainsAny(word, "0123456789") }), " ")
+}
+
+// TestUnmeasured: a figure that the demo would make up is found.
+func TestUnmeasured(t *testing.T) {
+	const node = "  vm-4x1 ready    camera running\n\n"
+	for said, ok := range map[string]bool{
+		"docker run --name garage --label weir.min=12mbit on vm-4x1, beside the camera: 8\nviewers come to it.":                                  true,
+		"Since the backups started the viewers of the camera have had 97 % of the minimum or more in each second: 11.9 Mbit/s in the worst one.": true,
+		"The camera has 12.0 Mbit/s.":       false,
+		"The shop answers within 50 ms.":    false,
+		"weir-edge moves it in 3 seconds.":  false,
+		"  | node vm-4x1 has room, 19mbit:": true,
+	} {
+		if left := unmeasured(said, "users get: shop 300 answers/s in 20 ms; camera 12.0 Mbit/s\n\n3 of 3 nodes are ready\n"+node); (left == "") != ok {
+			t.Errorf("%q: %q is left", said, left)
+		}
 	}
 }
 

@@ -25,8 +25,8 @@ import (
 const (
 	// edgePage is where the page of weir-edge is by default.
 	edgePage = "127.0.0.1:7483"
-	// edgePort is the shop's, for users; cameraPort and backupPort are the others'.
-	edgePort, cameraPort, backupPort = 8080, 8081, 9000
+	// edgePort is the shop's, for users; cameraPort, garagePort and backupPort are the others'.
+	edgePort, cameraPort, garagePort, backupPort = 8080, 8081, 8082, 9000
 	// edgeMaxUsers is what one instance of the shop can serve.
 	edgeMaxUsers = 10
 	// edgeAvailability, in percent, takes two nodes of 99 %, which is what is assumed of a new
@@ -40,9 +40,12 @@ const (
 	edgePatience = 60 * time.Second
 	edgePicture  = time.Second
 	edgePoll     = 100 * time.Millisecond
-	edgeService  = "shop"
-	edgeCamera   = "camera"
-	edgeImage    = "weir-demo/pages:1"
+	// toldLines of results are on a terminal's screen.
+	toldLines   = 10
+	edgeService = "shop"
+	edgeCamera  = "camera"
+	edgeGarage  = "garage"
+	edgeImage   = "weir-demo/pages:1"
 	// edgeVideo serves parts of a video as fast as the uplink takes them.
 	edgeVideo = "weir-demo/video:1"
 )
@@ -53,10 +56,10 @@ func newDemoEdgeCommand() *cobra.Command {
 		Use:   "edge",
 		Short: "Show weir-edge and its agents at work on three nodes",
 		Long: `Show weir-edge at work on three nodes, each with an agent: a shop is pushed and deployed, a
-crowd comes and replicas start on other nodes; a camera with weir.min keeps it beside
-backups that fill all uplinks; when its node's uplink is halved, the agent there cannot keep
-the minimum, and weir-edge moves the camera to another node; a node dies, its instances
-start elsewhere, and it comes back. What users get is measured at their sockets, all the time.
+crowd comes and replicas start on other nodes; a camera with weir.min has it beside backups
+that take what they can; a second camera on its node is refused the minimum, weir explain
+says why, and weir-edge places it on a node with room; a node dies, its instances start
+elsewhere, and it comes back. All that is said of users is measured at their sockets.
 
 Everything is real and nothing of this machine's is touched: the nodes are private Docker
 engines in network namespaces, with addresses from 198.18.0.0/15, that form a Swarm; nodes
@@ -94,10 +97,19 @@ type edgeDemo struct {
 	clients map[string]*client.Client // of the agents, by the nodes' addresses
 	manager *testbed.Edge
 	text    string // of the scene
+	told    []string
 
-	shoppers, viewers demoUsers
-	backups           []*demoUsers // of each node
-	watched           string       // where the viewers are
+	shoppers        demoUsers
+	viewers, garage edgeViewers
+	backups         []*demoUsers // of each node
+	seen            edge.Snapshot
+}
+
+// edgeViewers are the users of a camera, who follow it from node to node.
+type edgeViewers struct {
+	demoUsers
+	port    int
+	watched string // where they are
 }
 
 func (d *edgeDemo) show(ctx context.Context) error {
@@ -144,7 +156,7 @@ func (d *edgeDemo) setUp(ctx context.Context) (err error) {
 	d.clients = map[string]*client.Client{}
 	d.say("Starting weir agent on each node, with an uplink of %s.", policy.FormatRate(edgeUplinkBPS))
 	for node := range d.nodes {
-		agent, err := d.cluster.StartAgent(ctx, node, d.weirProgram, d.dir, uplinkOf(edgeUplinkBPS))
+		agent, err := d.cluster.StartAgent(ctx, node, d.weirProgram, d.dir, map[string]any{"rate": policy.FormatRate(edgeUplinkBPS)})
 		if err != nil {
 			return err
 		}
@@ -158,13 +170,12 @@ func (d *edgeDemo) setUp(ctx context.Context) (err error) {
 	if d.pageURL != "" {
 		d.say("The page is at %s; a node's row opens the page of its agent.", d.pageURL)
 	}
-	d.shoppers, d.viewers = demoUsers{name: "shop", dial: d.dial}, demoUsers{name: "camera", dial: d.dial}
+	d.shoppers.name, d.viewers.name, d.garage.name = edgeService, edgeCamera, edgeGarage
+	d.viewers.port, d.garage.port = cameraPort, garagePort
+	for _, users := range []*demoUsers{&d.shoppers, &d.viewers.demoUsers, &d.garage.demoUsers} {
+		users.dial = d.dial
+	}
 	return nil
-}
-
-// uplinkOf returns the settings of an agent whose uplink has a rate.
-func uplinkOf(rateBPS uint64) map[string]any {
-	return map[string]any{"rate": policy.FormatRate(rateBPS)}
 }
 
 // agentOf returns how the page asks the agent of a node.
@@ -250,15 +261,20 @@ func (d *edgeDemo) shop() map[string]any {
 	}
 }
 
-// camera returns the camera's. A rule keeps it from the first node, which manages the swarm and does not
-// die, while another one can have it.
-func (d *edgeDemo) camera(first string) map[string]any {
-	document := map[string]any{
-		"par":    map[string]any{"serviceName": edgeCamera, "imageName": edgeVideo},
-		"ports":  []any{map[string]any{"host": cameraPort, "container": 80}},
+// video returns that of the camera that these viewers watch.
+func (v *edgeViewers) video() map[string]any {
+	return map[string]any{
+		"par":    map[string]any{"serviceName": v.name, "imageName": edgeVideo},
+		"ports":  []any{map[string]any{"host": v.port, "container": 80}},
 		"limits": map[string]any{"instances": 1},
 		"labels": map[string]any{policy.LabelMin: policy.FormatRate(cameraMinBPS)},
 	}
+}
+
+// camera returns the camera's. A rule keeps it from the first node, which manages the swarm and does not
+// die, while another one can have it.
+func (d *edgeDemo) camera(first string) map[string]any {
+	document := d.viewers.video()
 	if d.nodes > 1 {
 		document["algorithm"], document["rule"] = "rule", fmt.Sprintf("option.node != %q", first)
 	}
@@ -267,7 +283,7 @@ func (d *edgeDemo) camera(first string) map[string]any {
 
 func (d *edgeDemo) close() error {
 	problems := []error{d.closePages()}
-	for _, users := range append(d.backups, &d.shoppers, &d.viewers) {
+	for _, users := range append(d.backups, &d.shoppers, &d.viewers.demoUsers, &d.garage.demoUsers) {
 		users.goAway()
 	}
 	if d.manager != nil && d.manager.Process() != nil {

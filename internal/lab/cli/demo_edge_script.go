@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
+	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/api/v1/edge"
 	"github.com/weir-project/weir/internal/agent/top"
@@ -22,7 +24,7 @@ import (
 func (d *edgeDemo) play(ctx context.Context) error {
 	scenes := []func(context.Context) error{d.deployShop, d.crowd, d.deployCamera, d.fillUplinks}
 	if d.nodes > 1 {
-		scenes = append(scenes, d.halveUplink, d.loseNode)
+		scenes = append(scenes, d.moveRefused, d.loseNode)
 	}
 	for _, scene := range scenes {
 		if err := scene(ctx); err != nil {
@@ -58,7 +60,7 @@ func (d *edgeDemo) deployShop(ctx context.Context) error {
 	if d.nodes == 1 {
 		return d.until(ctx, "the shop answers", func(s edge.Snapshot) bool { return running(s, edgeService, "") > 0 })
 	}
-	d.scene("The shop is to be there for %v %% of the time, which takes two nodes.", edgeAvailability)
+	d.scene("The shop is to be there for %v %% of the time, so weir-edge starts it on a second node.", edgeAvailability)
 	return d.until(ctx, "the shop answers on two nodes", func(s edge.Snapshot) bool { return running(s, edgeService, "") > 1 })
 }
 
@@ -67,14 +69,14 @@ func (d *edgeDemo) wanted() int { return min(d.nodes+1, 3) }
 
 // crowd lets users come to the shop at the first node, first some and then many.
 func (d *edgeDemo) crowd(ctx context.Context) error {
-	d.scene("6 users come to the shop at node 1. An instance serves %d: nothing has to change.", edgeMaxUsers)
+	d.scene("6 users come to the shop at node 1. Its specification allows %d at an instance.", edgeMaxUsers)
 	d.shoppers.come(ctx, d.url(0, edgePort), 6)
 	served := func(edge.Snapshot) bool { return d.shoppers.lately(time.Second).answers > 0 }
 	if err := d.until(ctx, "users are served", served); err != nil {
 		return err
 	}
 	count := edgeMaxUsers*d.wanted() - 2
-	d.scene("Now it is %d users. weir-edge starts more instances, where users gain most by them.", count)
+	d.scene("Now it is %d users, and weir-edge starts more instances.", count)
 	d.shoppers.come(ctx, d.url(0, edgePort), count)
 	return d.until(ctx, "there are instances enough", func(s edge.Snapshot) bool {
 		return running(s, edgeService, "") >= max(d.wanted(), s.Services[0].Instances)
@@ -103,7 +105,7 @@ func (d *edgeDemo) deployCamera(ctx context.Context) error {
 
 // fillUplinks starts a backup on each node.
 func (d *edgeDemo) fillUplinks(ctx context.Context) error {
-	d.scene("A backup with weir.weight=1000 starts on each node and fills the uplink. The camera keeps its minimum; shop and backups share the rest.")
+	d.scene("A backup with weir.weight=1000 starts on each node, and takes what it can get.")
 	began := time.Now()
 	for node, engine := range d.cluster.Engines {
 		_, err := engine.Run(ctx, testbed.RunOptions{
@@ -123,37 +125,27 @@ func (d *edgeDemo) fillUplinks(ctx context.Context) error {
 		return least > edgeUplinkBPS/10 && time.Since(began) > settled && d.viewers.keeps(cameraMinBPS, settled)
 	})
 	if err == nil {
-		d.sayShort(began, "the backups started")
+		d.sayShort(&d.viewers, began, "the backups started")
 	}
 	return err
 }
 
-// sayShort says for how long viewers had less than the camera's minimum.
-func (d *edgeDemo) sayShort(since time.Time, what string) {
-	from, until, least := d.viewers.short(cameraMinBPS, since)
+// sayShort says for how long viewers had less than a camera's minimum.
+func (d *edgeDemo) sayShort(v *edgeViewers, since time.Time, what string) {
+	from, until, least := v.short(cameraMinBPS, since)
 	if until == 0 {
-		d.say("Since %s the viewers have had the minimum in each second: %s in the worst one.", what, demoRate(least))
+		d.tell("Since %s the viewers of the %s have had %v %% of the minimum or more in each second: %s in the worst one.", what, v.name, 100*keptPart, demoRate(least))
 		return
 	}
-	d.say("The viewers had less than the minimum for %.1f s, until %.1f s after %s: %s in the worst second.", (until - from).Seconds(), until.Seconds(), what, demoRate(least))
+	d.tell("The viewers of the %s had less than %v %% of the minimum for %.1f s, until %.1f s after %s: %s in the worst second.",
+		v.name, 100*keptPart, (until - from).Seconds(), until.Seconds(), what, demoRate(least))
 }
 
-// setUplink gives the uplink of a node another rate, as its agent is told.
-func (d *edgeDemo) setUplink(ctx context.Context, node int, rateBPS uint64) error {
-	if err := d.agentDir(node).WriteConfig(nil, uplinkOf(rateBPS)); err != nil {
-		return err
-	}
-	agent := client.Unix(d.agentDir(node).Socket())
-	defer agent.Close()
-	_, err := agent.Reload(ctx)
-	return err
-}
-
-// home returns the node where the camera runs.
-func (d *edgeDemo) home(s edge.Snapshot) (number int, name string) {
+// home returns the node where a service runs.
+func (d *edgeDemo) home(s edge.Snapshot, service string) (number int, name string) {
 	for _, i := range s.Instances {
 		for _, n := range s.Nodes {
-			if i.Service != edgeCamera || i.State != "running" || i.Node != n.Name || n.State == "gone" {
+			if i.Service != service || i.State != "running" || i.Node != n.Name || n.State == "gone" {
 				continue
 			}
 			for number := range d.cluster.Nodes {
@@ -172,33 +164,72 @@ func (d *edgeDemo) cameraIsAt(ctx context.Context) (number int, name string, err
 	if err != nil {
 		return -1, "", err
 	}
-	if number, name = d.home(seen); number < 0 {
+	if number, name = d.home(seen, edgeCamera); number < 0 {
 		err = errors.New("the camera runs nowhere")
 	}
 	return number, name, err
 }
 
-// halveUplink halves the uplink of the camera's node, so that its minimum does not fit any more.
-func (d *edgeDemo) halveUplink(ctx context.Context) error {
+// moveRefused starts a second camera beside the first one, where its minimum does not fit, and then where it
+// does.
+func (d *edgeDemo) moveRefused(ctx context.Context) error {
 	number, name, err := d.cameraIsAt(ctx)
 	if err != nil {
 		return err
 	}
-	half := uint64(edgeUplinkBPS / 2)
-	d.scene("The uplink of %s is halved: %s is left. The agent there cannot keep the camera's minimum any more, and weir-edge moves the camera to a node that can.", name, policy.FormatRate(half))
-	began := time.Now()
-	if err := d.setUplink(ctx, number, half); err != nil {
-		return err
-	}
-	err = d.until(ctx, "the camera is elsewhere, with its minimum", func(s edge.Snapshot) bool {
-		now, _ := d.home(s)
-		return now >= 0 && now != number && d.viewers.keeps(cameraMinBPS, 2*time.Second)
+	d.scene("docker run --name %s --label weir.min=%s on %s, beside the camera: %d viewers come to it.", edgeGarage, policy.FormatRate(cameraMinBPS), name, cameraViewers)
+	engine := d.cluster.Engines[number]
+	_, err = engine.Run(ctx, testbed.RunOptions{
+		Name: edgeGarage, Image: edgeVideo, PublishTCP: map[uint16]uint16{garagePort: 80}, Labels: map[string]string{policy.LabelMin: policy.FormatRate(cameraMinBPS)},
+		Args: []string{"/bin/weir-lab", "traffic", "pages", "--work", "0s", "--workers", "64", "--queue", "64", "--bytes", "5000000"},
 	})
 	if err != nil {
 		return err
 	}
-	d.sayShort(began, "the uplink was halved")
-	return d.setUplink(ctx, number, edgeUplinkBPS)
+	d.garage.come(ctx, d.url(number, garagePort), cameraViewers)
+	agent := d.clients[d.cluster.Nodes[number].Addr.String()]
+	var why []string
+	err = d.until(ctx, "the agent refuses its minimum and names a node with room", func(edge.Snapshot) bool {
+		why = minimumNotes(ctx, agent, edgeGarage)
+		return strings.Contains(strings.Join(why, " "), "has room for it")
+	})
+	if err != nil {
+		return err
+	}
+	d.tell("The viewers of the %s got %s in the last second.", edgeGarage, demoRate(d.garage.lately(time.Second).bps))
+	d.tell("weir explain %s there says of its minimum:", edgeGarage)
+	for _, note := range why {
+		for _, line := range cmdline.Wrap(note, top.DefaultWidth-4) {
+			d.tell("  | %s", line)
+		}
+	}
+	d.scene("docker rm -f %[1]s there, and weir-edge deploy %[1]s.json with the same minimum, so that users reach it at every node: weir-edge chooses where it runs.", edgeGarage)
+	began := time.Now()
+	if err := engine.Remove(ctx, edgeGarage); err != nil {
+		return err
+	}
+	if err := d.deploy(edgeGarage, d.garage.video()); err != nil {
+		return err
+	}
+	err = d.until(ctx, "it runs elsewhere, and both cameras have their minimums", func(s edge.Snapshot) bool {
+		now, _ := d.home(s, edgeGarage)
+		return now >= 0 && now != number && d.garage.keeps(cameraMinBPS, 2*time.Second) && d.viewers.keeps(cameraMinBPS, 2*time.Second)
+	})
+	if err == nil {
+		d.sayShort(&d.garage, began, "it was removed")
+		d.sayShort(&d.viewers, began, "that")
+	}
+	return err
+}
+
+// minimumNotes returns what an agent explains of the minimum of a container; none if it does not know it yet.
+func minimumNotes(ctx context.Context, agent *client.Client, name string) []string {
+	e, err := agent.Explain(ctx, name)
+	at := slices.IndexFunc(e.Policy, func(v v1.ExplainedValue) bool { return v.Name == "min" })
+	if err != nil || at < 0 {
+		return nil
+	}
+	return e.Policy[at].Notes
 }
 
 // loseNode cuts off the node where the camera is, and brings it back.
@@ -210,20 +241,21 @@ func (d *edgeDemo) loseNode(ctx context.Context) error {
 	if number == 0 {
 		return errors.New("the camera is on the node that manages the swarm, though its rule names the others")
 	}
-	d.scene("The uplink is whole again. Now %s dies: its cable is pulled. The camera starts elsewhere, with its minimum; the shop goes on with the instances that are left.", name)
+	d.scene("Now %s dies: its cable is pulled.", name)
 	began := time.Now()
 	if err := d.cable(ctx, number, "down"); err != nil {
 		return err
 	}
 	err = d.until(ctx, "the camera is elsewhere again, with its minimum", func(s edge.Snapshot) bool {
-		now, _ := d.home(s)
+		now, _ := d.home(s, edgeCamera)
 		return running(s, edgeService, name) > 0 && ready(s) < d.nodes && now >= 0 && now != number && d.viewers.keeps(cameraMinBPS, 2*time.Second)
 	})
 	if err != nil {
 		return err
 	}
-	d.sayShort(began, "the node died")
-	d.scene("%s is back. It takes instances again; what is too many ends after a minute without need.", name)
+	d.sayShort(&d.viewers, began, "the node died")
+	d.sayShort(&d.garage, began, "that")
+	d.scene("%s is back.", name)
 	if err := d.cable(ctx, number, "up"); err != nil {
 		return err
 	}
@@ -251,6 +283,12 @@ func running(s edge.Snapshot, service, except string) (count int) {
 func (d *edgeDemo) scene(format string, args ...any) {
 	d.text = fmt.Sprintf(format, args...)
 	d.say("\n%s", strings.Join(cmdline.Wrap(d.text, top.DefaultWidth), "\n"))
+}
+
+// tell says a result, which stays on a terminal's screen beside the next scenes.
+func (d *edgeDemo) tell(format string, args ...any) {
+	d.say(format, args...)
+	d.told = append(d.told, fmt.Sprintf(format, args...))
 }
 
 // lookTime is how long a scene is left to be looked at when its end has come.
@@ -283,7 +321,9 @@ func (d *edgeDemo) watch(ctx context.Context, done func(edge.Snapshot) bool) {
 	next := time.Now().Add(edgePicture)
 	for ctx.Err() == nil {
 		if seen, err := d.manager.Snapshot(ctx); err == nil { // it may be starting again
-			d.follow(ctx, seen)
+			d.seen = seen
+			d.follow(ctx, &d.viewers)
+			d.follow(ctx, &d.garage)
 			if done(seen) {
 				return
 			}
@@ -300,11 +340,11 @@ func (d *edgeDemo) watch(ctx context.Context, done func(edge.Snapshot) bool) {
 	}
 }
 
-// follow sends viewers to the node where the camera is, as a name server does that goes by weir-edge.
-func (d *edgeDemo) follow(ctx context.Context, s edge.Snapshot) {
-	if number, _ := d.home(s); number >= 0 && d.watched != d.url(number, cameraPort) {
-		d.watched = d.url(number, cameraPort)
-		d.viewers.come(ctx, d.watched, cameraViewers)
+// follow sends viewers to the node where their camera is, as a name server does that goes by weir-edge.
+func (d *edgeDemo) follow(ctx context.Context, v *edgeViewers) {
+	if number, _ := d.home(d.seen, v.name); number >= 0 && v.watched != d.url(number, v.port) {
+		v.watched = d.url(number, v.port)
+		v.come(ctx, v.watched, cameraViewers)
 	}
 }
 
@@ -314,7 +354,7 @@ func (d *edgeDemo) users() string {
 	if d.shoppers.came() {
 		parts = append(parts, d.shoppers.requests(edgePicture))
 	}
-	for _, users := range append([]*demoUsers{&d.viewers}, d.backups...) {
+	for _, users := range append([]*demoUsers{&d.viewers.demoUsers, &d.garage.demoUsers}, d.backups...) {
 		if users.came() {
 			parts = append(parts, users.rates(edgePicture))
 		}
@@ -322,18 +362,30 @@ func (d *edgeDemo) users() string {
 	return "users get: " + cmp.Or(strings.Join(parts, "; "), "nothing yet")
 }
 
-// picture shows the output of `weir-edge top`; on a terminal with the scene and what users get, in the
-// place of the previous one.
+// picture shows where services run; on a terminal with the scene and what users get, in the place of the
+// previous one.
 func (d *edgeDemo) picture() {
-	text, err := d.manager.Run("top", "--once")
-	if err != nil {
-		text = []byte(err.Error() + "\n") // it may be starting again
-	}
 	if cmdline.IsTerminal(d.out) {
-		fmt.Fprintf(d.out, "\x1b[H\x1b[2J%s\n\n%s\n", d.text, d.users())
+		told := strings.Join(d.told[max(0, len(d.told)-toldLines):], "\n")
+		fmt.Fprintf(d.out, "\x1b[H\x1b[2J%s\n\n%s\n\n%s\n", d.text, told, d.users())
 		if d.pageURL != "" {
 			fmt.Fprintf(d.out, "Page: %s   Ctrl-C ends and removes everything\n", d.pageURL)
 		}
 	}
-	_, _ = io.WriteString(d.out, "\n"+strings.TrimRight(string(text), "\n")+"\n\n") // a closed pipe ends the demo by SIGPIPE
+	_, _ = io.WriteString(d.out, "\n"+whereabouts(d.seen)+"\n") // a closed pipe ends the demo by SIGPIPE
+}
+
+// whereabouts says which nodes are ready, and what runs on them.
+func whereabouts(s edge.Snapshot) string {
+	text := fmt.Sprintf("%d of %d nodes are ready\n", ready(s), len(s.Nodes))
+	for _, n := range s.Nodes {
+		var there []string
+		for _, i := range s.Instances {
+			if i.Node == n.Name {
+				there = append(there, i.Service+" "+i.State)
+			}
+		}
+		text += fmt.Sprintf("  %-20s %-8s %s\n", n.Name, n.State, strings.Join(there, ", "))
+	}
+	return text
 }
