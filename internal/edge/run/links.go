@@ -96,6 +96,16 @@ type linkView struct {
 	unknown, doubted map[string]bool
 }
 
+// clone returns a view that later rounds do not change: while an answer is fresh, they have v.
+func (v *linkView) clone() *linkView {
+	if v == nil {
+		return nil
+	}
+	own := *v
+	own.nodes, own.promises = maps.Clone(v.nodes), maps.Clone(v.promises)
+	return &own
+}
+
 type linkPort struct {
 	dpid   string
 	number uint32

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -133,10 +134,9 @@ func newLinked(t *testing.T, controllers ...LinkController) *linked {
 	return l
 }
 
-// round returns where the minimum of shop holds on a's links, after what is wrong, if that is new.
-func (l *linked) round() (places string, said []problem) {
-	l.t.Helper()
-	o := shop(l.users[0], l.users[1])
+// observe returns the observation of the next round, and what it says.
+func (l *linked) observe() (o *observation, said []problem) {
+	o = shop(l.users[0], l.users[1])
 	shopSpec := o.specs["shop"]
 	shopSpec.Ports, shopSpec.Labels[policy.LabelIn+"min"] = l.ports, l.inMin
 	o.specs["shop"] = shopSpec
@@ -148,6 +148,13 @@ func (l *linked) round() (places string, said []problem) {
 		l.links.asked = time.Time{}
 	}
 	o.links, said = l.links.askController(l.t.Context(), l.nodes, o.wantsMinimum())
+	return o, said
+}
+
+// round returns where the minimum of shop holds on a's links, after what is wrong, if that is new.
+func (l *linked) round() (places string, said []problem) {
+	l.t.Helper()
+	o, said := l.observe()
 	claims := l.planClaims(o)
 	claims.apply(l.t.Context(), l.ledger, o, l.links)
 	for _, c := range claims.wire(o, "shop") {
@@ -199,6 +206,32 @@ func TestLinkPromises(t *testing.T) {
 	l.busy = true
 	if l.round(); b.changes != 3 {
 		t.Errorf("%d changes: what was released is released again", b.changes)
+	}
+}
+
+// TestViewDuringRound: a view changes with what agents say while a round changes what it knows of the same links,
+// and has none of that round.
+func TestViewDuringRound(t *testing.T) {
+	b := &book{freeBPS: 60e6, promises: map[string]v1.SDNPromise{}}
+	l := newLinked(t, b)
+	l.busy = true
+	apply := func() (*observation, *claimStep) {
+		o, _ := l.observe()
+		claims := l.planClaims(o)
+		claims.apply(t.Context(), l.ledger, o, l.links)
+		return o, &claims
+	}
+	o, claims := apply()
+	o.state.Services = []runtime.Service{{Name: "shop"}}
+	l.publish(o, claims, nil)
+	l.ledger.promises = engine.Promises{"shop-1": {Service: "shop", Node: "a"}}
+	clear(l.links.seen.promises)
+	var round sync.WaitGroup
+	round.Go(func() { apply() })
+	seen := l.view.Load().after(nil).seen.links
+	round.Wait()
+	if now := l.links.seen; len(now.promises) != 1 || now.nodes["a"].freeBPS != 20e6 || len(seen.promises) != 1 || seen.nodes["a"].freeBPS != 40e6 {
+		t.Errorf("rounds know %+v, readers %+v", now, seen)
 	}
 }
 

@@ -10,7 +10,9 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
@@ -436,8 +438,18 @@ func TestShortfall(t *testing.T) {
 // reported are nodes whose agents have said something since the last round.
 type reported struct {
 	Unmeasured
-	nodes []monitor.Node
-	lower chan struct{}
+	nodes  []monitor.Node
+	lower  chan struct{}
+	rounds atomic.Int64
+}
+
+// Measure returns nodes whose agents answer.
+func (r *reported) Measure(_ context.Context, nodes []runtime.Node) (list []Measured) {
+	r.rounds.Add(1)
+	for _, n := range nodes {
+		list = append(list, Measured{Node: n, Reported: monitor.Node{Name: n.Name, State: monitor.StateReady}})
+	}
+	return list
 }
 
 func (r *reported) Reported() []monitor.Node { return r.nodes }
@@ -478,6 +490,29 @@ func TestLower(t *testing.T) {
 		cancel()
 	})
 	show(before, 20e6, v1.PromiseInForce)
+}
+
+// TestRunLower: an agent that keeps less is seen before the next round, which begins then.
+func TestRunLower(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newManager(t)
+		said := &reported{nodes: []monitor.Node{{Name: "a", State: monitor.StateReady, Reason: "lower"}}, lower: make(chan struct{}, 1)}
+		m.opts.Runtime, m.opts.Nodes, m.opts.Engine = &fakeEngine{ledger: bench{promises: engine.Promises{}}}, said, newDecider(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() { _ = m.Run(ctx) }()
+		time.Sleep(period / 2)
+		said.lower <- struct{}{}
+		synctest.Wait()
+		if seen := m.view.Load().seen.nodes[0].Reported.Reason; seen != "lower" || said.rounds.Load() != 1 {
+			t.Errorf("before the next round readers see %q after %d rounds", seen, said.rounds.Load())
+		}
+		time.Sleep(lull)
+		synctest.Wait()
+		if seen := m.view.Load().seen.nodes[0].Reported.Reason; seen != "" || said.rounds.Load() != 2 {
+			t.Errorf("%v later readers see %q after %d rounds", lull, seen, said.rounds.Load())
+		}
+	})
 }
 
 // TestLacking: what a node does not give is cut only if its uplink has become too slow for it.

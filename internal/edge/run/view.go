@@ -38,6 +38,7 @@ func (m *Manager) publish(o *observation, claims *claimStep, decisions []engine.
 	m.noteArrivals(o)
 	m.proxies.count(o)
 	v := newView(m.opts)
+	o.links = o.links.clone()
 	v.At, v.seen, v.claims = time.Now(), o, claims
 	for _, i := range o.input.Instances {
 		v.Instances = append(v.Instances, wireInstance(o, i, claims))
