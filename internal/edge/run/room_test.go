@@ -51,15 +51,17 @@ func TestTellRooms(t *testing.T) {
 	}
 	age := func(by time.Duration) {
 		for name, last := range m.told.rooms {
-			last.at = last.at.Add(-by)
+			last.at = time.Now().Add(-by)
 			m.told.rooms[name] = last
 		}
 	}
 	a, c := v1.Room{Node: "a", FreeBPS: 95e6}, v1.Room{Node: "c", FreeBPS: 50e6}
 	want("at first", nodes, map[string]v1.Room{"a": c, "b": a, "e": a})
+	age(0)
 	want("the same", nodes, nil)
 	age(v1.RoomSilence / 2)
 	want("some time later", nodes, map[string]v1.Room{"a": c, "b": a, "e": a})
+	age(0)
 	nodes[2].FreeBPS = 60e6
 	want("another rate", nodes, map[string]v1.Room{"a": {Node: "c", FreeBPS: 60e6}})
 	nodes[0].FreeBPS, nodes[1].FreeBPS, nodes[2].FreeBPS = 0, 0, 0
