@@ -45,7 +45,7 @@ var Duration = measuringTime()
 // measuringTime returns a shorter time where the clock is steady: no sender is held up there,
 // and emulated traffic takes long.
 func measuringTime() time.Duration {
-	if steadyClock() {
+	if SteadyClock() {
 		return 1500 * time.Millisecond
 	}
 	return 3 * time.Second
@@ -462,9 +462,9 @@ func checkUndisturbed(duration time.Duration, measure func(time.Duration) Measur
 	return check(undisturbed)
 }
 
-// steadyClock says whether the clock stands still whenever the machine does, as
+// SteadyClock reports whether the clock stands still whenever the machine does, as
 // where the machine is emulated: there are no pauses then.
-func steadyClock() bool { return os.Getenv("WEIR_STEADY_CLOCK") != "" }
+func SteadyClock() bool { return os.Getenv("WEIR_STEADY_CLOCK") != "" }
 
 // watchPauses watches for pauses of the machine from now on.
 func (b *Bed) watchPauses() {
@@ -480,7 +480,7 @@ func (b *Bed) watchPauses() {
 // is steady.
 func startPauseWatch(tb testing.TB) (watch *testbed.PauseWatch, end func()) {
 	tb.Helper()
-	if steadyClock() {
+	if SteadyClock() {
 		return nil, func() {}
 	}
 	watch, err := testbed.StartPauseWatch(context.WithoutCancel(tb.Context()), Program(tb), leastPause)
