@@ -23,8 +23,8 @@ export CGO_ENABLED ?= 0
 export FUZZTIME COVER_MIN
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build generate check-generated lint lint-go lint-dra lint-sh lint-mod lint-cross lint-web lint-commits lint-selfcheck fmt check test test-all test-unit \
-	test-web test-netns test-docker test-vm test-deb test-cluster test-pauses test-weka web deb image cover explore fuzz demo demo-edge bench clean install uninstall bin/weir-dra
+.PHONY: help deps build generate check-generated lint lint-go lint-sh lint-mod lint-cross lint-web lint-commits lint-selfcheck fmt check test test-all test-unit \
+	test-web test-netns test-docker test-vm test-deb test-cluster test-dra test-pauses test-weka web deb image cover explore fuzz demo demo-edge bench clean install uninstall bin/weir-dra
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,7 +66,7 @@ bin/controlplane: tools/controlplane/go.mod tools/controlplane/go.sum
 	cd tools/controlplane && CGO_ENABLED=0 ../../$(GO) build -trimpath -ldflags '-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2' -o ../../$@/ tool
 	@touch $@
 
-lint: lint-go lint-dra lint-sh lint-mod lint-cross lint-web lint-commits ## golangci-lint with the architecture rules, shellcheck, commits, vet for 32-bit ARM
+lint: lint-go lint-sh lint-mod lint-cross lint-web lint-commits ## golangci-lint with the architecture rules, shellcheck, commits, vet for 32-bit ARM
 
 lint-go: bin/golangci-lint
 	$(LINT) run ./...
@@ -78,10 +78,6 @@ lint-sh:
 # go.mod names what is imported as direct, and nothing else.
 lint-mod:
 	$(GO) mod tidy -diff
-
-# A module of its own is no part of ./...; its tests without a cluster take a second.
-lint-dra:
-	cd cmd/weir-dra && ../../$(GO) vet ./... && ../../$(GO) test ./...
 
 # Boards are 32 and 64 bits wide; what a machine of one size compiles may not fit the other.
 lint-cross:
@@ -136,6 +132,10 @@ test-cluster: ## tests with a node of Kubernetes and its control plane (root; 8 
 	@scripts/install-deps.sh build test
 	@scripts/test.sh cluster
 
+# A module of its own is no part of ./...
+test-dra: bin/golangci-lint ## tests of weir-dra that need no cluster, its linter and its go.mod
+	cd cmd/weir-dra && ../../$(GO) test ./... && ../../$(GO) mod tidy -diff && ../../scripts/with-go.sh ../../bin/golangci-lint run ./...
+
 test-pauses: ## netns and docker WEIR_TEST_ROUNDS times (10), with helpers stopped at random (root)
 	@scripts/test.sh pauses
 
@@ -148,8 +148,9 @@ cover: ## coverage of the pure packages, at least COVER_MIN %
 deb: ## make dist/PROGRAM_VERSION_ARCH.deb, a package of each program (ARCH=amd64, arm64 or armhf)
 	@scripts/deb.sh $(ARCH)
 
-image: ## make dist/weir_VERSION_ARCH.tar, an image to run the agent as a container (ARCH as for deb)
+image: ## make images to run the agent as a container, and Weir on Kubernetes, in dist (ARCH as for deb)
 	@scripts/image.sh $(ARCH)
+	@IMAGE=weir-kubernetes scripts/image.sh $(ARCH)
 
 explore: ## run the engine of weir-edge and more in simulated worlds, SEEDS of each (BEFORE=table compares)
 	WEIR_EXPLORE=$(SEEDS) WEIR_EXPLORE_BEFORE=$(abspath $(BEFORE)) $(GO) test -count=1 -run Explore -v ./internal/edge/... ./internal/sdn/... ./internal/agent/... ./internal/share/...
@@ -170,7 +171,8 @@ demo-edge: ## the same for weir-edge: three nodes, a crowd, a node that dies (ro
 bench: build ## measure against the ideal allocation and against peers (root)
 	$(AS_ROOT) bin/weir bench $(BENCH_ARGS)
 
-PROGRAMS := $(notdir $(wildcard cmd/*))
+# A module of its own, as weir-dra is, is no part of `make build`.
+PROGRAMS := $(filter-out $(patsubst cmd/%/go.mod,%,$(wildcard cmd/*/go.mod)),$(notdir $(wildcard cmd/*)))
 UNITS := $(notdir $(wildcard packaging/*.service))
 
 install: ## install the programs and their systemd units under DESTDIR and PREFIX

@@ -14,8 +14,10 @@ cd "$root"
 . scripts/release.sh
 new_stage "deb-$arch"
 umask 022
-programs=(cmd/*)
-programs=("${programs[@]#cmd/}")
+programs=()
+for program in cmd/*; do
+	if [ ! -e "$program/go.mod" ]; then programs+=("${program#cmd/}"); fi # weir-dra comes as an image
+done
 
 # one_package is weir as it was before there were several packages, with the files of weir-edge and
 # weir-sdn.

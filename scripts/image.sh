@@ -1,19 +1,26 @@
 #!/bin/bash
-# Makes dist/weir_VERSION_ARCH.tar, an image to run the agent as a container: of the OCI's
-# layout, which `docker load` (25 and newer), podman and skopeo read, and with Docker's
-# manifest.json beside it for older engines. The same commit makes the same bytes. Beside it
-# is what the program is made of, weir_VERSION_ARCH.cdx.json.
+# Makes dist/IMAGE_VERSION_ARCH.tar: an image of the OCI's layout, which `docker load` (25 and
+# newer), containerd, podman and skopeo read, and with Docker's manifest.json beside it for older
+# engines. The same commit makes the same bytes. Beside it is what its programs are made of,
+# PROGRAM_VERSION_ARCH.cdx.json.
 #
 #   scripts/image.sh [ARCH]     amd64, arm64 or armhf; this machine's by default
 #
-# OUT is another folder than dist, VERSION another version than the repository's.
-# docs/user-guide.md says how to run it.
+# IMAGE is weir, to run the agent as a container (docs/user-guide.md), or weir-kubernetes, with all
+# that a node of Kubernetes runs (packaging/kubernetes). OUT is another folder than dist, VERSION
+# another version than the repository's.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=scripts/release.sh
 . scripts/release.sh
-new_stage "image-$arch"
+image=${IMAGE:-weir}
+case $image in
+weir) programs=(weir) command='"Entrypoint":["/usr/bin/weir"],"Cmd":["agent","--config","/etc/weir/weir.yaml"],' ;;
+weir-kubernetes) programs=(weir weir-k8s weir-dra) command= ;;
+*) echo "$0: IMAGE is weir or weir-kubernetes, not $image" >&2 && exit 2 ;;
+esac
+new_stage "$image-$arch"
 
 # pack FOLDER: an archive of what is in it, of root's and of one time.
 pack() {
@@ -22,14 +29,18 @@ pack() {
 }
 digest() { sha256sum "$1" | cut -d' ' -f1; }
 
-# The files: the program, which is static, what it is made of, and folders that are mounted
+# The files: programs, which are static, what they are made of, and folders that are mounted
 # over.
 files=$stage/files
-mkdir -p "$files"/{usr/bin,usr/share/doc/weir,etc/weir,run/weir,tmp,proc,sys,dev}
-GOARCH=$goarch build "$files/usr/bin/weir" weir
-bill "$files/usr/bin/weir" >"$files/usr/share/doc/weir/weir.cdx.json"
-cp LICENSE "$files/usr/share/doc/weir/copyright"
-notices "$files/usr/bin/weir" | gzip -9n >"$files/usr/share/doc/weir/licenses.gz"
+doc=$files/usr/share/doc/weir
+mkdir -p "$files"/{usr/bin,usr/share/doc/weir,etc/weir,run/weir,tmp,proc,sys,dev,var}
+ln -s /run "$files/var/run"
+for program in "${programs[@]}"; do
+	GOARCH=$goarch build "$files/usr/bin/$program" "$program"
+	bill "$files/usr/bin/$program" >"$doc/$program.cdx.json"
+done
+cp LICENSE "$doc/copyright"
+notices "${programs[@]/#/$files/usr/bin/}" | gzip -9n >"$doc/licenses.gz"
 chmod -R u=rwX,go=rX "$files"
 
 layout=$stage/layout
@@ -49,7 +60,7 @@ variant=
 [ "$goarch" != arm ] || variant='"variant":"v7",'
 # Labels and entry point: image-spec, config.md.
 cat >"$stage/config" <<END
-{"created":"$created","architecture":"$goarch",$variant"os":"linux","config":{"Env":["PATH=/usr/bin"],"Entrypoint":["/usr/bin/weir"],"Cmd":["agent","--config","/etc/weir/weir.yaml"],"StopSignal":"SIGTERM","Labels":{"org.opencontainers.image.title":"weir","org.opencontainers.image.version":"$version","org.opencontainers.image.licenses":"Apache-2.0 AND GPL-2.0-only","org.opencontainers.image.source":"https://github.com/weir-project/weir"}},"rootfs":{"type":"layers","diff_ids":["sha256:$layer"]},"history":[{"created":"$created","created_by":"scripts/image.sh"}]}
+{"created":"$created","architecture":"$goarch",$variant"os":"linux","config":{"Env":["PATH=/usr/bin"],$command"StopSignal":"SIGTERM","Labels":{"org.opencontainers.image.title":"$image","org.opencontainers.image.version":"$version","org.opencontainers.image.licenses":"Apache-2.0 AND GPL-2.0-only","org.opencontainers.image.source":"https://github.com/weir-project/weir"}},"rootfs":{"type":"layers","diff_ids":["sha256:$layer"]},"history":[{"created":"$created","created_by":"scripts/image.sh"}]}
 END
 size() { stat --format=%s "$1"; }
 config_size=$(size "$stage/config")
@@ -63,14 +74,17 @@ manifest=$(store "$stage/manifest")
 tag=$(tr -c 'A-Za-z0-9_.\n' - <<<"$version")
 echo '{"imageLayoutVersion":"1.0.0"}' >"$layout/oci-layout"
 cat >"$layout/index.json" <<END
-{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":"sha256:$manifest","size":$manifest_size,"annotations":{"io.containerd.image.name":"docker.io/library/weir:$tag","org.opencontainers.image.ref.name":"$tag"}}]}
+{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":"sha256:$manifest","size":$manifest_size,"annotations":{"io.containerd.image.name":"docker.io/library/$image:$tag","org.opencontainers.image.ref.name":"$tag"}}]}
 END
 cat >"$layout/manifest.json" <<END
-[{"Config":"blobs/sha256/$config","RepoTags":["weir:$tag"],"Layers":["blobs/sha256/$layer"]}]
+[{"Config":"blobs/sha256/$config","RepoTags":["$image:$tag"],"Layers":["blobs/sha256/$layer"]}]
 END
 chmod -R u=rwX,go=rX "$layout"
-rm -f "$out"/weir_*_"$arch".tar "$out"/weir_*_"$arch".cdx.json
-cp "$files/usr/share/doc/weir/weir.cdx.json" "$out/weir_${version}_$arch.cdx.json"
-pack "$layout" >"$out/weir_${version}_$arch.tar"
+rm -f "$out/$image"_*_"$arch".tar
+for program in "${programs[@]}"; do
+	rm -f "$out/$program"_*_"$arch".cdx.json
+	cp "$doc/$program.cdx.json" "$out/${program}_${version}_$arch.cdx.json"
+done
+pack "$layout" >"$out/${image}_${version}_$arch.tar"
 rm -rf "$stage"
-echo "$out/weir_${version}_$arch.tar"
+echo "$out/${image}_${version}_$arch.tar"

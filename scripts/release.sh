@@ -33,10 +33,11 @@ new_stage() {
 	mkdir -p "$stage"
 }
 
-# build PROGRAM NAME: cmd/NAME, without a trace of where and from which checkout.
+# build PROGRAM NAME: cmd/NAME, without a trace of where and from which checkout. It may be a module
+# of its own.
 build() {
 	local flags="-s -w -X github.com/weir-project/weir/internal/front/cmdline.Version=$version"
-	"${go[@]}" build -trimpath -buildvcs=false -ldflags "$flags" -o "$1" "./cmd/$2"
+	"${go[@]}" -C "cmd/$2" build -trimpath -buildvcs=false -ldflags "$flags" -o "$(realpath "$1")" .
 }
 
 # bill PROGRAM: what it is made of, in CycloneDX. The pages of the browser are in both.
@@ -47,7 +48,7 @@ bill() {
 # notices PROGRAM...: the licences of all that is in them, which every copy of them has to
 # have with it; each text once. A part without one is an error.
 notices() {
-	local list modules sum files module dir file
+	local list='' modules sum files module dir file program
 	local -A parts=() texts=()
 	note() { # PART FILE
 		sum=$(sha256sum <"$2" | cut -d' ' -f1)
@@ -59,9 +60,12 @@ notices() {
 		note "${module%.txt}" "$file"
 	done
 	note "Go's library" "$("${go[@]}" env GOROOT)/LICENSE"
-	list=$("${go[@]}" version -m "$@" | awk '$1 == "dep" { print $2 }' | LC_ALL=C sort -u)
-	mapfile -t modules <<<"$list"
-	list=$("${go[@]}" list -m -f '{{.Path}} {{.Dir}}' "${modules[@]}")
+	for program in "$@"; do
+		files=$("${go[@]}" version -m "$program" | awk '$1 == "dep" && $2 != "github.com/weir-project/weir" { print $2 }')
+		mapfile -t modules <<<"$files"
+		list+=$("${go[@]}" -C "cmd/${program##*/}" list -m -f '{{.Path}} {{.Dir}}' "${modules[@]}")$'\n'
+	done
+	list=$(LC_ALL=C sort -u <<<"${list%$'\n'}")
 	while read -r module dir; do
 		files=0
 		for file in "$dir"/{LICENSE,LICENCE,COPYING,NOTICE}*; do

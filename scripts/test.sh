@@ -13,6 +13,7 @@
 #   generated   generated files are what their sources generate
 #   lint        golangci-lint with the architecture rules, shellcheck, commits, vet for 32 bits
 #   rules       the linter's rules still catch what they are there for
+#   dra         weir-dra, a module of its own: tests that need no cluster, the linter
 #
 #   machines    all kernels, with all that is run on any, in place of vm
 #   release     tests tagged release: root, reproducible builds, a Debian booted and upgraded
@@ -60,16 +61,16 @@ fi
 # Tests of the suite docker that the gate leaves out: they wait for minutes.
 slow=
 case "$*" in
-'') suites=(unit web netns docker vm deb generated lint rules) slow='^TestSwarmLeaderGoes$' ;;
+'') suites=(unit web netns docker vm deb generated lint rules dra) slow='^TestSwarmLeaderGoes$' ;;
 all)
-	suites=(unit web netns docker machines cluster deb release generated lint cross rules)
+	suites=(unit web netns docker machines cluster deb release generated lint cross rules dra)
 	export WEIR_VOICE_DRAWS=${WEIR_VOICE_DRAWS:-20}
 	;;
 *) suites=("$@") ;;
 esac
 for suite in "${suites[@]}"; do
 	case $suite in
-	unit | units | web | netns | quick | docker | vm | machines | cluster | deb | release | generated | lint | cross | rules | pauses) ;;
+	unit | units | web | netns | quick | docker | vm | machines | cluster | deb | release | generated | lint | cross | rules | dra | pauses) ;;
 	*) echo "unknown suite $suite" >&2 && exit 2 ;;
 	esac
 done
@@ -312,6 +313,10 @@ run_suite() {
 		say "cross: a build for 64-bit ARM"
 		check cross "it does not build" env GOARCH=arm64 go build ./...
 		;;
+	dra)
+		say "dra: weir-dra without a cluster"
+		check dra "its tests or its linter complain" make --no-print-directory test-dra
+		;;
 	rules)
 		say "rules: the linter catches what is planted"
 		check rules "a rule misses what it is there for" make --no-print-directory lint-selfcheck
@@ -371,7 +376,11 @@ say "build"
 check build "weir does not build" make --no-print-directory build
 # Tests say what they lack where its modules are not to be had.
 case " ${suites[*]} " in *" docker "* | *" cluster "*) make --no-print-directory bin/kubernetes || true ;; esac
-case " ${suites[*]} " in *" cluster "*) make --no-print-directory bin/controlplane bin/weir-dra || true ;; esac
+case " ${suites[*]} " in *" cluster "*)
+	make --no-print-directory bin/controlplane || true
+	check build "weir-dra does not build" make --no-print-directory bin/weir-dra
+	;;
+esac
 
 vm=() alone=() packages=() timed=() last=()
 for suite in "${suites[@]}"; do
@@ -380,7 +389,7 @@ for suite in "${suites[@]}"; do
 	deb | release) packages+=("$suite") ;;
 	unit) timed+=("$suite") last+=(pure) ;;
 	web) timed+=("$suite") ;;
-	generated | lint | cross | rules) last+=("$suite") ;;
+	generated | lint | cross | rules | dra) last+=("$suite") ;;
 	*) alone+=("$suite") ;;
 	esac
 done

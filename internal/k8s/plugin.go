@@ -107,7 +107,7 @@ func (p *plugin) Configure(_ context.Context, _, runtime, version string) (api.E
 
 // Synchronize gets all pods that run when the plugin has registered.
 func (p *plugin) Synchronize(ctx context.Context, sandboxes []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
-	p.applyClaims(sandboxes...)
+	_ = p.applyClaims(sandboxes...) // it is logged: pods that run go on
 	p.ignore(p.reporter.replace(ctx, sandboxes, containers))
 	return nil, nil
 }
@@ -115,7 +115,9 @@ func (p *plugin) Synchronize(ctx context.Context, sandboxes []*api.PodSandbox, c
 // RunPodSandbox is called when a pod has its network, before its containers start. With hard
 // admission its error stops the pod.
 func (p *plugin) RunPodSandbox(ctx context.Context, s *api.PodSandbox) error {
-	p.applyClaims(s)
+	if err := p.applyClaims(s); p.hardAdmission && err != nil {
+		return fmt.Errorf("weir: pod %s/%s is not admitted: %w", s.GetNamespace(), s.GetName(), err)
+	}
 	state, err := p.reporter.update(ctx, func(b book) (v1.PodsChange, bool) {
 		pod, runs := b.start(s)
 		return v1.PodsChange{Started: &pod}, runs
@@ -134,21 +136,28 @@ func (p *plugin) RunPodSandbox(ctx context.Context, s *api.PodSandbox) error {
 }
 
 // applyClaims gives pods the minimums that the scheduler promised them, in place of those of their
-// annotations. Kubelet has had the claims prepared by then.
-func (p *plugin) applyClaims(sandboxes ...*api.PodSandbox) {
+// annotations. Kubelet has had the claims prepared by then. A ledger that cannot be read is an error, which
+// is logged.
+func (p *plugin) applyClaims(sandboxes ...*api.PodSandbox) error {
 	ledger, err := claims.Load(p.claims)
 	if err != nil {
 		p.log.Warn("pods have no minimums by claims", "error", err)
-		return
+		return err
 	}
 	for _, s := range sandboxes {
 		for label, value := range ledger.Labels(s.GetUid()) {
+			name := annotationPrefix + strings.TrimPrefix(label, policy.Prefix)
+			if value == "" {
+				delete(s.Annotations, name)
+				continue
+			}
 			if s.Annotations == nil {
 				s.Annotations = map[string]string{}
 			}
-			s.Annotations[annotationPrefix+strings.TrimPrefix(label, policy.Prefix)] = value
+			s.Annotations[name] = value
 		}
 	}
+	return nil
 }
 
 // PostCreateContainer is called when a pod has another container.

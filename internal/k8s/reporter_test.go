@@ -240,14 +240,28 @@ func TestClaims(t *testing.T) {
 	if err := p.RunPodSandbox(t.Context(), claimed()); err != nil || !reflect.DeepEqual(r.bookOf(t, "a").Labels, want) {
 		t.Errorf("of a pod that starts: %v, %v", r.bookOf(t, "a").Labels, err)
 	}
+	// The claim of another pod is of what it sends alone: its annotation does not add to that.
+	ledger["e"] = claims.Claim{UID: "e", Pod: claims.Pod{UID: "sends"}, Shares: []claims.Share{{Device: "eth0", Rates: claims.Rates{EgressBPS: 3e6}}}}
+	if err := ledger.Save(p.claims); err != nil {
+		t.Fatal(err)
+	}
+	sends := sandbox("e")
+	sends.Uid, sends.Annotations = "sends", map[string]string{"weir.dev/in.min": "9mbit"}
+	if err := p.RunPodSandbox(t.Context(), sends); err != nil || !reflect.DeepEqual(r.bookOf(t, "e").Labels, map[string]string{"weir.min": "3mbit"}) {
+		t.Errorf("of a claim in one direction: %v, %v", r.bookOf(t, "e").Labels, err)
+	}
 	if err := p.RunPodSandbox(t.Context(), sandbox("c")); err != nil || r.bookOf(t, "c").Labels["weir.min"] != "20mbit" {
 		t.Errorf("of another pod: %v, %v", r.bookOf(t, "c").Labels, err)
 	}
 	if err := os.WriteFile(p.claims, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.RunPodSandbox(t.Context(), sandbox("d")); err != nil || !agent.knows(book{"a": r.bookOf(t, "a"), "b": r.bookOf(t, "b"), "c": r.bookOf(t, "c"), "d": r.bookOf(t, "d")}) {
+	if err := p.RunPodSandbox(t.Context(), sandbox("d")); err != nil || !agent.knows(book{"a": r.bookOf(t, "a"), "b": r.bookOf(t, "b"), "c": r.bookOf(t, "c"), "e": r.bookOf(t, "e"), "d": r.bookOf(t, "d")}) {
 		t.Errorf("with a broken ledger: %v", err)
+	}
+	p.hardAdmission = true
+	if err := p.RunPodSandbox(t.Context(), sandbox("f")); err == nil || !strings.Contains(err.Error(), "shop/web-f is not admitted: read the claims") {
+		t.Errorf("with a broken ledger and hard admission: %v", err)
 	}
 }
 

@@ -94,7 +94,7 @@ func (n *node) startPlugin(args ...string) {
 	program := filepath.Join(filepath.Dir(harness.Program(n.t)), "weir-k8s")
 	// Without capabilities, as its unit runs it.
 	command := slices.Concat(n.containerd.Enter(), []string{"setpriv", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all", "--",
-		program, "--socket", n.Files.Socket(), "--nri", n.containerd.NRISocket(), "--verbose"}, args)
+		program, "--socket", n.Files.Socket(), "--verbose"}, args)
 	plugin, err := testbed.StartProcess("weir-k8s", exec.Command(command[0], command[1:]...))
 	must.Succeed(n.t, err)
 	n.plugin = plugin
@@ -183,6 +183,8 @@ type pod struct {
 type podOptions struct {
 	annotations map[string]string
 	host        bool
+	// claim is the minimum that it claims by a template.
+	claim string
 }
 
 // tryRun runs a pod as kubelet does.

@@ -18,10 +18,11 @@ import (
 // 19 may be promised.
 func TestClaims(t *testing.T) {
 	c := newCluster(t)
+	c.startWeir()
 	c.awaitCapacity("19M")
-	c.create("camera", "8M", nil)
+	c.create("camera", podOptions{claim: "8M"})
 	c.awaitRunning("camera")
-	c.create("backup", "", nil) // its minimum is not Kubernetes'
+	c.create("backup", podOptions{annotations: map[string]string{"weir.dev/weight": "5000"}})
 	c.awaitRunning("backup")
 
 	t.Run("a claimed minimum is kept", c.testMinimum)
@@ -32,18 +33,24 @@ func TestClaims(t *testing.T) {
 	t.Run("the agent dies", c.testAgentDies)
 	t.Run("the drivers restart", c.testDriversRestart)
 	t.Run("two drivers", c.testTwoDrivers)
+	t.Run("slices of others", c.testSlicesOfOthers)
 	t.Run("the API server is away", c.testWithoutAPIServer)
 	t.Run("a claim is deleted while its pod runs", c.testDeleted)
 }
 
-// testMinimum: against a neighbour with fifty times the weight.
+// testMinimum: a claim is a minimum of its pod.
 func (c *cluster) testMinimum(t *testing.T) {
 	camera := c.agent.Container("shop/camera")
 	if camera.Policy.MinBPS != 8e6 || camera.State != v1.StateOK || !controlled(camera) {
 		t.Errorf("the agent has %+v", camera)
 	}
 	c.awaitGuaranteed("camera", "True", "InForce")
-	c.MustWeir("set", "shop/backup", "--weight", "5000")
+	c.checkMinimum()
+}
+
+// checkMinimum: the camera has its 8 Mbit/s beside a backup with fifty times its weight.
+func (c *cluster) checkMinimum() {
+	c.t.Helper()
 	defer c.SendFrom(c.netnsOf("backup"), 0, harness.TCP).Stop()
 	defer c.SendFrom(c.netnsOf("camera"), 1, harness.TCP).Stop()
 	c.CheckSharesFor(rateBPS, []harness.Claim{
@@ -70,9 +77,9 @@ func (c *cluster) testCondition(t *testing.T) {
 
 // testPending: a pod that fits no node waits with the scheduler's words, and starts when another ends.
 func (c *cluster) testPending(t *testing.T) {
-	c.create("first", "6M", nil)
+	c.create("first", podOptions{claim: "6M"})
 	c.awaitRunning("first")
-	c.create("second", "6M", nil)
+	c.create("second", podOptions{claim: "6M"})
 	if why := c.awaitPending("second"); !strings.Contains(why, "0/1 nodes are available") {
 		t.Errorf("the scheduler says %q", why)
 	}
@@ -84,7 +91,7 @@ func (c *cluster) testPending(t *testing.T) {
 // testTaken: kubelet is away while a minimum without a claim takes what the scheduler has promised.
 func (c *cluster) testTaken(t *testing.T) {
 	c.endProgram("kubelet", syscall.SIGTERM)
-	c.create("late", "8M", nil)
+	c.create("late", podOptions{claim: "8M"})
 	c.awaitPod("late", "has its node", func(p kubePod) bool { return p.Spec.NodeName == nodeName })
 	c.MustWeir("set", "shop/backup", "--min", "7mbit")
 	c.awaitCapacity("12M")
@@ -104,7 +111,7 @@ func (c *cluster) testTaken(t *testing.T) {
 
 // testHostNetwork: such a pod is known by its cgroup.
 func (c *cluster) testHostNetwork(t *testing.T) {
-	c.create("daemon", "2M", object{"hostNetwork": true})
+	c.create("daemon", podOptions{claim: "2M", host: true})
 	c.awaitRunning("daemon")
 	c.awaitGuaranteed("daemon", "True", "InForce")
 	if d := c.agent.Container("shop/daemon"); d.Mode != v1.ModeHost || d.Policy.MinBPS != 2e6 {
@@ -127,7 +134,7 @@ func (c *cluster) testDriversRestart(t *testing.T) {
 	before := c.awaitGuaranteed("camera", "True", "InForce")
 	c.endProgram("weir-dra", syscall.SIGKILL)
 	_ = c.plugin.End(syscall.SIGKILL, noticed) // its exit code is that of a kill
-	c.create("meanwhile", "2M", nil)
+	c.create("meanwhile", podOptions{claim: "2M"})
 	c.awaitPod("meanwhile", "has its node", func(p kubePod) bool { return p.Spec.NodeName == nodeName })
 	c.startPlugin()
 	c.awaitPlugin()
@@ -141,7 +148,7 @@ func (c *cluster) testDriversRestart(t *testing.T) {
 	c.awaitCapacity("19M")
 }
 
-// testTwoDrivers: the second says which file tells it that it is one.
+// testTwoDrivers: a second weir-dra exits with 1 and names the locked file.
 func (c *cluster) testTwoDrivers(t *testing.T) {
 	first := c.running["weir-dra"]
 	c.startDRA()
@@ -157,6 +164,23 @@ func (c *cluster) testTwoDrivers(t *testing.T) {
 	})
 	if second.ExitCode() != 1 || !strings.Contains(second.Said(), "another weir-dra runs on this node") {
 		t.Errorf("exit code %d: %s", second.ExitCode(), second.Said())
+	}
+}
+
+// testSlicesOfOthers: weir-dra's token can change neither other nodes' slices nor other drivers'.
+func (c *cluster) testSlicesOfOthers(t *testing.T) {
+	for _, of := range []struct{ driver, node, refused string }{
+		{"weir.dev", "other", "on its own node alone"},
+		{"gpu.example.com", nodeName, "on its own node alone"},
+		{"weir.dev", nodeName, ""},
+	} {
+		path := claimAPI + "resourceslices"
+		err := c.doAs(c.token, "POST", path+"?dryRun=All", object{"metadata": object{"name": "tried"}, "spec": object{
+			"driver": of.driver, "nodeName": of.node, "pool": object{"name": "tried", "generation": 1, "resourceSliceCount": 1},
+		}}, nil)
+		if err == nil != (of.refused == "") || err != nil && !strings.Contains(err.Error(), of.refused) {
+			t.Errorf("%+v: %v", of, err)
+		}
 	}
 }
 
@@ -190,7 +214,7 @@ func (c *cluster) testDeleted(t *testing.T) {
 	c.end("camera")
 	c.await("no claim is left", func() (bool, any) {
 		err := c.do("GET", claimAPI+inShop+"resourceclaims/"+name, nil, nil)
-		ledger := c.Run("nsenter", "--mount="+c.containerd.Enter()[1][len("--mount="):], "--", "cat", "/var/lib/kubelet/plugins/weir.dev/claims.json")
+		ledger := c.Run(append(c.containerd.Enter(), "cat", "/var/lib/kubelet/plugins/weir.dev/claims.json")...)
 		return err != nil && strings.TrimSpace(ledger) == "{}", fmt.Sprint(err, ledger)
 	})
 	c.awaitCapacity("19M")

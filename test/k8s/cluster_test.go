@@ -35,7 +35,9 @@ const (
 	// two minutes.
 	patience = time.Minute
 	claimAPI = "/apis/resource.k8s.io/v1/"
-	inShop   = "namespaces/shop/"
+	// serviceAddress is where pods find the API server: there is no kube-proxy.
+	serviceAddress = "198.19.255.1"
+	inShop         = "namespaces/shop/"
 )
 
 // cluster is a node of Kubernetes with its control plane. All of it is in the node's network namespace.
@@ -43,21 +45,22 @@ type cluster struct {
 	*node
 	programs, address string
 	client            *http.Client
+	// token is weir-dra's.
+	token string
 	// files has what the programs of Kubernetes read.
 	files string
 	// running are its programs by name.
 	running map[string]*testbed.Process
 }
 
-// newCluster starts etcd, the API server, the scheduler, the controller of claims, kubelet, and weir-dra
-// with the rights that its manifest gives it.
+// newCluster starts etcd, the API server, the scheduler, controllers and kubelet.
 func newCluster(t *testing.T) *cluster {
 	programs, err := filepath.Abs("../../bin/controlplane")
 	must.Succeed(t, err)
 	if _, err := os.Stat(filepath.Join(programs, "kubelet")); err != nil {
 		t.Skip("no control plane of Kubernetes: make bin/controlplane")
 	}
-	c := &cluster{node: newNode(t), programs: programs, files: t.TempDir(), address: "127.0.0.1:6443", running: map[string]*testbed.Process{}}
+	c := &cluster{node: newNode(t), programs: programs, files: t.TempDir(), address: "127.0.0.1:443", running: map[string]*testbed.Process{}}
 	c.client = &http.Client{Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // the API server makes its own certificate
 		DialContext: func(ctx context.Context, network, address string) (conn net.Conn, err error) {
@@ -68,15 +71,40 @@ func newCluster(t *testing.T) *cluster {
 			return conn, err
 		},
 	}}
+	c.Run("ip", "address", "add", serviceAddress+"/32", "dev", "lo")
+	c.startControlPlane()
+	c.must("POST", "/api/v1/namespaces", object{"metadata": object{"name": "shop"}}, nil)
+	for _, namespace := range []string{"shop", "kube-system"} {
+		c.await(namespace+" has its service account", func() (bool, any) {
+			err := c.do("GET", "/api/v1/namespaces/"+namespace+"/serviceaccounts/default", nil, nil)
+			return err == nil, err
+		})
+	}
+	c.startKubelet()
+	return c
+}
+
+// startWeir starts the agent, weir-k8s and weir-dra as programs of the node, which tests can kill; weir-dra
+// with the rights of the manifest.
+func (c *cluster) startWeir() {
+	c.t.Helper()
+	for _, document := range c.manifest() {
+		if document.kind != "DaemonSet" && document.kind != "ConfigMap" {
+			c.apply(document)
+		}
+	}
+	var n struct{ Metadata struct{ UID string } }
+	c.must("GET", "/api/v1/nodes/"+nodeName, nil, &n)
+	var token struct{ Status struct{ Token string } }
+	c.must("POST", "/api/v1/namespaces/kube-system/serviceaccounts/weir/token", object{
+		"spec": object{"boundObjectRef": object{"kind": "Node", "apiVersion": "v1", "name": nodeName, "uid": n.Metadata.UID}},
+	}, &token)
+	c.token = token.Status.Token
+	c.writeKubeconfig("weir-dra", c.token)
 	c.startAgent()
 	c.startPlugin()
 	c.awaitPlugin()
-	c.startControlPlane()
-	c.must("POST", "/api/v1/namespaces", object{"metadata": object{"name": "shop"}}, nil)
-	c.install()
-	c.startKubelet()
 	c.startDRA()
-	return c
 }
 
 func (c *cluster) startControlPlane() {
@@ -89,15 +117,16 @@ func (c *cluster) startControlPlane() {
 	c.startAPIServer()
 	c.start("kube-scheduler", "--kubeconfig", c.file("scheduler.conf"), "--leader-elect=false", "--secure-port", "0")
 	c.start("kube-controller-manager", "--kubeconfig", c.file("admin.conf"), "--leader-elect=false", "--secure-port", "0",
-		"--controllers", "resourceclaim-controller,garbage-collector-controller")
+		"--controllers", "daemonset-controller,serviceaccount-controller,root-ca-certificate-publisher-controller,resourceclaim-controller,garbage-collector-controller",
+		"--root-ca-file", c.file("apiserver.crt"), "--service-account-private-key-file", c.file("key"))
 }
 
 func (c *cluster) startAPIServer() {
-	c.start("kube-apiserver", "--etcd-servers", "http://127.0.0.1:2379", "--secure-port", "6443", "--bind-address", "127.0.0.1",
+	c.start("kube-apiserver", "--etcd-servers", "http://127.0.0.1:2379", "--secure-port", "443", "--bind-address", "0.0.0.0",
 		"--advertise-address", c.Host.UplinkAddr().String(), "--endpoint-reconciler-type", "none", "--cert-dir", c.files,
 		"--token-auth-file", c.file("tokens.csv"), "--authorization-mode", "Node,RBAC", "--service-account-issuer", "https://weir.test",
 		"--service-account-key-file", c.file("key"), "--service-account-signing-key-file", c.file("key"),
-		"--service-cluster-ip-range", "198.19.255.0/24", "--enable-admission-plugins", "NodeRestriction", "--disable-admission-plugins", "ServiceAccount,TaintNodesByCondition")
+		"--allow-privileged", "--service-cluster-ip-range", "198.19.255.0/24", "--enable-admission-plugins", "NodeRestriction", "--disable-admission-plugins", "TaintNodesByCondition")
 	c.await("the API server answers", func() (bool, any) {
 		err := c.do("GET", "/readyz", nil, nil)
 		return err == nil, err
@@ -125,10 +154,11 @@ authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
 authorization: {mode: AlwaysAllow}
 `
 
-// kubeletScript gives kubelet a log folder of its own, the cgroup of pods, and the settings of the kernel
+// kubeletScript gives kubelet a log folder of its own, the cgroup of pods, mounts that it can pass on, and the settings of the kernel
 // that it asks for, so that it does not change the machine's. Its first argument is the cgroup.
 const kubeletScript = `set -e
 mount -t tmpfs kubelet /var/log
+mount --make-shared /run
 for hierarchy in /sys/fs/cgroup/*/; do
 	mkdir -p "$hierarchy$1"
 done
@@ -216,8 +246,13 @@ func (c *cluster) writeKubeconfig(user, token string) {
 	c.write(user+".conf", string(text))
 }
 
-// do asks the API server as its administrator. body is text in YAML or an object.
+// do asks the API server as its administrator.
 func (c *cluster) do(method, path string, body, into any) error {
+	return c.doAs("admin", method, path, body, into)
+}
+
+// doAs asks the API server. body is text in YAML or an object.
+func (c *cluster) doAs(token, method, path string, body, into any) error {
 	kind, text := "application/yaml", []byte(nil)
 	switch b := body.(type) {
 	case nil:
@@ -233,7 +268,7 @@ func (c *cluster) do(method, path string, body, into any) error {
 	if err != nil {
 		return err
 	}
-	request.Header = http.Header{"Content-Type": {kind}, "Accept": {"application/json"}, "Authorization": {"Bearer admin"}}
+	request.Header = http.Header{"Content-Type": {kind}, "Accept": {"application/json"}, "Authorization": {"Bearer " + token}}
 	answer, err := c.client.Do(request)
 	if err != nil {
 		return err
@@ -271,30 +306,34 @@ func (c *cluster) await(what string, is func() (bool, any)) time.Duration {
 	})
 }
 
+// document is an object of the manifest, in YAML.
+type document struct{ kind, text string }
+
 var kinds = regexp.MustCompile(`(?m)^kind: (\w+)$`)
 
-// install creates what the shipped manifest has, and the token that weir-dra has as a pod on the node.
-func (c *cluster) install() {
-	text, err := os.ReadFile("../../packaging/kubernetes/weir-dra.yaml")
+// manifest returns what is shipped.
+func (c *cluster) manifest() (list []document) {
+	c.t.Helper()
+	text, err := os.ReadFile("../../packaging/kubernetes/weir.yaml")
 	must.Succeed(c.t, err)
-	for document := range strings.SplitSeq(string(text), "\n---\n") {
-		const access = "/apis/rbac.authorization.k8s.io/v1/"
-		path := map[string]string{
-			"DeviceClass": claimAPI + "deviceclasses", "ServiceAccount": "/api/v1/namespaces/kube-system/serviceaccounts",
-			"ClusterRole": access + "clusterroles", "ClusterRoleBinding": access + "clusterrolebindings",
-		}[kinds.FindStringSubmatch(document)[1]]
-		c.await("created at "+path, func() (bool, any) { // kube-system may be yet to come
-			err := c.do("POST", path, document, nil)
-			return err == nil, err
-		})
+	for part := range strings.SplitSeq(string(text), "\n---\n") {
+		if kind := kinds.FindStringSubmatch(part); kind != nil {
+			list = append(list, document{kind[1], part})
+		}
 	}
-	var n struct{ Metadata struct{ UID string } }
-	c.must("POST", "/api/v1/nodes", object{"metadata": object{"name": nodeName}}, &n)
-	var token struct{ Status struct{ Token string } }
-	c.must("POST", "/api/v1/namespaces/kube-system/serviceaccounts/weir-dra/token", object{
-		"spec": object{"boundObjectRef": object{"kind": "Node", "apiVersion": "v1", "name": nodeName, "uid": n.Metadata.UID}},
-	}, &token)
-	c.writeKubeconfig("weir-dra", token.Status.Token)
+	return list
+}
+
+// apply creates an object.
+func (c *cluster) apply(d document) {
+	c.t.Helper()
+	const access, policies, system = "/apis/rbac.authorization.k8s.io/v1/", "/apis/admissionregistration.k8s.io/v1/", "namespaces/kube-system/"
+	c.must("POST", map[string]string{
+		"DeviceClass": claimAPI + "deviceclasses", "ServiceAccount": "/api/v1/" + system + "serviceaccounts",
+		"ConfigMap": "/api/v1/" + system + "configmaps", "DaemonSet": "/apis/apps/v1/" + system + "daemonsets",
+		"ValidatingAdmissionPolicy": policies + "validatingadmissionpolicies", "ValidatingAdmissionPolicyBinding": policies + "validatingadmissionpolicybindings",
+		"ClusterRole": access + "clusterroles", "ClusterRoleBinding": access + "clusterrolebindings",
+	}[d.kind], d.text, nil)
 }
 
 // condition is one of Kubernetes' in any object.
@@ -314,22 +353,19 @@ type kubePod struct {
 	}
 }
 
-// create creates a pod that claims a minimum by a template; none without one.
-func (c *cluster) create(name, minimum string, spec object) {
+// create creates a pod.
+func (c *cluster) create(name string, o podOptions) {
 	c.t.Helper()
 	app := object{"name": "app", "image": testbed.PodImage, "imagePullPolicy": "Never", "command": []string{"/bin/busybox", "sleep", "1000000"}}
 	pod := object{
 		"containers": []object{app}, "terminationGracePeriodSeconds": 1, "automountServiceAccountToken": false, "enableServiceLinks": false,
-		"dnsPolicy": "Default",
+		"dnsPolicy": "Default", "hostNetwork": o.host,
 	}
-	for key, value := range spec {
-		pod[key] = value
-	}
-	if minimum != "" {
-		template := "weir-min-" + strings.ToLower(minimum)
+	if o.claim != "" {
+		template := "weir-min-" + strings.ToLower(o.claim)
 		err := c.do("POST", claimAPI+inShop+"resourceclaimtemplates", object{"metadata": object{"name": template}, "spec": object{"spec": object{
 			"devices": object{"requests": []object{{"name": "uplink", "exactly": object{
-				"deviceClassName": "bandwidth.weir.dev", "capacity": object{"requests": object{"egressBandwidth": minimum}},
+				"deviceClassName": "bandwidth.weir.dev", "capacity": object{"requests": object{"egressBandwidth": o.claim}},
 			}}}},
 		}}}, nil)
 		if err != nil && !strings.Contains(err.Error(), "AlreadyExists") {
@@ -338,7 +374,7 @@ func (c *cluster) create(name, minimum string, spec object) {
 		pod["resourceClaims"] = []object{{"name": "minimum", "resourceClaimTemplateName": template}}
 		app["resources"] = object{"claims": []object{{"name": "minimum"}}}
 	}
-	c.must("POST", "/api/v1/"+inShop+"pods", object{"metadata": object{"name": name}, "spec": pod}, nil)
+	c.must("POST", "/api/v1/"+inShop+"pods", object{"metadata": object{"name": name, "annotations": o.annotations}, "spec": pod}, nil)
 }
 
 func (c *cluster) pod(name string) (p kubePod, err error) {

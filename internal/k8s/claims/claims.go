@@ -205,16 +205,17 @@ func (l Ledger) check(c Claim, v *View) error {
 	return nil
 }
 
-// Labels returns the minimums of a pod as labels.
+// Labels returns the minimums of a pod as labels, for both directions: an empty one stands for no
+// minimum. A pod without claims has none of them.
 func (l Ledger) Labels(podUID string) map[string]string {
-	labels := map[string]string{}
-	for _, r := range l.ofPod(podUID) { // the same at each uplink
-		if r.EgressBPS > 0 {
-			labels[policy.LabelMin] = policy.FormatRate(r.EgressBPS)
+	write := func(bps uint64) string {
+		if bps == 0 {
+			return ""
 		}
-		if r.IngressBPS > 0 {
-			labels[policy.LabelIn+"min"] = policy.FormatRate(r.IngressBPS)
-		}
+		return policy.FormatRate(bps)
 	}
-	return labels
+	for _, r := range l.ofPod(podUID) { // the same at each uplink
+		return map[string]string{policy.LabelMin: write(r.EgressBPS), policy.LabelIn + "min": write(r.IngressBPS)}
+	}
+	return nil
 }

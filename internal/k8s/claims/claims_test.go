@@ -167,14 +167,14 @@ func TestRuns(t *testing.T) {
 
 func TestLabels(t *testing.T) {
 	l := Ledger{"a": claim("a", share("eth0", 20e6, 0), share("Br.7", 20e6, 0)), "b": claim("b", share("eth0", 0, 3e6))}
-	if got := l.Labels("uid-a"); len(got) != 1 || got["weir.min"] != "20mbit" {
-		t.Errorf("got %v", got)
-	}
-	if got := l.Labels("uid-b"); len(got) != 1 || got["weir.in.min"] != "3mbit" {
-		t.Errorf("got %v", got)
-	}
-	if got := l.Labels("uid-c"); len(got) != 0 {
-		t.Errorf("got %v", got)
+	for uid, want := range map[string]map[string]string{
+		"uid-a": {"weir.min": "20mbit", "weir.in.min": ""},
+		"uid-b": {"weir.min": "", "weir.in.min": "3mbit"},
+		"uid-c": nil,
+	} {
+		if got := l.Labels(uid); !maps.Equal(got, want) {
+			t.Errorf("of %s: %v", uid, got)
+		}
 	}
 }
 

@@ -64,7 +64,6 @@ state = '/run/weir-containerd'
     conf_dir = '%[1]s/cni'
 [plugins.'io.containerd.nri.v1.nri']
   disable = %[4]t
-  socket_path = '%[1]s/nri.sock'
   plugin_path = '%[1]s/none'
   plugin_config_path = '%[1]s/none'
 `
@@ -113,9 +112,14 @@ func (c *Containerd) start(ctx context.Context) (err error) {
 	if err := c.Start(ctx); err != nil {
 		return err
 	}
-	imported := e.inNamespaces(true, "ctr", "--address", c.Socket(), "--namespace", "k8s.io", "images", "import", "--snapshotter", "native", filepath.Join(e.dir, "pod.tar"))
-	if out, err := imported.CombinedOutput(); err != nil {
-		return fmt.Errorf("import the image of pods: %w: %s", err, out)
+	return c.Import(filepath.Join(e.dir, "pod.tar"))
+}
+
+// Import gives it the images of an archive.
+func (c *Containerd) Import(archive string) error {
+	cmd := c.keeper.inNamespaces(true, "ctr", "--address", c.Socket(), "--namespace", "k8s.io", "images", "import", "--snapshotter", "native", archive)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("import images of pods: %w: %s", err, out)
 	}
 	return nil
 }
@@ -156,9 +160,6 @@ func (c *Containerd) Said() string { return c.daemon.Said() }
 
 // Socket is the path of its socket, which is the CRI's too.
 func (c *Containerd) Socket() string { return filepath.Join(c.keeper.dir, "containerd.sock") }
-
-// NRISocket is the path of its NRI socket.
-func (c *Containerd) NRISocket() string { return filepath.Join(c.keeper.dir, "nri.sock") }
 
 // CgroupParent is the cgroup that those of all pods have to be below.
 func (c *Containerd) CgroupParent() string { return "/" + c.keeper.name }

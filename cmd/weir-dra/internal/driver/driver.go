@@ -17,6 +17,7 @@ package driver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -50,9 +51,12 @@ type driver struct {
 	kube  kubernetes.Interface
 	log   *slog.Logger
 	calls chan func(context.Context)
+	// broken has the error that ends the driver.
+	broken chan error
 
 	ledger claims.Ledger
-	// view is what the agent said last, at lookedAt; nil if it has never answered.
+	// view is what the agent said last, at lookedAt, which begins with the driver; nil if it has not answered
+	// for agentPatience, or never.
 	view      *claims.View
 	lookedAt  time.Time
 	published []claims.Device
@@ -68,7 +72,7 @@ func newDriver(nodeName, file string, agent *client.Client, kube kubernetes.Inte
 	}
 	return &driver{
 		node: nodeName, file: file, agent: agent, kube: kube, log: log, calls: make(chan func(context.Context)),
-		ledger: ledger, reports: reports{},
+		broken: make(chan error, 1), ledger: ledger, lookedAt: time.Now(), reports: reports{},
 	}, nil
 }
 
@@ -85,10 +89,14 @@ func (d *driver) run(ctx context.Context, publish func([]claims.Device) error) e
 				d.published = devices
 			}
 		}
-		d.report(ctx, time.Now())
+		if d.view != nil || time.Since(d.lookedAt) > agentPatience {
+			d.report(ctx, time.Now())
+		}
 		select {
 		case <-ctx.Done():
 			return nil
+		case err := <-d.broken:
+			return err
 		case <-tick.C:
 		case call := <-d.calls:
 			call(ctx)
@@ -191,9 +199,17 @@ func (d *driver) keep(next claims.Ledger) error {
 	return nil
 }
 
-// HandleError is called for errors in the background.
+// HandleError is called for errors in the background. Those that nothing recovers from end the driver,
+// which is started again.
 func (d *driver) HandleError(_ context.Context, err error, msg string) {
-	d.log.Error(msg, "error", err, "hint", "claims of bandwidth take Kubernetes 1.36 or newer, and the rights of packaging/kubernetes/weir-dra.yaml")
+	if !errors.Is(err, kubeletplugin.ErrRecoverable) {
+		select {
+		case d.broken <- fmt.Errorf("%s: %w", msg, err):
+		default:
+		}
+		return
+	}
+	d.log.Error(msg, "error", err, "hint", "claims of bandwidth take Kubernetes 1.36 or newer, and the rights of packaging/kubernetes/weir.yaml")
 }
 
 // WatchHealthStatus: whether a claim is in force is in its status.

@@ -95,9 +95,15 @@ func readClaim(c *resource.ResourceClaim) (claims.Claim, error) {
 	return claim, nil
 }
 
+// leastBPS is the least minimum: whoever asks for less has written 20m, which is 0.02, for 20M.
+const leastBPS = 1000
+
 // rate returns a consumed capacity in bits per second; 0 if there is none.
 func rate(consumed map[resource.QualifiedName]quantity.Quantity, name resource.QualifiedName) (uint64, error) {
 	q := consumed[name]
+	if q.Sign() > 0 && q.CmpInt64(leastBPS) < 0 {
+		return 0, fmt.Errorf("%s %s is less than 1 kbit/s: 20M is 20 Mbit/s, 20m a fiftieth of a bit", name, q.String())
+	}
 	if q.Sign() < 0 || q.CmpInt64(policy.MaxRateBPS) > 0 {
 		return 0, fmt.Errorf("%s %s is no rate", name, q.String())
 	}

@@ -41,7 +41,7 @@ func TestReadClaim(t *testing.T) {
 		c.Status.Allocation = &resource.AllocationResult{Devices: resource.DeviceAllocationResult{Results: []resource.DeviceRequestAllocationResult{
 			{Driver: "gpu.example.com", Device: "gpu"},
 			{Driver: claims.Driver, Pool: "gateway", Device: "eth0", Request: "r", ShareID: &id, ConsumedCapacity: map[resource.QualifiedName]quantity.Quantity{
-				egressBandwidth: quantity.MustParse("20M"), ingressBandwidth: quantity.MustParse("1500m"),
+				egressBandwidth: quantity.MustParse("20M"), ingressBandwidth: quantity.MustParse("1000500m"),
 			}},
 			{Driver: claims.Driver, Device: "eth1", AdminAccess: new(true)},
 		}}}
@@ -49,13 +49,16 @@ func TestReadClaim(t *testing.T) {
 		return c
 	}
 	got, err := readClaim(made(func(*resource.ResourceClaim) {}))
-	want := claims.Share{Pool: "gateway", Device: "eth0", ID: string(id), Rates: claims.Rates{EgressBPS: 20e6, IngressBPS: 2}}
+	want := claims.Share{Pool: "gateway", Device: "eth0", ID: string(id), Rates: claims.Rates{EgressBPS: 20e6, IngressBPS: 1001}}
 	if err != nil || got.UID != "uid" || got.Pod != (claims.Pod{UID: "pod", Name: "web"}) || len(got.Shares) != 1 || got.Shares[0] != want {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	for want, change := range map[string]func(*resource.ResourceClaim){
 		"claim shop/c: it is reserved for 2 pods": func(c *resource.ResourceClaim) {
 			c.Status.ReservedFor = append(c.Status.ReservedFor, c.Status.ReservedFor[0])
+		},
+		"less than 1 kbit/s: 20M is 20 Mbit/s": func(c *resource.ResourceClaim) {
+			c.Status.Allocation.Devices.Results[1].ConsumedCapacity[egressBandwidth] = quantity.MustParse("20m")
 		},
 		"reserved for podgroups web": func(c *resource.ResourceClaim) { c.Status.ReservedFor[0].Resource = "podgroups" },
 		"Kubernetes 1.36 or newer":   func(c *resource.ResourceClaim) { c.Status.Allocation.Devices.Results[1].ShareID = nil },

@@ -102,9 +102,11 @@ func (d *driver) reportClaim(ctx context.Context, c claims.Claim, r *claimReport
 	}
 	err := d.writeStatus(ctx, c, r.seen)
 	switch {
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err), apierrors.IsInvalid(err):
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		r.told = nil // look what is there
 		return nil
+	case apierrors.IsInvalid(err): // as of a claim that is allocated anew
+		r.told = nil
 	case err == nil:
 		copy(r.told, r.seen)
 	}
