@@ -156,9 +156,8 @@ func (b *bed) queuedBy(dscp int, queue string, send func()) {
 // one is busy take the other.
 func TestTrustedPaths(t *testing.T) {
 	const hosts = 6
-	t.Parallel()
 	b := newBed(t)
-	b.startWeir("--trust", "h1", "--trust", "h2", "--ovsdb", b.database(), "--rate", "20mbit")
+	b.startWeir("--trust", "h1", "--trust", "h2", "--ovsdb", b.database(), "--rate", "20mbit", "--stats-interval", "3s")
 	for i := range 4 {
 		b.bridge(fmt.Sprintf("br%d", i+1), 0xa1+i)
 	}
@@ -185,26 +184,32 @@ func TestTrustedPaths(t *testing.T) {
 		return strings.Trim(out, "\"")
 	}
 	busy := b.voice(h1, h2, 5000, 15e6) // 5 of 20 Mbit/s are idle
-	b.wait("the load is known", 20*time.Second, func() error {
-		l, err := client.NewSDN(b.control()).Links(t.Context())
-		if err == nil && !slices.ContainsFunc(l.Links, func(one v1.SDNLinkDirection) bool {
-			return one.DPID == "00000000000000a1" && one.PeerDPID != "" && one.SentBPS > 14e6
-		}) {
-			err = fmt.Errorf("%+v", l.Links)
+	defer busy.stop()
+	awaitLoad := func() {
+		b.wait("the load is known", 20*time.Second, func() error {
+			l, err := client.NewSDN(b.control()).Links(t.Context())
+			if err == nil && !slices.ContainsFunc(l.Links, func(one v1.SDNLinkDirection) bool {
+				return one.DPID == "00000000000000a1" && one.PeerDPID != "" && one.SentBPS > 14e6
+			}) {
+				err = fmt.Errorf("%+v", l.Links)
+			}
+			return err
+		})
+	}
+	n := 0
+	harness.CheckSteady(t, func() error {
+		for range hosts {
+			n++
+			awaitLoad()
+			address := fmt.Sprint("198.18.66.", 10+n)
+			h := b.host("br2", fmt.Sprint("x", n), 20+n, address)
+			b.reach(h1, address)
+			if out := leaves(h); out == "" || out == leaves(h2) {
+				return fmt.Errorf("packets to host %d leave by %q, those of the load by %q", n, out, leaves(h2))
+			}
 		}
-		return err
+		return nil
 	})
-	var found []*testbed.Process
-	for i := range hosts {
-		found = append(found, b.host("br2", fmt.Sprint("x", i), 20+i, fmt.Sprint("198.18.66.", 10+i)))
-	}
-	for i, h := range found {
-		b.reach(h1, fmt.Sprint("198.18.66.", 10+i))
-		if out := leaves(h); out == "" || out == leaves(h2) {
-			t.Errorf("packets to host %d leave by %q, those of the load by %q", i, out, leaves(h2))
-		}
-	}
-	busy.stop()
 }
 
 // TestTrust: what comes in at trusted ports is queued by its mark, without the controller, and a change
