@@ -75,22 +75,28 @@ func TestKept(t *testing.T) {
 // TestMisplaced: a service that is deployed again for another node moves there, but for what has its data where it
 // is. A node that is not known, as one whose engine was installed anew, is no reason.
 func TestMisplaced(t *testing.T) {
-	volume, free := database(), web()
+	volume, free, failed := database(), web(), engine.InstanceFailed
+	data := "is on a, and the service is for b, but the volume data is for one instance at a time: remove the service"
 	for name, test := range map[string]struct {
 		service engine.Service
 		node    string
+		version string // of the instance
+		state   engine.InstanceState
 		action  engine.Action
 		says    string
 	}{
-		"moved":       {free, "b", engine.Move, "web-1 is on a, and the service is for b now: "},
-		"unknown":     {free, "x", "", ""},
-		"where it is": {free, "a", "", ""},
-		"its data":    {volume, "b", engine.Keep, "is on a, and the service is for b, but the volume data is for one instance at a time: remove the service"},
+		"moved":                        {free, "b", "2", engine.InstanceRunning, engine.Move, "web-1 is on a, and the service is for b now: "},
+		"unknown":                      {free, "x", "2", engine.InstanceRunning, "", ""},
+		"where it is":                  {free, "a", "2", engine.InstanceRunning, "", ""},
+		"its data":                     {volume, "b", "2", engine.InstanceRunning, engine.Keep, data},
+		"its data of another version":  {volume, "b", "1", engine.InstanceRunning, engine.Keep, data},
+		"its data, failed":             {volume, "b", "2", failed, engine.Keep, data},
+		"its data, failed before that": {volume, "b", "1", failed, engine.Keep, data},
 	} {
-		test.service.Bound.Node = test.node
+		test.service.Bound.Node, test.service.Versions.Wanted = test.node, "2"
 		of := test.service.Spec.Name
 		r := newEngine(t).Round(engine.Input{At: start, Nodes: boards("abc"), Services: []engine.Service{test.service}, Instances: []engine.Instance{
-			{ID: engine.InstanceID(of, 1), Service: of, Node: "a", State: engine.InstanceRunning, Since: start},
+			{ID: engine.InstanceID(of, 1), Service: of, Node: "a", State: test.state, Version: test.version, Since: start},
 		}})
 		i := slices.IndexFunc(r.Decisions, func(d engine.Decision) bool { return d.Cause == engine.CauseUpdate })
 		switch {
@@ -99,6 +105,8 @@ func TestMisplaced(t *testing.T) {
 			t.Errorf("%s: %+v", name, r.Decisions)
 		case test.action == engine.Move && (r.Decisions[i].Node != "b" || r.Decisions[i].Replaces != engine.InstanceID(of, 1)):
 			t.Errorf("%s: %+v", name, r.Decisions[i])
+		case test.action == engine.Keep && slices.ContainsFunc(r.Decisions, func(d engine.Decision) bool { return d.Action != engine.Keep }):
+			t.Errorf("%s: %+v", name, r.Decisions)
 		}
 	}
 }

@@ -96,8 +96,8 @@ func (w *world) replace(s *service) {
 			continue
 		case i.node.seen.State == NodeDraining:
 			n.cause, n.why = CauseDraining, fmt.Sprintf("%s is on %s, which is being drained", i.ID, i.Node)
-		case s.Bound.forbids(w, i) && s.Spec.IsExclusive():
-			s.keep(w, CauseUpdate, fmt.Sprintf("%s is on %s, and the service is for %s, but %s: remove the service and deploy it to start anew there", i.ID, i.Node, s.Bound.Node, s.alone()))
+		case i.stays(w, s) != "":
+			s.keep(w, CauseUpdate, i.stays(w, s))
 			continue
 		case s.Bound.forbids(w, i):
 			n.cause, n.why = CauseUpdate, fmt.Sprintf("%s is on %s, and the service is for %s now", i.ID, i.Node, s.Bound.Node)
@@ -123,6 +123,15 @@ func (w *world) replace(s *service) {
 // placement.
 func (b *Bound) forbids(w *world, i *instance) bool {
 	return i.Node != b.Node && slices.ContainsFunc(w.nodes, func(n *node) bool { return n.seen.Name == b.Node })
+}
+
+// stays returns why an instance stays with its data on a node that its service is not for any more; empty if it
+// does not.
+func (i *instance) stays(w *world, s *service) string {
+	if !s.Spec.IsExclusive() || !s.Bound.forbids(w, i) {
+		return ""
+	}
+	return fmt.Sprintf("%s is on %s, and the service is for %s, but %s: remove the service and deploy it to start anew there", i.ID, i.Node, s.Bound.Node, s.alone())
 }
 
 // notKept says that an instance's node does not keep its minimum.

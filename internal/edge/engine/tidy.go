@@ -29,6 +29,10 @@ func (i *instance) isReachable() bool { return i.node != nil && i.node.seen.Stat
 func (w *world) tidy(s *service) {
 	s.forgetFailures(w)
 	for _, i := range s.ending.failed {
+		if stays := i.stays(w, s); stays != "" { // without it, one without its data would start
+			s.keep(w, CauseUpdate, stays)
+			continue
+		}
 		if i.Version != s.Versions.Wanted { // it says nothing of the present version
 			if i.isReachable() {
 				s.decide(w, Decision{

@@ -50,6 +50,7 @@ func (w *world) update(s *service) {
 	}
 	why := old.ID + " is of another version than the service"
 	switch {
+	case old.stays(w, s) != "": // replace has said it
 	case s.Spec.IsExclusive():
 		s.decide(w, Decision{
 			Action: Stop, Instance: old.ID, Node: old.Node, Cause: CauseUpdate,
