@@ -146,8 +146,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	defer close(m.stopped)
 	m.work.Go(func() { m.takeTurns(ctx) })
 	m.work.Go(func() {
-		watchLower(ctx, m.opts.Nodes, func(said []monitor.Node) {
-			m.runInLoop(func() { m.view.Store(m.view.Load().after(said)) })
+		watchLower(ctx, m.opts.Nodes, func() {
+			m.runInLoop(func() { m.view.Store(m.view.Load().after(m.opts.Nodes.Reported())) })
 			m.requestRound()
 		})
 	})

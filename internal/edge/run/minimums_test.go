@@ -483,13 +483,18 @@ func TestLower(t *testing.T) {
 	since := show(before, 20e6, v1.PromiseInForce)
 	ctx, cancel := context.WithCancel(t.Context())
 	said.lower <- struct{}{}
-	watchLower(ctx, said, func(nodes []monitor.Node) {
-		if broken := show(before.after(nodes), 15e6, v1.PromiseBroken); !broken.After(since) {
+	watchLower(ctx, said, func() {
+		if broken := show(before.after(said.Reported()), 15e6, v1.PromiseBroken); !broken.After(since) {
 			t.Errorf("it is broken since %v, and was in force since %v", broken, since)
 		}
 		cancel()
 	})
 	show(before, 20e6, v1.PromiseInForce)
+	// The division of a round without the agent's answer takes all that is promised for in force.
+	o.nodes[0].Reported.State = monitor.StateStale
+	claims = m.planClaims(o)
+	m.publish(o, &claims, nil)
+	show(m.view.Load().after(said.nodes), 0, edge.PlaceUnknown)
 }
 
 // TestRunLower: an agent that keeps less is seen before the next round, which begins then.

@@ -74,20 +74,21 @@ func (m *Manager) publish(o *observation, claims *claimStep, decisions []engine.
 	m.view.Store(v)
 }
 
-// watchLower calls show with what agents have said when one keeps less of a minimum: readers know that before the
-// end of the round that begins, which asks the engine and all proxies first.
-func watchLower(ctx context.Context, nodes Nodes, show func(said []monitor.Node)) {
+// watchLower calls show when an agent keeps less of a minimum: readers know that before the end of the round that
+// begins, which asks the engine and all proxies first.
+func watchLower(ctx context.Context, nodes Nodes, show func()) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-nodes.Lower():
-			show(nodes.Reported())
+			show()
 		}
 	}
 }
 
-// after returns the view with the claims as agents keep them, who have said that since.
+// after returns the view with the claims as agents keep them, who have said that since. What is in force on a node
+// whose agent did not answer the round is not known before the next.
 func (v *view) after(said []monitor.Node) *view {
 	if v.seen == nil {
 		return v
@@ -95,7 +96,7 @@ func (v *view) after(said []monitor.Node) *view {
 	next, seen := *v, *v.seen
 	seen.nodes = slices.Clone(seen.nodes)
 	for _, one := range said {
-		if n := seen.measured(one.Name); n != nil {
+		if n := seen.measured(one.Name); n != nil && n.Reported.State == monitor.StateReady {
 			n.Reported = one
 		}
 	}
