@@ -141,6 +141,9 @@ func (m *Manager) measureInstance(o *observation, i *engine.Instance) {
 	if n == nil {
 		return
 	}
+	if parsed := o.specs[i.Service]; parsed.InMinBPS() > 0 && n.sharesOnlySent() {
+		i.MinRefused, i.Reason = true, onlySent
+	}
 	for k := range n.Reported.Containers {
 		c := &n.Reported.Containers[k]
 		own := c.ID == o.state.Instances[at].ContainerID

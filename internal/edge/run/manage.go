@@ -83,16 +83,24 @@ func (l *lives) addManaged(o *observation, in *engine.Input) {
 		if t.Node == "" {
 			continue
 		}
-		if c := o.taskOf(t); refusedMinimum(t, c) {
-			task.MinRefused, task.Reason = t.Wanted && t.Bound == "", c.Reason
+		if why := o.refusal(t); why != "" {
+			task.MinRefused, task.Reason = t.Wanted && t.Bound == "", why
 		}
 		in.Instances = append(in.Instances, task)
 	}
 }
 
-// refusedMinimum reports whether the agent refuses a task its minimum, and not another value.
-func refusedMinimum(t *runtime.Managed, c *monitor.Container) bool {
-	return c != nil && c.State == v1.StateRejected && !keeps(c, t)
+// refusal returns why the agent refuses a task its minimum; empty if it does not, or refuses another value.
+func (o *observation) refusal(t *runtime.Managed) string {
+	switch c := o.taskOf(t); {
+	case c == nil || keeps(c, t):
+		return ""
+	case t.Spec.InMinBPS() > 0 && o.measured(t.Node).sharesOnlySent():
+		return onlySent
+	case c.State == v1.StateRejected:
+		return cmp.Or(c.Reason, "no reason is known")
+	}
+	return ""
 }
 
 // keeps reports whether a task has its minimums.
@@ -156,8 +164,8 @@ func (l *lives) planBinds(o *observation, decisions []engine.Decision, division 
 func (o *observation) arrival(t *runtime.Managed, since time.Time) (said string, failed bool) {
 	c, n := o.taskOf(t), o.measured(t.Bound)
 	switch {
-	case t.Node == t.Bound && refusedMinimum(t, c):
-		return fmt.Sprintf("it runs on %s, which does not keep its minimum: %s", t.Bound, c.Reason), true
+	case t.Node == t.Bound && o.refusal(t) != "":
+		return fmt.Sprintf("it runs on %s, which does not keep its minimum: %s", t.Bound, o.refusal(t)), true
 	case t.Node == t.Bound && c != nil && keeps(c, t):
 		return fmt.Sprintf("it runs on %s, which keeps its minimum %s", t.Bound, engine.MinimumOf(&t.Spec)), false
 	case !t.Wanted:

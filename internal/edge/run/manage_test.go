@@ -44,6 +44,10 @@ func TestArrival(t *testing.T) {
 			other.State, other.Reason = v1.StateRejected, "weir.in.min"
 			t.Node, b.Reported.Containers = "b", []monitor.Container{other}
 		}, 0, "which keeps its minimum 30mbit", false},
+		"the node does not share what it receives": {func(t *runtime.Managed, b *Measured) {
+			t.Spec.Labels = map[string]string{"weir.in.min": "3mbit"}
+			t.Node, b.Reported.Containers, b.Reported.State, b.Reported.Engine.Out.BudgetBPS = "b", []monitor.Container{{ID: "c1", State: v1.StateOK}}, monitor.StateReady, 95e6
+		}, 0, "--in-rate", true},
 		"no room":           {func(t *runtime.Managed, _ *Measured) { t.Waits = "no suitable node" }, 0, "the swarm cannot run it on b: no suitable node", true},
 		"its label goes":    {func(t *runtime.Managed, _ *Measured) { t.Wanted = false }, 0, "not to be moved any more", false},
 		"the node dies":     {func(_ *runtime.Managed, b *Measured) { b.Node.Ready = false }, 0, "b, where it was to go, has gone", true},

@@ -213,7 +213,7 @@ func (s *claimStep) shortfall(o *observation, at engine.Entry) string {
 	case n.Reported.State != monitor.StateReady:
 		return "what is in force is not known: " + cmp.Or(n.Reported.Reason, "its agent does not answer")
 	case at.In && n.Reported.Engine.In.BudgetBPS == 0:
-		return "it shares nothing of what it receives: start its Weir agent with --in-rate"
+		return onlySent
 	}
 	if _, cutBPS := o.lackingBPS(n, at); cutBPS > 0 {
 		return fmt.Sprintf("its uplink has become too slow: %s of what is promised there is missing", policy.FormatRateShort(cutBPS))

@@ -41,6 +41,15 @@ func (m *Measured) isReadOnly() bool {
 	return m.Agent != nil && m.Reported.State == monitor.StateReady && m.Reported.LooksOnly()
 }
 
+// onlySent says that sharesOnlySent.
+const onlySent = "it shares nothing of what it receives: start its Weir agent with --in-rate"
+
+// sharesOnlySent reports whether a node's agent shares what the node sends, and not what it receives.
+func (m *Measured) sharesOnlySent() bool {
+	e := &m.Reported.Engine
+	return m.Reported.State == monitor.StateReady && e.Out.BudgetBPS > 0 && e.In.BudgetBPS == 0
+}
+
 // observation is the input of one round besides the memory of weir-edge.
 type observation struct {
 	at       time.Time         // before the first question

@@ -12,6 +12,7 @@ import (
 	"github.com/weir-project/weir/internal/edge/monitor"
 	"github.com/weir-project/weir/internal/edge/proxy"
 	"github.com/weir-project/weir/internal/edge/runtime"
+	"github.com/weir-project/weir/internal/edge/spec"
 )
 
 // sending is shop, of whose users half come to b: the proxies send 30 and 10 Mbit/s, the
@@ -87,6 +88,31 @@ func TestMinimumRefused(t *testing.T) {
 			if i.MinRefused != refused || i.MinCut != cut || refused && i.Reason != "why" {
 				t.Errorf("%s: %+v", name, i)
 			}
+		}
+	}
+}
+
+// TestInRateLost: the minimum of what users send is refused to an instance whose node does not share what it
+// receives any more, and not to one of a node whose agent does not answer, or of a service without one.
+func TestInRateLost(t *testing.T) {
+	m := newManager(t)
+	for name, test := range map[string]struct {
+		label   string
+		change  func(*monitor.Node)
+		refused bool
+	}{
+		"lost":         {"weir.in.min", func(*monitor.Node) {}, true},
+		"there":        {"weir.in.min", func(n *monitor.Node) { n.Engine.In.BudgetBPS = 40e6 }, false},
+		"not wanted":   {"weir.min", func(*monitor.Node) {}, false},
+		"silent":       {"weir.in.min", func(n *monitor.Node) { n.State = monitor.StateStale }, false},
+		"not shared":   {"weir.in.min", func(n *monitor.Node) { n.Engine.Out.BudgetBPS = 0 }, false},
+		"without Weir": {"weir.in.min", func(n *monitor.Node) { n.State = monitor.StateNoWeir }, false},
+	} {
+		s := sending()
+		s.specs["shop"] = spec.Spec{Name: "shop", Labels: map[string]string{test.label: "8mbit"}}
+		test.change(&s.nodes[0].Reported)
+		if i := m.input(s).Instances[0]; i.ID != "shop-1" || i.MinRefused != test.refused || test.refused && i.Reason != onlySent {
+			t.Errorf("%s: %+v", name, i)
 		}
 	}
 }
