@@ -306,7 +306,11 @@ func TestReceived(t *testing.T) {
 		m.handleReports()
 		return claims
 	}
-	round(0)
+	for _, c := range new(round(0)).wire(o, "shop") {
+		if want := map[bool]string{false: v1.PromiseWaiting, true: edge.PlaceShort}[c.In]; c.Places[0].State != want {
+			t.Errorf("%+v, want %s", c, want)
+		}
+	}
 	if has, said := fmt.Sprint(agents["a"].has, agents["b"].has), m.said(); has != "map[] map[pb:16mbit/none]" ||
 		!strings.Contains(said, "the minimum in 16mbit of shop on b: it shares nothing of what it receives: start its Weir agent with --in-rate") {
 		t.Errorf("%s, said %s", has, said)

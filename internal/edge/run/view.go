@@ -314,6 +314,8 @@ func (s *claimStep) wire(o *observation, service string) (list []edge.Claim) {
 				switch {
 				case cut > 0:
 					uplink.State = v1.PromiseBroken
+				case claim.PromisedBPS == 0 && n.BPS() > 0:
+					uplink.State = edge.PlaceShort
 				case claim.InForceBPS < claim.PromisedBPS:
 					uplink.State = v1.PromiseWaiting
 				default:
