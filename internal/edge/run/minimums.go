@@ -76,14 +76,20 @@ func (o *observation) minimums() *minimums.Input {
 		arrived := i.State == engine.InstanceRunning && i.Replaces != "" && o.input.At.Sub(i.Since) < followTime
 		in.Starting[i.ID] = i.State == engine.InstanceStarting || arrived
 	}
+	claimed := map[string]engine.Rates{} // also by services whose minimum was removed: agents are told none
+	for _, p := range o.promises {
+		if p.Claim {
+			claimed[p.Service] = engine.Rates{Out: max(p.MinBPS, claimed[p.Service].Out), In: max(p.InMinBPS, claimed[p.Service].In)}
+		}
+	}
 	for name, parsed := range o.specs {
 		asks := policy.Resolve(policy.Inputs{Labels: parsed.Labels})
-		if asks.Policy.MinBPS > 0 || asks.In.MinBPS > 0 { // proxies pass on what users send
+		if asks.Policy.MinBPS > 0 || asks.In.MinBPS > 0 || claimed[name].Out > 0 { // proxies pass on what users send
 			in.Services = append(in.Services, minimums.Service{
 				Name: name, MinBPS: asks.Policy.MinBPS, MaxBPS: asks.Policy.MaxBPS, Latency: parsed.Labels[policy.Prefix+"latency"],
 			})
 		}
-		if asks.In.MinBPS > 0 {
+		if asks.In.MinBPS > 0 || claimed[name].In > 0 {
 			in.Services = append(in.Services, minimums.Service{
 				Name: name, In: true, MinBPS: asks.In.MinBPS, MaxBPS: asks.In.MaxBPS, Latency: parsed.Labels[policy.LabelIn+"latency"],
 			})

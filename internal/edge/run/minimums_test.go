@@ -439,6 +439,27 @@ func TestShortfall(t *testing.T) {
 	}
 }
 
+// TestMinimumRemoved: agents are told that a service has no minimum any more, and its claim ends then.
+func TestMinimumRemoved(t *testing.T) {
+	m, o, a := newManager(t), shop(4, 0), &agent{has: map[string]string{}}
+	o.specs["shop"] = spec.Spec{Name: "shop"}
+	o.promises["shop@a"] = engine.Promise{Service: "shop", Node: "a", MinBPS: 20e6, InMinBPS: 9e6, Claim: true}
+	n, ledger := &o.nodes[0], &bench{promises: maps.Clone(o.promises)}
+	n.Agent, n.Reported.Engine.In.BudgetBPS = a, 40e6
+	c := &n.Reported.Containers[0]
+	c.MinBPS, c.AdmittedBPS, c.In = 20e6, 20e6, monitor.Minimum{MinBPS: 9e6, AdmittedBPS: 9e6}
+	for _, want := range []int{2, 1} { // promises
+		claims := m.planClaims(o)
+		claims.apply(t.Context(), ledger, o, nil)
+		m.tellAgents(o, &claims)
+		m.handleReports()
+		if has := fmt.Sprint(a.has); has != "map[pa:none/none pa<:none/none]" || len(ledger.promises) != want {
+			t.Errorf("the agent was told %s, the ledger has %+v", has, ledger.promises)
+		}
+		c.MinBPS, c.AdmittedBPS, c.In, o.promises = 0, 0, monitor.Minimum{}, maps.Clone(ledger.promises)
+	}
+}
+
 // reported are nodes whose agents have said something since the last round.
 type reported struct {
 	Unmeasured
