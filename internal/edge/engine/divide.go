@@ -356,6 +356,11 @@ func (d *Division) OthersOffBPS(e Entry) uint64 {
 	return minimum.In / whole * othersOff
 }
 
+// UsersOffBPS is OthersOffBPS of what the proxy sends to users.
+func (d *Division) UsersOffBPS(service string) uint64 {
+	return d.MinBPS[service].Out / whole * othersOff
+}
+
 // nextParts returns the previous parts if none is off by hysteresis; else the exact ones rounded
 // to hundredths by largest remainder.
 func nextParts(exact map[Path]float64, now map[Path]uint64) map[Path]uint64 {

@@ -263,6 +263,9 @@ func TestClaimsReceived(t *testing.T) {
 		if p := engine.AdmitClaims(boards("a"), passed, passed, d, nil); p.ClaimBPS(out) != want {
 			t.Errorf("%d is needed: %+v", bps, p)
 		}
+		if off := d.UsersOffBPS("web"); off != 0 {
+			t.Errorf("what users get may differ by %d", off)
+		}
 	}
 }
 

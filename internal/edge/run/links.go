@@ -418,7 +418,7 @@ func (l *Links) reserveClaims(ctx context.Context, o *observation, claims engine
 		at := engine.Entry{Service: p.Service, Node: p.Node}
 		n := o.links.nodes[p.Node]
 		want := min(p.MinBPS, d.Needs[at].UsersBPS())
-		if want > 0 && want+d.OthersOffBPS(at) >= p.LinkBPS {
+		if want > 0 && want+d.UsersOffBPS(p.Service) >= p.LinkBPS {
 			want = max(want, p.LinkBPS) // it may be right in the division of another weir-edge
 		}
 		parsed := o.specs[p.Service]

@@ -461,6 +461,24 @@ func TestTwoDivisions(t *testing.T) {
 	}
 }
 
+// TestUsersMove: what links promise follows users that move further than two divisions differ, whatever they send.
+func TestUsersMove(t *testing.T) {
+	for _, inMin := range []string{"", "60mbit"} {
+		b := &book{freeBPS: 90e6, promises: map[string]v1.SDNPromise{}}
+		one, two := newLinked(t, b), newLinked(t, b)
+		one.users, two.users, one.inMin, two.inMin, two.ledger = [2]int{50, 50}, [2]int{30, 70}, inMin, inMin, one.ledger
+		for _, step := range []struct {
+			of   *linked
+			want uint64
+		}{{one, 10e6}, {two, 6e6}} {
+			step.of.round()
+			if has := one.ledger.promises["shop@a"].LinkBPS; has != step.want {
+				t.Errorf("%q: links promise %d, want %d", inMin, has, step.want)
+			}
+		}
+	}
+}
+
 // others is a controller at which another weir-edge promises before each answer.
 type others struct {
 	*book
