@@ -5,6 +5,7 @@ package edge
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -98,7 +99,7 @@ frontend users
   bind :80
   default_backend web
 backend web
-  server-template web 4 web:80 check inter 200ms init-addr libc,none resolvers engine
+  server-template web 4 web:80 check inter 1s init-addr libc,none resolvers engine
 `
 	toolsImage = "example.test/tools:1"
 )
@@ -124,23 +125,24 @@ func homeFolder(t *testing.T, compose string) string {
 
 var homeServices = map[string]int{"home-web": 2, "home-db": 1, "home-worker": 1, "home-cache": 1, "home-proxy": 1}
 
-// awaitHome waits until all of the home server answers.
-func (s *site) awaitHome(t *testing.T) {
+// awaitHome waits until all of the home server answers and nothing else is left, and returns its instances.
+func (s *site) awaitHome(t *testing.T) (list []edge.Instance) {
 	t.Helper()
 	harness.Await(t, "all services of the file answer", time.Minute, func() error {
+		list = s.ps(t)
 		running := map[string]int{}
-		for _, i := range s.ps(t) {
-			if i.State == "running" {
-				running[i.Service]++
-			}
-		}
-		for name, count := range homeServices {
-			if running[name] != count {
+		for _, i := range list {
+			if i.State != "running" {
 				return errNot(s.must(t, "ps"))
 			}
+			running[i.Service]++
+		}
+		if !maps.Equal(running, homeServices) {
+			return errNot(s.must(t, "ps"))
 		}
 		return nil
 	})
+	return list
 }
 
 // TestCompose: a Compose file of a home server is deployed as it stands.
@@ -218,7 +220,7 @@ var homeEdits = []string{"hello ${WHO:-you}", "good day", "[haproxy, -f", "[hapr
 // testComposeUpdate deploys the edited file again under users of the ports of web and proxy, who miss no
 // answer. Services that the edits do not change keep their instances.
 func (s *site) testComposeUpdate(t *testing.T, home string, edits, changes []string, users func(port int) []profile.Crowd) {
-	before := s.ps(t)
+	before := s.awaitHome(t)
 	must.Succeed(t, os.WriteFile(home, []byte(strings.NewReplacer(edits...).Replace(homeFile)), 0o600))
 	var leave []func()
 	for _, crowd := range append(users(8201), users(8202)...) {
@@ -230,11 +232,7 @@ func (s *site) testComposeUpdate(t *testing.T, home string, edits, changes []str
 	for _, end := range leave {
 		end()
 	}
-	s.awaitHome(t)
-	after := s.ps(t)
-	if len(after) != len(before) {
-		t.Errorf("there are %v", after)
-	}
+	after := s.awaitHome(t)
 	for _, i := range after {
 		changed := !slices.ContainsFunc(before, func(was edge.Instance) bool { return was.ContainerID == i.ContainerID })
 		if changed != slices.Contains(changes, i.Service) {

@@ -210,6 +210,7 @@ func (s *site) mustServe(t *testing.T, image string, bytes int64) {
 // twice. The function that it returns ends that, and fails if one request had no answer.
 func (s *site) strictCrowd(t *testing.T, crowd profile.Crowd) (leave func()) {
 	crowd.Fresh = true
+	crowd.Timeout *= harness.Patience // a machine that stands still loses no answer
 	ctx, cancel := context.WithCancel(t.Context())
 	answers := make(chan profile.Answers, 1)
 	go func() { answers <- crowd.Run(ctx) }()
