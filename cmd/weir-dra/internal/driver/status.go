@@ -44,10 +44,19 @@ type details struct {
 	LastSeen time.Time `json:"lastSeen,omitzero"`
 }
 
-// report judges all claims and tells the API server what has changed.
+// report judges all claims and tells the API server what has changed. Kubelet's calls come in between: a
+// write may take long.
 func (d *driver) report(ctx context.Context, now time.Time) {
 	maps.DeleteFunc(d.reports, func(uid string, r *claimReport) bool { return !reflect.DeepEqual(d.ledger[uid], r.claim) })
 	for uid, c := range d.ledger {
+		select {
+		case call := <-d.calls:
+			call(ctx)
+		default:
+		}
+		if _, has := d.ledger[uid]; !has {
+			continue // it has ended by that call
+		}
 		r := d.reports[uid]
 		if r == nil {
 			r = &claimReport{claim: c, seen: make([]claims.Condition, len(c.Shares))}
