@@ -227,6 +227,20 @@ func (b *bed) entries(bridge string) string {
 	return b.must("ovs-ofctl", "-O", "OpenFlow13", "dump-flows", "unix:"+b.path(bridge+".mgmt"))
 }
 
+// entry waits until a bridge has an entry with some words, and returns it. Before the controller has seen
+// copies of its first packets, a flow takes the entries of hosts.
+func (b *bed) entry(bridge string, words ...string) (line string) {
+	b.t.Helper()
+	b.wait("an entry of "+bridge, 5*time.Second, func() error {
+		entries := b.entries(bridge)
+		if line = lineWith(entries, words...); line == "" {
+			return fmt.Errorf("none with %q: %s", words, entries)
+		}
+		return nil
+	})
+	return line
+}
+
 // ping sends n packets in n/5 seconds and returns how many were answered.
 func (b *bed) ping(from *testbed.Process, to string, n int) int {
 	b.t.Helper()
