@@ -285,8 +285,9 @@ func TestIncomingFragments(t *testing.T) {
 	send("long after the first", NumberHost, later)
 }
 
-// TestIncomingFloodOfFragments: a flood of first fragments takes no place from flows, nor from fragments
-// for others; and new flows take those of the flood, not of the flows that its container has.
+// TestIncomingFloodOfFragments: a flood of first fragments for a container takes no place from flows, nor
+// from fragments for others; and new flows of another take those of the flood, not of the flows that the
+// container has. (Of its own flows a container may lose old ones to new ones, where half of a bucket is its.)
 func TestIncomingFloodOfFragments(t *testing.T) {
 	b := newFragmentsBed(t)
 	target := netip.AddrPortFrom(b.host.PeerAddr, callPort+1)
@@ -305,6 +306,15 @@ func TestIncomingFloodOfFragments(t *testing.T) {
 		source := [4]byte{198, 18, byte(r.Uint32()), byte(r.Uint32())}
 		return fragment(netip.AddrFrom4(source), uplink, uint16(r.Uint32()), 8053, true)
 	})
+	stay := func(when string, of uint16) {
+		t.Helper()
+		for source, number := range known {
+			if got, found, err := b.flows.Sender(unix.IPPROTO_UDP, source, target); number == of && (!found || got.Number != number || err != nil) {
+				t.Fatalf("%s %s, of number %d, is of %+v, %t, %v", when, source, number, got, found, err)
+			}
+		}
+	}
+	stay("after a flood", NumberFirst+1)
 	// At once, as fragments are soon forgotten.
 	must.Succeed(b.t, testbed.InNetNS(path(b.two), func() error {
 		conn, err := net.ListenUDP("udp", &net.UDPAddr{Port: 22000})
@@ -321,9 +331,5 @@ func TestIncomingFloodOfFragments(t *testing.T) {
 	}))
 	// The host puts no fragments together then, so two gets no answers.
 	b.expectAnswers("in a flood of first fragments", b.two, NumberFirst+1, b.host.PeerAddr)
-	for source, number := range known {
-		if got, found, err := b.flows.Sender(unix.IPPROTO_UDP, source, target); !found || got.Number != number || err != nil {
-			t.Fatalf("after a flood %s, of number %d, is of %+v, %t, %v", source, number, got, found, err)
-		}
-	}
+	stay("after new flows", NumberFirst)
 }
