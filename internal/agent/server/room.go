@@ -9,6 +9,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent/stats"
 	"github.com/weir-project/weir/internal/share/explain"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // An agent knows its own uplinks, weir-edge what all nodes have left. So weir-edge tells agents, again and
@@ -26,6 +27,9 @@ func (a *API) setRoom(r *http.Request) (any, error) {
 	said := saidRoom{at: time.Now()}
 	if err := readBody(r, &said.Room); err != nil {
 		return nil, fmt.Errorf("read the room of other nodes: %w", err)
+	}
+	if said.FreeBPS > policy.MaxRateBPS {
+		return nil, &badRequestError{fmt.Errorf("free_bps: %d is no rate: at most %s", said.FreeBPS, policy.FormatRate(policy.MaxRateBPS))}
 	}
 	a.room.Store(&said)
 	select {

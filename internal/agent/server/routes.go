@@ -327,12 +327,15 @@ func readChange(r *http.Request) (v1.PolicyChange, error) {
 func readBody(r *http.Request, into any) error {
 	decoder := json.NewDecoder(r.Body)
 	decoder.DisallowUnknownFields()
-	err := decoder.Decode(into)
+	err := decoder.Decode(&into) // null makes it nil, and would leave what it points to as it is
 	if large := new(http.MaxBytesError); errors.As(err, &large) {
 		return &tooLargeError{fmt.Errorf("the request has more than %d bytes", large.Limit)}
 	}
 	if err != nil {
 		return &badRequestError{err}
+	}
+	if into == nil {
+		return &badRequestError{errors.New("the request is null, not a JSON object")}
 	}
 	if _, err = decoder.Token(); !errors.Is(err, io.EOF) {
 		return &badRequestError{errors.New("there is data after the JSON object")}

@@ -265,6 +265,8 @@ func TestBadRequests(t *testing.T) {
 		{"PATCH", set, `{"wieght": "3"}`, 400, `unknown field "wieght"`},
 		{"PATCH", set, `{"weight": "3"`, 400, "unexpected EOF"},
 		{"PATCH", set, `{"weight": "3"} {"min": "5mbit"}`, 400, "data after the JSON object"},
+		{"POST", "/v1/room", `null`, 400, "the request is null, not a JSON object"},
+		{"POST", "/v1/room", `{"free_bps": 10000000000000000}`, 400, "is no rate: at most"},
 		{"PATCH", set, "null", 400, "write an object"},
 		{"PATCH", set, `[]`, 400, "cannot unmarshal array"},
 		{"PATCH", set, `{"weight": "` + strings.Repeat("3", maxBodyBytes) + `"}`, 413, "more than 65536 bytes"},
