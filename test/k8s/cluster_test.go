@@ -88,7 +88,7 @@ func newCluster(t *testing.T) *cluster {
 // with the rights of the manifest.
 func (c *cluster) startWeir() {
 	c.t.Helper()
-	for _, document := range c.manifest() {
+	for _, document := range c.manifest("weir.yaml") {
 		if document.kind != "DaemonSet" && document.kind != "ConfigMap" {
 			c.apply(document)
 		}
@@ -117,7 +117,7 @@ func (c *cluster) startControlPlane() {
 	c.startAPIServer()
 	c.start("kube-scheduler", "--kubeconfig", c.file("scheduler.conf"), "--leader-elect=false", "--secure-port", "0")
 	c.start("kube-controller-manager", "--kubeconfig", c.file("admin.conf"), "--leader-elect=false", "--secure-port", "0",
-		"--controllers", "daemonset-controller,serviceaccount-controller,root-ca-certificate-publisher-controller,resourceclaim-controller,garbage-collector-controller",
+		"--controllers", "daemonset-controller,deployment-controller,replicaset-controller,serviceaccount-controller,root-ca-certificate-publisher-controller,resourceclaim-controller,garbage-collector-controller",
 		"--root-ca-file", c.file("apiserver.crt"), "--service-account-private-key-file", c.file("key"))
 }
 
@@ -311,10 +311,10 @@ type document struct{ kind, text string }
 
 var kinds = regexp.MustCompile(`(?m)^kind: (\w+)$`)
 
-// manifest returns what is shipped.
-func (c *cluster) manifest() (list []document) {
+// manifest returns what a shipped file has.
+func (c *cluster) manifest(file string) (list []document) {
 	c.t.Helper()
-	text, err := os.ReadFile("../../packaging/kubernetes/weir.yaml")
+	text, err := os.ReadFile("../../packaging/kubernetes/" + file)
 	must.Succeed(c.t, err)
 	for part := range strings.SplitSeq(string(text), "\n---\n") {
 		if kind := kinds.FindStringSubmatch(part); kind != nil {
@@ -332,6 +332,8 @@ func (c *cluster) apply(d document) {
 		"DeviceClass": claimAPI + "deviceclasses", "ServiceAccount": "/api/v1/" + system + "serviceaccounts",
 		"ConfigMap": "/api/v1/" + system + "configmaps", "DaemonSet": "/apis/apps/v1/" + system + "daemonsets",
 		"ValidatingAdmissionPolicy": policies + "validatingadmissionpolicies", "ValidatingAdmissionPolicyBinding": policies + "validatingadmissionpolicybindings",
+		"MutatingAdmissionPolicy": policies + "mutatingadmissionpolicies", "MutatingAdmissionPolicyBinding": policies + "mutatingadmissionpolicybindings",
+		"Role": access + system + "roles", "RoleBinding": access + system + "rolebindings", "Deployment": "/apis/apps/v1/" + system + "deployments",
 		"ClusterRole": access + "clusterroles", "ClusterRoleBinding": access + "clusterrolebindings",
 	}[d.kind], d.text, nil)
 }
@@ -418,7 +420,9 @@ func (c *cluster) end(name string) {
 		p, err := c.pod(name)
 		return err != nil && strings.Contains(err.Error(), "NotFound"), fmt.Sprint(p, err)
 	})
-	c.agent.AwaitGone("shop/"+name, noticed)
+	if c.agent != nil { // not one that runs in a pod
+		c.agent.AwaitGone("shop/"+name, noticed)
+	}
 }
 
 // awaitEvent waits for an event of a pod that contains words.

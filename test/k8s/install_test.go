@@ -28,7 +28,7 @@ func TestInstall(t *testing.T) {
 	}
 	c := newCluster(t)
 	must.Succeed(t, c.containerd.Import(archives[0]))
-	for _, d := range c.manifest() {
+	for _, d := range append(c.manifest("weir.yaml"), c.manifest("weir-annotations.yaml")...) {
 		d.text = strings.ReplaceAll(d.text, "weir-kubernetes:latest", "weir-kubernetes:"+version)
 		d.text = strings.ReplaceAll(d.text, "uplink: auto", fmt.Sprintf("{uplink: %s, rate: 20mbit}", c.Host.UplinkName))
 		c.apply(d)
@@ -41,13 +41,25 @@ func TestInstall(t *testing.T) {
 	c.awaitGuaranteed("camera", "True", "InForce")
 	c.checkMinimum()
 
+	// The scheduler counts minimums by annotation, too.
+	c.create("garage", podOptions{annotations: map[string]string{"weir.dev/min": "6.5mbit"}})
+	c.awaitGuaranteed("garage", "True", "InForce")
+	if garage, _ := c.pod("garage"); garage.Spec.NodeName != nodeName {
+		t.Errorf("it is %+v", garage)
+	}
+	c.create("hall", podOptions{annotations: map[string]string{"weir.dev/min": "6.5mbit"}})
+	t.Logf("hall is pending: %s", c.awaitPending("hall"))
+	c.end("garage")
+	c.awaitGuaranteed("hall", "True", "InForce")
+	c.end("hall")
+
 	// What is in the kernel stays when Weir is taken away.
 	c.must("DELETE", "/apis/apps/v1/namespaces/kube-system/daemonsets/weir?propagationPolicy=Foreground", nil, nil)
 	c.await("its pod is gone", func() (bool, any) {
 		var list struct {
 			Items []struct{ Metadata struct{ Name string } }
 		}
-		err := c.do("GET", "/api/v1/namespaces/kube-system/pods", nil, &list)
+		err := c.do("GET", "/api/v1/namespaces/kube-system/pods?labelSelector=app%3Dweir", nil, &list)
 		return err == nil && len(list.Items) == 0, fmt.Sprint(list, err)
 	})
 	c.checkMinimum()

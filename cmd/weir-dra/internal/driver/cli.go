@@ -20,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/cmd/weir-dra/internal/templates"
 	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/internal/k8s/claims"
 )
@@ -74,6 +75,7 @@ pods keep their shares, and those with claims start when weir-dra is back.`,
 		},
 	}
 	cmdline.SetUp(root)
+	root.AddCommand(newTemplates())
 	hostname, _ := os.Hostname() // an empty name is refused by the API server
 	flags := root.Flags()
 	flags.StringVar(&o.socket, "socket", client.DefaultSocket, "the agent's socket")
@@ -83,6 +85,26 @@ pods keep their shares, and those with claims start when weir-dra is back.`,
 	flags.StringVar(&o.registry, "registry", kubeletplugin.KubeletRegistryDir, "kubelet's folder for sockets of plugins")
 	flags.BoolVarP(&verbose, "verbose", "v", false, "log more")
 	return root
+}
+
+func newTemplates() *cobra.Command {
+	var kubeconfig string
+	cmd := &cobra.Command{
+		Use:   "templates",
+		Short: "Make the claim templates that pods with the annotation weir.dev/min refer to",
+		Long: `Make the claim templates that pods with the annotation weir.dev/min refer to, once in a cluster:
+packaging/kubernetes/weir-annotations.yaml has all that belongs to it. Of several instances one works.`,
+		Args: cmdline.ExactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			kube, err := connect(kubeconfig)
+			if err != nil {
+				return err
+			}
+			return templates.Run(cmd.Context(), kube, cmdline.NewLogger(cmd.ErrOrStderr(), false))
+		},
+	}
+	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "how to reach the API server; without it as a pod of the cluster does")
+	return cmd
 }
 
 // connect returns a client of the API server.

@@ -1,0 +1,74 @@
+package templates
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	core "k8s.io/api/core/v1"
+	resource "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	kubetesting "k8s.io/client-go/testing"
+)
+
+// pod refers to templates.
+func pod(namespace, name string, refersTo ...string) *core.Pod {
+	p := &core.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	for _, t := range refersTo {
+		p.Spec.ResourceClaims = append(p.Spec.ResourceClaims, core.PodResourceClaim{Name: t, ResourceClaimTemplateName: &t})
+	}
+	return p
+}
+
+// TestCreate: what pods refer to is made, also when the API server has refused it at first; what is there
+// stays, and what is no minimum or not Weir's is not made.
+func TestCreate(t *testing.T) {
+	owned := &resource.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "weir-min-1gbit"}}
+	kube := fake.NewClientset(owned,
+		pod("shop", "a", "weir-min-1.5mbit", "weir-min-1gbit"), pod("shop", "b", "weir-min-", "weir-min-fast", "gpu"), pod("shop", "c"))
+	refused := false
+	kube.PrependReactor("create", "resourceclaimtemplates", func(kubetesting.Action) (bool, runtime.Object, error) {
+		first := !refused
+		refused = true
+		return first, nil, fmt.Errorf("for a test")
+	})
+	ended := make(chan error, 1)
+	go func() { ended <- create(t.Context(), kube, slog.New(slog.DiscardHandler)) }()
+	await := func(want ...string) {
+		t.Helper()
+		var names []string
+		for began := time.Now(); time.Since(began) < 10*time.Second; time.Sleep(5 * time.Millisecond) {
+			list, err := kube.ResourceV1().ResourceClaimTemplates("").List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			names = nil
+			for _, made := range list.Items {
+				name := made.Namespace + "/" + made.Name
+				for _, r := range made.Spec.Spec.Devices.Requests {
+					bps := r.Exactly.Capacity.Requests["egressBandwidth"]
+					name += fmt.Sprintf(" %s %s", r.Exactly.DeviceClassName, bps.String())
+				}
+				names = append(names, name)
+			}
+			if slices.Sort(names); slices.Equal(names, want) {
+				return
+			}
+		}
+		t.Fatalf("made %q, want %q", names, want)
+	}
+	await("shop/weir-min-1.5mbit bandwidth.weir.dev 1500k", "shop/weir-min-1gbit")
+	if _, err := kube.CoreV1().Pods("home").Create(t.Context(), pod("home", "d", "weir-min-20mbit"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	await("home/weir-min-20mbit bandwidth.weir.dev 20M", "shop/weir-min-1.5mbit bandwidth.weir.dev 1500k", "shop/weir-min-1gbit")
+	select {
+	case err := <-ended:
+		t.Errorf("ended: %v", err)
+	default:
+	}
+}
