@@ -358,12 +358,15 @@ func TestHalved(t *testing.T) {
 
 // kept returns for which part of the time viewers had 99 % of the minimum since a moment, in windows of a second
 // that begin every [viewPeriod]: those in all of which weir-edge said that it is in force, and no processor stood
-// still.
+// still; 0 if these are fewer than begin in five seconds.
 func (v *viewers) kept(t *testing.T, since time.Time) float64 {
+	const leastSteady = float64(5 * time.Second / viewPeriod)
 	t.Helper()
 	type tally struct{ windows, kept float64 }
 	var all, promised, steady tally
+	bits := 0.0
 	for _, s := range v.seconds(since, viewPeriod) {
+		bits += s.bps
 		of := []*tally{&all}
 		if s.always {
 			of = append(of, &promised)
@@ -382,5 +385,11 @@ func (v *viewers) kept(t *testing.T, since time.Time) float64 {
 	}
 	share := func(t tally) string { return fmt.Sprintf("%.2f %% of %.0f", 100*t.kept/t.windows, t.windows) }
 	t.Logf("99 %% of the minimum in %s windows; where it was promised in %s, and where no processor stood still in %s", share(all), share(promised), share(steady))
+	if bits == 0 {
+		t.Error("no frame was counted")
+	}
+	if steady.windows < leastSteady {
+		return 0
+	}
 	return steady.kept / steady.windows
 }
