@@ -273,21 +273,16 @@ func printExplanation(w io.Writer, e edge.Explanation) error {
 		return err
 	}
 	if s.MinBPS > 0 || s.InMinBPS > 0 {
-		for _, in := range []bool{false, true} {
-			head := fmt.Sprintf("Minimum %s: what all users get together, by the nodes where they connect", rate(s.MinBPS))
-			if in {
-				head = fmt.Sprintf("Minimum in %s: what all users may send together, by the nodes where they connect", rate(s.InMinBPS))
-			} else if s.MinBPS == 0 {
-				head = "What proxies pass on of what users may send"
-			}
-			claims := slices.DeleteFunc(slices.Clone(s.Claims), func(c edge.Claim) bool { return c.In != in })
-			if minimum := map[bool]uint64{false: s.MinBPS, true: s.InMinBPS}[in]; minimum == 0 && len(claims) == 0 {
-				continue
-			}
-			fmt.Fprintf(&b, "\n%s\n", head)
-			if err := printClaims(&b, claims); err != nil {
-				return err
-			}
+		head := "What proxies pass on of what users may send"
+		if s.MinBPS > 0 {
+			head = fmt.Sprintf("Minimum %s: what all users get together, by the nodes where they connect", rate(s.MinBPS))
+		}
+		if err := printMinimum(&b, head, s.Claims, false, s.MinBPS > 0); err != nil {
+			return err
+		}
+		head = fmt.Sprintf("Minimum in %s: what all users may send together, by the nodes where they connect", rate(s.InMinBPS))
+		if err := printMinimum(&b, head, s.Claims, true, s.InMinBPS > 0); err != nil {
+			return err
 		}
 		b.WriteString("\n")
 		if err := printPlaces(&b, s.Claims); err != nil {
@@ -313,13 +308,33 @@ func printExplanation(w io.Writer, e edge.Explanation) error {
 	return err
 }
 
+// printMinimum prints the claims of one direction, below a head; nothing where there are none, unless the
+// service has a minimum of that direction.
+func printMinimum(w io.Writer, head string, claims []edge.Claim, in, always bool) error {
+	claims = slices.DeleteFunc(slices.Clone(claims), func(c edge.Claim) bool { return c.In != in })
+	if len(claims) == 0 && !always {
+		return nil
+	}
+	fmt.Fprintf(w, "\n%s\n", head)
+	return printClaims(w, claims)
+}
+
 // printClaims prints what a minimum takes on each node, and the sums. Users are the minimum; what
 // is relayed to them passes another node's uplink too.
 func printClaims(w io.Writer, claims []edge.Claim) error {
+	forwards := slices.ContainsFunc(claims, func(c edge.Claim) bool { return c.ForwardedBPS > 0 })
+	head := "NODE USERS RELAYED +ACKS +SENT +STARTING =PROMISED REASON"
+	if forwards {
+		head = "NODE USERS RELAYED +ACKS +SENT +FORWARDED +STARTING =PROMISED REASON"
+	}
 	var all edge.Claim
 	var rows [][]string
 	row := func(name string, c edge.Claim) {
-		rows = append(rows, []string{name, rate(c.UsersBPS), rate(c.RelayedBPS), rate(c.AckBPS), rate(c.SentBPS), rate(c.ForwardedBPS), rate(c.StartingBPS), rate(c.PromisedBPS), c.Reason})
+		cells := []string{name, rate(c.UsersBPS), rate(c.RelayedBPS), rate(c.AckBPS), rate(c.SentBPS)}
+		if forwards {
+			cells = append(cells, rate(c.ForwardedBPS))
+		}
+		rows = append(rows, append(cells, rate(c.StartingBPS), rate(c.PromisedBPS), c.Reason))
 	}
 	for _, c := range claims {
 		row(c.Node, c)
@@ -328,13 +343,7 @@ func printClaims(w io.Writer, claims []edge.Claim) error {
 		all.ForwardedBPS, all.PromisedBPS = all.ForwardedBPS+c.ForwardedBPS, all.PromisedBPS+c.PromisedBPS
 	}
 	row("all", all)
-	if all.ForwardedBPS == 0 {
-		for i := range rows {
-			rows[i] = slices.Delete(rows[i], 5, 6)
-		}
-		return printTable(w, "NODE USERS RELAYED +ACKS +SENT +STARTING =PROMISED REASON", rows)
-	}
-	return printTable(w, "NODE USERS RELAYED +ACKS +SENT +FORWARDED +STARTING =PROMISED REASON", rows)
+	return printTable(w, head, rows)
 }
 
 // printPlaces prints where a minimum holds.
