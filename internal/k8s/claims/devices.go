@@ -6,6 +6,12 @@ import (
 	"regexp"
 )
 
+// EgressBandwidth and IngressBandwidth are the names of a device's capacities, in bits per second.
+const (
+	EgressBandwidth  = "egressBandwidth"
+	IngressBandwidth = "ingressBandwidth"
+)
+
 // Device is an uplink as the scheduler sees it.
 type Device struct {
 	Name, Uplink string

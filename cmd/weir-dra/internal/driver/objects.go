@@ -15,8 +15,8 @@ import (
 
 // Names in ResourceSlices and in claims.
 const (
-	egressBandwidth  resource.QualifiedName = "egressBandwidth"
-	ingressBandwidth resource.QualifiedName = "ingressBandwidth"
+	egressBandwidth  resource.QualifiedName = claims.EgressBandwidth
+	ingressBandwidth resource.QualifiedName = claims.IngressBandwidth
 	uplinkAttribute  resource.QualifiedName = "uplink"
 	defaultAttribute resource.QualifiedName = "default"
 )

@@ -29,14 +29,15 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/client-go/util/workqueue"
 
+	"github.com/weir-project/weir/internal/k8s/claims"
 	"github.com/weir-project/weir/internal/share/policy"
 )
 
 const (
-	// Prefix begins the names of templates: a minimum of what a pod sends follows.
-	Prefix = "weir-min-"
-	// DeviceClass is that of a node's first uplink.
-	DeviceClass = "bandwidth.weir.dev"
+	// prefix begins the names of templates: a minimum of what a pod sends follows.
+	prefix = "weir-min-"
+	// deviceClass is that of a node's first uplink.
+	deviceClass = "bandwidth.weir.dev"
 	// namespace has the lease of the leader.
 	namespace = "kube-system"
 	// leaseName is the lease's.
@@ -99,7 +100,7 @@ func wanted(object any) (list []template) {
 		return nil
 	}
 	for _, c := range p.Spec.ResourceClaims {
-		if name := c.ResourceClaimTemplateName; name != nil && strings.HasPrefix(*name, Prefix) {
+		if name := c.ResourceClaimTemplateName; name != nil && strings.HasPrefix(*name, prefix) {
 			list = append(list, template{p.Namespace, *name})
 		}
 	}
@@ -111,7 +112,7 @@ var errAmount = errors.New("not a minimum")
 
 // ensure creates a template unless there is one of its name.
 func ensure(ctx context.Context, kube kubernetes.Interface, t template) error {
-	bps, err := policy.ParseRate(strings.TrimPrefix(t.name, Prefix))
+	bps, err := policy.ParseRate(strings.TrimPrefix(t.name, prefix))
 	if err != nil {
 		return fmt.Errorf("%w: %w", errAmount, err)
 	}
@@ -120,9 +121,9 @@ func ensure(ctx context.Context, kube kubernetes.Interface, t template) error {
 		Spec: resource.ResourceClaimTemplateSpec{Spec: resource.ResourceClaimSpec{Devices: resource.DeviceClaim{Requests: []resource.DeviceRequest{{
 			Name: "uplink",
 			Exactly: &resource.ExactDeviceRequest{
-				DeviceClassName: DeviceClass,
+				DeviceClassName: deviceClass,
 				Capacity: &resource.CapacityRequirements{Requests: map[resource.QualifiedName]quantity.Quantity{
-					"egressBandwidth": *quantity.NewQuantity(int64(bps), quantity.DecimalSI), // at most policy.MaxRateBPS
+					claims.EgressBandwidth: *quantity.NewQuantity(int64(bps), quantity.DecimalSI), // at most policy.MaxRateBPS
 				}},
 			},
 		}}}}},
