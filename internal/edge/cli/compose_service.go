@@ -14,6 +14,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 
 	"github.com/weir-project/weir/internal/edge/spec"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // converter makes specifications of the services of a project.
@@ -136,9 +137,9 @@ func (c *converter) specification(s *types.ServiceConfig) map[string]any {
 	labels := c.labels(s, mode)
 	if len(ports) > 0 {
 		parts["ports"] = ports
-	} else if labels["weir.min"] != "" {
+	} else if labels[policy.LabelMin] != "" {
 		c.fail(append(at, "labels"), "weir.min is what users get through the service's ports, and it has none")
-	} else if labels["weir.in.min"] != "" {
+	} else if labels[policy.LabelInMin] != "" {
 		c.fail(append(at, "labels"), "weir.in.min is what users may send through the service's ports, and it has none")
 	}
 	if len(labels) > 0 {

@@ -60,7 +60,7 @@ func AdmitClaims(nodes []Node, seen, now Promises, d Division, inForce map[Entry
 		byName[nodes[i].Name] = &nodes[i]
 	}
 	for id, p := range now { // what is given back comes first
-		for _, in := range directions {
+		for _, in := range Directions {
 			entry := Entry{p.Service, p.Node, in}
 			has, keep := p.Minimum().Of(in), max(d.Needs[entry].BPS(), inForce[entry])
 			if p.Claim && seen[id] == p && has > 0 && (keep == 0 || keep+d.OthersOffBPS(entry) < has) {

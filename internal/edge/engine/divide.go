@@ -66,8 +66,8 @@ func (e Entry) Compare(other Entry) int {
 // anyService returns the same direction of all services on the node.
 func (e Entry) anyService() Entry { return Entry{"", e.Node, e.In} }
 
-// directions are what uplinks send and what they receive.
-var directions = [...]bool{false, true}
+// Directions are the values of [Entry.In]: what an uplink sends, and what it receives.
+var Directions = [...]bool{false, true}
 
 // ofReceived returns what follows a rate in words if it is of what a node receives.
 func ofReceived(in bool) string {
@@ -172,7 +172,7 @@ func Divide(minBPS map[string]Rates, promises Promises, starting map[string]bool
 
 // AddLocal makes a minimum what a service needs on a node, all for instances there.
 func (d *Division) AddLocal(service, node string, minimum Rates) {
-	for _, in := range directions {
+	for _, in := range Directions {
 		if bps := minimum.Of(in); bps > 0 {
 			d.Needs[Entry{service, node, in}] = Need{LocalBPS: bps}
 		}
@@ -197,7 +197,7 @@ func (d *Division) add(service string, promises Promises, parts map[Path]uint64)
 	}
 	for node, n := range needs {
 		forwarded := hundredths(d.MinBPS[service].In, n.RelayedBPS)
-		for _, in := range directions {
+		for _, in := range Directions {
 			rate := func(part uint64) uint64 { return hundredths(d.MinBPS[service].Of(in), part) }
 			relayed := rate(n.RelayedBPS)
 			need := Need{LocalBPS: rate(n.LocalBPS), RelayedBPS: relayed, AckBPS: relayed / relayExtra, SentBPS: rate(n.SentBPS)}
@@ -235,7 +235,7 @@ func (d *Division) keep(service string, promises Promises, instances []string, s
 	}
 	part := d.MinBPS[service].partOf(count)
 	for node, starts := range kept {
-		for _, in := range directions {
+		for _, in := range Directions {
 			n, bps := d.Needs[Entry{service, node, in}], part.Of(in)*starts
 			has := n.BPS()
 			if moves[node] {

@@ -115,7 +115,7 @@ type promised struct {
 func sumUp(p Promises) promised {
 	sums := promised{map[Entry]uint64{}, map[string]uint64{}}
 	for _, one := range p {
-		for _, in := range directions {
+		for _, in := range Directions {
 			at := Entry{"", one.Node, in}
 			sums.bps[at] = sum(sums.bps[at], one.Minimum().Of(in))
 		}
@@ -161,7 +161,7 @@ func (e *Engine) admit(nodes map[string]*Node, sums promised, p Promises, d *Dec
 		return fmt.Sprintf("%s has no Weir agent that takes minimums from weir-edge", d.Node)
 	}
 	more := map[Entry]uint64{}
-	for _, in := range directions {
+	for _, in := range Directions {
 		at, wanted := Entry{d.Service, d.Node, in}, d.Minimum().Of(in)
 		more[at] = wanted - min(p.ClaimBPS(at), wanted)
 		taken, room := sum(sums.bps[at.anyService()], n.Room(in).OtherMinBPS), n.Room(in)

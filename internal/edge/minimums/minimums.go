@@ -307,7 +307,7 @@ func (x *Minimums) Note(now time.Time, o Order, a Answer) {
 // Refusal returns why an agent has refused a container's minimum for [RefusalHold]; empty if it
 // has not.
 func (x *Minimums) Refusal(container string) string {
-	for _, in := range []bool{false, true} {
+	for _, in := range engine.Directions {
 		if t := x.told[toldOf{container, in}]; t.Reason != "" && t.at.Sub(t.since) >= RefusalHold {
 			return t.Reason
 		}

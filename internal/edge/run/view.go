@@ -188,7 +188,7 @@ func wireInstance(o *observation, i engine.Instance, claims *claimStep) edge.Ins
 		ResponseMS: i.ResponseSeconds * 1000, ResponseEnd: o.slowest(i.Service, i.ID).end, Reason: i.Reason, MinBPS: d.Parts[i.ID].Out, ServiceMinBPS: d.MinBPS[i.Service].Out,
 		InMinBPS: d.Parts[i.ID].In, ServiceInMinBPS: d.MinBPS[i.Service].In, Image: o.specs[i.Service].Image,
 	}
-	for _, in := range []bool{false, true} {
+	for _, in := range engine.Directions {
 		if d.Parts[i.ID].Of(in) > 0 && i.State != engine.InstanceStopping {
 			if short := claims.shortfall(o, engine.Entry{Service: i.Service, Node: i.Node, In: in}); short != "" {
 				w.Reason = cmp.Or(w.Reason, "of the minimum on "+i.Node+": "+short)
@@ -291,7 +291,7 @@ func (s *claimStep) wire(o *observation, service string) (list []edge.Claim) {
 		entries[at] = at.Service == service
 	}
 	for _, p := range s.promised {
-		for _, in := range []bool{false, true} {
+		for _, in := range engine.Directions {
 			if at := (engine.Entry{Service: service, Node: p.Node, In: in}); s.promised.ClaimBPS(at) > 0 {
 				entries[at] = true
 			}

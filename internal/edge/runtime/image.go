@@ -17,7 +17,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/weir-project/weir/internal/edge/proxy"
-	"github.com/weir-project/weir/internal/share/policy"
+	"github.com/weir-project/weir/internal/edge/spec"
 )
 
 // LabelsWithoutMinimum are a service's labels without those of its minimum, for containers
@@ -28,8 +28,8 @@ func LabelsWithoutMinimum(labels map[string]string) map[string]string {
 	if kept == nil {
 		kept = map[string]string{}
 	}
-	for _, name := range []string{"min", "latency", "in.min", "in.latency"} {
-		delete(kept, policy.Prefix+name)
+	for _, name := range spec.MinimumLabels {
+		delete(kept, name)
 	}
 	return kept
 }

@@ -9,6 +9,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // Container is what instances have beside the paper's notation: the part of a Compose file that is
@@ -344,11 +346,14 @@ func (c *Container) ofInstances() *Container {
 	return &kept
 }
 
+// MinimumLabels are the labels of what users are promised, which hold at proxies.
+var MinimumLabels = []string{policy.LabelMin, policy.LabelLatency, policy.LabelInMin, policy.LabelIn + "latency"}
+
 // instanceLabels are the labels without those of the proxy.
 func (s *Spec) instanceLabels() map[string]string {
 	kept := maps.Clone(s.Labels)
 	maps.DeleteFunc(kept, func(name, _ string) bool {
-		return slices.Contains([]string{LabelMode, LabelHealth, "weir.min", "weir.latency", "weir.in.min", "weir.in.latency"}, name)
+		return name == LabelMode || name == LabelHealth || slices.Contains(MinimumLabels, name)
 	})
 	return kept
 }

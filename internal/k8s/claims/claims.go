@@ -215,7 +215,7 @@ func (l Ledger) Labels(podUID string) map[string]string {
 		return policy.FormatRate(bps)
 	}
 	for _, r := range l.ofPod(podUID) { // the same at each uplink
-		return map[string]string{policy.LabelMin: write(r.EgressBPS), policy.LabelIn + "min": write(r.IngressBPS)}
+		return map[string]string{policy.LabelMin: write(r.EgressBPS), policy.LabelInMin: write(r.IngressBPS)}
 	}
 	return nil
 }

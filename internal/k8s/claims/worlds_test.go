@@ -187,7 +187,7 @@ func TestWorlds(t *testing.T) {
 					t.Fatal(err)
 				}
 				labels, wanted := ledger.Labels(c.Pod.UID), Rates{}
-				for label, to := range map[string]*uint64{policy.LabelMin: &wanted.EgressBPS, policy.LabelIn + "min": &wanted.IngressBPS} {
+				for label, to := range map[string]*uint64{policy.LabelMin: &wanted.EgressBPS, policy.LabelInMin: &wanted.IngressBPS} {
 					if text := labels[label]; text != "" {
 						// ParseRate refuses the small rates of this world.
 						if _, err := fmt.Sscanf(text, "%dbit", to); err != nil {

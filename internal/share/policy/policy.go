@@ -46,7 +46,8 @@ const (
 	LabelDSCP     = Prefix + "dscp"
 
 	// LabelIn begins the labels for what comes in: weir.in.weight and so on (IncomingNames).
-	LabelIn = Prefix + incoming
+	LabelIn    = Prefix + incoming
+	LabelInMin = LabelIn + "min"
 
 	// LabelKubernetesMax is used as the maximum if LabelMax is absent, and LabelKubernetesIn or
 	// LabelDockerTCIn as the maximum of what comes in.

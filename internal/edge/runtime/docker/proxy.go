@@ -218,8 +218,8 @@ func (r *Runtime) isStartedAtOnce(ctx context.Context, s runtime.Service) bool {
 	if len(s.Ports) == 0 {
 		return false
 	}
-	_, guarded := s.Labels[policy.Prefix+"min"]
-	if _, in := s.Labels[policy.LabelIn+"min"]; !guarded && !in {
+	_, out := s.Labels[policy.LabelMin]
+	if _, in := s.Labels[policy.LabelInMin]; !out && !in {
 		return true
 	}
 	own, err := r.own(ctx, runtime.LabelService+"="+s.Name)
