@@ -94,8 +94,7 @@ func TestDemo(t *testing.T) {
 }
 
 // measured are the sentences of the demo about what users measured at their sockets, settings the figures that
-// are not measured: names, addresses, how many users come and what is asked and promised, in the words of
-// labels.
+// are not measured: names, addresses, the number of users, and the values of labels.
 var (
 	measured = regexp.MustCompile(strings.Join([]string{
 		`Since [a-z ]+ the viewers of the [a-z]+ have had 97 % of the minimum or more in each second: [\d.]+ Mbit/s in the worst one\.`,

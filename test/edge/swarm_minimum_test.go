@@ -340,7 +340,7 @@ func (c *cluster) testRoomElsewhere(t *testing.T) {
 		}
 		return nil
 	})
-	t.Logf("it is said no more %v after weir-edge was killed", time.Since(gone).Round(100*time.Millisecond))
+	t.Logf("the advice ended %v after weir-edge was killed", time.Since(gone).Round(100*time.Millisecond))
 	c.startManager(t)
 }
 

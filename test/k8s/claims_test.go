@@ -120,7 +120,7 @@ func (c *cluster) testHostNetwork(t *testing.T) {
 	c.end("daemon")
 }
 
-// testAgentDies: what is in force stays; nobody knows while the agent is away, and claims say so.
+// testAgentDies: while the agent is away the condition of a claim is Unknown, and True again when the agent answers.
 func (c *cluster) testAgentDies(*testing.T) {
 	c.agent.Kill()
 	c.awaitGuaranteed("camera", "Unknown", "NoAgent")
@@ -184,7 +184,8 @@ func (c *cluster) testSlicesOfOthers(t *testing.T) {
 	}
 }
 
-// testWithoutAPIServer: what is in force stays. What has changed meanwhile is told when it is back.
+// testWithoutAPIServer: minimums stay in force while the API server is away; capacities and conditions are written when
+// it answers again.
 func (c *cluster) testWithoutAPIServer(t *testing.T) {
 	c.endProgram("kube-apiserver", syscall.SIGKILL)
 	c.MustWeir("set", "shop/backup", "--min", "3mbit")

@@ -12,9 +12,9 @@ import (
 	"github.com/weir-project/weir/internal/share/policy"
 )
 
-// An agent knows its own uplinks, weir-edge what all nodes have left. So weir-edge tells agents, again and
-// again, which other node has the most room, and what it has not said lately is forgotten with it. Of several
-// weir-edge the last one counts: they share the ledger.
+// An agent knows its own uplinks, weir-edge the free minimum of all nodes. So weir-edge sends agents, every few
+// seconds, the name of the other node with the most room, which an agent forgets after [v1.RoomSilence]. Of
+// several weir-edge the last message counts: they share the ledger.
 
 // saidRoom is what weir-edge said last, and when.
 type saidRoom struct {

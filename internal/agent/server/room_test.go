@@ -27,8 +27,8 @@ func (a refuser) Latest(context.Context) (*stats.Snapshot, error) {
 	return s, nil
 }
 
-// TestRoomElsewhere: what weir-edge has said lately is in the explanation of a refused minimum, and not once
-// weir-edge is silent. Of two that speak the last one counts, and one that stops takes nothing away.
+// TestRoomElsewhere: the node that weir-edge named last is in the explanation of a refused minimum, until weir-edge has
+// been silent for too long. Of two weir-edge the last message counts, and the end of one removes nothing.
 func TestRoomElsewhere(t *testing.T) {
 	api := New(refuser{&fakeAgent{events: stats.NewEvents(time.Now())}}, slog.New(slog.DiscardHandler))
 	client := newTestClient(serve(t, api.Socket(access.Admin)))

@@ -327,7 +327,7 @@ func readChange(r *http.Request) (v1.PolicyChange, error) {
 func readBody(r *http.Request, into any) error {
 	decoder := json.NewDecoder(r.Body)
 	decoder.DisallowUnknownFields()
-	err := decoder.Decode(&into) // null makes it nil, and would leave what it points to as it is
+	err := decoder.Decode(&into) // null sets into to nil, and would leave the value unchanged
 	if large := new(http.MaxBytesError); errors.As(err, &large) {
 		return &tooLargeError{fmt.Errorf("the request has more than %d bytes", large.Limit)}
 	}

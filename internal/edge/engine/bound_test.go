@@ -72,8 +72,8 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestMisplaced: a service that is deployed again for another node moves there, but for what has its data where it
-// is. A node that is not known, as one whose engine was installed anew, is no reason.
+// TestMisplaced: a service that is deployed again for another node moves there, unless its data are on the old node. An
+// unknown node, such as one whose engine was installed anew, moves no service.
 func TestMisplaced(t *testing.T) {
 	volume, free, failed := database(), web(), engine.InstanceFailed
 	data := "is on a, and the service is for b, but the volume data is for one instance at a time: remove the service"

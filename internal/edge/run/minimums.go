@@ -76,7 +76,7 @@ func (o *observation) minimums() *minimums.Input {
 		arrived := i.State == engine.InstanceRunning && i.Replaces != "" && o.input.At.Sub(i.Since) < followTime
 		in.Starting[i.ID] = i.State == engine.InstanceStarting || arrived
 	}
-	claimed := map[string]engine.Rates{} // also by services whose minimum was removed: agents are told none
+	claimed := map[string]engine.Rates{} // also of services whose minimum was removed: agents get an order of 0
 	for _, p := range o.promises {
 		if p.Claim {
 			claimed[p.Service] = engine.Rates{Out: max(p.MinBPS, claimed[p.Service].Out), In: max(p.InMinBPS, claimed[p.Service].In)}

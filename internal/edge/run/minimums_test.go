@@ -439,7 +439,7 @@ func TestShortfall(t *testing.T) {
 	}
 }
 
-// TestMinimumRemoved: agents are told that a service has no minimum any more, and its claim ends then.
+// TestMinimumRemoved: when the minimum of a service is removed, agents get an order of 0, and then the claim ends.
 func TestMinimumRemoved(t *testing.T) {
 	m, o, a := newManager(t), shop(4, 0), &agent{has: map[string]string{}}
 	o.specs["shop"] = spec.Spec{Name: "shop"}

@@ -24,7 +24,7 @@ type Measured struct {
 	Agent Changer
 }
 
-// Changer is an agent that changes policies, and is told where else there is room; *client.Client is one.
+// Changer is an agent that changes policies, and takes the name of another node with room; *client.Client is one.
 type Changer interface {
 	Set(ctx context.Context, container string, change v1.PolicyChange) (v1.Container, error)
 	SetRoom(context.Context, v1.Room) error

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-project/weir/internal/edge/runtime"
 )
 
-// TestTellRooms: each agent is told the other node that can promise the most, when that changes and before
-// what it was told is forgotten; agents that do not answer or let weir-edge only look are not.
+// TestTellRooms: weir-edge sends each agent the name of the other node that can promise the most, whenever that
+// node changes and before the agent forgets the name; but not to agents that do not answer or are read only.
 func TestTellRooms(t *testing.T) {
 	m := newManager(t)
 	o, agents := &observation{}, map[string]*agent{}

@@ -87,8 +87,8 @@ func watchLower(ctx context.Context, nodes Nodes, show func()) {
 	}
 }
 
-// after returns the view with the claims as agents keep them, who have said that since. What is in force on a node
-// whose agent did not answer the round is not known before the next.
+// after returns the view with claims judged by reports of agents that are newer than the round. A node whose agent did
+// not answer the round stays as it was in the view.
 func (v *view) after(said []monitor.Node) *view {
 	if v.seen == nil {
 		return v

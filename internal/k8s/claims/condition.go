@@ -42,7 +42,7 @@ type Condition struct {
 }
 
 // Judge returns the condition of a share of a claim, without times. v is nil while the agent does not
-// answer: then its last word holds in the kernel, but nobody knows.
+// answer: the condition is Unknown, as the kernel's state cannot be read then.
 func (l Ledger) Judge(c Claim, s Share, v *View) Condition {
 	if v == nil {
 		return Condition{Status: Unknown, Reason: NoAgent, Message: "the agent does not answer"}
@@ -127,7 +127,7 @@ func (c Condition) After(before Condition, now time.Time) Condition {
 	return c
 }
 
-// Differs reports whether Kubernetes has to hear of a condition, given the one that it was told last.
+// Differs reports whether a condition has to be written to the API server, given the condition written last.
 func (c Condition) Differs(told Condition) bool {
 	return c.Status != told.Status || c.Reason != told.Reason || c.Message != told.Message ||
 		c.LastSeen.Sub(told.LastSeen) >= renewInterval

@@ -261,7 +261,7 @@ func (d *edgeDemo) shop() map[string]any {
 	}
 }
 
-// video returns that of the camera that these viewers watch.
+// video returns the specification of the camera that these viewers watch.
 func (v *edgeViewers) video() map[string]any {
 	return map[string]any{
 		"par":    map[string]any{"serviceName": v.name, "imageName": edgeVideo},

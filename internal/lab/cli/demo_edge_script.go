@@ -222,7 +222,7 @@ func (d *edgeDemo) moveRefused(ctx context.Context) error {
 	return err
 }
 
-// minimumNotes returns what an agent explains of the minimum of a container; none if it does not know it yet.
+// minimumNotes returns the notes of an agent on the minimum of a container; none if the agent does not know the container yet.
 func minimumNotes(ctx context.Context, agent *client.Client, name string) []string {
 	e, err := agent.Explain(ctx, name)
 	at := slices.IndexFunc(e.Policy, func(v v1.ExplainedValue) bool { return v.Name == "min" })

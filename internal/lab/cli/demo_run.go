@@ -84,7 +84,7 @@ func checkDemoPrograms(docker bool) error {
 // demoPrograms are the programs of demos with weir-edge: this one, weir and weir-edge.
 type demoPrograms struct{ program, weirProgram, edgeProgram string }
 
-// findDemoPrograms returns them, and an error if they or what they need is missing.
+// findDemoPrograms returns the paths of the programs of demos, and an error if a program, or one that it starts, is missing.
 func findDemoPrograms() (found demoPrograms, err error) {
 	if err := checkDemoPrograms(true); err != nil {
 		return found, err

@@ -122,7 +122,7 @@ func (o *OVS) StartDatabase(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, ovsPatience)
 	defer cancel()
 	return o.Database.Await(ctx, ovsPoll, func(ctx context.Context) error {
-		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", o.Path("db.sock")) // the file is there before anybody listens
+		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", o.Path("db.sock")) // the file exists before the server listens
 		if err == nil {
 			err = conn.Close()
 		}

@@ -8,7 +8,7 @@ import (
 )
 
 // TestRoom: of a refused minimum that no other program places, the other node with room is named, with a
-// command that a shell takes as it is meant and that asks for the very minimum.
+// command whose words a shell does not change, with exactly the refused minimum.
 func TestRoom(t *testing.T) {
 	refused := v1.Container{Name: "cam", Runtime: "docker", Direction: v1.Direction{Policy: v1.Policy{MinBPS: 30e6}, Shares: []v1.Share{{Controlled: true}}}}
 	with := func(change func(*v1.Container)) v1.Container {

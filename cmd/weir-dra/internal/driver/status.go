@@ -112,7 +112,7 @@ func (d *driver) reportClaim(ctx context.Context, c claims.Claim, r *claimReport
 	err := d.writeStatus(ctx, c, r.seen)
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		r.told = nil // look what is there
+		r.told = nil // read the status before the next write
 		return nil
 	case apierrors.IsInvalid(err): // as of a claim that is allocated anew
 		r.told = nil

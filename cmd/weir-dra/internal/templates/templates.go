@@ -4,8 +4,8 @@
 // each amount into each namespace. An admission policy (packaging/kubernetes/weir-annotations.yaml) makes
 // the pod refer to a template that is named by the amount, but a policy can create nothing.
 //
-// Method: one of the instances, the leader, watches pods, and creates what they refer to and is not there. A
-// template that is there stays as it is: it is not compared, and never removed.
+// Method: one of the instances, the leader, watches pods, and creates the missing templates that pods refer to.
+// Existing templates are neither compared nor removed.
 package templates
 
 import (
