@@ -1,9 +1,12 @@
 package templates
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,8 +39,10 @@ func TestCreate(t *testing.T) {
 		refused = true
 		return first, nil, fmt.Errorf("for a test")
 	})
+	ctx, cancel := context.WithCancel(t.Context())
+	var said bytes.Buffer
 	ended := make(chan error, 1)
-	go func() { ended <- create(t.Context(), kube, slog.New(slog.DiscardHandler)) }()
+	go func() { ended <- create(ctx, kube, slog.New(slog.NewTextHandler(&said, nil))) }()
 	await := func(want ...string) {
 		t.Helper()
 		var names []string
@@ -66,9 +71,11 @@ func TestCreate(t *testing.T) {
 		t.Fatal(err)
 	}
 	await("home/weir-min-20mbit bandwidth.weir.dev 20M", "shop/weir-min-1.5mbit bandwidth.weir.dev 1500k", "shop/weir-min-1gbit")
-	select {
-	case err := <-ended:
-		t.Errorf("ended: %v", err)
-	default:
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if n := strings.Count(said.String(), "trying again"); n != 1 { // for what was refused at first
+		t.Errorf("it tried again %d times:\n%s", n, &said)
 	}
 }
