@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/weir-project/weir/third_party/uplot"
@@ -51,14 +52,14 @@ func (p page) Tallies() []tally {
 	return list
 }
 
-// TargetTallies returns the numbers of met and missed targets.
+// TargetTallies returns the numbers of met, missed and undecided targets.
 func (p page) TargetTallies() []tally {
-	missed := len(p.Missed())
-	list := []tally{{"met", len(p.Verdicts) - missed}}
-	if missed > 0 {
-		list = append(list, tally{"missed", missed})
+	list := []tally{{Word: string(Met)}, {Word: string(Missed)}, {Word: string(Undecided)}}
+	for _, verdict := range p.Verdicts {
+		i := slices.IndexFunc(list, func(t tally) bool { return t.Word == verdict.Word() })
+		list[i].Count++
 	}
-	return list
+	return slices.DeleteFunc(list, func(t tally) bool { return t.Count == 0 && t.Word != string(Met) })
 }
 
 // WriteHTML writes the report as one page that loads nothing: the plotting

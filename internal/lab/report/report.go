@@ -81,9 +81,11 @@ type Verdict struct {
 	Measured string `json:"measured"`
 	Where    string `json:"where"` // the worst case
 	Met      bool   `json:"met"`
+	// Undecided targets are not met either: what was measured does not tell.
+	Undecided bool `json:"undecided,omitempty"`
 }
 
-// Missed returns the verdicts on missed targets.
+// Missed returns the verdicts on targets that are not met, undecided ones included.
 func (r Report) Missed() []Verdict {
 	var missed []Verdict
 	for _, verdict := range r.Verdicts {

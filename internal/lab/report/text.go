@@ -78,10 +78,13 @@ func (r Report) verdictTable() Table {
 
 // Word returns a verdict as a word.
 func (v Verdict) Word() string {
-	if v.Met {
-		return "met"
+	switch {
+	case v.Met:
+		return string(Met)
+	case v.Undecided:
+		return string(Undecided)
 	}
-	return "missed"
+	return string(Missed)
 }
 
 // Text formats a number with as many digits as are useful; a dash for none.
