@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/lab/bench/measure"
+	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/lab/traffic"
 )
 
@@ -63,6 +64,8 @@ type suite struct {
 	about string
 	share float64
 	cases func(Options) []Case
+	// rounds are how many it takes unless told otherwise.
+	rounds int
 	// note is what a reader of the report must know of the suite.
 	note string
 	// bare suites always use network namespaces: they need modes or numbers of
@@ -77,14 +80,14 @@ const (
 )
 
 var suites = []suite{
-	{SuiteQCon, "figures 7 to 12 and table 1 of qCon", 215, qconSuite, qconNote, false},
-	{SuiteCNTC, "figures 1 and 7 to 11 of CNTC, in four network modes", 240, cntcSuite, cntcNote, true},
-	{"accuracy", "error of shares, 10 Mbit/s to 5 Gbit/s", 164, accuracySuite, accuracyNote, false},
-	{"reaction", "time to the new allocation", 50, reactionSuite, "", false},
-	{"cap", "by how much maximums are exceeded", 132, capSuite, "", false},
-	{"in", "shares of what comes in", 260, inSuite, inNote, true},
-	{"cost", "processor time and packets a second", 86, costSuite, costNote, false},
-	{"agent", "what the agent itself takes", 12, agentSuite, agentNote, true},
+	{SuiteQCon, "figures 7 to 12 and table 1 of qCon", 215, qconSuite, 1, qconNote, false},
+	{SuiteCNTC, "figures 1 and 7 to 11 of CNTC, in four network modes", 240, cntcSuite, 1, cntcNote, true},
+	{"accuracy", "error of shares, 10 Mbit/s to 5 Gbit/s", 164, accuracySuite, 1, accuracyNote, false},
+	{"reaction", "time to the new allocation", 50, reactionSuite, 1, "", false},
+	{"cap", "by how much maximums are exceeded", 132, capSuite, 1, "", false},
+	{"in", "shares of what comes in", 260, inSuite, 1, inNote, true},
+	{"cost", "processor time and packets a second, beside HTB", 120, costSuite, report.LeastRounds, costNote, true},
+	{"agent", "what the agent itself takes", 12, agentSuite, 1, agentNote, true},
 }
 
 // SuiteNames returns the names of the suites of cases, in the order of weir bench all.
@@ -100,6 +103,11 @@ func SuiteNames() []string {
 func About(name string) (about string, share float64) {
 	one := measure.Find(suites, func(s suite) bool { return s.name == name })
 	return one.about, one.share
+}
+
+// Rounds returns how many rounds a suite takes unless told otherwise.
+func Rounds(name string) int {
+	return measure.Find(suites, func(s suite) bool { return s.name == name }).rounds
 }
 
 // suite returns the suite that the options name.
@@ -170,7 +178,7 @@ func Run(ctx context.Context, options Options) (found Report, err error) {
 		Suite:  options.Suite, DurationS: options.Duration.Seconds(), WarmupS: options.Warmup.Seconds(),
 	}
 	found.Seed = options.Seed
-	r := &runner{options: options, bed: b, progress: newProgress(options, cases)}
+	r := &runner{options: options, bed: b, progress: &progress{options: options}}
 	r.peers, found.Skipped = makePeers(ctx, options, cases)
 	if r.Recorder, err = NewRecorder[runKey, observation](ctx, options.RunOptions); err != nil {
 		return found, err
@@ -178,10 +186,14 @@ func Run(ctx context.Context, options Options) (found Report, err error) {
 	defer func() { r.Close(&found.Report) }()
 	// Rounds are outermost: what disturbs the machine for a while disturbs
 	// one round of some cases, not all rounds of one.
-	for round := range options.Repeat {
-		for i, c := range cases {
-			if err := r.runCase(ctx, i, c, round); err != nil {
-				return found, fmt.Errorf("case %q: %w", c.ID(), err)
+	for done := 0; done == 0 || options.Repeat >= report.LeastRounds && done+options.Repeat <= report.MostRounds; done += options.Repeat {
+		wanted := r.wanted(cases, done)
+		r.progress.expect(cases, wanted, done)
+		for round := done; round < done+options.Repeat; round++ {
+			for i, c := range cases {
+				if err := r.runCase(ctx, i, c, wanted[i], round); err != nil {
+					return found, fmt.Errorf("case %q: %w", c.ID(), err)
+				}
 			}
 		}
 	}
@@ -231,9 +243,9 @@ type runKey struct {
 	peer   string
 }
 
-// runCase runs one round of a case with all its peers.
-func (r *runner) runCase(ctx context.Context, number int, c Case, round int) (err error) {
-	if r.LeaveOut(1) {
+// runCase runs one round of a case with peers.
+func (r *runner) runCase(ctx context.Context, number int, c Case, peers []namedPeer, round int) (err error) {
+	if len(peers) == 0 || r.LeaveOut(1) {
 		return nil
 	}
 	containers, remove, err := r.bed.Place(ctx, c)
@@ -246,13 +258,14 @@ func (r *runner) runCase(ctx context.Context, number int, c Case, round int) (er
 		return err
 	}
 	defer func() { err = errors.Join(err, removePath()) }()
-	for _, one := range r.peers {
-		if !c.takesPart(one.name) || measure.Overdue(r.options.Until) {
+	for _, one := range inTurn(peers, round) {
+		if measure.Overdue(r.options.Until) {
 			continue
 		}
 		r.progress.run(c, one.name, round)
 		err := r.Run(ctx, runKey{number, one.name}, func() (observation, error) {
 			seen, err := r.runOnce(ctx, c, one.peer, containers)
+			seen.round = round
 			seen.Pause = r.Longest(seen.fromNS, seen.fromNS+seen.window.Nanoseconds())
 			return seen, err
 		})
@@ -273,6 +286,7 @@ func (r *runner) results(cases []Case) []CaseResult {
 				continue
 			}
 			result := summarise(c, one.name, found.Seen)
+			result.Ratios = r.ratios(i, c, one.name)
 			if found.Failure != nil {
 				result.Failure = found.Failure.Error()
 			}

@@ -44,6 +44,8 @@ type Case struct {
 	// Baseline names the case of the same group that this one is compared
 	// with, peer by peer.
 	Baseline string
+	// Ratios are what peers' costs are held to.
+	Ratios []*ratioAim
 	// Pages are how many pages of the dashboard are open; each asks for a snapshot once
 	// a second and follows events. Dashboard has the agent open it also for none.
 	Pages     int

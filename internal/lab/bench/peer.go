@@ -60,11 +60,9 @@ func NewPeer(ctx context.Context, name string, options Options) (Peer, error) {
 		return newCNI(ctx, options, name == PeerCNIContainerd)
 	case PeerPolicer:
 		return policer{}, nil
-	case PeerWeir:
-		return newWeir(options)
-	case PeerWeirBalanced, PeerWeirLow:
+	case PeerWeir, PeerWeirBalanced, PeerWeirLow:
 		precision, _ := precisionOf(name)
-		options.AgentArgs = append(slices.Clip(options.AgentArgs), "--precision", string(precision))
+		options.AgentArgs = append([]string{"--precision", string(precision)}, options.AgentArgs...)
 		return newWeir(options)
 	case PeerHTBExact, PeerHTBLow:
 		precision, _ := precisionOf(name)

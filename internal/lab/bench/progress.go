@@ -2,37 +2,57 @@ package bench
 
 import (
 	"fmt"
-	"io"
-	"slices"
 	"time"
+
+	"github.com/weir-project/weir/internal/lab/report"
 )
 
-// overheadPerRun is roughly what setting up and removing a peer takes.
-const overheadPerRun = 500 * time.Millisecond
+// overheadPerRun is roughly what setting up and removing a peer takes, overheadPerContainer what each
+// container adds.
+const (
+	overheadPerRun       = 700 * time.Millisecond
+	overheadPerContainer = 5 * time.Millisecond
+)
 
 // progress tells a waiting user what is going on.
 type progress struct {
-	out         io.Writer
+	options     Options
 	done, total int
 }
 
-// newProgress counts the runs of the cases and says how long they will take.
-func newProgress(options Options, cases []Case) *progress {
-	p := &progress{out: options.Progress}
-	var needed time.Duration
-	for _, c := range cases {
-		for _, name := range PeerNames() {
-			if c.takesPart(name) && (len(options.Peers) == 0 || slices.Contains(options.Peers, name)) {
-				p.total += options.Repeat
-				needed += time.Duration(options.Repeat) * (c.timing(options).windowUntil + overheadPerRun)
-			}
+// expect counts the rounds of cases with peers that follow those done, and says how long they will take.
+func (p *progress) expect(cases []Case, peers [][]namedPeer, done int) {
+	var needed, again time.Duration
+	many, runs := 0, 0
+	for i, c := range cases {
+		one := c.timing(p.options).windowUntil + overheadPerRun + time.Duration(len(c.Containers))*overheadPerContainer
+		if c.Measures.has(MeasureCost) {
+			one += idleTime
+		}
+		all := time.Duration(p.options.Repeat*len(peers[i])) * one
+		needed += all
+		runs += p.options.Repeat * len(peers[i])
+		if len(peers[i]) > 0 {
+			many++
+		}
+		if len(c.Ratios) > 0 && p.options.Repeat >= report.LeastRounds {
+			again += time.Duration(report.MostRounds/p.options.Repeat-1) * all
 		}
 	}
-	fmt.Fprintf(p.out, "%d cases, %d runs, about %v\n", len(cases), p.total, needed.Round(time.Second))
-	return p
+	p.total += runs
+	switch {
+	case runs == 0:
+		return
+	case done > 0:
+		fmt.Fprintf(p.options.Progress, "%d cases are undecided: %d more runs, about %v\n", many, runs, needed.Round(time.Second))
+	case again > 0:
+		fmt.Fprintf(p.options.Progress, "%d cases, %d runs, about %v, and up to %v more for what stays undecided\n", many, runs, needed.Round(time.Second), again.Round(time.Second))
+	default:
+		fmt.Fprintf(p.options.Progress, "%d cases, %d runs, about %v\n", many, runs, needed.Round(time.Second))
+	}
 }
 
 func (p *progress) run(c Case, peer string, round int) {
 	p.done++
-	fmt.Fprintf(p.out, "[%d/%d] %s, %s, round %d\n", p.done, p.total, c.ID(), peer, round+1)
+	fmt.Fprintf(p.options.Progress, "[%d/%d] %s, %s, round %d\n", p.done, p.total, c.ID(), peer, round+1)
 }

@@ -63,6 +63,8 @@ type CaseResult struct {
 	Latency   *Latency   `json:"latency,omitempty"`
 	Overhead  *Overhead  `json:"overhead,omitempty"`
 	Agent     *AgentUse  `json:"agent,omitempty"`
+	// Ratios are those of the peer to others.
+	Ratios []Ratio `json:"ratios,omitempty"`
 	// Series are the rates over time of the last run, for cases with a script.
 	Series *RateSeries `json:"series,omitempty"`
 }

@@ -28,6 +28,7 @@ const (
 // observation is what was seen in one run of a case with one peer.
 type observation struct {
 	Disturbance // in the window
+	round       int
 	window      time.Duration
 	// fromNS is when the window began, by CLOCK_MONOTONIC.
 	fromNS int64

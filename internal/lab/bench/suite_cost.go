@@ -9,6 +9,9 @@ import (
 // costContainers is how many containers figure 12 goes up to.
 const costContainers = 5
 
+// unlimitedContainers are how many send on a link without a rate.
+var unlimitedContainers = []int{1, 2, 5, 50}
+
 // smallPayloadBytes makes the packets of which a CPU can send the most.
 const smallPayloadBytes = 64
 
@@ -18,24 +21,33 @@ const costNote = "A link without a rate is a veth pair, which by default has no 
 // costAtLinkRate is figure 12 of qCon: CPU use with a growing number of
 // containers of equal weight on a full link.
 func costAtLinkRate(linkBPS uint64) []Case {
-	return costCases("figure 12", linkBPS, Load{Protocol: traffic.TCP}, PeerNone, PeerHTB, PeerHTBExact, PeerHTBLow, PeerWeir, PeerWeirBalanced, PeerWeirLow)
+	return costCases("figure 12", linkBPS, Load{Protocol: traffic.TCP}, []int{1, 2, 3, 4, costContainers}, PeerNone, PeerHTB, PeerHTBExact, PeerHTBLow, PeerWeir, PeerWeirBalanced, PeerWeirLow)
 }
 
 // costSuite is figure 12 and the same on a link that only the CPU limits,
 // with large packets (TCP) and small ones (UDP).
 func costSuite(options Options) []Case {
 	cases := costAtLinkRate(options.RateBPS)
+	for i := range cases {
+		cases[i].Ratios = aimsFigure12
+	}
 	// Without a rate there is no bucket that stands for the link, so none is
 	// no queue at all and fifo what a network card has.
 	peers := []string{PeerNone, PeerFIFO, PeerHTB, PeerWeir}
-	cases = append(cases, costCases("unlimited TCP", 0, Load{Protocol: traffic.TCP}, peers...)...)
-	small := Load{Protocol: traffic.UDP, PayloadBytes: smallPayloadBytes, Flood: true}
-	return append(cases, costCases("unlimited 64-byte UDP", 0, small, peers...)[:2]...)
+	add := func(group string, load Load, aim *ratioAim) {
+		for _, c := range costCases(group, 0, load, unlimitedContainers, peers...) {
+			c.Ratios = []*ratioAim{aim}
+			cases = append(cases, c)
+		}
+	}
+	add("unlimited TCP", Load{Protocol: traffic.TCP}, aimTCP)
+	add("unlimited 64-byte UDP", Load{Protocol: traffic.UDP, PayloadBytes: smallPayloadBytes, Flood: true}, aimPackets)
+	return cases
 }
 
-func costCases(group string, linkBPS uint64, load Load, peers ...string) []Case {
+func costCases(group string, linkBPS uint64, load Load, counts []int, peers ...string) []Case {
 	var cases []Case
-	for count := 1; count <= costContainers; count++ {
+	for _, count := range counts {
 		one := Case{
 			Group: group, Name: fmt.Sprintf("%d containers", count), LinkBPS: linkBPS,
 			Measures: MeasureCost, Peers: peers,

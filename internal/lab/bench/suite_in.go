@@ -3,6 +3,7 @@ package bench
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/weir-project/weir/internal/lab/testbed"
@@ -100,8 +101,8 @@ func inSuite(options Options) []Case {
 		}
 	}
 	tcp, small := Load{Protocol: traffic.TCP}, Load{Protocol: traffic.UDP, PayloadBytes: smallPayloadBytes, Flood: true}
-	unlimited := []Case{costCases("unlimited TCP", 0, tcp, PeerNone, PeerWeir)[costContainers-1],
-		costCases("unlimited 64-byte UDP", 0, small, PeerNone, PeerWeir)[0]}
+	unlimited := slices.Concat(costCases("unlimited TCP", 0, tcp, []int{costContainers}, PeerNone, PeerWeir),
+		costCases("unlimited 64-byte UDP", 0, small, []int{1}, PeerNone, PeerWeir))
 	for _, c := range unlimited {
 		c.Incoming = true
 		cases = append(cases, c)

@@ -288,30 +288,40 @@ func rateSeries(c Case, o observation, step time.Duration) *RateSeries {
 }
 
 func cost(seen []observation) *Cost {
-	used := func(o observation) float64 { return o.cpu.BusyFraction() - o.idleCPU }
-	sum := func(o observation) (bits, packets float64) {
-		for _, counter := range o.arrived {
-			bits += float64(counter.Bytes) * 8
-			packets += float64(counter.Packets)
-		}
-		return bits, packets
-	}
 	return &Cost{
-		CPUUse:   each(seen, used),
-		Baseline: each(seen, func(o observation) float64 { return o.idleCPU }),
-		CPUSecondsPerGbit: each(seen, func(o observation) float64 {
-			bits, _ := sum(o)
-			return used(o) * o.cpu.Total().Seconds() / (bits / 1e9)
-		}),
-		PacketsPerSecond: each(seen, func(o observation) float64 {
-			_, packets := sum(o)
-			return packets / o.window.Seconds()
-		}),
-		RateBPS: each(seen, func(o observation) float64 {
-			bits, _ := sum(o)
-			return bits / o.window.Seconds()
-		}),
+		CPUUse:            each(seen, observation.cpuUsed),
+		Baseline:          each(seen, func(o observation) float64 { return o.idleCPU }),
+		CPUSecondsPerGbit: each(seen, observation.secondsPerGbit),
+		PacketsPerSecond:  each(seen, observation.packetsPerSecond),
+		RateBPS:           each(seen, observation.bitsPerSecond),
 	}
+}
+
+// cpuUsed is the fraction of all CPUs that the traffic and the peer kept busy.
+func (o observation) cpuUsed() float64 { return o.cpu.BusyFraction() - o.idleCPU }
+
+// secondsPerGbit is the same in seconds of a CPU for each gigabit that arrived.
+func (o observation) secondsPerGbit() float64 {
+	gigabits := o.bitsPerSecond() * o.window.Seconds() / 1e9
+	return o.cpuUsed() * o.cpu.Total().Seconds() / gigabits
+}
+
+// packetsPerSecond is what arrived of all containers.
+func (o observation) packetsPerSecond() float64 {
+	var packets float64
+	for _, counter := range o.arrived {
+		packets += float64(counter.Packets)
+	}
+	return packets / o.window.Seconds()
+}
+
+// bitsPerSecond is what arrived of all containers.
+func (o observation) bitsPerSecond() float64 {
+	var sum float64
+	for i := range o.arrived {
+		sum += o.rate(i)
+	}
+	return sum
 }
 
 func latency(c Case, peer string, seen []observation) *Latency {

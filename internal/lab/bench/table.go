@@ -16,7 +16,7 @@ const maxRowsPerCase = 10
 
 // tables returns the tables that have rows.
 func (r Report) tables() []report.Table {
-	return report.Filled(r.shareTable(), r.incomingTable(), r.overshootTable(), r.reactionTable(), r.costTable(), r.latencyTable(), r.overheadTable(),
+	return report.Filled(r.shareTable(), r.incomingTable(), r.overshootTable(), r.reactionTable(), r.costTable(), r.ratioTable(), r.latencyTable(), r.overheadTable(),
 		r.agentTable(), r.failureTable())
 }
 

@@ -288,5 +288,5 @@ func verdicts(results []CaseResult) []report.Verdict {
 			})
 		}
 	}
-	return list
+	return append(list, ratioVerdicts(results)...)
 }

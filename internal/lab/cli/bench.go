@@ -45,14 +45,14 @@ Suites:
   cap       by how much a maximum is exceeded in any 100 ms
   in        shares, minimums, maximums, latency and reaction of what containers
             receive, also over a bottleneck with round trips of 20 and 50 ms
-  cost      CPU time and packets per second
+  cost      CPU time and packets per second, beside HTB and no control
   agent     CPU time and memory of the agent itself, also while pages of its
             dashboard are open and Prometheus asks; its start and the cost of
             a packet with up to 1000 containers
 
-cntc, in and agent always use network namespaces as containers. A case that needs
-more than --duration to mean something takes it: shares of 100 containers are a
-few packets in 10 seconds. A run in which a processor of the machine stood still
+cntc, in, cost and agent always use network namespaces as containers. A case that
+needs more than --duration to mean something takes it: shares of 100 containers are
+a few packets in 10 seconds. A run in which a processor of the machine stood still
 for 10 ms or longer, as those of a guest do, is done again, at most twice; the
 report says how often.
 
@@ -61,11 +61,19 @@ rate), htb (tc by hand), tc (tc as the CNTC paper uses it), cni-bandwidth (the
 CNI plugin with a small bucket), cni-bandwidth-containerd (with containerd's
 bucket), policer (nftables, for what comes in), weir.
 
+Suite cost takes seven rounds unless --repeat says otherwise, with the peers in
+another order each round, and judges ratios to another peer of the same round by
+the 95 % interval of their median (order statistics). A ratio is missed if all of
+the interval is on the wrong side of the aim, met if all of it is on the right
+side or within 1 % of the aim, and else undecided: such cases alone take 7 rounds
+more, twice at most. What stays undecided is no success.
+
 Suites qcon and cntc also judge what the papers say: reproduced, exceeded,
 different by design or not reproduced, each with the reason.
 
 Needs root. Exits with 1 when the suite could not run, a run failed, or Weir
-missed one of its own targets; with --no-verdict a missed target is only shown.`,
+missed one of its own targets or one is undecided; with --no-verdict that is only
+shown.`,
 		Example: `  weir bench qcon --report qcon.html
   weir bench qcon --only 'figure 7' --duration 3s --peers htb,weir --no-docker
   weir bench cap --rate 1gbit -o json`,
@@ -79,6 +87,9 @@ missed one of its own targets; with --no-verdict a missed target is only shown.`
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if flags.options.Suite = args[0]; !slices.Contains(bench.SuiteNames(), args[0]) {
 				return cmdline.Usagef("unknown suite %q: choose from %s", args[0], suiteNames(cmd))
+			}
+			if !cmd.Flags().Changed("repeat") {
+				flags.options.Repeat = bench.Rounds(args[0])
 			}
 			return flags.run(cmd)
 		},

@@ -131,13 +131,19 @@ func (f *suiteFlags) show(cmd *cobra.Command, found report.Result) error {
 	return nil
 }
 
-// missedError names the targets that were missed.
+// missedError names the targets that were missed or are undecided.
 func missedError(missed []report.Verdict, all int) error {
 	var targets []string
+	what := "missed"
 	for _, verdict := range missed {
-		targets = append(targets, fmt.Sprintf("%s: %s (%s)", verdict.Target, verdict.Measured, verdict.Limit))
+		text := fmt.Sprintf("%s: %s (%s)", verdict.Target, verdict.Measured, verdict.Limit)
+		if verdict.Undecided {
+			what = "missed or undecided"
+			text += ", " + verdict.Word()
+		}
+		targets = append(targets, text)
 	}
-	return fmt.Errorf("%d of %d targets missed (--no-verdict to look only): %s", len(missed), all, strings.Join(targets, "; "))
+	return fmt.Errorf("%d of %d targets %s (--no-verdict to look only): %s", len(missed), all, what, strings.Join(targets, "; "))
 }
 
 // distinct refuses the values of a list flag if one is there twice: it would be measured
