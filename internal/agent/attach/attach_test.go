@@ -142,12 +142,17 @@ type fakeTaps struct {
 	err       error
 	followers kernel.Others
 	lookErr   error
+	attached  uint32
+	only      uint32
+	onlyErr   error
 }
 
+func (f *fakeTaps) Only(identity.Tap) (uint32, error) { return f.only, f.onlyErr }
+
 func (f *fakeTaps) Followers(identity.Tap) (kernel.Others, error) { return f.followers, f.lookErr }
-func (f *fakeTaps) Attach(_ identity.Tap, number uint16) error {
+func (f *fakeTaps) Attach(_ identity.Tap, number uint16) (uint32, error) {
 	f.verified[number]++
-	return f.err
+	return f.attached, f.err
 }
 
 // The cgroup of a bridge container is assigned if it may have CAP_NET_ADMIN: then it can make a
@@ -316,6 +321,40 @@ func TestPassedBefore(t *testing.T) {
 			if want := slices.Contains(test.want, c); said != want || (got != "") != want {
 				t.Errorf("%+v, %s: %q", test.others, c.Seen.Name, got)
 			}
+		}
+	}
+}
+
+// A tap is looked at in full unless Weir's program is still there, alone, and was before.
+func TestRecheck(t *testing.T) {
+	b := newBed()
+	c := b.start("c", v1.ModeBridge, 1)
+	b.taps.attached, b.taps.only = 7, 7
+	b.apply()
+	for _, step := range []struct {
+		when   string
+		only   uint32
+		err    error
+		others kernel.Others
+		looked bool
+	}{
+		{when: "as attached", only: 7},
+		{when: "others beside it", only: 0, others: kernel.Others{Diverting: []string{"other"}}, looked: true},
+		{when: "others gone", only: 7, looked: true},
+		{when: "alone", only: 7},
+		{when: "another one in its place", only: 8, looked: true},
+		{when: "no answer", only: 7, err: unix.ENOBUFS, looked: true},
+		{when: "an answer", only: 7},
+	} {
+		before := b.taps.verified[c.Number]
+		b.taps.only, b.taps.onlyErr, b.taps.followers = step.only, step.err, step.others
+		b.Recheck(c)
+		b.apply()
+		if looked := b.taps.verified[c.Number] > before; looked != step.looked {
+			t.Errorf("%s: looked at in full %v, want %v", step.when, looked, step.looked)
+		}
+		if got := strings.Contains(strings.Join(c.Complaints(), ""), "behind Weir's program"); got != (step.others.Diverting != nil) {
+			t.Errorf("%s: complains of others %v", step.when, got)
 		}
 	}
 }

@@ -17,9 +17,12 @@ import (
 // Taps writes a container's number into the packets that pass a tap. Implementation:
 // *identity.Taps.
 type Taps interface {
-	Attach(tap identity.Tap, number uint16) error
+	// Attach returns the ID of its program at the tap.
+	Attach(tap identity.Tap, number uint16) (id uint32, err error)
 	// Followers names programs and filters behind a tap that may take the number away.
 	Followers(tap identity.Tap) (kernel.Others, error)
+	// Only returns the ID of the program that is alone at a tap; otherwise 0.
+	Only(tap identity.Tap) (uint32, error)
 }
 
 // QueueTags clears containers' numbers in packets that leave beside the uplinks, where they would
@@ -191,10 +194,12 @@ func (a *Attacher) Remove() error {
 
 // Recheck makes the next Apply verify the programs at a container's devices and cgroup, because
 // another program may have removed them.
-func (*Attacher) Recheck(c *Container) {
+func (a *Attacher) Recheck(c *Container) {
 	c.bypass.Recheck()
 	for i := range c.Devices {
-		c.Devices[i].tap.Recheck()
+		if d := &c.Devices[i]; !a.isUnchanged(d) {
+			d.tap.Recheck()
+		}
 	}
 }
 
@@ -279,7 +284,7 @@ func (a *Attacher) Verify(count int, at func(i int) *Container, now time.Time) {
 		c.bypass.Recheck()
 		a.applyBypass(c)
 		for j := range c.Devices {
-			if d := &c.Devices[j]; d.tap.Told() && d.tap.Err() == nil {
+			if d := &c.Devices[j]; d.tap.Told() && d.tap.Err() == nil && !a.isUnchanged(d) {
 				d.tap.Recheck()
 				a.applyDevice(c, d)
 			}

@@ -45,7 +45,7 @@ func BenchmarkLook(bench *testing.B) {
 			}
 			b.inHost(func() error {
 				for bench.Loop() {
-					if err := taps.Attach(c.tap, number); err != nil {
+					if _, err := taps.Attach(c.tap, number); err != nil {
 						return err
 					}
 				}

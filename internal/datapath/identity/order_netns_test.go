@@ -66,10 +66,20 @@ func TestTapComesFirst(t *testing.T) {
 			target := b.targets()[0]
 			taps, err := NewTaps()
 			must.Succeed(t, err)
+			only := func() (id uint32) {
+				b.inHost(func() (err error) { id, err = taps.Only(tap); return err })
+				return id
+			}
+			if only() == 0 {
+				t.Error("Weir's program is not known to be alone at the tap")
+			}
 			attach(tap)
+			if id := only(); id != 0 {
+				t.Errorf("program %d counts as alone at the tap, beside another", id)
+			}
 			b.expect("bypassed", NumberHost, frameBytes(target), func() { b.sendIn(one, target, 0) })
 			for range 2 {
-				b.inHost(func() error { return taps.Attach(tap, NumberFirst) })
+				b.inHost(func() error { _, err := taps.Attach(tap, NumberFirst); return err })
 				b.expect("first again", NumberFirst, frameBytes(target), func() { b.sendIn(one, target, 0) })
 			}
 			b.inHost(func() error {

@@ -109,6 +109,19 @@ func (h Hook) find(name string) (program *ebpf.Program, first bool, err error) {
 	return nil, false, nil
 }
 
+// Only returns the ID (ProgramID) of the program that is attached alone; 0 if there is none, or anything
+// else. Errors: ErrNoNetNS, ErrNoLink.
+func (h Hook) Only() (id uint32, err error) {
+	err = InNetNS(h.NetNSPath, func() error {
+		all, err := h.programs()
+		if len(all) == 1 {
+			id = uint32(all[0].id)
+		}
+		return err
+	})
+	return id, err
+}
+
 // Others are the names of programs and filters of others that see packets after one of Weir's.
 type Others struct {
 	// Diverting are those that may redirect packets, or change their priority or queue.
@@ -348,6 +361,9 @@ func (h Hook) attachFilterFirst(program *ebpf.Program, all []attached, at int) e
 	}
 	return h.removeFilter(all[at].filter)
 }
+
+// ProgramID returns the ID of an open program, which names it while it is loaded; 0 if the kernel does not tell it.
+func ProgramID(program *ebpf.Program) uint32 { return uint32(programID(program)) }
 
 // programID returns the ID of an open program; 0 if the kernel does not tell it.
 func programID(program *ebpf.Program) ebpf.ProgramID {
