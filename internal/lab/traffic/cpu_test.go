@@ -3,16 +3,32 @@ package traffic
 import (
 	"testing"
 	"time"
+
+	"github.com/weir-project/weir/test/must"
 )
 
 func TestParseCPUTimes(t *testing.T) {
-	times, err := parseCPUTimes("cpu  100 10 200 5000 700 3 7 50 9 9")
-	want := CPUTimes{Busy: 3200 * time.Millisecond, Idle: 57 * time.Second, Stolen: 500 * time.Millisecond}
+	times, err := parseCPUTimes("cpu  100 10 200 5000 700 3 7 50 9 9\ncpu0 1 2\ncpu1 3 4\nintr 1\n", time.Minute)
+	want := CPUTimes{Busy: 62500 * time.Millisecond, Idle: 57 * time.Second, Stolen: 500 * time.Millisecond}
 	if err != nil || times != want {
 		t.Errorf("got %+v, %v; want %+v", times, err, want)
 	}
-	if _, err := parseCPUTimes("intr 1 2 3"); err == nil {
+	if _, err := parseCPUTimes("intr 1 2 3", time.Minute); err == nil {
 		t.Error("read CPU times from another line")
+	}
+}
+
+// TestReadCPUTimes: a processor that does nothing but count is busy.
+func TestReadCPUTimes(t *testing.T) {
+	const counting, resolution = 200 * time.Millisecond, 20 * time.Millisecond
+	from, err := ReadCPUTimes()
+	must.Succeed(t, err)
+	for start := time.Now(); time.Since(start) < counting; {
+	}
+	until, err := ReadCPUTimes()
+	must.Succeed(t, err)
+	if passed := until.Sub(from); passed.Busy+passed.Stolen < counting-resolution || passed.Busy > passed.Total()+resolution {
+		t.Errorf("%+v passed while one processor counted for %v", passed, counting)
 	}
 }
 
