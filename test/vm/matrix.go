@@ -54,7 +54,7 @@ type Suite struct {
 	Package string
 	// Tag is TagNetNS or TagDocker.
 	Tag string
-	// Run and Skip select tests, as the flags of go test. Neither has blanks.
+	// Run and Skip select tests, as the flags of go test. Neither has blanks. Run may name benchmarks instead.
 	Run, Skip string
 }
 
@@ -88,6 +88,9 @@ func (m Machine) modules() []string {
 	}
 	if m.hasOpenFlow() {
 		modules = slices.Concat(modules, []string{"openvswitch"})
+	}
+	if slices.Contains(m.Suites, packetPath) {
+		modules = slices.Concat(modules, []string{"xt_CLASSIFY"})
 	}
 	return modules
 }
@@ -125,6 +128,11 @@ var Machines = []Machine{
 	{Series: "6.18", Arch: "amd64", Cgroups: Unified, Suites: append([]Suite{openFlowSwitch, demoOnSwitches, servicesOnLinks}, withSwitch...), MaySkip: withoutTun},
 	{Series: "6.12", Arch: "arm64", Cgroups: Unified, Suites: programs},
 }
+
+// benches is the machine of TestBenchmarks.
+var benches = []Machine{{Series: "6.18", Arch: "amd64", Cgroups: Unified, Suites: []Suite{packetPath}}}
+
+var packetPath = Suite{Package: "./internal/datapath/identity", Tag: TagNetNS, Run: "BenchmarkPath"}
 
 // withoutTun: machines have no /dev/net/tun, by which the test makes a device as
 // rootless engines do; the suite netns runs it where there is one.

@@ -78,6 +78,22 @@ func TestMachines(t *testing.T) {
 	}()
 }
 
+// TestBenchmarks prints what each packet pays on its way, in instructions: those are what a machine's clock
+// counts. It runs with suiteVariable set to bench.
+func TestBenchmarks(t *testing.T) {
+	if os.Getenv(suiteVariable) != "bench" {
+		t.Skip("set " + suiteVariable + " to bench")
+	}
+	must.Succeed(t, os.Chdir("../.."))
+	p, err := (&preparation{machines: benches, packages: openCache(t), disks: map[string]*Disk{}}).prepare(t.Context(), t.TempDir(), benches[0])
+	must.Succeed(t, err)
+	output, err := p.boot.Run(t.Context())
+	t.Logf("Linux %s, %v\n%s", p.kernel.Version, err, output)
+	if err != nil || !strings.Contains(string(output), "\nPASS") {
+		t.Fail()
+	}
+}
+
 // memoryBytes is what this machine has.
 func memoryBytes(t *testing.T) uint64 {
 	t.Helper()

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os/exec"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/internal/share/sched"
 	"github.com/weir-project/weir/test/must"
 )
 
@@ -83,6 +86,106 @@ func BenchmarkBridge(bench *testing.B) {
 	bench.ReportMetric(times[1]-times[0], "ns-more")
 }
 
+// BenchmarkPath tells what a packet pays on its way from a bridge container through NAT to the neighbour:
+// the CPU time of a datagram of 64 bytes, and of one that stays a packet of 45 frames until there. Each step
+// adds a program or a level of queues to those before, or puts what others use in its place. No packet waits.
+// In a virtual machine, whose nanosecond is an instruction (test/vm), it counts instructions:
+//
+//	WEIR_VM_SUITE=bench go test -tags vm -run TestBenchmarks -v ./test/vm
+//	go test -tags netns -run - -bench Path -benchtime 10x ./internal/datapath/identity
+func BenchmarkPath(bench *testing.B) {
+	const htb, one, fifo = "htb rate 100gbit burst 1mb cburst 1mb quantum 65536", "classid 7e0f:1 ", "bfifo limit 10mb"
+	outer := []string{"root handle 7e0f: htb default 1", "parent 7e0f: " + one + htb}
+	bucket := slices.Concat(outer, []string{"parent 7e0f:1 handle 7e10: tbf rate 100gbit burst 1mb limit 100mb"})
+	inner := slices.Concat(bucket, []string{"parent 7e10:1 handle 7e11: htb default 1",
+		"parent 7e11: classid 7e11:ffff " + htb, "parent 7e11:ffff classid 7e11:4010 " + htb, "parent 7e11:4010 classid 7e11:10 " + htb})
+	with := func(tree []string, queue string) []string { return slices.Concat(tree, []string{queue}) }
+	b := newBed(bench)
+	ns, target := b.bridgeContainer("one"), b.targets()[0]
+	b.listen(target.Port())
+	var delays *Delays
+	mayGoDirect := func(bounds sched.Bounds) {
+		must.Succeed(bench, b.uplink.SetDirect(bounds, []sched.Direct{{Number: NumberFirst, May: true}}))
+	}
+	for _, step := range []struct {
+		name   string
+		add    func()
+		queues []string
+	}{
+		{"nothing", func() { b.inHost(func() error { return DetachUplink(b.ifindex) }) }, nil},
+		{"FIFO", nil, []string{"root " + fifo}},
+		{"tap", func() { b.assign(ns, v1.ModeBridge, NumberFirst) }, nil},
+		{"classifier", b.open, nil},
+		{"bridge", func() { b.believeFragments(ns) }, nil},
+		{"outer-HTB", nil, with(outer, "parent 7e0f:1 handle 7e10: "+fifo)},
+		{"direct", func() { mayGoDirect(fastLink) }, with(outer, "parent 7e0f:1 handle 7e10: "+fifo)},
+		{"TBF", func() { mayGoDirect(sched.Bounds{}) }, with(bucket, "parent 7e10:1 handle 7e11: "+fifo)},
+		{"inner-HTB", nil, with(inner, "parent 7e11:10 handle 10: "+fifo)},
+		{"fq_codel", nil, with(inner, "parent 7e11:10 handle 10: fq_codel")},
+		{"delays", func() {
+			b.inHost(func() (err error) {
+				delays, err = OpenDelays(b.uplink)
+				return err
+			})
+		}, with(inner, "parent 7e11:10 handle 10: "+fifo)},
+		{"HTB-by-hand", func() {
+			b.inHost(func() error {
+				_, err := DetachTaps()
+				return errors.Join(err, DetachBridges(), DetachUplink(b.ifindex), delays.Close())
+			})
+			b.run("ip", "netns", "exec", b.hostNS(), "iptables", "-w", "-t", "mangle", "-A", "POSTROUTING",
+				"-o", b.host.UplinkName, "-j", "CLASSIFY", "--set-class", "1:10")
+		}, []string{"root handle 1: htb default ffff", "parent 1: classid 1:1 " + htb, "parent 1:1 classid 1:10 " + htb}},
+	} {
+		bench.Run(step.name, func(bench *testing.B) {
+			if step.add != nil {
+				step.add()
+			}
+			if err := b.setQueues(step.queues); err != nil {
+				bench.Skip(err) // a kernel without fq_codel
+			}
+			shapes := []datagram{{payloadBytes: 64}, {payloadBytes: 45 * 1400, segmentBytes: 1400}}
+			times := make([][]float64, len(shapes))
+			for bench.Loop() {
+				for i, shape := range shapes {
+					must.Succeed(bench, testbed.InNetNS(path(ns), func() error {
+						ns, err := shape.cpuTime(target, 100*time.Millisecond)
+						times[i] = append(times[i], ns)
+						return err
+					}))
+				}
+			}
+			for i, shape := range shapes {
+				slices.Sort(times[i])
+				bench.ReportMetric(times[i][len(times[i])/2], fmt.Sprintf("ns/%dB", shape.payloadBytes))
+			}
+			bench.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// setQueues gives the uplink these queueing disciplines and classes in place of all others.
+func (b *bed) setQueues(added []string) error {
+	tc := func(kind, verb, what string) error {
+		args := append([]string{"-n", b.hostNS(), kind, verb, "dev", b.host.UplinkName}, strings.Fields(what)...)
+		if out, err := exec.Command("tc", args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("tc %v: %s", args, out)
+		}
+		return nil
+	}
+	_ = tc("qdisc", "del", "root") // none at first
+	for _, what := range added {
+		kind := "qdisc"
+		if strings.Contains(what, "classid") {
+			kind = "class"
+		}
+		if err := tc(kind, "add", what); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // costBed is a bed with a bridge container of NumberFirst, and queues that never fill for it and
 // for more numbers.
 func costBed(bench *testing.B, more ...uint16) (b *bed, ns string) {
@@ -107,7 +210,7 @@ func (b *bed) packetTimes(bench *testing.B, netNS string, target netip.AddrPort,
 				stop = start(way)
 			}
 			err := testbed.InNetNS(path(netNS), func() error {
-				ns, err := packetCPUTime(target, 100*time.Millisecond)
+				ns, err := datagram{payloadBytes: 64}.cpuTime(target, 100*time.Millisecond)
 				turns[way] = append(turns[way], ns)
 				return err
 			})
@@ -148,10 +251,13 @@ func BenchmarkInspect(bench *testing.B) {
 	}
 }
 
-// packetCPUTime sends 64-byte datagrams as fast as possible, and returns the
+// datagram is what is sent: in one packet, or of segmentBytes in a GSO packet.
+type datagram struct{ payloadBytes, segmentBytes int }
+
+// cpuTime sends datagrams as fast as possible, and returns the
 // CPU time of one, in nanoseconds: all that happens to it on this machine
 // happens in the system call that sends it, or in the softirq that follows.
-func packetCPUTime(target netip.AddrPort, duration time.Duration) (float64, error) {
+func (d datagram) cpuTime(target netip.AddrPort, duration time.Duration) (float64, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return 0, err
@@ -160,9 +266,12 @@ func packetCPUTime(target netip.AddrPort, duration time.Duration) (float64, erro
 	if err := unix.Connect(fd, &unix.SockaddrInet4{Port: int(target.Port()), Addr: target.Addr().As4()}); err != nil {
 		return 0, err
 	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_SEGMENT, d.segmentBytes); err != nil {
+		return 0, err
+	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	payload := make([]byte, 64)
+	payload := make([]byte, d.payloadBytes)
 	start, before := time.Now(), threadCPUTime()
 	sent := 0
 	for time.Since(start) < duration {
