@@ -183,6 +183,17 @@ func (c Case) ports() int {
 	return count
 }
 
+// senders are how many containers send.
+func (c Case) senders() int {
+	count := 0
+	for _, one := range c.Containers {
+		if one.Load.Protocol != "" {
+			count++
+		}
+	}
+	return count
+}
+
 // activeAt reports whether the container sends at a time.
 func (l Load) activeAt(at time.Duration) bool {
 	if l.Protocol == "" {

@@ -38,7 +38,7 @@ func compare(cases []Case, results []CaseResult) {
 func (l *Latency) judge(c Case, baseline *CaseResult) {
 	limit := c.MaxLatencyMS
 	if baseline != nil {
-		l.BaselineP99MS = &baseline.Latency.P99MS.Median
+		l.BaselineP99MS, l.BaselineP999MS = &baseline.Latency.P99MS.Median, &baseline.Latency.P999MS.Median
 		limit += *l.BaselineP99MS
 	}
 	if c.MaxLatencyMS > 0 {

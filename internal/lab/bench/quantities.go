@@ -1,8 +1,6 @@
 package bench
 
 import (
-	"fmt"
-
 	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/lab/report"
 )
@@ -25,7 +23,7 @@ func (r Report) quantities() []report.Quantity {
 			list.Add(of, "overshoot", "fraction", report.Lower, &o.Fraction)
 		}
 		for _, reaction := range result.Reactions {
-			what := fmt.Sprintf(" at %.1f s (%s)", reaction.AtMS/1000, reaction.Change)
+			what := ": " + reaction.Change
 			list.Add(of, "settled after the change"+what, "ms", report.Lower, &reaction.SettleMS)
 			list.Add(of, "time within 5 %"+what, "fraction", report.Higher, &reaction.Held)
 		}
@@ -36,10 +34,11 @@ func (r Report) quantities() []report.Quantity {
 		if l := result.Latency; l != nil {
 			list.Add(of, "mean round trip", "ms", report.Lower, &l.MeanMS)
 			list.Add(of, "99th percentile of round trips", "ms", report.Lower, &l.P99MS)
+			list.Add(of, "99.9th percentile of round trips", "ms", report.Lower, &l.P999MS)
 		}
 		if a := result.Agent; a != nil {
 			list.Add(of, "agent's processor time, of a core", "fraction", report.Lower, &a.CPUOfCore)
-			list.Add(of, "agent's memory", "bytes", report.Lower, &a.ResidentBytes)
+			list.Add(of, "agent's memory", "bytes", report.Lower, &a.MemoryBytes)
 			list.Add(of, "agent's start", "ms", report.Lower, &a.StartMS)
 			list.Add(of, "99th percentile of the control loop's period", "ms", report.Lower, &a.TurnP99MS)
 			list.Add(of, "scrape", "ms", report.Lower, a.ScrapeMS)

@@ -56,8 +56,8 @@ func sampleReport() Report {
 		{
 			Group: "start and stop", Case: "udp", Peer: PeerWeir, LinkBPS: 100e6, Runs: 2,
 			Reactions: []Reaction{
-				{AtMS: 0, Change: "C1 starts", SettledRuns: 2, SettleMS: measure.Spread{Median: 4, Min: 3, Max: 5}, Held: measure.Spread{Median: 1, Min: 1, Max: 1}},
-				{AtMS: 1000, Change: "C2 <starts>", SettledRuns: 0, Held: measure.Spread{Median: 0.2, Min: 0.1, Max: 0.3}},
+				{AtMS: 0, Change: "C1 starts", Changes: 2, SettledRuns: 2, SettleMS: measure.Spread{Median: 4, Min: 3, Max: 5}, Held: measure.Spread{Median: 1, Min: 1, Max: 1}},
+				{AtMS: 1000, Change: "C2 <starts>", Changes: 2, SettledRuns: 0, Held: measure.Spread{Median: 0.2, Min: 0.1, Max: 0.3}},
 			},
 			Series: &RateSeries{
 				StepMS: 500, Containers: []string{"C1", "C2"}, RateBPS: [][]float64{{100e6, 100e6, 50e6, 50e6}, {0, 0, 50e6, 50e6}},
@@ -101,7 +101,7 @@ func sampleReport() Report {
 		},
 		{
 			Group: "50 containers at 100mbit", Case: "idle", Mode: "bridge", Peer: PeerWeir, LinkBPS: 100e6, Runs: 1,
-			Agent: &AgentUse{Containers: 50, CPUOfCore: measure.Spread{Median: 0.009, Min: 0.008, Max: 0.011}, ResidentBytes: measure.Spread{Median: 31e6, Min: 31e6, Max: 31e6}, StartMS: measure.Spread{Median: 200, Min: 200, Max: 200}},
+			Agent: &AgentUse{Containers: 50, Senders: 50, CPUOfCore: measure.Spread{Median: 0.009, Min: 0.008, Max: 0.011}, MemoryBytes: measure.Spread{Median: 31e6, Min: 31e6, Max: 31e6}, ResidentBytes: measure.Spread{Median: 30e6, Min: 30e6, Max: 30e6}, AnonymousBytes: measure.Spread{Median: 18e6, Min: 18e6, Max: 18e6}, BPFBytes: measure.Spread{Median: 1e6, Min: 1e6, Max: 1e6}, StartMS: measure.Spread{Median: 200, Min: 200, Max: 200}},
 		},
 		{
 			Group: "scale", Case: "1000 containers", Mode: "bridge", Peer: PeerWeir, Runs: 1,
@@ -232,7 +232,7 @@ func TestVerdicts(t *testing.T) {
 		"bandwidth lost without competition":                         false,
 		"bandwidth lost with competition":                            true,
 		"agent's CPU time, of one core":                              false, // 1.1 % in one run
-		"agent's resident memory":                                    false,
+		"agent's memory, with its BPF maps":                          false,
 		"agent's start":                                              true,
 		"packets per second with many containers, of those with one": true,
 	} {
@@ -242,6 +242,11 @@ func TestVerdicts(t *testing.T) {
 	}
 	if verdicts([]CaseResult{{Peer: PeerHTB, Failure: "x"}}) != nil {
 		t.Error("other peers have no targets")
+	}
+	for _, peer := range []string{PeerWeir, PeerWeirBalanced, PeerWeirLow} {
+		if list := verdicts([]CaseResult{{Peer: peer, Failure: "x"}}); len(list) != 1 || list[0].Met {
+			t.Errorf("%s failed: %+v", peer, list)
+		}
 	}
 }
 
@@ -258,18 +263,32 @@ func TestWorstRunJudges(t *testing.T) {
 		targetOvershoot: {0.009, 0.03, func(s measure.Spread) CaseResult { return CaseResult{Overshoot: &Overshoot{Fraction: s}} }},
 		targetLinkUse:   {0.995, 0.98, func(s measure.Spread) CaseResult { return CaseResult{LinkUse: &s} }},
 		targetSettle: {50, 51, func(s measure.Spread) CaseResult {
-			return CaseResult{Runs: 3, Reactions: []Reaction{{SettledRuns: 3, SettleMS: s}}}
+			return CaseResult{Runs: 3, Reactions: []Reaction{{Changes: 3, SettledRuns: 3, SettleMS: s}}}
 		}},
 		targetBusy:   {10, 11, func(s measure.Spread) CaseResult { return CaseResult{Latency: &Latency{P99MS: s, LimitMS: new(10.0)}} }},
-		targetMemory: {25e6, 26e6, func(s measure.Spread) CaseResult { return CaseResult{Agent: &AgentUse{ResidentBytes: s}} }},
+		targetSilent: {0.003, 0.004, func(s measure.Spread) CaseResult { return CaseResult{Agent: &AgentUse{CPUOfCore: s}} }},
+		targetCPU:    {0.01, 0.011, func(s measure.Spread) CaseResult { return CaseResult{Agent: &AgentUse{Senders: 1, CPUOfCore: s}} }},
+		targetFlooded: {0.02, 0.021, func(s measure.Spread) CaseResult {
+			return CaseResult{Cost: &Cost{}, Agent: &AgentUse{Containers: 1000, Senders: 1, CPUOfCore: s}}
+		}},
+		targetWatching: {0.02, 0.021, func(s measure.Spread) CaseResult {
+			return CaseResult{Agent: &AgentUse{Senders: 5, Pages: 100, CPUOfCore: s}}
+		}},
+		targetWatched: {32e6, 33e6, func(s measure.Spread) CaseResult { return CaseResult{Agent: &AgentUse{Pages: 100, MemoryBytes: s}} }},
+		targetAdded999: {0.7, 0.8, func(s measure.Spread) CaseResult {
+			return CaseResult{Latency: &Latency{Sent: 3 * leastPings, P999MS: s, LimitMS: new(1.0), BaselineP99MS: new(0.2), BaselineP999MS: new(0.25)}}
+		}},
+		targetMemory: {25e6, 26e6, func(s measure.Spread) CaseResult { return CaseResult{Agent: &AgentUse{Senders: 1, MemoryBytes: s}} }},
 	} {
 		for _, worst := range []float64{one.good, one.bad} {
-			result := one.result(measure.SpreadOf([]float64{one.good, worst, one.good}))
-			result.Peer = PeerWeir
-			list := verdicts([]CaseResult{result})
-			i := slices.IndexFunc(list, func(v report.Verdict) bool { return v.Target == target.name })
-			if i < 0 || list[i].Met != (worst == one.good) {
-				t.Errorf("%s: %v in one run: %+v", target.name, worst, list)
+			for peer, suffix := range map[string]string{PeerWeir: "", PeerWeirBalanced: ", balanced"} {
+				result := one.result(measure.SpreadOf([]float64{one.good, worst, one.good}))
+				result.Peer, result.Runs = peer, 3
+				list := verdicts([]CaseResult{result})
+				i := slices.IndexFunc(list, func(v report.Verdict) bool { return v.Target == target.name+suffix })
+				if i < 0 || list[i].Met != (worst == one.good) {
+					t.Errorf("%s: %v in one run: %+v", target.name, worst, list)
+				}
 			}
 		}
 	}

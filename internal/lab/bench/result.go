@@ -116,11 +116,13 @@ type Incoming struct {
 type Reaction struct {
 	AtMS   float64 `json:"at_ms"`
 	Change string  `json:"change"`
-	// SettledRuns is in how many runs every container came to be within 5 %
+	// Changes are how many of the kind were made in all runs, the first at AtMS.
+	Changes int `json:"changes"`
+	// SettledRuns is after how many of them every container came to be within 5 %
 	// of its new ideal, over 50 ms, and stayed there for 100 ms more, before
 	// the next change.
 	SettledRuns int `json:"settled_runs"`
-	// SettleMS is the time that took, over the settled runs.
+	// SettleMS is the time that took.
 	SettleMS measure.Spread `json:"settle_ms"`
 	// Held is the fraction of 50 ms windows within 5 %, of those that begin
 	// 50 ms after the change or later.
@@ -150,12 +152,14 @@ type Latency struct {
 	MeanMS  measure.Spread `json:"mean_ms"`
 	P50MS   measure.Spread `json:"p50_ms"`
 	P99MS   measure.Spread `json:"p99_ms"`
+	P999MS  measure.Spread `json:"p999_ms"`
 	Sent    int            `json:"sent"`
 	Lost    int            `json:"lost"`
 	// BaselineP99MS is the 99th percentile in the case that this one is
 	// compared with; LimitMS is Weir's target for this one.
-	BaselineP99MS *float64 `json:"baseline_p99_ms,omitempty"`
-	LimitMS       *float64 `json:"limit_ms,omitempty"`
+	BaselineP99MS  *float64 `json:"baseline_p99_ms,omitempty"`
+	BaselineP999MS *float64 `json:"baseline_p999_ms,omitempty"`
+	LimitMS        *float64 `json:"limit_ms,omitempty"`
 }
 
 // Overhead is what a peer takes away from what there is with none.
@@ -176,10 +180,16 @@ type Overhead struct {
 // AgentUse is what the agent itself takes.
 type AgentUse struct {
 	Containers int `json:"containers"`
+	Senders    int `json:"senders"` // of them
 	// CPUOfCore is the time its threads ran, as a fraction of one core.
 	CPUOfCore measure.Spread `json:"cpu_of_core"`
-	// ResidentBytes is its resident memory at the end of the run.
-	ResidentBytes measure.Spread `json:"resident_bytes"`
+	// ResidentBytes is what its processes have resident at the end of the run, AnonymousBytes the part
+	// that is of no file; BPFBytes is what the kernel keeps for its BPF maps and programs, and
+	// MemoryBytes all of it.
+	ResidentBytes  measure.Spread `json:"resident_bytes"`
+	AnonymousBytes measure.Spread `json:"anonymous_bytes"`
+	BPFBytes       measure.Spread `json:"bpf_bytes"`
+	MemoryBytes    measure.Spread `json:"memory_bytes"`
 	// StartMS is the time from its start until every container was in place.
 	StartMS measure.Spread `json:"start_ms"`
 	// TurnP99MS is the 99th percentile of the times from one turn of its control loop to

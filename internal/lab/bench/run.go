@@ -332,10 +332,10 @@ type process interface {
 
 // agentReading is what the agent took: up to now, or during a window.
 type agentReading struct {
-	cpu           time.Duration // run time of all its threads
-	residentBytes uint64
-	start         time.Duration
-	turns         v1.Turns
+	cpu    time.Duration // run time of all its threads
+	memory measure.Memory
+	start  time.Duration
+	turns  v1.Turns
 }
 
 func readAgent(p process) (r agentReading, err error) {
@@ -343,9 +343,17 @@ func readAgent(p process) (r agentReading, err error) {
 	if r.turns, err = p.turns(); err != nil {
 		return r, fmt.Errorf("read the turns of the agent's control loop: %w", err)
 	}
-	if r.cpu, _, err = measure.ThreadTimes(p.pid()); err != nil {
+	processes, err := measure.Family(p.pid())
+	if err != nil {
 		return r, err
 	}
-	r.residentBytes, _, err = measure.ResidentBytes(p.pid())
+	for _, pid := range processes {
+		ran, _, err := measure.ThreadTimes(pid)
+		if err != nil {
+			return r, err
+		}
+		r.cpu += ran
+	}
+	r.memory, err = measure.MemoryOf(processes)
 	return r, err
 }

@@ -33,7 +33,7 @@ func capSuite(options Options) []Case {
 				LinkBPS:  options.RateBPS,
 				Length:   capLength,
 				Measures: MeasureOvershoot,
-				Peers:    []string{PeerHTB, PeerCNI, PeerCNIContainerd, PeerWeir},
+				Peers:    []string{PeerHTB, PeerCNI, PeerCNIContainerd, PeerWeir, PeerWeirBalanced},
 				Containers: []Container{
 					{Name: "C1", Policy: Policy{Weight: 1, MaxBPS: capBPS}, Load: load.load},
 				},

@@ -79,11 +79,10 @@ func inSuite(options Options) []Case {
 		beside.Baseline, beside.MaxLatencyMS = alone, targetInLatencyMS
 	}
 	udp := startStopCase(traffic.UDP, options.RateBPS)
-	udp.Peers = nil
 	cases = append(cases, udp)
 	for _, control := range inCongestionControls {
 		one := startStopCase(traffic.TCP, options.RateBPS)
-		one.Name, one.Peers, one.Path = control, nil, &Path{RoundTrip: inRoundTrips[0], CongestionControl: control}
+		one.Name, one.Path = control, &Path{RoundTrip: inRoundTrips[0], CongestionControl: control}
 		cases = append(cases, one)
 	}
 	for i := range cases {

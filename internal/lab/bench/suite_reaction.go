@@ -1,23 +1,60 @@
 package bench
 
 import (
+	"math"
+	"math/rand/v2"
 	"time"
 
 	"github.com/weir-project/weir/internal/lab/traffic"
 )
+
+// reactionRounds of 20 cycles, which 10 s have, make 100 changes of each kind.
+const reactionRounds = 5
 
 // reactionSuite measures the time to the new allocation when containers
 // start, stop and burst, and when a policy is changed, with senders that
 // react to nothing (UDP) and with TCP.
 func reactionSuite(options Options) []Case {
 	var cases []Case
+	cycles := int(math.Ceil(2 * options.Duration.Seconds()))
 	for _, protocol := range []traffic.Protocol{traffic.UDP, traffic.TCP} {
-		cases = append(cases, startStopCase(protocol, options.RateBPS), setCase(protocol, options.RateBPS))
+		cases = append(cases, startStopsCase(protocol, options, cycles), setCase(protocol, options, cycles))
 	}
 	return cases
 }
 
-// startStopCase: C1 sends all the time, C2 from 1 to 5 seconds and C3 bursts
+// changeGaps returns the times between one change and the next: long enough to see whether rates stay,
+// and random, so that changes meet the control loop at any time of its turn.
+func changeGaps(seed uint64) func() time.Duration {
+	random := rand.New(rand.NewPCG(seed, 0))
+	return func() time.Duration { return 300*time.Millisecond + time.Duration(random.IntN(60))*time.Millisecond }
+}
+
+// startStopsCase: C1 sends all the time, C2 starts and stops once a cycle, and meanwhile C3 bursts.
+func startStopsCase(protocol traffic.Protocol, options Options, cycles int) Case {
+	gap, at := changeGaps(options.Seed), time.Duration(0)
+	var second, third []Interval
+	for range cycles {
+		start := at + gap()
+		burst := start + gap()
+		over := burst + gap()
+		at = over + gap()
+		second, third = append(second, Interval{start, at}), append(third, Interval{burst, over})
+	}
+	at += gap()
+	load := func(active ...Interval) Load { return Load{Protocol: protocol, Active: active} }
+	return Case{
+		Group: "start and stop", Name: string(protocol), LinkBPS: options.RateBPS,
+		Length: at, Measures: MeasureReaction, Peers: []string{PeerNone, PeerHTB, PeerWeir, PeerWeirBalanced},
+		Containers: []Container{
+			{Name: "C1", Policy: Policy{Weight: 1}, Load: load(Interval{0, at})},
+			{Name: "C2", Policy: Policy{Weight: 2}, Load: load(second...)},
+			{Name: "C3", Policy: Policy{Weight: 3}, Load: load(third...)},
+		},
+	}
+}
+
+// startStopCase is of what comes in, where TCP takes longer: C1 sends all the time, C2 from 1 to 5 seconds and C3 bursts
 // from 2 to 3 and, shortly, from 3.5 to 3.8 seconds.
 func startStopCase(protocol traffic.Protocol, linkBPS uint64) Case {
 	const ms = time.Millisecond
@@ -25,7 +62,6 @@ func startStopCase(protocol traffic.Protocol, linkBPS uint64) Case {
 	return Case{
 		Group: "start and stop", Name: string(protocol), LinkBPS: linkBPS,
 		Length: 6000 * ms, Measures: MeasureReaction,
-		Peers: []string{PeerNone, PeerHTB, PeerWeir},
 		Containers: []Container{
 			{Name: "C1", Policy: Policy{Weight: 1}, Load: load(Interval{0, 6000 * ms})},
 			{Name: "C2", Policy: Policy{Weight: 2}, Load: load(Interval{1000 * ms, 5000 * ms})},
@@ -34,24 +70,26 @@ func startStopCase(protocol traffic.Protocol, linkBPS uint64) Case {
 	}
 }
 
-// setCase: all send, and C1 gets another weight, a floor and a ceiling by
+// setCase: all send, and each cycle C1 gets another weight and back, a floor and a ceiling by
 // `weir set`; only Weir can change policies.
-func setCase(protocol traffic.Protocol, linkBPS uint64) Case {
+func setCase(protocol traffic.Protocol, options Options, cycles int) Case {
 	load := Load{Protocol: protocol}
-	return Case{
-		Group: "weir set", Name: string(protocol), LinkBPS: linkBPS,
-		Length: 5 * time.Second, Measures: MeasureReaction,
-		Peers: []string{PeerWeir},
+	c := Case{
+		Group: "weir set", Name: string(protocol), LinkBPS: options.RateBPS, Measures: MeasureReaction,
+		Peers: []string{PeerWeir, PeerWeirBalanced},
 		Containers: []Container{
 			{Name: "C1", Policy: Policy{Weight: 1}, Load: load},
 			{Name: "C2", Policy: Policy{Weight: 2}, Load: load},
 			{Name: "C3", Policy: Policy{Weight: 3}, Load: load},
 		},
-		Changes: []Change{
-			{At: 1 * time.Second, Container: 0, Policy: Policy{Weight: 5}},
-			{At: 2 * time.Second, Container: 0, Policy: Policy{Weight: 1}},
-			{At: 3 * time.Second, Container: 0, Policy: Policy{Weight: 1, MinBPS: linkBPS * 4 / 10}},
-			{At: 4 * time.Second, Container: 0, Policy: Policy{Weight: 1, MaxBPS: linkBPS / 10}},
-		},
 	}
+	gap := changeGaps(options.Seed)
+	for range cycles {
+		for _, policy := range []Policy{{Weight: 5}, {Weight: 1}, {Weight: 1, MinBPS: options.RateBPS * 4 / 10}, {Weight: 1, MaxBPS: options.RateBPS / 10}} {
+			c.Length += gap()
+			c.Changes = append(c.Changes, Change{At: c.Length, Policy: policy})
+		}
+	}
+	c.Length += gap()
+	return c
 }

@@ -108,6 +108,28 @@ func TestChangeTimes(t *testing.T) {
 	}
 }
 
+// TestReactionHasAHundredChanges: the rounds that the suite takes by itself have 100 changes of each kind,
+// each with the time to see whether rates stay.
+func TestReactionHasAHundredChanges(t *testing.T) {
+	for _, c := range reactionSuite(Options{RateBPS: 100e6, Seed: 1, RunOptions: measure.RunOptions{Duration: 10 * time.Second}}) {
+		kinds, times := map[string]int{}, append(c.changeTimes(), c.Length)
+		for i, at := range times[:len(times)-1] {
+			kinds[c.describeChange(at)] += Rounds("reaction")
+			if next := times[i+1] - at; next < reactionWindow+reactionTarget+reactionStay {
+				t.Errorf("%s: %v from the change at %v to the next", c.ID(), next, at)
+			}
+		}
+		if len(kinds) != 5 {
+			t.Errorf("%s: changes %v, want the start and four kinds", c.ID(), kinds)
+		}
+		for kind, count := range kinds {
+			if start := strings.HasPrefix(kind, "C1 starts"); !start && count != 100 {
+				t.Errorf("%s: %d times %s, want 100", c.ID(), count, kind)
+			}
+		}
+	}
+}
+
 func TestHTBClasses(t *testing.T) {
 	classes := htb{}.classes(Case{Containers: []Container{
 		{Policy: Policy{Weight: 1, MinBPS: 30e6}}, {Policy: Policy{Weight: 2}}, {Policy: Policy{Weight: 3, MaxBPS: 15e6}},

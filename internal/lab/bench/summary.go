@@ -201,30 +201,44 @@ func overshootOf(c Case, seen []observation) *Overshoot {
 	return worst
 }
 
+// reactions has one for each kind of change, over all such changes of all runs.
 func reactions(c Case, seen []observation) []Reaction {
-	var list []Reaction
+	type kind struct {
+		Reaction
+		settleMS, held []float64
+	}
+	var kinds []*kind
 	times := c.changeTimes()
 	for i, at := range times {
 		next := c.Length
 		if i+1 < len(times) {
 			next = times[i+1]
 		}
-		reaction := Reaction{AtMS: measure.Milliseconds(at), Change: c.describeChange(at)}
-		var settleMS, held []float64
+		change := c.describeChange(at)
+		of := slices.IndexFunc(kinds, func(k *kind) bool { return k.Change == change })
+		if of < 0 {
+			of = len(kinds)
+			kinds = append(kinds, &kind{Reaction: Reaction{AtMS: measure.Milliseconds(at), Change: change}})
+		}
+		k := kinds[of]
 		for _, o := range seen {
 			s := settling{
 				series: o.series, binWidth: o.binWidth,
 				window: reactionWindow, tolerance: reactionTolerance, stay: reactionStay,
 			}
 			result := s.after(int(at/o.binWidth), int(next/o.binWidth), c.ideal(at), reactionTarget)
-			held = append(held, result.held)
+			k.Changes++
+			k.held = append(k.held, result.held)
 			if result.settled {
-				reaction.SettledRuns++
-				settleMS = append(settleMS, measure.Milliseconds(result.after))
+				k.SettledRuns++
+				k.settleMS = append(k.settleMS, measure.Milliseconds(result.after))
 			}
 		}
-		reaction.SettleMS, reaction.Held = measure.SpreadOf(settleMS), measure.SpreadOf(held)
-		list = append(list, reaction)
+	}
+	var list []Reaction
+	for _, k := range kinds {
+		k.SettleMS, k.Held = measure.SpreadOf(k.settleMS), measure.SpreadOf(k.held)
+		list = append(list, k.Reaction)
 	}
 	return list
 }
@@ -340,6 +354,7 @@ func latency(c Case, peer string, seen []observation) *Latency {
 	result.MeanMS = each(answered, func(o observation) float64 { return measure.Mean(rtts(o)) })
 	result.P50MS = each(answered, func(o observation) float64 { return measure.Quantile(rtts(o), 0.5) })
 	result.P99MS = each(answered, func(o observation) float64 { return measure.Quantile(rtts(o), 0.99) })
+	result.P999MS = each(answered, func(o observation) float64 { return measure.Quantile(rtts(o), 0.999) })
 	for _, o := range seen {
 		result.Sent += o.ping.Sent
 		result.Lost += o.ping.Lost
@@ -351,10 +366,14 @@ func latency(c Case, peer string, seen []observation) *Latency {
 func agentUse(c Case, seen []observation) *AgentUse {
 	use := &AgentUse{
 		Pages: c.Pages, Dashboard: c.Dashboard, TurnP99MS: each(seen, func(o observation) float64 { return o.turnP99MS }),
-		Containers:    len(c.Containers),
-		CPUOfCore:     each(seen, func(o observation) float64 { return o.agent.cpu.Seconds() / o.window.Seconds() }),
-		ResidentBytes: each(seen, func(o observation) float64 { return float64(o.agent.residentBytes) }),
-		StartMS:       each(seen, func(o observation) float64 { return measure.Milliseconds(o.agent.start) }),
+		Containers:     len(c.Containers),
+		Senders:        c.senders(),
+		CPUOfCore:      each(seen, func(o observation) float64 { return o.agent.cpu.Seconds() / o.window.Seconds() }),
+		ResidentBytes:  each(seen, func(o observation) float64 { return float64(o.agent.memory.Anonymous + o.agent.memory.File) }),
+		AnonymousBytes: each(seen, func(o observation) float64 { return float64(o.agent.memory.Anonymous) }),
+		BPFBytes:       each(seen, func(o observation) float64 { return float64(o.agent.memory.BPF) }),
+		MemoryBytes:    each(seen, func(o observation) float64 { return float64(o.agent.memory.Sum()) }),
+		StartMS:        each(seen, func(o observation) float64 { return measure.Milliseconds(o.agent.start) }),
 	}
 	if c.ScrapeInterval > 0 {
 		took := each(seen, func(o observation) float64 { return middle(o.scrapes) })

@@ -95,7 +95,7 @@ func (r Report) incomingTable() report.Table {
 }
 
 func (r Report) reactionTable() report.Table {
-	t := report.Table{Title: "Reaction", Header: []string{"CASE", "PEER", "AT", "CHANGE", "SETTLED AFTER", "SPREAD", "RUNS", "WITHIN 5 %"}}
+	t := report.Table{Title: "Reaction", Header: []string{"CASE", "PEER", "AT", "CHANGE", "SETTLED AFTER", "SPREAD", "CHANGES", "WITHIN 5 %"}}
 	for _, result := range r.Results {
 		for _, reaction := range result.Reactions {
 			settled := "never"
@@ -103,7 +103,7 @@ func (r Report) reactionTable() report.Table {
 				settled = measure.MS(reaction.SettleMS.Median) + " ms"
 			}
 			t.Add(result.id(), result.Peer, fmt.Sprintf("%.1f s", reaction.AtMS/1000), reaction.Change,
-				settled, measure.SpreadText(reaction.SettleMS, measure.MS), fmt.Sprintf("%d/%d", reaction.SettledRuns, result.Runs),
+				settled, measure.SpreadText(reaction.SettleMS, measure.MS), fmt.Sprintf("%d/%d", reaction.SettledRuns, reaction.Changes),
 				measure.Percent(reaction.Held.Median))
 		}
 	}
@@ -123,14 +123,14 @@ func (r Report) costTable() report.Table {
 }
 
 func (r Report) latencyTable() report.Table {
-	t := report.Table{Title: "Round trips, ms", Header: []string{"CASE", "PEER", "PAPER", "MEAN", "SPREAD", "P50", "P99", "BASELINE P99", "LIMIT FOR WEIR", "LOST"}}
+	t := report.Table{Title: "Round trips, ms", Header: []string{"CASE", "PEER", "PAPER", "MEAN", "SPREAD", "P50", "P99", "P99.9", "BASELINE P99", "LIMIT FOR WEIR", "LOST"}}
 	for _, result := range r.Results {
 		l := result.Latency
 		if l == nil {
 			continue
 		}
 		t.Add(result.id(), result.Peer, measure.Optional(l.PaperMS, measure.MS), measure.MS(l.MeanMS.Median), measure.SpreadText(l.MeanMS, measure.MS),
-			measure.MS(l.P50MS.Median), measure.MS(l.P99MS.Median), measure.Optional(l.BaselineP99MS, measure.MS), measure.Optional(l.LimitMS, measure.MS),
+			measure.MS(l.P50MS.Median), measure.MS(l.P99MS.Median), measure.MS(l.P999MS.Median), measure.Optional(l.BaselineP99MS, measure.MS), measure.Optional(l.LimitMS, measure.MS),
 			fmt.Sprintf("%d/%d", l.Lost, l.Sent))
 	}
 	return t
@@ -147,11 +147,12 @@ func (r Report) overheadTable() report.Table {
 }
 
 func (r Report) agentTable() report.Table {
-	t := report.Table{Title: "The agent itself", Header: []string{"CASE", "CONTAINERS", "CPU OF ONE CORE", "SPREAD", "RESIDENT MB", "STARTED IN", "TURN P99", "SCRAPE"}}
+	t := report.Table{Title: "The agent itself", Header: []string{"CASE", "CONTAINERS", "CPU OF ONE CORE", "SPREAD", "MEMORY MB", "ANONYMOUS, FILES, BPF", "STARTED IN", "TURN P99", "SCRAPE"}}
 	for _, result := range r.Results {
 		if a := result.Agent; a != nil {
 			t.Add(result.id(), strconv.Itoa(a.Containers), measure.FinePercent(a.CPUOfCore.Median), measure.SpreadText(a.CPUOfCore, measure.FinePercent),
-				fmt.Sprintf("%.1f", a.ResidentBytes.Median/1e6), fmt.Sprintf("%.0f ms", a.StartMS.Median), fmt.Sprintf("%.0f ms", a.TurnP99MS.Median), scrapeCell(a))
+				fmt.Sprintf("%.1f", a.MemoryBytes.Median/1e6),
+				fmt.Sprintf("%.1f, %.1f, %.1f", a.AnonymousBytes.Median/1e6, (a.ResidentBytes.Median-a.AnonymousBytes.Median)/1e6, a.BPFBytes.Median/1e6), fmt.Sprintf("%.0f ms", a.StartMS.Median), fmt.Sprintf("%.0f ms", a.TurnP99MS.Median), scrapeCell(a))
 		}
 	}
 	return t

@@ -41,8 +41,11 @@ Suites:
   accuracy  error of shares from 10 Mbit/s to 5 Gbit/s, TCP against UDP,
             100 containers
   reaction  time to the new allocation after a start, a stop, a burst and
-            weir set
+            weir set: two of each kind for a second of --duration, and five
+            rounds unless --repeat says otherwise, so 100
   cap       by how much a maximum is exceeded in any 100 ms
+  latency   round trips of a container with a latency bound, beside bulk and
+            UDP floods of another, in bridge, overlay, host and macvlan mode
   in        shares, minimums, maximums, latency and reaction of what containers
             receive, also over a bottleneck with round trips of 20 and 50 ms
   cost      CPU time and packets per second, beside HTB and no control
@@ -50,16 +53,18 @@ Suites:
             dashboard are open and Prometheus asks; its start and the cost of
             a packet with up to 1000 containers
 
-cntc, in, cost and agent always use network namespaces as containers. A case that
-needs more than --duration to mean something takes it: shares of 100 containers are
-a few packets in 10 seconds. A run in which a processor of the machine stood still
-for 10 ms or longer, as those of a guest do, is done again, at most twice; the
-report says how often.
+cntc, latency, in, cost and agent always use network namespaces as containers. A
+case that needs more than --duration to mean something takes it: shares of 100
+containers are a few packets in 10 seconds. A run in which a processor of the
+machine stood still for 10 ms or longer, as those of a guest do, is done again, at
+most twice; the report says how often. Nothing else is left out.
 
 Peers: none (the link's own queue), fifo (a queue also where the link has no
 rate), htb (tc by hand), tc (tc as the CNTC paper uses it), cni-bandwidth (the
 CNI plugin with a small bucket), cni-bandwidth-containerd (with containerd's
-bucket), policer (nftables, for what comes in), weir.
+bucket), policer (nftables, for what comes in), weir (--precision exact),
+weir-balanced and weir-low (the other precisions), htb-exact and htb-low (HTB
+with packets as large as theirs).
 
 Suite cost takes seven rounds unless --repeat says otherwise, with the peers in
 another order each round, and judges ratios to another peer of the same round by

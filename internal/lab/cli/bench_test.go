@@ -130,8 +130,8 @@ func TestBenchUsage(t *testing.T) {
 		code int
 		says string
 	}{
-		{"bench", 2, "which suite? choose from qcon, cntc, accuracy, reaction, cap, in, cost, agent, all, compare, llq, model, netmodes"},
-		{"bench netmode", 2, `unknown suite "netmode": choose from qcon, cntc, accuracy, reaction, cap, in, cost, agent, all, compare, llq, model, netmodes`},
+		{"bench", 2, "which suite? choose from qcon, cntc, accuracy, reaction, cap, latency, in, cost, agent, all, compare, llq, model, netmodes"},
+		{"bench netmode", 2, `unknown suite "netmode": choose from qcon, cntc, accuracy, reaction, cap, latency, in, cost, agent, all, compare, llq, model, netmodes`},
 		{"bench netmodes --modes bridge,host,bridge", 2, "--modes has bridge twice: name each once"},
 		{"bench netmodes --protocols tcp,tcp", 2, "--protocols has tcp twice"},
 		{"bench netmodes --bytes 64,64", 2, "--bytes has 64 twice"},

@@ -2,6 +2,8 @@ package measure
 
 import (
 	"os"
+	"os/exec"
+	"slices"
 	"testing"
 	"time"
 
@@ -57,5 +59,44 @@ func TestResidentBytes(t *testing.T) {
 	}
 	if _, _, err := ThreadTimes(nobody); err == nil {
 		t.Error("it has threads")
+	}
+}
+
+// TestMemoryOfAFamily: what a process and its child hold is counted, anonymous and file pages apart.
+func TestMemoryOfAFamily(t *testing.T) {
+	child := exec.Command("sleep", "60")
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = child.Process.Kill(); _ = child.Wait() })
+	family, err := Family(os.Getpid())
+	if err != nil || family[0] != os.Getpid() || !slices.Contains(family, child.Process.Pid) {
+		t.Fatalf("the family of %d is %d, %v; want its child %d", os.Getpid(), family, err, child.Process.Pid)
+	}
+	one, err := MemoryOf([]int{child.Process.Pid})
+	if err != nil || one.File == 0 || one.BPF != 0 {
+		t.Fatalf("the child has %+v, %v", one, err)
+	}
+	const bytes = 64 << 20
+	before, err := MemoryOf([]int{os.Getpid()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, err := unix.Mmap(-1, 0, bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := MemoryOf([]int{os.Getpid(), child.Process.Pid})
+	if unmapped := unix.Munmap(held); unmapped != nil {
+		t.Fatal(unmapped)
+	}
+	if grown := int64(after.Anonymous) - int64(before.Anonymous); err != nil || grown < bytes/2 {
+		t.Errorf("%d bytes more of no file, of %d, %v", grown, bytes, err)
+	}
+	if after.File < one.File || after.Sum() != after.Anonymous+after.File+after.BPF {
+		t.Errorf("%+v without the child's %+v", after, one)
+	}
+	if _, err := MemoryOf([]int{1 << 23}); err == nil {
+		t.Error("a process that cannot be has memory")
 	}
 }
