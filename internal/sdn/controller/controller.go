@@ -159,19 +159,34 @@ func (c *Controller) Run(ctx context.Context, listeners ...net.Listener) error {
 	})
 	defer stop()
 	var err error
-	ticker := time.NewTicker(max(c.options.Core.LLDPInterval/core.LLDPParts, 10*time.Millisecond))
+	interval := max(c.options.Core.LLDPInterval/core.LLDPParts, 10*time.Millisecond)
+	ticker, part := time.NewTicker(interval), time.NewTimer(interval)
 	defer ticker.Stop()
+	defer part.Stop()
+	parts := core.Parts{Core: c.core}
 	for running := true; running; {
+		left := false
 		select {
 		case now := <-ticker.C:
 			c.decide(func() []core.Command {
 				defer c.tellPromises()
-				return c.core.Tick(now)
+				commands := c.core.Tick(now)
+				left = parts.Left()
+				return commands
+			})
+		case now := <-part.C:
+			c.decide(func() []core.Command {
+				commands := parts.Next(now)
+				left = parts.Left()
+				return commands
 			})
 		case err = <-failed:
 			running = false
 		case <-ctx.Done():
 			running = false
+		}
+		if left {
+			part.Reset(interval / (2 * core.WatchParts))
 		}
 	}
 	cancel()

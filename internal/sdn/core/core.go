@@ -215,7 +215,7 @@ func (c *Core) meterRefused(sw *switchState, m *openflow.ErrorMessage) {
 	c.marks.refused(sw, openflow.Meter(binary.BigEndian.Uint32(m.Data[12:])))
 }
 
-// Tick runs the periodic work. Call it LLDPParts times per LLDPInterval.
+// Tick runs the periodic work. Call it LLDPParts times per LLDPInterval, and Parts in between.
 func (c *Core) Tick(now time.Time) []Command {
 	c.advance(now)
 	if role, generation, due := c.election.tick(c.now); due {
@@ -240,6 +240,7 @@ func (c *Core) Tick(now time.Time) []Command {
 		c.expire()
 	}
 	c.links.sendDueLLDP(c.links.roundPart())
+	c.flows.watched.beginTick()
 	c.flows.requestWatched()
 	if !c.now.Before(c.nextStats) {
 		c.nextStats = c.now.Add(c.cfg.StatsInterval)
@@ -453,6 +454,7 @@ func (c *Core) forgetSwitch(sw *switchState) {
 		c.removePort(sw, number)
 	}
 	c.flows.dropIngress(sw)
+	delete(c.flows.watched.bySwitch, sw.dpid)
 	delete(c.switches.byID, sw.dpid)
 }
 

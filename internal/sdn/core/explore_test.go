@@ -72,8 +72,8 @@ func (c *Core) check() error {
 		}
 	}
 	watched := map[uint64]bool{}
-	for _, due := range append(c.flows.watched.due[:], c.flows.watched.missed) {
-		for _, id := range due {
+	for _, one := range c.flows.watched.bySwitch {
+		for _, id := range slices.Concat(append(one.later[:], one.due)...) {
 			watched[id] = true
 		}
 	}
@@ -243,7 +243,7 @@ func (e *explorer) step() {
 		for _, s := range w.switches {
 			w.expire(s)
 		}
-		w.do(w.core.Tick(w.now))
+		w.tick()
 	case n < 880:
 		w.pass([]time.Duration{time.Second, 5 * time.Second, 30 * time.Second}[e.IntN(3)])
 	case n < 884:

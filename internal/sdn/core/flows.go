@@ -99,7 +99,7 @@ func newFlows(m *marks) *flows {
 	w := m.forwarding
 	return &flows{
 		event: w.event, cfg: w.cfg, switches: w.switches, stations: w.stations, links: w.links, forwarding: w, marks: m,
-		byKey: map[Key]*Flow{}, byID: map[uint64]*Flow{}, byStation: map[openflow.MAC]*stationFlows{}, leaving: map[uint64]*Flow{}, watched: watched{on: m.cfg.SecondLook},
+		byKey: map[Key]*Flow{}, byID: map[uint64]*Flow{}, byStation: map[openflow.MAC]*stationFlows{}, leaving: map[uint64]*Flow{}, watched: watched{bySwitch: map[topology.DPID]*wheel{}, on: m.cfg.SecondLook},
 	}
 }
 
@@ -238,7 +238,6 @@ func (l *flows) remember(f *Flow) {
 	l.ofStation(f.Key.SrcMAC).from.add(fromStation, f)
 	l.ofStation(f.to()).to.add(toStation, f)
 	l.totals[f.Verdict.Level].Flows++
-	l.watched.begin(f)
 	if f.opener != nil {
 		f.opener.opened++
 	}
@@ -250,7 +249,10 @@ func (l *flows) setPath(f *Flow, path []topology.Hop) {
 			sw.ingress.remove(atIngress, f)
 		}
 	}
-	f.Path = path
+	isNew := f.Path == nil
+	if f.Path = path; isNew {
+		l.watched.begin(f)
+	}
 	if sw := l.switches.byID[path[0].Switch]; sw != nil {
 		sw.ingress.add(atIngress, f)
 	}

@@ -158,7 +158,7 @@ func (w *world) pass(d time.Duration) {
 		for _, s := range w.switches {
 			w.expire(s)
 		}
-		w.do(w.core.Tick(w.now))
+		w.tick()
 	}
 }
 
@@ -614,4 +614,11 @@ func (w *world) delivered(p topology.Port) []delivery {
 func (w *world) quiet() {
 	clear(w.got)
 	w.packets = 0
+}
+
+// tick has the controller do all parts of a tick.
+func (w *world) tick() {
+	for w.do(w.core.Tick(w.now)); (Parts{w.core}).Left(); {
+		w.do(Parts{w.core}.Next(w.now))
+	}
 }

@@ -18,6 +18,9 @@ const (
 	WatchXID = 1<<32 - 1
 	// watchRequests is the number of requests to one switch in a tick.
 	watchRequests = 32
+	// WatchParts is the number of parts of a tick in which requests are sent, each to some of the switches:
+	// thousands at once would delay packets by as many microseconds.
+	WatchParts = 32
 	// watchTicks is the number of ticks until the next request, at most.
 	watchTicks = 64
 	// silentPart: a flow that misses its turns is requested again after 1/silentPart of its silence.
@@ -27,62 +30,106 @@ const (
 	counterLag = time.Second
 )
 
-// watched is a timing wheel of the flows of EF. Flows that ended are found out when they are due.
+// watched are the flows of EF, by the switch that they enter at.
 type watched struct {
-	due    [watchTicks][]uint64 // flow numbers
-	missed []uint64             // due earlier, and without a request yet
-	tick   int
-	on     bool // there is a second look
+	bySwitch map[topology.DPID]*wheel
+	due      []topology.DPID // switches whose turn in this tick has not come
+	each     int             // so many of them in a part of the tick
+	tick     int
+	on       bool // there is a second look
 }
 
-// begin adds a flow that is judged EF.
+// wheel is a timing wheel. Flows that ended are found out when they are due.
+type wheel struct {
+	later [watchTicks][]uint64 // flow numbers
+	due   []uint64             // without a request yet
+}
+
+// begin adds a flow that is judged EF, once its path is known.
 func (w *watched) begin(f *Flow) {
 	if w.on && f.judged.Level == apps.EF {
-		w.add(f.ID, 1)
+		w.add(f, 1)
 	}
 }
 
-func (w *watched) add(id uint64, ticks int) {
-	slot := &w.due[(w.tick+min(max(ticks, 1), watchTicks-1))%watchTicks]
-	*slot = append(*slot, id)
+func (w *watched) add(f *Flow, ticks int) {
+	d := f.Path[0].Switch
+	if w.bySwitch[d] == nil {
+		w.bySwitch[d] = &wheel{}
+	}
+	slot := &w.bySwitch[d].later[(w.tick+min(max(ticks, 1), watchTicks-1))%watchTicks]
+	*slot = append(*slot, f.ID)
 }
 
-// next returns the flows that are due at the next tick, those first that missed their turn.
-func (w *watched) next() []uint64 {
+// beginTick makes the flows due whose turn is in the next tick.
+func (w *watched) beginTick() {
 	w.tick = (w.tick + 1) % watchTicks
-	due := slices.Concat(w.missed, w.due[w.tick])
-	w.due[w.tick], w.missed = nil, nil
-	return due
-}
-
-// requestWatched requests the counters of the flows of EF that are due.
-func (l *flows) requestWatched() {
-	requests := map[topology.DPID]int{}
-	var requested []*Flow
-	for _, id := range l.watched.next() {
-		f := l.byID[id]
-		if f == nil || f.judged.Level != apps.EF {
-			continue
-		}
-		d := f.Path[0].Switch
-		switch sw := l.switches.byID[d]; {
-		case sw == nil || !sw.obeys() || f.Verdict.Level != apps.EF: // statistics tell when it is EF again
-			l.watched.add(id, 1)
-		case requests[d] == watchRequests:
-			l.watched.missed = append(l.watched.missed, id)
-		default:
-			requests[d]++
-			requested = append(requested, f)
-			request := &openflow.MultipartRequest{Body: &openflow.FlowStatsRequest{FlowFilter: withCookie(cookieFlow|id, ^uint64(0))}}
-			request.XID = WatchXID
-			l.switches.send(d, request)
+	w.due = w.due[:0]
+	for d, one := range w.bySwitch {
+		slot := &one.later[w.tick]
+		one.due, *slot = append(one.due, *slot...), (*slot)[:0]
+		if len(one.due) > 0 {
+			w.due = append(w.due, d)
 		}
 	}
+	w.each = (len(w.due) + WatchParts - 1) / WatchParts
+}
+
+// requestWatched requests the counters of flows of EF at some of the switches where some are due.
+func (l *flows) requestWatched() {
+	w := &l.watched
+	for _, d := range w.due[:min(w.each, len(w.due))] {
+		if sw, due := l.switches.byID[d], w.bySwitch[d]; sw != nil && due != nil && sw.obeys() {
+			due.request(l, d)
+		}
+	}
+	w.due = w.due[min(w.each, len(w.due)):]
+}
+
+// request requests the counters of the flows that are due at a switch.
+func (w *wheel) request(l *flows, d topology.DPID) {
+	var requested []*Flow
+	seen := 0
+	for ; seen < len(w.due) && len(requested) < watchRequests; seen++ {
+		f := l.byID[w.due[seen]]
+		switch {
+		case f == nil || f.judged.Level != apps.EF:
+		case f.Path[0].Switch != d, f.Verdict.Level != apps.EF: // statistics tell when it is EF again
+			l.watched.add(f, 1)
+		default:
+			requested = append(requested, f)
+			l.switches.send(d, watchRequest(f))
+		}
+	}
+	w.due = slices.Delete(w.due, 0, seen)
 	for _, f := range requested {
 		ticks := 1
-		if len(l.watched.missed) > 0 {
+		if len(w.due) > 0 {
 			ticks = int(l.now.Sub(f.active) / silentPart / (l.cfg.LLDPInterval / LLDPParts))
 		}
-		l.watched.add(f.ID, ticks)
+		l.watched.add(f, ticks)
 	}
+}
+
+// watchRequest requests the counters of a flow.
+func watchRequest(f *Flow) openflow.Message {
+	m := &struct {
+		request openflow.MultipartRequest
+		body    openflow.FlowStatsRequest
+	}{body: openflow.FlowStatsRequest{FlowFilter: withCookie(cookieFlow|f.ID, ^uint64(0))}}
+	m.request.XID, m.request.Body = WatchXID, &m.body
+	return &m.request
+}
+
+// Parts does the parts of a tick that Tick leaves: up to WatchParts less one.
+type Parts struct{ Core *Core }
+
+// Left reports whether there are any.
+func (p Parts) Left() bool { return len(p.Core.flows.watched.due) > 0 }
+
+// Next does one.
+func (p Parts) Next(now time.Time) []Command {
+	p.Core.advance(now)
+	p.Core.flows.requestWatched()
+	return p.Core.finish()
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/weir-project/weir/internal/apps"
 	"github.com/weir-project/weir/internal/apps/flow"
+	"github.com/weir-project/weir/internal/sdn/openflow"
+	"github.com/weir-project/weir/internal/sdn/topology"
 )
 
 const tick = time.Second / LLDPParts
@@ -18,7 +20,7 @@ func (w *world) sendSteadily(from, to simHost, frame []byte, perMS int, long tim
 		before := w.now
 		w.now = w.now.Add(time.Millisecond)
 		if w.now.Truncate(tick) != before.Truncate(tick) {
-			w.do(w.core.Tick(w.now))
+			w.tick()
 		}
 		w.quiet()
 		for range perMS {
@@ -127,5 +129,56 @@ func TestLateCounters(t *testing.T) {
 	}
 	if f := w.flowTo(5060); f == nil || f.Verdict.Level != apps.EF || other > 0 {
 		t.Errorf("%d packets are not EF: %+v", other, f)
+	}
+}
+
+// The counters of EF at many switches are requested in parts, so that no decision waits for all of them;
+// each switch has its turn in each tick.
+func TestWatchInParts(t *testing.T) {
+	const switches = 3*WatchParts - 1
+	now := time.Unix(1e9, 0)
+	c := New(Config{Queues: DefaultQueues(), IdleTimeoutSeconds: 30, MaxFlows: 1e4, LLDPInterval: time.Second, StatsInterval: time.Hour, SecondLook: true})
+	for d := range topology.DPID(switches) {
+		c.Connected(now, Description{Features: &openflow.FeaturesReply{DatapathID: uint64(d + 1)}, Ports: []openflow.PortDesc{{PortNo: 1}, {PortNo: 2}}})
+	}
+	now = now.Add(3 * time.Second)
+	for d := range topology.DPID(switches) {
+		left, right := simHostAt(at(d+1, 1), byte(d)), simHostAt(at(d+1, 2), byte(d+128))
+		for _, one := range []struct {
+			port  uint32
+			frame []byte
+		}{{2, right.broadcast()}, {1, left.frame(right, flow.UDP, 40000, 5060, 160, 0)}} {
+			f, _ := ReadFrame(one.frame)
+			c.PacketIn(now, d+1, &openflow.PacketIn{Data: one.frame, Match: openflow.Match{Fields: []openflow.OXM{inPort(one.port)}}}, &f, Verdict{Level: apps.EF})
+		}
+	}
+	c.Tick(now) // requests no counters yet
+	rest := Parts{c}
+	for range 3 {
+		now = now.Add(tick)
+		asked, parts := map[topology.DPID]int{}, 0
+		for commands := c.Tick(now); ; commands = rest.Next(now) {
+			part := map[topology.DPID]bool{}
+			for _, command := range commands {
+				if m, ok := command.Message.(*openflow.MultipartRequest); ok && m.XID == WatchXID {
+					asked[command.Switch]++
+					part[command.Switch] = true
+				}
+			}
+			if parts++; len(part) > 3 {
+				t.Fatalf("a part has requests to %d switches", len(part))
+			}
+			if !rest.Left() {
+				break
+			}
+		}
+		for d := range topology.DPID(switches) {
+			if asked[d+1] != 2 {
+				t.Errorf("%d requests to switch %v for 2 flows", asked[d+1], d+1)
+			}
+		}
+		if parts > WatchParts {
+			t.Errorf("%d parts", parts)
+		}
 	}
 }
