@@ -204,7 +204,7 @@ func (l *flows) forward(at topology.Port, m *openflow.PacketIn, f *Frame, v Verd
 		l.forwarding.alongPath(f.DstMAC, path)
 	}
 	if unmatched {
-		l.switches.send(at.Switch, packetOut(at.Number, m.Data, through(l.cfg.queue(v), path[0].Out)...))
+		l.switches.send(at.Switch, packetThrough(at.Number, m.Data, l.cfg.queue(v), path[0].Out))
 	}
 }
 
@@ -224,7 +224,9 @@ func (l *flows) add(k Key, v Verdict, path []topology.Hop, opener *port, next op
 	l.nextID = (l.nextID + 1) & cookieIDMask
 	f := l.newFlow()
 	*f = Flow{ID: l.nextID, Key: k, judged: v, Began: l.now, active: l.now, loan: loan{at: l.now}, rated: reading{at: l.now}, opener: opener, next: next}
-	f.Verdict = f.inForce(l.byKey[f.back()])
+	if f.Verdict = v; v.Level == apps.EF {
+		f.Verdict = f.inForce(l.byKey[f.back()])
+	}
 	l.remember(f)
 	l.counters.Installed++
 	l.setPath(f, path)

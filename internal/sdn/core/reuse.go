@@ -67,6 +67,19 @@ func (f *Flow) add(hop topology.Hop, queue openflow.Queue) *openflow.FlowMod {
 	return m
 }
 
+// packetThrough returns the packet-out that sends a packet to a queue of a port, allocated in one piece.
+func packetThrough(in uint32, data []byte, queue openflow.Queue, out uint32) *openflow.PacketOut {
+	p := &struct {
+		message openflow.PacketOut
+		actions [2]openflow.Action
+		queue   openflow.ActionSetQueue
+		output  openflow.ActionOutput
+	}{queue: openflow.ActionSetQueue{QueueID: queue}, output: openflow.ActionOutput{Port: openflow.Port(out)}}
+	p.actions = [2]openflow.Action{&p.queue, &p.output}
+	p.message = openflow.PacketOut{BufferID: openflow.OFP_NO_BUFFER, InPort: openflow.Port(in), Actions: p.actions[:], Data: data}
+	return &p.message
+}
+
 // maxSpareFlows limits how many ended flows are kept for reuse.
 const maxSpareFlows = 1 << 10
 

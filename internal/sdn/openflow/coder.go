@@ -66,21 +66,6 @@ func (c *coder) write(b ...byte) {
 	}
 }
 
-// number codes an integer field of 1, 2, 4 or 8 bytes.
-func number[T ~uint8 | ~uint16 | ~uint32 | ~uint64](c *coder, name string, size int, v *T) {
-	switch c.mode {
-	case reading:
-		*v = T(bigEndian(c.take(size)))
-	case writing:
-		var b [8]byte
-		binary.BigEndian.PutUint64(b[:], uint64(*v))
-		c.write(b[8-size:]...)
-	case formatting:
-		c.key(name)
-		c.formatNumber(any(*v), uint64(*v))
-	}
-}
-
 func bigEndian(b []byte) uint64 {
 	var v uint64
 	for _, x := range b {
@@ -89,10 +74,68 @@ func bigEndian(b []byte) uint64 {
 	return v
 }
 
-func u8[T ~uint8](c *coder, name string, v *T)   { number(c, name, 1, v) }
-func u16[T ~uint16](c *coder, name string, v *T) { number(c, name, 2, v) }
-func u32[T ~uint32](c *coder, name string, v *T) { number(c, name, 4, v) }
-func u64[T ~uint64](c *coder, name string, v *T) { number(c, name, 8, v) }
+func u8[T ~uint8](c *coder, name string, v *T) {
+	switch c.mode {
+	case reading:
+		if b := c.take(1); b != nil {
+			*v = T(b[0])
+		}
+	case writing:
+		c.write(byte(*v))
+	case formatting:
+		formatField(c, name, *v)
+	}
+}
+
+func u16[T ~uint16](c *coder, name string, v *T) {
+	switch c.mode {
+	case reading:
+		if b := c.take(2); b != nil {
+			*v = T(binary.BigEndian.Uint16(b))
+		}
+	case writing:
+		if c.err == nil {
+			c.b = binary.BigEndian.AppendUint16(c.b, uint16(*v))
+		}
+	case formatting:
+		formatField(c, name, *v)
+	}
+}
+
+func u32[T ~uint32](c *coder, name string, v *T) {
+	switch c.mode {
+	case reading:
+		if b := c.take(4); b != nil {
+			*v = T(binary.BigEndian.Uint32(b))
+		}
+	case writing:
+		if c.err == nil {
+			c.b = binary.BigEndian.AppendUint32(c.b, uint32(*v))
+		}
+	case formatting:
+		formatField(c, name, *v)
+	}
+}
+
+func u64[T ~uint64](c *coder, name string, v *T) {
+	switch c.mode {
+	case reading:
+		if b := c.take(8); b != nil {
+			*v = T(binary.BigEndian.Uint64(b))
+		}
+	case writing:
+		if c.err == nil {
+			c.b = binary.BigEndian.AppendUint64(c.b, uint64(*v))
+		}
+	case formatting:
+		formatField(c, name, *v)
+	}
+}
+
+func formatField[T ~uint8 | ~uint16 | ~uint32 | ~uint64](c *coder, name string, v T) {
+	c.key(name)
+	c.formatNumber(any(v), uint64(v))
+}
 
 // constant16 codes a field that must have the value want.
 func constant16[T ~uint16](c *coder, name string, want T) {
@@ -137,7 +180,9 @@ func (c *coder) pad(n int) {
 	case reading:
 		c.take(n)
 	case writing:
-		c.write(make([]byte, n)...)
+		for range n {
+			c.write(0)
+		}
 	}
 }
 

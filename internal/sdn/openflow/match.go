@@ -1,6 +1,7 @@
 package openflow
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -86,6 +87,9 @@ func (x *OXM) code(c *coder) {
 		x.format(c)
 		return
 	}
+	if x.codeBasic(c) {
+		return
+	}
 	what := c.what
 	c.what = "OXM" // class and field are read first
 	start := c.at()
@@ -102,6 +106,50 @@ func (x *OXM) code(c *coder) {
 		x.read(c, start, id)
 	}
 	c.what = what
+}
+
+// oxmHeader is the length of what stands before the value.
+const oxmHeader = 4
+
+// codeBasic is code for what nearly all fields are: of class OFPXMC_OPENFLOW_BASIC, defined and of their
+// length. It reports false, and does nothing, for all others, whose errors have to be told.
+func (x *OXM) codeBasic(c *coder) bool {
+	if c.err != nil {
+		return false
+	}
+	if c.mode == writing {
+		info := x.known()
+		if info == nil || len(x.Value) != info.len() || x.Mask != nil && len(x.Mask) != len(x.Value) {
+			return false
+		}
+		field := uint8(x.Field) << 1
+		if x.Mask != nil {
+			field |= 1
+		}
+		c.b = append(c.b, byte(x.Class>>8), byte(x.Class&0xff), field, uint8(x.length()))
+		c.b = append(append(c.b, x.Value...), x.Mask...)
+		return true
+	}
+	b := c.b[c.off:c.end]
+	if len(b) < oxmHeader {
+		return false
+	}
+	one := OXM{Class: OXMClass(binary.BigEndian.Uint16(b)), Field: OXMField(b[2] >> 1)}
+	info, n := one.known(), int(b[3])
+	if info == nil {
+		return false
+	}
+	size, masked := info.len(), b[2]&1 != 0
+	if masked && n != 2*size || !masked && n != size || oxmHeader+n > len(b) {
+		return false
+	}
+	payload := c.keep(b[oxmHeader : oxmHeader+n])
+	if one.Value = payload[:size:size]; masked {
+		one.Mask = payload[size:]
+	}
+	*x = one
+	c.off += oxmHeader + n
+	return true
 }
 
 // length returns the TLV's payload length.
