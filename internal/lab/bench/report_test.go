@@ -293,3 +293,14 @@ func TestWorstRunJudges(t *testing.T) {
 		}
 	}
 }
+
+// TestOneUnsettledChangeJudges: one change of a hundred after which rates never settle is a miss, whatever
+// the others took.
+func TestOneUnsettledChangeJudges(t *testing.T) {
+	for settled, met := range map[int]bool{100: true, 99: false, 0: false} {
+		list := verdicts([]CaseResult{{Peer: PeerWeir, Runs: 5, Reactions: []Reaction{{Changes: 100, SettledRuns: settled, SettleMS: measure.Exactly(5)}}}})
+		if len(list) != 1 || list[0].Met != met {
+			t.Errorf("%d of 100 changes settled: %+v", settled, list)
+		}
+	}
+}
