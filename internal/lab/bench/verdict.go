@@ -38,7 +38,7 @@ var (
 	targetShortfall = &target{"minimum shortfall", 0.01, percent}
 	targetOvershoot = &target{"excess over a maximum in any 100 ms of any run, less one frame", 0.01, percent}
 	targetLinkUse   = &target{"link use", -0.99, percent}
-	targetAdded999  = &target{"p99.9 of the same", 0.5, ms}
+	targetAdded999  = &target{"p99.9 of a latency container beside bulk, above idle", 0.5, ms}
 	targetAdded     = &target{"p99 of a latency class beside bulk of others, above idle", targetAddedLatencyMS, ms}
 	targetBusy      = &target{"p99 of sparse traffic inside a busy container", targetBusyLatencyMS, ms}
 	targetAlone     = &target{"bandwidth lost without competition", 0.002, percent}

@@ -70,8 +70,9 @@ Suite cost takes seven rounds unless --repeat says otherwise, with the peers in
 another order each round, and judges ratios to another peer of the same round by
 the 95 % interval of their median (order statistics). A ratio is missed if all of
 the interval is on the wrong side of the aim, met if all of it is on the right
-side or within 1 % of the aim, and else undecided: such cases alone take 7 rounds
-more, twice at most. What stays undecided is no success.
+side or within 1 % of the aim, and else undecided: such cases alone take as many
+rounds again, up to 21 in all. Fewer than 7 rounds decide nothing. What stays
+undecided is no success.
 
 Suites qcon and cntc also judge what the papers say: reproduced, exceeded,
 different by design or not reproduced, each with the reason.
@@ -102,6 +103,7 @@ shown.`,
 	options, set := &flags.options, cmd.Flags()
 	set.StringVar(&flags.rate, "rate", "100mbit", "rate of the link, for suites that do not set their own")
 	addRunFlags(set, &options.RunOptions, 10*time.Second, time.Second, 1)
+	set.Lookup("repeat").Usage += "; cost takes 7 and reaction 5 unless it is given"
 	set.StringSliceVar(&options.Peers, "peers", nil, "peers to run: "+strings.Join(bench.PeerNames(), ",")+" (default all)")
 	flags.addOnly(set, "run the cases whose \"group: name\" matches a regular expression")
 	set.BoolVar(&flags.noDocker, "no-docker", false, "use bare network namespaces as containers")
