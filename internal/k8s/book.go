@@ -10,20 +10,25 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/share/policy"
+	"github.com/weir-project/weir/internal/k8s/claims"
 )
 
-// annotationPrefix is what the names of labels begin with as annotations: weir.dev/min is weir.min.
-const annotationPrefix = "weir.dev/"
-
 // book holds the pods that run, by the IDs of their sandboxes.
-type book map[string]v1.Pod
+type book map[string]pod
+
+// pod is what is reported of a pod, and what that is made of: its UID, and its labels by the annotations
+// that it got at its start.
+type pod struct {
+	v1.Pod
+	uid     string
+	atStart map[string]string
+}
 
 // replace makes the book what a runtime says runs.
-func (b book) replace(sandboxes []*api.PodSandbox, containers []*api.Container) {
+func (b book) replace(sandboxes []*api.PodSandbox, containers []*api.Container, n notes) {
 	clear(b)
 	for _, s := range sandboxes {
-		b.start(s)
+		b.start(s, n)
 	}
 	for _, c := range containers {
 		b.addContainer(c)
@@ -31,28 +36,30 @@ func (b book) replace(sandboxes []*api.PodSandbox, containers []*api.Container) 
 }
 
 // start adds a pod and returns it; false for one that has ended: it has no process any more.
-func (b book) start(s *api.PodSandbox) (v1.Pod, bool) {
+func (b book) start(s *api.PodSandbox, n notes) (v1.Pod, bool) {
 	if s.GetPid() == 0 {
 		return v1.Pod{}, false
 	}
-	b[s.GetId()] = v1.Pod{
-		ID: s.GetId(), Namespace: s.GetNamespace(), Name: s.GetName(), Labels: labels(s.GetAnnotations()),
+	p := pod{uid: s.GetUid(), atStart: claims.LabelsOf(s.GetAnnotations())}
+	p.Pod = v1.Pod{
+		ID: s.GetId(), Namespace: s.GetNamespace(), Name: s.GetName(), Labels: n.labels(p.uid, p.atStart),
 		NetNSPath: netNSPath(s), CgroupPath: cgroupPath(s.GetLinux().GetCgroupParent()),
 	}
-	return b[s.GetId()], true
+	b[p.ID] = p
+	return p.Pod, true
 }
 
 // addContainer adds the name of a container to its pod, and returns that; false if the pod is not
 // known or has it.
 func (b book) addContainer(c *api.Container) (v1.Pod, bool) {
-	pod, known := b[c.GetPodSandboxId()]
-	if !known || slices.Contains(pod.Containers, c.GetName()) {
-		return pod, false
+	p, known := b[c.GetPodSandboxId()]
+	if !known || slices.Contains(p.Containers, c.GetName()) {
+		return p.Pod, false
 	}
-	pod.Containers = append(slices.Clone(pod.Containers), c.GetName())
-	slices.Sort(pod.Containers)
-	b[pod.ID] = pod
-	return pod, true
+	p.Containers = append(slices.Clone(p.Containers), c.GetName())
+	slices.Sort(p.Containers)
+	b[p.ID] = p
+	return p.Pod, true
 }
 
 // stop removes a pod; false if it is not known.
@@ -62,23 +69,13 @@ func (b book) stop(id string) bool {
 	return known
 }
 
-// list returns the pods in the order of their IDs.
+// list returns what is reported of the pods, in the order of their IDs.
 func (b book) list() []v1.Pod {
-	return slices.SortedFunc(maps.Values(b), func(p, q v1.Pod) int { return strings.Compare(p.ID, q.ID) })
-}
-
-// labels returns the annotations that are for Weir, by the names of labels. Those of Kubernetes for
-// bandwidth keep theirs.
-func labels(annotations map[string]string) map[string]string {
-	found := map[string]string{}
-	for name, value := range annotations {
-		if key, ours := strings.CutPrefix(name, annotationPrefix); ours {
-			found[policy.Prefix+key] = value
-		} else if name == policy.LabelKubernetesMax || name == policy.LabelKubernetesIn {
-			found[name] = value
-		}
+	list := make([]v1.Pod, 0, len(b))
+	for _, id := range slices.Sorted(maps.Keys(b)) {
+		list = append(list, b[id].Pod)
 	}
-	return found
+	return list
 }
 
 // netNSPath returns the path of a pod's network namespace; "" if that is the host's, of which a sandbox

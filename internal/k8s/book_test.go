@@ -12,7 +12,7 @@ import (
 
 func sandbox(id string) *api.PodSandbox {
 	return &api.PodSandbox{
-		Id: id, Name: "web-" + id, Namespace: "shop", Pid: 7,
+		Id: id, Uid: id, Name: "web-" + id, Namespace: "shop", Pid: 7,
 		Annotations: map[string]string{"weir.dev/min": "20mbit", "kubernetes.io/egress-bandwidth": "30M", "kubernetes.io/config.source": "api", "weir.min": "1mbit"},
 		Linux: &api.LinuxPodSandbox{
 			CgroupParent: "kubepods-burstable-pod" + id + ".slice",
@@ -28,13 +28,13 @@ func TestBook(t *testing.T) {
 		Labels:     map[string]string{"weir.min": "20mbit", "kubernetes.io/egress-bandwidth": "30M"},
 		CgroupPath: "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-poda.slice",
 	}
-	if got, runs := b.start(sandbox("a")); !runs || !reflect.DeepEqual(got, want) {
+	if got, runs := b.start(sandbox("a"), notes{}); !runs || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	host, ended := sandbox("h"), sandbox("e")
 	host.Linux = &api.LinuxPodSandbox{CgroupParent: "/kubepods/podh", Namespaces: []*api.LinuxNamespace{{Type: "ipc"}}}
 	ended.Pid = 0
-	b.replace([]*api.PodSandbox{host, ended}, []*api.Container{{PodSandboxId: "h", Name: "x"}, {PodSandboxId: "h", Name: "app"}, {PodSandboxId: "gone", Name: "y"}})
+	b.replace([]*api.PodSandbox{host, ended}, []*api.Container{{PodSandboxId: "h", Name: "x"}, {PodSandboxId: "h", Name: "app"}, {PodSandboxId: "gone", Name: "y"}}, notes{})
 	if got := b.list(); len(got) != 1 || got[0].NetNSPath != "" || got[0].CgroupPath != "/kubepods/podh" || !reflect.DeepEqual(got[0].Containers, []string{"app", "x"}) {
 		t.Errorf("got %+v", got)
 	}
@@ -42,7 +42,7 @@ func TestBook(t *testing.T) {
 	for _, namespaces := range [][]*api.LinuxNamespace{nil, {{Type: "network"}}} {
 		unsaid := sandbox("u")
 		unsaid.Linux.Namespaces = namespaces
-		if got, _ := (book{}).start(unsaid); got.NetNSPath != "/proc/7/ns/net" {
+		if got, _ := (book{}).start(unsaid, notes{}); got.NetNSPath != "/proc/7/ns/net" {
 			t.Errorf("of %v: %+v", namespaces, got)
 		}
 	}

@@ -20,8 +20,8 @@ func Run(args []string, stdout, stderr io.Writer) int {
 // NewRoot returns the program.
 func NewRoot() *cobra.Command {
 	var (
-		socket, nri, ledger string
-		hard, verbose       bool
+		socket, nri, kubelet string
+		hard, verbose        bool
 	)
 	root := &cobra.Command{
 		Use:   "weir-k8s",
@@ -39,9 +39,10 @@ meanwhile get theirs.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log := cmdline.NewLogger(cmd.ErrOrStderr(), verbose)
 			r := newReporter(client.Unix(socket), log)
-			p := &plugin{reporter: r, hardAdmission: hard, claims: ledger, log: log}
+			p := &plugin{reporter: r, hardAdmission: hard, folder: claims.Folder(kubelet), log: log}
 			group, ctx := errgroup.WithContext(cmd.Context())
 			group.Go(func() error { r.run(ctx); return nil })
+			group.Go(func() error { p.watchNotes(ctx); return nil })
 			group.Go(func() error { return p.run(ctx, nri) })
 			if err := group.Wait(); err != nil && cmd.Context().Err() == nil {
 				return err
@@ -54,7 +55,7 @@ meanwhile get theirs.`,
 	flags := root.Flags()
 	flags.StringVar(&socket, "socket", client.DefaultSocket, "the agent's socket")
 	flags.StringVar(&nri, "nri", api.DefaultSocketPath, "the NRI socket of the container runtime")
-	flags.StringVar(&ledger, "claims", claims.DefaultFile, "the file with the claims of bandwidth that weir-dra prepared")
+	flags.StringVar(&kubelet, "kubelet", claims.KubeletFolder, "kubelet's folder (its --root-dir), in which weir-dra notes claims and changed annotations")
 	flags.BoolVar(&hard, "hard-admission", false, "refuse to start a pod whose minimum does not fit, or while the agent does not answer")
 	flags.BoolVarP(&verbose, "verbose", "v", false, "log more")
 	return root

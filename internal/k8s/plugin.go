@@ -3,9 +3,8 @@
 //
 // Problem: containers of a pod share a network, which the runtime makes; what the pod may send is in
 // its annotations, and in claims that the scheduler counted; and all of that has to be in force before
-// its first packet. The agent is no
-// plugin itself: NRI's protocol (ttrpc, protobuf) is several times the megabyte that Kubernetes may
-// cost those who do not have it.
+// its first packet. The agent is no plugin itself: NRI's protocol (ttrpc, protobuf) is several times the
+// megabyte that Kubernetes may cost those who do not have it.
 //
 // Method: NRI calls RunPodSandbox when a pod has its network and none of its containers runs, and
 // waits for the answer. The plugin reports the pod to the agent over one long request (api/v1,
@@ -13,8 +12,10 @@
 // any time: NRI lists all pods to a plugin that registers, the plugin lists them to an agent that it
 // connects to, and the agent saves them.
 //
-// Limits: containers without a pod (ctr, nerdctl) do not come through NRI, nor does a changed
-// annotation, which counts from the next start.
+// NRI does not tell of changed annotations. weir-dra, which sees them at the API server, notes them in
+// a file beside the claims.
+//
+// Limits: containers without a pod (ctr, nerdctl) do not come through NRI.
 package k8s
 
 import (
@@ -23,7 +24,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -32,8 +32,6 @@ import (
 	"github.com/containerd/nri/pkg/stub"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/k8s/claims"
-	"github.com/weir-project/weir/internal/share/policy"
 )
 
 const (
@@ -51,8 +49,8 @@ const (
 type plugin struct {
 	reporter      *reporter
 	hardAdmission bool
-	// claims is the file of weir-dra's ledger.
-	claims string
+	// folder is weir-dra's, with its notes.
+	folder string
 	log    *slog.Logger
 	// connected: the runtime has called since the last attempt to connect to it.
 	connected atomic.Bool
@@ -107,19 +105,19 @@ func (p *plugin) Configure(_ context.Context, _, runtime, version string) (api.E
 
 // Synchronize gets all pods that run when the plugin has registered.
 func (p *plugin) Synchronize(ctx context.Context, sandboxes []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
-	_ = p.applyClaims(sandboxes...) // it is logged: pods that run go on
-	p.ignore(p.reporter.replace(ctx, sandboxes, containers))
+	_ = p.checkNotes() // it is logged: pods that run go on
+	p.ignore(p.reporter.replace(ctx, sandboxes, containers, p.notes))
 	return nil, nil
 }
 
 // RunPodSandbox is called when a pod has its network, before its containers start. With hard
 // admission its error stops the pod.
 func (p *plugin) RunPodSandbox(ctx context.Context, s *api.PodSandbox) error {
-	if err := p.applyClaims(s); p.hardAdmission && err != nil {
+	if err := p.checkNotes(); p.hardAdmission && err != nil {
 		return fmt.Errorf("weir: pod %s/%s is not admitted: %w", s.GetNamespace(), s.GetName(), err)
 	}
 	state, err := p.reporter.update(ctx, func(b book) (v1.PodsChange, bool) {
-		pod, runs := b.start(s)
+		pod, runs := b.start(s, p.notes())
 		return v1.PodsChange{Started: &pod}, runs
 	})
 	switch {
@@ -135,29 +133,21 @@ func (p *plugin) RunPodSandbox(ctx context.Context, s *api.PodSandbox) error {
 	return fmt.Errorf("weir: pod %s/%s is not admitted: %w", s.GetNamespace(), s.GetName(), err)
 }
 
-// applyClaims gives pods the minimums that the scheduler promised them, in place of those of their
-// annotations. Kubelet has had the claims prepared by then. A ledger that cannot be read is an error, which
-// is logged.
-func (p *plugin) applyClaims(sandboxes ...*api.PodSandbox) error {
-	ledger, err := claims.Load(p.claims)
+// checkNotes returns why what weir-dra has noted cannot be read, and logs that. Kubelet has had the claims of a
+// pod prepared before it starts.
+func (p *plugin) checkNotes() error {
+	_, err := readNotes(p.folder)
 	if err != nil {
-		p.log.Warn("pods have no minimums by claims", "error", err)
-		return err
+		p.log.Warn("pods have neither minimums by claims nor changed annotations", "error", err)
 	}
-	for _, s := range sandboxes {
-		for label, value := range ledger.Labels(s.GetUid()) {
-			name := annotationPrefix + strings.TrimPrefix(label, policy.Prefix)
-			if value == "" {
-				delete(s.Annotations, name)
-				continue
-			}
-			if s.Annotations == nil {
-				s.Annotations = map[string]string{}
-			}
-			s.Annotations[name] = value
-		}
-	}
-	return nil
+	return err
+}
+
+// notes returns what can be read of what weir-dra has noted. Called by the reporter's goroutine, it is not older than
+// what the book has.
+func (p *plugin) notes() notes {
+	n, _ := readNotes(p.folder)
+	return n
 }
 
 // PostCreateContainer is called when a pod has another container.

@@ -74,9 +74,9 @@ func (r *reporter) update(ctx context.Context, apply func(book) (v1.PodsChange, 
 }
 
 // replace is update for a list of all pods that run.
-func (r *reporter) replace(ctx context.Context, sandboxes []*api.PodSandbox, containers []*api.Container) error {
+func (r *reporter) replace(ctx context.Context, sandboxes []*api.PodSandbox, containers []*api.Container, n func() notes) error {
 	_, err := r.hand(ctx, update{complete: true, apply: func(b book) (v1.PodsChange, bool) {
-		b.replace(sandboxes, containers)
+		b.replace(sandboxes, containers, n())
 		return v1.PodsChange{All: b.list()}, true
 	}})
 	return err

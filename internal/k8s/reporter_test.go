@@ -3,7 +3,9 @@ package k8s
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -92,7 +94,7 @@ func (a *fakeAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (a *fakeAgent) knows(want book) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return reflect.DeepEqual(book(a.pods), want)
+	return maps.EqualFunc(a.pods, want, func(had v1.Pod, is pod) bool { return reflect.DeepEqual(had, is.Pod) })
 }
 
 func (a *fakeAgent) set(change func()) {
@@ -109,6 +111,12 @@ func startReporter(socket string, timeout time.Duration) (*reporter, func()) {
 	var done sync.WaitGroup
 	done.Go(func() { r.run(ctx) })
 	return r, func() { cancel(); done.Wait() }
+}
+
+func must(t fataler, err error) {
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func awaitTrue(t fataler, what string, is func() bool) {
@@ -128,8 +136,9 @@ func TestReporterWorlds(t *testing.T) {
 		r, end := startReporter(agent.socket, answerTimeout)
 		defer agent.stop()
 		defer end()
-		p := &plugin{reporter: r, log: slog.New(slog.DiscardHandler)}
-		want, synchronized := book{}, false
+		p := &plugin{reporter: r, log: slog.New(slog.DiscardHandler), folder: dir}
+		want, noted, seen, synchronized := book{}, claims.Annotations{}, noteFiles{}, false
+		must(t, noted.Save(claims.AnnotationsFile(dir)))
 		ids := rapid.SampledFrom([]string{"a", "b", "c", "d"})
 		containers := rapid.SampledFrom([]string{"app", "log"})
 		ctx := context.Background()
@@ -139,7 +148,7 @@ func TestReporterWorlds(t *testing.T) {
 				for _, id := range slices.Compact(slices.Sorted(slices.Values(rapid.SliceOfN(ids, 0, 4).Draw(t, "ids")))) {
 					sandboxes = append(sandboxes, sandbox(id))
 				}
-				want.replace(sandboxes, nil)
+				want.replace(sandboxes, nil, notes{annotations: noted})
 				synchronized = true
 				if _, err := p.Synchronize(ctx, sandboxes, nil); err != nil {
 					t.Fatal(err)
@@ -147,10 +156,16 @@ func TestReporterWorlds(t *testing.T) {
 			},
 			"start": func(t *rapid.T) {
 				s := sandbox(ids.Draw(t, "id"))
-				want.start(s)
+				want.start(s, notes{annotations: noted})
 				if err := p.RunPodSandbox(ctx, s); err != nil {
 					t.Fatal(err)
 				}
+			},
+			"annotation changes": func(t *rapid.T) {
+				noted[ids.Draw(t, "id")] = map[string]string{"weir.weight": fmt.Sprint(rapid.IntRange(1, 3).Draw(t, "weight"))}
+				must(t, noted.Save(claims.AnnotationsFile(dir)))
+				want.apply(notes{annotations: noted})
+				p.lookAtNotes(ctx, &seen)
 			},
 			"container": func(t *rapid.T) {
 				c := &api.Container{PodSandboxId: ids.Draw(t, "id"), Name: containers.Draw(t, "name")}
@@ -220,9 +235,9 @@ func TestClaims(t *testing.T) {
 	defer agent.stop()
 	r, end := startReporter(agent.socket, 20*time.Second)
 	defer end()
-	p := &plugin{reporter: r, log: slog.New(slog.DiscardHandler), claims: filepath.Join(t.TempDir(), "claims.json")}
+	p := &plugin{reporter: r, log: slog.New(slog.DiscardHandler), folder: t.TempDir()}
 	ledger := claims.Ledger{"c": {UID: "c", Pod: claims.Pod{UID: "uid"}, Shares: []claims.Share{{Device: "eth0", Rates: claims.Rates{EgressBPS: 3e6, IngressBPS: 2e6}}}}}
-	if err := ledger.Save(p.claims); err != nil {
+	if err := ledger.Save(claims.LedgerFile(p.folder)); err != nil {
 		t.Fatal(err)
 	}
 	claimed := func() *api.PodSandbox { s := sandbox("a"); s.Uid = "uid"; return s }
@@ -242,7 +257,7 @@ func TestClaims(t *testing.T) {
 	}
 	// The claim of another pod is of what it sends alone: its annotation does not add to that.
 	ledger["e"] = claims.Claim{UID: "e", Pod: claims.Pod{UID: "sends"}, Shares: []claims.Share{{Device: "eth0", Rates: claims.Rates{EgressBPS: 3e6}}}}
-	if err := ledger.Save(p.claims); err != nil {
+	if err := ledger.Save(claims.LedgerFile(p.folder)); err != nil {
 		t.Fatal(err)
 	}
 	sends := sandbox("e")
@@ -253,7 +268,7 @@ func TestClaims(t *testing.T) {
 	if err := p.RunPodSandbox(t.Context(), sandbox("c")); err != nil || r.bookOf(t, "c").Labels["weir.min"] != "20mbit" {
 		t.Errorf("of another pod: %v, %v", r.bookOf(t, "c").Labels, err)
 	}
-	if err := os.WriteFile(p.claims, []byte("{"), 0o600); err != nil {
+	if err := os.WriteFile(claims.LedgerFile(p.folder), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.RunPodSandbox(t.Context(), sandbox("d")); err != nil || !agent.knows(book{"a": r.bookOf(t, "a"), "b": r.bookOf(t, "b"), "c": r.bookOf(t, "c"), "e": r.bookOf(t, "e"), "d": r.bookOf(t, "d")}) {
@@ -288,12 +303,12 @@ func TestSlowAgent(t *testing.T) {
 }
 
 // bookOf returns what the reporter knows of a pod.
-func (r *reporter) bookOf(t *testing.T, id string) (pod v1.Pod) {
+func (r *reporter) bookOf(t *testing.T, id string) (is pod) {
 	_, _ = r.update(t.Context(), func(b book) (v1.PodsChange, bool) {
-		pod = b[id]
+		is = b[id]
 		return v1.PodsChange{}, false
 	})
-	return pod
+	return is
 }
 
 // TestNoRuntime: what to do is said if nothing listens at NRI's socket, and weir-k8s goes on trying.

@@ -40,10 +40,12 @@ type node struct {
 	t          *testing.T
 	containerd *testbed.Containerd
 	programs   string
-	runtime    *runtime
-	agent      *harness.Agent
-	plugin     *testbed.Process
-	made       atomic.Int64
+	// kubelet is its folder.
+	kubelet string
+	runtime *runtime
+	agent   *harness.Agent
+	plugin  *testbed.Process
+	made    atomic.Int64
 }
 
 func newNode(t *testing.T) *node {
@@ -53,6 +55,7 @@ func newNode(t *testing.T) *node {
 		t.Skip("no containerd 2: make bin/kubernetes")
 	}
 	n := &node{Bed: harness.NewBed(t, testbed.HostOptions{}), t: t, programs: programs}
+	n.kubelet = n.Dir
 	n.containerd, err = testbed.StartContainerd(t.Context(), testbed.ContainerdOptions{
 		NetNSPath: n.Host.NetNSPath(), Programs: programs, Subnet: n.Host.EngineBridgeCIDR().Masked().String(),
 	})
@@ -94,7 +97,7 @@ func (n *node) startPlugin(args ...string) {
 	program := filepath.Join(filepath.Dir(harness.Program(n.t)), "weir-k8s")
 	// Without capabilities, as its unit runs it.
 	command := slices.Concat(n.containerd.Enter(), []string{"setpriv", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all", "--",
-		program, "--socket", n.Files.Socket(), "--verbose"}, args)
+		program, "--socket", n.Files.Socket(), "--kubelet", n.kubelet, "--verbose"}, args)
 	plugin, err := testbed.StartProcess("weir-k8s", exec.Command(command[0], command[1:]...))
 	must.Succeed(n.t, err)
 	n.plugin = plugin

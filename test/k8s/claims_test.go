@@ -10,6 +10,7 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/k8s/claims"
 	"github.com/weir-project/weir/test/harness"
 	"github.com/weir-project/weir/test/must"
 )
@@ -27,13 +28,14 @@ func TestClaims(t *testing.T) {
 
 	t.Run("a claimed minimum is kept", c.testMinimum)
 	t.Run("a claim says what the kernel has", c.testCondition)
+	t.Run("annotations change", c.testAnnotations)
 	t.Run("the scheduler counts", c.testPending)
 	t.Run("what was promised is taken before the pod starts", c.testTaken)
 	t.Run("a pod in the host's network", c.testHostNetwork)
 	t.Run("the agent dies", c.testAgentDies)
 	t.Run("the drivers restart", c.testDriversRestart)
 	t.Run("two drivers", c.testTwoDrivers)
-	t.Run("slices of others", c.testSlicesOfOthers)
+	t.Run("slices and events of others", c.testOfOthers)
 	t.Run("the API server is away", c.testWithoutAPIServer)
 	t.Run("a claim is deleted while its pod runs", c.testDeleted)
 }
@@ -73,6 +75,40 @@ func (c *cluster) testCondition(t *testing.T) {
 		said := c.awaitGuaranteed("camera", step.status, step.reason).Message
 		t.Logf("%v after weir %s: %s", time.Since(began).Round(time.Millisecond), step.command[0], said)
 	}
+}
+
+// testAnnotations: annotations of a pod that runs are in force within a second of their change, also such that changed
+// while weir-dra was away. What cannot be in force is an event of the pod.
+func (c *cluster) testAnnotations(t *testing.T) {
+	await := func(what string, is func(v1.Container) bool) {
+		t.Helper()
+		c.agent.AwaitContainer("shop/backup", what, noticed, is)
+	}
+	fastest := time.Hour
+	for _, weight := range []uint32{300, 5000, 300} {
+		c.annotate("backup", object{"weir.dev/weight": fmt.Sprint(weight)})
+		began := time.Now()
+		await("has its new weight", func(b v1.Container) bool { return b.Policy.Weight == weight && b.State == v1.StateOK })
+		fastest = min(fastest, time.Since(began))
+		t.Logf("in force after %v", time.Since(began).Round(time.Millisecond))
+	}
+	if fastest > time.Second { // of three: others use this machine, too
+		t.Errorf("annotations are in force after %v at best", fastest)
+	}
+	c.annotate("backup", object{"weir.dev/weight": "heavy"})
+	c.awaitEvent("backup", `weir.weight="heavy"`)
+	c.annotate("backup", object{"weir.dev/weight": nil, "weir.dev/min": "99mbit"})
+	c.awaitEvent("backup", "minimum 99mbit cannot be guaranteed")
+	c.annotate("camera", object{"weir.dev/min": "2mbit"})
+	c.awaitEvent("camera", "annotation weir.dev/min: 2mbit has no effect: the pod's minimums are those of its claim")
+	c.annotate("camera", object{"weir.dev/min": nil})
+	c.endProgram("weir-dra", syscall.SIGKILL)
+	c.annotate("backup", object{"weir.dev/weight": "5000", "weir.dev/min": nil})
+	c.Run(append(c.containerd.Enter(), "rm", claims.AnnotationsFile(claims.Folder(c.kubelet)))...) // as of a node that is new to this
+	c.startDRA()
+	await("has the annotations of when nobody looked", func(b v1.Container) bool {
+		return b.Policy.Weight == 5000 && b.Policy.MinBPS == 0 && b.State == v1.StateOK
+	})
 }
 
 // testPending: a pod that fits no node waits with the scheduler's words, and starts when another ends.
@@ -167,8 +203,8 @@ func (c *cluster) testTwoDrivers(t *testing.T) {
 	}
 }
 
-// testSlicesOfOthers: weir-dra's token can change neither other nodes' slices nor other drivers'.
-func (c *cluster) testSlicesOfOthers(t *testing.T) {
+// testOfOthers: weir-dra's token can change neither other nodes' slices and events nor those of other programs.
+func (c *cluster) testOfOthers(t *testing.T) {
 	for _, of := range []struct{ driver, node, refused string }{
 		{"weir.dev", "other", "on its own node alone"},
 		{"gpu.example.com", nodeName, "on its own node alone"},
@@ -178,6 +214,19 @@ func (c *cluster) testSlicesOfOthers(t *testing.T) {
 		err := c.doAs(c.token, "POST", path+"?dryRun=All", object{"metadata": object{"name": "tried"}, "spec": object{
 			"driver": of.driver, "nodeName": of.node, "pool": object{"name": "tried", "generation": 1, "resourceSliceCount": 1},
 		}}, nil)
+		if err == nil != (of.refused == "") || err != nil && !strings.Contains(err.Error(), of.refused) {
+			t.Errorf("%+v: %v", of, err)
+		}
+	}
+	for _, of := range []struct{ component, node, refused string }{
+		{"weir", "other", "as those of its own node"},
+		{"kubelet", nodeName, "as those of its own node"},
+		{"weir", nodeName, ""},
+	} {
+		err := c.doAs(c.token, "POST", "/api/v1/"+inShop+"events?dryRun=All", object{
+			"metadata": object{"name": "tried"}, "involvedObject": object{"kind": "Pod", "namespace": "shop", "name": "camera"},
+			"source": object{"component": of.component, "host": of.node}, "reason": "Tried", "message": "tried",
+		}, nil)
 		if err == nil != (of.refused == "") || err != nil && !strings.Contains(err.Error(), of.refused) {
 			t.Errorf("%+v: %v", of, err)
 		}

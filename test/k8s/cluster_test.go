@@ -25,6 +25,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-project/weir/internal/k8s/claims"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/test/must"
 )
@@ -61,6 +62,7 @@ func newCluster(t *testing.T) *cluster {
 		t.Skip("no control plane of Kubernetes: make bin/controlplane")
 	}
 	c := &cluster{node: newNode(t), programs: programs, files: t.TempDir(), address: "127.0.0.1:443", running: map[string]*testbed.Process{}}
+	c.kubelet = claims.KubeletFolder
 	c.client = &http.Client{Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // the API server makes its own certificate
 		DialContext: func(ctx context.Context, network, address string) (conn net.Conn, err error) {
@@ -260,6 +262,9 @@ func (c *cluster) doAs(token, method, path string, body, into any) error {
 		text = []byte(b)
 	default:
 		kind = "application/json"
+		if method == "PATCH" {
+			kind = "application/merge-patch+json"
+		}
 		text, _ = json.Marshal(b)
 	}
 	ctx, cancel := context.WithTimeout(c.t.Context(), noticed)
@@ -377,6 +382,12 @@ func (c *cluster) create(name string, o podOptions) {
 		app["resources"] = object{"claims": []object{{"name": "minimum"}}}
 	}
 	c.must("POST", "/api/v1/"+inShop+"pods", object{"metadata": object{"name": name, "annotations": o.annotations}, "spec": pod}, nil)
+}
+
+// annotate changes annotations of a pod that runs; nil removes one.
+func (c *cluster) annotate(name string, annotations object) {
+	c.t.Helper()
+	c.must("PATCH", "/api/v1/"+inShop+"pods/"+name, object{"metadata": object{"annotations": annotations}}, nil)
 }
 
 func (c *cluster) pod(name string) (p kubePod, err error) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/k8s/claims"
 	"github.com/weir-project/weir/test/harness"
 	"github.com/weir-project/weir/test/must"
 )
@@ -27,6 +28,7 @@ func TestPods(t *testing.T) {
 	t.Run("control from the first packet on", n.testFirstPackets)
 	t.Run("a pod in the host's network", n.testHostNetwork)
 	t.Run("annotations are honoured on the wire", n.testShares)
+	t.Run("annotations change", n.testChanged)
 	t.Run("two at once", n.testTwoPlugins)
 	t.Run("the agent dies while pods start", n.testAgentDies)
 	t.Run("weir-k8s dies while pods start", n.testPluginDies)
@@ -88,7 +90,7 @@ func (n *node) testHostNetwork(t *testing.T) {
 
 // testShares: weight, minimum and maximum of pods that send all they can.
 func (n *node) testShares(t *testing.T) {
-	var claims []harness.Claim
+	var asked []harness.Claim
 	for slot, pod := range []struct{ annotations, labels map[string]string }{
 		{map[string]string{"weir.dev/weight": "300"}, map[string]string{"weir.weight": "300"}},
 		{map[string]string{"weir.dev/min": "8mbit", "weir.dev/weight": "50"}, map[string]string{"weir.min": "8mbit", "weir.weight": "50"}},
@@ -100,9 +102,34 @@ func (n *node) testShares(t *testing.T) {
 			t.Errorf("when it has started: %+v", c)
 		}
 		defer n.SendFrom(p.netns, slot, harness.TCP).Stop()
-		claims = append(claims, harness.Claim{Labels: pod.labels, DemandBPS: harness.Unlimited})
+		asked = append(asked, harness.Claim{Labels: pod.labels, DemandBPS: harness.Unlimited})
 	}
-	n.CheckSharesFor(rateBPS, claims, 3*time.Second)
+	n.CheckSharesFor(rateBPS, asked, 3*time.Second)
+}
+
+// testChanged: what weir-dra notes of a pod that runs replaces its annotations, also after weir-k8s has started again.
+func (n *node) testChanged(t *testing.T) {
+	folder := claims.Folder(n.kubelet)
+	must.Succeed(t, os.MkdirAll(folder, 0o755))
+	p := n.run(t, "web", podOptions{annotations: map[string]string{"weir.dev/min": "2mbit", "weir.dev/weight": "300"}})
+	defer n.stop(t, p)
+	uid := p.config["metadata"].(object)["uid"].(string)
+	note := func(labels map[string]string) {
+		must.Succeed(t, claims.Annotations{uid: labels}.Save(claims.AnnotationsFile(folder)))
+	}
+	defer os.Remove(claims.AnnotationsFile(folder))
+	has := func(want v1.Policy) {
+		t.Helper()
+		n.agent.AwaitContainer(p.name, "has its new policy", noticed, func(c v1.Container) bool { return c.Policy == harness.Policy(want) })
+	}
+	note(map[string]string{"weir.max": "5mbit"})
+	has(v1.Policy{Weight: 100, MaxBPS: 5e6})
+	must.Succeed(t, n.plugin.End(syscall.SIGTERM, noticed))
+	n.startPlugin()
+	n.awaitPlugin()
+	has(v1.Policy{Weight: 100, MaxBPS: 5e6})
+	note(map[string]string{"weir.min": "3mbit"})
+	has(v1.Policy{Weight: 100, MinBPS: 3e6})
 }
 
 // testTwoPlugins: the agent refuses a second weir-k8s, which waits for the first to end.

@@ -27,8 +27,8 @@ import (
 	"github.com/weir-project/weir/internal/share/policy"
 )
 
-// runtime is the one that the agent gives for pods.
-const runtime = "kubernetes"
+// Runtime is the one that the agent gives for pods.
+const Runtime = "kubernetes"
 
 // Claim is a ResourceClaim that is prepared on this node: a minimum of one pod.
 type Claim struct {
@@ -98,7 +98,7 @@ func (v *View) uplink(device string) *v1.MeasuredUplink {
 func (v *View) container(c Claim) *v1.Container {
 	name := c.Namespace + "/" + c.Pod.Name
 	for i := range v.Containers {
-		if v.Containers[i].Name == name && v.Containers[i].Runtime == runtime {
+		if v.Containers[i].Name == name && v.Containers[i].Runtime == Runtime {
 			return &v.Containers[i]
 		}
 	}

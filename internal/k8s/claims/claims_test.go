@@ -4,6 +4,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -25,7 +26,7 @@ func view(admittedBPS uint64) *View {
 		Uplinks: []v1.MeasuredUplink{{Name: "eth0", FreeBPS: 12_345_678, In: &v1.MeasuredIncoming{FreeBPS: 7e6}}, {Name: "Br.7", FreeBPS: 5e6}},
 		Containers: []v1.Container{
 			{Name: "shop/web-a", Runtime: "docker"},
-			{Name: "shop/web-a", Runtime: runtime, State: v1.StateOK, Direction: v1.Direction{
+			{Name: "shop/web-a", Runtime: Runtime, State: v1.StateOK, Direction: v1.Direction{
 				Shares: []v1.Share{{Uplink: "eth0", Controlled: true, AdmittedBPS: admittedBPS, EntitledBPS: admittedBPS}},
 			}},
 		},
@@ -190,6 +191,14 @@ func TestFile(t *testing.T) {
 		if l, err := Load(path); err == nil != (want == "") || err == nil && l == nil || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("of %s: %v, %v", text, l, err)
 		}
+	}
+	annotations := Annotations{"uid": {"weir.min": "1mbit"}}
+	other := AnnotationsFile(filepath.Dir(path))
+	if err := annotations.Save(other); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := LoadAnnotations(other); err != nil || !reflect.DeepEqual(got, annotations) {
+		t.Errorf("annotations: %v, %v", got, err)
 	}
 	if _, err := Load(t.TempDir()); err == nil {
 		t.Error("a folder is a ledger")

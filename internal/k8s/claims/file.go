@@ -7,48 +7,93 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // Driver is the name of the driver of dynamic resource allocation: weir-dra.
 const Driver = "weir.dev"
 
-// DefaultFile is the ledger's: in the folder that kubelet gives the driver. The driver writes it,
-// weir-k8s reads it when a pod starts.
-const DefaultFile = "/var/lib/kubelet/plugins/" + Driver + "/claims.json"
+// KubeletFolder is kubelet's default --root-dir.
+const KubeletFolder = "/var/lib/kubelet"
+
+// Folder returns the folder that kubelet gives the driver. The driver notes in it what the API server says
+// of the node's pods; weir-k8s reads that.
+func Folder(kubelet string) string { return filepath.Join(kubelet, "plugins", Driver) }
+
+// AnnotationPrefix is what the names of labels begin with as annotations: weir.dev/min is weir.min.
+const AnnotationPrefix = "weir.dev/"
+
+// Annotations are the labels of the node's pods by their annotations, by the pods' UIDs. Annotations may have
+// changed since a pod started: only the API server tells of that.
+type Annotations map[string]map[string]string
+
+// LabelsOf returns the annotations that are for Weir, by the names of labels. Those of Kubernetes for
+// bandwidth keep theirs.
+func LabelsOf(annotations map[string]string) map[string]string {
+	labels := map[string]string{}
+	for name, value := range annotations {
+		if key, ours := strings.CutPrefix(name, AnnotationPrefix); ours {
+			labels[policy.Prefix+key] = value
+		} else if name == policy.LabelKubernetesMax || name == policy.LabelKubernetesIn {
+			labels[name] = value
+		}
+	}
+	return labels
+}
+
+// LedgerFile returns the path of the ledger in the driver's folder.
+func LedgerFile(folder string) string { return filepath.Join(folder, "claims.json") }
+
+// AnnotationsFile returns the path of the annotations in the driver's folder.
+func AnnotationsFile(folder string) string { return filepath.Join(folder, "annotations.json") }
 
 // Load reads a ledger; an empty one if there is no file.
-func Load(path string) (Ledger, error) {
-	l := Ledger{}
+func Load(path string) (Ledger, error) { return load[Ledger](path, "claims") }
+
+// LoadAnnotations reads annotations; none if there is no file.
+func LoadAnnotations(path string) (Annotations, error) {
+	return load[Annotations](path, "annotations")
+}
+
+func load[M ~map[string]V, V any](path, what string) (M, error) {
+	m := M{}
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return l, nil
+		return m, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the claims: %w", err)
+		return nil, fmt.Errorf("read the %s: %w", what, err)
 	}
-	if err := json.Unmarshal(text, &l); err != nil {
-		return nil, fmt.Errorf("read the claims in %s: %w", path, err)
+	if err := json.Unmarshal(text, &m); err != nil {
+		return nil, fmt.Errorf("read the %s in %s: %w", what, path, err)
 	}
-	if l == nil { // the text is "null"
-		l = Ledger{}
+	if m == nil { // the text is "null"
+		m = M{}
 	}
-	return l, nil
+	return m, nil
 }
 
 // Save writes a ledger in place of the one before, so that a reader sees one of the two.
-func (l Ledger) Save(path string) error {
-	if err := l.save(path); err != nil {
-		return fmt.Errorf("write the claims: %w", err)
+func (l Ledger) Save(path string) error { return save(path, "claims", l) }
+
+// Save writes annotations as a ledger is written.
+func (a Annotations) Save(path string) error { return save(path, "annotations", a) }
+
+func save(path, what string, content any) error {
+	if err := replace(path, content); err != nil {
+		return fmt.Errorf("write the %s: %w", what, err)
 	}
 	return nil
 }
 
-func (l Ledger) save(path string) error {
-	text, err := json.Marshal(l)
+func replace(path string, content any) error {
+	text, err := json.Marshal(content)
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".claims-")
+	f, err := os.CreateTemp(filepath.Dir(path), ".weir-")
 	if err != nil {
 		return err
 	}

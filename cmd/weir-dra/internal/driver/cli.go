@@ -31,7 +31,7 @@ const requestsPerSecond = 50
 
 // options are the command line's.
 type options struct {
-	socket, kubeconfig, node, file, registry string
+	socket, kubeconfig, node, kubelet string
 }
 
 // Run runs one command line, the program's name first, and returns the exit code.
@@ -62,12 +62,13 @@ pods keep their shares, and those with claims start when weir-dra is back.`,
 			if err != nil {
 				return err
 			}
-			unlock, err := lock(filepath.Dir(o.file))
+			folder := claims.Folder(o.kubelet)
+			unlock, err := lock(folder)
 			if err != nil {
 				return err
 			}
 			defer unlock()
-			d, err := newDriver(o.node, o.file, client.Unix(o.socket), kube, log)
+			d, err := newDriver(o.node, folder, client.Unix(o.socket), kube, log)
 			if err != nil {
 				return err
 			}
@@ -81,8 +82,7 @@ pods keep their shares, and those with claims start when weir-dra is back.`,
 	flags.StringVar(&o.socket, "socket", client.DefaultSocket, "the agent's socket")
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "how to reach the API server; without it as a pod of the cluster does")
 	flags.StringVar(&o.node, "node", cmp.Or(os.Getenv("NODE_NAME"), strings.ToLower(hostname)), "the name of the node in Kubernetes")
-	flags.StringVar(&o.file, "claims", claims.DefaultFile, "where prepared claims are noted for weir-k8s; its folder has the driver's socket, too")
-	flags.StringVar(&o.registry, "registry", kubeletplugin.KubeletRegistryDir, "kubelet's folder for sockets of plugins")
+	flags.StringVar(&o.kubelet, "kubelet", claims.KubeletFolder, "kubelet's folder (its --root-dir)")
 	flags.BoolVarP(&verbose, "verbose", "v", false, "log more")
 	return root
 }
@@ -141,7 +141,7 @@ func (d *driver) serve(ctx context.Context, o options) error {
 	group, ctx := errgroup.WithContext(ctx)
 	helper, err := kubeletplugin.Start(ctx, d,
 		kubeletplugin.DriverName(claims.Driver), kubeletplugin.NodeName(d.node), kubeletplugin.KubeClient(d.kube),
-		kubeletplugin.PluginDataDirectoryPath(filepath.Dir(d.file)), kubeletplugin.RegistrarDirectoryPath(o.registry))
+		kubeletplugin.PluginDataDirectoryPath(d.folder), kubeletplugin.RegistrarDirectoryPath(filepath.Join(o.kubelet, "plugins_registry")))
 	if err != nil {
 		return fmt.Errorf("offer the driver to kubelet: %w", err)
 	}

@@ -8,7 +8,8 @@
 // asks the driver to prepare the claims of a pod before the pod starts. The driver checks against the
 // agent that they fit, and notes them in a file (internal/k8s/claims), from which weir-k8s gives the
 // pod its minimum. It watches the agent twice a second, publishes what has changed of the uplinks, and
-// writes into the status of each claim whether the kernel has it.
+// writes into the status of each claim whether the kernel has it. It also watches the pods of the node: it notes
+// changed annotations for weir-k8s in a second file, and tells a pod by an event why it has not what they ask for.
 //
 // Limits: a claim belongs to one pod. The driver does not watch claims that are not prepared yet, since
 // each node would get those of all nodes: until then an uplink's capacity may fall below what the
@@ -43,14 +44,16 @@ const (
 	agentPatience = 5 * time.Second
 )
 
+const rightsHint = "weir-dra takes the rights of packaging/kubernetes/weir.yaml"
+
 // driver implements kubeletplugin.DRAPlugin. Its goroutine (run) owns all state.
 type driver struct {
-	node  string
-	file  string
-	agent *client.Client
-	kube  kubernetes.Interface
-	log   *slog.Logger
-	calls chan func(context.Context)
+	node   string
+	folder string
+	agent  *client.Client
+	kube   kubernetes.Interface
+	log    *slog.Logger
+	calls  chan func(context.Context)
 	// broken has the error that ends the driver.
 	broken chan error
 
@@ -61,23 +64,29 @@ type driver struct {
 	lookedAt  time.Time
 	published []claims.Device
 	reports   reports
+	pods      *pods
 	// writeAfter is when the next attempt may be made to write to the API server.
 	writeAfter time.Time
 }
 
-func newDriver(nodeName, file string, agent *client.Client, kube kubernetes.Interface, log *slog.Logger) (*driver, error) {
-	ledger, err := claims.Load(file)
+func newDriver(nodeName, folder string, agent *client.Client, kube kubernetes.Interface, log *slog.Logger) (*driver, error) {
+	ledger, err := claims.Load(claims.LedgerFile(folder))
+	if err != nil {
+		return nil, err
+	}
+	pods, err := newPods(nodeName, folder, kube, log)
 	if err != nil {
 		return nil, err
 	}
 	return &driver{
-		node: nodeName, file: file, agent: agent, kube: kube, log: log, calls: make(chan func(context.Context)),
-		broken: make(chan error, 1), ledger: ledger, lookedAt: time.Now(), reports: reports{},
+		node: nodeName, folder: folder, agent: agent, kube: kube, log: log, calls: make(chan func(context.Context)),
+		broken: make(chan error, 1), ledger: ledger, lookedAt: time.Now(), reports: reports{}, pods: pods,
 	}, nil
 }
 
 // run watches the agent until ctx ends. publish passes devices on to the API server.
 func (d *driver) run(ctx context.Context, publish func([]claims.Device) error) error {
+	defer d.pods.start(ctx)()
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
@@ -91,6 +100,9 @@ func (d *driver) run(ctx context.Context, publish func([]claims.Device) error) e
 		}
 		if d.view != nil || time.Since(d.lookedAt) > agentPatience {
 			d.report(ctx, time.Now())
+		}
+		if d.view != nil {
+			d.pods.emitEvents(d.view.Containers, d.ledger, time.Now())
 		}
 		select {
 		case <-ctx.Done():
@@ -192,7 +204,7 @@ func (d *driver) keep(next claims.Ledger) error {
 	if reflect.DeepEqual(next, d.ledger) {
 		return nil
 	}
-	if err := next.Save(d.file); err != nil {
+	if err := next.Save(claims.LedgerFile(d.folder)); err != nil {
 		return err
 	}
 	d.ledger = next
@@ -209,7 +221,7 @@ func (d *driver) HandleError(_ context.Context, err error, msg string) {
 		}
 		return
 	}
-	d.log.Error(msg, "error", err, "hint", "claims of bandwidth take Kubernetes 1.36 or newer, and the rights of packaging/kubernetes/weir.yaml")
+	d.log.Error(msg, "error", err, "hint", "claims of bandwidth take Kubernetes 1.36 or newer; "+rightsHint)
 }
 
 // WatchHealthStatus: whether a claim is in force is in its status.

@@ -57,16 +57,23 @@ func newBed(t *testing.T, objects ...runtime.Object) *bed {
 	})}
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(func() { server.Close() })
-	b.driver = b.start(filepath.Join(t.TempDir(), "claims.json"), socket)
+	b.driver = b.start(t.TempDir(), socket)
 	return b
 }
 
-// start returns another driver with the same files.
-func (b *bed) start(file, socket string) *driver {
-	d, err := newDriver("gateway", file, client.Unix(socket), b.kube, slog.New(slog.DiscardHandler))
+// start returns another driver with the same folder.
+func (b *bed) start(folder, socket string) *driver {
+	d, err := newDriver("gateway", folder, client.Unix(socket), b.kube, slog.New(slog.DiscardHandler))
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	return d
+}
+
+// restart returns another driver with the same folder and agent.
+func (b *bed) restart() *driver {
+	d := b.start(b.folder, "")
+	d.agent = b.driver.agent
 	return d
 }
 
@@ -134,7 +141,7 @@ func TestPrepare(t *testing.T) {
 			t.Errorf("claim %d is told %v, want %q", i, said[i], want)
 		}
 	}
-	kept, err := claims.Load(b.file)
+	kept, err := claims.Load(claims.LedgerFile(b.folder))
 	if err != nil || len(kept) != 1 || kept["uid-camera"].Shares[0].EgressBPS != 60e6 {
 		t.Errorf("noted: %v, %v", kept, err)
 	}
@@ -147,7 +154,7 @@ func TestPrepare(t *testing.T) {
 	if _, err := b.UnprepareResourceClaims(t.Context(), []kubeletplugin.NamespacedObject{{UID: camera.UID}}); err != nil {
 		t.Fatal(err)
 	}
-	if kept, err := claims.Load(b.file); err != nil || len(kept) != 0 {
+	if kept, err := claims.Load(claims.LedgerFile(b.folder)); err != nil || len(kept) != 0 {
 		t.Errorf("noted after its end: %v, %v", kept, err)
 	}
 }
@@ -175,8 +182,7 @@ func TestReport(t *testing.T) {
 		t.Errorf("though nothing has changed: %v", b.kube.Actions()[writes:])
 	}
 
-	again := b.start(b.file, "")
-	again.agent, b.driver = b.driver.agent, again
+	b.driver = b.restart()
 	b.reportAt(began.Add(2 * time.Minute))
 	if now, nowSeen := b.condition("camera"); now != first || nowSeen != seen {
 		t.Errorf("after a restart %+v, %s; before %+v, %s", now, nowSeen, first, seen)
@@ -241,7 +247,7 @@ func TestForget(t *testing.T) {
 	}
 	b.agent.Containers = nil
 	b.reportAt(time.Now())
-	if kept, err := claims.Load(b.file); err != nil || len(kept) != 0 || len(b.ledger) != 0 {
+	if kept, err := claims.Load(claims.LedgerFile(b.folder)); err != nil || len(kept) != 0 || len(b.ledger) != 0 {
 		t.Errorf("noted after its end: %v, %v", kept, err)
 	}
 }
