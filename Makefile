@@ -66,6 +66,11 @@ bin/controlplane: tools/controlplane/go.mod tools/controlplane/go.sum
 	cd tools/controlplane && CGO_ENABLED=0 ../../$(GO) build -trimpath -ldflags '-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2' -o ../../$@/ tool
 	@touch $@
 
+# Helm, for tests of the chart.
+bin/helm: tools/helm/go.mod tools/helm/go.sum
+	cd tools/helm && CGO_ENABLED=0 ../../$(GO) build -trimpath -ldflags '-s -w' -o ../../$@ helm.sh/helm/v4/cmd/helm
+	@touch $@
+
 lint: lint-go lint-sh lint-mod lint-cross lint-web lint-commits ## golangci-lint with the architecture rules, shellcheck, commits, vet for 32-bit ARM
 
 lint-go: bin/golangci-lint

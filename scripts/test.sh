@@ -377,7 +377,7 @@ check build "weir does not build" make --no-print-directory build
 # Tests say what they lack where its modules are not to be had.
 case " ${suites[*]} " in *" docker "* | *" cluster "*) make --no-print-directory bin/kubernetes || true ;; esac
 case " ${suites[*]} " in *" cluster "*)
-	make --no-print-directory bin/controlplane || true
+	make --no-print-directory bin/controlplane bin/helm || true
 	check build "weir-dra does not build" make --no-print-directory bin/weir-dra
 	;;
 esac

@@ -3,17 +3,27 @@
 package k8s
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
+	"regexp"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
+	"go.yaml.in/yaml/v4"
+
+	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/test/must"
 )
 
-// TestInstall: with the shipped manifest and image kubelet runs all of Weir on a node, and a pod has the
-// minimum that it claims.
+// TestInstall: with the shipped chart and image kubelet runs all of Weir on a node, a pod has the minimum that it
+// claims, an upgrade loses no packet, and what pods have stays when Weir is taken away.
 func TestInstall(t *testing.T) {
 	const version = "1.2.3"
 	out := t.TempDir()
@@ -26,13 +36,12 @@ func TestInstall(t *testing.T) {
 	if err != nil || len(archives) != 1 {
 		t.Fatalf("images: %v, %v", archives, err)
 	}
+	helmProgram(t) // before all that takes long
 	c := newCluster(t)
 	must.Succeed(t, c.containerd.Import(archives[0]))
-	for _, d := range append(c.manifest("weir.yaml"), c.manifest("weir-annotations.yaml")...) {
-		d.text = strings.ReplaceAll(d.text, "weir-kubernetes:latest", "weir-kubernetes:"+version)
-		d.text = strings.ReplaceAll(d.text, "uplink: auto", fmt.Sprintf("{uplink: %s, rate: 20mbit}", c.Host.UplinkName))
-		c.apply(d)
-	}
+	c.tag("weir-kubernetes:"+version, "weir-kubernetes:next")
+	config := fmt.Sprintf(`config={"uplink": %q, "rate": "20mbit"}`, c.Host.UplinkName)
+	c.helm("install", "--set", "image=weir-kubernetes:"+version, "--set", "annotations=true", "--set-json", config)
 	c.awaitCapacity("19M")
 	c.create("camera", podOptions{claim: "8M"})
 	c.create("backup", podOptions{annotations: map[string]string{"weir.dev/weight": "5000"}})
@@ -53,14 +62,37 @@ func TestInstall(t *testing.T) {
 	c.awaitGuaranteed("hall", "True", "InForce")
 	c.end("hall")
 
-	// What is in the kernel stays when Weir is taken away.
-	c.must("DELETE", "/apis/apps/v1/namespaces/kube-system/daemonsets/weir?propagationPolicy=Foreground", nil, nil)
-	c.await("its pod is gone", func() (bool, any) {
-		var list struct {
-			Items []struct{ Metadata struct{ Name string } }
+	// An upgrade loses no packet of a pod, and no claim.
+	replies := c.Host.Command(t.Context(), "nsenter", "--net="+c.netnsOf("camera"), "busybox", "ping", "-i", "0.01", "-w", "120", c.Host.PeerAddr.String())
+	ping, err := testbed.StartProcess("ping", replies)
+	must.Succeed(t, err)
+	before := c.daemonPod()
+	c.helm("upgrade", "--reuse-values", "--set", "image=weir-kubernetes:next")
+	c.await("the node has the new version", func() (bool, any) {
+		now := c.daemonPod()
+		return now != "" && now != before, now
+	})
+	c.awaitGuaranteed("camera", "True", "InForce")
+	c.awaitCapacity("19M")
+	must.Succeed(t, ping.End(syscall.SIGINT, noticed))
+	said := ping.Said()
+	answered := regexp.MustCompile(`seq=(\d+) `).FindAllStringSubmatch(said, -1)
+	t.Logf("during the upgrade %d pings were answered", len(answered))
+	for i, one := range answered {
+		if one[1] != strconv.Itoa(i) { // the last one may be under way when ping ends
+			t.Fatalf("ping %d was not answered: %s", i, said)
 		}
-		err := c.do("GET", "/api/v1/namespaces/kube-system/pods?labelSelector=app%3Dweir", nil, &list)
-		return err == nil && len(list.Items) == 0, fmt.Sprint(list, err)
+	}
+	if len(answered) < 100 {
+		t.Errorf("ping says %s", said)
+	}
+	c.checkMinimum()
+
+	// What is in the kernel stays when Weir is taken away.
+	c.helm("uninstall")
+	c.await("its pod is gone", func() (bool, any) {
+		left := c.daemonPod()
+		return left == "", left
 	})
 	c.checkMinimum()
 	c.await("nothing is offered any more", func() (bool, any) {
@@ -68,4 +100,123 @@ func TestInstall(t *testing.T) {
 		err := c.do("GET", claimAPI+"resourceslices", nil, &list)
 		return err == nil && len(list.Items) == 0, fmt.Sprint(list, err)
 	})
+
+	// Then nothing is left in the kernel, by what kubectl debug node runs.
+	if before := c.queueing(); !strings.Contains(before, "htb") {
+		t.Errorf("before weir down the uplink has %s", before)
+	}
+	c.must("POST", "/api/v1/namespaces/kube-system/pods", object{"metadata": object{"name": "down"}, "spec": object{
+		"nodeName": nodeName, "hostNetwork": true, "hostPID": true, "restartPolicy": "Never", "automountServiceAccountToken": false,
+		"volumes": []object{{"name": "host", "hostPath": object{"path": "/"}}},
+		"containers": []object{{
+			"name": "down", "image": "weir-kubernetes:next", "command": []string{"weir", "down", "--state-dir", "/host/run/weir", "--socket", "/host/run/weir/weir.sock"},
+			"securityContext": object{"privileged": true}, "volumeMounts": []object{{"name": "host", "mountPath": "/host"}},
+		}},
+	}}, nil)
+	c.await("weir down has ended", func() (bool, any) {
+		var p kubePod
+		err := c.do("GET", "/api/v1/namespaces/kube-system/pods/down", nil, &p)
+		return p.Status.Phase == "Succeeded", fmt.Sprint(p, err)
+	})
+	if after := c.queueing(); strings.Contains(after, "htb") {
+		t.Errorf("after weir down the uplink has %s", after)
+	}
+}
+
+// queueing returns the qdiscs of the uplink.
+func (c *cluster) queueing() string {
+	c.t.Helper()
+	return c.Run("tc", "qdisc", "show", "dev", c.Host.UplinkName)
+}
+
+// TestHelm: the chart has no faults that Helm finds, and is with its default values what the manifests are.
+func TestHelm(t *testing.T) {
+	helm := func(args ...string) string {
+		said, err := exec.Command(helmProgram(t), args...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("helm %s: %v: %s", strings.Join(args, " "), err, said)
+		}
+		return string(said)
+	}
+	helm("lint", "--strict", chart)
+	objects := func(text string) map[string]any {
+		found := map[string]any{}
+		for decoder := yaml.NewDecoder(strings.NewReader(text)); ; {
+			var o object
+			if err := decoder.Decode(&o); errors.Is(err, io.EOF) {
+				return found
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			if o == nil {
+				continue
+			}
+			if o["kind"] == "DaemonSet" { // Helm's pods start again when the configuration changes
+				delete(o["spec"].(object)["template"].(object)["metadata"].(object), "annotations")
+			}
+			found[fmt.Sprint(o["kind"], " ", o["metadata"].(object)["name"])] = o
+		}
+	}
+	var manifests string
+	for _, name := range []string{"weir.yaml", "weir-annotations.yaml"} {
+		text, err := os.ReadFile("../../packaging/kubernetes/" + name)
+		must.Succeed(t, err)
+		manifests += "---\n" + string(text)
+	}
+	want, got := objects(manifests), objects(helm("template", "weir", chart, "--set", "annotations=true"))
+	if len(want) < 15 || !reflect.DeepEqual(want, got) {
+		t.Errorf("the chart has\n%v\nthe manifests have\n%v", got, want)
+	}
+	for name := range objects(helm("template", "weir", chart)) {
+		if strings.HasSuffix(name, " weir-templates") {
+			t.Errorf("%s is made though nobody wants it", name)
+		}
+	}
+}
+
+const chart = "../../packaging/kubernetes/chart"
+
+// helmProgram returns the path of Helm.
+func helmProgram(t *testing.T) string {
+	t.Helper()
+	program, err := filepath.Abs("../../bin/helm")
+	must.Succeed(t, err)
+	if _, err := os.Stat(program); err != nil {
+		t.Skip("no Helm: make bin/helm")
+	}
+	return program
+}
+
+// helm runs a command of Helm on the release weir.
+func (c *cluster) helm(command string, args ...string) {
+	c.t.Helper()
+	line := []string{helmProgram(c.t), command, "weir"}
+	if command != "uninstall" {
+		line = append(line, chart)
+	}
+	line = append(line, "--namespace", "kube-system", "--kubeconfig", c.file("admin.conf"))
+	said, err := c.Host.Command(c.t.Context(), line[0], append(line[1:], args...)...).CombinedOutput()
+	if err != nil {
+		c.t.Fatalf("helm %s: %v: %s", command, err, said)
+	}
+}
+
+// tag gives an image of the node a second name.
+func (c *cluster) tag(image, name string) {
+	c.t.Helper()
+	c.Run(append(c.containerd.Enter(), "ctr", "--address", c.containerd.Socket(), "--namespace", "k8s.io", "images", "tag",
+		"docker.io/library/"+image, "docker.io/library/"+name)...)
+}
+
+// daemonPod returns the UID of the pod of Weir that runs on the node; "" if none runs.
+func (c *cluster) daemonPod() (uid string) {
+	c.t.Helper()
+	var list struct{ Items []kubePod }
+	c.must("GET", "/api/v1/namespaces/kube-system/pods?labelSelector=app%3Dweir", nil, &list)
+	for _, p := range list.Items {
+		if p.Status.Phase == "Running" {
+			uid = p.Metadata.UID
+		}
+	}
+	return uid
 }
