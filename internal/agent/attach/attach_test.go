@@ -143,11 +143,11 @@ type fakeTaps struct {
 	followers kernel.Others
 	lookErr   error
 	attached  uint32
-	only      uint32
-	onlyErr   error
+	sole      uint32
+	soleErr   error
 }
 
-func (f *fakeTaps) Only(identity.Tap) (uint32, error) { return f.only, f.onlyErr }
+func (f *fakeTaps) SoleProgram(identity.Tap) (uint32, error) { return f.sole, f.soleErr }
 
 func (f *fakeTaps) Followers(identity.Tap) (kernel.Others, error) { return f.followers, f.lookErr }
 func (f *fakeTaps) Attach(_ identity.Tap, number uint16) (uint32, error) {
@@ -329,25 +329,25 @@ func TestPassedBefore(t *testing.T) {
 func TestRecheck(t *testing.T) {
 	b := newBed()
 	c := b.start("c", v1.ModeBridge, 1)
-	b.taps.attached, b.taps.only = 7, 7
+	b.taps.attached, b.taps.sole = 7, 7
 	b.apply()
 	for _, step := range []struct {
 		when   string
-		only   uint32
+		sole   uint32
 		err    error
 		others kernel.Others
 		looked bool
 	}{
-		{when: "as attached", only: 7},
-		{when: "others beside it", only: 0, others: kernel.Others{Diverting: []string{"other"}}, looked: true},
-		{when: "others gone", only: 7, looked: true},
-		{when: "alone", only: 7},
-		{when: "another one in its place", only: 8, looked: true},
-		{when: "no answer", only: 7, err: unix.ENOBUFS, looked: true},
-		{when: "an answer", only: 7},
+		{when: "as attached", sole: 7},
+		{when: "others beside it", sole: 0, others: kernel.Others{Diverting: []string{"other"}}, looked: true},
+		{when: "others gone", sole: 7, looked: true},
+		{when: "alone", sole: 7},
+		{when: "another one in its place", sole: 8, looked: true},
+		{when: "no answer", sole: 7, err: unix.ENOBUFS, looked: true},
+		{when: "an answer", sole: 7},
 	} {
 		before := b.taps.verified[c.Number]
-		b.taps.only, b.taps.onlyErr, b.taps.followers = step.only, step.err, step.others
+		b.taps.sole, b.taps.soleErr, b.taps.followers = step.sole, step.err, step.others
 		b.Recheck(c)
 		b.apply()
 		if looked := b.taps.verified[c.Number] > before; looked != step.looked {

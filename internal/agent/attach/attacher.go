@@ -21,8 +21,8 @@ type Taps interface {
 	Attach(tap identity.Tap, number uint16) (id uint32, err error)
 	// Followers names programs and filters behind a tap that may take the number away.
 	Followers(tap identity.Tap) (kernel.Others, error)
-	// Only returns the ID of the program that is alone at a tap; otherwise 0.
-	Only(tap identity.Tap) (uint32, error)
+	// SoleProgram returns the ID of the only program at a tap; 0 if there is none, or more than one.
+	SoleProgram(tap identity.Tap) (uint32, error)
 }
 
 // QueueTags clears containers' numbers in packets that leave beside the uplinks, where they would

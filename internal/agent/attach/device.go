@@ -85,8 +85,8 @@ func (a *Attacher) isUnchanged(d *Device) bool {
 	if d.attached == 0 || d.flowsErr != nil {
 		return false
 	}
-	only, err := a.Taps.Only(d.Tap)
-	return err == nil && only == d.attached && len(d.followers.Diverting)+len(d.followers.Indexing) == 0
+	sole, err := a.Taps.SoleProgram(d.Tap)
+	return err == nil && sole == d.attached && len(d.followers.Diverting)+len(d.followers.Indexing) == 0
 }
 
 // followerComplaint returns what may take the container's number from its packets, or "".

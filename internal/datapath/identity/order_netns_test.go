@@ -67,7 +67,7 @@ func TestTapComesFirst(t *testing.T) {
 			taps, err := NewTaps()
 			must.Succeed(t, err)
 			only := func() (id uint32) {
-				b.inHost(func() (err error) { id, err = taps.Only(tap); return err })
+				b.inHost(func() (err error) { id, err = taps.SoleProgram(tap); return err })
 				return id
 			}
 			if only() == 0 {

@@ -116,9 +116,9 @@ func (*Taps) Followers(tap Tap) (kernel.Others, error) {
 	return tap.hook().After(tapProgWeirTap)
 }
 
-// Only returns the ID of the program that is alone at a tap; 0 if there is none, or anything else. It
+// SoleProgram returns the ID of the only program at a tap; 0 if there is none, or more than one. It
 // costs a fraction of Attach and Followers. Errors: kernel.ErrNoNetNS.
-func (*Taps) Only(tap Tap) (uint32, error) { return tap.hook().Only() }
+func (*Taps) SoleProgram(tap Tap) (uint32, error) { return tap.hook().SoleProgram() }
 
 // DetachTap removes the programs from a tap.
 func DetachTap(tap Tap) error {

@@ -109,9 +109,9 @@ func (h Hook) find(name string) (program *ebpf.Program, first bool, err error) {
 	return nil, false, nil
 }
 
-// Only returns the ID (ProgramID) of the program that is attached alone; 0 if there is none, or anything
-// else. Errors: ErrNoNetNS, ErrNoLink.
-func (h Hook) Only() (id uint32, err error) {
+// SoleProgram returns the ID (ProgramID) of the only program at the hook; 0 if there is none, or more than
+// one. Errors: ErrNoNetNS, ErrNoLink.
+func (h Hook) SoleProgram() (id uint32, err error) {
 	err = InNetNS(h.NetNSPath, func() error {
 		all, err := h.programs()
 		if len(all) == 1 {
