@@ -165,19 +165,19 @@ func (c *Controller) Run(ctx context.Context, listeners ...net.Listener) error {
 	defer part.Stop()
 	parts := core.Parts{Core: c.core}
 	for running := true; running; {
-		left := false
+		more := false
 		select {
 		case now := <-ticker.C:
 			c.decide(func() []core.Command {
 				defer c.tellPromises()
 				commands := c.core.Tick(now)
-				left = parts.Left()
+				more = parts.HasMore()
 				return commands
 			})
 		case now := <-part.C:
 			c.decide(func() []core.Command {
-				commands := parts.Next(now)
-				left = parts.Left()
+				commands := parts.SendNext(now)
+				more = parts.HasMore()
 				return commands
 			})
 		case err = <-failed:
@@ -185,7 +185,7 @@ func (c *Controller) Run(ctx context.Context, listeners ...net.Listener) error {
 		case <-ctx.Done():
 			running = false
 		}
-		if left {
+		if more {
 			part.Reset(interval / (2 * core.WatchParts))
 		}
 	}

@@ -256,6 +256,35 @@ func TestWatchedFlows(t *testing.T) {
 	}
 }
 
+// TestWatchedFlowsOfManySwitches: every switch has its turn in a tick. Of 32 switches a tick alone
+// requests the counters of one, the parts between ticks those of the others.
+func TestWatchedFlowsOfManySwitches(t *testing.T) {
+	const switches, tick = core.WatchParts, 50 * time.Millisecond
+	const flows = 2 // of a switch: there and back
+	c, address := start(t, func(o *Options) { o.Core.LLDPInterval, o.Core.StatsInterval = core.LLDPParts*tick, time.Hour }, nil)
+	var players []*player
+	for i := range switches {
+		players = append(players, connect(t, dial(t, address), uint64(i+1)))
+	}
+	for _, p := range players {
+		p.learned(c)
+	}
+	begin := time.Now()
+	for _, p := range players {
+		p.packetIn(1, 20000, 53)
+	}
+	eventually(t, "requests to every switch, four times those that ticks alone send", func() bool {
+		sum, least := 0, 1<<30
+		for _, p := range players {
+			p.mu.Lock()
+			sum, least = sum+p.watched, min(least, p.watched)
+			p.mu.Unlock()
+		}
+		ticks := int(time.Since(begin)/tick) + 2
+		return least > 0 && sum > 4*ticks*flows
+	})
+}
+
 func gone(p *player) func() bool {
 	return func() bool {
 		select {

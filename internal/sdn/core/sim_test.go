@@ -618,7 +618,7 @@ func (w *world) quiet() {
 
 // tick has the controller do all parts of a tick.
 func (w *world) tick() {
-	for w.do(w.core.Tick(w.now)); (Parts{w.core}).Left(); {
-		w.do(Parts{w.core}.Next(w.now))
+	for w.do(w.core.Tick(w.now)); (Parts{w.core}).HasMore(); {
+		w.do(Parts{w.core}.SendNext(w.now))
 	}
 }

@@ -34,9 +34,10 @@ const (
 type watched struct {
 	bySwitch map[topology.DPID]*wheel
 	due      []topology.DPID // switches whose turn in this tick has not come
-	each     int             // so many of them in a part of the tick
-	tick     int
-	on       bool // there is a second look
+	// switchesPerPart is how many of them have their turn in a part of the tick.
+	switchesPerPart int
+	tick            int
+	on              bool // there is a second look
 }
 
 // wheel is a timing wheel. Flows that ended are found out when they are due.
@@ -72,18 +73,18 @@ func (w *watched) beginTick() {
 			w.due = append(w.due, d)
 		}
 	}
-	w.each = (len(w.due) + WatchParts - 1) / WatchParts
+	w.switchesPerPart = (len(w.due) + WatchParts - 1) / WatchParts
 }
 
 // requestWatched requests the counters of flows of EF at some of the switches where some are due.
 func (l *flows) requestWatched() {
 	w := &l.watched
-	for _, d := range w.due[:min(w.each, len(w.due))] {
+	for _, d := range w.due[:min(w.switchesPerPart, len(w.due))] {
 		if sw, due := l.switches.byID[d], w.bySwitch[d]; sw != nil && due != nil && sw.obeys() {
 			due.request(l, d)
 		}
 	}
-	w.due = w.due[min(w.each, len(w.due)):]
+	w.due = w.due[min(w.switchesPerPart, len(w.due)):]
 }
 
 // request requests the counters of the flows that are due at a switch.
@@ -121,14 +122,14 @@ func watchRequest(f *Flow) openflow.Message {
 	return &m.request
 }
 
-// Parts does the parts of a tick that Tick leaves: up to WatchParts less one.
+// Parts sends the requests that remain of a tick, in at most WatchParts-1 parts.
 type Parts struct{ Core *Core }
 
-// Left reports whether there are any.
-func (p Parts) Left() bool { return len(p.Core.flows.watched.due) > 0 }
+// HasMore reports whether requests remain.
+func (p Parts) HasMore() bool { return len(p.Core.flows.watched.due) > 0 }
 
-// Next does one.
-func (p Parts) Next(now time.Time) []Command {
+// SendNext returns the requests of the next part.
+func (p Parts) SendNext(now time.Time) []Command {
 	p.Core.advance(now)
 	p.Core.flows.requestWatched()
 	return p.Core.finish()

@@ -157,7 +157,7 @@ func TestWatchInParts(t *testing.T) {
 	for range 3 {
 		now = now.Add(tick)
 		asked, parts := map[topology.DPID]int{}, 0
-		for commands := c.Tick(now); ; commands = rest.Next(now) {
+		for commands := c.Tick(now); ; commands = rest.SendNext(now) {
 			part := map[topology.DPID]bool{}
 			for _, command := range commands {
 				if m, ok := command.Message.(*openflow.MultipartRequest); ok && m.XID == WatchXID {
@@ -168,7 +168,7 @@ func TestWatchInParts(t *testing.T) {
 			if parts++; len(part) > 3 {
 				t.Fatalf("a part has requests to %d switches", len(part))
 			}
-			if !rest.Left() {
+			if !rest.HasMore() {
 				break
 			}
 		}
