@@ -87,9 +87,13 @@ func (x *OXM) code(c *coder) {
 		x.format(c)
 		return
 	}
-	if x.codeBasic(c) {
-		return
+	if !x.codeBasic(c) {
+		x.codeAny(c)
 	}
+}
+
+// codeAny codes a field of any class, and reports what is wrong with it.
+func (x *OXM) codeAny(c *coder) {
 	what := c.what
 	c.what = "OXM" // class and field are read first
 	start := c.at()
@@ -111,8 +115,7 @@ func (x *OXM) code(c *coder) {
 // oxmHeader is the length of what stands before the value.
 const oxmHeader = 4
 
-// codeBasic is code for what nearly all fields are: of class OFPXMC_OPENFLOW_BASIC, defined and of their
-// length. It reports false, and does nothing, for all others, whose errors have to be told.
+// codeBasic codes a valid basic-class field; otherwise returns false and the general coder reports the error.
 func (x *OXM) codeBasic(c *coder) bool {
 	if c.err != nil {
 		return false
