@@ -187,7 +187,7 @@ func Run(ctx context.Context, options Options) (found Report, err error) {
 	defer func() { r.Close(&found.Report) }()
 	// Rounds are outermost: what disturbs the machine for a while disturbs
 	// one round of some cases, not all rounds of one.
-	for done := 0; done == 0 || options.Repeat >= report.LeastRounds && done+options.Repeat <= report.MostRounds; done += options.Repeat {
+	for done := 0; done == 0 || options.goesOn(done); done += options.Repeat {
 		wanted := r.wanted(cases, done)
 		r.progress.expect(cases, wanted, done)
 		for round := done; round < done+options.Repeat; round++ {
@@ -203,6 +203,12 @@ func Run(ctx context.Context, options Options) (found Report, err error) {
 	found.TookSeconds = time.Since(started).Seconds()
 	found.complete()
 	return found, nil
+}
+
+// goesOn reports whether what is undecided after rounds is measured again: only of sevens is it known how
+// often chance misjudges them.
+func (o Options) goesOn(done int) bool {
+	return o.Repeat == report.LeastRounds && done < report.MostRounds
 }
 
 // namedPeer is a peer that takes part.

@@ -35,7 +35,7 @@ func (p *progress) expect(cases []Case, peers [][]namedPeer, done int) {
 		if len(peers[i]) > 0 {
 			many++
 		}
-		if len(c.Ratios) > 0 && p.options.Repeat >= report.LeastRounds {
+		if len(c.Ratios) > 0 && p.options.goesOn(p.options.Repeat) {
 			again += time.Duration(report.MostRounds/p.options.Repeat-1) * all
 		}
 	}

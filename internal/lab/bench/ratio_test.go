@@ -241,4 +241,13 @@ func TestExpectedTime(t *testing.T) {
 	if out.String() != want || p.total != 63 {
 		t.Errorf("%d runs: %q, want %q", p.total, out.String(), want)
 	}
+	// Eights are judged once: by sevens, chance misjudges fewer.
+	for repeat, want := range map[int][]bool{1: {false}, 7: {true, true, false}, 8: {false, false}, 14: {false}} {
+		options.Repeat = repeat
+		for i, again := range want {
+			if done := (i + 1) * repeat; options.goesOn(done) != again {
+				t.Errorf("--repeat %d goes on after %d: %v", repeat, done, !again)
+			}
+		}
+	}
 }

@@ -70,9 +70,9 @@ Suite cost takes seven rounds unless --repeat says otherwise, with the peers in
 another order each round, and judges ratios to another peer of the same round by
 the 95 % interval of their median (order statistics). A ratio is missed if all of
 the interval is on the wrong side of the aim, met if all of it is on the right
-side or within 1 % of the aim, and else undecided: such cases alone take as many
-rounds again, up to 21 in all. Fewer than 7 rounds decide nothing. What stays
-undecided is no success.
+side or within 1 % of the aim, and else undecided: after seven rounds such cases
+alone take seven more, up to 21 in all. Fewer rounds decide nothing, and more are
+judged once. What stays undecided is no success.
 
 Suites qcon and cntc also judge what the papers say: reproduced, exceeded,
 different by design or not reproduced, each with the reason.

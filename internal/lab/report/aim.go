@@ -18,13 +18,13 @@ const (
 )
 
 const (
-	// LeastRounds is from how many values on an aim is decided.
+	// LeastRounds is the minimum number of ratios for a decision.
 	LeastRounds = 7
 	// MostRounds is how many are taken of what stays undecided. Of ratios taken and judged by sevens, the
 	// three intervals, from the 1st to the 7th, the 3rd to the 11th of 14 and the 6th to the 16th of 21,
 	// have the true median at most 5 times in a hundred on one wrong side in any of them (binomial).
 	MostRounds = 3 * LeastRounds
-	// margin is by which part of the aim an interval that meets it may reach beyond.
+	// margin is the tolerance, as a fraction of the bound.
 	margin = 0.01
 	// worstRatio stands for a ratio that cannot be computed: no peer costs nothing.
 	worstRatio = 1e9
