@@ -27,7 +27,7 @@ func TestReadCPUTimes(t *testing.T) {
 	}
 	until, err := ReadCPUTimes()
 	must.Succeed(t, err)
-	if passed := until.Sub(from); passed.Busy+passed.Stolen < counting-resolution || passed.Busy > passed.Total()+resolution {
+	if passed := until.Sub(from); passed.Busy+passed.Stolen < counting-resolution {
 		t.Errorf("%+v passed while one processor counted for %v", passed, counting)
 	}
 }
