@@ -37,8 +37,9 @@ SENT LATE is the part of them that is the sender's. Memory is that of a fresh co
 with 10,000 flows.
 
 With --os-ken its learning switch, which installs entries by MAC address and
-classifies nothing, is measured in the same way after it. Load and controller share
-the machine's processors: packet-ins for each second of the controller's processor
+classifies nothing, is measured in the same way after it. The load has a processor of
+its own and the controller the others, except in the row "weir beside the load", where
+they share all (as with one processor): there, packet-ins for each second of processor
 time say more on a busy one. WAITED/RAN is how long the controller waited for a
 processor at half load, to how long it had one: delays mean something where it is
 well below 1. CPU-S/S is the processor time that the controller took for each

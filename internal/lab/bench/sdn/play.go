@@ -7,8 +7,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"os/exec"
 	"slices"
+	"strconv"
+	"strings"
+	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -17,18 +22,56 @@ import (
 	"github.com/weir-project/weir/internal/sdn/openflow"
 )
 
+// processors says where the load runs, and where a controller.
+type processors struct {
+	load       int    // -1: they share all
+	controller string // a list for taskset
+	taskset    string
+}
+
+func sharing() processors { return processors{load: -1} }
+
+// setApart gives the load the first processor and controllers the others, if there is more than one.
+func setApart() (processors, error) {
+	var all unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		return sharing(), fmt.Errorf("list the processors: %w", err)
+	}
+	var numbers []string
+	apart := sharing()
+	for cpu := range 8 * int(unsafe.Sizeof(all)) {
+		switch {
+		case !all.IsSet(cpu):
+		case apart.load < 0:
+			apart.load = cpu
+		default:
+			numbers = append(numbers, strconv.Itoa(cpu))
+		}
+	}
+	if len(numbers) == 0 {
+		return sharing(), nil
+	}
+	apart.controller = strings.Join(numbers, ",")
+	var err error
+	if apart.taskset, err = exec.LookPath("taskset"); err != nil {
+		return sharing(), fmt.Errorf("pin the controller: %w", err)
+	}
+	return apart, nil
+}
+
 // playedSwitches are switches with two ports each, with a host at both. One thread plays all
 // of them, so that the controller has the other processors. A paced run sends packet-ins when
 // they are due, answered or not, and delays count from then to the kernel's time stamp of
 // the answer: a slow controller gets no less load, and a late reader is not its delay.
 type playedSwitches struct {
-	switches []*loadSwitch
-	epoll    int
-	events   []unix.EpollEvent
-	ready    []*loadSwitch
-	buffer   []byte // what is read
-	control  []byte // and when it came
-	lateNS   []int64
+	switches  []*loadSwitch
+	processor int // of its own, or -1
+	epoll     int
+	events    []unix.EpollEvent
+	ready     []*loadSwitch
+	buffer    []byte // what is read
+	control   []byte // and when it came
+	lateNS    []int64
 }
 
 // loadResult is the result of a load run.
@@ -113,15 +156,15 @@ func (l *playedSwitches) close() {
 // flush sends queued bytes; the rest is sent after the controller has sent more.
 func (s *loadSwitch) flush() error {
 	for len(s.out) > 0 {
-		n, err := unix.Write(s.fd, s.out)
-		switch {
-		case errors.Is(err, unix.EAGAIN):
-			return nil
-		case errors.Is(err, unix.EINTR):
-		case err != nil:
-			return fmt.Errorf("send: %w", err)
-		default:
+		n, err := rawCall(unix.SYS_WRITE, uintptr(s.fd), uintptr(unsafe.Pointer(&s.out[0])), uintptr(len(s.out)), 0)
+		switch err {
+		case 0:
 			s.out = append(s.out[:0], s.out[n:]...)
+		case unix.EINTR:
+		case unix.EAGAIN:
+			return nil
+		default:
+			return fmt.Errorf("send: %w", err)
 		}
 	}
 	return nil
@@ -129,8 +172,8 @@ func (s *loadSwitch) flush() error {
 
 // receive reads what arrives within wait and returns the switches concerned.
 func (l *playedSwitches) receive(wait time.Duration) ([]*loadSwitch, error) {
-	n, err := unix.EpollWait(l.epoll, l.events, int(wait/time.Millisecond))
-	if err != nil && !errors.Is(err, unix.EINTR) {
+	n, err := rawCall(unix.SYS_EPOLL_PWAIT, uintptr(l.epoll), uintptr(unsafe.Pointer(&l.events[0])), uintptr(len(l.events)), uintptr(wait/time.Millisecond))
+	if err != 0 && err != unix.EINTR {
 		return nil, fmt.Errorf("wait for the controller: %w", err)
 	}
 	l.ready = l.ready[:0]
@@ -145,16 +188,20 @@ func (l *playedSwitches) receive(wait time.Duration) ([]*loadSwitch, error) {
 }
 
 func (l *playedSwitches) read(s *loadSwitch) error {
-	n, control, _, _, err := unix.Recvmsg(s.fd, l.buffer, l.control, 0)
+	into := unix.Iovec{Base: &l.buffer[0]}
+	into.SetLen(len(l.buffer))
+	message := unix.Msghdr{Iov: &into, Iovlen: 1, Control: &l.control[0]}
+	message.SetControllen(len(l.control))
+	n, err := rawCall(unix.SYS_RECVMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&message)), 0, 0)
 	switch {
-	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
+	case err == unix.EAGAIN, err == unix.EINTR:
 		return nil
-	case err != nil:
+	case err != 0:
 		return fmt.Errorf("receive: %w", err)
 	case n == 0:
 		return errors.New("it closed a connection")
 	}
-	if err := s.takeAll(l.buffer[:n], cameNS(l.control[:control])); err != nil {
+	if err := s.takeAll(l.buffer[:n], cameNS(l.control[:message.Controllen])); err != nil {
 		return err
 	}
 	return s.flush()
@@ -209,14 +256,20 @@ func (l *playedSwitches) run(ctx context.Context, duration time.Duration, perSec
 		s.reset()
 	}
 	l.lateNS = nil
-	begin := time.Now()
-	var err error
-	if perSecond > 0 {
-		err = l.paced(ctx, perSecond)
-	} else {
-		err = l.closedLoop(ctx)
-	}
-	r := l.collect(time.Since(begin))
+	failed := make(chan error)
+	begin, took := time.Now(), duration
+	go func() { // on a thread that ends with the goroutine
+		err := l.takeProcessor()
+		if err == nil && perSecond > 0 {
+			err = l.sendPaced(ctx, float64(time.Second)/perSecond)
+		} else if err == nil {
+			err = l.closedLoop(ctx)
+		}
+		took = time.Since(begin)
+		failed <- err
+	}()
+	err := <-failed
+	r := l.collect(took)
 	if err := errors.Join(err, l.drain()); err != nil {
 		return nil, err
 	}
@@ -259,16 +312,33 @@ func (l *playedSwitches) closedLoop(ctx context.Context) error {
 // pace is how often a paced run sends what is due.
 const pace = 100 * time.Microsecond
 
-// paced sends packet-ins of all switches, each of a random one, at random times: as
-// switches do that know nothing of one another.
-func (l *playedSwitches) paced(ctx context.Context, perSecond float64) error {
-	failed := make(chan error)
-	go func() { failed <- l.sendPaced(ctx, float64(time.Second)/perSecond) }()
-	return <-failed
+// takeProcessor ties the goroutine to a thread that runs before all others, where that may be, and
+// to the processor of the load.
+func (l *playedSwitches) takeProcessor() error {
+	traffic.UrgentThread(traffic.PingPriority)
+	if l.processor < 0 {
+		return nil
+	}
+	var one unix.CPUSet
+	one.Set(l.processor)
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		return fmt.Errorf("run on processor %d: %w", l.processor, err)
+	}
+	return nil
 }
 
+// rawCall makes a system call that Go's scheduler does not see. A thread that it sees may have to
+// wait for one without priority, which the processor does not get to meanwhile: up to 0.95 s.
+//
+//go:uintptrescapes
+func rawCall(call, a, b, c, d uintptr) (int, syscall.Errno) {
+	n, _, errno := unix.RawSyscall6(call, a, b, c, d, 0, 0)
+	return int(n), errno
+}
+
+// sendPaced sends packet-ins of all switches, each of a random one, at random times (a Poisson
+// process): as switches do that know nothing of one another. It waits for no answer.
 func (l *playedSwitches) sendPaced(ctx context.Context, meanNS float64) error {
-	traffic.UrgentThread(traffic.PingPriority) // for this goroutine, with which it ends
 	random := rand.New(rand.NewPCG(1, 2))
 	var opened []*loadSwitch
 	begin := nowNS()
@@ -276,12 +346,12 @@ func (l *playedSwitches) sendPaced(ctx context.Context, meanNS float64) error {
 	for due := begin; ctx.Err() == nil; due += int64(pace) {
 		for wait := due - nowNS(); wait > 0; wait = due - nowNS() {
 			sleep := unix.NsecToTimespec(wait)
-			_ = unix.Nanosleep(&sleep, nil) // a signal may end it
+			_, _ = rawCall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&sleep)), 0, 0, 0) // a signal may end it
 		}
 		opened = opened[:0]
 		for ; next <= float64(due-begin); next += random.ExpFloat64() * meanNS {
 			s := l.switches[random.IntN(len(l.switches))]
-			s.open(1, due)
+			s.open(1, begin+int64(next))
 			opened = append(opened, s)
 		}
 		for _, s := range opened {

@@ -17,7 +17,7 @@ const (
 // complete adds what follows from the measurements.
 func (r *Report) complete() {
 	r.Verdicts = []report.Verdict{}
-	r.Note = fmt.Sprintf("%d switches are played on the loopback address, and every packet-in is a new flow. They share the machine's processors with the controller.", r.Switches)
+	r.Note = fmt.Sprintf("%d switches are played on the loopback address, and every packet-in is a new flow. The load has a processor of its own, except beside the load.", r.Switches)
 	if r.Ratio > 0 {
 		r.Note += fmt.Sprintf(" Weir answered %.1f times as many packet-ins a second as os-ken, %.1f times as many for each second of processor time.", r.Ratio, r.RatioCPU)
 	}

@@ -24,6 +24,9 @@ import (
 // Suite is its name.
 const Suite = "sdn"
 
+// Shared names the row of Weir's controller on all processors, those of the load too.
+const Shared = "weir beside the load"
+
 // MostSwitches is how many switches are played at most.
 const MostSwitches = 1000
 
@@ -53,8 +56,11 @@ type Report struct {
 // Controller is one controller.
 type Controller struct {
 	Name string `json:"name"`
-	// PacketInsPerSecond were answered with packet-outs; FlowModsPerSecond came
-	// with them.
+	// Processors are those of the controller where the load has one of its own; otherwise empty.
+	Processors string `json:"processors,omitempty"`
+	// PacketInsPerSecond is the asynchronous message processing rate of RFC 8456, section 5.1.3, of packet-ins that
+	// were answered with packet-outs. FlowModsPerSecond came with them: of one switch, each way
+	// provisioned reactively (section 5.1.6) takes one packet-in and two flow-mods.
 	PacketInsPerSecond float64 `json:"packet_ins_per_second"`
 	FlowModsPerSecond  float64 `json:"flow_mods_per_second"`
 	// PerCPUSecond is packet-ins for each second of the controller's processor
@@ -67,7 +73,8 @@ type Controller struct {
 	LoadCPUSeconds float64 `json:"load_cpu_seconds_per_second"`
 	// HalfPerSecond is how many packet-ins a second were sent to measure delays: half of
 	// the target's, or of what the controller can answer if that is less. HalfP50MS and
-	// HalfP99MS are from when packet-ins were due to when their packet-outs came.
+	// HalfP99MS are the asynchronous message processing time (RFC 8456, section 5.1.2; there it is that of one
+	// message at a time), from when packet-ins were due to when their packet-outs came.
 	HalfPerSecond float64 `json:"half_load_packet_ins_per_second"`
 	HalfP50MS     float64 `json:"half_load_p50_ms"`
 	HalfP99MS     float64 `json:"half_load_p99_ms"`
@@ -131,8 +138,12 @@ func (r *Report) measure(ctx context.Context, o Options) error {
 		return exec.CommandContext(ctx, o.WeirBinary, "sdn", "run", "--listen", "tcp:127.0.0.1:"+port, "--socket", filepath.Join(dir, port+".sock"),
 			"--packet-ins", "0", "--max-flows", "10000000", "--strict")
 	}
+	apart, err := setApart()
+	if err != nil {
+		return err
+	}
 	fmt.Fprintln(o.Progress, "weir")
-	one, err := measureController(ctx, o, "weir", weir)
+	one, err := measureController(ctx, o, apart, "weir", weir)
 	if err != nil {
 		return err
 	}
@@ -140,6 +151,14 @@ func (r *Report) measure(ctx context.Context, o Options) error {
 		return err
 	}
 	r.Controllers = append(r.Controllers, one)
+	if apart.load >= 0 {
+		fmt.Fprintln(o.Progress, Shared)
+		shared, err := measureController(ctx, o, sharing(), Shared, weir)
+		if err != nil {
+			return err
+		}
+		r.Controllers = append(r.Controllers, shared)
+	}
 	if o.Python == "" {
 		return nil
 	}
@@ -148,7 +167,7 @@ func (r *Report) measure(ctx context.Context, o Options) error {
 		return fmt.Errorf("write os-ken's program: %w", err)
 	}
 	fmt.Fprintln(o.Progress, "os-ken")
-	two, err := measureController(ctx, o, "os-ken", func(port string) *exec.Cmd { return exec.CommandContext(ctx, o.Python, program, port) })
+	two, err := measureController(ctx, o, apart, "os-ken", func(port string) *exec.Cmd { return exec.CommandContext(ctx, o.Python, program, port) })
 	if err != nil {
 		return err
 	}
@@ -169,7 +188,7 @@ func (p *controllerProcess) stop() {
 }
 
 // startController starts a controller and connects the switches.
-func startController(ctx context.Context, o Options, name string, command func(port string) *exec.Cmd) (*controllerProcess, error) {
+func startController(ctx context.Context, o Options, apart processors, name string, command func(port string) *exec.Cmd) (*controllerProcess, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("find a free port: %w", err)
@@ -177,11 +196,15 @@ func startController(ctx context.Context, o Options, name string, command func(p
 	address := l.Addr().String()
 	l.Close()
 	_, port, _ := net.SplitHostPort(address)
-	process, err := testbed.StartProcess(name, command(port))
+	cmd := command(port)
+	if apart.load >= 0 {
+		cmd.Path, cmd.Args = apart.taskset, append([]string{"taskset", "-c", apart.controller}, cmd.Args...)
+	}
+	process, err := testbed.StartProcess(name, cmd)
 	if err != nil {
 		return nil, err
 	}
-	p := &controllerProcess{process, &playedSwitches{}}
+	p := &controllerProcess{process, &playedSwitches{processor: apart.load}}
 	starting, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	err = p.Await(starting, 100*time.Millisecond, func(context.Context) error { return p.load.connect(address, o.Switches) })
@@ -203,9 +226,9 @@ func startController(ctx context.Context, o Options, name string, command func(p
 // window is how many packet-ins of a switch wait for their answers at full load.
 const window = 32
 
-func measureController(ctx context.Context, o Options, name string, command func(port string) *exec.Cmd) (Controller, error) {
-	found := Controller{Name: name}
-	p, err := startController(ctx, o, name, command)
+func measureController(ctx context.Context, o Options, apart processors, name string, command func(port string) *exec.Cmd) (Controller, error) {
+	found := Controller{Name: name, Processors: apart.controller}
+	p, err := startController(ctx, o, apart, name, command)
 	if err != nil {
 		return found, err
 	}
@@ -258,7 +281,7 @@ func measureController(ctx context.Context, o Options, name string, command func
 
 // residentBytes is the memory of a fresh controller with memoryFlows flows.
 func residentBytes(ctx context.Context, o Options, command func(port string) *exec.Cmd) (uint64, error) {
-	p, err := startController(ctx, o, "weir", command)
+	p, err := startController(ctx, o, sharing(), "weir", command)
 	if err != nil {
 		return 0, err
 	}
