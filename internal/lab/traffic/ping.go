@@ -60,6 +60,9 @@ func (e *Echo) Close() error {
 	return nil
 }
 
+// PingTimeout is after how long an answer counts as lost unless PingOptions say otherwise.
+const PingTimeout = time.Second
+
 // PingOptions says how to measure round trips. Zero means the default.
 type PingOptions struct {
 	Target netip.AddrPort
@@ -67,7 +70,7 @@ type PingOptions struct {
 	PayloadBytes int
 	// Interval is the time from one datagram to the next, 10 ms.
 	Interval time.Duration
-	// Timeout is when an answer counts as lost, 1 s.
+	// Timeout is when an answer counts as lost, PingTimeout.
 	Timeout time.Duration
 }
 
@@ -93,7 +96,7 @@ func NewPinger(options PingOptions) (*Pinger, error) {
 		options.Interval = 10 * time.Millisecond
 	}
 	if options.Timeout == 0 {
-		options.Timeout = time.Second
+		options.Timeout = PingTimeout
 	}
 	fd, err := connectUDP(options.Target)
 	if err != nil {
@@ -102,8 +105,8 @@ func NewPinger(options PingOptions) (*Pinger, error) {
 	return &Pinger{options: options, fd: fd}, nil
 }
 
-// Run pings until ctx ends and then closes the socket; it can run once. The
-// next datagram waits for the answer to the one before.
+// Run pings until ctx ends, waits for the last answer or its timeout, and closes the socket; it can
+// run once. The next datagram waits for the answer to the one before.
 func (p *Pinger) Run(ctx context.Context) (PingResult, error) {
 	type outcome struct {
 		result PingResult
@@ -133,14 +136,12 @@ func (p *Pinger) run(ctx context.Context) (PingResult, error) {
 			return result, fmt.Errorf("ping %s: %w", p.options.Target, err)
 		}
 		result.Sent++
-		rtt, answered, err := p.await(ctx, sequence, sentNS, answer)
+		rtt, answered, err := p.await(sequence, sentNS, answer)
 		switch {
 		case err != nil:
 			return result, fmt.Errorf("ping %s: %w", p.options.Target, err)
 		case answered:
 			result.RTTs = append(result.RTTs, rtt)
-		case ctx.Err() != nil:
-			result.Sent-- // ended before its answer was due
 		default:
 			result.Lost++
 		}
@@ -148,8 +149,8 @@ func (p *Pinger) run(ctx context.Context) (PingResult, error) {
 	return result, nil
 }
 
-func (p *Pinger) await(ctx context.Context, sequence uint64, sentNS int64, answer []byte) (rtt time.Duration, answered bool, err error) {
-	for ctx.Err() == nil {
+func (p *Pinger) await(sequence uint64, sentNS int64, answer []byte) (rtt time.Duration, answered bool, err error) {
+	for {
 		n, err := unix.Read(p.fd, answer)
 		rtt = time.Duration(MonotonicNS() - sentNS)
 		if err == nil && n >= 8 && binary.BigEndian.Uint64(answer) == sequence {
@@ -162,5 +163,4 @@ func (p *Pinger) await(ctx context.Context, sequence uint64, sentNS int64, answe
 			return 0, false, nil
 		}
 	}
-	return 0, false, nil
 }

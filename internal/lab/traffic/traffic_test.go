@@ -195,4 +195,20 @@ func TestPingCountsLosses(t *testing.T) {
 	if result.Lost == 0 || result.Lost != result.Sent || len(result.RTTs) != 0 {
 		t.Errorf("%+v, want all lost", result)
 	}
+	// One that is under way at the end is waited for, and counts.
+	const timeout = 500 * time.Millisecond
+	for lasts := 20 * time.Millisecond; lasts < timeout; lasts *= 2 {
+		pinger, err := NewPinger(PingOptions{Target: socket.LocalAddr().(*net.UDPAddr).AddrPort(), Timeout: timeout})
+		must.Succeed(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), lasts)
+		result, err = pinger.Run(ctx)
+		cancel()
+		must.Succeed(t, err)
+		if result.Sent > 0 {
+			break
+		}
+	}
+	if result.Sent != 1 || result.Lost != 1 {
+		t.Errorf("%+v, want one lost", result)
+	}
 }
