@@ -10,7 +10,8 @@ import (
 )
 
 const agentNote = "CPU time is the run time of the agent's threads as the kernel's scheduler counts it, without what its packets' " +
-	"treatment costs the senders. The cost of a packet shows in how many of 64 bytes one container can send a second."
+	"treatment costs the senders. Memory is what the agent has resident and its BPF maps and programs with an open descriptor; programs " +
+	"that only a container's interface or cgroup keeps, and their maps of constants, are in no process and not counted. The cost of a packet shows in how many of 64 bytes one container can send a second."
 
 // agentSuite measures what the agent itself costs: CPU time and memory beside
 // containers that idle and that send; and, with one container up to as many as
