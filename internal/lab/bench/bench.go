@@ -272,6 +272,9 @@ func (r *runner) runCase(ctx context.Context, number int, c Case, peers []namedP
 		r.progress.run(c, one.name, round)
 		err := r.Run(ctx, runKey{number, one.name}, func() (observation, error) {
 			seen, err := r.runOnce(ctx, c, one.peer, containers)
+			if err == nil {
+				err = c.checkPings(one.name, seen.ping)
+			}
 			seen.round = round
 			seen.Pause = r.Longest(seen.fromNS, seen.fromNS+seen.window.Nanoseconds())
 			return seen, err

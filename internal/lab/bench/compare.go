@@ -38,7 +38,11 @@ func compare(cases []Case, results []CaseResult) {
 func (l *Latency) judge(c Case, baseline *CaseResult) {
 	limit := c.MaxLatencyMS
 	if baseline != nil {
-		l.BaselineP99MS, l.BaselineP999MS = &baseline.Latency.P99MS.Median, &baseline.Latency.P999MS.Median
+		p99, p999 := baseline.Latency.P99MS.Median, baseline.Latency.P999MS.Median
+		if baseline.Latency.Lost > 0 { // it must not allow more
+			p99, p999 = 0, 0
+		}
+		l.BaselineP99MS, l.BaselineP999MS = &p99, &p999
 		limit += *l.BaselineP99MS
 	}
 	if c.MaxLatencyMS > 0 {

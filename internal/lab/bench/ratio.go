@@ -163,7 +163,6 @@ func ratioVerdicts(results []CaseResult) []report.Verdict {
 		Ratio
 		where string
 	}
-	order := []report.Decision{report.Met, report.Undecided, report.Missed}
 	var list []report.Verdict
 	for _, aim := range ratioAims {
 		var all []found
@@ -178,7 +177,7 @@ func ratioVerdicts(results []CaseResult) []report.Verdict {
 			continue
 		}
 		worst := slices.MaxFunc(all, func(x, y found) int {
-			return cmp.Or(cmp.Compare(slices.Index(order, x.Decision), slices.Index(order, y.Decision)), cmp.Compare(x.short(), y.short()))
+			return cmp.Or(byDecision(x.Decision, y.Decision), cmp.Compare(x.short(), y.short()))
 		})
 		where := fmt.Sprintf("%s, %d rounds", worst.where, worst.Count)
 		if worst.Why != "" {

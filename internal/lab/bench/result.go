@@ -146,7 +146,8 @@ type Cost struct {
 	PacketsOfBaseline *float64 `json:"packets_of_baseline,omitempty"`
 }
 
-// Latency is the round trip of 64-byte UDP datagrams, in milliseconds.
+// Latency is the round trip of 64-byte UDP datagrams, in milliseconds; a lost answer counts as
+// traffic.PingTimeout.
 type Latency struct {
 	PaperMS *float64       `json:"paper_ms"` // null where the paper gives no number
 	MeanMS  measure.Spread `json:"mean_ms"`
@@ -156,7 +157,7 @@ type Latency struct {
 	Sent    int            `json:"sent"`
 	Lost    int            `json:"lost"`
 	// BaselineP99MS is the 99th percentile in the case that this one is
-	// compared with; LimitMS is Weir's target for this one.
+	// compared with, 0 if that lost answers; LimitMS is Weir's target for this one.
 	BaselineP99MS  *float64 `json:"baseline_p99_ms,omitempty"`
 	BaselineP999MS *float64 `json:"baseline_p999_ms,omitempty"`
 	LimitMS        *float64 `json:"limit_ms,omitempty"`

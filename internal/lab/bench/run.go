@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -212,6 +213,15 @@ func (o *observation) readSeries(count arrivals, before int) error {
 		o.series = append(o.series, row[min(before, len(row)):])
 	}
 	return nil
+}
+
+// checkPings returns an error for pings that tell nothing. With other peers, traffic may take all answers.
+func (c Case) checkPings(peer string, seen traffic.PingResult) error {
+	mayLose := seen.Lost > 0 && c.senders() > 0 && !strings.HasPrefix(peer, PeerWeir)
+	if !c.Measures.has(MeasureLatency) || len(seen.RTTs) > 0 || mayLose {
+		return nil
+	}
+	return fmt.Errorf("ping from container %s: none of %d had an answer", c.Containers[0].Name, seen.Sent)
 }
 
 // pings are round trips measured in the background.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/lab/bench/measure"
+	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/internal/share/policy"
 	"github.com/weir-project/weir/internal/share/sched"
 )
@@ -343,18 +344,18 @@ func latency(c Case, peer string, seen []observation) *Latency {
 	if ms, ok := c.PaperLatencyMS[peer]; ok {
 		result.PaperMS = &ms
 	}
+	// A lost answer took the timeout at least.
 	rtts := func(o observation) []float64 {
-		values := make([]float64, 0, len(o.ping.RTTs))
+		values := slices.Repeat([]float64{measure.Milliseconds(traffic.PingTimeout)}, o.ping.Lost)
 		for _, rtt := range o.ping.RTTs {
 			values = append(values, measure.Milliseconds(rtt))
 		}
 		return values
 	}
-	answered := slices.DeleteFunc(slices.Clone(seen), func(o observation) bool { return len(o.ping.RTTs) == 0 })
-	result.MeanMS = each(answered, func(o observation) float64 { return measure.Mean(rtts(o)) })
-	result.P50MS = each(answered, func(o observation) float64 { return measure.Quantile(rtts(o), 0.5) })
-	result.P99MS = each(answered, func(o observation) float64 { return measure.Quantile(rtts(o), 0.99) })
-	result.P999MS = each(answered, func(o observation) float64 { return measure.Quantile(rtts(o), 0.999) })
+	result.MeanMS = each(seen, func(o observation) float64 { return measure.Mean(rtts(o)) })
+	result.P50MS = each(seen, func(o observation) float64 { return measure.Quantile(rtts(o), 0.5) })
+	result.P99MS = each(seen, func(o observation) float64 { return measure.Quantile(rtts(o), 0.99) })
+	result.P999MS = each(seen, func(o observation) float64 { return measure.Quantile(rtts(o), 0.999) })
 	for _, o := range seen {
 		result.Sent += o.ping.Sent
 		result.Lost += o.ping.Lost

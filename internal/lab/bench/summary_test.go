@@ -2,12 +2,14 @@ package bench
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/lab/meter"
+	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/lab/traffic"
 )
 
@@ -70,13 +72,94 @@ func TestCostLeavesTheIdleMachineOut(t *testing.T) {
 	}
 }
 
-func TestLatencySkipsRunsWithoutAnswers(t *testing.T) {
-	const ms = time.Millisecond
-	answered := observation{ping: traffic.PingResult{Sent: 3, RTTs: []time.Duration{1 * ms, 2 * ms, 3 * ms}}}
-	silent := observation{ping: traffic.PingResult{Sent: 2, Lost: 2}}
-	got := latency(Case{PaperLatencyMS: map[string]float64{PeerHTB: 0.6}}, PeerHTB, []observation{answered, silent})
-	if got.MeanMS.Median != 2 || got.P50MS.Median != 2 || got.Sent != 5 || got.Lost != 2 || *got.PaperMS != 0.6 {
+// pinged is a run with so many answers of a millisecond, and so many lost.
+func pinged(answered, lost int) observation {
+	return observation{ping: traffic.PingResult{Sent: answered + lost, Lost: lost, RTTs: slices.Repeat([]time.Duration{time.Millisecond}, answered)}}
+}
+
+// TestLostAnswerCountsAsTimeout: a lost answer is as slow as the timeout in every percentile.
+func TestLostAnswerCountsAsTimeout(t *testing.T) {
+	got := latency(Case{PaperLatencyMS: map[string]float64{PeerHTB: 0.6}}, PeerHTB, []observation{pinged(97, 3), pinged(0, 2), pinged(100, 0)})
+	if got.P50MS.Median != 1 || got.P99MS.Median != 1000 || got.P999MS.Median != 1000 || got.MeanMS.Median != 30.97 || got.Sent != 202 || got.Lost != 5 || *got.PaperMS != 0.6 {
 		t.Errorf("latency %+v", *got)
+	}
+}
+
+// TestLostAnswersJudge: losses under load miss the targets of latency, however few pings are left, and
+// losses while idle make them no easier; too few pings for p99.9 are said.
+func TestLostAnswersJudge(t *testing.T) {
+	cases := []Case{
+		{Group: "g", Name: "idle", Measures: MeasureLatency},
+		{Group: "g", Name: "busy", Measures: MeasureLatency, Baseline: "idle", MaxLatencyMS: targetAddedLatencyMS},
+	}
+	for name, test := range map[string]struct {
+		idle, busy observation
+		p99, p999  report.Decision
+	}{
+		"nothing lost":          {pinged(990, 0), pinged(990, 0), report.Met, report.Met},
+		"all lost under load":   {pinged(990, 0), pinged(0, 10), report.Missed, report.Missed},
+		"some lost under load":  {pinged(990, 0), pinged(490, 5), report.Missed, report.Missed},
+		"all lost while idle":   {pinged(0, 10), pinged(990, 0), report.Missed, report.Missed},
+		"as many lost in both":  {pinged(490, 5), pinged(490, 5), report.Missed, report.Missed},
+		"a second without loss": {pinged(100, 0), pinged(99, 0), report.Met, report.Undecided},
+	} {
+		results := []CaseResult{summarise(cases[0], PeerWeir, []observation{test.idle}), summarise(cases[1], PeerWeir, []observation{test.busy})}
+		compare(cases, results)
+		list := verdicts(results)
+		for target, want := range map[*target]report.Decision{targetAdded: test.p99, targetAdded999: test.p999} {
+			verdict := verdictOn(t, list, target.name)
+			reason := strings.HasSuffix(verdict.Where, ", 99 pings in 1 runs: p99.9 takes 501 a run")
+			if verdict.Word() != string(want) || reason != (want == report.Undecided) {
+				t.Errorf("%s: %+v, want it %s", name, verdict, want)
+			}
+		}
+	}
+}
+
+// TestUndecidedIsNoMiss: a case that misses a target comes before one that does not tell, and that before
+// one that meets it.
+func TestUndecidedIsNoMiss(t *testing.T) {
+	few, good, bad := extreme{value: 2, undecided: true}, extreme{value: 0.2}, extreme{value: 0.6}
+	for _, test := range []struct {
+		seen []extreme
+		want report.Decision
+	}{
+		{[]extreme{good, few}, report.Undecided}, {[]extreme{few, good}, report.Undecided},
+		{[]extreme{few, bad}, report.Missed}, {[]extreme{bad, few}, report.Missed}, {[]extreme{good}, report.Met},
+	} {
+		e := extremes{}
+		for _, one := range test.seen {
+			e.note(targetAdded999, one)
+		}
+		if got := targetAdded999.decision(e[targetAdded999]); got != test.want {
+			t.Errorf("%+v: %s, want %s", test.seen, got, test.want)
+		}
+	}
+}
+
+// TestRunWithoutAnswersFails: with Weir, and on an idle link with any peer; floods beside another peer may
+// take every answer.
+func TestRunWithoutAnswersFails(t *testing.T) {
+	idle := Case{Measures: MeasureLatency, Containers: []Container{{Name: "C1"}, {Name: "C2"}}}
+	busy := Case{Measures: MeasureLatency, Containers: []Container{{Name: "C1"}, {Name: "C2", Load: Load{Protocol: traffic.UDP}}}}
+	for name, test := range map[string]struct {
+		c     Case
+		peer  string
+		seen  observation
+		fails bool
+	}{
+		"one answer":               {busy, PeerWeir, pinged(1, 9), false},
+		"weir, busy":               {busy, PeerWeir, pinged(0, 9), true},
+		"weir, balanced, busy":     {busy, PeerWeirBalanced, pinged(0, 9), true},
+		"weir, idle":               {idle, PeerWeir, pinged(0, 9), true},
+		"another peer, busy":       {busy, PeerNone, pinged(0, 9), false},
+		"another peer, idle":       {idle, PeerNone, pinged(0, 9), true},
+		"another peer, never sent": {busy, PeerNone, pinged(0, 0), true},
+		"no latency measured":      {Case{}, PeerWeir, pinged(0, 0), false},
+	} {
+		if err := test.c.checkPings(test.peer, test.seen.ping); (err != nil) != test.fails {
+			t.Errorf("%s: %v, want an error: %v", name, err, test.fails)
+		}
 	}
 }
 

@@ -1,7 +1,9 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weir-project/weir/internal/lab/bench/measure"
@@ -143,12 +145,37 @@ type extremes map[*target]extreme
 type extreme struct {
 	value float64
 	where string
+	// undecided: too little was measured to tell.
+	undecided bool
+}
+
+// decision returns what a value says of the target.
+func (t *target) decision(x extreme) report.Decision {
+	switch {
+	case x.undecided:
+		return report.Undecided
+	case x.value <= t.bound:
+		return report.Met
+	}
+	return report.Missed
 }
 
 func (e extremes) see(t *target, value float64, where string) {
-	if worst, found := e[t]; !found || value > worst.value {
-		e[t] = extreme{value, where}
+	e.note(t, extreme{value: value, where: where})
+}
+
+// note keeps the worst: what is missed comes before what is undecided, and that before what is met.
+func (e extremes) note(t *target, x extreme) {
+	worst, found := e[t]
+	if !found || cmp.Or(byDecision(t.decision(x), t.decision(worst)), cmp.Compare(x.value, worst.value)) > 0 {
+		e[t] = x
 	}
+}
+
+// byDecision compares decisions; the worst is the largest.
+func byDecision(a, b report.Decision) int {
+	order := []report.Decision{report.Met, report.Undecided, report.Missed}
+	return cmp.Compare(slices.Index(order, a), slices.Index(order, b))
 }
 
 func (e extremes) seeResult(result CaseResult, where string) {
@@ -168,9 +195,12 @@ func (e extremes) seeResult(result CaseResult, where string) {
 	if l := result.Latency; l != nil && l.LimitMS != nil {
 		if l.BaselineP99MS != nil {
 			e.see(targetAdded, l.P99MS.Max-*l.BaselineP99MS, where)
-			if l.Sent >= leastPings*result.Runs {
-				e.see(targetAdded999, l.P999MS.Max-*l.BaselineP999MS, where)
+			added := extreme{value: l.P999MS.Max - *l.BaselineP999MS, where: where}
+			if l.Lost == 0 && l.Sent < leastPings*result.Runs { // a lost answer alone is more than the bound
+				added.undecided = true
+				added.where += fmt.Sprintf(", %d pings in %d runs: p99.9 takes %d a run", l.Sent, result.Runs, leastPings)
 			}
+			e.note(targetAdded999, added)
 		} else {
 			e.see(targetBusy, l.P99MS.Max, where)
 		}
@@ -312,7 +342,8 @@ func verdicts(results []CaseResult) []report.Verdict {
 				continue
 			}
 			list = append(list, report.Verdict{
-				Target: t.name + precision.suffix, Limit: t.limit(), Measured: t.text(found.value), Where: found.where, Met: found.value <= t.bound,
+				Target: t.name + precision.suffix, Limit: t.limit(), Measured: t.text(found.value), Where: found.where,
+				Met: t.decision(found) == report.Met, Undecided: found.undecided,
 			})
 		}
 	}
