@@ -4,9 +4,8 @@ package htb
 const (
 	// burstMilliseconds is the delay of kernel timers and of the control loop that costs no rate.
 	burstMilliseconds = 4
-	// shareBurstMilliseconds bounds the tokens that a share has saved when another share wakes up,
-	// and those that a guarantee has saved beyond its share (guaranteeBurst). While all send, hardly
-	// any rate is left above the guarantees: spending savings of 4 ms, or paying for them, would
+	// shareBurstMilliseconds bounds the tokens that a share has saved when another share wakes up.
+	// While all send, hardly any rate is left above the guarantees: spending savings of 4 ms would
 	// take a quarter of a second, with all shares off by as much.
 	shareBurstMilliseconds = 1
 	// ceilBurstMicroseconds bounds the tokens that a container with a maximum has saved after a
@@ -50,17 +49,4 @@ func bytesPerSec(bps uint64) uint64 { return max(bps/8, 1) }
 
 func burstBytes(bps uint64, milliseconds uint64, packetBytes uint32) uint64 {
 	return bps/8*milliseconds/1000 + uint64(packetBytes)
-}
-
-// guaranteeBurst returns the tokens that a leaf with a guarantee of guaranteedBPS may save. HTB
-// charges what the leaf sends to its share, too. A leaf with more tokens than its share would leave
-// the share in debt after a pause, with only the guarantee until that is paid, and what the indebted
-// shares leave would go to the others: a tenth too much for some when all start at once. Minimums
-// keep their rate beside late timers, and a latency bound its burst.
-func (t terms) guaranteeBurst(c class, guaranteedBPS uint64) uint64 {
-	if c.Latency > 0 {
-		return burstBytes(guaranteedBPS, burstMilliseconds, t.packetBytes)
-	}
-	floor := burstBytes(min(c.FloorBPS, guaranteedBPS), burstMilliseconds, t.packetBytes)
-	return max(burstBytes(guaranteedBPS, shareBurstMilliseconds, t.packetBytes), floor)
 }

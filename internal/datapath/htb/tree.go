@@ -287,6 +287,6 @@ func (t terms) add(s *state, c class) {
 		return
 	}
 	s.classes = append(s.classes,
-		t.kernelClass(leafClass(c.Number), shareClass(c.Number), guaranteed, t.guaranteeBurst(c, guaranteed), ceilBPS, ceilBurst, t.quantum(c), t.prio(c)))
+		t.kernelClass(leafClass(c.Number), shareClass(c.Number), guaranteed, burstBytes(guaranteed, burstMilliseconds, packetBytes), ceilBPS, ceilBurst, t.quantum(c), t.prio(c)))
 	s.qdiscs = append(s.qdiscs, t.leafOf(c))
 }

@@ -194,6 +194,9 @@ func TestFile(t *testing.T) {
 	}
 	annotations := Annotations{"uid": {"weir.min": "1mbit"}}
 	other := AnnotationsFile(filepath.Dir(path))
+	if other == LedgerFile(filepath.Dir(path)) {
+		t.Errorf("both files are %s", other)
+	}
 	if err := annotations.Save(other); err != nil {
 		t.Fatal(err)
 	}
@@ -208,5 +211,23 @@ func TestFile(t *testing.T) {
 	}
 	if err := (Ledger{}).Save(t.TempDir()); err == nil {
 		t.Error("a folder is replaced")
+	}
+}
+
+func TestLabelsOf(t *testing.T) {
+	got := LabelsOf(map[string]string{
+		"weir.dev/in.min": "1mbit", "kubernetes.io/egress-bandwidth": "2M", "kubernetes.io/ingress-bandwidth": "3M",
+		"weir.min": "4mbit", "weir.dev": "x", "kubernetes.io/config.source": "api",
+	})
+	want := map[string]string{"weir.in.min": "1mbit", "kubernetes.io/egress-bandwidth": "2M", "kubernetes.io/ingress-bandwidth": "3M"}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// Kubelet's own path of a driver's folder.
+func TestFolder(t *testing.T) {
+	if got := Folder(KubeletFolder); got != "/var/lib/kubelet/plugins/weir.dev" {
+		t.Errorf("the folder is %s", got)
 	}
 }
