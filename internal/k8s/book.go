@@ -16,8 +16,8 @@ import (
 // book holds the pods that run, by the IDs of their sandboxes.
 type book map[string]pod
 
-// pod is what is reported of a pod, and what that is made of: its UID, and its labels by the annotations
-// that it got at its start.
+// pod is a report of a pod, with the pod's UID and the labels by the annotations of its start, from which the
+// labels in the report are computed.
 type pod struct {
 	v1.Pod
 	uid     string

@@ -49,7 +49,7 @@ func (n notes) labels(uid string, atStart map[string]string) map[string]string {
 	return labels
 }
 
-// watchNotes gives pods that run what is noted of them later, until ctx ends.
+// watchNotes puts notes that weir-dra writes after a pod has started into force, until ctx ends.
 func (p *plugin) watchNotes(ctx context.Context) {
 	tick := time.NewTicker(notesInterval)
 	defer tick.Stop()
@@ -71,7 +71,7 @@ func (p *plugin) lookAtNotes(ctx context.Context, seen *noteFiles) {
 		return
 	}
 	if _, err := readNotes(p.folder); err != nil {
-		return // it is said when a pod starts
+		return // RunPodSandbox logs the error
 	}
 	_, err := p.reporter.update(ctx, func(b book) (v1.PodsChange, bool) {
 		n, err := readNotes(p.folder)

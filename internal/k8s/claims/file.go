@@ -29,15 +29,21 @@ const AnnotationPrefix = "weir.dev/"
 // changed since a pod started: only the API server tells of that.
 type Annotations map[string]map[string]string
 
-// LabelsOf returns the annotations that are for Weir, by the names of labels. Those of Kubernetes for
-// bandwidth keep theirs.
+// LabelOf returns the label that an annotation stands for; false for an annotation that is not for Weir.
+// Those of Kubernetes for bandwidth keep their names.
+func LabelOf(annotation string) (label string, ours bool) {
+	if key, ours := strings.CutPrefix(annotation, AnnotationPrefix); ours {
+		return policy.Prefix + key, true
+	}
+	return annotation, annotation == policy.LabelKubernetesMax || annotation == policy.LabelKubernetesIn
+}
+
+// LabelsOf returns the annotations that are for Weir, by the names of labels.
 func LabelsOf(annotations map[string]string) map[string]string {
 	labels := map[string]string{}
 	for name, value := range annotations {
-		if key, ours := strings.CutPrefix(name, AnnotationPrefix); ours {
-			labels[policy.Prefix+key] = value
-		} else if name == policy.LabelKubernetesMax || name == policy.LabelKubernetesIn {
-			labels[name] = value
+		if label, ours := LabelOf(name); ours {
+			labels[label] = value
 		}
 	}
 	return labels

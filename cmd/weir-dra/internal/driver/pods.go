@@ -56,7 +56,7 @@ type pods struct {
 	lookedAt   time.Time
 }
 
-// event is one of a pod.
+// event is what a Kubernetes event of a pod says.
 type event struct{ reason, message string }
 
 // emitted is an event with its time.
@@ -99,7 +99,10 @@ func stripPod(object any) (any, error) {
 		return object, nil
 	}
 	annotations := maps.Clone(p.Annotations)
-	maps.DeleteFunc(annotations, func(name, _ string) bool { return len(claims.LabelsOf(map[string]string{name: ""})) == 0 })
+	maps.DeleteFunc(annotations, func(name, _ string) bool {
+		_, ours := claims.LabelOf(name)
+		return !ours
+	})
 	return &core.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion, Annotations: annotations,
 	}}, nil
@@ -214,7 +217,7 @@ func (p *pods) emitEvents(containers []v1.Container, ledger claims.Ledger, now t
 	p.pending = found
 }
 
-// faultOf returns what there is to say of a pod.
+// faultOf returns why a pod lacks a part of its policy; false if it has all.
 func faultOf(c *v1.Container, pod *core.Pod, ledger claims.Ledger) (event, bool) {
 	if c.State == v1.StateRejected || c.State == v1.StateDegraded {
 		return event{eventNotInForce, c.Reason}, true
