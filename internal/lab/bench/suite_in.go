@@ -78,10 +78,10 @@ func inSuite(options Options) []Case {
 		beside := &cases[len(cases)-1]
 		beside.Baseline, beside.MaxLatencyMS = alone, targetInLatencyMS
 	}
-	udp := startStopCase(traffic.UDP, options.RateBPS)
+	udp := inStartStopCase(traffic.UDP, options.RateBPS)
 	cases = append(cases, udp)
 	for _, control := range inCongestionControls {
-		one := startStopCase(traffic.TCP, options.RateBPS)
+		one := inStartStopCase(traffic.TCP, options.RateBPS)
 		one.Name, one.Path = control, &Path{RoundTrip: inRoundTrips[0], CongestionControl: control}
 		cases = append(cases, one)
 	}
@@ -107,4 +107,20 @@ func inSuite(options Options) []Case {
 		cases = append(cases, c)
 	}
 	return cases
+}
+
+// inStartStopCase leaves more time between changes than startStopsCase, as TCP takes longer to follow a limit on what
+// comes in: C1 receives all the time, C2 from 1 to 5 seconds, and C3 from 2 to 3 and, shortly, from 3.5 to 3.8 seconds.
+func inStartStopCase(protocol traffic.Protocol, linkBPS uint64) Case {
+	const ms = time.Millisecond
+	load := func(active ...Interval) Load { return Load{Protocol: protocol, Active: active} }
+	return Case{
+		Group: "start and stop", Name: string(protocol), LinkBPS: linkBPS,
+		Length: 6000 * ms, Measures: MeasureReaction,
+		Containers: []Container{
+			{Name: "C1", Policy: Policy{Weight: 1}, Load: load(Interval{0, 6000 * ms})},
+			{Name: "C2", Policy: Policy{Weight: 2}, Load: load(Interval{1000 * ms, 5000 * ms})},
+			{Name: "C3", Policy: Policy{Weight: 3}, Load: load(Interval{2000 * ms, 3000 * ms}, Interval{3500 * ms, 3800 * ms})},
+		},
+	}
 }

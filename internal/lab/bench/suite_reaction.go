@@ -54,22 +54,6 @@ func startStopsCase(protocol traffic.Protocol, options Options, cycles int) Case
 	}
 }
 
-// startStopCase is of what comes in, where TCP takes longer: C1 sends all the time, C2 from 1 to 5 seconds and C3 bursts
-// from 2 to 3 and, shortly, from 3.5 to 3.8 seconds.
-func startStopCase(protocol traffic.Protocol, linkBPS uint64) Case {
-	const ms = time.Millisecond
-	load := func(active ...Interval) Load { return Load{Protocol: protocol, Active: active} }
-	return Case{
-		Group: "start and stop", Name: string(protocol), LinkBPS: linkBPS,
-		Length: 6000 * ms, Measures: MeasureReaction,
-		Containers: []Container{
-			{Name: "C1", Policy: Policy{Weight: 1}, Load: load(Interval{0, 6000 * ms})},
-			{Name: "C2", Policy: Policy{Weight: 2}, Load: load(Interval{1000 * ms, 5000 * ms})},
-			{Name: "C3", Policy: Policy{Weight: 3}, Load: load(Interval{2000 * ms, 3000 * ms}, Interval{3500 * ms, 3800 * ms})},
-		},
-	}
-}
-
 // setCase: all send, and each cycle C1 gets another weight and back, a floor and a ceiling by
 // `weir set`; only Weir can change policies.
 func setCase(protocol traffic.Protocol, options Options, cycles int) Case {

@@ -83,7 +83,7 @@ func TestCasesRefusesNonsense(t *testing.T) {
 }
 
 func TestChangeTimes(t *testing.T) {
-	c := startStopCase("udp", 100e6)
+	c := inStartStopCase("udp", 100e6)
 	var got []time.Duration
 	for _, at := range c.changeTimes() {
 		got = append(got, at/time.Millisecond)

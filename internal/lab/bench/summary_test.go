@@ -72,7 +72,7 @@ func TestCostLeavesTheIdleMachineOut(t *testing.T) {
 	}
 }
 
-// pinged is a run with so many answers of a millisecond, and so many lost.
+// pinged is a run with a number of answers that took a millisecond each, and a number of lost answers.
 func pinged(answered, lost int) observation {
 	return observation{ping: traffic.PingResult{Sent: answered + lost, Lost: lost, RTTs: slices.Repeat([]time.Duration{time.Millisecond}, answered)}}
 }
@@ -164,7 +164,7 @@ func TestRunWithoutAnswersFails(t *testing.T) {
 }
 
 func TestReactionsSpanFromChangeToChange(t *testing.T) {
-	c := startStopCase(traffic.UDP, 100e6)
+	c := inStartStopCase(traffic.UDP, 100e6)
 	o := observation{binWidth: time.Millisecond}
 	for i := range c.Containers {
 		row := make([]uint64, c.Length/time.Millisecond)

@@ -6,7 +6,7 @@ import (
 	"github.com/weir-project/weir/internal/lab/report"
 )
 
-// Weir's targets for its controller, on two processors.
+// Weir's targets for its controller, on the processors that the load leaves it (setApart).
 const (
 	leastPacketIns = 100_000 // a second
 	mostHalfP99MS  = 1

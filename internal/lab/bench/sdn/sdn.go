@@ -24,8 +24,8 @@ import (
 // Suite is its name.
 const Suite = "sdn"
 
-// Shared names the row of Weir's controller on all processors, those of the load too.
-const Shared = "weir beside the load"
+// besideLoad names the row of Weir's controller on all processors, that of the load included.
+const besideLoad = "weir beside the load"
 
 // MostSwitches is how many switches are played at most.
 const MostSwitches = 1000
@@ -152,8 +152,8 @@ func (r *Report) measure(ctx context.Context, o Options) error {
 	}
 	r.Controllers = append(r.Controllers, one)
 	if apart.load >= 0 {
-		fmt.Fprintln(o.Progress, Shared)
-		shared, err := measureController(ctx, o, sharing(), Shared, weir)
+		fmt.Fprintln(o.Progress, besideLoad)
+		shared, err := measureController(ctx, o, sharing(), besideLoad, weir)
 		if err != nil {
 			return err
 		}
