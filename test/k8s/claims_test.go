@@ -106,7 +106,7 @@ func (c *cluster) testAnnotations(t *testing.T) {
 	c.annotate("backup", object{"weir.dev/weight": "5000", "weir.dev/min": nil})
 	c.Run(append(c.containerd.Enter(), "rm", claims.AnnotationsFile(claims.Folder(c.kubelet)))...) // as of a node that is new to this
 	c.startDRA()
-	await("has the annotations of when nobody looked", func(b v1.Container) bool {
+	await("has the annotations that changed without weir-dra", func(b v1.Container) bool {
 		return b.Policy.Weight == 5000 && b.Policy.MinBPS == 0 && b.State == v1.StateOK
 	})
 }

@@ -169,7 +169,7 @@ func TestHelm(t *testing.T) {
 	}
 	for name := range objects(helm("template", "weir", chart)) {
 		if strings.HasSuffix(name, " weir-templates") {
-			t.Errorf("%s is made though nobody wants it", name)
+			t.Errorf("%s is made without annotations=true", name)
 		}
 	}
 }

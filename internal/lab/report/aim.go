@@ -58,8 +58,8 @@ func (a Aim) Judge(ratios []float64) (Median, Decision) {
 	return m, Undecided
 }
 
-// Ratio returns value over other. A ratio without a meaning, as that over nothing, is the worst there
-// can be, so that what failed to be measured helps nobody.
+// Ratio returns value over other. A ratio without a meaning, as a ratio over 0, counts as the worst ratio, so that a
+// failed measurement cannot meet an aim.
 func (a Aim) Ratio(value, other float64) float64 {
 	ratio := value / other
 	switch {
