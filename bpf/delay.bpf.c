@@ -35,11 +35,12 @@ const volatile __u32 class_major = 0;
 const volatile __u32 direct_major = 0;
 
 /*
- * By number and traffic class, as in a tag. Written here only. Not mapped into the agent's memory: it would count as the
- * agent's as a whole (6 MB), and there are few to read.
+ * By number and traffic class, as in a tag. The agent adds an entry at its first reading of a number, and removes it with
+ * the container: an array of all tags would take 6 MB.
  */
 struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, WEIR_TAG_MASK + 1);
 	__type(key, __u32);
 	__type(value, struct weir_delays);
@@ -136,14 +137,14 @@ static __always_inline int count(const struct net_device *dev,
 	if ((major != class_major && major != direct_major) ||
 	    weir_netns(dev) != uplink_netns)
 		return 0;
-	histogram = bpf_map_lookup_elem(&delays, &tag);
-	if (!histogram)
-		return 0;
 	now = bpf_ktime_get_ns();
 	then = (__u64)stamp->time_ns_high << 32 | stamp->time_ns_low;
 	delay_ns = now > then ? now - then : 0;
 	if (tag >> WEIR_TAG_CLASS_SHIFT)
 		count_flow(tag & WEIR_TAG_NUMBER_MASK, hash, delay_ns, weight);
+	histogram = bpf_map_lookup_elem(&delays, &tag);
+	if (!histogram)
+		return 0;
 	bucket = bucket_of(delay_ns);
 	/* The compiler knows that it is in range; the verifier has to see it. */
 	asm volatile("" : "+r"(bucket));

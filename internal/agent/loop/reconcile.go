@@ -33,6 +33,9 @@ func (a *Agent) reconcile() {
 		}
 		u.ledger.Keep(u.hasClass)
 		u.classLedger.Keep(u.hasClasses)
+		if delays := u.device.Delays(); delays != nil {
+			delays.Keep(u.hasClass)
+		}
 	}
 	a.applyAttachments()
 	a.containers.tellRefusals()

@@ -65,11 +65,14 @@ type fakeDelays struct {
 	histogram identity.Histogram
 	paused    bool
 	err       error
+	keeps     func(number uint16) bool
 }
 
 func (d *fakeDelays) Close() error  { return nil }
 func (d *fakeDelays) Pause() error  { d.paused = true; return d.err }
 func (d *fakeDelays) Resume() error { d.paused = false; return d.err }
+
+func (d *fakeDelays) Keep(keep func(number uint16) bool) { d.keeps = keep }
 
 func (d *fakeDelays) Read(_ uint16, dst *identity.Histogram) error {
 	*dst = d.histogram
@@ -119,6 +122,20 @@ func TestDelayWindow(t *testing.T) {
 	}
 	if c.measured.p50 != 0 || c.measured.p99 != 0 {
 		t.Errorf("shows %s and %s", c.measured.p50, c.measured.p99)
+	}
+}
+
+// Delays of a container are kept as long as it is there.
+func TestDelaysOfGoneContainers(t *testing.T) {
+	b := newBench(t, 100e6)
+	measured := &fakeDelays{}
+	b.useDelays(measured)
+	c, gone := b.start("c"), b.start("gone")
+	number := gone.container.Number
+	b.containers.forget(gone.container)
+	b.reconcile()
+	if measured.keeps == nil || measured.keeps(number) || !measured.keeps(c.container.Number) || !measured.keeps(identity.NumberHost) {
+		t.Error("keeps delays of a container that is gone, or drops those of one that is there or of the host")
 	}
 }
 

@@ -60,6 +60,8 @@ type Delays interface {
 	Read(number uint16, dst *identity.Histogram) error
 	// ReadClass fills dst with the delays of the packets that were served as one traffic class.
 	ReadClass(number uint16, class sched.TrafficClass, dst *identity.Histogram) error
+	// Keep drops the delays of numbers for which keep returns false.
+	Keep(keep func(number uint16) bool)
 	// Pause stops measuring, and so its cost, until Resume.
 	Pause() error
 	Resume() error

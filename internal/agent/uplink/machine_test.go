@@ -245,6 +245,7 @@ func (fakeDelays) Read(uint16, *identity.Histogram) error { return nil }
 func (fakeDelays) ReadClass(uint16, sched.TrafficClass, *identity.Histogram) error {
 	return nil
 }
-func (fakeDelays) Pause() error  { return nil }
-func (fakeDelays) Resume() error { return nil }
-func (fakeDelays) Close() error  { return nil }
+func (fakeDelays) Keep(func(uint16) bool) {}
+func (fakeDelays) Pause() error           { return nil }
+func (fakeDelays) Resume() error          { return nil }
+func (fakeDelays) Close() error           { return nil }

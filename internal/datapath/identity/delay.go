@@ -30,6 +30,8 @@ type Delays struct {
 	program *ebpf.Program
 	tracing link.Link // nil while paused
 	delays  *ebpf.Map
+	// counted are the numbers that delays has entries of.
+	counted map[uint16]bool
 	buffer  [delaysBytes]byte
 }
 
@@ -81,7 +83,7 @@ func openDelays(ifindex uint32, majors sched.Majors, flowMaps map[string]*ebpf.M
 	if err := load(spec, &objects, only(flowMaps, spec)); err != nil {
 		return nil, fmt.Errorf("load program: %w", err)
 	}
-	d := &Delays{program: objects.Program, delays: objects.Delays}
+	d := &Delays{program: objects.Program, delays: objects.Delays, counted: map[uint16]bool{}}
 	if err := d.Resume(); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
@@ -115,7 +117,7 @@ func (d *Delays) Resume() error {
 	return nil
 }
 
-// Read fills dst with the delays of a number's packets of all traffic classes, since OpenDelays.
+// Read fills dst with the delays of a number's packets of all traffic classes, since the first reading.
 func (d *Delays) Read(number uint16, dst *Histogram) error {
 	*dst = Histogram{}
 	for class := range sched.TrafficClass(sched.NumTrafficClasses) {
@@ -132,15 +134,39 @@ func (d *Delays) ReadClass(number uint16, class sched.TrafficClass, dst *Histogr
 	return d.add(number, class, dst)
 }
 
+// delayTag returns the key of the delays of a number's packets that were served as one traffic class.
+func delayTag(number uint16, class sched.TrafficClass) uint32 {
+	return uint32(number) | uint32(class)<<uplinkWeirTagWEIR_TAG_CLASS_SHIFT
+}
+
 func (d *Delays) add(number uint16, class sched.TrafficClass, dst *Histogram) error {
-	tag := uint32(number) | uint32(class)<<uplinkWeirTagWEIR_TAG_CLASS_SHIFT
-	if err := d.delays.Lookup(tag, d.buffer[:]); err != nil {
+	tag := delayTag(number, class)
+	err := d.delays.Lookup(tag, d.buffer[:])
+	if errors.Is(err, ebpf.ErrKeyNotExist) { // the first reading
+		clear(d.buffer[:])
+		d.counted[number] = true
+		err = d.delays.Update(tag, d.buffer[:], ebpf.UpdateNoExist)
+	}
+	if err != nil {
 		return fmt.Errorf("read the delays of number %d: %w", number, err)
 	}
 	for i := range dst.packets {
 		dst.packets[i] += binary.NativeEndian.Uint32(d.buffer[4*i:])
 	}
 	return nil
+}
+
+// Keep drops the delays of numbers for which keep returns false. They count from their next reading.
+func (d *Delays) Keep(keep func(number uint16) bool) {
+	for number := range d.counted {
+		if keep(number) {
+			continue
+		}
+		delete(d.counted, number)
+		for class := range sched.TrafficClass(sched.NumTrafficClasses) {
+			_ = d.delays.Delete(delayTag(number, class)) // the class may never have been read
+		}
+	}
 }
 
 // Close stops measuring.

@@ -152,6 +152,9 @@ func TestDelays(t *testing.T) {
 	}()
 	time.Sleep(500 * time.Millisecond) // the queue is full from here on
 	before, sparseBefore, from := read(16), read(17), time.Now()
+	if n := before.Packets(); n != 0 {
+		t.Errorf("%d packets were counted before the first reading", n)
+	}
 	err := testbed.InNetNS(path(sparse), func() error { return trickle(target, 100, 20*time.Millisecond) })
 	must.Succeed(t, err)
 	time.Sleep(100 * time.Millisecond) // the last has left
@@ -223,10 +226,30 @@ func TestDelays(t *testing.T) {
 			t.Errorf("number %d has %d packets", number, h.Packets())
 		}
 	}
+	// Those of a container that is gone take no memory, and do not count for the number's next holder.
+	kept := read(16)
+	delays.Keep(func(number uint16) bool { return number == 16 })
+	if n := delayEntries(t, delays); n != sched.NumTrafficClasses {
+		t.Errorf("%d entries are left of one number, want one for each class", n)
+	}
+	if now, anew := read(16), read(17); now != kept || anew.Packets() != 0 {
+		t.Errorf("after dropping the others: number 16 has %d packets, want %d, and number 17 %d, want 0", now.Packets(), kept.Packets(), anew.Packets())
+	}
 	if err := delays.Close(); err != nil {
 		t.Error(err)
 	}
 	closed = true
+}
+
+// delayEntries returns the number of histograms in the kernel.
+func delayEntries(t *testing.T, d *Delays) int {
+	entries, key, value := 0, uint32(0), make([]byte, delaysBytes)
+	all := d.delays.Iterate()
+	for all.Next(&key, &value) {
+		entries++
+	}
+	must.Succeed(t, all.Err())
+	return entries
 }
 
 // Where the queue is empty the delay is next to nothing, and packets that go past
@@ -241,6 +264,7 @@ func TestDelaysWithoutQueue(t *testing.T) {
 	})
 	defer delays.Close()
 	var before Histogram
+	must.Succeed(t, delays.Read(NumberHost, &before)) // from here on it is counted
 	for _, may := range []bool{false, true} {
 		b.setDirect(sched.Direct{Number: NumberHost, May: may})
 		went := b.directBytes(NumberHost)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 )
 
 // bucketOf is bucket_of of bpf/delay.bpf.c by its definition.
@@ -25,7 +26,7 @@ func TestDelayObjects(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := spec.Maps[delayMapDelays]
-	if m == nil || m.Type != ebpf.Array || int(m.ValueSize) != delaysBytes || m.MaxEntries != uint32(uplinkWeirTagWEIR_TAG_MASK)+1 {
+	if m == nil || m.Type != ebpf.Hash || m.Flags != unix.BPF_F_NO_PREALLOC || int(m.ValueSize) != delaysBytes || m.MaxEntries != uint32(uplinkWeirTagWEIR_TAG_MASK)+1 {
 		t.Errorf("delays: %v", m)
 	}
 	if p := spec.Programs[delayProgWeirTransmit]; p == nil || p.Type != ebpf.Tracing || p.AttachTo != "net_dev_start_xmit" {
