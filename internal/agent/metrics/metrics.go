@@ -6,7 +6,7 @@
 // Rates are in bytes per second here, Prometheus' base unit; everywhere else in Weir they are in
 // bits per second.
 //
-// Labels are limited to container, runtime and uplink. IDs or reasons would leave a new series
+// Labels are limited to container, runtime and uplink, and of a pod its namespace and name. IDs or reasons would leave a new series
 // behind with every container that was ever started.
 package metrics
 
@@ -101,6 +101,9 @@ func newTables(s v1.Snapshot) *tables {
 		}
 		seen[key] = true
 		own := exposition.Labels("container", c.Name, "runtime", c.Runtime)
+		if namespace, pod, is := strings.Cut(c.Name, "/"); is && c.Runtime == "kubernetes" {
+			own += "," + exposition.Labels("namespace", namespace, "pod", pod)
+		}
 		t.containers = append(t.containers, row{container: c, labels: own})
 		for j := range c.Shares {
 			share := &c.Shares[j]

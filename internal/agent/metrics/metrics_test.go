@@ -54,7 +54,7 @@ func TestWrite(t *testing.T) {
 	s.Containers[1].Policy.MaxBPS, s.Containers[1].Shares[0].LatencyMS = 0, 0
 	s.Containers = append(s.Containers, v1.Container{
 		Name: "host", Runtime: "host", Mode: v1.ModeHost, State: v1.StateDegraded, Direction: v1.Direction{Shares: []v1.Share{{Uplink: "eth0"}, {Uplink: "wwan0", AdmittedBPS: 1e6}}},
-	})
+	}, v1.Container{Name: "shop/web", Runtime: "kubernetes", Mode: v1.ModeBridge, Direction: v1.Direction{Shares: []v1.Share{{Uplink: "eth0"}}}})
 	s.Containers[0].Shares[0].Classes = []v1.ClassShare{
 		{Class: v1.ClassEF, MaxBPS: 4e6, RateBPS: 3e6, ExcessBPS: 8e5, ExcessBytes: 1e6, Held: true, SentBytes: 5e6, SentPackets: 4000, DroppedPackets: 1, MarkedPackets: 2, DelayP50MS: 0.2, DelayP99MS: 0.9},
 		{Class: v1.ClassAF, MinBPS: 8e6, RateBPS: 1e6},

@@ -16,7 +16,7 @@ import (
 
 const (
 	prometheusDir = "../../../packaging/prometheus"
-	dashboard     = "../../../packaging/grafana/weir.json"
+	dashboardsDir = "../../../packaging/grafana"
 )
 
 // exist fails the test if an expression asks for a metric that there is not.
@@ -24,7 +24,9 @@ func exist(t *testing.T, where, expression string) {
 	t.Helper()
 	s := host(1)
 	s.Containers[0].State = ""
-	all := text(t, s)
+	s.Containers[0].Runtime, s.Containers[0].Name = "kubernetes", "shop/web"
+	// A Prometheus adds labels of the target, and of its own.
+	all := text(t, s) + `instance="" cluster=""`
 	names := regexp.MustCompile(`weir_\w+`).FindAllString(expression, -1)
 	if len(names) == 0 {
 		t.Errorf("%s: %q asks for nothing of Weir", where, expression)
@@ -90,7 +92,14 @@ func TestPromtool(t *testing.T) {
 }
 
 func TestDashboard(t *testing.T) {
-	data, err := os.ReadFile(dashboard)
+	for _, name := range []string{"weir.json", "weir-cluster.json"} {
+		t.Run(name, func(t *testing.T) { checkDashboard(t, filepath.Join(dashboardsDir, name)) })
+	}
+}
+
+func checkDashboard(t *testing.T, path string) {
+	t.Helper()
+	data, err := os.ReadFile(path)
 	must.Succeed(t, err)
 	var board struct {
 		Panels []struct {
@@ -99,7 +108,7 @@ func TestDashboard(t *testing.T) {
 			Targets []struct{ Expr string }
 		}
 		Templating struct {
-			List []struct{ Type, Query string }
+			List []struct{ Name, Type, Query string }
 		}
 	}
 	must.Succeed(t, json.Unmarshal(data, &board))
@@ -116,9 +125,16 @@ func TestDashboard(t *testing.T) {
 			exist(t, panel.Title, target.Expr)
 		}
 	}
+	variables := map[string]bool{"__rate_interval": true, "__all": true} // Grafana's own
 	for _, variable := range board.Templating.List {
+		variables[variable.Name] = true
 		if variable.Type == "query" {
 			exist(t, "variable", variable.Query)
+		}
+	}
+	for _, used := range regexp.MustCompile(`\$\{?(\w+)`).FindAllStringSubmatch(string(data), -1) {
+		if !variables[used[1]] {
+			t.Errorf("%s is no variable", used[0])
 		}
 	}
 }
