@@ -65,7 +65,7 @@ func (e *OpError) Unwrap() error { return e.Err }
 // opened. It is not safe for concurrent use.
 type TC struct {
 	conn  *netlink.Conn
-	stats *classStatsReader
+	stats classStatsReader
 }
 
 // OpenTC opens netlink sockets in the caller's network namespace.
@@ -76,11 +76,11 @@ func OpenTC() (*TC, error) {
 	}
 	// Ask for the kernel's error texts; older kernels have none.
 	_ = conn.SetOption(netlink.ExtendedAcknowledge, true)
-	stats, err := newClassStatsReader()
+	reader, err := newDumpReader()
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	return &TC{conn: conn, stats: stats}, nil
+	return &TC{conn: conn, stats: classStatsReader{dumpReader: reader}}, nil
 }
 
 // Close closes the sockets.
@@ -271,12 +271,15 @@ func (t *TC) Qdiscs(ifindex int) ([]Qdisc, error) {
 // QueueStats returns the packets that each qdisc of a device has dropped and marked itself, without
 // those below it. A class does not count the drops of an AQM such as fq_codel in its queue.
 func (t *TC) QueueStats(ifindex int) (map[Handle]QueueStats, error) {
-	queues := map[Handle]QueueStats{}
-	err := t.dump(getQdisc, ifindex, func(handle, _ Handle, attrs []byte) error {
-		queues[handle] = parseQueueStats(attrs)
-		return nil
+	queues, err := consistently(func() (map[Handle]QueueStats, error) {
+		queues := map[Handle]QueueStats{}
+		err := t.stats.dump(getQdisc, ifindex, func(qdisc object) { addQueue(queues, ifindex, qdisc) })
+		return queues, err
 	})
-	return queues, err
+	if err != nil {
+		return nil, fmt.Errorf("read the counters of queues: %w", err)
+	}
+	return queues, nil
 }
 
 // Classes lists the classes of a device.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -25,17 +26,18 @@ type QueueStats struct {
 	MarkedPackets uint32
 }
 
-// classStatsReader reads the counters of a device's classes. The control loop uses it up to a
-// hundred times a second, so it has its own socket and buffer and makes no garbage.
-type classStatsReader struct {
+// dumpReader reads lists of traffic control in the network namespace in which it was opened. Unlike the
+// libraries it keeps its socket and buffer, and makes no objects of what it reads: the control loop reads
+// counters up to a hundred times a second.
+type dumpReader struct {
 	fd      int
 	buffer  []byte
 	request [sizeofHeader + sizeofTcmsg]byte
-	// wanted are the requested classes, sorted.
-	wanted []Handle
 	// sequence distinguishes the answer to this request from leftovers of an earlier, abandoned
 	// one.
 	sequence uint32
+	// interrupted: the list changed while the kernel answered, so it may be incomplete.
+	interrupted bool
 }
 
 // Sizes of netlink headers.
@@ -47,31 +49,28 @@ const (
 	dumpBytes = 64 << 10
 )
 
-func newClassStatsReader() (*classStatsReader, error) {
+func newDumpReader() (*dumpReader, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("open traffic control: %w", os.NewSyscallError("socket", err))
 	}
-	return &classStatsReader{fd: fd, buffer: make([]byte, dumpBytes)}, nil
+	return &dumpReader{fd: fd, buffer: make([]byte, dumpBytes)}, nil
 }
 
-func (r *classStatsReader) close() { _ = unix.Close(r.fd) }
+func (r *dumpReader) close() { _ = unix.Close(r.fd) }
 
-// read appends the counters of the classes with these handles. It requests all classes of the
-// device: the answer to a request for one class goes to every process that listens for changes
-// (net/sched/sch_api.c, tclass_notify).
-func (r *classStatsReader) read(ifindex int, handles []Handle, dst []ClassStats) ([]ClassStats, error) {
-	r.wanted = append(r.wanted[:0], handles...)
-	slices.Sort(r.wanted)
+// dump calls each with the objects of one kind at a device; a list of qdiscs has those of all devices. Errors: nl.ErrDumpInterrupted after a list that may be incomplete.
+func (r *dumpReader) dump(kind uint16, ifindex int, each func(object)) error {
 	r.sequence++
+	r.interrupted = false
 	request := r.request[:]
 	binary.NativeEndian.PutUint32(request[0:], uint32(len(request)))
-	binary.NativeEndian.PutUint16(request[4:], getClass)
+	binary.NativeEndian.PutUint16(request[4:], kind)
 	binary.NativeEndian.PutUint16(request[6:], unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
 	binary.NativeEndian.PutUint32(request[8:], r.sequence)
 	copy(request[sizeofHeader:], tcmsg(ifindex, 0, 0))
 	if err := unix.Sendto(r.fd, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return dst, fmt.Errorf("ask for class counters: %w", err)
+		return os.NewSyscallError("sendto", err)
 	}
 	for {
 		n, _, err := unix.Recvfrom(r.fd, r.buffer, 0)
@@ -79,49 +78,93 @@ func (r *classStatsReader) read(ifindex int, handles []Handle, dst []ClassStats)
 			continue
 		}
 		if err != nil {
-			return dst, fmt.Errorf("read class counters: %w", err)
+			return os.NewSyscallError("recvfrom", err)
 		}
-		var done bool
-		dst, done, err = r.parse(r.buffer[:n], dst)
-		if err != nil {
-			return dst, fmt.Errorf("read class counters: %w", err)
-		}
-		if done {
-			return dst, nil
+		done, err := r.parse(r.buffer[:n], each)
+		switch {
+		case err != nil:
+			return err
+		case done && r.interrupted:
+			return nl.ErrDumpInterrupted
+		case done:
+			return nil
 		}
 	}
 }
 
+// object is a message about a qdisc or class: a tcmsg and attributes.
+type object []byte
+
+func (o object) ifindex() int   { return int(binary.NativeEndian.Uint32(o[4:])) }
+func (o object) handle() Handle { return Handle(binary.NativeEndian.Uint32(o[8:])) }
+func (o object) attrs() []byte  { return o[sizeofTcmsg:] }
+
 // parse parses one answer and reports whether it was the last.
-func (r *classStatsReader) parse(b []byte, dst []ClassStats) ([]ClassStats, bool, error) {
+func (r *dumpReader) parse(b []byte, each func(object)) (done bool, err error) {
 	for len(b) >= sizeofHeader {
 		length := int(binary.NativeEndian.Uint32(b))
 		if length < sizeofHeader || length > len(b) {
-			return dst, false, errShort
+			return false, errShort
 		}
 		message := b[sizeofHeader:length]
 		kind := binary.NativeEndian.Uint16(b[4:])
 		mine := binary.NativeEndian.Uint32(b[8:]) == r.sequence
+		interrupted := binary.NativeEndian.Uint16(b[6:])&unix.NLM_F_DUMP_INTR != 0
 		b = b[min(align(length), len(b)):]
+		if !mine {
+			continue
+		}
+		r.interrupted = r.interrupted || interrupted
 		switch {
-		case !mine:
 		case kind == unix.NLMSG_DONE:
-			return dst, true, nil
+			return true, nil
 		case kind == unix.NLMSG_ERROR:
 			if len(message) < 4 {
-				return dst, false, errShort
+				return false, errShort
 			}
-			return dst, true, unix.Errno(-int32(binary.NativeEndian.Uint32(message)))
+			return true, unix.Errno(-int32(binary.NativeEndian.Uint32(message)))
 		case len(message) >= sizeofTcmsg:
-			handle := Handle(binary.NativeEndian.Uint32(message[8:]))
-			if _, wanted := slices.BinarySearch(r.wanted, handle); wanted {
-				stats := parseClassStats(message[sizeofTcmsg:])
-				stats.Handle = handle
-				dst = append(dst, stats)
-			}
+			each(message)
 		}
 	}
-	return dst, false, nil
+	return false, nil
+}
+
+// classStatsReader reads the counters of a device's classes.
+type classStatsReader struct {
+	*dumpReader
+	// wanted are the requested classes, sorted.
+	wanted []Handle
+}
+
+// read appends the counters of the classes with these handles. It requests all classes of the
+// device: the answer to a request for one class goes to every process that listens for changes
+// (net/sched/sch_api.c, tclass_notify).
+func (r *classStatsReader) read(ifindex int, handles []Handle, dst []ClassStats) ([]ClassStats, error) {
+	r.wanted = append(r.wanted[:0], handles...)
+	slices.Sort(r.wanted)
+	err := r.dump(getClass, ifindex, func(class object) { dst = r.add(class, dst) })
+	if err != nil && !errors.Is(err, nl.ErrDumpInterrupted) { // callers see which classes are missing
+		return dst, fmt.Errorf("read class counters: %w", err)
+	}
+	return dst, nil
+}
+
+// add appends the counters of a class, if it is a requested one.
+func (r *classStatsReader) add(class object, dst []ClassStats) []ClassStats {
+	if _, wanted := slices.BinarySearch(r.wanted, class.handle()); !wanted {
+		return dst
+	}
+	stats := parseClassStats(class.attrs())
+	stats.Handle = class.handle()
+	return append(dst, stats)
+}
+
+// addQueue adds the packets that a qdisc has dropped and marked, if it is at the device.
+func addQueue(queues map[Handle]QueueStats, ifindex int, qdisc object) {
+	if qdisc.ifindex() == ifindex {
+		queues[qdisc.handle()] = parseQueueStats(qdisc.attrs())
+	}
 }
 
 // attributeKindMask removes the flags from an attribute's type (NLA_TYPE_MASK,

@@ -25,16 +25,21 @@ func datagram(typ uint16, sequence uint32, payloads ...[]byte) []byte {
 	return b
 }
 
-// newReader has asked for classes; parse tells of no others.
+// newReader has asked for classes; parseStats tells of no others.
 func newReader(wanted ...Handle) *classStatsReader {
 	slices.Sort(wanted)
-	return &classStatsReader{sequence: testSequence, wanted: wanted}
+	return &classStatsReader{dumpReader: &dumpReader{sequence: testSequence}, wanted: wanted}
+}
+
+func parseStats(r *classStatsReader, b []byte, dst []ClassStats) ([]ClassStats, bool, error) {
+	done, err := r.parse(b, func(class object) { dst = r.add(class, dst) })
+	return dst, done, err
 }
 
 func TestClassStatsOfARealKernel(t *testing.T) {
 	b := datagram(unix.RTM_NEWTCLASS, testSequence, messages(t, "counters.hex", "class")...)
 	before := []ClassStats{{Handle: 1}}
-	got, done, err := newReader(NewHandle(0x7e11, 0x11), NewHandle(0x7e11, 0xffff), NewHandle(0x7e11, 0x10)).parse(b, before)
+	got, done, err := parseStats(newReader(NewHandle(0x7e11, 0x11), NewHandle(0x7e11, 0xffff), NewHandle(0x7e11, 0x10)), b, before)
 	if err != nil || done {
 		t.Fatalf("done %t, error %v", done, err)
 	}
@@ -50,7 +55,7 @@ func TestClassStatsOfARealKernel(t *testing.T) {
 	}
 
 	only := NewHandle(0x7e11, 0x10)
-	got, _, err = newReader(only).parse(b, nil)
+	got, _, err = parseStats(newReader(only), b, nil)
 	if err != nil || len(got) != 1 || got[0].Handle != only {
 		t.Errorf("of one class: %v, %v", got, err)
 	}
@@ -82,9 +87,21 @@ func TestClassStatsAnswers(t *testing.T) {
 		{"less than it says", datagram(unix.RTM_NEWTCLASS, testSequence, class)[:30], 0, false, errShort},
 		{"a length of nothing", make([]byte, 32), 0, false, errShort},
 	} {
-		got, done, err := newReader(NewHandle(1, 1)).parse(tc.answer, nil)
+		got, done, err := parseStats(newReader(NewHandle(1, 1)), tc.answer, nil)
 		if len(got) != tc.classes || done != tc.done || !errors.Is(err, tc.err) {
 			t.Errorf("%s: %v, done %t, error %v", tc.name, got, done, err)
+		}
+	}
+}
+
+// A list that changed while the kernel told it is marked, at times at its end only.
+func TestDumpInterrupted(t *testing.T) {
+	for _, sequence := range []uint32{testSequence, testSequence - 1} {
+		end := datagram(unix.NLMSG_DONE, sequence, make([]byte, 4))
+		binary.NativeEndian.PutUint16(end[6:], unix.NLM_F_DUMP_INTR)
+		r := newReader()
+		if _, err := r.parse(end, nil); err != nil || r.interrupted != (sequence == testSequence) {
+			t.Errorf("the mark of request %d, while %d is answered, counts: %t (%v)", sequence, testSequence, r.interrupted, err)
 		}
 	}
 }
@@ -168,7 +185,7 @@ func FuzzParsers(f *testing.F) {
 	}
 	f.Add(datagram(unix.NLMSG_ERROR, testSequence, netlinkErrno(unix.EPERM)))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		stats, _, err := newReader(NewHandle(0x7e11, 0x10), NewHandle(0x7e11, 0x11)).parse(data, nil)
+		stats, _, err := parseStats(newReader(NewHandle(0x7e11, 0x10), NewHandle(0x7e11, 0x11)), data, nil)
 		if len(stats)*(sizeofHeader+sizeofTcmsg) > len(data) {
 			t.Errorf("%d classes in %d bytes (error %v)", len(stats), len(data), err)
 		}

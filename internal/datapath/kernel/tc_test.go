@@ -135,11 +135,14 @@ func TestQdiscs(t *testing.T) {
 }
 
 func TestQueuesOfARealKernel(t *testing.T) {
-	tc := (&fakeSocket{dumps: map[uint16][][]byte{getQdisc: messages(t, "counters.hex", "qdisc")}}).tc()
-	got, err := tc.QueueStats(3)
+	r, got, elsewhere := dumpReader{sequence: testSequence}, map[Handle]QueueStats{}, map[Handle]QueueStats{}
+	_, err := r.parse(datagram(unix.RTM_NEWQDISC, testSequence, messages(t, "counters.hex", "qdisc")...), func(qdisc object) {
+		addQueue(got, 3, qdisc)
+		addQueue(elsewhere, 4, qdisc)
+	})
 	want := map[Handle]QueueStats{NewHandle(0x7e11, 0): {DroppedPackets: 9}, NewHandle(0x10, 0): {DroppedPackets: 9}}
-	if err != nil || !maps.Equal(got, want) {
-		t.Errorf("got %v (%v), want %v", got, err, want)
+	if err != nil || !maps.Equal(got, want) || len(elsewhere) != 0 {
+		t.Errorf("got %v (%v), want %v; and %v of a device that there is none of", got, err, want, elsewhere)
 	}
 }
 
