@@ -156,6 +156,8 @@ type Latency struct {
 	P999MS  measure.Spread `json:"p999_ms"`
 	Sent    int            `json:"sent"`
 	Lost    int            `json:"lost"`
+	// OwnTraffic: the container has other traffic beside.
+	OwnTraffic bool `json:"own_traffic,omitempty"`
 	// BaselineP99MS is the 99th percentile in the case that this one is
 	// compared with, 0 if that lost answers; LimitMS is Weir's target for this one.
 	BaselineP99MS  *float64 `json:"baseline_p99_ms,omitempty"`

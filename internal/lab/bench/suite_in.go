@@ -75,8 +75,11 @@ func inSuite(options Options) []Case {
 		add("sparse", "alone, ", Case{Measures: MeasureLatency, Containers: []Container{idle}})
 		alone := cases[len(cases)-1].Name
 		add("sparse", "", Case{Measures: MeasureLatency, Containers: []Container{idle, bulk("C2", manyFlows, Policy{Weight: 1})}})
-		beside := &cases[len(cases)-1]
-		beside.Baseline, beside.MaxLatencyMS = alone, targetInLatencyMS
+		add("sparse", "of the same container, ", Case{Measures: MeasureLatency, Containers: []Container{bulk("C1", manyFlows, Policy{Weight: 1})}})
+		for i, mostMS := range []float64{targetInLatencyMS, targetInOwnLatencyMS} {
+			beside := &cases[len(cases)-2+i]
+			beside.Baseline, beside.MaxLatencyMS = alone, mostMS
+		}
 	}
 	udp := inStartStopCase(traffic.UDP, options.RateBPS)
 	cases = append(cases, udp)
@@ -101,7 +104,8 @@ func inSuite(options Options) []Case {
 	}
 	tcp, small := Load{Protocol: traffic.TCP}, Load{Protocol: traffic.UDP, PayloadBytes: smallPayloadBytes, Flood: true}
 	unlimited := slices.Concat(costCases("unlimited TCP", 0, tcp, []int{costContainers}, PeerNone, PeerWeir),
-		costCases("unlimited 64-byte UDP", 0, small, []int{1}, PeerNone, PeerWeir))
+		costCases("unlimited 64-byte UDP", 0, small, []int{costContainers}, PeerNone, PeerWeir))
+	unlimited[0].Ratios = []*ratioAim{aimInTCP}
 	for _, c := range unlimited {
 		c.Incoming = true
 		cases = append(cases, c)

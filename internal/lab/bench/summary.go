@@ -340,7 +340,7 @@ func (o observation) bitsPerSecond() float64 {
 }
 
 func latency(c Case, peer string, seen []observation) *Latency {
-	result := &Latency{}
+	result := &Latency{OwnTraffic: len(c.Containers) > 0 && c.Containers[0].Load.Protocol != ""}
 	if ms, ok := c.PaperLatencyMS[peer]; ok {
 		result.PaperMS = &ms
 	}

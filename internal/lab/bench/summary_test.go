@@ -309,3 +309,41 @@ func TestCompare(t *testing.T) {
 func equals(s, other measure.Spread) bool {
 	return s.Median == other.Median && s.Min == other.Min && s.Max == other.Max
 }
+
+// TestLatencyOfWhatComesIn: traffic of its own container may delay a sparse download by more than others' may.
+func TestLatencyOfWhatComesIn(t *testing.T) {
+	baselineMS := 20.0
+	for own, target := range map[bool]*target{false: targetInAdded, true: targetInOwn} {
+		result := CaseResult{Group: "g", Case: "beside", Peer: PeerWeir, Runs: 1, Incoming: &Incoming{Protocol: string(traffic.TCP)}}
+		result.Latency = &Latency{P99MS: measure.SpreadOf([]float64{32}), BaselineP99MS: &baselineMS, OwnTraffic: own}
+		if got := verdictOn(t, verdicts([]CaseResult{result}), target.name); got.Met != own {
+			t.Errorf("own: %v: %+v", own, got)
+		}
+	}
+	busy := Case{Measures: MeasureLatency, Containers: []Container{{Name: "C1", Load: Load{Protocol: traffic.TCP}}}}
+	if !latency(busy, PeerWeir, nil).OwnTraffic {
+		t.Error("traffic of the measured container itself is not noted")
+	}
+}
+
+// TestCostOfWhatComesIn: TCP and small packets have rates of their own to reach, by the worst run.
+func TestCostOfWhatComesIn(t *testing.T) {
+	result := func(protocol traffic.Protocol, bps, packets float64) CaseResult {
+		return CaseResult{
+			Group: "g", Case: string(protocol), Peer: PeerWeir, Runs: 2, Incoming: &Incoming{Protocol: string(protocol)},
+			Cost: &Cost{RateBPS: measure.SpreadOf([]float64{bps, 9e9}), PacketsPerSecond: measure.SpreadOf([]float64{packets, 500e3})},
+		}
+	}
+	for _, enough := range []bool{true, false} {
+		bps, packets := 5.1e9, 101e3
+		if !enough {
+			bps, packets = 4.9e9, 99e3
+		}
+		list := verdicts([]CaseResult{result(traffic.TCP, bps, 1), result(traffic.UDP, 1, packets)})
+		for _, target := range []*target{targetInRate, targetInPackets} {
+			if got := verdictOn(t, list, target.name); got.Met != enough {
+				t.Errorf("enough: %v: %+v", enough, got)
+			}
+		}
+	}
+}

@@ -29,6 +29,8 @@ type unit struct {
 var (
 	percent   = unit{"%", "%.2f", 100}
 	ms        = unit{"ms", "%.3g", 1}
+	gigabits  = unit{"Gbit/s", "%.2f", 1e-9}
+	thousands = unit{"thousand a second", "%.0f", 1e-3}
 	wholeMS   = unit{"ms", "%.0f", 1} // of changes, which may never settle
 	seconds   = unit{"s", "%.1f", 1e-3}
 	megabytes = unit{"MB", "%.1f", 1e-6}
@@ -66,6 +68,9 @@ var (
 	targetArrives   = &target{"what arrives of --in-rate, in the worst second", 1.01, percent}
 	targetGoodput   = &target{"what is received of --in-rate", -0.94, percent}
 	targetInAdded   = &target{"p99 of a sparse download beside 16 bulk ones of others, above idle", targetInLatencyMS, ms}
+	targetInOwn     = &target{"p99 of a sparse download beside 16 bulk ones of its container, above idle", targetInOwnLatencyMS, ms}
+	targetInRate    = &target{"TCP that comes in without a rate", -5e9, gigabits}
+	targetInPackets = &target{"64-byte packets that come in", -100e3, thousands}
 	targetInSettle  = map[string]*target{
 		"udp": {"time to the new allocation, UDP that comes in", 20, wholeMS},
 		"tcp": {"time to the new allocation, TCP that comes in", 200, wholeMS},
@@ -75,8 +80,8 @@ var (
 	targets = []*target{
 		targetShare, targetShortfall, targetOvershoot, targetLinkUse, targetAdded, targetAdded999, targetBusy, targetAlone, targetCompeting,
 		targetSilent, targetCPU, targetFlooded, targetMemory, targetStart, targetWatched, targetWatching, targetTurn, targetScrape, targetScrapeCPU, targetFlat, targetSettle,
-		targetInUDP, targetInTCP, targetInMinimum, targetInFirst, targetInOver, targetArrives, targetGoodput, targetInAdded,
-		targetInSettle["udp"], targetInSettle["tcp"],
+		targetInUDP, targetInTCP, targetInMinimum, targetInFirst, targetInOver, targetArrives, targetGoodput, targetInAdded, targetInOwn,
+		targetInSettle["udp"], targetInSettle["tcp"], targetInRate, targetInPackets,
 	}
 )
 
@@ -104,6 +109,8 @@ const (
 	targetAddedLatencyMS = 0.3
 	// targetInLatencyMS is what bulk downloads of other containers may add to a sparse one's.
 	targetInLatencyMS = 10
+	// targetInOwnLatencyMS is what they may add to one of their own container.
+	targetInOwnLatencyMS = 15
 	// targetBusyLatencyMS is the same percentile for sparse traffic inside a busy container.
 	targetBusyLatencyMS = 10
 	// targetAgentContainers is the largest number of containers for which the agent's targets for CPU
@@ -242,7 +249,18 @@ func (e extremes) seeIncoming(result CaseResult, where string) {
 		e.see(targetGoodput, -result.LinkUse.Min, where)
 	}
 	if l := result.Latency; l != nil && l.BaselineP99MS != nil {
-		e.see(targetInAdded, l.P99MS.Max-*l.BaselineP99MS, where)
+		added := targetInAdded
+		if l.OwnTraffic {
+			added = targetInOwn
+		}
+		e.see(added, l.P99MS.Max-*l.BaselineP99MS, where)
+	}
+	switch {
+	case result.Cost == nil:
+	case target == targetInTCP:
+		e.see(targetInRate, -result.Cost.RateBPS.Min, where)
+	default:
+		e.see(targetInPackets, -result.Cost.PacketsPerSecond.Min, where)
 	}
 	e.seeReactions(targetInSettle[in.Protocol], result, where)
 }
