@@ -241,7 +241,7 @@ func (d *division) class(m *member) class {
 	want.CeilingBPS = min(want.CeilingBPS, limitBPS)
 	return class{
 		Competitor: want, GuaranteedBPS: min(m.guaranteedBPS, limitBPS), AllocatedBPS: min(m.allocatedBPS, limitBPS),
-		PacketBytes: d.packetBytes(m), Leaves: m.leaves,
+		PacketBytes: d.packetBytes(m), QueueDoublings: m.holdback.queue.doublings, Leaves: m.leaves,
 	}
 }
 

@@ -65,8 +65,9 @@ const (
 type holdbacks struct {
 	incoming bool // the link is what an uplink receives
 	lookedAt time.Time
-	// fitAt is the last time at which no limit was justified.
-	fitAt time.Time
+	// fitAt is the last time at which no more arrived than should, notFullAt that at which a bottleneck such as
+	// stretch is for was not full, notLackedAt that at which no member lacked anything.
+	fitAt, notFullAt, notLackedAt time.Time
 	// lackedBPS is what those that lacked something received at worst shortly after limitedAt, when the first of
 	// the present limits was set; there is none until helplessEnd.
 	lackedBPS              float64
@@ -83,6 +84,7 @@ type holdback struct {
 	// significantPart was held back.
 	mostExcess                   float64
 	insignificantAt, exemptUntil time.Time
+	queue                        stretch
 }
 
 // limitBPS returns the rate to which a member is limited; alloc.Unlimited if nothing is held back.
@@ -132,14 +134,22 @@ func (d *division) holdBack(now time.Time, offeredBytes []uint64) (changed bool)
 		}
 	}
 	if !known { // a first look, or one after a pause
-		d.holdbacks.fitAt = now
+		d.holdbacks.fitAt, d.holdbacks.notFullAt = now, now
 		return false
 	}
 	ofRate := arrivingBPS / float64(d.link.RateBPS)
-	if lackedBPS == 0 || ofRate < tooMuchArrives || ofRate > elsewhereArrives {
+	if ofRate < tooMuchArrives || ofRate > elsewhereArrives {
 		d.holdbacks.fitAt = now
 	}
-	limited, tooMuch := false, now.Sub(d.holdbacks.fitAt) > holdbackDelay && d.holdbacks.help(now, lackedBPS)
+	if ofRate < fullArrives || ofRate > elsewhereArrives {
+		d.holdbacks.notFullAt = now
+	}
+	if lackedBPS == 0 {
+		d.holdbacks.notLackedAt = now
+	}
+	longAgo := func(at time.Time) bool { return now.Sub(at) > holdbackDelay }
+	full := longAgo(d.holdbacks.notFullAt)
+	limited, tooMuch := false, longAgo(d.holdbacks.fitAt) && longAgo(d.holdbacks.notLackedAt) && d.holdbacks.help(now, lackedBPS)
 	for _, m := range d.competitors {
 		h, before := &m.holdback, m.holdback.part
 		mayHaveBPS := float64(m.mayHaveBPS())
@@ -148,6 +158,7 @@ func (d *division) holdBack(now time.Time, offeredBytes []uint64) (changed bool)
 			continue
 		}
 		excess := h.arrivingBPS/mayHaveBPS - 1
+		changed = h.queue.judge(now, full && excess > fullArrives-1) || changed
 		switch {
 		case ofRate > elsewhereArrives:
 			h.part = 0

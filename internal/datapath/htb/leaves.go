@@ -15,6 +15,8 @@ const (
 	// twice that time when the end of a burst is lost.
 	queueMilliseconds = 7
 	queuePackets      = 20
+	// mostQueueMilliseconds bounds a FIFO that is stretched (stretch.go).
+	mostQueueMilliseconds = 50
 	// controlQueuePackets is the length of the queue of control traffic.
 	controlQueuePackets = 10
 	// latencyQueueFrames is the minimum length for a class with a latency bound.
@@ -68,7 +70,7 @@ func (t terms) queue(minor uint16, rateBPS uint64, c class) kernel.Qdisc {
 		bytes := uint64(float64(rateBPS) / 8 * c.Latency.Seconds())
 		return fifoOf(minor, max(min(bytes, t.memoryBytes(rateBPS, packetBytes)/memoryFactor), latencyQueueFrames*uint64(t.frameBytes)))
 	case t.leaf == leafBFIFO:
-		return fifoOf(minor, t.fifoBytes(rateBPS, packetBytes))
+		return fifoOf(minor, t.fifoBytes(rateBPS, packetBytes, c.QueueDoublings))
 	}
 	return kernel.Qdisc{Handle: queueOf(minor), Parent: kernel.NewHandle(classMajor, minor), Options: t.aqm(rateBPS, packetBytes)}
 }
@@ -83,9 +85,11 @@ func (t terms) aqm(rateBPS uint64, packetBytes uint32) kernel.FqCodel {
 	return options
 }
 
-// fifoBytes returns the corresponding limit of a FIFO, for kernels without fq_codel.
-func (t terms) fifoBytes(rateBPS uint64, packetBytes uint32) uint64 {
+// fifoBytes returns the corresponding limit of a FIFO, for kernels without fq_codel. Doublings end where it holds
+// mostQueueMilliseconds.
+func (t terms) fifoBytes(rateBPS uint64, packetBytes uint32, doublings uint8) uint64 {
 	bytes := max(rateBPS/8*queueMilliseconds/1000, queuePackets*uint64(packetBytes))
+	bytes = max(bytes, min(bytes<<doublings, rateBPS/8*mostQueueMilliseconds/1000))
 	return min(bytes, t.memoryBytes(rateBPS, packetBytes)/memoryFactor)
 }
 

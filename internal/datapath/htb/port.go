@@ -249,7 +249,7 @@ func (w PortTree) desired(leaf leafKind) state {
 // portLeaf returns the AQM of a queue that can always send at rateBPS.
 func (t terms) portLeaf(rateBPS uint64) kernel.Options {
 	if t.leaf == leafBFIFO {
-		return kernel.BFIFO{LimitBytes: quantize(t.fifoBytes(rateBPS, t.packetBytes))}
+		return kernel.BFIFO{LimitBytes: quantize(t.fifoBytes(rateBPS, t.packetBytes, 0))}
 	}
 	return t.aqm(rateBPS, t.packetBytes)
 }

@@ -114,6 +114,8 @@ type class struct {
 	Leaves leaves
 	// PacketBytes is the largest packet it gets, if below sched.LinkPacketBytes; 0 otherwise.
 	PacketBytes uint32
+	// QueueDoublings is how often the length of its FIFO is doubled (stretch.go).
+	QueueDoublings uint8
 }
 
 func (t *tree) frameBytes() uint32 { return sched.MTUFrameBytes(t.mtuBytes) }
