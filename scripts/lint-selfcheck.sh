@@ -110,6 +110,7 @@ good internal/front/web/web.go 'import _ "os" // planted'
 
 bad internal/agent/loop/exec.go depguard 'import _ "os/exec" // planted'
 bad internal/agent/cli/exec.go depguard 'import _ "os/exec" // planted'
+good internal/agent/cli/nodes.go 'import _ "os/exec" // planted'
 good internal/lab/cli/demo_run.go 'import _ "os/exec" // planted'
 good internal/lab/testbed/exec.go 'import _ "os/exec" // planted'
 good internal/agent/loop/exec_test.go 'import _ "os/exec" // planted'

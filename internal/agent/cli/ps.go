@@ -21,13 +21,31 @@ func newPsCommand(socket *string) *cobra.Command {
 		Use:   "ps [NAME]",
 		Short: "List containers, their policies and what they get",
 		Long: `List containers, their policies and what they get, or one of them. NAME is as for
-weir set; "host" is the host class.`,
+weir set; "host" is the host class.
+
+With --all-nodes it lists those of all nodes of a Kubernetes cluster, by running kubectl, which
+runs weir ps in the agents' pods. Nodes that do not answer are named with the reason, and the
+exit code is 1.`,
+		Example: `  weir ps
+  weir ps web -o json
+  weir ps --all-nodes -n kube-system`,
 		Args: cmdline.AtMostArgs("NAME"),
 	}
 	format := cmdline.AddOutputFlag(cmd, cmdline.Wide)
 	flags := connect.Add(cmd, socket)
+	cluster := addClusterFlags(cmd)
 	cmd.ValidArgsFunction = flags.CompleteNames
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := cluster.check(cmd, args); err != nil {
+			return err
+		}
+		if cluster.allNodes {
+			containers, nodes, err := cluster.list(cmd.Context())
+			if nodes == nil {
+				return err
+			}
+			return cmp.Or(printNodes(cmd.OutOrStdout(), containers, nodes, *format), err)
+		}
 		agent, err := flags.Open()
 		if err != nil {
 			return err
@@ -46,18 +64,18 @@ weir set; "host" is the host class.`,
 		if *format == cmdline.JSON {
 			return cmdline.PrintJSON(cmd.OutOrStdout(), containers)
 		}
-		return printTable(cmd.OutOrStdout(), containers, *format == cmdline.Wide)
+		return printTable(cmd.OutOrStdout(), containers, nil, *format == cmdline.Wide)
 	}
 	return cmd
 }
 
 func printContainers(w io.Writer, containers []v1.Container) error {
-	return printTable(w, containers, false)
+	return printTable(w, containers, nil, false)
 }
 
-// printTable prints a table of containers; with wide, each policy value is followed by the layer
-// that it comes from.
-func printTable(w io.Writer, containers []v1.Container, wide bool) error {
+// printTable prints a table of containers, with the node of each one unless nodes is nil; with wide, each
+// policy value is followed by the layer that it comes from.
+func printTable(w io.Writer, containers []v1.Container, nodes []string, wide bool) error {
 	from := func(value string, layer v1.Layer) string {
 		if !wide || layer == v1.LayerBuiltIn || layer == "" {
 			return value
@@ -104,7 +122,10 @@ func printTable(w io.Writer, containers []v1.Container, wide bool) error {
 		}
 		return row
 	}
-	for _, c := range containers {
+	if nodes != nil {
+		t.Header = slices.Insert(t.Header, 0, "NODE")
+	}
+	for at, c := range containers {
 		in, _ := c.Received()
 		for _, share := range c.Shares {
 			rows := [][]string{rowOf(c, share, cmdline.Printable(c.Name), string(c.Mode), string(c.State))}
@@ -117,6 +138,9 @@ func printTable(w io.Writer, containers []v1.Container, wide bool) error {
 			for i, row := range rows {
 				if several {
 					row = slices.Insert(row, 1, cmdline.Printable(share.Uplink))
+				}
+				if nodes != nil {
+					row = slices.Insert(row, 0, cmdline.Printable(nodes[at]))
 				}
 				reason := ""
 				if i == 0 {
