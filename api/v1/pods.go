@@ -32,9 +32,12 @@ type PodsChange struct {
 	Stopped string `json:"stopped,omitempty"`
 }
 
-// PodState answers a PodsChange. Its fields are those of the Container of a pod that started, and
+// PodState answers a PodsChange. State and Reason are those of the Container of a pod that started, and
 // are empty otherwise.
 type PodState struct {
 	State  State  `json:"state"`
 	Reason string `json:"reason"`
+	// MinBPS and InMinBPS are its minimums in force, of what it sends and receives: the least at any uplink.
+	MinBPS   uint64 `json:"min_bps"`
+	InMinBPS uint64 `json:"in_min_bps"`
 }

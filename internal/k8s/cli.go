@@ -56,7 +56,7 @@ meanwhile get theirs.`,
 	flags.StringVar(&socket, "socket", client.DefaultSocket, "the agent's socket")
 	flags.StringVar(&nri, "nri", api.DefaultSocketPath, "the NRI socket of the container runtime")
 	flags.StringVar(&kubelet, "kubelet", claims.KubeletFolder, "kubelet's folder (its --root-dir), in which weir-dra notes claims and changed annotations")
-	flags.BoolVar(&hard, "hard-admission", false, "refuse to start a pod whose minimum does not fit, or while the agent does not answer")
+	flags.BoolVar(&hard, "hard-admission", false, "refuse to start a pod whose minimum is not in force, or while the agent does not answer")
 	flags.BoolVarP(&verbose, "verbose", "v", false, "log more")
 	return root
 }

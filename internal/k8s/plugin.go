@@ -32,6 +32,7 @@ import (
 	"github.com/containerd/nri/pkg/stub"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 const (
@@ -116,21 +117,33 @@ func (p *plugin) RunPodSandbox(ctx context.Context, s *api.PodSandbox) error {
 	if err := p.checkNotes(); p.hardAdmission && err != nil {
 		return fmt.Errorf("weir: pod %s/%s is not admitted: %w", s.GetNamespace(), s.GetName(), err)
 	}
+	var labels map[string]string
 	state, err := p.reporter.update(ctx, func(b book) (v1.PodsChange, bool) {
 		pod, runs := b.start(s, p.notes())
+		labels = pod.Labels
 		return v1.PodsChange{Started: &pod}, runs
 	})
 	switch {
 	case !p.hardAdmission:
 		p.ignore(err)
 		return nil
-	case err == nil && state.State == v1.StateRejected:
+	case err == nil && (state.State == v1.StateRejected || state.State == v1.StateDegraded && lacksMinimum(labels, state)):
 		err = errors.New(state.Reason)
 	case err == nil:
 		return nil
 	}
 	p.ignore(p.stop(ctx, s))
 	return fmt.Errorf("weir: pod %s/%s is not admitted: %w", s.GetNamespace(), s.GetName(), err)
+}
+
+// lacksMinimum reports whether a minimum among labels is not in force. One that cannot be read is none.
+func lacksMinimum(labels map[string]string, state v1.PodState) bool {
+	for label, inForceBPS := range map[string]uint64{policy.LabelMin: state.MinBPS, policy.LabelInMin: state.InMinBPS} {
+		if bps, err := policy.ParseRate(labels[label]); err == nil && bps > inForceBPS {
+			return true
+		}
+	}
+	return false
 }
 
 // checkNotes returns why what weir-dra has noted cannot be read, and logs that. Kubelet has had the claims of a

@@ -202,7 +202,8 @@ func TestReporterWorlds(t *testing.T) {
 	})
 }
 
-// TestHardAdmission: what the agent rejects does not start and is not known to it.
+// TestHardAdmission: a pod that the agent rejects, or whose minimum is not in force for another reason, does not start and
+// is not known to the agent.
 func TestHardAdmission(t *testing.T) {
 	agent := &fakeAgent{socket: filepath.Join(t.TempDir(), "weir.sock"), state: v1.PodState{State: v1.StateRejected, Reason: "only 5mbit is left"}}
 	r, end := startReporter(agent.socket, 20*time.Second)
@@ -222,8 +223,23 @@ func TestHardAdmission(t *testing.T) {
 		t.Error("the agent knows a pod that was refused")
 	}
 	agent.set(func() { agent.state.State = v1.StateDegraded })
-	if err := p.RunPodSandbox(t.Context(), sandbox("a")); err != nil {
-		t.Errorf("of an annotation that cannot be read: %v", err)
+	for _, c := range []struct {
+		min, inMin       string
+		minBPS, inMinBPS uint64
+		starts           bool
+	}{
+		{"5mbit", "", 0, 9e6, false},
+		{"5mbit", "", 5e6, 0, true},
+		{"heavy", "", 0, 0, true},
+		{"5mbit", "2mbit", 5e6, 0, false},
+		{"5mbit", "2mbit", 5e6, 2e6, true},
+	} {
+		agent.set(func() { agent.state.MinBPS, agent.state.InMinBPS = c.minBPS, c.inMinBPS })
+		s := sandbox("b")
+		s.Annotations = map[string]string{"weir.dev/min": c.min, "weir.dev/in.min": c.inMin}
+		if err := p.RunPodSandbox(t.Context(), s); (err == nil) != c.starts {
+			t.Errorf("%+v: %v", c, err)
+		}
 	}
 }
 

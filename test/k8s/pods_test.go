@@ -253,7 +253,8 @@ func (n *node) testEndUnseen(t *testing.T) {
 	n.agent.AwaitGone(stays.name, noticed)
 }
 
-// TestHardAdmission: a pod whose minimum does not fit, or that starts while no agent runs, does not start.
+// TestHardAdmission: a pod whose minimum does not fit or cannot be kept, or that starts while no agent runs, does not start;
+// one with a wrong annotation does.
 func TestHardAdmission(t *testing.T) {
 	n := newNode(t)
 	n.startAgent()
@@ -267,7 +268,12 @@ func TestHardAdmission(t *testing.T) {
 	if _, there := n.agent.Containers()["shop/second"]; there {
 		t.Error("the agent knows a pod that was refused")
 	}
-	n.run(t, "third", podOptions{annotations: map[string]string{"weir.dev/min": "6mbit"}})
+	_, err = n.tryRun(n.runtime, "receiver", podOptions{annotations: map[string]string{"weir.dev/in.min": "1mbit"}})
+	if err == nil || !strings.Contains(err.Error(), "shop/receiver is not admitted") {
+		t.Errorf("a minimum of what comes in, which no uplink shares: %v", err)
+	}
+	n.run(t, "wrong", podOptions{annotations: map[string]string{"weir.dev/weight": "heavy", "weir.dev/min": "1mbit"}})
+	n.run(t, "third", podOptions{annotations: map[string]string{"weir.dev/min": "5mbit"}})
 	n.agent.Kill()
 	if _, err = n.tryRun(n.runtime, "fourth", podOptions{}); err == nil || !strings.Contains(err.Error(), "no weir agent is running") {
 		t.Errorf("without an agent: %v", err)
