@@ -24,7 +24,7 @@ export FUZZTIME COVER_MIN
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build generate check-generated lint lint-go lint-sh lint-mod lint-cross lint-web lint-commits lint-selfcheck fmt check test test-all test-unit \
-	test-web test-netns test-docker test-vm test-deb test-cluster test-dra test-pauses test-weka web deb image cover explore fuzz demo demo-edge bench clean install uninstall bin/weir-dra
+	test-web test-netns test-docker test-vm test-deb test-cluster test-dra test-pauses test-weka web deb image cover explore fuzz demo demo-edge bench clean install uninstall bin/weir-dra bin/fleet
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,10 @@ bin/kubernetes: tools/kubernetes/go.mod tools/kubernetes/go.sum test/k8s/cri.go
 # The driver of Kubernetes' dynamic resource allocation, a module of its own.
 bin/weir-dra:
 	cd cmd/weir-dra && ../../$(GO) build -trimpath -ldflags '-s -w -X github.com/weir-project/weir/internal/front/cmdline.Version=$(VERSION)' -o ../../$@ .
+
+# The same for many nodes in one process, for tests.
+bin/fleet:
+	cd cmd/weir-dra && ../../$(GO) build -trimpath -ldflags '-s -w' -o ../../$@ ./fleet
 
 # Kubernetes itself, for tests.
 bin/controlplane: tools/controlplane/go.mod tools/controlplane/go.sum

@@ -17,7 +17,7 @@
 #
 #   machines    all kernels, with all that is run on any, in place of vm
 #   release     tests tagged release: root, reproducible builds, a Debian booted and upgraded
-#   cluster     tests tagged cluster: root, a node of Kubernetes with its control plane
+#   cluster     tests tagged cluster: root, a node of Kubernetes with its control plane; 500 nodes without kubelet
 #   cross       a build for 64-bit ARM
 #
 # for what depends on how fast helpers are:
@@ -378,7 +378,7 @@ check build "weir does not build" make --no-print-directory build
 case " ${suites[*]} " in *" docker "* | *" cluster "*) make --no-print-directory bin/kubernetes || true ;; esac
 case " ${suites[*]} " in *" cluster "*)
 	make --no-print-directory bin/controlplane bin/helm || true
-	check build "weir-dra does not build" make --no-print-directory bin/weir-dra
+	check build "weir-dra does not build" make --no-print-directory bin/weir-dra bin/fleet
 	;;
 esac
 

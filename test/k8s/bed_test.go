@@ -3,6 +3,7 @@
 package k8s
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -188,11 +189,13 @@ type podOptions struct {
 	host        bool
 	// claim is the minimum that it claims by a template.
 	claim string
+	// uid is given by the API server, if that has the pod.
+	uid string
 }
 
 // tryRun runs a pod as kubelet does.
 func (n *node) tryRun(r *runtime, name string, o podOptions) (*pod, error) {
-	uid := fmt.Sprint("uid", n.made.Add(1))
+	uid := cmp.Or(o.uid, fmt.Sprint("uid", n.made.Add(1)))
 	network := "POD"
 	if o.host {
 		network = "NODE"

@@ -34,7 +34,12 @@ const (
 	nodeName = "gateway"
 	// patience is how long Kubernetes may take for what it does; kubelet tries again with pauses of up to
 	// two minutes.
-	patience = time.Minute
+	patience         = time.Minute
+	defaultScheduler = "default-scheduler"
+	// requestRate is how many requests a second controllers and schedulers may make: those of many pods.
+	requestRate = 5000
+	// clients is how many requests tests make at the same time.
+	clients  = 16
 	claimAPI = "/apis/resource.k8s.io/v1/"
 	// serviceAddress is where pods find the API server: there is no kube-proxy.
 	serviceAddress = "198.19.255.1"
@@ -54,17 +59,27 @@ type cluster struct {
 	running map[string]*testbed.Process
 }
 
-// newCluster starts etcd, the API server, the scheduler, controllers and kubelet.
+// newCluster starts a control plane and kubelet.
 func newCluster(t *testing.T) *cluster {
+	c := newControlPlane(t)
+	c.kubelet = claims.KubeletFolder
+	c.startScheduler("kube-scheduler", defaultScheduler)
+	c.awaitLeader("")
+	c.startKubelet()
+	return c
+}
+
+// newControlPlane starts etcd, the API server and controllers, beside a node without kubelet.
+func newControlPlane(t *testing.T) *cluster {
 	programs, err := filepath.Abs("../../bin/controlplane")
 	must.Succeed(t, err)
 	if _, err := os.Stat(filepath.Join(programs, "kubelet")); err != nil {
 		t.Skip("no control plane of Kubernetes: make bin/controlplane")
 	}
 	c := &cluster{node: newNode(t), programs: programs, files: t.TempDir(), address: "127.0.0.1:443", running: map[string]*testbed.Process{}}
-	c.kubelet = claims.KubeletFolder
 	c.client = &http.Client{Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // the API server makes its own certificate
+		MaxIdleConnsPerHost: clients,
+		TLSClientConfig:     &tls.Config{InsecureSkipVerify: true}, // the API server makes its own certificate
 		DialContext: func(ctx context.Context, network, address string) (conn net.Conn, err error) {
 			err = testbed.InNetNS(c.Host.NetNSPath(), func() error {
 				conn, err = (&net.Dialer{}).DialContext(ctx, network, address)
@@ -82,7 +97,6 @@ func newCluster(t *testing.T) *cluster {
 			return err == nil, err
 		})
 	}
-	c.startKubelet()
 	return c
 }
 
@@ -117,10 +131,38 @@ func (c *cluster) startControlPlane() {
 	}
 	c.start("server", "--data-dir", filepath.Join(c.files, "etcd"), "--unsafe-no-fsync")
 	c.startAPIServer()
-	c.start("kube-scheduler", "--kubeconfig", c.file("scheduler.conf"), "--leader-elect=false", "--secure-port", "0")
 	c.start("kube-controller-manager", "--kubeconfig", c.file("admin.conf"), "--leader-elect=false", "--secure-port", "0",
+		"--kube-api-qps", fmt.Sprint(requestRate), "--kube-api-burst", fmt.Sprint(requestRate),
 		"--controllers", "daemonset-controller,deployment-controller,replicaset-controller,serviceaccount-controller,root-ca-certificate-publisher-controller,resourceclaim-controller,garbage-collector-controller",
 		"--root-ca-file", c.file("apiserver.crt"), "--service-account-private-key-file", c.file("key"))
+}
+
+// startScheduler starts a scheduler, of the pods that name it. Of several processes of the default one the leader works.
+func (c *cluster) startScheduler(process, scheduler string) {
+	c.t.Helper()
+	config, err := json.Marshal(object{
+		"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration", "profiles": []object{{"schedulerName": scheduler}},
+		"clientConnection": object{"kubeconfig": c.file("scheduler.conf"), "qps": requestRate, "burst": requestRate},
+		"leaderElection": object{ // a starved leader is not to give up
+			"leaderElect": scheduler == defaultScheduler, "leaseDuration": "30s", "renewDeadline": "25s",
+		},
+	})
+	must.Succeed(c.t, err)
+	c.write(process+".yaml", string(config))
+	c.runProgram(process, filepath.Join(c.programs, "kube-scheduler"), "--config", c.file(process+".yaml"), "--secure-port", "0")
+}
+
+// awaitLeader waits until the default scheduler has another leader than before, and returns it.
+func (c *cluster) awaitLeader(before string) string {
+	c.t.Helper()
+	var lease struct {
+		Spec struct{ HolderIdentity string }
+	}
+	c.await("the scheduler has a leader", func() (bool, any) {
+		err := c.do("GET", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler", nil, &lease)
+		return err == nil && lease.Spec.HolderIdentity != "" && lease.Spec.HolderIdentity != before, fmt.Sprint(lease, err)
+	})
+	return lease.Spec.HolderIdentity
 }
 
 func (c *cluster) startAPIServer() {
@@ -190,7 +232,7 @@ func (c *cluster) startKubelet() {
 // startDRA starts weir-dra as a pod on the node would be.
 func (c *cluster) startDRA() {
 	c.startHere("weir-dra", filepath.Join(filepath.Dir(c.programs), "weir-dra"), "--kubeconfig", c.file("weir-dra.conf"), "--node", nodeName,
-		"--socket", c.Files.Socket(), "--verbose")
+		"--socket", c.Files.Socket(), "--kubelet", c.kubelet, "--verbose")
 }
 
 // start runs a program of Kubernetes until the test ends.
@@ -267,7 +309,7 @@ func (c *cluster) doAs(token, method, path string, body, into any) error {
 		}
 		text, _ = json.Marshal(b)
 	}
-	ctx, cancel := context.WithTimeout(c.t.Context(), noticed)
+	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, "https://"+c.address+path, bytes.NewReader(text))
 	if err != nil {
@@ -298,7 +340,13 @@ func (c *cluster) must(method, path string, body, into any) {
 // waited for.
 func (c *cluster) await(what string, is func() (bool, any)) time.Duration {
 	c.t.Helper()
-	return c.Await(what, patience, func() (bool, string) {
+	return c.awaitFor(what, patience, is)
+}
+
+// awaitFor is await with a limit of its own.
+func (c *cluster) awaitFor(what string, limit time.Duration, is func() (bool, any)) time.Duration {
+	c.t.Helper()
+	return c.Await(what, limit, func() (bool, string) {
 		yes, seen := is()
 		for name, p := range c.running {
 			select {
