@@ -24,12 +24,14 @@ func qconClaims(f findings) []claim.Claim {
 		{
 			Where: "figure 9", Says: "Reserved minimums are reached while weights share the rest: 31 Mbit/s for C1 with a minimum of 30, " +
 				"20 for C2 with 20, and C3 its 15.",
-			Numbers:   append(f.floors("figure 9", "min 30"), append(f.floors("figure 9", "min 30,20"), f.floors("figure 9", "min 30,20,15")...)...),
+			Numbers:   f.floors(PeerWeir, "figure 9", "min 30", "min 30,20", "min 30,20,15"),
+			Control:   f.floors(PeerNone, "figure 9", "min 30", "min 30,20", "min 30,20,15"),
 			Otherwise: missedShares,
 		},
 		{
 			Where: "figure 9, last case", Says: "With minimums of 30, 20, 15 and 15 Mbit/s the four get them, and C5 gets less than before: what is left.",
-			Numbers:   append(f.floors("figure 9", "min 30,20,15,15"), f.shares("figure 9", "min 30,20,15,15")...),
+			Numbers:   append(f.floors(PeerWeir, "figure 9", "min 30,20,15,15"), f.shares(PeerWeir, "figure 9", "min 30,20,15,15")...),
+			Control:   append(f.floors(PeerNone, "figure 9", "min 30,20,15,15"), f.shares(PeerNone, "figure 9", "min 30,20,15,15")...),
 			Otherwise: missedShares,
 		},
 		qconShares(f, "figure 10", "A container with a maximum of 10 Mbit/s gets 9 and the rest goes to the others; with maximums of 10, 10, 15 and 25 "+
@@ -37,7 +39,8 @@ func qconClaims(f findings) []claim.Claim {
 		qconShares(f, "figure 11", "Weights alone, then with a minimum of 30 Mbit/s for C1, which gets 31 while the others get less.", "weights only", "C1 min 30"),
 		{
 			Where: "figure 11, last case", Says: "When C3 is limited to 15 Mbit/s, what it leaves goes to C1 and C2 by their weights, and both get more.",
-			Numbers: f.shares("figure 11", "C1 min 30, C3 max 15"),
+			Numbers: f.shares(PeerWeir, "figure 11", "C1 min 30, C3 max 15"),
+			Control: f.shares(PeerNone, "figure 11", "C1 min 30, C3 max 15"),
 			Design: "A minimum lifts a container to that rate, it is not added to its share: of the 85 Mbit/s beside C3, weight 1 of 3 is 28.3, below " +
 				"C1's minimum of 30. So C1 stays at 30 and C2 gets all that C3 leaves. qCon's algorithm hands the surplus out on top of minimums, " +
 				"so that the result depends on the order in which it looks at containers.",
@@ -46,6 +49,7 @@ func qconClaims(f findings) []claim.Claim {
 		{
 			Where: "figure 12", Says: "qCon takes the least processor time of the three, less than Docker without control and than tc, with one to five containers.",
 			Numbers: f.costs(PeerWeir, claim.AtMost, PeerNone, PeerHTB),
+			Control: f.costs(PeerHTB, claim.AtMost, PeerNone, PeerWeir),
 			Otherwise: "On a link this slow Weir has packets cut to a few frames, so that shares hold within 50 ms and latency bounds are kept; " +
 				"every packet passes the stack by itself, where the peers pass up to 64 KB at once. That costs processor time. qCon handles whole " +
 				"packets in the bridge, every 30 ms, and bounds no latency.",
@@ -53,6 +57,7 @@ func qconClaims(f findings) []claim.Claim {
 		{
 			Where: "figure 12", Says: "Linux Traffic Control takes the most processor time, for its lock, the more the more containers send.",
 			Numbers:   f.costs(PeerHTB, claim.AtLeast, PeerNone),
+			NoControl: "it is about tc, and no other peer has to take less than none",
 			Otherwise: "The link without control is a token bucket here, which has a lock of its own, and a lock is not what limits 100 Mbit/s on this processor.",
 		},
 		{
@@ -60,6 +65,7 @@ func qconClaims(f findings) []claim.Claim {
 			Numbers: []claim.Number{f.quotient(claim.Number{
 				Name: "mean round trip, weir over none", Rule: claim.AtMost, Ideal: 1, Paper: report.Number(1), Tolerance: 0.1,
 			}, "table 1", "idle", PeerWeir, PeerNone, meanRoundTrip)},
+			NoControl: "it compares with a link without any",
 			Otherwise: "A veth pair answers much faster than the paper's Raspberry Pi over Ethernet, so the few microseconds of Weir's programs and of " +
 				"HTB are a larger part of a round trip; the table of round trips has them. The paper gives its numbers to 0.1 ms.",
 		},
@@ -71,14 +77,15 @@ const missedShares = "Look at the shares of the case, and at how busy the machin
 
 // qconShares returns a claim about the shares of cases of a figure.
 func qconShares(f findings, figure, says string, cases ...string) claim.Claim {
-	var list []claim.Number
+	judged := claim.That(figure, says, missedShares)
 	for _, name := range cases {
-		list = append(list, f.shares(figure, name)...)
+		judged.Numbers = append(judged.Numbers, f.shares(PeerWeir, figure, name)...)
+		judged.Control = append(judged.Control, f.shares(PeerNone, figure, name)...)
 	}
-	for i := range list {
-		list[i].Resolution, list[i].PaperScale = qconResolutionMbps, qconGoodput
+	for i := range judged.Numbers {
+		judged.Numbers[i].Resolution, judged.Numbers[i].PaperScale = qconResolutionMbps, qconGoodput
 	}
-	return claim.That(figure, says, missedShares, list...)
+	return judged
 }
 
 // costs compares a peer's CPU time with that of others, by number of sending containers.
@@ -93,20 +100,22 @@ func (f findings) costs(peer string, rule claim.Rule, others ...string) (list []
 	return list
 }
 
-// floors returns the minimums of a case, which must be reached.
-func (f findings) floors(group, name string) []claim.Number {
-	result := f.of(group, name, PeerWeir)
-	if result == nil {
-		return []claim.Number{{Name: name, Unit: claim.UnitRate}}
-	}
-	var list []claim.Number
-	for _, share := range result.Shares {
-		if share.MinBPS == 0 {
+// floors returns the minimums of cases with a peer, which must be reached.
+func (f findings) floors(peer, group string, names ...string) (list []claim.Number) {
+	for _, name := range names {
+		result := f.of(group, name, peer)
+		if result == nil {
+			list = append(list, claim.Number{Name: name, Unit: claim.UnitRate})
 			continue
 		}
-		n := share.number(name + ", minimum of ")
-		n.Rule, n.Ideal = claim.AtLeast, float64(share.MinBPS)/1e6
-		list = append(list, n)
+		for _, share := range result.Shares {
+			if share.MinBPS == 0 {
+				continue
+			}
+			n := share.number(name + ", minimum of ")
+			n.Rule, n.Ideal = claim.AtLeast, float64(share.MinBPS)/1e6
+			list = append(list, n)
+		}
 	}
 	return list
 }

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,8 +12,9 @@ import (
 )
 
 // idealResults are what all peers would make of all cases of a suite if each
-// did what its paper, or else the ideal, says, and processor time and round
-// trips were alike.
+// did what its paper says; without one, Weir what is ideal, and others equal parts. Weir takes the least
+// processor time and tc the most, which leaves a part of the link; round trips are alike but for peers without
+// control.
 func idealResults(t *testing.T, name string) []CaseResult {
 	t.Helper()
 	options := Options{Suite: name, RateBPS: 100e6, Overload: 1.5, Containers: 50, RunOptions: measure.RunOptions{Duration: 10 * time.Second, Repeat: 1}}
@@ -27,26 +29,41 @@ func idealResults(t *testing.T, name string) []CaseResult {
 				continue
 			}
 			result := CaseResult{Group: c.Group, Case: c.Name, Peer: peer, LinkBPS: c.LinkBPS, Runs: 1, LinkUse: &measure.Spread{Median: 1, Min: 1, Max: 1}}
+			if peer == PeerTC {
+				result.LinkUse = &measure.Spread{Median: 0.8, Min: 0.8, Max: 0.8}
+			}
 			for number, p := range c.phases() {
-				ideal := c.ideal(p.at)
+				ideal, active := c.ideal(p.at), 0
+				for _, one := range c.policiesAt(p.at) {
+					if one.Load.activeAt(p.at) {
+						active++
+					}
+				}
 				for i, one := range c.policiesAt(p.at) {
 					if !one.Load.activeAt(p.at) {
 						continue
 					}
 					share := Share{Phase: p.name, Container: one.Name, MinBPS: one.MinBPS, IdealBPS: ideal[i], PaperBPS: one.Paper.bps(peer, number)}
 					share.Measured = measure.Exactly(float64(ideal[i]))
-					if peer != PeerWeir && share.PaperBPS != nil {
+					switch {
+					case peer == PeerWeir:
+					case peer != PeerNone && share.PaperBPS != nil:
 						share.Measured = measure.Exactly(*share.PaperBPS)
+					default:
+						share.Measured = measure.Exactly(float64(c.LinkBPS) / float64(active))
 					}
 					result.Shares = append(result.Shares, share)
 				}
 			}
 			if c.Measures.has(MeasureCost) {
-				result.Cost = &Cost{CPUUse: measure.Exactly(0.2)}
+				result.Cost = &Cost{CPUUse: measure.Exactly(map[string]float64{PeerWeir: 0.1, PeerNone: 0.2}[peer])}
+				if peer == PeerHTB {
+					result.Cost.CPUUse = measure.Exactly(0.3)
+				}
 			}
 			if c.Measures.has(MeasureLatency) {
 				result.Latency = &Latency{MeanMS: measure.Exactly(0.5), P99MS: measure.Exactly(0.6)}
-				if peer == PeerTC {
+				if peer == PeerTC || peer == PeerNone {
 					result.Latency.P99MS = measure.Exactly(10)
 				}
 			}
@@ -85,7 +102,7 @@ func TestEveryClaimFindsItsCases(t *testing.T) {
 	for _, suite := range []string{SuiteQCon, SuiteCNTC} {
 		results := idealResults(t, suite)
 		for _, judged := range judgeClaims(suite, results) {
-			if judged.Judgement == report.NotMeasured || judged.Judgement == report.NotReproduced {
+			if slices.Contains([]report.Judgement{report.NotMeasured, report.NotReproduced, report.SaysNothing}, judged.Judgement) {
 				t.Errorf("%s, %s is %s: %s", judged.Where, judged.Says, judged.Judgement, judged.Reason)
 			}
 			if judged.Reason == "" {
@@ -100,6 +117,9 @@ func TestEveryClaimFindsItsCases(t *testing.T) {
 		for i, one := range claimsOf(suite, findings{}).claims {
 			if one.Otherwise == "" {
 				t.Errorf("claim %d of %s does not say why it may fail", i, suite)
+			}
+			if (len(one.Control) == 0) == (one.NoControl == "") {
+				t.Errorf("claim %d of %s, %s, must have either a control or the reason why not", i, suite, one.Where)
 			}
 		}
 	}
@@ -153,6 +173,16 @@ func TestClaimsAreJudged(t *testing.T) {
 		{
 			"above the bound", SuiteCNTC, "figure 7b", "2 ms", overlay, "CN1 has 6 connections", PeerWeir,
 			func(r *CaseResult) { r.Latency.P99MS = measure.Exactly(2.5) }, report.NotReproduced,
+		},
+		{
+			"tc makes five to one as well", SuiteCNTC, "figure 8b", "five times", cntcGroup("figure 8", testbed.ModeOverlay), "priority", PeerTC,
+			func(r *CaseResult) {
+				r.Shares[0].Measured, r.Shares[1].Measured = measure.Exactly(100e6*5/6), measure.Exactly(100e6/6)
+			}, report.SaysNothing,
+		},
+		{
+			"without tc", SuiteCNTC, "figure 8b", "five times", cntcGroup("figure 8", testbed.ModeOverlay), "priority", PeerTC,
+			func(r *CaseResult) { r.Runs = 0 }, report.NotMeasured,
 		},
 		{
 			"8 us more", SuiteCNTC, "figure 11a", "1.24", cntcGroup("figure 11", testbed.ModeBridge), "one container, round trip", PeerWeir,

@@ -41,9 +41,9 @@ func (f findings) of(group, name, peer string) *CaseResult {
 	return measure.Find(f.results, func(r CaseResult) bool { return r.Group == group && r.Case == name && r.Peer == peer && r.Runs > 0 })
 }
 
-// shares returns a case's shares with Weir, compared with the ideal and the paper.
-func (f findings) shares(group, name string) []claim.Number {
-	result := f.of(group, name, PeerWeir)
+// shares returns a case's shares with a peer, compared with the ideal and the paper.
+func (f findings) shares(peer, group, name string) []claim.Number {
+	result := f.of(group, name, peer)
 	if result == nil {
 		return []claim.Number{{Name: name, Unit: claim.UnitRate}}
 	}

@@ -14,7 +14,6 @@ import (
 // one every interface has, and it sends whole frames at line rate as a network
 // card does.
 type fifo struct {
-	static
 	// always is a queue also where the link has no rate. A veth pair has none
 	// by default, not even a lock; a network card has, so this is what control
 	// of a card should be compared with.
@@ -41,6 +40,9 @@ func (f fifo) Apply(ctx context.Context, b *Bed, c Case, _ []Placed) error {
 	}
 	return nil
 }
+
+// change does nothing: there are no policies.
+func (fifo) change(context.Context, []Placed, Change) error { return nil }
 
 func (fifo) Remove(ctx context.Context, b *Bed, _ []Placed) error {
 	return b.ClearUplink(ctx)

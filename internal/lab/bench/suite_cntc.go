@@ -172,7 +172,7 @@ func cntcNATFigures(linkBPS uint64, slot time.Duration) []cntcFigure {
 			// Weir shares it by weight, then strictly by priority.
 			name: "figure 10", mode: testbed.ModeBridge, cases: []Case{{
 				Name: "priority interval", Measures: MeasureTrace, Length: 20 * slot,
-				Peers: []string{PeerWeir},
+				Peers: []string{PeerNone, PeerWeir},
 				Containers: []Container{
 					{Name: "CN1", Policy: byWeight(64), Load: tcpLoad(1), Paper: Paper{PeerWeir: paper(.16+.66/2, .128+.728/6)}},
 					{Name: "CN2", Policy: byWeight(72), Load: tcpLoad(1), Paper: Paper{PeerWeir: paper(.18+.66/2, .144+.728*5/6)}},

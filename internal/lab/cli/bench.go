@@ -75,7 +75,8 @@ alone take seven more, up to 21 in all. Fewer rounds decide nothing, and more ar
 judged once. What stays undecided is no success.
 
 Suites qcon and cntc also judge what the papers say: reproduced, exceeded,
-different by design or not reproduced, each with the reason.
+different by design or not reproduced, each with the reason; says nothing, if it
+holds without Weir, too.
 
 Needs root. Exits with 1 when the suite could not run, a run failed, or Weir
 missed one of its own targets or one is undecided; with --no-verdict that is only

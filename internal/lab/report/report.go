@@ -106,12 +106,13 @@ const (
 	NotReproduced     Judgement = "not reproduced"
 	DifferentByDesign Judgement = "different by design" // and just as the design says
 	NotReproducible   Judgement = "not reproducible"    // impossible, and the reason says why
+	SaysNothing       Judgement = "says nothing"        // it also holds without what it is about
 	NotMeasured       Judgement = "not measured"        // the cases or peers were not run
 )
 
 // Judgements lists all, as reports do.
 func Judgements() []Judgement {
-	return []Judgement{Exceeded, Reproduced, DifferentByDesign, NotReproduced, NotReproducible, NotMeasured}
+	return []Judgement{Exceeded, Reproduced, DifferentByDesign, NotReproduced, NotReproducible, SaysNothing, NotMeasured}
 }
 
 // Claim is something that a paper says, and what became of it.

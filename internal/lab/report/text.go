@@ -53,7 +53,7 @@ func (r Report) writeClaims(w io.Writer) {
 			continue
 		}
 		fmt.Fprintf(w, "%-*s  %s, %s: %s\n", widestJudgement, claim.Judgement, claim.Source, claim.Where, claim.Says)
-		if claim.Judgement == NotReproduced || claim.Judgement == NotReproducible || claim.Judgement == DifferentByDesign {
+		if claim.Judgement != Reproduced && claim.Judgement != Exceeded {
 			fmt.Fprintf(w, "%*s  %s\n", widestJudgement, "", claim.Reason)
 		}
 	}

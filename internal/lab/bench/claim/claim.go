@@ -15,6 +15,10 @@ import (
 type Claim struct {
 	Where, Says string
 	Numbers     []Number
+	// Control are the same numbers of what the claim is not about, such as a link without Weir. They must fail: a
+	// claim that holds for them as well says nothing. NoControl is why a claim has none, without a full stop.
+	Control   []Number
+	NoControl string
 	// Design is the reason why Weir deviates on purpose. The numbers are then Weir's own targets.
 	Design string
 	// Otherwise is the reason when it is not reproduced.
@@ -103,35 +107,61 @@ func (n Number) value() report.Value {
 	return report.Value{Name: n.Name, Unit: n.Unit, Paper: n.Paper, Ideal: report.Number(n.Ideal), Measured: n.Measured}
 }
 
-// Judge returns the judgement on a claim.
-func (c Claim) Judge(source string) report.Claim {
-	judged := report.Claim{Source: source, Where: c.Where, Says: c.Says}
-	holds, beats, unknown := true, false, len(c.Numbers) == 0
-	furthest, furthestMiss := "", math.Inf(-1)
-	for _, n := range c.Numbers {
+// outcome is what several numbers come to.
+type outcome struct {
+	holds, beats, unknown bool
+	// furthest says which number is furthest from its ideal, and how far.
+	furthest string
+}
+
+func outcomeOf(numbers []Number) outcome {
+	o := outcome{holds: true, unknown: len(numbers) == 0}
+	furthestMiss := math.Inf(-1)
+	for _, n := range numbers {
 		if n.Measured == nil {
-			unknown = true
+			o.unknown = true
 			continue
 		}
-		judged.Values = append(judged.Values, n.value())
-		holds = holds && n.holds()
-		beats = beats || n.beats()
-		if miss := n.miss(*n.Measured, n.Ideal); furthest == "" || miss-n.allowed() > furthestMiss {
-			furthest = fmt.Sprintf("%s is off by %.2f %%, of %.3g %% allowed", n.Name, miss*100, n.allowed()*100)
+		o.holds = o.holds && n.holds()
+		o.beats = o.beats || n.beats()
+		if miss := n.miss(*n.Measured, n.Ideal); o.furthest == "" || miss-n.allowed() > furthestMiss {
+			o.furthest = fmt.Sprintf("%s is off by %.2f %%, of %.3g %% allowed", n.Name, miss*100, n.allowed()*100)
 			furthestMiss = miss - n.allowed()
 		}
 	}
-	because := "All numbers hold; " + furthest + "."
+	return o
+}
+
+// Judge returns the judgement on a claim.
+func (c Claim) Judge(source string) report.Claim {
+	judged := report.Claim{Source: source, Where: c.Where, Says: c.Says}
+	for _, n := range c.Numbers {
+		if n.Measured != nil {
+			judged.Values = append(judged.Values, n.value())
+		}
+	}
+	found, control := outcomeOf(c.Numbers), outcomeOf(c.Control)
+	controlled := len(c.Control) > 0
+	because := "All numbers hold; " + found.furthest + "."
+	if controlled {
+		because += " Without what it is about they do not: " + control.furthest + "."
+	} else if c.NoControl != "" {
+		because += " There is no control: " + c.NoControl + "."
+	}
 	switch {
-	case unknown:
+	case found.unknown:
 		judged.Judgement, judged.Reason = report.NotMeasured, "This run left out cases or peers that it is about, or they failed."
 	case c.Moot != "":
 		judged.Judgement, judged.Reason = report.NotMeasured, c.Moot
-	case !holds:
-		judged.Judgement, judged.Reason = report.NotReproduced, strings.ToUpper(furthest[:1])+furthest[1:]+". "+c.Otherwise
+	case !found.holds:
+		judged.Judgement, judged.Reason = report.NotReproduced, strings.ToUpper(found.furthest[:1])+found.furthest[1:]+". "+c.Otherwise
+	case controlled && control.unknown:
+		judged.Judgement, judged.Reason = report.NotMeasured, "All numbers hold, but this run left out the peer for which they must not, or it failed."
+	case controlled && control.holds:
+		judged.Judgement, judged.Reason = report.SaysNothing, "All numbers hold, also without what it is about; "+control.furthest+"."
 	case c.Design != "":
 		judged.Judgement, judged.Reason = report.DifferentByDesign, c.Design
-	case beats:
+	case found.beats:
 		judged.Judgement, judged.Reason = report.Exceeded, because+" The paper's own was further off."
 	default:
 		judged.Judgement, judged.Reason = report.Reproduced, because

@@ -119,27 +119,33 @@ func (r Report) judgePeer(peer string) []report.Claim {
 			// Another machine: up to twice as much is "some".
 			Numbers: claim.Within(1, append(paperQuietDelay.numbers(r, peer, claim.AtMost, ef, af, be),
 				paperQuietJitter.numbers(r, peer, claim.AtMost, ef, af, be)...)),
+			Control: claim.Within(1, append(paperQuietDelay.numbers(r, bench.PeerFIFO, claim.AtMost, ef, af, be),
+				paperQuietJitter.numbers(r, bench.PeerFIFO, claim.AtMost, ef, af, be)...)),
 			Otherwise: r.path,
 		},
 		{
 			Where: "figure 8, " + peer, Says: "Without congestion three queues reduce the delay by 28 % against one.",
 			Numbers:   paperNumbers[2].numbers(r, peer, claim.AtLeast, ef, af, be),
+			Control:   paperNumbers[2].numbers(r, bench.PeerFIFO, claim.AtLeast, ef, af, be),
 			Otherwise: "A frame that meets an empty queue waits in none, however many there are; to choose among them takes work.",
 		},
 		{
 			Where: "figure 10, " + peer, Says: "Without congestion three queues reduce the jitter by 66.17, 61.61 and 50.41 % against one.",
 			Numbers:   paperQuietJitterLess.numbers(r, peer, claim.AtLeast, ef, af, be),
+			Control:   paperQuietJitterLess.numbers(r, bench.PeerFIFO, claim.AtLeast, ef, af, be),
 			Otherwise: "Frames that meet empty queues wait in none, however many there are: the jitter is that of the path.",
 		},
 		{
 			Where: "figure 12, " + peer, Says: "Without congestion the throughputs with one queue and with three are similar.",
 			Numbers:   claim.Within(0.01, paperQuietThroughput.numbers(r, peer, claim.AtLeast, ef, af, be)),
+			Control:   claim.Within(0.01, paperQuietThroughput.numbers(r, bench.PeerFIFO, claim.AtLeast, ef, af, be)),
 			Otherwise: "More than 1 % is missing of what FIFO carries.",
 		},
 		{
 			Where: "figures 7 and 9, " + peer, Says: "With congestion the delay of voice is 99.996 % less than FIFO's, that of video 90.66 %.",
 			// For voice, a few microseconds of FIFO's tenth of a second.
 			Numbers:   append(claim.Within(0.0005, paperDelay.numbers(r, peer, claim.AtLeast, ef)), paperDelay.numbers(r, peer, claim.AtLeast, af)...),
+			Control:   paperDelay.numbers(r, bench.PeerFIFO, claim.AtLeast, ef, af),
 			Otherwise: r.delayLeft(peer),
 		},
 	}
@@ -176,6 +182,7 @@ func (r Report) jitterClaim(peer string) report.Claim {
 	judged := claim.Claim{
 		Where: "figure 11, " + peer, Says: "With congestion the jitter of voice is 99.85 % less than FIFO's, that of video 91.18 %.",
 		Numbers:   paperJitter.numbers(r, peer, claim.AtLeast, ef, af),
+		Control:   paperJitter.numbers(r, bench.PeerFIFO, claim.AtLeast, ef, af),
 		Otherwise: "Without congestion it is less than that.",
 	}.Judge(source)
 	fifo, quiet := r.find(bench.PeerFIFO, congestedBPS), r.find(peer, quietBPS)
@@ -198,7 +205,8 @@ func (r Report) jitterClaim(peer string) report.Claim {
 
 // impossible judges what cannot be had at once with the rest, unless it was.
 func (r Report) impossible(peer, where, says, why string, n paperNumber, flow int) report.Claim {
-	judged := claim.Claim{Where: where, Says: says, Otherwise: why, Numbers: n.numbers(r, peer, claim.AtLeast, flow)}.Judge(source)
+	judged := claim.Claim{Where: where, Says: says, Otherwise: why, Numbers: n.numbers(r, peer, claim.AtLeast, flow),
+		Control: n.numbers(r, bench.PeerFIFO, claim.AtLeast, flow)}.Judge(source)
 	if judged.Judgement == report.NotReproduced {
 		judged.Judgement, judged.Reason = report.NotReproducible, "Because: "+why
 	}

@@ -88,6 +88,7 @@ func (r Report) judge() []report.Claim {
 		claims := append(on.nativeClaims(), on.tableClaims()...)
 		for _, one := range append(claims, on.modeClaims()...) {
 			one.Where += ", " + linkName(link)
+			one.NoControl = "it compares network modes, without Weir"
 			judged := one.Judge(source)
 			if judged.Judgement == report.NotMeasured && r.CountersMissing != "" && strings.Contains(one.Says, "cycle") {
 				judged.Reason = "This machine has no such counters: " + strings.ReplaceAll(r.CountersMissing, "\n", "; ") + "."

@@ -173,6 +173,7 @@ func medianOrNil(values []float64) *float64 {
 // judge judges the paper's claims and Weir's targets.
 func (r *Report) judge() {
 	for _, one := range r.claims() {
+		one.NoControl = "it is about servers and their replicas, without Weir"
 		r.Claims = append(r.Claims, one.Judge(source))
 	}
 	r.Claims = append(r.Claims, report.Claim{
