@@ -167,7 +167,7 @@ func (c *cluster) awaitLeader(before string) string {
 
 func (c *cluster) startAPIServer() {
 	c.start("kube-apiserver", "--etcd-servers", "http://127.0.0.1:2379", "--secure-port", "443", "--bind-address", "0.0.0.0",
-		"--advertise-address", c.Host.UplinkAddr().String(), "--endpoint-reconciler-type", "none", "--cert-dir", c.files,
+		"--advertise-address", c.Host.UplinkAddr().String(), "--kubelet-preferred-address-types", "InternalIP", "--endpoint-reconciler-type", "none", "--cert-dir", c.files,
 		"--token-auth-file", c.file("tokens.csv"), "--authorization-mode", "Node,RBAC", "--service-account-issuer", "https://weir.test",
 		"--service-account-key-file", c.file("key"), "--service-account-signing-key-file", c.file("key"),
 		"--allow-privileged", "--service-cluster-ip-range", "198.19.255.0/24", "--enable-admission-plugins", "NodeRestriction", "--disable-admission-plugins", "TaintNodesByCondition")
@@ -193,7 +193,7 @@ localStorageCapacityIsolation: false
 enforceNodeAllocatable: []
 evictionHard: {memory.available: 1Mi}
 syncFrequency: 5s
-address: 127.0.0.1
+address: 0.0.0.0
 authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
 authorization: {mode: AlwaysAllow}
 `

@@ -49,6 +49,7 @@ func TestInstall(t *testing.T) {
 	c.awaitRunning("backup")
 	c.awaitGuaranteed("camera", "True", "InForce")
 	c.checkMinimum()
+	c.checkAllNodes("shop/camera")
 
 	// The scheduler counts minimums by annotation, too.
 	c.create("garage", podOptions{annotations: map[string]string{"weir.dev/min": "6.5mbit"}})
