@@ -25,6 +25,7 @@ func exist(t *testing.T, where, expression string) {
 	s := host(1)
 	s.Containers[0].State = ""
 	s.Containers[0].Runtime, s.Containers[0].Name = "kubernetes", "shop/web"
+	s.Containers[0].In = &s.Containers[0].Direction
 	// A Prometheus adds labels of the target, and of its own.
 	all := text(t, s) + `instance="" cluster=""`
 	names := regexp.MustCompile(`weir_\w+`).FindAllString(expression, -1)
@@ -112,6 +113,15 @@ func checkDashboard(t *testing.T, path string) {
 		}
 	}
 	must.Succeed(t, json.Unmarshal(data, &board))
+	if filepath.Base(path) == "weir-cluster.json" {
+		// The host and containers of Docker have no namespace and pod, and may get the target's.
+		all := regexp.MustCompile(`weir_container_\w+(\{runtime=\\"kubernetes\\",)?`).FindAllStringSubmatch(string(data), -1)
+		for _, selector := range all {
+			if selector[1] == "" {
+				t.Errorf("%s selects more than pods: begin with {runtime=\"kubernetes\",", selector[0])
+			}
+		}
+	}
 	if len(board.Panels) == 0 {
 		t.Error("no panels")
 	}
