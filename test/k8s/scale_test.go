@@ -162,8 +162,7 @@ func (f *fleet) createPods(prefix string, n int, mbit func(i int) int) error {
 func draw(i int) int { return 1 + rand.New(rand.NewPCG(1, uint64(i))).IntN(2*meanMbit-1) }
 
 // testRate: with claims that the scheduler counts the control plane binds nearly as many pods as with such that need no
-// counting. It is judged by the processor time of a pod, which is what limits the rate, in the best round: others use this
-// machine, too.
+// counting. It is judged by the processor time of a pod, which is what limits the rate, by the median of the rounds.
 func (f *fleet) testRate(t *testing.T, count int) {
 	var shares []float64
 	took := map[string]time.Duration{}
@@ -193,8 +192,9 @@ func (f *fleet) testRate(t *testing.T, count int) {
 	}
 	rate := func(kind string) float64 { return float64(count/rounds*rounds) / took[kind].Seconds() }
 	t.Logf("pods bound a second: %.1f with bandwidth, %.1f without; by processor time %.2f of it in each round", rate("counted"), rate("uncounted"), shares)
-	if best := slices.Max(shares); best < leastShare {
-		t.Errorf("with bandwidth %.0f %% of the rate without, at least %.0f are wanted", 100*best, 100*leastShare)
+	slices.Sort(shares)
+	if median := (shares[(len(shares)-1)/2] + shares[len(shares)/2]) / 2; median < leastShare {
+		t.Errorf("with bandwidth %.0f %% of the rate without, at least %.0f are wanted", 100*median, 100*leastShare)
 	}
 }
 

@@ -65,7 +65,7 @@ func qconClaims(f findings) []claim.Claim {
 			Numbers: []claim.Number{f.quotient(claim.Number{
 				Name: "mean round trip, weir over none", Rule: claim.AtMost, Ideal: 1, Paper: report.Number(1), Tolerance: 0.1,
 			}, "table 1", "idle", PeerWeir, PeerNone, meanRoundTrip)},
-			NoControl: "it compares with a link without any",
+			NoControl: "it compares with a link without Weir",
 			Otherwise: "A veth pair answers much faster than the paper's Raspberry Pi over Ethernet, so the few microseconds of Weir's programs and of " +
 				"HTB are a larger part of a round trip; the table of round trips has them. The paper gives its numbers to 0.1 ms.",
 		},

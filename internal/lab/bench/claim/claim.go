@@ -15,8 +15,8 @@ import (
 type Claim struct {
 	Where, Says string
 	Numbers     []Number
-	// Control are the same numbers of what the claim is not about, such as a link without Weir. They must fail: a
-	// claim that holds for them as well says nothing. NoControl is why a claim has none, without a full stop.
+	// Control are the same numbers of what the claim is not about, such as a link without Weir. A claim all of
+	// whose numbers hold for them as well says nothing. NoControl is why a claim has none, without a full stop.
 	Control   []Number
 	NoControl string
 	// Design is the reason why Weir deviates on purpose. The numbers are then Weir's own targets.
@@ -110,6 +110,7 @@ func (n Number) value() report.Value {
 // outcome is what several numbers come to.
 type outcome struct {
 	holds, beats, unknown bool
+	failed                int
 	// furthest says which number is furthest from its ideal, and how far.
 	furthest string
 }
@@ -122,7 +123,10 @@ func outcomeOf(numbers []Number) outcome {
 			o.unknown = true
 			continue
 		}
-		o.holds = o.holds && n.holds()
+		if !n.holds() {
+			o.holds = false
+			o.failed++
+		}
 		o.beats = o.beats || n.beats()
 		if miss := n.miss(*n.Measured, n.Ideal); o.furthest == "" || miss-n.allowed() > furthestMiss {
 			o.furthest = fmt.Sprintf("%s is off by %.2f %%, of %.3g %% allowed", n.Name, miss*100, n.allowed()*100)
@@ -144,7 +148,7 @@ func (c Claim) Judge(source string) report.Claim {
 	controlled := len(c.Control) > 0
 	because := "All numbers hold; " + found.furthest + "."
 	if controlled {
-		because += " Without what it is about they do not: " + control.furthest + "."
+		because += fmt.Sprintf(" Of the control %d of %d fail; %s.", control.failed, len(c.Control), control.furthest)
 	} else if c.NoControl != "" {
 		because += " There is no control: " + c.NoControl + "."
 	}
@@ -156,9 +160,9 @@ func (c Claim) Judge(source string) report.Claim {
 	case !found.holds:
 		judged.Judgement, judged.Reason = report.NotReproduced, strings.ToUpper(found.furthest[:1])+found.furthest[1:]+". "+c.Otherwise
 	case controlled && control.unknown:
-		judged.Judgement, judged.Reason = report.NotMeasured, "All numbers hold, but this run left out the peer for which they must not, or it failed."
+		judged.Judgement, judged.Reason = report.NotMeasured, "All numbers hold, but this run left out the control, for which they must not, or it failed."
 	case controlled && control.holds:
-		judged.Judgement, judged.Reason = report.SaysNothing, "All numbers hold, also without what it is about; "+control.furthest+"."
+		judged.Judgement, judged.Reason = report.SaysNothing, "All numbers hold, also those of the control; "+control.furthest+"."
 	case c.Design != "":
 		judged.Judgement, judged.Reason = report.DifferentByDesign, c.Design
 	case found.beats:

@@ -195,7 +195,7 @@ func (r Report) tables() []report.Table {
 	paper := report.Table{Title: "The paper's numbers beside this machine's", Header: []string{"WHAT", "PEER", "VOICE: PAPER", "HERE", "VIDEO: PAPER", "HERE", "GENERIC: PAPER", "HERE"}}
 	for _, claim := range paperNumbers {
 		for _, peer := range r.peers() {
-			if (peer == bench.PeerFIFO) != claim.ofFIFO {
+			if (peer == bench.PeerFIFO) != claim.isFIFO {
 				continue
 			}
 			cells := []string{claim.what, peer}
