@@ -63,7 +63,7 @@ bin/weir-dra:
 
 # The same for many nodes in one process, for tests.
 bin/fleet:
-	cd cmd/weir-dra && ../../$(GO) build -trimpath -ldflags '-s -w' -o ../../$@ ./fleet
+	cd cmd/weir-dra && ../../$(GO) build -trimpath -ldflags '-s -w' -o ../../$@ ./internal/fleet
 
 # Kubernetes itself, for tests.
 bin/controlplane: tools/controlplane/go.mod tools/controlplane/go.sum

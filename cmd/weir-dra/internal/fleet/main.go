@@ -1,7 +1,7 @@
 // Command fleet runs weir-dra for many nodes in one process, for tests: fleet run KUBECONFIG FOLDER RATE NODE...
-// Their agents it plays: each has one uplink of RATE bits per second and no containers.
+// It simulates their agents: each has one uplink of RATE bits per second and no containers.
 //
-// It also plays kubelet: fleet prepare FOLDER reads a list of claims from its input, has the driver of a node prepare one
+// It also simulates kubelet: fleet prepare FOLDER reads a list of claims from its input, has the driver of a node prepare one
 // after the other, and prints the driver's errors by the claims' UIDs.
 package main
 
