@@ -65,8 +65,8 @@ const (
 type holdbacks struct {
 	incoming bool // the link is what an uplink receives
 	lookedAt time.Time
-	// fitAt is the last time at which no more arrived than should, notFullAt that at which a bottleneck such as
-	// stretch is for was not full, notLackedAt that at which no member lacked anything.
+	// fitAt is the last time at which no more arrived than should, notFullAt the last time the bottleneck was not
+	// full, notLackedAt the last time no member lacked anything.
 	fitAt, notFullAt, notLackedAt time.Time
 	// lackedBPS is what those that lacked something received at worst shortly after limitedAt, when the first of
 	// the present limits was set; there is none until helplessEnd.
@@ -113,8 +113,8 @@ func (m *member) mayHaveBPS() uint64 {
 }
 
 // holdBack decides what is held back, and reports whether a limit changed enough to be applied.
-// offeredBytes are the members' bytes so far, by number.
-func (d *division) holdBack(now time.Time, offeredBytes []uint64) (changed bool) {
+// offeredBytes are the members' bytes so far, by number; leaf is what their queues are: only FIFOs are stretched.
+func (d *division) holdBack(now time.Time, offeredBytes []uint64, leaf leafKind) (changed bool) {
 	elapsed := now.Sub(d.holdbacks.lookedAt)
 	if !d.holdbacks.incoming || elapsed < holdbackInterval {
 		return false
@@ -141,24 +141,24 @@ func (d *division) holdBack(now time.Time, offeredBytes []uint64) (changed bool)
 	if ofRate < tooMuchArrives || ofRate > elsewhereArrives {
 		d.holdbacks.fitAt = now
 	}
-	if ofRate < fullArrives || ofRate > elsewhereArrives {
+	if ofRate < fullLinkRatio || ofRate > elsewhereArrives {
 		d.holdbacks.notFullAt = now
 	}
 	if lackedBPS == 0 {
 		d.holdbacks.notLackedAt = now
 	}
 	longAgo := func(at time.Time) bool { return now.Sub(at) > holdbackDelay }
-	full := longAgo(d.holdbacks.notFullAt)
+	full := leaf == leafBFIFO && longAgo(d.holdbacks.notFullAt)
 	limited, tooMuch := false, longAgo(d.holdbacks.fitAt) && longAgo(d.holdbacks.notLackedAt) && d.holdbacks.help(now, lackedBPS)
 	for _, m := range d.competitors {
 		h, before := &m.holdback, m.holdback.part
 		mayHaveBPS := float64(m.mayHaveBPS())
 		if mayHaveBPS == 0 { // weight 0, no minimum, and idle until now
-			h.part, changed = 0, changed || before > 0
+			h.part, changed = 0, h.queue.adjust(now, false) || before > 0 || changed
 			continue
 		}
 		excess := h.arrivingBPS/mayHaveBPS - 1
-		changed = h.queue.judge(now, full && excess > fullArrives-1) || changed
+		changed = h.queue.adjust(now, full && excess > excessPart) || changed
 		switch {
 		case ofRate > elsewhereArrives:
 			h.part = 0
@@ -225,6 +225,6 @@ func (h *holdback) judge(now time.Time, excess float64) {
 	}
 	h.mostExcess = max(h.mostExcess, excess)
 	if now.Sub(h.insignificantAt) > unresponsiveAfter && excess > unresponsiveExcess*h.mostExcess {
-		h.part, h.exemptUntil = 0, now.Add(exemptFor)
+		h.part, h.exemptUntil, h.queue.shortUntil = 0, now.Add(exemptFor), now.Add(exemptFor)
 	}
 }

@@ -29,11 +29,12 @@ type downloads struct {
 	division
 	now           time.Time
 	bottleneckBPS float64
+	leaf          leafKind
 	list          []*download
 }
 
 func newDownloads(bottleneckBPS float64, list ...*download) *downloads {
-	ds := &downloads{now: time.Unix(1000, 0), bottleneckBPS: bottleneckBPS, list: list}
+	ds := &downloads{now: time.Unix(1000, 0), bottleneckBPS: bottleneckBPS, leaf: leafBFIFO, list: list}
 	ds.holdbacks.incoming, ds.link = true, plan.Link{RateBPS: 100e6}
 	for i, d := range list {
 		d.member.want.Number, d.member.want.CeilingBPS = uint16(i), alloc.Unlimited
@@ -60,7 +61,7 @@ func (ds *downloads) step() {
 		offered[i] = uint64(d.total)
 	}
 	ds.now = ds.now.Add(100 * time.Millisecond)
-	ds.holdBack(ds.now, offered)
+	ds.holdBack(ds.now, offered, ds.leaf)
 }
 
 func (ds *downloads) run(duration time.Duration) (arrivesBPS float64) {

@@ -15,7 +15,7 @@ const (
 	// twice that time when the end of a burst is lost.
 	queueMilliseconds = 7
 	queuePackets      = 20
-	// mostQueueMilliseconds bounds a FIFO that is stretched (stretch.go).
+	// mostQueueMilliseconds is the length beyond which no FIFO is stretched (stretch.go).
 	mostQueueMilliseconds = 50
 	// controlQueuePackets is the length of the queue of control traffic.
 	controlQueuePackets = 10
@@ -85,8 +85,8 @@ func (t terms) aqm(rateBPS uint64, packetBytes uint32) kernel.FqCodel {
 	return options
 }
 
-// fifoBytes returns the corresponding limit of a FIFO, for kernels without fq_codel. Doublings end where it holds
-// mostQueueMilliseconds.
+// fifoBytes returns the corresponding limit of a FIFO, for kernels without fq_codel. It is not stretched beyond
+// mostQueueMilliseconds, which rounding may exceed by a quarter, and the minimum in packets by more.
 func (t terms) fifoBytes(rateBPS uint64, packetBytes uint32, doublings uint8) uint64 {
 	bytes := max(rateBPS/8*queueMilliseconds/1000, queuePackets*uint64(packetBytes))
 	bytes = max(bytes, min(bytes<<doublings, rateBPS/8*mostQueueMilliseconds/1000))

@@ -75,7 +75,7 @@ func (b *Backend) Turn(now time.Time, count bool) (sched.Turn, error) {
 	}
 	// A new guarantee matters even if the allocation stays.
 	allocated := (hostChanged || changed) && b.allocate(hostChanged)
-	if b.holdBack(now, b.scratch.offered) || allocated || drained {
+	if b.holdBack(now, b.scratch.offered, b.device.leaf) || allocated || drained {
 		if hostChanged || sudden {
 			b.lastChange = now
 		}

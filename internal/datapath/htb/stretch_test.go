@@ -31,28 +31,70 @@ func TestStretch(t *testing.T) {
 	}
 }
 
-// TestStretchInVain: the queue of senders that follow nothing is long for seconds a minute, and never where the
-// bottleneck is elsewhere, or for what goes out.
+// TestStretchInVain: the queue of senders that follow nothing is long for seconds a minute, also beside a container
+// that lacks something, and never where the bottleneck is elsewhere, for what goes out, or with fq_codel.
 func TestStretchInVain(t *testing.T) {
 	for _, test := range []struct {
-		sendsBPS float64
-		outgoing bool
-		atMost   int // of 600 tenths of a second
-	}{{106e6, false, 150}, {300e6, false, 0}, {103.8e6, false, 0}, {106e6, true, 0}} {
-		one := &download{member: of(100e6, 0), unresponsiveBPS: test.sendsBPS}
-		ds := newDownloads(math.Inf(1), one)
-		ds.holdbacks.incoming = !test.outgoing
+		allocatedBPS  uint64
+		sendsBPS      float64
+		bottleneckBPS float64
+		others        []*download
+		outgoing      bool
+		leaf          leafKind
+		atMost        int // of 6000 tenths of a second
+	}{
+		{100e6, 106e6, math.Inf(1), nil, false, leafBFIFO, 1500},
+		{80e6, 102e6, 105e6, []*download{lacking()}, false, leafBFIFO, 1500},
+		{100e6, 300e6, math.Inf(1), nil, false, leafBFIFO, 0},
+		{100e6, 103.8e6, math.Inf(1), nil, false, leafBFIFO, 0},
+		{100e6, 106e6, math.Inf(1), nil, true, leafBFIFO, 0},
+		{100e6, 106e6, math.Inf(1), nil, false, leafFqCodel, 0},
+	} {
+		one := &download{member: of(test.allocatedBPS, 0), unresponsiveBPS: test.sendsBPS}
+		ds := newDownloads(test.bottleneckBPS, append(test.others, one)...)
+		ds.holdbacks.incoming, ds.leaf = !test.outgoing, test.leaf
 		ds.run(time.Second)
 		long := 0
-		for range 600 {
+		for range 6000 {
 			if ds.step(); one.member.holdback.queue.doublings > 0 {
 				long++
 			}
 		}
 		if long > test.atMost || test.atMost > 0 && long == 0 {
-			t.Errorf("%+v: long for %d of 600 tenths of a second", test, long)
+			t.Errorf("%+v: long for %d of 6000 tenths of a second", test, long)
 		}
 	}
+}
+
+// TestStretchAfterBlip: a queue whose senders have followed for long stays long when they exceed their share for
+// seconds, and is halved step by step when they do so for longer, or when their container may have nothing.
+func TestStretchAfterBlip(t *testing.T) {
+	one := &download{member: of(100e6, 0), unresponsiveBPS: 106e6}
+	ds := newDownloads(math.Inf(1), one)
+	queue := &one.member.holdback.queue
+	sendFor := func(bps float64, duration time.Duration, want uint8) {
+		t.Helper()
+		one.unresponsiveBPS = bps
+		if ds.run(duration); queue.doublings != want {
+			t.Errorf("%.0f Mbit/s for %v: doubled %d times, want %d", bps/1e6, duration, queue.doublings, want)
+		}
+	}
+	sendFor(106e6, 5*time.Second, mostDoublings)
+	sendFor(100e6, 30*time.Second, mostDoublings)
+	sendFor(106e6, unresponsiveAfter-2*time.Second, mostDoublings)
+	sendFor(100e6, time.Second, mostDoublings)
+	sendFor(106e6, unresponsiveAfter-2*time.Second, mostDoublings)
+	before := queue.doublings
+	for range 60 {
+		if ds.step(); before-queue.doublings > 1 {
+			t.Errorf("from %d to %d doublings at once", before, queue.doublings)
+		}
+		before = queue.doublings
+	}
+	sendFor(106e6, time.Second, 0)
+	sendFor(106e6, exemptFor, mostDoublings)
+	one.member.allocatedBPS, one.member.entitledBPS = 0, 0
+	sendFor(0, 4*time.Minute, 0)
 }
 
 // TestStretchedFIFO: doublings end at the bound in time, and never make a queue shorter.

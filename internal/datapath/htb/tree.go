@@ -114,7 +114,7 @@ type class struct {
 	Leaves leaves
 	// PacketBytes is the largest packet it gets, if below sched.LinkPacketBytes; 0 otherwise.
 	PacketBytes uint32
-	// QueueDoublings is how often the length of its FIFO is doubled (stretch.go).
+	// QueueDoublings is how often its FIFO is doubled (stretch.go).
 	QueueDoublings uint8
 }
 
