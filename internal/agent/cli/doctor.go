@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -101,6 +102,9 @@ func examine(ctx context.Context, socket string) []finding {
 	}
 	agent := client.Unix(socket)
 	seen, err := agent.Snapshot(ctx)
+	if root, failed := cgroup.FindRoot("/proc"); err == nil && failed == nil {
+		seen.Status.Sources = addKubernetes(seen.Status.Sources, root)
+	}
 	findings = append(findings, examineEngines(seen.Status.Sources, err == nil)...)
 	add("published", proxied(kernel.ProxiedPorts("/proc")), resultLimited,
 		"no port is published at one IPv6 address only, from which docker-proxy passes on", "what containers answer there is counted as the host's")
@@ -129,11 +133,10 @@ func examineEngines(sources []v1.Source, asked bool) []finding {
 	var findings []finding
 	add := adder(&findings)
 	for _, engine := range []struct{ name, socket string }{
-		{"docker", config.DefaultDockerSocket}, {"podman", config.DefaultPodmanSocket},
+		{"docker", config.DefaultDockerSocket}, {"podman", config.DefaultPodmanSocket}, {"kubernetes", ""},
 	} {
-		if !asked {
+		if !asked && engine.socket != "" {
 			add(engine.name, reachable(engine.socket), resultLimited, "answers on "+engine.socket, "no containers from there")
-			continue
 		}
 		for _, s := range sources {
 			if s.Name != engine.name {
@@ -147,6 +150,17 @@ func examineEngines(sources []v1.Source, asked bool) []finding {
 		}
 	}
 	return findings
+}
+
+// addKubernetes returns the agent's sources with the one of pods, which an agent has once a weir-k8s has
+// connected. The reason is for a host whose kubelet has cgroups below root.
+func addKubernetes(sources []v1.Source, root string) []v1.Source {
+	here, _ := filepath.Glob(filepath.Join(root, "kubepods*")) // no error: the pattern is a constant
+	if len(here) == 0 || slices.ContainsFunc(sources, func(s v1.Source) bool { return s.Name == "kubernetes" }) {
+		return sources
+	}
+	return append(slices.Clone(sources), v1.Source{Name: "kubernetes", Reason: "weir-k8s, which kubelet's pods need, has not connected: " +
+		"start it, and enable NRI in /etc/containerd/config.toml (containerd 2.0 or newer): `disable = false` below [plugins.'io.containerd.nri.v1.nri']"})
 }
 
 // examineAgent checks the running agent, from its answer or the error of asking.

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +13,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/datapath/kernel"
+	"github.com/weir-project/weir/test/must"
 )
 
 // TestDoctorTellsOfProxies: ports that docker-proxy serves are named, with what to do.
@@ -67,6 +70,24 @@ func TestDoctorAsksTheAgentForEngines(t *testing.T) {
 	}
 	if got := examineEngines(nil, false); len(got) != 2 || !strings.Contains(got[0].Detail, "/var/run/docker.sock") {
 		t.Errorf("without an agent: %+v", got)
+	}
+}
+
+// On a node whose agent has never heard of pods, as with NRI disabled, it says what to do.
+func TestDoctorMissesPods(t *testing.T) {
+	root := t.TempDir()
+	docker := []v1.Source{{Name: "docker", Connected: true}}
+	if got := addKubernetes(docker, root); len(got) != 1 {
+		t.Errorf("without kubelet: %+v", got)
+	}
+	must.Succeed(t, os.Mkdir(filepath.Join(root, "kubepods.slice"), 0o755))
+	got := examineEngines(addKubernetes(docker, root), true)
+	if len(got) != 2 || got[1].Check != "kubernetes" || got[1].Result != resultLimited || !strings.Contains(got[1].Detail, "disable = false") {
+		t.Errorf("no weir-k8s: %+v", got)
+	}
+	connected := []v1.Source{{Name: "kubernetes", Connected: true}}
+	if got := examineEngines(addKubernetes(connected, root), true); !slices.Equal(got, []finding{{"kubernetes", resultOK, "the agent watches it"}}) {
+		t.Errorf("weir-k8s is connected: %+v", got)
 	}
 }
 
