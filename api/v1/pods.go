@@ -37,7 +37,7 @@ type PodsChange struct {
 type PodState struct {
 	State  State  `json:"state"`
 	Reason string `json:"reason"`
-	// MinBPS and InMinBPS are its minimums in force, of what it sends and receives: the least at any uplink.
-	MinBPS   uint64 `json:"min_bps"`
-	InMinBPS uint64 `json:"in_min_bps"`
+	// MinimumInForce: it has no minimum, or each is in force at each uplink, for all its packets. It is absent where State is
+	// empty.
+	MinimumInForce *bool `json:"minimum_in_force,omitempty"`
 }

@@ -19,6 +19,7 @@
 package k8s
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,7 +33,6 @@ import (
 	"github.com/containerd/nri/pkg/stub"
 
 	v1 "github.com/weir-project/weir/api/v1"
-	"github.com/weir-project/weir/internal/share/policy"
 )
 
 const (
@@ -44,6 +44,9 @@ const (
 	runtimeInterval = 500 * time.Millisecond
 	runtimePatience = 5 * time.Second
 )
+
+// errOldAgent: without the answer a minimum may not be in force.
+var errOldAgent = errors.New("the agent is older than weir-k8s and does not say whether minimums are in force: update and restart it, or start weir-k8s without --hard-admission")
 
 // plugin implements the interfaces of NRI's stub that it has methods of. NRI calls them one at a
 // time.
@@ -117,33 +120,26 @@ func (p *plugin) RunPodSandbox(ctx context.Context, s *api.PodSandbox) error {
 	if err := p.checkNotes(); p.hardAdmission && err != nil {
 		return fmt.Errorf("weir: pod %s/%s is not admitted: %w", s.GetNamespace(), s.GetName(), err)
 	}
-	var labels map[string]string
 	state, err := p.reporter.update(ctx, func(b book) (v1.PodsChange, bool) {
 		pod, runs := b.start(s, p.notes())
-		labels = pod.Labels
 		return v1.PodsChange{Started: &pod}, runs
 	})
 	switch {
 	case !p.hardAdmission:
 		p.ignore(err)
 		return nil
-	case err == nil && (state.State == v1.StateRejected || state.State == v1.StateDegraded && lacksMinimum(labels, state)):
-		err = errors.New(state.Reason)
-	case err == nil:
+	case err != nil:
+	case state.State == "": // the pod has ended
 		return nil
+	case state.MinimumInForce == nil:
+		err = errOldAgent
+	case *state.MinimumInForce:
+		return nil
+	default:
+		err = errors.New(cmp.Or(state.Reason, "its minimum is not in force"))
 	}
 	p.ignore(p.stop(ctx, s))
 	return fmt.Errorf("weir: pod %s/%s is not admitted: %w", s.GetNamespace(), s.GetName(), err)
-}
-
-// lacksMinimum reports whether a minimum among labels is not in force. One that cannot be read is none.
-func lacksMinimum(labels map[string]string, state v1.PodState) bool {
-	for label, inForceBPS := range map[string]uint64{policy.LabelMin: state.MinBPS, policy.LabelInMin: state.InMinBPS} {
-		if bps, err := policy.ParseRate(labels[label]); err == nil && bps > inForceBPS {
-			return true
-		}
-	}
-	return false
 }
 
 // checkNotes returns why what weir-dra has noted cannot be read, and logs that. Kubelet has had the claims of a

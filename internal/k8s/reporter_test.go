@@ -202,10 +202,9 @@ func TestReporterWorlds(t *testing.T) {
 	})
 }
 
-// TestHardAdmission: a pod that the agent rejects, or whose minimum is not in force for another reason, does not start and
-// is not known to the agent.
+// TestHardAdmission: a pod whose minimum is not in force does not start and is not known to the agent.
 func TestHardAdmission(t *testing.T) {
-	agent := &fakeAgent{socket: filepath.Join(t.TempDir(), "weir.sock"), state: v1.PodState{State: v1.StateRejected, Reason: "only 5mbit is left"}}
+	agent := &fakeAgent{socket: filepath.Join(t.TempDir(), "weir.sock"), state: v1.PodState{State: v1.StateRejected, Reason: "only 5mbit is left", MinimumInForce: new(false)}}
 	r, end := startReporter(agent.socket, 20*time.Second)
 	defer end()
 	p := &plugin{reporter: r, log: slog.New(slog.DiscardHandler), hardAdmission: true}
@@ -222,24 +221,25 @@ func TestHardAdmission(t *testing.T) {
 	if !agent.knows(book{}) {
 		t.Error("the agent knows a pod that was refused")
 	}
-	agent.set(func() { agent.state.State = v1.StateDegraded })
 	for _, c := range []struct {
-		min, inMin       string
-		minBPS, inMinBPS uint64
-		starts           bool
+		state v1.PodState
+		want  string // what the error says; "" if the pod starts
 	}{
-		{"5mbit", "", 0, 9e6, false},
-		{"5mbit", "", 5e6, 0, true},
-		{"heavy", "", 0, 0, true},
-		{"5mbit", "2mbit", 5e6, 0, false},
-		{"5mbit", "2mbit", 5e6, 2e6, true},
+		{v1.PodState{State: v1.StateDegraded, Reason: "eth0 is away", MinimumInForce: new(false)}, "eth0 is away"},
+		{v1.PodState{State: v1.StateOK, MinimumInForce: new(false)}, "its minimum is not in force"},
+		{v1.PodState{State: v1.StateDegraded, Reason: "a wrong weight", MinimumInForce: new(true)}, ""},
+		{v1.PodState{State: v1.StateRejected, Reason: "latency 1ms cannot be guaranteed", MinimumInForce: new(true)}, ""},
+		{v1.PodState{State: v1.StateOK}, "the agent is older than weir-k8s"},
 	} {
-		agent.set(func() { agent.state.MinBPS, agent.state.InMinBPS = c.minBPS, c.inMinBPS })
-		s := sandbox("b")
-		s.Annotations = map[string]string{"weir.dev/min": c.min, "weir.dev/in.min": c.inMin}
-		if err := p.RunPodSandbox(t.Context(), s); (err == nil) != c.starts {
-			t.Errorf("%+v: %v", c, err)
+		agent.set(func() { agent.state = c.state })
+		if err := p.RunPodSandbox(t.Context(), sandbox("b")); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, want %q", c.state, err, c.want)
 		}
+	}
+	ended := sandbox("c")
+	ended.Pid = 0
+	if err := p.RunPodSandbox(t.Context(), ended); err != nil {
+		t.Errorf("a pod without a process: %v", err)
 	}
 }
 

@@ -254,7 +254,7 @@ func (n *node) testEndUnseen(t *testing.T) {
 }
 
 // TestHardAdmission: a pod whose minimum does not fit or cannot be kept, or that starts while no agent runs, does not start;
-// one with a wrong annotation does.
+// one with a wrong annotation or a latency that cannot be kept does.
 func TestHardAdmission(t *testing.T) {
 	n := newNode(t)
 	n.startAgent()
@@ -273,7 +273,11 @@ func TestHardAdmission(t *testing.T) {
 		t.Errorf("a minimum of what comes in, which no uplink shares: %v", err)
 	}
 	n.run(t, "wrong", podOptions{annotations: map[string]string{"weir.dev/weight": "heavy", "weir.dev/min": "1mbit"}})
-	n.run(t, "third", podOptions{annotations: map[string]string{"weir.dev/min": "5mbit"}})
+	late := n.run(t, "late", podOptions{annotations: map[string]string{"weir.dev/latency": "1us", "weir.dev/min": "1mbit"}})
+	if c := n.agent.Container(late.name); c.State != v1.StateRejected {
+		t.Errorf("a latency that cannot be kept: %s, %s", c.State, c.Reason)
+	}
+	n.run(t, "third", podOptions{annotations: map[string]string{"weir.dev/min": "4mbit"}})
 	n.agent.Kill()
 	if _, err = n.tryRun(n.runtime, "fourth", podOptions{}); err == nil || !strings.Contains(err.Error(), "no weir agent is running") {
 		t.Errorf("without an agent: %v", err)

@@ -99,19 +99,24 @@ func (c *Container) VethMoved(ifindex, bridge int) bool {
 // Complaints lists the problems of identifying its packets that concern all uplinks, except the
 // obstacle.
 func (c *Container) Complaints() []string {
-	var list []string
-	if complaint := c.indexComplaint(); complaint != "" {
+	list := c.Miscounted()
+	if complaint := c.bypassComplaint(); complaint != "" {
 		list = append(list, complaint)
 	}
-	for _, complaint := range []string{c.bypassComplaint(), c.followerComplaint()} {
+	return append(list, c.FlowComplaints()...)
+}
+
+// Miscounted lists why packets of the container may count as the host's at any uplink.
+func (c *Container) Miscounted() (reasons []string) {
+	for _, complaint := range []string{c.indexComplaint(), c.followerComplaint()} {
 		if complaint != "" {
-			list = append(list, complaint)
+			reasons = append(reasons, complaint)
 		}
 	}
 	if c.Seen.RoutingMesh && c.isContainer() {
-		list = append(list, "what it answers at ports that Swarm's routing mesh publishes counts as the host's: publish them with mode=host")
+		reasons = append(reasons, "what it answers at ports that Swarm's routing mesh publishes counts as the host's: publish them with mode=host")
 	}
-	return append(list, c.FlowComplaints()...)
+	return reasons
 }
 
 // controlled returns the containers that have a number.

@@ -55,7 +55,24 @@ func (u *Uplink) Problem() error { return u.defaultRoute }
 func (u *Uplink) Refusal(c *Container) identity.Refusal { return u.refusals.Numbers[c.Number] }
 
 // Complaints lists the problems of identifying the container's packets at this uplink.
-func (u *Uplink) Complaints(c *Container) (reasons []string) {
+func (u *Uplink) Complaints(c *Container) []string {
+	reasons := u.Miscounted(c)
+	if u.tunnels == nil && u.ReceivesMiscounted(c) {
+		reasons = append(reasons, "what it receives through a tunnel is counted as the host's: "+u.tunnelsIn.Error())
+	}
+	if complaint := u.belowComplaint(c); complaint != "" {
+		reasons = append(reasons, complaint)
+	}
+	return reasons
+}
+
+// ReceivesMiscounted reports whether the host receives packets of the container through a tunnel over this
+// uplink, as its own.
+func (u *Uplink) ReceivesMiscounted(c *Container) bool { return c.isRouted() && u.tunnelsIn != nil }
+
+// Miscounted lists why packets that the container sends, or receives at an uplink of what comes in, may count as
+// another's there, or pass it by.
+func (u *Uplink) Miscounted(c *Container) (reasons []string) {
 	if u.Incoming {
 		return u.incomingComplaints(c)
 	}
@@ -72,13 +89,10 @@ func (u *Uplink) Complaints(c *Container) (reasons []string) {
 	if c.isRouted() && u.tunnels != nil {
 		reasons = append(reasons, "what it sends through a tunnel is counted as the host's: "+u.tunnels.Error())
 	}
-	if c.isRouted() && u.tunnels == nil && u.tunnelsIn != nil {
-		reasons = append(reasons, "what it receives through a tunnel is counted as the host's: "+u.tunnelsIn.Error())
-	}
 	if c.isRouted() && u.defaultRoute != nil {
 		reasons = append(reasons, u.defaultRoute.Error())
 	}
-	for _, complaint := range []string{u.publishedComplaint(c), u.belowComplaint(c), u.passedComplaint(c)} {
+	for _, complaint := range []string{u.publishedComplaint(c), u.passedComplaint(c)} {
 		if complaint != "" {
 			reasons = append(reasons, complaint)
 		}

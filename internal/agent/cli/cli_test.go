@@ -89,8 +89,8 @@ func (a *fakeAgent) Reload(context.Context) (v1.Reloaded, error) {
 	return v1.Reloaded{Changes: []string{"eth0: rate 2gbit instead of 1gbit"}}, a.err
 }
 
-func (a *fakeAgent) Learn(context.Context, discovery.Event) (v1.Container, error) {
-	return v1.Container{}, a.err
+func (a *fakeAgent) Learn(context.Context, discovery.Event) (v1.PodState, error) {
+	return v1.PodState{}, a.err
 }
 
 func (a *fakeAgent) Down(context.Context) error {

@@ -9,16 +9,45 @@ import (
 )
 
 // Learn handles an event of a source outside of the agent, and puts it into force. It returns the
-// container of an Updated event.
-func (a *Agent) Learn(ctx context.Context, event discovery.Event) (view v1.Container, err error) {
+// state of the container of an Updated event.
+func (a *Agent) Learn(ctx context.Context, event discovery.Event) (state v1.PodState, err error) {
 	err = a.do(ctx, func() {
 		a.containers.learn(event)
 		a.reconcile()
 		if event.Updated != nil {
-			view = a.containers.byKey[key{event.Updated.Runtime, event.Updated.ID}].view(a.containers.owners())
+			c := a.containers.byKey[key{event.Updated.Runtime, event.Updated.ID}]
+			inForce := c.minimumInForce()
+			view := c.view(a.containers.owners())
+			state = v1.PodState{State: view.State, Reason: view.Reason, MinimumInForce: &inForce}
 		}
 	})
-	return view, err
+	return state, err
+}
+
+// minimumInForce reports whether each minimum of the policy is in force at each uplink, for all packets of the
+// container; true without a minimum.
+func (c *container) minimumInForce() bool {
+	receives := c.resolved.In.MinBPS > 0
+	if c.policy().MinBPS == 0 && !receives {
+		return true
+	}
+	if c.Number == 0 || c.Obstacle != "" || len(c.Miscounted()) > 0 {
+		return false
+	}
+	for _, s := range c.shares {
+		lacksIn := s.uplink.of == nil && (s.uplink.in == nil || s.uplink.attached.ReceivesMiscounted(&c.Container))
+		if receives && lacksIn || !s.minimumInForce() {
+			return false
+		}
+	}
+	return true
+}
+
+// minimumInForce reports whether the minimum of the share's direction is in force at its uplink.
+func (s *share) minimumInForce() bool {
+	minBPS := s.policy().MinBPS
+	return minBPS == 0 || s.uplink.installed() && s.uplink.device.Problem() == nil && len(s.uplink.attached.Miscounted(&s.container.Container)) == 0 &&
+		min(s.admittedBPS, s.class.GuaranteedBPS) >= minBPS
 }
 
 // forgetGonePods forgets the pods that have ended while weir-k8s, which would report that, was not

@@ -1,12 +1,18 @@
 package loop
 
 import (
+	"errors"
 	"path/filepath"
 	"testing"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/agent/attach"
 	"github.com/weir-project/weir/internal/agent/discovery"
 	"github.com/weir-project/weir/internal/agent/discovery/pods"
+	"github.com/weir-project/weir/internal/agent/uplink"
+	"github.com/weir-project/weir/internal/datapath/identity"
+	"github.com/weir-project/weir/internal/share/policy"
+	"github.com/weir-project/weir/internal/share/sched"
 	"github.com/weir-project/weir/test/must"
 )
 
@@ -25,10 +31,13 @@ func TestPods(t *testing.T) {
 		pod  discovery.Container
 		want v1.State
 	}{{first, v1.StateOK}, {second, v1.StateRejected}, {first, v1.StateOK}} {
-		c, err := b.Learn(ctx, discovery.Event{Source: pods.Runtime, Updated: &test.pod})
-		if err != nil || c.Name != test.pod.Name || c.State != test.want {
-			t.Errorf("%s: %v, %+v", test.pod.Name, err, c)
+		state, err := b.Learn(ctx, discovery.Event{Source: pods.Runtime, Updated: &test.pod})
+		if err != nil || state.State != test.want || state.MinimumInForce == nil || *state.MinimumInForce != (test.want == v1.StateOK) {
+			t.Errorf("%s: %v, %+v", test.pod.Name, err, state)
 		}
+	}
+	if state, err := b.Learn(ctx, discovery.Event{Source: pods.Runtime, RemovedID: "none"}); err != nil || state != (v1.PodState{}) {
+		t.Errorf("of a pod that stopped: %v, %+v", err, state)
 	}
 	known := func(b *bench) (names []string, source v1.Source) {
 		for _, c := range b.containers.all() {
@@ -58,4 +67,85 @@ func TestPods(t *testing.T) {
 	if names, source := known(next); len(names) != 1 || names[0] != "shop/first" || source.Connected || source.Reason == "" {
 		t.Errorf("after a restart: %v, %+v", names, source)
 	}
+}
+
+// refusingTaps is a kernel that takes no tap.
+type refusingTaps struct{ fakeTaps }
+
+func (*refusingTaps) Attach(identity.Tap, uint16) (uint32, error) {
+	return 0, errors.New("no such device")
+}
+
+// TestMinimumInForce: a minimum of the resolved policy is in force where each uplink keeps it, for all packets. Nothing
+// else of the policy counts.
+func TestMinimumInForce(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		labels []string
+		change func(*bench, *container)
+		want   bool
+	}{
+		{"no minimum", nil, func(_ *bench, c *container) { c.Obstacle = "all of it is the host's" }, true},
+		{"a minimum", []string{"min=60mbit"}, nil, true},
+		{"one that does not fit", []string{"min=100mbit"}, nil, false},
+		{"one that was cut", []string{"min=60mbit"}, func(b *bench, c *container) { c.shares[0].class.GuaranteedBPS = 50e6 }, false},
+		{"a latency that cannot be kept", []string{"min=90mbit", "latency=400us"}, nil, true},
+		{"a wrong weight", []string{"min=60mbit"}, func(b *bench, c *container) {
+			c.Seen.Labels["weir.weight"] = "heavy"
+			b.containers.resolve(c)
+		}, true},
+		{"one that cannot be read", nil, func(b *bench, c *container) {
+			c.Seen.Labels["weir.min"] = "fast"
+			b.containers.resolve(c)
+		}, true},
+		{"a label that weir set lowers", []string{"min=100mbit"}, func(b *bench, c *container) {
+			c.set = policy.Values{MinBPS: new(uint64(10e6))}
+			b.containers.resolve(c)
+			b.plan()
+		}, true},
+		{"one of weir set alone", nil, func(b *bench, c *container) {
+			c.set = policy.Values{MinBPS: new(uint64(100e6))}
+			b.containers.resolve(c)
+			b.plan()
+		}, false},
+		{"no number", []string{"min=60mbit"}, func(_ *bench, c *container) { c.Number = 0 }, false},
+		{"a tap that failed", []string{"min=60mbit"}, func(b *bench, c *container) {
+			b.attach.Taps = &refusingTaps{}
+			c.Devices = []attach.Device{{Attachment: identity.Attachment{Interface: "eth0", Mode: v1.ModeBridge, Tap: identity.Tap{Ifindex: 7}}}}
+			b.reconcile()
+		}, false},
+		{"answers of the host's", []string{"min=60mbit"}, func(_ *bench, c *container) { c.Seen.RoutingMesh = true }, false},
+		{"a cgroup that is refused", []string{"min=60mbit"}, func(b *bench, c *container) {
+			c.Mode, c.Seen.HostNetwork, c.Seen.CgroupPath = v1.ModeHost, true, "/pod"
+			b.classifier.err = errors.New("no cgroup")
+			b.reconcile()
+		}, false},
+		{"what comes in, which is not shared", []string{"in.min=60mbit"}, nil, false},
+		{"what comes in, which is not shared yet", []string{"in.min=60mbit"}, func(b *bench, c *container) { b.shareIncoming(c) }, false},
+		{"what comes in", []string{"min=60mbit", "in.min=60mbit"}, func(b *bench, c *container) {
+			in := b.shareIncoming(c)
+			in.device.Advance(func() sched.Tree { return in.plan(b.containers.byKey, b.containers.controlled()) })
+			b.reconcile()
+		}, true},
+	} {
+		b := newBench(t, 100e6)
+		c := b.start("c", tc.labels...).container
+		if tc.change != nil {
+			tc.change(b, c)
+		}
+		if got := c.minimumInForce(); got != tc.want {
+			state, reason := c.state()
+			t.Errorf("%s: %t; %s: %s", tc.name, got, state, reason)
+		}
+	}
+}
+
+// shareIncoming adds an uplink for what comes in, which is not set up yet.
+func (b *bench) shareIncoming(c *container) *link {
+	in := b.uplinks.incoming(b.link, UplinkConfig{Name: "up0", In: uplink.InConfig{Shared: true, RateBPS: 100e6}})
+	in.index = len(b.uplinks.list)
+	b.uplinks.list = append(b.uplinks.list, in)
+	in.host = b.containers.host.addShare(in)
+	c.addShare(in)
+	return in
 }

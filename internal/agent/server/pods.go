@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"math"
 	"net/http"
 	"time"
 
@@ -83,21 +82,5 @@ func (a *API) followPods(w http.ResponseWriter, r *http.Request) error {
 func (a *API) learnPods(ctx context.Context, change v1.PodsChange) (v1.PodState, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	c, err := a.agent.Learn(ctx, pods.Event(change))
-	return v1.PodState{State: c.State, Reason: c.Reason, MinBPS: minInForce(&c.Direction), InMinBPS: minInForce(c.In)}, err
-}
-
-// minInForce returns the least minimum at any uplink; 0 without a direction.
-func minInForce(d *v1.Direction) uint64 {
-	if d == nil || len(d.Shares) == 0 {
-		return 0
-	}
-	least := uint64(math.MaxUint64)
-	for i := range d.Shares {
-		if !d.Shares[i].Controlled {
-			return 0
-		}
-		least = min(least, d.Shares[i].AdmittedBPS)
-	}
-	return least
+	return a.agent.Learn(ctx, pods.Event(change))
 }

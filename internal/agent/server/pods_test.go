@@ -83,23 +83,3 @@ func TestSilentPods(t *testing.T) {
 		}
 	}
 }
-
-// TestMinInForce: a minimum is in force where each uplink has it.
-func TestMinInForce(t *testing.T) {
-	shares := func(list ...v1.Share) *v1.Direction { return &v1.Direction{Shares: list} }
-	for _, c := range []struct {
-		of   *v1.Direction
-		want uint64
-	}{
-		{nil, 0},
-		{shares(), 0},
-		{shares(v1.Share{AdmittedBPS: 5e6}), 0},
-		{shares(v1.Share{AdmittedBPS: 5e6, Controlled: true}), 5e6},
-		{shares(v1.Share{AdmittedBPS: 5e6, Controlled: true}, v1.Share{AdmittedBPS: 3e6, Controlled: true}), 3e6},
-		{shares(v1.Share{AdmittedBPS: 5e6, Controlled: true}, v1.Share{AdmittedBPS: 3e6}), 0},
-	} {
-		if got := minInForce(c.of); got != c.want {
-			t.Errorf("of %+v it is %d, want %d", c.of, got, c.want)
-		}
-	}
-}

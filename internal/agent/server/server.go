@@ -46,7 +46,7 @@ type Agent interface {
 	Flows(ctx context.Context, name string, most int) ([]v1.Flow, error)
 	// Learn puts an event of a source outside of the agent into force, and returns the container of
 	// an Updated event.
-	Learn(context.Context, discovery.Event) (v1.Container, error)
+	Learn(context.Context, discovery.Event) (v1.PodState, error)
 	Down(context.Context) error
 }
 

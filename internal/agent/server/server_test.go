@@ -108,10 +108,10 @@ func (a *fakeAgent) Reload(ctx context.Context) (v1.Reloaded, error) {
 	return v1.Reloaded{Changes: []string{"eth0: a new uplink"}}, a.err
 }
 
-func (a *fakeAgent) Learn(ctx context.Context, event discovery.Event) (v1.Container, error) {
+func (a *fakeAgent) Learn(ctx context.Context, event discovery.Event) (v1.PodState, error) {
 	a.call(ctx, "learn")
 	a.learned = append(a.learned, event)
-	return v1.Container{State: v1.StateOK}, a.err
+	return v1.PodState{State: v1.StateOK}, a.err
 }
 
 func (a *fakeAgent) Down(ctx context.Context) error {
