@@ -128,7 +128,7 @@ func printTable(w io.Writer, containers []v1.Container, nodes []string, wide boo
 	for at, c := range containers {
 		in, _ := c.Received()
 		for _, share := range c.Shares {
-			rows := [][]string{rowOf(c, share, cmdline.Printable(c.Name), string(c.Mode), string(c.State))}
+			rows := [][]string{rowOf(c, share, c.Name, string(c.Mode), string(c.State))}
 			if wide {
 				rows = append(rows, classRows(share)...)
 			}
@@ -137,14 +137,14 @@ func printTable(w io.Writer, containers []v1.Container, nodes []string, wide boo
 			}
 			for i, row := range rows {
 				if several {
-					row = slices.Insert(row, 1, cmdline.Printable(share.Uplink))
+					row = slices.Insert(row, 1, share.Uplink)
 				}
 				if nodes != nil {
-					row = slices.Insert(row, 0, cmdline.Printable(nodes[at]))
+					row = slices.Insert(row, 0, nodes[at])
 				}
 				reason := ""
 				if i == 0 {
-					reason = cmdline.Printable(strings.Join(slices.DeleteFunc([]string{c.Reason, top.HeldNote(share.Classes)}, func(s string) bool { return s == "" }), "; "))
+					reason = strings.Join(slices.DeleteFunc([]string{c.Reason, top.HeldNote(share.Classes)}, func(s string) bool { return s == "" }), "; ")
 				}
 				t.Add(row, reason)
 			}

@@ -16,6 +16,9 @@ func TestNamesCannotDriveTheTerminal(t *testing.T) {
 	for i := range agent.containers {
 		agent.containers[i].Name = hostile
 		agent.containers[i].Reason = "label " + hostile
+		agent.containers[i].Mode, agent.containers[i].State = v1.Mode(hostile), v1.State(hostile)
+		agent.containers[i].Policy.Class, agent.containers[i].Policy.DSCP = v1.Class(hostile), v1.DSCP(hostile)
+		agent.containers[i].PolicyFrom.Weight, agent.containers[i].PolicyFrom.DSCP = v1.Layer(hostile), v1.Layer(hostile)
 		for j := range agent.containers[i].Shares {
 			agent.containers[i].Shares[j].Uplink = hostile
 		}
@@ -23,7 +26,7 @@ func TestNamesCannotDriveTheTerminal(t *testing.T) {
 	agent.status.Uplinks[0].Name, agent.status.Reason = hostile, hostile
 	agent.status.Sources = []v1.Source{{Name: hostile, Reason: hostile}}
 	socket := agent.serve(t)
-	for _, args := range [][]string{{"ps"}, {"top", "--once"}, {"set", "web", "--weight", "3"}, {"doctor"}} {
+	for _, args := range [][]string{{"ps"}, {"ps", "--output", "wide"}, {"ps", "--output", "json"}, {"top", "--once"}, {"set", "web", "--weight", "3"}, {"doctor"}} {
 		_, stdout, stderr := run(append(args, "--socket", socket)...)
 		if at := strings.IndexAny(stdout+stderr, "\x1b\a\u202e"); at >= 0 {
 			t.Errorf("weir %v prints control characters: %q", args, (stdout + stderr)[max(at-10, 0):])

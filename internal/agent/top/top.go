@@ -195,7 +195,7 @@ func usage(bps, ofBPS uint64) string {
 }
 
 func computeRow(c v1.Container, share v1.Share, linkBPS float64) tableRow {
-	state := string(c.State)
+	state := cmdline.Printable(string(c.State))
 	if c.Reason != "" {
 		state += ": " + cmdline.Printable(c.Reason)
 	}
@@ -226,7 +226,7 @@ func computeClasses(share v1.Share, linkBPS float64) []tableRow {
 	for _, c := range share.Classes {
 		rows = append(rows, tableRow{
 			state: heldState(c),
-			name:  "  " + string(c.Class), isPart: true, rateBPS: c.RateBPS,
+			name:  "  " + cmdline.Printable(string(c.Class)), isPart: true, rateBPS: c.RateBPS,
 			min: cmdline.RateOrDash(c.MinBPS), max: cmdline.RateOrDash(c.MaxBPS), rate: cmdline.RateOrDash(c.RateBPS),
 			delay: cmdline.DelayOrDash(c.DelayP50MS, c.DelayP99MS), backlog: cmdline.BytesOrDash(c.BacklogBytes), dropped: fmt.Sprint(c.DroppedPackets),
 			sent: min(float64(c.RateBPS)/linkBPS, 1),

@@ -7,6 +7,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf16"
 
 	"github.com/spf13/cobra"
 )
@@ -77,11 +79,25 @@ func Counted(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// PrintJSON prints a value as JSON.
+// PrintJSON prints a value as JSON. It escapes the characters that Printable escapes: JSON's encoder lets some of them
+// through, as those of the C1 set.
 func PrintJSON(w io.Writer, v any) error {
-	encoder := json.NewEncoder(w)
+	var text, safe strings.Builder
+	encoder := json.NewEncoder(&text)
 	encoder.SetIndent("", "  ")
 	if err := encoder.Encode(v); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	for _, r := range text.String() {
+		if r == '\n' || unicode.IsPrint(r) {
+			safe.WriteRune(r)
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&safe, `\u%04x`, unit)
+		}
+	}
+	if _, err := io.WriteString(w, safe.String()); err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
 	return nil

@@ -17,9 +17,12 @@ type TextTable struct {
 	notes       []string
 }
 
-// Add appends a row and its note.
+// Add appends a row and its note, both made Printable.
 func (t *TextTable) Add(row []string, note string) {
-	t.rows, t.notes = append(t.rows, row), append(t.notes, note)
+	for i := range row {
+		row[i] = Printable(row[i])
+	}
+	t.rows, t.notes = append(t.rows, row), append(t.notes, Printable(note))
 }
 
 const (

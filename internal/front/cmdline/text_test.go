@@ -1,8 +1,10 @@
 package cmdline
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
+	"unicode"
 )
 
 func TestPrintable(t *testing.T) {
@@ -77,5 +79,28 @@ func TestBar(t *testing.T) {
 		if got := Bar(tc.part, tc.mark, 10); got != tc.want {
 			t.Errorf("Bar(%g, %g): %s, want %s", tc.part, tc.mark, got, tc.want)
 		}
+	}
+}
+
+// TestOutputIsSafe: whatever a cell or a string of JSON holds, the terminal obeys none of it, and JSON keeps its meaning.
+func TestOutputIsSafe(t *testing.T) {
+	const hostile = "web\x1b[2J\u009b31m\u202e\x7f\U000e0041é"
+	var table, printed strings.Builder
+	rows := TextTable{Header: []string{"NAME"}}
+	rows.Add([]string{hostile}, hostile)
+	if err := rows.Print(&table, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := PrintJSON(&printed, []string{hostile}); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{table.String(), printed.String()} {
+		if at := strings.IndexFunc(text, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }); at >= 0 || !strings.Contains(text, "é") {
+			t.Errorf("at %d of %q", at, text)
+		}
+	}
+	var back []string
+	if err := json.Unmarshal([]byte(printed.String()), &back); err != nil || back[0] != hostile {
+		t.Errorf("%q, %v", back, err)
 	}
 }
