@@ -1,24 +1,23 @@
 package cli
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/front/cmdline"
 )
 
@@ -33,6 +32,8 @@ const (
 	nodesAtOnce = 8
 	// nodeTimeout is how long a node may take. Its agent answers in milliseconds; a login may take seconds.
 	nodeTimeout = 10 * time.Second
+	// maxAnswerBytes bounds a node's answer, of thousands of containers, and maxErrorBytes what kubectl says of an error.
+	maxAnswerBytes, maxErrorBytes = 32 << 20, 64 << 10
 )
 
 // clusterFlags select the agents of a cluster in place of one.
@@ -44,7 +45,7 @@ type clusterFlags struct {
 
 func addClusterFlags(cmd *cobra.Command) *clusterFlags {
 	c := &clusterFlags{timeout: nodeTimeout}
-	cmd.Flags().BoolVar(&c.allNodes, "all-nodes", false, "ask the agents of all nodes of a Kubernetes cluster, by kubectl and its present context")
+	cmd.Flags().BoolVar(&c.allNodes, "all-nodes", false, "ask the agents of all nodes of a Kubernetes cluster that have an agent's pod, by kubectl and its present context")
 	cmd.Flags().StringVarP(&c.namespace, "namespace", "n", "kube-system", "with --all-nodes: namespace of the agents' pods")
 	return c
 }
@@ -68,48 +69,60 @@ func (c *clusterFlags) check(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// list returns the containers of all nodes, and the node of each one, sorted by node. The error names the nodes
-// that are missing, and why; the others are returned all the same, unless there are no nodes.
-func (c *clusterFlags) list(ctx context.Context) (containers []v1.Container, nodes []string, err error) {
+// nodeContainer is a container of a node of the cluster.
+type nodeContainer struct {
+	node      string
+	container v1.Container
+}
+
+// MarshalJSON returns the container with its node as one more field.
+func (c nodeContainer) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Node string `json:"node"`
+		v1.Container
+	}{c.node, c.container})
+}
+
+// list returns the containers of all nodes with an agent's pod, sorted by node. The error names the nodes that are
+// missing, and why; the others are returned all the same. The list is nil if there are no nodes.
+func (c *clusterFlags) list(ctx context.Context) ([]nodeContainer, error) {
 	pods, err := c.agents(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	slices.SortFunc(pods, func(a, b agentPod) int { return cmp.Compare(a.node(), b.node()) })
 	answers := make([][]v1.Container, len(pods))
 	failures := make([]error, len(pods))
-	var asked sync.WaitGroup
-	free := make(chan struct{}, nodesAtOnce)
+	var queries errgroup.Group
+	queries.SetLimit(nodesAtOnce)
 	for i, pod := range pods {
-		free <- struct{}{}
-		asked.Go(func() {
-			defer func() { <-free }()
-			answers[i], failures[i] = c.ask(ctx, pod)
+		queries.Go(func() error {
+			answers[i], failures[i] = c.queryNode(ctx, pod)
+			return nil
 		})
 	}
-	asked.Wait()
+	_ = queries.Wait() // failures has the errors
 	if err := ctx.Err(); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	containers, nodes = []v1.Container{}, []string{}
-	silent := map[string][]string{} // nodes by reason
+	containers := []nodeContainer{}
+	nodesByFailure, missing := map[string][]string{}, 0
 	for i, pod := range pods {
-		containers = append(containers, answers[i]...)
-		nodes = append(nodes, slices.Repeat([]string{pod.node()}, len(answers[i]))...)
+		for _, container := range answers[i] {
+			containers = append(containers, nodeContainer{pod.node(), container})
+		}
 		if err := failures[i]; err != nil {
-			silent[err.Error()] = append(silent[err.Error()], pod.node())
+			nodesByFailure[err.Error()] = append(nodesByFailure[err.Error()], pod.node())
+			missing++
 		}
 	}
-	if len(silent) == 0 {
-		return containers, nodes, nil
+	if missing == 0 {
+		return containers, nil
 	}
-	missing := 0
 	var lines []string
-	for _, reason := range slices.Sorted(maps.Keys(silent)) {
-		missing += len(silent[reason])
-		lines = append(lines, fmt.Sprintf("  %s: %s", strings.Join(silent[reason], ", "), reason))
+	for _, reason := range slices.Sorted(maps.Keys(nodesByFailure)) {
+		lines = append(lines, fmt.Sprintf("  %s: %s", strings.Join(nodesByFailure[reason], ", "), reason))
 	}
-	return containers, nodes, fmt.Errorf("%d of %s did not answer:\n%s", missing, cmdline.Counted(len(pods), "node"), strings.Join(lines, "\n"))
+	return containers, fmt.Errorf("%d of %s did not answer:\n%s", missing, cmdline.Counted(len(pods), "node"), strings.Join(lines, "\n"))
 }
 
 // agentPod is what kubectl says of an agent's pod.
@@ -134,8 +147,8 @@ type agentPod struct {
 // node returns the node of the pod; one that the scheduler has found no node for stands for itself.
 func (p *agentPod) node() string { return cmp.Or(p.Spec.NodeName, "(pod "+p.Metadata.Name+")") }
 
-// idle returns why the pod has no agent that runs; "" if it has.
-func (p *agentPod) idle() string {
+// whyNotRunning returns why the pod has no agent that runs; "" if it has.
+func (p *agentPod) whyNotRunning() string {
 	for _, container := range p.Status.ContainerStatuses {
 		if state := container.State; container.Name == agentContainer && state.Running == nil {
 			return cmp.Or(state.Waiting.Reason, state.Terminated.Reason, p.Status.Phase)
@@ -150,6 +163,9 @@ func (p *agentPod) idle() string {
 // agents returns one pod for each node that has any.
 func (c *clusterFlags) agents(ctx context.Context) ([]agentPod, error) {
 	text, err := c.run(ctx, "get", "pods", "--selector", agentSelector, "--output", "json")
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("find the agents' pods: %w", err)
 	}
@@ -162,20 +178,29 @@ func (c *clusterFlags) agents(ctx context.Context) ([]agentPod, error) {
 	}
 	// While a DaemonSet is upgraded a node may have one pod that ends and one that starts.
 	slices.SortFunc(list.Items, func(a, b agentPod) int {
-		return cmp.Or(cmp.Compare(a.node(), b.node()), cmp.Compare(a.idle(), b.idle()), cmp.Compare(a.Metadata.DeletionTimestamp, b.Metadata.DeletionTimestamp))
+		return cmp.Or(cmp.Compare(a.node(), b.node()), cmp.Compare(a.whyNotRunning(), b.whyNotRunning()), cmp.Compare(a.Metadata.DeletionTimestamp, b.Metadata.DeletionTimestamp))
 	})
 	return slices.CompactFunc(list.Items, func(a, b agentPod) bool { return a.node() == b.node() }), nil
 }
 
-// ask returns what `weir ps` says in an agent's pod.
-func (c *clusterFlags) ask(ctx context.Context, pod agentPod) (containers []v1.Container, err error) {
-	if why := pod.idle(); why != "" {
-		return nil, fmt.Errorf("its agent does not run (%s): see kubectl -n %s describe pod %s", why, c.namespace, pod.Metadata.Name)
+// queryNode returns what `weir ps` says in an agent's pod.
+func (c *clusterFlags) queryNode(ctx context.Context, pod agentPod) (containers []v1.Container, err error) {
+	name := pod.Metadata.Name
+	switch why := pod.whyNotRunning(); why {
+	case "":
+	case "CrashLoopBackOff":
+		return nil, fmt.Errorf("its agent ends again and again: see kubectl -n %s logs %s -c %s --previous", c.namespace, name, agentContainer)
+	default:
+		return nil, fmt.Errorf("its agent does not run (%s): see kubectl -n %s describe pod %s", why, c.namespace, name)
 	}
-	limited, cancel := context.WithTimeout(ctx, c.timeout)
-	defer cancel()
-	text, err := c.run(limited, "exec", pod.Metadata.Name, "--container", agentContainer, "--", "weir", "ps", "--output", "json")
-	if err != nil {
+	text, err := c.run(ctx, "exec", name, "--container", agentContainer, "--", "weir", "ps", "--output", "json")
+	switch {
+	case err == nil:
+	case strings.Contains(err.Error(), client.ErrNoAgent.Error()):
+		return nil, fmt.Errorf("its agent has no socket yet: see kubectl -n %s logs %s -c %s", c.namespace, name, agentContainer)
+	case errors.Is(err, errNoAnswer), strings.Contains(err.Error(), "container not found"):
+		return nil, fmt.Errorf("%w: see kubectl -n %s describe pod %s", err, c.namespace, name)
+	default:
 		return nil, err
 	}
 	if err := json.Unmarshal(text, &containers); err != nil {
@@ -184,22 +209,46 @@ func (c *clusterFlags) ask(ctx context.Context, pod agentPod) (containers []v1.C
 	return containers, nil
 }
 
+var (
+	errNoAnswer = errors.New("no answer")
+	errTooLong  = errors.New("answer too long")
+)
+
+// boundedText keeps what is written to it up to a limit.
+type boundedText struct {
+	text  []byte
+	limit int
+	isCut bool
+}
+
+func (b *boundedText) Write(p []byte) (int, error) {
+	if b.isCut = b.isCut || len(b.text)+len(p) > b.limit; b.isCut {
+		return 0, errTooLong
+	}
+	b.text = append(b.text, p...)
+	return len(p), nil
+}
+
 // run returns what kubectl prints.
 func (c *clusterFlags) run(ctx context.Context, words ...string) ([]byte, error) {
-	kubectl := exec.CommandContext(ctx, "kubectl", append([]string{"--namespace", c.namespace}, words...)...)
+	limited, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	kubectl := exec.CommandContext(limited, "kubectl", append([]string{"--namespace", c.namespace}, words...)...)
 	kubectl.WaitDelay = time.Second // what it has started may hold its output open
-	var said bytes.Buffer
-	kubectl.Stderr = &said
-	text, err := kubectl.Output()
+	printed, said := boundedText{limit: maxAnswerBytes}, boundedText{limit: maxErrorBytes}
+	kubectl.Stdout, kubectl.Stderr = &printed, &said
+	err := kubectl.Run()
 	switch {
+	case printed.isCut || said.isCut:
+		return nil, errTooLong
 	case err == nil:
-		return text, nil
+		return printed.text, nil
 	case errors.Is(err, exec.ErrNotFound):
 		return nil, errors.New("--all-nodes runs kubectl, which is not in PATH: install it, or run weir where it is")
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return nil, fmt.Errorf("no answer within %v", c.timeout)
+	case errors.Is(limited.Err(), context.DeadlineExceeded):
+		return nil, fmt.Errorf("%w within %v", errNoAnswer, c.timeout)
 	}
-	return nil, errors.New(c.reason(said.String(), err))
+	return nil, errors.New(c.reason(string(said.text), err))
 }
 
 // kubectlNoise are lines of its log, which repeat its last line, and the exit code of weir in the pod.
@@ -224,20 +273,4 @@ func (c *clusterFlags) reason(said string, err error) string {
 		return "kubectl knows no cluster: name its file with KUBECONFIG=FILE (with sudo, root's is meant), or see kubectl config get-contexts"
 	}
 	return why
-}
-
-// printNodes prints the containers of all nodes.
-func printNodes(w io.Writer, containers []v1.Container, nodes []string, format cmdline.Output) error {
-	if format != cmdline.JSON {
-		return printTable(w, containers, nodes, format == cmdline.Wide)
-	}
-	type row struct {
-		Node string `json:"node"`
-		v1.Container
-	}
-	rows := make([]row, len(containers))
-	for i, c := range containers {
-		rows[i] = row{nodes[i], c}
-	}
-	return cmdline.PrintJSON(w, rows)
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -38,7 +39,8 @@ const someAnswers = `case "$*" in
 "--namespace weir exec weir-"[ac]" --container agent -- weir ps --output json")
 	printf '[{"id": "1", "name": "shop/%s", "runtime": "kubernetes", "mode": "bridge", "state": "ok", "policy": {"weight": 100}, "shares": [{"uplink": "eth0", "entitled_bps": 20000000}]}]' "$4" ;;
 *" exec weir-o "*) echo 'NAME  MODE' ;;
-*" exec weir-"[qr]" "*)
+*" exec weir-r "*) echo 'unable to upgrade connection: container not found ("agent")' >&2; exit 1 ;;
+*" exec weir-q "*)
 	echo 'weir: no weir agent is running on /run/weir/weir.sock' >&2
 	echo 'command terminated with exit code 1' >&2
 	exit 1 ;;
@@ -49,9 +51,10 @@ func TestPsAllNodes(t *testing.T) {
 	kubectl(t, somePods, someAnswers)
 	const missing = `weir: 5 of 7 nodes did not answer:
   oven: another version of weir runs there, whose answer this one cannot read: invalid character 'N' looking for beginning of value
-  shed: its agent does not run (CrashLoopBackOff): see kubectl -n weir describe pod weir-s
   (pod weir-p): its agent does not run (Pending): see kubectl -n weir describe pod weir-p
-  quarry, roof: no weir agent is running on /run/weir/weir.sock
+  shed: its agent ends again and again: see kubectl -n weir logs weir-s -c agent --previous
+  quarry: its agent has no socket yet: see kubectl -n weir logs weir-q -c agent
+  roof: unable to upgrade connection: container not found ("agent"): see kubectl -n weir describe pod weir-r
 `
 	code, stdout, stderr := run("-n", "weir", "ps", "--all-nodes")
 	if code != cmdline.Failed || stderr != missing {
@@ -76,8 +79,11 @@ func TestPsAllNodesFails(t *testing.T) {
 		"no right to list": {`echo 'Error from server (Forbidden): pods is forbidden: User "eve" cannot list' >&2; exit 1`, `User "eve" cannot list; weir takes the verbs get and list for pods, get and create for pods/exec in namespace kube-system`},
 		"no right to exec": {`[ "$3" = get ] && exec cat "$pods"
 echo 'error: unable to upgrade connection: pods "weir-c" is forbidden: User "eve" cannot create resource "pods/exec" in API group ""' >&2; exit 1`, "1 of 1 node did not answer:\n  cellar: you may not run commands in the agents' pods: that takes the verbs get and create for pods/exec in namespace kube-system\n"},
-		"nonsense":  {`echo no`, "read kubectl's list of pods: "},
-		"no reason": {`exit 7`, "find the agents' pods: exit status 7"},
+		"a long answer": {`[ "$3" = get ] && exec cat "$pods"
+exec yes`, "1 of 1 node did not answer:\n  cellar: answer too long\n"},
+		"a long error": {`exec yes >&2`, "find the agents' pods: answer too long"},
+		"nonsense":     {`echo no`, "read kubectl's list of pods: "},
+		"no reason":    {`exit 7`, "find the agents' pods: exit status 7"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			kubectl(t, one, tc.script)
@@ -87,11 +93,24 @@ echo 'error: unable to upgrade connection: pods "weir-c" is forbidden: User "eve
 		})
 	}
 	t.Run("no answer", func(t *testing.T) {
-		kubectl(t, one, `[ "$3" = get ] && exec cat "$pods"
-exec sleep 60`)
-		containers, nodes, err := (&clusterFlags{namespace: "weir", timeout: 10 * time.Millisecond}).list(t.Context())
-		if err == nil || !strings.HasSuffix(err.Error(), "\n  cellar: no answer within 10ms") || nodes == nil {
-			t.Errorf("%v, %v, %v", containers, nodes, err)
+		kubectl(t, one, "exec sleep 60")
+		var pod agentPod
+		pod.Metadata.Name, pod.Status.Phase = "weir-c", "Running"
+		_, err := (&clusterFlags{namespace: "weir", timeout: 10 * time.Millisecond}).queryNode(t.Context(), pod)
+		if err == nil || err.Error() != "no answer within 10ms: see kubectl -n weir describe pod weir-c" {
+			t.Error(err)
+		}
+	})
+	t.Run("no list", func(t *testing.T) {
+		kubectl(t, one, "exec sleep 60")
+		containers, err := (&clusterFlags{namespace: "weir", timeout: 10 * time.Millisecond}).list(t.Context())
+		if containers != nil || err == nil || err.Error() != "find the agents' pods: no answer within 10ms" {
+			t.Errorf("%v, %v", containers, err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		if _, err = (&clusterFlags{namespace: "weir", timeout: time.Minute}).list(ctx); err == nil || err.Error() != context.DeadlineExceeded.Error() {
+			t.Errorf("interrupted: %v", err)
 		}
 	})
 	t.Run("no kubectl", func(t *testing.T) {
@@ -100,4 +119,16 @@ exec sleep 60`)
 			t.Errorf("exit code %d, %s", code, stderr)
 		}
 	})
+}
+
+// TestManifestNames: the manifest has the label and the container that --all-nodes looks for.
+func TestManifestNames(t *testing.T) {
+	manifest, err := os.ReadFile("../../../packaging/kubernetes/weir.yaml")
+	must.Succeed(t, err)
+	label, value, _ := strings.Cut(agentSelector, "=")
+	for _, want := range []string{"\n      labels: { " + label + ": " + value + " }\n", "\n        - name: " + agentContainer + "\n"} {
+		if !strings.Contains(string(manifest), want) {
+			t.Errorf("the manifest has no %q", want)
+		}
+	}
 }

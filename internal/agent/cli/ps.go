@@ -23,9 +23,9 @@ func newPsCommand(socket *string) *cobra.Command {
 		Long: `List containers, their policies and what they get, or one of them. NAME is as for
 weir set; "host" is the host class.
 
-With --all-nodes it lists those of all nodes of a Kubernetes cluster, by running kubectl, which
-runs weir ps in the agents' pods. Nodes that do not answer are named with the reason, and the
-exit code is 1.`,
+With --all-nodes it lists those of all nodes of a Kubernetes cluster that have an agent's pod, by
+running kubectl, which runs weir ps in these pods. Nodes that do not answer are named with the
+reason, and the exit code is 1.`,
 		Example: `  weir ps
   weir ps web -o json
   weir ps --all-nodes -n kube-system`,
@@ -40,11 +40,14 @@ exit code is 1.`,
 			return err
 		}
 		if cluster.allNodes {
-			containers, nodes, err := cluster.list(cmd.Context())
-			if nodes == nil {
+			containers, err := cluster.list(cmd.Context())
+			switch {
+			case containers == nil:
 				return err
+			case *format == cmdline.JSON:
+				return cmp.Or(cmdline.PrintJSON(cmd.OutOrStdout(), containers), err)
 			}
-			return cmp.Or(printNodes(cmd.OutOrStdout(), containers, nodes, *format), err)
+			return cmp.Or(printTable(cmd.OutOrStdout(), containers, *format == cmdline.Wide), err)
 		}
 		agent, err := flags.Open()
 		if err != nil {
@@ -64,18 +67,23 @@ exit code is 1.`,
 		if *format == cmdline.JSON {
 			return cmdline.PrintJSON(cmd.OutOrStdout(), containers)
 		}
-		return printTable(cmd.OutOrStdout(), containers, nil, *format == cmdline.Wide)
+		return printContainers(cmd.OutOrStdout(), containers, *format == cmdline.Wide)
 	}
 	return cmd
 }
 
-func printContainers(w io.Writer, containers []v1.Container) error {
-	return printTable(w, containers, nil, false)
+// printContainers is printTable for the containers of one agent.
+func printContainers(w io.Writer, containers []v1.Container, wide bool) error {
+	rows := make([]nodeContainer, len(containers))
+	for i, c := range containers {
+		rows[i].container = c
+	}
+	return printTable(w, rows, wide)
 }
 
-// printTable prints a table of containers, with the node of each one unless nodes is nil; with wide, each
-// policy value is followed by the layer that it comes from.
-func printTable(w io.Writer, containers []v1.Container, nodes []string, wide bool) error {
+// printTable prints a table of containers, with their nodes if they have any; with wide, each policy value is
+// followed by the layer that it comes from.
+func printTable(w io.Writer, containers []nodeContainer, wide bool) error {
 	from := func(value string, layer v1.Layer) string {
 		if !wide || layer == v1.LayerBuiltIn || layer == "" {
 			return value
@@ -87,7 +95,7 @@ func printTable(w io.Writer, containers []v1.Container, nodes []string, wide boo
 		Note:        "REASON",
 		Dispensable: []string{"DROPPED", "DELAY", "LATENCY", "PRIORITY", "MODE", "WEIGHT"},
 	}
-	classes := wide || slices.ContainsFunc(containers, func(c v1.Container) bool { return c.Policy.Class != v1.ClassNone })
+	classes := wide || slices.ContainsFunc(containers, func(c nodeContainer) bool { return c.container.Policy.Class != v1.ClassNone })
 	if classes {
 		t.Header = slices.Insert(t.Header, classColumn, "CLASS")
 		t.Dispensable = append([]string{"CLASS"}, t.Dispensable...)
@@ -95,7 +103,7 @@ func printTable(w io.Writer, containers []v1.Container, nodes []string, wide boo
 	if wide {
 		t.Dispensable = nil
 	}
-	several := slices.ContainsFunc(containers, func(c v1.Container) bool { return len(c.Shares) > 1 })
+	several := slices.ContainsFunc(containers, func(c nodeContainer) bool { return len(c.container.Shares) > 1 })
 	if several {
 		t.Header = slices.Insert(t.Header, 1, "UPLINK")
 	}
@@ -122,10 +130,12 @@ func printTable(w io.Writer, containers []v1.Container, nodes []string, wide boo
 		}
 		return row
 	}
-	if nodes != nil {
+	onNodes := slices.ContainsFunc(containers, func(c nodeContainer) bool { return c.node != "" })
+	if onNodes {
 		t.Header = slices.Insert(t.Header, 0, "NODE")
 	}
-	for at, c := range containers {
+	for _, onNode := range containers {
+		c := onNode.container
 		in, _ := c.Received()
 		for _, share := range c.Shares {
 			rows := [][]string{rowOf(c, share, c.Name, string(c.Mode), string(c.State))}
@@ -139,8 +149,8 @@ func printTable(w io.Writer, containers []v1.Container, nodes []string, wide boo
 				if several {
 					row = slices.Insert(row, 1, share.Uplink)
 				}
-				if nodes != nil {
-					row = slices.Insert(row, 0, nodes[at])
+				if onNodes {
+					row = slices.Insert(row, 0, onNode.node)
 				}
 				reason := ""
 				if i == 0 {

@@ -77,7 +77,7 @@ Swarm service or of a pod that has one container in a network of its own.`,
 		if err != nil {
 			return err
 		}
-		return printContainers(cmd.OutOrStdout(), []v1.Container{container})
+		return printContainers(cmd.OutOrStdout(), []v1.Container{container}, false)
 	}
 	return cmd
 }
@@ -99,7 +99,7 @@ func newResetCommand(socket *string) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return printContainers(cmd.OutOrStdout(), []v1.Container{container})
+		return printContainers(cmd.OutOrStdout(), []v1.Container{container}, false)
 	}
 	return cmd
 }

@@ -33,7 +33,7 @@ func TestHeldEF(t *testing.T) {
 	const note = "2mbit of its EF is above 5mbit and served as be"
 	for _, wide := range []bool{false, true} {
 		var b strings.Builder
-		if err := printTable(&b, []v1.Container{c}, nil, wide); err != nil {
+		if err := printContainers(&b, []v1.Container{c}, wide); err != nil {
 			t.Fatal(err)
 		}
 		if !strings.Contains(b.String(), note) || wide && !strings.Contains(b.String(), "held") {
@@ -42,7 +42,7 @@ func TestHeldEF(t *testing.T) {
 	}
 	c.Policy.DSCP, c.PolicyFrom.DSCP = v1.DSCPBoth, v1.LayerLabels
 	var b strings.Builder
-	if err := printTable(&b, []v1.Container{c}, nil, true); err != nil || !strings.Contains(b.String(), "auto, dscp both (labels)") {
+	if err := printContainers(&b, []v1.Container{c}, true); err != nil || !strings.Contains(b.String(), "auto, dscp both (labels)") {
 		t.Errorf("DSCP: %v\n%s", err, b.String())
 	}
 	picture := top.Render(top.Compute(top.Sample{Status: v1.Status{Uplinks: []v1.Uplink{{Name: "eth0", RateBPS: 1e8}}}, Containers: []v1.Container{c}}, top.ByRate), top.Window{Width: 200})
