@@ -47,6 +47,35 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// TestControl: a claim whose control holds says nothing, however well its numbers hold, and one whose control is
+// missing is not judged; a number that does not hold needs no control.
+func TestControl(t *testing.T) {
+	is := func(measured ...float64) (numbers []Number) {
+		for _, m := range measured {
+			numbers = append(numbers, Like("n", UnitOf, 1, 0.1, report.Number(m)))
+		}
+		return numbers
+	}
+	missing := []Number{Like("n", UnitOf, 1, 0.1, nil)}
+	for _, test := range []struct {
+		name    string
+		claim   Claim
+		want    report.Judgement
+		because string
+	}{
+		{"fails", Claim{Numbers: is(1), Control: is(1, 2, 3)}, report.Reproduced, "Of the control 2 of 3 fail; n is off by 200.00 %"},
+		{"holds", Claim{Numbers: is(1), Control: is(1, 1.05)}, report.SaysNothing, "also those of the control; n is off by 5.00 %"},
+		{"holds, and Weir differs on purpose", Claim{Numbers: is(1), Control: is(1), Design: "Other."}, report.SaysNothing, "control"},
+		{"is missing", Claim{Numbers: is(1), Control: missing}, report.NotMeasured, "left out the control"},
+		{"of what does not hold", Claim{Numbers: is(2), Control: missing, Otherwise: "Why."}, report.NotReproduced, "Why."},
+		{"none, with the reason", Claim{Numbers: is(1), NoControl: "it is about nothing"}, report.Reproduced, "There is no control: it is about nothing."},
+	} {
+		if judged := test.claim.Judge(""); judged.Judgement != test.want || !strings.Contains(judged.Reason, test.because) {
+			t.Errorf("a control that %s: %s: %s, want %s: %s", test.name, judged.Judgement, judged.Reason, test.want, test.because)
+		}
+	}
+}
+
 // TestWithin: a tolerance holds for all numbers of a claim.
 func TestWithin(t *testing.T) {
 	measured := 104.0
