@@ -2,6 +2,9 @@ package v1
 
 import "time"
 
+// RuntimeKubernetes is the Runtime of all pods, and the name of their source.
+const RuntimeKubernetes = "kubernetes"
+
 // PodsSilence is how long a reporter of pods may say nothing: then it counts as stopped. One that has
 // nothing to report lists all pods again.
 const PodsSilence = 30 * time.Second

@@ -133,7 +133,7 @@ func examineEngines(sources []v1.Source, asked bool) []finding {
 	var findings []finding
 	add := adder(&findings)
 	for _, engine := range []struct{ name, socket string }{
-		{"docker", config.DefaultDockerSocket}, {"podman", config.DefaultPodmanSocket}, {"kubernetes", ""},
+		{"docker", config.DefaultDockerSocket}, {"podman", config.DefaultPodmanSocket}, {v1.RuntimeKubernetes, ""},
 	} {
 		if !asked && engine.socket != "" {
 			add(engine.name, reachable(engine.socket), resultLimited, "answers on "+engine.socket, "no containers from there")
@@ -156,10 +156,10 @@ func examineEngines(sources []v1.Source, asked bool) []finding {
 // connected. The reason is for a host whose kubelet has cgroups below root.
 func addKubernetes(sources []v1.Source, root string) []v1.Source {
 	here, _ := filepath.Glob(filepath.Join(root, "kubepods*")) // no error: the pattern is a constant
-	if len(here) == 0 || slices.ContainsFunc(sources, func(s v1.Source) bool { return s.Name == "kubernetes" }) {
+	if len(here) == 0 || slices.ContainsFunc(sources, func(s v1.Source) bool { return s.Name == v1.RuntimeKubernetes }) {
 		return sources
 	}
-	return append(slices.Clone(sources), v1.Source{Name: "kubernetes", Reason: "weir-k8s, which kubelet's pods need, has not connected: " +
+	return append(slices.Clone(sources), v1.Source{Name: v1.RuntimeKubernetes, Reason: "weir-k8s, which kubelet's pods need, has not connected: " +
 		"start it, and enable NRI in /etc/containerd/config.toml (containerd 2.0 or newer): `disable = false` below [plugins.'io.containerd.nri.v1.nri']"})
 }
 

@@ -53,11 +53,11 @@ func (s *share) minimumInForce() bool {
 // forgetGonePods forgets the pods that have ended while weir-k8s, which would report that, was not
 // connected.
 func (cs *containers) forgetGonePods() {
-	if cs.sources[pods.Runtime].Connected {
+	if cs.sources[v1.RuntimeKubernetes].Connected {
 		return
 	}
 	for _, c := range cs.all() {
-		if c.Seen.Runtime == pods.Runtime && pods.IsGone(c.Seen) {
+		if c.Seen.Runtime == v1.RuntimeKubernetes && pods.IsGone(c.Seen) {
 			cs.forget(c)
 		}
 	}

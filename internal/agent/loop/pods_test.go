@@ -8,7 +8,6 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent/attach"
 	"github.com/weir-project/weir/internal/agent/discovery"
-	"github.com/weir-project/weir/internal/agent/discovery/pods"
 	"github.com/weir-project/weir/internal/agent/uplink"
 	"github.com/weir-project/weir/internal/datapath/identity"
 	"github.com/weir-project/weir/internal/share/policy"
@@ -23,7 +22,7 @@ func TestPods(t *testing.T) {
 	ctx := b.serve()
 	here := t.TempDir()
 	reported := func(id string) discovery.Container {
-		return discovery.Container{ID: id, Name: "shop/" + id, Runtime: pods.Runtime, HostNetwork: true, CgroupPath: here, Labels: map[string]string{"weir.min": "60mbit"}}
+		return discovery.Container{ID: id, Name: "shop/" + id, Runtime: v1.RuntimeKubernetes, HostNetwork: true, CgroupPath: here, Labels: map[string]string{"weir.min": "60mbit"}}
 	}
 	first, second := reported("first"), reported("second")
 	second.CgroupPath = filepath.Join(here, "gone")
@@ -31,12 +30,12 @@ func TestPods(t *testing.T) {
 		pod  discovery.Container
 		want v1.State
 	}{{first, v1.StateOK}, {second, v1.StateRejected}, {first, v1.StateOK}} {
-		state, err := b.Learn(ctx, discovery.Event{Source: pods.Runtime, Updated: &test.pod})
+		state, err := b.Learn(ctx, discovery.Event{Source: v1.RuntimeKubernetes, Updated: &test.pod})
 		if err != nil || state.State != test.want || state.MinimumInForce == nil || *state.MinimumInForce != (test.want == v1.StateOK) {
 			t.Errorf("%s: %v, %+v", test.pod.Name, err, state)
 		}
 	}
-	if state, err := b.Learn(ctx, discovery.Event{Source: pods.Runtime, RemovedID: "none"}); err != nil || state != (v1.PodState{}) {
+	if state, err := b.Learn(ctx, discovery.Event{Source: v1.RuntimeKubernetes, RemovedID: "none"}); err != nil || state != (v1.PodState{}) {
 		t.Errorf("of a pod that stopped: %v, %+v", err, state)
 	}
 	known := func(b *bench) (names []string, source v1.Source) {
@@ -44,7 +43,7 @@ func TestPods(t *testing.T) {
 			names = append(names, c.Seen.Name)
 		}
 		for _, s := range b.status().Sources {
-			if s.Name == pods.Runtime {
+			if s.Name == v1.RuntimeKubernetes {
 				source = s
 			}
 		}

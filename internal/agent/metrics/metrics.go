@@ -6,8 +6,8 @@
 // Rates are in bytes per second here, Prometheus' base unit; everywhere else in Weir they are in
 // bits per second.
 //
-// Labels are limited to container, runtime and uplink, and of a pod its namespace and name. IDs or reasons would leave a new series
-// behind with every container that was ever started.
+// Labels are limited to container, runtime and uplink, and a pod's namespace and name. IDs or reasons
+// would leave a new series behind with every container that was ever started.
 package metrics
 
 import (
@@ -101,7 +101,7 @@ func newTables(s v1.Snapshot) *tables {
 		}
 		seen[key] = true
 		own := exposition.Labels("container", c.Name, "runtime", c.Runtime)
-		if namespace, pod, is := strings.Cut(c.Name, "/"); is && c.Runtime == "kubernetes" {
+		if namespace, pod, is := strings.Cut(c.Name, "/"); is && c.Runtime == v1.RuntimeKubernetes {
 			own += "," + exposition.Labels("namespace", namespace, "pod", pod)
 		}
 		t.containers = append(t.containers, row{container: c, labels: own})

@@ -73,7 +73,7 @@ func (a *API) followPods(w http.ResponseWriter, r *http.Request) error {
 			}
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), requestTimeout)
 			defer cancel()
-			_, _ = a.agent.Learn(ctx, discovery.Event{Source: pods.Runtime, Disconnected: errPodsLeft}) // it may be stopping
+			_, _ = a.agent.Learn(ctx, discovery.Event{Source: v1.RuntimeKubernetes, Disconnected: errPodsLeft}) // it may be stopping
 			return nil
 		}
 	}

@@ -9,7 +9,6 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/client"
-	"github.com/weir-project/weir/internal/agent/discovery/pods"
 	"github.com/weir-project/weir/internal/agent/stats"
 	"github.com/weir-project/weir/internal/front/access"
 	"github.com/weir-project/weir/test/must"
@@ -52,7 +51,7 @@ func TestPods(t *testing.T) {
 		t.Errorf("learned %+v", agent.learned)
 	}
 	for _, e := range agent.learned {
-		if e.Source != pods.Runtime {
+		if e.Source != v1.RuntimeKubernetes {
 			t.Errorf("an event of %q", e.Source)
 		}
 	}

@@ -27,9 +27,6 @@ import (
 	"github.com/weir-project/weir/internal/share/policy"
 )
 
-// Runtime is the one that the agent gives for pods.
-const Runtime = "kubernetes"
-
 // Claim is a ResourceClaim that is prepared on this node: a minimum of one pod.
 type Claim struct {
 	UID       string  `json:"uid"`
@@ -98,7 +95,7 @@ func (v *View) uplink(device string) *v1.MeasuredUplink {
 func (v *View) container(c Claim) *v1.Container {
 	name := c.Namespace + "/" + c.Pod.Name
 	for i := range v.Containers {
-		if v.Containers[i].Name == name && v.Containers[i].Runtime == Runtime {
+		if v.Containers[i].Name == name && v.Containers[i].Runtime == v1.RuntimeKubernetes {
 			return &v.Containers[i]
 		}
 	}

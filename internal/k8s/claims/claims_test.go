@@ -26,7 +26,7 @@ func view(admittedBPS uint64) *View {
 		Uplinks: []v1.MeasuredUplink{{Name: "eth0", FreeBPS: 12_345_678, In: &v1.MeasuredIncoming{FreeBPS: 7e6}}, {Name: "Br.7", FreeBPS: 5e6}},
 		Containers: []v1.Container{
 			{Name: "shop/web-a", Runtime: "docker"},
-			{Name: "shop/web-a", Runtime: Runtime, State: v1.StateOK, Direction: v1.Direction{
+			{Name: "shop/web-a", Runtime: v1.RuntimeKubernetes, State: v1.StateOK, Direction: v1.Direction{
 				Shares: []v1.Share{{Uplink: "eth0", Controlled: true, AdmittedBPS: admittedBPS, EntitledBPS: admittedBPS}},
 			}},
 		},

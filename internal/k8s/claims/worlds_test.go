@@ -68,7 +68,7 @@ func (w *world) view() *View {
 		v.Uplinks = append(v.Uplinks, v1.MeasuredUplink{Name: u, FreeBPS: left.EgressBPS, In: &v1.MeasuredIncoming{FreeBPS: left.IngressBPS}})
 	}
 	for name := range w.wanted {
-		c := v1.Container{Name: name, Runtime: Runtime, State: v1.StateOK, In: &v1.Direction{}}
+		c := v1.Container{Name: name, Runtime: v1.RuntimeKubernetes, State: v1.StateOK, In: &v1.Direction{}}
 		for _, u := range uplinks {
 			has := w.agent[u][name]
 			c.Shares = append(c.Shares, v1.Share{Uplink: u, Controlled: true, AdmittedBPS: has.EgressBPS, EntitledBPS: has.EgressBPS})

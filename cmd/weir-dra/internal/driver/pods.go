@@ -195,7 +195,7 @@ func (p *pods) emitEvents(containers []v1.Container, ledger claims.Ledger, now t
 	list := p.list()
 	for i := range containers {
 		pod := list[containers[i].Name]
-		if pod == nil || containers[i].Runtime != claims.Runtime {
+		if pod == nil || containers[i].Runtime != v1.RuntimeKubernetes {
 			continue
 		}
 		fault, is := faultOf(&containers[i], pod, ledger)

@@ -11,12 +11,9 @@ import (
 	"github.com/weir-project/weir/internal/datapath/cgroup"
 )
 
-// Runtime is the Runtime of all pods, and the name of their source.
-const Runtime = "kubernetes"
-
 // Event returns the event that a report stands for.
 func Event(change v1.PodsChange) discovery.Event {
-	event := discovery.Event{Source: Runtime}
+	event := discovery.Event{Source: v1.RuntimeKubernetes}
 	switch {
 	case change.Started != nil:
 		c := container(*change.Started)
@@ -34,7 +31,7 @@ func Event(change v1.PodsChange) discovery.Event {
 
 func container(pod v1.Pod) discovery.Container {
 	c := discovery.Container{
-		ID: pod.ID, Name: pod.Namespace + "/" + pod.Name, Runtime: Runtime, Labels: pod.Labels,
+		ID: pod.ID, Name: pod.Namespace + "/" + pod.Name, Runtime: v1.RuntimeKubernetes, Labels: pod.Labels,
 		Pod:       discovery.Pod{Name: pod.Name, Members: pod.Containers},
 		NetNSPath: pod.NetNSPath, HostNetwork: pod.NetNSPath == "", CgroupPath: cgroupPath(pod.CgroupPath),
 	}
