@@ -17,7 +17,7 @@ import (
 // amounts are bandwidths by device and capacity, "POOL/DEVICE/CAPACITY".
 type amounts map[string]int64
 
-// change is what the API server's watch said of a slice, which offers bandwidth, or of a claim, which has some.
+// change is a new state of a slice, which offers bandwidth, or of a claim, which has bandwidth.
 type change struct {
 	version uint64
 	object  string
@@ -44,7 +44,7 @@ type claimRef struct {
 	UID       string `json:"uid"`
 }
 
-// event is one of a watch.
+// event is a line of the API server's answer to a watch.
 type event struct {
 	Type   string
 	Object struct {

@@ -142,7 +142,7 @@ func each(n int, do func(i int) error) error {
 	return group.Wait()
 }
 
-// createPod creates a pod that claims so many Mbit/s on one of the nodes that have labels.
+// createPod creates a pod with a claim of mbit Mbit/s. The pod may run on each node with the labels.
 func (f *fleet) createPod(name, scheduler string, labels object, mbit int) error {
 	return f.do("POST", "/api/v1/"+inShop+"pods", object{"metadata": object{"name": name}, "spec": object{
 		"schedulerName": scheduler, "nodeSelector": labels, "automountServiceAccountToken": false,

@@ -44,8 +44,8 @@ type Agent interface {
 	// Flows returns the live flows of the containers whose class is auto, or of the container name;
 	// at most so many of each.
 	Flows(ctx context.Context, name string, most int) ([]v1.Flow, error)
-	// Learn puts an event of a source outside of the agent into force, and returns the container of
-	// an Updated event.
+	// Learn puts an event of a source outside of the agent into force, and returns the state of the
+	// container of an Updated event.
 	Learn(context.Context, discovery.Event) (v1.PodState, error)
 	Down(context.Context) error
 }

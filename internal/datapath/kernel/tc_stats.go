@@ -59,7 +59,8 @@ func newDumpReader() (*dumpReader, error) {
 
 func (r *dumpReader) close() { _ = unix.Close(r.fd) }
 
-// dump calls each with the objects of one kind at a device; a list of qdiscs has those of all devices. Errors: nl.ErrDumpInterrupted after a list that may be incomplete.
+// dump calls each with the objects of one kind at a device; a list of qdiscs has those of all devices.
+// Errors: nl.ErrDumpInterrupted after a list that may be incomplete.
 func (r *dumpReader) dump(kind uint16, ifindex int, each func(object)) error {
 	r.sequence++
 	r.interrupted = false

@@ -79,8 +79,8 @@ func Counted(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// PrintJSON prints a value as JSON. It escapes the characters that Printable escapes: JSON's encoder lets some of them
-// through, as those of the C1 set.
+// PrintJSON prints a value as JSON, and escapes the characters that Printable escapes. JSON's encoder leaves some of
+// these characters as they are, such as those of the C1 set.
 func PrintJSON(w io.Writer, v any) error {
 	var text, safe strings.Builder
 	encoder := json.NewEncoder(&text)

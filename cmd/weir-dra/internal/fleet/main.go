@@ -48,7 +48,7 @@ func main() {
 // run runs the drivers. The folder of a node's kubelet has the node's name.
 func run(kubeconfig, folder, rate string, nodes []string) error {
 	socket := filepath.Join(folder, "agent")
-	if err := playAgents(socket, rate); err != nil {
+	if err := simulateAgents(socket, rate); err != nil {
 		return err
 	}
 	var group errgroup.Group
@@ -65,8 +65,8 @@ func run(kubeconfig, folder, rate string, nodes []string) error {
 	return group.Wait()
 }
 
-// playAgents answers as an agent that shares one uplink.
-func playAgents(socket, rate string) error {
+// simulateAgents answers as an agent that shares one uplink.
+func simulateAgents(socket, rate string) error {
 	bps, err := strconv.ParseUint(rate, 10, 64)
 	if err != nil {
 		return err
