@@ -194,8 +194,14 @@ func (w *delayWindow) start(s *share) {
 }
 
 // turn advances the window at the end of a period, and stores the median and the 99th percentile of
-// the last two periods.
+// the last two periods. A window that was forgotten, or whose last reading failed, begins again.
 func (w *delayWindow) turn(s *share) {
+	if w.older == nil {
+		if s.active {
+			w.start(s)
+		}
+		return
+	}
 	s.measured.p50, s.measured.p99 = w.advance(s.readDelays)
 	s.turnClassDelays()
 }

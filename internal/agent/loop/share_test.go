@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/agent/uplink"
 	"github.com/weir-project/weir/internal/datapath/identity"
 	"github.com/weir-project/weir/internal/share/alloc"
 	"github.com/weir-project/weir/internal/share/sched"
@@ -122,6 +123,19 @@ func TestDelayWindow(t *testing.T) {
 	}
 	if c.measured.p50 != 0 || c.measured.p99 != 0 {
 		t.Errorf("shows %s and %s", c.measured.p50, c.measured.p99)
+	}
+	measured.err = nil
+	if c.delay.turn(c); c.delay.older == nil {
+		t.Error("a window whose reading failed once does not begin again")
+	}
+	b.link.forgetMeasurements(uplink.Change{Classified: true})
+	if c.delay.turn(c); c.delay.older == nil {
+		t.Error("a window of a classifier that was replaced does not begin again")
+	}
+	b.link.forgetMeasurements(uplink.Change{Classified: true})
+	c.active = false
+	if c.delay.turn(c); c.delay.older != nil {
+		t.Error("delays of a silent container are read")
 	}
 }
 
