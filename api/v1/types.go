@@ -317,6 +317,8 @@ type Status struct {
 	Turns Turns `json:"turns"`
 	// Classifier is the classifier for flows of containers of class auto.
 	Classifier Classifier `json:"classifier"`
+	// LastEvent is the number of the last event.
+	LastEvent uint64 `json:"last_event"`
 }
 
 // Turns is a histogram of the intervals between turns of the control loop since the agent's

@@ -65,7 +65,7 @@ var contract = map[string]struct {
 	"status": {v1.Status{Sources: []v1.Source{}, Uplinks: []v1.Uplink{}}, map[string]string{
 		"version": "string", "uplink": "string", "rate_bps": "number", "reserve_bps": "number", "sent_bps": "number",
 		"scheduler": "string", "state": "string", "reason": "string", "turns": "object", "sources": "array", "uplinks": "array", "age_ms": "number",
-		"classifier": "object",
+		"classifier": "object", "last_event": "number",
 	}},
 	"classifier": {v1.Classifier{SHA256: "s", Levels: []string{"l"}, Data: "d", InForceSince: someTime}, map[string]string{
 		"source": "string", "sha256": "string", "levels": "array", "min_confidence": "number", "data": "string",

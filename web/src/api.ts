@@ -108,6 +108,7 @@ export interface Status {
   state: State;
   reason: string;
   age_ms: number;
+  last_event?: number;
   uplinks: Uplink[] | null;
   sources: Source[] | null;
 }

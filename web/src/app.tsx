@@ -39,8 +39,10 @@ class Model {
 
   async look(): Promise<void> {
     try {
-      const [seen, news] = await Promise.all([snapshot(), events(this.lastEvent)]);
-      const { version } = seen.status;
+      const seen = await snapshot();
+      const { version, last_event: lastEvent } = seen.status;
+      // An older agent does not say.
+      const news = lastEvent === this.lastEvent ? [] : await events(this.lastEvent);
       this.newer = this.seen && this.first !== version ? version : "";
       const isFirst = !this.seen;
       if (isFirst) this.first = version;
@@ -48,7 +50,7 @@ class Model {
       this.answeredAt = now();
       this.history.add(this.answeredAt, seen);
       if (isFirst) void this.remember(seen.containers ?? []);
-      this.lastEvent = news.at(-1)?.seq ?? this.lastEvent;
+      this.lastEvent = news.at(-1)?.seq ?? lastEvent ?? this.lastEvent;
       this.events = [...news.reverse(), ...this.events].slice(0, shownEvents);
       this.trouble = "";
     } catch (error) {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent/discovery"
@@ -59,7 +60,12 @@ func (a *fakeAgent) Latest(ctx context.Context) (*stats.Snapshot, error) {
 	return &stats.Snapshot{Snapshot: seen, Places: make([]stats.Place, len(seen.Containers))}, err
 }
 
-func (a *fakeAgent) Events() *stats.Events { return a.events }
+func (a *fakeAgent) Events() *stats.Events {
+	if a.events == nil {
+		return stats.NewEvents(time.UnixMilli(1)) // its last number is 0
+	}
+	return a.events
+}
 
 func (a *fakeAgent) Flows(_ context.Context, name string, most int) ([]v1.Flow, error) {
 	a.call("flows %q %d", name, most)

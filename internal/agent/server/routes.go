@@ -159,6 +159,7 @@ func (a *API) snapshot(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	seen.Status.LastEvent = a.agent.Events().Last()
 	return seen.Snapshot, nil
 }
 
@@ -167,6 +168,7 @@ func (a *API) status(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	seen.Status.LastEvent = a.agent.Events().Last()
 	return seen.Status, nil
 }
 

@@ -341,6 +341,13 @@ func TestEvents(t *testing.T) {
 	if got, want := kinds(0, false), []string{"started a0", "stopped a0"}; !slices.Equal(got, want) {
 		t.Errorf("events %q, want %q", got, want)
 	}
+	last := a.events.Since(0).Events[1].Seq
+	if seen, err := client.Snapshot(t.Context()); err != nil || seen.Status.LastEvent != last {
+		t.Errorf("the snapshot's last event is %d, want %d (%v)", seen.Status.LastEvent, last, err)
+	}
+	if status, err := client.Status(t.Context()); err != nil || status.LastEvent != last {
+		t.Errorf("the status's last event is %d, want %d (%v)", status.LastEvent, last, err)
+	}
 	first := a.events.Since(0).Events[0].Seq
 	if got, want := kinds(first, false), []string{"stopped a0"}; !slices.Equal(got, want) {
 		t.Errorf("events after the first %q, want %q", got, want)

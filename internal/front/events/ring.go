@@ -66,6 +66,13 @@ func (r *Ring[E]) Add(events ...E) []E {
 	return events
 }
 
+// Last returns the number of the last event; without one, the number before the first.
+func (r *Ring[E]) Last() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.next - 1
+}
+
 // at returns the i-th event, from the oldest.
 func (r *Ring[E]) at(i int) *E { return &r.ring[(r.oldest+i)%len(r.ring)] }
 

@@ -140,7 +140,11 @@ func (a *fakeAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				share.DroppedPackets += uint64(i)
 			}
 		}
-		_ = encoder.Encode(a.seen)
+		seen := a.seen
+		if n := len(a.events); n > 0 {
+			seen.Status.LastEvent = a.events[n-1].Seq
+		}
+		_ = encoder.Encode(seen)
 	}
 }
 
@@ -332,6 +336,11 @@ func TestPageShowsContainers(t *testing.T) {
 			holds(ctx, t, answered("/history")+` === 4`)
 			act(ctx, t, chromedp.Evaluate(`window.before = `+answered("/snapshot"), nil))
 			holds(ctx, t, answered("/snapshot")+` > window.before + 1`) // so it is drawn
+			holds(ctx, t, answered("/v1/events?since=0&follow=false")+` === 1`)
+			holds(ctx, t, answered("/v1/events?since=2&follow=false")+` === 0`) // there are no newer ones
+			// The page asks at the start of each second.
+			holds(ctx, t, `performance.getEntriesByType("resource").filter((e) => e.name.endsWith("/snapshot")).slice(2)
+				.every((e) => (performance.timeOrigin + e.startTime) % 1000 < 500)`)
 			act(ctx, t, chromedp.Focus(".canvas"), chromedp.KeyEvent(strings.Repeat(kb.ArrowLeft, 89)))
 			holds(ctx, t, `/\b([89]\d|1 min \d+) s ago/.test(document.querySelector("figcaption").textContent)`)
 			holds(ctx, t, `/web (4\d|5[0-2])(\.\d+)?mbit/.test(document.querySelector(".legend").textContent)`)

@@ -16,7 +16,8 @@
 // to read it. The page may load nothing from elsewhere and is shown in no frame.
 //
 // Requests read the latest snapshot and never enter the control loop. It is encoded at most five
-// times a second, for any number of pages. Requests and connections at once are bounded: those
+// times a second, for any number of pages. Pages ask at the start of each second of the clock, so
+// that the agent wakes up once for all of them (web/src/turns.ts). Requests and connections at once are bounded: those
 // with a token, and all others.
 //
 // # Limits
@@ -31,6 +32,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
@@ -200,6 +202,7 @@ func (a *answer) Write(data []byte) (int, error) { return a.body.Write(data) }
 func (s *recent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, status, kind := s.fetch(r)
 	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Content-Length", strconv.Itoa(len(body))) // saves the writes of chunks
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // a client that is gone needs no answer
 }

@@ -141,8 +141,8 @@ func TestSnapshotsAreShared(t *testing.T) {
 		h := handler(feed, newGate(nil), Pages{}, 4)
 		for times := range int64(3) {
 			for range 1000 {
-				if r := ask(h, "GET", "localhost", "/v1/snapshot", nil); r.StatusCode != http.StatusOK {
-					t.Fatal(r.Status)
+				if r := ask(h, "GET", "localhost", "/v1/snapshot", nil); r.StatusCode != http.StatusOK || r.Header.Get("Content-Length") != "26" {
+					t.Fatal(r.Status, r.Header)
 				}
 			}
 			if n := feed.snapshots.Load(); n != times+1 {

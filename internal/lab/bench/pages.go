@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -24,8 +25,7 @@ const (
 	dashboardAddress = "127.0.0.1:7480"
 	// pageInterval is the interval at which a page requests a snapshot.
 	pageInterval = time.Second
-	// maxPages is the number of pages that the dashboard accepts, each with an event stream and
-	// requests.
+	// maxPages is the number of pages that the dashboard accepts at the same moment.
 	maxPages = 120
 )
 
@@ -50,17 +50,9 @@ func (b *Bed) watch(ctx context.Context, c Case, agent *weir) *watchers {
 		})
 		return conn, err
 	}
-	for i := range c.Pages {
+	for range c.Pages {
 		page := &http.Client{Transport: &http.Transport{DialContext: dial}}
-		w.run(ctx, page, func() error { return follow(ctx, page) })
-		w.run(ctx, page, func() error {
-			// Pages are not opened at the same instant.
-			select {
-			case <-time.After(time.Duration(i) * pageInterval / time.Duration(c.Pages)):
-			case <-ctx.Done():
-			}
-			return every(ctx, pageInterval, func() error { return read(ctx, page, "http://"+dashboardAddress+"/v1/snapshot") })
-		})
+		w.run(ctx, page, func() error { return look(ctx, page) })
 	}
 	if c.ScrapeInterval > 0 {
 		socket := agent.dir.Socket()
@@ -70,7 +62,7 @@ func (b *Bed) watch(ctx context.Context, c Case, agent *weir) *watchers {
 		w.run(ctx, scraper, func() error {
 			return every(ctx, c.ScrapeInterval, func() error {
 				began := time.Now()
-				err := read(ctx, scraper, "http://weir/metrics")
+				_, err := read(ctx, scraper, "http://weir/metrics")
 				w.mu.Lock()
 				defer w.mu.Unlock()
 				w.scrapes = append(w.scrapes, time.Since(began))
@@ -115,32 +107,50 @@ func every(ctx context.Context, interval time.Duration, do func() error) error {
 	return nil
 }
 
-// follow reads the event stream until it ends.
-func follow(ctx context.Context, page *http.Client) error {
-	return get(ctx, page, "http://"+dashboardAddress+"/v1/events", "text/event-stream")
+// look requests a snapshot at each second of the clock, and new events, as a page does
+// (web/src/app.tsx, turns.ts), until ctx ends.
+func look(ctx context.Context, page *http.Client) error {
+	const api = "http://" + dashboardAddress + "/v1/"
+	lastEvent := uint64(0)
+	for {
+		select {
+		case <-time.After(time.Until(time.Now().Truncate(pageInterval).Add(pageInterval))):
+		case <-ctx.Done():
+			return nil
+		}
+		text, err := read(ctx, page, api+"snapshot")
+		if err != nil {
+			return err
+		}
+		var seen struct{ Status v1.Status }
+		if err := json.Unmarshal(text, &seen); err != nil {
+			return fmt.Errorf("read the snapshot: %w", err)
+		}
+		if seen.Status.LastEvent == lastEvent {
+			continue
+		}
+		if _, err := read(ctx, page, fmt.Sprintf("%sevents?since=%d&follow=false", api, lastEvent)); err != nil {
+			return err
+		}
+		lastEvent = seen.Status.LastEvent
+	}
 }
 
-func read(ctx context.Context, client *http.Client, url string) error {
-	return get(ctx, client, url, "*/*")
-}
-
-// get requests a URL and reads the response to its end.
-func get(ctx context.Context, client *http.Client, url, kind string) error {
+// read requests a URL and returns the body of the response.
+func read(ctx context.Context, client *http.Client, url string) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	request.Header.Set("Accept", kind)
 	response, err := client.Do(request)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("GET %s: %s", url, response.Status)
+		return nil, fmt.Errorf("GET %s: %s", url, response.Status)
 	}
-	_, err = io.Copy(io.Discard, response.Body)
-	return err
+	return io.ReadAll(response.Body)
 }
 
 // turnP99MS returns the 99th percentile of the control loop's turn intervals in milliseconds,
