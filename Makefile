@@ -24,7 +24,7 @@ export FUZZTIME COVER_MIN
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build generate check-generated lint lint-go lint-sh lint-mod lint-cross lint-web lint-commits lint-selfcheck fmt check test test-all test-unit \
-	test-web test-netns test-docker test-vm test-deb test-cluster test-dra test-pauses test-weka web deb image cover explore fuzz demo demo-edge bench clean install uninstall bin/weir-dra bin/fleet
+	test-web test-netns test-docker test-vm test-deb test-cluster test-dra test-pauses test-weka web deb release image cover explore fuzz demo demo-edge bench clean install uninstall bin/weir-dra bin/fleet
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,7 +33,7 @@ deps: ## install what is missing for everything below (Debian, Ubuntu)
 	@scripts/install-deps.sh
 
 build: ## build bin/weir, bin/weir-edge, bin/weir-sdn, bin/weir-k8s and bin/weir-lab
-	$(GO) build -trimpath -ldflags '-X github.com/weir-project/weir/internal/front/cmdline.Version=$(VERSION)' -o bin/ ./cmd/...
+	sources=$$(scripts/sources.sh) && $(GO) build -trimpath -ldflags "-X github.com/weir-project/weir/internal/front/cmdline.Version=$(VERSION) -X github.com/weir-project/weir/internal/lab/bench/all.sources=$$sources" -o bin/ ./cmd/...
 
 generate: ## compile bpf/*.c and generate everything else that is generated
 	$(GO) generate ./...
@@ -156,6 +156,11 @@ cover: ## coverage of the pure packages, at least COVER_MIN %
 
 deb: ## make dist/PROGRAM_VERSION_ARCH.deb, a package of each program (ARCH=amd64, arm64 or armhf)
 	@scripts/deb.sh $(ARCH)
+
+# No release has figures of other sources.
+release: ## packages and images of a release, if the published figures are of these sources
+	@scripts/sources.sh --check docs/measurements/claims.json
+	@$(MAKE) --no-print-directory deb image
 
 image: ## make images to run the agent as a container, and Weir on Kubernetes, in dist (ARCH as for deb)
 	@scripts/image.sh $(ARCH)

@@ -1,6 +1,10 @@
 package bench
 
 import (
+	"regexp"
+	"slices"
+	"strings"
+
 	"github.com/weir-project/weir/internal/lab/bench/claim"
 	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/lab/report"
@@ -57,6 +61,7 @@ func (f findings) shares(peer, group, name string) []claim.Number {
 // number returns a share compared with the ideal; with only a minimum it must not be below.
 func (s Share) number(of string) claim.Number {
 	n := claim.Number{Name: of + s.Container, Unit: claim.UnitRate, Ideal: float64(s.IdealBPS) / 1e6, Measured: report.Number(s.Measured.Median / 1e6)}
+	n.Low, n.High = report.Number(s.Measured.Min/1e6), report.Number(s.Measured.Max/1e6)
 	if s.Phase != "" {
 		n.Name = of + s.Phase + ", " + s.Container
 	}
@@ -77,4 +82,34 @@ func (f findings) quotient(n claim.Number, group, name, peer, over string, value
 		n.Measured = report.Number(value(*a) / value(*b))
 	}
 	return n
+}
+
+var figureNumber = regexp.MustCompile(`(figure|table)s? (\d+)([a-z]?)(?: and (\d+)([a-z]?))?`)
+
+// OnlyOf returns the --only that runs the cases of a claim, which names its figure or table; empty if it takes the
+// whole suite.
+func OnlyOf(o Options, where string) string {
+	claimed := figureNumber.FindStringSubmatch(where)
+	cases, err := o.Cases()
+	if claimed == nil || err != nil {
+		return ""
+	}
+	var groups []string
+	for _, c := range cases {
+		group, _, _ := strings.Cut(c.Group, ",") // without the network mode
+		of := figureNumber.FindStringSubmatch(group)
+		if of == nil || of[1] != claimed[1] || slices.Contains(groups, group) {
+			continue
+		}
+		for _, i := range []int{2, 4} {
+			if of[i] == claimed[2] && (of[i+1] == "" || claimed[3] == "" || of[i+1] == claimed[3]) {
+				groups = append(groups, group)
+				break
+			}
+		}
+	}
+	if len(groups) == 0 {
+		return ""
+	}
+	return "^(" + strings.Join(groups, "|") + ")[:,]"
 }

@@ -2,12 +2,14 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/internal/lab/traffic"
 )
 
 // Recorder runs the cases of a suite and keeps what was observed in each, by key. It watches the
@@ -16,7 +18,10 @@ type Recorder[K comparable, O interface{ LongestPause() time.Duration }] struct 
 	Options  measure.RunOptions
 	pauses   *testbed.PauseWatch
 	observed map[K]*Observed[O]
+	foreign  *traffic.ForeignWatch
 	leftOut  int
+	// disturbed are the runs, also those done again, during which others used the machine.
+	disturbed []string
 	// Repeated counts the repeated runs.
 	Repeated int
 }
@@ -38,8 +43,12 @@ func (d Disturbance) LongestPause() time.Duration { return d.Pause }
 
 // NewRecorder starts to watch the machine, until Close.
 func NewRecorder[K comparable, O interface{ LongestPause() time.Duration }](ctx context.Context, o measure.RunOptions) (*Recorder[K, O], error) {
+	foreign, err := traffic.NewForeignWatch()
+	if err != nil {
+		return nil, err
+	}
 	pauses, err := testbed.StartPauseWatch(ctx, o.WeirBinary, testbed.LeastPause)
-	return &Recorder[K, O]{Options: o, pauses: pauses}, err
+	return &Recorder[K, O]{Options: o, pauses: pauses, foreign: foreign}, err
 }
 
 // Close ends the watch and notes in a report whether it may have missed pauses.
@@ -70,9 +79,35 @@ func (r *Recorder[K, O]) Of(key K) *Observed[O] {
 	return r.observed[key]
 }
 
+// MostForeign is the part of the processors' time from which on foreign load disturbs a run.
+const MostForeign = 0.05
+
+// watchForeign runs a run and names it as disturbed if others used the machine meanwhile.
+func (r *Recorder[K, O]) watchForeign(name string, run func() (O, error)) (O, error) {
+	if r.foreign == nil { // a test without a machine
+		return run()
+	}
+	from, err := r.foreign.Read()
+	if err != nil {
+		return *new(O), err
+	}
+	seen, err := run()
+	until, readErr := r.foreign.Read()
+	if err = errors.Join(err, readErr); err != nil {
+		return seen, err
+	}
+	if load := until.Since(from); load > MostForeign {
+		r.disturbed = append(r.disturbed, fmt.Sprintf("%s: others took %.0f %% of the processors", name, 100*load))
+		fmt.Fprintf(r.Options.Progress, "  disturbed: others took %.0f %% of the processors\n", 100*load)
+	}
+	return seen, nil
+}
+
 // Run runs a case until no processor was paused, a few times at most, and keeps the least disturbed
-// observation, or the failure. Its only error is the end of ctx.
-func (r *Recorder[K, O]) Run(ctx context.Context, key K, run func() (O, error)) error {
+// observation, or the failure. Its only error is the end of ctx. The name is for readers.
+func (r *Recorder[K, O]) Run(ctx context.Context, key K, name string, run func() (O, error)) error {
+	once := run
+	run = func() (O, error) { return r.watchForeign(name, once) }
 	seen, err := measure.LeastDisturbed(r.Options.Until, run, O.LongestPause, func(pause time.Duration) {
 		r.Repeated++
 		fmt.Fprintf(r.Options.Progress, "  a processor stood still for %v: once more\n", pause.Round(time.Millisecond))
@@ -99,7 +134,7 @@ func (r *Recorder[K, O]) Fail(err error, keys ...K) {
 
 // Complete adds the counts of runs to a report.
 func (r *Recorder[K, O]) Complete(found *report.Report) {
-	found.RepeatedRuns = r.Repeated
+	found.RepeatedRuns, found.DisturbedRuns = r.Repeated, r.disturbed
 	found.AddLeftOut(r.leftOut)
 	for _, of := range r.observed {
 		found.Runs += len(of.Seen)

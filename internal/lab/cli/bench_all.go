@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,14 +18,17 @@ import (
 // allFlags are the flags of `weir bench all` as written.
 type allFlags struct {
 	benchFlags
-	dir   string
-	short bool
+	dir     string
+	short   bool
+	publish bool
 }
 
 // What --short sets unless it is written.
 const (
 	shortWithin   = 10 * time.Minute
 	shortDuration = 300 * time.Millisecond
+	// shortPublishWithin is the same with --publish.
+	shortPublishWithin = 2 * time.Hour
 )
 
 func newBenchAllCommand() *cobra.Command {
@@ -41,19 +45,32 @@ It takes at most --within. Each report has its part of that time; cases for whic
 there was none are left out, and the report says how many. --short is for a first
 look: ten minutes, and 0.3 s a run.
 
+--publish makes one page of all claims, claims.md, from claims.json: the paper's value,
+the ideal, Weir's median with its lowest and highest round, verdict, reason and a
+command, and where Weir loses. It takes a night (it says how long before it starts):
+five rounds of 10 s, of 2 s for Weir's own targets, without a limit unless --within is
+given. Each complete report is kept in --dir, and a run that was cut off goes on with
+the next one, if build, machine, kernel, congestion control and settings are the same.
+Runs during which others took more than 5 % of the processors are named; above a tenth
+of a report's, the page must not be published, and the next run measures that report
+again. With --short it takes five rounds of 2 s within two hours, and marks the page as
+not for publishing.
+
 Needs root. Exits with 1 when a report is missing, a run failed, or Weir missed one of
 its own targets; with --no-verdict a missed target is only shown. So is an undecided
 one: ratios of cost take seven rounds, and p99.9 takes runs of 6 s. docs/measurements.md
 says how to read the reports.`,
 		Example: `  weir bench all --dir report
-  weir bench all --short --no-docker --dir report`,
+  weir bench all --short --no-docker --dir report
+  weir bench all --publish --dir night`,
 		Args: cmdline.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return flags.run(cmd) },
 	}
 	options, set := &flags.options, cmd.Flags()
 	set.StringVar(&flags.dir, "dir", "weir-report", "folder of the reports")
 	set.DurationVar(&flags.within, "within", 30*time.Minute, "how long everything may take")
-	set.BoolVar(&flags.short, "short", false, "ten minutes, 0.3 s a run")
+	set.BoolVar(&flags.short, "short", false, "ten minutes, 0.3 s a run; with --publish two hours, 2 s a run")
+	set.BoolVar(&flags.publish, "publish", false, "one page of all claims: five rounds of 10 s; goes on where it was cut off")
 	addRunFlags(set, &options.RunOptions, time.Second, 500*time.Millisecond, 1)
 	flags.addVerdict(set)
 	set.BoolVar(&flags.noDocker, "no-docker", false, "use bare network namespaces as containers")
@@ -63,18 +80,11 @@ says how to read the reports.`,
 }
 
 func (f *allFlags) run(cmd *cobra.Command) error {
-	if f.short {
-		if !cmd.Flags().Changed("within") {
-			f.within = shortWithin
-		}
-		if !cmd.Flags().Changed("duration") {
-			f.options.Duration = shortDuration
-		}
-	}
+	f.setDefaults(cmd)
 	// What suites have flags for of their own.
 	f.rate, f.options.Overload, f.options.Containers = "100mbit", 1.5, 50
 	f.options.Suite = bench.SuiteNames()[0]
-	everything := all.Options{Dir: f.dir, Within: f.within, Options: f.options}
+	everything := all.Options{Dir: f.dir, Within: f.within, Publish: f.publish, Short: f.short, Options: f.options}
 	if err := everything.Check(); err != nil {
 		return cmdline.WithCode(cmdline.Usage, err)
 	}
@@ -86,10 +96,14 @@ func (f *allFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	page := "index.html"
+	if f.publish {
+		page = "claims.md"
+	}
 	if *f.format == cmdline.JSON {
 		err = cmdline.PrintJSON(cmd.OutOrStdout(), index)
 	} else {
-		err = index.WriteText(cmd.OutOrStdout(), filepath.Join(f.dir, "index.html"))
+		err = index.WriteText(cmd.OutOrStdout(), filepath.Join(f.dir, page))
 	}
 	if err != nil {
 		return fmt.Errorf("print the results: %w", err)
@@ -97,7 +111,33 @@ func (f *allFlags) run(cmd *cobra.Command) error {
 	if err := failedSections(index); err != nil {
 		return err
 	}
+	if f.publish && !f.short && len(index.Withheld) > 0 {
+		return fmt.Errorf("the page must not be published: %s", strings.Join(index.Withheld, "; "))
+	}
 	return f.missed(index)
+}
+
+// setDefaults sets what --short and --publish do unless it is written.
+func (f *allFlags) setDefaults(cmd *cobra.Command) {
+	within, duration, repeat := f.within, f.options.Duration, f.options.Repeat
+	switch {
+	case f.publish && f.short:
+		within, duration, repeat = shortPublishWithin, all.ShortDuration, all.LeastRounds
+	case f.publish:
+		within, duration, repeat = 0, all.PublishDuration, all.LeastRounds
+	case f.short:
+		within, duration = shortWithin, shortDuration
+	}
+	set := cmd.Flags()
+	if !set.Changed("within") {
+		f.within = within
+	}
+	if !set.Changed("duration") {
+		f.options.Duration = duration
+	}
+	if !set.Changed("repeat") {
+		f.options.Repeat = repeat
+	}
 }
 
 // missed returns an error if targets were missed, unless --no-verdict is given. The index names

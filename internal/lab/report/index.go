@@ -18,6 +18,9 @@ type Index struct {
 	Title  string `json:"title"`
 	Note   string `json:"note"`
 	Provenance
+	// Settings are there for a page of claims, and Withheld is why it must not be published.
+	Settings *Settings `json:"settings,omitempty"`
+	Withheld []string  `json:"withheld,omitempty"`
 	Sections []Section `json:"sections"`
 }
 
@@ -37,6 +40,10 @@ type Section struct {
 	Runs        int       `json:"runs"`
 	Verdicts    []Verdict `json:"verdicts"`
 	Claims      []Claim   `json:"claims"`
+	// Note is what a reader must know of the numbers; Disturbed names the runs, or the section, during which
+	// others used the machine.
+	Note      string   `json:"note,omitempty"`
+	Disturbed []string `json:"disturbed,omitempty"`
 }
 
 // report returns the section's part of its report.

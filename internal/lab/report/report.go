@@ -72,6 +72,8 @@ type Provenance struct {
 	RepeatedRuns  int  `json:"repeated_runs"`
 	PausedRuns    int  `json:"paused_runs"`
 	PausesUnknown bool `json:"pauses_unknown,omitempty"`
+	// DisturbedRuns are runs, also those done again, during which others used the machine, and how much.
+	DisturbedRuns []string `json:"disturbed_runs,omitempty"`
 }
 
 // Verdict is whether a target of Weir's own was met.
@@ -83,6 +85,8 @@ type Verdict struct {
 	Met      bool   `json:"met"`
 	// Undecided targets are not met either: what was measured does not tell.
 	Undecided bool `json:"undecided,omitempty"`
+	// Change is what would have to change for the target to be met, on a published page.
+	Change string `json:"change,omitempty"`
 }
 
 // Missed returns the verdicts on targets that are not met, undecided ones included.
@@ -124,6 +128,8 @@ type Claim struct {
 	// Reason says why: it names the rule, or why the result is another.
 	Reason string  `json:"reason"`
 	Values []Value `json:"values,omitempty"`
+	// Command repeats what the claim is judged by, on a published page.
+	Command string `json:"command,omitempty"`
 }
 
 // Value is a number of a claim; null is what is not known.
@@ -133,6 +139,10 @@ type Value struct {
 	Paper    *float64 `json:"paper"`
 	Ideal    *float64 `json:"ideal"`
 	Measured *float64 `json:"measured"`
+	// Low and High are the lowest and the highest round: of five rounds a 94 % interval of the median (by order
+	// statistics), of seven a 98 % one. Null for what was measured once.
+	Low  *float64 `json:"low,omitempty"`
+	High *float64 `json:"high,omitempty"`
 }
 
 // AddNote adds a sentence to the note; an empty one adds nothing.
@@ -140,10 +150,13 @@ func (r *Report) AddNote(sentence string) {
 	r.Note = strings.TrimSpace(r.Note + " " + sentence)
 }
 
+// NoTime is in the note of a report that lacks cases.
+const NoTime = "There was no time for"
+
 // AddLeftOut notes how many cases were left out for lack of time.
 func (r *Report) AddLeftOut(cases int) {
 	if cases > 0 {
-		r.AddNote(fmt.Sprintf("There was no time for %d cases.", cases))
+		r.AddNote(fmt.Sprintf(NoTime+" %d cases.", cases))
 	}
 }
 

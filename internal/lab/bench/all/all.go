@@ -32,6 +32,11 @@ type Options struct {
 	// Within limits the total time, divided among the reports. Cases that do not fit are left out
 	// and named in the report.
 	Within time.Duration
+	// Publish makes a page of all claims: sections that are kept in Dir are not measured again, and nothing has a time
+	// limit unless Within is set. Short marks the page as one that must not be published.
+	Publish, Short bool
+	// sections replaces all sections, for tests.
+	sections []section
 	// Duration is counted in every run; Options has the rest, for suites.
 	bench.Options
 }
@@ -50,28 +55,44 @@ type section struct {
 	// share is the section's relative part of the time, about its seconds at one second per run.
 	share float64
 	run   func(context.Context, Options) (report.Result, error)
+	kind
+}
+
+// kind is how a section takes part in a page of claims.
+type kind struct {
+	// paper sections judge a paper, and take runs of the full duration; others take at most ownDuration.
+	paper bool
+	// fixed sections have runs of their own: neither duration nor rounds change what they take. Load
+	// changes nothing of computed ones.
+	fixed, computed bool
+	// again is the command that repeats a section, with its flags unless it is fixed.
+	again string
 }
 
 // sections returns all reports in the order of the index.
 func sections() []section {
 	list := []section{
-		{"figures", "the queueing model of SDN-LLQ: its figures 3 to 5, computed", 1, runFigures},
+		{"figures", "the queueing model of SDN-LLQ: its figures 3 to 5, computed", 1, runFigures, kind{true, true, true, "weir model llq --figures figures.html"}},
 	}
 	for _, name := range bench.SuiteNames() {
 		about, share := bench.About(name)
-		list = append(list, section{name, about, share, runSuite(name)})
+		paper := name == bench.SuiteQCon || name == bench.SuiteCNTC
+		list = append(list, section{name, about, share, runSuite(name), kind{paper: paper, again: "weir bench " + name}})
 	}
 	return append(list,
-		section{llq.Suite, "SDN-LLQ's experiment: voice, video and generic data", 90, runLLQ},
-		section{liveport.Suite, "the queueing model against real packets", 35, runModel},
-		section{sdn.Suite, "how fast the OpenFlow controller answers", 20, runSDN},
-		section{picasso.Suite, "PiCasso's evaluation, and Weir's placement beside Swarm's", 345, runPicasso},
-		section{netmodes.Suite, "what network modes of containers cost", 600, runNetmodes})
+		section{llq.Suite, "SDN-LLQ's experiment: voice, video and generic data", 90, runLLQ, kind{paper: true, again: "weir bench llq"}},
+		section{liveport.Suite, "the queueing model against real packets", 35, runModel, kind{paper: true, again: "weir bench model"}},
+		section{sdn.Suite, "how fast the OpenFlow controller answers", 20, runSDN, kind{fixed: true, again: "weir bench sdn"}},
+		section{picasso.Suite, "PiCasso's evaluation, and Weir's placement beside Swarm's", 345, runPicasso, kind{true, true, false, "weir bench picasso"}},
+		section{netmodes.Suite, "what network modes of containers cost", 600, runNetmodes, kind{paper: true, again: "weir bench netmodes"}})
 }
 
 // Check returns an error for invalid options, before anything starts.
 func (o Options) Check() error {
-	if o.Within < minWithin {
+	if o.Publish && (o.Repeat < LeastRounds || o.Duration < ShortDuration || !o.Short && o.Duration < PublishDuration) {
+		return fmt.Errorf("a page of claims takes %d rounds of %v, or with --short of %v, at least", LeastRounds, PublishDuration, ShortDuration)
+	}
+	if o.Within < minWithin && !(o.Publish && o.Within == 0) {
 		return fmt.Errorf("everything in %v: it takes %v at least", o.Within, minWithin)
 	}
 	if o.Duration < netmodes.MinDuration {
@@ -89,6 +110,9 @@ func Run(ctx context.Context, options Options) (report.Index, error) {
 	if err := os.MkdirAll(options.Dir, 0o755); err != nil {
 		return report.Index{}, fmt.Errorf("make the folder of the reports: %w", err)
 	}
+	if o := options; o.Publish {
+		return publish(ctx, o)
+	}
 	started := time.Now()
 	index := report.Index{
 		Format: report.Format, Title: "weir bench all", Note: indexNote,
@@ -96,7 +120,7 @@ func Run(ctx context.Context, options Options) (report.Index, error) {
 			Command: options.Command, StartedAt: started, Seed: options.Seed, Repeat: options.Repeat, Environment: machine.Read(options.Version),
 		},
 	}
-	todo := sections()
+	todo := options.todo()
 	for i, one := range todo {
 		left := options.Within - time.Since(started)
 		options.Until = time.Now().Add(part(left, todo[i:]))
@@ -109,9 +133,20 @@ func Run(ctx context.Context, options Options) (report.Index, error) {
 		index.Runs += made.Runs
 	}
 	index.TookSeconds = time.Since(started).Seconds()
-	return index, errors.Join(
-		writeTo(options.Dir, indexName+".html", index.WriteHTML),
-		writeTo(options.Dir, indexName+".json", jsonOf(index)))
+	return index, writeIndex(options.Dir, indexName, index)
+}
+
+// writeIndex writes an index as a page and as JSON.
+func writeIndex(dir, name string, index report.Index) error {
+	return errors.Join(writeTo(dir, name+".html", index.WriteHTML), writeTo(dir, name+".json", jsonOf(index)))
+}
+
+// todo returns the sections of a run.
+func (o Options) todo() []section {
+	if o.sections != nil {
+		return o.sections
+	}
+	return sections()
 }
 
 // part returns the part of the remaining time for the first section.
@@ -144,7 +179,7 @@ func (s section) make(ctx context.Context, options Options) (report.Section, err
 	}
 	base := found.Base()
 	made.Page, made.Result = s.name+".html", s.name+".json"
-	made.Runs = base.Runs
+	made.Runs, made.Note, made.Disturbed = base.Runs, base.Note, base.DisturbedRuns
 	made.Verdicts = append(made.Verdicts, base.Verdicts...)
 	made.Claims = append(made.Claims, base.Claims...)
 	return made, errors.Join(

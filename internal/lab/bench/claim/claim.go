@@ -49,6 +49,8 @@ type Number struct {
 	Ideal    float64
 	Paper    *float64
 	Measured *float64 // nil if it was not measured
+	// Low and High are Measured in the lowest and highest round; nil for one that was measured once.
+	Low, High *float64
 	// Tolerance replaces claimTolerance unless it is 0.
 	Tolerance float64
 	// Resolution is how finely the paper gives its number.
@@ -104,7 +106,7 @@ func (n Number) beats() bool {
 const clearly = 0.1
 
 func (n Number) value() report.Value {
-	return report.Value{Name: n.Name, Unit: n.Unit, Paper: n.Paper, Ideal: report.Number(n.Ideal), Measured: n.Measured}
+	return report.Value{Name: n.Name, Unit: n.Unit, Paper: n.Paper, Ideal: report.Number(n.Ideal), Measured: n.Measured, Low: n.Low, High: n.High}
 }
 
 // outcome is what several numbers come to.

@@ -253,7 +253,7 @@ func (r *runner) runTotals(ctx context.Context, name string, round int, run func
 
 // runTotal runs one rate.
 func (r *runner) runTotal(ctx context.Context, key resultKey) error {
-	return r.Run(ctx, key, func() (observation, error) { return r.observe(ctx, key.totalBPS) })
+	return r.Run(ctx, key, fmt.Sprintf("%s, %.4g Mbit/s", key.peer, float64(key.totalBPS)/1e6), func() (observation, error) { return r.observe(ctx, key.totalBPS) })
 }
 
 // newSender returns a sender of the three flows in a container, at a rate in bits per second on the

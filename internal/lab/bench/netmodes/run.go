@@ -102,7 +102,7 @@ func (r *runner) runSetting(ctx context.Context, cases []Case) (err error) {
 		return nil
 	}
 	for _, c := range cases {
-		if err := r.Run(ctx, c, func() (observation, error) { return r.observeInTime(ctx, c, containers) }); err != nil {
+		if err := r.Run(ctx, c, c.settingName()+", "+c.what(), func() (observation, error) { return r.observeInTime(ctx, c, containers) }); err != nil {
 			return err
 		}
 	}

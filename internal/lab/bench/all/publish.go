@@ -1,0 +1,269 @@
+package all
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-project/weir/internal/lab/bench"
+	"github.com/weir-project/weir/internal/lab/report"
+	"github.com/weir-project/weir/internal/lab/report/machine"
+	"github.com/weir-project/weir/internal/lab/traffic"
+)
+
+// A page of claims takes a night. So each section is kept when it is complete, with all that its numbers depend on, and a
+// run that was cut off goes on with the next one. What is kept is never mixed with another build, machine or setting.
+
+// sources are hashes of bpf/, of the packages linked into the agent, and of the bench; `make build` sets it
+// (scripts/sources.sh).
+var sources string
+
+// What a page of claims takes at least.
+const (
+	LeastRounds     = 5
+	PublishDuration = 10 * time.Second
+	ShortDuration   = 2 * time.Second
+	// ownDuration is the longest run of sections about Weir's own targets, which judge by rounds.
+	ownDuration = 2 * time.Second
+)
+
+const (
+	claimsName = "claims"
+	claimsNote = "All claims of the papers, and Weir's own targets, with what came of them."
+	// mostDisturbed is the part of a section's runs from which on it is not kept.
+	mostDisturbed = 0.1
+	// leastWatched is how many seconds it takes to see foreign load, which /proc counts in ticks.
+	leastWatched = 1
+	// overhead is roughly what a run of a second takes besides, with its warm-up.
+	overhead = 1200 * time.Millisecond
+)
+
+// kept is a complete section in the folder.
+type kept struct {
+	Settings report.Settings `json:"settings"`
+	Section  report.Section  `json:"section"`
+}
+
+// settings returns all that numbers of this run depend on.
+func (o Options) settings(e report.Environment) report.Settings {
+	containers := "network namespaces"
+	if o.Docker {
+		containers = "docker"
+	}
+	return report.Settings{
+		Sources: sources, Weir: e.Weir, Machine: e.Machine, Processor: fmt.Sprintf("%d x %s (%s)", e.CPUs, e.CPUModel, e.Arch), Kernel: e.Kernel, TCP: e.TCP,
+		Containers: containers, DurationSeconds: o.Duration.Seconds(), WarmupSeconds: o.Warmup.Seconds(), Repeat: o.Repeat, Seed: o.Seed, Short: o.Short,
+	}
+}
+
+// of returns the options of a section.
+func (o Options) of(s section) Options {
+	if !s.paper {
+		o.Duration = min(o.Duration, ownDuration)
+	}
+	if slices.Contains(bench.SuiteNames(), s.name) {
+		o.Repeat = max(o.Repeat, bench.Rounds(s.name))
+	}
+	return o
+}
+
+// takes returns about how long a section takes.
+func (o Options) takes(s section) time.Duration {
+	one := time.Duration(s.share * float64(time.Second))
+	if s.fixed {
+		return one
+	}
+	o = o.of(s)
+	return time.Duration(float64(one) * float64(o.Repeat) * float64(o.Duration+overhead) / float64(time.Second+overhead))
+}
+
+// publish makes the page of all claims from the sections in the folder and those that are missing there.
+func publish(ctx context.Context, options Options) (report.Index, error) {
+	started, environment := time.Now(), machine.Read(options.Version)
+	settings := options.settings(environment)
+	index := report.Index{
+		Format: report.Format, Title: "weir bench all --publish", Note: claimsNote, Settings: &settings,
+		Provenance: report.Provenance{
+			Command: options.Command, StartedAt: started, Seed: options.Seed, Repeat: options.Repeat, Environment: environment,
+		},
+	}
+	todo := options.todo()
+	done, err := readKept(options.Dir, todo, settings)
+	if err != nil {
+		return index, err
+	}
+	if err := sameVersion(ctx, options); err != nil {
+		return index, err
+	}
+	var left []section
+	needed := time.Duration(0)
+	for _, one := range todo {
+		if _, ok := done[one.name]; !ok {
+			left = append(left, one)
+			needed += options.takes(one)
+		}
+	}
+	fmt.Fprintf(options.Progress, "%d sections: %d are kept in %s, %d are to be measured, which takes about %v, until %s\n",
+		len(todo), len(done), options.Dir, len(left), needed.Round(time.Minute), started.Add(needed).Format("Mon 15:04"))
+	for n, one := range todo {
+		made, ok := done[one.name]
+		if !ok {
+			own := options.of(one)
+			if options.Within > 0 {
+				own.Until = time.Now().Add(part(options.Within-time.Since(started), left))
+			}
+			fmt.Fprintf(options.Progress, "=== %d of %d, %s: %s, about %v\n", n+1, len(todo), one.name, one.about, options.takes(one).Round(time.Second))
+			if made, err = one.makeUndisturbed(ctx, own); ctx.Err() != nil || err != nil {
+				return index, errors.Join(ctx.Err(), err)
+			}
+			left = left[1:]
+			if reason := unfit(made); reason == "" {
+				if err := writeTo(options.Dir, keptName(one.name), jsonOf(kept{settings, made})); err != nil {
+					return index, err
+				}
+			} else {
+				fmt.Fprintf(options.Progress, "  not kept: %s\n", reason)
+			}
+		}
+		index.Sections = append(index.Sections, made)
+		index.Runs += made.Runs
+	}
+	index.TookSeconds = time.Since(started).Seconds()
+	index.Withheld = withheld(index)
+	return index, errors.Join(writeIndex(options.Dir, claimsName, index), writeTo(options.Dir, claimsName+".md", index.WriteClaims))
+}
+
+func keptName(section string) string { return section + ".kept.json" }
+
+// readKept returns the complete sections of a folder. It refuses one that is of other settings.
+func readKept(dir string, todo []section, now report.Settings) (map[string]report.Section, error) {
+	done := map[string]report.Section{}
+	for _, one := range todo {
+		path := filepath.Join(dir, keptName(one.name))
+		text, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read a kept section: %w", err)
+		}
+		var found kept
+		if err := json.Unmarshal(text, &found); err != nil || found.Section.Name != one.name {
+			return nil, fmt.Errorf("%s is no kept section %s (%w): remove it to measure it again", path, one.name, cmp.Or(err, errOtherSection))
+		}
+		if differs := found.Settings.Difference(now); differs != "" {
+			return nil, fmt.Errorf("%s cannot stand on one page with this run: %s. Remove it to measure it again, or choose another --dir", path, differs)
+		}
+		done[one.name] = found.Section
+	}
+	return done, nil
+}
+
+var errOtherSection = errors.New("it is another one")
+
+// sameVersion refuses a weir that is not of this build: its figures would have another's name.
+func sameVersion(ctx context.Context, o Options) error {
+	out, err := exec.CommandContext(ctx, o.WeirBinary, "--version").Output()
+	if err != nil {
+		return fmt.Errorf("ask the weir that is to be measured for its version: %w", err)
+	}
+	if got := strings.TrimSpace(strings.TrimPrefix(string(out), "weir version ")); got != o.Version {
+		return fmt.Errorf("%s is version %s, this program %s: run make build", o.WeirBinary, got, o.Version)
+	}
+	return nil
+}
+
+// makeUndisturbed runs a section as make does, and adds commands, and whether others used the
+// machine during a section that does not watch its runs.
+func (s section) makeUndisturbed(ctx context.Context, o Options) (report.Section, error) {
+	watch, err := traffic.NewForeignWatch()
+	if err != nil {
+		return report.Section{}, err
+	}
+	from, err := watch.Read()
+	if err != nil {
+		return report.Section{}, err
+	}
+	made, err := s.make(ctx, o)
+	if err != nil {
+		return made, err
+	}
+	until, err := watch.Read()
+	if err != nil {
+		return made, err
+	}
+	if load := until.Since(from); load > bench.MostForeign && s.fixed && !s.computed && made.TookSeconds >= leastWatched {
+		made.Disturbed = append(made.Disturbed, fmt.Sprintf("the whole section: others took %.0f %% of the processors", 100*load))
+		fmt.Fprintf(o.Progress, "  disturbed: %s\n", made.Disturbed[0])
+	}
+	for i := range made.Claims {
+		made.Claims[i].Command = s.command(o, made.Claims[i].Where)
+	}
+	return made, nil
+}
+
+// command returns what repeats the runs of a claim.
+func (s section) command(o Options, where string) string {
+	if s.fixed {
+		return s.again
+	}
+	text := fmt.Sprintf("%s --duration %v --repeat %d", s.again, o.Duration, o.Repeat)
+	if slices.Contains(bench.SuiteNames(), s.name) {
+		if only := bench.OnlyOf(o.suite(s.name), where); only != "" {
+			text += " --only '" + only + "'"
+		}
+	}
+	return text
+}
+
+// suite returns the options of a suite of cases.
+func (o Options) suite(name string) bench.Options {
+	options := o.Options
+	options.Suite = name
+	return options
+}
+
+// mostAre reports whether too many of a section's runs were disturbed.
+func mostAre(s report.Section) bool {
+	return float64(len(s.Disturbed)) > mostDisturbed*float64(s.Runs)
+}
+
+// unfit returns why a section is not kept, to be measured again by the next run; empty if it is.
+func unfit(s report.Section) string {
+	switch {
+	case s.Skipped != "":
+		return "left out: " + s.Skipped
+	case s.Failure != "":
+		return s.Failure
+	case mostAre(s):
+		return fmt.Sprintf("others used the machine in %d of %d runs: measure again when it is idle", len(s.Disturbed), s.Runs)
+	case strings.Contains(s.Note, report.NoTime):
+		return "there was no time for all cases: give more time by --within"
+	}
+	return ""
+}
+
+// withheld returns why a page must not be published.
+func withheld(index report.Index) (why []string) {
+	if index.Settings.Short {
+		why = append(why, "its runs are short (--short)")
+	}
+	if sources == "" || strings.HasSuffix(index.Settings.Weir, "-dirty") {
+		why = append(why, "its build is of no commit: commit, and run make build")
+	}
+	for _, s := range index.Sections {
+		if reason := unfit(s); reason != "" && s.Skipped == "" {
+			why = append(why, s.Name+": "+reason)
+		}
+	}
+	return why
+}

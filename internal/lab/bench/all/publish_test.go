@@ -1,0 +1,231 @@
+package all
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-project/weir/internal/lab/bench"
+	"github.com/weir-project/weir/internal/lab/bench/measure"
+	"github.com/weir-project/weir/internal/lab/report"
+	"github.com/weir-project/weir/test/must"
+)
+
+// publishing returns options of a page of claims whose weir has a version, and what the run prints.
+func publishing(t *testing.T, version string) (Options, *bytes.Buffer) {
+	t.Helper()
+	dir, printed := t.TempDir(), &bytes.Buffer{}
+	weir := filepath.Join(dir, "weir")
+	must.Succeed(t, os.WriteFile(weir, []byte("#!/bin/sh\necho weir version "+version+"\n"), 0o755))
+	old := sources
+	sources = "bpf=1,agent=2,bench=3"
+	t.Cleanup(func() { sources = old })
+	return Options{
+		Dir: filepath.Join(dir, "page"), Publish: true,
+		Options: bench.Options{Overload: 1.5, Containers: 50, RunOptions: measure.RunOptions{
+			Duration: PublishDuration, Repeat: LeastRounds, WeirBinary: weir, Version: version, Command: "weir bench all --publish", Progress: printed,
+		}},
+	}, printed
+}
+
+// counted returns a section with a report, and how often it ran.
+func counted(name string, found report.Report) (section, *int) {
+	ran := 0
+	return section{name: name, about: "a test", share: 1, kind: kind{again: "weir bench " + name}, run: func(context.Context, Options) (report.Result, error) {
+		ran++
+		return found, nil
+	}}, &ran
+}
+
+// TestPublishGoesOn: what was complete before a cut-off is not measured again, the page has all, and the computed figures
+// of the real section have their commands.
+func TestPublishGoesOn(t *testing.T) {
+	o, printed := publishing(t, "v1")
+	one, ran := counted("one", report.Report{Provenance: report.Provenance{Runs: 20}, Claims: []report.Claim{{
+		Source: "A (2000)", Where: "figure 1", Says: "Much.", Judgement: report.NotReproduced, Reason: "Less.",
+		Values: []report.Value{{Name: "rate", Unit: "Mbit/s", Paper: report.Number(9), Ideal: report.Number(10), Measured: report.Number(8), Low: report.Number(7), High: report.Number(8.5)}},
+	}}})
+	ctx, cut := context.WithCancel(t.Context())
+	last, lastRan := counted("last", report.Report{Verdicts: []report.Verdict{{Target: "speed", Limit: "much", Measured: "less", Where: "here", Change: "work"}}})
+	whole := last.run
+	last.run = func(ctx context.Context, o Options) (report.Result, error) {
+		if *lastRan == 0 {
+			*lastRan++
+			cut()
+			return nil, ctx.Err()
+		}
+		return whole(ctx, o)
+	}
+	o.sections = []section{sections()[0], one, last}
+	if _, err := Run(ctx, o); err == nil {
+		t.Fatal("the cut-off is no error")
+	}
+	for _, want := range []string{"3 sections: 0 are kept", "3 are to be measured, which takes about", "=== 2 of 3, one"} {
+		if !strings.Contains(printed.String(), want) {
+			t.Errorf("%q was not printed:\n%s", want, printed)
+		}
+	}
+	printed.Reset()
+	index, err := Run(t.Context(), o)
+	if err != nil || *ran != 1 || *lastRan != 2 || len(index.Sections) != 3 || len(index.Withheld) != 0 || !strings.Contains(printed.String(), "2 are kept in") {
+		t.Fatalf("%v: the first ran %d times, the last %d, %+v\n%s", err, *ran, *lastRan, index, printed)
+	}
+	page, err := os.ReadFile(filepath.Join(o.Dir, "claims.md"))
+	must.Succeed(t, err)
+	for _, want := range []string{
+		"| figure 1 | Much. | **not reproduced** | rate: paper 9, ideal 10, Weir 8 (7 to 8.5) Mbit/s | Less. | `weir bench one --duration 2s --repeat 5` |",
+		"`weir model llq --figures figures.html`", "## Where Weir loses", "| last: speed, much (missed) | less, here | work |", "bpf=1,agent=2,bench=3", "5 rounds of 10 s",
+	} {
+		if !strings.Contains(string(page), want) {
+			t.Errorf("the page has no %q:\n%s", want, page)
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(o.Dir, "claims.json"))
+	must.Succeed(t, err)
+	var again report.Index
+	must.Succeed(t, json.Unmarshal(text, &again))
+	var b bytes.Buffer
+	if must.Succeed(t, again.WriteClaims(&b)); b.String() != string(page) {
+		t.Error("the page is not what its JSON makes")
+	}
+}
+
+// TestPublishRefusesMixed: a kept section of another build or of other settings is refused before anything runs, with what
+// differs and what to do; so is one that cannot be read, and a weir of another build.
+func TestPublishRefusesMixed(t *testing.T) {
+	for _, test := range []struct {
+		change func(*Options)
+		want   string
+	}{
+		{func(o *Options) { o.Seed = 7 }, `its seed is "0", now it is "7"`},
+		{func(o *Options) { o.Repeat = 6 }, `its rounds is "5", now it is "6"`},
+		{func(*Options) { sources = "bpf=9,agent=2,bench=3" }, `its sources is "bpf=1,agent=2,bench=3", now it is "bpf=9`},
+		{func(o *Options) {
+			must.Succeed(t, os.WriteFile(filepath.Join(o.Dir, keptName("one")), []byte("{"), 0o644))
+		}, "is no kept section one"},
+		{func(o *Options) { o.Version = "v2" }, `its build is "v1", now it is "v2"`},
+		{func(o *Options) { o.Version, o.Dir = "v2", t.TempDir() }, "is version v1, this program v2: run make build"},
+	} {
+		o, _ := publishing(t, "v1")
+		one, ran := counted("one", report.Report{})
+		o.sections = []section{one}
+		_, err := Run(t.Context(), o)
+		must.Succeed(t, err)
+		test.change(&o)
+		if _, err = Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), test.want) || *ran != 1 {
+			t.Errorf("error %v after %d runs, want one with %q", err, *ran, test.want)
+		}
+		if strings.Contains(test.want, "its ") && !strings.Contains(err.Error(), "Remove it to measure it again, or choose another --dir") {
+			t.Errorf("%v does not say what to do", err)
+		}
+	}
+}
+
+// TestPublishWithholds: runs that others disturbed are named; too many, failures, missing cases, short runs and builds of no
+// commit withhold the page, and such a section is measured again. A missing tool is left out and said.
+func TestPublishWithholds(t *testing.T) {
+	disturbed := func(n int) report.Report {
+		return report.Report{Provenance: report.Provenance{Runs: 20, DisturbedRuns: slices.Repeat([]string{"round 1: others took 50 % of the processors"}, n)}}
+	}
+	without := func(context.Context, Options) (report.Result, error) {
+		return nil, &skippedError{"dockerd is not installed"}
+	}
+	failing := func(context.Context, Options) (report.Result, error) { return nil, os.ErrPermission }
+	late := report.Report{}
+	late.AddLeftOut(3)
+	for name, test := range map[string]struct {
+		found  report.Report
+		run    func(context.Context, Options) (report.Result, error)
+		change func(*Options)
+		kept   bool
+		why    string // the page is withheld
+		said   string // on the page
+	}{
+		"few disturbed":  {found: disturbed(2), kept: true, said: "one, disturbed: round 1: others took 50 %"},
+		"many disturbed": {found: disturbed(3), why: "one: others used the machine in 3 of 20 runs", said: "one, disturbed: round 1"},
+		"missing tool":   {run: without, said: "one: left out: dockerd is not installed"},
+		"failure":        {run: failing, why: "one: permission denied", said: "one: permission denied"},
+		"no time":        {found: late, why: "one: there was no time for all cases", said: "Not for publishing"},
+		"short":          {change: func(o *Options) { o.Short, o.Duration = true, ShortDuration }, kept: true, why: "its runs are short", said: "Not for publishing"},
+		"no commit":      {change: func(*Options) { sources = "" }, kept: true, why: "its build is of no commit", said: "Not for publishing"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, _ := publishing(t, "v1")
+			one, ran := counted("one", test.found)
+			if whole := one.run; test.run != nil {
+				one.run = func(ctx context.Context, o Options) (report.Result, error) {
+					_, _ = whole(ctx, o)
+					return test.run(ctx, o)
+				}
+			}
+			if test.change != nil {
+				test.change(&o)
+			}
+			o.sections = []section{one}
+			_, err := Run(t.Context(), o)
+			must.Succeed(t, err)
+			index, err := Run(t.Context(), o)
+			must.Succeed(t, err)
+			if why := strings.Join(index.Withheld, "; "); why != test.why && (test.why == "" || !strings.HasPrefix(why, test.why)) {
+				t.Errorf("withheld for %q, want %q", why, test.why)
+			}
+			if (*ran == 1) != test.kept {
+				t.Errorf("it ran %d times; kept: %v", *ran, test.kept)
+			}
+			page, err := os.ReadFile(filepath.Join(o.Dir, "claims.md"))
+			if err != nil || !strings.Contains(string(page), test.said) {
+				t.Errorf("%v: the page has no %q:\n%s", err, test.said, page)
+			}
+		})
+	}
+}
+
+// TestPublishTime: everything takes at most half a day, and refuses fewer or shorter runs.
+func TestPublishTime(t *testing.T) {
+	o, _ := publishing(t, "v1")
+	sum := time.Duration(0)
+	for _, one := range sections() {
+		if one.again == "" {
+			t.Errorf("section %s has no command", one.name)
+		}
+		sum += o.takes(one)
+	}
+	if sum < 8*time.Hour || sum > 12*time.Hour {
+		t.Errorf("everything takes %v", sum)
+	}
+	cost := section{name: "cost", share: 22}
+	if got, want := o.takes(cost), 7*32*time.Second; got.Round(time.Second) != want { // seven rounds of 2 s
+		t.Errorf("cost takes %v, want %v", got, want)
+	}
+	for _, change := range []func(*Options){func(o *Options) { o.Repeat = 4 }, func(o *Options) { o.Duration = 9 * time.Second }, func(o *Options) { o.Short, o.Duration = true, time.Second }} {
+		few := o
+		change(&few)
+		if _, err := Run(t.Context(), few); err == nil || !strings.Contains(err.Error(), "a page of claims takes 5 rounds of 10s, or with --short of 2s, at least") {
+			t.Errorf("%+v: %v", few, err)
+		}
+	}
+}
+
+// TestClaimCommands: each claim of a suite of cases gets the cases of its figure.
+func TestClaimCommands(t *testing.T) {
+	o, _ := publishing(t, "v1")
+	for _, test := range [][3]string{
+		{"qcon", "figure 9, last case", " --only '^(figure 9)[:,]'"},
+		{"qcon", "table 1", " --only '^(table 1)[:,]'"},
+		{"cntc", "figure 7b", " --only '^(figures 1b and 7b)[:,]'"},
+		{"cntc", "figure 9b", " --only '^(figure 9)[:,]'"},
+		{"cntc", "conclusion", ""},
+	} {
+		s := section{name: test[0], kind: kind{paper: true, again: "weir bench " + test[0]}}
+		o.RateBPS = 100e6
+		if got, want := s.command(o, test[1]), "weir bench "+test[0]+" --duration 10s --repeat 5"+test[2]; got != want {
+			t.Errorf("%s: %q, want %q", test[1], got, want)
+		}
+	}
+}

@@ -1,0 +1,55 @@
+package report
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/weir-project/weir/test/must"
+)
+
+// TestWriteClaims: claims stand under their papers, with what was not measured; text stays in its cell; losses say
+// what would have to change, or that the cause is not known; what is missing and disturbed is named.
+func TestWriteClaims(t *testing.T) {
+	i := Index{
+		Withheld: []string{"short", "dirty"},
+		Sections: []Section{
+			{Name: "a", Claims: []Claim{
+				{Source: "A", Where: "figure 1", Says: "x | y\n<z>", Judgement: Reproduced, Values: []Value{{Name: "n", Unit: "ms"}, {Name: "m", Unit: "s", Measured: Number(2)}}, Command: "weir a"},
+				{Source: "B", Where: "figure 2", Says: "less", Judgement: NotReproduced},
+			}},
+			{Name: "b", Claims: []Claim{{Source: "A", Where: "figure 3", Says: "more", Judgement: Exceeded}}, Failure: "broken", Disturbed: []string{"round 2"}},
+			{Name: "c", Verdicts: []Verdict{{Target: "t", Limit: "1", Measured: "2", Where: "w", Undecided: true}, {Target: "u", Met: true}}},
+		},
+	}
+	var b bytes.Buffer
+	must.Succeed(t, i.WriteClaims(&b))
+	text := b.String()
+	for _, want := range []string{
+		"**Not for publishing:** short; dirty.", "## A\n", `| figure 1 | x \| y; &lt;z> | **reproduced** | n: not measured; m: Weir 2 s |  | ` + "`weir a` |",
+		"| B, figure 2: less |  | not known: the cause is to be measured first |", "| c: t, 1 (undecided) | 2, w | not known", "- b: broken\n- b, disturbed: round 2\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page has no %q:\n%s", want, text)
+		}
+	}
+	if strings.Count(text, "## A\n") != 1 || strings.Index(text, "figure 3") > strings.Index(text, "## B") || strings.Contains(text, "| c: u") {
+		t.Errorf("claims of one paper are apart, or a met target is a loss:\n%s", text)
+	}
+	b.Reset()
+	if must.Succeed(t, Index{}.WriteClaims(&b)); !strings.Contains(b.String(), "nothing that was measured") || strings.Contains(b.String(), "## Missing") {
+		t.Errorf("the page of nothing: %s", b.String())
+	}
+}
+
+func TestSettingsDifference(t *testing.T) {
+	a := Settings{Weir: "v1", Kernel: "6.1", DurationSeconds: 10}
+	b := a
+	if got := a.Difference(b); got != "" {
+		t.Errorf("the same settings differ: %s", got)
+	}
+	b.Kernel, b.Short = "6.12", true
+	if got, want := a.Difference(b), `its kernel is "6.1", now it is "6.12"`; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

@@ -1,0 +1,162 @@
+package traffic
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Foreign load is processor time of the machine's other users: it takes from a run what no scheduler of packets can
+// give back. A measurement starts many processes itself, some of which leave its tree (containers), and the kernel's
+// threads work for it, so only these are foreign: processes that ran before the measurement and are neither its
+// ancestors nor init, and what they start.
+
+// process is what /proc says of one.
+type process struct {
+	parent int
+	// start tells processes of the same number apart.
+	start uint64
+	// ticks are the times of the process and of children that it has waited for, so that the sum over a
+	// tree keeps what ended.
+	ticks uint64
+}
+
+// processes are all of a moment, by their number.
+type processes map[int]process
+
+const (
+	initProcess   = 1
+	kernelThreads = 2
+)
+
+// ForeignWatch tells foreign processes from a measurement's own.
+type ForeignWatch struct {
+	self   int
+	before processes
+	own    map[int]bool // the measurement's ancestors
+}
+
+// NewForeignWatch counts as foreign what runs now, but this process, its ancestors and its children.
+func NewForeignWatch() (*ForeignWatch, error) {
+	now, err := readProcesses()
+	return newForeignWatch(os.Getpid(), now), err
+}
+
+func newForeignWatch(self int, now processes) *ForeignWatch {
+	w := &ForeignWatch{self: self, before: now, own: map[int]bool{initProcess: true, kernelThreads: true}}
+	for at := self; at > 0 && !w.own[at]; at = now[at].parent {
+		w.own[at] = true
+	}
+	return w
+}
+
+// ForeignTimes are a moment of the machine.
+type ForeignTimes struct {
+	at      time.Time
+	foreign processes
+	cpu     CPUTimes
+}
+
+// Read returns the moment; only differences mean something.
+func (w *ForeignWatch) Read() (ForeignTimes, error) {
+	now, err := readProcesses()
+	if err != nil {
+		return ForeignTimes{}, err
+	}
+	cpu, err := ReadCPUTimes()
+	return ForeignTimes{at: time.Now(), foreign: w.foreign(now), cpu: cpu}, err
+}
+
+// foreign returns the foreign ones of processes.
+func (w *ForeignWatch) foreign(now processes) processes {
+	found := maps.Clone(now)
+	maps.DeleteFunc(found, func(pid int, _ process) bool { return !w.isForeign(now, pid) })
+	return found
+}
+
+func (w *ForeignWatch) isForeign(now processes, pid int) bool {
+	known := false
+	for at := pid; at > 0; at = now[at].parent {
+		if at == w.self {
+			return false
+		}
+		if w.own[at] {
+			return known && at != kernelThreads
+		}
+		if old, seen := w.before[at]; seen && old.start == now[at].start {
+			known = true
+		}
+	}
+	return known
+}
+
+// Since returns the part of all processors' time that foreign processes, or other guests of the machine below
+// (stolen time), took after from.
+func (t ForeignTimes) Since(from ForeignTimes) float64 {
+	ticks := 0.0
+	for _, p := range t.foreign {
+		ticks += float64(p.ticks)
+	}
+	for pid, p := range from.foreign {
+		_, alive := t.foreign[pid]
+		_, waited := t.foreign[p.parent] // what ended is in its parent's times, unless nobody counts these
+		if alive || waited {
+			ticks -= float64(p.ticks)
+		}
+	}
+	passed := t.cpu.Sub(from.cpu)
+	return max(0, ticks)/userHZ/max(passed.Total().Seconds(), 1e-3) + max(0, passed.StolenFraction())
+}
+
+// readProcesses reads /proc. A process that ends meanwhile is left out.
+func readProcesses() (processes, error) {
+	paths, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		return nil, err
+	}
+	now := processes{}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		pid, p, err := parseProcess(string(text))
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", path, err)
+		}
+		now[pid] = p
+	}
+	return now, nil
+}
+
+// parseProcess reads the line of /proc/PID/stat (proc(5)). The name, in brackets, may contain anything.
+func parseProcess(line string) (pid int, p process, err error) {
+	const parent, user, started = 1, 11, 19 // after the name
+	open, end := strings.IndexByte(line, '('), strings.LastIndexByte(line, ')')
+	if open < 0 || end < open {
+		return 0, p, fmt.Errorf("unexpected line %q", line)
+	}
+	fields := strings.Fields(line[end+1:])
+	if len(fields) <= started {
+		return 0, p, fmt.Errorf("unexpected line %q", line)
+	}
+	if pid, err = strconv.Atoi(strings.TrimSpace(line[:open])); err != nil {
+		return 0, p, err
+	}
+	if p.parent, err = strconv.Atoi(fields[parent]); err != nil {
+		return 0, p, err
+	}
+	for _, text := range fields[user : user+4] {
+		ticks, err := strconv.ParseInt(text, 10, 64) // those of children are signed
+		if err != nil {
+			return 0, p, err
+		}
+		p.ticks += uint64(max(0, ticks))
+	}
+	p.start, err = strconv.ParseUint(fields[started], 10, 64)
+	return pid, p, err
+}

@@ -1,0 +1,63 @@
+package traffic
+
+import (
+	"math"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/weir-project/weir/test/must"
+)
+
+// TestForeign: other users' processes and what they start are foreign; init, the kernel's threads, this
+// process, its ancestors, its children, and containers that have left its tree are not.
+func TestForeign(t *testing.T) {
+	before := processes{
+		1: {0, 1, 9}, 2: {0, 1, 9}, 3: {2, 1, 9}, 10: {1, 5, 100}, 20: {10, 6, 10}, 30: {10, 7, 1000}, 31: {30, 8, 50}, 40: {1, 9, 0},
+	}
+	w := newForeignWatch(20, before) // 10 is its shell, in which 30 runs as well
+	now := processes{
+		1: {0, 1, 99}, 2: {0, 1, 99}, 3: {2, 1, 99}, 10: {1, 5, 199}, 20: {10, 6, 99}, 21: {20, 50, 99}, 22: {1, 51, 99},
+		30: {10, 7, 1060}, 32: {30, 52, 30}, 40: {1, 60, 500}, 50: {10, 61, 99},
+	}
+	from, until := w.foreign(before), w.foreign(now)
+	for pid, want := range map[int]bool{1: false, 2: false, 3: false, 10: false, 20: false, 21: false, 22: false, 30: true, 32: true, 40: false, 50: false} {
+		if _, got := until[pid]; got != want {
+			t.Errorf("process %d is foreign: %v, want %v", pid, got, want)
+		}
+	}
+	// 30 took 10 and waited for 31, which had taken 50 before; 32 is new. 40 has ended, and init has its times.
+	passed := ForeignTimes{foreign: until, cpu: CPUTimes{Busy: time.Second, Idle: 3 * time.Second, Stolen: time.Second}}
+	if got, want := passed.Since(ForeignTimes{foreign: from}), 0.4/5+1./5; math.Abs(got-want) > 1e-9 {
+		t.Errorf("foreign processes took %v, want %v", got, want)
+	}
+}
+
+func TestParseProcess(t *testing.T) {
+	pid, p, err := parseProcess("12 (a) b (c) S 7 1 1 0 -1 0 1 2 3 4 10 20 30 40 20 0 1 0 555 9 9")
+	if err != nil || pid != 12 || p != (process{parent: 7, start: 555, ticks: 100}) {
+		t.Errorf("%v: %d %+v", err, pid, p)
+	}
+	for _, line := range []string{"", "1 (x S", "1 (x) S 1", "x (x) S 7 1 1 0 -1 0 1 2 3 4 10 20 30 40 20 0 1 0 555"} {
+		if _, _, err := parseProcess(line); err == nil {
+			t.Errorf("%q is no error", line)
+		}
+	}
+}
+
+// TestForeignOwnChildren: what this process starts is not foreign, however busy it is.
+func TestForeignOwnChildren(t *testing.T) {
+	w, err := NewForeignWatch()
+	must.Succeed(t, err)
+	busy := exec.CommandContext(t.Context(), "sh", "-c", "while :; do :; done")
+	must.Succeed(t, busy.Start())
+	defer func() { _, _ = busy.Process.Kill(), busy.Wait() }()
+	until, err := w.Read()
+	must.Succeed(t, err)
+	if _, foreign := until.foreign[busy.Process.Pid]; foreign {
+		t.Error("a child is foreign")
+	}
+	if later, err := newForeignWatch(1<<30, w.before), error(nil); err != nil || len(later.foreign(w.before)) == 0 {
+		t.Error("to a stranger nothing is foreign")
+	}
+}

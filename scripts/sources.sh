@@ -1,0 +1,48 @@
+#!/bin/bash
+# Prints hashes of what published figures depend on, as `bpf=HASH,agent=HASH,bench=HASH`: bpf/, the packages of this module
+# that are linked into the agent, and those that the bench has besides; go.mod stands for all others.
+#
+# sources.sh --check FILE refuses a page of claims (claims.json) of other sources, or one that says
+# that it must not be published.
+set -euo pipefail
+root=$(realpath "$(dirname "${BASH_SOURCE[0]}")/..")
+cd "$root"
+
+# files PROGRAM: of its packages, what the compiler reads, the same on each machine.
+files() {
+	# shellcheck disable=SC2016 # a template of Go
+	GOOS=linux GOARCH=amd64 CGO_ENABLED=0 scripts/with-go.sh go list -deps -f '{{if .Module}}{{if .Module.Main}}{{$d := .Dir}}{{range .GoFiles}}{{$d}}/{{.}}
+{{end}}{{range .EmbedFiles}}{{$d}}/{{.}}
+{{end}}{{end}}{{end}}' "./cmd/$1" | grep . | LC_ALL=C sort -u
+}
+
+# digest: of files, by their path from here and their contents.
+digest() { sed "s|^$root/||" | tr '\n' '\0' | xargs -0 sha256sum | sha256sum | cut -c1-16; }
+
+sources() {
+	local agent bench
+	agent=$(files weir)
+	bench=$(LC_ALL=C comm -13 <(echo "$agent") <(files weir-lab))
+	echo "bpf=$(find bpf -type f | LC_ALL=C sort | digest),agent=$(printf '%s\n' "$agent" go.mod | digest),bench=$(digest <<<"$bench")"
+}
+
+case ${1:-} in
+'') sources ;;
+--check)
+	page=${2:?usage: sources.sh --check claims.json}
+	[ -f "$page" ] || { echo "$page: there is no published page: run weir bench all --publish, a night, and copy its claims.json and claims.md" >&2 && exit 1; }
+	if grep -q '^  "withheld": \[' "$page"; then
+		echo "$page: this page must not be published: it says why under \"withheld\"" >&2
+		exit 1
+	fi
+	was=$(sed -n 's/^    "sources": "\(.*\)",$/\1/p' "$page")
+	now=$(sources)
+	status=0
+	for part in bpf agent bench; do
+		[[ ,$now, == *,$part="$(sed -n "s/.*\b$part=\([0-9a-f]*\).*/\1/p" <<<"${was:-none}")",* ]] ||
+			{ echo "$page: $part is not what was measured: run weir bench all --publish again" >&2 && status=1; }
+	done
+	exit $status
+	;;
+*) echo "usage: sources.sh [--check claims.json]" >&2 && exit 2 ;;
+esac
