@@ -45,6 +45,33 @@ type downloads struct {
 	containers []Placed
 	plan       timing
 	receivers  [][]*traffic.Download // by container
+	// devices count at the containers' interfaces; none unless the case is about reaction.
+	devices  []*meter.Meter
+	originNS int64 // of the series
+}
+
+// newDownloads counts for a case that downloads. Reactions are counted where packets enter containers: a program that
+// reads late is no slow scheduler, and behind a segment that TCP lost, an application gets nothing for a round trip.
+func (b *Bed) newDownloads(c Case, containers []Placed, plan timing) (d *downloads, err error) {
+	d = &downloads{bed: b, c: c, containers: containers, plan: plan, receivers: make([][]*traffic.Download, len(containers))}
+	if !c.Measures.has(MeasureReaction) {
+		return d, nil
+	}
+	for _, one := range containers {
+		err := one.Enter(func() error {
+			counted, err := meter.New(meter.Options{
+				Interface: testbed.ContainerInterface, BasePort: echoPort, Slots: 1, BinWidth: plan.binWidth, Bins: plan.bins,
+			})
+			if err == nil {
+				d.devices = append(d.devices, counted)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("container %s: %w", one.Name, err), d.close())
+		}
+	}
+	return d, nil
 }
 
 // newSender returns a server's sender to container i.
@@ -104,9 +131,15 @@ func (d *downloads) Snapshot() (s meter.Snapshot, err error) {
 // StartSeries implements arrivals.
 func (d *downloads) StartSeries() (originNS int64, err error) {
 	originNS = traffic.MonotonicNS()
+	d.originNS = originNS
 	for _, list := range d.receivers {
 		for _, receiver := range list {
 			receiver.StartSeries(originNS)
+		}
+	}
+	for _, device := range d.devices {
+		if _, err := device.StartSeries(); err != nil {
+			return 0, err
 		}
 	}
 	return originNS, nil
@@ -124,11 +157,23 @@ func (d *downloads) Series() (meter.Series, error) {
 		}
 		s.Bytes = append(s.Bytes, row)
 	}
+	for i, device := range d.devices {
+		counted, err := device.Series()
+		if err != nil {
+			return s, err
+		}
+		clear(s.Bytes[i])
+		late := int((counted.OriginNS - d.originNS) / d.plan.binWidth.Nanoseconds()) // series start one after another
+		copy(s.Bytes[i][min(late, d.plan.bins):], counted.Other)
+	}
 	return s, nil
 }
 
 func (d *downloads) close() error {
 	var problems []error
+	for i, device := range d.devices {
+		problems = append(problems, d.containers[i].Enter(device.Close))
+	}
 	for _, list := range d.receivers {
 		for _, receiver := range list {
 			problems = append(problems, receiver.Close())

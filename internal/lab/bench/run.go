@@ -261,8 +261,8 @@ type plannedSender struct {
 // newArrivals starts to count for a case, and returns how to make the sender of container i.
 func (b *Bed) newArrivals(c Case, containers []Placed, plan timing, overload float64) (arrivals, senderMaker, error) {
 	if c.Incoming {
-		d := &downloads{bed: b, c: c, containers: containers, plan: plan, receivers: make([][]*traffic.Download, len(containers))}
-		return d, func(ctx context.Context, i int) (*traffic.Sender, error) { return d.newSender(ctx, i, overload) }, nil
+		d, err := b.newDownloads(c, containers, plan)
+		return d, func(ctx context.Context, i int) (*traffic.Sender, error) { return d.newSender(ctx, i, overload) }, err
 	}
 	count, err := b.NewMeter(len(containers), plan.bins, plan.binWidth)
 	return sent{count, b.Host.PeerNetNSPath()}, func(ctx context.Context, i int) (*traffic.Sender, error) {

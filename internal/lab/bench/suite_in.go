@@ -79,18 +79,23 @@ func inSuite(options Options) []Case {
 		add("sparse", "of the same container, ", Case{Measures: MeasureLatency, Baseline: alone, MaxLatencyMS: targetInOwnLatencyMS,
 			Containers: []Container{bulk("C1", manyFlows, Policy{Weight: 1})}})
 	}
-	udp := inStartStopCase(traffic.UDP, options.RateBPS)
-	cases = append(cases, udp)
+	cases = append(cases, inStartStopCase(traffic.UDP, options))
 	for _, control := range inCongestionControls {
-		one := inStartStopCase(traffic.TCP, options.RateBPS)
-		one.Name, one.Path = control, &Path{RoundTrip: inRoundTrips[0], CongestionControl: control}
-		cases = append(cases, one)
+		path := Path{RoundTrip: inRoundTrips[0], CongestionControl: control}
+		one := inStartStopCase(traffic.TCP, options)
+		one.Name, one.Path = control, &path
+		// The last container on a bottleneck of its share: what its sender takes to fill that, without a scheduler.
+		alone, ownPath := one, path
+		alone.Name, alone.Path, alone.Peers, alone.Containers = control+" alone", &ownPath, []string{PeerNone}, one.Containers[2:]
+		alone.LinkBPS /= 2
+		ownPath.RateBPS = alone.LinkBPS
+		cases = append(cases, one, alone)
 	}
 	for i := range cases {
 		c := &cases[i]
-		c.Incoming, c.LinkBPS = true, options.RateBPS
+		c.Incoming, c.LinkBPS = true, cmp.Or(c.LinkBPS, options.RateBPS)
 		if c.Path != nil {
-			c.Path.RateBPS = uint64(float64(options.RateBPS) / bottleneckShare)
+			c.Path.RateBPS = cmp.Or(c.Path.RateBPS, uint64(float64(c.LinkBPS)/bottleneckShare))
 			c.Path.QueueTime = bottleneckQueueTime
 		}
 		switch {
@@ -111,18 +116,16 @@ func inSuite(options Options) []Case {
 	return cases
 }
 
-// inStartStopCase leaves more time between changes than startStopsCase, as TCP takes longer to follow a limit on what
-// comes in: C1 receives all the time, C2 from 1 to 5 seconds, and C3 from 2 to 3 and, shortly, from 3.5 to 3.8 seconds.
-func inStartStopCase(protocol traffic.Protocol, linkBPS uint64) Case {
-	const ms = time.Millisecond
-	load := func(active ...Interval) Load { return Load{Protocol: protocol, Active: active} }
-	return Case{
-		Group: "start and stop", Name: string(protocol), LinkBPS: linkBPS,
-		Length: 6000 * ms, Measures: MeasureReaction,
-		Containers: []Container{
-			{Name: "C1", Policy: Policy{Weight: 1}, Load: load(Interval{0, 6000 * ms})},
-			{Name: "C2", Policy: Policy{Weight: 2}, Load: load(Interval{1000 * ms, 5000 * ms})},
-			{Name: "C3", Policy: Policy{Weight: 3}, Load: load(Interval{2000 * ms, 3000 * ms}, Interval{3500 * ms, 3800 * ms})},
-		},
+// inStartStopCase is startStopsCase with more time between changes, as TCP takes longer to follow a limit on what comes in:
+// one change of each kind for a second of the duration.
+func inStartStopCase(protocol traffic.Protocol, options Options) Case {
+	c := startStopsCase(protocol, options, max(int(options.Duration.Seconds()), 1))
+	const slower = 3
+	c.Peers, c.Length = nil, slower*c.Length
+	for i := range c.Containers {
+		for j, active := range c.Containers[i].Load.Active {
+			c.Containers[i].Load.Active[j] = Interval{slower * active.From, slower * active.Until}
+		}
 	}
+	return c
 }

@@ -58,6 +58,28 @@ func TestSuitesAreSound(t *testing.T) {
 	}
 }
 
+// Of what comes in each kind of change is seen often, and long enough for TCP; beside it a sender is alone on a
+// bottleneck of its share.
+func TestReactionOfWhatComesIn(t *testing.T) {
+	found := map[string]bool{}
+	for _, c := range inSuite(Options{RateBPS: 100e6, Seed: 1, RunOptions: measure.RunOptions{Duration: 5 * time.Second}}) {
+		if c.Group != "start and stop" {
+			continue
+		}
+		found[c.Name] = true
+		last := c.Containers[len(c.Containers)-1].Load.Active
+		if len(last) != 5 || last[0].Until-last[0].From < 900*time.Millisecond {
+			t.Errorf("%s: C3 receives in %v", c.Name, last)
+		}
+		if alone := strings.HasSuffix(c.Name, "alone"); alone && (c.LinkBPS != 50e6 || c.Path.RateBPS != 50e6) || !alone && c.LinkBPS != 100e6 {
+			t.Errorf("%s: a link of %d", c.Name, c.LinkBPS)
+		}
+	}
+	if len(found) != 5 {
+		t.Errorf("cases %v, want UDP, CUBIC, BBR and those two alone", found)
+	}
+}
+
 func TestCasesRefusesNonsense(t *testing.T) {
 	good := Options{Suite: "cap", RateBPS: 100e6, Overload: 1.5, Containers: 50, RunOptions: measure.RunOptions{Duration: time.Second, Repeat: 1}}
 	if cases, err := good.Cases(); err != nil || len(cases) != 6 {
@@ -83,7 +105,12 @@ func TestCasesRefusesNonsense(t *testing.T) {
 }
 
 func TestChangeTimes(t *testing.T) {
-	c := inStartStopCase("udp", 100e6)
+	const s = time.Second
+	c := Case{LinkBPS: 100e6, Length: 6 * s, Containers: []Container{
+		{Name: "C1", Policy: Policy{Weight: 1}, Load: Load{Protocol: "udp", Active: []Interval{{0, 6 * s}}}},
+		{Name: "C2", Policy: Policy{Weight: 2}, Load: Load{Protocol: "udp", Active: []Interval{{s, 5 * s}}}},
+		{Name: "C3", Policy: Policy{Weight: 3}, Load: Load{Protocol: "udp", Active: []Interval{{2 * s, 3 * s}, {7 * s / 2, 19 * s / 5}}}},
+	}}
 	var got []time.Duration
 	for _, at := range c.changeTimes() {
 		got = append(got, at/time.Millisecond)

@@ -162,6 +162,27 @@ func TestMeterCountsUDPToTheByte(t *testing.T) {
 	}
 }
 
+// The series of what is for no slot has every byte, too.
+func TestMeterSeriesOfOtherPorts(t *testing.T) {
+	b := newBed(t, testbed.ModeBridge)
+	if _, err := b.meter.StartSeries(); err != nil {
+		t.Fatal(err)
+	}
+	const payload = 1200
+	sent := b.send(t, traffic.SenderOptions{
+		Target: netip.AddrPortFrom(b.container.PeerAddr, basePort-1), Protocol: traffic.UDP, PayloadBytes: payload, RateBPS: 20e6,
+	}, 200*time.Millisecond)
+	series, err := b.meter.Series()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := sent / payload * uint64(traffic.WireBytesUDP(b.container.PeerAddr, payload))
+	// ARP and neighbour discovery are small, and not of the test.
+	if got := total(series.Other); sent == 0 || got < want || got > want+2000 || total(series.Bytes[0]) > 0 {
+		t.Errorf("the series holds %d bytes of other ports and %d of the slot, want %d and 0", got, total(series.Bytes[0]), want)
+	}
+}
+
 // What the meter adds to the bytes that arrived are the headers that each
 // segment of a GSO packet gets, but for the first: no more and no less.
 func TestMeterCountsHeadersOfGSOPackets(t *testing.T) {

@@ -12,8 +12,9 @@ type Series struct {
 	// OriginNS is the start of the first bin, in CLOCK_MONOTONIC.
 	OriginNS int64
 	BinWidth time.Duration
-	// Bytes has one row per slot and in it one value per bin.
+	// Bytes has one row per slot and in it one value per bin; Other is the row of what is not for a slot's port.
 	Bytes [][]uint64
+	Other []uint64
 }
 
 // StartSeries clears the series and starts to fill it, from now on until its
@@ -49,7 +50,7 @@ func (m *Meter) Series() (Series, error) {
 	over := int((monotonicNS() - s.OriginNS) / int64(s.BinWidth))
 	over = min(over, m.options.Bins)
 	row := make([]byte, over*8)
-	for slot := range m.options.Slots {
+	for slot := range m.options.Slots + 1 {
 		if _, err := m.series.ReadAt(row, int64(slot*m.options.Bins*8)); err != nil {
 			return Series{}, fmt.Errorf("read the meter's series: %w", err)
 		}
@@ -59,6 +60,7 @@ func (m *Meter) Series() (Series, error) {
 		}
 		s.Bytes = append(s.Bytes, bytes)
 	}
+	s.Bytes, s.Other = s.Bytes[:m.options.Slots], s.Bytes[m.options.Slots]
 	return s, nil
 }
 
