@@ -80,8 +80,9 @@ type holdback struct {
 	counted     bool // bytes are this member's own
 	arrivingBPS float64
 	part        float64
-	// mostExcess is the largest excess since insignificantAt, the last time at which less than
-	// significantPart was held back.
+	// mostExcess is the largest excess since insignificantAt, the last time at which less than significantPart was
+	// held back. It does not decay: what senders that follow exceed their share by stays below it for as long as they are
+	// limited. A burst therefore hides senders that do not follow, until helpTime shows that others gain nothing.
 	mostExcess                   float64
 	insignificantAt, exemptUntil time.Time
 	queue                        stretch

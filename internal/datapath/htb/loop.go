@@ -8,8 +8,8 @@ import (
 	"github.com/weir-project/weir/internal/share/sched"
 )
 
-// Periods of the control loop: while allocations change or are in doubt, while they are stable, and
-// while nothing is sent. A wake-up costs more than the work done in it.
+// Periods of the control loop: while allocations change or are in doubt, or anything is received; while they are
+// stable; and while nothing is sent. A wake-up costs more than the work done in it.
 const (
 	changingInterval = 10 * time.Millisecond
 	settledInterval  = 30 * time.Millisecond
@@ -87,7 +87,7 @@ func (b *Backend) Turn(now time.Time, count bool) (sched.Turn, error) {
 	switch {
 	case now.Sub(b.lastTraffic) > idleAfter:
 		turn.Next = idleInterval
-	case b.inDoubt || draining || now.Sub(b.lastChange) <= demand.SettledAfter:
+	case b.holdbacks.incoming || b.inDoubt || draining || now.Sub(b.lastChange) <= demand.SettledAfter:
 		turn.Next = changingInterval
 	}
 	return turn, nil

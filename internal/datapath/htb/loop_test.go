@@ -57,6 +57,26 @@ func TestControlReacts(t *testing.T) {
 	}
 }
 
+// What comes in may take 20 ms to new rates: its loop never waits longer than a turn while anything is received.
+func TestControlOfWhatComesIn(t *testing.T) {
+	for incoming, want := range map[bool]time.Duration{false: settledInterval, true: changingInterval} {
+		b := newBed(t, 100e6)
+		b.tree.Incoming = incoming
+		a, c := b.start(), b.start()
+		l := newWire(b)
+		l.greedy[a], l.greedy[c] = true, true
+		l.run(3 * time.Second)
+		if got := l.control(l.now); got != want {
+			t.Errorf("comes in: %v, settled: it looks every %s, want %s", incoming, got, want)
+		}
+		l.greedy[a], l.greedy[c] = false, false
+		l.run(3 * time.Second)
+		if got := l.control(l.now); got != idleInterval {
+			t.Errorf("comes in: %v, in silence: it looks every %s", incoming, got)
+		}
+	}
+}
+
 // The host class competes only while it wants more than its reserve.
 func TestControlOfTheHost(t *testing.T) {
 	b := newBed(t, 100e6)
