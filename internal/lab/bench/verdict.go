@@ -375,10 +375,14 @@ func verdicts(results []CaseResult) []report.Verdict {
 			if !seen {
 				continue
 			}
-			list = append(list, report.Verdict{
+			one := report.Verdict{
 				Target: t.name + precision.suffix, Limit: t.limit(), Measured: t.text(found.value), Where: found.where,
-				Met: t.decision(found) == report.Met, Undecided: found.undecided, Change: changes[t],
-			})
+				Met: t.decision(found) == report.Met, Undecided: found.undecided,
+			}
+			if !one.Met {
+				one.Change = changes[t]
+			}
+			list = append(list, one)
 		}
 	}
 	return append(list, ratioVerdicts(results)...)
