@@ -115,6 +115,11 @@ func TestIncomingFailures(t *testing.T) {
 		events := b.MustWeir("events")
 		return strings.Contains(events, "in-uplink was deleted") && strings.Contains(b.Run("ip", "link", "show", "type", "ifb"), "in-uplink"), events
 	})
+	b.Run("ip", "link", "set", "in-uplink", "down")
+	b.Await("the IFB switched on", time.Second, func() (bool, string) {
+		events := b.MustWeir("events")
+		return strings.Contains(events, "in-uplink was switched off") && strings.Contains(b.Run("ip", "link", "show", "in-uplink"), ",UP"), events
+	})
 	b.Run("tc", "filter", "del", "dev", "uplink", "ingress")
 	b.Await("the redirect put back", 4*time.Second, func() (bool, string) {
 		events := b.MustWeir("events")
@@ -164,6 +169,113 @@ func TestIncomingFailures(t *testing.T) {
 
 func redirected(b *harness.Bed) bool {
 	return strings.Contains(b.Run("tc", "filter", "show", "dev", "uplink", "ingress"), "weir_incoming")
+}
+
+// TestIncomingRestartIsNotNoticed: while the agent ends, is away and comes back, and while another rate comes into
+// force, not a packet of a container within its shares is lost, sent or received, though others flood; and what is
+// counted goes on, in both directions.
+func TestIncomingRestartIsNotNoticed(t *testing.T) {
+	ways := map[string]func(*harness.Bed, *harness.Agent) *harness.Agent{"reload": reloadedSlower}
+	for _, restart := range restarts {
+		ways[restart.name] = func(b *harness.Bed, agent *harness.Agent) *harness.Agent {
+			restart.end(agent)
+			time.Sleep(200 * time.Millisecond)
+			return b.StartAgent(harness.AgentOptions{UplinksInConfig: true, KeepConfig: true})
+		}
+	}
+	for name, change := range ways {
+		t.Run(name, func(t *testing.T) {
+			b := harness.NewBed(t, testbed.HostOptions{})
+			careful := b.Add("careful", map[string]string{"weir.min": "20mbit", "weir.in.min": "20mbit"})
+			flooded := b.Add("flooded", nil)
+			agent := b.StartAgent(harness.AgentOptions{UplinksInConfig: true, Settings: bothShared("100mbit", "50mbit")})
+			b.Send(flooded, harness.Flood)
+			(&harness.Downloads{Bed: b}).Start(flooded, flooding)
+			time.Sleep(500 * time.Millisecond)
+			sent, received := startSequence(t, b, careful), startReceived(t, b, careful)
+			time.Sleep(300 * time.Millisecond)
+			before := agent.Container("flooded")
+			agent = change(b, agent)
+			first := agent.Container("flooded")
+			time.Sleep(500 * time.Millisecond)
+			after := agent.Container("flooded")
+			for i, list := range [][]v1.Direction{{before.Direction, first.Direction, after.Direction}, {*before.In, *first.In, *after.In}} {
+				if was, is, later := list[0], list[1], list[2]; is.SentBytes < was.SentBytes || later.SentBytes < is.SentBytes+1e6 || is.DroppedPackets < was.DroppedPackets || was.DroppedPackets == 0 {
+					t.Errorf("the flood, in direction %d, had %d bytes and %d drops, then %d and %d, then %d bytes", i, was.SentBytes, was.DroppedPackets, is.SentBytes, is.DroppedPackets, later.SentBytes)
+				}
+			}
+			if late := sent.stopInAnyOrder(t) + received.stopInAnyOrder(t); late > 0 {
+				t.Logf("%d packets came late", late)
+			}
+			// All frames, and once; the container has sent one datagram more, which asked.
+			const frameBytes = sequenceBytes + 14 + 20 + 8
+			got, _ := agent.AwaitContainer("careful", "all counted", 2*time.Second, func(c v1.Container) bool {
+				return c.SentBytes >= sent.total*frameBytes && c.In.SentBytes >= received.total*frameBytes
+			})
+			for direction, excess := range map[string]uint64{"sent": got.SentBytes - sent.total*frameBytes, "received": got.In.SentBytes - received.total*frameBytes} {
+				if excess >= frameBytes {
+					t.Errorf("of what was %s %d bytes are counted twice", direction, excess)
+				}
+			}
+			if got.DroppedPackets+got.In.DroppedPackets != 0 || got.State != v1.StateOK {
+				t.Errorf("dropped %d and %d; %s %q", got.DroppedPackets, got.In.DroppedPackets, got.State, got.Reason)
+			}
+		})
+	}
+}
+
+func bothShared(rate, inRate string) map[string]any {
+	return map[string]any{"uplink": "uplink", "rate": rate, "in_rate": inRate}
+}
+
+func reloadedSlower(b *harness.Bed, agent *harness.Agent) *harness.Agent {
+	b.WriteConfig(bothShared("90mbit", "45mbit"))
+	b.MustWeir("reload")
+	return agent
+}
+
+// TestIncomingRefused: a minimum of what comes in that does not fit is refused, and wherever that is shown it says
+// of which direction it is, what fits and what to do. What goes out is not touched.
+func TestIncomingRefused(t *testing.T) {
+	t.Parallel()
+	b := harness.NewBed(t, testbed.HostOptions{})
+	b.Add("first", map[string]string{"weir.in.min": "30mbit"})
+	b.Add("second", map[string]string{"weir.in.min": "18mbit", "weir.min": "40mbit"})
+	agent := shareIncoming(b, nil)
+	// Of 50 the reserve is 2.5.
+	const refused, advice = "what comes in: minimum 18mbit cannot be guaranteed: 17.5mbit is free", "ask for at most 17.5mbit or lower the minimum of another container"
+	says := func(where, text string) {
+		t.Helper()
+		if text = strings.Join(strings.Fields(text), " "); !strings.Contains(text, refused) || !strings.Contains(text, advice) {
+			t.Errorf("%s:\n%s", where, text)
+		}
+	}
+	got := agent.Container("second")
+	if got.State != v1.StateRejected || got.In.Shares[0].AdmittedBPS != 0 || got.Shares[0].AdmittedBPS != 40*mbit {
+		t.Errorf("%+v", got)
+	}
+	says("weir ps -o json", got.Reason)
+	says("weir ps", b.MustWeir("ps"))
+	says("the agent's log", agent.Said())
+	explained := b.MustWeir("explain", "second")
+	says("weir explain", strings.ReplaceAll(explained, "- ", ""))
+	if _, in, _ := strings.Cut(explained, "Asks for, of what comes in"); !strings.Contains(in, "refused, none is in force") {
+		t.Errorf("weir explain:\n%s", explained)
+	}
+	if doctor := b.Weir("doctor"); !strings.Contains(doctor.Stdout, "second (rejected)") {
+		t.Errorf("weir doctor: %+v", doctor)
+	}
+	if result := b.Weir("set", "first", "--in-min", "48mbit"); result.Code != 1 || !strings.Contains(result.Stderr, "what comes in: minimum 48mbit cannot be guaranteed: 47.5mbit is free") {
+		t.Errorf("weir set: %+v", result)
+	}
+	// As advised.
+	b.MustWeir("set", "second", "--in-min", "17.5mbit")
+	if got := agent.Container("second"); got.State != v1.StateOK || got.In.Shares[0].AdmittedBPS != 17_500_000 {
+		t.Errorf("as advised: %+v", got)
+	}
+	b.MustWeir("reset", "second")
+	agent.AwaitContainer("second", "refused again", 2*time.Second, func(c v1.Container) bool { return c.State == v1.StateRejected })
+	says("weir events", b.MustWeir("events"))
 }
 
 // TestIncomingWithoutRate: labels for what comes in say that they have no effect.

@@ -5,8 +5,10 @@ package netns
 import (
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"strconv"
@@ -193,7 +195,9 @@ func TestRestartIsNotNoticed(t *testing.T) {
 // sequence sends numbered datagrams from a container, a thousand a second,
 // and counts what arrives.
 type sequence struct {
-	in, out *net.UDPConn
+	in      *net.UDPConn
+	out     io.WriteCloser
+	total   uint64 // sent, when it has ended
 	quit    chan struct{}
 	sent    chan uint64
 	counts  chan map[uint64]int
@@ -213,17 +217,54 @@ func startSequence(t *testing.T, b *harness.Bed, c *harness.Container) *sequence
 		return err
 	})
 	must.Succeed(t, err)
-	t.Cleanup(func() { s.in.Close() })
-	must.Succeed(t, forceReadBuffer(s.in))
 	err = testbed.InNetNS(c.NetNSPath(), func() (err error) {
 		s.out, err = net.DialUDP("udp4", nil, &net.UDPAddr{IP: b.Host.PeerAddr.AsSlice(), Port: port})
 		return err
 	})
 	must.Succeed(t, err)
-	t.Cleanup(func() { s.out.Close() })
+	s.start(t)
+	return s
+}
+
+// startReceived starts a sequence that the neighbour sends to a container, which asks for it.
+func startReceived(t *testing.T, b *harness.Bed, c *harness.Container) *sequence {
+	t.Helper()
+	s := &sequence{
+		quit: make(chan struct{}), sent: make(chan uint64, 1),
+		counts: make(chan map[uint64]int, 1), late: make(chan int, 1),
+	}
+	answering := &answering{}
+	must.Succeed(t, testbed.InNetNS(b.Host.PeerNetNSPath(), func() (err error) {
+		answering.UDPConn, err = net.ListenUDP("udp4", &net.UDPAddr{IP: b.Host.PeerAddr.AsSlice()})
+		return err
+	}))
+	s.out = answering
+	must.Succeed(t, testbed.InNetNS(c.NetNSPath(), func() (err error) {
+		s.in, err = net.DialUDP("udp4", nil, answering.LocalAddr().(*net.UDPAddr))
+		return err
+	}))
+	_, err := s.in.Write([]byte("go"))
+	must.Succeed(t, err)
+	_, answering.to, err = answering.ReadFromUDPAddrPort(make([]byte, 10))
+	must.Succeed(t, err)
+	s.start(t)
+	return s
+}
+
+// answering writes to the one that has asked.
+type answering struct {
+	*net.UDPConn
+	to netip.AddrPort
+}
+
+func (a *answering) Write(packet []byte) (int, error) { return a.WriteToUDPAddrPort(packet, a.to) }
+
+func (s *sequence) start(t *testing.T) {
+	t.Helper()
+	t.Cleanup(func() { s.in.Close(); s.out.Close() })
+	must.Succeed(t, forceReadBuffer(s.in))
 	go s.receive()
 	go s.send()
-	return s
 }
 
 // forceReadBuffer gives a socket room for what arrives while a busy machine
@@ -240,9 +281,11 @@ func forceReadBuffer(conn *net.UDPConn) error {
 	return errors.Join(err, failure)
 }
 
+// sequenceBytes is the payload of a datagram of a sequence, 8.3 Mbit/s in all.
+const sequenceBytes = 1000
+
 func (s *sequence) send() {
-	const payloadBytes = 1000 // 8.3 Mbit/s
-	packet := make([]byte, payloadBytes)
+	packet := make([]byte, sequenceBytes)
 	ticker := time.NewTicker(time.Millisecond)
 	defer ticker.Stop()
 	for number := uint64(0); ; number++ {
@@ -304,6 +347,7 @@ func (s *sequence) stopInAnyOrder(t *testing.T) (late int) {
 	t.Helper()
 	close(s.quit)
 	sent := <-s.sent
+	s.total = sent
 	for deadline := time.Now().Add(10 * time.Second); s.arrived.Load() < sent && time.Now().Before(deadline); {
 		time.Sleep(20 * time.Millisecond)
 	}

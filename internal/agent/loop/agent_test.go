@@ -246,7 +246,7 @@ func (m *fakeMachine) LinkByName(name string) (kernel.Link, error) {
 	if m.gone {
 		return kernel.Link{}, kernel.ErrNoLink
 	}
-	return kernel.Link{Index: cmp.Or(m.index, 3), Name: name, Kind: m.kind, GSOMaxBytes: 65536}, nil
+	return kernel.Link{Index: cmp.Or(m.index, 3), Name: name, Kind: m.kind, Up: true, GSOMaxBytes: 65536}, nil
 }
 
 func (m *fakeMachine) LinkByIndex(int) (kernel.Link, error) { return m.LinkByName("up0") }

@@ -70,9 +70,7 @@ func (c *container) state() (v1.State, string) {
 			state = v1.StateRejected
 		}
 		for _, complaint := range complaints {
-			if share.uplink.of != nil {
-				complaint = "what comes in: " + complaint
-			}
+			complaint = share.uplink.says(complaint)
 			if c.uplinks() > 1 {
 				complaint = share.uplink.name() + ": " + complaint
 			}

@@ -85,6 +85,14 @@ func (u *link) label() string {
 	return u.name()
 }
 
+// says returns a complaint, with the direction that it is about if that is not what goes out.
+func (u *link) says(complaint string) string {
+	if u.of != nil {
+		return "what comes in: " + complaint
+	}
+	return complaint
+}
+
 // installed reports whether scheduler and classifier are on the device.
 func (u *link) installed() bool { return u.device.State() == uplink.Installed }
 
@@ -149,10 +157,14 @@ func (a *Agent) logChange(u *link, change uplink.Change, before error) {
 		// Not fatal: the uplink cuts larger packets up.
 		a.log.Warn("cannot limit the uplink's packets", "uplink", u.label(), "error", change.Unlimited)
 	}
-	if u.of != nil && change.Classified && change.From == uplink.Installed && change.To == uplink.Installed {
+	back := change.From == uplink.Installed && change.To == uplink.Installed && (change.Classified || change.Off)
+	if u.of != nil && back {
 		what := "the redirect of received packets to %s was gone"
-		if change.Lost {
+		switch {
+		case change.Lost:
 			what = "%s was deleted"
+		case change.Off:
+			what = "%s was switched off"
 		}
 		message := fmt.Sprintf(what+", and is there again: what came in at %s meanwhile was not shared", u.device.Name(), u.name())
 		a.log.Warn(message)

@@ -156,7 +156,7 @@ func (u *link) incomingView() *v1.UplinkIn {
 		view.Scheduler = u.device.Scheduler().Name()
 	}
 	if problem := u.device.Problem(); problem != nil {
-		view.State, view.Reason = v1.StateDegraded, "what comes in: "+problem.Error()
+		view.State, view.Reason = v1.StateDegraded, u.says(problem.Error())
 	}
 	return view
 }

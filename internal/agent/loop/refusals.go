@@ -28,7 +28,7 @@ func (c *container) refusals() (list []refusal) {
 	for _, s := range c.shares {
 		add := func(what string, err error) {
 			if err != nil {
-				list = append(list, refusal{what + " at " + s.uplink.device.Name(), err.Error()})
+				list = append(list, refusal{what + " at " + s.uplink.device.Name(), s.uplink.says(err.Error())})
 			}
 		}
 		add(asked(s.refused), s.refused)

@@ -89,13 +89,11 @@ func (m *incoming) LinkByIndex(ifindex int) (kernel.Link, error) {
 	return m.ready(kernel.LinkByIndex(ifindex))
 }
 
-// ready switches the IFB on, which drops all packets while it is off, and returns it with the MTU of
-// its uplink, and as a tunnel if that is one.
+// ready switches the IFB on, which drops all packets while it is off, and returns it as it was found, with
+// the MTU of its uplink, and as a tunnel if that is one.
 func (m *incoming) ready(link kernel.Link, err error) (kernel.Link, error) {
 	if err == nil && !link.Up {
-		if err = kernel.SetUp(link.Index); err == nil {
-			link, err = kernel.LinkByIndex(link.Index)
-		}
+		err = kernel.SetUp(link.Index)
 	}
 	if err != nil {
 		return link, err

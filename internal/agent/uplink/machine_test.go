@@ -33,7 +33,7 @@ func newMachine() *fakeMachine {
 
 // add makes a device.
 func (m *fakeMachine) add(ifindex int, name string, speedBPS uint64) *fakeDevice {
-	d := &fakeDevice{Link: kernel.Link{Index: ifindex, Name: name, GSOMaxBytes: 65536}, speedBPS: speedBPS}
+	d := &fakeDevice{Link: kernel.Link{Index: ifindex, Name: name, Up: true, GSOMaxBytes: 65536}, speedBPS: speedBPS}
 	m.devices[ifindex] = d
 	return d
 }

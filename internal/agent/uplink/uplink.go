@@ -223,6 +223,8 @@ type Change struct {
 	Classified bool
 	// Lost: the device went.
 	Lost bool
+	// Off: the device was found switched off. An IFB is switched on again, and packets have bypassed it.
+	Off bool
 	// Made: all classes were made anew and count from zero.
 	Made bool
 	// Displaced is the queueing of another program that was replaced.
@@ -257,6 +259,7 @@ func (d *Device) advance(plan func() sched.Tree, may func(action) bool) Change {
 			d.problem = refused(err)
 			break
 		}
+		change.Off = change.Off || saw.link != nil && !saw.link.Up
 		var todo action
 		if todo, d.problem = next(d.config, d.state, d.held, saw); todo == stay || !may(todo) {
 			break

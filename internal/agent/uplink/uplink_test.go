@@ -89,6 +89,10 @@ func TestComesAndGoes(t *testing.T) {
 	if change := b.advance(); change != (Change{From: Installed, To: Installed}) {
 		t.Errorf("changed again: %+v", change)
 	}
+	b.machine.devices[3].Up = false
+	if change := b.advance(); change != (Change{From: Installed, To: Installed, Off: true}) {
+		t.Errorf("switched off: %+v", change)
+	}
 
 	delete(b.machine.devices, 3)
 	b.advance()
