@@ -4,7 +4,10 @@ package docker
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -352,33 +355,73 @@ func (s *site) testReceivedInOverlay(t *testing.T) {
 		t.Fatalf("ping: %v: %s", err, out)
 	}
 	s.await(t, "open", "given its answers", func(c v1.Container) bool { return c.In != nil && c.In.SentBytes >= 3*1000 })
+	s.testReceivedByService(t)
+}
+
+// testReceivedByService: what users send to the port that a task publishes at its node is counted as the task's.
+func (s *site) testReceivedByService(t *testing.T) {
+	const port, uploadBytes = 8091, 300_000
+	remove := s.runService(t, "taker", swarm.PortConfigPublishModeHost, port, "/bin/busybox", "nc", "-ll", "-p", "80", "-e", "/bin/busybox", "wc")
+	defer remove()
+	task := func() *v1.Container {
+		for _, c := range s.list(t) {
+			if strings.HasPrefix(c.Name, "taker.") && c.State == v1.StateOK && c.In != nil {
+				return &c
+			}
+		}
+		return nil
+	}
+	s.Await("taker controlled", engineTimeout, func() (bool, string) { return task() != nil, fmt.Sprintf("%+v", s.list(t)) })
+	must.Succeed(t, testbed.InNetNS(s.Host.PeerNetNSPath(), func() error {
+		conn, err := net.DialTimeout("tcp", netip.AddrPortFrom(s.Host.UplinkAddr(), port).String(), engineTimeout)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		_, err = conn.Write(make([]byte, uploadBytes))
+		return errors.Join(err, conn.(*net.TCPConn).CloseWrite(), conn.SetReadDeadline(time.Now().Add(engineTimeout)), func() error {
+			_, err := io.ReadAll(conn) // wc answers when it has all
+			return err
+		}())
+	}))
+	s.Await("taker given what was sent to it", noticed, func() (bool, string) {
+		c := task()
+		return c != nil && c.In.SentBytes >= uploadBytes, fmt.Sprintf("%+v", s.list(t))
+	})
+}
+
+// runService runs a service with one task, on the agent's node, whose port 80 is published.
+func (s *site) runService(t *testing.T, name string, mode swarm.PortConfigPublishMode, port uint32, command ...string) (remove func()) {
+	t.Helper()
+	found, err := s.engine.API().ImageInspect(t.Context(), image)
+	must.Succeed(t, err)
+	created, err := s.engine.API().ServiceCreate(t.Context(), client.ServiceCreateOptions{Spec: swarm.ServiceSpec{
+		Annotations: swarm.Annotations{Name: name},
+		TaskTemplate: swarm.TaskSpec{
+			ContainerSpec: &swarm.ContainerSpec{Image: found.ID, Command: command},
+			Placement:     &swarm.Placement{Constraints: []string{"node.role==manager"}},
+		},
+		EndpointSpec: &swarm.EndpointSpec{Ports: []swarm.PortConfig{
+			{Protocol: network.TCP, TargetPort: 80, PublishedPort: port, PublishMode: mode},
+		}},
+	}})
+	must.Succeed(t, err)
+	remove = sync.OnceFunc(func() {
+		_, err := s.engine.API().ServiceRemove(context.Background(), created.ID, client.ServiceRemoveOptions{})
+		check(t, err)
+	})
+	t.Cleanup(remove)
+	return remove
 }
 
 // testRoutingMesh: a container behind Swarm's routing mesh is degraded; one with a port published at its
 // node is ok.
 func (s *site) testRoutingMesh(t *testing.T) {
-	found, err := s.engine.API().ImageInspect(t.Context(), image)
-	must.Succeed(t, err)
 	for mode, want := range map[swarm.PortConfigPublishMode]v1.State{
 		swarm.PortConfigPublishModeIngress: v1.StateDegraded, swarm.PortConfigPublishModeHost: v1.StateOK,
 	} {
 		name := "by-" + string(mode)
-		created, err := s.engine.API().ServiceCreate(t.Context(), client.ServiceCreateOptions{Spec: swarm.ServiceSpec{
-			Annotations: swarm.Annotations{Name: name},
-			TaskTemplate: swarm.TaskSpec{
-				ContainerSpec: &swarm.ContainerSpec{Image: found.ID, Command: []string{"/bin/busybox", "sleep", "600"}},
-				Placement:     &swarm.Placement{Constraints: []string{"node.role==manager"}}, // the agent's
-			},
-			EndpointSpec: &swarm.EndpointSpec{Ports: []swarm.PortConfig{
-				{Protocol: network.TCP, TargetPort: 80, PublishedPort: 8090, PublishMode: mode},
-			}},
-		}})
-		must.Succeed(t, err)
-		remove := sync.OnceFunc(func() {
-			_, err := s.engine.API().ServiceRemove(context.Background(), created.ID, client.ServiceRemoveOptions{})
-			check(t, err)
-		})
-		t.Cleanup(remove)
+		remove := s.runService(t, name, mode, 8090, "/bin/busybox", "sleep", "600")
 		s.Await(name+" "+string(want), engineTimeout, func() (bool, string) {
 			for _, c := range s.list(t) {
 				if strings.HasPrefix(c.Name, name+".") {

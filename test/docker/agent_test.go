@@ -447,7 +447,7 @@ func (s *site) testJSON(t *testing.T) {
 		seen[fmt.Sprint(f["check"])] = fmt.Sprint(f["result"])
 	}
 	for _, name := range []string{"kernel", "privileges", "bpf", "tcx", "htb", "tbf", "fq_codel",
-		"bridge", "host", "macvlan", "ipvlan", "overlay", "origin", "delay", "flows", "programs", "guards", "docker", "agent"} {
+		"bridge", "host", "macvlan", "ipvlan", "overlay", "incoming", "origin", "delay", "flows", "programs", "guards", "docker", "agent"} {
 		if result := seen[name]; result != "ok" && result != "limited" {
 			t.Errorf("weir doctor says %q of %s", result, name)
 		}
