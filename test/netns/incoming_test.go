@@ -3,12 +3,14 @@
 package netns
 
 import (
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/datapath/kernel"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/test/harness"
 )
@@ -276,6 +278,37 @@ func TestIncomingRefused(t *testing.T) {
 	b.MustWeir("reset", "second")
 	agent.AwaitContainer("second", "refused again", 2*time.Second, func(c v1.Container) bool { return c.State == v1.StateRejected })
 	says("weir events", b.MustWeir("events"))
+}
+
+// TestIncomingOnKernelWithout: where the kernel has no IFB, or cannot redirect to it, what goes out is shared, what
+// comes in arrives, and the reason says what the kernel lacks.
+func TestIncomingOnKernelWithout(t *testing.T) {
+	if kernel.ProbeRedirect() == nil {
+		t.Skip("this kernel has IFB and mirred; machines of test/vm lack one of them")
+	}
+	b := harness.NewBed(t, testbed.HostOptions{})
+	limited := b.Add("limited", map[string]string{"weir.max": "20mbit", "weir.in.max": "8mbit"})
+	agent := shareIncoming(b, nil)
+	got := agent.Container("limited")
+	if got.State != v1.StateDegraded || !strings.Contains(got.Reason, "what comes in: ") || !strings.Contains(got.Reason, "modprobe ") {
+		t.Errorf("%s %q", got.State, got.Reason)
+	}
+	if doctor := b.Weir("doctor").Stdout; !regexp.MustCompile(`(?m)^incoming +limited .*modprobe `).MatchString(doctor) {
+		t.Errorf("weir doctor:\n%s", doctor)
+	}
+	if redirected(b) {
+		t.Error("it is redirected")
+	}
+	sent, received := startSequence(t, b, limited), startReceived(t, b, limited)
+	time.Sleep(time.Second)
+	sent.stopInAnyOrder(t)
+	received.stopInAnyOrder(t)
+	agent.AwaitContainer("limited", "what goes out counted", 2*time.Second, func(c v1.Container) bool { return c.SentBytes > sent.total*sequenceBytes })
+	b.MustWeir("down")
+	agent.Ended()
+	if left := b.Run("ip", "link", "show"); strings.Contains(left, "in-uplink") {
+		t.Errorf("left behind: %s", left)
+	}
 }
 
 // TestIncomingWithoutRate: labels for what comes in say that they have no effect.

@@ -36,6 +36,8 @@ type Machine struct {
 	Suites  []Suite
 	// Gate is what make test runs on it; nothing if it does not boot the machine.
 	Gate []Suite
+	// Lacks are modules that it does not load.
+	Lacks []string
 	// MaySkip matches the SUITE/TEST of what the kernel cannot do. Everything
 	// else that is skipped is a failure.
 	MaySkip string
@@ -43,6 +45,9 @@ type Machine struct {
 
 // Name tells machines apart in reports.
 func (m Machine) Name() string {
+	if len(m.Lacks) > 0 {
+		return m.Series + "-without-" + strings.Join(m.Lacks, "-")
+	}
 	if m.Arch != "amd64" {
 		return m.Series + "-" + m.Arch
 	}
@@ -92,7 +97,7 @@ func (m Machine) modules() []string {
 	if slices.Contains(m.Suites, packetPath) {
 		modules = slices.Concat(modules, []string{"xt_CLASSIFY"})
 	}
-	return modules
+	return slices.DeleteFunc(slices.Clone(modules), func(name string) bool { return slices.Contains(m.Lacks, name) })
 }
 
 // inGate returns the machines of make test, with what it runs on them.
@@ -127,6 +132,8 @@ var Machines = []Machine{
 	{Series: "6.12", Arch: "amd64", Cgroups: Hybrid, Suites: slices.Concat(withEngine, inModes), MaySkip: withoutTun},
 	{Series: "6.18", Arch: "amd64", Cgroups: Unified, Suites: append([]Suite{openFlowSwitch, demoOnSwitches, servicesOnLinks}, withSwitch...), MaySkip: withoutTun},
 	{Series: "6.12", Arch: "arm64", Cgroups: Unified, Suites: programs},
+	{Series: "6.12", Arch: "amd64", Cgroups: Unified, Suites: withoutRedirect, Lacks: []string{"ifb"}},
+	{Series: "6.12", Arch: "amd64", Cgroups: Unified, Suites: withoutRedirect, Lacks: []string{"act_mirred"}},
 }
 
 // benches is the machine of TestBenchmarks.
@@ -149,6 +156,9 @@ var programs = []Suite{
 	{Package: "./internal/datapath/identity", Tag: TagNetNS, Run: "TestProgramsLoad"},
 	{Package: "./internal/lab/meter", Tag: TagNetNS, Run: "TestProgramsLoad"},
 }
+
+// withoutRedirect: what a kernel does that cannot share what comes in.
+var withoutRedirect = []Suite{{Package: "./test/netns", Tag: TagNetNS, Run: "TestIncomingOnKernelWithout"}}
 
 // gate is what differs between kernels most: how programs attach and tell containers apart in
 // each mode, the scheduler's queues and shares, what an agent finds after a restart, the

@@ -32,6 +32,9 @@ func TestProbeLink(t *testing.T) {
 	if err := ProbeLink("no-such-kind"); err == nil {
 		t.Error("a kind that there is not was found")
 	}
+	if err := ProbeRedirect(); err != nil {
+		t.Errorf("a redirect to an IFB: %v", err)
+	}
 	// ipvlan is optional: what the probe says is what ip-link finds.
 	name := fmt.Sprintf("weir-test-%d", os.Getpid())
 	run := func(args ...string) error { return exec.Command("ip", args...).Run() }

@@ -105,6 +105,30 @@ func ProbeLink(kind string) error {
 	})
 }
 
+// ProbeRedirect returns an error if the kernel cannot redirect what a device receives to an IFB. It tries
+// that in a temporary namespace.
+func ProbeRedirect() error {
+	return inNewNetNS(func() error {
+		if err := AddIFB("weir0"); err != nil {
+			return err
+		}
+		ifb, err := netlink.LinkByName("weir0")
+		if err != nil {
+			return fmt.Errorf("look up the IFB: %w", err)
+		}
+		program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+			Name: "weir_probe", Type: ebpf.SchedCLS, License: "GPL",
+			Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
+		})
+		if err != nil {
+			return fmt.Errorf("load a program: %w", err)
+		}
+		defer program.Close()
+		const loopback = 1 // in every namespace
+		return Redirect{From: loopback, To: ifb.Attrs().Index}.Attach(program)
+	})
+}
+
 // ProbeSocketCgroup returns an error if the kernel cannot tell the cgroup of a packet's socket.
 func ProbeSocketCgroup() error {
 	return features.HaveProgramHelper(ebpf.SchedCLS, asm.FnSkbAncestorCgroupId)

@@ -60,6 +60,9 @@ func (r Redirect) Attach(program *ebpf.Program) error {
 	}
 	request.AddData(options)
 	if _, err := request.Execute(unix.NETLINK_ROUTE, 0); err != nil {
+		if errors.Is(err, unix.ENOENT) {
+			err = fmt.Errorf("%w: this kernel lacks cls_bpf or act_mirred (CONFIG_NET_CLS_BPF, CONFIG_NET_ACT_MIRRED; modprobe act_mirred)", err)
+		}
 		return fmt.Errorf("redirect from device %d to %d: %w", r.From, r.To, err)
 	}
 	return nil
@@ -168,6 +171,9 @@ func AddIFB(name string) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.NumTxQueues, attrs.NumRxQueues = name, 1, 1
 	if err := netlink.LinkAdd(&netlink.Ifb{LinkAttrs: attrs}); err != nil && !errors.Is(err, unix.EEXIST) {
+		if errors.Is(err, unix.EOPNOTSUPP) {
+			err = fmt.Errorf("%w: this kernel has none (CONFIG_IFB; modprobe ifb)", err)
+		}
 		return fmt.Errorf("make %s (an IFB, for what comes in): %w", name, err)
 	}
 	return nil
