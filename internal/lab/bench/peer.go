@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // The names of the peers.
@@ -21,6 +22,8 @@ const (
 	PeerWeir          = "weir"
 	PeerWeirBalanced  = "weir-balanced"
 	PeerWeirLow       = "weir-low"
+	// PeerWeirIn shares what comes in, too.
+	PeerWeirIn = "weir-in"
 	// PeerHTBExact and PeerHTBLow are HTB with packets as large as Weir's of that precision.
 	PeerHTBExact = "htb-exact"
 	PeerHTBLow   = "htb-low"
@@ -31,7 +34,7 @@ var defaultPeers = []string{PeerNone, PeerHTB, PeerWeir}
 
 // PeerNames lists all peers, in the order of reports.
 func PeerNames() []string {
-	return []string{PeerNone, PeerFIFO, PeerHTB, PeerTC, PeerCNI, PeerCNIContainerd, PeerPolicer, PeerWeir, PeerWeirBalanced, PeerWeirLow, PeerHTBExact, PeerHTBLow}
+	return []string{PeerNone, PeerFIFO, PeerHTB, PeerTC, PeerCNI, PeerCNIContainerd, PeerPolicer, PeerWeir, PeerWeirBalanced, PeerWeirLow, PeerHTBExact, PeerHTBLow, PeerWeirIn}
 }
 
 // Peer is a way to share the link.
@@ -64,6 +67,9 @@ func NewPeer(ctx context.Context, name string, options Options) (Peer, error) {
 		precision, _ := precisionOf(name)
 		options.AgentArgs = append([]string{"--precision", string(precision)}, options.AgentArgs...)
 		return newWeir(options)
+	case PeerWeirIn:
+		options.AgentArgs = append([]string{"--in-rate", policy.FormatRate(htbUnlimitedBPS)}, options.AgentArgs...)
+		return newWeir(options)
 	case PeerHTBExact, PeerHTBLow:
 		precision, _ := precisionOf(name)
 		return htb{cut: precision}, nil
@@ -74,7 +80,7 @@ func NewPeer(ctx context.Context, name string, options Options) (Peer, error) {
 // precisionOf returns the precision by which a peer cuts packets; false for one that does not.
 func precisionOf(peer string) (v1.Precision, bool) {
 	switch peer {
-	case PeerWeir, PeerHTBExact:
+	case PeerWeir, PeerWeirIn, PeerHTBExact:
 		return v1.PrecisionExact, true
 	case PeerWeirBalanced:
 		return v1.PrecisionBalanced, true

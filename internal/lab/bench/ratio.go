@@ -28,12 +28,14 @@ var (
 	aimTCP       = &ratioAim{"TCP without a rate, of HTB's", PeerWeir, PeerHTB, observation.bitsPerSecond, report.Aim{Bound: 0.98, Better: report.Higher}}
 	aimPackets   = &ratioAim{"64-byte UDP without a rate, of HTB's", PeerWeir, PeerHTB, observation.packetsPerSecond, report.Aim{Bound: 1, Better: report.Higher}}
 	aimInTCP     = &ratioAim{"TCP that comes in without a rate, " + ofNone, PeerWeir, PeerNone, observation.bitsPerSecond, report.Aim{Bound: 0.7, Better: report.Higher}}
+	aimOutTCP    = &ratioAim{"TCP that goes out beside --in-rate, of without", PeerWeirIn, PeerWeir, observation.bitsPerSecond, report.Aim{Bound: 0.97, Better: report.Higher}}
+	aimOutUDP    = &ratioAim{"64-byte UDP that goes out beside --in-rate, of without", PeerWeirIn, PeerWeir, observation.packetsPerSecond, report.Aim{Bound: 0.95, Better: report.Higher}}
 	aimsFigure12 = []*ratioAim{
 		figure12("low, "+ofNone, PeerWeirLow, PeerNone, 0.6), figure12("low, "+ofCutAlike, PeerWeirLow, PeerHTBLow, 1.5),
 		figure12("exact, "+ofNone, PeerWeir, PeerNone, 1.3), figure12("exact, "+ofCutAlike, PeerWeir, PeerHTBExact, 1.2),
 		figure12("balanced, "+ofNone, PeerWeirBalanced, PeerNone, 0),
 	}
-	ratioAims = append([]*ratioAim{aimTCP, aimPackets, aimInTCP}, aimsFigure12...)
+	ratioAims = append([]*ratioAim{aimTCP, aimPackets, aimInTCP, aimOutTCP, aimOutUDP}, aimsFigure12...)
 )
 
 // figure12 is about the processor time of a gigabit; a bound of 0 is none.

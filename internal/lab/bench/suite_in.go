@@ -28,7 +28,7 @@ var inRoundTrips = []time.Duration{20 * time.Millisecond, 50 * time.Millisecond}
 const inNote = "Policies are for what containers receive, counted at their sockets as bytes on the wire. UDP comes from a neighbour on " +
 	"a link that only the CPU limits; TCP from a server with a round trip of its own, over a bottleneck before the uplink with a FIFO " +
 	"of 200 ms, of which --in-rate is 95 %. Without control nothing but that FIFO shares the link. htb is at the containers' bridge, " +
-	"which only the mode bridge has. cni-bandwidth and the policer, which drops what exceeds a bucket of 100 ms, know maximums only."
+	"which only the mode bridge has. cni-bandwidth and the policer, which drops what exceeds a bucket of 100 ms, know maximums only. weir-in shares what comes in beside what goes out; what that costs what goes out is judged."
 
 // inSuite measures shares of what comes in.
 func inSuite(options Options) []Case {
@@ -113,7 +113,10 @@ func inSuite(options Options) []Case {
 		c.Incoming = true
 		cases = append(cases, c)
 	}
-	return cases
+	sent := slices.Concat(costCases("TCP that goes out", 0, tcp, []int{costContainers}, PeerWeir, PeerWeirIn),
+		costCases("64-byte UDP that goes out", 0, small, []int{costContainers}, PeerWeir, PeerWeirIn))
+	sent[0].Ratios, sent[1].Ratios = []*ratioAim{aimOutTCP}, []*ratioAim{aimOutUDP}
+	return append(cases, sent...)
 }
 
 // inStartStopCase is startStopsCase with more time between changes, as TCP takes longer to follow a limit on what comes in:
