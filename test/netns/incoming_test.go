@@ -3,6 +3,8 @@
 package netns
 
 import (
+	"net"
+	"net/netip"
 	"regexp"
 	"strings"
 	"syscall"
@@ -13,6 +15,7 @@ import (
 	"github.com/weir-project/weir/internal/datapath/kernel"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
 )
 
 const (
@@ -234,6 +237,40 @@ func reloadedSlower(b *harness.Bed, agent *harness.Agent) *harness.Agent {
 	b.WriteConfig(bothShared("90mbit", "45mbit"))
 	b.MustWeir("reload")
 	return agent
+}
+
+// TestIncomingFloodToNobody: a flood to a port that no container has is the host's, and not a packet of a container
+// within its minimum is lost beside it.
+func TestIncomingFloodToNobody(t *testing.T) {
+	b := harness.NewBed(t, testbed.HostOptions{})
+	careful := b.Add("careful", map[string]string{"weir.in.min": "20mbit"})
+	agent := shareIncoming(b, nil)
+	received := startReceived(t, b, careful)
+	var conn net.PacketConn
+	must.Succeed(t, testbed.InNetNS(b.Host.PeerNetNSPath(), func() (err error) {
+		conn, err = net.ListenPacket("udp4", ":0")
+		return err
+	}))
+	defer conn.Close()
+	nobody, payload := net.UDPAddrFromAddrPort(netip.AddrPortFrom(b.Host.UplinkAddr(), 4242)), make([]byte, 1200)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for began, sent := time.Now(), 0; time.Since(began) < 2*time.Second; <-tick.C {
+		for ; float64(sent*len(payload)*8) < 2*incomingBPS*time.Since(began).Seconds(); sent++ {
+			_, err := conn.WriteTo(payload, nobody)
+			must.Succeed(t, err)
+		}
+	}
+	host := agent.Container("host").In
+	if host.DroppedPackets == 0 || host.RateBPS < incomingBPS/3 {
+		t.Errorf("the host receives %d bit/s and %d packets are dropped", host.RateBPS, host.DroppedPackets)
+	}
+	received.stopInAnyOrder(t)
+	const frameBytes = sequenceBytes + 14 + 20 + 8
+	got, _ := agent.AwaitContainer("careful", "all counted", 2*time.Second, func(c v1.Container) bool { return c.In.SentBytes >= received.total*frameBytes })
+	if got.In.SentBytes != received.total*frameBytes || got.In.DroppedPackets != 0 {
+		t.Errorf("%d bytes are counted and %d packets dropped, of %d bytes", got.In.SentBytes, got.In.DroppedPackets, received.total*frameBytes)
+	}
 }
 
 // TestIncomingRefused: a minimum of what comes in that does not fit is refused, and wherever that is shown it says

@@ -253,6 +253,29 @@ func (b *fragmentsBed) expectAnswers(what, netNS string, number uint16, server n
 	}
 }
 
+// TestIncomingStolenPort: what arrives for a published port, unrequested, is the container's that publishes it now,
+// and after that the host's.
+func TestIncomingStolenPort(t *testing.T) {
+	b := newFragmentsBed(t)
+	for _, addr := range []netip.Addr{b.host.PeerAddr, b.host.PeerAddr6} {
+		target, payload := netip.AddrPortFrom(addr.Prev(), 9053), make([]byte, 1000)
+		expect := func(what string, number uint16) {
+			t.Helper()
+			b.expectReceived(what, b.in, number, receivedBytes(target, payload, packets), func() { b.fromPeer(target, payload, packets) })
+		}
+		publish := func(number uint16) {
+			apply(t, b.in, Table{Published: map[Published]uint16{{IPv6: addr.Is6(), Protocol: unix.IPPROTO_UDP, Port: 9053}: number}})
+		}
+		expect("before it is published", NumberHost)
+		publish(NumberFirst)
+		expect("published by the first", NumberFirst)
+		publish(NumberFirst + 1)
+		expect("stolen by the second", NumberFirst+1)
+		apply(t, b.in, Table{Published: map[Published]uint16{}})
+		expect("published no more", NumberHost)
+	}
+}
+
 // TestIncomingFragments: later fragments are the container's that the first one is for, and unknown ones
 // are the host's.
 func TestIncomingFragments(t *testing.T) {
