@@ -28,6 +28,11 @@ enum weir_number {
 	WEIR_NUMBERS = 0xfff,
 };
 
+/* What wake_ns of the classifier may say besides a time. */
+enum weir_wake {
+	WEIR_WAKE_ARMED = 1,
+};
+
 /* Traffic classes of a packet inside its container's share. */
 enum weir_class {
 	/* Not looked at, or there is nothing to tell it by. */

@@ -46,7 +46,8 @@
  *     - it is no larger than what the bucket would leave whole.
  *     - its container has no limit of its own: only its class holds it to that.
  *  5. What was offered is counted for each container: the control loop needs
- *     the demand, which a queue that drops cannot tell.
+ *     the demand, which a queue that drops cannot tell. In silence the loop rarely
+ *     looks, and the next packet wakes it (wake).
  *
  * Cost. Routing takes a packet's socket away (net/ipv4/ip_input.c,
  * ip_rcv_core), so bridge mode never gets to the cgroup: a load and a branch,
@@ -261,6 +262,21 @@ struct {
 	__type(value, __u64);
 } link_due SEC(".maps");
 
+/*
+ * WEIR_WAKE_ARMED: the next packet wakes the agent. Then the time at which it came, by
+ * bpf_ktime_get_ns. Armed by the agent.
+ */
+__u64 wake_ns = 0;
+
+/*
+ * What wakes the agent: one record, which says nothing, of each uplink that was armed.
+ * One ring for all uplinks.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} wakeups SEC(".maps");
+
 /* How many published ports there are. Written by the agent. */
 __u32 published_ports = 0;
 
@@ -296,6 +312,7 @@ const enum weir_level *weir_level_btf __attribute__((unused));
 const enum weir_link *weir_link_btf __attribute__((unused));
 const enum weir_priority *weir_priority_btf __attribute__((unused));
 const enum weir_saved *weir_saved_btf __attribute__((unused));
+const enum weir_wake *weir_wake_btf __attribute__((unused));
 
 /* The number of the innermost assigned cgroup that the packet's socket is in. */
 static __always_inline __u32 number_of_cgroup(struct __sk_buff *skb)
@@ -692,6 +709,21 @@ static __always_inline __u32 minor_of(struct __sk_buff *skb, __u32 number, __u32
 	return minor ?: number;
 }
 
+/*
+ * Wakes the agent if it waits for a packet. Of two processors both may do so. The ring is
+ * full only of wake-ups that the agent has not read yet.
+ */
+static __always_inline void wake(void)
+{
+	__u64 now_ns;
+
+	if (wake_ns != WEIR_WAKE_ARMED)
+		return;
+	now_ns = bpf_ktime_get_ns();
+	wake_ns = now_ns;
+	bpf_ringbuf_output(&wakeups, &now_ns, sizeof(now_ns), BPF_RB_FORCE_WAKEUP);
+}
+
 /* can_see: the kernel lets a program see whether packets wait. */
 static __always_inline int classify(struct __sk_buff *skb, int can_see)
 {
@@ -709,10 +741,13 @@ static __always_inline int classify(struct __sk_buff *skb, int can_see)
 	}
 	if (is_control(skb, number, bytes)) {
 		tag = number = WEIR_NUMBER_CONTROL;
-	} else if (number == WEIR_NUMBER_NONE) {
-		if (!unknown_allowed(bytes))
-			return TC_ACT_SHOT;
-		number = WEIR_NUMBER_HOST;
+	} else {
+		wake();
+		if (number == WEIR_NUMBER_NONE) {
+			if (!unknown_allowed(bytes))
+				return TC_ACT_SHOT;
+			number = WEIR_NUMBER_HOST;
+		}
 	}
 
 	if (save_priority)

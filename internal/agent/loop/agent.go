@@ -97,7 +97,9 @@ type Agent struct {
 	flowsLately flowsLately
 
 	requests chan func()
-	turns    stats.Turns
+	// woken has a value after the first packet at an uplink whose scheduler waits for one.
+	woken <-chan struct{}
+	turns stats.Turns
 	// board, history and events hold the data for readers, which never enter the loop.
 	board   *stats.Board
 	history stats.History
@@ -155,6 +157,11 @@ func prepare(config Config, lock *agentLock) (*Agent, error) {
 		opened.Close()
 		return nil, err
 	}
+	woken, err := watcher.Wakeups()
+	if err != nil {
+		opened.Close()
+		return nil, err
+	}
 	machine, err := uplink.OpenHost(watcher)
 	if err != nil {
 		opened.Close()
@@ -172,6 +179,7 @@ func prepare(config Config, lock *agentLock) (*Agent, error) {
 		containers: newContainers(config, attacher, uplinks),
 		attach:     attacher,
 		requests:   make(chan func()),
+		woken:      woken,
 		board:      stats.NewBoard(),
 		events:     stats.NewEvents(time.Now()),
 	}
@@ -260,12 +268,19 @@ func (a *Agent) Run(ctx context.Context) error {
 			request()
 		case <-check.C:
 			a.check()
+		case <-a.woken:
 		case now := <-control.C:
 			a.turns.Begin(time.Now()) // not the time of the tick, which may have waited
 			if next := a.control(now); next != interval {
 				interval = next
 				control.Reset(interval)
 			}
+			continue
+		}
+		// Whatever it was, the schedulers look at it soon.
+		if interval > wakeInterval {
+			interval = wakeInterval
+			control.Reset(interval)
 		}
 	}
 	return nil

@@ -139,6 +139,9 @@ func (l *wire) run(d time.Duration) {
 			l.classifier.offered[s.container.Number] = uint64(l.sent[s])
 			l.scheduler.kernel.count(s.container.Number, kernel.ClassStats{SentBytes: uint64(l.sent[s]), BacklogBytes: backlog})
 		}
+		if wake := l.now.Add(wakeInterval); l.classifier.offered != l.classifier.armed && wake.Before(next) {
+			next, l.classifier.armed = wake, l.classifier.offered
+		}
 		if !l.now.Before(next) {
 			next = l.now.Add(l.control(l.now))
 		}
@@ -148,6 +151,7 @@ func (l *wire) run(d time.Duration) {
 // fakeClassifier has counted what it was given.
 type fakeClassifier struct {
 	offered   [identity.NumberLast + 1]uint64
+	armed     [identity.NumberLast + 1]uint64 // offered when the loop asked to be woken
 	cgroups   map[uint16]string
 	classes   map[uint16]sched.TrafficClass
 	told      map[uint16]toldNumber
@@ -178,6 +182,9 @@ type toldNumber struct {
 func (c *fakeClassifier) SetDirect(sched.Bounds, []sched.Direct) error { return nil }
 func (c *fakeClassifier) SetMinors(uint16, sched.Minors) error         { return nil }
 func (c *fakeClassifier) SetEFRate(uint16, uint64) error               { return nil }
+
+func (c *fakeClassifier) Await() error                  { c.armed = c.offered; return nil }
+func (c *fakeClassifier) AwaitedAt() (time.Time, error) { return time.Time{}, nil }
 
 func (c *fakeClassifier) DirectSent(number uint16) (uint64, uint32, error) {
 	return c.directBytes[number], uint32(c.directBytes[number] / 50), c.err

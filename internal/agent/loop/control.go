@@ -13,8 +13,14 @@ const (
 	// with many shares, because reading takes longer.
 	statsInterval         = 250 * time.Millisecond
 	statsIntervalPerShare = time.Millisecond
-	// restInterval is the control loop's period while no uplink is installed.
-	restInterval = 40 * time.Millisecond
+	// restInterval is the control loop's period while no uplink is installed, and the longest one
+	// otherwise.
+	restInterval = 500 * time.Millisecond
+	// repairInterval is its longest period while an uplink fails.
+	repairInterval = 40 * time.Millisecond
+	// wakeInterval is the time between a change, or the first packet after a silence, and the turn that looks at it:
+	// then there is a rate to see.
+	wakeInterval = 10 * time.Millisecond
 )
 
 // control is one turn of the control loop at an uplink: the scheduler checks which containers send
@@ -146,6 +152,9 @@ func (a *Agent) control(now time.Time) time.Duration {
 		if u.of == nil {
 			a.attach.NoteUnknown(&u.attached)
 		}
+	}
+	if suspect {
+		next = min(next, repairInterval)
 	}
 	if suspect && now.Sub(a.repairedAt) >= max(a.repairPause, minRepairPause) {
 		a.repairedAt = now

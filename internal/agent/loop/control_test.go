@@ -224,7 +224,7 @@ func TestRefusedWhileSending(t *testing.T) {
 	w.run(time.Second)
 	b.scheduler.kernel.err = unix.EPERM
 	w.greedy[a] = true
-	w.run(200 * time.Millisecond)
+	w.run(statsInterval + wakeInterval)
 	if state, reason := a.container.state(); state != v1.StateDegraded || !strings.Contains(reason, "operation not permitted") {
 		t.Errorf("refused: %s, %q", state, reason)
 	}

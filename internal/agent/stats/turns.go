@@ -6,7 +6,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 )
 
-// turnBounds are the bucket bounds of Turns, closest around the loop's periods (10, 30 and 40 ms)
+// turnBounds are the bucket bounds of Turns, closest around the loop's periods while something is sent (10, 30 and 40 ms)
 // and above, where the loop would be late.
 var turnBounds = [...]time.Duration{
 	10 * time.Millisecond, 12 * time.Millisecond, 15 * time.Millisecond, 20 * time.Millisecond, 30 * time.Millisecond,

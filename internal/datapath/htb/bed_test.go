@@ -74,7 +74,10 @@ type fakeTraffic struct {
 	minors      map[uint16]sched.Minors
 	efBPS       map[uint16]uint64
 	told        int // how often minors were set
-	err         error
+	// armed: the next packet wakes the loop; awaitedAt is when it came.
+	armed     bool
+	awaitedAt time.Time
+	err       error
 }
 
 func (f *fakeTraffic) SetMinors(number uint16, minors sched.Minors) error {
@@ -87,6 +90,13 @@ func (f *fakeTraffic) OfferedBytes(dst []uint64) error {
 	copy(dst, f.offered)
 	return nil
 }
+
+func (f *fakeTraffic) Await() error {
+	f.armed, f.awaitedAt = f.err == nil, time.Time{}
+	return f.err
+}
+
+func (f *fakeTraffic) AwaitedAt() (time.Time, error) { return f.awaitedAt, f.err }
 
 func (f *fakeTraffic) SetDirect(bounds sched.Bounds, direct []sched.Direct) error {
 	f.bounds, f.direct = bounds, slices.Clone(direct)
@@ -199,7 +209,11 @@ func (w *wire) run(d time.Duration) {
 	const step = time.Millisecond
 	next := w.now
 	for end := w.now.Add(d); w.now.Before(end); w.now = w.now.Add(step) {
+		armed := w.traffic.armed
 		w.transmit(step.Seconds())
+		if armed && !w.traffic.armed && w.now.Add(wakeInterval).Before(next) {
+			next = w.now.Add(wakeInterval)
+		}
 		if !w.now.Before(next) {
 			next = w.now.Add(w.control(w.now))
 		}
@@ -227,6 +241,9 @@ func (w *wire) transmit(seconds float64) {
 		offer := w.paceBPS[m] / 8 * seconds
 		if w.greedy[m] {
 			offer = max(0, 100_000-w.queue[m]) // TCP fills the queue
+		}
+		if offer > 0 && w.traffic.armed {
+			w.traffic.armed, w.traffic.awaitedAt = false, w.now
 		}
 		w.queue[m] += offer
 		w.traffic.offered[m.want.Number] += uint64(offer)

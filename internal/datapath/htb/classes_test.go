@@ -110,8 +110,12 @@ func TestClassesChange(t *testing.T) {
 	turns := func(count int) {
 		t.Helper()
 		for range count {
-			if _, err := b.Turn(time.Now(), false); err != nil {
+			turn, err := b.Turn(time.Now(), false)
+			if err != nil {
 				t.Fatal(err)
+			}
+			if b.member(number).draining() && turn.Next > idleInterval {
+				t.Fatalf("packets are left in silence: the next turn is in %s", turn.Next)
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package htb
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/weir-project/weir/internal/share/demand"
@@ -9,11 +10,13 @@ import (
 )
 
 // Periods of the control loop: while allocations change or are in doubt, or anything is received; while they are
-// stable; and while nothing is sent. A wake-up costs more than the work done in it.
+// stable; while nothing is sent; and while the classifier wakes the agent with the next packet. A turn costs more
+// than the work done in it.
 const (
 	changingInterval = 10 * time.Millisecond
 	settledInterval  = 30 * time.Millisecond
 	idleInterval     = 40 * time.Millisecond
+	awaitInterval    = 500 * time.Millisecond
 	// idleAfter is the silence after which the loop uses its idle period.
 	idleAfter = time.Second
 	// restAfter is the time without a change of its counters after which a class is inactive.
@@ -34,16 +37,17 @@ type loop struct {
 	// uncounted: the counters of all classes, idle ones included, have to be read once.
 	uncounted bool
 
-	lastLook    time.Time
-	lastTraffic time.Time
-	lastChange  time.Time
+	// last holds the times of the last look, of the last traffic seen, and of the last sudden change.
+	last struct{ look, traffic, change time.Time }
+	// awaiting: the classifier was told to wake the agent, and has not since.
+	awaiting bool
 	// inDoubt: offered rates did not show which members want more, so counters were read.
 	inDoubt bool
 }
 
 // Connect implements sched.Backend.
 func (b *Backend) Connect(want sched.Tree, traffic sched.Traffic) error {
-	b.traffic, b.following, b.uncounted = traffic, true, true
+	b.traffic, b.following, b.uncounted, b.awaiting = traffic, true, true, false
 	b.setWanted(want)
 	for _, m := range b.members {
 		m.told = told{}
@@ -59,6 +63,9 @@ func (b *Backend) Turn(now time.Time, count bool) (sched.Turn, error) {
 	turn := sched.Turn{Next: settledInterval}
 	if b.traffic == nil {
 		return turn, errNotConnected
+	}
+	if err := b.noteAwaited(); err != nil {
+		return turn, err
 	}
 	changed, sudden, woke, err := b.estimateDemand(now, count)
 	turn.Woke = woke
@@ -77,7 +84,7 @@ func (b *Backend) Turn(now time.Time, count bool) (sched.Turn, error) {
 	allocated := (hostChanged || changed) && b.allocate(hostChanged)
 	if b.holdBack(now, b.scratch.offered, b.device.leaf) || allocated || drained {
 		if hostChanged || sudden {
-			b.lastChange = now
+			b.last.change = now
 		}
 		turn.Applied = true
 		if err := b.applyAllocations(); err != nil {
@@ -85,12 +92,44 @@ func (b *Backend) Turn(now time.Time, count bool) (sched.Turn, error) {
 		}
 	}
 	switch {
-	case now.Sub(b.lastTraffic) > idleAfter:
-		turn.Next = idleInterval
-	case b.holdbacks.incoming || b.inDoubt || draining || now.Sub(b.lastChange) <= demand.SettledAfter:
+	case now.Sub(b.last.traffic) > idleAfter:
+		turn.Next, err = b.rest(draining)
+	case b.holdbacks.incoming || b.inDoubt || draining || now.Sub(b.last.change) <= demand.SettledAfter:
 		turn.Next = changingInterval
 	}
-	return turn, nil
+	return turn, err
+}
+
+// noteAwaited notes when the first packet after a rest came: nothing was offered before.
+func (b *Backend) noteAwaited() error {
+	if !b.awaiting {
+		return nil
+	}
+	at, err := b.traffic.AwaitedAt()
+	if err != nil || at.IsZero() {
+		return err
+	}
+	b.awaiting = false
+	if at.After(b.last.look) {
+		b.last.look = at
+	}
+	return nil
+}
+
+// rest returns the time until the next turn while nothing is offered. Before a long one the classifier
+// is told to wake the agent, and one more turn looks at what came until then.
+func (b *Backend) rest(draining bool) (time.Duration, error) {
+	if draining || b.hostCompetes || slices.ContainsFunc(b.competitors, func(m *member) bool { return m.active }) {
+		return idleInterval, nil
+	}
+	if b.awaiting {
+		return awaitInterval, nil
+	}
+	if err := b.traffic.Await(); err != nil {
+		return idleInterval, err
+	}
+	b.awaiting = true
+	return idleInterval, nil
 }
 
 // estimateDemand estimates the demand of each member. It reports whether any estimate changed, whether one
@@ -114,17 +153,17 @@ func (b *Backend) estimateDemand(now time.Time, count bool) (changed, sudden, wo
 			if offered == d.LastOffered() {
 				continue
 			}
-			m.wake(now, b.lastLook)
+			m.wake(now, b.last.look)
 			woke = true // at an unknown time
 		}
 		if offered != d.LastOffered() {
-			b.lastTraffic = now
+			b.last.traffic = now
 			offeredBytes += offered - d.LastOffered()
 		}
 		d.Offer(now, demand.Window(m.expectedBPS()), offered)
 	}
-	b.selectCounters(now, count, woke || b.full(offeredBytes, now.Sub(b.lastLook)))
-	b.lastLook = now
+	b.selectCounters(now, count, woke || b.full(offeredBytes, now.Sub(b.last.look)))
+	b.last.look = now
 	if err := b.readCounters(now, count); err != nil {
 		return false, false, woke, err
 	}
@@ -133,7 +172,7 @@ func (b *Backend) estimateDemand(now time.Time, count bool) (changed, sudden, wo
 			continue
 		}
 		if m.backlogBytes > 0 {
-			b.lastTraffic = now
+			b.last.traffic = now
 		}
 		if m.demand.Decide(now) {
 			changed = true

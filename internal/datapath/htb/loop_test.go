@@ -14,6 +14,9 @@ import (
 // The target: 50 ms to the new allocation after any change.
 const reaction = 50 * time.Millisecond
 
+// The agent's time between the first packet after a silence and its look.
+const wakeInterval = 10 * time.Millisecond
+
 func TestControlReacts(t *testing.T) {
 	b := newBed(t, 100e6)
 	a, c := b.start(weight(100)), b.start(weight(300))
@@ -52,7 +55,7 @@ func TestControlReacts(t *testing.T) {
 	l.greedy[a], l.paceBPS[c] = false, 0
 	l.run(3 * time.Second)
 	expect("silence", 0, 0)
-	if got := l.control(l.now); got != idleInterval {
+	if got := l.control(l.now); got != awaitInterval {
 		t.Errorf("in silence it looks every %s", got)
 	}
 }
@@ -71,9 +74,58 @@ func TestControlOfWhatComesIn(t *testing.T) {
 		}
 		l.greedy[a], l.greedy[c] = false, false
 		l.run(3 * time.Second)
-		if got := l.control(l.now); got != idleInterval {
+		if got := l.control(l.now); got != awaitInterval {
 			t.Errorf("comes in: %v, in silence: it looks every %s", incoming, got)
 		}
+	}
+}
+
+// TestControlWakes: in silence turns are rare, and the classifier is told before. What starts to send then is
+// served as soon as otherwise, and its first rate is that since its first packet, which counts whole.
+func TestControlWakes(t *testing.T) {
+	b := newBed(t, 100e6)
+	a, c := b.start(weight(100)), b.start(weight(300))
+	l := newWire(b)
+	l.greedy[a] = true
+	l.run(time.Second)
+	if l.traffic.armed {
+		t.Error("the classifier wakes a loop that does not rest")
+	}
+	l.greedy[a] = false
+	for round := range 10 {
+		l.run(3*time.Second + time.Duration(round)*37*time.Millisecond)
+		if !l.traffic.armed {
+			t.Fatal("the classifier was not told to wake the loop")
+		}
+		started := l.now
+		l.greedy[a], l.paceBPS[c] = true, 30e6
+		l.run(reaction)
+		if since := c.activeSince; since.Sub(started) != 0 {
+			t.Errorf("it has sent since %s after its first packet", since.Sub(started))
+		}
+		if c.demand.DemandBPS < 28e6 || c.demand.DemandBPS > 35e6 || !near(a.allocatedBPS, 100e6-c.demand.SteadyBPS()) {
+			t.Errorf("a sender of 30 Mbit/s is allowed for %d, the other gets %d", c.demand.DemandBPS, a.allocatedBPS)
+		}
+		l.greedy[a], l.paceBPS[c] = false, 0
+	}
+}
+
+// A classifier that cannot be told to wake the loop leaves it at its short period.
+func TestControlWithoutWakeUps(t *testing.T) {
+	b := newBed(t, 100e6)
+	b.traffic.err = errors.New("gone")
+	for range 2 {
+		if turn, err := b.Turn(epoch.Add(time.Hour), false); !errors.Is(err, b.traffic.err) || turn.Next != idleInterval {
+			t.Errorf("the next turn is in %s, error %v", turn.Next, err)
+		}
+	}
+	b.traffic.err = nil
+	if turn, err := b.Turn(epoch.Add(time.Hour), false); err != nil || turn.Next != idleInterval || !b.traffic.armed {
+		t.Errorf("the next turn is in %s, error %v", turn.Next, err)
+	}
+	b.traffic.err = errors.New("gone")
+	if turn, err := b.Turn(epoch.Add(time.Hour), false); !errors.Is(err, b.traffic.err) || turn.Next > idleInterval {
+		t.Errorf("awaiting: the next turn is in %s, error %v", turn.Next, err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/weir-project/weir/internal/datapath/kernel"
 )
@@ -16,9 +17,12 @@ import (
 // cgroup gets the number of its namespace, and its tag is ignored. A packet from a namespace
 // without a number is of unknown origin: it belongs to the host class and has a low rate limit.
 //
-// All uplinks of an agent share one Origins. It ends with Close or with the process.
+// All uplinks of an agent share one Origins, and with it the ring of their wake-ups. It ends with Close or
+// with the process.
 type Origins struct {
 	origins, deferred, namespaces, unknown *ebpf.Map
+	wakeups                                *ebpf.Map
+	waker                                  *ringbuf.Reader // nil until Wakeups
 	programs                               []*ebpf.Program // none if the kernel cannot load them
 	tracing                                []link.Link     // none while not watching
 	flows                                  *Flows          // nil for none
@@ -57,6 +61,7 @@ func (o *Origins) places() map[string]**ebpf.Map {
 	return map[string]**ebpf.Map{
 		uplinkMapOrigins: &o.origins, uplinkMapDeferred: &o.deferred,
 		uplinkMapNamespaces: &o.namespaces, uplinkMapUnknownNetns: &o.unknown,
+		uplinkMapWakeups: &o.wakeups,
 	}
 }
 
@@ -178,6 +183,9 @@ func (o *Origins) UnknownOrigins() ([]uint32, error) {
 // Close stops watching for good.
 func (o *Origins) Close() error {
 	errs := []error{o.Unwatch()}
+	if o.waker != nil {
+		errs = append(errs, o.waker.Close())
+	}
 	for _, program := range o.programs {
 		errs = append(errs, program.Close())
 	}

@@ -81,7 +81,16 @@ type globals struct {
 	offsets map[string]uint32
 }
 
-// set writes the variable called name.
+// get returns the bytes from the variable called name on.
+func (g globals) get(name string) ([]byte, error) {
+	var values []byte
+	if err := g.values.Lookup(uint32(0), &values); err != nil {
+		return nil, fmt.Errorf("read the classifier's variables: %w", err)
+	}
+	return values[g.offsets[name]:], nil
+}
+
+// set writes the variable called name. A wake-up meanwhile may be undone; the next packet makes another.
 func (g globals) set(name string, bytes []byte) error {
 	var values []byte
 	if err := g.values.Lookup(uint32(0), &values); err != nil {
@@ -200,6 +209,7 @@ func (u *Uplink) attach(origins *Origins) error {
 		uplinkVarPublishedPorts:    spec.Variables[uplinkVarPublishedPorts].Offset,
 		uplinkVarStamping:          spec.Variables[uplinkVarStamping].Offset,
 		uplinkVarUnknownByteNs:     spec.Variables[uplinkVarUnknownByteNs].Offset,
+		uplinkVarWakeNs:            spec.Variables[uplinkVarWakeNs].Offset,
 	}}
 	u.cgroups = cgroups{entries: objects.Cgroups, setLevels: u.setCgroupLevels}
 	u.published = newPublished(objects.Published)

@@ -134,6 +134,12 @@ const (
 	uplinkWeirTagWEIR_TAG_CLASS_SHIFT uplinkWeirTag = 12
 )
 
+type uplinkWeirWake uint32
+
+const (
+	uplinkWeirWakeWEIR_WAKE_ARMED uplinkWeirWake = 1
+)
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -159,6 +165,7 @@ const (
 	uplinkMapTrees                  = "trees"
 	uplinkMapUnknownDue             = "unknown_due"
 	uplinkMapUnknownNetns           = "unknown_netns"
+	uplinkMapWakeups                = "wakeups"
 	uplinkMapWeirClassifierTemplate = "weir_classifier_template"
 	uplinkMapWeirSenderTemplate     = "weir_sender_template"
 	uplinkMapWeirTableTemplate      = "weir_table_template"
@@ -182,6 +189,7 @@ const (
 	uplinkVarStamping               = "stamping"
 	uplinkVarUnknownByteNs          = "unknown_byte_ns"
 	uplinkVarVlanPcps               = "vlan_pcps"
+	uplinkVarWakeNs                 = "wake_ns"
 	uplinkVarWeirBucketBtf          = "weir_bucket_btf"
 	uplinkVarWeirClassBtf           = "weir_class_btf"
 	uplinkVarWeirClassifierBtf      = "weir_classifier_btf"
@@ -192,6 +200,7 @@ const (
 	uplinkVarWeirSavedBtf           = "weir_saved_btf"
 	uplinkVarWeirSenderBucketBtf    = "weir_sender_bucket_btf"
 	uplinkVarWeirTagBtf             = "weir_tag_btf"
+	uplinkVarWeirWakeBtf            = "weir_wake_btf"
 )
 
 // loadUplink returns the embedded CollectionSpec for uplink.
@@ -267,6 +276,7 @@ type uplinkMapSpecs struct {
 	Trees                  *ebpf.MapSpec `ebpf:"trees"`
 	UnknownDue             *ebpf.MapSpec `ebpf:"unknown_due"`
 	UnknownNetns           *ebpf.MapSpec `ebpf:"unknown_netns"`
+	Wakeups                *ebpf.MapSpec `ebpf:"wakeups"`
 	WeirClassifierTemplate *ebpf.MapSpec `ebpf:"weir_classifier_template"`
 	WeirSenderTemplate     *ebpf.MapSpec `ebpf:"weir_sender_template"`
 	WeirTableTemplate      *ebpf.MapSpec `ebpf:"weir_table_template"`
@@ -292,6 +302,7 @@ type uplinkVariableSpecs struct {
 	Stamping            *ebpf.VariableSpec `ebpf:"stamping"`
 	UnknownByteNs       *ebpf.VariableSpec `ebpf:"unknown_byte_ns"`
 	VlanPcps            *ebpf.VariableSpec `ebpf:"vlan_pcps"`
+	WakeNs              *ebpf.VariableSpec `ebpf:"wake_ns"`
 	WeirBucketBtf       *ebpf.VariableSpec `ebpf:"weir_bucket_btf"`
 	WeirClassBtf        *ebpf.VariableSpec `ebpf:"weir_class_btf"`
 	WeirClassifierBtf   *ebpf.VariableSpec `ebpf:"weir_classifier_btf"`
@@ -302,6 +313,7 @@ type uplinkVariableSpecs struct {
 	WeirSavedBtf        *ebpf.VariableSpec `ebpf:"weir_saved_btf"`
 	WeirSenderBucketBtf *ebpf.VariableSpec `ebpf:"weir_sender_bucket_btf"`
 	WeirTagBtf          *ebpf.VariableSpec `ebpf:"weir_tag_btf"`
+	WeirWakeBtf         *ebpf.VariableSpec `ebpf:"weir_wake_btf"`
 }
 
 // uplinkObjects contains all objects after they have been loaded into the kernel.
@@ -345,6 +357,7 @@ type uplinkMaps struct {
 	Trees                  *ebpf.Map `ebpf:"trees"`
 	UnknownDue             *ebpf.Map `ebpf:"unknown_due"`
 	UnknownNetns           *ebpf.Map `ebpf:"unknown_netns"`
+	Wakeups                *ebpf.Map `ebpf:"wakeups"`
 	WeirClassifierTemplate *ebpf.Map `ebpf:"weir_classifier_template"`
 	WeirSenderTemplate     *ebpf.Map `ebpf:"weir_sender_template"`
 	WeirTableTemplate      *ebpf.Map `ebpf:"weir_table_template"`
@@ -373,6 +386,7 @@ func (m *uplinkMaps) Close() error {
 		m.Trees,
 		m.UnknownDue,
 		m.UnknownNetns,
+		m.Wakeups,
 		m.WeirClassifierTemplate,
 		m.WeirSenderTemplate,
 		m.WeirTableTemplate,
@@ -399,6 +413,7 @@ type uplinkVariables struct {
 	Stamping            *ebpf.Variable `ebpf:"stamping"`
 	UnknownByteNs       *ebpf.Variable `ebpf:"unknown_byte_ns"`
 	VlanPcps            *ebpf.Variable `ebpf:"vlan_pcps"`
+	WakeNs              *ebpf.Variable `ebpf:"wake_ns"`
 	WeirBucketBtf       *ebpf.Variable `ebpf:"weir_bucket_btf"`
 	WeirClassBtf        *ebpf.Variable `ebpf:"weir_class_btf"`
 	WeirClassifierBtf   *ebpf.Variable `ebpf:"weir_classifier_btf"`
@@ -409,6 +424,7 @@ type uplinkVariables struct {
 	WeirSavedBtf        *ebpf.Variable `ebpf:"weir_saved_btf"`
 	WeirSenderBucketBtf *ebpf.Variable `ebpf:"weir_sender_bucket_btf"`
 	WeirTagBtf          *ebpf.Variable `ebpf:"weir_tag_btf"`
+	WeirWakeBtf         *ebpf.Variable `ebpf:"weir_wake_btf"`
 }
 
 // uplinkPrograms contains all programs after they have been loaded into the kernel.
