@@ -147,6 +147,7 @@ type fakeTaps struct {
 	soleErr   error
 }
 
+func (*fakeTaps) Close()                                     {}
 func (f *fakeTaps) SoleProgram(identity.Tap) (uint32, error) { return f.sole, f.soleErr }
 
 func (f *fakeTaps) Followers(identity.Tap) (kernel.Others, error) { return f.followers, f.lookErr }

@@ -23,6 +23,7 @@ type Taps interface {
 	Followers(tap identity.Tap) (kernel.Others, error)
 	// SoleProgram returns the ID of the only program at a tap; 0 if there is none, or more than one.
 	SoleProgram(tap identity.Tap) (uint32, error)
+	Close()
 }
 
 // QueueTags clears containers' numbers in packets that leave beside the uplinks, where they would
@@ -56,15 +57,18 @@ func OpenKernel(uplinks ...int) (k Kernel, watcher *identity.Origins, err error)
 	}
 	watcher, err = identity.NewOrigins()
 	if err != nil {
+		taps.Close()
 		return k, nil, err
 	}
 	opened, err := identity.OpenFlows(uplinks...)
 	if err != nil {
+		taps.Close()
 		return k, nil, errors.Join(fmt.Errorf("this kernel cannot keep flows (weir doctor tells more): %w", err), watcher.Close())
 	}
 	watcher.ShareFlows(opened)
 	keeper, err := identity.NewBridges()
 	if err != nil {
+		taps.Close()
 		return k, nil, errors.Join(err, opened.Close(), watcher.Close())
 	}
 	return Kernel{taps, keeper, &identity.QueueTags{}, watcher, flows.New(opened, kernel.MemoryBytes()), identity.Bypass{}}, watcher, nil
@@ -72,6 +76,7 @@ func OpenKernel(uplinks ...int) (k Kernel, watcher *identity.Origins, err error)
 
 // Close closes all handles. Programs and maps in the kernel stay in force.
 func (k Kernel) Close() {
+	k.Taps.Close()
 	_ = k.Origins.Close()
 	_ = k.Bridges.Close()
 	if k.Flows != nil {

@@ -305,6 +305,7 @@ type fakeTaps struct{}
 
 func (*fakeTaps) Attach(identity.Tap, uint16) (uint32, error)   { return 1, nil }
 func (*fakeTaps) Followers(identity.Tap) (kernel.Others, error) { return kernel.Others{}, nil }
+func (*fakeTaps) Close()                                        {}
 func (*fakeTaps) SoleProgram(identity.Tap) (uint32, error)      { return 1, nil }
 
 // noOrigins is a kernel in which no packet has an unknown origin.

@@ -61,7 +61,10 @@ func loadOptions() ebpf.CollectionOptions {
 // without which no agent runs, and optional ones. Programs with a Probe function of their own are
 // left to that.
 func ProbePrograms() (required, optional error) {
-	_, tapErr := NewTaps()
+	taps, tapErr := NewTaps()
+	if tapErr == nil {
+		taps.Close()
+	}
 	bridges, bridgeErr := NewBridges()
 	if bridgeErr == nil {
 		bridgeErr = bridges.Close()

@@ -19,6 +19,7 @@ func BenchmarkLook(bench *testing.B) {
 	if err != nil {
 		bench.Fatal(err)
 	}
+	defer taps.Close()
 	for _, c := range []struct {
 		name, ns string
 		tap      Tap

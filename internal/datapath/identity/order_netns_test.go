@@ -64,8 +64,9 @@ func TestTapComesFirst(t *testing.T) {
 			tap := b.assign(one, v1.ModeBridge, NumberFirst)
 			b.meet(one)
 			target := b.targets()[0]
-			taps, err := NewTaps()
-			must.Succeed(t, err)
+			var taps *Taps
+			b.inHost(func() (err error) { taps, err = NewTaps(); return err })
+			defer taps.Close()
 			only := func() (id uint32) {
 				b.inHost(func() (err error) { id, err = taps.SoleProgram(tap); return err })
 				return id

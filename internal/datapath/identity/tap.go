@@ -14,10 +14,11 @@ import (
 type Taps struct {
 	spec *ebpf.CollectionSpec
 	// tag identifies this version of the program.
-	tag string
+	tag    string
+	looker *kernel.Looker
 }
 
-// NewTaps prepares the program. Errors: the kernel cannot load it.
+// NewTaps prepares the program, for taps in the network namespace of the caller and in others. Errors: the kernel cannot load it.
 func NewTaps() (*Taps, error) {
 	spec, err := loadTap()
 	if err != nil {
@@ -34,8 +35,12 @@ func NewTaps() (*Taps, error) {
 		return nil, fmt.Errorf("ask for the tap program's tag: %w", err)
 	}
 	t.tag = info.Tag
-	return t, nil
+	t.looker, err = kernel.NewLooker()
+	return t, err
 }
+
+// Close closes the handles; the programs at taps stay.
+func (t *Taps) Close() { t.looker.Close() }
 
 // tapConstants are the constants that a program was loaded with: those of bpf/tap.bpf.c, in their
 // order.
@@ -118,7 +123,7 @@ func (*Taps) Followers(tap Tap) (kernel.Others, error) {
 
 // SoleProgram returns the ID of the only program at a tap; 0 if there is none, or more than one. It
 // costs a fraction of Attach and Followers. Errors: kernel.ErrNoNetNS.
-func (*Taps) SoleProgram(tap Tap) (uint32, error) { return tap.hook().SoleProgram() }
+func (t *Taps) SoleProgram(tap Tap) (uint32, error) { return t.looker.SoleProgram(tap.hook()) }
 
 // DetachTap removes the programs from a tap.
 func DetachTap(tap Tap) error {

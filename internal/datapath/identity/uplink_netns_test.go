@@ -279,6 +279,7 @@ func (b *bed) assign(netNS string, mode v1.Mode, number uint16) Tap {
 		if err != nil {
 			return err
 		}
+		defer taps.Close()
 		if _, err := taps.Attach(found[0].Tap, number); err != nil {
 			return err
 		}

@@ -35,6 +35,9 @@ type Hook struct {
 	Ifindex   int
 	// Egress: packets that leave through the device; otherwise packets that come in.
 	Egress bool
+
+	// through is a kept socket of the device's namespace; nil to open one for each request.
+	through *netlink.Handle
 }
 
 func (h Hook) tcx() ebpf.AttachType {
@@ -109,9 +112,27 @@ func (h Hook) find(name string) (program *ebpf.Program, first bool, err error) {
 	return nil, false, nil
 }
 
-// SoleProgram returns the ID (ProgramID) of the only program at the hook; 0 if there is none, or more than
+// Looker looks at hooks of its network namespace through one socket: opening one costs more than a look.
+type Looker struct{ socket *netlink.Handle }
+
+// NewLooker returns a looker of the caller's network namespace.
+func NewLooker() (*Looker, error) {
+	socket, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open traffic control: %w", err)
+	}
+	return &Looker{socket}, nil
+}
+
+// Close closes the socket.
+func (l *Looker) Close() { l.socket.Close() }
+
+// SoleProgram returns the ID (ProgramID) of the only program at a hook; 0 if there is none, or more than
 // one. Errors: ErrNoNetNS, ErrNoLink.
-func (h Hook) SoleProgram() (id uint32, err error) {
+func (l *Looker) SoleProgram(h Hook) (id uint32, err error) {
+	if h.NetNSPath == "" {
+		h.through = l.socket
+	}
 	err = InNetNS(h.NetNSPath, func() error {
 		all, err := h.programs()
 		if len(all) == 1 {
@@ -258,7 +279,9 @@ func (h Hook) programs() ([]attached, error) {
 // filters lists the filters of the clsact qdisc; none without such a qdisc.
 func (h Hook) filters() ([]attached, error) {
 	device := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: h.Ifindex}}
-	list, err := consistently(func() ([]netlink.Filter, error) { return netlink.FilterList(device, h.clsact()) })
+	list, err := consistently(func() ([]netlink.Filter, error) {
+		return cmp.Or(h.through, &netlink.Handle{}).FilterList(device, h.clsact())
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list filters of device %d: %w", h.Ifindex, err)
 	}
