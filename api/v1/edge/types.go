@@ -17,7 +17,7 @@ type Snapshot struct {
 	// At is the time of the last round; zero before the first.
 	At      time.Time `json:"at,omitzero"`
 	Version string    `json:"version"`
-	// Engine is "docker" or "swarm".
+	// Engine is "docker", "swarm" or "kubernetes".
 	Engine string `json:"engine"`
 	// EngineSocket is the path of the engine's socket, StateDir of weir-edge's folder; both are
 	// absolute.

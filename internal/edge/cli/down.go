@@ -16,6 +16,7 @@ import (
 	"github.com/weir-project/weir/internal/edge/repo"
 	"github.com/weir-project/weir/internal/edge/runtime"
 	"github.com/weir-project/weir/internal/edge/runtime/docker"
+	"github.com/weir-project/weir/internal/edge/runtime/kubernetes"
 	"github.com/weir-project/weir/internal/edge/server"
 	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/internal/front/config"
@@ -56,6 +57,7 @@ stay there.`,
 	cmd.Flags().BoolVar(&o.all, "all", false, "services, too")
 	cmd.Flags().StringVar(&o.config, "config", config.EdgePath, "config file, which flags override; the default one may be missing")
 	cmd.Flags().StringVar(&o.docker, "docker", defaultDocker, "socket of the Docker engine")
+	o.addKubernetes(cmd)
 	cmd.Flags().StringVar(&o.stateDir, "state-dir", stateDir, "folder of what weir-edge has kept")
 	return cmd
 }
@@ -73,6 +75,9 @@ func (o *downOptions) askRunning(ctx context.Context, socket string, changed fun
 		return nil
 	} else if err != nil {
 		return err
+	}
+	if (seen.Engine == kubernetes.Kind) != (o.kubernetes != "") {
+		return cmdline.Usagef("the weir-edge at %s manages the services of %s: give --kubernetes with its kubeconfig if that is Kubernetes, and else leave it out", socket, seen.Engine)
 	}
 	for _, of := range []struct {
 		flag, its string
@@ -129,23 +134,25 @@ func (o *downOptions) down(ctx context.Context, socket string) (removed []string
 		}
 		removed = append(removed, "service "+name+" removed")
 	}
-	there, err := repo.RemoveContainer(ctx, o.docker, "")
-	if there {
-		removed = append(removed, "repository's container removed")
+	if o.kubernetes == "" {
+		there, err := repo.RemoveContainer(ctx, o.docker, "")
+		if there {
+			removed = append(removed, "repository's container removed")
+		}
+		errs = append(errs, err)
+		trials, err := docker.RemoveTrials(ctx, o.docker)
+		for _, name := range trials {
+			removed = append(removed, "container "+name+" of a profile removed")
+		}
+		errs = append(errs, err)
 	}
-	errs = append(errs, err)
-	trials, err := docker.RemoveTrials(ctx, o.docker)
-	for _, name := range trials {
-		removed = append(removed, "container "+name+" of a profile removed")
-	}
-	errs = append(errs, err)
 	if err = errors.Join(errs...); err != nil {
 		return removed, err
 	}
 	if err := errors.Join(rt.Down(ctx), o.removeFiles()); err != nil {
 		return removed, err
 	}
-	return append(removed, fmt.Sprintf("nothing of weir-edge is left in the %s engine at %s", rt.Kind(), o.docker)), nil
+	return append(removed, fmt.Sprintf("nothing of weir-edge is left in the %s engine at %s", rt.Kind(), o.at(rt))), nil
 }
 
 // serviceNames returns the services that have a container or a document in the engine.

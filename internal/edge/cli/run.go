@@ -23,6 +23,7 @@ import (
 	"github.com/weir-project/weir/internal/edge/run"
 	"github.com/weir-project/weir/internal/edge/runtime"
 	"github.com/weir-project/weir/internal/edge/runtime/docker"
+	"github.com/weir-project/weir/internal/edge/runtime/kubernetes"
 	"github.com/weir-project/weir/internal/edge/runtime/swarm"
 	"github.com/weir-project/weir/internal/edge/server"
 	"github.com/weir-project/weir/internal/edge/store"
@@ -46,6 +47,7 @@ type runOptions struct {
 	rules map[string]string
 
 	docker, network, agent, stateDir string
+	kubernetes                       string // kubeconfig; empty: an engine
 	record                           string
 	dashboard                        string
 	repository                       repositoryOptions
@@ -59,17 +61,20 @@ func newRunCommand(g *global) *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
 		Use:   "run",
-		Short: "Manage the services of this host, or of a swarm",
+		Short: "Manage the services of this host, of a swarm or of Kubernetes",
 		Long: `Manage services of this host's Docker engine or, if that manages a swarm, of the
 swarm's nodes, until told to stop: those deployed with 'weir-edge deploy' and, on a swarm,
 your own services with the label weir-edge.manage=true. What runs then goes on, and the
 next weir-edge finds it: what should run lives in the engine.
 
+With --kubernetes it manages the services of a namespace of a Kubernetes cluster instead.
+
 The Weir agent of this host, if there is one, tells what the host and its uplink have
 left; without one no minimum can be promised. HAProxy has to be installed
 (apt-get install haproxy); its own service is not needed.`,
 		Example: `  weir-edge run
-  weir-edge run --dry-run`,
+  weir-edge run --dry-run
+  weir-edge run --kubernetes ~/.kube/config`,
 		Args: cmdline.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.readConfig(cmd.Flags().Changed); err != nil {
@@ -84,9 +89,10 @@ left; without one no minimum can be promised. HAProxy has to be installed
 	flags := cmd.Flags()
 	flags.StringVar(&o.config, "config", config.EdgePath, "config file, which flags override; the default one may be missing")
 	flags.StringVar(&o.docker, "docker", defaultDocker, "socket of the Docker engine")
+	o.addKubernetes(cmd)
 	flags.StringVar(&o.network, "network", "bridge", "Docker network of instances")
 	flags.StringVar(&o.agent, "agent", client.DefaultSocket, "socket of this host's Weir agent")
-	flags.StringVar(&o.agents.url, "agents", "", "URL of the Weir agents of a swarm's nodes, with {address} for the node's: https://{address}:7481, or unix:///run/weir/{address}.sock for nodes that are namespaces of this machine")
+	flags.StringVar(&o.agents.url, "agents", "", "URL of the Weir agents of the nodes of a swarm or of Kubernetes, with {address} for the node's: https://{address}:7481, or unix:///run/weir/{address}.sock for nodes that are namespaces of this machine")
 	flags.StringVar(&o.agents.ca, "agents-ca", "", "file with the authority that the agents' certificates are from")
 	flags.StringVar(&o.agents.cert, "agents-cert", "", "file with weir-edge's certificate for the agents")
 	flags.StringVar(&o.agents.key, "agents-key", "", "file with its key")
@@ -164,7 +170,14 @@ func (o *runOptions) check() error {
 	if err := o.sdn.check(); err != nil {
 		return err
 	}
+	if o.kubernetes != "" && o.repository.at.IsValid() {
+		return cmdline.Usagef("--repository gives images to the engines of a swarm: leave it or --kubernetes out")
+	}
 	return o.repository.check()
+}
+
+func (o *runOptions) addKubernetes(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&o.kubernetes, "kubernetes", "", "kubeconfig of a Kubernetes cluster to manage instead of Docker, in the namespace of its context; "+kubernetes.InPod+" in a pod of the cluster, for that pod's namespace")
 }
 
 func (o *runOptions) run(cmd *cobra.Command, socket string) error {
@@ -208,6 +221,9 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 		Runtime: rt, Nodes: nodes, Engine: decider, Store: measurements, Log: log, Control: rt.Control(), DryRun: o.dryRun,
 		CheckProxy: func() error { return runtime.CheckProxy("/") }, Repository: o.repository.at.Addr(), Links: links,
 	}
+	if o.kubernetes != "" {
+		options.Schedules, options.CheckProxy = true, nil
+	}
 	if o.record != "" {
 		recorder, file, err := openTrace(o.record, decisions)
 		if err != nil {
@@ -224,9 +240,12 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 	defer cancel()
 	api := server.Options{Manager: manager, Repository: services, Version: cmdline.Version, Log: log, Stop: cancel}
 	api.EngineSocket, api.StateDir = absolute(o.docker), absolute(o.stateDir)
-	if o.dryRun {
+	switch {
+	case o.kubernetes != "":
+		api.ReadOnly, api.EngineSocket = o.dryRun, ""
+	case o.dryRun:
 		api.ReadOnly, api.Address = true, o.repository.address
-	} else {
+	default:
 		api.Address = o.repository.start(ctx, o.docker, filepath.Join(o.stateDir, repositoryFolder), log)
 	}
 	listener, err := httpapi.Listen("weir-edge", socket, "")
@@ -240,8 +259,16 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 		return err
 	}
 	defer page.Close()
-	log.Info("weir-edge manages services", "engine", o.docker, "kind", rt.Kind(), "socket", socket, "dry_run", o.dryRun)
+	log.Info("weir-edge manages services", "engine", o.at(rt), "kind", rt.Kind(), "socket", socket, "dry_run", o.dryRun)
 	return serve(ctx, cancel, httpapi.NewServer(handler, log), listener, manager)
+}
+
+// at returns where services run.
+func (o *runOptions) at(rt runtime.Runtime) string {
+	if cluster, is := rt.(*kubernetes.Runtime); is {
+		return cluster.At()
+	}
+	return o.docker
 }
 
 // absolute returns a path for those who work in another folder.
@@ -303,9 +330,18 @@ func engineError(socket string, err error) error {
 	return fmt.Errorf("no Docker engine answers at %s: start it (systemctl start docker), or say where its socket is with --docker", socket)
 }
 
-// runtime returns the Swarm runtime if the engine is a swarm manager, else the Docker runtime, and the
-// source of what nodes measure. With lookOnly it changes nothing in the swarm.
+// runtime returns the Kubernetes runtime if there is a kubeconfig, the Swarm runtime if the engine is a swarm
+// manager, else the Docker runtime, and the source of what nodes measure. With lookOnly it changes nothing in
+// the swarm.
 func (o *runOptions) runtime(ctx context.Context, lookOnly bool) (runtime.Runtime, run.Nodes, dialer, error) {
+	if o.kubernetes != "" {
+		rt, err := kubernetes.New(o.kubernetes)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		nodes, agents, err := o.agents.nodes(ctx)
+		return rt, nodes, agents, err
+	}
 	manages, err := swarm.IsManager(ctx, o.docker)
 	if err != nil {
 		return nil, nil, nil, engineError(o.docker, err)

@@ -52,7 +52,7 @@ func (m *Manager) Deploy(ctx context.Context, document []byte) (deployed edge.De
 	if err != nil {
 		return deployed, err
 	}
-	service.Pinned, service.Made = image.Pinned, s.Fingerprint(image.Pinned)
+	service.Pinned, service.Made = image.Pinned, m.opts.fingerprint(&s, image.Pinned)
 	ended := m.takeTurn(ctx, func(ctx context.Context) { deployed, err = m.deploy(ctx, service, &s) })
 	if err = errors.Join(ended, err); err != nil {
 		return edge.Deployed{}, err
@@ -154,7 +154,7 @@ func (m *Manager) deploy(ctx context.Context, service runtime.Service, parsed *s
 	if err != nil {
 		return deployed, err
 	}
-	if err := portsFree(service, state.Services); err != nil {
+	if err := portsFree(service, state.Services); err != nil && !m.opts.Schedules {
 		return deployed, err
 	}
 	message := "was deployed"

@@ -146,7 +146,7 @@ func (m *Manager) measureInstance(o *observation, i *engine.Instance) {
 	}
 	for k := range n.Reported.Containers {
 		c := &n.Reported.Containers[k]
-		own := c.ID == o.state.Instances[at].ContainerID
+		own := c.ID == o.state.Instances[at].ContainerID || c.Is(o.state.Instances[at].ContainerID) // pods by their names
 		if own {
 			i.SentBPS = c.SentBPS
 			if c.MemoryBytes != nil {

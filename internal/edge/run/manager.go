@@ -70,6 +70,9 @@ type Options struct {
 	CheckProxy func() error
 	// DryRun: decide, and change nothing.
 	DryRun bool
+	// Schedules: the runtime has a scheduler, which counts minimums in place of the engine, and gives each
+	// service an address of its own.
+	Schedules bool
 	// Repository is the address of this weir-edge's repository of images; invalid: it has none.
 	Repository netip.Addr
 	// Trace records rounds; nil: they are not recorded.

@@ -148,8 +148,22 @@ func (o *Options) serviceOf(document, pinned string) (s runtime.Service, parsed 
 	if parsed, err = spec.Parse([]byte(document)); err == nil {
 		s, err = o.newService(parsed)
 	}
-	s.Pinned, s.Made = pinned, parsed.Fingerprint(pinned)
+	s.Pinned, s.Made = pinned, o.fingerprint(&parsed, pinned)
+	if o.Schedules {
+		parsed.Labels = runtime.LabelsWithoutMinimum(parsed.Labels)
+	}
 	return s, parsed, err
+}
+
+// fingerprint returns what instances are made of. Where the runtime's scheduler counts minimums each instance has
+// the service's, which another one replaces.
+func (o *Options) fingerprint(parsed *spec.Spec, pinned string) string {
+	if o.Schedules {
+		for _, label := range spec.MinimumLabels {
+			pinned += "\x00" + parsed.Labels[label]
+		}
+	}
+	return parsed.Fingerprint(pinned)
 }
 
 // service returns the deployed service of that name; nil if there is none that can be read.

@@ -92,6 +92,8 @@ func (l *lives) healthOf(o *observation, c runtime.Instance) (state engine.Insta
 		return engine.InstanceFailed, "it runs, and its health check fails" + said, true
 	case c.Health == runtime.HealthUnhealthy:
 		return engine.InstanceUnhealthy, "its health check fails" + said, true
+	case c.Health == runtime.HealthServed:
+		return engine.InstanceRunning, "", true
 	case !known || len(parsed.Ports) > 0:
 		return "", "", false
 	case c.Health == "" && was != engine.InstanceRunning && time.Since(l.runs[c.ID].began) < staysUp:

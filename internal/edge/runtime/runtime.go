@@ -1,6 +1,6 @@
 // Package runtime is PiCasso's Service Execution (section III.A) as weir-edge sees
 // it: where containers run, behind an interface that is small enough for one engine
-// (docker) and for many (swarm).
+// (docker) and for many (swarm, kubernetes).
 //
 // What should run lives in the engine, as labels, and nowhere else: another weir-edge finds
 // the same there. So a service exists from Deploy to Remove, and an instance from Start to
@@ -55,7 +55,7 @@ var (
 
 // Runtime runs containers on one node or on many.
 type Runtime interface {
-	// Kind is "docker" or "swarm".
+	// Kind is "docker", "swarm" or "kubernetes".
 	Kind() string
 	Nodes(context.Context) ([]Node, error)
 	// Look returns all that weir-edge has there, as one consistent listing.
@@ -226,6 +226,8 @@ const (
 	HealthStarting  Health = "starting"
 	HealthGood      Health = "healthy"
 	HealthUnhealthy Health = "unhealthy"
+	// HealthServed: it answers, and gets users from the engine itself, which has no proxies.
+	HealthServed Health = "served"
 )
 
 // Instance is a running copy of a service.

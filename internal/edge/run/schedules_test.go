@@ -1,0 +1,37 @@
+package run
+
+import (
+	"testing"
+
+	"github.com/weir-project/weir/internal/edge/engine"
+	"github.com/weir-project/weir/internal/edge/runtime"
+	"github.com/weir-project/weir/internal/edge/spec"
+	"github.com/weir-project/weir/test/must"
+)
+
+// TestSchedules: a scheduler that counts minimums leaves the engine none, and another minimum starts other
+// instances. Elsewhere it does not.
+func TestSchedules(t *testing.T) {
+	document := func(rate string) string {
+		return `{"par": {"serviceName": "s", "imageName": "i:1"}, "labels": {"weir.min": "` + rate + `", "weir.weight": "3"}}`
+	}
+	for schedules, wantBPS := range map[bool]uint64{true: 0, false: 5e6} {
+		o := Options{Schedules: schedules}
+		five, parsed, err := o.serviceOf(document("5mbit"), "i:1")
+		must.Succeed(t, err)
+		six, _, err := o.serviceOf(document("6mbit"), "i:1")
+		must.Succeed(t, err)
+		if parsed.MinBPS() != wantBPS || five.Labels["weir.min"] != "5mbit" || parsed.Labels["weir.weight"] != "3" {
+			t.Errorf("schedules %t: the engine has %v, instances %v", schedules, parsed.Labels, five.Labels)
+		}
+		if other := five.Made != six.Made; other != schedules {
+			t.Errorf("schedules %t: another minimum is another version: %t", schedules, other)
+		}
+	}
+	l, c := newLives(), runtime.Instance{ID: "s-1", Service: "s", Phase: runtime.Running, Health: runtime.HealthServed}
+	l.noteRun(c)
+	with := &observation{specs: map[string]spec.Spec{"s": {Ports: []spec.Port{{Host: 80, Container: 80}}}}}
+	if state, reason := l.stateOf(with, c); state != engine.InstanceRunning {
+		t.Errorf("one that gets users from the engine is %s: %s", state, reason)
+	}
+}

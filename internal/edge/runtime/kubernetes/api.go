@@ -1,0 +1,119 @@
+package kubernetes
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/weir-project/weir/api/v1/transport"
+)
+
+// maxAnswerBytes bounds an answer of the API server; a node has about 10 KB, a pod 5 KB.
+const maxAnswerBytes = 32 << 20
+
+// api asks an API server. The few requests of weir-edge take no client library, whose types would double
+// the program.
+type api struct {
+	http   *http.Client
+	server string
+	// token is of the user; tokenFile, if it is set, has it, and changes.
+	token, tokenFile string
+}
+
+// contentOf returns data in base64 or else a file; nil for none.
+func contentOf(data, file, folder string) ([]byte, error) {
+	if data != "" {
+		return base64.StdEncoding.DecodeString(data)
+	} else if file != "" {
+		return os.ReadFile(beside(folder, file))
+	}
+	return nil, nil
+}
+
+// refusal is an answer of the API server that is no success.
+type refusal struct {
+	code    int
+	message string
+}
+
+func (r *refusal) Error() string { return "Kubernetes says: " + r.message }
+
+// isCode reports whether the API server has answered with a status.
+func isCode(err error, code int) bool {
+	var said *refusal
+	return errors.As(err, &said) && said.code == code
+}
+
+// call makes a request and decodes its answer; body and into may be nil. A PATCH is a merge patch.
+func (a *api) call(ctx context.Context, method, path string, body, into any) error {
+	text, err := json.Marshal(body)
+	if err != nil {
+		return fmt.Errorf("encode a request: %w", err)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, a.server+path, bytes.NewReader(text))
+	if err != nil {
+		return fmt.Errorf("make a request: %w", err)
+	}
+	if body == nil {
+		request.Body, request.ContentLength = http.NoBody, 0
+	}
+	kind := "application/json"
+	if method == http.MethodPatch {
+		kind = "application/merge-patch+json"
+	}
+	request.Header = http.Header{"Content-Type": {kind}, "Accept": {"application/json"}}
+	token := a.token
+	if a.tokenFile != "" {
+		said, err := os.ReadFile(a.tokenFile)
+		if err != nil {
+			return fmt.Errorf("read the token for Kubernetes: %w", err)
+		}
+		token = strings.TrimSpace(string(said))
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	response, err := a.http.Do(request)
+	if err != nil {
+		return a.unreachable(err)
+	}
+	defer response.Body.Close()
+	decoder := json.NewDecoder(&transport.Bounded{R: response.Body, MaxBytes: maxAnswerBytes})
+	if response.StatusCode >= http.StatusMultipleChoices {
+		said := &refusal{response.StatusCode, response.Status}
+		var status struct{ Message string }
+		if decoder.Decode(&status) == nil && status.Message != "" {
+			said.message = status.Message
+		}
+		return said
+	}
+	if into == nil {
+		return nil
+	}
+	if err := decoder.Decode(into); err != nil {
+		return fmt.Errorf("read the answer of the API server at %s: %w", a.server, err)
+	}
+	return nil
+}
+
+// unreachable returns the error of an API server that does not answer: the same words each time, so that
+// they are said once. Those of the network have the port that was tried from.
+func (a *api) unreachable(err error) error {
+	var of *url.Error
+	if errors.As(err, &of) {
+		err = of.Err
+	}
+	var network *net.OpError
+	if errors.As(err, &network) {
+		err = network.Err
+	}
+	return fmt.Errorf("ask the API server at %s: %w", a.server, err)
+}

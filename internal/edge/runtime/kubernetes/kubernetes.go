@@ -1,0 +1,409 @@
+// Package kubernetes runs services in a namespace of a Kubernetes cluster. Membership, placement, restarts
+// and the way of users to instances are Kubernetes' own.
+//
+// A service is a ConfigMap, which has the specification and owns all else, and a Service whose users stay
+// on their node while an instance there answers. An instance is a Deployment of one replica: the engine
+// chooses how many there are and which node each prefers, and Kubernetes' scheduler places their pods. (One
+// Deployment of all instances has one template for all: a preference or a version of one of them would
+// start the others anew.) Each pod has the service's minimum: as a claim, which the scheduler counts, where
+// the cluster has the class bandwidth.weir.dev, else as an annotation.
+//
+// weir-edge changes and removes only what has its labels. An object of that name without them is refused.
+//
+// Limits: there are no proxies, so users and their response times are not known; the number of instances
+// follows numUsers, availability and what nodes have left.
+package kubernetes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/weir-project/weir/internal/edge/engine"
+	"github.com/weir-project/weir/internal/edge/runtime"
+)
+
+// Kind is the runtime's.
+const Kind = "kubernetes"
+
+// Roles of objects beside those of package runtime.
+const (
+	roleRecord   = "record"
+	roleService  = "service"
+	roleTemplate = "template"
+)
+
+// Runtime is a namespace of a cluster. It implements runtime.Runtime.
+type Runtime struct {
+	api       *api
+	namespace string
+}
+
+// New returns the namespace of a kubeconfig's context, or with [InPod] of this pod. It makes no request.
+func New(kubeconfig string) (*Runtime, error) {
+	a, namespace, err := logIn(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	return &Runtime{a, namespace}, nil
+}
+
+// At returns the API server and the namespace, in words.
+func (r *Runtime) At() string { return r.api.server + " " + r.namespace }
+
+// Kind implements runtime.Runtime.
+func (r *Runtime) Kind() string { return Kind }
+
+// Close implements runtime.Runtime.
+func (r *Runtime) Close() error {
+	r.api.http.CloseIdleConnections()
+	return nil
+}
+
+// The kinds of objects, as their paths have them.
+const (
+	configMaps  = "configmaps"
+	services    = "services"
+	deployments = "deployments"
+	templates   = "resourceclaimtemplates"
+	pods        = "pods"
+)
+
+// path returns the path of an object; of all of a kind without a name.
+func (r *Runtime) path(kind, name string) string {
+	group := "/api/v1"
+	switch kind {
+	case deployments:
+		group = "/apis/apps/v1"
+	case templates:
+		group = "/apis/resource.k8s.io/v1"
+	}
+	at := group + "/namespaces/" + url.PathEscape(r.namespace) + "/" + kind
+	if name != "" {
+		at += "/" + url.PathEscape(name)
+	}
+	return at
+}
+
+// list returns the objects of a kind that have a label: "name" or "name=value".
+func list[T any](ctx context.Context, r *Runtime, kind, label string) ([]T, error) {
+	var found struct{ Items []T }
+	err := r.api.call(ctx, http.MethodGet, r.path(kind, "")+"?labelSelector="+url.QueryEscape(label), nil, &found)
+	return found.Items, err
+}
+
+// Nodes implements runtime.Runtime.
+func (r *Runtime) Nodes(ctx context.Context) ([]runtime.Node, error) {
+	var found struct{ Items []node }
+	if err := r.api.call(ctx, http.MethodGet, "/api/v1/nodes", nil, &found); err != nil {
+		return nil, err
+	}
+	return nodesOf(found.Items), nil
+}
+
+// Look implements runtime.Runtime.
+func (r *Runtime) Look(ctx context.Context) (state runtime.State, err error) {
+	records, err := list[configMap](ctx, r, configMaps, runtime.LabelRole+"="+roleRecord)
+	if err != nil {
+		return state, err
+	}
+	there, err := list[deployment](ctx, r, deployments, runtime.LabelInstance)
+	if err != nil {
+		return state, err
+	}
+	run, err := list[pod](ctx, r, pods, runtime.LabelInstance)
+	if err != nil {
+		return state, err
+	}
+	return stateOf(records, there, run, r.namespace), nil
+}
+
+// Fetch implements runtime.Runtime: kubelets get images when pods start, by the name that they have.
+func (r *Runtime) Fetch(_ context.Context, image string) (runtime.Image, error) {
+	return runtime.Image{Pinned: image}, nil
+}
+
+// taken returns the error of a name that an object of others has.
+func (r *Runtime) taken(kind, name string) error {
+	return fmt.Errorf("%s/%s is there in namespace %s, and weir-edge has not made it: remove it, or give the service another name", kind, name, r.namespace)
+}
+
+// make creates an object for a service unless it is there. Errors: ErrExists if it is there, and another one
+// if others have made it.
+func (r *Runtime) make(ctx context.Context, kind, service, role, name string, made fields) error {
+	err := r.api.call(ctx, http.MethodPost, r.path(kind, ""), made, nil)
+	if !isCode(err, http.StatusConflict) {
+		return err
+	}
+	there, err := r.find(ctx, kind, service, role, name)
+	if err == nil && there == nil { // it has ended meanwhile
+		err = r.api.call(ctx, http.MethodPost, r.path(kind, ""), made, nil)
+	} else if err == nil {
+		err = runtime.ErrExists
+	}
+	return err
+}
+
+// find returns what an object of a service has; nil if it is not there. Errors: others have made it.
+func (r *Runtime) find(ctx context.Context, kind, service, role, name string) (*configMap, error) {
+	var there configMap // of other kinds the metadata
+	err := r.api.call(ctx, http.MethodGet, r.path(kind, name), nil, &there)
+	switch {
+	case isCode(err, http.StatusNotFound):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case !there.Metadata.isOwn(service, role):
+		return nil, r.taken(kind, name)
+	}
+	return &there, nil
+}
+
+// remove deletes an object, if it is there. What it owns follows.
+func (r *Runtime) remove(ctx context.Context, kind, name string) error {
+	err := r.api.call(ctx, http.MethodDelete, r.path(kind, name)+"?propagationPolicy=Background", nil, nil)
+	if isCode(err, http.StatusNotFound) {
+		return nil
+	}
+	return err
+}
+
+// Deploy implements runtime.Runtime.
+func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
+	if err := cannotRun(&s); err != nil {
+		return err
+	}
+	// Before anything is made: the names that it takes. The first instance is the one that is there soon.
+	if _, err := r.find(ctx, deployments, s.Name, runtime.RoleInstance, instanceName(engine.InstanceID(s.Name, 1))); err != nil {
+		return fmt.Errorf("deploy %s: %w", s.Name, err)
+	}
+	if len(s.Ports) > 0 {
+		if _, err := r.find(ctx, services, s.Name, roleService, serviceName(s.Name)); err != nil {
+			return fmt.Errorf("deploy %s: %w", s.Name, err)
+		}
+	}
+	record, err := planRecord(&s)
+	if err == nil {
+		err = r.make(ctx, configMaps, s.Name, roleRecord, recordName(s.Name), record)
+	}
+	if err == nil {
+		err = r.serve(ctx, &s)
+	}
+	if errors.Is(err, runtime.ErrExists) {
+		return fmt.Errorf("service %s %w", s.Name, runtime.ErrExists)
+	} else if err != nil {
+		return fmt.Errorf("deploy %s: %w", s.Name, err)
+	}
+	return nil
+}
+
+// ownerOf returns the ConfigMap of a service. Errors: ErrUnknown.
+func (r *Runtime) ownerOf(ctx context.Context, service string) (owner, *configMap, error) {
+	record, err := r.find(ctx, configMaps, service, roleRecord, recordName(service))
+	if err == nil && record == nil {
+		err = fmt.Errorf("service %s %w", service, runtime.ErrUnknown)
+	}
+	if err != nil {
+		return owner{}, nil, err
+	}
+	return owner{record.Metadata.Name, record.Metadata.UID}, record, nil
+}
+
+// serve makes the Service of a service what it should be.
+func (r *Runtime) serve(ctx context.Context, s *runtime.Service) error {
+	of, _, err := r.ownerOf(ctx, s.Name)
+	if err != nil {
+		return err
+	}
+	name := serviceName(s.Name)
+	wanted := planService(s, of)
+	there, err := r.find(ctx, services, s.Name, roleService, name)
+	switch {
+	case wanted == nil && there == nil && err == nil:
+		return nil
+	case wanted == nil && err != nil: // that of others is not in the way
+		return nil
+	case err != nil:
+		return err
+	case wanted == nil:
+		return r.remove(ctx, services, name)
+	case there == nil:
+		return r.make(ctx, services, s.Name, roleService, name, wanted)
+	}
+	return r.api.call(ctx, http.MethodPatch, r.path(services, name), wanted, nil)
+}
+
+// Update implements runtime.Runtime.
+func (r *Runtime) Update(ctx context.Context, was, s runtime.Service) error {
+	if err := cannotRun(&s); err != nil {
+		return err
+	}
+	_, there, err := r.ownerOf(ctx, s.Name)
+	if err != nil {
+		return err
+	}
+	now := stateOf([]configMap{*there}, nil, nil, r.namespace).Services
+	if len(now) == 0 || !now[0].Is(&was) {
+		return fmt.Errorf("service %s %w", s.Name, runtime.ErrChanged)
+	}
+	record, err := planRecord(&s)
+	if err == nil {
+		record["metadata"].(fields)["resourceVersion"] = there.Metadata.ResourceVersion
+		err = r.api.call(ctx, http.MethodPatch, r.path(configMaps, recordName(s.Name)), record, nil)
+	}
+	if isCode(err, http.StatusConflict) {
+		return fmt.Errorf("service %s %w", s.Name, runtime.ErrChanged)
+	}
+	if err == nil {
+		err = r.serve(ctx, &s)
+	}
+	if err != nil {
+		return fmt.Errorf("update %s: %w", s.Name, err)
+	}
+	return nil
+}
+
+// Remove implements runtime.Runtime. Kubernetes gives all pods time to end.
+func (r *Runtime) Remove(ctx context.Context, service string, _ bool) error {
+	found := false
+	var errs []error
+	for _, kind := range []string{deployments, services, templates, configMaps} { // the owner last
+		there, err := list[deployment](ctx, r, kind, runtime.LabelService+"="+service)
+		if isCode(err, http.StatusNotFound) {
+			continue // a cluster without claims
+		}
+		errs = append(errs, err)
+		for _, o := range there {
+			found = true
+			errs = append(errs, r.remove(ctx, kind, o.Metadata.Name))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("remove %s: %w", service, err)
+	}
+	if !found {
+		return fmt.Errorf("service %s %w", service, runtime.ErrUnknown)
+	}
+	return nil
+}
+
+// claims returns the template by which pods of a service claim their minimum, and makes it; empty where
+// there is no minimum, or the cluster has no class for it.
+func (r *Runtime) claims(ctx context.Context, s *runtime.Service, of owner) (string, error) {
+	minimum := minimumsOf(s)
+	if minimum == (minimums{}) {
+		return "", nil
+	}
+	err := r.api.call(ctx, http.MethodGet, "/apis/resource.k8s.io/v1/deviceclasses/"+deviceClass, nil, nil)
+	if isCode(err, http.StatusNotFound) {
+		return "", nil
+	} else if err != nil {
+		return "", err
+	}
+	name := minimum.templateName(s.Name)
+	err = r.make(ctx, templates, s.Name, roleTemplate, name, planTemplate(s.Name, minimum, of))
+	if errors.Is(err, runtime.ErrExists) {
+		err = nil
+	}
+	return name, err
+}
+
+// Start implements runtime.Runtime.
+func (r *Runtime) Start(ctx context.Context, s runtime.Service, instance, node string) error {
+	of, _, err := r.ownerOf(ctx, s.Name)
+	template := ""
+	if err == nil {
+		template, err = r.claims(ctx, &s, of)
+	}
+	if err == nil {
+		err = r.make(ctx, deployments, s.Name, runtime.RoleInstance, instanceName(instance), planInstance(&s, instance, node, template, of))
+	}
+	if err != nil {
+		return fmt.Errorf("start instance %s: %w", instance, err)
+	}
+	return nil
+}
+
+// Restart implements runtime.Runtime: kubelets restart all that ends.
+func (r *Runtime) Restart(context.Context, string) error { return nil }
+
+// Stop implements runtime.Runtime.
+func (r *Runtime) Stop(ctx context.Context, instance string) error {
+	there, err := list[deployment](ctx, r, deployments, runtime.LabelInstance+"="+instance)
+	for _, d := range there {
+		err = errors.Join(err, r.remove(ctx, deployments, d.Metadata.Name))
+	}
+	if err != nil {
+		return fmt.Errorf("stop instance %s: %w", instance, err)
+	}
+	return nil
+}
+
+// Proxies implements runtime.Runtime: there are none, as Kubernetes sends users to instances.
+func (r *Runtime) Proxies(context.Context, string) ([]runtime.Proxy, error) { return nil, nil }
+
+// Control implements runtime.Runtime: there are no proxies.
+func (r *Runtime) Control() string { return "" }
+
+// Changes implements runtime.Runtime: rounds are all there is.
+func (r *Runtime) Changes(context.Context) <-chan struct{} { return nil }
+
+// Down implements runtime.Runtime: it removes the ledger.
+func (r *Runtime) Down(ctx context.Context) error {
+	there, err := r.find(ctx, configMaps, "", runtime.RoleLedger, ledgerName)
+	if err == nil && there != nil {
+		err = r.remove(ctx, configMaps, ledgerName)
+	}
+	if err != nil {
+		return fmt.Errorf("remove what weir-edge keeps in Kubernetes: %w", err)
+	}
+	return nil
+}
+
+// ledger is a ConfigMap, whose resource version is the token. It implements engine.Ledger.
+type ledger struct{ r *Runtime }
+
+const (
+	ledgerName  = "edge-ledger"
+	keyPromises = "promises"
+)
+
+// Ledger implements runtime.Runtime.
+func (r *Runtime) Ledger() engine.Ledger { return ledger{r} }
+
+// Read implements engine.Ledger. A ledger that is not there has no token, and is made by Swap.
+func (l ledger) Read(ctx context.Context) (engine.Promises, engine.Token, error) {
+	there, err := l.r.find(ctx, configMaps, "", runtime.RoleLedger, ledgerName)
+	if err != nil || there == nil {
+		return engine.Promises{}, "", err
+	}
+	promises := engine.Promises{}
+	if err := json.Unmarshal([]byte(there.Data[keyPromises]), &promises); err != nil {
+		return nil, "", fmt.Errorf("read what is promised from configmaps/%s: %w: remove it to have it written anew", ledgerName, err)
+	}
+	return promises, engine.Token(there.Metadata.ResourceVersion), nil
+}
+
+// Swap implements engine.Ledger.
+func (l ledger) Swap(ctx context.Context, token engine.Token, promises engine.Promises) error {
+	text, err := json.Marshal(promises)
+	if err != nil {
+		return fmt.Errorf("write what is promised: %w", err)
+	}
+	about := fields{"name": ledgerName, "labels": labelsOf("", runtime.RoleLedger)}
+	method, path := http.MethodPost, l.r.path(configMaps, "")
+	if token != "" {
+		about["resourceVersion"] = string(token)
+		method, path = http.MethodPut, l.r.path(configMaps, ledgerName)
+	}
+	err = l.r.api.call(ctx, method, path, fields{"metadata": about, "data": fields{keyPromises: string(text)}}, nil)
+	if isCode(err, http.StatusConflict) || token != "" && isCode(err, http.StatusNotFound) {
+		return engine.ErrConflict
+	} else if err != nil {
+		return fmt.Errorf("write what is promised: %w", err)
+	}
+	return nil
+}

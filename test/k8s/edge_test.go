@@ -1,0 +1,338 @@
+//go:build cluster
+
+package k8s
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/api/v1/edge"
+	"github.com/weir-project/weir/internal/edge/server"
+	"github.com/weir-project/weir/internal/lab/testbed"
+	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
+)
+
+// edgeSite is a weir-edge that manages the namespace shop with the rights of the manifest.
+type edgeSite struct {
+	*cluster
+	program, dir string
+	client       *server.Client
+}
+
+func (s *edgeSite) socket() string { return filepath.Join(s.dir, "edge.sock") }
+
+// newEdgeSite gives weir-edge its rights, and starts it.
+func newEdgeSite(c *cluster) *edgeSite {
+	dir, err := testbed.MakeTempDir() // the path of a socket is short
+	must.Succeed(c.t, err)
+	c.t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	s := &edgeSite{cluster: c, dir: dir, program: cmp.Or(os.Getenv("WEIR_EDGE_BIN"), filepath.Join(filepath.Dir(harness.Program(c.t)), "weir-edge"))}
+	s.client = server.NewClient(s.socket())
+	const access = "/apis/rbac.authorization.k8s.io/v1/"
+	for _, d := range c.manifest("weir-edge.yaml") {
+		c.must("POST", map[string]string{
+			"ServiceAccount": "/api/v1/" + inShop + "serviceaccounts", "Role": access + inShop + "roles", "RoleBinding": access + inShop + "rolebindings",
+			"ClusterRole": access + "clusterroles", "ClusterRoleBinding": access + "clusterrolebindings",
+		}[d.kind], strings.ReplaceAll(d.text, "namespace: default", "namespace: shop"), nil)
+	}
+	var token struct{ Status struct{ Token string } }
+	c.must("POST", "/api/v1/"+inShop+"serviceaccounts/weir-edge/token", object{"spec": object{}}, &token)
+	c.writeKubeconfig("edge", token.Status.Token)
+	text, err := os.ReadFile(c.file("edge.conf"))
+	must.Succeed(c.t, err)
+	c.write("edge.conf", strings.Replace(string(text), `"cluster":"c"`, `"namespace":"shop","cluster":"c"`, 1))
+	must.Succeed(c.t, os.Symlink(c.Files.Socket(), filepath.Join(dir, c.Host.UplinkAddr().String()+".sock")))
+	s.start()
+	return s
+}
+
+func (s *edgeSite) start() {
+	s.t.Helper()
+	s.runProgram("weir-edge", s.program, "run", "--kubernetes", s.file("edge.conf"), "--state-dir", filepath.Join(s.dir, "state"),
+		"--socket", s.socket(), "--agents", "unix://"+s.dir+"/{address}.sock")
+	s.await("weir-edge answers", func() (bool, any) {
+		seen, err := s.client.Snapshot(s.t.Context())
+		return err == nil && seen.Engine == "kubernetes" && len(seen.Nodes) == 1, fmt.Sprint(seen, err)
+	})
+}
+
+// deploy deploys a service that has room for so many users, of whom an instance serves ten.
+func (s *edgeSite) deploy(name string, users int, more object) error {
+	text, err := json.Marshal(object{
+		"par":    object{"serviceName": name, "imageName": testbed.PodImage, "maxUsers": 10},
+		"QoS":    object{"numUsers": users},
+		"labels": more["labels"], "ports": more["ports"],
+	})
+	must.Succeed(s.t, err)
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	_, err = s.client.Deploy(ctx, text)
+	return err
+}
+
+// awaitInstances waits until the instances of a service fit.
+func (s *edgeSite) awaitInstances(service, what string, fits func([]edge.Instance) bool) (list []edge.Instance) {
+	s.t.Helper()
+	s.await(service+": "+what, func() (bool, any) {
+		seen, err := s.client.Snapshot(s.t.Context())
+		list = slices.DeleteFunc(seen.Instances, func(i edge.Instance) bool { return i.Service != service })
+		return err == nil && fits(list), fmt.Sprint(list, err)
+	})
+	return list
+}
+
+func running(want int) func([]edge.Instance) bool {
+	return func(list []edge.Instance) bool {
+		count := 0
+		for _, i := range list {
+			if i.State == "running" {
+				count++
+			}
+		}
+		return count == want && len(list) == want
+	}
+}
+
+// named is an object's name.
+type named struct {
+	Metadata struct {
+		Name, UID         string
+		Labels            map[string]string
+		DeletionTimestamp string
+	}
+}
+
+// all returns the objects of a kind that are a service's, or anything's of weir-edge without one. Pods that end are left
+// out, and end at once: their program waits for half a minute.
+func (s *edgeSite) all(path, service string) (list []named) {
+	s.t.Helper()
+	selector := "weir-edge.role"
+	if service != "" {
+		selector = "weir-edge.service=" + service
+	}
+	var found struct{ Items []named }
+	s.must("GET", path+"?labelSelector="+selector, nil, &found)
+	return slices.DeleteFunc(found.Items, func(o named) bool {
+		if ends := o.Metadata.DeletionTimestamp != ""; !ends || path != podsInShop {
+			return false
+		}
+		_ = s.do("DELETE", path+"/"+o.Metadata.Name, object{"gracePeriodSeconds": 1}, nil) // it may have ended
+		return true
+	})
+}
+
+const (
+	deploymentsInShop = "/apis/apps/v1/" + inShop + "deployments"
+	podsInShop        = "/api/v1/" + inShop + "pods"
+	mapsInShop        = "/api/v1/" + inShop + "configmaps"
+	servicesInShop    = "/api/v1/" + inShop + "services"
+	templatesInShop   = claimAPI + inShop + "resourceclaimtemplates"
+)
+
+// TestEdgeKubernetes: weir-edge runs services in a namespace of a cluster.
+func TestEdgeKubernetes(t *testing.T) {
+	c := newCluster(t)
+	c.startWeir()
+	c.awaitCapacity("19M")
+	s := newEdgeSite(c)
+	t.Run("the Deployment of others", s.testOfOthers)
+	t.Run("instances with their minimums", s.testDeploy)
+	t.Run("more users", s.testScale)
+	t.Run("users stay on their node", s.testService)
+	t.Run("another minimum replaces instances", s.testUpdate)
+	t.Run("the API server is away", s.testAway)
+	t.Run("weir-edge dies", s.testDies)
+	t.Run("nothing is left", s.testRemove)
+}
+
+// testOfOthers: a name that somebody else's object has is refused, and the object stays.
+func (s *edgeSite) testOfOthers(t *testing.T) {
+	labels := object{"app": "other"}
+	s.must("POST", deploymentsInShop, object{"metadata": object{"name": "edge-web-1"}, "spec": object{
+		"replicas": 0, "selector": object{"matchLabels": labels}, "template": object{
+			"metadata": object{"labels": labels}, "spec": object{"containers": []object{{"name": "app", "image": testbed.PodImage}}},
+		},
+	}}, nil)
+	if err := s.deploy("web", 10, nil); err == nil || !strings.Contains(err.Error(), "deployments/edge-web-1 is there in namespace shop, and weir-edge has not made it") {
+		t.Errorf("it says %v", err)
+	}
+	if made := s.all(mapsInShop, "web"); len(made) > 0 {
+		t.Errorf("it has made %v", made)
+	}
+	s.must("GET", deploymentsInShop+"/edge-web-1", nil, nil)
+	s.must("DELETE", deploymentsInShop+"/edge-web-1", nil, nil)
+}
+
+var minimum = object{"labels": object{"weir.min": "4mbit", "weir.weight": "300"}}
+
+func (s *edgeSite) testDeploy(t *testing.T) {
+	must.Succeed(t, s.deploy("web", 10, minimum))
+	list := s.awaitInstances("web", "runs", running(1))
+	if list[0].Node != nodeName || list[0].Instance != "web-1" {
+		t.Errorf("it is %+v", list[0])
+	}
+	var made struct {
+		Spec struct {
+			Replicas int
+			Template struct {
+				Spec struct {
+					Affinity struct {
+						NodeAffinity struct {
+							Preferred []struct {
+								Preference struct {
+									MatchFields []struct{ Values []string }
+								}
+							} `json:"preferredDuringSchedulingIgnoredDuringExecution"`
+						}
+					}
+				}
+			}
+		}
+	}
+	s.must("GET", deploymentsInShop+"/edge-web-1", nil, &made)
+	if preferred := fmt.Sprint(made.Spec.Template.Spec.Affinity.NodeAffinity.Preferred); made.Spec.Replicas != 1 || preferred != "[{{[{["+nodeName+"]}]}}]" {
+		t.Errorf("%d replicas prefer %s", made.Spec.Replicas, preferred)
+	}
+	s.checkMinimums("web", 4e6)
+}
+
+// checkMinimums: the pods of a service have their minimums, by claims that the kernel keeps.
+func (s *edgeSite) checkMinimums(service string, bps uint64) {
+	s.t.Helper()
+	for _, p := range s.all(podsInShop, service) {
+		s.awaitGuaranteed(p.Metadata.Name, "True", "InForce")
+		if has := s.agent.Container("shop/" + p.Metadata.Name); has.Policy.MinBPS != bps || has.Policy.Weight != 300 || has.State != v1.StateOK {
+			s.t.Errorf("the agent has %+v", has)
+		}
+	}
+}
+
+// testScale: more users take more instances, and those for which the scheduler has no minimum say so.
+func (s *edgeSite) testScale(t *testing.T) {
+	before := s.all(deploymentsInShop, "web")
+	must.Succeed(t, s.deploy("web", 30, minimum))
+	s.awaitInstances("web", "three run", running(3))
+	s.checkMinimums("web", 4e6)
+	if after := s.all(deploymentsInShop, "web"); len(after) != 3 || after[0].Metadata.UID != before[0].Metadata.UID {
+		t.Errorf("Deployments were %v, are %v", before, after)
+	}
+	must.Succeed(t, s.deploy("big", 10, object{"labels": object{"weir.min": "15mbit"}}))
+	s.awaitInstances("big", "waits with the scheduler's words", func(list []edge.Instance) bool {
+		return len(list) == 1 && list[0].State == "starting" && strings.Contains(list[0].Reason, "the scheduler: 0/1 nodes are available")
+	})
+	must.Succeed(t, s.client.Remove(t.Context(), "big"))
+}
+
+func (s *edgeSite) testService(t *testing.T) {
+	must.Succeed(t, s.deploy("page", 10, object{"ports": []object{{"host": 80, "container": 8080}}}))
+	var made struct {
+		Spec struct {
+			TrafficDistribution string
+			Selector            map[string]string
+			Ports               []struct{ Port, TargetPort int }
+		}
+	}
+	s.must("GET", servicesInShop+"/page", nil, &made)
+	if spec := made.Spec; spec.TrafficDistribution != "PreferSameNode" || spec.Selector["weir-edge.service"] != "page" || len(spec.Ports) != 1 || spec.Ports[0].Port != 80 || spec.Ports[0].TargetPort != 8080 {
+		t.Errorf("the Service is %+v", spec)
+	}
+	s.awaitInstances("page", "runs and does not listen", func(list []edge.Instance) bool {
+		return len(list) == 1 && list[0].State == "starting" && strings.Contains(list[0].Reason, "health check")
+	})
+	must.Succeed(t, s.client.Remove(t.Context(), "page"))
+}
+
+// testUpdate: pods have the minimum that they were started with, so another one starts others.
+func (s *edgeSite) testUpdate(t *testing.T) {
+	must.Succeed(t, s.deploy("web", 10, object{"labels": object{"weir.min": "2mbit", "weir.weight": "300"}}))
+	s.await("all instances have the new minimum", func() (bool, any) {
+		list := s.all(podsInShop, "web")
+		for _, p := range list {
+			if has, is := s.agent.Containers()["shop/"+p.Metadata.Name]; !is || has.Policy.MinBPS != 2e6 {
+				return false, fmt.Sprint(p.Metadata.Name, has.Policy)
+			}
+		}
+		return len(list) > 0, list
+	})
+}
+
+// testAway: what runs stays while the API server is away, and weir-edge says so once.
+func (s *edgeSite) testAway(t *testing.T) {
+	before := s.all(podsInShop, "web")
+	s.endProgram("kube-apiserver", syscall.SIGKILL)
+	s.await("weir-edge says so", func() (bool, any) {
+		seen, err := s.client.Snapshot(t.Context())
+		return err == nil && len(seen.Services) == 1 && strings.Contains(seen.Services[0].Reason, "ask the API server at"), fmt.Sprint(seen.Services, err)
+	})
+	time.Sleep(3 * time.Second)
+	for _, p := range before {
+		if has := s.agent.Container("shop/" + p.Metadata.Name); has.State != v1.StateOK || has.Policy.MinBPS != 2e6 {
+			t.Errorf("the agent has %+v", has)
+		}
+	}
+	said := 0
+	must.Succeed(t, s.client.Events(t.Context(), false, func(e edge.Event) error {
+		if strings.Contains(e.Message, "ask the API server at") {
+			said++
+		}
+		return nil
+	}))
+	if said < 1 || said > 2 { // a connection that breaks is another error than one that is refused
+		t.Errorf("it has said so %d times", said)
+	}
+	s.startAPIServer()
+	s.awaitInstances("web", "is listed again", func(list []edge.Instance) bool {
+		seen, err := s.client.Snapshot(t.Context())
+		return err == nil && len(list) == len(before) && !strings.Contains(seen.Services[0].Reason, "API server")
+	})
+	if after := s.all(podsInShop, "web"); fmt.Sprint(after) != fmt.Sprint(before) {
+		t.Errorf("pods were %v, are %v", before, after)
+	}
+}
+
+// testDies: another weir-edge finds what runs.
+func (s *edgeSite) testDies(t *testing.T) {
+	before := s.all(podsInShop, "web")
+	s.endProgram("weir-edge", syscall.SIGKILL)
+	s.start()
+	s.awaitInstances("web", "runs on", running(len(before)))
+	time.Sleep(2 * time.Second)
+	if after := s.all(podsInShop, "web"); fmt.Sprint(after) != fmt.Sprint(before) {
+		t.Errorf("pods were %v, are %v", before, after)
+	}
+}
+
+func (s *edgeSite) testRemove(t *testing.T) {
+	must.Succeed(t, s.client.Remove(t.Context(), "web"))
+	s.await("its objects are gone", func() (bool, any) {
+		var left []string
+		for _, path := range []string{deploymentsInShop, podsInShop, servicesInShop, templatesInShop, mapsInShop} {
+			for _, o := range s.all(path, "web") {
+				left = append(left, path+"/"+o.Metadata.Name)
+			}
+		}
+		return len(left) == 0, left
+	})
+	weirEdge := s.running["weir-edge"]
+	delete(s.running, "weir-edge") // it ends
+	down := s.Host.Command(t.Context(), s.program, "down", "--kubernetes", s.file("edge.conf"), "--socket", s.socket(), "--state-dir", filepath.Join(s.dir, "state"))
+	if said, err := down.CombinedOutput(); err != nil || !strings.Contains(string(said), "nothing of weir-edge is left") {
+		t.Errorf("%v: %s", err, said)
+	}
+	<-weirEdge.Ended()
+	if left := s.all(mapsInShop, ""); len(left) > 0 {
+		t.Errorf("%v is left", left)
+	}
+	s.awaitCapacity("19M")
+}
