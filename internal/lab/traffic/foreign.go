@@ -7,13 +7,12 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // Foreign load is processor time of the machine's other users: it takes from a run what no scheduler of packets can
 // give back. A measurement starts many processes itself, some of which leave its tree (containers), and the kernel's
-// threads work for it, so only these are foreign: processes that ran before the measurement and are neither its
-// ancestors nor init, and what they start.
+// threads work for it, so only these are foreign: processes that started before this one and are neither its ancestors
+// nor init, and what they start.
 
 // process is what /proc says of one.
 type process struct {
@@ -35,19 +34,19 @@ const (
 
 // ForeignWatch tells foreign processes from a measurement's own.
 type ForeignWatch struct {
-	self   int
-	before processes
-	own    map[int]bool // the measurement's ancestors
+	// start is when this process started.
+	start uint64
+	own   map[int]bool // the measurement's ancestors
 }
 
-// NewForeignWatch counts as foreign what runs now, but this process, its ancestors and its children.
+// NewForeignWatch counts as foreign what started before this process, but its ancestors, and what that starts.
 func NewForeignWatch() (*ForeignWatch, error) {
 	now, err := readProcesses()
 	return newForeignWatch(os.Getpid(), now), err
 }
 
 func newForeignWatch(self int, now processes) *ForeignWatch {
-	w := &ForeignWatch{self: self, before: now, own: map[int]bool{initProcess: true, kernelThreads: true}}
+	w := &ForeignWatch{start: now[self].start, own: map[int]bool{initProcess: true, kernelThreads: true}}
 	for at := self; at > 0 && !w.own[at]; at = now[at].parent {
 		w.own[at] = true
 	}
@@ -56,7 +55,6 @@ func newForeignWatch(self int, now processes) *ForeignWatch {
 
 // ForeignTimes are a moment of the machine.
 type ForeignTimes struct {
-	at      time.Time
 	foreign processes
 	cpu     CPUTimes
 }
@@ -68,7 +66,7 @@ func (w *ForeignWatch) Read() (ForeignTimes, error) {
 		return ForeignTimes{}, err
 	}
 	cpu, err := ReadCPUTimes()
-	return ForeignTimes{at: time.Now(), foreign: w.foreign(now), cpu: cpu}, err
+	return ForeignTimes{foreign: w.foreign(now), cpu: cpu}, err
 }
 
 // foreign returns the foreign ones of processes.
@@ -81,15 +79,10 @@ func (w *ForeignWatch) foreign(now processes) processes {
 func (w *ForeignWatch) isForeign(now processes, pid int) bool {
 	known := false
 	for at := pid; at > 0; at = now[at].parent {
-		if at == w.self {
-			return false
-		}
 		if w.own[at] {
 			return known && at != kernelThreads
 		}
-		if old, seen := w.before[at]; seen && old.start == now[at].start {
-			known = true
-		}
+		known = known || now[at].start < w.start
 	}
 	return known
 }
