@@ -76,7 +76,7 @@ func OpenTC() (*TC, error) {
 	}
 	// Ask for the kernel's error texts; older kernels have none.
 	_ = conn.SetOption(netlink.ExtendedAcknowledge, true)
-	reader, err := newDumpReader()
+	reader, err := newDumpReader(dumpBytes)
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
@@ -273,7 +273,7 @@ func (t *TC) Qdiscs(ifindex int) ([]Qdisc, error) {
 func (t *TC) QueueStats(ifindex int) (map[Handle]QueueStats, error) {
 	queues, err := consistently(func() (map[Handle]QueueStats, error) {
 		queues := map[Handle]QueueStats{}
-		err := t.stats.dump(getQdisc, ifindex, func(qdisc object) { addQueue(queues, ifindex, qdisc) })
+		err := t.stats.dump(getQdisc, ifindex, 0, func(qdisc object) { addQueue(queues, ifindex, qdisc) })
 		return queues, err
 	})
 	if err != nil {

@@ -47,21 +47,24 @@ const (
 	// dumpBytes is the kernel's maximum size of one answer (net/netlink/af_netlink.c,
 	// netlink_dump).
 	dumpBytes = 64 << 10
+	// shortDumpBytes is the least buffer: no message is larger (NLMSG_GOODSIZE,
+	// include/linux/netlink.h), and the kernel fits the next ones to the buffer.
+	shortDumpBytes = 8 << 10
 )
 
-func newDumpReader() (*dumpReader, error) {
+func newDumpReader(bufferBytes int) (*dumpReader, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("open traffic control: %w", os.NewSyscallError("socket", err))
 	}
-	return &dumpReader{fd: fd, buffer: make([]byte, dumpBytes)}, nil
+	return &dumpReader{fd: fd, buffer: make([]byte, bufferBytes)}, nil
 }
 
 func (r *dumpReader) close() { _ = unix.Close(r.fd) }
 
-// dump calls each with the objects of one kind at a device; a list of qdiscs has those of all devices.
-// Errors: nl.ErrDumpInterrupted after a list that may be incomplete.
-func (r *dumpReader) dump(kind uint16, ifindex int, each func(object)) error {
+// dump calls each with the objects of one kind at a device, filters with those of one parent; a list of
+// qdiscs has those of all devices. Errors: nl.ErrDumpInterrupted after a list that may be incomplete.
+func (r *dumpReader) dump(kind uint16, ifindex int, parent Handle, each func(object)) error {
 	r.sequence++
 	r.interrupted = false
 	request := r.request[:]
@@ -69,7 +72,7 @@ func (r *dumpReader) dump(kind uint16, ifindex int, each func(object)) error {
 	binary.NativeEndian.PutUint16(request[4:], kind)
 	binary.NativeEndian.PutUint16(request[6:], unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
 	binary.NativeEndian.PutUint32(request[8:], r.sequence)
-	copy(request[sizeofHeader:], tcmsg(ifindex, 0, 0))
+	copy(request[sizeofHeader:], tcmsg(ifindex, 0, parent))
 	if err := unix.Sendto(r.fd, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return os.NewSyscallError("sendto", err)
 	}
@@ -93,7 +96,7 @@ func (r *dumpReader) dump(kind uint16, ifindex int, each func(object)) error {
 	}
 }
 
-// object is a message about a qdisc or class: a tcmsg and attributes.
+// object is a message about a qdisc, class or filter: a tcmsg and attributes.
 type object []byte
 
 func (o object) ifindex() int   { return int(binary.NativeEndian.Uint32(o[4:])) }
@@ -144,7 +147,7 @@ type classStatsReader struct {
 func (r *classStatsReader) read(ifindex int, handles []Handle, dst []ClassStats) ([]ClassStats, error) {
 	r.wanted = append(r.wanted[:0], handles...)
 	slices.Sort(r.wanted)
-	err := r.dump(getClass, ifindex, func(class object) { dst = r.add(class, dst) })
+	err := r.dump(getClass, ifindex, 0, func(class object) { dst = r.add(class, dst) })
 	if err != nil && !errors.Is(err, nl.ErrDumpInterrupted) { // callers see which classes are missing
 		return dst, fmt.Errorf("read class counters: %w", err)
 	}
