@@ -112,6 +112,9 @@ func publish(ctx context.Context, options Options) (report.Index, error) {
 			needed += options.takes(one)
 		}
 	}
+	if options.Within > 0 {
+		needed = min(needed, options.Within)
+	}
 	fmt.Fprintf(options.Progress, "%d sections: %d are kept in %s, %d are to be measured, which takes about %v, until %s\n",
 		len(todo), len(done), options.Dir, len(left), needed.Round(time.Minute), started.Add(needed).Format("Mon 15:04"))
 	for n, one := range todo {

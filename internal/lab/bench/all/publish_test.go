@@ -43,6 +43,11 @@ func counted(name string, found report.Report) (section, *int) {
 	}}, &ran
 }
 
+// without is a section whose tool is missing.
+func without(context.Context, Options) (report.Result, error) {
+	return nil, &skippedError{"dockerd is not installed"}
+}
+
 // TestPublishGoesOn: what was complete before a cut-off is not measured again, the page has all, and the computed figures
 // of the real section have their commands.
 func TestPublishGoesOn(t *testing.T) {
@@ -63,6 +68,12 @@ func TestPublishGoesOn(t *testing.T) {
 		return whole(ctx, o)
 	}
 	o.sections = []section{sections()[0], one, last}
+	limited := o
+	limited.sections, limited.Within, limited.Dir = []section{{name: "long", share: 1e6, run: without}}, 3*time.Hour, t.TempDir()
+	if _, err := Run(t.Context(), limited); err != nil || !strings.Contains(printed.String(), "which takes about 3h0m0s") {
+		t.Errorf("%v: a limit of three hours: %s", err, printed)
+	}
+	printed.Reset()
 	if _, err := Run(ctx, o); err == nil {
 		t.Fatal("the cut-off is no error")
 	}
@@ -132,9 +143,6 @@ func TestPublishRefusesMixed(t *testing.T) {
 func TestPublishWithholds(t *testing.T) {
 	disturbed := func(n int) report.Report {
 		return report.Report{Provenance: report.Provenance{Runs: 20, DisturbedRuns: slices.Repeat([]string{"round 1: others took 50 % of the processors"}, n)}}
-	}
-	without := func(context.Context, Options) (report.Result, error) {
-		return nil, &skippedError{"dockerd is not installed"}
 	}
 	failing := func(context.Context, Options) (report.Result, error) { return nil, os.ErrPermission }
 	late := report.Report{}
