@@ -45,16 +45,16 @@ type downloads struct {
 	containers []Placed
 	plan       timing
 	receivers  [][]*traffic.Download // by container
-	// devices count at the containers' interfaces; none unless the case is about reaction.
+	// devices count at the containers' interfaces; none unless the case is about reaction or a maximum.
 	devices  []*meter.Meter
 	originNS int64 // of the series
 }
 
-// newDownloads counts for a case that downloads. Reactions are counted where packets enter containers: a program that
+// newDownloads counts for a case that downloads. Reactions and maximums are judged where packets enter containers: a program that
 // reads late is no slow scheduler, and behind a segment that TCP lost, an application gets nothing for a round trip.
 func (b *Bed) newDownloads(c Case, containers []Placed, plan timing) (d *downloads, err error) {
 	d = &downloads{bed: b, c: c, containers: containers, plan: plan, receivers: make([][]*traffic.Download, len(containers))}
-	if !c.Measures.has(MeasureReaction) {
+	if !c.Measures.has(MeasureReaction | MeasureOvershoot) {
 		return d, nil
 	}
 	for _, one := range containers {
