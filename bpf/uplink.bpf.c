@@ -270,11 +270,11 @@ __u64 wake_ns = 0;
 
 /*
  * What wakes the agent: one record, which says nothing, of each uplink that was armed.
- * One ring for all uplinks.
+ * One ring for all uplinks. The kernel takes whole pages only, which have up to 64 KB on ARM.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 4096);
+	__uint(max_entries, 65536);
 } wakeups SEC(".maps");
 
 /* How many published ports there are. Written by the agent. */

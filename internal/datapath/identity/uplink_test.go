@@ -26,6 +26,10 @@ func TestUplinkObjects(t *testing.T) {
 		m.ValueSize != activityBytes || int(m.MaxEntries) != numbers {
 		t.Errorf("activities: %v", m)
 	}
+	const largestPageBytes = 64 << 10
+	if m := spec.Maps[uplinkMapWakeups]; m == nil || m.Type != ebpf.RingBuf || m.MaxEntries%largestPageBytes != 0 {
+		t.Errorf("wake-ups, which have to be whole pages: %v", m)
+	}
 	if v := spec.Variables[uplinkVarCgroupLevels]; v == nil || v.SectionName != ".bss" || v.Size() != 8 {
 		t.Errorf("levels of cgroups: %v", v)
 	}
