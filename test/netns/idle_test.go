@@ -112,60 +112,24 @@ func ownerWakesUp(t *testing.T, b *harness.Bed, owner, other *harness.Container)
 	return cleanAtFirst && clean*2*int(window) >= int(harness.Duration)
 }
 
-// TestWakesFromSilence: while all containers are silent the agent hardly looks, and those that start then have
-// their shares as soon as otherwise.
-func TestWakesFromSilence(t *testing.T) {
+// TestRestsInSilence: while all containers are silent the agent makes few turns, before and after one has sent.
+func TestRestsInSilence(t *testing.T) {
 	const (
 		silence = 3 * time.Second
-		window  = 100 * time.Millisecond
-		rounds  = 3
 		// restTurns is more than the turns of a second of silence, and far less than otherwise.
 		restTurns = 8
 	)
 	b := newBed(t)
-	// Only the loop gives the first what the third leaves: the kernel lends it to both alike.
-	first := b.Add("first", labels("weight", "100", "priority", "1"))
-	second := b.Add("second", labels("weight", "100"))
-	b.Add("third", labels("weight", "800"))
+	first := b.Add("first", labels("weight", "300"))
 	agent := b.StartAgent(harness.AgentOptions{})
 	turns := func() uint64 { return agent.Status().Turns.Count }
-	for attempt, measured := 1, 0; measured < rounds; attempt++ {
-		if attempt > rounds*wakeUps {
-			harness.SkipBusy(t, "senders were held up most of the time, as this machine stands still again and again")
-		}
+	for range 2 {
 		time.Sleep(silence - time.Second)
 		before := turns()
 		time.Sleep(time.Second)
 		if got := turns() - before; got == 0 || got > restTurns {
 			t.Errorf("%d turns in a second of silence", got)
 		}
-		originNS, err := b.Meter.StartSeries()
-		must.Succeed(t, err)
-		senders := []*traffic.Sender{b.Send(first, harness.Flood), b.Send(second, harness.Flood)}
-		for _, s := range senders {
-			for s.SentBytes() == 0 {
-				time.Sleep(time.Millisecond)
-			}
-		}
-		woke := time.Duration(traffic.MonotonicNS() - originNS)
-		time.Sleep(wakeUp + 2*window)
-		for _, s := range senders {
-			s.Stop()
-		}
-		series, err := b.Meter.Series()
-		must.Succeed(t, err)
-		if fromNS := originNS + woke.Nanoseconds(); b.HeldUp(fromNS, fromNS+(wakeUp+window).Nanoseconds()) {
-			continue
-		}
-		measured++
-		bytes := [2]float64{}
-		for bin := range int(window / harness.BinWidth) {
-			bin += int((woke + wakeUp) / harness.BinWidth)
-			bytes[0] += float64(series.Bytes[first.Slot][bin])
-			bytes[1] += float64(series.Bytes[second.Slot][bin])
-		}
-		if part := bytes[0] / (bytes[0] + bytes[1]); part < 0.9*(1-harness.ShareTolerance) {
-			t.Errorf("%v after they woke up the first had %.1f %% of what was sent in 100 ms, want 90", wakeUp, 100*part)
-		}
+		b.Send(first, harness.Flood).Stop()
 	}
 }
