@@ -112,24 +112,54 @@ func ownerWakesUp(t *testing.T, b *harness.Bed, owner, other *harness.Container)
 	return cleanAtFirst && clean*2*int(window) >= int(harness.Duration)
 }
 
-// TestRestsInSilence: while all containers are silent the agent makes few turns, before and after one has sent.
-func TestRestsInSilence(t *testing.T) {
+// TestWakesFromSilence: while all containers are silent the agent makes few turns, and the first packet of one
+// causes the next turn, at whatever time it comes.
+func TestWakesFromSilence(t *testing.T) {
 	const (
 		silence = 3 * time.Second
+		rounds  = 3
 		// restTurns is more than the turns of a second of silence, and far less than otherwise.
 		restTurns = 8
+		// A turn that ends a rest begun longer than busy and less than rest ago was caused by a packet, which is sent
+		// after pause.
+		busy, pause, rest = 60 * time.Millisecond, 90 * time.Millisecond, 200 * time.Millisecond
 	)
 	b := newBed(t)
 	first := b.Add("first", labels("weight", "300"))
 	agent := b.StartAgent(harness.AgentOptions{})
-	turns := func() uint64 { return agent.Status().Turns.Count }
-	for range 2 {
+	turns := func() (all, early uint64) {
+		view := agent.Status().Turns
+		for i := range view.Buckets {
+			switch view.Buckets[i].UpToSeconds {
+			case busy.Seconds():
+				early -= view.Buckets[i].Count
+			case rest.Seconds():
+				early += view.Buckets[i].Count
+			}
+		}
+		return view.Count, early
+	}
+	for attempt, woken := 1, 0; woken < rounds; attempt++ {
+		if attempt > rounds*wakeUps {
+			t.Fatalf("%d of %d first packets caused a turn", woken, attempt-1)
+		}
 		time.Sleep(silence - time.Second)
-		before := turns()
+		before, _ := turns()
 		time.Sleep(time.Second)
-		if got := turns() - before; got == 0 || got > restTurns {
+		last, early := turns()
+		if got := last - before; got == 0 || got > restTurns {
 			t.Errorf("%d turns in a second of silence", got)
 		}
-		b.Send(first, harness.Flood).Stop()
+		for now := last; now == last; now, early = turns() {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(pause)
+		sender := b.Send(first, harness.Flood)
+		time.Sleep(100 * time.Millisecond)
+		sender.Stop()
+		time.Sleep(time.Second)
+		if _, now := turns(); now > early {
+			woken++
+		}
 	}
 }
