@@ -121,7 +121,7 @@ func (r *dumpReader) parse(b []byte, each func(object)) (done bool, err error) {
 		r.interrupted = r.interrupted || interrupted
 		switch {
 		case kind == unix.NLMSG_DONE:
-			return true, nil
+			return true, dumpError(message)
 		case kind == unix.NLMSG_ERROR:
 			if len(message) < 4 {
 				return false, errShort
@@ -132,6 +132,18 @@ func (r *dumpReader) parse(b []byte, each func(object)) (done bool, err error) {
 		}
 	}
 	return false, nil
+}
+
+// dumpError returns the error in the end of a list that the kernel cut short (net/netlink/af_netlink.c,
+// netlink_dump_done), nil if the list is complete.
+func dumpError(end []byte) error {
+	if len(end) < 4 {
+		return nil
+	}
+	if code := int32(binary.NativeEndian.Uint32(end)); code < 0 {
+		return fmt.Errorf("the kernel cut the list short: %w", unix.Errno(-code))
+	}
+	return nil
 }
 
 // classStatsReader reads the counters of a device's classes.

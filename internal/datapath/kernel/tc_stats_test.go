@@ -73,6 +73,13 @@ func TestClassStatsAnswers(t *testing.T) {
 		{"nothing", nil, 0, false, nil},
 		{"the end", datagram(unix.NLMSG_DONE, testSequence, make([]byte, 4)), 0, true, nil},
 		{"the end of an earlier request", datagram(unix.NLMSG_DONE, testSequence-1, make([]byte, 4)), 0, false, nil},
+		{"the end without a number", datagram(unix.NLMSG_DONE, testSequence, nil), 0, true, nil},
+		{
+			"a class, and the end of a list that was cut short",
+			slices.Concat(datagram(unix.RTM_NEWTCLASS, testSequence, class), datagram(unix.NLMSG_DONE, testSequence, netlinkErrno(unix.EMSGSIZE))),
+			1, true, unix.EMSGSIZE,
+		},
+		{"the end of an earlier list that was cut short", datagram(unix.NLMSG_DONE, testSequence-1, netlinkErrno(unix.ENOMEM)), 0, false, nil},
 		{"a class without counters", datagram(unix.RTM_NEWTCLASS, testSequence, class), 1, false, nil},
 		{"a class that nobody asked for", datagram(unix.RTM_NEWTCLASS, testSequence, tcmsg(3, NewHandle(1, 2), HandleRoot)), 0, false, nil},
 		{"a class of an earlier request", datagram(unix.RTM_NEWTCLASS, testSequence-1, class), 0, false, nil},
