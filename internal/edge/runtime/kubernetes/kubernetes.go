@@ -48,7 +48,11 @@ func New(kubeconfig string) (*Runtime, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Runtime{a, namespace}, nil
+	return newRuntime(a, namespace), nil
+}
+
+func newRuntime(a *api, namespace string) *Runtime {
+	return &Runtime{api: a, namespace: namespace}
 }
 
 // At returns the API server and the namespace, in words.
@@ -126,14 +130,20 @@ func (r *Runtime) Fetch(_ context.Context, image string) (runtime.Image, error) 
 	return runtime.Image{Pinned: image}, nil
 }
 
-// taken returns the error of a name that an object of others has.
-func (r *Runtime) taken(kind, name string) error {
-	return fmt.Errorf("%s/%s is there in namespace %s, and weir-edge has not made it: remove it, or give the service another name", kind, name, r.namespace)
+// errForeignObject: weir-edge has not made the object of that name, or for another service.
+var errForeignObject = errors.New("remove it, or give the service another name")
+
+// foreignObject returns the error of a name that another object has.
+func (r *Runtime) foreignObject(kind, service string, is *metadata) error {
+	if other := is.Labels[runtime.LabelService]; other != "" && other != service && is.Labels[runtime.LabelRole] != "" {
+		return fmt.Errorf("%s/%s in namespace %s belongs to the service %s (names in Kubernetes have neither capitals nor underscores): %w", kind, is.Name, r.namespace, other, errForeignObject)
+	}
+	return fmt.Errorf("%s/%s is there in namespace %s, and weir-edge has not made it: %w", kind, is.Name, r.namespace, errForeignObject)
 }
 
-// make creates an object for a service unless it is there. Errors: ErrExists if it is there, and another one
+// create creates an object for a service unless it is there. Errors: ErrExists if it is there, and another one
 // if others have made it.
-func (r *Runtime) make(ctx context.Context, kind, service, role, name string, made fields) error {
+func (r *Runtime) create(ctx context.Context, kind, service, role, name string, made fields) error {
 	err := r.api.call(ctx, http.MethodPost, r.path(kind, ""), made, nil)
 	if !isCode(err, http.StatusConflict) {
 		return err
@@ -157,7 +167,7 @@ func (r *Runtime) find(ctx context.Context, kind, service, role, name string) (*
 	case err != nil:
 		return nil, err
 	case !there.Metadata.isOwn(service, role):
-		return nil, r.taken(kind, name)
+		return nil, r.foreignObject(kind, service, &there.Metadata)
 	}
 	return &there, nil
 }
@@ -187,10 +197,10 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 	}
 	record, err := planRecord(&s)
 	if err == nil {
-		err = r.make(ctx, configMaps, s.Name, roleRecord, recordName(s.Name), record)
+		err = r.create(ctx, configMaps, s.Name, roleRecord, recordName(s.Name), record)
 	}
 	if err == nil {
-		err = r.serve(ctx, &s)
+		err = r.applyService(ctx, &s)
 	}
 	if errors.Is(err, runtime.ErrExists) {
 		return fmt.Errorf("service %s %w", s.Name, runtime.ErrExists)
@@ -212,8 +222,8 @@ func (r *Runtime) ownerOf(ctx context.Context, service string) (owner, *configMa
 	return owner{record.Metadata.Name, record.Metadata.UID}, record, nil
 }
 
-// serve makes the Service of a service what it should be.
-func (r *Runtime) serve(ctx context.Context, s *runtime.Service) error {
+// applyService makes the Service of a service what it should be.
+func (r *Runtime) applyService(ctx context.Context, s *runtime.Service) error {
 	of, _, err := r.ownerOf(ctx, s.Name)
 	if err != nil {
 		return err
@@ -224,14 +234,14 @@ func (r *Runtime) serve(ctx context.Context, s *runtime.Service) error {
 	switch {
 	case wanted == nil && there == nil && err == nil:
 		return nil
-	case wanted == nil && err != nil: // that of others is not in the way
+	case wanted == nil && errors.Is(err, errForeignObject): // it is not in the way
 		return nil
 	case err != nil:
 		return err
 	case wanted == nil:
 		return r.remove(ctx, services, name)
 	case there == nil:
-		return r.make(ctx, services, s.Name, roleService, name, wanted)
+		return r.create(ctx, services, s.Name, roleService, name, wanted)
 	}
 	return r.api.call(ctx, http.MethodPatch, r.path(services, name), wanted, nil)
 }
@@ -258,7 +268,7 @@ func (r *Runtime) Update(ctx context.Context, was, s runtime.Service) error {
 		return fmt.Errorf("service %s %w", s.Name, runtime.ErrChanged)
 	}
 	if err == nil {
-		err = r.serve(ctx, &s)
+		err = r.applyService(ctx, &s)
 	}
 	if err != nil {
 		return fmt.Errorf("update %s: %w", s.Name, err)
@@ -290,9 +300,9 @@ func (r *Runtime) Remove(ctx context.Context, service string, _ bool) error {
 	return nil
 }
 
-// claims returns the template by which pods of a service claim their minimum, and makes it; empty where
+// ensureClaimTemplate returns the template by which pods of a service claim their minimum, and makes it; empty where
 // there is no minimum, or the cluster has no class for it.
-func (r *Runtime) claims(ctx context.Context, s *runtime.Service, of owner) (string, error) {
+func (r *Runtime) ensureClaimTemplate(ctx context.Context, s *runtime.Service, of owner) (string, error) {
 	minimum := minimumsOf(s)
 	if minimum == (minimums{}) {
 		return "", nil
@@ -304,7 +314,7 @@ func (r *Runtime) claims(ctx context.Context, s *runtime.Service, of owner) (str
 		return "", err
 	}
 	name := minimum.templateName(s.Name)
-	err = r.make(ctx, templates, s.Name, roleTemplate, name, planTemplate(s.Name, minimum, of))
+	err = r.create(ctx, templates, s.Name, roleTemplate, name, planTemplate(s.Name, minimum, of))
 	if errors.Is(err, runtime.ErrExists) {
 		err = nil
 	}
@@ -316,10 +326,10 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Service, instance, node s
 	of, _, err := r.ownerOf(ctx, s.Name)
 	template := ""
 	if err == nil {
-		template, err = r.claims(ctx, &s, of)
+		template, err = r.ensureClaimTemplate(ctx, &s, of)
 	}
 	if err == nil {
-		err = r.make(ctx, deployments, s.Name, runtime.RoleInstance, instanceName(instance), planInstance(&s, instance, node, template, of))
+		err = r.create(ctx, deployments, s.Name, runtime.RoleInstance, instanceName(instance), planInstance(&s, instance, node, template, of))
 	}
 	if err != nil {
 		return fmt.Errorf("start instance %s: %w", instance, err)

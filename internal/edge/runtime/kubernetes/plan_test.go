@@ -253,5 +253,5 @@ func TestLogIn(t *testing.T) {
 
 func readNamespace(text string) (*Runtime, error) {
 	a, namespace, err := readKubeconfig([]byte(strings.Replace(text, "SERVER", "https://198.18.0.1", 1)), "")
-	return &Runtime{a, namespace}, err
+	return newRuntime(a, namespace), err
 }

@@ -1,0 +1,146 @@
+package kubernetes
+
+import (
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/weir-project/weir/internal/edge/runtime"
+	"github.com/weir-project/weir/test/must"
+)
+
+// fakeAPI is an API server that keeps objects by their paths. It has no class for claims unless a test adds it.
+type fakeAPI struct {
+	mu      sync.Mutex
+	objects map[string]map[string]any
+	made    int
+	// asked are the requests: "GET /path".
+	asked []string
+	// fail answers in place of the server; nil for none.
+	fail http.HandlerFunc
+}
+
+func newFake(t *testing.T) (*fakeAPI, *Runtime) {
+	t.Helper()
+	f := &fakeAPI{objects: map[string]map[string]any{}}
+	server := httptest.NewServer(f)
+	t.Cleanup(server.Close)
+	a, err := newAPI(server.URL, &tls.Config{})
+	must.Succeed(t, err)
+	return f, newRuntime(a, "shop")
+}
+
+func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked = append(f.asked, r.Method+" "+r.URL.Path)
+	if f.fail != nil {
+		f.fail(w, r)
+		return
+	}
+	var body map[string]any
+	if r.Method != http.MethodGet {
+		_ = json.NewDecoder(r.Body).Decode(&body)
+	}
+	there, is := f.objects[r.URL.Path]
+	answer := any(there)
+	switch {
+	case r.Method == http.MethodPost:
+		about := body["metadata"].(map[string]any)
+		path := r.URL.Path + "/" + about["name"].(string)
+		if _, is := f.objects[path]; is {
+			w.WriteHeader(http.StatusConflict)
+			return
+		}
+		f.made++
+		about["uid"], about["resourceVersion"] = fmt.Sprint("uid-", f.made), fmt.Sprint(f.made)
+		f.objects[path], answer = body, body
+	case r.Method == http.MethodGet && isList(r.URL.Path):
+		answer = map[string]any{"items": f.labelled(r.URL.Path, r.URL.Query().Get("labelSelector"))}
+	case !is:
+		w.WriteHeader(http.StatusNotFound)
+		return
+	case r.Method == http.MethodPatch:
+		merge(there, body)
+	case r.Method == http.MethodDelete:
+		delete(f.objects, r.URL.Path)
+	}
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
+func isList(path string) bool {
+	return slices.Contains([]string{configMaps, services, deployments, templates, pods, "nodes"}, path[strings.LastIndex(path, "/")+1:])
+}
+
+// merge applies a merge patch.
+func merge(there, patch map[string]any) {
+	for key, value := range patch {
+		into, is := there[key].(map[string]any)
+		if of, nested := value.(map[string]any); is && nested {
+			merge(into, of)
+		} else {
+			there[key] = value
+		}
+	}
+}
+
+func (f *fakeAPI) labelled(folder, selector string) (list []any) {
+	key, value, exact := strings.Cut(selector, "=")
+	for _, path := range slices.Sorted(maps.Keys(f.objects)) {
+		name, inside := strings.CutPrefix(path, folder+"/")
+		about, _ := f.objects[path]["metadata"].(map[string]any)
+		labels, _ := about["labels"].(map[string]any)
+		has, labelled := labels[key]
+		if inside && !strings.Contains(name, "/") && (selector == "" || labelled && (!exact || has == value)) {
+			list = append(list, f.objects[path])
+		}
+	}
+	return list
+}
+
+// add keeps an object that weir-edge has not made.
+func (f *fakeAPI) add(path, text string) {
+	var o map[string]any
+	if err := json.Unmarshal([]byte(text), &o); err != nil {
+		panic(err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.objects[path] = o
+}
+
+func (f *fakeAPI) has(path string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, is := f.objects[path]
+	return is
+}
+
+const document = `{"par": {"serviceName": "Web_1", "imageName": "registry.local/web:2"}, "ports": [{"host": 80, "container": 8083}],
+	"labels": {"weir.min": "5mbit", "weir.in.min": "1mbit"}}`
+
+func deployed(t *testing.T, r *Runtime) *runtime.Service {
+	t.Helper()
+	s := web()
+	s.Document = document
+	must.Succeed(t, r.Deploy(t.Context(), *s))
+	must.Succeed(t, r.Start(t.Context(), *s, "Web_1-1", "gateway"))
+	return s
+}
+
+// TestNamesOfOthers: two services whose names are one in Kubernetes.
+func TestNamesOfOthers(t *testing.T) {
+	_, r := newFake(t)
+	deployed(t, r)
+	err := r.Deploy(t.Context(), runtime.Service{Name: "web-1", Document: "{}"})
+	if err == nil || !strings.Contains(err.Error(), "belongs to the service Web_1 (names in Kubernetes have neither capitals nor underscores)") {
+		t.Error(err)
+	}
+}
