@@ -19,10 +19,12 @@ type Snapshot struct {
 	Version string    `json:"version"`
 	// Engine is "docker", "swarm" or "kubernetes".
 	Engine string `json:"engine"`
-	// EngineSocket is the path of the engine's socket, StateDir of weir-edge's folder; both are
-	// absolute.
+	// EngineSocket is the path of the engine's socket, empty of Kubernetes; StateDir that of weir-edge's folder.
+	// Both are absolute.
 	EngineSocket string `json:"engine_socket"`
-	StateDir     string `json:"state_dir"`
+	// Cluster is the URL of Kubernetes' API server and, after a space, the namespace; empty of engines.
+	Cluster  string `json:"cluster,omitempty"`
+	StateDir string `json:"state_dir"`
 	// DryRun says that weir-edge decides but changes nothing.
 	DryRun bool `json:"dry_run"`
 	// Repository is the address from which nodes pull pushed images; empty if there is

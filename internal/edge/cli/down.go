@@ -33,7 +33,7 @@ func newDownCommand(g *global) *cobra.Command {
 		Long: `Stop the weir-edge at the socket, if one runs there, and remove what it has made: in its
 engine or swarm what is promised, the key and the image of proxies, and the repository's
 container; on this host its measurements. A swarm gets back its heartbeat. If none runs,
---docker and --state-dir say where to look.
+--docker or --kubernetes, and --state-dir say where to look.
 
 Where services are deployed nothing is removed, unless --all says that they are to go as
 well, with their proxies, their instances and the repository. Images that nodes have got
@@ -78,6 +78,16 @@ func (o *downOptions) askRunning(ctx context.Context, socket string, changed fun
 	}
 	if (seen.Engine == kubernetes.Kind) != (o.kubernetes != "") {
 		return cmdline.Usagef("the weir-edge at %s manages the services of %s: give --kubernetes with its kubeconfig if that is Kubernetes, and else leave it out", socket, seen.Engine)
+	}
+	if o.kubernetes != "" {
+		cluster, err := kubernetes.New(o.kubernetes)
+		if err != nil {
+			return err
+		}
+		defer cluster.Close()
+		if at := cluster.At(); at != seen.Cluster {
+			return cmdline.Usagef("--kubernetes %s is %s, and the weir-edge at %s manages the services of %s: give the kubeconfig and context that it runs with, or the --socket of the other one; nothing has changed", o.kubernetes, at, socket, seen.Cluster)
+		}
 	}
 	for _, of := range []struct {
 		flag, its string

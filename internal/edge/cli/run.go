@@ -242,7 +242,7 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 	api.EngineSocket, api.StateDir = absolute(o.docker), absolute(o.stateDir)
 	switch {
 	case o.kubernetes != "":
-		api.ReadOnly, api.EngineSocket = o.dryRun, ""
+		api.ReadOnly, api.EngineSocket, api.Cluster = o.dryRun, "", o.at(rt)
 	case o.dryRun:
 		api.ReadOnly, api.Address = true, o.repository.address
 	default:

@@ -119,7 +119,7 @@ func (a *api) routes() []route {
 func (a *api) snapshot() edge.Snapshot {
 	s := a.Manager.Snapshot()
 	s.Version, s.Repository = a.Version, a.Address
-	s.EngineSocket, s.StateDir = a.EngineSocket, a.StateDir
+	s.EngineSocket, s.Cluster, s.StateDir = a.EngineSocket, a.Cluster, a.StateDir
 	return s
 }
 

@@ -54,8 +54,8 @@ type Options struct {
 	// ReadOnly: nothing is put into the repository, or taken out of it.
 	ReadOnly bool
 	Version  string
-	// EngineSocket and StateDir are absolute paths.
-	EngineSocket, StateDir string
+	// EngineSocket and StateDir are absolute paths; Cluster takes the place of the socket.
+	EngineSocket, Cluster, StateDir string
 	// Stop ends weir-edge, when the answer has been given.
 	Stop func()
 	Log  *slog.Logger
