@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 
 	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/runtime"
@@ -276,28 +277,38 @@ func (r *Runtime) Update(ctx context.Context, was, s runtime.Service) error {
 	return nil
 }
 
-// Remove implements runtime.Runtime. Kubernetes gives all pods time to end.
+// Remove implements runtime.Runtime. Kubernetes gives all pods time to end. What only has the service's labels
+// stays: kubectl expose copies those of a Deployment.
 func (r *Runtime) Remove(ctx context.Context, service string, _ bool) error {
-	found := false
+	of, _, err := r.ownerOf(ctx, service)
+	if err != nil {
+		return fmt.Errorf("remove %s: %w", service, err)
+	}
 	var errs []error
-	for _, kind := range []string{deployments, services, templates, configMaps} { // the owner last
-		there, err := list[deployment](ctx, r, kind, runtime.LabelService+"="+service)
+	for _, made := range []struct{ kind, role string }{{deployments, runtime.RoleInstance}, {services, roleService}, {templates, roleTemplate}} {
+		there, err := list[deployment](ctx, r, made.kind, runtime.LabelService+"="+service)
 		if isCode(err, http.StatusNotFound) {
 			continue // a cluster without claims
 		}
 		errs = append(errs, err)
 		for _, o := range there {
-			found = true
-			errs = append(errs, r.remove(ctx, kind, o.Metadata.Name))
+			if o.Metadata.isOwn(service, made.role) && of.owns(&o.Metadata) {
+				errs = append(errs, r.remove(ctx, made.kind, o.Metadata.Name))
+			}
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("remove %s: %w", service, err)
 	}
-	if !found {
-		return fmt.Errorf("service %s %w", service, runtime.ErrUnknown)
+	if err := r.remove(ctx, configMaps, of.name); err != nil { // the owner last
+		return fmt.Errorf("remove %s: %w", service, err)
 	}
 	return nil
+}
+
+// owns reports whether an object was made for the service of the ConfigMap.
+func (o owner) owns(m *metadata) bool {
+	return slices.ContainsFunc(m.OwnerReferences, func(of struct{ UID string }) bool { return of.UID == o.uid })
 }
 
 // ensureClaimTemplate returns the template by which pods of a service claim their minimum, and makes it; empty where
@@ -344,7 +355,9 @@ func (r *Runtime) Restart(context.Context, string) error { return nil }
 func (r *Runtime) Stop(ctx context.Context, instance string) error {
 	there, err := list[deployment](ctx, r, deployments, runtime.LabelInstance+"="+instance)
 	for _, d := range there {
-		err = errors.Join(err, r.remove(ctx, deployments, d.Metadata.Name))
+		if d.Metadata.Labels[runtime.LabelRole] == runtime.RoleInstance && d.Metadata.Name == instanceName(instance) {
+			err = errors.Join(err, r.remove(ctx, deployments, d.Metadata.Name))
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("stop instance %s: %w", instance, err)

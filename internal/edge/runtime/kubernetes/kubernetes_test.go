@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -141,6 +142,45 @@ func TestNamesOfOthers(t *testing.T) {
 	deployed(t, r)
 	err := r.Deploy(t.Context(), runtime.Service{Name: "web-1", Document: "{}"})
 	if err == nil || !strings.Contains(err.Error(), "belongs to the service Web_1 (names in Kubernetes have neither capitals nor underscores)") {
+		t.Error(err)
+	}
+}
+
+// TestRemove: only what was made for the service goes, not what has its labels.
+func TestRemove(t *testing.T) {
+	f, r := newFake(t)
+	s := deployed(t, r)
+	const inShop = "/api/v1/namespaces/shop/"
+	exposed := inShop + "services/balancer"
+	f.add(exposed, `{"metadata": {"name": "balancer", "labels": {"weir-edge.service": "Web_1", "weir-edge.role": "service", "weir-edge.instance": "Web_1-1"}}}`)
+	f.add(inShop+"configmaps/copy", `{"metadata": {"name": "copy", "labels": {"weir-edge.service": "Web_1", "weir-edge.role": "record"}}}`)
+	clone := "/apis/apps/v1/namespaces/shop/deployments/clone"
+	f.add(clone, `{"metadata": {"name": "clone", "labels": {"weir-edge.service": "Web_1", "weir-edge.role": "instance", "weir-edge.instance": "Web_1-1"}}}`)
+	made := []string{inShop + "configmaps/edge-service-web-1", inShop + "services/web-1", "/apis/apps/v1/namespaces/shop/deployments/edge-web-1-1"}
+	for _, path := range made {
+		if !f.has(path) {
+			t.Errorf("%s was not made", path)
+		}
+	}
+	must.Succeed(t, r.Start(t.Context(), *s, "Web_1-2", "gateway"))
+	must.Succeed(t, r.Stop(t.Context(), "Web_1-2"))
+	must.Succeed(t, r.Stop(t.Context(), "Web_1-1"))
+	for _, path := range []string{made[2], strings.Replace(made[2], "1-1", "1-2", 1)} {
+		if f.has(path) {
+			t.Errorf("%s is left", path)
+		}
+	}
+	must.Succeed(t, r.Start(t.Context(), *s, "Web_1-1", "gateway"))
+	must.Succeed(t, r.Remove(t.Context(), s.Name, false))
+	for _, path := range made {
+		if f.has(path) {
+			t.Errorf("%s is left", path)
+		}
+	}
+	if !f.has(exposed) || !f.has(clone) || !f.has(inShop+"configmaps/copy") {
+		t.Error("an object of others is gone")
+	}
+	if err := r.Remove(t.Context(), s.Name, false); !errors.Is(err, runtime.ErrUnknown) {
 		t.Error(err)
 	}
 }

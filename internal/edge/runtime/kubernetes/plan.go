@@ -199,6 +199,7 @@ type metadata struct {
 	Labels, Annotations        map[string]string
 	CreationTimestamp          time.Time
 	DeletionTimestamp          *time.Time
+	OwnerReferences            []struct{ UID string }
 }
 
 // isOwn reports whether weir-edge has made an object, for a service.
