@@ -247,6 +247,11 @@ func (s *edgeSite) testService(t *testing.T) {
 	if spec := made.Spec; spec.TrafficDistribution != "PreferSameNode" || spec.Selector["weir-edge.service"] != "page" || len(spec.Ports) != 1 || spec.Ports[0].Port != 80 || spec.Ports[0].TargetPort != 8080 {
 		t.Errorf("the Service is %+v", spec)
 	}
+	s.must("DELETE", servicesInShop+"/page", nil, nil)
+	s.await("the Service is made again", func() (bool, any) {
+		err := s.do("GET", servicesInShop+"/page", nil, nil)
+		return err == nil, err
+	})
 	s.awaitInstances("page", "runs and does not listen", func(list []edge.Instance) bool {
 		return len(list) == 1 && list[0].State == "starting" && strings.Contains(list[0].Reason, "health check")
 	})

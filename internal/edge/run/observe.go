@@ -115,7 +115,9 @@ func (o *Options) observe(ctx context.Context, talks *talks) (*observation, erro
 			if err == nil {
 				err = o.Runtime.Deploy(ctx, service)
 			}
-			if err == nil {
+			if err == nil && o.Schedules {
+				err = errors.New("its Service was missing or changed, and was made again; weir-edge rm removes a service")
+			} else if err == nil {
 				err = errors.New("another program had removed the container of its proxy, which was made again; weir-edge rm removes a service, and docker system prune spares it with --filter label!=weir-edge.role")
 			}
 			seen.problems = append(seen.problems, problem{service: service.Name, err: err})

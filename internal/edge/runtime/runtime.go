@@ -134,7 +134,8 @@ type Service struct {
 	Made string
 	// Update is what is kept of the last time that the service was deployed again.
 	Update Update
-	// Lost: another program has removed the service's container. Deploy makes it again.
+	// Lost: another program has removed the service's container, or has removed or changed its Service of
+	// Kubernetes. Deploy makes it again.
 	Lost   bool
 	Ports  []Port
 	Labels map[string]string

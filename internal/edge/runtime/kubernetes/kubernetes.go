@@ -19,12 +19,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/runtime"
+	"github.com/weir-project/weir/internal/edge/spec"
 )
 
 // Kind is the runtime's.
@@ -41,7 +45,15 @@ const (
 type Runtime struct {
 	api       *api
 	namespace string
+
+	mu sync.Mutex // guards what follows
+	// unlike are services whose Service has not been as it should be, since when.
+	unlike map[string]time.Time
 }
+
+// lostAfter is how long a Service has to be missing or changed until it counts as lost: a deployment of the
+// service writes the ConfigMap first.
+const lostAfter = 3 * time.Second
 
 // New returns the namespace of a kubeconfig's context, or with [InPod] of this pod. It makes no request.
 func New(kubeconfig string) (*Runtime, error) {
@@ -53,7 +65,7 @@ func New(kubeconfig string) (*Runtime, error) {
 }
 
 func newRuntime(a *api, namespace string) *Runtime {
-	return &Runtime{api: a, namespace: namespace}
+	return &Runtime{api: a, namespace: namespace, unlike: map[string]time.Time{}}
 }
 
 // At returns the API server and the namespace, in words.
@@ -123,8 +135,68 @@ func (r *Runtime) Look(ctx context.Context) (state runtime.State, err error) {
 	if err != nil {
 		return state, err
 	}
-	return stateOf(records, there, run, r.namespace), nil
+	served, err := list[kubeService](ctx, r, services, runtime.LabelRole+"="+roleService)
+	if err != nil {
+		return state, err
+	}
+	state = stateOf(records, there, run, r.namespace)
+	r.noteLost(state.Services, served, time.Now())
+	return state, nil
 }
+
+// noteLost marks services as lost whose Service has been another than planned for [lostAfter].
+func (r *Runtime) noteLost(deployed []runtime.Service, served []kubeService, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := r.unlike
+	r.unlike = map[string]time.Time{}
+	for i := range deployed {
+		s := &deployed[i]
+		if isServed(s, served) {
+			continue
+		}
+		since, is := before[s.Name]
+		if !is {
+			since = now
+		}
+		r.unlike[s.Name] = since
+		s.Lost = now.Sub(since) >= lostAfter
+	}
+}
+
+// isServed reports whether the Service of a listed service is as [planService] has it, or as absent.
+func isServed(listed *runtime.Service, served []kubeService) bool {
+	parsed, err := spec.Parse([]byte(listed.Document))
+	if err != nil {
+		return true // the service is reported as broken
+	}
+	i := slices.IndexFunc(served, func(s kubeService) bool {
+		return s.Metadata.isOwn(listed.Name, roleService) && s.Metadata.Name == serviceName(listed.Name)
+	})
+	if i < 0 || len(parsed.Ports) == 0 {
+		return i < 0 && len(parsed.Ports) == 0
+	}
+	var wanted []servicePort
+	for _, p := range parsed.Ports {
+		wanted = append(wanted, servicePort{p.Host, float64(p.Container)})
+	}
+	is := &served[i].Spec
+	return slices.Equal(is.Ports, wanted) && maps.Equal(is.Selector, labelsOf(listed.Name, runtime.RoleInstance))
+}
+
+type (
+	kubeService struct {
+		Metadata metadata
+		Spec     struct {
+			Selector map[string]string
+			Ports    []servicePort
+		}
+	}
+	servicePort struct {
+		Port       uint16
+		TargetPort any // a number, or a name
+	}
+)
 
 // Fetch implements runtime.Runtime: kubelets get images when pods start, by the name that they have.
 func (r *Runtime) Fetch(_ context.Context, image string) (runtime.Image, error) {
@@ -197,7 +269,7 @@ func (r *Runtime) Deploy(ctx context.Context, s runtime.Service) error {
 		}
 	}
 	record, err := planRecord(&s)
-	if err == nil {
+	if err == nil && !s.Lost {
 		err = r.create(ctx, configMaps, s.Name, roleRecord, recordName(s.Name), record)
 	}
 	if err == nil {
@@ -242,8 +314,24 @@ func (r *Runtime) applyService(ctx context.Context, s *runtime.Service) error {
 	case wanted == nil:
 		return r.remove(ctx, services, name)
 	case there == nil:
-		return r.create(ctx, services, s.Name, roleService, name, wanted)
+		err = r.create(ctx, services, s.Name, roleService, name, wanted)
+		if errors.Is(err, runtime.ErrExists) { // another weir-edge was faster
+			err = nil
+		}
+		return err
 	}
+	var is kubeService
+	if err := r.api.call(ctx, http.MethodGet, r.path(services, name), nil, &is); err != nil {
+		return err
+	}
+	selector := fields{}
+	for key := range is.Spec.Selector {
+		selector[key] = nil // a merge patch removes what is null
+	}
+	for key, value := range labelsOf(s.Name, runtime.RoleInstance) {
+		selector[key] = value
+	}
+	wanted["spec"].(fields)["selector"] = selector
 	return r.api.call(ctx, http.MethodPatch, r.path(services, name), wanted, nil)
 }
 

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/weir-project/weir/internal/edge/runtime"
 	"github.com/weir-project/weir/test/must"
@@ -24,8 +25,9 @@ type fakeAPI struct {
 	made    int
 	// asked are the requests: "GET /path".
 	asked []string
-	// fail answers in place of the server; nil for none.
-	fail http.HandlerFunc
+	// fail returns the status of an answer that is no success, or 0; it may be nil.
+	fail       func(*http.Request) int
+	retryAfter string
 }
 
 func newFake(t *testing.T) (*fakeAPI, *Runtime) {
@@ -43,8 +45,11 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer f.mu.Unlock()
 	f.asked = append(f.asked, r.Method+" "+r.URL.Path)
 	if f.fail != nil {
-		f.fail(w, r)
-		return
+		if code := f.fail(r); code != 0 {
+			w.Header().Set("Retry-After", f.retryAfter)
+			w.WriteHeader(code)
+			return
+		}
 	}
 	var body map[string]any
 	if r.Method != http.MethodGet {
@@ -86,6 +91,8 @@ func merge(there, patch map[string]any) {
 		into, is := there[key].(map[string]any)
 		if of, nested := value.(map[string]any); is && nested {
 			merge(into, of)
+		} else if value == nil {
+			delete(there, key)
 		} else {
 			there[key] = value
 		}
@@ -143,6 +150,75 @@ func TestNamesOfOthers(t *testing.T) {
 	err := r.Deploy(t.Context(), runtime.Service{Name: "web-1", Document: "{}"})
 	if err == nil || !strings.Contains(err.Error(), "belongs to the service Web_1 (names in Kubernetes have neither capitals nor underscores)") {
 		t.Error(err)
+	}
+}
+
+// TestLost: a Service that is deleted or changed is made again, once it has been so for a while.
+func TestLost(t *testing.T) {
+	f, r := newFake(t)
+	s := deployed(t, r)
+	const path = "/api/v1/namespaces/shop/services/web-1"
+	lost := func(after time.Duration) bool {
+		t.Helper()
+		r.mu.Lock()
+		for name, since := range r.unlike {
+			r.unlike[name] = since.Add(-after)
+		}
+		r.mu.Unlock()
+		state, err := r.Look(t.Context())
+		must.Succeed(t, err)
+		if len(state.Services) != 1 {
+			t.Fatalf("services %+v", state.Services)
+		}
+		return state.Services[0].Lost
+	}
+	if lost(0) || lost(lostAfter) {
+		t.Error("lost as deployed")
+	}
+	for what, harm := range map[string]func(){
+		"deleted": func() { delete(f.objects, path) },
+		"another port": func() {
+			f.objects[path]["spec"].(map[string]any)["ports"] = []any{map[string]any{"port": 81, "targetPort": 8083}}
+		},
+		"another selector": func() { f.objects[path]["spec"].(map[string]any)["selector"] = map[string]any{"app": "x"} },
+	} {
+		f.mu.Lock()
+		harm()
+		f.mu.Unlock()
+		if lost(0) {
+			t.Errorf("%s: lost at once", what)
+		}
+		if !lost(lostAfter) {
+			t.Errorf("%s: not lost", what)
+		}
+		again := *s
+		again.Lost = true
+		must.Succeed(t, r.Deploy(t.Context(), again))
+		if lost(lostAfter) {
+			t.Errorf("%s: still lost", what)
+		}
+	}
+}
+
+// TestNoPorts: the Service of a version before goes, and one of others is not in the way.
+func TestNoPorts(t *testing.T) {
+	f, r := newFake(t)
+	const path = "/api/v1/namespaces/shop/services/bare"
+	f.add(path, `{"metadata": {"name": "bare", "labels": {"app": "x"}}}`)
+	s := runtime.Service{Name: "bare", Document: `{"par": {"serviceName": "bare", "imageName": "i"}}`}
+	must.Succeed(t, r.Deploy(t.Context(), s))
+	f.fail = func(r *http.Request) int {
+		if r.URL.Path == path {
+			return http.StatusForbidden
+		}
+		return 0
+	}
+	if err := r.applyService(t.Context(), &s); !isCode(err, http.StatusForbidden) {
+		t.Errorf("an answer that is no object counts as none: %v", err)
+	}
+	f.fail = nil
+	if !f.has(path) {
+		t.Error("the Service of others is gone")
 	}
 }
 
