@@ -11,7 +11,10 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/weir-project/weir/api/v1/transport"
 )
@@ -26,6 +29,55 @@ type api struct {
 	server string
 	// token is of the user; tokenFile, if it is set, has it, and changes.
 	token, tokenFile string
+	backOff          backOff
+}
+
+// The wait after a failure is doubled with each further one, from firstWait to longestWait. The API server
+// may ask for up to longestAsked.
+const (
+	firstWait    = time.Second
+	longestWait  = 10 * time.Second
+	longestAsked = time.Minute
+)
+
+// backOff delays requests to an API server that is away or has too many requests. It is safe for concurrent use.
+type backOff struct {
+	mu    sync.Mutex
+	wait  time.Duration // 0 after a success
+	until time.Time
+	err   error // of the last failure
+}
+
+// refuse returns the last failure while requests wait, and nil else.
+func (b *backOff) refuse(now time.Time) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if now.Before(b.until) {
+		return b.err
+	}
+	return nil
+}
+
+// note counts the outcome of a request; asked is for how long the API server asks to wait.
+func (b *backOff) note(now time.Time, err error, asked time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.err = err
+	if err == nil {
+		b.wait, b.until = 0, time.Time{}
+		return
+	}
+	b.wait = min(max(2*b.wait, firstWait), longestWait)
+	b.until = now.Add(max(b.wait, asked))
+}
+
+// isBusy reports whether a status concerns the API server as a whole, or all that the user asks.
+func isBusy(code int) bool {
+	switch code {
+	case http.StatusUnauthorized, http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	}
+	return false
 }
 
 // contentOf returns data in base64 or else a file; nil for none.
@@ -52,8 +104,12 @@ func isCode(err error, code int) bool {
 	return errors.As(err, &said) && said.code == code
 }
 
-// call makes a request and decodes its answer; body and into may be nil. A PATCH is a merge patch.
+// call makes a request and decodes its answer; body and into may be nil. A PATCH is a merge patch. After a
+// failure of the API server it returns the same error for a while without a request.
 func (a *api) call(ctx context.Context, method, path string, body, into any) error {
+	if err := a.backOff.refuse(time.Now()); err != nil {
+		return err
+	}
 	text, err := json.Marshal(body)
 	if err != nil {
 		return fmt.Errorf("encode a request: %w", err)
@@ -83,7 +139,11 @@ func (a *api) call(ctx context.Context, method, path string, body, into any) err
 	}
 	response, err := a.http.Do(request)
 	if err != nil {
-		return a.unreachable(err)
+		err = a.unreachable(err)
+		if !errors.Is(ctx.Err(), context.Canceled) { // by who asks
+			a.backOff.note(time.Now(), err, 0)
+		}
+		return err
 	}
 	defer response.Body.Close()
 	decoder := json.NewDecoder(&transport.Bounded{R: response.Body, MaxBytes: maxAnswerBytes})
@@ -93,8 +153,15 @@ func (a *api) call(ctx context.Context, method, path string, body, into any) err
 		if decoder.Decode(&status) == nil && status.Message != "" {
 			said.message = status.Message
 		}
+		if isBusy(said.code) {
+			seconds, _ := strconv.Atoi(response.Header.Get("Retry-After")) // 0 for a date, which Kubernetes never sends
+			a.backOff.note(time.Now(), said, time.Duration(min(max(seconds, 0), int(longestAsked/time.Second)))*time.Second)
+		} else {
+			a.backOff.note(time.Now(), nil, 0)
+		}
 		return said
 	}
+	a.backOff.note(time.Now(), nil, 0)
 	if into == nil {
 		return nil
 	}

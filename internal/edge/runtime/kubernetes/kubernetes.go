@@ -47,9 +47,16 @@ type Runtime struct {
 	namespace string
 
 	mu sync.Mutex // guards what follows
+	// nodes were listed at listed.
+	nodes  []runtime.Node
+	listed time.Time
 	// unlike are services whose Service has not been as it should be, since when.
 	unlike map[string]time.Time
 }
+
+// nodesEvery is how often nodes are listed. Each takes about 10 KB, and Kubernetes itself takes 40 s to notice
+// that one has failed.
+const nodesEvery = 5 * time.Second
 
 // lostAfter is how long a Service has to be missing or changed until it counts as lost: a deployment of the
 // service writes the ConfigMap first.
@@ -114,11 +121,24 @@ func list[T any](ctx context.Context, r *Runtime, kind, label string) ([]T, erro
 
 // Nodes implements runtime.Runtime.
 func (r *Runtime) Nodes(ctx context.Context) ([]runtime.Node, error) {
+	r.mu.Lock()
+	nodes, listed := r.nodes, r.listed
+	r.mu.Unlock()
+	if !listed.IsZero() && time.Since(listed) < nodesEvery {
+		return slices.Clone(nodes), nil
+	}
+	at := time.Now()
 	var found struct{ Items []node }
-	if err := r.api.call(ctx, http.MethodGet, "/api/v1/nodes", nil, &found); err != nil {
+	// resourceVersion=0 is answered from the API server's memory. Lists of what weir-edge has itself are not: an
+	// older answer would lack what was just made.
+	if err := r.api.call(ctx, http.MethodGet, "/api/v1/nodes?resourceVersion=0", nil, &found); err != nil {
 		return nil, err
 	}
-	return nodesOf(found.Items), nil
+	nodes = nodesOf(found.Items)
+	r.mu.Lock()
+	r.nodes, r.listed = nodes, at
+	r.mu.Unlock()
+	return slices.Clone(nodes), nil
 }
 
 // Look implements runtime.Runtime.

@@ -260,3 +260,59 @@ func TestRemove(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestNodesSeldom: nodes are listed every five seconds.
+func TestNodesSeldom(t *testing.T) {
+	f, r := newFake(t)
+	f.add("/api/v1/nodes/a", `{"metadata": {"name": "a"}}`)
+	for range 3 {
+		if nodes, err := r.Nodes(t.Context()); err != nil || len(nodes) != 1 {
+			t.Fatal(nodes, err)
+		}
+	}
+	if len(f.asked) != 1 {
+		t.Errorf("it has asked %v", f.asked)
+	}
+	r.listed = r.listed.Add(-nodesEvery)
+	if _, err := r.Nodes(t.Context()); err != nil || len(f.asked) != 2 {
+		t.Errorf("it has asked %v, %v", f.asked, err)
+	}
+}
+
+// TestBackOff: an API server that has too much to do is left alone.
+func TestBackOff(t *testing.T) {
+	f, r := newFake(t)
+	code := http.StatusTooManyRequests
+	f.fail = func(*http.Request) int { return code }
+	b := &r.api.backOff
+	for _, test := range []struct {
+		retryAfter string
+		wait       time.Duration
+	}{
+		{"", time.Second}, {"", 2 * time.Second}, {"7", 7 * time.Second}, {"1", 8 * time.Second}, {"x", 10 * time.Second}, {"-1", 10 * time.Second}, {"9999999999", time.Minute},
+	} {
+		f.retryAfter, f.asked, b.until = test.retryAfter, nil, time.Time{}
+		began := time.Now()
+		_, first := r.Look(t.Context())
+		_, second := r.Look(t.Context())
+		if len(f.asked) != 1 || !isCode(first, code) || !errors.Is(second, first) {
+			t.Errorf("%d requests, %v, %v", len(f.asked), first, second)
+		}
+		if wait := b.until.Sub(began); wait < test.wait || wait > test.wait+time.Second {
+			t.Errorf("Retry-After %q: it waits for %v, want %v", test.retryAfter, wait, test.wait)
+		}
+	}
+	code, b.until, f.asked = http.StatusForbidden, time.Time{}, nil
+	for range 2 { // a refusal that concerns this request alone
+		if _, err := r.Look(t.Context()); !isCode(err, code) {
+			t.Error(err)
+		}
+	}
+	if len(f.asked) != 2 {
+		t.Errorf("after a refusal it has asked %v", f.asked)
+	}
+	code = 0
+	if _, err := r.Look(t.Context()); err != nil || b.wait != 0 {
+		t.Errorf("after a success it waits for %v, %v", b.wait, err)
+	}
+}
