@@ -44,7 +44,7 @@ func newEdgeSite(c *cluster) *edgeSite {
 		c.must("POST", map[string]string{
 			"ServiceAccount": "/api/v1/" + inShop + "serviceaccounts", "Role": access + inShop + "roles", "RoleBinding": access + inShop + "rolebindings",
 			"ClusterRole": access + "clusterroles", "ClusterRoleBinding": access + "clusterrolebindings",
-		}[d.kind], strings.ReplaceAll(d.text, "namespace: default", "namespace: shop"), nil)
+		}[d.kind], strings.ReplaceAll(d.text, "default", "shop"), nil)
 	}
 	var token struct{ Status struct{ Token string } }
 	c.must("POST", "/api/v1/"+inShop+"serviceaccounts/weir-edge/token", object{"spec": object{}}, &token)

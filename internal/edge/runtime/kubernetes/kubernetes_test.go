@@ -8,6 +8,8 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -314,5 +316,23 @@ func TestBackOff(t *testing.T) {
 	code = 0
 	if _, err := r.Look(t.Context()); err != nil || b.wait != 0 {
 		t.Errorf("after a success it waits for %v, %v", b.wait, err)
+	}
+}
+
+// TestRightsOfTwo: the rights in a second namespace take none from the first.
+func TestRightsOfTwo(t *testing.T) {
+	text, err := os.ReadFile("../../../../packaging/kubernetes/weir-edge.yaml")
+	must.Succeed(t, err)
+	named := regexp.MustCompile(`(?s)kind: ClusterRoleBinding\nmetadata: \{ name: (\S+) \}`)
+	bindings := map[string]bool{}
+	for _, namespace := range []string{"default", "shop"} {
+		found := named.FindStringSubmatch(strings.ReplaceAll(string(text), "default", namespace))
+		if found == nil {
+			t.Fatal("it has no ClusterRoleBinding")
+		}
+		bindings[found[1]] = true
+	}
+	if len(bindings) != 2 {
+		t.Errorf("the bindings of two namespaces are %v", bindings)
 	}
 }
