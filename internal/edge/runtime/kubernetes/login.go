@@ -40,20 +40,43 @@ type kubeconfig struct {
 			CAData     string `yaml:"certificate-authority-data"`
 			Insecure   bool   `yaml:"insecure-skip-tls-verify"`
 			ServerName string `yaml:"tls-server-name"`
+			ProxyURL   string `yaml:"proxy-url"`
 		}
 	}
 	Users []struct {
 		Name string
-		User struct {
-			CertFile  string `yaml:"client-certificate"`
-			CertData  string `yaml:"client-certificate-data"`
-			KeyFile   string `yaml:"client-key"`
-			KeyData   string `yaml:"client-key-data"`
-			Token     string
-			TokenFile string `yaml:"tokenFile"`
-			Exec      any
-		}
+		User userOfConfig
 	}
+}
+
+// userOfConfig is how a user logs in.
+type userOfConfig struct {
+	CertFile  string `yaml:"client-certificate"`
+	CertData  string `yaml:"client-certificate-data"`
+	KeyFile   string `yaml:"client-key"`
+	KeyData   string `yaml:"client-key-data"`
+	Token     string
+	TokenFile string `yaml:"tokenFile"`
+	// What follows is refused.
+	Exec         any
+	AuthProvider any    `yaml:"auth-provider"`
+	Username     string // and a password
+	As           string // impersonation
+}
+
+// unsupported returns a way to log in that weir-edge does not have; empty if there is none.
+func (u *userOfConfig) unsupported() string {
+	switch {
+	case u.Exec != nil:
+		return "a program"
+	case u.AuthProvider != nil:
+		return "an auth-provider"
+	case u.Username != "":
+		return "username and password"
+	case u.As != "":
+		return "the name of another (as)"
+	}
+	return ""
 }
 
 // logIn returns how to ask the API server of a kubeconfig's current context, or of the cluster of this
@@ -110,6 +133,9 @@ func readKubeconfig(text []byte, folder string) (*api, string, error) {
 		if of.Name != to.Cluster {
 			continue
 		}
+		if of.Cluster.ProxyURL != "" {
+			return nil, "", fmt.Errorf("the cluster %s has a proxy-url, which weir-edge does not use: give a kubeconfig without one", of.Name)
+		}
 		ca, err := contentOf(of.Cluster.CAData, of.Cluster.CAFile, folder)
 		if err != nil {
 			return nil, "", err
@@ -125,8 +151,8 @@ func readKubeconfig(text []byte, folder string) (*api, string, error) {
 		if of.Name != to.User {
 			continue
 		}
-		if of.User.Exec != nil {
-			return nil, "", fmt.Errorf("the user %s logs in by a program, which weir-edge does not run: give a kubeconfig with the token of a service account", of.Name)
+		if by := of.User.unsupported(); by != "" {
+			return nil, "", fmt.Errorf("the user %s logs in by %s, which weir-edge does not: give a kubeconfig with the token of a service account", of.Name, by)
 		}
 		cert, err := contentOf(of.User.CertData, of.User.CertFile, folder)
 		if err != nil {

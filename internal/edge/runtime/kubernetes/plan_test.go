@@ -232,8 +232,12 @@ func TestLogIn(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"current-context: x": `it has no context "x"`,
-		strings.Replace(config, "user: u,", "user: p,", 1):       "logs in by a program",
-		strings.Replace(config, "cluster: c,", "cluster: d,", 1): "is no URL",
+		strings.Replace(config, "user: u,", "user: p,", 1):                                             "logs in by a program",
+		strings.Replace(config, "tokenFile: token", "auth-provider: {name: oidc}", 1):                  "logs in by an auth-provider",
+		strings.Replace(config, "tokenFile: token", "username: a, password: b", 1):                     "logs in by username and password",
+		strings.Replace(config, "tokenFile: token", "as: admin", 1):                                    "logs in by the name of another",
+		strings.Replace(config, "insecure-skip", "proxy-url: \"http://198.18.0.2\", insecure-skip", 1): "the cluster c has a proxy-url",
+		strings.Replace(config, "cluster: c,", "cluster: d,", 1):                                       "is no URL",
 		"\t": "",
 	} {
 		if _, _, err := readKubeconfig([]byte(text), folder); err == nil || !strings.Contains(err.Error(), want) {
