@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v4"
 
@@ -187,7 +188,11 @@ func newAPI(server string, trust *tls.Config) (*api, error) {
 		return nil, fmt.Errorf("the API server %q is no URL", server)
 	}
 	trust.MinVersion = tls.VersionTLS12
-	return &api{server: strings.TrimSuffix(server, "/"), http: transport.Client(&http.Transport{TLSClientConfig: trust, ForceAttemptHTTP2: true})}, nil
+	return &api{server: strings.TrimSuffix(server, "/"), http: transport.Client(&http.Transport{
+		TLSClientConfig: trust, ForceAttemptHTTP2: true,
+		// Else all requests of a connection whose peer is gone without a word wait for TCP to give up.
+		HTTP2: &http.HTTP2Config{SendPingTimeout: 10 * time.Second, PingTimeout: 5 * time.Second},
+	})}, nil
 }
 
 func poolOf(ca []byte) *x509.CertPool {

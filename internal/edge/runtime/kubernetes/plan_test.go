@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"crypto/tls"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weir-project/weir/internal/edge/runtime"
 	"github.com/weir-project/weir/internal/edge/spec"
@@ -243,6 +245,11 @@ func TestLogIn(t *testing.T) {
 		if _, _, err := readKubeconfig([]byte(text), folder); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", text, err)
 		}
+	}
+	a, err := newAPI("https://198.18.0.1", &tls.Config{})
+	must.Succeed(t, err)
+	if pings := a.http.Transport.(*http.Transport).HTTP2; pings == nil || pings.SendPingTimeout != 10*time.Second {
+		t.Errorf("a connection that is silent is asked %+v", pings)
 	}
 	if _, _, err := logInPod(folder, "198.18.0.1", "443"); err == nil || !strings.Contains(err.Error(), "not in a pod") {
 		t.Error(err)
