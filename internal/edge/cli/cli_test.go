@@ -109,6 +109,7 @@ func TestUsage(t *testing.T) {
 		{"run --sdn-users 192.0.2.1 --state-dir DIR", 2, "--sdn is missing"},
 		{"run --sdn unix:///sdn.sock --state-dir DIR", 2, "--sdn-users"},
 		{"run --sdn http://sdn:7485 --sdn-users 192.0.2.1 --state-dir DIR", 2, "neither https://"},
+		{"run --kubernetes pod --sdn unix:///sdn.sock --sdn-users 192.0.2.1 --state-dir DIR", 2, "leave it or --kubernetes out"},
 		{"profile nginx --docker /nonexistent/docker.sock", 1, "no Docker engine answers"},
 		{"push DIR --spec SPEC --docker /nonexistent/docker.sock", 1, "no Docker engine answers"},
 		{"deploy /nonexistent.json", 1, "nonexistent.json"},

@@ -70,8 +70,8 @@ next weir-edge finds it: what should run lives in the engine.
 With --kubernetes it manages the services of a namespace of a Kubernetes cluster instead.
 
 The Weir agent of this host, if there is one, tells what the host and its uplink have
-left; without one no minimum can be promised. HAProxy has to be installed
-(apt-get install haproxy); its own service is not needed.`,
+left; without one no minimum can be promised. Except for Kubernetes HAProxy has to be
+installed (apt-get install haproxy); its own service is not needed.`,
 		Example: `  weir-edge run
   weir-edge run --dry-run
   weir-edge run --kubernetes ~/.kube/config`,
@@ -172,6 +172,9 @@ func (o *runOptions) check() error {
 	}
 	if o.kubernetes != "" && o.repository.at.IsValid() {
 		return cmdline.Usagef("--repository gives images to the engines of a swarm: leave it or --kubernetes out")
+	}
+	if o.kubernetes != "" && o.sdn.url != "" {
+		return cmdline.Usagef("--sdn promises minimums of services on Docker and Swarm: leave it or --kubernetes out")
 	}
 	return o.repository.check()
 }
