@@ -10,8 +10,8 @@
 //
 // weir-edge changes and removes only what has its labels. An object of that name without them is refused.
 //
-// Limits: there are no proxies, so users and their response times are not known; the number of instances
-// follows numUsers, availability and what nodes have left.
+// Limits: there are no proxies, so users and their response times are not known: the number of instances is what
+// numUsers and availability take. Images are not pinned: kubelets get them by their names.
 package kubernetes
 
 import (
