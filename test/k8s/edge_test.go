@@ -270,6 +270,10 @@ func (s *edgeSite) testUpdate(t *testing.T) {
 		}
 		return len(list) > 0, list
 	})
+	s.await("the template of the former minimum is gone", func() (bool, any) {
+		list := s.all(templatesInShop, "web")
+		return len(list) == 1 && list[0].Metadata.Name == "edge-minimum-web-2000000-0", list
+	})
 }
 
 // testAway: what runs stays while the API server is away, and weir-edge says so once.

@@ -382,6 +382,7 @@ func (r *Runtime) Update(ctx context.Context, was, s runtime.Service) error {
 	if err != nil {
 		return fmt.Errorf("update %s: %w", s.Name, err)
 	}
+	_ = r.removeTemplates(ctx, s.Name) // what stays goes when an instance stops
 	return nil
 }
 
@@ -459,12 +460,78 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Service, instance, node s
 // Restart implements runtime.Runtime: kubelets restart all that ends.
 func (r *Runtime) Restart(context.Context, string) error { return nil }
 
+// claimant is a Deployment with the template of its pods' claims.
+type claimant struct {
+	Spec struct {
+		Template struct {
+			Spec struct {
+				ResourceClaims []struct{ ResourceClaimTemplateName string }
+			}
+		}
+	}
+}
+
+// removeTemplates deletes templates of a service's former minimums that no instance has any more, unless the service may go back to them.
+func (r *Runtime) removeTemplates(ctx context.Context, service string) error {
+	of, record, err := r.ownerOf(ctx, service)
+	if errors.Is(err, runtime.ErrUnknown) {
+		return nil // they go with it
+	} else if err != nil {
+		return err
+	}
+	there, err := list[deployment](ctx, r, templates, runtime.LabelService+"="+service)
+	if isCode(err, http.StatusNotFound) {
+		return nil // a cluster without claims
+	} else if err != nil {
+		return err
+	}
+	used, err := usedTemplates(record, service)
+	if err != nil {
+		return nil // the service is reported as broken
+	}
+	instances, err := list[claimant](ctx, r, deployments, runtime.LabelService+"="+service)
+	if err != nil {
+		return err
+	}
+	for _, i := range instances {
+		for _, claim := range i.Spec.Template.Spec.ResourceClaims {
+			used[claim.ResourceClaimTemplateName] = true
+		}
+	}
+	for _, t := range there {
+		if m := &t.Metadata; !used[m.Name] && m.isOwn(service, roleTemplate) && of.owns(m) {
+			err = errors.Join(err, r.remove(ctx, templates, m.Name))
+		}
+	}
+	return err
+}
+
+// usedTemplates returns the names of the templates by which instances of a service may start: of its version, and
+// of the one that it may go back to.
+func usedTemplates(record *configMap, service string) (map[string]bool, error) {
+	used := map[string]bool{}
+	documents := []string{record.Data[keyDocument]}
+	var update runtime.Update
+	if err := json.Unmarshal([]byte(record.Data[keyUpdate]), &update); err == nil && update.Before != nil {
+		documents = append(documents, update.Before.Document)
+	}
+	for _, document := range documents {
+		parsed, err := spec.Parse([]byte(document))
+		if err != nil {
+			return nil, err
+		}
+		used[minimumsOf(&runtime.Service{Labels: parsed.Labels}).templateName(service)] = true
+	}
+	return used, nil
+}
+
 // Stop implements runtime.Runtime.
 func (r *Runtime) Stop(ctx context.Context, instance string) error {
 	there, err := list[deployment](ctx, r, deployments, runtime.LabelInstance+"="+instance)
 	for _, d := range there {
 		if d.Metadata.Labels[runtime.LabelRole] == runtime.RoleInstance && d.Metadata.Name == instanceName(instance) {
 			err = errors.Join(err, r.remove(ctx, deployments, d.Metadata.Name))
+			err = errors.Join(err, r.removeTemplates(ctx, d.Metadata.Labels[runtime.LabelService]))
 		}
 	}
 	if err != nil {

@@ -263,6 +263,36 @@ func TestRemove(t *testing.T) {
 	}
 }
 
+// TestTemplates: the template of a former minimum goes with the last instance that has it.
+func TestTemplates(t *testing.T) {
+	f, r := newFake(t)
+	f.add("/apis/resource.k8s.io/v1/deviceclasses/"+deviceClass, `{"metadata": {"name": "bandwidth.weir.dev"}}`)
+	was := *deployed(t, r)
+	must.Succeed(t, r.Start(t.Context(), was, "Web_1-2", "gateway"))
+	is := was
+	is.Document = strings.Replace(document, "5mbit", "2mbit", 1)
+	is.Labels = map[string]string{"weir.min": "2mbit", "weir.in.min": "1mbit"}
+	is.Update.Before = &runtime.Version{Document: was.Document}
+	must.Succeed(t, r.Update(t.Context(), was, is))
+	must.Succeed(t, r.Start(t.Context(), is, "Web_1-3", "gateway"))
+	const former, present = "/apis/resource.k8s.io/v1/namespaces/shop/resourceclaimtemplates/edge-minimum-web-1-5000000-1000000", "/apis/resource.k8s.io/v1/namespaces/shop/resourceclaimtemplates/edge-minimum-web-1-2000000-1000000"
+	must.Succeed(t, r.Stop(t.Context(), "Web_1-1"))
+	if !f.has(former) || !f.has(present) {
+		t.Error("a template that an instance has is gone")
+	}
+	must.Succeed(t, r.Stop(t.Context(), "Web_1-2"))
+	must.Succeed(t, r.Stop(t.Context(), "Web_1-3"))
+	if !f.has(former) {
+		t.Error("the template of the version to go back to is gone")
+	}
+	stays := is
+	stays.Update = runtime.Update{}
+	must.Succeed(t, r.Update(t.Context(), is, stays))
+	if f.has(former) || !f.has(present) {
+		t.Errorf("former: %v, present: %v", f.has(former), f.has(present))
+	}
+}
+
 // TestNodesSeldom: nodes are listed every five seconds.
 func TestNodesSeldom(t *testing.T) {
 	f, r := newFake(t)
