@@ -1,6 +1,7 @@
 #!/bin/bash
-# Prints hashes of what published figures depend on, as `bpf=HASH,agent=HASH,bench=HASH`: bpf/, the packages of this module
-# that are linked into the agent, and those that the bench has besides; go.mod stands for all others.
+# Prints hashes of what published figures depend on, as `bpf=HASH,agent=HASH,edge=HASH,sdn=HASH,bench=HASH`: bpf/, the
+# packages of this module that are linked into the agent, and those that weir-edge, weir-sdn and the bench each have besides
+# the ones before; go.mod stands for all others.
 #
 # sources.sh --check FILE refuses a page of claims (claims.json) of other sources, or one that says
 # that it must not be published.
@@ -20,10 +21,16 @@ files() {
 digest() { sed "s|^$root/||" | tr '\n' '\0' | xargs -0 sha256sum | sha256sum | cut -c1-16; }
 
 sources() {
-	local agent bench
-	agent=$(files weir)
-	bench=$(LC_ALL=C comm -13 <(echo "$agent") <(files weir-lab))
-	echo "bpf=$(find bpf -type f | LC_ALL=C sort | digest),agent=$(printf '%s\n' "$agent" go.mod | digest),bench=$(digest <<<"$bench")"
+	local before list part program own
+	before=$(files weir)
+	list="bpf=$(find bpf -type f | LC_ALL=C sort | digest),agent=$(printf '%s\n' "$before" go.mod | digest)"
+	for part in edge sdn bench; do
+		program=weir-${part/bench/lab}
+		own=$(LC_ALL=C comm -13 <(echo "$before") <(files "$program"))
+		list+=,$part=$(digest <<<"$own")
+		before=$(printf '%s\n' "$before" "$own" | LC_ALL=C sort -u)
+	done
+	echo "$list"
 }
 
 case ${1:-} in
@@ -38,7 +45,7 @@ case ${1:-} in
 	was=$(sed -n 's/^    "sources": "\(.*\)",$/\1/p' "$page")
 	now=$(sources)
 	status=0
-	for part in bpf agent bench; do
+	for part in bpf agent edge sdn bench; do
 		[[ ,$now, == *,$part="$(sed -n "s/.*\b$part=\([0-9a-f]*\).*/\1/p" <<<"${was:-none}")",* ]] ||
 			{ echo "$page: $part is not what was measured: run weir bench all --publish again" >&2 && status=1; }
 	done

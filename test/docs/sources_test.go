@@ -10,7 +10,7 @@ import (
 	"github.com/weir-project/weir/test/must"
 )
 
-// TestSources: a change of bpf/, of the agent and of the bench each changes its own hash only, and a page of claims with
+// TestSources: a change of bpf/, of the agent, weir-edge, weir-sdn and the bench each changes its own hash only, and a page of claims with
 // another hash, a withheld one, and none at all are refused, as make release does.
 func TestSources(t *testing.T) {
 	copied := filepath.Join(t.TempDir(), "tree")
@@ -43,7 +43,7 @@ func TestSources(t *testing.T) {
 	write(strings.Replace(claims, "{\n", "{\n  \"withheld\": [\n  ],\n", 1))
 	refused("must not be published")
 	for part, file := range map[string]string{
-		"bpf": "bpf/LICENSE.md", "agent": "internal/share/alloc/alloc.go", "bench": "internal/lab/bench/claim/claim.go",
+		"bpf": "bpf/LICENSE.md", "agent": "internal/share/alloc/alloc.go", "edge": "internal/edge/engine/engine.go", "sdn": "internal/sdn/controller/limit.go", "bench": "internal/lab/bench/claim/claim.go",
 	} {
 		write(claims)
 		path := filepath.Join(copied, file)

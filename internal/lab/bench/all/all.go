@@ -67,12 +67,14 @@ type kind struct {
 	fixed, computed bool
 	// again is the command that repeats a section, with its flags unless it is fixed.
 	again string
+	// program finds the program that the section measures besides weir, given the path of weir; nil if there is none.
+	program func(weir string) (string, error)
 }
 
 // sections returns all reports in the order of the index.
 func sections() []section {
 	list := []section{
-		{"figures", "the queueing model of SDN-LLQ: its figures 3 to 5, computed", 1, runFigures, kind{true, true, true, "weir model llq --figures figures.html"}},
+		{"figures", "the queueing model of SDN-LLQ: its figures 3 to 5, computed", 1, runFigures, kind{paper: true, fixed: true, computed: true, again: "weir model llq --figures figures.html"}},
 	}
 	for _, name := range bench.SuiteNames() {
 		about, share := bench.About(name)
@@ -80,10 +82,10 @@ func sections() []section {
 		list = append(list, section{name, about, share, runSuite(name), kind{paper: paper, again: "weir bench " + name}})
 	}
 	return append(list,
-		section{llq.Suite, "SDN-LLQ's experiment: voice, video and generic data", 90, runLLQ, kind{paper: true, again: "weir bench llq"}},
+		section{llq.Suite, "SDN-LLQ's experiment: voice, video and generic data", 90, runLLQ, kind{paper: true, again: "weir bench llq", program: findController}},
 		section{liveport.Suite, "the queueing model against real packets", 35, runModel, kind{paper: true, again: "weir bench model"}},
-		section{sdn.Suite, "how fast the OpenFlow controller answers", 20, runSDN, kind{fixed: true, again: "weir bench sdn"}},
-		section{picasso.Suite, "PiCasso's evaluation, and Weir's placement beside Swarm's", 345, runPicasso, kind{true, true, false, "weir bench picasso"}},
+		section{sdn.Suite, "how fast the OpenFlow controller answers", 20, runSDN, kind{fixed: true, again: "weir bench sdn", program: findController}},
+		section{picasso.Suite, "PiCasso's evaluation, and Weir's placement beside Swarm's", 345, runPicasso, kind{paper: true, fixed: true, again: "weir bench picasso", program: picasso.FindEdge}},
 		section{netmodes.Suite, "what network modes of containers cost", 600, runNetmodes, kind{paper: true, again: "weir bench netmodes"}})
 }
 

@@ -23,7 +23,7 @@ import (
 // A page of claims takes a night. So each section is kept when it is complete, with all that its numbers depend on, and a
 // run that was cut off goes on with the next one. What is kept is never mixed with another build, machine or setting.
 
-// sources are hashes of bpf/, of the packages linked into the agent, and of the bench; `make build` sets it
+// sources are hashes of bpf/, of the programs that are measured, and of the bench; `make build` sets it
 // (scripts/sources.sh).
 var sources string
 
@@ -101,7 +101,7 @@ func publish(ctx context.Context, options Options) (report.Index, error) {
 	if err != nil {
 		return index, err
 	}
-	if err := sameVersion(ctx, options); err != nil {
+	if err := checkVersions(ctx, options, todo); err != nil {
 		return index, err
 	}
 	var left []section
@@ -173,16 +173,37 @@ func readKept(dir string, todo []section, now report.Settings) (map[string]repor
 
 var errOtherSection = errors.New("it is another one")
 
-// sameVersion refuses a weir that is not of this build: its figures would have another's name.
-func sameVersion(ctx context.Context, o Options) error {
-	out, err := exec.CommandContext(ctx, o.WeirBinary, "--version").Output()
-	if err != nil {
-		return fmt.Errorf("ask the weir that is to be measured for its version: %w", err)
+// checkVersions refuses programs that are not of this build: their figures would have another's name. What is missing
+// is left to its section.
+func checkVersions(ctx context.Context, o Options, todo []section) error {
+	programs := []string{o.WeirBinary}
+	for _, one := range todo {
+		if one.program == nil {
+			continue
+		}
+		if path, err := one.program(o.WeirBinary); err == nil && !slices.Contains(programs, path) {
+			programs = append(programs, path)
+		}
 	}
-	if got := strings.TrimSpace(strings.TrimPrefix(string(out), "weir version ")); got != o.Version {
-		return fmt.Errorf("%s is version %s, this program %s: run make build", o.WeirBinary, got, o.Version)
+	for _, path := range programs {
+		out, err := exec.CommandContext(ctx, path, "--version").Output()
+		if err != nil {
+			return fmt.Errorf("ask %s, which is to be measured, for its version: %w", path, err)
+		}
+		if _, version, _ := strings.Cut(strings.TrimSpace(string(out)), " version "); version != o.Version {
+			return fmt.Errorf("%s is version %s, this program %s: run make build", path, version, o.Version)
+		}
 	}
 	return nil
+}
+
+// findController returns the path of the weir-sdn that `weir sdn` runs.
+func findController(weir string) (string, error) {
+	path := filepath.Join(filepath.Dir(weir), "weir-sdn")
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("find the controller: %w", err)
+	}
+	return path, nil
 }
 
 // makeUndisturbed runs a section as make does, and adds commands, and whether others used the

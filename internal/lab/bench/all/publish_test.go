@@ -22,7 +22,7 @@ func publishing(t *testing.T, version string) (Options, *bytes.Buffer) {
 	t.Helper()
 	dir, printed := t.TempDir(), &bytes.Buffer{}
 	weir := filepath.Join(dir, "weir")
-	must.Succeed(t, os.WriteFile(weir, []byte("#!/bin/sh\necho weir version "+version+"\n"), 0o755))
+	writeProgram(t, weir, "weir version "+version)
 	old := sources
 	sources = "bpf=1,agent=2,bench=3"
 	t.Cleanup(func() { sources = old })
@@ -32,6 +32,12 @@ func publishing(t *testing.T, version string) (Options, *bytes.Buffer) {
 			Duration: PublishDuration, Repeat: LeastRounds, WeirBinary: weir, Version: version, Command: "weir bench all --publish", Progress: printed,
 		}},
 	}, printed
+}
+
+// writeProgram writes a program that prints a line.
+func writeProgram(t *testing.T, path, line string) {
+	t.Helper()
+	must.Succeed(t, os.WriteFile(path, []byte("#!/bin/sh\necho "+line+"\n"), 0o755))
 }
 
 // counted returns a section with a report, and how often it ran.
@@ -108,7 +114,7 @@ func TestPublishGoesOn(t *testing.T) {
 }
 
 // TestPublishRefusesMixed: a kept section of another build or of other settings is refused before anything runs, with what
-// differs and what to do; so is one that cannot be read, and a weir of another build.
+// differs and what to do; so is one that cannot be read, and a program of another build.
 func TestPublishRefusesMixed(t *testing.T) {
 	for _, test := range []struct {
 		change func(*Options)
@@ -122,9 +128,14 @@ func TestPublishRefusesMixed(t *testing.T) {
 		}, "is no kept section one"},
 		{func(o *Options) { o.Version = "v2" }, `its build is "v1", now it is "v2"`},
 		{func(o *Options) { o.Version, o.Dir = "v2", t.TempDir() }, "is version v1, this program v2: run make build"},
+		{func(o *Options) {
+			o.Dir = t.TempDir()
+			writeProgram(t, o.WeirBinary+"-sdn", "weir-sdn version v0")
+		}, "weir-sdn is version v0, this program v1: run make build"},
 	} {
 		o, _ := publishing(t, "v1")
 		one, ran := counted("one", report.Report{})
+		one.program = findController // there is none at first
 		o.sections = []section{one}
 		_, err := Run(t.Context(), o)
 		must.Succeed(t, err)
