@@ -90,19 +90,35 @@ func (w *ForeignWatch) isForeign(now processes, pid int) bool {
 // Since returns the part of all processors' time that foreign processes, or other guests of the machine below
 // (stolen time), took after from.
 func (t ForeignTimes) Since(from ForeignTimes) float64 {
-	ticks := 0.0
-	for _, p := range t.foreign {
-		ticks += float64(p.ticks)
+	took := map[int]float64{} // by process that is still there
+	for pid, p := range t.foreign {
+		took[pid] = float64(p.ticks)
 	}
 	for pid, p := range from.foreign {
-		_, alive := t.foreign[pid]
-		_, waited := t.foreign[p.parent] // what ended is in its parent's times, unless nobody counts these
-		if alive || waited {
-			ticks -= float64(p.ticks)
+		if heir, ok := from.foreign.heir(pid, t.foreign); ok {
+			took[heir] -= float64(p.ticks)
 		}
 	}
+	ticks := 0.0
+	for _, own := range took {
+		ticks += max(0, own) // of a child that init adopted, the heir has no times
+	}
 	passed := t.cpu.Sub(from.cpu)
-	return max(0, ticks)/userHZ/max(passed.Total().Seconds(), 1e-3) + max(0, passed.StolenFraction())
+	return ticks/userHZ/max(passed.Total().Seconds(), 1e-3) + max(0, passed.StolenFraction())
+}
+
+// heir returns the process whose times later contain those of process pid: the process itself or, when it has ended,
+// its closest ancestor that has not. ok is false if later has none, so that nothing counts these times.
+func (p processes) heir(pid int, later processes) (heir int, ok bool) {
+	for at := pid; ; at = p[at].parent {
+		was, known := p[at]
+		if !known {
+			return 0, false
+		}
+		if is, alive := later[at]; alive && is.start == was.start {
+			return at, true
+		}
+	}
 }
 
 // readProcesses reads /proc. A process that ends meanwhile is left out.
