@@ -51,10 +51,10 @@ command, and where Weir loses. It takes a night (it says how long before it star
 five rounds of 10 s, of 2 s for Weir's own targets, without a limit unless --within is
 given. Each complete report is kept in --dir, and a run that was cut off goes on with
 the next one, if build, machine, kernel, congestion control and settings are the same.
-Runs during which others took more than 5 % of the processors are named; above a tenth
-of a report's, the page must not be published, and the next run measures that report
-again. With --short it takes five rounds of 2 s within two hours, and marks the page as
-not for publishing.
+Runs during which others took more than 5 % of the processors are named: processes from
+before, and services that systemd starts meanwhile. Above a tenth of a report's runs the
+page must not be published, and the next run measures that report again. With --short it
+takes five rounds of 2 s within two hours, and marks the page as not for publishing.
 
 Needs root. Exits with 1 when a report is missing, a run failed, or Weir missed one of
 its own targets; with --no-verdict a missed target is only shown. So is an undecided

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -12,7 +13,8 @@ import (
 // Foreign load is processor time of the machine's other users: it takes from a run what no scheduler of packets can
 // give back. A measurement starts many processes itself, some of which leave its tree (containers), and the kernel's
 // threads work for it, so only these are foreign: processes that started before this one and are neither its ancestors
-// nor init, and what they start.
+// nor init, and what they start; and what init starts in a service of the system, such as apt-daily at night, except this
+// process's own service and container engines. Of what init starts, times after the last look at a process are not seen.
 
 // process is what /proc says of one.
 type process struct {
@@ -37,16 +39,21 @@ type ForeignWatch struct {
 	// start is when this process started.
 	start uint64
 	own   map[int]bool // the measurement's ancestors
+	// service returns the system's service that a process belongs to, and ownService is this process's; empty: none.
+	service    func(pid int) string
+	ownService string
 }
 
 // NewForeignWatch counts as foreign what started before this process, but its ancestors, and what that starts.
 func NewForeignWatch() (*ForeignWatch, error) {
 	now, err := readProcesses()
-	return newForeignWatch(os.Getpid(), now), err
+	return newForeignWatch(os.Getpid(), now, readService), err
 }
 
-func newForeignWatch(self int, now processes) *ForeignWatch {
-	w := &ForeignWatch{start: now[self].start, own: map[int]bool{initProcess: true, kernelThreads: true}}
+func newForeignWatch(self int, now processes, service func(pid int) string) *ForeignWatch {
+	w := &ForeignWatch{
+		start: now[self].start, own: map[int]bool{initProcess: true, kernelThreads: true}, service: service, ownService: service(self),
+	}
 	for at := self; at > 0 && !w.own[at]; at = now[at].parent {
 		w.own[at] = true
 	}
@@ -82,9 +89,43 @@ func (w *ForeignWatch) isForeign(now processes, pid int) bool {
 		if w.own[at] {
 			return known && at != kernelThreads
 		}
-		known = known || now[at].start < w.start
+		known = known || now[at].start < w.start || now[at].parent == initProcess && w.isForeignService(at)
 	}
 	return known
+}
+
+// engineServices start containers, also a measurement's own.
+var engineServices = []string{"docker.service", "containerd.service", "podman.service", "crio.service"}
+
+// isForeignService reports whether a process belongs to a service that does not work for the measurement.
+func (w *ForeignWatch) isForeignService(pid int) bool {
+	service := w.service(pid)
+	return service != "" && service != w.ownService && !slices.Contains(engineServices, service)
+}
+
+// readService returns the system's service that a process belongs to; empty if there is none, or the process has ended.
+func readService(pid int) string {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		return ""
+	}
+	return parseService(string(text))
+}
+
+// parseService returns the service in the lines of /proc/PID/cgroup (cgroups(7)), of systemd's hierarchy or the unified one.
+func parseService(text string) string {
+	for line := range strings.Lines(text) {
+		_, path, found := strings.Cut(strings.TrimSpace(line), ":/system.slice/")
+		if !found {
+			continue
+		}
+		for part := range strings.SplitSeq(path, "/") { // services may be in slices of system.slice
+			if strings.HasSuffix(part, ".service") {
+				return part
+			}
+		}
+	}
+	return ""
 }
 
 // Since returns the part of all processors' time that foreign processes, or other guests of the machine below
