@@ -44,6 +44,8 @@ type Section struct {
 	// others used the machine.
 	Note      string   `json:"note,omitempty"`
 	Disturbed []string `json:"disturbed,omitempty"`
+	// WhollyDisturbed: others used the machine during a section whose runs nobody watches one by one.
+	WhollyDisturbed bool `json:"wholly_disturbed,omitempty"`
 }
 
 // report returns the section's part of its report.

@@ -76,8 +76,8 @@ func (o Options) of(s section) Options {
 	return o
 }
 
-// takes returns about how long a section takes.
-func (o Options) takes(s section) time.Duration {
+// estimatedTime returns about how long a section takes.
+func (o Options) estimatedTime(s section) time.Duration {
 	one := time.Duration(s.share * float64(time.Second))
 	if s.fixed {
 		return one
@@ -109,7 +109,7 @@ func publish(ctx context.Context, options Options) (report.Index, error) {
 	for _, one := range todo {
 		if _, ok := done[one.name]; !ok {
 			left = append(left, one)
-			needed += options.takes(one)
+			needed += options.estimatedTime(one)
 		}
 	}
 	if options.Within > 0 {
@@ -124,12 +124,12 @@ func publish(ctx context.Context, options Options) (report.Index, error) {
 			if options.Within > 0 {
 				own.Until = time.Now().Add(part(options.Within-time.Since(started), left))
 			}
-			fmt.Fprintf(options.Progress, "=== %d of %d, %s: %s, about %v\n", n+1, len(todo), one.name, one.about, options.takes(one).Round(time.Second))
-			if made, err = one.makeUndisturbed(ctx, own); ctx.Err() != nil || err != nil {
+			fmt.Fprintf(options.Progress, "=== %d of %d, %s: %s, about %v\n", n+1, len(todo), one.name, one.about, options.estimatedTime(one).Round(time.Second))
+			if made, err = one.makeWatched(ctx, own); ctx.Err() != nil || err != nil {
 				return index, errors.Join(ctx.Err(), err)
 			}
 			left = left[1:]
-			if reason := unfit(made); reason == "" {
+			if reason := notKept(made); reason == "" {
 				if err := writeTo(options.Dir, keptName(one.name), jsonOf(kept{settings, made})); err != nil {
 					return index, err
 				}
@@ -206,9 +206,9 @@ func findController(weir string) (string, error) {
 	return path, nil
 }
 
-// makeUndisturbed runs a section as make does, and adds commands, and whether others used the
+// makeWatched runs a section as make does, and adds commands, and whether others used the
 // machine during a section that does not watch its runs.
-func (s section) makeUndisturbed(ctx context.Context, o Options) (report.Section, error) {
+func (s section) makeWatched(ctx context.Context, o Options) (report.Section, error) {
 	watch, err := traffic.NewForeignWatch()
 	if err != nil {
 		return report.Section{}, err
@@ -225,14 +225,24 @@ func (s section) makeUndisturbed(ctx context.Context, o Options) (report.Section
 	if err != nil {
 		return made, err
 	}
-	if load := until.Since(from); load > bench.MostForeign && s.fixed && !s.computed && made.TookSeconds >= leastWatched {
-		made.Disturbed = append(made.Disturbed, fmt.Sprintf("the whole section: others took %.0f %% of the processors", 100*load))
-		fmt.Fprintf(o.Progress, "  disturbed: %s\n", made.Disturbed[0])
+	if s.markDisturbed(&made, until.Since(from)) {
+		fmt.Fprintf(o.Progress, "  disturbed: %s\n", made.Disturbed[len(made.Disturbed)-1])
 	}
 	for i := range made.Claims {
 		made.Claims[i].Command = s.command(o, made.Claims[i].Where)
 	}
 	return made, nil
+}
+
+// markDisturbed marks a section that does not watch its runs if others took more than allowed of the processors, load,
+// while it ran, and reports whether it did.
+func (s section) markDisturbed(made *report.Section, load float64) bool {
+	if load <= bench.MostForeign || !s.fixed || s.computed || made.TookSeconds < leastWatched {
+		return false
+	}
+	made.WhollyDisturbed = true
+	made.Disturbed = append(made.Disturbed, fmt.Sprintf("the whole section: others took %.0f %% of the processors", 100*load))
+	return true
 }
 
 // command returns what repeats the runs of a claim.
@@ -256,19 +266,21 @@ func (o Options) suite(name string) bench.Options {
 	return options
 }
 
-// mostAre reports whether too many of a section's runs were disturbed.
-func mostAre(s report.Section) bool {
+// manyDisturbed reports whether too many of a section's runs were disturbed.
+func manyDisturbed(s report.Section) bool {
 	return float64(len(s.Disturbed)) > mostDisturbed*float64(s.Runs)
 }
 
-// unfit returns why a section is not kept, to be measured again by the next run; empty if it is.
-func unfit(s report.Section) string {
+// notKept returns why a section is not kept, to be measured again by the next run; empty if it is.
+func notKept(s report.Section) string {
 	switch {
 	case s.Skipped != "":
 		return "left out: " + s.Skipped
 	case s.Failure != "":
 		return s.Failure
-	case mostAre(s):
+	case s.WhollyDisturbed:
+		return s.Disturbed[len(s.Disturbed)-1] + ": measure again when the machine is idle"
+	case manyDisturbed(s):
 		return fmt.Sprintf("others used the machine in %d of %d runs: measure again when it is idle", len(s.Disturbed), s.Runs)
 	case strings.Contains(s.Note, report.NoTime):
 		return "there was no time for all cases: give more time by --within"
@@ -285,7 +297,7 @@ func withheld(index report.Index) (why []string) {
 		why = append(why, "its build is of no commit: commit, and run make build")
 	}
 	for _, s := range index.Sections {
-		if reason := unfit(s); reason != "" && s.Skipped == "" {
+		if reason := notKept(s); reason != "" && s.Skipped == "" {
 			why = append(why, s.Name+": "+reason)
 		}
 	}

@@ -205,6 +205,31 @@ func TestPublishWithholds(t *testing.T) {
 	}
 }
 
+// TestWhollyDisturbed: a section that does not watch its runs is not kept if others used the machine during it, however
+// many runs it has; others, computed ones and ones too short to tell are not marked.
+func TestWhollyDisturbed(t *testing.T) {
+	for name, test := range map[string]struct {
+		kind    kind
+		seconds float64
+		load    float64
+		marked  bool
+	}{
+		"disturbed":     {kind{fixed: true}, 60, 0.5, true},
+		"idle":          {kind{fixed: true}, 60, 0.01, false},
+		"watches runs":  {kind{}, 60, 0.5, false},
+		"computed":      {kind{fixed: true, computed: true}, 60, 0.5, false},
+		"short to tell": {kind{fixed: true}, 0.5, 0.5, false},
+	} {
+		made := report.Section{Name: name, Runs: 60, TookSeconds: test.seconds}
+		marked := section{kind: test.kind}.markDisturbed(&made, test.load)
+		why := withheld(report.Index{Settings: &report.Settings{}, Sections: []report.Section{made}})
+		refused := strings.Contains(strings.Join(why, "; "), "the whole section: others took 50 % of the processors: measure again")
+		if marked != test.marked || refused != test.marked || (notKept(made) != "") != test.marked {
+			t.Errorf("%s: marked: %v, withheld for %q, not kept for %q; want %v", name, marked, why, notKept(made), test.marked)
+		}
+	}
+}
+
 // TestPublishTime: everything takes at most half a day, and refuses fewer or shorter runs.
 func TestPublishTime(t *testing.T) {
 	o, _ := publishing(t, "v1")
@@ -213,13 +238,13 @@ func TestPublishTime(t *testing.T) {
 		if one.again == "" {
 			t.Errorf("section %s has no command", one.name)
 		}
-		sum += o.takes(one)
+		sum += o.estimatedTime(one)
 	}
 	if sum < 8*time.Hour || sum > 12*time.Hour {
 		t.Errorf("everything takes %v", sum)
 	}
 	cost := section{name: "cost", share: 22}
-	if got, want := o.takes(cost), 7*32*time.Second; got.Round(time.Second) != want { // seven rounds of 2 s
+	if got, want := o.estimatedTime(cost), 7*32*time.Second; got.Round(time.Second) != want { // seven rounds of 2 s
 		t.Errorf("cost takes %v, want %v", got, want)
 	}
 	for _, change := range []func(*Options){func(o *Options) { o.Repeat = 4 }, func(o *Options) { o.Duration = 9 * time.Second }, func(o *Options) { o.Short, o.Duration = true, time.Second }} {
