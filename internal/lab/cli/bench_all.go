@@ -54,8 +54,8 @@ the next one, if build, machine, kernel, congestion control and settings are the
 Runs during which others took more than 5 % of the processors are named: processes from
 before, and services that systemd starts meanwhile. Above a tenth of a report's runs, or
 during all of PiCasso's or the controller's, the page must not be published, and the next
-run measures that report again. With --short it takes five rounds of 2 s within two
-hours, and marks the page as not for publishing.
+run measures that report again; nor is a page that lacks a paper, as with --no-docker. With
+--short it takes five rounds of 2 s within two hours, and marks the page as not for publishing.
 
 Needs root. Exits with 1 when a report is missing, a run failed, or Weir missed one of
 its own targets; with --no-verdict a missed target is only shown. So is an undecided

@@ -65,8 +65,11 @@ type kind struct {
 	// fixed sections have runs of their own: neither duration nor rounds change what they take. Load
 	// changes nothing of computed ones.
 	fixed, computed bool
-	// again is the command that repeats a section, with its flags unless it is fixed.
+	// again is the command that repeats a section; flags are its flags for options of this section, nil for none.
 	again string
+	flags func(Options) string
+	// duration returns how long runs of a section take where runs of others take d; nil: as long.
+	duration func(d time.Duration) time.Duration
 	// program finds the program that the section measures besides weir, given the path of weir; nil if there is none.
 	program func(weir string) (string, error)
 }
@@ -79,14 +82,14 @@ func sections() []section {
 	for _, name := range bench.SuiteNames() {
 		about, share := bench.About(name)
 		paper := name == bench.SuiteQCon || name == bench.SuiteCNTC
-		list = append(list, section{name, about, share, runSuite(name), kind{paper: paper, again: "weir bench " + name}})
+		list = append(list, section{name, about, share, runSuite(name), kind{paper: paper, again: "weir bench " + name, flags: Options.suiteFlags}})
 	}
 	return append(list,
-		section{llq.Suite, "SDN-LLQ's experiment: voice, video and generic data", 90, runLLQ, kind{paper: true, again: "weir bench llq", program: findController}},
-		section{liveport.Suite, "the queueing model against real packets", 35, runModel, kind{paper: true, again: "weir bench model"}},
-		section{sdn.Suite, "how fast the OpenFlow controller answers", 20, runSDN, kind{fixed: true, again: "weir bench sdn", program: findController}},
-		section{picasso.Suite, "PiCasso's evaluation, and Weir's placement beside Swarm's", 345, runPicasso, kind{paper: true, fixed: true, again: "weir bench picasso", program: picasso.FindEdge}},
-		section{netmodes.Suite, "what network modes of containers cost", 600, runNetmodes, kind{paper: true, again: "weir bench netmodes"}})
+		section{llq.Suite, "SDN-LLQ's experiment: voice, video and generic data", 90, runLLQ, kind{paper: true, again: "weir bench llq", flags: Options.runFlags, duration: llqDuration, program: findController}},
+		section{liveport.Suite, "the queueing model against real packets", 35, runModel, kind{paper: true, again: "weir bench model", flags: Options.seededFlags, duration: modelDuration}},
+		section{sdn.Suite, "how fast the OpenFlow controller answers", 20, runSDN, kind{fixed: true, again: "weir bench sdn", flags: Options.sdnFlags, program: findController}},
+		section{picasso.Suite, "PiCasso's evaluation, and Weir's placement beside Swarm's", 345, runPicasso, kind{paper: true, fixed: true, again: "weir bench picasso", flags: Options.picassoFlags, duration: lastPicasso, program: picasso.FindEdge}},
+		section{netmodes.Suite, "what network modes of containers cost", 600, runNetmodes, kind{paper: true, again: "weir bench netmodes", flags: Options.runFlags}})
 }
 
 // Check returns an error for invalid options, before anything starts.
@@ -164,7 +167,7 @@ func part(left time.Duration, todo []section) time.Duration {
 func (s section) make(ctx context.Context, options Options) (report.Section, error) {
 	started := time.Now()
 	made := report.Section{Name: s.name, About: s.about, Verdicts: []report.Verdict{}, Claims: []report.Claim{}}
-	found, err := s.run(ctx, options)
+	found, err := s.run(ctx, s.ownOptions(options))
 	made.TookSeconds = time.Since(started).Seconds()
 	if skipped := (*skippedError)(nil); errors.As(err, &skipped) {
 		made.Skipped = skipped.missing
@@ -225,15 +228,19 @@ func runNetmodes(ctx context.Context, all Options) (report.Result, error) {
 	}))
 }
 
-// withDuration returns the options with another duration of a run.
-func (o Options) withDuration(d time.Duration) Options {
-	o.Duration = d
+// ownOptions returns the options with which a section runs.
+func (s section) ownOptions(o Options) Options {
+	if s.duration != nil {
+		o.Duration = s.duration(o.Duration)
+	}
 	return o
 }
 
+func llqDuration(d time.Duration) time.Duration { return max(d, llq.MinDuration) }
+
 func runLLQ(ctx context.Context, all Options) (report.Result, error) {
 	return result(llq.Run(ctx, llq.Options{
-		TotalsBPS: llq.Totals(), Peers: llq.Peers(), RunOptions: all.withDuration(max(all.Duration, llq.MinDuration)).RunOptions,
+		TotalsBPS: llq.Totals(), Peers: llq.Peers(), RunOptions: all.RunOptions,
 	}))
 }
 
@@ -241,10 +248,10 @@ func runLLQ(ctx context.Context, all Options) (report.Result, error) {
 // 10 ms even out slowly.
 const modelRuns = 3
 
+func modelDuration(d time.Duration) time.Duration { return max(modelRuns*d, liveport.MinDuration) }
+
 func runModel(ctx context.Context, all Options) (report.Result, error) {
-	return result(liveport.Run(ctx, liveport.Options{
-		Seed: all.Seed, RunOptions: all.withDuration(max(modelRuns*all.Duration, liveport.MinDuration)).RunOptions,
-	}))
+	return result(liveport.Run(ctx, liveport.Options{Seed: all.Seed, RunOptions: all.RunOptions}))
 }
 
 // runFigures computes the paper's figures.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os/exec"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weir-project/weir/internal/lab/bench/picasso"
@@ -21,7 +23,32 @@ const (
 	picassoRequests = 400
 	picassoFor      = 2 * time.Second
 	picassoDuration = 3 * time.Second
+	picassoStarts   = 1
+	picassoOrders   = 2
 )
+
+var (
+	picassoUsers = []int{picasso.SmallestCrowd, picasso.PaperCrowd, 1000}
+	picassoNodes = []int{picasso.PaperNodes}
+)
+
+// lastPicasso returns how long each load of the competition lasts, whatever runs of others take.
+func lastPicasso(time.Duration) time.Duration { return picassoDuration }
+
+// picassoFlags returns the flags of weir bench picasso for the same runs.
+func (o Options) picassoFlags() string {
+	return fmt.Sprintf("--requests %d --for %v --users %s --starts %d --duration %v --nodes %s --orders %d",
+		picassoRequests, picassoFor, commas(picassoUsers), picassoStarts, o.Duration, commas(picassoNodes), picassoOrders)
+}
+
+// commas returns numbers as a flag takes them.
+func commas(numbers []int) string {
+	texts := make([]string, len(numbers))
+	for i, one := range numbers {
+		texts[i] = strconv.Itoa(one)
+	}
+	return strings.Join(texts, ",")
+}
 
 // runPicasso runs the PiCasso suite, without the parts whose programs are missing.
 func runPicasso(ctx context.Context, all Options) (report.Result, error) {
@@ -32,8 +59,8 @@ func runPicasso(ctx context.Context, all Options) (report.Result, error) {
 		return nil, &skippedError{"dockerd is not installed: apt-get install docker.io"}
 	}
 	o := picasso.Options{
-		Parts: picasso.Parts(), Requests: picassoRequests, For: picassoFor, Users: []int{picasso.SmallestCrowd, picasso.PaperCrowd, 1000}, Starts: 1,
-		CompetitionLinkBPS: picasso.UplinkBPS, Nodes: []int{picasso.PaperNodes}, Orders: 2, RunOptions: all.withDuration(picassoDuration).RunOptions,
+		Parts: picasso.Parts(), Requests: picassoRequests, For: picassoFor, Users: picassoUsers, Starts: picassoStarts,
+		CompetitionLinkBPS: picasso.UplinkBPS, Nodes: picassoNodes, Orders: picassoOrders, RunOptions: all.RunOptions,
 	}
 	missing := ""
 	if o.EdgeBinary, missing = edgePrograms(all.WeirBinary); missing != "" {

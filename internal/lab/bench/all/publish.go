@@ -141,7 +141,7 @@ func publish(ctx context.Context, options Options) (report.Index, error) {
 		index.Runs += made.Runs
 	}
 	index.TookSeconds = time.Since(started).Seconds()
-	index.Withheld = withheld(index)
+	index.Withheld = withheld(index, todo)
 	return index, errors.Join(writeIndex(options.Dir, claimsName, index), writeTo(options.Dir, claimsName+".md", index.WriteClaims))
 }
 
@@ -247,10 +247,10 @@ func (s section) markDisturbed(made *report.Section, load float64) bool {
 
 // command returns what repeats the runs of a claim.
 func (s section) command(o Options, where string) string {
-	if s.fixed {
-		return s.again
+	text, o := s.again, s.ownOptions(o)
+	if s.flags != nil {
+		text += " " + s.flags(o)
 	}
-	text := fmt.Sprintf("%s --duration %v --repeat %d", s.again, o.Duration, o.Repeat)
 	if slices.Contains(bench.SuiteNames(), s.name) {
 		if only := bench.OnlyOf(o.suite(s.name), where); only != "" {
 			text += " --only '" + only + "'"
@@ -258,6 +258,23 @@ func (s section) command(o Options, where string) string {
 	}
 	return text
 }
+
+// runFlags returns the flags that every bench with rounds has.
+func (o Options) runFlags() string {
+	return fmt.Sprintf("--duration %v --warmup %v --repeat %d", o.Duration, o.Warmup, o.Repeat)
+}
+
+func (o Options) seededFlags() string { return fmt.Sprintf("%s --seed %d", o.runFlags(), o.Seed) }
+
+func (o Options) suiteFlags() string {
+	text := o.seededFlags()
+	if !o.Docker {
+		text += " --no-docker"
+	}
+	return text
+}
+
+func (o Options) sdnFlags() string { return fmt.Sprintf("--duration %v", o.Duration) }
 
 // suite returns the options of a suite of cases.
 func (o Options) suite(name string) bench.Options {
@@ -288,16 +305,17 @@ func notKept(s report.Section) string {
 	return ""
 }
 
-// withheld returns why a page must not be published.
-func withheld(index report.Index) (why []string) {
+// withheld returns why the page of sections, todo, must not be published.
+func withheld(index report.Index, todo []section) (why []string) {
 	if index.Settings.Short {
 		why = append(why, "its runs are short (--short)")
 	}
 	if sources == "" || strings.HasSuffix(index.Settings.Weir, "-dirty") {
 		why = append(why, "its build is of no commit: commit, and run make build")
 	}
-	for _, s := range index.Sections {
-		if reason := notKept(s); reason != "" && s.Skipped == "" {
+	for i, s := range index.Sections {
+		// A page of all claims lacks no paper; a target of Weir's own may be one for which there is no tool.
+		if reason := notKept(s); reason != "" && (s.Skipped == "" || todo[i].paper) {
 			why = append(why, s.Name+": "+reason)
 		}
 	}

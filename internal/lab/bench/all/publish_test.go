@@ -12,7 +12,12 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/lab/bench"
+	"github.com/weir-project/weir/internal/lab/bench/liveport"
+	"github.com/weir-project/weir/internal/lab/bench/llq"
 	"github.com/weir-project/weir/internal/lab/bench/measure"
+	"github.com/weir-project/weir/internal/lab/bench/netmodes"
+	"github.com/weir-project/weir/internal/lab/bench/picasso"
+	"github.com/weir-project/weir/internal/lab/bench/sdn"
 	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/test/must"
 )
@@ -29,7 +34,7 @@ func publishing(t *testing.T, version string) (Options, *bytes.Buffer) {
 	return Options{
 		Dir: filepath.Join(dir, "page"), Publish: true,
 		Options: bench.Options{Overload: 1.5, Containers: 50, RunOptions: measure.RunOptions{
-			Duration: PublishDuration, Repeat: LeastRounds, WeirBinary: weir, Version: version, Command: "weir bench all --publish", Progress: printed,
+			Duration: PublishDuration, Warmup: time.Second, Repeat: LeastRounds, WeirBinary: weir, Version: version, Command: "weir bench all --publish", Progress: printed,
 		}},
 	}, printed
 }
@@ -43,7 +48,7 @@ func writeProgram(t *testing.T, path, line string) {
 // counted returns a section with a report, and how often it ran.
 func counted(name string, found report.Report) (section, *int) {
 	ran := 0
-	return section{name: name, about: "a test", share: 1, kind: kind{again: "weir bench " + name}, run: func(context.Context, Options) (report.Result, error) {
+	return section{name: name, about: "a test", share: 1, kind: kind{again: "weir bench " + name, flags: Options.runFlags}, run: func(context.Context, Options) (report.Result, error) {
 		ran++
 		return found, nil
 	}}, &ran
@@ -96,7 +101,7 @@ func TestPublishGoesOn(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(o.Dir, "claims.md"))
 	must.Succeed(t, err)
 	for _, want := range []string{
-		"| figure 1 | Much. | **not reproduced** | rate: paper 9, ideal 10, Weir 8 (7 to 8.5) Mbit/s | Less. | `weir bench one --duration 2s --repeat 5` |",
+		"| figure 1 | Much. | **not reproduced** | rate: paper 9, ideal 10, Weir 8 (7 to 8.5) Mbit/s | Less. | `weir bench one --duration 2s --warmup 1s --repeat 5` |",
 		"`weir model llq --figures figures.html`", "## Where Weir loses", "| last: speed, much (missed) | less, here | work |", "bpf=1,agent=2,bench=3", "5 rounds of 10 s",
 	} {
 		if !strings.Contains(string(page), want) {
@@ -150,7 +155,8 @@ func TestPublishRefusesMixed(t *testing.T) {
 }
 
 // TestPublishWithholds: runs that others disturbed are named; too many, failures, missing cases, short runs and builds of no
-// commit withhold the page, and such a section is measured again. A missing tool is left out and said.
+// commit withhold the page, and such a section is measured again. A missing tool is left out and said; that of a paper
+// withholds the page.
 func TestPublishWithholds(t *testing.T) {
 	disturbed := func(n int) report.Report {
 		return report.Report{Provenance: report.Provenance{Runs: 20, DisturbedRuns: slices.Repeat([]string{"round 1: others took 50 % of the processors"}, n)}}
@@ -162,6 +168,7 @@ func TestPublishWithholds(t *testing.T) {
 		found  report.Report
 		run    func(context.Context, Options) (report.Result, error)
 		change func(*Options)
+		paper  bool
 		kept   bool
 		why    string // the page is withheld
 		said   string // on the page
@@ -169,6 +176,7 @@ func TestPublishWithholds(t *testing.T) {
 		"few disturbed":  {found: disturbed(2), kept: true, said: "one, disturbed: round 1: others took 50 %"},
 		"many disturbed": {found: disturbed(3), why: "one: others used the machine in 3 of 20 runs", said: "one, disturbed: round 1"},
 		"missing tool":   {run: without, said: "one: left out: dockerd is not installed"},
+		"missing paper":  {run: without, paper: true, why: "one: left out: dockerd is not installed", said: "Not for publishing"},
 		"failure":        {run: failing, why: "one: permission denied", said: "one: permission denied"},
 		"no time":        {found: late, why: "one: there was no time for all cases", said: "Not for publishing"},
 		"short":          {change: func(o *Options) { o.Short, o.Duration = true, ShortDuration }, kept: true, why: "its runs are short", said: "Not for publishing"},
@@ -186,6 +194,7 @@ func TestPublishWithholds(t *testing.T) {
 			if test.change != nil {
 				test.change(&o)
 			}
+			one.paper = test.paper
 			o.sections = []section{one}
 			_, err := Run(t.Context(), o)
 			must.Succeed(t, err)
@@ -222,7 +231,7 @@ func TestWhollyDisturbed(t *testing.T) {
 	} {
 		made := report.Section{Name: name, Runs: 60, TookSeconds: test.seconds}
 		marked := section{kind: test.kind}.markDisturbed(&made, test.load)
-		why := withheld(report.Index{Settings: &report.Settings{}, Sections: []report.Section{made}})
+		why := withheld(report.Index{Settings: &report.Settings{}, Sections: []report.Section{made}}, []section{{}})
 		refused := strings.Contains(strings.Join(why, "; "), "the whole section: others took 50 % of the processors: measure again")
 		if marked != test.marked || refused != test.marked || (notKept(made) != "") != test.marked {
 			t.Errorf("%s: marked: %v, withheld for %q, not kept for %q; want %v", name, marked, why, notKept(made), test.marked)
@@ -266,10 +275,34 @@ func TestClaimCommands(t *testing.T) {
 		{"cntc", "figure 9b", " --only '^(figure 9)[:,]'"},
 		{"cntc", "conclusion", ""},
 	} {
-		s := section{name: test[0], kind: kind{paper: true, again: "weir bench " + test[0]}}
-		o.RateBPS = 100e6
-		if got, want := s.command(o, test[1]), "weir bench "+test[0]+" --duration 10s --repeat 5"+test[2]; got != want {
+		s := section{name: test[0], kind: kind{paper: true, again: "weir bench " + test[0], flags: Options.suiteFlags}}
+		o.RateBPS, o.Docker = 100e6, true
+		if got, want := s.command(o, test[1]), "weir bench "+test[0]+" --duration 10s --warmup 1s --repeat 5 --seed 0"+test[2]; got != want {
 			t.Errorf("%s: %q, want %q", test[1], got, want)
+		}
+	}
+}
+
+// TestSectionCommands: commands have the flags of the runs that were judged.
+func TestSectionCommands(t *testing.T) {
+	o, _ := publishing(t, "v1")
+	o.Seed, o.Warmup = 7, 500*time.Millisecond
+	want := map[string]string{
+		"figures":      "weir model llq --figures figures.html",
+		"qcon":         "weir bench qcon --duration 10s --warmup 500ms --repeat 5 --seed 7 --no-docker",
+		"cost":         "weir bench cost --duration 2s --warmup 500ms --repeat 7 --seed 7 --no-docker",
+		llq.Suite:      "weir bench llq --duration 10s --warmup 500ms --repeat 5",
+		liveport.Suite: "weir bench model --duration 30s --warmup 500ms --repeat 5 --seed 7",
+		sdn.Suite:      "weir bench sdn --duration 2s",
+		picasso.Suite:  "weir bench picasso --requests 400 --for 2s --users 5,100,1000 --starts 1 --duration 3s --nodes 4 --orders 2",
+		netmodes.Suite: "weir bench netmodes --duration 10s --warmup 500ms --repeat 5",
+	}
+	for _, one := range sections() {
+		if text, checked := want[one.name]; checked && one.command(o.of(one), "") != text {
+			t.Errorf("%s: %q, want %q", one.name, one.command(o.of(one), ""), text)
+		}
+		if (one.flags == nil) != one.computed {
+			t.Errorf("%s has no flags", one.name)
 		}
 	}
 }
