@@ -147,9 +147,10 @@ func (f findings) paperShares(group, name, paperPeer, peer string) []claim.Numbe
 			continue
 		}
 		n := share.number("")
-		n.Ideal, n.Tolerance, n.Measured = *n.Paper, connectionTolerance, nil
+		n.Ideal, n.Tolerance, n.Measured, n.Low, n.High = *n.Paper, connectionTolerance, nil, nil, nil
 		if one := measure.Find(result.Shares, func(s Share) bool { return s.Phase == share.Phase && s.Container == share.Container }); one != nil {
 			n.Measured = report.Number(one.Measured.Median / 1e6)
+			n.Low, n.High = report.Number(one.Measured.Min/1e6), report.Number(one.Measured.Max/1e6)
 		}
 		list = append(list, n)
 	}

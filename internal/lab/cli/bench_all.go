@@ -46,8 +46,8 @@ there was none are left out, and the report says how many. --short is for a firs
 look: ten minutes, and 0.3 s a run.
 
 --publish makes one page of all claims, claims.md, from claims.json: the paper's value,
-the ideal, Weir's median with its lowest and highest round, verdict, reason and a
-command, and where Weir loses. It takes a night (it says how long before it starts):
+the ideal, Weir's median, of shares and queues with the lowest and highest round, verdict,
+reason and a command, and where Weir loses. It takes a night (it says how long before it starts):
 five rounds of 10 s, of 2 s for Weir's own targets, without a limit unless --within is
 given. Each complete report is kept in --dir, and a run that was cut off goes on with
 the next one, if build, machine, kernel, congestion control and settings are the same.

@@ -12,13 +12,14 @@ import (
 // what would have to change, or that the cause is not known; what is missing and disturbed is named.
 func TestWriteClaims(t *testing.T) {
 	i := Index{
+		Settings: &Settings{Repeat: 5, DurationSeconds: 10, Kernel: "6.1"},
 		Withheld: []string{"short", "dirty"},
 		Sections: []Section{
 			{Name: "a", Claims: []Claim{
 				{Source: "A", Where: "figure 1", Says: "x | y\n<z>", Judgement: Reproduced, Values: []Value{{Name: "n", Unit: "ms"}, {Name: "m", Unit: "s", Measured: Number(2)}}, Command: "weir a"},
 				{Source: "B", Where: "figure 2", Says: "less", Judgement: NotReproduced},
 			}},
-			{Name: "b", Claims: []Claim{{Source: "A", Where: "figure 3", Says: "more", Judgement: Exceeded}}, Failure: "broken", Disturbed: []string{"round 2"}},
+			{Name: "b", Rounds: 7, RunSeconds: 2, Claims: []Claim{{Source: "A", Where: "figure 3", Says: "more", Judgement: Exceeded}}, Failure: "broken", Disturbed: []string{"round 2"}},
 			{Name: "c", Verdicts: []Verdict{{Target: "t", Limit: "1", Measured: "2", Where: "w", Undecided: true}, {Target: "u", Met: true}}},
 		},
 	}
@@ -26,14 +27,14 @@ func TestWriteClaims(t *testing.T) {
 	must.Succeed(t, i.WriteClaims(&b))
 	text := b.String()
 	for _, want := range []string{
-		"**Not for publishing:** short; dirty.", "## A\n", `| figure 1 | x \| y; &lt;z> | **reproduced** | n: not measured; m: Weir 2 s |  | ` + "`weir a` |",
+		"**Not for publishing:** short; dirty.", "- kernel: 6.1\n", "- b: 7 rounds of 2 s\n", "## A\n", `| figure 1 | x \| y; &lt;z> | **reproduced** | n: not measured; m: Weir 2 s |  | ` + "`weir a` |",
 		"| B, figure 2: less |  | not known: the cause is to be measured first |", "| c: t, 1 (undecided) | 2, w | not known", "- b: broken\n- b, disturbed: round 2\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page has no %q:\n%s", want, text)
 		}
 	}
-	if strings.Count(text, "## A\n") != 1 || strings.Index(text, "figure 3") > strings.Index(text, "## B") || strings.Contains(text, "| c: u") {
+	if strings.Count(text, "## A\n") != 1 || strings.Index(text, "figure 3") > strings.Index(text, "## B") || strings.Contains(text, "| c: u") || strings.Contains(text, "5 rounds") || strings.Contains(text, "rounds: 5") {
 		t.Errorf("claims of one paper are apart, or a met target is a loss:\n%s", text)
 	}
 	b.Reset()
@@ -49,7 +50,7 @@ func TestSettingsDifference(t *testing.T) {
 		t.Errorf("the same settings differ: %s", got)
 	}
 	b.Kernel, b.Short = "6.12", true
-	if got, want := a.Difference(b), `its kernel is "6.1", now it is "6.12"`; got != want {
+	if got, want := a.Difference(b), "kernel: kept 6.1, now 6.12"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -44,6 +44,9 @@ type Section struct {
 	// others used the machine.
 	Note      string   `json:"note,omitempty"`
 	Disturbed []string `json:"disturbed,omitempty"`
+	// Rounds of RunSeconds are what cases took at least; RunSeconds is 0 for a section with runs of its own.
+	Rounds     int     `json:"rounds,omitempty"`
+	RunSeconds float64 `json:"run_seconds,omitempty"`
 	// WhollyDisturbed: others used the machine during a section whose runs nobody watches one by one.
 	WhollyDisturbed bool `json:"wholly_disturbed,omitempty"`
 }

@@ -140,7 +140,7 @@ type Value struct {
 	Ideal    *float64 `json:"ideal"`
 	Measured *float64 `json:"measured"`
 	// Low and High are the lowest and the highest round: of five rounds a 94 % interval of the median (by order
-	// statistics), of seven a 98 % one. Null for what was measured once.
+	// statistics), of seven a 98 % one. Null where the report keeps no rounds of the value.
 	Low  *float64 `json:"low,omitempty"`
 	High *float64 `json:"high,omitempty"`
 }

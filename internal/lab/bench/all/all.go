@@ -167,7 +167,8 @@ func part(left time.Duration, todo []section) time.Duration {
 func (s section) make(ctx context.Context, options Options) (report.Section, error) {
 	started := time.Now()
 	made := report.Section{Name: s.name, About: s.about, Verdicts: []report.Verdict{}, Claims: []report.Claim{}}
-	found, err := s.run(ctx, s.ownOptions(options))
+	options = s.ownOptions(options)
+	found, err := s.run(ctx, options)
 	made.TookSeconds = time.Since(started).Seconds()
 	if skipped := (*skippedError)(nil); errors.As(err, &skipped) {
 		made.Skipped = skipped.missing
@@ -184,6 +185,9 @@ func (s section) make(ctx context.Context, options Options) (report.Section, err
 	}
 	base := found.Base()
 	made.Page, made.Result = s.name+".html", s.name+".json"
+	if !s.fixed {
+		made.Rounds, made.RunSeconds = options.Repeat, options.Duration.Seconds()
+	}
 	made.Runs, made.Note, made.Disturbed = base.Runs, base.Note, base.DisturbedRuns
 	made.Verdicts = append(made.Verdicts, base.Verdicts...)
 	made.Claims = append(made.Claims, base.Claims...)

@@ -102,7 +102,7 @@ func TestPublishGoesOn(t *testing.T) {
 	must.Succeed(t, err)
 	for _, want := range []string{
 		"| figure 1 | Much. | **not reproduced** | rate: paper 9, ideal 10, Weir 8 (7 to 8.5) Mbit/s | Less. | `weir bench one --duration 2s --warmup 1s --repeat 5` |",
-		"`weir model llq --figures figures.html`", "## Where Weir loses", "| last: speed, much (missed) | less, here | work |", "bpf=1,agent=2,bench=3", "5 rounds of 10 s",
+		"`weir model llq --figures figures.html`", "## Where Weir loses", "| last: speed, much (missed) | less, here | work |", "bpf=1,agent=2,bench=3", "- one: 5 rounds of 2 s",
 	} {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("the page has no %q:\n%s", want, page)
@@ -125,13 +125,13 @@ func TestPublishRefusesMixed(t *testing.T) {
 		change func(*Options)
 		want   string
 	}{
-		{func(o *Options) { o.Seed = 7 }, `its seed is "0", now it is "7"`},
-		{func(o *Options) { o.Repeat = 6 }, `its rounds is "5", now it is "6"`},
-		{func(*Options) { sources = "bpf=9,agent=2,bench=3" }, `its sources is "bpf=1,agent=2,bench=3", now it is "bpf=9`},
+		{func(o *Options) { o.Seed = 7 }, "seed: kept 0, now 7"},
+		{func(o *Options) { o.Repeat = 6 }, "rounds: kept 5, now 6"},
+		{func(*Options) { sources = "bpf=9,agent=2,bench=3" }, "sources: kept bpf=1,agent=2,bench=3, now bpf=9"},
 		{func(o *Options) {
 			must.Succeed(t, os.WriteFile(filepath.Join(o.Dir, keptName("one")), []byte("{"), 0o644))
 		}, "is no kept section one"},
-		{func(o *Options) { o.Version = "v2" }, `its build is "v1", now it is "v2"`},
+		{func(o *Options) { o.Version = "v2" }, "build: kept v1, now v2"},
 		{func(o *Options) { o.Version, o.Dir = "v2", t.TempDir() }, "is version v1, this program v2: run make build"},
 		{func(o *Options) {
 			o.Dir = t.TempDir()
@@ -148,7 +148,7 @@ func TestPublishRefusesMixed(t *testing.T) {
 		if _, err = Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), test.want) || *ran != 1 {
 			t.Errorf("error %v after %d runs, want one with %q", err, *ran, test.want)
 		}
-		if strings.Contains(test.want, "its ") && !strings.Contains(err.Error(), "Remove it to measure it again, or choose another --dir") {
+		if strings.Contains(test.want, ": kept ") && !strings.Contains(err.Error(), "Remove it to measure it again, or choose another --dir") {
 			t.Errorf("%v does not say what to do", err)
 		}
 	}

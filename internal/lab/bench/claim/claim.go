@@ -49,7 +49,7 @@ type Number struct {
 	Ideal    float64
 	Paper    *float64
 	Measured *float64 // nil if it was not measured
-	// Low and High are Measured in the lowest and highest round; nil for one that was measured once.
+	// Low and High are Measured in the lowest and highest round; nil if the report does not keep these.
 	Low, High *float64
 	// Tolerance replaces claimTolerance unless it is 0.
 	Tolerance float64

@@ -66,7 +66,8 @@ func TestLiveResult(t *testing.T) {
 func TestLiveClaims(t *testing.T) {
 	queue := func(throughput, wait, interval float64) Queue {
 		return Queue{
-			ThroughputPPS: measure.Exactly(throughput), WaitMS: measure.Exactly(wait), ThroughputInterval: interval, WaitInterval: interval / 1000,
+			ThroughputPPS: measure.SpreadOf([]float64{throughput - 9, throughput, throughput + 7}), WaitMS: measure.SpreadOf([]float64{wait - 0.1, wait, wait + 0.2}),
+			ThroughputInterval: interval, WaitInterval: interval / 1000,
 			ModelThroughputPPS: 1000, ModelWaitMS: 1, PortWaitMS: 1.01, LateMS: 0.4, LineRateThroughputPPS: 1234, LineRateWaitMS: 0.5,
 		}
 	}
@@ -84,6 +85,11 @@ func TestLiveClaims(t *testing.T) {
 	} {
 		r := Result{Case: Case{Name: test.name, Server: test.server}, Queues: [3]Queue{test.queue, test.queue, test.queue}}
 		claims := r.claims()
+		for i, spread := range []measure.Spread{test.queue.ThroughputPPS, test.queue.WaitMS} {
+			if v := claims[i].Values[0]; v.Low == nil || v.High == nil || *v.Low != spread.Min || *v.High != spread.Max {
+				t.Errorf("%s: the rounds of %s are %v to %v, want %v to %v", test.name, v.Name, v.Low, v.High, spread.Min, spread.Max)
+			}
+		}
 		if got := [2]report.Judgement{claims[0].Judgement, claims[1].Judgement}; got != test.want {
 			t.Errorf("%s: judged %q, want %q", test.name, got, test.want)
 		}

@@ -203,9 +203,11 @@ func (r Result) claims() []report.Claim {
 		within = max(within, queue.ThroughputInterval/queue.ModelThroughputPPS)
 		throughput.Values = append(throughput.Values, report.Value{
 			Name: strings.ToUpper(name), Unit: "packets/s", Ideal: report.Number(queue.ModelThroughputPPS), Measured: report.Number(queue.ThroughputPPS.Median),
+			Low: report.Number(queue.ThroughputPPS.Min), High: report.Number(queue.ThroughputPPS.Max),
 		})
 		wait.Values = append(wait.Values, report.Value{
 			Name: strings.ToUpper(name), Unit: "ms", Ideal: report.Number(queue.ModelWaitMS), Measured: report.Number(queue.WaitMS.Median),
+			Low: report.Number(queue.WaitMS.Min), High: report.Number(queue.WaitMS.Max),
 		})
 	}
 	ef := r.Queues[model.EF]
