@@ -87,15 +87,14 @@ var (
 
 // changes are what would have to change for targets whose miss has a known cause.
 var changes = map[*target]string{
-	targetMemory: "smaller maps of flows and delays, or a runtime with a smaller heap",
-	targetCPU:    "the agent would have to read demand and counters (25 % of its time) and check taps when something happens, not each tick",
-	targetSilent: "the 25 looks a second for a sender would have to become events of the kernel (a ring buffer), and checks of " +
-		"the whole state rarer",
-	targetWatching: "pages would have to share one stream: their HTTP requests are 54 % of the agent's time",
-	targetFlooded:  "the scheduler (33 %) and checks of taps (18 %) would have to look at changed containers only",
+	targetMemory:   "smaller maps of flows and delays, or a runtime with a smaller heap",
+	targetCPU:      "the agent would have to read demand and counters, and check taps, when something happens, not each tick",
+	targetSilent:   "checks of the whole state and of taps would have to become rarer, or events of the kernel",
+	targetWatching: "pages would have to share one stream, without HTTP requests of their own",
+	targetFlooded:  "checks of taps and of the whole state would have to look at changed containers only",
 	targetOvershoot: "a maximum would have to save less, and HTB to send no packet on credit, which costs a part of the maximum " +
 		"wherever timers are late",
-	targetSettle: "guarantees would have to lose their savings when shares change, which costs a minimum beside a flood 3 to 4 %",
+	targetSettle: "guarantees would have to lose their savings when shares change, which costs a part of minimums beside a flood",
 }
 
 func (t *target) limit() string {

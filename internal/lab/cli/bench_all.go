@@ -46,16 +46,17 @@ there was none are left out, and the report says how many. --short is for a firs
 look: ten minutes, and 0.3 s a run.
 
 --publish makes one page of all claims, claims.md, from claims.json: the paper's value,
-the ideal, Weir's median, of shares and queues with the lowest and highest round, verdict,
-reason and a command, and where Weir loses. It takes a night (it says how long before it starts):
-five rounds of 10 s, of 2 s for Weir's own targets, without a limit unless --within is
-given. Each complete report is kept in --dir, and a run that was cut off goes on with
-the next one, if build, machine, kernel, congestion control and settings are the same.
-Runs during which others took more than 5 % of the processors are named: processes from
-before, and services that systemd starts meanwhile. Above a tenth of a report's runs, or
-during all of PiCasso's or the controller's, the page must not be published, and the next
-run measures that report again; nor is a page that lacks a paper, as with --no-docker. With
---short it takes five rounds of 2 s within two hours, and marks the page as not for publishing.
+the ideal, Weir's median, of shares and queues with the lowest and highest round,
+verdict, reason and a command, and where Weir loses. It takes a night (it says how long
+before it starts): five rounds of 10 s, of 2 s for Weir's own targets (latency 6 s),
+without a limit unless --within is given. Each complete report is kept in --dir, and a
+run that was cut off goes on with the next one, if build, machine, kernel, congestion
+control and settings are the same. Runs during which others took more than 5 % of the
+processors are named: processes from before, and services that systemd starts meanwhile.
+Above a tenth of a report's runs, or during all of PiCasso's or the controller's, the
+page must not be published, and the next run measures that report again. Nor must a page
+that lacks a paper, as with --no-docker. With --short it takes five rounds of 2 s within
+two hours, and marks the page as not for publishing.
 
 Needs root. Exits with 1 when a report is missing, a run failed, or Weir missed one of
 its own targets; with --no-verdict a missed target is only shown. So is an undecided

@@ -114,8 +114,11 @@ func (i Index) sources() (list []string) {
 	return list
 }
 
-// unknownChange stands for a cause that nobody has measured.
-const unknownChange = "not known: the cause is to be measured first"
+// What stands for a change that is not known: of what is missed, and of what too few or short runs leave open.
+const (
+	unknownChange   = "not known: the cause is to be measured first"
+	undecidedChange = "nothing as yet: more rounds or longer runs decide it"
+)
 
 // writeLosses writes what Weir misses, and what would have to change for each.
 func (i Index) writeLosses(b *strings.Builder) {
@@ -130,7 +133,11 @@ func (i Index) writeLosses(b *strings.Builder) {
 		}
 		for _, v := range s.Missed() {
 			lost++
-			row(b, fmt.Sprintf("%s: %s, %s (%s)", s.Name, v.Target, v.Limit, v.Word()), v.Measured+", "+v.Where, cmp.Or(v.Change, unknownChange))
+			change := cmp.Or(v.Change, unknownChange)
+			if v.Undecided {
+				change = undecidedChange
+			}
+			row(b, fmt.Sprintf("%s: %s, %s (%s)", s.Name, v.Target, v.Limit, v.Word()), v.Measured+", "+v.Where, change)
 		}
 	}
 	if lost == 0 {

@@ -9,7 +9,7 @@ import (
 )
 
 // TestWriteClaims: claims stand under their papers, with what was not measured; text stays in its cell; losses say
-// what would have to change, or that the cause is not known; what is missing and disturbed is named.
+// what would have to change, or that the cause is not known, and nothing of what is undecided; what is missing and disturbed is named.
 func TestWriteClaims(t *testing.T) {
 	i := Index{
 		Settings: &Settings{Repeat: 5, DurationSeconds: 10, Kernel: "6.1"},
@@ -28,7 +28,7 @@ func TestWriteClaims(t *testing.T) {
 	text := b.String()
 	for _, want := range []string{
 		"**Not for publishing:** short; dirty.", "- kernel: 6.1\n", "- b: 7 rounds of 2 s\n", "## A\n", `| figure 1 | x \| y; &lt;z> | **reproduced** | n: not measured; m: Weir 2 s |  | ` + "`weir a` |",
-		"| B, figure 2: less |  | not known: the cause is to be measured first |", "| c: t, 1 (undecided) | 2, w | not known", "- b: broken\n- b, disturbed: round 2\n",
+		"| B, figure 2: less |  | not known: the cause is to be measured first |", "| c: t, 1 (undecided) | 2, w | nothing as yet: more rounds or longer runs decide it |", "- b: broken\n- b, disturbed: round 2\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page has no %q:\n%s", want, text)

@@ -60,8 +60,9 @@ type section struct {
 
 // kind is how a section takes part in a page of claims.
 type kind struct {
-	// paper sections judge a paper, and take runs of the full duration; others take at most ownDuration.
-	paper bool
+	// paper sections judge a paper, and take runs of the full duration; others take at most longest (0: ownDuration).
+	paper   bool
+	longest time.Duration
 	// fixed sections have runs of their own: neither duration nor rounds change what they take. Load
 	// changes nothing of computed ones.
 	fixed, computed bool
@@ -82,7 +83,11 @@ func sections() []section {
 	for _, name := range bench.SuiteNames() {
 		about, share := bench.About(name)
 		paper := name == bench.SuiteQCon || name == bench.SuiteCNTC
-		list = append(list, section{name, about, share, runSuite(name), kind{paper: paper, again: "weir bench " + name, flags: Options.suiteFlags}})
+		one := section{name, about, share, runSuite(name), kind{paper: paper, again: "weir bench " + name, flags: Options.suiteFlags}}
+		if name == bench.SuiteLatency {
+			one.longest = percentileDuration
+		}
+		list = append(list, one)
 	}
 	return append(list,
 		section{llq.Suite, "SDN-LLQ's experiment: voice, video and generic data", 90, runLLQ, kind{paper: true, again: "weir bench llq", flags: Options.runFlags, duration: llqDuration, program: findController}},

@@ -34,6 +34,8 @@ const (
 	ShortDuration   = 2 * time.Second
 	// ownDuration is the longest run of sections about Weir's own targets, which judge by rounds.
 	ownDuration = 2 * time.Second
+	// percentileDuration is the same for the suite that judges p99.9, which takes 501 pings 10 ms apart.
+	percentileDuration = 6 * time.Second
 )
 
 const (
@@ -68,7 +70,7 @@ func (o Options) settings(e report.Environment) report.Settings {
 // of returns the options of a section.
 func (o Options) of(s section) Options {
 	if !s.paper {
-		o.Duration = min(o.Duration, ownDuration)
+		o.Duration = min(o.Duration, cmp.Or(s.longest, ownDuration))
 	}
 	if slices.Contains(bench.SuiteNames(), s.name) {
 		o.Repeat = max(o.Repeat, bench.Rounds(s.name))

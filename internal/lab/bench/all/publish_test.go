@@ -291,6 +291,7 @@ func TestSectionCommands(t *testing.T) {
 		"figures":      "weir model llq --figures figures.html",
 		"qcon":         "weir bench qcon --duration 10s --warmup 500ms --repeat 5 --seed 7 --no-docker",
 		"cost":         "weir bench cost --duration 2s --warmup 500ms --repeat 7 --seed 7 --no-docker",
+		"latency":      "weir bench latency --duration 6s --warmup 500ms --repeat 5 --seed 7 --no-docker",
 		llq.Suite:      "weir bench llq --duration 10s --warmup 500ms --repeat 5",
 		liveport.Suite: "weir bench model --duration 30s --warmup 500ms --repeat 5 --seed 7",
 		sdn.Suite:      "weir bench sdn --duration 2s",
