@@ -219,11 +219,12 @@ func conditionOf(list []condition, kind string) condition {
 }
 
 type (
-	node struct {
+	taint struct{ Key, Effect string }
+	node  struct {
 		Metadata metadata
 		Spec     struct {
 			Unschedulable bool
-			Taints        []struct{ Key, Effect string }
+			Taints        []taint
 		}
 		Status struct {
 			Allocatable map[string]string
@@ -263,7 +264,22 @@ type (
 	}
 )
 
-// nodesOf converts nodes and sorts them by name. One with a taint that keeps pods away counts as drained.
+// Taints of Kubernetes itself, for what it sees of a node, begin with taintsOfKubernetes or taintsOfCloud; but
+// taintOff is an operator's, who has switched the node off.
+const (
+	taintsOfKubernetes = "node.kubernetes.io/"
+	taintsOfCloud      = "node.cloudprovider.kubernetes.io/"
+	taintOff           = taintsOfKubernetes + "out-of-service"
+)
+
+// keepsAway reports whether an operator keeps pods away by a taint. Those of Kubernetes itself do not count:
+// it taints all nodes that are silent, and these are not away on purpose.
+func (t *taint) keepsAway() bool {
+	own := strings.HasPrefix(t.Key, taintsOfKubernetes) || strings.HasPrefix(t.Key, taintsOfCloud)
+	return (t.Effect == "NoSchedule" || t.Effect == "NoExecute") && (!own || t.Key == taintOff)
+}
+
+// nodesOf converts nodes and sorts them by name. One with a taint of an operator counts as drained.
 func nodesOf(items []node) []runtime.Node {
 	var nodes []runtime.Node
 	for _, n := range items {
@@ -274,7 +290,7 @@ func nodesOf(items []node) []runtime.Node {
 			Architecture: runtime.Architecture(n.Status.NodeInfo.Architecture),
 		}
 		for _, t := range n.Spec.Taints {
-			made.Draining = made.Draining || t.Effect == "NoSchedule" || t.Effect == "NoExecute"
+			made.Draining = made.Draining || t.keepsAway()
 		}
 		for _, a := range n.Status.Addresses {
 			if address, err := netip.ParseAddr(a.Address); err == nil && a.Type == "InternalIP" && !made.Address.IsValid() {

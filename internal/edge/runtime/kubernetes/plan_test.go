@@ -147,6 +147,18 @@ func TestNodes(t *testing.T) {
 	if !b.Ready || !b.Draining || !c.Draining || c.Ready || d.Draining {
 		t.Errorf("%+v, %+v, %+v", b, c, d)
 	}
+	for taint, drained := range map[string]bool{
+		`"node.kubernetes.io/unreachable", "effect": "NoExecute"`:             false,
+		`"node.kubernetes.io/not-ready", "effect": "NoSchedule"`:              false,
+		`"node.kubernetes.io/disk-pressure", "effect": "NoSchedule"`:          false,
+		`"node.cloudprovider.kubernetes.io/shutdown", "effect": "NoSchedule"`: false,
+		`"node.kubernetes.io/out-of-service", "effect": "NoExecute"`:          true,
+		`"node-role.kubernetes.io/control-plane", "effect": "NoSchedule"`:     true,
+	} {
+		if n := nodesOf(read[node](t, `[{"spec": {"taints": [{"key": `+taint+`}]}}]`))[0]; n.Draining != drained {
+			t.Errorf("drained by %s: %t", taint, n.Draining)
+		}
+	}
 	for text, want := range map[string]float64{"4": 4, "100m": 0.1, "2k": 2000, "1Ki": 1024, "": 0, "x": 0, "-1": 0, "1Xi": 0, "1mm": 0} {
 		if got := quantity(text); got != want {
 			t.Errorf("%q is %v, want %v", text, got, want)
