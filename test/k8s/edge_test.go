@@ -258,7 +258,8 @@ func (s *edgeSite) testService(t *testing.T) {
 	must.Succeed(t, s.client.Remove(t.Context(), "page"))
 }
 
-// testUpdate: pods have the minimum that they were started with, so another one starts others.
+// testUpdate: pods have the minimum that they were started with, so another one starts others. Fewer users take fewer
+// instances.
 func (s *edgeSite) testUpdate(t *testing.T) {
 	must.Succeed(t, s.deploy("web", 10, object{"labels": object{"weir.min": "2mbit", "weir.weight": "300"}}))
 	s.await("all instances have the new minimum", func() (bool, any) {
@@ -274,6 +275,11 @@ func (s *edgeSite) testUpdate(t *testing.T) {
 		list := s.all(templatesInShop, "web")
 		return len(list) == 1 && list[0].Metadata.Name == "edge-minimum-web-2000000-0", list
 	})
+	s.awaitFor("one instance is left", 4*patience, func() (bool, any) { // each waits for a minute
+		list := s.all(deploymentsInShop, "web")
+		return len(list) == 1, list
+	})
+	s.awaitInstances("web", "one runs", running(1))
 }
 
 // testAway: what runs stays while the API server is away, and weir-edge says so once.

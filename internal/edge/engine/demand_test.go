@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -187,6 +188,38 @@ func TestShrink(t *testing.T) {
 	}
 	if d := only(t, r); d.Reason != "20 users, and 1 instance has room for 50" {
 		t.Error(d.Reason)
+	}
+}
+
+// TestShrinkUncounted: where nothing counts users there are as many instances as numUsers and availability take.
+func TestShrinkUncounted(t *testing.T) {
+	for _, tc := range []struct {
+		uncounted bool
+		percent   float64
+		want      string
+	}{{true, 0, "web-3 web-2"}, {true, 99.9, "web-3"}, {false, 0, ""}} {
+		s := web(func(s *spec.Spec) { s.NumUsers, s.AvailabilityPercent = 10, tc.percent })
+		e := newEngine(t)
+		in := engine.Input{At: start, Nodes: boards("abc"), Services: []engine.Service{s}, Uncounted: tc.uncounted}
+		in.Instances = []engine.Instance{running("web", "a", 1, 0, 0), running("web", "b", 2, 0, 0), running("web", "c", 3, 0, 0)}
+		var stopped []string
+		for second := range 200 {
+			r := e.Round(in)
+			for _, d := range r.Decisions {
+				if d.Action == engine.Keep {
+					continue
+				}
+				stopped = append(stopped, d.Instance)
+				in.Instances = slices.DeleteFunc(in.Instances, func(i engine.Instance) bool { return i.ID == d.Instance })
+				if d.Action != engine.Stop || second < 60*len(stopped) || !strings.Contains(d.Reason, "would be enough for numUsers and availability") {
+					t.Errorf("after %d s: %+v", second, d)
+				}
+			}
+			in = later(in, r, time.Second)
+		}
+		if got := strings.Join(stopped, " "); got != tc.want {
+			t.Errorf("%+v: stopped %q", tc, got)
+		}
 	}
 }
 

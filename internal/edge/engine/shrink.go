@@ -8,7 +8,8 @@ import (
 	"github.com/weir-project/weir/internal/edge/spec"
 )
 
-// shrink stops an instance after users have been few for the hold time.
+// shrink stops an instance after users have been few for the hold time or, where nothing counts them, after
+// the specification has asked for fewer.
 func (w *world) shrink(s *service) {
 	p := &s.memory.Shrink
 	s.entries = s.demand.usual
@@ -25,6 +26,9 @@ func (w *world) shrink(s *service) {
 		return
 	}
 	why := fmt.Sprintf("%s users, and %s would be enough", number(s.demand.users), plural(len(s.instances)-1, "instance"))
+	if s.demand.uncounted {
+		why = fmt.Sprintf("%s would be enough for numUsers and availability", plural(len(s.instances)-1, "instance"))
+	}
 	if !held {
 		s.keep(w, CauseIdle, fmt.Sprintf("%s, for %s; that has to last for %s", why, duration(w.since(p.Since)), duration(hold)))
 		return
@@ -41,9 +45,9 @@ func (w *world) shrink(s *service) {
 	s.memory.Trial = nil
 }
 
-// isSteady reports whether the service is fully measured and no other change is under way.
+// isSteady reports whether the service is fully measured, if anything measures it, and no other change is under way.
 func (s *service) isSteady() bool {
-	if !s.demand.measured || len(s.lost) > 0 || len(s.arriving) > 0 || len(s.decisions) > 0 {
+	if !s.demand.measured && !s.demand.uncounted || len(s.lost) > 0 || len(s.arriving) > 0 || len(s.decisions) > 0 {
 		return false
 	}
 	for _, i := range s.instances {

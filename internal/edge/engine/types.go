@@ -20,6 +20,8 @@ type Input struct {
 	Instances []Instance `json:"instances"`
 	// Demand is the users of each service by the node where they connect, as proxies report them.
 	Demand []Demand `json:"demand"`
+	// Uncounted: nothing counts users, so there are as many instances as specifications ask for.
+	Uncounted bool `json:"uncounted,omitempty"`
 	// Claims are what services are promised on nodes for their minimums; see [Divide].
 	Claims []Claim `json:"claims,omitempty"`
 	// LinkRooms are what the links between nodes and users can promise. The links of other nodes do not

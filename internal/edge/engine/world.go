@@ -90,9 +90,10 @@ type ending struct{ failed, leaving, surplus []*instance }
 
 // demand is what proxies report of a service's users.
 type demand struct {
-	measured bool // a proxy counts users
-	asked    bool // see [Demand.Asked]
-	users    float64
+	measured  bool // a proxy counts users
+	uncounted bool // see [Input.Uncounted]
+	asked     bool // see [Demand.Asked]
+	users     float64
 	// response is what users wait in seconds, delivery the part of it for the way from the node
 	// where they connect; slowest is the node with the longest delivery, nil if there is none.
 	response, delivery float64
@@ -209,7 +210,7 @@ func (n *node) isShortOf() string {
 func (w *world) addServices(in *Input) map[string]*service {
 	byName := make(map[string]*service, len(in.Services))
 	for i := range in.Services {
-		s := &service{Service: in.Services[i], numbers: map[int]bool{}, demand: demand{proxyBPS: map[int]float64{}}}
+		s := &service{Service: in.Services[i], numbers: map[int]bool{}, demand: demand{uncounted: in.Uncounted, proxyBPS: map[int]float64{}}}
 		if byName[s.Spec.Name] != nil {
 			continue
 		}

@@ -15,7 +15,7 @@ import (
 
 // input returns the engine's input for an observation.
 func (m *Manager) input(o *observation) engine.Input {
-	in := engine.Input{At: time.Now(), Memory: m.memory}
+	in := engine.Input{At: time.Now(), Memory: m.memory, Uncounted: m.opts.Schedules}
 	for i := range o.nodes {
 		in.Nodes = append(in.Nodes, m.node(o, &o.nodes[i]))
 	}
