@@ -80,7 +80,7 @@ func (w *world) place(s *service, n need) bool {
 		return false
 	}
 	best := &pl.options[0]
-	d.Action, d.Node, d.Instance = best.Action, best.node.seen.Name, s.nextID()
+	d.Action, d.Node, d.Instance, d.Apart = best.Action, best.node.seen.Name, s.nextID(), n.apart
 	d.MinBPS, d.InMinBPS, d.LimitBytes, d.Version = pl.minimum.Out, pl.minimum.In, s.Spec.Limits.MemoryBytes, s.Versions.Wanted
 	if best.away != nil {
 		d.Replaces, d.From = best.away.ID, best.away.Node

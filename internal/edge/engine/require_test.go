@@ -66,6 +66,38 @@ func TestAvailability(t *testing.T) {
 	}
 }
 
+// TestApart: a scheduler that takes node a where it may gets no more instances than availability takes, of which the
+// last waits for a node of its own.
+func TestApart(t *testing.T) {
+	for nodes, want := range map[string]string{"ab": "web-1 on a, web-2 on b", "abc": "web-1 on a, web-2 on b"} {
+		s := web(func(s *spec.Spec) { s.AvailabilityPercent = 99.9 })
+		e := newEngine(t)
+		in := engine.Input{At: start, Nodes: boards(nodes), Services: []engine.Service{s}, Uncounted: true}
+		var has []string
+		for range 30 {
+			r := e.Round(in)
+			for i := range in.Instances {
+				in.Instances[i].State = engine.InstanceRunning
+			}
+			for _, d := range r.Decisions {
+				if d.Action == engine.Keep {
+					continue
+				}
+				on := "a"
+				if d.Apart {
+					on = d.Node
+				}
+				has = append(has, d.Instance+" on "+on)
+				in.Instances = append(in.Instances, engine.Instance{ID: d.Instance, Service: "web", Node: on, State: engine.InstanceStarting, Since: in.At})
+			}
+			in = later(in, r, time.Second)
+		}
+		if got := strings.Join(has, ", "); got != want {
+			t.Errorf("on %s: %s, want %s", nodes, got, want)
+		}
+	}
+}
+
 func TestEstimateAvailability(t *testing.T) {
 	const day = 86400
 	for _, tc := range []struct{ up, total, prior, want float64 }{

@@ -282,6 +282,8 @@ type Decision struct {
 	Node     string `json:"node,omitempty"`
 	Replaces string `json:"replaces,omitempty"`
 	From     string `json:"from,omitempty"`
+	// Apart: the node must have no other instance of the service, also where a scheduler chooses another one.
+	Apart bool `json:"apart,omitempty"`
 	// Version is what a started instance is made of, and what a service goes back to.
 	Version string `json:"version,omitempty"`
 

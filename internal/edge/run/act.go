@@ -56,6 +56,7 @@ func (m *Manager) begin(o *observation, d engine.Decision) {
 		return
 	}
 	service, started := o.services[i], &start{decision: d, image: o.services[i].Image, at: time.Now()}
+	service.Apart = d.Apart
 	m.journal.recordDecision(d)
 	m.lives.starting[d.Instance] = started
 	ctx, rt := m.ctx, m.opts.Runtime

@@ -143,6 +143,9 @@ type Service struct {
 	MemoryBytes uint64
 	CPUs        float64
 	Proxy       proxy.Config
+	// Apart is of the instance that Start makes: its node must have no other one of the service. It is for
+	// runtimes that may choose another node.
+	Apart bool
 	// Container is what instances have beside that; it may be nil.
 	Container *spec.Container
 	// Files are the contents of new files of the container, by digest.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -124,6 +125,16 @@ func planTemplate(service string, m minimums, of owner) fields {
 	}
 }
 
+// apart returns the constraint that a pod goes to a node without one of its service: there are never as many nodes
+// as minDomains, so the least that a node has counts as 0, which no node may exceed by more than this pod. Unlike an
+// anti-affinity it keeps no later pod away: the one that replaces this one may start beside it.
+func apart(service string) fields {
+	return fields{
+		"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule", "minDomains": math.MaxInt32,
+		"labelSelector": fields{"matchLabels": labelsOf(service, runtime.RoleInstance)},
+	}
+}
+
 // planInstance returns the Deployment of an instance. The node is a preference: the scheduler places the
 // pod. With template the pod claims its minimum by that, without by annotations.
 func planInstance(s *runtime.Service, id, node, template string, of owner) fields {
@@ -137,6 +148,9 @@ func planInstance(s *runtime.Service, id, node, template string, of owner) field
 			"weight":     100,
 			"preference": fields{"matchFields": []fields{{"key": "metadata.name", "operator": "In", "values": []string{node}}}},
 		}}}},
+	}
+	if s.Apart {
+		pod["topologySpreadConstraints"] = []fields{apart(s.Name)}
 	}
 	if template != "" {
 		pod["resourceClaims"] = []fields{{"name": "minimum", "resourceClaimTemplateName": template}}

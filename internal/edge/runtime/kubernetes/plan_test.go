@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"crypto/tls"
 	"encoding/json"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -53,6 +54,9 @@ func at(t *testing.T, made fields, path ...any) any {
 func TestPlanInstance(t *testing.T) {
 	of := owner{"edge-service-web-1", "uid"}
 	claimed, annotated := planInstance(web(), "Web_1-1", "gateway", "edge-minimum", of), planInstance(web(), "Web_1-1", "gateway", "", of)
+	alone := web()
+	alone.Apart = true
+	apart := planInstance(alone, "Web_1-1", "gateway", "", of)
 	pod := func(path ...any) []any { return append([]any{"spec", "template"}, path...) }
 	for _, want := range []struct {
 		made  fields
@@ -80,6 +84,10 @@ func TestPlanInstance(t *testing.T) {
 		{annotated, pod("metadata", "annotations", "weir.dev/min"), "5mbit"},
 		{annotated, pod("metadata", "annotations", "weir.dev/in.min"), "1mbit"},
 		{annotated, pod("spec", "resourceClaims"), nil},
+		{annotated, pod("spec", "topologySpreadConstraints"), nil},
+		{apart, pod("spec", "topologySpreadConstraints", 0, "whenUnsatisfiable"), "DoNotSchedule"},
+		{apart, pod("spec", "topologySpreadConstraints", 0, "labelSelector", "matchLabels", runtime.LabelService), "Web_1"},
+		{apart, pod("spec", "topologySpreadConstraints", 0, "minDomains"), float64(math.MaxInt32)},
 	} {
 		if got := at(t, want.made, want.path...); got != want.value {
 			t.Errorf("%v is %v, want %v", want.path, got, want.value)
