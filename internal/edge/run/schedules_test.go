@@ -35,3 +35,22 @@ func TestSchedules(t *testing.T) {
 		t.Errorf("one that gets users from the engine is %s: %s", state, reason)
 	}
 }
+
+// TestHangs: an instance that answered and does not any more is unhealthy, and one that starts again is starting.
+func TestHangs(t *testing.T) {
+	l, o := newLives(), &observation{specs: map[string]spec.Spec{"s": {Ports: []spec.Port{{Host: 80, Container: 80}}}}}
+	for _, step := range []struct {
+		run    string
+		health runtime.Health
+		want   engine.InstanceState
+	}{
+		{"uid/0", runtime.HealthStarting, engine.InstanceStarting}, {"uid/0", runtime.HealthServed, engine.InstanceRunning},
+		{"uid/0", runtime.HealthStarting, engine.InstanceUnhealthy}, {"uid/0", runtime.HealthStarting, engine.InstanceUnhealthy},
+		{"uid/0", runtime.HealthServed, engine.InstanceRunning}, {"uid/1", runtime.HealthStarting, engine.InstanceStarting},
+	} {
+		o.state.Instances = []runtime.Instance{{ID: "s-1", Service: "s", Phase: runtime.Running, Run: step.run, Health: step.health}}
+		if i := l.instances(o)[0]; i.State != step.want {
+			t.Errorf("%+v: it is %s: %s", step, i.State, i.Reason)
+		}
+	}
+}

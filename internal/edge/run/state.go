@@ -82,10 +82,13 @@ func (l *lives) isSettling(o *observation, c runtime.Instance) bool {
 func (l *lives) healthOf(o *observation, c runtime.Instance) (state engine.InstanceState, reason string, judged bool) {
 	parsed, known := o.specs[c.Service]
 	was, said := l.since[c.ID].state, ""
+	ran := (was == engine.InstanceRunning || was == engine.InstanceUnhealthy) && !l.runs[c.ID].began.After(l.since[c.ID].at)
 	if c.Reason != "" {
 		said = ": " + c.Reason
 	}
 	switch {
+	case c.Health == runtime.HealthStarting && ran: // Kubernetes has one word for both
+		return engine.InstanceUnhealthy, "its health check does not pass any more" + said, true
 	case c.Health == runtime.HealthStarting:
 		return engine.InstanceStarting, l.waiting(c.ID, "its health check has not passed yet"), true
 	case c.Health == runtime.HealthUnhealthy && was == engine.InstanceStarting:
