@@ -33,6 +33,9 @@ const (
 	deviceClass      = "bandwidth.weir.dev"
 )
 
+// containerName is the name of the container in a pod that is the instance.
+const containerName = "instance"
+
 // Keys of a service's ConfigMap.
 const (
 	keyDocument = "specification"
@@ -140,7 +143,7 @@ func apart(service string) fields {
 func planInstance(s *runtime.Service, id, node, template string, of owner) fields {
 	labels := labelsOf(s.Name, runtime.RoleInstance)
 	labels[runtime.LabelInstance] = id
-	container := fields{"name": "instance", "image": s.ImageToRun()}
+	container := fields{"name": containerName, "image": s.ImageToRun()}
 	resources := fields{}
 	pod := fields{
 		"enableServiceLinks": false, "automountServiceAccountToken": false, "containers": []fields{container},
@@ -257,8 +260,14 @@ type (
 	}
 	pod struct {
 		Metadata metadata
-		Spec     struct{ NodeName string }
-		Status   struct {
+		Spec     struct {
+			NodeName   string
+			Containers []struct {
+				Name           string
+				ReadinessProbe *struct{}
+			}
+		}
+		Status struct {
 			Phase, Reason, Message, PodIP string
 			StartTime                     time.Time
 			Conditions                    []condition
@@ -266,6 +275,8 @@ type (
 		}
 	}
 	containerStatus struct {
+		Name             string
+		Ready            bool // by kubelet; the pod's condition also says whether its node is there
 		RestartCount     int
 		State, LastState struct {
 			Waiting    *struct{ Reason, Message string }
@@ -352,7 +363,7 @@ func stateOf(records []configMap, deployments []deployment, pods []pod, namespac
 	newest := map[string]pod{}
 	for _, p := range pods {
 		id := p.Metadata.Labels[runtime.LabelInstance]
-		if there, is := newest[id]; p.Metadata.DeletionTimestamp == nil && (!is || there.Metadata.CreationTimestamp.Before(p.Metadata.CreationTimestamp)) {
+		if there, is := newest[id]; p.Metadata.DeletionTimestamp == nil && (!is || p.succeeds(&there)) {
 			newest[id] = p
 		}
 	}
@@ -377,11 +388,32 @@ func stateOf(records []configMap, deployments []deployment, pods []pod, namespac
 	return state
 }
 
+// succeeds reports whether a pod is the present one of two of an instance: one that has ended stays in the listing.
+func (p *pod) succeeds(other *pod) bool {
+	if p.hasEnded() != other.hasEnded() {
+		return other.hasEnded()
+	}
+	return other.Metadata.CreationTimestamp.Before(p.Metadata.CreationTimestamp)
+}
+
+func (p *pod) hasEnded() bool { return p.Status.Phase == "Failed" || p.Status.Phase == "Succeeded" }
+
+// isProbed reports whether the pod has a readiness probe. One without is ready as soon as it runs.
+func (p *pod) isProbed() bool {
+	for _, c := range p.Spec.Containers {
+		if c.Name == containerName {
+			return c.ReadinessProbe != nil
+		}
+	}
+	return false
+}
+
 // describe adds to an instance what its pod says.
 func describe(i *runtime.Instance, p *pod, namespace string) {
 	i.Node = cmp.Or(p.Spec.NodeName, i.Node)
 	i.ContainerID, i.Run, i.StartedAt = namespace+"/"+p.Metadata.Name, p.Metadata.UID, p.Status.StartTime
-	if len(p.Status.ContainerStatuses) == 0 {
+	at := slices.IndexFunc(p.Status.ContainerStatuses, func(c containerStatus) bool { return c.Name == containerName }) // others may add theirs
+	if at < 0 {
 		placed := conditionOf(p.Status.Conditions, "PodScheduled")
 		if i.Reason = cmp.Or(p.Status.Message, p.Status.Reason); placed.Status == "False" {
 			i.Reason = "the scheduler: " + placed.Message
@@ -391,14 +423,18 @@ func describe(i *runtime.Instance, p *pod, namespace string) {
 		}
 		return
 	}
-	c := &p.Status.ContainerStatuses[0]
+	c := &p.Status.ContainerStatuses[at]
 	i.Run += "/" + strconv.Itoa(c.RestartCount)
 	ended := cmp.Or(c.State.Terminated, c.LastState.Terminated)
 	switch {
 	case c.State.Running != nil:
-		i.Phase, i.StartedAt, i.Health = runtime.Running, c.State.Running.StartedAt, runtime.HealthStarting
-		if conditionOf(p.Status.Conditions, "Ready").Status == "True" {
+		i.Phase, i.StartedAt = runtime.Running, c.State.Running.StartedAt
+		switch {
+		case !p.isProbed():
+		case c.Ready:
 			i.Health = runtime.HealthServed
+		default:
+			i.Health = runtime.HealthStarting
 		}
 	case ended != nil:
 		i.Phase, i.Reason = runtime.Ended, fmt.Sprintf("it ended with exit code %d: %s", ended.ExitCode, cmp.Or(ended.Message, ended.Reason))

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -191,11 +192,13 @@ func TestState(t *testing.T) {
 		"it ends":  {`"deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"nodeName": "b"`, runtime.Instance{Node: "a", Phase: runtime.Starting, Reason: "quota"}},
 		"no node":  {`"uid": "u"}, "status": {"conditions": [{"type": "PodScheduled", "status": "False", "message": "0/1 nodes"}]`, runtime.Instance{Node: "a", Phase: runtime.Starting, Reason: "the scheduler: 0/1 nodes"}},
 		"evicted":  {`"uid": "u"}, "spec": {"nodeName": "b"}, "status": {"phase": "Failed", "message": "no disk"`, runtime.Instance{Node: "b", Phase: runtime.Ended, Reason: "no disk"}},
-		"no image": {`"uid": "u"}, "spec": {"nodeName": "b"}, "status": {"containerStatuses": [{"state": {"waiting": {"reason": "ErrImagePull"}}}]`, runtime.Instance{Node: "b", Phase: runtime.Starting, Reason: "ErrImagePull"}},
-		"crashes": {`"uid": "u"}, "spec": {"nodeName": "b"}, "status": {"containerStatuses": [{"restartCount": 2, "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": {"exitCode": 3, "reason": "Error"}}}]`,
+		"no image": {`"uid": "u"}, "spec": {"nodeName": "b"}, "status": {"containerStatuses": [{"name": "sidecar", "ready": true, "state": {"running": {}}}, {"name": "instance", "state": {"waiting": {"reason": "ErrImagePull"}}}]`, runtime.Instance{Node: "b", Phase: runtime.Starting, Reason: "ErrImagePull"}},
+		"crashes": {`"uid": "u"}, "spec": {"nodeName": "b"}, "status": {"containerStatuses": [{"name": "sidecar", "ready": true, "state": {"running": {}}}, {"name": "instance", "restartCount": 2, "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": {"exitCode": 3, "reason": "Error"}}}]`,
 			runtime.Instance{Node: "b", Phase: runtime.Ended, Reason: "it ended with exit code 3: Error"}},
-		"runs": {`"uid": "u"}, "spec": {"nodeName": "b"}, "status": {"containerStatuses": [{"state": {"running": {}}}]`, runtime.Instance{Node: "b", Phase: runtime.Running, Health: runtime.HealthStarting}},
-		"answers": {`"uid": "u"}, "spec": {"nodeName": "b"}, "status": {"conditions": [{"type": "Ready", "status": "True"}], "containerStatuses": [{"restartCount": 1, "state": {"running": {}}, "lastState": {"terminated": {"exitCode": 3}}}]`,
+		"runs": {`"uid": "u"}, "spec": {"nodeName": "b", "containers": [{"name": "sidecar"}, {"name": "instance", "readinessProbe": {}}]}, "status": {"containerStatuses": [{"name": "sidecar", "ready": true, "state": {"running": {}}}, {"name": "instance", "state": {"running": {}}}]`, runtime.Instance{Node: "b", Phase: runtime.Running, Health: runtime.HealthStarting}},
+		"no ports": {`"uid": "u"}, "spec": {"nodeName": "b", "containers": [{"name": "instance"}]}, "status": {"containerStatuses": [{"name": "instance", "ready": true, "state": {"running": {}}}]`,
+			runtime.Instance{Node: "b", Phase: runtime.Running}},
+		"answers": {`"uid": "u"}, "spec": {"nodeName": "b", "containers": [{"name": "sidecar"}, {"name": "instance", "readinessProbe": {}}]}, "status": {"conditions": [{"type": "Ready", "status": "False"}], "containerStatuses": [{"name": "sidecar", "state": {"running": {}}}, {"name": "instance", "ready": true, "restartCount": 1, "state": {"running": {}}, "lastState": {"terminated": {"exitCode": 3}}}]`,
 			runtime.Instance{Node: "b", Phase: runtime.Running, Health: runtime.HealthServed}},
 	} {
 		pods := `[]`
@@ -218,6 +221,15 @@ func TestState(t *testing.T) {
 	twice := read[pod](t, `[{"metadata": {`+instance+`, "uid": "new", "creationTimestamp": "2026-01-02T00:00:00Z"}}, {"metadata": {`+instance+`, "uid": "old", "creationTimestamp": "2026-01-01T00:00:00Z"}}]`)
 	if i := stateOf(records, made, twice, "shop").Instances[0]; i.Run != "new" {
 		t.Errorf("of two pods it is %s", i.Run)
+	}
+	for _, phase := range []string{"Failed", "Succeeded"} {
+		evicted := read[pod](t, `[{"metadata": {`+instance+`, "uid": "new"}}, {"metadata": {`+instance+`, "uid": "old"}, "status": {"phase": "`+phase+`"}}]`)
+		for range 2 {
+			if i := stateOf(records, made, evicted, "shop").Instances[0]; i.Run != "new" {
+				t.Errorf("beside one that has %s it is %s", phase, i.Run)
+			}
+			slices.Reverse(evicted)
+		}
 	}
 }
 
