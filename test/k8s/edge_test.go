@@ -240,11 +240,14 @@ func (s *edgeSite) testService(t *testing.T) {
 		Spec struct {
 			TrafficDistribution string
 			Selector            map[string]string
-			Ports               []struct{ Port, TargetPort int }
+			Ports               []struct {
+				Port       int
+				TargetPort string
+			}
 		}
 	}
 	s.must("GET", servicesInShop+"/page", nil, &made)
-	if spec := made.Spec; spec.TrafficDistribution != "PreferSameNode" || spec.Selector["weir-edge.service"] != "page" || len(spec.Ports) != 1 || spec.Ports[0].Port != 80 || spec.Ports[0].TargetPort != 8080 {
+	if spec := made.Spec; spec.TrafficDistribution != "PreferSameNode" || spec.Selector["weir-edge.service"] != "page" || len(spec.Ports) != 1 || spec.Ports[0].Port != 80 || spec.Ports[0].TargetPort != "port-80" {
 		t.Errorf("the Service is %+v", spec)
 	}
 	s.must("DELETE", servicesInShop+"/page", nil, nil)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -158,11 +159,15 @@ func (o *Options) serviceOf(document, pinned string) (s runtime.Service, parsed 
 }
 
 // fingerprint returns what instances are made of. Where the runtime's scheduler counts minimums each instance has
-// the service's, which another one replaces.
+// the service's, which another one replaces; and what proxies have elsewhere: the health check, and the ports of
+// users, by which its own ports are named.
 func (o *Options) fingerprint(parsed *spec.Spec, pinned string) string {
 	if o.Schedules {
-		for _, label := range spec.MinimumLabels {
+		for _, label := range append([]string{spec.LabelHealth}, spec.MinimumLabels...) {
 			pinned += "\x00" + parsed.Labels[label]
+		}
+		for _, p := range parsed.Ports {
+			pinned += fmt.Sprintf("\x00%d", p.Host)
 		}
 	}
 	return parsed.Fingerprint(pinned)

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-project/weir/test/must"
 )
 
-// TestSchedules: a scheduler that counts minimums leaves the engine none, and another minimum starts other
-// instances. Elsewhere it does not.
+// TestSchedules: a scheduler that counts minimums leaves the engine none, and another minimum, health check or port
+// of users starts other instances. Elsewhere it does not.
 func TestSchedules(t *testing.T) {
 	document := func(rate string) string {
 		return `{"par": {"serviceName": "s", "imageName": "i:1"}, "labels": {"weir.min": "` + rate + `", "weir.weight": "3"}}`
@@ -26,6 +26,18 @@ func TestSchedules(t *testing.T) {
 		}
 		if other := five.Made != six.Made; other != schedules {
 			t.Errorf("schedules %t: another minimum is another version: %t", schedules, other)
+		}
+	}
+	for _, schedules := range []bool{true, false} {
+		o, made := Options{Schedules: schedules}, map[string]string{}
+		for _, rest := range []string{`"ports": [{"host": 80, "container": 80}]`, `"ports": [{"host": 81, "container": 80}]`,
+			`"ports": [{"host": 80, "container": 80}], "labels": {"weir-edge.health": "/ok"}`} {
+			is, _, err := o.serviceOf(`{"par": {"serviceName": "s", "imageName": "i:1"}, `+rest+`}`, "i:1")
+			must.Succeed(t, err)
+			made[is.Made] = rest
+		}
+		if other := len(made) == 3; other != schedules || !other && len(made) != 1 {
+			t.Errorf("schedules %t: versions %v", schedules, made)
 		}
 	}
 	l, c := newLives(), runtime.Instance{ID: "s-1", Service: "s", Phase: runtime.Running, Health: runtime.HealthServed}

@@ -198,7 +198,7 @@ func isServed(listed *runtime.Service, served []kubeService) bool {
 	}
 	var wanted []servicePort
 	for _, p := range parsed.Ports {
-		wanted = append(wanted, servicePort{p.Host, float64(p.Container)})
+		wanted = append(wanted, servicePort{p.Host, portName(p.Host)})
 	}
 	is := &served[i].Spec
 	return slices.Equal(is.Ports, wanted) && maps.Equal(is.Selector, labelsOf(listed.Name, runtime.RoleInstance))

@@ -79,6 +79,10 @@ func planRecord(s *runtime.Service) (fields, error) {
 	}, nil
 }
 
+// portName returns the name of a port of users, which pods have as well: by it each pod gets them at the port
+// of its own version.
+func portName(host uint16) string { return "port-" + strconv.Itoa(int(host)) }
+
 // planService returns the Service of a service; nil for one without ports. Users stay on their node while
 // an instance there answers.
 func planService(s *runtime.Service, of owner) fields {
@@ -87,7 +91,7 @@ func planService(s *runtime.Service, of owner) fields {
 	}
 	var ports []fields
 	for _, p := range s.Ports {
-		ports = append(ports, fields{"name": "port-" + strconv.Itoa(int(p.Host)), "port": p.Host, "targetPort": p.Container, "protocol": "TCP"})
+		ports = append(ports, fields{"name": portName(p.Host), "port": p.Host, "targetPort": portName(p.Host), "protocol": "TCP"})
 	}
 	return fields{
 		"metadata": fields{"name": serviceName(s.Name), "labels": labelsOf(s.Name, roleService), "ownerReferences": of.references()},
@@ -180,7 +184,7 @@ func planInstance(s *runtime.Service, id, node, template string, of owner) field
 	container["resources"] = resources
 	var ports []fields
 	for _, p := range s.Ports {
-		ports = append(ports, fields{"containerPort": p.Container})
+		ports = append(ports, fields{"name": portName(p.Host), "containerPort": p.Container})
 	}
 	if len(ports) > 0 {
 		container["ports"] = ports

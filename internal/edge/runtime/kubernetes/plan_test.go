@@ -81,6 +81,8 @@ func TestPlanInstance(t *testing.T) {
 		{claimed, pod("spec", "containers", 0, "resources", "limits", "memory"), "67108864"},
 		{claimed, pod("spec", "containers", 0, "resources", "limits", "cpu"), "0.500"},
 		{claimed, pod("spec", "containers", 0, "readinessProbe", "httpGet", "path"), "/ok"},
+		{claimed, pod("spec", "containers", 0, "ports", 0, "name"), "port-80"},
+		{claimed, pod("spec", "containers", 0, "ports", 0, "containerPort"), 8083.0},
 		{claimed, pod("spec", "affinity", "nodeAffinity", "preferredDuringSchedulingIgnoredDuringExecution", 0, "preference", "matchFields", 0, "values", 0), "gateway"},
 		{annotated, pod("metadata", "annotations", "weir.dev/min"), "5mbit"},
 		{annotated, pod("metadata", "annotations", "weir.dev/in.min"), "1mbit"},
@@ -104,7 +106,7 @@ func TestPlanServiceAndTemplate(t *testing.T) {
 			t.Errorf("%s is %v, want %v", path, got, want)
 		}
 	}
-	if port, target := at(t, made, "spec", "ports", 0, "port"), at(t, made, "spec", "ports", 0, "targetPort"); port != 80.0 || target != 8083.0 {
+	if port, target := at(t, made, "spec", "ports", 0, "port"), at(t, made, "spec", "ports", 0, "targetPort"); port != 80.0 || target != "port-80" {
 		t.Errorf("port %v to %v", port, target)
 	}
 	s.Ports = nil
