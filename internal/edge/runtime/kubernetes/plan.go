@@ -132,6 +132,10 @@ func planTemplate(service string, m minimums, of owner) fields {
 	}
 }
 
+// servesOn is for how many seconds a pod with ports still serves after it was stopped: all nodes have to learn that
+// users go elsewhere. Then it has endsWithin to end, Kubernetes' default.
+const servesOn, endsWithin = 5, 30
+
 // apart returns the constraint that a pod goes to a node without one of its service: there are never as many nodes
 // as minDomains, so the least that a node has counts as 0, which no node may exceed by more than this pod. Unlike an
 // anti-affinity it keeps no later pod away: the one that replaces this one may start beside it.
@@ -193,6 +197,8 @@ func planInstance(s *runtime.Service, id, node, template string, of owner) field
 			probe = fields{"periodSeconds": 2, "httpGet": fields{"path": path, "port": s.Ports[0].Container}}
 		}
 		container["readinessProbe"] = probe
+		container["lifecycle"] = fields{"preStop": fields{"sleep": fields{"seconds": servesOn}}}
+		pod["terminationGracePeriodSeconds"] = servesOn + endsWithin
 	}
 	return fields{
 		"metadata": fields{

@@ -57,6 +57,9 @@ func TestPlanInstance(t *testing.T) {
 	claimed, annotated := planInstance(web(), "Web_1-1", "gateway", "edge-minimum", of), planInstance(web(), "Web_1-1", "gateway", "", of)
 	alone := web()
 	alone.Apart = true
+	idle := web()
+	idle.Ports = nil
+	portless := planInstance(idle, "Web_1-1", "gateway", "", of)
 	apart := planInstance(alone, "Web_1-1", "gateway", "", of)
 	pod := func(path ...any) []any { return append([]any{"spec", "template"}, path...) }
 	for _, want := range []struct {
@@ -82,11 +85,15 @@ func TestPlanInstance(t *testing.T) {
 		{claimed, pod("spec", "containers", 0, "resources", "limits", "cpu"), "0.500"},
 		{claimed, pod("spec", "containers", 0, "readinessProbe", "httpGet", "path"), "/ok"},
 		{claimed, pod("spec", "containers", 0, "ports", 0, "name"), "port-80"},
+		{claimed, pod("spec", "containers", 0, "lifecycle", "preStop", "sleep", "seconds"), 5.0},
+		{claimed, pod("spec", "terminationGracePeriodSeconds"), 35.0},
 		{claimed, pod("spec", "containers", 0, "ports", 0, "containerPort"), 8083.0},
 		{claimed, pod("spec", "affinity", "nodeAffinity", "preferredDuringSchedulingIgnoredDuringExecution", 0, "preference", "matchFields", 0, "values", 0), "gateway"},
 		{annotated, pod("metadata", "annotations", "weir.dev/min"), "5mbit"},
 		{annotated, pod("metadata", "annotations", "weir.dev/in.min"), "1mbit"},
 		{annotated, pod("spec", "resourceClaims"), nil},
+		{portless, pod("spec", "containers", 0, "lifecycle"), nil},
+		{portless, pod("spec", "terminationGracePeriodSeconds"), nil},
 		{annotated, pod("spec", "topologySpreadConstraints"), nil},
 		{apart, pod("spec", "topologySpreadConstraints", 0, "whenUnsatisfiable"), "DoNotSchedule"},
 		{apart, pod("spec", "topologySpreadConstraints", 0, "labelSelector", "matchLabels", runtime.LabelService), "Web_1"},
