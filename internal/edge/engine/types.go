@@ -165,7 +165,7 @@ type Instance struct {
 	Service string        `json:"service"`
 	Node    string        `json:"node"`
 	State   InstanceState `json:"state"`
-	// Since is the time of the last change of State.
+	// Since is the time of the last change of State; of one that waits for a scheduler or its image, now.
 	Since  time.Time `json:"since"`
 	Reason string    `json:"reason,omitempty"`
 

@@ -35,7 +35,7 @@ type start struct {
 	decision engine.Decision
 	image    string
 	at       time.Time
-	transfer time.Duration
+	transfer time.Duration // of the image, with the time before it
 }
 
 // stop is an instance that is being stopped.
@@ -99,6 +99,9 @@ func (l *lives) instances(o *observation) (list []engine.Instance) {
 		i.Service, i.Node, i.Version = c.Service, c.Node, o.madeOf(c.Service, cmp.Or(c.Made, i.Version))
 		l.noteRun(c)
 		i.State, i.Reason = l.stateOf(o, c)
+		if c.Waits {
+			l.noteWait(c.ID)
+		}
 		list = append(list, i)
 	}
 	for id, p := range o.promises {
@@ -144,6 +147,19 @@ func (l *lives) noteRun(c runtime.Instance) {
 		r.why = c.Reason
 	case c.Phase == runtime.Running && r.began.IsZero():
 		r.began = now
+	}
+}
+
+// noteWait records that an instance does not start yet: what it waits for is no part of its start-up, and the time
+// that it may take to start begins later.
+func (l *lives) noteWait(id string) {
+	now := time.Now()
+	if known, is := l.since[id]; is {
+		known.at = now
+		l.since[id] = known
+	}
+	if s := l.starting[id]; s != nil {
+		s.transfer = now.Sub(s.at)
 	}
 }
 

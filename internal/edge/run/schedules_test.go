@@ -2,6 +2,7 @@ package run
 
 import (
 	"testing"
+	"time"
 
 	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/runtime"
@@ -45,6 +46,24 @@ func TestSchedules(t *testing.T) {
 	with := &observation{specs: map[string]spec.Spec{"s": {Ports: []spec.Port{{Host: 80, Container: 80}}}}}
 	if state, reason := l.stateOf(with, c); state != engine.InstanceRunning {
 		t.Errorf("one that gets users from the engine is %s: %s", state, reason)
+	}
+}
+
+// TestWaits: the time that an instance may take to start, and took, begins when it has a node and its image.
+func TestWaits(t *testing.T) {
+	l, o := newLives(), &observation{specs: map[string]spec.Spec{"s": {}}}
+	was := time.Now().Add(-time.Hour)
+	l.since["s-1"] = stateSince{engine.InstanceStarting, was, was}
+	l.starting["s-1"] = &start{at: was}
+	for _, waits := range []bool{false, true} {
+		o.state.Instances = []runtime.Instance{{ID: "s-1", Service: "s", Phase: runtime.Starting, Waits: waits, Reason: "the scheduler: no room"}}
+		i := l.instances(o)[0]
+		if i.State != engine.InstanceStarting || i.Reason != "the scheduler: no room" || i.Since.After(was) != waits {
+			t.Errorf("waits %t: %+v", waits, i)
+		}
+		if took := time.Since(was) - l.starting["s-1"].transfer; took < time.Minute != waits {
+			t.Errorf("waits %t: its start-up took %v", waits, took)
+		}
 	}
 }
 

@@ -249,6 +249,9 @@ type Instance struct {
 	Health Health
 	// Reason is why it ended, or what it waits for before it runs.
 	Reason string
+	// Waits: it does not start yet, as it has no node or its image is being fetched. Its engine goes on with that,
+	// however long it takes.
+	Waits bool
 	// Stays: it has ended, and its engine does not start it again.
 	Stays bool
 	// Addresses are where it answers, by the container's port.

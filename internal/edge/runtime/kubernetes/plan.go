@@ -389,7 +389,7 @@ func stateOf(records []configMap, deployments []deployment, pods []pod, namespac
 		if p, is := newest[id]; is {
 			describe(&i, &p, namespace)
 		} else {
-			i.Reason = conditionOf(d.Status.Conditions, "ReplicaFailure").Message
+			i.Waits, i.Reason = true, conditionOf(d.Status.Conditions, "ReplicaFailure").Message
 		}
 		state.Instances = append(state.Instances, i)
 	}
@@ -418,9 +418,15 @@ func (p *pod) isProbed() bool {
 	return false
 }
 
+// isPulling reports whether a pod has its network, and its container does not exist yet: kubelet fetches the
+// image, and has not failed to.
+func (p *pod) isPulling(c *containerStatus) bool {
+	return c.State.Waiting.Reason == "ContainerCreating" && conditionOf(p.Status.Conditions, "PodReadyToStartContainers").Status == "True"
+}
+
 // describe adds to an instance what its pod says.
 func describe(i *runtime.Instance, p *pod, namespace string) {
-	i.Node = cmp.Or(p.Spec.NodeName, i.Node)
+	i.Node, i.Waits = cmp.Or(p.Spec.NodeName, i.Node), p.Spec.NodeName == "" && !p.hasEnded()
 	i.ContainerID, i.Run, i.StartedAt = namespace+"/"+p.Metadata.Name, p.Metadata.UID, p.Status.StartTime
 	at := slices.IndexFunc(p.Status.ContainerStatuses, func(c containerStatus) bool { return c.Name == containerName }) // others may add theirs
 	if at < 0 {
@@ -449,6 +455,7 @@ func describe(i *runtime.Instance, p *pod, namespace string) {
 	case ended != nil:
 		i.Phase, i.Reason = runtime.Ended, fmt.Sprintf("it ended with exit code %d: %s", ended.ExitCode, cmp.Or(ended.Message, ended.Reason))
 	case c.State.Waiting != nil:
+		i.Waits = i.Waits || p.isPulling(c)
 		i.Reason = strings.TrimSuffix(c.State.Waiting.Reason+": "+c.State.Waiting.Message, ": ")
 	}
 }

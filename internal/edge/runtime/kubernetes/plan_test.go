@@ -197,11 +197,15 @@ func TestState(t *testing.T) {
 		pod  string
 		want runtime.Instance
 	}{
-		"no pod":   {``, runtime.Instance{Node: "a", Phase: runtime.Starting, Reason: "quota"}},
-		"it ends":  {`"deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"nodeName": "b"`, runtime.Instance{Node: "a", Phase: runtime.Starting, Reason: "quota"}},
-		"no node":  {`"uid": "u"}, "status": {"conditions": [{"type": "PodScheduled", "status": "False", "message": "0/1 nodes"}]`, runtime.Instance{Node: "a", Phase: runtime.Starting, Reason: "the scheduler: 0/1 nodes"}},
+		"no pod":   {``, runtime.Instance{Node: "a", Phase: runtime.Starting, Waits: true, Reason: "quota"}},
+		"it ends":  {`"deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"nodeName": "b"`, runtime.Instance{Node: "a", Phase: runtime.Starting, Waits: true, Reason: "quota"}},
+		"no node":  {`"uid": "u"}, "status": {"conditions": [{"type": "PodScheduled", "status": "False", "message": "0/1 nodes"}]`, runtime.Instance{Node: "a", Phase: runtime.Starting, Waits: true, Reason: "the scheduler: 0/1 nodes"}},
 		"evicted":  {`"uid": "u"}, "spec": {"nodeName": "b"}, "status": {"phase": "Failed", "message": "no disk"`, runtime.Instance{Node: "b", Phase: runtime.Ended, Reason: "no disk"}},
 		"no image": {`"uid": "u"}, "spec": {"nodeName": "b"}, "status": {"containerStatuses": [{"name": "sidecar", "ready": true, "state": {"running": {}}}, {"name": "instance", "state": {"waiting": {"reason": "ErrImagePull"}}}]`, runtime.Instance{Node: "b", Phase: runtime.Starting, Reason: "ErrImagePull"}},
+		"pulls": {`"uid": "u"}, "spec": {"nodeName": "b"}, "status": {"conditions": [{"type": "PodReadyToStartContainers", "status": "True"}], "containerStatuses": [{"name": "instance", "state": {"waiting": {"reason": "ContainerCreating"}}}]`,
+			runtime.Instance{Node: "b", Phase: runtime.Starting, Waits: true, Reason: "ContainerCreating"}},
+		"no network": {`"uid": "u"}, "spec": {"nodeName": "b"}, "status": {"containerStatuses": [{"name": "instance", "state": {"waiting": {"reason": "ContainerCreating"}}}]`,
+			runtime.Instance{Node: "b", Phase: runtime.Starting, Reason: "ContainerCreating"}},
 		"crashes": {`"uid": "u"}, "spec": {"nodeName": "b"}, "status": {"containerStatuses": [{"name": "sidecar", "ready": true, "state": {"running": {}}}, {"name": "instance", "restartCount": 2, "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": {"exitCode": 3, "reason": "Error"}}}]`,
 			runtime.Instance{Node: "b", Phase: runtime.Ended, Reason: "it ended with exit code 3: Error"}},
 		"runs": {`"uid": "u"}, "spec": {"nodeName": "b", "containers": [{"name": "sidecar"}, {"name": "instance", "readinessProbe": {}}]}, "status": {"containerStatuses": [{"name": "sidecar", "ready": true, "state": {"running": {}}}, {"name": "instance", "state": {"running": {}}}]`, runtime.Instance{Node: "b", Phase: runtime.Running, Health: runtime.HealthStarting}},
@@ -223,7 +227,7 @@ func TestState(t *testing.T) {
 			continue
 		}
 		i := state.Instances[0]
-		if i.ID != "web-1" || i.Image != "i" || i.Made != "m" || i.Node != test.want.Node || i.Phase != test.want.Phase || i.Reason != test.want.Reason || i.Health != test.want.Health {
+		if i.ID != "web-1" || i.Image != "i" || i.Made != "m" || i.Node != test.want.Node || i.Phase != test.want.Phase || i.Reason != test.want.Reason || i.Health != test.want.Health || i.Waits != test.want.Waits {
 			t.Errorf("%s: %+v", name, i)
 		}
 	}
