@@ -166,7 +166,7 @@ func (m *Manager) deploy(ctx context.Context, service runtime.Service, parsed *s
 		runs := m.answers(service.Name)
 		service.Update = m.opts.updateOf(there, &service, runs)
 		if was, _, err := m.opts.serviceOf(there.Document, there.Pinned); err == nil {
-			deployed.Notes = gaps(&was, &service, parsed, runs)
+			deployed.Notes = m.opts.gaps(&was, &service, parsed, runs)
 		}
 		message = "is being updated"
 		err = m.opts.Runtime.Update(ctx, *there, service)

@@ -73,9 +73,10 @@ func wireUpdate(s *runtime.Service) edge.Update {
 	return edge.Update{Version: s.Made, InProgress: s.Update.Before != nil, Left: s.Update.Left, Reason: s.Update.Reason}
 }
 
-// gaps returns notes on what users of a service miss while it becomes another one.
-func gaps(was, is *runtime.Service, parsed *spec.Spec, runs bool) (notes []string) {
-	if !slices.Equal(hostPorts(was), hostPorts(is)) || was.Proxy.File() != is.Proxy.File() || !maps.Equal(was.Labels, is.Labels) {
+// gaps returns notes on what users of a service miss while it becomes another one. With a scheduler there is no
+// proxy.
+func (o *Options) gaps(was, is *runtime.Service, parsed *spec.Spec, runs bool) (notes []string) {
+	if !o.Schedules && (!slices.Equal(hostPorts(was), hostPorts(is)) || was.Proxy.File() != is.Proxy.File() || !maps.Equal(was.Labels, is.Labels)) {
 		notes = append(notes, fmt.Sprintf("%s: its proxy starts anew, because its ports, labels, response time or number of users differ: users lose their connections", is.Name))
 	}
 	if runs && was.Made != is.Made && parsed.IsExclusive() {

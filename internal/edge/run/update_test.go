@@ -52,8 +52,11 @@ func TestGaps(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Join(gaps(&was, &is, &parsed, true), "; "); (got == "") != (want == "") || !strings.Contains(got, want) {
+		if got := strings.Join(o.gaps(&was, &is, &parsed, true), "; "); (got == "") != (want == "") || !strings.Contains(got, want) {
 			t.Errorf("%s: %q", ports, got)
+		}
+		if notes := (&Options{Schedules: true}).gaps(&was, &is, &parsed, true); len(notes) > 0 {
+			t.Errorf("%s, without proxies: %q", ports, notes)
 		}
 		seen := &observation{services: []runtime.Service{is}, before: map[string]runtime.Service{"shop": was}}
 		for made, port := range map[string]uint16{was.Made: was.Ports[0].Container, "": was.Ports[0].Container, is.Made: is.Ports[0].Container} {
