@@ -18,7 +18,8 @@
 // Requests read the latest snapshot and never enter the control loop. It is encoded at most five
 // times a second, for any number of pages. Pages ask at the start of each second of the clock, so
 // that the agent wakes up once for all of them (web/src/turns.ts). Requests and connections at once are bounded: those
-// with a token, and all others.
+// with a token, and all others. Snapshots from the cache count as connections only, because all pages ask for them
+// at one moment.
 //
 // # Limits
 //
@@ -47,7 +48,8 @@ import (
 var static embed.FS
 
 const (
-	// maxRequests and maxTokenRequests limit concurrent requests without and with a token.
+	// maxRequests and maxTokenRequests limit concurrent requests without and with a token; cached
+	// responses do not count.
 	// A request for events lasts as long as its reader follows them.
 	maxRequests, maxTokenRequests = 128, 32
 	// answerTimeout limits the time to send a response.
@@ -126,10 +128,15 @@ func (g *gate) bound(routes *http.ServeMux, atOnce int) http.Handler {
 	return guard(g)
 }
 
-// atMost limits concurrent requests without a token and with one.
-func atMost(withoutToken, withToken int, next http.Handler) http.Handler {
+// atMost limits concurrent requests without a token and with one. It does not count those that a cache
+// answers: all pages send them at the same moment, and one of them does the work of all.
+func atMost(withoutToken, withToken int, routes *http.ServeMux) http.Handler {
 	all := map[bool]chan struct{}{false: make(chan struct{}, withoutToken), true: make(chan struct{}, withToken)}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if route, _ := routes.Handler(r); isCached(route) {
+			routes.ServeHTTP(w, r)
+			return
+		}
 		places := all[access.CallerFrom(r.Context()) != anonymous]
 		select {
 		case places <- struct{}{}:
@@ -138,8 +145,13 @@ func atMost(withoutToken, withToken int, next http.Handler) http.Handler {
 			tooMany(w)
 			return
 		}
-		next.ServeHTTP(w, r)
+		routes.ServeHTTP(w, r)
 	})
+}
+
+func isCached(route http.Handler) bool {
+	_, cached := route.(*recent)
+	return cached
 }
 
 func tooMany(w http.ResponseWriter) {

@@ -15,6 +15,7 @@ import (
 	"reflect"
 	"regexp"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -153,6 +154,47 @@ func TestSnapshotsAreShared(t *testing.T) {
 	})
 }
 
+// TestPagesAtOnce: all pages ask for the snapshot at the same moment, more of them than may send other
+// requests at once. Each gets it, of one answer of the agent.
+func TestPagesAtOnce(t *testing.T) {
+	const pages = maxRequests + 64
+	var arrived sync.WaitGroup
+	arrived.Add(pages)
+	feed := &fakeFeed{}
+	s := New(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		arrived.Wait()
+		feed.ServeHTTP(w, r)
+	}), nil, Pages{}, slog.New(slog.DiscardHandler))
+	dashboard := s.Handler
+	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		arrived.Done()
+		dashboard.ServeHTTP(w, r)
+	})
+	listener, err := Listen("127.0.0.1:0")
+	must.Succeed(t, err)
+	go func() { _ = s.Serve(listener) }() // until it is closed
+	defer s.Close()
+	var asked sync.WaitGroup
+	for range pages {
+		asked.Go(func() {
+			page := &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
+			r, err := page.Get("http://" + listener.Addr().String() + "/v1/snapshot")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer r.Body.Close()
+			if r.StatusCode != http.StatusOK {
+				t.Errorf("a page got %s", r.Status)
+			}
+		})
+	}
+	asked.Wait()
+	if n := feed.snapshots.Load(); n > 3 { // one, but for a busy machine
+		t.Errorf("the agent was asked %d times", n)
+	}
+}
+
 // What the agent says when it cannot answer is passed on, and not kept.
 func TestFeedFails(t *testing.T) {
 	h := handler(Feed(filepath.Join(t.TempDir(), "missing.sock")), newGate(nil), Pages{}, 4)
@@ -209,13 +251,19 @@ func TestTooManyStreams(t *testing.T) {
 			t.Fatalf("reader %d: %q, %v", i, line, err)
 		}
 	}
-	for _, path := range []string{"/v1/events", "/v1/snapshot", "/"} {
+	for _, path := range []string{"/v1/events", "/v1/flows", "/"} {
 		// One that is let in goes on for as long as this waits.
 		r, err := (&http.Client{Timeout: patience}).Get("http://" + address + path)
 		must.Succeed(t, err)
 		if body := bodyOf(t, r); r.StatusCode != http.StatusServiceUnavailable || r.Header.Get("Retry-After") == "" || !strings.Contains(body, "too many") {
 			t.Errorf("%s: %s %s", path, r.Status, body)
 		}
+	}
+	// Pages that are open go on.
+	snapshot, err := (&http.Client{Timeout: patience}).Get("http://" + address + "/v1/snapshot")
+	must.Succeed(t, err)
+	if bodyOf(t, snapshot); snapshot.StatusCode != http.StatusOK {
+		t.Errorf("a page beside %d readers: %s", maxRequests, snapshot.Status)
 	}
 	// Who may change something comes through.
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/v1/access", nil)
@@ -228,7 +276,7 @@ func TestTooManyStreams(t *testing.T) {
 	}
 	leave()
 	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
-		r, err := http.Get("http://" + address + "/v1/snapshot")
+		r, err := http.Get("http://" + address + "/v1/flows")
 		must.Succeed(t, err)
 		bodyOf(t, r)
 		if r.StatusCode == http.StatusOK {
