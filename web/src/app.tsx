@@ -50,7 +50,8 @@ class Model {
       this.answeredAt = now();
       this.history.add(this.answeredAt, seen);
       if (isFirst) void this.remember(seen.containers ?? []);
-      this.lastEvent = news.at(-1)?.seq ?? lastEvent ?? this.lastEvent;
+      // A snapshot from the cache may be older than the events that came after the one before.
+      this.lastEvent = news.at(-1)?.seq ?? Math.max(lastEvent ?? 0, this.lastEvent);
       this.events = [...news.reverse(), ...this.events].slice(0, shownEvents);
       this.trouble = "";
     } catch (error) {

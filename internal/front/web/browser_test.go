@@ -42,6 +42,7 @@ type fakeAgent struct {
 	events []v1.Event
 	flows  []v1.Flow
 	silent bool
+	behind uint64          // by how many events the snapshot is older
 	tag    int             // of the policy of web
 	wanted v1.PolicyChange // the last of classes that was previewed
 }
@@ -142,7 +143,7 @@ func (a *fakeAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		seen := a.seen
 		if n := len(a.events); n > 0 {
-			seen.Status.LastEvent = a.events[n-1].Seq
+			seen.Status.LastEvent = a.events[n-1].Seq - a.behind
 		}
 		_ = encoder.Encode(seen)
 	}
@@ -385,6 +386,30 @@ func TestPagesAskTogether(t *testing.T) {
 	act(ctx, t, chromedp.Reload())
 	holds(ctx, t, answered("/snapshot")+` >= 4 && performance.getEntriesByType("resource").filter((e) => e.name.endsWith("/snapshot")).slice(-3)
 		.every((e) => (performance.timeOrigin + e.startTime) % 1000 < 200)`)
+}
+
+// TestEventsAreShownOnce: a snapshot from the cache may be older than the events that the page has got.
+func TestEventsAreShownOnce(t *testing.T) {
+	t.Parallel()
+	agent := busyAgent()
+	ctx := open(t, agent, 900, "light")
+	shown := func(events int) string {
+		return fmt.Sprintf(`document.querySelectorAll(".events li").length === %d`, events)
+	}
+	looks := func(count int) {
+		act(ctx, t, chromedp.Evaluate(`window.before = `+answered("/snapshot"), nil))
+		holds(ctx, t, fmt.Sprintf(`%s > window.before + %d`, answered("/snapshot"), count))
+	}
+	holds(ctx, t, shown(2))
+	agent.change(func(a *fakeAgent) {
+		a.events = append(a.events, v1.Event{Seq: 3, At: time.Now(), Kind: v1.EventStopped, Container: "web"})
+	})
+	holds(ctx, t, shown(3))
+	agent.change(func(a *fakeAgent) { a.behind = 1 })
+	looks(2)
+	agent.change(func(a *fakeAgent) { a.behind = 0 })
+	looks(2)
+	holds(ctx, t, shown(3))
 }
 
 // TestBothDirections: what containers receive is beside what they send, in plots and rows of its own.
