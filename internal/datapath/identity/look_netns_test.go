@@ -9,16 +9,14 @@ import (
 )
 
 // BenchmarkLook tells what it costs to look at a container again: at its network
-// as a whole, and at its tap alone, which is there.
+// as a whole, at its tap alone, which is there, and whether the tap's program is still the only one.
 //
 //	go test -tags netns -run - -bench Look ./internal/datapath/identity
 func BenchmarkLook(bench *testing.B) {
 	b := newBed(bench)
 	bridged, direct := b.bridgeContainer("one"), b.macvlanContainer("two", 101)
-	taps, err := NewTaps()
-	if err != nil {
-		bench.Fatal(err)
-	}
+	var taps *Taps
+	b.inHost(func() (err error) { taps, err = NewTaps(); return err })
 	defer taps.Close()
 	for _, c := range []struct {
 		name, ns string
@@ -33,6 +31,16 @@ func BenchmarkLook(bench *testing.B) {
 				inspector := NewInspector()
 				for bench.Loop() {
 					if _, err := inspector.Inspect(path(c.ns), ""); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		})
+		bench.Run(c.name+"/sole", func(bench *testing.B) {
+			b.inHost(func() error {
+				for bench.Loop() {
+					if _, err := taps.SoleProgram(c.tap); err != nil {
 						return err
 					}
 				}

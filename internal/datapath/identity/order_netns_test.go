@@ -78,6 +78,17 @@ func TestTapComesFirst(t *testing.T) {
 			if id := only(); id != 0 {
 				t.Errorf("program %d counts as alone at the tap, beside another", id)
 			}
+			b.inHost(func() error {
+				closed, err := NewTaps()
+				if err != nil {
+					return err
+				}
+				closed.Close()
+				if _, err := closed.SoleProgram(tap); err == nil {
+					t.Error("a look opens a socket of its own, which takes longer than the look")
+				}
+				return nil
+			})
 			b.expect("bypassed", NumberHost, frameBytes(target), func() { b.sendIn(one, target, 0) })
 			for range 2 {
 				b.inHost(func() error { _, err := taps.Attach(tap, NumberFirst); return err })

@@ -37,9 +37,6 @@ type Hook struct {
 	Ifindex   int
 	// Egress: packets that leave through the device; otherwise packets that come in.
 	Egress bool
-
-	// through is a kept socket of the device's namespace; nil to open one for each request.
-	through *netlink.Handle
 }
 
 func (h Hook) tcx() ebpf.AttachType {
@@ -114,34 +111,38 @@ func (h Hook) find(name string) (program *ebpf.Program, first bool, err error) {
 	return nil, false, nil
 }
 
-// Looker looks at hooks of its network namespace through one socket: opening one costs more than a look.
-type Looker struct{ socket *netlink.Handle }
+// Looker looks at hooks of its network namespace through one socket: opening one takes twice as long as a look.
+type Looker struct{ reader *dumpReader }
 
 // NewLooker returns a looker of the caller's network namespace.
 func NewLooker() (*Looker, error) {
-	socket, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	reader, err := newDumpReader(shortDumpBytes)
 	if err != nil {
-		return nil, fmt.Errorf("open traffic control: %w", err)
+		return nil, err
 	}
-	return &Looker{socket}, nil
+	return &Looker{reader}, nil
 }
 
 // Close closes the socket.
-func (l *Looker) Close() { l.socket.Close() }
+func (l *Looker) Close() { l.reader.close() }
 
 // SoleProgram returns the ID (ProgramID) of the only program at a hook; 0 if there is none, or more than
 // one. Errors: ErrNoNetNS, ErrNoLink.
 func (l *Looker) SoleProgram(h Hook) (id uint32, err error) {
-	if h.NetNSPath == "" {
-		h.through = l.socket
-	}
 	err = InNetNS(h.NetNSPath, func() error {
 		all, complete, err := h.tcxPrograms()
 		if err != nil {
 			return err
 		}
 		if !complete {
-			filters, err := h.filterPrograms()
+			reader := l.reader
+			if h.NetNSPath != "" {
+				if reader, err = newDumpReader(shortDumpBytes); err != nil {
+					return err
+				}
+				defer reader.close()
+			}
+			filters, err := h.filterPrograms(reader)
 			if err != nil {
 				return err
 			}
@@ -155,14 +156,9 @@ func (l *Looker) SoleProgram(h Hook) (id uint32, err error) {
 	return id, err
 }
 
-// filterPrograms lists the programs of the clsact filters, 0 for a filter without one. It takes a
-// fraction of the time of filters: the control loop looks at every container's tap.
-func (h Hook) filterPrograms() (ids []ebpf.ProgramID, err error) {
-	reader, err := newDumpReader(shortDumpBytes)
-	if err != nil {
-		return nil, err
-	}
-	defer reader.close()
+// filterPrograms lists the programs of the clsact filters, 0 for a filter without one, through a reader of the device's
+// namespace. It takes a fraction of the time of filters: the control loop looks at every container's tap.
+func (h Hook) filterPrograms(reader *dumpReader) (ids []ebpf.ProgramID, err error) {
 	ids, err = consistently(func() (ids []ebpf.ProgramID, err error) {
 		err = reader.dump(getFilter, h.Ifindex, Handle(h.clsact()), func(filter object) {
 			// A message without options is about a priority, and those of its filters follow.
@@ -333,7 +329,7 @@ func (h Hook) tcxPrograms() (ids []ebpf.ProgramID, complete bool, err error) {
 func (h Hook) filters() ([]attached, error) {
 	device := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: h.Ifindex}}
 	list, err := consistently(func() ([]netlink.Filter, error) {
-		return cmp.Or(h.through, &netlink.Handle{}).FilterList(device, h.clsact())
+		return netlink.FilterList(device, h.clsact())
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list filters of device %d: %w", h.Ifindex, err)

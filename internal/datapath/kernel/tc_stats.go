@@ -60,7 +60,11 @@ func newDumpReader(bufferBytes int) (*dumpReader, error) {
 	return &dumpReader{fd: fd, buffer: make([]byte, bufferBytes)}, nil
 }
 
-func (r *dumpReader) close() { _ = unix.Close(r.fd) }
+// close closes the socket; later requests fail.
+func (r *dumpReader) close() {
+	_ = unix.Close(r.fd)
+	r.fd = -1
+}
 
 // dump calls each with the objects of one kind at a device, filters with those of one parent; a list of
 // qdiscs has those of all devices. Errors: nl.ErrDumpInterrupted after a list that may be incomplete.
