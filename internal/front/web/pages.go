@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -170,12 +172,45 @@ func relay(get Getter) http.Handler {
 	})
 }
 
+// nodeSnapshots has the last snapshot of each node whose page is open: all pages ask at the same moment, and
+// the node's agent is asked once.
+type nodeSnapshots struct {
+	mu sync.Mutex
+	of map[string]*nodeSnapshot
+}
+
+type nodeSnapshot struct {
+	recent
+	asked time.Time
+}
+
+// handler returns the handler of a node's snapshot, which asks feed for a new one. It forgets nodes whose
+// page is not open any more.
+func (n *nodeSnapshots) handler(node string, feed http.Handler) http.Handler {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	now := time.Now()
+	for name, snapshot := range n.of {
+		if now.Sub(snapshot.asked) > idleTimeout {
+			delete(n.of, name)
+		}
+	}
+	snapshot := n.of[node]
+	if snapshot == nil {
+		snapshot = &nodeSnapshot{}
+		n.of[node] = snapshot
+	}
+	snapshot.asked = now
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { snapshot.serve(w, r, feed) })
+}
+
 // serveNodes adds the pages of nodes' agents, at nodes/NAME/. agentOf returns nil for a node without one;
 // it is nil itself if no agent may be asked.
 func (p Pages) serveNodes(mux *http.ServeMux, agentOf func(node string) Getter) {
 	if agentOf == nil {
 		return
 	}
+	snapshots := nodeSnapshots{of: map[string]*nodeSnapshot{}}
 	mux.HandleFunc("GET /nodes/{node}/", func(w http.ResponseWriter, r *http.Request) {
 		node := r.PathValue("node")
 		get := agentOf(node)
@@ -184,6 +219,6 @@ func (p Pages) serveNodes(mux *http.ServeMux, agentOf func(node string) Getter) 
 			return
 		}
 		feed := relay(get)
-		http.StripPrefix("/nodes/"+node, agentPage(feed, feed, p)).ServeHTTP(w, r)
+		http.StripPrefix("/nodes/"+node, agentPage(snapshots.handler(node, feed), feed, p)).ServeHTTP(w, r)
 	})
 }

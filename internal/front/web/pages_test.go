@@ -11,7 +11,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/weir-project/weir/test/must"
 )
@@ -170,15 +174,106 @@ func TestNodesOfThePage(t *testing.T) {
 		}
 	}
 	for _, kind = range []string{"text/html", "text/javascript", "image/svg+xml", ""} {
-		if status, answered, _ := reply(t, h, "GET", "localhost", "/nodes/a/v1/snapshot"); status != http.StatusBadGateway || !strings.Contains(answered, "json") {
+		if status, answered, _ := reply(t, h, "GET", "localhost", "/nodes/a/v1/flows"); status != http.StatusBadGateway || !strings.Contains(answered, "json") {
 			t.Errorf("%q: %d, %s", kind, status, answered)
 		}
 	}
 	kind, body = "application/json", strings.Repeat(" ", 2*maxRelayedBytes)
-	if _, _, got := reply(t, h, "GET", "localhost", "/nodes/a/v1/snapshot"); len(got) != maxRelayedBytes {
+	if _, _, got := reply(t, h, "GET", "localhost", "/nodes/a/v1/flows"); len(got) != maxRelayedBytes {
 		t.Errorf("%d bytes are relayed", len(got))
 	}
 	if status, _, _ := reply(t, h, "GET", "nodes.example", "/nodes/a/v1/snapshot"); status != http.StatusMisdirectedRequest {
 		t.Errorf("a name that leads here: %d", status)
+	}
+}
+
+// TestNodeSnapshotsAreShared: many pages of a node cost its agent no more than one, and those who wait for a
+// failure, which is not kept, no more time than one. What others get is not cut off with the page that
+// asked first.
+func TestNodeSnapshotsAreShared(t *testing.T) {
+	const pages = 50
+	var asked atomic.Int64
+	var arrived sync.WaitGroup
+	broken := false
+	snapshots := nodeSnapshots{of: map[string]*nodeSnapshot{}}
+	feed := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		arrived.Wait()
+		time.Sleep(50 * time.Millisecond)
+		if broken || r.Context().Err() != nil {
+			refuse(w, http.StatusBadGateway, "it does not answer")
+		}
+	})
+	for _, want := range []int{http.StatusBadGateway, http.StatusOK} {
+		broken = want != http.StatusOK
+		asked.Store(0)
+		arrived.Add(pages)
+		first, leave := context.WithCancel(t.Context())
+		var done sync.WaitGroup
+		ask := func(ctx context.Context) {
+			w := httptest.NewRecorder()
+			snapshots.handler("a", feed).ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/v1/snapshot", nil))
+			if w.Code != want {
+				t.Errorf("%d, want %d", w.Code, want)
+			}
+		}
+		done.Go(func() { ask(first) })
+		for asked.Load() == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		leave()
+		for range pages {
+			done.Go(func() {
+				arrived.Done()
+				ask(t.Context())
+			})
+		}
+		done.Wait()
+		if n := asked.Load(); n > 3 { // one, but for a busy machine
+			t.Errorf("%d: the agent was asked %d times", want, n)
+		}
+	}
+}
+
+// TestNodeSnapshotsAreForgotten: a node whose page is not open any more takes no memory.
+func TestNodeSnapshotsAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		snapshots := nodeSnapshots{of: map[string]*nodeSnapshot{}}
+		for _, node := range []string{"a", "a", "b"} {
+			snapshots.handler(node, &fakeFeed{})
+			time.Sleep(idleTimeout - 1)
+		}
+		if len(snapshots.of) != 2 {
+			t.Errorf("%d nodes are kept", len(snapshots.of))
+		}
+		time.Sleep(2 * time.Nanosecond)
+		snapshots.handler("c", &fakeFeed{})
+		if len(snapshots.of) != 1 {
+			t.Errorf("%d nodes are kept after that", len(snapshots.of))
+		}
+	})
+}
+
+// TestNodePagesAskOnce: pages of one node share its snapshots, and those of two do not.
+func TestNodePagesAskOnce(t *testing.T) {
+	asked := map[string]int{}
+	h := edgeHandler(&fakeFeed{}, func(node string) Getter {
+		return func(context.Context, string) (*http.Response, error) {
+			asked[node]++
+			return &http.Response{
+				StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}},
+				Body: io.NopCloser(strings.NewReader(`{"status":{"version":"` + node + `"}}`)),
+			}, nil
+		}
+	}, newGate(nil), Pages{}, 4)
+	for range 50 {
+		for _, node := range []string{"a", "b"} {
+			if status, _, body := reply(t, h, "GET", "localhost", "/nodes/"+node+"/v1/snapshot"); status != http.StatusOK || !strings.Contains(body, `"`+node+`"`) {
+				t.Fatalf("%s: %d %s", node, status, body)
+			}
+		}
+	}
+	if asked["a"] > 3 || asked["b"] > 3 { // once, but for a busy machine
+		t.Errorf("agents were asked %v times", asked)
 	}
 }

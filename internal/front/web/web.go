@@ -28,6 +28,7 @@ package web
 
 import (
 	"bytes"
+	"context"
 	"embed"
 	"io/fs"
 	"log/slog"
@@ -190,7 +191,7 @@ func text(kind, body string) http.HandlerFunc {
 }
 
 // recent caches feed's last response for snapshotAge, so that many pages cost no more than
-// a few.
+// a few. A failure goes to those who waited for it, and is not kept.
 type recent struct {
 	feed http.Handler
 	mu   sync.Mutex
@@ -212,7 +213,12 @@ func (a *answer) WriteHeader(status int) { a.status = status }
 func (a *answer) Write(data []byte) (int, error) { return a.body.Write(data) }
 
 func (s *recent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	body, status, kind := s.fetch(r)
+	s.serve(w, r, s.feed)
+}
+
+// serve is ServeHTTP with another feed.
+func (s *recent) serve(w http.ResponseWriter, r *http.Request, feed http.Handler) {
+	body, status, kind := s.fetch(r, feed)
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body))) // saves the writes of chunks
 	w.WriteHeader(status)
@@ -220,12 +226,17 @@ func (s *recent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // fetch returns the cached or a new response; its body must not be changed.
-func (s *recent) fetch(r *http.Request) (body []byte, status int, kind string) {
+func (s *recent) fetch(r *http.Request, feed http.Handler) (body []byte, status int, kind string) {
+	asked := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.last.status != http.StatusOK || time.Since(s.at) > snapshotAge {
+	waited := s.at.After(asked)
+	if !waited && (s.last.status != http.StatusOK || time.Since(s.at) > snapshotAge) {
+		// Others wait for the answer when this caller is gone.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), answerTimeout)
+		defer cancel()
 		fresh := answer{header: http.Header{}, status: http.StatusOK}
-		s.feed.ServeHTTP(&fresh, r)
+		feed.ServeHTTP(&fresh, r.WithContext(ctx))
 		s.last, s.at = fresh, time.Now()
 	}
 	return s.last.body.Bytes(), s.last.status, s.last.header.Get("Content-Type")
