@@ -130,6 +130,9 @@ func TestIncomingFailures(t *testing.T) {
 		events := b.MustWeir("events")
 		return redirected(b) && strings.Contains(events, "repaired uplink: the redirect of received packets to in-uplink was gone"), events
 	})
+	if said := agent.Said(); strings.Contains(said, "in-uplink sends nothing") {
+		t.Errorf("switched on again, the IFB has a problem:\n%s", said)
+	}
 	_ = agent.End(syscall.SIGTERM, 5*time.Second)
 	settings := map[string]any{"uplink": "uplink", "rate": "100mbit", "in_rate": "50mbit"}
 	agent = b.StartAgent(harness.AgentOptions{UplinksInConfig: true, Settings: settings})

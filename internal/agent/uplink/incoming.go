@@ -89,11 +89,14 @@ func (m *incoming) LinkByIndex(ifindex int) (kernel.Link, error) {
 	return m.ready(kernel.LinkByIndex(ifindex))
 }
 
-// ready switches the IFB on, which drops all packets while it is off, and returns it as it was found, with
-// the MTU of its uplink, and as a tunnel if that is one.
+// ready switches the IFB on, which drops all packets while it is off, and returns it with the MTU of its uplink,
+// and as a tunnel if that is one. Of an IFB that it has switched on, only Up says that it was off.
 func (m *incoming) ready(link kernel.Link, err error) (kernel.Link, error) {
 	if err == nil && !link.Up {
-		err = kernel.SetUp(link.Index)
+		if err = kernel.SetUp(link.Index); err == nil {
+			link, err = kernel.LinkByIndex(link.Index)
+			link.Up = false
+		}
 	}
 	if err != nil {
 		return link, err
