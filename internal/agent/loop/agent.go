@@ -97,8 +97,9 @@ type Agent struct {
 	flowsLately flowsLately
 
 	requests chan func()
-	// woken has a value after the first packet at an uplink whose scheduler waits for one.
-	woken <-chan struct{}
+	// woken has nil after the first packet at an uplink whose scheduler waits for one. It is nil once wake-ups cannot
+	// be read any more.
+	woken <-chan error
 	turns stats.Turns
 	// board, history and events hold the data for readers, which never enter the loop.
 	board   *stats.Board
@@ -221,9 +222,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	// it.
 	debug.FreeOSMemory()
 
-	interval := restInterval
-	control := time.NewTicker(interval)
-	defer control.Stop()
+	pace := newPace(time.Now(), wakeInterval)
+	defer pace.Stop()
 	check := time.NewTicker(checkInterval)
 	defer check.Stop()
 
@@ -241,19 +241,19 @@ func (a *Agent) Run(ctx context.Context) error {
 			drain(events, a.containers.learn)
 			a.reconcile()
 		case event, open := <-links:
-			if !open {
-				// The kernel dropped events: watch again and check everything.
-				if links, err = kernel.WatchLinks(ctx); err != nil {
-					return err
-				}
-				a.containers.inspectAll()
-				for _, u := range a.uplinks.list {
-					a.advance(u)
-				}
-				a.reconcile()
-				continue
+			if open {
+				a.linkChanged(event)
+				break
 			}
-			a.linkChanged(event)
+			// The kernel dropped events: watch again and check everything.
+			if links, err = kernel.WatchLinks(ctx); err != nil {
+				return err
+			}
+			a.containers.inspectAll()
+			for _, u := range a.uplinks.list {
+				a.advance(u)
+			}
+			a.reconcile()
 		case <-a.containers.rescan:
 			a.containers.rescanning = false
 			if inspected := a.containers.inspectMissing() + a.containers.matchVeths(); inspected > 0 {
@@ -268,20 +268,18 @@ func (a *Agent) Run(ctx context.Context) error {
 			request()
 		case <-check.C:
 			a.check()
-		case <-a.woken:
-		case now := <-control.C:
-			a.turns.Begin(time.Now()) // not the time of the tick, which may have waited
-			if next := a.control(now); next != interval {
-				interval = next
-				control.Reset(interval)
+		case err, open := <-a.woken:
+			if err != nil || !open {
+				a.woken, pace.longest = nil, repairInterval
+				a.log.Error("packets no longer wake the control loop: it looks more often while nothing is sent, until the agent is restarted", "error", err)
 			}
+		case now := <-pace.C:
+			a.turns.Begin(time.Now()) // not the time of the tick, which may have waited
+			pace.turn(now, a.control(now))
 			continue
 		}
 		// Whatever it was, the schedulers look at it soon.
-		if interval > wakeInterval {
-			interval = wakeInterval
-			control.Reset(interval)
-		}
+		pace.hasten(time.Now())
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package identity
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"time"
 
@@ -31,23 +32,36 @@ func (u *Uplink) AwaitedAt() (time.Time, error) {
 	return time.Now().Add(time.Duration(int64(at) - clock.Nano())), nil
 }
 
-// Wakeups returns a channel that has a value after packets at uplinks for which Await was called. It
-// ends with Close.
-func (o *Origins) Wakeups() (<-chan struct{}, error) {
+// Wakeups returns a channel that has nil after packets at uplinks for which Await was called. If the ring of
+// wake-ups cannot be read any more, the last value is that error. The channel ends with Close.
+func (o *Origins) Wakeups() (<-chan error, error) {
 	reader, err := ringbuf.NewReader(o.wakeups)
 	if err != nil {
 		return nil, fmt.Errorf("read the classifiers' wake-ups: %w", err)
 	}
 	o.waker = reader
-	woken := make(chan struct{}, 1)
-	go func() {
-		var record ringbuf.Record
-		for reader.ReadInto(&record) == nil {
-			select {
-			case woken <- struct{}{}:
-			default: // one is waiting
-			}
-		}
-	}()
+	woken := make(chan error, 1)
+	var record ringbuf.Record
+	go forward(func() error { return reader.ReadInto(&record) }, woken)
 	return woken, nil
+}
+
+// forward sends nil for each record that read returns, unless one is waiting, and closes the channel after the
+// first error. It sends that error, unless the reader was closed.
+func forward(read func() error, woken chan<- error) {
+	defer close(woken)
+	for {
+		err := read()
+		switch {
+		case errors.Is(err, ringbuf.ErrClosed):
+			return
+		case err != nil:
+			woken <- fmt.Errorf("read the classifiers' wake-ups: %w", err)
+			return
+		}
+		select {
+		case woken <- nil:
+		default: // one is waiting
+		}
+	}
 }

@@ -27,7 +27,8 @@ func TestWakeups(t *testing.T) {
 
 	wakes := func(within time.Duration) bool {
 		select {
-		case <-woken:
+		case err := <-woken:
+			must.Succeed(t, err)
 			return true
 		case <-time.After(within):
 			return false
