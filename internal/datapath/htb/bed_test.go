@@ -197,6 +197,7 @@ type wire struct {
 	paceBPS map[*member]float64
 	queue   map[*member]float64
 	sent    map[*member]float64
+	next    time.Time // of the loop's turns
 }
 
 func newWire(b *bed) *wire {
@@ -207,15 +208,14 @@ func newWire(b *bed) *wire {
 // run lets time pass in steps of a millisecond, and the loop look when it wants to.
 func (w *wire) run(d time.Duration) {
 	const step = time.Millisecond
-	next := w.now
 	for end := w.now.Add(d); w.now.Before(end); w.now = w.now.Add(step) {
 		armed := w.traffic.armed
 		w.transmit(step.Seconds())
-		if armed && !w.traffic.armed && w.now.Add(wakeInterval).Before(next) {
-			next = w.now.Add(wakeInterval)
+		if armed && !w.traffic.armed && w.now.Add(wakeInterval).Before(w.next) {
+			w.next = w.now.Add(wakeInterval)
 		}
-		if !w.now.Before(next) {
-			next = w.now.Add(w.control(w.now))
+		if !w.now.Before(w.next) {
+			w.next = w.now.Add(w.control(w.now))
 		}
 	}
 }

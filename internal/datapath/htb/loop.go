@@ -64,7 +64,7 @@ func (b *Backend) Turn(now time.Time, count bool) (sched.Turn, error) {
 	if b.traffic == nil {
 		return turn, errNotConnected
 	}
-	if err := b.noteAwaited(); err != nil {
+	if err := b.noteAwaited(now); err != nil {
 		return turn, err
 	}
 	changed, sudden, woke, err := b.estimateDemand(now, count)
@@ -100,8 +100,12 @@ func (b *Backend) Turn(now time.Time, count bool) (sched.Turn, error) {
 	return turn, err
 }
 
+// leastOffered is the least time over which what was offered after a rest counts as a rate. A turn that is due
+// may follow the first packet at once.
+const leastOffered = time.Millisecond
+
 // noteAwaited notes when the first packet after a rest came: nothing was offered before.
-func (b *Backend) noteAwaited() error {
+func (b *Backend) noteAwaited(now time.Time) error {
 	if !b.awaiting {
 		return nil
 	}
@@ -110,6 +114,9 @@ func (b *Backend) noteAwaited() error {
 		return err
 	}
 	b.awaiting = false
+	if latest := now.Add(-leastOffered); at.After(latest) { // also after now, which is the time of a tick
+		at = latest
+	}
 	if at.After(b.last.look) {
 		b.last.look = at
 	}
