@@ -118,6 +118,7 @@ type wire struct {
 	greedy  map[*share]bool
 	paceBPS map[*share]float64
 	sent    map[*share]float64
+	next    time.Time // of the loop's turns
 }
 
 func newWire(b *bench) *wire {
@@ -128,7 +129,6 @@ func newWire(b *bench) *wire {
 // run lets time pass, and the control loop look when it wants to.
 func (l *wire) run(d time.Duration) {
 	const step = time.Millisecond
-	next := l.now
 	for end := l.now.Add(d); l.now.Before(end); l.now = l.now.Add(step) {
 		for _, s := range l.participants {
 			bps, backlog := l.paceBPS[s], uint32(0)
@@ -139,26 +139,32 @@ func (l *wire) run(d time.Duration) {
 			l.classifier.offered[s.container.Number] = uint64(l.sent[s])
 			l.scheduler.kernel.count(s.container.Number, kernel.ClassStats{SentBytes: uint64(l.sent[s]), BacklogBytes: backlog})
 		}
-		if wake := l.now.Add(wakeInterval); l.classifier.offered != l.classifier.armed && wake.Before(next) {
-			next, l.classifier.armed = wake, l.classifier.offered
+		if c := l.classifier; c.armed && c.offered != c.offeredThen {
+			c.armed, c.awaitedAt = false, l.now
+			if wake := l.now.Add(wakeInterval); wake.Before(l.next) {
+				l.next = wake
+			}
 		}
-		if !l.now.Before(next) {
-			next = l.now.Add(l.control(l.now))
+		if !l.now.Before(l.next) {
+			l.next = l.now.Add(l.control(l.now))
 		}
 	}
 }
 
 // fakeClassifier has counted what it was given.
 type fakeClassifier struct {
-	offered   [identity.NumberLast + 1]uint64
-	armed     [identity.NumberLast + 1]uint64 // offered when the loop asked to be woken
-	cgroups   map[uint16]string
-	classes   map[uint16]sched.TrafficClass
-	told      map[uint16]toldNumber
-	forgotten []uint16
-	excess    map[uint16]uint64 // bytes of EF above its maximum
-	marked    map[uint16]bool   // whose class is written into the DSCP field
-	published map[identity.Published]uint16
+	offered [identity.NumberLast + 1]uint64
+	// armed: the next packet wakes the loop. offeredThen is offered when it was; awaitedAt is when that packet came.
+	armed       bool
+	offeredThen [identity.NumberLast + 1]uint64
+	awaitedAt   time.Time
+	cgroups     map[uint16]string
+	classes     map[uint16]sched.TrafficClass
+	told        map[uint16]toldNumber
+	forgotten   []uint16
+	excess      map[uint16]uint64 // bytes of EF above its maximum
+	marked      map[uint16]bool   // whose class is written into the DSCP field
+	published   map[identity.Published]uint16
 	// indexDevices are those from which fragments are believed.
 	indexDevices map[int]bool
 	err          error
@@ -183,8 +189,12 @@ func (c *fakeClassifier) SetDirect(sched.Bounds, []sched.Direct) error { return 
 func (c *fakeClassifier) SetMinors(uint16, sched.Minors) error         { return nil }
 func (c *fakeClassifier) SetEFRate(uint16, uint64) error               { return nil }
 
-func (c *fakeClassifier) Await() error                  { c.armed = c.offered; return nil }
-func (c *fakeClassifier) AwaitedAt() (time.Time, error) { return time.Time{}, nil }
+func (c *fakeClassifier) Await() error {
+	c.armed, c.offeredThen, c.awaitedAt = true, c.offered, time.Time{}
+	return nil
+}
+
+func (c *fakeClassifier) AwaitedAt() (time.Time, error) { return c.awaitedAt, nil }
 
 func (c *fakeClassifier) DirectSent(number uint16) (uint64, uint32, error) {
 	return c.directBytes[number], uint32(c.directBytes[number] / 50), c.err
@@ -256,7 +266,9 @@ func (m *fakeMachine) LinkByName(name string) (kernel.Link, error) {
 	return kernel.Link{Index: cmp.Or(m.index, 3), Name: name, Kind: m.kind, Up: true, GSOMaxBytes: 65536}, nil
 }
 
-func (m *fakeMachine) LinkByIndex(int) (kernel.Link, error) { return m.LinkByName("up0") }
+func (m *fakeMachine) LinkByIndex(int) (kernel.Link, error) {
+	return m.LinkByName(cmp.Or(m.name, "up0"))
+}
 
 func (m *fakeMachine) DefaultLink() (kernel.Link, error) { return m.LinkByName("up0") }
 

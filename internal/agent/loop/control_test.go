@@ -12,9 +12,11 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent/attach"
 	"github.com/weir-project/weir/internal/agent/discovery"
+	"github.com/weir-project/weir/internal/agent/uplink"
 	"github.com/weir-project/weir/internal/datapath/kernel"
 	"github.com/weir-project/weir/internal/share/alloc"
 	"github.com/weir-project/weir/internal/share/policy"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
 // admitted is the minimum in force and, after a slash, "refused" or nothing.
@@ -224,12 +226,12 @@ func TestRefusedWhileSending(t *testing.T) {
 	w.run(time.Second)
 	b.scheduler.kernel.err = unix.EPERM
 	w.greedy[a] = true
-	w.run(statsInterval + wakeInterval)
+	w.run(statsInterval + repairInterval)
 	if state, reason := a.container.state(); state != v1.StateDegraded || !strings.Contains(reason, "operation not permitted") {
 		t.Errorf("refused: %s, %q", state, reason)
 	}
 	b.scheduler.kernel.err = nil
-	w.run(2 * minRepairPause)
+	w.run(2*minRepairPause + repairInterval) // the first repair did not help
 	if state, reason := a.container.state(); state != v1.StateOK {
 		t.Errorf("taken again: %s, %q", state, reason)
 	}
@@ -247,6 +249,41 @@ func TestWakesUp(t *testing.T) {
 	b.control(w.now)
 	if !a.active || b.link.lastStats != counted {
 		t.Errorf("active: %t, counted at %s", a.active, b.link.lastStats)
+	}
+}
+
+// TestRestsAtOneUplink: an uplink at which nothing is sent does not hold up the turns at another, and is woken
+// beside it.
+func TestRestsAtOneUplink(t *testing.T) {
+	b := newBench(t, 100e6)
+	a := b.start("a")
+	other := &fakeMachine{index: 4, name: "up1", scheduler: newScheduler(), classifier: &fakeClassifier{cgroups: map[uint16]string{}, classes: map[uint16]sched.TrafficClass{}}}
+	silent := newLink(uplink.New(uplink.Config{Name: "up1", RateBPS: 100e6}, other, b.store), 0)
+	silent.index = len(b.uplinks.list)
+	b.uplinks.list = append(b.uplinks.list, silent)
+	silent.host = b.containers.host.addShare(silent)
+	there := a.container.addShare(silent)
+	b.advance(silent)
+	w := newWire(b)
+	w.greedy[a] = true
+	w.run(4 * time.Second)
+	if !other.classifier.armed || b.classifier.armed {
+		t.Fatalf("armed: %t at the silent uplink, %t at the other", other.classifier.armed, b.classifier.armed)
+	}
+	if got := b.control(w.now); got >= repairInterval {
+		t.Errorf("one of two uplinks rests, and the next turn is in %s", got)
+	}
+	number := a.container.Number
+	other.classifier.offered[number] += 1500
+	other.classifier.armed, other.classifier.awaitedAt = false, w.now
+	w.run(repairInterval)
+	if !there.active || !there.class.ActiveSince.Equal(other.classifier.awaitedAt) {
+		t.Errorf("active at the uplink that rested: %t, since %s, want %s", there.active, there.class.ActiveSince, other.classifier.awaitedAt)
+	}
+	w.greedy[a] = false
+	w.run(5 * time.Second)
+	if got := b.control(w.now); got != restInterval || !other.classifier.armed || !b.classifier.armed {
+		t.Errorf("both uplinks rest, armed %t and %t, and the next turn is in %s", b.classifier.armed, other.classifier.armed, got)
 	}
 }
 
