@@ -140,7 +140,7 @@ func (l *wire) run(d time.Duration) {
 			l.scheduler.kernel.count(s.container.Number, kernel.ClassStats{SentBytes: uint64(l.sent[s]), BacklogBytes: backlog})
 		}
 		if c := l.classifier; c.armed && c.offered != c.offeredThen {
-			c.armed, c.awaitedAt = false, l.now
+			c.armed, c.wokenAt = false, l.now
 			if wake := l.now.Add(wakeInterval); wake.Before(l.next) {
 				l.next = wake
 			}
@@ -154,10 +154,10 @@ func (l *wire) run(d time.Duration) {
 // fakeClassifier has counted what it was given.
 type fakeClassifier struct {
 	offered [identity.NumberLast + 1]uint64
-	// armed: the next packet wakes the loop. offeredThen is offered when it was; awaitedAt is when that packet came.
+	// armed: the next packet wakes the loop. offeredThen is offered when it was; wokenAt is when that packet came.
 	armed       bool
 	offeredThen [identity.NumberLast + 1]uint64
-	awaitedAt   time.Time
+	wokenAt     time.Time
 	cgroups     map[uint16]string
 	classes     map[uint16]sched.TrafficClass
 	told        map[uint16]toldNumber
@@ -189,12 +189,12 @@ func (c *fakeClassifier) SetDirect(sched.Bounds, []sched.Direct) error { return 
 func (c *fakeClassifier) SetMinors(uint16, sched.Minors) error         { return nil }
 func (c *fakeClassifier) SetEFRate(uint16, uint64) error               { return nil }
 
-func (c *fakeClassifier) Await() error {
-	c.armed, c.offeredThen, c.awaitedAt = true, c.offered, time.Time{}
+func (c *fakeClassifier) ArmWakeup() error {
+	c.armed, c.offeredThen, c.wokenAt = true, c.offered, time.Time{}
 	return nil
 }
 
-func (c *fakeClassifier) AwaitedAt() (time.Time, error) { return c.awaitedAt, nil }
+func (c *fakeClassifier) WokenAt() (time.Time, error) { return c.wokenAt, nil }
 
 func (c *fakeClassifier) DirectSent(number uint16) (uint64, uint32, error) {
 	return c.directBytes[number], uint32(c.directBytes[number] / 50), c.err

@@ -275,10 +275,10 @@ func TestRestsAtOneUplink(t *testing.T) {
 	}
 	number := a.container.Number
 	other.classifier.offered[number] += 1500
-	other.classifier.armed, other.classifier.awaitedAt = false, w.now
+	other.classifier.armed, other.classifier.wokenAt = false, w.now
 	w.run(repairInterval)
-	if !there.active || !there.class.ActiveSince.Equal(other.classifier.awaitedAt) {
-		t.Errorf("active at the uplink that rested: %t, since %s, want %s", there.active, there.class.ActiveSince, other.classifier.awaitedAt)
+	if !there.active || !there.class.ActiveSince.Equal(other.classifier.wokenAt) {
+		t.Errorf("active at the uplink that rested: %t, since %s, want %s", there.active, there.class.ActiveSince, other.classifier.wokenAt)
 	}
 	w.greedy[a] = false
 	w.run(5 * time.Second)

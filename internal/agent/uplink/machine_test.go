@@ -233,8 +233,8 @@ func (*fakeClassifier) ClassOffered(uint16) (o identity.ClassOffered, _ error) {
 }
 func (*fakeClassifier) SetEFRate(uint16, uint64) error                { return nil }
 func (*fakeClassifier) OfferedBytes([]uint64) error                   { return nil }
-func (*fakeClassifier) Await() error                                  { return nil }
-func (*fakeClassifier) AwaitedAt() (none time.Time, _ error)          { return none, nil }
+func (*fakeClassifier) ArmWakeup() error                              { return nil }
+func (*fakeClassifier) WokenAt() (none time.Time, _ error)            { return none, nil }
 func (*fakeClassifier) DirectSent(uint16) (uint64, uint32, error)     { return 0, 0, nil }
 func (*fakeClassifier) Apply(identity.Table) (none identity.Refusals) { return none }
 func (*fakeClassifier) Forget(uint16) error                           { return nil }

@@ -74,10 +74,10 @@ type fakeTraffic struct {
 	minors      map[uint16]sched.Minors
 	efBPS       map[uint16]uint64
 	told        int // how often minors were set
-	// armed: the next packet wakes the loop; awaitedAt is when it came.
-	armed     bool
-	awaitedAt time.Time
-	err       error
+	// armed: the next packet wakes the loop; wokenAt is when it came.
+	armed   bool
+	wokenAt time.Time
+	err     error
 }
 
 func (f *fakeTraffic) SetMinors(number uint16, minors sched.Minors) error {
@@ -91,12 +91,12 @@ func (f *fakeTraffic) OfferedBytes(dst []uint64) error {
 	return nil
 }
 
-func (f *fakeTraffic) Await() error {
-	f.armed, f.awaitedAt = f.err == nil, time.Time{}
+func (f *fakeTraffic) ArmWakeup() error {
+	f.armed, f.wokenAt = f.err == nil, time.Time{}
 	return f.err
 }
 
-func (f *fakeTraffic) AwaitedAt() (time.Time, error) { return f.awaitedAt, f.err }
+func (f *fakeTraffic) WokenAt() (time.Time, error) { return f.wokenAt, f.err }
 
 func (f *fakeTraffic) SetDirect(bounds sched.Bounds, direct []sched.Direct) error {
 	f.bounds, f.direct = bounds, slices.Clone(direct)
@@ -243,7 +243,7 @@ func (w *wire) transmit(seconds float64) {
 			offer = max(0, 100_000-w.queue[m]) // TCP fills the queue
 		}
 		if offer > 0 && w.traffic.armed {
-			w.traffic.armed, w.traffic.awaitedAt = false, w.now
+			w.traffic.armed, w.traffic.wokenAt = false, w.now
 		}
 		w.queue[m] += offer
 		w.traffic.offered[m.want.Number] += uint64(offer)

@@ -76,8 +76,8 @@ func (tr *traffickers) OfferedBytes(dst []uint64) error {
 	}
 	return nil
 }
-func (tr *traffickers) Await() error                                 { return nil }
-func (tr *traffickers) AwaitedAt() (none time.Time, _ error)         { return none, nil }
+func (tr *traffickers) ArmWakeup() error                             { return nil }
+func (tr *traffickers) WokenAt() (none time.Time, _ error)           { return none, nil }
 func (tr *traffickers) SetDirect(sched.Bounds, []sched.Direct) error { return nil }
 func (tr *traffickers) DirectSent(uint16) (uint64, uint32, error)    { return 0, 0, nil }
 func (tr *traffickers) SetMinors(number uint16, minors sched.Minors) error {

@@ -16,7 +16,7 @@ const (
 	changingInterval = 10 * time.Millisecond
 	settledInterval  = 30 * time.Millisecond
 	idleInterval     = 40 * time.Millisecond
-	awaitInterval    = 500 * time.Millisecond
+	restInterval     = 500 * time.Millisecond
 	// idleAfter is the silence after which the loop uses its idle period.
 	idleAfter = time.Second
 	// restAfter is the time without a change of its counters after which a class is inactive.
@@ -39,15 +39,15 @@ type loop struct {
 
 	// last holds the times of the last look, of the last traffic seen, and of the last sudden change.
 	last struct{ look, traffic, change time.Time }
-	// awaiting: the classifier was told to wake the agent, and has not since.
-	awaiting bool
+	// armed: the classifier was told to wake the agent, and has not since.
+	armed bool
 	// inDoubt: offered rates did not show which members want more, so counters were read.
 	inDoubt bool
 }
 
 // Connect implements sched.Backend.
 func (b *Backend) Connect(want sched.Tree, traffic sched.Traffic) error {
-	b.traffic, b.following, b.uncounted, b.awaiting = traffic, true, true, false
+	b.traffic, b.following, b.uncounted, b.armed = traffic, true, true, false
 	b.setWanted(want)
 	for _, m := range b.members {
 		m.told = told{}
@@ -64,7 +64,7 @@ func (b *Backend) Turn(now time.Time, count bool) (sched.Turn, error) {
 	if b.traffic == nil {
 		return turn, errNotConnected
 	}
-	if err := b.noteAwaited(now); err != nil {
+	if err := b.noteWoken(now); err != nil {
 		return turn, err
 	}
 	changed, sudden, woke, err := b.estimateDemand(now, count)
@@ -104,16 +104,16 @@ func (b *Backend) Turn(now time.Time, count bool) (sched.Turn, error) {
 // may follow the first packet at once.
 const leastOffered = time.Millisecond
 
-// noteAwaited notes when the first packet after a rest came: nothing was offered before.
-func (b *Backend) noteAwaited(now time.Time) error {
-	if !b.awaiting {
+// noteWoken notes when the first packet after a rest came: nothing was offered before.
+func (b *Backend) noteWoken(now time.Time) error {
+	if !b.armed {
 		return nil
 	}
-	at, err := b.traffic.AwaitedAt()
+	at, err := b.traffic.WokenAt()
 	if err != nil || at.IsZero() {
 		return err
 	}
-	b.awaiting = false
+	b.armed = false
 	if latest := now.Add(-leastOffered); at.After(latest) { // also after now, which is the time of a tick
 		at = latest
 	}
@@ -129,13 +129,13 @@ func (b *Backend) rest(draining bool) (time.Duration, error) {
 	if draining || b.hostCompetes || slices.ContainsFunc(b.competitors, func(m *member) bool { return m.active }) {
 		return idleInterval, nil
 	}
-	if b.awaiting {
-		return awaitInterval, nil
+	if b.armed {
+		return restInterval, nil
 	}
-	if err := b.traffic.Await(); err != nil {
+	if err := b.traffic.ArmWakeup(); err != nil {
 		return idleInterval, err
 	}
-	b.awaiting = true
+	b.armed = true
 	return idleInterval, nil
 }
 
@@ -161,7 +161,7 @@ func (b *Backend) estimateDemand(now time.Time, count bool) (changed, sudden, wo
 				continue
 			}
 			m.wake(now, b.last.look)
-			woke = true // at an unknown time
+			woke = true // since the last look, or since the packet that woke the agent
 		}
 		if offered != d.LastOffered() {
 			b.last.traffic = now

@@ -55,7 +55,7 @@ func TestControlReacts(t *testing.T) {
 	l.greedy[a], l.paceBPS[c] = false, 0
 	l.run(3 * time.Second)
 	expect("silence", 0, 0)
-	if got := l.control(l.now); got != awaitInterval {
+	if got := l.control(l.now); got != restInterval {
 		t.Errorf("in silence it looks every %s", got)
 	}
 }
@@ -74,7 +74,7 @@ func TestControlOfWhatComesIn(t *testing.T) {
 		}
 		l.greedy[a], l.greedy[c] = false, false
 		l.run(3 * time.Second)
-		if got := l.control(l.now); got != awaitInterval {
+		if got := l.control(l.now); got != restInterval {
 			t.Errorf("comes in: %v, in silence: it looks every %s", incoming, got)
 		}
 	}
@@ -122,13 +122,13 @@ func TestControlWakesLate(t *testing.T) {
 		if !l.traffic.armed {
 			t.Fatal("the classifier was not told to wake the loop")
 		}
-		l.traffic.armed, l.traffic.awaitedAt = false, l.now
+		l.traffic.armed, l.traffic.wokenAt = false, l.now
 		l.traffic.offered[c.want.Number] += packetBytes
 		l.control(l.now.Add(after))
 		if got, most := c.demand.RateBPS(), uint64(packetBytes*8*time.Second/leastOffered); !c.active || got == 0 || got > most {
 			t.Errorf("a packet is looked at after %s: active %t, a rate of %d, want %d at most", after, c.active, got, most)
 		}
-		if since := l.now.Add(after).Sub(c.activeSince); since < leastOffered || since > 2*awaitInterval {
+		if since := l.now.Add(after).Sub(c.activeSince); since < leastOffered || since > 2*restInterval {
 			t.Errorf("a packet is looked at after %s: active for %s", after, since)
 		}
 	}
@@ -149,7 +149,7 @@ func TestControlWithoutWakeUps(t *testing.T) {
 	}
 	b.traffic.err = errors.New("gone")
 	if turn, err := b.Turn(epoch.Add(time.Hour), false); !errors.Is(err, b.traffic.err) || turn.Next > idleInterval {
-		t.Errorf("awaiting: the next turn is in %s, error %v", turn.Next, err)
+		t.Errorf("armed: the next turn is in %s, error %v", turn.Next, err)
 	}
 }
 

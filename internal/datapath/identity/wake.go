@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Await arms the classifier: the next packet that is not control traffic causes one of Origins.Wakeups.
-func (u *Uplink) Await() error {
+// ArmWakeup arms the classifier: the next packet that is not control traffic causes one of Origins.Wakeups.
+func (u *Uplink) ArmWakeup() error {
 	return u.globals.set(uplinkVarWakeNs, binary.NativeEndian.AppendUint64(nil, uint64(uplinkWeirWakeWEIR_WAKE_ARMED)))
 }
 
-// AwaitedAt returns when the packet came that the last Await was for; the zero time if none has come.
-func (u *Uplink) AwaitedAt() (time.Time, error) {
+// WokenAt returns when the packet came that the last ArmWakeup was for; the zero time if none has come.
+func (u *Uplink) WokenAt() (time.Time, error) {
 	value, err := u.globals.get(uplinkVarWakeNs)
 	if err != nil {
 		return time.Time{}, err
@@ -32,7 +32,7 @@ func (u *Uplink) AwaitedAt() (time.Time, error) {
 	return time.Now().Add(time.Duration(int64(at) - clock.Nano())), nil
 }
 
-// Wakeups returns a channel that has nil after packets at uplinks for which Await was called. If the ring of
+// Wakeups returns a channel that has nil after packets at uplinks for which ArmWakeup was called. If the ring of
 // wake-ups cannot be read any more, the last value is that error. The channel ends with Close.
 func (o *Origins) Wakeups() (<-chan error, error) {
 	reader, err := ringbuf.NewReader(o.wakeups)

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-project/weir/test/must"
 )
 
-// TestWakeups: the first packet after Await wakes the agent, once, at an uplink and at the IFB for what it
+// TestWakeups: the first packet after ArmWakeup wakes the agent, once, at an uplink and at the IFB for what it
 // receives. Control traffic does not.
 func TestWakeups(t *testing.T) {
 	b := newBed(t)
@@ -39,8 +39,8 @@ func TestWakeups(t *testing.T) {
 		name   string
 		uplink *Uplink
 	}{{"the uplink", b.uplink}, {"what it receives", in.Uplink}} {
-		must.Succeed(t, at.uplink.Await())
-		if first, err := at.uplink.AwaitedAt(); err != nil || !first.IsZero() {
+		must.Succeed(t, at.uplink.ArmWakeup())
+		if first, err := at.uplink.WokenAt(); err != nil || !first.IsZero() {
 			t.Errorf("%s: before any packet %s, %v", at.name, first, err)
 		}
 		b.sendARP(b.hostNS(), b.host.UplinkName, 3)
@@ -52,16 +52,16 @@ func TestWakeups(t *testing.T) {
 		if !wakes(time.Second) || wakes(100*time.Millisecond) {
 			t.Errorf("%s: three packets do not wake the agent once", at.name)
 		}
-		first, err := at.uplink.AwaitedAt()
+		first, err := at.uplink.WokenAt()
 		if err != nil || first.Before(before) || first.After(before.Add(50*time.Millisecond)) {
 			t.Errorf("%s: the first packet came after %s, %v", at.name, first.Sub(before), err)
 		}
 	}
-	must.Succeed(t, b.uplink.Await())
-	must.Succeed(t, in.Await())
+	must.Succeed(t, b.uplink.ArmWakeup())
+	must.Succeed(t, in.ArmWakeup())
 	b.ask(one, target, 1)
 	for _, u := range []*Uplink{b.uplink, in.Uplink} {
-		if first, err := u.AwaitedAt(); err != nil || first.IsZero() {
+		if first, err := u.WokenAt(); err != nil || first.IsZero() {
 			t.Errorf("armed at both, one has noted no packet: %v", err)
 		}
 	}

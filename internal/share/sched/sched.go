@@ -143,11 +143,11 @@ type Traffic interface {
 	// OfferedBytes fills dst, indexed by number, with the total bytes that each has offered
 	// to the link. It makes no system call.
 	OfferedBytes(dst []uint64) error
-	// Await has the agent woken by the next packet that is not control traffic.
-	Await() error
-	// AwaitedAt returns when the packet came that the last Await was for; the zero time if none
+	// ArmWakeup has the agent woken by the next packet that is not control traffic.
+	ArmWakeup() error
+	// WokenAt returns when the packet came that the last ArmWakeup was for; the zero time if none
 	// has come.
-	AwaitedAt() (time.Time, error)
+	WokenAt() (time.Time, error)
 	// SetDirect sets which numbers may bypass the classes while no packet waits, in their
 	// order; all others may not.
 	SetDirect(bounds Bounds, direct []Direct) error
