@@ -46,8 +46,8 @@
  *     - it is no larger than what the bucket would leave whole.
  *     - its container has no limit of its own: only its class holds it to that.
  *  5. What was offered is counted for each container: the control loop needs
- *     the demand, which a queue that drops cannot tell. In silence the loop rarely
- *     looks, and the next packet wakes it (wake).
+ *     the demand, which a queue that drops cannot tell. While no member is active
+ *     and the host does not compete the loop rarely looks; the next packet wakes it (wake).
  *
  * Cost. Routing takes a packet's socket away (net/ipv4/ip_input.c,
  * ip_rcv_core), so bridge mode never gets to the cgroup: a load and a branch,
@@ -264,9 +264,10 @@ struct {
 
 /*
  * WEIR_WAKE_ARMED: the next packet wakes the agent. Then the time at which it came, by
- * bpf_ktime_get_ns. Armed by the agent.
+ * bpf_ktime_get_ns. Armed by the agent. In a map of its own, as the agent writes the
+ * other variables all at once.
  */
-__u64 wake_ns = 0;
+__u64 wake_ns SEC(".data.wake") = 0;
 
 /*
  * What wakes the agent: one record, which says nothing, of each uplink that was armed.

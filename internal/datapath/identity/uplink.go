@@ -78,26 +78,35 @@ type counters struct {
 // globals are the program variables that user space writes.
 type globals struct {
 	values  *ebpf.Map
+	wake    *ebpf.Map // of the one that the program writes, too
 	offsets map[string]uint32
+}
+
+// mapOf returns the map of the variable called name.
+func (g globals) mapOf(name string) *ebpf.Map {
+	if name == uplinkVarWakeNs {
+		return g.wake
+	}
+	return g.values
 }
 
 // get returns the bytes from the variable called name on.
 func (g globals) get(name string) ([]byte, error) {
 	var values []byte
-	if err := g.values.Lookup(uint32(0), &values); err != nil {
+	if err := g.mapOf(name).Lookup(uint32(0), &values); err != nil {
 		return nil, fmt.Errorf("read the classifier's variables: %w", err)
 	}
 	return values[g.offsets[name]:], nil
 }
 
-// set writes the variable called name. A wake-up meanwhile may be undone; the next packet makes another.
+// set writes the variable called name, and all others of the map again.
 func (g globals) set(name string, bytes []byte) error {
 	var values []byte
-	if err := g.values.Lookup(uint32(0), &values); err != nil {
+	if err := g.mapOf(name).Lookup(uint32(0), &values); err != nil {
 		return fmt.Errorf("read the classifier's variables: %w", err)
 	}
 	copy(values[g.offsets[name]:], bytes)
-	if err := g.values.Update(uint32(0), values, ebpf.UpdateExist); err != nil {
+	if err := g.mapOf(name).Update(uint32(0), values, ebpf.UpdateExist); err != nil {
 		return fmt.Errorf("set %s of the classifier: %w", name, err)
 	}
 	return nil
@@ -198,7 +207,7 @@ func (u *Uplink) attach(origins *Origins) error {
 		u.flowMaps = origins.flows.shared()
 	}
 	u.classes = classes{minors: objects.Minors, activities: objects.ClassActivity}
-	u.globals = globals{values: objects.Globals, offsets: map[string]uint32{
+	u.globals = globals{values: objects.Globals, wake: objects.Wake, offsets: map[string]uint32{
 		uplinkVarControlByteNs:     spec.Variables[uplinkVarControlByteNs].Offset,
 		uplinkVarControlContainers: spec.Variables[uplinkVarControlContainers].Offset,
 		uplinkVarCgroupLevels:      spec.Variables[uplinkVarCgroupLevels].Offset,
@@ -238,6 +247,7 @@ type loaded struct {
 	Published     *ebpf.Map     `ebpf:"published"`
 	IndexFrom     *ebpf.Map     `ebpf:"index_from"`
 	Globals       *ebpf.Map     `ebpf:".bss"`
+	Wake          *ebpf.Map     `ebpf:".data.wake"`
 	Minors        *ebpf.Map     `ebpf:"minors"`
 	ClassActivity *ebpf.Map     `ebpf:"class_activity"`
 	Crossings     *ebpf.Map     `ebpf:"crossings"`
@@ -272,7 +282,7 @@ func probeUplink() error {
 		return fmt.Errorf("load program: %w", err)
 	}
 	return errors.Join(objects.Program.Close(), objects.Carry.Close(), objects.CarryHash.Close(), objects.Activities.Close(), objects.Cgroups.Close(), objects.Published.Close(),
-		objects.IndexFrom.Close(), objects.Globals.Close(), objects.Minors.Close(), objects.ClassActivity.Close(), objects.Crossings.Close())
+		objects.IndexFrom.Close(), objects.Globals.Close(), objects.Wake.Close(), objects.Minors.Close(), objects.ClassActivity.Close(), objects.Crossings.Close())
 }
 
 // ProbeDirect returns an error if this kernel cannot show the classifier an empty queue, without
@@ -446,6 +456,7 @@ func (u *Uplink) close() {
 	u.published.entries.Close()
 	u.indexTags.entries.Close()
 	u.globals.values.Close()
+	u.globals.wake.Close()
 	u.classes.minors.Close()
 	u.classes.activities.Close()
 }

@@ -57,6 +57,11 @@ func TestWakeups(t *testing.T) {
 			t.Errorf("%s: the first packet came after %s, %v", at.name, first.Sub(before), err)
 		}
 	}
+	first, err := b.uplink.globals.values.Info()
+	must.Succeed(t, err)
+	if own, err := b.uplink.globals.wake.Info(); err != nil || own.Name == first.Name {
+		t.Errorf("writing other variables writes the wake-up again, in map %s: %v", first.Name, err)
+	}
 	must.Succeed(t, b.uplink.ArmWakeup())
 	must.Succeed(t, in.ArmWakeup())
 	b.ask(one, target, 1)
