@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -372,18 +373,25 @@ func (s *site) testReceivedByService(t *testing.T) {
 		return nil
 	}
 	s.Await("taker controlled", engineTimeout, func() (bool, string) { return task() != nil, fmt.Sprintf("%+v", s.list(t)) })
-	must.Succeed(t, testbed.InNetNS(s.Host.PeerNetNSPath(), func() error {
-		conn, err := net.DialTimeout("tcp", netip.AddrPortFrom(s.Host.UplinkAddr(), port).String(), engineTimeout)
-		if err != nil {
+	// The task runs before its program listens.
+	harness.Await(t, "taker takes an upload", engineTimeout, func() error {
+		return testbed.InNetNS(s.Host.PeerNetNSPath(), func() error {
+			conn, err := net.DialTimeout("tcp", netip.AddrPortFrom(s.Host.UplinkAddr(), port).String(), engineTimeout)
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			_, err = conn.Write(make([]byte, uploadBytes))
+			if err := errors.Join(err, conn.(*net.TCPConn).CloseWrite(), conn.SetReadDeadline(time.Now().Add(engineTimeout))); err != nil {
+				return err
+			}
+			answer, err := io.ReadAll(conn) // wc answers when it has all
+			if err == nil && !strings.Contains(string(answer), strconv.Itoa(uploadBytes)) {
+				err = fmt.Errorf("it counts %q", answer)
+			}
 			return err
-		}
-		defer conn.Close()
-		_, err = conn.Write(make([]byte, uploadBytes))
-		return errors.Join(err, conn.(*net.TCPConn).CloseWrite(), conn.SetReadDeadline(time.Now().Add(engineTimeout)), func() error {
-			_, err := io.ReadAll(conn) // wc answers when it has all
-			return err
-		}())
-	}))
+		})
+	})
 	s.Await("taker given what was sent to it", noticed, func() (bool, string) {
 		c := task()
 		return c != nil && c.In.SentBytes >= uploadBytes, fmt.Sprintf("%+v", s.list(t))
