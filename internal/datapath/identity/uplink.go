@@ -78,35 +78,19 @@ type counters struct {
 // globals are the program variables that user space writes.
 type globals struct {
 	values  *ebpf.Map
-	wake    *ebpf.Map // of the one that the program writes, too
 	offsets map[string]uint32
+	// wake is the map of wake_ns, which the program writes, too.
+	wake *ebpf.Map
 }
 
-// mapOf returns the map of the variable called name.
-func (g globals) mapOf(name string) *ebpf.Map {
-	if name == uplinkVarWakeNs {
-		return g.wake
-	}
-	return g.values
-}
-
-// get returns the bytes from the variable called name on.
-func (g globals) get(name string) ([]byte, error) {
-	var values []byte
-	if err := g.mapOf(name).Lookup(uint32(0), &values); err != nil {
-		return nil, fmt.Errorf("read the classifier's variables: %w", err)
-	}
-	return values[g.offsets[name]:], nil
-}
-
-// set writes the variable called name, and all others of the map again.
+// set writes the variable called name, and all others of values again.
 func (g globals) set(name string, bytes []byte) error {
 	var values []byte
-	if err := g.mapOf(name).Lookup(uint32(0), &values); err != nil {
+	if err := g.values.Lookup(uint32(0), &values); err != nil {
 		return fmt.Errorf("read the classifier's variables: %w", err)
 	}
 	copy(values[g.offsets[name]:], bytes)
-	if err := g.mapOf(name).Update(uint32(0), values, ebpf.UpdateExist); err != nil {
+	if err := g.values.Update(uint32(0), values, ebpf.UpdateExist); err != nil {
 		return fmt.Errorf("set %s of the classifier: %w", name, err)
 	}
 	return nil
@@ -218,7 +202,6 @@ func (u *Uplink) attach(origins *Origins) error {
 		uplinkVarPublishedPorts:    spec.Variables[uplinkVarPublishedPorts].Offset,
 		uplinkVarStamping:          spec.Variables[uplinkVarStamping].Offset,
 		uplinkVarUnknownByteNs:     spec.Variables[uplinkVarUnknownByteNs].Offset,
-		uplinkVarWakeNs:            spec.Variables[uplinkVarWakeNs].Offset,
 	}}
 	u.cgroups = cgroups{entries: objects.Cgroups, setLevels: u.setCgroupLevels}
 	u.published = newPublished(objects.Published)

@@ -1,27 +1,29 @@
 package identity
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
 )
 
 // ArmWakeup arms the classifier: the next packet that is not control traffic causes one of Origins.Wakeups.
 func (u *Uplink) ArmWakeup() error {
-	return u.globals.set(uplinkVarWakeNs, binary.NativeEndian.AppendUint64(nil, uint64(uplinkWeirWakeWEIR_WAKE_ARMED)))
+	if err := u.globals.wake.Update(uint32(0), uint64(uplinkWeirWakeWEIR_WAKE_ARMED), ebpf.UpdateExist); err != nil {
+		return fmt.Errorf("arm the classifier's wake-up: %w", err)
+	}
+	return nil
 }
 
 // WokenAt returns when the packet came that the last ArmWakeup was for; the zero time if none has come.
 func (u *Uplink) WokenAt() (time.Time, error) {
-	value, err := u.globals.get(uplinkVarWakeNs)
-	if err != nil {
-		return time.Time{}, err
+	var at uint64
+	if err := u.globals.wake.Lookup(uint32(0), &at); err != nil {
+		return time.Time{}, fmt.Errorf("read the classifier's wake-up: %w", err)
 	}
-	at := binary.NativeEndian.Uint64(value)
 	if at <= uint64(uplinkWeirWakeWEIR_WAKE_ARMED) {
 		return time.Time{}, nil
 	}

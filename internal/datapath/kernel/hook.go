@@ -328,9 +328,7 @@ func (h Hook) tcxPrograms() (ids []ebpf.ProgramID, complete bool, err error) {
 // filters lists the filters of the clsact qdisc; none without such a qdisc.
 func (h Hook) filters() ([]attached, error) {
 	device := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: h.Ifindex}}
-	list, err := consistently(func() ([]netlink.Filter, error) {
-		return netlink.FilterList(device, h.clsact())
-	})
+	list, err := consistently(func() ([]netlink.Filter, error) { return netlink.FilterList(device, h.clsact()) })
 	if err != nil {
 		return nil, fmt.Errorf("list filters of device %d: %w", h.Ifindex, err)
 	}
