@@ -207,10 +207,11 @@ func isServed(listed *runtime.Service, served []kubeService) bool {
 type (
 	kubeService struct {
 		Metadata metadata
-		Spec     struct {
-			Selector map[string]string
-			Ports    []servicePort
-		}
+		Spec     serviceSpec
+	}
+	serviceSpec struct {
+		Selector map[string]string
+		Ports    []servicePort
 	}
 	servicePort struct {
 		Port       uint16
@@ -250,9 +251,15 @@ func (r *Runtime) create(ctx context.Context, kind, service, role, name string, 
 	return err
 }
 
-// find returns what an object of a service has; nil if it is not there. Errors: others have made it.
-func (r *Runtime) find(ctx context.Context, kind, service, role, name string) (*configMap, error) {
-	var there configMap // of other kinds the metadata
+// object is what an object of any kind has.
+type object struct {
+	configMap                 // of other kinds the metadata alone
+	Spec      json.RawMessage // empty of a ConfigMap
+}
+
+// find returns an object of a service; nil if it is not there. Errors: others have made it.
+func (r *Runtime) find(ctx context.Context, kind, service, role, name string) (*object, error) {
+	var there object
 	err := r.api.call(ctx, http.MethodGet, r.path(kind, name), nil, &there)
 	switch {
 	case isCode(err, http.StatusNotFound):
@@ -312,7 +319,7 @@ func (r *Runtime) ownerOf(ctx context.Context, service string) (owner, *configMa
 	if err != nil {
 		return owner{}, nil, err
 	}
-	return owner{record.Metadata.Name, record.Metadata.UID}, record, nil
+	return owner{record.Metadata.Name, record.Metadata.UID}, &record.configMap, nil
 }
 
 // applyService makes the Service of a service what it should be.
@@ -340,12 +347,12 @@ func (r *Runtime) applyService(ctx context.Context, s *runtime.Service) error {
 		}
 		return err
 	}
-	var is kubeService
-	if err := r.api.call(ctx, http.MethodGet, r.path(services, name), nil, &is); err != nil {
-		return err
+	var is serviceSpec
+	if err := json.Unmarshal(there.Spec, &is); err != nil {
+		return fmt.Errorf("read the Service %s: %w", name, err)
 	}
 	selector := fields{}
-	for key := range is.Spec.Selector {
+	for key := range is.Selector {
 		selector[key] = nil // a merge patch removes what is null
 	}
 	for key, value := range labelsOf(s.Name, runtime.RoleInstance) {

@@ -29,11 +29,8 @@ const accountFolder = "/var/run/secrets/kubernetes.io/serviceaccount"
 // kubeconfig is the part of a kubeconfig that is read.
 type kubeconfig struct {
 	CurrentContext string `yaml:"current-context"`
-	Contexts       []struct {
-		Name    string
-		Context struct{ Cluster, User, Namespace string }
-	}
-	Clusters []struct {
+	Contexts       []contextOfConfig
+	Clusters       []struct {
 		Name    string
 		Cluster struct {
 			Server     string
@@ -48,6 +45,12 @@ type kubeconfig struct {
 		Name string
 		User userOfConfig
 	}
+}
+
+// contextOfConfig names a cluster, and how to log in there.
+type contextOfConfig struct {
+	Name    string
+	Context struct{ Cluster, User, Namespace string }
 }
 
 // userOfConfig is how a user logs in.
@@ -119,12 +122,7 @@ func readKubeconfig(text []byte, folder string) (*api, string, error) {
 	if err := yaml.Unmarshal(text, &c); err != nil {
 		return nil, "", err
 	}
-	x := slices.IndexFunc(c.Contexts, func(x struct {
-		Name    string
-		Context struct{ Cluster, User, Namespace string }
-	}) bool {
-		return x.Name == c.CurrentContext
-	})
+	x := slices.IndexFunc(c.Contexts, func(x contextOfConfig) bool { return x.Name == c.CurrentContext })
 	if x < 0 {
 		return nil, "", fmt.Errorf("it has no context %q: kubectl config use-context NAME", c.CurrentContext)
 	}
