@@ -224,9 +224,7 @@ func result[R report.Result](found R, err error) (report.Result, error) { return
 
 func runSuite(name string) func(context.Context, Options) (report.Result, error) {
 	return func(ctx context.Context, all Options) (report.Result, error) {
-		options := all.Options
-		options.Suite = name
-		return result(bench.Run(ctx, options))
+		return result(bench.Run(ctx, all.suite(name)))
 	}
 }
 
