@@ -16,7 +16,7 @@ import (
 	"github.com/weir-project/weir/test/must"
 )
 
-// Where figures come from is said at the start of a section, for all of it, in a comment: `figures: older build COMMIT`
+// A comment at the start of a section says where all of its figures come from: `figures: older build COMMIT`
 // (TestBuildsAreCommits knows commits), `definition`, `paper`, or several, with semicolons.
 var (
 	figure       = regexp.MustCompile(`\d\s?(%|ms|µs|[kMG]bit/s|[kMG]B|s)([^\w/]|$)`)

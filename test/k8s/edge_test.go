@@ -67,7 +67,7 @@ func (s *edgeSite) start() {
 	})
 }
 
-// deploy deploys a service that has room for so many users, of whom an instance serves ten.
+// deploy deploys a service for a number of users; each instance serves ten.
 func (s *edgeSite) deploy(name string, users int, more object) error {
 	text, err := json.Marshal(object{
 		"par":    object{"serviceName": name, "imageName": testbed.PodImage, "maxUsers": 10},
@@ -156,7 +156,7 @@ func TestEdgeKubernetes(t *testing.T) {
 	t.Run("nothing is left", s.testRemove)
 }
 
-// testOfOthers: a name that somebody else's object has is refused, and the object stays.
+// testOfOthers: weir-edge refuses a service whose name a user's Deployment has, and leaves the Deployment alone.
 func (s *edgeSite) testOfOthers(t *testing.T) {
 	labels := object{"app": "other"}
 	s.must("POST", deploymentsInShop, object{"metadata": object{"name": "edge-web-1"}, "spec": object{

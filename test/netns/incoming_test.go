@@ -255,12 +255,12 @@ func TestIncomingFloodToNobody(t *testing.T) {
 		return err
 	}))
 	defer conn.Close()
-	nobody, payload := net.UDPAddrFromAddrPort(netip.AddrPortFrom(b.Host.UplinkAddr(), 4242)), make([]byte, 1200)
+	unused, payload := net.UDPAddrFromAddrPort(netip.AddrPortFrom(b.Host.UplinkAddr(), 4242)), make([]byte, 1200)
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for began, sent := time.Now(), 0; time.Since(began) < 2*time.Second; <-tick.C {
 		for ; float64(sent*len(payload)*8) < 2*incomingBPS*time.Since(began).Seconds(); sent++ {
-			_, err := conn.WriteTo(payload, nobody)
+			_, err := conn.WriteTo(payload, unused)
 			must.Succeed(t, err)
 		}
 	}

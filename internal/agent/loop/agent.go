@@ -97,8 +97,8 @@ type Agent struct {
 	flowsLately flowsLately
 
 	requests chan func()
-	// woken has nil after the first packet at an uplink whose scheduler waits for one. It is nil once wake-ups cannot
-	// be read any more.
+	// woken receives nil after the first packet at an uplink whose scheduler rests. The channel is nil once wake-ups
+	// cannot be read any more.
 	woken <-chan error
 	turns stats.Turns
 	// board, history and events hold the data for readers, which never enter the loop.

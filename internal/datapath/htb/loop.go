@@ -39,7 +39,7 @@ type loop struct {
 
 	// last holds the times of the last look, of the last traffic seen, and of the last sudden change.
 	last struct{ look, traffic, change time.Time }
-	// armed: the classifier was told to wake the agent, and has not since.
+	// armed: the next packet wakes the agent, or a packet has, and no turn has seen that yet.
 	armed bool
 	// inDoubt: offered rates did not show which members want more, so counters were read.
 	inDoubt bool
@@ -123,8 +123,8 @@ func (b *Backend) noteWoken(now time.Time) error {
 	return nil
 }
 
-// rest returns the time until the next turn while nothing is offered. Before a long one the classifier
-// is told to wake the agent, and one more turn looks at what came until then.
+// rest returns the time until the next turn while nothing is offered. Before a long rest it arms the classifier to
+// wake the agent, and one more turn looks at packets that came before that.
 func (b *Backend) rest(draining bool) (time.Duration, error) {
 	if draining || b.hostCompetes || slices.ContainsFunc(b.competitors, func(m *member) bool { return m.active }) {
 		return idleInterval, nil

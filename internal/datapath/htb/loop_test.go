@@ -80,8 +80,9 @@ func TestControlOfWhatComesIn(t *testing.T) {
 	}
 }
 
-// TestControlWakes: in silence turns are rare, and the classifier is told before. What starts to send then is
-// served as soon as otherwise, and its first rate is that since its first packet, which counts whole.
+// TestControlWakes: in silence turns are rare, and the scheduler arms the classifier before. A container that starts to
+// send during a rest is served as soon as at other times. Its first rate counts from its first packet, and that packet
+// whole.
 func TestControlWakes(t *testing.T) {
 	b := newBed(t, 100e6)
 	a, c := b.start(weight(100)), b.start(weight(300))

@@ -172,8 +172,8 @@ func relay(get Getter) http.Handler {
 	})
 }
 
-// nodeSnapshots has the last snapshot of each node whose page is open: all pages ask at the same moment, and
-// the node's agent is asked once.
+// nodeSnapshots has the last snapshot of each node with an open page: pages of a node ask at the same moment, and one
+// request to the node's agent answers all of them.
 type nodeSnapshots struct {
 	mu sync.Mutex
 	of map[string]*nodeSnapshot

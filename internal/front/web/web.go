@@ -129,8 +129,8 @@ func (g *gate) bound(routes *http.ServeMux, atOnce int) http.Handler {
 	return guard(g)
 }
 
-// atMost limits concurrent requests without a token and with one. It does not count those that a cache
-// answers: all pages send them at the same moment, and one of them does the work of all.
+// atMost limits concurrent requests without a token and with one. Requests that a cache answers do not count: all
+// pages send them at the same moment, and the first request does the work of all.
 func atMost(withoutToken, withToken int, routes *http.ServeMux) http.Handler {
 	all := map[bool]chan struct{}{false: make(chan struct{}, withoutToken), true: make(chan struct{}, withToken)}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -191,7 +191,7 @@ func text(kind, body string) http.HandlerFunc {
 }
 
 // recent caches feed's last response for snapshotAge, so that many pages cost no more than
-// a few. A failure goes to those who waited for it, and is not kept.
+// a few. A failure answers the requests that waited for it, and is not kept.
 type recent struct {
 	feed http.Handler
 	mu   sync.Mutex

@@ -47,7 +47,7 @@ type Section struct {
 	// Rounds of RunSeconds are what cases took at least; RunSeconds is 0 for a section with runs of its own.
 	Rounds     int     `json:"rounds,omitempty"`
 	RunSeconds float64 `json:"run_seconds,omitempty"`
-	// WhollyDisturbed: others used the machine during a section whose runs nobody watches one by one.
+	// WhollyDisturbed: other processes used the machine during a section whose runs are not watched one by one.
 	WhollyDisturbed bool `json:"wholly_disturbed,omitempty"`
 }
 

@@ -19,7 +19,7 @@ import (
 // process is what /proc says of one.
 type process struct {
 	parent int
-	// start tells processes of the same number apart.
+	// start is when the process started, in ticks since boot: process numbers are used again.
 	start uint64
 	// ticks are the times of the process and of children that it has waited for, so that the sum over a
 	// tree keeps what ended.
@@ -66,7 +66,7 @@ type ForeignTimes struct {
 	cpu     CPUTimes
 }
 
-// Read returns the moment; only differences mean something.
+// Read returns the times so far; only differences mean something.
 func (w *ForeignWatch) Read() (ForeignTimes, error) {
 	now, err := readProcesses()
 	if err != nil {
@@ -76,7 +76,7 @@ func (w *ForeignWatch) Read() (ForeignTimes, error) {
 	return ForeignTimes{foreign: w.foreign(now), cpu: cpu}, err
 }
 
-// foreign returns the foreign ones of processes.
+// foreign returns the foreign processes among now.
 func (w *ForeignWatch) foreign(now processes) processes {
 	found := maps.Clone(now)
 	maps.DeleteFunc(found, func(pid int, _ process) bool { return !w.isForeign(now, pid) })

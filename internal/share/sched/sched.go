@@ -143,7 +143,7 @@ type Traffic interface {
 	// OfferedBytes fills dst, indexed by number, with the total bytes that each has offered
 	// to the link. It makes no system call.
 	OfferedBytes(dst []uint64) error
-	// ArmWakeup has the agent woken by the next packet that is not control traffic.
+	// ArmWakeup makes the next packet that is not control traffic wake the agent.
 	ArmWakeup() error
 	// WokenAt returns when the packet came that the last ArmWakeup was for; the zero time if none
 	// has come.

@@ -140,7 +140,7 @@ func (a *api) call(ctx context.Context, method, path string, body, into any) err
 	response, err := a.http.Do(request)
 	if err != nil {
 		err = a.unreachable(err)
-		if !errors.Is(ctx.Err(), context.Canceled) { // by who asks
+		if !errors.Is(ctx.Err(), context.Canceled) { // the caller gave up: that says nothing of the API server
 			a.backOff.note(time.Now(), err, 0)
 		}
 		return err

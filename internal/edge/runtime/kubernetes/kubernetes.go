@@ -50,7 +50,7 @@ type Runtime struct {
 	// nodes were listed at listed.
 	nodes  []runtime.Node
 	listed time.Time
-	// unlike are services whose Service has not been as it should be, since when.
+	// unlike is since when the Service of a service differs from the planned one, by the service's name.
 	unlike map[string]time.Time
 }
 
@@ -164,7 +164,7 @@ func (r *Runtime) Look(ctx context.Context) (state runtime.State, err error) {
 	return state, nil
 }
 
-// noteLost marks services as lost whose Service has been another than planned for [lostAfter].
+// noteLost marks a service as lost when its Service has differed from the planned one for [lostAfter].
 func (r *Runtime) noteLost(deployed []runtime.Service, served []kubeService, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -394,7 +394,7 @@ func (r *Runtime) Update(ctx context.Context, was, s runtime.Service) error {
 }
 
 // Remove implements runtime.Runtime. Kubernetes gives all pods time to end. What only has the service's labels
-// stays: kubectl expose copies those of a Deployment.
+// stays: kubectl expose copies the labels of a Deployment.
 func (r *Runtime) Remove(ctx context.Context, service string, _ bool) error {
 	of, _, err := r.ownerOf(ctx, service)
 	if err != nil {

@@ -188,7 +188,7 @@ func newAPI(server string, trust *tls.Config) (*api, error) {
 	trust.MinVersion = tls.VersionTLS12
 	return &api{server: strings.TrimSuffix(server, "/"), http: transport.Client(&http.Transport{
 		TLSClientConfig: trust, ForceAttemptHTTP2: true,
-		// Else all requests of a connection whose peer is gone without a word wait for TCP to give up.
+		// Without pings all requests of a connection to a vanished API server wait until TCP gives up.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 10 * time.Second, PingTimeout: 5 * time.Second},
 	})}, nil
 }

@@ -299,16 +299,16 @@ type (
 	}
 )
 
-// Taints of Kubernetes itself, for what it sees of a node, begin with taintsOfKubernetes or taintsOfCloud; but
-// taintOff is an operator's, who has switched the node off.
+// Taints that Kubernetes sets by the state of a node begin with taintsOfKubernetes or taintsOfCloud. An operator who
+// has switched a node off sets taintOff.
 const (
 	taintsOfKubernetes = "node.kubernetes.io/"
 	taintsOfCloud      = "node.cloudprovider.kubernetes.io/"
 	taintOff           = taintsOfKubernetes + "out-of-service"
 )
 
-// keepsAway reports whether an operator keeps pods away by a taint. Those of Kubernetes itself do not count:
-// it taints all nodes that are silent, and these are not away on purpose.
+// keepsAway reports whether an operator keeps pods away by a taint. Kubernetes' own taints do not count: it taints
+// every silent node, and a silent node is not away on purpose.
 func (t *taint) keepsAway() bool {
 	own := strings.HasPrefix(t.Key, taintsOfKubernetes) || strings.HasPrefix(t.Key, taintsOfCloud)
 	return (t.Effect == "NoSchedule" || t.Effect == "NoExecute") && (!own || t.Key == taintOff)

@@ -63,8 +63,8 @@ type kind struct {
 	// paper sections judge a paper, and take runs of the full duration; others take at most longest (0: ownDuration).
 	paper   bool
 	longest time.Duration
-	// fixed sections have runs of their own: neither duration nor rounds change what they take. Load
-	// changes nothing of computed ones.
+	// fixed sections have runs of their own: neither duration nor rounds change how long they take. Load changes no
+	// figure of computed sections.
 	fixed, computed bool
 	// again is the command that repeats a section; flags are its flags for options of this section, nil for none.
 	again string
