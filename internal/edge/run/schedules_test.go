@@ -1,10 +1,13 @@
 package run
 
 import (
+	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weir-project/weir/internal/edge/engine"
+	"github.com/weir-project/weir/internal/edge/monitor"
 	"github.com/weir-project/weir/internal/edge/runtime"
 	"github.com/weir-project/weir/internal/edge/spec"
 	"github.com/weir-project/weir/test/must"
@@ -83,5 +86,68 @@ func TestHangs(t *testing.T) {
 		if i := l.instances(o)[0]; i.State != step.want {
 			t.Errorf("%+v: it is %s: %s", step, i.State, i.Reason)
 		}
+	}
+}
+
+// TestMeasuresPods: an agent knows a pod by its name, which is the instance's container here.
+func TestMeasuresPods(t *testing.T) {
+	m, o := newManager(t), shop(1, 0)
+	for id, want := range map[string]uint64{"i": 7e6, "shop/edge-shop-1-xyz": 3e6, "shop/edge-shop-2": 0} {
+		o.state.Instances = []runtime.Instance{{ID: "shop-1", Service: "shop", Node: "a", ContainerID: id}}
+		o.nodes[0].Reported.Containers = []monitor.Container{{ID: "i", SentBPS: 7e6}, {ID: "uid", Name: "shop/edge-shop-1-xyz", SentBPS: 3e6}}
+		i := engine.Instance{ID: "shop-1", Service: "shop", Node: "a"}
+		if m.measureInstance(o, &i); i.SentBPS != want {
+			t.Errorf("%s sends %d bit/s, want %d", id, i.SentBPS, want)
+		}
+	}
+}
+
+// apartEngine has two nodes, and notes of which services an instance has to be apart.
+type apartEngine struct {
+	*fakeEngine
+	apart map[string]bool
+}
+
+func (e *apartEngine) Nodes(ctx context.Context) ([]runtime.Node, error) {
+	nodes, err := e.fakeEngine.Nodes(ctx)
+	other := nodes[0]
+	other.Name = "b"
+	return append(nodes, other), err
+}
+
+func (e *apartEngine) Start(ctx context.Context, s runtime.Service, instance, node string) error {
+	e.mu.Lock()
+	e.apart[s.Name] = e.apart[s.Name] || s.Apart
+	e.mu.Unlock()
+	return e.fakeEngine.Start(ctx, s, instance, node)
+}
+
+// TestScheduledServices: where each service has an address of its own, two may have the same port; and instances of one
+// with an availability are told apart.
+func TestScheduledServices(t *testing.T) {
+	for _, schedules := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			m, e := newManager(t), &apartEngine{&fakeEngine{ledger: bench{promises: engine.Promises{}}}, map[string]bool{}}
+			m.opts.Runtime, m.opts.Nodes, m.opts.Engine, m.opts.Schedules = e, Unmeasured{}, newDecider(t), schedules
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- m.Run(ctx) }()
+			var errs []error
+			for _, name := range []string{"one", "two"} {
+				_, err := m.Deploy(ctx, []byte(`{"par": {"serviceName": "`+name+`", "imageName": "i:1"}, "QoS": {"availability": 99.9}, "ports": [{"host": 80, "container": 80}]}`))
+				errs = append(errs, err)
+			}
+			if errs[0] != nil || (errs[1] == nil) != schedules {
+				t.Errorf("schedules %t: %v", schedules, errs)
+			}
+			time.Sleep(time.Minute)
+			e.mu.Lock()
+			if !e.apart["one"] {
+				t.Errorf("schedules %t: an instance for availability may go beside another: %v", schedules, e.apart)
+			}
+			e.mu.Unlock()
+			cancel()
+			must.Succeed(t, <-ended)
+		})
 	}
 }
