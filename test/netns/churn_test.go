@@ -160,23 +160,24 @@ func (f *fleet) await(agent *harness.Agent, count int, timeout time.Duration) ti
 }
 
 // TestChurn: containers start and stop, fifty a second each, and policies
-// change, while a container that has nothing to do with it sends within its
-// guarantee beside one that floods. It loses no packet, and in the end nothing
+// change, while a container that has nothing to do with it sends and receives within its
+// guarantees beside one that floods. It loses no packet, and in the end nothing
 // is left of what came and went.
 func TestChurn(t *testing.T) {
 	size := churnSizeNow()
 	b := newBed(t)
-	careful, flooding := b.Add("careful", labels("min", "20mbit")), b.Add("flooding", nil)
+	careful, flooding := b.Add("careful", labels("min", "20mbit", "in.min", "20mbit")), b.Add("flooding", nil)
 	f := newFleet(t, b, size.steady+size.churning)
 	began := time.Now()
 	steady := size.steady + size.churning/2
 	must.Succeed(t, f.start(append(upTo(0, size.steady), firstHalves(size)...)...))
 	t.Logf("%d namespaces made in %v", steady, time.Since(began).Round(time.Millisecond))
 	began = time.Now()
-	agent := b.StartAgent(harness.AgentOptions{Settings: f.config(careful, flooding)})
+	agent := b.StartAgent(harness.AgentOptions{Args: []string{"--in-rate", "50mbit"}, Settings: f.config(careful, flooding)})
 	f.await(agent, steady, 10*time.Second)
 	t.Logf("%d containers under control %v after the agent's start", steady, time.Since(began).Round(time.Millisecond))
 	b.Send(flooding, harness.Flood)
+	(&harness.Downloads{Bed: b}).Start(flooding, 60*mbit)
 	time.Sleep(time.Second)
 
 	c := &churn{fleet: f, agent: agent, size: size}
@@ -189,10 +190,11 @@ func TestChurn(t *testing.T) {
 	c.run(t, size.duration/5)
 	f.await(agent, steady, settled)
 	before := c.settledFootprint(t)
-	sequence := startSequence(t, b, careful)
+	sent, received := startSequence(t, b, careful), startReceived(t, b, careful)
 	c.run(t, size.duration)
 	f.await(agent, steady, settled)
-	sequence.stopInAnyOrder(t)
+	sent.stopInAnyOrder(t)
+	received.stopInAnyOrder(t)
 	c.report(t)
 
 	var after footprint

@@ -3,6 +3,7 @@
 package netns
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"regexp"
@@ -10,6 +11,12 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/datapath/kernel"
@@ -136,13 +143,22 @@ func TestIncomingFailures(t *testing.T) {
 	_ = agent.End(syscall.SIGTERM, 5*time.Second)
 	settings := map[string]any{"uplink": "uplink", "rate": "100mbit", "in_rate": "50mbit"}
 	agent = b.StartAgent(harness.AgentOptions{UplinksInConfig: true, Settings: settings})
-	chain := []string{"nft", "add table netdev fw; add chain netdev fw in { type filter hook ingress device uplink priority 0; }"}
-	undo := map[string][]string{
-		"u32 filter":           {"tc", "filter", "del", "dev", "uplink", "ingress", "pref", "77"},
-		"nftables chain fw in": {"nft", "delete table netdev fw"},
-	}
-	for name, make := range map[string][]string{"u32 filter": other, "nftables chain fw in": chain} {
-		b.Run(make...)
+	chain := "add table netdev fw; add chain netdev fw in { type filter hook ingress device uplink priority 0; }"
+	for name, add := range map[string]func() (remove func()){
+		"u32 filter": func() func() {
+			b.Run(other...)
+			return func() { b.Run("tc", "filter", "del", "dev", "uplink", "ingress", "pref", "77") }
+		},
+		"nftables chain fw in": func() func() {
+			b.Run("nft", chain)
+			return func() { b.Run("nft", "delete table netdev fw") }
+		},
+		"firewall": func() func() { return passByTCX(t, b, "firewall") },
+	} {
+		remove := add()
+		if remove == nil {
+			continue // this kernel has no tcx
+		}
 		limited, took := agent.AwaitContainer("limited", "the "+name+" is seen", 8*time.Second, func(c v1.Container) bool { return c.State == v1.StateDegraded })
 		t.Logf("seen after %v: %s", took, limited.Reason)
 		if !strings.Contains(limited.Reason, name+" at ingress of uplink") || !strings.Contains(limited.Reason, "in_force") {
@@ -163,7 +179,7 @@ func TestIncomingFailures(t *testing.T) {
 		if redirected(b) {
 			t.Errorf("redirected past a %s without in_force", name)
 		}
-		b.Run(undo[name]...)
+		remove()
 		agent.AwaitContainer("limited", "nothing of others is left", 8*time.Second, func(c v1.Container) bool { return c.State == v1.StateOK })
 	}
 	// What an agent that died has left is found without its IFB, too.
@@ -172,6 +188,53 @@ func TestIncomingFailures(t *testing.T) {
 	b.MustWeir("down")
 	if redirected(b) {
 		t.Error("weir down left the redirect to an IFB that was gone")
+	}
+}
+
+// passByTCX attaches a program that lets everything pass to the uplink's ingress, where tcx programs come before
+// filters; nil on kernels without tcx.
+func passByTCX(t *testing.T, b *harness.Bed, name string) (remove func()) {
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: name, Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()},
+	})
+	must.Succeed(t, err)
+	var attached link.Link
+	err = testbed.InNetNS(b.Host.NetNSPath(), func() (err error) {
+		attached, err = link.AttachTCX(link.TCXOptions{Interface: b.UplinkIndex(), Program: program, Attach: ebpf.AttachTCXIngress})
+		return err
+	})
+	if errors.Is(err, ebpf.ErrNotSupported) {
+		must.Succeed(t, program.Close())
+		return nil
+	}
+	must.Succeed(t, err)
+	return func() { must.Succeed(t, errors.Join(attached.Close(), program.Close())) }
+}
+
+// TestXDPAtUplink: an XDP program, which may take packets before anything of Weir's sees them, is named by doctor.
+func TestXDPAtUplink(t *testing.T) {
+	t.Parallel()
+	b := harness.NewBed(t, testbed.HostOptions{})
+	shareIncoming(b, nil)
+	said := func() string { return regexp.MustCompile(`(?m)^xdp .*`).FindString(b.Weir("doctor").Stdout) }
+	if line := said(); !strings.Contains(line, " ok ") {
+		t.Errorf("without a program: %q", line)
+	}
+	const pass = 2 // XDP_PASS in linux/bpf.h
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "pass", Type: ebpf.XDP, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, pass), asm.Return()},
+	})
+	must.Succeed(t, err)
+	defer program.Close()
+	must.Succeed(t, testbed.InNetNS(b.Host.NetNSPath(), func() error {
+		uplink, err := netlink.LinkByIndex(b.UplinkIndex())
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetXdpFd(uplink, program.FD())
+	}))
+	if line := said(); !strings.Contains(line, " limited ") || !strings.Contains(line, "at uplink") {
+		t.Errorf("with a program: %q", line)
 	}
 }
 
@@ -348,6 +411,42 @@ func TestIncomingOnKernelWithout(t *testing.T) {
 	agent.Ended()
 	if left := b.Run("ip", "link", "show"); strings.Contains(left, "in-uplink") {
 		t.Errorf("left behind: %s", left)
+	}
+}
+
+// TestIncomingAfterRename: a maximum of what comes in stays in force when a container renames its interface, by
+// bridge and by macvlan.
+func TestIncomingAfterRename(t *testing.T) {
+	b := harness.NewBed(t, testbed.HostOptions{})
+	containers := []*harness.Container{
+		b.Add("bridged", map[string]string{"weir.in.max": "8mbit"}),
+		b.AddMode("macvlan", testbed.ModeMacvlan, map[string]string{"weir.in.max": "6mbit"}),
+	}
+	agent := shareIncoming(b, nil)
+	downloads := &harness.Downloads{Bed: b}
+	for _, c := range containers {
+		must.Succeed(t, c.Enter(func() error {
+			device, err := netlink.LinkByName(c.Interface())
+			if err != nil {
+				return err
+			}
+			routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{LinkIndex: device.Attrs().Index, Protocol: unix.RTPROT_BOOT}, netlink.RT_FILTER_OIF|netlink.RT_FILTER_PROTOCOL)
+			// Before Linux 6.2 one that is up cannot be renamed, and its routes go when it is switched off.
+			err = errors.Join(err, netlink.LinkSetDown(device), netlink.LinkSetName(device, "renamed"), netlink.LinkSetUp(device))
+			for i := range routes {
+				err = errors.Join(err, netlink.RouteReplace(&routes[i]))
+			}
+			return err
+		}))
+		downloads.Start(c, flooding)
+	}
+	b.WarmUp()
+	checkDownloads(downloads, []uint64{8_000_000, 6_000_000})
+	time.Sleep(time.Second) // a check of the whole state has come by
+	for _, c := range containers {
+		if got := agent.Container(c.Name); got.State != v1.StateOK {
+			t.Errorf("%s: %s %q", c.Name, got.State, got.Reason)
+		}
 	}
 }
 

@@ -182,8 +182,11 @@ func examineAgent(seen v1.Snapshot, err error) []finding {
 		add("classifier", nil, resultOK, describeClassifier(status.Classifier, time.Now()), "")
 	}
 	if len(status.Uplinks) > 0 {
-		add("tunnels", tunnels(status.Uplinks), resultLimited,
+		links, err := linksOf(status.Uplinks)
+		add("tunnels", errors.Join(err, tunnels(links)), resultLimited,
 			"no route leads through a device on top of an uplink that hides whose packets are", "what containers send through it is counted as the host's")
+		add("xdp", errors.Join(err, xdp(links)), resultLimited,
+			"no program takes packets off an uplink before they can be shared", "what such a program forwards or drops itself is neither shared nor counted")
 	}
 	return findings
 }
@@ -261,17 +264,26 @@ func proxied(ports []kernel.ProxiedPort) error {
 		strings.Join(names, ", "))
 }
 
-// tunnels returns an error that names the devices on top of uplinks that routes lead through, or nil.
-func tunnels(uplinks []v1.Uplink) error {
-	var indexes []int
+// linksOf returns the devices of uplinks that are there; the state of others reports that already.
+func linksOf(uplinks []v1.Uplink) ([]kernel.Link, error) {
+	var links []kernel.Link
 	for _, u := range uplinks {
 		l, err := kernel.LinkByName(u.Name)
 		if errors.Is(err, kernel.ErrNoLink) {
-			continue // its state reports that already
+			continue
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
+		links = append(links, l)
+	}
+	return links, nil
+}
+
+// tunnels returns an error that names the devices on top of uplinks that routes lead through, or nil.
+func tunnels(uplinks []kernel.Link) error {
+	var indexes []int
+	for _, l := range uplinks {
 		indexes = append(indexes, l.Index)
 	}
 	stacked, _, err := kernel.StackedOn(indexes)
@@ -279,6 +291,20 @@ func tunnels(uplinks []v1.Uplink) error {
 		return err
 	}
 	return identity.TunnelProblem(identity.NotCarried(stacked))
+}
+
+// xdp returns an error that names the uplinks with an XDP program, or nil.
+func xdp(uplinks []kernel.Link) error {
+	var names []string
+	for _, l := range uplinks {
+		if l.XDP {
+			names = append(names, l.Name)
+		}
+	}
+	if names == nil {
+		return nil
+	}
+	return fmt.Errorf("an XDP program at %s (`ip link show` tells which)", strings.Join(names, ", "))
 }
 
 // unkeptNames is the number of containers that unkept names.

@@ -33,6 +33,8 @@ type Link struct {
 	// Down: it is switched off or has no carrier, so it sends nothing.
 	Down     bool
 	Loopback bool
+	// XDP: a program sees what the device receives before every hook, and may forward or drop it there.
+	XDP bool
 	// Ethernet: its frames have an Ethernet header, and it has the address MAC there.
 	Ethernet bool
 	MAC      [6]byte
@@ -60,6 +62,7 @@ func newLink(l netlink.Link) Link {
 		Up:          a.Flags&unix.IFF_UP != 0,
 		Down:        a.RawFlags&unix.IFF_UP == 0 || a.RawFlags&unix.IFF_RUNNING == 0,
 		Loopback:    a.RawFlags&unix.IFF_LOOPBACK != 0,
+		XDP:         a.Xdp != nil && a.Xdp.Attached,
 		Ethernet:    a.EncapType == "ether",
 		maxTxQueues: a.NumTxQueues,
 	}
