@@ -8,7 +8,9 @@ import (
 	"math"
 	"net"
 	"net/netip"
+	"os/exec"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -160,6 +162,7 @@ func TestDelays(t *testing.T) {
 	time.Sleep(100 * time.Millisecond) // the last has left
 	measured, sparseMeasured, until := read(16), read(17), time.Now()
 	must.Succeed(t, <-done)
+	b.awaitEmpty()
 	measured.Sub(&before)
 	sparseMeasured.Sub(&sparseBefore)
 
@@ -239,6 +242,21 @@ func TestDelays(t *testing.T) {
 		t.Error(err)
 	}
 	closed = true
+}
+
+// awaitEmpty waits until no packet is in the uplink's queues.
+func (b *bed) awaitEmpty() {
+	b.t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		out, err := exec.Command("tc", "-n", b.hostNS(), "-s", "qdisc", "show", "dev", b.host.UplinkName, "root").Output()
+		must.Succeed(b.t, err)
+		if strings.Contains(string(out), " backlog 0b 0p ") {
+			return
+		}
+		if time.Now().After(deadline) {
+			b.t.Fatalf("packets wait for ten seconds: %s", out)
+		}
+	}
 }
 
 // delayEntries returns the number of histograms in the kernel.
