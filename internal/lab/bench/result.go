@@ -133,8 +133,8 @@ type Reaction struct {
 type Cost struct {
 	// CPUUse is the fraction of all CPUs that was busy, less the baseline.
 	CPUUse measure.Spread `json:"cpu_use"`
-	// Baseline is the fraction that was busy in the second before the run,
-	// without the peer and its traffic. Where it is not nearly 0, something
+	// Baseline is the fraction that was busy before the run, without the peer and its
+	// traffic, in the quietest of at most five seconds. Where it is not nearly 0, something
 	// else was at work and CPUUse means little.
 	Baseline measure.Spread `json:"baseline"`
 	// CPUSecondsPerGbit is the same time per gigabit that arrived.

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"math"
 	"slices"
 	"strings"
@@ -344,6 +345,28 @@ func TestCostOfWhatComesIn(t *testing.T) {
 			if got := verdictOn(t, list, target.name); got.Met != enough {
 				t.Errorf("enough: %v: %+v", enough, got)
 			}
+		}
+	}
+}
+
+// TestIdleUse: a disturbed second before a run is not taken for what the machine needs anyway.
+func TestIdleUse(t *testing.T) {
+	for name, test := range map[string]struct {
+		seconds []float64
+		want    float64
+		watched int
+	}{
+		"quiet":           {[]float64{0.03, 0}, 0.03, 1},
+		"disturbed first": {[]float64{0.9, 0.46, 0.04, 0}, 0.04, 3},
+		"always busy":     {[]float64{0.4, 0.5, 0.3, 0.6, 0.7, 0}, 0.3, 5},
+	} {
+		watched := 0
+		got, err := idleUse(t.Context(), func(context.Context) (float64, error) {
+			watched++
+			return test.seconds[watched-1], nil
+		})
+		if err != nil || got != test.want || watched != test.watched {
+			t.Errorf("%s: %v after %d seconds, %v; want %v after %d", name, got, watched, err, test.want, test.watched)
 		}
 	}
 }
