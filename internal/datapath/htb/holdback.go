@@ -44,10 +44,12 @@ const (
 	mostHeld     = 1.0 / 3
 	smallDivisor = 100
 	// If significantPart or more has been held back for unresponsiveAfter, and more than unresponsiveExcess
-	// of the largest excess still arrives, a container is exempt for exemptFor.
+	// of the largest excess still arrives, a container is exempt for exemptFor. So is one for which more than
+	// ignoredLimit of its limit has arrived all that time; of BBR's senders it does for 4 s at most (16 flows, 20 and 50 ms).
 	significantPart    = 0.05
 	unresponsiveAfter  = 12 * time.Second
 	unresponsiveExcess = 0.7
+	ignoredLimit       = 1.3
 	exemptFor          = time.Minute
 	// Of the rate: more is too much (TCP's losses make up to 1.03), and even more comes from a bottleneck
 	// elsewhere. Of its entitlement: a container that receives less lacks something, unless it receives next to
@@ -82,10 +84,11 @@ type holdback struct {
 	part        float64
 	// mostExcess is the largest excess since insignificantAt, the last time at which less than significantPart was
 	// held back. It does not decay: what senders that follow exceed their share by stays below it for as long as they are
-	// limited. A burst therefore hides senders that do not follow, until helpTime shows that others gain nothing.
-	mostExcess                   float64
-	insignificantAt, exemptUntil time.Time
-	queue                        stretch
+	// limited. followedAt, the last time at which about as much arrived as the limit, shows senders that do not follow
+	// after a burst, too.
+	mostExcess                               float64
+	insignificantAt, followedAt, exemptUntil time.Time
+	queue                                    stretch
 }
 
 // limitBPS returns the rate to which a member is limited; alloc.Unlimited if nothing is held back.
@@ -173,7 +176,7 @@ func (d *division) holdBack(now time.Time, offeredBytes []uint64, leaf leafKind)
 			mostHeld := min(mostHeld, 1-float64(d.leastBPS(m))/mayHaveBPS)
 			h.grow(now, elapsed, excess, mostHeld)
 		}
-		h.judge(now, excess)
+		h.judge(now, excess, d.limitBPS(m))
 		limited = limited || h.part > 0
 		changed = changed || int(before*significantDivisor) != int(h.part*significantDivisor) || before > 0 && h.part == 0
 	}
@@ -219,13 +222,17 @@ func (h *holdback) grow(now time.Time, elapsed time.Duration, excess, mostHeld f
 	}
 }
 
-// judge exempts a member whose senders do not follow.
-func (h *holdback) judge(now time.Time, excess float64) {
+// judge exempts a member whose senders do not follow its limit.
+func (h *holdback) judge(now time.Time, excess float64, limitBPS uint64) {
 	if h.part < significantPart {
 		h.insignificantAt, h.mostExcess = now, 0
 	}
+	if h.arrivingBPS < ignoredLimit*float64(limitBPS) {
+		h.followedAt = now
+	}
 	h.mostExcess = max(h.mostExcess, excess)
-	if now.Sub(h.insignificantAt) > unresponsiveAfter && excess > unresponsiveExcess*h.mostExcess {
+	asBefore := now.Sub(h.insignificantAt) > unresponsiveAfter && excess > unresponsiveExcess*h.mostExcess
+	if asBefore || now.Sub(h.followedAt) > unresponsiveAfter {
 		h.part, h.exemptUntil, h.queue.shortUntil = 0, now.Add(exemptFor), now.Add(exemptFor)
 	}
 }

@@ -129,6 +129,26 @@ func TestUnresponsiveSendersAreExempt(t *testing.T) {
 	}
 }
 
+// TestBurstHidesNothing: a container whose senders do not follow is exempt after seconds, also if they sent more at
+// first, and another one slowly gains.
+func TestBurstHidesNothing(t *testing.T) {
+	one, gaining := &download{member: of(90e6, 0), unresponsiveBPS: 108e6}, &download{member: of(10e6, 0), unresponsiveBPS: 5.5e6}
+	ds := newDownloads(math.Inf(1), one, gaining)
+	held := 0
+	for tenth := range 600 {
+		if tenth == 30 {
+			one.unresponsiveBPS = 98e6
+		}
+		gaining.unresponsiveBPS *= 1.001
+		if ds.step(); one.member.holdback.part > 0 {
+			held++
+		}
+	}
+	if held == 0 || held > 180 {
+		t.Errorf("held for %d of 600 tenths of a second", held)
+	}
+}
+
 // TestHoldbackInRandomWorlds: no container is limited below its minimum or by more than a third, none for
 // what goes out, and of one that receives no more than its allocation no more is held back than before.
 func TestHoldbackInRandomWorlds(t *testing.T) {
