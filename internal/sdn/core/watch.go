@@ -18,6 +18,9 @@ const (
 	WatchXID = 1<<32 - 1
 	// watchRequests is the number of requests to one switch in a tick.
 	watchRequests = 32
+	// watchTotal is the number of requests to all switches in a tick, which bounds what they cost: where
+	// more than watchTotal/watchRequests switches have flows of EF, each gets its part, and one at least.
+	watchTotal = 512
 	// WatchParts is the number of parts of a tick in which requests are sent, each to some of the switches:
 	// thousands at once would delay packets by as many microseconds.
 	WatchParts = 32
@@ -36,6 +39,7 @@ type watched struct {
 	due      []topology.DPID // switches whose turn in this tick has not come
 	// switchesPerPart is how many of them have their turn in a part of the tick.
 	switchesPerPart int
+	requests        int // to one switch in this tick, at most
 	tick            int
 	on              bool // there is a second look
 }
@@ -74,6 +78,7 @@ func (w *watched) beginTick() {
 		}
 	}
 	w.switchesPerPart = (len(w.due) + WatchParts - 1) / WatchParts
+	w.requests = min(watchRequests, max(1, watchTotal/max(1, len(w.due))))
 }
 
 // requestWatched requests the counters of flows of EF at some of the switches where some are due.
@@ -91,7 +96,7 @@ func (l *flows) requestWatched() {
 func (w *wheel) request(l *flows, d topology.DPID) {
 	var requested []*Flow
 	seen := 0
-	for ; seen < len(w.due) && len(requested) < watchRequests; seen++ {
+	for ; seen < len(w.due) && len(requested) < l.watched.requests; seen++ {
 		f := l.byID[w.due[seen]]
 		switch {
 		case f == nil || f.judged.Level != apps.EF:

@@ -133,9 +133,17 @@ func TestLateCounters(t *testing.T) {
 }
 
 // The counters of EF at many switches are requested in parts, so that no decision waits for all of them;
-// each switch has its turn in each tick.
+// each switch has its turn in each tick. Where there are many flows, all switches together get no more than
+// watchTotal requests, and each as many.
 func TestWatchInParts(t *testing.T) {
+	for _, flows := range []uint16{1, 20} {
+		t.Run(fmt.Sprint(2*flows), func(t *testing.T) { testWatchInParts(t, flows) })
+	}
+}
+
+func testWatchInParts(t *testing.T, flows uint16) {
 	const switches = 3*WatchParts - 1
+	want := min(2*int(flows), watchTotal/switches)
 	now := time.Unix(1e9, 0)
 	c := New(Config{Queues: DefaultQueues(), IdleTimeoutSeconds: 30, MaxFlows: 1e4, LLDPInterval: time.Second, StatsInterval: time.Hour, SecondLook: true})
 	for d := range topology.DPID(switches) {
@@ -144,12 +152,13 @@ func TestWatchInParts(t *testing.T) {
 	now = now.Add(3 * time.Second)
 	for d := range topology.DPID(switches) {
 		left, right := simHostAt(at(d+1, 1), byte(d)), simHostAt(at(d+1, 2), byte(d+128))
-		for _, one := range []struct {
-			port  uint32
-			frame []byte
-		}{{2, right.broadcast()}, {1, left.frame(right, flow.UDP, 40000, 5060, 160, 0)}} {
-			f, _ := ReadFrame(one.frame)
-			c.PacketIn(now, d+1, &openflow.PacketIn{Data: one.frame, Match: openflow.Match{Fields: []openflow.OXM{inPort(one.port)}}}, &f, Verdict{Level: apps.EF})
+		send := func(port uint32, frame []byte) {
+			f, _ := ReadFrame(frame)
+			c.PacketIn(now, d+1, &openflow.PacketIn{Data: frame, Match: openflow.Match{Fields: []openflow.OXM{inPort(port)}}}, &f, Verdict{Level: apps.EF})
+		}
+		send(2, right.broadcast())
+		for n := range flows {
+			send(1, left.frame(right, flow.UDP, 40000+n, 5060, 160, 0))
 		}
 	}
 	c.Tick(now) // requests no counters yet
@@ -173,8 +182,8 @@ func TestWatchInParts(t *testing.T) {
 			}
 		}
 		for d := range topology.DPID(switches) {
-			if asked[d+1] != 2 {
-				t.Errorf("%d requests to switch %v for 2 flows", asked[d+1], d+1)
+			if asked[d+1] != want {
+				t.Errorf("%d requests to switch %v for %d flows, want %d", asked[d+1], d+1, 2*flows, want)
 			}
 		}
 		if parts > WatchParts {
