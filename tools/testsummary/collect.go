@@ -121,6 +121,9 @@ func (c *collector) testEvent(e event) {
 		c.rec.judge(e)
 	case "pass", "skip", "fail":
 		t.result = e.Action
+		if e.Elapsed >= longTest && !strings.Contains(e.Test, "/") {
+			c.rec.Long = append(c.rec.Long, timed{e.Package, e.Test, e.Elapsed})
+		}
 		if e.Action == "fail" {
 			fmt.Fprintf(c.out, "FAIL  %s %s\n%s", e.Package, e.Test, indent(t.output.String()))
 		}

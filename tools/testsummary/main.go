@@ -5,8 +5,8 @@
 //	testsummary report -dir D
 //
 // run and check each leave a record in directory D; report prints them all,
-// says what was skipped and why, repeats the end of what each failure printed, and
-// ends with one line of the form "N passed, N failed, N skipped".
+// says which tests took longest, what was skipped and why, repeats the end of what each failure
+// printed, and ends with one line of the form "N passed, N failed, N skipped".
 //
 // What counts as one test: a test without subtests, a subtest, a check. A test
 // with subtests counts by itself only when it failed or was skipped and none

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,7 +27,20 @@ type record struct {
 	// it skipped because the machine paused.
 	Checks int
 	Busy   []item
+	// Long are tests, without their subtests, that took longTest or more.
+	Long []timed
 }
+
+// timed is how long a test took, without waiting for its turn.
+type timed struct {
+	Package, Test string
+	Seconds       float64
+}
+
+const (
+	longTest   = 5 // seconds
+	longListed = 20
+)
 
 // busyPercent is the share of a suite's checks that may be skipped as the machine was busy.
 const busyPercent = 3
@@ -152,6 +166,7 @@ func readRecords(dir string) ([]record, error) {
 		recs[i].Seconds += rec.Seconds
 		recs[i].Skips = append(recs[i].Skips, rec.Skips...)
 		recs[i].Failures = append(recs[i].Failures, rec.Failures...)
+		recs[i].Long = append(recs[i].Long, rec.Long...)
 		recs[i].Checks += rec.Checks
 		recs[i].Busy = append(recs[i].Busy, rec.Busy...)
 	}
@@ -168,6 +183,7 @@ func report(out io.Writer, recs []record) error {
 		took := time.Duration(r.Seconds * float64(time.Second)).Round(time.Second)
 		fmt.Fprintf(out, "%-12s %8d %8d %8d %8s\n", r.Suite, r.Passed, r.Failed, r.Skipped, took)
 	}
+	reportLong(out, recs)
 	items := func(title string, pick func(record) []item) {
 		for _, r := range recs {
 			for _, it := range pick(r) {
@@ -207,6 +223,21 @@ func report(out io.Writer, recs []record) error {
 		return errFailed
 	}
 	return busy
+}
+
+// reportLong prints the tests that took longest.
+func reportLong(out io.Writer, recs []record) {
+	var long []timed
+	for _, r := range recs {
+		long = append(long, r.Long...)
+	}
+	slices.SortStableFunc(long, func(a, b timed) int { return cmp.Compare(b.Seconds, a.Seconds) })
+	for i, one := range long[:min(len(long), longListed)] {
+		if i == 0 {
+			fmt.Fprintf(out, "\nLongest tests, in seconds:\n")
+		}
+		fmt.Fprintf(out, "  %6.1f %s %s\n", one.Seconds, one.Package, one.Test)
+	}
 }
 
 // describe is "suite: package test: reason", without what is empty.

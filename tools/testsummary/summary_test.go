@@ -175,6 +175,30 @@ func TestBusyMachine(t *testing.T) {
 	}
 }
 
+// TestLongest: the report names the tests that took long, the longest first, and none of their subtests.
+func TestLongest(t *testing.T) {
+	dir := t.TempDir()
+	for suite, events := range map[string]string{
+		"netns": `{"Action":"pass","Package":"p","Test":"TestLong/part","Elapsed":40}
+			{"Action":"pass","Package":"p","Test":"TestLong","Elapsed":41.25}
+			{"Action":"pass","Package":"p","Test":"TestShort","Elapsed":1}
+			{"Action":"pass","Package":"p","Elapsed":43}`,
+		"docker": `{"Action":"pass","Package":"q","Test":"TestLonger","Elapsed":100}
+			{"Action":"pass","Package":"q","Elapsed":100}`,
+	} {
+		if err := run([]string{"run", "-suite", suite, "-dir", dir}, strings.NewReader(events), io.Discard); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out bytes.Buffer
+	if err := run([]string{"report", "-dir", dir}, nil, &out); err != nil {
+		t.Fatal(err)
+	}
+	if want := "\nLongest tests, in seconds:\n   100.0 q TestLonger\n    41.2 p TestLong\n\n"; !strings.Contains(out.String(), want) {
+		t.Errorf("the report lacks %q:\n%s", want, &out)
+	}
+}
+
 func TestSkipReason(t *testing.T) {
 	output := "=== RUN   TestA\n    a_test.go:9: set up\n    a_test.go:12: needs a kernel\n        newer than 6.16\n--- SKIP: TestA (0.00s)\n"
 	if got, want := skipReason(output), "needs a kernel newer than 6.16"; got != want {
