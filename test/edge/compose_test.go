@@ -263,6 +263,7 @@ func (s *site) testComposeMasked(t *testing.T) {
 
 // TestComposeSwarm: the same file on a swarm.
 func TestComposeSwarm(t *testing.T) {
+	t.Parallel()
 	c := newClusterOf(t, 2)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()

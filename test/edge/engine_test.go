@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -27,16 +26,9 @@ import (
 	"github.com/weir-project/weir/test/must"
 )
 
-// TestEngineOfOthers is what weir-edge makes of an engine that others use, too.
-func TestEngineOfOthers(t *testing.T) {
-	s := newSite(t)
-	logins := filepath.Join(s.Dir, "logins")
-	must.Succeed(t, os.Mkdir(logins, 0o700))
-	t.Setenv("DOCKER_CONFIG", logins)
-	t.Run("an old HAProxy", func(t *testing.T) {
-		s.refusesOldHAProxy(t, func(program string, args ...string) *exec.Cmd { return s.Host.Command(t.Context(), program, args...) })
-	})
-	s.start(t)
+// testEngineOfOthers is what weir-edge makes of an engine that others use, too. logins is its folder of
+// docker login.
+func (s *site) testEngineOfOthers(t *testing.T, logins string) {
 	t.Run("all instances are of one image", s.testPinned)
 	t.Run("an image for 32 bits", s.testNarrow)
 	t.Run("a registry that wants a login", func(t *testing.T) { s.testLogin(t, logins) })

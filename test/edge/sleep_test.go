@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -29,11 +30,18 @@ services:
     x-weir-edge: {minInstances: 0}
 `
 
-// TestSleep: a service without users has no instance; its first user waits for as long as one takes to
+// TestEngine: a service without users has no instance; its first user waits for as long as one takes to
 // start, and half a second. It is timed, so no other test runs beside it, and containers are started before and
-// after each user: an engine takes longer for some than for others.
-func TestSleep(t *testing.T) {
+// after each user: an engine takes longer for some than for others. In the minute before it sleeps again other
+// programs use the engine, too.
+func TestEngine(t *testing.T) {
 	s := newSite(t)
+	logins := filepath.Join(s.Dir, "logins")
+	must.Succeed(t, os.Mkdir(logins, 0o700))
+	t.Setenv("DOCKER_CONFIG", logins)
+	t.Run("an old HAProxy", func(t *testing.T) {
+		s.refusesOldHAProxy(t, func(program string, args ...string) *exec.Cmd { return s.Host.Command(t.Context(), program, args...) })
+	})
 	s.importVersions(t)
 	s.start(t)
 	path := filepath.Join(t.TempDir(), "compose.yaml")
@@ -60,7 +68,9 @@ func TestSleep(t *testing.T) {
 		}
 		s.awaitRunning(t, "home-web", 1, 5*time.Second)
 		if user == "first" {
-			s.awaitAsleep(t, 90*time.Second)
+			answered := time.Now()
+			s.testEngineOfOthers(t, logins)
+			s.awaitAsleep(t, time.Until(answered.Add(90*time.Second)))
 		}
 	}
 	t.Logf("weir-edge events\n%s", s.must(t, "events"))

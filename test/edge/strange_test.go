@@ -9,16 +9,23 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weir-project/weir/api/v1/edge"
+	"github.com/weir-project/weir/test/must"
 )
 
-// testOtherFolder: who has another state folder, and looks at instances that have run for
-// long, ends none of them.
-func (s *site) testOtherFolder(t *testing.T) {
-	if err := s.deploy(t, specification("lasting", pagesImage, 8086, 10, nil)); err != nil {
-		t.Fatal(err)
-	}
-	before := s.awaitRunning(t, "lasting", 1, 15*time.Second)
-	time.Sleep(32 * time.Second)
+// deployLasting deploys the service of testOtherFolder, which is to have run for long, and returns its
+// instance.
+func (s *site) deployLasting(t *testing.T) edge.Instance {
+	t.Helper()
+	must.Succeed(t, s.deploy(t, specification("lasting", pagesImage, 8086, 10, nil)))
+	return s.awaitRunning(t, "lasting", 1, 15*time.Second)[0]
+}
+
+// testOtherFolder: a weir-edge with another state folder looks at an instance that has run for long, and
+// does not end it.
+func (s *site) testOtherFolder(t *testing.T, before edge.Instance) {
+	time.Sleep(time.Until(before.StartedAt.Add(32 * time.Second)))
 	second := s.launch(t, "--socket", filepath.Join(s.Dir, "second.sock"), "--state-dir", filepath.Join(s.Dir, "second"))
 	failed := 0
 	for range 60 {
@@ -29,8 +36,8 @@ func (s *site) testOtherFolder(t *testing.T) {
 	}
 	second.kill()
 	after := s.awaitRunning(t, "lasting", 1, 15*time.Second)
-	if after[0].ContainerID != before[0].ContainerID || failed > 0 {
-		t.Errorf("%d requests failed, the instance was %s and is %s", failed, before[0].ContainerID, after[0].ContainerID)
+	if after[0].ContainerID != before.ContainerID || failed > 0 {
+		t.Errorf("%d requests failed, the instance was %s and is %s", failed, before.ContainerID, after[0].ContainerID)
 	}
 	s.must(t, "rm", "lasting")
 }

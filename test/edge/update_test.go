@@ -339,6 +339,7 @@ func (s *site) testUpdatePort(t *testing.T) {
 // TestUpdateSwarm: the same on a swarm, for users of both nodes, beside a service that sleeps until its first
 // user comes.
 func TestUpdateSwarm(t *testing.T) {
+	t.Parallel()
 	c := newClusterOf(t, 2)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()

@@ -35,6 +35,7 @@ func (b *bed) queues(args ...string) (string, error) {
 // TestQueuesByMark: the ports of a bridge that others control get queues, without OpenFlow entries;
 // what others configured stays, and all is given back.
 func TestQueuesByMark(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	b.ofOthers()
 	before := b.entries("br0")
