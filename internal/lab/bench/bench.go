@@ -87,7 +87,7 @@ var suites = []suite{
 	{"accuracy", "error of shares, 10 Mbit/s to 5 Gbit/s", 164, accuracySuite, 1, accuracyNote, false},
 	{"reaction", "time to the new allocation", 50, reactionSuite, reactionRounds, "", false},
 	{"cap", "by how much maximums are exceeded", 165, capSuite, 1, "", false},
-	{SuiteLatency, "round trips beside bulk and floods, in four network modes", 70, latencySuite, 1, "", true},
+	{SuiteLatency, "round trips beside bulk and floods, in five network modes", 88, latencySuite, 1, "", true},
 	{"in", "shares of what comes in", 260, inSuite, 1, inNote, true},
 	{"cost", "processor time and packets a second, beside HTB", 120, costSuite, report.LeastRounds, costNote, true},
 	{"agent", "what the agent itself takes", 12, agentSuite, 1, agentNote, true},

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"time"
@@ -12,15 +13,15 @@ import (
 const reactionRounds = 5
 
 // reactionSuite measures the time to the new allocation when containers
-// start, stop and burst, and when a policy is changed, with senders that
-// react to nothing (UDP) and with TCP.
+// start, alone and together, stop and burst, and when a policy is changed, with
+// senders that react to nothing (UDP) and with TCP.
 func reactionSuite(options Options) []Case {
 	var cases []Case
 	cycles := int(math.Ceil(2 * options.Duration.Seconds()))
 	for _, protocol := range []traffic.Protocol{traffic.UDP, traffic.TCP} {
 		cases = append(cases, startStopsCase(protocol, options, cycles), setCase(protocol, options, cycles))
 	}
-	return cases
+	return append(cases, startTogetherCase(options, cycles))
 }
 
 // changeGaps returns the times between one change and the next: long enough to see whether rates stay,
@@ -52,6 +53,28 @@ func startStopsCase(protocol traffic.Protocol, options Options, cycles int) Case
 			{Name: "C3", Policy: Policy{Weight: 3}, Load: load(third...)},
 		},
 	}
+}
+
+// startTogetherCase: all start at once and stop at once, each cycle. Each has saved as much as a silent
+// container may. TCP is left out: how fast it fills an idle link is not the scheduler's matter.
+func startTogetherCase(options Options, cycles int) Case {
+	gap, at := changeGaps(options.Seed), time.Duration(0)
+	var active []Interval
+	for range cycles {
+		start := at + gap()
+		at = start + gap()
+		active = append(active, Interval{start, at})
+	}
+	c := Case{
+		Group: "start together", Name: string(traffic.UDP), LinkBPS: options.RateBPS,
+		Length: at + gap(), Measures: MeasureReaction, Peers: []string{PeerNone, PeerHTB, PeerWeir, PeerWeirBalanced},
+	}
+	for i := range 3 {
+		c.Containers = append(c.Containers, Container{
+			Name: fmt.Sprintf("C%d", i+1), Policy: byWeight(uint32(i + 1)), Load: Load{Protocol: traffic.UDP, Active: active},
+		})
+	}
+	return c
 }
 
 // setCase: all send, and each cycle C1 gets another weight and back, a floor and a ceiling by

@@ -146,14 +146,33 @@ func TestReactionHasAHundredChanges(t *testing.T) {
 				t.Errorf("%s: %v from the change at %v to the next", c.ID(), next, at)
 			}
 		}
-		if len(kinds) != 5 {
-			t.Errorf("%s: changes %v, want the start and four kinds", c.ID(), kinds)
+		together := c.Group == "start together"
+		if want := 5; len(kinds) != want && !together || together && len(kinds) != 1 {
+			t.Errorf("%s: changes %v, want the start and four kinds, or one of starts together", c.ID(), kinds)
 		}
 		for kind, count := range kinds {
-			if start := strings.HasPrefix(kind, "C1 starts"); !start && count != 100 {
+			if start := strings.HasPrefix(kind, "C1 starts"); (!start || together) && count != 100 {
 				t.Errorf("%s: %d times %s, want 100", c.ID(), count, kind)
 			}
 		}
+	}
+}
+
+// TestRatesEndWithTheLastSender: after a start, rates are judged until all stop.
+func TestRatesEndWithTheLastSender(t *testing.T) {
+	const second = int(time.Second / reactionBin)
+	c := Case{Length: 3 * time.Second, LinkBPS: 8e6, Measures: MeasureReaction, Containers: []Container{
+		{Name: "C1", Policy: byWeight(1), Load: Load{Protocol: "udp", Active: []Interval{{0, time.Second}, {2 * time.Second, 3 * time.Second}}}},
+	}}
+	bins := make([]uint64, 3*second)
+	for i := range bins {
+		if i < second || i >= 2*second {
+			bins[i] = 1000
+		}
+	}
+	found := reactions(c, []observation{{series: [][]uint64{bins}, binWidth: reactionBin}})
+	if len(found) != 1 || found[0].SettledRuns != 2 || found[0].Held.Min != 1 {
+		t.Errorf("%+v, want two starts, within 5 %% all the time", found)
 	}
 }
 

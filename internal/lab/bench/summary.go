@@ -215,6 +215,13 @@ func reactions(c Case, seen []observation) []Reaction {
 		if i+1 < len(times) {
 			next = times[i+1]
 		}
+		for _, one := range c.Containers { // the end of the last sender is no change, but rates end with it
+			for _, interval := range one.Load.Active {
+				if interval.Until > at {
+					next = min(next, interval.Until)
+				}
+			}
+		}
 		change := c.describeChange(at)
 		of := slices.IndexFunc(kinds, func(k *kind) bool { return k.Change == change })
 		if of < 0 {
