@@ -86,6 +86,39 @@ func TestFramesFit(t *testing.T) {
 	}
 }
 
+// A silent container saves no more in its guarantee than in its share, which has to pay for that.
+// One that sends saves as long as timers may be late, and one with a latency bound always does.
+func TestSavings(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		class
+		milliseconds uint64
+	}{
+		{"silent", container(16, 100, 48e6, allocated(0)), 1},
+		{"sends little", container(16, 100, 48e6, allocated(1e6)), 4},
+		{"sends all it may", container(16, 100, 48e6, allocated(90e6)), 4},
+		{"silent, with a latency bound", container(16, 100, 48e6, allocated(0), latency(time.Millisecond)), 4},
+	} {
+		tree := treeOf(100e6, tc.class)
+		var leaf, share kernel.HTBClass
+		for _, c := range desired(tree, leafFqCodel).classes {
+			switch c.Handle {
+			case leafClass(16):
+				leaf = c.Options.(kernel.HTBClass)
+			case shareClass(16):
+				share = c.Options.(kernel.HTBClass)
+			}
+		}
+		saved, want := leaf.Burst.Bytes(leaf.RateBytesPerSec), 6000*tc.milliseconds+uint64(tree.packetBytes())
+		if max(saved, want)-min(saved, want) > 16 {
+			t.Errorf("%s: saves %d bytes, want %d", tc.name, saved, want)
+		}
+		if ofShare := share.Burst.Bytes(share.RateBytesPerSec); tc.milliseconds == 1 && saved > ofShare+16 {
+			t.Errorf("%s: saves %d bytes, its share %d", tc.name, saved, ofShare)
+		}
+	}
+}
+
 // Another MTU changes the tree in place, also where another agent made it: the
 // kernel does not tell what it takes for a packet that is too large.
 func TestAnotherMTU(t *testing.T) {

@@ -30,7 +30,9 @@ type member struct {
 	entitledBPS   uint64
 	guaranteedBPS uint64
 	allocatedBPS  uint64
-	holdback      holdback
+	// lowered: its allocation fell in the last turn, and it wants more.
+	lowered  bool
+	holdback holdback
 	// leaves are its leaves in the kernel; turnsSince counts the turns since its packets moved to
 	// other leaves.
 	leaves     leaves
@@ -220,10 +222,21 @@ func (d *division) allocate(exact bool) bool {
 	}
 	if changed {
 		for i, allocatedBPS := range d.reused.divided.AllocatedBPS {
-			d.competitors[i].allocatedBPS = allocatedBPS
+			m := d.competitors[i]
+			m.lowered = allocatedBPS < m.allocatedBPS && m.demand.WantsMore()
+			m.allocatedBPS = allocatedBPS
 		}
 	}
 	return changed
+}
+
+// saveAgain lets shares save again that lost their savings in the last turn, and reports whether there were any.
+func (d *division) saveAgain() (any bool) {
+	for _, m := range d.members {
+		any = any || m.lowered
+		m.lowered = false
+	}
+	return any
 }
 
 // packetBytes returns the largest packet that a member's devices hand over; 0 if they have the
@@ -241,7 +254,7 @@ func (d *division) class(m *member) class {
 	want.CeilingBPS = min(want.CeilingBPS, limitBPS)
 	return class{
 		Competitor: want, GuaranteedBPS: min(m.guaranteedBPS, limitBPS), AllocatedBPS: min(m.allocatedBPS, limitBPS),
-		PacketBytes: d.packetBytes(m), QueueDoublings: m.holdback.queue.doublings, Leaves: m.leaves,
+		PacketBytes: d.packetBytes(m), QueueDoublings: m.holdback.queue.doublings, Leaves: m.leaves, Lowered: m.lowered,
 	}
 }
 

@@ -80,9 +80,10 @@ func (b *Backend) Turn(now time.Time, count bool) (sched.Turn, error) {
 	if err != nil {
 		return turn, err
 	}
+	saveAgain := b.saveAgain()
 	// A new guarantee matters even if the allocation stays.
 	allocated := (hostChanged || changed) && b.allocate(hostChanged)
-	if b.holdBack(now, b.scratch.offered, b.device.leaf) || allocated || drained {
+	if b.holdBack(now, b.scratch.offered, b.device.leaf) || allocated || drained || saveAgain {
 		if hostChanged || sudden {
 			b.last.change = now
 		}

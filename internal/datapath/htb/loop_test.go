@@ -17,6 +17,38 @@ const reaction = 50 * time.Millisecond
 // The agent's time between the first packet after a silence and its look.
 const wakeInterval = 10 * time.Millisecond
 
+// TestLowerAllocationEndsSavings: a share whose allocation falls loses what it has saved, for a turn.
+func TestLowerAllocationEndsSavings(t *testing.T) {
+	b := newBed(t, 100e6)
+	a, c := b.start(weight(100)), b.start(weight(300))
+	l := newWire(b)
+	saves := func(m *member) bool {
+		for _, class := range desired(l.device.applied, leafFqCodel).classes {
+			if class.Handle == shareClass(m.want.Number) {
+				return class.Options.(kernel.HTBClass).Burst > 0
+			}
+		}
+		return false
+	}
+	l.greedy[a] = true
+	l.run(time.Second)
+	l.greedy[c] = true
+	lowestBPS, without := a.allocatedBPS, 0
+	for range 200 { // milliseconds
+		l.run(time.Millisecond)
+		if fell := a.allocatedBPS < lowestBPS; fell && saves(a) || !saves(c) {
+			t.Fatalf("allocated %s: savings %t and %t", allocations(a, c), saves(a), saves(c))
+		}
+		lowestBPS = min(lowestBPS, a.allocatedBPS)
+		if !saves(a) {
+			without++
+		}
+	}
+	if most := 3 * int(changingInterval/time.Millisecond); without == 0 || without > most || !near(a.allocatedBPS, 25e6) {
+		t.Errorf("allocated %s, without savings for %d ms, want at most %d", allocations(a, c), without, most)
+	}
+}
+
 func TestControlReacts(t *testing.T) {
 	b := newBed(t, 100e6)
 	a, c := b.start(weight(100)), b.start(weight(300))

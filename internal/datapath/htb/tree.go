@@ -110,6 +110,10 @@ type class struct {
 	// AllocatedBPS is its present rate, given the other senders; at least GuaranteedBPS if it wants
 	// that much.
 	AllocatedBPS uint64
+	// Lowered: a lower allocation came in force in this turn. Its share has saved while the old one was
+	// in force and only guarantees were sent, and would spend that from what is left above guarantees,
+	// which the newcomer lacks then. So the share loses its savings, and saves again from the next turn on.
+	Lowered bool
 	// Leaves are its leaves; 0 for a single leaf without traffic classes.
 	Leaves leaves
 	// PacketBytes is the largest packet it gets, if below sched.LinkPacketBytes; 0 otherwise.
@@ -280,8 +284,12 @@ func (t terms) add(s *state, c class) {
 	// to nothing, up to a minute. A packet a second bounds it to a second.
 	share := max(c.AllocatedBPS, c.GuaranteedBPS, min(8*uint64(packetBytes), t.rateBPS))
 	guaranteed := min(c.GuaranteedBPS, ceilBPS)
+	shareBurst := burstBytes(share, shareBurstMilliseconds, packetBytes)
+	if c.Lowered {
+		shareBurst = 0
+	}
 	s.classes = append(s.classes,
-		t.kernelClass(shareClass(c.Number), rootClass, share, burstBytes(share, shareBurstMilliseconds, packetBytes), t.rateBPS, linkBurst, innerQuantum, innerPrio))
+		t.kernelClass(shareClass(c.Number), rootClass, share, shareBurst, t.rateBPS, linkBurst, innerQuantum, innerPrio))
 	if c.Leaves&orderedLeaves != 0 {
 		t.addOrdered(s, c, guaranteed, ceilBPS, ceilBurst)
 	}
@@ -289,6 +297,6 @@ func (t terms) add(s *state, c class) {
 		return
 	}
 	s.classes = append(s.classes,
-		t.kernelClass(leafClass(c.Number), shareClass(c.Number), guaranteed, burstBytes(guaranteed, burstMilliseconds, packetBytes), ceilBPS, ceilBurst, t.quantum(c), t.prio(c)))
+		t.kernelClass(leafClass(c.Number), shareClass(c.Number), guaranteed, burstBytes(guaranteed, savingMilliseconds(c), packetBytes), ceilBPS, ceilBurst, t.quantum(c), t.prio(c)))
 	s.qdiscs = append(s.qdiscs, t.leafOf(c))
 }
