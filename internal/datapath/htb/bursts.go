@@ -10,10 +10,12 @@ const (
 	// would take a quarter of a second, with all shares off by as much.
 	shareBurstMilliseconds = 1
 	// ceilBurstMicroseconds bounds the tokens that a container with a maximum has saved after a
-	// pause. HTB also sends one packet on credit, so in any 100 ms the excess over the maximum is
-	// at most three quarters of a percent and one packet. The rest of one percent is for packets
-	// delayed on their way from here.
+	// pause, in which timers were late. HTB also sends one packet on credit, and packets may be
+	// delayed on their way from here. So that all of that stays below one percent of the maximum in
+	// any 100 ms, HTB's ceiling is a part of ceilMarginDivisor below the maximum. Smaller savings
+	// would do as well, and cost more of the maximum wherever timers are late.
 	ceilBurstMicroseconds = 750
+	ceilMarginDivisor     = 400
 
 	// noLimitBytesPerSec is a rate that no link reaches: 64 KB take less than a nanosecond, the
 	// kernel's unit. A token bucket filter that limits packet sizes needs a peak rate. With a lower

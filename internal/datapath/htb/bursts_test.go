@@ -119,6 +119,22 @@ func TestSavings(t *testing.T) {
 	}
 }
 
+// What HTB lets through of a maximum in any 100 ms, but for the packet on credit, leaves half a
+// percent for packets that are delayed on their way; and 99.5 % of a maximum are there.
+func TestMaximumHasAMargin(t *testing.T) {
+	for _, maxBPS := range []uint64{1e6, 10e6, 50e6, 99e6} {
+		for _, c := range desired(treeOf(100e6, container(16, 100, maxBPS, ceiling(maxBPS))), leafFqCodel).classes {
+			if c.Handle != leafClass(16) {
+				continue
+			}
+			o, most := c.Options.(kernel.HTBClass), maxBPS/8/10
+			if sent := o.CeilBytesPerSec/10 + o.CeilBurst.Bytes(o.CeilBytesPerSec); sent > most+most/190 || o.CeilBytesPerSec/10 < most-most/200 {
+				t.Errorf("maximum %d: %s, in 100 ms %d bytes of %d", maxBPS, c, sent, most)
+			}
+		}
+	}
+}
+
 // Another MTU changes the tree in place, also where another agent made it: the
 // kernel does not tell what it takes for a packet that is too large.
 func TestAnotherMTU(t *testing.T) {

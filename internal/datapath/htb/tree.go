@@ -278,6 +278,7 @@ func (t terms) add(s *state, c class) {
 	ceilBurst := linkBurst
 	if ceilBPS < t.rateBPS {
 		ceilBurst = ceilBPS / 8 * ceilBurstMicroseconds / 1e6
+		ceilBPS -= ceilBPS / ceilMarginDivisor
 	}
 	// A class that sent a packet owes its tokens, as time at its rate, and
 	// a higher rate does not forgive the debt (htb_change_class): from next

@@ -87,14 +87,13 @@ var (
 
 // changes are what would have to change for targets whose miss has a known cause.
 var changes = map[*target]string{
-	targetMemory:   "smaller maps of flows and delays, or a runtime with a smaller heap",
-	targetCPU:      "the agent would have to read demand and counters, and check taps, when something happens, not each tick",
-	targetSilent:   "checks of the whole state and of taps would have to become rarer, or events of the kernel",
-	targetWatching: "pages would have to share one stream, without HTTP requests of their own",
-	targetFlooded:  "checks of taps and of the whole state would have to look at changed containers only",
-	targetOvershoot: "a maximum would have to save less, and HTB to send no packet on credit, which costs a part of the maximum " +
-		"wherever timers are late",
-	targetSettle: "guarantees would have to lose their savings when shares change, which costs a part of minimums beside a flood",
+	targetMemory:    "smaller maps of flows and delays, or a runtime with a smaller heap",
+	targetCPU:       "the agent would have to read demand and counters, and check taps, when something happens, not each tick",
+	targetSilent:    "checks of the whole state and of taps would have to become rarer, or events of the kernel",
+	targetWatching:  "pages would have to share one stream, without HTTP requests of their own",
+	targetFlooded:   "checks of taps and of the whole state would have to look at changed containers only",
+	targetOvershoot: "HTB's ceiling would have to be further below a maximum, or save less, which costs a part of the maximum",
+	targetSettle:    "TCP senders would have to go on sending while the machine is busy, and with balanced packets to be smaller",
 }
 
 func (t *target) limit() string {
