@@ -95,6 +95,45 @@ func TestIncoming(t *testing.T) {
 	}
 }
 
+// TestIncomingAtDevices: VLANs, bonds and ports of a bridge share what comes in like a card does, every packet is
+// counted once, and a new MTU changes nothing.
+func TestIncomingAtDevices(t *testing.T) {
+	for name, of := range map[string]struct {
+		options testbed.HostOptions
+		uplink  string
+	}{
+		"vlan":               {testbed.HostOptions{Link: testbed.LinkVLAN}, "uplink"},
+		"bond":               {testbed.HostOptions{Link: testbed.LinkBond}, "uplink"},
+		"bridge, by a VLAN":  {testbed.HostOptions{Attachment: testbed.AttachBridged, Link: testbed.LinkVLAN}, "containers"},
+		"port of the bridge": {testbed.HostOptions{Attachment: testbed.AttachNATBridged}, "uplink"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := harness.NewBed(t, of.options)
+			containers := []*harness.Container{b.Add("free", nil), b.Add("limited", map[string]string{"weir.in.max": "8mbit"})}
+			agent := b.StartAgent(harness.AgentOptions{Args: []string{"--uplink", of.uplink, "--in-rate", "50mbit"}})
+			downloads := &harness.Downloads{Bed: b}
+			for _, c := range containers {
+				downloads.Start(c, flooding)
+			}
+			ideal := []uint64{42_000_000, 8_000_000}
+			b.WarmUp()
+			checkDownloads(downloads, ideal)
+			b.Run("ip", "link", "set", "uplink", "mtu", "1400")
+			b.WarmUp()
+			checkDownloads(downloads, ideal)
+			for i, c := range containers {
+				got := agent.Container(c.Name)
+				if off := float64(got.In.RateBPS) / float64(ideal[i]); got.State != v1.StateOK || off < 0.9 || off > 1.1 {
+					t.Errorf("%s: %s %q, %d bit/s", c.Name, got.State, got.Reason, got.In.RateBPS)
+				}
+			}
+			if host := agent.Container("host").In.RateBPS; host > ideal[1]/10 {
+				t.Errorf("the host receives %d bit/s", host)
+			}
+		})
+	}
+}
+
 // TestIncomingFollowsRoute: with uplink auto received traffic is shared at the device that the default
 // route leads to, and nothing is left at the one before.
 func TestIncomingFollowsRoute(t *testing.T) {

@@ -306,12 +306,12 @@ func relink(b *harness.Bed, more ...string) {
 }
 
 // TestUplinkComesAndGoes: an uplink that is deleted is waited for, and one
-// that is renamed is followed.
+// that is renamed is followed, also for what comes in.
 func TestUplinkComesAndGoes(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	one := b.Add("one", labels("max", "10mbit"))
-	agent := b.StartAgent(harness.AgentOptions{})
+	agent := shareIncoming(b, nil)
 	b.MustWeir("set", "one", "--weight", "500")
 	index := b.UplinkIndex()
 	for _, again := range []struct {
@@ -336,7 +336,7 @@ func TestUplinkComesAndGoes(t *testing.T) {
 			relink(b, again.more...)
 			b.Await("shared out again", checkInterval+time.Second, func() (bool, string) {
 				status := agent.Status()
-				return status.State == v1.StateOK && slices.Contains(tcClasses(b), "class htb 7e11:10") &&
+				return status.State == v1.StateOK && slices.Contains(tcClasses(b), "class htb 7e11:10") && redirected(b) &&
 					set(bpfPrograms(t, b))["uplink: weir_uplink"], fmt.Sprintf("%+v %v", status, tcClasses(b))
 			})
 			if got := agent.Container("one"); got.Policy.Weight != 500 || got.State != v1.StateOK {
@@ -359,9 +359,12 @@ func TestUplinkComesAndGoes(t *testing.T) {
 		if _, err := b.Meter.Snapshot(); err != nil {
 			t.Error(err)
 		}
+		if ifbs := b.Run("ip", "-o", "link", "show", "type", "ifb"); strings.Count(ifbs, "\n") != 1 {
+			t.Errorf("IFBs: %s", ifbs)
+		}
 		// The next agent is told the new name, and knows what was set.
 		agent.Kill()
-		agent = b.StartAgent(harness.AgentOptions{Args: []string{"--uplink", "wan0"}})
+		agent = b.StartAgent(harness.AgentOptions{Args: []string{"--uplink", "wan0", "--in-rate", "50mbit"}})
 		if got := agent.Container("one"); got.Policy.Weight != 500 {
 			t.Errorf("with the new name: %+v", got)
 		}
