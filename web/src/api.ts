@@ -252,26 +252,60 @@ export async function signIn(given: string): Promise<void> {
 
 const authorization = () => ({ Authorization: "Bearer " + token });
 
-export async function ask(path: string, request: RequestInit = {}): Promise<{ text: string; etag: string }> {
+const nothingAnswers = () => new Error("nothing answers at " + location.host);
+
+// send returns the answer to a request, if that is a success.
+async function send(path: string, request: RequestInit): Promise<Response> {
   let response: Response;
   try {
-    response = await fetch(path, { ...request, signal: AbortSignal.timeout(patienceMS) });
+    response = await fetch(path, request);
   } catch {
-    throw new Error("nothing answers at " + location.host);
+    throw nothingAnswers();
   }
-  const text = await response.text();
-  if (response.ok) return { text, etag: response.headers.get("ETag") ?? "" };
+  if (response.ok) return response;
   let reason = "";
   try {
-    reason = String((JSON.parse(text) as { error?: unknown }).error ?? "");
+    reason = String((JSON.parse(await response.text()) as { error?: unknown }).error ?? "");
   } catch {
     // not the agent's words; the status has to do
   }
   throw new Error(reason || "the answer is " + response.status + " " + response.statusText);
 }
 
-export async function snapshot(): Promise<Snapshot> {
-  return JSON.parse((await ask("v1/snapshot")).text) as Snapshot;
+export async function ask(path: string, request: RequestInit = {}): Promise<{ text: string; etag: string }> {
+  const response = await send(path, { ...request, signal: AbortSignal.timeout(patienceMS) });
+  return { text: await response.text(), etag: response.headers.get("ETag") ?? "" };
+}
+
+// snapshots are one at once, and one a second until the page is hidden or the daemon ends. A hidden page gets the first
+// only: a browser has about six connections for all pages of an address, and to follow takes one.
+export async function* snapshots(): AsyncGenerator<Snapshot> {
+  yield JSON.parse((await ask("v1/snapshot")).text) as Snapshot;
+  if (document.hidden) return;
+  const over = new AbortController();
+  const end = () => over.abort();
+  const hide = () => document.hidden && end();
+  document.addEventListener("visibilitychange", hide);
+  let timer = setTimeout(end, patienceMS);
+  try {
+    const response = await send("v1/snapshot?follow=true", { signal: over.signal });
+    const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
+    for (let rest = ""; ; ) {
+      const { done, value } = await reader.read().catch(() => { throw nothingAnswers(); });
+      if (done) return;
+      clearTimeout(timer);
+      timer = setTimeout(end, patienceMS);
+      const lines = (rest + value).split("\n");
+      rest = lines.pop() ?? "";
+      for (const line of lines) yield JSON.parse(line) as Snapshot;
+    }
+  } catch (error) {
+    if (!document.hidden) throw error;
+  } finally {
+    clearTimeout(timer);
+    document.removeEventListener("visibilitychange", hide);
+    end();
+  }
 }
 
 // mostFlows is how many flows of a container the page shows: those seen last.

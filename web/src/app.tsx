@@ -1,8 +1,8 @@
-// The dashboard: asks the agent once a second and shows what it says.
+// The dashboard: shows what the agent says once a second.
 
 import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { type Container, type Event, events, lastMinutes, type Snapshot, snapshot, type Uplink } from "./api";
+import { type Container, type Event, events, lastMinutes, type Snapshot, snapshots, type Uplink } from "./api";
 import { Detail } from "./detail";
 import { exactRate, rate, seconds, visible } from "./format";
 import { History } from "./history";
@@ -37,26 +37,33 @@ class Model {
   private lastEvent = 0;
   private first = "";
 
-  async look(): Promise<void> {
+  // look takes what the agent says and draws it, until that ends.
+  async look(draw: () => void): Promise<void> {
     try {
-      const seen = await snapshot();
-      const { version, last_event: lastEvent } = seen.status;
-      // An older agent does not say.
-      const news = lastEvent === this.lastEvent ? [] : await events(this.lastEvent);
-      this.newer = this.seen && this.first !== version ? version : "";
-      const isFirst = !this.seen;
-      if (isFirst) this.first = version;
-      this.seen = seen;
-      this.answeredAt = now();
-      this.history.add(this.answeredAt, seen);
-      if (isFirst) void this.remember(seen.containers ?? []);
-      // A snapshot from the cache may be older than the events that came after the one before.
-      this.lastEvent = news.at(-1)?.seq ?? Math.max(lastEvent ?? 0, this.lastEvent);
-      this.events = [...news.reverse(), ...this.events].slice(0, shownEvents);
-      this.trouble = "";
+      for await (const seen of snapshots()) {
+        await this.take(seen);
+        draw();
+      }
     } catch (error) {
       this.trouble = error instanceof Error ? error.message : String(error);
     }
+  }
+
+  private async take(seen: Snapshot): Promise<void> {
+    const { version, last_event: lastEvent } = seen.status;
+    // An older agent does not say.
+    const news = lastEvent === this.lastEvent ? [] : await events(this.lastEvent);
+    this.newer = this.seen && this.first !== version ? version : "";
+    const isFirst = !this.seen;
+    if (isFirst) this.first = version;
+    this.seen = seen;
+    this.answeredAt = now();
+    this.history.add(this.answeredAt, seen);
+    if (isFirst) void this.remember(seen.containers ?? []);
+    // A snapshot from the cache may be older than the events that came after the one before.
+    this.lastEvent = news.at(-1)?.seq ?? Math.max(lastEvent ?? 0, this.lastEvent);
+    this.events = [...news.reverse(), ...this.events].slice(0, shownEvents);
+    this.trouble = "";
   }
 
   private async remember(containers: Container[]): Promise<void> {
@@ -176,7 +183,7 @@ function Events({ list, theAgentAnswered }: { list: Event[]; theAgentAnswered: b
 
 function App() {
   const model = useRef(new Model()).current;
-  const again = useTurns(() => model.look(), intervalMS);
+  const again = useTurns((draw) => model.look(draw), intervalMS);
   const theme = useTheme();
   const status = model.seen?.status;
   const uplinks = status?.uplinks ?? [];

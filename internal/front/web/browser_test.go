@@ -39,6 +39,7 @@ const hostile = `<img src=x onerror="document.title='owned'">`
 type fakeAgent struct {
 	mu     sync.Mutex
 	seen   v1.Snapshot
+	looks  int // how often it was asked for that
 	events []v1.Event
 	flows  []v1.Flow
 	silent bool
@@ -92,6 +93,20 @@ func (a *fakeAgent) change(fn func(*fakeAgent)) {
 	fn(a)
 }
 
+// awaitLooks waits until the agent was asked for so many more snapshots.
+func (a *fakeAgent) awaitLooks(t *testing.T, count int) {
+	t.Helper()
+	looks := func() (n int) {
+		a.change(func(a *fakeAgent) { n = a.looks })
+		return n
+	}
+	for began, end := looks(), time.Now().Add(15*time.Second); looks() < began+count; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the page asks for no more snapshots")
+		}
+	}
+}
+
 func (a *fakeAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -130,6 +145,7 @@ func (a *fakeAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	default:
+		a.looks++
 		// Something moves.
 		for i := range a.seen.Containers {
 			for j := range a.seen.Containers[i].Shares {
@@ -319,7 +335,8 @@ func TestPageShowsContainers(t *testing.T) {
 		{"half a screen", "light", "rgb(255, 255, 255)", 960},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			ctx := open(t, busyAgent(), tc.width, tc.scheme)
+			agent := busyAgent()
+			ctx := open(t, agent, tc.width, tc.scheme)
 			holds(ctx, t, `document.querySelectorAll(".containers tbody tr").length === 4`)
 			holds(ctx, t, contains(".containers tbody tr", "300"))
 			holds(ctx, t, contains(".containers tbody tr", "wants more"))
@@ -332,8 +349,7 @@ func TestPageShowsContainers(t *testing.T) {
 				return of(".legend li", "i") && of(".legend li", "i") === of(".containers tbody tr", ".swatch");
 			})`)
 			holds(ctx, t, answered("/history")+` === 4`)
-			act(ctx, t, chromedp.Evaluate(`window.before = `+answered("/snapshot"), nil))
-			holds(ctx, t, answered("/snapshot")+` > window.before + 1`) // so it is drawn
+			agent.awaitLooks(t, 2) // so it is drawn
 			holds(ctx, t, answered("/v1/events?since=0&follow=false")+` === 1`)
 			holds(ctx, t, answered("/v1/events?since=2&follow=false")+` === 0`) // there are no newer ones
 			act(ctx, t, chromedp.Focus(".canvas"), chromedp.KeyEvent(strings.Repeat(kb.ArrowLeft, 89)))
@@ -378,14 +394,27 @@ func answered(path string) string {
 	return fmt.Sprintf(`performance.getEntriesByType("resource").filter((e) => e.name.endsWith(%q)).length`, path)
 }
 
-// TestPagesAskTogether: a page asks at the start of each second of the clock, whenever it was opened.
-func TestPagesAskTogether(t *testing.T) {
-	ctx := open(t, busyAgent(), 900, "light")
-	const opened = 300 * time.Millisecond // in its second; asking takes less than the rest of that
+// TestHiddenPage: a page that is hidden gives the connection back on which it follows, and asks at the start of each
+// second of the clock, whenever it was hidden. When it is seen again it follows again.
+func TestHiddenPage(t *testing.T) {
+	agent := busyAgent()
+	ctx := open(t, agent, 900, "light")
+	hide := func(hidden bool) chromedp.Action {
+		return chromedp.Evaluate(fmt.Sprintf(`Object.defineProperty(document, "hidden", {value: %t, configurable: true}); document.dispatchEvent(new Event("visibilitychange"))`, hidden), nil)
+	}
+	agent.awaitLooks(t, 3)
+	holds(ctx, t, answered("/snapshot")+` === 1`) // before it follows
+	const opened = 300 * time.Millisecond         // in its second; asking takes less than the rest of that
 	time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second + opened)))
-	act(ctx, t, chromedp.Reload())
+	act(ctx, t, hide(true))
+	holds(ctx, t, answered("/snapshot?follow=true")+` === 1`)
 	holds(ctx, t, answered("/snapshot")+` >= 4 && performance.getEntriesByType("resource").filter((e) => e.name.endsWith("/snapshot")).slice(-3)
 		.every((e) => (performance.timeOrigin + e.startTime) % 1000 < 200)`)
+	act(ctx, t, hide(false))
+	agent.awaitLooks(t, 3)
+	act(ctx, t, chromedp.Evaluate(`window.before = `+answered("/snapshot"), nil))
+	agent.awaitLooks(t, 3)
+	holds(ctx, t, answered("/snapshot")+` === window.before && !document.querySelector(".trouble")`)
 }
 
 // TestEventsAreShownOnce: a snapshot from the cache may be older than the events that the page has got.
@@ -396,19 +425,15 @@ func TestEventsAreShownOnce(t *testing.T) {
 	shown := func(events int) string {
 		return fmt.Sprintf(`document.querySelectorAll(".events li").length === %d`, events)
 	}
-	looks := func(count int) {
-		act(ctx, t, chromedp.Evaluate(`window.before = `+answered("/snapshot"), nil))
-		holds(ctx, t, fmt.Sprintf(`%s > window.before + %d`, answered("/snapshot"), count))
-	}
 	holds(ctx, t, shown(2))
 	agent.change(func(a *fakeAgent) {
 		a.events = append(a.events, v1.Event{Seq: 3, At: time.Now(), Kind: v1.EventStopped, Container: "web"})
 	})
 	holds(ctx, t, shown(3))
 	agent.change(func(a *fakeAgent) { a.behind = 1 })
-	looks(2)
+	agent.awaitLooks(t, 3)
 	agent.change(func(a *fakeAgent) { a.behind = 0 })
-	looks(2)
+	agent.awaitLooks(t, 3)
 	holds(ctx, t, shown(3))
 }
 

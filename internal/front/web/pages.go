@@ -172,8 +172,8 @@ func relay(get Getter) http.Handler {
 	})
 }
 
-// nodeSnapshots has the last snapshot of each node with an open page: pages of a node ask at the same moment, and one
-// request to the node's agent answers all of them.
+// nodeSnapshots has the last snapshot of each node with an open page: one request to the node's agent answers all
+// pages of a node.
 type nodeSnapshots struct {
 	mu sync.Mutex
 	of map[string]*nodeSnapshot
@@ -181,7 +181,7 @@ type nodeSnapshots struct {
 
 type nodeSnapshot struct {
 	recent
-	asked time.Time
+	asked time.Time // guarded by the mutex of nodeSnapshots
 }
 
 // handler returns the handler of a node's snapshot, which asks feed for a new one. It forgets nodes whose
@@ -201,7 +201,13 @@ func (n *nodeSnapshots) handler(node string, feed http.Handler) http.Handler {
 		n.of[node] = snapshot
 	}
 	snapshot.asked = now
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { snapshot.serve(w, r, feed) })
+	fresh := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n.mu.Lock()
+		snapshot.asked = time.Now() // by a page that follows
+		n.mu.Unlock()
+		feed.ServeHTTP(w, r)
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { snapshot.serve(w, r, fresh) })
 }
 
 // serveNodes adds the pages of nodes' agents, at nodes/NAME/. agentOf returns nil for a node without one;

@@ -251,6 +251,14 @@ func TestNodeSnapshotsAreForgotten(t *testing.T) {
 		if len(snapshots.of) != 1 {
 			t.Errorf("%d nodes are kept after that", len(snapshots.of))
 		}
+		follows, leave := context.WithTimeout(t.Context(), 2*idleTimeout)
+		defer leave()
+		r := httptest.NewRequestWithContext(follows, http.MethodGet, "/v1/snapshot?follow=true", nil)
+		snapshots.handler("c", &fakeFeed{}).ServeHTTP(httptest.NewRecorder(), r)
+		snapshots.handler("d", &fakeFeed{})
+		if len(snapshots.of) != 2 {
+			t.Errorf("the node of a page that follows is forgotten")
+		}
 	})
 }
 

@@ -15,15 +15,17 @@
 // proof by itself. A request must be for a loopback host, and no answer allows another origin
 // to read it. The page may load nothing from elsewhere and is shown in no frame.
 //
-// Requests read the latest snapshot and never enter the control loop. It is encoded at most five
-// times a second, for any number of pages. Pages ask at the start of each second of the clock, so
-// that the agent wakes up once for all of them (web/src/turns.ts). Requests and connections at once are bounded: those
-// with a token, and all others. Snapshots from the cache count as connections only, because all pages ask for them
-// at one moment.
+// Requests read the latest snapshot and never enter the control loop. A page of an agent asks once, and then
+// follows: at the start of each second of the clock it gets a snapshot, which is encoded once for all pages and written
+// with one system call for each. A slow page delays no other, and is closed after answerTimeout. Other pages ask each second
+// (web/src/turns.ts); a snapshot is encoded at most five times a second for them. Pages that follow, other requests at
+// once, those with a token, and connections have a bound each. Snapshots from the cache count as connections only,
+// because pages ask for them at one moment.
 //
 // # Limits
 //
-// Every user of this machine may read, not only the socket's group.
+// Every user of this machine may read, not only the socket's group. A browser has about six connections to an address,
+// and a page that follows takes one of them: a hidden page asks each second instead.
 package web
 
 import (
@@ -35,6 +37,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -50,13 +53,16 @@ var static embed.FS
 
 const (
 	// maxRequests and maxTokenRequests limit concurrent requests without and with a token; cached
-	// responses do not count.
+	// responses do not count, and as many pages as maxRequests may follow besides.
 	// A request for events lasts as long as its reader follows them.
 	maxRequests, maxTokenRequests = 128, 32
-	// answerTimeout limits the time to send a response.
+	// followInterval is the time between two snapshots for a page that follows.
+	followInterval = time.Second
+	// answerTimeout limits the time to send a response, or a snapshot to a page that follows.
 	answerTimeout = 15 * time.Second
-	// idleTimeout closes idle connections.
-	idleTimeout = 30 * time.Second
+	// idleTimeout closes idle connections. A page that follows seldom asks for more, and each of them takes memory;
+	// others ask each second.
+	idleTimeout = 3 * time.Second
 	// maxHeaderBytes limits the request header.
 	maxHeaderBytes = 16 << 10
 	// snapshotAge is how long a response is cached.
@@ -129,16 +135,20 @@ func (g *gate) bound(routes *http.ServeMux, atOnce int) http.Handler {
 	return guard(g)
 }
 
-// atMost limits concurrent requests without a token and with one. Requests that a cache answers do not count: all
-// pages send them at the same moment, and the first request does the work of all.
+// atMost limits concurrent requests without a token and with one, and pages that follow to as many as requests without
+// a token. Requests that a cache answers do not count: pages send them at the same moment, and the first request does
+// the work of all.
 func atMost(withoutToken, withToken int, routes *http.ServeMux) http.Handler {
 	all := map[bool]chan struct{}{false: make(chan struct{}, withoutToken), true: make(chan struct{}, withToken)}
+	following := make(chan struct{}, withoutToken)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if route, _ := routes.Handler(r); isCached(route) {
+		places := all[access.CallerFrom(r.Context()) != anonymous]
+		if follows(r) {
+			places = following
+		} else if route, _ := routes.Handler(r); isCached(route) {
 			routes.ServeHTTP(w, r)
 			return
 		}
-		places := all[access.CallerFrom(r.Context()) != anonymous]
 		select {
 		case places <- struct{}{}:
 			defer func() { <-places }()
@@ -148,6 +158,11 @@ func atMost(withoutToken, withToken int, routes *http.ServeMux) http.Handler {
 		}
 		routes.ServeHTTP(w, r)
 	})
+}
+
+// follows reports whether a page asks for a snapshot each second.
+func follows(r *http.Request) bool {
+	return r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/v1/snapshot") && r.URL.Query().Get("follow") == "true"
 }
 
 func isCached(route http.Handler) bool {
@@ -191,7 +206,8 @@ func text(kind, body string) http.HandlerFunc {
 }
 
 // recent caches feed's last response for snapshotAge, so that many pages cost no more than
-// a few. A failure answers the requests that waited for it, and is not kept.
+// a few. A failure answers the requests that waited for it, and is not kept. A request that follows
+// gets a response a line, until one fails or its reader is gone.
 type recent struct {
 	feed http.Handler
 	mu   sync.Mutex
@@ -218,11 +234,39 @@ func (s *recent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // serve is ServeHTTP with another feed.
 func (s *recent) serve(w http.ResponseWriter, r *http.Request, feed http.Handler) {
+	if follows(r) {
+		s.follow(w, r, feed)
+		return
+	}
 	body, status, kind := s.fetch(r, feed)
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body))) // saves the writes of chunks
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // a client that is gone needs no answer
+}
+
+// follow writes a response at the start of each second. At its end a page asks again, and learns why.
+func (s *recent) follow(w http.ResponseWriter, r *http.Request, feed http.Handler) {
+	header, control := w.Header(), http.NewResponseController(w)
+	header.Set("Content-Type", "application/x-ndjson")
+	header.Set("Transfer-Encoding", "identity") // it ends with its connection: chunks would take three writes each
+	header.Set("X-Accel-Buffering", "no")       // a proxy passes on what it has
+	w.WriteHeader(http.StatusOK)
+	for control.Flush() == nil {
+		select {
+		case <-time.After(time.Until(time.Now().Truncate(followInterval).Add(followInterval))):
+		case <-r.Context().Done():
+			return
+		}
+		body, status, _ := s.fetch(r, feed)
+		_ = control.SetWriteDeadline(time.Now().Add(answerTimeout))
+		if status != http.StatusOK {
+			return
+		}
+		if _, err := w.Write(body); err != nil {
+			return
+		}
+	}
 }
 
 // fetch returns the cached or a new response; its body must not be changed.

@@ -35,7 +35,7 @@ func (f *fakeFeed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "/v1/snapshot":
 		f.snapshots.Add(1)
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, `{"status":{"version":"1"}}`)
+		_, _ = io.WriteString(w, `{"status":{"version":"1"}}`+"\n")
 	case "/v1/events":
 		w.Header().Set("Content-Type", "application/x-ndjson")
 		_, _ = io.WriteString(w, `{"seq":1}`+"\n")
@@ -142,7 +142,7 @@ func TestSnapshotsAreShared(t *testing.T) {
 		h := handler(feed, newGate(nil), Pages{}, 4)
 		for times := range int64(3) {
 			for range 1000 {
-				if r := ask(h, "GET", "localhost", "/v1/snapshot", nil); r.StatusCode != http.StatusOK || r.Header.Get("Content-Length") != "26" {
+				if r := ask(h, "GET", "localhost", "/v1/snapshot", nil); r.StatusCode != http.StatusOK || r.Header.Get("Content-Length") != "27" {
 					t.Fatal(r.Status, r.Header)
 				}
 			}
@@ -150,6 +150,121 @@ func TestSnapshotsAreShared(t *testing.T) {
 				t.Errorf("the agent was asked %d times, want %d", n, times+1)
 			}
 			time.Sleep(snapshotAge + 1)
+		}
+	})
+}
+
+// pipes is a listener for connections in memory, which have the clock of synctest.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	conn, open := <-p
+	if !open {
+		return nil, net.ErrClosed
+	}
+	return conn, nil
+}
+
+func (p pipes) Close() error {
+	close(p)
+	return nil
+}
+
+func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// follow sends a page's request and returns what is answered.
+func (p pipes) follow(t *testing.T, path string) (net.Conn, *bufio.Reader) {
+	t.Helper()
+	page, server := net.Pipe()
+	p <- server
+	_, err := io.WriteString(page, "GET "+path+"?follow=true HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	must.Succeed(t, err)
+	return page, bufio.NewReader(page)
+}
+
+// TestPagesFollow: pages that ask once get a snapshot at each second of the clock, of one answer of the agent. A slow one delays no other, and is closed. So many pages may follow, besides other requests.
+func TestPagesFollow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const pages, after = 4, 300 * time.Millisecond
+		feed, listener := &fakeFeed{}, pipes(make(chan net.Conn))
+		g := newGate(nil)
+		mux := agentPage(&recent{feed: feed}, feed, Pages{})
+		mux.Handle("GET /nodes/a/", http.StripPrefix("/nodes/a", agentPage(&recent{feed: feed}, feed, Pages{})))
+		s := g.server(g.bound(mux, pages), slog.New(slog.DiscardHandler))
+		go func() { _ = s.Serve(listener) }()
+		defer s.Close()
+		time.Sleep(after)
+
+		status := func(r *bufio.Reader) (string, string) {
+			t.Helper()
+			answer, err := http.ReadResponse(r, nil)
+			must.Succeed(t, err)
+			return answer.Status, strings.Join(answer.TransferEncoding, "")
+		}
+		var lines []*bufio.Reader
+		for i := range pages {
+			page, r := listener.follow(t, []string{"", "", "", "/nodes/a"}[i]+"/v1/snapshot")
+			defer page.Close()
+			if got, encoding := status(r); got != "200 OK" || encoding != "" {
+				t.Fatalf("page %d: %s, encoded %q", i, got, encoding)
+			}
+			lines = append(lines, r)
+		}
+		slow := lines[1] // it reads the head and no more
+		_, r := listener.follow(t, "/v1/snapshot")
+		if got, _ := status(r); !strings.HasPrefix(got, "503") {
+			t.Errorf("one page more: %s", got)
+		}
+		for _, path := range []string{"/v1/snapshot", "/v1/events?follow=false"} {
+			if r := ask(s.Handler, "GET", "localhost", path, nil); r.StatusCode != http.StatusOK {
+				t.Errorf("%s beside pages that follow: %s", path, r.Status)
+			}
+		}
+		asked := feed.snapshots.Load()
+		for second := range 5 {
+			for i, r := range lines {
+				if r == slow {
+					continue
+				}
+				line, err := r.ReadString('\n')
+				if err != nil || !strings.HasPrefix(line, `{"status"`) {
+					t.Fatalf("page %d: %q, %v", i, line, err)
+				}
+				if late := time.Since(time.Now().Truncate(time.Second)); late > 0 {
+					t.Errorf("page %d gets snapshot %d %s after the second", i, second, late)
+				}
+			}
+		}
+		if n := feed.snapshots.Load() - asked; n != 2*5 { // of two agents
+			t.Errorf("the agents were asked %d times in 5 seconds", n)
+		}
+		// The slow page is closed, and gives its place back.
+		for _, r := range []*bufio.Reader{lines[0], lines[2], lines[3]} {
+			go func() { _, _ = io.Copy(io.Discard, r) }()
+		}
+		time.Sleep(answerTimeout)
+		page, r := listener.follow(t, "/v1/snapshot")
+		defer page.Close()
+		if got, _ := status(r); got != "200 OK" {
+			t.Errorf("in place of a slow page: %s", got)
+		}
+	})
+}
+
+// TestFollowEnds: a page follows until the agent does not answer.
+func TestFollowEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broken := time.Now().Add(2500 * time.Millisecond)
+		h := handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if time.Now().After(broken) {
+				refuse(w, http.StatusBadGateway, "it is gone")
+				return
+			}
+			(&fakeFeed{}).ServeHTTP(w, r)
+		}), newGate(nil), Pages{}, 4)
+		r := ask(h, "GET", "localhost", "/v1/snapshot?follow=true", nil)
+		if body := bodyOf(t, r); r.StatusCode != http.StatusOK || strings.Count(body, "\n") != 2 || strings.Contains(body, "gone") {
+			t.Errorf("%s: %q", r.Status, body)
 		}
 	})
 }

@@ -46,8 +46,8 @@ type Case struct {
 	Baseline string
 	// Ratios are what peers' costs are held to.
 	Ratios []*ratioAim
-	// Pages are how many pages of the dashboard are open; each asks for a snapshot once
-	// a second and follows events. Dashboard has the agent open it also for none.
+	// Pages are how many pages of the dashboard are open; each follows snapshots,
+	// and asks for new events. Dashboard has the agent open it also for none.
 	Pages     int
 	Dashboard bool
 	// ScrapeInterval is how often Prometheus asks for metrics; 0 for never.

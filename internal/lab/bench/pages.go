@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,8 +24,6 @@ import (
 const (
 	// dashboardAddress is the agent's dashboard, in the host's network namespace.
 	dashboardAddress = "127.0.0.1:7480"
-	// pageInterval is the interval at which a page requests a snapshot.
-	pageInterval = time.Second
 	// maxPages is the number of pages that the dashboard accepts at the same moment.
 	maxPages = 120
 )
@@ -107,37 +106,53 @@ func every(ctx context.Context, interval time.Duration, do func() error) error {
 	return nil
 }
 
-// look requests a snapshot at each second of the clock, and new events, as a page does
-// (web/src/app.tsx, turns.ts), until ctx ends.
+// look requests a snapshot, then one a second in one response, and new events after each, as a page that is seen does
+// (web/src/app.tsx, api.ts), until ctx ends.
 func look(ctx context.Context, page *http.Client) error {
 	const api = "http://" + dashboardAddress + "/v1/"
 	lastEvent := uint64(0)
-	for {
-		select {
-		case <-time.After(time.Until(time.Now().Truncate(pageInterval).Add(pageInterval))):
-		case <-ctx.Done():
-			return nil
-		}
-		text, err := read(ctx, page, api+"snapshot")
-		if err != nil {
-			return err
-		}
+	take := func(text []byte, err error) error {
 		var seen struct{ Status v1.Status }
-		if err := json.Unmarshal(text, &seen); err != nil {
-			return fmt.Errorf("read the snapshot: %w", err)
+		if err == nil {
+			err = json.Unmarshal(text, &seen)
+		}
+		if err != nil {
+			return fmt.Errorf("read a snapshot: %w", err)
 		}
 		if seen.Status.LastEvent == lastEvent {
-			continue
+			return nil
 		}
-		if _, err := read(ctx, page, fmt.Sprintf("%sevents?since=%d&follow=false", api, lastEvent)); err != nil {
+		_, err = read(ctx, page, fmt.Sprintf("%sevents?since=%d&follow=false", api, lastEvent))
+		lastEvent = seen.Status.LastEvent
+		return err
+	}
+	if err := take(read(ctx, page, api+"snapshot")); err != nil {
+		return err
+	}
+	body, err := open(ctx, page, api+"snapshot?follow=true")
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	for lines := bufio.NewReader(body); ; {
+		if err := take(lines.ReadBytes('\n')); err != nil {
 			return err
 		}
-		lastEvent = seen.Status.LastEvent
 	}
 }
 
 // read requests a URL and returns the body of the response.
 func read(ctx context.Context, client *http.Client, url string) ([]byte, error) {
+	body, err := open(ctx, client, url)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	return io.ReadAll(body)
+}
+
+// open requests a URL and returns the body of the response, which the caller closes.
+func open(ctx context.Context, client *http.Client, url string) (io.ReadCloser, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
@@ -146,11 +161,11 @@ func read(ctx context.Context, client *http.Client, url string) ([]byte, error) 
 	if err != nil {
 		return nil, err
 	}
-	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
+		response.Body.Close()
 		return nil, fmt.Errorf("GET %s: %s", url, response.Status)
 	}
-	return io.ReadAll(response.Body)
+	return response.Body, nil
 }
 
 // turnP99MS returns the 99th percentile of the control loop's turn intervals in milliseconds,
