@@ -146,7 +146,7 @@ func (w *weir) missing(ctx context.Context, c Case, containers []Placed) ([]stri
 			missing = append(missing, one.Name)
 		case row.State == v1.StateRejected || row.EntitledBPS == 0 || c.Incoming && (row.In == nil || row.In.EntitledBPS == 0):
 			missing = append(missing, fmt.Sprintf("%s (%s: %s)", one.Name, row.State, row.Reason))
-		case string(row.Mode) != string(one.Mode):
+		case row.Mode == "" || !strings.HasPrefix(string(one.Mode), string(row.Mode)): // the agent tells no kinds of macvlan apart
 			// In another mode it would be controlled by other means.
 			missing = append(missing, fmt.Sprintf("%s (in mode %s, taken for %s)", one.Name, one.Mode, row.Mode))
 		}
