@@ -246,9 +246,13 @@ struct {
 	__type(value, struct weir_minors);
 } minors SEC(".maps");
 
-/* Written here only, and cleared by the agent for the next that gets the number. */
+/*
+ * Written here only. The agent adds an entry before a container gets classes, and removes it
+ * with the container: an array of all numbers would take 0.6 MB.
+ */
 struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, WEIR_NUMBERS);
 	__type(key, __u32);
 	__type(value, struct weir_class_activity);
@@ -271,7 +275,7 @@ __u64 wake_ns SEC(".data.wake") = 0;
 
 /*
  * What wakes the agent: one record, which says nothing, of each uplink that was armed.
- * One ring for all uplinks. The kernel takes whole pages only, which have up to 64 KB on ARM.
+ * One ring for all uplinks. The agent makes it of one page, which has up to 64 KB on ARM.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -44,6 +45,12 @@ func (u *Uplink) SetMinors(number uint16, minors sched.Minors) error {
 // SetTrafficClass sets the class of all packets of a number. With Unclassified only the tap may set
 // a class; with ClassAuto each flow has its own.
 func (u *Uplink) SetTrafficClass(number uint16, class sched.TrafficClass) error {
+	if class != sched.Unclassified {
+		err := u.classes.activities.Update(uint32(number), uplinkWeirClassActivity{}, ebpf.UpdateNoExist)
+		if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
+			return fmt.Errorf("count what number %d sends of each class: %w", number, err)
+		}
+	}
 	return u.classes.change(number, func(m *uplinkWeirMinors) { m.TrafficClass = uint32(class) })
 }
 
@@ -72,7 +79,7 @@ func (u *Uplink) ForgetClasses(number uint16) error {
 	if err != nil {
 		return err
 	}
-	if err := u.classes.activities.Update(uint32(number), uplinkWeirClassActivity{}, ebpf.UpdateExist); err != nil {
+	if err := u.classes.activities.Delete(uint32(number)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("clear what number %d sent of each class: %w", number, err)
 	}
 	return nil
@@ -86,10 +93,10 @@ type ClassOffered struct {
 	EFExcessBytes uint64
 }
 
-// ClassOffered returns the traffic of a number by class, since ForgetClasses.
+// ClassOffered returns the traffic of a number by class, since it got one after ForgetClasses.
 func (u *Uplink) ClassOffered(number uint16) (ClassOffered, error) {
 	var a uplinkWeirClassActivity
-	if err := u.classes.activities.Lookup(uint32(number), &a); err != nil {
+	if err := u.classes.activities.Lookup(uint32(number), &a); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return ClassOffered{}, fmt.Errorf("read what number %d sent of each class: %w", number, err)
 	}
 	return ClassOffered{Bytes: a.Bytes, Packets: a.Packets, EFExcessBytes: a.EfExcessBytes}, nil

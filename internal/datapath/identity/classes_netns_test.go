@@ -3,12 +3,16 @@
 package identity
 
 import (
+	"errors"
 	"fmt"
 	"os/exec"
 	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf"
+
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/datapath/kernel"
 	"github.com/weir-project/weir/internal/share/sched"
 	"github.com/weir-project/weir/test/must"
 )
@@ -83,6 +87,40 @@ func TestMinors(t *testing.T) {
 	must.Succeed(t, b.uplink.ForgetClasses(NumberFirst))
 	if offered, err = b.uplink.ClassOffered(NumberFirst); err != nil || offered != (ClassOffered{}) {
 		t.Errorf("after forgetting: %+v, %v", offered, err)
+	}
+	var left uplinkWeirClassActivity
+	if err := b.uplink.classes.activities.Lookup(uint32(NumberFirst), &left); !errors.Is(err, ebpf.ErrKeyNotExist) {
+		t.Errorf("after forgetting there still is an entry, which takes memory: %v", err)
+	}
+}
+
+// TestMapsOfAnotherVersion: an agent keeps the maps of the one before that fit, and makes the others anew.
+func TestMapsOfAnotherVersion(t *testing.T) {
+	b := newBed(t)
+	spec, err := readUplink()
+	must.Succeed(t, err)
+	spec.Maps[uplinkMapClassActivity].Type, spec.Maps[uplinkMapClassActivity].Flags = ebpf.Array, 0
+	const cgroup = uint64(0x600d)
+	b.inHost(func() error {
+		old, err := loadUplinkProgram(spec, b.origins.shared())
+		if err != nil {
+			return err
+		}
+		hook := kernel.Hook{Ifindex: b.ifindex, Egress: true}
+		now, err := hook.Find(uplinkProgWeirUplink)
+		if err != nil {
+			return err
+		}
+		return errors.Join(old.Cgroups.Put(cgroup, uplinkWeirCgroup{Number: uint32(NumberFirst)}), hook.Attach(old.Program, now))
+	})
+	b.open()
+	var kept uplinkWeirCgroup
+	if err := b.uplink.cgroups.entries.Lookup(cgroup, &kept); err != nil || kept.Number != uint32(NumberFirst) {
+		t.Errorf("a map that fits is not kept: %+v, %v", kept, err)
+	}
+	must.Succeed(t, b.uplink.SetTrafficClass(NumberFirst, sched.EF))
+	if kind := b.uplink.classes.activities.Type(); kind != ebpf.Hash {
+		t.Errorf("a map that does not fit is kept, of type %s", kind)
 	}
 }
 

@@ -34,7 +34,7 @@ func (o *Origins) ShareFlows(flows *Flows) { o.flows = flows }
 // NewOrigins prepares to watch. If the kernel cannot watch (it lacks CONFIG_DEBUG_INFO_BTF or
 // CONFIG_BPF_EVENTS, or forbids it), Watch returns that error. Errors: no memory for the maps.
 func NewOrigins() (*Origins, error) {
-	spec, err := loadUplink()
+	spec, err := readUplink()
 	if err != nil {
 		return nil, err
 	}

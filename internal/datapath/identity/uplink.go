@@ -12,8 +12,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
+	"os"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -138,8 +138,11 @@ func (u *Uplink) attach(origins *Origins) error {
 	if err != nil {
 		return err
 	}
-	shared := origins.shared()
-	adopted := maps.Clone(shared)
+	spec, err := readUplink()
+	if err != nil {
+		return err
+	}
+	adopted := origins.shared()
 	if old != nil {
 		defer old.Close()
 		for _, name := range []string{uplinkMapActivities, uplinkMapCgroups, uplinkMapPublished, uplinkMapIndexFrom, uplinkMapMinors, uplinkMapClassActivity, uplinkMapCrossings} {
@@ -147,15 +150,14 @@ func (u *Uplink) attach(origins *Origins) error {
 			if err != nil {
 				return err
 			}
-			if m != nil {
-				defer m.Close()
+			if m == nil {
+				continue
+			}
+			defer m.Close()
+			if spec.Maps[name].Compatible(m) == nil { // else that of another version, in place of which there is a new one
 				adopted[name] = m
 			}
 		}
-	}
-	spec, err := loadUplink()
-	if err != nil {
-		return err
 	}
 	if err := savePriority(spec, u.hook.Ifindex); err != nil {
 		return err
@@ -177,10 +179,6 @@ func (u *Uplink) attach(origins *Origins) error {
 		return fmt.Errorf("set the scheduler's majors: %w", err)
 	}
 	objects, err := loadUplinkProgram(spec, adopted)
-	if errors.Is(err, ebpf.ErrMapIncompatible) {
-		// The maps have another version: make new ones.
-		objects, err = loadUplinkProgram(spec, shared)
-	}
 	if err != nil {
 		return fmt.Errorf("load program: %w", err)
 	}
@@ -236,6 +234,15 @@ type loaded struct {
 	Crossings     *ebpf.Map     `ebpf:"crossings"`
 }
 
+// readUplink returns the classifier's objects, with a ring of wake-ups of one page, the least that the kernel takes.
+func readUplink() (*ebpf.CollectionSpec, error) {
+	spec, err := loadUplink()
+	if err == nil {
+		spec.Maps[uplinkMapWakeups].MaxEntries = uint32(os.Getpagesize())
+	}
+	return spec, err
+}
+
 // loadUplinkProgram loads the full program, or else the one that needs fewer kernel features. Both
 // have the same name in the kernel.
 func loadUplinkProgram(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map) (objects loaded, err error) {
@@ -246,8 +253,7 @@ func loadUplinkProgram(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map) (ob
 		delete(one.Programs, uplinkProgWeirUplinkOld)
 		one.Programs[uplinkProgWeirUplink] = program
 		one.Programs[uplinkProgWeirCarryHash].Name = uplinkProgWeirCarry
-		err = load(one, &objects, maps)
-		if err == nil || errors.Is(err, ebpf.ErrMapIncompatible) {
+		if err = load(one, &objects, maps); err == nil {
 			break
 		}
 	}

@@ -41,13 +41,12 @@ func TestUplinkObjects(t *testing.T) {
 		unsafe.Offsetof(a.DirectBytes) != directBytesOffset || unsafe.Offsetof(a.MayGoDirect) != mayGoDirectOffset {
 		t.Errorf("an entry of activities has another layout: %+v", a)
 	}
-	for name, size := range map[string]uintptr{
-		uplinkMapMinors:        unsafe.Sizeof(uplinkWeirMinors{}),
-		uplinkMapClassActivity: unsafe.Sizeof(uplinkWeirClassActivity{}),
-	} {
-		if m := spec.Maps[name]; m == nil || m.Type != ebpf.Array || m.ValueSize != uint32(size) || int(m.MaxEntries) != numbers {
-			t.Errorf("%s: %v", name, m)
-		}
+	if m := spec.Maps[uplinkMapMinors]; m == nil || m.Type != ebpf.Array || m.ValueSize != uint32(unsafe.Sizeof(uplinkWeirMinors{})) || int(m.MaxEntries) != numbers {
+		t.Errorf("minors: %v", m)
+	}
+	if m := spec.Maps[uplinkMapClassActivity]; m == nil || m.Type != ebpf.Hash || m.Flags != unix.BPF_F_NO_PREALLOC ||
+		m.ValueSize != uint32(unsafe.Sizeof(uplinkWeirClassActivity{})) || int(m.MaxEntries) != numbers {
+		t.Errorf("classes' activity, of which only containers with classes may take memory: %v", m)
 	}
 	for class, c := range map[sched.TrafficClass]uplinkWeirClass{
 		sched.Unclassified: uplinkWeirClassWEIR_CLASS_NONE, sched.EF: uplinkWeirClassWEIR_CLASS_EF, sched.AF: uplinkWeirClassWEIR_CLASS_AF,

@@ -4,6 +4,7 @@ package identity
 
 import (
 	"net/netip"
+	"os"
 	"testing"
 	"time"
 
@@ -19,6 +20,9 @@ func TestWakeups(t *testing.T) {
 	one := b.bridgeContainer("one")
 	b.assign(one, v1.ModeBridge, NumberFirst)
 	in, _ := b.openIncoming()
+	if size := b.origins.wakeups.MaxEntries(); size != uint32(os.Getpagesize()) {
+		t.Errorf("the ring of wake-ups takes %d bytes, thrice", size)
+	}
 	woken, err := b.origins.Wakeups()
 	must.Succeed(t, err)
 	target := netip.AddrPortFrom(b.host.PeerAddr, callPort)
