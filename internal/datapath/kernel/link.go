@@ -121,7 +121,7 @@ func consistently[T any](ask func() (T, error)) (T, error) {
 }
 
 // Links lists the devices of the current namespace.
-func Links() ([]Link, error) { return listLinks(netlink.LinkList) }
+func Links() ([]Link, error) { return listLinks(listDevices) }
 
 func listLinks(ask func() ([]netlink.Link, error)) ([]Link, error) {
 	list, err := consistently(ask)

@@ -24,7 +24,7 @@ type Stacked struct {
 // indexes and have a route. Devices among the indexes themselves are omitted. outside has the names of
 // the devices by which packets of the preferred default routes that rules use leave past these indexes.
 func StackedOn(uplinks []int) (stacked []Stacked, outside []string, err error) {
-	list, err := consistently(netlink.LinkList)
+	list, err := consistently(listDevices)
 	if err != nil {
 		return nil, nil, fmt.Errorf("list network devices: %w", err)
 	}

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -205,26 +206,26 @@ func requestList(conn *netlink.Conn, kind uint16, data []byte) ([]netlink.Messag
 	})
 }
 
-func (t *TC) dump(kind uint16, ifindex int, fn func(handle, parent Handle, attrs []byte) error) error {
-	messages, err := requestList(t.conn, kind, tcmsg(ifindex, 0, 0))
+// list returns the objects of one kind at a device, as parse makes them of messages that it keeps no part of.
+func list[T any](t *TC, kind uint16, ifindex int, parse func(object) (T, error)) ([]T, error) {
+	all, err := consistently(func() ([]T, error) {
+		var all []T
+		var broken error
+		err := t.stats.dump(kind, ifindex, 0, func(o object) {
+			// A dump of qdiscs ignores the requested index.
+			if o.ifindex() != ifindex || broken != nil {
+				return
+			}
+			var one T
+			one, broken = parse(o)
+			all = append(all, one)
+		})
+		return all, cmp.Or(err, broken)
+	})
 	if err != nil {
-		return fmt.Errorf("list queueing of device %d: %w", ifindex, err)
+		return nil, fmt.Errorf("list queueing of device %d: %w", ifindex, err)
 	}
-	for _, m := range messages {
-		if len(m.Data) < sizeofTcmsg {
-			return errShort
-		}
-		// A dump of qdiscs ignores the requested index.
-		if int(binary.NativeEndian.Uint32(m.Data[4:])) != ifindex {
-			continue
-		}
-		handle := Handle(binary.NativeEndian.Uint32(m.Data[8:]))
-		parent := Handle(binary.NativeEndian.Uint32(m.Data[12:]))
-		if err := fn(handle, parent, m.Data[sizeofTcmsg:]); err != nil {
-			return err
-		}
-	}
-	return nil
+	return all, nil
 }
 
 // The requests for lists.
@@ -234,19 +235,13 @@ const (
 	getFilter = unix.RTM_GETTFILTER
 )
 
-// rawOptions extracts kind and options from the attributes of a qdisc or class.
+// rawOptions returns kind and options in the attributes of a qdisc or class. The options are a part of attrs.
 func rawOptions(attrs []byte) (kind string, raw []byte, nested bool, err error) {
-	err = eachAttribute(attrs, func(ad *netlink.AttributeDecoder) error {
-		switch ad.Type() {
-		case unix.TCA_KIND:
-			kind = ad.String()
-		case unix.TCA_OPTIONS:
-			raw = ad.Bytes()
-			nested = ad.TypeFlags()&unix.NLA_F_NESTED != 0
-		}
-		return nil
-	})
-	return kind, raw, nested, err
+	raw, flags := findAttribute(attrs, unix.TCA_OPTIONS)
+	if kind = unix.ByteSliceToString(attribute(attrs, unix.TCA_KIND)); kind == "" {
+		err = errShort
+	}
+	return kind, raw, flags&unix.NLA_F_NESTED != 0, err
 }
 
 func parseOptions(attrs []byte, isClass bool) (Options, error) {
@@ -259,13 +254,10 @@ func parseOptions(attrs []byte, isClass bool) (Options, error) {
 
 // Qdiscs lists the qdiscs of a device, ingress qdiscs included.
 func (t *TC) Qdiscs(ifindex int) ([]Qdisc, error) {
-	var qdiscs []Qdisc
-	err := t.dump(getQdisc, ifindex, func(handle, parent Handle, attrs []byte) error {
-		options, err := parseOptions(attrs, false)
-		qdiscs = append(qdiscs, Qdisc{Handle: handle, Parent: parent, Options: options})
-		return err
+	return list(t, getQdisc, ifindex, func(o object) (Qdisc, error) {
+		options, err := parseOptions(o.attrs(), false)
+		return Qdisc{Handle: o.handle(), Parent: o.parent(), Options: options}, err
 	})
-	return qdiscs, err
 }
 
 // QueueStats returns the packets that each qdisc of a device has dropped and marked itself, without
@@ -284,13 +276,10 @@ func (t *TC) QueueStats(ifindex int) (map[Handle]QueueStats, error) {
 
 // Classes lists the classes of a device.
 func (t *TC) Classes(ifindex int) ([]Class, error) {
-	var classes []Class
-	err := t.dump(getClass, ifindex, func(handle, parent Handle, attrs []byte) error {
-		options, err := parseOptions(attrs, true)
-		classes = append(classes, Class{Handle: handle, Parent: parent, Options: options})
-		return err
+	return list(t, getClass, ifindex, func(o object) (Class, error) {
+		options, err := parseOptions(o.attrs(), true)
+		return Class{Handle: o.handle(), Parent: o.parent(), Options: options}, err
 	})
-	return classes, err
 }
 
 // ClassStats appends to dst the counters of the classes with these handles, in any order, without

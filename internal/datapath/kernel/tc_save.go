@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // SavedObject is a qdisc or class as the kernel described it, sufficient to restore it.
@@ -23,25 +24,23 @@ var ErrFilters = errors.New("filters hang on it, which cannot be put back later:
 // Save returns the queueing of a device, parents first, without its ingress and the kernel's
 // defaults. Errors: ErrFilters.
 func (t *TC) Save(ifindex int) ([]SavedObject, error) {
-	var objects []SavedObject
-	collect := func(isClass bool) func(handle, parent Handle, attrs []byte) error {
-		return func(handle, parent Handle, attrs []byte) error {
-			kind, raw, nested, err := rawOptions(attrs)
-			if handle.Major() == 0 || parent == HandleIngress {
-				return err
-			}
-			objects = append(objects, SavedObject{
-				IsClass: isClass, Handle: handle, Parent: parent, Kind: kind, Options: raw, Nested: nested,
-			})
-			return err
-		}
+	save := func(o object) (SavedObject, error) {
+		kind, raw, nested, err := rawOptions(o.attrs())
+		return SavedObject{Handle: o.handle(), Parent: o.parent(), Kind: kind, Options: bytes.Clone(raw), Nested: nested}, err
 	}
-	if err := t.dump(getQdisc, ifindex, collect(false)); err != nil {
+	objects, err := list(t, getQdisc, ifindex, save)
+	if err != nil {
 		return nil, err
 	}
-	if err := t.dump(getClass, ifindex, collect(true)); err != nil {
+	classes, err := list(t, getClass, ifindex, save)
+	if err != nil {
 		return nil, err
 	}
+	for _, c := range classes {
+		c.IsClass = true
+		objects = append(objects, c)
+	}
+	objects = slices.DeleteFunc(objects, func(o SavedObject) bool { return o.Handle.Major() == 0 || o.Parent == HandleIngress })
 	for _, o := range objects {
 		if o.IsClass {
 			continue

@@ -26,13 +26,13 @@ type QueueStats struct {
 	MarkedPackets uint32
 }
 
-// dumpReader reads lists of traffic control in the network namespace in which it was opened. Unlike the
-// libraries it keeps its socket and buffer, and makes no objects of what it reads: the control loop reads
-// counters up to a hundred times a second.
+// dumpReader reads lists of the network namespace in which it was opened. Unlike the libraries it keeps its
+// socket and buffer, and makes no objects of what it reads: the control loop reads counters up to a hundred
+// times a second, and a thousand containers have three thousand qdiscs.
 type dumpReader struct {
 	fd      int
 	buffer  []byte
-	request [sizeofHeader + sizeofTcmsg]byte
+	request []byte
 	// sequence distinguishes the answer to this request from leftovers of an earlier, abandoned
 	// one.
 	sequence uint32
@@ -69,24 +69,31 @@ func (r *dumpReader) close() {
 // dump calls each with the objects of one kind at a device, filters with those of one parent; a list of
 // qdiscs has those of all devices. Errors: nl.ErrDumpInterrupted after a list that may be incomplete.
 func (r *dumpReader) dump(kind uint16, ifindex int, parent Handle, each func(object)) error {
+	return r.ask(kind, tcmsg(ifindex, 0, parent), each)
+}
+
+// ask calls each with the objects of the list that a request with this body is for. They are valid during the
+// call. Errors: those of dump.
+func (r *dumpReader) ask(kind uint16, body []byte, each func(object)) error {
 	r.sequence++
 	r.interrupted = false
-	request := r.request[:]
-	binary.NativeEndian.PutUint32(request[0:], uint32(len(request)))
-	binary.NativeEndian.PutUint16(request[4:], kind)
-	binary.NativeEndian.PutUint16(request[6:], unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
-	binary.NativeEndian.PutUint32(request[8:], r.sequence)
-	copy(request[sizeofHeader:], tcmsg(ifindex, 0, parent))
-	if err := unix.Sendto(r.fd, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return os.NewSyscallError("sendto", err)
+	request := binary.NativeEndian.AppendUint32(r.request[:0], uint32(sizeofHeader+len(body)))
+	request = binary.NativeEndian.AppendUint16(request, kind)
+	request = binary.NativeEndian.AppendUint16(request, unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
+	request = binary.NativeEndian.AppendUint32(request, r.sequence)
+	request = binary.NativeEndian.AppendUint32(request, 0) // the kernel knows the socket's address
+	request = append(request, body...)
+	r.request = request
+	if _, err := unix.Write(r.fd, request); err != nil {
+		return os.NewSyscallError("write", err)
 	}
 	for {
-		n, _, err := unix.Recvfrom(r.fd, r.buffer, 0)
+		n, err := unix.Read(r.fd, r.buffer)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
 		if err != nil {
-			return os.NewSyscallError("recvfrom", err)
+			return os.NewSyscallError("read", err)
 		}
 		done, err := r.parse(r.buffer[:n], each)
 		switch {
@@ -100,11 +107,13 @@ func (r *dumpReader) dump(kind uint16, ifindex int, parent Handle, each func(obj
 	}
 }
 
-// object is a message about a qdisc, class or filter: a tcmsg and attributes.
+// object is a message about a qdisc, class or filter: a tcmsg and attributes. One about a device has an ifinfomsg
+// in place of the tcmsg, with the index in the same place.
 type object []byte
 
 func (o object) ifindex() int   { return int(binary.NativeEndian.Uint32(o[4:])) }
 func (o object) handle() Handle { return Handle(binary.NativeEndian.Uint32(o[8:])) }
+func (o object) parent() Handle { return Handle(binary.NativeEndian.Uint32(o[12:])) }
 func (o object) attrs() []byte  { return o[sizeofTcmsg:] }
 
 // parse parses one answer and reports whether it was the last.
@@ -131,7 +140,9 @@ func (r *dumpReader) parse(b []byte, each func(object)) (done bool, err error) {
 				return false, errShort
 			}
 			return true, unix.Errno(-int32(binary.NativeEndian.Uint32(message)))
-		case len(message) >= sizeofTcmsg:
+		case len(message) < sizeofTcmsg:
+			return false, errShort
+		default:
 			each(message)
 		}
 	}
@@ -157,13 +168,18 @@ type classStatsReader struct {
 	wanted []Handle
 }
 
-// read appends the counters of the classes with these handles. It requests all classes of the
-// device: the answer to a request for one class goes to every process that listens for changes
+// read appends the counters of the classes with these handles. It requests all classes of their
+// qdisc: the answer to a request for one class goes to every process that listens for changes
 // (net/sched/sch_api.c, tclass_notify).
 func (r *classStatsReader) read(ifindex int, handles []Handle, dst []ClassStats) ([]ClassStats, error) {
 	r.wanted = append(r.wanted[:0], handles...)
 	slices.Sort(r.wanted)
-	err := r.dump(getClass, ifindex, 0, func(class object) { dst = r.add(class, dst) })
+	// Of the qdisc that all of them are of, as the kernel goes through the 1024 classes of each fq_codel otherwise.
+	var parent Handle
+	if n := len(r.wanted); n > 0 && r.wanted[0].Major() == r.wanted[n-1].Major() {
+		parent = NewHandle(r.wanted[0].Major(), 0)
+	}
+	err := r.dump(getClass, ifindex, parent, func(class object) { dst = r.add(class, dst) })
 	if err != nil && !errors.Is(err, nl.ErrDumpInterrupted) { // callers see which classes are missing
 		return dst, fmt.Errorf("read class counters: %w", err)
 	}
@@ -196,17 +212,23 @@ func align(length int) int { return (length + 3) &^ 3 }
 
 // attribute returns the value of one attribute in b; nil if it is missing.
 func attribute(b []byte, kind uint16) []byte {
+	value, _ := findAttribute(b, kind)
+	return value
+}
+
+// findAttribute returns the value of one attribute in b, and its type with flags; nil if it is missing.
+func findAttribute(b []byte, kind uint16) (value []byte, flags uint16) {
 	for len(b) >= sizeofAttribute {
 		length := int(binary.NativeEndian.Uint16(b))
 		if length < sizeofAttribute || length > len(b) {
-			return nil
+			break
 		}
-		if binary.NativeEndian.Uint16(b[2:])&attributeKindMask == kind {
-			return b[sizeofAttribute:length]
+		if flags = binary.NativeEndian.Uint16(b[2:]); flags&attributeKindMask == kind {
+			return b[sizeofAttribute:length], flags
 		}
 		b = b[min(align(length), len(b)):]
 	}
-	return nil
+	return nil, 0
 }
 
 // The attributes in TCA_STATS2 (include/uapi/linux/gen_stats.h).

@@ -1,11 +1,13 @@
 package kernel
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"iter"
 	"maps"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/mdlayher/netlink"
@@ -19,11 +21,14 @@ import (
 // fakeSocket answers requests as the kernel does: dumps with messages, changes
 // with one acknowledgement each, in order.
 type fakeSocket struct {
+	mu sync.Mutex
 	// dumps are the payloads of the answer to a request of a type.
 	dumps map[uint16][][]byte
 	// interruptions is how many answers of each type end after the first message, which says so.
 	interruptions int
 	asked         map[uint16]int
+	// parent is that of the last list requested through reader.
+	parent Handle
 	// refuse gives the error of a change, by how many came before it.
 	refuse map[int]unix.Errno
 	// lost: the socket is broken.
@@ -36,7 +41,16 @@ type fakeSocket struct {
 
 func (s *fakeSocket) Close() error { return nil }
 
+// requested returns how many lists of a kind were requested.
+func (s *fakeSocket) requested(kind uint16) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked[kind]
+}
+
 func (s *fakeSocket) Send(m netlink.Message) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var answer []netlink.Message
 	kind := uint16(m.Header.Type)
 	for _, data := range s.dumps[kind] {
@@ -80,6 +94,8 @@ func netlinkErrno(errno unix.Errno) []byte {
 }
 
 func (s *fakeSocket) Receive() ([]netlink.Message, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if len(s.answers) == 0 {
 		return nil, errors.New("nothing to receive: the caller would wait for ever")
 	}
@@ -105,13 +121,54 @@ func (s *fakeSocket) ReceiveIter() iter.Seq2[netlink.Message, error] {
 
 func (s *fakeSocket) open() *netlink.Conn { return netlink.NewConn(s, 1) }
 
-func (s *fakeSocket) tc() *TC { return &TC{conn: s.open()} }
+func (s *fakeSocket) tc(t testing.TB) *TC {
+	return &TC{conn: s.open(), stats: classStatsReader{dumpReader: s.reader(t)}}
+}
+
+// reader returns a reader of the fake's lists, which come through a real socket.
+func (s *fakeSocket) reader(t testing.TB) *dumpReader {
+	t.Helper()
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	must.Succeed(t, err)
+	r, done := &dumpReader{fd: ends[0], buffer: make([]byte, dumpBytes)}, make(chan struct{})
+	t.Cleanup(func() {
+		r.close()
+		<-done
+	})
+	go func() {
+		defer close(done)
+		defer unix.Close(ends[1])
+		request := make([]byte, 64)
+		for {
+			if n, err := unix.Read(ends[1], request); err != nil || n < sizeofHeader {
+				return
+			}
+			kind, sequence := binary.NativeEndian.Uint16(request[4:]), binary.NativeEndian.Uint32(request[8:])
+			m := netlink.Message{Header: netlink.Header{Type: netlink.HeaderType(kind), Sequence: sequence}}
+			s.mu.Lock()
+			s.parent = object(request[sizeofHeader:]).parent()
+			s.mu.Unlock()
+			if s.Send(m) != nil {
+				return
+			}
+			answer, _ := s.Receive()
+			for _, m := range answer {
+				b := datagram(uint16(m.Header.Type), sequence, m.Data)
+				binary.NativeEndian.PutUint16(b[6:], uint16(m.Header.Flags))
+				if _, err := unix.Write(ends[1], b); err != nil {
+					return
+				}
+			}
+		}
+	}()
+	return r
+}
 
 func recorded(t *testing.T) *TC {
 	return (&fakeSocket{dumps: map[uint16][][]byte{
 		getQdisc: messages(t, "tree.hex", "qdisc"),
 		getClass: messages(t, "tree.hex", "class"),
-	}}).tc()
+	}}).tc(t)
 }
 
 // What a real kernel tells, of the device that is asked for only.
@@ -164,6 +221,20 @@ func TestClasses(t *testing.T) {
 	}
 }
 
+// TestClassStatsOfAQdisc: classes of the qdiscs below are not listed, of which fq_codel has 1024 each.
+func TestClassStatsOfAQdisc(t *testing.T) {
+	htb, leaf := NewHandle(0x7e11, 0), NewHandle(0x7e11, 0x10)
+	for want, handles := range map[Handle][]Handle{htb: {leaf, NewHandle(0x7e11, 0x4010)}, 0: {NewHandle(0x7e10, 1), leaf}} {
+		s := &fakeSocket{dumps: map[uint16][][]byte{getClass: messages(t, "tree.hex", "class")}}
+		got, err := s.tc(t).ClassStats(3, handles, nil)
+		s.mu.Lock()
+		if err != nil || len(got) != 2 || s.parent != want {
+			t.Errorf("of %v: %v (%v), requested those of %v, want %v", handles, got, err, s.parent, want)
+		}
+		s.mu.Unlock()
+	}
+}
+
 func TestSave(t *testing.T) {
 	got, err := recorded(t).Save(3)
 	must.Succeed(t, err)
@@ -183,7 +254,7 @@ func TestSave(t *testing.T) {
 		getClass:            messages(t, "tree.hex", "class"),
 		unix.RTM_GETTFILTER: {tcmsg(3, 0, NewHandle(0x7e11, 0))},
 	}}
-	if _, err := filtered.tc().Save(3); !errors.Is(err, ErrFilters) {
+	if _, err := filtered.tc(t).Save(3); !errors.Is(err, ErrFilters) {
 		t.Errorf("with filters: %v", err)
 	}
 }
@@ -211,15 +282,15 @@ func TestInterruptedDumps(t *testing.T) {
 		count   func(*fakeSocket) (int, error)
 	}{
 		"qdiscs": {getQdisc, 4, func(s *fakeSocket) (int, error) {
-			list, err := s.tc().Qdiscs(3)
+			list, err := s.tc(t).Qdiscs(3)
 			return len(list), err
 		}},
 		"classes": {getClass, 4, func(s *fakeSocket) (int, error) {
-			list, err := s.tc().Classes(3)
+			list, err := s.tc(t).Classes(3)
 			return len(list), err
 		}},
 		"whether there are filters": {getFilter, 1, func(s *fakeSocket) (int, error) {
-			has, err := s.tc().HasFilters(3, 0)
+			has, err := s.tc(t).HasFilters(3, 0)
 			return map[bool]int{true: 1}[has], err
 		}},
 		"effects of filters": {getFilter, 2, func(s *fakeSocket) (int, error) {
@@ -238,7 +309,7 @@ func TestInterruptedDumps(t *testing.T) {
 		}{{0, 1, nil}, {3, 4, nil}, {dumpAttempts, dumpAttempts, nl.ErrDumpInterrupted}} {
 			s := &fakeSocket{dumps: dumps, interruptions: tc.interruptions}
 			entries, err := list.count(s)
-			if asked := s.asked[list.kind]; asked != tc.asked || !errors.Is(err, tc.err) || err == nil && entries != list.entries {
+			if asked := s.requested(list.kind); asked != tc.asked || !errors.Is(err, tc.err) || err == nil && entries != list.entries {
 				t.Errorf("%s, %d interruptions: requested %d times, %d entries, %v", name, tc.interruptions, asked, entries, err)
 			}
 		}
@@ -255,7 +326,7 @@ func TestDumpRefusesNonsense(t *testing.T) {
 		"no room for a rate":    append(tcmsg(3, 1, 2), 8, 0, 1, 0, 't', 'b', 'f', 0, 12, 0, 2, 0, 8, 0, 4, 0, 0, 0, 0, 0),
 	} {
 		s := &fakeSocket{dumps: map[uint16][][]byte{getQdisc: {message}}}
-		if got, err := s.tc().Qdiscs(3); err == nil {
+		if got, err := s.tc(t).Qdiscs(3); err == nil {
 			t.Errorf("%s: no error, but %v", name, got)
 		}
 	}
@@ -268,19 +339,19 @@ func TestApply(t *testing.T) {
 			Handle: NewHandle(1, uint16(i)), Parent: NewHandle(1, 0), Options: HTBClass{RateBytesPerSec: 1, CeilBytesPerSec: 1}}})
 	}
 	s := &fakeSocket{}
-	if err := s.tc().Apply(3, ops); err != nil {
+	if err := s.tc(t).Apply(3, ops); err != nil {
 		t.Errorf("apply: %v", err)
 	}
 	if want := []int{64, 64, 22}; !slices.Equal(s.batches, want) {
 		t.Errorf("batches of %v, want %v", s.batches, want)
 	}
-	if err := s.tc().Apply(3, nil); err != nil || len(s.batches) != 3 {
+	if err := s.tc(t).Apply(3, nil); err != nil || len(s.batches) != 3 {
 		t.Errorf("apply nothing: %v, batches %v", err, s.batches)
 	}
 
 	// Each refusal is told of its own op, and what follows is still tried.
 	s = &fakeSocket{refuse: map[int]unix.Errno{0: unix.EEXIST, 63: unix.ENOENT, 64: unix.EBUSY, 149: unix.EINVAL}}
-	err := s.tc().Apply(3, ops)
+	err := s.tc(t).Apply(3, ops)
 	if s.messages != len(ops) {
 		t.Errorf("%d changes were tried", s.messages)
 	}
@@ -299,7 +370,7 @@ func TestApply(t *testing.T) {
 	}
 
 	s = &fakeSocket{lost: unix.ENOBUFS}
-	if err := s.tc().Apply(3, ops); !errors.Is(err, unix.ENOBUFS) || len(s.batches) != 1 {
+	if err := s.tc(t).Apply(3, ops); !errors.Is(err, unix.ENOBUFS) || len(s.batches) != 1 {
 		t.Errorf("a broken socket: %v after %d batches", err, len(s.batches))
 	}
 }
@@ -308,7 +379,7 @@ func TestRestore(t *testing.T) {
 	saved, err := recorded(t).Save(3)
 	must.Succeed(t, err)
 	s := &fakeSocket{refuse: map[int]unix.Errno{1: unix.EINVAL}}
-	err = s.tc().Restore(3, saved)
+	err = s.tc(t).Restore(3, saved)
 	// All but the class that tbf makes by itself, and each for itself: one
 	// that is refused is no reason to leave the others out.
 	if want := []int{1, 1, 1, 1, 1, 1}; !slices.Equal(s.batches, want) {
