@@ -192,6 +192,9 @@ func (m *member) draining() bool { return m.leaves != wantedLeaves(m.want) }
 // drain removes unused leaves that are empty. It reports whether there were unused leaves, and
 // whether some were removed.
 func (b *Backend) drain() (any, removed bool, err error) {
+	if !b.device.draining {
+		return false, false, nil
+	}
 	for _, m := range b.members {
 		if !m.draining() {
 			continue
@@ -213,6 +216,7 @@ func (b *Backend) drain() (any, removed bool, err error) {
 			m.leaves, removed = wanted, true
 		}
 	}
+	b.device.draining = any
 	return any, removed, nil
 }
 
@@ -234,7 +238,7 @@ func (b *Backend) adopt(want *tree, there state) {
 		c := &want.classes[i]
 		if m := b.member(c.Number); m != nil && found[c.Number]&^m.leaves != 0 {
 			m.leaves |= found[c.Number]
-			m.turnsSince = 0
+			m.turnsSince, b.device.draining = 0, true
 			c.Leaves = m.leaves
 		}
 	}

@@ -42,11 +42,18 @@ type deviceTree struct {
 	// known is set; otherwise the kernel must be asked.
 	wanted, applied tree
 	known           bool
+	// changed: more of the wanted tree than allocations may differ from applied. terms are those of applied.
+	changed bool
+	terms   terms
+	// draining: a member may have unused leaves.
+	draining bool
 }
 
 // scratch is memory reused in each turn.
 type scratch struct {
-	offered     []uint64
+	offered []uint64
+	// awake are the active members.
+	awake       []*member
 	asked       []uint16
 	lacking     []uint16
 	read        []stats
@@ -82,6 +89,7 @@ func (b *Backend) Apply(want sched.Tree) error {
 // setWanted sets the wanted tree.
 func (b *Backend) setWanted(want sched.Tree) {
 	b.setMembers(want)
+	b.device.changed, b.device.draining = true, true
 	b.device.wanted.rateBPS, b.device.wanted.mtuBytes = want.RateBPS, want.MTUBytes
 	b.device.wanted.overheadBytes, b.device.wanted.packetTime = want.OverheadBytes, want.PacketTime
 	b.device.wanted.controlNumber, b.device.wanted.hostNumber = want.ControlNumber, want.HostNumber
@@ -99,7 +107,45 @@ func (b *Backend) applyAllocations() error {
 	if err := b.program(b.device.wanted); err != nil {
 		return err
 	}
-	return b.tellTraffic()
+	if err := b.tellTraffic(b.members); err != nil {
+		return err
+	}
+	b.device.changed = false
+	return nil
+}
+
+// applyReallocated applies the allocations of the members that the last allocate changed, where nothing else differs
+// from what is in force; otherwise, and after a refusal, everything.
+func (b *Backend) applyReallocated() error {
+	d := &b.device
+	if d.changed || !d.known {
+		return b.applyAllocations()
+	}
+	d.changed = true // until all of it is in force
+	var wanted, had state
+	for _, m := range b.reused.reallocated {
+		i, _ := indexOf(b.members, m.want.Number)
+		have, want := &d.applied.classes[i], &d.wanted.classes[i]
+		if *want = b.class(m); *want != *have {
+			d.terms.add(&wanted, *want)
+			d.terms.add(&had, *have)
+		}
+	}
+	if ops := changes(wanted, had); len(ops) > 0 {
+		if err := d.tc.Apply(d.ifindex, ops); err != nil {
+			b.Forget()
+			return b.applyAllocations()
+		}
+	}
+	for _, m := range b.reused.reallocated {
+		i, _ := indexOf(b.members, m.want.Number)
+		d.applied.classes[i] = d.wanted.classes[i]
+	}
+	if err := b.tellTraffic(b.reused.reallocated); err != nil {
+		return err
+	}
+	d.changed = false
+	return nil
 }
 
 // program applies a tree to the kernel.
@@ -113,7 +159,7 @@ func (b *Backend) program(want tree) error {
 		}
 		if err == nil {
 			want.classes = append(b.device.applied.classes[:0], want.classes...)
-			b.device.applied, b.device.known = want, true
+			b.device.applied, b.device.known, b.device.terms = want, true, termsOf(want, b.device.leaf)
 			return nil
 		}
 		refused = err

@@ -80,15 +80,18 @@ func (b *Backend) Turn(now time.Time, count bool) (sched.Turn, error) {
 	if err != nil {
 		return turn, err
 	}
-	saveAgain := b.saveAgain()
+	saveAgain := saveAgain(b.reused.reallocated)
 	// A new guarantee matters even if the allocation stays.
 	allocated := (hostChanged || changed) && b.allocate(hostChanged)
-	if b.holdBack(now, b.scratch.offered, b.device.leaf) || allocated || drained || saveAgain {
+	heldBack := b.holdBack(now, b.scratch.offered, b.device.leaf)
+	// What is held back follows allocations, and may make a packet's direct way depend on them.
+	b.device.changed = b.device.changed || hostChanged || drained || saveAgain || heldBack || allocated && b.holdbacks.incoming
+	if heldBack || allocated || drained || saveAgain {
 		if hostChanged || sudden {
 			b.last.change = now
 		}
 		turn.Applied = true
-		if err := b.applyAllocations(); err != nil {
+		if err := b.applyReallocated(); err != nil {
 			return turn, err
 		}
 	}
@@ -151,14 +154,22 @@ func (b *Backend) estimateDemand(now time.Time, count bool) (changed, sudden, wo
 		return false, false, false, err
 	}
 	offeredBytes := uint64(0)
-	for _, m := range b.competitors {
-		d, offered := &m.demand, b.scratch.offered[m.want.Number]
+	b.scratch.awake = b.scratch.awake[:0]
+	for i := range b.quiet {
+		q := &b.quiet[i]
+		offered := b.scratch.offered[q.number]
+		if q.known && offered == q.offeredBytes {
+			continue
+		}
+		m := b.competitors[i]
+		d := &m.demand
 		if !m.active {
 			if !d.Known() {
 				// Earlier counts under this number belong to its previous holder.
 				d.Offer(now, demand.MinWindow, offered)
 			}
 			if offered == d.LastOffered() {
+				q.known, q.offeredBytes = true, offered
 				continue
 			}
 			m.wake(now, b.last.look)
@@ -169,16 +180,15 @@ func (b *Backend) estimateDemand(now time.Time, count bool) (changed, sudden, wo
 			offeredBytes += offered - d.LastOffered()
 		}
 		d.Offer(now, demand.Window(m.expectedBPS()), offered)
+		q.known = false
+		b.scratch.awake = append(b.scratch.awake, m)
 	}
 	b.selectCounters(now, count, woke || b.full(offeredBytes, now.Sub(b.last.look)))
 	b.last.look = now
 	if err := b.readCounters(now, count); err != nil {
 		return false, false, woke, err
 	}
-	for _, m := range b.competitors {
-		if !m.active {
-			continue
-		}
+	for _, m := range b.scratch.awake {
 		if m.backlogBytes > 0 {
 			b.last.traffic = now
 		}
@@ -228,13 +238,17 @@ const lackDivisor = 20
 // whose demand is in relevant doubt.
 func (b *Backend) selectCounters(now time.Time, count, full bool) {
 	b.scratch.asked, b.scratch.lacking = b.scratch.asked[:0], b.scratch.lacking[:0]
+	if count && b.uncounted {
+		for _, m := range b.competitors {
+			b.scratch.asked = append(b.scratch.asked, m.want.Number)
+		}
+		b.inDoubt = false
+		return
+	}
 	lackingBPS := uint64(0)
-	for _, m := range b.competitors {
+	for _, m := range b.scratch.awake {
 		d := &m.demand
 		switch {
-		case count && b.uncounted:
-			b.scratch.asked = append(b.scratch.asked, m.want.Number)
-		case !m.active:
 		case count:
 			b.scratch.asked = append(b.scratch.asked, m.want.Number)
 		case d.WantsMore():

@@ -167,6 +167,22 @@ func TestControlWakesLate(t *testing.T) {
 	}
 }
 
+// TestControlOfRestartedCounters: a container that fell silent as its counter restarted is not taken for one that sends.
+func TestControlOfRestartedCounters(t *testing.T) {
+	b := newBed(t, 100e6)
+	c := b.start()
+	l := newWire(b)
+	l.run(time.Second)
+	l.greedy[c] = true
+	l.run(time.Second)
+	l.greedy[c] = false
+	l.traffic.offered[c.want.Number] = 0
+	l.run(5 * time.Second)
+	if c.active || c.allocatedBPS != 0 {
+		t.Errorf("active %v, allocated %d", c.active, c.allocatedBPS)
+	}
+}
+
 // A classifier that cannot be told to wake the loop leaves it at its short period.
 func TestControlWithoutWakeUps(t *testing.T) {
 	b := newBed(t, 100e6)

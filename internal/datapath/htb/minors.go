@@ -78,13 +78,13 @@ func minorsOf(c *sched.Competitor) sched.Minors {
 	}
 }
 
-// tellTraffic tells the classifier the present leaf classes and EF limits. It makes no system call
+// tellTraffic tells the classifier the present leaf classes and EF limits of these members. It makes no system call
 // for unchanged members. Leaves that packets went to before still exist (drain).
-func (b *Backend) tellTraffic() error {
+func (b *Backend) tellTraffic(members []*member) error {
 	if b.traffic == nil {
 		return nil
 	}
-	for _, m := range b.members {
+	for _, m := range members {
 		minors, efBPS := minorsOf(&m.want), uint64(0)
 		if t := m.want.Traffic; t.Ordered {
 			// The classifier takes 0 for no limit.

@@ -10,6 +10,7 @@ package plan
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/weir-project/weir/internal/share/alloc"
@@ -213,6 +214,25 @@ type Division struct {
 	// EntitledBPS is each competitor's entitlement to it and AllocatedBPS what it may send
 	// at the current demands: containers in order, then the host class if it competes.
 	EntitledBPS, AllocatedBPS []uint64
+
+	// What EntitledBPS was computed for: a division at other demands alone has the same.
+	entitled struct {
+		competitors            []alloc.Container
+		capacityBPS, floorsBPS uint64
+		hostCompetes           bool
+	}
+}
+
+// isEntitled reports whether EntitledBPS is that of these competitors at a capacity.
+func (d *Division) isEntitled(capacityBPS, floorsBPS uint64, competitors []alloc.Container, hostCompetes bool) bool {
+	of := &d.entitled
+	if of.capacityBPS != capacityBPS || of.floorsBPS != floorsBPS || of.hostCompetes != hostCompetes {
+		return false
+	}
+	return slices.EqualFunc(of.competitors, competitors, func(a, b alloc.Container) bool {
+		a.DemandBPS = b.DemandBPS
+		return a == b
+	})
 }
 
 // Allocate divides the link among competitors: the containers, then the host class. Their
@@ -227,7 +247,11 @@ func (l Link) Allocate(a *alloc.Allocator, dst *Division, competitors []alloc.Co
 		floorsBPS = l.FloorsBPS(competitors[last].FloorBPS)
 		competitors = competitors[:last]
 	}
-	dst.EntitledBPS = l.entitle(a, dst.EntitledBPS, dst.CapacityBPS, floorsBPS, competitors, hostCompetes)
+	if !dst.isEntitled(dst.CapacityBPS, floorsBPS, competitors, hostCompetes) {
+		dst.EntitledBPS = l.entitle(a, dst.EntitledBPS, dst.CapacityBPS, floorsBPS, competitors, hostCompetes)
+		dst.entitled.competitors = append(dst.entitled.competitors[:0], competitors...)
+		dst.entitled.capacityBPS, dst.entitled.floorsBPS, dst.entitled.hostCompetes = dst.CapacityBPS, floorsBPS, hostCompetes
+	}
 	dst.AllocatedBPS = a.Allocate(dst.AllocatedBPS, dst.CapacityBPS, competitors, dst.EntitledBPS)
 }
 

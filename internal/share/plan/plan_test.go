@@ -338,6 +338,51 @@ func TestAllocate(t *testing.T) {
 	}
 }
 
+// A division that is used again is that of a new one.
+func TestAllocateAgain(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var d Division
+		var a alloc.Allocator
+		l := Link{RateBPS: 100e6}
+		competitors := slices.Repeat([]alloc.Container{{Weight: 100, CeilingBPS: alloc.Unlimited}}, rapid.IntRange(1, 5).Draw(t, "competitors"))
+		competes := false
+		for range 20 {
+			c := &competitors[rapid.IntRange(0, len(competitors)-1).Draw(t, "competitor")]
+			some := rapid.SampledFrom([]uint64{0, 1e6, 7e6, 30e6, alloc.Unlimited})
+			switch rapid.SampledFrom([]string{"demand", "demand", "weight", "floor", "ceiling", "priority", "rate", "host", "number", "host for a container"}).Draw(t, "change") {
+			case "demand":
+				c.DemandBPS = some.Draw(t, "demand")
+			case "weight":
+				c.Weight = rapid.Uint32Range(0, 3).Draw(t, "weight")
+			case "floor":
+				c.FloorBPS = min(some.Draw(t, "floor"), 50e6)
+			case "ceiling":
+				c.CeilingBPS = some.Draw(t, "ceiling")
+			case "priority":
+				c.Priority = rapid.Uint32Range(0, 2).Draw(t, "priority")
+			case "rate":
+				l.RateBPS = rapid.Uint64Range(1e6, 100e6).Draw(t, "rate")
+			case "host":
+				competes = !competes
+			case "number":
+				competitors = append(competitors, *c)
+			case "host for a container": // those that compete may look the same
+				if competes = !competes; competes && len(competitors) > 1 {
+					competitors = competitors[:len(competitors)-1]
+				} else {
+					competitors = append(competitors, competitors[len(competitors)-1])
+				}
+			}
+			var fresh Division
+			l.Allocate(new(alloc.Allocator), &fresh, competitors, competes)
+			l.Allocate(&a, &d, competitors, competes)
+			if !slices.Equal(d.AllocatedBPS, fresh.AllocatedBPS) || !slices.Equal(d.EntitledBPS, fresh.EntitledBPS) {
+				t.Fatalf("again: entitled %v, allocated %v; want %v, %v", d.EntitledBPS, d.AllocatedBPS, fresh.EntitledBPS, fresh.AllocatedBPS)
+			}
+		}
+	})
+}
+
 func TestHostCompetes(t *testing.T) {
 	for _, tc := range []struct {
 		floorBPS, demandBPS uint64
