@@ -248,7 +248,8 @@ struct {
 
 /*
  * Written here only. The agent adds an entry before a container gets classes, and removes it
- * with the container: an array of all numbers would take 0.6 MB.
+ * with the container: an array of all numbers would take 0.6 MB. Without an entry (an upgrade
+ * may make the map anew) packets are not counted, and EF that has a rate is BE.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -695,15 +696,16 @@ static __always_inline __u32 minor_of(struct __sk_buff *skb, __u32 number, __u32
 	class &= WEIR_CLASSES - 1;
 	if (class) {
 		counts = bpf_map_lookup_elem(&class_activity, &number);
-		if (!counts)
-			return number;
 		if (class == WEIR_CLASS_EF && of->ef_byte_shifted_ns &&
-		    !ef_within(skb, counts, number, of->ef_byte_shifted_ns, bytes)) {
-			__sync_fetch_and_add(&counts->ef_excess_bytes, bytes);
+		    !(counts && ef_within(skb, counts, number, of->ef_byte_shifted_ns, bytes))) {
+			if (counts)
+				__sync_fetch_and_add(&counts->ef_excess_bytes, bytes);
 			class = WEIR_CLASS_BE;
 		}
-		__sync_fetch_and_add(&counts->bytes[class], bytes);
-		__sync_fetch_and_add(&counts->packets[class], segments);
+		if (counts) {
+			__sync_fetch_and_add(&counts->bytes[class], bytes);
+			__sync_fetch_and_add(&counts->packets[class], segments);
+		}
 		if (of->mark_dscp && !incoming)
 			weir_mark_dscp(skb, class, link_header_bytes);
 	}

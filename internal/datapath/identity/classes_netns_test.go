@@ -94,6 +94,43 @@ func TestMinors(t *testing.T) {
 	}
 }
 
+// TestClassWithoutCounters: packets go into the minor of their class also while it has no counters, as after an
+// upgrade that made their map anew. The container's number is no class of the scheduler then.
+func TestClassWithoutCounters(t *testing.T) {
+	b := newBed(t)
+	ns := b.bridgeContainer("one")
+	b.assign(ns, v1.ModeBridge, NumberFirst)
+	const ef, af, be = 0x301, 0x302, 0x303
+	b.tree("1gbit", 1<<20, NumberHost, NumberControl, ef, af, be)
+	must.Succeed(t, b.uplink.SetMinors(NumberFirst, sched.Minors{be, ef, af, be}))
+	target := b.targets()[0]
+	want := frameBytes(target)
+	for _, step := range []struct {
+		what  string
+		class sched.TrafficClass
+		efBPS uint64
+		minor uint16
+	}{
+		{"AF", sched.AF, 10e6, af},
+		{"EF", sched.EF, 0, ef},
+		{"EF that cannot be held to its rate", sched.EF, 10e6, be},
+	} {
+		must.Succeed(t, errors.Join(b.uplink.SetTrafficClass(NumberFirst, step.class), b.uplink.SetEFRate(NumberFirst, step.efBPS)))
+		must.Succeed(t, b.uplink.classes.activities.Delete(uint32(NumberFirst)))
+		before := b.sentByMinor()
+		b.expect(step.what, NumberFirst, want, func() { b.sendIn(ns, target, 0) })
+		if sent := b.sentByMinor()[step.minor] - before[step.minor]; sent < want {
+			t.Errorf("%s: class %x sent %d bytes, want all %d", step.what, step.minor, sent, want)
+		}
+	}
+	must.Succeed(t, b.uplink.SetTrafficClass(NumberFirst, sched.EF))
+	must.Succeed(t, b.uplink.SetEFRate(NumberFirst, 0))
+	b.expect("with counters", NumberFirst, want, func() { b.sendIn(ns, target, 0) })
+	if offered, err := b.uplink.ClassOffered(NumberFirst); err != nil || offered.Bytes[sched.EF] != want {
+		t.Errorf("with counters again: %+v, %v, want %d bytes of EF", offered, err, want)
+	}
+}
+
 // TestMapsOfAnotherVersion: an agent keeps the maps of the one before that fit, and makes the others anew.
 func TestMapsOfAnotherVersion(t *testing.T) {
 	b := newBed(t)
