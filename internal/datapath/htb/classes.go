@@ -210,7 +210,9 @@ func (b *Backend) drain() (any, removed bool, err error) {
 		if err != nil {
 			return any, removed, err
 		}
-		waiting := slices.ContainsFunc(b.scratch.kernelStats, func(s kernel.ClassStats) bool { return s.BacklogBytes > 0 })
+		// A list that changes while the kernel answers lacks classes, which may hold packets.
+		waiting := len(b.scratch.kernelStats) < len(b.scratch.handles) ||
+			slices.ContainsFunc(b.scratch.kernelStats, func(s kernel.ClassStats) bool { return s.BacklogBytes > 0 })
 		if !waiting || m.turnsSince >= drainAtMost {
 			m.forgetQueues(m.leaves &^ wanted)
 			m.leaves, removed = wanted, true

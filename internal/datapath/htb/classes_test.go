@@ -64,15 +64,18 @@ func TestClassRates(t *testing.T) {
 	})
 }
 
-// queues are a device whose queues all hold so many bytes.
+// queues are a device whose queues all hold so many bytes, and whose list of classes lacks one.
 type queues struct {
 	*device
 	backlogBytes uint32
+	missing      kernel.Handle
 }
 
 func (q *queues) ClassStats(_ int, handles []kernel.Handle, dst []kernel.ClassStats) ([]kernel.ClassStats, error) {
 	for _, h := range handles {
-		dst = append(dst, kernel.ClassStats{Handle: h, BacklogBytes: q.backlogBytes})
+		if h != q.missing {
+			dst = append(dst, kernel.ClassStats{Handle: h, BacklogBytes: q.backlogBytes})
+		}
 	}
 	return dst, nil
 }
@@ -130,7 +133,10 @@ func TestClassesChange(t *testing.T) {
 	d.backlogBytes = 1
 	turns(20)
 	check("packets are left", true, true)
-	d.backlogBytes = 0
+	d.backlogBytes, d.missing = 0, leafClass(number)
+	turns(1)
+	check("the list lacks the plain leaf", true, true)
+	d.missing = 0
 	turns(1)
 	check("with classes", false, true)
 	m := b.member(number)
