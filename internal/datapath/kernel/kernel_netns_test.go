@@ -119,6 +119,39 @@ func TestInNetNS(t *testing.T) {
 	}
 }
 
+// TestListAfterBrokenAnswer: the rest of a list that cannot be parsed does not refuse the next request.
+func TestListAfterBrokenAnswer(t *testing.T) {
+	name := fmt.Sprintf("weir-test-%d", os.Getpid())
+	must.Succeed(t, exec.Command("ip", "netns", "add", name).Run())
+	t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", name).Run() })
+	must.Succeed(t, exec.Command("ip", "-n", name, "link", "add", "va", "type", "veth", "peer", "name", "vb").Run())
+	must.Succeed(t, InNetNS("/run/netns/"+name, func() error {
+		device, err := LinkByName("va")
+		must.Succeed(t, err)
+		tc, err := OpenTC()
+		must.Succeed(t, err)
+		defer tc.Close()
+		const classes = 500 // several answers
+		root := NewHandle(0x7e11, 0)
+		ops := []Op{{Verb: Add, Qdisc: &Qdisc{Handle: root, Parent: HandleRoot, Options: HTB{DirectPackets: 1}}}}
+		for i := range classes {
+			ops = append(ops, Op{Verb: Add, Class: &Class{Handle: NewHandle(0x7e11, uint16(i+1)), Parent: root, Options: HTBClass{
+				RateBytesPerSec: 1e6, CeilBytesPerSec: 1e6, Burst: 1e6, CeilBurst: 1e6, QuantumBytes: 1514}}})
+		}
+		must.Succeed(t, tc.Apply(device.Index, ops))
+		whole := tc.stats.buffer
+		tc.stats.buffer = whole[:sizeofHeader+4] // the kernel cuts its messages
+		if _, err := tc.Classes(device.Index); !errors.Is(err, errShort) {
+			t.Errorf("a message that is cut: %v", err)
+		}
+		tc.stats.buffer = whole
+		if list, err := tc.Classes(device.Index); err != nil || len(list) != classes {
+			t.Errorf("the next request: %d classes, %v", len(list), err)
+		}
+		return nil
+	}))
+}
+
 // TestDefaultLink: rules count, and IPv6 where there is no IPv4.
 func TestDefaultLink(t *testing.T) {
 	name := fmt.Sprintf("weir-test-%d", os.Getpid())

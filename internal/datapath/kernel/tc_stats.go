@@ -93,16 +93,30 @@ func (r *dumpReader) ask(kind uint16, body []byte, each func(object)) error {
 			continue
 		}
 		if err != nil {
+			r.discardRest()
 			return os.NewSyscallError("read", err)
 		}
 		done, err := r.parse(r.buffer[:n], each)
 		switch {
 		case err != nil:
+			r.discardRest()
 			return err
 		case done && r.interrupted:
 			return nl.ErrDumpInterrupted
 		case done:
 			return nil
+		}
+	}
+}
+
+// discardRest reads the rest of an abandoned list: until then the kernel refuses the next one with EBUSY. It
+// does not wait, because the kernel queues another answer at each read while the list has more
+// (net/netlink/af_netlink.c, netlink_recvmsg).
+func (r *dumpReader) discardRest() {
+	for {
+		n, _, err := unix.Recvfrom(r.fd, r.buffer, unix.MSG_DONTWAIT)
+		if n <= 0 && !errors.Is(err, unix.EINTR) {
+			return
 		}
 	}
 }
