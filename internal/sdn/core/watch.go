@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -18,8 +19,8 @@ const (
 	WatchXID = 1<<32 - 1
 	// watchRequests is the number of requests to one switch in a tick.
 	watchRequests = 32
-	// watchTotal is the number of requests to all switches in a tick, which bounds what they cost: where
-	// more than watchTotal/watchRequests switches have flows of EF, each gets its part, and one at least.
+	// watchTotal is the number of requests to all switches in a tick, which bounds what they cost: divide
+	// gives each switch its part.
 	watchTotal = 512
 	// WatchParts is the number of parts of a tick in which requests are sent, each to some of the switches:
 	// thousands at once would delay packets by as many microseconds.
@@ -37,17 +38,18 @@ const (
 type watched struct {
 	bySwitch map[topology.DPID]*wheel
 	due      []topology.DPID // switches whose turn in this tick has not come
+	first    topology.DPID   // where turns begin
 	// switchesPerPart is how many of them have their turn in a part of the tick.
 	switchesPerPart int
-	requests        int // to one switch in this tick, at most
 	tick            int
 	on              bool // there is a second look
 }
 
 // wheel is a timing wheel. Flows that ended are found out when they are due.
 type wheel struct {
-	later [watchTicks][]uint64 // flow numbers
-	due   []uint64             // without a request yet
+	later    [watchTicks][]uint64 // flow numbers
+	due      []uint64             // without a request yet
+	requests int                  // in this tick, at most
 }
 
 // begin adds a flow that is judged EF, once its path is known.
@@ -69,6 +71,9 @@ func (w *watched) add(f *Flow, ticks int) {
 // beginTick makes the flows due whose turn is in the next tick.
 func (w *watched) beginTick() {
 	w.tick = (w.tick + 1) % watchTicks
+	if len(w.due) > 0 { // the last tick ended before their turn
+		w.first = w.due[0]
+	}
 	w.due = w.due[:0]
 	for d, one := range w.bySwitch {
 		slot := &one.later[w.tick]
@@ -77,8 +82,37 @@ func (w *watched) beginTick() {
 			w.due = append(w.due, d)
 		}
 	}
+	w.divide()
 	w.switchesPerPart = (len(w.due) + WatchParts - 1) / WatchParts
-	w.requests = min(watchRequests, max(1, watchTotal/max(1, len(w.due))))
+}
+
+// divide sets the number of requests to each switch in this tick: watchRequests, or as many as flows are due.
+// If these are more than watchTotal, it is max-min fair: no switch gets more than one request above another
+// that lacks some. Switches take turns at the rest, and, if there are more than watchTotal, at any request.
+// What has no turn leaves w.due.
+func (w *watched) divide() {
+	var wants [watchRequests + 1]int // the number of switches that want so many requests
+	for _, d := range w.due {
+		wants[min(len(w.bySwitch[d].due), watchRequests)]++
+	}
+	each, rest := 0, watchTotal
+	for unsatisfied := len(w.due); unsatisfied > 0 && unsatisfied <= rest; unsatisfied -= wants[each] {
+		rest -= unsatisfied
+		each++
+	}
+	// Unsigned: switches before w.first come last.
+	slices.SortFunc(w.due, func(a, b topology.DPID) int { return cmp.Compare(a-w.first, b-w.first) })
+	w.due = slices.DeleteFunc(w.due, func(d topology.DPID) bool {
+		one := w.bySwitch[d]
+		want := min(len(one.due), watchRequests)
+		one.requests = min(want, each)
+		if want > each && rest > 0 {
+			one.requests++
+			rest--
+			w.first = d + 1
+		}
+		return one.requests == 0
+	})
 }
 
 // requestWatched requests the counters of flows of EF at some of the switches where some are due.
@@ -96,7 +130,7 @@ func (l *flows) requestWatched() {
 func (w *wheel) request(l *flows, d topology.DPID) {
 	var requested []*Flow
 	seen := 0
-	for ; seen < len(w.due) && len(requested) < l.watched.requests; seen++ {
+	for ; seen < len(w.due) && len(requested) < w.requests; seen++ {
 		f := l.byID[w.due[seen]]
 		switch {
 		case f == nil || f.judged.Level != apps.EF:

@@ -132,38 +132,61 @@ func TestLateCounters(t *testing.T) {
 	}
 }
 
-// The counters of EF at many switches are requested in parts, so that no decision waits for all of them;
-// each switch has its turn in each tick. Where there are many flows, all switches together get no more than
-// watchTotal requests, and each as many.
+// The counters of EF at many switches are requested in parts, so that no decision waits for all of them.
+// All switches together get no more than watchTotal requests in a tick, and as many if so many flows are due.
+// What a switch does not need goes to others. Where there are more switches than requests, they take turns.
 func TestWatchInParts(t *testing.T) {
-	for _, flows := range []uint16{1, 20} {
-		t.Run(fmt.Sprint(2*flows), func(t *testing.T) { testWatchInParts(t, flows) })
+	const few = 3*WatchParts - 1
+	for name, test := range map[string]watchTest{
+		"few flows":                   {switches: few, flows: 1, inTick: 2 * few, least: 2, most: 2},
+		"many flows":                  {switches: few, flows: 20, inTick: watchTotal, least: watchTotal / few, most: watchTotal/few + 1},
+		"one busy switch":             {switches: 64, flows: 1, busy: 200, inTick: 2*63 + watchRequests, least: 2, most: watchRequests},
+		"one of many is less busy":    {switches: few, flows: 20, busy: 1, inTick: watchTotal, least: 2, most: watchTotal/few + 1},
+		"more switches than requests": {switches: watchTotal + 88, flows: 1, inTick: watchTotal, least: 0, most: 1},
+	} {
+		t.Run(name, test.run)
 	}
 }
 
-func testWatchInParts(t *testing.T, flows uint16) {
-	const switches = 3*WatchParts - 1
-	want := min(2*int(flows), watchTotal/switches)
+// watchTest is a number of switches with flows in two directions each, but for the last one, which has
+// busy if that is not 0, and the requests that these should get in a tick: all switches, and each of them.
+type watchTest struct {
+	switches            int
+	flows, busy         uint16
+	inTick, least, most int
+}
+
+func (test watchTest) flowsOf(d topology.DPID) uint16 {
+	if test.busy != 0 && int(d) == test.switches-1 {
+		return test.busy
+	}
+	return test.flows
+}
+
+func (test watchTest) run(t *testing.T) {
+	inTicks := map[topology.DPID]int{}
+	const ticks = 3
 	now := time.Unix(1e9, 0)
 	c := New(Config{Queues: DefaultQueues(), IdleTimeoutSeconds: 30, MaxFlows: 1e4, LLDPInterval: time.Second, StatsInterval: time.Hour, SecondLook: true})
-	for d := range topology.DPID(switches) {
+	for d := range topology.DPID(test.switches) {
 		c.Connected(now, Description{Features: &openflow.FeaturesReply{DatapathID: uint64(d + 1)}, Ports: []openflow.PortDesc{{PortNo: 1}, {PortNo: 2}}})
 	}
 	now = now.Add(3 * time.Second)
-	for d := range topology.DPID(switches) {
-		left, right := simHostAt(at(d+1, 1), byte(d)), simHostAt(at(d+1, 2), byte(d+128))
+	for d := range topology.DPID(test.switches) {
+		left, right := simHostAt(at(d+1, 1), 1), simHostAt(at(d+1, 2), 2)
+		left.mac[3], left.mac[4], right.mac[3], right.mac[4] = byte(d>>8), byte(d), byte(d>>8), byte(d)
 		send := func(port uint32, frame []byte) {
 			f, _ := ReadFrame(frame)
 			c.PacketIn(now, d+1, &openflow.PacketIn{Data: frame, Match: openflow.Match{Fields: []openflow.OXM{inPort(port)}}}, &f, Verdict{Level: apps.EF})
 		}
 		send(2, right.broadcast())
-		for n := range flows {
+		for n := range test.flowsOf(d) {
 			send(1, left.frame(right, flow.UDP, 40000+n, 5060, 160, 0))
 		}
 	}
 	c.Tick(now) // requests no counters yet
 	rest := Parts{c}
-	for range 3 {
+	for range ticks {
 		now = now.Add(tick)
 		asked, parts := map[topology.DPID]int{}, 0
 		for commands := c.Tick(now); ; commands = rest.SendNext(now) {
@@ -174,20 +197,32 @@ func testWatchInParts(t *testing.T, flows uint16) {
 					part[command.Switch] = true
 				}
 			}
-			if parts++; len(part) > 3 {
+			if parts++; len(part) > (min(test.switches, watchTotal)+WatchParts-1)/WatchParts {
 				t.Fatalf("a part has requests to %d switches", len(part))
 			}
 			if !rest.HasMore() {
 				break
 			}
 		}
-		for d := range topology.DPID(switches) {
-			if asked[d+1] != want {
-				t.Errorf("%d requests to switch %v for %d flows, want %d", asked[d+1], d+1, 2*flows, want)
+		sum := 0
+		for d := range topology.DPID(test.switches) {
+			n := asked[d+1]
+			sum += n
+			inTicks[d+1] += n
+			if n < test.least || n > test.most {
+				t.Errorf("%d requests to switch %v, want %d to %d", n, d+1, test.least, test.most)
 			}
+		}
+		if sum != test.inTick {
+			t.Errorf("%d requests in a tick, want %d", sum, test.inTick)
 		}
 		if parts > WatchParts {
 			t.Errorf("%d parts", parts)
+		}
+	}
+	for d := range topology.DPID(test.switches) {
+		if n, want := inTicks[d+1], ticks*min(2*int(test.flowsOf(d)), watchRequests); n < min(want, ticks*watchTotal/test.switches) {
+			t.Errorf("%d requests to switch %v in %d ticks", n, d+1, ticks)
 		}
 	}
 }
