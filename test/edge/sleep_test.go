@@ -70,7 +70,7 @@ func TestEngine(t *testing.T) {
 		if user == "first" {
 			answered := time.Now()
 			s.testEngineOfOthers(t, logins)
-			s.awaitAsleep(t, time.Until(answered.Add(90*time.Second)))
+			s.awaitAsleep(t, max(5*time.Second, time.Until(answered.Add(90*time.Second))))
 		}
 	}
 	t.Logf("weir-edge events\n%s", s.must(t, "events"))
