@@ -121,7 +121,7 @@ func (c *collector) testEvent(e event) {
 		c.rec.judge(e)
 	case "pass", "skip", "fail":
 		t.result = e.Action
-		if e.Elapsed >= longTest && !strings.Contains(e.Test, "/") {
+		if e.Elapsed >= longTestSeconds && !strings.Contains(e.Test, "/") {
 			c.rec.Long = append(c.rec.Long, timed{e.Package, e.Test, e.Elapsed})
 		}
 		if e.Action == "fail" {

@@ -27,7 +27,7 @@ type record struct {
 	// it skipped because the machine paused.
 	Checks int
 	Busy   []item
-	// Long are tests, without their subtests, that took longTest or more.
+	// Long are tests, without their subtests, that took longTestSeconds or more.
 	Long []timed
 }
 
@@ -38,8 +38,8 @@ type timed struct {
 }
 
 const (
-	longTest   = 5 // seconds
-	longListed = 20
+	longTestSeconds = 5
+	longListed      = 20
 )
 
 // busyPercent is the share of a suite's checks that may be skipped as the machine was busy.
