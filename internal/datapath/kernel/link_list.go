@@ -91,6 +91,10 @@ func veth(device object) netlink.Link {
 			a.NumTxQueues = number()
 		case unix.IFLA_GSO_MAX_SIZE:
 			a.GSOMaxSize = uint32(number())
+		case unix.IFLA_XDP:
+			if mode := attribute(value, nl.IFLA_XDP_ATTACHED); len(mode) > 0 && mode[0] != nl.XDP_ATTACHED_NONE {
+				a.Xdp = &netlink.LinkXdp{Attached: true}
+			}
 		}
 		attrs = attrs[min(align(length), len(attrs)):]
 	}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"github.com/vishvananda/netlink"
 
 	"github.com/weir-project/weir/test/must"
@@ -40,7 +42,16 @@ func TestListDevices(t *testing.T) {
 	} {
 		run("-n " + name + " " + command)
 	}
+	const pass = 2 // XDP_PASS in linux/bpf.h
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "pass", Type: ebpf.XDP, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, pass), asm.Return()},
+	})
+	must.Succeed(t, err)
+	defer program.Close()
 	must.Succeed(t, InNetNS("/run/netns/"+name, func() error {
+		end, err := netlink.LinkByName("both2")
+		must.Succeed(t, err)
+		must.Succeed(t, netlink.LinkSetXdpFd(end, program.FD()))
 		got, err := Links()
 		must.Succeed(t, err)
 		want, err := listLinks(netlink.LinkList)
