@@ -316,47 +316,54 @@ func TestIncomingFailures(t *testing.T) {
 	settings := map[string]any{"uplink": "uplink", "rate": "100mbit", "in_rate": "50mbit"}
 	agent = b.StartAgent(harness.AgentOptions{UplinksInConfig: true, Settings: settings})
 	chain := "add table netdev fw; add chain netdev fw in { type filter hook ingress device uplink priority 0; }"
-	for name, add := range map[string]func() (remove func()){
-		"u32 filter": func() func() {
+	for name, program := range map[string]struct {
+		is  string
+		add func(t *testing.T) (remove func())
+	}{
+		"filter": {"u32 filter", func(*testing.T) func() {
 			b.Run(other...)
 			return func() { b.Run("tc", "filter", "del", "dev", "uplink", "ingress", "pref", "77") }
-		},
-		"nftables chain fw in": func() func() {
+		}},
+		"nftables": {"nftables chain fw in", func(t *testing.T) func() {
 			if _, err := exec.LookPath("nft"); err != nil {
-				return nil
+				t.Skip("needs nft (package nftables)")
 			}
 			b.Run("nft", chain)
 			return func() { b.Run("nft", "delete table netdev fw") }
-		},
-		"firewall": func() func() { return passByTCX(t, b, "firewall") },
+		}},
+		"tcx": {"firewall", func(t *testing.T) func() {
+			remove := passByTCX(t, b, "firewall")
+			if remove == nil {
+				t.Skip("needs tcx (Linux 6.6)")
+			}
+			return remove
+		}},
 	} {
-		remove := add()
-		if remove == nil {
-			t.Logf("no %s here: virtual machines have no nft, and kernels before 6.6 no tcx", name)
-			continue
-		}
-		limited, took := agent.AwaitContainer("limited", "the "+name+" is seen", 8*time.Second, func(c v1.Container) bool { return c.State == v1.StateDegraded })
-		t.Logf("seen after %v: %s", took, limited.Reason)
-		if !strings.Contains(limited.Reason, name+" at ingress of uplink") || !strings.Contains(limited.Reason, "in_force") {
-			t.Errorf("the reason is %q", limited.Reason)
-		}
-		if redirected(b) {
-			t.Errorf("redirected past a %s", name)
-		}
-		settings["in_force"] = true
-		b.WriteConfig(settings)
-		b.MustWeir("reload")
-		if got := agent.Container("limited"); got.State != v1.StateOK || !redirected(b) {
-			t.Errorf("with in_force: %s %q, redirected: %v", got.State, got.Reason, redirected(b))
-		}
-		delete(settings, "in_force")
-		b.WriteConfig(settings)
-		b.MustWeir("reload")
-		if redirected(b) {
-			t.Errorf("redirected past a %s without in_force", name)
-		}
-		remove()
-		agent.AwaitContainer("limited", "nothing of others is left", 8*time.Second, func(c v1.Container) bool { return c.State == v1.StateOK })
+		t.Run(name, func(t *testing.T) {
+			remove := program.add(t)
+			limited, took := agent.AwaitContainer("limited", "the "+program.is+" is seen", 8*time.Second, func(c v1.Container) bool { return c.State == v1.StateDegraded })
+			t.Logf("seen after %v: %s", took, limited.Reason)
+			if !strings.Contains(limited.Reason, program.is+" at ingress of uplink") || !strings.Contains(limited.Reason, "in_force") {
+				t.Errorf("the reason is %q", limited.Reason)
+			}
+			if redirected(b) {
+				t.Errorf("redirected past a %s", program.is)
+			}
+			settings["in_force"] = true
+			b.WriteConfig(settings)
+			b.MustWeir("reload")
+			if got := agent.Container("limited"); got.State != v1.StateOK || !redirected(b) {
+				t.Errorf("with in_force: %s %q, redirected: %v", got.State, got.Reason, redirected(b))
+			}
+			delete(settings, "in_force")
+			b.WriteConfig(settings)
+			b.MustWeir("reload")
+			if redirected(b) {
+				t.Errorf("redirected past a %s without in_force", program.is)
+			}
+			remove()
+			agent.AwaitContainer("limited", "nothing of others is left", 8*time.Second, func(c v1.Container) bool { return c.State == v1.StateOK })
+		})
 	}
 	// What an agent that died has left is found without its IFB, too.
 	agent.Kill()

@@ -127,10 +127,10 @@ var releases = []string{"bookworm", "bookworm-backports", "trixie-backports", "s
 
 // Machines are all machines, those that take longest first.
 var Machines = []Machine{
-	{Series: "7.2", Arch: "amd64", Cgroups: Hybrid, Suites: everything, Gate: gate, MaySkip: withoutTun},
+	{Series: "7.2", Arch: "amd64", Cgroups: Hybrid, Suites: everything, Gate: gate, MaySkip: withoutTunAndNft},
 	{Series: "6.1", Arch: "amd64", Cgroups: Unified, Suites: everything, Gate: gate, MaySkip: without66},
-	{Series: "6.12", Arch: "amd64", Cgroups: Hybrid, Suites: slices.Concat(withEngine, inModes), MaySkip: withoutTun},
-	{Series: "6.18", Arch: "amd64", Cgroups: Unified, Suites: append([]Suite{openFlowSwitch, demoOnSwitches, servicesOnLinks}, withSwitch...), MaySkip: withoutTun},
+	{Series: "6.12", Arch: "amd64", Cgroups: Hybrid, Suites: slices.Concat(withEngine, inModes), MaySkip: withoutTunAndNft},
+	{Series: "6.18", Arch: "amd64", Cgroups: Unified, Suites: append([]Suite{openFlowSwitch, demoOnSwitches, servicesOnLinks}, withSwitch...), MaySkip: withoutTunAndNft},
 	{Series: "6.12", Arch: "arm64", Cgroups: Unified, Suites: programs},
 	{Series: "6.12", Arch: "amd64", Cgroups: Unified, Suites: withoutRedirect, Lacks: []string{"ifb"}},
 	{Series: "6.12", Arch: "amd64", Cgroups: Unified, Suites: withoutRedirect, Lacks: []string{"act_mirred"}},
@@ -141,15 +141,15 @@ var benches = []Machine{{Series: "6.18", Arch: "amd64", Cgroups: Unified, Suites
 
 var packetPath = Suite{Package: "./internal/datapath/identity", Tag: TagNetNS, Run: "BenchmarkPath"}
 
-// withoutTun: machines have no /dev/net/tun, by which the test makes a device as
-// rootless engines do; the suite netns runs it where there is one.
-const withoutTun = "^identity/TestInspectOutOfReach$"
+// withoutTunAndNft: machines have no /dev/net/tun, by which the test makes a device as
+// rootless engines do, and no nft; the suite netns runs these tests where there is one.
+const withoutTunAndNft = "^identity/TestInspectOutOfReach$|^netns/TestIncomingFailures/nftables$"
 
 // without66: kernels before 6.6 have no tcx, so that no program of a test comes
 // before or after the classifier, and before 6.2 no program sees whether a queue
 // is empty.
-const without66 = withoutTun + "|^identity/(TestPriority|TestQueueTags$|TestDirect|TestOverhead$|TestTapComesFirst/tcx$" +
-	"|TestUplinkComesFirst$|TestFollowers$|TestMacvlanPackets$|TestCgroupPackets$)|^netns/TestIsolation/"
+const without66 = withoutTunAndNft + "|^identity/(TestPriority|TestQueueTags$|TestDirect|TestOverhead$|TestTapComesFirst/tcx$" +
+	"|TestUplinkComesFirst$|TestFollowers$|TestMacvlanPackets$|TestCgroupPackets$)|^netns/TestIsolation/|^netns/TestIncomingFailures/tcx$"
 
 // programs: every BPF program is accepted by the kernel's verifier.
 var programs = []Suite{
