@@ -394,11 +394,29 @@ func passByTCX(t *testing.T, b *harness.Bed, name string) (remove func()) {
 	return func() { must.Succeed(t, errors.Join(attached.Close(), program.Close())) }
 }
 
-// TestXDPAtUplink: an XDP program, which may take packets before anything of Weir's sees them, is named by doctor.
+// TestXDPAtUplink: an XDP program at an uplink or below it, which may take packets before anything of Weir's
+// sees them, is named by doctor if received packets are shared: it sees no others.
 func TestXDPAtUplink(t *testing.T) {
 	t.Parallel()
-	b := harness.NewBed(t, testbed.HostOptions{})
-	shareIncoming(b, nil)
+	for name, of := range map[string]struct {
+		options     testbed.HostOptions
+		uplink, has string
+	}{
+		"card":           {testbed.HostOptions{}, "uplink", "uplink"},
+		"macvlan":        {testbed.HostOptions{}, "upper", "uplink"},
+		"VLAN":           {testbed.HostOptions{Link: testbed.LinkVLAN}, "uplink", "wire0"},
+		"bond":           {testbed.HostOptions{Link: testbed.LinkBond}, "uplink", "wire1"},
+		"bridge of VLAN": {testbed.HostOptions{Attachment: testbed.AttachBridged, Link: testbed.LinkVLAN}, "containers", "wire0"},
+	} {
+		t.Run(name, func(t *testing.T) { testXDPAtUplink(t, harness.NewBed(t, of.options), of.uplink, of.has) })
+	}
+}
+
+func testXDPAtUplink(t *testing.T, b *harness.Bed, uplink, has string) {
+	if uplink == "upper" {
+		b.Run("ip", "link", "add", "link", "uplink", "name", uplink, "up", "type", "macvlan")
+	}
+	agent := b.StartAgent(harness.AgentOptions{Args: []string{"--uplink", uplink, "--in-rate", "50mbit"}})
 	said := func() string { return regexp.MustCompile(`(?m)^xdp .*`).FindString(b.Weir("doctor").Stdout) }
 	if line := said(); !strings.Contains(line, " ok ") {
 		t.Errorf("without a program: %q", line)
@@ -410,14 +428,19 @@ func TestXDPAtUplink(t *testing.T) {
 	must.Succeed(t, err)
 	defer program.Close()
 	must.Succeed(t, testbed.InNetNS(b.Host.NetNSPath(), func() error {
-		uplink, err := netlink.LinkByIndex(b.UplinkIndex())
+		device, err := netlink.LinkByName(has)
 		if err != nil {
 			return err
 		}
-		return netlink.LinkSetXdpFd(uplink, program.FD())
+		return netlink.LinkSetXdpFd(device, program.FD())
 	}))
-	if line := said(); !strings.Contains(line, " limited ") || !strings.Contains(line, "at uplink") {
+	if line := said(); !strings.Contains(line, " limited ") || !strings.Contains(line, "at "+has+" ") {
 		t.Errorf("with a program: %q", line)
+	}
+	_ = agent.End(syscall.SIGTERM, 5*time.Second)
+	b.StartAgent(harness.AgentOptions{Args: []string{"--uplink", uplink}})
+	if line := said(); line != "" {
+		t.Errorf("received packets are not shared: %q", line)
 	}
 }
 

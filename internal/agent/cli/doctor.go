@@ -185,8 +185,11 @@ func examineAgent(seen v1.Snapshot, err error) []finding {
 		links, err := linksOf(status.Uplinks)
 		add("tunnels", errors.Join(err, tunnels(links)), resultLimited,
 			"no route leads through a device on top of an uplink that hides whose packets are", "what containers send through it is counted as the host's")
+	}
+	if receiving := slices.DeleteFunc(slices.Clone(status.Uplinks), func(u v1.Uplink) bool { return u.In == nil }); len(receiving) > 0 {
+		links, err := linksOf(receiving)
 		add("xdp", errors.Join(err, xdp(links)), resultLimited,
-			"no program takes packets off an uplink before they can be shared", "what such a program forwards or drops itself is neither shared nor counted")
+			"no program takes received packets off an uplink before they can be shared", "what such a program forwards or drops itself is neither shared nor counted")
 	}
 	return findings
 }
@@ -293,12 +296,18 @@ func tunnels(uplinks []kernel.Link) error {
 	return identity.TunnelProblem(identity.NotCarried(stacked))
 }
 
-// xdp returns an error that names the uplinks with an XDP program, or nil.
+// xdp returns an error that names the uplinks, and the devices below them, with an XDP program, or nil.
 func xdp(uplinks []kernel.Link) error {
 	var names []string
 	for _, l := range uplinks {
-		if l.XDP {
-			names = append(names, l.Name)
+		below, err := kernel.AllBelow(l.Index)
+		if err != nil && !errors.Is(err, kernel.ErrNoLink) {
+			return err
+		}
+		for _, at := range append([]kernel.Link{l}, below...) {
+			if at.XDP && !slices.Contains(names, at.Name) {
+				names = append(names, at.Name)
+			}
 		}
 	}
 	if names == nil {
