@@ -172,6 +172,10 @@ func relay(get Getter) http.Handler {
 	})
 }
 
+// nodeTimeout is how long a node's snapshot is kept after the last request to its agent, longer than that may take:
+// a page that follows does not lose the snapshot that it shares.
+const nodeTimeout = 2 * answerTimeout
+
 // nodeSnapshots has the last snapshot of each node with an open page: one request to the node's agent answers all
 // pages of a node.
 type nodeSnapshots struct {
@@ -191,7 +195,7 @@ func (n *nodeSnapshots) handler(node string, feed http.Handler) http.Handler {
 	defer n.mu.Unlock()
 	now := time.Now()
 	for name, snapshot := range n.of {
-		if now.Sub(snapshot.asked) > idleTimeout {
+		if now.Sub(snapshot.asked) > nodeTimeout {
 			delete(n.of, name)
 		}
 	}
@@ -219,12 +223,22 @@ func (p Pages) serveNodes(mux *http.ServeMux, agentOf func(node string) Getter) 
 	snapshots := nodeSnapshots{of: map[string]*nodeSnapshot{}}
 	mux.HandleFunc("GET /nodes/{node}/", func(w http.ResponseWriter, r *http.Request) {
 		node := r.PathValue("node")
-		get := agentOf(node)
-		if get == nil {
-			refuse(w, http.StatusNotFound, fmt.Sprintf("no node %q with an agent is known", node))
+		if agentOf(node) == nil {
+			refuseNode(w, node)
 			return
 		}
-		feed := relay(get)
+		feed := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			get := agentOf(node) // a page that follows may outlast its node, or the address of the agent
+			if get == nil {
+				refuseNode(w, node)
+				return
+			}
+			relay(get).ServeHTTP(w, r)
+		})
 		http.StripPrefix("/nodes/"+node, agentPage(snapshots.handler(node, feed), feed, p)).ServeHTTP(w, r)
 	})
+}
+
+func refuseNode(w http.ResponseWriter, node string) {
+	refuse(w, http.StatusNotFound, fmt.Sprintf("no node %q with an agent is known", node))
 }

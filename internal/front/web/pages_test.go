@@ -241,7 +241,7 @@ func TestNodeSnapshotsAreForgotten(t *testing.T) {
 		snapshots := nodeSnapshots{of: map[string]*nodeSnapshot{}}
 		for _, node := range []string{"a", "a", "b"} {
 			snapshots.handler(node, &fakeFeed{})
-			time.Sleep(idleTimeout - 1)
+			time.Sleep(nodeTimeout - 1)
 		}
 		if len(snapshots.of) != 2 {
 			t.Errorf("%d nodes are kept", len(snapshots.of))
@@ -251,13 +251,53 @@ func TestNodeSnapshotsAreForgotten(t *testing.T) {
 		if len(snapshots.of) != 1 {
 			t.Errorf("%d nodes are kept after that", len(snapshots.of))
 		}
-		follows, leave := context.WithTimeout(t.Context(), 2*idleTimeout)
+		follows, leave := context.WithTimeout(t.Context(), 2*nodeTimeout)
 		defer leave()
 		r := httptest.NewRequestWithContext(follows, http.MethodGet, "/v1/snapshot?follow=true", nil)
-		snapshots.handler("c", &fakeFeed{}).ServeHTTP(httptest.NewRecorder(), r)
-		snapshots.handler("d", &fakeFeed{})
-		if len(snapshots.of) != 2 {
-			t.Errorf("the node of a page that follows is forgotten")
+		slow := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(answerTimeout) })
+		go snapshots.handler("c", slow).ServeHTTP(httptest.NewRecorder(), r)
+		for follows.Err() == nil {
+			snapshots.handler("d", &fakeFeed{})
+			if snapshots.of["c"] == nil {
+				t.Error("the node of a page that follows is forgotten")
+				break
+			}
+			time.Sleep(time.Second)
+		}
+		leave()
+		time.Sleep(2 * answerTimeout) // until the last request is answered
+	})
+}
+
+// TestNodeOfFollowerEnds: a page that follows a node asks the agent that the node has at each second, without its own
+// query, and ends when the node is gone.
+func TestNodeOfFollowerEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var paths []string
+		gone := time.Now().Add(2500 * time.Millisecond)
+		h := edgeHandler(&fakeFeed{}, func(string) Getter {
+			if time.Now().After(gone) {
+				return nil
+			}
+			return func(_ context.Context, path string) (*http.Response, error) {
+				paths = append(paths, path)
+				return &http.Response{
+					StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}},
+					Body: io.NopCloser(strings.NewReader("{}\n")),
+				}, nil
+			}
+		}, newGate(nil), Pages{}, 4)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/nodes/a/v1/snapshot?follow=true", nil)
+		r.Host = "localhost"
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if ctx.Err() != nil || w.Body.String() != "{}\n{}\n" {
+			t.Errorf("%q, %v", w.Body, ctx.Err())
+		}
+		if got := strings.Join(paths, " "); got != "/v1/snapshot /v1/snapshot" {
+			t.Errorf("the agent was asked for %s", got)
 		}
 	})
 }

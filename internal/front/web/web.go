@@ -36,6 +36,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -135,16 +136,19 @@ func (g *gate) bound(routes *http.ServeMux, atOnce int) http.Handler {
 	return guard(g)
 }
 
-// atMost limits concurrent requests without a token and with one, and pages that follow to as many as requests without
-// a token. Requests that a cache answers do not count: pages send them at the same moment, and the first request does
-// the work of all.
+// atMost limits concurrent requests without a token and with one, and pages that follow without a token to as many as
+// other requests without one. Requests that a cache answers do not count: pages send them at the same moment, and the
+// first request does the work of all.
 func atMost(withoutToken, withToken int, routes *http.ServeMux) http.Handler {
 	all := map[bool]chan struct{}{false: make(chan struct{}, withoutToken), true: make(chan struct{}, withToken)}
 	following := make(chan struct{}, withoutToken)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		places := all[access.CallerFrom(r.Context()) != anonymous]
+		known := access.CallerFrom(r.Context()) != anonymous
+		places := all[known]
 		if follows(r) {
-			places = following
+			if !known {
+				places = following
+			}
 		} else if route, _ := routes.Handler(r); isCached(route) {
 			routes.ServeHTTP(w, r)
 			return
@@ -245,7 +249,7 @@ func (s *recent) serve(w http.ResponseWriter, r *http.Request, feed http.Handler
 	_, _ = w.Write(body) // a client that is gone needs no answer
 }
 
-// follow writes a response at the start of each second. At its end a page asks again, and learns why.
+// follow writes a response at the start of each second. When it ends, the page's next request reports the failure.
 func (s *recent) follow(w http.ResponseWriter, r *http.Request, feed http.Handler) {
 	header, control := w.Header(), http.NewResponseController(w)
 	header.Set("Content-Type", "application/x-ndjson")
@@ -280,7 +284,9 @@ func (s *recent) fetch(r *http.Request, feed http.Handler) (body []byte, status 
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), answerTimeout)
 		defer cancel()
 		fresh := answer{header: http.Header{}, status: http.StatusOK}
-		feed.ServeHTTP(&fresh, r.WithContext(ctx))
+		request := r.WithContext(ctx)
+		request.URL = &url.URL{Path: r.URL.Path, RawPath: r.URL.RawPath} // all requests have this answer, whatever their query
+		feed.ServeHTTP(&fresh, request)
 		s.last, s.at = fresh, time.Now()
 	}
 	return s.last.body.Bytes(), s.last.status, s.last.header.Get("Content-Type")

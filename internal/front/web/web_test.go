@@ -269,6 +269,37 @@ func TestFollowEnds(t *testing.T) {
 	})
 }
 
+// TestFollowersWithTokens: requests with a token have places of their own, also those that follow.
+func TestFollowersWithTokens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		routes := http.NewServeMux()
+		routes.HandleFunc("GET /v1/snapshot", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+		h := atMost(1, 1, routes)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		follow := func(caller access.Caller) *httptest.ResponseRecorder {
+			w := httptest.NewRecorder()
+			r := httptest.NewRequestWithContext(access.WithCaller(ctx, caller), http.MethodGet, "/v1/snapshot?follow=true", nil)
+			go h.ServeHTTP(w, r)
+			synctest.Wait()
+			return w
+		}
+		for i, want := range []struct {
+			caller access.Caller
+			status int
+		}{
+			{anonymous, http.StatusOK},
+			{anonymous, http.StatusServiceUnavailable},
+			{access.Caller{Name: "me", Role: access.Admin}, http.StatusOK},
+			{access.Caller{Name: "me", Role: access.Admin}, http.StatusServiceUnavailable},
+		} {
+			if w := follow(want.caller); w.Code != want.status {
+				t.Errorf("request %d: %d, want %d", i, w.Code, want.status)
+			}
+		}
+	})
+}
+
 // TestPagesAtOnce: all pages ask for the snapshot at the same moment, more of them than may send other
 // requests at once. Each gets it, of one answer of the agent.
 func TestPagesAtOnce(t *testing.T) {
