@@ -82,10 +82,10 @@ type holdback struct {
 	counted     bool // bytes are this member's own
 	arrivingBPS float64
 	part        float64
-	// mostExcess is the largest excess since insignificantAt, the last time at which less than significantPart was
-	// held back. It does not decay: what senders that follow exceed their share by stays below it for as long as they are
-	// limited. followedAt, the last time at which about as much arrived as the limit, shows senders that do not follow
-	// after a burst, too.
+	// mostExcess is the largest excess since less than significantPart was held back, insignificantAt the last time
+	// at which that was so, or unknown. mostExcess does not decay: what senders that follow exceed their share by stays
+	// below it for as long as they are limited. followedAt, the last time at which about as much arrived as the limit, or
+	// it was unknown, shows senders that do not follow after a burst, too.
 	mostExcess                               float64
 	insignificantAt, followedAt, exemptUntil time.Time
 	queue                                    stretch
@@ -139,6 +139,9 @@ func (d *division) holdBack(now time.Time, offeredBytes []uint64, leaf leafKind)
 	}
 	if !known { // a first look, or one after a pause
 		d.holdbacks.fitAt, d.holdbacks.notFullAt = now, now
+		for _, m := range d.competitors {
+			m.holdback.resumeJudging(now)
+		}
 		return false
 	}
 	ofRate := arrivingBPS / float64(d.link.RateBPS)
@@ -159,6 +162,7 @@ func (d *division) holdBack(now time.Time, offeredBytes []uint64, leaf leafKind)
 		mayHaveBPS := float64(m.mayHaveBPS())
 		if mayHaveBPS == 0 { // weight 0, no minimum, and idle until now
 			h.part, changed = 0, h.queue.adjust(now, false) || before > 0 || changed
+			h.resumeJudging(now)
 			continue
 		}
 		excess := h.arrivingBPS/mayHaveBPS - 1
@@ -221,6 +225,9 @@ func (h *holdback) grow(now time.Time, elapsed time.Duration, excess, mostHeld f
 		h.part = max(min(h.part+excess*elapsed.Seconds()/growTime.Seconds(), mostHeld), 0)
 	}
 }
+
+// resumeJudging makes judge count from now on: it cannot tell whether the member's senders followed until now.
+func (h *holdback) resumeJudging(now time.Time) { h.insignificantAt, h.followedAt = now, now }
 
 // judge exempts a member whose senders do not follow its limit.
 func (h *holdback) judge(now time.Time, excess float64, limitBPS uint64) {

@@ -149,6 +149,31 @@ func TestBurstHidesNothing(t *testing.T) {
 	}
 }
 
+// TestJudgedByWhatIsKnown: seconds without a look, or in which a container might have nothing, do not count as
+// seconds in which its senders ignored a limit.
+func TestJudgedByWhatIsKnown(t *testing.T) {
+	t.Run("a time without a look", func(t *testing.T) {
+		one := &download{member: of(80e6, 0), unresponsiveBPS: 100e6}
+		ds := newDownloads(math.Inf(1), one, lacking())
+		ds.run(5 * time.Second)
+		ds.now = ds.now.Add(2 * unresponsiveAfter)
+		ds.run(200 * time.Millisecond)
+		if h := one.member.holdback; h.part < significantPart || !h.exemptUntil.IsZero() {
+			t.Errorf("%.3f is held back, exempt until %v", h.part, h.exemptUntil)
+		}
+	})
+	t.Run("no share", func(t *testing.T) {
+		one := &download{member: of(0, 0), unresponsiveBPS: 40e6}
+		ds := newDownloads(math.Inf(1), one, &download{member: of(60e6, 0), unresponsiveBPS: 60e6}, lacking())
+		ds.run(2 * unresponsiveAfter)
+		one.member.allocatedBPS = 10e6
+		ds.step()
+		if h := one.member.holdback; h.part < significantPart || !h.exemptUntil.IsZero() {
+			t.Errorf("%.3f is held back, exempt until %v", h.part, h.exemptUntil)
+		}
+	})
+}
+
 // TestHoldbackInRandomWorlds: no container is limited below its minimum or by more than a third, none for
 // what goes out, and of one that receives no more than its allocation no more is held back than before.
 func TestHoldbackInRandomWorlds(t *testing.T) {
