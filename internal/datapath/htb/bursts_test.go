@@ -135,6 +135,22 @@ func TestMaximumHasAMargin(t *testing.T) {
 	}
 }
 
+// TestMinimumAtItsMaximum: the margin below a maximum leaves a minimum whole, and a minimum that is too large changes
+// no maximum.
+func TestMinimumAtItsMaximum(t *testing.T) {
+	for _, tc := range []struct{ floorBPS, ceilBPS uint64 }{
+		{0, 39.9e6}, {30e6, 39.9e6}, {39.95e6, 39.95e6}, {40e6, 40e6}, {50e6, 40e6},
+	} {
+		c := container(16, 100, max(8e6, min(tc.floorBPS, 40e6)), ceiling(40e6))
+		c.FloorBPS = tc.floorBPS
+		for _, class := range desired(treeOf(100e6, c), leafFqCodel).classes {
+			if o := class.Options.(kernel.HTBClass); class.Handle == leafClass(16) && (o.CeilBytesPerSec != tc.ceilBPS/8 || o.RateBytesPerSec != c.GuaranteedBPS/8) {
+				t.Errorf("minimum %d: %s, want a ceiling of %d bit/s", tc.floorBPS, class, tc.ceilBPS)
+			}
+		}
+	}
+}
+
 // Another MTU changes the tree in place, also where another agent made it: the
 // kernel does not tell what it takes for a packet that is too large.
 func TestAnotherMTU(t *testing.T) {

@@ -122,6 +122,16 @@ type class struct {
 	QueueDoublings uint8
 }
 
+// ceilBPS returns HTB's ceiling of a class on a link: its maximum less a margin (ceilMarginDivisor), but
+// no less than its minimum.
+func (c class) ceilBPS(rateBPS uint64) uint64 {
+	ceilingBPS := c.CeilingOr(rateBPS)
+	if ceilingBPS == rateBPS {
+		return rateBPS
+	}
+	return max(ceilingBPS-ceilingBPS/ceilMarginDivisor, min(c.FloorBPS, ceilingBPS))
+}
+
 func (t *tree) frameBytes() uint32 { return sched.MTUFrameBytes(t.mtuBytes) }
 func (t *tree) packetBytes() uint32 {
 	return sched.LargestPacketBytes(t.rateBPS, t.mtuBytes, t.packetTime)
@@ -274,11 +284,9 @@ func (t terms) trunk() state {
 func (t terms) add(s *state, c class) {
 	packetBytes := t.packetBytes
 	linkBurst := burstBytes(t.rateBPS, burstMilliseconds, packetBytes)
-	ceilBPS := c.CeilingOr(t.rateBPS)
-	ceilBurst := linkBurst
-	if ceilBPS < t.rateBPS {
-		ceilBurst = ceilBPS / 8 * ceilBurstMicroseconds / 1e6
-		ceilBPS -= ceilBPS / ceilMarginDivisor
+	ceilBPS, ceilBurst := c.ceilBPS(t.rateBPS), linkBurst
+	if ceilingBPS := c.CeilingOr(t.rateBPS); ceilingBPS < t.rateBPS {
+		ceilBurst = ceilingBPS / 8 * ceilBurstMicroseconds / 1e6
 	}
 	// A class that sent a packet owes its tokens, as time at its rate, and
 	// a higher rate does not forgive the debt (htb_change_class): from next
