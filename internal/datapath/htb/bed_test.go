@@ -78,6 +78,7 @@ type fakeTraffic struct {
 	armed   bool
 	wokenAt time.Time
 	err     error
+	efErr   error
 }
 
 func (f *fakeTraffic) SetMinors(number uint16, minors sched.Minors) error {
@@ -279,6 +280,9 @@ func (w *wire) transmit(seconds float64) {
 }
 
 func (f *fakeTraffic) SetEFRate(number uint16, bps uint64) error {
+	if f.efErr != nil {
+		return f.efErr
+	}
 	f.efBPS[number] = bps
 	return nil
 }

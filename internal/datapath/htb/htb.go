@@ -97,6 +97,7 @@ func (b *Backend) setWanted(want sched.Tree) {
 
 // applyAllocations applies the present allocations to the classifier and the kernel.
 func (b *Backend) applyAllocations() error {
+	b.device.changed = true // until all of it is in force
 	if err := b.setDirect(); err != nil {
 		return err
 	}

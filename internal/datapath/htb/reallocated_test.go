@@ -130,3 +130,23 @@ func TestReallocatedAfterRefusal(t *testing.T) {
 		t.Errorf("applied %+v\nwant    %+v", got, want)
 	}
 }
+
+// TestReallocatedAfterAbort: what the classifier refused while the kernel's state was unknown is told with the next
+// allocation.
+func TestReallocatedAfterAbort(t *testing.T) {
+	b := newBed(t, 100e6)
+	silent := b.start(func(c *sched.Competitor) {
+		c.Traffic = sched.TrafficClasses{Ordered: true, Parts: halfAndThird}
+	})
+	b.Forget()
+	silent.told, b.traffic.efErr = told{}, unix.ENOMEM
+	clear(b.traffic.efBPS)
+	if err := b.applyReallocated(); err == nil {
+		t.Fatal("nothing was refused")
+	}
+	b.traffic.efErr = nil
+	must.Succeed(t, b.applyReallocated())
+	if b.traffic.efBPS[silent.want.Number] == 0 {
+		t.Error("the classifier has no limit of EF")
+	}
+}
