@@ -30,7 +30,7 @@ type member struct {
 	entitledBPS   uint64
 	guaranteedBPS uint64
 	allocatedBPS  uint64
-	// lowered: its allocation fell in the last turn, and it wants more.
+	// lowered: its allocation fell by more than a loweredDivisor part in the last turn, and it wants more.
 	lowered  bool
 	holdback holdback
 	// leaves are its leaves in the kernel; turnsSince counts the turns since its packets moved to
@@ -90,7 +90,7 @@ type quiet struct {
 type reused struct {
 	competing []alloc.Container
 	divided   plan.Division
-	// reallocated are the members whose allocations the last allocate changed.
+	// reallocated are the members whose allocations or savings have changed since the last turn; one may be there twice.
 	reallocated []*member
 }
 
@@ -127,6 +127,7 @@ func (d *division) setMembers(want sched.Tree) {
 	}
 	d.hostCompetes = d.hostCompetes || d.hostWantsMore()
 	d.entitle()
+	d.reused.reallocated = d.reused.reallocated[:0]
 	d.allocate(true)
 }
 
@@ -216,8 +217,12 @@ func (m *member) guarantee(bps, floorBPS uint64) {
 // significantDivisor: a change of an allocation by less than this part of itself is ignored.
 const significantDivisor = 500
 
-// allocate computes the rate that each member may send at now, and reports whether any allocation
-// changed significantly. With exact, every change is significant.
+// loweredDivisor: a share whose allocation falls by more than this part of itself loses its savings (class.Lowered).
+// Smaller changes of others, which happen all the time, would leave shares without savings for late timers.
+const loweredDivisor = 20
+
+// allocate computes the rate that each member may send at now, adds those that it changed to the reallocated
+// ones, and reports whether any allocation changed significantly. With exact, every change is significant.
 func (d *division) allocate(exact bool) bool {
 	competes := d.hostCompetes
 	d.reused.competing = d.reused.competing[:0]
@@ -225,7 +230,6 @@ func (d *division) allocate(exact bool) bool {
 		d.reused.competing = append(d.reused.competing, m.competitor(m.demand.SteadyBPS()))
 	}
 	d.link.Allocate(&d.allocator, &d.reused.divided, d.reused.competing, competes)
-	d.reused.reallocated = d.reused.reallocated[:0]
 	if !competes { // also where no change is significant
 		d.host.allocatedBPS = max(d.host.guaranteedBPS, d.host.demand.DemandBPS)
 		d.reused.reallocated = append(d.reused.reallocated, d.host)
@@ -246,7 +250,7 @@ func (d *division) allocate(exact bool) bool {
 	if changed {
 		for i, allocatedBPS := range d.reused.divided.AllocatedBPS {
 			m := d.competitors[i]
-			m.lowered = allocatedBPS < m.allocatedBPS && m.demand.WantsMore()
+			m.lowered = allocatedBPS < m.allocatedBPS-m.allocatedBPS/loweredDivisor && m.demand.WantsMore()
 			if m.allocatedBPS != allocatedBPS {
 				m.allocatedBPS = allocatedBPS
 				d.reused.reallocated = append(d.reused.reallocated, m)
@@ -256,13 +260,17 @@ func (d *division) allocate(exact bool) bool {
 	return changed
 }
 
-// saveAgain lets shares save again that lost their savings in the last turn, and reports whether there were any.
-func saveAgain(reallocated []*member) (any bool) {
+// restoreSavings lets shares save again that lost their savings in the last turn, and returns only these, in the same
+// memory.
+func restoreSavings(reallocated []*member) (restored []*member) {
+	restored = reallocated[:0]
 	for _, m := range reallocated {
-		any = any || m.lowered
-		m.lowered = false
+		if m.lowered {
+			m.lowered = false
+			restored = append(restored, m)
+		}
 	}
-	return any
+	return restored
 }
 
 // packetBytes returns the largest packet that a member's devices hand over; 0 if they have the

@@ -115,8 +115,8 @@ func (b *Backend) applyAllocations() error {
 	return nil
 }
 
-// applyReallocated applies the allocations of the members that the last allocate changed, where nothing else differs
-// from what is in force; otherwise, and after a refusal, everything.
+// applyReallocated applies the classes of reallocated members, where nothing else differs from what is in force;
+// otherwise, and after a refusal, everything.
 func (b *Backend) applyReallocated() error {
 	d := &b.device
 	if d.changed || !d.known {
@@ -126,10 +126,10 @@ func (b *Backend) applyReallocated() error {
 	var wanted, had state
 	for _, m := range b.reused.reallocated {
 		i, _ := indexOf(b.members, m.want.Number)
-		have, want := &d.applied.classes[i], &d.wanted.classes[i]
-		if *want = b.class(m); *want != *have {
-			d.terms.add(&wanted, *want)
-			d.terms.add(&had, *have)
+		if want := b.class(m); want != d.wanted.classes[i] { // equal where it is the second time
+			d.wanted.classes[i] = want
+			d.terms.add(&wanted, want)
+			d.terms.add(&had, d.applied.classes[i])
 		}
 	}
 	if ops := changes(wanted, had); len(ops) > 0 {

@@ -80,13 +80,14 @@ func (b *Backend) Turn(now time.Time, count bool) (sched.Turn, error) {
 	if err != nil {
 		return turn, err
 	}
-	saveAgain := saveAgain(b.reused.reallocated)
+	b.reused.reallocated = restoreSavings(b.reused.reallocated)
+	restored := len(b.reused.reallocated) > 0
 	// A new guarantee matters even if the allocation stays.
 	allocated := (hostChanged || changed) && b.allocate(hostChanged)
 	heldBack := b.holdBack(now, b.scratch.offered, b.device.leaf)
-	// What is held back follows allocations, and may make a packet's direct way depend on them.
-	b.device.changed = b.device.changed || hostChanged || drained || saveAgain || heldBack || allocated && b.holdbacks.incoming
-	if heldBack || allocated || drained || saveAgain {
+	// With incoming limits, setDirect depends on allocations.
+	b.device.changed = b.device.changed || hostChanged || drained || heldBack || allocated && b.holdbacks.incoming
+	if heldBack || allocated || drained || restored {
 		if hostChanged || sudden {
 			b.last.change = now
 		}

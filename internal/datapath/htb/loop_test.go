@@ -17,7 +17,8 @@ const reaction = 50 * time.Millisecond
 // The agent's time between the first packet after a silence and its look.
 const wakeInterval = 10 * time.Millisecond
 
-// TestLowerAllocationEndsSavings: a share whose allocation falls loses what it has saved, for a turn.
+// TestLowerAllocationEndsSavings: a share whose allocation falls much loses what it has saved, for a turn, which costs
+// no apply of everything.
 func TestLowerAllocationEndsSavings(t *testing.T) {
 	b := newBed(t, 100e6)
 	a, c := b.start(weight(100)), b.start(weight(300))
@@ -32,20 +33,34 @@ func TestLowerAllocationEndsSavings(t *testing.T) {
 	}
 	l.greedy[a] = true
 	l.run(time.Second)
-	l.greedy[c] = true
-	lowestBPS, without := a.allocatedBPS, 0
+	l.greedy[c], l.traffic.direct = true, nil
+	beforeBPS, without := a.allocatedBPS, 0
 	for range 200 { // milliseconds
 		l.run(time.Millisecond)
-		if fell := a.allocatedBPS < lowestBPS; fell && saves(a) || !saves(c) {
+		if fell := a.allocatedBPS < beforeBPS-beforeBPS/loweredDivisor; fell && saves(a) || !saves(c) {
 			t.Fatalf("allocated %s: savings %t and %t", allocations(a, c), saves(a), saves(c))
 		}
-		lowestBPS = min(lowestBPS, a.allocatedBPS)
+		beforeBPS = a.allocatedBPS
 		if !saves(a) {
 			without++
 		}
 	}
 	if most := 3 * int(changingInterval/time.Millisecond); without == 0 || without > most || !near(a.allocatedBPS, 25e6) {
 		t.Errorf("allocated %s, without savings for %d ms, want at most %d", allocations(a, c), without, most)
+	}
+	if l.traffic.direct != nil {
+		t.Error("everything was applied")
+	}
+	little := b.start()
+	l.run(time.Second)
+	beforeBPS, l.paceBPS[little] = a.allocatedBPS, 2e6
+	for range 200 {
+		if l.run(time.Millisecond); !saves(a) || !saves(c) {
+			t.Fatalf("allocated %s: savings %t and %t", allocations(a, c, little), saves(a), saves(c))
+		}
+	}
+	if a.allocatedBPS >= beforeBPS {
+		t.Errorf("allocated %s, nothing fell", allocations(a, c, little))
 	}
 }
 
