@@ -191,3 +191,20 @@ func TestNoEF(t *testing.T) {
 		t.Errorf("EF is held to %d bit/s, want 1", got)
 	}
 }
+
+// TestEFWithinMaximum: of a container whose EF may fill its maximum, no more EF is admitted than its class sends.
+func TestEFWithinMaximum(t *testing.T) {
+	b := newBed(t, 100e6)
+	m := b.start(maximum(10e6), func(c *sched.Competitor) {
+		c.Traffic = sched.TrafficClasses{Ordered: true, Parts: alloc.ClassParts{EFMax: alloc.Part{Percent: 100}}}
+	})
+	for _, c := range desired(b.device.applied, leafFqCodel).classes {
+		if c.Handle != trafficClass(m.want.Number, sched.EF) {
+			continue
+		}
+		admitted, sent := b.traffic.efBPS[m.want.Number], c.Options.(kernel.HTBClass).CeilBytesPerSec*8
+		if admitted > sent || admitted < 9.9e6 {
+			t.Errorf("%d bit/s of EF are admitted, %d sent", admitted, sent)
+		}
+	}
+}

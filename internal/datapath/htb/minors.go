@@ -87,8 +87,9 @@ func (b *Backend) tellTraffic(members []*member) error {
 	for _, m := range members {
 		minors, efBPS := minorsOf(&m.want), uint64(0)
 		if t := m.want.Traffic; t.Ordered {
-			// The classifier takes 0 for no limit.
-			efBPS = max(1, t.Parts.Of(min(max(m.allocatedBPS, m.guaranteedBPS), b.limitBPS(m))).EFBPS)
+			// The classifier takes 0 for no limit, and admits no more than HTB's ceiling: the rest would wait in EF's queue.
+			class := b.class(m)
+			efBPS = max(1, t.Parts.Of(min(class.shareBPS(), class.ceilBPS(b.link.RateBPS))).EFBPS)
 		}
 		if !m.told.known || efBPS != m.told.efBPS {
 			if err := b.traffic.SetEFRate(m.want.Number, efBPS); err != nil {
