@@ -98,15 +98,23 @@ func TestSavings(t *testing.T) {
 		{"sends little", container(16, 100, 48e6, allocated(1e6)), 4},
 		{"sends all it may", container(16, 100, 48e6, allocated(90e6)), 4},
 		{"silent, with a latency bound", container(16, 100, 48e6, allocated(0), latency(time.Millisecond)), 4},
+		{"silent, with traffic classes", container(16, 100, 48e6, allocated(0), withClasses), 1},
+		{"sends, with traffic classes", container(16, 100, 48e6, allocated(1e6), withClasses), 4},
 	} {
 		tree := treeOf(100e6, tc.class)
 		var leaf, share kernel.HTBClass
 		for _, c := range desired(tree, leafFqCodel).classes {
+			o := c.Options.(kernel.HTBClass)
 			switch c.Handle {
-			case leafClass(16):
-				leaf = c.Options.(kernel.HTBClass)
+			case leafClass(16), guaranteeClass(16):
+				leaf = o
 			case shareClass(16):
-				share = c.Options.(kernel.HTBClass)
+				share = o
+			case trafficClass(16, sched.AF), trafficClass(16, sched.BE):
+				saved, want := o.Burst.Bytes(o.RateBytesPerSec), o.RateBytesPerSec*tc.milliseconds/1000+uint64(tree.packetBytes())
+				if max(saved, want)-min(saved, want) > 16 {
+					t.Errorf("%s: %s saves %d bytes, want %d", tc.name, c.Handle, saved, want)
+				}
 			}
 		}
 		saved, want := leaf.Burst.Bytes(leaf.RateBytesPerSec), 6000*tc.milliseconds+uint64(tree.packetBytes())

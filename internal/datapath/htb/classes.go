@@ -102,11 +102,11 @@ func (t terms) addOrdered(s *state, c class, guaranteedBPS, ceilBPS, ceilBurst u
 	prios := [sched.NumTrafficClasses]uint32{sched.EF: latencyPrio, sched.AF: t.prio(c), sched.BE: t.prio(c)}
 	guarantee := guaranteeClass(c.Number)
 	s.classes = append(s.classes, t.kernelClass(guarantee, shareClass(c.Number),
-		guaranteedBPS, burstBytes(guaranteedBPS, burstMilliseconds, packetBytes), ceilBPS, ceilBurst, innerQuantum, innerPrio))
+		guaranteedBPS, burstBytes(guaranteedBPS, savingMilliseconds(c), packetBytes), ceilBPS, ceilBurst, innerQuantum, innerPrio))
 	for _, kind := range trafficKinds {
-		milliseconds := uint64(burstMilliseconds)
-		if kind == sched.EF {
-			milliseconds += efBurstMilliseconds
+		milliseconds := savingMilliseconds(c)
+		if kind == sched.EF { // also of a silent container: what the classifier admits at once must not wait
+			milliseconds = burstMilliseconds + efBurstMilliseconds
 		}
 		// As for a share, this bounds a debt to one second.
 		rateBPS := max(rates.leafBPS[kind], min(8*uint64(packetBytes), t.rateBPS))
