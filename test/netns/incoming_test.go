@@ -242,17 +242,28 @@ func (f *talking) answer(payloadBytes int) {
 	_, _ = f.server.WriteTo(payload, f.from.Load().(net.Addr)) // an error is a loss, which is counted
 }
 
-// flood answers with so many bits a second until the test ends.
+// flood answers at a rate until the test ends.
 func (f *talking) flood(payloadBytes int, bps float64) {
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for began, sent := time.Now(), 0; ; {
+	sendAtRate(payloadBytes, bps, func() bool {
 		select {
 		case <-f.quit:
-			return
-		case <-tick.C:
-			for ; float64(sent*payloadBytes*8) < bps*time.Since(began).Seconds(); sent++ {
-				f.answer(payloadBytes)
+			return false
+		default:
+			f.answer(payloadBytes)
+			return true
+		}
+	})
+}
+
+// sendAtRate calls send, which sends a payload, at a rate until send returns false. A kernel that hands the sender's buffers
+// on lets send no more than arrives.
+func sendAtRate(payloadBytes int, bps float64, send func() bool) {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for began, sent := time.Now(), 0; ; <-tick.C {
+		for ; float64(sent*payloadBytes*8) < bps*time.Since(began).Seconds(); sent++ {
+			if !send() {
+				return
 			}
 		}
 	}
@@ -525,15 +536,12 @@ func TestIncomingFloodToNobody(t *testing.T) {
 	}))
 	defer conn.Close()
 	unused, payload := net.UDPAddrFromAddrPort(netip.AddrPortFrom(b.Host.UplinkAddr(), 4242)), make([]byte, 1200)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for began, sent := time.Now(), 0; time.Since(began) < 2*time.Second; <-tick.C {
-		// A kernel that hands the sender's buffers on lets it send no more than arrives.
-		for ; float64(sent*len(payload)*8) < 2*incomingBPS*time.Since(began).Seconds() && time.Since(began) < 2*time.Second; sent++ {
-			_, err := conn.WriteTo(payload, unused)
-			must.Succeed(t, err)
-		}
-	}
+	began := time.Now()
+	sendAtRate(len(payload), 2*incomingBPS, func() bool {
+		_, err := conn.WriteTo(payload, unused)
+		must.Succeed(t, err)
+		return time.Since(began) < 2*time.Second
+	})
 	host := agent.Container("host").In
 	if host.DroppedPackets == 0 || host.RateBPS < incomingBPS/3 {
 		t.Errorf("the host receives %d bit/s and %d packets are dropped", host.RateBPS, host.DroppedPackets)

@@ -1,6 +1,8 @@
 package kernel
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/binary"
 
 	"github.com/vishvananda/netlink"
@@ -12,8 +14,8 @@ import (
 // include/uapi/linux/rtnetlink.h), two thirds of it.
 const filterSkipStats = 1 << 3
 
-// listDevices lists the devices of the current namespace with what newLink takes of them. The library parses all but
-// veths, of which there is one for each container: it makes fifty objects of each. Errors: nl.ErrDumpInterrupted
+// listDevices lists the devices of the current namespace with the attributes that newLink reads. The library parses all
+// devices but veths: each container has a veth, of which the library makes fifty objects. Errors: nl.ErrDumpInterrupted
 // after a list that may be incomplete.
 func listDevices() ([]netlink.Link, error) {
 	reader, err := newDumpReader(listBytes)
@@ -29,17 +31,14 @@ func listDevices() ([]netlink.Link, error) {
 		if link == nil {
 			var err error
 			// A copy: the library keeps parts of what it is given.
-			if link, err = netlink.LinkDeserialize(nil, append([]byte(nil), device...)); err != nil {
+			if link, err = netlink.LinkDeserialize(nil, bytes.Clone(device)); err != nil {
 				broken = err
 				return
 			}
 		}
 		links = append(links, link)
 	})
-	if err == nil {
-		err = broken
-	}
-	return links, err
+	return links, cmp.Or(err, broken)
 }
 
 // listBytes is the most that the kernel puts into one answer (net/netlink/af_netlink.c, netlink_dump).
@@ -62,21 +61,16 @@ func veth(device object) netlink.Link {
 	if flags&unix.IFF_UP != 0 {
 		a.Flags |= unix.IFF_UP
 	}
-	for len(attrs) >= sizeofAttribute {
-		length := int(binary.NativeEndian.Uint16(attrs))
-		if length < sizeofAttribute || length > len(attrs) {
-			break
-		}
-		value := attrs[sizeofAttribute:length]
+	for kind, value := range attributes(attrs) {
 		number := func() int {
 			if len(value) < 4 {
 				return 0
 			}
 			return int(int32(binary.NativeEndian.Uint32(value)))
 		}
-		switch binary.NativeEndian.Uint16(attrs[2:]) & attributeKindMask {
+		switch kind & attributeKindMask {
 		case unix.IFLA_ADDRESS:
-			a.HardwareAddr = append([]byte(nil), value...)
+			a.HardwareAddr = bytes.Clone(value)
 		case unix.IFLA_IFNAME:
 			a.Name = unix.ByteSliceToString(value)
 		case unix.IFLA_MTU:
@@ -96,7 +90,6 @@ func veth(device object) netlink.Link {
 				a.Xdp = &netlink.LinkXdp{Attached: true}
 			}
 		}
-		attrs = attrs[min(align(length), len(attrs)):]
 	}
 	return link
 }

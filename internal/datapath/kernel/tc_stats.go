@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"slices"
 
@@ -232,17 +233,25 @@ func attribute(b []byte, kind uint16) []byte {
 
 // findAttribute returns the value of one attribute in b, and its type with flags; nil if it is missing.
 func findAttribute(b []byte, kind uint16) (value []byte, flags uint16) {
-	for len(b) >= sizeofAttribute {
-		length := int(binary.NativeEndian.Uint16(b))
-		if length < sizeofAttribute || length > len(b) {
-			break
+	for flags, value := range attributes(b) {
+		if flags&attributeKindMask == kind {
+			return value, flags
 		}
-		if flags = binary.NativeEndian.Uint16(b[2:]); flags&attributeKindMask == kind {
-			return b[sizeofAttribute:length], flags
-		}
-		b = b[min(align(length), len(b)):]
 	}
 	return nil, 0
+}
+
+// attributes are the types, with flags, and values of the attributes in b, up to the first broken attribute.
+func attributes(b []byte) iter.Seq2[uint16, []byte] {
+	return func(yield func(uint16, []byte) bool) {
+		for len(b) >= sizeofAttribute {
+			length := int(binary.NativeEndian.Uint16(b))
+			if length < sizeofAttribute || length > len(b) || !yield(binary.NativeEndian.Uint16(b[2:]), b[sizeofAttribute:length]) {
+				return
+			}
+			b = b[min(align(length), len(b)):]
+		}
+	}
 }
 
 // The attributes in TCA_STATS2 (include/uapi/linux/gen_stats.h).
