@@ -1,7 +1,7 @@
 import { useEffect, useReducer } from "preact/hooks";
 
 // useTurns looks at each multiple of intervalMS of the clock, and draws the page again after
-// each look, and when what look gets and useTurns returns is called. All pages of a machine look at the same
+// each look, and when draw is called, which look gets and useTurns returns. All pages of a machine look at the same
 // moment: a daemon wakes up once for all of them, and encodes one answer.
 export function useTurns(look: (draw: () => void) => Promise<void>, intervalMS: number): () => void {
   const [, count] = useReducer((times: number) => times + 1, 0);

@@ -64,7 +64,7 @@ func TestClassRates(t *testing.T) {
 	})
 }
 
-// queues are a device whose queues all hold so many bytes, and whose list of classes lacks one.
+// queues is a device whose queues all hold the same number of bytes, and whose list of classes lacks a class.
 type queues struct {
 	*device
 	backlogBytes uint32

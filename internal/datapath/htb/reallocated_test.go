@@ -131,8 +131,8 @@ func TestReallocatedAfterRefusal(t *testing.T) {
 	}
 }
 
-// TestReallocatedAfterAbort: what the classifier refused while the kernel's state was unknown is told with the next
-// allocation.
+// TestReallocatedAfterAbort: leaf classes and EF limits that the classifier refused while the kernel's state was unknown
+// are told again with the next allocation.
 func TestReallocatedAfterAbort(t *testing.T) {
 	b := newBed(t, 100e6)
 	silent := b.start(func(c *sched.Competitor) {

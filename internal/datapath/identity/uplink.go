@@ -154,7 +154,7 @@ func (u *Uplink) attach(origins *Origins) error {
 				continue
 			}
 			defer m.Close()
-			if spec.Maps[name].Compatible(m) == nil { // else that of another version, in place of which there is a new one
+			if spec.Maps[name].Compatible(m) == nil { // a map of another version is replaced by a new map
 				adopted[name] = m
 			}
 		}

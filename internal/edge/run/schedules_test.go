@@ -122,8 +122,8 @@ func (e *apartEngine) Start(ctx context.Context, s runtime.Service, instance, no
 	return e.fakeEngine.Start(ctx, s, instance, node)
 }
 
-// TestScheduledServices: where each service has an address of its own, two may have the same port; and instances of one
-// with an availability are told apart.
+// TestScheduledServices: where each service has its own address, two services may have the same port, and the instances
+// of a service with an availability are told apart.
 func TestScheduledServices(t *testing.T) {
 	for _, schedules := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {

@@ -93,7 +93,7 @@ func (a *fakeAgent) change(fn func(*fakeAgent)) {
 	fn(a)
 }
 
-// awaitLooks waits until the agent was asked for so many more snapshots.
+// awaitLooks waits until the agent was asked for count more snapshots.
 func (a *fakeAgent) awaitLooks(t *testing.T, count int) {
 	t.Helper()
 	looks := func() (n int) {

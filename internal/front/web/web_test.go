@@ -182,7 +182,8 @@ func (p pipes) follow(t *testing.T, path string) (net.Conn, *bufio.Reader) {
 	return page, bufio.NewReader(page)
 }
 
-// TestPagesFollow: pages that ask once get a snapshot at each second of the clock, of one answer of the agent. A slow one delays no other, and is closed. So many pages may follow, besides other requests.
+// TestPagesFollow: pages that ask once get a snapshot at each second of the clock, all of one answer of the agent.
+// A slow page delays no other page, and is closed. maxRequests pages may follow, besides other requests.
 func TestPagesFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pages, after = 4, 300 * time.Millisecond

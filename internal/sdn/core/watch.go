@@ -91,7 +91,7 @@ func (w *watched) beginTick() {
 // that lacks some. Switches take turns at the rest, and, if there are more than watchTotal, at any request.
 // What has no turn leaves w.due.
 func (w *watched) divide() {
-	var wants [watchRequests + 1]int // the number of switches that want so many requests
+	var wants [watchRequests + 1]int // the number of switches by the requests that a switch wants
 	for _, d := range w.due {
 		wants[min(len(w.bySwitch[d].due), watchRequests)]++
 	}

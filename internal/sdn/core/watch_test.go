@@ -133,8 +133,8 @@ func TestLateCounters(t *testing.T) {
 }
 
 // The counters of EF at many switches are requested in parts, so that no decision waits for all of them.
-// All switches together get no more than watchTotal requests in a tick, and as many if so many flows are due.
-// What a switch does not need goes to others. Where there are more switches than requests, they take turns.
+// All switches together get watchTotal requests in a tick, or as many as flows are due if fewer are.
+// Requests that a switch does not need go to other switches. Where there are more switches than requests, switches take turns.
 func TestWatchInParts(t *testing.T) {
 	const few = 3*WatchParts - 1
 	for name, test := range map[string]watchTest{
