@@ -69,11 +69,44 @@ func writeMetrics(w io.Writer, s v1.SDN) error {
 	}
 	all = append(all, classBytes, classFlows)
 	for _, c := range s.Counters {
-		one := metric{Name: "weir_sdn_" + c.Name + "_total", Help: "How often since the controller started; docs/sdn.md says what it is.", Counter: true}
+		one := metric{Name: "weir_sdn_" + c.Name + "_total", Help: counterHelp[c.Name], Counter: true}
 		one.Add(float64(c.Value))
 		all = append(all, one)
 	}
 	return exposition.Write(w, all...)
+}
+
+// counterHelp says what each counter has counted since the controller started.
+var counterHelp = map[string]string{
+	"packet_ins":              "Packets that came to the controller.",
+	"packet_ins_limited":      "Packets to the controller that were dropped as a flood.",
+	"packet_ins_unknown":      "Packets of ports or switches that are gone, or without a path.",
+	"packet_ins_on_probation": "Packets of ports that may still be links.",
+	"floods_limited":          "Packets to unknown hosts that were not sent to all ports: more than 100 a second of one port.",
+	"flows_installed":         "New flows.",
+	"flows_reinstalled":       "Flows whose entries were sent again because a switch had lost them.",
+	"flows_rerouted":          "Flows that were moved to another path.",
+	"flows_reclassified":      "Flows whose class the second look corrected.",
+	"flows_evicted":           "Flows that ended to make room.",
+	"routed_ttl_expired":      "Packets to other networks whose TTL ended at the controller.",
+	"routed_no_route":         "Packets to other networks without a route.",
+	"routed_no_answer":        "Packets to other networks whose next hop did not answer.",
+	"tables_full":             "Flow entries that switches refused for want of room.",
+	"ports_blocked":           "Ports that were blocked because of a loop.",
+	"hosts_refused":           "Hosts that were refused: they jump between ports, or are too many.",
+	"switch_errors":           "Other refusals of switches.",
+	"roles_claimed":           "How often this controller became master.",
+	"roles_lost":              "How often another controller took over from this one.",
+	"lldp_foreign":            "LLDP frames of others, which make no link.",
+	"lldp_forged":             "LLDP frames with a wrong signature, which make no link.",
+	"lldp_stale":              "LLDP frames that are too old to make a link.",
+	"lldp_on_host_ports":      "LLDP frames that came in where hosts are, which make no link.",
+	"connections":             "Connections of switches.",
+	"connections_refused":     "Connections of switches that were refused.",
+	"connections_duplicate":   "Connections that were refused because another switch has the same datapath identifier.",
+	"connections_timed_out":   "Connections that ended because the switch was silent.",
+	"connections_overflowed":  "Connections that ended because the switch stopped reading.",
+	"messages_unreadable":     "Messages of switches that could not be read and were passed over.",
 }
 
 // roleSlave is the role in which a switch refuses changes by this controller.

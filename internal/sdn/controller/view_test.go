@@ -33,6 +33,19 @@ func TestSwitchState(t *testing.T) {
 	}
 }
 
+// TestCounterHelp: each counter of the metrics says what it counts, and nothing else is described.
+func TestCounterHelp(t *testing.T) {
+	all := New(Options{}).countersOf(core.Counters{})
+	for _, c := range all {
+		if counterHelp[c.Name] == "" {
+			t.Errorf("%s has no help", c.Name)
+		}
+	}
+	if len(counterHelp) != len(all) {
+		t.Errorf("%d helps of %d counters", len(counterHelp), len(all))
+	}
+}
+
 // TestFlowsOfEnds: those who know one end of a flow are told of it alone.
 func TestFlowsOfEnds(t *testing.T) {
 	all := func() []v1.SDNFlow {
