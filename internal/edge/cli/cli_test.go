@@ -3,10 +3,12 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -52,7 +54,28 @@ Data goes to standard output, everything else to standard error. Exit codes: 0 d
 			writeFlags(&b, c.LocalFlags())
 		}
 	}
+	writeComposeKeys(&b)
 	golden.Compare(t, filepath.Join("..", "..", "..", "docs", "edge-cli.md"), b.String())
+}
+
+// writeComposeKeys writes what becomes of each key of a Compose file.
+func writeComposeKeys(b *strings.Builder) {
+	b.WriteString("\n## Compose keys\n\n| what becomes of it | keys of a service, and at the top |\n|---|---|\n")
+	for as, name := range []string{"honoured", "honoured on one engine, refused on a swarm", "without effect, with a note", "refused"} {
+		var keys []string
+		for _, k := range composeKeys {
+			path, inService := strings.CutPrefix(k.path, "services.*.")
+			path = "`" + strings.NewReplacer(".*.", ".", ".[].", ".").Replace(path) + "`"
+			if !inService {
+				path = "top-level " + path
+			}
+			if k.as == treatment(as) {
+				keys = append(keys, path)
+			}
+		}
+		slices.Sort(keys)
+		fmt.Fprintf(b, "| %s | %s |\n", name, strings.Join(keys, ", "))
+	}
 }
 
 func writeExamples(b *strings.Builder, c *cobra.Command) {
