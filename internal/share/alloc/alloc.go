@@ -41,7 +41,7 @@
 // qCon: "qCon: QoS-Aware Network Resource Management for Fog Computing",
 // Sensors 2018, section 3.3 (proportional share, minimum, maximum) and section
 // 4.1 (the cases in the tests). Its Algorithm 1 depends on the order in which
-// it visits containers and leaks credit; the level does neither. CNTC: "CNTC: A
+// it visits containers and leaks credit (TestAlgorithm1); the level does neither. CNTC: "CNTC: A
 // Container Aware Network Traffic Control Framework", section 3.2 (latency) and
 // section 4 (priority).
 //
