@@ -98,7 +98,7 @@ func values(c *v1.Container, uplinks []v1.Uplink) []v1.ExplainedValue {
 		{Name: "min", Value: rateOrNone(p.MinBPS), From: from.Min, Notes: minimumNotes(c)},
 		{Name: "max", Value: rateOrNone(p.MaxBPS), From: from.Max},
 		{Name: "priority", Value: strconv.FormatUint(uint64(p.Priority), 10), From: from.Priority},
-		{Name: "latency", Value: latencyOrNone(p), From: from.Latency, Notes: latencyNotes(c)},
+		{Name: "latency", Value: latencyOrNone(p), From: from.Latency, Notes: latencyNotes(c, uplinks)},
 		{Name: "class", Value: class, From: from.Class, Notes: classNotes(p)},
 	}
 	if hasEF(p) {
@@ -130,7 +130,7 @@ func minimumNotes(c *v1.Container) (notes []string) {
 	return notes
 }
 
-func latencyNotes(c *v1.Container) (notes []string) {
+func latencyNotes(c *v1.Container, uplinks []v1.Uplink) (notes []string) {
 	if c.Policy.LatencyMS == 0 {
 		return nil
 	}
@@ -141,10 +141,25 @@ func latencyNotes(c *v1.Container) (notes []string) {
 			notes = append(notes, fmt.Sprintf("%s: refused, no bound is in force", share.Uplink))
 		default:
 			notes = append(notes, fmt.Sprintf("%s: holds for traffic within the minimum of %s, in packets of at most %d bytes (rate x latency); a larger packet waits for its own tokens",
-				share.Uplink, rate(share.AdmittedBPS), uint64(float64(share.AdmittedBPS)*share.LatencyMS/8e3)))
+				share.Uplink, rate(share.AdmittedBPS), uint64(float64(share.AdmittedBPS)*share.LatencyMS/8e3))+serviceCurve(&share, uplinks))
 		}
 	}
 	return notes
+}
+
+// serviceCurve returns the same bound as a service curve of HFSC, as CNTC computes it (section 3.2, formulas 1 and 2): m1
+// for the time d, then m2. A packet of others takes a part of the latency; empty if it takes all of it.
+func serviceCurve(share *v1.Share, uplinks []v1.Uplink) string {
+	i := slices.IndexFunc(uplinks, func(u v1.Uplink) bool { return u.Name == share.Uplink })
+	if i < 0 || uplinks[i].RateBPS == 0 {
+		return ""
+	}
+	dMS := share.LatencyMS - float64(uplinks[i].MTUBytes)*8e3/float64(uplinks[i].RateBPS)
+	if dMS <= 0 {
+		return ""
+	}
+	m1 := uint64(float64(share.AdmittedBPS) * share.LatencyMS / dMS)
+	return fmt.Sprintf("; HFSC's curve for it: m1 %s d %.4gms m2 %s", rate(m1), dMS, rate(share.AdmittedBPS))
 }
 
 func rate(bps uint64) string { return policy.FormatRateShort(bps) }

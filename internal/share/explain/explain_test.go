@@ -232,6 +232,23 @@ dscp=none from "" []`
 	}
 }
 
+// TestServiceCurve has the example of CNTC, section 3.2: a packet takes the 12 ms of formula 1 at 1 Mbit/s.
+func TestServiceCurve(t *testing.T) {
+	for _, tc := range []struct {
+		uplink v1.Uplink
+		want   string
+	}{
+		{v1.Uplink{Name: "up0", RateBPS: 1e6, MTUBytes: 1500}, "; HFSC's curve for it: m1 250kbit d 8ms m2 100kbit"},
+		{v1.Uplink{Name: "up0", RateBPS: 0.6e6, MTUBytes: 1500}, ""},
+		{v1.Uplink{Name: "up0"}, ""},
+		{v1.Uplink{Name: "up1", RateBPS: 1e6, MTUBytes: 1500}, ""},
+	} {
+		if got := serviceCurve(&v1.Share{Uplink: "up0", AdmittedBPS: 100e3, LatencyMS: 20}, []v1.Uplink{tc.uplink}); got != tc.want {
+			t.Errorf("%+v: %q, want %q", tc.uplink, got, tc.want)
+		}
+	}
+}
+
 func TestObstacles(t *testing.T) {
 	for _, tc := range []struct {
 		change func(*v1.Snapshot)
