@@ -161,7 +161,7 @@ func (f findings) paperShares(group, name, paperPeer, peer string) []claim.Numbe
 func (f findings) roundTrip(n claim.Number, group, name, peer string, value func(Latency) float64) claim.Number {
 	n.Unit = claim.UnitTime
 	if result := f.of(group, name, peer); result != nil && result.Latency != nil {
-		n.Measured = report.Number(value(*result.Latency))
+		n = n.Over(result.over(result, func(r, _ CaseResult) float64 { return value(*r.Latency) }))
 	}
 	return n
 }
@@ -176,6 +176,9 @@ func (f findings) overhead(name, group, caseName string, paperPercent float64) c
 	n := claim.Number{Name: name, Unit: claim.UnitPart, Rule: claim.AtMost, Ideal: paperPercent, Paper: report.Number(paperPercent)}
 	if result := f.of(group, caseName, PeerWeir); result != nil && result.Overhead != nil {
 		n.Measured = report.Number(result.Overhead.Fraction * 100)
+		if none := f.of(group, caseName, PeerNone); none != nil && none.Runs == result.Runs {
+			n = n.Over(result.over(none, func(with, none CaseResult) float64 { fraction, _ := lost(with, none); return fraction * 100 }))
+		}
 	}
 	return n
 }
@@ -186,6 +189,9 @@ func (f findings) addedRoundTrip(group, caseName string, paperMS float64) claim.
 	n := claim.NoMore("round trip added", claim.UnitTime, paperMS, nil)
 	if result := f.of(group, caseName, PeerWeir); result != nil && result.Overhead != nil {
 		n.Measured = result.Overhead.AddedMS
+		if none := f.of(group, caseName, PeerNone); none != nil && none.Runs == result.Runs {
+			n = n.Over(result.over(none, func(with, none CaseResult) float64 { _, added := lost(with, none); return added }))
+		}
 	}
 	return n
 }

@@ -96,6 +96,42 @@ func claimAbout(t *testing.T, suite string, results []CaseResult, where, words s
 	return report.Claim{}
 }
 
+// TestIntervals: of three rounds each number of a claim has its median, its lowest and its highest.
+func TestIntervals(t *testing.T) {
+	for _, suite := range []string{SuiteQCon, SuiteCNTC} {
+		results := idealResults(t, suite)
+		for i := range results {
+			r := &results[i]
+			r.Runs = 3
+			factor := 0.98 + 0.005*float64(i%3)
+			three := func(s *measure.Spread) {
+				*s = measure.SpreadOf([]float64{s.Median * factor, s.Median, s.Median * 1.02})
+			}
+			for k := range r.Shares {
+				three(&r.Shares[k].Measured)
+			}
+			if three(r.LinkUse); r.Cost != nil {
+				three(&r.Cost.CPUUse)
+			}
+			if r.Latency != nil {
+				three(&r.Latency.MeanMS)
+				three(&r.Latency.P99MS)
+			}
+		}
+		numbers := 0
+		for _, judged := range judgeClaims(suite, results) {
+			for _, v := range judged.Values {
+				if numbers++; v.Low == nil || v.High == nil || *v.Low > *v.Measured || *v.High < *v.Measured {
+					t.Errorf("%s, %s: %s has no interval: %+v", judged.Where, judged.Says, v.Name, v)
+				}
+			}
+		}
+		if numbers == 0 {
+			t.Errorf("%s has no numbers", suite)
+		}
+	}
+}
+
 // TestEveryClaimFindsItsCases: a claim that looks for a case nobody runs would
 // never be judged.
 func TestEveryClaimFindsItsCases(t *testing.T) {
@@ -186,7 +222,7 @@ func TestClaimsAreJudged(t *testing.T) {
 		},
 		{
 			"8 us more", SuiteCNTC, "figure 11a", "1.24", cntcGroup("figure 11", testbed.ModeBridge), "one container, round trip", PeerWeir,
-			func(r *CaseResult) { r.Overhead.AddedMS = report.Number(0.008) }, report.NotReproduced,
+			func(r *CaseResult) { r.Latency.MeanMS = measure.Exactly(0.508) }, report.NotReproduced,
 		},
 		{
 			"failed", SuiteCNTC, "figure 10", "Idle bandwidth", cntcGroup("figure 10", testbed.ModeBridge), "priority interval", PeerWeir,

@@ -56,13 +56,21 @@ func overhead(c Case, with, none CaseResult) *Overhead {
 	if paper, ok := c.PaperOverhead[with.Peer]; ok {
 		o.Paper = &paper
 	}
-	if c.Measures.has(MeasureLatency) {
-		added := with.Latency.MeanMS.Median - none.Latency.MeanMS.Median
-		o.Of, o.AddedMS, o.Fraction = overheadRoundTrip, &added, added/none.Latency.MeanMS.Median
-		return o
+	o.Of = overheadBandwidth
+	fraction, added := lost(with, none)
+	if o.Fraction = fraction; c.Measures.has(MeasureLatency) {
+		o.Of, o.AddedMS = overheadRoundTrip, &added
 	}
-	o.Of, o.Fraction = overheadBandwidth, 1-with.sentBPS()/none.sentBPS()
 	return o
+}
+
+// lost returns the round trip that is added, in milliseconds and of that with none, or else the bandwidth that is lost.
+func lost(with, none CaseResult) (fraction, addedMS float64) {
+	if with.Latency == nil || none.Latency == nil {
+		return 1 - with.sentBPS()/none.sentBPS(), 0
+	}
+	addedMS = with.Latency.MeanMS.Median - none.Latency.MeanMS.Median
+	return addedMS / none.Latency.MeanMS.Median, addedMS
 }
 
 const (

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -78,10 +79,47 @@ func (s Share) number(of string) claim.Number {
 func (f findings) quotient(n claim.Number, group, name, peer, over string, value func(CaseResult) float64) claim.Number {
 	n.Unit = claim.UnitOf
 	a, b := f.of(group, name, peer), f.of(group, name, over)
-	if a != nil && b != nil && value(*b) > 0 {
-		n.Measured = report.Number(value(*a) / value(*b))
+	if a == nil || b == nil || value(*b) <= 0 {
+		return n
 	}
-	return n
+	if a.Runs != b.Runs {
+		n.Measured = report.Number(value(*a) / value(*b))
+		return n
+	}
+	return n.Over(a.over(b, func(a, b CaseResult) float64 { return value(a) / value(b) }))
+}
+
+// over returns a value of each round of two results of as many rounds.
+func (c CaseResult) over(other *CaseResult, value func(a, b CaseResult) float64) (rounds []float64) {
+	for i := range c.Runs {
+		if v := value(c.round(i), other.round(i)); !math.IsNaN(v) && !math.IsInf(v, 0) {
+			rounds = append(rounds, v)
+		}
+	}
+	return rounds
+}
+
+// round returns what claims compare of one round.
+func (c CaseResult) round(i int) CaseResult {
+	c.Shares = slices.Clone(c.Shares)
+	for k := range c.Shares {
+		c.Shares[k].Measured = c.Shares[k].Measured.Round(i)
+	}
+	if c.LinkUse != nil {
+		use := c.LinkUse.Round(i)
+		c.LinkUse = &use
+	}
+	if c.Cost != nil {
+		cost := *c.Cost
+		cost.CPUUse = cost.CPUUse.Round(i)
+		c.Cost = &cost
+	}
+	if c.Latency != nil {
+		latency := *c.Latency
+		latency.MeanMS, latency.P99MS = latency.MeanMS.Round(i), latency.P99MS.Round(i)
+		c.Latency = &latency
+	}
+	return c
 }
 
 var figureNumber = regexp.MustCompile(`(figure|table)s? (\d+)([a-z]?)(?: and (\d+)([a-z]?))?`)

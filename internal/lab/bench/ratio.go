@@ -186,10 +186,14 @@ func ratioVerdicts(results []CaseResult) []report.Verdict {
 		if worst.Why != "" {
 			where += ", " + worst.Why
 		}
-		list = append(list, report.Verdict{
+		one := report.Verdict{
 			Target: aim.name, Limit: worst.limit(), Measured: worst.text(), Where: where,
 			Met: worst.Decision == report.Met, Undecided: worst.Decision == report.Undecided,
-		})
+		}
+		if !one.Met && slices.Contains(aimsFigure12, aim) && aim.peer == PeerWeir {
+			one.Change = "packets would have to be larger, as with precision balanced or low: each one wakes a processor"
+		}
+		list = append(list, one)
 	}
 	return list
 }

@@ -85,15 +85,24 @@ var (
 	}
 )
 
+// pausesChange is for round trips whose tail is the machine's.
+const pausesChange = "processors would have to stand still for less than 0.3 ms: a third of the longest round trips coincide with such a pause; the cause of the others is not known"
+
 // changes are what would have to change for targets whose miss has a known cause.
 var changes = map[*target]string{
-	targetMemory:    "smaller maps of flows and delays, or a runtime with a smaller heap",
-	targetCPU:       "the agent would have to read demand and counters, and check taps, when something happens, not each tick",
-	targetSilent:    "checks of the whole state and of taps would have to become rarer, or events of the kernel",
-	targetWatching:  "pages would have to share one stream, without HTTP requests of their own",
-	targetFlooded:   "checks of taps and of the whole state would have to look at changed containers only",
-	targetOvershoot: "HTB's ceiling would have to be further below a maximum, or save less, which costs a part of the maximum",
-	targetSettle:    "TCP senders would have to go on sending while the machine is busy, and with balanced packets to be smaller",
+	targetMemory:          "smaller maps of flows and delays, or a runtime with a smaller heap",
+	targetCPU:             "the agent would have to read demand and counters, and check taps, when something happens, not each tick",
+	targetSilent:          "checks of the whole state and of taps would have to become rarer, or events of the kernel",
+	targetWatching:        "pages would have to share one stream, without HTTP requests of their own",
+	targetFlooded:         "checks of taps and of the whole state would have to look at changed containers only",
+	targetOvershoot:       "HTB's ceiling would have to be further below a maximum, or save less, which costs a part of the maximum",
+	targetAdded:           pausesChange,
+	targetAdded999:        pausesChange,
+	targetInMinimum:       "BBR would have to take losses for a sign of a full link; a queue of a third of a second suits it, and keeps less of a minimum with CUBIC",
+	targetInAdded:         "BBR would have to leave the queue before the uplink short: the queue of what comes in is behind it",
+	targetInSettle["udp"]: "the first look at a change would have to come sooner than two samples of the queue, of 10 ms each, agree",
+	targetInSettle["tcp"]: "queues would have to hold what senders grow by: longer ones, behind which a sparse download waits",
+	targetSettle:          "TCP senders would have to go on sending while the machine is busy, and with balanced packets to be smaller",
 }
 
 func (t *target) limit() string {

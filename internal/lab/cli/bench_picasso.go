@@ -47,6 +47,7 @@ own targets; with --no-verdict a missed target is only shown.`,
 	set.IntVar(&o.Requests, "requests", 2000, "requests of each run")
 	set.DurationVar(&o.For, "for", 6*time.Second, "no request begins after that long in a run")
 	set.IntSliceVar(&o.Users, "users", []int{5, 50, 100, 500, 1000}, "crowds of figure 3")
+	set.IntVar(&o.Repeat, "repeat", 1, "rounds of the crowds of figures 3 and 5 to 8; a claim shows medians with the lowest and highest round")
 	set.IntVar(&o.Starts, "starts", 3, "how often each server is started for figure 9")
 	set.DurationVar(&o.Duration, "duration", 8*time.Second, "time of each load of the competition")
 	set.IntSliceVar(&o.Nodes, "nodes", []int{4, 6}, "how many nodes the competition has, of which one half is busy")

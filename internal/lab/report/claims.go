@@ -120,6 +120,14 @@ const (
 	undecidedChange = "nothing as yet: more rounds or longer runs decide it"
 )
 
+// ToChange returns what would have to change for a target that is not met.
+func (v Verdict) ToChange() string {
+	if v.Undecided {
+		return undecidedChange
+	}
+	return cmp.Or(v.Change, unknownChange)
+}
+
 // writeLosses writes what Weir misses, and what would have to change for each.
 func (i Index) writeLosses(b *strings.Builder) {
 	b.WriteString("\n## Where Weir loses\n\n| what | measured | what would have to change |\n|---|---|---|\n")
@@ -133,11 +141,7 @@ func (i Index) writeLosses(b *strings.Builder) {
 		}
 		for _, v := range s.Missed() {
 			lost++
-			change := cmp.Or(v.Change, unknownChange)
-			if v.Undecided {
-				change = undecidedChange
-			}
-			row(b, fmt.Sprintf("%s: %s, %s (%s)", s.Name, v.Target, v.Limit, v.Word()), v.Measured+", "+v.Where, change)
+			row(b, fmt.Sprintf("%s: %s, %s (%s)", s.Name, v.Target, v.Limit, v.Word()), v.Measured+", "+v.Where, v.ToChange())
 		}
 	}
 	if lost == 0 {

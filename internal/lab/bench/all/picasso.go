@@ -25,6 +25,8 @@ const (
 	picassoDuration = 3 * time.Second
 	picassoStarts   = 1
 	picassoOrders   = 2
+	// picassoRound is about how many seconds the crowds of one round take.
+	picassoRound = 130
 )
 
 var (
@@ -37,9 +39,12 @@ func lastPicasso(time.Duration) time.Duration { return picassoDuration }
 
 // picassoFlags returns the flags of weir bench picasso for the same runs.
 func (o Options) picassoFlags() string {
-	return fmt.Sprintf("--requests %d --for %v --users %s --starts %d --duration %v --nodes %s --orders %d",
-		picassoRequests, picassoFor, commas(picassoUsers), picassoStarts, o.Duration, commas(picassoNodes), picassoOrders)
+	return fmt.Sprintf("--requests %d --for %v --users %s --repeat %d --starts %d --duration %v --nodes %s --orders %d",
+		picassoRequests, picassoFor, commas(picassoUsers), o.Repeat, o.starts(), o.Duration, commas(picassoNodes), picassoOrders)
 }
+
+// starts returns how often each server is started: once a round.
+func (o Options) starts() int { return max(picassoStarts, o.Repeat) }
 
 // commas returns numbers as a flag takes them.
 func commas(numbers []int) string {
@@ -59,7 +64,7 @@ func runPicasso(ctx context.Context, all Options) (report.Result, error) {
 		return nil, &skippedError{"dockerd is not installed: apt-get install docker.io"}
 	}
 	o := picasso.Options{
-		Parts: picasso.Parts(), Requests: picassoRequests, For: picassoFor, Users: picassoUsers, Starts: picassoStarts,
+		Parts: picasso.Parts(), Requests: picassoRequests, For: picassoFor, Users: picassoUsers, Starts: all.starts(),
 		CompetitionLinkBPS: picasso.UplinkBPS, Nodes: picassoNodes, Orders: picassoOrders, RunOptions: all.RunOptions,
 	}
 	missing := ""

@@ -82,7 +82,7 @@ func (o Options) of(s section) Options {
 func (o Options) estimatedTime(s section) time.Duration {
 	one := time.Duration(s.share * float64(time.Second))
 	if s.fixed {
-		return one
+		return one + time.Duration(s.repeated*float64(max(0, o.Repeat-1))*float64(time.Second))
 	}
 	o = o.of(s)
 	return time.Duration(float64(one) * float64(o.Repeat) * float64(o.Duration+overhead) / float64(time.Second+overhead))

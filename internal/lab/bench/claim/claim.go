@@ -7,6 +7,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/lab/report"
 )
 
@@ -105,7 +106,8 @@ func (n Number) beats() bool {
 // clearly is the relative difference from which a smaller number counts as better.
 const clearly = 0.1
 
-func (n Number) value() report.Value {
+// Value returns the number for a report.
+func (n Number) Value() report.Value {
 	return report.Value{Name: n.Name, Unit: n.Unit, Paper: n.Paper, Ideal: report.Number(n.Ideal), Measured: n.Measured, Low: n.Low, High: n.High}
 }
 
@@ -143,7 +145,7 @@ func (c Claim) Judge(source string) report.Claim {
 	judged := report.Claim{Source: source, Where: c.Where, Says: c.Says}
 	for _, n := range c.Numbers {
 		if n.Measured != nil {
-			judged.Values = append(judged.Values, n.value())
+			judged.Values = append(judged.Values, n.Value())
 		}
 	}
 	found, control := outcomeOf(c.Numbers), outcomeOf(c.Control)
@@ -173,6 +175,20 @@ func (c Claim) Judge(source string) report.Claim {
 		judged.Judgement, judged.Reason = report.Reproduced, because
 	}
 	return judged
+}
+
+// Over returns the number measured as the median of its rounds, with the lowest and the highest of these. Without
+// rounds it stays as it is.
+func (n Number) Over(rounds []float64) Number {
+	if len(rounds) == 0 {
+		return n
+	}
+	s := measure.SpreadOf(rounds)
+	n.Measured = &s.Median
+	if len(rounds) > 1 {
+		n.Low, n.High = &s.Min, &s.Max
+	}
+	return n
 }
 
 // Units of numbers.

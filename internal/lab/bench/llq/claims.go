@@ -81,6 +81,26 @@ func (n paperNumber) of(r Report, peer string, flow int) *float64 {
 	return &value
 }
 
+// rounds returns the number of a flow with a peer in each round; none if both were not measured as often.
+func (n paperNumber) rounds(r Report, peer string, flow int) (values []float64) {
+	fifo, one := r.find(bench.PeerFIFO, n.totalBPS), r.find(peer, n.totalBPS)
+	if fifo == nil || one == nil || fifo.Runs != one.Runs {
+		return nil
+	}
+	for i := range one.Runs {
+		if value := n.value(fifo.Flows[flow].round(i), one.Flows[flow].round(i)); !math.IsNaN(value) && !math.IsInf(value, 0) {
+			values = append(values, value)
+		}
+	}
+	return values
+}
+
+// round returns what claims compare of one round.
+func (f Flow) round(i int) Flow {
+	f.ThroughputBPS, f.DelayMS, f.JitterMS = f.ThroughputBPS.Round(i), f.DelayMS.Round(i), f.JitterMS.Round(i)
+	return f
+}
+
 // numbers returns the numbers of some flows, each to be at least the paper's, or at most.
 func (n paperNumber) numbers(r Report, peer string, rule claim.Rule, flows ...int) []claim.Number {
 	var list []claim.Number
@@ -88,7 +108,7 @@ func (n paperNumber) numbers(r Report, peer string, rule claim.Rule, flows ...in
 		list = append(list, claim.Number{
 			Name: sentFlows[flow].name + ", " + n.what, Unit: n.unit, Rule: rule, Ideal: n.paper[flow], Paper: report.Number(n.paper[flow]),
 			Measured: n.of(r, peer, flow),
-		})
+		}.Over(n.rounds(r, peer, flow)))
 	}
 	return list
 }
@@ -230,10 +250,10 @@ func (r Report) throughputClaim(peer string) report.Claim {
 			used += share / linkBPS
 		}
 		most += share * (1 + paperThroughput.paper[i]/100) / linkBPS
-		judged.Values = append(judged.Values, report.Value{
-			Name: flow.name, Unit: claim.UnitPart, Paper: report.Number(paperThroughput.paper[i]), Ideal: report.Number((ideal[i]/(linkBPS/3) - 1) * 100),
+		judged.Values = append(judged.Values, claim.Number{
+			Name: flow.name, Unit: claim.UnitPart, Paper: report.Number(paperThroughput.paper[i]), Ideal: (ideal[i]/(linkBPS/3) - 1) * 100,
 			Measured: paperThroughput.of(r, peer, i),
-		})
+		}.Over(paperThroughput.rounds(r, peer, i)).Value())
 	}
 	if fifo == nil || r.find(peer, congestedBPS) == nil {
 		judged.Judgement, judged.Reason = report.NotMeasured, "This run left out cases or peers that it is about, or they failed."

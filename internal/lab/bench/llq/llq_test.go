@@ -83,6 +83,32 @@ func TestLLQResult(t *testing.T) {
 	}
 }
 
+// TestLLQIntervals: of two rounds each number of a claim has its median, its lowest and its highest.
+func TestLLQIntervals(t *testing.T) {
+	r := llqSample(bench.PeerFIFO, bench.PeerWeir)
+	for i, one := range r.Results {
+		r.Results[i].Runs = 2
+		for k := range one.Flows {
+			flow := &one.Flows[k]
+			for _, s := range []*measure.Spread{&flow.ThroughputBPS, &flow.DelayMS, &flow.JitterMS} {
+				*s = measure.SpreadOf([]float64{s.Median, s.Median * (1.01 + 0.01*float64(i))})
+			}
+		}
+	}
+	r.complete()
+	numbers := 0
+	for _, judged := range r.Claims {
+		for _, v := range judged.Values {
+			if numbers++; v.Low == nil || v.High == nil || *v.Low >= *v.High || *v.Low > *v.Measured || *v.High < *v.Measured {
+				t.Errorf("%s, %s: %s has no interval: %+v", judged.Where, judged.Says, v.Name, v)
+			}
+		}
+	}
+	if numbers == 0 {
+		t.Error("there are no numbers")
+	}
+}
+
 // TestLLQClaims: a scheduler as good as the paper's gets the verdicts that there can be,
 // and one that is not does not.
 func TestLLQClaims(t *testing.T) {

@@ -26,6 +26,14 @@ func SpreadOf(values []float64) Spread {
 	return Spread{Median: Quantile(values, 0.5), Min: slices.Min(values), Max: slices.Max(values), values: values}
 }
 
+// Round returns the value of a round, without a spread; the spread itself if it has no such round.
+func (s Spread) Round(i int) Spread {
+	if i >= len(s.values) {
+		return s
+	}
+	return Exactly(s.values[i])
+}
+
 // Quantile returns the value below which the fraction q of values lies, interpolated between
 // the two nearest; NaN for none.
 func Quantile(values []float64, q float64) float64 {

@@ -5,6 +5,15 @@ import (
 	"testing"
 )
 
+func TestRound(t *testing.T) {
+	s := SpreadOf([]float64{3, 1, 2})
+	for i, want := range []float64{3, 1, 2, 2} {
+		if got := s.Round(i); got.Median != want {
+			t.Errorf("round %d: %+v, want %v", i, got, want)
+		}
+	}
+}
+
 func TestQuantile(t *testing.T) {
 	for _, test := range []struct {
 		values []float64

@@ -106,6 +106,26 @@ func boardResults() Report {
 	return r
 }
 
+// TestNetmodesIntervals: of three rounds each number of a claim has its median, its lowest and its highest.
+func TestNetmodesIntervals(t *testing.T) {
+	r := boardResults()
+	for i := range r.Results {
+		one := &r.Results[i]
+		one.Runs = 3
+		for k, s := range []*measure.Spread{&one.RateBPS, &one.CPU, &one.Switches, &one.Faults, one.Cycles, one.IPC} {
+			factor := 0.98 + 0.01*float64((i+k)%3)
+			*s = measure.SpreadOf([]float64{s.Median * factor, s.Median, s.Median * 1.02})
+		}
+	}
+	for _, judged := range r.judge() {
+		for _, v := range judged.Values {
+			if v.Low == nil || v.High == nil || *v.Low > *v.Measured || *v.High < *v.Measured {
+				t.Errorf("%s, %s: %s has no interval", judged.Where, judged.Says, v.Name)
+			}
+		}
+	}
+}
+
 // TestNetmodesClaimsHoldForThePaper: the paper's own numbers reproduce all claims.
 func TestNetmodesClaimsHoldForThePaper(t *testing.T) {
 	r := boardResults()

@@ -75,6 +75,28 @@ func summarise(c Case, of *bench.Observed[observation]) Result {
 	return result
 }
 
+// round returns what claims compare of one round.
+func (r Result) round(i int) Result {
+	r.RateBPS, r.CPU, r.Switches, r.Faults = r.RateBPS.Round(i), r.CPU.Round(i), r.Switches.Round(i), r.Faults.Round(i)
+	for _, counted := range []**measure.Spread{&r.Cycles, &r.IPC} {
+		if *counted != nil {
+			one := (*counted).Round(i)
+			*counted = &one
+		}
+	}
+	return r
+}
+
+// rounds returns a value of each round; none where the machine does not count it.
+func (r Result) rounds(value func(Result) *float64) (values []float64) {
+	for i := range r.Runs {
+		if v := value(r.round(i)); v != nil {
+			values = append(values, *v)
+		}
+	}
+	return values
+}
+
 // overlayHeaderBytes is what VXLAN puts before the frame.
 const overlayHeaderBytes = 14 + 20 + 8 + 8
 

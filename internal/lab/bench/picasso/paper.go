@@ -62,7 +62,7 @@ func (b *bed) measure(ctx context.Context, s webServer, l layout, users int) (c 
 		return c, err
 	}
 	began := time.Now()
-	load := b.watchLoad(l)
+	end := b.watch(l)
 	answers := make([]profile.Answers, l.containers)
 	var crowds sync.WaitGroup
 	for i := range l.containers {
@@ -73,7 +73,10 @@ func (b *bed) measure(ctx context.Context, s webServer, l layout, users int) (c 
 	crowds.Wait()
 	took := time.Since(began)
 	after, memory, err := b.used(l)
-	c.NodeLoad, c.NodeLoadMost = load()
+	seen := end()
+	if c.Moments = seen.moments; len(seen.counts) > 0 {
+		c.NodeLoad, c.NodeLoadMost = measure.Mean(seen.counts), slices.Max(seen.counts)
+	}
 	if err != nil {
 		return c, err
 	}
@@ -88,7 +91,7 @@ func (b *bed) measure(ctx context.Context, s webServer, l layout, users int) (c 
 		c.MeanMS = measure.Milliseconds(sum / time.Duration(good))
 		c.RequestsPerS = float64(good) / took.Seconds()
 	}
-	c.NodeCPUPercent = 100 * (after - before).Seconds() / took.Seconds() / b.cpus / float64(l.pis)
+	c.NodeCPUPercent = b.nodePercent(l, after-before, took)
 	c.ContainerCPUPercent = c.NodeCPUPercent * float64(l.pis) / float64(l.containers)
 	c.MemoryBytes = memory
 	return c, ctx.Err()
@@ -97,36 +100,54 @@ func (b *bed) measure(ctx context.Context, s webServer, l layout, users int) (c 
 // loadPeriod is the time between two looks at what runs on nodes.
 const loadPeriod = 250 * time.Millisecond
 
-// watchLoad looks at what runs on a layout's nodes, and what is returned ends that: with the
-// mean of all nodes, and the most that one had.
-func (b *bed) watchLoad(l layout) (end func() (mean, most float64)) {
-	over, counted := make(chan struct{}), make(chan []float64)
+// watched is what was seen of a layout's nodes during a run.
+type watched struct {
+	counts  []float64 // threads that run or wait, of each node each time
+	moments []Moment
+}
+
+// watch looks at what a layout's nodes do, and what is returned ends that.
+func (b *bed) watch(l layout) (end func() watched) {
+	over, result := make(chan struct{}), make(chan watched)
 	go func() {
-		var counts []float64
+		var seen watched
+		before, _, _ := b.used(l)
+		at := time.Now()
 		ticker := time.NewTicker(loadPeriod)
 		defer ticker.Stop()
 		for {
 			select {
 			case <-over:
-				counted <- counts
+				result <- seen
 				return
 			case <-ticker.C:
 			}
+			var counts []float64
 			for node := range l.pis {
 				if count, err := b.cluster.Engines[node].Runnable(); err == nil {
 					counts = append(counts, float64(count))
 				}
 			}
+			cpu, memory, err := b.used(l)
+			if seen.counts = append(seen.counts, counts...); len(counts) == 0 || err != nil {
+				continue
+			}
+			now := time.Now()
+			seen.moments = append(seen.moments, Moment{
+				NodeCPUPercent: b.nodePercent(l, cpu-before, now.Sub(at)), NodeLoad: measure.Mean(counts), MemoryBytes: memory / uint64(l.pis),
+			})
+			before, at = cpu, now
 		}
 	}()
-	return func() (float64, float64) {
+	return func() watched {
 		close(over)
-		counts := <-counted
-		if len(counts) == 0 {
-			return 0, 0
-		}
-		return measure.Mean(counts), slices.Max(counts)
+		return <-result
 	}
+}
+
+// nodePercent returns the processor time of a layout's nodes, of what they have.
+func (b *bed) nodePercent(l layout, used, took time.Duration) float64 {
+	return 100 * used.Seconds() / took.Seconds() / b.cpus / float64(l.pis)
 }
 
 // used returns the processor time and memory of all containers of a layout's nodes.
@@ -143,17 +164,29 @@ func (b *bed) used(l layout) (cpu time.Duration, memoryBytes uint64, err error) 
 
 // success measures figure 3: one instance, and crowds of several sizes.
 func (b *bed) success(ctx context.Context) error {
-	for _, s := range b.servers {
-		for _, users := range b.options.Users {
-			if b.late() {
-				continue
+	return b.rounds(func() error {
+		for _, s := range b.servers {
+			for _, users := range b.options.Users {
+				if b.late() {
+					continue
+				}
+				c, err := b.measure(ctx, s, layout{1, 1}, users)
+				if err != nil {
+					return err
+				}
+				c.Figure3 = true
+				b.found.Crowds = append(b.found.Crowds, c)
 			}
-			c, err := b.measure(ctx, s, layout{1, 1}, users)
-			if err != nil {
-				return err
-			}
-			c.Figure3 = true
-			b.found.Crowds = append(b.found.Crowds, c)
+		}
+		return nil
+	})
+}
+
+// rounds runs what is measured in rounds, until it fails.
+func (b *bed) rounds(run func() error) error {
+	for range b.options.Repeat {
+		if err := run(); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -167,22 +200,24 @@ func paperLayouts() []layout { return []layout{{1, 1}, {2, 1}, {4, 1}, {2, 2}, {
 
 // replicas measures figures 5 to 8. The paper left nano out.
 func (b *bed) replicas(ctx context.Context) error {
-	for _, s := range b.servers {
-		if s.name == serverNano {
-			continue
-		}
-		for _, l := range paperLayouts() {
-			if b.late() {
+	return b.rounds(func() error {
+		for _, s := range b.servers {
+			if s.name == serverNano {
 				continue
 			}
-			c, err := b.measure(ctx, s, l, PaperCrowd)
-			if err != nil {
-				return err
+			for _, l := range paperLayouts() {
+				if b.late() {
+					continue
+				}
+				c, err := b.measure(ctx, s, l, PaperCrowd)
+				if err != nil {
+					return err
+				}
+				b.found.Crowds = append(b.found.Crowds, c)
 			}
-			b.found.Crowds = append(b.found.Crowds, c)
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // cost measures figure 9. Nodes are not capped, because nothing else runs then.

@@ -90,8 +90,8 @@ func (o Options) Check() error {
 	switch {
 	case len(o.Parts) == 0:
 		return errors.New("nothing to measure: choose a part")
-	case o.Requests < 100 || o.Starts < 1:
-		return errors.New("a run has 100 requests or more, and each server is started once or more")
+	case o.Requests < 100 || o.Starts < 1 || o.Repeat < 1:
+		return errors.New("a run has 100 requests or more, and each server is started, and each crowd comes, once or more")
 	case o.For < time.Second:
 		return errors.New("a run takes a second or more")
 	case o.Duration < 2*time.Second:
@@ -167,6 +167,16 @@ type Crowd struct {
 	// to that has the time for it. NodeLoadMost is the most that was seen.
 	NodeLoad     float64 `json:"node_load"`
 	NodeLoadMost float64 `json:"node_load_most"`
+	// Moments are what the nodes did over time, each loadPeriod.
+	Moments []Moment `json:"moments,omitempty"`
+}
+
+// Moment is what nodes with an instance do at a time: means of the nodes.
+type Moment struct {
+	// NodeCPUPercent is since the moment before.
+	NodeCPUPercent float64 `json:"node_cpu_percent"`
+	NodeLoad       float64 `json:"node_load"`
+	MemoryBytes    uint64  `json:"memory_bytes"`
 }
 
 // SuccessPercent returns the percentage of requests with a good answer.
@@ -226,7 +236,7 @@ func Run(ctx context.Context, options Options) (found Report, err error) {
 		Suite:  Suite, Missing: map[string]string{}, Failures: map[string]string{},
 		Starts: map[string][]float64{}, ImageBytes: map[string]uint64{},
 	}
-	found.Repeat, found.PausesUnknown = 1, true
+	found.PausesUnknown = true
 	found.Environment.Containers = testbed.SaysOr(ctx, "docker "+report.Unknown, "dockerd", "--version")
 	b, err := newBed(ctx, options, &found)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 func validOptions() Options {
-	return Options{Parts: Parts(), Requests: 100, For: time.Second, Users: []int{5}, Starts: 1, Nodes: []int{4, 6}, Orders: 2, CompetitionLinkBPS: 20e6, RunOptions: measure.RunOptions{Duration: 2 * time.Second}}
+	return Options{Parts: Parts(), Requests: 100, For: time.Second, Users: []int{5}, Starts: 1, Nodes: []int{4, 6}, Orders: 2, CompetitionLinkBPS: 20e6, RunOptions: measure.RunOptions{Duration: 2 * time.Second, Repeat: 1}}
 }
 
 func TestPicassoCheck(t *testing.T) {
@@ -24,7 +24,8 @@ func TestPicassoCheck(t *testing.T) {
 		`unknown part "figure3": choose from success`: func(o *Options) { o.Parts = []string{"figure3"} },
 		"nothing to measure":                          func(o *Options) { o.Parts = nil },
 		"100 requests or more":                        func(o *Options) { o.Requests = 99 },
-		"started once or more":                        func(o *Options) { o.Starts = 0 },
+		"each server is started":                      func(o *Options) { o.Starts = 0 },
+		"each crowd comes":                            func(o *Options) { o.Repeat = 0 },
 		"a second or more":                            func(o *Options) { o.For = time.Millisecond },
 		"2s or more":                                  func(o *Options) { o.Duration = time.Second },
 		"1 to 100 times":                              func(o *Options) { o.Orders = 0 },
@@ -59,7 +60,7 @@ func asPaper() Report {
 			r.Crowds = append(r.Crowds, Crowd{
 				Server: server, Layout: l.String(), Users: PaperCrowd, Requests: 10000, MeanMS: ms,
 				NodeCPUPercent: cpus[l], ContainerCPUPercent: cpus[l] * float64(l.pis) / float64(l.containers),
-				NodeLoad: loads[l], NodeLoadMost: loads[l],
+				NodeLoad: loads[l], NodeLoadMost: loads[l], MemoryBytes: uint64(l.containers) * 10e6,
 			})
 		}
 	}
@@ -69,8 +70,8 @@ func asPaper() Report {
 func TestPicassoClaims(t *testing.T) {
 	r := asPaper()
 	r.complete()
-	if len(r.Claims) != 17 {
-		t.Errorf("there are %d claims, want 17", len(r.Claims))
+	if len(r.Claims) != 18 {
+		t.Errorf("there are %d claims, want 18", len(r.Claims))
 	}
 	for _, claim := range r.Claims {
 		want := report.Reproduced
@@ -92,20 +93,86 @@ func TestPicassoClaims(t *testing.T) {
 	empty := Report{}
 	empty.complete()
 	for _, claim := range empty.Claims {
-		if claim.Judgement != report.NotMeasured && claim.Where != "table I" {
+		if claim.Judgement != report.NotMeasured {
 			t.Errorf("%s of nothing: %s", claim.Where, claim.Judgement)
 		}
 	}
 
 	// Replicas on one node that halve the response time are no finding of the paper's.
 	r = asPaper()
-	r.crowd(false, serverBusybox, layout{4, 1}, PaperCrowd).MeanMS = 500
+	for i := range r.Crowds {
+		if keyOf(r.Crowds[i]) == crowdOf(serverBusybox, layout{4, 1}) {
+			r.Crowds[i].MeanMS = 500
+		}
+	}
 	r.complete()
 	i := slices.IndexFunc(r.Claims, func(c report.Claim) bool {
 		return strings.HasPrefix(c.Says, serverBusybox+": replicas on the same node")
 	})
 	if r.Claims[i].Judgement != report.NotReproduced || r.Claims[i].Reason == "" {
 		t.Errorf("got %+v", r.Claims[i])
+	}
+}
+
+// TestPicassoRounds: of three rounds every number of the paper's crowds has its median, its lowest and its highest; without
+// the part that has figure 3 nothing of it is judged.
+func TestPicassoRounds(t *testing.T) {
+	r := asPaper()
+	for name, starts := range r.Starts {
+		r.Starts[name] = append(starts, starts[0]*1.1)
+	}
+	r.EngineSeconds = append(r.EngineSeconds, 4)
+	once := slices.Clone(r.Crowds)
+	for _, factor := range []float64{0.9, 1.1} {
+		for _, c := range once {
+			c.MeanMS *= factor
+			c.Failed = min(c.Requests, int(float64(c.Failed)*factor))
+			r.Crowds = append(r.Crowds, c)
+		}
+	}
+	r.complete()
+	for _, claim := range r.Claims {
+		for _, v := range claim.Values {
+			if v.Low == nil || v.High == nil || *v.Low > *v.Measured || *v.High < *v.Measured {
+				t.Errorf("%s, %s: %s has no interval: %+v", claim.Where, claim.Says, v.Name, v)
+			}
+		}
+	}
+	// One container's processor rises; two run for a moment longer.
+	for i := range r.Crowds {
+		switch c := &r.Crowds[i]; keyOf(*c) {
+		case crowdOf(serverBusybox, layout{1, 1}):
+			c.Moments = []Moment{{NodeCPUPercent: 50, NodeLoad: 1, MemoryBytes: 1e6}, {NodeCPUPercent: 90, NodeLoad: 2, MemoryBytes: 2e6}}
+		case crowdOf(serverBusybox, layout{2, 1}):
+			c.Moments = []Moment{{NodeCPUPercent: 80}, {NodeCPUPercent: 90}, {NodeCPUPercent: 100}}
+		}
+	}
+	curves := r.curves()
+	if len(curves) != 4 || len(curves[3].Panels) != 1 {
+		t.Fatalf("%d curves", len(curves))
+	}
+	panel := curves[3].Panels[0]
+	if !slices.Equal(panel.X, []float64{0.25, 0.5, 0.75}) || *panel.Values[0][1] != 90 || panel.Values[0][2] != nil || *panel.Values[1][2] != 50 || panel.Values[2][0] != nil {
+		t.Errorf("figure 6: %+v", panel)
+	}
+	if memory := *curves[2].Panels[0].Values[0][1]; memory != 2 {
+		t.Errorf("figure 5: %g MB", memory)
+	}
+	values := map[string]int{}
+	for _, q := range r.Quantities {
+		values[q.Case+q.Name] += len(q.Values)
+	}
+	if n := values[serverBusybox+", 4Con-4Pi, 100 usersresponse time"]; n != 3 {
+		t.Errorf("%d values of a quantity, want 3: %v", n, values)
+	}
+
+	r = asPaper()
+	r.Crowds = slices.DeleteFunc(r.Crowds, func(c Crowd) bool { return c.Figure3 })
+	r.complete()
+	for _, claim := range r.Claims {
+		if withheld := claim.Where == "figure 3" || claim.Where == "table I"; withheld != (claim.Judgement == report.NotMeasured) {
+			t.Errorf("without figure 3: %s, %s: %s", claim.Where, claim.Says, claim.Judgement)
+		}
 	}
 }
 
@@ -150,7 +217,7 @@ func TestPicassoVerdicts(t *testing.T) {
 		t.Fatalf("%d verdicts, want %d: %+v", len(r.Verdicts), len(want), r.Verdicts)
 	}
 	for i, w := range want {
-		if v := r.Verdicts[i]; v.Target != w.target || v.Measured != w.measured || v.Where != w.where || v.Met != w.met {
+		if v := r.Verdicts[i]; v.Target != w.target || v.Measured != w.measured || v.Where != w.where || v.Met != w.met || (v.Change != "") != (strings.HasSuffix(v.Target, closed.name) && !v.Met) {
 			t.Errorf("got %+v, want %+v", v, w)
 		}
 	}

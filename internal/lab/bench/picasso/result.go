@@ -38,11 +38,11 @@ func (r *Report) complete() {
 	r.judge()
 	r.Tables = r.tables()
 	r.Plots = r.plots()
-	for _, c := range r.Crowds {
-		of := fmt.Sprintf("%s, %s, %d users", c.Server, c.Layout, c.Users)
+	for _, c := range measure.Distinct(r.Crowds, keyOf) {
+		of := fmt.Sprintf("%s, %s, %d users", c.server, c.layout, c.users)
 		r.Quantities = append(r.Quantities,
-			report.Quantity{Case: of, Name: "good answers", Unit: "%", Better: report.Higher, Values: []float64{c.SuccessPercent()}},
-			report.Quantity{Case: of, Name: "response time", Unit: "ms", Better: report.Lower, Values: []float64{c.MeanMS}})
+			report.Quantity{Case: of, Name: "good answers", Unit: "%", Better: report.Higher, Values: r.each(c, Crowd.SuccessPercent)},
+			report.Quantity{Case: of, Name: "response time", Unit: "ms", Better: report.Lower, Values: r.each(c, meanMSOf)})
 	}
 	for _, c := range r.Competition {
 		of := fmt.Sprintf("competition, %s, order %d, %s, %s", c.Scenario, c.Order, c.Load, c.PlacedBy)
@@ -52,33 +52,50 @@ func (r *Report) complete() {
 	}
 }
 
-// crowd finds what figure 3 has for a number of users, or figures 5 to 8 for a layout.
-func (r Report) crowd(figure3 bool, server string, l layout, users int) *Crowd {
-	return measure.Find(r.Crowds, func(c Crowd) bool {
-		return c.Figure3 == figure3 && c.Server == server && c.Layout == l.String() && c.Users == users
-	})
+// crowdKey is what the crowds of all rounds have in common.
+type crowdKey struct {
+	server, layout string
+	figure3        bool
+	users          int
 }
 
-// successOf returns figure 3's value.
-func (r Report) successOf(server string, users int) *float64 {
-	if c := r.crowd(true, server, layout{1, 1}, users); c != nil {
-		return report.Number(c.SuccessPercent())
+func keyOf(c Crowd) crowdKey { return crowdKey{c.Server, c.Layout, c.Figure3, c.Users} }
+
+// each returns a value of a case in each round.
+func (r Report) each(of crowdKey, value func(Crowd) float64) (rounds []float64) {
+	for _, c := range r.Crowds {
+		if keyOf(c) == of {
+			rounds = append(rounds, value(c))
+		}
 	}
-	return nil
+	return rounds
 }
 
-// changeOf returns by how many percent a value is below that of 1Con-1Pi, negative if above.
-func (r Report) changeOf(server string, l layout, value func(Crowd) float64) *float64 {
-	one, other := r.crowd(false, server, layout{1, 1}, PaperCrowd), r.crowd(false, server, l, PaperCrowd)
-	if one == nil || other == nil || value(*one) == 0 || value(*other) == 0 {
-		return nil
+// crowdOf returns the case of a layout in figures 5 to 8.
+func crowdOf(server string, l layout) crowdKey {
+	return crowdKey{server: server, layout: l.String(), users: PaperCrowd}
+}
+
+// successOf returns figure 3's value in each round.
+func (r Report) successOf(server string, users int) []float64 {
+	return r.each(crowdKey{server, layout{1, 1}.String(), true, users}, Crowd.SuccessPercent)
+}
+
+// changeOf returns by how many percent a value is below that of 1Con-1Pi in each round, negative if above.
+func (r Report) changeOf(server string, l layout, value func(Crowd) float64) (rounds []float64) {
+	one, other := r.each(crowdOf(server, layout{1, 1}), value), r.each(crowdOf(server, l), value)
+	for i := range min(len(one), len(other)) {
+		if one[i] != 0 && other[i] != 0 {
+			rounds = append(rounds, (1-other[i]/one[i])*100)
+		}
 	}
-	return report.Number((1 - value(*other)/value(*one)) * 100)
+	return rounds
 }
 
 func meanMSOf(c Crowd) float64       { return c.MeanMS }
 func nodeCPUOf(c Crowd) float64      { return c.NodeCPUPercent }
 func nodeLoadOf(c Crowd) float64     { return c.NodeLoad }
+func memoryOf(c Crowd) float64       { return float64(c.MemoryBytes) }
 func containerCPUOf(c Crowd) float64 { return c.ContainerCPUPercent }
 
 // claims returns the paper's claims, by figure.
@@ -87,14 +104,14 @@ func (r Report) claims() []claim.Claim {
 	const otherBoard = "A node here is a part of a faster processor, and what its kernel does for users is not counted as the node's."
 	success := func(server string, users int, paper float64) claim.Number {
 		return claim.Number{Name: fmt.Sprintf("%s, %d users", server, users), Unit: claim.UnitPart, Rule: claim.Near, Ideal: paper, Paper: &paper,
-			Measured: r.successOf(server, users), Tolerance: 0.25}
+			Tolerance: 0.25}.Over(r.successOf(server, users))
 	}
 	full := func(server string) claim.Number {
 		hundred := 100.0
-		return claim.NoLess(server+", 1000 users", claim.UnitPart, 100, &hundred, r.successOf(server, 1000))
+		return claim.NoLess(server+", 1000 users", claim.UnitPart, 100, &hundred, nil).Over(r.successOf(server, 1000))
 	}
 	gain := func(server string, l layout, ideal float64, paper *float64) claim.Number {
-		return claim.NoLess(fmt.Sprintf("%s, %s", server, l), "% shorter", ideal, paper, r.changeOf(server, l, meanMSOf))
+		return claim.NoLess(fmt.Sprintf("%s, %s", server, l), "% shorter", ideal, paper, nil).Over(r.changeOf(server, l, meanMSOf))
 	}
 	two, four := 55.01, 77.25
 	claims := []claim.Claim{
@@ -106,8 +123,8 @@ func (r Report) claims() []claim.Claim {
 		claim.That("figure 3", "nginx and tomcat answer all requests of 1000 users.",
 			"The bench serves tomcat's 750 kB as one page: 1000 users need 60 s of this link for it, and give up after 5 s. The paper's ab fetches one document.", full(serverNginx), full(serverHeavy)),
 		claim.That("figure 7", "Two nodes make busybox's response time 55.01 % shorter, four 77.25 %.", otherBoard,
-			claim.Number{Name: "busybox, 2Con-2Pi", Unit: "% shorter", Rule: claim.Near, Ideal: two, Paper: &two, Measured: r.changeOf(serverBusybox, layout{2, 2}, meanMSOf), Tolerance: 0.25},
-			claim.Number{Name: "busybox, 4Con-4Pi", Unit: "% shorter", Rule: claim.Near, Ideal: four, Paper: &four, Measured: r.changeOf(serverBusybox, layout{4, 4}, meanMSOf), Tolerance: 0.25}),
+			claim.Number{Name: "busybox, 2Con-2Pi", Unit: "% shorter", Rule: claim.Near, Ideal: two, Paper: &two, Tolerance: 0.25}.Over(r.changeOf(serverBusybox, layout{2, 2}, meanMSOf)),
+			claim.Number{Name: "busybox, 4Con-4Pi", Unit: "% shorter", Rule: claim.Near, Ideal: four, Paper: &four, Tolerance: 0.25}.Over(r.changeOf(serverBusybox, layout{4, 4}, meanMSOf))),
 		claim.That("figure 7", "nginx and tomcat gain as well from other nodes.", otherBoard,
 			gain(serverNginx, layout{4, 4}, 30, nil), gain(serverHeavy, layout{4, 4}, 30, nil)),
 	}
@@ -119,23 +136,25 @@ func (r Report) claims() []claim.Claim {
 		// A fifth shorter would be a gain.
 		var numbers []claim.Number
 		for _, l := range []layout{{2, 1}, {4, 1}} {
-			numbers = append(numbers, claim.Number{Name: l.String(), Unit: "% shorter", Rule: claim.AtMost, Ideal: 20, Measured: r.changeOf(server, l, meanMSOf)})
+			numbers = append(numbers, claim.Number{Name: l.String(), Unit: "% shorter", Rule: claim.AtMost, Ideal: 20}.Over(r.changeOf(server, l, meanMSOf)))
 		}
 		claims = append(claims, claim.That("figure 7", server+": replicas on the same node do not shorten the response time.", otherwise, numbers...))
 	}
 	return append(claims,
 		claim.That("figure 6", "With four containers on a node each uses a quarter of the processor of one alone, with two a half.",
 			"With one container this server did not use all of its node.",
-			claim.Number{Name: "busybox, 2Con-1Pi", Unit: "% less", Rule: claim.Near, Ideal: 50, Measured: r.changeOf(serverBusybox, layout{2, 1}, containerCPUOf), Tolerance: 0.25},
-			claim.Number{Name: "busybox, 4Con-1Pi", Unit: "% less", Rule: claim.Near, Ideal: 75, Measured: r.changeOf(serverBusybox, layout{4, 1}, containerCPUOf), Tolerance: 0.25}),
+			claim.Number{Name: "busybox, 2Con-1Pi", Unit: "% less", Rule: claim.Near, Ideal: 50, Tolerance: 0.25}.Over(r.changeOf(serverBusybox, layout{2, 1}, containerCPUOf)),
+			claim.Number{Name: "busybox, 4Con-1Pi", Unit: "% less", Rule: claim.Near, Ideal: 75, Tolerance: 0.25}.Over(r.changeOf(serverBusybox, layout{4, 1}, containerCPUOf))),
 		claim.That("figures 5 and 8", "More containers on one node use more of its processor.", "One container uses all of its node here already.",
-			claim.Number{Name: "busybox, 4Con-1Pi", Unit: "% less", Rule: claim.AtMost, Ideal: 0, Measured: r.changeOf(serverBusybox, layout{4, 1}, nodeCPUOf)}),
+			claim.Number{Name: "busybox, 4Con-1Pi", Unit: "% less", Rule: claim.AtMost, Ideal: 0}.Over(r.changeOf(serverBusybox, layout{4, 1}, nodeCPUOf))),
+		claim.That("figure 5", "More containers on one node use more of its memory.", "What they use besides their own pages, such as buffers of connections, is shared here.",
+			claim.Number{Name: "busybox, 4Con-1Pi", Unit: "% less", Rule: claim.AtMost, Ideal: 0}.Over(r.changeOf(serverBusybox, layout{4, 1}, memoryOf))),
 		claim.That("figure 8", "On four nodes each uses less of its processor.", "All nodes are busy here as long as the crowd is there: it only takes less time.",
-			claim.NoLess("busybox, 4Con-4Pi", "% less", 5, nil, r.changeOf(serverBusybox, layout{4, 4}, nodeCPUOf))),
+			claim.NoLess("busybox, 4Con-4Pi", "% less", 5, nil, nil).Over(r.changeOf(serverBusybox, layout{4, 4}, nodeCPUOf))),
 		claim.That("figure 8", "More containers on one node raise its load.", "Each of the crowd's requests is a task that waits, on one container as on four.",
-			claim.Number{Name: "busybox, 4Con-1Pi", Unit: "% less", Rule: claim.AtMost, Ideal: 0, Measured: r.changeOf(serverBusybox, layout{4, 1}, nodeLoadOf)}),
+			claim.Number{Name: "busybox, 4Con-1Pi", Unit: "% less", Rule: claim.AtMost, Ideal: 0}.Over(r.changeOf(serverBusybox, layout{4, 1}, nodeLoadOf))),
 		claim.That("figure 8", "On four nodes each has less load.", otherBoard,
-			claim.NoLess("busybox, 4Con-4Pi", "% less", 5, nil, r.changeOf(serverBusybox, layout{4, 4}, nodeLoadOf))),
+			claim.NoLess("busybox, 4Con-4Pi", "% less", 5, nil, nil).Over(r.changeOf(serverBusybox, layout{4, 4}, nodeLoadOf))),
 		r.heavyLoadClaim(),
 		r.costClaim())
 }
@@ -143,22 +162,19 @@ func (r Report) claims() []claim.Claim {
 // heavyLoadClaim returns the extreme of figure 8b.
 func (r Report) heavyLoadClaim() claim.Claim {
 	seventy := 70.0
-	var most *float64
-	if c := r.crowd(false, serverHeavy, layout{4, 1}, PaperCrowd); c != nil {
-		most = report.Number(c.NodeLoadMost)
-	}
+	most := r.each(crowdOf(serverHeavy, layout{4, 1}), func(c Crowd) float64 { return c.NodeLoadMost })
 	return claim.That("figure 8", "tomcat drives the load of a node up to 70.", "What stands for it answers all users with as many threads as there are processors, tomcat with one for each user.",
-		claim.NoLess("heavy, 4Con-1Pi", "tasks", seventy, &seventy, most))
+		claim.NoLess("heavy, 4Con-1Pi", "tasks", seventy, &seventy, nil).Over(most))
 }
 
 // costClaim returns figure 9, of which less is better.
 func (r Report) costClaim() claim.Claim {
-	numbers := []claim.Number{claim.NoMore("engine", "s", 3.37, medianOrNil(r.EngineSeconds))}
+	numbers := []claim.Number{claim.NoMore("engine", "s", 3.37, nil).Over(r.EngineSeconds)}
 	for _, one := range []struct {
 		server string
 		paper  float64
 	}{{serverNano, 1.42}, {serverBusybox, 1.46}, {serverNginx, 1.44}, {serverHeavy, 1.48}} {
-		numbers = append(numbers, claim.NoMore(one.server, "s", one.paper, medianOrNil(r.Starts[one.server])))
+		numbers = append(numbers, claim.NoMore(one.server, "s", one.paper, nil).Over(r.Starts[one.server]))
 	}
 	return claim.That("figure 9", "An engine starts in 3.37 s, an instance in 1.42 to 1.48 s.", "The engine's data and images are in memory, and the machine had other work.", numbers...)
 }
@@ -176,10 +192,14 @@ func (r *Report) judge() {
 		one.NoControl = "it is about servers and their replicas, without Weir"
 		r.Claims = append(r.Claims, one.Judge(source))
 	}
-	r.Claims = append(r.Claims, report.Claim{
+	images := report.Claim{
 		Source: source, Where: "table I", Says: "Images have 88 kB, 2.16 MB, 368 MB and 251 MB.",
 		Judgement: report.NotReproducible, Reason: "The paper's images are other builds for another processor; those made here have what the program needs and busybox.",
-	})
+	}
+	if !slices.ContainsFunc(r.Crowds, func(c Crowd) bool { return c.Figure3 }) {
+		images.Judgement, images.Reason = report.NotMeasured, "This run left out the part "+PartSuccess+", or it failed."
+	}
+	r.Claims = append(r.Claims, images)
 	r.judgeTargets()
 }
 
@@ -212,7 +232,9 @@ func (r Report) plots() (plots []report.Plot) {
 	slices.Sort(users)
 	series := report.MeasuredSeries(servers...)
 	if len(users) > 1 {
-		panel := report.LinePanel("", users, len(servers), func(server, at int) *float64 { return r.successOf(servers[server], int(users[at])) })
+		panel := report.LinePanel("", users, len(servers), func(server, at int) *float64 {
+			return medianOrNil(r.successOf(servers[server], int(users[at])))
+		})
 		plots = append(plots, report.Plot{Title: "Figure 3: requests answered well", Kind: report.Lines, XLabel: "users", YLabel: "%", Series: series, Panels: []report.Panel{panel}})
 	}
 	layouts := paperLayouts()
@@ -224,8 +246,8 @@ func (r Report) plots() (plots []report.Plot) {
 		panel, measured := measure.NewBarPanel("", series, names...), false
 		for i, l := range layouts {
 			for _, server := range servers {
-				if c := r.crowd(false, server, l, PaperCrowd); c != nil {
-					panel.Set(server, i, measure.Exactly(value(*c)), 1)
+				if values := r.each(crowdOf(server, l), value); len(values) > 0 {
+					panel.Set(server, i, measure.SpreadOf(values), 1)
 					measured = true
 				}
 			}
@@ -238,5 +260,48 @@ func (r Report) plots() (plots []report.Plot) {
 	bars("Figure 8: load of a node", "threads that run or wait", nodeLoadOf)
 	bars("Figure 6: processor of a container, of what its node has", "%", containerCPUOf)
 	bars("Figure 7: response time", "ms", meanMSOf)
+	return append(plots, r.curves()...)
+}
+
+// curves returns figures 5 and 6: what one to four containers on a node use over time, of the first round.
+func (r Report) curves() (plots []report.Plot) {
+	local := []layout{{1, 1}, {2, 1}, {4, 1}}
+	var names []string
+	for _, l := range local {
+		names = append(names, l.String())
+	}
+	for _, figure := range []struct {
+		title, label string
+		value        func(m Moment, l layout) float64
+	}{
+		{"Figure 5: processor of a node over time", "%", func(m Moment, _ layout) float64 { return m.NodeCPUPercent }},
+		{"Figure 5: load of a node over time", "threads that run or wait", func(m Moment, _ layout) float64 { return m.NodeLoad }},
+		{"Figure 5: memory of a node over time", "MB", func(m Moment, _ layout) float64 { return float64(m.MemoryBytes) / 1e6 }},
+		{"Figure 6: processor of a container over time, of what its node has", "%", func(m Moment, l layout) float64 { return m.NodeCPUPercent / float64(l.containers) }},
+	} {
+		plot := report.Plot{Title: figure.title, Kind: report.Lines, XLabel: "seconds", YLabel: figure.label, Series: report.MeasuredSeries(names...)}
+		for _, server := range measure.Distinct(r.Crowds, func(c Crowd) string { return c.Server }) {
+			moments, seconds := make([][]Moment, len(local)), []float64{}
+			for i, l := range local {
+				if c := measure.Find(r.Crowds, func(c Crowd) bool { return keyOf(c) == crowdOf(server, l) }); c != nil {
+					moments[i] = c.Moments
+				}
+				for len(seconds) < len(moments[i]) {
+					seconds = append(seconds, float64(len(seconds)+1)*loadPeriod.Seconds())
+				}
+			}
+			if len(seconds) > 0 {
+				plot.Panels = append(plot.Panels, report.LinePanel(server, seconds, len(local), func(i, at int) *float64 {
+					if at >= len(moments[i]) {
+						return nil
+					}
+					return report.Number(figure.value(moments[i][at], local[i]))
+				}))
+			}
+		}
+		if len(plot.Panels) > 0 {
+			plots = append(plots, plot)
+		}
+	}
 	return plots
 }
