@@ -17,7 +17,8 @@ import (
 )
 
 // A comment at the start of a section says where all of its figures come from: `figures: older build COMMIT`
-// (TestBuildsAreCommits knows commits), `definition`, `paper`, or several, with semicolons.
+// (TestBuildsAreCommits knows commits), `definition`, `paper`, or several, with semicolons. Parts from kept results (TestResults)
+// need none.
 var (
 	figure       = regexp.MustCompile(`\d\s?(%|ms|µs|[kMG]bit/s|[kMG]B|s)([^\w/]|$)`)
 	figureSource = regexp.MustCompile("^<!-- figures: ((older build `[0-9a-f]{7,40}`[^;]*|definition|paper)(; )?)+ -->$")
@@ -26,13 +27,18 @@ var (
 // unsourced returns the first line with a figure of each section that does not say where its figures come from, and a
 // comment that says it in another form. Commands are no figures.
 func unsourced(text string) (lines []string) {
-	sourced, fenced := false, false
+	sourced, fenced, made := false, false, false
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\n")
 		if strings.HasPrefix(line, "```") {
 			fenced = !fenced
 		}
 		switch {
+		case line == "<!-- figures: end -->":
+			made = false
+		case made:
+		case strings.HasPrefix(line, "<!-- figures: from "):
+			made = true
 		case fenced, strings.HasPrefix(line, "    "):
 		case strings.HasPrefix(line, "#"):
 			sourced = false
@@ -74,14 +80,16 @@ func TestFigures(t *testing.T) {
 func TestUnsourced(t *testing.T) {
 	const source = "<!-- figures: older build `0123abc`, `4567def`; paper -->\n"
 	for text, want := range map[string]int{
-		"# A\nNo figure, 5 containers, version 1.5.\n":  0,
-		"# A\n| 5 % |\n| 6 % |\n":                       1,
-		"# A\n" + source + "It takes 3 ms.\n":           0,
-		"# A\n" + source + "3 ms\n## B\n4 Mbit/s\n":     1,
-		"# A\n<!-- figures: trust me -->\n":             1,
-		"# A\n<!-- figures: older build -->\n3 ms\n":    2,
-		"# A\n<!-- figures: definition -->\nin 10 s.\n": 0,
-		"# A\n    sleep 5 s\n```\n3 ms\n```\n":          0,
+		"# A\nNo figure, 5 containers, version 1.5.\n":                            0,
+		"# A\n| 5 % |\n| 6 % |\n":                                                 1,
+		"# A\n" + source + "It takes 3 ms.\n":                                     0,
+		"# A\n" + source + "3 ms\n## B\n4 Mbit/s\n":                               1,
+		"# A\n<!-- figures: trust me -->\n":                                       1,
+		"# A\n<!-- figures: older build -->\n3 ms\n":                              2,
+		"# A\n<!-- figures: definition -->\nin 10 s.\n":                           0,
+		"# A\n    sleep 5 s\n```\n3 ms\n```\n":                                    0,
+		"# A\n<!-- figures: from p -->\n3 ms\n<!-- figures: end -->\nIt is so.\n": 0,
+		"# A\n<!-- figures: from p -->\n3 ms\n<!-- figures: end -->\n4 ms\n":      1,
 	} {
 		if got := unsourced(text); len(got) != want {
 			t.Errorf("%q: %q, want %d", text, got, want)

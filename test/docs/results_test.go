@@ -1,0 +1,428 @@
+package docs
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"text/template"
+	"text/template/parse"
+
+	"github.com/weir-project/weir/internal/lab/bench/measure"
+	labcli "github.com/weir-project/weir/internal/lab/cli"
+	"github.com/weir-project/weir/internal/lab/report"
+	"github.com/weir-project/weir/test/golden"
+	"github.com/weir-project/weir/test/must"
+)
+
+// Parts of pages are made from results that are kept beside them: docs/measurements/results/NAME.json is what a
+// command printed with -o json, less what only its report needs. figures.tmpl there defines the parts; a page has one
+// between `<!-- figures: from PART -->` and `<!-- figures: end -->`. Parts that begin with _ are for others.
+
+var (
+	resultsDir = filepath.Join(treeRoot, "docs/measurements/results")
+	madePart   = regexp.MustCompile(`(?s)(<!-- figures: from ([\w-]+) -->\n).*?(\n<!-- figures: end -->)`)
+	onlyFlag   = regexp.MustCompile(` --only ([^'].*?)( --|$)`)
+	commitHash = regexp.MustCompile(`^[0-9a-f]{7,40}$`)
+	keptKeys   = []string{
+		"format", "title", "note", "command", "started_at", "took_seconds", "seed", "repeat", "environment", "runs", "repeated_runs", "paused_runs",
+		"disturbed_runs", "verdicts", "quantities", "suite", "duration_s", "warmup_s", "results",
+	}
+)
+
+// result is a kept result.
+type result struct {
+	report.Report
+	Results []ratioOf `json:"results"`
+}
+
+// ratioOf are the ratios of a case.
+type ratioOf struct {
+	Group  string  `json:"group"`
+	Case   string  `json:"case"`
+	Peer   string  `json:"peer"`
+	Ratios []ratio `json:"ratios"`
+}
+
+// ratio is the median of a ratio to another peer, with its interval of 95 %.
+type ratio struct {
+	Over   string   `json:"over"`
+	Count  int      `json:"count"`
+	Median *float64 `json:"median"`
+	Low    *float64 `json:"low"`
+	High   *float64 `json:"high"`
+}
+
+// trimmed returns a result without tables, plots and details of cases: one line for each element of a list.
+func trimmed(data []byte) (string, error) {
+	var whole map[string]json.RawMessage
+	if err := json.Unmarshal(data, &whole); err != nil {
+		return "", err
+	}
+	var cases []ratioOf
+	if details := whole["results"]; details != nil {
+		if err := json.Unmarshal(details, &cases); err != nil {
+			return "", err
+		}
+	}
+	var err error
+	cases = slices.DeleteFunc(cases, func(r ratioOf) bool { return len(r.Ratios) == 0 })
+	if whole["results"], err = json.Marshal(cases); err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	for _, key := range keptKeys {
+		value, ok := whole[key]
+		if !ok || key == "results" && len(cases) == 0 {
+			continue
+		}
+		fmt.Fprintf(&b, ",\n%q: ", key)
+		var list []json.RawMessage
+		if json.Unmarshal(value, &list) != nil {
+			list = []json.RawMessage{value}
+		} else {
+			b.WriteString("[\n")
+		}
+		for i, one := range list {
+			var line bytes.Buffer
+			if err := json.Compact(&line, one); err != nil {
+				return "", err
+			}
+			b.WriteString(line.String())
+			if i < len(list)-1 {
+				b.WriteString(",\n")
+			}
+		}
+		if bytes.HasPrefix(bytes.TrimSpace(value), []byte("[")) {
+			b.WriteString("\n]")
+		}
+	}
+	return "{\n" + strings.TrimPrefix(b.String(), ",\n") + "\n}\n", nil
+}
+
+// results are all kept results, by the name of their file.
+type results map[string]result
+
+func readResults(t *testing.T) results {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(resultsDir, "*.json"))
+	must.Succeed(t, err)
+	all := results{}
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		must.Succeed(t, err)
+		var one result
+		must.Succeed(t, json.Unmarshal(data, &one))
+		if !commitHash.MatchString(one.Environment.Weir) {
+			t.Errorf("%s is of %q, which is no commit", path, one.Environment.Weir)
+		}
+		all[strings.TrimSuffix(filepath.Base(path), ".json")] = one
+	}
+	return all
+}
+
+func (r results) find(file string) (result, error) {
+	found, ok := r[file]
+	if !ok {
+		return found, fmt.Errorf("%s.json is not kept in %s", file, resultsDir)
+	}
+	return found, nil
+}
+
+// quantities returns those whose case and name match, one at least.
+func (r results) quantities(file, of, name string) ([]report.Quantity, error) {
+	from, err := r.find(file)
+	if err != nil {
+		return nil, err
+	}
+	inCase, named := regexp.MustCompile("^(?:"+of+")$"), regexp.MustCompile("^(?:"+name+")$")
+	list := slices.DeleteFunc(slices.Clone(from.Quantities), func(q report.Quantity) bool {
+		return !inCase.MatchString(q.Case) || !named.MatchString(q.Name)
+	})
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%s.json has no %q of %q", file, name, of)
+	}
+	return list, nil
+}
+
+// ratio returns that of a peer to another in a case.
+func (r results) ratio(file, of, peer, over string) (ratio, error) {
+	from, err := r.find(file)
+	if err != nil {
+		return ratio{}, err
+	}
+	for _, one := range from.Results {
+		for _, q := range one.Ratios {
+			if one.Group+": "+one.Case == of && one.Peer == peer && q.Over == over && q.Median != nil {
+				return q, nil
+			}
+		}
+	}
+	return ratio{}, fmt.Errorf("%s.json has no ratio of %s to %s in %q", file, peer, over, of)
+}
+
+// verdict returns what was measured for a target.
+func (r results) verdict(file, target string) (string, error) {
+	from, err := r.find(file)
+	if err != nil {
+		return "", err
+	}
+	for _, v := range from.Verdicts {
+		if v.Target == target {
+			return v.Measured, nil
+		}
+	}
+	return "", fmt.Errorf("%s.json has no target %q", file, target)
+}
+
+// missed returns the verdicts on missed and undecided targets, of cases that match.
+func (r results) missed(file, where string) ([]report.Verdict, error) {
+	from, err := r.find(file)
+	return slices.DeleteFunc(from.Missed(), func(v report.Verdict) bool { return !regexp.MustCompile(where).MatchString(v.Where) }), err
+}
+
+func valuesOf(list []report.Quantity) (all []float64) {
+	for _, q := range list {
+		all = append(all, q.Values...)
+	}
+	return all
+}
+
+func mediansOf(list []report.Quantity) (all []float64) {
+	for _, q := range list {
+		all = append(all, medianOf(q.Values))
+	}
+	return all
+}
+
+func medianOf(values []float64) float64 { return measure.Quantile(values, 0.5) }
+
+// excess returns by how much the median of each quantity exceeds the one of base that has the same group.
+func excess(base, list []report.Quantity) (all []float64, err error) {
+	group := func(q report.Quantity) string { name, _, _ := strings.Cut(q.Case, ":"); return name }
+	for _, q := range list {
+		i := slices.IndexFunc(base, func(b report.Quantity) bool { return group(b) == group(q) })
+		if i < 0 {
+			return nil, fmt.Errorf("there is nothing to compare %q with", q.Case)
+		}
+		all = append(all, medianOf(q.Values)-medianOf(base[i].Values))
+	}
+	return all, nil
+}
+
+func above(limit float64, values []float64) []float64 {
+	return slices.DeleteFunc(slices.Clone(values), func(v float64) bool { return v <= limit })
+}
+
+func atMost(limit float64, values []float64) []float64 {
+	return slices.DeleteFunc(slices.Clone(values), func(v float64) bool { return v > limit })
+}
+
+// functions are those of figures.tmpl. They fail where a page does not name the build of a figure.
+func functions(r results, page string) template.FuncMap {
+	number := func(format string, scale, value float64) string { return fmt.Sprintf(format, value*scale) }
+	return template.FuncMap{
+		"quantities": r.quantities, "ratio": r.ratio, "verdict": r.verdict, "missed": r.missed,
+		"values": valuesOf, "medians": mediansOf, "excess": excess, "above": above, "atMost": atMost,
+		"median": medianOf, "lowest": slices.Min[[]float64], "highest": slices.Max[[]float64],
+		"number": number,
+		// bold marks what exceeds a limit.
+		"bold": func(limit float64, format string, scale, value float64) string {
+			text := number(format, scale, value)
+			if value > limit {
+				text = "**" + text + "**"
+			}
+			return text
+		},
+		"span": func(format string, scale float64, values []float64) string {
+			return number(format, scale, slices.Min(values)) + " to " + number(format, scale, slices.Max(values))
+		},
+		// spread is a median with its lowest and highest round.
+		"spread": func(format string, scale float64, list []report.Quantity) string {
+			values := valuesOf(list)
+			return fmt.Sprintf("%s (%s to %s)", number(format, scale, medianOf(values)), number(format, scale, slices.Min(values)), number(format, scale, slices.Max(values)))
+		},
+		// interval is the median of a ratio with its interval.
+		"interval": func(format string, scale float64, r ratio) string {
+			text := number(format, scale, *r.Median)
+			if r.Low != nil && r.High != nil {
+				text += " (" + number(format, scale, *r.Low) + " to " + number(format, scale, *r.High) + ")"
+			}
+			return text
+		},
+		"list": func(args ...string) []string { return args },
+		"command": func(file string) (string, error) {
+			from, err := r.find(file)
+			return onlyFlag.ReplaceAllString(strings.NewReplacer(" --no-verdict", "", " -o json", "").Replace(from.Command), " --only '$1'$2"), err
+		},
+		"build": func(file string) (string, error) { from, err := r.find(file); return from.Environment.Weir, err },
+		// given is a definition: an aim, a rate, a tolerance.
+		"given": func(text string) string { return text },
+		// older is a figure of a build that the page names, whose result is not kept.
+		"older": func(build, text string) (string, error) {
+			if !commitHash.MatchString(build) || !strings.Contains(page, "`"+build+"`") {
+				return "", fmt.Errorf("the page does not name the build %q of %q", build, text)
+			}
+			return text, nil
+		},
+		"weir": func(args ...string) (string, error) { return runLab(args) },
+	}
+}
+
+// runLab returns what a computing command prints, as a block of code.
+func runLab(args []string) (string, error) {
+	root := labcli.NewRoot("weir")
+	var out bytes.Buffer
+	root.SetOut(&out)
+	root.SetArgs(args)
+	err := root.ExecuteContext(context.Background())
+	var b strings.Builder
+	for line := range strings.Lines("$ weir " + strings.Join(args, " ") + "\n" + out.String()) {
+		if strings.TrimSpace(line) != "" {
+			b.WriteString("    ")
+		}
+		b.WriteString(line)
+	}
+	return b.String(), err
+}
+
+// literalFigures returns what a template has in text that is a figure.
+func literalFigures(t *template.Template) (found []string) {
+	var walk func(n parse.Node)
+	walk = func(n parse.Node) {
+		switch n := n.(type) {
+		case *parse.TextNode:
+			if text := string(n.Text); figure.MatchString(text) {
+				found = append(found, text)
+			}
+		case *parse.ListNode:
+			for _, one := range n.Nodes {
+				walk(one)
+			}
+		case *parse.RangeNode:
+			walk(n.List)
+		case *parse.WithNode:
+			walk(n.List)
+		case *parse.IfNode:
+			walk(n.List)
+		}
+	}
+	for _, one := range t.Templates() {
+		walk(one.Root)
+	}
+	return found
+}
+
+// filled returns a page with its parts made anew, and their names.
+func filled(r results, text, figures string) (page string, parts []string, err error) {
+	made, err := template.New("figures").Funcs(functions(r, text)).Parse(figures)
+	if err != nil {
+		return "", nil, err
+	}
+	if literal := literalFigures(made); len(literal) > 0 {
+		return "", nil, fmt.Errorf("these figures come from nothing: %q", literal)
+	}
+	page = madePart.ReplaceAllStringFunc(text, func(old string) string {
+		match := madePart.FindStringSubmatch(old)
+		var b bytes.Buffer
+		if failed := made.ExecuteTemplate(&b, match[2], nil); failed != nil && err == nil {
+			err = failed
+		}
+		parts = append(parts, match[2])
+		return match[1] + "\n" + strings.Trim(b.String(), "\n") + "\n" + match[3]
+	})
+	return page, parts, err
+}
+
+// TestResults: parts of pages that come from kept results are what these make, and every part is on a page.
+// Renew both with: go test ./test/docs -run TestResults -update
+func TestResults(t *testing.T) {
+	paths, err := filepath.Glob(filepath.Join(resultsDir, "*.json"))
+	must.Succeed(t, err)
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		must.Succeed(t, err)
+		kept, err := trimmed(data)
+		must.Succeed(t, err)
+		golden.Compare(t, path, kept)
+	}
+	r := readResults(t)
+	figures, err := os.ReadFile(filepath.Join(resultsDir, "figures.tmpl"))
+	must.Succeed(t, err)
+	var used []string
+	for path, text := range pages(t) {
+		page, parts, err := filled(r, text, string(figures))
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+			continue
+		}
+		if used = append(used, parts...); len(parts) > 0 {
+			golden.Compare(t, path, page)
+		}
+	}
+	for _, match := range regexp.MustCompile(`{{-? ?define "([\w-]+)"`).FindAllStringSubmatch(string(figures), -1) {
+		if helper := strings.HasPrefix(match[1], "_"); !helper && !slices.Contains(used, match[1]) {
+			t.Errorf("no page has the part %s", match[1])
+		}
+	}
+}
+
+// TestFilled: a part follows its result; one without a result, a figure that comes from nothing, and one of a build that
+// the page does not name are refused.
+func TestFilled(t *testing.T) {
+	r := results{"a": {Report: report.Report{
+		Verdicts: []report.Verdict{{Target: "t", Limit: "at most 1 %", Measured: "2 %", Where: "here"}, {Target: "u", Met: true}},
+		Quantities: []report.Quantity{
+			{Case: "x: idle", Name: "n", Values: []float64{1, 2, 30}},
+			{Case: "x: busy", Name: "n", Values: []float64{7, 7.5}},
+		},
+	}}}
+	const page = "old `0123abc`\n<!-- figures: from p -->\n\nold\n\n<!-- figures: end -->\nrest\n"
+	for figures, want := range map[string]string{
+		`{{define "p"}}{{quantities "a" "x: idle" "n" | spread "%.1f" 1}} ms{{end}}`:                              "2.0 (1.0 to 30.0) ms",
+		`{{define "p"}}{{range missed "a" "here"}}{{.Target}}, {{.ToChange}}{{end}}{{missed "a" "there"}}{{end}}`: "t, not known: the cause is to be measured first[]",
+		`{{define "p"}}{{excess (quantities "a" ".*idle" "n") (quantities "a" ".*busy" "n")}}{{end}}`:             "[5.25]",
+		`{{define "p"}}{{quantities "a" "x: .*" "n" | values | above 7 | len}}{{end}}`:                            "2",
+		`{{define "p"}}{{bold 1 "%.0f" 10 0.5}}, {{bold 1 "%.0f" 1 2.0}}{{end}}`:                                  "5, **2**",
+		`{{define "p"}}{{older "0123abc" "3 ms"}}, {{given "4 ms"}}{{end}}`:                                       "3 ms, 4 ms",
+		`{{define "p"}}{{quantities "b" "x: idle" "n"}}{{end}}`:                                                   "",
+		`{{define "p"}}{{quantities "a" "idle" "n"}}{{end}}`:                                                      "",
+		`{{define "p"}}{{verdict "a" "v"}}{{end}}`:                                                                "",
+		`{{define "p"}}{{ratio "a" "x: idle" "p" "q" | interval "%.0f" 1}}{{end}}`:                                "",
+		`{{define "p"}}{{older "4567def" "3 ms"}}{{end}}`:                                                         "",
+		`{{define "p"}}{{if true}}3 ms{{end}}{{end}}`:                                                             "",
+		`{{define "q"}}{{end}}`: "",
+	} {
+		got, parts, err := filled(r, page, figures)
+		switch {
+		case want == "" && err == nil:
+			t.Errorf("%s: no error, but %q", figures, got)
+		case want != "" && (err != nil || got != strings.Replace(page, "\nold\n", "\n"+want+"\n", 1) || len(parts) != 1):
+			t.Errorf("%s: %v: %q", figures, err, got)
+		}
+	}
+	r["a"] = result{Report: report.Report{Provenance: report.Provenance{Command: "weir bench s --only a|b c --no-verdict -o json"}}}
+	if got, _, err := filled(r, page, `{{define "p"}}{{command "a"}}{{end}}`); err != nil || !strings.Contains(got, "\nweir bench s --only 'a|b c'\n") {
+		t.Errorf("%v: %q", err, got)
+	}
+	const whole = `{"format": 1, "plots": [1], "quantities": [{"case": "c"}, {"case": "d"}], "results": [{"peer": "a", "shares": []}, {"peer": "b", "ratios": [{"over": "n", "count": 1, "median": 2, "low": null, "high": null, "x": 1}]}]}`
+	const want = "{\n\"format\": 1,\n\"quantities\": [\n{\"case\":\"c\"},\n{\"case\":\"d\"}\n],\n\"results\": [\n" +
+		"{\"group\":\"\",\"case\":\"\",\"peer\":\"b\",\"ratios\":[{\"over\":\"n\",\"count\":1,\"median\":2,\"low\":null,\"high\":null}]}\n]\n}\n"
+	without, err := trimmed([]byte(`{"format": 1, "results": [{"peer": "a"}]}`))
+	must.Succeed(t, err)
+	if again, err := trimmed([]byte(without)); err != nil || again != without || without != "{\n\"format\": 1\n}\n" {
+		t.Errorf("%v: kept: %s\nagain: %s", err, without, again)
+	}
+	once, err := trimmed([]byte(whole))
+	must.Succeed(t, err)
+	again, err := trimmed([]byte(once))
+	if must.Succeed(t, err); once != want || again != once {
+		t.Errorf("kept: %s\nagain: %s", once, again)
+	}
+}
