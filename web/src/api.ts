@@ -277,19 +277,55 @@ export async function ask(path: string, request: RequestInit = {}): Promise<{ te
   return { text: await response.text(), etag: response.headers.get("ETag") ?? "" };
 }
 
-// snapshots are one at once, and one a second until the page is hidden or the daemon ends. A hidden page gets the first
-// only: a browser has about six connections for all pages of an address, and to follow takes one.
+// A browser has about six connections for all pages of an address, and to follow takes one: so many pages follow at
+// once, and others ask each second.
+const mostFollowing = 3;
+// A path that delivers snapshots later than this is too slow to follow on: what is under way is old.
+const mostLagMS = 3000;
+// A page that cannot follow asks each second for so long before it tries again.
+const followAgainMS = 60_000;
+
+let followAt = 0; // on the clock of the page
+
+// followPlace returns what gives back one of mostFollowing places to follow, or undefined if pages of this browser have
+// them all.
+async function followPlace(): Promise<(() => void) | undefined> {
+  if (!isSecureContext) return undefined; // it has no locks
+  for (let place = 0; place < mostFollowing; place++) {
+    const leave = await new Promise<(() => void) | undefined>((got) => {
+      const held = (lock: Lock | null) => new Promise<void>((free) => {
+        got(lock ? free : undefined);
+        if (!lock) free();
+      });
+      navigator.locks.request("follow " + place, { ifAvailable: true }, held).catch(() => got(undefined));
+    });
+    if (leave) return leave;
+  }
+  return undefined;
+}
+
+// snapshots are one at once, and one a second until the page is hidden, cannot follow, or the daemon ends. Why a page
+// cannot follow its next request reports, if that fails, too.
 export async function* snapshots(): AsyncGenerator<Snapshot> {
   yield JSON.parse((await ask("v1/snapshot")).text) as Snapshot;
-  if (document.hidden) return;
+  if (document.hidden || performance.now() < followAt) return;
+  const leave = await followPlace();
+  if (!leave) return;
   const over = new AbortController();
   const end = () => over.abort();
   const hide = () => document.hidden && end();
   document.addEventListener("visibilitychange", hide);
+  hide(); // it may be hidden by now
   let timer = setTimeout(end, patienceMS);
   try {
-    const response = await send("v1/snapshot?follow=true", { signal: over.signal });
+    const response = await fetch("v1/snapshot?follow=true", { signal: over.signal }).catch(() => undefined);
+    if (!response?.ok) {
+      if (!document.hidden) followAt = performance.now() + followAgainMS;
+      return;
+    }
     const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
+    const began = performance.now();
+    let received = 0;
     for (let rest = ""; ; ) {
       const { done, value } = await reader.read().catch(() => { throw nothingAnswers(); });
       if (done) return;
@@ -297,7 +333,13 @@ export async function* snapshots(): AsyncGenerator<Snapshot> {
       timer = setTimeout(end, patienceMS);
       const lines = (rest + value).split("\n");
       rest = lines.pop() ?? "";
-      for (const line of lines) yield JSON.parse(line) as Snapshot;
+      received += lines.length;
+      if (performance.now() - began - 1000 * received > mostLagMS) {
+        followAt = performance.now() + followAgainMS;
+        return;
+      }
+      const newest = lines.at(-1);
+      if (newest !== undefined) yield JSON.parse(newest) as Snapshot;
     }
   } catch (error) {
     if (!document.hidden) throw error;
@@ -305,6 +347,7 @@ export async function* snapshots(): AsyncGenerator<Snapshot> {
     clearTimeout(timer);
     document.removeEventListener("visibilitychange", hide);
     end();
+    leave();
   }
 }
 

@@ -4,8 +4,8 @@ import { useEffect, useReducer } from "preact/hooks";
 // each look, and when draw is called, which look gets and useTurns returns. All pages of a machine look at the same
 // moment: a daemon wakes up once for all of them, and encodes one answer.
 export function useTurns(look: (draw: () => void) => Promise<void>, intervalMS: number): () => void {
-  const [, count] = useReducer((times: number) => times + 1, 0);
-  const draw = () => count(0);
+  const [, forceDraw] = useReducer((draws: number) => draws + 1, 0);
+  const draw = () => forceDraw(0);
   useEffect(() => {
     let timer = 0;
     const turn = async () => {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -253,7 +254,8 @@ func holds(ctx context.Context, t *testing.T, expression string) {
 	t.Helper()
 	var err error
 	for end := time.Now().Add(15 * time.Second); ; {
-		err = chromedp.Run(ctx, chromedp.Poll(expression, nil, chromedp.WithPollingTimeout(time.Until(end))))
+		// It does not ask at each frame, as windows behind others draw none.
+		err = chromedp.Run(ctx, chromedp.Poll(expression, nil, chromedp.WithPollingTimeout(time.Until(end)), chromedp.WithPollingInterval(50*time.Millisecond)))
 		// A page that loads itself again ends what was asked of it.
 		if gone := new(cdproto.Error); !errors.As(err, &gone) || time.Now().After(end) {
 			break
@@ -415,6 +417,67 @@ func TestHiddenPage(t *testing.T) {
 	act(ctx, t, chromedp.Evaluate(`window.before = `+answered("/snapshot"), nil))
 	agent.awaitLooks(t, 3)
 	holds(ctx, t, answered("/snapshot")+` === window.before && !document.querySelector(".trouble")`)
+}
+
+// TestPageThatCannotFollow: a page that is refused to follow, or whose snapshots come late, asks each second, without a
+// word.
+func TestPageThatCannotFollow(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		follow http.HandlerFunc
+	}{
+		{"refused", func(w http.ResponseWriter, _ *http.Request) { tooMany(w) }},
+		{"late", func(w http.ResponseWriter, r *http.Request) {
+			for http.NewResponseController(w).Flush() == nil && r.Context().Err() == nil {
+				time.Sleep(4200 * time.Millisecond)
+				_ = json.NewEncoder(w).Encode(busyAgent().seen)
+			}
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			routes := handler(busyAgent(), newGate(nil), Pages{}, maxRequests)
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if follows(r) {
+					c.follow(w, r)
+					return
+				}
+				routes.ServeHTTP(w, r)
+			}))
+			t.Cleanup(s.Close) // after the browser: it waits for requests
+			ctx := browse(t, s.URL, 900, "light")
+			holds(ctx, t, `document.querySelectorAll(".containers tbody tr").length === 4`)
+			act(ctx, t, chromedp.Evaluate(`window.troubles = 0; new MutationObserver(() => window.troubles += document.querySelector(".trouble") ? 1 : 0).observe(document.body, {childList: true, subtree: true})`, nil))
+			holds(ctx, t, answered("/snapshot")+` >= 5`)
+			holds(ctx, t, answered("/snapshot?follow=true")+` === 1 && window.troubles === 0`)
+		})
+	}
+}
+
+// TestManyWindows: a browser has six connections to an address; windows that follow leave some of them to others.
+func TestManyWindows(t *testing.T) {
+	t.Parallel()
+	agent := busyAgent()
+	url := "http://" + serveWith(t, agent, nil) + "/"
+	first := browse(t, url, 900, "light")
+	act(first, t, emulation.SetFocusEmulationEnabled(true)) // as if all could be seen
+	windows := []context.Context{first}
+	for range 7 {
+		window, cancel := chromedp.NewContext(first)
+		defer cancel()
+		windows = append(windows, window)
+		act(window, t, emulation.SetFocusEmulationEnabled(true), chromedp.Navigate(url))
+	}
+	for _, window := range windows {
+		holds(window, t, `!document.hidden && document.querySelectorAll(".containers tbody tr").length === 4`)
+	}
+	agent.change(func(a *fakeAgent) { // each window asks for it
+		a.events = append(a.events, v1.Event{Seq: 3, At: time.Now(), Kind: v1.EventStopped, Container: "web"})
+	})
+	for _, window := range windows {
+		holds(window, t, `document.querySelectorAll(".events li").length === 3 && !document.querySelector(".trouble")`)
+		holds(window, t, `performance.getEntriesByType("resource").every((request) => request.responseStatus === 200)`) // none waited in vain
+	}
 }
 
 // TestEventsAreShownOnce: a snapshot from the cache may be older than the events that the page has got.

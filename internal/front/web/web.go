@@ -25,7 +25,9 @@
 // # Limits
 //
 // Every user of this machine may read, not only the socket's group. A browser has about six connections to an address,
-// and a page that follows takes one of them: a hidden page asks each second instead.
+// and a page that follows takes one of them: three pages of a browser follow, and others ask each second, as hidden
+// pages do, and those that are refused. A response that is under way is not taken back: a page that gets snapshots more
+// than three seconds late asks each second, too, and so gets one when there is room for it.
 package web
 
 import (
