@@ -214,3 +214,48 @@ func TestInSuiteMeasuresDownloads(t *testing.T) {
 		}
 	})
 }
+
+// TestPeersByIFB: with CAKE two containers download the same however many flows each has; with fq_codel each flow
+// gets the same. Either uses the rate and keeps to it.
+func TestPeersByIFB(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat("/dev/net/tun"); err != nil {
+		t.Skipf("no delay line can be made here: %v", err)
+	}
+	const rateBPS = 20e6
+	options := Options{
+		Suite:      "in",
+		RateBPS:    rateBPS,
+		Peers:      []string{PeerIFB, PeerCAKE},
+		Only:       regexp.MustCompile(`^1 flow against 16: cubic`),
+		Overload:   1.5,
+		Containers: 1,
+		RunOptions: measure.RunOptions{Duration: 2 * time.Second, Repeat: 1, Progress: io.Discard},
+	}
+	runAndCheck(t, options, func(report Report, errorf func(string, ...any)) {
+		for name, why := range report.Skipped {
+			t.Skipf("%s: %s", name, why)
+		}
+		if len(report.Results) != 2 {
+			errorf("%d results, want those of two peers", len(report.Results))
+		}
+		for _, result := range report.Results {
+			if result.Failure != "" {
+				errorf("%s failed: %s", result.Peer, result.Failure)
+				continue
+			}
+			one, many := result.Shares[0].Measured.Median, result.Shares[1].Measured.Median
+			t.Logf("%s: %.2f and %.2f Mbit/s", result.Peer, one/1e6, many/1e6)
+			least, most := 0.35, 0.65
+			if result.Peer == PeerIFB {
+				least, most = 0.01, 0.25
+			}
+			if part := one / (one + many); part < least || part > most {
+				errorf("%s: one flow beside 16 gets %.2f of both, want %.2f to %.2f", result.Peer, part, least, most)
+			}
+			if used := (one + many) / rateBPS; used < 0.7 || used > 1.05 {
+				errorf("%s: %.2f of the rate is received", result.Peer, used)
+			}
+		}
+	})
+}

@@ -24,6 +24,9 @@ const (
 	PeerWeirLow       = "weir-low"
 	// PeerWeirIn shares what comes in, too.
 	PeerWeirIn = "weir-in"
+	// PeerIFB and PeerCAKE limit what comes in at an IFB, by fq_codel and by CAKE.
+	PeerIFB  = "ifb-fq_codel"
+	PeerCAKE = "cake-ingress"
 	// PeerHTBExact and PeerHTBLow are HTB with packets as large as Weir's of that precision.
 	PeerHTBExact = "htb-exact"
 	PeerHTBLow   = "htb-low"
@@ -34,7 +37,7 @@ var defaultPeers = []string{PeerNone, PeerHTB, PeerWeir}
 
 // PeerNames lists all peers, in the order of reports.
 func PeerNames() []string {
-	return []string{PeerNone, PeerFIFO, PeerHTB, PeerTC, PeerCNI, PeerCNIContainerd, PeerPolicer, PeerWeir, PeerWeirBalanced, PeerWeirLow, PeerHTBExact, PeerHTBLow, PeerWeirIn}
+	return []string{PeerNone, PeerFIFO, PeerHTB, PeerTC, PeerCNI, PeerCNIContainerd, PeerPolicer, PeerWeir, PeerWeirBalanced, PeerWeirLow, PeerHTBExact, PeerHTBLow, PeerWeirIn, PeerIFB, PeerCAKE}
 }
 
 // Peer is a way to share the link.
@@ -63,6 +66,8 @@ func NewPeer(ctx context.Context, name string, options Options) (Peer, error) {
 		return newCNI(ctx, options, name == PeerCNIContainerd)
 	case PeerPolicer:
 		return policer{}, nil
+	case PeerIFB, PeerCAKE:
+		return newByIFB(ctx, name == PeerCAKE)
 	case PeerWeir, PeerWeirBalanced, PeerWeirLow:
 		precision, _ := precisionOf(name)
 		options.AgentArgs = append([]string{"--precision", string(precision)}, options.AgentArgs...)

@@ -28,7 +28,8 @@ var inRoundTrips = []time.Duration{20 * time.Millisecond, 50 * time.Millisecond}
 const inNote = "Policies are for what containers receive, counted at their sockets as bytes on the wire. UDP comes from a neighbour on " +
 	"a link that only the CPU limits; TCP from a server with a round trip of its own, over a bottleneck before the uplink with a FIFO " +
 	"of 200 ms, of which --in-rate is 95 %. Without control nothing but that FIFO shares the link. htb is at the containers' bridge, " +
-	"which only the mode bridge has. cni-bandwidth and the policer, which drops what exceeds a bucket of 100 ms, know maximums only. weir-in shares what comes in beside what goes out; what that costs what goes out is judged."
+	"which only the mode bridge has. cni-bandwidth and the policer, which drops what exceeds a bucket of 100 ms, know maximums only. ifb-fq_codel " +
+	"(equal shares for flows) and cake-ingress (for containers) know no policies; what TCP downloads without stops or maximums. weir-in shares what comes in beside what goes out; what that costs what goes out is judged."
 
 // inSuite measures shares of what comes in.
 func inSuite(options Options) []Case {
@@ -103,6 +104,8 @@ func inSuite(options Options) []Case {
 			c.Peers = []string{PeerWeir}
 		case c.Path == nil: // nothing limits the link
 			c.Peers = []string{PeerHTB, PeerWeir}
+		case c.Peers == nil && !c.Measures.has(MeasureReaction):
+			c.Peers = append(slices.Clone(defaultPeers), PeerIFB, PeerCAKE)
 		}
 	}
 	tcp, small := Load{Protocol: traffic.TCP}, Load{Protocol: traffic.UDP, PayloadBytes: smallPayloadBytes, Flood: true}
