@@ -466,9 +466,26 @@ func (h Hook) attachFilter(program *ebpf.Program, handle uint32) error {
 		DirectAction: true,
 	}
 	if err := netlink.FilterReplace(filter); err != nil {
-		return fmt.Errorf("attach filter to device %d: %w", h.Ifindex, err)
+		return fmt.Errorf("attach filter to device %d: %w", h.Ifindex, h.withFirst(err))
 	}
 	return nil
+}
+
+// withFirst returns err, with the filter of another kind that has the first preference, if there is one: all of
+// one preference have to be of one kind and protocol.
+func (h Hook) withFirst(err error) error {
+	all, failed := h.filters()
+	if failed != nil {
+		return err
+	}
+	for _, a := range all {
+		attrs := a.filter.Attrs()
+		if attrs.Priority == filterPreference && (a.filter.Type() != "bpf" || attrs.Protocol != unix.ETH_P_ALL) {
+			return fmt.Errorf("%w: a %s filter has preference %d, which Weir needs to come first: give it a larger one (tc filter add ... pref 10)",
+				err, a.filter.Type(), filterPreference)
+		}
+	}
+	return err
 }
 
 // addClsact adds the clsact qdisc, which holds filters, unless the device has it.

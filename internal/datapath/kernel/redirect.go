@@ -63,7 +63,7 @@ func (r Redirect) Attach(program *ebpf.Program) error {
 		if errors.Is(err, unix.ENOENT) {
 			err = fmt.Errorf("%w: this kernel lacks cls_bpf or act_mirred (CONFIG_NET_CLS_BPF, CONFIG_NET_ACT_MIRRED; modprobe act_mirred)", err)
 		}
-		return fmt.Errorf("redirect from device %d to %d: %w", r.From, r.To, err)
+		return fmt.Errorf("redirect from device %d to %d: %w", r.From, r.To, r.hook().withFirst(err))
 	}
 	return nil
 }
