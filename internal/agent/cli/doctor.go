@@ -190,6 +190,8 @@ func examineAgent(seen v1.Snapshot, err error) []finding {
 		links, err := linksOf(receiving)
 		add("xdp", errors.Join(err, xdp(links)), resultLimited,
 			"no program takes received packets off an uplink before they can be shared", "what such a program forwards or drops itself is neither shared nor counted")
+		add("offload", errors.Join(err, offloads(links)), resultLimited,
+			"no card, flow table or leased queue takes received packets off an uplink before they can be shared", "what is forwarded there is neither shared nor counted")
 	}
 	return findings
 }
@@ -298,22 +300,62 @@ func tunnels(uplinks []kernel.Link) error {
 
 // xdp returns an error that names the uplinks, and the devices below them, with an XDP program, or nil.
 func xdp(uplinks []kernel.Link) error {
-	var names []string
+	names, err := lookBelow(uplinks, func(at kernel.Link, _ bool) ([]string, error) {
+		if !at.XDP {
+			return nil, nil
+		}
+		return []string{at.Name}, nil
+	})
+	if err != nil || names == nil {
+		return err
+	}
+	return fmt.Errorf("an XDP program at %s (`ip link show` tells which)", strings.Join(names, ", "))
+}
+
+// offloads returns an error that names what takes packets off uplinks and the devices below them without a program,
+// or nil. A flow table in software at the uplink itself gets no packets that are shared.
+func offloads(uplinks []kernel.Link) error {
+	found, err := lookBelow(uplinks, func(at kernel.Link, below bool) ([]string, error) {
+		found, err := kernel.FlowTables(at.Name, !below)
+		for i := range found {
+			found[i] += " at " + at.Name
+		}
+		card, cardErr := kernel.OffloadsTC(at.Name)
+		if card {
+			found = append(found, fmt.Sprintf("hw-tc-offload of %s is on (ethtool -K %[1]s hw-tc-offload off)", at.Name))
+		}
+		leased, leaseErr := kernel.LeasedQueues(at.Index)
+		if leased > 0 {
+			found = append(found, fmt.Sprintf("%d leased queues of %s", leased, at.Name))
+		}
+		return found, errors.Join(err, cardErr, leaseErr)
+	})
+	if err != nil || found == nil {
+		return err
+	}
+	return errors.New(strings.Join(found, ", "))
+}
+
+// lookBelow returns what look finds at uplinks and at the devices below them, each once.
+func lookBelow(uplinks []kernel.Link, look func(at kernel.Link, below bool) ([]string, error)) (found []string, err error) {
 	for _, l := range uplinks {
 		below, err := kernel.AllBelow(l.Index)
 		if err != nil && !errors.Is(err, kernel.ErrNoLink) {
-			return err
+			return nil, err
 		}
-		for _, at := range append([]kernel.Link{l}, below...) {
-			if at.XDP && !slices.Contains(names, at.Name) {
-				names = append(names, at.Name)
+		for i, at := range append([]kernel.Link{l}, below...) {
+			more, err := look(at, i > 0)
+			if err != nil && !errors.Is(err, kernel.ErrNoLink) {
+				return nil, err
+			}
+			for _, one := range more {
+				if !slices.Contains(found, one) {
+					found = append(found, one)
+				}
 			}
 		}
 	}
-	if names == nil {
-		return nil
-	}
-	return fmt.Errorf("an XDP program at %s (`ip link show` tells which)", strings.Join(names, ", "))
+	return found, nil
 }
 
 // unkeptNames is the number of containers that unkept names.

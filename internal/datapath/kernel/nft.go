@@ -16,6 +16,7 @@ const (
 
 	nftaTable, nftaChainName, nftaChainHook         = 1, 3, 4
 	nftaFlowtableName, nftaFlowtableHook            = 2, 3
+	nftaFlowtableFlags, flowtableOffloaded          = 7, 1
 	nftaHookNumber, nftaHookDevice, nftaHookDevices = 1, 3, 4
 	nftaFlowtableDevices, nftaDeviceName            = 3, 1
 
@@ -23,9 +24,30 @@ const (
 	inetIngress, netdevIngress = 5, 0
 )
 
+// nftKind is a kind of what nftables has at hooks: how to ask for it, and attributes of the answers.
+type nftKind struct {
+	message, name, hook, devices, flags uint16
+	what                                string
+}
+
+var (
+	nftChains     = nftKind{nftGetChain, nftaChainName, nftaChainHook, nftaHookDevices, 0, "nftables chain"}
+	nftFlowtables = nftKind{nftGetFlowtable, nftaFlowtableName, nftaFlowtableHook, nftaFlowtableDevices, nftaFlowtableFlags, "nftables flow table"}
+)
+
 // IngressChains names the chains and flow tables of nftables at the ingress hook of a device of the
 // current namespace; none on a kernel without nftables.
 func IngressChains(device string) ([]string, error) {
+	return atIngress(device, false, nftChains, nftFlowtables)
+}
+
+// FlowTables names the flow tables of nftables at the ingress hook of a device of the current namespace: packets of
+// their flows are forwarded from there. With offloaded it names only those whose flows the card forwards.
+func FlowTables(device string, offloaded bool) ([]string, error) {
+	return atIngress(device, offloaded, nftFlowtables)
+}
+
+func atIngress(device string, offloaded bool, kinds ...nftKind) ([]string, error) {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EAFNOSUPPORT) {
 		return nil, nil
@@ -34,17 +56,11 @@ func IngressChains(device string) ([]string, error) {
 		return nil, fmt.Errorf("ask for nftables: %w", err)
 	}
 	defer conn.Close()
-	return ingressChains(conn, device)
+	return namesAtIngress(conn, device, offloaded, kinds)
 }
 
-func ingressChains(conn *netlink.Conn, device string) (names []string, err error) {
-	for _, ask := range []struct {
-		message, name, hook, devices uint16
-		what                         string
-	}{
-		{nftGetChain, nftaChainName, nftaChainHook, nftaHookDevices, "nftables chain"},
-		{nftGetFlowtable, nftaFlowtableName, nftaFlowtableHook, nftaFlowtableDevices, "nftables flow table"},
-	} {
+func namesAtIngress(conn *netlink.Conn, device string, offloaded bool, kinds []nftKind) (names []string, err error) {
+	for _, ask := range kinds {
 		answers, err := requestList(conn, ask.message, make([]byte, 4)) // struct nfgenmsg: all families
 		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
 			continue // no nftables
@@ -53,10 +69,10 @@ func ingressChains(conn *netlink.Conn, device string) (names []string, err error
 			return nil, fmt.Errorf("list what nftables has at %s: %w", device, err)
 		}
 		for _, answer := range answers {
-			hook := nftHook{device: device, devices: ask.devices}
-			if name, err := hook.read(answer.Data, ask.name, ask.hook); err != nil {
+			hook := nftHook{nftKind: ask, device: device}
+			if name, err := hook.read(answer.Data); err != nil {
 				return nil, fmt.Errorf("list what nftables has at %s: %w", device, err)
-			} else if name != "" {
+			} else if name != "" && (hook.offloaded || !offloaded) {
 				names = append(names, ask.what+" "+name)
 			}
 		}
@@ -66,14 +82,14 @@ func ingressChains(conn *netlink.Conn, device string) (names []string, err error
 
 // nftHook reads where a chain or flow table hangs.
 type nftHook struct {
-	device  string
-	devices uint16 // the attribute with the list of devices
-	number  uint32
-	there   bool
+	nftKind
+	device           string
+	number           uint32
+	there, offloaded bool
 }
 
 // read returns the name of a chain or flow table if it hangs at ingress of the device, and "" otherwise.
-func (h *nftHook) read(data []byte, nameAttribute, hookAttribute uint16) (string, error) {
+func (h *nftHook) read(data []byte) (string, error) {
 	if len(data) < 4 {
 		return "", unix.EBADMSG
 	}
@@ -86,10 +102,13 @@ func (h *nftHook) read(data []byte, nameAttribute, hookAttribute uint16) (string
 		switch attributes.Type() {
 		case nftaTable:
 			table = attributes.String()
-		case nameAttribute:
+		case h.name:
 			name = attributes.String()
-		case hookAttribute:
+		case h.hook:
 			attributes.Nested(h.readHook)
+		case h.flags:
+			raw := attributes.Bytes() // in network order
+			h.offloaded = len(raw) == 4 && raw[3]&flowtableOffloaded != 0
 		}
 	}
 	if err := attributes.Err(); err != nil {

@@ -298,7 +298,7 @@ func TestInterruptedDumps(t *testing.T) {
 			return len(list), err
 		}},
 		"chains at ingress": {nftGetChain, 1, func(s *fakeSocket) (int, error) {
-			list, err := ingressChains(s.open(), "eth0")
+			list, err := namesAtIngress(s.open(), "eth0", false, []nftKind{nftChains})
 			return len(list), err
 		}},
 	}
