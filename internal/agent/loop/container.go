@@ -2,6 +2,7 @@ package loop
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -54,8 +55,8 @@ func (c *container) state() (v1.State, string) {
 	if complaint := c.uninspectedComplaint(time.Now()); complaint != "" {
 		complaints = append(complaints, complaint)
 	}
-	if c.resolved.HasIncoming() && c.Mode != v1.ModeNone && c.Number != identity.NumberHost {
-		complaints = append(complaints, c.notReceived()...)
+	if complaint := c.notReceived(); complaint != "" {
+		complaints = append(complaints, complaint)
 	}
 	if len(complaints) > 0 {
 		state = v1.StateDegraded
@@ -125,8 +126,11 @@ func addShare(to *v1.Direction, share v1.Share) {
 	to.Shares = append(to.Shares, share)
 }
 
-// notReceived says where values for what comes in have no effect.
-func (c *container) notReceived() []string {
+// notReceived says where the container's values for what comes in have no effect, and what to do; "" for nowhere.
+func (c *container) notReceived() string {
+	if !c.resolved.HasIncoming() || c.Mode == v1.ModeNone || c.Number == identity.NumberHost {
+		return ""
+	}
 	var without []string
 	for _, s := range c.shares {
 		if s.uplink.of == nil && s.uplink.in == nil {
@@ -134,9 +138,14 @@ func (c *container) notReceived() []string {
 		}
 	}
 	if len(without) == 0 {
-		return nil
+		return ""
 	}
-	return []string{fmt.Sprintf("its values for what comes in have no effect at %s: give --in-rate, or in_rate in the config file", strings.Join(without, ", "))}
+	return fmt.Sprintf("its values for what comes in have no effect at %s: give --in-rate, or in_rate in the config file", strings.Join(without, ", "))
+}
+
+// receives reports whether any uplink shares what the container receives.
+func (c *container) receives() bool {
+	return slices.ContainsFunc(c.shares, func(s *share) bool { return s.uplink.of != nil })
 }
 
 // uplinks returns the number of uplinks that the container may send through.

@@ -22,8 +22,10 @@ func (c *container) refusals() (list []refusal) {
 	if c.Number == 0 {
 		return list
 	}
-	for _, complaint := range c.FlowComplaints() {
-		list = append(list, refusal{complaint, complaint})
+	for _, complaint := range append(c.FlowComplaints(), c.notReceived()) {
+		if complaint != "" {
+			list = append(list, refusal{complaint, complaint})
+		}
 	}
 	for _, s := range c.shares {
 		add := func(what string, err error) {

@@ -74,13 +74,17 @@ func (a *Agent) Set(ctx context.Context, name string, change v1.PolicyChange, co
 }
 
 func (a *Agent) set(c *container, change v1.PolicyChange) error {
-	set, p, err := a.trialOf(c).try(change)
+	set, _, err := a.trialOf(c).try(change)
 	if err != nil {
 		return err
 	}
 	c.set = set
 	a.containers.resolve(c)
-	a.log.Info("policy set", "name", c.Seen.Name, "policy", p)
+	logged := []any{"name", c.Seen.Name, "policy", c.policy()}
+	if c.receives() || c.resolved.HasIncoming() {
+		logged = append(logged, "in", c.resolved.In)
+	}
+	a.log.Info("policy set", logged...)
 	return nil
 }
 

@@ -1,9 +1,11 @@
 package loop
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -14,6 +16,7 @@ import (
 	"github.com/weir-project/weir/internal/agent/state"
 	"github.com/weir-project/weir/internal/datapath/kernel"
 	"github.com/weir-project/weir/internal/share/alloc"
+	"github.com/weir-project/weir/test/must"
 )
 
 // serve runs the requests of a bench as Run does, until the test ends.
@@ -103,6 +106,33 @@ func TestSet(t *testing.T) {
 	}
 	if _, err := set("a", v1.PolicyChange{Min: ptr("none")}); err != nil || a.admittedBPS != 0 {
 		t.Errorf("no minimum: %v, %d", err, a.admittedBPS)
+	}
+}
+
+// TestSetIsLogged: the log has what a change made of both directions; of a container that has no values for what comes in,
+// where that is not shared, only the one.
+func TestSetIsLogged(t *testing.T) {
+	b := newBench(t, 100e6)
+	var log bytes.Buffer
+	b.Agent.log = slog.New(slog.NewTextHandler(&log, nil))
+	b.start("a")
+	ctx := b.serve()
+	for _, tc := range []struct {
+		change v1.PolicyChange
+		has    []string
+		lacks  string
+	}{
+		{v1.PolicyChange{Weight: ptr("300")}, []string{`name=a policy="{Weight:300 `}, "in="},
+		{v1.PolicyChange{InMax: ptr("8mbit")}, []string{`policy="{Weight:300 `, ` in="{Weight:300 MinBPS:0 MaxBPS:8000000 `}, "nothing"},
+	} {
+		log.Reset()
+		_, err := b.Set(ctx, "a", tc.change)
+		must.Succeed(t, err)
+		for _, text := range tc.has {
+			if !strings.Contains(log.String(), text) || strings.Contains(log.String(), tc.lacks) {
+				t.Errorf("the log says %q, want %q and not %q", log.String(), text, tc.lacks)
+			}
+		}
 	}
 }
 
