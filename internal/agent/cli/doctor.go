@@ -17,6 +17,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/client"
+	"github.com/weir-project/weir/internal/agent/discovery/pods"
 	"github.com/weir-project/weir/internal/datapath/cgroup"
 	"github.com/weir-project/weir/internal/datapath/identity"
 	"github.com/weir-project/weir/internal/datapath/kernel"
@@ -106,6 +107,7 @@ func examine(ctx context.Context, socket string) []finding {
 		seen.Status.Sources = addKubernetes(seen.Status.Sources, root)
 	}
 	findings = append(findings, examineEngines(seen.Status.Sources, err == nil)...)
+	findings = append(findings, examineCNI(seen.Status.Sources, pods.BandwidthPlugin(pods.HostRoots()))...)
 	add("published", proxied(kernel.ProxiedPorts("/proc")), resultLimited,
 		"no port is published at one IPv6 address only, from which docker-proxy passes on", "what containers answer there is counted as the host's")
 	add("volumes", networkMounts(), resultLimited,
@@ -161,6 +163,20 @@ func addKubernetes(sources []v1.Source, root string) []v1.Source {
 	}
 	return append(slices.Clone(sources), v1.Source{Name: v1.RuntimeKubernetes, Reason: "weir-k8s, which kubelet's pods need, has not connected: " +
 		"start it, and enable NRI in /etc/containerd/config.toml (containerd 2.0 or newer): `disable = false` below [plugins.'io.containerd.nri.v1.nri']"})
+}
+
+// examineCNI checks, on a node of Kubernetes, CNI's configuration: file has the bandwidth plugin, "" if none has.
+func examineCNI(sources []v1.Source, file string) []finding {
+	if !slices.ContainsFunc(sources, func(s v1.Source) bool { return s.Name == v1.RuntimeKubernetes }) {
+		return nil
+	}
+	var findings []finding
+	var err error
+	if file != "" {
+		err = fmt.Errorf("take the plugin bandwidth out of %s", file)
+	}
+	adder(&findings)("cni", err, resultLimited, "pods are limited by Weir alone", "CNI's bandwidth plugin also limits pods that have the annotations kubernetes.io/*-bandwidth")
+	return findings
 }
 
 // examineAgent checks the running agent, from its answer or the error of asking.

@@ -73,6 +73,20 @@ func TestDoctorAsksTheAgentForEngines(t *testing.T) {
 	}
 }
 
+// On a node of Kubernetes, and on no other host, it names the file that has CNI's bandwidth plugin.
+func TestDoctorTellsOfCNI(t *testing.T) {
+	node := []v1.Source{{Name: "kubernetes"}}
+	if got := examineCNI([]v1.Source{{Name: "docker"}}, "/etc/cni/net.d/10-a.conflist"); got != nil {
+		t.Errorf("without Kubernetes: %+v", got)
+	}
+	if got := examineCNI(node, ""); len(got) != 1 || got[0].Result != resultOK {
+		t.Errorf("without the plugin: %+v", got)
+	}
+	if got := examineCNI(node, "/etc/cni/net.d/10-a.conflist"); len(got) != 1 || got[0].Result != resultLimited || !strings.Contains(got[0].Detail, "out of /etc/cni/net.d/10-a.conflist") {
+		t.Errorf("with the plugin: %+v", got)
+	}
+}
+
 // On a node whose agent has never heard of pods, as with NRI disabled, it says what to do.
 func TestDoctorMissesPods(t *testing.T) {
 	root := t.TempDir()

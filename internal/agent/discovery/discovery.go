@@ -67,6 +67,8 @@ type Capabilities struct{ NetAdmin, NetRaw bool }
 type Pod struct {
 	Name    string
 	Members []string
+	// LimitedBy is the file that configures CNI's bandwidth plugin, if that limits the pod, too; "" for none.
+	LimitedBy string
 }
 
 // Port is a published port of a container.
