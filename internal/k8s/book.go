@@ -22,13 +22,19 @@ type pod struct {
 	v1.Pod
 	uid     string
 	atStart map[string]string
+	// unchecked: it started while weir-k8s was not there, and has no container yet.
+	unchecked bool
 }
 
 // replace makes the book what a runtime says runs.
 func (b book) replace(sandboxes []*api.PodSandbox, containers []*api.Container, n notes) {
 	clear(b)
 	for _, s := range sandboxes {
-		b.start(s, n)
+		if _, runs := b.start(s, n); runs {
+			p := b[s.GetId()]
+			p.unchecked = true
+			b[s.GetId()] = p
+		}
 	}
 	for _, c := range containers {
 		b.addContainer(c)
@@ -56,7 +62,7 @@ func (b book) addContainer(c *api.Container) (v1.Pod, bool) {
 	if !known || slices.Contains(p.Containers, c.GetName()) {
 		return p.Pod, false
 	}
-	p.Containers = append(slices.Clone(p.Containers), c.GetName())
+	p.Containers, p.unchecked = append(slices.Clone(p.Containers), c.GetName()), false
 	slices.Sort(p.Containers)
 	b[p.ID] = p
 	return p.Pod, true

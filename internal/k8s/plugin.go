@@ -15,7 +15,8 @@
 // NRI does not tell of changed annotations. weir-dra, which sees them at the API server, notes them in
 // a file beside the claims.
 //
-// Limits: containers without a pod (ctr, nerdctl) do not come through NRI.
+// Limits: containers without a pod (ctr, nerdctl) do not come through NRI: containerd's CRI alone calls it.
+// A plugin that is away is not asked: NRI's default validator can stop containers meanwhile.
 package k8s
 
 import (
@@ -124,12 +125,34 @@ func (p *plugin) RunPodSandbox(ctx context.Context, s *api.PodSandbox) error {
 		pod, runs := b.start(s, p.notes())
 		return v1.PodsChange{Started: &pod}, runs
 	})
-	switch {
-	case !p.hardAdmission:
+	if !p.hardAdmission {
 		p.ignore(err)
 		return nil
+	}
+	if err = refusal(s, state, err); err != nil {
+		p.ignore(p.stop(ctx, s))
+	}
+	return err
+}
+
+// CreateContainer is called before a pod has another container. With hard admission its error stops the first one
+// of a pod that started while weir-k8s was not there; kubelet tries again.
+func (p *plugin) CreateContainer(ctx context.Context, s *api.PodSandbox, _ *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+	if !p.hardAdmission {
+		return nil, nil, nil
+	}
+	state, err := p.reporter.update(ctx, func(b book) (v1.PodsChange, bool) {
+		pod := b[s.GetId()]
+		return v1.PodsChange{Started: &pod.Pod}, pod.unchecked
+	})
+	return nil, nil, refusal(s, state, err)
+}
+
+// refusal returns why hard admission refuses a pod, given the agent's answer; nil if it does not.
+func refusal(s *api.PodSandbox, state v1.PodState, err error) error {
+	switch {
 	case err != nil:
-	case state.State == "": // the pod has ended
+	case state.State == "": // there was nothing to ask
 		return nil
 	case state.MinimumInForce == nil:
 		err = errOldAgent
@@ -138,7 +161,6 @@ func (p *plugin) RunPodSandbox(ctx context.Context, s *api.PodSandbox) error {
 	default:
 		err = errors.New(cmp.Or(state.Reason, "its minimum is not in force"))
 	}
-	p.ignore(p.stop(ctx, s))
 	return fmt.Errorf("weir: pod %s/%s is not admitted: %w", s.GetNamespace(), s.GetName(), err)
 }
 

@@ -243,6 +243,46 @@ func TestHardAdmission(t *testing.T) {
 	}
 }
 
+// TestHardAdmissionOfContainers: the first container of a pod that started while weir-k8s was not there waits for
+// the pod's minimum. A pod whose containers ran already goes on.
+func TestHardAdmissionOfContainers(t *testing.T) {
+	agent := &fakeAgent{socket: filepath.Join(t.TempDir(), "weir.sock"), state: v1.PodState{State: v1.StateRejected, Reason: "only 5mbit is left", MinimumInForce: new(false)}}
+	agent.start(t)
+	defer agent.stop()
+	r, end := startReporter(agent.socket, 20*time.Second)
+	defer end()
+	p := &plugin{reporter: r, log: slog.New(slog.DiscardHandler), hardAdmission: true}
+	_, _ = p.Synchronize(t.Context(), []*api.PodSandbox{sandbox("new"), sandbox("old")}, []*api.Container{{PodSandboxId: "old", Name: "app"}})
+	create := func(id string) error {
+		_, _, err := p.CreateContainer(t.Context(), sandbox(id), &api.Container{PodSandboxId: id, Name: "app"})
+		return err
+	}
+	want := "weir: pod shop/web-new is not admitted: only 5mbit is left"
+	if err := create("new"); err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	if err := create("old"); err != nil {
+		t.Errorf("a pod that ran: %v", err)
+	}
+	if err := create("unknown"); err != nil {
+		t.Errorf("a pod that is not known: %v", err)
+	}
+	p.hardAdmission = false
+	if err := create("new"); err != nil {
+		t.Errorf("without hard admission: %v", err)
+	}
+	p.hardAdmission = true
+	agent.set(func() { agent.state.MinimumInForce = new(true) })
+	if err := create("new"); err != nil {
+		t.Errorf("when it fits: %v", err)
+	}
+	must(t, p.PostCreateContainer(t.Context(), nil, &api.Container{PodSandboxId: "new", Name: "app"}))
+	agent.set(func() { agent.state.MinimumInForce = new(false) })
+	if err := create("new"); err != nil {
+		t.Errorf("its second container: %v", err)
+	}
+}
+
 // TestClaims: a pod has the minimums of its claims when it starts, in place of its annotation's, and so it
 // has after a restart. A ledger that cannot be read stops no pod.
 func TestClaims(t *testing.T) {

@@ -38,7 +38,7 @@ const (
 // node is a bed with a containerd, an agent and weir-k8s.
 type node struct {
 	*harness.Bed
-	t          *testing.T
+	t          testing.TB
 	containerd *testbed.Containerd
 	programs   string
 	// kubelet is its folder.
@@ -49,7 +49,8 @@ type node struct {
 	made    atomic.Int64
 }
 
-func newNode(t *testing.T) *node {
+// newNode makes a node, whose containerd the function, if any, may configure.
+func newNode(t testing.TB, configure ...func(*testbed.ContainerdOptions)) *node {
 	programs, err := filepath.Abs("../../bin/kubernetes")
 	must.Succeed(t, err)
 	if _, err := os.Stat(filepath.Join(programs, "containerd")); err != nil {
@@ -57,9 +58,13 @@ func newNode(t *testing.T) *node {
 	}
 	n := &node{Bed: harness.NewBed(t, testbed.HostOptions{}), t: t, programs: programs}
 	n.kubelet = n.Dir
-	n.containerd, err = testbed.StartContainerd(t.Context(), testbed.ContainerdOptions{
+	options := testbed.ContainerdOptions{
 		NetNSPath: n.Host.NetNSPath(), Programs: programs, Subnet: n.Host.EngineBridgeCIDR().Masked().String(),
-	})
+	}
+	for _, change := range configure {
+		change(&options)
+	}
+	n.containerd, err = testbed.StartContainerd(t.Context(), options)
 	must.Succeed(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -136,7 +141,7 @@ type runtime struct {
 }
 
 // newRuntime starts a program that calls the CRI.
-func (n *node) newRuntime(t *testing.T) *runtime {
+func (n *node) newRuntime(t testing.TB) *runtime {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(n.programs, "cri"), n.containerd.Socket())
 	in, err := cmd.StdinPipe()
@@ -229,7 +234,7 @@ func (r *runtime) netnsOf(id string) (string, error) {
 	return fmt.Sprintf("/proc/%d/ns/net", info.Pid), err
 }
 
-func (n *node) run(t *testing.T, name string, o podOptions) *pod {
+func (n *node) run(t testing.TB, name string, o podOptions) *pod {
 	t.Helper()
 	p, err := n.tryRun(n.runtime, name, o)
 	must.Succeed(t, err)
@@ -239,17 +244,22 @@ func (n *node) run(t *testing.T, name string, o podOptions) *pod {
 // addContainer starts a container of a pod.
 func (n *node) addContainer(t *testing.T, p *pod, name string, args ...string) {
 	t.Helper()
+	must.Succeed(t, n.tryAddContainer(p, name, args...))
+}
+
+func (n *node) tryAddContainer(p *pod, name string, args ...string) error {
 	var made struct{ ContainerID string }
-	_, err := n.runtime.call("CreateContainer", object{"podSandboxId": p.id, "sandboxConfig": p.config, "config": object{
+	if _, err := n.runtime.call("CreateContainer", object{"podSandboxId": p.id, "sandboxConfig": p.config, "config": object{
 		"metadata": object{"name": name}, "image": object{"image": testbed.PodImage}, "command": args, "linux": object{},
-	}}, &made)
-	must.Succeed(t, err)
-	_, err = n.runtime.call("StartContainer", object{"containerId": made.ContainerID}, &struct{}{})
-	must.Succeed(t, err)
+	}}, &made); err != nil {
+		return err
+	}
+	_, err := n.runtime.call("StartContainer", object{"containerId": made.ContainerID}, &struct{}{})
+	return err
 }
 
 // stop ends a pod.
-func (n *node) stop(t *testing.T, p *pod) {
+func (n *node) stop(t testing.TB, p *pod) {
 	t.Helper()
 	for _, method := range []string{"StopPodSandbox", "RemovePodSandbox"} {
 		_, err := n.runtime.call(method, object{"podSandboxId": p.id}, &struct{}{})

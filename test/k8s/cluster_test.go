@@ -273,7 +273,7 @@ func (c *cluster) write(name, text string) {
 }
 
 // newKey returns the key that tokens of service accounts are signed with.
-func newKey(t *testing.T) []byte {
+func newKey(t testing.TB) []byte {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	must.Succeed(t, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -23,7 +24,11 @@ import (
 	_ "k8s.io/cri-api/pkg/apis/runtime/v1" // registers the messages
 )
 
-const timeout = time.Minute
+const (
+	timeout = time.Minute
+	// reconnect is the pause between attempts to connect to a runtime that has died.
+	reconnect = 20 * time.Millisecond
+)
 
 type call struct {
 	Method  string          `json:"method"`
@@ -44,7 +49,8 @@ func main() {
 }
 
 func run(socket string) error {
-	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	again := grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: reconnect, Multiplier: 1, MaxDelay: reconnect}, MinConnectTimeout: time.Second}
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithConnectParams(again))
 	if err != nil {
 		return err
 	}

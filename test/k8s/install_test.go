@@ -178,7 +178,7 @@ func TestHelm(t *testing.T) {
 const chart = "../../packaging/kubernetes/chart"
 
 // helmProgram returns the path of Helm.
-func helmProgram(t *testing.T) string {
+func helmProgram(t testing.TB) string {
 	t.Helper()
 	program, err := filepath.Abs("../../bin/helm")
 	must.Succeed(t, err)

@@ -5,14 +5,19 @@ package k8s
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/k8s/claims"
+	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/test/harness"
 	"github.com/weir-project/weir/test/must"
 )
@@ -29,10 +34,14 @@ func TestPods(t *testing.T) {
 	t.Run("a pod in the host's network", n.testHostNetwork)
 	t.Run("annotations are honoured on the wire", n.testShares)
 	t.Run("annotations change", n.testChanged)
+	t.Run("made again with its name", n.testMadeAgain)
+	t.Run("limited by CNI too", n.testLimitedTwice)
 	t.Run("two at once", n.testTwoPlugins)
 	t.Run("the agent dies while pods start", n.testAgentDies)
 	t.Run("weir-k8s dies while pods start", n.testPluginDies)
 	t.Run("containerd dies", n.testContainerdDies)
+	t.Run("containerd dies while pods start", n.testContainerdDiesMeanwhile)
+	t.Run("all die while pods start", n.testAllDie)
 	t.Run("pods end while nobody reports", n.testEndUnseen)
 }
 
@@ -132,6 +141,62 @@ func (n *node) testChanged(t *testing.T) {
 	has(v1.Policy{Weight: 100, MinBPS: 3e6})
 }
 
+// testMadeAgain: a pod that is made again at once with the same name, as those of a StatefulSet are, is another one,
+// also while the runtime still has the first.
+func (n *node) testMadeAgain(t *testing.T) {
+	first := n.run(t, "db-0", podOptions{annotations: map[string]string{"weir.dev/weight": "200", "weir.dev/min": "12mbit"}})
+	n.addContainer(t, first, "ping", "/bin/busybox", "ping", "-q", "-i", "0.01", n.Host.PeerAddr.String())
+	const manyBytes = 5000 // more than a pod sends by itself
+	n.agent.AwaitContainer(first.name, "sends", noticed, func(c v1.Container) bool { return c.SentBytes > manyBytes })
+	n.MustWeir("set", first.name, "--weight", "400")
+	_, err := n.runtime.call("StopPodSandbox", object{"podSandboxId": first.id}, &struct{}{})
+	must.Succeed(t, err)
+	second := n.run(t, "db-0", podOptions{annotations: map[string]string{"weir.dev/weight": "300", "weir.dev/min": "12mbit"}})
+	is := func(when string) {
+		t.Helper()
+		c := n.agent.Container(second.name)
+		if c.ID != second.id || c.Policy != harness.Policy(v1.Policy{Weight: 300, MinBPS: 12e6}) || !controlled(c) || c.State != v1.StateOK || c.SentBytes > manyBytes {
+			t.Errorf("%s: %+v", when, c)
+		}
+	}
+	is("when it has started")
+	_, err = n.runtime.call("RemovePodSandbox", object{"podSandboxId": first.id}, &struct{}{})
+	must.Succeed(t, err)
+	is("when the first is removed")
+	_ = n.plugin.End(syscall.SIGKILL, noticed) // its exit code is that of a kill
+	n.startPlugin()
+	n.awaitPlugin()
+	is("when weir-k8s has started again")
+	n.stop(t, second)
+	n.agent.AwaitGone(second.name, back)
+}
+
+// testLimitedTwice: CNI's bandwidth plugin is named where it limits a pod by the same annotations.
+func (n *node) testLimitedTwice(t *testing.T) {
+	const file = "/etc/cni/net.d/10-flannel.conflist"
+	seen := filepath.Join(n.containerd.Root(), file)
+	var etc unix.Statfs_t
+	if err := unix.Statfs(filepath.Join(n.containerd.Root(), "etc"), &etc); err != nil || etc.Type != unix.OVERLAYFS_SUPER_MAGIC {
+		t.Skipf("the node has the machine's /etc, as the kernel has no overlay file system (%v)", err)
+	}
+	must.Succeed(t, os.MkdirAll(filepath.Dir(seen), 0o755))
+	must.Succeed(t, os.WriteFile(seen, []byte(`{"name": "cbr0", "plugins": [{"type": "flannel"}, {"type": "bandwidth"}]}`), 0o644))
+	defer os.RemoveAll(filepath.Dir(filepath.Dir(seen)))
+	twice := n.run(t, "twice", podOptions{annotations: map[string]string{"kubernetes.io/egress-bandwidth": "5M"}})
+	defer n.stop(t, twice)
+	once := n.run(t, "once", podOptions{annotations: map[string]string{"weir.dev/max": "5mbit"}})
+	defer n.stop(t, once)
+	if c := n.agent.Container(twice.name); c.State != v1.StateDegraded || !strings.Contains(c.Reason, "out of "+file) || c.Policy.MaxBPS != 5e6 {
+		t.Errorf("with the annotation: %+v", c)
+	}
+	if c := n.agent.Container(once.name); c.State != v1.StateOK {
+		t.Errorf("without it: %+v", c)
+	}
+	if said := n.WeirAs(n.containerd.Enter(), "doctor").Stdout; !strings.Contains(said, "take the plugin bandwidth out of "+file) {
+		t.Errorf("weir doctor prints\n%s", said)
+	}
+}
+
 // testTwoPlugins: the agent refuses a second weir-k8s, which waits for the first to end.
 func (n *node) testTwoPlugins(t *testing.T) {
 	first := n.plugin
@@ -146,17 +211,23 @@ func (n *node) testTwoPlugins(t *testing.T) {
 }
 
 // startsWhile starts pods, one after the other, while act runs; and checks that all are under control
-// within the time that weir has for that.
-func (n *node) startsWhile(t *testing.T, act func()) {
+// within the time that weir has for that. Without a runtime a start fails, which mayFail permits.
+func (n *node) startsWhile(t *testing.T, mayFail bool, act func()) {
 	t.Helper()
 	before := n.run(t, "before", podOptions{annotations: map[string]string{"weir.dev/weight": "200"}})
 	n.addContainer(t, before, "ping", "/bin/busybox", "ping", "-q", "-i", "0.01", n.Host.PeerAddr.String())
 	sending, _ := n.agent.AwaitContainer(before.name, "sends", noticed, func(c v1.Container) bool { return c.SentBytes > 0 })
 	type result struct {
-		pods []*pod
-		err  error
+		pods   []*pod
+		failed int
+		err    error
 	}
 	end, done := make(chan struct{}), make(chan result, 1)
+	var started atomic.Int64
+	awaitTwo := func() {
+		before := started.Load()
+		n.Await("two pods start", noticed, func() (bool, string) { return started.Load() >= before+2, "they do not" })
+	}
 	other := n.newRuntime(t)
 	go func() {
 		var r result
@@ -170,14 +241,19 @@ func (n *node) startsWhile(t *testing.T, act func()) {
 			var p *pod
 			if p, r.err = n.tryRun(other, fmt.Sprint("meanwhile", i), podOptions{annotations: map[string]string{"weir.dev/weight": "200"}}); r.err == nil {
 				r.pods = append(r.pods, p)
+				started.Add(1)
+			} else if mayFail {
+				r.err = nil
+				r.failed++
+				time.Sleep(10 * time.Millisecond)
 			}
 		}
 		done <- r
 	}()
-	time.Sleep(300 * time.Millisecond)
+	awaitTwo()
 	act()
 	returned := time.Now()
-	time.Sleep(300 * time.Millisecond)
+	awaitTwo()
 	close(end)
 	r := <-done
 	must.Succeed(t, r.err)
@@ -186,7 +262,7 @@ func (n *node) startsWhile(t *testing.T, act func()) {
 			return c.ID == p.id && controlled(c) && c.Policy.Weight == 200 && c.State == v1.StateOK
 		})
 	}
-	t.Logf("%d pods started meanwhile; all had their class %v after the return", len(r.pods), time.Since(returned).Round(time.Millisecond))
+	t.Logf("%d pods started meanwhile, %d failed; all had their class %v after the return", len(r.pods), r.failed, time.Since(returned).Round(time.Millisecond))
 	if n.agent.Container(before.name).SentBytes < sending.SentBytes {
 		t.Error("the counters of a pod that went on began anew")
 	}
@@ -196,7 +272,7 @@ func (n *node) startsWhile(t *testing.T, act func()) {
 }
 
 func (n *node) testAgentDies(t *testing.T) {
-	n.startsWhile(t, func() {
+	n.startsWhile(t, false, func() {
 		n.agent.Kill()
 		time.Sleep(500 * time.Millisecond)
 		n.startAgentAlone()
@@ -204,7 +280,7 @@ func (n *node) testAgentDies(t *testing.T) {
 }
 
 func (n *node) testPluginDies(t *testing.T) {
-	n.startsWhile(t, func() {
+	n.startsWhile(t, false, func() {
 		_ = n.plugin.End(syscall.SIGKILL, noticed) // its exit code is that of a kill
 		time.Sleep(500 * time.Millisecond)
 		if s := n.source(); s.Connected || !strings.Contains(s.Reason, "weir-k8s is not connected") {
@@ -231,6 +307,26 @@ func (n *node) testContainerdDies(t *testing.T) {
 	}
 	n.stop(t, p)
 	n.agent.AwaitGone(p.name, back)
+}
+
+func (n *node) testContainerdDiesMeanwhile(t *testing.T) {
+	n.startsWhile(t, true, func() {
+		must.Succeed(t, n.containerd.Kill())
+		must.Succeed(t, n.containerd.Start(t.Context()))
+	})
+}
+
+// testAllDie: agent, weir-k8s and containerd die together, and return in this order's reverse.
+func (n *node) testAllDie(t *testing.T) {
+	n.startsWhile(t, true, func() {
+		n.agent.Kill()
+		_ = n.plugin.End(syscall.SIGKILL, noticed) // its exit code is that of a kill
+		must.Succeed(t, n.containerd.Kill())
+		must.Succeed(t, n.containerd.Start(t.Context()))
+		time.Sleep(300 * time.Millisecond) // pods start as without Weir
+		n.startPlugin()
+		n.startAgentAlone()
+	})
 }
 
 // testEndUnseen: a pod that ends while weir-k8s is not there is forgotten, also by an agent that has
@@ -282,4 +378,58 @@ func TestHardAdmission(t *testing.T) {
 	if _, err = n.tryRun(n.runtime, "fourth", podOptions{}); err == nil || !strings.Contains(err.Error(), "no weir agent is running") {
 		t.Errorf("without an agent: %v", err)
 	}
+}
+
+// TestRequiredPlugin: where NRI's default validator requires weir-k8s, containers of pods that start while it is away
+// wait for its return, and with hard admission for their minimum. A pod that tolerates its absence starts.
+func TestRequiredPlugin(t *testing.T) {
+	n := newNode(t, func(o *testbed.ContainerdOptions) { o.RequiredPlugin = "90-weir" })
+	n.startAgent()
+	n.startPlugin("--hard-admission")
+	n.awaitPlugin()
+	first := n.run(t, "first", podOptions{annotations: map[string]string{"weir.dev/min": "12mbit"}})
+	n.addContainer(t, first, "app")
+	_ = n.plugin.End(syscall.SIGKILL, noticed) // its exit code is that of a kill
+	tolerates := n.run(t, "static", podOptions{annotations: map[string]string{"tolerate-missing-plugins.noderesource.dev": "true"}})
+	n.addContainer(t, tolerates, "app")
+	waits := n.run(t, "waits", podOptions{annotations: map[string]string{"weir.dev/min": "4mbit"}})
+	large := n.run(t, "large", podOptions{annotations: map[string]string{"weir.dev/min": "12mbit"}})
+	for _, p := range []*pod{waits, large} {
+		if err := n.tryAddContainer(p, "app"); err == nil || !strings.Contains(err.Error(), `required plugin "90-weir" not present`) {
+			t.Errorf("%s without weir-k8s: %v", p.name, err)
+		}
+	}
+	n.startPlugin("--hard-admission")
+	n.awaitPlugin()
+	n.addContainer(t, waits, "app")
+	if c := n.agent.Container(waits.name); !controlled(c) || c.State != v1.StateOK || c.Policy.MinBPS != 4e6 || !slices.Equal(c.Members, []string{"app"}) {
+		t.Errorf("when it has started: %+v", c)
+	}
+	if err := n.tryAddContainer(large, "app"); err == nil || !strings.Contains(err.Error(), "shop/large is not admitted") {
+		t.Errorf("a minimum that does not fit: %v", err)
+	}
+	n.stop(t, first)
+	n.Await("a container starts when its pod's minimum fits", back, func() (bool, string) {
+		err := n.tryAddContainer(large, "app")
+		return err == nil, fmt.Sprint(err)
+	})
+}
+
+// TestNRIDisabled: weir-k8s says what to write, and pods are found when it is written and containerd has restarted.
+func TestNRIDisabled(t *testing.T) {
+	n := newNode(t, func(o *testbed.ContainerdOptions) { o.WithoutNRI = true })
+	n.startAgentAlone()
+	n.startPlugin()
+	p := n.run(t, "web", podOptions{annotations: map[string]string{"weir.dev/weight": "200"}})
+	n.Await("weir-k8s says why", noticed, func() (bool, string) {
+		said := n.plugin.Said()
+		return strings.Contains(said, "disable = false") && strings.Contains(said, "io.containerd.nri.v1.nri"), n.plugin.LastWords()
+	})
+	if _, known := n.agent.Containers()[p.name]; known {
+		t.Error("the agent knows a pod of which nothing tells")
+	}
+	n.containerd.SetNRI(true)
+	must.Succeed(t, n.containerd.Kill())
+	must.Succeed(t, n.containerd.Start(t.Context()))
+	n.agent.AwaitContainer(p.name, "controlled", back, func(c v1.Container) bool { return controlled(c) && c.Policy.Weight == 200 })
 }

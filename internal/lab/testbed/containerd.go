@@ -35,12 +35,14 @@ type ContainerdOptions struct {
 	Subnet string
 	// WithoutNRI disables NRI.
 	WithoutNRI bool
+	// RequiredPlugin is the NRI plugin without which NRI's default validator lets no container start.
+	RequiredPlugin string
 }
 
 // PodImage is the image of all pods: busybox.
 const PodImage = "localhost/weir/pod:1"
 
-// containerdConfig has the directory, the programs' folder, the image and whether NRI is disabled.
+// containerdConfig has the directory, the programs' folder, the image, whether NRI is disabled, and the required plugin.
 const containerdConfig = `version = 3
 root = '%[1]s/data/root'
 state = '/run/weir-containerd'
@@ -66,6 +68,10 @@ state = '/run/weir-containerd'
   disable = %[4]t
   plugin_path = '%[1]s/none'
   plugin_config_path = '%[1]s/none'
+  [plugins.'io.containerd.nri.v1.nri'.default_validator]
+    enable = %[6]t
+    required_plugins = ['%[5]s']
+    tolerate_missing_plugins_annotation = 'tolerate-missing-plugins.noderesource.dev'
 `
 
 const cniConfig = `{"cniVersion": "1.0.0", "name": "pods", "plugins": [
@@ -100,11 +106,9 @@ func (c *Containerd) start(ctx context.Context) (err error) {
 	if err := e.startKeeper(ctx); err != nil {
 		return err
 	}
-	config := fmt.Sprintf(containerdConfig, e.dir, c.opts.Programs, PodImage, c.opts.WithoutNRI)
 	if err := errors.Join(
 		os.Mkdir(filepath.Join(e.dir, "cni"), 0o755),
 		os.WriteFile(filepath.Join(e.dir, "cni", "10-pods.conflist"), fmt.Appendf(nil, cniConfig, c.opts.Subnet), 0o600),
-		os.WriteFile(filepath.Join(e.dir, "config.toml"), []byte(config), 0o600),
 		writeImage(filepath.Join(e.dir, "pod.tar")),
 	); err != nil {
 		return fmt.Errorf("configure containerd: %w", err)
@@ -124,9 +128,16 @@ func (c *Containerd) Import(archive string) error {
 	return nil
 }
 
+// SetNRI enables or disables NRI from its next start on.
+func (c *Containerd) SetNRI(on bool) { c.opts.WithoutNRI = !on }
+
 // Start starts it again after Kill.
 func (c *Containerd) Start(ctx context.Context) error {
 	e := c.keeper
+	config := fmt.Sprintf(containerdConfig, e.dir, c.opts.Programs, PodImage, c.opts.WithoutNRI, c.opts.RequiredPlugin, c.opts.RequiredPlugin != "")
+	if err := os.WriteFile(filepath.Join(e.dir, "config.toml"), []byte(config), 0o600); err != nil {
+		return fmt.Errorf("configure containerd: %w", err)
+	}
 	cmd := e.inNamespaces(true, filepath.Join(c.opts.Programs, "containerd"), "--config", filepath.Join(e.dir, "config.toml"), "--log-level", "warn")
 	cmd.Env = daemonEnv("WEIR_ENGINE=" + e.name)
 	var err error
