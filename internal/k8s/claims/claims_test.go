@@ -231,3 +231,19 @@ func TestFolder(t *testing.T) {
 		t.Errorf("the folder is %s", got)
 	}
 }
+
+// TestClockSetBack: a clock that was ahead leaves no time in the future, which would pass a condition off as fresh when
+// weir-dra is gone.
+func TestClockSetBack(t *testing.T) {
+	now := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
+	for _, status := range []string{True, Unknown} {
+		ahead := Condition{Status: status, Since: now.Add(time.Hour), LastSeen: now.Add(time.Hour)}
+		back := Condition{Status: status}.After(ahead, now)
+		if !back.Since.Equal(now) || !back.LastSeen.Equal(now) || !back.Differs(ahead) {
+			t.Errorf("%s is %+v, written again: %v", status, back, back.Differs(ahead))
+		}
+	}
+	if slow := (Condition{Status: True, Since: now, LastSeen: now}); slow.After(slow, now.Add(-time.Second)).Differs(slow) {
+		t.Error("a second writes each condition again")
+	}
+}

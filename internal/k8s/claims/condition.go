@@ -115,13 +115,13 @@ func describe(r Rates) string {
 }
 
 // After returns a condition with its times, given the one before it; the zero condition is before the
-// first.
+// first. No time is in the future of now: the clock may have been set back.
 func (c Condition) After(before Condition, now time.Time) Condition {
 	c.Since, c.LastSeen = now, before.LastSeen
-	if c.Status == before.Status {
+	if c.Status == before.Status && before.Since.Before(now) {
 		c.Since = before.Since
 	}
-	if c.Status == True {
+	if c.Status == True || c.LastSeen.After(now) {
 		c.LastSeen = now
 	}
 	return c
@@ -130,5 +130,5 @@ func (c Condition) After(before Condition, now time.Time) Condition {
 // Differs reports whether a condition has to be written to the API server, given the condition written last.
 func (c Condition) Differs(told Condition) bool {
 	return c.Status != told.Status || c.Reason != told.Reason || c.Message != told.Message ||
-		c.LastSeen.Sub(told.LastSeen) >= renewInterval
+		c.LastSeen.Sub(told.LastSeen).Abs() >= renewInterval
 }
