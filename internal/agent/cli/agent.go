@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,6 +39,7 @@ type agentFlags struct {
 	uplink    string
 	rate      string
 	inRate    string
+	rates     string
 	precision string
 	stateDir  string
 	dashboard string
@@ -91,6 +93,7 @@ func (f *agentFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.uplink, "uplink", "", "network device to share, or auto: that of the default route, whichever it is (default: auto if a rate is given)")
 	flags.StringVar(&f.rate, "rate", "", "rate of the uplink, e.g. 100mbit (default: 98 % of the speed that it reports)")
 	flags.StringVar(&f.inRate, "in-rate", "", "rate at which to share what comes in, e.g. 95mbit, or auto: 95 % of the speed that the uplink reports (default: not shared)")
+	flags.StringVar(&f.rates, "rates", "", "file with rates that go before all others, in the config file's words; it may be missing, and `weir reload` reads it again")
 	flags.StringVar(&f.precision, "precision", "", "how exactly shares and bounds hold, against the processor time that takes: exact, balanced or low (default: exact)")
 	flags.StringVar(&f.stateDir, "state-dir", config.DefaultStateDir, "directory for state that outlives the agent")
 	flags.StringVar(&f.dashboard, "dashboard", "", "loopback address of the dashboard, e.g. 127.0.0.1:7480, or none")
@@ -115,6 +118,9 @@ func (f *agentFlags) settings(cmd *cobra.Command, socket *string) (config.Config
 	changed := cmd.Flags().Changed
 	if settings.Uplinks, err = f.uplinks(settings.Uplinks, changed); err != nil {
 		return settings, err
+	}
+	if err := f.takeRates(settings.Uplinks); err != nil {
+		return settings, cmdline.WithCode(cmdline.Usage, err)
 	}
 	if changed("socket") {
 		settings.Socket = *socket
@@ -200,6 +206,35 @@ func (f *agentFlags) uplinks(list []config.Uplink, changed func(string) bool) ([
 		list[0].Replace = f.replace
 	}
 	return list, nil
+}
+
+// takeRates puts the rates of the file --rates into uplinks, of which auto is the first one. A program that learns
+// of rates writes that file; uplinks that the agent does not share are none of its mistakes.
+func (f *agentFlags) takeRates(list []config.Uplink) error {
+	if f.rates == "" {
+		return nil
+	}
+	rates, err := config.Load(f.rates)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, r := range rates.Uplinks {
+		i := slices.IndexFunc(list, func(u config.Uplink) bool { return u.Interface == r.Interface })
+		if r.Interface == uplink.Auto {
+			i = 0
+		}
+		if i < 0 {
+			continue
+		}
+		list[i].RateBPS = cmp.Or(r.RateBPS, list[i].RateBPS)
+		if r.In {
+			list[i].In, list[i].InRateBPS = true, r.InRateBPS
+		}
+	}
+	return nil
 }
 
 func engineFlag(changed bool, value string, engine *config.Engine) {

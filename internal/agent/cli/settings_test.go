@@ -144,3 +144,40 @@ host: {weight: 300}
 		t.Error("the host class has another default than containers")
 	}
 }
+
+// TestRatesFile: rates of the file --rates go before those of the configuration and of flags; what it does not say, and a
+// file that is not there, changes nothing.
+func TestRatesFile(t *testing.T) {
+	const several = "uplinks: [{interface: eth0, rate: 1gbit}, {interface: eth1, rate: 30mbit, in_rate: 20mbit}]\n"
+	one := config.Uplink{Interface: "eth0", RateBPS: 1e9}
+	other := config.Uplink{Interface: "eth1", RateBPS: 30e6, In: true, InRateBPS: 20e6}
+	for _, tc := range []struct {
+		name, file, rates string
+		args              []string
+		want              []config.Uplink
+	}{
+		{"of the first uplink", several, "{uplinks: [{interface: auto, rate: 50mbit}]}", nil, []config.Uplink{{Interface: "eth0", RateBPS: 50e6}, other}},
+		{"of a named uplink", several, "{uplinks: [{interface: eth1, in_rate: auto}, {interface: gone, rate: 1mbit}]}", nil, []config.Uplink{one, {Interface: "eth1", RateBPS: 30e6, In: true}}},
+		{"of the only uplink", "", "{uplinks: [{interface: auto, rate: 50mbit, in_rate: 9mbit}]}", []string{"--uplink", "wan0", "--rate", "1gbit"}, []config.Uplink{{Interface: "wan0", RateBPS: 50e6, In: true, InRateBPS: 9e6}}},
+		{"none", several, "", nil, []config.Uplink{one, other}},
+		{"no file", several, "-", nil, []config.Uplink{one, other}},
+	} {
+		path := filepath.Join(t.TempDir(), "rates.yaml")
+		if tc.rates != "-" {
+			if err := os.WriteFile(path, []byte(tc.rates), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := settingsOf(t, tc.file, append(tc.args, "--rates", path)...)
+		if err != nil || !reflect.DeepEqual(got.Uplinks, tc.want) {
+			t.Errorf("%s: got %+v (%v), want %+v", tc.name, got.Uplinks, err, tc.want)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "rates.yaml")
+	if err := os.WriteFile(path, []byte("{uplinks: [{interface: auto, rate: fast}]}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := settingsOf(t, several, "--rates", path); err == nil || !strings.Contains(err.Error(), "rates.yaml:1: uplinks[0].rate") {
+		t.Errorf("a wrong rate: %v", err)
+	}
+}
