@@ -14,15 +14,48 @@ var update = flag.Bool("update", false, "write the chart's templates")
 // TestTemplates: the chart's templates are the manifests, with values in place of what users change in them. A
 // DaemonSet whose configuration changes starts its pods again.
 func TestTemplates(t *testing.T) {
-	weir := replaceAll(t, manifest(t, "weir.yaml"), []string{
-		" `kubectl -n kube-system rollout restart daemonset weir` applies a change.\n", "\n",
-		"    uplink: auto\n", "{{ toYaml (.Values.config | default (dict \"uplink\" \"auto\")) | indent 4 }}\n",
-		"      labels: { app: weir }\n    spec:", "      labels: { app: weir }\n" +
-			"      annotations: { checksum/config: {{ toYaml .Values.config | sha256sum | quote }} }\n    spec:",
-	})
-	annotations := "{{- if .Values.annotations }}\n" + manifest(t, "weir-annotations.yaml") + "{{- end }}\n"
-	for name, text := range map[string]string{"weir.yaml": weir, "weir-annotations.yaml": annotations} {
-		text = replaceAll(t, text, []string{"image: weir-kubernetes:latest", "image: {{ .Values.image }}"})
+	const end = "{{- end }}\n"
+	resources := func(container string) string {
+		return "          {{- with .Values.resources." + container + " }}\n          resources: {{ toJson . }}\n          {{- end }}\n"
+	}
+	placement := "      {{- with .Values.nodeSelector }}\n      nodeSelector: {{ toJson . }}\n      {{- end }}\n" +
+		"      tolerations: {{ toJson .Values.tolerations }}\n"
+	for name, edit := range map[string]struct {
+		condition string
+		pairs     []string
+	}{
+		"weir.yaml": {"", []string{
+			" `kubectl -n kube-system rollout restart daemonset weir` applies a change.\n", "\n",
+			"    uplink: auto\n", "{{ toYaml (.Values.config | default (dict \"uplink\" \"auto\")) | indent 4 }}\n",
+			"      labels: { app: weir }\n    spec:", "      labels: { app: weir }\n" +
+				"      annotations: { checksum/config: {{ toYaml .Values.config | sha256sum | quote }} }\n    spec:",
+			// What weir-dra alone needs, of which an older API server does not know a part.
+			"---\n# kubelet hands", "{{- if .Values.claims }}\n{{- if semverCompare \">=1.34.0-0\" .Capabilities.KubeVersion.Version }}\n---\n# kubelet hands",
+			"---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\n", end + "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\n",
+			"---\napiVersion: apps/v1\n", end + "---\napiVersion: apps/v1\n",
+			"      tolerations: [{ operator: Exists }]\n", placement,
+			"--kubelet=/var/lib/kubelet]\n          securityContext: &none", "--kubelet=/var/lib/kubelet{{ if .Values.hardAdmission }}, --hard-admission{{ end }}]\n          securityContext: &none",
+			"          startupProbe:\n", resources("agent") + "          startupProbe:\n",
+			"          securityContext: &none\n", resources("pods") + "          securityContext: &none\n",
+			"          env:\n", resources("claims") + "          env:\n",
+			"        - name: claims\n", "        {{- if .Values.claims }}\n        - name: claims\n",
+			"      volumes:\n", "        {{- end }}\n      volumes:\n",
+			"/var/lib/kubelet", "{{ .Values.kubelet }}",
+		}},
+		"weir-annotations.yaml": {".Values.annotations", nil},
+		"weir-before-1.36.yaml": {"and .Values.claims (semverCompare \"<1.36.0-0\" .Capabilities.KubeVersion.Version)", nil},
+		"weir-metrics.yaml":     {".Values.metrics", []string{"      tolerations: [{ operator: Exists }]\n", placement}},
+	} {
+		text := replaceAll(t, manifest(t, name), edit.pairs)
+		if strings.Contains(text, "      containers:\n") {
+			text = replaceAll(t, text, []string{
+				"image: weir-kubernetes:latest", "image: {{ .Values.image }}",
+				"      containers:\n", "      {{- with .Values.imagePullSecrets }}\n      imagePullSecrets: {{ toJson . }}\n      {{- end }}\n      containers:\n",
+			})
+		}
+		if edit.condition != "" {
+			text = "{{- if " + edit.condition + " }}\n" + text + end
+		}
 		text = "{{- /* Made from packaging/kubernetes/" + name + " by go test ./packaging -update */ -}}\n" + text
 		path := "kubernetes/chart/templates/" + name
 		if *update {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/k8s/claims"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/packaging"
 	"github.com/weir-project/weir/test/harness"
@@ -95,7 +96,7 @@ func (n *node) startAgentAlone() {
 func (n *node) agentOptions() harness.AgentOptions {
 	confined, err := packaging.Confined()
 	must.Succeed(n.t, err)
-	return harness.AgentOptions{Rate: "20mbit", Wrapper: append(n.containerd.Enter(), confined...)}
+	return harness.AgentOptions{Rate: "20mbit", Args: []string{"--rates", claims.RatesFile(claims.Folder(n.kubelet))}, Wrapper: append(n.containerd.Enter(), confined...)}
 }
 
 func (n *node) startPlugin(args ...string) {
@@ -194,6 +195,8 @@ type podOptions struct {
 	host        bool
 	// claim is the minimum that it claims by a template.
 	claim string
+	// kbps is what it requests of the extended resource.
+	kbps string
 	// uid is given by the API server, if that has the pod.
 	uid string
 }

@@ -29,6 +29,7 @@ func TestClaims(t *testing.T) {
 	t.Run("a claimed minimum is kept", c.testMinimum)
 	t.Run("a claim says what the kernel has", c.testCondition)
 	t.Run("annotations change", c.testAnnotations)
+	t.Run("annotations of the node change", c.testNode)
 	t.Run("the scheduler counts", c.testPending)
 	t.Run("what was promised is taken before the pod starts", c.testTaken)
 	t.Run("a pod in the host's network", c.testHostNetwork)
@@ -109,6 +110,63 @@ func (c *cluster) testAnnotations(t *testing.T) {
 	await("has the annotations that changed without weir-dra", func(b v1.Container) bool {
 		return b.Policy.Weight == 5000 && b.Policy.MinBPS == 0 && b.State == v1.StateOK
 	})
+}
+
+// annotateNode changes annotations of the node; nil removes one.
+func (c *cluster) annotateNode(annotations object) {
+	c.t.Helper()
+	c.must("PATCH", "/api/v1/nodes/"+nodeName, object{"metadata": object{"annotations": annotations}}, nil)
+}
+
+// awaitRate waits until the uplink has a rate, and returns how long that took.
+func (c *cluster) awaitRate(bps uint64) time.Duration {
+	c.t.Helper()
+	return c.await(fmt.Sprint("the uplink has ", bps), func() (bool, any) {
+		list, err := c.agent.Client.Uplinks(c.t.Context())
+		return err == nil && len(list) == 1 && list[0].RateBPS == bps, fmt.Sprint(list, err)
+	})
+}
+
+// testNode: rates that annotations of the node say are in force within a second, also while the API server is away and at an
+// agent that starts then; wrong ones change nothing, and are an event of the node.
+func (c *cluster) testNode(t *testing.T) {
+	fastest := time.Hour
+	for _, rate := range []struct {
+		text     string
+		bps      uint64
+		capacity string
+	}{{"16mbit", 16e6, "15200k"}, {"30M", 30e6, "28500k"}, {"12mbit", 12e6, "11400k"}} {
+		c.annotateNode(object{"weir.dev/rate": rate.text})
+		took := c.awaitRate(rate.bps)
+		c.awaitCapacity(rate.capacity)
+		fastest = min(fastest, took)
+		t.Logf("in force after %v", took.Round(time.Millisecond))
+	}
+	if fastest > time.Second { // of three: others use this machine, too
+		t.Errorf("rates are in force after %v at best", fastest)
+	}
+	c.awaitGuaranteed("camera", "True", "InForce")
+	for wrong, words := range map[string]string{
+		"fast":    `annotation weir.dev/rate: "fast" is not a rate; write a number and a unit, for example 30mbit; the node's rates stay as they were`,
+		"200gbit": "the agent refuses the annotations weir.dev/rate: ",
+	} {
+		c.annotateNode(object{"weir.dev/rate": wrong})
+		c.awaitEventIn("", nodeName, words)
+		c.awaitRate(12e6)
+	}
+	c.annotateNode(object{"weir.dev/rate": "12mbit", "weir.dev/rate.gone": "1mbit"})
+	c.awaitEventIn("", nodeName, "annotation weir.dev/rate.gone: the agent shares no uplink gone: write the name of one of "+c.Host.UplinkName)
+	c.annotateNode(object{"weir.dev/rate.gone": nil})
+
+	c.endProgram("kube-apiserver", syscall.SIGKILL)
+	c.agent.Kill()
+	c.startAgentAlone()
+	c.awaitRate(12e6)
+	c.startAPIServer()
+	c.annotateNode(object{"weir.dev/rate": nil})
+	c.awaitRate(20e6)
+	c.awaitCapacity("19M")
+	c.awaitGuaranteed("camera", "True", "InForce")
 }
 
 // testPending: a pod that fits no node waits with the scheduler's words, and starts when another ends.
@@ -239,7 +297,13 @@ func (c *cluster) testWithoutAPIServer(t *testing.T) {
 	c.endProgram("kube-apiserver", syscall.SIGKILL)
 	c.MustWeir("set", "shop/backup", "--min", "3mbit")
 	time.Sleep(3 * time.Second)
-	if camera := c.agent.Container("shop/camera"); camera.State != v1.StateOK || camera.Shares[0].EntitledBPS < 8e6 {
+	// However long it is away: the next agent and the next weir-k8s have the claim from weir-dra's notes.
+	c.agent.Kill()
+	_ = c.plugin.End(syscall.SIGKILL, noticed) // its exit code is that of a kill
+	c.startAgentAlone()
+	c.startPlugin()
+	c.awaitPlugin()
+	if camera := c.agent.Container("shop/camera"); camera.State != v1.StateOK || camera.Policy.MinBPS != 8e6 || camera.Shares[0].EntitledBPS < 8e6 {
 		t.Errorf("the agent has %+v", camera)
 	}
 	c.startAPIServer()

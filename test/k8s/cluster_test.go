@@ -57,11 +57,13 @@ type cluster struct {
 	files string
 	// running are its programs by name.
 	running map[string]*testbed.Process
+	// gates are features of Kubernetes that are not as by default, NAME=BOOLEAN.
+	gates []string
 }
 
 // newCluster starts a control plane and kubelet.
-func newCluster(t *testing.T) *cluster {
-	c := newControlPlane(t)
+func newCluster(t *testing.T, gates ...string) *cluster {
+	c := newControlPlane(t, gates...)
 	c.kubelet = claims.KubeletFolder
 	c.startScheduler("kube-scheduler", defaultScheduler)
 	c.awaitLeader("")
@@ -70,13 +72,13 @@ func newCluster(t *testing.T) *cluster {
 }
 
 // newControlPlane starts etcd, the API server and controllers, beside a node without kubelet.
-func newControlPlane(t *testing.T) *cluster {
+func newControlPlane(t *testing.T, gates ...string) *cluster {
 	programs, err := filepath.Abs("../../bin/controlplane")
 	must.Succeed(t, err)
 	if _, err := os.Stat(filepath.Join(programs, "kubelet")); err != nil {
 		t.Skip("no control plane of Kubernetes: make bin/controlplane")
 	}
-	c := &cluster{node: newNode(t), programs: programs, files: t.TempDir(), address: "127.0.0.1:443", running: map[string]*testbed.Process{}}
+	c := &cluster{node: newNode(t), programs: programs, files: t.TempDir(), address: "127.0.0.1:443", running: map[string]*testbed.Process{}, gates: gates}
 	c.client = &http.Client{Transport: &http.Transport{
 		MaxIdleConnsPerHost: clients,
 		TLSClientConfig:     &tls.Config{InsecureSkipVerify: true}, // the API server makes its own certificate
@@ -104,7 +106,11 @@ func newControlPlane(t *testing.T) *cluster {
 // with the rights of the manifest.
 func (c *cluster) startWeir() {
 	c.t.Helper()
-	for _, document := range c.manifest("weir.yaml") {
+	manifest := c.manifest("weir.yaml")
+	if c.gates != nil {
+		manifest = append(manifest, c.manifest("weir-before-1.36.yaml")...)
+	}
+	for _, document := range manifest {
 		if document.kind != "DaemonSet" && document.kind != "ConfigMap" {
 			c.apply(document)
 		}
@@ -149,7 +155,7 @@ func (c *cluster) startScheduler(process, scheduler string) {
 	})
 	must.Succeed(c.t, err)
 	c.write(process+".yaml", string(config))
-	c.runProgram(process, filepath.Join(c.programs, "kube-scheduler"), "--config", c.file(process+".yaml"), "--secure-port", "0")
+	c.runProgram(process, filepath.Join(c.programs, "kube-scheduler"), "--config", c.file(process+".yaml"), "--secure-port", "0", "--feature-gates", strings.Join(c.gates, ","))
 }
 
 // awaitLeader waits until the default scheduler has another leader than before, and returns it.
@@ -170,7 +176,7 @@ func (c *cluster) startAPIServer() {
 		"--advertise-address", c.Host.UplinkAddr().String(), "--kubelet-preferred-address-types", "InternalIP", "--endpoint-reconciler-type", "none", "--cert-dir", c.files,
 		"--token-auth-file", c.file("tokens.csv"), "--authorization-mode", "Node,RBAC", "--service-account-issuer", "https://weir.test",
 		"--service-account-key-file", c.file("key"), "--service-account-signing-key-file", c.file("key"),
-		"--allow-privileged", "--service-cluster-ip-range", "198.19.255.0/24", "--enable-admission-plugins", "NodeRestriction", "--disable-admission-plugins", "TaintNodesByCondition")
+		"--feature-gates", strings.Join(c.gates, ","), "--allow-privileged", "--service-cluster-ip-range", "198.19.255.0/24", "--enable-admission-plugins", "NodeRestriction", "--disable-admission-plugins", "TaintNodesByCondition")
 	c.await("the API server answers", func() (bool, any) {
 		err := c.do("GET", "/readyz", nil, nil)
 		return err == nil, err
@@ -416,6 +422,9 @@ func (c *cluster) create(name string, o podOptions) {
 		"containers": []object{app}, "terminationGracePeriodSeconds": 1, "automountServiceAccountToken": false, "enableServiceLinks": false,
 		"dnsPolicy": "Default", "hostNetwork": o.host,
 	}
+	if o.kbps != "" {
+		app["resources"] = object{"limits": object{"weir.dev/egress-kbps": o.kbps}}
+	}
 	if o.claim != "" {
 		template := "weir-min-" + strings.ToLower(o.claim)
 		err := c.do("POST", claimAPI+inShop+"resourceclaimtemplates", object{"metadata": object{"name": template}, "spec": object{"spec": object{
@@ -487,11 +496,16 @@ func (c *cluster) end(name string) {
 // awaitEvent waits for an event of a pod that contains words.
 func (c *cluster) awaitEvent(pod, words string) {
 	c.t.Helper()
-	c.await("an event of "+pod+" says "+words, func() (bool, any) {
+	c.awaitEventIn(inShop, pod, words)
+}
+
+func (c *cluster) awaitEventIn(namespace, about, words string) {
+	c.t.Helper()
+	c.await("an event of "+about+" says "+words, func() (bool, any) {
 		var list struct {
 			Items []struct{ Reason, Message string }
 		}
-		err := c.do("GET", "/api/v1/"+inShop+"events?fieldSelector=involvedObject.name="+pod, nil, &list)
+		err := c.do("GET", "/api/v1/"+namespace+"events?fieldSelector=involvedObject.name="+about, nil, &list)
 		for _, e := range list.Items {
 			if strings.Contains(e.Message, words) {
 				return true, nil

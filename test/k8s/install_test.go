@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -41,8 +43,16 @@ func TestInstall(t *testing.T) {
 	must.Succeed(t, c.containerd.Import(archives[0]))
 	c.tag("weir-kubernetes:"+version, "weir-kubernetes:next")
 	config := fmt.Sprintf(`config={"uplink": %q, "rate": "20mbit"}`, c.Host.UplinkName)
-	c.helm("install", "--set", "image=weir-kubernetes:"+version, "--set", "annotations=true", "--set-json", config)
+	c.helm("install", "--set", "image=weir-kubernetes:"+version, "--set", "annotations=true,metrics=true", "--set-json", config)
 	c.awaitCapacity("19M")
+	c.annotateNode(object{"weir.dev/rate": "16mbit"})
+	c.awaitCapacity("15200k")
+	c.annotateNode(object{"weir.dev/rate": nil})
+	c.awaitCapacity("19M")
+	c.await("the node exporter finds metrics", func() (bool, any) {
+		text := c.Run(append(c.containerd.Enter(), "sh", "-c", "cat /run/weir-metrics/weir.prom || true")...)
+		return strings.Contains(text, "weir_uplink_rate_bytes_per_second"), text
+	})
 	c.create("camera", podOptions{claim: "8M"})
 	c.create("backup", podOptions{annotations: map[string]string{"weir.dev/weight": "5000"}})
 	c.awaitRunning("camera")
@@ -171,6 +181,55 @@ func TestHelm(t *testing.T) {
 	for name := range objects(helm("template", "weir", chart)) {
 		if strings.HasSuffix(name, " weir-templates") {
 			t.Errorf("%s is made without annotations=true", name)
+		}
+	}
+
+	// Values of users: another folder of kubelet, without weir-dra, on some nodes.
+	const kubelet = "/var/snap/microk8s/common/var/lib/kubelet"
+	rendered := helm("template", "weir", chart, "--set", "kubelet="+kubelet+",hardAdmission=true,claims=false,metrics=true,image=registry.example.com/weir:1@sha256:ab",
+		"--set-json", `nodeSelector={"edge": "true"}`, "--set-json", "tolerations=[]", "--set-json", `imagePullSecrets=[{"name": "registry"}]`,
+		"--set-json", `resources={"agent": {"limits": {"memory": "64Mi"}}}`, "--set-json", `config={"uplinks": [{"interface": "eth0", "rate": "1gbit"}]}`)
+	if n := strings.Count(rendered, kubelet); n < 4 || n != strings.Count(rendered, "/var/lib/kubelet") {
+		t.Errorf("another folder of kubelet is not everywhere in %s", rendered)
+	}
+	made := objects(rendered)
+	if names := slices.Sorted(maps.Keys(made)); !slices.Equal(names, []string{"ConfigMap weir", "DaemonSet weir", "DaemonSet weir-metrics", "ServiceAccount weir"}) {
+		t.Errorf("without weir-dra there are %q", names)
+	}
+	for name, of := range map[string][]string{"DaemonSet weir": {"agent", "pods"}, "DaemonSet weir-metrics": {"metrics"}} {
+		pod := made[name].(object)["spec"].(object)["template"].(object)["spec"].(object)
+		var containers []string
+		for _, one := range pod["containers"].([]any) {
+			c := one.(object)
+			containers = append(containers, c["name"].(string))
+			if c["image"] != "registry.example.com/weir:1@sha256:ab" {
+				t.Errorf("%s runs %s", name, c["image"])
+			}
+			switch limited := fmt.Sprint(c["resources"]); {
+			case c["name"] == "agent" && limited != "map[limits:map[memory:64Mi]]", c["name"] != "agent" && c["resources"] != nil:
+				t.Errorf("%s may use %s", c["name"], limited)
+			case c["name"] == "pods" && fmt.Sprint(c["command"]) != "[weir-k8s --kubelet="+kubelet+" --hard-admission]":
+				t.Errorf("pods is %v", c["command"])
+			}
+		}
+		if !slices.Equal(containers, of) || fmt.Sprint(pod["nodeSelector"], pod["tolerations"], pod["imagePullSecrets"]) != "map[edge:true] [] [map[name:registry]]" {
+			t.Errorf("%s is %v", name, pod)
+		}
+	}
+	if text := fmt.Sprint(made["ConfigMap weir"]); !strings.Contains(text, "rate: 1gbit") {
+		t.Errorf("the configuration is %s", text)
+	}
+
+	// Older API servers, whose devices are not counted or which have none.
+	for version, has := range map[string][2]bool{"1.33.1": {false, true}, "1.35.0": {true, true}, "1.36.0": {true, false}} {
+		made := objects(helm("template", "weir", chart, "--kube-version", version))
+		if has != [2]bool{made["DeviceClass bandwidth.weir.dev"] != nil, made["ClusterRole weir-nodes"] != nil} || made["ClusterRole weir"] == nil {
+			t.Errorf("for %s there are %q", version, slices.Sorted(maps.Keys(made)))
+		}
+	}
+	for _, wrong := range []string{"kubletFolder=/x", "kubelet=/var/lib/kubelet/", "claims=false,annotations=true", "hardAdmission=maybe", "resources.dra.x=1"} {
+		if said, err := exec.Command(helmProgram(t), "template", "weir", chart, "--set", wrong).CombinedOutput(); err == nil {
+			t.Errorf("%s is accepted: %s", wrong, said)
 		}
 	}
 }

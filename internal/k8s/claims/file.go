@@ -55,6 +55,9 @@ func LedgerFile(folder string) string { return filepath.Join(folder, "claims.jso
 // AnnotationsFile returns the path of the annotations in the driver's folder.
 func AnnotationsFile(folder string) string { return filepath.Join(folder, "annotations.json") }
 
+// RatesFile returns the path, in the driver's folder, of the rates that the node's annotations say, for the agent.
+func RatesFile(folder string) string { return filepath.Join(folder, "rates.yaml") }
+
 // Load reads a ledger; an empty one if there is no file.
 func Load(path string) (Ledger, error) { return load[Ledger](path, "claims") }
 

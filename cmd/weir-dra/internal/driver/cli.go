@@ -76,7 +76,7 @@ pods keep their shares, and those with claims start when weir-dra is back.`,
 		},
 	}
 	cmdline.SetUp(root)
-	root.AddCommand(newTemplates())
+	root.AddCommand(newTemplates(), newMetrics())
 	hostname, _ := os.Hostname() // an empty name is refused by the API server
 	flags := root.Flags()
 	flags.StringVar(&o.socket, "socket", client.DefaultSocket, "the agent's socket")
@@ -138,6 +138,13 @@ func lock(folder string) (unlock func(), err error) {
 
 // serve is a driver for kubelet and the scheduler until ctx ends. Its devices stay published.
 func (d *driver) serve(ctx context.Context, o options) error {
+	if d.probe(ctx); ctx.Err() != nil {
+		return nil
+	}
+	if d.extended {
+		d.log.Info("the API server does not count capacity of devices, as Kubernetes 1.36 does: offering an extended resource instead", "resource", egressKbps)
+		return d.run(ctx, nil)
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	helper, err := kubeletplugin.Start(ctx, d,
 		kubeletplugin.DriverName(claims.Driver), kubeletplugin.NodeName(d.node), kubeletplugin.KubeClient(d.kube),

@@ -9,7 +9,11 @@
 // agent that they fit, and notes them in a file (internal/k8s/claims), from which weir-k8s gives the
 // pod its minimum. It watches the agent twice a second, publishes what has changed of the uplinks, and
 // writes into the status of each claim whether the kernel has it. It also watches the pods of the node: it notes
-// changed annotations for weir-k8s in a second file, and tells a pod by an event why it has not what they ask for.
+// changed annotations for weir-k8s in a second file, and tells a pod by an event why it has not what they ask for. The
+// rates that annotations of the node say it notes in a third file, which the agent reads.
+//
+// Where the API server does not count capacity of devices, the bandwidth of the first uplink is an extended resource of
+// the node instead. What a pod requests of it is noted like a claim, when the pod is bound to the node.
 //
 // Limits: a claim belongs to one pod. The driver does not watch claims that are not prepared yet, since
 // each node would get those of all nodes: until then an uplink's capacity may fall below what the
@@ -65,6 +69,12 @@ type driver struct {
 	published []claims.Device
 	reports   reports
 	pods      *pods
+	rates     *nodeRates
+	// wake ends the pause between looks at the agent.
+	wake chan struct{}
+	// extended: the API server does not count capacity of devices, as was seen at probedAt.
+	extended bool
+	probedAt time.Time
 	// writeAfter is when the next attempt may be made to write to the API server.
 	writeAfter time.Time
 }
@@ -74,31 +84,42 @@ func newDriver(nodeName, folder string, agent *client.Client, kube kubernetes.In
 	if err != nil {
 		return nil, err
 	}
-	pods, err := newPods(nodeName, folder, kube, log)
+	wake := make(chan struct{}, 1)
+	signal := func() {
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+	}
+	pods, err := newPods(nodeName, folder, kube, signal, log)
+	if err != nil {
+		return nil, err
+	}
+	rates, err := newNodeRates(nodeName, folder, kube, pods.recorder, signal, log)
 	if err != nil {
 		return nil, err
 	}
 	return &driver{
 		node: nodeName, folder: folder, agent: agent, kube: kube, log: log, calls: make(chan func(context.Context)),
-		broken: make(chan error, 1), ledger: ledger, lookedAt: time.Now(), reports: reports{}, pods: pods,
+		broken: make(chan error, 1), ledger: ledger, lookedAt: time.Now(), reports: reports{}, pods: pods, rates: rates, wake: wake,
 	}, nil
 }
 
 // run watches the agent until ctx ends. publish passes devices on to the API server.
 func (d *driver) run(ctx context.Context, publish func([]claims.Device) error) error {
 	defer d.pods.start(ctx)()
+	defer d.rates.start(ctx)()
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
+		now := time.Now()
 		if err := d.look(ctx); err == nil {
-			if devices := d.ledger.Devices(d.view); !reflect.DeepEqual(devices, d.published) {
-				if err := publish(devices); err != nil {
-					return fmt.Errorf("publish the uplinks: %w", err)
-				}
-				d.published = devices
+			d.rates.apply(ctx, d.agent, d.view.Uplinks, now)
+			if err := d.publish(ctx, publish, now); err != nil {
+				return err
 			}
 		}
-		if d.view != nil || time.Since(d.lookedAt) > agentPatience {
+		if !d.extended && (d.view != nil || now.Sub(d.lookedAt) > agentPatience) {
 			d.report(ctx, time.Now())
 		}
 		if d.view != nil {
@@ -110,10 +131,29 @@ func (d *driver) run(ctx context.Context, publish func([]claims.Device) error) e
 		case err := <-d.broken:
 			return err
 		case <-tick.C:
+		case <-d.wake:
 		case call := <-d.calls:
 			call(ctx)
 		}
 	}
+}
+
+// publish tells the API server what the node offers: its devices, or the extended resource.
+func (d *driver) publish(ctx context.Context, devices func([]claims.Device) error, now time.Time) error {
+	if d.extended {
+		d.offer(ctx, now)
+		return d.probeAgain(ctx, now)
+	}
+	d.withdraw(ctx, now)
+	list := d.ledger.Devices(d.view)
+	if reflect.DeepEqual(list, d.published) {
+		return nil
+	}
+	if err := devices(list); err != nil {
+		return fmt.Errorf("publish the uplinks: %w", err)
+	}
+	d.published = list
+	return nil
 }
 
 // do runs a call in the driver's goroutine.

@@ -32,9 +32,10 @@ import (
 // The suite cluster has the real ones.
 type bed struct {
 	*driver
-	t     *testing.T
-	kube  *fake.Clientset
-	agent v1.Snapshot
+	t      *testing.T
+	socket string
+	kube   *fake.Clientset
+	agent  v1.Snapshot
 	// away: the agent does not answer.
 	away bool
 }
@@ -57,7 +58,7 @@ func newBed(t *testing.T, objects ...runtime.Object) *bed {
 	})}
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(func() { server.Close() })
-	b.driver = b.start(t.TempDir(), socket)
+	b.socket, b.driver = socket, b.start(t.TempDir(), socket)
 	return b
 }
 
@@ -72,9 +73,7 @@ func (b *bed) start(folder, socket string) *driver {
 
 // restart returns another driver with the same folder and agent.
 func (b *bed) restart() *driver {
-	d := b.start(b.folder, "")
-	d.agent = b.driver.agent
-	return d
+	return b.start(b.folder, b.socket)
 }
 
 // runs makes the agent have a pod with an admitted minimum.
@@ -315,5 +314,46 @@ func TestBroken(t *testing.T) {
 	b.HandleError(t.Context(), errors.New("no socket"), "DRA gRPC server failed")
 	if err := <-ended; err == nil || err.Error() != "DRA gRPC server failed: no socket" {
 		t.Errorf("ended with %v", err)
+	}
+}
+
+// TestRenamed: on a node that has got another name claims of the old one stay in force and have their conditions, until
+// their pods have ended and the API server has forgotten them.
+func TestRenamed(t *testing.T) {
+	camera := allocated("camera", "60M")
+	b := newBed(t, camera)
+	b.prepare(camera)
+	b.runs("camera", 60e6)
+	agent := b.driver.agent
+	restart := func() {
+		d, err := newDriver("doorway", b.folder, agent, b.kube, b.log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.driver = d
+	}
+	restart()
+	now := time.Now()
+	b.reportAt(now)
+	if found, _ := b.condition("camera"); found.Status != metav1.ConditionTrue {
+		t.Errorf("the claim is %+v", found)
+	}
+	pool := resources(b.node, b.ledger.Devices(b.view)).Pools["doorway"]
+	if offered := pool.Slices[0].Devices[0].Capacity[egressBandwidth].Value; offered.String() != "95M" {
+		t.Errorf("it offers %s", offered.String())
+	}
+	if err := b.kube.ResourceV1().ResourceClaims("shop").Delete(t.Context(), "camera", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	restart()
+	b.reportAt(now)
+	b.reportAt(now)
+	if len(b.ledger) != 1 {
+		t.Error("the claim of a pod that runs is forgotten")
+	}
+	b.agent.Containers = nil
+	b.reportAt(now)
+	if len(b.ledger) != 0 {
+		t.Errorf("claims of no pod: %+v", b.ledger)
 	}
 }

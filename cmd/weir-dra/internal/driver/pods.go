@@ -65,7 +65,7 @@ type emitted struct {
 	at time.Time
 }
 
-func newPods(nodeName, folder string, kube kubernetes.Interface, log *slog.Logger) (*pods, error) {
+func newPods(nodeName, folder string, kube kubernetes.Interface, wake func(), log *slog.Logger) (*pods, error) {
 	p := &pods{kube: kube, folder: folder, log: log, changed: make(chan struct{}, 1), lastEvents: map[types.UID]emitted{}}
 	p.factory = informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithTransform(stripPod),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.FieldSelector = "spec.nodeName=" + nodeName }))
@@ -73,8 +73,8 @@ func newPods(nodeName, folder string, kube kubernetes.Interface, log *slog.Logge
 	p.sink = record.NewBroadcaster()
 	p.recorder = p.sink.NewRecorder(scheme.Scheme, core.EventSource{Component: "weir", Host: nodeName})
 	_, err := p.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { p.signal() },
-		DeleteFunc: func(any) { p.signal() },
+		AddFunc:    func(any) { p.signal(); wake() },
+		DeleteFunc: func(any) { p.signal(); wake() },
 		UpdateFunc: func(before, after any) {
 			if !reflect.DeepEqual(annotationsOf(before), annotationsOf(after)) {
 				p.signal()
@@ -92,7 +92,7 @@ func newPods(nodeName, folder string, kube kubernetes.Interface, log *slog.Logge
 	return p, nil
 }
 
-// stripPod keeps the annotations for Weir, and what names the pod: a pod may be large.
+// stripPod keeps the annotations for Weir, what was requested of its resource, and what names the pod: a pod may be large.
 func stripPod(object any) (any, error) {
 	p, is := object.(*core.Pod)
 	if !is {
@@ -103,9 +103,13 @@ func stripPod(object any) (any, error) {
 		_, ours := claims.LabelOf(name)
 		return !ours
 	})
-	return &core.Pod{ObjectMeta: metav1.ObjectMeta{
+	kept := &core.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion, Annotations: annotations,
-	}}, nil
+	}, Status: core.PodStatus{Phase: p.Status.Phase}}
+	if amount := requestOf(p); !amount.IsZero() {
+		kept.Spec.Containers = []core.Container{{Resources: core.ResourceRequirements{Requests: core.ResourceList{egressKbps: amount}}}}
+	}
+	return kept, nil
 }
 
 func annotationsOf(object any) map[string]string {
