@@ -86,3 +86,19 @@ func TestWithin(t *testing.T) {
 		}
 	}
 }
+
+// TestOver: a number is the median of its rounds, with the lowest and the highest; one round has no interval, and none
+// changes nothing.
+func TestOver(t *testing.T) {
+	before := Number{Name: "n", Measured: report.Number(9)}
+	three, one, none := before.Over([]float64{3, 1, 2}), before.Over([]float64{4}), before.Over(nil)
+	if *three.Measured != 2 || *three.Low != 1 || *three.High != 3 {
+		t.Errorf("of three rounds: %+v", three)
+	}
+	if *one.Measured != 4 || one.Low != nil || one.High != nil {
+		t.Errorf("of one round: %+v", one)
+	}
+	if *none.Measured != 9 || none.Low != nil || none.High != nil {
+		t.Errorf("of none: %+v", none)
+	}
+}
