@@ -111,6 +111,9 @@ type MeasuredContainer struct {
 	MemoryBytes *uint64   `json:"memory_bytes,omitempty"`
 	// CPUSeconds is the processor time since the container's start.
 	CPUSeconds *float64 `json:"cpu_seconds,omitempty"`
+	// Connections is the number of TCP connections that others have opened to it and use, where the request asks for
+	// it: data moved within five seconds, or waits for an answer, the program or the other end.
+	Connections *int `json:"connections,omitempty"`
 }
 
 // Port is a published port of a container.

@@ -121,9 +121,9 @@ var contract = map[string]struct {
 		"service": "string", "instance": "string", "requests": "number", "mean_seconds": "number", "p95_seconds": "number",
 		"delivery_seconds": "number",
 	}},
-	"measured container": {v1.MeasuredContainer{Ports: []v1.Port{}, StartedAt: someTime, MemoryBytes: new(uint64), CPUSeconds: new(float64)}, map[string]string{
+	"measured container": {v1.MeasuredContainer{Ports: []v1.Port{}, StartedAt: someTime, MemoryBytes: new(uint64), CPUSeconds: new(float64), Connections: new(int)}, map[string]string{
 		"id": "string", "name": "string", "runtime": "string", "image": "string", "ports": "array", "started_at": "string",
-		"memory_bytes": "number", "cpu_seconds": "number",
+		"memory_bytes": "number", "cpu_seconds": "number", "connections": "number",
 	}},
 	"port": {v1.Port{}, map[string]string{"container": "number", "host": "number", "protocol": "string"}},
 	"measured uplink": {v1.MeasuredUplink{In: &v1.MeasuredIncoming{}}, map[string]string{

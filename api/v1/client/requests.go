@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 
 	v1 "github.com/weir-project/weir/api/v1"
 )
@@ -22,10 +23,14 @@ func (c *Client) Status(ctx context.Context) (v1.Status, error) {
 }
 
 // Node returns the host's resources, its containers' usage, and the free capacity of its
-// uplinks.
-func (c *Client) Node(ctx context.Context) (v1.Node, error) {
+// uplinks. Of the containers with these names it counts connections, too.
+func (c *Client) Node(ctx context.Context, counted ...string) (v1.Node, error) {
 	var node v1.Node
-	return node, c.call(ctx, http.MethodGet, "/v1/node", nil, &node)
+	path := "/v1/node"
+	if len(counted) > 0 {
+		path += "?connections=" + url.QueryEscape(strings.Join(counted, ","))
+	}
+	return node, c.call(ctx, http.MethodGet, path, nil, &node)
 }
 
 // Access returns the caller's identity and role.

@@ -9,11 +9,13 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent/loop"
 	"github.com/weir-project/weir/internal/agent/stats"
+	"github.com/weir-project/weir/internal/datapath/kernel"
 	"github.com/weir-project/weir/internal/front/access"
 	"github.com/weir-project/weir/internal/front/node"
 	"github.com/weir-project/weir/internal/share/explain"
@@ -109,6 +111,7 @@ func (a *API) routes() []route {
 		},
 		{
 			method: "GET", path: "/v1/node", role: access.Read, summary: "The host, what its containers use, and what its uplinks have to give",
+			query:    []parameter{{"connections", "also count the connections of these containers, by their names, with commas between them (at most 256)", ""}},
 			response: v1.Node{}, handle: a.node,
 		},
 		{
@@ -306,7 +309,29 @@ func (a *API) node(r *http.Request) (any, error) {
 			seen.Measured.ResponsesReason = problem.Error()
 		}
 	}
+	if names := r.URL.Query().Get("connections"); err == nil && names != "" {
+		countConnections(strings.Split(names, ","), latest, seen.Measured.Containers)
+	}
 	return seen, err
+}
+
+// mostCounted bounds the containers whose connections a request counts: each takes a walk over all of the host's.
+const mostCounted = 256
+
+// countConnections counts the connections of the containers with these names. Those in the host's network have none of
+// their own.
+func countConnections(names []string, s *stats.Snapshot, list []v1.MeasuredContainer) {
+	names = names[:min(len(names), mostCounted)]
+	for i := range list {
+		c := &list[i]
+		at := slices.IndexFunc(s.Containers, func(of v1.Container) bool { return of.ID == c.ID })
+		if at < 0 || s.Places[at].NetNSPath == "" || !slices.Contains(names, c.Name) {
+			continue
+		}
+		if count, err := kernel.CountConnections(s.Places[at].NetNSPath); err == nil { // it may have ended
+			c.Connections = &count
+		}
+	}
 }
 
 // readChange decodes the policy change in the body of a request.

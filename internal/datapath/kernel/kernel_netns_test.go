@@ -441,3 +441,78 @@ func sendMarked(address string, tos, mark int) error {
 	}
 	return nil
 }
+
+// TestCountConnections: of a namespace's connections those count that others have opened and use.
+func TestCountConnections(t *testing.T) {
+	names := [2]string{fmt.Sprintf("weir-test-%d-a", os.Getpid()), fmt.Sprintf("weir-test-%d-b", os.Getpid())}
+	run := func(args ...string) {
+		t.Helper()
+		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %v: %v: %s", args, err, out)
+		}
+	}
+	for _, name := range names {
+		run("netns", "add", name)
+		t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", name).Run() })
+	}
+	run("link", "add", "v", "netns", names[0], "type", "veth", "peer", "name", "v", "netns", names[1])
+	var listeners [2]net.Listener
+	path := func(of int) string { return "/run/netns/" + names[of] }
+	for i, name := range names {
+		run("-n", name, "address", "add", fmt.Sprintf("198.18.77.%d/24", i+1), "dev", "v")
+		run("-n", name, "link", "set", "v", "up")
+		run("-n", name, "link", "set", "lo", "up")
+	}
+	for i := range names {
+		must.Succeed(t, InNetNS(path(i), func() (err error) {
+			listeners[i], err = net.Listen("tcp", ":8000") // of both families
+			return err
+		}))
+		defer listeners[i].Close()
+	}
+	// request opens a connection from one namespace, on which the program reads what is sent.
+	request := func(from, to int, address string) (user, program net.Conn) {
+		t.Helper()
+		must.Succeed(t, InNetNS(path(from), func() (err error) {
+			user, err = net.Dial("tcp", address+":8000")
+			return err
+		}))
+		program, err := listeners[to].Accept()
+		must.Succeed(t, err)
+		t.Cleanup(func() { user.Close(); program.Close() })
+		return user, program
+	}
+	ask := func(user, program net.Conn) {
+		t.Helper()
+		_, err := user.Write([]byte("ask"))
+		must.Succeed(t, err)
+		_, err = program.Read(make([]byte, 3))
+		must.Succeed(t, err)
+	}
+	user, program := request(1, 0, "198.18.77.1")
+	ask(user, program)
+	_, err := program.Write([]byte("answer")) // so it is idle
+	must.Succeed(t, err)
+	_, err = user.Read(make([]byte, 6))
+	must.Succeed(t, err)
+	ask(request(1, 0, "198.18.77.1")) // not answered
+	unread, _ := request(1, 0, "198.18.77.1")
+	_, err = unread.Write([]byte("ask")) // not read
+	must.Succeed(t, err)
+	ask(request(0, 0, "127.0.0.1"))   // its own
+	ask(request(0, 1, "198.18.77.2")) // to others
+	check := func(when string, want [2]int) {
+		t.Helper()
+		for i := range names {
+			if count, err := CountConnections(path(i)); err != nil || count != want[i] {
+				t.Errorf("%s %d has %d, %v, want %d", when, i, count, err, want[i])
+			}
+		}
+	}
+	check("at first", [2]int{3, 1})
+	time.Sleep(busyWithin + time.Second)
+	check("later", [2]int{2, 1})
+	if _, err := CountConnections(path(0) + "-gone"); !errors.Is(err, ErrNoNetNS) {
+		t.Error(err)
+	}
+}

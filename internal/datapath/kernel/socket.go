@@ -54,6 +54,9 @@ const (
 	answerBytes      = 72
 	addressesAt      = 8 // in the request
 	unackedAt        = 60
+	remoteAt         = 24 // in the answer: the other end's address
+	unreadAt         = 56
+	stateEstablished = 1
 	stateListen      = 10
 	// An acknowledgement counts with 2 bytes, a segment with what its buffer takes, 512 at least.
 	segmentBytes = 512
@@ -74,7 +77,7 @@ func (s *Sockets) Sending(c Connection) (seen Sending, open bool, err error) {
 	copy(id[4:20], c.Local.Addr().AsSlice())
 	copy(id[20:36], c.Remote.Addr().AsSlice())
 	binary.NativeEndian.PutUint64(id[40:], ^uint64(0)) // any cookie
-	answers, err := s.conn.Execute(netlink.Message{Header: netlink.Header{Type: sockDiagByFamily, Flags: netlink.Request}, Data: request})
+	answers, err := s.execute(netlink.Request, request)
 	if errors.Is(err, unix.ENOENT) {
 		return Sending{}, false, nil
 	} else if err != nil {
@@ -115,4 +118,91 @@ func readSending(data []byte) (seen Sending, open bool, err error) {
 		}
 	}
 	return seen, open, attributes.Err()
+}
+
+func (s *Sockets) execute(flags netlink.HeaderFlags, request []byte) ([]netlink.Message, error) {
+	return s.conn.Execute(netlink.Message{Header: netlink.Header{Type: sockDiagByFamily, Flags: flags}, Data: request})
+}
+
+// busyWithin is how long ago data may have moved on a connection in use. Times of the kernel have the resolution of
+// its ticks, so an answer and the next request may seem to come together.
+const busyWithin = 5 * time.Second
+
+// CountConnections returns how many TCP connections that others have opened to programs of the network namespace at path
+// are in use: data moved within busyWithin, came after what was sent last, or waits for the program or the other end. It takes a walk over all connections of the host. Errors: ErrNoNetNS.
+func CountConnections(path string) (int, error) {
+	ns, err := openNetNSFile(path)
+	if err != nil {
+		return 0, err
+	}
+	defer ns.Close()
+	conn, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, &netlink.Config{NetNS: int(ns)})
+	if err != nil {
+		return 0, fmt.Errorf("ask for TCP connections of %s: %w", path, err)
+	}
+	defer conn.Close()
+	count, err := (&Sockets{conn}).countBusy()
+	if err != nil {
+		err = fmt.Errorf("list TCP connections of %s: %w", path, err)
+	}
+	return count, err
+}
+
+// countBusy returns how many accepted connections are in use.
+func (s *Sockets) countBusy() (count int, err error) {
+	listening := map[[2]byte]bool{} // by the port
+	var connections [][]byte
+	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
+		request := make([]byte, requestBytes)
+		request[0], request[1], request[2] = family, unix.IPPROTO_TCP, 1<<(diagInfo-1)
+		binary.NativeEndian.PutUint32(request[4:], 1<<stateEstablished|1<<stateListen)
+		answers, err := s.execute(netlink.Request|netlink.Dump, request)
+		if err != nil {
+			return 0, err
+		}
+		for _, a := range answers {
+			switch {
+			case len(a.Data) < answerBytes:
+			case a.Data[1] == stateListen:
+				listening[[2]byte(a.Data[4:])] = true
+			default:
+				connections = append(connections, a.Data)
+			}
+		}
+	}
+	for _, c := range connections {
+		if busy, err := isBusy(c); err != nil {
+			return 0, err
+		} else if busy && listening[[2]byte(c[4:])] && !remoteOf(c).IsLoopback() {
+			count++
+		}
+	}
+	return count, nil
+}
+
+// remoteOf returns the address of the other end in a struct inet_diag_msg.
+func remoteOf(c []byte) netip.Addr {
+	if c[0] == unix.AF_INET {
+		return netip.AddrFrom4([4]byte(c[remoteAt:]))
+	}
+	return netip.AddrFrom16([16]byte(c[remoteAt:])).Unmap()
+}
+
+// isBusy reports whether a connection is in use; see [CountConnections].
+func isBusy(c []byte) (bool, error) {
+	busy := binary.NativeEndian.Uint32(c[unreadAt:]) > 0 || binary.NativeEndian.Uint32(c[unackedAt:]) > 0
+	attributes, err := netlink.NewAttributeDecoder(c[answerBytes:])
+	if err != nil {
+		return false, err
+	}
+	for attributes.Next() {
+		var info unix.TCPInfo // its layout
+		if value := attributes.Bytes(); attributes.Type() == diagInfo && len(value) >= int(unsafe.Offsetof(info.Delivery_rate)) {
+			number := func(at uintptr) uint32 { return binary.NativeEndian.Uint32(value[at:]) }
+			sent, received := number(unsafe.Offsetof(info.Last_data_sent)), number(unsafe.Offsetof(info.Last_data_recv)) // ms ago
+			first := number(unsafe.Offsetof(info.Data_segs_in)) > 0 && number(unsafe.Offsetof(info.Data_segs_out)) == 0
+			busy = busy || first || received < sent || time.Duration(min(sent, received))*time.Millisecond <= busyWithin
+		}
+	}
+	return busy, attributes.Err()
 }

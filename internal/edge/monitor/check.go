@@ -18,7 +18,9 @@ const (
 	maxLoad       = 1e5
 	maxSeconds    = 1e5 // that users wait
 	maxContainers = 10_000
-	maxUplinks    = 64
+	// maxConnections of a container is more than a host has file descriptors for.
+	maxConnections = 10_000_000
+	maxUplinks     = 64
 	// maxText is the most bytes of a name, a reason or another text of a node.
 	maxText = 512
 )
@@ -45,6 +47,10 @@ func check(said answer) (answer, []string) {
 		if seconds := m.Containers[i].CPUSeconds; seconds != nil && !(*seconds >= 0 && *seconds < 1e12) {
 			c.say("a container has used %v s of processor time", *seconds)
 			m.Containers[i].CPUSeconds = nil
+		}
+		if count := m.Containers[i].Connections; count != nil && (*count < 0 || *count > maxConnections) {
+			c.say("a container has %d connections", *count)
+			m.Containers[i].Connections = nil
 		}
 	}
 	m.Responses = slices.DeleteFunc(m.Responses[:min(len(m.Responses), maxContainers)], func(r v1.ServiceResponse) bool {

@@ -42,7 +42,8 @@ import (
 
 // Agent is the interface to a node's agent; *client.Client implements it.
 type Agent interface {
-	Node(context.Context) (v1.Node, error)
+	// Node also counts the connections of the containers with these names.
+	Node(ctx context.Context, counted ...string) (v1.Node, error)
 	Snapshot(context.Context) (v1.Snapshot, error)
 	// Access returns weir-edge's role and permissions at the agent.
 	Access(context.Context) (v1.Access, error)
@@ -58,6 +59,8 @@ type Target struct {
 	Name string
 	// Agent is nil for a node without one.
 	Agent Agent
+	// Counted are the names of containers whose connections are counted.
+	Counted []string
 }
 
 // These limits detect a dead node within five seconds, so that its services answer from another
@@ -95,7 +98,6 @@ type reading struct {
 	// valid answer, and spoke that of the last response of any kind, errors included.
 	since, ended, answered, spoke time.Time
 	err                           error
-	noAgent                       bool
 	answer
 	problems []string
 	used     usage
@@ -288,7 +290,7 @@ func (m *Monitor) pull(ctx context.Context, one func(*reading) bool) {
 // ask polls one node and records its answer.
 func (m *Monitor) ask(ctx context.Context, r *reading) {
 	m.mu.Lock()
-	agent := r.Agent
+	agent, counted := r.Agent, r.Counted
 	m.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, m.timeout)
 	defer cancel()
@@ -298,7 +300,7 @@ func (m *Monitor) ask(ctx context.Context, r *reading) {
 	said.snapshot, err = agent.Snapshot(ctx)
 	trip := m.now().Sub(began).Seconds()
 	if err == nil {
-		err = askTheRest(ctx, agent, &said)
+		err = askTheRest(ctx, agent, counted, &said)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -315,11 +317,11 @@ func (m *Monitor) ask(ctx context.Context, r *reading) {
 }
 
 // askTheRest sends the other requests concurrently, because each takes a round trip.
-func askTheRest(ctx context.Context, agent Agent, said *answer) (err error) {
+func askTheRest(ctx context.Context, agent Agent, counted []string, said *answer) (err error) {
 	var accessErr error
 	var asking sync.WaitGroup
 	asking.Go(func() { said.access, accessErr = agent.Access(ctx) })
-	said.node, err = agent.Node(ctx)
+	said.node, err = agent.Node(ctx, counted...)
 	asking.Wait()
 	if isNotFound(accessErr) {
 		accessErr = nil // it is too old to say, and says so when it is told something
@@ -330,9 +332,8 @@ func askTheRest(ctx context.Context, agent Agent, said *answer) (err error) {
 // note records an answer and returns true, or its failure.
 func (r *reading) note(now time.Time, said answer, trip float64, err error) bool {
 	r.asked++
-	r.noAgent = errors.Is(err, client.ErrNoAgent)
-	spoke := err == nil || r.noAgent || speaks(err)
 	r.err = err
+	spoke := err == nil || r.lacksAgent() || speaks(err)
 	if spoke {
 		r.spoke = now
 	}
@@ -351,6 +352,9 @@ func (r *reading) note(now time.Time, said answer, trip float64, err error) bool
 	r.trips = r.trips[max(len(r.trips)-tripsKept, 0):]
 	return true
 }
+
+// lacksAgent reports whether nothing listened where the agent was asked last.
+func (r *reading) lacksAgent() bool { return errors.Is(r.err, client.ErrNoAgent) }
 
 // tripsKept is the number of polls of which the shortest counts as the round trip.
 const tripsKept = 10

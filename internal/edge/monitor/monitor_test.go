@@ -30,12 +30,14 @@ type agent struct {
 	noAccess error // an agent that does not say who asks
 	err      error
 	asked    int
+	counted  []string
 	hang     bool
 }
 
-func (a *agent) Node(context.Context) (v1.Node, error) {
+func (a *agent) Node(_ context.Context, counted ...string) (v1.Node, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.counted = counted
 	return a.node, a.err
 }
 
@@ -117,13 +119,14 @@ func newMonitor(t *testing.T, targets ...Target) (*Monitor, *clock) {
 
 func TestNodes(t *testing.T) {
 	a := board("a")
-	m, clock := newMonitor(t, Target{Name: "a", Agent: a}, Target{Name: "b"})
+	m, clock := newMonitor(t, Target{Name: "a", Agent: a, Counted: []string{"shop/web", "x"}}, Target{Name: "b"})
 	if n := m.Nodes(); n[0].State != StateUnknown || n[1].State != StateNoWeir || n[0].AgeSeconds != nil {
 		t.Errorf("before anybody was asked: %+v", n)
 	}
 	m.Pull(t.Context())
 	clock.pass(2)
-	used := 12.0 // seconds, in two
+	used, connections := 12.0, 7 // seconds, in two
+	a.node.Measured.Containers[0].Connections = &connections
 	a.node.Measured.At, a.node.Measured.Containers[0].CPUSeconds = start.Add(2*time.Second), &used
 	m.Pull(t.Context())
 	clock.pass(1)
@@ -133,6 +136,9 @@ func TestNodes(t *testing.T) {
 	}
 	if n.Containers[0].CutBPS != 0 || n.Containers[1].CutBPS != 1e6 {
 		t.Errorf("the uplink has become too slow for a minimum: %+v", n.Containers)
+	}
+	if fmt.Sprint(a.counted) != "[shop/web x]" || *n.Containers[0].Connections != 7 || n.Containers[1].Connections != nil {
+		t.Errorf("asked for %v: %+v", a.counted, n.Containers)
 	}
 	if c := n.Containers[0]; len(n.Containers) != 2 || *c.CPUs != 1 || *c.MemoryBytes != 2e6 || c.SentBPS != 3e6 || c.MinBPS != 5e6 || c.AdmittedBPS != 5e6 {
 		t.Errorf("%+v", n.Containers)
@@ -507,7 +513,7 @@ type meeting struct {
 	asked chan struct{}
 }
 
-func (m meeting) Node(ctx context.Context) (v1.Node, error) {
+func (m meeting) Node(ctx context.Context, _ ...string) (v1.Node, error) {
 	select {
 	case <-m.asked:
 		return m.agent.Node(ctx)

@@ -64,6 +64,8 @@ type Container struct {
 	// CPUs are the processors that it keeps busy; nil if that is not known.
 	CPUs        *float64
 	MemoryBytes *uint64
+	// Connections are those that others have opened to it and use; nil if they are not counted.
+	Connections *int
 	// SentBPS is what it sends at the node's uplink.
 	SentBPS uint64
 	// MinBPS is the minimum that it asks for, AdmittedBPS what the node's uplink has admitted of it, cut
@@ -185,7 +187,7 @@ func (r *reading) state(now time.Time) (State, string) {
 	silent := now.Sub(spoke).Seconds()
 	age := now.Sub(answered).Seconds()
 	switch {
-	case r.noAgent && (r.answered.IsZero() || age > staleSeconds):
+	case r.lacksAgent() && (r.answered.IsZero() || age > staleSeconds):
 		return StateNoWeir, r.why()
 	case silent > goneSeconds && r.missed >= 2:
 		return StateGone, r.why()
@@ -288,7 +290,7 @@ func (r *reading) containers(uplink string) []Container {
 			}
 		}
 		if used := measured[seen.ID]; used != nil {
-			c.MemoryBytes = used.MemoryBytes
+			c.MemoryBytes, c.Connections = used.MemoryBytes, used.Connections
 		}
 		if cpus, known := r.used.cpus[seen.ID]; known {
 			c.CPUs = &cpus

@@ -56,8 +56,8 @@ func (l *localAgent) Access(ctx context.Context) (v1.Access, error) {
 }
 
 // Node implements monitor.Agent.
-func (l *localAgent) Node(ctx context.Context) (v1.Node, error) {
-	seen, err := l.agent.Node(ctx)
+func (l *localAgent) Node(ctx context.Context, counted ...string) (v1.Node, error) {
+	seen, err := l.agent.Node(ctx, counted...)
 	if !errors.Is(err, client.ErrNoAgent) {
 		return seen, err
 	}
