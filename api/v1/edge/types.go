@@ -130,7 +130,7 @@ type Service struct {
 	Name  string `json:"name"`
 	Image string `json:"image"`
 	Ports []Port `json:"ports"`
-	// Users are the requests in progress (in mode tcp connections); Waiting of them wait for an instance.
+	// Users are the requests in progress (in mode tcp and on Kubernetes connections); Waiting of them wait for an instance.
 	Users     int `json:"users"`
 	Waiting   int `json:"waiting"`
 	Instances int `json:"instances"`

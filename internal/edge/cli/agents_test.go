@@ -103,7 +103,7 @@ func TestAgentsOverTLS(t *testing.T) {
 			}
 			var seen monitor.Node
 			for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-				seen = nodes.Measure(t.Context(), []runtime.Node{node})[0].Reported
+				seen = nodes.Measure(t.Context(), []runtime.Node{node}, nil)[0].Reported
 				if seen.State == monitor.StateReady || test.says != "" && strings.Contains(seen.Reason, test.says) {
 					break
 				}

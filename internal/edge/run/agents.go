@@ -43,10 +43,15 @@ func (a *Agents) Lower() <-chan struct{} { return a.monitor.Lower() }
 func (a *Agents) Reported() []monitor.Node { return a.monitor.Nodes() }
 
 // Measure implements Nodes.
-func (a *Agents) Measure(ctx context.Context, nodes []runtime.Node) []Measured {
+func (a *Agents) Measure(ctx context.Context, nodes []runtime.Node, counted []runtime.Instance) []Measured {
 	targets := make([]monitor.Target, len(nodes))
 	for i, n := range nodes {
 		targets[i] = monitor.Target{Name: n.Name}
+		for _, c := range counted {
+			if c.Node == n.Name && c.ContainerID != "" {
+				targets[i].Counted = append(targets[i].Counted, c.ContainerID)
+			}
+		}
 		if agent, err := a.agentOf(n); err == nil {
 			targets[i].Agent = agent
 		}

@@ -33,7 +33,9 @@ func TestAgents(t *testing.T) {
 		}
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/node", func(w http.ResponseWriter, _ *http.Request) {
+	var counted atomic.Value
+	mux.HandleFunc("GET /v1/node", func(w http.ResponseWriter, r *http.Request) {
+		counted.Store(r.URL.Query().Get("connections"))
 		answer(w, v1.Node{Measured: v1.Measured{
 			At: time.Now(), Hostname: "near", CPUs: 4, CPUUsedPercent: 12, MemoryBytes: 1 << 30, MemoryUsedBytes: 1 << 29,
 		}})
@@ -59,6 +61,7 @@ func TestAgents(t *testing.T) {
 	trusted.AddCert(agent.Certificate())
 	near, far := netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("198.18.0.2")
 	nodes := []runtime.Node{{Name: "far", Address: far, Ready: true}, {Name: "near", Address: near, Ready: true}, {Name: "nowhere", Ready: true}}
+	pods := []runtime.Instance{{Node: "near", ContainerID: "shop/a"}, {Node: "near"}, {Node: "far", ContainerID: "shop/b"}, {Node: "near", ContainerID: "shop/c"}}
 	clients := map[netip.Addr]*client.Client{}
 	for address, url := range map[netip.Addr]string{near: agent.URL, far: "https://127.0.0.1:1"} {
 		c, err := client.New(url, client.Options{TLS: &tls.Config{RootCAs: trusted, MinVersion: tls.VersionTLS12}})
@@ -70,9 +73,12 @@ func TestAgents(t *testing.T) {
 	agents := NewAgents(t.Context(), func(a netip.Addr) (*client.Client, error) { return clients[a], nil })
 	var found []Measured
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if found = agents.Measure(t.Context(), nodes); found[1].Reported.State == monitor.StateReady {
+		if found = agents.Measure(t.Context(), nodes, pods); found[1].Reported.State == monitor.StateReady {
 			break
 		}
+	}
+	if names := counted.Load(); names != "shop/a,shop/c" {
+		t.Errorf("it was asked to count %v", names)
 	}
 	decider, err := engine.New(engine.Policy{})
 	if err != nil {
@@ -90,7 +96,7 @@ func TestAgents(t *testing.T) {
 	}
 	role.Store("admin")
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if found = agents.Measure(t.Context(), nodes); found[1].Reported.State == monitor.StateReady && !found[1].isReadOnly() {
+		if found = agents.Measure(t.Context(), nodes, pods); found[1].Reported.State == monitor.StateReady && !found[1].isReadOnly() {
 			break
 		}
 	}
@@ -137,7 +143,7 @@ func TestAway(t *testing.T) {
 // TestLocal: without an agent this host is measured, and nothing is promised at its uplinks.
 func TestLocal(t *testing.T) {
 	local := NewLocal(t.Context(), filepath.Join(t.TempDir(), "missing.sock"))
-	found := local.Measure(t.Context(), []runtime.Node{{Name: "here", Ready: true}})
+	found := local.Measure(t.Context(), []runtime.Node{{Name: "here", Ready: true}}, nil)
 	n := (&Manager{presence: newPresence(nil)}).node(&observation{}, &found[0])
 	if n.State != engine.NodeReady || n.Reason != "" || n.Weir || n.CPUs < 1 || n.MemoryBytes == 0 || n.Out.BudgetBPS != 0 {
 		t.Errorf("%+v", n)

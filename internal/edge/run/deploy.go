@@ -57,7 +57,7 @@ func (m *Manager) Deploy(ctx context.Context, document []byte) (deployed edge.De
 	if err = errors.Join(ended, err); err != nil {
 		return edge.Deployed{}, err
 	}
-	deployed.Service, deployed.Version, deployed.Notes = s.Name, service.Made, append(deployed.Notes, odd(&s, m.opts.Engine)...)
+	deployed.Service, deployed.Version, deployed.Notes = s.Name, service.Made, append(append(deployed.Notes, odd(&s, m.opts.Engine)...), m.opts.unused(&s)...)
 	if image.Note != "" {
 		deployed.Notes = append(deployed.Notes, image.Note)
 	}
@@ -71,7 +71,7 @@ func (m *Manager) Deploy(ctx context.Context, document []byte) (deployed edge.De
 
 // checkProxy returns why the host cannot run the proxy of a service; nil for one without ports.
 func (o *Options) checkProxy(s *runtime.Service) error {
-	if o.CheckProxy == nil || len(s.Ports) == 0 {
+	if o.CheckProxy == nil || o.Schedules || len(s.Ports) == 0 {
 		return nil
 	}
 	if err := o.CheckProxy(); err != nil {
@@ -188,6 +188,23 @@ func (m *Manager) answers(service string) bool {
 	return slices.ContainsFunc(m.view.Load().Instances, func(i edge.Instance) bool {
 		return i.Service == service && i.State == string(engine.InstanceRunning)
 	})
+}
+
+// unused returns notes on parts of a specification that have no effect where there are no proxies.
+func (o *Options) unused(s *spec.Spec) (notes []string) {
+	if !o.Schedules {
+		return nil
+	}
+	if s.ResponseSeconds > 0 {
+		notes = append(notes, "QoS.responseTime starts no instances on Kubernetes: requests pass no proxy of weir-edge, so nothing measures how long they take; users (par.maxUsers) and busy processors (limits.cpus) start some")
+	}
+	if s.Labels[spec.LabelMode] != "" {
+		notes = append(notes, "the label "+spec.LabelMode+" has no effect on Kubernetes: there is no proxy of weir-edge")
+	}
+	if o.isUncounted() {
+		notes = append(notes, "nothing counts users without --agents, so there are as many instances as QoS.numUsers and QoS.availability take")
+	}
+	return notes
 }
 
 // odd returns notes on parts of a specification that have less effect than expected.

@@ -15,7 +15,7 @@ import (
 
 // input returns the engine's input for an observation.
 func (m *Manager) input(o *observation) engine.Input {
-	in := engine.Input{At: time.Now(), Memory: m.memory, Uncounted: m.opts.Schedules}
+	in := engine.Input{At: time.Now(), Memory: m.memory, Uncounted: m.opts.isUncounted()}
 	for i := range o.nodes {
 		in.Nodes = append(in.Nodes, m.node(o, &o.nodes[i]))
 	}
@@ -29,6 +29,9 @@ func (m *Manager) input(o *observation) engine.Input {
 		known.Versions = engine.Versions{Wanted: service.Made, Before: o.before[service.Name].Made}
 		known.Bound.Node, known.Bound.Awaits = o.keptOn(&known.Spec), awaits(o, in.Instances, &known.Spec)
 		in.Services = append(in.Services, known)
+		if m.opts.Schedules {
+			in.Demand = append(in.Demand, o.connections(service.Name)...)
+		}
 		for i := range o.proxies[service.Name] {
 			if p := &o.proxies[service.Name][i]; p.err == nil {
 				wait := o.response(service.Name, p, "")
@@ -57,6 +60,12 @@ func (m *Manager) input(o *observation) engine.Input {
 		in.Instances[i].Since = m.roundTime(in.Instances[i].Since)
 	}
 	return in
+}
+
+// isUncounted reports whether nothing counts users: neither proxies nor agents.
+func (o *Options) isUncounted() bool {
+	_, unmeasured := o.Nodes.(Unmeasured)
+	return o.Schedules && unmeasured
 }
 
 // awaits returns the first deployed service that a service needs and that has no running instance; empty
@@ -149,6 +158,9 @@ func (m *Manager) measureInstance(o *observation, i *engine.Instance) {
 		own := c.ID == o.state.Instances[at].ContainerID || c.Is(o.state.Instances[at].ContainerID) // pods by their names
 		if own {
 			i.SentBPS = c.SentBPS
+			if c.Connections != nil {
+				i.Users = float64(*c.Connections)
+			}
 			if c.MemoryBytes != nil {
 				i.MemoryBytes = *c.MemoryBytes
 			}

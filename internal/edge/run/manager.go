@@ -71,7 +71,7 @@ type Options struct {
 	// DryRun: decide, and change nothing.
 	DryRun bool
 	// Schedules: the runtime has a scheduler, which counts minimums in place of the engine, and gives each
-	// service an address of its own, so that there are no proxies, which would count users.
+	// service an address of its own, so that there are no proxies: agents count users, as connections.
 	Schedules bool
 	// Repository is the address of this weir-edge's repository of images; invalid: it has none.
 	Repository netip.Addr
@@ -89,8 +89,8 @@ type Recorder interface {
 // Nodes measures nodes.
 type Nodes interface {
 	// Measure returns what is known of all nodes now. It does not wait for those that do
-	// not answer.
-	Measure(context.Context, []runtime.Node) []Measured
+	// not answer. Agents count the connections of the counted instances, which no proxy counts.
+	Measure(ctx context.Context, nodes []runtime.Node, counted []runtime.Instance) []Measured
 	// Reported returns what agents said last. It may be called at any time.
 	Reported() []monitor.Node
 	// Lower has a value when a node has begun to keep less of a minimum than before.

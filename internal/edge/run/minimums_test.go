@@ -469,7 +469,7 @@ type reported struct {
 }
 
 // Measure returns nodes whose agents answer.
-func (r *reported) Measure(_ context.Context, nodes []runtime.Node) (list []Measured) {
+func (r *reported) Measure(_ context.Context, nodes []runtime.Node, _ []runtime.Instance) (list []Measured) {
 	r.rounds.Add(1)
 	for _, n := range nodes {
 		list = append(list, Measured{Node: n, Reported: monitor.Node{Name: n.Name, State: monitor.StateReady}})

@@ -96,7 +96,11 @@ func (o *Options) observe(ctx context.Context, talks *talks) (*observation, erro
 	for _, odd := range seen.state.Odd {
 		seen.problems = append(seen.problems, problem{err: errors.New(odd)})
 	}
-	seen.nodes = o.Nodes.Measure(ctx, nodes)
+	var counted []runtime.Instance
+	if o.Schedules {
+		counted = seen.state.Instances
+	}
+	seen.nodes = o.Nodes.Measure(ctx, nodes, counted)
 	for _, listed := range seen.state.Services {
 		service, parsed, err := o.serviceOf(listed.Document, listed.Pinned)
 		if err != nil {
@@ -269,6 +273,42 @@ func (o *observation) proxySentBPS(service, node string) (bps uint64) {
 		}
 	}
 	return bps
+}
+
+// connections returns the users of a service without proxies by the nodes of its instances: the connections that
+// agents count. It returns none while those of an instance that has users are not known.
+func (o *observation) connections(service string) (list []engine.Demand) {
+	users := map[string]int{}
+	for i := range o.state.Instances {
+		c := &o.state.Instances[i]
+		n := o.measured(c.Node)
+		if c.Service != service || c.Phase != runtime.Running || n == nil || !n.Node.Ready {
+			continue
+		}
+		count := n.connections(c.ContainerID)
+		if count == nil && c.Health != runtime.HealthStarting {
+			return nil
+		} else if count != nil {
+			users[c.Node] += *count
+		}
+	}
+	for node, count := range users {
+		list = append(list, engine.Demand{Service: service, Node: node, Users: float64(count), Asked: count > 0})
+	}
+	return list
+}
+
+// connections returns the connections of a container, by its name; nil if they are not known.
+func (m *Measured) connections(container string) *int {
+	if m.Reported.State != monitor.StateReady && m.Reported.State != monitor.StateStale {
+		return nil
+	}
+	for i := range m.Reported.Containers {
+		if c := &m.Reported.Containers[i]; c.Is(container) {
+			return c.Connections
+		}
+	}
+	return nil
 }
 
 // roundTrip returns the round trip between two nodes; 0 if it is unknown, and within a node.

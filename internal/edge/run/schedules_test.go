@@ -2,6 +2,9 @@ package run
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -94,11 +97,85 @@ func TestMeasuresPods(t *testing.T) {
 	m, o := newManager(t), shop(1, 0)
 	for id, want := range map[string]uint64{"i": 7e6, "shop/edge-shop-1-xyz": 3e6, "shop/edge-shop-2": 0} {
 		o.state.Instances = []runtime.Instance{{ID: "shop-1", Service: "shop", Node: "a", ContainerID: id}}
-		o.nodes[0].Reported.Containers = []monitor.Container{{ID: "i", SentBPS: 7e6}, {ID: "uid", Name: "shop/edge-shop-1-xyz", SentBPS: 3e6}}
+		connections := 4
+		o.nodes[0].Reported.Containers = []monitor.Container{{ID: "i", SentBPS: 7e6}, {ID: "uid", Name: "shop/edge-shop-1-xyz", SentBPS: 3e6, Connections: &connections}}
 		i := engine.Instance{ID: "shop-1", Service: "shop", Node: "a"}
-		if m.measureInstance(o, &i); i.SentBPS != want {
+		if m.measureInstance(o, &i); i.SentBPS != want || (i.Users == 4) != (want == 3e6) {
 			t.Errorf("%s sends %d bit/s, want %d", id, i.SentBPS, want)
 		}
+	}
+}
+
+// TestCountsConnections: users of pods are the connections that agents count, and unknown as long as one agent does not count.
+func TestCountsConnections(t *testing.T) {
+	pod := func(name string, connections int) monitor.Container {
+		return monitor.Container{ID: "uid-" + name, Name: "shop/" + name, Connections: &connections}
+	}
+	for name, test := range map[string]struct {
+		change func(*observation)
+		want   string
+	}{
+		"all":                {func(*observation) {}, "[{web a 5 true} {web b 0 false}]"},
+		"one is not counted": {func(o *observation) { o.nodes[1].Reported.Containers[0].Connections = nil }, "[]"},
+		"it does not serve": {func(o *observation) {
+			o.nodes[1].Reported.Containers = nil
+			o.state.Instances[2].Health = runtime.HealthStarting
+		}, "[{web a 5 true}]"},
+		"its agent is gone":    {func(o *observation) { o.nodes[1].Reported.State = monitor.StateNoWeir }, "[]"},
+		"its agent is silent":  {func(o *observation) { o.nodes[1].Reported.State = monitor.StateStale }, "[{web a 5 true} {web b 0 false}]"},
+		"its node is silent":   {func(o *observation) { o.nodes[1].Node.Ready = false }, "[{web a 5 true}]"},
+		"it has not begun":     {func(o *observation) { o.state.Instances[2].Phase = runtime.Starting }, "[{web a 5 true}]"},
+		"of another service":   {func(o *observation) { o.state.Instances[0].Service = "other" }, "[{web a 3 true} {web b 0 false}]"},
+		"a node is not listed": {func(o *observation) { o.nodes = o.nodes[:1] }, "[{web a 5 true}]"},
+	} {
+		o := &observation{nodes: []Measured{
+			{Node: runtime.Node{Name: "a", Ready: true}, Reported: monitor.Node{State: monitor.StateReady, Containers: []monitor.Container{pod("1", 2), pod("2", 3)}}},
+			{Node: runtime.Node{Name: "b", Ready: true}, Reported: monitor.Node{State: monitor.StateReady, Containers: []monitor.Container{pod("3", 0)}}},
+		}}
+		for i, node := range []string{"a", "a", "b"} {
+			o.state.Instances = append(o.state.Instances, runtime.Instance{Service: "web", Node: node, ContainerID: fmt.Sprint("shop/", i+1), Phase: runtime.Running, Health: runtime.HealthServed})
+		}
+		test.change(o)
+		var got []string
+		for _, d := range o.connections("web") {
+			got = append(got, fmt.Sprint("{", d.Service, " ", d.Node, " ", d.Users, " ", d.Asked, "}"))
+		}
+		slices.Sort(got)
+		if fmt.Sprint(got) != test.want {
+			t.Errorf("%s: %v, want %s", name, got, test.want)
+		}
+	}
+	for schedules, want := range map[bool]bool{true: true, false: false} {
+		if o := (Options{Schedules: schedules, Nodes: Unmeasured{}}); o.isUncounted() != want {
+			t.Errorf("schedules %t: uncounted %t", schedules, !want)
+		}
+	}
+	if o := (Options{Schedules: true, Nodes: &Agents{}}); o.isUncounted() {
+		t.Error("agents count nothing")
+	}
+}
+
+// TestUnused: what a specification says of response times and proxies has no effect without proxies, which is said.
+func TestUnused(t *testing.T) {
+	said := func(o Options, document string) string {
+		t.Helper()
+		s, err := spec.Parse([]byte(`{"par": {"serviceName": "s", "imageName": "i:1"}` + document + `}`))
+		must.Succeed(t, err)
+		return strings.Join(o.unused(&s), "\n")
+	}
+	const slow, tcp = `, "QoS": {"responseTime": 5}`, `, "labels": {"weir-edge.mode": "tcp"}`
+	counted, uncounted := Options{Schedules: true, Nodes: &Agents{}}, Options{Schedules: true, Nodes: Unmeasured{}}
+	for want, got := range map[string]string{
+		"QoS.responseTime starts no instances":  said(counted, slow),
+		"weir-edge.mode has no effect":          said(counted, tcp),
+		"nothing counts users without --agents": said(uncounted, ""),
+	} {
+		if !strings.Contains(got, want) || strings.Contains(got, "\n") {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if got := said(counted, "") + said(Options{Nodes: Unmeasured{}}, slow); got != "" {
+		t.Errorf("it says %q", got)
 	}
 }
 

@@ -18,7 +18,7 @@ func (Unmeasured) Lower() <-chan struct{} { return nil }
 func (Unmeasured) Reported() []monitor.Node { return nil }
 
 // Measure implements Nodes.
-func (Unmeasured) Measure(_ context.Context, nodes []runtime.Node) []Measured {
+func (Unmeasured) Measure(_ context.Context, nodes []runtime.Node, _ []runtime.Instance) []Measured {
 	list := make([]Measured, len(nodes))
 	for i, n := range nodes {
 		list[i] = Measured{Node: n, Reported: monitor.Node{Name: n.Name, State: monitor.StateNoWeir, Engine: monitor.Unmeasured(n.Name)}}

@@ -268,6 +268,9 @@ func wireService(o *observation, claims *claimStep, listed runtime.Service, inst
 		if i.State == string(engine.InstanceRunning) {
 			w.Running++
 		}
+		if len(o.proxies[listed.Name]) == 0 {
+			w.Users += i.Users
+		}
 	}
 	wait := o.slowest(listed.Name, "")
 	w.ResponseMS, w.ResponseP95MS, w.DeliveryMS, w.ResponseEnd = wait.mean*1000, wait.p95*1000, wait.delivery*1000, wait.end
