@@ -424,7 +424,7 @@ func (r *Runtime) Remove(ctx context.Context, service string, _ bool) error {
 
 // owns reports whether an object was made for the service of the ConfigMap.
 func (o owner) owns(m *metadata) bool {
-	return slices.ContainsFunc(m.OwnerReferences, func(of struct{ UID string }) bool { return of.UID == o.uid })
+	return slices.ContainsFunc(m.OwnerReferences, func(of struct{ Name, UID string }) bool { return of.UID == o.uid })
 }
 
 // ensureClaimTemplate returns the template by which pods of a service claim their minimum, and makes it; empty where

@@ -226,7 +226,7 @@ type metadata struct {
 	Labels, Annotations        map[string]string
 	CreationTimestamp          time.Time
 	DeletionTimestamp          *time.Time
-	OwnerReferences            []struct{ UID string }
+	OwnerReferences            []struct{ Name, UID string }
 }
 
 // isOwn reports whether weir-edge has made an object, for a service.
@@ -359,27 +359,30 @@ func quantity(text string) float64 {
 }
 
 // stateOf converts what weir-edge has in a namespace. Deployments and pods that end are left out: their
-// names are free.
+// names are free. So are copies that others have made of an object, and their pods, which have the labels as well.
 func stateOf(records []configMap, deployments []deployment, pods []pod, namespace string) (state runtime.State) {
+	owners := map[string]owner{}
 	for _, r := range records {
 		name := r.Metadata.Labels[runtime.LabelService]
-		if !r.Metadata.isOwn(name, roleRecord) || r.Metadata.DeletionTimestamp != nil {
+		if !r.Metadata.isOwn(name, roleRecord) || r.Metadata.Name != recordName(name) || r.Metadata.DeletionTimestamp != nil {
 			continue
 		}
 		s := runtime.Service{Name: name, Document: r.Data[keyDocument], Pinned: r.Data[keyPinned]}
 		_ = json.Unmarshal([]byte(r.Data[keyUpdate]), &s.Update) // there is none before the first
 		state.Services = append(state.Services, s)
+		owners[name] = owner{r.Metadata.Name, r.Metadata.UID}
 	}
 	newest := map[string]pod{}
 	for _, p := range pods {
 		id := p.Metadata.Labels[runtime.LabelInstance]
-		if there, is := newest[id]; p.Metadata.DeletionTimestamp == nil && (!is || p.succeeds(&there)) {
+		if there, is := newest[id]; p.isOf(instanceName(id)) && p.Metadata.DeletionTimestamp == nil && (!is || p.succeeds(&there)) {
 			newest[id] = p
 		}
 	}
 	for _, d := range deployments {
 		service, id := d.Metadata.Labels[runtime.LabelService], d.Metadata.Labels[runtime.LabelInstance]
-		if !d.Metadata.isOwn(service, runtime.RoleInstance) || id == "" || d.Metadata.DeletionTimestamp != nil {
+		isOurs := d.Metadata.isOwn(service, runtime.RoleInstance) && d.Metadata.Name == instanceName(id) && owners[service].owns(&d.Metadata)
+		if !isOurs || id == "" || d.Metadata.DeletionTimestamp != nil {
 			continue
 		}
 		i := runtime.Instance{
@@ -396,6 +399,12 @@ func stateOf(records []configMap, deployments []deployment, pods []pod, namespac
 	slices.SortFunc(state.Services, func(a, b runtime.Service) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(state.Instances, func(a, b runtime.Instance) int { return strings.Compare(a.ID, b.ID) })
 	return state
+}
+
+// isOf reports whether a pod is of a Deployment: its ReplicaSet has the Deployment's name and the hash of the template.
+func (p *pod) isOf(deployment string) bool {
+	name := deployment + "-" + p.Metadata.Labels["pod-template-hash"]
+	return slices.ContainsFunc(p.Metadata.OwnerReferences, func(of struct{ Name, UID string }) bool { return of.Name == name })
 }
 
 // succeeds reports whether a pod is the present one of two of an instance: one that has ended stays in the listing.

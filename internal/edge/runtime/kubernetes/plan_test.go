@@ -188,11 +188,15 @@ func TestNodes(t *testing.T) {
 func TestState(t *testing.T) {
 	labels := `"labels": {"weir-edge.service": "web", "weir-edge.role": "%s", "weir-edge.instance": "web-1"}`
 	instance, record := strings.Replace(labels, "%s", "instance", 1), strings.Replace(labels, "%s", "record", 1)
-	records := read[configMap](t, `[{"metadata": {`+record+`}, "data": {"specification": "{}", "image": "i", "update": "{\"left\": \"x\"}"}},
-		{"metadata": {"labels": {"weir-edge.service": "other"}}}, {"metadata": {`+record+`, "deletionTimestamp": "2026-01-01T00:00:00Z"}}]`)
-	made := read[deployment](t, `[{"metadata": {`+instance+`, "annotations": {"weir-edge.dev/node": "a", "weir-edge.dev/image": "i", "weir-edge.dev/made-of": "m"}},
+	records := read[configMap](t, `[{"metadata": {"name": "edge-service-web", "uid": "r", `+record+`}, "data": {"specification": "{}", "image": "i", "update": "{\"left\": \"x\"}"}},
+		{"metadata": {"labels": {"weir-edge.service": "other"}}}, {"metadata": {"name": "edge-service-web", `+record+`, "deletionTimestamp": "2026-01-01T00:00:00Z"}}, {"metadata": {"name": "copy", "uid": "c", `+record+`}}]`)
+	const of, ofPod = `"name": "edge-web-1", "ownerReferences": [{"uid": "r"}], `, `"ownerReferences": [{"name": "edge-web-1-h", "uid": "s"}], `
+	hashed := strings.Replace(instance, "{", `{"pod-template-hash": "h", `, 1)
+	made := read[deployment](t, `[{"metadata": {`+of+instance+`, "annotations": {"weir-edge.dev/node": "a", "weir-edge.dev/image": "i", "weir-edge.dev/made-of": "m"}},
 		"status": {"conditions": [{"type": "ReplicaFailure", "message": "quota"}]}},
-		{"metadata": {`+instance+`, "deletionTimestamp": "2026-01-01T00:00:00Z"}}, {"metadata": {"labels": {"weir-edge.instance": "web-2"}}}]`)
+		{"metadata": {`+of+instance+`, "deletionTimestamp": "2026-01-01T00:00:00Z"}}, {"metadata": {"labels": {"weir-edge.instance": "web-2"}}},
+		{"metadata": {"name": "copy", "ownerReferences": [{"uid": "r"}], `+instance+`}}, {"metadata": {"name": "edge-web-1", "ownerReferences": [{"uid": "c"}], `+instance+`}}]`)
+	readPods := func(text string) []pod { return read[pod](t, text) }
 	for name, test := range map[string]struct {
 		pod  string
 		want runtime.Instance
@@ -216,9 +220,9 @@ func TestState(t *testing.T) {
 	} {
 		pods := `[]`
 		if test.pod != "" {
-			pods = `[{"metadata": {"name": "p", ` + instance + `, ` + test.pod + `}}]`
+			pods = `[{"metadata": {"name": "p", ` + ofPod + hashed + `, ` + test.pod + `}}]`
 		}
-		state := stateOf(records, made, read[pod](t, pods), "shop")
+		state := stateOf(records, made, readPods(pods), "shop")
 		if len(state.Services) != 1 || state.Services[0].Name != "web" || state.Services[0].Document != "{}" || state.Services[0].Pinned != "i" || state.Services[0].Update.Left != "x" {
 			t.Errorf("%s: services %+v", name, state.Services)
 		}
@@ -231,12 +235,13 @@ func TestState(t *testing.T) {
 			t.Errorf("%s: %+v", name, i)
 		}
 	}
-	twice := read[pod](t, `[{"metadata": {`+instance+`, "uid": "new", "creationTimestamp": "2026-01-02T00:00:00Z"}}, {"metadata": {`+instance+`, "uid": "old", "creationTimestamp": "2026-01-01T00:00:00Z"}}]`)
+	twice := readPods(`[{"metadata": {` + ofPod + hashed + `, "uid": "new", "creationTimestamp": "2026-01-02T00:00:00Z"}}, {"metadata": {` + ofPod + hashed + `, "uid": "old", "creationTimestamp": "2026-01-01T00:00:00Z"}},
+		{"metadata": {"ownerReferences": [{"name": "copy-h", "uid": "s"}], ` + hashed + `, "uid": "of a copy", "creationTimestamp": "2026-01-03T00:00:00Z"}}]`)
 	if i := stateOf(records, made, twice, "shop").Instances[0]; i.Run != "new" {
 		t.Errorf("of two pods it is %s", i.Run)
 	}
 	for _, phase := range []string{"Failed", "Succeeded"} {
-		evicted := read[pod](t, `[{"metadata": {`+instance+`, "uid": "new"}}, {"metadata": {`+instance+`, "uid": "old"}, "status": {"phase": "`+phase+`"}}]`)
+		evicted := readPods(`[{"metadata": {` + ofPod + hashed + `, "uid": "new"}}, {"metadata": {` + ofPod + hashed + `, "uid": "old"}, "status": {"phase": "` + phase + `"}}]`)
 		for range 2 {
 			if i := stateOf(records, made, evicted, "shop").Instances[0]; i.Run != "new" {
 				t.Errorf("beside one that has %s it is %s", phase, i.Run)
@@ -246,7 +251,7 @@ func TestState(t *testing.T) {
 	}
 }
 
-const config = `current-context: edge
+const kubeconfigText = `current-context: edge
 contexts: [{name: edge, context: {cluster: c, user: u, namespace: shop}}, {name: bare, context: {cluster: c, user: none}}]
 clusters: [{name: c, cluster: {server: "SERVER", insecure-skip-tls-verify: true}}]
 users: [{name: u, user: {tokenFile: token}}, {name: p, user: {exec: {command: login}}}]
@@ -260,7 +265,7 @@ func TestLogIn(t *testing.T) {
 		_, _ = w.Write([]byte(`{"message": "nodes is forbidden"}`))
 	}))
 	path := filepath.Join(folder, "config")
-	must.Succeed(t, os.WriteFile(path, []byte(strings.Replace(config, "SERVER", server.URL+"/", 1)), 0o600))
+	must.Succeed(t, os.WriteFile(path, []byte(strings.Replace(kubeconfigText, "SERVER", server.URL+"/", 1)), 0o600))
 	must.Succeed(t, os.WriteFile(filepath.Join(folder, "token"), []byte("secret\n"), 0o600))
 	r, err := New(path)
 	must.Succeed(t, err)
@@ -274,17 +279,17 @@ func TestLogIn(t *testing.T) {
 	if first == nil || first.Error() != second.Error() || !strings.Contains(first.Error(), "connection refused") {
 		t.Errorf("away it says %v, %v", first, second)
 	}
-	if r, err = readNamespace(strings.Replace(config, "current-context: edge", "current-context: bare", 1)); err != nil || r.namespace != "default" {
+	if r, err = readNamespace(strings.Replace(kubeconfigText, "current-context: edge", "current-context: bare", 1)); err != nil || r.namespace != "default" {
 		t.Errorf("%v, %v", r, err)
 	}
 	for text, want := range map[string]string{
 		"current-context: x": `it has no context "x"`,
-		strings.Replace(config, "user: u,", "user: p,", 1):                                             "logs in by a program",
-		strings.Replace(config, "tokenFile: token", "auth-provider: {name: oidc}", 1):                  "logs in by an auth-provider",
-		strings.Replace(config, "tokenFile: token", "username: a, password: b", 1):                     "logs in by username and password",
-		strings.Replace(config, "tokenFile: token", "as: admin", 1):                                    "logs in by the name of another",
-		strings.Replace(config, "insecure-skip", "proxy-url: \"http://198.18.0.2\", insecure-skip", 1): "the cluster c has a proxy-url",
-		strings.Replace(config, "cluster: c,", "cluster: d,", 1):                                       "is no URL",
+		strings.Replace(kubeconfigText, "user: u,", "user: p,", 1):                                             "logs in by a program",
+		strings.Replace(kubeconfigText, "tokenFile: token", "auth-provider: {name: oidc}", 1):                  "logs in by an auth-provider",
+		strings.Replace(kubeconfigText, "tokenFile: token", "username: a, password: b", 1):                     "logs in by username and password",
+		strings.Replace(kubeconfigText, "tokenFile: token", "as: admin", 1):                                    "logs in by the name of another",
+		strings.Replace(kubeconfigText, "insecure-skip", "proxy-url: \"http://198.18.0.2\", insecure-skip", 1): "the cluster c has a proxy-url",
+		strings.Replace(kubeconfigText, "cluster: c,", "cluster: d,", 1):                                       "is no URL",
 		"\t": "",
 	} {
 		if _, _, err := readKubeconfig([]byte(text), folder); err == nil || !strings.Contains(err.Error(), want) {
