@@ -10,8 +10,8 @@
 //
 // weir-edge changes and removes only what has its labels. An object of that name without them is refused.
 //
-// Limits: there are no proxies, so users and their response times are not known: the number of instances is what
-// numUsers and availability take. Images are not pinned: kubelets get them by their names.
+// Limits: there are no proxies. Users are the connections of pods, which agents count, and their response times are not
+// known. Where no registry says the digest of an image, kubelets get it by its name.
 package kubernetes
 
 import (
@@ -219,9 +219,24 @@ type (
 	}
 )
 
-// Fetch implements runtime.Runtime: kubelets get images when pods start, by the name that they have.
-func (r *Runtime) Fetch(_ context.Context, image string) (runtime.Image, error) {
-	return runtime.Image{Pinned: image}, nil
+// Fetch implements runtime.Runtime: kubelets get images when pods start. While the registry does not say which one the name
+// stands for it stays the one that a service has.
+func (r *Runtime) Fetch(ctx context.Context, image string) (runtime.Image, error) {
+	pinned, err := pin(ctx, image)
+	if err == nil {
+		return runtime.Image{Pinned: pinned}, nil
+	}
+	seen, lookErr := r.Look(ctx)
+	if lookErr != nil {
+		return runtime.Image{}, lookErr
+	}
+	for i := range seen.Services {
+		s := &seen.Services[i]
+		if parsed, specErr := spec.Parse([]byte(s.Document)); specErr == nil && parsed.Image == image && s.Pinned != image {
+			return runtime.Image{Pinned: s.Pinned, Note: fmt.Sprintf("pods run %s, as before: %v", s.Pinned, err)}, nil
+		}
+	}
+	return runtime.Image{Pinned: image, Note: fmt.Sprintf("pods run what %s stands for when they start, which may differ: %v", image, err)}, nil
 }
 
 // errForeignObject: weir-edge has not made the object of that name, or for another service.

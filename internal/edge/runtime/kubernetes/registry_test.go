@@ -1,0 +1,86 @@
+package kubernetes
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weir-project/weir/test/must"
+)
+
+// TestPin: an image is named by the digest that its registry has of it, by a login or a token if it wants one.
+func TestPin(t *testing.T) {
+	const sum = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+	var challenge, wants, answer string
+	registry := httptest.NewServer(nil)
+	defer registry.Close()
+	registry.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user, password, _ := r.BasicAuth()
+		switch {
+		case r.URL.Path == "/token" && r.URL.Query().Get("scope") == "repository:shop/web:pull" && user == "u" && password == "p":
+			fmt.Fprint(w, `{"token": "t"}`)
+		case r.Method != http.MethodHead || r.URL.Path != "/v2/shop/web/manifests/2" || !strings.Contains(r.Header.Get("Accept"), "oci.image.index"):
+			w.WriteHeader(http.StatusNotFound)
+		case r.Header.Get("Authorization") != wants:
+			w.Header().Set("WWW-Authenticate", challenge)
+			w.WriteHeader(http.StatusUnauthorized)
+		default:
+			w.Header().Set("Docker-Content-Digest", answer)
+		}
+	})
+	host := strings.TrimPrefix(registry.URL, "http://")
+	logins := t.TempDir()
+	t.Setenv("DOCKER_CONFIG", logins)
+	must.Succeed(t, os.WriteFile(filepath.Join(logins, "config.json"), []byte(`{"auths": {"`+host+`": {"auth": "dTpw"}}}`), 0o600)) // u:p
+	for name, test := range map[string]struct{ challenge, wants, answer, image, want, fails string }{
+		"open":             {"", "", sum, "web:2", "web@" + sum, ""},
+		"by a login":       {`Basic realm="r"`, "Basic dTpw", sum, "web:2", "web@" + sum, ""},
+		"by a token":       {`Bearer realm="` + registry.URL + `/token",service="s",scope="repository:shop/web:pull"`, "Bearer t", sum, "web:2", "web@" + sum, ""},
+		"no token":         {`Bearer realm="` + registry.URL + `/token",scope="x"`, "Bearer t", sum, "web:2", "", "ask for a token"},
+		"another login":    {`Basic realm="r"`, "Basic eDp5", sum, "web:2", "", "401 Unauthorized"},
+		"no such image":    {"", "", sum, "web:3", "", "404 Not Found"},
+		"no digest":        {"", "", "", "web:2", "", "no digest"},
+		"an odd digest":    {"", "", "sha256:xyz", "web:2", "", "no digest"},
+		"a digest already": {"", "Basic never", "", "web@" + sum, "web@" + sum, ""},
+	} {
+		challenge, wants, answer = test.challenge, test.wants, test.answer
+		got, err := pin(t.Context(), host+"/shop/"+test.image)
+		if test.fails != "" {
+			if err == nil || !strings.Contains(err.Error(), test.fails) {
+				t.Errorf("%s: %v", name, err)
+			}
+		} else if err != nil || got != host+"/shop/"+test.want {
+			t.Errorf("%s: %s, %v", name, got, err)
+		}
+	}
+	for domain, want := range map[string]string{
+		"docker.io": "https://registry-1.docker.io", "registry.local": "https://registry.local", "localhost": "http://localhost", "[::1]:5000": "http://[::1]:5000",
+	} {
+		if got := registryURL(domain); got != want {
+			t.Errorf("%s is %s", domain, got)
+		}
+	}
+
+	// A service keeps its digest while the registry is away.
+	_, r := newFake(t)
+	image := host + "/shop/web:2"
+	challenge, wants, answer = "", "", sum
+	found, err := r.Fetch(t.Context(), image)
+	if err != nil || found.Pinned != host+"/shop/web@"+sum || found.Note != "" {
+		t.Errorf("%+v, %v", found, err)
+	}
+	s := web()
+	s.Document, s.Pinned = `{"par": {"serviceName": "Web_1", "imageName": "`+image+`"}}`, found.Pinned
+	must.Succeed(t, r.Deploy(t.Context(), *s))
+	registry.Close()
+	if again, err := r.Fetch(t.Context(), image); err != nil || again.Pinned != found.Pinned || !strings.Contains(again.Note, "as before") {
+		t.Errorf("%+v, %v", again, err)
+	}
+	if other, err := r.Fetch(t.Context(), host+"/shop/web:3"); err != nil || other.Pinned != host+"/shop/web:3" || !strings.Contains(other.Note, "which may differ") {
+		t.Errorf("%+v, %v", other, err)
+	}
+}
