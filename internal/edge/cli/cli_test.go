@@ -121,6 +121,7 @@ func TestUsage(t *testing.T) {
 		{"ps --socket /nonexistent/edge.sock", 1, "weir-edge run"},
 		{"run --docker /nonexistent/docker.sock --state-dir DIR", 1, "no Docker engine answers at /nonexistent/docker.sock"},
 		{"run --config RULES --docker /nonexistent/docker.sock --state-dir DIR", 2, "rules.near"},
+		{"run --config CLUSTER --state-dir DIR", 1, "read the kubeconfig: open /nonexistent/kubeconfig"},
 		{"run --dashboard 0.0.0.0:80 --state-dir DIR", 2, "write for example 127.0.0.1:7483"},
 		{"run --repository here --state-dir DIR", 2, "--repository"},
 		{"run --repository-key key --state-dir DIR", 2, "--repository-cert"},
@@ -154,7 +155,11 @@ func TestUsage(t *testing.T) {
 		if err := os.WriteFile(rules, []byte("rules: {near: option.nonsense > 1.0}"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		args := strings.Fields(strings.NewReplacer("DIR", t.TempDir(), "SPEC", spec, "RULES", rules).Replace(test.args))
+		cluster := filepath.Join(t.TempDir(), "edge.yaml")
+		if err := os.WriteFile(cluster, []byte("kubernetes: /nonexistent/kubeconfig"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args := strings.Fields(strings.NewReplacer("DIR", t.TempDir(), "SPEC", spec, "RULES", rules, "CLUSTER", cluster).Replace(test.args))
 		if code := Run(args, &out, &err); code != test.code || !strings.Contains(err.String(), test.says) || out.Len() > 0 {
 			t.Errorf("%s: exit code %d, %q on stdout, %q on stderr", test.args, code, out.String(), err.String())
 		}

@@ -16,7 +16,6 @@ import (
 	"github.com/weir-project/weir/internal/edge/repo"
 	"github.com/weir-project/weir/internal/edge/runtime"
 	"github.com/weir-project/weir/internal/edge/runtime/docker"
-	"github.com/weir-project/weir/internal/edge/runtime/kubernetes"
 	"github.com/weir-project/weir/internal/edge/server"
 	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/internal/front/config"
@@ -76,18 +75,18 @@ func (o *downOptions) askRunning(ctx context.Context, socket string, changed fun
 	} else if err != nil {
 		return err
 	}
-	if (seen.Engine == kubernetes.Kind) != (o.kubernetes != "") {
-		return cmdline.Usagef("the weir-edge at %s manages the services of %s: give --kubernetes with its kubeconfig if that is Kubernetes, and else leave it out", socket, seen.Engine)
+	ours := ""
+	if cluster, err := o.cluster(); err != nil {
+		return err
+	} else if cluster != nil {
+		ours = cluster.At()
+		_ = cluster.Close() // nothing was asked
 	}
-	if o.kubernetes != "" {
-		cluster, err := kubernetes.New(o.kubernetes)
-		if err != nil {
-			return err
-		}
-		defer cluster.Close()
-		if at := cluster.At(); at != seen.Cluster {
-			return cmdline.Usagef("--kubernetes %s is %s, and the weir-edge at %s manages the services of %s: give the kubeconfig and context that it runs with, or the --socket of the other one; nothing has changed", o.kubernetes, at, socket, seen.Cluster)
-		}
+	switch {
+	case (ours == "") != (seen.Cluster == ""):
+		return cmdline.Usagef("the weir-edge at %s manages the services of %s: give --kubernetes with its kubeconfig if that is Kubernetes, and else leave it out", socket, seen.Engine)
+	case ours != seen.Cluster:
+		return cmdline.Usagef("--kubernetes %s is %s, and the weir-edge at %s manages the services of %s: give the kubeconfig and context that it runs with, or the --socket of the other one; nothing has changed", o.kubernetes, ours, socket, seen.Cluster)
 	}
 	for _, of := range []struct {
 		flag, its string
@@ -114,7 +113,7 @@ func isSame(a, b string) bool {
 // down removes all that weir-edge has made on the node and returns the names of what it removed. On
 // an error in the checks nothing is removed.
 func (o *downOptions) down(ctx context.Context, socket string) (removed []string, err error) {
-	rt, _, _, err := o.runtime(ctx, true)
+	rt, err := o.open(ctx, true)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +143,7 @@ func (o *downOptions) down(ctx context.Context, socket string) (removed []string
 		}
 		removed = append(removed, "service "+name+" removed")
 	}
-	if o.kubernetes == "" {
+	if rt.cluster == "" {
 		there, err := repo.RemoveContainer(ctx, o.docker, "")
 		if there {
 			removed = append(removed, "repository's container removed")
@@ -162,7 +161,7 @@ func (o *downOptions) down(ctx context.Context, socket string) (removed []string
 	if err := errors.Join(rt.Down(ctx), o.removeFiles()); err != nil {
 		return removed, err
 	}
-	return append(removed, fmt.Sprintf("nothing of weir-edge is left in the %s engine at %s", rt.Kind(), o.at(rt))), nil
+	return append(removed, fmt.Sprintf("nothing of weir-edge is left in the %s engine at %s", rt.Kind(), o.where(rt))), nil
 }
 
 // serviceNames returns the services that have a container or a document in the engine.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -127,6 +128,7 @@ func (o *runOptions) readConfig(changed func(flag string) bool) error {
 		value string
 	}{
 		{"docker", &o.docker, file.Docker},
+		{"kubernetes", &o.kubernetes, file.Kubernetes},
 		{"network", &o.network, file.Network},
 		{"agent", &o.agent, file.Agent},
 		{"state-dir", &o.stateDir, file.StateDir},
@@ -170,17 +172,18 @@ func (o *runOptions) check() error {
 	if err := o.sdn.check(); err != nil {
 		return err
 	}
-	if o.kubernetes != "" && o.repository.at.IsValid() {
+	switch {
+	case o.kubernetes == "":
+	case o.repository.at.IsValid():
 		return cmdline.Usagef("--repository gives images to the engines of a swarm: leave it or --kubernetes out")
-	}
-	if o.kubernetes != "" && o.sdn.url != "" {
+	case o.sdn.url != "":
 		return cmdline.Usagef("--sdn promises minimums of services on Docker and Swarm: leave it or --kubernetes out")
 	}
 	return o.repository.check()
 }
 
 func (o *runOptions) addKubernetes(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&o.kubernetes, "kubernetes", "", "kubeconfig of a Kubernetes cluster to manage instead of Docker, in the namespace of its context; "+kubernetes.InPod+" in a pod of the cluster, for that pod's namespace")
+	cmd.Flags().StringVar(&o.kubernetes, "kubernetes", "", "kubeconfig of a Kubernetes cluster to manage instead of Docker, in the namespace of its context; "+config.InPod+" in a pod of the cluster, for that pod's namespace")
 }
 
 func (o *runOptions) run(cmd *cobra.Command, socket string) error {
@@ -205,11 +208,11 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 		return err
 	}
 	defer measurements.Close()
-	rt, nodes, agents, err := o.runtime(ctx, o.dryRun)
+	at, err := o.open(ctx, o.dryRun)
 	if err != nil {
 		return err
 	}
-	defer rt.Close()
+	defer at.Close()
 	links, err := o.sdn.links()
 	if err != nil {
 		return err
@@ -221,11 +224,8 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 		services = repo.Unusable(err)
 	}
 	options := run.Options{
-		Runtime: rt, Nodes: nodes, Engine: decider, Store: measurements, Log: log, Control: rt.Control(), DryRun: o.dryRun,
-		CheckProxy: func() error { return runtime.CheckProxy("/") }, Repository: o.repository.at.Addr(), Links: links,
-	}
-	if o.kubernetes != "" {
-		options.Schedules, options.CheckProxy = true, nil
+		Runtime: at.Runtime, Nodes: at.nodes, Engine: decider, Store: measurements, Log: log, Control: at.Control(), DryRun: o.dryRun,
+		Schedules: at.cluster != "", CheckProxy: func() error { return runtime.CheckProxy("/") }, Repository: o.repository.at.Addr(), Links: links,
 	}
 	if o.record != "" {
 		recorder, file, err := openTrace(o.record, decisions)
@@ -242,12 +242,12 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	api := server.Options{Manager: manager, Repository: services, Version: cmdline.Version, Log: log, Stop: cancel}
-	api.EngineSocket, api.StateDir = absolute(o.docker), absolute(o.stateDir)
+	api.ReadOnly, api.EngineSocket, api.Cluster, api.StateDir = o.dryRun, absolute(o.docker), at.cluster, absolute(o.stateDir)
 	switch {
-	case o.kubernetes != "":
-		api.ReadOnly, api.EngineSocket, api.Cluster = o.dryRun, "", o.at(rt)
+	case at.cluster != "":
+		api.EngineSocket = ""
 	case o.dryRun:
-		api.ReadOnly, api.Address = true, o.repository.address
+		api.Address = o.repository.address
 	default:
 		api.Address = o.repository.start(ctx, o.docker, filepath.Join(o.stateDir, repositoryFolder), log)
 	}
@@ -257,22 +257,17 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 	}
 	defer listener.Close()
 	handler := server.Handler(api)
-	page, err := o.openPage(handler, agents.agentOf(manager.Snapshot), web.PagesBeside(socket), log)
+	page, err := o.openPage(handler, at.agents.agentOf(manager.Snapshot), web.PagesBeside(socket), log)
 	if err != nil {
 		return err
 	}
 	defer page.Close()
-	log.Info("weir-edge manages services", "engine", o.at(rt), "kind", rt.Kind(), "socket", socket, "dry_run", o.dryRun)
+	log.Info("weir-edge manages services", "engine", o.where(at), "kind", at.Kind(), "socket", socket, "dry_run", o.dryRun)
 	return serve(ctx, cancel, httpapi.NewServer(handler, log), listener, manager)
 }
 
-// at returns where services run.
-func (o *runOptions) at(rt runtime.Runtime) string {
-	if cluster, is := rt.(*kubernetes.Runtime); is {
-		return cluster.At()
-	}
-	return o.docker
-}
+// where returns the API server and namespace, or the engine's socket.
+func (o *runOptions) where(at *site) string { return cmp.Or(at.cluster, o.docker) }
 
 // absolute returns a path for those who work in another folder.
 func absolute(path string) string {
@@ -333,37 +328,55 @@ func engineError(socket string, err error) error {
 	return fmt.Errorf("no Docker engine answers at %s: start it (systemctl start docker), or say where its socket is with --docker", socket)
 }
 
-// runtime returns the Kubernetes runtime if there is a kubeconfig, the Swarm runtime if the engine is a swarm
-// manager, else the Docker runtime, and the source of what nodes measure. With lookOnly it changes nothing in
-// the swarm.
-func (o *runOptions) runtime(ctx context.Context, lookOnly bool) (runtime.Runtime, run.Nodes, dialer, error) {
-	if o.kubernetes != "" {
-		rt, err := kubernetes.New(o.kubernetes)
-		if err != nil {
-			return nil, nil, nil, err
-		}
-		nodes, agents, err := o.agents.nodes(ctx)
-		return rt, nodes, agents, err
+// site is where services run.
+type site struct {
+	runtime.Runtime
+	nodes  run.Nodes
+	agents dialer
+	// cluster is the API server and the namespace of Kubernetes; empty of an engine.
+	cluster string
+}
+
+// cluster returns Kubernetes; nil without a kubeconfig.
+func (o *runOptions) cluster() (*kubernetes.Runtime, error) {
+	if o.kubernetes == "" {
+		return nil, nil
 	}
-	manages, err := swarm.IsManager(ctx, o.docker)
+	return kubernetes.New(o.kubernetes)
+}
+
+// open returns Kubernetes if there is a kubeconfig, the swarm if the engine is a manager of one, else the engine, and the
+// source of what nodes measure. With lookOnly it changes nothing in the swarm.
+func (o *runOptions) open(ctx context.Context, lookOnly bool) (*site, error) {
+	cluster, err := o.cluster()
 	if err != nil {
-		return nil, nil, nil, engineError(o.docker, err)
+		return nil, err
 	}
-	if manages {
-		nodes, agents, err := o.agents.nodes(ctx)
-		if err != nil {
-			return nil, nil, nil, err
+	manages := false
+	if cluster == nil {
+		if manages, err = swarm.IsManager(ctx, o.docker); err != nil {
+			return nil, engineError(o.docker, err)
 		}
-		rt, err := swarm.New(ctx, swarm.Options{Socket: o.docker, LookOnly: lookOnly})
-		return rt, nodes, agents, err
+	}
+	if manages || cluster != nil {
+		at := &site{}
+		if at.nodes, at.agents, err = o.agents.nodes(ctx); err != nil {
+			return nil, err
+		}
+		if manages {
+			at.Runtime, err = swarm.New(ctx, swarm.Options{Socket: o.docker, LookOnly: lookOnly})
+		} else {
+			at.Runtime, at.cluster = cluster, cluster.At()
+		}
+		return at, err
 	}
 	if o.agents.url != "" {
-		return nil, nil, nil, cmdline.Usagef("--agents is for the nodes of a swarm, and the engine at %s does not manage one: run weir-edge on a manager, or leave it out to manage this host alone", o.docker)
+		return nil, cmdline.Usagef("--agents is for the nodes of a swarm or of Kubernetes, and the engine at %s does not manage one: run weir-edge on a manager, or leave it out to manage this host alone", o.docker)
 	}
 	rt, err := docker.New(docker.Options{Socket: o.docker, Dir: filepath.Join(o.stateDir, "proxies"), Network: o.network})
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, err
 	}
 	agent := func(netip.Addr) (*client.Client, error) { return client.Unix(o.agent), nil }
-	return rt, run.NewLocal(ctx, o.agent), once(agent), nil
+	return &site{Runtime: rt, nodes: run.NewLocal(ctx, o.agent), agents: once(agent)}, nil
 }

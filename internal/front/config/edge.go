@@ -26,11 +26,13 @@ type Edge struct {
 	// Docker is the engine's socket, Network the network of instances, Agent the socket of
 	// this host's Weir agent.
 	Docker, Network, Agent string
-	StateDir               string
-	Dashboard              string
-	Agents                 EdgeDaemon // of a swarm's nodes
-	SDN                    EdgeSDN
-	Repository             EdgeRepository
+	// Kubernetes is the kubeconfig of a cluster to manage in place of Docker, or [InPod].
+	Kubernetes string
+	StateDir   string
+	Dashboard  string
+	Agents     EdgeDaemon // of a swarm's nodes
+	SDN        EdgeSDN
+	Repository EdgeRepository
 	// Rules are the operator's placement algorithms by name, as CEL expressions.
 	Rules map[string]string
 }
@@ -75,9 +77,20 @@ func ParseEdge(name string, data []byte) (Edge, error) {
 	return e, nil
 }
 
+// InPod in place of a kubeconfig is the cluster and the namespace that weir-edge is a pod of.
+const InPod = "pod"
+
+func parseKubeconfig(text string) (string, error) {
+	if text == InPod {
+		return text, nil
+	}
+	return parsePath(text)
+}
+
 func readEdge(e *Edge, root value) {
-	f := root.fields("docker", "network", "agent", "state_dir", "dashboard", "agents", "sdn", "repository", "rules")
+	f := root.fields("docker", "kubernetes", "network", "agent", "state_dir", "dashboard", "agents", "sdn", "repository", "rules")
 	read(f["docker"], &e.Docker, parsePath)
+	read(f["kubernetes"], &e.Kubernetes, parseKubeconfig)
 	read(f["network"], &e.Network, parseName)
 	read(f["agent"], &e.Agent, parsePath)
 	read(f["state_dir"], &e.StateDir, parsePath)

@@ -46,6 +46,11 @@ func TestEdgeExample(t *testing.T) {
 			}
 		}
 	}
+	for _, of := range []string{"/etc/weir/kubeconfig", config.InPod} {
+		if e, err := config.ParseEdge("edge.yaml", []byte("kubernetes: "+of)); err != nil || e.Kubernetes != of {
+			t.Errorf("kubernetes: %s: %+v, %v", of, e, err)
+		}
+	}
 	if none, err := config.ParseEdge("edge.yaml", nil); err != nil || !reflect.DeepEqual(none, config.Edge{}) {
 		t.Errorf("of nothing: %+v, %v", none, err)
 	}
@@ -53,6 +58,7 @@ func TestEdgeExample(t *testing.T) {
 
 func TestEdgeIsRefused(t *testing.T) {
 	for file, says := range map[string]string{
+		"kubernetes: edge.conf":                         "is not an absolute path",
 		"dcoker: /d":                                    "edge.yaml:1: dcoker: unknown key; did you mean docker?",
 		"docker: d":                                     `docker: "d": is not an absolute path`,
 		"dashboard: 0.0.0.0:80":                         "is not an address of this machine alone; write for example 127.0.0.1:7483 (from elsewhere: ssh -L 7483:127.0.0.1:7483 HOST)",

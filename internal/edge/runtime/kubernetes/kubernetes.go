@@ -62,7 +62,7 @@ const nodesEvery = 5 * time.Second
 // service writes the ConfigMap first.
 const lostAfter = 3 * time.Second
 
-// New returns the namespace of a kubeconfig's context, or with [InPod] of this pod. It makes no request.
+// New returns the namespace of a kubeconfig's context, or of the pod that this program runs in. It makes no request.
 func New(kubeconfig string) (*Runtime, error) {
 	a, namespace, err := logIn(kubeconfig)
 	if err != nil {

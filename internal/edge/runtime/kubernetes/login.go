@@ -18,10 +18,8 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/weir-project/weir/api/v1/transport"
+	"github.com/weir-project/weir/internal/front/config"
 )
-
-// InPod in place of a kubeconfig is the cluster and namespace that weir-edge is a pod of.
-const InPod = "pod"
 
 // accountFolder is where a pod has the token of its service account, which kubelet renews.
 const accountFolder = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -86,7 +84,7 @@ func (u *userOfConfig) unsupported() string {
 // logIn returns how to ask the API server of a kubeconfig's current context, or of the cluster of this
 // pod, and the namespace.
 func logIn(path string) (*api, string, error) {
-	if path == InPod {
+	if path == config.InPod {
 		return logInPod(accountFolder, os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT"))
 	}
 	text, err := os.ReadFile(path)
