@@ -30,6 +30,7 @@ type api struct {
 	// token is of the user; tokenFile, if it is set, has it, and changes.
 	token, tokenFile string
 	backOff          backOff
+	news             news
 }
 
 // The wait after a failure is doubled with each further one, from firstWait to longestWait. The API server
@@ -107,16 +108,71 @@ func isCode(err error, code int) bool {
 // call makes a request and decodes its answer; body and into may be nil. A PATCH is a merge patch. After a
 // failure of the API server it returns the same error for a while without a request.
 func (a *api) call(ctx context.Context, method, path string, body, into any) error {
-	if err := a.backOff.refuse(time.Now()); err != nil {
+	if method != http.MethodGet {
+		defer a.news.noteWritten()
+	}
+	response, err := a.send(ctx, method, path, body)
+	if err != nil {
 		return err
 	}
+	defer response.Body.Close()
+	if into == nil {
+		return nil
+	}
+	if err := decoderOf(response).Decode(into); err != nil {
+		return fmt.Errorf("read the answer of the API server at %s: %w", a.server, err)
+	}
+	return nil
+}
+
+func decoderOf(response *http.Response) *json.Decoder {
+	return json.NewDecoder(&transport.Bounded{R: response.Body, MaxBytes: maxAnswerBytes})
+}
+
+// send is call without the answer's content.
+func (a *api) send(ctx context.Context, method, path string, body any) (*http.Response, error) {
+	if err := a.backOff.refuse(time.Now()); err != nil {
+		return nil, err
+	}
+	request, err := a.request(ctx, method, path, body)
+	if err != nil {
+		return nil, err
+	}
+	response, err := a.http.Do(request)
+	if err != nil {
+		err = a.unreachable(err)
+		if !errors.Is(ctx.Err(), context.Canceled) { // the caller gave up: that says nothing of the API server
+			a.backOff.note(time.Now(), err, 0)
+		}
+		return nil, err
+	}
+	if response.StatusCode < http.StatusMultipleChoices {
+		a.backOff.note(time.Now(), nil, 0)
+		return response, nil
+	}
+	defer response.Body.Close()
+	said := &refusal{response.StatusCode, response.Status}
+	var status struct{ Message string }
+	if decoderOf(response).Decode(&status) == nil && status.Message != "" {
+		said.message = status.Message
+	}
+	if isBusy(said.code) {
+		seconds, _ := strconv.Atoi(response.Header.Get("Retry-After")) // 0 for a date, which Kubernetes never sends
+		a.backOff.note(time.Now(), said, time.Duration(min(max(seconds, 0), int(longestAsked/time.Second)))*time.Second)
+	} else {
+		a.backOff.note(time.Now(), nil, 0)
+	}
+	return nil, said
+}
+
+func (a *api) request(ctx context.Context, method, path string, body any) (*http.Request, error) {
 	text, err := json.Marshal(body)
 	if err != nil {
-		return fmt.Errorf("encode a request: %w", err)
+		return nil, fmt.Errorf("encode a request: %w", err)
 	}
 	request, err := http.NewRequestWithContext(ctx, method, a.server+path, bytes.NewReader(text))
 	if err != nil {
-		return fmt.Errorf("make a request: %w", err)
+		return nil, fmt.Errorf("make a request: %w", err)
 	}
 	if body == nil {
 		request.Body, request.ContentLength = http.NoBody, 0
@@ -130,45 +186,14 @@ func (a *api) call(ctx context.Context, method, path string, body, into any) err
 	if a.tokenFile != "" {
 		said, err := os.ReadFile(a.tokenFile)
 		if err != nil {
-			return fmt.Errorf("read the token for Kubernetes: %w", err)
+			return nil, fmt.Errorf("read the token for Kubernetes: %w", err)
 		}
 		token = strings.TrimSpace(string(said))
 	}
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
-	response, err := a.http.Do(request)
-	if err != nil {
-		err = a.unreachable(err)
-		if !errors.Is(ctx.Err(), context.Canceled) { // the caller gave up: that says nothing of the API server
-			a.backOff.note(time.Now(), err, 0)
-		}
-		return err
-	}
-	defer response.Body.Close()
-	decoder := json.NewDecoder(&transport.Bounded{R: response.Body, MaxBytes: maxAnswerBytes})
-	if response.StatusCode >= http.StatusMultipleChoices {
-		said := &refusal{response.StatusCode, response.Status}
-		var status struct{ Message string }
-		if decoder.Decode(&status) == nil && status.Message != "" {
-			said.message = status.Message
-		}
-		if isBusy(said.code) {
-			seconds, _ := strconv.Atoi(response.Header.Get("Retry-After")) // 0 for a date, which Kubernetes never sends
-			a.backOff.note(time.Now(), said, time.Duration(min(max(seconds, 0), int(longestAsked/time.Second)))*time.Second)
-		} else {
-			a.backOff.note(time.Now(), nil, 0)
-		}
-		return said
-	}
-	a.backOff.note(time.Now(), nil, 0)
-	if into == nil {
-		return nil
-	}
-	if err := decoder.Decode(into); err != nil {
-		return fmt.Errorf("read the answer of the API server at %s: %w", a.server, err)
-	}
-	return nil
+	return request, nil
 }
 
 // unreachable returns the error of an API server that does not answer: the same words each time, so that

@@ -47,14 +47,17 @@ type Runtime struct {
 	namespace string
 
 	mu sync.Mutex // guards what follows
-	// nodes were listed at listed.
-	nodes  []runtime.Node
-	listed time.Time
+	// nodes were listed at listed, with nodesAt before.
+	nodes   []runtime.Node
+	listed  time.Time
+	nodesAt mark
+	// last is the last listing of what weir-edge has.
+	last listing
 	// unlike is since when the Service of a service differs from the planned one, by the service's name.
 	unlike map[string]time.Time
 }
 
-// nodesEvery is how often nodes are listed. Each takes about 10 KB, and Kubernetes itself takes 40 s to notice
+// nodesEvery is how often nodes are listed at most. Each takes about 10 KB, and Kubernetes itself takes 40 s to notice
 // that one has failed.
 const nodesEvery = 5 * time.Second
 
@@ -122,46 +125,71 @@ func list[T any](ctx context.Context, r *Runtime, kind, label string) ([]T, erro
 // Nodes implements runtime.Runtime.
 func (r *Runtime) Nodes(ctx context.Context) ([]runtime.Node, error) {
 	r.mu.Lock()
-	nodes, listed := r.nodes, r.listed
+	nodes, listed, before := r.nodes, r.listed, r.nodesAt
 	r.mu.Unlock()
-	if !listed.IsZero() && time.Since(listed) < nodesEvery {
+	at, now, path := time.Now(), r.api.news.now(allNodes), nodesPath
+	if !listed.IsZero() && (now != 0 && now == before || at.Sub(listed) < nodesEvery) {
 		return slices.Clone(nodes), nil
 	}
-	at := time.Now()
 	var found struct{ Items []node }
-	// resourceVersion=0 is answered from the API server's memory. Lists of what weir-edge has itself are not: an
-	// older answer would lack what was just made.
-	if err := r.api.call(ctx, http.MethodGet, "/api/v1/nodes?resourceVersion=0", nil, &found); err != nil {
+	if now == 0 { // often: answered from the API server's memory, which may be older than what was said of it
+		path += "?resourceVersion=0"
+	}
+	if err := r.api.call(ctx, http.MethodGet, path, nil, &found); err != nil {
 		return nil, err
 	}
 	nodes = nodesOf(found.Items)
 	r.mu.Lock()
-	r.nodes, r.listed = nodes, at
+	r.nodes, r.listed, r.nodesAt = nodes, at, now
 	r.mu.Unlock()
 	return slices.Clone(nodes), nil
 }
 
+// listing is what weir-edge has in the namespace, listed since at.
+type listing struct {
+	at          mark
+	records     []configMap
+	deployments []deployment
+	pods        []pod
+	services    []kubeService
+}
+
 // Look implements runtime.Runtime.
-func (r *Runtime) Look(ctx context.Context) (state runtime.State, err error) {
-	records, err := list[configMap](ctx, r, configMaps, runtime.LabelRole+"="+roleRecord)
+func (r *Runtime) Look(ctx context.Context) (runtime.State, error) {
+	seen, err := r.list(ctx)
 	if err != nil {
-		return state, err
+		return runtime.State{}, err
 	}
-	there, err := list[deployment](ctx, r, deployments, runtime.LabelInstance)
-	if err != nil {
-		return state, err
-	}
-	run, err := list[pod](ctx, r, pods, runtime.LabelInstance)
-	if err != nil {
-		return state, err
-	}
-	served, err := list[kubeService](ctx, r, services, runtime.LabelRole+"="+roleService)
-	if err != nil {
-		return state, err
-	}
-	state = stateOf(records, there, run, r.namespace)
-	r.noteLost(state.Services, served, time.Now())
+	state := stateOf(seen.records, seen.deployments, seen.pods, r.namespace)
+	r.noteLost(state.Services, seen.services, time.Now())
 	return state, nil
+}
+
+// list lists what has changed since the last listing.
+func (r *Runtime) list(ctx context.Context) (seen listing, err error) {
+	r.mu.Lock()
+	last := r.last
+	r.mu.Unlock()
+	seen.at = r.api.news.now(configMaps, deployments, pods, services)
+	if seen.at != 0 && seen.at == last.at {
+		return last, nil
+	}
+	if seen.records, err = list[configMap](ctx, r, configMaps, selectors[configMaps]); err != nil {
+		return seen, err
+	}
+	if seen.deployments, err = list[deployment](ctx, r, deployments, selectors[deployments]); err != nil {
+		return seen, err
+	}
+	if seen.pods, err = list[pod](ctx, r, pods, selectors[pods]); err != nil {
+		return seen, err
+	}
+	if seen.services, err = list[kubeService](ctx, r, services, selectors[services]); err != nil {
+		return seen, err
+	}
+	r.mu.Lock()
+	r.last = seen
+	r.mu.Unlock()
+	return seen, nil
 }
 
 // noteLost marks a service as lost when its Service has differed from the planned one for [lostAfter].
@@ -567,9 +595,6 @@ func (r *Runtime) Proxies(context.Context, string) ([]runtime.Proxy, error) { re
 
 // Control implements runtime.Runtime: there are no proxies.
 func (r *Runtime) Control() string { return "" }
-
-// Changes implements runtime.Runtime: rounds are all there is.
-func (r *Runtime) Changes(context.Context) <-chan struct{} { return nil }
 
 // Down implements runtime.Runtime: it removes the ledger.
 func (r *Runtime) Down(ctx context.Context) error {

@@ -30,11 +30,13 @@ type fakeAPI struct {
 	// fail returns the status of an answer that is no success, or 0; it may be nil.
 	fail       func(*http.Request) int
 	retryAfter string
+	// watches are what watches say, by the path that is watched.
+	watches map[string]chan string
 }
 
 func newFake(t *testing.T) (*fakeAPI, *Runtime) {
 	t.Helper()
-	f := &fakeAPI{objects: map[string]map[string]any{}}
+	f := &fakeAPI{objects: map[string]map[string]any{}, watches: map[string]chan string{}}
 	server := httptest.NewServer(f)
 	t.Cleanup(server.Close)
 	a, err := newAPI(server.URL, &tls.Config{})
@@ -43,6 +45,10 @@ func newFake(t *testing.T) (*fakeAPI, *Runtime) {
 }
 
 func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Query().Get("watch") != "" {
+		f.serveWatch(w, r)
+		return
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.asked = append(f.asked, r.Method+" "+r.URL.Path)
@@ -81,6 +87,57 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		delete(f.objects, r.URL.Path)
 	}
 	_ = json.NewEncoder(w).Encode(answer)
+}
+
+// serveWatch passes on what a test says, until the test closes the channel.
+func (f *fakeAPI) serveWatch(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	said, code := make(chan string), 0
+	if f.fail != nil {
+		code = f.fail(r)
+	}
+	if code == 0 {
+		f.watches[r.URL.Path] = said
+	}
+	f.mu.Unlock()
+	if code != 0 {
+		w.WriteHeader(code)
+		return
+	}
+	for {
+		_ = http.NewResponseController(w).Flush()
+		select {
+		case <-r.Context().Done():
+			return
+		case event, is := <-said:
+			if !is {
+				return
+			}
+			fmt.Fprintln(w, event)
+		}
+	}
+}
+
+// watch returns what a watch says, once there is one.
+func (f *fakeAPI) watch(t *testing.T, path string) (said chan string) {
+	t.Helper()
+	await(t, "a watch of "+path, func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		said = f.watches[path]
+		delete(f.watches, path)
+		return said != nil
+	})
+	return said
+}
+
+func await(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for began := time.Now(); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Since(began) > 20*time.Second {
+			t.Fatalf("there is not: %s", what)
+		}
+	}
 }
 
 func isList(path string) bool {
@@ -364,5 +421,109 @@ func TestRightsOfTwo(t *testing.T) {
 	}
 	if len(bindings) != 2 {
 		t.Errorf("the bindings of two namespaces are %v", bindings)
+	}
+}
+
+// TestWatch: nothing is listed again until a watch says that something has changed, this weir-edge has changed something, or
+// a watch has ended.
+func TestWatch(t *testing.T) {
+	f, r := newFake(t)
+	f.add("/api/v1/nodes/a", `{"metadata": {"name": "a"}}`)
+	deployed(t, r)
+	changed := r.Changes(t.Context())
+	all := []string{configMaps, deployments, pods, services, allNodes}
+	said := map[string]chan string{}
+	for _, kind := range all[:4] {
+		said[kind] = f.watch(t, r.path(kind, ""))
+	}
+	said[allNodes] = f.watch(t, nodesPath)
+	isOpen := func() bool { return r.api.news.now(all...) != 0 }
+	await(t, "all watches are open", isOpen)
+	// asked returns what a look and a listing of nodes have asked.
+	asked := func() (list []string) {
+		t.Helper()
+		f.mu.Lock()
+		f.asked = nil
+		f.mu.Unlock()
+		r.mu.Lock()
+		r.listed = r.listed.Add(-nodesEvery)
+		r.mu.Unlock()
+		state, err := r.Look(t.Context())
+		nodes, nodesErr := r.Nodes(t.Context())
+		if err != nil || nodesErr != nil || len(state.Services) != 1 || len(state.Instances) != 1 || len(nodes) != 1 {
+			t.Errorf("%+v, %v, %v, %v", state, err, nodes, nodesErr)
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.asked
+	}
+	if list := asked(); len(list) != 5 {
+		t.Errorf("at first it has asked %v", list)
+	}
+	if list := asked(); len(list) != 0 {
+		t.Errorf("nothing has changed, and it has asked %v", list)
+	}
+	drain := func() {
+		for {
+			select {
+			case <-changed:
+			default:
+				return
+			}
+		}
+	}
+	for kind, want := range map[string]int{configMaps: 4, deployments: 4, pods: 4, services: 4, allNodes: 1} {
+		drain()
+		said[kind] <- `{"type": "MODIFIED", "object": {"metadata": {"name": "x"}}}`
+		<-changed
+		if list := asked(); len(list) != want {
+			t.Errorf("of %s something has changed, and it has asked %v", kind, list)
+		}
+	}
+	must.Succeed(t, r.remove(t.Context(), configMaps, "x"))
+	if list := asked(); len(list) != 5 {
+		t.Errorf("it has changed something itself, and has asked %v", list)
+	}
+	asked()
+	for _, end := range []func(chan string){func(c chan string) { close(c) }, func(c chan string) { c <- `{"type": "ERROR", "object": {"code": 410}}` }} {
+		drain()
+		end(said[pods])
+		<-changed
+		for look := range 2 {
+			if list := asked(); len(list) != 4 && (look == 0 || !isOpen()) { // it is opened again after a second
+				t.Errorf("a watch has ended, and it has asked %v", list)
+			}
+		}
+		said[pods] = f.watch(t, r.path(pods, ""))
+		await(t, "it is open again", isOpen)
+		asked()
+	}
+	if list := asked(); len(list) != 0 {
+		t.Errorf("all are open, and it has asked %v", list)
+	}
+}
+
+// TestNoWatch: with the rights of an older manifest, which have no watches, each look asks.
+func TestNoWatch(t *testing.T) {
+	f, r := newFake(t)
+	refused := make(chan bool, 100)
+	f.fail = func(r *http.Request) int {
+		if r.URL.Query().Get("watch") == "" {
+			return 0
+		}
+		refused <- true
+		return http.StatusForbidden
+	}
+	r.Changes(t.Context())
+	for range selectors {
+		<-refused
+	}
+	for range 2 {
+		f.mu.Lock()
+		f.asked = nil
+		f.mu.Unlock()
+		if _, err := r.Look(t.Context()); err != nil || len(f.asked) != 4 {
+			t.Errorf("it has asked %v, %v", f.asked, err)
+		}
 	}
 }
