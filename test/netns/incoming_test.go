@@ -335,6 +335,10 @@ func TestIncomingFailures(t *testing.T) {
 			b.Run(other...)
 			return func() { b.Run("tc", "filter", "del", "dev", "uplink", "ingress", "pref", "77") }
 		}},
+		"policer": {"u32 filter", func(t *testing.T) func() {
+			police(t, b, "77")
+			return func() { b.Run("tc", "filter", "del", "dev", "uplink", "ingress", "pref", "77") }
+		}},
 		"nftables": {"nftables chain fw in", func(t *testing.T) func() {
 			if _, err := exec.LookPath("nft"); err != nil {
 				t.Skip("needs nft (package nftables)")
@@ -382,6 +386,53 @@ func TestIncomingFailures(t *testing.T) {
 	b.MustWeir("down")
 	if redirected(b) {
 		t.Error("weir down left the redirect to an IFB that was gone")
+	}
+}
+
+// police drops what the uplink receives above a rate, as a filter of that preference.
+func police(t *testing.T, b *harness.Bed, preference string) {
+	t.Helper()
+	_, err := b.Host.Command(t.Context(), "tc", "filter", "add", "dev", "uplink", "ingress", "pref", preference, "protocol", "all",
+		"u32", "match", "u32", "0", "0", "police", "rate", "40mbit", "burst", "100k", "conform-exceed", "drop/ok").CombinedOutput()
+	if err != nil {
+		t.Skip("needs act_police")
+	}
+}
+
+// TestIncomingBehindFirstFilter: where another's filter has the place before all, nothing is shared, and the reason
+// names the filter; with in_force it says what Weir needs. Without the filter all is as it should be.
+func TestIncomingBehindFirstFilter(t *testing.T) {
+	for name, add := range map[string]func(*testing.T, *harness.Bed){
+		"filter": func(_ *testing.T, b *harness.Bed) {
+			b.Run("tc", "filter", "add", "dev", "uplink", "ingress", "pref", "1", "protocol", "ip", "u32", "match", "ip", "dport", "4242", "0xffff", "flowid", "1:7")
+		},
+		"policer": func(t *testing.T, b *harness.Bed) { police(t, b, "1") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := harness.NewBed(t, testbed.HostOptions{})
+			b.Add("limited", map[string]string{"weir.in.max": "8mbit"})
+			b.Run("tc", "qdisc", "add", "dev", "uplink", "clsact")
+			add(t, b)
+			settings := map[string]any{"uplink": "uplink", "rate": "100mbit", "in_rate": "50mbit"}
+			agent := b.StartAgent(harness.AgentOptions{UplinksInConfig: true, Settings: settings})
+			says := func(text string) {
+				t.Helper()
+				got := agent.Container("limited")
+				if got.State != v1.StateDegraded || !strings.Contains(got.Reason, text) || redirected(b) {
+					t.Errorf("%s %q, redirected: %v, want it to say %q", got.State, got.Reason, redirected(b), text)
+				}
+			}
+			says("u32 filter at ingress of uplink")
+			settings["in_force"] = true
+			b.WriteConfig(settings)
+			b.MustWeir("reload")
+			says("a u32 filter has preference 1")
+			b.Run("tc", "filter", "del", "dev", "uplink", "ingress", "pref", "1")
+			agent.AwaitContainer("limited", "shared", 8*time.Second, func(c v1.Container) bool { return c.State == v1.StateOK })
+			if !redirected(b) {
+				t.Error("not redirected")
+			}
+		})
 	}
 }
 
@@ -452,6 +503,44 @@ func testXDPAtUplink(t *testing.T, b *harness.Bed, uplink, has string) {
 	b.StartAgent(harness.AgentOptions{Args: []string{"--uplink", uplink}})
 	if line := said(); line != "" {
 		t.Errorf("received packets are not shared: %q", line)
+	}
+}
+
+// TestFlowTableAtUplink: a flow table of nftables at the uplink ends sharing, which weir ps says; one at a device below
+// takes packets that the uplink would have received, which doctor says.
+func TestFlowTableAtUplink(t *testing.T) {
+	if _, err := exec.LookPath("nft"); err != nil {
+		t.Skip("needs nft (package nftables)")
+	}
+	for name, of := range map[string]struct {
+		options testbed.HostOptions
+		at      string
+	}{
+		"card": {testbed.HostOptions{}, "uplink"},
+		"VLAN": {testbed.HostOptions{Link: testbed.LinkVLAN}, "wire0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := harness.NewBed(t, of.options)
+			b.Add("limited", map[string]string{"weir.in.max": "8mbit"})
+			agent := b.StartAgent(harness.AgentOptions{Args: []string{"--uplink", "uplink", "--in-rate", "50mbit"}})
+			said := func() string { return regexp.MustCompile(`(?m)^offload .*`).FindString(b.Weir("doctor").Stdout) }
+			if line := said(); !strings.Contains(line, " ok ") {
+				t.Errorf("without a flow table: %q", line)
+			}
+			out, err := b.Host.Command(t.Context(), "nft", "add table inet fw; add flowtable inet fw fast { hook ingress priority 0; devices = { "+of.at+" }; }").CombinedOutput()
+			if err != nil {
+				t.Skipf("this kernel has no flow tables: %s", out)
+			}
+			if of.at == "uplink" {
+				limited, _ := agent.AwaitContainer("limited", "the flow table is seen", 8*time.Second, func(c v1.Container) bool { return c.State == v1.StateDegraded })
+				if !strings.Contains(limited.Reason, "nftables flow table fw fast at ingress of uplink") || redirected(b) {
+					t.Errorf("redirected: %v, the reason is %q", redirected(b), limited.Reason)
+				}
+			}
+			if line := said(); strings.Contains(line, "nftables flow table fw fast at wire0") != (of.at == "wire0") {
+				t.Errorf("with a flow table at %s: %q", of.at, line)
+			}
+		})
 	}
 }
 
@@ -665,12 +754,27 @@ func TestIncomingAfterRename(t *testing.T) {
 	}
 }
 
-// TestIncomingWithoutRate: labels for what comes in say that they have no effect.
+// TestIncomingWithoutRate: values for what comes in say that they have no effect, and what to do: weir ps while that is so,
+// the log and the events once.
 func TestIncomingWithoutRate(t *testing.T) {
+	t.Parallel()
 	b := harness.NewBed(t, testbed.HostOptions{})
-	b.Add("limited", map[string]string{"weir.in.max": "8mbit"})
+	limited := b.Add("limited", map[string]string{"weir.in.max": "8mbit"})
+	b.Add("plain", nil)
 	agent := b.StartAgent(harness.AgentOptions{})
-	if got := agent.Container("limited"); got.State != v1.StateDegraded || !strings.Contains(got.Reason, "--in-rate") {
-		t.Errorf("%s %q", got.State, got.Reason)
+	b.MustWeir("set", "plain", "--in-max", "8mbit")
+	const advice = "have no effect at uplink: give --in-rate, or in_rate in the config file"
+	for _, name := range []string{"limited", "plain"} {
+		if got := agent.Container(name); got.State != v1.StateDegraded || !strings.Contains(got.Reason, advice) {
+			t.Errorf("%s: %s %q", name, got.State, got.Reason)
+		}
+	}
+	b.Send(limited, harness.Flood) // the loop looks again and again
+	time.Sleep(2 * time.Second)    // as do checks of the whole state
+	if said := agent.Said(); strings.Count(said, advice) != 2 {
+		t.Errorf("the log says it %d times, want once for each:\n%s", strings.Count(said, advice), said)
+	}
+	if events := b.MustWeir("events"); strings.Count(events, advice) != 2 || !strings.Contains(events, "degraded plain") || !strings.Contains(events, "degraded limited") {
+		t.Errorf("weir events:\n%s", events)
 	}
 }

@@ -233,7 +233,7 @@ var servicesOnLinks = Suite{Package: "./test/edge", Tag: TagDocker, Run: "TestLi
 // in a machine.
 var netModules = []string{
 	"veth", "bridge", "macvlan", "ipvlan", "vxlan", "8021q", "bonding",
-	"sch_htb", "sch_tbf", "sch_fq_codel", "sch_ingress", "cls_bpf", "cls_u32", "act_mirred", "ifb",
+	"sch_htb", "sch_tbf", "sch_fq_codel", "sch_ingress", "cls_bpf", "cls_u32", "act_mirred", "act_police", "ifb",
 	"nft_compat", "nft_chain_nat", "xt_MASQUERADE", "xt_nat", "xt_tcpudp",
 	"xt_conntrack", "wireguard", "esp4", "xfrm_user", "seqiv", "gcm",
 }
