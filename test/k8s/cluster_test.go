@@ -139,7 +139,7 @@ func (c *cluster) startControlPlane() {
 	c.startAPIServer()
 	c.start("kube-controller-manager", "--kubeconfig", c.file("admin.conf"), "--leader-elect=false", "--secure-port", "0",
 		"--kube-api-qps", fmt.Sprint(requestRate), "--kube-api-burst", fmt.Sprint(requestRate),
-		"--controllers", "daemonset-controller,deployment-controller,replicaset-controller,serviceaccount-controller,root-ca-certificate-publisher-controller,resourceclaim-controller,garbage-collector-controller",
+		"--controllers", "daemonset-controller,deployment-controller,replicaset-controller,serviceaccount-controller,root-ca-certificate-publisher-controller,resourceclaim-controller,garbage-collector-controller,endpointslice-controller",
 		"--root-ca-file", c.file("apiserver.crt"), "--service-account-private-key-file", c.file("key"))
 }
 

@@ -7,6 +7,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -39,13 +41,7 @@ func newEdgeSite(c *cluster) *edgeSite {
 	c.t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	s := &edgeSite{cluster: c, dir: dir, program: cmp.Or(os.Getenv("WEIR_EDGE_BIN"), filepath.Join(filepath.Dir(harness.Program(c.t)), "weir-edge"))}
 	s.client = server.NewClient(s.socket())
-	const access = "/apis/rbac.authorization.k8s.io/v1/"
-	for _, d := range c.manifest("weir-edge.yaml") {
-		c.must("POST", map[string]string{
-			"ServiceAccount": "/api/v1/" + inShop + "serviceaccounts", "Role": access + inShop + "roles", "RoleBinding": access + inShop + "rolebindings",
-			"ClusterRole": access + "clusterroles", "ClusterRoleBinding": access + "clusterrolebindings",
-		}[d.kind], strings.ReplaceAll(d.text, "default", "shop"), nil)
-	}
+	c.applyEdge(func(kind string) bool { return kind != "Deployment" }) // here it runs beside the cluster
 	var token struct{ Status struct{ Token string } }
 	c.must("POST", "/api/v1/"+inShop+"serviceaccounts/weir-edge/token", object{"spec": object{}}, &token)
 	c.writeKubeconfig("edge", token.Status.Token)
@@ -55,6 +51,20 @@ func newEdgeSite(c *cluster) *edgeSite {
 	must.Succeed(c.t, os.Symlink(c.Files.Socket(), filepath.Join(dir, c.Host.UplinkAddr().String()+".sock")))
 	s.start()
 	return s
+}
+
+// applyEdge creates what the manifest of weir-edge has of the kinds for which is returns true, for the namespace shop.
+func (c *cluster) applyEdge(is func(kind string) bool, replace ...string) {
+	c.t.Helper()
+	const access = "/apis/rbac.authorization.k8s.io/v1/"
+	for _, d := range c.manifest("weir-edge.yaml") {
+		if is(d.kind) {
+			c.must("POST", map[string]string{
+				"ServiceAccount": "/api/v1/" + inShop + "serviceaccounts", "Role": access + inShop + "roles", "RoleBinding": access + inShop + "rolebindings",
+				"ClusterRole": access + "clusterroles", "ClusterRoleBinding": access + "clusterrolebindings", "Deployment": deploymentsInShop,
+			}[d.kind], strings.NewReplacer(append(replace, "default", "shop")...).Replace(d.text), nil)
+		}
+	}
 }
 
 func (s *edgeSite) start() {
@@ -69,11 +79,12 @@ func (s *edgeSite) start() {
 
 // deploy deploys a service for a number of users; each instance serves ten.
 func (s *edgeSite) deploy(name string, users int, more object) error {
-	text, err := json.Marshal(object{
-		"par":    object{"serviceName": name, "imageName": testbed.PodImage, "maxUsers": 10},
-		"QoS":    object{"numUsers": users},
-		"labels": more["labels"], "ports": more["ports"],
-	})
+	document := object{
+		"par": object{"serviceName": name, "imageName": testbed.PodImage, "maxUsers": 10},
+		"QoS": object{"numUsers": users},
+	}
+	maps.Copy(document, more)
+	text, err := json.Marshal(document)
 	must.Succeed(s.t, err)
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
@@ -149,10 +160,14 @@ func TestEdgeKubernetes(t *testing.T) {
 	t.Run("the Deployment of others", s.testOfOthers)
 	t.Run("instances with their minimums", s.testDeploy)
 	t.Run("more users", s.testScale)
+	end := s.testCrowd(t)
+	t.Run("two nodes", s.testTwoNodes)
+	t.Run("copies of others", s.testCopies)
 	t.Run("users stay on their node", s.testService)
 	t.Run("another minimum replaces instances", s.testUpdate)
 	t.Run("the API server is away", s.testAway)
 	t.Run("weir-edge dies", s.testDies)
+	t.Run("fewer connections", end)
 	t.Run("nothing is left", s.testRemove)
 }
 
@@ -234,6 +249,207 @@ func (s *edgeSite) testScale(t *testing.T) {
 	must.Succeed(t, s.client.Remove(t.Context(), "big"))
 }
 
+// testCrowd: connections to the pods of a service are its users, and more of them take more instances. The test that it
+// returns ends them, which takes fewer.
+func (s *edgeSite) testCrowd(t *testing.T) (end func(*testing.T)) {
+	const service = "crowd"
+	more := object{"par": object{"serviceName": service, "imageName": testbed.ServerImage, "maxUsers": 10}, "ports": []object{{"host": 90, "container": testbed.ServerPort}}, "limits": object{"instances": 2}}
+	must.Succeed(t, s.deploy(service, 1, more))
+	s.awaitInstances(service, "runs", running(1))
+	var pod struct{ Status struct{ PodIP string } }
+	s.must("GET", podsInShop+"/"+s.all(podsInShop, service)[0].Metadata.Name, nil, &pod)
+	var users []net.Conn
+	for range 9 { // of the ten that an instance serves
+		must.Succeed(t, testbed.InNetNS(s.Host.NetNSPath(), func() error {
+			user, err := net.Dial("tcp", net.JoinHostPort(pod.Status.PodIP, fmt.Sprint(testbed.ServerPort)))
+			if err == nil {
+				users = append(users, user)
+				_, err = user.Write([]byte("ask")) // which is not answered
+			}
+			return err
+		}))
+	}
+	seen := func(instances, count int) func() (bool, any) {
+		return func() (bool, any) {
+			seen, err := s.client.Snapshot(t.Context())
+			i := slices.IndexFunc(seen.Services, func(of edge.Service) bool { return of.Name == service })
+			return err == nil && i >= 0 && seen.Services[i].Running == instances && seen.Services[i].Users == count, fmt.Sprint(seen.Services, seen.Decisions, err)
+		}
+	}
+	s.await("nine users have a second instance", seen(2, len(users)))
+	grown := false
+	must.Succeed(t, s.client.Events(t.Context(), false, func(e edge.Event) error {
+		grown = grown || e.Service == service && strings.Contains(e.Message, "9 users, and 1 instance has room for 10")
+		return nil
+	}))
+	if !grown {
+		t.Error("no event says that users are too many")
+	}
+	return func(t *testing.T) {
+		for _, user := range users {
+			user.Close()
+		}
+		s.awaitFor("one instance is enough for none", 3*patience, seen(1, 0)) // after a minute
+		must.Succeed(t, s.client.Remove(t.Context(), service))
+	}
+}
+
+// secondNode is one without kubelet, whose part playKubelet plays.
+const secondNode = "second"
+
+// playKubelet says of pods on the second node that they run, and ends those that are to end, until the test ends.
+func (s *edgeSite) playKubelet(t *testing.T) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for number := 1; t.Context().Err() == nil; {
+			var list struct {
+				Items []struct {
+					Metadata struct{ Name, DeletionTimestamp string }
+					Status   struct{ Phase string }
+				}
+			}
+			_ = s.do("GET", podsInShop+"?fieldSelector=spec.nodeName="+secondNode, nil, &list) // the next look may succeed
+			for _, p := range list.Items {
+				switch {
+				case p.Metadata.DeletionTimestamp != "":
+					_ = s.do("DELETE", podsInShop+"/"+p.Metadata.Name, object{"gracePeriodSeconds": 0}, nil)
+				case p.Status.Phase != "Running":
+					address, now := fmt.Sprint("198.19.254.", number), time.Now().Format(time.RFC3339)
+					number++
+					_ = s.do("PATCH", podsInShop+"/"+p.Metadata.Name+"/status", object{"status": object{
+						"phase": "Running", "podIP": address, "podIPs": []object{{"ip": address}}, "startTime": now,
+						"conditions": []object{{"type": "PodScheduled", "status": "True"}, {"type": "ContainersReady", "status": "True"}, {"type": "Ready", "status": "True"}},
+						"containerStatuses": []object{{
+							"name": "instance", "ready": true, "started": true, "restartCount": 0, "image": testbed.PodImage, "imageID": "",
+							"state": object{"running": object{"startedAt": now}},
+						}},
+					}}, nil)
+				}
+			}
+			time.Sleep(200 * time.Millisecond)
+		}
+	}()
+	t.Cleanup(func() { <-ended })
+}
+
+// testTwoNodes: the scheduler places instances where the engine prefers them, apart for availability, and the cluster's users
+// are told to stay on their node.
+func (s *edgeSite) testTwoNodes(t *testing.T) {
+	sizes := object{"cpu": "64", "memory": "64Gi", "pods": "100"}
+	s.must("POST", "/api/v1/nodes", object{
+		"metadata": object{"name": secondNode, "labels": object{"kubernetes.io/hostname": secondNode}},
+		"status": object{
+			"capacity": sizes, "allocatable": sizes, "conditions": []object{{"type": "Ready", "status": "True"}},
+			"addresses": []object{{"type": "InternalIP", "address": "198.19.253.1"}},
+		},
+	}, nil)
+	s.playKubelet(t)
+	s.await("weir-edge knows two nodes", func() (bool, any) {
+		seen, err := s.client.Snapshot(t.Context())
+		waits := slices.ContainsFunc(seen.Nodes, func(n edge.Node) bool { return n.State != "ready" })
+		return err == nil && len(seen.Nodes) == 2 && !waits, fmt.Sprint(seen.Nodes, err)
+	})
+	const service = "wide"
+	must.Succeed(t, s.deploy(service, 40, object{
+		"par": object{"serviceName": service, "imageName": testbed.ServerImage, "maxUsers": 10},
+		"QoS": object{"numUsers": 40, "availability": 99.9}, "ports": []object{{"host": 91, "container": testbed.ServerPort}},
+	}))
+	list := s.awaitInstances(service, "four run", running(4))
+	on := map[string]int{}
+	for _, i := range list {
+		on[i.Node]++
+	}
+	if len(on) != 2 {
+		t.Errorf("for availability they are on %v", on)
+	}
+	var made struct {
+		Items []struct {
+			Metadata struct {
+				Labels, Annotations map[string]string
+			}
+		}
+	}
+	s.must("GET", deploymentsInShop+"?labelSelector=weir-edge.service="+service, nil, &made)
+	for _, d := range made.Items {
+		name, preferred := d.Metadata.Labels["weir-edge.instance"], d.Metadata.Annotations["weir-edge.dev/node"]
+		if i := slices.IndexFunc(list, func(i edge.Instance) bool { return i.Instance == name }); i < 0 || list[i].Node != preferred {
+			t.Errorf("%s is to be on %s: %+v", name, preferred, list)
+		}
+	}
+	t.Logf("instances by node: %v", on)
+	s.await("users stay on their node", func() (bool, any) {
+		var slices struct {
+			Items []struct {
+				Endpoints []struct {
+					NodeName string
+					Hints    struct{ ForNodes []struct{ Name string } }
+				}
+			}
+		}
+		err := s.do("GET", "/apis/discovery.k8s.io/v1/"+inShop+"endpointslices?labelSelector=kubernetes.io/service-name="+service, nil, &slices)
+		count := 0
+		for _, part := range slices.Items {
+			for _, e := range part.Endpoints {
+				if len(e.Hints.ForNodes) == 1 && e.Hints.ForNodes[0].Name == e.NodeName {
+					count++
+				}
+			}
+		}
+		return count == len(list), fmt.Sprint(slices, err)
+	})
+	must.Succeed(t, s.client.Remove(t.Context(), service))
+	s.await("its pods are gone", func() (bool, any) {
+		left := s.all(podsInShop, service)
+		return len(left) == 0, left
+	})
+	s.must("DELETE", "/api/v1/nodes/"+secondNode, nil, nil)
+	s.await("weir-edge knows one node", func() (bool, any) {
+		seen, err := s.client.Snapshot(t.Context())
+		return err == nil && len(seen.Nodes) == 1, fmt.Sprint(seen.Nodes, err)
+	})
+}
+
+// testCopies: a copy of an instance's Deployment under another name is none, nor is its pod the instance's.
+func (s *edgeSite) testCopies(t *testing.T) {
+	var made object
+	list := s.all(deploymentsInShop, "web")
+	s.must("GET", deploymentsInShop+"/"+list[0].Metadata.Name, nil, &made)
+	about := made["metadata"].(object)
+	made["metadata"] = object{"name": "copy", "labels": about["labels"], "annotations": about["annotations"], "ownerReferences": about["ownerReferences"]}
+	delete(made, "status")
+	before, err := s.client.Snapshot(t.Context())
+	must.Succeed(t, err)
+	s.must("POST", deploymentsInShop, made, nil)
+	s.await("the copy has a pod", func() (bool, any) {
+		for _, p := range s.all(podsInShop, "web") {
+			if strings.HasPrefix(p.Metadata.Name, "copy-") {
+				return true, nil
+			}
+		}
+		return false, nil
+	})
+	time.Sleep(2 * time.Second)
+	after, err := s.client.Snapshot(t.Context())
+	must.Succeed(t, err)
+	of := func(seen edge.Snapshot) (list []string) {
+		for _, i := range seen.Instances {
+			if i.Service == "web" {
+				list = append(list, i.Instance+" "+i.ContainerID)
+			}
+		}
+		return list
+	}
+	if !slices.Equal(of(before), of(after)) {
+		t.Errorf("instances were %v, are %v", of(before), of(after))
+	}
+	s.must("DELETE", deploymentsInShop+"/copy?propagationPolicy=Background", nil, nil)
+	s.await("its pod is gone", func() (bool, any) {
+		list := s.all(podsInShop, "web")
+		return len(list) == len(of(before)), list
+	})
+}
+
 func (s *edgeSite) testService(t *testing.T) {
 	must.Succeed(t, s.deploy("page", 10, object{"ports": []object{{"host": 80, "container": 8080}}}))
 	var made struct {
@@ -291,7 +507,7 @@ func (s *edgeSite) testAway(t *testing.T) {
 	s.endProgram("kube-apiserver", syscall.SIGKILL)
 	s.await("weir-edge says so", func() (bool, any) {
 		seen, err := s.client.Snapshot(t.Context())
-		return err == nil && len(seen.Services) == 1 && strings.Contains(seen.Services[0].Reason, "ask the API server at"), fmt.Sprint(seen.Services, err)
+		return err == nil && len(seen.Services) > 0 && strings.Contains(seen.Services[0].Reason, "ask the API server at"), fmt.Sprint(seen.Services, err)
 	})
 	time.Sleep(3 * time.Second)
 	for _, p := range before {

@@ -39,8 +39,13 @@ type ContainerdOptions struct {
 	RequiredPlugin string
 }
 
-// PodImage is the image of all pods: busybox.
-const PodImage = "localhost/weir/pod:1"
+// PodImage is the image of pods, and of what keeps their namespaces: busybox. ServerImage accepts connections at
+// ServerPort, and lets each wait for a while.
+const (
+	PodImage    = "localhost/weir/pod:1"
+	ServerImage = "localhost/weir/server:1"
+	ServerPort  = 8000
+)
 
 // containerdConfig has the directory, the programs' folder, the image, whether NRI is disabled, and the required plugin.
 const containerdConfig = `version = 3
@@ -80,7 +85,7 @@ const cniConfig = `{"cniVersion": "1.0.0", "name": "pods", "plugins": [
 ]}
 `
 
-// StartContainerd starts a private containerd with PodImage, and returns when it answers.
+// StartContainerd starts a private containerd with the images of pods, and returns when it answers.
 func StartContainerd(ctx context.Context, opts ContainerdOptions) (*Containerd, error) {
 	e := &Engine{opts: EngineOptions{NetNSPath: opts.NetNSPath}}
 	c := &Containerd{keeper: e, opts: opts}
@@ -109,7 +114,7 @@ func (c *Containerd) start(ctx context.Context) (err error) {
 	if err := errors.Join(
 		os.Mkdir(filepath.Join(e.dir, "cni"), 0o755),
 		os.WriteFile(filepath.Join(e.dir, "cni", "10-pods.conflist"), fmt.Appendf(nil, cniConfig, c.opts.Subnet), 0o600),
-		writeImage(filepath.Join(e.dir, "pod.tar")),
+		writeImages(filepath.Join(e.dir, "pod.tar")),
 	); err != nil {
 		return fmt.Errorf("configure containerd: %w", err)
 	}
@@ -183,8 +188,13 @@ func (c *Containerd) Enter() []string {
 	return []string{"nsenter", fmt.Sprintf("--mount=/proc/%d/ns/mnt", c.keeper.keeper.Process.Pid), "--"}
 }
 
-// writeImage writes PodImage as an archive.
-func writeImage(path string) error {
+// images are the commands of images.
+var images = map[string][]string{
+	PodImage: idle, ServerImage: {"/bin/busybox", "nc", "-ll", "-p", fmt.Sprint(ServerPort), "-e", "/bin/busybox", "sleep", "120"},
+}
+
+// writeImages writes all images as an archive.
+func writeImages(path string) error {
 	layerPath := path + ".layer"
 	layerFile, err := os.Create(layerPath)
 	if err != nil {
@@ -198,20 +208,24 @@ func writeImage(path string) error {
 	if err != nil {
 		return fmt.Errorf("write the image of pods: %w", err)
 	}
-	image, err := mutate.AppendLayers(empty.Image, layer)
-	if err == nil {
-		var config *ocispec.ConfigFile
-		if config, err = image.ConfigFile(); err == nil {
-			config.OS, config.Architecture, config.Config = runtime.GOOS, runtime.GOARCH, ocispec.Config{Cmd: idle, Env: []string{"PATH=/bin"}}
-			image, err = mutate.ConfigFile(image, config)
+	tagged := map[name.Tag]ocispec.Image{}
+	for called, command := range images {
+		image, err := mutate.AppendLayers(empty.Image, layer)
+		if err == nil {
+			var config *ocispec.ConfigFile
+			if config, err = image.ConfigFile(); err == nil {
+				config.OS, config.Architecture, config.Config = runtime.GOOS, runtime.GOARCH, ocispec.Config{Cmd: command, Env: []string{"PATH=/bin"}}
+				image, err = mutate.ConfigFile(image, config)
+			}
 		}
+		if err != nil {
+			return fmt.Errorf("write the image of pods: %w", err)
+		}
+		tag, err := name.NewTag(called)
+		if err != nil {
+			return err
+		}
+		tagged[tag] = image
 	}
-	if err != nil {
-		return fmt.Errorf("write the image of pods: %w", err)
-	}
-	tag, err := name.NewTag(PodImage)
-	if err != nil {
-		return err
-	}
-	return tarball.WriteToFile(path, tag, image)
+	return tarball.MultiWriteToFile(path, tagged)
 }
