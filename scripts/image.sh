@@ -7,7 +7,7 @@
 #   scripts/image.sh [ARCH]     amd64, arm64 or armhf; this machine's by default
 #
 # IMAGE is weir, to run the agent as a container (docs/user-guide.md), or weir-kubernetes, with all
-# that a node of Kubernetes runs (packaging/kubernetes). OUT is another folder than dist, VERSION
+# that runs on Kubernetes (packaging/kubernetes). OUT is another folder than dist, VERSION
 # another version than the repository's.
 set -euo pipefail
 
@@ -17,7 +17,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 image=${IMAGE:-weir}
 case $image in
 weir) programs=(weir) command='"Entrypoint":["/usr/bin/weir"],"Cmd":["agent","--config","/etc/weir/weir.yaml"],' ;;
-weir-kubernetes) programs=(weir weir-k8s weir-dra) command= ;;
+weir-kubernetes) programs=(weir weir-k8s weir-dra weir-edge) command= ;;
 *) echo "$0: IMAGE is weir or weir-kubernetes, not $image" >&2 && exit 2 ;;
 esac
 new_stage "$image-$arch"

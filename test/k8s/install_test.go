@@ -53,6 +53,7 @@ func TestInstall(t *testing.T) {
 		text := c.Run(append(c.containerd.Enter(), "sh", "-c", "cat /run/weir-metrics/weir.prom || true")...)
 		return strings.Contains(text, "weir_uplink_rate_bytes_per_second"), text
 	})
+	c.checkEdgePod(version)
 	c.create("camera", podOptions{claim: "8M"})
 	c.create("backup", podOptions{annotations: map[string]string{"weir.dev/weight": "5000"}})
 	c.awaitRunning("camera")
@@ -132,6 +133,31 @@ func TestInstall(t *testing.T) {
 	if after := c.queueing(); strings.Contains(after, "htb") {
 		t.Errorf("after weir down the uplink has %s", after)
 	}
+}
+
+// checkEdgePod: weir-edge runs in a pod of the shipped image, with the rights of the manifest.
+func (c *cluster) checkEdgePod(version string) {
+	c.t.Helper()
+	c.applyEdge(func(string) bool { return true }, "weir-kubernetes:latest", "weir-kubernetes:"+version)
+	edge := func(args ...string) (string, error) {
+		line := append([]string{"--kubeconfig", c.file("admin.conf"), "--namespace", "shop", "exec", "-i", "deployment/weir-edge", "--", "weir-edge"}, args...)
+		command := c.Host.Command(c.t.Context(), filepath.Join(c.programs, "kubectl"), line...)
+		command.Stdin = strings.NewReader(`{"par": {"serviceName": "page", "imageName": "` + testbed.PodImage + `"}}`)
+		said, err := command.CombinedOutput()
+		return string(said), err
+	}
+	c.await("weir-edge knows the node", func() (bool, any) {
+		said, err := edge("nodes")
+		return err == nil && strings.Contains(said, nodeName), said
+	})
+	said, err := edge("deploy", "--wait", "-")
+	if err != nil {
+		c.t.Errorf("weir-edge deploy: %v: %s", err, said)
+	}
+	if said, err = edge("rm", "page"); err != nil {
+		c.t.Errorf("weir-edge rm: %v: %s", err, said)
+	}
+	c.must("DELETE", deploymentsInShop+"/weir-edge?propagationPolicy=Background", nil, nil)
 }
 
 // queueing returns the qdiscs of the uplink.
