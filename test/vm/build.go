@@ -19,7 +19,7 @@ var guestInit []byte
 
 // tools are the programs that the tests in a machine drive, besides those of
 // busybox.
-var tools = []string{"bridge", "ip", "tc", "nice", "nsenter", "setpriv", "sysctl", "unshare", "wg"}
+var tools = []string{"bridge", "ip", "nft", "tc", "nice", "nsenter", "setpriv", "sysctl", "unshare", "wg"}
 
 // filters are the packet filter's names in tests. The one based on nftables
 // works on every kernel, the older one does not.

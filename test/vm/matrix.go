@@ -127,10 +127,10 @@ var releases = []string{"bookworm", "bookworm-backports", "trixie-backports", "s
 
 // Machines are all machines, those that take longest first.
 var Machines = []Machine{
-	{Series: "7.2", Arch: "amd64", Cgroups: Hybrid, Suites: everything, Gate: gate, MaySkip: withoutTunAndNft},
+	{Series: "7.2", Arch: "amd64", Cgroups: Hybrid, Suites: everything, Gate: gate},
 	{Series: "6.1", Arch: "amd64", Cgroups: Unified, Suites: everything, Gate: gate, MaySkip: without66},
-	{Series: "6.12", Arch: "amd64", Cgroups: Hybrid, Suites: slices.Concat(withEngine, inModes), MaySkip: withoutTunAndNft},
-	{Series: "6.18", Arch: "amd64", Cgroups: Unified, Suites: append([]Suite{openFlowSwitch, demoOnSwitches, servicesOnLinks}, withSwitch...), MaySkip: withoutTunAndNft},
+	{Series: "6.12", Arch: "amd64", Cgroups: Hybrid, Suites: slices.Concat(withEngine, inModes)},
+	{Series: "6.18", Arch: "amd64", Cgroups: Unified, Suites: append([]Suite{openFlowSwitch, demoOnSwitches, servicesOnLinks}, withSwitch...)},
 	{Series: "6.12", Arch: "arm64", Cgroups: Unified, Suites: programs},
 	{Series: "6.12", Arch: "amd64", Cgroups: Unified, Suites: withoutRedirect, Lacks: []string{"ifb"}},
 	{Series: "6.12", Arch: "amd64", Cgroups: Unified, Suites: withoutRedirect, Lacks: []string{"act_mirred"}},
@@ -141,14 +141,10 @@ var benches = []Machine{{Series: "6.18", Arch: "amd64", Cgroups: Unified, Suites
 
 var packetPath = Suite{Package: "./internal/datapath/identity", Tag: TagNetNS, Run: "BenchmarkPath"}
 
-// withoutTunAndNft: machines have no /dev/net/tun, by which the test makes a device as
-// rootless engines do, and no nft; the suite netns runs these tests where there is one.
-const withoutTunAndNft = "^identity/TestInspectOutOfReach$|^netns/TestIncomingFailures/nftables$"
-
 // without66: kernels before 6.6 have no tcx, so that no program of a test comes
 // before or after the classifier, and before 6.2 no program sees whether a queue
 // is empty.
-const without66 = withoutTunAndNft + "|^identity/(TestPriority|TestQueueTags$|TestDirect|TestOverhead$|TestTapComesFirst/tcx$" +
+const without66 = "^identity/(TestPriority|TestQueueTags$|TestDirect|TestOverhead$|TestTapComesFirst/tcx$" +
 	"|TestUplinkComesFirst$|TestFollowers$|TestMacvlanPackets$|TestCgroupPackets$)|^netns/TestIsolation/|^netns/TestIncomingFailures/tcx$"
 
 // programs: every BPF program is accepted by the kernel's verifier.
@@ -190,11 +186,12 @@ var (
 	// withSwitch: besides, with the uplink as a port of Open vSwitch.
 	withSwitch = withPackages(modes+"|TestOpenVSwitch", "TestInspectWhileDevicesGo")
 	// everything: besides, TCP, how containers reach the uplink, mixtures, what
-	// others do to the uplink, and an attack in ipvlan mode.
-	everything = withPackages("TestModes|" + onEveryKernel +
-		"|TestDropsAreShown|TestMarksAreShown|TestDown$|TestMixedModes|TestNestedCgroup|TestTwoNetworks|TestSeveralUplinks|TestTunnelOfHost|TestControlTrafficSurvives" +
-		"|TestIncoming(AtDevices|AfterRename|Failures)?$|TestXDPAtUplink|TestForeign|TestJumboFrames|TestVethReplaced|TestInterfaceAdded|TestShares/10_Mbit" +
-		"|TestIsolation/ipvlan-l2/forwarded_(as_the_host|to_a_group)")
+	// others do to the uplink, an attack in ipvlan mode, and peers that this machine's kernel may lack.
+	everything = append(withPackages("TestModes|"+onEveryKernel+
+		"|TestDropsAreShown|TestMarksAreShown|TestDown$|TestMixedModes|TestNestedCgroup|TestTwoNetworks|TestSeveralUplinks|TestTunnelOfHost|TestControlTrafficSurvives"+
+		"|TestIncoming(AtDevices|AfterRename|Failures|BehindFirstFilter)?$|TestXDPAtUplink|TestFlowTableAtUplink|TestForeign|TestJumboFrames|TestVethReplaced|TestInterfaceAdded|TestShares/10_Mbit"+
+		"|TestIsolation/ipvlan-l2/forwarded_(as_the_host|to_a_group)"),
+		Suite{Package: "./internal/lab/bench", Tag: TagNetNS, Run: "TestPeersByIFB"})
 )
 
 const modes = "TestModes/^(bridge|host|macvlan|ipvlan-l2|ipvlan-l3|overlay)$/UDP|" + onEveryKernel
@@ -233,9 +230,9 @@ var servicesOnLinks = Suite{Package: "./test/edge", Tag: TagDocker, Run: "TestLi
 // in a machine.
 var netModules = []string{
 	"veth", "bridge", "macvlan", "ipvlan", "vxlan", "8021q", "bonding",
-	"sch_htb", "sch_tbf", "sch_fq_codel", "sch_ingress", "cls_bpf", "cls_u32", "act_mirred", "act_police", "ifb",
+	"sch_htb", "sch_tbf", "sch_fq_codel", "sch_cake", "sch_ingress", "cls_bpf", "cls_u32", "act_mirred", "act_police", "ifb", "tun",
 	"nft_compat", "nft_chain_nat", "xt_MASQUERADE", "xt_nat", "xt_tcpudp",
-	"xt_conntrack", "wireguard", "esp4", "xfrm_user", "seqiv", "gcm",
+	"xt_conntrack", "nf_flow_table_inet", "wireguard", "esp4", "xfrm_user", "seqiv", "gcm",
 }
 
 // engineModules are what Docker needs besides, for its networks and rules.
