@@ -59,7 +59,7 @@ func (c *container) state() (v1.State, string) {
 		complaints = append(complaints, complaint)
 	}
 	if file := c.Seen.Pod.LimitedBy; file != "" {
-		complaints = append(complaints, fmt.Sprintf("CNI's bandwidth plugin, which limited it when it started, limits it as well: take the plugin out of %s and start the pod again", file))
+		complaints = append(complaints, fmt.Sprintf("CNI's bandwidth plugin limits it as well: take the plugin out of %s and start the pod again", file))
 	}
 	if len(complaints) > 0 {
 		state = v1.StateDegraded

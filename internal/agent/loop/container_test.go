@@ -156,6 +156,10 @@ func TestState(t *testing.T) {
 			"the minimum of AF 6mbit is cut to 4mbit: it is entitled to 8mbit, of which EF may have 4mbit",
 		},
 		{"a minimum of AF where all is AF", *ofClass(first, v1.ClassAF, v1.Part{BPS: 6e6}), v1.StateOK, ""},
+		{
+			"also limited by CNI", container{Container: attach.Container{Seen: discovery.Container{Pod: discovery.Pod{LimitedBy: "/etc/cni/net.d/10-a.conflist"}}}}, v1.StateDegraded,
+			"CNI's bandwidth plugin limits it as well: take the plugin out of /etc/cni/net.d/10-a.conflist and start the pod again",
+		},
 		{"refused", container{shares: []*share{refused}}, v1.StateRejected, "minimum 9mbit cannot be guaranteed"},
 		{"a latency refused", container{shares: []*share{late}}, v1.StateRejected, "latency 1ms cannot be guaranteed"},
 		{"cut", container{Container: attach.Container{Number: first}, shares: []*share{cut}}, v1.StateDegraded, "minimum 9mbit is cut to 8mbit: all minimums together exceed the uplink's rate less the reserve, since one of these was changed"},
