@@ -154,10 +154,21 @@ func (c *cluster) checkEdgePod(version string) {
 	if err != nil {
 		c.t.Errorf("weir-edge deploy: %v: %s", err, said)
 	}
-	if said, err = edge("rm", "page"); err != nil {
-		c.t.Errorf("weir-edge rm: %v: %s", err, said)
+	if said, err = edge("down", "--all", "--kubernetes", "pod"); err == nil || !strings.Contains(said, "kubectl -n shop delete configmaps") {
+		c.t.Errorf("weir-edge down in its own pod: %v: %s", err, said)
 	}
-	c.must("DELETE", deploymentsInShop+"/weir-edge?propagationPolicy=Background", nil, nil)
+	// What it says, and the guide: without rights of weir-edge, as kubectl does it.
+	c.must("DELETE", deploymentsInShop+"/weir-edge?propagationPolicy=Foreground", nil, nil)
+	awaitGone := func(what, prefix string) {
+		c.await(what, func() (bool, any) {
+			var found struct{ Items []named }
+			c.must("GET", deploymentsInShop, nil, &found)
+			return !slices.ContainsFunc(found.Items, func(d named) bool { return strings.HasPrefix(d.Metadata.Name, prefix) }), found
+		})
+	}
+	awaitGone("weir-edge is gone", "weir-edge")
+	c.must("DELETE", mapsInShop+"?labelSelector=weir-edge.role", nil, nil)
+	awaitGone("what it has made is gone", "edge-page")
 }
 
 // queueing returns the qdiscs of the uplink.

@@ -32,7 +32,8 @@ func newDownCommand(g *global) *cobra.Command {
 		Long: `Stop the weir-edge at the socket, if one runs there, and remove what it has made: in its
 engine or swarm what is promised, the key and the image of proxies, and the repository's
 container; on this host its measurements. A swarm gets back its heartbeat. If none runs,
---docker or --kubernetes, and --state-dir say where to look.
+--docker or --kubernetes, and --state-dir say where to look. In the pod of a weir-edge it
+is refused, and says what to do instead.
 
 Where services are deployed nothing is removed, unless --all says that they are to go as
 well, with their proxies, their instances and the repository. Images that nodes have got
@@ -67,13 +68,17 @@ type downOptions struct {
 }
 
 // askRunning takes the engine and the folder of the weir-edge at a socket, if one runs there. It
-// returns an error if flags name others.
+// returns an error if flags name others, or if that is the main program of this pod.
 func (o *downOptions) askRunning(ctx context.Context, socket string, changed func(flag string) bool) error {
 	seen, err := server.NewClient(socket).Snapshot(ctx)
 	if errors.Is(err, server.ErrNotRunning) {
 		return nil
 	} else if err != nil {
 		return err
+	}
+	if o.kubernetes == config.InPod {
+		_, namespace, _ := strings.Cut(seen.Cluster, " ")
+		return cmdline.Usagef("the weir-edge at %s is what this pod runs: its end would be that of this command, and kubelet would start it again. Outside of the pod, kubectl -n %s delete --cascade=foreground deployment weir-edge, and then, for what it has made with all services, kubectl -n %[2]s delete configmaps -l %s; nothing has changed", socket, namespace, runtime.LabelRole)
 	}
 	ours := ""
 	if cluster, err := o.cluster(); err != nil {
