@@ -1,13 +1,14 @@
 #!/bin/bash
 # Makes dist/IMAGE_VERSION_ARCH.tar: an image of the OCI's layout, which `docker load` (25 and
 # newer), containerd, podman and skopeo read, and with Docker's manifest.json beside it for older
-# engines. The same commit makes the same bytes. Beside it is what its programs are made of,
+# engines. The same commit makes the same bytes (of weir-kubernetes: with the same authorities). Beside it is what its programs are made of,
 # PROGRAM_VERSION_ARCH.cdx.json.
 #
 #   scripts/image.sh [ARCH]     amd64, arm64 or armhf; this machine's by default
 #
 # IMAGE is weir, to run the agent as a container (docs/user-guide.md), or weir-kubernetes, with all
-# that runs on Kubernetes (packaging/kubernetes). OUT is another folder than dist, VERSION
+# that runs on Kubernetes (packaging/kubernetes): weir-edge asks registries there, so it has the
+# authorities of this machine, or those of the file AUTHORITIES. OUT is another folder than dist, VERSION
 # another version than the repository's.
 set -euo pipefail
 
@@ -20,6 +21,10 @@ weir) programs=(weir) command='"Entrypoint":["/usr/bin/weir"],"Cmd":["agent","--
 weir-kubernetes) programs=(weir weir-k8s weir-dra weir-edge) command= ;;
 *) echo "$0: IMAGE is weir or weir-kubernetes, not $image" >&2 && exit 2 ;;
 esac
+authorities=${AUTHORITIES:-/etc/ssl/certs/ca-certificates.crt}
+if [ "$image" = weir-kubernetes ] && [ ! -s "$authorities" ]; then
+	echo "$0: $authorities is missing: install ca-certificates, or name a file of certificates (PEM) by AUTHORITIES=" >&2 && exit 1
+fi
 new_stage "$image-$arch"
 
 # pack FOLDER: an archive of what is in it, of root's and of one time.
@@ -41,6 +46,10 @@ for program in "${programs[@]}"; do
 done
 cp LICENSE "$doc/copyright"
 notices "${programs[@]/#/$files/usr/bin/}" | gzip -9n >"$doc/licenses.gz"
+if [ "$image" = weir-kubernetes ]; then
+	mkdir -p "$files/etc/ssl/certs"
+	cp --dereference "$authorities" "$files/etc/ssl/certs/ca-certificates.crt"
+fi
 chmod -R u=rwX,go=rX "$files"
 
 layout=$stage/layout

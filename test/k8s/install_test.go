@@ -3,6 +3,7 @@
 package k8s
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -38,6 +39,7 @@ func TestInstall(t *testing.T) {
 	if err != nil || len(archives) != 1 {
 		t.Fatalf("images: %v, %v", archives, err)
 	}
+	checkAuthorities(t, archives[0])
 	helmProgram(t) // before all that takes long
 	c := newCluster(t)
 	must.Succeed(t, c.containerd.Import(archives[0]))
@@ -132,6 +134,19 @@ func TestInstall(t *testing.T) {
 	})
 	if after := c.queueing(); strings.Contains(after, "htb") {
 		t.Errorf("after weir down the uplink has %s", after)
+	}
+}
+
+// checkAuthorities: an image has this machine's certificates, by which weir-edge trusts registries. Its layer is not
+// compressed.
+func checkAuthorities(t *testing.T, archive string) {
+	t.Helper()
+	trusted, err := os.ReadFile("/etc/ssl/certs/ca-certificates.crt")
+	must.Succeed(t, err)
+	image, err := os.ReadFile(archive)
+	must.Succeed(t, err)
+	if !bytes.Contains(image, []byte("./etc/ssl/certs/ca-certificates.crt\x00")) || !bytes.Contains(image, trusted) {
+		t.Errorf("%s has not the certificates of this machine", archive)
 	}
 }
 
