@@ -81,7 +81,7 @@ func TestInstall(t *testing.T) {
 	ping, err := testbed.StartProcess("ping", replies)
 	must.Succeed(t, err)
 	before := c.daemonPod()
-	c.helm("upgrade", "--reuse-values", "--set", "image=weir-kubernetes:next")
+	c.helm("upgrade", "--reset-then-reuse-values", "--set", "image=weir-kubernetes:next")
 	c.await("the node has the new version", func() (bool, any) {
 		now := c.daemonPod()
 		return now != "" && now != before, now
