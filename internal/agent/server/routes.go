@@ -15,7 +15,6 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent/loop"
 	"github.com/weir-project/weir/internal/agent/stats"
-	"github.com/weir-project/weir/internal/datapath/kernel"
 	"github.com/weir-project/weir/internal/front/access"
 	"github.com/weir-project/weir/internal/front/node"
 	"github.com/weir-project/weir/internal/share/explain"
@@ -111,7 +110,7 @@ func (a *API) routes() []route {
 		},
 		{
 			method: "GET", path: "/v1/node", role: access.Read, summary: "The host, what its containers use, and what its uplinks have to give",
-			query:    []parameter{{"connections", "also count the connections of these containers, by their names, with commas between them (at most 256)", ""}},
+			query:    []parameter{{"connections", "also count the connections of these containers, by their names, with commas between them (at most 256); a count may be ten seconds old, and is missing if there is no time for it", ""}},
 			response: v1.Node{}, handle: a.node,
 		},
 		{
@@ -310,28 +309,9 @@ func (a *API) node(r *http.Request) (any, error) {
 		}
 	}
 	if names := r.URL.Query().Get("connections"); err == nil && names != "" {
-		countConnections(strings.Split(names, ","), latest, seen.Measured.Containers)
+		a.connections.add(r.Context(), strings.Split(names, ","), latest, seen.Measured.Containers)
 	}
 	return seen, err
-}
-
-// mostCounted bounds the containers whose connections a request counts: each takes a walk over all of the host's.
-const mostCounted = 256
-
-// countConnections counts the connections of the containers with these names. Those in the host's network have none of
-// their own.
-func countConnections(names []string, s *stats.Snapshot, list []v1.MeasuredContainer) {
-	names = names[:min(len(names), mostCounted)]
-	for i := range list {
-		c := &list[i]
-		at := slices.IndexFunc(s.Containers, func(of v1.Container) bool { return of.ID == c.ID })
-		if at < 0 || s.Places[at].NetNSPath == "" || !slices.Contains(names, c.Name) {
-			continue
-		}
-		if count, err := kernel.CountConnections(s.Places[at].NetNSPath); err == nil { // it may have ended
-			c.Connections = &count
-		}
-	}
 }
 
 // readChange decodes the policy change in the body of a request.

@@ -67,7 +67,9 @@ type API struct {
 	log     *slog.Logger
 	answers httpapi.Answers
 	meter   *node.Meter
-	mux     *http.ServeMux
+	// connections are those of containers, for the node.
+	connections *connections
+	mux         *http.ServeMux
 	// takenDownBy is a descriptor of the process that asked for down.
 	takenDownBy atomic.Pointer[int]
 	// reportsPods: a weir-k8s is connected.
@@ -84,7 +86,7 @@ func New(a Agent, log *slog.Logger) *API { return newAPI(a, log, requestTimeout)
 
 func newAPI(agent Agent, log *slog.Logger, timeout time.Duration) *API {
 	answers := httpapi.Answers{Log: log, Status: statusOf, Timeout: timeout}
-	a := &API{agent: agent, log: log, answers: answers, meter: node.NewMeter(), mux: http.NewServeMux(), podsSilence: v1.PodsSilence, roomSaid: make(chan struct{}, 1)}
+	a := &API{agent: agent, log: log, answers: answers, meter: node.NewMeter(), connections: newConnections(), mux: http.NewServeMux(), podsSilence: v1.PodsSilence, roomSaid: make(chan struct{}, 1)}
 	for _, r := range a.routes() {
 		handle := r.stream
 		switch {

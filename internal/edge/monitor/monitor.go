@@ -300,7 +300,7 @@ func (m *Monitor) ask(ctx context.Context, r *reading) {
 	said.snapshot, err = agent.Snapshot(ctx)
 	trip := m.now().Sub(began).Seconds()
 	if err == nil {
-		err = askTheRest(ctx, agent, counted, &said)
+		err = m.askTheRest(ctx, agent, counted, &said)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -317,16 +317,28 @@ func (m *Monitor) ask(ctx context.Context, r *reading) {
 }
 
 // askTheRest sends the other requests concurrently, because each takes a round trip.
-func askTheRest(ctx context.Context, agent Agent, counted []string, said *answer) (err error) {
+func (m *Monitor) askTheRest(ctx context.Context, agent Agent, counted []string, said *answer) (err error) {
 	var accessErr error
 	var asking sync.WaitGroup
 	asking.Go(func() { said.access, accessErr = agent.Access(ctx) })
-	said.node, err = agent.Node(ctx, counted...)
+	said.node, err = m.askNode(ctx, agent, counted)
 	asking.Wait()
 	if isNotFound(accessErr) {
 		accessErr = nil // it is too old to say, and says so when it is told something
 	}
 	return cmp.Or(err, accessErr)
+}
+
+// askNode asks again without counting if counting is late, so that a node with very many connections is not silent.
+func (m *Monitor) askNode(ctx context.Context, agent Agent, counted []string) (v1.Node, error) {
+	if len(counted) > 0 {
+		counting, cancel := context.WithTimeout(ctx, m.timeout/2)
+		defer cancel()
+		if said, err := agent.Node(counting, counted...); counting.Err() == nil || ctx.Err() != nil || err == nil {
+			return said, err
+		}
+	}
+	return agent.Node(ctx)
 }
 
 // note records an answer and returns true, or its failure.

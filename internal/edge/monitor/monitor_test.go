@@ -32,9 +32,14 @@ type agent struct {
 	asked    int
 	counted  []string
 	hang     bool
+	slow     bool // with counting
 }
 
-func (a *agent) Node(_ context.Context, counted ...string) (v1.Node, error) {
+func (a *agent) Node(ctx context.Context, counted ...string) (v1.Node, error) {
+	if a.slow && len(counted) > 0 {
+		<-ctx.Done()
+		return v1.Node{}, ctx.Err()
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.counted = counted
@@ -294,6 +299,26 @@ func TestHang(t *testing.T) {
 		time.Sleep(period / 2)
 		synctest.Wait()
 		if n := m.Nodes()[0]; n.State != StateStale || n.Reason != "no answer in time" {
+			t.Errorf("%+v", n)
+		}
+	})
+}
+
+// TestSlowCount: an agent that takes too long to count connections is there, without them.
+func TestSlowCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := board("a")
+		a.slow = true
+		m, clock := newMonitor(t, Target{Name: "a", Agent: a, Counted: []string{"shop/web"}})
+		for range 20 {
+			clock.pass(1)
+			began := time.Now()
+			m.Pull(t.Context())
+			if took := time.Since(began); took >= m.timeout {
+				t.Errorf("it takes %v", took)
+			}
+		}
+		if n := m.Nodes()[0]; n.State != StateReady || n.Containers[0].Connections != nil {
 			t.Errorf("%+v", n)
 		}
 	})
