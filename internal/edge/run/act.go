@@ -59,9 +59,9 @@ func (m *Manager) begin(o *observation, d engine.Decision) {
 	service.Apart = d.Apart
 	m.journal.recordDecision(d)
 	m.lives.starting[d.Instance] = started
-	ctx, rt := m.ctx, m.opts.Runtime
+	ctx, rt, fetches := m.ctx, m.opts.Runtime, !m.opts.Schedules
 	m.runInBackground(func() func() {
-		err := startInstance(ctx, rt, service, d, func(image runtime.Image) {
+		err := startInstance(ctx, rt, service, d, fetches, func(image runtime.Image) {
 			m.runInLoop(func() {
 				started.transfer = image.Took
 				m.images.learn(d.Node, service.Image, image, m.journal.noteKept)
@@ -71,12 +71,15 @@ func (m *Manager) begin(o *observation, d engine.Decision) {
 	})
 }
 
-// startInstance fetches the image, calls fetched, and creates the instance. An existing one is no
-// error.
-func startInstance(ctx context.Context, rt runtime.Runtime, service runtime.Service, d engine.Decision, fetched func(runtime.Image)) error {
-	image, err := rt.Fetch(ctx, service.ImageToRun())
-	if err != nil {
-		return err
+// startInstance fetches the image, unless the node does, calls fetched, and creates the instance. An
+// existing one is no error.
+func startInstance(ctx context.Context, rt runtime.Runtime, service runtime.Service, d engine.Decision, fetches bool, fetched func(runtime.Image)) error {
+	var image runtime.Image
+	if fetches {
+		var err error
+		if image, err = rt.Fetch(ctx, service.ImageToRun()); err != nil {
+			return err
+		}
 	}
 	fetched(image)
 	// Fetching the image may have taken so long that the promise was withdrawn.

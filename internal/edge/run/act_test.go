@@ -68,15 +68,17 @@ func TestStartInstance(t *testing.T) {
 	for name, test := range map[string]struct {
 		promises engine.Promises
 		err      error
+		nodeGets bool // the image
 		fetched  bool
 		says     string
 	}{
-		"it is there":           {promised, nil, true, ""},
-		"no image":              {promised, runtime.ErrNoImage, false, "the image is not there"},
-		"not promised any more": {nil, nil, true, "start shop-1 on a: what it needs is not promised any more"},
+		"it is there":           {promised, nil, false, true, ""},
+		"no image":              {promised, runtime.ErrNoImage, false, false, "the image is not there"},
+		"not asked for":         {promised, runtime.ErrNoImage, true, true, ""},
+		"not promised any more": {nil, nil, false, true, "start shop-1 on a: what it needs is not promised any more"},
 	} {
 		rt, fetched := &withImage{bench: bench{promises: test.promises}, err: test.err}, false
-		err := startInstance(t.Context(), rt, runtime.Service{}, engine.Decision{Instance: "shop-1", Node: "a"}, func(runtime.Image) { fetched = true })
+		err := startInstance(t.Context(), rt, runtime.Service{}, engine.Decision{Instance: "shop-1", Node: "a"}, !test.nodeGets, func(runtime.Image) { fetched = true })
 		if fetched != test.fetched || (err == nil) != (test.says == "") || err != nil && err.Error() != test.says {
 			t.Errorf("%s: fetched %t, %v", name, fetched, err)
 		}

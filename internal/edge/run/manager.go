@@ -71,7 +71,8 @@ type Options struct {
 	// DryRun: decide, and change nothing.
 	DryRun bool
 	// Schedules: the runtime has a scheduler, which counts minimums in place of the engine, and gives each
-	// service an address of its own, so that there are no proxies: agents count users, as connections.
+	// service an address of its own, so that there are no proxies: agents count users, as connections. Its
+	// nodes get images themselves.
 	Schedules bool
 	// Repository is the address of this weir-edge's repository of images; invalid: it has none.
 	Repository netip.Addr
