@@ -26,7 +26,7 @@ import (
 //
 // Kubelets get images by name, each when its first pod needs one, so a tag that moves would give a service two programs, and
 // the way back from an update the new one. So the registry is asked for the digest when a service is deployed, with the login
-// that docker login has kept for it, as on a swarm (the distribution protocol: one HEAD, and its token). Kubelets have
+// that docker login has kept for it, as on a swarm (the distribution protocol: one HEAD, and its token; redirects are followed). Kubelets have
 // logins of their own, and may reach registries that this program does not: then pods run the name, which is said.
 
 // pinTimeout bounds the questions for a digest.
@@ -52,8 +52,11 @@ func pin(ctx context.Context, image string) (string, error) {
 		return "", err
 	}
 	client := transport.Client(&http.Transport{Proxy: http.ProxyFromEnvironment})
+	client.CheckRedirect = checkRedirect
 	defer client.CloseIdleConnections()
-	path := registryURL(reference.Domain(named)) + "/v2/" + reference.Path(named) + "/manifests/" + reference.TagNameOnly(named).(reference.Tagged).Tag()
+	root := registryURL(reference.Domain(named))
+	_, asked, _ := strings.Cut(root, "://")
+	path := root + "/v2/" + reference.Path(named) + "/manifests/" + reference.TagNameOnly(named).(reference.Tagged).Tag()
 	ask := func(authorize func(*http.Request)) (status string, header http.Header, err error) {
 		request, err := http.NewRequestWithContext(ctx, http.MethodHead, path, http.NoBody)
 		if err != nil {
@@ -64,6 +67,9 @@ func pin(ctx context.Context, image string) (string, error) {
 		response, err := client.Do(request)
 		if err != nil {
 			return "", nil, fmt.Errorf("ask the registry for the image: %w", err)
+		}
+		if at := response.Request.URL; at.Host != asked { // the login of the registry is for no other
+			login, path, asked = registry.AuthConfig{}, at.String(), at.Host
 		}
 		return response.Status, response.Header, response.Body.Close()
 	}
@@ -83,6 +89,23 @@ func pin(ctx context.Context, image string) (string, error) {
 	}
 	return pinned, nil
 }
+
+// checkRedirect follows a few redirects, such as those of registry.k8s.io to a registry nearby, but not from TLS to a
+// connection without it. Only the first host gets the authorization.
+func checkRedirect(to *http.Request, before []*http.Request) error {
+	switch from := before[0].URL; {
+	case len(before) > mostRedirects:
+		return fmt.Errorf("more than %d redirects", mostRedirects)
+	case from.Scheme == "https" && to.URL.Scheme != "https":
+		return fmt.Errorf("a redirect to %s, which has no TLS", to.URL.Host)
+	case to.URL.Host != from.Host:
+		to.Header.Del("Authorization")
+	}
+	return nil
+}
+
+// mostRedirects bounds the redirects of a request.
+const mostRedirects = 3
 
 // loginOf returns what docker login has kept for an image's registry; nothing if it has not.
 func loginOf(ctx context.Context, image string) (login registry.AuthConfig, err error) {

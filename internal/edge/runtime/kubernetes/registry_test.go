@@ -65,6 +65,20 @@ func TestPin(t *testing.T) {
 		}
 	}
 
+	for name, test := range map[string]struct {
+		from, to string
+		want     bool
+	}{
+		"TLS":         {"https://a/v2/", "https://b/v2/", true},
+		"no TLS":      {"http://localhost:5000/v2/", "http://localhost:5001/v2/", true},
+		"without TLS": {"https://a/v2/", "http://a/v2/", false},
+	} {
+		from, to := httptest.NewRequest(http.MethodHead, test.from, http.NoBody), httptest.NewRequest(http.MethodHead, test.to, http.NoBody)
+		if err := checkRedirect(to, []*http.Request{from}); (err == nil) != test.want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+
 	// A service keeps its digest while the registry is away.
 	_, r := newFake(t)
 	image := host + "/shop/web:2"
@@ -82,5 +96,54 @@ func TestPin(t *testing.T) {
 	}
 	if other, err := r.Fetch(t.Context(), host+"/shop/web:3"); err != nil || other.Pinned != host+"/shop/web:3" || !strings.Contains(other.Note, "which may differ") {
 		t.Errorf("%+v, %v", other, err)
+	}
+}
+
+// TestPinRedirected: a registry that redirects is followed, and its login stays with it.
+func TestPinRedirected(t *testing.T) {
+	const sum = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+	var near *httptest.Server
+	near = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		authorization := r.Header.Get("Authorization")
+		switch {
+		case r.URL.Path == "/token" && authorization == "":
+			fmt.Fprint(w, `{"token": "t"}`)
+		case r.URL.Path == "/v2/open/manifests/2" && authorization == "", r.URL.Path == "/v2/closed/manifests/2" && authorization == "Bearer t":
+			w.Header().Set("Docker-Content-Digest", sum)
+		default:
+			w.Header().Set("WWW-Authenticate", `Bearer realm="`+near.URL+`/token",scope="x"`)
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+	}))
+	defer near.Close()
+	registry := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		image := strings.TrimSuffix(strings.TrimPrefix(r.URL.Path, "/v2/shop/"), "/manifests/2")
+		_, _, known := r.BasicAuth()
+		to := map[string]string{
+			"open": near.URL + "/v2/open/manifests/2", "closed": near.URL + "/v2/closed/manifests/2", "mine": near.URL + "/v2/open/manifests/2",
+			"moved": "/v2/shop/here/manifests/2", "loop": r.URL.Path,
+		}[image]
+		switch {
+		case (image == "mine" || image == "moved" || image == "here") && !known:
+			w.Header().Set("WWW-Authenticate", `Basic realm="r"`)
+			w.WriteHeader(http.StatusUnauthorized)
+		case to != "":
+			http.Redirect(w, r, to, http.StatusTemporaryRedirect)
+		default:
+			w.Header().Set("Docker-Content-Digest", sum)
+		}
+	}))
+	defer registry.Close()
+	host := strings.TrimPrefix(registry.URL, "http://")
+	logins := t.TempDir()
+	t.Setenv("DOCKER_CONFIG", logins)
+	must.Succeed(t, os.WriteFile(filepath.Join(logins, "config.json"), []byte(`{"auths": {"`+host+`": {"auth": "dTpw"}}}`), 0o600)) // u:p
+	for _, image := range []string{"open", "closed", "mine", "moved"} {
+		if got, err := pin(t.Context(), host+"/shop/"+image+":2"); err != nil || got != host+"/shop/"+image+"@"+sum {
+			t.Errorf("%s: %s, %v", image, got, err)
+		}
+	}
+	if got, err := pin(t.Context(), host+"/shop/loop:2"); err == nil || !strings.Contains(err.Error(), "more than 3 redirects") {
+		t.Errorf("a loop: %s, %v", got, err)
 	}
 }
