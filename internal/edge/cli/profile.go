@@ -154,7 +154,7 @@ func (o *profileOptions) run(cmd *cobra.Command, image string) error {
 		return err
 	}
 	defer engine.Close()
-	found, err := engine.Fetch(ctx, image)
+	found, err := engine.Fetch(ctx, s.Name, image)
 	if err != nil {
 		return err
 	}

@@ -77,7 +77,7 @@ func startInstance(ctx context.Context, rt runtime.Runtime, service runtime.Serv
 	var image runtime.Image
 	if fetches {
 		var err error
-		if image, err = rt.Fetch(ctx, service.ImageToRun()); err != nil {
+		if image, err = rt.Fetch(ctx, service.Name, service.ImageToRun()); err != nil {
 			return err
 		}
 	}

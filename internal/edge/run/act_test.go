@@ -53,7 +53,7 @@ type withImage struct {
 
 func (w *withImage) Ledger() engine.Ledger { return &w.bench }
 
-func (w *withImage) Fetch(context.Context, string) (runtime.Image, error) {
+func (w *withImage) Fetch(context.Context, string, string) (runtime.Image, error) {
 	return runtime.Image{SizeBytes: 1}, w.err
 }
 

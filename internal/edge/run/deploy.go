@@ -228,7 +228,7 @@ func (m *Manager) fetch(ctx context.Context, service, image string) (runtime.Ima
 			m.journal.record(edge.Event{Kind: edge.EventPulling, Service: service, Message: "pulling the image " + image})
 		})
 	})
-	found, err := m.opts.Runtime.Fetch(ctx, image)
+	found, err := m.opts.Runtime.Fetch(ctx, service, image)
 	if said := !late.Stop(); said && err != nil {
 		m.post(func() { m.journal.fail(problem{service: service, err: err}) })
 	}

@@ -31,7 +31,7 @@ type fakeEngine struct {
 func (f *fakeEngine) Kind() string                            { return "docker" }
 func (f *fakeEngine) Changes(context.Context) <-chan struct{} { return nil }
 func (f *fakeEngine) Ledger() engine.Ledger                   { return f }
-func (f *fakeEngine) Fetch(_ context.Context, image string) (runtime.Image, error) {
+func (f *fakeEngine) Fetch(_ context.Context, _, image string) (runtime.Image, error) {
 	return runtime.Image{SizeBytes: 1, Took: time.Millisecond, Pinned: image}, nil
 }
 
@@ -164,7 +164,7 @@ func TestHangingEngine(t *testing.T) {
 // slowEngine takes long to find that it cannot get an image.
 type slowEngine struct{ *fakeEngine }
 
-func (slowEngine) Fetch(context.Context, string) (runtime.Image, error) {
+func (slowEngine) Fetch(context.Context, string, string) (runtime.Image, error) {
 	time.Sleep(2 * pullingAfter)
 	return runtime.Image{}, errors.New("no such host")
 }

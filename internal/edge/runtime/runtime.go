@@ -60,8 +60,8 @@ type Runtime interface {
 	Nodes(context.Context) ([]Node, error)
 	// Look returns all that weir-edge has there, as one consistent listing.
 	Look(context.Context) (State, error)
-	// Fetch gets an image unless it is there. Errors: ErrNoImage, ErrArchitecture.
-	Fetch(ctx context.Context, image string) (Image, error)
+	// Fetch gets the image of a service unless it is there. Errors: ErrNoImage, ErrArchitecture.
+	Fetch(ctx context.Context, service, image string) (Image, error)
 	// Deploy makes a service, with its proxy and without instances, and pins its image.
 	// Errors: ErrExists.
 	Deploy(context.Context, Service) error

@@ -231,7 +231,7 @@ func phase(s *container.State) (p runtime.Phase, reason string, startedAt time.T
 }
 
 // Fetch implements runtime.Runtime.
-func (r *Runtime) Fetch(ctx context.Context, image string) (runtime.Image, error) {
+func (r *Runtime) Fetch(ctx context.Context, _, image string) (runtime.Image, error) {
 	found, fetched, err := runtime.FetchImage(ctx, r.api, image, r.unreachable)
 	if err != nil {
 		return runtime.Image{}, err

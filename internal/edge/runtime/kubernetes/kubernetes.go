@@ -248,8 +248,8 @@ type (
 )
 
 // Fetch implements runtime.Runtime: kubelets get images when pods start. While the registry does not say which one the name
-// stands for it stays the one that a service has.
-func (r *Runtime) Fetch(ctx context.Context, image string) (runtime.Image, error) {
+// stands for it stays the one that the service has, and of a service that has another image, the one that another service has.
+func (r *Runtime) Fetch(ctx context.Context, service, image string) (runtime.Image, error) {
 	pinned, err := pin(ctx, image)
 	if err == nil {
 		return runtime.Image{Pinned: pinned}, nil
@@ -258,13 +258,23 @@ func (r *Runtime) Fetch(ctx context.Context, image string) (runtime.Image, error
 	if lookErr != nil {
 		return runtime.Image{}, lookErr
 	}
-	for i := range seen.Services {
-		s := &seen.Services[i]
-		if parsed, specErr := spec.Parse([]byte(s.Document)); specErr == nil && parsed.Image == image && s.Pinned != image {
-			return runtime.Image{Pinned: s.Pinned, Note: fmt.Sprintf("pods run %s, as before: %v", s.Pinned, err)}, nil
+	has := func(s runtime.Service) bool {
+		parsed, err := spec.Parse([]byte(s.Document))
+		return err == nil && parsed.Image == image
+	}
+	as := "as before"
+	i := slices.IndexFunc(seen.Services, func(s runtime.Service) bool { return s.Name == service && has(s) })
+	if i < 0 {
+		i = slices.IndexFunc(seen.Services, func(s runtime.Service) bool { return s.Pinned != image && has(s) })
+		if i >= 0 {
+			as = "as those of " + seen.Services[i].Name
 		}
 	}
-	return runtime.Image{Pinned: image, Note: fmt.Sprintf("pods run what %s stands for when they start, which may differ: %v", image, err)}, nil
+	if i < 0 || seen.Services[i].Pinned == image || seen.Services[i].Pinned == "" {
+		return runtime.Image{Pinned: image, Note: fmt.Sprintf("pods run what %s stands for when they start, which may differ: %v", image, err)}, nil
+	}
+	pinned = seen.Services[i].Pinned
+	return runtime.Image{Pinned: pinned, Note: fmt.Sprintf("pods run %s, %s: %v", pinned, as, err)}, nil
 }
 
 // errForeignObject: weir-edge has not made the object of that name, or for another service.

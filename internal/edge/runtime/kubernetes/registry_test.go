@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-project/weir/internal/edge/runtime"
 	"github.com/weir-project/weir/test/must"
 )
 
@@ -79,22 +80,28 @@ func TestPin(t *testing.T) {
 		}
 	}
 
-	// A service keeps its digest while the registry is away.
+	// A service keeps its digest while the registry is away, also if another service has another one of that name.
 	_, r := newFake(t)
 	image := host + "/shop/web:2"
 	challenge, wants, answer = "", "", sum
-	found, err := r.Fetch(t.Context(), image)
+	found, err := r.Fetch(t.Context(), "Web_1", image)
 	if err != nil || found.Pinned != host+"/shop/web@"+sum || found.Note != "" {
 		t.Errorf("%+v, %v", found, err)
 	}
-	s := web()
-	s.Document, s.Pinned = `{"par": {"serviceName": "Web_1", "imageName": "`+image+`"}}`, found.Pinned
-	must.Succeed(t, r.Deploy(t.Context(), *s))
-	registry.Close()
-	if again, err := r.Fetch(t.Context(), image); err != nil || again.Pinned != found.Pinned || !strings.Contains(again.Note, "as before") {
-		t.Errorf("%+v, %v", again, err)
+	other := host + "/shop/web@" + strings.Replace(sum, "0", "f", 1)
+	for name, pinned := range map[string]string{"Another": other, "Web_1": found.Pinned, "named": image} {
+		s := runtime.Service{Name: name, Document: `{"par": {"serviceName": "` + name + `", "imageName": "` + image + `"}}`, Pinned: pinned}
+		must.Succeed(t, r.Deploy(t.Context(), s))
 	}
-	if other, err := r.Fetch(t.Context(), host+"/shop/web:3"); err != nil || other.Pinned != host+"/shop/web:3" || !strings.Contains(other.Note, "which may differ") {
+	registry.Close()
+	for name, want := range map[string]struct{ pinned, note string }{
+		"Another": {other, "as before"}, "Web_1": {found.Pinned, "as before"}, "new": {other, "as those of Another"}, "named": {image, "which may differ"},
+	} {
+		if again, err := r.Fetch(t.Context(), name, image); err != nil || again.Pinned != want.pinned || !strings.Contains(again.Note, want.note) {
+			t.Errorf("%s: %+v, %v", name, again, err)
+		}
+	}
+	if other, err := r.Fetch(t.Context(), "Web_1", host+"/shop/web:3"); err != nil || other.Pinned != host+"/shop/web:3" || !strings.Contains(other.Note, "which may differ") {
 		t.Errorf("%+v, %v", other, err)
 	}
 }

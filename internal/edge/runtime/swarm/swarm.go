@@ -334,7 +334,7 @@ func (r *Runtime) resolve(ctx context.Context, image string) (name, architecture
 
 // Fetch implements runtime.Runtime: it gets the image to the manager, which so knows its
 // digest. Nodes get it when an instance starts there.
-func (r *Runtime) Fetch(ctx context.Context, image string) (runtime.Image, error) {
+func (r *Runtime) Fetch(ctx context.Context, _, image string) (runtime.Image, error) {
 	found, fetched, err := runtime.FetchImage(ctx, r.api, image, r.unreachable)
 	if err != nil {
 		return runtime.Image{}, err
