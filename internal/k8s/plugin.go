@@ -119,7 +119,7 @@ func (p *plugin) Synchronize(ctx context.Context, sandboxes []*api.PodSandbox, c
 // admission its error stops the pod.
 func (p *plugin) RunPodSandbox(ctx context.Context, s *api.PodSandbox) error {
 	if err := p.checkNotes(); p.hardAdmission && err != nil {
-		return fmt.Errorf("weir: pod %s/%s is not admitted: %w", s.GetNamespace(), s.GetName(), err)
+		return refusal(s, v1.PodState{}, err)
 	}
 	state, err := p.reporter.update(ctx, func(b book) (v1.PodsChange, bool) {
 		pod, runs := b.start(s, p.notes())
@@ -136,15 +136,28 @@ func (p *plugin) RunPodSandbox(ctx context.Context, s *api.PodSandbox) error {
 }
 
 // CreateContainer is called before a pod has another container. With hard admission its error stops the first one
-// of a pod that started while weir-k8s was not there; kubelet tries again.
+// of a pod that started while weir-k8s was not there; kubelet tries again. That pod's claims are read again: they may
+// have been unreadable before.
 func (p *plugin) CreateContainer(ctx context.Context, s *api.PodSandbox, _ *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	if !p.hardAdmission {
 		return nil, nil, nil
 	}
+	var unreadable error // set before update returns without an error
 	state, err := p.reporter.update(ctx, func(b book) (v1.PodsChange, bool) {
 		pod := b[s.GetId()]
-		return v1.PodsChange{Started: &pod.Pod}, pod.unchecked
+		if pod.unchecked {
+			unreadable = p.checkNotes()
+		}
+		if !pod.unchecked || unreadable != nil {
+			return v1.PodsChange{}, false
+		}
+		pod.Labels = p.notes().labels(pod.uid, pod.atStart)
+		b[s.GetId()] = pod
+		return v1.PodsChange{Started: &pod.Pod}, true
 	})
+	if err == nil {
+		err = unreadable
+	}
 	return nil, nil, refusal(s, state, err)
 }
 

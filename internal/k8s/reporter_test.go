@@ -251,12 +251,26 @@ func TestHardAdmissionOfContainers(t *testing.T) {
 	defer agent.stop()
 	r, end := startReporter(agent.socket, 20*time.Second)
 	defer end()
-	p := &plugin{reporter: r, log: slog.New(slog.DiscardHandler), hardAdmission: true}
+	p := &plugin{reporter: r, log: slog.New(slog.DiscardHandler), hardAdmission: true, folder: t.TempDir()}
+	must(t, os.WriteFile(claims.LedgerFile(p.folder), []byte("{"), 0o600))
 	_, _ = p.Synchronize(t.Context(), []*api.PodSandbox{sandbox("new"), sandbox("old")}, []*api.Container{{PodSandboxId: "old", Name: "app"}})
 	create := func(id string) error {
 		_, _, err := p.CreateContainer(t.Context(), sandbox(id), &api.Container{PodSandboxId: id, Name: "app"})
 		return err
 	}
+	agent.set(func() { agent.state.MinimumInForce = new(true) })
+	if err := create("new"); err == nil || !strings.Contains(err.Error(), "shop/web-new is not admitted: read the claims") {
+		t.Errorf("with a broken ledger: %v", err)
+	}
+	if err := create("old"); err != nil {
+		t.Errorf("a pod that ran, with a broken ledger: %v", err)
+	}
+	claimed := claims.Ledger{"c": {UID: "c", Pod: claims.Pod{UID: "new"}, Shares: []claims.Share{{Device: "eth0", Rates: claims.Rates{EgressBPS: 3e6}}}}}
+	must(t, claimed.Save(claims.LedgerFile(p.folder)))
+	if err := create("new"); err != nil || r.bookOf(t, "new").Labels["weir.min"] != "3mbit" {
+		t.Errorf("with a ledger that can be read again it has %v, %v", r.bookOf(t, "new").Labels, err)
+	}
+	agent.set(func() { agent.state.MinimumInForce = new(false) })
 	want := "weir: pod shop/web-new is not admitted: only 5mbit is left"
 	if err := create("new"); err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
