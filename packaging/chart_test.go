@@ -43,7 +43,7 @@ func TestTemplates(t *testing.T) {
 			"/var/lib/kubelet", "{{ .Values.kubelet }}",
 		}},
 		"weir-annotations.yaml": {".Values.annotations", nil},
-		"weir-before-1.36.yaml": {"and .Values.claims (semverCompare \"<1.36.0-0\" .Capabilities.KubeVersion.Version)", nil},
+		"weir-before-1.36.yaml": {"and .Values.claims (semverCompare \">=1.30.0-0 <1.36.0-0\" .Capabilities.KubeVersion.Version)", nil},
 		"weir-metrics.yaml":     {".Values.metrics", []string{"      tolerations: [{ operator: Exists }]\n", placement}},
 	} {
 		text := replaceAll(t, manifest(t, name), edit.pairs)

@@ -51,16 +51,20 @@ func TestExtended(t *testing.T) {
 	c.awaitKbps(19000)
 
 	// Others' nodes, and other parts of its own, are none of weir-dra's business.
-	for name, tried := range map[string]struct{ node, status string }{
-		"another node":     {"other", `{"capacity": {"weir.dev/egress-kbps": "1"}}`},
-		"another resource": {nodeName, `{"capacity": {"cpu": "1"}}`},
-		"a condition":      {nodeName, `{"conditions": [{"type": "Ready", "status": "False"}]}`},
-		"addresses":        {nodeName, `{"addresses": [{"type": "InternalIP", "address": "198.19.0.9"}]}`},
+	for name, tried := range map[string]struct{ node, patch string }{
+		"another node":     {"other", `{"status": {"capacity": {"weir.dev/egress-kbps": "1"}}}`},
+		"another resource": {nodeName, `{"status": {"capacity": {"cpu": "1"}}}`},
+		"a condition":      {nodeName, `{"status": {"conditions": [{"type": "Ready", "status": "False"}]}}`},
+		"addresses":        {nodeName, `{"status": {"addresses": [{"type": "InternalIP", "address": "198.19.0.9"}]}}`},
+		"its ports":        {nodeName, `{"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": 9}}}}`},
+		"volumes":          {nodeName, `{"status": {"volumesAttached": [{"name": "a", "devicePath": "/dev/sdz"}]}}`},
+		"images":           {nodeName, `{"status": {"images": [{"names": ["evil"], "sizeBytes": 1}]}}`},
+		"finalizers":       {nodeName, `{"metadata": {"finalizers": ["weir.dev/stays"]}}`},
 	} {
 		if tried.node != nodeName {
 			c.must("POST", "/api/v1/nodes", object{"metadata": object{"name": tried.node}, "status": object{"capacity": object{"cpu": "1"}, "allocatable": object{"cpu": "1"}}}, nil)
 		}
-		err := c.doAs(c.token, "PATCH", "/api/v1/nodes/"+tried.node+"/status?dryRun=All", object{"status": json.RawMessage(tried.status)}, nil)
+		err := c.doAs(c.token, "PATCH", "/api/v1/nodes/"+tried.node+"/status?dryRun=All", json.RawMessage(tried.patch), nil)
 		if err == nil || !strings.Contains(err.Error(), "weir-dra writes ") {
 			t.Errorf("weir-dra may change %s: %v", name, err)
 		}
