@@ -27,7 +27,8 @@ import (
 	"github.com/weir-project/weir/internal/share/policy"
 )
 
-// Claim is a ResourceClaim that is prepared on this node: a minimum of one pod.
+// Claim is a minimum of one pod: a ResourceClaim that is prepared on this node, or what the pod requests of the extended
+// resource, whose UID is then the pod's.
 type Claim struct {
 	UID       string  `json:"uid"`
 	Namespace string  `json:"namespace"`
@@ -124,6 +125,19 @@ func (v *View) admitted(c Claim, uplink string) (r Rates) {
 
 // Ledger holds the claims that are prepared on this node, by their UIDs.
 type Ledger map[string]Claim
+
+// Split returns the ResourceClaims, and what pods request of the extended resource.
+func (l Ledger) Split() (prepared, requests Ledger) {
+	prepared, requests = Ledger{}, Ledger{}
+	for uid, c := range l {
+		if c.UID == c.Pod.UID {
+			requests[uid] = c
+		} else {
+			prepared[uid] = c
+		}
+	}
+	return prepared, requests
+}
 
 // ofPod returns the minimums of a pod of each device: the sums of all its claims.
 func (l Ledger) ofPod(uid string) map[string]Rates {

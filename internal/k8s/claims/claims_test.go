@@ -98,6 +98,26 @@ func TestDevices(t *testing.T) {
 	}
 }
 
+// TestSplit: what is left is offered both to claims and to requests of the extended resource, what pods have of it once.
+func TestSplit(t *testing.T) {
+	request := Claim{UID: "uid-r", Namespace: "shop", Name: "r", Pod: Pod{UID: "uid-r", Name: "r"}, Shares: []Share{share("eth0", 2e6, 0)}}
+	l := Ledger{"a": claim("a", share("eth0", 9e6, 0)), "c": claim("c", share("eth0", 1e6, 0)), "uid-r": request}
+	prepared, requests := l.Split()
+	if len(prepared) != 2 || len(requests) != 1 || !reflect.DeepEqual(requests["uid-r"], request) {
+		t.Errorf("got %v and %v", prepared, requests)
+	}
+	const left = 12_345_678 - 1e6 - 2e6
+	if got := l.Devices(view(9e6))[0].Capacity.EgressBPS; got != 10e6+left {
+		t.Errorf("the device has %d", got)
+	}
+	if got := l.RequestableBPS(view(9e6)); got != 2e6+left {
+		t.Errorf("the extended resource has %d", got)
+	}
+	if got := l.RequestableBPS(&View{}); got != 0 {
+		t.Errorf("without an uplink it has %d", got)
+	}
+}
+
 func TestJudge(t *testing.T) {
 	change := func(by func(*View, *v1.Container)) *View {
 		v := view(9e6)

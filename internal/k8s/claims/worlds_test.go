@@ -290,7 +290,7 @@ func TestTruePublication(t *testing.T) {
 			}
 			asked := rapid.Uint64Range(0, 60).Draw(t, "asked")
 			id := fmt.Sprint(i)
-			err := l.Admit(Claim{UID: id, Pod: Pod{UID: id, Name: id}, Shares: []Share{{Device: "eth0", Rates: Rates{EgressBPS: asked}}}}, v)
+			err := l.Admit(Claim{UID: id, Pod: Pod{UID: "pod" + id, Name: id}, Shares: []Share{{Device: "eth0", Rates: Rates{EgressBPS: asked}}}}, v)
 			if fits := taken.EgressBPS+asked <= capacity; (err == nil) != fits {
 				t.Fatalf("%d of %d, %d taken: %v", asked, capacity, taken.EgressBPS, err)
 			}

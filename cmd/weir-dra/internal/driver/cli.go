@@ -143,7 +143,11 @@ func (d *driver) serve(ctx context.Context, o options) error {
 	}
 	if d.extended {
 		d.log.Info("the API server does not count capacity of devices, as Kubernetes 1.36 does: offering an extended resource instead", "resource", egressKbps)
-		return d.run(ctx, nil)
+		prepared, _ := d.ledger.Split()
+		if len(prepared) == 0 {
+			return d.run(ctx, nil)
+		}
+		d.log.Info("pods of this node have claims: they keep their minimums until they end", "claims", len(prepared))
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	helper, err := kubeletplugin.Start(ctx, d,

@@ -75,8 +75,8 @@ type driver struct {
 	// extended: the API server does not count capacity of devices, as was seen at probedAt.
 	extended bool
 	probedAt time.Time
-	// writeAfter is when the next attempt may be made to write to the API server.
-	writeAfter time.Time
+	// writeAfter is when the next attempt may be made to write the status of claims, offerAfter that of the node.
+	writeAfter, offerAfter time.Time
 }
 
 func newDriver(nodeName, folder string, agent *client.Client, kube kubernetes.Interface, log *slog.Logger) (*driver, error) {
@@ -119,7 +119,7 @@ func (d *driver) run(ctx context.Context, publish func([]claims.Device) error) e
 				return err
 			}
 		}
-		if !d.extended && (d.view != nil || now.Sub(d.lookedAt) > agentPatience) {
+		if d.view != nil || now.Sub(d.lookedAt) > agentPatience {
 			d.report(ctx, time.Now())
 		}
 		if d.view != nil {
@@ -138,13 +138,13 @@ func (d *driver) run(ctx context.Context, publish func([]claims.Device) error) e
 	}
 }
 
-// publish tells the API server what the node offers: its devices, or the extended resource.
+// publish tells the API server what the node offers: its devices or the extended resource, or both after a move from that
+// to devices.
 func (d *driver) publish(ctx context.Context, devices func([]claims.Device) error, now time.Time) error {
+	d.offer(ctx, now)
 	if d.extended {
-		d.offer(ctx, now)
 		return d.probeAgain(ctx, now)
 	}
-	d.withdraw(ctx, now)
 	list := d.ledger.Devices(d.view)
 	if reflect.DeepEqual(list, d.published) {
 		return nil

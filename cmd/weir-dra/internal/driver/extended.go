@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"time"
 
@@ -27,6 +28,7 @@ const (
 	eventExtended = "WeirExtendedResource"
 	// probeInterval is the pause between looks whether the API server counts by now.
 	probeInterval = 10 * time.Minute
+	offerHint     = "it takes the rights of packaging/kubernetes/weir-before-1.36.yaml, too; if no pod requests it any more, remove it from the nodes (docs/kubernetes.md)"
 )
 
 // countsCapacity reports whether the API server counts capacity of devices, by a slice that it is not to keep: one that
@@ -99,25 +101,40 @@ func requested(pods map[string]*core.Pod, uplink string) claims.Ledger {
 	return ledger
 }
 
-// offer notes what pods requested, for weir-k8s, and writes into the status of the node what it offers.
+// noteRequests notes what pods of the node request, for weir-k8s. Claims that are prepared stay.
+func (d *driver) noteRequests() error {
+	next, _ := d.ledger.Split()
+	maps.Copy(next, requested(d.pods.list(), d.view.Uplinks[0].Name))
+	return d.keep(next)
+}
+
+// offer notes what pods request, and writes into the status of the node how much of the extended resource it has. Where
+// the API server counts capacity of devices, a node that has the resource keeps it: pods that request it may come from
+// other nodes, and start nowhere without it.
 func (d *driver) offer(ctx context.Context, now time.Time) {
 	if d.view == nil || len(d.view.Uplinks) == 0 || !d.pods.informer.HasSynced() {
 		return
 	}
-	if err := d.keep(requested(d.pods.list(), d.view.Uplinks[0].Name)); err != nil {
+	if err := d.noteRequests(); err != nil {
 		d.log.Warn("cannot note what pods requested; trying again", "error", err)
 		return
 	}
-	kbps := d.ledger.Devices(d.view)[0].Capacity.EgressBPS / 1000
 	node := d.rates.get()
-	if node == nil || now.Before(d.writeAfter) || offers(node.Status.Capacity, kbps) && offers(node.Status.Allocatable, kbps) {
+	if node == nil || now.Before(d.offerAfter) {
 		return
 	}
-	amount := map[core.ResourceName]string{egressKbps: strconv.FormatUint(kbps, 10)}
-	if err := d.patchStatus(ctx, amount); err != nil {
-		d.log.Warn("cannot offer "+string(egressKbps)+"; trying again", "error", err, "hint", "it takes the rights of packaging/kubernetes/weir-before-1.36.yaml, too")
-		d.writeAfter = now.Add(writePause)
-	} else if len(node.Status.Capacity) == 0 {
+	_, has := node.Status.Capacity[egressKbps]
+	kbps := d.ledger.RequestableBPS(d.view) / 1000
+	if !has && !d.extended || offers(node.Status.Capacity, kbps) && offers(node.Status.Allocatable, kbps) {
+		return
+	}
+	if err := d.patchStatus(ctx, kbps); err != nil {
+		d.log.Warn("cannot offer "+string(egressKbps)+"; trying again", "error", err, "hint", offerHint)
+		d.offerAfter = now.Add(writePause)
+		if !d.extended && apierrors.IsForbidden(err) {
+			d.offerAfter = now.Add(probeInterval) // the rights are gone, the resource is not
+		}
+	} else if !has {
 		d.rates.recorder.Event(node, core.EventTypeNormal, eventExtended, fmt.Sprintf("the API server does not count capacity of devices: the node offers %s", egressKbps))
 	}
 }
@@ -127,8 +144,9 @@ func offers(list core.ResourceList, kbps uint64) bool {
 	return has && amount.CmpInt64(int64(kbps)) == 0
 }
 
-// patchStatus writes amounts into the status of the node; null removes one.
-func (d *driver) patchStatus(ctx context.Context, amount any) error {
+// patchStatus writes the amount of the extended resource into the status of the node.
+func (d *driver) patchStatus(ctx context.Context, kbps uint64) error {
+	amount := map[core.ResourceName]string{egressKbps: strconv.FormatUint(kbps, 10)}
 	patch, err := json.Marshal(map[string]any{"status": map[string]any{"capacity": amount, "allocatable": amount}})
 	if err != nil {
 		return err
@@ -137,18 +155,6 @@ func (d *driver) patchStatus(ctx context.Context, amount any) error {
 	defer cancel()
 	_, err = d.kube.CoreV1().Nodes().Patch(ctx, d.node, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	return err
-}
-
-// withdraw takes the extended resource away from a node whose devices are counted by now.
-func (d *driver) withdraw(ctx context.Context, now time.Time) {
-	node := d.rates.get()
-	if node == nil || now.Before(d.writeAfter) || len(node.Status.Capacity) == 0 {
-		return
-	}
-	if err := d.patchStatus(ctx, map[core.ResourceName]any{egressKbps: nil}); err != nil {
-		d.log.Warn("cannot take "+string(egressKbps)+" away from the node; trying again", "error", err)
-		d.writeAfter = now.Add(writePause)
-	}
 }
 
 // probe finds out what to offer, as soon as the API server answers, unless ctx ends before.

@@ -44,11 +44,12 @@ type details struct {
 	LastSeen time.Time `json:"lastSeen,omitzero"`
 }
 
-// report judges all claims and tells the API server what has changed. Kubelet's calls come in between: a
+// report judges all claims, not what pods request of the extended resource, and tells the API server what has changed. Kubelet's calls come in between: a
 // write may take long.
 func (d *driver) report(ctx context.Context, now time.Time) {
 	maps.DeleteFunc(d.reports, func(uid string, r *claimReport) bool { return !reflect.DeepEqual(d.ledger[uid], r.claim) })
-	for uid, c := range d.ledger {
+	prepared, _ := d.ledger.Split()
+	for uid, c := range prepared {
 		select {
 		case call := <-d.calls:
 			call(ctx)
