@@ -234,6 +234,25 @@ func TestFile(t *testing.T) {
 	}
 }
 
+// TestSaveRates: the file has one text or the other, and nothing stays beside it.
+func TestSaveRates(t *testing.T) {
+	folder := t.TempDir()
+	path := RatesFile(folder)
+	for _, text := range []string{"", "a", "b", "", ""} {
+		if err := SaveRates(path, text); err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(path)
+		list, _ := os.ReadDir(folder)
+		if string(got) != text || os.IsNotExist(err) != (text == "") || len(list) > 1 {
+			t.Errorf("%q: the file has %q, %v, beside %v", text, got, err, list)
+		}
+	}
+	if err := SaveRates(filepath.Join(folder, "none", "rates.yaml"), "a"); err == nil {
+		t.Error("wrote into a folder that is not there")
+	}
+}
+
 func TestLabelsOf(t *testing.T) {
 	got := LabelsOf(map[string]string{
 		"weir.dev/in.min": "1mbit", "kubernetes.io/egress-bandwidth": "2M", "kubernetes.io/ingress-bandwidth": "3M",

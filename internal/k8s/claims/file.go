@@ -55,8 +55,25 @@ func LedgerFile(folder string) string { return filepath.Join(folder, "claims.jso
 // AnnotationsFile returns the path of the annotations in the driver's folder.
 func AnnotationsFile(folder string) string { return filepath.Join(folder, "annotations.json") }
 
-// RatesFile returns the path, in the driver's folder, of the rates that the node's annotations say, for the agent.
+// RatesFile returns the path, in the driver's folder, of the rates that the node's annotations say, for the agent. It
+// stays when weir-dra is removed.
 func RatesFile(folder string) string { return filepath.Join(folder, "rates.yaml") }
+
+// SaveRates writes the text of a RatesFile as a ledger is written; an empty text removes the file.
+func SaveRates(path, text string) error {
+	var err error
+	if text == "" {
+		if err = os.Remove(path); errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+	} else {
+		err = replace(path, []byte(text))
+	}
+	if err != nil {
+		return fmt.Errorf("write the node's rates: %w", err)
+	}
+	return nil
+}
 
 // Load reads a ledger; an empty one if there is no file.
 func Load(path string) (Ledger, error) { return load[Ledger](path, "claims") }
@@ -91,17 +108,18 @@ func (l Ledger) Save(path string) error { return save(path, "claims", l) }
 func (a Annotations) Save(path string) error { return save(path, "annotations", a) }
 
 func save(path, what string, content any) error {
-	if err := replace(path, content); err != nil {
+	text, err := json.Marshal(content)
+	if err == nil {
+		err = replace(path, text)
+	}
+	if err != nil {
 		return fmt.Errorf("write the %s: %w", what, err)
 	}
 	return nil
 }
 
-func replace(path string, content any) error {
-	text, err := json.Marshal(content)
-	if err != nil {
-		return err
-	}
+// replace writes text to the disk, and then in place of the file at path.
+func replace(path string, text []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".weir-")
 	if err != nil {
 		return err
