@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"reflect"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -80,8 +81,16 @@ agent takes it over. 'weir down' removes everything.`,
 			if err != nil {
 				return err
 			}
-			reload := func() (config.Config, error) { return f.settings(cmd, socket) }
-			return f.run(cmd.Context(), settings, reload, cmdline.NewLogger(cmd.ErrOrStderr(), f.verbose))
+			log := cmdline.NewLogger(cmd.ErrOrStderr(), f.verbose)
+			f.logRates(log)
+			reload := func() (config.Config, error) {
+				again, err := f.settings(cmd, socket)
+				if err == nil {
+					f.logRates(log)
+				}
+				return again, err
+			}
+			return f.run(cmd.Context(), settings, reload, log)
 		},
 	}
 	f.register(cmd.Flags())
@@ -208,8 +217,10 @@ func (f *agentFlags) uplinks(list []config.Uplink, changed func(string) bool) ([
 	return list, nil
 }
 
-// takeRates puts the rates of the file --rates into uplinks, of which auto is the first one. A program that learns
-// of rates writes that file; uplinks that the agent does not share are none of its mistakes.
+// takeRates puts the rates of the file --rates into uplinks, of which auto, or none, is the first one. A program that
+// learns of rates writes that file; devices that the agent does not share are none of its mistakes. A device may also be
+// what an uplink stands for, as auto and a bridge do: its rates are in force while that is so, except that sharing what
+// comes in then begins at auto only.
 func (f *agentFlags) takeRates(list []config.Uplink) error {
 	if f.rates == "" {
 		return nil
@@ -221,12 +232,26 @@ func (f *agentFlags) takeRates(list []config.Uplink) error {
 	if err != nil {
 		return err
 	}
+	only := config.Default()
+	for _, r := range rates.Uplinks {
+		only.Uplinks = append(only.Uplinks, config.Uplink{Interface: r.Interface, RateBPS: r.RateBPS, In: r.In, InRateBPS: r.InRateBPS})
+	}
+	if !reflect.DeepEqual(rates, only) {
+		return fmt.Errorf("%s says more than rates: write rate and in_rate, each uplink's under uplinks with its interface, and all else into %s", f.rates, f.config)
+	}
 	for _, r := range rates.Uplinks {
 		i := slices.IndexFunc(list, func(u config.Uplink) bool { return u.Interface == r.Interface })
-		if r.Interface == uplink.Auto {
+		if r.Interface == uplink.Auto || r.Interface == "" {
 			i = 0
 		}
 		if i < 0 {
+			for i := range list {
+				if list[i].Rates == nil {
+					list[i].Rates = map[string]config.Rates{}
+				}
+				list[i].Rates[r.Interface] = config.Rates{RateBPS: r.RateBPS, InRateBPS: r.InRateBPS}
+				list[i].In = list[i].In || r.In && list[i].Interface == uplink.Auto
+			}
 			continue
 		}
 		list[i].RateBPS = cmp.Or(r.RateBPS, list[i].RateBPS)
@@ -235,6 +260,16 @@ func (f *agentFlags) takeRates(list []config.Uplink) error {
 		}
 	}
 	return nil
+}
+
+// logRates names the file --rates if it is there: it outlives the program that writes it.
+func (f *agentFlags) logRates(log *slog.Logger) {
+	if f.rates == "" {
+		return
+	}
+	if text, err := os.ReadFile(f.rates); err == nil {
+		log.Info("rates of this file go before all others", "file", f.rates, "text", string(text))
+	}
 }
 
 func engineFlag(changed bool, value string, engine *config.Engine) {

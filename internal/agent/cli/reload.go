@@ -79,9 +79,16 @@ func (f *agentFlags) agentSettings(settings config.Config) (loop.Settings, error
 	}
 	var uplinks []loop.UplinkConfig
 	for _, u := range settings.Uplinks {
+		var rates map[string]uplink.Rates
+		for device, of := range u.Rates {
+			if rates == nil {
+				rates = map[string]uplink.Rates{}
+			}
+			rates[device] = uplink.Rates(of)
+		}
 		uplinks = append(uplinks, loop.UplinkConfig{
 			Name: u.Interface, RateBPS: u.RateBPS, Replace: u.Replace, IgnoreLinkSpeed: u.IgnoreLinkSpeed || f.anySpeed, Precision: u.Precision,
-			In: uplink.InConfig{Shared: u.In, RateBPS: u.InRateBPS, Force: u.InForce},
+			In: uplink.InConfig{Shared: u.In, RateBPS: u.InRateBPS, Force: u.InForce}, Rates: rates,
 		})
 	}
 	return loop.Settings{

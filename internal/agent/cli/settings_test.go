@@ -151,13 +151,17 @@ func TestRatesFile(t *testing.T) {
 	const several = "uplinks: [{interface: eth0, rate: 1gbit}, {interface: eth1, rate: 30mbit, in_rate: 20mbit}]\n"
 	one := config.Uplink{Interface: "eth0", RateBPS: 1e9}
 	other := config.Uplink{Interface: "eth1", RateBPS: 30e6, In: true, InRateBPS: 20e6}
+	gone := map[string]config.Rates{"gone": {RateBPS: 1e6}}
+	withRates := func(u config.Uplink, rates map[string]config.Rates) config.Uplink { u.Rates = rates; return u }
 	for _, tc := range []struct {
 		name, file, rates string
 		args              []string
 		want              []config.Uplink
 	}{
 		{"of the first uplink", several, "{uplinks: [{interface: auto, rate: 50mbit}]}", nil, []config.Uplink{{Interface: "eth0", RateBPS: 50e6}, other}},
-		{"of a named uplink", several, "{uplinks: [{interface: eth1, in_rate: auto}, {interface: gone, rate: 1mbit}]}", nil, []config.Uplink{one, {Interface: "eth1", RateBPS: 30e6, In: true}}},
+		{"of a named uplink", several, "{uplinks: [{interface: eth1, in_rate: auto}, {interface: gone, rate: 1mbit}]}", nil, []config.Uplink{withRates(one, gone), withRates(config.Uplink{Interface: "eth1", RateBPS: 30e6, In: true}, gone)}},
+		{"of a device that auto stands for", "rate: 20mbit", "{uplinks: [{interface: gone, rate: 1mbit, in_rate: auto}]}", nil, []config.Uplink{withRates(config.Uplink{Interface: "auto", RateBPS: 20e6, In: true}, gone)}},
+		{"of no named uplink", several, "{rate: 50mbit}", nil, []config.Uplink{{Interface: "eth0", RateBPS: 50e6}, other}},
 		{"of the only uplink", "", "{uplinks: [{interface: auto, rate: 50mbit, in_rate: 9mbit}]}", []string{"--uplink", "wan0", "--rate", "1gbit"}, []config.Uplink{{Interface: "wan0", RateBPS: 50e6, In: true, InRateBPS: 9e6}}},
 		{"none", several, "", nil, []config.Uplink{one, other}},
 		{"no file", several, "-", nil, []config.Uplink{one, other}},
@@ -173,11 +177,17 @@ func TestRatesFile(t *testing.T) {
 			t.Errorf("%s: got %+v (%v), want %+v", tc.name, got.Uplinks, err, tc.want)
 		}
 	}
-	path := filepath.Join(t.TempDir(), "rates.yaml")
-	if err := os.WriteFile(path, []byte("{uplinks: [{interface: auto, rate: fast}]}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := settingsOf(t, several, "--rates", path); err == nil || !strings.Contains(err.Error(), "rates.yaml:1: uplinks[0].rate") {
-		t.Errorf("a wrong rate: %v", err)
+	for text, says := range map[string]string{
+		"{uplinks: [{interface: auto, rate: fast}]}":                   "rates.yaml:1: uplinks[0].rate",
+		"{rate: 50mbit, reserve: 10%}":                                 "rates.yaml says more than rates: write rate and in_rate",
+		"{uplinks: [{interface: eth0, rate: 50mbit, precision: low}]}": "rates.yaml says more than rates",
+	} {
+		path := filepath.Join(t.TempDir(), "rates.yaml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := settingsOf(t, several, "--rates", path); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v, want %q", text, err, says)
+		}
 	}
 }

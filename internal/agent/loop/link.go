@@ -66,7 +66,7 @@ func newLink(device *uplink.Device, reserveBasisPoints uint32) *link {
 // incoming returns the uplink for what u receives, which is not shared yet.
 func (us *uplinks) incoming(u *link, config UplinkConfig) *link {
 	of := func() (string, int) { return u.device.Name(), u.device.Ifindex() }
-	in := newLink(uplink.New(config.Incoming(), us.machine.Incoming(of), us.store), u.reserveBasisPoints)
+	in := newLink(uplink.New(config.Incoming(u.device.Name()), us.machine.Incoming(of), us.store), u.reserveBasisPoints)
 	in.of, in.attached.Incoming = u, true
 	u.in = in
 	return in
@@ -105,6 +105,9 @@ func (u *link) link() plan.Link {
 func (a *Agent) advance(u *link) (changed bool) {
 	u.suspect = false
 	u.device.HoldDown(time.Now().Before(a.uplinks.heldUntil))
+	if of := u.of; of != nil && of.device.Config().Rates != nil { // its device may be another one now
+		u.device.Configure(of.device.Config().Incoming(of.device.Name()))
+	}
 	before, name := u.device.Problem(), u.device.Name()
 	change := u.device.Advance(func() sched.Tree {
 		return u.plan(a.containers.byKey, a.containers.controlled())

@@ -92,7 +92,7 @@ func (a *Agent) takeSettings(settings Settings) (changes []string, err error) {
 		if in := u.in; in != nil {
 			beforeBPS := in.device.RateBPS()
 			in.reserveBasisPoints = settings.ReserveBasisPoints
-			in.device.Configure(config.Incoming())
+			in.device.Configure(config.Incoming(u.device.Name()))
 			a.advance(in)
 			if in.device.RateBPS() != beforeBPS {
 				changes = append(changes, fmt.Sprintf("%s: in_rate %s instead of %s", u.device.Name(), policy.FormatRate(in.device.RateBPS()), policy.FormatRate(beforeBPS)))

@@ -3,6 +3,7 @@ package loop
 import (
 	"context"
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -500,11 +501,11 @@ func TestCompareUplinks(t *testing.T) {
 	a.uplinks.list[1].device.Configure(UplinkConfig{Name: "b"})
 	list := []UplinkConfig{{Name: "b", RateBPS: 2}, {Name: "c", RateBPS: 1}}
 	change, err := a.uplinks.compare(list)
-	if err != nil || len(change.kept) != 1 || change.kept[a.uplinks.list[1]] != list[0] || !slices.Equal(change.added, list[1:]) || !slices.Equal(change.removed, a.uplinks.list[:1]) {
+	if err != nil || len(change.kept) != 1 || !reflect.DeepEqual(change.kept[a.uplinks.list[1]], list[0]) || !reflect.DeepEqual(change.added, list[1:]) || !slices.Equal(change.removed, a.uplinks.list[:1]) {
 		t.Errorf("%+v, %v", change, err)
 	}
 	list = []UplinkConfig{{Name: "wan0"}, {Name: "a"}}
-	if change, err = a.uplinks.compare(list); err != nil || len(change.kept) != 2 || change.kept[a.uplinks.list[1]] != list[0] {
+	if change, err = a.uplinks.compare(list); err != nil || len(change.kept) != 2 || !reflect.DeepEqual(change.kept[a.uplinks.list[1]], list[0]) {
 		t.Errorf("by its name now: %+v, %v", change, err)
 	}
 	if _, err = a.uplinks.compare([]UplinkConfig{{Name: "wan0"}, {Name: "b"}}); err == nil || !strings.Contains(err.Error(), "twice") {

@@ -113,6 +113,7 @@ func (c Config) capacity(held holding, saw situation) (capacity, *Problem) {
 // rate returns the rate of a device whose reported speed is speedBPS, and a problem with the
 // configured rate.
 func (c Config) rate(held holding, speedBPS uint64) (uint64, *Problem) {
+	c.RateBPS = c.rateOf(held.name)
 	switch {
 	case c.RateBPS == 0 && speedBPS != 0:
 		return speedBPS / 100 * largeFramesPercent, nil

@@ -8,6 +8,7 @@
 package uplink
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -37,7 +38,13 @@ type Config struct {
 	Precision v1.Precision
 	// In says how what the device receives is shared.
 	In InConfig
+	// Rates are those of devices by their present names, and go before RateBPS and In.RateBPS: Auto stands for one
+	// device now and for another one later.
+	Rates map[string]Rates
 }
+
+// Rates are those of one device, in bits per second; 0 for none of its own.
+type Rates struct{ RateBPS, InRateBPS uint64 }
 
 // InConfig configures the sharing of what a device receives.
 type InConfig struct {
@@ -51,12 +58,15 @@ type InConfig struct {
 	Force bool
 }
 
+// rateOf returns the configured rate of the device of that present name.
+func (c Config) rateOf(device string) uint64 { return cmp.Or(c.Rates[device].RateBPS, c.RateBPS) }
+
 // isAuto reports whether the rate is that of whatever link the default route leads to.
 func (c Config) isAuto() bool { return c.Name == Auto || c.Name == IncomingName(Auto) }
 
-// Incoming returns the configuration of the IFB for what the device receives.
-func (c Config) Incoming() Config {
-	return Config{Name: IncomingName(c.Name), RateBPS: c.In.RateBPS, Replace: true, IgnoreLinkSpeed: c.IgnoreLinkSpeed, Precision: c.Precision, In: InConfig{Force: c.In.Force}}
+// Incoming returns the configuration of the IFB for what the device of that present name receives.
+func (c Config) Incoming(device string) Config {
+	return Config{Name: IncomingName(c.Name), RateBPS: cmp.Or(c.Rates[device].InRateBPS, c.In.RateBPS), Replace: true, IgnoreLinkSpeed: c.IgnoreLinkSpeed, Precision: c.Precision, In: InConfig{Force: c.In.Force}}
 }
 
 // capacity is what is shared of a device.
@@ -115,7 +125,7 @@ func (d *Device) Config() Config { return d.config }
 // configuration.
 func (d *Device) Check(config Config) error {
 	// An unchanged configuration stays valid even if the device's speed has changed.
-	same := config.RateBPS == d.config.RateBPS && config.IgnoreLinkSpeed == d.config.IgnoreLinkSpeed
+	same := config.rateOf(d.held.name) == d.config.rateOf(d.held.name) && config.IgnoreLinkSpeed == d.config.IgnoreLinkSpeed
 	if d.state == Absent || same {
 		return nil
 	}
@@ -142,8 +152,8 @@ func (d *Device) Configure(config Config) {
 		}
 	}
 	d.config = config
-	if d.state == Absent && config.RateBPS != 0 {
-		d.held.rateBPS = config.RateBPS
+	if rateBPS := config.rateOf(d.held.name); d.state == Absent && rateBPS != 0 {
+		d.held.rateBPS = rateBPS
 	}
 }
 

@@ -276,7 +276,7 @@ func TestAuto(t *testing.T) {
 		t.Errorf("shared out: %s", b.Name())
 	}
 	// What comes in by a tunnel is counted likewise: its IFB takes after it.
-	in := newBench(t, Config{Name: Auto, In: InConfig{Shared: true, RateBPS: 1e8}}.Incoming())
+	in := newBench(t, Config{Name: Auto, In: InConfig{Shared: true, RateBPS: 1e8}}.Incoming("eth0"))
 	in.machine.add(9, IncomingName(Auto), 1e7).Kind = "tuntap"
 	in.advance()
 	in.expect("what comes in", Installed, 0)
@@ -286,6 +286,34 @@ func TestAuto(t *testing.T) {
 }
 
 // Without a default route Auto takes over what an earlier agent left, and follows a later route.
+// TestRatesOfDevices: a rate of one device is not that of another one that Auto stands for later.
+func TestRatesOfDevices(t *testing.T) {
+	config := Config{Name: Auto, RateBPS: 2e7, In: InConfig{Shared: true, RateBPS: 3e7}, Rates: map[string]Rates{"eth0": {9e8, 8e8}}}
+	b := newBench(t, config)
+	b.machine.add(3, "eth0", 0)
+	b.machine.add(5, "wwan0", 0)
+	for _, at := range []struct {
+		index      int
+		name       string
+		bps, inBPS uint64
+	}{{3, "eth0", 9e8, 8e8}, {5, "wwan0", 2e7, 3e7}, {3, "eth0", 9e8, 8e8}} {
+		b.machine.defaultIndex = at.index
+		b.advance()
+		b.expect("at "+at.name, Installed, 0)
+		if in := config.Incoming(b.Name()).RateBPS; b.Name() != at.name || b.RateBPS() != at.bps || in != at.inBPS {
+			t.Errorf("%s at %d and %d bit/s, want %+v", b.Name(), b.RateBPS(), in, at)
+		}
+	}
+	config.Rates = map[string]Rates{"eth0": {RateBPS: 7e8}}
+	if err := b.Check(config); err != nil {
+		t.Error(err)
+	}
+	b.Configure(config)
+	if b.advance(); b.RateBPS() != 7e8 {
+		t.Errorf("another rate of the device: %d", b.RateBPS())
+	}
+}
+
 func TestAutoAdoptsWithoutRoute(t *testing.T) {
 	b := newBench(t, Config{Name: Auto, RateBPS: 1e8})
 	b.machine.add(2, "in-auto", 0).Kind = kernel.KindIFB

@@ -119,7 +119,12 @@ type Uplink struct {
 	InRateBPS uint64
 	// InForce redirects received packets past programs of others.
 	InForce bool
+	// Rates are those of devices by their names, of the file --rates, and go before RateBPS and InRateBPS; 0 for none.
+	Rates map[string]Rates
 }
+
+// Rates are those of one device, in bits per second.
+type Rates struct{ RateBPS, InRateBPS uint64 }
 
 // Listen is a TLS listener. All files are in PEM.
 type Listen struct {

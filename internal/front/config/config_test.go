@@ -355,7 +355,7 @@ func TestExample(t *testing.T) {
 	}
 	list, _, _ = strings.Cut(list, "\n\n")
 	list = strings.ReplaceAll("uplinks:\n"+list, "\n# ", "\n")
-	if c, err := config.Parse("list", []byte(list)); err != nil || len(c.Uplinks) != 2 || c.Uplinks[0] != got.Uplinks[0] {
+	if c, err := config.Parse("list", []byte(list)); err != nil || len(c.Uplinks) != 2 || !reflect.DeepEqual(c.Uplinks[0], got.Uplinks[0]) {
 		t.Errorf("the list of uplinks in the example: %+v, %v", c.Uplinks, err)
 	}
 
