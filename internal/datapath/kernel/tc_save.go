@@ -19,7 +19,7 @@ type SavedObject struct {
 }
 
 // ErrFilters: the queueing cannot be restored later, because it has filters.
-var ErrFilters = errors.New("filters hang on it, which cannot be put back later: remove them first")
+var ErrFilters = errors.New("its filters cannot be put back later: remove it by hand if no other program needs it (tc qdisc del dev IF root)")
 
 // Save returns the queueing of a device, parents first, without its ingress and the kernel's
 // defaults. Errors: ErrFilters.
