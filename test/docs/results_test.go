@@ -181,10 +181,19 @@ func (r results) verdict(file, target string) (string, error) {
 	return "", fmt.Errorf("%s.json has no target %q", file, target)
 }
 
-// missed returns the verdicts on missed and undecided targets, of cases that match.
-func (r results) missed(file, where string) ([]report.Verdict, error) {
+// missed returns the verdicts on missed and undecided targets.
+func (r results) missed(file string) ([]report.Verdict, error) {
 	from, err := r.find(file)
-	return slices.DeleteFunc(from.Missed(), func(v report.Verdict) bool { return !regexp.MustCompile(where).MatchString(v.Where) }), err
+	return from.Missed(), err
+}
+
+// paused says in how many of the runs that count a processor stood still, "" for none.
+func (r results) paused(file string) (string, error) {
+	from, err := r.find(file)
+	if err != nil || from.PausedRuns == 0 {
+		return "", err
+	}
+	return fmt.Sprintf(" (a processor stood still in %d of %d runs)", from.PausedRuns, from.Runs), nil
 }
 
 func valuesOf(list []report.Quantity) (all []float64) {
@@ -228,7 +237,7 @@ func atMost(limit float64, values []float64) []float64 {
 func functions(r results, page string) template.FuncMap {
 	number := func(format string, scale, value float64) string { return fmt.Sprintf(format, value*scale) }
 	return template.FuncMap{
-		"quantities": r.quantities, "ratio": r.ratio, "verdict": r.verdict, "missed": r.missed,
+		"quantities": r.quantities, "ratio": r.ratio, "verdict": r.verdict, "missed": r.missed, "paused": r.paused,
 		"values": valuesOf, "medians": mediansOf, "excess": excess, "above": above, "atMost": atMost,
 		"median": medianOf, "lowest": slices.Min[[]float64], "highest": slices.Max[[]float64],
 		"number": number,
@@ -377,7 +386,8 @@ func TestResults(t *testing.T) {
 // the page does not name are refused.
 func TestFilled(t *testing.T) {
 	r := results{"a": {Report: report.Report{
-		Verdicts: []report.Verdict{{Target: "t", Limit: "at most 1 %", Measured: "2 %", Where: "here"}, {Target: "u", Met: true}},
+		Provenance: report.Provenance{Runs: 4, PausedRuns: 1},
+		Verdicts:   []report.Verdict{{Target: "t", Limit: "at most 1 %", Measured: "2 %", Where: "here"}, {Target: "u", Met: true}},
 		Quantities: []report.Quantity{
 			{Case: "x: idle", Name: "n", Values: []float64{1, 2, 30}},
 			{Case: "x: busy", Name: "n", Values: []float64{7, 7.5}},
@@ -385,18 +395,18 @@ func TestFilled(t *testing.T) {
 	}}}
 	const page = "old `0123abc`\n<!-- figures: from p -->\n\nold\n\n<!-- figures: end -->\nrest\n"
 	for figures, want := range map[string]string{
-		`{{define "p"}}{{quantities "a" "x: idle" "n" | spread "%.1f" 1}} ms{{end}}`:                              "2.0 (1.0 to 30.0) ms",
-		`{{define "p"}}{{range missed "a" "here"}}{{.Target}}, {{.ToChange}}{{end}}{{missed "a" "there"}}{{end}}`: "t, not known: the cause is to be measured first[]",
-		`{{define "p"}}{{excess (quantities "a" ".*idle" "n") (quantities "a" ".*busy" "n")}}{{end}}`:             "[5.25]",
-		`{{define "p"}}{{quantities "a" "x: .*" "n" | values | above 7 | len}}{{end}}`:                            "2",
-		`{{define "p"}}{{bold 1 "%.0f" 10 0.5}}, {{bold 1 "%.0f" 1 2.0}}{{end}}`:                                  "5, **2**",
-		`{{define "p"}}{{older "0123abc" "3 ms"}}, {{given "4 ms"}}{{end}}`:                                       "3 ms, 4 ms",
-		`{{define "p"}}{{quantities "b" "x: idle" "n"}}{{end}}`:                                                   "",
-		`{{define "p"}}{{quantities "a" "idle" "n"}}{{end}}`:                                                      "",
-		`{{define "p"}}{{verdict "a" "v"}}{{end}}`:                                                                "",
-		`{{define "p"}}{{ratio "a" "x: idle" "p" "q" | interval "%.0f" 1}}{{end}}`:                                "",
-		`{{define "p"}}{{older "4567def" "3 ms"}}{{end}}`:                                                         "",
-		`{{define "p"}}{{if true}}3 ms{{end}}{{end}}`:                                                             "",
+		`{{define "p"}}{{quantities "a" "x: idle" "n" | spread "%.1f" 1}} ms{{end}}`:                  "2.0 (1.0 to 30.0) ms",
+		`{{define "p"}}{{range missed "a"}}{{.Target}}, {{.ToChange}}{{end}}{{paused "a"}}{{end}}`:    "t, not known: the cause is to be measured first (a processor stood still in 1 of 4 runs)",
+		`{{define "p"}}{{excess (quantities "a" ".*idle" "n") (quantities "a" ".*busy" "n")}}{{end}}`: "[5.25]",
+		`{{define "p"}}{{quantities "a" "x: .*" "n" | values | above 7 | len}}{{end}}`:                "2",
+		`{{define "p"}}{{bold 1 "%.0f" 10 0.5}}, {{bold 1 "%.0f" 1 2.0}}{{end}}`:                      "5, **2**",
+		`{{define "p"}}{{older "0123abc" "3 ms"}}, {{given "4 ms"}}{{end}}`:                           "3 ms, 4 ms",
+		`{{define "p"}}{{quantities "b" "x: idle" "n"}}{{end}}`:                                       "",
+		`{{define "p"}}{{quantities "a" "idle" "n"}}{{end}}`:                                          "",
+		`{{define "p"}}{{verdict "a" "v"}}{{end}}`:                                                    "",
+		`{{define "p"}}{{ratio "a" "x: idle" "p" "q" | interval "%.0f" 1}}{{end}}`:                    "",
+		`{{define "p"}}{{older "4567def" "3 ms"}}{{end}}`:                                             "",
+		`{{define "p"}}{{if true}}3 ms{{end}}{{end}}`:                                                 "",
 		`{{define "q"}}{{end}}`: "",
 	} {
 		got, parts, err := filled(r, page, figures)
