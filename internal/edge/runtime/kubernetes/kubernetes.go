@@ -61,6 +61,10 @@ type Runtime struct {
 // that one has failed.
 const nodesEvery = 5 * time.Second
 
+// listAgain is how long a listing counts at most while watches say nothing: an API server that has lost its etcd answers
+// pings and keeps watches open, but refuses to list.
+const listAgain = 30 * time.Second
+
 // lostAfter is how long a Service has to be missing or changed until it counts as lost: a deployment of the
 // service writes the ConfigMap first.
 const lostAfter = 3 * time.Second
@@ -128,7 +132,7 @@ func (r *Runtime) Nodes(ctx context.Context) ([]runtime.Node, error) {
 	nodes, listed, before := r.nodes, r.listed, r.nodesAt
 	r.mu.Unlock()
 	at, now, path := time.Now(), r.api.news.now(allNodes), nodesPath
-	if !listed.IsZero() && (now != 0 && now == before || at.Sub(listed) < nodesEvery) {
+	if age := at.Sub(listed); now != 0 && now == before && age < listAgain || age < nodesEvery {
 		return slices.Clone(nodes), nil
 	}
 	var found struct{ Items []node }
@@ -145,9 +149,10 @@ func (r *Runtime) Nodes(ctx context.Context) ([]runtime.Node, error) {
 	return slices.Clone(nodes), nil
 }
 
-// listing is what weir-edge has in the namespace, listed since at.
+// listing is what weir-edge has in the namespace, listed since at, which was the time began.
 type listing struct {
 	at          mark
+	began       time.Time
 	records     []configMap
 	deployments []deployment
 	pods        []pod
@@ -170,8 +175,8 @@ func (r *Runtime) list(ctx context.Context) (seen listing, err error) {
 	r.mu.Lock()
 	last := r.last
 	r.mu.Unlock()
-	seen.at = r.api.news.now(configMaps, deployments, pods, services)
-	if seen.at != 0 && seen.at == last.at {
+	seen.at, seen.began = r.api.news.now(configMaps, deployments, pods, services), time.Now()
+	if seen.at != 0 && seen.at == last.at && seen.began.Sub(last.began) < listAgain {
 		return last, nil
 	}
 	if seen.records, err = list[configMap](ctx, r, configMaps, selectors[configMaps]); err != nil {

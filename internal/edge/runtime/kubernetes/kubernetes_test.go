@@ -446,7 +446,7 @@ func TestWatch(t *testing.T) {
 		f.asked = nil
 		f.mu.Unlock()
 		r.mu.Lock()
-		r.listed = r.listed.Add(-nodesEvery)
+		r.listed = time.Now().Add(-nodesEvery)
 		r.mu.Unlock()
 		state, err := r.Look(t.Context())
 		nodes, nodesErr := r.Nodes(t.Context())
@@ -500,6 +500,19 @@ func TestWatch(t *testing.T) {
 	}
 	if list := asked(); len(list) != 0 {
 		t.Errorf("all are open, and it has asked %v", list)
+	}
+
+	// An API server without its etcd keeps watches open.
+	f.mu.Lock()
+	f.fail = func(*http.Request) int { return http.StatusInternalServerError }
+	f.mu.Unlock()
+	r.mu.Lock()
+	r.last.began, r.listed = time.Now().Add(-listAgain), time.Now().Add(-listAgain)
+	r.mu.Unlock()
+	_, err := r.Look(t.Context())
+	_, nodesErr := r.Nodes(t.Context())
+	if !isOpen() || err == nil || nodesErr == nil {
+		t.Errorf("no watch has said anything for long, and it says %v, %v", err, nodesErr)
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 //
 // Rounds come twice a second, and nearly always nothing has changed. So the API server tells by a watch of each kind
 // that something has, and only then it is listed: a listing is consistent and has what was just made, which a copy that is
-// kept from events has only later. A kind whose watch is not open counts as changed, so without watches
+// kept from events has only later. After half a minute of silence it is listed all the same ([listAgain]). A kind whose watch is not open counts as changed, so without watches
 // (rights of an older manifest, an API server that is away) each round lists, and says why it cannot.
 
 // watchSeconds is after how long the API server ends a watch, which is opened again then and so is a second look.
