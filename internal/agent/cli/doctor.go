@@ -206,8 +206,8 @@ func examineAgent(seen v1.Snapshot, err error) []finding {
 		links, err := linksOf(receiving)
 		add("xdp", errors.Join(err, xdp(links)), resultLimited,
 			"no program takes received packets off an uplink before they can be shared", "what such a program forwards or drops itself is neither shared nor counted")
-		add("offload", errors.Join(err, offloads(links)), resultLimited,
-			"no card, flow table or leased queue takes received packets off an uplink before they can be shared", "what is forwarded there is neither shared nor counted")
+		taken, cards, problem := offloads(links)
+		findings = append(findings, examineOffload(taken, cards, errors.Join(err, problem)))
 	}
 	return findings
 }
@@ -328,17 +328,37 @@ func xdp(uplinks []kernel.Link) error {
 	return fmt.Errorf("an XDP program at %s (`ip link show` tells which)", strings.Join(names, ", "))
 }
 
-// offloads returns an error that names what takes packets off uplinks and the devices below them without a program,
-// or nil. A flow table in software at the uplink itself gets no packets that are shared.
-func offloads(uplinks []kernel.Link) error {
-	found, err := lookBelow(uplinks, func(at kernel.Link, below bool) ([]string, error) {
+// examineOffload checks what takes packets off uplinks. A card with hw-tc-offload, which is the default of some drivers,
+// takes only what rules and flow tables of others have it take.
+func examineOffload(taken, cards []string, err error) finding {
+	var findings []finding
+	note := ""
+	if len(cards) > 0 {
+		off := make([]string, len(cards))
+		for i, card := range cards {
+			off[i] = "ethtool -K " + card + " hw-tc-offload off"
+		}
+		note = fmt.Sprintf("; hw-tc-offload is on, so rules and flow tables of other programs can be in the card, which takes what they forward (%s)", strings.Join(off, ", "))
+	}
+	if err == nil && len(taken) > 0 {
+		err = errors.New(strings.Join(taken, ", ") + note)
+	}
+	adder(&findings)("offload", err, resultLimited,
+		"no flow table or leased queue takes received packets off an uplink before they can be shared"+note, "what is forwarded there is neither shared nor counted")
+	return findings[0]
+}
+
+// offloads returns what takes packets off uplinks and the devices below them without a program, and the cards that
+// could. A flow table in software at the uplink itself gets no packets that are shared.
+func offloads(uplinks []kernel.Link) (taken, cards []string, err error) {
+	taken, err = lookBelow(uplinks, func(at kernel.Link, below bool) ([]string, error) {
 		found, err := kernel.FlowTables(at.Name, !below)
 		for i := range found {
 			found[i] += " at " + at.Name
 		}
 		card, cardErr := kernel.OffloadsTC(at.Name)
-		if card {
-			found = append(found, fmt.Sprintf("hw-tc-offload of %s is on (ethtool -K %[1]s hw-tc-offload off)", at.Name))
+		if card && !slices.Contains(cards, at.Name) {
+			cards = append(cards, at.Name)
 		}
 		leased, leaseErr := kernel.LeasedQueues(at.Index)
 		if leased > 0 {
@@ -346,10 +366,7 @@ func offloads(uplinks []kernel.Link) error {
 		}
 		return found, errors.Join(err, cardErr, leaseErr)
 	})
-	if err != nil || found == nil {
-		return err
-	}
-	return errors.New(strings.Join(found, ", "))
+	return taken, cards, err
 }
 
 // lookBelow returns what look finds at uplinks and at the devices below them, each once.

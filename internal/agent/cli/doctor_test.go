@@ -32,6 +32,34 @@ func TestDoctorTellsOfProxies(t *testing.T) {
 	}
 }
 
+// TestDoctorTellsOfOffloads: a card that could take packets is named, and no warning without something that has it do so.
+func TestDoctorTellsOfOffloads(t *testing.T) {
+	const table, card = "nftables flow table fw fast at eth0", "ethtool -K eth0 hw-tc-offload off, ethtool -K eth1 hw-tc-offload off"
+	cards := []string{"eth0", "eth1"}
+	for name, tc := range map[string]struct {
+		taken, cards []string
+		err          error
+		want         result
+		says         []string
+	}{
+		"nothing":     {nil, nil, nil, resultOK, nil},
+		"a card":      {nil, cards, nil, resultOK, []string{card}},
+		"a table":     {[]string{table}, nil, nil, resultLimited, []string{table}},
+		"both":        {[]string{table}, cards, nil, resultLimited, []string{table, card}},
+		"not allowed": {nil, nil, os.ErrPermission, resultLimited, []string{"permission"}},
+	} {
+		got := examineOffload(tc.taken, tc.cards, tc.err)
+		if got.Check != "offload" || got.Result != tc.want || strings.Contains(got.Detail, "hw-tc-offload") != (tc.cards != nil) {
+			t.Errorf("%s: %+v", name, got)
+		}
+		for _, part := range tc.says {
+			if !strings.Contains(got.Detail, part) {
+				t.Errorf("%s: %+v, want it to say %q", name, got, part)
+			}
+		}
+	}
+}
+
 // TestDoctorTellsOfPrograms: a program that does not load is named, and without a required one Weir
 // cannot run.
 func TestDoctorTellsOfPrograms(t *testing.T) {
