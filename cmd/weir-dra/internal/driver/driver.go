@@ -118,6 +118,8 @@ func (d *driver) run(ctx context.Context, publish func([]claims.Device) error) e
 			if err := d.publish(ctx, publish, now); err != nil {
 				return err
 			}
+		} else if d.view == nil && now.Sub(d.lookedAt) > agentPatience {
+			d.rates.applyAlone()
 		}
 		if d.view != nil || now.Sub(d.lookedAt) > agentPatience {
 			d.report(ctx, time.Now())

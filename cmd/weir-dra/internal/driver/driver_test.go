@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,6 +39,9 @@ type bed struct {
 	agent  v1.Snapshot
 	// away: the agent does not answer.
 	away bool
+	// reloads counts requests to read the configuration again, which the agent refuses.
+	reloads atomic.Int32
+	refuses atomic.Bool
 }
 
 func newBed(t *testing.T, objects ...runtime.Object) *bed {
@@ -48,10 +52,17 @@ func newBed(t *testing.T, objects ...runtime.Object) *bed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if b.away {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
+		}
+		if r.Method == http.MethodPost {
+			b.reloads.Add(1)
+			if b.refuses.Load() {
+				w.WriteHeader(http.StatusConflict)
+				return
+			}
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(b.agent)

@@ -44,11 +44,19 @@ type nodeRates struct {
 	recorder record.EventRecorder
 	file     string
 	log      *slog.Logger
-	// saved is the file's text, tried the one that was tried last, with the uplinks that the agent had then and the fault.
-	saved, tried string
-	uplinks      []string
-	fault        string
-	last         emitted
+	// saved is the file's text, accepted the last one that the agent took or that was there at the start.
+	saved, accepted string
+	// tried was passed to the agent at triedAt, which took it (inForce), refused it (refusal), or could not be asked: all
+	// empty at the start, so that the agent reads the file once.
+	tried   string
+	triedAt time.Time
+	inForce bool
+	refusal string
+	// uplinks are what the agent shares, since movedAt.
+	uplinks []string
+	movedAt time.Time
+	fault   string
+	last    emitted
 }
 
 func newNodeRates(nodeName, folder string, kube kubernetes.Interface, recorder record.EventRecorder, wake func(), log *slog.Logger) (*nodeRates, error) {
@@ -57,8 +65,7 @@ func newNodeRates(nodeName, folder string, kube kubernetes.Interface, recorder r
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read the node's rates: %w", err)
 	}
-	n.saved = string(text)
-	n.tried = n.saved
+	n.saved, n.accepted = string(text), string(text)
 	n.factory = informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithTransform(stripNode),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + nodeName }))
 	n.informer = n.factory.Core().V1().Nodes().Informer()
@@ -124,24 +131,51 @@ func (n *nodeRates) apply(ctx context.Context, agent *client.Client, shared []v1
 	for i := range shared {
 		uplinks = append(uplinks, shared[i].Name)
 	}
-	text, err := ratesText(node.Annotations, uplinks)
-	switch {
-	case err != nil:
-		n.tried, n.fault = n.saved, err.Error()
-	case text == n.saved:
-		n.tried, n.fault = text, ""
-	case text != n.tried || !slices.Equal(uplinks, n.uplinks):
-		n.tried, n.uplinks, n.fault = text, uplinks, ""
-		if err := n.change(ctx, agent, text); err != nil {
-			if refused, is := errors.AsType[*client.Error](err); !is || refused.Status != http.StatusConflict {
-				n.log.Warn("cannot pass the node's rates on to the agent; trying again", "error", err)
-				n.tried = n.saved
-				return
-			}
-			n.fault = fmt.Sprintf("the agent refuses the annotations %s: %v", strings.Join(rateNames(node.Annotations), ", "), err)
+	rates, err := ratesOf(node.Annotations, uplinks)
+	if err != nil {
+		n.fault = err.Error() + unchanged
+		n.report(node, now)
+		return
+	}
+	text, moved := ratesText(rates), !slices.Equal(uplinks, n.uplinks)
+	if moved {
+		n.uplinks, n.movedAt = uplinks, now
+	}
+	if text != n.tried || !n.inForce && (n.refusal == "" || moved || now.Sub(n.triedAt) > retryInterval) {
+		if err := n.change(ctx, agent, text, now); err != nil {
+			n.log.Warn("cannot pass the node's rates on to the agent; trying again", "error", err)
+			return
 		}
 	}
+	switch {
+	case n.refusal != "" && text != "":
+		n.fault = fmt.Sprintf("the agent refuses the annotations %s: %s", strings.Join(rateNames(node.Annotations), ", "), n.refusal) + unchanged
+	default:
+		n.fault = notInForce(rates, shared, n.file, now.Sub(n.triedAt) > settleTime && now.Sub(n.movedAt) > settleTime)
+	}
 	n.report(node, now)
+}
+
+// applyAlone notes the rates of the node's annotations while there is no agent: they may be why it does not start.
+func (n *nodeRates) applyAlone() {
+	node := n.get()
+	if node == nil {
+		return
+	}
+	rates, err := ratesOf(node.Annotations, nil)
+	if err != nil {
+		return // it is said when the agent is there
+	}
+	text := ratesText(rates)
+	if text == n.saved || text == n.tried && n.refusal != "" {
+		return
+	}
+	if err := n.write(text); err != nil {
+		n.log.Warn("cannot note the node's rates; trying again", "error", err)
+		return
+	}
+	n.inForce, n.refusal = false, "" // the agent is asked when it is there
+	n.log.Info("the node's annotations have changed rates for an agent that is not there")
 }
 
 // report says as an event of the node why its rates are not in force, once, and while that lasts each eventInterval.
@@ -150,7 +184,7 @@ func (n *nodeRates) report(node *core.Node, now time.Time) {
 		n.last = emitted{}
 		return
 	}
-	if fault := (event{eventRateRefused, n.fault + "; the node's rates stay as they were"}); n.last.event != fault || now.Sub(n.last.at) > eventInterval {
+	if fault := (event{eventRateRefused, n.fault}); n.last.event != fault || now.Sub(n.last.at) > eventInterval {
 		n.log.Warn(fault.message)
 		n.recorder.Event(node, core.EventTypeWarning, fault.reason, fault.message)
 		n.last = emitted{fault, now}
@@ -159,7 +193,8 @@ func (n *nodeRates) report(node *core.Node, now time.Time) {
 
 // change writes the file and has the agent read it. Rates that the agent refuses are taken back: with them it would not
 // start again.
-func (n *nodeRates) change(ctx context.Context, agent *client.Client, text string) error {
+func (n *nodeRates) change(ctx context.Context, agent *client.Client, text string, now time.Time) error {
+	n.tried, n.triedAt, n.inForce, n.refusal = text, now, false, ""
 	before := n.saved
 	if err := n.write(text); err != nil {
 		return err
@@ -167,28 +202,25 @@ func (n *nodeRates) change(ctx context.Context, agent *client.Client, text strin
 	ctx, cancel := context.WithTimeout(ctx, reloadTimeout)
 	defer cancel()
 	done, err := agent.Reload(ctx)
+	if refused, is := errors.AsType[*client.Error](err); is && refused.Status == http.StatusConflict {
+		n.refusal = err.Error()
+		return n.write(n.accepted)
+	}
 	if err != nil {
 		return errors.Join(err, n.write(before))
 	}
-	n.log.Info("the node's annotations have changed rates", "changes", done.Changes)
+	n.accepted, n.inForce = text, true
+	n.log.Info("the agent has the rates of the node's annotations", "changes", done.Changes)
 	return nil
 }
 
 // write makes text the file's; an empty one removes it.
 func (n *nodeRates) write(text string) error {
-	var err error
-	if text == "" {
-		if err = os.Remove(n.file); errors.Is(err, fs.ErrNotExist) {
-			err = nil
-		}
-	} else {
-		err = os.WriteFile(n.file+".new", []byte(text), 0o600)
-		if err == nil {
-			err = os.Rename(n.file+".new", n.file)
-		}
+	if text == n.saved {
+		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("write the node's rates: %w", err)
+	if err := claims.SaveRates(n.file, text); err != nil {
+		return err
 	}
 	n.saved = text
 	return nil
@@ -206,56 +238,116 @@ func rateNames(annotations map[string]string) (names []string) {
 	return names
 }
 
-// ratesText returns the agent's file (weir agent --rates) for annotations of a node, in which the first uplink is auto.
-// Errors, for users: a value that is no rate, an uplink that the agent does not share.
-func ratesText(annotations map[string]string, uplinks []string) (string, error) {
-	type rates struct{ rate, inRate string }
-	found := map[string]*rates{}
+// nodeRate is what annotations say of one uplink: the values as they are written, and the annotations' names.
+type nodeRate struct{ rate, inRate, byRate, byInRate string }
+
+// ratesOf returns what annotations of a node say, by uplinks; firstUplink for annotations without a name. Errors, for users:
+// a value that is no rate, or two for the first one of uplinks.
+func ratesOf(annotations map[string]string, uplinks []string) (map[string]*nodeRate, error) {
+	found := map[string]*nodeRate{}
 	var faults []string
 	for _, name := range rateNames(annotations) {
 		kind, named, isNamed := strings.Cut(strings.TrimPrefix(name, claims.AnnotationPrefix), ".")
 		value := annotations[name]
-		if isNamed && !slices.Contains(uplinks, named) {
-			faults = append(faults, fmt.Sprintf("annotation %s: the agent shares no uplink %s: write the name of one of %s, or add that one to the agent's configuration", name, named, strings.Join(uplinks, ", ")))
+		if isNamed && (named == firstUplink || len(named) > maxNameBytes) {
+			faults = append(faults, fmt.Sprintf("annotation %s: %s is not the name of a device: write one, or %s%s for the first uplink", name, named, claims.AnnotationPrefix, kind))
 			continue
 		}
-		if !isNamed || slices.Index(uplinks, named) == 0 {
-			named = firstUplink
-		}
-		if found[named] == nil {
-			found[named] = &rates{}
-		}
-		into := &found[named].rate
-		if kind == "in-rate" {
-			into = &found[named].inRate
-		}
-		if *into != "" {
+		if isNamed && len(uplinks) > 0 && named == uplinks[0] && annotations[claims.AnnotationPrefix+kind] != "" {
 			faults = append(faults, fmt.Sprintf("annotation %s: another one says the same of that uplink: remove one of them", name))
 			continue
 		}
-		*into = value
+		if !isNamed {
+			named = firstUplink
+		}
+		if found[named] == nil {
+			found[named] = &nodeRate{}
+		}
+		if kind == "in-rate" {
+			found[named].inRate, found[named].byInRate = value, name
+		} else {
+			found[named].rate, found[named].byRate = value, name
+		}
 		if _, err := policy.ParseRate(value); err != nil && (kind != "in-rate" || value != "auto") {
 			faults = append(faults, fmt.Sprintf("annotation %s: %q %v", name, value, err))
 		}
 	}
 	if len(faults) > 0 {
-		return "", errors.New(strings.Join(faults, "; "))
+		return nil, errors.New(strings.Join(faults, "; "))
 	}
-	if len(found) == 0 {
-		return "", nil
+	return found, nil
+}
+
+// ratesText returns the agent's file (weir agent --rates). A device keeps its name in it, also the first one: another one
+// may be the first later.
+func ratesText(rates map[string]*nodeRate) string {
+	if len(rates) == 0 {
+		return ""
 	}
 	text := strings.Builder{}
 	text.WriteString("# By weir-dra, from the annotations of the node.\nuplinks:\n")
-	for _, uplink := range slices.Sorted(maps.Keys(found)) {
+	for _, uplink := range slices.Sorted(maps.Keys(rates)) {
 		fmt.Fprintf(&text, "- interface: %q\n", uplink)
-		for _, line := range []struct{ key, value string }{{"rate", found[uplink].rate}, {"in_rate", found[uplink].inRate}} {
+		for _, line := range []struct{ key, value string }{{"rate", rates[uplink].rate}, {"in_rate", rates[uplink].inRate}} {
 			if line.value != "" {
 				fmt.Fprintf(&text, "  %s: %q\n", line.key, line.value)
 			}
 		}
 	}
-	return text.String(), nil
+	return text.String()
 }
+
+// notInForce returns, for users, which rates have no effect at the shared uplinks, or nothing: those of devices that are not
+// shared and, if settled, those that the agent did not take from the file.
+func notInForce(rates map[string]*nodeRate, shared []v1.MeasuredUplink, file string, settled bool) string {
+	var faults, names []string
+	for i := range shared {
+		names = append(names, shared[i].Name)
+	}
+	for _, uplink := range slices.Sorted(maps.Keys(rates)) {
+		r := rates[uplink]
+		i := slices.Index(names, uplink)
+		if uplink == firstUplink && len(shared) > 0 {
+			i = 0
+		}
+		if i < 0 {
+			for _, name := range []string{r.byRate, r.byInRate} {
+				if name != "" {
+					faults = append(faults, fmt.Sprintf("annotation %s: the agent shares no uplink %s: write the name of one of %s, or add that one to the agent's configuration; it counts while the agent shares it", name, uplink, strings.Join(names, ", ")))
+				}
+			}
+			continue
+		}
+		if !settled {
+			continue
+		}
+		var has, hasIn uint64
+		has = shared[i].RateBPS
+		if shared[i].In != nil {
+			hasIn = shared[i].In.RateBPS
+		}
+		for _, of := range []struct {
+			name, value string
+			has         uint64
+		}{{r.byRate, r.rate, has}, {r.byInRate, r.inRate, hasIn}} {
+			if wanted, err := policy.ParseRate(of.value); of.name != "" && err == nil && wanted != of.has {
+				faults = append(faults, fmt.Sprintf("annotation %s: the agent has %s at %s and not %s: start it with --rates=%s, and see `weir doctor`", of.name, shared[i].Name, policy.FormatRate(of.has), of.value, file))
+			}
+		}
+	}
+	return strings.Join(faults, "; ")
+}
+
+const (
+	// unchanged ends a fault of annotations that are not passed on.
+	unchanged = "; the node's rates stay as they were"
+	// maxNameBytes bounds the name of a device (IFNAMSIZ less the zero).
+	maxNameBytes = 15
+	// settleTime is the time that the agent's answers take to follow a change of rates or uplinks.
+	settleTime = 3 * time.Second
+	// retryInterval is the time between attempts at rates that the agent refuses.
+	retryInterval = time.Minute
+)
 
 // firstUplink is the first one in the agent's file of rates.
 const firstUplink = "auto"

@@ -33,14 +33,17 @@ func TestRatesText(t *testing.T) {
 		{map[string]string{"weir.dev/in-rate": "auto"}, "- interface: \"auto\"\n  in_rate: \"auto\"\n", ""},
 		{
 			map[string]string{"weir.dev/rate.eth0": "50M", "weir.dev/in-rate": "9M", "weir.dev/rate.wlan0.7": "2M"},
-			"- interface: \"auto\"\n  rate: \"50M\"\n  in_rate: \"9M\"\n- interface: \"wlan0.7\"\n  rate: \"2M\"\n", "",
+			"- interface: \"auto\"\n  in_rate: \"9M\"\n- interface: \"eth0\"\n  rate: \"50M\"\n- interface: \"wlan0.7\"\n  rate: \"2M\"\n", "",
 		},
+		{map[string]string{"weir.dev/rate.eth1": "1M"}, "- interface: \"eth1\"\n  rate: \"1M\"\n", ""}, // may come back
+		{map[string]string{"weir.dev/rate.auto": "1M"}, "", "annotation weir.dev/rate.auto: auto is not the name of a device: write one, or weir.dev/rate for the first uplink"},
+		{map[string]string{"weir.dev/in-rate.eth0123456789012": "1M"}, "", "is not the name of a device"},
 		{map[string]string{"weir.dev/rate": "fast"}, "", `annotation weir.dev/rate: "fast" is not a rate; write a number and a unit`},
 		{map[string]string{"weir.dev/rate": "auto"}, "", `"auto" is not a rate; write`},
-		{map[string]string{"weir.dev/rate.eth1": "1M"}, "", "annotation weir.dev/rate.eth1: the agent shares no uplink eth1: write the name of one of eth0, wlan0.7"},
 		{map[string]string{"weir.dev/rate": "1M", "weir.dev/rate.eth0": "1M"}, "", "annotation weir.dev/rate.eth0: another one says the same of that uplink"},
 	} {
-		text, err := ratesText(tc.annotations, uplinks)
+		rates, err := ratesOf(tc.annotations, uplinks)
+		text := ratesText(rates)
 		_, got, _ := strings.Cut(text, "\nuplinks:\n")
 		if got != tc.want || (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%v: %q, %v, want %q, %q", tc.annotations, text, err, tc.want, tc.says)
@@ -96,6 +99,132 @@ func TestRates(t *testing.T) {
 	said("WeirRateRefused")
 	apply(map[string]string{}, "")
 	said("")
+}
+
+// ratesBed has a node with annotations, and an agent that counts reloads and refuses one rate.
+type ratesBed struct {
+	*bed
+	events *record.FakeRecorder
+	shared []v1.MeasuredUplink
+	now    time.Time
+}
+
+func newRatesBed(t *testing.T) *ratesBed {
+	b := &ratesBed{bed: newBed(t), events: record.NewFakeRecorder(10), shared: []v1.MeasuredUplink{{Name: "eth0", RateBPS: 50e6}}, now: time.Now()}
+	b.rates.recorder = b.events
+	return b
+}
+
+// annotate sets the annotations of the node.
+func (b *ratesBed) annotate(annotations map[string]string) {
+	b.t.Helper()
+	if err := b.rates.informer.GetStore().Add(&core.Node{ObjectMeta: metav1.ObjectMeta{Name: "gateway", Annotations: annotations}}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// pass applies the annotations after a time; the file then has the text, and the agent was told to reload so many times.
+func (b *ratesBed) pass(what string, after time.Duration, has string, reloads int32) {
+	b.t.Helper()
+	b.now = b.now.Add(after)
+	before := b.reloads.Load()
+	b.rates.apply(b.t.Context(), b.driver.agent, b.shared, b.now)
+	b.expect(what, has)
+	if got := b.reloads.Load() - before; got != reloads {
+		b.t.Errorf("%s: %d reloads, want %d", what, got, reloads)
+	}
+}
+
+// expect compares the file with a part of its text; an empty one for no file.
+func (b *ratesBed) expect(what, has string) {
+	b.t.Helper()
+	text, err := os.ReadFile(claims.RatesFile(b.folder))
+	if (has == "") != os.IsNotExist(err) || !strings.Contains(string(text), has) {
+		b.t.Errorf("%s: the file has %q, %v, want %q", what, text, err, has)
+	}
+}
+
+// said returns the node's events since the last call.
+func (b *ratesBed) said() (list string) {
+	for len(b.events.Events) > 0 {
+		list += <-b.events.Events
+	}
+	return list
+}
+
+// TestRatesRetried: the agent reads the file once after each start of weir-dra, and refused rates each minute.
+func TestRatesRetried(t *testing.T) {
+	b := newRatesBed(t)
+	b.annotate(map[string]string{annotationRate: "50mbit"})
+	b.pass("the first time", 0, "50mbit", 1)
+	b.pass("again", time.Second, "50mbit", 0)
+	b.rates = b.restart().rates
+	b.rates.recorder = b.events
+	b.annotate(map[string]string{annotationRate: "50mbit"})
+	b.pass("after a start", 0, "50mbit", 1)
+	b.pass("again after a start", time.Second, "50mbit", 0)
+
+	b.refuses.Store(true)
+	b.annotate(map[string]string{annotationRate: "200gbit"})
+	b.pass("refused", 0, "50mbit", 1)
+	if got := b.said(); !strings.Contains(got, "the agent refuses the annotations weir.dev/rate: ") || !strings.HasSuffix(got, unchanged) {
+		t.Errorf("the node is told %q", got)
+	}
+	b.pass("within the minute", 50*time.Second, "50mbit", 0)
+	b.pass("after a minute", 11*time.Second, "50mbit", 1)
+	b.refuses.Store(false)
+	b.pass("no longer refused", 61*time.Second, "200gbit", 1)
+}
+
+// TestRatesAlone: annotations change the file also of an agent that is not there, but for rates that it has refused; it reads
+// them when it is there.
+func TestRatesAlone(t *testing.T) {
+	b := newRatesBed(t)
+	b.annotate(map[string]string{annotationRate: "50mbit"})
+	b.pass("the first time", 0, "50mbit", 1)
+	b.refuses.Store(true)
+	b.annotate(map[string]string{annotationRate: "200gbit"})
+	b.pass("refused", 0, "50mbit", 1)
+	b.rates.applyAlone()
+	b.expect("refused before", "50mbit")
+	b.annotate(map[string]string{annotationRate: "fast"})
+	b.rates.applyAlone()
+	b.expect("no rate", "50mbit")
+	b.annotate(map[string]string{annotationRate: "40mbit"})
+	b.rates.applyAlone()
+	b.expect("another rate", "40mbit")
+	b.annotate(nil)
+	b.rates.applyAlone()
+	b.expect("no annotation", "")
+	b.refuses.Store(false)
+	b.pass("the agent is back", time.Second, "", 1)
+}
+
+// TestRatesNotInForce: a node is told of rates that its agent does not have, and those of other devices stay noted.
+func TestRatesNotInForce(t *testing.T) {
+	b := newRatesBed(t)
+	b.annotate(map[string]string{"weir.dev/rate.eth0": "50mbit", "weir.dev/in-rate": "auto"})
+	b.pass("the first time", 0, "eth0", 1)
+	b.pass("settled", 4*time.Second, "eth0", 0)
+	if got := b.said(); got != "" {
+		t.Errorf("the node is told %q", got)
+	}
+	b.shared[0].RateBPS = 20e6
+	b.pass("another rate", time.Second, "eth0", 0)
+	if got := b.said(); !strings.Contains(got, "annotation weir.dev/rate.eth0: the agent has eth0 at 20mbit and not 50mbit: start it with --rates="+b.rates.file) {
+		t.Errorf("the node is told %q", got)
+	}
+	b.shared[0].Name = "wwan0"
+	b.pass("another device", time.Second, "eth0", 0)
+	if got := b.said(); !strings.Contains(got, "annotation weir.dev/rate.eth0: the agent shares no uplink eth0: write the name of one of wwan0, or add") {
+		t.Errorf("the node is told %q", got)
+	}
+	b.annotate(map[string]string{"weir.dev/in-rate": "9mbit"})
+	b.pass("what comes in", time.Second, "9mbit", 1)
+	b.pass("which is not shared", 4*time.Second, "9mbit", 0)
+	if got := b.said(); !strings.Contains(got, "annotation weir.dev/in-rate: the agent has wwan0 at 0") {
+		t.Errorf("the node is told %q", got)
+	}
 }
 
 // withRequest returns a pod that requests bandwidth.
