@@ -14,6 +14,7 @@ import (
 	"text/template"
 	"text/template/parse"
 
+	"github.com/weir-project/weir/internal/lab/bench"
 	"github.com/weir-project/weir/internal/lab/bench/measure"
 	labcli "github.com/weir-project/weir/internal/lab/cli"
 	"github.com/weir-project/weir/internal/lab/report"
@@ -184,7 +185,11 @@ func (r results) verdict(file, target string) (string, error) {
 // missed returns the verdicts on missed and undecided targets.
 func (r results) missed(file string) ([]report.Verdict, error) {
 	from, err := r.find(file)
-	return from.Missed(), err
+	list := from.Missed()
+	for i := range list {
+		list[i].Change = bench.ToMeet(list[i].Target) // what is known now, not when it was measured
+	}
+	return list, err
 }
 
 // paused says in how many of the runs that count a processor stood still, "" for none.
@@ -241,6 +246,7 @@ func functions(r results, page string) template.FuncMap {
 		"values": valuesOf, "medians": mediansOf, "excess": excess, "above": above, "atMost": atMost,
 		"median": medianOf, "lowest": slices.Min[[]float64], "highest": slices.Max[[]float64],
 		"number": number,
+		"minus":  func(a, b int) int { return a - b },
 		// bold marks what exceeds a limit.
 		"bold": func(limit float64, format string, scale, value float64) string {
 			text := number(format, scale, value)

@@ -190,8 +190,8 @@ func ratioVerdicts(results []CaseResult) []report.Verdict {
 			Target: aim.name, Limit: worst.limit(), Measured: worst.text(), Where: where,
 			Met: worst.Decision == report.Met, Undecided: worst.Decision == report.Undecided,
 		}
-		if !one.Met && slices.Contains(aimsFigure12, aim) && aim.peer == PeerWeir {
-			one.Change = "packets would have to be larger, as with precision balanced or low: each one wakes a processor"
+		if !one.Met {
+			one.Change = ToMeet(aim.name)
 		}
 		list = append(list, one)
 	}
