@@ -230,7 +230,7 @@ func TestPeersByIFB(t *testing.T) {
 		Only:       regexp.MustCompile(`^1 flow against 16: cubic`),
 		Overload:   1.5,
 		Containers: 1,
-		RunOptions: measure.RunOptions{Duration: 2 * time.Second, Repeat: 1, Progress: io.Discard},
+		RunOptions: measure.RunOptions{Duration: 2 * time.Second, Repeat: 1, WeirBinary: harness.Program(t), Progress: io.Discard},
 	}
 	runAndCheck(t, options, func(report Report, errorf func(string, ...any)) {
 		for name, why := range report.Skipped {
