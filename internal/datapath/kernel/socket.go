@@ -65,12 +65,11 @@ const (
 // Sending returns what the kernel holds of a connection; false if it is closed, which it is once
 // all is acknowledged.
 func (s *Sockets) Sending(c Connection) (seen Sending, open bool, err error) {
-	request := make([]byte, requestBytes)
-	request[0], request[1], request[2] = unix.AF_INET, unix.IPPROTO_TCP, 1<<(diagInfo-1)|1<<(diagMemory-1)
+	var family byte = unix.AF_INET
 	if c.Local.Addr().Is6() {
-		request[0] = unix.AF_INET6
+		family = unix.AF_INET6
 	}
-	binary.NativeEndian.PutUint32(request[4:], ^uint32(0)) // any state
+	request := connectionRequest(family, 1<<(diagInfo-1)|1<<(diagMemory-1), ^uint32(0)) // any state
 	id := request[addressesAt:]
 	binary.BigEndian.PutUint16(id, c.Local.Port())
 	binary.BigEndian.PutUint16(id[2:], c.Remote.Port())
@@ -120,6 +119,14 @@ func readSending(data []byte) (seen Sending, open bool, err error) {
 	return seen, open, attributes.Err()
 }
 
+// connectionRequest is a struct inet_diag_req_v2 about TCP in some states, a bit each, with extensions.
+func connectionRequest(family, extensions byte, states uint32) []byte {
+	request := make([]byte, requestBytes)
+	request[0], request[1], request[2] = family, unix.IPPROTO_TCP, extensions
+	binary.NativeEndian.PutUint32(request[4:], states)
+	return request
+}
+
 func (s *Sockets) execute(flags netlink.HeaderFlags, request []byte) ([]netlink.Message, error) {
 	return s.conn.Execute(netlink.Message{Header: netlink.Header{Type: sockDiagByFamily, Flags: flags}, Data: request})
 }
@@ -129,7 +136,8 @@ func (s *Sockets) execute(flags netlink.HeaderFlags, request []byte) ([]netlink.
 const busyWithin = 5 * time.Second
 
 // CountConnections returns how many TCP connections that others have opened to programs of the network namespace at path
-// are in use: data moved within busyWithin, came after what was sent last, or waits for the program or the other end. It takes a walk over all connections of the host. Errors: ErrNoNetNS.
+// are in use: data moved within busyWithin, came after what was sent last, or waits for the program or the other end. The kernel walks over all connections of the host
+// for that. Errors: ErrNoNetNS.
 func CountConnections(path string) (int, error) {
 	ns, err := openNetNSFile(path)
 	if err != nil {
@@ -153,10 +161,7 @@ func (s *Sockets) countBusy() (count int, err error) {
 	listening := map[[2]byte]bool{} // by the port
 	var connections [][]byte
 	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
-		request := make([]byte, requestBytes)
-		request[0], request[1], request[2] = family, unix.IPPROTO_TCP, 1<<(diagInfo-1)
-		binary.NativeEndian.PutUint32(request[4:], 1<<stateEstablished|1<<stateListen)
-		answers, err := s.execute(netlink.Request|netlink.Dump, request)
+		answers, err := s.execute(netlink.Request|netlink.Dump, connectionRequest(family, 1<<(diagInfo-1), 1<<stateEstablished|1<<stateListen))
 		if err != nil {
 			return 0, err
 		}
@@ -191,18 +196,15 @@ func remoteOf(c []byte) netip.Addr {
 // isBusy reports whether a connection is in use; see [CountConnections].
 func isBusy(c []byte) (bool, error) {
 	busy := binary.NativeEndian.Uint32(c[unreadAt:]) > 0 || binary.NativeEndian.Uint32(c[unackedAt:]) > 0
-	attributes, err := netlink.NewAttributeDecoder(c[answerBytes:])
-	if err != nil {
-		return false, err
-	}
-	for attributes.Next() {
+	err := eachAttribute(c[answerBytes:], func(attribute *netlink.AttributeDecoder) error {
 		var info unix.TCPInfo // its layout
-		if value := attributes.Bytes(); attributes.Type() == diagInfo && len(value) >= int(unsafe.Offsetof(info.Delivery_rate)) {
+		if value := attribute.Bytes(); attribute.Type() == diagInfo && len(value) >= int(unsafe.Offsetof(info.Delivery_rate)) {
 			number := func(at uintptr) uint32 { return binary.NativeEndian.Uint32(value[at:]) }
 			sent, received := number(unsafe.Offsetof(info.Last_data_sent)), number(unsafe.Offsetof(info.Last_data_recv)) // ms ago
 			first := number(unsafe.Offsetof(info.Data_segs_in)) > 0 && number(unsafe.Offsetof(info.Data_segs_out)) == 0
 			busy = busy || first || received < sent || time.Duration(min(sent, received))*time.Millisecond <= busyWithin
 		}
-	}
-	return busy, attributes.Err()
+		return nil
+	})
+	return busy, err
 }

@@ -85,12 +85,7 @@ func newDriver(nodeName, folder string, agent *client.Client, kube kubernetes.In
 		return nil, err
 	}
 	wake := make(chan struct{}, 1)
-	signal := func() {
-		select {
-		case wake <- struct{}{}:
-		default:
-		}
-	}
+	signal := func() { notify(wake) }
 	pods, err := newPods(nodeName, folder, kube, signal, log)
 	if err != nil {
 		return nil, err

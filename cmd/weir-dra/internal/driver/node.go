@@ -37,7 +37,7 @@ const (
 const eventRateRefused = "WeirRateRefused"
 
 // nodeRates passes the annotations of the node on to the agent: in a file, which an agent that starts reads, too, and
-// which it is told to read again. What is wrong changes nothing, and is an event of the node.
+// which a running agent reads again when weir-dra asks for that. A wrong annotation changes nothing, and is an event of the node.
 type nodeRates struct {
 	informer cache.SharedIndexInformer
 	factory  informers.SharedInformerFactory
@@ -127,10 +127,7 @@ func (n *nodeRates) apply(ctx context.Context, agent *client.Client, shared []v1
 	if node == nil {
 		return
 	}
-	var uplinks []string
-	for i := range shared {
-		uplinks = append(uplinks, shared[i].Name)
-	}
+	uplinks := namesOf(shared)
 	rates, err := ratesOf(node.Annotations, uplinks)
 	if err != nil {
 		n.fault = err.Error() + unchanged
@@ -164,7 +161,7 @@ func (n *nodeRates) applyAlone() {
 	}
 	rates, err := ratesOf(node.Annotations, nil)
 	if err != nil {
-		return // it is said when the agent is there
+		return // apply reports the error when the agent is there
 	}
 	text := ratesText(rates)
 	if text == n.saved || text == n.tried && n.refusal != "" {
@@ -297,13 +294,18 @@ func ratesText(rates map[string]*nodeRate) string {
 	return text.String()
 }
 
+func namesOf(uplinks []v1.MeasuredUplink) (names []string) {
+	for i := range uplinks {
+		names = append(names, uplinks[i].Name)
+	}
+	return names
+}
+
 // notInForce returns, for users, which rates have no effect at the shared uplinks, or nothing: those of devices that are not
 // shared and, if settled, those that the agent did not take from the file.
 func notInForce(rates map[string]*nodeRate, shared []v1.MeasuredUplink, file string, settled bool) string {
-	var faults, names []string
-	for i := range shared {
-		names = append(names, shared[i].Name)
-	}
+	var faults []string
+	names := namesOf(shared)
 	for _, uplink := range slices.Sorted(maps.Keys(rates)) {
 		r := rates[uplink]
 		i := slices.Index(names, uplink)
@@ -321,8 +323,7 @@ func notInForce(rates map[string]*nodeRate, shared []v1.MeasuredUplink, file str
 		if !settled {
 			continue
 		}
-		var has, hasIn uint64
-		has = shared[i].RateBPS
+		has, hasIn := shared[i].RateBPS, uint64(0)
 		if shared[i].In != nil {
 			hasIn = shared[i].In.RateBPS
 		}

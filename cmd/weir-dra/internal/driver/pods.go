@@ -73,11 +73,11 @@ func newPods(nodeName, folder string, kube kubernetes.Interface, wake func(), lo
 	p.sink = record.NewBroadcaster()
 	p.recorder = p.sink.NewRecorder(scheme.Scheme, core.EventSource{Component: "weir", Host: nodeName})
 	_, err := p.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { p.signal(); wake() },
-		DeleteFunc: func(any) { p.signal(); wake() },
+		AddFunc:    func(any) { notify(p.changed); wake() },
+		DeleteFunc: func(any) { notify(p.changed); wake() },
 		UpdateFunc: func(before, after any) {
 			if !reflect.DeepEqual(annotationsOf(before), annotationsOf(after)) {
-				p.signal()
+				notify(p.changed)
 			}
 		},
 	})
@@ -138,10 +138,10 @@ func (p *pods) start(ctx context.Context) (stop func()) {
 	}
 }
 
-// signal says that annotations are to be saved.
-func (p *pods) signal() {
+// notify leaves a signal in a channel of one, unless there is one.
+func notify(signals chan<- struct{}) {
 	select {
-	case p.changed <- struct{}{}:
+	case signals <- struct{}{}:
 	default:
 	}
 }
@@ -158,7 +158,7 @@ func (p *pods) save(ctx context.Context) {
 		if !reflect.DeepEqual(next, saved) {
 			if err := next.Save(claims.AnnotationsFile(p.folder)); err != nil {
 				p.log.Warn("pods keep the annotations that they had; trying again", "error", err)
-				p.signal()
+				notify(p.changed)
 				pause = writePause
 			} else {
 				saved = next

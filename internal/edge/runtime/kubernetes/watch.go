@@ -3,9 +3,7 @@ package kubernetes
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -107,7 +105,7 @@ func (r *Runtime) watch(ctx context.Context, kind string, changed func()) {
 		case <-time.After(wait):
 		}
 		began := time.Now()
-		_ = r.api.watch(ctx, path, func() { // what is wrong the next listing says
+		r.api.watch(ctx, path, func() {
 			r.api.news.note(kind, true)
 			changed()
 		})
@@ -118,23 +116,19 @@ func (r *Runtime) watch(ctx context.Context, kind string, changed func()) {
 	}
 }
 
-// watch calls changed when the API server follows what is asked for, and for each change, until it ends.
-func (a *api) watch(ctx context.Context, path string, changed func()) error {
+// watch calls changed when the watch of a path is open, and for each change, until the watch ends. Why a watch does not
+// open or ends, the next listing reports.
+func (a *api) watch(ctx context.Context, path string, changed func()) {
 	response, err := a.send(ctx, http.MethodGet, path, nil)
 	if err != nil {
-		return err
+		return
 	}
 	defer response.Body.Close()
 	changed()
 	for events := json.NewDecoder(response.Body); ; {
 		var event struct{ Type string }
-		if err := events.Decode(&event); errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return a.unreachable(err)
-		}
-		if strings.EqualFold(event.Type, "ERROR") {
-			return errors.New("the API server ends the watch")
+		if events.Decode(&event) != nil || strings.EqualFold(event.Type, "ERROR") {
+			return
 		}
 		changed()
 	}
