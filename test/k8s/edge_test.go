@@ -333,8 +333,8 @@ func (s *edgeSite) playKubelet(t *testing.T) {
 	t.Cleanup(func() { <-ended })
 }
 
-// testTwoNodes: the scheduler places instances where the engine prefers them, apart for availability, and the cluster's users
-// are told to stay on their node.
+// testTwoNodes: the scheduler places instances where the engine prefers them, apart for availability, and EndpointSlices hint
+// users of each node to the instances there.
 func (s *edgeSite) testTwoNodes(t *testing.T) {
 	sizes := object{"cpu": "64", "memory": "64Gi", "pods": "100"}
 	s.must("POST", "/api/v1/nodes", object{

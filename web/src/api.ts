@@ -277,8 +277,8 @@ export async function ask(path: string, request: RequestInit = {}): Promise<{ te
   return { text: await response.text(), etag: response.headers.get("ETag") ?? "" };
 }
 
-// A browser has about six connections for all pages of an address, and to follow takes one: so many pages follow at
-// once, and others ask each second.
+// A browser has about six connections for all pages of an address, and a page that follows takes one: at most
+// mostFollowing pages follow, and others ask each second.
 const mostFollowing = 3;
 // A path that delivers snapshots later than this is too slow to follow on: what is under way is old.
 const mostLagMS = 3000;

@@ -54,7 +54,7 @@ func TestCountsConnections(t *testing.T) {
 		}
 		add("gone", "/ns/gone")
 		add("in the host's network", "")
-		add("nobody asks for it", "/ns/x")
+		add("a container without a request", "/ns/x")
 		names = append(names, "gone", "in the host's network")
 		// A request takes a fifth of a second, and a walk, also beside others.
 		ask := func() (known int) {

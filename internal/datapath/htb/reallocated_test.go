@@ -132,7 +132,7 @@ func TestReallocatedAfterRefusal(t *testing.T) {
 }
 
 // TestReallocatedAfterAbort: leaf classes and EF limits that the classifier refused while the kernel's state was unknown
-// are told again with the next allocation.
+// reach the classifier again with the next allocation.
 func TestReallocatedAfterAbort(t *testing.T) {
 	b := newBed(t, 100e6)
 	silent := b.start(func(c *sched.Competitor) {

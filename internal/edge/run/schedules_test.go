@@ -155,7 +155,7 @@ func TestCountsConnections(t *testing.T) {
 	}
 }
 
-// TestUnused: what a specification says of response times and proxies has no effect without proxies, which is said.
+// TestUnused: what a specification says of response times and proxies has no effect without proxies, and deploy names those keys.
 func TestUnused(t *testing.T) {
 	said := func(o Options, document string) string {
 		t.Helper()
@@ -199,8 +199,8 @@ func (e *apartEngine) Start(ctx context.Context, s runtime.Service, instance, no
 	return e.fakeEngine.Start(ctx, s, instance, node)
 }
 
-// TestScheduledServices: where each service has its own address, two services may have the same port, and the instances
-// of a service with an availability are told apart.
+// TestScheduledServices: where each service has its own address, two services may have the same port, and the engine
+// distinguishes the instances of a service with an availability.
 func TestScheduledServices(t *testing.T) {
 	for _, schedules := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {

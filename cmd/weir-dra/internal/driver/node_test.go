@@ -21,7 +21,7 @@ import (
 	"github.com/weir-project/weir/internal/k8s/claims"
 )
 
-// TestRatesText: what annotations of a node become in the agent's file, and what users are told is wrong with them.
+// TestRatesText: annotations of a node become a text of the agent's file, or an error that names each wrong annotation.
 func TestRatesText(t *testing.T) {
 	uplinks := []string{"eth0", "wlan0.7"}
 	for _, tc := range []struct {
@@ -76,7 +76,7 @@ func TestRates(t *testing.T) {
 		select {
 		case got := <-events.Events:
 			if want == "" || !strings.Contains(got, want) {
-				t.Errorf("the node is told %q, want %q", got, want)
+				t.Errorf("the event of the node is %q, want %q", got, want)
 			}
 		default:
 			if want != "" {
@@ -123,7 +123,7 @@ func (b *ratesBed) annotate(annotations map[string]string) {
 	}
 }
 
-// pass applies the annotations after a time; the file then has the text, and the agent was told to reload so many times.
+// pass applies the annotations after a time, and checks the file's text and the number of the agent's reloads.
 func (b *ratesBed) pass(what string, after time.Duration, has string, reloads int32) {
 	b.t.Helper()
 	b.now = b.now.Add(after)
@@ -168,7 +168,7 @@ func TestRatesRetried(t *testing.T) {
 	b.annotate(map[string]string{annotationRate: "200gbit"})
 	b.pass("refused", 0, "50mbit", 1)
 	if got := b.said(); !strings.Contains(got, "the agent refuses the annotations weir.dev/rate: ") || !strings.HasSuffix(got, unchanged) {
-		t.Errorf("the node is told %q", got)
+		t.Errorf("the event of the node is %q", got)
 	}
 	b.pass("within the minute", 50*time.Second, "50mbit", 0)
 	b.pass("after a minute", 11*time.Second, "50mbit", 1)
@@ -207,23 +207,23 @@ func TestRatesNotInForce(t *testing.T) {
 	b.pass("the first time", 0, "eth0", 1)
 	b.pass("settled", 4*time.Second, "eth0", 0)
 	if got := b.said(); got != "" {
-		t.Errorf("the node is told %q", got)
+		t.Errorf("the event of the node is %q", got)
 	}
 	b.shared[0].RateBPS = 20e6
 	b.pass("another rate", time.Second, "eth0", 0)
 	if got := b.said(); !strings.Contains(got, "annotation weir.dev/rate.eth0: the agent has eth0 at 20mbit and not 50mbit: start it with --rates="+b.rates.file) {
-		t.Errorf("the node is told %q", got)
+		t.Errorf("the event of the node is %q", got)
 	}
 	b.shared[0].Name = "wwan0"
 	b.pass("another device", time.Second, "eth0", 0)
 	if got := b.said(); !strings.Contains(got, "annotation weir.dev/rate.eth0: the agent shares no uplink eth0: write the name of one of wwan0, or add") {
-		t.Errorf("the node is told %q", got)
+		t.Errorf("the event of the node is %q", got)
 	}
 	b.annotate(map[string]string{"weir.dev/in-rate": "9mbit"})
 	b.pass("what comes in", time.Second, "9mbit", 1)
 	b.pass("which is not shared", 4*time.Second, "9mbit", 0)
 	if got := b.said(); !strings.Contains(got, "annotation weir.dev/in-rate: the agent has wwan0 at 0") {
-		t.Errorf("the node is told %q", got)
+		t.Errorf("the event of the node is %q", got)
 	}
 }
 

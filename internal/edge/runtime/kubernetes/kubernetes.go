@@ -136,7 +136,7 @@ func (r *Runtime) Nodes(ctx context.Context) ([]runtime.Node, error) {
 		return slices.Clone(nodes), nil
 	}
 	var found struct{ Items []node }
-	if now == 0 { // often: answered from the API server's memory, which may be older than what was said of it
+	if now == 0 { // each nodesEvery: from the API server's memory, whose answer may lack the last changes
 		path += "?resourceVersion=0"
 	}
 	if err := r.api.call(ctx, http.MethodGet, path, nil, &found); err != nil {

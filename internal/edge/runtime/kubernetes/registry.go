@@ -27,7 +27,7 @@ import (
 // Kubelets get images by name, each when its first pod needs one, so a tag that moves would give a service two programs, and
 // the way back from an update the new one. So the registry is asked for the digest when a service is deployed, with the login
 // that docker login has kept for it, as on a swarm (the distribution protocol: one HEAD, and its token; redirects are followed). Kubelets have
-// logins of their own, and may reach registries that this program does not: then pods run the name, which is said.
+// logins of their own, and may reach registries that weir-edge does not reach: then pods run the name, and deploy prints a note.
 
 // pinTimeout bounds the questions for a digest.
 const pinTimeout = 5 * time.Second
