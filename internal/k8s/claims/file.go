@@ -67,7 +67,7 @@ func SaveRates(path, text string) error {
 			err = nil
 		}
 	} else {
-		err = replace(path, []byte(text))
+		err = Replace(path, []byte(text), 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("write the node's rates: %w", err)
@@ -110,7 +110,7 @@ func (a Annotations) Save(path string) error { return save(path, "annotations", 
 func save(path, what string, content any) error {
 	text, err := json.Marshal(content)
 	if err == nil {
-		err = replace(path, text)
+		err = Replace(path, text, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("write the %s: %w", what, err)
@@ -118,8 +118,8 @@ func save(path, what string, content any) error {
 	return nil
 }
 
-// replace writes text to the disk, and then in place of the file at path.
-func replace(path string, text []byte) error {
+// Replace writes text to the disk, and then in place of the file at path, so that a reader sees one of the two.
+func Replace(path string, text []byte, mode os.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".weir-")
 	if err != nil {
 		return err
@@ -127,7 +127,7 @@ func replace(path string, text []byte) error {
 	defer os.Remove(f.Name())
 	_, err = f.Write(text)
 	if err == nil {
-		err = f.Sync()
+		err = errors.Join(f.Chmod(mode), f.Sync())
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,6 +12,7 @@ import (
 	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/api/v1/transport"
 	"github.com/weir-project/weir/internal/front/cmdline"
+	"github.com/weir-project/weir/internal/k8s/claims"
 )
 
 const (
@@ -70,8 +70,5 @@ func writeMetrics(ctx context.Context, agent *http.Client, path string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(path+".new", text, 0o644); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return claims.Replace(path, text, 0o644) // for node-exporter, which is another user
 }

@@ -20,6 +20,9 @@ func TestMetrics(t *testing.T) {
 	if err != nil || len(before) == 0 {
 		t.Fatalf("it has %q, %v", before, err)
 	}
+	if found, err := os.Stat(path); err != nil || found.Mode().Perm() != 0o644 {
+		t.Errorf("others may not read it: %v, %v", found.Mode(), err)
+	}
 	b.away = true
 	if err := writeMetrics(t.Context(), agent, path); err == nil {
 		t.Error("an agent that does not answer is no error")
