@@ -59,7 +59,8 @@ func (b *backOff) refuse(now time.Time) error {
 	return nil
 }
 
-// note counts the outcome of a request; asked is for how long the API server asks to wait.
+// note counts the outcome of a request; asked is for how long the API server asks to wait. Requests that are under way
+// when one fails, such as all watches, fail with it: they are one failure.
 func (b *backOff) note(now time.Time, err error, asked time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -68,8 +69,13 @@ func (b *backOff) note(now time.Time, err error, asked time.Duration) {
 		b.wait, b.until = 0, time.Time{}
 		return
 	}
-	b.wait = min(max(2*b.wait, firstWait), longestWait)
-	b.until = now.Add(max(b.wait, asked))
+	if !now.Before(b.until) {
+		b.wait = min(max(2*b.wait, firstWait), longestWait)
+		b.until = now.Add(b.wait)
+	}
+	if until := now.Add(asked); until.After(b.until) {
+		b.until = until
+	}
 }
 
 // isBusy reports whether a status concerns the API server as a whole, or all that the user asks.

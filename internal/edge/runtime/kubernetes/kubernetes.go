@@ -263,22 +263,23 @@ func (r *Runtime) Fetch(ctx context.Context, service, image string) (runtime.Ima
 	if lookErr != nil {
 		return runtime.Image{}, lookErr
 	}
-	has := func(s runtime.Service) bool {
-		parsed, err := spec.Parse([]byte(s.Document))
-		return err == nil && parsed.Image == image
-	}
-	as := "as before"
-	i := slices.IndexFunc(seen.Services, func(s runtime.Service) bool { return s.Name == service && has(s) })
-	if i < 0 {
-		i = slices.IndexFunc(seen.Services, func(s runtime.Service) bool { return s.Pinned != image && has(s) })
-		if i >= 0 {
-			as = "as those of " + seen.Services[i].Name
+	as := ""
+	for i := range seen.Services {
+		s := &seen.Services[i]
+		if parsed, err := spec.Parse([]byte(s.Document)); err != nil || parsed.Image != image {
+			continue
+		}
+		if s.Name == service {
+			pinned, as = s.Pinned, "as before"
+			break
+		}
+		if pinned == "" && s.Pinned != image {
+			pinned, as = s.Pinned, "as those of "+s.Name
 		}
 	}
-	if i < 0 || seen.Services[i].Pinned == image || seen.Services[i].Pinned == "" {
+	if pinned == "" || pinned == image {
 		return runtime.Image{Pinned: image, Note: fmt.Sprintf("pods run what %s stands for when they start, which may differ: %v", image, err)}, nil
 	}
-	pinned = seen.Services[i].Pinned
 	return runtime.Image{Pinned: pinned, Note: fmt.Sprintf("pods run %s, %s: %v", pinned, as, err)}, nil
 }
 

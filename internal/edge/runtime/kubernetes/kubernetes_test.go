@@ -404,6 +404,14 @@ func TestBackOff(t *testing.T) {
 	if _, err := r.Look(t.Context()); err != nil || b.wait != 0 {
 		t.Errorf("after a success it waits for %v, %v", b.wait, err)
 	}
+	began := time.Now()
+	for range selectors { // all watches end with the API server
+		b.note(began, errors.New("away"), 0)
+	}
+	b.note(began, errors.New("busy"), 3*time.Second)
+	if wait := b.until.Sub(began); b.wait != firstWait || wait != 3*time.Second {
+		t.Errorf("after failures at once it waits for %v, and then doubles %v", wait, b.wait)
+	}
 }
 
 // TestRightsOfTwo: the rights in a second namespace take none from the first.
