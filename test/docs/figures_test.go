@@ -21,13 +21,14 @@ import (
 // need none.
 var (
 	figure       = regexp.MustCompile(`\d\s?(%|ms|µs|[kMG]bit/s|[kMG]B|s)([^\w/]|$)`)
+	partBegins   = regexp.MustCompile(`^<!-- figures: from [\w-]+ -->$`) // as madePart has it
 	figureSource = regexp.MustCompile("^<!-- figures: ((older build `[0-9a-f]{7,40}`[^;]*|definition|paper)(; )?)+ -->$")
 )
 
-// unsourced returns the first line with a figure of each section that does not say where its figures come from, and a
-// comment that says it in another form. Commands are no figures.
+// unsourced returns the first line with a figure of each section that does not say where its figures come from, a
+// comment that says it in another form, and a part that does not end. Commands are no figures.
 func unsourced(text string) (lines []string) {
-	sourced, fenced, made := false, false, false
+	sourced, fenced, made := false, false, ""
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\n")
 		if strings.HasPrefix(line, "```") {
@@ -35,10 +36,12 @@ func unsourced(text string) (lines []string) {
 		}
 		switch {
 		case line == "<!-- figures: end -->":
-			made = false
-		case made:
-		case strings.HasPrefix(line, "<!-- figures: from "):
-			made = true
+			made = ""
+		case partBegins.MatchString(line) && made == "":
+			made = line
+		case partBegins.MatchString(line):
+			lines = append(lines, made)
+		case made != "":
 		case fenced, strings.HasPrefix(line, "    "):
 		case strings.HasPrefix(line, "#"):
 			sourced = false
@@ -49,6 +52,9 @@ func unsourced(text string) (lines []string) {
 		case !sourced && figure.MatchString(line):
 			lines, sourced = append(lines, line), true
 		}
+	}
+	if made != "" {
+		lines = append(lines, made)
 	}
 	return lines
 }
@@ -90,6 +96,9 @@ func TestUnsourced(t *testing.T) {
 		"# A\n    sleep 5 s\n```\n3 ms\n```\n":                                    0,
 		"# A\n<!-- figures: from p -->\n3 ms\n<!-- figures: end -->\nIt is so.\n": 0,
 		"# A\n<!-- figures: from p -->\n3 ms\n<!-- figures: end -->\n4 ms\n":      1,
+		"# A\n<!-- figures: from p, q -->\n3 ms\n<!-- figures: end -->\n":         2,
+		"# A\n<!-- figures: from p -->\n3 ms\n":                                   1,
+		"# A\n<!-- figures: from p -->\n<!-- figures: from q -->\n":               2,
 	} {
 		if got := unsourced(text); len(got) != want {
 			t.Errorf("%q: %q, want %d", text, got, want)

@@ -307,29 +307,62 @@ func runLab(args []string) (string, error) {
 	return b.String(), err
 }
 
-// literalFigures returns what a template has in text that is a figure.
+// literalFigures returns what a template has in text, or prints as a constant, that is a figure.
 func literalFigures(t *template.Template) (found []string) {
+	note := func(text string) {
+		if figure.MatchString(text) {
+			found = append(found, text)
+		}
+	}
 	var walk func(n parse.Node)
+	branch := func(n *parse.BranchNode) {
+		walk(n.List)
+		if n.ElseList != nil {
+			walk(n.ElseList)
+		}
+	}
 	walk = func(n parse.Node) {
 		switch n := n.(type) {
 		case *parse.TextNode:
-			if text := string(n.Text); figure.MatchString(text) {
-				found = append(found, text)
+			note(string(n.Text))
+		case *parse.ActionNode:
+			for _, text := range constants(n.Pipe) {
+				note(text)
 			}
 		case *parse.ListNode:
 			for _, one := range n.Nodes {
 				walk(one)
 			}
 		case *parse.RangeNode:
-			walk(n.List)
+			branch(&n.BranchNode)
 		case *parse.WithNode:
-			walk(n.List)
+			branch(&n.BranchNode)
 		case *parse.IfNode:
-			walk(n.List)
+			branch(&n.BranchNode)
 		}
 	}
 	for _, one := range t.Templates() {
 		walk(one.Root)
+	}
+	return found
+}
+
+// constants returns the strings that an action may print as they are: its own, those of functions that format and of
+// variables. Those of other functions are names, formats, and what given and older vouch for.
+func constants(pipe *parse.PipeNode) (found []string) {
+	for _, command := range pipe.Cmds {
+		name, named := command.Args[0].(*parse.IdentifierNode)
+		if named && !slices.Contains([]string{"print", "println", "printf", "html", "js", "urlquery", "or", "and"}, name.Ident) {
+			continue
+		}
+		for _, arg := range command.Args {
+			switch arg := arg.(type) {
+			case *parse.StringNode:
+				found = append(found, arg.Text)
+			case *parse.PipeNode:
+				found = append(found, constants(arg)...)
+			}
+		}
 	}
 	return found
 }
@@ -413,6 +446,12 @@ func TestFilled(t *testing.T) {
 		`{{define "p"}}{{ratio "a" "x: idle" "p" "q" | interval "%.0f" 1}}{{end}}`:                    "",
 		`{{define "p"}}{{older "4567def" "3 ms"}}{{end}}`:                                             "",
 		`{{define "p"}}{{if true}}3 ms{{end}}{{end}}`:                                                 "",
+		`{{define "p"}}{{if false}}x{{else}}3 ms{{end}}{{end}}`:                                       "",
+		`{{define "p"}}{{with ""}}x{{else with ""}}y{{else}}3 ms{{end}}{{end}}`:                       "",
+		`{{define "p"}}{{"3 ms"}}{{end}}`:                                                             "",
+		`{{define "p"}}{{$text := "3 ms"}}{{$text}}{{end}}`:                                           "",
+		`{{define "p"}}{{printf "%s" (print "3 ms")}}{{end}}`:                                         "",
+		`{{define "p"}}{{"3 ms" | printf "in %s"}}{{end}}`:                                            "",
 		`{{define "q"}}{{end}}`: "",
 	} {
 		got, parts, err := filled(r, page, figures)
