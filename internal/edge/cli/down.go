@@ -76,16 +76,16 @@ func (o *downOptions) askRunning(ctx context.Context, socket string, changed fun
 	} else if err != nil {
 		return err
 	}
-	if o.kubernetes == config.InPod {
+	if o.kubernetes == config.PodKubeconfig {
 		_, namespace, _ := strings.Cut(seen.Cluster, " ")
 		return cmdline.Usagef("the weir-edge at %s is what this pod runs: its end would be that of this command, and kubelet would start it again. Outside of the pod, kubectl -n %s delete --cascade=foreground deployment weir-edge, and then, for what it has made with all services, kubectl -n %[2]s delete configmaps -l %s; nothing has changed", socket, namespace, runtime.LabelRole)
 	}
 	ours := ""
-	if cluster, err := o.cluster(); err != nil {
+	if pods, err := o.openKubernetes(); err != nil {
 		return err
-	} else if cluster != nil {
-		ours = cluster.At()
-		_ = cluster.Close() // nothing was asked
+	} else if pods != nil {
+		ours = pods.At()
+		_ = pods.Close() // nothing was asked
 	}
 	switch {
 	case (ours == "") != (seen.Cluster == ""):
@@ -148,7 +148,7 @@ func (o *downOptions) down(ctx context.Context, socket string) (removed []string
 		}
 		removed = append(removed, "service "+name+" removed")
 	}
-	if rt.cluster == "" {
+	if rt.namespace == "" {
 		there, err := repo.RemoveContainer(ctx, o.docker, "")
 		if there {
 			removed = append(removed, "repository's container removed")

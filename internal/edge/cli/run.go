@@ -183,7 +183,7 @@ func (o *runOptions) check() error {
 }
 
 func (o *runOptions) addKubernetes(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&o.kubernetes, "kubernetes", "", "kubeconfig of a Kubernetes cluster to manage instead of Docker, in the namespace of its context; "+config.InPod+" in a pod of the cluster, for that pod's namespace")
+	cmd.Flags().StringVar(&o.kubernetes, "kubernetes", "", "kubeconfig of a Kubernetes cluster to manage instead of Docker, in the namespace of its context; "+config.PodKubeconfig+" in a pod of the cluster, for that pod's namespace")
 }
 
 func (o *runOptions) run(cmd *cobra.Command, socket string) error {
@@ -225,7 +225,7 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 	}
 	options := run.Options{
 		Runtime: at.Runtime, Nodes: at.nodes, Engine: decider, Store: measurements, Log: log, Control: at.Control(), DryRun: o.dryRun,
-		Schedules: at.cluster != "", CheckProxy: func() error { return runtime.CheckProxy("/") }, Repository: o.repository.at.Addr(), Links: links,
+		Schedules: at.namespace != "", CheckProxy: func() error { return runtime.CheckProxy("/") }, Repository: o.repository.at.Addr(), Links: links,
 	}
 	if o.record != "" {
 		recorder, file, err := openTrace(o.record, decisions)
@@ -242,9 +242,9 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	api := server.Options{Manager: manager, Repository: services, Version: cmdline.Version, Log: log, Stop: cancel}
-	api.ReadOnly, api.EngineSocket, api.Cluster, api.StateDir = o.dryRun, absolute(o.docker), at.cluster, absolute(o.stateDir)
+	api.ReadOnly, api.EngineSocket, api.Cluster, api.StateDir = o.dryRun, absolute(o.docker), at.namespace, absolute(o.stateDir)
 	switch {
-	case at.cluster != "":
+	case at.namespace != "":
 		api.EngineSocket = ""
 	case o.dryRun:
 		api.Address = o.repository.address
@@ -267,7 +267,7 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 }
 
 // where returns the API server and namespace, or the engine's socket.
-func (o *runOptions) where(at *site) string { return cmp.Or(at.cluster, o.docker) }
+func (o *runOptions) where(at *site) string { return cmp.Or(at.namespace, o.docker) }
 
 // absolute returns a path for those who work in another folder.
 func absolute(path string) string {
@@ -333,12 +333,12 @@ type site struct {
 	runtime.Runtime
 	nodes  run.Nodes
 	agents dialer
-	// cluster is the API server and the namespace of Kubernetes; empty of an engine.
-	cluster string
+	// namespace is the API server and the namespace of Kubernetes; empty of an engine.
+	namespace string
 }
 
-// cluster returns Kubernetes; nil without a kubeconfig.
-func (o *runOptions) cluster() (*kubernetes.Runtime, error) {
+// openKubernetes returns Kubernetes; nil without a kubeconfig.
+func (o *runOptions) openKubernetes() (*kubernetes.Runtime, error) {
 	if o.kubernetes == "" {
 		return nil, nil
 	}
@@ -348,17 +348,17 @@ func (o *runOptions) cluster() (*kubernetes.Runtime, error) {
 // open returns Kubernetes if there is a kubeconfig, the swarm if the engine is a manager of one, else the engine, and the
 // source of what nodes measure. With lookOnly it changes nothing in the swarm.
 func (o *runOptions) open(ctx context.Context, lookOnly bool) (*site, error) {
-	cluster, err := o.cluster()
+	pods, err := o.openKubernetes()
 	if err != nil {
 		return nil, err
 	}
 	manages := false
-	if cluster == nil {
+	if pods == nil {
 		if manages, err = swarm.IsManager(ctx, o.docker); err != nil {
 			return nil, engineError(o.docker, err)
 		}
 	}
-	if manages || cluster != nil {
+	if manages || pods != nil {
 		at := &site{}
 		if at.nodes, at.agents, err = o.agents.nodes(ctx); err != nil {
 			return nil, err
@@ -366,7 +366,7 @@ func (o *runOptions) open(ctx context.Context, lookOnly bool) (*site, error) {
 		if manages {
 			at.Runtime, err = swarm.New(ctx, swarm.Options{Socket: o.docker, LookOnly: lookOnly})
 		} else {
-			at.Runtime, at.cluster = cluster, cluster.At()
+			at.Runtime, at.namespace = pods, pods.At()
 		}
 		return at, err
 	}

@@ -26,7 +26,7 @@ type Edge struct {
 	// Docker is the engine's socket, Network the network of instances, Agent the socket of
 	// this host's Weir agent.
 	Docker, Network, Agent string
-	// Kubernetes is the kubeconfig of a cluster to manage in place of Docker, or [InPod].
+	// Kubernetes is the kubeconfig of a cluster to manage in place of Docker, or [PodKubeconfig].
 	Kubernetes string
 	StateDir   string
 	Dashboard  string
@@ -77,11 +77,11 @@ func ParseEdge(name string, data []byte) (Edge, error) {
 	return e, nil
 }
 
-// InPod in place of a kubeconfig is the cluster and the namespace that weir-edge is a pod of.
-const InPod = "pod"
+// PodKubeconfig in place of the path of a kubeconfig stands for the cluster and the namespace that weir-edge is a pod of.
+const PodKubeconfig = "pod"
 
 func parseKubeconfig(text string) (string, error) {
-	if text == InPod {
+	if text == PodKubeconfig {
 		return text, nil
 	}
 	return parsePath(text)

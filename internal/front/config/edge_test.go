@@ -46,7 +46,7 @@ func TestEdgeExample(t *testing.T) {
 			}
 		}
 	}
-	for _, of := range []string{"/etc/weir/kubeconfig", config.InPod} {
+	for _, of := range []string{"/etc/weir/kubeconfig", config.PodKubeconfig} {
 		if e, err := config.ParseEdge("edge.yaml", []byte("kubernetes: "+of)); err != nil || e.Kubernetes != of {
 			t.Errorf("kubernetes: %s: %+v, %v", of, e, err)
 		}

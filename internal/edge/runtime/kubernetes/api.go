@@ -30,7 +30,7 @@ type api struct {
 	// token is of the user; tokenFile, if it is set, has it, and changes.
 	token, tokenFile string
 	backOff          backOff
-	news             news
+	watched          watched
 }
 
 // The wait after a failure is doubled with each further one, from firstWait to longestWait. The API server
@@ -115,7 +115,7 @@ func isCode(err error, code int) bool {
 // failure of the API server it returns the same error for a while without a request.
 func (a *api) call(ctx context.Context, method, path string, body, into any) error {
 	if method != http.MethodGet {
-		defer a.news.noteWritten()
+		defer a.watched.noteWritten()
 	}
 	response, err := a.send(ctx, method, path, body)
 	if err != nil {

@@ -131,12 +131,12 @@ func (r *Runtime) Nodes(ctx context.Context) ([]runtime.Node, error) {
 	r.mu.Lock()
 	nodes, listed, before := r.nodes, r.listed, r.nodesAt
 	r.mu.Unlock()
-	at, now, path := time.Now(), r.api.news.now(allNodes), nodesPath
-	if age := at.Sub(listed); now != 0 && now == before && age < listAgain || age < nodesEvery {
+	at, seen, path := time.Now(), r.api.watched.markOf(allNodes), nodesPath
+	if age := at.Sub(listed); seen != 0 && seen == before && age < listAgain || age < nodesEvery {
 		return slices.Clone(nodes), nil
 	}
 	var found struct{ Items []node }
-	if now == 0 { // each nodesEvery: from the API server's memory, whose answer may lack the last changes
+	if seen == 0 { // each nodesEvery: from the API server's memory, whose answer may lack the last changes
 		path += "?resourceVersion=0"
 	}
 	if err := r.api.call(ctx, http.MethodGet, path, nil, &found); err != nil {
@@ -144,7 +144,7 @@ func (r *Runtime) Nodes(ctx context.Context) ([]runtime.Node, error) {
 	}
 	nodes = nodesOf(found.Items)
 	r.mu.Lock()
-	r.nodes, r.listed, r.nodesAt = nodes, at, now
+	r.nodes, r.listed, r.nodesAt = nodes, at, seen
 	r.mu.Unlock()
 	return slices.Clone(nodes), nil
 }
@@ -175,7 +175,7 @@ func (r *Runtime) list(ctx context.Context) (seen listing, err error) {
 	r.mu.Lock()
 	last := r.last
 	r.mu.Unlock()
-	seen.at, seen.began = r.api.news.now(configMaps, deployments, pods, services), time.Now()
+	seen.at, seen.began = r.api.watched.markOf(configMaps, deployments, pods, services), time.Now()
 	if seen.at != 0 && seen.at == last.at && seen.began.Sub(last.began) < listAgain {
 		return last, nil
 	}

@@ -445,7 +445,7 @@ func TestWatch(t *testing.T) {
 		said[kind] = f.watch(t, r.path(kind, ""))
 	}
 	said[allNodes] = f.watch(t, nodesPath)
-	isOpen := func() bool { return r.api.news.now(all...) != 0 }
+	isOpen := func() bool { return r.api.watched.markOf(all...) != 0 }
 	await(t, "all watches are open", isOpen)
 	// asked returns what a look and a listing of nodes have asked.
 	asked := func() (list []string) {

@@ -84,7 +84,7 @@ func (u *userOfConfig) unsupported() string {
 // logIn returns how to ask the API server of a kubeconfig's current context, or of the cluster of this
 // pod, and the namespace.
 func logIn(path string) (*api, string, error) {
-	if path == config.InPod {
+	if path == config.PodKubeconfig {
 		return logInPod(accountFolder, os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT"))
 	}
 	text, err := os.ReadFile(path)
@@ -184,7 +184,7 @@ func newAPI(server string, trust *tls.Config) (*api, error) {
 		return nil, fmt.Errorf("the API server %q is no URL", server)
 	}
 	trust.MinVersion = tls.VersionTLS12
-	return &api{server: strings.TrimSuffix(server, "/"), news: news{changes: map[string]uint64{}, open: map[string]bool{}}, http: transport.Client(&http.Transport{
+	return &api{server: strings.TrimSuffix(server, "/"), watched: watched{changes: map[string]uint64{}, open: map[string]bool{}}, http: transport.Client(&http.Transport{
 		TLSClientConfig: trust, ForceAttemptHTTP2: true,
 		// Without pings all requests of a connection to a vanished API server wait until TCP gives up.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 10 * time.Second, PingTimeout: 5 * time.Second},

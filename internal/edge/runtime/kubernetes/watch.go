@@ -35,8 +35,8 @@ var selectors = map[string]string{
 	services: runtime.LabelRole + "=" + roleService, allNodes: "",
 }
 
-// news is which kinds have changed since they were listed. It is safe for concurrent use.
-type news struct {
+// watched counts the changes of each kind. It is safe for concurrent use.
+type watched struct {
 	mu sync.Mutex
 	// changes counts what watches said of a kind, and opening of watches; open are the watches.
 	changes map[string]uint64
@@ -45,36 +45,36 @@ type news struct {
 	wrote uint64
 }
 
-// mark is a moment in the news of some kinds; 0 is none.
+// mark stands for the changes of some kinds up to a moment; 0 is none.
 type mark uint64
 
-// now returns the mark of kinds before they are listed; 0 if a watch of them is not open.
-func (n *news) now(kinds ...string) mark {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	sum := 1 + n.wrote
+// markOf returns the mark of kinds, for before they are listed; 0 if a watch of them is not open.
+func (w *watched) markOf(kinds ...string) mark {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	sum := 1 + w.wrote
 	for _, kind := range kinds {
-		if !n.open[kind] {
+		if !w.open[kind] {
 			return 0
 		}
-		sum += n.changes[kind]
+		sum += w.changes[kind]
 	}
 	return mark(sum)
 }
 
 // note counts a change of a kind.
-func (n *news) note(kind string, open bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.changes[kind]++
-	n.open[kind] = open
+func (w *watched) note(kind string, open bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.changes[kind]++
+	w.open[kind] = open
 }
 
 // noteWritten counts a change by this program, also one that may have failed.
-func (n *news) noteWritten() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.wrote++
+func (w *watched) noteWritten() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.wrote++
 }
 
 // Changes implements runtime.Runtime.
@@ -106,10 +106,10 @@ func (r *Runtime) watch(ctx context.Context, kind string, changed func()) {
 		}
 		began := time.Now()
 		r.api.watch(ctx, path, func() {
-			r.api.news.note(kind, true)
+			r.api.watched.note(kind, true)
 			changed()
 		})
-		r.api.news.note(kind, false)
+		r.api.watched.note(kind, false)
 		if changed(); time.Since(began) > longestWait {
 			wait = 0
 		}
