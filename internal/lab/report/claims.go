@@ -130,7 +130,7 @@ func (v Verdict) ToChange() string {
 
 // writeLosses writes what Weir misses, and what would have to change for each.
 func (i Index) writeLosses(b *strings.Builder) {
-	b.WriteString("\n## Where Weir loses\n\n| what | measured | what would have to change |\n|---|---|---|\n")
+	b.WriteString("\n## Where Weir loses\n\nWhat would have to change was found on the machines of Weir's own measurements; on another one the cause may differ.\n\n| what | measured | what would have to change |\n|---|---|---|\n")
 	lost := 0
 	for _, s := range i.Sections {
 		for _, c := range s.Claims {

@@ -29,6 +29,7 @@ func TestWriteClaims(t *testing.T) {
 	for _, want := range []string{
 		"**Not for publishing:** short; dirty.", "- kernel: 6.1\n", "- b: 7 rounds of 2 s\n", "## A\n", `| figure 1 | x \| y; &lt;z> | **reproduced** | n: not measured; m: Weir 2 s |  | ` + "`weir a` |",
 		"| B, figure 2: less |  | not known: the cause is to be measured first |", "| c: t, 1 (undecided) | 2, w | nothing as yet: more rounds or longer runs decide it |", "- b: broken\n- b, disturbed: round 2\n",
+		"## Where Weir loses\n\nWhat would have to change was found on the machines of Weir's own measurements",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page has no %q:\n%s", want, text)
