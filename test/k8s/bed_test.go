@@ -96,7 +96,7 @@ func (n *node) startAgentAlone() {
 func (n *node) agentOptions() harness.AgentOptions {
 	confined, err := packaging.Confined()
 	must.Succeed(n.t, err)
-	return harness.AgentOptions{Rate: "20mbit", Args: []string{"--rates", claims.RatesFile(claims.Folder(n.kubelet))}, Wrapper: append(n.containerd.Enter(), confined...)}
+	return harness.AgentOptions{Rate: "20mbit", Args: []string{"--rates-file", claims.RatesFile(claims.Folder(n.kubelet))}, Wrapper: append(n.containerd.Enter(), confined...)}
 }
 
 func (n *node) startPlugin(args ...string) {

@@ -40,7 +40,7 @@ type agentFlags struct {
 	uplink    string
 	rate      string
 	inRate    string
-	rates     string
+	ratesFile string
 	precision string
 	stateDir  string
 	dashboard string
@@ -102,7 +102,7 @@ func (f *agentFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.uplink, "uplink", "", "network device to share, or auto: that of the default route, whichever it is (default: auto if a rate is given)")
 	flags.StringVar(&f.rate, "rate", "", "rate of the uplink, e.g. 100mbit (default: 98 % of the speed that it reports)")
 	flags.StringVar(&f.inRate, "in-rate", "", "rate at which to share what comes in, e.g. 95mbit, or auto: 95 % of the speed that the uplink reports (default: not shared)")
-	flags.StringVar(&f.rates, "rates", "", "file with uplinks: whose rates override the configuration file and --rate; it may be missing, and weir reload reads it again")
+	flags.StringVar(&f.ratesFile, "rates-file", "", "file with uplinks: whose rates override the configuration file and --rate; it may be missing, and weir reload reads it again")
 	flags.StringVar(&f.precision, "precision", "", "how exactly shares and bounds hold, against the processor time that takes: exact, balanced or low (default: exact)")
 	flags.StringVar(&f.stateDir, "state-dir", config.DefaultStateDir, "directory for state that outlives the agent")
 	flags.StringVar(&f.dashboard, "dashboard", "", "loopback address of the dashboard, e.g. 127.0.0.1:7480, or none")
@@ -217,15 +217,15 @@ func (f *agentFlags) uplinks(list []config.Uplink, changed func(string) bool) ([
 	return list, nil
 }
 
-// takeRates puts the rates of the file --rates into uplinks, of which auto, or none, is the first one. A program that
+// takeRates puts the rates of the file --rates-file into uplinks, of which auto, or none, is the first one. A program that
 // learns of rates writes that file; devices that the agent does not share are none of its mistakes. A device may also be
 // what an uplink stands for, as auto and a bridge do: its rates are in force while that is so, except that sharing what
 // comes in then begins at auto only.
 func (f *agentFlags) takeRates(list []config.Uplink) error {
-	if f.rates == "" {
+	if f.ratesFile == "" {
 		return nil
 	}
-	rates, err := config.Load(f.rates)
+	rates, err := config.Load(f.ratesFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -237,7 +237,7 @@ func (f *agentFlags) takeRates(list []config.Uplink) error {
 		only.Uplinks = append(only.Uplinks, config.Uplink{Interface: r.Interface, RateBPS: r.RateBPS, In: r.In, InRateBPS: r.InRateBPS})
 	}
 	if !reflect.DeepEqual(rates, only) {
-		return fmt.Errorf("%s says more than rates: write rate and in_rate, each uplink's under uplinks with its interface, and all else into %s", f.rates, f.config)
+		return fmt.Errorf("%s says more than rates: write rate and in_rate, each uplink's under uplinks with its interface, and all else into %s", f.ratesFile, f.config)
 	}
 	for _, r := range rates.Uplinks {
 		i := slices.IndexFunc(list, func(u config.Uplink) bool { return u.Interface == r.Interface })
@@ -262,13 +262,13 @@ func (f *agentFlags) takeRates(list []config.Uplink) error {
 	return nil
 }
 
-// logRates names the file --rates if it is there: it outlives the program that writes it.
+// logRates names the file --rates-file if it is there: it outlives the program that writes it.
 func (f *agentFlags) logRates(log *slog.Logger) {
-	if f.rates == "" {
+	if f.ratesFile == "" {
 		return
 	}
-	if text, err := os.ReadFile(f.rates); err == nil {
-		log.Info("rates of this file go before all others", "file", f.rates, "text", string(text))
+	if text, err := os.ReadFile(f.ratesFile); err == nil {
+		log.Info("rates of this file go before all others", "file", f.ratesFile, "text", string(text))
 	}
 }
 

@@ -145,7 +145,7 @@ host: {weight: 300}
 	}
 }
 
-// TestRatesFile: rates of the file --rates go before those of the configuration and of flags; what it does not say, and a
+// TestRatesFile: rates of the file --rates-file go before those of the configuration and of flags; what it does not say, and a
 // file that is not there, changes nothing.
 func TestRatesFile(t *testing.T) {
 	const several = "uplinks: [{interface: eth0, rate: 1gbit}, {interface: eth1, rate: 30mbit, in_rate: 20mbit}]\n"
@@ -172,7 +172,7 @@ func TestRatesFile(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		got, err := settingsOf(t, tc.file, append(tc.args, "--rates", path)...)
+		got, err := settingsOf(t, tc.file, append(tc.args, "--rates-file", path)...)
 		if err != nil || !reflect.DeepEqual(got.Uplinks, tc.want) {
 			t.Errorf("%s: got %+v (%v), want %+v", tc.name, got.Uplinks, err, tc.want)
 		}
@@ -186,7 +186,7 @@ func TestRatesFile(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := settingsOf(t, several, "--rates", path); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := settingsOf(t, several, "--rates-file", path); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v, want %q", text, err, says)
 		}
 	}

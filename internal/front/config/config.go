@@ -119,7 +119,7 @@ type Uplink struct {
 	InRateBPS uint64
 	// InForce redirects received packets past programs of others.
 	InForce bool
-	// Rates are those of devices by their names, of the file --rates, and go before RateBPS and InRateBPS; 0 for none.
+	// Rates are those of devices by their names, of the file --rates-file, and go before RateBPS and InRateBPS; 0 for none.
 	Rates map[string]Rates
 }
 

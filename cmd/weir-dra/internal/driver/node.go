@@ -275,7 +275,7 @@ func ratesOf(annotations map[string]string, uplinks []string) (map[string]*nodeR
 	return found, nil
 }
 
-// ratesText returns the agent's file (weir agent --rates). A device keeps its name in it, also the first one: another one
+// ratesText returns the agent's file (weir agent --rates-file). A device keeps its name in it, also the first one: another one
 // may be the first later.
 func ratesText(rates map[string]*nodeRate) string {
 	if len(rates) == 0 {
@@ -332,7 +332,7 @@ func notInForce(rates map[string]*nodeRate, shared []v1.MeasuredUplink, file str
 			has         uint64
 		}{{r.byRate, r.rate, has}, {r.byInRate, r.inRate, hasIn}} {
 			if wanted, err := policy.ParseRate(of.value); of.name != "" && err == nil && wanted != of.has {
-				faults = append(faults, fmt.Sprintf("annotation %s: the agent has %s at %s and not %s: start it with --rates=%s, and see `weir doctor`", of.name, shared[i].Name, policy.FormatRate(of.has), of.value, file))
+				faults = append(faults, fmt.Sprintf("annotation %s: the agent has %s at %s and not %s: start it with --rates-file=%s, and see `weir doctor`", of.name, shared[i].Name, policy.FormatRate(of.has), of.value, file))
 			}
 		}
 	}

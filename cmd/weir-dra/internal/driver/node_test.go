@@ -211,7 +211,7 @@ func TestRatesNotInForce(t *testing.T) {
 	}
 	b.shared[0].RateBPS = 20e6
 	b.pass("another rate", time.Second, "eth0", 0)
-	if got := b.said(); !strings.Contains(got, "annotation weir.dev/rate.eth0: the agent has eth0 at 20mbit and not 50mbit: start it with --rates="+b.rates.file) {
+	if got := b.said(); !strings.Contains(got, "annotation weir.dev/rate.eth0: the agent has eth0 at 20mbit and not 50mbit: start it with --rates-file="+b.rates.file) {
 		t.Errorf("the event of the node is %q", got)
 	}
 	b.shared[0].Name = "wwan0"
