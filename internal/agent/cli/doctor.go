@@ -241,7 +241,7 @@ func examineKernel() []finding {
 	add("delay", identity.ProbeDelays(), resultLimited,
 		"waiting times are measured", "waiting times are not measured (CONFIG_DEBUG_INFO_BTF, CONFIG_BPF_EVENTS)")
 	add("flows", identity.ProbeFlows(), resultLimited,
-		"each flow gets the class of its application where weir.class is auto", "weir.class=auto is not in force, and what such containers send is served as be (it takes Linux 5.12, on arm64 5.18)")
+		"each flow gets the class of its application where weir.class is auto", "weir.class=auto is not in force, and what such containers send is served as be (it takes Linux 5.12, on arm64 5.18; without CONFIG_DEBUG_INFO_BTF 6.8)")
 	return findings
 }
 
@@ -265,7 +265,7 @@ func examinePrograms(probe func() (required, optional error)) []finding {
 	add := adder(&findings)
 	required, optional := probe()
 	add("programs", required, resultMissing,
-		"the programs that the agent needs load", "programs that the agent needs do not load (it takes Linux 5.12, on arm64 5.18)")
+		"the programs that the agent needs load", "programs that the agent needs do not load (it takes Linux 5.12, on arm64 5.18; without CONFIG_DEBUG_INFO_BTF 6.8)")
 	add("guards", optional, resultLimited,
 		"programs for packet sockets, devices below uplinks, and transmit queues load",
 		"without weir_bypass (CONFIG_CGROUP_BPF) packet sockets of host mode pass the queues, without weir_below VLANs and bonds are no uplinks, without weir_clear some devices take more processor time")

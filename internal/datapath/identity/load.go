@@ -3,6 +3,7 @@ package identity
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"weak"
 
@@ -21,9 +22,50 @@ var types struct {
 // load loads the programs and maps of spec into objects, a pointer to a struct with ebpf tags. Maps
 // in maps, by name, are used instead of new ones.
 func load(spec *ebpf.CollectionSpec, objects any, maps map[string]*ebpf.Map) error {
-	options := loadOptions()
+	options := optionsFor(spec)
 	options.MapReplacements = maps
 	return spec.LoadAndAssign(objects, &options)
+}
+
+// optionsFor adapts spec to the kernel, and returns how to load it.
+func optionsFor(spec *ebpf.CollectionSpec) ebpf.CollectionOptions {
+	options := loadOptions()
+	if options.Programs.KernelTypes == nil {
+		tagPackets(spec)
+	}
+	return options
+}
+
+// tagPackets marks each argument that is a packet as the program's context. The kernel verifies these
+// functions by themselves; without types of its own (CONFIG_DEBUG_INFO_BTF, which Debian's for 32-bit ARM
+// lacks) it does not know struct __sk_buff, but this mark (Linux 6.8), which in turn older ones refuse.
+func tagPackets(spec *ebpf.CollectionSpec) {
+	for _, program := range spec.Programs {
+		for i := range program.Instructions {
+			ins := &program.Instructions[i]
+			if function := btf.FuncMetadata(ins); i > 0 && function != nil {
+				*ins = btf.WithFuncMetadata(*ins, tagged(function))
+			}
+		}
+	}
+}
+
+func tagged(function *btf.Func) *btf.Func {
+	prototype, ok := function.Type.(*btf.FuncProto)
+	if !ok {
+		return function
+	}
+	out, outPrototype := *function, *prototype
+	out.Type, out.ParamTags = &outPrototype, make([][]string, len(prototype.Params))
+	outPrototype.Params = slices.Clone(prototype.Params)
+	for i := range outPrototype.Params {
+		parameter := &outPrototype.Params[i]
+		pointer, ok := parameter.Type.(*btf.Pointer)
+		if ok && pointer.Target.TypeName() == "__sk_buff" {
+			parameter.Type, out.ParamTags[i] = &btf.Pointer{Target: &btf.Void{}}, []string{"arg:ctx"}
+		}
+	}
+	return &out
 }
 
 // only returns those maps that spec names.
@@ -76,7 +118,7 @@ func ProbePrograms() (required, optional error) {
 		spec, err := read()
 		if err == nil {
 			var loaded *ebpf.Collection
-			if loaded, err = ebpf.NewCollectionWithOptions(spec, loadOptions()); err == nil {
+			if loaded, err = ebpf.NewCollectionWithOptions(spec, optionsFor(spec)); err == nil {
 				loaded.Close()
 			}
 		}

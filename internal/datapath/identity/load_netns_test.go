@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/features"
 
 	"github.com/weir-project/weir/test/must"
 )
@@ -40,7 +41,29 @@ func TestProgramsLoad(t *testing.T) {
 					delete(spec.Programs, uplinkProgWeirUplink)
 				}
 			}
-			loaded, err := ebpf.NewCollectionWithOptions(spec, loadOptions())
+			loaded, err := ebpf.NewCollectionWithOptions(spec, optionsFor(spec))
+			if err != nil {
+				t.Fatalf("%+v", err)
+			}
+			loaded.Close()
+		})
+	}
+}
+
+// TestProgramsLoadWithoutTypes: programs that are changed for a kernel without types of its own load, too. This
+// kernel has them, and still takes what the mark says: without it a pointer to anything is no argument.
+func TestProgramsLoadWithoutTypes(t *testing.T) {
+	const linux6_8 = 6<<16 | 8<<8
+	if version, err := features.LinuxVersionCode(); err != nil || version < linux6_8 {
+		t.Skip("before Linux 6.8 the kernel knows no such mark", err)
+	}
+	for name, read := range map[string]func() (*ebpf.CollectionSpec, error){"uplink": loadUplink, "flow": loadFlow, "answer": loadAnswer, "incoming": loadIncoming} {
+		t.Run(name, func(t *testing.T) {
+			spec, err := read()
+			must.Succeed(t, err)
+			delete(spec.Programs, uplinkProgWeirUplink) // reads the kernel's structures
+			tagPackets(spec)
+			loaded, err := ebpf.NewCollectionWithOptions(spec, optionsFor(spec))
 			if err != nil {
 				t.Fatalf("%+v", err)
 			}
