@@ -277,25 +277,8 @@ func firstSecond(bins []uint64, binWidth time.Duration) int {
 	return min(first+int(time.Second/binWidth), len(bins))
 }
 
-// incomingOf is what containers received second by second, over all runs.
+// incomingOf is what containers received second by second.
 func incomingOf(c Case, seen []observation) *Incoming {
-	kept, least, most := math.Inf(1), math.Inf(1), 0.0
-	for _, o := range seen {
-		for i := 1; i < len(o.seconds); i++ {
-			from, until := o.seconds[i-1].Snapshot, o.seconds[i].Snapshot
-			seconds := float64(until.MonotonicNS-from.MonotonicNS) / 1e9
-			for container, one := range c.Containers {
-				if one.MinBPS > 0 {
-					got := float64(until.Slots[container].Bytes-from.Slots[container].Bytes) * 8
-					kept = min(kept, got/(seconds*float64(one.MinBPS)))
-				}
-			}
-			if c.Path != nil {
-				arrived := float64(until.Other.Bytes-from.Other.Bytes) * 8 / (seconds * float64(c.LinkBPS))
-				least, most = min(least, arrived), max(most, arrived)
-			}
-		}
-	}
 	found := &Incoming{Protocol: string(c.Containers[len(c.Containers)-1].Load.Protocol)}
 	for i, one := range c.Containers {
 		if !c.Measures.has(MeasureOvershoot) || one.MaxBPS == 0 {
@@ -305,13 +288,52 @@ func incomingOf(c Case, seen []observation) *Incoming {
 			until := firstSecond(o.series[i], o.binWidth)
 			return overshoot(o.series[i][:until], o.binWidth, time.Second, one.MaxBPS)
 		})
-		found.FirstSecondOver = &over.Max
+		found.FirstSecondOver = &over
 	}
-	if !math.IsInf(kept, 1) {
-		found.MinimumKept = &kept
+	hasMinimum := func(one Container) bool { return one.MinBPS > 0 }
+	if slices.ContainsFunc(c.Containers, hasMinimum) {
+		found.MinimumKept = ofSeconds(seen, slices.Min, func(s second) float64 {
+			kept := math.Inf(1)
+			for i, one := range c.Containers {
+				if hasMinimum(one) {
+					kept = min(kept, s.bps(func(s meter.Snapshot) uint64 { return s.Slots[i].Bytes })/float64(one.MinBPS))
+				}
+			}
+			return kept
+		})
 	}
-	if !math.IsInf(least, 1) {
-		found.ArrivesLeast, found.ArrivesMost = &least, &most
+	if c.Path != nil {
+		arrived := func(s second) float64 {
+			return s.bps(func(s meter.Snapshot) uint64 { return s.Other.Bytes }) / float64(c.LinkBPS)
+		}
+		found.ArrivesLeast, found.ArrivesMost = ofSeconds(seen, slices.Min, arrived), ofSeconds(seen, slices.Max, arrived)
 	}
 	return found
+}
+
+// second is a second of a run.
+type second struct{ from, until meter.Snapshot }
+
+// bps returns the rate of what is counted.
+func (s second) bps(counted func(meter.Snapshot) uint64) float64 {
+	return float64(counted(s.until)-counted(s.from)) * 8 / (float64(s.until.MonotonicNS-s.from.MonotonicNS) / 1e9)
+}
+
+// ofSeconds returns the worst value of the seconds of each run; nil if no run has any.
+func ofSeconds(seen []observation, worst func([]float64) float64, value func(second) float64) *measure.Spread {
+	var all []float64
+	for _, o := range seen {
+		var values []float64
+		for i := 1; i < len(o.seconds); i++ {
+			values = append(values, value(second{o.seconds[i-1].Snapshot, o.seconds[i].Snapshot}))
+		}
+		if len(values) > 0 {
+			all = append(all, worst(values))
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	spread := measure.SpreadOf(all)
+	return &spread
 }

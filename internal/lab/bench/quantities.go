@@ -18,9 +18,16 @@ func (r Report) quantities() []report.Quantity {
 			}
 			list.Add(of, name, "bit/s", "", &share.Measured)
 		}
+		list.Add(of, "largest share error", "fraction", report.Lower, result.shareErrors())
 		list.Add(of, "link use", "fraction", report.Higher, result.LinkUse)
 		if o := result.Overshoot; o != nil {
 			list.Add(of, "overshoot", "fraction", report.Lower, &o.Fraction)
+		}
+		if in := result.Incoming; in != nil {
+			list.Add(of, "of a minimum in the worst second", "fraction", report.Higher, in.MinimumKept)
+			list.Add(of, "over a maximum in the first second", "fraction", report.Lower, in.FirstSecondOver)
+			list.Add(of, "what arrives of the rate in the emptiest second", "fraction", report.Higher, in.ArrivesLeast)
+			list.Add(of, "what arrives of the rate in the fullest second", "fraction", report.Lower, in.ArrivesMost)
 		}
 		for _, reaction := range result.Reactions {
 			what := ": " + reaction.Change
@@ -45,4 +52,21 @@ func (r Report) quantities() []report.Quantity {
 		}
 	}
 	return list
+}
+
+// shareErrors returns the largest error of the containers' shares in each round; nil without shares.
+func (c CaseResult) shareErrors() *measure.Spread {
+	if len(c.Shares) == 0 {
+		return nil
+	}
+	var rounds []float64
+	for i := range c.Runs {
+		largest := 0.0
+		for _, share := range c.round(i).Shares {
+			largest = max(largest, share.worst())
+		}
+		rounds = append(rounds, largest)
+	}
+	spread := measure.SpreadOf(rounds)
+	return &spread
 }

@@ -98,18 +98,18 @@ type Overshoot struct {
 	OneFrame float64 `json:"one_frame"`
 }
 
-// Incoming is what containers received in the worst of all seconds counted, of all runs.
+// Incoming is what containers received in the worst of the seconds counted, of each run.
 type Incoming struct {
 	// Protocol is the last container's.
 	Protocol string `json:"protocol"`
 	// FirstSecondOver is by how much a maximum was exceeded over the first second; null without one.
-	FirstSecondOver *float64 `json:"first_second_over"`
+	FirstSecondOver *measure.Spread `json:"first_second_over"`
 	// MinimumKept is the least part of a minimum; null without one.
-	MinimumKept *float64 `json:"minimum_kept"`
+	MinimumKept *measure.Spread `json:"minimum_kept"`
 	// ArrivesLeast and ArrivesMost are what the bottleneck before the uplink sent, of the rate at which
 	// what comes in is shared; null without a bottleneck.
-	ArrivesLeast *float64 `json:"arrives_least"`
-	ArrivesMost  *float64 `json:"arrives_most"`
+	ArrivesLeast *measure.Spread `json:"arrives_least"`
+	ArrivesMost  *measure.Spread `json:"arrives_most"`
 }
 
 // Reaction is how a change was answered.

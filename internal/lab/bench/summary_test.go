@@ -370,3 +370,41 @@ func TestIdleUse(t *testing.T) {
 		}
 	}
 }
+
+// TestSecondsOfWhatComesIn: each run counts by its worst second, and all of them are compared.
+func TestSecondsOfWhatComesIn(t *testing.T) {
+	run := func(ofMinimum, arrives [2]uint64) (o observation) {
+		at := meter.Snapshot{Slots: make([]meter.Counter, 2)}
+		o.seconds = []reading{{Snapshot: at}}
+		for i := range ofMinimum {
+			at.Slots = slices.Clone(at.Slots)
+			at.MonotonicNS += 2e9 // a reading may be late
+			at.Slots[1].Bytes += 2 * ofMinimum[i] * 1e6 / 8 / 100
+			at.Other.Bytes += 2 * arrives[i] * 1e8 / 8 / 100
+			o.seconds = append(o.seconds, reading{Snapshot: at})
+		}
+		return o
+	}
+	c := Case{Group: "g", Name: "minimum", Incoming: true, LinkBPS: 100e6, Path: &Path{}, Containers: []Container{{Name: "C1"}, {Name: "C2", Policy: Policy{MinBPS: 1e6}}}}
+	result := CaseResult{Group: c.Group, Case: c.Name, Peer: PeerWeir, Runs: 2}
+	result.Incoming = incomingOf(c, []observation{run([2]uint64{90, 100}, [2]uint64{99, 102}), run([2]uint64{110, 80}, [2]uint64{98, 97})})
+	result.Shares = []Share{{IdealBPS: 100, Measured: measure.SpreadOf([]float64{99, 103})}, {IdealBPS: 200, Measured: measure.SpreadOf([]float64{190, 200})}}
+	got := map[string][]float64{}
+	for _, q := range (Report{Results: []CaseResult{result}}).quantities() {
+		got[q.Name] = q.Values
+	}
+	for name, want := range map[string][]float64{
+		"of a minimum in the worst second":                {0.9, 0.8},
+		"what arrives of the rate in the emptiest second": {0.99, 0.97},
+		"what arrives of the rate in the fullest second":  {1.02, 0.98},
+		"largest share error":                             {0.05, 0.03},
+	} {
+		if !slices.EqualFunc(got[name], want, func(a, b float64) bool { return math.Abs(a-b) < 1e-9 }) {
+			t.Errorf("%s: %v, want %v", name, got[name], want)
+		}
+	}
+	c.Path, c.Containers = nil, c.Containers[:1]
+	if in := incomingOf(c, []observation{run([2]uint64{1, 1}, [2]uint64{1, 1})}); in.MinimumKept != nil || in.ArrivesMost != nil || in.FirstSecondOver != nil {
+		t.Errorf("without a minimum, a maximum and a bottleneck: %+v", in)
+	}
+}

@@ -85,10 +85,17 @@ func (r Report) overshootTable() report.Table {
 
 func (r Report) incomingTable() report.Table {
 	t := report.Table{Title: "What comes in, in the worst second", Header: []string{"CASE", "PEER", "OF A MINIMUM", "OVER A MAXIMUM AT FIRST", "ARRIVES, AT LEAST", "AT MOST"}}
+	lowest, highest := func(s measure.Spread) float64 { return s.Min }, func(s measure.Spread) float64 { return s.Max }
+	cell := func(s *measure.Spread, worst func(measure.Spread) float64, format func(float64) string) string {
+		if s == nil {
+			return measure.Optional(nil, format)
+		}
+		return format(worst(*s))
+	}
 	for _, result := range r.Results {
 		if in := result.Incoming; in != nil && (in.MinimumKept != nil || in.ArrivesLeast != nil) {
-			t.Add(result.id(), result.Peer, measure.Optional(in.MinimumKept, measure.Percent), measure.Optional(in.FirstSecondOver, measure.SignedPercent),
-				measure.Optional(in.ArrivesLeast, measure.Percent), measure.Optional(in.ArrivesMost, measure.Percent))
+			t.Add(result.id(), result.Peer, cell(in.MinimumKept, lowest, measure.Percent), cell(in.FirstSecondOver, highest, measure.SignedPercent),
+				cell(in.ArrivesLeast, lowest, measure.Percent), cell(in.ArrivesMost, highest, measure.Percent))
 		}
 	}
 	return t

@@ -277,13 +277,13 @@ func (e extremes) seeIncoming(result CaseResult, where string) {
 		}
 	}
 	if in.MinimumKept != nil {
-		e.see(targetInMinimum, -*in.MinimumKept, where)
+		e.see(targetInMinimum, -in.MinimumKept.Min, where)
 	}
 	if in.FirstSecondOver != nil {
-		e.see(targetInFirst, *in.FirstSecondOver, where)
+		e.see(targetInFirst, in.FirstSecondOver.Max, where)
 		e.see(targetInOver, result.Overshoot.Fraction.Max-result.Overshoot.OneFrame, where)
 	} else if in.ArrivesMost != nil && result.LinkUse != nil {
-		e.see(targetArrives, *in.ArrivesMost, where)
+		e.see(targetArrives, in.ArrivesMost.Max, where)
 		e.see(targetGoodput, -result.LinkUse.Min, where)
 	}
 	if l := result.Latency; l != nil && l.BaselineP99MS != nil {
