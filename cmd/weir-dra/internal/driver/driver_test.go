@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -39,9 +40,9 @@ type bed struct {
 	agent  v1.Snapshot
 	// away: the agent does not answer.
 	away bool
-	// reloads counts requests to read the configuration again, which the agent refuses.
-	reloads atomic.Int32
-	refuses atomic.Bool
+	// reloads counts requests to read the configuration again. The agent refuses them with rates of 200gbit, or all.
+	reloads             atomic.Int32
+	refuses, refusesAll atomic.Bool
 }
 
 func newBed(t *testing.T, objects ...runtime.Object) *bed {
@@ -59,7 +60,8 @@ func newBed(t *testing.T, objects ...runtime.Object) *bed {
 		}
 		if r.Method == http.MethodPost {
 			b.reloads.Add(1)
-			if b.refuses.Load() {
+			rates, _ := os.ReadFile(claims.RatesFile(b.folder))
+			if b.refusesAll.Load() || b.refuses.Load() && strings.Contains(string(rates), "200gbit") {
 				w.WriteHeader(http.StatusConflict)
 				return
 			}

@@ -52,6 +52,8 @@ type nodeRates struct {
 	triedAt time.Time
 	inForce bool
 	refusal string
+	// misconfigured: the agent refuses its configuration also with the rates that it accepted before.
+	misconfigured bool
 	// uplinks are what the agent shares, since movedAt.
 	uplinks []string
 	movedAt time.Time
@@ -145,6 +147,8 @@ func (n *nodeRates) apply(ctx context.Context, agent *client.Client, shared []v1
 		}
 	}
 	switch {
+	case n.misconfigured && text != "":
+		n.fault = fmt.Sprintf("the agent refuses its configuration also with the rates before: correct the ConfigMap weir, or the agent's file: %s", n.refusal) + unchanged
 	case n.refusal != "" && text != "":
 		n.fault = fmt.Sprintf("the agent refuses the annotations %s: %s", strings.Join(rateNames(node.Annotations), ", "), n.refusal) + unchanged
 	default:
@@ -171,7 +175,7 @@ func (n *nodeRates) applyAlone() {
 		n.log.Warn("cannot note the node's rates; trying again", "error", err)
 		return
 	}
-	n.inForce, n.refusal = false, "" // the agent is asked when it is there
+	n.inForce, n.refusal, n.misconfigured = false, "", false // the agent is asked when it is there
 	n.log.Info("the node's annotations have changed rates for an agent that is not there")
 }
 
@@ -191,7 +195,7 @@ func (n *nodeRates) report(node *core.Node, now time.Time) {
 // change writes the file and has the agent read it. Rates that the agent refuses are taken back: with them it would not
 // start again.
 func (n *nodeRates) change(ctx context.Context, agent *client.Client, text string, now time.Time) error {
-	n.tried, n.triedAt, n.inForce, n.refusal = text, now, false, ""
+	n.tried, n.triedAt, n.inForce, n.refusal, n.misconfigured = text, now, false, "", false
 	before := n.saved
 	if err := n.write(text); err != nil {
 		return err
@@ -199,9 +203,14 @@ func (n *nodeRates) change(ctx context.Context, agent *client.Client, text strin
 	ctx, cancel := context.WithTimeout(ctx, reloadTimeout)
 	defer cancel()
 	done, err := agent.Reload(ctx)
-	if refused, is := errors.AsType[*client.Error](err); is && refused.Status == http.StatusConflict {
+	if isRefused(err) {
 		n.refusal = err.Error()
-		return n.write(n.accepted)
+		if err := n.write(n.accepted); err != nil {
+			return err
+		}
+		_, err = agent.Reload(ctx) // with rates that it has accepted: whether the new ones are at fault
+		n.misconfigured = isRefused(err)
+		return nil
 	}
 	if err != nil {
 		return errors.Join(err, n.write(before))
@@ -209,6 +218,12 @@ func (n *nodeRates) change(ctx context.Context, agent *client.Client, text strin
 	n.accepted, n.inForce = text, true
 	n.log.Info("the agent has the rates of the node's annotations", "changes", done.Changes)
 	return nil
+}
+
+// isRefused reports whether an agent has refused what it was to read.
+func isRefused(err error) bool {
+	refused, is := errors.AsType[*client.Error](err)
+	return is && refused.Status == http.StatusConflict
 }
 
 // write makes text the file's; an empty one removes it.

@@ -166,14 +166,26 @@ func TestRatesRetried(t *testing.T) {
 
 	b.refuses.Store(true)
 	b.annotate(map[string]string{annotationRate: "200gbit"})
-	b.pass("refused", 0, "50mbit", 1)
+	b.pass("refused", 0, "50mbit", 2) // the second time with what was accepted
 	if got := b.said(); !strings.Contains(got, "the agent refuses the annotations weir.dev/rate: ") || !strings.HasSuffix(got, unchanged) {
 		t.Errorf("the event of the node is %q", got)
 	}
 	b.pass("within the minute", 50*time.Second, "50mbit", 0)
-	b.pass("after a minute", 11*time.Second, "50mbit", 1)
+	b.pass("after a minute", 11*time.Second, "50mbit", 2)
 	b.refuses.Store(false)
 	b.pass("no longer refused", 61*time.Second, "200gbit", 1)
+
+	b.refusesAll.Store(true)
+	b.annotate(map[string]string{annotationRate: "60mbit"})
+	b.pass("a configuration that is refused", time.Second, "200gbit", 2)
+	if got := b.said(); !strings.Contains(got, "the agent refuses its configuration also with the rates before: correct the ConfigMap weir") || strings.Contains(got, annotationRate) {
+		t.Errorf("the event of the node is %q", got)
+	}
+	b.refusesAll.Store(false)
+	b.pass("and is corrected", 61*time.Second, "60mbit", 1)
+	if b.rates.fault != "" {
+		t.Errorf("it says %q", b.rates.fault)
+	}
 }
 
 // TestRatesAlone: annotations change the file also of an agent that is not there, but for rates that it has refused; it reads
@@ -184,7 +196,7 @@ func TestRatesAlone(t *testing.T) {
 	b.pass("the first time", 0, "50mbit", 1)
 	b.refuses.Store(true)
 	b.annotate(map[string]string{annotationRate: "200gbit"})
-	b.pass("refused", 0, "50mbit", 1)
+	b.pass("refused", 0, "50mbit", 2)
 	b.rates.applyAlone()
 	b.expect("refused before", "50mbit")
 	b.annotate(map[string]string{annotationRate: "fast"})
