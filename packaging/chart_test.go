@@ -27,8 +27,7 @@ func TestTemplates(t *testing.T) {
 		"weir.yaml": {"", []string{
 			" `kubectl -n kube-system rollout restart daemonset weir` applies a change.\n", "\n",
 			"    uplink: auto\n", "{{ toYaml (.Values.config | default (dict \"uplink\" \"auto\")) | indent 4 }}\n",
-			"      labels: { app: weir }\n    spec:", "      labels: { app: weir }\n" +
-				"      annotations: { checksum/config: {{ toYaml .Values.config | sha256sum | quote }} }\n    spec:",
+			"      annotations: { ", "      annotations: { checksum/config: {{ toYaml .Values.config | sha256sum | quote }}, ",
 			// What weir-dra alone needs, of which an older API server does not know a part.
 			"---\n# kubelet hands", "{{- if .Values.claims }}\n{{- if semverCompare \">=1.34.0-0\" .Capabilities.KubeVersion.Version }}\n---\n# kubelet hands",
 			"---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\n", end + "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\n",

@@ -18,7 +18,7 @@ import (
 // TestClaims is all that one node of Kubernetes can show one after the other. Of its uplink's 20 Mbit/s
 // 19 may be promised.
 func TestClaims(t *testing.T) {
-	c := newCluster(t)
+	c := newCluster(t, clusterOptions{})
 	c.startWeir()
 	c.awaitCapacity("19M")
 	c.create("camera", podOptions{claim: "8M"})

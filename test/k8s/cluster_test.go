@@ -57,13 +57,20 @@ type cluster struct {
 	files string
 	// running are its programs by name.
 	running map[string]*testbed.Process
-	// gates are features of Kubernetes that are not as by default, NAME=BOOLEAN.
+	clusterOptions
+}
+
+// clusterOptions say how a cluster is not as by default.
+type clusterOptions struct {
+	// gates are features of Kubernetes, NAME=BOOLEAN.
 	gates []string
+	// requiredPlugin is the one without which NRI's default validator lets no container start.
+	requiredPlugin string
 }
 
 // newCluster starts a control plane and kubelet.
-func newCluster(t *testing.T, gates ...string) *cluster {
-	c := newControlPlane(t, gates...)
+func newCluster(t *testing.T, o clusterOptions) *cluster {
+	c := newControlPlane(t, o)
 	c.kubelet = claims.KubeletFolder
 	c.startScheduler("kube-scheduler", defaultScheduler)
 	c.awaitLeader("")
@@ -72,13 +79,14 @@ func newCluster(t *testing.T, gates ...string) *cluster {
 }
 
 // newControlPlane starts etcd, the API server and controllers, beside a node without kubelet.
-func newControlPlane(t *testing.T, gates ...string) *cluster {
+func newControlPlane(t *testing.T, o clusterOptions) *cluster {
 	programs, err := filepath.Abs("../../bin/controlplane")
 	must.Succeed(t, err)
 	if _, err := os.Stat(filepath.Join(programs, "kubelet")); err != nil {
 		t.Skip("no control plane of Kubernetes: make bin/controlplane")
 	}
-	c := &cluster{node: newNode(t), programs: programs, files: t.TempDir(), address: "127.0.0.1:443", running: map[string]*testbed.Process{}, gates: gates}
+	bed := newNode(t, func(of *testbed.ContainerdOptions) { of.RequiredPlugin = o.requiredPlugin })
+	c := &cluster{node: bed, programs: programs, files: t.TempDir(), address: "127.0.0.1:443", running: map[string]*testbed.Process{}, clusterOptions: o}
 	c.client = &http.Client{Transport: &http.Transport{
 		MaxIdleConnsPerHost: clients,
 		TLSClientConfig:     &tls.Config{InsecureSkipVerify: true}, // the API server makes its own certificate

@@ -153,7 +153,7 @@ const (
 
 // TestEdgeKubernetes: weir-edge runs services in a namespace of a cluster.
 func TestEdgeKubernetes(t *testing.T) {
-	c := newCluster(t)
+	c := newCluster(t, clusterOptions{})
 	c.startWeir()
 	c.awaitCapacity("19M")
 	s := newEdgeSite(c)

@@ -15,7 +15,7 @@ import (
 // TestExtended: where the API server and the scheduler do not count capacity of devices, as before Kubernetes 1.36, they
 // count an extended resource of the node, which is the minimum of a pod that requests it. Of 20 Mbit/s 19 may be promised.
 func TestExtended(t *testing.T) {
-	c := newCluster(t, "DRAConsumableCapacity=false", "DRAFractionalCapacityRange=false")
+	c := newCluster(t, clusterOptions{gates: []string{"DRAConsumableCapacity=false", "DRAFractionalCapacityRange=false"}})
 	c.startWeir()
 	c.awaitKbps(19000)
 	c.awaitEventIn("", nodeName, "the node offers weir.dev/egress-kbps")

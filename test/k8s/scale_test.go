@@ -69,7 +69,7 @@ func TestScale(t *testing.T) {
 
 // newFleet starts the control plane, its nodes and their drivers. Claims will ask for 5 % more than all nodes have.
 func newFleet(t *testing.T, claimed int) *fleet {
-	c := newControlPlane(t)
+	c := newControlPlane(t, clusterOptions{})
 	f := &fleet{cluster: c, folder: t.TempDir(), limit: time.Minute + time.Duration(claimed)*100*time.Millisecond}
 	f.rateBPS = int64(claimed) * meanMbit * 1e6 * 100 / 105 / (nodes - samples)
 	if _, err := os.Stat(f.program()); err != nil {
