@@ -26,13 +26,16 @@ type pod struct {
 	unchecked bool
 }
 
-// replace makes the book what a runtime says runs.
+// replace makes the book what a runtime says runs. A runtime lists no containers that have ended, so a pod whose containers
+// crash has none; that it was checked is known from before.
 func (b book) replace(sandboxes []*api.PodSandbox, containers []*api.Container, n notes) {
+	before := maps.Clone(b)
 	clear(b)
 	for _, s := range sandboxes {
 		if _, runs := b.start(s, n); runs {
 			p := b[s.GetId()]
-			p.unchecked = true
+			was, known := before[s.GetId()]
+			p.unchecked = !known || was.unchecked
 			b[s.GetId()] = p
 		}
 	}

@@ -49,6 +49,14 @@ func TestBook(t *testing.T) {
 	if _, changed := b.addContainer(&api.Container{PodSandboxId: "h", Name: "app"}); changed {
 		t.Error("a container that is started again changes its pod")
 	}
+	// A runtime that has restarted lists a pod without its containers while they have ended.
+	_, _ = b.start(sandbox("a"), notes{})
+	b.replace([]*api.PodSandbox{host, sandbox("a"), sandbox("new")}, nil, notes{})
+	b.replace([]*api.PodSandbox{host, sandbox("a"), sandbox("new")}, nil, notes{})
+	if b["h"].unchecked || b["a"].unchecked || !b["new"].unchecked {
+		t.Errorf("to be checked: h %t, a %t, new %t", b["h"].unchecked, b["a"].unchecked, b["new"].unchecked)
+	}
+	_, _ = b.stop("a"), b.stop("new")
 	if !b.stop("h") || b.stop("h") || len(b) != 0 {
 		t.Errorf("after its end: %v", maps.Collect(maps.All(b)))
 	}
