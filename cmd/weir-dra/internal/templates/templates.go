@@ -10,12 +10,12 @@ package templates
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"strings"
-	"time"
 
 	core "k8s.io/api/core/v1"
 	resource "k8s.io/api/resource/v1"
@@ -24,12 +24,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/leaderelection"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/weir-project/weir/internal/k8s/claims"
+	"github.com/weir-project/weir/internal/share/lease"
 	"github.com/weir-project/weir/internal/share/policy"
 )
 
@@ -134,31 +134,48 @@ func ensure(ctx context.Context, kube kubernetes.Interface, t template) error {
 	return err
 }
 
-// Run creates templates whenever this instance is the leader, until ctx ends.
+// Run creates templates while this instance is the leader, until ctx ends.
 func Run(ctx context.Context, kube kubernetes.Interface, log *slog.Logger) error {
 	name, err := os.Hostname()
 	if err != nil {
 		return fmt.Errorf("find this instance's name: %w", err)
 	}
-	lease, err := resourcelock.New(resourcelock.LeasesResourceLock, namespace, leaseName, kube.CoreV1(), kube.CoordinationV1(),
-		resourcelock.ResourceLockConfig{Identity: name})
-	if err != nil {
-		return fmt.Errorf("elect a leader: %w", err)
-	}
-	var failed error
-	// The durations are those of Kubernetes' own controllers.
-	leaderelection.RunOrDie(ctx, leaderelection.LeaderElectionConfig{
-		Lock: lease, LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second, ReleaseOnCancel: true,
-		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(ctx context.Context) {
-				log.Info("makes templates of claims", "name", name)
-				failed = create(ctx, kube, log)
-			},
-			OnStoppedLeading: func() {},
-		},
+	held := lease.New(lease.Options{
+		Do: requests(kube.CoordinationV1().RESTClient()), IsMissing: apierrors.IsNotFound, Namespace: namespace, Name: leaseName, Identity: name,
 	})
-	if ctx.Err() == nil && failed == nil {
-		return errors.New("another instance has become the leader") // to be started again
+	if held.Acquire(ctx, func(why error) { log.Info("waits to make templates of claims", "name", name, "reason", why) }) != nil {
+		return nil
 	}
-	return failed
+	log.Info("makes templates of claims", "name", name)
+	leading, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- create(leading, kube, log)
+		stop()
+	}()
+	lost := held.Keep(leading)
+	stop()
+	if err := <-ended; err != nil || lost == nil {
+		return err
+	}
+	return fmt.Errorf("lost the lease: %w", lost) // to be started again
+}
+
+// requests returns requests of an API server by a client.
+func requests(client rest.Interface) func(ctx context.Context, method, path string, body, into any) error {
+	return func(ctx context.Context, method, path string, body, into any) error {
+		request := client.Verb(method).AbsPath(path)
+		if body != nil {
+			text, err := json.Marshal(body)
+			if err != nil {
+				return fmt.Errorf("encode a request: %w", err)
+			}
+			request.SetHeader("Content-Type", "application/json").Body(text)
+		}
+		answer, err := request.SetHeader("Accept", "application/json").DoRaw(ctx)
+		if err != nil || into == nil {
+			return err
+		}
+		return json.Unmarshal(answer, into)
+	}
 }

@@ -3,10 +3,15 @@ package templates
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,7 +19,9 @@ import (
 	resource "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
 	kubetesting "k8s.io/client-go/testing"
 )
 
@@ -78,4 +85,77 @@ func TestCreate(t *testing.T) {
 	if n := strings.Count(said.String(), "trying again"); n != 1 { // for what was refused at first
 		t.Errorf("it tried again %d times:\n%s", n, &said)
 	}
+}
+
+// TestLead: an instance takes the lease by the API server's client, waits while another one has it, and gives it back.
+func TestLead(t *testing.T) {
+	var mu sync.Mutex
+	var lease map[string]any
+	var said []string
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		path, isLease := strings.CutPrefix(r.URL.Path, "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases")
+		switch {
+		case isLease && r.Method == http.MethodGet && lease != nil:
+		case isLease && r.Method == http.MethodPost && path == "", isLease && r.Method == http.MethodPut && path == "/weir-templates":
+			if err := json.NewDecoder(r.Body).Decode(&lease); err != nil || r.Header.Get("Content-Type") != "application/json" {
+				t.Errorf("%s: %v", r.Header, err)
+			}
+			said = append(said, fmt.Sprint(r.Method, " ", lease["spec"].(map[string]any)["holderIdentity"]))
+			lease["metadata"].(map[string]any)["resourceVersion"] = fmt.Sprint(len(said))
+		default:
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, `{"kind": "Status", "apiVersion": "v1", "reason": "NotFound", "code": 404}`)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(lease)
+	}))
+	defer api.Close()
+	kube := kubernetes.NewForConfigOrDie(&rest.Config{Host: api.URL})
+	run := func(want string) {
+		t.Helper()
+		ctx, cancel := context.WithCancel(t.Context())
+		var log bytes.Buffer
+		ended := make(chan error, 1)
+		go func() { ended <- Run(ctx, kube, slog.New(slog.NewTextHandler(&locked{mu: &mu, to: &log}, nil))) }()
+		for began := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+			mu.Lock()
+			found := strings.Contains(log.String(), want)
+			mu.Unlock()
+			if found {
+				break
+			} else if time.Since(began) > 10*time.Second {
+				t.Errorf("it does not say %q", want)
+				break
+			}
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	run("makes templates of claims")
+	name, _ := os.Hostname()
+	if want := []string{"POST " + name, "PUT "}; !slices.Equal(said, want) {
+		t.Errorf("the lease was written by %q, want %q", said, want)
+	}
+	lease["spec"].(map[string]any)["holderIdentity"] = "another"
+	run("another holds the lease")
+	if len(said) != 2 {
+		t.Errorf("it wrote %q", said)
+	}
+}
+
+// locked is a writer that several goroutines may use.
+type locked struct {
+	mu *sync.Mutex
+	to *bytes.Buffer
+}
+
+func (l *locked) Write(text []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.to.Write(text)
 }
