@@ -28,8 +28,9 @@ import (
 // edgeSite is a weir-edge that manages the namespace shop with the rights of the manifest.
 type edgeSite struct {
 	*cluster
-	program, dir string
-	client       *server.Client
+	// name is that of its program among those of the cluster.
+	name, program, dir string
+	client             *server.Client
 }
 
 func (s *edgeSite) socket() string { return filepath.Join(s.dir, "edge.sock") }
@@ -39,7 +40,7 @@ func newEdgeSite(c *cluster) *edgeSite {
 	dir, err := testbed.MakeTempDir() // the path of a socket is short
 	must.Succeed(c.t, err)
 	c.t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	s := &edgeSite{cluster: c, dir: dir, program: cmp.Or(os.Getenv("WEIR_EDGE_BIN"), filepath.Join(filepath.Dir(harness.Program(c.t)), "weir-edge"))}
+	s := &edgeSite{cluster: c, name: "weir-edge", dir: dir, program: cmp.Or(os.Getenv("WEIR_EDGE_BIN"), filepath.Join(filepath.Dir(harness.Program(c.t)), "weir-edge"))}
 	s.client = server.NewClient(s.socket())
 	c.applyEdge(func(kind string) bool { return kind != "Deployment" }) // here it runs beside the cluster
 	var token struct{ Status struct{ Token string } }
@@ -67,10 +68,16 @@ func (c *cluster) applyEdge(is func(kind string) bool, replace ...string) {
 	}
 }
 
+func (s *edgeSite) launch() {
+	s.t.Helper()
+	s.runProgram(s.name, s.program, "run", "--kubernetes", s.file("edge.conf"), "--state-dir", filepath.Join(s.dir, "state"),
+		"--socket", s.socket(), "--agents", "unix://"+s.dir+"/{address}.sock")
+}
+
+// start launches it, and waits until it manages the node.
 func (s *edgeSite) start() {
 	s.t.Helper()
-	s.runProgram("weir-edge", s.program, "run", "--kubernetes", s.file("edge.conf"), "--state-dir", filepath.Join(s.dir, "state"),
-		"--socket", s.socket(), "--agents", "unix://"+s.dir+"/{address}.sock")
+	s.launch()
 	s.await("weir-edge answers", func() (bool, any) {
 		seen, err := s.client.Snapshot(s.t.Context())
 		return err == nil && seen.Engine == "kubernetes" && len(seen.Nodes) == 1, fmt.Sprint(seen, err)
@@ -167,6 +174,7 @@ func TestEdgeKubernetes(t *testing.T) {
 	t.Run("another minimum replaces instances", s.testUpdate)
 	t.Run("the API server is away", s.testAway)
 	t.Run("weir-edge dies", s.testDies)
+	t.Run("two weir-edge", s.testTwo)
 	t.Run("fewer connections", end)
 	t.Run("nothing is left", s.testRemove)
 }
@@ -542,6 +550,43 @@ func (s *edgeSite) testDies(t *testing.T) {
 	s.start()
 	s.awaitInstances("web", "runs on", running(len(before)))
 	time.Sleep(2 * time.Second)
+	if after := s.all(podsInShop, "web"); fmt.Sprint(after) != fmt.Sprint(before) {
+		t.Errorf("pods were %v, are %v", before, after)
+	}
+}
+
+// testTwo: a second weir-edge of the namespace waits, takes over when the first one ends, and is followed by it when it dies.
+func (s *edgeSite) testTwo(t *testing.T) {
+	before := s.all(podsInShop, "web")
+	other := *s
+	other.name, other.dir = "second-edge", filepath.Join(s.dir, "second")
+	must.Succeed(t, os.Mkdir(other.dir, 0o700))
+	must.Succeed(t, os.Symlink(s.Files.Socket(), filepath.Join(other.dir, s.Host.UplinkAddr().String()+".sock")))
+	other.client = server.NewClient(other.socket())
+	other.launch()
+	waits := func(waiting *edgeSite) func() (bool, any) {
+		return func() (bool, any) {
+			err := waiting.deploy("late", 1, nil)
+			return err != nil && strings.Contains(err.Error(), "another weir-edge manages the namespace"), err
+		}
+	}
+	s.await("the second one waits", waits(&other))
+	must.Succeed(t, s.deploy("early", 1, nil))
+	must.Succeed(t, s.client.Remove(t.Context(), "early"))
+	s.endProgram(s.name, syscall.SIGTERM)
+	took := s.await("the second one takes over", func() (bool, any) {
+		err := other.deploy("late", 1, nil)
+		return err == nil, err
+	})
+	s.launch()
+	s.await("the first one waits", waits(s))
+	s.endProgram(other.name, syscall.SIGKILL)
+	s.await("the first one knows the service", func() (bool, any) {
+		err := s.client.Remove(t.Context(), "late")
+		return err == nil, err
+	})
+	t.Logf("taken over after %v", took.Round(time.Millisecond))
+	s.awaitInstances("web", "runs on", running(len(before)))
 	if after := s.all(podsInShop, "web"); fmt.Sprint(after) != fmt.Sprint(before) {
 		t.Errorf("pods were %v, are %v", before, after)
 	}

@@ -78,7 +78,7 @@ func (o *downOptions) askRunning(ctx context.Context, socket string, changed fun
 	}
 	if o.kubernetes == config.PodKubeconfig {
 		_, namespace, _ := strings.Cut(seen.Cluster, " ")
-		return cmdline.Usagef("the weir-edge at %s is what this pod runs: its end would be that of this command, and kubelet would start it again. Outside of the pod, kubectl -n %s delete --cascade=foreground deployment weir-edge, and then, for what it has made with all services, kubectl -n %[2]s delete configmaps -l %s; nothing has changed", socket, namespace, runtime.LabelRole)
+		return cmdline.Usagef("the weir-edge at %s is what this pod runs: its end would be that of this command, and kubelet would start it again. Outside of the pod, kubectl -n %s delete --cascade=foreground deployment weir-edge, and then, for what it has made with all services, kubectl -n %[2]s delete configmaps,leases -l %s; nothing has changed", socket, namespace, runtime.LabelRole)
 	}
 	ours := ""
 	if pods, err := o.openKubernetes(); err != nil {

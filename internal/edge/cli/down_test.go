@@ -22,7 +22,7 @@ func TestDownInPod(t *testing.T) {
 	})
 	var out, errs bytes.Buffer
 	code := Run([]string{"down", "--all", "--kubernetes", "pod", "--socket", socket, "--state-dir", filepath.Join(dir, "state")}, &out, &errs)
-	for _, want := range []string{"kubectl -n shop delete --cascade=foreground deployment weir-edge,", "kubectl -n shop delete configmaps -l weir-edge.role;"} {
+	for _, want := range []string{"kubectl -n shop delete --cascade=foreground deployment weir-edge,", "kubectl -n shop delete configmaps,leases -l weir-edge.role;"} {
 		if code != 2 || !strings.Contains(errs.String(), want) {
 			t.Errorf("exit code %d, without %q: %s", code, want, errs.String())
 		}

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -213,6 +214,10 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 		return err
 	}
 	defer at.Close()
+	if cluster, is := at.Runtime.(*kubernetes.Runtime); is && !o.dryRun {
+		host, _ := os.Hostname() // of a pod its name; empty at worst
+		defer cluster.Lead(ctx, host+" "+absolute(o.stateDir), log)()
+	}
 	links, err := o.sdn.links()
 	if err != nil {
 		return err

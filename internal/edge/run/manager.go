@@ -367,7 +367,7 @@ func (m *Manager) noteUnreachable(err error) {
 		return
 	}
 	m.down = err.Error()
-	m.journal.fail(problem{err: fmt.Errorf("%w: what runs goes on, nothing is changed until it answers", err)})
+	m.journal.fail(problem{err: fmt.Errorf("%w: what runs goes on, nothing is changed meanwhile", err)})
 	v := *m.view.Load()
 	v.Services = slices.Clone(v.Services)
 	for i := range v.Services {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/api/v1/transport"
+	"github.com/weir-project/weir/internal/share/lease"
 )
 
 // maxAnswerBytes bounds an answer of the API server; a node has about 10 KB, a pod 5 KB.
@@ -31,6 +32,8 @@ type api struct {
 	token, tokenFile string
 	backOff          backOff
 	watched          watched
+	// lease is what this weir-edge has to hold for each change; nil for none.
+	lease *lease.Lease
 }
 
 // The wait after a failure is doubled with each further one, from firstWait to longestWait. The API server
@@ -115,8 +118,28 @@ func isCode(err error, code int) bool {
 // failure of the API server it returns the same error for a while without a request.
 func (a *api) call(ctx context.Context, method, path string, body, into any) error {
 	if method != http.MethodGet {
+		if err := a.leads(); err != nil {
+			return err
+		}
 		defer a.watched.noteWritten()
 	}
+	return a.exchange(ctx, method, path, body, into)
+}
+
+// leads returns why this weir-edge may change nothing; nil if it may.
+func (a *api) leads() error {
+	if a.lease == nil {
+		return nil
+	}
+	err := a.lease.Check()
+	if held, is := errors.AsType[*lease.HeldError](err); is {
+		err = fmt.Errorf("another weir-edge manages the namespace, and this one waits until it ends: %w", held)
+	}
+	return err
+}
+
+// exchange makes a request, and decodes its answer.
+func (a *api) exchange(ctx context.Context, method, path string, body, into any) error {
 	response, err := a.send(ctx, method, path, body)
 	if err != nil {
 		return err

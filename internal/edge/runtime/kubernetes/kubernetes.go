@@ -19,6 +19,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/url"
@@ -29,6 +30,7 @@ import (
 	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/runtime"
 	"github.com/weir-project/weir/internal/edge/spec"
+	"github.com/weir-project/weir/internal/share/lease"
 )
 
 // Kind is the runtime's.
@@ -39,6 +41,7 @@ const (
 	roleRecord   = "record"
 	roleService  = "service"
 	roleTemplate = "template"
+	roleLease    = "lease"
 )
 
 // Runtime is a namespace of a cluster. It implements runtime.Runtime.
@@ -85,6 +88,35 @@ func newRuntime(a *api, namespace string) *Runtime {
 // At returns the API server and the namespace, in words.
 func (r *Runtime) At() string { return r.api.server + " " + r.namespace }
 
+// leaseName is the name of the Lease that the weir-edge of a namespace has.
+const leaseName = "weir-edge"
+
+// Lead makes this runtime refuse to look and to change anything while another one leads, which has another identity. It
+// returns when it leads, or waits for that; end ends the wait and the lead.
+func (r *Runtime) Lead(ctx context.Context, identity string, log *slog.Logger) (end func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // until the last change is made
+	held := lease.New(lease.Options{
+		Do: r.api.exchange, IsMissing: func(err error) bool { return isCode(err, http.StatusNotFound) },
+		Namespace: url.PathEscape(r.namespace), Name: leaseName, Identity: identity, Labels: labelsOf("", roleLease),
+	})
+	r.api.lease = held
+	ended, answered := make(chan struct{}), make(chan struct{})
+	answer := sync.OnceFunc(func() { close(answered) })
+	go func() {
+		defer close(ended)
+		for held.Acquire(ctx, func(error) { answer() }) == nil {
+			log.Info("leads the namespace", "name", identity)
+			answer()
+			if err := held.Keep(ctx); err != nil {
+				log.Warn("does not lead the namespace any more", "reason", err)
+			}
+		}
+		answer()
+	}()
+	<-answered
+	return func() { cancel(); <-ended }
+}
+
 // Kind implements runtime.Runtime.
 func (r *Runtime) Kind() string { return Kind }
 
@@ -101,6 +133,7 @@ const (
 	deployments = "deployments"
 	templates   = "resourceclaimtemplates"
 	pods        = "pods"
+	leases      = "leases"
 )
 
 // path returns the path of an object; of all of a kind without a name.
@@ -111,6 +144,8 @@ func (r *Runtime) path(kind, name string) string {
 		group = "/apis/apps/v1"
 	case templates:
 		group = "/apis/resource.k8s.io/v1"
+	case leases:
+		group = "/apis/coordination.k8s.io/v1"
 	}
 	at := group + "/namespaces/" + url.PathEscape(r.namespace) + "/" + kind
 	if name != "" {
@@ -161,6 +196,9 @@ type listing struct {
 
 // Look implements runtime.Runtime.
 func (r *Runtime) Look(ctx context.Context) (runtime.State, error) {
+	if err := r.api.leads(); err != nil {
+		return runtime.State{}, err
+	}
 	seen, err := r.list(ctx)
 	if err != nil {
 		return runtime.State{}, err
@@ -612,11 +650,14 @@ func (r *Runtime) Proxies(context.Context, string) ([]runtime.Proxy, error) { re
 // Control implements runtime.Runtime: there are no proxies.
 func (r *Runtime) Control() string { return "" }
 
-// Down implements runtime.Runtime: it removes the ledger.
+// Down implements runtime.Runtime: it removes the ledger and the lease.
 func (r *Runtime) Down(ctx context.Context) error {
 	there, err := r.find(ctx, configMaps, "", runtime.RoleLedger, ledgerName)
 	if err == nil && there != nil {
 		err = r.remove(ctx, configMaps, ledgerName)
+	}
+	if err == nil {
+		err = r.remove(ctx, leases, leaseName)
 	}
 	if err != nil {
 		return fmt.Errorf("remove what weir-edge keeps in Kubernetes: %w", err)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -81,6 +82,15 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !is:
 		w.WriteHeader(http.StatusNotFound)
 		return
+	case r.Method == http.MethodPut:
+		version := func(o map[string]any) any { return o["metadata"].(map[string]any)["resourceVersion"] }
+		if version(body) != version(there) {
+			w.WriteHeader(http.StatusConflict)
+			return
+		}
+		f.made++
+		body["metadata"].(map[string]any)["resourceVersion"] = fmt.Sprint(f.made)
+		f.objects[r.URL.Path], answer = body, body
 	case r.Method == http.MethodPatch:
 		merge(there, body)
 	case r.Method == http.MethodDelete:
@@ -317,6 +327,49 @@ func TestRemove(t *testing.T) {
 	}
 	if err := r.Remove(t.Context(), s.Name, false); !errors.Is(err, runtime.ErrUnknown) {
 		t.Error(err)
+	}
+}
+
+// TestLead: of two weir-edge of a namespace the second one looks at nothing and changes nothing until the first one ends.
+func TestLead(t *testing.T) {
+	f, first := newFake(t)
+	a, err := newAPI(first.api.server, &tls.Config{})
+	must.Succeed(t, err)
+	second := newRuntime(a, "shop")
+	log := slog.New(slog.DiscardHandler)
+	end := first.Lead(t.Context(), "a /var", log)
+	deployed(t, first)
+	defer second.Lead(t.Context(), "b /var", log)()
+	f.mu.Lock()
+	before := f.made
+	f.mu.Unlock()
+	const says = "another weir-edge manages the namespace, and this one waits until it ends: a /var holds the lease"
+	if _, err := second.Look(t.Context()); err == nil || err.Error() != says {
+		t.Errorf("the second one says %v", err)
+	}
+	if err := second.Remove(t.Context(), "Web_1", false); err == nil || !strings.Contains(err.Error(), says) || !f.has("/api/v1/namespaces/shop/configmaps/edge-service-web-1") {
+		t.Errorf("the second one removes a service: %v", err)
+	}
+	if _, err := first.Look(t.Context()); err != nil {
+		t.Error(err)
+	}
+	wrote := first.api.watched.markOf()
+	await(t, "a renewal", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.made > before })
+	if now := first.api.watched.markOf(); now != wrote {
+		t.Error("a renewal counts as a change, after which all is listed")
+	}
+	end()
+	if err := first.Stop(t.Context(), "Web_1-1"); err == nil {
+		t.Error("the first one goes on")
+	}
+	await(t, "the second one leads", func() bool {
+		state, err := second.Look(t.Context())
+		return err == nil && len(state.Services) == 1
+	})
+	must.Succeed(t, second.Remove(t.Context(), "Web_1", false))
+	must.Succeed(t, second.Down(t.Context()))
+	if f.has("/apis/coordination.k8s.io/v1/namespaces/shop/leases/weir-edge") {
+		t.Error("the lease is left")
 	}
 }
 
