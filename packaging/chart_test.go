@@ -26,8 +26,13 @@ func TestTemplates(t *testing.T) {
 	}{
 		"weir.yaml": {"", []string{
 			" `kubectl -n kube-system rollout restart daemonset weir` applies a change.\n", "\n",
-			"    uplink: auto\n", "{{ toYaml (.Values.config | default (dict \"uplink\" \"auto\")) | indent 4 }}\n",
-			"      annotations: { ", "      annotations: { checksum/config: {{ toYaml .Values.config | sha256sum | quote }}, ",
+			"    uplink: auto\n", "{{ toYaml (.Values.config | default (dict \"uplink\" \"auto\")) | indent 4 }}\n" +
+				"    {{- if .Values.listenSecret }}\n    listen: { address: \"0.0.0.0:7481\", certificate: /etc/weir-tls/tls.crt, key: /etc/weir-tls/tls.key, client_ca: /etc/weir-tls/ca.crt }\n    {{- end }}\n",
+			"            - { name: tmp, mountPath: /tmp }\n", "            - { name: tmp, mountPath: /tmp }\n" +
+				"            {{- if .Values.listenSecret }}\n            - { name: tls, mountPath: /etc/weir-tls, readOnly: true }\n            {{- end }}\n",
+			"        - { name: tmp, emptyDir: { medium: Memory } }\n", "        - { name: tmp, emptyDir: { medium: Memory } }\n" +
+				"        {{- with .Values.listenSecret }}\n        - { name: tls, secret: { secretName: {{ . }} } }\n        {{- end }}\n",
+			"      annotations: { ", "      annotations: { checksum/config: {{ print (toYaml .Values.config) .Values.listenSecret | sha256sum | quote }}, ",
 			// What weir-dra alone needs, of which an older API server does not know a part.
 			"---\n# kubelet hands", "{{- if .Values.claims }}\n{{- if semverCompare \">=1.34.0-0\" .Capabilities.KubeVersion.Version }}\n---\n# kubelet hands",
 			"---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\n", end + "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\n",

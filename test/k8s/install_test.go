@@ -18,11 +18,13 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"go.yaml.in/yaml/v4"
 
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/test/must"
+	"github.com/weir-project/weir/test/pki"
 )
 
 // TestInstall: with the shipped chart and image kubelet runs all of Weir on a node, a pod has the minimum that it
@@ -40,12 +42,18 @@ func TestInstall(t *testing.T) {
 		t.Fatalf("images: %v, %v", archives, err)
 	}
 	checkAuthorities(t, archives[0])
-	helmProgram(t) // before all that takes long
+	helmProgram(t)                                                // before all that takes long
 	c := newCluster(t, clusterOptions{requiredPlugin: "90-weir"}) // without which Weir's own pod starts
 	must.Succeed(t, c.containerd.Import(archives[0]))
 	c.tag("weir-kubernetes:"+version, "weir-kubernetes:next")
 	config := fmt.Sprintf(`config={"uplink": %q, "rate": "20mbit"}`, c.Host.UplinkName)
-	c.helm("install", "--set", "image=weir-kubernetes:"+version, "--set", "annotations=true,metrics=true", "--set-json", config)
+	authority := pki.New(t)
+	agents, edge := authority.Server(t, "weir", c.Host.UplinkAddr().AsSlice()), authority.Client(t, "weir-edge", time.Now().Add(time.Hour))
+	c.kubectl("-n", "kube-system", "create", "secret", "generic", "weir-agents",
+		"--from-file=tls.crt="+agents.Certificate, "--from-file=tls.key="+agents.Key, "--from-file=ca.crt="+authority.Path)
+	c.kubectl("-n", "shop", "create", "secret", "generic", "weir-edge-agents",
+		"--from-file=edge.crt="+edge.Certificate, "--from-file=edge.key="+edge.Key, "--from-file=ca.crt="+authority.Path)
+	c.helm("install", "--set", "image=weir-kubernetes:"+version, "--set", "annotations=true,metrics=true,listenSecret=weir-agents", "--set-json", config)
 	c.awaitCapacity("19M")
 	c.annotateNode(object{"weir.dev/rate": "16mbit"})
 	c.awaitCapacity("15200k")
@@ -151,9 +159,25 @@ func checkAuthorities(t *testing.T, archive string) {
 	}
 }
 
-// checkEdgePod: weir-edge runs in a pod of the shipped image, with the rights of the manifest.
+// kubectl runs a command of kubectl.
+func (c *cluster) kubectl(args ...string) {
+	c.t.Helper()
+	command := c.Host.Command(c.t.Context(), filepath.Join(c.programs, "kubectl"), append([]string{"--kubeconfig", c.file("admin.conf")}, args...)...)
+	if said, err := command.CombinedOutput(); err != nil {
+		c.t.Fatalf("kubectl %q: %v: %s", args, err, said)
+	}
+}
+
+// agentsOfNodes is how the guide has agents count users.
+var agentsOfNodes = regexp.MustCompile(`(?s)--from-literal=edge.yaml='(.+?)'\n`)
+
+// checkEdgePod: weir-edge runs in a pod of the shipped image, with the rights of the manifest, and agents of the DaemonSet count
+// users for it.
 func (c *cluster) checkEdgePod(version string) {
 	c.t.Helper()
+	guide, err := os.ReadFile("../../docs/kubernetes.md")
+	must.Succeed(c.t, err)
+	c.kubectl("-n", "shop", "create", "configmap", "weir-edge", "--from-literal=edge.yaml="+string(agentsOfNodes.FindSubmatch(guide)[1]))
 	c.applyEdge(func(string) bool { return true }, "weir-kubernetes:latest", "weir-kubernetes:"+version)
 	edge := func(args ...string) (string, error) {
 		line := append([]string{"--kubeconfig", c.file("admin.conf"), "--namespace", "shop", "exec", "-i", "deployment/weir-edge", "--", "weir-edge"}, args...)
@@ -170,6 +194,13 @@ func (c *cluster) checkEdgePod(version string) {
 	if err != nil {
 		c.t.Errorf("weir-edge deploy: %v: %s", err, said)
 	}
+	if strings.Contains(said, "users") {
+		c.t.Errorf("weir-edge deploy says %s", said)
+	}
+	c.await("users are counted", func() (bool, any) {
+		said, err := edge("explain", "page")
+		return err == nil && strings.Contains(said, "0 users"), said
+	})
 	if said, err = edge("down", "--all", "--kubernetes", "pod"); err == nil || !strings.Contains(said, "kubectl -n shop delete configmaps") {
 		c.t.Errorf("weir-edge down in its own pod: %v: %s", err, said)
 	}
