@@ -264,7 +264,10 @@ func (s *edgeSite) testCrowd(t *testing.T) (end func(*testing.T)) {
 	more := object{"par": object{"serviceName": service, "imageName": testbed.ServerImage, "maxUsers": 10}, "ports": []object{{"host": 90, "container": testbed.ServerPort}}, "limits": object{"instances": 2}}
 	must.Succeed(t, s.deploy(service, 1, more))
 	s.awaitInstances(service, "runs", running(1))
-	var pod struct{ Status struct{ PodIP string } }
+	var pod struct {
+		named
+		Status struct{ PodIP string }
+	}
 	s.must("GET", podsInShop+"/"+s.all(podsInShop, service)[0].Metadata.Name, nil, &pod)
 	var users []net.Conn
 	for range 9 { // of the ten that an instance serves
@@ -293,12 +296,38 @@ func (s *edgeSite) testCrowd(t *testing.T) (end func(*testing.T)) {
 	if !grown {
 		t.Error("no event says that users are too many")
 	}
+	first := s.all(podsInShop, service)
 	return func(t *testing.T) {
-		for _, user := range users {
+		const stay = 2
+		for _, user := range users[stay:] {
 			user.Close()
 		}
-		s.awaitFor("one instance is enough for none", 3*patience, seen(1, 0)) // after a minute
+		// After a minute. Those who stay are at the first pod: they count if that runs on, and otherwise not.
+		s.awaitFor("one instance is enough", 3*patience, func() (bool, any) {
+			left := s.all(podsInShop, service)
+			if len(left) != 1 {
+				return false, left
+			}
+			counted := 0
+			if left[0].Metadata.UID == pod.Metadata.UID {
+				counted = stay
+			}
+			return seen(1, counted)()
+		})
+		for _, p := range s.all(podsInShop, service) { // kubelet makes another one, to which nobody is connected
+			must.Succeed(t, s.do("DELETE", podsInShop+"/"+p.Metadata.Name, object{"gracePeriodSeconds": 1}, nil))
+		}
+		s.await("connections of a pod that is gone do not count", func() (bool, any) {
+			left := s.all(podsInShop, service)
+			if len(left) != 1 || slices.ContainsFunc(first, func(p named) bool { return p.Metadata.UID == left[0].Metadata.UID }) {
+				return false, left
+			}
+			return seen(1, 0)()
+		})
 		must.Succeed(t, s.client.Remove(t.Context(), service))
+		for _, user := range users[:stay] {
+			user.Close()
+		}
 	}
 }
 
