@@ -47,6 +47,7 @@ func startDemo(t *testing.T, args ...string) (cmd *exec.Cmd, dir string, finish 
 func demoInterrupted(t *testing.T, moments []time.Duration, args ...string) {
 	for _, after := range moments {
 		t.Run(fmt.Sprint(after), func(t *testing.T) {
+			t.Parallel()
 			cmd, dir, finish := startDemo(t, args...)
 			harness.Await(t, "the demo makes its folder", time.Minute, func() error {
 				if made, err := os.ReadDir(dir); err != nil || len(made) == 0 {
