@@ -5,6 +5,7 @@ package edge
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -48,6 +49,15 @@ func TestOneEngine(t *testing.T) {
 	t.Run("ended and restarted", s.testEnds)
 	t.Run("the paper's descriptor", s.testDescriptor)
 	t.Run("bad input", s.testBadInput)
+}
+
+// TestTrouble is what images, other programs and a full disk do to services of one engine, and what weir-edge
+// says of it.
+func TestTrouble(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.agent = s.StartAgent(harness.AgentOptions{Docker: s.engine.Socket()})
+	s.start(t)
 	lasting := s.deployLasting(t)
 	t.Run("an image that takes long", s.testWaiting)
 	t.Run("images that do not work", s.testBadImages)
@@ -71,6 +81,10 @@ func (s *site) testDeploy(t *testing.T) {
 	found := s.awaitRunning(t, "shop", 1, 10*time.Second)
 	if found[0].Node == "" || found[0].MinBPS != 20e6 {
 		t.Errorf("got %+v", found[0])
+	}
+	var printed []edge.Instance
+	if err := json.Unmarshal([]byte(s.must(t, "ps", "-o", "json")), &printed); err != nil || len(printed) != 1 || printed[0].ContainerID != found[0].ContainerID {
+		t.Errorf("weir-edge ps -o json prints %+v, %v", printed, err)
 	}
 	// What users get counts as the proxy's at the uplink, with the service's policy.
 	harness.Await(t, "the agent knows the proxy's policy", 5*time.Second, func() error {

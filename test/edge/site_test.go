@@ -27,6 +27,7 @@ import (
 	"github.com/weir-project/weir/internal/edge/server"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
 )
 
 // programVariable names weir-edge; `make test` sets it.
@@ -281,12 +282,11 @@ func specification(name, image string, port int, maxUsers int, labels map[string
 	}
 }
 
+// ps returns what weir-edge ps shows, without the time that a program takes to start.
 func (s *site) ps(t *testing.T) []edge.Instance {
 	t.Helper()
-	var list []edge.Instance
-	if err := json.Unmarshal([]byte(s.must(t, "ps", "-o", "json")), &list); err != nil {
-		t.Fatal(err)
-	}
+	list, err := s.client.Instances(t.Context())
+	must.Succeed(t, err)
 	return list
 }
 

@@ -159,33 +159,38 @@ func (c *cluster) takePort(t *testing.T) {
 	}
 }
 
-// TestSwarm: a crowd comes and replicas start; minimums are kept where users come to; a
-// node dies, and its service answers elsewhere. All nodes have agents, which weir-edge asks over
-// TLS.
-func TestSwarm(t *testing.T) {
+// newNodes is a swarm whose nodes all have agents, which weir-edge asks over TLS.
+func newNodes(t *testing.T) *cluster {
+	t.Helper()
 	c := newCluster(t)
 	c.takePort(t)
 	c.startAgents(t)
 	c.startManager(t)
-	if err := c.deploy(t, specification("shop", pagesImage, 8080, 10, nil)); err != nil {
-		t.Fatal(err)
-	}
+	return c
+}
+
+// runShop deploys the service that users of all nodes have.
+func (c *cluster) runShop(t *testing.T) {
+	t.Helper()
+	must.Succeed(t, c.deploy(t, specification("shop", pagesImage, 8080, 10, nil)))
 	began := time.Now()
 	c.awaitRunning(t, "shop", 1, 30*time.Second)
 	t.Logf("answers %v after the deployment", time.Since(began).Round(10*time.Millisecond))
 	for node := range c.nodes {
 		harness.Await(t, fmt.Sprintf("users get an answer at node %d", node), 15*time.Second, func() error { return c.get(node, 8080) })
 	}
+}
+
+// TestSwarm: a crowd comes and replicas start; what ends answers again soon; a node dies, and its service
+// answers elsewhere. It is timed, so no other test runs beside it.
+func TestSwarm(t *testing.T) {
+	c := newNodes(t)
+	c.runShop(t)
 	t.Run("all nodes in one object", c.testMonitored)
 	t.Run("a crowd comes", c.testCrowd)
 	t.Run("nobody commands proxies who has no key", func(t *testing.T) { c.obeysOnlyKey(t, "shop") })
 	t.Run("killed and started", c.testKilled)
 	t.Run("ended and restarted", c.testEnds)
-	t.Run("access to agents", c.testAccess)
-	t.Run("room elsewhere", c.testRoomElsewhere)
-	t.Run("managed services", c.testManaged)
-	t.Run("minimums", c.testMinimums)
-	t.Run("two at once", c.testTwoAtOnce)
 	t.Run("a node dies", c.testNodeDies)
 	c.stoppedOnce(t)
 	c.must(t, "rm", "shop")
@@ -196,6 +201,27 @@ func TestSwarm(t *testing.T) {
 		}
 		return errNot(fmt.Sprint(len(left.Items), " Swarm services"))
 	})
+}
+
+// TestSwarmMinimums: minimums are kept where users come to, and two weir-edge promise them together. What users
+// receive is measured on three uplinks, so no other test runs beside it.
+func TestSwarmMinimums(t *testing.T) {
+	c := newNodes(t)
+	t.Run("minimums", c.testMinimums)
+	t.Run("two at once", c.testTwoAtOnce)
+	c.stoppedOnce(t)
+}
+
+// TestSwarmAgents: whom agents let promise, and what weir-edge does and says of containers and services that are
+// not its own.
+func TestSwarmAgents(t *testing.T) {
+	t.Parallel()
+	c := newNodes(t)
+	c.runShop(t)
+	t.Run("access to agents", c.testAccess)
+	t.Run("room elsewhere", c.testRoomElsewhere)
+	t.Run("managed services", c.testManaged)
+	c.stoppedOnce(t)
 }
 
 // testMonitored: weir-edge nodes -o picasso has what each node's agent says, and its proxy and instances among
