@@ -171,6 +171,7 @@ func TestIsolation(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []testbed.Mode{testbed.ModeBridge, testbed.ModeMacvlan, testbed.ModeIPvlanL2, testbed.ModeOverlay, testbed.ModeHost} {
 		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel() // each mode has a link of its own
 			b := newBed(t)
 			a := newArena(b, mode)
 			if mode == testbed.ModeBridge {
