@@ -49,6 +49,8 @@ type setup struct {
 	headerBytes uint64
 	// second is the rate of a second uplink, backup; empty if there is none.
 	second string
+	// rates is the text of a file of --rates-file, which goes before the rate that all devices have otherwise.
+	rates string
 }
 
 var (
@@ -79,8 +81,16 @@ var setups = map[string]setup{
 			return 12 * mbit
 		},
 	},
-	"sleep and another network":      {before: wayBeyond, beyond: true, moves: otherNetwork},
-	"another device":                 {before: wayBeyond, beyond: true, uplink: "auto", ports: [2]string{"uplink", backup}, moves: otherDevice},
+	"sleep and another network": {before: wayBeyond, beyond: true, moves: otherNetwork},
+	"another device":            {before: wayBeyond, beyond: true, uplink: "auto", ports: [2]string{"uplink", backup}, moves: otherDevice},
+	"another device with its own rate": {
+		before: wayBeyond, beyond: true, uplink: "auto", ports: [2]string{"uplink", backup},
+		rates: "uplinks: [{interface: uplink, rate: 20mbit}, {interface: backup, rate: 12mbit}]",
+		moves: func(b *harness.Bed) uint64 {
+			otherDevice(b)
+			return 12 * mbit
+		},
+	},
 	"VPN of the host (vxlan)":        vpnOfHost("vxlan"),
 	"VPN of the host (wireguard)":    vpnOfHost("wireguard"),
 	"VPN of some routes (vxlan)":     vpnOfRoutes("vxlan", 50),
@@ -140,7 +150,7 @@ func TestSetups(t *testing.T) {
 			if s.modes == [4]testbed.Mode{} {
 				s.modes = bridged
 			}
-			agent, containers := join(t, b, s.agent(),
+			agent, containers := join(t, b, s.agent(t),
 				member{s.modes[0], labels("weight", "200")}, // the host has 100
 				member{s.modes[1], labels("weight", "300")},
 				member{s.modes[2], labels("weight", "50", "min", "8mbit")},
@@ -194,12 +204,17 @@ func TestSetups(t *testing.T) {
 }
 
 // agent returns how to start the agent, and fills in what is shared out.
-func (s *setup) agent() harness.AgentOptions {
+func (s *setup) agent(t *testing.T) harness.AgentOptions {
 	options := harness.AgentOptions{Rate: slowRate}
 	if s.uplink == "" {
 		s.uplink = "uplink"
 	} else {
 		options.Args = []string{"--uplink", s.uplink}
+	}
+	if s.rates != "" {
+		file := filepath.Join(t.TempDir(), "rates.yaml")
+		must.Succeed(t, os.WriteFile(file, []byte(s.rates), 0o600))
+		options.Rate, options.Args = "30mbit", append(options.Args, "--rates-file", file)
 	}
 	if s.second != "" {
 		options = harness.AgentOptions{UplinksInConfig: true, Settings: uplinks(uplinkAt(s.uplink, slowRate), uplinkAt(backup, s.second))}
