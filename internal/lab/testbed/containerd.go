@@ -40,7 +40,7 @@ type ContainerdOptions struct {
 }
 
 // PodImage is the image of pods, and of what keeps their namespaces: busybox. ServerImage accepts connections at
-// ServerPort, and lets each wait for a while.
+// ServerPort, and lets each wait for an hour, longer than tests take.
 const (
 	PodImage    = "localhost/weir/pod:1"
 	ServerImage = "localhost/weir/server:1"
@@ -190,7 +190,7 @@ func (c *Containerd) Enter() []string {
 
 // images are the commands of images.
 var images = map[string][]string{
-	PodImage: idle, ServerImage: {"/bin/busybox", "nc", "-ll", "-p", fmt.Sprint(ServerPort), "-e", "/bin/busybox", "sleep", "120"},
+	PodImage: idle, ServerImage: {"/bin/busybox", "nc", "-ll", "-p", fmt.Sprint(ServerPort), "-e", "/bin/busybox", "sleep", "3600"},
 }
 
 // writeImages writes all images as an archive.
