@@ -344,7 +344,7 @@ func examineOffload(taken, cards []string, err error) finding {
 		err = errors.New(strings.Join(taken, ", ") + note)
 	}
 	adder(&findings)("offload", err, resultLimited,
-		"no flow table or leased queue takes received packets off an uplink before they can be shared"+note, "what is forwarded there is neither shared nor counted")
+		"no flow table, offloaded tc filter or leased queue takes received packets off an uplink before they can be shared"+note, "what is forwarded there is neither shared nor counted")
 	return findings[0]
 }
 
@@ -353,6 +353,8 @@ func examineOffload(taken, cards []string, err error) finding {
 func offloads(uplinks []kernel.Link) (taken, cards []string, err error) {
 	taken, err = lookBelow(uplinks, func(at kernel.Link, below bool) ([]string, error) {
 		found, err := kernel.FlowTables(at.Name, !below)
+		filters, filterErr := kernel.OffloadedFilters(at.Index)
+		found = append(found, filters...)
 		for i := range found {
 			found[i] += " at " + at.Name
 		}
@@ -364,7 +366,7 @@ func offloads(uplinks []kernel.Link) (taken, cards []string, err error) {
 		if leased > 0 {
 			found = append(found, fmt.Sprintf("%d leased queues of %s", leased, at.Name))
 		}
-		return found, errors.Join(err, cardErr, leaseErr)
+		return found, errors.Join(err, filterErr, cardErr, leaseErr)
 	})
 	return taken, cards, err
 }

@@ -26,14 +26,14 @@ const (
 )
 
 // filterKinds are kinds of filters, with the numbers of their attributes (linux/pkt_cls.h): class,
-// actions, a policer as old tools attach it, and a BPF program. 0: it has none.
-var filterKinds = map[string]struct{ class, actions, police, program uint16 }{
+// actions, a policer as old tools attach it, a BPF program, and flags that say whether a card has it. 0: it has none.
+var filterKinds = map[string]struct{ class, actions, police, program, flags uint16 }{
 	"basic":    {class: 1, actions: 3, police: 4},
-	"bpf":      {class: 3, actions: 1, police: 2, program: 11},
-	"flower":   {class: 1, actions: 3},
+	"bpf":      {class: 3, actions: 1, police: 2, program: 11, flags: 9},
+	"flower":   {class: 1, actions: 3, flags: 22},
 	"fw":       {class: 1, actions: 4, police: 2},
-	"matchall": {class: 1, actions: 2},
-	"u32":      {class: 1, actions: 7, police: 6},
+	"matchall": {class: 1, actions: 2, flags: 3},
+	"u32":      {class: 1, actions: 7, police: 6, flags: 11},
 }
 
 // actionKinds are kinds of actions that neither redirect a packet nor change its priority or queue,
@@ -66,14 +66,23 @@ func (h Hook) effects() (map[filterKey]effect, error) {
 }
 
 func (h Hook) readEffects(conn *netlink.Conn) (map[filterKey]effect, error) {
+	effects := map[filterKey]effect{}
+	err := h.eachFilter(conn, func(key filterKey, kind string, options []byte) (err error) {
+		effects[key], err = filterEffect(kind, options)
+		return err
+	})
+	return effects, err
+}
+
+// eachFilter calls fn for every filter of the hook's clsact or ingress qdisc, if it has one.
+func (h Hook) eachFilter(conn *netlink.Conn, fn func(key filterKey, kind string, options []byte) error) error {
 	messages, err := requestList(conn, getFilter, tcmsg(h.Ifindex, 0, Handle(h.clsact())))
 	if err != nil {
-		return nil, fmt.Errorf("list filters of device %d: %w", h.Ifindex, err)
+		return fmt.Errorf("list filters of device %d: %w", h.Ifindex, err)
 	}
-	effects := map[filterKey]effect{}
 	for _, m := range messages {
 		if len(m.Data) < sizeofTcmsg {
-			return nil, errShort
+			return errShort
 		}
 		key := filterKey{
 			handle:   binary.NativeEndian.Uint32(m.Data[8:]),
@@ -92,14 +101,14 @@ func (h Hook) readEffects(conn *netlink.Conn) (map[filterKey]effect, error) {
 			}
 			return nil
 		})
-		if err != nil {
-			return nil, err
+		if err == nil {
+			err = fn(key, kind, options)
 		}
-		if effects[key], err = filterEffect(kind, options); err != nil {
-			return nil, err
+		if err != nil {
+			return err
 		}
 	}
-	return effects, nil
+	return nil
 }
 
 // filterEffect returns what a filter with these options may do.

@@ -5,7 +5,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"unsafe"
 
 	"github.com/mdlayher/netlink"
@@ -24,6 +26,38 @@ func OffloadsTC(name string) (bool, error) {
 		return false, fmt.Errorf("ask %s for its features: %w", name, err)
 	}
 	return on, nil
+}
+
+// OffloadedFilters names the filters at a device's ingress hook that are also in its card, which takes the packets
+// that they forward or drop.
+func OffloadedFilters(ifindex int) ([]string, error) {
+	conn, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
+	if err != nil {
+		return nil, fmt.Errorf("open traffic control: %w", err)
+	}
+	defer conn.Close()
+	return offloadedFilters(conn, ifindex)
+}
+
+func offloadedFilters(conn *netlink.Conn, ifindex int) (names []string, err error) {
+	const inCard = 1 << 2 // TCA_CLS_FLAGS_IN_HW of include/uapi/linux/pkt_cls.h
+	counts := map[string]int{}
+	err = Hook{Ifindex: ifindex}.eachFilter(conn, func(_ filterKey, kind string, options []byte) error {
+		flags := filterKinds[kind].flags
+		if flags == 0 {
+			return nil
+		}
+		return eachAttribute(options, func(ad *netlink.AttributeDecoder) error {
+			if ad.Type() == flags && ad.Uint32()&inCard != 0 {
+				counts[kind]++
+			}
+			return nil
+		})
+	})
+	for _, kind := range slices.Sorted(maps.Keys(counts)) {
+		names = append(names, fmt.Sprintf("offloaded tc filters (%s: %d)", kind, counts[kind]))
+	}
+	return names, err
 }
 
 // hasFeature reports whether a feature of a device, by the name that `ethtool -k` prints, is on.

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-project/weir/test/must"
 )
 
-// TestFeaturesAndQueues: the kernel tells a device's features by their names, and lists its queues.
+// TestFeaturesAndQueues: the kernel tells a device's features by their names, and lists its filters and queues.
 func TestFeaturesAndQueues(t *testing.T) {
 	release, err := Release()
 	must.Succeed(t, err)
@@ -39,6 +39,12 @@ func TestFeaturesAndQueues(t *testing.T) {
 		}
 		if _, err := OffloadsTC("missing"); !errors.Is(err, ErrNoLink) {
 			t.Errorf("of a missing device: %v", err)
+		}
+		must.Succeed(t, Hook{Ifindex: device.Attrs().Index}.addClsact())
+		must.Succeed(t, netlink.FilterAdd(&netlink.U32{FilterAttrs: netlink.FilterAttrs{
+			LinkIndex: device.Attrs().Index, Parent: netlink.HANDLE_MIN_INGRESS, Priority: 7, Protocol: unix.ETH_P_ALL}}))
+		if names, err := OffloadedFilters(device.Attrs().Index); err != nil || len(names) > 0 {
+			t.Errorf("filters in the card of a veth: %q, %v", names, err)
 		}
 		all, leased, err := queuesOf(device.Attrs().Index)
 		var major, minor int

@@ -7,6 +7,7 @@ import (
 
 	"github.com/mdlayher/netlink"
 	"github.com/mdlayher/netlink/nltest"
+	"golang.org/x/sys/unix"
 
 	"github.com/weir-project/weir/test/must"
 )
@@ -51,5 +52,35 @@ func TestOffloadedFlowTables(t *testing.T) {
 		if must.Succeed(t, err); !slices.Equal(got, want) {
 			t.Errorf("offloaded %v: %q, want %q", offloaded, got, want)
 		}
+	}
+}
+
+// TestOffloadedFilters: of filters those are named whose flags say that they are in the card. No kernel of the tests has
+// such a card.
+func TestOffloadedFilters(t *testing.T) {
+	const inCard, notInCard, skipHW, skipSW = 4, 8, 1, 2
+	filter := func(kind string, options ...netlink.Attribute) []byte {
+		return append(make([]byte, sizeofTcmsg), nltest.MustMarshalAttributes([]netlink.Attribute{
+			{Type: unix.TCA_KIND, Data: append([]byte(kind), 0)},
+			{Type: unix.TCA_OPTIONS | netlink.Nested, Data: nltest.MustMarshalAttributes(options)},
+		})...)
+	}
+	number := func(attribute uint16, value uint32) netlink.Attribute {
+		return netlink.Attribute{Type: attribute, Data: binary.NativeEndian.AppendUint32(nil, value)}
+	}
+	s := &fakeSocket{dumps: map[uint16][][]byte{getFilter: {
+		filter("flower", number(1, 7), number(22, inCard|skipSW)), filter("flower", number(22, inCard)),
+		filter("flower", number(22, notInCard)), filter("flower"), filter("flower", number(3, inCard)),
+		filter("u32", number(11, inCard)), filter("u32", number(11, skipHW)), filter("matchall", number(3, inCard)),
+		filter("bpf", number(8, inCard), number(9, notInCard)), filter("basic", number(0, inCard)), filter("another", number(0, inCard)),
+	}}}
+	names, err := offloadedFilters(s.open(), 3)
+	want := []string{"offloaded tc filters (flower: 2)", "offloaded tc filters (matchall: 1)", "offloaded tc filters (u32: 1)"}
+	if must.Succeed(t, err); !slices.Equal(names, want) {
+		t.Errorf("%q, want %q", names, want)
+	}
+	s = &fakeSocket{dumps: map[uint16][][]byte{getFilter: {filter("bpf", number(9, inCard))}}}
+	if names, err := offloadedFilters(s.open(), 3); err != nil || !slices.Equal(names, []string{"offloaded tc filters (bpf: 1)"}) {
+		t.Errorf("of BPF: %q, %v", names, err)
 	}
 }
