@@ -149,6 +149,46 @@ func TestBurstHidesNothing(t *testing.T) {
 	}
 }
 
+// TestEarlierBurstHidesNothing: how much a container's senders exceeded its share by before a time without a limit does
+// not count.
+func TestEarlierBurstHidesNothing(t *testing.T) {
+	one := &download{member: of(100e6, 0), unresponsiveBPS: 112e6}
+	ds := newDownloads(math.Inf(1), one, lacking())
+	ds.run(2500 * time.Millisecond)
+	if part := one.member.holdback.part; part < significantPart {
+		t.Errorf("%.3f is held back in the burst", part)
+	}
+	one.unresponsiveBPS = 80e6
+	ds.run(7500 * time.Millisecond)
+	if part := one.member.holdback.part; part > 0 {
+		t.Errorf("%.3f is held back after the burst", part)
+	}
+	one.unresponsiveBPS = 102e6
+	held := 0
+	for range 600 {
+		if ds.step(); one.member.holdback.part > 0 {
+			held++
+		}
+	}
+	if held == 0 || held > 150 {
+		t.Errorf("held for %d of 600 tenths of a second", held)
+	}
+}
+
+// TestFollowersAreNotExempt: senders that follow a limit are limited for as long as another container needs that,
+// although what they send stays above their share, less than at first.
+func TestFollowersAreNotExempt(t *testing.T) {
+	one := &download{member: of(70e6, 0), overdrive: 0.3, sendsBPS: 1e6, gotBPS: 70e6}
+	ds := newDownloads(105e6, &download{member: of(30e6, 30e6), overdrive: 0.1, sendsBPS: 1e6, gotBPS: 30e6}, one)
+	ds.run(10 * time.Second)
+	for range 3000 {
+		ds.step()
+		if h := one.member.holdback; h.part < significantPart || h.arrivingBPS < 70e6 {
+			t.Fatalf("after %v: %.3f is held back and %.1f Mbit/s arrive, exempt until %v", ds.now.Sub(time.Unix(1000, 0)), h.part, h.arrivingBPS/1e6, h.exemptUntil)
+		}
+	}
+}
+
 // TestJudgedByWhatIsKnown: seconds without a look, or in which a container might have nothing, do not count as
 // seconds in which its senders ignored a limit.
 func TestJudgedByWhatIsKnown(t *testing.T) {
