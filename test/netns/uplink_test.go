@@ -313,18 +313,26 @@ func TestUplinkComesAndGoes(t *testing.T) {
 	one := b.Add("one", labels("max", "10mbit"))
 	agent := shareIncoming(b, nil)
 	b.MustWeir("set", "one", "--weight", "500")
-	index := b.UplinkIndex()
 	for _, again := range []struct {
-		name string
-		more []string
+		name             string
+		sameIndex, stops bool
 	}{
-		{"made again", nil},
-		{"made again with the same index", []string{"index", fmt.Sprint(index)}},
-		{"made again at once", nil},
+		{"made again", false, false},
+		{"made again with the same index", true, false},
+		// Between two turns of the agent's loop.
+		{"made again unseen", false, true},
+		{"made again unseen with the same index", true, true},
 	} {
 		t.Run(again.name, func(t *testing.T) {
+			var more []string
+			if again.sameIndex {
+				more = []string{"index", fmt.Sprint(b.UplinkIndex())}
+			}
+			if again.stops {
+				must.Succeed(t, syscall.Kill(agent.Pid(), syscall.SIGSTOP))
+			}
 			b.Run("ip", "link", "del", "uplink")
-			if again.name != "made again at once" {
+			if !again.stops {
 				b.Await("missed", time.Second, func() (bool, string) {
 					status := agent.Status()
 					return status.State == v1.StateDegraded && strings.Contains(status.Reason, "uplink is gone"), fmt.Sprintf("%+v", status)
@@ -333,7 +341,10 @@ func TestUplinkComesAndGoes(t *testing.T) {
 					t.Errorf("while the uplink is gone: %+v", got)
 				}
 			}
-			relink(b, again.more...)
+			relink(b, more...)
+			if again.stops {
+				must.Succeed(t, syscall.Kill(agent.Pid(), syscall.SIGCONT))
+			}
 			b.Await("shared out again", checkInterval+time.Second, func() (bool, string) {
 				status := agent.Status()
 				return status.State == v1.StateOK && slices.Contains(tcClasses(b), "class htb 7e11:10") && redirected(b) &&
@@ -374,24 +385,6 @@ func TestUplinkComesAndGoes(t *testing.T) {
 		if limit := gsoMaxBytes(t, one); limit < 65536 {
 			t.Errorf("gso_max_size of one is %d", limit)
 		}
-	})
-}
-
-// TestUplinkMadeAgainUnseen: between two turns of the agent's loop an uplink may be
-// deleted and made again.
-func TestUplinkMadeAgainUnseen(t *testing.T) {
-	t.Parallel()
-	b := newBed(t)
-	b.Add("one", nil)
-	agent := b.StartAgent(harness.AgentOptions{})
-	must.Succeed(t, syscall.Kill(agent.Pid(), syscall.SIGSTOP))
-	b.Run("ip", "link", "del", "uplink")
-	relink(b)
-	must.Succeed(t, syscall.Kill(agent.Pid(), syscall.SIGCONT))
-	b.Await("shared out again", checkInterval+time.Second, func() (bool, string) {
-		status := agent.Status()
-		return status.State == v1.StateOK && slices.Contains(tcClasses(b), "class htb 7e11:10") &&
-			set(bpfPrograms(t, b))["uplink: weir_uplink"], fmt.Sprintf("%+v %v", status, tcClasses(b))
 	})
 }
 
