@@ -42,6 +42,9 @@ func TestProgramsLoad(t *testing.T) {
 				}
 			}
 			loaded, err := ebpf.NewCollectionWithOptions(spec, optionsFor(spec))
+			if errors.Is(err, ebpf.ErrNotSupported) {
+				t.Skip("the kernel tells no types, which this program reads:", err)
+			}
 			if err != nil {
 				t.Fatalf("%+v", err)
 			}
@@ -63,7 +66,7 @@ func TestProgramsLoadWithoutTypes(t *testing.T) {
 			must.Succeed(t, err)
 			delete(spec.Programs, uplinkProgWeirUplink) // reads the kernel's structures
 			tagPackets(spec)
-			loaded, err := ebpf.NewCollectionWithOptions(spec, optionsFor(spec))
+			loaded, err := ebpf.NewCollectionWithOptions(spec, loadOptions())
 			if err != nil {
 				t.Fatalf("%+v", err)
 			}

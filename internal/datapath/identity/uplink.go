@@ -14,9 +14,11 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"github.com/weir-project/weir/internal/datapath/kernel"
 	"github.com/weir-project/weir/internal/share/sched"
@@ -239,6 +241,11 @@ func readUplink() (*ebpf.CollectionSpec, error) {
 	spec, err := loadUplink()
 	if err == nil {
 		spec.Maps[uplinkMapWakeups].MaxEntries = uint32(os.Getpagesize())
+		if strconv.IntSize == 32 {
+			// What a kernel of 32 bits allocates for one entry begins 4 bytes after a multiple of 8, where a
+			// 64-bit addition stops an ARMv7 kernel. All entries at once (1 MB) are aligned.
+			spec.Maps[uplinkMapClassActivity].Flags &^= unix.BPF_F_NO_PREALLOC
+		}
 	}
 	return spec, err
 }
