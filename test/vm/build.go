@@ -58,9 +58,8 @@ func addProxy(ctx context.Context, d *Disk) error {
 }
 
 // commonDisk makes a disk with what the machines of an architecture share.
-// Programs are this machine's own where the architecture is; on others there
-// are only weir, the tests and a shell. The working directory is the module's
-// root.
+// Programs are this machine's own where the architecture is, and of Debian's packages on
+// others. The working directory is the module's root.
 func commonDisk(ctx context.Context, packages *Packages, arch string, suites []Suite) (*Disk, error) {
 	d := NewDisk()
 	for _, dir := range []string{"proc", "sys", "dev", "run", "tmp", "suites"} {
@@ -74,10 +73,12 @@ func commonDisk(ctx context.Context, packages *Packages, arch string, suites []S
 	if err := addShell(ctx, d, packages, arch); err != nil {
 		return nil, err
 	}
-	if arch == runtime.GOARCH {
-		if err := addTools(ctx, d); err != nil {
-			return nil, err
-		}
+	add := addTools
+	if arch != runtime.GOARCH {
+		add = func(ctx context.Context, d *Disk) error { return addForeignTools(ctx, d, packages, arch) }
+	}
+	if err := add(ctx, d); err != nil {
+		return nil, err
 	}
 	return d, addPrograms(ctx, d, arch, suites)
 }
@@ -108,8 +109,8 @@ func addShell(ctx context.Context, d *Disk, packages *Packages, arch string) err
 	if err != nil {
 		return fmt.Errorf("%w: %w", errUnavailable, err)
 	}
-	return eachFile(ctx, file, func(name string, content io.Reader) error {
-		if !strings.HasSuffix(name, "bin/busybox") {
+	return eachFile(ctx, file, func(name, link string, content io.Reader) error {
+		if link != "" || !strings.HasSuffix(name, "bin/busybox") {
 			return nil
 		}
 		var shell []byte
@@ -192,7 +193,7 @@ func compile(ctx context.Context, d *Disk, arch, name, verb, pkg string, flags .
 	file := filepath.Join(dir, "program")
 	args := append([]string{verb, "-buildvcs=false", "-trimpath", "-ldflags=-s -w", "-o", file}, flags...)
 	cmd := exec.CommandContext(ctx, "go", append(args, pkg)...)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+strings.TrimSuffix(arch, "hf"), "GOARM=7")
 	if _, err := run(cmd); err != nil {
 		return fmt.Errorf("compile %s: %w", pkg, err)
 	}

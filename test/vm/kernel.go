@@ -32,9 +32,11 @@ type PackedModule struct {
 func (k Kernel) Unpack(ctx context.Context) (Unpacked, error) {
 	u := Unpacked{Modules: map[string]PackedModule{}, BuiltIn: map[string]bool{}}
 	for _, file := range k.Files {
-		err := eachFile(ctx, file, func(name string, content io.Reader) error {
+		err := eachFile(ctx, file, func(name, link string, content io.Reader) error {
 			base := path.Base(name)
 			switch {
+			case link != "":
+				return nil
 			case base == "vmlinuz", strings.HasPrefix(base, "vmlinuz-"):
 				return readInto(&u.Image, content)
 			case base == "modules.builtin":
@@ -75,8 +77,8 @@ func readInto(dst *[]byte, src io.Reader) (err error) {
 	return err
 }
 
-// eachFile calls fn for every regular file in a Debian package.
-func eachFile(ctx context.Context, file string, fn func(name string, content io.Reader) error) error {
+// eachFile calls fn for every regular file in a Debian package, and for every symbolic link, which leads to link.
+func eachFile(ctx context.Context, file string, fn func(name, link string, content io.Reader) error) error {
 	cmd := exec.CommandContext(ctx, "dpkg-deb", "--fsys-tarfile", file)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -99,7 +101,7 @@ func eachFile(ctx context.Context, file string, fn func(name string, content io.
 	return err
 }
 
-func eachTarFile(archive *tar.Reader, fn func(name string, content io.Reader) error) error {
+func eachTarFile(archive *tar.Reader, fn func(name, link string, content io.Reader) error) error {
 	for {
 		header, err := archive.Next()
 		if errors.Is(err, io.EOF) {
@@ -108,10 +110,10 @@ func eachTarFile(archive *tar.Reader, fn func(name string, content io.Reader) er
 		if err != nil {
 			return err
 		}
-		if header.Typeflag != tar.TypeReg {
+		if header.Typeflag != tar.TypeReg && header.Typeflag != tar.TypeSymlink {
 			continue
 		}
-		if err := fn(header.Name, archive); err != nil {
+		if err := fn(header.Name, header.Linkname, archive); err != nil {
 			return err
 		}
 	}

@@ -44,8 +44,11 @@ func machinesAtOnce(processors int, memoryBytes uint64) int {
 // qemu is the emulator of an architecture, what it is told about the machine, and
 // what the kernel is: the console's name, first of all.
 func qemu(arch string) (program string, args []string, options string) {
-	if arch == "arm64" {
+	switch arch {
+	case "arm64":
 		return "qemu-system-aarch64", []string{"-machine", "virt", "-cpu", "cortex-a72"}, "console=ttyAMA0"
+	case armhf:
+		return "qemu-system-arm", []string{"-machine", "virt", "-cpu", "cortex-a15"}, "console=ttyAMA0"
 	}
 	// String instructions are slower to emulate than loops, so no program is to think
 	// that they are fast here.

@@ -30,7 +30,7 @@ const (
 type Machine struct {
 	// Series is the kernel's, such as 6.12: the newest that is to be had.
 	Series string
-	// Arch is the architecture, as Debian and Go name it.
+	// Arch is the architecture, as Debian names it.
 	Arch    string
 	Cgroups Cgroups
 	Suites  []Suite
@@ -88,6 +88,9 @@ func (m Machine) hasServices() bool { return slices.Contains(m.Suites, servicesO
 // modules are the modules that the machine loads.
 func (m Machine) modules() []string {
 	modules := netModules
+	if m.Arch == armhf {
+		modules = slices.Concat([]string{"crc32c_generic"}, modules) // others have it built in
+	}
 	if m.hasEngine() {
 		modules = slices.Concat(modules, engineModules)
 	}
@@ -122,8 +125,13 @@ func suitesOf(machines []Machine, arch string) []Suite {
 	return suites
 }
 
-// releases is where kernels are looked for.
-var releases = []string{"bookworm", "bookworm-backports", "trixie-backports", "sid"}
+// armhf is 32-bit ARM, the one architecture that Debian and Go name differently.
+const armhf = "armhf"
+
+// releases is where kernels are looked for, and the programs of other architectures.
+var releases = []struct{ name, archs string }{
+	{"bookworm", "amd64,arm64,armhf"}, {"bookworm-backports", "amd64,arm64,armhf"}, {"trixie-backports", "amd64"}, {"sid", "amd64"},
+}
 
 // Machines are all machines, those that take longest first.
 var Machines = []Machine{
@@ -131,13 +139,18 @@ var Machines = []Machine{
 	{Series: "6.1", Arch: "amd64", Cgroups: Unified, Suites: everything, Gate: gate, MaySkip: without66},
 	{Series: "6.12", Arch: "amd64", Cgroups: Hybrid, Suites: slices.Concat(withEngine, inModes)},
 	{Series: "6.18", Arch: "amd64", Cgroups: Unified, Suites: append([]Suite{openFlowSwitch, demoOnSwitches, servicesOnLinks}, withSwitch...)},
-	{Series: "6.12", Arch: "arm64", Cgroups: Unified, Suites: programs},
+	{Series: "6.12", Arch: "arm64", Cgroups: Unified, Suites: onARM},
+	{Series: "6.12", Arch: armhf, Cgroups: Unified, Suites: programs, MaySkip: withoutTypes},
 	{Series: "6.12", Arch: "amd64", Cgroups: Unified, Suites: withoutRedirect, Lacks: []string{"ifb"}},
 	{Series: "6.12", Arch: "amd64", Cgroups: Unified, Suites: withoutRedirect, Lacks: []string{"act_mirred"}},
 }
 
-// benches is the machine of TestBenchmarks.
-var benches = []Machine{{Series: "6.18", Arch: "amd64", Cgroups: Unified, Suites: []Suite{packetPath}}}
+// benches are the machines of TestBenchmarks.
+var benches = []Machine{
+	{Series: "6.18", Arch: "amd64", Cgroups: Unified, Suites: []Suite{packetPath}},
+	{Series: "6.12", Arch: "arm64", Cgroups: Unified, Suites: []Suite{packetPath}},
+	{Series: "6.12", Arch: armhf, Cgroups: Unified, Suites: []Suite{packetPath}},
+}
 
 var packetPath = Suite{Package: "./internal/datapath/identity", Tag: TagNetNS, Run: "BenchmarkPath"}
 
@@ -147,11 +160,20 @@ var packetPath = Suite{Package: "./internal/datapath/identity", Tag: TagNetNS, R
 const without66 = "^identity/(TestProgramsLoadWithoutTypes$|TestPriority|TestQueueTags$|TestDirect|TestOverhead$|TestTapComesFirst/tcx$" +
 	"|TestUplinkComesFirst$|TestFollowers$|TestMacvlanPackets$|TestCgroupPackets$)|^netns/TestIsolation/|^netns/TestIncomingFailures/tcx$"
 
+// withoutTypes: a kernel that tells no types loads no program that reads its structures.
+const withoutTypes = "^identity/TestProgramsLoad/(delay|lines|origin)$"
+
 // programs: every BPF program is accepted by the kernel's verifier.
 var programs = []Suite{
 	{Package: "./internal/datapath/identity", Tag: TagNetNS, Run: "TestProgramsLoad"},
 	{Package: "./internal/lab/meter", Tag: TagNetNS, Run: "TestProgramsLoad"},
 }
+
+// onARM: besides, containers are told apart in five modes, shares and classes hold, and a new agent
+// finds what the old one left.
+var onARM = append(slices.Clone(programs), Suite{Package: "./test/netns", Tag: TagNetNS,
+	Run: "TestModes/^(bridge|host|macvlan|ipvlan-l2|overlay)$/UDP|" +
+		"TestShares/10_Mbit|TestClassKeepsOthersShares/(EF_with_a_maximum|AF_and_BE)|TestContainersChangeWhileNoAgentRuns|TestKernelStateGolden"})
 
 // withoutRedirect: what a kernel does that cannot share what comes in.
 var withoutRedirect = []Suite{{Package: "./test/netns", Tag: TagNetNS, Run: "TestIncomingOnKernelWithout"}}

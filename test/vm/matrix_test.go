@@ -85,12 +85,17 @@ func TestBenchmarks(t *testing.T) {
 		t.Skip("set " + suiteVariable + " to bench")
 	}
 	must.Succeed(t, os.Chdir("../.."))
-	p, err := (&preparation{machines: benches, packages: openCache(t), disks: map[string]*Disk{}}).prepare(t.Context(), t.TempDir(), benches[0])
-	must.Succeed(t, err)
-	output, err := p.boot.Run(t.Context())
-	t.Logf("Linux %s, %v\n%s", p.kernel.Version, err, output)
-	if err != nil || !strings.Contains(string(output), "\nPASS") {
-		t.Fail()
+	preparation := preparation{machines: benches, packages: openCache(t), disks: map[string]*Disk{}}
+	for _, m := range benches {
+		t.Run(m.Name(), func(t *testing.T) {
+			p, err := preparation.prepare(t.Context(), t.TempDir(), m)
+			must.Succeed(t, err)
+			output, err := p.boot.Run(t.Context())
+			t.Logf("Linux %s, %v\n%s", p.kernel.Version, err, output)
+			if err != nil || !strings.Contains(string(output), "\nPASS") {
+				t.Fail()
+			}
+		})
 	}
 }
 

@@ -48,10 +48,16 @@ func OpenPackages(ctx context.Context, dir string) (*Packages, error) {
 	if err := p.configure(); err != nil {
 		return nil, err
 	}
-	if info, err := os.Stat(p.path("updated")); err == nil && time.Since(info.ModTime()) < listsAge {
+	sources, err := machineSources(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errUnavailable, err)
+	}
+	info, err := os.Stat(p.path("updated"))
+	listed, _ := os.ReadFile(p.path("sources.list"))
+	if err == nil && time.Since(info.ModTime()) < listsAge && string(listed) == sources {
 		return p, nil
 	}
-	if err := p.update(ctx); err != nil {
+	if err := p.update(ctx, sources); err != nil {
 		if _, old := os.Stat(p.path("updated")); old != nil {
 			return nil, fmt.Errorf("%w: %w", errUnavailable, err)
 		}
@@ -67,7 +73,7 @@ Dir::State::status "/dev/null";
 Dir::Cache %[2]q;
 Dir::Etc::sourcelist %[3]q;
 Dir::Etc::sourceparts %[4]q;
-APT::Architectures { "amd64"; "arm64"; };
+APT::Architectures { "amd64"; "arm64"; "armhf"; };
 Acquire::Languages "none";
 Acquire::Retries "3";
 Acquire::IndexTargets::deb::DEP-11::DefaultEnabled "false";
@@ -83,21 +89,8 @@ Acquire::IndexTargets::deb::DEP-11::DefaultEnabled "false";
 
 func (p *Packages) path(name string) string { return filepath.Join(p.dir, name) }
 
-func (p *Packages) update(ctx context.Context) error {
-	mirror, err := machineMirror(ctx)
-	if err != nil {
-		return err
-	}
-	signed := ""
-	const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
-	if _, err := os.Stat(keyring); err == nil {
-		signed = " signed-by=" + keyring
-	}
-	var sources strings.Builder
-	for _, release := range releases {
-		fmt.Fprintf(&sources, "deb [arch=amd64,arm64%s] %s %s main\n", signed, mirror, release)
-	}
-	if err := os.WriteFile(p.path("sources.list"), []byte(sources.String()), 0o644); err != nil {
+func (p *Packages) update(ctx context.Context, sources string) error {
+	if err := os.WriteFile(p.path("sources.list"), []byte(sources), 0o644); err != nil {
 		return fmt.Errorf("write apt's sources: %w", err)
 	}
 	if _, err := p.apt(ctx, "apt-get", "-qq", "update"); err != nil {
@@ -107,6 +100,24 @@ func (p *Packages) update(ctx context.Context) error {
 		return fmt.Errorf("note that apt's lists are new: %w", err)
 	}
 	return nil
+}
+
+// machineSources are the sources of all releases from this machine's mirror.
+func machineSources(ctx context.Context) (string, error) {
+	mirror, err := machineMirror(ctx)
+	if err != nil {
+		return "", err
+	}
+	signed := ""
+	const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
+	if _, err := os.Stat(keyring); err == nil {
+		signed = " signed-by=" + keyring
+	}
+	var sources strings.Builder
+	for _, release := range releases {
+		fmt.Fprintf(&sources, "deb [arch=%s%s] %s %s main\n", release.archs, signed, mirror, release.name)
+	}
+	return sources.String(), nil
 }
 
 // machineMirror is where this machine gets Debian's packages from.
@@ -162,6 +173,33 @@ func (p *Packages) Fetch(ctx context.Context, name, arch string) (string, error)
 	return path, nil
 }
 
+// FetchAll returns the files of packages and of all that these depend on, from the cache where they
+// are there.
+func (p *Packages) FetchAll(ctx context.Context, arch string, names ...string) ([]string, error) {
+	out, err := p.apt(ctx, append([]string{"apt-get", "-qq", "install", "--print-uris", "--no-install-recommends",
+		"-o", "APT::Architecture=" + arch}, names...)...)
+	if err != nil {
+		return nil, err
+	}
+	var files, missing []string
+	for line := range strings.Lines(out) {
+		fields := strings.Fields(line) // the address, the file's name, size and checksum
+		if len(fields) < 2 {
+			continue
+		}
+		file := p.path(filepath.Join("packages", fields[1]))
+		if _, err := os.Stat(file); err != nil {
+			name, _, _ := strings.Cut(fields[1], "_")
+			missing = append(missing, name)
+		}
+		files = append(files, file)
+	}
+	if len(missing) > 0 {
+		_, err = p.apt(ctx, append([]string{"apt-get", "-qq", "download", "-o", "APT::Architecture=" + arch}, missing...)...)
+	}
+	return files, err
+}
+
 // Kernel is a kernel's packages.
 type Kernel struct {
 	// Release is what uname -r says, Version the package's.
@@ -170,8 +208,8 @@ type Kernel struct {
 	Files []string
 }
 
-// FetchKernel fetches the newest kernel of a series: the flavour for clouds,
-// which is small and has all the modules that matter here.
+// FetchKernel fetches the newest kernel of a series: the flavour for clouds, which is small and has all
+// the modules that matter here, or of 32-bit ARM the only one for many boards.
 func (p *Packages) FetchKernel(ctx context.Context, series, arch string) (Kernel, error) {
 	out, err := p.apt(ctx, "apt-cache", "pkgnames", "linux-image-"+series+".")
 	if err != nil {
@@ -180,7 +218,7 @@ func (p *Packages) FetchKernel(ctx context.Context, series, arch string) (Kernel
 	found := kernelReleases(strings.Fields(out), series, arch)
 	if len(found) == 0 {
 		return Kernel{}, fmt.Errorf("%w: the mirror has no kernel %s for %s in %s",
-			errUnavailable, series, arch, strings.Join(releases, ", "))
+			errUnavailable, series, arch, releases)
 	}
 	var problems []error
 	for _, release := range found[:min(len(found), releasesTried)] {
@@ -232,10 +270,14 @@ func splitPackages(depends, release string) []string {
 
 // kernelReleases are the releases among names of packages, the newest first.
 func kernelReleases(packages []string, series, arch string) []string {
-	image := regexp.MustCompile(`^linux-image-(` + regexp.QuoteMeta(series) + `\.[0-9][0-9a-z.+~-]*-cloud-` + arch + `)$`)
+	flavour := "cloud-" + arch
+	if arch == armhf {
+		flavour = "armmp"
+	}
+	image := regexp.MustCompile(`^linux-image-(` + regexp.QuoteMeta(series) + `\.[0-9][0-9a-z.+~-]*-` + flavour + `)$`)
 	var found []string
 	for _, name := range packages {
-		if m := image.FindStringSubmatch(name); m != nil {
+		if m := image.FindStringSubmatch(name); m != nil && !strings.Contains(name, "-rt-") {
 			found = append(found, m[1])
 		}
 	}

@@ -17,7 +17,8 @@ func TestKernelReleases(t *testing.T) {
 		linux-image-6.1.0-50-cloud-amd64-unsigned linux-image-6.1.0-50-amd64 linux-image-6.1.0-50-cloud-arm64
 		linux-image-6.1.0-9-cloud-amd64 linux-image-6.12.95+deb12-cloud-amd64
 		linux-image-6.12.90+deb12-cloud-amd64 linux-image-6.12.90+deb12.1-cloud-amd64
-		linux-image-6.12.9+deb12-cloud-amd64 linux-image-6.12.95+deb12-rt-amd64 linux-image-6.12.95+deb12-arm64-16k`)
+		linux-image-6.12.9+deb12-cloud-amd64 linux-image-6.12.95+deb12-rt-amd64 linux-image-6.12.95+deb12-arm64-16k
+		linux-image-6.12.95+deb12-armmp linux-image-6.12.95+deb12-armmp-lpae linux-image-6.12.95+deb12-rt-armmp`)
 	for _, test := range []struct {
 		series, arch string
 		want         []string
@@ -29,6 +30,7 @@ func TestKernelReleases(t *testing.T) {
 			"6.12.90+deb12-cloud-amd64", "6.12.9+deb12-cloud-amd64",
 		}},
 		{"6.12", "arm64", nil},
+		{"6.12", armhf, []string{"6.12.95+deb12-armmp"}},
 	} {
 		if got := kernelReleases(names, test.series, test.arch); !slices.Equal(got, test.want) {
 			t.Errorf("%s %s: got %v, want %v", test.series, test.arch, got, test.want)

@@ -110,7 +110,7 @@ func (v *voice) sentBytes() uint64 {
 func newVoice(t *testing.T, b *harness.Bed, number uint16, handle kernel.Handle, bps int) *voice {
 	t.Helper()
 	target := net.UDPAddrFromAddrPort(b.Target(-1, false))
-	v := &voice{number: number, interval: time.Duration(voiceBytes * 8 * 1e9 / bps), stop: make(chan struct{})}
+	v := &voice{number: number, interval: voiceBytes * 8 * time.Second / time.Duration(bps), stop: make(chan struct{})}
 	must.Succeed(t, kernel.InNetNS(b.Host.PeerNetNSPath(), func() (err error) {
 		v.in, err = net.ListenUDP("udp4", target)
 		return err

@@ -111,33 +111,42 @@ func BenchmarkPath(bench *testing.B) {
 		name   string
 		add    func()
 		queues []string
+		needs  func() error
 	}{
-		{"nothing", func() { b.inHost(func() error { return DetachUplink(b.ifindex) }) }, nil},
-		{"FIFO", nil, []string{"root " + fifo}},
-		{"tap", func() { b.assign(ns, v1.ModeBridge, NumberFirst) }, nil},
-		{"classifier", b.open, nil},
-		{"bridge", func() { b.believeFragments(ns) }, nil},
-		{"outer-HTB", nil, with(outer, "parent 7e0f:1 handle 7e10: "+fifo)},
-		{"direct", func() { mayGoDirect(fastLink) }, with(outer, "parent 7e0f:1 handle 7e10: "+fifo)},
-		{"TBF", func() { mayGoDirect(sched.Bounds{}) }, with(bucket, "parent 7e10:1 handle 7e11: "+fifo)},
-		{"inner-HTB", nil, with(inner, "parent 7e11:10 handle 10: "+fifo)},
-		{"fq_codel", nil, with(inner, "parent 7e11:10 handle 10: fq_codel")},
+		{"nothing", func() { b.inHost(func() error { return DetachUplink(b.ifindex) }) }, nil, nil},
+		{"FIFO", nil, []string{"root " + fifo}, nil},
+		{"tap", func() { b.assign(ns, v1.ModeBridge, NumberFirst) }, nil, nil},
+		{"classifier", b.open, nil, nil},
+		{"bridge", func() { b.believeFragments(ns) }, nil, nil},
+		{"outer-HTB", nil, with(outer, "parent 7e0f:1 handle 7e10: "+fifo), nil},
+		{"direct", func() { mayGoDirect(fastLink) }, with(outer, "parent 7e0f:1 handle 7e10: "+fifo), ProbeDirect},
+		{"TBF", func() { mayGoDirect(sched.Bounds{}) }, with(bucket, "parent 7e10:1 handle 7e11: "+fifo), nil},
+		{"inner-HTB", nil, with(inner, "parent 7e11:10 handle 10: "+fifo), nil},
+		{"fq_codel", nil, with(inner, "parent 7e11:10 handle 10: fq_codel"), nil},
 		{"delays", func() {
 			b.inHost(func() (err error) {
 				delays, err = OpenDelays(b.uplink)
 				return err
 			})
-		}, with(inner, "parent 7e11:10 handle 10: "+fifo)},
+		}, with(inner, "parent 7e11:10 handle 10: "+fifo), ProbeDelays},
 		{"HTB-by-hand", func() {
 			b.inHost(func() error {
 				_, err := DetachTaps()
-				return errors.Join(err, DetachBridges(), DetachUplink(b.ifindex), delays.Close())
+				if delays != nil {
+					err = errors.Join(err, delays.Close())
+				}
+				return errors.Join(err, DetachBridges(), DetachUplink(b.ifindex))
 			})
 			b.run("ip", "netns", "exec", b.hostNS(), "iptables", "-w", "-t", "mangle", "-A", "POSTROUTING",
 				"-o", b.host.UplinkName, "-j", "CLASSIFY", "--set-class", "1:10")
-		}, []string{"root handle 1: htb default ffff", "parent 1: classid 1:1 " + htb, "parent 1:1 classid 1:10 " + htb}},
+		}, []string{"root handle 1: htb default ffff", "parent 1: classid 1:1 " + htb, "parent 1:1 classid 1:10 " + htb}, nil},
 	} {
 		bench.Run(step.name, func(bench *testing.B) {
+			if step.needs != nil {
+				if err := step.needs(); err != nil {
+					bench.Skip(err)
+				}
+			}
 			if step.add != nil {
 				step.add()
 			}

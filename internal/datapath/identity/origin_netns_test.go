@@ -164,7 +164,7 @@ func testOrigins(t *testing.T, kind, mode string) {
 func testOriginsToGroup(b *bed, one string, target netip.AddrPort) {
 	all := frameBytes(target)
 	b.run("ip", "-n", one, "neigh", "replace", target.Addr().String(), "lladdr", "33:33:00:00:00:01", "dev", "eth0")
-	send := func(priority int) func() {
+	send := func(priority uint32) func() {
 		return func() {
 			b.sendIn(one, target, priority)
 			time.Sleep(50 * time.Millisecond)

@@ -90,11 +90,11 @@ func helper(mode string) error {
 }
 
 // forgedPriority is the tag of victim.
-const forgedPriority = int(uplinkWeirPriorityWEIR_PRIORITY_MAGIC)<<uplinkWeirPriorityWEIR_PRIORITY_MAGIC_SHIFT |
-	int(victim)<<uplinkWeirPriorityWEIR_PRIORITY_TAG_SHIFT
+const forgedPriority = uint32(uplinkWeirPriorityWEIR_PRIORITY_MAGIC)<<uplinkWeirPriorityWEIR_PRIORITY_MAGIC_SHIFT |
+	uint32(victim)<<uplinkWeirPriorityWEIR_PRIORITY_TAG_SHIFT
 
 // send sends packets to target, with a priority if that is not 0.
-func send(target netip.AddrPort, priority int) error {
+func send(target netip.AddrPort, priority uint32) error {
 	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(target))
 	if err != nil {
 		return err
@@ -107,7 +107,7 @@ func send(target netip.AddrPort, priority int) error {
 		}
 		var set error
 		err = raw.Control(func(fd uintptr) {
-			set = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PRIORITY, priority)
+			set = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PRIORITY, int(int32(priority)))
 		})
 		if err := errors.Join(err, set); err != nil {
 			return fmt.Errorf("SO_PRIORITY: %w", err)
@@ -340,7 +340,7 @@ func (b *bed) targets() []netip.AddrPort {
 }
 
 // sendIn sends from a namespace, in this process and its cgroup.
-func (b *bed) sendIn(netNS string, target netip.AddrPort, priority int) {
+func (b *bed) sendIn(netNS string, target netip.AddrPort, priority uint32) {
 	b.t.Helper()
 	must.Succeed(b.t, testbed.InNetNS(path(netNS), func() error { return send(target, priority) }))
 }
@@ -598,7 +598,7 @@ func TestCgroupPackets(t *testing.T) {
 		b.expect("forged queue", NumberFirst, want, func() { b.sendFromCgroup("send", host, container, target) })
 		b.expect("forged queue of the host's", NumberHost, want, func() { b.sendFromCgroup("send", host, outside, target) })
 		undo()
-		undo = b.forgeAtUplink(offsetPriority, int64(forgedPriority&^(0x3fff<<4)|int(NumberControl)<<4))
+		undo = b.forgeAtUplink(offsetPriority, int64(forgedPriority&^(0x3fff<<4)|uint32(NumberControl)<<4))
 		b.expect("forged tag of the control class", NumberHost, want, func() { b.sendFromCgroup("send", host, outside, target) })
 		undo()
 	}
