@@ -97,9 +97,6 @@ func (m Machine) modules() []string {
 	if m.hasOpenFlow() {
 		modules = slices.Concat(modules, []string{"openvswitch"})
 	}
-	if slices.Contains(m.Suites, packetPath) {
-		modules = slices.Concat(modules, []string{"xt_CLASSIFY"})
-	}
 	return slices.DeleteFunc(slices.Clone(modules), func(name string) bool { return slices.Contains(m.Lacks, name) })
 }
 
@@ -213,7 +210,7 @@ var (
 		"|TestDropsAreShown|TestMarksAreShown|TestDown$|TestMixedModes|TestNestedCgroup|TestTwoNetworks|TestSeveralUplinks|TestTunnelOfHost|TestControlTrafficSurvives"+
 		"|TestIncoming(AtDevices|AfterRename|Failures|BehindFirstFilter)?$|TestXDPAtUplink|TestFlowTableAtUplink|TestForeign|TestJumboFrames|TestVethReplaced|TestInterfaceAdded|TestShares/10_Mbit"+
 		"|TestIsolation/ipvlan-l2/forwarded_(as_the_host|to_a_group)"),
-		Suite{Package: "./internal/lab/bench", Tag: TagNetNS, Run: "TestPeersByIFB"})
+		Suite{Package: "./internal/lab/bench", Tag: TagNetNS, Run: "TestPeersByIFB|TestPeersByClasses"})
 )
 
 const modes = "TestModes/^(bridge|host|macvlan|ipvlan-l2|ipvlan-l3|overlay)$/UDP|" + onEveryKernel
@@ -252,8 +249,8 @@ var servicesOnLinks = Suite{Package: "./test/edge", Tag: TagDocker, Run: "TestLi
 // in a machine.
 var netModules = []string{
 	"veth", "bridge", "macvlan", "ipvlan", "vxlan", "8021q", "bonding",
-	"sch_htb", "sch_tbf", "sch_fq_codel", "sch_cake", "sch_ingress", "cls_bpf", "cls_u32", "act_mirred", "act_police", "ifb", "tun",
-	"nft_compat", "nft_chain_nat", "xt_MASQUERADE", "xt_nat", "xt_tcpudp",
+	"sch_htb", "sch_tbf", "sch_fq_codel", "sch_cake", "sch_drr", "sch_hfsc", "sch_ingress", "cls_bpf", "cls_u32", "act_mirred", "act_police", "ifb", "tun",
+	"nft_compat", "nft_chain_nat", "xt_MASQUERADE", "xt_nat", "xt_tcpudp", "xt_CLASSIFY",
 	"xt_conntrack", "nf_flow_table_inet", "wireguard", "esp4", "xfrm_user", "seqiv", "gcm",
 }
 

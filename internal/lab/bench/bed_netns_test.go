@@ -259,3 +259,56 @@ func TestPeersByIFB(t *testing.T) {
 		}
 	})
 }
+
+// TestPeersByClasses: DRR and HFSC keep weights of senders that fill their queues, and a sparse flow does not wait
+// behind others' queues, as it does without classes; with HFSC's curve for a latency neither.
+func TestPeersByClasses(t *testing.T) {
+	t.Parallel()
+	options := Options{
+		Suite:      SuiteQCon,
+		RateBPS:    20e6,
+		Peers:      []string{PeerNone, PeerDRR, PeerHFSC},
+		Only:       regexp.MustCompile(`^figure 3: |^table 1: beside`),
+		Overload:   1.5,
+		Containers: 1,
+		RunOptions: measure.RunOptions{Duration: 2 * time.Second, Warmup: time.Second, Repeat: 1, WeirBinary: harness.Program(t), Progress: io.Discard},
+	}
+	runAndCheck(t, options, func(report Report, errorf func(string, ...any)) { checkClasses(t, report, 9, errorf) })
+	options.Suite, options.Only = SuiteCNTC, regexp.MustCompile(`^figures 1b and 7b, bridge: CN1 has 16`)
+	runAndCheck(t, options, func(report Report, errorf func(string, ...any)) { checkClasses(t, report, 2, errorf) })
+}
+
+// checkClasses checks the results of peers with a class for each container beside those of none.
+func checkClasses(t *testing.T, report Report, results int, errorf func(string, ...any)) {
+	t.Helper()
+	for name, why := range report.Skipped {
+		t.Skipf("%s: %s", name, why)
+	}
+	if len(report.Results) != results {
+		errorf("%d results, want %d", len(report.Results), results)
+	}
+	waited := math.NaN()
+	for _, result := range report.Results {
+		name := result.id() + ", " + result.Peer
+		if result.Failure != "" {
+			errorf("%s failed: %s", name, result.Failure)
+			continue
+		}
+		for _, share := range result.Shares {
+			t.Logf("%s, %s: %.2f Mbit/s, ideal %.2f", name, share.Container, share.Measured.Median/1e6, float64(share.IdealBPS)/1e6)
+			if weighted := result.Group == qconFigure3 && result.Peer != PeerNone; weighted && math.Abs(share.Error) > 0.1 {
+				errorf("%s, %s: error %+.1f %%", name, share.Container, share.Error*100)
+			}
+		}
+		if result.Latency == nil {
+			continue
+		}
+		p50, p99 := result.Latency.P50MS.Median, result.Latency.P99MS.Median
+		t.Logf("%s: p50 %.2f ms, p99 %.2f ms", name, p50, p99)
+		if result.Peer == PeerNone {
+			waited = p50
+		} else if !(p99 < waited/4) { // also without a p50 of none
+			errorf("%s: 99 of 100 round trips took up to %.2f ms, half of them %.2f ms without classes", name, p99, waited)
+		}
+	}
+}

@@ -46,6 +46,8 @@ type Options struct {
 	// Containers is how many the agent has in the suite about it, and Readers how many
 	// pages of its dashboard are open there; 0 leaves those cases out.
 	Containers, Readers int
+	// PriorityBy is PriorityByWeight where priorities follow from weights.
+	PriorityBy string
 	// Overload is how many times the link's rate a UDP sender without a rate
 	// of its own sends.
 	Overload float64
@@ -82,7 +84,7 @@ const (
 )
 
 var suites = []suite{
-	{SuiteQCon, "figures 7 to 12 and table 1 of qCon", 215, qconSuite, 1, qconNote, false},
+	{SuiteQCon, "figures 3 and 7 to 12 and table 1 of qCon", 225, qconSuite, 1, qconNote, false},
 	{SuiteCNTC, "figures 1 and 7 to 11 of CNTC, in four network modes", 240, cntcSuite, 1, cntcNote, true},
 	{"accuracy", "error of shares, 10 Mbit/s to 5 Gbit/s", 164, accuracySuite, 1, accuracyNote, false},
 	{"reaction", "time to the new allocation", 50, reactionSuite, reactionRounds, "", false},
@@ -135,6 +137,8 @@ func (o Options) Cases() ([]Case, error) {
 		}
 	}
 	switch {
+	case !slices.Contains([]string{"", PriorityByPolicy, PriorityByWeight}, o.PriorityBy):
+		return nil, fmt.Errorf("unknown priority by %q: choose %s or %s", o.PriorityBy, PriorityByPolicy, PriorityByWeight)
 	case o.Repeat < 1 || o.Duration <= 0 || o.Warmup < 0:
 		return nil, errors.New("rounds and duration must be positive, the warm-up not negative")
 	case o.Overload <= 1:
@@ -149,6 +153,11 @@ func (o Options) Cases() ([]Case, error) {
 	})
 	if len(cases) == 0 {
 		return nil, fmt.Errorf("no case of suite %s matches %q", o.Suite, o.Only)
+	}
+	if o.PriorityBy == PriorityByWeight {
+		for i := range cases {
+			cases[i] = cases[i].prioritised()
+		}
 	}
 	return cases, nil
 }
@@ -181,6 +190,9 @@ func Run(ctx context.Context, options Options) (found Report, err error) {
 		Suite:  options.Suite, DurationS: options.Duration.Seconds(), WarmupS: options.Warmup.Seconds(),
 	}
 	found.Seed = options.Seed
+	if options.PriorityBy == PriorityByWeight {
+		found.AddNote("Priorities follow from weights.")
+	}
 	r := &runner{options: options, bed: b, progress: &progress{options: options}}
 	r.peers, found.Skipped = makePeers(ctx, options, cases)
 	if r.Recorder, err = NewRecorder[runKey, observation](ctx, options.RunOptions); err != nil {

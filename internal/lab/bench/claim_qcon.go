@@ -14,9 +14,17 @@ const qconGoodput = 1448. / 1538
 // qconResolutionMbps: the text rounds to whole megabits.
 const qconResolutionMbps = 1
 
-// qconClaims returns the claims of section 4 of qCon.
+// qconClaims returns the claims of sections 2 and 4 of qCon.
 func qconClaims(f findings) []claim.Claim {
+	const tcp = "weights 3:2:1, tcp"
 	claims := []claim.Claim{
+		{
+			Where: qconFigure3, Says: "With DRR three containers with weights of 3:2:1 that send TCP get about the same.",
+			Numbers: f.paperShares(qconFigure3, tcp, PeerDRR, PeerDRR),
+			Control: f.paperShares(qconFigure3, tcp, PeerDRR, PeerWeir),
+			Otherwise: "The paper's board sent each packet as soon as it was queued, so DRR had none to choose from. Here the token bucket that stands for " +
+				"the link is what limits, queues are full, and DRR keeps weights.",
+		},
 		qconShares(f, "figure 7", "C3 of weights 1:2:3 gets 43 Mbit/s and C1 16; with 1:3:5 C3 gets five times as much as C1; "+
 			"with 1:1:1 all get the same.", "weights 1:1:1", "weights 1:2:3", "weights 1:3:5"),
 		qconShares(f, "figure 8", "C1 alone uses the whole link; as others start, each gets its share by weight: 24 Mbit/s for C4 and 12 for C2 when "+

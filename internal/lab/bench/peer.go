@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"os/exec"
 	"slices"
 	"strings"
 
@@ -27,6 +28,9 @@ const (
 	// PeerIFB and PeerCAKE limit what comes in at an IFB, by fq_codel and by CAKE.
 	PeerIFB  = "ifb-fq_codel"
 	PeerCAKE = "cake-ingress"
+	// PeerDRR and PeerHFSC are the qdiscs that qCon tried first and that CNTC is made of.
+	PeerDRR  = "drr"
+	PeerHFSC = "hfsc"
 	// PeerHTBExact and PeerHTBLow are HTB with packets as large as Weir's of that precision.
 	PeerHTBExact = "htb-exact"
 	PeerHTBLow   = "htb-low"
@@ -37,7 +41,7 @@ var defaultPeers = []string{PeerNone, PeerHTB, PeerWeir}
 
 // PeerNames lists all peers, in the order of reports.
 func PeerNames() []string {
-	return []string{PeerNone, PeerFIFO, PeerHTB, PeerTC, PeerCNI, PeerCNIContainerd, PeerPolicer, PeerWeir, PeerWeirBalanced, PeerWeirLow, PeerHTBExact, PeerHTBLow, PeerWeirIn, PeerIFB, PeerCAKE}
+	return []string{PeerNone, PeerFIFO, PeerHTB, PeerTC, PeerCNI, PeerCNIContainerd, PeerPolicer, PeerWeir, PeerWeirBalanced, PeerWeirLow, PeerHTBExact, PeerHTBLow, PeerWeirIn, PeerIFB, PeerCAKE, PeerDRR, PeerHFSC}
 }
 
 // Peer is a way to share the link.
@@ -68,6 +72,10 @@ func NewPeer(ctx context.Context, name string, options Options) (Peer, error) {
 		return policer{}, nil
 	case PeerIFB, PeerCAKE:
 		return newByIFB(ctx, name == PeerCAKE)
+	case PeerDRR:
+		return newDRR(ctx)
+	case PeerHFSC:
+		return newHFSC(ctx)
 	case PeerWeir, PeerWeirBalanced, PeerWeirLow:
 		precision, _ := precisionOf(name)
 		options.AgentArgs = append([]string{"--precision", string(precision)}, options.AgentArgs...)
@@ -80,6 +88,16 @@ func NewPeer(ctx context.Context, name string, options Options) (Peer, error) {
 		return htb{cut: precision}, nil
 	}
 	return nil, fmt.Errorf("unknown peer %q: choose from %s", name, strings.Join(PeerNames(), ", "))
+}
+
+// probeQdisc returns an error if the kernel lacks a kind of qdisc.
+func probeQdisc(ctx context.Context, kind string) error {
+	ctx, cancel := context.WithTimeout(ctx, toolTimeout)
+	defer cancel()
+	if _, err := Output(exec.CommandContext(ctx, "unshare", "--net", "tc", "qdisc", "add", "dev", "lo", "root", kind)); err != nil {
+		return fmt.Errorf("this kernel has no %s (modprobe sch_%[1]s): %w", kind, err)
+	}
+	return nil
 }
 
 // precisionOf returns the precision by which a peer cuts packets; false for one that does not.

@@ -34,9 +34,8 @@ const (
 type htb struct {
 	static
 	// plain is HTB as CNTC's evaluation has tc (section 4): the same rates, set
-	// once, without the art of quanta. CNTC bounds latency with HFSC, which not
-	// every kernel has; here the container of a bound has its share as the rate,
-	// as all have, and the first turn.
+	// once, without the art of quanta. The container of a latency bound has its share
+	// as the rate, as all have, and the first turn; CNTC bounds it with HFSC (hfsc).
 	plain bool
 	// cut limits the containers' packets to the size that Weir gives them at that precision; empty: they
 	// are what the kernel makes them.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
 	"strings"
 
 	"github.com/weir-project/weir/internal/datapath/kernel"
@@ -30,13 +29,7 @@ func newByIFB(ctx context.Context, cake bool) (byIFB, error) {
 	if cake {
 		kind = "cake"
 	}
-	ctx, cancel := context.WithTimeout(ctx, toolTimeout)
-	defer cancel()
-	_, err := Output(exec.CommandContext(ctx, "unshare", "--net", "tc", "qdisc", "add", "dev", "lo", "root", kind))
-	if err != nil {
-		err = fmt.Errorf("this kernel has no %s (modprobe sch_%[1]s): %w", kind, err)
-	}
-	return p, errors.Join(err, kernel.ProbeRedirect())
+	return p, errors.Join(probeQdisc(ctx, kind), kernel.ProbeRedirect())
 }
 
 func (p byIFB) Apply(ctx context.Context, b *Bed, c Case, _ []Placed) error {

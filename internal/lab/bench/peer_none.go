@@ -9,6 +9,9 @@ import (
 	"github.com/weir-project/weir/internal/lab/bench/measure"
 )
 
+// linkHandle is the handle of the token bucket that stands for the link.
+const linkHandle = "2:"
+
 // fifo is no QoS: one queue in front of a link. The token bucket stands for
 // the link itself, since a veth pair is as fast as the CPU; its queue is the
 // one every interface has, and it sends whole frames at line rate as a network
@@ -34,7 +37,7 @@ func (f fifo) Apply(ctx context.Context, b *Bed, c Case, _ []Placed) error {
 	} else if !f.always {
 		return nil
 	}
-	args := append([]string{"qdisc", "replace", "dev", b.Host.UplinkName, "root", "handle", "1:"}, qdisc...)
+	args := append([]string{"qdisc", "replace", "dev", b.Host.UplinkName, "root", "handle", linkHandle}, qdisc...)
 	if err := b.OnHost(ctx, "tc", args...); err != nil {
 		return fmt.Errorf("limit the link: %w", err)
 	}

@@ -206,7 +206,7 @@ func TestIdealOverTime(t *testing.T) {
 }
 
 func TestPeersHaveColoursOfTheirOwn(t *testing.T) {
-	const palette = 15 // of page.css
+	const palette = 17 // of page.css
 	seen := map[int]string{}
 	for _, one := range peerSeries(PeerNames()) {
 		if other, taken := seen[one.Colour%palette]; taken {

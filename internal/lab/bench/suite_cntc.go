@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/weir-project/weir/internal/lab/testbed"
@@ -18,8 +19,8 @@ const cntcSlots = 20
 const cntcNote = "The paper's link has 1 Gbit/s; its numbers are scaled to the link under test, and stand only beside the mode " +
 	"it measured them in: an overlay in figures 1, 7 and 8, NAT (bridge) in the others. A time slot of its traces is a 20th of " +
 	"the duration. Peer tc is HTB with rates set once; containers are told apart by address, before NAT by iptables, elsewhere " +
-	"by an IP filter on the uplink. The paper bounds latency with HFSC; here the container of a bound has its share as the rate, as " +
-	"all have, and the first turn."
+	"by an IP filter on the uplink. The paper bounds latency with HFSC: peer hfsc has its curve, by the paper's formulas; with tc " +
+	"the container of a bound has its share as the rate, as all have, and the first turn."
 
 // cntcFigure is one figure of CNTC, sections 2 and 4.
 type cntcFigure struct {
@@ -40,6 +41,9 @@ func cntcSuite(options Options) []Case {
 				c.Mode, c.LinkBPS = mode, options.RateBPS
 				if c.Peers == nil {
 					c.Peers = []string{PeerNone, PeerTC, PeerWeir}
+					if c.Measures.has(MeasureLatency) && c.Containers[0].LatencyMS > 0 {
+						c.Peers = append(c.Peers, PeerHFSC)
+					}
 				}
 				if mode != figure.mode {
 					c.PaperLatencyMS, c.PaperOverhead = nil, nil
@@ -141,6 +145,14 @@ func cntcOverlayFigures(linkBPS uint64, slot time.Duration) []cntcFigure {
 	}
 }
 
+// cntcSilent are the containers of figure 10 that send nothing.
+func cntcSilent() (silent []Container) {
+	for weight := uint32(8); weight < 64; weight += 8 {
+		silent = append(silent, Container{Name: fmt.Sprintf("silent%d", weight), Policy: byWeight(weight)})
+	}
+	return silent
+}
+
 // cntcNATFigures are those that the paper measured behind NAT.
 func cntcNATFigures(linkBPS uint64, slot time.Duration) []cntcFigure {
 	paper := partsOf(linkBPS)
@@ -164,22 +176,23 @@ func cntcNATFigures(linkBPS uint64, slot time.Duration) []cntcFigure {
 			}},
 		},
 		{
-			// Weights 0.64 and 0.72 send; those of the others are lost with
-			// figure 6 and are 2.64 here. At slot 10 one of weight 1 joins the
-			// silent, and CN2 comes before CN1. CNTC derives that from weights,
-			// Weir is told. The paper's numbers are what its text says (idle
-			// bandwidth in equal halves, then five to one) with these weights;
-			// Weir shares it by weight, then strictly by priority.
+			// Weights 0.64 and 0.72 send. Those of the others are in figure 6, of which the
+			// text says nothing; here they are 0.08 to 0.56, which makes nine (prioritiesOf).
+			// At slot 10 one of weight 1, until then of the smallest, joins the silent, and
+			// CN2 comes before CN1. CNTC derives that from weights; Weir is told, by this
+			// case or by --priority-by weight. The paper's numbers are what its text says
+			// (idle bandwidth in equal halves, then five to one) with these weights; Weir
+			// shares it by weight, then strictly by priority.
 			name: "figure 10", mode: testbed.ModeBridge, cases: []Case{{
 				Name: "priority interval", Measures: MeasureTrace, Length: 20 * slot,
 				Peers: []string{PeerNone, PeerWeir},
-				Containers: []Container{
-					{Name: "CN1", Policy: byWeight(64), Load: tcpLoad(1), Paper: Paper{PeerWeir: paper(.16+.66/2, .128+.728/6)}},
-					{Name: "CN2", Policy: byWeight(72), Load: tcpLoad(1), Paper: Paper{PeerWeir: paper(.18+.66/2, .144+.728*5/6)}},
-					{Name: "silent", Policy: byWeight(264)},
-				},
+				Containers: append([]Container{
+					{Name: "CN1", Policy: byWeight(64), Load: tcpLoad(1), Paper: Paper{PeerWeir: paper(64./368+232./368/2, 64./460+324./460/6)}},
+					{Name: "CN2", Policy: byWeight(72), Load: tcpLoad(1), Paper: Paper{PeerWeir: paper(72./368+232./368/2, 72./460+324./460*5/6)}},
+					{Name: "new", Policy: byWeight(8)},
+				}, cntcSilent()...),
 				Changes: []Change{
-					{At: 10 * slot, Container: 2, Policy: byWeight(364)},
+					{At: 10 * slot, Container: 2, Policy: byWeight(100)},
 					{At: 10 * slot, Container: 1, Policy: Policy{Weight: 72, Priority: 1}},
 				},
 			}},

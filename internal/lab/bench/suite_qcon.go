@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/weir-project/weir/internal/lab/traffic"
 )
@@ -9,6 +10,8 @@ import (
 // qconLinkMbps is the link of qCon's evaluation; the numbers of its figures
 // are scaled from it to the link under test.
 const qconLinkMbps = 100
+
+const qconFigure3 = "figure 3"
 
 const qconNote = "The paper's link has 100 Mbit/s; its numbers are scaled to the link under test."
 
@@ -65,9 +68,9 @@ var qconFigures = []qconFigure{
 	}},
 }
 
-// qconSuite is section 4 of qCon: figures 7 to 12 and table 1.
+// qconSuite is section 4 of qCon, figures 7 to 12 and table 1, and figure 3 of its section 2.
 func qconSuite(options Options) []Case {
-	var cases []Case
+	cases := qconRoundRobin(options.RateBPS)
 	for _, figure := range qconFigures {
 		for _, entry := range figure.cases {
 			cases = append(cases, entry.build(figure, options.RateBPS))
@@ -75,6 +78,26 @@ func qconSuite(options Options) []Case {
 	}
 	cases = append(cases, costAtLinkRate(options.RateBPS)...)
 	return append(cases, latencyCases(options.RateBPS)...)
+}
+
+// qconRoundRobin is figure 3: three containers with DRR. Its text gives no numbers, but that those of TCP were similar.
+func qconRoundRobin(linkBPS uint64) []Case {
+	var cases []Case
+	for _, protocol := range []traffic.Protocol{traffic.TCP, traffic.UDP} {
+		one := Case{
+			Group: qconFigure3, Name: "weights 3:2:1, " + string(protocol), LinkBPS: linkBPS,
+			Peers: []string{PeerNone, PeerWeir, PeerDRR, PeerHFSC},
+		}
+		for i, weight := range []uint32{3, 2, 1} {
+			c := Container{Name: fmt.Sprintf("C%d", i+1), Policy: byWeight(weight), Load: Load{Protocol: protocol}}
+			if protocol == traffic.TCP {
+				c.Paper = Paper{PeerDRR: {float64(linkBPS) / 3}}
+			}
+			one.Containers = append(one.Containers, c)
+		}
+		cases = append(cases, one)
+	}
+	return cases
 }
 
 func (q qconCase) build(figure qconFigure, linkBPS uint64) Case {
@@ -110,13 +133,14 @@ func scaled(mbps []uint64, i int, linkBPS uint64) uint64 {
 func latencyCases(linkBPS uint64) []Case {
 	bulk := Load{Protocol: traffic.TCP, Connections: 16}
 	paper := map[string]float64{PeerNone: 0.5, PeerHTB: 0.6, PeerWeir: 0.5}
+	peers := append(slices.Clone(defaultPeers), PeerDRR, PeerHFSC)
 	return []Case{
 		{
-			Group: "table 1", Name: "idle", LinkBPS: linkBPS, Measures: MeasureLatency, PaperLatencyMS: paper,
+			Group: "table 1", Name: "idle", LinkBPS: linkBPS, Measures: MeasureLatency, Peers: peers, PaperLatencyMS: paper,
 			Containers: []Container{{Name: "C1", Policy: Policy{Weight: 1}}},
 		},
 		{
-			Group: "table 1", Name: "beside 2 x 16 TCP", LinkBPS: linkBPS, Measures: MeasureLatency,
+			Group: "table 1", Name: "beside 2 x 16 TCP", LinkBPS: linkBPS, Measures: MeasureLatency, Peers: peers,
 			Containers: []Container{
 				{Name: "C1", Policy: Policy{Weight: 1}},
 				{Name: "C2", Policy: Policy{Weight: 1}, Load: bulk},

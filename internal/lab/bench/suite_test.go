@@ -192,6 +192,24 @@ func TestHTBClasses(t *testing.T) {
 	}
 }
 
+// TestHFSCCurves: a minimum is a real-time curve, bent for a latency as in CNTC, section 3.2, and a maximum the upper limit.
+func TestHFSCCurves(t *testing.T) {
+	for _, tc := range []struct {
+		Policy
+		want string
+	}{
+		{Policy{Weight: 1}, "ls m2 50000000bit"},
+		{Policy{Weight: 1, MaxBPS: 20e6}, "ls m2 50000000bit ul m2 20000000bit"},
+		{Policy{MinBPS: 100e3, LatencyMS: 20}, "rt m1 253549bit d 7888us m2 100000bit ls m2 50000000bit"},
+		{Policy{MinBPS: 100e3, LatencyMS: 12}, "rt m2 100000bit ls m2 50000000bit"}, // as long as another's packet takes
+	} {
+		got := strings.Join(hfscCurves(tc.Policy, htbClass{rateBPS: 50e6, ceilBPS: tc.MaxBPS}, 1e6), " ")
+		if got != tc.want {
+			t.Errorf("%+v: %q, want %q", tc.Policy, got, tc.want)
+		}
+	}
+}
+
 // TestCNTCIdeals checks the ideals of CNTC's cases, in percent of the link and
 // to the nearest one, phase by phase.
 func TestCNTCIdeals(t *testing.T) {
@@ -200,7 +218,7 @@ func TestCNTCIdeals(t *testing.T) {
 		"figures 1b and 7b: CN2 itself has 16 connections": {{100, 0}},
 		"figure 8: priority":                               {{83, 17}},
 		"figure 9: start and stop":                         {{20, 40, 40, 0}, {33, 67, 0, 0}, {25, 51, 0, 24}, {33, 67, 0, 0}},
-		"figure 10: priority interval":                     {{47, 53, 0}, {13, 87, 0}},
+		"figure 10: priority interval":                     {{47, 53, 0, 0, 0, 0, 0, 0, 0, 0}, {14, 86, 0, 0, 0, 0, 0, 0, 0, 0}},
 		"figure 11: 80 to 20":                              {{80, 20}},
 		"figure 11: one container, bandwidth":              {{100}},
 	}
@@ -232,6 +250,55 @@ func TestCNTCIdeals(t *testing.T) {
 	}
 	if seen != len(want)*len(cntcModes) {
 		t.Errorf("%d cases found, want each of %d in %d modes", seen, len(want), len(cntcModes))
+	}
+}
+
+// TestPriorityByWeight: priorities are the order of weights, and of more than eight kinds their interval; figure 10 of
+// CNTC follows from its weights alone, and figure 9, which the paper measures without priorities, stays as it is.
+func TestPriorityByWeight(t *testing.T) {
+	for _, tc := range []struct{ weights, want []uint32 }{
+		{[]uint32{3, 1, 3, 2}, []uint32{2, 0, 2, 1}},
+		{[]uint32{0, 5, 0, 7}, []uint32{0, 0, 0, 1}},
+		{[]uint32{1, 2, 3, 4, 5, 6, 7, 8}, []uint32{0, 1, 2, 3, 4, 5, 6, 7}},
+		{[]uint32{8, 16, 24, 32, 40, 48, 56, 64, 72}, []uint32{0, 1, 2, 3, 4, 5, 6, 7, 7}},
+		{[]uint32{8, 16, 24, 32, 40, 48, 56, 64, 72, 100}, []uint32{0, 0, 1, 2, 2, 3, 4, 4, 5, 7}},
+	} {
+		if got := prioritiesOf(tc.weights); !slices.Equal(got, tc.want) {
+			t.Errorf("weights %d: priorities %d, want %d", tc.weights, got, tc.want)
+		}
+	}
+	options := Options{
+		Suite: SuiteCNTC, RateBPS: 100e6, Overload: 1.5, Containers: 1, RunOptions: measure.RunOptions{Duration: 10 * time.Second, Repeat: 1},
+		Only: regexp.MustCompile("bridge: (priority interval|start and stop|priority)$"),
+	}
+	told, err := options.Cases()
+	if err != nil {
+		t.Fatal(err)
+	}
+	options.PriorityBy = PriorityByWeight
+	cases, err := options.Cases()
+	if err != nil || len(cases) != 3 || len(told) != 3 {
+		t.Fatalf("%d and %d cases, %v", len(told), len(cases), err)
+	}
+	for i, c := range cases {
+		derived := c.Name == "priority interval"
+		if derived && (c.Containers[0].Priority != 7 || c.Containers[1].Priority != 7 || len(c.Changes) != 3) {
+			t.Errorf("CN1 and CN2 start with priorities %d and %d, and there are %d changes", c.Containers[0].Priority, c.Containers[1].Priority, len(c.Changes))
+		}
+		for at := time.Duration(0); at < c.Length; at += time.Second {
+			if !slices.Equal(c.ideal(at), told[i].ideal(at)) {
+				t.Errorf("%s at %v: %d, want %d", c.ID(), at, c.ideal(at), told[i].ideal(at))
+			}
+		}
+		for k, one := range c.Containers {
+			if !derived && one.Policy != told[i].Containers[k].Policy {
+				t.Errorf("%s, %s: %+v, want %+v", c.ID(), one.Name, one.Policy, told[i].Containers[k].Policy)
+			}
+		}
+	}
+	options.PriorityBy = "age"
+	if _, err := options.Cases(); err == nil {
+		t.Error("priority by age is no error")
 	}
 }
 

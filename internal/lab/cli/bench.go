@@ -35,7 +35,7 @@ neighbour and the link between them are network namespaces with addresses from
 machine's own network is touched.
 
 Suites:
-  qcon      figures 7 to 12 and table 1 of the qCon paper (Sensors 2018)
+  qcon      figures 3 and 7 to 12 and table 1 of the qCon paper (Sensors 2018)
   cntc      figures 1 and 7 to 11 of the CNTC paper (NPC 2019) in bridge,
             overlay, host and macvlan mode
   accuracy  error of shares from 10 Mbit/s to 5 Gbit/s, TCP against UDP,
@@ -65,8 +65,8 @@ CNI plugin with a small bucket), cni-bandwidth-containerd (with containerd's
 bucket), policer (nftables, for what comes in), weir (--precision exact),
 weir-balanced and weir-low (the other precisions), htb-exact and htb-low (HTB
 with packets as large as theirs), weir-in (with --in-rate), ifb-fq_codel and
-cake-ingress (an IFB by hand, for what comes in). Peers that the kernel lacks are
-left out, and the report says so.
+cake-ingress (an IFB by hand, for what comes in), drr and hfsc (those qdiscs by
+hand). Peers that the kernel lacks are left out, and the report says so.
 
 Suite cost takes seven rounds unless --repeat says otherwise, with the peers in
 another order each round, and judges ratios to another peer of the same round by
@@ -108,6 +108,7 @@ shown.`,
 	addRunFlags(set, &options.RunOptions, 10*time.Second, time.Second, 1)
 	set.Lookup("repeat").Usage += "; cost takes 7 and reaction 5 unless it is given"
 	set.StringSliceVar(&options.Peers, "peers", nil, "peers to run: "+strings.Join(bench.PeerNames(), ",")+" (default all)")
+	set.StringVar(&options.PriorityBy, "priority-by", bench.PriorityByPolicy, "policy, or weight: priorities follow from weights, as in CNTC's figures 6 and 10")
 	flags.addOnly(set, "run the cases whose \"group: name\" matches a regular expression")
 	set.BoolVar(&flags.noDocker, "no-docker", false, "use bare network namespaces as containers")
 	set.Float64Var(&options.Overload, "overload", 1.5, "how many times the link's rate an unlimited UDP sender sends")

@@ -5,7 +5,7 @@
   const labelSize = 12, letterWidth = 7, axisWidth = 58;
   const colourOf = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
   const colour = (series, kind) =>
-    series.role === "measured" || (kind === "lines" && series.role === "ideal") ? colourOf("c" + (series.colour % 15)) : colourOf(series.role);
+    series.role === "measured" || (kind === "lines" && series.role === "ideal") ? colourOf("c" + (series.colour % 17)) : colourOf(series.role);
   const text = (value) => (value == null ? "-" : String(Number(value.toPrecision(4))));
 
   const add = (parent, tag, className, content) => {

@@ -18,6 +18,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/share/plan"
 	"github.com/weir-project/weir/internal/share/policy"
+	"github.com/weir-project/weir/internal/share/sched"
 )
 
 // Container explains the container with the given index in a snapshot.
@@ -147,19 +148,17 @@ func latencyNotes(c *v1.Container, uplinks []v1.Uplink) (notes []string) {
 	return notes
 }
 
-// serviceCurve returns the same bound as a service curve of HFSC, as CNTC computes it (section 3.2, formulas 1 and 2): m1
-// for the time d, then m2. A packet of others takes a part of the latency; empty if it takes all of it.
+// serviceCurve returns the same bound as a service curve of HFSC; empty if there is none.
 func serviceCurve(share *v1.Share, uplinks []v1.Uplink) string {
 	i := slices.IndexFunc(uplinks, func(u v1.Uplink) bool { return u.Name == share.Uplink })
-	if i < 0 || uplinks[i].RateBPS == 0 {
+	if i < 0 {
 		return ""
 	}
-	dMS := share.LatencyMS - float64(uplinks[i].MTUBytes)*8e3/float64(uplinks[i].RateBPS)
-	if dMS <= 0 {
+	curve, ok := sched.CurveFor(share.AdmittedBPS, share.LatencyMS, uplinks[i].RateBPS, uplinks[i].MTUBytes)
+	if !ok {
 		return ""
 	}
-	m1 := uint64(float64(share.AdmittedBPS) * share.LatencyMS / dMS)
-	return fmt.Sprintf("; HFSC's curve for it: m1 %s d %.4gms m2 %s", rate(m1), dMS, rate(share.AdmittedBPS))
+	return fmt.Sprintf("; HFSC's curve for it: m1 %s d %.4gms m2 %s", rate(curve.M1BPS), curve.DMS, rate(curve.M2BPS))
 }
 
 func rate(bps uint64) string { return policy.FormatRateShort(bps) }
