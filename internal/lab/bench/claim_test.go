@@ -121,7 +121,7 @@ func TestIntervals(t *testing.T) {
 		numbers := 0
 		for _, judged := range judgeClaims(suite, results) {
 			for _, v := range judged.Values {
-				if numbers++; v.Low == nil || v.High == nil || *v.Low > *v.Measured || *v.High < *v.Measured {
+				if numbers++; v.Low == nil || v.High == nil || *v.Low >= *v.High || *v.Low > *v.Measured || *v.High < *v.Measured {
 					t.Errorf("%s, %s: %s has no interval: %+v", judged.Where, judged.Says, v.Name, v)
 				}
 			}

@@ -113,13 +113,16 @@ func TestNetmodesIntervals(t *testing.T) {
 		one := &r.Results[i]
 		one.Runs = 3
 		for k, s := range []*measure.Spread{&one.RateBPS, &one.CPU, &one.Switches, &one.Faults, one.Cycles, one.IPC} {
-			factor := 0.98 + 0.01*float64((i+k)%3)
+			factor := 0.86 + 0.02*float64((3*i+k)%7) // no two alike
+			if one.Containers == 3 {
+				factor *= 0.8 // another number is the best
+			}
 			*s = measure.SpreadOf([]float64{s.Median * factor, s.Median, s.Median * 1.02})
 		}
 	}
 	for _, judged := range r.judge() {
 		for _, v := range judged.Values {
-			if v.Low == nil || v.High == nil || *v.Low > *v.Measured || *v.High < *v.Measured {
+			if v.Low == nil || v.High == nil || *v.Low >= *v.High || *v.Low > *v.Measured || *v.High < *v.Measured {
 				t.Errorf("%s, %s: %s has no interval", judged.Where, judged.Says, v.Name)
 			}
 		}

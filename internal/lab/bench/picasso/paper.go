@@ -112,7 +112,8 @@ func (b *bed) watch(l layout) (end func() watched) {
 	go func() {
 		var seen watched
 		before, _, _ := b.used(l)
-		at := time.Now()
+		began := time.Now()
+		at := began
 		ticker := time.NewTicker(loadPeriod)
 		defer ticker.Stop()
 		for {
@@ -134,6 +135,7 @@ func (b *bed) watch(l layout) (end func() watched) {
 			}
 			now := time.Now()
 			seen.moments = append(seen.moments, Moment{
+				Seconds: now.Sub(began).Seconds(),
 				NodeCPUPercent: b.nodePercent(l, cpu-before, now.Sub(at)), NodeLoad: measure.Mean(counts), MemoryBytes: memory / uint64(l.pis),
 			})
 			before, at = cpu, now

@@ -167,12 +167,14 @@ type Crowd struct {
 	// to that has the time for it. NodeLoadMost is the most that was seen.
 	NodeLoad     float64 `json:"node_load"`
 	NodeLoadMost float64 `json:"node_load_most"`
-	// Moments are what the nodes did over time, each loadPeriod.
+	// Moments are what the nodes did over time, about each loadPeriod.
 	Moments []Moment `json:"moments,omitempty"`
 }
 
 // Moment is what nodes with an instance do at a time: means of the nodes.
 type Moment struct {
+	// Seconds are since the crowd came.
+	Seconds float64 `json:"seconds"`
 	// NodeCPUPercent is since the moment before.
 	NodeCPUPercent float64 `json:"node_cpu_percent"`
 	NodeLoad       float64 `json:"node_load"`

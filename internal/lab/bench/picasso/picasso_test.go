@@ -2,6 +2,7 @@ package picasso
 
 import (
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -123,28 +124,34 @@ func TestPicassoRounds(t *testing.T) {
 	}
 	r.EngineSeconds = append(r.EngineSeconds, 4)
 	once := slices.Clone(r.Crowds)
-	for _, factor := range []float64{0.9, 1.1} {
-		for _, c := range once {
-			c.MeanMS *= factor
-			c.Failed = min(c.Requests, int(float64(c.Failed)*factor))
+	for round, factor := range []float64{0.9, 1.1} {
+		for i, c := range once {
+			varied := factor + 0.01*float64(i%7) // layouts are compared
+			c.MeanMS *= varied
+			c.NodeCPUPercent *= varied
+			c.ContainerCPUPercent *= varied
+			c.NodeLoad *= varied
+			c.NodeLoadMost *= varied
+			c.MemoryBytes = uint64(float64(c.MemoryBytes) * varied)
+			c.Failed = min(c.Requests, int(float64(c.Failed)*factor)+10*round)
 			r.Crowds = append(r.Crowds, c)
 		}
 	}
 	r.complete()
 	for _, claim := range r.Claims {
 		for _, v := range claim.Values {
-			if v.Low == nil || v.High == nil || *v.Low > *v.Measured || *v.High < *v.Measured {
+			if v.Low == nil || v.High == nil || *v.Low >= *v.High || *v.Low > *v.Measured || *v.High < *v.Measured {
 				t.Errorf("%s, %s: %s has no interval: %+v", claim.Where, claim.Says, v.Name, v)
 			}
 		}
 	}
-	// One container's processor rises; two run for a moment longer.
+	// One container's processor rises; two run for a moment longer, and one of their moments came late.
 	for i := range r.Crowds {
 		switch c := &r.Crowds[i]; keyOf(*c) {
 		case crowdOf(serverBusybox, layout{1, 1}):
-			c.Moments = []Moment{{NodeCPUPercent: 50, NodeLoad: 1, MemoryBytes: 1e6}, {NodeCPUPercent: 90, NodeLoad: 2, MemoryBytes: 2e6}}
+			c.Moments = []Moment{{Seconds: 0.25, NodeCPUPercent: 50, NodeLoad: 1, MemoryBytes: 1e6}, {Seconds: 0.5, NodeCPUPercent: 90, NodeLoad: 2, MemoryBytes: 2e6}}
 		case crowdOf(serverBusybox, layout{2, 1}):
-			c.Moments = []Moment{{NodeCPUPercent: 80}, {NodeCPUPercent: 90}, {NodeCPUPercent: 100}}
+			c.Moments = []Moment{{Seconds: 0.25, NodeCPUPercent: 80}, {Seconds: 0.75, NodeCPUPercent: 90}, {Seconds: 1, NodeCPUPercent: 100}}
 		}
 	}
 	curves := r.curves()
@@ -152,8 +159,19 @@ func TestPicassoRounds(t *testing.T) {
 		t.Fatalf("%d curves", len(curves))
 	}
 	panel := curves[3].Panels[0]
-	if !slices.Equal(panel.X, []float64{0.25, 0.5, 0.75}) || *panel.Values[0][1] != 90 || panel.Values[0][2] != nil || *panel.Values[1][2] != 50 || panel.Values[2][0] != nil {
-		t.Errorf("figure 6: %+v", panel)
+	got := [][]float64{panel.X}
+	for _, values := range panel.Values {
+		var row []float64
+		for _, v := range values {
+			if v == nil {
+				v = report.Number(-1)
+			}
+			row = append(row, *v)
+		}
+		got = append(got, row)
+	}
+	if want := [][]float64{{0.25, 0.5, 0.75, 1}, {50, 90, -1, -1}, {40, 42.5, 45, 50}, {-1, -1, -1, -1}}; !reflect.DeepEqual(got, want) {
+		t.Errorf("figure 6: %v, want %v", got, want)
 	}
 	if memory := *curves[2].Panels[0].Values[0][1]; memory != 2 {
 		t.Errorf("figure 5: %g MB", memory)

@@ -286,16 +286,14 @@ func (r Report) curves() (plots []report.Plot) {
 				if c := measure.Find(r.Crowds, func(c Crowd) bool { return keyOf(c) == crowdOf(server, l) }); c != nil {
 					moments[i] = c.Moments
 				}
-				for len(seconds) < len(moments[i]) {
-					seconds = append(seconds, float64(len(seconds)+1)*loadPeriod.Seconds())
+				for _, m := range moments[i] {
+					seconds = append(seconds, m.Seconds)
 				}
 			}
-			if len(seconds) > 0 {
+			slices.Sort(seconds)
+			if seconds = slices.Compact(seconds); len(seconds) > 0 {
 				plot.Panels = append(plot.Panels, report.LinePanel(server, seconds, len(local), func(i, at int) *float64 {
-					if at >= len(moments[i]) {
-						return nil
-					}
-					return report.Number(figure.value(moments[i][at], local[i]))
+					return valueAt(moments[i], seconds[at], func(m Moment) float64 { return figure.value(m, local[i]) })
 				}))
 			}
 		}
@@ -304,4 +302,18 @@ func (r Report) curves() (plots []report.Plot) {
 		}
 	}
 	return plots
+}
+
+// valueAt returns a value of moments at a time, on the line between the two around it; nil before and after all.
+func valueAt(moments []Moment, seconds float64, value func(Moment) float64) *float64 {
+	after := slices.IndexFunc(moments, func(m Moment) bool { return m.Seconds >= seconds })
+	switch {
+	case after < 0 || after == 0 && moments[0].Seconds > seconds:
+		return nil
+	case moments[after].Seconds == seconds:
+		return report.Number(value(moments[after]))
+	}
+	a, b := moments[after-1], moments[after]
+	part := (seconds - a.Seconds) / (b.Seconds - a.Seconds)
+	return report.Number(value(a) + part*(value(b)-value(a)))
 }
