@@ -194,7 +194,11 @@ func Run(ctx context.Context, options Options) (found Report, err error) {
 		found.AddNote("Priorities follow from weights.")
 	}
 	r := &runner{options: options, bed: b, progress: &progress{options: options}}
-	r.peers, found.Skipped = makePeers(ctx, options, cases)
+	var gaps []string
+	r.peers, found.Skipped, gaps = makePeers(ctx, options, cases)
+	for _, gap := range gaps {
+		found.AddGap(gap)
+	}
 	if r.Recorder, err = NewRecorder[runKey, observation](ctx, options.RunOptions); err != nil {
 		return found, err
 	}
@@ -231,8 +235,9 @@ type namedPeer struct {
 	peer Peer
 }
 
-// makePeers creates the peers that the cases need. A peer that fails is skipped, with the reason.
-func makePeers(ctx context.Context, options Options, cases []Case) (peers []namedPeer, skipped map[string]string) {
+// makePeers creates the peers that the cases need. A peer that fails is skipped, with the reason; one that this machine
+// lacks the means for, and that was not asked for by name, is a gap of the report and no failure.
+func makePeers(ctx context.Context, options Options, cases []Case) (peers []namedPeer, skipped map[string]string, gaps []string) {
 	skipped = map[string]string{}
 	for _, name := range PeerNames() {
 		wanted := len(options.Peers) == 0 || slices.Contains(options.Peers, name)
@@ -240,13 +245,17 @@ func makePeers(ctx context.Context, options Options, cases []Case) (peers []name
 			continue
 		}
 		made, err := NewPeer(ctx, name, options)
+		if lacks := (*lacksError)(nil); errors.As(err, &lacks) && len(options.Peers) == 0 {
+			gaps = append(gaps, fmt.Sprintf("The peer %s was left out: %v.", name, err))
+			continue
+		}
 		if err != nil {
 			skipped[name] = err.Error()
 			continue
 		}
 		peers = append(peers, namedPeer{name, made})
 	}
-	return peers, skipped
+	return peers, skipped, gaps
 }
 
 // runner runs cases on a bed.

@@ -90,12 +90,15 @@ func NewPeer(ctx context.Context, name string, options Options) (Peer, error) {
 	return nil, fmt.Errorf("unknown peer %q: choose from %s", name, strings.Join(PeerNames(), ", "))
 }
 
+// lacksError says what a peer needs that this machine does not have.
+type lacksError struct{ error }
+
 // probeQdisc returns an error if the kernel lacks a kind of qdisc.
 func probeQdisc(ctx context.Context, kind string) error {
 	ctx, cancel := context.WithTimeout(ctx, toolTimeout)
 	defer cancel()
 	if _, err := Output(exec.CommandContext(ctx, "unshare", "--net", "tc", "qdisc", "add", "dev", "lo", "root", kind)); err != nil {
-		return fmt.Errorf("this kernel has no %s (modprobe sch_%[1]s): %w", kind, err)
+		return &lacksError{fmt.Errorf("this kernel has no %s (modprobe sch_%[1]s): %w", kind, err)}
 	}
 	return nil
 }

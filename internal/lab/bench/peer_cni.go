@@ -45,7 +45,7 @@ func newCNI(ctx context.Context, options Options, containerdBurst bool) (*cni, e
 		install.Dir = os.TempDir()
 		install.Env = append(os.Environ(), "GOBIN="+dir, "GOFLAGS=", "CGO_ENABLED=0")
 		if _, err := Output(install); err != nil {
-			return nil, fmt.Errorf("build the CNI bandwidth plugin: %w", err)
+			return nil, &lacksError{fmt.Errorf("build the CNI bandwidth plugin: %w", err)}
 		}
 	}
 	return &cni{path: path, containerdBurst: containerdBurst}, nil

@@ -29,7 +29,10 @@ func newByIFB(ctx context.Context, cake bool) (byIFB, error) {
 	if cake {
 		kind = "cake"
 	}
-	return p, errors.Join(probeQdisc(ctx, kind), kernel.ProbeRedirect())
+	if err := kernel.ProbeRedirect(); err != nil {
+		return p, &lacksError{err}
+	}
+	return p, probeQdisc(ctx, kind)
 }
 
 func (p byIFB) Apply(ctx context.Context, b *Bed, c Case, _ []Placed) error {

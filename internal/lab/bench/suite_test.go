@@ -104,6 +104,20 @@ func TestCasesRefusesNonsense(t *testing.T) {
 	}
 }
 
+// TestMissingPeers: a peer for which this machine lacks a tool is a gap of the report, but a failure where it was asked for by
+// name; Weir that is missing always is one.
+func TestMissingPeers(t *testing.T) {
+	t.Setenv("PATH", t.TempDir()) // without go
+	cases := []Case{{Peers: []string{PeerNone, PeerCNI, PeerWeir}}}
+	for _, named := range [][]string{nil, {PeerNone, PeerCNI, PeerWeir}} {
+		peers, skipped, gaps := makePeers(t.Context(), Options{Peers: named, CacheDir: t.TempDir()}, cases)
+		found := Report{Skipped: skipped}
+		if len(peers) != 1 || peers[0].name != PeerNone || skipped[PeerWeir] == "" || found.Failed() != 1+len(named)/3 || len(gaps) != 1-len(named)/3 {
+			t.Errorf("peers named %v: made %v, skipped %v, gaps %v", named, peers, skipped, gaps)
+		}
+	}
+}
+
 func TestChangeTimes(t *testing.T) {
 	const s = time.Second
 	c := Case{LinkBPS: 100e6, Length: 6 * s, Containers: []Container{

@@ -17,7 +17,7 @@ const maxRowsPerCase = 10
 // tables returns the tables that have rows.
 func (r Report) tables() []report.Table {
 	return report.Filled(r.shareTable(), r.incomingTable(), r.overshootTable(), r.reactionTable(), r.costTable(), r.ratioTable(), r.latencyTable(), r.overheadTable(),
-		r.agentTable(), r.failureTable())
+		r.agentTable(), r.failureTable(), r.gapTable())
 }
 
 func (r Report) shareTable() report.Table {
@@ -187,6 +187,15 @@ func (r Report) failureTable() report.Table {
 		if why, ok := r.Skipped[name]; ok {
 			t.Add("all cases", name, why)
 		}
+	}
+	return t
+}
+
+// gapTable lists what the report lacks.
+func (r Report) gapTable() report.Table {
+	t := report.Table{Title: "Left out", Header: []string{"LEFT OUT"}}
+	for _, gap := range r.Gaps {
+		t.Add(gap)
 	}
 	return t
 }

@@ -156,6 +156,9 @@ func (i Index) writeGaps(b *strings.Builder) {
 		if why := s.missing(); why != "" {
 			gaps = append(gaps, s.Name+": "+why)
 		}
+		for _, one := range s.Gaps {
+			gaps = append(gaps, s.Name+": "+one)
+		}
 		for _, one := range s.Disturbed {
 			gaps = append(gaps, s.Name+", disturbed: "+one)
 		}

@@ -20,7 +20,7 @@ func TestWriteClaims(t *testing.T) {
 				{Source: "B", Where: "figure 2", Says: "less", Judgement: NotReproduced},
 			}},
 			{Name: "b", Rounds: 7, RunSeconds: 2, Claims: []Claim{{Source: "A", Where: "figure 3", Says: "more", Judgement: Exceeded}}, Failure: "broken", Disturbed: []string{"round 2"}},
-			{Name: "c", Verdicts: []Verdict{{Target: "t", Limit: "1", Measured: "2", Where: "w", Undecided: true}, {Target: "u", Met: true}}},
+			{Name: "c", Gaps: []string{"No <tool>."}, Verdicts: []Verdict{{Target: "t", Limit: "1", Measured: "2", Where: "w", Undecided: true}, {Target: "u", Met: true}}},
 		},
 	}
 	var b bytes.Buffer
@@ -28,7 +28,7 @@ func TestWriteClaims(t *testing.T) {
 	text := b.String()
 	for _, want := range []string{
 		"**Not for publishing:** short; dirty.", "- kernel: 6.1\n", "- b: 7 rounds of 2 s\n", "## A\n", `| figure 1 | x \| y; &lt;z> | **reproduced** | n: not measured; m: Weir 2 s |  | ` + "`weir a` |",
-		"| B, figure 2: less |  | not known: the cause is to be measured first |", "| c: t, 1 (undecided) | 2, w | nothing as yet: more rounds or longer runs decide it |", "- b: broken\n- b, disturbed: round 2\n",
+		"| B, figure 2: less |  | not known: the cause is to be measured first |", "| c: t, 1 (undecided) | 2, w | nothing as yet: more rounds or longer runs decide it |", "- b: broken\n- b, disturbed: round 2\n- c: No &lt;tool>.\n",
 		"## Where Weir loses\n\nWhat would have to change was found on the machines of Weir's own measurements",
 	} {
 		if !strings.Contains(text, want) {

@@ -43,6 +43,8 @@ type Section struct {
 	// Note is what a reader must know of the numbers; Disturbed names the runs, or the section, during which
 	// others used the machine.
 	Note      string   `json:"note,omitempty"`
+	// Gaps are what the report lacks, and why; also part of Note.
+	Gaps      []string `json:"gaps,omitempty"`
 	Disturbed []string `json:"disturbed,omitempty"`
 	// Rounds of RunSeconds are what cases took at least; RunSeconds is 0 for a section with runs of its own.
 	Rounds     int     `json:"rounds,omitempty"`

@@ -26,6 +26,8 @@ type Report struct {
 	Title  string `json:"title"`
 	// Note is what a reader must know of the numbers.
 	Note string `json:"note,omitempty"`
+	// Gaps are what the report lacks, and why: sentences that are also part of Note.
+	Gaps []string `json:"gaps,omitempty"`
 	Provenance
 	Verdicts []Verdict `json:"verdicts"`
 	Claims   []Claim   `json:"claims,omitempty"`
@@ -150,13 +152,22 @@ func (r *Report) AddNote(sentence string) {
 	r.Note = strings.TrimSpace(r.Note + " " + sentence)
 }
 
+// AddGap names something that the report lacks, in a sentence that says why, in its note and on a page of claims. It is
+// no failure; an empty sentence adds nothing.
+func (r *Report) AddGap(sentence string) {
+	if sentence = strings.ReplaceAll(sentence, "\n", "; "); sentence != "" {
+		r.Gaps = append(r.Gaps, sentence)
+		r.AddNote(sentence)
+	}
+}
+
 // NoTime is in the note of a report that lacks cases.
 const NoTime = "There was no time for"
 
 // AddLeftOut notes how many cases were left out for lack of time.
 func (r *Report) AddLeftOut(cases int) {
 	if cases > 0 {
-		r.AddNote(fmt.Sprintf(NoTime+" %d cases.", cases))
+		r.AddGap(fmt.Sprintf(NoTime+" %d cases.", cases))
 	}
 }
 

@@ -192,7 +192,9 @@ func TestAddNote(t *testing.T) {
 	r.AddNote("")
 	r.AddLeftOut(0)
 	r.AddLeftOut(3)
-	if r.Note != "A. There was no time for 3 cases." {
-		t.Errorf("got %q", r.Note)
+	r.AddGap("B\nC.")
+	r.AddGap("")
+	if r.Note != "A. There was no time for 3 cases. B; C." || len(r.Gaps) != 2 || r.Gaps[1] != "B; C." {
+		t.Errorf("got %q, %q", r.Note, r.Gaps)
 	}
 }

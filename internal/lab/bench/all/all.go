@@ -194,7 +194,7 @@ func (s section) make(ctx context.Context, options Options) (report.Section, err
 	if !s.fixed {
 		made.Rounds, made.RunSeconds = options.Repeat, options.Duration.Seconds()
 	}
-	made.Runs, made.Note, made.Disturbed = base.Runs, base.Note, base.DisturbedRuns
+	made.Runs, made.Note, made.Gaps, made.Disturbed = base.Runs, base.Note, base.Gaps, base.DisturbedRuns
 	made.Verdicts = append(made.Verdicts, base.Verdicts...)
 	made.Claims = append(made.Claims, base.Claims...)
 	return made, errors.Join(
@@ -281,7 +281,7 @@ func runSDN(ctx context.Context, all Options) (report.Result, error) {
 	found, err := sdn.Run(ctx, sdn.Options{
 		Switches: sdnSwitches, Python: python, RunOptions: all.RunOptions,
 	})
-	found.AddNote(without)
+	found.AddGap(without)
 	return found, err
 }
 

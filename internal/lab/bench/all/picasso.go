@@ -73,7 +73,7 @@ func runPicasso(ctx context.Context, all Options) (report.Result, error) {
 	}
 	found, err := picasso.Run(ctx, o)
 	if missing != "" {
-		found.AddNote(fmt.Sprintf("The parts %s and %s were left out: %s.", picasso.PartCompetition, picasso.PartMemory, missing))
+		found.AddGap(fmt.Sprintf("The parts %s and %s were left out: %s.", picasso.PartCompetition, picasso.PartMemory, missing))
 	}
 	return found, err
 }

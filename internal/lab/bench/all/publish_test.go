@@ -63,7 +63,7 @@ func without(context.Context, Options) (report.Result, error) {
 // of the real section have their commands.
 func TestPublishGoesOn(t *testing.T) {
 	o, printed := publishing(t, "v1")
-	one, ran := counted("one", report.Report{Provenance: report.Provenance{Runs: 20}, Claims: []report.Claim{{
+	one, ran := counted("one", report.Report{Gaps: []string{"No tool."}, Provenance: report.Provenance{Runs: 20}, Claims: []report.Claim{{
 		Source: "A (2000)", Where: "figure 1", Says: "Much.", Judgement: report.NotReproduced, Reason: "Less.",
 		Values: []report.Value{{Name: "rate", Unit: "Mbit/s", Paper: report.Number(9), Ideal: report.Number(10), Measured: report.Number(8), Low: report.Number(7), High: report.Number(8.5)}},
 	}}})
@@ -102,7 +102,7 @@ func TestPublishGoesOn(t *testing.T) {
 	must.Succeed(t, err)
 	for _, want := range []string{
 		"| figure 1 | Much. | **not reproduced** | rate: paper 9, ideal 10, Weir 8 (7 to 8.5) Mbit/s | Less. | `weir bench one --duration 2s --warmup 1s --repeat 5` |",
-		"`weir model llq --figures figures.html`", "## Where Weir loses", "| last: speed, much (missed) | less, here | work |", "bpf=1,agent=2,bench=3", "- one: 5 rounds of 2 s",
+		"`weir model llq --figures figures.html`", "## Where Weir loses", "| last: speed, much (missed) | less, here | work |", "bpf=1,agent=2,bench=3", "- one: 5 rounds of 2 s", "## Missing and disturbed\n\n- one: No tool.\n",
 	} {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("the page has no %q:\n%s", want, page)

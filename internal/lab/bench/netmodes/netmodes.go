@@ -240,14 +240,14 @@ func Run(ctx context.Context, options Options) (found Report, err error) {
 // complete adds what follows from the results.
 func (r *Report) complete() {
 	if r.CountersMissing != "" {
-		r.Note += " Left out: " + strings.ReplaceAll(r.CountersMissing, "\n", "; ") + "."
+		r.AddGap("Left out: " + r.CountersMissing + ".")
 	}
 	for _, mode := range knownModes() {
 		if reason, ok := r.Unavailable[mode]; ok {
-			r.Note += fmt.Sprintf(" This host does not have the mode %s: %s.", mode, reason)
+			r.AddGap(fmt.Sprintf("This host does not have the mode %s: %s.", mode, reason))
 		}
 		if reason, ok := r.Uncontrolled[mode]; ok {
-			r.Note += fmt.Sprintf(" Weir does not control the mode %s here: %s.", mode, reason)
+			r.AddGap(fmt.Sprintf("Weir does not control the mode %s here: %s.", mode, reason))
 		}
 	}
 	r.Claims = r.judge()

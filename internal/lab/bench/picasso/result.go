@@ -2,6 +2,7 @@ package picasso
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/weir-project/weir/internal/lab/bench/claim"
@@ -28,8 +29,8 @@ func (r *Report) complete() {
 	servers := webServers()
 	nano, heavy := servers[0], servers[3]
 	r.Note = fmt.Sprintf(note, r.NodeCPUs, nano.name, nano.standsFor, heavy.name, heavy.standsFor)
-	for name, why := range r.Missing {
-		r.Note += fmt.Sprintf(" %s was not measured: %s.", name, why)
+	for _, name := range slices.Sorted(maps.Keys(r.Missing)) {
+		r.AddGap(fmt.Sprintf("%s was not measured: %s.", name, r.Missing[name]))
 	}
 	if len(r.Competition) > 0 {
 		r.Note += fmt.Sprintf(competitionNote, float64(r.CompetitionLinkBPS)/1e6)
