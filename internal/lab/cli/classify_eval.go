@@ -22,6 +22,9 @@ type evaluation struct {
 	Method string `json:"method"`
 	train.Scores
 	SecondStage train.Scores `json:"second_stage"`
+	// Against names other features of the first packet; Contrasts are beside those.
+	Against   []string         `json:"against,omitempty"`
+	Contrasts []train.Contrast `json:"contrasts,omitempty"`
 }
 
 func newClassifyEvalCommand() *cobra.Command {
@@ -33,14 +36,17 @@ right at the first packet and after the second stage.
 
 With --folds K, classifiers are trained on K-1 parts of FILE and scored on the
 rest. Flows of one capture resemble each other: parted flow by flow the scores
-flatter, so groups stay together unless --by flow.`,
-		Example: "weir classify eval flows.csv.gz\nweir classify eval flows.csv.gz --folds 10 --by flow --features paper -o json",
+flatter, so groups stay together unless --by flow. With --against FEATURES others are
+trained on the same parts with these features of the first packet, and two flows in a
+branch as C4.5 has by itself; both are shown with 95 % intervals of drawn groups.`,
+		Example: "weir classify eval flows.csv.gz\nweir classify eval flows.csv.gz --folds 10 --by flow --features paper -o json\nweir classify eval flows.csv.gz --folds 10 --against paper",
 		Args:    atLeastOne("FILE"),
 	}
 	classifier, training := addClassifierFlags(cmd), addTrainFlags(cmd)
 	format := cmdline.AddOutputFlag(cmd)
 	folds := cmd.Flags().Int("folds", 0, "train on K-1 parts of FILE and score the rest, K times")
 	by := cmd.Flags().String("by", "group", "part by group or by flow")
+	against := cmd.Flags().StringSlice("against", nil, "with --folds: other features of the first packet to compare with")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := checkEvalFlags(cmd, *folds, *by); err != nil {
 			return err
@@ -75,9 +81,24 @@ flatter, so groups stay together unless --by flow.`,
 		if err != nil {
 			return err
 		}
+		if len(*against) > 0 {
+			other := opts
+			other.First.Features, other.First.C45.MinLeaf = *against, train.TreeDefaults().MinLeaf
+			others, err := train.CrossValidate(flows, other, *folds, *by == "group", opts.Second.Seed, m.Levels, m.MinConfidence)
+			if err != nil {
+				return err
+			}
+			if e.Contrasts, err = train.Compare(judged, others, 0, m.Levels, opts.Second.Seed); err != nil {
+				return err
+			}
+			e.Against = *against
+		}
 		e.Scores, e.SecondStage = train.Score(judged, 0, m.Levels), train.Score(judged, 1, m.Levels)
 		if *format == cmdline.JSON {
 			return cmdline.PrintJSON(cmd.OutOrStdout(), e)
+		}
+		if len(e.Contrasts) > 0 {
+			return printContrasts(cmd.OutOrStdout(), e, opts.First.Features)
 		}
 		return printEvaluation(cmd.OutOrStdout(), e)
 	}
@@ -97,7 +118,7 @@ func checkEvalFlags(cmd *cobra.Command, folds int, by string) error {
 	if folds > 0 {
 		return nil
 	}
-	for _, name := range []string{"by", "features", "late-features", "trees", "late-trees", "min-leaf", "late-min-leaf", "prune", "max-depth", "late-group-exponent", "seed"} {
+	for _, name := range []string{"by", "features", "late-features", "trees", "late-trees", "min-leaf", "late-min-leaf", "prune", "max-depth", "late-group-exponent", "seed", "against"} {
 		if changed(name) {
 			return cmdline.Usagef("--%s says how to train, which only --folds does here", name)
 		}
@@ -155,6 +176,26 @@ func printEvaluation(w io.Writer, e evaluation) error {
 		return fmt.Errorf("print: %w", err)
 	}
 	return printGroups(w, first.Groups)
+}
+
+// printContrasts shows the rates of two classifiers at the first packet, and which differ.
+func printContrasts(w io.Writer, e evaluation, features []string) error {
+	fmt.Fprintf(w, "%d flows, %s, at the first packet; 95 %% intervals; recall of types and levels\n\n", e.Flows, e.Method)
+	of := func(i train.Interval) string {
+		return fmt.Sprintf("%s (%.1f to %.1f)", percent(i.Value), 100*i.Low, 100*i.High)
+	}
+	t := report.Table{Header: []string{"", "FLOWS", strings.Join(features, ","), strings.Join(e.Against, ","), "DIFFERENCE", "VERDICT"}}
+	for _, c := range e.Contrasts {
+		verdict := "undecided"
+		switch {
+		case c.Difference.Low > 0:
+			verdict = "better"
+		case c.Difference.High < 0:
+			verdict = "worse"
+		}
+		t.Add(c.Name, fmt.Sprint(c.Flows), of(c.A), of(c.B), of(c.Difference), verdict)
+	}
+	return t.WriteText(w)
 }
 
 // printGroups lists where most levels are wrong.

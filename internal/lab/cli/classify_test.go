@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -98,6 +99,10 @@ func TestClassifyTrainAndEval(t *testing.T) {
 	}
 	// All right types, and one level that the user wants to be another: the truth
 	// moves with the verdicts.
+	beside, errs, code := runClassify(t, "eval", test, "--folds", "4", "--against", "src_port")
+	if worse := regexp.MustCompile(`(?m)^level +180 .* better *$`); code != 0 || !worse.MatchString(beside) || !strings.Contains(beside, "src_port") {
+		t.Errorf("beside the source port: %d, %s\n%s", code, errs, beside)
+	}
 	if s := evaluate(t, test, "--tree", model, "--level", "SERVICES=BE"); s.SecondStage.QoSAccuracy < 0.99 {
 		t.Errorf("another level: %+v", s.SecondStage)
 	}
@@ -211,6 +216,8 @@ func TestClassifyRefuses(t *testing.T) {
 		"by":              {[]string{"eval", good, "--folds", "3", "--by", "day"}, 2, "want group or flow"},
 		"tree and folds":  {[]string{"eval", good, "--folds", "3", "--tree", broken}, 2, "exclude each other"},
 		"train flags":     {[]string{"eval", good, "--features", "dst"}, 2, "which only --folds does"},
+		"against":         {[]string{"eval", good, "--against", "dst"}, 2, "which only --folds does"},
+		"against nothing": {[]string{"eval", good, "--folds", "3", "--against", "colour"}, 1, `"colour" is neither a feature nor a set`},
 		"features":        {[]string{"eval", good, "--folds", "3", "--features", "colour"}, 1, `"colour" is neither a feature nor a set`},
 		"prune":           {[]string{"eval", good, "--folds", "3", "--prune", "0.9"}, 2, "want 0 to 0.5"},
 		"leaf":            {[]string{"eval", good, "--folds", "3", "--min-leaf", "0"}, 2, "want more than 0"},

@@ -86,6 +86,22 @@ func TestRealFlows(t *testing.T) {
 		t.Errorf("first packet %.4f %.4f, second stage %.4f %.4f: want 0.80 0.88, 0.80 0.90",
 			first.Accuracy, first.QoSAccuracy, second.Accuracy, second.QoSAccuracy)
 	}
+	asPaper := DefaultOptions()
+	asPaper.First.Features, asPaper.First.C45 = []string{"paper"}, TreeDefaults()
+	asPaper.First.C45.MaxDepth = DefaultOptions().First.C45.MaxDepth
+	paper, err := CrossValidate(flows, asPaper, 10, true, 1, apps.DefaultLevels(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	contrasts, err := Compare(judged, paper, 0, apps.DefaultLevels(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range contrasts[:2] {
+		if t.Logf("%s, less the paper's features: %+v", c.Name, c.Difference); c.Difference.Low <= 0 {
+			t.Errorf("%s: the paper's features are not worse: %+v", c.Name, c)
+		}
+	}
 }
 
 func TestMissingColumnsAreMissingValues(t *testing.T) {
