@@ -25,12 +25,13 @@ their users, on links of 100 Mbit/s:
 
   success      requests answered well against 5 to 1000 users, sizes of images (figure 3, table I)
   replicas     response time and processors with 1, 2 and 4 instances on 1, 2 and 4 nodes (figures 5 to 8)
+  capacity     how many replicas a node stands, each with users who arrive (section IV.C)
   cost         how long engines and instances take to start (figure 9)
   competition  response time, throughput and minimums where some uplinks are busy: with
                Weir's agents and weir-edge, and with Swarm's own placement without them
   memory       what weir-edge takes of ten nodes with their agents
 
-Each of the paper's claims gets a verdict and a reason. All parts take about fifteen
+Each of the paper's claims gets a verdict and a reason. All parts take about sixteen
 minutes, eight of them the competition, and ten nodes 1 GB of memory; the paper's runs are
 --requests 10000 --for 10m. docs/measurements/edge.md says what the competition compares.
 
@@ -47,7 +48,7 @@ own targets; with --no-verdict a missed target is only shown.`,
 	set.IntVar(&o.Requests, "requests", 2000, "requests of each run")
 	set.DurationVar(&o.For, "for", 6*time.Second, "no request begins after that long in a run")
 	set.IntSliceVar(&o.Users, "users", []int{5, 50, 100, 500, 1000}, "crowds of figure 3")
-	set.IntVar(&o.Repeat, "repeat", 1, "rounds of the crowds of figures 3 and 5 to 8; a claim shows medians with the lowest and highest round")
+	set.IntVar(&o.Repeat, "repeat", 1, "rounds of the crowds of figures 3 and 5 to 8 and of the replicas of a node; a claim shows medians with the lowest and highest round")
 	set.IntVar(&o.Starts, "starts", 3, "how often each server is started for figure 9")
 	set.DurationVar(&o.Duration, "duration", 8*time.Second, "time of each load of the competition")
 	set.IntSliceVar(&o.Nodes, "nodes", []int{4, 6}, "how many nodes the competition has, of which one half is busy")

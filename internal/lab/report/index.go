@@ -42,7 +42,7 @@ type Section struct {
 	Claims      []Claim   `json:"claims"`
 	// Note is what a reader must know of the numbers; Disturbed names the runs, or the section, during which
 	// others used the machine.
-	Note      string   `json:"note,omitempty"`
+	Note string `json:"note,omitempty"`
 	// Gaps are what the report lacks, and why; also part of Note.
 	Gaps      []string `json:"gaps,omitempty"`
 	Disturbed []string `json:"disturbed,omitempty"`

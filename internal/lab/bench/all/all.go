@@ -94,7 +94,7 @@ func sections() []section {
 		section{llq.Suite, "SDN-LLQ's experiment: voice, video and generic data", 90, runLLQ, kind{paper: true, again: "weir bench llq", flags: Options.runFlags, duration: llqDuration, program: findController}},
 		section{liveport.Suite, "the queueing model against real packets", 35, runModel, kind{paper: true, again: "weir bench model", flags: Options.seededFlags, duration: modelDuration}},
 		section{sdn.Suite, "how fast the OpenFlow controller answers", 20, runSDN, kind{fixed: true, again: "weir bench sdn", flags: Options.sdnFlags, program: findController}},
-		section{picasso.Suite, "PiCasso's evaluation, and Weir's placement beside Swarm's", 345, runPicasso, kind{paper: true, fixed: true, repeated: picassoRound, again: "weir bench picasso", flags: Options.picassoFlags, duration: lastPicasso, program: picasso.FindEdge}},
+		section{picasso.Suite, "PiCasso's evaluation, and Weir's placement beside Swarm's", 405, runPicasso, kind{paper: true, fixed: true, repeated: picassoRound, again: "weir bench picasso", flags: Options.picassoFlags, duration: lastPicasso, program: picasso.FindEdge}},
 		section{netmodes.Suite, "what network modes of containers cost", 600, runNetmodes, kind{paper: true, again: "weir bench netmodes", flags: Options.runFlags}})
 }
 

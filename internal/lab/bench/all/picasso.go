@@ -26,7 +26,7 @@ const (
 	picassoStarts   = 1
 	picassoOrders   = 2
 	// picassoRound is about how many seconds the crowds of one round take.
-	picassoRound = 130
+	picassoRound = 190
 )
 
 var (

@@ -48,9 +48,18 @@ func (l layout) String() string { return fmt.Sprintf("%dCon-%dPi", l.containers,
 func (l layout) nodeOf(instance int) int { return instance % l.pis }
 
 // measure runs a crowd against a layout.
-func (b *bed) measure(ctx context.Context, s webServer, l layout, users int) (c Crowd, err error) {
-	c = Crowd{Server: s.name, Layout: l.String(), Users: users}
+func (b *bed) measure(ctx context.Context, s webServer, l layout, users int) (Crowd, error) {
 	fmt.Fprintf(b.options.Progress, "%s, %s, %d users\n", s.name, l, users)
+	return b.measureLoad(ctx, Crowd{Users: users}, s, l, func(i int) profile.Answers {
+		crowd := b.crowd(l.nodeOf(i), firstPort+i, max(1, users/l.containers))
+		crowd.Requests, crowd.For = max(1, b.options.Requests/l.containers), b.options.For
+		return crowd.Run(ctx)
+	})
+}
+
+// measureLoad runs a load against each instance of a layout, and adds to c what came of it.
+func (b *bed) measureLoad(ctx context.Context, c Crowd, s webServer, l layout, load func(instance int) profile.Answers) (_ Crowd, err error) {
+	c.Server, c.Layout = s.name, l.String()
 	for i := range l.containers {
 		if _, err := b.start(ctx, s, l.nodeOf(i), i); err != nil {
 			return c, err
@@ -66,9 +75,7 @@ func (b *bed) measure(ctx context.Context, s webServer, l layout, users int) (c 
 	answers := make([]profile.Answers, l.containers)
 	var crowds sync.WaitGroup
 	for i := range l.containers {
-		crowd := b.crowd(l.nodeOf(i), firstPort+i, max(1, users/l.containers))
-		crowd.Requests, crowd.For = max(1, b.options.Requests/l.containers), b.options.For
-		crowds.Go(func() { answers[i] = crowd.Run(ctx) })
+		crowds.Go(func() { answers[i] = load(i) })
 	}
 	crowds.Wait()
 	took := time.Since(began)
@@ -135,7 +142,7 @@ func (b *bed) watch(l layout) (end func() watched) {
 			}
 			now := time.Now()
 			seen.moments = append(seen.moments, Moment{
-				Seconds: now.Sub(began).Seconds(),
+				Seconds:        now.Sub(began).Seconds(),
 				NodeCPUPercent: b.nodePercent(l, cpu-before, now.Sub(at)), NodeLoad: measure.Mean(counts), MemoryBytes: memory / uint64(l.pis),
 			})
 			before, at = cpu, now
@@ -216,6 +223,46 @@ func (b *bed) replicas(ctx context.Context) error {
 					return err
 				}
 				b.found.Crowds = append(b.found.Crowds, c)
+			}
+		}
+		return nil
+	})
+}
+
+const (
+	// capacityParts is into how many parts what one replica answers is divided: each of up to capacityMost replicas is
+	// asked for one, so that the largest number is more than the node stands.
+	capacityParts, capacityMost = 8, 16
+	// capacityLeast is how long users come at least: a node answers some tens of requests a second.
+	capacityLeast = 5 * time.Second
+)
+
+// capacity measures section IV.C: how many replicas a node stands, each with users of its own who arrive. The paper finds
+// out with users who ask again and again, who exhaust a node of any number of replicas.
+func (b *bed) capacity(ctx context.Context) error {
+	return b.rounds(func() error {
+		for _, s := range b.servers {
+			if s.name != serverBusybox && s.name != serverNginx {
+				continue
+			}
+			alone, err := b.measure(ctx, s, layout{1, 1}, SmallestCrowd)
+			if err != nil {
+				return err
+			}
+			perSecond, during := alone.RequestsPerS/capacityParts, max(b.options.For, capacityLeast)
+			for replicas := 1; replicas <= capacityMost; replicas *= 2 {
+				if b.late() {
+					continue
+				}
+				l := layout{replicas, 1}
+				fmt.Fprintf(b.options.Progress, "%s, %s, %.3g requests a second to each\n", s.name, l, perSecond)
+				c, err := b.measureLoad(ctx, Crowd{ArrivalsPerS: perSecond}, s, l, func(i int) profile.Answers {
+					return arrive(ctx, b.crowd(0, firstPort+i, 1), arrivalTimes(perSecond, during, uint64(i)))
+				})
+				if err != nil {
+					return err
+				}
+				b.found.Capacity = append(b.found.Capacity, c)
 			}
 		}
 		return nil

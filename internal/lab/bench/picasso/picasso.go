@@ -24,6 +24,7 @@ const Suite = "picasso"
 const (
 	PartSuccess     = "success"     // figure 3, and table I
 	PartReplicas    = "replicas"    // figures 5 to 8
+	PartCapacity    = "capacity"    // section IV.C: how many replicas a node stands
 	PartCost        = "cost"        // figure 9
 	PartCompetition = "competition" // Weir's placement and Swarm's own
 	PartMemory      = "memory"      // of weir-edge, with ten nodes
@@ -31,7 +32,7 @@ const (
 
 // Parts returns all parts of the suite.
 func Parts() []string {
-	return []string{PartSuccess, PartReplicas, PartCost, PartCompetition, PartMemory}
+	return []string{PartSuccess, PartReplicas, PartCapacity, PartCost, PartCompetition, PartMemory}
 }
 
 const (
@@ -119,6 +120,8 @@ type Report struct {
 	NodeCPUs float64 `json:"node_cpus"`
 	// Crowds are figures 3 and 5 to 8.
 	Crowds []Crowd `json:"crowds,omitempty"`
+	// Capacity is section IV.C: one to capacityMost replicas on a node, each asked for the same.
+	Capacity []Crowd `json:"capacity,omitempty"`
 	// EngineSeconds are how long engines took to start, Starts instances.
 	EngineSeconds []float64            `json:"engine_seconds,omitempty"`
 	Starts        map[string][]float64 `json:"start_seconds,omitempty"`
@@ -148,11 +151,13 @@ type Crowd struct {
 	Server string `json:"server"`
 	// Layout is as the paper names it, such as 2Con-1Pi; figure 3 has 1Con-1Pi with
 	// crowds of several sizes.
-	Layout   string `json:"layout"`
-	Figure3  bool   `json:"figure3"`
-	Users    int    `json:"users"`
-	Requests int    `json:"requests"`
-	Failed   int    `json:"failed"`
+	Layout  string `json:"layout"`
+	Figure3 bool   `json:"figure3"`
+	Users   int    `json:"users"`
+	// ArrivalsPerS are requests a second to each replica from users who do not wait for each other, in place of Users.
+	ArrivalsPerS float64 `json:"arrivals_per_s,omitempty"`
+	Requests     int     `json:"requests"`
+	Failed       int     `json:"failed"`
 	// Times are of good answers.
 	MeanMS       float64 `json:"mean_ms"`
 	P95MS        float64 `json:"p95_ms"`
@@ -246,7 +251,7 @@ func Run(ctx context.Context, options Options) (found Report, err error) {
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
 	parts := map[string]func(context.Context) error{
-		PartSuccess: b.success, PartReplicas: b.replicas, PartCost: b.cost, PartCompetition: b.competition,
+		PartSuccess: b.success, PartReplicas: b.replicas, PartCapacity: b.capacity, PartCost: b.cost, PartCompetition: b.competition,
 		PartMemory: b.memory,
 	}
 	for _, name := range Parts() {
@@ -260,7 +265,7 @@ func Run(ctx context.Context, options Options) (found Report, err error) {
 			fmt.Fprintf(options.Progress, "  failed: %v\n", err)
 		}
 	}
-	found.Runs = len(found.Crowds) + len(found.Competition)
+	found.Runs = len(found.Crowds) + len(found.Capacity) + len(found.Competition)
 	found.complete()
 	found.TookSeconds = time.Since(started).Seconds()
 	return found, nil

@@ -176,6 +176,15 @@ func TestPicassoRounds(t *testing.T) {
 	if memory := *curves[2].Panels[0].Values[0][1]; memory != 2 {
 		t.Errorf("figure 5: %g MB", memory)
 	}
+	// Of three rounds two find a node of two replicas exhausted, by its processor or by answers that did not come.
+	for i, one := range []Crowd{{NodeCPUPercent: 60}, {NodeCPUPercent: 97}, {NodeCPUPercent: 70, Failed: 2}, {NodeCPUPercent: 94, Failed: 1}} {
+		one.Server, one.Layout, one.ArrivalsPerS, one.Requests = serverNginx, layout{min(i, 1) + 1, 1}.String(), 5, 100
+		r.Capacity = append(r.Capacity, one)
+	}
+	rows := r.capacityTable().Rows
+	if len(rows) != 2 || rows[0][8] != "no" || rows[1][8] != "yes" || rows[1][6] != "94" || rows[1][3] != "99.00" {
+		t.Errorf("capacity: %v", rows)
+	}
 	values := map[string]int{}
 	for _, q := range r.Quantities {
 		values[q.Case+q.Name] += len(q.Values)

@@ -219,7 +219,44 @@ func (r Report) tables() []report.Table {
 			sizes.Add(s.name, papers[s.name], fmt.Sprintf("%.2f MB", float64(bytes)/1e6), s.standsFor)
 		}
 	}
-	return report.Filled(append([]report.Table{crowds, sizes}, r.competitionTables()...)...)
+	return report.Filled(append([]report.Table{crowds, sizes, r.capacityTable()}, r.competitionTables()...)...)
+}
+
+// A node is exhausted from mostBusyPercent of its processor on, or if fewer requests than leastGoodPercent have a good answer.
+const (
+	mostBusyPercent  = 95
+	leastGoodPercent = 99
+)
+
+// exhausted reports whether a load was more than its nodes stand.
+func (c Crowd) exhausted() bool {
+	return c.NodeCPUPercent >= mostBusyPercent || c.SuccessPercent() < leastGoodPercent
+}
+
+// capacityTable is section IV.C: what replicas on one node come to, and whether they exhaust it, by medians of rounds.
+func (r Report) capacityTable() report.Table {
+	t := report.Table{Title: "Section IV.C: replicas on one node, each asked for an eighth of what one alone answers", Header: []string{"SERVER", "LAYOUT", "REQUESTS/S EACH", "GOOD %", "MEAN MS", "P95 MS", "NODE CPU %", "MEMORY MB", "NODE IS EXHAUSTED"}}
+	for _, one := range measure.Distinct(r.Capacity, keyOf) {
+		median := func(value func(Crowd) float64) float64 {
+			var rounds []float64
+			for _, c := range r.Capacity {
+				if keyOf(c) == one {
+					rounds = append(rounds, value(c))
+				}
+			}
+			return measure.SpreadOf(rounds).Median
+		}
+		exhausted := median(func(c Crowd) float64 {
+			if c.exhausted() {
+				return 1
+			}
+			return 0
+		})
+		t.Add(one.server, one.layout, fmt.Sprintf("%.1f", median(func(c Crowd) float64 { return c.ArrivalsPerS })), fmt.Sprintf("%.2f", median(Crowd.SuccessPercent)),
+			fmt.Sprintf("%.1f", median(meanMSOf)), fmt.Sprintf("%.1f", median(func(c Crowd) float64 { return c.P95MS })), fmt.Sprintf("%.0f", median(nodeCPUOf)),
+			fmt.Sprintf("%.1f", median(memoryOf)/1e6), map[bool]string{true: "yes", false: "no"}[exhausted > 0.5])
+	}
+	return t
 }
 
 func (r Report) plots() (plots []report.Plot) {
