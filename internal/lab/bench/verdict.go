@@ -93,7 +93,7 @@ var changes = map[*target]string{
 	targetMemory:          "smaller maps of flows and delays, or a runtime with a smaller heap",
 	targetCPU:             "the agent would have to read demand and counters, and check taps, when something happens, not each tick",
 	targetSilent:          "checks of the whole state and of taps would have to become rarer, or events of the kernel",
-	targetWatching:        "pages would have to share one stream, without HTTP requests of their own",
+	targetWatching:        "the loop would have to take less for those that send: that is most of it, as a page gets its snapshots in one response",
 	targetFlooded:         "checks of taps and of the whole state would have to look at changed containers only",
 	targetOvershoot:       "HTB's ceiling would have to be further below a maximum, or save less, which costs a part of the maximum",
 	targetAdded:           wakesChange,
