@@ -2,17 +2,22 @@ package v1
 
 import "time"
 
-// RuntimeKubernetes is the Runtime of all pods, and the name of their source.
-const RuntimeKubernetes = "kubernetes"
+// Runtimes whose containers weir-k8s reports, and the names of these sources. One of RuntimeKubernetes is a pod;
+// those of RuntimeContainerd are what containerd runs for none of its other users, as for ctr and nerdctl.
+const (
+	RuntimeKubernetes = "kubernetes"
+	RuntimeContainerd = "containerd"
+)
 
 // PodsSilence is how long a reporter of pods may say nothing: then it counts as stopped. One that has
 // nothing to report lists all pods again.
 const PodsSilence = 30 * time.Second
 
-// Pod is a pod of Kubernetes, as weir-k8s reports it to the agent.
+// Pod is a pod of Kubernetes, or a container of containerd, as weir-k8s reports it to the agent.
 type Pod struct {
 	// ID is the ID of its sandbox.
-	ID        string `json:"id"`
+	ID string `json:"id"`
+	// Namespace is empty for containerd's default one.
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	// Containers are the names of its containers.
@@ -23,6 +28,11 @@ type Pod struct {
 	NetNSPath string `json:"netns_path,omitempty"`
 	// CgroupPath is its cgroup, relative to the root of the hierarchy.
 	CgroupPath string `json:"cgroup_path,omitempty"`
+	// Image is the name of a container's image, whose labels are among its own: ImageLabels, or ImageUnknown, the
+	// reason why they are unknown. All are absent for a pod.
+	Image        string            `json:"image,omitempty"`
+	ImageLabels  map[string]string `json:"image_labels,omitempty"`
+	ImageUnknown string            `json:"image_unknown,omitempty"`
 }
 
 // PodsChange is one line of the body of a request to /v1/pods. A line with neither Started nor

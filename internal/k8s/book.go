@@ -24,6 +24,8 @@ type pod struct {
 	atStart map[string]string
 	// unchecked: it started while weir-k8s was not there, and has no container yet.
 	unchecked bool
+	// pid is the process of a container of containerd.
+	pid uint32
 }
 
 // replace makes the book what a runtime says runs. A runtime lists no containers that have ended, so a pod whose containers

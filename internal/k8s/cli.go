@@ -2,11 +2,12 @@ package k8s
 
 import (
 	"io"
+	"sync"
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
+	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/client"
 	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/internal/k8s/claims"
@@ -21,15 +22,17 @@ func Run(args []string, stdout, stderr io.Writer) int {
 func NewRoot() *cobra.Command {
 	var (
 		socket, nri, kubelet string
+		containerdSocket     string
 		hard, verbose        bool
 	)
 	root := &cobra.Command{
 		Use:   "weir-k8s",
-		Short: "Report the pods of a Kubernetes node to the agent",
+		Short: "Report pods of Kubernetes and containers of containerd to the agent",
 		Long: `Report the pods of a Kubernetes node to the agent, which runs on the same host, so that
 they have what their annotations ask for from the first packet (docs/kubernetes.md).
 
-It is a plugin of containerd's or CRI-O's NRI. It may be stopped and started at any
+It is a plugin of containerd's or CRI-O's NRI, and follows containerd's events for what
+ctr and nerdctl run, by the labels of containers. It may be stopped and started at any
 time, as may the agent and the runtime: pods keep their shares, and those that started
 meanwhile get theirs.`,
 		Example: `  weir-k8s
@@ -38,15 +41,20 @@ meanwhile get theirs.`,
 		Args:    cmdline.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log := cmdline.NewLogger(cmd.ErrOrStderr(), verbose)
-			r := newReporter(client.Unix(socket), log)
+			agent := client.Unix(socket)
+			r := newReporter(agent, v1.RuntimeKubernetes, log)
 			p := &plugin{reporter: r, hardAdmission: hard, folder: claims.Folder(kubelet), log: log}
-			group, ctx := errgroup.WithContext(cmd.Context())
-			group.Go(func() error { r.run(ctx); return nil })
-			group.Go(func() error { p.watchNotes(ctx); return nil })
-			group.Go(func() error { return p.run(ctx, nri) })
-			if err := group.Wait(); err != nil && cmd.Context().Err() == nil {
-				return err
+			ctx := cmd.Context()
+			var parts sync.WaitGroup
+			parts.Go(func() { r.run(ctx) })
+			parts.Go(func() { p.watchNotes(ctx) })
+			parts.Go(func() { p.run(ctx, nri) })
+			if containerdSocket != "none" {
+				c := &containerd{reporter: newReporter(agent, v1.RuntimeContainerd, log), socket: containerdSocket, log: log}
+				parts.Go(func() { c.reporter.run(ctx) })
+				parts.Go(func() { c.run(ctx) })
 			}
+			parts.Wait()
 			log.Info("stopping; pods keep their shares")
 			return nil
 		},
@@ -55,6 +63,7 @@ meanwhile get theirs.`,
 	flags := root.Flags()
 	flags.StringVar(&socket, "socket", client.DefaultSocket, "the agent's socket")
 	flags.StringVar(&nri, "nri", api.DefaultSocketPath, "the NRI socket of the container runtime")
+	flags.StringVar(&containerdSocket, "containerd", DefaultContainerd, "containerd's socket, for containers of ctr and nerdctl, or none")
 	flags.StringVar(&kubelet, "kubelet", claims.KubeletFolder, "kubelet's folder (its --root-dir), in which weir-dra notes claims and changed annotations")
 	flags.BoolVar(&hard, "hard-admission", false, "refuse to start a pod whose minimum is not in force, or while the agent does not answer")
 	flags.BoolVarP(&verbose, "verbose", "v", false, "log more")

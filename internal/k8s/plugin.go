@@ -15,8 +15,10 @@
 // NRI does not tell of changed annotations. weir-dra, which sees them at the API server, notes them in
 // a file beside the claims.
 //
-// Limits: containers without a pod (ctr, nerdctl) do not come through NRI: containerd's CRI alone calls it.
-// A plugin that is away is not asked: NRI's default validator can stop containers meanwhile.
+// Containers without a pod (ctr, nerdctl) do not come through NRI, which containerd's CRI alone calls: containerd's own
+// services tell of them (containerd.go).
+//
+// Limit: a plugin that is away is not asked; NRI's default validator can stop containers meanwhile.
 package k8s
 
 import (
@@ -62,32 +64,41 @@ type plugin struct {
 }
 
 // run is a plugin of the runtime that listens at an NRI socket until ctx ends.
-func (p *plugin) run(ctx context.Context, socket string) error {
-	complaint, lostAt := "", time.Now()
-	for ctx.Err() == nil {
+func (p *plugin) run(ctx context.Context, socket string) {
+	stayConnected(ctx, p.reporter, p.log, func() (bool, error) {
 		s, err := stub.New(p, stub.WithPluginName(pluginName), stub.WithPluginIdx(pluginIndex),
 			stub.WithSocketPath(socket), stub.WithOnClose(func() {}), stub.WithLogger(stubLog{p.log}))
-		if err != nil {
-			return fmt.Errorf("make an NRI plugin: %w", err)
+		if err == nil {
+			err = s.Run(ctx)
 		}
-		if err = s.Run(ctx); ctx.Err() != nil {
+		return p.connected.Swap(false), explain(err, socket)
+	})
+}
+
+// stayConnected connects to a runtime until ctx ends. The function connect returns when a connection has ended, with
+// whether the runtime has said anything; an error says why, and is logged once. A reporter is told when what runs is not
+// known any more.
+func stayConnected(ctx context.Context, r *reporter, log *slog.Logger, connect func() (bool, error)) {
+	complaint, lostAt := "", time.Now()
+	for ctx.Err() == nil {
+		reached, err := connect()
+		if ctx.Err() != nil {
 			break
 		}
-		if p.connected.Swap(false) {
+		if reached {
 			lostAt = time.Now()
-		} else if time.Since(lostAt) > runtimePatience && p.reporter != nil {
-			p.reporter.forgetRuntime(ctx)
+		} else if time.Since(lostAt) > runtimePatience && r != nil {
+			r.forgetRuntime(ctx)
 		}
-		if err = explain(err, socket); complaint != err.Error() {
+		if err != nil && complaint != err.Error() {
 			complaint = err.Error()
-			p.log.Warn("not connected to the container runtime; trying again", "error", err)
+			log.Warn("not connected to the container runtime; trying again", "error", err)
 		}
 		select {
 		case <-time.After(runtimeInterval):
 		case <-ctx.Done():
 		}
 	}
-	return nil
 }
 
 // explain adds to an error of the connection to NRI what to do.

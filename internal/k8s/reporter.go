@@ -30,7 +30,9 @@ var errNoRuntime = errors.New("the container runtime has not said yet what runs"
 // reporter keeps the agent informed of the pods in its book, across restarts of the agent: after each
 // connection it reports all. Its goroutine (run) owns all state.
 type reporter struct {
-	agent   *client.Client
+	agent *client.Client
+	// runtime is the one whose pods, or containers, the book has.
+	runtime string
 	log     *slog.Logger
 	updates chan update
 	// retry is the pause between attempts to connect to the agent, timeout how long it may take to
@@ -64,8 +66,8 @@ type answer struct {
 	err   error
 }
 
-func newReporter(agent *client.Client, log *slog.Logger) *reporter {
-	return &reporter{agent: agent, log: log, updates: make(chan update), retry: retryInterval, timeout: answerTimeout, repeat: repeatInterval, book: book{}}
+func newReporter(agent *client.Client, runtime string, log *slog.Logger) *reporter {
+	return &reporter{agent: agent, runtime: runtime, log: log, updates: make(chan update), retry: retryInterval, timeout: answerTimeout, repeat: repeatInterval, book: book{}}
 }
 
 // update hands a change of the book to the reporter's goroutine, and returns the agent's answer.
@@ -169,7 +171,7 @@ func (r *reporter) connect(ctx context.Context) error {
 	case began.Before(r.notBefore):
 		return r.failed
 	}
-	pods, err := r.agent.ReportPods(ctx, r.book.list(), r.timeout)
+	pods, err := r.agent.ReportPods(ctx, r.runtime, r.book.list(), r.timeout)
 	if err != nil {
 		if ctx.Err() == nil && (r.failed == nil || r.failed.Error() != err.Error()) {
 			r.log.Warn("cannot reach the agent; trying again", "error", err)
@@ -178,7 +180,7 @@ func (r *reporter) connect(ctx context.Context) error {
 		return err
 	}
 	r.pods, r.failed, r.reportedAt = pods, nil, began
-	r.log.Info("reported all pods to the agent", "pods", len(r.book))
+	r.log.Info("reported all of "+r.runtime+" to the agent", "number", len(r.book))
 	return nil
 }
 

@@ -105,7 +105,7 @@ func (a *fakeAgent) set(change func()) {
 
 // startReporter runs a reporter to an agent until the returned function is called.
 func startReporter(socket string, timeout time.Duration) (*reporter, func()) {
-	r := newReporter(client.Unix(socket), slog.New(slog.DiscardHandler))
+	r := newReporter(client.Unix(socket), v1.RuntimeKubernetes, slog.New(slog.DiscardHandler))
 	r.retry, r.timeout = time.Millisecond, timeout
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
@@ -387,9 +387,7 @@ func TestNoRuntime(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*runtimeInterval)
 	defer cancel()
 	p := &plugin{log: slog.New(slog.NewTextHandler(&said, nil))}
-	if err := p.run(ctx, filepath.Join(t.TempDir(), "nri.sock")); err != nil {
-		t.Error(err)
-	}
+	p.run(ctx, filepath.Join(t.TempDir(), "nri.sock"))
 	if !strings.Contains(said.String(), "disable = false") || strings.Count(said.String(), "trying again") != 1 {
 		t.Errorf("said %s", said.String())
 	}

@@ -114,8 +114,8 @@ func TestSetupsAreTried(t *testing.T) {
 			}
 		}
 	}
-	if rows != 20 {
-		t.Errorf("%d set-ups, not 20", rows)
+	if rows != 21 {
+		t.Errorf("%d set-ups, not 21", rows)
 	}
 }
 

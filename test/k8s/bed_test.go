@@ -104,7 +104,7 @@ func (n *node) startPlugin(args ...string) {
 	program := filepath.Join(filepath.Dir(harness.Program(n.t)), "weir-k8s")
 	// Without capabilities, as its unit runs it.
 	command := slices.Concat(n.containerd.Enter(), []string{"setpriv", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all", "--",
-		program, "--socket", n.Files.Socket(), "--kubelet", n.kubelet, "--verbose"}, args)
+		program, "--socket", n.Files.Socket(), "--kubelet", n.kubelet, "--containerd", n.containerd.Socket(), "--verbose"}, args)
 	plugin, err := testbed.StartProcess("weir-k8s", exec.Command(command[0], command[1:]...))
 	must.Succeed(n.t, err)
 	n.plugin = plugin

@@ -44,7 +44,7 @@ func TestInstall(t *testing.T) {
 	checkAuthorities(t, archives[0])
 	helmProgram(t)                                                // before all that takes long
 	c := newCluster(t, clusterOptions{requiredPlugin: "90-weir"}) // without which Weir's own pod starts
-	must.Succeed(t, c.containerd.Import(archives[0]))
+	must.Succeed(t, c.containerd.Import("k8s.io", archives[0]))
 	c.tag("weir-kubernetes:"+version, "weir-kubernetes:next")
 	config := fmt.Sprintf(`config={"uplink": %q, "rate": "20mbit"}`, c.Host.UplinkName)
 	authority := pki.New(t)

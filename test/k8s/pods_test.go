@@ -206,7 +206,7 @@ func (n *node) testTwoPlugins(t *testing.T) {
 	})
 	must.Succeed(t, first.End(syscall.SIGTERM, noticed))
 	n.Await("the second takes over", back, func() (bool, string) {
-		return strings.Contains(n.plugin.Said(), "reported all pods"), n.plugin.LastWords()
+		return strings.Contains(n.plugin.Said(), "reported all of kubernetes"), n.plugin.LastWords()
 	})
 }
 

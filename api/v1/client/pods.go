@@ -24,15 +24,19 @@ type Pods struct {
 
 var errPodsEnded = errors.New("report pods: the agent has stopped, or does not answer in time")
 
-// ReportPods connects and reports all pods that run. Errors: ErrNoAgent, *Error with status 409 if
-// another weir-k8s is connected, that the agent has not answered within timeout.
-func (c *Client) ReportPods(ctx context.Context, all []v1.Pod, timeout time.Duration) (*Pods, error) {
+// ReportPods connects and reports all that runs of a runtime, v1.RuntimeKubernetes or v1.RuntimeContainerd. Errors:
+// ErrNoAgent, *Error with status 409 if another weir-k8s is connected, that the agent has not answered within timeout.
+func (c *Client) ReportPods(ctx context.Context, runtime string, all []v1.Pod, timeout time.Duration) (*Pods, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	body, writer := io.Pipe()
 	// net/http returns from a failed request only when it can read no more of the body.
 	context.AfterFunc(ctx, func() { writer.CloseWithError(errPodsEnded) })
 	p := &Pods{body: writer, answers: make(chan v1.PodState), cancel: cancel, ended: make(chan struct{}), err: errPodsEnded}
-	go p.follow(ctx, c, body)
+	path := "/v1/pods"
+	if runtime == v1.RuntimeContainerd {
+		path = "/v1/containerd"
+	}
+	go p.follow(ctx, c, path, body)
 	if _, err := p.Report(v1.PodsChange{All: all}, timeout); err != nil {
 		p.Close()
 		return nil, err
@@ -41,10 +45,10 @@ func (c *Client) ReportPods(ctx context.Context, all []v1.Pod, timeout time.Dura
 }
 
 // follow sends the request and passes the answers on until the connection ends.
-func (p *Pods) follow(ctx context.Context, c *Client, body io.Reader) {
+func (p *Pods) follow(ctx context.Context, c *Client, path string, body io.Reader) {
 	defer close(p.ended)
 	defer p.cancel()
-	response, err := c.send(ctx, http.MethodPost, "/v1/pods", body, nil)
+	response, err := c.send(ctx, http.MethodPost, path, body, nil)
 	if err != nil {
 		if ctx.Err() == nil {
 			p.err = err

@@ -135,7 +135,7 @@ func examineEngines(sources []v1.Source, asked bool) []finding {
 	var findings []finding
 	add := adder(&findings)
 	for _, engine := range []struct{ name, socket string }{
-		{"docker", config.DefaultDockerSocket}, {"podman", config.DefaultPodmanSocket}, {v1.RuntimeKubernetes, ""},
+		{"docker", config.DefaultDockerSocket}, {"podman", config.DefaultPodmanSocket}, {v1.RuntimeKubernetes, ""}, {v1.RuntimeContainerd, ""},
 	} {
 		if !asked && engine.socket != "" {
 			add(engine.name, reachable(engine.socket), resultLimited, "answers on "+engine.socket, "no containers from there")

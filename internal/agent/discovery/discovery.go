@@ -14,7 +14,7 @@ type Container struct {
 	ID string
 	// Name is what the user calls the container; not necessarily unique.
 	Name string
-	// Runtime names the source: "docker", "podman", "static" or "kubernetes".
+	// Runtime names the source: "docker", "podman", "static", "kubernetes" or "containerd".
 	Runtime string
 	// Labels are the container's labels, weir.* and all others.
 	Labels map[string]string

@@ -8,6 +8,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent/attach"
 	"github.com/weir-project/weir/internal/agent/discovery"
+	"github.com/weir-project/weir/internal/agent/discovery/pods"
 	"github.com/weir-project/weir/internal/datapath/identity"
 	"github.com/weir-project/weir/internal/datapath/kernel"
 	"github.com/weir-project/weir/internal/share/policy"
@@ -51,7 +52,7 @@ func newContainers(config Config, attacher *attach.Attacher, uplinks *uplinks) *
 		log:      config.Logger,
 		rescan:   make(chan struct{}, 1), lateEnds: make(chan *lateInspection),
 	}
-	cs.asked = []string{v1.RuntimeKubernetes} // weir-k8s may come at any time
+	cs.asked = pods.Runtimes() // weir-k8s may come at any time
 	for _, s := range config.Sources {
 		cs.asked = append(cs.asked, s.Name())
 		if _, optional := s.(discovery.Optional); !optional {

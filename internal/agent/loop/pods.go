@@ -50,15 +50,16 @@ func (s *share) minimumInForce() bool {
 		min(s.admittedBPS, s.class.GuaranteedBPS) >= minBPS
 }
 
-// forgetGonePods forgets the pods that have ended while weir-k8s, which would report that, was not
-// connected.
+// forgetGonePods forgets what has ended while weir-k8s, which would report that, was not connected.
 func (cs *containers) forgetGonePods() {
-	if cs.sources[v1.RuntimeKubernetes].Connected {
-		return
-	}
-	for _, c := range cs.all() {
-		if c.Seen.Runtime == v1.RuntimeKubernetes && pods.IsGone(c.Seen) {
-			cs.forget(c)
+	for _, runtime := range pods.Runtimes() {
+		if cs.sources[runtime].Connected {
+			continue
+		}
+		for _, c := range cs.all() {
+			if c.Seen.Runtime == runtime && pods.IsGone(c.Seen) {
+				cs.forget(c)
+			}
 		}
 	}
 }

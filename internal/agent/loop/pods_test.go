@@ -56,12 +56,20 @@ func TestPods(t *testing.T) {
 		}
 		must.Succeed(t, b.save())
 	}))
+	other := reported("other")
+	other.Runtime, other.CgroupPath = v1.RuntimeContainerd, second.CgroupPath
 	next := newBench(t, 100e6)
 	if _, source := known(next); source.Name != "" {
 		t.Errorf("where there was no weir-k8s: %+v", source)
 	}
 	next.Agent.store = b.Agent.store
 	next.recall()
+	next.containers.learn(discovery.Event{Source: v1.RuntimeContainerd, Updated: &other})
+	next.containers.forgetGonePods()
+	if next.containers.byKey[key{v1.RuntimeContainerd, "other"}] == nil {
+		t.Error("a container of containerd, whose end weir-k8s reports, was forgotten")
+	}
+	next.containers.learn(discovery.Event{Source: v1.RuntimeContainerd, Disconnected: errors.New("left")})
 	next.containers.forgetGonePods()
 	if names, source := known(next); len(names) != 1 || names[0] != "shop/first" || source.Connected || source.Reason == "" {
 		t.Errorf("after a restart: %v, %+v", names, source)

@@ -9,6 +9,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent/attach"
 	"github.com/weir-project/weir/internal/agent/discovery"
+	"github.com/weir-project/weir/internal/agent/discovery/pods"
 	"github.com/weir-project/weir/internal/agent/state"
 	"github.com/weir-project/weir/internal/agent/stats"
 	"github.com/weir-project/weir/internal/agent/uplink"
@@ -112,8 +113,8 @@ func (a *Agent) recall() {
 		if a.containers.hasSource(c.Seen.Runtime) {
 			a.containers.inspect(c)
 		}
-		if c.Seen.Runtime == v1.RuntimeKubernetes {
-			a.containers.sources[v1.RuntimeKubernetes] = v1.Source{Name: v1.RuntimeKubernetes, Reason: "weir-k8s has not connected yet"}
+		if name := c.Seen.Runtime; slices.Contains(pods.Runtimes(), name) {
+			a.containers.sources[name] = v1.Source{Name: name, Reason: "weir-k8s has not connected yet"}
 		}
 	}
 }

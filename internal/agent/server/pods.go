@@ -20,29 +20,32 @@ import (
 // errOtherPods: pods of two programs would remove each other.
 var errOtherPods = errors.New("another weir-k8s reports the pods of this host; this one waits until it ends")
 
-var errPodsLeft = errors.New("weir-k8s is not connected: pods keep their shares, new ones get none until it is back")
+var errPodsLeft = errors.New("weir-k8s is not connected: what runs keeps its share, what starts gets none until it is back")
 
-func (a *API) pods(w http.ResponseWriter, r *http.Request) {
-	// Otherwise an answer waits for the end of the body.
-	if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
-		a.refuse(w, r, err)
-		return
-	}
-	if !a.reportsPods.CompareAndSwap(false, true) {
-		a.bound(w)
-		a.answers.Refuse(w, r, http.StatusConflict, errOtherPods)
-		return
-	}
-	defer a.reportsPods.Store(false)
-	if err := a.followPods(w, r); err != nil {
-		a.bound(w)
-		a.refuse(w, r, err)
+// pods returns the handler of reports of a runtime.
+func (a *API) pods(runtime string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		// Otherwise an answer waits for the end of the body.
+		if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
+			a.refuse(w, r, err)
+			return
+		}
+		if _, taken := a.reportsPods.LoadOrStore(runtime, true); taken {
+			a.bound(w)
+			a.answers.Refuse(w, r, http.StatusConflict, errOtherPods)
+			return
+		}
+		defer a.reportsPods.Delete(runtime)
+		if err := a.followPods(w, r, runtime); err != nil {
+			a.bound(w)
+			a.refuse(w, r, err)
+		}
 	}
 }
 
-// followPods learns what the body of a request says until it ends. It returns an error before the
+// followPods learns what the body of a request says of a runtime until it ends. It returns an error before the
 // first answer only.
-func (a *API) followPods(w http.ResponseWriter, r *http.Request) error {
+func (a *API) followPods(w http.ResponseWriter, r *http.Request, runtime string) error {
 	control := http.NewResponseController(w)
 	decoder, encoder := json.NewDecoder(r.Body), json.NewEncoder(w)
 	for first := true; ; first = false {
@@ -56,7 +59,7 @@ func (a *API) followPods(w http.ResponseWriter, r *http.Request) error {
 		}
 		var answer v1.PodState
 		if err == nil {
-			answer, err = a.learnPods(r.Context(), change)
+			answer, err = a.learnPods(r.Context(), runtime, change)
 		}
 		if first && err != nil {
 			return err
@@ -73,14 +76,14 @@ func (a *API) followPods(w http.ResponseWriter, r *http.Request) error {
 			}
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), requestTimeout)
 			defer cancel()
-			_, _ = a.agent.Learn(ctx, discovery.Event{Source: v1.RuntimeKubernetes, Disconnected: errPodsLeft}) // it may be stopping
+			_, _ = a.agent.Learn(ctx, discovery.Event{Source: runtime, Disconnected: errPodsLeft}) // it may be stopping
 			return nil
 		}
 	}
 }
 
-func (a *API) learnPods(ctx context.Context, change v1.PodsChange) (v1.PodState, error) {
+func (a *API) learnPods(ctx context.Context, runtime string, change v1.PodsChange) (v1.PodState, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return a.agent.Learn(ctx, pods.Event(change))
+	return a.agent.Learn(ctx, pods.Event(runtime, change))
 }

@@ -18,10 +18,10 @@ import (
 func TestPods(t *testing.T) {
 	agent, c := serveAgent(t)
 	const timeout = 10 * time.Second
-	first, err := c.ReportPods(t.Context(), []v1.Pod{{ID: "a", Namespace: "shop", Name: "web"}}, timeout)
+	first, err := c.ReportPods(t.Context(), v1.RuntimeKubernetes, []v1.Pod{{ID: "a", Namespace: "shop", Name: "web"}}, timeout)
 	must.Succeed(t, err)
 	var refused *client.Error
-	if _, err := c.ReportPods(t.Context(), nil, timeout); !errors.As(err, &refused) || refused.Status != http.StatusConflict {
+	if _, err := c.ReportPods(t.Context(), v1.RuntimeKubernetes, nil, timeout); !errors.As(err, &refused) || refused.Status != http.StatusConflict {
 		t.Errorf("a second one at the same time: %v", err)
 	}
 	state, err := first.Report(v1.PodsChange{Started: &v1.Pod{ID: "b"}}, timeout)
@@ -57,6 +57,26 @@ func TestPods(t *testing.T) {
 	}
 }
 
+// TestContainerd: containers of containerd are those of another source, which is reported at the same time.
+func TestContainerd(t *testing.T) {
+	agent, c := serveAgent(t)
+	const timeout = 10 * time.Second
+	pods, err := c.ReportPods(t.Context(), v1.RuntimeKubernetes, nil, timeout)
+	must.Succeed(t, err)
+	defer pods.Close()
+	web := v1.Pod{ID: "a", Name: "web", Image: "nginx", ImageLabels: map[string]string{"weir.min": "1mbit"}, ImageUnknown: "gone"}
+	containers, err := c.ReportPods(t.Context(), v1.RuntimeContainerd, []v1.Pod{web}, timeout)
+	must.Succeed(t, err)
+	defer containers.Close()
+	event := agent.learned[1]
+	if event.Source != v1.RuntimeContainerd || len(event.Snapshot.Containers) != 1 {
+		t.Fatalf("learned %+v", event)
+	}
+	if got := event.Snapshot.Containers[0]; got.Runtime != v1.RuntimeContainerd || got.Name != "web" || got.Image != "nginx" || got.ImageLabels["weir.min"] != "1mbit" || got.ImageUnknown != "gone" {
+		t.Errorf("learned of %+v", got)
+	}
+}
+
 // TestSilentPods: a weir-k8s that says nothing counts as stopped, and another one takes its place.
 func TestSilentPods(t *testing.T) {
 	agent := &fakeAgent{events: stats.NewEvents(time.Now())}
@@ -64,7 +84,7 @@ func TestSilentPods(t *testing.T) {
 	api.podsSilence = 50 * time.Millisecond
 	c := newTestClient(serve(t, api.Socket(access.Admin)))
 	const timeout = 10 * time.Second
-	silent, err := c.ReportPods(t.Context(), nil, timeout)
+	silent, err := c.ReportPods(t.Context(), v1.RuntimeKubernetes, nil, timeout)
 	must.Succeed(t, err)
 	select {
 	case <-silent.Ended():
@@ -72,7 +92,7 @@ func TestSilentPods(t *testing.T) {
 		t.Fatal("it holds its place")
 	}
 	for deadline := time.Now().Add(timeout); ; time.Sleep(time.Millisecond) {
-		next, err := c.ReportPods(t.Context(), nil, timeout)
+		next, err := c.ReportPods(t.Context(), v1.RuntimeKubernetes, nil, timeout)
 		if err == nil {
 			next.Close()
 			break

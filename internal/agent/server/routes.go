@@ -131,7 +131,11 @@ func (a *API) routes() []route {
 		},
 		{
 			method: "POST", path: "/v1/pods", role: access.Root, summary: "Report the pods of this node, for weir-k8s: a PodsChange a line, each answered by a PodState a line when it is in force; 409 while another one does",
-			request: v1.PodsChange{}, response: v1.PodState{}, kind: "application/x-ndjson", stream: a.pods,
+			request: v1.PodsChange{}, response: v1.PodState{}, kind: "application/x-ndjson", stream: a.pods(v1.RuntimeKubernetes),
+		},
+		{
+			method: "POST", path: "/v1/containerd", role: access.Root, summary: "Report the containers of containerd in the same way",
+			request: v1.PodsChange{}, response: v1.PodState{}, kind: "application/x-ndjson", stream: a.pods(v1.RuntimeContainerd),
 		},
 		{
 			method: "POST", path: "/v1/room", role: access.Admin, repeated: true, summary: "Say, for weir-edge, which other node can promise the most; it counts for ten seconds",

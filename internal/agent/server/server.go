@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -72,8 +73,8 @@ type API struct {
 	mux         *http.ServeMux
 	// takenDownBy is a descriptor of the process that asked for down.
 	takenDownBy atomic.Pointer[int]
-	// reportsPods: a weir-k8s is connected.
-	reportsPods atomic.Bool
+	// reportsPods has the runtimes of which a weir-k8s is connected.
+	reportsPods sync.Map
 	// podsSilence is v1.PodsSilence, shorter in tests.
 	podsSilence time.Duration
 	// room is what weir-edge said last; roomSaid then has a value.

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -15,6 +17,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // Containerd is a private containerd, as a node of Kubernetes has it: with the CRI, NRI, and a
@@ -40,11 +44,12 @@ type ContainerdOptions struct {
 }
 
 // PodImage is the image of pods, and of what keeps their namespaces: busybox. ServerImage accepts connections at
-// ServerPort, and lets each wait for an hour, longer than tests take.
+// ServerPort, and lets each wait for an hour, longer than tests take; its label asks for the minimum ImageMin.
 const (
 	PodImage    = "localhost/weir/pod:1"
 	ServerImage = "localhost/weir/server:1"
 	ServerPort  = 8000
+	ImageMin    = "9mbit"
 )
 
 // containerdConfig has the directory, the programs' folder, the image, whether NRI is disabled, and the required plugin.
@@ -79,11 +84,12 @@ state = '/run/weir-containerd'
     tolerate_missing_plugins_annotation = 'tolerate-missing-plugins.noderesource.dev'
 `
 
-const cniConfig = `{"cniVersion": "1.0.0", "name": "pods", "plugins": [
-  {"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": true, "hairpinMode": true,
-   "ipam": {"type": "host-local", "dataDir": "/run/weir-cni", "ranges": [[{"subnet": %q}]], "routes": [{"dst": "0.0.0.0/0"}]}}
-]}
-`
+const (
+	cniNetwork = `"cniVersion": "1.0.0", "name": "pods"`
+	cniBridge  = `"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": true, "hairpinMode": true,
+   "ipam": {"type": "host-local", "dataDir": "/run/weir-cni", "ranges": [[{"subnet": %q}]], "routes": [{"dst": "0.0.0.0/0"}]}`
+	cniConfig = `{` + cniNetwork + `, "plugins": [{` + cniBridge + `}]}`
+)
 
 // StartContainerd starts a private containerd with the images of pods, and returns when it answers.
 func StartContainerd(ctx context.Context, opts ContainerdOptions) (*Containerd, error) {
@@ -114,21 +120,62 @@ func (c *Containerd) start(ctx context.Context) (err error) {
 	if err := errors.Join(
 		os.Mkdir(filepath.Join(e.dir, "cni"), 0o755),
 		os.WriteFile(filepath.Join(e.dir, "cni", "10-pods.conflist"), fmt.Appendf(nil, cniConfig, c.opts.Subnet), 0o600),
-		writeImages(filepath.Join(e.dir, "pod.tar")),
+		writeImages(c.Images()),
 	); err != nil {
 		return fmt.Errorf("configure containerd: %w", err)
 	}
 	if err := c.Start(ctx); err != nil {
 		return err
 	}
-	return c.Import(filepath.Join(e.dir, "pod.tar"))
+	return c.Import("k8s.io", c.Images())
 }
 
-// Import gives it the images of an archive.
-func (c *Containerd) Import(archive string) error {
-	cmd := c.keeper.inNamespaces(true, "ctr", "--address", c.Socket(), "--namespace", "k8s.io", "images", "import", "--snapshotter", "native", archive)
+// Images is the archive of the images of pods.
+func (c *Containerd) Images() string { return filepath.Join(c.keeper.dir, "pod.tar") }
+
+// Import gives a namespace of containerd, k8s.io for pods, the images of an archive.
+func (c *Containerd) Import(namespace, archive string) error {
+	_, err := c.Ctr(namespace, "images", "import", "--snapshotter", "native", archive)
+	return err
+}
+
+// Ctr runs ctr in a namespace of containerd and returns what it prints.
+func (c *Containerd) Ctr(namespace string, args ...string) (string, error) {
+	args = append([]string{"ctr", "--address", c.Socket(), "--namespace", namespace}, args...)
+	out, err := c.keeper.inNamespaces(true, args...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, out)
+	}
+	return string(out), nil
+}
+
+// RunContainer runs a container of an image without pods, with the further options of ctr, connects it to the network of
+// pods unless it has the host's, and returns the path of its network namespace.
+func (c *Containerd) RunContainer(namespace, image, id string, options ...string) (netns string, err error) {
+	file := filepath.Join(c.keeper.dir, "pid")
+	args := append([]string{"run", "--detach", "--null-io", "--snapshotter", "native", "--cgroup", c.CgroupParent() + "/" + id, "--pid-file", file,
+		"--runtime", filepath.Join(c.opts.Programs, "containerd-shim-runc-v2")}, options...)
+	if _, err := c.Ctr(namespace, append(args, image, id)...); err != nil {
+		return "", err
+	}
+	pid, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("read the process of container %s: %w", id, err)
+	}
+	netns = fmt.Sprintf("/proc/%s/ns/net", pid)
+	if slices.Contains(options, "--net-host") {
+		return netns, nil
+	}
+	return netns, c.Connect(id, netns)
+}
+
+// Connect connects a network namespace to the network of pods, as ctr and nerdctl do by CNI.
+func (c *Containerd) Connect(id, netns string) error {
+	cmd := c.keeper.inNamespaces(true, filepath.Join(c.opts.Programs, "bridge"))
+	cmd.Env = append(cmd.Env, "CNI_COMMAND=ADD", "CNI_CONTAINERID="+id, "CNI_NETNS="+netns, "CNI_IFNAME=eth0", "CNI_PATH="+c.opts.Programs)
+	cmd.Stdin = strings.NewReader(fmt.Sprintf("{"+cniNetwork+", "+cniBridge+"}", c.opts.Subnet))
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("import images of pods: %w: %s", err, out)
+		return fmt.Errorf("connect container %s: %w: %s", id, err, out)
 	}
 	return nil
 }
@@ -214,7 +261,10 @@ func writeImages(path string) error {
 		if err == nil {
 			var config *ocispec.ConfigFile
 			if config, err = image.ConfigFile(); err == nil {
-				config.OS, config.Architecture, config.Config = runtime.GOOS, runtime.GOARCH, ocispec.Config{Cmd: command, Env: []string{"PATH=/bin"}}
+				config.OS, config.Architecture, config.Config = runtime.GOOS, runtime.GOARCH, ocispec.Config{Cmd: command, Env: []string{"PATH=/bin"}, Labels: map[string]string{}}
+				if called == ServerImage {
+					config.Config.Labels[policy.LabelMin] = ImageMin
+				}
 				image, err = mutate.ConfigFile(image, config)
 			}
 		}

@@ -1,5 +1,5 @@
-// Package pods turns what weir-k8s reports about the pods of a Kubernetes node into events of a
-// source. A pod is one container for Weir: its containers share a network namespace.
+// Package pods turns what weir-k8s reports about the pods of a Kubernetes node, and about containers of
+// containerd, into events of a source. A pod is one container for Weir: its containers share a network namespace.
 package pods
 
 import (
@@ -8,44 +8,48 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent/discovery"
+	"github.com/weir-project/weir/internal/agent/discovery/static"
 	"github.com/weir-project/weir/internal/datapath/cgroup"
 	"github.com/weir-project/weir/internal/share/policy"
 )
 
-// Event returns the event that a report stands for.
-func Event(change v1.PodsChange) discovery.Event { return eventBelow(change, HostRoots()) }
+// Runtimes are those that weir-k8s reports.
+func Runtimes() []string { return []string{v1.RuntimeKubernetes, v1.RuntimeContainerd} }
+
+// Event returns the event of a runtime that a report stands for.
+func Event(runtime string, change v1.PodsChange) discovery.Event {
+	return eventBelow(runtime, change, HostRoots())
+}
 
 // eventBelow is Event with paths to the host's root directory.
-func eventBelow(change v1.PodsChange, roots []string) discovery.Event {
-	event := discovery.Event{Source: v1.RuntimeKubernetes}
+func eventBelow(runtime string, change v1.PodsChange, roots []string) discovery.Event {
+	event := discovery.Event{Source: runtime}
 	switch {
 	case change.Started != nil:
-		c := container(*change.Started, roots)
+		c := container(runtime, *change.Started, roots)
 		event.Updated = &c
 	case change.Stopped != "":
 		event.RemovedID = change.Stopped
 	default:
 		event.Snapshot = &discovery.Snapshot{}
 		for _, pod := range change.All {
-			event.Snapshot.Containers = append(event.Snapshot.Containers, container(pod, roots))
+			event.Snapshot.Containers = append(event.Snapshot.Containers, container(runtime, pod, roots))
 		}
 	}
 	return event
 }
 
-func container(pod v1.Pod, roots []string) discovery.Container {
+func container(runtime string, pod v1.Pod, roots []string) discovery.Container {
 	c := discovery.Container{
-		ID: pod.ID, Name: pod.Namespace + "/" + pod.Name, Runtime: v1.RuntimeKubernetes, Labels: pod.Labels,
+		ID: pod.ID, Name: strings.TrimPrefix(pod.Namespace+"/"+pod.Name, "/"), Runtime: runtime, Labels: pod.Labels,
+		Image: pod.Image, ImageLabels: pod.ImageLabels, ImageUnknown: pod.ImageUnknown,
 		Pod:       discovery.Pod{Name: pod.Name, Members: pod.Containers},
 		NetNSPath: pod.NetNSPath, HostNetwork: pod.NetNSPath == "", CgroupPath: cgroupPath(pod.CgroupPath),
 	}
-	if limitedByCNI(pod) {
+	if runtime == v1.RuntimeKubernetes && limitedByCNI(pod) {
 		c.Pod.LimitedBy = BandwidthPlugin(roots)
 	}
-	// The namespace's file is made when it is mounted, which happens once.
-	if info, err := os.Stat(pod.NetNSPath); err == nil {
-		c.StartedAt = info.ModTime()
-	}
+	c.StartedAt, _ = static.Since(pod.NetNSPath) // unknown in the host's network
 	return c
 }
 

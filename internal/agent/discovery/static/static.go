@@ -222,6 +222,15 @@ func (s *Source) find(c discovery.Container) (*object, error) {
 	return found, nil
 }
 
+// Since returns when the network namespace at a path was mounted, or the process started whose it is.
+func Since(path string) (time.Time, error) {
+	found, err := findNamespace(path)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return found.since, nil
+}
+
 // findNamespace returns the namespace at a path; the empty path is the host's. A path that exists
 // but is not a namespace (yet) is an error.
 func findNamespace(path string) (*object, error) {

@@ -1,0 +1,321 @@
+package k8s
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/containerd/containerd/api/events"
+	"github.com/containerd/containerd/api/services/containers/v1"
+	eventservice "github.com/containerd/containerd/api/services/events/v1"
+	"github.com/containerd/containerd/api/services/namespaces/v1"
+	"github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/containerd/api/types"
+	"github.com/containerd/containerd/api/types/task"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	v1 "github.com/weir-project/weir/api/v1"
+)
+
+// Problem: containerd asks NRI for the pods of its CRI alone, and runs containers of ctr, nerdctl and others as
+// well.
+//
+// Method: containerd's events tell of tasks that are created, started and ended in all its namespaces, and its
+// services what those are. The process of a task names the network, and the container's labels are its policy. A
+// task is created before it starts, so its policy is usually in force before its first packet; containerd waits for
+// nobody, so not always.
+//
+// Limits: the subscription to events has no answer: what starts in its first moment may be missed, and is found by a
+// second list (relist).
+
+const (
+	// DefaultContainerd is containerd's socket.
+	DefaultContainerd = "/run/containerd/containerd.sock"
+	// relist is the time of the second list after a connection.
+	relist = time.Second
+	// callTimeout limits calls of containerd.
+	callTimeout = 10 * time.Second
+	// defaultNamespace is that of ctr and nerdctl. Its containers are called by their names alone.
+	defaultNamespace = "default"
+	// labelName has the name that nerdctl gave to a container.
+	labelName = "nerdctl/name"
+)
+
+// foreign are the namespaces that others report: NRI the CRI's, and the agent asks Docker itself.
+var foreign = []string{"k8s.io", "moby", "plugins.moby"}
+
+// containerd reports containers of a containerd.
+type containerd struct {
+	reporter *reporter
+	socket   string
+	log      *slog.Logger
+}
+
+// run follows containerd until ctx ends. Without its socket there is nothing to say.
+func (c *containerd) run(ctx context.Context) {
+	stayConnected(ctx, c.reporter, c.log, func() (bool, error) {
+		if _, err := os.Stat(c.socket); os.IsNotExist(err) {
+			return false, nil
+		}
+		reached, err := c.follow(ctx)
+		return reached, fmt.Errorf("follow containerd on %s: %w", c.socket, err)
+	})
+}
+
+// follow reports what runs and what changes, until the connection ends. It returns whether containerd has listed
+// what runs.
+func (c *containerd) follow(ctx context.Context) (listed bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	conn, err := grpc.NewClient("unix:"+c.socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	stream, err := eventservice.NewEventsClient(conn).Subscribe(ctx, &eventservice.SubscribeRequest{
+		Filters: []string{`topic~="^/tasks/(create|start|exit|delete)$"`, `topic=="/containers/update"`},
+	})
+	if err != nil {
+		return false, err
+	}
+	told, ended := make(chan *types.Envelope), make(chan error, 1)
+	go func() {
+		for {
+			e, err := stream.Recv()
+			if err != nil {
+				ended <- err
+				return
+			}
+			select {
+			case told <- e:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	s := services{conn: conn, images: map[string]imageLabels{}}
+	if err := c.list(ctx, s); err != nil {
+		return false, err
+	}
+	again := time.After(relist)
+	for {
+		select {
+		case err := <-ended:
+			return true, err
+		case <-again:
+			err = c.list(ctx, s)
+		case e := <-told:
+			err = c.learn(ctx, s, e)
+		}
+		if err != nil {
+			return true, err
+		}
+	}
+}
+
+// list reports all that runs.
+func (c *containerd) list(ctx context.Context, s services) error {
+	running, err := s.running(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = c.reporter.hand(ctx, update{complete: true, apply: func(b book) (v1.PodsChange, bool) {
+		if maps.EqualFunc(b, running, func(p, q pod) bool { return reflect.DeepEqual(p, q) }) {
+			return v1.PodsChange{}, false
+		}
+		clear(b)
+		maps.Copy(b, running)
+		return v1.PodsChange{All: b.list()}, true
+	}})
+	return c.unlessEnded(ctx, err)
+}
+
+// unlessEnded returns an error only if ctx has ended: the reporter reports again what the agent does not know.
+func (c *containerd) unlessEnded(ctx context.Context, err error) error {
+	if err != nil {
+		c.log.Debug("the agent does not know yet", "error", err)
+	}
+	return ctx.Err()
+}
+
+// learn reports what an event tells.
+func (c *containerd) learn(ctx context.Context, s services, e *types.Envelope) error {
+	if slices.Contains(foreign, e.GetNamespace()) {
+		return nil
+	}
+	ctx = inNamespace(ctx, e.GetNamespace())
+	var of interface {
+		proto.Message
+		GetContainerID() string
+		GetPid() uint32
+	}
+	switch e.GetTopic() {
+	case "/tasks/create":
+		of = new(events.TaskCreate)
+	case "/tasks/start":
+		of = new(events.TaskStart)
+	case "/tasks/exit":
+		of = new(events.TaskExit)
+	case "/tasks/delete":
+		of = new(events.TaskDelete)
+	default:
+		var changed events.ContainerUpdate
+		if err := proto.Unmarshal(e.GetEvent().GetValue(), &changed); err != nil {
+			return fmt.Errorf("read the event %s: %w", e.GetTopic(), err)
+		}
+		return c.describe(ctx, s, e.GetNamespace(), changed.GetID(), 0)
+	}
+	if err := proto.Unmarshal(e.GetEvent().GetValue(), of); err != nil {
+		return fmt.Errorf("read the event %s: %w", e.GetTopic(), err)
+	}
+	if strings.HasSuffix(e.GetTopic(), "/create") || strings.HasSuffix(e.GetTopic(), "/start") {
+		return c.describe(ctx, s, e.GetNamespace(), of.GetContainerID(), of.GetPid())
+	}
+	id := qualified(e.GetNamespace(), of.GetContainerID())
+	_, err := c.reporter.update(ctx, func(b book) (v1.PodsChange, bool) {
+		// Other processes of the container, and of its earlier tasks, end too.
+		return v1.PodsChange{Stopped: id}, b[id].pid == of.GetPid() && b.stop(id)
+	})
+	return c.unlessEnded(ctx, err)
+}
+
+// describe reports a container whose task has a process; with pid 0 one that is known, as containerd describes it now.
+func (c *containerd) describe(ctx context.Context, s services, namespace, id string, pid uint32) error {
+	got, err := s.container(ctx, id)
+	if status.Code(err) == codes.NotFound {
+		return nil // it is gone, which an event told or will tell
+	}
+	if err != nil {
+		return err
+	}
+	image := s.labelsOf(ctx, got.GetImage())
+	_, err = c.reporter.update(ctx, func(b book) (v1.PodsChange, bool) {
+		of := cmp.Or(pid, b[qualified(namespace, id)].pid)
+		if of == 0 {
+			return v1.PodsChange{}, false
+		}
+		p := podOf(namespace, got, of, image)
+		b[p.ID] = p
+		return v1.PodsChange{Started: &p.Pod}, true
+	})
+	return c.unlessEnded(ctx, err)
+}
+
+// inNamespace returns a context for calls in a namespace.
+func inNamespace(ctx context.Context, namespace string) context.Context {
+	return metadata.NewOutgoingContext(ctx, metadata.Pairs("containerd-namespace", namespace))
+}
+
+// qualified returns a name, or an ID, that no other namespace has.
+func qualified(namespace, name string) string {
+	if namespace == defaultNamespace {
+		return name
+	}
+	return namespace + "/" + name
+}
+
+// podOf returns the report of a container.
+func podOf(namespace string, c *containers.Container, pid uint32, image imageLabels) pod {
+	var spec struct {
+		Linux struct {
+			CgroupsPath string
+			Namespaces  []struct{ Type, Path string }
+		}
+	}
+	ofProcess := fmt.Sprintf("/proc/%d/ns/net", pid)
+	p := pod{pid: pid, Pod: v1.Pod{
+		ID: qualified(namespace, c.GetID()), Name: cmp.Or(c.GetLabels()[labelName], c.GetID()), Labels: c.GetLabels(),
+		Image: c.GetImage(), ImageLabels: image.labels, ImageUnknown: image.unknown,
+	}}
+	if namespace != defaultNamespace {
+		p.Namespace = namespace
+	}
+	if err := json.Unmarshal(c.GetSpec().GetValue(), &spec); err != nil {
+		p.NetNSPath = ofProcess // of a runtime whose specification is another one
+		return p
+	}
+	p.CgroupPath = cgroupsPath(spec.Linux.CgroupsPath)
+	for _, ns := range spec.Linux.Namespaces {
+		if ns.Type == "network" {
+			p.NetNSPath = cmp.Or(ns.Path, ofProcess)
+		}
+	}
+	return p
+}
+
+// cgroupsPath returns the path of a cgroup as specifications write it: for systemd as SLICE:PREFIX:NAME (runc's
+// documentation of systemd). A relative one is below the runtime's own, which is unknown here.
+func cgroupsPath(written string) string {
+	parts := strings.Split(written, ":")
+	switch {
+	case len(parts) == 3:
+		return cgroupPath(cmp.Or(parts[0], "system.slice")) + "/" + parts[1] + "-" + parts[2] + ".scope"
+	case strings.HasPrefix(written, "/"):
+		return written
+	}
+	return ""
+}
+
+// services are those of one connection to containerd.
+type services struct {
+	conn *grpc.ClientConn
+	// images holds the labels of images by their digests.
+	images map[string]imageLabels
+}
+
+// container returns a container of the context's namespace.
+func (s services) container(ctx context.Context, id string) (*containers.Container, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	got, err := containers.NewContainersClient(s.conn).Get(ctx, &containers.GetContainerRequest{ID: id})
+	return got.GetContainer(), err
+}
+
+// running returns all containers that have a process.
+func (s services) running(ctx context.Context) (map[string]pod, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	all, err := namespaces.NewNamespacesClient(s.conn).List(ctx, &namespaces.ListNamespacesRequest{})
+	if err != nil {
+		return nil, err
+	}
+	list := map[string]pod{}
+	for _, n := range all.GetNamespaces() {
+		if slices.Contains(foreign, n.GetName()) {
+			continue
+		}
+		ctx := inNamespace(ctx, n.GetName())
+		processes, err := tasks.NewTasksClient(s.conn).List(ctx, &tasks.ListTasksRequest{})
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range processes.GetTasks() {
+			if t.GetPid() == 0 || t.GetStatus() == task.Status_STOPPED {
+				continue
+			}
+			c, err := s.container(ctx, t.GetID())
+			if status.Code(err) == codes.NotFound {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			p := podOf(n.GetName(), c, t.GetPid(), s.labelsOf(ctx, c.GetImage()))
+			list[p.ID] = p
+		}
+	}
+	return list, nil
+}

@@ -1,0 +1,39 @@
+package k8s
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/containerd/containerd/api/services/containers/v1"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	v1 "github.com/weir-project/weir/api/v1"
+)
+
+// TestPodOf: what containerd says of a container, as the agent is told.
+func TestPodOf(t *testing.T) {
+	for _, tc := range []struct {
+		name, namespace, spec string
+		labels                map[string]string
+		want                  v1.Pod
+	}{
+		{"of ctr", "default", `{"linux": {"cgroupsPath": "/default/a", "namespaces": [{"type": "pid"}, {"type": "network"}]}}`, nil,
+			v1.Pod{ID: "a", Name: "a", NetNSPath: "/proc/7/ns/net", CgroupPath: "/default/a"}},
+		{"of nerdctl", "shop", `{"linux": {"cgroupsPath": "app.slice:nerdctl:a", "namespaces": [{"type": "network"}]}}`, map[string]string{"nerdctl/name": "web"},
+			v1.Pod{ID: "shop/a", Namespace: "shop", Name: "web", NetNSPath: "/proc/7/ns/net", CgroupPath: "/app.slice/nerdctl-a.scope"}},
+		{"another's network", "default", `{"linux": {"cgroupsPath": ":nerdctl:a", "namespaces": [{"type": "network", "path": "/proc/5/ns/net"}]}}`, nil,
+			v1.Pod{ID: "a", Name: "a", NetNSPath: "/proc/5/ns/net", CgroupPath: "/system.slice/nerdctl-a.scope"}},
+		{"the host's network", "default", `{"linux": {"cgroupsPath": "/a", "namespaces": [{"type": "pid"}]}}`, nil,
+			v1.Pod{ID: "a", Name: "a", CgroupPath: "/a"}},
+		{"a relative cgroup", "default", `{"linux": {"cgroupsPath": "a", "namespaces": [{"type": "network"}]}}`, nil,
+			v1.Pod{ID: "a", Name: "a", NetNSPath: "/proc/7/ns/net"}},
+		{"another specification", "default", "\x08\x01", nil,
+			v1.Pod{ID: "a", Name: "a", NetNSPath: "/proc/7/ns/net"}},
+	} {
+		tc.want.Labels, tc.want.Image, tc.want.ImageLabels = tc.labels, "web:1", map[string]string{"weir.min": "1mbit"}
+		c := &containers.Container{ID: "a", Labels: tc.labels, Image: "web:1", Spec: &anypb.Any{Value: []byte(tc.spec)}}
+		if got := podOf(tc.namespace, c, 7, imageLabels{labels: tc.want.ImageLabels}); got.pid != 7 || !reflect.DeepEqual(got.Pod, tc.want) {
+			t.Errorf("%s: %+v, want %+v", tc.name, got.Pod, tc.want)
+		}
+	}
+}
