@@ -1,9 +1,11 @@
 package pods
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/test/must"
@@ -62,5 +64,18 @@ func TestLimitedTwice(t *testing.T) {
 		if got := eventBelow(v1.RuntimeKubernetes, v1.PodsChange{Started: &pod}, roots).Updated.Pod.LimitedBy; got != "" {
 			t.Errorf("with %s in the host's network: %q", label, got)
 		}
+	}
+}
+
+// TestStartOfPod: a restarted agent tells by the time of its start that a pod is the same as before.
+func TestStartOfPod(t *testing.T) {
+	started := func(netNSPath string) time.Time {
+		return Event(v1.RuntimeKubernetes, v1.PodsChange{Started: &v1.Pod{ID: "a", NetNSPath: netNSPath}}).Updated.StartedAt
+	}
+	if got := started(""); !got.IsZero() {
+		t.Errorf("in the host's network: %v, the start of something else", got)
+	}
+	if got := started(fmt.Sprintf("/proc/%d/ns/net", os.Getpid())); got.IsZero() || got.After(time.Now()) {
+		t.Errorf("in a network of its own: %v", got)
 	}
 }

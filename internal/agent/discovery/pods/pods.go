@@ -49,7 +49,9 @@ func container(runtime string, pod v1.Pod, roots []string) discovery.Container {
 	if runtime == v1.RuntimeKubernetes && limitedByCNI(pod) {
 		c.Pod.LimitedBy = BandwidthPlugin(roots)
 	}
-	c.StartedAt, _ = static.Since(pod.NetNSPath) // unknown in the host's network
+	if !c.HostNetwork {
+		c.StartedAt, _ = static.Since(pod.NetNSPath)
+	}
 	return c
 }
 
