@@ -141,6 +141,9 @@ func (p *plugin) RunPodSandbox(ctx context.Context, s *api.PodSandbox) error {
 		return nil
 	}
 	if err = refusal(s, state, err); err != nil {
+		// NRI may have ended ctx and let the pod go on: unknown, it is checked at its first container.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), runtimePatience)
+		defer cancel()
 		p.ignore(p.stop(ctx, s))
 	}
 	return err

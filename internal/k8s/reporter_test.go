@@ -243,6 +243,28 @@ func TestHardAdmission(t *testing.T) {
 	}
 }
 
+// TestHardAdmissionInTime: a pod that NRI did not wait for, and lets go on, waits with its first container.
+func TestHardAdmissionInTime(t *testing.T) {
+	agent := &fakeAgent{socket: filepath.Join(t.TempDir(), "weir.sock"), state: v1.PodState{State: v1.StateOK, MinimumInForce: new(true)}}
+	agent.start(t)
+	defer agent.stop()
+	r, end := startReporter(agent.socket, 500*time.Millisecond)
+	defer end()
+	p := &plugin{reporter: r, log: slog.New(slog.DiscardHandler), hardAdmission: true}
+	_, _ = p.Synchronize(t.Context(), nil, nil)
+	agent.set(func() { agent.mute = true })
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := p.RunPodSandbox(ctx, sandbox("a")); err == nil {
+		t.Error("it is admitted, and nobody answered")
+	}
+	agent.set(func() { agent.mute, agent.state.MinimumInForce = false, new(false) })
+	_, _ = p.Synchronize(t.Context(), []*api.PodSandbox{sandbox("a")}, nil)
+	if _, _, err := p.CreateContainer(t.Context(), sandbox("a"), &api.Container{PodSandboxId: "a", Name: "app"}); err == nil {
+		t.Error("its first container starts, and its minimum is not in force")
+	}
+}
+
 // TestHardAdmissionOfContainers: the first container of a pod that started while weir-k8s was not there waits for
 // the pod's minimum. A pod whose containers ran already goes on.
 func TestHardAdmissionOfContainers(t *testing.T) {
