@@ -46,11 +46,12 @@ func TestPods(t *testing.T) {
 	}
 	until(http.StatusOK, "{}")
 	until(http.StatusBadRequest, `{"all": 7}`)
-	if agent.learned = agent.learned[:5]; agent.learned[0].Snapshot.Containers[0].Name != "shop/web" || agent.learned[1].Updated.ID != "b" ||
-		agent.learned[2].RemovedID != "b" || agent.learned[3].Disconnected == nil || len(agent.learned[4].Snapshot.Containers) != 0 {
-		t.Errorf("learned %+v", agent.learned)
+	learned := agent.heard(5)
+	if learned[0].Snapshot.Containers[0].Name != "shop/web" || learned[1].Updated.ID != "b" ||
+		learned[2].RemovedID != "b" || learned[3].Disconnected == nil || len(learned[4].Snapshot.Containers) != 0 {
+		t.Errorf("learned %+v", learned)
 	}
-	for _, e := range agent.learned {
+	for _, e := range learned {
 		if e.Source != v1.RuntimeKubernetes {
 			t.Errorf("an event of %q", e.Source)
 		}
@@ -68,7 +69,7 @@ func TestContainerd(t *testing.T) {
 	containers, err := c.ReportPods(t.Context(), v1.RuntimeContainerd, []v1.Pod{web}, timeout)
 	must.Succeed(t, err)
 	defer containers.Close()
-	event := agent.learned[1]
+	event := agent.heard(2)[1]
 	if event.Source != v1.RuntimeContainerd || len(event.Snapshot.Containers) != 1 {
 		t.Fatalf("learned %+v", event)
 	}

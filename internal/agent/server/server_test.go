@@ -13,6 +13,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -36,7 +37,16 @@ type fakeAgent struct {
 	left    time.Duration // until the call's deadline
 	uplinks []v1.Uplink
 	weight  uint32 // of web: how often it was set
-	learned []discovery.Event
+
+	learning sync.Mutex // several connections report
+	learned  []discovery.Event
+}
+
+// heard returns the first count events that the agent has learned.
+func (a *fakeAgent) heard(count int) []discovery.Event {
+	a.learning.Lock()
+	defer a.learning.Unlock()
+	return a.learned[:count]
 }
 
 func (a *fakeAgent) call(ctx context.Context, format string, args ...any) {
@@ -109,6 +119,8 @@ func (a *fakeAgent) Reload(ctx context.Context) (v1.Reloaded, error) {
 }
 
 func (a *fakeAgent) Learn(ctx context.Context, event discovery.Event) (v1.PodState, error) {
+	a.learning.Lock()
+	defer a.learning.Unlock()
 	a.call(ctx, "learn")
 	a.learned = append(a.learned, event)
 	return v1.PodState{State: v1.StateOK}, a.err
