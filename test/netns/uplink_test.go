@@ -330,6 +330,7 @@ func TestUplinkComesAndGoes(t *testing.T) {
 			}
 			if again.stops {
 				must.Succeed(t, syscall.Kill(agent.Pid(), syscall.SIGSTOP))
+				defer func() { _ = syscall.Kill(agent.Pid(), syscall.SIGCONT) }() // also if what follows fails
 			}
 			b.Run("ip", "link", "del", "uplink")
 			if !again.stops {
