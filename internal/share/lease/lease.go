@@ -86,8 +86,8 @@ type HeldError struct{ Holder string }
 
 func (e *HeldError) Error() string { return fmt.Sprintf("%s holds the lease", e.Holder) }
 
-// New returns a candidate, which has asked nothing yet.
-func New(o Options) *Lease { return &Lease{Options: o, err: &HeldError{"nobody yet"}} }
+// New returns a candidate, which has made no request yet.
+func New(o Options) *Lease { return &Lease{Options: o, err: errNew} }
 
 // Check returns nil while this candidate holds the Lease, and else why it does not.
 func (l *Lease) Check() error {
@@ -102,8 +102,14 @@ func (l *Lease) Check() error {
 	return l.err
 }
 
-// errLate is the error of a holder whose renewal is under way for too long.
-var errLate = errors.New("the API server has not renewed the lease in time")
+var (
+	// errNew is the error of a candidate before the first answer.
+	errNew = errors.New("the API server has not said yet which program holds the lease")
+	// errLate is the error of a holder whose renewal is under way for too long.
+	errLate = errors.New("the API server has not renewed the lease in time")
+	// errReleased is the error of a holder that has given the Lease back.
+	errReleased = errors.New("this program is stopping, and has given its lease back")
+)
 
 // Acquire returns when this candidate holds the Lease, or when ctx has ended. It tells say each new reason to wait.
 func (l *Lease) Acquire(ctx context.Context, say func(error)) error {
@@ -122,10 +128,11 @@ func (l *Lease) Acquire(ctx context.Context, say func(error)) error {
 	return ctx.Err()
 }
 
-// Keep renews the Lease, which this candidate holds, until it has lost it; nil if ctx has ended: then it gives it back.
+// Keep renews the Lease, which this candidate holds. It returns an error as soon as the Lease is lost, also while a request is
+// under way. When ctx ends, it gives the Lease back and returns nil.
 func (l *Lease) Keep(ctx context.Context) error {
-	for wait(ctx) == nil {
-		_ = l.Try(ctx) // the next one may succeed in time
+	for ctx.Err() == nil {
+		l.renew(ctx)
 		if err := l.Check(); err != nil && ctx.Err() == nil {
 			return err
 		}
@@ -134,6 +141,18 @@ func (l *Lease) Keep(ctx context.Context) error {
 	defer cancel()
 	l.release(release)
 	return nil
+}
+
+// renew renews the Lease once when that is due, and takes no longer than this candidate holds it.
+func (l *Lease) renew(ctx context.Context) {
+	l.mu.Lock()
+	until := l.until
+	l.mu.Unlock()
+	ctx, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	if wait(ctx) == nil {
+		_ = l.Try(ctx) // the next one may succeed in time
+	}
 }
 
 // wait waits until the next request is due.
@@ -243,7 +262,7 @@ func (l *Lease) release(ctx context.Context) {
 	l.mu.Lock()
 	holds := time.Now().Before(l.until)
 	made := l.seen
-	l.until = time.Time{}
+	l.until, l.err = time.Time{}, errReleased
 	l.mu.Unlock()
 	if holds {
 		made.Spec.HolderIdentity, made.Spec.LeaseDurationSeconds = "", 1

@@ -172,6 +172,48 @@ func TestElection(t *testing.T) {
 	})
 }
 
+// TestKeep: Keep returns when the Lease is lost, ten seconds after the last renewal, whatever the requests after that do; and
+// when it is told to end, after which the candidate says that it has ended.
+func TestKeep(t *testing.T) {
+	for what, fail := range map[string]func(*server){
+		"fail":                        func(s *server) { s.away = true },
+		"get no answer":               func(s *server) { s.slow = time.Hour },
+		"fail, and each takes a time": func(s *server) { s.away, s.slow = true, 700*time.Millisecond },
+		"fail, and the last one gets no answer": func(s *server) {
+			s.away = true
+			time.AfterFunc(7*time.Second, func() { s.change(func() { s.slow = time.Hour }) })
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &server{}
+			l := s.candidate("edge")
+			if err := l.Try(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			s.change(func() { fail(s) })
+			if err := l.Keep(t.Context()); err == nil || time.Since(began) != renewDeadline {
+				t.Errorf("requests %s: %v after %v", what, err, time.Since(began))
+			}
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		l := s.candidate("edge")
+		if err := l.Try(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute+time.Second)
+		defer cancel()
+		if err := l.Keep(ctx); err != nil || s.is.Spec.HolderIdentity != "" {
+			t.Errorf("%v, and it is %+v", err, s.is.Spec)
+		}
+		if err := l.Check(); !errors.Is(err, errReleased) {
+			t.Errorf("after the end it says %v", err)
+		}
+	})
+}
+
 // TestRestart: a program that is killed and starts again with its name goes on at once.
 func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -191,8 +233,8 @@ func TestAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
 		l := s.candidate("edge")
-		if l.Check() == nil {
-			t.Error("it holds what it has not asked for")
+		if err := l.Check(); !errors.Is(err, errNew) {
+			t.Errorf("before its first request it says %v", err)
 		}
 		var said []string
 		stop, _, _ := l.run(t.Context(), &said)
