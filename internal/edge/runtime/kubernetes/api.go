@@ -100,10 +100,11 @@ func contentOf(data, file, folder string) ([]byte, error) {
 	return nil, nil
 }
 
-// refusal is an answer of the API server that is no success.
+// refusal is an answer of the API server that is no success. It may say for how long to wait.
 type refusal struct {
 	code    int
 	message string
+	wait    time.Duration
 }
 
 func (r *refusal) Error() string { return "Kubernetes says: " + r.message }
@@ -118,16 +119,34 @@ func isCode(err error, code int) bool {
 // failure of the API server it returns the same error for a while without a request.
 func (a *api) call(ctx context.Context, method, path string, body, into any) error {
 	if method != http.MethodGet {
-		if err := a.leads(); err != nil {
+		if err := a.checkLease(); err != nil {
 			return err
 		}
 		defer a.watched.noteWritten()
 	}
-	return a.exchange(ctx, method, path, body, into)
+	response, err := a.send(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	return a.decode(response, into)
 }
 
-// leads returns why this weir-edge may change nothing; nil if it may.
-func (a *api) leads() error {
+// callForLease is call for requests of the lease, which is lost unless it is renewed in time: the back-off of other requests
+// does not delay it, and its outcome does not change that.
+func (a *api) callForLease(ctx context.Context, method, path string, body, into any) error {
+	request, err := a.request(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	response, err := a.do(request)
+	if err != nil {
+		return err
+	}
+	return a.decode(response, into)
+}
+
+// checkLease returns why this weir-edge may change nothing; nil if it may.
+func (a *api) checkLease() error {
 	if a.lease == nil {
 		return nil
 	}
@@ -138,12 +157,8 @@ func (a *api) leads() error {
 	return err
 }
 
-// exchange makes a request, and decodes its answer.
-func (a *api) exchange(ctx context.Context, method, path string, body, into any) error {
-	response, err := a.send(ctx, method, path, body)
-	if err != nil {
-		return err
-	}
+// decode decodes an answer, unless into is nil, and closes it.
+func (a *api) decode(response *http.Response, into any) error {
 	defer response.Body.Close()
 	if into == nil {
 		return nil
@@ -167,29 +182,34 @@ func (a *api) send(ctx context.Context, method, path string, body any) (*http.Re
 	if err != nil {
 		return nil, err
 	}
+	response, err := a.do(request)
+	said, refused := errors.AsType[*refusal](err)
+	switch {
+	case refused && isBusy(said.code):
+		a.backOff.note(time.Now(), said, said.wait)
+	case refused || err == nil:
+		a.backOff.note(time.Now(), nil, 0)
+	case !errors.Is(ctx.Err(), context.Canceled): // else the caller gave up: that says nothing of the API server
+		a.backOff.note(time.Now(), err, 0)
+	}
+	return response, err
+}
+
+// do makes a request. Errors: refusal.
+func (a *api) do(request *http.Request) (*http.Response, error) {
 	response, err := a.http.Do(request)
 	if err != nil {
-		err = a.unreachable(err)
-		if !errors.Is(ctx.Err(), context.Canceled) { // the caller gave up: that says nothing of the API server
-			a.backOff.note(time.Now(), err, 0)
-		}
-		return nil, err
+		return nil, a.unreachable(err)
 	}
 	if response.StatusCode < http.StatusMultipleChoices {
-		a.backOff.note(time.Now(), nil, 0)
 		return response, nil
 	}
 	defer response.Body.Close()
-	said := &refusal{response.StatusCode, response.Status}
+	seconds, _ := strconv.Atoi(response.Header.Get("Retry-After")) // 0 for a date, which Kubernetes never sends
+	said := &refusal{response.StatusCode, response.Status, time.Duration(min(max(seconds, 0), int(longestAsked/time.Second))) * time.Second}
 	var status struct{ Message string }
 	if decoderOf(response).Decode(&status) == nil && status.Message != "" {
 		said.message = status.Message
-	}
-	if isBusy(said.code) {
-		seconds, _ := strconv.Atoi(response.Header.Get("Retry-After")) // 0 for a date, which Kubernetes never sends
-		a.backOff.note(time.Now(), said, time.Duration(min(max(seconds, 0), int(longestAsked/time.Second)))*time.Second)
-	} else {
-		a.backOff.note(time.Now(), nil, 0)
 	}
 	return nil, said
 }

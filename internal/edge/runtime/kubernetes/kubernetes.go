@@ -96,7 +96,7 @@ const leaseName = "weir-edge"
 func (r *Runtime) Lead(ctx context.Context, identity string, log *slog.Logger) (end func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // until the last change is made
 	held := lease.New(lease.Options{
-		Do: r.api.exchange, IsMissing: func(err error) bool { return isCode(err, http.StatusNotFound) },
+		Do: r.api.callForLease, IsMissing: func(err error) bool { return isCode(err, http.StatusNotFound) },
 		Namespace: url.PathEscape(r.namespace), Name: leaseName, Identity: identity, Labels: labelsOf("", roleLease),
 	})
 	r.api.lease = held
@@ -196,7 +196,7 @@ type listing struct {
 
 // Look implements runtime.Runtime.
 func (r *Runtime) Look(ctx context.Context) (runtime.State, error) {
-	if err := r.api.leads(); err != nil {
+	if err := r.api.checkLease(); err != nil {
 		return runtime.State{}, err
 	}
 	seen, err := r.list(ctx)

@@ -359,8 +359,8 @@ func TestLead(t *testing.T) {
 		t.Error("a renewal counts as a change, after which all is listed")
 	}
 	end()
-	if err := first.Stop(t.Context(), "Web_1-1"); err == nil {
-		t.Error("the first one goes on")
+	if err := first.Stop(t.Context(), "Web_1-1"); err == nil || !strings.Contains(err.Error(), "this program is stopping") {
+		t.Errorf("the first one says %v", err)
 	}
 	await(t, "the second one leads", func() bool {
 		state, err := second.Look(t.Context())
@@ -370,6 +370,36 @@ func TestLead(t *testing.T) {
 	must.Succeed(t, second.Down(t.Context()))
 	if f.has("/apis/coordination.k8s.io/v1/namespaces/shop/leases/weir-edge") {
 		t.Error("the lease is left")
+	}
+}
+
+// TestLeadBusy: the lease is taken while the API server has asked other requests to wait, which they go on to do.
+func TestLeadBusy(t *testing.T) {
+	f, r := newFake(t)
+	lists := 0
+	f.retryAfter, f.fail = "30", func(r *http.Request) int {
+		if strings.HasSuffix(r.URL.Path, "/configmaps") {
+			lists++
+			return http.StatusTooManyRequests
+		}
+		return 0
+	}
+	look := func() {
+		t.Helper()
+		if _, err := r.Look(t.Context()); !isCode(err, http.StatusTooManyRequests) {
+			t.Error(err)
+		}
+	}
+	look()
+	defer r.Lead(t.Context(), "a /var", slog.New(slog.DiscardHandler))()
+	if err := r.api.checkLease(); err != nil {
+		t.Errorf("it cannot take the lease: %v", err)
+	}
+	look()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if lists != 1 {
+		t.Errorf("it has listed %d times", lists)
 	}
 }
 
