@@ -91,9 +91,11 @@ func (r *Runtime) At() string { return r.api.server + " " + r.namespace }
 // leaseName is the name of the Lease that the weir-edge of a namespace has.
 const leaseName = "weir-edge"
 
-// Lead makes this runtime refuse to look and to change anything while another one leads, which has another identity. It
-// returns when it leads, or waits for that; end ends the wait and the lead.
+// Lead takes part in the election of the one weir-edge that manages the namespace, under a name that no other one has. While
+// another weir-edge holds the lease, this runtime returns errors instead of states and changes nothing. Lead returns when the
+// first request has succeeded or failed, or ctx has ended; end gives the lease back.
 func (r *Runtime) Lead(ctx context.Context, identity string, log *slog.Logger) (end func()) {
+	stopped := ctx.Done()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // until the last change is made
 	held := lease.New(lease.Options{
 		Do: r.api.callForLease, IsMissing: func(err error) bool { return isCode(err, http.StatusNotFound) },
@@ -113,7 +115,10 @@ func (r *Runtime) Lead(ctx context.Context, identity string, log *slog.Logger) (
 		}
 		answer()
 	}()
-	<-answered
+	select {
+	case <-answered:
+	case <-stopped:
+	}
 	return func() { cancel(); <-ended }
 }
 

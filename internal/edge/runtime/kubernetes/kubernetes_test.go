@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"context"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -400,6 +401,24 @@ func TestLeadBusy(t *testing.T) {
 	defer f.mu.Unlock()
 	if lists != 1 {
 		t.Errorf("it has listed %d times", lists)
+	}
+}
+
+// TestLeadSilent: a weir-edge that is told to stop does not wait for an API server that does not answer.
+func TestLeadSilent(t *testing.T) {
+	f, r := newFake(t)
+	asked := make(chan struct{})
+	f.fail = func(r *http.Request) int {
+		close(asked)
+		<-r.Context().Done()
+		return http.StatusServiceUnavailable
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	go func() { <-asked; stop() }()
+	began := time.Now()
+	r.Lead(ctx, "a /var", slog.New(slog.DiscardHandler))()
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("it waits for %v", took)
 	}
 }
 
