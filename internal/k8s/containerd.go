@@ -39,13 +39,14 @@ import (
 // nobody, so not always.
 //
 // Limits: the subscription to events has no answer: what starts in its first moment may be missed, and is found by a
-// second list (relist).
+// second list (relist). While labels of an image are unknown, more lists follow.
 
 const (
 	// DefaultContainerd is containerd's socket.
 	DefaultContainerd = "/run/containerd/containerd.sock"
-	// relist is the time of the second list after a connection.
-	relist = time.Second
+	// relist is the time of the second list after a connection. Each further one waits twice as long, up to longestRelist.
+	relist        = time.Second
+	longestRelist = time.Minute
 	// callTimeout limits calls of containerd.
 	callTimeout = 10 * time.Second
 	// defaultNamespace is that of ctr and nerdctl. Its containers are called by their names alone.
@@ -62,6 +63,8 @@ type containerd struct {
 	reporter *reporter
 	socket   string
 	log      *slog.Logger
+	// unknown: the labels of a container's image are not known.
+	unknown bool
 }
 
 // run follows containerd until ctx ends. Without its socket there is nothing to say.
@@ -110,18 +113,25 @@ func (c *containerd) follow(ctx context.Context) (listed bool, err error) {
 	if err := c.list(ctx, s); err != nil {
 		return false, err
 	}
-	again := time.After(relist)
+	wait := relist
+	again := time.After(wait)
 	for {
 		select {
 		case err := <-ended:
 			return true, err
 		case <-again:
+			again, wait = nil, min(2*wait, longestRelist)
 			err = c.list(ctx, s)
 		case e := <-told:
 			err = c.learn(ctx, s, e)
 		}
-		if err != nil {
+		switch {
+		case err != nil:
 			return true, err
+		case !c.unknown:
+			wait = relist
+		case again == nil:
+			again = time.After(wait)
 		}
 	}
 }
@@ -133,6 +143,12 @@ func (c *containerd) list(ctx context.Context, s services) error {
 		return err
 	}
 	_, err = c.reporter.hand(ctx, update{complete: true, apply: func(b book) (v1.PodsChange, bool) {
+		c.unknown = false
+		for id, p := range running {
+			p.keepImage(b[id])
+			running[id] = p
+			c.unknown = c.unknown || p.ImageUnknown != ""
+		}
 		if maps.EqualFunc(b, running, func(p, q pod) bool { return reflect.DeepEqual(p, q) }) {
 			return v1.PodsChange{}, false
 		}
@@ -208,6 +224,8 @@ func (c *containerd) describe(ctx context.Context, s services, namespace, id str
 			return v1.PodsChange{}, false
 		}
 		p := podOf(namespace, got, of, image)
+		p.keepImage(b[p.ID])
+		c.unknown = c.unknown || p.ImageUnknown != ""
 		b[p.ID] = p
 		return v1.PodsChange{Started: &p.Pod}, true
 	})

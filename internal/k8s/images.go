@@ -15,8 +15,10 @@ import (
 )
 
 // ctr and nerdctl give the labels of an image to its containers. Which ones those are the agent has to know, as an image's
-// author may not take bandwidth: they are read from the image's configuration. Limit: it is the image that has the name
-// now, not the one that had it when the container was made.
+// author may not take bandwidth: they are read from the image's configuration. What was found first counts until the
+// container ends, as its image may be removed meanwhile, or its name given to another one. Limits: the first look-up, also
+// after a restart of weir-k8s, is of the image that has the name then, not of the one that had it when the container was
+// made; and of an image that is gone by then the labels are unknown.
 
 // mostBlob is the size of the largest document of an image that is read.
 const mostBlob = 4 << 20
@@ -44,6 +46,9 @@ func (s services) labelsOf(ctx context.Context, name string) imageLabels {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	got, err := images.NewImagesClient(s.conn).Get(ctx, &images.GetImageRequest{Name: name})
+	if status.Code(err) == codes.NotFound {
+		return imageLabels{unknown: fmt.Sprintf("its image %s is gone", name)}
+	}
 	if err != nil {
 		return imageLabels{unknown: fmt.Sprintf("look up image %s: %v", name, status.Convert(err).Message())}
 	}
@@ -57,6 +62,13 @@ func (s services) labelsOf(ctx context.Context, name string) imageLabels {
 	}
 	s.images[digest] = imageLabels{labels: labels}
 	return s.images[digest]
+}
+
+// keepImage leaves a container the labels of its image that were found before; was is what was known of its ID.
+func (p *pod) keepImage(was pod) {
+	if was.pid == p.pid && was.Image == p.Image && was.ImageUnknown == "" {
+		p.ImageLabels, p.ImageUnknown = was.ImageLabels, ""
+	}
 }
 
 // read returns the labels of an image from its index or manifest.
