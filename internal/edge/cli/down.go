@@ -207,7 +207,7 @@ func stopRunning(ctx context.Context, socket string) (stopped bool, err error) {
 
 // removeFiles removes weir-edge's state on this host; with everything also the repository.
 func (o *downOptions) removeFiles() error {
-	names := []string{storeFile, "proxies"}
+	names := []string{storeFile, numberFile, "proxies"}
 	if o.all {
 		names = append(names, repositoryFolder)
 	}

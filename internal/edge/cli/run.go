@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/netip"
@@ -40,6 +41,7 @@ const (
 	stateDir         = "/var/lib/weir/edge"
 	storeFile        = "edge.db"
 	repositoryFolder = "repository"
+	numberFile       = "lease-number"
 )
 
 // runOptions are the flags of run.
@@ -215,8 +217,11 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 	}
 	defer at.Close()
 	if cluster, is := at.Runtime.(*kubernetes.Runtime); is && !o.dryRun {
-		host, _ := os.Hostname() // of a pod its name; empty at worst
-		defer cluster.Lead(ctx, host+" "+absolute(o.stateDir), log)()
+		identity, err := leaseIdentity(o.stateDir)
+		if err != nil {
+			return err
+		}
+		defer cluster.Lead(ctx, identity, log)()
 	}
 	links, err := o.sdn.links()
 	if err != nil {
@@ -280,6 +285,22 @@ func absolute(path string) string {
 		return whole
 	}
 	return path
+}
+
+// leaseIdentity returns what tells this weir-edge from others of its namespace: its host, its state folder, and a random
+// number kept there, as two hosts may have the same name. After a restart it is the same.
+func leaseIdentity(folder string) (string, error) {
+	path := filepath.Join(folder, numberFile)
+	number, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(number) == 0 { // it is empty after a crash of the host
+		number = fmt.Appendf(nil, "%016x", rand.Uint64())
+		err = os.WriteFile(path, number, 0o600)
+	}
+	if err != nil {
+		return "", fmt.Errorf("keep the number of this weir-edge: %w", err)
+	}
+	host, _ := os.Hostname() // of a pod its name; empty at worst
+	return fmt.Sprintf("%s %s %s", host, absolute(folder), number), nil
 }
 
 // serve runs the API and the manager until ctx ends or one of them fails.
