@@ -655,7 +655,36 @@ func (r *Runtime) Proxies(context.Context, string) ([]runtime.Proxy, error) { re
 // Control implements runtime.Runtime: there are no proxies.
 func (r *Runtime) Control() string { return "" }
 
-// Down implements runtime.Runtime: it removes the ledger and the lease.
+// returnTime is within how long a weir-edge that runs makes the lease again after it was removed: it renews it each 2 s,
+// and notices at one renewal that the lease is gone.
+const returnTime = 5 * time.Second
+
+// holderAfterDown returns the weir-edge that has made the lease again after it was removed; empty if none has in time.
+func (r *Runtime) holderAfterDown(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, returnTime)
+	defer cancel()
+	for {
+		var held struct {
+			Spec struct{ HolderIdentity string }
+		}
+		err := r.api.call(ctx, http.MethodGet, r.path(leases, leaseName), nil, &held)
+		switch {
+		case ctx.Err() == context.DeadlineExceeded:
+			return "", nil
+		case err != nil && !isCode(err, http.StatusNotFound):
+			return "", err
+		case held.Spec.HolderIdentity != "":
+			return held.Spec.HolderIdentity, nil
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(250 * time.Millisecond):
+		}
+	}
+}
+
+// Down implements runtime.Runtime: it removes the ledger and the lease. It returns an error if another weir-edge manages
+// the namespace after that.
 func (r *Runtime) Down(ctx context.Context) error {
 	there, err := r.find(ctx, configMaps, "", runtime.RoleLedger, ledgerName)
 	if err == nil && there != nil {
@@ -664,8 +693,15 @@ func (r *Runtime) Down(ctx context.Context) error {
 	if err == nil {
 		err = r.remove(ctx, leases, leaseName)
 	}
+	holder := ""
+	if err == nil {
+		holder, err = r.holderAfterDown(ctx)
+	}
 	if err != nil {
 		return fmt.Errorf("remove what weir-edge keeps in Kubernetes: %w", err)
+	}
+	if holder != "" {
+		return fmt.Errorf("%s still manages the namespace %s: stop that weir-edge, then run weir-edge down again", holder, r.namespace)
 	}
 	return nil
 }

@@ -340,7 +340,7 @@ func TestLead(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	end := first.Lead(t.Context(), "a /var", log)
 	deployed(t, first)
-	defer second.Lead(t.Context(), "b /var", log)()
+	endSecond := second.Lead(t.Context(), "b /var", log)
 	f.mu.Lock()
 	before := f.made
 	f.mu.Unlock()
@@ -367,8 +367,16 @@ func TestLead(t *testing.T) {
 		state, err := second.Look(t.Context())
 		return err == nil && len(state.Services) == 1
 	})
-	must.Succeed(t, second.Remove(t.Context(), "Web_1", false))
-	must.Succeed(t, second.Down(t.Context()))
+	// What weir-edge down does while another one manages the namespace, and after that has ended.
+	b, err := newAPI(first.api.server, &tls.Config{})
+	must.Succeed(t, err)
+	command := newRuntime(b, "shop")
+	must.Succeed(t, command.Remove(t.Context(), "Web_1", false))
+	if err := command.Down(t.Context()); err == nil || !strings.Contains(err.Error(), "b /var still manages the namespace shop: stop that weir-edge") {
+		t.Errorf("down says %v", err)
+	}
+	endSecond()
+	must.Succeed(t, command.Down(t.Context()))
 	if f.has("/apis/coordination.k8s.io/v1/namespaces/shop/leases/weir-edge") {
 		t.Error("the lease is left")
 	}
