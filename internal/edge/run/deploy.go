@@ -202,7 +202,7 @@ func (o *Options) unused(s *spec.Spec) (notes []string) {
 		notes = append(notes, "the label "+spec.LabelMode+" has no effect on Kubernetes: there is no proxy of weir-edge")
 	}
 	if o.isUncounted() {
-		notes = append(notes, "nothing counts users without --agents, and the agents of the DaemonSet listen for that only with listenSecret of its chart (docs/kubernetes.md), so there are as many instances as QoS.numUsers and QoS.availability take")
+		notes = append(notes, "nothing counts users: give --agents, and the agents of the DaemonSet a certificate (docs/kubernetes.md). Until then there are as many instances as QoS.numUsers and QoS.availability need")
 	}
 	return notes
 }

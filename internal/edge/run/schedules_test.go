@@ -166,9 +166,9 @@ func TestUnused(t *testing.T) {
 	const slow, tcp = `, "QoS": {"responseTime": 5}`, `, "labels": {"weir-edge.mode": "tcp"}`
 	counted, uncounted := Options{Schedules: true, Nodes: &Agents{}}, Options{Schedules: true, Nodes: Unmeasured{}}
 	for want, got := range map[string]string{
-		"QoS.responseTime starts no instances": said(counted, slow),
-		"weir-edge.mode has no effect":         said(counted, tcp),
-		"nothing counts users without --agents, and the agents of the DaemonSet listen for that only with listenSecret": said(uncounted, ""),
+		"QoS.responseTime starts no instances":                                               said(counted, slow),
+		"weir-edge.mode has no effect":                                                       said(counted, tcp),
+		"nothing counts users: give --agents, and the agents of the DaemonSet a certificate": said(uncounted, ""),
 	} {
 		if !strings.Contains(got, want) || strings.Contains(got, "\n") {
 			t.Errorf("%q, want %q", got, want)
