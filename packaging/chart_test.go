@@ -26,24 +26,24 @@ func TestTemplates(t *testing.T) {
 	}{
 		"weir.yaml": {"", []string{
 			" `kubectl -n kube-system rollout restart daemonset weir` applies a change.\n", "\n",
+			"apiVersion: v1\nkind: ConfigMap\n", "{{- if and .Values.listenSecret .Values.config.listen }}\n" +
+				"{{- fail \"listenSecret writes the agents' listen itself: leave out listenSecret, or config.listen\" }}\n{{- end }}\napiVersion: v1\nkind: ConfigMap\n",
 			"    uplink: auto\n", "{{ toYaml (.Values.config | default (dict \"uplink\" \"auto\")) | indent 4 }}\n" +
 				"    {{- if .Values.listenSecret }}\n    listen: { address: \"0.0.0.0:7481\", certificate: /etc/weir-tls/tls.crt, key: /etc/weir-tls/tls.key, client_ca: /etc/weir-tls/ca.crt }\n    {{- end }}\n",
-			"            - { name: tmp, mountPath: /tmp }\n", "            - { name: tmp, mountPath: /tmp }\n" +
-				"            {{- if .Values.listenSecret }}\n            - { name: tls, mountPath: /etc/weir-tls, readOnly: true }\n            {{- end }}\n",
-			"        - { name: tmp, emptyDir: { medium: Memory } }\n", "        - { name: tmp, emptyDir: { medium: Memory } }\n" +
-				"        {{- with .Values.listenSecret }}\n        - { name: tls, secret: { secretName: {{ . }} } }\n        {{- end }}\n",
+			"secretName: weir-agents, optional: true", "secretName: {{ .Values.listenSecret | default \"weir-agents\" }}, optional: {{ empty .Values.listenSecret }}",
 			"      annotations: { ", "      annotations: { checksum/config: {{ print (toYaml .Values.config) .Values.listenSecret | sha256sum | quote }}, ",
 			// What weir-dra alone needs, of which an older API server does not know a part.
 			"---\n# kubelet hands", "{{- if .Values.claims }}\n{{- if semverCompare \">=1.34.0-0\" .Capabilities.KubeVersion.Version }}\n---\n# kubelet hands",
 			"---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\n", end + "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\n",
 			"---\napiVersion: apps/v1\n", end + "---\napiVersion: apps/v1\n",
 			"      tolerations: [{ operator: Exists }]\n", placement,
-			"--kubelet=/var/lib/kubelet]\n          securityContext: &none", "--kubelet=/var/lib/kubelet{{ if .Values.hardAdmission }}, --hard-admission{{ end }}]\n          securityContext: &none",
+			"--kubelet=/var/lib/kubelet]\n          securityContext: &none", "--kubelet=/var/lib/kubelet{{ with .Values.containerd }}, --containerd={{ . }}{{ end }}{{ if .Values.hardAdmission }}, --hard-admission{{ end }}]\n          securityContext: &none",
 			"          startupProbe:\n", resources("agent") + "          startupProbe:\n",
 			"          securityContext: &none\n", resources("pods") + "          securityContext: &none\n",
 			"          env:\n", resources("claims") + "          env:\n",
 			"        - name: claims\n", "        {{- if .Values.claims }}\n        - name: claims\n",
 			"      volumes:\n", "        {{- end }}\n      volumes:\n",
+			"          # For containerd's socket elsewhere (k3s) add --containerd=/run/k3s/containerd/containerd.sock\n", "",
 			"/var/lib/kubelet", "{{ .Values.kubelet }}",
 		}},
 		"weir-annotations.yaml": {".Values.annotations", nil},

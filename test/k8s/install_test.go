@@ -271,7 +271,7 @@ func TestHelm(t *testing.T) {
 
 	// Values of users: another folder of kubelet, without weir-dra, on some nodes.
 	const kubelet = "/var/snap/microk8s/common/var/lib/kubelet"
-	rendered := helm("template", "weir", chart, "--set", "kubelet="+kubelet+",hardAdmission=true,claims=false,metrics=true,image=registry.example.com/weir:1@sha256:ab",
+	rendered := helm("template", "weir", chart, "--set", "kubelet="+kubelet+",containerd=none,hardAdmission=true,claims=false,metrics=true,image=registry.example.com/weir:1@sha256:ab",
 		"--set-json", `nodeSelector={"edge": "true"}`, "--set-json", "tolerations=[]", "--set-json", `imagePullSecrets=[{"name": "registry"}]`,
 		"--set-json", `resources={"agent": {"limits": {"memory": "64Mi"}}}`, "--set-json", `config={"uplinks": [{"interface": "eth0", "rate": "1gbit"}]}`)
 	if n := strings.Count(rendered, kubelet); n < 4 || n != strings.Count(rendered, "/var/lib/kubelet") {
@@ -293,7 +293,7 @@ func TestHelm(t *testing.T) {
 			switch limited := fmt.Sprint(c["resources"]); {
 			case c["name"] == "agent" && limited != "map[limits:map[memory:64Mi]]", c["name"] != "agent" && c["resources"] != nil:
 				t.Errorf("%s may use %s", c["name"], limited)
-			case c["name"] == "pods" && fmt.Sprint(c["command"]) != "[weir-k8s --kubelet="+kubelet+" --hard-admission]":
+			case c["name"] == "pods" && fmt.Sprint(c["command"]) != "[weir-k8s --kubelet="+kubelet+" --containerd=none --hard-admission]":
 				t.Errorf("pods is %v", c["command"])
 			}
 		}
@@ -312,7 +312,11 @@ func TestHelm(t *testing.T) {
 			t.Errorf("for %s there are %q", version, slices.Sorted(maps.Keys(made)))
 		}
 	}
-	for _, wrong := range []string{"kubletFolder=/x", "kubelet=/var/lib/kubelet/", "claims=false,annotations=true", "hardAdmission=maybe", "resources.dra.x=1"} {
+	said, err := exec.Command(helmProgram(t), "template", "weir", chart, "--set", "listenSecret=weir-agents,config.listen.address=0.0.0.0:7481").CombinedOutput()
+	if err == nil || !strings.Contains(string(said), "leave out listenSecret, or config.listen") {
+		t.Errorf("two addresses to listen at: %v: %s", err, said)
+	}
+	for _, wrong := range []string{"containerd=containerd.sock", "kubletFolder=/x", "kubelet=/var/lib/kubelet/", "claims=false,annotations=true", "hardAdmission=maybe", "resources.dra.x=1"} {
 		if said, err := exec.Command(helmProgram(t), "template", "weir", chart, "--set", wrong).CombinedOutput(); err == nil {
 			t.Errorf("%s is accepted: %s", wrong, said)
 		}
