@@ -48,9 +48,9 @@ routes them by the load of links."
 		;;
 	weir-k8s)
 		depends=weir suggests=containerd
-		description="Share a host's network uplink between pods of Kubernetes
-weir-k8s reports the pods of a node to the agent, so that they have what their
-annotations ask for when their first container starts."
+		description="Share a host's network uplink between pods and containerd's containers
+weir-k8s reports pods of Kubernetes, by their annotations, and containers of ctr
+and nerdctl, by their labels, to the agent."
 		;;
 	weir-lab)
 		depends="weir (= $version)"
