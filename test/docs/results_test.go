@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"text/template"
@@ -307,15 +308,28 @@ func runLab(args []string) (string, error) {
 	return b.String(), err
 }
 
-// literalFigures returns what a template has in text, or prints as a constant, that is a figure.
+// literalFigures returns what a template has in text, or prints as a constant, that is a figure. A constant number is one:
+// its unit may follow.
 func literalFigures(t *template.Template) (found []string) {
 	note := func(text string) {
 		if figure.MatchString(text) {
 			found = append(found, text)
 		}
 	}
+	noteConstants := func(pipe *parse.PipeNode) {
+		if pipe == nil { // of a template without an argument
+			return
+		}
+		for _, text := range constants(pipe) {
+			if _, err := strconv.ParseFloat(strings.TrimSpace(text), 64); err == nil {
+				found = append(found, text)
+			}
+			note(text)
+		}
+	}
 	var walk func(n parse.Node)
 	branch := func(n *parse.BranchNode) {
+		noteConstants(n.Pipe)
 		walk(n.List)
 		if n.ElseList != nil {
 			walk(n.ElseList)
@@ -326,9 +340,9 @@ func literalFigures(t *template.Template) (found []string) {
 		case *parse.TextNode:
 			note(string(n.Text))
 		case *parse.ActionNode:
-			for _, text := range constants(n.Pipe) {
-				note(text)
-			}
+			noteConstants(n.Pipe)
+		case *parse.TemplateNode:
+			noteConstants(n.Pipe)
 		case *parse.ListNode:
 			for _, one := range n.Nodes {
 				walk(one)
@@ -347,7 +361,7 @@ func literalFigures(t *template.Template) (found []string) {
 	return found
 }
 
-// constants returns the strings that an action may print as they are: its own, those of functions that format and of
+// constants returns the strings and numbers that an action may print as they are: its own, those of functions that format and of
 // variables. Those of other functions are names, formats, and what given and older vouch for.
 func constants(pipe *parse.PipeNode) (found []string) {
 	for _, command := range pipe.Cmds {
@@ -358,6 +372,8 @@ func constants(pipe *parse.PipeNode) (found []string) {
 		for _, arg := range command.Args {
 			switch arg := arg.(type) {
 			case *parse.StringNode:
+				found = append(found, arg.Text)
+			case *parse.NumberNode:
 				found = append(found, arg.Text)
 			case *parse.PipeNode:
 				found = append(found, constants(arg)...)
@@ -452,7 +468,12 @@ func TestFilled(t *testing.T) {
 		`{{define "p"}}{{$text := "3 ms"}}{{$text}}{{end}}`:                                           "",
 		`{{define "p"}}{{printf "%s" (print "3 ms")}}{{end}}`:                                         "",
 		`{{define "p"}}{{"3 ms" | printf "in %s"}}{{end}}`:                                            "",
-		`{{define "q"}}{{end}}`: "",
+		`{{define "p"}}{{with "3 ms"}}{{.}}{{end}}{{end}}`:                                            "",
+		`{{define "p"}}{{if $x := "3 ms"}}{{$x}}{{end}}{{end}}`:                                       "",
+		`{{define "q"}}{{.}}{{end}}{{define "p"}}{{template "q" "3 ms"}}{{end}}`:                      "",
+		`{{define "p"}}{{3}} ms{{end}}`:                                                               "",
+		`{{define "p"}}{{"3 "}}ms{{end}}`:                                                             "",
+		`{{define "q"}}{{end}}`:                                                                       "",
 	} {
 		got, parts, err := filled(r, page, figures)
 		switch {
