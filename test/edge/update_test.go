@@ -241,7 +241,7 @@ volumes: {data: {}}
 func TestUpdateVolume(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.importVersions(t)
+	must.Succeed(t, s.engine.ImportBinary(t.Context(), silentImage, nil))
 	s.start(t)
 	path := filepath.Join(t.TempDir(), "compose.yaml")
 	deploy := func(command string) (string, error) {
@@ -285,7 +285,7 @@ services:
 func TestUpdatePort(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.importVersions(t)
+	must.Succeed(t, s.engine.ImportBinary(t.Context(), silentImage, nil))
 	s.start(t)
 	path := filepath.Join(t.TempDir(), "compose.yaml")
 	deploy := func(page string) {
