@@ -9,7 +9,7 @@ set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 minimum=${COVER_MIN:-95} profile=${1:-coverage/unit.out}
-packages=(internal/share/{policy,alloc,plan,demand,lease} internal/agent/stats internal/front/{config,exposition}
+packages=(internal/share/{policy,alloc,plan,demand} internal/agent/stats internal/front/{config,exposition}
 	internal/lab/{model,report,bench/claim} internal/apps internal/apps/flow internal/lab/train internal/sdn/{openflow,topology,qos,promise}
 	internal/edge/{spec,engine,sim,metrics,minimums} internal/k8s/claims)
 

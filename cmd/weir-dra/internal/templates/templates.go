@@ -29,7 +29,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/weir-project/weir/internal/k8s/claims"
-	"github.com/weir-project/weir/internal/share/lease"
+	"github.com/weir-project/weir/internal/lease"
 	"github.com/weir-project/weir/internal/share/policy"
 )
 

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/api/v1/transport"
-	"github.com/weir-project/weir/internal/share/lease"
+	"github.com/weir-project/weir/internal/lease"
 )
 
 // maxAnswerBytes bounds an answer of the API server; a node has about 10 KB, a pod 5 KB.

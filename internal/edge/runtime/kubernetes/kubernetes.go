@@ -30,7 +30,7 @@ import (
 	"github.com/weir-project/weir/internal/edge/engine"
 	"github.com/weir-project/weir/internal/edge/runtime"
 	"github.com/weir-project/weir/internal/edge/spec"
-	"github.com/weir-project/weir/internal/share/lease"
+	"github.com/weir-project/weir/internal/lease"
 )
 
 // Kind is the runtime's.
