@@ -30,7 +30,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 )
 
-// Problem: containerd asks NRI for the pods of its CRI alone, and runs containers of ctr, nerdctl and others as
+// Problem: containerd calls NRI for the pods of its CRI alone, and runs containers of ctr, nerdctl and others as
 // well.
 //
 // Method: containerd's events tell of tasks that are created, started and ended in all its namespaces, and its
@@ -55,8 +55,14 @@ const (
 	labelName = "nerdctl/name"
 )
 
-// foreign are the namespaces that others report: NRI the CRI's, and the agent asks Docker itself.
-var foreign = []string{"k8s.io", "moby", "plugins.moby"}
+// foreign are the namespaces of Docker, which the agent asks itself.
+var foreign = []string{"moby", "plugins.moby"}
+
+// isOfCRI reports whether a container is a pod's, which NRI reports: the CRI labels each of its containers. Those of
+// others may be in its namespace, too (nerdctl -n k8s.io).
+func isOfCRI(namespace string, c *containers.Container) bool {
+	return namespace == "k8s.io" && c.GetLabels()["io.cri-containerd.kind"] != ""
+}
 
 // containerd reports containers of a containerd.
 type containerd struct {
@@ -214,7 +220,7 @@ func (c *containerd) describe(ctx context.Context, s services, namespace, id str
 	if status.Code(err) == codes.NotFound {
 		return nil // it is gone, which an event told or will tell
 	}
-	if err != nil {
+	if err != nil || isOfCRI(namespace, got) {
 		return err
 	}
 	image := s.labelsOf(ctx, got.GetImage())
@@ -330,6 +336,9 @@ func (s services) running(ctx context.Context) (map[string]pod, error) {
 			}
 			if err != nil {
 				return nil, err
+			}
+			if isOfCRI(n.GetName(), c) {
+				continue
 			}
 			p := podOf(n.GetName(), c, t.GetPid(), s.labelsOf(ctx, c.GetImage()))
 			list[p.ID] = p

@@ -114,19 +114,23 @@ func (n *node) testContainerChanges(t *testing.T) {
 	n.agent.AwaitContainer("early", "known again, without what was set", back, func(c v1.Container) bool { return c.Policy.Weight == 400 })
 }
 
-// testPodBeside: pods come through NRI, and once.
+// testPodBeside: pods come through NRI, and once; containers that others run in their namespace do not.
 func (n *node) testPodBeside(t *testing.T) {
 	p := n.run(t, "pod", podOptions{annotations: map[string]string{"weir.dev/weight": "200"}})
 	defer n.stop(t, p)
 	n.addContainer(t, p, "app")
+	n.runContainer(t, "k8s.io", testbed.PodImage, "beside")
+	n.awaitControlled(t, "k8s.io/beside", func(v1.Container) bool { return true })
 	time.Sleep(300 * time.Millisecond) // an event of containerd would have been heard
 	var named []string
 	for name := range n.agent.Containers() {
 		named = append(named, name)
 	}
-	if slices.Sort(named); !slices.Equal(named, []string{"early", "host", "shop/pod"}) {
+	if slices.Sort(named); !slices.Equal(named, []string{"early", "host", "k8s.io/beside", "shop/pod"}) {
 		t.Errorf("known are %v", named)
 	}
+	_, err := n.containerd.Ctr("k8s.io", "task", "kill", "--signal", "KILL", "beside")
+	must.Succeed(t, err)
 }
 
 // testPluginDiesBeside: containers that start and end while weir-k8s is away.
