@@ -75,7 +75,7 @@ type containerd struct {
 
 // run follows containerd until ctx ends. Without its socket there is nothing to say.
 func (c *containerd) run(ctx context.Context) {
-	stayConnected(ctx, c.reporter, c.log, func() (bool, error) {
+	stayConnected(ctx, c.reporter, c.log, "not connected to containerd, so containers of ctr and nerdctl are not reported; trying again", func() (bool, error) {
 		if _, err := os.Stat(c.socket); os.IsNotExist(err) {
 			return false, nil
 		}

@@ -65,7 +65,7 @@ type plugin struct {
 
 // run is a plugin of the runtime that listens at an NRI socket until ctx ends.
 func (p *plugin) run(ctx context.Context, socket string) {
-	stayConnected(ctx, p.reporter, p.log, func() (bool, error) {
+	stayConnected(ctx, p.reporter, p.log, "not connected to NRI, so pods are not reported; trying again", func() (bool, error) {
 		s, err := stub.New(p, stub.WithPluginName(pluginName), stub.WithPluginIdx(pluginIndex),
 			stub.WithSocketPath(socket), stub.WithOnClose(func() {}), stub.WithLogger(stubLog{p.log}))
 		if err == nil {
@@ -76,9 +76,9 @@ func (p *plugin) run(ctx context.Context, socket string) {
 }
 
 // stayConnected connects to a runtime until ctx ends. The function connect returns when a connection has ended, with
-// whether the runtime has said anything; an error says why, and is logged once. A reporter is told when what runs is not
-// known any more.
-func stayConnected(ctx context.Context, r *reporter, log *slog.Logger, connect func() (bool, error)) {
+// whether the runtime has said anything; an error says why, and is logged once with the warning. A reporter is told when
+// what runs is not known any more.
+func stayConnected(ctx context.Context, r *reporter, log *slog.Logger, warning string, connect func() (bool, error)) {
 	complaint, lostAt := "", time.Now()
 	for ctx.Err() == nil {
 		reached, err := connect()
@@ -92,7 +92,7 @@ func stayConnected(ctx context.Context, r *reporter, log *slog.Logger, connect f
 		}
 		if err != nil && complaint != err.Error() {
 			complaint = err.Error()
-			log.Warn("not connected to the container runtime; trying again", "error", err)
+			log.Warn(warning, "error", err)
 		}
 		select {
 		case <-time.After(runtimeInterval):
@@ -115,7 +115,7 @@ func explain(err error, socket string) error {
 // Configure is called first on a connection.
 func (p *plugin) Configure(_ context.Context, _, runtime, version string) (api.EventMask, error) {
 	p.connected.Store(true)
-	p.log.Info("connected to the container runtime", "name", runtime, "version", version)
+	p.log.Info("connected to NRI", "name", runtime, "version", version)
 	return 0, nil
 }
 

@@ -180,7 +180,7 @@ func (r *reporter) connect(ctx context.Context) error {
 		return err
 	}
 	r.pods, r.failed, r.reportedAt = pods, nil, began
-	r.log.Info("reported all of "+r.runtime+" to the agent", "number", len(r.book))
+	r.log.Info("reported all containers to the agent", "source", r.runtime, "number", len(r.book))
 	return nil
 }
 

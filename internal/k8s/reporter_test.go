@@ -410,7 +410,7 @@ func TestNoRuntime(t *testing.T) {
 	defer cancel()
 	p := &plugin{log: slog.New(slog.NewTextHandler(&said, nil))}
 	p.run(ctx, filepath.Join(t.TempDir(), "nri.sock"))
-	if !strings.Contains(said.String(), "disable = false") || strings.Count(said.String(), "trying again") != 1 {
+	if !strings.Contains(said.String(), "not connected to NRI") || !strings.Contains(said.String(), "disable = false") || strings.Count(said.String(), "trying again") != 1 {
 		t.Errorf("said %s", said.String())
 	}
 }

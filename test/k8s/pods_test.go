@@ -202,11 +202,11 @@ func (n *node) testTwoPlugins(t *testing.T) {
 	first := n.plugin
 	n.startPlugin()
 	n.Await("the second is refused", noticed, func() (bool, string) {
-		return strings.Contains(n.plugin.Said(), "another weir-k8s reports the pods of this host"), n.plugin.LastWords()
+		return strings.Contains(n.plugin.Said(), "another weir-k8s reports the containers of kubernetes"), n.plugin.LastWords()
 	})
 	must.Succeed(t, first.End(syscall.SIGTERM, noticed))
 	n.Await("the second takes over", back, func() (bool, string) {
-		return strings.Contains(n.plugin.Said(), "reported all of kubernetes"), n.plugin.LastWords()
+		return strings.Contains(n.plugin.Said(), "reported all containers to the agent\" source=kubernetes"), n.plugin.LastWords()
 	})
 }
 
@@ -283,7 +283,7 @@ func (n *node) testPluginDies(t *testing.T) {
 	n.startsWhile(t, false, func() {
 		_ = n.plugin.End(syscall.SIGKILL, noticed) // its exit code is that of a kill
 		time.Sleep(500 * time.Millisecond)
-		if s := n.source(); s.Connected || !strings.Contains(s.Reason, "weir-k8s is not connected") {
+		if s := n.source(); s.Connected || !strings.Contains(s.Reason, "weir-k8s does not run, or is not connected to NRI") {
 			t.Errorf("without weir-k8s: %+v", s)
 		}
 		n.startPlugin()
@@ -300,7 +300,7 @@ func (n *node) testContainerdDies(t *testing.T) {
 	must.Succeed(t, n.containerd.Start(t.Context()))
 	n.runtime = n.newRuntime(n.t)
 	n.Await("weir-k8s is connected again", noticed, func() (bool, string) {
-		return strings.Count(n.plugin.Said(), "connected to the container runtime") > 1, n.plugin.LastWords()
+		return strings.Count(n.plugin.Said(), `msg="connected to NRI"`) > 1, n.plugin.LastWords()
 	})
 	if c := n.agent.Container(p.name); c.ID != p.id || !controlled(c) {
 		t.Errorf("with containerd back: %+v", c)

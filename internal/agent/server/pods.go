@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"time"
@@ -17,10 +18,20 @@ import (
 // notices at once when the other is gone: its body is one v1.PodsChange a line, and each is answered
 // when it is in force, with one v1.PodState a line.
 
-// errOtherPods: pods of two programs would remove each other.
-var errOtherPods = errors.New("another weir-k8s reports the pods of this host; this one waits until it ends")
+// errOtherPods returns why a second report of a runtime is refused: those of two programs would remove each other's
+// containers.
+func errOtherPods(runtime string) error {
+	return fmt.Errorf("another weir-k8s reports the containers of %s; this one waits until it ends", runtime)
+}
 
-var errPodsLeft = errors.New("weir-k8s is not connected: what runs keeps its share, what starts gets none until it is back")
+// errPodsLeft returns why a runtime's containers are not known any more.
+func errPodsLeft(runtime string) error {
+	part := "NRI"
+	if runtime == v1.RuntimeContainerd {
+		part = "containerd"
+	}
+	return fmt.Errorf("weir-k8s does not run, or is not connected to %s: what runs keeps its share, what starts gets none until it is back", part)
+}
 
 // pods returns the handler of reports of a runtime.
 func (a *API) pods(runtime string) http.HandlerFunc {
@@ -32,7 +43,7 @@ func (a *API) pods(runtime string) http.HandlerFunc {
 		}
 		if _, taken := a.reportsPods.LoadOrStore(runtime, true); taken {
 			a.bound(w)
-			a.answers.Refuse(w, r, http.StatusConflict, errOtherPods)
+			a.answers.Refuse(w, r, http.StatusConflict, errOtherPods(runtime))
 			return
 		}
 		defer a.reportsPods.Delete(runtime)
@@ -76,7 +87,7 @@ func (a *API) followPods(w http.ResponseWriter, r *http.Request, runtime string)
 			}
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), requestTimeout)
 			defer cancel()
-			_, _ = a.agent.Learn(ctx, discovery.Event{Source: runtime, Disconnected: errPodsLeft}) // it may be stopping
+			_, _ = a.agent.Learn(ctx, discovery.Event{Source: runtime, Disconnected: errPodsLeft(runtime)}) // it may be stopping
 			return nil
 		}
 	}

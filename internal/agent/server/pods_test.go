@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,7 +22,7 @@ func TestPods(t *testing.T) {
 	first, err := c.ReportPods(t.Context(), v1.RuntimeKubernetes, []v1.Pod{{ID: "a", Namespace: "shop", Name: "web"}}, timeout)
 	must.Succeed(t, err)
 	var refused *client.Error
-	if _, err := c.ReportPods(t.Context(), v1.RuntimeKubernetes, nil, timeout); !errors.As(err, &refused) || refused.Status != http.StatusConflict {
+	if _, err := c.ReportPods(t.Context(), v1.RuntimeKubernetes, nil, timeout); !errors.As(err, &refused) || refused.Status != http.StatusConflict || !strings.Contains(err.Error(), "the containers of kubernetes") {
 		t.Errorf("a second one at the same time: %v", err)
 	}
 	state, err := first.Report(v1.PodsChange{Started: &v1.Pod{ID: "b"}}, timeout)
@@ -51,6 +52,9 @@ func TestPods(t *testing.T) {
 		learned[2].RemovedID != "b" || learned[3].Disconnected == nil || len(learned[4].Snapshot.Containers) != 0 {
 		t.Errorf("learned %+v", learned)
 	}
+	if said := learned[3].Disconnected.Error(); !strings.Contains(said, "not connected to NRI") {
+		t.Errorf("without it: %s", said)
+	}
 	for _, e := range learned {
 		if e.Source != v1.RuntimeKubernetes {
 			t.Errorf("an event of %q", e.Source)
@@ -68,13 +72,26 @@ func TestContainerd(t *testing.T) {
 	web := v1.Pod{ID: "a", Name: "web", Image: "nginx", ImageLabels: map[string]string{"weir.min": "1mbit"}, ImageUnknown: "gone"}
 	containers, err := c.ReportPods(t.Context(), v1.RuntimeContainerd, []v1.Pod{web}, timeout)
 	must.Succeed(t, err)
-	defer containers.Close()
 	event := agent.heard(2)[1]
 	if event.Source != v1.RuntimeContainerd || len(event.Snapshot.Containers) != 1 {
 		t.Fatalf("learned %+v", event)
 	}
 	if got := event.Snapshot.Containers[0]; got.Runtime != v1.RuntimeContainerd || got.Name != "web" || got.Image != "nginx" || got.ImageLabels["weir.min"] != "1mbit" || got.ImageUnknown != "gone" {
 		t.Errorf("learned of %+v", got)
+	}
+	containers.Close()
+	for deadline := time.Now().Add(timeout); ; time.Sleep(time.Millisecond) {
+		next, err := c.ReportPods(t.Context(), v1.RuntimeContainerd, nil, timeout)
+		if err == nil {
+			defer next.Close()
+			break
+		}
+		if !strings.Contains(err.Error(), "the containers of containerd") || time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+	if err := agent.heard(3)[2].Disconnected; err == nil || !strings.Contains(err.Error(), "not connected to containerd") {
+		t.Errorf("without it: %v", err)
 	}
 }
 
