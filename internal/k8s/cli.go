@@ -40,6 +40,9 @@ meanwhile get theirs.`,
 		Version: cmdline.Version,
 		Args:    cmdline.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if containerdSocket == "" {
+				return cmdline.Usagef("--containerd is empty: give containerd's socket, as %s, or none", DefaultContainerd)
+			}
 			log := cmdline.NewLogger(cmd.ErrOrStderr(), verbose)
 			agent := client.Unix(socket)
 			r := newReporter(agent, v1.RuntimeKubernetes, log)
@@ -50,7 +53,10 @@ meanwhile get theirs.`,
 			parts.Go(func() { p.watchNotes(ctx) })
 			parts.Go(func() { p.run(ctx, nri) })
 			if containerdSocket != "none" {
-				c := &containerd{reporter: newReporter(agent, v1.RuntimeContainerd, log), socket: containerdSocket, log: log}
+				c := &containerd{
+					reporter: newReporter(agent, v1.RuntimeContainerd, log), socket: containerdSocket,
+					expected: cmd.Flags().Changed("containerd"), log: log,
+				}
 				parts.Go(func() { c.reporter.run(ctx) })
 				parts.Go(func() { c.run(ctx) })
 			}

@@ -68,16 +68,21 @@ func isOfCRI(namespace string, c *containers.Container) bool {
 type containerd struct {
 	reporter *reporter
 	socket   string
+	// expected: the socket was given. Without the default one there may be no containerd, which is no fault.
+	expected bool
 	log      *slog.Logger
 	// unknown: the labels of a container's image are not known.
 	unknown bool
 }
 
-// run follows containerd until ctx ends. Without its socket there is nothing to say.
+// run follows containerd until ctx ends.
 func (c *containerd) run(ctx context.Context) {
 	stayConnected(ctx, c.reporter, c.log, "not connected to containerd, so containers of ctr and nerdctl are not reported; trying again", func() (bool, error) {
 		if _, err := os.Stat(c.socket); os.IsNotExist(err) {
-			return false, nil
+			if !c.expected {
+				return false, nil
+			}
+			return false, fmt.Errorf("no socket at %s: give containerd's as --containerd, or none", c.socket)
 		}
 		reached, err := c.follow(ctx)
 		return reached, fmt.Errorf("follow containerd on %s: %w", c.socket, err)

@@ -2,6 +2,7 @@ package k8s
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"maps"
 	"net"
@@ -314,4 +315,24 @@ func TestContainerdNamespaces(t *testing.T) {
 	awaitKnown(t, "by events", known, want)
 	time.Sleep(settle)
 	awaitKnown(t, "after all events", known, want)
+}
+
+// TestNoContainerd: a socket that was given and is not there is said once; without the default one there is nothing to say.
+func TestNoContainerd(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(t.TempDir(), "containerd.sock")
+	for expected, want := range map[bool]string{true: "no socket at " + socket, false: ""} {
+		var said strings.Builder
+		ctx, cancel := context.WithTimeout(t.Context(), 3*runtimeInterval)
+		defer cancel()
+		c := &containerd{socket: socket, expected: expected, log: slog.New(slog.NewTextHandler(&said, nil))}
+		c.run(ctx)
+		if want == "" && said.Len() > 0 || !strings.Contains(said.String(), want) || strings.Count(said.String(), "not connected to containerd") > 1 {
+			t.Errorf("given %t: said %s", expected, said.String())
+		}
+	}
+	var said strings.Builder
+	if code := Run([]string{"weir-k8s", "--containerd", ""}, io.Discard, &said); code != 2 || !strings.Contains(said.String(), DefaultContainerd) {
+		t.Errorf("an empty one: %d, %s", code, said.String())
+	}
 }
