@@ -66,7 +66,8 @@ bucket), policer (nftables, for what comes in), weir (--precision exact),
 weir-balanced and weir-low (the other precisions), htb-exact and htb-low (HTB
 with packets as large as theirs), weir-in (with --in-rate), ifb-fq_codel and
 cake-ingress (an IFB by hand, for what comes in), drr and hfsc (those qdiscs by
-hand). Peers that the kernel lacks are left out, and the report says so.
+hand). Peers that the kernel lacks are left out unless --peers names them, and
+the report says so.
 
 Suite cost takes seven rounds unless --repeat says otherwise, with the peers in
 another order each round, and judges ratios to another peer of the same round by
