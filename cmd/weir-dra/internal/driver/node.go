@@ -148,7 +148,7 @@ func (n *nodeRates) apply(ctx context.Context, agent *client.Client, shared []v1
 	}
 	switch {
 	case n.misconfigured && text != "":
-		n.fault = fmt.Sprintf("the agent refuses its configuration also with the rates before: correct the ConfigMap weir, or the agent's file: %s", n.refusal) + unchanged
+		n.fault = fmt.Sprintf("the agent refuses its configuration even with the previous rates: correct the ConfigMap weir, or the agent's file: %s", n.refusal) + unchanged
 	case n.refusal != "" && text != "":
 		n.fault = fmt.Sprintf("the agent refuses the annotations %s: %s", strings.Join(rateNames(node.Annotations), ", "), n.refusal) + unchanged
 	default:

@@ -178,7 +178,7 @@ func TestRatesRetried(t *testing.T) {
 	b.refusesAll.Store(true)
 	b.annotate(map[string]string{annotationRate: "60mbit"})
 	b.pass("a configuration that is refused", time.Second, "200gbit", 2)
-	if got := b.said(); !strings.Contains(got, "the agent refuses its configuration also with the rates before: correct the ConfigMap weir") || strings.Contains(got, annotationRate) {
+	if got := b.said(); !strings.Contains(got, "the agent refuses its configuration even with the previous rates: correct the ConfigMap weir") || strings.Contains(got, annotationRate) {
 		t.Errorf("the event of the node is %q", got)
 	}
 	b.refusesAll.Store(false)
