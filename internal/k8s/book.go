@@ -24,8 +24,10 @@ type pod struct {
 	atStart map[string]string
 	// unchecked: it started while weir-k8s was not there, and has no container yet.
 	unchecked bool
-	// pid is the process of a container of containerd.
+	// pid is the process of a pod's sandbox, or of a container of containerd.
 	pid uint32
+	// seen: that process of a pod was there.
+	seen bool
 }
 
 // replace makes the book what a runtime says runs. A runtime lists no containers that have ended, so a pod whose containers
@@ -51,7 +53,7 @@ func (b book) start(s *api.PodSandbox, n notes) (v1.Pod, bool) {
 	if s.GetPid() == 0 {
 		return v1.Pod{}, false
 	}
-	p := pod{uid: s.GetUid(), atStart: claims.LabelsOf(s.GetAnnotations())}
+	p := pod{uid: s.GetUid(), pid: s.GetPid(), atStart: claims.LabelsOf(s.GetAnnotations())}
 	p.Pod = v1.Pod{
 		ID: s.GetId(), Namespace: s.GetNamespace(), Name: s.GetName(), Labels: n.labels(p.uid, p.atStart),
 		NetNSPath: netNSPath(s), CgroupPath: cgroupPath(s.GetLinux().GetCgroupParent()),

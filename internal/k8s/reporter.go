@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
+	"golang.org/x/sys/unix"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/api/v1/client"
@@ -38,6 +39,8 @@ type reporter struct {
 	// retry is the pause between attempts to connect to the agent, timeout how long it may take to
 	// answer, repeat the longest time between two reports.
 	retry, timeout, repeat time.Duration
+	// runs reports whether a process is there.
+	runs func(pid uint32) bool
 
 	book book
 	// complete: the runtime has said what runs.
@@ -67,8 +70,10 @@ type answer struct {
 }
 
 func newReporter(agent *client.Client, runtime string, log *slog.Logger) *reporter {
-	return &reporter{agent: agent, runtime: runtime, log: log, updates: make(chan update), retry: retryInterval, timeout: answerTimeout, repeat: repeatInterval, book: book{}}
+	return &reporter{agent: agent, runtime: runtime, log: log, updates: make(chan update), retry: retryInterval, timeout: answerTimeout, repeat: repeatInterval, runs: isProcess, book: book{}}
 }
+
+func isProcess(pid uint32) bool { return !errors.Is(unix.Kill(int(pid), 0), unix.ESRCH) }
 
 // update hands a change of the book to the reporter's goroutine, and returns the agent's answer.
 func (r *reporter) update(ctx context.Context, apply func(book) (v1.PodsChange, bool)) (v1.PodState, error) {
@@ -123,6 +128,7 @@ func (r *reporter) run(ctx context.Context) {
 			r.disconnect()
 			r.log.Info("lost the agent; pods keep their shares")
 		case <-retry.C:
+			r.dropEnded(ctx)
 			if r.pods != nil && time.Since(r.reportedAt) > r.repeat {
 				_, _ = r.report(ctx, v1.PodsChange{All: r.book.list()}) // it logs its error
 			}
@@ -140,6 +146,25 @@ func (r *reporter) run(ctx context.Context) {
 				a.state, a.err = r.report(ctx, line)
 			}
 			u.answer <- a
+		}
+	}
+}
+
+// dropEnded reports pods whose sandbox has ended. A containerd that was restarted does not tell when those end that ran
+// before (2.4.2, internal/nri/nri.go: needsStopping knows pods that it has started itself). A process that was never
+// seen is in another PID namespace, and says nothing.
+func (r *reporter) dropEnded(ctx context.Context) {
+	if r.runtime != v1.RuntimeKubernetes {
+		return
+	}
+	for id, p := range r.book {
+		switch runs := r.runs(p.pid); {
+		case runs && !p.seen:
+			p.seen = true
+			r.book[id] = p
+		case !runs && p.seen:
+			r.book.stop(id)
+			_, _ = r.report(ctx, v1.PodsChange{Stopped: id}) // it logs its error
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -107,6 +108,7 @@ func (a *fakeAgent) set(change func()) {
 func startReporter(socket string, timeout time.Duration) (*reporter, func()) {
 	r := newReporter(client.Unix(socket), v1.RuntimeKubernetes, slog.New(slog.DiscardHandler))
 	r.retry, r.timeout = time.Millisecond, timeout
+	r.runs = func(uint32) bool { return true }
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	done.Go(func() { r.run(ctx) })
@@ -241,6 +243,41 @@ func TestHardAdmission(t *testing.T) {
 	if err := p.RunPodSandbox(t.Context(), ended); err != nil {
 		t.Errorf("a pod without a process: %v", err)
 	}
+}
+
+// TestEndUntold: a pod whose end NRI does not tell is gone when its sandbox is; one that is not seen stays.
+func TestEndUntold(t *testing.T) {
+	agent := &fakeAgent{socket: filepath.Join(t.TempDir(), "weir.sock")}
+	agent.start(t)
+	defer agent.stop()
+	r := newReporter(client.Unix(agent.socket), v1.RuntimeKubernetes, slog.New(slog.DiscardHandler))
+	r.retry = time.Millisecond
+	var ended atomic.Bool
+	looked := make(chan struct{}, 1)
+	r.runs = func(pid uint32) bool {
+		if pid == 8 {
+			return false
+		}
+		select {
+		case looked <- struct{}{}:
+		default:
+		}
+		return !ended.Load()
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var done sync.WaitGroup
+	done.Go(func() { r.run(ctx) })
+	defer func() { cancel(); done.Wait() }()
+	elsewhere := sandbox("elsewhere")
+	elsewhere.Pid = 8
+	p := &plugin{reporter: r, log: slog.New(slog.DiscardHandler)}
+	_, _ = p.Synchronize(t.Context(), []*api.PodSandbox{sandbox("a"), elsewhere}, nil)
+	<-looked
+	if !agent.knows(book{"a": r.bookOf(t, "a"), "elsewhere": r.bookOf(t, "elsewhere")}) {
+		t.Error("the agent does not know both")
+	}
+	ended.Store(true)
+	awaitTrue(t, "it is gone", func() bool { return agent.knows(book{"elsewhere": r.bookOf(t, "elsewhere")}) })
 }
 
 // TestHardAdmissionInTime: a pod that NRI did not wait for, and lets go on, waits with its first container.
