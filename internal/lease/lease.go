@@ -184,11 +184,9 @@ func (l *Lease) Try(ctx context.Context) error {
 
 // read looks at the Lease. Errors: HeldError.
 func (l *Lease) read(ctx context.Context) error {
-	is := object{}
+	var is object // stays empty if there is none
 	if err := l.Do(ctx, "GET", l.path()+"/"+l.Name, nil, &is); err != nil && !l.IsMissing(err) {
 		return err
-	} else if err != nil {
-		is = object{}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
