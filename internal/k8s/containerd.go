@@ -35,8 +35,8 @@ import (
 //
 // Method: containerd's events tell of tasks that are created, started and ended in all its namespaces, and its
 // services what those are. The process of a task names the network, and the container's labels are its policy. A
-// task is created before it starts, so its policy is usually in force before its first packet; containerd waits for
-// nobody, so not always.
+// task is created before it starts, so its policy is usually in force before its first packet. Not always: containerd does
+// not wait for weir-k8s.
 //
 // Limits: the subscription to events has no answer: what starts in its first moment may be missed, and is found by a
 // second list (relist). While labels of an image are unknown, more lists follow.

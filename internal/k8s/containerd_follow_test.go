@@ -81,7 +81,7 @@ func startFakeRuntime(t *testing.T) *fakeRuntime {
 	return f
 }
 
-// set changes or, without a process, removes a container, and tells nobody.
+// set changes or, without a process, removes a container. Subscribers get no event of that.
 func (f *fakeRuntime) set(name string, c fakeContainer) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -317,7 +317,7 @@ func TestContainerdNamespaces(t *testing.T) {
 	awaitKnown(t, "after all events", known, want)
 }
 
-// TestNoContainerd: a socket that was given and is not there is said once; without the default one there is nothing to say.
+// TestNoContainerd: weir-k8s warns once of a missing socket that --containerd names, and not of a missing default one.
 func TestNoContainerd(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "containerd.sock")

@@ -10,7 +10,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 )
 
-// TestPodOf: what containerd says of a container, as the agent is told.
+// TestPodOf: how a container of containerd is reported to the agent.
 func TestPodOf(t *testing.T) {
 	for _, tc := range []struct {
 		name, namespace, spec string

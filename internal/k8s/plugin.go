@@ -75,9 +75,9 @@ func (p *plugin) run(ctx context.Context, socket string) {
 	})
 }
 
-// stayConnected connects to a runtime until ctx ends. The function connect returns when a connection has ended, with
-// whether the runtime has said anything; an error says why, and is logged once with the warning. A reporter is told when
-// what runs is not known any more.
+// stayConnected connects to a runtime until ctx ends. The function connect returns when a connection has ended:
+// whether the runtime has called or answered, and the error that ended the connection, which is logged once with the
+// warning. After runtimePatience without a connection the reporter forgets what runs.
 func stayConnected(ctx context.Context, r *reporter, log *slog.Logger, warning string, connect func() (bool, error)) {
 	complaint, lostAt := "", time.Now()
 	for ctx.Err() == nil {

@@ -293,7 +293,7 @@ func TestHardAdmissionInTime(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if err := p.RunPodSandbox(ctx, sandbox("a")); err == nil {
-		t.Error("it is admitted, and nobody answered")
+		t.Error("the pod is admitted without an answer of the agent")
 	}
 	agent.set(func() { agent.mute, agent.state.MinimumInForce = false, new(false) })
 	_, _ = p.Synchronize(t.Context(), []*api.PodSandbox{sandbox("a")}, nil)

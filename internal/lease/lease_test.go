@@ -172,8 +172,8 @@ func TestElection(t *testing.T) {
 	})
 }
 
-// TestKeep: Keep returns when the Lease is lost, ten seconds after the last renewal, whatever the requests after that do; and
-// when it is told to end, after which the candidate says that it has ended.
+// TestKeep: Keep returns when the Lease is lost, ten seconds after the last renewal, whatever later requests do; and
+// when its context ends, after which Check says that the Lease was given back.
 func TestKeep(t *testing.T) {
 	for what, fail := range map[string]func(*server){
 		"fail":                        func(s *server) { s.away = true },

@@ -314,7 +314,7 @@ func (s *edgeSite) testCrowd(t *testing.T) (end func(*testing.T)) {
 			}
 			return seen(1, counted)()
 		})
-		for _, p := range s.all(podsInShop, service) { // kubelet makes another one, to which nobody is connected
+		for _, p := range s.all(podsInShop, service) { // kubelet makes a new pod, without connections
 			must.Succeed(t, s.do("DELETE", podsInShop+"/"+p.Metadata.Name, object{"gracePeriodSeconds": 1}, nil))
 		}
 		s.await("connections of a pod that is gone do not count", func() (bool, any) {

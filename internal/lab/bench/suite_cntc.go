@@ -179,8 +179,8 @@ func cntcNATFigures(linkBPS uint64, slot time.Duration) []cntcFigure {
 			// Weights 0.64 and 0.72 send. Those of the others are in figure 6, of which the
 			// text says nothing; here they are 0.08 to 0.56, which makes nine (prioritiesOf).
 			// At slot 10 one of weight 1, until then of the smallest, joins the silent, and
-			// CN2 comes before CN1. CNTC derives that from weights; Weir is told, by this
-			// case or by --priority-by weight. The paper's numbers are what its text says
+			// CN2 comes before CN1. CNTC derives priorities from weights; Weir gets them from this
+			// case or from --priority-by weight. The paper's numbers are what its text says
 			// (idle bandwidth in equal halves, then five to one) with these weights; Weir
 			// shares it by weight, then strictly by priority.
 			name: "figure 10", mode: testbed.ModeBridge, cases: []Case{{

@@ -63,7 +63,7 @@ func (b *backOff) refuse(now time.Time) error {
 }
 
 // note counts the outcome of a request; asked is for how long the API server asks to wait. Requests that are under way
-// when one fails, such as all watches, fail with it: they are one failure.
+// when the API server fails, such as all watches, fail together and count as one failure.
 func (b *backOff) note(now time.Time, err error, asked time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

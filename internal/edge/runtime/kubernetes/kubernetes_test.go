@@ -412,7 +412,7 @@ func TestLeadBusy(t *testing.T) {
 	}
 }
 
-// TestLeadSilent: a weir-edge that is told to stop does not wait for an API server that does not answer.
+// TestLeadSilent: a weir-edge whose context has ended does not wait for a silent API server.
 func TestLeadSilent(t *testing.T) {
 	f, r := newFake(t)
 	asked := make(chan struct{})
