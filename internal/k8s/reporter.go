@@ -142,7 +142,9 @@ func (r *reporter) run(ctx context.Context) {
 				continue
 			}
 			r.complete = r.complete || u.complete
-			if line, changed := u.apply(r.book); changed {
+			line, changed := u.apply(r.book)
+			r.look() // at once: it may end before the next attempt
+			if changed {
 				a.state, a.err = r.report(ctx, line)
 			}
 			u.answer <- a
@@ -150,19 +152,24 @@ func (r *reporter) run(ctx context.Context) {
 	}
 }
 
-// dropEnded reports pods whose sandbox has ended. A containerd that was restarted does not tell when those end that ran
-// before (2.4.2, internal/nri/nri.go: needsStopping knows pods that it has started itself). A process that was never
-// seen is in another PID namespace, and says nothing.
-func (r *reporter) dropEnded(ctx context.Context) {
+// look notes which sandboxes' processes are there. One that is never seen is in another PID namespace, and says nothing.
+func (r *reporter) look() {
 	if r.runtime != v1.RuntimeKubernetes {
 		return
 	}
 	for id, p := range r.book {
-		switch runs := r.runs(p.pid); {
-		case runs && !p.seen:
+		if !p.seen && r.runs(p.pid) {
 			p.seen = true
 			r.book[id] = p
-		case !runs && p.seen:
+		}
+	}
+}
+
+// dropEnded reports pods whose sandbox has ended. A containerd that was restarted does not tell when those end that ran
+// before (2.4.2, internal/nri/nri.go: needsStopping knows pods that it has started itself).
+func (r *reporter) dropEnded(ctx context.Context) {
+	for id, p := range r.book {
+		if p.seen && !r.runs(p.pid) {
 			r.book.stop(id)
 			_, _ = r.report(ctx, v1.PodsChange{Stopped: id}) // it logs its error
 		}
