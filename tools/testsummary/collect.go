@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -117,6 +118,9 @@ func (c *collector) testEvent(e event) {
 	switch e.Action {
 	case "output":
 		t.output.WriteString(e.Output)
+		if strings.Contains(e.Output, failedParent) {
+			t.output.WriteString(pkg.saidAbove(e.Test))
+		}
 	case "attr":
 		c.rec.judge(e)
 	case "pass", "skip", "fail":
@@ -128,6 +132,22 @@ func (c *collector) testEvent(e event) {
 			fmt.Fprintf(c.out, "FAIL  %s %s\n%s", e.Package, e.Test, indent(t.output.String()))
 		}
 	}
+}
+
+// failedParent is what the testing package prints in a subtest that ended its parent by FailNow.
+const failedParent = "may have called FailNow on a parent test"
+
+// saidAbove returns what the nearest test above a subtest said last: its reason for FailNow.
+func (p *packageRun) saidAbove(name string) string {
+	for at := strings.LastIndex(name, "/"); at > 0; at = strings.LastIndex(name, "/") {
+		name = name[:at]
+		if above := p.byName[name]; above != nil {
+			if said := lastLog(above.output.String()); said != "" {
+				return fmt.Sprintf("    %s said: %s\n", name, said)
+			}
+		}
+	}
+	return ""
 }
 
 func (c *collector) finishPackage(name, result, failedBuild string, seconds float64) {
@@ -173,7 +193,7 @@ func (c *collector) count(pkg *packageRun, t *testRun) {
 	case "pass":
 		c.rec.Passed++
 	case "skip":
-		c.rec.skip(t.pkg, t.name, skipReason(t.output.String()))
+		c.rec.skip(t.pkg, t.name, cmp.Or(lastLog(t.output.String()), "no reason given"))
 	case "fail":
 		c.rec.fail(t.pkg, t.name, "", t.output.String())
 	}
@@ -182,9 +202,8 @@ func (c *collector) count(pkg *packageRun, t *testRun) {
 // logLine is how the testing package prints t.Log, t.Skip and t.Error.
 var logLine = regexp.MustCompile(`^\s*[\w.-]+\.go:\d+: (.*)$`)
 
-// skipReason finds what t.Skip was given: the last log line, with what
-// follows it, before the result.
-func skipReason(output string) string {
+// lastLog returns the last log line, with what follows it: of a test that has ended what t.Skip was given.
+func lastLog(output string) string {
 	var reason []string
 	for line := range strings.Lines(output) {
 		line = strings.TrimRight(line, "\n")
@@ -197,9 +216,6 @@ func skipReason(output string) string {
 		} else if len(reason) > 0 {
 			reason = append(reason, trimmed)
 		}
-	}
-	if len(reason) == 0 {
-		return "no reason given"
 	}
 	return strings.Join(reason, " ")
 }

@@ -87,6 +87,18 @@ func TestCollect(t *testing.T) {
 			want: record{Passed: 1, Failed: 1, Failures: []item{{Package: "p", Test: "TestA"}}},
 		},
 		{
+			name: "a subtest ends its parent",
+			events: `{"Action":"output","Package":"p","Test":"TestA","Output":"    a_test.go:1: before\n"}
+				{"Action":"run","Package":"p","Test":"TestA/one"}
+				{"Action":"output","Package":"p","Test":"TestA","Output":"    a_test.go:7: not in time\n"}
+				{"Action":"output","Package":"p","Test":"TestA/one","Output":"subtest may have called FailNow on a parent test\n"}
+				{"Action":"output","Package":"p","Test":"TestA","Output":"    a_test.go:9: cleanup\n"}
+				{"Action":"fail","Package":"p","Test":"TestA/one"}
+				{"Action":"fail","Package":"p","Test":"TestA"}
+				{"Action":"fail","Package":"p"}`,
+			want: record{Failed: 1, Failures: []item{{Package: "p", Test: "TestA/one", Output: "subtest may have called FailNow on a parent test\n    TestA said: not in time\n"}}},
+		},
+		{
 			name: "a name that begins like another is no subtest of it",
 			events: `{"Action":"pass","Package":"p","Test":"TestA"}
 				{"Action":"pass","Package":"p","Test":"TestAB"}
@@ -199,9 +211,9 @@ func TestLongest(t *testing.T) {
 	}
 }
 
-func TestSkipReason(t *testing.T) {
+func TestLastLog(t *testing.T) {
 	output := "=== RUN   TestA\n    a_test.go:9: set up\n    a_test.go:12: needs a kernel\n        newer than 6.16\n--- SKIP: TestA (0.00s)\n"
-	if got, want := skipReason(output), "needs a kernel newer than 6.16"; got != want {
+	if got, want := lastLog(output), "needs a kernel newer than 6.16"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
