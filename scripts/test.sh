@@ -81,8 +81,8 @@ done
 
 export CGO_ENABLED=0
 export WEIR_BIN=$root/bin/weir WEIR_EDGE_BIN=$root/bin/weir-edge
-# How many tests that mostly wait run at a time. Those with engines wait longest.
-declare -A lanes=([netns]=${WEIR_TEST_LANES:-2} [docker]=${WEIR_TEST_LANES:-4})
+# How many tests that mostly wait run at a time.
+lanes=${WEIR_TEST_LANES:-2}
 timeout=${WEIR_TEST_TIMEOUT:-20m}
 vm_timeout=${WEIR_TEST_TIMEOUT:-3h} # others come first; each machine has its bounds
 records=$(mktemp -d)
@@ -175,7 +175,7 @@ run_tagged() {
 	mapfile -t files <<<"$list"
 	mapfile -t packages < <(packages_of "${files[@]}")
 	names=$(grep -hoE '^func Test[A-Z0-9_]\w*' "${files[@]}" | cut -c 6- | grep -vx TestMain | LC_ALL=C sort -u | paste -sd '|')
-	run_tests "$suite" -ldflags '-s -w' -tags "$tag" -count=1 -p 1 -parallel "${lanes[$tag]:-2}" -timeout "$timeout" -run "^($names)\$" "$@" "${packages[@]}"
+	run_tests "$suite" -ldflags '-s -w' -tags "$tag" -count=1 -p 1 -parallel "$lanes" -timeout "$timeout" -run "^($names)\$" "$@" "${packages[@]}"
 }
 
 # remove_rest: removes what a root suite left behind.
