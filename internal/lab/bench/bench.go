@@ -40,6 +40,8 @@ type Options struct {
 	Peers []string
 	// Only selects cases by "group: name"; nil means all.
 	Only *regexp.Regexp
+	// Judged leaves out the runs of qcon and cntc that no claim and no target is judged by.
+	Judged bool
 	// Docker runs containers in a private Docker engine; otherwise, and in some
 	// suites always, they are network namespaces.
 	Docker bool
@@ -151,6 +153,9 @@ func (o Options) Cases() ([]Case, error) {
 	cases := slices.DeleteFunc(table.cases(o), func(c Case) bool {
 		return o.Only != nil && !o.Only.MatchString(c.ID())
 	})
+	if o.Judged {
+		cases = judgedOnly(o.Suite, cases)
+	}
 	if len(cases) == 0 {
 		return nil, fmt.Errorf("no case of suite %s matches %q", o.Suite, o.Only)
 	}
@@ -275,7 +280,18 @@ type runKey struct {
 
 // runCase runs one round of a case with peers.
 func (r *runner) runCase(ctx context.Context, number int, c Case, peers []namedPeer, round int) (err error) {
-	if len(peers) == 0 || r.LeaveOut(1) {
+	keys := make([]runKey, len(peers))
+	for i, one := range peers {
+		keys[i] = runKey{number, one.name}
+	}
+	if len(peers) == 0 {
+		return nil
+	}
+	if taken, err := r.Take(keys...); taken || err != nil {
+		r.progress.done += len(peers)
+		return err
+	}
+	if r.LeaveOut(1) {
 		return nil
 	}
 	containers, remove, err := r.bed.Place(ctx, c)
@@ -289,17 +305,24 @@ func (r *runner) runCase(ctx context.Context, number int, c Case, peers []namedP
 	}
 	defer func() { err = errors.Join(err, removePath()) }()
 	for _, one := range inTurn(peers, round) {
+		key := runKey{number, one.name}
+		if taken, err := r.Take(key); err != nil {
+			return err
+		} else if taken {
+			r.progress.done++
+			continue
+		}
 		if measure.Overdue(r.options.Until) {
 			continue
 		}
 		r.progress.run(c, one.name, round)
-		err := r.Run(ctx, runKey{number, one.name}, fmt.Sprintf("%s, %s, round %d", c.ID(), one.name, round+1), func() (observation, error) {
+		err := r.Run(ctx, key, fmt.Sprintf("%s, %s, round %d", c.ID(), one.name, round+1), func() (observation, error) {
 			seen, err := r.runOnce(ctx, c, one.peer, containers)
 			if err == nil {
-				err = c.checkPings(one.name, seen.ping)
+				err = c.checkPings(one.name, seen.Ping)
 			}
-			seen.round = round
-			seen.Pause = r.Longest(seen.fromNS, seen.fromNS+seen.window.Nanoseconds())
+			seen.Round = round
+			seen.Pause = r.Longest(seen.FromNS, seen.FromNS+seen.Window.Nanoseconds())
 			return seen, err
 		})
 		if err != nil {
@@ -347,7 +370,7 @@ func (r *runner) runOnce(ctx context.Context, c Case, p Peer, containers []Place
 		return seen, err
 	}
 	seen, err = observe(ctx, r.bed, c, p, containers, r.options)
-	seen.idleCPU = idleCPU
+	seen.IdleCPU = idleCPU
 	return seen, err
 }
 

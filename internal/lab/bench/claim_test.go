@@ -77,7 +77,7 @@ func idealResults(t *testing.T, name string) []CaseResult {
 // change changes what a peer made of a case.
 func change(t *testing.T, results []CaseResult, group, name, peer string, fn func(*CaseResult)) {
 	t.Helper()
-	result := (findings{results}).of(group, name, peer)
+	result := (findings{results: results}).of(group, name, peer)
 	if result == nil {
 		t.Fatalf("no case %s: %s with %s", group, name, peer)
 	}

@@ -3,7 +3,7 @@ package bench
 // compare adds values that need several results: a peer's overhead against none in the same case,
 // and a case compared with its baseline.
 func compare(cases []Case, results []CaseResult) {
-	find := findings{results}.of
+	find := findings{results: results}.of
 	for _, c := range cases {
 		for _, peer := range PeerNames() {
 			result := find(c.Group, c.Name, peer)

@@ -28,9 +28,48 @@ func claimsOf(suite string, f findings) paperClaims {
 	return paperClaims{}
 }
 
+// judgedOnly returns cases with the peers whose runs judge a claim of the suite or a target of Weir's own, without the cases that
+// have none.
+func judgedOnly(suite string, cases []Case) (judged []Case) {
+	f := findings{asked: map[[3]string]bool{}}
+	for _, c := range cases {
+		for _, peer := range c.peers() {
+			f.results = append(f.results, CaseResult{
+				Group: c.Group, Case: c.Name, Peer: peer, Runs: 1, Cost: &Cost{}, Latency: &Latency{}, LinkUse: &measure.Spread{}, Overhead: &Overhead{},
+			})
+		}
+	}
+	claimsOf(suite, f)
+	for _, c := range cases {
+		c.Peers = slices.DeleteFunc(slices.Clone(c.peers()), func(peer string) bool {
+			cost := c.Measures.has(MeasureCost) && len(c.Ratios) == 0 // without a target
+			ratio := slices.ContainsFunc(c.Ratios, func(aim *ratioAim) bool { return aim.over == peer })
+			lost := peer == PeerNone && c.Measures.has(MeasureOverhead)
+			return !ratio && !lost && (cost || !strings.HasPrefix(peer, PeerWeir)) && !f.asked[[3]string{c.Group, c.Name, peer}]
+		})
+		if len(c.Peers) > 0 {
+			judged = append(judged, c)
+		}
+	}
+	return judged
+}
+
+// JudgedPart returns the part of a suite's runs that Judged selects.
+func JudgedPart(o Options) float64 {
+	count := func(judged bool) (runs int) {
+		o.Judged = judged
+		cases, _ := o.Cases() // of invalid options there are none
+		for _, c := range cases {
+			runs += len(c.peers())
+		}
+		return runs
+	}
+	return float64(count(true)) / float64(max(1, count(false)))
+}
+
 // judgeClaims judges the claims of a suite by its results.
 func judgeClaims(suite string, results []CaseResult) []report.Claim {
-	paper := claimsOf(suite, findings{results})
+	paper := claimsOf(suite, findings{results: results})
 	var list []report.Claim
 	for _, one := range paper.claims {
 		list = append(list, one.Judge(paper.source))
@@ -39,10 +78,17 @@ func judgeClaims(suite string, results []CaseResult) []report.Claim {
 }
 
 // findings looks up results for claims.
-type findings struct{ results []CaseResult }
+type findings struct {
+	results []CaseResult
+	// asked notes what was looked up; nil notes nothing.
+	asked map[[3]string]bool
+}
 
 // of returns the result of a peer in a case; nil if there is none.
 func (f findings) of(group, name, peer string) *CaseResult {
+	if f.asked != nil {
+		f.asked[[3]string{group, name, peer}] = true
+	}
 	return measure.Find(f.results, func(r CaseResult) bool { return r.Group == group && r.Case == name && r.Peer == peer && r.Runs > 0 })
 }
 

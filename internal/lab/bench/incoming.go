@@ -285,8 +285,8 @@ func incomingOf(c Case, seen []observation) *Incoming {
 			continue
 		}
 		over := each(seen, func(o observation) float64 {
-			until := firstSecond(o.series[i], o.binWidth)
-			return overshoot(o.series[i][:until], o.binWidth, time.Second, one.MaxBPS)
+			until := firstSecond(o.Series[i], o.BinWidth)
+			return overshoot(o.Series[i][:until], o.BinWidth, time.Second, one.MaxBPS)
 		})
 		found.FirstSecondOver = &over
 	}
@@ -324,8 +324,8 @@ func ofSeconds(seen []observation, worst func([]float64) float64, value func(sec
 	var all []float64
 	for _, o := range seen {
 		var values []float64
-		for i := 1; i < len(o.seconds); i++ {
-			values = append(values, value(second{o.seconds[i-1].Snapshot, o.seconds[i].Snapshot}))
+		for i := 1; i < len(o.Seconds); i++ {
+			values = append(values, value(second{o.Seconds[i-1].Snapshot, o.Seconds[i].Snapshot}))
 		}
 		if len(values) > 0 {
 			all = append(all, worst(values))

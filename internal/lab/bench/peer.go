@@ -117,12 +117,14 @@ func precisionOf(peer string) (v1.Precision, bool) {
 }
 
 // takesPart reports whether a peer runs a case.
-func (c Case) takesPart(name string) bool {
-	peers := c.Peers
-	if peers == nil {
-		peers = defaultPeers
+func (c Case) takesPart(name string) bool { return slices.Contains(c.peers(), name) }
+
+// peers returns the peers that take part.
+func (c Case) peers() []string {
+	if c.Peers == nil {
+		return defaultPeers
 	}
-	return slices.Contains(peers, name)
+	return c.Peers
 }
 
 // static is part of peers whose policies cannot change while traffic runs;

@@ -40,6 +40,7 @@ func (p *progress) expect(cases []Case, peers [][]namedPeer, done int) {
 		}
 	}
 	p.total += runs
+	p.options.Journal.Expect(p.total)
 	switch {
 	case runs == 0:
 		return

@@ -59,7 +59,7 @@ func (a *ratioAim) ratio(of, over *Observed[observation]) Ratio {
 	r := Ratio{Of: a.name, Over: a.over, Aim: a.Aim}
 	var ratios []float64
 	for _, one := range of.Seen {
-		other := measure.Find(over.Seen, func(o observation) bool { return o.round == one.round })
+		other := measure.Find(over.Seen, func(o observation) bool { return o.Round == one.Round })
 		if other != nil {
 			ratios = append(ratios, a.Ratio(a.value(one), a.value(*other)))
 		}

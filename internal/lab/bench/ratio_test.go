@@ -21,8 +21,8 @@ import (
 func costing(round int, seconds float64) observation {
 	cpu := time.Duration(seconds * float64(time.Second))
 	return observation{
-		round: round, window: time.Second, arrived: []meter.Counter{{Bytes: 1e9 / 8}},
-		cpu: traffic.CPUTimes{Busy: cpu, Idle: 2*time.Second - cpu},
+		Round: round, Window: time.Second, Arrived: []meter.Counter{{Bytes: 1e9 / 8}},
+		CPU: traffic.CPUTimes{Busy: cpu, Idle: 2*time.Second - cpu},
 	}
 }
 
@@ -104,7 +104,7 @@ func TestFailedPeerDecidesNothing(t *testing.T) {
 		"no number":              {cheap, rounds(math.NaN(), 1, 1, 1, 1, 1, 1), report.Undecided, ""},
 	} {
 		if name == "no number" {
-			test.none.Seen[0].arrived = nil
+			test.none.Seen[0].Arrived = nil
 		}
 		r, cases := ranCases(map[string]Observed[observation]{PeerWeirLow: test.low, PeerNone: test.none})
 		results := r.results(cases)

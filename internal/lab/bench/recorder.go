@@ -24,6 +24,8 @@ type Recorder[K comparable, O interface{ LongestPause() time.Duration }] struct 
 	disturbed []string
 	// Repeated counts the repeated runs.
 	Repeated int
+	// longest is the longest run so far, without its repeats.
+	longest time.Duration
 }
 
 // Observed holds the observations of one key, a run each, and the last failure.
@@ -79,6 +81,38 @@ func (r *Recorder[K, O]) Of(key K) *Observed[O] {
 	return r.observed[key]
 }
 
+// Take takes the next runs of keys from the journal, and reports whether it did: all of them are kept there.
+func (r *Recorder[K, O]) Take(keys ...K) (bool, error) {
+	journal := r.Options.Journal
+	if !journal.Has(names(keys)...) {
+		return false, nil
+	}
+	for _, key := range keys {
+		run, of := journal.Take(fmt.Sprint(key)), r.Of(key)
+		r.Repeated += run.Repeated
+		r.disturbed = append(r.disturbed, run.Disturbed...)
+		if run.Failure != "" {
+			of.Failure = errors.New(run.Failure)
+			continue
+		}
+		var seen O
+		if err := measure.Unpack(run.Seen, &seen); err != nil {
+			return false, err
+		}
+		of.Seen = append(of.Seen, seen)
+	}
+	return true, nil
+}
+
+// names returns keys as a journal has them.
+func names[K comparable](keys []K) []string {
+	list := make([]string, len(keys))
+	for i, key := range keys {
+		list[i] = fmt.Sprint(key)
+	}
+	return list
+}
+
 // MostForeign is the part of the processors' time from which on foreign load disturbs a run.
 const MostForeign = 0.05
 
@@ -104,10 +138,22 @@ func (r *Recorder[K, O]) watchForeign(name string, run func() (O, error)) (O, er
 }
 
 // Run runs a case until no processor was paused, a few times at most, and keeps the least disturbed
-// observation, or the failure. Its only error is the end of ctx. The name is for readers.
+// observation, or the failure; a run in the journal is taken instead. Its errors are the end of ctx or of the time, and those of the
+// journal. The name is for readers.
 func (r *Recorder[K, O]) Run(ctx context.Context, key K, name string, run func() (O, error)) error {
-	once := run
-	run = func() (O, error) { return r.watchForeign(name, once) }
+	if taken, err := r.Take(key); taken || err != nil {
+		return err
+	}
+	kept := measure.KeptRun{Key: fmt.Sprint(key), Repeated: -r.Repeated}
+	disturbed, started, once := len(r.disturbed), time.Now(), run
+	run = func() (O, error) {
+		if r.Options.Journal.Late(max(r.longest, r.Options.Warmup+r.Options.Duration)) {
+			return *new(O), measure.ErrTimeIsUp
+		}
+		begun := time.Now()
+		defer func() { r.longest = max(r.longest, time.Since(begun)) }()
+		return r.watchForeign(name, once)
+	}
 	seen, err := measure.LeastDisturbed(r.Options.Until, run, O.LongestPause, func(pause time.Duration) {
 		r.Repeated++
 		fmt.Fprintf(r.Options.Progress, "  a processor stood still for %v: once more\n", pause.Round(time.Millisecond))
@@ -115,21 +161,39 @@ func (r *Recorder[K, O]) Run(ctx context.Context, key K, name string, run func()
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	if errors.Is(err, measure.ErrTimeIsUp) { // repeats as well: the run is measured again
+		return err
+	}
+	kept.TookNS = time.Since(started).Nanoseconds()
+	kept.Repeated += r.Repeated
+	kept.Disturbed = r.disturbed[disturbed:]
+	of := r.Of(key)
 	if err != nil {
-		r.Fail(err, key)
+		return r.fail(err, kept, of)
+	}
+	of.Seen = append(of.Seen, seen)
+	if r.Options.Journal == nil {
 		return nil
 	}
-	of := r.Of(key)
-	of.Seen = append(of.Seen, seen)
-	return nil
+	if kept.Seen, err = measure.Pack(seen); err != nil {
+		return err
+	}
+	return r.Options.Journal.Add(kept)
 }
 
-// Fail keeps the reason why runs of some keys failed.
-func (r *Recorder[K, O]) Fail(err error, keys ...K) {
+// Fail keeps the reason why runs of some keys failed. Its error is the journal's.
+func (r *Recorder[K, O]) Fail(err error, keys ...K) error {
+	var errs []error
 	for _, key := range keys {
-		r.Of(key).Failure = err
+		errs = append(errs, r.fail(err, measure.KeptRun{Key: fmt.Sprint(key)}, r.Of(key)))
 	}
+	return errors.Join(errs...)
+}
+
+func (r *Recorder[K, O]) fail(err error, kept measure.KeptRun, of *Observed[O]) error {
+	of.Failure, kept.Failure = err, err.Error()
 	fmt.Fprintf(r.Options.Progress, "  failed: %v\n", err)
+	return r.Options.Journal.Add(kept)
 }
 
 // Complete adds the counts of runs to a report.

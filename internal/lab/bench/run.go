@@ -29,30 +29,30 @@ const (
 // observation is what was seen in one run of a case with one peer.
 type observation struct {
 	Disturbance // in the window
-	round       int
-	window      time.Duration
-	// fromNS is when the window began, by CLOCK_MONOTONIC.
-	fromNS int64
-	// arrived has one counter per container, of the window.
-	arrived []meter.Counter
-	cpu     traffic.CPUTimes // in the window
-	// idleCPU is the fraction of all CPUs that was busy before the run,
+	Round       int
+	Window      time.Duration
+	// FromNS is when the window began, by CLOCK_MONOTONIC.
+	FromNS int64
+	// Arrived has one counter per container, of the window.
+	Arrived []meter.Counter
+	CPU     traffic.CPUTimes // in the window
+	// IdleCPU is the fraction of all CPUs that was busy before the run,
 	// without the peer; 0 for cases that are not about cost.
-	idleCPU float64
-	ping    traffic.PingResult
-	// seconds are the counters at the begin of the window and after each second of it, of what containers
+	IdleCPU float64
+	Ping    traffic.PingResult
+	// Seconds are the counters at the begin of the window and after each second of it, of what containers
 	// receive.
-	seconds []reading
-	// agent is what the agent took in the window, and its memory at the end;
+	Seconds []reading
+	// Agent is what the agent took in the window, and its memory at the end;
 	// zero for cases that are not about it.
-	agent agentReading
-	// turnP99MS is the 99th percentile of the times between two turns of its control
-	// loop in the window, and scrapes are how long each took.
-	turnP99MS float64
-	scrapes   []time.Duration
-	// series starts with the run; empty for cases that need none.
-	series   [][]uint64
-	binWidth time.Duration
+	Agent agentReading
+	// TurnP99MS is the 99th percentile of the times between two turns of its control
+	// loop in the window, and Scrapes are how long each took.
+	TurnP99MS float64
+	Scrapes   []time.Duration
+	// Series starts with the run; empty for cases that need none.
+	Series   [][]uint64
+	BinWidth time.Duration
 }
 
 // timing is the plan of a run, from its start.
@@ -116,7 +116,7 @@ func observe(ctx context.Context, b *Bed, c Case, p Peer, containers []Placed, o
 		looking := b.watch(ctx, c, agent)
 		defer func() {
 			err = errors.Join(err, looking.end())
-			seen.scrapes = looking.scrapes
+			seen.Scrapes = looking.scrapes
 		}()
 	}
 	var from, until reading
@@ -124,11 +124,11 @@ func observe(ctx context.Context, b *Bed, c Case, p Peer, containers []Placed, o
 		action{plan.windowFrom, func() (err error) { from, err = counters.read(); return err }},
 		action{plan.windowUntil, func() (err error) { until, err = counters.read(); return err }})
 	if received, ok := count.(*downloads); ok {
-		actions = append(actions, received.everySecond(counters, &seen.seconds)...)
+		actions = append(actions, received.everySecond(counters, &seen.Seconds)...)
 	}
 	if c.Measures.has(MeasureLatency) {
 		ctx, cancel := context.WithCancel(ctx)
-		pings := pings{bed: b, from: containers[0], ctx: ctx, cancel: cancel, result: &seen.ping}
+		pings := pings{bed: b, from: containers[0], ctx: ctx, cancel: cancel, result: &seen.Ping}
 		defer func() { _ = pings.end() }() // its error is the action's
 		actions = append(actions, action{plan.windowFrom, pings.begin}, action{plan.windowUntil, pings.end})
 	}
@@ -153,7 +153,7 @@ func observe(ctx context.Context, b *Bed, c Case, p Peer, containers []Placed, o
 	}
 	seen.between(from, until)
 	if c.Incoming {
-		seen.seconds = slices.Insert(seen.seconds, 0, from)
+		seen.Seconds = slices.Insert(seen.Seconds, 0, from)
 	}
 	if plan.bins > 0 {
 		err = seen.readSeries(count, int((startNS-originNS)/plan.binWidth.Nanoseconds()))
@@ -170,16 +170,16 @@ type counters struct {
 // reading is the state of the counters at one time.
 type reading struct {
 	meter.Snapshot
-	cpu   traffic.CPUTimes
-	agent agentReading
+	CPU   traffic.CPUTimes
+	Agent agentReading
 }
 
 func (c counters) read() (r reading, err error) {
-	if r.cpu, err = traffic.ReadCPUTimes(); err != nil {
+	if r.CPU, err = traffic.ReadCPUTimes(); err != nil {
 		return r, err
 	}
 	if c.agent != nil {
-		if r.agent, err = readAgent(c.agent); err != nil {
+		if r.Agent, err = readAgent(c.agent); err != nil {
 			return r, err
 		}
 	}
@@ -188,14 +188,14 @@ func (c counters) read() (r reading, err error) {
 }
 
 func (o *observation) between(from, until reading) {
-	o.fromNS = from.MonotonicNS
-	o.window = time.Duration(until.MonotonicNS - from.MonotonicNS)
-	o.cpu = until.cpu.Sub(from.cpu)
-	o.agent = until.agent
-	o.agent.cpu -= from.agent.cpu
-	o.turnP99MS = turnP99MS(from.agent.turns, until.agent.turns)
+	o.FromNS = from.MonotonicNS
+	o.Window = time.Duration(until.MonotonicNS - from.MonotonicNS)
+	o.CPU = until.CPU.Sub(from.CPU)
+	o.Agent = until.Agent
+	o.Agent.CPU -= from.Agent.CPU
+	o.TurnP99MS = turnP99MS(from.Agent.Turns, until.Agent.Turns)
 	for i := range until.Slots {
-		o.arrived = append(o.arrived, meter.Counter{
+		o.Arrived = append(o.Arrived, meter.Counter{
 			Bytes:   until.Slots[i].Bytes - from.Slots[i].Bytes,
 			Packets: until.Slots[i].Packets - from.Slots[i].Packets,
 		})
@@ -208,9 +208,9 @@ func (o *observation) readSeries(count arrivals, before int) error {
 	if err != nil {
 		return err
 	}
-	o.binWidth = series.BinWidth
+	o.BinWidth = series.BinWidth
 	for _, row := range series.Bytes {
-		o.series = append(o.series, row[min(before, len(row)):])
+		o.Series = append(o.Series, row[min(before, len(row)):])
 	}
 	return nil
 }
@@ -342,15 +342,15 @@ type process interface {
 
 // agentReading is what the agent took: up to now, or during a window.
 type agentReading struct {
-	cpu    time.Duration // run time of all its threads
-	memory measure.Memory
-	start  time.Duration
-	turns  v1.Turns
+	CPU    time.Duration // run time of all its threads
+	Memory measure.Memory
+	Start  time.Duration
+	Turns  v1.Turns
 }
 
 func readAgent(p process) (r agentReading, err error) {
-	r.start = p.startTime()
-	if r.turns, err = p.turns(); err != nil {
+	r.Start = p.startTime()
+	if r.Turns, err = p.turns(); err != nil {
 		return r, fmt.Errorf("read the turns of the agent's control loop: %w", err)
 	}
 	processes, err := measure.Family(p.pid())
@@ -362,8 +362,8 @@ func readAgent(p process) (r agentReading, err error) {
 		if err != nil {
 			return r, err
 		}
-		r.cpu += ran
+		r.CPU += ran
 	}
-	r.memory, err = measure.MemoryOf(processes)
+	r.Memory, err = measure.MemoryOf(processes)
 	return r, err
 }

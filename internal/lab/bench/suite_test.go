@@ -184,7 +184,7 @@ func TestRatesEndWithTheLastSender(t *testing.T) {
 			bins[i] = 1000
 		}
 	}
-	found := reactions(c, []observation{{series: [][]uint64{bins}, binWidth: reactionBin}})
+	found := reactions(c, []observation{{Series: [][]uint64{bins}, BinWidth: reactionBin}})
 	if len(found) != 1 || found[0].SettledRuns != 2 || found[0].Held.Min != 1 {
 		t.Errorf("%+v, want two starts, within 5 %% all the time", found)
 	}

@@ -35,8 +35,8 @@ func summarise(c Case, peer string, seen []observation) CaseResult {
 	if len(seen) == 0 {
 		return result
 	}
-	result.CPUBusy = each(seen, func(o observation) float64 { return o.cpu.BusyFraction() })
-	result.CPUStolen = each(seen, func(o observation) float64 { return o.cpu.StolenFraction() })
+	result.CPUBusy = each(seen, func(o observation) float64 { return o.CPU.BusyFraction() })
+	result.CPUStolen = each(seen, func(o observation) float64 { return o.CPU.StolenFraction() })
 	result.LongestPauseMS = each(seen, func(o observation) float64 { return o.Pause.Seconds() * 1000 }).Max
 	if !c.Measures.has(MeasureReaction | MeasureCost | MeasureAgent) {
 		result.Shares, result.LinkUse = shares(c, peer, seen)
@@ -77,7 +77,7 @@ func each(seen []observation, value func(observation) float64) measure.Spread {
 
 // rate is what container i sent in the window, in bits per second.
 func (o observation) rate(i int) float64 {
-	return float64(o.arrived[i].Bytes) * 8 / o.window.Seconds()
+	return float64(o.Arrived[i].Bytes) * 8 / o.Window.Seconds()
 }
 
 // phase is a time during which the ideal allocation stays the same.
@@ -108,7 +108,7 @@ func (c Case) phases() []phase {
 // length is how long a phase was counted.
 func (o observation) length(p phase) time.Duration {
 	if p.until == 0 {
-		return o.window
+		return o.Window
 	}
 	return p.until - p.from
 }
@@ -119,7 +119,7 @@ func (o observation) rateIn(p phase, i int) float64 {
 		return o.rate(i)
 	}
 	var sum uint64
-	for _, bytes := range o.series[i][p.from/o.binWidth : p.until/o.binWidth] {
+	for _, bytes := range o.Series[i][p.from/o.BinWidth : p.until/o.BinWidth] {
 		sum += bytes
 	}
 	return float64(sum) * 8 / o.length(p).Seconds()
@@ -192,7 +192,7 @@ func overshootOf(c Case, seen []observation) *Overshoot {
 			CapBPS:   one.MaxBPS,
 			OneFrame: measure.FrameBytes * 8 / (float64(one.MaxBPS) * overshootWindow.Seconds()),
 			Fraction: each(seen, func(o observation) float64 {
-				return overshoot(c.withoutFirstSecond(o.series[i], o.binWidth), o.binWidth, overshootWindow, one.MaxBPS)
+				return overshoot(c.withoutFirstSecond(o.Series[i], o.BinWidth), o.BinWidth, overshootWindow, one.MaxBPS)
 			}),
 		}
 		if worst == nil || found.Fraction.Max > worst.Fraction.Max {
@@ -231,10 +231,10 @@ func reactions(c Case, seen []observation) []Reaction {
 		k := kinds[of]
 		for _, o := range seen {
 			s := settling{
-				series: o.series, binWidth: o.binWidth,
+				series: o.Series, binWidth: o.BinWidth,
 				window: reactionWindow, tolerance: reactionTolerance, stay: reactionStay,
 			}
-			result := s.after(int(at/o.binWidth), int(next/o.binWidth), c.ideal(at), reactionTarget)
+			result := s.after(int(at/o.BinWidth), int(next/o.BinWidth), c.ideal(at), reactionTarget)
 			k.Changes++
 			k.held = append(k.held, result.held)
 			if result.settled {
@@ -287,14 +287,14 @@ func (c Case) describeChange(at time.Duration) string {
 }
 
 func rateSeries(c Case, o observation, step time.Duration) *RateSeries {
-	perStep := int(step / o.binWidth)
+	perStep := int(step / o.BinWidth)
 	series := &RateSeries{StepMS: measure.Milliseconds(step)}
 	for _, at := range c.changeTimes() {
 		series.Ideal = append(series.Ideal, IdealStep{AtMS: measure.Milliseconds(at), RateBPS: c.ideal(at)})
 	}
 	for i, one := range c.Containers {
 		var rates []float64
-		for chunk := range slices.Chunk(o.series[i], perStep) {
+		for chunk := range slices.Chunk(o.Series[i], perStep) {
 			var sum uint64
 			for _, bytes := range chunk {
 				sum += bytes
@@ -312,7 +312,7 @@ func rateSeries(c Case, o observation, step time.Duration) *RateSeries {
 func cost(seen []observation) *Cost {
 	return &Cost{
 		CPUUse:            each(seen, observation.cpuUsed),
-		Baseline:          each(seen, func(o observation) float64 { return o.idleCPU }),
+		Baseline:          each(seen, func(o observation) float64 { return o.IdleCPU }),
 		CPUSecondsPerGbit: each(seen, observation.secondsPerGbit),
 		PacketsPerSecond:  each(seen, observation.packetsPerSecond),
 		RateBPS:           each(seen, observation.bitsPerSecond),
@@ -320,27 +320,27 @@ func cost(seen []observation) *Cost {
 }
 
 // cpuUsed is the fraction of all CPUs that the traffic and the peer kept busy.
-func (o observation) cpuUsed() float64 { return o.cpu.BusyFraction() - o.idleCPU }
+func (o observation) cpuUsed() float64 { return o.CPU.BusyFraction() - o.IdleCPU }
 
 // secondsPerGbit is the same in seconds of a CPU for each gigabit that arrived.
 func (o observation) secondsPerGbit() float64 {
-	gigabits := o.bitsPerSecond() * o.window.Seconds() / 1e9
-	return o.cpuUsed() * o.cpu.Total().Seconds() / gigabits
+	gigabits := o.bitsPerSecond() * o.Window.Seconds() / 1e9
+	return o.cpuUsed() * o.CPU.Total().Seconds() / gigabits
 }
 
 // packetsPerSecond is what arrived of all containers.
 func (o observation) packetsPerSecond() float64 {
 	var packets float64
-	for _, counter := range o.arrived {
+	for _, counter := range o.Arrived {
 		packets += float64(counter.Packets)
 	}
-	return packets / o.window.Seconds()
+	return packets / o.Window.Seconds()
 }
 
 // bitsPerSecond is what arrived of all containers.
 func (o observation) bitsPerSecond() float64 {
 	var sum float64
-	for i := range o.arrived {
+	for i := range o.Arrived {
 		sum += o.rate(i)
 	}
 	return sum
@@ -353,8 +353,8 @@ func latency(c Case, peer string, seen []observation) *Latency {
 	}
 	// A lost answer took the timeout at least.
 	rtts := func(o observation) []float64 {
-		values := slices.Repeat([]float64{measure.Milliseconds(traffic.PingTimeout)}, o.ping.Lost)
-		for _, rtt := range o.ping.RTTs {
+		values := slices.Repeat([]float64{measure.Milliseconds(traffic.PingTimeout)}, o.Ping.Lost)
+		for _, rtt := range o.Ping.RTTs {
 			values = append(values, measure.Milliseconds(rtt))
 		}
 		return values
@@ -364,8 +364,8 @@ func latency(c Case, peer string, seen []observation) *Latency {
 	result.P99MS = each(seen, func(o observation) float64 { return measure.Quantile(rtts(o), 0.99) })
 	result.P999MS = each(seen, func(o observation) float64 { return measure.Quantile(rtts(o), 0.999) })
 	for _, o := range seen {
-		result.Sent += o.ping.Sent
-		result.Lost += o.ping.Lost
+		result.Sent += o.Ping.Sent
+		result.Lost += o.Ping.Lost
 	}
 	return result
 }
@@ -373,18 +373,18 @@ func latency(c Case, peer string, seen []observation) *Latency {
 // agentUse is what the agent took for itself.
 func agentUse(c Case, seen []observation) *AgentUse {
 	use := &AgentUse{
-		Pages: c.Pages, Dashboard: c.Dashboard, TurnP99MS: each(seen, func(o observation) float64 { return o.turnP99MS }),
+		Pages: c.Pages, Dashboard: c.Dashboard, TurnP99MS: each(seen, func(o observation) float64 { return o.TurnP99MS }),
 		Containers:     len(c.Containers),
 		Senders:        c.senders(),
-		CPUOfCore:      each(seen, func(o observation) float64 { return o.agent.cpu.Seconds() / o.window.Seconds() }),
-		ResidentBytes:  each(seen, func(o observation) float64 { return float64(o.agent.memory.Anonymous + o.agent.memory.File) }),
-		AnonymousBytes: each(seen, func(o observation) float64 { return float64(o.agent.memory.Anonymous) }),
-		BPFBytes:       each(seen, func(o observation) float64 { return float64(o.agent.memory.BPF) }),
-		MemoryBytes:    each(seen, func(o observation) float64 { return float64(o.agent.memory.Sum()) }),
-		StartMS:        each(seen, func(o observation) float64 { return measure.Milliseconds(o.agent.start) }),
+		CPUOfCore:      each(seen, func(o observation) float64 { return o.Agent.CPU.Seconds() / o.Window.Seconds() }),
+		ResidentBytes:  each(seen, func(o observation) float64 { return float64(o.Agent.Memory.Anonymous + o.Agent.Memory.File) }),
+		AnonymousBytes: each(seen, func(o observation) float64 { return float64(o.Agent.Memory.Anonymous) }),
+		BPFBytes:       each(seen, func(o observation) float64 { return float64(o.Agent.Memory.BPF) }),
+		MemoryBytes:    each(seen, func(o observation) float64 { return float64(o.Agent.Memory.Sum()) }),
+		StartMS:        each(seen, func(o observation) float64 { return measure.Milliseconds(o.Agent.Start) }),
 	}
 	if c.ScrapeInterval > 0 {
-		took := each(seen, func(o observation) float64 { return middle(o.scrapes) })
+		took := each(seen, func(o observation) float64 { return middle(o.Scrapes) })
 		use.ScrapeMS, use.ScrapeIntervalS = &took, c.ScrapeInterval.Seconds()
 	}
 	return use

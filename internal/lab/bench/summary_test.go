@@ -17,9 +17,9 @@ import (
 // seenRates is a run of one second in which containers sent these rates, in
 // Mbit/s.
 func seenRates(mbps ...uint64) observation {
-	o := observation{window: time.Second}
+	o := observation{Window: time.Second}
 	for _, rate := range mbps {
-		o.arrived = append(o.arrived, meter.Counter{Bytes: rate * 1e6 / 8, Packets: rate * 100})
+		o.Arrived = append(o.Arrived, meter.Counter{Bytes: rate * 1e6 / 8, Packets: rate * 100})
 	}
 	return o
 }
@@ -58,8 +58,8 @@ func TestSharesOfNobody(t *testing.T) {
 func TestCostLeavesTheIdleMachineOut(t *testing.T) {
 	o := seenRates(500, 500)
 	const processors = 4 // whatever part of them may run this test
-	o.cpu = traffic.CPUTimes{Busy: processors * 300 * time.Millisecond, Idle: processors * 700 * time.Millisecond}
-	o.idleCPU = 0.1
+	o.CPU = traffic.CPUTimes{Busy: processors * 300 * time.Millisecond, Idle: processors * 700 * time.Millisecond}
+	o.IdleCPU = 0.1
 	got := cost([]observation{o})
 	for name, pair := range map[string][2]float64{
 		"CPU use":               {got.CPUUse.Median, 0.2},
@@ -75,7 +75,7 @@ func TestCostLeavesTheIdleMachineOut(t *testing.T) {
 
 // pinged is a run with a number of answers that took a millisecond each, and a number of lost answers.
 func pinged(answered, lost int) observation {
-	return observation{ping: traffic.PingResult{Sent: answered + lost, Lost: lost, RTTs: slices.Repeat([]time.Duration{time.Millisecond}, answered)}}
+	return observation{Ping: traffic.PingResult{Sent: answered + lost, Lost: lost, RTTs: slices.Repeat([]time.Duration{time.Millisecond}, answered)}}
 }
 
 // TestLostAnswerCountsAsTimeout: a lost answer is as slow as the timeout in every percentile.
@@ -158,7 +158,7 @@ func TestRunWithoutAnswersFails(t *testing.T) {
 		"another peer, never sent": {busy, PeerNone, pinged(0, 0), true},
 		"no latency measured":      {Case{}, PeerWeir, pinged(0, 0), false},
 	} {
-		if err := test.c.checkPings(test.peer, test.seen.ping); (err != nil) != test.fails {
+		if err := test.c.checkPings(test.peer, test.seen.Ping); (err != nil) != test.fails {
 			t.Errorf("%s: %v, want an error: %v", name, err, test.fails)
 		}
 	}
@@ -166,7 +166,7 @@ func TestRunWithoutAnswersFails(t *testing.T) {
 
 func TestReactionsSpanFromChangeToChange(t *testing.T) {
 	c := inStartStopCase(traffic.UDP, Options{RateBPS: 100e6, Seed: 1, RunOptions: measure.RunOptions{Duration: 2 * time.Second}})
-	o := observation{binWidth: time.Millisecond}
+	o := observation{BinWidth: time.Millisecond}
 	for i := range c.Containers {
 		row := make([]uint64, c.Length/time.Millisecond)
 		for bin := range row {
@@ -174,7 +174,7 @@ func TestReactionsSpanFromChangeToChange(t *testing.T) {
 			at := max(time.Duration(bin)*time.Millisecond-30*time.Millisecond, 0)
 			row[bin] = c.ideal(at)[i] / 8 / 1000
 		}
-		o.series = append(o.series, row)
+		o.Series = append(o.Series, row)
 	}
 	list := reactions(c, []observation{o})
 	if len(list) != 5 {
@@ -206,7 +206,7 @@ func TestTraceSharesAreOfPhases(t *testing.T) {
 		{Name: "C1", Policy: Policy{Weight: 1}, Load: load, Paper: Paper{PeerTC: {80e6, 20e6}, PeerWeir: {0, 40e6}}},
 		{Name: "C2", Policy: Policy{Weight: 1}, Load: late},
 	}}
-	o := observation{binWidth: time.Millisecond}
+	o := observation{BinWidth: time.Millisecond}
 	const full = 10_000 // bytes in a bin at 80 Mbit/s
 	one, two := make([]uint64, 2000), make([]uint64, 2000)
 	for i := range 2000 {
@@ -220,7 +220,7 @@ func TestTraceSharesAreOfPhases(t *testing.T) {
 			one[i], two[i] = full*6/10, full*4/10
 		}
 	}
-	o.series = [][]uint64{one, two}
+	o.Series = [][]uint64{one, two}
 	list, use := shares(c, PeerWeir, []observation{o})
 	if len(list) != 3 {
 		t.Fatalf("%d shares, want one and two: %+v", len(list), list)
@@ -375,13 +375,13 @@ func TestIdleUse(t *testing.T) {
 func TestSecondsOfWhatComesIn(t *testing.T) {
 	run := func(ofMinimum, arrives [2]uint64) (o observation) {
 		at := meter.Snapshot{Slots: make([]meter.Counter, 2)}
-		o.seconds = []reading{{Snapshot: at}}
+		o.Seconds = []reading{{Snapshot: at}}
 		for i := range ofMinimum {
 			at.Slots = slices.Clone(at.Slots)
 			at.MonotonicNS += 2e9 // a reading may be late
 			at.Slots[1].Bytes += 2 * ofMinimum[i] * 1e6 / 8 / 100
 			at.Other.Bytes += 2 * arrives[i] * 1e8 / 8 / 100
-			o.seconds = append(o.seconds, reading{Snapshot: at})
+			o.Seconds = append(o.Seconds, reading{Snapshot: at})
 		}
 		return o
 	}

@@ -111,6 +111,7 @@ shown.`,
 	set.StringSliceVar(&options.Peers, "peers", nil, "peers to run: "+strings.Join(bench.PeerNames(), ",")+" (default all)")
 	set.StringVar(&options.PriorityBy, "priority-by", bench.PriorityByPolicy, "policy, or weight: priorities follow from weights, as in CNTC's figures 6 and 10")
 	flags.addOnly(set, "run the cases whose \"group: name\" matches a regular expression")
+	set.BoolVar(&options.Judged, "judged", false, "leave out runs of qcon and cntc that no claim and no target is judged by")
 	set.BoolVar(&flags.noDocker, "no-docker", false, "use bare network namespaces as containers")
 	set.Float64Var(&options.Overload, "overload", 1.5, "how many times the link's rate an unlimited UDP sender sends")
 	set.Uint64Var(&options.Seed, "seed", 1, "seed of random weights")

@@ -21,6 +21,7 @@ type allFlags struct {
 	dir     string
 	short   bool
 	publish bool
+	during  time.Duration
 }
 
 // What --short sets unless it is written.
@@ -49,9 +50,12 @@ look: ten minutes, and 0.3 s a run.
 the ideal, Weir's median, of shares and queues with the lowest and highest round,
 verdict, reason and a command, and where Weir loses. It takes a night (it says how long
 before it starts): five rounds of 10 s, of 2 s for Weir's own targets (latency 6 s),
-without a limit unless --within is given. Each complete report is kept in --dir, and a
-run that was cut off goes on with the next one, if build, machine, kernel, congestion
-control and settings are the same. Runs during which others took more than 5 % of the
+without a limit unless --within is given. Each run is kept in --dir when it has ended,
+of all but PiCasso's and the controller's, which are kept when they are complete. Who was
+cut off goes on with the next run, if the sources of what is measured and of the bench,
+machine, kernel, congestion control and settings are the same. So the night can be
+several evenings: --for 2h30m stops before a run that would not end in time, and says
+what is left. Runs during which others took more than 5 % of the
 processors are named: processes from before, and services that systemd starts meanwhile.
 Above a tenth of a report's runs, or during all of PiCasso's or the controller's, the
 page must not be published, and the next run measures that report again. Nor must a page
@@ -64,7 +68,8 @@ one: ratios of cost take seven rounds, and p99.9 takes runs of 6 s. docs/measure
 says how to read the reports.`,
 		Example: `  weir bench all --dir report
   weir bench all --short --no-docker --dir report
-  weir bench all --publish --dir night`,
+  weir bench all --publish --dir night
+  weir bench all --publish --dir night --for 2h30m`,
 		Args: cmdline.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return flags.run(cmd) },
 	}
@@ -73,6 +78,7 @@ says how to read the reports.`,
 	set.DurationVar(&flags.within, "within", 30*time.Minute, "how long everything may take")
 	set.BoolVar(&flags.short, "short", false, "ten minutes, 0.3 s a run; with --publish two hours, 2 s a run")
 	set.BoolVar(&flags.publish, "publish", false, "one page of all claims: five rounds of 10 s; goes on where it was cut off")
+	set.DurationVar(&flags.during, "for", 0, "with --publish: end within that long, and leave the rest for the next run (default no limit)")
 	addRunFlags(set, &options.RunOptions, time.Second, 500*time.Millisecond, 1)
 	flags.addVerdict(set)
 	set.BoolVar(&flags.noDocker, "no-docker", false, "use bare network namespaces as containers")
@@ -86,7 +92,7 @@ func (f *allFlags) run(cmd *cobra.Command) error {
 	// What suites have flags for of their own.
 	f.rate, f.options.Overload, f.options.Containers = "100mbit", 1.5, 50
 	f.options.Suite = bench.SuiteNames()[0]
-	everything := all.Options{Dir: f.dir, Within: f.within, Publish: f.publish, Short: f.short, Options: f.options}
+	everything := all.Options{Dir: f.dir, Within: f.within, For: f.during, Publish: f.publish, Short: f.short, Options: f.options}
 	if err := everything.Check(); err != nil {
 		return cmdline.WithCode(cmdline.Usage, err)
 	}
@@ -104,11 +110,16 @@ func (f *allFlags) run(cmd *cobra.Command) error {
 	}
 	if *f.format == cmdline.JSON {
 		err = cmdline.PrintJSON(cmd.OutOrStdout(), index)
+	} else if len(index.Left) > 0 {
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "The time is up. Left for the next run:\n  %s\n", strings.Join(index.Left, "\n  "))
 	} else {
 		err = index.WriteText(cmd.OutOrStdout(), filepath.Join(f.dir, page))
 	}
 	if err != nil {
 		return fmt.Errorf("print the results: %w", err)
+	}
+	if len(index.Left) > 0 {
+		return nil
 	}
 	if err := failedSections(index); err != nil {
 		return err

@@ -52,6 +52,7 @@ Needs root. Exits with 1 when the suite could not run or a run failed.`,
 	}
 	flags.add(cmd)
 	flags.addReport(cmd)
+	cmd.Flags().BoolVar(&flags.options.Judged, "judged", false, "leave out cases that no claim of the paper is judged by")
 	cmd.Flags().BoolVar(&flags.save, "save", false, "keep the result for weir advise")
 	cmd.Flags().StringVar(&flags.measurements, "measurements", defaultMeasurements, "file to keep it in")
 	return cmd
@@ -113,6 +114,9 @@ func (f *netmodesFlags) parse() error {
 		o.Agent = []bool{false, true}
 	default:
 		return cmdline.Usagef("--agent %s: choose without, with or both", f.agent)
+	}
+	if f.save && o.Judged {
+		return cmdline.Usagef("--save with --judged: weir advise needs all cases")
 	}
 	if err := o.Check(); err != nil {
 		return cmdline.WithCode(cmdline.Usage, err)

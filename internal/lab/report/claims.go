@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -26,6 +27,8 @@ type Settings struct {
 
 // Settings that sections may exceed or shorten.
 const (
+	settingBuild   = "build"
+	settingSources = "sources"
 	settingSeconds = "seconds a run"
 	settingRounds  = "rounds"
 )
@@ -33,8 +36,8 @@ const (
 // list returns all settings, by name.
 func (s Settings) list() []fact {
 	return []fact{
-		{"build", s.Weir},
-		{"sources", s.Sources},
+		{settingBuild, s.Weir},
+		{settingSources, s.Sources},
 		{"machine", s.Machine},
 		{"processor", s.Processor},
 		{"kernel", s.Kernel},
@@ -48,12 +51,27 @@ func (s Settings) list() []fact {
 	}
 }
 
-// Difference returns the first setting in which two differ, with both values; empty if none.
-func (s Settings) Difference(now Settings) string {
+// Difference returns the first setting in which two differ, with both values; empty if none. Of the sources, parts count
+// ("bpf", "agent" ...); other builds of the same sources are the same.
+func (s Settings) Difference(now Settings, parts ...string) string {
+	same := s.Sources != "" && now.Sources != "" && !slices.ContainsFunc(parts, func(part string) bool { return s.source(part) != now.source(part) })
 	others := now.list()
 	for i, one := range s.list() {
+		if same && (one.Name == settingBuild || one.Name == settingSources) {
+			continue
+		}
 		if one != others[i] {
 			return fmt.Sprintf("%s: kept %s, now %s", one.Name, cmp.Or(one.Value, "none"), cmp.Or(others[i].Value, "none"))
+		}
+	}
+	return ""
+}
+
+// source returns the hash of a part of the sources.
+func (s Settings) source(part string) string {
+	for one := range strings.SplitSeq(s.Sources, ",") {
+		if name, hash, _ := strings.Cut(one, "="); name == part {
+			return hash
 		}
 	}
 	return ""
@@ -74,6 +92,9 @@ func (i Index) WriteClaims(w io.Writer) error {
 		for _, section := range i.Sections {
 			if section.RunSeconds > 0 {
 				fmt.Fprintf(&b, "- %s: %d rounds of %g s\n", section.Name, section.Rounds, section.RunSeconds)
+			}
+			if others := slices.DeleteFunc(slices.Clone(section.Builds), func(build string) bool { return build == s.Weir }); len(others) > 0 {
+				fmt.Fprintf(&b, "- %s: measured by builds of the same sources, %s\n", section.Name, strings.Join(section.Builds, ", "))
 			}
 		}
 	} else {

@@ -22,6 +22,8 @@ type Index struct {
 	Settings *Settings `json:"settings,omitempty"`
 	Withheld []string  `json:"withheld,omitempty"`
 	Sections []Section `json:"sections"`
+	// Left is what there was no time for before the run had to end: there is no page yet.
+	Left []string `json:"left,omitempty"`
 }
 
 // Section is one report of an index.
@@ -49,6 +51,8 @@ type Section struct {
 	// Rounds of RunSeconds are what cases took at least; RunSeconds is 0 for a section with runs of its own.
 	Rounds     int     `json:"rounds,omitempty"`
 	RunSeconds float64 `json:"run_seconds,omitempty"`
+	// Builds measured the section: several, of the same sources, if a build went on with runs of another one.
+	Builds []string `json:"builds,omitempty"`
 	// WhollyDisturbed: other processes used the machine during a section whose runs are not watched one by one.
 	WhollyDisturbed bool `json:"wholly_disturbed,omitempty"`
 }

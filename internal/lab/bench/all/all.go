@@ -16,6 +16,7 @@ import (
 	"github.com/weir-project/weir/internal/lab/bench"
 	"github.com/weir-project/weir/internal/lab/bench/liveport"
 	"github.com/weir-project/weir/internal/lab/bench/llq"
+	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/lab/bench/netmodes"
 	"github.com/weir-project/weir/internal/lab/bench/picasso"
 	"github.com/weir-project/weir/internal/lab/bench/sdn"
@@ -35,6 +36,8 @@ type Options struct {
 	// Publish makes a page of all claims: sections that are kept in Dir are not measured again, and nothing has a time
 	// limit unless Within is set. Short marks the page as one that must not be published.
 	Publish, Short bool
+	// For is how long a page of claims is measured now: what would not end in time is left for the next run. Zero is no limit.
+	For time.Duration
 	// sections replaces all sections, for tests.
 	sections []section
 	// Duration is counted in every run; Options has the rest, for suites.
@@ -74,6 +77,10 @@ type kind struct {
 	duration func(d time.Duration) time.Duration
 	// program finds the program that the section measures besides weir, given the path of weir; nil if there is none.
 	program func(weir string) (string, error)
+	// judged sections measure on a page of claims only what claims and targets are judged by: that part of their share.
+	judged func(Options) float64
+	// source is that program's part of the hashes of sources.
+	source string
 }
 
 // sections returns all reports in the order of the index.
@@ -85,23 +92,29 @@ func sections() []section {
 		about, share := bench.About(name)
 		paper := name == bench.SuiteQCon || name == bench.SuiteCNTC
 		one := section{name, about, share, runSuite(name), kind{paper: paper, again: "weir bench " + name, flags: Options.suiteFlags}}
+		if paper {
+			one.judged = func(o Options) float64 { return bench.JudgedPart(o.suite(name)) }
+		}
 		if name == bench.SuiteLatency {
 			one.longest = percentileDuration
 		}
 		list = append(list, one)
 	}
 	return append(list,
-		section{llq.Suite, "SDN-LLQ's experiment: voice, video and generic data", 90, runLLQ, kind{paper: true, again: "weir bench llq", flags: Options.runFlags, duration: llqDuration, program: findController}},
+		section{llq.Suite, "SDN-LLQ's experiment: voice, video and generic data", 90, runLLQ, kind{paper: true, again: "weir bench llq", flags: Options.runFlags, duration: llqDuration, program: findController, source: sourceSDN}},
 		section{liveport.Suite, "the queueing model against real packets", 35, runModel, kind{paper: true, again: "weir bench model", flags: Options.seededFlags, duration: modelDuration}},
-		section{sdn.Suite, "how fast the OpenFlow controller answers", 20, runSDN, kind{fixed: true, again: "weir bench sdn", flags: Options.sdnFlags, program: findController}},
-		section{picasso.Suite, "PiCasso's evaluation, and Weir's placement beside Swarm's", 405, runPicasso, kind{paper: true, fixed: true, repeated: picassoRound, again: "weir bench picasso", flags: Options.picassoFlags, duration: lastPicasso, program: picasso.FindEdge}},
-		section{netmodes.Suite, "what network modes of containers cost", 600, runNetmodes, kind{paper: true, again: "weir bench netmodes", flags: Options.runFlags}})
+		section{sdn.Suite, "how fast the OpenFlow controller answers", 20, runSDN, kind{fixed: true, again: "weir bench sdn", flags: Options.sdnFlags, program: findController, source: sourceSDN}},
+		section{picasso.Suite, "PiCasso's evaluation, and Weir's placement beside Swarm's", 405, runPicasso, kind{paper: true, fixed: true, repeated: picassoRound, again: "weir bench picasso", flags: Options.picassoFlags, duration: lastPicasso, program: picasso.FindEdge, source: "edge"}},
+		section{netmodes.Suite, "what network modes of containers cost", 600, runNetmodes, kind{paper: true, again: "weir bench netmodes", flags: Options.judgedFlags, judged: func(o Options) float64 { return netmodes.JudgedPart(o.netmodes()) }}})
 }
 
 // Check returns an error for invalid options, before anything starts.
 func (o Options) Check() error {
 	if o.Publish && (o.Repeat < LeastRounds || o.Duration < ShortDuration || !o.Short && o.Duration < PublishDuration) {
 		return fmt.Errorf("a page of claims takes %d rounds of %v, or with --short of %v, at least", LeastRounds, PublishDuration, ShortDuration)
+	}
+	if o.For < 0 || o.For > 0 && !o.Publish {
+		return errors.New("only a page of claims goes on where a run ended: for how long is not negative, and given with --publish")
 	}
 	if o.Within < minWithin && !(o.Publish && o.Within == 0) {
 		return fmt.Errorf("everything in %v: it takes %v at least", o.Within, minWithin)
@@ -169,7 +182,7 @@ func part(left time.Duration, todo []section) time.Duration {
 	return max(0, time.Duration(float64(left)*todo[0].share/sum))
 }
 
-// make runs a section and writes its files; it returns only write errors.
+// make runs a section and writes its files; it returns only write errors, and that the time is up.
 func (s section) make(ctx context.Context, options Options) (report.Section, error) {
 	started := time.Now()
 	made := report.Section{Name: s.name, About: s.about, Verdicts: []report.Verdict{}, Claims: []report.Claim{}}
@@ -180,6 +193,9 @@ func (s section) make(ctx context.Context, options Options) (report.Section, err
 		made.Skipped = skipped.missing
 		fmt.Fprintf(options.Progress, "  %v\n", err)
 		return made, nil
+	}
+	if errors.Is(err, measure.ErrTimeIsUp) {
+		return made, err
 	}
 	if err != nil {
 		made.Failure = err.Error()
@@ -230,10 +246,14 @@ func runSuite(name string) func(context.Context, Options) (report.Result, error)
 }
 
 func runNetmodes(ctx context.Context, all Options) (report.Result, error) {
-	return result(netmodes.Run(ctx, netmodes.Options{
+	return result(netmodes.Run(ctx, all.netmodes()))
+}
+
+func (o Options) netmodes() netmodes.Options {
+	return netmodes.Options{
 		Modes: netmodes.Modes(), Protocols: []traffic.Protocol{traffic.TCP, traffic.UDP}, MessageBytes: []int{netmodes.SmallBytes, netmodes.LargeBytes},
-		Containers: 4, LinksBPS: []uint64{netmodes.PaperLinkBPS, 0}, Agent: []bool{false, true}, RunOptions: all.RunOptions,
-	}))
+		Containers: 4, LinksBPS: []uint64{netmodes.PaperLinkBPS, 0}, Agent: []bool{false, true}, Judged: o.Judged, RunOptions: o.RunOptions,
+	}
 }
 
 // ownOptions returns the options with which a section runs.

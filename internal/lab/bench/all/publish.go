@@ -15,13 +15,15 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/lab/bench"
+	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/lab/report/machine"
 	"github.com/weir-project/weir/internal/lab/traffic"
 )
 
-// A page of claims takes a night. So each section is kept when it is complete, with all that its numbers depend on, and a
-// run that was cut off goes on with the next one. What is kept is never mixed with another build, machine or setting.
+// A page of claims takes a night. So each section is kept when it is complete, with all that its numbers depend on, and so is
+// each run of a section that is not (measure.Journal); who was cut off goes on with the next run. What is kept is never mixed with
+// other sources, another machine or setting. A build differs if the sources of what a section measures do.
 
 // sources are hashes of bpf/, of the programs that are measured, and of the bench; `make build` sets it
 // (scripts/sources.sh).
@@ -55,6 +57,18 @@ type kept struct {
 	Section  report.Section  `json:"section"`
 }
 
+// sourceSDN is the part of sources that is weir-sdn.
+const sourceSDN = "sdn"
+
+// parts returns the parts of sources that a section depends on.
+func (s section) parts() []string {
+	parts := []string{"bpf", "agent", "bench"}
+	if s.source != "" {
+		parts = append(parts, s.source)
+	}
+	return parts
+}
+
 // settings returns all that numbers of this run depend on.
 func (o Options) settings(e report.Environment) report.Settings {
 	containers := "network namespaces"
@@ -75,6 +89,7 @@ func (o Options) of(s section) Options {
 	if slices.Contains(bench.SuiteNames(), s.name) {
 		o.Repeat = max(o.Repeat, bench.Rounds(s.name))
 	}
+	o.Judged = s.judged != nil
 	return o
 }
 
@@ -85,10 +100,23 @@ func (o Options) estimatedTime(s section) time.Duration {
 		return one + time.Duration(s.repeated*float64(max(0, o.Repeat-1))*float64(time.Second))
 	}
 	o = o.of(s)
+	if s.judged != nil {
+		one = time.Duration(float64(one) * s.judged(o))
+	}
 	return time.Duration(float64(one) * float64(o.Repeat) * float64(o.Duration+overhead) / float64(time.Second+overhead))
 }
 
-// publish makes the page of all claims from the sections in the folder and those that are missing there.
+// page is a page of claims in the making.
+type page struct {
+	Options
+	settings report.Settings
+	// end is when everything has to have ended; zero is never.
+	end time.Time
+	// journals are those of sections that are not kept, and measure run by run.
+	journals map[string]*measure.Journal
+}
+
+// publish makes the page of all claims from the sections and runs in the folder and those that are missing there.
 func publish(ctx context.Context, options Options) (report.Index, error) {
 	started, environment := time.Now(), machine.Read(options.Version)
 	settings := options.settings(environment)
@@ -103,22 +131,18 @@ func publish(ctx context.Context, options Options) (report.Index, error) {
 	if err != nil {
 		return index, err
 	}
+	p := page{Options: options, settings: settings, journals: map[string]*measure.Journal{}}
+	if options.For > 0 {
+		p.end = started.Add(options.For)
+	}
+	if err := p.readJournals(todo, done); err != nil {
+		return index, err
+	}
 	if err := checkVersions(ctx, options, todo); err != nil {
 		return index, err
 	}
-	var left []section
-	needed := time.Duration(0)
-	for _, one := range todo {
-		if _, ok := done[one.name]; !ok {
-			left = append(left, one)
-			needed += options.estimatedTime(one)
-		}
-	}
-	if options.Within > 0 {
-		needed = min(needed, options.Within)
-	}
-	fmt.Fprintf(options.Progress, "%d sections: %d are kept in %s, %d are to be measured, which takes about %v, until %s\n",
-		len(todo), len(done), options.Dir, len(left), needed.Round(time.Minute), started.Add(needed).Format("Mon 15:04"))
+	left := slices.DeleteFunc(slices.Clone(todo), func(one section) bool { _, ok := done[one.name]; return ok })
+	p.sayLeft(left, len(todo), started)
 	for n, one := range todo {
 		made, ok := done[one.name]
 		if !ok {
@@ -126,25 +150,123 @@ func publish(ctx context.Context, options Options) (report.Index, error) {
 			if options.Within > 0 {
 				own.Until = time.Now().Add(part(options.Within-time.Since(started), left))
 			}
-			fmt.Fprintf(options.Progress, "=== %d of %d, %s: %s, about %v\n", n+1, len(todo), one.name, one.about, options.estimatedTime(one).Round(time.Second))
-			if made, err = one.makeWatched(ctx, own); ctx.Err() != nil || err != nil {
-				return index, errors.Join(ctx.Err(), err)
-			}
 			left = left[1:]
-			if reason := notKept(made); reason == "" {
-				if err := writeTo(options.Dir, keptName(one.name), jsonOf(kept{settings, made})); err != nil {
-					return index, err
-				}
-			} else {
-				fmt.Fprintf(options.Progress, "  not kept: %s\n", reason)
+			fmt.Fprintf(options.Progress, "=== %d of %d, %s: %s\n", n+1, len(todo), one.name, one.about)
+			made, err = p.measure(ctx, one, own)
+			if errors.Is(err, measure.ErrTimeIsUp) {
+				index.Left = append(index.Left, p.remains(one))
+				continue
+			}
+			if ctx.Err() != nil || err != nil {
+				return index, errors.Join(ctx.Err(), err)
 			}
 		}
 		index.Sections = append(index.Sections, made)
 		index.Runs += made.Runs
 	}
 	index.TookSeconds = time.Since(started).Seconds()
+	if len(index.Left) > 0 {
+		return index, nil
+	}
 	index.Withheld = withheld(index, todo)
 	return index, errors.Join(writeIndex(options.Dir, claimsName, index), writeTo(options.Dir, claimsName+".md", index.WriteClaims))
+}
+
+// sayLeft says which sections of all are kept, and how long those that are left take, from started on.
+func (p page) sayLeft(left []section, all int, started time.Time) {
+	needed := time.Duration(0)
+	for _, one := range left {
+		needed += p.remaining(one)
+	}
+	for _, limit := range []time.Duration{p.Within, p.For} {
+		if limit > 0 {
+			needed = min(needed, limit)
+		}
+	}
+	fmt.Fprintf(p.Progress, "%d sections: %d are kept in %s, %d are to be measured, which takes about %v, until %s\n",
+		all, all-len(left), p.Dir, len(left), needed.Round(time.Minute), started.Add(needed).Format("Mon 15:04"))
+	for _, one := range left {
+		if p.runs(one) != "" {
+			fmt.Fprintf(p.Progress, "  %s\n", p.remains(one))
+		}
+	}
+}
+
+// readJournals reads the runs of sections that are not done.
+func (p page) readJournals(todo []section, done map[string]report.Section) error {
+	for _, one := range todo {
+		if _, ok := done[one.name]; ok || one.fixed {
+			continue
+		}
+		journal, err := measure.ReadJournal(filepath.Join(p.Dir, one.name+".runs.jsonl"), p.settings, func(was report.Settings) string {
+			return was.Difference(p.settings, one.parts()...)
+		})
+		if err != nil {
+			return err
+		}
+		journal.End, p.journals[one.name] = p.end, journal
+	}
+	return nil
+}
+
+// remaining returns about how long a section still takes.
+func (p page) remaining(one section) time.Duration {
+	all := p.estimatedTime(one)
+	if journal := p.journals[one.name]; journal != nil {
+		if kept, runs := journal.Count(); runs > 0 {
+			return time.Duration(float64(all) * float64(max(0, runs-kept)) / float64(runs))
+		}
+	}
+	return all
+}
+
+// runs returns how many of a section's runs are kept; empty without any.
+func (p page) runs(one section) string {
+	if journal := p.journals[one.name]; journal != nil {
+		if kept, runs := journal.Count(); kept > 0 {
+			return fmt.Sprintf("%d of %d runs are kept, ", kept, runs)
+		}
+	}
+	return ""
+}
+
+// remains says how much of a section is left.
+func (p page) remains(one section) string {
+	return fmt.Sprintf("%s: %sthe rest takes about %v", one.name, p.runs(one), p.remaining(one).Round(time.Second))
+}
+
+// measure measures what is left of a section with its own options, and keeps it if it is complete. The error is
+// measure.ErrTimeIsUp if something is left.
+func (p page) measure(ctx context.Context, one section, own Options) (made report.Section, err error) {
+	journal := p.journals[one.name]
+	if one.fixed && !p.end.IsZero() && time.Now().Add(p.remaining(one)).After(p.end) || journal.Late(own.Warmup+own.Duration) {
+		return made, measure.ErrTimeIsUp
+	}
+	fmt.Fprintf(p.Progress, "  %sabout %v\n", p.runs(one), p.remaining(one).Round(time.Second))
+	took := 0.0
+	if journal != nil {
+		took = journal.Took().Seconds()
+		defer func() { err = errors.Join(err, journal.Close()) }()
+	}
+	own.Journal = journal
+	if made, err = one.makeWatched(ctx, own); ctx.Err() != nil || err != nil {
+		return made, errors.Join(ctx.Err(), err)
+	}
+	made.TookSeconds += took
+	if made.Builds = []string{p.settings.Weir}; journal != nil {
+		made.Builds = journal.Builds()
+	}
+	reason := notKept(made)
+	if reason == "" {
+		err = writeTo(p.Dir, keptName(one.name), jsonOf(kept{p.settings, made}))
+	} else {
+		fmt.Fprintf(p.Progress, "  not kept: %s\n", reason)
+	}
+	// Without a result the section was cut off by an error, and without time for all it goes on.
+	if journal != nil && err == nil && made.Result != "" && !lacksTime(made) {
+		err = journal.Remove()
+	}
+	return made, err
 }
 
 func keptName(section string) string { return section + ".kept.json" }
@@ -165,7 +287,7 @@ func readKept(dir string, todo []section, now report.Settings) (map[string]repor
 		if err := json.Unmarshal(text, &found); err != nil || found.Section.Name != one.name {
 			return nil, fmt.Errorf("%s is no kept section %s (%w): remove it to measure it again", path, one.name, cmp.Or(err, errOtherSection))
 		}
-		if differs := found.Settings.Difference(now); differs != "" {
+		if differs := found.Settings.Difference(now, one.parts()...); differs != "" {
 			return nil, fmt.Errorf("%s cannot stand on one page with this run: %s. Remove it to measure it again, or choose another --dir", path, differs)
 		}
 		done[one.name] = found.Section
@@ -266,10 +388,20 @@ func (o Options) runFlags() string {
 	return fmt.Sprintf("--duration %v --warmup %v --repeat %d", o.Duration, o.Warmup, o.Repeat)
 }
 
+func (o Options) judgedFlags() string {
+	if o.Judged {
+		return o.runFlags() + " --judged"
+	}
+	return o.runFlags()
+}
+
 func (o Options) seededFlags() string { return fmt.Sprintf("%s --seed %d", o.runFlags(), o.Seed) }
 
 func (o Options) suiteFlags() string {
 	text := o.seededFlags()
+	if o.Judged {
+		text += " --judged"
+	}
 	if !o.Docker {
 		text += " --no-docker"
 	}
@@ -301,11 +433,14 @@ func notKept(s report.Section) string {
 		return s.Disturbed[len(s.Disturbed)-1] + ": measure again when the machine is idle"
 	case manyDisturbed(s):
 		return fmt.Sprintf("others used the machine in %d of %d runs: measure again when it is idle", len(s.Disturbed), s.Runs)
-	case strings.Contains(s.Note, report.NoTime):
+	case lacksTime(s):
 		return "there was no time for all cases: give more time by --within"
 	}
 	return ""
 }
+
+// lacksTime reports whether a section lacks cases that there was no time for.
+func lacksTime(s report.Section) bool { return strings.Contains(s.Note, report.NoTime) }
 
 // withheld returns why the page of sections, todo, must not be published.
 func withheld(index report.Index, todo []section) (why []string) {

@@ -118,6 +118,112 @@ func TestPublishGoesOn(t *testing.T) {
 	}
 }
 
+// inRuns returns a section of 20 runs that takes kept ones, calls cut in each other one, and keeps it. measured counts them.
+func inRuns(name string, cut func()) (one section, measured *int) {
+	measured = new(int)
+	return section{name: name, about: "a test", share: 1000, kind: kind{again: "weir bench " + name, flags: Options.runFlags}, run: func(ctx context.Context, o Options) (report.Result, error) {
+		o.Journal.Expect(20)
+		for range 20 {
+			if o.Journal.Has("run") {
+				o.Journal.Take("run")
+				continue
+			}
+			if o.Journal.Late(time.Second) {
+				return nil, measure.ErrTimeIsUp
+			}
+			if cut(); ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+			*measured++
+			if err := o.Journal.Add(measure.KeptRun{Key: "run", TookNS: 1e9}); err != nil {
+				return nil, err
+			}
+		}
+		return report.Report{Provenance: report.Provenance{Runs: 20}}, nil
+	}}, measured
+}
+
+// TestPublishGoesOnInASection: runs before a cut-off are not measured again, also by another build of the same sources, which the
+// page names; their file is removed with the last one. Runs of other sources are refused.
+func TestPublishGoesOnInASection(t *testing.T) {
+	o, printed := publishing(t, "v1")
+	ctx, cut := context.WithCancel(t.Context())
+	runs := 0
+	one, measured := inRuns("one", func() {
+		if runs++; runs == 9 {
+			cut()
+		}
+	})
+	o.sections = []section{one}
+	if _, err := Run(ctx, o); err == nil || *measured != 8 {
+		t.Fatalf("%v after %d runs", err, *measured)
+	}
+	kept := sources
+	sources = "bpf=9,agent=2,bench=3"
+	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "one.runs.jsonl cannot stand on one page with this run's: sources: kept bpf=1") {
+		t.Errorf("runs of other sources: %v", err)
+	}
+	sources = kept + ",edge=7" // which the section does not measure
+	o.Version = "v2"
+	writeProgram(t, o.WeirBinary, "weir version v2")
+	printed.Reset()
+	index, err := Run(t.Context(), o)
+	if err != nil || *measured != 20 || !strings.Contains(printed.String(), "one: 8 of 20 runs are kept, the rest takes about ") || !slices.Equal(index.Sections[0].Builds, []string{"v1", "v2"}) {
+		t.Errorf("%v after %d runs: %+v\n%s", err, *measured, index, printed)
+	}
+	if index.Sections[0].TookSeconds < 8 {
+		t.Errorf("it took %g s, of which the kept runs took 8", index.Sections[0].TookSeconds)
+	}
+	page, err := os.ReadFile(filepath.Join(o.Dir, "claims.md"))
+	if err != nil || !strings.Contains(string(page), "- one: measured by builds of the same sources, v1, v2\n") {
+		t.Errorf("%v: the page does not name the builds:\n%s", err, page)
+	}
+	if _, err := os.Stat(filepath.Join(o.Dir, "one.runs.jsonl")); err == nil {
+		t.Error("the runs of a kept section are still there")
+	}
+}
+
+// TestPublishEndsInTime: a run or a section that would not end in time is left for the next run, without an error and without a
+// page; what fits is measured.
+func TestPublishEndsInTime(t *testing.T) {
+	o, printed := publishing(t, "v1")
+	o.For = 3 * time.Minute
+	runs := 0
+	one, measured := inRuns("one", func() { runs++ })
+	whole := one.run
+	one.run = func(ctx context.Context, o Options) (report.Result, error) {
+		if runs == 0 { // runs of which the longest takes more than is left
+			runs = 1
+			o.Journal.Expect(20)
+			for range 4 {
+				must.Succeed(t, o.Journal.Add(measure.KeptRun{Key: "run", TookNS: 1e9}))
+			}
+			must.Succeed(t, o.Journal.Add(measure.KeptRun{Key: "run", TookNS: int64(10 * time.Minute)}))
+		}
+		return whole(ctx, o)
+	}
+	long, ran := counted("long", report.Report{})
+	long.fixed, long.share = true, 600
+	short, shortRan := counted("short", report.Report{})
+	o.sections = []section{one, long, short}
+	index, err := Run(t.Context(), o)
+	left := strings.Join(index.Left, "; ")
+	if err != nil || *measured != 0 || *ran != 0 || *shortRan != 1 || !strings.Contains(left, "one: 5 of 20 runs are kept, ") || !strings.Contains(left, "long: the rest takes about 10m0s") {
+		t.Errorf("%v: %d, %d, %d runs, left %q\n%s", err, *measured, *ran, *shortRan, left, printed)
+	}
+	if _, err := os.Stat(filepath.Join(o.Dir, "claims.md")); err == nil {
+		t.Error("there is a page")
+	}
+	o.For = 0
+	if index, err := Run(t.Context(), o); err != nil || len(index.Left) != 0 || *measured != 15 || *ran != 1 || *shortRan != 1 {
+		t.Errorf("%v: %d, %d, %d runs, left %q", err, *measured, *ran, *shortRan, index.Left)
+	}
+	o.Publish, o.For, o.Within = false, time.Hour, time.Hour
+	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "given with --publish") {
+		t.Errorf("for an hour without a page of claims: %v", err)
+	}
+}
+
 // TestPublishRefusesMixed: a kept section of another build or of other settings is refused before anything runs, with what
 // differs and what to do; so is one that cannot be read, and a program of another build.
 func TestPublishRefusesMixed(t *testing.T) {
@@ -131,7 +237,8 @@ func TestPublishRefusesMixed(t *testing.T) {
 		{func(o *Options) {
 			must.Succeed(t, os.WriteFile(filepath.Join(o.Dir, keptName("one")), []byte("{"), 0o644))
 		}, "is no kept section one"},
-		{func(o *Options) { o.Version = "v2" }, "build: kept v1, now v2"},
+		{func(o *Options) { o.Version, sources = "v2", "" }, "build: kept v1, now v2"},
+		{func(*Options) { sources = "bpf=1,agent=2,sdn=4,bench=3" }, "sources: kept bpf=1,agent=2,bench=3, now bpf=1,agent=2,sdn=4"},
 		{func(o *Options) { o.Version, o.Dir = "v2", t.TempDir() }, "is version v1, this program v2: run make build"},
 		{func(o *Options) {
 			o.Dir = t.TempDir()
@@ -140,7 +247,7 @@ func TestPublishRefusesMixed(t *testing.T) {
 	} {
 		o, _ := publishing(t, "v1")
 		one, ran := counted("one", report.Report{})
-		one.program = findController // there is none at first
+		one.program, one.source = findController, sourceSDN // there is none at first
 		o.sections = []section{one}
 		_, err := Run(t.Context(), o)
 		must.Succeed(t, err)
@@ -249,7 +356,7 @@ func TestPublishTime(t *testing.T) {
 		}
 		sum += o.estimatedTime(one)
 	}
-	if sum < 8*time.Hour || sum > 12*time.Hour {
+	if sum < 4*time.Hour || sum > 7*time.Hour {
 		t.Errorf("everything takes %v", sum)
 	}
 	cost := section{name: "cost", share: 22}
@@ -293,14 +400,14 @@ func TestSectionCommands(t *testing.T) {
 	o.Seed, o.Warmup = 7, 500*time.Millisecond
 	want := map[string]string{
 		"figures":      "weir model llq --figures figures.html",
-		"qcon":         "weir bench qcon --duration 10s --warmup 500ms --repeat 5 --seed 7 --no-docker",
+		"qcon":         "weir bench qcon --duration 10s --warmup 500ms --repeat 5 --seed 7 --judged --no-docker",
 		"cost":         "weir bench cost --duration 2s --warmup 500ms --repeat 7 --seed 7 --no-docker",
 		"latency":      "weir bench latency --duration 6s --warmup 500ms --repeat 5 --seed 7 --no-docker",
 		llq.Suite:      "weir bench llq --duration 10s --warmup 500ms --repeat 5",
 		liveport.Suite: "weir bench model --duration 30s --warmup 500ms --repeat 5 --seed 7",
 		sdn.Suite:      "weir bench sdn --duration 2s",
 		picasso.Suite:  "weir bench picasso --requests 400 --for 2s --users 5,100,1000 --repeat 5 --starts 5 --duration 3s --nodes 4 --orders 2",
-		netmodes.Suite: "weir bench netmodes --duration 10s --warmup 500ms --repeat 5",
+		netmodes.Suite: "weir bench netmodes --duration 10s --warmup 500ms --repeat 5 --judged",
 	}
 	for _, one := range sections() {
 		if text, checked := want[one.name]; checked && one.command(o.of(one), "") != text {

@@ -114,7 +114,7 @@ func (c Case) solved(ctx context.Context, seen observation, serviceBPS [3]float6
 		Places: c.Places, PollPerSecond: c.PollPerSecond, AfterEF: model.Resume, Switch: model.AtPacketEnd, Empty: model.Lend,
 	}
 	for q := range port.ArrivalPPS {
-		port.ArrivalPPS[q] = float64(seen.port.Arrived[q]) / seen.seconds()
+		port.ArrivalPPS[q] = float64(seen.Port.Arrived[q]) / seen.seconds()
 		port.ServicePPS[q] = serviceBPS[q] / (8 * seen.meanBytes())
 	}
 	return model.Solve(ctx, port)
@@ -130,23 +130,23 @@ var lineRate = [3]float64{linkBPS, linkBPS, linkBPS}
 
 // observation is one run of a case.
 type observation struct {
-	port traffic.PortResult
-	// arrivals are what the neighbour got, by queue.
-	arrivals [][]traffic.Arrival
+	Port traffic.PortResult
+	// Arrivals are what the neighbour got, by queue.
+	Arrivals [][]traffic.Arrival
 	bench.Disturbance
 }
 
 func (o observation) seconds() float64 {
-	return time.Duration(o.port.UntilNS - o.port.FromNS).Seconds()
+	return time.Duration(o.Port.UntilNS - o.Port.FromNS).Seconds()
 }
 
 // meanBytes returns the mean size of the packets that arrived, on the wire.
 func (o observation) meanBytes() float64 {
 	count := uint64(0)
-	for _, arrived := range o.port.Arrived {
+	for _, arrived := range o.Port.Arrived {
 		count += arrived
 	}
-	return float64(o.port.ArrivedBytes) / float64(max(count, 1))
+	return float64(o.Port.ArrivedBytes) / float64(max(count, 1))
 }
 
 // Run measures all live ports.
@@ -169,9 +169,12 @@ func Run(ctx context.Context, options Options) (found Report, err error) {
 		return found, err
 	}
 	defer func() { r.Close(&found.Report) }()
+	options.Journal.Expect(options.Repeat * len(options.cases()))
 	for round := range options.Repeat {
 		for _, c := range options.cases() {
-			if r.LeaveOut(1) {
+			if taken, err := r.Take(c.Name); err != nil {
+				return found, err
+			} else if taken || r.LeaveOut(1) {
 				continue
 			}
 			err := r.Run(ctx, c.Name, c.Name, func() (observation, error) {
@@ -263,7 +266,7 @@ func (r *runner) observe(ctx context.Context, c Case, round uint64) (seen observ
 	if err != nil {
 		return seen, err
 	}
-	if err := json.Unmarshal(printed, &seen.port); err != nil {
+	if err := json.Unmarshal(printed, &seen.Port); err != nil {
 		return seen, fmt.Errorf("read what the port did: %w", err)
 	}
 	seen.Pause = r.Longest(fromNS, traffic.MonotonicNS())
@@ -277,11 +280,11 @@ func (r *runner) observe(ctx context.Context, c Case, round uint64) (seen observ
 	for _, arrivals := range all {
 		var counted []traffic.Arrival
 		for _, one := range arrivals {
-			if one.SentNS >= seen.port.FromNS && one.SentNS < seen.port.UntilNS {
+			if one.SentNS >= seen.Port.FromNS && one.SentNS < seen.Port.UntilNS {
 				counted = append(counted, one)
 			}
 		}
-		seen.arrivals = append(seen.arrivals, counted)
+		seen.Arrivals = append(seen.Arrivals, counted)
 	}
 	return seen, nil
 }

@@ -2,6 +2,7 @@ package liveport
 
 import (
 	"math"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -11,20 +12,21 @@ import (
 	"github.com/weir-project/weir/internal/lab/model"
 	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/lab/traffic"
+	"github.com/weir-project/weir/test/must"
 )
 
 // liveRun is a run of a port in which every queue's packets wait so long.
 func liveRun(waitMS float64) observation {
-	seen := observation{port: traffic.PortResult{FromNS: 1e9, UntilNS: 2e9, GapVariation: 1, MaxLateNS: 5e6}}
-	for q := range seen.port.Arrived {
-		seen.port.Arrived[q], seen.port.Sent[q] = 1000, 1000
-		seen.port.ArrivedBytes += 1000 * 1000
+	seen := observation{Port: traffic.PortResult{FromNS: 1e9, UntilNS: 2e9, GapVariation: 1, MaxLateNS: 5e6}}
+	for q := range seen.Port.Arrived {
+		seen.Port.Arrived[q], seen.Port.Sent[q] = 1000, 1000
+		seen.Port.ArrivedBytes += 1000 * 1000
 		var arrivals []traffic.Arrival
 		for i := range int64(1000) {
-			at := seen.port.FromNS + i*1e6
+			at := seen.Port.FromNS + i*1e6
 			arrivals = append(arrivals, traffic.Arrival{SentNS: at, ArrivedNS: at + int64(waitMS*1e6), Bytes: 958})
 		}
-		seen.arrivals = append(seen.arrivals, arrivals)
+		seen.Arrivals = append(seen.Arrivals, arrivals)
 	}
 	return seen
 }
@@ -137,5 +139,16 @@ func TestModelRefusesNonsense(t *testing.T) {
 		if _, err := Run(t.Context(), test.options); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("error %v, want one with %q", err, test.want)
 		}
+	}
+}
+
+// TestObservationIsKept: a journal keeps all of an observation.
+func TestObservationIsKept(t *testing.T) {
+	var seen, got observation
+	must.Fill(t, reflect.ValueOf(&seen).Elem())
+	packed, err := measure.Pack(seen)
+	must.Succeed(t, err)
+	if must.Succeed(t, measure.Unpack(packed, &got)); !reflect.DeepEqual(got, seen) {
+		t.Errorf("got %+v, want %+v", got, seen)
 	}
 }

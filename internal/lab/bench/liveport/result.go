@@ -87,9 +87,9 @@ func newResult(ctx context.Context, c Case, seen []observation) (Result, error) 
 	var throughputs, waits [3][]float64 // of batches
 	var perRun [3]struct{ throughput, wait, loss []float64 }
 	for _, one := range seen {
-		result.GapVariation += one.port.GapVariation / count
+		result.GapVariation += one.Port.GapVariation / count
 		result.MeanBytes += one.meanBytes() / count
-		result.MaxLateMS = max(result.MaxLateMS, float64(one.port.MaxLateNS)/1e6)
+		result.MaxLateMS = max(result.MaxLateMS, float64(one.Port.MaxLateNS)/1e6)
 		solved, err := c.solved(ctx, one, c.serviceBPS())
 		if err != nil {
 			return result, fmt.Errorf("solve the model for %s: %w", c.Name, err)
@@ -99,11 +99,11 @@ func newResult(ctx context.Context, c Case, seen []observation) (Result, error) 
 			return result, fmt.Errorf("solve the model for %s: %w", c.Name, err)
 		}
 		for q := range result.Queues {
-			queue, of := &result.Queues[q], one.arrivals[q]
-			arrived := float64(one.port.Arrived[q])
+			queue, of := &result.Queues[q], one.Arrivals[q]
+			arrived := float64(one.Port.Arrived[q])
 			queue.ArrivedPPS += arrived / one.seconds() / count
-			queue.PortWaitMS += one.port.WaitNS[q] / 1e6 / count
-			queue.LateMS += one.port.LateNS[q] / 1e6 / count
+			queue.PortWaitMS += one.Port.WaitNS[q] / 1e6 / count
+			queue.LateMS += one.Port.LateNS[q] / 1e6 / count
 			queue.ModelThroughputPPS += solved.Queues[q].ThroughputPPS / count
 			queue.ModelWaitMS += solved.Queues[q].WaitSeconds * 1e3 / count
 			queue.ModelLoss += solved.Queues[q].Loss / count
@@ -128,10 +128,10 @@ func newResult(ctx context.Context, c Case, seen []observation) (Result, error) 
 
 // batches returns the throughput, in packets a second, and the mean wait of each part of a run.
 func (o observation) batches(queue int) (throughput, waitMS []float64) {
-	length := (o.port.UntilNS - o.port.FromNS) / intervalBatches
+	length := (o.Port.UntilNS - o.Port.FromNS) / intervalBatches
 	parts := make([][]traffic.Arrival, intervalBatches)
-	for _, one := range o.arrivals[queue] {
-		part := min(int((one.SentNS-o.port.FromNS)/length), intervalBatches-1)
+	for _, one := range o.Arrivals[queue] {
+		part := min(int((one.SentNS-o.Port.FromNS)/length), intervalBatches-1)
 		parts[part] = append(parts[part], one)
 	}
 	for _, part := range parts {

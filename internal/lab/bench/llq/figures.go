@@ -96,7 +96,7 @@ func (r *runner) runSwitchPeer(ctx context.Context, b *switchBed, name string, r
 			return err
 		}
 		if err := errors.Join(inTheirClasses(ctx, b), r.sentAll(key)); err != nil {
-			r.Fail(err, key)
+			return r.Fail(err, key)
 		}
 		return nil
 	})
@@ -126,7 +126,7 @@ func (r *runner) sentAll(of resultKey) error {
 	}
 	last := runs[len(runs)-1]
 	sum := uint64(0)
-	for _, count := range last.sent {
+	for _, count := range last.Sent {
 		sum += count
 	}
 	const enough = 0.98

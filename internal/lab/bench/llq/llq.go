@@ -93,16 +93,16 @@ func (o Options) Check() error {
 
 // observation is what was seen in one run.
 type observation struct {
-	fromNS, untilNS int64 // CLOCK_REALTIME
-	// arrivals are frames that were sent in that time, whenever they arrived;
-	// arrived is how many came in that time, whenever they were sent.
-	arrivals [][]traffic.Arrival
-	arrived  []int
-	sent     []uint64
+	FromNS, UntilNS int64 // CLOCK_REALTIME
+	// Arrivals are frames that were sent in that time, whenever they arrived;
+	// Arrived is how many came in that time, whenever they were sent.
+	Arrivals [][]traffic.Arrival
+	Arrived  []int
+	Sent     []uint64
 	bench.Disturbance
 }
 
-func (r observation) seconds() float64 { return time.Duration(r.untilNS - r.fromNS).Seconds() }
+func (r observation) seconds() float64 { return time.Duration(r.UntilNS - r.FromNS).Seconds() }
 
 // resultKey is a rate with a peer.
 type resultKey struct {
@@ -164,6 +164,7 @@ func (r *runner) rounds(ctx context.Context, receiver string, run func(ctx conte
 		return err
 	}
 	defer func() { r.Close(&found.Report) }()
+	r.options.Journal.Expect(r.options.Repeat * len(r.options.Peers) * len(r.options.TotalsBPS))
 	for round := range r.options.Repeat {
 		for _, name := range r.options.Peers {
 			if err := run(ctx, name, round); err != nil {
@@ -209,7 +210,14 @@ func (r *runner) runPeer(ctx context.Context, name string, round int) (err error
 	if r.skipped[name] != "" {
 		return nil
 	}
-	if r.LeaveOut(len(r.options.TotalsBPS)) {
+	keys := make([]resultKey, len(r.options.TotalsBPS))
+	for i, total := range r.options.TotalsBPS {
+		keys[i] = resultKey{total, name}
+	}
+	if taken, err := r.Take(keys...); taken || err != nil {
+		return err
+	}
+	if r.LeaveOut(len(keys)) {
 		return nil
 	}
 	p, err := newPeer(ctx, name, r.options)
@@ -240,7 +248,9 @@ func (r *runner) runPeer(ctx context.Context, name string, round int) (err error
 func (r *runner) runTotals(ctx context.Context, name string, round int, run func(context.Context, resultKey) error) error {
 	for _, total := range r.options.TotalsBPS {
 		key := resultKey{total, name}
-		if r.LeaveOut(1) {
+		if taken, err := r.Take(key); err != nil {
+			return err
+		} else if taken || r.LeaveOut(1) {
 			continue
 		}
 		fmt.Fprintf(r.options.Progress, "round %d of %d, %s\n", round+1, r.options.Repeat, key)
@@ -287,14 +297,14 @@ func (r *runner) observe(ctx context.Context, total uint64) (seen observation, e
 		return seen, err
 	}
 	before := sender.Sent()
-	seen.fromNS = traffic.RealtimeNS()
+	seen.FromNS = traffic.RealtimeNS()
 	if err := bench.WaitUntil(ctx, fromNS+r.options.Duration.Nanoseconds()); err != nil {
 		return seen, err
 	}
 	for flow, count := range sender.Sent() {
-		seen.sent = append(seen.sent, count-before[flow])
+		seen.Sent = append(seen.Sent, count-before[flow])
 	}
-	seen.untilNS = traffic.RealtimeNS()
+	seen.UntilNS = traffic.RealtimeNS()
 	seen.Pause = r.Longest(startNS, traffic.MonotonicNS())
 	if err := sender.Stop(); err != nil {
 		return seen, fmt.Errorf("send: %w", err)
@@ -328,13 +338,13 @@ func (r *runner) collect(ctx context.Context, seen *observation, total uint64) e
 	for _, arrivals := range all {
 		count := 0
 		for _, one := range arrivals {
-			if one.ArrivedNS >= seen.fromNS && one.ArrivedNS < seen.untilNS {
+			if one.ArrivedNS >= seen.FromNS && one.ArrivedNS < seen.UntilNS {
 				count++
 			}
 		}
-		seen.arrived = append(seen.arrived, count)
-		seen.arrivals = append(seen.arrivals, slices.DeleteFunc(arrivals, func(one traffic.Arrival) bool {
-			return one.SentNS < seen.fromNS || one.SentNS >= seen.untilNS
+		seen.Arrived = append(seen.Arrived, count)
+		seen.Arrivals = append(seen.Arrivals, slices.DeleteFunc(arrivals, func(one traffic.Arrival) bool {
+			return one.SentNS < seen.FromNS || one.SentNS >= seen.UntilNS
 		}))
 	}
 	return nil

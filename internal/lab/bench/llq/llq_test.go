@@ -2,6 +2,7 @@ package llq
 
 import (
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -11,22 +12,23 @@ import (
 	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/lab/traffic"
+	"github.com/weir-project/weir/test/must"
 )
 
 // llqSeen is a run of a second in which flows have these delays, by turns the delay and
 // a third more, and this part of their frames arrives.
 func llqSeen(totalBPS float64, delayMS, arriving [3]float64) observation {
-	run := observation{fromNS: 1e9, untilNS: 2e9}
+	run := observation{FromNS: 1e9, UntilNS: 2e9}
 	sent := uint64(totalBPS / 3 / 8 / sentFrameBytes)
 	for flow := range sentFlows {
 		count := int(float64(sent) * arriving[flow])
 		var arrivals []traffic.Arrival
 		for i := range count {
-			at := run.fromNS + int64(i)*int64(1e9)/int64(count)
+			at := run.FromNS + int64(i)*int64(1e9)/int64(count)
 			delay := delayMS[flow] * (1 + float64(i%2)/3)
 			arrivals = append(arrivals, traffic.Arrival{SentNS: at, ArrivedNS: at + int64(delay*1e6), Sequence: uint64(i)})
 		}
-		run.arrivals, run.arrived, run.sent = append(run.arrivals, arrivals), append(run.arrived, count), append(run.sent, sent)
+		run.Arrivals, run.Arrived, run.Sent = append(run.Arrivals, arrivals), append(run.Arrived, count), append(run.Sent, sent)
 	}
 	return run
 }
@@ -77,7 +79,7 @@ func TestLLQResult(t *testing.T) {
 	if fifo := newResult(bench.PeerFIFO, 150e6, []observation{run}); math.Abs(fifo.Flows[0].IdealBPS-100e6/3) > 1 {
 		t.Errorf("FIFO's ideal is %v", fifo.Flows[0].IdealBPS)
 	}
-	empty := observation{fromNS: 1, untilNS: 2e9, arrivals: make([][]traffic.Arrival, 3), arrived: make([]int, 3), sent: make([]uint64, 3)}
+	empty := observation{FromNS: 1, UntilNS: 2e9, Arrivals: make([][]traffic.Arrival, 3), Arrived: make([]int, 3), Sent: make([]uint64, 3)}
 	if none := newResult(bench.PeerFIFO, 5e6, []observation{empty}); none.Flows[0].DelayMS.Median != 0 || none.Flows[0].DelaysMS[0] != nil {
 		t.Errorf("of nothing: %+v", none.Flows[0])
 	}
@@ -248,5 +250,16 @@ func TestIdealRates(t *testing.T) {
 				t.Errorf("%d bit/s in all: %v, want %v", total, got, want)
 			}
 		}
+	}
+}
+
+// TestObservationIsKept: a journal keeps all of an observation.
+func TestObservationIsKept(t *testing.T) {
+	var seen, got observation
+	must.Fill(t, reflect.ValueOf(&seen).Elem())
+	packed, err := measure.Pack(seen)
+	must.Succeed(t, err)
+	if must.Succeed(t, measure.Unpack(packed, &got)); !reflect.DeepEqual(got, seen) {
+		t.Errorf("got %+v, want %+v", got, seen)
 	}
 }

@@ -96,15 +96,15 @@ func newResult(peer string, totalBPS uint64, runs []observation) Result {
 		}
 		one := Flow{
 			Name: flow.name, Class: flow.class, IdealBPS: ideal[i],
-			SentBPS:       of(func(r observation) float64 { return float64(r.sent[i]) * sentFrameBytes * 8 / r.seconds() }),
+			SentBPS:       of(func(r observation) float64 { return float64(r.Sent[i]) * sentFrameBytes * 8 / r.seconds() }),
 			ThroughputBPS: of(func(r observation) float64 { return r.receivedBPS(i) }),
 			Loss: of(func(r observation) float64 {
-				return max(0, 1-float64(len(r.arrivals[i]))/max(float64(r.sent[i]), 1))
+				return max(0, 1-float64(len(r.Arrivals[i]))/max(float64(r.Sent[i]), 1))
 			}),
-			DelayMS:    of(func(r observation) float64 { return measure.Mean(delaysMS(r.arrivals[i])) }),
-			DelayP50MS: of(func(r observation) float64 { return measure.Quantile(delaysMS(r.arrivals[i]), 0.5) }),
-			DelayP99MS: of(func(r observation) float64 { return measure.Quantile(delaysMS(r.arrivals[i]), 0.99) }),
-			JitterMS:   of(func(r observation) float64 { return jitterMS(r.arrivals[i]) }),
+			DelayMS:    of(func(r observation) float64 { return measure.Mean(delaysMS(r.Arrivals[i])) }),
+			DelayP50MS: of(func(r observation) float64 { return measure.Quantile(delaysMS(r.Arrivals[i]), 0.5) }),
+			DelayP99MS: of(func(r observation) float64 { return measure.Quantile(delaysMS(r.Arrivals[i]), 0.99) }),
+			JitterMS:   of(func(r observation) float64 { return jitterMS(r.Arrivals[i]) }),
 		}
 		one.overTime(last, i)
 		result.Flows = append(result.Flows, one)
@@ -114,14 +114,14 @@ func newResult(peer string, totalBPS uint64, runs []observation) Result {
 
 // receivedBPS returns a flow's received rate in the measured time.
 func (r observation) receivedBPS(flow int) float64 {
-	return float64(r.arrived[flow]) * sentFrameBytes * 8 / r.seconds()
+	return float64(r.Arrived[flow]) * sentFrameBytes * 8 / r.seconds()
 }
 
 // overTime fills in the steps of a run.
 func (f *Flow) overTime(run observation, flow int) {
 	parts := make([][]traffic.Arrival, timeSteps)
-	for _, one := range run.arrivals[flow] {
-		step := int((one.SentNS - run.fromNS) * timeSteps / (run.untilNS - run.fromNS))
+	for _, one := range run.Arrivals[flow] {
+		step := int((one.SentNS - run.FromNS) * timeSteps / (run.UntilNS - run.FromNS))
 		parts[step] = append(parts[step], one)
 	}
 	known := func(v float64) *float64 {

@@ -21,6 +21,8 @@ type RunOptions struct {
 	WeirBinary, Version, Command string
 	// Progress gets a line per run.
 	Progress io.Writer
+	// Journal keeps runs that have ended, and says when the last one has to; nil: nothing is kept.
+	Journal *Journal
 }
 
 // CheckRuns returns an error if no run is possible, or runs are shorter than least.

@@ -4,6 +4,7 @@
 package netmodes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,6 +63,8 @@ type Options struct {
 	LinksBPS []uint64
 	// Agent says whether to measure without Weir's agent, with it, or both.
 	Agent []bool
+	// Judged leaves out the cases that no claim is judged by.
+	Judged bool
 	measure.RunOptions
 }
 
@@ -145,7 +148,29 @@ func (o Options) cases() []Case {
 			}
 		}
 	}
+	if o.Judged {
+		asked := judgedBy(cases)
+		cases = slices.DeleteFunc(cases, func(c Case) bool { return !asked[c] })
+	}
 	return cases
+}
+
+// judgedBy returns those of cases that claims are judged by.
+func judgedBy(cases []Case) map[Case]bool {
+	r := Report{asked: map[Case]bool{}}
+	for _, c := range cases {
+		r.Results = append(r.Results, Result{Case: c, Runs: 1})
+	}
+	r.judge()
+	return r.asked
+}
+
+// JudgedPart returns the part of the cases that Judged selects.
+func JudgedPart(o Options) float64 {
+	o.Judged = false
+	all := o.cases()
+	o.Judged = true
+	return float64(len(o.cases())) / float64(max(1, len(all)))
 }
 
 // Report is what `weir bench netmodes -o json` prints. Field names are
@@ -165,6 +190,8 @@ type Report struct {
 	Uncontrolled map[string]string `json:"uncontrolled,omitempty"`
 	// CountersMissing says which performance counters were left out, and why.
 	CountersMissing string `json:"counters_missing,omitempty"`
+
+	asked map[Case]bool // notes what claims look up, unless it is nil
 }
 
 // Failed returns the number of cases in which a run failed.
@@ -204,13 +231,16 @@ func Run(ctx context.Context, options Options) (found Report, err error) {
 	}
 	defer func() { r.Close(&found.Report) }()
 	cases := options.cases()
+	options.Journal.Expect(options.Repeat * len(cases))
 	for round := range options.Repeat {
 		for rest := cases; len(rest) > 0; {
 			same := slices.IndexFunc(rest, func(c Case) bool { return c.setting() != rest[0].setting() })
 			if same < 0 {
 				same = len(rest)
 			}
-			if r.LeaveOut(same) {
+			if taken, err := r.Take(rest[:same]...); err != nil {
+				return found, err
+			} else if taken || r.LeaveOut(same) {
 				rest = rest[same:]
 				continue
 			}
@@ -224,12 +254,16 @@ func Run(ctx context.Context, options Options) (found Report, err error) {
 	found = Report{
 		Report: options.NewReport(Suite, note, started, b.Environment(ctx, options.Version)),
 		Suite:  Suite, Host: hostname, DurationS: options.Duration.Seconds(), WarmupS: options.Warmup.Seconds(),
-		Unavailable: r.unavailable, Uncontrolled: r.uncontrolled, CountersMissing: r.countersMissing,
+		Unavailable: r.unavailable, Uncontrolled: r.uncontrolled,
 	}
 	r.Complete(&found.Report)
 	for _, c := range cases {
-		if of := r.Of(c); len(of.Seen) > 0 || of.Failure != nil {
+		of := r.Of(c)
+		if len(of.Seen) > 0 || of.Failure != nil {
 			found.Results = append(found.Results, summarise(c, of))
+		}
+		for _, seen := range of.Seen {
+			found.CountersMissing = cmp.Or(found.CountersMissing, seen.Missing)
 		}
 	}
 	found.complete()

@@ -2,6 +2,7 @@ package netmodes
 
 import (
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/lab/traffic"
+	"github.com/weir-project/weir/test/must"
 )
 
 // validOptions are valid options.
@@ -289,11 +291,22 @@ func TestNetmodesFailsRunsOfMeasuredModes(t *testing.T) {
 		t.Error("what was measured is not known")
 	}
 	missed := Case{Mode: "bridge", Containers: 2}
-	r.Fail(errors.New("no time"), seen, missed)
+	must.Succeed(t, r.Fail(errors.New("no time"), seen, missed))
 	if result := summarise(missed, r.Of(missed)); result.Runs != 0 || result.Failure != "no time" {
 		t.Errorf("%+v", result)
 	}
 	if !strings.Contains(progress.String(), "no time") {
 		t.Errorf("says %q", progress.String())
+	}
+}
+
+// TestObservationIsKept: a journal keeps all of an observation.
+func TestObservationIsKept(t *testing.T) {
+	var seen, got observation
+	must.Fill(t, reflect.ValueOf(&seen).Elem())
+	packed, err := measure.Pack(seen)
+	must.Succeed(t, err)
+	if must.Succeed(t, measure.Unpack(packed, &got)); !reflect.DeepEqual(got, seen) {
+		t.Errorf("got %+v, want %+v", got, seen)
 	}
 }

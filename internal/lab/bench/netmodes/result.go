@@ -58,16 +58,16 @@ func summarise(c Case, of *bench.Observed[observation]) Result {
 		return measure.Spread{}
 	}
 	result.RateBPS = always(func(seen observation) float64 { return seen.payloadBPS(c) })
-	result.WireBPS = always(func(seen observation) float64 { return float64(seen.arrived.Bytes) * 8 / seen.window.Seconds() })
-	result.CPU = always(func(seen observation) float64 { return seen.use.cpu })
-	result.Busy = always(func(seen observation) float64 { return seen.cpu.Busy.Seconds() / seen.window.Seconds() })
-	result.Softirq = always(func(seen observation) float64 { return seen.softirq.Seconds() / seen.window.Seconds() })
-	result.Switches = always(func(seen observation) float64 { return seen.use.switches })
-	result.Faults = always(func(seen observation) float64 { return seen.use.faults })
-	result.Migrations = over(func(seen observation) *float64 { return seen.use.migrations })
-	result.Cycles = over(func(seen observation) *float64 { return seen.use.cycles })
+	result.WireBPS = always(func(seen observation) float64 { return float64(seen.Arrived.Bytes) * 8 / seen.Window.Seconds() })
+	result.CPU = always(func(seen observation) float64 { return seen.Use.CPU })
+	result.Busy = always(func(seen observation) float64 { return seen.CPU.Busy.Seconds() / seen.Window.Seconds() })
+	result.Softirq = always(func(seen observation) float64 { return seen.Softirq.Seconds() / seen.Window.Seconds() })
+	result.Switches = always(func(seen observation) float64 { return seen.Use.Switches })
+	result.Faults = always(func(seen observation) float64 { return seen.Use.Faults })
+	result.Migrations = over(func(seen observation) *float64 { return seen.Use.Migrations })
+	result.Cycles = over(func(seen observation) *float64 { return seen.Use.Cycles })
 	result.IPC = over(func(seen observation) *float64 {
-		if cycles, instructions := seen.use.cycles, seen.use.instructions; cycles != nil && instructions != nil && *cycles > 0 {
+		if cycles, instructions := seen.Use.Cycles, seen.Use.Instructions; cycles != nil && instructions != nil && *cycles > 0 {
 			return report.Number(*instructions / *cycles)
 		}
 		return nil
@@ -109,12 +109,15 @@ func (o observation) payloadBPS(c Case) float64 {
 	if c.Mode == "overlay" {
 		header += overlayHeaderBytes
 	}
-	headers := min(header*o.arrived.Packets, o.arrived.Bytes)
-	return float64(o.arrived.Bytes-headers) * 8 / o.window.Seconds()
+	headers := min(header*o.Arrived.Packets, o.Arrived.Bytes)
+	return float64(o.Arrived.Bytes-headers) * 8 / o.Window.Seconds()
 }
 
 // find returns the result of a case; nil if there is none.
 func (r Report) find(c Case) *Result {
+	if r.asked != nil {
+		r.asked[c] = true
+	}
 	return measure.Find(r.Results, func(one Result) bool { return one.Case == c && one.Runs > 0 })
 }
 

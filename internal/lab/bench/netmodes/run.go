@@ -3,6 +3,7 @@ package netmodes
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,24 +33,25 @@ type runner struct {
 	options                   Options
 	bed                       *bench.Bed
 	unavailable, uncontrolled map[string]string
-	countersMissing           string
 }
 
 // observation is what was seen in one run.
 type observation struct {
-	window  time.Duration
-	arrived meter.Counter // of all containers
-	cpu     traffic.CPUTimes
-	softirq time.Duration
-	// use is that of all sending threads, for a second.
-	use perSecond
+	Window  time.Duration
+	Arrived meter.Counter // of all containers
+	CPU     traffic.CPUTimes
+	Softirq time.Duration
+	// Use is that of all sending threads, for a second.
+	Use perSecond
+	// Missing says which performance counters there are not, and why.
+	Missing string
 	bench.Disturbance
 }
 
 // perSecond is what threads took, for each second; nil is not counted.
 type perSecond struct {
-	cpu, switches, faults            float64
-	migrations, cycles, instructions *float64
+	CPU, Switches, Faults            float64
+	Migrations, Cycles, Instructions *float64
 }
 
 // runSetting sets a link, containers and, where it takes part, the agent up and
@@ -65,8 +67,7 @@ func (r *runner) runSetting(ctx context.Context, cases []Case) (err error) {
 			return ctx.Err()
 		}
 		if r.measured(first.Mode, false) {
-			r.Fail(err, cases...)
-			return nil
+			return r.Fail(err, cases...)
 		}
 		r.unavailable[first.Mode] = err.Error()
 		fmt.Fprintf(r.options.Progress, "  left out: %v\n", err)
@@ -94,8 +95,7 @@ func (r *runner) runSetting(ctx context.Context, cases []Case) (err error) {
 			return errors.Join(ctx.Err(), err)
 		}
 		if r.measured(first.Mode, true) {
-			r.Fail(err, cases...)
-			return nil
+			return r.Fail(err, cases...)
 		}
 		r.uncontrolled[first.Mode] = err.Error()
 		fmt.Fprintf(r.options.Progress, "  left out: %v\n", err)
@@ -242,10 +242,8 @@ func (r *runner) observe(ctx context.Context, c Case, containers []bench.Placed)
 		if err := json.NewDecoder(one.output).Decode(&result); err != nil {
 			return seen, fmt.Errorf("read a sender's result: %w", err)
 		}
-		if result.Missing != "" {
-			r.countersMissing = result.Missing
-		}
-		seen.use.add(result)
+		seen.Missing = cmp.Or(seen.Missing, result.Missing)
+		seen.Use.add(result)
 	}
 	for _, one := range senders {
 		err = errors.Join(err, one.end())
@@ -269,14 +267,14 @@ func (r *runner) watch(ctx context.Context, startNS int64, count *meter.Meter, s
 	if err != nil {
 		return err
 	}
-	seen.window = time.Duration(until.MonotonicNS - from.MonotonicNS)
+	seen.Window = time.Duration(until.MonotonicNS - from.MonotonicNS)
 	if late := max(from.MonotonicNS-fromNS, until.MonotonicNS-untilNS); late > r.options.Duration.Nanoseconds()/10 {
 		return fmt.Errorf("%w: %v late", errLateReading, time.Duration(late).Round(time.Millisecond))
 	}
-	seen.cpu, seen.softirq = until.cpu.Sub(from.cpu), until.softirq-from.softirq
+	seen.CPU, seen.Softirq = until.cpu.Sub(from.cpu), until.softirq-from.softirq
 	for i := range until.Slots {
-		seen.arrived.Bytes += until.Slots[i].Bytes - from.Slots[i].Bytes
-		seen.arrived.Packets += until.Slots[i].Packets - from.Slots[i].Packets
+		seen.Arrived.Bytes += until.Slots[i].Bytes - from.Slots[i].Bytes
+		seen.Arrived.Packets += until.Slots[i].Packets - from.Slots[i].Packets
 	}
 	seen.Pause = r.Longest(from.MonotonicNS, until.MonotonicNS)
 	return nil
@@ -360,12 +358,12 @@ func parseSoftirq(stat string) (time.Duration, error) {
 func (p *perSecond) add(result traffic.StreamResult) {
 	seconds := time.Duration(max(result.WindowNS, 1)).Seconds()
 	use := result.Use
-	p.cpu += (use.User + use.System).Seconds() / seconds
-	p.switches += float64(use.Switches) / seconds
-	p.faults += float64(use.Faults) / seconds
-	addCount(&p.migrations, use.Migrations, seconds)
-	addCount(&p.cycles, use.Cycles, seconds)
-	addCount(&p.instructions, use.Instructions, seconds)
+	p.CPU += (use.User + use.System).Seconds() / seconds
+	p.Switches += float64(use.Switches) / seconds
+	p.Faults += float64(use.Faults) / seconds
+	addCount(&p.Migrations, use.Migrations, seconds)
+	addCount(&p.Cycles, use.Cycles, seconds)
+	addCount(&p.Instructions, use.Instructions, seconds)
 }
 
 // addCount adds a counter that may not be there.

@@ -1,0 +1,232 @@
+package measure
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/weir-project/weir/internal/lab/report"
+)
+
+// Journal keeps what each run of a suite measured, so that a process that was cut off goes on with the next run. Its file has a
+// line of settings from each build that measured, before that build's runs, and a line for each run that has ended. A last line
+// that a cut left incomplete is dropped. A nil Journal keeps nothing.
+type Journal struct {
+	// End is when the last run has to have ended; zero is never.
+	End time.Time
+
+	path     string
+	settings report.Settings
+	file     *os.File // nil until the first run
+	size     int64    // of complete lines
+	builds   []string
+	left     map[string][]KeptRun // not yet taken, by key
+	kept     int
+	runs     int // of the suite, as far as known
+	took     time.Duration
+	longest  time.Duration
+}
+
+// KeptRun is what a run left.
+type KeptRun struct {
+	// Key names the case with what runs it. Runs of a key are in the order of rounds.
+	Key string `json:"key"`
+	// Runs is how many the suite has, as far as was known then.
+	Runs int `json:"runs"`
+	// TookNS is the time of the run and of its repeats.
+	TookNS int64 `json:"took_ns"`
+	// Failure is why there is no observation.
+	Failure string `json:"failure,omitempty"`
+	// Repeated counts the repeats; Disturbed names the run, and its repeats, if others used the machine meanwhile.
+	Repeated  int      `json:"repeated,omitempty"`
+	Disturbed []string `json:"disturbed,omitempty"`
+	// Seen is the observation as compressed JSON.
+	Seen []byte `json:"seen,omitempty"`
+}
+
+// journalLine is a line of a journal: settings, or a run.
+type journalLine struct {
+	Settings *report.Settings `json:"settings,omitempty"`
+	Run      *KeptRun         `json:"run,omitempty"`
+}
+
+// ErrTimeIsUp ends a suite before a run that would not end in time.
+var ErrTimeIsUp = errors.New("the next run would not end in time")
+
+// ReadJournal reads a journal's file, which need not exist. differs returns why runs of earlier settings cannot be mixed with runs
+// of these; empty if they can.
+func ReadJournal(path string, settings report.Settings, differs func(was report.Settings) string) (*Journal, error) {
+	j := &Journal{path: path, settings: settings, left: map[string][]KeptRun{}}
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return j, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read kept runs: %w", err)
+	}
+	lines := bytes.SplitAfter(text, []byte("\n"))
+	for i, line := range lines {
+		var one journalLine
+		last := i >= len(lines)-2 // what follows the last newline is a line, too
+		if err := json.Unmarshal(line, &one); err != nil || !bytes.HasSuffix(line, []byte("\n")) {
+			if last {
+				break
+			}
+			return nil, fmt.Errorf("line %d of %s is no kept run (%w): remove the file to measure them again", i+1, path, err)
+		}
+		switch {
+		case one.Settings != nil:
+			if why := differs(*one.Settings); why != "" {
+				return nil, fmt.Errorf("the runs in %s cannot stand on one page with this run's: %s. Remove it to measure them again, or choose another --dir", path, why)
+			}
+			j.builds = append(j.builds, one.Settings.Weir)
+		case one.Run == nil || len(j.builds) == 0:
+			return nil, fmt.Errorf("line %d of %s is of no settings: remove the file to measure its runs again", i+1, path)
+		default:
+			run := *one.Run
+			j.left[run.Key] = append(j.left[run.Key], run)
+			j.note(run)
+		}
+		j.size += int64(len(line))
+	}
+	return j, nil
+}
+
+// note counts a run.
+func (j *Journal) note(run KeptRun) {
+	j.kept++
+	j.runs = max(j.runs, run.Runs)
+	took := time.Duration(run.TookNS)
+	j.took += took
+	j.longest = max(j.longest, took/time.Duration(1+run.Repeated))
+}
+
+// Count returns the number of kept runs, and that of all runs of the suite, 0 if it is not known.
+func (j *Journal) Count() (kept, runs int) { return j.kept, j.runs }
+
+// Took returns how long the kept runs took.
+func (j *Journal) Took() time.Duration { return j.took }
+
+// Builds returns the builds that measured the kept runs, each once.
+func (j *Journal) Builds() []string {
+	builds := slices.Clone(j.builds)
+	slices.Sort(builds)
+	return slices.Compact(builds)
+}
+
+// Expect sets the number of all runs.
+func (j *Journal) Expect(runs int) {
+	if j != nil {
+		j.runs = runs
+	}
+}
+
+// Has reports whether the next run of each key is kept.
+func (j *Journal) Has(keys ...string) bool {
+	return j != nil && !slices.ContainsFunc(keys, func(key string) bool { return len(j.left[key]) == 0 })
+}
+
+// Take returns the next run of a key that Has.
+func (j *Journal) Take(key string) KeptRun {
+	run := j.left[key][0]
+	j.left[key] = j.left[key][1:]
+	return run
+}
+
+// Late reports whether a run would not end in time: one that takes as long as the longest so far, or at least as long as given.
+func (j *Journal) Late(least time.Duration) bool {
+	return j != nil && !j.End.IsZero() && time.Now().Add(max(j.longest, least)).After(j.End)
+}
+
+// Add appends a run to the file, on the disk when it returns.
+func (j *Journal) Add(run KeptRun) error {
+	if j == nil {
+		return nil
+	}
+	run.Runs = j.runs
+	var lines []byte
+	if j.file == nil {
+		if err := j.open(); err != nil {
+			return fmt.Errorf("keep a run: %w", err)
+		}
+		if len(j.builds) == 0 || j.builds[len(j.builds)-1] != j.settings.Weir {
+			lines = appendLine(lines, journalLine{Settings: &j.settings})
+			j.builds = append(j.builds, j.settings.Weir)
+		}
+	}
+	lines = appendLine(lines, journalLine{Run: &run})
+	if _, err := j.file.Write(lines); err != nil {
+		return fmt.Errorf("keep a run: %w", err)
+	}
+	if err := j.file.Sync(); err != nil {
+		return fmt.Errorf("keep a run: %w", err)
+	}
+	j.note(run)
+	return nil
+}
+
+// appendLine appends a line, whose fields JSON has room for.
+func appendLine(lines []byte, one journalLine) []byte {
+	text, err := json.Marshal(one)
+	if err != nil {
+		panic(err) // settings and kept runs are of plain types
+	}
+	return append(append(lines, text...), '\n')
+}
+
+// open opens the file for further lines, without a last one that is incomplete.
+func (j *Journal) open() (err error) {
+	if j.file, err = os.OpenFile(j.path, os.O_CREATE|os.O_WRONLY, 0o644); err != nil {
+		return err
+	}
+	if err := j.file.Truncate(j.size); err != nil {
+		return err
+	}
+	_, err = j.file.Seek(j.size, io.SeekStart)
+	return err
+}
+
+// Close closes the file.
+func (j *Journal) Close() error {
+	if j.file == nil {
+		return nil
+	}
+	return j.file.Close()
+}
+
+// Remove removes the file of a closed journal.
+func (j *Journal) Remove() error {
+	if err := os.Remove(j.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove kept runs: %w", err)
+	}
+	return nil
+}
+
+// Pack returns an observation as a journal keeps it.
+func Pack(seen any) ([]byte, error) {
+	var packed bytes.Buffer
+	to := gzip.NewWriter(&packed)
+	if err := errors.Join(json.NewEncoder(to).Encode(seen), to.Close()); err != nil {
+		return nil, fmt.Errorf("keep an observation: %w", err)
+	}
+	return packed.Bytes(), nil
+}
+
+// Unpack reads what Pack returned.
+func Unpack(packed []byte, seen any) error {
+	from, err := gzip.NewReader(bytes.NewReader(packed))
+	if err == nil {
+		err = json.NewDecoder(from).Decode(seen)
+	}
+	if err != nil {
+		return fmt.Errorf("read a kept observation: %w", err)
+	}
+	return nil
+}

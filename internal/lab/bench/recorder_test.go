@@ -1,0 +1,204 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/weir-project/weir/internal/lab/bench/measure"
+	"github.com/weir-project/weir/internal/lab/report"
+	"github.com/weir-project/weir/test/must"
+)
+
+// worldSeen is an observation of a suite that measures nothing.
+type worldSeen struct {
+	Value uint64
+	Disturbance
+}
+
+type worldRecorder = Recorder[runKey, worldSeen]
+
+// drawn returns a number that follows from what it is drawn for.
+func drawn(of ...any) uint64 {
+	h := fnv.New64a()
+	fmt.Fprint(h, of...)
+	return rand.New(rand.NewPCG(h.Sum64(), 1)).Uint64()
+}
+
+// runWorld runs a suite of seven keys in the order of a seed: some runs fail, some are repeated or disturbed, and keys go on for
+// more rounds by what was seen of them. cut is called in each run.
+func runWorld(ctx context.Context, r *worldRecorder, seed uint64, cut func()) error {
+	const keys, rounds = 7, 3
+	r.Options.Journal.Expect(keys * rounds)
+	for round := range 2 * rounds {
+		for _, number := range rand.New(rand.NewPCG(seed, uint64(round))).Perm(keys) {
+			key, sum := runKey{number, PeerWeir}, uint64(0)
+			for _, seen := range r.Of(key).Seen {
+				sum += seen.Value
+			}
+			if round >= rounds && sum%2 == 0 {
+				continue
+			}
+			attempt := 0
+			err := r.Run(ctx, key, "a run", func() (seen worldSeen, err error) {
+				attempt++
+				cut()
+				draw := drawn(seed, round, number, attempt)
+				if draw%7 == 0 {
+					r.disturbed = append(r.disturbed, fmt.Sprint(key, round, attempt))
+				}
+				if draw%11 == 0 {
+					return seen, errors.New("no answer")
+				}
+				seen.Value = draw
+				if draw%3 == 0 {
+					seen.Pause = time.Duration(draw % 1000)
+				}
+				return seen, ctx.Err()
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// TestCutRunsGoOn: processes that are cut off in any runs, any number of times, by a signal or while they write, come to the same
+// observations, failures, repeats and disturbed runs as one that is not.
+func TestCutRunsGoOn(t *testing.T) {
+	for seed := range uint64(100) {
+		outcome := func(r *worldRecorder) (found report.Report, of map[runKey]Observed[worldSeen]) {
+			of = map[runKey]Observed[worldSeen]{}
+			for key, one := range r.observed {
+				copied := *one
+				if one.Failure != nil {
+					copied.Failure = errors.New(one.Failure.Error())
+				}
+				of[key] = copied
+			}
+			r.Complete(&found)
+			return found, of
+		}
+		options := measure.RunOptions{Progress: io.Discard}
+		whole := &worldRecorder{Options: options}
+		must.Succeed(t, runWorld(t.Context(), whole, seed, func() {}))
+		wantFound, want := outcome(whole)
+
+		path, random, measured := filepath.Join(t.TempDir(), "x.runs.jsonl"), rand.New(rand.NewPCG(seed, 2)), 0
+		for process := 0; ; process++ {
+			journal, err := measure.ReadJournal(path, report.Settings{Weir: "v1"}, func(report.Settings) string { return "" })
+			must.Succeed(t, err)
+			options.Journal = journal
+			r := &worldRecorder{Options: options}
+			ctx, cancel := context.WithCancel(t.Context())
+			runs, last := 0, random.IntN(9)
+			err = runWorld(ctx, r, seed, func() {
+				measured++
+				if runs++; runs > last {
+					cancel()
+				}
+			})
+			cancel()
+			must.Succeed(t, journal.Close())
+			if err == nil {
+				found, got := outcome(r)
+				if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(found, wantFound) {
+					t.Fatalf("seed %d, %d processes: %+v %+v, uncut %+v %+v", seed, process+1, found, got, wantFound, want)
+				}
+				break
+			}
+			if !errors.Is(err, context.Canceled) {
+				t.Fatal(err)
+			}
+			if random.IntN(2) == 0 {
+				file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+				must.Succeed(t, err)
+				_, err = file.WriteString(`{"run":{"key":"{3 we`)
+				must.Succeed(t, errors.Join(err, file.Close()))
+			}
+		}
+		if measured == 0 || wantFound.Runs < 7 {
+			t.Errorf("seed %d: %d runs, %d count", seed, measured, wantFound.Runs)
+		}
+	}
+}
+
+// TestRunsEndInTime: a run that would not end in time is not begun, nor repeated, and nothing of it is kept; a run that is kept is
+// taken at any time.
+func TestRunsEndInTime(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.runs.jsonl")
+	read := func() *worldRecorder {
+		journal, err := measure.ReadJournal(path, report.Settings{}, func(report.Settings) string { return "" })
+		must.Succeed(t, err)
+		return &worldRecorder{Options: measure.RunOptions{Progress: io.Discard, Journal: journal, Duration: time.Minute}}
+	}
+	r, a, b := read(), runKey{1, "a"}, runKey{2, "b"}
+	once := func() (worldSeen, error) { return worldSeen{Value: 1}, nil }
+	r.Options.Journal.End = time.Now().Add(time.Hour)
+	must.Succeed(t, r.Run(t.Context(), a, "a", once))
+	attempts := 0
+	err := r.Run(t.Context(), b, "b", func() (seen worldSeen, err error) {
+		attempts++
+		r.Options.Journal.End = time.Now().Add(time.Second) // less than a minute
+		seen.Pause = time.Second
+		return seen, nil
+	})
+	if !errors.Is(err, measure.ErrTimeIsUp) || attempts != 1 {
+		t.Errorf("%v after %d attempts", err, attempts)
+	}
+	r = read()
+	r.Options.Journal.End = time.Now()
+	must.Succeed(t, r.Run(t.Context(), a, "a", func() (worldSeen, error) { t.Error("it is kept"); return once() }))
+	if err := r.Run(t.Context(), b, "b", once); !errors.Is(err, measure.ErrTimeIsUp) || len(r.Of(a).Seen) != 1 || r.Of(b).Failure != nil {
+		t.Errorf("%v: %+v, %+v", err, r.Of(a), r.Of(b))
+	}
+}
+
+// TestObservationIsKept: a journal keeps all of an observation.
+func TestObservationIsKept(t *testing.T) {
+	var seen, got observation
+	must.Fill(t, reflect.ValueOf(&seen).Elem())
+	packed, err := measure.Pack(seen)
+	must.Succeed(t, err)
+	if must.Succeed(t, measure.Unpack(packed, &got)); !reflect.DeepEqual(got, seen) {
+		t.Errorf("got %+v, want %+v", got, seen)
+	}
+}
+
+// TestJudgedOnly: without the runs that --judged leaves out, all claims and targets are judged as with them, and something is left
+// out.
+func TestJudgedOnly(t *testing.T) {
+	for _, suite := range []string{SuiteQCon, SuiteCNTC} {
+		o := Options{Suite: suite, RateBPS: 100e6, Overload: 1.5, Containers: 50, Judged: true, RunOptions: measure.RunOptions{Duration: 10 * time.Second, Repeat: 1}}
+		cases, err := o.Cases()
+		must.Succeed(t, err)
+		var judged []CaseResult
+		all := idealResults(t, suite)
+		for i, result := range all {
+			if result.Cost != nil { // as summarise leaves them
+				result.Shares, result.LinkUse = nil, nil
+				all[i] = result
+			}
+			for _, c := range cases {
+				if c.Group == result.Group && c.Name == result.Case && c.takesPart(result.Peer) {
+					judged = append(judged, result)
+				}
+			}
+		}
+		if !reflect.DeepEqual(judgeClaims(suite, judged), judgeClaims(suite, all)) || !reflect.DeepEqual(verdicts(judged), verdicts(all)) {
+			t.Errorf("%s is judged otherwise", suite)
+		}
+		if part := JudgedPart(o); part < 0.2 || part > 0.7 {
+			t.Errorf("%s: %.2f of the runs are judged", suite, part)
+		}
+	}
+}

@@ -1,0 +1,44 @@
+package must
+
+import (
+	"math/rand/v2"
+	"reflect"
+	"testing"
+)
+
+// Fill sets a value, and all that is in it, to random values that are not zero. A field that is not exported ends the test: what is
+// written as JSON would lack it.
+func Fill(tb testing.TB, value reflect.Value) {
+	tb.Helper()
+	switch kind := value.Kind(); {
+	case value.CanInt():
+		value.SetInt(1 + rand.Int64N(100))
+	case value.CanUint():
+		value.SetUint(1 + rand.Uint64N(100))
+	case value.CanFloat():
+		value.SetFloat(1 + rand.Float64())
+	case kind == reflect.Bool:
+		value.SetBool(true)
+	case kind == reflect.String:
+		value.SetString("some text")
+	case kind == reflect.Pointer:
+		value.Set(reflect.New(value.Type().Elem()))
+		Fill(tb, value.Elem())
+	case kind == reflect.Slice:
+		value.Set(reflect.MakeSlice(value.Type(), 2, 2))
+		fallthrough
+	case kind == reflect.Array:
+		for i := range value.Len() {
+			Fill(tb, value.Index(i))
+		}
+	case kind == reflect.Struct:
+		for i := range value.NumField() {
+			if field := value.Type().Field(i); !field.IsExported() {
+				tb.Fatalf("field %s of %s is not exported", field.Name, value.Type())
+			}
+			Fill(tb, value.Field(i))
+		}
+	default:
+		tb.Fatalf("no values for %s", value.Type())
+	}
+}
