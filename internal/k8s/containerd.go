@@ -47,7 +47,7 @@ const (
 	// relist is the time of the second list after a connection. Each further one waits twice as long, up to longestRelist.
 	relist        = time.Second
 	longestRelist = time.Minute
-	// callTimeout limits calls of containerd.
+	// callTimeout limits a call of containerd.
 	callTimeout = 10 * time.Second
 	// defaultNamespace is that of ctr and nerdctl. Its containers are called by their names alone.
 	defaultNamespace = "default"
@@ -58,10 +58,11 @@ const (
 // foreign are the namespaces of Docker, which the agent asks itself.
 var foreign = []string{"moby", "plugins.moby"}
 
-// isOfCRI reports whether a container is a pod's, which NRI reports: the CRI labels each of its containers. Those of
-// others may be in its namespace, too (nerdctl -n k8s.io).
-func isOfCRI(namespace string, c *containers.Container) bool {
-	return namespace == "k8s.io" && c.GetLabels()["io.cri-containerd.kind"] != ""
+// isOfCRI reports whether a container is a pod's, which NRI reports: the CRI gives metadata to each of its containers. It
+// also labels them, as an image's author may label those of others in its namespace (nerdctl -n k8s.io).
+func isOfCRI(c *containers.Container) bool {
+	of := c.GetExtensions()
+	return of["io.cri-containerd.sandbox.metadata"] != nil || of["io.cri-containerd.container.metadata"] != nil
 }
 
 // containerd reports containers of a containerd.
@@ -94,7 +95,7 @@ func (c *containerd) run(ctx context.Context) {
 func (c *containerd) follow(ctx context.Context) (listed bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	conn, err := grpc.NewClient("unix:"+c.socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("unix:"+c.socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUnaryInterceptor(limitCall))
 	if err != nil {
 		return false, err
 	}
@@ -147,32 +148,43 @@ func (c *containerd) follow(ctx context.Context) (listed bool, err error) {
 	}
 }
 
+// limitCall limits the time of a call of containerd that has one answer.
+func limitCall(ctx context.Context, method string, request, answer any, conn *grpc.ClientConn, call grpc.UnaryInvoker, options ...grpc.CallOption) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return call(ctx, method, request, answer, conn, options...)
+}
+
 // list reports all that runs.
 func (c *containerd) list(ctx context.Context, s services) error {
 	running, err := s.running(ctx)
 	if err != nil {
 		return err
 	}
-	_, err = c.reporter.hand(ctx, update{complete: true, apply: func(b book) (v1.PodsChange, bool) {
-		c.unknown = false
-		for id, p := range running {
-			p.keepImage(b[id])
-			running[id] = p
-			c.unknown = c.unknown || p.ImageUnknown != ""
-		}
-		if maps.EqualFunc(b, running, func(p, q pod) bool { return reflect.DeepEqual(p, q) }) {
-			return v1.PodsChange{}, false
-		}
+	return c.change(ctx, update{complete: true, apply: func(b book) (v1.PodsChange, bool) {
+		before := maps.Clone(b)
 		clear(b)
-		maps.Copy(b, running)
-		return v1.PodsChange{All: b.list()}, true
+		for _, r := range running {
+			p := r.pod(before[r.id()])
+			b[p.ID] = p
+		}
+		return v1.PodsChange{All: b.list()}, !reflect.DeepEqual(b, before)
 	}})
-	return c.unlessEnded(ctx, err)
 }
 
-// unlessEnded returns an error only if ctx has ended: the reporter reports again what the agent does not know.
-func (c *containerd) unlessEnded(ctx context.Context, err error) error {
-	if err != nil {
+// change reports a change of the book, and notes whether labels of an image are unknown then. It returns an error only if
+// ctx has ended: the reporter reports again what the agent does not know.
+func (c *containerd) change(ctx context.Context, u update) error {
+	apply := u.apply
+	u.apply = func(b book) (v1.PodsChange, bool) {
+		line, changed := apply(b)
+		c.unknown = false
+		for _, p := range b {
+			c.unknown = c.unknown || p.ImageUnknown != ""
+		}
+		return line, changed
+	}
+	if _, err := c.reporter.hand(ctx, u); err != nil {
 		c.log.Debug("the agent does not know yet", "error", err)
 	}
 	return ctx.Err()
@@ -212,11 +224,10 @@ func (c *containerd) learn(ctx context.Context, s services, e *types.Envelope) e
 		return c.describe(ctx, s, e.GetNamespace(), of.GetContainerID(), of.GetPid())
 	}
 	id := qualified(e.GetNamespace(), of.GetContainerID())
-	_, err := c.reporter.update(ctx, func(b book) (v1.PodsChange, bool) {
+	return c.change(ctx, update{apply: func(b book) (v1.PodsChange, bool) {
 		// Other processes of the container, and of its earlier tasks, end too.
 		return v1.PodsChange{Stopped: id}, b[id].pid == of.GetPid() && b.stop(id)
-	})
-	return c.unlessEnded(ctx, err)
+	}})
 }
 
 // describe reports a container whose task has a process; with pid 0 one that is known, as containerd describes it now.
@@ -225,22 +236,20 @@ func (c *containerd) describe(ctx context.Context, s services, namespace, id str
 	if status.Code(err) == codes.NotFound {
 		return nil // it is gone, which an event told or will tell
 	}
-	if err != nil || isOfCRI(namespace, got) {
+	if err != nil || isOfCRI(got) {
 		return err
 	}
-	image := s.labelsOf(ctx, got.GetImage())
-	_, err = c.reporter.update(ctx, func(b book) (v1.PodsChange, bool) {
-		of := cmp.Or(pid, b[qualified(namespace, id)].pid)
-		if of == 0 {
+	r := running{Container: got, namespace: namespace, pid: pid, image: s.labelsOf(ctx, got.GetImage())}
+	return c.change(ctx, update{apply: func(b book) (v1.PodsChange, bool) {
+		was := b[r.id()]
+		r.pid = cmp.Or(r.pid, was.pid)
+		if r.pid == 0 {
 			return v1.PodsChange{}, false
 		}
-		p := podOf(namespace, got, of, image)
-		p.keepImage(b[p.ID])
-		c.unknown = c.unknown || p.ImageUnknown != ""
+		p := r.pod(was)
 		b[p.ID] = p
 		return v1.PodsChange{Started: &p.Pod}, true
-	})
-	return c.unlessEnded(ctx, err)
+	}})
 }
 
 // inNamespace returns a context for calls in a namespace.
@@ -256,23 +265,39 @@ func qualified(namespace, name string) string {
 	return namespace + "/" + name
 }
 
-// podOf returns the report of a container.
-func podOf(namespace string, c *containers.Container, pid uint32, image imageLabels) pod {
+// running is a container that has a process.
+type running struct {
+	*containers.Container
+	namespace string
+	pid       uint32
+	// image is what is known of its image now.
+	image imageLabels
+}
+
+// id returns the ID that the book has.
+func (r running) id() string { return qualified(r.namespace, r.GetID()) }
+
+// pod returns the report of a container; was is what the book has of its ID. The labels of its image that were found before
+// stay.
+func (r running) pod(was pod) pod {
+	image := r.image
+	if was.pid == r.pid && was.Image == r.GetImage() && was.ImageUnknown == "" {
+		image = imageLabels{labels: was.ImageLabels}
+	}
+	p := pod{pid: r.pid, Pod: v1.Pod{
+		ID: r.id(), Name: r.name(image), Labels: r.GetLabels(), Image: r.GetImage(), ImageLabels: image.labels, ImageUnknown: image.unknown,
+	}}
+	if r.namespace != defaultNamespace {
+		p.Namespace = r.namespace
+	}
+	ofProcess := fmt.Sprintf("/proc/%d/ns/net", r.pid)
 	var spec struct {
 		Linux struct {
 			CgroupsPath string
 			Namespaces  []struct{ Type, Path string }
 		}
 	}
-	ofProcess := fmt.Sprintf("/proc/%d/ns/net", pid)
-	p := pod{pid: pid, Pod: v1.Pod{
-		ID: qualified(namespace, c.GetID()), Name: cmp.Or(c.GetLabels()[labelName], c.GetID()), Labels: c.GetLabels(),
-		Image: c.GetImage(), ImageLabels: image.labels, ImageUnknown: image.unknown,
-	}}
-	if namespace != defaultNamespace {
-		p.Namespace = namespace
-	}
-	if err := json.Unmarshal(c.GetSpec().GetValue(), &spec); err != nil {
+	if err := json.Unmarshal(r.GetSpec().GetValue(), &spec); err != nil {
 		p.NetNSPath = ofProcess // of a runtime whose specification is another one
 		return p
 	}
@@ -283,6 +308,16 @@ func podOf(namespace string, c *containers.Container, pid uint32, image imageLab
 		}
 	}
 	return p
+}
+
+// name returns the name that nerdctl gave to a container, and else its ID. An image's author may not choose the name, by which
+// policies are selected.
+func (r running) name(image imageLabels) string {
+	name := r.GetLabels()[labelName]
+	if image.unknown != "" || name == image.labels[labelName] {
+		return r.GetID()
+	}
+	return name
 }
 
 // cgroupsPath returns the path of a cgroup as specifications write it: for systemd as SLICE:PREFIX:NAME (runc's
@@ -301,27 +336,24 @@ func cgroupsPath(written string) string {
 // services are those of one connection to containerd.
 type services struct {
 	conn *grpc.ClientConn
-	// images holds the labels of images by their digests.
+	// images holds the labels of images by their digests. One that cannot be read is tried again by the next list.
 	images map[string]imageLabels
 }
 
 // container returns a container of the context's namespace.
 func (s services) container(ctx context.Context, id string) (*containers.Container, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
 	got, err := containers.NewContainersClient(s.conn).Get(ctx, &containers.GetContainerRequest{ID: id})
 	return got.GetContainer(), err
 }
 
 // running returns all containers that have a process.
-func (s services) running(ctx context.Context) (map[string]pod, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
+func (s services) running(ctx context.Context) ([]running, error) {
+	maps.DeleteFunc(s.images, func(_ string, l imageLabels) bool { return l.unknown != "" })
 	all, err := namespaces.NewNamespacesClient(s.conn).List(ctx, &namespaces.ListNamespacesRequest{})
 	if err != nil {
 		return nil, err
 	}
-	list := map[string]pod{}
+	var list []running
 	for _, n := range all.GetNamespaces() {
 		if slices.Contains(foreign, n.GetName()) {
 			continue
@@ -342,11 +374,9 @@ func (s services) running(ctx context.Context) (map[string]pod, error) {
 			if err != nil {
 				return nil, err
 			}
-			if isOfCRI(n.GetName(), c) {
-				continue
+			if !isOfCRI(c) {
+				list = append(list, running{c, n.GetName(), t.GetPid(), s.labelsOf(ctx, c.GetImage())})
 			}
-			p := podOf(n.GetName(), c, t.GetPid(), s.labelsOf(ctx, c.GetImage()))
-			list[p.ID] = p
 		}
 	}
 	return list, nil

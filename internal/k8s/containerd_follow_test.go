@@ -42,6 +42,9 @@ type fakeRuntime struct {
 	listed      int      // how often namespaces were listed
 }
 
+// ofCRI is the label of a fake container of the CRI, "sandbox" or "container".
+const ofCRI = "of CRI"
+
 type fakeContainer struct {
 	pid    uint32
 	labels map[string]string
@@ -161,7 +164,11 @@ func (s runtimeContainers) Get(ctx context.Context, r *containers.GetContainerRe
 	if !there {
 		return nil, status.Error(codes.NotFound, "no such container")
 	}
-	return &containers.GetContainerResponse{Container: &containers.Container{ID: r.GetID(), Labels: c.labels}}, nil
+	got := &containers.Container{ID: r.GetID(), Labels: c.labels}
+	if kind := c.labels[ofCRI]; kind != "" {
+		got.Extensions = map[string]*anypb.Any{"io.cri-containerd." + kind + ".metadata": {}}
+	}
+	return &containers.GetContainerResponse{Container: got}, nil
 }
 
 func (s runtimeTasks) List(ctx context.Context, _ *tasks.ListTasksRequest) (*tasks.ListTasksResponse, error) {
@@ -282,14 +289,14 @@ func TestContainerdSecondList(t *testing.T) {
 }
 
 // TestContainerdNamespaces: pods of the CRI and containers of Docker are others' to report, and those of others in the
-// CRI's namespace are not.
+// CRI's namespace are not, whatever their image's labels say.
 func TestContainerdNamespaces(t *testing.T) {
 	t.Parallel()
 	f := startFakeRuntime(t)
-	of := func(kind string) map[string]string { return map[string]string{"io.cri-containerd.kind": kind} }
+	of := func(kind string) map[string]string { return map[string]string{ofCRI: kind} }
 	all := map[string]fakeContainer{
-		"default/a": {1, of("container")}, "shop/a": {2, nil}, "moby/a": {3, nil},
-		"k8s.io/pod": {4, of("sandbox")}, "k8s.io/app": {5, of("container")}, "k8s.io/a": {6, nil},
+		"default/a": {1, map[string]string{"io.cri-containerd.kind": "container"}}, "shop/a": {2, nil}, "moby/a": {3, nil},
+		"k8s.io/pod": {4, of("sandbox")}, "k8s.io/app": {5, of("container")}, "k8s.io/a": {6, map[string]string{"io.cri-containerd.kind": "container"}},
 	}
 	const want = "a, k8s.io/a, shop/a"
 	for name, c := range all {

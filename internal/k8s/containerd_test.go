@@ -10,8 +10,8 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 )
 
-// TestPodOf: how a container of containerd is reported to the agent.
-func TestPodOf(t *testing.T) {
+// TestReport: how a container of containerd is reported to the agent.
+func TestReport(t *testing.T) {
 	for _, tc := range []struct {
 		name, namespace, spec string
 		labels                map[string]string
@@ -32,8 +32,37 @@ func TestPodOf(t *testing.T) {
 	} {
 		tc.want.Labels, tc.want.Image, tc.want.ImageLabels = tc.labels, "web:1", map[string]string{"weir.min": "1mbit"}
 		c := &containers.Container{ID: "a", Labels: tc.labels, Image: "web:1", Spec: &anypb.Any{Value: []byte(tc.spec)}}
-		if got := podOf(tc.namespace, c, 7, imageLabels{labels: tc.want.ImageLabels}); got.pid != 7 || !reflect.DeepEqual(got.Pod, tc.want) {
+		if got := (running{c, tc.namespace, 7, imageLabels{labels: tc.want.ImageLabels}}).pod(pod{}); got.pid != 7 || !reflect.DeepEqual(got.Pod, tc.want) {
 			t.Errorf("%s: %+v, want %+v", tc.name, got.Pod, tc.want)
 		}
+	}
+}
+
+// TestName: an image's author does not choose the name, by which policies are selected.
+func TestName(t *testing.T) {
+	of := func(name string) imageLabels { return imageLabels{labels: map[string]string{"nerdctl/name": name}} }
+	for _, tc := range []struct {
+		what, label string
+		image       imageLabels
+		want        string
+	}{
+		{"no label", "", imageLabels{}, "a"},
+		{"by nerdctl", "web", imageLabels{}, "web"},
+		{"by nerdctl, of an image that names another", "web", of("shop"), "web"},
+		{"by the image", "web", of("web"), "a"},
+		{"an empty one by the image", "", of(""), "a"},
+		{"perhaps by the image", "web", imageLabels{unknown: "it is gone"}, "a"},
+	} {
+		c := &containers.Container{ID: "a", Image: "web:1", Labels: map[string]string{"nerdctl/name": tc.label}}
+		if got := (running{c, "default", 7, tc.image}).pod(pod{}); got.Name != tc.want {
+			t.Errorf("%s: %s, not %s", tc.what, got.Name, tc.want)
+		}
+	}
+	c := &containers.Container{ID: "a", Image: "web:1", Labels: map[string]string{"nerdctl/name": "web"}}
+	r := running{c, "default", 7, imageLabels{}}
+	was := r.pod(pod{})
+	r.image.unknown = "it is gone"
+	if got := r.pod(was); got.Name != "web" {
+		t.Errorf("when its image is gone it is called %s", got.Name)
 	}
 }

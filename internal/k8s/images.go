@@ -64,13 +64,6 @@ func (s services) labelsOf(ctx context.Context, name string) imageLabels {
 	return s.images[digest]
 }
 
-// keepImage leaves a container the labels of its image that were found before; was is what was known of its ID.
-func (p *pod) keepImage(was pod) {
-	if was.pid == p.pid && was.Image == p.Image && was.ImageUnknown == "" {
-		p.ImageLabels, p.ImageUnknown = was.ImageLabels, ""
-	}
-}
-
 // read returns the labels of an image from its index or manifest.
 func (s services) read(ctx context.Context, digest string) (map[string]string, error) {
 	found, err := s.document(ctx, digest)
