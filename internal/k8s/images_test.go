@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"github.com/containerd/containerd/api/types/task"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -85,19 +87,82 @@ type fakeContent struct {
 	content.UnimplementedContentServer
 }
 
+// documents are those of images, by their digests.
+var documents = map[string]string{
+	"sha256:1":       `{"config": {"digest": "sha256:config"}}`,
+	"sha256:2":       `{"config": {"digest": "sha256:none"}}`,
+	"sha256:3":       `{"config": {"digest": "sha256:heavy"}}`,
+	"sha256:4":       `{"config": {"digest": "sha256:away"}}`,
+	"sha256:config":  `{"config": {"Labels": {"weir.weight": "300"}}}`,
+	"sha256:none":    `{"config": {"Labels": {"maker": "second"}}}`,
+	"sha256:heavy":   `{"config": {"Labels": {"maker": "third", "weir.weight": "900"}}}`,
+	"sha256:bare":    `{"manifests": [{"digest": "sha256:1"}]}`,
+	"sha256:foreign": `{"manifests": [{"digest": "sha256:away", "platform": {"os": "linux", "architecture": "` + runtime.GOARCH + `"}}, {"digest": "sha256:2", "platform": {"os": "plan9", "architecture": "z80"}}]}`,
+	"sha256:both":    `{"manifests": [{"digest": "sha256:1"}, {"digest": "sha256:2"}, {"digest": "sha256:4"}]}`,
+	"sha256:nested":  `{"manifests": [{"digest": "sha256:bare"}]}`,
+	"sha256:differ":  `{"manifests": [{"digest": "sha256:1"}, {"digest": "sha256:3"}]}`,
+	"sha256:absent":  `{"manifests": [{"digest": "sha256:away"}]}`,
+	"sha256:old":     `{"schemaVersion": 1}`,
+}
+
 func (fakeContent) Read(r *content.ReadContentRequest, to content.Content_ReadServer) error {
-	text := `{}`
-	switch r.GetDigest() {
-	case "sha256:1":
-		text = `{"config": {"digest": "sha256:config"}}`
-	case "sha256:2":
-		text = `{"config": {"digest": "sha256:none"}}`
-	case "sha256:config":
-		text = `{"config": {"Labels": {"weir.weight": "300"}}}`
-	case "sha256:none":
-		text = `{"config": {"Labels": {"maker": "second"}}}`
+	if r.GetDigest() == "sha256:slow" {
+		<-to.Context().Done()
+		return to.Context().Err()
+	}
+	text, there := documents[r.GetDigest()]
+	if !there {
+		return status.Error(codes.NotFound, "no such content")
 	}
 	return to.Send(&content.ReadContentResponse{Data: []byte(text)})
+}
+
+// TestVariants: the labels of an image are those of all variants that are there, for any platform, and unknown where these
+// differ in one that counts. An image that takes long does not hold others up.
+func TestVariants(t *testing.T) {
+	t.Parallel()
+	f := startContainerd(t)
+	conn, err := grpc.NewClient("unix:"+f.socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	must(t, err)
+	defer conn.Close()
+	s := services{conn: conn, images: map[string]imageLabels{}}
+	for digest, want := range map[string]imageLabels{
+		"sha256:1":       {labels: map[string]string{"weir.weight": "300"}},
+		"sha256:bare":    {labels: map[string]string{"weir.weight": "300"}},
+		"sha256:nested":  {labels: map[string]string{"weir.weight": "300"}},
+		"sha256:foreign": {labels: map[string]string{"maker": "second"}},
+		"sha256:both":    {labels: map[string]string{"weir.weight": "300", "maker": "second"}},
+		"sha256:differ":  {unknown: "read image web:1: its variants for several platforms have different labels weir.weight"},
+		"sha256:absent":  {unknown: "read image web:1: none of its variants is there"},
+		"sha256:old":     {unknown: "read image web:1: it has no configuration"},
+	} {
+		f.change(func() { f.digest = digest })
+		for range 2 { // also from memory
+			if got := s.labelsOf(t.Context(), "web:1"); got.unknown != want.unknown || !maps.Equal(got.labels, want.labels) {
+				t.Errorf("%s: %+v, not %+v", digest, got, want)
+			}
+		}
+	}
+	f.change(func() { f.digest = "sha256:slow" })
+	began := time.Now()
+	for range 10 {
+		if got := s.labelsOf(t.Context(), "web:1"); got.unknown == "" {
+			t.Errorf("a slow one: %+v", got)
+		}
+	}
+	if took := time.Since(began); took < imageTimeout || took > callTimeout {
+		t.Errorf("ten look-ups of a slow one took %v", took)
+	}
+	f.change(func() { f.digest = "sha256:old" })
+	list, err := s.running(t.Context())
+	if must(t, err); len(list) != 1 || len(s.images) == 0 {
+		t.Errorf("it lists %+v", list)
+	}
+	for digest, l := range s.images {
+		if l.unknown != "" && digest != "sha256:old" {
+			t.Errorf("after a list %s is not tried again: %+v", digest, l)
+		}
+	}
 }
 
 type fakeEvents struct {
