@@ -290,21 +290,22 @@ func (r running) pod(was pod) pod {
 	if r.namespace != defaultNamespace {
 		p.Namespace = r.namespace
 	}
-	ofProcess := fmt.Sprintf("/proc/%d/ns/net", r.pid)
+	// Also of a network that it joined: that may be older than the container, and stay when it ends.
+	netns := fmt.Sprintf("/proc/%d/ns/net", r.pid)
 	var spec struct {
 		Linux struct {
 			CgroupsPath string
-			Namespaces  []struct{ Type, Path string }
+			Namespaces  []struct{ Type string }
 		}
 	}
 	if err := json.Unmarshal(r.GetSpec().GetValue(), &spec); err != nil {
-		p.NetNSPath = ofProcess // of a runtime whose specification is another one
+		p.NetNSPath = netns // of a runtime whose specification is another one
 		return p
 	}
 	p.CgroupPath = cgroupsPath(spec.Linux.CgroupsPath)
 	for _, ns := range spec.Linux.Namespaces {
 		if ns.Type == "network" {
-			p.NetNSPath = cmp.Or(ns.Path, ofProcess)
+			p.NetNSPath = netns
 		}
 	}
 	return p

@@ -22,7 +22,7 @@ func TestReport(t *testing.T) {
 		{"of nerdctl", "shop", `{"linux": {"cgroupsPath": "app.slice:nerdctl:a", "namespaces": [{"type": "network"}]}}`, map[string]string{"nerdctl/name": "web"},
 			v1.Pod{ID: "shop/a", Namespace: "shop", Name: "web", NetNSPath: "/proc/7/ns/net", CgroupPath: "/app.slice/nerdctl-a.scope"}},
 		{"another's network", "default", `{"linux": {"cgroupsPath": ":nerdctl:a", "namespaces": [{"type": "network", "path": "/proc/5/ns/net"}]}}`, nil,
-			v1.Pod{ID: "a", Name: "a", NetNSPath: "/proc/5/ns/net", CgroupPath: "/system.slice/nerdctl-a.scope"}},
+			v1.Pod{ID: "a", Name: "a", NetNSPath: "/proc/7/ns/net", CgroupPath: "/system.slice/nerdctl-a.scope"}},
 		{"the host's network", "default", `{"linux": {"cgroupsPath": "/a", "namespaces": [{"type": "pid"}]}}`, nil,
 			v1.Pod{ID: "a", Name: "a", CgroupPath: "/a"}},
 		{"a relative cgroup", "default", `{"linux": {"cgroupsPath": "a", "namespaces": [{"type": "network"}]}}`, nil,

@@ -28,6 +28,7 @@ func TestContainerd(t *testing.T) {
 
 	t.Run("labels are honoured on the wire", func(t *testing.T) { n.testContainerLabels(t, early) })
 	t.Run("labels of the image", n.testImageLabels)
+	t.Run("another's network", func(t *testing.T) { n.testJoined(t, early) })
 	t.Run("in the host's network", n.testHostContainer)
 	t.Run("changes", n.testContainerChanges)
 	t.Run("pods beside", n.testPodBeside)
@@ -85,6 +86,20 @@ func (n *node) testImageLabels(t *testing.T) {
 		t.Errorf("with a minimum of the image: %+v", c)
 	}
 	n.ctr(t, "task", "kill", "--signal", "KILL", "server")
+}
+
+// testJoined: a container that joins the network of an older one started when its own process did.
+func (n *node) testJoined(t *testing.T, netns string) {
+	owner := n.awaitControlled(t, "early", func(v1.Container) bool { return true })
+	time.Sleep(time.Until(owner.StartedAt.Add(3 * time.Second))) // the time of the start of the host is known to a second
+	began := time.Now()
+	n.runContainer(t, "default", testbed.PodImage, "joined", "--with-ns", "network:"+netns)
+	c, _ := n.agent.AwaitContainer("joined", "known", back, func(v1.Container) bool { return true })
+	if late := c.StartedAt.Sub(began); late < -2*time.Second || late > noticed {
+		t.Errorf("it started at %v, %v after that was asked; the owner of the network at %v", c.StartedAt, late, owner.StartedAt)
+	}
+	n.ctr(t, "task", "kill", "--signal", "KILL", "joined")
+	n.agent.AwaitGone("joined", back)
 }
 
 // testHostContainer: a container in the host's network is known by its cgroup.

@@ -150,7 +150,7 @@ func (c *Containerd) Ctr(namespace string, args ...string) (string, error) {
 }
 
 // RunContainer runs a container of an image without pods, with the further options of ctr, connects it to the network of
-// pods unless it has the host's, and returns the path of its network namespace.
+// pods unless it has the host's or another's, and returns the path of its network namespace.
 func (c *Containerd) RunContainer(namespace, image, id string, options ...string) (netns string, err error) {
 	file := filepath.Join(c.keeper.dir, "pid")
 	args := append([]string{"run", "--detach", "--null-io", "--snapshotter", "native", "--cgroup", c.CgroupParent() + "/" + id, "--pid-file", file,
@@ -163,7 +163,7 @@ func (c *Containerd) RunContainer(namespace, image, id string, options ...string
 		return "", fmt.Errorf("read the process of container %s: %w", id, err)
 	}
 	netns = fmt.Sprintf("/proc/%s/ns/net", pid)
-	if slices.Contains(options, "--net-host") {
+	if slices.Contains(options, "--net-host") || slices.Contains(options, "--with-ns") {
 		return netns, nil
 	}
 	return netns, c.Connect(id, netns)
