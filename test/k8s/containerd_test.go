@@ -150,17 +150,20 @@ func (n *node) testPodBeside(t *testing.T) {
 
 // testPluginDiesBeside: containers that start and end while weir-k8s is away.
 func (n *node) testPluginDiesBeside(t *testing.T) {
-	n.runContainer(t, "default", testbed.PodImage, "stays", "--label", "weir.weight=200")
+	const image = "localhost/weir/gone:1"
+	n.ctr(t, "images", "tag", testbed.PodImage, image)
+	n.runContainer(t, "default", image, "stays", "--label", "weir.weight=200", "--label", "weir.min=1mbit")
 	before := n.awaitControlled(t, "stays", func(c v1.Container) bool { return c.Policy.Weight == 200 })
 	n.MustWeir("set", "stays", "--weight", "700")
 	_ = n.plugin.End(syscall.SIGKILL, noticed) // its exit code is that of a kill
+	n.ctr(t, "images", "rm", image)
 	n.runContainer(t, "default", testbed.PodImage, "meanwhile", "--label", "weir.weight=300")
 	n.ctr(t, "task", "kill", "--signal", "KILL", "early")
 	n.startPlugin()
 	n.awaitControlled(t, "meanwhile", func(c v1.Container) bool { return c.Policy.Weight == 300 })
 	n.agent.AwaitGone("early", back)
-	if c := n.awaitControlled(t, "stays", func(c v1.Container) bool { return c.Policy.Weight == 700 }); !c.StartedAt.Equal(before.StartedAt) {
-		t.Errorf("one that runs on started at %v, and then at %v", before.StartedAt, c.StartedAt)
+	if c := n.awaitControlled(t, "stays", func(c v1.Container) bool { return c.Policy.Weight == 700 }); !c.StartedAt.Equal(before.StartedAt) || c.Policy.MinBPS != 1e6 {
+		t.Errorf("one that runs on started at %v, and then at %v, and without its image has %+v", before.StartedAt, c.StartedAt, c.Policy)
 	}
 }
 

@@ -69,11 +69,21 @@ func (cs *containers) update(seen discovery.Container) {
 		cs.byKey[k] = c
 		cs.log.Info("container started", "name", seen.Name, "id", short(seen.ID), "runtime", seen.Runtime)
 	}
+	c.keepImage(&seen)
 	c.Learn(seen)
 	c.Seen.Labels = relevantLabels(seen.Labels)
 	c.Seen.ImageLabels = relevantLabels(seen.ImageLabels)
 	cs.resolve(c)
 	cs.inspect(c)
+}
+
+// keepImage leaves a container that is reported without the labels of its image those that it was reported with before: the
+// image may be gone since then. A source that does not know them does not believe the label of a name, which stays, too.
+func (c *container) keepImage(seen *discovery.Container) {
+	was := c.Seen
+	if seen.ImageUnknown != "" && was.ImageUnknown == "" && was.Image == seen.Image && !was.StartedAt.IsZero() {
+		seen.Name, seen.ImageLabels, seen.ImageUnknown = was.Name, was.ImageLabels, ""
+	}
 }
 
 // short returns the short form of an ID.

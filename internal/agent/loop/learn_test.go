@@ -3,6 +3,7 @@ package loop
 import (
 	"strings"
 	"testing"
+	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent/discovery"
@@ -65,4 +66,42 @@ func TestImageLabels(t *testing.T) {
 	next.Agent.store = b.Agent.store
 	next.recall()
 	check(next.containers.byKey[key{"docker", "3"}], "a restart")
+}
+
+// TestImageGone: what was known of a container's image counts until it ends, also after a restart of the agent. Of an image that
+// was never known, no label is believed.
+func TestImageGone(t *testing.T) {
+	b := newBench(t, 100e6)
+	known := discovery.Container{
+		ID: "3", Name: "web", Runtime: "containerd", StartedAt: epoch, Image: "web:1", NoNetwork: true,
+		Labels: map[string]string{"weir.min": "40mbit", "weir.priority": "1"}, ImageLabels: map[string]string{"weir.priority": "1"},
+	}
+	gone := known
+	gone.Name, gone.ImageLabels, gone.ImageUnknown = "3", nil, "its image web:1 is gone"
+	restarted, other, unseen, hosts := gone, gone, gone, gone
+	restarted.StartedAt, other.Image, unseen.ID, hosts.ID = epoch.Add(1), "web:2", "4", "5"
+	hosts.StartedAt = time.Time{}
+	knownHosts := known
+	knownHosts.ID, knownHosts.StartedAt = "5", time.Time{}
+	learn := func(b *bench, what string, seen discovery.Container, name string, min uint64) {
+		t.Helper()
+		b.containers.learn(discovery.Event{Source: "containerd", Updated: &seen})
+		c := b.containers.byKey[key{"containerd", seen.ID}]
+		if p := c.policy(); c.Seen.Name != name || p.MinBPS != min || p.Priority != policy.Default().Priority {
+			t.Errorf("%s: %s has %+v", what, c.Seen.Name, p)
+		}
+	}
+	learn(b, "known", known, "web", 40e6)
+	learn(b, "gone", gone, "web", 40e6)
+	must.Succeed(t, b.save())
+	next := newBench(t, 100e6)
+	next.Agent.store = b.Agent.store
+	next.recall()
+	learn(next, "gone after a restart", gone, "web", 40e6)
+	learn(b, "restarted", restarted, "3", 0)
+	learn(b, "known again", known, "web", 40e6)
+	learn(b, "of another image", other, "3", 0)
+	learn(b, "never known", unseen, "3", 0)
+	learn(b, "in the host's network", knownHosts, "web", 40e6)
+	learn(b, "in the host's network, which has no start", hosts, "3", 0)
 }
