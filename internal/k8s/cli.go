@@ -40,18 +40,27 @@ meanwhile get theirs.`,
 		Version: cmdline.Version,
 		Args:    cmdline.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if containerdSocket == "" {
+			switch {
+			case containerdSocket == "":
 				return cmdline.Usagef("--containerd is empty: give containerd's socket, as %s, or none", DefaultContainerd)
+			case nri == "":
+				return cmdline.Usagef("--nri is empty: give NRI's socket, as %s, or none", api.DefaultSocketPath)
+			case nri == "none" && containerdSocket == "none":
+				return cmdline.Usagef("--nri none --containerd none: nothing is left to report")
+			case nri == "none" && hard:
+				return cmdline.Usagef("--hard-admission is for pods, which come through NRI: leave --nri none out")
 			}
 			log := cmdline.NewLogger(cmd.ErrOrStderr(), verbose)
 			agent := client.Unix(socket)
-			r := newReporter(agent, v1.RuntimeKubernetes, log)
-			p := &plugin{reporter: r, hardAdmission: hard, folder: claims.Folder(kubelet), log: log}
 			ctx := cmd.Context()
 			var parts sync.WaitGroup
-			parts.Go(func() { r.run(ctx) })
-			parts.Go(func() { p.watchNotes(ctx) })
-			parts.Go(func() { p.run(ctx, nri) })
+			if nri != "none" {
+				r := newReporter(agent, v1.RuntimeKubernetes, log)
+				p := &plugin{reporter: r, hardAdmission: hard, folder: claims.Folder(kubelet), log: log}
+				parts.Go(func() { r.run(ctx) })
+				parts.Go(func() { p.watchNotes(ctx) })
+				parts.Go(func() { p.run(ctx, nri) })
+			}
 			if containerdSocket != "none" {
 				c := &containerd{
 					reporter: newReporter(agent, v1.RuntimeContainerd, log), socket: containerdSocket,
@@ -68,7 +77,7 @@ meanwhile get theirs.`,
 	cmdline.SetUp(root)
 	flags := root.Flags()
 	flags.StringVar(&socket, "socket", client.DefaultSocket, "the agent's socket")
-	flags.StringVar(&nri, "nri", api.DefaultSocketPath, "the NRI socket of the container runtime")
+	flags.StringVar(&nri, "nri", api.DefaultSocketPath, "the NRI socket of the container runtime, for pods, or none")
 	flags.StringVar(&containerdSocket, "containerd", DefaultContainerd, "containerd's socket, for containers of ctr and nerdctl, or none")
 	flags.StringVar(&kubelet, "kubelet", claims.KubeletFolder, "kubelet's folder (its --root-dir), in which weir-dra notes claims and changed annotations")
 	flags.BoolVar(&hard, "hard-admission", false, "refuse to start a pod whose minimum is not in force, or while the agent does not answer")

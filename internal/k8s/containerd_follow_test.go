@@ -338,8 +338,15 @@ func TestNoContainerd(t *testing.T) {
 			t.Errorf("given %t: said %s", expected, said.String())
 		}
 	}
-	var said strings.Builder
-	if code := Run([]string{"weir-k8s", "--containerd", ""}, io.Discard, &said); code != 2 || !strings.Contains(said.String(), DefaultContainerd) {
-		t.Errorf("an empty one: %d, %s", code, said.String())
+	for args, want := range map[string]string{
+		"--containerd=":                DefaultContainerd,
+		"--nri=":                       "/nri.sock",
+		"--nri=none --containerd=none": "nothing is left to report",
+		"--nri=none --hard-admission":  "leave --nri none out",
+	} {
+		var said strings.Builder
+		if code := Run(append([]string{"weir-k8s"}, strings.Fields(args)...), io.Discard, &said); code != 2 || !strings.Contains(said.String(), want) {
+			t.Errorf("%s: %d, %s", args, code, said.String())
+		}
 	}
 }

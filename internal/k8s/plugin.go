@@ -107,7 +107,7 @@ func explain(err error, socket string) error {
 	case err == nil:
 		return errors.New("the runtime ended the connection")
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("nothing answers on %s (%w): does the container runtime run? NRI takes containerd 2.0 or newer, whose configuration does not disable it: write `disable = false` below [plugins.'io.containerd.nri.v1.nri'] there, or give --nri", socket, err)
+		return fmt.Errorf("nothing answers on %s (%w): does the container runtime run? NRI takes containerd 2.0 or newer, whose configuration does not disable it: write `disable = false` below [plugins.'io.containerd.nri.v1.nri'] there, or give --nri, which without Kubernetes may be none", socket, err)
 	}
 	return err
 }
