@@ -16,6 +16,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -47,13 +49,16 @@ type Options struct {
 // Lease is one candidate's view of a Lease. Its methods may be called concurrently, Acquire and Keep by one goroutine.
 type Lease struct {
 	Options
+	// sinceBoot is a clock that goes on while the machine sleeps, in which another candidate may take the Lease. Timers stand
+	// still meanwhile.
+	sinceBoot func() time.Duration
 
 	mu sync.Mutex // guards what follows
 	// seen is the Lease since seenAt.
 	seen   object
 	seenAt time.Time
-	// until is when this candidate stops to work.
-	until time.Time
+	// until is when this candidate stops to work, by sinceBoot.
+	until time.Duration
 	// err is why it does not work.
 	err error
 }
@@ -87,14 +92,20 @@ type HeldError struct{ Holder string }
 func (e *HeldError) Error() string { return fmt.Sprintf("%s holds the lease", e.Holder) }
 
 // New returns a candidate, which has made no request yet.
-func New(o Options) *Lease { return &Lease{Options: o, err: errNew} }
+func New(o Options) *Lease { return &Lease{Options: o, sinceBoot: sinceBoot, err: errNew} }
+
+func sinceBoot() time.Duration {
+	var at unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &at) // Linux has it
+	return time.Duration(at.Nano())
+}
 
 // Check returns nil while this candidate holds the Lease, and else why it does not.
 func (l *Lease) Check() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case time.Now().Before(l.until):
+	case l.sinceBoot() < l.until:
 		return nil
 	case l.err == nil:
 		return errLate
@@ -146,9 +157,9 @@ func (l *Lease) Keep(ctx context.Context) error {
 // renew renews the Lease once when that is due, and takes no longer than this candidate holds it.
 func (l *Lease) renew(ctx context.Context) {
 	l.mu.Lock()
-	until := l.until
+	left := l.until - l.sinceBoot()
 	l.mu.Unlock()
-	ctx, cancel := context.WithDeadline(ctx, until)
+	ctx, cancel := context.WithTimeout(ctx, left)
 	defer cancel()
 	if wait(ctx) == nil {
 		_ = l.Try(ctx) // the next one may succeed in time
@@ -217,7 +228,7 @@ func (l *Lease) next(is object, now time.Time) object {
 
 // write replaces the Lease as it was seen, or creates it. The renewal counts from the request on.
 func (l *Lease) write(ctx context.Context) error {
-	began := time.Now()
+	began, from := time.Now(), l.sinceBoot()
 	l.mu.Lock()
 	made := l.next(l.seen, began)
 	l.mu.Unlock()
@@ -231,7 +242,7 @@ func (l *Lease) write(ctx context.Context) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.seen, l.seenAt, l.until, l.err = is, began, began.Add(renewDeadline), nil
+	l.seen, l.seenAt, l.until, l.err = is, began, from+renewDeadline, nil
 	return nil
 }
 
@@ -246,7 +257,7 @@ func (l *Lease) fail(ctx context.Context, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.err = err; isHeld(err) {
-		l.until = time.Time{}
+		l.until = 0
 	}
 }
 
@@ -258,9 +269,9 @@ func isHeld(err error) bool {
 // release gives the Lease back, so that another candidate takes it at once.
 func (l *Lease) release(ctx context.Context) {
 	l.mu.Lock()
-	holds := time.Now().Before(l.until)
+	holds := l.sinceBoot() < l.until
 	made := l.seen
-	l.until, l.err = time.Time{}, errReleased
+	l.until, l.err = 0, errReleased
 	l.mu.Unlock()
 	if holds {
 		made.Spec.HolderIdentity, made.Spec.LeaseDurationSeconds = "", 1

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 var (
@@ -77,8 +79,11 @@ func (s *server) change(how func()) {
 }
 
 func (s *server) candidate(identity string) *Lease {
-	return New(Options{Do: s.do, IsMissing: func(err error) bool { return errors.Is(err, errMissing) }, Namespace: "shop", Name: "edge",
+	l := New(Options{Do: s.do, IsMissing: func(err error) bool { return errors.Is(err, errMissing) }, Namespace: "shop", Name: "edge",
 		Identity: identity, Labels: map[string]string{"role": "lease"}})
+	began := time.Now()
+	l.sinceBoot = func() time.Duration { return time.Minute + time.Since(began) } // in the test's time
+	return l
 }
 
 // run is a candidate that works whenever it holds the Lease, until stop is called. While cut is set its requests get no answer;
@@ -276,4 +281,35 @@ func TestAway(t *testing.T) {
 		time.Sleep(duration + retryInterval)
 		is("which does not renew it", nil)
 	})
+}
+
+// TestSleep: a holder whose machine sleeps for longer than its renewal holds does not work when it wakes up, although its timers
+// and the monotonic clock stood still.
+func TestSleep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := (&server{}).candidate("edge")
+		if err := l.Try(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		awake, slept := l.sinceBoot, renewDeadline-time.Millisecond
+		l.sinceBoot = func() time.Duration { return awake() + slept }
+		if err := l.Check(); err != nil {
+			t.Errorf("after a short sleep: %v", err)
+		}
+		slept = renewDeadline
+		if err := l.Check(); !errors.Is(err, errLate) {
+			t.Errorf("after a sleep: %v", err)
+		}
+		began := time.Now()
+		if err := l.Keep(t.Context()); !errors.Is(err, errLate) || time.Since(began) != 0 {
+			t.Errorf("it works on for %v, then: %v", time.Since(began), err)
+		}
+	})
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
+		t.Fatal(err)
+	}
+	if since := sinceBoot() - time.Duration(now.Nano()); since < 0 || since > time.Minute {
+		t.Errorf("the clock is %v away from the time since boot", since)
+	}
 }
