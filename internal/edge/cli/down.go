@@ -81,11 +81,11 @@ func (o *downOptions) askRunning(ctx context.Context, socket string, changed fun
 		return cmdline.Usagef("the weir-edge at %s is what this pod runs: its end would be that of this command, and kubelet would start it again. Outside of the pod, kubectl -n %s delete --cascade=foreground deployment weir-edge, and then, for what it has made with all services, kubectl -n %[2]s delete configmaps,leases -l %s; nothing has changed", socket, namespace, runtime.LabelRole)
 	}
 	ours := ""
-	if pods, err := o.openKubernetes(); err != nil {
+	if kube, err := o.openKubernetes(); err != nil {
 		return err
-	} else if pods != nil {
-		ours = pods.At()
-		_ = pods.Close() // nothing was asked
+	} else if kube != nil {
+		ours = kube.At()
+		_ = kube.Close() // nothing was asked
 	}
 	switch {
 	case (ours == "") != (seen.Cluster == ""):

@@ -32,14 +32,23 @@ an instance.`,
 		return server.NewClient(g.socket).Instances(ctx)
 	}, func(cmd *cobra.Command, list []edge.Instance) error {
 		if len(list) == 0 {
-			fmt.Fprintln(cmd.ErrOrStderr(), noServices)
+			seen, err := server.NewClient(g.socket).Snapshot(cmd.Context())
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.ErrOrStderr(), noServices(seen))
 		}
 		return printInstances(cmd.OutOrStdout(), list)
 	})
 }
 
-// noServices is printed if no service is deployed.
-const noServices = "No service is deployed: weir-edge deploy FILE"
+// noServices says why no service is listed.
+func noServices(seen edge.Snapshot) string {
+	if seen.At.IsZero() {
+		return "weir-edge does not know yet what runs: weir-edge events says what it waits for"
+	}
+	return "No service is deployed: weir-edge deploy FILE"
+}
 
 // printTable prints rows below a head. The last column is a note.
 func printTable(w io.Writer, head string, rows [][]string) error {

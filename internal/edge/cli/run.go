@@ -216,12 +216,12 @@ func (o *runOptions) run(cmd *cobra.Command, socket string) error {
 		return err
 	}
 	defer at.Close()
-	if cluster, is := at.Runtime.(*kubernetes.Runtime); is && !o.dryRun {
+	if kube, is := at.Runtime.(*kubernetes.Runtime); is && !o.dryRun {
 		identity, err := leaseIdentity(o.stateDir)
 		if err != nil {
 			return err
 		}
-		defer cluster.Lead(ctx, identity, log)()
+		defer kube.Lead(ctx, identity, log)()
 	}
 	links, err := o.sdn.links()
 	if err != nil {
@@ -374,17 +374,17 @@ func (o *runOptions) openKubernetes() (*kubernetes.Runtime, error) {
 // open returns Kubernetes if there is a kubeconfig, the swarm if the engine is a manager of one, else the engine, and the
 // source of what nodes measure. With lookOnly it changes nothing in the swarm.
 func (o *runOptions) open(ctx context.Context, lookOnly bool) (*site, error) {
-	pods, err := o.openKubernetes()
+	kube, err := o.openKubernetes()
 	if err != nil {
 		return nil, err
 	}
 	manages := false
-	if pods == nil {
+	if kube == nil {
 		if manages, err = swarm.IsManager(ctx, o.docker); err != nil {
 			return nil, engineError(o.docker, err)
 		}
 	}
-	if manages || pods != nil {
+	if manages || kube != nil {
 		at := &site{}
 		if at.nodes, at.agents, err = o.agents.nodes(ctx); err != nil {
 			return nil, err
@@ -392,7 +392,7 @@ func (o *runOptions) open(ctx context.Context, lookOnly bool) (*site, error) {
 		if manages {
 			at.Runtime, err = swarm.New(ctx, swarm.Options{Socket: o.docker, LookOnly: lookOnly})
 		} else {
-			at.Runtime, at.namespace = pods, pods.At()
+			at.Runtime, at.namespace = kube, kube.At()
 		}
 		return at, err
 	}

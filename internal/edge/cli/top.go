@@ -159,7 +159,7 @@ func part(percent float64) string {
 // topServices returns the services, and below each its instances.
 func topServices(s edge.Snapshot) []string {
 	if len(s.Services) == 0 {
-		return []string{noServices}
+		return []string{noServices(s)}
 	}
 	var rows [][]string
 	for _, service := range s.Services {

@@ -38,8 +38,11 @@ func TestRenderTop(t *testing.T) {
 	if strings.Contains(text, "\x1b") {
 		t.Errorf("a node's reason commands the terminal: %q", text)
 	}
-	if empty := renderTop(topSample{}, 80, 0); !strings.Contains(empty, "No service is deployed") {
+	if empty := renderTop(topSample{snapshot: edge.Snapshot{At: time.Unix(1, 0)}}, 80, 0); !strings.Contains(empty, "No service is deployed") {
 		t.Errorf("without a service:\n%s", empty)
+	}
+	if waiting := renderTop(topSample{}, 100, 0); !strings.Contains(waiting, "does not know yet what runs") || strings.Contains(waiting, "deploy") {
+		t.Errorf("before the first round:\n%s", waiting)
 	}
 	// It is as wide and as high as the terminal, and leaves older events out.
 	for height := 3; height < 20; height++ {
