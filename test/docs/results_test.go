@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -183,14 +184,43 @@ func (r results) verdict(file, target string) (string, error) {
 	return "", fmt.Errorf("%s.json has no target %q", file, target)
 }
 
-// missed returns the verdicts on missed and undecided targets.
-func (r results) missed(file string) ([]report.Verdict, error) {
-	from, err := r.find(file)
-	list := from.Missed()
-	for i := range list {
-		list[i].Change = bench.ToMeet(list[i].Target) // what is known now, not when it was measured
+// miss is a verdict on a target that is missed or undecided, and the result that it is from.
+type miss struct {
+	report.Verdict
+	File string
+}
+
+// worse reports whether it misses the same target by more.
+func (m miss) worse(than miss) bool {
+	amount := func(m miss) float64 {
+		value := math.Inf(1) // without a number it never came
+		_, _ = fmt.Sscan(m.Measured, &value)
+		return value
 	}
-	return list, err
+	if strings.HasPrefix(m.Limit, "at least") {
+		m, than = than, m
+	}
+	return amount(m) > amount(than)
+}
+
+// missed returns the worst verdict of all files on each target that is missed or undecided.
+func (r results) missed(files ...string) (all []miss, err error) {
+	for _, file := range files {
+		from, err := r.find(file)
+		if err != nil {
+			return nil, err
+		}
+		for _, v := range from.Missed() {
+			v.Change = bench.ToMeet(v.Target) // what is known now, not when it was measured
+			one := miss{v, file}
+			if i := slices.IndexFunc(all, func(m miss) bool { return m.Target == v.Target }); i < 0 {
+				all = append(all, one)
+			} else if one.worse(all[i]) {
+				all[i] = one
+			}
+		}
+	}
+	return all, nil
 }
 
 // paused says in how many of the runs that count a processor stood still, "" for none.
@@ -252,6 +282,20 @@ func functions(r results, page string) template.FuncMap {
 		"bold": func(limit float64, format string, scale, value float64) string {
 			text := number(format, scale, value)
 			if value > limit {
+				text = "**" + text + "**"
+			}
+			return text
+		},
+		// judged is a median with the worst round, bold where that misses a limit; a negative limit is the least.
+		"judged": func(limit float64, format string, scale float64, values []float64) string {
+			text, worst, missed := number(format, scale, medianOf(values)), slices.Max(values), slices.Max(values) > limit
+			if limit < 0 {
+				worst, missed = slices.Min(values), slices.Min(values) < -limit
+			}
+			if len(values) > 1 {
+				text += " (" + number(format, scale, worst) + ")"
+			}
+			if missed {
 				text = "**" + text + "**"
 			}
 			return text
@@ -447,33 +491,33 @@ func TestFilled(t *testing.T) {
 			{Case: "x: idle", Name: "n", Values: []float64{1, 2, 30}},
 			{Case: "x: busy", Name: "n", Values: []float64{7, 7.5}},
 		},
-	}}}
+	}}, "b": {Report: report.Report{Verdicts: []report.Verdict{{Target: "t", Limit: "at most 1 %", Measured: "3 %"}}}}}
 	const page = "old `0123abc`\n<!-- figures: from p -->\n\nold\n\n<!-- figures: end -->\nrest\n"
 	for figures, want := range map[string]string{
-		`{{define "p"}}{{quantities "a" "x: idle" "n" | spread "%.1f" 1}} ms{{end}}`:                  "2.0 (1.0 to 30.0) ms",
-		`{{define "p"}}{{range missed "a"}}{{.Target}}, {{.ToChange}}{{end}}{{paused "a"}}{{end}}`:    "t, not known: the cause is to be measured first (a processor stood still in 1 of 4 runs)",
-		`{{define "p"}}{{excess (quantities "a" ".*idle" "n") (quantities "a" ".*busy" "n")}}{{end}}`: "[5.25]",
-		`{{define "p"}}{{quantities "a" "x: .*" "n" | values | above 7 | len}}{{end}}`:                "2",
-		`{{define "p"}}{{bold 1 "%.0f" 10 0.5}}, {{bold 1 "%.0f" 1 2.0}}{{end}}`:                      "5, **2**",
-		`{{define "p"}}{{older "0123abc" "3 ms"}}, {{given "4 ms"}}{{end}}`:                           "3 ms, 4 ms",
-		`{{define "p"}}{{quantities "b" "x: idle" "n"}}{{end}}`:                                       "",
-		`{{define "p"}}{{quantities "a" "idle" "n"}}{{end}}`:                                          "",
-		`{{define "p"}}{{verdict "a" "v"}}{{end}}`:                                                    "",
-		`{{define "p"}}{{ratio "a" "x: idle" "p" "q" | interval "%.0f" 1}}{{end}}`:                    "",
-		`{{define "p"}}{{older "4567def" "3 ms"}}{{end}}`:                                             "",
-		`{{define "p"}}{{if true}}3 ms{{end}}{{end}}`:                                                 "",
-		`{{define "p"}}{{if false}}x{{else}}3 ms{{end}}{{end}}`:                                       "",
-		`{{define "p"}}{{with ""}}x{{else with ""}}y{{else}}3 ms{{end}}{{end}}`:                       "",
-		`{{define "p"}}{{"3 ms"}}{{end}}`:                                                             "",
-		`{{define "p"}}{{$text := "3 ms"}}{{$text}}{{end}}`:                                           "",
-		`{{define "p"}}{{printf "%s" (print "3 ms")}}{{end}}`:                                         "",
-		`{{define "p"}}{{"3 ms" | printf "in %s"}}{{end}}`:                                            "",
-		`{{define "p"}}{{with "3 ms"}}{{.}}{{end}}{{end}}`:                                            "",
-		`{{define "p"}}{{if $x := "3 ms"}}{{$x}}{{end}}{{end}}`:                                       "",
-		`{{define "q"}}{{.}}{{end}}{{define "p"}}{{template "q" "3 ms"}}{{end}}`:                      "",
-		`{{define "p"}}{{3}} ms{{end}}`:                                                               "",
-		`{{define "p"}}{{"3 "}}ms{{end}}`:                                                             "",
-		`{{define "q"}}{{end}}`:                                                                       "",
+		`{{define "p"}}{{quantities "a" "x: idle" "n" | spread "%.1f" 1}} ms{{end}}`:                     "2.0 (1.0 to 30.0) ms",
+		`{{define "p"}}{{range missed "a" "b"}}{{.Measured}}, {{.ToChange}}{{end}}{{paused "a"}}{{end}}`: "3 %, not known: the cause is to be measured first (a processor stood still in 1 of 4 runs)",
+		`{{define "p"}}{{excess (quantities "a" ".*idle" "n") (quantities "a" ".*busy" "n")}}{{end}}`:    "[5.25]",
+		`{{define "p"}}{{quantities "a" "x: .*" "n" | values | above 7 | len}}{{end}}`:                   "2",
+		`{{define "p"}}{{bold 1 "%.0f" 10 0.5}}, {{bold 1 "%.0f" 1 2.0}}{{end}}`:                         "5, **2**",
+		`{{define "p"}}{{older "0123abc" "3 ms"}}, {{given "4 ms"}}{{end}}`:                              "3 ms, 4 ms",
+		`{{define "p"}}{{quantities "b" "x: idle" "n"}}{{end}}`:                                          "",
+		`{{define "p"}}{{quantities "a" "idle" "n"}}{{end}}`:                                             "",
+		`{{define "p"}}{{verdict "a" "v"}}{{end}}`:                                                       "",
+		`{{define "p"}}{{ratio "a" "x: idle" "p" "q" | interval "%.0f" 1}}{{end}}`:                       "",
+		`{{define "p"}}{{older "4567def" "3 ms"}}{{end}}`:                                                "",
+		`{{define "p"}}{{if true}}3 ms{{end}}{{end}}`:                                                    "",
+		`{{define "p"}}{{if false}}x{{else}}3 ms{{end}}{{end}}`:                                          "",
+		`{{define "p"}}{{with ""}}x{{else with ""}}y{{else}}3 ms{{end}}{{end}}`:                          "",
+		`{{define "p"}}{{"3 ms"}}{{end}}`:                                                                "",
+		`{{define "p"}}{{$text := "3 ms"}}{{$text}}{{end}}`:                                              "",
+		`{{define "p"}}{{printf "%s" (print "3 ms")}}{{end}}`:                                            "",
+		`{{define "p"}}{{"3 ms" | printf "in %s"}}{{end}}`:                                               "",
+		`{{define "p"}}{{with "3 ms"}}{{.}}{{end}}{{end}}`:                                               "",
+		`{{define "p"}}{{if $x := "3 ms"}}{{$x}}{{end}}{{end}}`:                                          "",
+		`{{define "q"}}{{.}}{{end}}{{define "p"}}{{template "q" "3 ms"}}{{end}}`:                         "",
+		`{{define "p"}}{{3}} ms{{end}}`:                                                                  "",
+		`{{define "p"}}{{"3 "}}ms{{end}}`:                                                                "",
+		`{{define "q"}}{{end}}`:                                                                          "",
 	} {
 		got, parts, err := filled(r, page, figures)
 		switch {

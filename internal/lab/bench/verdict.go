@@ -88,6 +88,12 @@ var (
 // wakesChange is for round trips whose tail is the machine's. It names the trace (docs/measurements.md).
 const wakesChange = "the measuring programs would have to wake sooner: in a trace of `d45e17f9` 96 % of the longest round trips waited for a processor at their ends, on a kernel that does not preempt itself"
 
+// What comes in misses its aims with BBR.
+const (
+	bbrChange      = "BBR would have to take losses for a sign of a full link"
+	bbrQueueChange = "BBR would have to leave the queue before the uplink short: the queue of what comes in is behind it"
+)
+
 // changes are what would have to change for targets whose miss has a known cause.
 var changes = map[*target]string{
 	targetMemory:          "smaller maps of flows and delays, or a runtime with a smaller heap",
@@ -98,8 +104,12 @@ var changes = map[*target]string{
 	targetOvershoot:       "HTB's ceiling would have to be further below a maximum, or save less, which costs a part of the maximum",
 	targetAdded:           wakesChange,
 	targetAdded999:        wakesChange,
-	targetInMinimum:       "BBR would have to take losses for a sign of a full link; a queue of a third of a second suits it, and keeps less of a minimum with CUBIC",
-	targetInAdded:         "BBR would have to leave the queue before the uplink short: the queue of what comes in is behind it",
+	targetInTCP:           bbrChange,
+	targetArrives:         bbrChange,
+	targetGoodput:         bbrChange + ": what is lost comes again",
+	targetInMinimum:       bbrChange + "; a queue of a third of a second suits it, and keeps less of a minimum with CUBIC",
+	targetInAdded:         bbrQueueChange,
+	targetInOwn:           bbrQueueChange,
 	targetInSettle["udp"]: "the first look at a change would have to come sooner than two samples of the queue, of 10 ms each, agree",
 	targetInSettle["tcp"]: "queues would have to hold what senders grow by: longer ones, behind which a sparse download waits",
 	targetSettle:          "TCP senders would have to go on sending while the machine is busy, and with balanced packets to be smaller",
