@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -361,22 +362,43 @@ func (s *site) testReceivedInOverlay(t *testing.T) {
 
 // testReceivedByService: what users send to the port that a task publishes at its node is counted as the task's.
 func (s *site) testReceivedByService(t *testing.T) {
-	const port, uploadBytes = 8091, 300_000
-	remove := s.runService(t, "taker", swarm.PortConfigPublishModeHost, port, "/bin/busybox", "nc", "-ll", "-p", "80", "-e", "/bin/busybox", "wc")
+	const port = 8091
+	remove := s.runService(t, "taker", swarm.PortConfigPublishModeHost, port, countsInput...)
 	defer remove()
-	task := func() *v1.Container {
-		for _, c := range s.list(t) {
-			if strings.HasPrefix(c.Name, "taker.") && c.State == v1.StateOK && c.In != nil {
-				return &c
-			}
+	s.Await("taker controlled", engineTimeout, func() (bool, string) {
+		c := s.taskOf(t, "taker")
+		return c != nil && c.State == v1.StateOK, fmt.Sprintf("%+v", s.list(t))
+	})
+	s.upload(t, netip.AddrPortFrom(s.Host.UplinkAddr(), port))
+	s.Await("taker given what was sent to it", noticed, func() (bool, string) {
+		c := s.taskOf(t, "taker")
+		return c != nil && c.In.SentBytes >= uploadBytes, fmt.Sprintf("%+v", s.list(t))
+	})
+}
+
+// countsInput is a service at port 80 that answers with the number of bytes it got.
+var countsInput = []string{"/bin/busybox", "nc", "-ll", "-p", "80", "-e", "/bin/busybox", "wc"}
+
+// taskOf returns the task of a service, nil while none receives.
+func (s *site) taskOf(t *testing.T, service string) *v1.Container {
+	t.Helper()
+	for _, c := range s.list(t) {
+		if strings.HasPrefix(c.Name, service+".") && c.In != nil {
+			return &c
 		}
-		return nil
 	}
-	s.Await("taker controlled", engineTimeout, func() (bool, string) { return task() != nil, fmt.Sprintf("%+v", s.list(t)) })
-	// The task runs before its program listens.
-	harness.Await(t, "taker takes an upload", engineTimeout, func() error {
+	return nil
+}
+
+const uploadBytes = 300_000
+
+// upload sends uploadBytes from the neighbour to a service of countsInput, and returns when that has all. A task runs
+// before its program listens.
+func (s *site) upload(t *testing.T, to netip.AddrPort) {
+	t.Helper()
+	harness.Await(t, "an upload", engineTimeout, func() error {
 		return testbed.InNetNS(s.Host.PeerNetNSPath(), func() error {
-			conn, err := net.DialTimeout("tcp", netip.AddrPortFrom(s.Host.UplinkAddr(), port).String(), engineTimeout)
+			conn, err := net.DialTimeout("tcp", to.String(), engineTimeout)
 			if err != nil {
 				return err
 			}
@@ -392,9 +414,56 @@ func (s *site) testReceivedByService(t *testing.T) {
 			return err
 		})
 	})
-	s.Await("taker given what was sent to it", noticed, func() (bool, string) {
-		c := task()
-		return c != nil && c.In.SentBytes >= uploadBytes, fmt.Sprintf("%+v", s.list(t))
+}
+
+// TestRoutingMesh: what users send to a port of Swarm's routing mesh is the host's at the node that they address, also if
+// that runs the task. What another node passes on to the task's is the task's there.
+func TestRoutingMesh(t *testing.T) {
+	t.Parallel()
+	_ = exec.CommandContext(t.Context(), "modprobe", "ip_vs").Run() // as the engine does
+	if _, err := os.Stat("/proc/net/ip_vs"); err != nil {
+		t.Skip("this kernel has no IPVS, which Swarm's routing mesh needs")
+	}
+	s, far := newSwarm(t)
+	forwardInMesh(t, s.engine)
+	forwardInMesh(t, far)
+	s.agent = s.StartAgent(harness.AgentOptions{Docker: s.engine.Socket(), Rate: slowLink, Args: []string{"--in-rate", slowLink}})
+	const port = 8092
+	s.runService(t, "meshed", swarm.PortConfigPublishModeIngress, port, countsInput...)
+	s.Await("meshed controlled", engineTimeout, func() (bool, string) {
+		return s.taskOf(t, "meshed") != nil, fmt.Sprintf("%+v", s.list(t))
+	})
+	received := func() (task, host uint64) {
+		return s.taskOf(t, "meshed").In.SentBytes, s.agent.Container("host").In.SentBytes
+	}
+	for node, of := range map[string]struct {
+		addr   netip.Addr
+		byTask bool
+	}{
+		"the task's": {s.Host.UplinkAddr(), false},
+		"another":    {s.Host.PeerAddr, true},
+	} {
+		t.Run(node, func(t *testing.T) {
+			taskBefore, hostBefore := received()
+			s.upload(t, netip.AddrPortFrom(of.addr, port))
+			s.Await("counted", noticed, func() (bool, string) {
+				task, host := received()
+				task, host = task-taskBefore, host-hostBefore
+				most, least := max(task, host), min(task, host)
+				return (task > host) == of.byTask && most >= uploadBytes && least < uploadBytes/2, fmt.Sprintf("the task has %d, the host %d", task, host)
+			})
+		})
+	}
+}
+
+// forwardInMesh lets a node's sandbox of the routing mesh forward answers. New namespaces forward if the machine's
+// own does, where dockerd usually runs and switches it on; an engine of a test switches it on in a namespace of its own.
+func forwardInMesh(t *testing.T, node *testbed.Engine) {
+	t.Helper()
+	harness.Await(t, "the routing mesh's sandbox", engineTimeout, func() error {
+		return testbed.InNetNS(filepath.Join(node.Root(), "run/docker/netns/ingress_sbox"), func() error {
+			return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644)
+		})
 	})
 }
 

@@ -230,9 +230,9 @@ func withPackages(netns string, butOfClassifier ...string) []Suite {
 	}
 }
 
-// withEngine is what takes a container engine and a kernel with IPsec, which the
+// withEngine is what takes a container engine and a kernel with IPsec or IPVS, which the
 // machine that the suite docker runs on may lack.
-var withEngine = []Suite{{Package: "./test/docker", Tag: TagDocker, Run: "TestEncryptedOverlay"}}
+var withEngine = []Suite{{Package: "./test/docker", Tag: TagDocker, Run: "TestEncryptedOverlay|TestRoutingMesh"}}
 
 // openFlowSwitch is what takes a switch whose packets go through queues, which
 // Open vSwitch's are only in a kernel with its module.
@@ -257,7 +257,9 @@ var netModules = []string{
 // engineModules are what Docker needs besides, for its networks and rules.
 var engineModules = []string{"overlay", "br_netfilter", "xt_addrtype", "xt_mark", "xt_policy",
 	// Older and newer ones tell overlay networks apart in another way.
-	"xt_u32", "xt_bpf"}
+	"xt_u32", "xt_bpf",
+	// Swarm's routing mesh.
+	"ip_vs", "ip_vs_rr", "xt_ipvs", "xt_REDIRECT"}
 
 // ciphers are modules of some kernels; others have what they do built in.
 var ciphers = []string{

@@ -114,7 +114,7 @@ func (c *Container) Miscounted() (reasons []string) {
 		}
 	}
 	if c.Seen.RoutingMesh && c.isContainer() {
-		reasons = append(reasons, "what it answers at ports that Swarm's routing mesh publishes counts as the host's: publish them with mode=host")
+		reasons = append(reasons, "what it receives and answers at this node's ports of Swarm's routing mesh counts as the host's: publish them with mode=host")
 	}
 	return reasons
 }
