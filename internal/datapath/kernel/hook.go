@@ -112,11 +112,11 @@ func (h Hook) find(name string) (program *ebpf.Program, first bool, err error) {
 }
 
 // Looker looks at hooks of its network namespace through one socket: opening one takes twice as long as a look.
-type Looker struct{ reader *dumpReader }
+type Looker struct{ reader *routeSocket }
 
 // NewLooker returns a looker of the caller's network namespace.
 func NewLooker() (*Looker, error) {
-	reader, err := newDumpReader(shortDumpBytes)
+	reader, err := openRouteSocket(shortDumpBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func (l *Looker) SoleProgram(h Hook) (id uint32, err error) {
 		if !complete {
 			reader := l.reader
 			if h.NetNSPath != "" {
-				if reader, err = newDumpReader(shortDumpBytes); err != nil {
+				if reader, err = openRouteSocket(shortDumpBytes); err != nil {
 					return err
 				}
 				defer reader.close()
@@ -158,7 +158,7 @@ func (l *Looker) SoleProgram(h Hook) (id uint32, err error) {
 
 // filterPrograms lists the programs of the clsact filters, 0 for a filter without one, through a reader of the device's
 // namespace. It takes a fraction of the time of filters: the control loop looks at every container's tap.
-func (h Hook) filterPrograms(reader *dumpReader) (ids []ebpf.ProgramID, err error) {
+func (h Hook) filterPrograms(reader *routeSocket) (ids []ebpf.ProgramID, err error) {
 	ids, err = consistently(func() (ids []ebpf.ProgramID, err error) {
 		err = reader.dump(getFilter, h.Ifindex, Handle(h.clsact()), func(filter object) {
 			// A message without options is about a priority, and those of its filters follow.

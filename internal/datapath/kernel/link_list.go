@@ -18,7 +18,7 @@ const filterSkipStats = 1 << 3
 // devices but veths: each container has a veth, of which the library makes fifty objects. Errors: nl.ErrDumpInterrupted
 // after a list that may be incomplete.
 func listDevices() ([]netlink.Link, error) {
-	reader, err := newDumpReader(listBytes)
+	reader, err := openRouteSocket(listBytes)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/mdlayher/netlink"
@@ -64,31 +65,19 @@ func (e *OpError) Unwrap() error { return e.Err }
 
 // TC is a connection to the kernel's traffic control in the network namespace in which it was
 // opened. It is not safe for concurrent use.
-type TC struct {
-	conn  *netlink.Conn
-	stats classStatsReader
-}
+type TC struct{ stats classStatsReader }
 
-// OpenTC opens netlink sockets in the caller's network namespace.
+// OpenTC opens a netlink socket in the caller's network namespace.
 func OpenTC() (*TC, error) {
-	conn, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
+	socket, err := openRouteSocket(dumpBytes)
 	if err != nil {
-		return nil, fmt.Errorf("open traffic control: %w", err)
+		return nil, err
 	}
-	// Ask for the kernel's error texts; older kernels have none.
-	_ = conn.SetOption(netlink.ExtendedAcknowledge, true)
-	reader, err := newDumpReader(dumpBytes)
-	if err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
-	return &TC{conn: conn, stats: classStatsReader{dumpReader: reader}}, nil
+	return &TC{classStatsReader{routeSocket: socket}}, nil
 }
 
-// Close closes the sockets.
-func (t *TC) Close() error {
-	t.stats.close()
-	return t.conn.Close()
-}
+// Close closes the socket.
+func (t *TC) Close() error { return t.stats.close() }
 
 // sizeofTcmsg is the size of struct tcmsg (include/uapi/linux/rtnetlink.h).
 const sizeofTcmsg = 20
@@ -114,7 +103,7 @@ func (o Op) message(ifindex int) (netlink.Message, error) {
 	} else {
 		data, options = tcmsg(ifindex, o.Qdisc.Handle, o.Qdisc.Parent), o.Qdisc.Options
 	}
-	m.Header.Flags = netlink.Request | netlink.Acknowledge
+	m.Header.Flags = netlink.Request
 	m.Header.Type = netlink.HeaderType(set)
 	switch o.Verb {
 	case Add:
@@ -145,7 +134,7 @@ func (o Op) message(ifindex int) (netlink.Message, error) {
 	return m, nil
 }
 
-// batchOps is the number of changes per system call: their acknowledgements must fit the socket's
+// batchOps is the number of changes per system call: the answers, if the kernel refuses all, must fit the socket's
 // receive buffer.
 const batchOps = 64
 
@@ -153,24 +142,21 @@ const batchOps = 64
 // an *OpError for each refused one.
 func (t *TC) Apply(ifindex int, ops []Op) error {
 	var errs []error
-	for start := 0; start < len(ops); start += batchOps {
-		batch := ops[start:min(start+batchOps, len(ops))]
-		messages := make([]netlink.Message, len(batch))
+	for batch := range slices.Chunk(ops, batchOps) {
+		changes := make([]netlink.Message, len(batch))
 		for i, op := range batch {
 			m, err := op.message(ifindex)
 			if err != nil {
-				return err
+				return errors.Join(append(errs, err)...)
 			}
-			messages[i] = m
+			changes[i] = m
 		}
-		if _, err := t.conn.SendMessages(messages); err != nil {
-			return fmt.Errorf("send traffic control changes: %w", err)
+		refused, err := t.stats.change(changes)
+		if err != nil {
+			return errors.Join(append(errs, fmt.Errorf("change traffic control: %w", err))...)
 		}
-		// One acknowledgement for each change, in order.
-		for _, op := range batch {
-			if _, err := t.conn.Receive(); err != nil {
-				errs = append(errs, &OpError{Op: op, Err: err})
-			}
+		for _, i := range slices.Sorted(maps.Keys(refused)) {
+			errs = append(errs, &OpError{Op: batch[i], Err: refused[i]})
 		}
 	}
 	return errors.Join(errs...)
@@ -290,9 +276,12 @@ func (t *TC) ClassStats(ifindex int, handles []Handle, dst []ClassStats) ([]Clas
 
 // HasFilters reports whether a qdisc of a device has filters.
 func (t *TC) HasFilters(ifindex int, parent Handle) (bool, error) {
-	messages, err := requestList(t.conn, getFilter, tcmsg(ifindex, 0, parent))
+	has, err := consistently(func() (has bool, err error) {
+		err = t.stats.dump(getFilter, ifindex, parent, func(object) { has = true })
+		return has, err
+	})
 	if err != nil {
 		return false, fmt.Errorf("list filters of %s: %w", parent, err)
 	}
-	return len(messages) > 0, nil
+	return has, nil
 }

@@ -28,7 +28,7 @@ func datagram(typ uint16, sequence uint32, payloads ...[]byte) []byte {
 // newReader has asked for classes; parseStats tells of no others.
 func newReader(wanted ...Handle) *classStatsReader {
 	slices.Sort(wanted)
-	return &classStatsReader{dumpReader: &dumpReader{sequence: testSequence}, wanted: wanted}
+	return &classStatsReader{routeSocket: &routeSocket{sequence: testSequence}, wanted: wanted}
 }
 
 func parseStats(r *classStatsReader, b []byte, dst []ClassStats) ([]ClassStats, bool, error) {

@@ -3,7 +3,6 @@ package kernel
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -19,8 +18,8 @@ import (
 	"github.com/weir-project/weir/test/must"
 )
 
-// fakeSocket answers requests as the kernel does: dumps with messages, changes
-// with one acknowledgement each, in order.
+// fakeSocket answers requests as the kernel does: dumps with messages, changes with the errors of
+// refused ones and an acknowledgement of each one that asks for it, in order.
 type fakeSocket struct {
 	mu sync.Mutex
 	// dumps are the payloads of the answer to a request of a type.
@@ -31,12 +30,10 @@ type fakeSocket struct {
 	// parent is that of the last list requested through reader.
 	parent Handle
 	// refuse gives the error of a change, by how many came before it.
-	refuse map[int]unix.Errno
-	// lost: the socket is broken.
-	lost error
-
+	refuse   map[int]unix.Errno
 	batches  []int // how many changes came at once
 	messages int
+	asking   int // changes that asked for an acknowledgement
 	answers  [][]netlink.Message
 }
 
@@ -71,22 +68,44 @@ func (s *fakeSocket) Send(m netlink.Message) error {
 	answer = append(answer, netlink.Message{Header: netlink.Header{
 		Type: netlink.Done, Flags: netlink.Multi, Sequence: m.Header.Sequence, PID: m.Header.PID}, Data: make([]byte, 4)})
 	s.answers = append(s.answers, answer)
-	return s.lost
+	return nil
 }
 
-func (s *fakeSocket) SendMessages(list []netlink.Message) error {
-	s.batches = append(s.batches, len(list))
-	for _, m := range list {
-		data := make([]byte, 4)
-		if errno, refused := s.refuse[s.messages]; refused {
-			data = fmt.Append(nil)
-			data = append(data, netlinkErrno(errno)...)
+func (s *fakeSocket) SendMessages([]netlink.Message) error {
+	return errors.New("no change comes this way")
+}
+
+// change answers changes as the kernel does: a refused one, and one that asks for it.
+func (s *fakeSocket) change(b []byte) (answers [][]byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	count := 0
+	for len(b) >= sizeofHeader {
+		var a answer
+		var err error
+		if a, b, err = cutAnswer(b); err != nil {
+			return nil
+		}
+		errno, refused := s.refuse[s.messages]
+		asks := a.flags&unix.NLM_F_ACK != 0
+		if asks {
+			s.asking++
+		}
+		if refused || asks {
+			answers = append(answers, datagram(unix.NLMSG_ERROR, a.sequence, netlinkErrno(errno)))
 		}
 		s.messages++
-		s.answers = append(s.answers, []netlink.Message{{
-			Header: netlink.Header{Type: netlink.Error, Sequence: m.Header.Sequence, PID: m.Header.PID}, Data: data}})
+		count++
 	}
-	return s.lost
+	s.batches = append(s.batches, count)
+	return answers
+}
+
+// tried returns how many changes came at once, and in all.
+func (s *fakeSocket) tried() (batches []int, changes int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.batches, s.messages
 }
 
 func netlinkErrno(errno unix.Errno) []byte {
@@ -123,26 +142,35 @@ func (s *fakeSocket) ReceiveIter() iter.Seq2[netlink.Message, error] {
 func (s *fakeSocket) open() *netlink.Conn { return netlink.NewConn(s, 1) }
 
 func (s *fakeSocket) tc(t testing.TB) *TC {
-	return &TC{conn: s.open(), stats: classStatsReader{dumpReader: s.reader(t)}}
+	return &TC{classStatsReader{routeSocket: s.reader(t)}}
 }
 
-// reader returns a reader of the fake's lists, which come through a real socket.
-func (s *fakeSocket) reader(t testing.TB) *dumpReader {
+// reader returns a socket to the fake, which is a real one.
+func (s *fakeSocket) reader(t testing.TB) *routeSocket {
 	t.Helper()
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	must.Succeed(t, err)
-	r, done := &dumpReader{fd: ends[0], buffer: make([]byte, dumpBytes)}, make(chan struct{})
+	r, done := &routeSocket{fd: ends[0], buffer: make([]byte, dumpBytes)}, make(chan struct{})
 	t.Cleanup(func() {
-		r.close()
+		_ = r.close() // may be closed
 		<-done
 	})
 	go func() {
 		defer close(done)
 		defer unix.Close(ends[1])
-		request := make([]byte, 64)
+		request := make([]byte, dumpBytes)
 		for {
-			if n, err := unix.Read(ends[1], request); err != nil || n < sizeofHeader {
+			n, err := unix.Read(ends[1], request)
+			if err != nil || n < sizeofHeader {
 				return
+			}
+			if binary.NativeEndian.Uint16(request[6:])&unix.NLM_F_DUMP != unix.NLM_F_DUMP {
+				for _, b := range s.change(request[:n]) {
+					if _, err := unix.Write(ends[1], b); err != nil {
+						return
+					}
+				}
+				continue
 			}
 			kind, sequence := binary.NativeEndian.Uint16(request[4:]), binary.NativeEndian.Uint32(request[8:])
 			m := netlink.Message{Header: netlink.Header{Type: netlink.HeaderType(kind), Sequence: sequence}}
@@ -193,7 +221,7 @@ func TestQdiscs(t *testing.T) {
 }
 
 func TestQueuesOfARealKernel(t *testing.T) {
-	r, got, elsewhere := dumpReader{sequence: testSequence}, map[Handle]QueueStats{}, map[Handle]QueueStats{}
+	r, got, elsewhere := routeSocket{sequence: testSequence}, map[Handle]QueueStats{}, map[Handle]QueueStats{}
 	_, err := r.parse(datagram(unix.RTM_NEWQDISC, testSequence, messages(t, "counters.hex", "qdisc")...), func(qdisc object) {
 		addQueue(got, 3, qdisc)
 		addQueue(elsewhere, 4, qdisc)
@@ -343,18 +371,20 @@ func TestApply(t *testing.T) {
 	if err := s.tc(t).Apply(3, ops); err != nil {
 		t.Errorf("apply: %v", err)
 	}
-	if want := []int{64, 64, 22}; !slices.Equal(s.batches, want) {
-		t.Errorf("batches of %v, want %v", s.batches, want)
+	batches, _ := s.tried()
+	if want := []int{64, 64, 22}; !slices.Equal(batches, want) || s.asking != len(want) {
+		t.Errorf("batches of %v with %d acknowledgements, want %v and one each", batches, s.asking, want)
 	}
-	if err := s.tc(t).Apply(3, nil); err != nil || len(s.batches) != 3 {
-		t.Errorf("apply nothing: %v, batches %v", err, s.batches)
+	err := s.tc(t).Apply(3, nil)
+	if batches, _ := s.tried(); err != nil || len(batches) != 3 {
+		t.Errorf("apply nothing: %v, batches %v", err, batches)
 	}
 
 	// Each refusal is told of its own op, and what follows is still tried.
 	s = &fakeSocket{refuse: map[int]unix.Errno{0: unix.EEXIST, 63: unix.ENOENT, 64: unix.EBUSY, 149: unix.EINVAL}}
-	err := s.tc(t).Apply(3, ops)
-	if s.messages != len(ops) {
-		t.Errorf("%d changes were tried", s.messages)
+	err = s.tc(t).Apply(3, ops)
+	if _, changes := s.tried(); changes != len(ops) {
+		t.Errorf("%d changes were tried", changes)
 	}
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok || len(joined.Unwrap()) != 4 {
@@ -370,9 +400,12 @@ func TestApply(t *testing.T) {
 		}
 	}
 
-	s = &fakeSocket{lost: unix.ENOBUFS}
-	if err := s.tc(t).Apply(3, ops); !errors.Is(err, unix.ENOBUFS) || len(s.batches) != 1 {
-		t.Errorf("a broken socket: %v after %d batches", err, len(s.batches))
+	s = &fakeSocket{}
+	closed := s.tc(t)
+	must.Succeed(t, closed.Close())
+	var refused *OpError
+	if err := closed.Apply(3, ops); !errors.Is(err, unix.EBADF) || errors.As(err, &refused) {
+		t.Errorf("through a closed socket: %v", err)
 	}
 }
 
@@ -383,8 +416,8 @@ func TestRestore(t *testing.T) {
 	err = s.tc(t).Restore(3, saved)
 	// All but the class that tbf makes by itself, and each for itself: one
 	// that is refused is no reason to leave the others out.
-	if want := []int{1, 1, 1, 1, 1, 1}; !slices.Equal(s.batches, want) {
-		t.Errorf("batches of %v", s.batches)
+	if batches, _ := s.tried(); !slices.Equal(batches, []int{1, 1, 1, 1, 1, 1}) {
+		t.Errorf("batches of %v", batches)
 	}
 	if !errors.Is(err, unix.EINVAL) {
 		t.Errorf("error %v", err)

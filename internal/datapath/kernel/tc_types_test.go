@@ -233,7 +233,7 @@ func TestMessages(t *testing.T) {
 	} {
 		m, err := tc.op.message(7)
 		must.Succeed(t, err)
-		if uint16(m.Header.Type) != tc.typ || m.Header.Flags != netlink.Request|netlink.Acknowledge|tc.flags {
+		if uint16(m.Header.Type) != tc.typ || m.Header.Flags != netlink.Request|tc.flags {
 			t.Errorf("%s: type %d flags %s", tc.op, m.Header.Type, m.Header.Flags)
 		}
 		wantHandle, wantParent := handle, parent
