@@ -145,12 +145,16 @@ type fakeTaps struct {
 	attached  uint32
 	sole      uint32
 	soleErr   error
+	listed    int // how often Followers was called
 }
 
 func (*fakeTaps) Close()                                     {}
 func (f *fakeTaps) SoleProgram(identity.Tap) (uint32, error) { return f.sole, f.soleErr }
 
-func (f *fakeTaps) Followers(identity.Tap) (kernel.Others, error) { return f.followers, f.lookErr }
+func (f *fakeTaps) Followers(identity.Tap) (kernel.Others, error) {
+	f.listed++
+	return f.followers, f.lookErr
+}
 func (f *fakeTaps) Attach(_ identity.Tap, number uint16) (uint32, error) {
 	f.verified[number]++
 	return f.attached, f.err
@@ -326,12 +330,15 @@ func TestPassedBefore(t *testing.T) {
 	}
 }
 
-// A tap is looked at in full unless Weir's program is still there, alone, and was before.
+// A tap is looked at in full unless Weir's program is still there, alone, and was before; others are listed unless
+// Weir's program is there alone.
 func TestRecheck(t *testing.T) {
 	b := newBed()
 	c := b.start("c", v1.ModeBridge, 1)
 	b.taps.attached, b.taps.sole = 7, 7
-	b.apply()
+	if b.apply(); b.taps.listed != 0 {
+		t.Error("programs of others are listed at a new tap, where there is none")
+	}
 	for _, step := range []struct {
 		when   string
 		sole   uint32
@@ -347,12 +354,15 @@ func TestRecheck(t *testing.T) {
 		{when: "no answer", sole: 7, err: unix.ENOBUFS, looked: true},
 		{when: "an answer", sole: 7},
 	} {
-		before := b.taps.verified[c.Number]
+		before, listed := b.taps.verified[c.Number], b.taps.listed
 		b.taps.sole, b.taps.soleErr, b.taps.followers = step.sole, step.err, step.others
 		b.Recheck(c)
 		b.apply()
 		if looked := b.taps.verified[c.Number] > before; looked != step.looked {
 			t.Errorf("%s: looked at in full %v, want %v", step.when, looked, step.looked)
+		}
+		if want := step.sole != 7 || step.err != nil; b.taps.listed > listed != want {
+			t.Errorf("%s: programs of others are listed %v, want %v", step.when, !want, want)
 		}
 		if got := strings.Contains(strings.Join(c.Complaints(), ""), "behind Weir's program"); got != (step.others.Diverting != nil) {
 			t.Errorf("%s: complains of others %v", step.when, got)

@@ -66,7 +66,11 @@ func (a *Attacher) applyDevice(c *Container, d *Device) {
 		a.log.Debug("cannot assign a device", "name", c.Seen.Name, "error", err)
 		return
 	}
-	if !looked {
+	switch {
+	case looked:
+	case a.isAlone(d):
+		d.followers = kernel.Others{}
+	default:
 		followers, err := a.Taps.Followers(d.Tap)
 		if err != nil {
 			a.log.Debug("cannot look for programs behind a tap", "name", c.Seen.Name, "interface", d.Interface, "error", err)
@@ -82,11 +86,16 @@ func (a *Attacher) applyDevice(c *Container, d *Device) {
 // isUnchanged reports whether the program that was attached to a tap is still there, alone, for a
 // fifth of what it costs to look at all that may have changed.
 func (a *Attacher) isUnchanged(d *Device) bool {
+	return len(d.followers.Diverting)+len(d.followers.Indexing) == 0 && a.isAlone(d)
+}
+
+// isAlone reports whether the program that was attached to a tap is there, and no other.
+func (a *Attacher) isAlone(d *Device) bool {
 	if d.attached == 0 || d.flowsErr != nil {
 		return false
 	}
 	sole, err := a.Taps.SoleProgram(d.Tap)
-	return err == nil && sole == d.attached && len(d.followers.Diverting)+len(d.followers.Indexing) == 0
+	return err == nil && sole == d.attached
 }
 
 // followerComplaint returns what may take the container's number from its packets, or "".

@@ -71,6 +71,9 @@ func (t *Taps) load(constants tapConstants) (*ebpf.Program, error) {
 	return objects.Program, nil
 }
 
+// hook returns the hook of a tap, which uses the socket of the looker.
+func (t *Taps) hook(tap Tap) kernel.Hook { return t.looker.At(tap.hook()) }
+
 func (t Tap) hook() kernel.Hook {
 	return kernel.Hook{NetNSPath: t.NetNSPath, Ifindex: t.Ifindex, Egress: t.Egress}
 }
@@ -80,7 +83,7 @@ func (t Tap) hook() kernel.Hook {
 // insists on being first.
 func (t *Taps) Attach(tap Tap, number uint16) (id uint32, err error) {
 	want := newTapConstants(tap, number)
-	old, first, err := tap.hook().FindPlace(tapProgWeirTap)
+	old, first, err := t.hook(tap).FindPlace(tapProgWeirTap)
 	if err != nil {
 		return 0, fmt.Errorf("assign a container's packets: %w", err)
 	}
@@ -106,7 +109,7 @@ func (t *Taps) Attach(tap Tap, number uint16) (id uint32, err error) {
 			return 0, err
 		}
 	}
-	if err := tap.hook().Attach(program, old); err != nil {
+	if err := t.hook(tap).Attach(program, old); err != nil {
 		return 0, fmt.Errorf("assign a container's packets: %w", err)
 	}
 	return kernel.ProgramID(program), nil
@@ -114,16 +117,16 @@ func (t *Taps) Attach(tap Tap, number uint16) (id uint32, err error) {
 
 // Followers returns the programs and filters of others that see packets after a tap at a veth and may
 // take their number away. Errors: kernel.ErrNoNetNS.
-func (*Taps) Followers(tap Tap) (kernel.Others, error) {
+func (t *Taps) Followers(tap Tap) (kernel.Others, error) {
 	if tap.Egress {
 		return kernel.Others{}, nil // in the container's reach; its number has other ways to the uplink
 	}
-	return tap.hook().After(tapProgWeirTap)
+	return t.hook(tap).After(tapProgWeirTap)
 }
 
 // SoleProgram returns the ID of the only program at a tap; 0 if there is none, or more than one. It
 // costs a fraction of Attach and Followers. Errors: kernel.ErrNoNetNS.
-func (t *Taps) SoleProgram(tap Tap) (uint32, error) { return t.looker.SoleProgram(tap.hook()) }
+func (t *Taps) SoleProgram(tap Tap) (uint32, error) { return t.hook(tap).SoleProgram() }
 
 // DetachTap removes the programs from a tap.
 func DetachTap(tap Tap) error {

@@ -76,7 +76,7 @@ func (h Hook) readEffects(conn *netlink.Conn) (map[filterKey]effect, error) {
 
 // eachFilter calls fn for every filter of the hook's clsact or ingress qdisc, if it has one.
 func (h Hook) eachFilter(conn *netlink.Conn, fn func(key filterKey, kind string, options []byte) error) error {
-	messages, err := requestList(conn, getFilter, tcmsg(h.Ifindex, 0, Handle(h.clsact())))
+	messages, err := requestList(conn, getFilter, tcmsg(h.Ifindex, 0, h.clsact()))
 	if err != nil {
 		return fmt.Errorf("list filters of device %d: %w", h.Ifindex, err)
 	}

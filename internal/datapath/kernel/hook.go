@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
-	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -37,6 +37,8 @@ type Hook struct {
 	Ifindex   int
 	// Egress: packets that leave through the device; otherwise packets that come in.
 	Egress bool
+
+	looker *Looker
 }
 
 func (h Hook) tcx() ebpf.AttachType {
@@ -44,13 +46,6 @@ func (h Hook) tcx() ebpf.AttachType {
 		return ebpf.AttachTCXEgress
 	}
 	return ebpf.AttachTCXIngress
-}
-
-func (h Hook) clsact() uint32 {
-	if h.Egress {
-		return netlink.HANDLE_MIN_EGRESS
-	}
-	return netlink.HANDLE_MIN_INGRESS
 }
 
 // ErrNotFirst: another program runs before Weir's and may decide about packets that Weir's program
@@ -92,90 +87,70 @@ func (h Hook) find(name string) (program *ebpf.Program, first bool, err error) {
 		if p.id == 0 {
 			continue
 		}
-		program, err := ebpf.NewProgramFromID(p.id)
-		if errors.Is(err, os.ErrNotExist) {
+		program, err := openProgram(p.id)
+		if err != nil {
+			return nil, false, err
+		}
+		if program == nil {
 			continue // detached meanwhile
 		}
-		if err != nil {
-			return nil, false, fmt.Errorf("open program %d: %w", p.id, err)
-		}
-		info, err := program.Info()
-		if err == nil && info.Name == name {
+		facts, err := factsOf(program)
+		if err == nil && facts.name == name {
 			return program, i == 0, nil
 		}
 		_ = program.Close()
 		if err != nil {
-			return nil, false, fmt.Errorf("ask for the name of program %d: %w", p.id, err)
+			return nil, false, err
 		}
 	}
 	return nil, false, nil
 }
 
-// Looker looks at hooks of its network namespace through one socket: opening one takes twice as long as a look.
-type Looker struct{ reader *routeSocket }
+// Looker looks at hooks of its network namespace, and changes them, through one socket: opening one takes twice as
+// long as a look. It is not safe for concurrent use.
+type Looker struct{ socket *routeSocket }
 
 // NewLooker returns a looker of the caller's network namespace.
 func NewLooker() (*Looker, error) {
-	reader, err := openRouteSocket(shortDumpBytes)
+	socket, err := openRouteSocket(shortDumpBytes)
 	if err != nil {
 		return nil, err
 	}
-	return &Looker{reader}, nil
+	return &Looker{socket}, nil
 }
 
 // Close closes the socket.
-func (l *Looker) Close() { l.reader.close() }
+func (l *Looker) Close() { _ = l.socket.close() } // nothing is lost
 
-// SoleProgram returns the ID (ProgramID) of the only program at a hook; 0 if there is none, or more than
-// one. Errors: ErrNoNetNS, ErrNoLink.
-func (l *Looker) SoleProgram(h Hook) (id uint32, err error) {
-	err = InNetNS(h.NetNSPath, func() error {
-		all, complete, err := h.tcxPrograms()
-		if err != nil {
-			return err
-		}
-		if !complete {
-			reader := l.reader
-			if h.NetNSPath != "" {
-				if reader, err = openRouteSocket(shortDumpBytes); err != nil {
-					return err
-				}
-				defer reader.close()
-			}
-			filters, err := h.filterPrograms(reader)
-			if err != nil {
-				return err
-			}
-			all = append(all, filters...)
-		}
-		if len(all) == 1 {
-			id = uint32(all[0])
-		}
-		return nil
-	})
-	return id, err
+// At returns the hook, which uses the looker's socket if it is in the looker's namespace.
+func (l *Looker) At(h Hook) Hook {
+	h.looker = l
+	return h
 }
 
-// filterPrograms lists the programs of the clsact filters, 0 for a filter without one, through a reader of the device's
-// namespace. It takes a fraction of the time of filters: the control loop looks at every container's tap.
-func (h Hook) filterPrograms(reader *routeSocket) (ids []ebpf.ProgramID, err error) {
-	ids, err = consistently(func() (ids []ebpf.ProgramID, err error) {
-		err = reader.dump(getFilter, h.Ifindex, Handle(h.clsact()), func(filter object) {
-			// A message without options is about a priority, and those of its filters follow.
-			if options := attribute(filter.attrs(), unix.TCA_OPTIONS); options != nil {
-				id := ebpf.ProgramID(0)
-				if value := attribute(options, nl.TCA_BPF_ID); string(attribute(filter.attrs(), unix.TCA_KIND)) == "bpf\x00" && len(value) == 4 {
-					id = ebpf.ProgramID(binary.NativeEndian.Uint32(value))
-				}
-				ids = append(ids, id)
-			}
-		})
-		return ids, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("list filters of device %d: %w", h.Ifindex, err)
+// throughSocket calls do, in the hook's namespace, with a socket there.
+func (h Hook) throughSocket(do func(*routeSocket) error) error {
+	if h.looker != nil && h.NetNSPath == "" {
+		return do(h.looker.socket)
 	}
-	return ids, nil
+	socket, err := openRouteSocket(shortDumpBytes)
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(socket), socket.close())
+}
+
+// SoleProgram returns the ID (ProgramID) of the only program or filter at the hook that Weir looks at; 0 if there is
+// none, or more than one, or a filter without a program. Errors: ErrNoNetNS, ErrNoLink.
+func (h Hook) SoleProgram() (id uint32, err error) {
+	err = InNetNS(h.NetNSPath, func() error {
+		all, err := h.programs()
+		if len(all) == 1 {
+			id = uint32(all[0].id)
+		}
+		return err
+	})
+	return id, err
 }
 
 // Others are the names of programs and filters of others that see packets after one of Weir's.
@@ -229,7 +204,7 @@ func (h Hook) after(name string, except []string) (others Others, err error) {
 					return others, err
 				}
 			}
-			if known, is := effects[a.key()]; is {
+			if known, is := effects[a.filter.filterKey]; is {
 				does = known
 			}
 		}
@@ -247,39 +222,40 @@ func (h Hook) after(name string, except []string) (others Others, err error) {
 type attached struct {
 	id ebpf.ProgramID // 0 for a filter without a program
 	// filter is nil for a program attached by tcx.
-	filter netlink.Filter
-}
-
-// key returns the key of a filter.
-func (a attached) key() filterKey {
-	attrs := a.filter.Attrs()
-	key := filterKey{priority: attrs.Priority, handle: attrs.Handle}
-	if attrs.Chain != nil {
-		key.chain = *attrs.Chain
-	}
-	return key
+	filter *filter
 }
 
 // name returns a program's name, or the kind of another filter; "" if it was detached meanwhile.
 func (a attached) name() (string, error) {
 	if a.id == 0 {
-		return a.filter.Type() + " filter", nil
+		return a.filter.kind + " filter", nil
 	}
-	info, err := programInfo(a.id)
-	if info == nil {
+	program, err := openProgram(a.id)
+	if program == nil {
 		return "", err
 	}
-	return cmp.Or(info.Name, fmt.Sprintf("program %d", a.id)), nil
+	defer program.Close()
+	facts, err := factsOf(program)
+	return cmp.Or(facts.name, fmt.Sprintf("program %d", a.id)), err
 }
 
-// programInfo returns what the kernel tells of a program; nil if it was detached meanwhile.
-func programInfo(id ebpf.ProgramID) (*ebpf.ProgramInfo, error) {
+// openProgram opens a program; nil if it was unloaded meanwhile.
+func openProgram(id ebpf.ProgramID) (*ebpf.Program, error) {
 	program, err := ebpf.NewProgramFromID(id)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open program %d: %w", id, err)
+	}
+	return program, nil
+}
+
+// programInfo returns what the kernel tells of a program; nil if it was detached meanwhile.
+func programInfo(id ebpf.ProgramID) (*ebpf.ProgramInfo, error) {
+	program, err := openProgram(id)
+	if program == nil {
+		return nil, err
 	}
 	defer program.Close()
 	info, err := program.Info()
@@ -325,38 +301,10 @@ func (h Hook) tcxPrograms() (ids []ebpf.ProgramID, complete bool, err error) {
 	return nil, false, nil
 }
 
-// filters lists the filters of the clsact qdisc; none without such a qdisc.
-func (h Hook) filters() ([]attached, error) {
-	device := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: h.Ifindex}}
-	list, err := consistently(func() ([]netlink.Filter, error) { return netlink.FilterList(device, h.clsact()) })
-	if err != nil {
-		return nil, fmt.Errorf("list filters of device %d: %w", h.Ifindex, err)
-	}
-	var filters []attached
-	for _, f := range list {
-		a := attached{filter: f}
-		if b, ok := f.(*netlink.BpfFilter); ok {
-			a.id = ebpf.ProgramID(b.Id)
-		}
-		filters = append(filters, a)
-	}
-	return filters, nil
-}
-
 // lacksTCX reports whether err is the error of a kernel without tcx.
 func lacksTCX(err error) bool {
 	return errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EINVAL)
 }
-
-// filterPreference is the first preference, before those of other filters: the kernel numbers them
-// from 49152 downwards, and tools use 1 and up. Of filters with the same preference the last one
-// added comes first, so there are two handles: adding the filter under the other handle puts it
-// first again.
-const (
-	filterPreference  = 1
-	filterHandle      = 0x7e11
-	filterOtherHandle = 0x7e12
-)
 
 // Attach attaches program before all others, in place of old unless that is nil. No packet passes
 // without a program during the replacement. Errors: ErrNoNetNS; ErrNotFirst if another program
@@ -418,18 +366,18 @@ func (h Hook) attachFilterFirst(program *ebpf.Program, all []attached, at int) e
 	if at < 0 {
 		return h.attachFilter(program, filterHandle)
 	}
-	old := all[at].filter.Attrs()
+	old := all[at].filter
 	if at == 0 {
-		return h.attachFilter(program, old.Handle)
+		return h.attachFilter(program, old.handle)
 	}
 	handle := uint32(filterHandle)
-	if old.Handle == filterHandle {
+	if old.handle == filterHandle {
 		handle = filterOtherHandle
 	}
 	if err := h.attachFilter(program, handle); err != nil {
 		return err
 	}
-	return h.removeFilter(all[at].filter)
+	return h.removeFilter(old)
 }
 
 // ProgramID returns the ID of an open program, which names it while it is loaded; 0 if the kernel does not tell it.
@@ -437,66 +385,33 @@ func ProgramID(program *ebpf.Program) uint32 { return uint32(programID(program))
 
 // programID returns the ID of an open program; 0 if the kernel does not tell it.
 func programID(program *ebpf.Program) ebpf.ProgramID {
-	info, err := program.Info()
-	if err != nil {
-		return 0
-	}
-	id, _ := info.ID()
-	return id
+	facts, _ := factsOf(program)
+	return facts.id
 }
 
-func (h Hook) attachFilter(program *ebpf.Program, handle uint32) error {
-	if err := h.addClsact(); err != nil {
-		return err
-	}
-	info, err := program.Info()
-	if err != nil {
-		return fmt.Errorf("ask for the name of a program: %w", err)
-	}
-	filter := &netlink.BpfFilter{
-		FilterAttrs: netlink.FilterAttrs{
-			LinkIndex: h.Ifindex,
-			Parent:    h.clsact(),
-			Handle:    handle,
-			Priority:  filterPreference,
-			Protocol:  unix.ETH_P_ALL,
-		},
-		Fd:           program.FD(),
-		Name:         info.Name,
-		DirectAction: true,
-	}
-	if err := netlink.FilterReplace(filter); err != nil {
-		return fmt.Errorf("attach filter to device %d: %w", h.Ifindex, h.withFirst(err))
-	}
-	return nil
+// programFacts are the ID and name of a program.
+type programFacts struct {
+	id   ebpf.ProgramID
+	name string
 }
 
-// withFirst returns err, with the filter of another kind that has the first preference, if there is one: all of
-// one preference have to be of one kind and protocol.
-func (h Hook) withFirst(err error) error {
-	all, failed := h.filters()
-	if failed != nil {
-		return err
+// factsOf asks the kernel for a program's ID and name. The library's Info asks for more, of /proc too.
+func factsOf(program *ebpf.Program) (programFacts, error) {
+	// The start of struct bpf_prog_info, and where it has ID and name (include/uapi/linux/bpf.h).
+	var info [80]byte
+	const id, name = 4, 64
+	const requestBytes = 16 // the struct below may be longer
+	request := struct {
+		fd, sizeBytes uint32
+		info          unsafe.Pointer
+		_             [8 - unsafe.Sizeof(uintptr(0))]byte
+	}{fd: uint32(program.FD()), sizeBytes: uint32(len(info)), info: unsafe.Pointer(&info)}
+	_, _, errno := unix.Syscall(unix.SYS_BPF, unix.BPF_OBJ_GET_INFO_BY_FD, uintptr(unsafe.Pointer(&request)), requestBytes)
+	runtime.KeepAlive(program)
+	if errno != 0 {
+		return programFacts{}, fmt.Errorf("ask for the name of %s: %w", program, os.NewSyscallError("bpf", errno))
 	}
-	for _, a := range all {
-		attrs := a.filter.Attrs()
-		if attrs.Priority == filterPreference && (a.filter.Type() != "bpf" || attrs.Protocol != unix.ETH_P_ALL) {
-			return fmt.Errorf("%w: a %s filter has preference %d, which Weir needs to come first: give it a larger one (tc filter add ... pref 10)",
-				err, a.filter.Type(), filterPreference)
-		}
-	}
-	return err
-}
-
-// addClsact adds the clsact qdisc, which holds filters, unless the device has it.
-func (h Hook) addClsact() error {
-	qdisc := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
-		LinkIndex: h.Ifindex, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
-	}}
-	if err := netlink.QdiscAdd(qdisc); err != nil && !errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("add clsact to device %d: %w", h.Ifindex, err)
-	}
-	return nil
+	return programFacts{ebpf.ProgramID(binary.NativeEndian.Uint32(info[id:])), unix.ByteSliceToString(info[name:])}, nil
 }
 
 // Detach detaches the program of that name. A missing program, device or namespace is no error.
@@ -536,26 +451,6 @@ func (h Hook) remove(program *ebpf.Program, a attached) error {
 	})
 	if err != nil && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("detach from device %d: %w", h.Ifindex, err)
-	}
-	return nil
-}
-
-func (h Hook) removeFilter(f netlink.Filter) error {
-	if err := netlink.FilterDel(f); err != nil && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("remove a filter from device %d: %w", h.Ifindex, err)
-	}
-	// A clsact qdisc without filters has no effect; one with filters belongs to another program.
-	for _, egress := range []bool{false, true} {
-		rest, err := Hook{Ifindex: h.Ifindex, Egress: egress}.filters()
-		if err != nil || len(rest) > 0 {
-			return err
-		}
-	}
-	qdisc := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
-		LinkIndex: h.Ifindex, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
-	}}
-	if err := netlink.QdiscDel(qdisc); err != nil && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("remove clsact from device %d: %w", h.Ifindex, err)
 	}
 	return nil
 }

@@ -38,9 +38,9 @@ func (r Redirect) hook() Hook { return Hook{Ifindex: r.From} }
 // before. A filter that Attach made earlier is replaced, and no packet passes without one. Errors:
 // no device, or a kernel without cls_bpf or act_mirred.
 func (r Redirect) Attach(program *ebpf.Program) error {
-	info, err := program.Info()
+	facts, err := factsOf(program)
 	if err != nil {
-		return fmt.Errorf("ask for the name of a program: %w", err)
+		return err
 	}
 	if err := r.hook().addClsact(); err != nil {
 		return err
@@ -49,12 +49,12 @@ func (r Redirect) Attach(program *ebpf.Program) error {
 	const ethPAll = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8 // in network order
 	request.AddData(&nl.TcMsg{
 		Family: unix.AF_UNSPEC, Ifindex: int32(r.From), Handle: redirectHandle,
-		Parent: r.hook().clsact(), Info: netlink.MakeHandle(filterPreference, ethPAll),
+		Parent: uint32(r.hook().clsact()), Info: netlink.MakeHandle(filterPreference, ethPAll),
 	})
 	request.AddData(nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated("bpf")))
 	options := nl.NewRtAttr(nl.TCA_OPTIONS, nil)
 	options.AddRtAttr(nl.TCA_BPF_FD, nl.Uint32Attr(uint32(program.FD())))
-	options.AddRtAttr(nl.TCA_BPF_NAME, nl.ZeroTerminated(r.filterName(info.Name)))
+	options.AddRtAttr(nl.TCA_BPF_NAME, nl.ZeroTerminated(r.filterName(facts.name)))
 	if err := netlink.EncodeActions(options.AddRtAttr(tcaBPFAct, nil), []netlink.Action{netlink.NewMirredAction(r.To)}); err != nil {
 		return fmt.Errorf("redirect from device %d: %w", r.From, err)
 	}
@@ -74,10 +74,7 @@ func (r Redirect) Find(name string) (*ebpf.Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := slices.IndexFunc(all, func(a attached) bool {
-		f, ok := a.filter.(*netlink.BpfFilter)
-		return ok && f.Name == r.filterName(name)
-	})
+	i := slices.IndexFunc(all, func(a attached) bool { return a.filter.name == r.filterName(name) })
 	if i < 0 {
 		return nil, nil
 	}
@@ -105,11 +102,7 @@ func Redirects(name string) ([]Redirect, error) {
 			return nil, err
 		}
 		for _, a := range all {
-			f, ok := a.filter.(*netlink.BpfFilter)
-			if !ok {
-				continue
-			}
-			to, ours := strings.CutPrefix(f.Name, name+">")
+			to, ours := strings.CutPrefix(a.filter.name, name+">")
 			if index, err := strconv.Atoi(to); ours && err == nil {
 				list = append(list, Redirect{From: l.Index, To: index})
 			}
@@ -128,8 +121,8 @@ func (r Redirect) Detach() error {
 		return err
 	}
 	for _, a := range all {
-		if attrs := a.filter.Attrs(); attrs.Handle == redirectHandle && attrs.Priority == filterPreference {
-			return r.hook().removeFilter(a.filter)
+		if f := a.filter; f.handle == redirectHandle && f.priority == filterPreference {
+			return r.hook().removeFilter(f)
 		}
 	}
 	return nil
@@ -145,7 +138,7 @@ func (r Redirect) Others() ([]string, error) {
 	}
 	var names []string
 	for _, a := range all {
-		if a.filter != nil && a.filter.Attrs().Handle == redirectHandle {
+		if a.filter != nil && a.filter.handle == redirectHandle {
 			continue
 		}
 		name, err := a.name()

@@ -186,6 +186,7 @@ type object []byte
 func (o object) ifindex() int   { return int(binary.NativeEndian.Uint32(o[4:])) }
 func (o object) handle() Handle { return Handle(binary.NativeEndian.Uint32(o[8:])) }
 func (o object) parent() Handle { return Handle(binary.NativeEndian.Uint32(o[12:])) }
+func (o object) info() uint32   { return binary.NativeEndian.Uint32(o[16:]) }
 func (o object) attrs() []byte  { return o[sizeofTcmsg:] }
 
 // answer is one message of the kernel.
