@@ -72,7 +72,7 @@ func match(name string, list []v1.Container) []int {
 // groups returns the names of the service and pod of a container. Image labels do not count, as
 // they could make another container's name ambiguous.
 func groups(c *container) []string {
-	services := policy.Services(c.Seen.Labels, c.Seen.ImageLabels)
+	services := policy.Services(c.Seen.Labels, c.subject().OfImage())
 	if c.Seen.Pod.Name == "" {
 		return services
 	}

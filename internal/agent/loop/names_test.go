@@ -36,7 +36,9 @@ func TestMatch(t *testing.T) {
 	vpn, behind := one("45671111", "shop-vpn-1", compose("vpn")), one("45672222", "shop-behind-1", compose("behind"))
 	claims := one("89ab1111", "claims", compose("backup")) // says its image
 	claims.Seen.ImageLabels = claims.Seen.Labels
-	all := []*container{claims, web, db, odd, twin, twin2, backup, shop, shop2, task, plain, infra, app, sidecar, vpn, behind}
+	perhaps := one("89ab2222", "perhaps", compose("backup")) // says perhaps its image
+	perhaps.Seen.ImageUnknown = "it is gone"
+	all := []*container{claims, perhaps, web, db, odd, twin, twin2, backup, shop, shop2, task, plain, infra, app, sidecar, vpn, behind}
 	owners := map[*container]string{app: infra.Seen.ID, sidecar: infra.Seen.ID, behind: vpn.Seen.ID}
 	var list []v1.Container
 	for _, c := range all {

@@ -400,6 +400,11 @@ func TestRules(t *testing.T) {
 	if got := rules.Resolve(claims, policy.Values{}).Policy; got != usualParts(v1.Policy{Weight: 7}) {
 		t.Errorf("an image that claims a service: %+v", got)
 	}
+	perhaps := claims
+	perhaps.ImageLabels, perhaps.ImageUnknown = nil, "no such image"
+	if got := rules.Resolve(perhaps, policy.Values{}).Policy; got != usualParts(v1.Policy{Weight: 100}) {
+		t.Errorf("an image that may claim a service: %+v", got)
+	}
 	rules.TrustImageLabels = true
 	if got := rules.Resolve(claims, weight(9)).Policy; got != usualParts(v1.Policy{Weight: 9, MinBPS: 5e6}) {
 		t.Errorf("an image that is trusted: %+v", got)

@@ -52,6 +52,14 @@ type Subject struct {
 	Configured bool
 }
 
+// OfImage returns the labels that come with the image, or may come with it because the image's are unknown.
+func (s Subject) OfImage() map[string]string {
+	if s.ImageUnknown != "" {
+		return s.Labels
+	}
+	return s.ImageLabels
+}
+
 // Labels that name a container's service and the project or stack of that service. Swarm's
 // service names contain the stack: STACK_SERVICE.
 const (
@@ -85,7 +93,7 @@ func (r Rules) Resolve(s Subject, set Values) Resolution {
 			in.Limits = append(in.Limits, limit.Limits)
 		}
 	}
-	notBelieved := s.ImageLabels
+	notBelieved := s.OfImage()
 	if r.TrustImageLabels {
 		notBelieved = nil
 	}
