@@ -334,5 +334,6 @@ func (a *Agent) install() error {
 	}
 	a.containers.dropLeftovers()
 	a.reconcile()
+	a.saveSoon(time.Now()) // what was at the uplinks before
 	return nil
 }

@@ -2,8 +2,11 @@ package loop
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent/attach"
@@ -73,6 +76,26 @@ func TestPods(t *testing.T) {
 	next.containers.forgetGonePods()
 	if names, source := known(next); len(names) != 1 || names[0] != "shop/first" || source.Connected || source.Reason == "" {
 		t.Errorf("after a restart: %v, %+v", names, source)
+	}
+}
+
+// TestPodWaitsForNoFile: the answer about a pod does not wait for the state file, which the next turn writes.
+func TestPodWaitsForNoFile(t *testing.T) {
+	b := newBench(t, 100e6)
+	ctx := b.serve()
+	pod := discovery.Container{ID: "web", Name: "shop/web", Runtime: v1.RuntimeKubernetes, HostNetwork: true, CgroupPath: t.TempDir()}
+	isSaved := func() bool {
+		text, err := os.ReadFile(filepath.Join(b.dir, "state.json"))
+		return err == nil && strings.Contains(string(text), pod.Name)
+	}
+	_, err := b.Learn(ctx, discovery.Event{Source: v1.RuntimeKubernetes, Updated: &pod})
+	must.Succeed(t, err)
+	if isSaved() {
+		t.Error("the answer waited for the state file")
+	}
+	must.Succeed(t, b.do(ctx, func() { b.control(time.Now()) }))
+	if !isSaved() {
+		t.Error("the next turn does not save the pod")
 	}
 }
 

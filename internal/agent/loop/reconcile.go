@@ -18,7 +18,8 @@ import (
 // which minimums and latency bounds are in force; the scheduler divides the rate.
 
 // reconcile brings classes, minimums and taps in line with the running containers. A failure does
-// not stop it: the failure is logged once, shown, and retried with the next check.
+// not stop it: the failure is logged once, shown, and retried with the next check. The next turn of the control loop,
+// which comes soon after any event, saves the result: a pod's start waits for reconcile.
 func (a *Agent) reconcile() {
 	controlled := a.containers.controlled()
 	for _, u := range a.uplinks.list {
@@ -40,7 +41,6 @@ func (a *Agent) reconcile() {
 	a.applyAttachments()
 	a.containers.tellRefusals()
 	a.unsaved = true
-	a.saveSoon(time.Now())
 	a.publish(time.Now())
 }
 
