@@ -5,6 +5,7 @@ package pods
 import (
 	"os"
 	"strings"
+	"sync/atomic"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent/discovery"
@@ -62,16 +63,30 @@ func limitedByCNI(pod v1.Pod) bool {
 	return pod.NetNSPath != "" && (sends || receives)
 }
 
+// foundMount is the mount through which a cgroup was found last: /proc/self/mountinfo has lines for each pod, and a
+// pod's start waits for a look at it.
+var foundMount atomic.Pointer[cgroup.Mount]
+
 // cgroupPath returns the directory of a cgroup in the cgroup v2 hierarchy, or "".
 func cgroupPath(path string) string {
-	mount, err := cgroup.FindMount("/proc")
-	if path == "" || err != nil {
+	if path == "" {
 		return ""
 	}
-	directory, _, err := mount.Resolve(strings.TrimPrefix(path, "/"))
+	path = strings.TrimPrefix(path, "/")
+	if mount := foundMount.Load(); mount != nil {
+		if directory, _, err := mount.Resolve(path); err == nil {
+			return directory
+		}
+	}
+	mount, err := cgroup.FindMount("/proc")
 	if err != nil {
 		return ""
 	}
+	directory, _, err := mount.Resolve(path)
+	if err != nil {
+		return ""
+	}
+	foundMount.Store(&mount)
 	return directory
 }
 
