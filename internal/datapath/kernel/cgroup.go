@@ -23,9 +23,11 @@ type Cgroup struct {
 // ErrNoCgroup: the cgroup does not exist (any more).
 var ErrNoCgroup = errors.New("no such cgroup")
 
-// rootCgroupID is the ID of the root of every hierarchy, the first that kernfs_create_root
-// (fs/kernfs/dir.c) assigns.
-const rootCgroupID = 1
+// rootInode is the inode number of the root of every hierarchy, the first that kernfs_create_root
+// (fs/kernfs/dir.c) assigns, and the lower half of its ID: a kernel of 32 bits has a generation above it.
+const rootInode = 1
+
+func isRoot(id uint64) bool { return uint32(id) == rootInode }
 
 // LookUpCgroup returns the cgroup of the directory at path. Errors: ErrNoCgroup; a directory
 // outside a version 2 hierarchy; a mount that does not begin at the hierarchy's root.
@@ -35,7 +37,7 @@ func LookUpCgroup(path string) (Cgroup, error) {
 		return Cgroup{}, err
 	}
 	cgroup := Cgroup{ID: id}
-	for above := filepath.Clean(path); id != rootCgroupID; cgroup.Level++ {
+	for above := filepath.Clean(path); !isRoot(id); cgroup.Level++ {
 		above = filepath.Dir(above)
 		if id, err = cgroupID(above); err != nil {
 			return Cgroup{}, fmt.Errorf("find the root of the hierarchy above cgroup %s: %w", path, err)

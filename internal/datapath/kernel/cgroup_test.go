@@ -8,6 +8,16 @@ import (
 	"github.com/weir-project/weir/test/must"
 )
 
+// TestIsRoot: a kernel of 32 bits has a generation, which begins with 1, above the inode number.
+func TestIsRoot(t *testing.T) {
+	const generation = 1 << 32
+	for id, want := range map[uint64]bool{1: true, generation | 1: true, 2: false, generation: false, generation | 2: false, 2*generation | 11: false} {
+		if got := isRoot(id); got != want {
+			t.Errorf("%#x: got %v", id, got)
+		}
+	}
+}
+
 func TestCgroupElsewhere(t *testing.T) {
 	const here, there = "net:[1]", "net:[2]"
 	p := procTree{t, t.TempDir()}
