@@ -137,7 +137,7 @@ var Machines = []Machine{
 	{Series: "6.12", Arch: "amd64", Cgroups: Hybrid, Suites: slices.Concat(withEngine, inModes)},
 	{Series: "6.18", Arch: "amd64", Cgroups: Unified, Suites: append([]Suite{openFlowSwitch, demoOnSwitches, servicesOnLinks}, withSwitch...)},
 	{Series: "6.12", Arch: "arm64", Cgroups: Unified, Suites: onARM},
-	{Series: "6.12", Arch: armhf, Cgroups: Unified, Suites: programs, MaySkip: withoutTypes},
+	{Series: "6.12", Arch: armhf, Cgroups: Unified, Suites: onARM, MaySkip: withoutTypes},
 	{Series: "6.12", Arch: "amd64", Cgroups: Unified, Suites: withoutRedirect, Lacks: []string{"ifb"}},
 	{Series: "6.12", Arch: "amd64", Cgroups: Unified, Suites: withoutRedirect, Lacks: []string{"act_mirred"}},
 }
