@@ -32,7 +32,7 @@ func Run(ctx context.Context, sources []Source, events chan<- Event) error {
 	return errors.Join(errs...)
 }
 
-// Send sends an event of a source. It reports false if ctx ended before the event was received.
+// Send sends an event of a source. It reports false if ctx ended before there was room for the event.
 func Send(ctx context.Context, source Source, events chan<- Event, e Event) bool {
 	e.Source = source.Name()
 	select {

@@ -213,7 +213,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		a.config.Ready()
 	}
 
-	events := make(chan discovery.Event)
+	events := newEvents()
 	failed := make(chan error, 1)
 	go func() { failed <- discovery.Run(ctx, a.config.Sources, events) }()
 	go a.record(ctx)
@@ -283,6 +283,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	return nil
 }
+
+// newEvents returns a channel with room for what sources report during a reconciliation. Without it a source would wait
+// with its next event, and each event would cause a reconciliation of its own.
+func newEvents() chan discovery.Event { return make(chan discovery.Event, 256) }
 
 // drain handles all other waiting events, so that a thousand containers at once cause one
 // reconciliation.

@@ -1,15 +1,35 @@
 package loop
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent/discovery"
+	"github.com/weir-project/weir/internal/agent/discovery/docker"
 	"github.com/weir-project/weir/internal/share/policy"
 	"github.com/weir-project/weir/test/must"
 )
+
+// Events that a source reports while the loop is at work are handled together afterwards.
+func TestEventsOfOneSourceTogether(t *testing.T) {
+	const waiting = 100
+	events, source := newEvents(), docker.New(docker.Options{})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	for i := range waiting {
+		if !discovery.Send(ctx, source, events, discovery.Event{RemovedID: "c"}) {
+			t.Fatalf("event %d of the source waits for the loop", i)
+		}
+	}
+	handled := 0
+	drain(events, func(discovery.Event) { handled++ })
+	if handled != waiting {
+		t.Errorf("%d of %d events handled together", handled, waiting)
+	}
+}
 
 // Each value has its own layer: what is set of one leaves the others, and what
 // the layers below say of them, as they are.
