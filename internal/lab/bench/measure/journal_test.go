@@ -47,12 +47,15 @@ func TestJournalWorlds(t *testing.T) {
 			j.Expect(20)
 			more := random.IntN(6)
 			for range more {
-				run := KeptRun{Key: fmt.Sprint(random.IntN(3)), TookNS: random.Int64N(1e9), Repeated: random.IntN(2), Seen: []byte{byte(random.Uint32())}}
+				run := KeptRun{Key: fmt.Sprint(random.IntN(3)), TookNS: random.Int64N(1e9), Repeated: random.IntN(2), Seen: make([]byte, random.IntN(300))}
 				if random.IntN(4) == 0 {
 					run.Failure, run.Seen = "no answer", nil
 				}
 				must.Succeed(t, j.Add(run))
 				run.Runs = 20
+				if len(run.Seen) == 0 { // as it is read
+					run.Seen = nil
+				}
 				want = append(want, run)
 			}
 			must.Succeed(t, j.Close())
