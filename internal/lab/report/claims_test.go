@@ -19,7 +19,7 @@ func TestWriteClaims(t *testing.T) {
 				{Source: "A", Where: "figure 1", Says: "x | y\n<z>", Judgement: Reproduced, Values: []Value{{Name: "n", Unit: "ms"}, {Name: "m", Unit: "s", Measured: Number(2)}}, Command: "weir a"},
 				{Source: "B", Where: "figure 2", Says: "less", Judgement: NotReproduced},
 			}},
-			{Name: "b", Rounds: 7, RunSeconds: 2, Claims: []Claim{{Source: "A", Where: "figure 3", Says: "more", Judgement: Exceeded}}, Failure: "broken", Disturbed: []string{"round 2"}},
+			{Name: "b", Rounds: 7, RunSeconds: 2, Builds: []string{"v1", "v2"}, Claims: []Claim{{Source: "A", Where: "figure 3", Says: "more", Judgement: Exceeded}}, Failure: "broken", Disturbed: []string{"round 2"}},
 			{Name: "c", Gaps: []string{"No <tool>."}, Verdicts: []Verdict{{Target: "t", Limit: "1", Measured: "2", Where: "w", Undecided: true}, {Target: "u", Met: true}}},
 		},
 	}
@@ -27,7 +27,7 @@ func TestWriteClaims(t *testing.T) {
 	must.Succeed(t, i.WriteClaims(&b))
 	text := b.String()
 	for _, want := range []string{
-		"**Not for publishing:** short; dirty.", "- kernel: 6.1\n", "- b: 7 rounds of 2 s\n", "## A\n", `| figure 1 | x \| y; &lt;z> | **reproduced** | n: not measured; m: Weir 2 s |  | ` + "`weir a` |",
+		"**Not for publishing:** short; dirty.", "- kernel: 6.1\n", "- b: 7 rounds of 2 s\n- b: measured by builds of the same sources, v1, v2\n", "## A\n", `| figure 1 | x \| y; &lt;z> | **reproduced** | n: not measured; m: Weir 2 s |  | ` + "`weir a` |",
 		"| B, figure 2: less |  | not known: the cause is to be measured first |", "| c: t, 1 (undecided) | 2, w | nothing as yet: more rounds or longer runs decide it |", "- b: broken\n- b, disturbed: round 2\n- c: No &lt;tool>.\n",
 		"## Where Weir loses\n\nWhat would have to change was found on the machines of Weir's own measurements",
 	} {
@@ -53,5 +53,17 @@ func TestSettingsDifference(t *testing.T) {
 	b.Kernel, b.Short = "6.12", true
 	if got, want := a.Difference(b), "kernel: kept 6.1, now 6.12"; got != want {
 		t.Errorf("%q, want %q", got, want)
+	}
+	// Builds of the same sources are the same, by the parts that count.
+	b = a
+	a.Sources, b.Sources, b.Weir = "bpf=1,agent=2,sdn=3", "bpf=1,agent=2,sdn=4", "v2"
+	if got := a.Difference(b, "bpf", "agent"); got != "" {
+		t.Errorf("builds of the same sources differ: %s", got)
+	}
+	if got, want := a.Difference(b, "bpf", "sdn"), "build: kept v1, now v2"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if b.Sources = ""; a.Difference(b, "none") == "" {
+		t.Error("a build without hashes is another one's")
 	}
 }
