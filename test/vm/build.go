@@ -43,8 +43,19 @@ func addOpenFlow(ctx context.Context, d *Disk) error {
 	return d.AddFile(openFlowSchema, openFlowSchema)
 }
 
+// addEngine adds the programs of a container engine.
+func addEngine(ctx context.Context, d *Disk, packages *Packages, arch string) error {
+	if arch != runtime.GOARCH {
+		return addForeignPrograms(ctx, d, packages, arch, engineDebs, engine)
+	}
+	return d.AddPrograms(ctx, engine...)
+}
+
 // addProxy adds HAProxy below /usr, which is all that the proxies of services see of a machine.
-func addProxy(ctx context.Context, d *Disk) error {
+func addProxy(ctx context.Context, d *Disk, packages *Packages, arch string) error {
+	if arch != runtime.GOARCH {
+		return addForeignProxy(ctx, d, packages, arch)
+	}
 	const program = "/usr/sbin/haproxy"
 	out, err := run(exec.CommandContext(ctx, "ldd", program))
 	if err != nil {
@@ -70,7 +81,7 @@ func commonDisk(ctx context.Context, packages *Packages, arch string, suites []S
 	d.Add("etc/passwd", []byte("root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n"))
 	d.Add("etc/group", []byte("root:x:0:\nnogroup:x:65534:\n"))
 	d.Add("etc/protocols", []byte("icmp 1\ntcp 6\nudp 17\nesp 50\nipv6-icmp 58\n"))
-	if err := addShell(ctx, d, packages, arch); err != nil {
+	if err := addShell(ctx, d, "bin/busybox", packages, arch); err != nil {
 		return nil, err
 	}
 	add := addTools
@@ -101,9 +112,10 @@ func machineDisk(m Machine, loaded []Module) *Disk {
 	return d
 }
 
-func addShell(ctx context.Context, d *Disk, packages *Packages, arch string) error {
+// addShell adds busybox under a name.
+func addShell(ctx context.Context, d *Disk, as string, packages *Packages, arch string) error {
 	if arch == runtime.GOARCH {
-		return d.AddFile("bin/busybox", "/bin/busybox")
+		return d.AddFile(as, "/bin/busybox")
 	}
 	file, err := packages.Fetch(ctx, "busybox-static", arch)
 	if err != nil {
@@ -115,7 +127,7 @@ func addShell(ctx context.Context, d *Disk, packages *Packages, arch string) err
 		}
 		var shell []byte
 		err := readInto(&shell, content)
-		d.Add("bin/busybox", shell)
+		d.Add(as, shell)
 		return err
 	})
 }

@@ -12,10 +12,11 @@ import (
 )
 
 // foreignPackages are what the tools of another architecture come from, and foreignTools their programs;
-// busybox has the others.
+// busybox has the others. engineDebs has the programs of a container engine.
 var (
 	foreignPackages = []string{"coreutils", "iproute2", "iptables", "util-linux"}
 	foreignTools    = []string{"bridge", "ip", "nice", "nsenter", "setpriv", "tc", "unshare", "xtables-nft-multi"}
+	engineDebs      = []string{"docker.io", "containerd", "runc"}
 )
 
 // foreign are programs and libraries of another architecture.
@@ -28,7 +29,22 @@ type foreign struct {
 
 // addForeignTools adds the programs of another architecture that tests drive.
 func addForeignTools(ctx context.Context, d *Disk, packages *Packages, arch string) error {
-	files, err := packages.FetchAll(ctx, arch, foreignPackages...)
+	for _, name := range filters {
+		d.Link("usr/bin/"+name, "xtables-nft-multi")
+	}
+	return addForeignPrograms(ctx, d, packages, arch, foreignPackages, foreignTools)
+}
+
+// addForeignProxy adds HAProxy below /usr, as addProxy does.
+func addForeignProxy(ctx context.Context, d *Disk, packages *Packages, arch string) error {
+	d.Link("usr/sbin/haproxy", "../bin/haproxy")
+	shell := addShell(ctx, d, "usr/bin/sh", packages, arch)
+	return errors.Join(shell, addForeignPrograms(ctx, d, packages, arch, []string{"haproxy"}, []string{"haproxy"}))
+}
+
+// addForeignPrograms adds programs of an architecture's packages to /usr/bin, with all that they load.
+func addForeignPrograms(ctx context.Context, d *Disk, packages *Packages, arch string, names, programs []string) error {
+	files, err := packages.FetchAll(ctx, arch, names...)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errUnavailable, err)
 	}
@@ -38,7 +54,7 @@ func addForeignTools(ctx context.Context, d *Disk, packages *Packages, arch stri
 			return fmt.Errorf("unpack %s: %w", path.Base(file), err)
 		}
 	}
-	for _, name := range foreignTools {
+	for _, name := range programs {
 		program, there := f.programs[name]
 		if !there {
 			return fmt.Errorf("no package has the program %s", name)
@@ -47,9 +63,6 @@ func addForeignTools(ctx context.Context, d *Disk, packages *Packages, arch stri
 		if err := f.addLibraries(program); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-	}
-	for _, name := range filters {
-		d.Link("usr/bin/"+name, "xtables-nft-multi")
 	}
 	return nil
 }
@@ -113,7 +126,8 @@ func (f foreign) addLibraries(program []byte) error {
 		if !there {
 			return errors.New("no package has the loader " + name)
 		}
-		f.disk.Add(name, data)
+		f.disk.Add("usr"+name, data)
+		f.disk.Link(name, "/usr"+name)
 	}
 	for _, name := range needed {
 		library, there := f.libraries[name]

@@ -83,7 +83,9 @@ func (m Machine) hasOpenFlow() bool {
 }
 
 // hasServices says whether the machine runs weir-edge.
-func (m Machine) hasServices() bool { return slices.Contains(m.Suites, servicesOnLinks) }
+func (m Machine) hasServices() bool {
+	return slices.ContainsFunc(m.Suites, func(s Suite) bool { return s.Package == servicesOnLinks.Package })
+}
 
 // modules are the modules that the machine loads.
 func (m Machine) modules() []string {
@@ -136,7 +138,7 @@ var Machines = []Machine{
 	{Series: "6.1", Arch: "amd64", Cgroups: Unified, Suites: everything, Gate: gate, MaySkip: without66},
 	{Series: "6.12", Arch: "amd64", Cgroups: Hybrid, Suites: slices.Concat(withEngine, inModes)},
 	{Series: "6.18", Arch: "amd64", Cgroups: Unified, Suites: append([]Suite{openFlowSwitch, demoOnSwitches, servicesOnLinks}, withSwitch...)},
-	{Series: "6.12", Arch: "arm64", Cgroups: Unified, Suites: onARM},
+	{Series: "6.12", Arch: "arm64", Cgroups: Unified, Suites: append(slices.Clone(onARM), oneService)},
 	{Series: "6.12", Arch: armhf, Cgroups: Unified, Suites: onARM, MaySkip: withoutTypes},
 	{Series: "6.12", Arch: "amd64", Cgroups: Unified, Suites: withoutRedirect, Lacks: []string{"ifb"}},
 	{Series: "6.12", Arch: "amd64", Cgroups: Unified, Suites: withoutRedirect, Lacks: []string{"act_mirred"}},
@@ -243,6 +245,9 @@ var demoOnSwitches = Suite{Package: "./internal/lab/cli", Tag: TagDocker, Run: "
 
 // servicesOnLinks is what takes weir-edge, an engine and such a switch.
 var servicesOnLinks = Suite{Package: "./test/edge", Tag: TagDocker, Run: "TestLinksKernel"}
+
+// oneService is what takes weir-edge and an engine: a service that gets users and more instances.
+var oneService = Suite{Package: "./test/edge", Tag: TagDocker, Run: "TestOneEngine/^(a_service_from_its_specification|a_crowd_comes|removed)$"}
 
 // netModules are what the tests' networks and Weir need, besides what these
 // depend on; a kernel may have some built in. Nothing loads modules on demand

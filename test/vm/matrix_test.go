@@ -175,7 +175,7 @@ func (p *preparation) prepare(ctx context.Context, dir string, m Machine) (prepa
 	own := machineDisk(m, loaded)
 	if m.hasEngine() {
 		ready.boot.MemoryMegabytes += engineMegabytes
-		if err := own.AddPrograms(ctx, engine...); err != nil {
+		if err := addEngine(ctx, own, p.packages, m.Arch); err != nil {
 			return ready, err
 		}
 	}
@@ -185,7 +185,7 @@ func (p *preparation) prepare(ctx context.Context, dir string, m Machine) (prepa
 		}
 	}
 	if m.hasServices() {
-		if err := addProxy(ctx, own); err != nil {
+		if err := addProxy(ctx, own, p.packages, m.Arch); err != nil {
 			return ready, err
 		}
 	}

@@ -174,10 +174,11 @@ func (p *Packages) Fetch(ctx context.Context, name, arch string) (string, error)
 }
 
 // FetchAll returns the files of packages and of all that these depend on, from the cache where they
-// are there.
+// are there. All are of the first release: the newest package that is for every architecture may depend on a
+// version that only this machine's architecture has.
 func (p *Packages) FetchAll(ctx context.Context, arch string, names ...string) ([]string, error) {
-	out, err := p.apt(ctx, append([]string{"apt-get", "-qq", "install", "--print-uris", "--no-install-recommends",
-		"-o", "APT::Architecture=" + arch}, names...)...)
+	of := []string{"-o", "APT::Architecture=" + arch, "-t", releases[0].name}
+	out, err := p.apt(ctx, slices.Concat([]string{"apt-get", "-qq", "install", "--print-uris", "--no-install-recommends"}, of, names)...)
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +196,7 @@ func (p *Packages) FetchAll(ctx context.Context, arch string, names ...string) (
 		files = append(files, file)
 	}
 	if len(missing) > 0 {
-		_, err = p.apt(ctx, append([]string{"apt-get", "-qq", "download", "-o", "APT::Architecture=" + arch}, missing...)...)
+		_, err = p.apt(ctx, slices.Concat([]string{"apt-get", "-qq", "download"}, of, missing)...)
 	}
 	return files, err
 }

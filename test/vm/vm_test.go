@@ -162,6 +162,37 @@ func TestLibrariesAreFound(t *testing.T) {
 	}
 }
 
+// TestForeignLibrariesAreBelowUsr: all that a program of another architecture loads is below /usr, which is
+// all that the proxies of services see of a machine.
+func TestForeignLibrariesAreBelowUsr(t *testing.T) {
+	name, err := exec.LookPath("bash")
+	must.Succeed(t, err)
+	out, err := run(exec.CommandContext(t.Context(), "ldd", name))
+	must.Succeed(t, err)
+	f := foreign{programs: map[string][]byte{}, libraries: map[string][]byte{}, disk: NewDisk()}
+	for _, m := range library.FindAllStringSubmatch(out, -1) {
+		data, err := os.ReadFile(m[1])
+		must.Succeed(t, err)
+		must.Succeed(t, f.keep("usr/lib/any/"+filepath.Base(m[1]), "", bytes.NewReader(data)))
+	}
+	program, err := os.ReadFile(name)
+	must.Succeed(t, err)
+	must.Succeed(t, f.addLibraries(program))
+	links := 0
+	for name, file := range f.disk.files {
+		if file.mode == modeLink {
+			links++
+			name = clean(string(file.data))
+		}
+		if _, there := f.disk.files[name]; !there || !strings.HasPrefix(name, "usr/") {
+			t.Errorf("%s is not below /usr", name)
+		}
+	}
+	if links != 1 {
+		t.Errorf("%d files lead to the loader", links)
+	}
+}
+
 // TestSkipsOnMachinesAreFailures: unless the kernel cannot do it. A pattern that
 // finds nothing is one as well.
 func TestSkipsOnMachinesAreFailures(t *testing.T) {
