@@ -36,7 +36,8 @@ ctr and nerdctl run, by the labels of containers. It may be stopped and started 
 time, as may the agent and the runtime: pods keep their shares, and those that started
 meanwhile get theirs.`,
 		Example: `  weir-k8s
-  weir-k8s --hard-admission`,
+  weir-k8s --hard-admission
+  weir-k8s --nri none         # without Kubernetes: only containers of ctr and nerdctl`,
 		Version: cmdline.Version,
 		Args:    cmdline.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
