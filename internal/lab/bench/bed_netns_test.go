@@ -3,6 +3,7 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -13,7 +14,9 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/lab/bench/measure"
+	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/test/harness"
+	"github.com/weir-project/weir/test/must"
 )
 
 // runAndCheck runs a suite and checks its report. When that fails, and a processor
@@ -212,6 +215,36 @@ func TestInSuiteMeasuresDownloads(t *testing.T) {
 				}
 			}
 		}
+	})
+}
+
+// TestDownloadOutlivesNAT: who is to send in a minute reaches the container, though NAT forgets flows of UDP that nobody
+// answers after half a minute.
+func TestDownloadOutlivesNAT(t *testing.T) {
+	t.Parallel()
+	bed, err := NewBed(t.Context(), Options{}, 1)
+	must.Succeed(t, err)
+	defer func() { must.Succeed(t, bed.Close()) }()
+	c := Case{Incoming: true, LinkBPS: 100e6, Containers: []Container{{Name: "C1", Load: Load{Protocol: traffic.UDP}}}}
+	containers, remove, err := bed.Place(t.Context(), c)
+	must.Succeed(t, err)
+	defer func() { must.Succeed(t, remove()) }()
+	const forgets = 3 * time.Second
+	must.Succeed(t, bed.OnHost(t.Context(), "sysctl", "-q", "-w", fmt.Sprintf("net.netfilter.nf_conntrack_udp_timeout=%.0f", forgets.Seconds())))
+	d, err := bed.newDownloads(c, containers, timing{binWidth: time.Millisecond, bins: 1})
+	must.Succeed(t, err)
+	defer func() { must.Succeed(t, d.close()) }()
+	sender, err := d.newSender(t.Context(), 0, 1)
+	must.Succeed(t, err)
+	defer sender.Stop()
+	time.Sleep(2 * forgets)
+	sender.Start(traffic.MonotonicNS())
+	harness.Await(t, "the container receives", 5*time.Second, func() error {
+		s, err := d.Snapshot()
+		if err == nil && s.Slots[0].Bytes == 0 {
+			err = errors.New("it has nothing")
+		}
+		return err
 	})
 }
 

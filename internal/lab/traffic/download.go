@@ -32,6 +32,8 @@ type DownloadOptions struct {
 func NewDownload(ctx context.Context, options DownloadOptions) (*Sender, *Download, error) {
 	options.SenderOptions = options.withDefaults()
 	sender, receiver := &Sender{}, &Download{binWidth: options.BinWidth, bins: make([]atomic.Uint64, options.Bins)}
+	var alive context.Context
+	alive, receiver.stop = context.WithCancel(context.Background())
 	count, connect, atOnce := options.Connections, downloadTCP, drainBytes
 	if options.Protocol == UDP {
 		count, connect, atOnce = 1, downloadUDP, 0
@@ -46,6 +48,9 @@ func NewDownload(ctx context.Context, options DownloadOptions) (*Sender, *Downlo
 		sender.streams = append(sender.streams, server)
 		receiver.sockets = append(receiver.sockets, client)
 		receiver.wait.Go(func() { drain(client, atOnce, receiver.count) })
+		if datagrams, ok := client.(*net.UDPConn); ok {
+			receiver.wait.Go(func() { keepAlive(alive, datagrams) })
+		}
 	}
 	return sender, receiver, nil
 }
@@ -140,6 +145,24 @@ type Download struct {
 	originNS atomic.Int64
 	binWidth time.Duration
 	bins     []atomic.Uint64
+	stop     context.CancelFunc
+}
+
+// keepAliveInterval is a fraction of the half minute after which NAT forgets a flow of UDP that has not been answered.
+const keepAliveInterval = 2 * time.Second
+
+// keepAlive has NAT remember the client until its server sends, which may be long after the connection.
+func keepAlive(ctx context.Context, client *net.UDPConn) {
+	again := time.NewTicker(keepAliveInterval)
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-again.C:
+			_, _ = client.Write([]byte("here")) // the next one may arrive
+		}
+	}
 }
 
 func (r *Download) count(bytes int) {
@@ -169,6 +192,7 @@ func (r *Download) Series() []uint64 {
 
 // Close closes the sockets.
 func (r *Download) Close() error {
+	r.stop()
 	var problems []error
 	for _, socket := range r.sockets {
 		problems = append(problems, socket.Close())
