@@ -319,7 +319,7 @@ func (a *Agent) do(ctx context.Context, fn func()) error {
 	select {
 	case a.requests <- func() { fn(); close(done) }:
 	case <-ctx.Done():
-		return fmt.Errorf("agent is busy or stopping: %w", ctx.Err())
+		return fmt.Errorf("agent is busy or stopping: try again, and if that fails, too, see its log (%w)", ctx.Err())
 	}
 	<-done
 	return nil

@@ -254,7 +254,7 @@ func TestSnapshot(t *testing.T) {
 	}
 }
 
-// Whoever only looks is answered while the loop is busy with something else.
+// TestLookingDoesNotWait: while the loop is busy, requests that only read get an answer, and others an error that says what to do.
 func TestLookingDoesNotWait(t *testing.T) {
 	b := newBench(t, 100e6)
 	b.start("a")
@@ -271,6 +271,11 @@ func TestLookingDoesNotWait(t *testing.T) {
 	}()
 	<-busy
 	defer close(done)
+	late, cancel := context.WithDeadline(ctx, time.Now())
+	defer cancel()
+	if _, err := b.Reset(late, "a"); !errors.Is(err, context.DeadlineExceeded) || !strings.HasPrefix(err.Error(), "agent is busy or stopping: try again, ") {
+		t.Errorf("a request without an answer in time: %v", err)
+	}
 	seen, err := b.Latest(ctx)
 	if err != nil || len(seen.Containers) != 3 || seen.Status.Uplink != "up0" {
 		t.Errorf("snapshot %+v, %v", seen, err)

@@ -313,7 +313,7 @@ func TestErrors(t *testing.T) {
 		{fmt.Errorf("%w: web", loop.ErrUnknown), 404},
 		{fmt.Errorf("%w: min", loop.ErrRefused), 409},
 		{errors.Join(fmt.Errorf("%w: web", loop.ErrAmbiguous)), 409},
-		{fmt.Errorf("agent is busy or stopping: %w", context.DeadlineExceeded), 503},
+		{fmt.Errorf("agent is busy or stopping: try again (%w)", context.DeadlineExceeded), 503},
 		{errors.New("no"), 500},
 	} {
 		a.err = tc.err
