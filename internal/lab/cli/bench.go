@@ -98,6 +98,9 @@ shown.`,
 			if flags.options.Suite = args[0]; !slices.Contains(bench.SuiteNames(), args[0]) {
 				return cmdline.Usagef("unknown suite %q: choose from %s", args[0], suiteNames(cmd))
 			}
+			if flags.options.Judged && args[0] != bench.SuiteQCon && args[0] != bench.SuiteCNTC {
+				return cmdline.Usagef("--judged is for qcon, cntc and netmodes: leave it out of %s", args[0])
+			}
 			if !cmd.Flags().Changed("repeat") {
 				flags.options.Repeat = bench.Rounds(args[0])
 			}

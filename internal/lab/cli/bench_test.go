@@ -150,6 +150,8 @@ func TestBenchUsage(t *testing.T) {
 		{"bench picasso --users 5,5", 2, "--users has 5 twice"},
 		{"bench picasso --nodes 4,4", 2, "--nodes has 4 twice"},
 		{"bench cap --peers weir,htb,weir", 2, "--peers has weir twice"},
+		{"bench in --judged", 2, "--judged is for qcon, cntc and netmodes: leave it out of in"},
+		{"bench cost --judged", 2, "--judged is for qcon, cntc and netmodes: leave it out of cost"},
 	} {
 		if code, _, stderr := run(strings.Fields(tc.args)...); code != tc.code || !strings.Contains(stderr, tc.says) {
 			t.Errorf("weir %s: exit code %d, want %d; %q, want %q", tc.args, code, tc.code, stderr, tc.says)
