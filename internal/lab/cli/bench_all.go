@@ -50,13 +50,13 @@ look: ten minutes, and 0.3 s a run.
 the ideal, Weir's median, of shares and queues with the lowest and highest round,
 verdict, reason and a command, and where Weir loses. It takes a night (it says how long
 before it starts): five rounds of 10 s, of 2 s for Weir's own targets (latency 6 s),
-without a limit unless --within is given. Each run is kept in --dir when it has ended,
-of all but PiCasso's and the controller's, which are kept when they are complete. Who was
-cut off goes on with the next run, if the sources of what is measured and of the bench,
-machine, kernel, congestion control and settings are the same. So the night can be
-several evenings: --for 2h30m stops before a run that would not end in time, and says
-what is left. Runs during which others took more than 5 % of the
-processors are named: processes from before, and services that systemd starts meanwhile.
+without a limit unless --within is given. An interrupted night resumes with the next
+run, if the sources of what is measured and of the bench, machine, kernel, congestion
+control and settings are the same: --dir keeps each run that has ended. So the night can
+be several evenings: --for 2h30m stops before a run that would not end in time, and says
+what is left. PiCasso (20 minutes) and the controller are kept only when complete: give
+--for more than that. Runs during which others took more than 5 % of the processors are
+named: processes from before, and services that systemd starts meanwhile.
 Above a tenth of a report's runs, or during all of PiCasso's or the controller's, the
 page must not be published, and the next run measures that report again. Nor must a page
 that lacks a paper, as with --no-docker. With --short it takes five rounds of 2 s within
@@ -64,8 +64,9 @@ two hours, and marks the page as not for publishing.
 
 Needs root. Exits with 1 when a report is missing, a run failed, or Weir missed one of
 its own targets; with --no-verdict a missed target is only shown. So is an undecided
-one: ratios of cost take seven rounds, and p99.9 takes runs of 6 s. docs/measurements.md
-says how to read the reports.`,
+one: ratios of cost take seven rounds, and p99.9 takes runs of 6 s. When the time of
+--for is up, there is no page yet, missed targets are only shown, and the exit code is 0
+unless a report failed. docs/measurements.md says how to read the reports.`,
 		Example: `  weir bench all --dir report
   weir bench all --short --no-docker --dir report
   weir bench all --publish --dir night
@@ -77,7 +78,7 @@ says how to read the reports.`,
 	set.StringVar(&flags.dir, "dir", "weir-report", "folder of the reports")
 	set.DurationVar(&flags.within, "within", 30*time.Minute, "how long everything may take")
 	set.BoolVar(&flags.short, "short", false, "ten minutes, 0.3 s a run; with --publish two hours, 2 s a run")
-	set.BoolVar(&flags.publish, "publish", false, "one page of all claims: five rounds of 10 s; goes on where it was cut off")
+	set.BoolVar(&flags.publish, "publish", false, "one page of all claims: five rounds of 10 s; an interrupted night resumes")
 	set.DurationVar(&flags.during, "for", 0, "with --publish: end within that long, and leave the rest for the next run (default no limit)")
 	addRunFlags(set, &options.RunOptions, time.Second, 500*time.Millisecond, 1)
 	flags.addVerdict(set)
@@ -110,18 +111,18 @@ func (f *allFlags) run(cmd *cobra.Command) error {
 	}
 	if *f.format == cmdline.JSON {
 		err = cmdline.PrintJSON(cmd.OutOrStdout(), index)
-	} else if len(index.Left) > 0 {
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "The time is up. Left for the next run:\n  %s\n", strings.Join(index.Left, "\n  "))
 	} else {
 		err = index.WriteText(cmd.OutOrStdout(), filepath.Join(f.dir, page))
 	}
 	if err != nil {
 		return fmt.Errorf("print the results: %w", err)
 	}
-	if len(index.Left) > 0 {
-		return nil
-	}
-	if err := failedSections(index); err != nil {
+	return f.judge(index)
+}
+
+// judge returns an error if reports failed, or if there is a page and it must not be published or targets were missed.
+func (f *allFlags) judge(index report.Index) error {
+	if err := failedSections(index); err != nil || len(index.Left) > 0 {
 		return err
 	}
 	if f.publish && !f.short && len(index.Withheld) > 0 {

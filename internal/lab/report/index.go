@@ -129,7 +129,7 @@ func (i Index) WriteHTML(w io.Writer) error {
 	return nil
 }
 
-// WriteText prints an index for a terminal, with where its page is.
+// WriteText prints an index for a terminal, with where its page is, or what is left if there is none yet.
 func (i Index) WriteText(w io.Writer, path string) error {
 	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tab, "REPORT\tRUNS\tTOOK\tTARGETS\tCLAIMS\tFAILED")
@@ -147,6 +147,10 @@ func (i Index) WriteText(w io.Writer, path string) error {
 	if err := tab.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\nAll of it: %s\n", path)
+	text := "All of it: " + path
+	if len(i.Left) > 0 {
+		text = "The time is up. Left for the next run:\n  " + strings.Join(i.Left, "\n  ")
+	}
+	_, err := fmt.Fprintf(w, "\n%s\n", text)
 	return err
 }

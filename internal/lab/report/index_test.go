@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+
+	"github.com/weir-project/weir/test/must"
 )
 
 func TestIndex(t *testing.T) {
@@ -40,6 +42,14 @@ func TestIndex(t *testing.T) {
 	for _, want := range []string{"shares    12    90 s  1 met, 1 missed", "1 not reproduced", "no <root>", "All of it: folder/index.html"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is not printed:\n%s", want, out.String())
+		}
+	}
+	out.Reset()
+	i.Left = []string{"cost: the rest takes about 9m", "agent: the rest takes about 2m"}
+	must.Succeed(t, i.WriteText(&out, "folder/index.html"))
+	for _, want := range []string{"1 met, 1 missed", "no <root>", "\nThe time is up. Left for the next run:\n  cost: the rest takes about 9m\n  agent: "} {
+		if !strings.Contains(out.String(), want) || strings.Contains(out.String(), "index.html") {
+			t.Errorf("when the time is up: %q is not printed, or a page is:\n%s", want, out.String())
 		}
 	}
 	out.Reset()
