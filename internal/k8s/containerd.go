@@ -315,7 +315,7 @@ func (r running) pod(was pod) pod {
 // policies are selected.
 func (r running) name(image imageLabels) string {
 	name := r.GetLabels()[labelName]
-	if image.unknown != "" || name == image.labels[labelName] {
+	if name == "" || image.unknown != "" || name == image.labels[labelName] {
 		return r.GetID()
 	}
 	return name

@@ -51,6 +51,7 @@ func TestName(t *testing.T) {
 		{"by nerdctl, of an image that names another", "web", of("shop"), "web"},
 		{"by the image", "web", of("web"), "a"},
 		{"an empty one by the image", "", of(""), "a"},
+		{"an empty label, and a name of the image", "", of("web"), "a"},
 		{"perhaps by the image", "web", imageLabels{unknown: "it is gone"}, "a"},
 	} {
 		c := &containers.Container{ID: "a", Image: "web:1", Labels: map[string]string{"nerdctl/name": tc.label}}
