@@ -28,6 +28,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // Problem: containerd calls NRI for the pods of its CRI alone, and runs containers of ctr, nerdctl and others as
@@ -51,8 +52,7 @@ const (
 	callTimeout = 10 * time.Second
 	// defaultNamespace is that of ctr and nerdctl. Its containers are called by their names alone.
 	defaultNamespace = "default"
-	// labelName has the name that nerdctl gave to a container.
-	labelName = "nerdctl/name"
+	labelName        = policy.LabelNerdctlName
 )
 
 // foreign are the namespaces of Docker, which the agent asks itself.

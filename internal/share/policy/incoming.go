@@ -18,8 +18,8 @@ func (in Inputs) incoming() Inputs {
 		Labels: incomingLabels(in.Labels), ImageLabels: incomingLabels(in.ImageLabels),
 		ImageUnknown: in.ImageUnknown, TrustImageLabels: in.TrustImageLabels, received: true,
 	}
-	for _, values := range in.Policies {
-		received.Policies = append(received.Policies, values.incoming())
+	for _, selected := range in.Policies {
+		received.Policies = append(received.Policies, Selected{selected.incoming(), selected.InDoubt})
 	}
 	for _, limits := range in.Limits { // rates of the other direction are no limits for this one
 		received.Limits = append(received.Limits, Limits{

@@ -61,7 +61,7 @@ func TestResolveIncoming(t *testing.T) {
 				Defaults: policy.Values{InMaxBPS: ptr(uint64(30 * mbit)), MaxBPS: ptr(uint64(1 * mbit))},
 				Labels:   map[string]string{"weir.in.weight": "700", "weir.in.max": "90mbit"},
 				Limits:   []policy.Limits{{Weight: ptr(uint32(500)), MaxBPS: ptr(uint64(2 * mbit)), InMaxBPS: ptr(uint64(50 * mbit))}},
-				Policies: []policy.Values{{InMinBPS: ptr(uint64(4 * mbit))}},
+				Policies: selected(policy.Values{InMinBPS: ptr(uint64(4 * mbit))}),
 				Set:      policy.Values{InPriority: ptr(uint32(9))},
 			},
 			want:     v1.Policy{Weight: 500, MinBPS: 4 * mbit, MaxBPS: 50 * mbit, Priority: 9},
@@ -69,7 +69,7 @@ func TestResolveIncoming(t *testing.T) {
 			problems: []string{"weir.in.max", "weir.in.weight"},
 		},
 		{
-			name: "contradiction", in: policy.Inputs{Set: policy.Values{InMinBPS: ptr(uint64(4 * mbit))}, Policies: []policy.Values{{InMaxBPS: ptr(uint64(1 * mbit))}}},
+			name: "contradiction", in: policy.Inputs{Set: policy.Values{InMinBPS: ptr(uint64(4 * mbit))}, Policies: selected(policy.Values{InMaxBPS: ptr(uint64(1 * mbit))})},
 			want: v1.Policy{Weight: 100, MinBPS: 4 * mbit, MaxBPS: 4 * mbit},
 			from: v1.PolicyFrom{Min: v1.LayerSet, Max: v1.LayerSet}, problems: nil,
 		},

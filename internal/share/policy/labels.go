@@ -15,7 +15,7 @@ func (r *resolver) takeLabels() {
 	p, from := &r.result.Policy, &r.result.From
 	takeLabel(r, "weight", LabelWeight, &p.Weight, &from.Weight, ParseWeight, func(weight, below uint32) bool { return weight > below })
 	takeLabel(r, "min", LabelMin, &p.MinBPS, &from.Min, ParseRate, always)
-	takeLabel(r, "max", r.maxLabel(), &p.MaxBPS, &from.Max, ParseRate, func(max, below uint64) bool { return below != 0 && (max == 0 || max > below) })
+	takeLabel(r, "max", r.maxLabel(), &p.MaxBPS, &from.Max, ParseRate, raisesMax)
 	takeLabel(r, "priority", LabelPriority, &p.Priority, &from.Priority, ParsePriority, always)
 	takeLabel(r, "latency", LabelLatency, &p.LatencyMS, &from.Latency, ParseLatencyMS, always)
 	takeLabel(r, "class", LabelClass, &p.Class, &from.Class, ParseClass, always)

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -58,12 +59,21 @@ type Inputs struct {
 	TrustImageLabels bool
 	// Limits cap the values of labels. With several, the lowest applies.
 	Limits []Limits
-	// Policies are the operator's policies for this container, the highest-ranking first.
-	Policies []Values
+	// Policies are the config file's policies for this container; later ones override earlier ones.
+	Policies []Selected
 	Set      Values // `weir set`
 	// received: these are the layers for what comes in; their unknown names are reported with
 	// those for what goes out.
 	received bool
+}
+
+// Selected is a policy of the config file that selects a container.
+type Selected struct {
+	Values
+	// InDoubt: the label by which it selects the container may be that of the image, which is unknown. Neither side may
+	// err then: another's minimum is not for the image to take, and the operator's maximum is not to be lost. So values
+	// that limit the container apply, and values that take capacity from other containers do not.
+	InDoubt bool
 }
 
 // Resolution is the resolved policy of one container.
@@ -103,8 +113,11 @@ func resolve(in Inputs, without Resolution) Resolution {
 	r := resolver{Inputs: in, result: without}
 	r.take(v1.LayerDefaults, in.Defaults)
 	r.takeLabels()
-	for _, values := range in.Policies {
-		r.take(v1.LayerPolicies, values)
+	for _, selected := range in.Policies {
+		if selected.InDoubt {
+			selected.Values = r.onlyLimits(selected.Values)
+		}
+		r.take(v1.LayerPolicies, selected.Values)
 	}
 	r.take(v1.LayerSet, in.Set)
 	r.reconcile()
@@ -130,22 +143,63 @@ type claim struct {
 // take applies the values of a layer.
 func (r *resolver) take(layer v1.Layer, values Values) {
 	p, from := &r.result.Policy, &r.result.From
-	replace(&p.Weight, &from.Weight, values.Weight, layer)
-	replace(&p.MinBPS, &from.Min, values.MinBPS, layer)
-	replace(&p.MaxBPS, &from.Max, values.MaxBPS, layer)
-	replace(&p.Priority, &from.Priority, values.Priority, layer)
-	replace(&p.LatencyMS, &from.Latency, values.LatencyMS, layer)
-	replace(&p.Class, &from.Class, values.Class, layer)
-	replace(&p.EFMax, &from.EFMax, values.EFMax, layer)
-	replace(&p.AFMin, &from.AFMin, values.AFMin, layer)
-	replace(&p.DSCP, &from.DSCP, values.DSCP, layer)
+	replace(r, "weight", &p.Weight, &from.Weight, values.Weight, layer)
+	replace(r, "min", &p.MinBPS, &from.Min, values.MinBPS, layer)
+	replace(r, "max", &p.MaxBPS, &from.Max, values.MaxBPS, layer)
+	replace(r, "priority", &p.Priority, &from.Priority, values.Priority, layer)
+	replace(r, "latency", &p.LatencyMS, &from.Latency, values.LatencyMS, layer)
+	replace(r, "class", &p.Class, &from.Class, values.Class, layer)
+	replace(r, "ef-max", &p.EFMax, &from.EFMax, values.EFMax, layer)
+	replace(r, "af-min", &p.AFMin, &from.AFMin, values.AFMin, layer)
+	replace(r, "dscp", &p.DSCP, &from.DSCP, values.DSCP, layer)
 }
 
-func replace[T any](field *T, from *v1.Layer, value *T, layer v1.Layer) {
-	if value != nil {
-		*field, *from = *value, layer
+// replace sets a value, which settles the problems with that of an earlier policy.
+func replace[T any](r *resolver, key string, field *T, from *v1.Layer, value *T, layer v1.Layer) {
+	if value == nil {
+		return
 	}
+	*field, *from = *value, layer
+	r.claims = slices.DeleteFunc(r.claims, func(c claim) bool { return c.key == key && c.layer == layer })
 }
+
+// onlyLimits returns the values of a policy that take no capacity from other containers, compared with those of the layers
+// below, and reports the others.
+func (r *resolver) onlyLimits(v Values) Values {
+	p := r.result.Policy
+	refuse(r, "weight", &v.Weight, func(weight uint32) bool { return weight > p.Weight }, formatValue)
+	refuse(r, "min", &v.MinBPS, func(bps uint64) bool { return bps > p.MinBPS }, FormatRate)
+	refuse(r, "max", &v.MaxBPS, func(bps uint64) bool { return raisesMax(bps, p.MaxBPS) }, func(bps uint64) string {
+		if bps == 0 {
+			return "none"
+		}
+		return FormatRate(bps)
+	})
+	refuse(r, "priority", &v.Priority, func(priority uint32) bool { return priority > p.Priority }, formatValue)
+	refuse(r, "latency", &v.LatencyMS, func(ms float64) bool { return ms != 0 && (p.LatencyMS == 0 || ms < p.LatencyMS) }, func(ms float64) string {
+		return Latency(v1.Policy{LatencyMS: ms}).String()
+	})
+	refuse(r, "class", &v.Class, func(class v1.Class) bool { return class != p.Class }, formatValue)
+	refuse(r, "ef-max", &v.EFMax, func(part v1.Part) bool { return part != p.EFMax }, FormatPart)
+	refuse(r, "dscp", &v.DSCP, func(dscp v1.DSCP) bool { return dscp != p.DSCP }, formatValue)
+	return v
+}
+
+// refuse takes a value out of a policy in doubt, and reports it, if it takes capacity from other containers.
+func refuse[T any](r *resolver, key string, value **T, takes func(T) bool, format func(T) string) {
+	if *value == nil || !takes(**value) {
+		return
+	}
+	r.complain(key, v1.LayerPolicies, "", format(**value), fmt.Sprintf(
+		"the name, project or service that selects the policy may come with the image, whose labels cannot be read (%s); select by image, or set trust_image_labels: true", r.ImageUnknown))
+	*value = nil
+}
+
+// formatValue returns the text of a number, a class or a use of the DSCP field.
+func formatValue[T any](value T) string { return cmp.Or(fmt.Sprint(value), "none") }
+
+// raisesMax reports whether a maximum is above that of the layers below. 0 is none.
+func raisesMax(max, below uint64) bool { return below != 0 && (max == 0 || max > below) }
 
 // reconcile resolves conflicts between values; the value of the higher layer stays.
 func (r *resolver) reconcile() {

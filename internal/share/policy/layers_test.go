@@ -11,9 +11,25 @@ import (
 	"github.com/weir-project/weir/internal/share/policy"
 )
 
-func weight(w uint32) policy.Values    { return policy.Values{Weight: &w} }
-func least(bps uint64) policy.Values   { return policy.Values{MinBPS: &bps} }
-func most(bps uint64) policy.Values    { return policy.Values{MaxBPS: &bps} }
+func weight(w uint32) policy.Values  { return policy.Values{Weight: &w} }
+func least(bps uint64) policy.Values { return policy.Values{MinBPS: &bps} }
+func most(bps uint64) policy.Values  { return policy.Values{MaxBPS: &bps} }
+func selected(v ...policy.Values) (list []policy.Selected) {
+	for _, values := range v {
+		list = append(list, policy.Selected{Values: values})
+	}
+	return list
+}
+
+// inDoubt is selected by labels that may come with the image.
+func inDoubt(v ...policy.Values) []policy.Selected {
+	list := selected(v...)
+	for i := range list {
+		list[i].InDoubt = true
+	}
+	return list
+}
+
 func latency(ms float64) policy.Values { return policy.Values{LatencyMS: &ms} }
 
 // builtIn is where the values of a container come from of which nothing is said.
@@ -44,7 +60,7 @@ func TestResolve(t *testing.T) {
 			"every layer has a value", policy.Inputs{
 				Defaults: weight(1).With(least(1e6)).With(latency(9)).With(most(90e6)),
 				Labels:   map[string]string{"weir.min": "2M", "weir.latency": "8ms", "weir.max": "80M"},
-				Policies: []policy.Values{latency(7), latency(6).With(most(70e6))},
+				Policies: selected(latency(7), latency(6).With(most(70e6))),
 				Set:      most(60e6),
 			},
 			v1.Policy{Weight: 1, MinBPS: 2e6, LatencyMS: 6, MaxBPS: 60e6},
@@ -125,6 +141,45 @@ func TestResolve(t *testing.T) {
 			[]string{`weir.min="6M": it is not known whether it comes with the image, whose labels cannot be read (no such image); give it in policies`},
 		},
 		{
+			"a policy in doubt that limits", policy.Inputs{
+				Defaults: weight(200).With(least(5e6)).With(policy.Values{Priority: new(uint32(4)), InMaxBPS: new(uint64(9e6))}), ImageUnknown: "no such image",
+				Policies: inDoubt(weight(50).With(least(1e6)).With(most(10e6)).With(policy.Values{Priority: new(uint32(4)), AFMin: &v1.Part{Percent: 80}, Class: new(v1.ClassNone), InMaxBPS: new(uint64(8e6))})),
+			},
+			v1.Policy{Weight: 50, MinBPS: 1e6, MaxBPS: 10e6, Priority: 4}, from(func(f *v1.PolicyFrom) {
+				f.Weight, f.Min, f.Max, f.Priority, f.Class = v1.LayerPolicies, v1.LayerPolicies, v1.LayerPolicies, v1.LayerPolicies, v1.LayerPolicies
+			}),
+			[]string{`af-min of the config file's policies="80%": a minimum of AF needs traffic classes`},
+		},
+		{
+			"a policy in doubt that takes", policy.Inputs{
+				Defaults: most(50e6), ImageUnknown: "no such image",
+				Policies: inDoubt(weight(101).With(least(1e6)).With(most(0)).With(latency(5)).With(policy.Values{
+					Priority: new(uint32(1)), Class: new(v1.ClassEF), EFMax: &v1.Part{Percent: 60}, DSCP: new(v1.DSCPTrust), InMinBPS: new(uint64(1e6)),
+				})),
+			},
+			v1.Policy{Weight: 100, MaxBPS: 50e6}, from(func(f *v1.PolicyFrom) { f.Max = v1.LayerDefaults }),
+			[]string{
+				`class of the config file's policies="ef": the name, project or service that selects the policy may come with the image, whose labels cannot be read (no such image); select by image, or set trust_image_labels: true (no class applies)`,
+				`dscp of the config file's policies="trust": the name`, `ef-max of the config file's policies="60%": the name`,
+				`in.min of the config file's policies="1mbit": the name`, `latency of the config file's policies="5ms": the name`,
+				`max of the config file's policies="none": the name`, `min of the config file's policies="1mbit": the name`,
+				`priority of the config file's policies="1": the name`, `weight of the config file's policies="101": the name`,
+			},
+		},
+		{
+			"a policy in doubt before another", policy.Inputs{
+				Policies: append(inDoubt(weight(300).With(least(1e6))), selected(weight(300))...), Set: least(0), ImageUnknown: "no such image",
+			},
+			v1.Policy{Weight: 300}, from(func(f *v1.PolicyFrom) { f.Weight, f.Min = v1.LayerPolicies, v1.LayerSet }), nil,
+		},
+		{
+			"a policy in doubt after another", policy.Inputs{
+				Policies: append(selected(weight(300).With(least(20e6))), inDoubt(weight(300).With(least(30e6)).With(most(25e6)))...), ImageUnknown: "no such image",
+			},
+			v1.Policy{Weight: 300, MinBPS: 20e6, MaxBPS: 25e6}, from(func(f *v1.PolicyFrom) { f.Weight, f.Min, f.Max = v1.LayerPolicies, v1.LayerPolicies, v1.LayerPolicies }),
+			[]string{`min of the config file's policies="30mbit": the name`},
+		},
+		{
 			"limits cut labels", policy.Inputs{
 				Labels: map[string]string{"weir.weight": "500", "weir.min": "30M", "weir.max": "80M", "weir.priority": "9"},
 				Limits: []policy.Limits{
@@ -144,7 +199,7 @@ func TestResolve(t *testing.T) {
 		},
 		{
 			"limits cut nobody else", policy.Inputs{
-				Defaults: weight(500), Policies: []policy.Values{least(30e6)}, Limits: limits(policy.Limits{Weight: new(uint32(1)), MinBPS: new(uint64(0))}),
+				Defaults: weight(500), Policies: selected(least(30e6)), Limits: limits(policy.Limits{Weight: new(uint32(1)), MinBPS: new(uint64(0))}),
 			},
 			v1.Policy{Weight: 500, MinBPS: 30e6}, from(func(f *v1.PolicyFrom) { f.Weight, f.Min = v1.LayerDefaults, v1.LayerPolicies }), nil,
 		},
@@ -182,27 +237,27 @@ func TestResolve(t *testing.T) {
 		},
 		{
 			"the operator's minimum above a default maximum and the limit", policy.Inputs{
-				Defaults: most(5e6), Policies: []policy.Values{least(50e6)}, Limits: limits(policy.Limits{MaxBPS: new(uint64(10e6))}),
+				Defaults: most(5e6), Policies: selected(least(50e6)), Limits: limits(policy.Limits{MaxBPS: new(uint64(10e6))}),
 			},
 			v1.Policy{Weight: 100, MinBPS: 50e6, MaxBPS: 50e6}, from(func(f *v1.PolicyFrom) { f.Min, f.Max = v1.LayerPolicies, v1.LayerPolicies }), nil,
 		},
 		{
-			"the operator's minimum above the label's maximum", policy.Inputs{Labels: map[string]string{"weir.max": "5M"}, Policies: []policy.Values{least(10e6)}},
+			"the operator's minimum above the label's maximum", policy.Inputs{Labels: map[string]string{"weir.max": "5M"}, Policies: selected(least(10e6))},
 			v1.Policy{Weight: 100, MinBPS: 10e6, MaxBPS: 10e6}, from(func(f *v1.PolicyFrom) { f.Min, f.Max = v1.LayerPolicies, v1.LayerPolicies }),
 			nil,
 		},
 		{
-			"the operator's maximum below the label's minimum", policy.Inputs{Labels: map[string]string{"weir.min": "5M"}, Policies: []policy.Values{most(1e6)}},
+			"the operator's maximum below the label's minimum", policy.Inputs{Labels: map[string]string{"weir.min": "5M"}, Policies: selected(most(1e6))},
 			v1.Policy{Weight: 100, MaxBPS: 1e6}, from(func(f *v1.PolicyFrom) { f.Max = v1.LayerPolicies }),
 			[]string{`weir.min="5M": the minimum 5mbit is above the maximum 1mbit; lower the minimum or raise the maximum (no minimum applies)`},
 		},
 		{
-			"two policies that do not go together", policy.Inputs{Policies: []policy.Values{least(5e6), most(1e6)}},
+			"two policies that do not go together", policy.Inputs{Policies: selected(least(5e6), most(1e6))},
 			v1.Policy{Weight: 100, MaxBPS: 1e6}, from(func(f *v1.PolicyFrom) { f.Max = v1.LayerPolicies }),
 			[]string{`min of the config file's policies="5mbit": the minimum 5mbit is above the maximum 1mbit; lower the minimum or raise the maximum (no minimum applies)`},
 		},
 		{
-			"a latency without a minimum", policy.Inputs{Policies: []policy.Values{latency(5)}}, policy.Default(), builtIn,
+			"a latency without a minimum", policy.Inputs{Policies: selected(latency(5))}, policy.Default(), builtIn,
 			[]string{`latency of the config file's policies="5ms": a latency bound needs a minimum rate; set one or remove the bound (no latency bound applies)`},
 		},
 		{
@@ -261,7 +316,7 @@ func TestResolve(t *testing.T) {
 			"all of it is af",
 			policy.Inputs{
 				Defaults: policy.Values{AFMin: &v1.Part{Percent: 10}}, Labels: map[string]string{"weir.class": "af", "weir.dscp": "Mark"},
-				Policies: []policy.Values{{EFMax: &v1.Part{Percent: 10}}}, Set: policy.Values{AFMin: &v1.Part{Percent: 20}},
+				Policies: selected(policy.Values{EFMax: &v1.Part{Percent: 10}}), Set: policy.Values{AFMin: &v1.Part{Percent: 20}},
 			},
 			v1.Policy{Weight: 100, Class: v1.ClassAF, DSCP: v1.DSCPMark}, from(func(f *v1.PolicyFrom) { f.Class, f.DSCP = v1.LayerLabels, v1.LayerLabels }),
 			[]string{
@@ -308,14 +363,16 @@ var drawn = rapid.Custom(func(t *rapid.T) policy.Values {
 })
 
 // TestResolveProperties: the policy is valid whatever the layers say, `weir set` has
-// the last word, and labels of an image never raise a guarantee.
+// the last word, and labels of an image and policies in doubt never raise a guarantee.
 func TestResolveProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		labels := rapid.MapOf(rapid.SampledFrom([]string{
 			"weir.weight", "weir.min", "weir.max", "weir.priority", "weir.latency", "weir.class", "weir.ef-max", "weir.af-min", "weir.dscp", "Weir.Min",
 		}), values).Draw(t, "labels")
 		in := policy.Inputs{Defaults: drawn.Draw(t, "defaults"), Labels: labels, Set: drawn.Draw(t, "set")}
-		in.Policies = rapid.SliceOfN(drawn, 0, 2).Draw(t, "policies")
+		for _, values := range rapid.SliceOfN(drawn, 0, 2).Draw(t, "policies") {
+			in.Policies = append(in.Policies, policy.Selected{Values: values, InDoubt: rapid.Bool().Draw(t, "in doubt")})
+		}
 		if rapid.Bool().Draw(t, "limited") {
 			in.Limits = []policy.Limits{{Weight: new(uint32(50)), MaxBPS: new(uint64(9e6)), Priority: new(uint32(1))}}
 			if rapid.Bool().Draw(t, "minimum limited") {
@@ -338,16 +395,25 @@ func TestResolveProperties(t *testing.T) {
 			t.Fatalf("labels raise the maximum above its limit: %+v from %+v", got.Policy, got.From)
 		}
 		in.ImageLabels = labels
-		image := policy.Resolve(in)
 		without := in
 		without.Labels = nil
-		bare := policy.Resolve(without)
-		if image.Policy.Priority != bare.Policy.Priority || image.Policy.MinBPS > bare.Policy.MinBPS ||
-			image.Policy.LatencyMS > bare.Policy.LatencyMS || image.Policy.Weight > bare.Policy.Weight ||
-			bare.Policy.MaxBPS != 0 && (image.Policy.MaxBPS == 0 || image.Policy.MaxBPS > bare.Policy.MaxBPS) {
-			t.Fatalf("with the image's labels %+v, without %+v", image.Policy, bare.Policy)
+		raises(t, "the image's labels", policy.Resolve(in).Policy, policy.Resolve(without).Policy)
+		for i := range in.Policies {
+			in.Policies[i].InDoubt = true
 		}
+		without = in
+		without.Policies = nil
+		raises(t, "policies in doubt", policy.Resolve(in).Policy, policy.Resolve(without).Policy)
 	})
+}
+
+// raises fails if a policy takes more from other containers than another does.
+func raises(t *rapid.T, what string, with, without v1.Policy) {
+	if with.Priority > without.Priority || with.MinBPS > without.MinBPS || with.Weight > without.Weight ||
+		with.LatencyMS != 0 && (without.LatencyMS == 0 || with.LatencyMS < without.LatencyMS) ||
+		without.MaxBPS != 0 && (with.MaxBPS == 0 || with.MaxBPS > without.MaxBPS) {
+		t.Fatalf("with %s %+v, without %+v", what, with, without)
+	}
 }
 
 func TestRules(t *testing.T) {
@@ -402,8 +468,26 @@ func TestRules(t *testing.T) {
 	}
 	perhaps := claims
 	perhaps.ImageLabels, perhaps.ImageUnknown = nil, "no such image"
-	if got := rules.Resolve(perhaps, policy.Values{}).Policy; got != usualParts(v1.Policy{Weight: 100}) {
+	rules.Policies = append(rules.Policies, policy.Rule{Selector: policy.Selector{Project: "shop"}, Values: most(10e6)})
+	if got := rules.Resolve(perhaps, policy.Values{}); got.Policy != usualParts(v1.Policy{Weight: 100, MaxBPS: 10e6}) || len(got.Problems) != 2 ||
+		!strings.HasPrefix(got.Problems[0].Error(), `min of the config file's policies="5mbit": the name, project or service`) || !strings.HasPrefix(got.Problems[1].Error(), "weir.weight=") {
 		t.Errorf("an image that may claim a service: %+v", got)
+	}
+	perhaps.Labels = maps(perhaps.Labels, "com.docker.compose.container-number", "1")
+	if got := rules.Resolve(perhaps, policy.Values{}).Policy; got != usualParts(v1.Policy{Weight: 100, MaxBPS: 10e6}) {
+		t.Errorf("an image that may claim to be a container of Compose: %+v", got)
+	}
+	rules.Policies = rules.Policies[:1]
+	for _, namespace := range []string{"", "k8s.io/"} {
+		named := policy.Subject{Name: namespace + "1234", Labels: map[string]string{"nerdctl/name": "web"}, ImageUnknown: "no such image"}
+		byName := policy.Rules{Policies: []policy.Rule{{Selector: policy.Selector{Name: namespace + "web"}, Values: most(10e6).With(least(1e6))}}}
+		if got := byName.Resolve(named, policy.Values{}); got.Policy.MaxBPS != 10e6 || got.Policy.MinBPS != 0 || len(got.Problems) != 1 {
+			t.Errorf("an image that may claim a name: %+v", got)
+		}
+		named.ImageUnknown, named.ImageLabels = "", named.Labels
+		if got := byName.Resolve(named, policy.Values{}).Policy; got != policy.Default() {
+			t.Errorf("an image that claims a name: %+v", got)
+		}
 	}
 	rules.TrustImageLabels = true
 	if got := rules.Resolve(claims, weight(9)).Policy; got != usualParts(v1.Policy{Weight: 9, MinBPS: 5e6}) {
@@ -451,12 +535,12 @@ func TestConfiguredContainer(t *testing.T) {
 
 func TestReadsLabel(t *testing.T) {
 	var read []string
-	for _, name := range []string{"weir.min", "Weir.Min", "weir.x", "weir", "weir.", "weird.min", "com.docker.compose.service", "com.docker.compose.oneoff", "kubernetes.io/egress-bandwidth", ""} {
+	for _, name := range []string{"weir.min", "Weir.Min", "weir.x", "weir", "weir.", "weird.min", "com.docker.compose.service", "com.docker.compose.oneoff", "kubernetes.io/egress-bandwidth", "nerdctl/name", ""} {
 		if policy.ReadsLabel(name) {
 			read = append(read, name)
 		}
 	}
-	if want := []string{"weir.min", "Weir.Min", "weir.x", "com.docker.compose.service", "kubernetes.io/egress-bandwidth"}; !slices.Equal(read, want) {
+	if want := []string{"weir.min", "Weir.Min", "weir.x", "com.docker.compose.service", "kubernetes.io/egress-bandwidth", "nerdctl/name"}; !slices.Equal(read, want) {
 		t.Errorf("read %q, want %q", read, want)
 	}
 }

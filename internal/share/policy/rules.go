@@ -69,6 +69,9 @@ const (
 	LabelSwarmService   = "com.docker.swarm.service.name"
 )
 
+// LabelNerdctlName is the name that nerdctl gave to a container.
+const LabelNerdctlName = "nerdctl/name"
+
 // labelComposeNumber is a container's number within its service. Compose sets it on
 // containers only, while it sets project and service also on images that it builds.
 const labelComposeNumber = "com.docker.compose.container-number"
@@ -79,7 +82,7 @@ var groupLabels = []string{LabelComposeProject, LabelComposeService, LabelSwarmS
 func ReadsLabel(name string) bool {
 	return len(name) > len(Prefix) && strings.EqualFold(name[:len(Prefix)], Prefix) ||
 		name == LabelKubernetesMax || name == LabelKubernetesIn || name == LabelDockerTCIn ||
-		name == labelComposeNumber || slices.Contains(groupLabels, name)
+		name == labelComposeNumber || name == LabelNerdctlName || slices.Contains(groupLabels, name)
 }
 
 // Resolve resolves the policy of a container; set are the values from `weir set`.
@@ -98,8 +101,11 @@ func (r Rules) Resolve(s Subject, set Values) Resolution {
 		notBelieved = nil
 	}
 	for _, rule := range r.Policies {
-		if rule.matches(s, notBelieved) {
-			in.Policies = append(in.Policies, rule.Values)
+		switch {
+		case rule.matches(s, notBelieved):
+			in.Policies = append(in.Policies, Selected{Values: rule.Values})
+		case s.ImageUnknown != "" && rule.matches(s, nil):
+			in.Policies = append(in.Policies, Selected{Values: rule.Values, InDoubt: true})
 		}
 	}
 	resolved := Resolve(in)
@@ -115,16 +121,27 @@ func (r Rules) Resolve(s Subject, set Values) Resolution {
 	return resolved
 }
 
-// matches reports whether the selector matches a container. Project and service labels in
+// matches reports whether the selector matches a container. Names, projects and services of labels in
 // notBelieved are ignored: they come from the image, which could otherwise claim another's
 // policies.
 func (s Selector) matches(c Subject, notBelieved map[string]string) bool {
 	fits := func(pattern string, names []string) bool {
 		return pattern == "" || slices.ContainsFunc(names, func(name string) bool { return match(pattern, name) })
 	}
-	return fits(s.Name, []string{c.Name}) && fits(s.Image, []string{c.Image, repository(c.Image)}) &&
+	return fits(s.Name, c.names(notBelieved)) && fits(s.Image, []string{c.Image, repository(c.Image)}) &&
 		fits(s.Project, operatorLabels(c.Labels, notBelieved, LabelComposeProject, LabelSwarmStack)) &&
 		fits(s.Service, Services(c.Labels, notBelieved))
+}
+
+// names returns the names by which policies select the container. nerdctl's name is one of its own only while the labels of
+// its image are unknown: it is called by its ID then, and by that name else.
+func (s Subject) names(notBelieved map[string]string) []string {
+	names := []string{s.Name}
+	if called, given := operatorLabel(s.Labels, notBelieved, LabelNerdctlName); given && s.ImageUnknown != "" {
+		namespace := s.Name[:strings.LastIndexByte(s.Name, '/')+1]
+		names = append(names, namespace+called)
+	}
+	return names
 }
 
 // Services returns the names of a container's service, if set by the operator and not only
