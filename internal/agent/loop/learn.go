@@ -77,12 +77,17 @@ func (cs *containers) update(seen discovery.Container) {
 	cs.inspect(c)
 }
 
-// keepImage leaves a container that is reported without the labels of its image those that it was reported with before: the
-// image may be gone since then. A source that does not know them does not believe the label of a name, which stays, too.
+// keepImage keeps what is known of the container's image until the container ends: a later report may be without it, because
+// the image is gone, or have the labels of another image, which has the name now. A container of containerd keeps its name, too,
+// which is nerdctl's or the ID depending on these labels, unless it was renamed.
 func (c *container) keepImage(seen *discovery.Container) {
 	was := c.Seen
-	if seen.ImageUnknown != "" && was.ImageUnknown == "" && was.Image == seen.Image && !was.StartedAt.IsZero() {
-		seen.Name, seen.ImageLabels, seen.ImageUnknown = was.Name, was.ImageLabels, ""
+	if was.ImageUnknown != "" || was.Image != seen.Image || was.StartedAt.IsZero() {
+		return
+	}
+	seen.ImageLabels, seen.ImageUnknown = was.ImageLabels, ""
+	if seen.Runtime == v1.RuntimeContainerd && seen.Labels[policy.LabelNerdctlName] == was.Labels[policy.LabelNerdctlName] {
+		seen.Name, seen.Pod.Name = was.Name, was.Pod.Name
 	}
 }
 

@@ -88,16 +88,22 @@ func TestImageLabels(t *testing.T) {
 	check(next.containers.byKey[key{"docker", "3"}], "a restart")
 }
 
-// TestImageGone: what was known of a container's image counts until it ends, also after a restart of the agent. Of an image that
-// was never known, no label is believed.
+// TestImageGone: what was known of a container's image counts until it ends, also after a restart of the agent, and also if the
+// image's name stands for another image. Of an image that was never known, no label is believed.
 func TestImageGone(t *testing.T) {
 	b := newBench(t, 100e6)
 	known := discovery.Container{
 		ID: "3", Name: "web", Runtime: "containerd", StartedAt: epoch, Image: "web:1", NoNetwork: true,
-		Labels: map[string]string{"weir.min": "40mbit", "weir.priority": "1"}, ImageLabels: map[string]string{"weir.priority": "1"},
+		Labels: map[string]string{"weir.min": "40mbit", "weir.priority": "1", policy.LabelNerdctlName: "web"}, ImageLabels: map[string]string{"weir.priority": "1"},
 	}
+	known.Pod.Name = known.Name
 	gone := known
-	gone.Name, gone.ImageLabels, gone.ImageUnknown = "3", nil, "its image web:1 is gone"
+	gone.Name, gone.Pod.Name, gone.ImageLabels, gone.ImageUnknown = "3", "3", nil, "its image web:1 is gone"
+	pulled := known
+	pulled.Name, pulled.Pod.Name, pulled.ImageLabels = "3", "3", map[string]string{policy.LabelNerdctlName: "web"}
+	renamed := known
+	renamed.Name, renamed.Pod.Name = "shop", "shop"
+	renamed.Labels = map[string]string{"weir.min": "40mbit", "weir.priority": "1", policy.LabelNerdctlName: "shop"}
 	restarted, other, unseen, hosts := gone, gone, gone, gone
 	restarted.StartedAt, other.Image, unseen.ID, hosts.ID = epoch.Add(1), "web:2", "4", "5"
 	hosts.StartedAt = time.Time{}
@@ -107,12 +113,15 @@ func TestImageGone(t *testing.T) {
 		t.Helper()
 		b.containers.learn(discovery.Event{Source: "containerd", Updated: &seen})
 		c := b.containers.byKey[key{"containerd", seen.ID}]
-		if p := c.policy(); c.Seen.Name != name || p.MinBPS != min || p.Priority != policy.Default().Priority {
+		if p := c.policy(); c.Seen.Name != name || c.Seen.Pod.Name != name || p.MinBPS != min || p.Priority != policy.Default().Priority {
 			t.Errorf("%s: %s has %+v", what, c.Seen.Name, p)
 		}
 	}
 	learn(b, "known", known, "web", 40e6)
 	learn(b, "gone", gone, "web", 40e6)
+	learn(b, "its name stands for another image", pulled, "web", 40e6)
+	learn(b, "renamed", renamed, "shop", 40e6)
+	learn(b, "renamed back", known, "web", 40e6)
 	must.Succeed(t, b.save())
 	next := newBench(t, 100e6)
 	next.Agent.store = b.Agent.store
@@ -124,4 +133,15 @@ func TestImageGone(t *testing.T) {
 	learn(b, "never known", unseen, "3", 0)
 	learn(b, "in the host's network", knownHosts, "web", 40e6)
 	learn(b, "in the host's network, which has no start", hosts, "3", 0)
+}
+
+// TestRenamed: Docker's own name of a container counts, whatever is known of its image.
+func TestRenamed(t *testing.T) {
+	b := newBench(t, 100e6)
+	for _, name := range []string{"web", "shop"} {
+		b.containers.learn(discovery.Event{Source: "docker", Updated: &discovery.Container{ID: "3", Name: name, Runtime: "docker", StartedAt: epoch, Image: "web:1", NoNetwork: true}})
+		if got := b.containers.byKey[key{"docker", "3"}].Seen.Name; got != name {
+			t.Errorf("called %s, not %s", got, name)
+		}
+	}
 }
