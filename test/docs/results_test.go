@@ -190,15 +190,18 @@ type miss struct {
 	File string
 }
 
-// worse reports whether it misses the same target by more.
+// worse reports whether it misses the same target, which is not undecided, and by more.
 func (m miss) worse(than miss) bool {
+	if m.Undecided != than.Undecided {
+		return than.Undecided
+	}
+	least := strings.HasPrefix(m.Limit, "at least")
 	amount := func(m miss) float64 {
 		value := math.Inf(1) // without a number it never came
-		_, _ = fmt.Sscan(m.Measured, &value)
+		if _, err := fmt.Sscan(m.Measured, &value); err == nil && least {
+			value = -value
+		}
 		return value
-	}
-	if strings.HasPrefix(m.Limit, "at least") {
-		m, than = than, m
 	}
 	return amount(m) > amount(than)
 }
@@ -223,13 +226,20 @@ func (r results) missed(files ...string) (all []miss, err error) {
 	return all, nil
 }
 
-// paused says in how many of the runs that count a processor stood still, "" for none.
+// paused says in how many of the runs that count a processor stood still, and how often others used the machine; "" for none.
 func (r results) paused(file string) (string, error) {
 	from, err := r.find(file)
-	if err != nil || from.PausedRuns == 0 {
+	var said []string
+	if from.PausedRuns > 0 {
+		said = append(said, fmt.Sprintf("a processor stood still in %d of %d runs", from.PausedRuns, from.Runs))
+	}
+	if others := len(from.DisturbedRuns); others > 0 {
+		said = append(said, fmt.Sprintf("others used the machine in %d of %d runs", others, from.Runs+from.RepeatedRuns))
+	}
+	if err != nil || said == nil {
 		return "", err
 	}
-	return fmt.Sprintf(" (a processor stood still in %d of %d runs)", from.PausedRuns, from.Runs), nil
+	return " (" + strings.Join(said, "; ") + ")", nil
 }
 
 func valuesOf(list []report.Quantity) (all []float64) {
@@ -261,6 +271,14 @@ func excess(base, list []report.Quantity) (all []float64, err error) {
 	return all, nil
 }
 
+// excesses returns by how much each value exceeds the median of one base.
+func excesses(base, list []report.Quantity) (all []float64) {
+	for _, value := range valuesOf(list) {
+		all = append(all, value-medianOf(valuesOf(base)))
+	}
+	return all
+}
+
 func above(limit float64, values []float64) []float64 {
 	return slices.DeleteFunc(slices.Clone(values), func(v float64) bool { return v <= limit })
 }
@@ -274,7 +292,7 @@ func functions(r results, page string) template.FuncMap {
 	number := func(format string, scale, value float64) string { return fmt.Sprintf(format, value*scale) }
 	return template.FuncMap{
 		"quantities": r.quantities, "ratio": r.ratio, "verdict": r.verdict, "missed": r.missed, "paused": r.paused,
-		"values": valuesOf, "medians": mediansOf, "excess": excess, "above": above, "atMost": atMost,
+		"values": valuesOf, "medians": mediansOf, "excess": excess, "excesses": excesses, "above": above, "atMost": atMost,
 		"median": medianOf, "lowest": slices.Min[[]float64], "highest": slices.Max[[]float64],
 		"number": number,
 		"minus":  func(a, b int) int { return a - b },
@@ -286,11 +304,19 @@ func functions(r results, page string) template.FuncMap {
 			}
 			return text
 		},
-		// judged is a median with the worst round, bold where that misses a limit; a negative limit is the least.
-		"judged": func(limit float64, format string, scale float64, values []float64) string {
-			text, worst, missed := number(format, scale, medianOf(values)), slices.Max(values), slices.Max(values) > limit
-			if limit < 0 {
-				worst, missed = slices.Min(values), slices.Min(values) < -limit
+		// judged is a median with the worst round, bold where that misses a limit: a target's of bench, or a number, of which a
+		// negative one is the least.
+		"judged": func(limit any, format string, scale float64, values []float64) (string, error) {
+			bound, is := limit.(float64)
+			if name, named := limit.(string); named {
+				_, bound, is = bench.Limit(name)
+			}
+			if !is || len(values) == 0 {
+				return "", fmt.Errorf("%v is no limit, or of nothing", limit)
+			}
+			text, worst, missed := number(format, scale, medianOf(values)), slices.Max(values), slices.Max(values) > bound
+			if bound < 0 {
+				worst, missed = slices.Min(values), slices.Min(values) < -bound
 			}
 			if len(values) > 1 {
 				text += " (" + number(format, scale, worst) + ")"
@@ -298,7 +324,35 @@ func functions(r results, page string) template.FuncMap {
 			if missed {
 				text = "**" + text + "**"
 			}
-			return text
+			return text, nil
+		},
+		"aim": func(target string) (string, error) {
+			text, _, ok := bench.Limit(target)
+			if !ok {
+				return "", fmt.Errorf("there is no target %q", target)
+			}
+			return text, nil
+		},
+		// settled says how many of all changes were followed in time, and the median, to which those count that never were.
+		"settled": func(target string, changes []float64, all int) (string, error) {
+			_, bound, ok := bench.Limit(target)
+			if !ok {
+				return "", fmt.Errorf("there is no target %q", target)
+			}
+			const forever = 1e12 // medians of infinite values are not a number
+			never := all - len(changes)
+			for range never {
+				changes = append(changes, forever)
+			}
+			median := "not before the next change"
+			if m := medianOf(changes); m < forever/10 {
+				median = number("%.0f", 1, m) + " ms"
+			}
+			text := fmt.Sprintf("%d of %d in time; median %s", len(atMost(bound, changes)), all, median)
+			if never > 0 {
+				text += fmt.Sprintf("; %d not before the next change", never)
+			}
+			return text, nil
 		},
 		"span": func(format string, scale float64, values []float64) string {
 			return number(format, scale, slices.Min(values)) + " to " + number(format, scale, slices.Max(values))
@@ -491,33 +545,46 @@ func TestFilled(t *testing.T) {
 			{Case: "x: idle", Name: "n", Values: []float64{1, 2, 30}},
 			{Case: "x: busy", Name: "n", Values: []float64{7, 7.5}},
 		},
-	}}, "b": {Report: report.Report{Verdicts: []report.Verdict{{Target: "t", Limit: "at most 1 %", Measured: "3 %"}}}}}
+	}}, "b": {Report: report.Report{Verdicts: []report.Verdict{{Target: "t", Limit: "at most 1 %", Measured: "3 %"}}}}, "c": {Report: report.Report{Verdicts: []report.Verdict{
+		{Target: "t", Limit: "at most 1 %", Measured: "9 %", Undecided: true},
+		{Target: "least", Limit: "at least 9 %", Measured: "never"}, {Target: "least", Limit: "at least 9 %", Measured: "3 %"},
+	}}}}
 	const page = "old `0123abc`\n<!-- figures: from p -->\n\nold\n\n<!-- figures: end -->\nrest\n"
 	for figures, want := range map[string]string{
-		`{{define "p"}}{{quantities "a" "x: idle" "n" | spread "%.1f" 1}} ms{{end}}`:                     "2.0 (1.0 to 30.0) ms",
-		`{{define "p"}}{{range missed "a" "b"}}{{.Measured}}, {{.ToChange}}{{end}}{{paused "a"}}{{end}}`: "3 %, not known: the cause is to be measured first (a processor stood still in 1 of 4 runs)",
-		`{{define "p"}}{{excess (quantities "a" ".*idle" "n") (quantities "a" ".*busy" "n")}}{{end}}`:    "[5.25]",
-		`{{define "p"}}{{quantities "a" "x: .*" "n" | values | above 7 | len}}{{end}}`:                   "2",
-		`{{define "p"}}{{bold 1 "%.0f" 10 0.5}}, {{bold 1 "%.0f" 1 2.0}}{{end}}`:                         "5, **2**",
-		`{{define "p"}}{{older "0123abc" "3 ms"}}, {{given "4 ms"}}{{end}}`:                              "3 ms, 4 ms",
-		`{{define "p"}}{{quantities "b" "x: idle" "n"}}{{end}}`:                                          "",
-		`{{define "p"}}{{quantities "a" "idle" "n"}}{{end}}`:                                             "",
-		`{{define "p"}}{{verdict "a" "v"}}{{end}}`:                                                       "",
-		`{{define "p"}}{{ratio "a" "x: idle" "p" "q" | interval "%.0f" 1}}{{end}}`:                       "",
-		`{{define "p"}}{{older "4567def" "3 ms"}}{{end}}`:                                                "",
-		`{{define "p"}}{{if true}}3 ms{{end}}{{end}}`:                                                    "",
-		`{{define "p"}}{{if false}}x{{else}}3 ms{{end}}{{end}}`:                                          "",
-		`{{define "p"}}{{with ""}}x{{else with ""}}y{{else}}3 ms{{end}}{{end}}`:                          "",
-		`{{define "p"}}{{"3 ms"}}{{end}}`:                                                                "",
-		`{{define "p"}}{{$text := "3 ms"}}{{$text}}{{end}}`:                                              "",
-		`{{define "p"}}{{printf "%s" (print "3 ms")}}{{end}}`:                                            "",
-		`{{define "p"}}{{"3 ms" | printf "in %s"}}{{end}}`:                                               "",
-		`{{define "p"}}{{with "3 ms"}}{{.}}{{end}}{{end}}`:                                               "",
-		`{{define "p"}}{{if $x := "3 ms"}}{{$x}}{{end}}{{end}}`:                                          "",
-		`{{define "q"}}{{.}}{{end}}{{define "p"}}{{template "q" "3 ms"}}{{end}}`:                         "",
-		`{{define "p"}}{{3}} ms{{end}}`:                                                                  "",
-		`{{define "p"}}{{"3 "}}ms{{end}}`:                                                                "",
-		`{{define "q"}}{{end}}`:                                                                          "",
+		`{{define "p"}}{{quantities "a" "x: idle" "n" | spread "%.1f" 1}} ms{{end}}`:                              "2.0 (1.0 to 30.0) ms",
+		`{{define "p"}}{{range missed "a" "b" "c"}}{{.Measured}}, {{.ToChange}}; {{end}}{{paused "a"}}{{end}}`:    "3 %, not known: the cause is to be measured first; never, not known: the cause is to be measured first;  (a processor stood still in 1 of 4 runs)",
+		`{{define "p"}}{{excess (quantities "a" ".*idle" "n") (quantities "a" ".*busy" "n")}}{{end}}`:             "[5.25]",
+		`{{define "p"}}{{quantities "a" "x: .*" "n" | values | above 7 | len}}{{end}}`:                            "2",
+		`{{define "p"}}{{bold 1 "%.0f" 10 0.5}}, {{bold 1 "%.0f" 1 2.0}}{{end}}`:                                  "5, **2**",
+		`{{define "p"}}{{older "0123abc" "3 ms"}}, {{given "4 ms"}}{{end}}`:                                       "3 ms, 4 ms",
+		`{{define "p"}}{{quantities "b" "x: idle" "n"}}{{end}}`:                                                   "",
+		`{{define "p"}}{{quantities "a" "idle" "n"}}{{end}}`:                                                      "",
+		`{{define "p"}}{{verdict "a" "v"}}{{end}}`:                                                                "",
+		`{{define "p"}}{{ratio "a" "x: idle" "p" "q" | interval "%.0f" 1}}{{end}}`:                                "",
+		`{{define "p"}}{{older "4567def" "3 ms"}}{{end}}`:                                                         "",
+		`{{define "p"}}{{if true}}3 ms{{end}}{{end}}`:                                                             "",
+		`{{define "p"}}{{if false}}x{{else}}3 ms{{end}}{{end}}`:                                                   "",
+		`{{define "p"}}{{with ""}}x{{else with ""}}y{{else}}3 ms{{end}}{{end}}`:                                   "",
+		`{{define "p"}}{{"3 ms"}}{{end}}`:                                                                         "",
+		`{{define "p"}}{{$text := "3 ms"}}{{$text}}{{end}}`:                                                       "",
+		`{{define "p"}}{{printf "%s" (print "3 ms")}}{{end}}`:                                                     "",
+		`{{define "p"}}{{"3 ms" | printf "in %s"}}{{end}}`:                                                        "",
+		`{{define "p"}}{{with "3 ms"}}{{.}}{{end}}{{end}}`:                                                        "",
+		`{{define "p"}}{{if $x := "3 ms"}}{{$x}}{{end}}{{end}}`:                                                   "",
+		`{{define "q"}}{{.}}{{end}}{{define "p"}}{{template "q" "3 ms"}}{{end}}`:                                  "",
+		`{{define "p"}}{{3}} ms{{end}}`:                                                                           "",
+		`{{define "p"}}{{"3 "}}ms{{end}}`:                                                                         "",
+		`{{define "p"}}{{quantities "a" "x: busy" "n" | values | judged 7.4 "%.1f" 1}}{{end}}`:                    "**7.2 (7.5)**",
+		`{{define "p"}}{{quantities "a" "x: busy" "n" | values | judged -7.1 "%.1f" 1}}{{end}}`:                   "**7.2 (7.0)**",
+		`{{define "p"}}{{quantities "a" "x: busy" "n" | values | judged -7.0 "%.1f" 1}}{{end}}`:                   "7.2 (7.0)",
+		`{{define "p"}}{{quantities "a" "x: busy" "n" | values | judged "share error" "%.1f" 1}}{{end}}`:          "**7.2 (7.5)**",
+		`{{define "p"}}{{quantities "a" "x: busy" "n" | values | judged "no target" "%.1f" 1}}{{end}}`:            "",
+		`{{define "p"}}{{aim "share error"}}{{end}}`:                                                              "at most 1 %",
+		`{{define "p"}}{{aim "no target"}}{{end}}`:                                                                "",
+		`{{define "p"}}{{excesses (quantities "a" ".*idle" "n") (quantities "a" ".*busy" "n")}}{{end}}`:           "[5 5.5]",
+		`{{define "p"}}{{settled "time to the new allocation" (quantities "a" "x: idle" "n" | values) 4}}{{end}}`: "3 of 4 in time; median 16 ms; 1 not before the next change",
+		`{{define "p"}}{{settled "time to the new allocation" (quantities "a" "x: busy" "n" | values) 5}}{{end}}`: "2 of 5 in time; median not before the next change; 3 not before the next change",
+		`{{define "q"}}{{end}}`: "",
 	} {
 		got, parts, err := filled(r, page, figures)
 		switch {

@@ -130,6 +130,16 @@ func ToMeet(target string) string {
 	return ""
 }
 
+// Limit returns the limit of the target of a name as text, and as a number, of which a negative one is the least.
+func Limit(name string) (text string, bound float64, ok bool) {
+	for _, t := range targets {
+		if t.name == name {
+			return t.limit(), t.bound, true
+		}
+	}
+	return "", 0, false
+}
+
 func (t *target) limit() string {
 	if t.bound < 0 {
 		return fmt.Sprintf("at least %g %s", -t.bound*t.unit.factor, t.unit.name)
