@@ -121,7 +121,7 @@ func (c *containerd) follow(ctx context.Context) (listed bool, err error) {
 			}
 		}
 	}()
-	s := services{conn: conn, images: map[string]imageLabels{}}
+	s := services{conn: conn, images: newImageCache()}
 	if err := c.list(ctx, s); err != nil {
 		return false, err
 	}
@@ -239,7 +239,7 @@ func (c *containerd) describe(ctx context.Context, s services, namespace, id str
 	if err != nil || isOfCRI(got) {
 		return err
 	}
-	r := running{Container: got, namespace: namespace, pid: pid, image: s.labelsOf(ctx, got.GetImage())}
+	r := running{Container: got, namespace: namespace, pid: pid, image: s.labelsOf(ctx, namespace, got.GetImage())}
 	return c.change(ctx, update{apply: func(b book) (v1.PodsChange, bool) {
 		was := b[r.id()]
 		r.pid = cmp.Or(r.pid, was.pid)
@@ -336,9 +336,8 @@ func cgroupsPath(written string) string {
 
 // services are those of one connection to containerd.
 type services struct {
-	conn *grpc.ClientConn
-	// images holds the labels of images by their digests. One that cannot be read is tried again by the next list.
-	images map[string]imageLabels
+	conn   *grpc.ClientConn
+	images imageCache
 }
 
 // container returns a container of the context's namespace.
@@ -349,7 +348,7 @@ func (s services) container(ctx context.Context, id string) (*containers.Contain
 
 // running returns all containers that have a process.
 func (s services) running(ctx context.Context) ([]running, error) {
-	maps.DeleteFunc(s.images, func(_ string, l imageLabels) bool { return l.unknown != "" })
+	clear(s.images.slow)
 	all, err := namespaces.NewNamespacesClient(s.conn).List(ctx, &namespaces.ListNamespacesRequest{})
 	if err != nil {
 		return nil, err
@@ -376,7 +375,7 @@ func (s services) running(ctx context.Context) ([]running, error) {
 				return nil, err
 			}
 			if !isOfCRI(c) {
-				list = append(list, running{c, n.GetName(), t.GetPid(), s.labelsOf(ctx, c.GetImage())})
+				list = append(list, running{c, n.GetName(), t.GetPid(), s.labelsOf(ctx, n.GetName(), c.GetImage())})
 			}
 		}
 	}

@@ -6,26 +6,37 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/containerd/containerd/api/services/content/v1"
 	"github.com/containerd/containerd/api/services/images/v1"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-project/weir/internal/share/policy"
 )
 
-// ctr and nerdctl give the labels of an image to its containers. Which ones those are the agent has to know, as an image's
-// author may not take bandwidth: they are read from the image's configuration. What was found first counts until the
-// container ends, as its image may be removed meanwhile, or its name given to another one; the agent keeps it while weir-k8s
-// is away. Limit: the first look-up, also after a restart of weir-k8s, is of the image that has the name then, not of the one
-// that had it when the container was made.
+// Problem: ctr and nerdctl give the labels of an image to its containers. Which ones those are the agent has to know, as an
+// image's author may not take bandwidth.
+//
+// Method: they are read from the image's configurations, by the rules of containerd's client, or an author could hide a label
+// from Weir: the media type of a descriptor says what a document is, a configuration is only what a manifest's descriptor of one
+// refers to, and documents are decoded into the types of the image specification. Of a key that is repeated, or written in
+// another case, those merge the values.
+//
+// What was found first counts until the container ends, as its image may be removed meanwhile, or its name given to another
+// one; the agent keeps it while weir-k8s is away. Limit: the first look-up, also after a restart of weir-k8s, is of the image that
+// has the name then, not of the one that had it when the container was made.
 
 const (
 	// mostBlob is the size of the largest document of an image that is read.
 	mostBlob = 4 << 20
-	// imageTimeout limits the reading of one image, which may have many documents: containers of others wait.
+	// mostDocuments limits the documents of an image, which may have several for each platform.
+	mostDocuments = 256
+	// imageTimeout limits the reading of one image: containers of others wait.
 	imageTimeout = 2 * time.Second
 )
 
@@ -35,102 +46,185 @@ type imageLabels struct {
 	unknown string
 }
 
-// document is an index, a manifest or a configuration of an image.
-type document struct {
-	Manifests []struct{ Digest string }
-	Config    json.RawMessage
+// Kinds of documents of an image.
+const (
+	indexKind         = "index"
+	manifestKind      = "manifest"
+	configurationKind = "configuration"
+)
+
+// kinds are the kinds of documents by their media types. containerd makes no container of others.
+var kinds = map[string]string{
+	ocispec.MediaTypeImageIndex:                                 indexKind,
+	"application/vnd.docker.distribution.manifest.list.v2+json": indexKind,
+	ocispec.MediaTypeImageManifest:                              manifestKind,
+	"application/vnd.docker.distribution.manifest.v2+json":      manifestKind,
+	ocispec.MediaTypeImageConfig:                                configurationKind,
+	"application/vnd.docker.container.image.v1+json":            configurationKind,
 }
 
-// labelsOf returns the labels of an image of the context's namespace; none without a name.
-func (s services) labelsOf(ctx context.Context, name string) imageLabels {
+// document is what a document of an image says.
+type document struct {
+	// refers are the documents that it refers to, and which may be of the kinds below.
+	refers []ocispec.Descriptor
+	below  []string
+	labels map[string]string
+}
+
+// documentKey names a document. One that may be read as several kinds says something else as each of them.
+type documentKey struct{ namespace, kind, digest string }
+
+// imageKey names an image.
+type imageKey struct{ namespace, name string }
+
+// imageCache is what is known of images.
+type imageCache struct {
+	// documents are those that were there. One that is missing may be pulled later, so no result of an index is kept.
+	documents map[documentKey]document
+	// slow are the images that took longer than imageTimeout. The next list tries them again.
+	slow map[imageKey]imageLabels
+}
+
+func newImageCache() imageCache {
+	return imageCache{documents: map[documentKey]document{}, slow: map[imageKey]imageLabels{}}
+}
+
+// labelsOf returns the labels of an image of a namespace, which is also the context's; none without a name.
+func (s services) labelsOf(ctx context.Context, namespace, name string) imageLabels {
 	if name == "" {
 		return imageLabels{}
 	}
+	key := imageKey{namespace, name}
+	if found, there := s.images.slow[key]; there {
+		return found
+	}
 	ctx, cancel := context.WithTimeout(ctx, imageTimeout)
 	defer cancel()
-	got, err := images.NewImagesClient(s.conn).Get(ctx, &images.GetImageRequest{Name: name})
+	found := s.lookUp(ctx, key)
+	if found.unknown != "" && ctx.Err() != nil {
+		s.images.slow[key] = found
+	}
+	return found
+}
+
+// lookUp asks containerd for the labels of an image.
+func (s services) lookUp(ctx context.Context, key imageKey) imageLabels {
+	got, err := images.NewImagesClient(s.conn).Get(ctx, &images.GetImageRequest{Name: key.name})
 	if status.Code(err) == codes.NotFound {
-		return imageLabels{unknown: fmt.Sprintf("its image %s is gone", name)}
+		return imageLabels{unknown: fmt.Sprintf("its image %s is gone", key.name)}
 	}
 	if err != nil {
-		return imageLabels{unknown: fmt.Sprintf("look up image %s: %v", name, status.Convert(err).Message())}
+		return imageLabels{unknown: fmt.Sprintf("look up image %s: %v", key.name, status.Convert(err).Message())}
 	}
-	digest := got.GetImage().GetTarget().GetDigest()
-	if known, there := s.images[digest]; there {
-		return known
+	target := got.GetImage().GetTarget()
+	r := imageReader{services: s, namespace: key.namespace, labels: map[string]string{}}
+	err = r.read(ctx, ocispec.Descriptor{MediaType: target.GetMediaType(), Digest: digest.Digest(target.GetDigest())}, indexKind, manifestKind)
+	if err == nil && r.configurations == 0 {
+		err = errors.New("no configuration of it is there")
 	}
-	labels, err := s.read(ctx, digest)
-	s.images[digest] = imageLabels{labels: labels}
 	if err != nil {
-		s.images[digest] = imageLabels{unknown: fmt.Sprintf("read image %s: %v", name, err)}
+		return imageLabels{unknown: fmt.Sprintf("read image %s: %v", key.name, err)}
 	}
-	return s.images[digest]
+	return imageLabels{labels: r.labels}
 }
 
-// read returns the labels of an image from its index, manifest or configuration. Of an index these are the labels of all
-// variants that were pulled: which one a container has is not known. It may be that of another platform than the host's.
-func (s services) read(ctx context.Context, digest string) (map[string]string, error) {
-	found, err := s.document(ctx, digest)
+// imageReader reads one image. Its labels are those of all variants that were pulled, also of other platforms than the host's:
+// which one a container has is not known.
+type imageReader struct {
+	services
+	namespace string
+	labels    map[string]string
+	// documents and configurations count what was read.
+	documents, configurations int
+}
+
+// read reads a document, if it is of one of the kinds, and those that it refers to. One that is not there was not pulled.
+func (r *imageReader) read(ctx context.Context, d ocispec.Descriptor, of ...string) error {
+	kind := kinds[d.MediaType]
+	if !slices.Contains(of, kind) {
+		return nil
+	}
+	if r.documents++; r.documents > mostDocuments {
+		return fmt.Errorf("it has more than %d documents", mostDocuments)
+	}
+	found, err := r.document(ctx, kind, d)
+	if status.Code(err) == codes.NotFound {
+		return nil
+	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if len(found.Manifests) > 0 {
-		return s.readVariants(ctx, found)
+	if kind == configurationKind {
+		r.configurations++
 	}
-	var config struct {
-		Digest string
-		Labels map[string]string
+	for name, value := range found.labels {
+		if other, there := r.labels[name]; there && other != value && (name == labelName || policy.ReadsLabel(name)) {
+			return fmt.Errorf("its variants for several platforms have different labels %s", name)
+		}
+		r.labels[name] = value
 	}
-	if err := json.Unmarshal(found.Config, &config); err != nil {
-		return nil, errors.New("it has no configuration")
+	for _, other := range found.refers {
+		if err := r.read(ctx, other, found.below...); err != nil {
+			return err
+		}
 	}
-	if config.Digest != "" {
-		return s.read(ctx, config.Digest)
-	}
-	return config.Labels, nil
+	return nil
 }
 
-// readVariants returns the labels of all variants in an index that were pulled.
-func (s services) readVariants(ctx context.Context, index document) (map[string]string, error) {
-	all, pulled := map[string]string{}, false
-	for _, m := range index.Manifests {
-		labels, err := s.read(ctx, m.Digest)
-		if status.Code(err) == codes.NotFound {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		for name, value := range labels {
-			if other, there := all[name]; there && other != value && (name == labelName || policy.ReadsLabel(name)) {
-				return nil, fmt.Errorf("its variants for several platforms have different labels %s", name)
-			}
-			all[name] = value
-		}
-		pulled = true
+// document returns a document of a kind.
+func (r *imageReader) document(ctx context.Context, kind string, d ocispec.Descriptor) (document, error) {
+	key := documentKey{r.namespace, kind, string(d.Digest)}
+	if known, there := r.images.documents[key]; there {
+		return known, nil
 	}
-	if !pulled {
-		return nil, errors.New("none of its variants is there")
+	text, err := r.blob(ctx, string(d.Digest))
+	if status.Code(err) == codes.NotFound && len(d.Data) > 0 {
+		return document{}, fmt.Errorf("its %s %s is not in containerd's store, but inside another document", kind, d.Digest)
 	}
-	return all, nil
+	if err != nil {
+		return document{}, err
+	}
+	found, err := decode(kind, text)
+	if err != nil {
+		return document{}, fmt.Errorf("decode its %s %s: %w", kind, d.Digest, err)
+	}
+	r.images.documents[key] = found
+	return found, nil
 }
 
-// document returns a document of an image.
-func (s services) document(ctx context.Context, digest string) (d document, err error) {
+// decode decodes a document of a kind as containerd's client does.
+func decode(kind string, text []byte) (document, error) {
+	switch kind {
+	case indexKind:
+		var index ocispec.Index
+		err := json.Unmarshal(text, &index)
+		return document{refers: index.Manifests, below: []string{indexKind, manifestKind}}, err
+	case manifestKind:
+		var manifest ocispec.Manifest
+		err := json.Unmarshal(text, &manifest)
+		return document{refers: []ocispec.Descriptor{manifest.Config}, below: []string{configurationKind}}, err
+	}
+	var image ocispec.Image
+	err := json.Unmarshal(text, &image)
+	return document{labels: image.Config.Labels}, err
+}
+
+// blob returns the text of a document in the context's namespace.
+func (s services) blob(ctx context.Context, digest string) ([]byte, error) {
 	stream, err := content.NewContentClient(s.conn).Read(ctx, &content.ReadContentRequest{Digest: digest, Size: 0})
 	if err != nil {
-		return d, err
+		return nil, err
 	}
 	var text []byte
 	for len(text) <= mostBlob {
 		part, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
-			return d, json.Unmarshal(text, &d)
+			return text, nil
 		}
 		if err != nil {
-			return d, err
+			return nil, err
 		}
 		text = append(text, part.GetData()...)
 	}
-	return d, fmt.Errorf("its document %s is larger than %d bytes", digest, mostBlob)
+	return nil, fmt.Errorf("its document %s is larger than %d bytes", digest, mostBlob)
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -76,33 +77,59 @@ func (f *fakeContainerd) tell(t *testing.T, topic string, event proto.Message) {
 	f.told <- &types.Envelope{Namespace: "default", Topic: topic, Event: &anypb.Any{Value: text}}
 }
 
-func (f *fakeContainerd) Get(context.Context, *images.GetImageRequest) (*images.GetImageResponse, error) {
+func (f *fakeContainerd) Get(ctx context.Context, r *images.GetImageRequest) (*images.GetImageResponse, error) {
+	if r.GetName() == "slow:name" {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lookUps++
-	return &images.GetImageResponse{Image: &images.Image{Target: &types.Descriptor{Digest: f.digest}}}, f.failed
+	mediaType := "application/vnd.oci.image.manifest.v1+json"
+	if strings.HasPrefix(documents[f.digest], `{"manifests"`) {
+		mediaType = "application/vnd.oci.image.index.v1+json"
+	}
+	return &images.GetImageResponse{Image: &images.Image{Target: &types.Descriptor{MediaType: mediaType, Digest: f.digest}}}, f.failed
 }
 
 type fakeContent struct {
 	content.UnimplementedContentServer
 }
 
-// documents are those of images, by their digests.
+const (
+	manifestType = `{"mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": "sha256:`
+	configType   = `{"mediaType": "application/vnd.oci.image.config.v1+json", "digest": "sha256:`
+)
+
+// documents are those of images, by their digests. Those with manifests are indexes.
 var documents = map[string]string{
-	"sha256:1":       `{"config": {"digest": "sha256:config"}}`,
-	"sha256:2":       `{"config": {"digest": "sha256:none"}}`,
-	"sha256:3":       `{"config": {"digest": "sha256:heavy"}}`,
-	"sha256:4":       `{"config": {"digest": "sha256:away"}}`,
+	"sha256:1":       `{"config": ` + configType + `config"}}`,
+	"sha256:2":       `{"config": ` + configType + `none"}}`,
+	"sha256:3":       `{"config": ` + configType + `heavy"}}`,
+	"sha256:4":       `{"config": ` + configType + `away"}}`,
 	"sha256:config":  `{"config": {"Labels": {"weir.weight": "300"}}}`,
 	"sha256:none":    `{"config": {"Labels": {"maker": "second"}}}`,
 	"sha256:heavy":   `{"config": {"Labels": {"maker": "third", "weir.weight": "900"}}}`,
-	"sha256:bare":    `{"manifests": [{"digest": "sha256:1"}]}`,
-	"sha256:foreign": `{"manifests": [{"digest": "sha256:away", "platform": {"os": "linux", "architecture": "` + runtime.GOARCH + `"}}, {"digest": "sha256:2", "platform": {"os": "plan9", "architecture": "z80"}}]}`,
-	"sha256:both":    `{"manifests": [{"digest": "sha256:1"}, {"digest": "sha256:2"}, {"digest": "sha256:4"}]}`,
-	"sha256:nested":  `{"manifests": [{"digest": "sha256:bare"}]}`,
-	"sha256:differ":  `{"manifests": [{"digest": "sha256:1"}, {"digest": "sha256:3"}]}`,
-	"sha256:absent":  `{"manifests": [{"digest": "sha256:away"}]}`,
+	"sha256:bare":    `{"manifests": [` + manifestType + `1"}]}`,
+	"sha256:foreign": `{"manifests": [` + manifestType + `away", "platform": {"os": "linux", "architecture": "` + runtime.GOARCH + `"}}, ` + manifestType + `2", "platform": {"os": "plan9", "architecture": "z80"}}]}`,
+	"sha256:both":    `{"manifests": [` + manifestType + `1"}, ` + manifestType + `2"}, ` + manifestType + `4"}]}`,
+	"sha256:nested":  `{"manifests": [{"mediaType": "application/vnd.docker.distribution.manifest.list.v2+json", "digest": "sha256:bare"}]}`,
+	"sha256:differ":  `{"manifests": [` + manifestType + `1"}, ` + manifestType + `3"}]}`,
+	"sha256:absent":  `{"manifests": [` + manifestType + `away"}]}`,
+	"sha256:inside":  `{"manifests": [` + manifestType + `2"}, ` + manifestType + `away", "data": "e30="}]}`,
+	"sha256:many":    `{"manifests": [` + strings.Repeat(manifestType+`away"}, `, mostDocuments) + manifestType + `1"}]}`,
 	"sha256:old":     `{"schemaVersion": 1}`,
+	"sha256:text":    `text`,
+	// What hides labels from those who take a configuration for something else, or one of its keys for all.
+	"sha256:twice":         `{"config": ` + configType + `twice-config"}}`,
+	"sha256:case":          `{"config": ` + configType + `case-config"}}`,
+	"sha256:digest":        `{"config": ` + configType + `digest-config"}}`,
+	"sha256:index":         `{"config": ` + configType + `index-config"}}`,
+	"sha256:elsewhere":     `{"config": ` + manifestType + `1"}}`,
+	"sha256:twice-config":  `{"config": {"Labels": {"weir.min": "900mbit"}}, "config": {}}`,
+	"sha256:case-config":   `{"config": {"Labels": {"weir.min": "900mbit"}}, "Config": {"labelſ": {"maker": "fourth"}}}`,
+	"sha256:digest-config": `{"config": {"digest": "sha256:none", "Labels": {"weir.min": "900mbit"}}}`,
+	"sha256:index-config":  `{"manifests": [` + manifestType + `2"}], "config": {"Labels": {"weir.min": "900mbit"}}}`,
 }
 
 func (fakeContent) Read(r *content.ReadContentRequest, to content.Content_ReadServer) error {
@@ -125,7 +152,7 @@ func TestVariants(t *testing.T) {
 	conn, err := grpc.NewClient("unix:"+f.socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	must(t, err)
 	defer conn.Close()
-	s := services{conn: conn, images: map[string]imageLabels{}}
+	s := services{conn: conn, images: newImageCache()}
 	for digest, want := range map[string]imageLabels{
 		"sha256:1":       {labels: map[string]string{"weir.weight": "300"}},
 		"sha256:bare":    {labels: map[string]string{"weir.weight": "300"}},
@@ -133,35 +160,43 @@ func TestVariants(t *testing.T) {
 		"sha256:foreign": {labels: map[string]string{"maker": "second"}},
 		"sha256:both":    {labels: map[string]string{"weir.weight": "300", "maker": "second"}},
 		"sha256:differ":  {unknown: "read image web:1: its variants for several platforms have different labels weir.weight"},
-		"sha256:absent":  {unknown: "read image web:1: none of its variants is there"},
-		"sha256:old":     {unknown: "read image web:1: it has no configuration"},
+		"sha256:absent":  {unknown: "read image web:1: no configuration of it is there"},
+		"sha256:inside":  {unknown: "read image web:1: its manifest sha256:away is not in containerd's store, but inside another document"},
+		"sha256:many":    {unknown: "read image web:1: it has more than 256 documents"},
+		"sha256:old":     {unknown: "read image web:1: no configuration of it is there"},
+		"sha256:text":    {unknown: "read image web:1: decode its manifest sha256:text: invalid character 'e' in literal true (expecting 'r')"},
+		// One whose author would hide labels.
+		"sha256:twice":     {labels: map[string]string{"weir.min": "900mbit"}},
+		"sha256:case":      {labels: map[string]string{"weir.min": "900mbit", "maker": "fourth"}},
+		"sha256:digest":    {labels: map[string]string{"weir.min": "900mbit"}},
+		"sha256:index":     {labels: map[string]string{"weir.min": "900mbit"}},
+		"sha256:elsewhere": {unknown: "read image web:1: no configuration of it is there"},
 	} {
 		f.change(func() { f.digest = digest })
 		for range 2 { // also from memory
-			if got := s.labelsOf(t.Context(), "web:1"); got.unknown != want.unknown || !maps.Equal(got.labels, want.labels) {
+			if got := s.labelsOf(t.Context(), defaultNamespace, "web:1"); got.unknown != want.unknown || !maps.Equal(got.labels, want.labels) {
 				t.Errorf("%s: %+v, not %+v", digest, got, want)
 			}
 		}
 	}
 	f.change(func() { f.digest = "sha256:slow" })
-	began := time.Now()
-	for range 10 {
-		if got := s.labelsOf(t.Context(), "web:1"); got.unknown == "" {
-			t.Errorf("a slow one: %+v", got)
+	for _, name := range []string{"web:1", "slow:name"} {
+		began := time.Now()
+		for range 10 {
+			if got := s.labelsOf(t.Context(), defaultNamespace, name); got.unknown == "" {
+				t.Errorf("a slow one: %+v", got)
+			}
+		}
+		if took := time.Since(began); took < imageTimeout || took > callTimeout {
+			t.Errorf("ten look-ups of %s, which is slow, took %v", name, took)
 		}
 	}
-	if took := time.Since(began); took < imageTimeout || took > callTimeout {
-		t.Errorf("ten look-ups of a slow one took %v", took)
+	f.change(func() { f.digest = "sha256:1" })
+	if got := s.labelsOf(t.Context(), "other", "web:1"); got.unknown != "" {
+		t.Errorf("of another namespace: %+v", got)
 	}
-	f.change(func() { f.digest = "sha256:old" })
-	list, err := s.running(t.Context())
-	if must(t, err); len(list) != 1 || len(s.images) == 0 {
-		t.Errorf("it lists %+v", list)
-	}
-	for digest, l := range s.images {
-		if l.unknown != "" && digest != "sha256:old" {
-			t.Errorf("after a list %s is not tried again: %+v", digest, l)
-		}
+	if list, err := s.running(t.Context()); err != nil || len(list) != 1 || list[0].image.unknown != "" {
+		t.Errorf("the next list does not try it again: %+v, %v", list, err)
 	}
 }
 
