@@ -287,8 +287,9 @@ func (r *runner) runCase(ctx context.Context, number int, c Case, peers []namedP
 	if len(peers) == 0 {
 		return nil
 	}
-	if taken, err := r.Take(keys...); taken || err != nil {
-		r.progress.done += len(peers)
+	untaken, err := r.TakeKept(keys...)
+	r.progress.done += len(keys) - len(untaken)
+	if len(untaken) == 0 || err != nil {
 		return err
 	}
 	if r.LeaveOut(1) {
@@ -306,13 +307,7 @@ func (r *runner) runCase(ctx context.Context, number int, c Case, peers []namedP
 	defer func() { err = errors.Join(err, removePath()) }()
 	for _, one := range inTurn(peers, round) {
 		key := runKey{number, one.name}
-		if taken, err := r.Take(key); err != nil {
-			return err
-		} else if taken {
-			r.progress.done++
-			continue
-		}
-		if measure.Overdue(r.options.Until) {
+		if !slices.Contains(untaken, key) || measure.Overdue(r.options.Until) {
 			continue
 		}
 		r.progress.run(c, one.name, round)

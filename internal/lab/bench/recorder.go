@@ -81,36 +81,29 @@ func (r *Recorder[K, O]) Of(key K) *Observed[O] {
 	return r.observed[key]
 }
 
-// Take takes the next runs of keys from the journal, and reports whether it did: all of them are kept there.
-func (r *Recorder[K, O]) Take(keys ...K) (bool, error) {
-	journal := r.Options.Journal
-	if !journal.Has(names(keys)...) {
-		return false, nil
-	}
+// HasObserved reports whether a run of a key has an observation, here or in the journal.
+func (r *Recorder[K, O]) HasObserved(key K) bool {
+	return len(r.Of(key).Seen) > 0 || r.Options.Journal.HasRunOf(fmt.Sprint(key))
+}
+
+// TakeKept takes the next run of each key from the journal, and returns the keys whose next run is to be measured.
+func (r *Recorder[K, O]) TakeKept(keys ...K) (untaken []K, err error) {
 	for _, key := range keys {
-		run, of := journal.Take(fmt.Sprint(key)), r.Of(key)
-		r.Repeated += run.Repeated
-		r.disturbed = append(r.disturbed, run.Disturbed...)
-		if run.Failure != "" {
-			of.Failure = errors.New(run.Failure)
+		run, kept := r.Options.Journal.TakeNext(fmt.Sprint(key))
+		if !kept {
+			untaken = append(untaken, key)
 			continue
 		}
 		var seen O
 		if err := measure.Unpack(run.Seen, &seen); err != nil {
-			return false, err
+			return nil, err
 		}
+		of := r.Of(key)
 		of.Seen = append(of.Seen, seen)
+		r.Repeated += run.Repeated
+		r.disturbed = append(r.disturbed, run.Disturbed...)
 	}
-	return true, nil
-}
-
-// names returns keys as a journal has them.
-func names[K comparable](keys []K) []string {
-	list := make([]string, len(keys))
-	for i, key := range keys {
-		list[i] = fmt.Sprint(key)
-	}
-	return list
+	return untaken, nil
 }
 
 // MostForeign is the part of the processors' time from which on foreign load disturbs a run.
@@ -141,7 +134,7 @@ func (r *Recorder[K, O]) watchForeign(name string, run func() (O, error)) (O, er
 // observation, or the failure; a run in the journal is taken instead. Its errors are the end of ctx or of the time, and those of the
 // journal. The name is for readers.
 func (r *Recorder[K, O]) Run(ctx context.Context, key K, name string, run func() (O, error)) error {
-	if taken, err := r.Take(key); taken || err != nil {
+	if untaken, err := r.TakeKept(key); len(untaken) == 0 || err != nil {
 		return err
 	}
 	kept := measure.KeptRun{Key: fmt.Sprint(key), Repeated: -r.Repeated}
@@ -167,10 +160,11 @@ func (r *Recorder[K, O]) Run(ctx context.Context, key K, name string, run func()
 	kept.TookNS = time.Since(started).Nanoseconds()
 	kept.Repeated += r.Repeated
 	kept.Disturbed = r.disturbed[disturbed:]
-	of := r.Of(key)
 	if err != nil {
-		return r.fail(err, kept, of)
+		r.Fail(err, key)
+		return nil
 	}
+	of := r.Of(key)
 	of.Seen = append(of.Seen, seen)
 	if r.Options.Journal == nil {
 		return nil
@@ -181,19 +175,13 @@ func (r *Recorder[K, O]) Run(ctx context.Context, key K, name string, run func()
 	return r.Options.Journal.Add(kept)
 }
 
-// Fail keeps the reason why runs of some keys failed. Its error is the journal's.
-func (r *Recorder[K, O]) Fail(err error, keys ...K) error {
-	var errs []error
+// Fail records why the next runs of some keys failed.
+func (r *Recorder[K, O]) Fail(err error, keys ...K) {
 	for _, key := range keys {
-		errs = append(errs, r.fail(err, measure.KeptRun{Key: fmt.Sprint(key)}, r.Of(key)))
+		r.Of(key).Failure = err
+		r.Options.Journal.SkipRun(fmt.Sprint(key))
+		fmt.Fprintf(r.Options.Progress, "  failed: %v\n", err)
 	}
-	return errors.Join(errs...)
-}
-
-func (r *Recorder[K, O]) fail(err error, kept measure.KeptRun, of *Observed[O]) error {
-	of.Failure, kept.Failure = err, err.Error()
-	fmt.Fprintf(r.Options.Progress, "  failed: %v\n", err)
-	return r.Options.Journal.Add(kept)
 }
 
 // Complete adds the counts of runs to a report.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -100,7 +101,7 @@ func TestCutRunsGoOn(t *testing.T) {
 			options.Journal = journal
 			r := &worldRecorder{Options: options}
 			ctx, cancel := context.WithCancel(t.Context())
-			runs, last := 0, random.IntN(9)
+			runs, last := 0, random.IntN(9+process) // a failed run runs in each process
 			err = runWorld(ctx, r, seed, func() {
 				measured++
 				if runs++; runs > last {
@@ -129,6 +130,51 @@ func TestCutRunsGoOn(t *testing.T) {
 		if measured == 0 || wantFound.Runs < 7 {
 			t.Errorf("seed %d: %d runs, %d count", seed, measured, wantFound.Runs)
 		}
+	}
+}
+
+// TestFailedRunsAreMeasuredAgain: a process measures again what failed in the process before, and nothing else, in the order of
+// rounds; a case without a run that failed there counts as observed.
+func TestFailedRunsAreMeasuredAgain(t *testing.T) {
+	path, key, missing := filepath.Join(t.TempDir(), "x.runs.jsonl"), runKey{1, "a"}, runKey{2, "b"}
+	var measured []uint64
+	for process, want := range [][]uint64{{0, 1, 2, 3}, {1}} {
+		journal, err := measure.ReadJournal(path, report.Settings{}, func(report.Settings) string { return "" })
+		must.Succeed(t, err)
+		r := &worldRecorder{Options: measure.RunOptions{Progress: io.Discard, Journal: journal}}
+		if r.HasObserved(key) != (process > 0) || r.HasObserved(missing) {
+			t.Errorf("process %d: observed: %v, %v", process, r.HasObserved(key), r.HasObserved(missing))
+		}
+		measured = nil
+		for round := range uint64(4) {
+			untaken, err := r.TakeKept(key, missing)
+			must.Succeed(t, err)
+			if !slices.Contains(untaken, missing) {
+				t.Error("a run that never was is taken")
+			}
+			r.Fail(errors.New("no device"), missing)
+			if !slices.Contains(untaken, key) {
+				continue
+			}
+			must.Succeed(t, r.Run(t.Context(), key, "a", func() (seen worldSeen, err error) {
+				measured = append(measured, round)
+				if process == 0 && round == 1 {
+					err = errors.New("no answer")
+				}
+				return worldSeen{Value: round}, err
+			}))
+		}
+		if !slices.Equal(measured, want) {
+			t.Errorf("process %d measured rounds %d, want %d", process, measured, want)
+		}
+		var values []uint64
+		for _, one := range r.Of(key).Seen {
+			values = append(values, one.Value)
+		}
+		if process == 1 && (!slices.Equal(values, []uint64{0, 1, 2, 3}) || r.Of(key).Failure != nil) {
+			t.Errorf("observed rounds %d, failure %v", values, r.Of(key).Failure)
+		}
+		must.Succeed(t, journal.Close())
 	}
 }
 

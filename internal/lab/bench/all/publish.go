@@ -245,7 +245,7 @@ func (p page) measure(ctx context.Context, one section, own Options) (made repor
 	fmt.Fprintf(p.Progress, "  %sabout %v\n", p.runs(one), p.remaining(one).Round(time.Second))
 	took := 0.0
 	if journal != nil {
-		took = journal.Took().Seconds()
+		took = journal.Elapsed().Seconds()
 		defer func() { err = errors.Join(err, journal.Close()) }()
 	}
 	own.Journal = journal
@@ -256,14 +256,15 @@ func (p page) measure(ctx context.Context, one section, own Options) (made repor
 	if made.Builds = []string{p.settings.Weir}; journal != nil {
 		made.Builds = journal.Builds()
 	}
-	reason := notKept(made)
-	if reason == "" {
-		err = writeTo(p.Dir, keptName(one.name), jsonOf(kept{p.settings, made}))
-	} else {
+	if reason := notKept(made); reason != "" {
 		fmt.Fprintf(p.Progress, "  not kept: %s\n", reason)
+		if journal != nil && manyDisturbed(made) {
+			return made, journal.DropDisturbed()
+		}
+		return made, nil
 	}
-	// Without a result the section was cut off by an error, and without time for all it goes on.
-	if journal != nil && err == nil && made.Result != "" && !lacksTime(made) {
+	err = writeTo(p.Dir, keptName(one.name), jsonOf(kept{p.settings, made}))
+	if journal != nil && err == nil {
 		err = journal.Remove()
 	}
 	return made, err

@@ -124,8 +124,7 @@ func inRuns(name string, cut func()) (one section, measured *int) {
 	return section{name: name, about: "a test", share: 1000, kind: kind{again: "weir bench " + name, flags: Options.runFlags}, run: func(ctx context.Context, o Options) (report.Result, error) {
 		o.Journal.Expect(20)
 		for range 20 {
-			if o.Journal.Has("run") {
-				o.Journal.Take("run")
+			if _, kept := o.Journal.TakeNext("run"); kept {
 				continue
 			}
 			if o.Journal.Late(time.Second) {
@@ -180,6 +179,55 @@ func TestPublishGoesOnInASection(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(o.Dir, "one.runs.jsonl")); err == nil {
 		t.Error("the runs of a kept section are still there")
+	}
+}
+
+// failingReport is a report in which the runs of some cases failed.
+type failingReport struct {
+	report.Report
+	failed int
+}
+
+func (r failingReport) Failed() int { return r.failed }
+
+// TestPublishKeepsGoodRuns: after a section with a failed run, or with many disturbed runs, the next start measures only these again.
+func TestPublishKeepsGoodRuns(t *testing.T) {
+	for name, test := range map[string]struct{ failed, disturbed int }{"failed": {1, 0}, "disturbed": {0, 3}, "both": {2, 4}} {
+		t.Run(name, func(t *testing.T) {
+			o, printed := publishing(t, "v1")
+			measured := 0
+			o.sections = []section{{name: "one", share: 1000, kind: kind{again: "weir bench one", flags: Options.runFlags}, run: func(_ context.Context, o Options) (report.Result, error) {
+				first, found := measured == 0, failingReport{Report: report.Report{Provenance: report.Provenance{Runs: 20}}}
+				for i := range 20 {
+					if run, kept := o.Journal.TakeNext("run"); kept {
+						found.DisturbedRuns = append(found.DisturbedRuns, run.Disturbed...)
+						continue
+					}
+					measured++
+					if first && i < test.failed {
+						o.Journal.SkipRun("run")
+						found.failed = 1
+						continue
+					}
+					run := measure.KeptRun{Key: "run"}
+					if first && i < test.failed+test.disturbed {
+						run.Disturbed = []string{"others"}
+						found.DisturbedRuns = append(found.DisturbedRuns, "others")
+					}
+					must.Succeed(t, o.Journal.Add(run))
+				}
+				return found, nil
+			}}}
+			for start, want := range []int{20, 20 + test.failed + test.disturbed} {
+				index, err := Run(t.Context(), o)
+				if err != nil || measured != want || (len(index.Withheld) == 0) != (start > 0) {
+					t.Errorf("start %d: %v, %d runs, want %d, withheld for %q\n%s", start+1, err, measured, want, index.Withheld, printed)
+				}
+			}
+			if _, err := os.Stat(filepath.Join(o.Dir, "one.runs.jsonl")); err == nil {
+				t.Error("the runs of a kept section are still there")
+			}
+		})
 	}
 }
 

@@ -172,12 +172,14 @@ func Run(ctx context.Context, options Options) (found Report, err error) {
 	options.Journal.Expect(options.Repeat * len(options.cases()))
 	for round := range options.Repeat {
 		for _, c := range options.cases() {
-			if taken, err := r.Take(c.Name); err != nil {
+			untaken, err := r.TakeKept(c.Name)
+			if err != nil {
 				return found, err
-			} else if taken || r.LeaveOut(1) {
+			}
+			if len(untaken) == 0 || r.LeaveOut(1) {
 				continue
 			}
-			err := r.Run(ctx, c.Name, c.Name, func() (observation, error) {
+			err = r.Run(ctx, c.Name, c.Name, func() (observation, error) {
 				fmt.Fprintf(options.Progress, "round %d of %d, %s\n", round+1, options.Repeat, c.Name)
 				return r.observe(ctx, c, uint64(round))
 			})

@@ -91,12 +91,12 @@ func (r *runner) runSwitchPeer(ctx context.Context, b *switchBed, name string, r
 	if err := b.settle(ctx, r.receiver); err != nil {
 		return err
 	}
-	return r.runTotals(ctx, name, round, func(ctx context.Context, key resultKey) error {
+	return r.runKeys(ctx, r.keysOf(name), round, func(ctx context.Context, key resultKey) error {
 		if err := r.runFully(ctx, key); err != nil {
 			return err
 		}
 		if err := errors.Join(inTheirClasses(ctx, b), r.sentAll(key)); err != nil {
-			return r.Fail(err, key)
+			r.Fail(err, key)
 		}
 		return nil
 	})

@@ -210,15 +210,9 @@ func (r *runner) runPeer(ctx context.Context, name string, round int) (err error
 	if r.skipped[name] != "" {
 		return nil
 	}
-	keys := make([]resultKey, len(r.options.TotalsBPS))
-	for i, total := range r.options.TotalsBPS {
-		keys[i] = resultKey{total, name}
-	}
-	if taken, err := r.Take(keys...); taken || err != nil {
+	untaken, err := r.TakeKept(r.keysOf(name)...)
+	if len(untaken) == 0 || err != nil || r.LeaveOut(len(untaken)) {
 		return err
-	}
-	if r.LeaveOut(len(keys)) {
-		return nil
 	}
 	p, err := newPeer(ctx, name, r.options)
 	if err != nil {
@@ -241,16 +235,22 @@ func (r *runner) runPeer(ctx context.Context, name string, round int) (err error
 		fmt.Fprintf(r.options.Progress, "%s is left out: %v\n", name, err)
 		return nil
 	}
-	return r.runTotals(ctx, name, round, r.runTotal)
+	return r.runKeys(ctx, untaken, round, r.runTotal)
 }
 
-// runTotals runs all rates for which there is time.
-func (r *runner) runTotals(ctx context.Context, name string, round int, run func(context.Context, resultKey) error) error {
-	for _, total := range r.options.TotalsBPS {
-		key := resultKey{total, name}
-		if taken, err := r.Take(key); err != nil {
-			return err
-		} else if taken || r.LeaveOut(1) {
+// keysOf returns the keys of a peer, one for each rate.
+func (r *runner) keysOf(peer string) []resultKey {
+	keys := make([]resultKey, len(r.options.TotalsBPS))
+	for i, total := range r.options.TotalsBPS {
+		keys[i] = resultKey{total, peer}
+	}
+	return keys
+}
+
+// runKeys runs the keys for which there is time.
+func (r *runner) runKeys(ctx context.Context, keys []resultKey, round int, run func(context.Context, resultKey) error) error {
+	for _, key := range keys {
+		if r.LeaveOut(1) {
 			continue
 		}
 		fmt.Fprintf(r.options.Progress, "round %d of %d, %s\n", round+1, r.options.Repeat, key)

@@ -15,9 +15,10 @@ import (
 	"github.com/weir-project/weir/internal/lab/report"
 )
 
-// Journal keeps what each run of a suite measured, so that a process that was cut off goes on with the next run. Its file has a
-// line of settings from each build that measured, before that build's runs, and a line for each run that has ended. A last line
-// that a cut left incomplete is dropped. A nil Journal keeps nothing.
+// Journal keeps what each run of a suite measured, so that an interrupted suite resumes with the next run. Its file has a line of
+// settings from each build that measured, before that build's runs, and a line for each run with an observation. A failed run has
+// no line: the next process measures it again, in its place among the runs of its key. The reader drops an incomplete last line.
+// A nil Journal keeps nothing.
 type Journal struct {
 	// End is when the last run has to have ended; zero is never.
 	End time.Time
@@ -27,23 +28,24 @@ type Journal struct {
 	file     *os.File // nil until the first run
 	size     int64    // of complete lines
 	builds   []string
-	left     map[string][]KeptRun // not yet taken, by key
+	byKey    map[string]map[int]KeptRun // by key and number
+	next     map[string]int             // the number of a key's next run
 	kept     int
 	runs     int // of the suite, as far as known
-	took     time.Duration
+	elapsed  time.Duration
 	longest  time.Duration
 }
 
 // KeptRun is what a run left.
 type KeptRun struct {
-	// Key names the case with what runs it. Runs of a key are in the order of rounds.
-	Key string `json:"key"`
+	// Key names the case with what runs it. Number counts the runs of the key before this one, failed ones included: runs of a key
+	// are in the order of rounds.
+	Key    string `json:"key"`
+	Number int    `json:"number"`
 	// Runs is how many the suite has, as far as was known then.
 	Runs int `json:"runs"`
 	// TookNS is the time of the run and of its repeats.
 	TookNS int64 `json:"took_ns"`
-	// Failure is why there is no observation.
-	Failure string `json:"failure,omitempty"`
 	// Repeated counts the repeats; Disturbed names the run, and its repeats, if others used the machine meanwhile.
 	Repeated  int      `json:"repeated,omitempty"`
 	Disturbed []string `json:"disturbed,omitempty"`
@@ -63,7 +65,7 @@ var ErrTimeIsUp = errors.New("the next run would not end in time")
 // ReadJournal reads a journal's file, which need not exist. differs returns why runs of earlier settings cannot be mixed with runs
 // of these; empty if they can.
 func ReadJournal(path string, settings report.Settings, differs func(was report.Settings) string) (*Journal, error) {
-	j := &Journal{path: path, settings: settings, left: map[string][]KeptRun{}}
+	j := &Journal{path: path, settings: settings, byKey: map[string]map[int]KeptRun{}, next: map[string]int{}}
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return j, nil
@@ -91,28 +93,31 @@ func ReadJournal(path string, settings report.Settings, differs func(was report.
 			return nil, fmt.Errorf("line %d of %s is of no settings: remove the file to measure its runs again", i+1, path)
 		default:
 			run := *one.Run
-			j.left[run.Key] = append(j.left[run.Key], run)
-			j.note(run)
+			if j.byKey[run.Key] == nil {
+				j.byKey[run.Key] = map[int]KeptRun{}
+			}
+			j.byKey[run.Key][run.Number] = run
+			j.countRun(run)
 		}
 		j.size += int64(len(line))
 	}
 	return j, nil
 }
 
-// note counts a run.
-func (j *Journal) note(run KeptRun) {
+// countRun adds a run to the counts and times.
+func (j *Journal) countRun(run KeptRun) {
 	j.kept++
 	j.runs = max(j.runs, run.Runs)
 	took := time.Duration(run.TookNS)
-	j.took += took
+	j.elapsed += took
 	j.longest = max(j.longest, took/time.Duration(1+run.Repeated))
 }
 
 // Count returns the number of kept runs, and that of all runs of the suite, 0 if it is not known.
 func (j *Journal) Count() (kept, runs int) { return j.kept, j.runs }
 
-// Took returns how long the kept runs took.
-func (j *Journal) Took() time.Duration { return j.took }
+// Elapsed returns how long the kept runs took.
+func (j *Journal) Elapsed() time.Duration { return j.elapsed }
 
 // Builds returns the builds that measured the kept runs, each once.
 func (j *Journal) Builds() []string {
@@ -128,16 +133,26 @@ func (j *Journal) Expect(runs int) {
 	}
 }
 
-// Has reports whether the next run of each key is kept.
-func (j *Journal) Has(keys ...string) bool {
-	return j != nil && !slices.ContainsFunc(keys, func(key string) bool { return len(j.left[key]) == 0 })
+// TakeNext returns the next run of a key, and false if it is not kept: it is to be measured.
+func (j *Journal) TakeNext(key string) (KeptRun, bool) {
+	if j == nil {
+		return KeptRun{}, false
+	}
+	run, kept := j.byKey[key][j.next[key]]
+	if kept {
+		j.next[key]++
+	}
+	return run, kept
 }
 
-// Take returns the next run of a key that Has.
-func (j *Journal) Take(key string) KeptRun {
-	run := j.left[key][0]
-	j.left[key] = j.left[key][1:]
-	return run
+// HasRunOf reports whether a run of a key was kept before, taken or not.
+func (j *Journal) HasRunOf(key string) bool { return j != nil && len(j.byKey[key]) > 0 }
+
+// SkipRun leaves out the next run of a key, which failed.
+func (j *Journal) SkipRun(key string) {
+	if j != nil {
+		j.next[key]++
+	}
 }
 
 // Late reports whether a run would not end in time: one that takes as long as the longest so far, or at least as long as given.
@@ -145,12 +160,12 @@ func (j *Journal) Late(least time.Duration) bool {
 	return j != nil && !j.End.IsZero() && time.Now().Add(max(j.longest, least)).After(j.End)
 }
 
-// Add appends a run to the file, on the disk when it returns.
+// Add appends a run to the file as the next one of its key, on the disk when it returns.
 func (j *Journal) Add(run KeptRun) error {
 	if j == nil {
 		return nil
 	}
-	run.Runs = j.runs
+	run.Runs, run.Number = j.runs, j.next[run.Key]
 	var lines []byte
 	if j.file == nil {
 		if err := j.open(); err != nil {
@@ -168,7 +183,8 @@ func (j *Journal) Add(run KeptRun) error {
 	if err := j.file.Sync(); err != nil {
 		return fmt.Errorf("keep a run: %w", err)
 	}
-	j.note(run)
+	j.next[run.Key]++
+	j.countRun(run)
 	return nil
 }
 
@@ -201,7 +217,34 @@ func (j *Journal) Close() error {
 	return j.file.Close()
 }
 
-// Remove removes the file of a closed journal.
+// DropDisturbed removes from the file the runs during which others used the machine, so that the next process measures them again.
+// Nothing may be added to the journal afterwards.
+func (j *Journal) DropDisturbed() error {
+	text, err := os.ReadFile(j.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var rest []byte
+	for line := range bytes.Lines(text) {
+		var one journalLine
+		if json.Unmarshal(line, &one) == nil && (one.Run == nil || len(one.Run.Disturbed) == 0) {
+			rest = append(rest, line...)
+		}
+	}
+	temporary := j.path + ".new"
+	if err == nil {
+		err = os.WriteFile(temporary, rest, 0o644)
+	}
+	if err == nil {
+		err = os.Rename(temporary, j.path)
+	}
+	if err != nil {
+		return fmt.Errorf("drop disturbed runs: %w", err)
+	}
+	return nil
+}
+
+// Remove removes the file.
 func (j *Journal) Remove() error {
 	if err := os.Remove(j.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove kept runs: %w", err)

@@ -24,50 +24,90 @@ func readJournal(t *testing.T, path, build string) *Journal {
 	return j
 }
 
-// TestJournalWorlds: processes that are cut off after any run, and while they write a line, keep all runs before, in order.
+// TestJournalWorlds: processes that are interrupted after any run, and while they write a line, keep all runs before, in the order
+// of rounds; a process measures a failed run again, in its place.
 func TestJournalWorlds(t *testing.T) {
-	for world := range uint64(200) {
+	for world := range uint64(60) {
 		random := rand.New(rand.NewPCG(world, 1))
 		path := filepath.Join(t.TempDir(), "x.runs.jsonl")
-		var want []KeptRun
-		for process := 0; len(want) < 20; process++ {
-			build := fmt.Sprint("v", process/2)
-			j := readJournal(t, path, build)
-			if kept, _ := j.Count(); kept != len(want) {
-				t.Fatalf("world %d: %d runs are kept, of %d", world, kept, len(want))
-			}
-			for _, run := range want {
-				if !j.Has(run.Key) {
-					t.Fatalf("world %d: a run of %s is not kept", world, run.Key)
-				}
-				if got := j.Take(run.Key); !reflect.DeepEqual(got, run) {
-					t.Fatalf("world %d: took %+v, want %+v", world, got, run)
-				}
+		var want []KeptRun // Seen is nil if the run failed, or its line is incomplete
+		isKept := func(run KeptRun) bool { return run.Seen != nil }
+		for process := 0; process < 4 || len(want) < 20; process++ {
+			j := readJournal(t, path, fmt.Sprint("v", process/2))
+			if kept, _ := j.Count(); kept != len(want)-countRuns(want, func(run KeptRun) bool { return !isKept(run) }) {
+				t.Fatalf("world %d: %d runs are kept, of %+v", world, kept, want)
 			}
 			j.Expect(20)
-			more := random.IntN(6)
-			for range more {
-				run := KeptRun{Key: fmt.Sprint(random.IntN(3)), TookNS: random.Int64N(1e9), Repeated: random.IntN(2), Seen: make([]byte, random.IntN(300))}
+			last, number := -1, map[string]int{}
+			for i := range len(want) + random.IntN(6) {
+				if i == len(want) {
+					want = append(want, KeptRun{Key: fmt.Sprint(random.IntN(3))})
+				}
+				got, kept := j.TakeNext(want[i].Key)
+				if kept != isKept(want[i]) || kept && !reflect.DeepEqual(got, want[i]) {
+					t.Fatalf("world %d: took %+v (%v), want %+v", world, got, kept, want[i])
+				}
+				if number[want[i].Key]++; kept {
+					continue
+				}
 				if random.IntN(4) == 0 {
-					run.Failure, run.Seen = "no answer", nil
+					j.SkipRun(want[i].Key)
+					continue
 				}
-				must.Succeed(t, j.Add(run))
-				run.Runs = 20
-				if len(run.Seen) == 0 { // as it is read
-					run.Seen = nil
-				}
-				want = append(want, run)
+				want[i] = KeptRun{Key: want[i].Key, TookNS: random.Int64N(1e9), Repeated: random.IntN(2), Seen: make([]byte, 1+random.IntN(300))}
+				must.Succeed(t, j.Add(want[i]))
+				want[i].Runs, want[i].Number, last = 20, number[want[i].Key]-1, i
 			}
 			must.Succeed(t, j.Close())
-			if text, err := os.ReadFile(path); err == nil && random.IntN(2) == 0 && more > 0 {
+			if text, err := os.ReadFile(path); err == nil && random.IntN(2) == 0 && last >= 0 {
 				torn := text[:len(text)-1-random.IntN(20)] // the last line is longer
 				must.Succeed(t, os.WriteFile(path, torn, 0o644))
-				want = want[:len(want)-1]
+				want[last] = KeptRun{Key: want[last].Key}
 			}
 		}
 		if builds := readJournal(t, path, "v0").Builds(); len(builds) < 2 {
 			t.Errorf("world %d: measured by %q only", world, builds)
 		}
+	}
+}
+
+// countRuns returns how many runs have a property.
+func countRuns(runs []KeptRun, has func(KeptRun) bool) (count int) {
+	for _, run := range runs {
+		if has(run) {
+			count++
+		}
+	}
+	return count
+}
+
+// TestJournalDropsDisturbed: the next process measures only the runs again during which others used the machine.
+func TestJournalDropsDisturbed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.runs.jsonl")
+	j := readJournal(t, path, "v1")
+	must.Succeed(t, j.DropDisturbed()) // there is no file
+	for i := range 3 {
+		run := KeptRun{Key: "a", Seen: []byte{byte(i)}}
+		if i == 1 {
+			run.Disturbed = []string{"a: others took 50 % of the processors"}
+		}
+		must.Succeed(t, j.Add(run))
+	}
+	must.Succeed(t, j.DropDisturbed())
+	must.Succeed(t, j.Close())
+	j = readJournal(t, path, "v1")
+	for i := range 3 {
+		run, kept := j.TakeNext("a")
+		if kept != (i != 1) || kept && run.Seen[0] != byte(i) {
+			t.Errorf("run %d: kept: %v, %+v", i, kept, run)
+		}
+		if !kept {
+			must.Succeed(t, j.Add(KeptRun{Key: "a", Seen: []byte{1}}))
+		}
+	}
+	must.Succeed(t, j.Close())
+	if kept, _ := readJournal(t, path, "v1").Count(); kept != 3 || !j.HasRunOf("a") || j.HasRunOf("b") {
+		t.Errorf("%d runs are kept", kept)
 	}
 }
 
@@ -101,8 +141,9 @@ func TestJournalEnds(t *testing.T) {
 	var none *Journal
 	j := readJournal(t, filepath.Join(t.TempDir(), "x"), "v1")
 	must.Succeed(t, none.Add(KeptRun{}))
-	if none.Late(time.Hour) || j.Late(time.Hour) || none.Has("a") {
-		t.Error("without an end, or a journal, nothing is too late")
+	none.SkipRun("a")
+	if _, kept := none.TakeNext("a"); kept || none.Late(time.Hour) || j.Late(time.Hour) || none.HasRunOf("a") {
+		t.Error("without an end, or a journal, nothing is too late, and nothing is kept")
 	}
 	j.End = time.Now().Add(time.Minute)
 	if j.Late(time.Second) || !j.Late(2*time.Minute) {

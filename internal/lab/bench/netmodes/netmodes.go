@@ -238,15 +238,15 @@ func Run(ctx context.Context, options Options) (found Report, err error) {
 			if same < 0 {
 				same = len(rest)
 			}
-			if taken, err := r.Take(rest[:same]...); err != nil {
+			untaken, err := r.TakeKept(rest[:same]...)
+			if err != nil {
 				return found, err
-			} else if taken || r.LeaveOut(same) {
-				rest = rest[same:]
-				continue
 			}
-			fmt.Fprintf(options.Progress, "round %d of %d, %3d of %d: %s\n", round+1, options.Repeat, len(cases)-len(rest)+1, len(cases), rest[0].settingName())
-			if err := r.runSetting(ctx, rest[:same]); err != nil {
-				return found, err
+			if len(untaken) > 0 && !r.LeaveOut(len(untaken)) {
+				fmt.Fprintf(options.Progress, "round %d of %d, %3d of %d: %s\n", round+1, options.Repeat, len(cases)-len(rest)+1, len(cases), rest[0].settingName())
+				if err := r.runSetting(ctx, untaken); err != nil {
+					return found, err
+				}
 			}
 			rest = rest[same:]
 		}

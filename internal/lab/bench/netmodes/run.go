@@ -67,7 +67,8 @@ func (r *runner) runSetting(ctx context.Context, cases []Case) (err error) {
 			return ctx.Err()
 		}
 		if r.measured(first.Mode, false) {
-			return r.Fail(err, cases...)
+			r.Fail(err, cases...)
+			return nil
 		}
 		r.unavailable[first.Mode] = err.Error()
 		fmt.Fprintf(r.options.Progress, "  left out: %v\n", err)
@@ -95,7 +96,8 @@ func (r *runner) runSetting(ctx context.Context, cases []Case) (err error) {
 			return errors.Join(ctx.Err(), err)
 		}
 		if r.measured(first.Mode, true) {
-			return r.Fail(err, cases...)
+			r.Fail(err, cases...)
+			return nil
 		}
 		r.uncontrolled[first.Mode] = err.Error()
 		fmt.Fprintf(r.options.Progress, "  left out: %v\n", err)
@@ -109,11 +111,11 @@ func (r *runner) runSetting(ctx context.Context, cases []Case) (err error) {
 	return nil
 }
 
-// measured reports whether a mode was measured before, with the agent or in any way: then a
+// measured reports whether a mode was measured before, also by an interrupted process, with the agent or in any way: then a
 // failure is one of a run, and not of the mode.
 func (r *runner) measured(mode string, agent bool) bool {
 	return slices.ContainsFunc(r.options.cases(), func(c Case) bool {
-		return c.Mode == mode && (c.Agent || !agent) && len(r.Of(c).Seen) > 0
+		return c.Mode == mode && (c.Agent || !agent) && r.HasObserved(c)
 	})
 }
 
