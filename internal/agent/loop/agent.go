@@ -237,8 +237,9 @@ func (a *Agent) Run(ctx context.Context) error {
 			}
 			failed = nil
 		case event := <-events:
-			a.containers.learn(event)
-			drain(events, a.containers.learn)
+			learn := func(e discovery.Event) { a.containers.learnNext(e, a.reconcile) }
+			learn(event)
+			drain(events, learn)
 			a.reconcile()
 		case event, open := <-links:
 			if open {

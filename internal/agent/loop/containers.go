@@ -24,9 +24,11 @@ type containers struct {
 	// asked lists the names of the sources; sources holds their state.
 	asked   []string
 	sources map[string]v1.Source
-	uplinks *uplinks
-	attach  *attach.Attacher
-	log     *slog.Logger
+	// unpublished is what no published snapshot has yet.
+	unpublished unpublished
+	uplinks     *uplinks
+	attach      *attach.Attacher
+	log         *slog.Logger
 
 	// rescan requests an inspection of containers without an engine or without devices; rescanning
 	// is set while one is requested.
@@ -41,16 +43,28 @@ type containers struct {
 	checked uint16
 }
 
+// unpublished are changes that no published snapshot has yet: containers that started, and sources that were lost or connected.
+type unpublished struct {
+	started map[*container]bool
+	sources map[string]bool
+}
+
+func (u *unpublished) clear() {
+	clear(u.started)
+	clear(u.sources)
+}
+
 func newContainers(config Config, attacher *attach.Attacher, uplinks *uplinks) *containers {
 	cs := &containers{
-		registry: newRegistry(),
-		host:     newHost(config.Host, config.HostIn),
-		rules:    config.Rules,
-		sources:  map[string]v1.Source{},
-		uplinks:  uplinks,
-		attach:   attacher,
-		log:      config.Logger,
-		rescan:   make(chan struct{}, 1), lateEnds: make(chan *lateInspection),
+		registry:    newRegistry(),
+		host:        newHost(config.Host, config.HostIn),
+		rules:       config.Rules,
+		sources:     map[string]v1.Source{},
+		unpublished: unpublished{map[*container]bool{}, map[string]bool{}},
+		uplinks:     uplinks,
+		attach:      attacher,
+		log:         config.Logger,
+		rescan:      make(chan struct{}, 1), lateEnds: make(chan *lateInspection),
 	}
 	cs.asked = pods.Runtimes() // weir-k8s may come at any time
 	for _, s := range config.Sources {

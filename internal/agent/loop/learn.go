@@ -16,6 +16,39 @@ import (
 // policy is resolved again when a layer may have changed: the source reported the container, `weir
 // set` changed it, or the config file was read.
 
+// learnNext handles one of several events that wait. Users learn of changes by comparing snapshots, so what the event would
+// undo before a snapshot has it is published first: a container that starts and ends at once, a source that comes back.
+func (cs *containers) learnNext(event discovery.Event, publish func()) {
+	if cs.undoesUnpublished(event) {
+		publish()
+	}
+	cs.learn(event)
+}
+
+// undoesUnpublished reports whether the event ends a container, or changes whether its source is connected, as no published
+// snapshot has it yet.
+func (cs *containers) undoesUnpublished(event discovery.Event) bool {
+	connects := event.Disconnected == nil
+	switch {
+	case cs.unpublished.sources[event.Source] && connects != cs.sources[event.Source].Connected:
+		return true
+	case !connects:
+		return false
+	case event.Snapshot != nil: // it may lack any of them
+		for c := range cs.unpublished.started {
+			if c.Seen.Runtime == event.Source {
+				return true
+			}
+		}
+		return false
+	case event.Updated != nil:
+		c := cs.byKey[key{event.Source, event.Updated.ID}]
+		return cs.unpublished.started[c] && c.isEarlierRun(event.Updated)
+	default:
+		return cs.unpublished.started[cs.byKey[key{event.Source, event.RemovedID}]]
+	}
+}
+
 // learn handles one event of a source.
 func (cs *containers) learn(event discovery.Event) {
 	source := v1.Source{Name: event.Source, Connected: event.Disconnected == nil}
@@ -51,6 +84,9 @@ func (cs *containers) learn(event discovery.Event) {
 			cs.forget(c)
 		}
 	}
+	if source.Connected != cs.sources[event.Source].Connected {
+		cs.unpublished.sources[event.Source] = true
+	}
 	cs.sources[event.Source] = source
 }
 
@@ -58,7 +94,7 @@ func (cs *containers) learn(event discovery.Event) {
 func (cs *containers) update(seen discovery.Container) {
 	k := key{seen.Runtime, seen.ID}
 	c := cs.byKey[k]
-	if c != nil && !c.Seen.StartedAt.IsZero() && !c.Seen.StartedAt.Equal(seen.StartedAt) {
+	if c != nil && c.isEarlierRun(&seen) {
 		// It was restarted unseen: `weir set` changes ended with the previous run.
 		cs.forget(c)
 		c = nil
@@ -67,6 +103,7 @@ func (cs *containers) update(seen discovery.Container) {
 		c = &container{}
 		cs.addShares(c)
 		cs.byKey[k] = c
+		cs.unpublished.started[c] = true
 		cs.log.Info("container started", "name", seen.Name, "id", short(seen.ID), "runtime", seen.Runtime)
 	}
 	c.keepImage(&seen)
@@ -75,6 +112,11 @@ func (cs *containers) update(seen discovery.Container) {
 	c.Seen.ImageLabels = relevantLabels(seen.ImageLabels)
 	cs.resolve(c)
 	cs.inspect(c)
+}
+
+// isEarlierRun reports whether the container was restarted since it was reported last.
+func (c *container) isEarlierRun(seen *discovery.Container) bool {
+	return !c.Seen.StartedAt.IsZero() && !c.Seen.StartedAt.Equal(seen.StartedAt)
 }
 
 // keepImage keeps what is known of the container's image until the container ends: a later report may be without it, because
@@ -100,6 +142,7 @@ func (cs *containers) forget(c *container) {
 	cs.log.Info("container stopped", "name", c.Seen.Name, "id", short(c.Seen.ID), "runtime", c.Seen.Runtime)
 	cs.release(c)
 	delete(cs.byKey, c.key())
+	delete(cs.unpublished.started, c)
 	if c.NetNS == (kernel.NetNSID{}) {
 		return
 	}

@@ -2,6 +2,7 @@ package loop
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -142,6 +143,55 @@ func TestRenamed(t *testing.T) {
 		b.containers.learn(discovery.Event{Source: "docker", Updated: &discovery.Container{ID: "3", Name: name, Runtime: "docker", StartedAt: epoch, Image: "web:1", NoNetwork: true}})
 		if got := b.containers.byKey[key{"docker", "3"}].Seen.Name; got != name {
 			t.Errorf("called %s, not %s", got, name)
+		}
+	}
+}
+
+// TestEventsThatUndo: what begins and ends among events that are handled together is in the events for users.
+func TestEventsThatUndo(t *testing.T) {
+	one := func(id string, started time.Duration) *discovery.Container {
+		return &discovery.Container{ID: id, Name: id, Runtime: "docker", StartedAt: epoch.Add(started), NoNetwork: true}
+	}
+	docker := func(e discovery.Event) discovery.Event { e.Source = "docker"; return e }
+	up := func(c ...discovery.Container) discovery.Event {
+		return docker(discovery.Event{Snapshot: &discovery.Snapshot{Containers: c}})
+	}
+	down := docker(discovery.Event{Disconnected: errors.New("left")})
+	starts := func(id string, started time.Duration) discovery.Event {
+		return docker(discovery.Event{Updated: one(id, started)})
+	}
+	ends := func(id string) discovery.Event { return docker(discovery.Event{RemovedID: id}) }
+	for _, tc := range []struct {
+		what   string
+		events []discovery.Event
+		want   string
+		turns  int // reconciliations
+	}{
+		{"nothing is undone", []discovery.Event{starts("a", 0), starts("b", 0), starts("a", 0), {Source: "docker", Updated: &discovery.Container{ID: "c", Name: "c", Runtime: "docker", NoNetwork: true}}, starts("c", 0), ends("known"), ends("none")}, "stopped known, started a, started b, started c", 1},
+		{"a start", []discovery.Event{starts("a", 0), starts("b", 0), ends("a"), ends("b")}, "started a, started b, stopped a, stopped b", 2},
+		{"a restart", []discovery.Event{starts("a", 0), starts("a", 1)}, "started a, stopped a, started a", 2},
+		{"a start that is not in the next list", []discovery.Event{starts("a", 0), up(*one("known", 0))}, "started a, stopped a", 2},
+		{"a disconnection", []discovery.Event{down, up(*one("known", 0))}, "source_lost, source_connected", 2},
+		{"a connection", []discovery.Event{down, down, up(*one("known", 0)), starts("a", 0), down}, "source_lost, source_connected, started a, source_lost", 3},
+	} {
+		b := newBench(t, 100e6)
+		b.containers.learn(up(*one("known", 0)))
+		b.reconcile()
+		before, turns := b.events.Last(), 0
+		for _, e := range tc.events {
+			published := b.publishedAt
+			b.containers.learnNext(e, b.reconcile)
+			if b.publishedAt != published {
+				turns++
+			}
+		}
+		b.reconcile()
+		var got []string
+		for _, e := range b.events.Since(before).Events {
+			got = append(got, strings.TrimSpace(string(e.Kind)+" "+e.Container))
+		}
+		if text := strings.Join(got, ", "); text != tc.want || turns+1 != tc.turns {
+			t.Errorf("%s: %d reconciliations; %s\nwant %s", tc.what, turns+1, text, tc.want)
 		}
 	}
 }

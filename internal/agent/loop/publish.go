@@ -74,6 +74,7 @@ func (a *Agent) publish(now time.Time) {
 		}
 		s.Places = append(s.Places, place)
 	}
+	a.containers.unpublished.clear()
 	if before := a.board.Publish(s); before != nil {
 		a.events.Add(stats.Changes(before, s)...)
 		return
