@@ -31,6 +31,9 @@ const (
 	releaseTimeout = 2 * time.Second
 )
 
+// bootClock is a clock that goes on while the machine sleeps.
+const bootClock = unix.CLOCK_BOOTTIME
+
 // microTime is how Kubernetes writes the times of a Lease.
 const microTime = "2006-01-02T15:04:05.000000Z07:00"
 
@@ -96,7 +99,7 @@ func New(o Options) *Lease { return &Lease{Options: o, sinceBoot: sinceBoot, err
 
 func sinceBoot() time.Duration {
 	var at unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &at) // Linux has it
+	_ = unix.ClockGettime(bootClock, &at) // Linux has it
 	return time.Duration(at.Nano())
 }
 
@@ -140,7 +143,8 @@ func (l *Lease) Acquire(ctx context.Context, say func(error)) error {
 }
 
 // Keep renews the Lease, which this candidate holds. It returns an error as soon as the Lease is lost, also while a request is
-// under way. When ctx ends, it gives the Lease back and returns nil.
+// under way. When ctx ends, it gives the Lease back and returns nil. Limit: after a sleep of the machine, in which timers stand
+// still, it returns up to renewDeadline late, so its caller asks Check before each change.
 func (l *Lease) Keep(ctx context.Context) error {
 	for ctx.Err() == nil {
 		l.renew(ctx)

@@ -305,6 +305,9 @@ func TestSleep(t *testing.T) {
 			t.Errorf("it works on for %v, then: %v", time.Since(began), err)
 		}
 	})
+	if bootClock != unix.CLOCK_BOOTTIME { // a machine that never slept does not tell them apart
+		t.Errorf("the clock is %d, not the time since boot", bootClock)
+	}
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
 		t.Fatal(err)

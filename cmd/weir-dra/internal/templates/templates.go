@@ -47,8 +47,9 @@ const (
 // template is one that pods refer to.
 type template struct{ namespace, name string }
 
-// create makes templates until ctx ends.
-func create(ctx context.Context, kube kubernetes.Interface, log *slog.Logger) error {
+// create makes templates until ctx ends, each only while check, which says why this instance is not the leader, returns nil:
+// ctx ends late if the machine slept.
+func create(ctx context.Context, kube kubernetes.Interface, check func() error, log *slog.Logger) error {
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[template]())
 	defer queue.ShutDown()
 	factory := informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithTransform(strip))
@@ -68,7 +69,7 @@ func create(ctx context.Context, kube kubernetes.Interface, log *slog.Logger) er
 		if over {
 			return nil
 		}
-		switch err := ensure(ctx, kube, t); {
+		switch err := ensure(ctx, kube, check, t); {
 		case err == nil:
 			queue.Forget(t)
 		case errors.Is(err, errAmount), apierrors.IsNotFound(err): // of a namespace that is gone
@@ -111,10 +112,13 @@ func wanted(object any) (list []template) {
 var errAmount = errors.New("not a minimum")
 
 // ensure creates a template unless there is one of its name.
-func ensure(ctx context.Context, kube kubernetes.Interface, t template) error {
+func ensure(ctx context.Context, kube kubernetes.Interface, check func() error, t template) error {
 	bps, err := policy.ParseRate(strings.TrimPrefix(t.name, prefix))
 	if err != nil {
 		return fmt.Errorf("%w: %w", errAmount, err)
+	}
+	if err := check(); err != nil {
+		return fmt.Errorf("not the leader any more: %w", err)
 	}
 	_, err = kube.ResourceV1().ResourceClaimTemplates(t.namespace).Create(ctx, &resource.ResourceClaimTemplate{
 		ObjectMeta: metav1.ObjectMeta{Name: t.name, Labels: map[string]string{"app.kubernetes.io/managed-by": "weir"}},
@@ -150,7 +154,7 @@ func Run(ctx context.Context, kube kubernetes.Interface, log *slog.Logger) error
 	leading, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- create(leading, kube, log)
+		ended <- create(leading, kube, held.Check, log)
 		stop()
 	}()
 	lost := held.Keep(leading)

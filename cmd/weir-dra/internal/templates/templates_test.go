@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -34,6 +35,34 @@ func pod(namespace, name string, refersTo ...string) *core.Pod {
 	return p
 }
 
+func leads() error { return nil }
+
+// TestCreateNoLonger: an instance that has lost its lease makes nothing, also while nothing has stopped it yet.
+func TestCreateNoLonger(t *testing.T) {
+	kube := fake.NewClientset(pod("shop", "a", "weir-min-1.5mbit"))
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	var said bytes.Buffer
+	checked := 0
+	check := func() error {
+		if checked++; checked == 3 {
+			cancel()
+		}
+		return errors.New("for a test")
+	}
+	if err := create(ctx, kube, check, slog.New(slog.NewTextHandler(&said, nil))); err != nil {
+		t.Fatal(err)
+	}
+	for _, action := range kube.Actions() {
+		if action.GetVerb() == "create" {
+			t.Errorf("it makes %v", action)
+		}
+	}
+	if !strings.Contains(said.String(), "not the leader any more: for a test") {
+		t.Errorf("it says %s", &said)
+	}
+}
+
 // TestCreate: what pods refer to is made, also when the API server has refused it at first; what is there
 // stays, and what is no minimum or not Weir's is not made.
 func TestCreate(t *testing.T) {
@@ -49,7 +78,7 @@ func TestCreate(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var said bytes.Buffer
 	ended := make(chan error, 1)
-	go func() { ended <- create(ctx, kube, slog.New(slog.NewTextHandler(&said, nil))) }()
+	go func() { ended <- create(ctx, kube, leads, slog.New(slog.NewTextHandler(&said, nil))) }()
 	await := func(want ...string) {
 		t.Helper()
 		var names []string
