@@ -283,7 +283,7 @@ type PolicyChange struct {
 	EFMax    *string `json:"ef_max,omitempty"`
 	AFMin    *string `json:"af_min,omitempty"`
 	DSCP     *string `json:"dscp,omitempty"`
-	// The values for what comes in.
+	// The values for received traffic.
 	InWeight   *string `json:"in_weight,omitempty"`
 	InMin      *string `json:"in_min,omitempty"`
 	InMax      *string `json:"in_max,omitempty"`

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-project/weir/test/must"
 )
 
-// TestUploads: what users may send is promised where the agent shares what comes in, within that, and nowhere
+// TestUploads: what users may send is promised where the agent shares received traffic, within that, and nowhere
 // else, which weir-edge says. Beside uploads of far more weight an instance receives just that.
 func TestUploads(t *testing.T) {
 	t.Parallel()

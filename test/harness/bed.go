@@ -269,7 +269,7 @@ func (b *Bed) UplinkIndex() int {
 	return link.Index
 }
 
-// atIngress are the programs of Weir's that see what comes in through an interface of the host's.
+// atIngress are the programs of Weir's that see received traffic through an interface of the host's.
 var atIngress = map[string]bool{"weir_tap": true, "weir_bridge": true}
 
 // Programs lists where on the host's interfaces a program of Weir's is

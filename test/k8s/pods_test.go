@@ -366,7 +366,7 @@ func TestHardAdmission(t *testing.T) {
 	}
 	_, err = n.tryRun(n.runtime, "receiver", podOptions{annotations: map[string]string{"weir.dev/in.min": "1mbit"}})
 	if err == nil || !strings.Contains(err.Error(), "shop/receiver is not admitted") {
-		t.Errorf("a minimum of what comes in, which no uplink shares: %v", err)
+		t.Errorf("a minimum of received traffic, which no uplink shares: %v", err)
 	}
 	n.run(t, "wrong", podOptions{annotations: map[string]string{"weir.dev/weight": "heavy", "weir.dev/min": "1mbit"}})
 	late := n.run(t, "late", podOptions{annotations: map[string]string{"weir.dev/latency": "1us", "weir.dev/min": "1mbit"}})

@@ -77,7 +77,7 @@ func TestIncoming(t *testing.T) {
 		}
 	}
 	if text := b.MustWeir("ps"); strings.Count(text, "\n  in ") != len(containers)+1 {
-		t.Errorf("weir ps does not show what comes in:\n%s", text)
+		t.Errorf("weir ps does not show received traffic:\n%s", text)
 	}
 
 	b.MustWeir("set", "heavy", "--in-max", "5mbit")
@@ -101,7 +101,7 @@ func TestIncoming(t *testing.T) {
 	}
 }
 
-// TestIncomingAtDevices: VLANs, bonds and ports of a bridge share what comes in like a card does, every packet is
+// TestIncomingAtDevices: VLANs, bonds and ports of a bridge share received traffic like a card does, every packet is
 // counted once, and a new MTU changes nothing.
 func TestIncomingAtDevices(t *testing.T) {
 	for name, of := range map[string]struct {
@@ -643,8 +643,8 @@ func TestIncomingFloodToNobody(t *testing.T) {
 	}
 }
 
-// TestIncomingRefused: a minimum of what comes in that does not fit is refused, and wherever that is shown it says
-// of which direction it is, what fits and what to do. What goes out is not touched.
+// TestIncomingRefused: a minimum of received traffic that does not fit is refused, and wherever that is shown it says
+// of which direction it is, what fits and what to do. Sent traffic is not touched.
 func TestIncomingRefused(t *testing.T) {
 	t.Parallel()
 	b := harness.NewBed(t, testbed.HostOptions{})
@@ -652,7 +652,7 @@ func TestIncomingRefused(t *testing.T) {
 	b.Add("second", map[string]string{"weir.in.min": "18mbit", "weir.min": "40mbit"})
 	agent := shareIncoming(b, nil)
 	// Of 50 the reserve is 2.5.
-	const refused, advice = "what comes in: minimum 18mbit cannot be guaranteed: 17.5mbit is free", "ask for at most 17.5mbit or lower the minimum of another container"
+	const refused, advice = "received traffic: minimum 18mbit cannot be guaranteed: 17.5mbit is free", "ask for at most 17.5mbit or lower the minimum of another container"
 	says := func(where, text string) {
 		t.Helper()
 		if text = strings.Join(strings.Fields(text), " "); !strings.Contains(text, refused) || !strings.Contains(text, advice) {
@@ -668,13 +668,13 @@ func TestIncomingRefused(t *testing.T) {
 	says("the agent's log", agent.Said())
 	explained := b.MustWeir("explain", "second")
 	says("weir explain", strings.ReplaceAll(explained, "- ", ""))
-	if _, in, _ := strings.Cut(explained, "Asks for, of what comes in"); !strings.Contains(in, "refused, none is in force") {
+	if _, in, _ := strings.Cut(explained, "Asks for, of received traffic"); !strings.Contains(in, "refused, none is in force") {
 		t.Errorf("weir explain:\n%s", explained)
 	}
 	if doctor := b.Weir("doctor"); !strings.Contains(doctor.Stdout, "second (rejected)") {
 		t.Errorf("weir doctor: %+v", doctor)
 	}
-	if result := b.Weir("set", "first", "--in-min", "48mbit"); result.Code != 1 || !strings.Contains(result.Stderr, "what comes in: minimum 48mbit cannot be guaranteed: 47.5mbit is free") {
+	if result := b.Weir("set", "first", "--in-min", "48mbit"); result.Code != 1 || !strings.Contains(result.Stderr, "received traffic: minimum 48mbit cannot be guaranteed: 47.5mbit is free") {
 		t.Errorf("weir set: %+v", result)
 	}
 	// As advised.
@@ -687,8 +687,8 @@ func TestIncomingRefused(t *testing.T) {
 	says("weir events", b.MustWeir("events"))
 }
 
-// TestIncomingOnKernelWithout: where the kernel has no IFB, or cannot redirect to it, what goes out is shared, what
-// comes in arrives, and the reason says what the kernel lacks.
+// TestIncomingOnKernelWithout: where the kernel has no IFB, or cannot redirect to it, sent traffic is shared, received
+// traffic arrives, and the reason says what the kernel lacks.
 func TestIncomingOnKernelWithout(t *testing.T) {
 	if kernel.ProbeRedirect() == nil {
 		t.Skip("this kernel has IFB and mirred; machines of test/vm lack one of them")
@@ -697,7 +697,7 @@ func TestIncomingOnKernelWithout(t *testing.T) {
 	limited := b.Add("limited", map[string]string{"weir.max": "20mbit", "weir.in.max": "8mbit"})
 	agent := shareIncoming(b, nil)
 	got := agent.Container("limited")
-	if got.State != v1.StateDegraded || !strings.Contains(got.Reason, "what comes in: ") || !strings.Contains(got.Reason, "modprobe ") {
+	if got.State != v1.StateDegraded || !strings.Contains(got.Reason, "received traffic: ") || !strings.Contains(got.Reason, "modprobe ") {
 		t.Errorf("%s %q", got.State, got.Reason)
 	}
 	if doctor := b.Weir("doctor").Stdout; !regexp.MustCompile(`(?m)^incoming +limited .*modprobe `).MatchString(doctor) {
@@ -718,7 +718,7 @@ func TestIncomingOnKernelWithout(t *testing.T) {
 	}
 }
 
-// TestIncomingAfterRename: a maximum of what comes in stays in force when a container renames its interface, by
+// TestIncomingAfterRename: a maximum of received traffic stays in force when a container renames its interface, by
 // bridge and by macvlan.
 func TestIncomingAfterRename(t *testing.T) {
 	b := harness.NewBed(t, testbed.HostOptions{})
@@ -754,7 +754,7 @@ func TestIncomingAfterRename(t *testing.T) {
 	}
 }
 
-// TestIncomingWithoutRate: values for what comes in say that they have no effect, and what to do: weir ps while that is so,
+// TestIncomingWithoutRate: values for received traffic say that they have no effect, and what to do: weir ps while that is so,
 // the log and the events once.
 func TestIncomingWithoutRate(t *testing.T) {
 	t.Parallel()

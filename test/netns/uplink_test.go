@@ -306,7 +306,7 @@ func relink(b *harness.Bed, more ...string) {
 }
 
 // TestUplinkComesAndGoes: an uplink that is deleted is waited for, and one
-// that is renamed is followed, also for what comes in.
+// that is renamed is followed, also for received traffic.
 func TestUplinkComesAndGoes(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

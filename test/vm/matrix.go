@@ -174,7 +174,7 @@ var onARM = append(slices.Clone(programs), Suite{Package: "./test/netns", Tag: T
 	Run: "TestModes/^(bridge|host|macvlan|ipvlan-l2|overlay)$/UDP|" +
 		"TestShares/10_Mbit|TestClassKeepsOthersShares/(EF_with_a_maximum|AF_and_BE)|TestContainersChangeWhileNoAgentRuns|TestKernelStateGolden"})
 
-// withoutRedirect: what a kernel does that cannot share what comes in.
+// withoutRedirect: what a kernel does that cannot share received traffic.
 var withoutRedirect = []Suite{{Package: "./test/netns", Tag: TagNetNS, Run: "TestIncomingOnKernelWithout"}}
 
 // gate is what differs between kernels most: how programs attach and tell containers apart in

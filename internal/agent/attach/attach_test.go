@@ -519,13 +519,13 @@ func TestAroundTheUplink(t *testing.T) {
 	setRoutes([]*Uplink{b.uplink}, wg0, nil, nil)
 	expect("a tunnel that carries numbers", bridged)
 	if b.uplink.ReceivesMiscounted(bridged) {
-		t.Error("what comes in counts, which is not shared")
+		t.Error("received traffic counts, which is not shared")
 	}
 	b.uplink.NoteSenders = true
 	setRoutes([]*Uplink{b.uplink}, wg0, nil, nil)
-	expect("what comes in by a tunnel", bridged, "what it receives through a tunnel is counted as the host's: routes lead through wg0 (wireguard on up0); if containers send through it, make it an uplink of its own in the configuration file, with its rate")
+	expect("traffic received through a tunnel", bridged, "what it receives through a tunnel is counted as the host's: routes lead through wg0 (wireguard on up0); if containers send through it, make it an uplink of its own in the configuration file, with its rate")
 	if sent := b.uplink.Miscounted(bridged); len(sent) > 0 || !b.uplink.ReceivesMiscounted(bridged) || b.uplink.ReceivesMiscounted(below) {
-		t.Errorf("of what comes in by a tunnel, what is sent counts: %v", sent)
+		t.Errorf("of traffic received through a tunnel, what is sent counts: %v", sent)
 	}
 	b.uplink.NoteSenders = false
 	other := []kernel.Stacked{{Name: "wg0", Kind: "wireguard", On: "other"}}

@@ -70,7 +70,7 @@ func (u *Uplink) Complaints(c *Container) []string {
 // uplink, as its own.
 func (u *Uplink) ReceivesMiscounted(c *Container) bool { return c.isRouted() && u.tunnelsIn != nil }
 
-// Miscounted lists why packets that the container sends, or receives at an uplink of what comes in, may count as
+// Miscounted lists why packets that the container sends, or receives at an uplink of received traffic, may count as
 // another's there, or pass it by.
 func (u *Uplink) Miscounted(c *Container) (reasons []string) {
 	if u.Incoming {

@@ -101,7 +101,7 @@ func (f *agentFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.config, "config", config.DefaultPath, "config file; the default one may be missing")
 	flags.StringVar(&f.uplink, "uplink", "", "network device to share, or auto: that of the default route, whichever it is (default: auto if a rate is given)")
 	flags.StringVar(&f.rate, "rate", "", "rate of the uplink, e.g. 100mbit (default: 98 % of the speed that it reports)")
-	flags.StringVar(&f.inRate, "in-rate", "", "rate at which to share what comes in, e.g. 95mbit, or auto: 95 % of the speed that the uplink reports (default: not shared)")
+	flags.StringVar(&f.inRate, "in-rate", "", "rate at which to share received traffic, e.g. 95mbit, or auto: 95 % of the speed that the uplink reports (default: not shared)")
 	flags.StringVar(&f.ratesFile, "rates-file", "", "file with uplinks: whose rates override the configuration file and --rate; it may be missing, and weir reload reads it again")
 	flags.StringVar(&f.precision, "precision", "", "how exactly shares and bounds hold, against the processor time that takes: exact, balanced or low (default: exact)")
 	flags.StringVar(&f.stateDir, "state-dir", config.DefaultStateDir, "directory for state that outlives the agent")
@@ -219,8 +219,8 @@ func (f *agentFlags) uplinks(list []config.Uplink, changed func(string) bool) ([
 
 // takeRates puts the rates of the file --rates-file into uplinks, of which auto, or none, is the first one. A program that
 // learns of rates writes that file; devices that the agent does not share are none of its mistakes. A device may also be
-// what an uplink stands for, as auto and a bridge do: its rates are in force while that is so, except that sharing what
-// comes in then begins at auto only.
+// what an uplink stands for, as auto and a bridge do: its rates are in force while that is so, except that sharing
+// received traffic then begins at auto only.
 func (f *agentFlags) takeRates(list []config.Uplink) error {
 	if f.ratesFile == "" {
 		return nil

@@ -235,7 +235,7 @@ func examineKernel() []finding {
 	add("overlay", kernel.ProbeLink("vxlan"), resultLimited,
 		"containers of VXLAN overlays are controlled", "no overlay containers (CONFIG_VXLAN; modprobe vxlan)")
 	add("incoming", kernel.ProbeRedirect(), resultLimited,
-		"what comes in can be shared (--in-rate)", "what comes in cannot be shared")
+		"received traffic can be shared (--in-rate)", "received traffic cannot be shared")
 	add("origin", identity.ProbeOrigins(), resultLimited,
 		"what macvlan and ipvlan containers forward is theirs", "macvlan and ipvlan containers with CAP_NET_ADMIN can forward as the host, or as others (CONFIG_DEBUG_INFO_BTF, CONFIG_BPF_EVENTS)")
 	add("delay", identity.ProbeDelays(), resultLimited,

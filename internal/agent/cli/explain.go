@@ -92,7 +92,7 @@ func printExplanation(w io.Writer, e v1.Explanation) error {
 		for _, s := range shares {
 			what := ""
 			if len(e.InShares) > 0 {
-				what = map[string]string{"send": ", of what goes out", "receive": ", of what comes in"}[may]
+				what = map[string]string{"send": ", of sent traffic", "receive": ", of received traffic"}[may]
 			}
 			fmt.Fprintf(&b, "\nAt %s%s\n", cmdline.Printable(s.Uplink), what)
 			fmt.Fprintf(&b, "  entitled to %s, because\n", cmdline.RateOrDash(s.EntitledBPS))
@@ -110,7 +110,7 @@ func printExplanation(w io.Writer, e v1.Explanation) error {
 	asks("Asks for", e.Policy)
 	gets("send", e.Shares)
 	if len(e.InShares) > 0 {
-		asks("Asks for, of what comes in", e.InPolicy)
+		asks("Asks for, of received traffic", e.InPolicy)
 		gets("receive", e.InShares)
 	}
 	if _, err := io.WriteString(w, b.String()); err != nil {

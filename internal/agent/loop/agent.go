@@ -44,7 +44,7 @@ type Config struct {
 	ReserveBasisPoints uint32
 	// Host is the policy of the host class.
 	Host v1.Policy
-	// HostIn is its policy for what comes in.
+	// HostIn is its policy for received traffic.
 	HostIn v1.Policy
 	// Rules are the operator's rules for the policies of containers.
 	Rules policy.Rules

@@ -129,7 +129,7 @@ func addShare(to *v1.Direction, share v1.Share) {
 	to.Shares = append(to.Shares, share)
 }
 
-// notReceived says where the container's values for what comes in have no effect, and what to do; "" for nowhere.
+// notReceived says where the container's values for received traffic have no effect, and what to do; "" for nowhere.
 func (c *container) notReceived() string {
 	if !c.resolved.HasIncoming() || c.Mode == v1.ModeNone || c.Number == identity.NumberHost {
 		return ""
@@ -143,7 +143,7 @@ func (c *container) notReceived() string {
 	if len(without) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("its values for what comes in have no effect at %s: give --in-rate, or in_rate in the config file", strings.Join(without, ", "))
+	return fmt.Sprintf("its values for received traffic have no effect at %s: give --in-rate, or in_rate in the config file", strings.Join(without, ", "))
 }
 
 // receives reports whether any uplink shares what the container receives.

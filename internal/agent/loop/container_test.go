@@ -291,12 +291,12 @@ func TestInNetNS(t *testing.T) {
 	}
 }
 
-// TestIncomingWithoutRate: values for what comes in have no effect where that is not shared, which is
+// TestIncomingWithoutRate: values for received traffic have no effect where that is not shared, which is
 // said once, with what to do.
 func TestIncomingWithoutRate(t *testing.T) {
 	b := newBench(t, 100e6)
 	c := b.start("c", "in.max=10mbit", "in.weight=300")
-	const says = "its values for what comes in have no effect at up0: give --in-rate, or in_rate in the config file"
+	const says = "its values for received traffic have no effect at up0: give --in-rate, or in_rate in the config file"
 	if state, reason := c.container.state(); state != v1.StateDegraded || strings.Count(reason, says) != 1 {
 		t.Errorf("%s: %s", state, reason)
 	}

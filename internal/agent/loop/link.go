@@ -80,15 +80,15 @@ func (u *link) name() string {
 // label returns the name of the uplink for logs, with its direction.
 func (u *link) label() string {
 	if u.of != nil {
-		return u.name() + " (what comes in)"
+		return u.name() + " (received traffic)"
 	}
 	return u.name()
 }
 
-// says returns a complaint, with the direction that it is about if that is not what goes out.
+// says returns a complaint, with the direction that it is about if that is not sent traffic.
 func (u *link) says(complaint string) string {
 	if u.of != nil {
-		return "what comes in: " + complaint
+		return "received traffic: " + complaint
 	}
 	return complaint
 }
@@ -169,7 +169,7 @@ func (a *Agent) logChange(u *link, change uplink.Change, before error) {
 		case change.Off:
 			what = "%s was switched off"
 		}
-		message := fmt.Sprintf(what+", and is there again: what came in at %s meanwhile was not shared", u.device.Name(), u.name())
+		message := fmt.Sprintf(what+", and is there again: traffic received at %s meanwhile was not shared", u.device.Name(), u.name())
 		a.log.Warn(message)
 		a.events.Add(v1.Event{At: time.Now(), Kind: v1.EventRepaired, Uplink: u.name(), Message: message})
 	}

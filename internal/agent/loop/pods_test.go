@@ -150,9 +150,9 @@ func TestMinimumInForce(t *testing.T) {
 			b.classifier.err = errors.New("no cgroup")
 			b.reconcile()
 		}, false},
-		{"what comes in, which is not shared", []string{"in.min=60mbit"}, nil, false},
-		{"what comes in, which is not shared yet", []string{"in.min=60mbit"}, func(b *bench, c *container) { b.shareIncoming(c) }, false},
-		{"what comes in", []string{"min=60mbit", "in.min=60mbit"}, func(b *bench, c *container) {
+		{"received traffic, which is not shared", []string{"in.min=60mbit"}, nil, false},
+		{"received traffic, which is not shared yet", []string{"in.min=60mbit"}, func(b *bench, c *container) { b.shareIncoming(c) }, false},
+		{"received traffic", []string{"min=60mbit", "in.min=60mbit"}, func(b *bench, c *container) {
 			in := b.shareIncoming(c)
 			in.device.Advance(func() sched.Tree { return in.plan(b.containers.byKey, b.containers.controlled()) })
 			b.reconcile()
@@ -170,7 +170,7 @@ func TestMinimumInForce(t *testing.T) {
 	}
 }
 
-// shareIncoming adds an uplink for what comes in, which is not set up yet.
+// shareIncoming adds an uplink for received traffic, which is not set up yet.
 func (b *bench) shareIncoming(c *container) *link {
 	in := b.uplinks.incoming(b.link, UplinkConfig{Name: "up0", In: uplink.InConfig{Shared: true, RateBPS: 100e6}})
 	in.index = len(b.uplinks.list)

@@ -66,9 +66,9 @@ func TestRefusalsAreLogged(t *testing.T) {
 	b.classifier.err = nil
 	expect("a class", said(), `msg="policy is in force again" name=auto`)
 
-	// What comes in is not shared.
+	// Received traffic is not shared.
 	b.start("limited", "in.max=8mbit")
-	expect("no --in-rate", said(), `name=limited reason="its values for what comes in have no effect at up0: give --in-rate, or in_rate in the config file"`)
+	expect("no --in-rate", said(), `name=limited reason="its values for received traffic have no effect at up0: give --in-rate, or in_rate in the config file"`)
 	expect("no --in-rate, again", said())
 
 	// Why it is not controlled counts, unless that may be over in a moment.

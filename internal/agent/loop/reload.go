@@ -139,14 +139,14 @@ func (a *Agent) takeUplinks(settings Settings) (kept map[*link]UplinkConfig, cha
 	for _, u := range change.startIn {
 		if err == nil {
 			err = a.addUplinks(a.uplinks.incoming(u, change.kept[u]))
-			changes = append(changes, u.device.Name()+": what comes in is shared")
+			changes = append(changes, u.device.Name()+": received traffic is shared")
 		}
 	}
 	for _, u := range change.removed {
 		if u.of == nil {
 			changes = append(changes, u.device.Name()+": given back")
 		} else {
-			changes = append(changes, u.name()+": what comes in is not shared any more")
+			changes = append(changes, u.name()+": received traffic is not shared any more")
 		}
 	}
 	if err == nil {
@@ -194,7 +194,7 @@ func (us *uplinks) compare(list []UplinkConfig) (uplinkChange, error) {
 			config, stays = change.kept[u.of]
 			stays = stays && config.In.Shared
 		}
-		if !stays { // first what comes in: it needs its uplink to end
+		if !stays { // first received traffic: it needs its uplink to end
 			change.removed = append([]*link{u}, change.removed...)
 		}
 		if stays && u.of == nil && config.In.Shared && u.in == nil {

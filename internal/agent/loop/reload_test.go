@@ -513,7 +513,7 @@ func TestCompareUplinks(t *testing.T) {
 	}
 }
 
-// TestCompareIncoming: what comes in starts to be shared, stays, and ends with its uplink or alone.
+// TestCompareIncoming: received traffic starts to be shared, stays, and ends with its uplink or alone.
 func TestCompareIncoming(t *testing.T) {
 	shared := func(name string) UplinkConfig {
 		return UplinkConfig{Name: name, In: uplink.InConfig{Shared: true, RateBPS: 1e6}}

@@ -109,7 +109,7 @@ func TestSet(t *testing.T) {
 	}
 }
 
-// TestSetIsLogged: the log has what a change made of both directions; of a container that has no values for what comes in,
+// TestSetIsLogged: the log has what a change made of both directions; of a container that has no values for received traffic,
 // where that is not shared, only the one.
 func TestSetIsLogged(t *testing.T) {
 	b := newBench(t, 100e6)

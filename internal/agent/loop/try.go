@@ -80,7 +80,7 @@ func (t *trial) try(change v1.PolicyChange) (policy.Values, v1.Policy, error) {
 		return refuse(err)
 	}
 	if err := t.admit(t.policyIn, after.In, t.sharesIn, values.InMinBPS != nil, values.InLatencyMS != nil); err != nil {
-		return refuse(fmt.Errorf("what comes in: %w", err))
+		return refuse(fmt.Errorf("received traffic: %w", err))
 	}
 	return set, after.Policy, nil
 }

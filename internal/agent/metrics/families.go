@@ -82,13 +82,13 @@ var shareFamilies = []family{
 	},
 }
 
-// incomingFamilies are shareFamilies for what comes in.
+// incomingFamilies are shareFamilies for received traffic.
 var incomingFamilies = func() []family {
 	families := slices.Clone(shareFamilies)
 	for i := range families {
 		f := &families[i]
 		f.name = strings.Replace(f.name, "weir_container_", "weir_container_in_", 1)
-		f.help = "Of what comes in: " + f.help
+		f.help = "Of received traffic: " + f.help
 	}
 	return families
 }()

@@ -275,13 +275,13 @@ func TestAuto(t *testing.T) {
 	if b.expect("named no more", Installed, 0); b.Name() != "wlan0" {
 		t.Errorf("shared out: %s", b.Name())
 	}
-	// What comes in by a tunnel is counted likewise: its IFB takes after it.
+	// Traffic received through a tunnel is counted likewise: its IFB takes after it.
 	in := newBench(t, Config{Name: Auto, In: InConfig{Shared: true, RateBPS: 1e8}}.Incoming("eth0"))
 	in.machine.add(9, IncomingName(Auto), 1e7).Kind = "tuntap"
 	in.advance()
-	in.expect("what comes in", Installed, 0)
+	in.expect("received traffic", Installed, 0)
 	if in.RateBPS() != 1e8 || in.OverheadBytes() != kernel.TunnelOverheadBytes {
-		t.Errorf("what comes in: %d bit/s, with %d bytes more", in.RateBPS(), in.OverheadBytes())
+		t.Errorf("received traffic: %d bit/s, with %d bytes more", in.RateBPS(), in.OverheadBytes())
 	}
 }
 

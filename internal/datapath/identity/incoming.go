@@ -42,7 +42,7 @@ type Destination struct {
 // replaces earlier ones as OpenUplink does, and no packet passes unshaped meanwhile.
 func OpenIncoming(from, ifb int, majors sched.Majors, origins *Origins) (*Incoming, error) {
 	if origins.flows == nil {
-		return nil, errors.New("classify what comes in: it needs the table of senders")
+		return nil, errors.New("classify received traffic: it needs the table of senders")
 	}
 	if err := origins.flows.openSenders(); err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func OpenIncoming(from, ifb int, majors sched.Majors, origins *Origins) (*Incomi
 	}
 	i := &Incoming{Uplink: u, redirect: kernel.Redirect{From: from, To: ifb}}
 	if err := i.attach(origins); err != nil {
-		return nil, errors.Join(fmt.Errorf("classify what comes in: %w", err), u.Close())
+		return nil, errors.Join(fmt.Errorf("classify received traffic: %w", err), u.Close())
 	}
 	return i, nil
 }

@@ -167,7 +167,7 @@ func AddIFB(name string) error {
 		if errors.Is(err, unix.EOPNOTSUPP) {
 			err = fmt.Errorf("%w: this kernel has none (CONFIG_IFB; modprobe ifb)", err)
 		}
-		return fmt.Errorf("make %s (an IFB, for what comes in): %w", name, err)
+		return fmt.Errorf("make %s (an IFB, for received traffic): %w", name, err)
 	}
 	return nil
 }

@@ -89,7 +89,7 @@ type Config struct {
 	ReserveBasisPoints uint32
 	// Host is the policy of the host class: all traffic of no known container.
 	Host v1.Policy
-	// HostIn is that of what comes in for the host.
+	// HostIn is that of received traffic for the host.
 	HostIn v1.Policy
 	// Rules are the policies, defaults and limits for containers.
 	Rules policy.Rules
@@ -290,7 +290,7 @@ func ParseInRate(text string) (bps uint64, err error) {
 	case text == "auto":
 		return 0, nil
 	case strings.EqualFold(text, "none"):
-		return 0, errors.New("leave it out if what comes in is not to be shared")
+		return 0, errors.New("leave it out if received traffic is not to be shared")
 	}
 	return policy.ParseRate(text)
 }

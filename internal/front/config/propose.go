@@ -76,9 +76,9 @@ func (p Proposal) YAML() string {
 	}
 	fmt.Fprintf(&b, " If what follows\n# is slower (a modem, a provider), write a little below that.\nrate: %s\n", policy.FormatRate(p.RateBPS()))
 	if p.Basis == BasisSpeed {
-		b.WriteString("# What comes in is shared, too; auto is 95 % of that speed. Leave it out to share only what goes out.\nin_rate: auto\n")
+		b.WriteString("# Received traffic is shared, too; auto is 95 % of that speed. Leave it out to share only sent traffic.\nin_rate: auto\n")
 	} else {
-		b.WriteString("# To share what comes in, too, write a little below the rate at which downloads arrive\n# (`weir advise rate SERVER` measures it).\n#in_rate: 95mbit\n")
+		b.WriteString("# To share received traffic, too, write a little below the rate at which downloads arrive\n# (`weir advise rate SERVER` measures it).\n#in_rate: 95mbit\n")
 	}
 	fmt.Fprintf(&b, "# A page for this host's users: http://%[1]s\ndashboard: %[1]s\n", defaultDashboard)
 	return b.String()

@@ -35,7 +35,7 @@ func TestProposal(t *testing.T) {
 			t.Errorf("%+v becomes %+v\n%s", test.proposal, got.Uplinks, text)
 		}
 		if in := got.Uplinks[0].In; in != (test.proposal.Basis == BasisSpeed) || !strings.Contains(text, "in_rate: ") {
-			t.Errorf("%+v shares what comes in: %t\n%s", test.proposal, in, text)
+			t.Errorf("%+v shares received traffic: %t\n%s", test.proposal, in, text)
 		}
 		if got.Dashboard != defaultDashboard || !strings.Contains(text, test.says) {
 			t.Errorf("%+v says\n%s", test.proposal, text)

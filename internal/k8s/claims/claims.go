@@ -210,7 +210,7 @@ func (l Ledger) check(c Claim, v *View) error {
 		case extra.EgressBPS > left.EgressBPS:
 			return refuse("", wanted[device].EgressBPS, left.EgressBPS)
 		case extra.IngressBPS > left.IngressBPS:
-			return refuse(" of what comes in", wanted[device].IngressBPS, left.IngressBPS)
+			return refuse(" of received traffic", wanted[device].IngressBPS, left.IngressBPS)
 		}
 	}
 	return nil

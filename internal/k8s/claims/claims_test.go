@@ -42,7 +42,7 @@ func TestAdmit(t *testing.T) {
 	}{
 		{"all that is left", nil, claim("b", share("eth0", 12_345_678, 7e6)), ""},
 		{"too much", nil, claim("b", share("eth0", 12_345_679, 0)), "claim shop/b: minimum 12345679bit cannot be guaranteed: 12.3mbit is left at uplink eth0"},
-		{"too much in", nil, claim("b", share("eth0", 0, 8e6)), "minimum 8mbit of what comes in cannot be guaranteed: 7mbit is left at uplink eth0"},
+		{"too much in", nil, claim("b", share("eth0", 0, 8e6)), "minimum 8mbit of received traffic cannot be guaranteed: 7mbit is left at uplink eth0"},
 		{"in, where that is not shared", nil, claim("b", share("Br.7", 0, 1)), "0bit is left at uplink Br.7"},
 		{"no such uplink", nil, claim("b", share("eth9", 1, 0)), "the agent has no uplink for device eth9"},
 		{"in two parts", nil, claim("b", share("eth0", 7e6, 0), share("eth0", 7e6, 0)), "minimum 14mbit cannot"},
@@ -142,10 +142,10 @@ func TestJudge(t *testing.T) {
 		{"cut", change(func(_ *View, c *v1.Container) { c.Shares[0].EntitledBPS = 3e6 }), share("eth0", 9e6, 0), "False Cut", "has 3mbit of"},
 		{"not controlled", change(func(_ *View, c *v1.Container) { c.Shares[0].Controlled = false }), share("eth0", 9e6, 0), "False Degraded", "has 0bit of"},
 		{"degraded", change(func(_ *View, c *v1.Container) { c.State, c.Reason = v1.StateDegraded, "a filter" }), share("eth0", 9e6, 0), "False Degraded", "the pod is degraded: a filter"},
-		{"in is not shared", view(9e6), share("eth0", 9e6, 1e6), "False Degraded", "of its minimum of 1mbit of what comes in"},
+		{"in is not shared", view(9e6), share("eth0", 9e6, 1e6), "False Degraded", "of its minimum of 1mbit of received traffic"},
 		{"both in force", change(func(_ *View, c *v1.Container) {
 			c.In = &v1.Direction{Shares: []v1.Share{{Uplink: "eth0", Controlled: true, AdmittedBPS: 2e6, EntitledBPS: 1e6}}}
-		}), share("eth0", 9e6, 1e6), "True InForce", "9mbit and 1mbit of what comes in at uplink eth0"},
+		}), share("eth0", 9e6, 1e6), "True InForce", "9mbit and 1mbit of received traffic at uplink eth0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a := claim("a", c.share)

@@ -60,7 +60,7 @@ func (l Ledger) Judge(c Claim, s Share, v *View) Condition {
 		what      string
 		wantedBPS uint64
 		direction *v1.Direction
-	}{{"", wanted.EgressBPS, &pod.Direction}, {" of what comes in", wanted.IngressBPS, pod.In}} {
+	}{{"", wanted.EgressBPS, &pod.Direction}, {" of received traffic", wanted.IngressBPS, pod.In}} {
 		if d.wantedBPS == 0 {
 			continue
 		}
@@ -106,7 +106,7 @@ func describe(r Rates) string {
 		parts = append(parts, policy.FormatRate(r.EgressBPS))
 	}
 	if r.IngressBPS > 0 {
-		parts = append(parts, policy.FormatRate(r.IngressBPS)+" of what comes in")
+		parts = append(parts, policy.FormatRate(r.IngressBPS)+" of received traffic")
 	}
 	if len(parts) == 0 {
 		parts = []string{"no minimum"}

@@ -92,7 +92,7 @@ var suites = []suite{
 	{"reaction", "time to the new allocation", 50, reactionSuite, reactionRounds, "", false},
 	{"cap", "by how much maximums are exceeded", 165, capSuite, 1, "", false},
 	{SuiteLatency, "round trips beside bulk and floods, in five network modes", 88, latencySuite, 1, "", true},
-	{"in", "shares of what comes in", 260, inSuite, 1, inNote, true},
+	{"in", "shares of received traffic", 260, inSuite, 1, inNote, true},
 	{"cost", "processor time and packets a second, beside HTB", 120, costSuite, report.LeastRounds, costNote, true},
 	{"agent", "what the agent itself takes", 12, agentSuite, 1, agentNote, true},
 }

@@ -23,9 +23,9 @@ const (
 	PeerWeir          = "weir"
 	PeerWeirBalanced  = "weir-balanced"
 	PeerWeirLow       = "weir-low"
-	// PeerWeirIn shares what comes in, too.
+	// PeerWeirIn shares received traffic, too.
 	PeerWeirIn = "weir-in"
-	// PeerIFB and PeerCAKE limit what comes in at an IFB, by fq_codel and by CAKE.
+	// PeerIFB and PeerCAKE limit received traffic at an IFB, by fq_codel and by CAKE.
 	PeerIFB  = "ifb-fq_codel"
 	PeerCAKE = "cake-ingress"
 	// PeerDRR and PeerHFSC are the qdiscs that qCon tried first and that CNTC is made of.

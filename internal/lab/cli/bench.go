@@ -62,10 +62,10 @@ most twice; the report says how often. Nothing else is left out.
 Peers: none (the link's own queue), fifo (a queue also where the link has no
 rate), htb (tc by hand), tc (tc as the CNTC paper uses it), cni-bandwidth (the
 CNI plugin with a small bucket), cni-bandwidth-containerd (with containerd's
-bucket), policer (nftables, for what comes in), weir (--precision exact),
+bucket), policer (nftables, for received traffic), weir (--precision exact),
 weir-balanced and weir-low (the other precisions), htb-exact and htb-low (HTB
 with packets as large as theirs), weir-in (with --in-rate), ifb-fq_codel and
-cake-ingress (an IFB by hand, for what comes in), drr and hfsc (those qdiscs by
+cake-ingress (an IFB by hand, for received traffic), drr and hfsc (those qdiscs by
 hand). Peers that the kernel lacks are left out unless --peers names them, and
 the report says so.
 

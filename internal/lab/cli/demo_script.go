@@ -117,7 +117,7 @@ func newDemoScript(rateBPS uint64) demoScript {
 			func(ctx context.Context, s stage) error { return s.speak(ctx, web) }},
 		{"weir reset backup. Its labels count again: weight 100, so a third of what web gets.",
 			func(ctx context.Context, s stage) error { return s.reset(ctx, backup) }},
-		{fmt.Sprintf("analytics and web download, by 16 and 4 connections. As the agent runs with --in-rate %s, what comes in "+
+		{fmt.Sprintf("analytics and web download, by 16 and 4 connections. As the agent runs with --in-rate %s, received traffic "+
 			"is shared by the same weights: see the lines \"in\".", policy.FormatRate(rateBPS)),
 			func(ctx context.Context, s stage) error {
 				if err := s.download(ctx, analytics, 16); err != nil {

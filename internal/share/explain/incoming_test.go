@@ -9,7 +9,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 )
 
-// TestIncoming: what comes in is explained in the words of what goes out, with its own numbers.
+// TestIncoming: received traffic is explained in the words of sent traffic, with its own numbers.
 func TestIncoming(t *testing.T) {
 	sent := snapshot(0, sender{"a", v1.Policy{Weight: 100}, wantsMore}, sender{"b", v1.Policy{Weight: 300}, wantsMore})
 	received := snapshot(0, sender{"a", v1.Policy{Weight: 200, MinBPS: 40e6}, wantsMore}, sender{"b", v1.Policy{Weight: 50, MaxBPS: 10e6}, wantsMore})

@@ -8,10 +8,10 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 )
 
-// What comes in has values of its own, and the rules of what goes out: the same layers, resolved a
-// second time with the values for what comes in under the names of those for what goes out.
+// Received traffic has values of its own, and the rules of sent traffic: the same layers, resolved a
+// second time with the values for received traffic under the names of those for sent traffic.
 
-// incoming returns the layers for what comes in.
+// incoming returns the layers for received traffic.
 func (in Inputs) incoming() Inputs {
 	received := Inputs{
 		Defaults: in.Defaults.incoming(), Set: in.Set.incoming(),
@@ -29,7 +29,7 @@ func (in Inputs) incoming() Inputs {
 	return received
 }
 
-// incoming returns what applies to what comes in without values of its own: the weight, and the
+// incoming returns what applies to received traffic without values of its own: the weight, and the
 // traffic classes, which are the flows'.
 func (r Resolution) incoming() Resolution {
 	p, from := Default(), builtIn()
@@ -38,7 +38,7 @@ func (r Resolution) incoming() Resolution {
 	return Resolution{Policy: p, From: from}
 }
 
-// incomingLabels returns the labels for what comes in, under the names of those for what goes out.
+// incomingLabels returns the labels for received traffic, under the names of those for sent traffic.
 func incomingLabels(labels map[string]string) map[string]string {
 	received := map[string]string{}
 	for _, name := range IncomingNames() {
@@ -54,7 +54,7 @@ func incomingLabels(labels map[string]string) map[string]string {
 	return received
 }
 
-// incomingAlias returns the label of another project that gives the maximum of what comes in.
+// incomingAlias returns the label of another project that gives the maximum of received traffic.
 func incomingAlias(labels map[string]string) (name string, given bool) {
 	aliases := []string{LabelKubernetesIn, LabelDockerTCIn}
 	i := slices.IndexFunc(aliases, func(name string) bool { _, given := labels[name]; return given })
@@ -64,7 +64,7 @@ func incomingAlias(labels map[string]string) (name string, given bool) {
 	return aliases[i], true
 }
 
-// incoming names a problem with what comes in as the user did.
+// incoming names a problem with received traffic as the user did.
 func (p Problem) incoming(labels map[string]string) Problem {
 	key, label := strings.CutPrefix(p.Name, Prefix)
 	switch alias, _ := incomingAlias(labels); {
@@ -78,16 +78,16 @@ func (p Problem) incoming(labels map[string]string) Problem {
 	return p
 }
 
-// ofIncoming says that an error is of what comes in.
+// ofIncoming says that an error is of received traffic.
 func ofIncoming(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("what comes in: %w", err)
+	return fmt.Errorf("received traffic: %w", err)
 }
 
 // HasIncoming reports whether a container, and not only the config file's defaults, has values of its
-// own for what comes in.
+// own for received traffic.
 func (r Resolution) HasIncoming() bool {
 	own := func(layer v1.Layer) bool {
 		return layer != "" && rank(layer) != rank(v1.LayerBuiltIn) && layer != v1.LayerDefaults

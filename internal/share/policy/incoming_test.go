@@ -10,7 +10,7 @@ import (
 
 func ptr[T any](v T) *T { return &v }
 
-// TestResolveIncoming: what comes in has values of its own, and where it has none the weight and the
+// TestResolveIncoming: received traffic has values of its own, and where it has none the weight and the
 // classes of what goes out.
 func TestResolveIncoming(t *testing.T) {
 	const mbit = 1_000_000

@@ -20,7 +20,7 @@ type Values struct {
 	EFMax     *v1.Part
 	AFMin     *v1.Part
 	DSCP      *v1.DSCP
-	// The values for what comes in.
+	// The values for received traffic.
 	InWeight    *uint32
 	InMinBPS    *uint64
 	InMaxBPS    *uint64
@@ -28,7 +28,7 @@ type Values struct {
 	InLatencyMS *float64
 }
 
-// incoming returns the values for what comes in as those of a policy of its own.
+// incoming returns the values for received traffic as those of a policy of its own.
 func (v Values) incoming() Values {
 	return Values{Weight: v.InWeight, MinBPS: v.InMinBPS, MaxBPS: v.InMaxBPS, Priority: v.InPriority, LatencyMS: v.InLatencyMS}
 }
@@ -39,7 +39,7 @@ type Limits struct {
 	MinBPS   *uint64
 	MaxBPS   *uint64
 	Priority *uint32
-	// InMinBPS and InMaxBPS are those of what comes in.
+	// InMinBPS and InMaxBPS are those of received traffic.
 	InMinBPS *uint64
 	InMaxBPS *uint64
 }
@@ -62,7 +62,7 @@ type Inputs struct {
 	// Policies are the config file's policies for this container; later ones override earlier ones.
 	Policies []Selected
 	Set      Values // `weir set`
-	// received: these are the layers for what comes in; their unknown names are reported with
+	// received: these are the layers for received traffic; their unknown names are reported with
 	// those for what goes out.
 	received bool
 }
@@ -81,7 +81,7 @@ type Resolution struct {
 	Policy   v1.Policy
 	From     v1.PolicyFrom
 	Problems []Problem // sorted by name
-	// In is the policy for what comes in, and InFrom the layers of its values.
+	// In is the policy for received traffic, and InFrom the layers of its values.
 	In     v1.Policy
 	InFrom v1.PolicyFrom
 }

@@ -45,18 +45,18 @@ const (
 	LabelAFMin    = Prefix + "af-min"
 	LabelDSCP     = Prefix + "dscp"
 
-	// LabelIn begins the labels for what comes in: weir.in.weight and so on (IncomingNames).
+	// LabelIn begins the labels for received traffic: weir.in.weight and so on (IncomingNames).
 	LabelIn    = Prefix + incoming
 	LabelInMin = LabelIn + "min"
 
 	// LabelKubernetesMax is used as the maximum if LabelMax is absent, and LabelKubernetesIn or
-	// LabelDockerTCIn as the maximum of what comes in.
+	// LabelDockerTCIn as the maximum of received traffic.
 	LabelKubernetesMax = "kubernetes.io/egress-bandwidth"
 	LabelKubernetesIn  = "kubernetes.io/ingress-bandwidth"
 	LabelDockerTCIn    = "com.docker-tc.limit"
 )
 
-// incoming begins the names of values for what comes in.
+// incoming begins the names of values for received traffic.
 const incoming = "in."
 
 // Names returns the label names without [Prefix], in the order of the reference.
@@ -64,7 +64,7 @@ func Names() []string {
 	return append([]string{"weight", "min", "max", "priority", "latency", "class", "ef-max", "af-min", "dscp"}, IncomingNames()...)
 }
 
-// IncomingNames returns those of Names that are for what comes in.
+// IncomingNames returns those of Names that are for received traffic.
 func IncomingNames() []string {
 	names := []string{"weight", "min", "max", "priority", "latency"}
 	for i, name := range names {
@@ -149,7 +149,7 @@ func checkParts(p v1.Policy) error {
 }
 
 // CheckChange returns what the fields of change that are not nil say, if base, and what it
-// says of what comes in, can be changed so. For min, max, latency, class and dscp, "none" takes the value away. It
+// says of received traffic, can be changed so. For min, max, latency, class and dscp, "none" takes the value away. It
 // is strict: an error has all problems joined.
 func CheckChange(base, baseIn v1.Policy, change v1.PolicyChange) (Values, error) {
 	values, err := ParseChange(change)

@@ -274,7 +274,7 @@ func TestCheckChange(t *testing.T) {
 		want   []string
 	}{
 		{"minimum above maximum", v1.PolicyChange{Min: new("21M")}, []string{"the minimum 21mbit is above the maximum 20mbit"}},
-		{"that of what comes in", v1.PolicyChange{InMin: new("2M"), InMax: new("1M")}, []string{"what comes in: the minimum 2mbit is above the maximum 1mbit"}},
+		{"that of received traffic", v1.PolicyChange{InMin: new("2M"), InMax: new("1M")}, []string{"received traffic: the minimum 2mbit is above the maximum 1mbit"}},
 		{"latency left without minimum", v1.PolicyChange{Min: new("none")}, []string{"needs a minimum rate; set one or remove the bound"}},
 		{
 			"an empty value is no wish", // as of a variable that is not set

@@ -232,7 +232,7 @@ func TestRatesNotInForce(t *testing.T) {
 		t.Errorf("the event of the node is %q", got)
 	}
 	b.annotate(map[string]string{"weir.dev/in-rate": "9mbit"})
-	b.pass("what comes in", time.Second, "9mbit", 1)
+	b.pass("received traffic", time.Second, "9mbit", 1)
 	b.pass("which is not shared", 4*time.Second, "9mbit", 0)
 	if got := b.said(); !strings.Contains(got, "annotation weir.dev/in-rate: the agent has wwan0 at 0") {
 		t.Errorf("the event of the node is %q", got)
