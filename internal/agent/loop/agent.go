@@ -75,7 +75,7 @@ const (
 	// changes to devices inside a container cause no event.
 	checkedContainers = 8
 	// saveInterval is the least time between two writes of the state file after saveBurst writes in
-	// a row. Data that only the state file holds is written at once.
+	// a row. What users change, and the admitted minimum of a pod, is written at once.
 	saveInterval = 250 * time.Millisecond
 	// minRepairPause is the back-off after the repair of an uplink that did not do what it was
 	// told. The back-off doubles while repairs do not help.
@@ -339,6 +339,6 @@ func (a *Agent) install() error {
 	}
 	a.containers.dropLeftovers()
 	a.reconcile()
-	a.saveSoon(time.Now()) // what was at the uplinks before
+	a.saveSoon(time.Now()) // the queueing that was on the uplinks before, which weir down puts back
 	return nil
 }

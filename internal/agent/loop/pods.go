@@ -9,7 +9,8 @@ import (
 )
 
 // Learn handles an event of a source outside of the agent, and puts it into force. It returns the
-// state of the container of an Updated event.
+// state of the container of an Updated event. A pod's minimum is saved before: if it is in force now, which hard admission
+// waits for, it is also after a crash of the agent.
 func (a *Agent) Learn(ctx context.Context, event discovery.Event) (state v1.PodState, err error) {
 	err = a.do(ctx, func() {
 		a.containers.learn(event)
@@ -17,6 +18,11 @@ func (a *Agent) Learn(ctx context.Context, event discovery.Event) (state v1.PodS
 		if event.Updated != nil {
 			c := a.containers.byKey[key{event.Updated.Runtime, event.Updated.ID}]
 			inForce := c.minimumInForce()
+			if inForce && event.Source == v1.RuntimeKubernetes && c.lacksAdmitted(a.store.Containers) {
+				if err := a.save(); err != nil {
+					a.log.Error("cannot save a pod's minimum, which a restart of the agent may lose", "name", c.Seen.Name, "error", err)
+				}
+			}
 			view := c.view(a.containers.owners())
 			state = v1.PodState{State: view.State, Reason: view.Reason, MinimumInForce: &inForce}
 		}

@@ -2,15 +2,14 @@ package loop
 
 import (
 	"errors"
-	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent/attach"
 	"github.com/weir-project/weir/internal/agent/discovery"
+	"github.com/weir-project/weir/internal/agent/state"
 	"github.com/weir-project/weir/internal/agent/uplink"
 	"github.com/weir-project/weir/internal/datapath/identity"
 	"github.com/weir-project/weir/internal/share/policy"
@@ -79,23 +78,44 @@ func TestPods(t *testing.T) {
 	}
 }
 
-// TestPodWaitsForNoFile: the answer about a pod does not wait for the state file, which the next turn writes.
-func TestPodWaitsForNoFile(t *testing.T) {
+// TestPodIsSaved: the answer about a pod waits for the state file if that lacks the minimum that it says is in force. The next
+// turn writes the rest.
+func TestPodIsSaved(t *testing.T) {
 	b := newBench(t, 100e6)
 	ctx := b.serve()
 	pod := discovery.Container{ID: "web", Name: "shop/web", Runtime: v1.RuntimeKubernetes, HostNetwork: true, CgroupPath: t.TempDir()}
-	isSaved := func() bool {
-		text, err := os.ReadFile(filepath.Join(b.dir, "state.json"))
-		return err == nil && strings.Contains(string(text), pod.Name)
+	saved := func() (name string, admittedBPS uint64) {
+		file, err := state.Open(b.dir)
+		must.Succeed(t, err)
+		for _, c := range file.Containers {
+			name, admittedBPS = c.Name, c.AdmittedBPS["up0"]
+		}
+		return name, admittedBPS
 	}
-	_, err := b.Learn(ctx, discovery.Event{Source: v1.RuntimeKubernetes, Updated: &pod})
-	must.Succeed(t, err)
-	if isSaved() {
-		t.Error("the answer waited for the state file")
+	for _, tc := range []struct {
+		name, min string
+		wantName  string
+		wantBPS   uint64
+	}{
+		{"shop/web", "", "", 0},
+		{"shop/web", "60mbit", "shop/web", 60e6},
+		{"shop/renamed", "60mbit", "shop/web", 60e6},
+		{"shop/web", "50mbit", "shop/web", 50e6},
+		{"shop/refused", "120mbit", "shop/web", 50e6},
+	} {
+		pod.Name, pod.Labels = tc.name, nil
+		if tc.min != "" {
+			pod.Labels = map[string]string{"weir.min": tc.min}
+		}
+		_, err := b.Learn(ctx, discovery.Event{Source: v1.RuntimeKubernetes, Updated: &pod})
+		must.Succeed(t, err)
+		if name, bps := saved(); name != tc.wantName || bps != tc.wantBPS {
+			t.Errorf("%s with %q: the file has %s with %d", tc.name, tc.min, name, bps)
+		}
 	}
 	must.Succeed(t, b.do(ctx, func() { b.control(time.Now()) }))
-	if !isSaved() {
-		t.Error("the next turn does not save the pod")
+	if name, bps := saved(); name != "shop/refused" || bps != 50e6 {
+		t.Errorf("after the next turn the file has %s with %d", name, bps)
 	}
 }
 

@@ -19,7 +19,8 @@ import (
 
 // reconcile brings classes, minimums and taps in line with the running containers. A failure does
 // not stop it: the failure is logged once, shown, and retried with the next check. The next turn of the control loop,
-// which comes soon after any event, saves the result: a pod's start waits for reconcile.
+// which comes within 10 ms of any event, saves the result (in a burst up to saveInterval later): a pod's start waits for
+// reconcile. If the agent dies before that, minimums that were admitted since the last save have to fit anew.
 func (a *Agent) reconcile() {
 	controlled := a.containers.controlled()
 	for _, u := range a.uplinks.list {

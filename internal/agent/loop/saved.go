@@ -2,6 +2,7 @@ package loop
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -48,13 +49,8 @@ func (a *Agent) save() error {
 	for _, c := range a.containers.all() {
 		s := savedContainer(c.Container.Seen)
 		s.Number, s.Set, s.Attached = c.Number, savedSet(c.set), savedDevices(c.Devices)
+		s.AdmittedBPS = savedAdmitted(c)
 		for _, share := range c.shares {
-			if share.admittedBPS > 0 {
-				if s.AdmittedBPS == nil {
-					s.AdmittedBPS = map[string]uint64{}
-				}
-				s.AdmittedBPS[share.uplink.device.Name()] = share.admittedBPS
-			}
 			if share.totals != (stats.Totals{}) {
 				if s.Counted == nil {
 					s.Counted = map[string]state.Counted{}
@@ -78,6 +74,28 @@ func (a *Agent) save() error {
 	}
 	a.attach.LimitSaved(a.containers.attached())
 	return nil
+}
+
+// savedAdmitted returns the admitted minimums of a container by uplink; nil without any.
+func savedAdmitted(c *container) (admitted map[string]uint64) {
+	for _, share := range c.shares {
+		if share.admittedBPS == 0 {
+			continue
+		}
+		if admitted == nil {
+			admitted = map[string]uint64{}
+		}
+		admitted[share.uplink.device.Name()] = share.admittedBPS
+	}
+	return admitted
+}
+
+// lacksAdmitted reports whether a container has admitted minimums that were not saved.
+func (c *container) lacksAdmitted(saved []state.Container) bool {
+	admitted := savedAdmitted(c)
+	return len(admitted) > 0 && !slices.ContainsFunc(saved, func(s state.Container) bool {
+		return s.Runtime == c.Seen.Runtime && s.ID == c.Seen.ID && maps.Equal(s.AdmittedBPS, admitted)
+	})
 }
 
 // recall restores the containers of an earlier agent, so that their classes stay until their source
