@@ -311,7 +311,7 @@ func (r *runner) runCase(ctx context.Context, number int, c Case, peers []namedP
 			continue
 		}
 		r.progress.run(c, one.name, round)
-		err := r.Run(ctx, key, fmt.Sprintf("%s, %s, round %d", c.ID(), one.name, round+1), func() (observation, error) {
+		err := r.Run(ctx, key, fmt.Sprintf("%s, %s, round %d", c.ID(), one.name, round+1), c.runLength(r.options), func() (observation, error) {
 			seen, err := r.runOnce(ctx, c, one.peer, containers)
 			if err == nil {
 				err = c.checkPings(one.name, seen.Ping)

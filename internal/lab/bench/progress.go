@@ -14,6 +14,15 @@ const (
 	overheadPerContainer = 5 * time.Millisecond
 )
 
+// runLength returns about how long a run of a case takes.
+func (c Case) runLength(options Options) time.Duration {
+	length := c.timing(options).windowUntil + overheadPerRun + time.Duration(len(c.Containers))*overheadPerContainer
+	if c.Measures.has(MeasureCost) {
+		length += idleTime
+	}
+	return length
+}
+
 // progress tells a waiting user what is going on.
 type progress struct {
 	options     Options
@@ -25,11 +34,7 @@ func (p *progress) expect(cases []Case, peers [][]namedPeer, done int) {
 	var needed, again time.Duration
 	many, runs := 0, 0
 	for i, c := range cases {
-		one := c.timing(p.options).windowUntil + overheadPerRun + time.Duration(len(c.Containers))*overheadPerContainer
-		if c.Measures.has(MeasureCost) {
-			one += idleTime
-		}
-		all := time.Duration(p.options.Repeat*len(peers[i])) * one
+		all := time.Duration(p.options.Repeat*len(peers[i])) * c.runLength(p.options)
 		needed += all
 		runs += p.options.Repeat * len(peers[i])
 		if len(peers[i]) > 0 {

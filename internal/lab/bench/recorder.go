@@ -132,15 +132,15 @@ func (r *Recorder[K, O]) watchForeign(name string, run func() (O, error)) (O, er
 
 // Run runs a case until no processor was paused, a few times at most, and keeps the least disturbed
 // observation, or the failure; a run in the journal is taken instead. Its errors are the end of ctx or of the time, and those of the
-// journal. The name is for readers.
-func (r *Recorder[K, O]) Run(ctx context.Context, key K, name string, run func() (O, error)) error {
+// journal. The name is for readers; length is about how long a run takes.
+func (r *Recorder[K, O]) Run(ctx context.Context, key K, name string, length time.Duration, run func() (O, error)) error {
 	if untaken, err := r.TakeKept(key); len(untaken) == 0 || err != nil {
 		return err
 	}
 	kept := measure.KeptRun{Key: fmt.Sprint(key), Repeated: -r.Repeated}
 	disturbed, started, once := len(r.disturbed), time.Now(), run
 	run = func() (O, error) {
-		if r.Options.Journal.Late(max(r.longest, r.Options.Warmup+r.Options.Duration)) {
+		if r.Options.Journal.Late(max(r.longest, length)) {
 			return *new(O), measure.ErrTimeIsUp
 		}
 		begun := time.Now()

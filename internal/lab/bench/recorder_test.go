@@ -49,7 +49,7 @@ func runWorld(ctx context.Context, r *worldRecorder, seed uint64, cut func()) er
 				continue
 			}
 			attempt := 0
-			err := r.Run(ctx, key, "a run", func() (seen worldSeen, err error) {
+			err := r.Run(ctx, key, "a run", 0, func() (seen worldSeen, err error) {
 				attempt++
 				cut()
 				draw := drawn(seed, round, number, attempt)
@@ -156,7 +156,7 @@ func TestFailedRunsAreMeasuredAgain(t *testing.T) {
 			if !slices.Contains(untaken, key) {
 				continue
 			}
-			must.Succeed(t, r.Run(t.Context(), key, "a", func() (seen worldSeen, err error) {
+			must.Succeed(t, r.Run(t.Context(), key, "a", 0, func() (seen worldSeen, err error) {
 				measured = append(measured, round)
 				if process == 0 && round == 1 {
 					err = errors.New("no answer")
@@ -185,14 +185,14 @@ func TestRunsEndInTime(t *testing.T) {
 	read := func() *worldRecorder {
 		journal, err := measure.ReadJournal(path, report.Settings{}, func(report.Settings) string { return "" })
 		must.Succeed(t, err)
-		return &worldRecorder{Options: measure.RunOptions{Progress: io.Discard, Journal: journal, Duration: time.Minute}}
+		return &worldRecorder{Options: measure.RunOptions{Progress: io.Discard, Journal: journal}}
 	}
 	r, a, b := read(), runKey{1, "a"}, runKey{2, "b"}
 	once := func() (worldSeen, error) { return worldSeen{Value: 1}, nil }
 	r.Options.Journal.End = time.Now().Add(time.Hour)
-	must.Succeed(t, r.Run(t.Context(), a, "a", once))
+	must.Succeed(t, r.Run(t.Context(), a, "a", time.Minute, once))
 	attempts := 0
-	err := r.Run(t.Context(), b, "b", func() (seen worldSeen, err error) {
+	err := r.Run(t.Context(), b, "b", time.Minute, func() (seen worldSeen, err error) {
 		attempts++
 		r.Options.Journal.End = time.Now().Add(time.Second) // less than a minute
 		seen.Pause = time.Second
@@ -203,9 +203,25 @@ func TestRunsEndInTime(t *testing.T) {
 	}
 	r = read()
 	r.Options.Journal.End = time.Now()
-	must.Succeed(t, r.Run(t.Context(), a, "a", func() (worldSeen, error) { t.Error("it is kept"); return once() }))
-	if err := r.Run(t.Context(), b, "b", once); !errors.Is(err, measure.ErrTimeIsUp) || len(r.Of(a).Seen) != 1 || r.Of(b).Failure != nil {
+	must.Succeed(t, r.Run(t.Context(), a, "a", time.Minute, func() (worldSeen, error) { t.Error("it is kept"); return once() }))
+	if err := r.Run(t.Context(), b, "b", time.Minute, once); !errors.Is(err, measure.ErrTimeIsUp) || len(r.Of(a).Seen) != 1 || r.Of(b).Failure != nil {
 		t.Errorf("%v: %+v, %+v", err, r.Of(a), r.Of(b))
+	}
+}
+
+// TestRunLength: a run takes as long as its case's script, or its case's least warm-up and duration, and a little more.
+func TestRunLength(t *testing.T) {
+	options := Options{RunOptions: measure.RunOptions{Duration: 2 * time.Second, Warmup: time.Second}}
+	for _, test := range []struct {
+		c    Case
+		want time.Duration
+	}{
+		{Case{}, 3 * time.Second}, {Case{Length: 38 * time.Second}, 38 * time.Second},
+		{Case{MinDuration: 20 * time.Second, MinWarmup: 3 * time.Second}, 23 * time.Second}, {Case{Measures: MeasureCost}, 4 * time.Second},
+	} {
+		if got := test.c.runLength(options); got < test.want || got > test.want+time.Second {
+			t.Errorf("%+v: %v, want %v or a little more", test.c, got, test.want)
+		}
 	}
 }
 

@@ -239,7 +239,7 @@ func (p page) remains(one section) string {
 // measure.ErrTimeIsUp if something is left.
 func (p page) measure(ctx context.Context, one section, own Options) (made report.Section, err error) {
 	journal := p.journals[one.name]
-	if one.fixed && !p.end.IsZero() && time.Now().Add(p.remaining(one)).After(p.end) || journal.Late(own.Warmup+own.Duration) {
+	if one.fixed && !p.end.IsZero() && time.Now().Add(p.remaining(one)).After(p.end) || journal.Late(own.Warmup+one.ownOptions(own).Duration) {
 		return made, measure.ErrTimeIsUp
 	}
 	fmt.Fprintf(p.Progress, "  %sabout %v\n", p.runs(one), p.remaining(one).Round(time.Second))

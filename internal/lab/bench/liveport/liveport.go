@@ -179,7 +179,7 @@ func Run(ctx context.Context, options Options) (found Report, err error) {
 			if len(untaken) == 0 || r.LeaveOut(1) {
 				continue
 			}
-			err = r.Run(ctx, c.Name, c.Name, func() (observation, error) {
+			err = r.Run(ctx, c.Name, c.Name, options.Warmup+options.Duration, func() (observation, error) {
 				fmt.Fprintf(options.Progress, "round %d of %d, %s\n", round+1, options.Repeat, c.Name)
 				return r.observe(ctx, c, uint64(round))
 			})

@@ -263,7 +263,10 @@ func (r *runner) runKeys(ctx context.Context, keys []resultKey, round int, run f
 
 // runTotal runs one rate.
 func (r *runner) runTotal(ctx context.Context, key resultKey) error {
-	return r.Run(ctx, key, fmt.Sprintf("%s, %.4g Mbit/s", key.peer, float64(key.totalBPS)/1e6), func() (observation, error) { return r.observe(ctx, key.totalBPS) })
+	name := fmt.Sprintf("%s, %.4g Mbit/s", key.peer, float64(key.totalBPS)/1e6)
+	return r.Run(ctx, key, name, r.warmup(key.totalBPS)+r.options.Duration+drainTimeOf(key.totalBPS), func() (observation, error) {
+		return r.observe(ctx, key.totalBPS)
+	})
 }
 
 // newSender returns a sender of the three flows in a container, at a rate in bits per second on the
@@ -292,7 +295,7 @@ func (r *runner) observe(ctx context.Context, total uint64) (seen observation, e
 	r.receiver.Take() // what came late of the run before
 	startNS := traffic.MonotonicNS() + bench.StartDelay.Nanoseconds()
 	sender.Start(startNS)
-	fromNS := startNS + max(r.options.Warmup, fillTime(total)).Nanoseconds()
+	fromNS := startNS + r.warmup(total).Nanoseconds()
 	if err := bench.WaitUntil(ctx, fromNS); err != nil {
 		return seen, err
 	}
@@ -312,6 +315,9 @@ func (r *runner) observe(ctx context.Context, total uint64) (seen observation, e
 	return seen, r.collect(ctx, &seen, total)
 }
 
+// warmup returns how long a rate is sent before it is measured.
+func (r *runner) warmup(total uint64) time.Duration { return max(r.options.Warmup, fillTime(total)) }
+
 // fillTime returns the time in which a queue of 1000 full frames, such as the FIFO's, fills up.
 // Until then its delay only shows the length of the congestion.
 func fillTime(total uint64) time.Duration {
@@ -322,13 +328,17 @@ func fillTime(total uint64) time.Duration {
 	return min(time.Duration(1.2*queueBits/float64(total-linkBPS)*float64(time.Second)), longest)
 }
 
+// drainTimeOf returns how long frames of a rate may stay in queues after the last was sent.
+func drainTimeOf(total uint64) time.Duration {
+	if total < linkBPS*9/10 {
+		return bench.StartDelay
+	}
+	return drainTime
+}
+
 // collect waits for queued frames and takes those sent in the measured time.
 func (r *runner) collect(ctx context.Context, seen *observation, total uint64) error {
-	drain := drainTime
-	if total < linkBPS*9/10 {
-		drain = bench.StartDelay
-	}
-	if err := bench.WaitUntil(ctx, traffic.MonotonicNS()+drain.Nanoseconds()); err != nil {
+	if err := bench.WaitUntil(ctx, traffic.MonotonicNS()+drainTimeOf(total).Nanoseconds()); err != nil {
 		return err
 	}
 	all, overruns := r.receiver.Take()

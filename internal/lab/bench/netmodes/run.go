@@ -104,7 +104,10 @@ func (r *runner) runSetting(ctx context.Context, cases []Case) (err error) {
 		return nil
 	}
 	for _, c := range cases {
-		if err := r.Run(ctx, c, c.settingName()+", "+c.what(), func() (observation, error) { return r.observeInTime(ctx, c, containers) }); err != nil {
+		err := r.Run(ctx, c, c.settingName()+", "+c.what(), r.options.Warmup+r.options.Duration, func() (observation, error) {
+			return r.observeInTime(ctx, c, containers)
+		})
+		if err != nil {
 			return err
 		}
 	}
