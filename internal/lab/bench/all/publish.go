@@ -21,9 +21,9 @@ import (
 	"github.com/weir-project/weir/internal/lab/traffic"
 )
 
-// A page of claims takes a night. So each section is kept when it is complete, with all that its numbers depend on, and so is
-// each run of a section that is not (measure.Journal); who was cut off goes on with the next run. What is kept is never mixed with
-// other sources, another machine or setting. A build differs if the sources of what a section measures do.
+// A page of claims takes a night. So a complete section is kept with all that its numbers depend on, and so is each run of an
+// incomplete section (measure.Journal): an interrupted page resumes with the next run. What is kept is never mixed with other sources,
+// another machine or setting. Builds differ if the sources of what a section measures do.
 
 // sources are hashes of bpf/, of the programs that are measured, and of the bench; `make build` sets it
 // (scripts/sources.sh).
@@ -141,16 +141,16 @@ func publish(ctx context.Context, options Options) (report.Index, error) {
 	if err := checkVersions(ctx, options, todo); err != nil {
 		return index, err
 	}
-	left := slices.DeleteFunc(slices.Clone(todo), func(one section) bool { _, ok := done[one.name]; return ok })
-	p.sayLeft(left, len(todo), started)
+	unmeasured := slices.DeleteFunc(slices.Clone(todo), func(one section) bool { _, ok := done[one.name]; return ok })
+	p.printUnmeasured(unmeasured, len(todo), started)
 	for n, one := range todo {
 		made, ok := done[one.name]
 		if !ok {
 			own := options.of(one)
 			if options.Within > 0 {
-				own.Until = time.Now().Add(part(options.Within-time.Since(started), left))
+				own.Until = time.Now().Add(part(options.Within-time.Since(started), unmeasured))
 			}
-			left = left[1:]
+			unmeasured = unmeasured[1:]
 			fmt.Fprintf(options.Progress, "=== %d of %d, %s: %s\n", n+1, len(todo), one.name, one.about)
 			made, err = p.measure(ctx, one, own)
 			if errors.Is(err, measure.ErrTimeIsUp) {
@@ -172,10 +172,10 @@ func publish(ctx context.Context, options Options) (report.Index, error) {
 	return index, errors.Join(writeIndex(options.Dir, claimsName, index), writeTo(options.Dir, claimsName+".md", index.WriteClaims))
 }
 
-// sayLeft says which sections of all are kept, and how long those that are left take, from started on.
-func (p page) sayLeft(left []section, all int, started time.Time) {
+// printUnmeasured prints how many of all sections are kept, and how long the unmeasured ones take, from started on.
+func (p page) printUnmeasured(unmeasured []section, all int, started time.Time) {
 	needed := time.Duration(0)
-	for _, one := range left {
+	for _, one := range unmeasured {
 		needed += p.remaining(one)
 	}
 	for _, limit := range []time.Duration{p.Within, p.For} {
@@ -184,8 +184,8 @@ func (p page) sayLeft(left []section, all int, started time.Time) {
 		}
 	}
 	fmt.Fprintf(p.Progress, "%d sections: %d are kept in %s, %d are to be measured, which takes about %v, until %s\n",
-		all, all-len(left), p.Dir, len(left), needed.Round(time.Minute), started.Add(needed).Format("Mon 15:04"))
-	for _, one := range left {
+		all, all-len(unmeasured), p.Dir, len(unmeasured), needed.Round(time.Minute), started.Add(needed).Format("Mon 15:04"))
+	for _, one := range unmeasured {
 		if p.runs(one) != "" {
 			fmt.Fprintf(p.Progress, "  %s\n", p.remains(one))
 		}
@@ -243,16 +243,16 @@ func (p page) measure(ctx context.Context, one section, own Options) (made repor
 		return made, measure.ErrTimeIsUp
 	}
 	fmt.Fprintf(p.Progress, "  %sabout %v\n", p.runs(one), p.remaining(one).Round(time.Second))
-	took := 0.0
+	elapsed := 0.0
 	if journal != nil {
-		took = journal.Elapsed().Seconds()
+		elapsed = journal.Elapsed().Seconds()
 		defer func() { err = errors.Join(err, journal.Close()) }()
 	}
 	own.Journal = journal
 	if made, err = one.makeWatched(ctx, own); ctx.Err() != nil || err != nil {
 		return made, errors.Join(ctx.Err(), err)
 	}
-	made.TookSeconds += took
+	made.TookSeconds += elapsed
 	if made.Builds = []string{p.settings.Weir}; journal != nil {
 		made.Builds = journal.Builds()
 	}
@@ -289,7 +289,7 @@ func readKept(dir string, todo []section, now report.Settings) (map[string]repor
 			return nil, fmt.Errorf("%s is no kept section %s (%w): remove it to measure it again", path, one.name, cmp.Or(err, errOtherSection))
 		}
 		if differs := found.Settings.Difference(now, one.parts()...); differs != "" {
-			return nil, fmt.Errorf("%s cannot stand on one page with this run: %s. Remove it to measure it again, or choose another --dir", path, differs)
+			return nil, fmt.Errorf("%s was measured with other settings: %s. Remove it to measure it again, or choose another --dir", path, differs)
 		}
 		done[one.name] = found.Section
 	}

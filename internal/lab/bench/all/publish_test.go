@@ -159,7 +159,7 @@ func TestPublishGoesOnInASection(t *testing.T) {
 	}
 	kept := sources
 	sources = "bpf=9,agent=2,bench=3"
-	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "one.runs.jsonl cannot stand on one page with this run's: sources: kept bpf=1") {
+	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "one.runs.jsonl were measured with other settings: sources: kept bpf=1") {
 		t.Errorf("runs of other sources: %v", err)
 	}
 	sources = kept + ",edge=7" // which the section does not measure

@@ -36,7 +36,7 @@ type Journal struct {
 	longest  time.Duration
 }
 
-// KeptRun is what a run left.
+// KeptRun is the observation of a run.
 type KeptRun struct {
 	// Key names the case with what runs it. Number counts the runs of the key before this one, failed ones included: runs of a key
 	// are in the order of rounds.
@@ -86,11 +86,11 @@ func ReadJournal(path string, settings report.Settings, differs func(was report.
 		switch {
 		case one.Settings != nil:
 			if why := differs(*one.Settings); why != "" {
-				return nil, fmt.Errorf("the runs in %s cannot stand on one page with this run's: %s. Remove it to measure them again, or choose another --dir", path, why)
+				return nil, fmt.Errorf("the runs in %s were measured with other settings: %s. Remove it to measure them again, or choose another --dir", path, why)
 			}
 			j.builds = append(j.builds, one.Settings.Weir)
 		case one.Run == nil || len(j.builds) == 0:
-			return nil, fmt.Errorf("line %d of %s is of no settings: remove the file to measure its runs again", i+1, path)
+			return nil, fmt.Errorf("no settings line before the run at line %d of %s: remove the file to measure its runs again", i+1, path)
 		default:
 			run := *one.Run
 			if j.byKey[run.Key] == nil {
@@ -108,9 +108,9 @@ func ReadJournal(path string, settings report.Settings, differs func(was report.
 func (j *Journal) countRun(run KeptRun) {
 	j.kept++
 	j.runs = max(j.runs, run.Runs)
-	took := time.Duration(run.TookNS)
-	j.elapsed += took
-	j.longest = max(j.longest, took/time.Duration(1+run.Repeated))
+	length := time.Duration(run.TookNS)
+	j.elapsed += length
+	j.longest = max(j.longest, length/time.Duration(1+run.Repeated))
 }
 
 // Count returns the number of kept runs, and that of all runs of the suite, 0 if it is not known.

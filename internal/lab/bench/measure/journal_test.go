@@ -122,7 +122,7 @@ func TestJournalRefuses(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	for text, want := range map[string]string{
-		"nonsense\n{}\n{}\n": "line 1 of", `{"run":{"key":"a"}}` + "\n\n": "is of no settings",
+		"nonsense\n{}\n{}\n": "line 1 of", `{"run":{"key":"a"}}` + "\n\n": "no settings line before the run at line 1 of ",
 	} {
 		must.Succeed(t, os.WriteFile(path, []byte(text), 0o644))
 		if _, err := ReadJournal(path, report.Settings{}, never); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "remove the file") {
