@@ -19,6 +19,7 @@ package loop
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
@@ -213,14 +214,27 @@ func (a *Agent) Run(ctx context.Context) error {
 		a.config.Ready()
 	}
 
-	events := newEvents()
-	failed := make(chan error, 1)
-	go func() { failed <- discovery.Run(ctx, a.config.Sources, events) }()
-	go a.record(ctx)
+	go recordHistory(ctx, &a.history, a.board)
 
 	// Return the memory that loading the kernel's types and the programs took; small machines need
 	// it.
 	debug.FreeOSMemory()
+
+	return a.work(ctx, links)
+}
+
+// work handles all inputs until ctx ends, Down is called, or nothing reports containers or devices any more. Unless Down was
+// called, it saves the agent's state then.
+func (a *Agent) work(ctx context.Context, links <-chan kernel.LinkEvent) (err error) {
+	defer func() {
+		if !a.removed {
+			err = errors.Join(err, a.save())
+		}
+	}()
+	events := newEvents()
+	failed := make(chan error, 1)
+	go func() { failed <- discovery.Run(ctx, a.config.Sources, events) }()
+	learn := func(e discovery.Event) { a.containers.learnNext(e, a.reconcile) }
 
 	pace := newPace(time.Now(), wakeInterval)
 	defer pace.Stop()
@@ -230,14 +244,15 @@ func (a *Agent) Run(ctx context.Context) error {
 	for !a.removed {
 		select {
 		case <-ctx.Done():
-			return a.save()
+			return nil
 		case err := <-failed:
 			if err != nil {
+				drain(events, learn)
+				a.reconcile()
 				return fmt.Errorf("watch containers: %w", err)
 			}
 			failed = nil
 		case event := <-events:
-			learn := func(e discovery.Event) { a.containers.learnNext(e, a.reconcile) }
 			learn(event)
 			drain(events, learn)
 			a.reconcile()

@@ -14,7 +14,7 @@ func TestRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b.publish(time.Now())
 		ctx, cancel := context.WithCancel(t.Context())
-		go b.record(ctx)
+		go recordHistory(ctx, &b.Agent.history, b.board)
 		time.Sleep(3500 * time.Millisecond)
 		cancel()
 		synctest.Wait()

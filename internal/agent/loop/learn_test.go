@@ -3,32 +3,95 @@ package loop
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent/discovery"
-	"github.com/weir-project/weir/internal/agent/discovery/docker"
+	"github.com/weir-project/weir/internal/agent/state"
 	"github.com/weir-project/weir/internal/share/policy"
 	"github.com/weir-project/weir/test/must"
 )
 
-// Events that a source reports while the loop is at work are handled together afterwards.
-func TestEventsOfOneSourceTogether(t *testing.T) {
-	const waiting = 100
-	events, source := newEvents(), docker.New(docker.Options{})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	for i := range waiting {
-		if !discovery.Send(ctx, source, events, discovery.Event{RemovedID: "c"}) {
-			t.Fatalf("event %d of the source waits for the loop", i)
+// source is a source of containers that runs as a test says.
+type source func(ctx context.Context, events chan<- discovery.Event) error
+
+func (source) Name() string { return "docker" }
+
+func (s source) Run(ctx context.Context, events chan<- discovery.Event) error { return s(ctx, events) }
+
+// report reports that containers run whose IDs are numbers.
+func (s source) report(ctx context.Context, events chan<- discovery.Event, containers int) bool {
+	for i := range containers {
+		c := discovery.Container{ID: fmt.Sprint(i), Name: fmt.Sprint("c", i), Runtime: "docker", StartedAt: epoch, NoNetwork: true}
+		if !discovery.Send(ctx, s, events, discovery.Event{Updated: &c}) {
+			return false
 		}
 	}
-	handled := 0
-	drain(events, func(discovery.Event) { handled++ })
-	if handled != waiting {
-		t.Errorf("%d of %d events handled together", handled, waiting)
+	return true
+}
+
+// TestEventsOfOneSourceTogether: events that a source reports while the loop is at work are handled together afterwards.
+func TestEventsOfOneSourceTogether(t *testing.T) {
+	const waiting = 100
+	b := newBench(t, 100e6)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	busy, sent := make(chan struct{}), make(chan struct{})
+	b.config.Sources = []discovery.Source{source(func(ctx context.Context, events chan<- discovery.Event) error {
+		<-busy
+		if source(nil).report(ctx, events, waiting) {
+			close(sent)
+		}
+		<-ctx.Done()
+		return nil
+	})}
+	ended := make(chan error, 1)
+	go func() { ended <- b.work(ctx, nil) }()
+	before := 0
+	must.Succeed(t, b.do(ctx, func() {
+		close(busy)
+		select {
+		case <-sent:
+		case <-time.After(5 * time.Second):
+			t.Error("the source waits for the loop")
+		}
+		before = len(b.scheduler.applied)
+	}))
+	for known, after := 0, 0; known < waiting; {
+		must.Succeed(t, b.do(ctx, func() { known, after = len(b.containers.byKey), len(b.scheduler.applied) }))
+		if known == waiting && after-before > 3 {
+			t.Errorf("%d events caused %d reconciliations", waiting, after-before)
+		}
+	}
+	cancel()
+	must.Succeed(t, <-ended)
+}
+
+// TestSourcesFail: what sources reported before the last one of them failed is saved.
+func TestSourcesFail(t *testing.T) {
+	for range 20 { // in half of them the loop sees the failure before the events
+		b := newBench(t, 100e6)
+		busy, sent := make(chan struct{}), make(chan struct{})
+		b.config.Sources = []discovery.Source{source(func(ctx context.Context, events chan<- discovery.Event) error {
+			defer close(sent)
+			<-busy
+			source(nil).report(ctx, events, 3)
+			return errors.New("for a test")
+		})}
+		go func() {
+			_ = b.do(t.Context(), func() { close(busy); <-sent; time.Sleep(5 * time.Millisecond) })
+		}()
+		if err := b.work(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "watch docker: for a test") {
+			t.Fatalf("it ends with: %v", err)
+		}
+		store, err := state.Open(b.dir)
+		must.Succeed(t, err)
+		if n := len(store.Containers); n != 3 {
+			t.Fatalf("%d containers are saved", n)
+		}
 	}
 }
 

@@ -24,15 +24,15 @@ func (a *Agent) Events() *stats.Events { return a.events }
 // History returns samples of the last minutes of each container.
 func (a *Agent) History() *stats.History { return &a.history }
 
-// record samples the published snapshots until ctx ends. It runs beside the loop.
-func (a *Agent) record(ctx context.Context) {
+// recordHistory samples the published snapshots until ctx ends. It runs beside the loop.
+func recordHistory(ctx context.Context, history *stats.History, board *stats.Board) {
 	tick := time.NewTicker(stats.HistoryInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case now := <-tick.C:
-			if latest, err := a.board.Latest(ctx); err == nil {
-				a.history.Record(now, latest)
+			if latest, err := board.Latest(ctx); err == nil {
+				history.Record(now, latest)
 			}
 		case <-ctx.Done():
 			return
