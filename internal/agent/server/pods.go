@@ -11,7 +11,6 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent/discovery"
-	"github.com/weir-project/weir/internal/agent/discovery/pods"
 )
 
 // Pods come from weir-k8s over one request that lasts as long as it runs, so that either side
@@ -96,5 +95,5 @@ func (a *API) followPods(w http.ResponseWriter, r *http.Request, runtime string)
 func (a *API) learnPods(ctx context.Context, runtime string, change v1.PodsChange) (v1.PodState, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return a.agent.Learn(ctx, pods.Event(runtime, change))
+	return a.agent.Learn(ctx, a.podsReader.Event(runtime, change))
 }

@@ -23,6 +23,7 @@ import (
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent/discovery"
+	"github.com/weir-project/weir/internal/agent/discovery/pods"
 	"github.com/weir-project/weir/internal/agent/loop"
 	"github.com/weir-project/weir/internal/agent/stats"
 	"github.com/weir-project/weir/internal/front/access"
@@ -75,6 +76,7 @@ type API struct {
 	takenDownBy atomic.Pointer[int]
 	// reportsPods has the runtimes of which a weir-k8s is connected.
 	reportsPods sync.Map
+	podsReader  pods.Reader
 	// podsSilence is v1.PodsSilence, shorter in tests.
 	podsSilence time.Duration
 	// room is what weir-edge said last; roomSaid then has a value.

@@ -23,22 +23,23 @@ func TestCgroupPath(t *testing.T) {
 	}
 	t.Cleanup(func() { must.Succeed(t, os.Remove(want)) })
 	name := filepath.Base(want)
+	var r Reader
 	// A known mount that is gone is looked for again.
 	for _, known := range []*cgroup.Mount{nil, {Point: "/nowhere"}, &mount} {
-		foundMount.Store(known)
+		r.foundMount.Store(known)
 		for _, path := range []string{name, "/" + name} {
-			if got := cgroupPath(path); got != want {
+			if got := r.cgroupPath(path); got != want {
 				t.Errorf("%s is %q with the mount %+v, want %q", path, got, known, want)
 			}
 		}
-		if found := foundMount.Load(); found == nil || found.Point != mount.Point {
+		if found := r.foundMount.Load(); found == nil || found.Point != mount.Point {
 			t.Errorf("after the mount %+v: %+v is known", known, found)
 		}
 	}
 	const most = 10 // allocations; each line of the list of mounts takes one
 	for path, want := range map[string]string{"": "", name: want} {
 		got := ""
-		if allocs := testing.AllocsPerRun(10, func() { got = cgroupPath(path) }); got != want || allocs > most {
+		if allocs := testing.AllocsPerRun(10, func() { got = r.cgroupPath(path) }); got != want || allocs > most {
 			t.Errorf("%q is %q after %.0f allocations", path, got, allocs)
 		}
 	}

@@ -54,14 +54,14 @@ func TestLimitedTwice(t *testing.T) {
 		"kubernetes.io/egress-bandwidth": "/etc/cni/net.d/10-a.conflist", "kubernetes.io/ingress-bandwidth": "/etc/cni/net.d/10-a.conflist", "weir.max": "",
 	} {
 		pod := v1.Pod{ID: "a", NetNSPath: "/run/netns/a", Labels: map[string]string{label: "30M"}}
-		if got := eventBelow(v1.RuntimeKubernetes, v1.PodsChange{Started: &pod}, roots).Updated.Pod.LimitedBy; got != want {
+		if got := new(Reader).eventBelow(v1.RuntimeKubernetes, v1.PodsChange{Started: &pod}, roots).Updated.Pod.LimitedBy; got != want {
 			t.Errorf("with %s: %q, want %q", label, got, want)
 		}
-		if got := eventBelow(v1.RuntimeKubernetes, v1.PodsChange{All: []v1.Pod{pod}}, roots).Snapshot.Containers[0].Pod.LimitedBy; got != want {
+		if got := new(Reader).eventBelow(v1.RuntimeKubernetes, v1.PodsChange{All: []v1.Pod{pod}}, roots).Snapshot.Containers[0].Pod.LimitedBy; got != want {
 			t.Errorf("with %s, of all: %q, want %q", label, got, want)
 		}
 		pod.NetNSPath = ""
-		if got := eventBelow(v1.RuntimeKubernetes, v1.PodsChange{Started: &pod}, roots).Updated.Pod.LimitedBy; got != "" {
+		if got := new(Reader).eventBelow(v1.RuntimeKubernetes, v1.PodsChange{Started: &pod}, roots).Updated.Pod.LimitedBy; got != "" {
 			t.Errorf("with %s in the host's network: %q", label, got)
 		}
 	}
@@ -70,7 +70,7 @@ func TestLimitedTwice(t *testing.T) {
 // TestStartOfPod: a restarted agent tells by the time of its start that a pod is the same as before.
 func TestStartOfPod(t *testing.T) {
 	started := func(netNSPath string) time.Time {
-		return Event(v1.RuntimeKubernetes, v1.PodsChange{Started: &v1.Pod{ID: "a", NetNSPath: netNSPath}}).Updated.StartedAt
+		return new(Reader).Event(v1.RuntimeKubernetes, v1.PodsChange{Started: &v1.Pod{ID: "a", NetNSPath: netNSPath}}).Updated.StartedAt
 	}
 	if got := started(""); !got.IsZero() {
 		t.Errorf("in the host's network: %v, the start of something else", got)

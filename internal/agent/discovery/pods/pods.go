@@ -17,35 +17,42 @@ import (
 // Runtimes are those that weir-k8s reports.
 func Runtimes() []string { return []string{v1.RuntimeKubernetes, v1.RuntimeContainerd} }
 
+// Reader turns reports into events. It is safe for concurrent use.
+type Reader struct {
+	// foundMount is the mount through which a cgroup was found last: /proc/self/mountinfo has lines for each pod, and a
+	// pod's start waits for a look at it.
+	foundMount atomic.Pointer[cgroup.Mount]
+}
+
 // Event returns the event of a runtime that a report stands for.
-func Event(runtime string, change v1.PodsChange) discovery.Event {
-	return eventBelow(runtime, change, HostRoots())
+func (r *Reader) Event(runtime string, change v1.PodsChange) discovery.Event {
+	return r.eventBelow(runtime, change, HostRoots())
 }
 
 // eventBelow is Event with paths to the host's root directory.
-func eventBelow(runtime string, change v1.PodsChange, roots []string) discovery.Event {
+func (r *Reader) eventBelow(runtime string, change v1.PodsChange, roots []string) discovery.Event {
 	event := discovery.Event{Source: runtime}
 	switch {
 	case change.Started != nil:
-		c := container(runtime, *change.Started, roots)
+		c := r.container(runtime, *change.Started, roots)
 		event.Updated = &c
 	case change.Stopped != "":
 		event.RemovedID = change.Stopped
 	default:
 		event.Snapshot = &discovery.Snapshot{}
 		for _, pod := range change.All {
-			event.Snapshot.Containers = append(event.Snapshot.Containers, container(runtime, pod, roots))
+			event.Snapshot.Containers = append(event.Snapshot.Containers, r.container(runtime, pod, roots))
 		}
 	}
 	return event
 }
 
-func container(runtime string, pod v1.Pod, roots []string) discovery.Container {
+func (r *Reader) container(runtime string, pod v1.Pod, roots []string) discovery.Container {
 	c := discovery.Container{
 		ID: pod.ID, Name: strings.TrimPrefix(pod.Namespace+"/"+pod.Name, "/"), Runtime: runtime, Labels: pod.Labels,
 		Image: pod.Image, ImageLabels: pod.ImageLabels, ImageUnknown: pod.ImageUnknown,
 		Pod:       discovery.Pod{Name: pod.Name, Members: pod.Containers},
-		NetNSPath: pod.NetNSPath, HostNetwork: pod.NetNSPath == "", CgroupPath: cgroupPath(pod.CgroupPath),
+		NetNSPath: pod.NetNSPath, HostNetwork: pod.NetNSPath == "", CgroupPath: r.cgroupPath(pod.CgroupPath),
 	}
 	if runtime == v1.RuntimeKubernetes && limitedByCNI(pod) {
 		c.Pod.LimitedBy = BandwidthPlugin(roots)
@@ -63,17 +70,13 @@ func limitedByCNI(pod v1.Pod) bool {
 	return pod.NetNSPath != "" && (sends || receives)
 }
 
-// foundMount is the mount through which a cgroup was found last: /proc/self/mountinfo has lines for each pod, and a
-// pod's start waits for a look at it.
-var foundMount atomic.Pointer[cgroup.Mount]
-
 // cgroupPath returns the directory of a cgroup in the cgroup v2 hierarchy, or "".
-func cgroupPath(path string) string {
+func (r *Reader) cgroupPath(path string) string {
 	if path == "" {
 		return ""
 	}
 	path = strings.TrimPrefix(path, "/")
-	if mount := foundMount.Load(); mount != nil {
+	if mount := r.foundMount.Load(); mount != nil {
 		if directory, _, err := mount.Resolve(path); err == nil {
 			return directory
 		}
@@ -86,7 +89,7 @@ func cgroupPath(path string) string {
 	if err != nil {
 		return ""
 	}
-	foundMount.Store(&mount)
+	r.foundMount.Store(&mount)
 	return directory
 }
 
