@@ -68,7 +68,7 @@ func (a *Attacher) applyDevice(c *Container, d *Device) {
 	}
 	switch {
 	case looked:
-	case a.isAlone(d):
+	case a.hasOnlyOurProgram(d):
 		d.followers = kernel.Others{}
 	default:
 		followers, err := a.Taps.Followers(d.Tap)
@@ -86,11 +86,11 @@ func (a *Attacher) applyDevice(c *Container, d *Device) {
 // isUnchanged reports whether the program that was attached to a tap is still there, alone, for a
 // fifth of what it costs to look at all that may have changed.
 func (a *Attacher) isUnchanged(d *Device) bool {
-	return len(d.followers.Diverting)+len(d.followers.Indexing) == 0 && a.isAlone(d)
+	return len(d.followers.Diverting)+len(d.followers.Indexing) == 0 && a.hasOnlyOurProgram(d)
 }
 
-// isAlone reports whether the program that was attached to a tap is there, and no other.
-func (a *Attacher) isAlone(d *Device) bool {
+// hasOnlyOurProgram reports whether the program that was attached to a tap is there, and no other.
+func (a *Attacher) hasOnlyOurProgram(d *Device) bool {
 	if d.attached == 0 || d.flowsErr != nil {
 		return false
 	}

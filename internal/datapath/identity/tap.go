@@ -15,7 +15,7 @@ type Taps struct {
 	spec *ebpf.CollectionSpec
 	// tag identifies this version of the program.
 	tag    string
-	looker *kernel.Looker
+	socket *kernel.HookSocket
 }
 
 // NewTaps prepares the program, for taps in the network namespace of the caller and in others. Errors: the kernel cannot load it.
@@ -35,12 +35,12 @@ func NewTaps() (*Taps, error) {
 		return nil, fmt.Errorf("ask for the tap program's tag: %w", err)
 	}
 	t.tag = info.Tag
-	t.looker, err = kernel.NewLooker()
+	t.socket, err = kernel.OpenHookSocket()
 	return t, err
 }
 
 // Close closes the handles; the programs at taps stay.
-func (t *Taps) Close() { t.looker.Close() }
+func (t *Taps) Close() { t.socket.Close() }
 
 // tapConstants are the constants that a program was loaded with: those of bpf/tap.bpf.c, in their
 // order.
@@ -71,8 +71,8 @@ func (t *Taps) load(constants tapConstants) (*ebpf.Program, error) {
 	return objects.Program, nil
 }
 
-// hook returns the hook of a tap, which uses the socket of the looker.
-func (t *Taps) hook(tap Tap) kernel.Hook { return t.looker.At(tap.hook()) }
+// hook returns the hook of a tap, which uses the socket of the taps.
+func (t *Taps) hook(tap Tap) kernel.Hook { return t.socket.At(tap.hook()) }
 
 func (t Tap) hook() kernel.Hook {
 	return kernel.Hook{NetNSPath: t.NetNSPath, Ifindex: t.Ifindex, Egress: t.Egress}

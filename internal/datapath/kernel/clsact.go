@@ -50,9 +50,9 @@ const (
 
 // filters lists the filters of the clsact qdisc; none without such a qdisc.
 func (h Hook) filters() (list []attached, err error) {
-	err = h.throughSocket(func(socket *routeSocket) error {
+	err = h.withSocket(func(socket *routeSocket) error {
 		list, err = consistently(func() (list []attached, err error) {
-			err = socket.dump(getFilter, h.Ifindex, h.clsact(), func(o object) {
+			err = socket.dumpDevice(getFilter, h.Ifindex, h.clsact(), func(o object) {
 				attrs := o.attrs()
 				options := attribute(attrs, unix.TCA_OPTIONS)
 				if options == nil {
@@ -123,7 +123,7 @@ func (h Hook) attachFilter(program *ebpf.Program, handle uint32) error {
 	if err != nil {
 		return fmt.Errorf("encode a filter: %w", err)
 	}
-	return h.throughSocket(func(socket *routeSocket) error {
+	return h.withSocket(func(socket *routeSocket) error {
 		refused, err := socket.change([]netlink.Message{qdisc, put})
 		if err != nil {
 			return fmt.Errorf("attach filter to device %d: %w", h.Ifindex, err)
@@ -173,7 +173,7 @@ func (h Hook) addClsact() error {
 
 // change makes one change.
 func (h Hook) change(m netlink.Message) error {
-	return h.throughSocket(func(socket *routeSocket) error {
+	return h.withSocket(func(socket *routeSocket) error {
 		refused, err := socket.change([]netlink.Message{m})
 		return cmp.Or(err, refused[0])
 	})

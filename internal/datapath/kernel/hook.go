@@ -38,7 +38,8 @@ type Hook struct {
 	// Egress: packets that leave through the device; otherwise packets that come in.
 	Egress bool
 
-	looker *Looker
+	// socket, if not nil, is used in place of a socket for each request (HookSocket.At).
+	socket *HookSocket
 }
 
 func (h Hook) tcx() ebpf.AttachType {
@@ -106,32 +107,32 @@ func (h Hook) find(name string) (program *ebpf.Program, first bool, err error) {
 	return nil, false, nil
 }
 
-// Looker looks at hooks of its network namespace, and changes them, through one socket: opening one takes twice as
-// long as a look. It is not safe for concurrent use.
-type Looker struct{ socket *routeSocket }
+// HookSocket is one netlink socket for several hooks of its network namespace: opening one takes twice as long as a look
+// at a hook. It is not safe for concurrent use.
+type HookSocket struct{ socket *routeSocket }
 
-// NewLooker returns a looker of the caller's network namespace.
-func NewLooker() (*Looker, error) {
+// OpenHookSocket opens a socket in the caller's network namespace.
+func OpenHookSocket() (*HookSocket, error) {
 	socket, err := openRouteSocket(shortDumpBytes)
 	if err != nil {
 		return nil, err
 	}
-	return &Looker{socket}, nil
+	return &HookSocket{socket}, nil
 }
 
 // Close closes the socket.
-func (l *Looker) Close() { _ = l.socket.close() } // nothing is lost
+func (s *HookSocket) Close() { _ = s.socket.close() } // nothing is lost
 
-// At returns the hook, which uses the looker's socket if it is in the looker's namespace.
-func (l *Looker) At(h Hook) Hook {
-	h.looker = l
+// At returns the hook, which uses the socket if it is in the socket's namespace.
+func (s *HookSocket) At(h Hook) Hook {
+	h.socket = s
 	return h
 }
 
-// throughSocket calls do, in the hook's namespace, with a socket there.
-func (h Hook) throughSocket(do func(*routeSocket) error) error {
-	if h.looker != nil && h.NetNSPath == "" {
-		return do(h.looker.socket)
+// withSocket calls do, in the hook's namespace, with a socket there.
+func (h Hook) withSocket(do func(*routeSocket) error) error {
+	if h.socket != nil && h.NetNSPath == "" {
+		return do(h.socket.socket)
 	}
 	socket, err := openRouteSocket(shortDumpBytes)
 	if err != nil {

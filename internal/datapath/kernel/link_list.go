@@ -26,7 +26,7 @@ func listDevices() ([]netlink.Link, error) {
 	request := append(make([]byte, unix.SizeofIfInfomsg), nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(filterSkipStats)).Serialize()...)
 	var links []netlink.Link
 	var broken error
-	err = reader.ask(unix.RTM_GETLINK, request, func(device object) {
+	err = reader.dump(unix.RTM_GETLINK, request, func(device object) {
 		link := veth(device)
 		if link == nil {
 			var err error

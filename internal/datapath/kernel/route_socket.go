@@ -55,17 +55,17 @@ func (s *routeSocket) close() error {
 	return os.NewSyscallError("close", err)
 }
 
-// dump calls each with the objects of one kind at a device, filters with those of one parent; a list of
-// qdiscs has those of all devices. Errors: nl.ErrDumpInterrupted after a list that may be incomplete.
-func (s *routeSocket) dump(kind uint16, ifindex int, parent Handle, each func(object)) error {
-	return s.ask(kind, tcmsg(ifindex, 0, parent), each)
+// dumpDevice calls each with the objects of one kind at a device, filters with those of one parent; a list of
+// qdiscs has those of all devices. They are valid during the call. Errors: those of dump.
+func (s *routeSocket) dumpDevice(kind uint16, ifindex int, parent Handle, each func(object)) error {
+	return s.dump(kind, tcmsg(ifindex, 0, parent), each)
 }
 
-// ask calls each with the objects of the list that a request with this body is for. They are valid during the
-// call. Errors: those of dump.
-func (s *routeSocket) ask(kind uint16, body []byte, each func(object)) error {
+// dump calls each with the objects of one kind that a request with this body selects. They are valid during the
+// call. Errors: nl.ErrDumpInterrupted after a list that may be incomplete.
+func (s *routeSocket) dump(kind uint16, body []byte, each func(object)) error {
 	s.interrupted = false
-	s.begin()
+	s.resetRequest()
 	s.add(kind, unix.NLM_F_REQUEST|unix.NLM_F_DUMP, body)
 	if err := s.send(); err != nil {
 		return err
@@ -95,7 +95,7 @@ func (s *routeSocket) ask(kind uint16, body []byte, each func(object)) error {
 // no more.
 func (s *routeSocket) change(changes []netlink.Message) (refused map[int]error, err error) {
 	first, last := s.sequence+1, len(changes)-1
-	s.begin()
+	s.resetRequest()
 	for i, m := range changes {
 		flags := m.Header.Flags
 		if i == last {
@@ -134,8 +134,8 @@ func (s *routeSocket) change(changes []netlink.Message) (refused map[int]error, 
 	}
 }
 
-// begin begins a request, to which add adds messages, and which send sends.
-func (s *routeSocket) begin() { s.request = s.request[:0] }
+// resetRequest empties the request, to which add adds messages, and which send sends.
+func (s *routeSocket) resetRequest() { s.request = s.request[:0] }
 
 func (s *routeSocket) add(kind, flags uint16, body []byte) {
 	s.sequence++

@@ -197,7 +197,7 @@ func list[T any](t *TC, kind uint16, ifindex int, parse func(object) (T, error))
 	all, err := consistently(func() ([]T, error) {
 		var all []T
 		var broken error
-		err := t.stats.dump(kind, ifindex, 0, func(o object) {
+		err := t.stats.dumpDevice(kind, ifindex, 0, func(o object) {
 			// A dump of qdiscs ignores the requested index.
 			if o.ifindex() != ifindex || broken != nil {
 				return
@@ -251,7 +251,7 @@ func (t *TC) Qdiscs(ifindex int) ([]Qdisc, error) {
 func (t *TC) QueueStats(ifindex int) (map[Handle]QueueStats, error) {
 	queues, err := consistently(func() (map[Handle]QueueStats, error) {
 		queues := map[Handle]QueueStats{}
-		err := t.stats.dump(getQdisc, ifindex, 0, func(qdisc object) { addQueue(queues, ifindex, qdisc) })
+		err := t.stats.dumpDevice(getQdisc, ifindex, 0, func(qdisc object) { addQueue(queues, ifindex, qdisc) })
 		return queues, err
 	})
 	if err != nil {
@@ -277,7 +277,7 @@ func (t *TC) ClassStats(ifindex int, handles []Handle, dst []ClassStats) ([]Clas
 // HasFilters reports whether a qdisc of a device has filters.
 func (t *TC) HasFilters(ifindex int, parent Handle) (bool, error) {
 	has, err := consistently(func() (has bool, err error) {
-		err = t.stats.dump(getFilter, ifindex, parent, func(object) { has = true })
+		err = t.stats.dumpDevice(getFilter, ifindex, parent, func(object) { has = true })
 		return has, err
 	})
 	if err != nil {

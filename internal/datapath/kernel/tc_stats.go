@@ -43,7 +43,7 @@ func (r *classStatsReader) read(ifindex int, handles []Handle, dst []ClassStats)
 	if n := len(r.wanted); n > 0 && r.wanted[0].Major() == r.wanted[n-1].Major() {
 		parent = NewHandle(r.wanted[0].Major(), 0)
 	}
-	err := r.dump(getClass, ifindex, parent, func(class object) { dst = r.add(class, dst) })
+	err := r.dumpDevice(getClass, ifindex, parent, func(class object) { dst = r.add(class, dst) })
 	if err != nil && !errors.Is(err, nl.ErrDumpInterrupted) { // callers see which classes are missing
 		return dst, fmt.Errorf("read class counters: %w", err)
 	}
