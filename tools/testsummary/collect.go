@@ -200,11 +200,13 @@ func (c *collector) count(pkg *packageRun, t *testRun) {
 }
 
 // logLine is how the testing package prints t.Log, t.Skip and t.Error.
-var logLine = regexp.MustCompile(`^\s*[\w.-]+\.go:\d+: (.*)$`)
+var logLine = regexp.MustCompile(`^(\s*)[\w.-]+\.go:\d+: (.*)$`)
 
-// lastLog returns the last log line, with what follows it: of a test that has ended what t.Skip was given.
+// lastLog returns the last log line, with the lines of the same log call: of a test that has ended what t.Skip was given.
+// These lines are indented deeper than the first one; others are of the tested code, which may print while a test ends.
 func lastLog(output string) string {
 	var reason []string
+	deeper, continues := "", false
 	for line := range strings.Lines(output) {
 		line = strings.TrimRight(line, "\n")
 		trimmed := strings.TrimSpace(line)
@@ -212,8 +214,8 @@ func lastLog(output string) string {
 			continue
 		}
 		if m := logLine.FindStringSubmatch(line); m != nil {
-			reason = []string{m[1]}
-		} else if len(reason) > 0 {
+			reason, deeper, continues = []string{m[2]}, m[1]+" ", true
+		} else if continues = continues && strings.HasPrefix(line, deeper); continues {
 			reason = append(reason, trimmed)
 		}
 	}

@@ -212,9 +212,11 @@ func TestLongest(t *testing.T) {
 }
 
 func TestLastLog(t *testing.T) {
-	output := "=== RUN   TestA\n    a_test.go:9: set up\n    a_test.go:12: needs a kernel\n        newer than 6.16\n--- SKIP: TestA (0.00s)\n"
-	if got, want := lastLog(output), "needs a kernel newer than 6.16"; got != want {
-		t.Errorf("got %q, want %q", got, want)
+	log := "=== RUN   TestA\n    a_test.go:9: set up\n    a_test.go:12: needs a kernel\n        \n        newer than 6.16\n"
+	for _, after := range []string{"", "time=2026-01-01T00:00:00Z level=INFO msg=stopping\n        in two lines\n", "    panic\n"} {
+		if got, want := lastLog(log+after+"--- SKIP: TestA (0.00s)\n"), "needs a kernel newer than 6.16"; got != want {
+			t.Errorf("after it %q: got %q, want %q", after, got, want)
+		}
 	}
 }
 
