@@ -433,8 +433,12 @@ func TestRoutingMesh(t *testing.T) {
 	s.Await("meshed controlled", engineTimeout, func() (bool, string) {
 		return s.taskOf(t, "meshed") != nil, fmt.Sprintf("%+v", s.list(t))
 	})
-	received := func() (task, host uint64) {
-		return s.taskOf(t, "meshed").In.SentBytes, s.agent.Container("host").In.SentBytes
+	received := func() (task, host uint64, known bool) {
+		c := s.taskOf(t, "meshed")
+		if c == nil {
+			return 0, 0, false
+		}
+		return c.In.SentBytes, s.agent.Container("host").In.SentBytes, true
 	}
 	for node, of := range map[string]struct {
 		addr   netip.Addr
@@ -444,10 +448,16 @@ func TestRoutingMesh(t *testing.T) {
 		"another":    {s.Host.PeerAddr, true},
 	} {
 		t.Run(node, func(t *testing.T) {
-			taskBefore, hostBefore := received()
+			taskBefore, hostBefore, known := received()
+			if !known {
+				t.Fatalf("the task is not controlled any more: %+v", s.list(t))
+			}
 			s.upload(t, netip.AddrPortFrom(of.addr, port))
 			s.Await("counted", noticed, func() (bool, string) {
-				task, host := received()
+				task, host, known := received()
+				if !known {
+					return false, fmt.Sprintf("the task is not controlled: %+v", s.list(t))
+				}
 				task, host = task-taskBefore, host-hostBefore
 				most, least := max(task, host), min(task, host)
 				return (task > host) == of.byTask && most >= uploadBytes && least < uploadBytes/2, fmt.Sprintf("the task has %d, the host %d", task, host)
