@@ -52,7 +52,6 @@ const (
 	callTimeout = 10 * time.Second
 	// defaultNamespace is that of ctr and nerdctl. Its containers are called by their names alone.
 	defaultNamespace = "default"
-	labelName        = policy.LabelNerdctlName
 )
 
 // foreign are the namespaces of Docker, which the agent asks itself.
@@ -314,8 +313,8 @@ func (r running) pod(was pod) pod {
 // name returns the name that nerdctl gave to a container, and else its ID. An image's author may not choose the name, by which
 // policies are selected.
 func (r running) name(image imageLabels) string {
-	name := r.GetLabels()[labelName]
-	if name == "" || image.unknown != "" || name == image.labels[labelName] {
+	name := r.GetLabels()[policy.LabelNerdctlName]
+	if name == "" || image.unknown != "" || name == image.labels[policy.LabelNerdctlName] {
 		return r.GetID()
 	}
 	return name

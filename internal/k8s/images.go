@@ -158,7 +158,7 @@ func (r *imageReader) read(ctx context.Context, d ocispec.Descriptor, of ...stri
 		r.configurations++
 	}
 	for name, value := range found.labels {
-		if other, there := r.labels[name]; there && other != value && (name == labelName || policy.ReadsLabel(name)) {
+		if other, there := r.labels[name]; there && other != value && policy.ReadsLabel(name) {
 			return fmt.Errorf("its variants for several platforms have different labels %s", name)
 		}
 		r.labels[name] = value

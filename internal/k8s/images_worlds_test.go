@@ -24,6 +24,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 // store is the content and the images of a containerd, whose client may make containers of them.
@@ -195,7 +197,7 @@ func (a *author) labels() string {
 		return pick(a, "null", "{}", "[]")
 	}
 	value := func() string { return pick(a, `"1"`, `"1"`, `"1"`, `"1"`, `"1"`, `"2"`) }
-	return a.object(3, member{"weir.min", value}, member{"weir.weight", value}, member{labelName, value}, member{"maker", value})
+	return a.object(3, member{"weir.min", value}, member{"weir.weight", value}, member{policy.LabelNerdctlName, value}, member{"maker", value})
 }
 
 // descriptor writes the descriptor of a document, often with keys that are repeated.
