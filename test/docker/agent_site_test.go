@@ -50,7 +50,9 @@ func newSite(t *testing.T, opts testbed.EngineOptions) *site {
 // start starts an agent that watches the engine.
 func (s *site) start(t *testing.T) {
 	t.Helper()
-	s.agent = s.StartAgent(harness.AgentOptions{Docker: s.engine.Socket()})
+	s.agent = s.StartAgent(harness.AgentOptions{Docker: s.engine.Socket(), Settings: map[string]any{
+		"policies": []any{map[string]any{"service": "backup", "policy": map[string]any{"max": "10mbit", "weight": 300}}},
+	}})
 }
 
 // run runs a container until the test ends.

@@ -22,6 +22,7 @@ import (
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
+	"github.com/weir-project/weir/internal/share/policy"
 	"github.com/weir-project/weir/test/harness"
 	"github.com/weir-project/weir/test/must"
 )
@@ -205,6 +206,28 @@ func (s *site) testImageLabels(t *testing.T) {
 	want = harness.Policy(v1.Policy{Weight: 30, MinBPS: 5e6, Priority: 1})
 	if got.Policy != want || got.State != v1.StateOK || got.PolicyFrom.Min != v1.LayerLabels {
 		t.Errorf("labels that differ from the image's: %+v", got)
+	}
+
+	// To an agent that never saw its image, whose labels may select a policy, a container has the maximum of that policy only.
+	_, err = s.engine.API().ContainerCommit(t.Context(), plain.ID, client.ContainerCommitOptions{Reference: "example.test/gone:1", Changes: []string{"LABEL maker=me"}})
+	must.Succeed(t, err)
+	backup := s.run(t, testbed.RunOptions{Name: "backup", Image: "example.test/gone:1", Labels: map[string]string{policy.LabelComposeService: "backup"}})
+	got = s.await(t, "backup", "seen", seen)
+	if got.Policy != harness.Policy(v1.Policy{Weight: 300, MaxBPS: 10e6}) || got.State != v1.StateOK {
+		t.Errorf("selected by its service: %+v", got)
+	}
+	_, err = s.engine.API().ContainerStop(t.Context(), backup.ID, client.ContainerStopOptions{})
+	must.Succeed(t, err)
+	s.agent.AwaitGone("backup", noticed)
+	s.agent.Kill()
+	_, err = s.engine.API().ImageRemove(t.Context(), "example.test/gone:1", client.ImageRemoveOptions{Force: true})
+	must.Succeed(t, err)
+	_, err = s.engine.API().ContainerStart(t.Context(), backup.ID, client.ContainerStartOptions{})
+	must.Succeed(t, err)
+	s.start(t)
+	got = s.await(t, "backup", "seen", seen)
+	if got.Policy != harness.Policy(v1.Policy{Weight: 100, MaxBPS: 10e6}) || got.State != v1.StateDegraded || !strings.Contains(got.Reason, "select by image") {
+		t.Errorf("selected by its service, without its image: %+v", got)
 	}
 }
 
