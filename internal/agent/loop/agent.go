@@ -354,6 +354,5 @@ func (a *Agent) install() error {
 	}
 	a.containers.dropLeftovers()
 	a.reconcile()
-	a.saveSoon(time.Now()) // the queueing that was on the uplinks before, which weir down puts back
 	return nil
 }

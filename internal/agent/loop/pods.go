@@ -2,6 +2,7 @@ package loop
 
 import (
 	"context"
+	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/agent/discovery"
@@ -10,11 +11,15 @@ import (
 
 // Learn handles an event of a source outside of the agent, and puts it into force. It returns the
 // state of the container of an Updated event. A pod's minimum is saved before: if it is in force now, which hard admission
-// waits for, it is also after a crash of the agent.
+// waits for, it is also after a crash of the agent. A pod without one waits for no file: the next turn of the control loop,
+// within 10 ms, saves it.
 func (a *Agent) Learn(ctx context.Context, event discovery.Event) (state v1.PodState, err error) {
 	err = a.do(ctx, func() {
 		a.containers.learn(event)
+		saveFrom := a.saveFrom
+		a.saveFrom = time.Now().Add(saveInterval)
 		a.reconcile()
+		a.saveFrom = saveFrom
 		if event.Updated != nil {
 			c := a.containers.byKey[key{event.Updated.Runtime, event.Updated.ID}]
 			inForce := c.minimumInForce()

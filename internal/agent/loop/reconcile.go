@@ -18,9 +18,8 @@ import (
 // which minimums and latency bounds are in force; the scheduler divides the rate.
 
 // reconcile brings classes, minimums and taps in line with the running containers. A failure does
-// not stop it: the failure is logged once, shown, and retried with the next check. The next turn of the control loop,
-// which comes within 10 ms of any event, saves the result (in a burst up to saveInterval later): a pod's start waits for
-// reconcile. If the agent dies before that, minimums that were admitted since the last save have to fit anew.
+// not stop it: the failure is logged once, shown, and retried with the next check. What is shown is saved (in a burst up to
+// saveInterval later): after a crash it is removed, too, and minimums that were admitted are.
 func (a *Agent) reconcile() {
 	controlled := a.containers.controlled()
 	for _, u := range a.uplinks.list {
@@ -42,6 +41,7 @@ func (a *Agent) reconcile() {
 	a.applyAttachments()
 	a.containers.tellRefusals()
 	a.unsaved = true
+	a.saveSoon(time.Now())
 	a.publish(time.Now())
 }
 
