@@ -212,7 +212,7 @@ var (
 		"|TestDropsAreShown|TestMarksAreShown|TestDown$|TestMixedModes|TestNestedCgroup|TestTwoNetworks|TestSeveralUplinks|TestTunnelOfHost|TestControlTrafficSurvives"+
 		"|TestIncoming(AtDevices|AfterRename|Failures|BehindFirstFilter)?$|TestXDPAtUplink|TestFlowTableAtUplink|TestForeign|TestJumboFrames|TestVethReplaced|TestInterfaceAdded|TestShares/10_Mbit"+
 		"|TestIsolation/ipvlan-l2/forwarded_(as_the_host|to_a_group)"),
-		Suite{Package: "./internal/lab/bench", Tag: TagNetNS, Run: "TestPeersByIFB|TestPeersByClasses"})
+		Suite{Package: "./internal/lab/bench", Tag: TagNetNS, Run: "TestPeersByIFB|TestPeersByClasses|TestDirectModesTakeTurns"})
 )
 
 const modes = "TestModes/^(bridge|host|macvlan|ipvlan-l2|ipvlan-l3|overlay)$/UDP|" + onEveryKernel

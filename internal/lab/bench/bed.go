@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -165,6 +166,9 @@ func (b *Bed) Place(ctx context.Context, c Case) (containers []Placed, remove fu
 
 func (b *Bed) placeNamespaces(ctx context.Context, c Case) ([]Placed, error) {
 	mode := c.mode()
+	if err := b.attachOnly(ctx, mode); err != nil {
+		return nil, err
+	}
 	var containers []Placed
 	for i, one := range c.Containers {
 		if i == len(b.namespaces[mode]) {
@@ -187,6 +191,56 @@ func (b *Bed) placeNamespaces(ctx context.Context, c Case) ([]Placed, error) {
 		})
 	}
 	return containers, nil
+}
+
+// directKinds names the kinds of devices on the uplink: it has devices of one kind at a time.
+var directKinds = map[testbed.Mode]string{
+	testbed.ModeMacvlan: "macvlan", testbed.ModeMacvlanPrivate: "macvlan",
+	testbed.ModeIPvlanL2: "ipvlan-l2", testbed.ModeIPvlanL3: "ipvlan-l3",
+}
+
+// attachOnly attaches the containers of a mode with devices on the uplink, and detaches containers with devices of another kind.
+func (b *Bed) attachOnly(ctx context.Context, mode testbed.Mode) error {
+	kind, direct := directKinds[mode]
+	if !direct {
+		return nil
+	}
+	for other, placed := range b.namespaces {
+		if its, direct := directKinds[other]; !direct || its == kind {
+			continue
+		}
+		for _, one := range placed {
+			if err := b.Host.Detach(ctx, one); err != nil {
+				return err
+			}
+		}
+	}
+	for _, one := range b.namespaces[mode] {
+		if err := b.Host.Reattach(ctx, one); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropMissingModes returns the cases without those in modes that this kernel lacks, and these modes.
+func (b *Bed) dropMissingModes(ctx context.Context, cases []Case) (rest []Case, missing []testbed.Mode, err error) {
+	tried := map[testbed.Mode]bool{}
+	for _, c := range cases {
+		if mode := c.mode(); mode.IsIPvlan() && !tried[mode] {
+			tried[mode] = true
+			_, err := b.placeNamespaces(ctx, Case{Mode: mode, Containers: c.Containers[:1]})
+			if errors.Is(err, testbed.ErrNoIPvlan) {
+				missing = append(missing, mode)
+			} else if err != nil {
+				return nil, nil, err
+			}
+		}
+		if !slices.Contains(missing, c.mode()) {
+			rest = append(rest, c)
+		}
+	}
+	return rest, missing, nil
 }
 
 // labels returns a container's policy as labels, for what it sends or for what it receives.

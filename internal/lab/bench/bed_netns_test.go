@@ -3,6 +3,7 @@
 package bench
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/lab/bench/measure"
+	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
 	"github.com/weir-project/weir/test/harness"
 	"github.com/weir-project/weir/test/must"
@@ -343,5 +345,39 @@ func checkClasses(t *testing.T, report Report, results int, errorf func(string, 
 		} else if !(p99 < waited/4) { // also without a p50 of none
 			errorf("%s: 99 of 100 round trips took up to %.2f ms, half of them %.2f ms without classes", name, p99, waited)
 		}
+	}
+}
+
+// TestDirectModesTakeTurns: containers of macvlan and of ipvlan modes reach the neighbour in any order; a kernel without ipvlan lacks
+// its modes only.
+func TestDirectModesTakeTurns(t *testing.T) {
+	b, err := NewBed(t.Context(), Options{}, 1)
+	must.Succeed(t, err)
+	t.Cleanup(func() { must.Succeed(t, b.Close()) })
+	modes := []testbed.Mode{testbed.ModeMacvlan, testbed.ModeIPvlanL2, testbed.ModeIPvlanL3, testbed.ModeMacvlanPrivate, testbed.ModeIPvlanL2, testbed.ModeMacvlan}
+	containers := []Container{{Name: "C1"}, {Name: "C2"}}
+	var cases []Case
+	for _, mode := range modes {
+		cases = append(cases, Case{Mode: mode, Containers: containers})
+	}
+	rest, missing, err := b.dropMissingModes(t.Context(), cases)
+	if err != nil || len(rest) != 6-3*len(missing)/2 {
+		t.Fatalf("%v: %d cases, without %v", err, len(rest), missing)
+	}
+	for i, c := range rest {
+		placed, _, err := b.Place(t.Context(), c)
+		must.Succeed(t, err)
+		for _, one := range placed {
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			pinger, err := b.newPinger(one)
+			must.Succeed(t, err)
+			if found, err := pinger.Run(ctx); err != nil || len(found.RTTs) == 0 || found.Lost > found.Sent/2 {
+				t.Errorf("turn %d, %s: %d of %d pings answered, %v", i+1, c.Mode, len(found.RTTs), found.Sent, err)
+			}
+		}
+	}
+	if len(missing) > 0 {
+		t.Logf("this kernel lacks %v", missing)
 	}
 }

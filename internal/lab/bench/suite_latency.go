@@ -1,23 +1,16 @@
 package bench
 
 import (
-	"slices"
-
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/internal/lab/traffic"
 )
 
-// latencyModes are all modes but ipvlan, whose devices do not go on an interface with those of macvlan.
-var latencyModes = slices.DeleteFunc(slices.Clone(testbed.Modes), func(mode testbed.Mode) bool {
-	return mode == testbed.ModeIPvlanL2 || mode == testbed.ModeIPvlanL3
-})
-
 // latencySuite measures round trips of a container with a latency bound, alone and beside another that
-// sends more than the link carries, in each of latencyModes.
+// sends more than the link carries, in every mode.
 func latencySuite(options Options) []Case {
 	const idle = "idle"
 	var cases []Case
-	for _, mode := range latencyModes {
+	for _, mode := range testbed.Modes {
 		for _, other := range []struct {
 			name string
 			load Load

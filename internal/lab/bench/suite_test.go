@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-project/weir/internal/lab/bench/measure"
+	"github.com/weir-project/weir/internal/lab/testbed"
 )
 
 // TestPapersCases compares the ideal of qCon's cases with its text, which
@@ -202,6 +203,16 @@ func TestHTBClasses(t *testing.T) {
 	for i := range want {
 		if classes[i] != want[i] {
 			t.Errorf("class %d is %+v, want %+v", i, classes[i], want[i])
+		}
+	}
+}
+
+// TestLatencyModes: the suite latency has every network mode.
+func TestLatencyModes(t *testing.T) {
+	cases := latencySuite(Options{RateBPS: 100e6})
+	for _, mode := range testbed.Modes {
+		if !slices.ContainsFunc(cases, func(c Case) bool { return c.Mode == mode }) {
+			t.Errorf("no case in mode %s", mode)
 		}
 	}
 }

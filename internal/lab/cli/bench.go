@@ -45,7 +45,7 @@ Suites:
             rounds unless --repeat says otherwise, so 100
   cap       by how much a maximum is exceeded in any 100 ms
   latency   round trips of a container with a latency bound, beside bulk and
-            UDP floods of another, in every mode but ipvlan
+            UDP floods of another, in every network mode
   in        shares, minimums, maximums, latency and reaction of what containers
             receive, also over a bottleneck with round trips of 20 and 50 ms
   cost      CPU time and packets per second, beside HTB and no control

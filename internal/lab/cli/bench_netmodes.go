@@ -30,17 +30,17 @@ func newBenchNetmodesCommand() *cobra.Command {
 		Use:   netmodes.Suite,
 		Short: "Measure what each network mode of containers costs on this machine",
 		Long: `Measure what each network mode of containers costs on this machine: a native
-process and containers in bridge, host, macvlan and overlay mode send 64- and
-1024-byte messages over TCP and UDP, as netperf does, one and several at once, on
-a link of 20 Mbit/s and on one without limit, without and with Weir's agent. For
-each: throughput, processor time, context switches, page faults, migrations,
-softirq time and, where the machine has counters, cycles and instructions per
-cycle. The claims of the paper on network modes of IoT containers (2018) are
+process and containers in bridge, host, macvlan, ipvlan (L2 and L3) and overlay
+mode send 64- and 1024-byte messages over TCP and UDP, as netperf does, one and
+several at once, on a link of 20 Mbit/s and on one without limit, without and with
+Weir's agent. For each: throughput, processor time, context switches, page faults,
+migrations, softirq time and, where the machine has counters, cycles and
+instructions per cycle. The claims of the paper on network modes of IoT containers (2018) are
 judged by it.
 
 Everything runs in network namespaces of its own with addresses of 198.18.0.0/15.
 A mode that this host does not have is left out and named. The paper's runs take a
-minute (--duration 60s); all cases take about a quarter of an hour at 2 s.
+minute (--duration 60s); all cases take about twenty minutes at 2 s.
 
 Needs root. Exits with 1 when the suite could not run or a run failed.`,
 		Example: `  weir bench netmodes --report netmodes.html

@@ -31,6 +31,7 @@ type NetContainer struct {
 	device    string
 	netNSPath string
 	cgroup    string
+	detached  bool
 }
 
 // Mode is how the container is attached.
@@ -93,8 +94,7 @@ func (h *Host) attachDirect(ctx context.Context, c *NetContainer, first bool) er
 	err := runIP(ctx, h.hostNS(), fmt.Sprintf("link add link %s name %s netns %s type %s",
 		uplinkName, c.device, c.namespace(), directTypes[c.mode]))
 	if err != nil {
-		ipvlan := c.mode == ModeIPvlanL2 || c.mode == ModeIPvlanL3
-		if ipvlan && lacksDriver(err) {
+		if c.mode.IsIPvlan() && lacksDriver(err) {
 			return ErrNoIPvlan
 		}
 		return err

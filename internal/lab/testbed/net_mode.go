@@ -39,6 +39,9 @@ var Modes = []Mode{
 	ModeBridge, ModeHost, ModeMacvlan, ModeMacvlanPrivate, ModeIPvlanL2, ModeIPvlanL3, ModeOverlay,
 }
 
+// IsIPvlan reports whether containers of the mode have ipvlan devices.
+func (m Mode) IsIPvlan() bool { return m == ModeIPvlanL2 || m == ModeIPvlanL3 }
+
 // ErrNoIPvlan is returned for ipvlan containers on a kernel without the driver.
 var ErrNoIPvlan = errors.New("this kernel has no ipvlan")
 
@@ -102,6 +105,31 @@ func (h *Host) Attach(ctx context.Context, c *NetContainer, mode Mode) (*NetCont
 		return nil, fmt.Errorf("attach %s to a %s network: %w", c.Name, mode, err)
 	}
 	return second, nil
+}
+
+// Detach removes the interface of a container, which keeps its namespace and addresses for Reattach. An uplink has devices of macvlan
+// or of ipvlan, and ipvlan devices of one mode.
+func (h *Host) Detach(ctx context.Context, c *NetContainer) error {
+	if c.detached {
+		return nil
+	}
+	if err := runIP(ctx, c.namespace(), "link del "+c.device); err != nil {
+		return fmt.Errorf("detach %s container %s: %w", c.mode, c.Name, err)
+	}
+	c.detached = true
+	return nil
+}
+
+// Reattach makes the interface of a detached container again, with the same addresses.
+func (h *Host) Reattach(ctx context.Context, c *NetContainer) error {
+	if !c.detached {
+		return nil
+	}
+	if err := h.attach(ctx, c, true); err != nil {
+		return fmt.Errorf("attach %s container %s again: %w", c.mode, c.Name, err)
+	}
+	c.detached = false
+	return nil
 }
 
 // attach makes a container's interface. The first one has the default route.

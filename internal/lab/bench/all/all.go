@@ -105,7 +105,7 @@ func sections() []section {
 		section{liveport.Suite, "the queueing model against real packets", 35, runModel, kind{paper: true, again: "weir bench model", flags: Options.seededFlags, duration: modelDuration}},
 		section{sdn.Suite, "how fast the OpenFlow controller answers", 20, runSDN, kind{fixed: true, again: "weir bench sdn", flags: Options.sdnFlags, program: findController, source: sourceSDN}},
 		section{picasso.Suite, "PiCasso's evaluation, and Weir's placement beside Swarm's", 405, runPicasso, kind{paper: true, fixed: true, repeated: picassoRound, again: "weir bench picasso", flags: Options.picassoFlags, duration: lastPicasso, program: picasso.FindEdge, source: "edge"}},
-		section{netmodes.Suite, "what network modes of containers cost", 600, runNetmodes, kind{paper: true, again: "weir bench netmodes", flags: Options.judgedFlags, judged: func(o Options) float64 { return netmodes.JudgedPart(o.netmodes()) }}})
+		section{netmodes.Suite, "what network modes of containers cost", 840, runNetmodes, kind{paper: true, again: "weir bench netmodes", flags: Options.judgedFlags, judged: func(o Options) float64 { return netmodes.JudgedPart(o.netmodes()) }}})
 }
 
 // Check returns an error for invalid options, before anything starts.

@@ -38,7 +38,7 @@ const (
 func Modes() []string {
 	return []string{
 		Native, string(testbed.ModeBridge), string(testbed.ModeHost),
-		string(testbed.ModeMacvlan), string(testbed.ModeOverlay),
+		string(testbed.ModeMacvlan), string(testbed.ModeIPvlanL2), string(testbed.ModeIPvlanL3), string(testbed.ModeOverlay),
 	}
 }
 

@@ -52,7 +52,7 @@ func TestNetmodesRefusesNonsense(t *testing.T) {
 func TestNetmodesCases(t *testing.T) {
 	options := validOptions()
 	cases := options.cases()
-	if want := 2 * 4 * 5 * 2 * 2 * 2; len(cases) != want {
+	if want := 2 * 4 * 7 * 2 * 2 * 2; len(cases) != want {
 		t.Errorf("%d cases, want %d", len(cases), want)
 	}
 	seen := map[Case]int{}
