@@ -74,6 +74,10 @@ func TestMemoryOfAFamily(t *testing.T) {
 		t.Fatalf("the family of %d is %d, %v; want its child %d", os.Getpid(), family, err, child.Process.Pid)
 	}
 	one, err := MemoryOf([]int{child.Process.Pid})
+	for deadline := time.Now().Add(10 * time.Second); err == nil && one.File == 0 && time.Now().Before(deadline); { // it has just started
+		time.Sleep(time.Millisecond)
+		one, err = MemoryOf([]int{child.Process.Pid})
+	}
 	if err != nil || one.File == 0 || one.BPF != 0 {
 		t.Fatalf("the child has %+v, %v", one, err)
 	}
