@@ -227,13 +227,7 @@ func TestRunLength(t *testing.T) {
 
 // TestObservationIsKept: a journal keeps all of an observation.
 func TestObservationIsKept(t *testing.T) {
-	var seen, got observation
-	must.Fill(t, reflect.ValueOf(&seen).Elem())
-	packed, err := measure.Pack(seen)
-	must.Succeed(t, err)
-	if must.Succeed(t, measure.Unpack(packed, &got)); !reflect.DeepEqual(got, seen) {
-		t.Errorf("got %+v, want %+v", got, seen)
-	}
+	must.Keep[observation](t, measure.Pack, measure.Unpack)
 }
 
 // TestJudgedOnly: without the runs that --judged leaves out, all claims and targets are judged as with them, and something is left

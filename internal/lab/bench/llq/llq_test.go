@@ -2,7 +2,6 @@ package llq
 
 import (
 	"math"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -255,11 +254,5 @@ func TestIdealRates(t *testing.T) {
 
 // TestObservationIsKept: a journal keeps all of an observation.
 func TestObservationIsKept(t *testing.T) {
-	var seen, got observation
-	must.Fill(t, reflect.ValueOf(&seen).Elem())
-	packed, err := measure.Pack(seen)
-	must.Succeed(t, err)
-	if must.Succeed(t, measure.Unpack(packed, &got)); !reflect.DeepEqual(got, seen) {
-		t.Errorf("got %+v, want %+v", got, seen)
-	}
+	must.Keep[observation](t, measure.Pack, measure.Unpack)
 }

@@ -2,7 +2,6 @@ package netmodes
 
 import (
 	"errors"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -302,11 +301,5 @@ func TestNetmodesFailsRunsOfMeasuredModes(t *testing.T) {
 
 // TestObservationIsKept: a journal keeps all of an observation.
 func TestObservationIsKept(t *testing.T) {
-	var seen, got observation
-	must.Fill(t, reflect.ValueOf(&seen).Elem())
-	packed, err := measure.Pack(seen)
-	must.Succeed(t, err)
-	if must.Succeed(t, measure.Unpack(packed, &got)); !reflect.DeepEqual(got, seen) {
-		t.Errorf("got %+v, want %+v", got, seen)
-	}
+	must.Keep[observation](t, measure.Pack, measure.Unpack)
 }

@@ -6,9 +6,21 @@ import (
 	"testing"
 )
 
-// Fill sets a value, and all that is in it, to random values that are not zero. A field that is not exported ends the test: what is
+// Keep packs a random value of a type, none of whose fields is zero, and unpacks it: all of it has to be there.
+func Keep[T any](tb testing.TB, pack func(any) ([]byte, error), unpack func([]byte, any) error) {
+	tb.Helper()
+	var want, got T
+	fill(tb, reflect.ValueOf(&want).Elem())
+	packed, err := pack(want)
+	Succeed(tb, err)
+	if Succeed(tb, unpack(packed, &got)); !reflect.DeepEqual(got, want) {
+		tb.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// fill sets a value, and all that is in it, to random values that are not zero. A field that is not exported ends the test: what is
 // written as JSON would lack it.
-func Fill(tb testing.TB, value reflect.Value) {
+func fill(tb testing.TB, value reflect.Value) {
 	tb.Helper()
 	switch kind := value.Kind(); {
 	case value.CanInt():
@@ -23,20 +35,20 @@ func Fill(tb testing.TB, value reflect.Value) {
 		value.SetString("some text")
 	case kind == reflect.Pointer:
 		value.Set(reflect.New(value.Type().Elem()))
-		Fill(tb, value.Elem())
+		fill(tb, value.Elem())
 	case kind == reflect.Slice:
 		value.Set(reflect.MakeSlice(value.Type(), 2, 2))
 		fallthrough
 	case kind == reflect.Array:
 		for i := range value.Len() {
-			Fill(tb, value.Index(i))
+			fill(tb, value.Index(i))
 		}
 	case kind == reflect.Struct:
 		for i := range value.NumField() {
 			if field := value.Type().Field(i); !field.IsExported() {
 				tb.Fatalf("field %s of %s is not exported", field.Name, value.Type())
 			}
-			Fill(tb, value.Field(i))
+			fill(tb, value.Field(i))
 		}
 	default:
 		tb.Fatalf("no values for %s", value.Type())
