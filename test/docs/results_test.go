@@ -190,14 +190,14 @@ type miss struct {
 	File string
 }
 
-// worse reports whether it misses the same target, which is not undecided, and by more.
+// worse reports whether the verdict is worse than another on the same target: missed before undecided, then by more.
 func (m miss) worse(than miss) bool {
 	if m.Undecided != than.Undecided {
 		return than.Undecided
 	}
 	least := strings.HasPrefix(m.Limit, "at least")
 	amount := func(m miss) float64 {
-		value := math.Inf(1) // without a number it never came
+		value := math.Inf(1) // no number: the change did not settle
 		if _, err := fmt.Sscan(m.Measured, &value); err == nil && least {
 			value = -value
 		}
@@ -307,12 +307,15 @@ func functions(r results, page string) template.FuncMap {
 		// judged is a median with the worst round, bold where that misses a limit: a target's of bench, or a number, of which a
 		// negative one is the least.
 		"judged": func(limit any, format string, scale float64, values []float64) (string, error) {
-			bound, is := limit.(float64)
-			if name, named := limit.(string); named {
-				_, bound, is = bench.Limit(name)
+			bound, isNumber := limit.(float64)
+			if !isNumber {
+				var err error
+				if _, bound, err = bench.Limit(fmt.Sprint(limit)); err != nil {
+					return "", err
+				}
 			}
-			if !is || len(values) == 0 {
-				return "", fmt.Errorf("%v is no limit, or of nothing", limit)
+			if len(values) == 0 {
+				return "", fmt.Errorf("nothing to judge by %v", limit)
 			}
 			text, worst, missed := number(format, scale, medianOf(values)), slices.Max(values), slices.Max(values) > bound
 			if bound < 0 {
@@ -327,17 +330,14 @@ func functions(r results, page string) template.FuncMap {
 			return text, nil
 		},
 		"aim": func(target string) (string, error) {
-			text, _, ok := bench.Limit(target)
-			if !ok {
-				return "", fmt.Errorf("there is no target %q", target)
-			}
-			return text, nil
+			text, _, err := bench.Limit(target)
+			return text, err
 		},
 		// settled says how many of all changes were followed in time, and the median, to which those count that never were.
 		"settled": func(target string, changes []float64, all int) (string, error) {
-			_, bound, ok := bench.Limit(target)
-			if !ok {
-				return "", fmt.Errorf("there is no target %q", target)
+			_, bound, err := bench.Limit(target)
+			if err != nil {
+				return "", err
 			}
 			const forever = 1e12 // medians of infinite values are not a number
 			never := all - len(changes)

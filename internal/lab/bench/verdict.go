@@ -131,13 +131,12 @@ func ToMeet(target string) string {
 }
 
 // Limit returns the limit of the target of a name as text, and as a number, of which a negative one is the least.
-func Limit(name string) (text string, bound float64, ok bool) {
-	for _, t := range targets {
-		if t.name == name {
-			return t.limit(), t.bound, true
-		}
+func Limit(name string) (text string, bound float64, err error) {
+	i := slices.IndexFunc(targets, func(t *target) bool { return t.name == name })
+	if i < 0 {
+		return "", 0, fmt.Errorf("there is no target %q", name)
 	}
-	return "", 0, false
+	return targets[i].limit(), targets[i].bound, nil
 }
 
 func (t *target) limit() string {
