@@ -130,7 +130,7 @@ type author struct {
 
 func pick[T any](a *author, of ...T) T { return of[a.IntN(len(of))] }
 
-// oneIn is true once in so many times.
+// oneIn returns true with a probability of 1/times.
 func (a *author) oneIn(times int) bool { return a.IntN(times) == 0 }
 
 // key writes a key as it is, or so that Go's decoder takes it for the same.

@@ -168,8 +168,8 @@ var programs = []Suite{
 	{Package: "./internal/lab/meter", Tag: TagNetNS, Run: "TestProgramsLoad"},
 }
 
-// onARM is programs, and tests that containers are told apart in five modes, that shares and classes hold, and that a new
-// agent finds what the old one left.
+// onARM are the suites of ARM machines: programs, identification of containers in five modes, shares, classes, and the restart
+// of an agent.
 var onARM = append(slices.Clone(programs), Suite{Package: "./test/netns", Tag: TagNetNS,
 	Run: "TestModes/^(bridge|host|macvlan|ipvlan-l2|overlay)$/UDP|" +
 		"TestShares/10_Mbit|TestClassKeepsOthersShares/(EF_with_a_maximum|AF_and_BE)|TestContainersChangeWhileNoAgentRuns|TestKernelStateGolden"})

@@ -43,7 +43,7 @@ func TestPublishedTwice(t *testing.T) {
 	}
 }
 
-// What a container receives and answers through Swarm's routing mesh counts as the host's, which it is told.
+// What a container receives and answers through Swarm's routing mesh counts as the host's, and its reason says so.
 func TestRoutingMesh(t *testing.T) {
 	b := newBed()
 	c := b.start("c", v1.ModeOverlay, 1)

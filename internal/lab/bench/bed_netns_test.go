@@ -220,8 +220,8 @@ func TestInSuiteMeasuresDownloads(t *testing.T) {
 	})
 }
 
-// TestDownloadOutlivesNAT: who is to send in a minute reaches the container, though NAT forgets flows of UDP that nobody
-// answers after half a minute.
+// TestDownloadOutlivesNAT: a server that sends a minute after the connection reaches the container, though NAT forgets a UDP
+// flow without an answer after half a minute.
 func TestDownloadOutlivesNAT(t *testing.T) {
 	t.Parallel()
 	bed, err := NewBed(t.Context(), Options{}, 1)

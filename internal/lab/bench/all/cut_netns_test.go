@@ -108,7 +108,7 @@ func TestCutPageGoesOn(t *testing.T) {
 	}
 }
 
-// cut is a signal after so many lines of a journal: settings, and runs.
+// cut is a signal to the process after a number of lines of its journal, which are settings and runs.
 type cut struct {
 	lines int
 	how   syscall.Signal
