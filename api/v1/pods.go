@@ -41,6 +41,8 @@ type PodsChange struct {
 	All []Pod `json:"all,omitempty"`
 	// Started is a pod that started or changed.
 	Started *Pod `json:"started,omitempty"`
+	// Admit: Started starts only if its minimum is in force. If the answer says that it is, that outlasts a crash of the agent.
+	Admit bool `json:"admit,omitempty"`
 	// Stopped is the ID of a pod that stopped.
 	Stopped string `json:"stopped,omitempty"`
 }

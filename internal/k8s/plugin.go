@@ -134,7 +134,7 @@ func (p *plugin) RunPodSandbox(ctx context.Context, s *api.PodSandbox) error {
 	}
 	state, err := p.reporter.update(ctx, func(b book) (v1.PodsChange, bool) {
 		pod, runs := b.start(s, p.notes())
-		return v1.PodsChange{Started: &pod}, runs
+		return v1.PodsChange{Started: &pod, Admit: p.hardAdmission}, runs
 	})
 	if !p.hardAdmission {
 		p.ignore(err)
@@ -167,7 +167,7 @@ func (p *plugin) CreateContainer(ctx context.Context, s *api.PodSandbox, _ *api.
 		}
 		pod.Labels = p.notes().labels(pod.uid, pod.atStart)
 		b[s.GetId()] = pod
-		return v1.PodsChange{Started: &pod.Pod}, true
+		return v1.PodsChange{Started: &pod.Pod, Admit: true}, true
 	})
 	if err == nil {
 		err = unreadable

@@ -85,6 +85,9 @@ func (a *fakeAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		state, mute := a.state, a.mute
 		a.mu.Unlock()
+		if !change.Admit && state.MinimumInForce != nil {
+			state.MinimumInForce = new(false) // for hard admission it counts only if it would outlast a crash
+		}
 		if !mute {
 			_ = encoder.Encode(state)
 			_ = control.Flush()

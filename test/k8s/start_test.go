@@ -42,11 +42,18 @@ func report(b *testing.B, name string, d durations) {
 // BenchmarkPodStartNRI starts 50 pods a second through NRI's own adaptation with weir-k8s and the agent, and between
 // them 50 through one without plugins. A pod is a namespace of the bed, and ends half a second after its start.
 func BenchmarkPodStartNRI(b *testing.B) {
+	b.Run("default", func(b *testing.B) { benchmarkPodStartNRI(b) })
+	b.Run("hard admission", func(b *testing.B) { benchmarkPodStartNRI(b, "--hard-admission") })
+}
+
+// benchmarkPodStartNRI gives weir-k8s the options.
+func benchmarkPodStartNRI(b *testing.B, options ...string) {
 	const (
 		namespaces = 50
 		pause      = 10 * time.Millisecond // between starts with and without Weir in turn
 		starts     = 1000
 	)
+	b.Setenv("TMPDIR", "/dev/shm") // the agent's state file is in memory, as below /run
 	bed := harness.NewBed(b, testbed.HostOptions{})
 	var paths []string
 	for i := range namespaces {
@@ -56,7 +63,7 @@ func BenchmarkPodStartNRI(b *testing.B) {
 	with, socket := newAdaptation(b, bed.Dir, "with")
 	without, _ := newAdaptation(b, bed.Dir, "without")
 	plugin, err := testbed.StartProcess("weir-k8s", exec.Command(filepath.Join(filepath.Dir(harness.Program(b)), "weir-k8s"),
-		"--socket", bed.Files.Socket(), "--nri", socket, "--kubelet", bed.Dir))
+		append(options, "--socket", bed.Files.Socket(), "--nri", socket, "--kubelet", bed.Dir)...))
 	must.Succeed(b, err)
 	b.Cleanup(func() { must.Succeed(b, plugin.End(syscall.SIGTERM, noticed)) })
 	bed.Await("weir-k8s is connected", noticed, func() (bool, string) {

@@ -89,6 +89,8 @@ type Event struct {
 	Snapshot *Snapshot
 	// Updated is a container that started or whose networks changed.
 	Updated *Container
+	// Admit: Updated starts only if its minimum is in force.
+	Admit bool
 	// RemovedID is the ID of a container that stopped.
 	RemovedID string
 	// Disconnected is the reason why the source is unreachable. Its containers stay as they are

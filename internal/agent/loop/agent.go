@@ -76,7 +76,7 @@ const (
 	// changes to devices inside a container cause no event.
 	checkedContainers = 8
 	// saveInterval is the least time between two writes of the state file after saveBurst writes in
-	// a row. What users change, and the admitted minimum of a pod, is written at once.
+	// a row. What users change, and a minimum that a pod's start waits for, is written at once.
 	saveInterval = 250 * time.Millisecond
 	// minRepairPause is the back-off after the repair of an uplink that did not do what it was
 	// told. The back-off doubles while repairs do not help.

@@ -10,20 +10,17 @@ import (
 )
 
 // Learn handles an event of a source outside of the agent, and puts it into force. It returns the
-// state of the container of an Updated event. A pod's minimum is saved before: if it is in force now, which hard admission
-// waits for, it is also after a crash of the agent. A pod without one waits for no file: the next turn of the control loop,
-// within 10 ms, saves it.
+// state of the container of an Updated event. The next turn of the control loop, within 10 ms, saves it: a pod's start waits
+// for no file. With Admit the minimum is saved before the answer: if it is in force now, it is also after a crash of the agent.
 func (a *Agent) Learn(ctx context.Context, event discovery.Event) (state v1.PodState, err error) {
 	err = a.do(ctx, func() {
 		a.containers.learn(event)
-		saveFrom := a.saveFrom
-		a.saveFrom = time.Now().Add(saveInterval)
-		a.reconcile()
-		a.saveFrom = saveFrom
+		a.apply()
+		a.publish(time.Now())
 		if event.Updated != nil {
 			c := a.containers.byKey[key{event.Updated.Runtime, event.Updated.ID}]
 			inForce := c.minimumInForce()
-			if inForce && event.Source == v1.RuntimeKubernetes && c.lacksAdmitted(a.store.Containers) {
+			if inForce && event.Admit && c.lacksAdmitted(a.store.Containers) {
 				if err := a.save(); err != nil {
 					a.log.Error("cannot save a pod's minimum, which a restart of the agent may lose", "name", c.Seen.Name, "error", err)
 				}

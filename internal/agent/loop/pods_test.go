@@ -78,8 +78,8 @@ func TestPods(t *testing.T) {
 	}
 }
 
-// TestPodIsSaved: the answer about a pod waits for the state file if that lacks the minimum that it says is in force. The next
-// turn writes the rest.
+// TestPodIsSaved: the answer about a pod that is to be admitted waits for the state file if that lacks the minimum that it says is
+// in force. The next turn writes the rest.
 func TestPodIsSaved(t *testing.T) {
 	b := newBench(t, 100e6)
 	ctx := b.serve()
@@ -94,23 +94,25 @@ func TestPodIsSaved(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name, min string
+		admit     bool
 		wantName  string
 		wantBPS   uint64
 	}{
-		{"shop/web", "", "", 0},
-		{"shop/web", "60mbit", "shop/web", 60e6},
-		{"shop/renamed", "60mbit", "shop/web", 60e6},
-		{"shop/web", "50mbit", "shop/web", 50e6},
-		{"shop/refused", "120mbit", "shop/web", 50e6},
+		{"shop/web", "", true, "", 0},
+		{"shop/web", "60mbit", false, "", 0},
+		{"shop/web", "60mbit", true, "shop/web", 60e6},
+		{"shop/renamed", "60mbit", true, "shop/web", 60e6},
+		{"shop/web", "50mbit", true, "shop/web", 50e6},
+		{"shop/refused", "120mbit", true, "shop/web", 50e6},
 	} {
 		pod.Name, pod.Labels = tc.name, nil
 		if tc.min != "" {
 			pod.Labels = map[string]string{"weir.min": tc.min}
 		}
-		_, err := b.Learn(ctx, discovery.Event{Source: v1.RuntimeKubernetes, Updated: &pod})
+		_, err := b.Learn(ctx, discovery.Event{Source: v1.RuntimeKubernetes, Updated: &pod, Admit: tc.admit})
 		must.Succeed(t, err)
 		if name, bps := saved(); name != tc.wantName || bps != tc.wantBPS {
-			t.Errorf("%s with %q: the file has %s with %d", tc.name, tc.min, name, bps)
+			t.Errorf("%s with %q, admit %t: the file has %s with %d", tc.name, tc.min, tc.admit, name, bps)
 		}
 	}
 	must.Succeed(t, b.do(ctx, func() { b.control(time.Now()) }))

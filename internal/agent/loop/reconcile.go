@@ -17,10 +17,17 @@ import (
 // Reconciliation: compute the wanted state of the uplinks and apply it. internal/share/plan decides
 // which minimums and latency bounds are in force; the scheduler divides the rate.
 
-// reconcile brings classes, minimums and taps in line with the running containers. A failure does
-// not stop it: the failure is logged once, shown, and retried with the next check. What is shown is saved (in a burst up to
-// saveInterval later): after a crash it is removed, too, and minimums that were admitted are.
+// reconcile is apply, after which the result is saved and shown. In a burst it is saved up to saveInterval later. What is saved
+// is removed also after a crash, and admitted minimums stay so.
 func (a *Agent) reconcile() {
+	a.apply()
+	a.saveSoon(time.Now())
+	a.publish(time.Now())
+}
+
+// apply brings classes, minimums and taps in line with the running containers. A failure does
+// not stop it: the failure is logged once, shown, and retried with the next check.
+func (a *Agent) apply() {
 	controlled := a.containers.controlled()
 	for _, u := range a.uplinks.list {
 		before := u.device.Problem()
@@ -38,11 +45,10 @@ func (a *Agent) reconcile() {
 			delays.Keep(u.hasClass)
 		}
 	}
-	a.applyAttachments()
+	a.containers.limitPackets()
+	a.attach.Apply(a.containers.attached(), a.uplinks.attachments())
 	a.containers.tellRefusals()
 	a.unsaved = true
-	a.saveSoon(time.Now())
-	a.publish(time.Now())
 }
 
 // plan returns the wanted tree of an uplink. containers are all running ones; controlled are those
@@ -134,9 +140,9 @@ func startOrder(a, b *container) int {
 	return strings.Compare(a.Seen.ID, b.Seen.ID)
 }
 
-// applyAttachments updates the treatment wanted for each container and has the attacher apply it.
-func (a *Agent) applyAttachments() {
-	for _, c := range a.containers.byNumber {
+// limitPackets sets how large each container's packets may be: as the strictest of its classes says.
+func (cs *containers) limitPackets() {
+	for _, c := range cs.byNumber {
 		c.Want.PacketBytes = 0
 		for _, s := range c.shares {
 			if s.uplink.of != nil {
@@ -147,7 +153,6 @@ func (a *Agent) applyAttachments() {
 			}
 		}
 	}
-	a.attach.Apply(a.containers.attached(), a.uplinks.attachments())
 }
 
 // attachments returns the uplinks as the attacher knows them.

@@ -35,7 +35,7 @@ func (r *Reader) eventBelow(runtime string, change v1.PodsChange, roots []string
 	switch {
 	case change.Started != nil:
 		c := r.container(runtime, *change.Started, roots)
-		event.Updated = &c
+		event.Updated, event.Admit = &c, change.Admit
 	case change.Stopped != "":
 		event.RemovedID = change.Stopped
 	default:
