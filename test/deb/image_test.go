@@ -102,6 +102,7 @@ func TestImage(t *testing.T) {
 		said, _ := engine.Command("docker", "-H", "unix://"+engine.Socket(), "logs", "weir").CombinedOutput()
 		return ok == 2, fmt.Sprint(list, err, string(said))
 	})
+	b.WarmUp() // the senders are TCP
 	b.CheckIdeal(tolerance, rateBPS, []uint64{15e6, 5e6}, 2*time.Second)
 
 	// What it remembers and what is in the kernel outlive the container.
