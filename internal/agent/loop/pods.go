@@ -2,6 +2,7 @@ package loop
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	v1 "github.com/weir-project/weir/api/v1"
@@ -10,8 +11,9 @@ import (
 )
 
 // Learn handles an event of a source outside of the agent, and puts it into force. It returns the
-// state of the container of an Updated event. The next turn of the control loop, within 10 ms, saves it: a pod's start waits
-// for no file. With Admit the minimum is saved before the answer: if it is in force now, it is also after a crash of the agent.
+// state of the container of an Updated event. The next turn of the control loop, within 10 ms, saves it (in a burst up to
+// saveInterval later): a pod's start waits for no file. With Admit the minimum is saved before the answer: if it is in force now,
+// it is also after a crash of the agent.
 func (a *Agent) Learn(ctx context.Context, event discovery.Event) (state v1.PodState, err error) {
 	err = a.do(ctx, func() {
 		a.containers.learn(event)
@@ -19,14 +21,15 @@ func (a *Agent) Learn(ctx context.Context, event discovery.Event) (state v1.PodS
 		a.publish(time.Now())
 		if event.Updated != nil {
 			c := a.containers.byKey[key{event.Updated.Runtime, event.Updated.ID}]
+			view := c.view(a.containers.owners())
 			inForce := c.minimumInForce()
+			state = v1.PodState{State: view.State, Reason: view.Reason, MinimumInForce: &inForce}
 			if inForce && event.Admit && c.lacksAdmitted(a.store.Containers) {
 				if err := a.save(); err != nil {
-					a.log.Error("cannot save a pod's minimum, which a restart of the agent may lose", "name", c.Seen.Name, "error", err)
+					a.log.Error("cannot save a pod's minimum", "name", c.Seen.Name, "error", err)
+					inForce, state.Reason = false, fmt.Sprintf("the agent cannot save its minimum, and would lose it with a restart: make room or mend the disk (%v)", err)
 				}
 			}
-			view := c.view(a.containers.owners())
-			state = v1.PodState{State: view.State, Reason: view.Reason, MinimumInForce: &inForce}
 		}
 	})
 	return state, err

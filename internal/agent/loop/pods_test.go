@@ -2,7 +2,9 @@ package loop
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -115,8 +117,21 @@ func TestPodIsSaved(t *testing.T) {
 			t.Errorf("%s with %q, admit %t: the file has %s with %d", tc.name, tc.min, tc.admit, name, bps)
 		}
 	}
+	pod.Name, pod.Labels = "shop/web", map[string]string{"weir.min": "40mbit"}
+	for full := range 2 { // it is not in force either when it is asked again
+		blocked := filepath.Join(b.dir, "state.json.new")
+		must.Succeed(t, os.MkdirAll(blocked, 0o755))
+		state, err := b.Learn(ctx, discovery.Event{Source: v1.RuntimeKubernetes, Updated: &pod, Admit: true})
+		if err != nil || *state.MinimumInForce || !strings.Contains(state.Reason, "make room or mend the disk") {
+			t.Errorf("time %d, with a file that cannot be written: %+v, %v", full+1, state, err)
+		}
+		must.Succeed(t, os.Remove(blocked))
+	}
+	pod.Name, pod.Labels = "shop/refused", map[string]string{"weir.min": "120mbit"}
+	_, err := b.Learn(ctx, discovery.Event{Source: v1.RuntimeKubernetes, Updated: &pod})
+	must.Succeed(t, err)
 	must.Succeed(t, b.do(ctx, func() { b.control(time.Now()) }))
-	if name, bps := saved(); name != "shop/refused" || bps != 50e6 {
+	if name, bps := saved(); name != "shop/refused" || bps != 40e6 {
 		t.Errorf("after the next turn the file has %s with %d", name, bps)
 	}
 }

@@ -45,7 +45,9 @@ func (a *Agent) apply() {
 			delays.Keep(u.hasClass)
 		}
 	}
-	a.containers.limitPackets()
+	for _, c := range a.containers.byNumber {
+		c.limitPackets()
+	}
 	a.attach.Apply(a.containers.attached(), a.uplinks.attachments())
 	a.containers.tellRefusals()
 	a.unsaved = true
@@ -140,17 +142,15 @@ func startOrder(a, b *container) int {
 	return strings.Compare(a.Seen.ID, b.Seen.ID)
 }
 
-// limitPackets sets how large each container's packets may be: as the strictest of its classes says.
-func (cs *containers) limitPackets() {
-	for _, c := range cs.byNumber {
-		c.Want.PacketBytes = 0
-		for _, s := range c.shares {
-			if s.uplink.of != nil {
-				continue
-			}
-			if bytes := s.class.PacketBytes; bytes > 0 && (c.Want.PacketBytes == 0 || bytes < c.Want.PacketBytes) {
-				c.Want.PacketBytes = bytes
-			}
+// limitPackets sets how large the container's packets may be: as the strictest of its classes says.
+func (c *container) limitPackets() {
+	c.Want.PacketBytes = 0
+	for _, s := range c.shares {
+		if s.uplink.of != nil {
+			continue
+		}
+		if bytes := s.class.PacketBytes; bytes > 0 && (c.Want.PacketBytes == 0 || bytes < c.Want.PacketBytes) {
+			c.Want.PacketBytes = bytes
 		}
 	}
 }

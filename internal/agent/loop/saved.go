@@ -67,9 +67,11 @@ func (a *Agent) save() error {
 			saved.Host, saved.HostAdmittedBPS = &counted, u.host.admittedBPS
 		}
 	}
+	before := a.store.Containers
 	a.store.Containers = containers
 	a.unsaved = false
 	if err := a.store.Save(); err != nil {
+		a.store.Containers = before // as in the file
 		return err
 	}
 	a.attach.LimitSaved(a.containers.attached())
