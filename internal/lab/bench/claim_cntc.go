@@ -18,7 +18,7 @@ func cntcClaims(f findings) []claim.Claim {
 	const connections, latencyCase = "6 connections against 1", "CN1 has 6 connections"
 	return []claim.Claim{
 		{
-			Where: "figure 1a", Says: "In an overlay tc cannot tell containers apart: CN1 with 6 connections gets 6/7 of the link, CN2 with one 1/7.",
+			Where: "figure 1a", About: PeerTC, Says: "In an overlay tc cannot tell containers apart: CN1 with 6 connections gets 6/7 of the link, CN2 with one 1/7.",
 			Numbers:   f.paperShares(overlay("figures 1a and 7a"), connections, PeerTC, PeerTC),
 			Control:   f.paperShares(overlay("figures 1a and 7a"), connections, PeerTC, PeerWeir),
 			Otherwise: "Connections of one queue share it by their own congestion control, and equally only over a longer time.",
@@ -30,7 +30,7 @@ func cntcClaims(f findings) []claim.Claim {
 			Otherwise: missedShares,
 		},
 		{
-			Where: "figure 1b", Says: "With tc the bound of 2 ms on CN2's latency is exceeded when CN1 starts.",
+			Where: "figure 1b", About: PeerTC, Says: "With tc the bound of 2 ms on CN2's latency is exceeded when CN1 starts.",
 			Numbers:   []claim.Number{f.roundTrip(claim.Number{Name: "p99 with tc", Rule: claim.AtLeast, Ideal: 2}, overlay("figures 1b and 7b"), latencyCase, PeerTC, p99)},
 			Control:   []claim.Number{f.roundTrip(claim.Number{Name: "p99 with weir", Rule: claim.AtLeast, Ideal: 2}, overlay("figures 1b and 7b"), latencyCase, PeerWeir, p99)},
 			Otherwise: "The tc of this suite is HTB, whose queue for CN1 and CN2 together is kept short here by TCP's limit on what waits in the sender.",
@@ -42,7 +42,7 @@ func cntcClaims(f findings) []claim.Claim {
 			Otherwise: "The 99th percentile of round trips is above the bound.",
 		},
 		{
-			Where: "figure 8a", Says: "tc treats two containers of different priority alike.",
+			Where: "figure 8a", About: PeerTC, Says: "tc treats two containers of different priority alike.",
 			Numbers:   f.paperShares(overlay("figure 8"), "priority", PeerTC, PeerTC),
 			Control:   f.paperShares(overlay("figure 8"), "priority", PeerTC, PeerWeir),
 			Otherwise: "In an overlay both are in one queue, which their connections share by their own congestion control.",

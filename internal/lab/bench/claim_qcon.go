@@ -19,7 +19,7 @@ func qconClaims(f findings) []claim.Claim {
 	const tcp = "weights 3:2:1, tcp"
 	claims := []claim.Claim{
 		{
-			Where: qconFigure3, Says: "With DRR three containers with weights of 3:2:1 that send TCP get about the same.",
+			Where: qconFigure3, About: PeerDRR, Says: "With DRR three containers with weights of 3:2:1 that send TCP get about the same.",
 			Numbers: f.paperShares(qconFigure3, tcp, PeerDRR, PeerDRR),
 			Control: f.paperShares(qconFigure3, tcp, PeerDRR, PeerWeir),
 			Otherwise: "The paper's board sent each packet as soon as it was queued, so DRR had none to choose from. Here the token bucket that stands for " +
@@ -63,7 +63,7 @@ func qconClaims(f findings) []claim.Claim {
 				"packets in the bridge, every 30 ms, and bounds no latency.",
 		},
 		{
-			Where: "figure 12", Says: "Linux Traffic Control takes the most processor time, for its lock, the more the more containers send.",
+			Where: "figure 12", About: PeerHTB, Says: "Linux Traffic Control takes the most processor time, for its lock, the more the more containers send.",
 			Numbers:   f.costs(PeerHTB, claim.AtLeast, PeerNone),
 			NoControl: "it is about tc, and no other peer has to take less than none",
 			Otherwise: "The link without control is a token bucket here, which has a lock of its own, and a lock is not what limits 100 Mbit/s on this processor.",

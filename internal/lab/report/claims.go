@@ -103,14 +103,18 @@ func (i Index) WriteClaims(w io.Writer) error {
 	if len(i.Withheld) > 0 {
 		fmt.Fprintf(&b, "\n**Not for publishing:** %s.\n", strings.Join(i.Withheld, "; "))
 	}
-	b.WriteString("\nA value is Weir's median, in brackets its lowest and highest round where the report keeps them: of five rounds a 94 %\n" +
+	b.WriteString("\nA value is the median here, of Weir unless a claim is about something else, in brackets its lowest and highest round where the report keeps them: of five rounds a 94 %\n" +
 		"interval of the median, of seven a 98 % one.\n")
 	for _, source := range i.sources() {
 		fmt.Fprintf(&b, "\n## %s\n\n| where | the paper says | verdict | values | reason | command |\n|---|---|---|---|---|---|\n", source)
 		for _, s := range i.Sections {
 			for _, c := range s.Claims {
 				if c.Source == source {
-					row(&b, c.Where, c.Says, "**"+string(c.Judgement)+"**", c.values(), c.Reason, "`"+c.Command+"`")
+					where := c.Where
+					if c.About != "" {
+						where += " (about " + c.About + ")"
+					}
+					row(&b, where, c.Says, "**"+string(c.Judgement)+"**", c.values(), c.Reason, "`"+c.Command+"`")
 				}
 			}
 		}
@@ -155,7 +159,7 @@ func (i Index) writeLosses(b *strings.Builder) {
 	lost := 0
 	for _, s := range i.Sections {
 		for _, c := range s.Claims {
-			if c.Judgement == NotReproduced {
+			if c.Judgement == NotReproduced && c.About == "" {
 				lost++
 				row(b, c.Source+", "+c.Where+": "+c.Says, c.values(), cmp.Or(c.Reason, unknownChange))
 			}
@@ -213,7 +217,7 @@ func (v Value) text() string {
 	if v.Measured == nil {
 		return text + "not measured"
 	}
-	text += fmt.Sprintf("Weir %.4g", *v.Measured)
+	text += fmt.Sprintf("here %.4g", *v.Measured)
 	if v.Low != nil && v.High != nil {
 		text += fmt.Sprintf(" (%.4g to %.4g)", *v.Low, *v.High)
 	}

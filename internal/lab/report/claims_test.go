@@ -18,6 +18,7 @@ func TestWriteClaims(t *testing.T) {
 			{Name: "a", Claims: []Claim{
 				{Source: "A", Where: "figure 1", Says: "x | y\n<z>", Judgement: Reproduced, Values: []Value{{Name: "n", Unit: "ms"}, {Name: "m", Unit: "s", Measured: Number(2)}}, Command: "weir a"},
 				{Source: "B", Where: "figure 2", Says: "less", Judgement: NotReproduced},
+				{Source: "B", Where: "figure 4", About: "tc", Says: "slow", Judgement: NotReproduced},
 			}},
 			{Name: "b", Rounds: 7, RunSeconds: 2, Builds: []string{"v1", "v2"}, Claims: []Claim{{Source: "A", Where: "figure 3", Says: "more", Judgement: Exceeded}}, Failure: "broken", Disturbed: []string{"round 2"}},
 			{Name: "c", Gaps: []string{"No <tool>."}, Verdicts: []Verdict{{Target: "t", Limit: "1", Measured: "2", Where: "w", Undecided: true}, {Target: "u", Met: true}}},
@@ -27,15 +28,15 @@ func TestWriteClaims(t *testing.T) {
 	must.Succeed(t, i.WriteClaims(&b))
 	text := b.String()
 	for _, want := range []string{
-		"**Not for publishing:** short; dirty.", "- kernel: 6.1\n", "- b: 7 rounds of 2 s\n- b: measured by builds of the same sources, v1, v2\n", "## A\n", `| figure 1 | x \| y; &lt;z> | **reproduced** | n: not measured; m: Weir 2 s |  | ` + "`weir a` |",
-		"| B, figure 2: less |  | not known: the cause is to be measured first |", "| c: t, 1 (undecided) | 2, w | nothing as yet: more rounds or longer runs decide it |", "- b: broken\n- b, disturbed: round 2\n- c: No &lt;tool>.\n",
+		"**Not for publishing:** short; dirty.", "- kernel: 6.1\n", "- b: 7 rounds of 2 s\n- b: measured by builds of the same sources, v1, v2\n", "## A\n", `| figure 1 | x \| y; &lt;z> | **reproduced** | n: not measured; m: here 2 s |  | ` + "`weir a` |",
+		"| figure 4 (about tc) | slow |", "| B, figure 2: less |  | not known: the cause is to be measured first |", "| c: t, 1 (undecided) | 2, w | nothing as yet: more rounds or longer runs decide it |", "- b: broken\n- b, disturbed: round 2\n- c: No &lt;tool>.\n",
 		"## Where Weir loses\n\nWhat would have to change was found on the machines of Weir's own measurements",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page has no %q:\n%s", want, text)
 		}
 	}
-	if strings.Count(text, "## A\n") != 1 || strings.Index(text, "figure 3") > strings.Index(text, "## B") || strings.Contains(text, "| c: u") || strings.Contains(text, "5 rounds") || strings.Contains(text, "rounds: 5") {
+	if strings.Count(text, "## A\n") != 1 || strings.Index(text, "figure 3") > strings.Index(text, "## B") || strings.Contains(text, "B, figure 4") || strings.Contains(text, "| c: u") || strings.Contains(text, "5 rounds") || strings.Contains(text, "rounds: 5") {
 		t.Errorf("claims of one paper are apart, or a met target is a loss:\n%s", text)
 	}
 	b.Reset()

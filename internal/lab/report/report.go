@@ -123,9 +123,11 @@ func Judgements() []Judgement {
 
 // Claim is something that a paper says, and what became of it.
 type Claim struct {
-	Source    string    `json:"source"` // the paper
-	Where     string    `json:"where"`  // figure or table
-	Says      string    `json:"says"`
+	Source string `json:"source"` // the paper
+	Where  string `json:"where"`  // figure or table
+	Says   string `json:"says"`
+	// About is what the numbers are of; empty is Weir.
+	About     string    `json:"about,omitempty"`
 	Judgement Judgement `json:"judgement"`
 	// Reason says why: it names the rule, or why the result is another.
 	Reason string  `json:"reason"`

@@ -15,7 +15,9 @@ import (
 // every one of its numbers does.
 type Claim struct {
 	Where, Says string
-	Numbers     []Number
+	// About is what the numbers are of; empty is Weir.
+	About   string
+	Numbers []Number
 	// Control are the same numbers of what the claim is not about, such as a link without Weir. A claim all of
 	// whose numbers hold for them as well says nothing. NoControl is why a claim has none, without a full stop.
 	Control   []Number
@@ -52,7 +54,7 @@ type Number struct {
 	Measured *float64 // nil if it was not measured
 	// Low and High are Measured in the lowest and highest round; nil if the report does not keep these.
 	Low, High *float64
-	// Tolerance replaces claimTolerance unless it is 0.
+	// Tolerance replaces claimTolerance unless it is 0. Of an Ideal of 0 it is absolute.
 	Tolerance float64
 	// Resolution is how finely the paper gives its number.
 	Resolution float64
@@ -61,7 +63,7 @@ type Number struct {
 	PaperScale float64
 }
 
-// miss returns the relative deviation of a value from an ideal; 0 within the rule.
+// miss returns the relative deviation of a value from an ideal, the absolute one from 0; 0 within the rule.
 func (n Number) miss(value, ideal float64) float64 {
 	off := value/ideal - 1
 	if ideal == 0 {
@@ -76,7 +78,7 @@ func (n Number) miss(value, ideal float64) float64 {
 	return math.Abs(off)
 }
 
-// allowed returns the tolerated relative deviation.
+// allowed returns the tolerated deviation, as miss has it.
 func (n Number) allowed() float64 {
 	if n.Tolerance > 0 {
 		return n.Tolerance
@@ -134,6 +136,9 @@ func outcomeOf(numbers []Number) outcome {
 		o.beats = o.beats || n.beats()
 		if miss := n.miss(*n.Measured, n.Ideal); o.furthest == "" || miss-n.allowed() > furthestMiss {
 			o.furthest = fmt.Sprintf("%s is off by %.2f %%, of %.3g %% allowed", n.Name, miss*100, n.allowed()*100)
+			if n.Ideal == 0 {
+				o.furthest = fmt.Sprintf("%s is off by %.2f, of %.3g allowed, in %s", n.Name, miss, n.allowed(), n.Unit)
+			}
 			furthestMiss = miss - n.allowed()
 		}
 	}
@@ -142,7 +147,7 @@ func outcomeOf(numbers []Number) outcome {
 
 // Judge returns the judgement on a claim.
 func (c Claim) Judge(source string) report.Claim {
-	judged := report.Claim{Source: source, Where: c.Where, Says: c.Says}
+	judged := report.Claim{Source: source, Where: c.Where, Says: c.Says, About: c.About}
 	for _, n := range c.Numbers {
 		if n.Measured != nil {
 			judged.Values = append(judged.Values, n.Value())

@@ -122,6 +122,9 @@ func (r Report) judge() []report.Claim {
 			continue
 		}
 		for _, judged := range r.judgePeer(peer) {
+			if peer != bench.PeerWeir {
+				judged.About = peer
+			}
 			if skipped {
 				judged.Judgement, judged.Reason = report.NotMeasured, strings.ToUpper(peer[:1])+peer[1:]+" was left out: "+why+"."
 			}

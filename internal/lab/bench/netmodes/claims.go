@@ -112,6 +112,7 @@ func (r Report) judge() []report.Claim {
 		for _, one := range append(claims, on.modeClaims()...) {
 			one.Where += ", " + linkName(link)
 			one.NoControl = "it compares network modes, without Weir"
+			one.About = "the network modes, without the agent"
 			judged := one.Judge(source)
 			if judged.Judgement == report.NotMeasured && r.CountersMissing != "" && strings.Contains(one.Says, "cycle") {
 				judged.Reason = "This machine has no such counters: " + strings.ReplaceAll(r.CountersMissing, "\n", "; ") + "."

@@ -141,19 +141,20 @@ func (r Report) claims() []claim.Claim {
 		}
 		claims = append(claims, claim.That("figure 7", server+": replicas on the same node do not shorten the response time.", otherwise, numbers...))
 	}
+	more := claim.Number{Name: "busybox, 4Con-1Pi", Unit: "% less", Rule: claim.AtMost, Ideal: 0, Tolerance: 1}
 	return append(claims,
 		claim.That("figure 6", "With four containers on a node each uses a quarter of the processor of one alone, with two a half.",
 			"With one container this server did not use all of its node.",
 			claim.Number{Name: "busybox, 2Con-1Pi", Unit: "% less", Rule: claim.Near, Ideal: 50, Tolerance: 0.25}.Over(r.changeOf(serverBusybox, layout{2, 1}, containerCPUOf)),
 			claim.Number{Name: "busybox, 4Con-1Pi", Unit: "% less", Rule: claim.Near, Ideal: 75, Tolerance: 0.25}.Over(r.changeOf(serverBusybox, layout{4, 1}, containerCPUOf))),
 		claim.That("figures 5 and 8", "More containers on one node use more of its processor.", "One container uses all of its node here already.",
-			claim.Number{Name: "busybox, 4Con-1Pi", Unit: "% less", Rule: claim.AtMost, Ideal: 0}.Over(r.changeOf(serverBusybox, layout{4, 1}, nodeCPUOf))),
+			more.Over(r.changeOf(serverBusybox, layout{4, 1}, nodeCPUOf))),
 		claim.That("figure 5", "More containers on one node use more of its memory.", "What they use besides their own pages, such as buffers of connections, is shared here.",
-			claim.Number{Name: "busybox, 4Con-1Pi", Unit: "% less", Rule: claim.AtMost, Ideal: 0}.Over(r.changeOf(serverBusybox, layout{4, 1}, memoryOf))),
+			more.Over(r.changeOf(serverBusybox, layout{4, 1}, memoryOf))),
 		claim.That("figure 8", "On four nodes each uses less of its processor.", "All nodes are busy here as long as the crowd is there: it only takes less time.",
 			claim.NoLess("busybox, 4Con-4Pi", "% less", 5, nil, nil).Over(r.changeOf(serverBusybox, layout{4, 4}, nodeCPUOf))),
 		claim.That("figure 8", "More containers on one node raise its load.", "Each of the crowd's requests is a task that waits, on one container as on four.",
-			claim.Number{Name: "busybox, 4Con-1Pi", Unit: "% less", Rule: claim.AtMost, Ideal: 0}.Over(r.changeOf(serverBusybox, layout{4, 1}, nodeLoadOf))),
+			more.Over(r.changeOf(serverBusybox, layout{4, 1}, nodeLoadOf))),
 		claim.That("figure 8", "On four nodes each has less load.", otherBoard,
 			claim.NoLess("busybox, 4Con-4Pi", "% less", 5, nil, nil).Over(r.changeOf(serverBusybox, layout{4, 4}, nodeLoadOf))),
 		r.heavyLoadClaim(),
@@ -191,6 +192,7 @@ func medianOrNil(values []float64) *float64 {
 func (r *Report) judge() {
 	for _, one := range r.claims() {
 		one.NoControl = "it is about servers and their replicas, without Weir"
+		one.About = "servers and nodes, without the agent"
 		r.Claims = append(r.Claims, one.Judge(source))
 	}
 	images := report.Claim{
