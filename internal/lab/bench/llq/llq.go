@@ -231,6 +231,10 @@ func (r *runner) runPeer(ctx context.Context, name string, round int) (err error
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+		if slices.ContainsFunc(r.keysOf(name), r.HasObserved) {
+			r.Fail(err, untaken...)
+			return nil
+		}
 		r.skipped[name] = err.Error()
 		fmt.Fprintf(r.options.Progress, "%s is left out: %v\n", name, err)
 		return nil
@@ -312,7 +316,7 @@ func (r *runner) observe(ctx context.Context, total uint64) (seen observation, e
 	if err := sender.Stop(); err != nil {
 		return seen, fmt.Errorf("send: %w", err)
 	}
-	return seen, r.collect(ctx, &seen, total)
+	return seen, r.collect(ctx, &seen, before, total)
 }
 
 // warmup returns how long a rate is sent before it is measured.
@@ -336,8 +340,8 @@ func drainTimeOf(total uint64) time.Duration {
 	return drainTime
 }
 
-// collect waits for queued frames and takes those sent in the measured time.
-func (r *runner) collect(ctx context.Context, seen *observation, total uint64) error {
+// collect waits for queued frames and takes those counted as sent, by their numbers, of which before are those of the first.
+func (r *runner) collect(ctx context.Context, seen *observation, before []uint64, total uint64) error {
 	if err := bench.WaitUntil(ctx, traffic.MonotonicNS()+drainTimeOf(total).Nanoseconds()); err != nil {
 		return err
 	}
@@ -345,7 +349,7 @@ func (r *runner) collect(ctx context.Context, seen *observation, total uint64) e
 	if overruns > 0 {
 		return fmt.Errorf("the receiver lost %d frames: it did not run", overruns)
 	}
-	for _, arrivals := range all {
+	for flow, arrivals := range all {
 		count := 0
 		for _, one := range arrivals {
 			if one.ArrivedNS >= seen.FromNS && one.ArrivedNS < seen.UntilNS {
@@ -354,7 +358,7 @@ func (r *runner) collect(ctx context.Context, seen *observation, total uint64) e
 		}
 		seen.Arrived = append(seen.Arrived, count)
 		seen.Arrivals = append(seen.Arrivals, slices.DeleteFunc(arrivals, func(one traffic.Arrival) bool {
-			return one.SentNS < seen.FromNS || one.SentNS >= seen.UntilNS
+			return one.Sequence < before[flow] || one.Sequence >= before[flow]+seen.Sent[flow]
 		}))
 	}
 	return nil

@@ -78,6 +78,11 @@ func TestLLQResult(t *testing.T) {
 	if fifo := newResult(bench.PeerFIFO, 150e6, []observation{run}); math.Abs(fifo.Flows[0].IdealBPS-100e6/3) > 1 {
 		t.Errorf("FIFO's ideal is %v", fifo.Flows[0].IdealBPS)
 	}
+	voices := run.Arrivals[0] // frames that were written before the first time was read, and counted after the second
+	voices[0].SentNS, voices[len(voices)-1].SentNS = run.FromNS-2e8, run.UntilNS+2e8
+	if edges := newResult(bench.PeerHTB, 105e6, []observation{run}).Flows[0]; edges.Loss.Max != 0 || edges.DelaysMS[timeSteps-1] == nil {
+		t.Errorf("frames at the edges: %+v", edges)
+	}
 	empty := observation{FromNS: 1, UntilNS: 2e9, Arrivals: make([][]traffic.Arrival, 3), Arrived: make([]int, 3), Sent: make([]uint64, 3)}
 	if none := newResult(bench.PeerFIFO, 5e6, []observation{empty}); none.Flows[0].DelayMS.Median != 0 || none.Flows[0].DelaysMS[0] != nil {
 		t.Errorf("of nothing: %+v", none.Flows[0])

@@ -121,7 +121,8 @@ func (r observation) receivedBPS(flow int) float64 {
 func (f *Flow) overTime(run observation, flow int) {
 	parts := make([][]traffic.Arrival, timeSteps)
 	for _, one := range run.Arrivals[flow] {
-		step := int((one.SentNS - run.FromNS) * timeSteps / (run.UntilNS - run.FromNS))
+		step := (one.SentNS - run.FromNS) * timeSteps / (run.UntilNS - run.FromNS)
+		step = min(max(step, 0), timeSteps-1) // the first and the last frame were written while they were counted
 		parts[step] = append(parts[step], one)
 	}
 	known := func(v float64) *float64 {
