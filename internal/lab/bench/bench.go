@@ -118,6 +118,14 @@ func Rounds(name string) int {
 	return measure.Find(suites, func(s suite) bool { return s.name == name }).rounds
 }
 
+// RoundsToDecide returns how many rounds decide all verdicts of the suite: ratios take report.LeastRounds.
+func (o Options) RoundsToDecide() int {
+	if cases, err := o.Cases(); err == nil && slices.ContainsFunc(cases, func(c Case) bool { return len(c.Ratios) > 0 }) {
+		return report.LeastRounds
+	}
+	return Rounds(o.Suite)
+}
+
 // suite returns the suite that the options name.
 func (o Options) suite() (suite, error) {
 	i := slices.IndexFunc(suites, func(s suite) bool { return s.name == o.Suite })
@@ -223,7 +231,7 @@ func Run(ctx context.Context, options Options) (found Report, err error) {
 		r.progress.expect(cases, wanted, done)
 		for round := done; round < done+options.Repeat; round++ {
 			for i, c := range cases {
-				if err := r.runCase(ctx, i, c, wanted[i], round); err != nil {
+				if err := r.runCase(ctx, c, wanted[i], round); err != nil {
 					return found, fmt.Errorf("case %q: %w", c.ID(), err)
 				}
 			}
@@ -280,22 +288,19 @@ type runner struct {
 	progress *progress
 }
 
-// runKey identifies a case, by its index, with a peer.
-type runKey struct {
-	number int
-	peer   string
-}
+// runKey identifies a case, by its ID, with a peer.
+type runKey struct{ id, peer string }
 
 // runCase runs one round of a case with peers.
-func (r *runner) runCase(ctx context.Context, number int, c Case, peers []namedPeer, round int) (err error) {
+func (r *runner) runCase(ctx context.Context, c Case, peers []namedPeer, round int) (err error) {
 	keys := make([]runKey, len(peers))
 	for i, one := range peers {
-		keys[i] = runKey{number, one.name}
+		keys[i] = runKey{c.ID(), one.name}
 	}
 	if len(peers) == 0 {
 		return nil
 	}
-	untaken, err := r.TakeKept(keys...)
+	untaken, err := r.TakeTogether(keys...)
 	r.progress.done += len(keys) - len(untaken)
 	if len(untaken) == 0 || err != nil {
 		return err
@@ -314,7 +319,7 @@ func (r *runner) runCase(ctx context.Context, number int, c Case, peers []namedP
 	}
 	defer func() { err = errors.Join(err, removePath()) }()
 	for _, one := range inTurn(peers, round) {
-		key := runKey{number, one.name}
+		key := runKey{c.ID(), one.name}
 		if !slices.Contains(untaken, key) || measure.Overdue(r.options.Until) {
 			continue
 		}
@@ -338,14 +343,14 @@ func (r *runner) runCase(ctx context.Context, number int, c Case, peers []namedP
 // results summarises all that was observed.
 func (r *runner) results(cases []Case) []CaseResult {
 	var results []CaseResult
-	for i, c := range cases {
+	for _, c := range cases {
 		for _, one := range r.peers {
-			found := r.Of(runKey{i, one.name})
+			found := r.Of(runKey{c.ID(), one.name})
 			if len(found.Seen) == 0 && found.Failure == nil {
 				continue
 			}
 			result := summarise(c, one.name, found.Seen)
-			result.Ratios = r.ratios(i, c, one.name)
+			result.Ratios = r.ratios(c, one.name)
 			if found.Failure != nil {
 				result.Failure = found.Failure.Error()
 			}

@@ -81,12 +81,12 @@ func (a *ratioAim) ratio(of, over *Observed[observation]) Ratio {
 }
 
 // ratios returns those of a peer in a case to the peers that take part.
-func (r *runner) ratios(number int, c Case, peer string) []Ratio {
+func (r *runner) ratios(c Case, peer string) []Ratio {
 	var list []Ratio
 	for _, aim := range c.Ratios {
 		takesPart := slices.ContainsFunc(r.peers, func(p namedPeer) bool { return p.name == aim.over })
 		if aim.peer == peer && takesPart {
-			list = append(list, aim.ratio(r.Of(runKey{number, peer}), r.Of(runKey{number, aim.over})))
+			list = append(list, aim.ratio(r.Of(runKey{c.ID(), peer}), r.Of(runKey{c.ID(), aim.over})))
 		}
 	}
 	return list
@@ -99,7 +99,7 @@ func (r *runner) wanted(cases []Case, done int) [][]namedPeer {
 	for i, c := range cases {
 		undecided := map[string]bool{}
 		for _, one := range r.peers {
-			for _, ratio := range r.ratios(i, c, one.name) {
+			for _, ratio := range r.ratios(c, one.name) {
 				if done > 0 && ratio.Decision == report.Undecided && ratio.Why == "" {
 					undecided[one.name], undecided[ratio.Over] = true, true
 				}

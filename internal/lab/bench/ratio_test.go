@@ -40,7 +40,7 @@ func ranCases(observed map[string]Observed[observation]) (*runner, []Case) {
 	for _, name := range PeerNames() {
 		if seen, ran := observed[name]; ran {
 			r.peers = append(r.peers, namedPeer{name: name})
-			*r.Of(runKey{0, name}) = seen
+			*r.Of(runKey{c.ID(), name}) = seen
 		}
 	}
 	return r, []Case{c}
@@ -65,7 +65,7 @@ func TestRatiosAreOfTheSameRound(t *testing.T) {
 	}
 	none.Seen = slices.Delete(none.Seen, 0, 1)
 	r, cases := ranCases(map[string]Observed[observation]{PeerWeirLow: low, PeerNone: none})
-	ratios := r.ratios(0, cases[0], PeerWeirLow)
+	ratios := r.ratios(cases[0], PeerWeirLow)
 	if len(ratios) != 1 {
 		t.Fatalf("%d ratios, want that to none, as nothing else took part: %+v", len(ratios), ratios)
 	}
@@ -108,7 +108,7 @@ func TestFailedPeerDecidesNothing(t *testing.T) {
 		}
 		r, cases := ranCases(map[string]Observed[observation]{PeerWeirLow: test.low, PeerNone: test.none})
 		results := r.results(cases)
-		if got := r.ratios(0, cases[0], PeerWeirLow)[0]; got.Decision != test.decision || got.Why != test.why {
+		if got := r.ratios(cases[0], PeerWeirLow)[0]; got.Decision != test.decision || got.Why != test.why {
 			t.Errorf("%s: %s, %q, want %s, %q", name, got.Decision, got.Why, test.decision, test.why)
 		}
 		if name == "no round in common" {

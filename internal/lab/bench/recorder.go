@@ -18,9 +18,10 @@ type Recorder[K comparable, O interface{ LongestPause() time.Duration }] struct 
 	Options  measure.RunOptions
 	pauses   *testbed.PauseWatch
 	observed map[K]*Observed[O]
-	foreign  *traffic.ForeignWatch
-	leftOut  int
-	// disturbed are the runs, also those done again, during which others used the machine.
+	// foreign begins to measure what others take of the processors; what it returns says which part they took since.
+	foreign func() (since func() (float64, error), err error)
+	leftOut int
+	// disturbed are the observed runs during which others used the machine.
 	disturbed []string
 	// Repeated counts the repeated runs.
 	Repeated int
@@ -45,9 +46,16 @@ func (d Disturbance) LongestPause() time.Duration { return d.Pause }
 
 // NewRecorder starts to watch the machine, until Close.
 func NewRecorder[K comparable, O interface{ LongestPause() time.Duration }](ctx context.Context, o measure.RunOptions) (*Recorder[K, O], error) {
-	foreign, err := traffic.NewForeignWatch()
+	watch, err := traffic.NewForeignWatch()
 	if err != nil {
 		return nil, err
+	}
+	foreign := func() (func() (float64, error), error) {
+		from, err := watch.Read()
+		return func() (float64, error) {
+			until, err := watch.Read()
+			return until.Since(from), err
+		}, err
 	}
 	pauses, err := testbed.StartPauseWatch(ctx, o.WeirBinary, testbed.LeastPause)
 	return &Recorder[K, O]{Options: o, pauses: pauses, foreign: foreign}, err
@@ -106,28 +114,35 @@ func (r *Recorder[K, O]) TakeKept(keys ...K) (untaken []K, err error) {
 	return untaken, nil
 }
 
+// TakeTogether is TakeKept of runs that are compared with each other: unless one process has measured them all, all are untaken.
+func (r *Recorder[K, O]) TakeTogether(keys ...K) (untaken []K, err error) {
+	names := make([]string, len(keys))
+	for i, key := range keys {
+		names[i] = fmt.Sprint(key)
+	}
+	r.Options.Journal.ForgetApart(names...)
+	return r.TakeKept(keys...)
+}
+
 // MostForeign is the part of the processors' time from which on foreign load disturbs a run.
 const MostForeign = 0.05
 
-// watchForeign runs a run and names it as disturbed if others used the machine meanwhile.
-func (r *Recorder[K, O]) watchForeign(name string, run func() (O, error)) (O, error) {
-	if r.foreign == nil { // a test without a machine
-		return run()
-	}
-	from, err := r.foreign.Read()
+// attempt is what was observed in an attempt of a run, and the part of the processors that others took meanwhile.
+type attempt[O any] struct {
+	seen    O
+	foreign float64
+}
+
+// watchForeign runs a run and measures what others take of the processors meanwhile.
+func (r *Recorder[K, O]) watchForeign(run func() (O, error)) (a attempt[O], err error) {
+	since, err := r.foreign()
 	if err != nil {
-		return *new(O), err
+		return a, err
 	}
-	seen, err := run()
-	until, readErr := r.foreign.Read()
-	if err = errors.Join(err, readErr); err != nil {
-		return seen, err
-	}
-	if load := until.Since(from); load > MostForeign {
-		r.disturbed = append(r.disturbed, fmt.Sprintf("%s: others took %.0f %% of the processors", name, 100*load))
-		fmt.Fprintf(r.Options.Progress, "  disturbed: others took %.0f %% of the processors\n", 100*load)
-	}
-	return seen, nil
+	a.seen, err = run()
+	load, loadErr := since()
+	a.foreign = load
+	return a, errors.Join(err, loadErr)
 }
 
 // Run runs a case until no processor was paused, a few times at most, and keeps the least disturbed
@@ -138,16 +153,17 @@ func (r *Recorder[K, O]) Run(ctx context.Context, key K, name string, length tim
 		return err
 	}
 	kept := measure.KeptRun{Key: fmt.Sprint(key), Repeated: -r.Repeated}
-	disturbed, started, once := len(r.disturbed), time.Now(), run
-	run = func() (O, error) {
+	started := time.Now()
+	once := func() (attempt[O], error) {
 		if r.Options.Journal.Late(max(r.longest, length)) {
-			return *new(O), measure.ErrTimeIsUp
+			return attempt[O]{}, measure.ErrTimeIsUp
 		}
 		begun := time.Now()
 		defer func() { r.longest = max(r.longest, time.Since(begun)) }()
-		return r.watchForeign(name, once)
+		return r.watchForeign(run)
 	}
-	seen, err := measure.LeastDisturbed(r.Options.Until, run, O.LongestPause, func(pause time.Duration) {
+	pauseOf := func(a attempt[O]) time.Duration { return a.seen.LongestPause() }
+	best, err := measure.LeastDisturbed(r.Options.Until, once, pauseOf, func(pause time.Duration) {
 		r.Repeated++
 		fmt.Fprintf(r.Options.Progress, "  a processor stood still for %v: once more\n", pause.Round(time.Millisecond))
 	})
@@ -159,17 +175,21 @@ func (r *Recorder[K, O]) Run(ctx context.Context, key K, name string, length tim
 	}
 	kept.TookNS = time.Since(started).Nanoseconds()
 	kept.Repeated += r.Repeated
-	kept.Disturbed = r.disturbed[disturbed:]
 	if err != nil {
 		r.Fail(err, key)
 		return nil
 	}
+	if best.foreign > MostForeign {
+		kept.Disturbed = []string{fmt.Sprintf("%s: others took %.0f %% of the processors", name, 100*best.foreign)}
+		r.disturbed = append(r.disturbed, kept.Disturbed...)
+		fmt.Fprintf(r.Options.Progress, "  disturbed: others took %.0f %% of the processors\n", 100*best.foreign)
+	}
 	of := r.Of(key)
-	of.Seen = append(of.Seen, seen)
+	of.Seen = append(of.Seen, best.seen)
 	if r.Options.Journal == nil {
 		return nil
 	}
-	if kept.Seen, err = measure.Pack(seen); err != nil {
+	if kept.Seen, err = measure.Pack(best.seen); err != nil {
 		return err
 	}
 	return r.Options.Journal.Add(kept)

@@ -25,7 +25,19 @@ type worldSeen struct {
 	Disturbance
 }
 
-type worldRecorder = Recorder[runKey, worldSeen]
+// worldRecorder is a recorder on a machine of which others take load.
+type worldRecorder struct {
+	*Recorder[runKey, worldSeen]
+	load float64
+}
+
+func newWorldRecorder(options measure.RunOptions) *worldRecorder {
+	r := &worldRecorder{}
+	r.Recorder = &Recorder[runKey, worldSeen]{Options: options, foreign: func() (func() (float64, error), error) {
+		return func() (float64, error) { return r.load, nil }, nil
+	}}
+	return r
+}
 
 // drawn returns a number that follows from what it is drawn for.
 func drawn(of ...any) uint64 {
@@ -41,7 +53,7 @@ func runWorld(ctx context.Context, r *worldRecorder, seed uint64, cut func()) er
 	r.Options.Journal.Expect(keys * rounds)
 	for round := range 2 * rounds {
 		for _, number := range rand.New(rand.NewPCG(seed, uint64(round))).Perm(keys) {
-			key, sum := runKey{number, PeerWeir}, uint64(0)
+			key, sum := runKey{fmt.Sprint(number), PeerWeir}, uint64(0)
 			for _, seen := range r.Of(key).Seen {
 				sum += seen.Value
 			}
@@ -53,9 +65,7 @@ func runWorld(ctx context.Context, r *worldRecorder, seed uint64, cut func()) er
 				attempt++
 				cut()
 				draw := drawn(seed, round, number, attempt)
-				if draw%7 == 0 {
-					r.disturbed = append(r.disturbed, fmt.Sprint(key, round, attempt))
-				}
+				r.load = float64(draw%7) / 100 // too much is more than 0.05
 				if draw%11 == 0 {
 					return seen, errors.New("no answer")
 				}
@@ -90,7 +100,7 @@ func TestCutRunsGoOn(t *testing.T) {
 			return found, of
 		}
 		options := measure.RunOptions{Progress: io.Discard}
-		whole := &worldRecorder{Options: options}
+		whole := newWorldRecorder(options)
 		must.Succeed(t, runWorld(t.Context(), whole, seed, func() {}))
 		wantFound, want := outcome(whole)
 
@@ -99,7 +109,7 @@ func TestCutRunsGoOn(t *testing.T) {
 			journal, err := measure.ReadJournal(path, report.Settings{Weir: "v1"}, func(report.Settings) string { return "" })
 			must.Succeed(t, err)
 			options.Journal = journal
-			r := &worldRecorder{Options: options}
+			r := newWorldRecorder(options)
 			ctx, cancel := context.WithCancel(t.Context())
 			runs, last := 0, random.IntN(9+process) // a failed run runs in each process
 			err = runWorld(ctx, r, seed, func() {
@@ -136,12 +146,12 @@ func TestCutRunsGoOn(t *testing.T) {
 // TestFailedRunsAreMeasuredAgain: a process measures again what failed in the process before, and nothing else, in the order of
 // rounds; a case without a run that failed there counts as observed.
 func TestFailedRunsAreMeasuredAgain(t *testing.T) {
-	path, key, missing := filepath.Join(t.TempDir(), "x.runs.jsonl"), runKey{1, "a"}, runKey{2, "b"}
+	path, key, missing := filepath.Join(t.TempDir(), "x.runs.jsonl"), runKey{"1", "a"}, runKey{"2", "b"}
 	var measured []uint64
 	for process, want := range [][]uint64{{0, 1, 2, 3}, {1}} {
 		journal, err := measure.ReadJournal(path, report.Settings{}, func(report.Settings) string { return "" })
 		must.Succeed(t, err)
-		r := &worldRecorder{Options: measure.RunOptions{Progress: io.Discard, Journal: journal}}
+		r := newWorldRecorder(measure.RunOptions{Progress: io.Discard, Journal: journal})
 		if r.HasObserved(key) != (process > 0) || r.HasObserved(missing) {
 			t.Errorf("process %d: observed: %v, %v", process, r.HasObserved(key), r.HasObserved(missing))
 		}
@@ -178,6 +188,31 @@ func TestFailedRunsAreMeasuredAgain(t *testing.T) {
 	}
 }
 
+// TestDisturbedIsTheAttemptThatCounts: a run is disturbed if others used the machine in the attempt that is kept, not in one that is
+// done again because a processor stood still.
+func TestDisturbedIsTheAttemptThatCounts(t *testing.T) {
+	for name, test := range map[string]struct {
+		loads  []float64
+		pauses []time.Duration
+		want   int
+	}{
+		"the first":         {[]float64{0.5, 0}, []time.Duration{time.Second, 0}, 0},
+		"the one kept":      {[]float64{0, 0.5}, []time.Duration{time.Second, 0}, 1},
+		"the least stopped": {[]float64{0, 0.5, 0}, []time.Duration{2 * time.Second, time.Second, 2 * time.Second}, 1},
+	} {
+		r, attempt := newWorldRecorder(measure.RunOptions{Progress: io.Discard}), 0
+		must.Succeed(t, r.Run(t.Context(), runKey{"1", "a"}, "a", 0, func() (seen worldSeen, err error) {
+			r.load, seen.Pause = test.loads[attempt], test.pauses[attempt]
+			attempt++
+			return seen, nil
+		}))
+		var found report.Report
+		if r.Complete(&found); len(found.DisturbedRuns) != test.want || attempt != len(test.loads) {
+			t.Errorf("%s: %d attempts, disturbed: %q", name, attempt, found.DisturbedRuns)
+		}
+	}
+}
+
 // TestRunsEndInTime: a run that would not end in time is not begun, nor repeated, and nothing of it is kept; a run that is kept is
 // taken at any time.
 func TestRunsEndInTime(t *testing.T) {
@@ -185,9 +220,9 @@ func TestRunsEndInTime(t *testing.T) {
 	read := func() *worldRecorder {
 		journal, err := measure.ReadJournal(path, report.Settings{}, func(report.Settings) string { return "" })
 		must.Succeed(t, err)
-		return &worldRecorder{Options: measure.RunOptions{Progress: io.Discard, Journal: journal}}
+		return newWorldRecorder(measure.RunOptions{Progress: io.Discard, Journal: journal})
 	}
-	r, a, b := read(), runKey{1, "a"}, runKey{2, "b"}
+	r, a, b := read(), runKey{"1", "a"}, runKey{"2", "b"}
 	once := func() (worldSeen, error) { return worldSeen{Value: 1}, nil }
 	r.Options.Journal.End = time.Now().Add(time.Hour)
 	must.Succeed(t, r.Run(t.Context(), a, "a", time.Minute, once))

@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 )
 
 // Journal keeps what each run of a suite measured, so that an interrupted suite resumes with the next run. Its file has a line of
-// settings from each build that measured, before that build's runs, and a line for each run with an observation. A failed run has
+// settings from each process that measured, before that process's runs, and a line for each run with an observation. A failed run has
 // no line: the next process measures it again, in its place among the runs of its key. The reader drops an incomplete last line.
 // A nil Journal keeps nothing.
 type Journal struct {
@@ -25,9 +26,9 @@ type Journal struct {
 
 	path     string
 	settings report.Settings
-	file     *os.File // nil until the first run
-	size     int64    // of complete lines
-	builds   []string
+	file     *os.File                   // nil until the first run
+	size     int64                      // of complete lines
+	builds   []string                   // of the processes that measured
 	byKey    map[string]map[int]KeptRun // by key and number
 	next     map[string]int             // the number of a key's next run
 	kept     int
@@ -51,6 +52,9 @@ type KeptRun struct {
 	Disturbed []string `json:"disturbed,omitempty"`
 	// Seen is the observation as compressed JSON.
 	Seen []byte `json:"seen,omitempty"`
+
+	// process counts the processes that measured before the one that measured this run.
+	process int
 }
 
 // journalLine is a line of a journal: settings, or a run.
@@ -93,19 +97,23 @@ func ReadJournal(path string, settings report.Settings, differs func(was report.
 			return nil, fmt.Errorf("no settings line before the run at line %d of %s: remove the file to measure its runs again", i+1, path)
 		default:
 			run := *one.Run
-			if j.byKey[run.Key] == nil {
-				j.byKey[run.Key] = map[int]KeptRun{}
-			}
-			j.byKey[run.Key][run.Number] = run
-			j.countRun(run)
+			run.process = len(j.builds)
+			j.keep(run)
 		}
 		j.size += int64(len(line))
 	}
 	return j, nil
 }
 
-// countRun adds a run to the counts and times.
-func (j *Journal) countRun(run KeptRun) {
+// keep adds a run, which takes the place of an earlier one of its key and number.
+func (j *Journal) keep(run KeptRun) {
+	if j.byKey[run.Key] == nil {
+		j.byKey[run.Key] = map[int]KeptRun{}
+	}
+	if was, kept := j.byKey[run.Key][run.Number]; kept {
+		j.forget(was)
+	}
+	j.byKey[run.Key][run.Number] = run
 	j.kept++
 	j.runs = max(j.runs, run.Runs)
 	length := time.Duration(run.TookNS)
@@ -145,6 +153,32 @@ func (j *Journal) TakeNext(key string) (KeptRun, bool) {
 	return run, kept
 }
 
+// ForgetApart forgets the next runs of all keys unless one process has measured them all: they are compared with each other.
+func (j *Journal) ForgetApart(keys ...string) {
+	if j == nil {
+		return
+	}
+	processes := map[int]bool{}
+	for _, key := range keys {
+		processes[j.byKey[key][j.next[key]].process] = true // 0 is that of none
+	}
+	if len(processes) == 1 {
+		return
+	}
+	for _, key := range keys {
+		if run, kept := j.byKey[key][j.next[key]]; kept {
+			j.forget(run)
+		}
+	}
+}
+
+// forget removes a run, but for its line in the file: it has the process of an earlier one.
+func (j *Journal) forget(run KeptRun) {
+	delete(j.byKey[run.Key], run.Number)
+	j.kept--
+	j.elapsed -= time.Duration(run.TookNS)
+}
+
 // HasRunOf reports whether a run of a key was kept before, taken or not.
 func (j *Journal) HasRunOf(key string) bool { return j != nil && len(j.byKey[key]) > 0 }
 
@@ -171,10 +205,8 @@ func (j *Journal) Add(run KeptRun) error {
 		if err := j.open(); err != nil {
 			return fmt.Errorf("keep a run: %w", err)
 		}
-		if len(j.builds) == 0 || j.builds[len(j.builds)-1] != j.settings.Weir {
-			lines = appendLine(lines, journalLine{Settings: &j.settings})
-			j.builds = append(j.builds, j.settings.Weir)
-		}
+		lines = appendLine(lines, journalLine{Settings: &j.settings})
+		j.builds = append(j.builds, j.settings.Weir)
 	}
 	lines = appendLine(lines, journalLine{Run: &run})
 	if _, err := j.file.Write(lines); err != nil {
@@ -184,7 +216,8 @@ func (j *Journal) Add(run KeptRun) error {
 		return fmt.Errorf("keep a run: %w", err)
 	}
 	j.next[run.Key]++
-	j.countRun(run)
+	run.process = len(j.builds)
+	j.keep(run)
 	return nil
 }
 
@@ -217,31 +250,55 @@ func (j *Journal) Close() error {
 	return j.file.Close()
 }
 
-// DropDisturbed removes from the file the runs during which others used the machine, so that the next process measures them again.
-// Nothing may be added to the journal afterwards.
+// DropDisturbed removes from the file the runs during which others used the machine, so that the next process measures them again,
+// and runs in whose place others were measured. Nothing may be added to the journal afterwards.
 func (j *Journal) DropDisturbed() error {
 	text, err := os.ReadFile(j.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	var rest []byte
+	process := 0
 	for line := range bytes.Lines(text) {
 		var one journalLine
-		if json.Unmarshal(line, &one) == nil && (one.Run == nil || len(one.Run.Disturbed) == 0) {
+		if json.Unmarshal(line, &one) != nil {
+			continue
+		}
+		if one.Run == nil {
+			process++
+			rest = append(rest, line...)
+		} else if run := j.byKey[one.Run.Key][one.Run.Number]; run.process == process && len(run.Disturbed) == 0 {
 			rest = append(rest, line...)
 		}
 	}
-	temporary := j.path + ".new"
 	if err == nil {
-		err = os.WriteFile(temporary, rest, 0o644)
-	}
-	if err == nil {
-		err = os.Rename(temporary, j.path)
+		err = WriteSynced(j.path, rest)
 	}
 	if err != nil {
 		return fmt.Errorf("drop disturbed runs: %w", err)
 	}
 	return nil
+}
+
+// WriteSynced writes a file, all of it or none, on the disk when it returns.
+func WriteSynced(path string, content []byte) error {
+	temporary := path + ".new"
+	file, err := os.Create(temporary)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(content)
+	if err := errors.Join(err, file.Sync(), file.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(temporary, path); err != nil {
+		return err
+	}
+	folder, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(folder.Sync(), folder.Close())
 }
 
 // Remove removes the file.

@@ -44,6 +44,7 @@ func TestJournalWorlds(t *testing.T) {
 					want = append(want, KeptRun{Key: fmt.Sprint(random.IntN(3))})
 				}
 				got, kept := j.TakeNext(want[i].Key)
+				got.process = 0
 				if kept != isKept(want[i]) || kept && !reflect.DeepEqual(got, want[i]) {
 					t.Fatalf("world %d: took %+v (%v), want %+v", world, got, kept, want[i])
 				}
@@ -109,6 +110,49 @@ func TestJournalDropsDisturbed(t *testing.T) {
 	if kept, _ := readJournal(t, path, "v1").Count(); kept != 3 || !j.HasRunOf("a") || j.HasRunOf("b") {
 		t.Errorf("%d runs are kept", kept)
 	}
+}
+
+// TestJournalForgetsApart: runs that are compared with each other are kept only if one process measured them all, whatever was
+// interrupted or dropped in which process.
+func TestJournalForgetsApart(t *testing.T) {
+	path, keys := filepath.Join(t.TempDir(), "x.runs.jsonl"), []string{"a", "b"}
+	for process, test := range []struct {
+		kept     bool
+		measures []string
+		disturbs string
+	}{
+		{false, []string{"a"}, ""},          // it is interrupted
+		{false, []string{"a", "b"}, "a"},    // the file loses a
+		{false, []string{"a"}, ""},          // it is interrupted: b is of an earlier process
+		{false, []string{"a", "b"}, "none"}, // the file loses all but these
+		{true, nil, ""},
+	} {
+		j := readJournal(t, path, "v1")
+		j.ForgetApart(keys...)
+		for _, key := range keys {
+			if run, kept := j.TakeNext(key); kept != test.kept || kept && string(run.Seen) != "3" {
+				t.Errorf("process %d: %s is kept: %v, %s", process, key, kept, run.Seen)
+			}
+		}
+		for _, key := range test.measures {
+			run := KeptRun{Key: key, Seen: fmt.Append(nil, process), TookNS: 1}
+			if key == test.disturbs {
+				run.Disturbed = []string{"b"}
+			}
+			must.Succeed(t, j.Add(run))
+		}
+		if test.disturbs != "" {
+			must.Succeed(t, j.DropDisturbed())
+		}
+		must.Succeed(t, j.Close())
+	}
+	j := readJournal(t, path, "v1")
+	text, err := os.ReadFile(path)
+	if kept, _ := j.Count(); err != nil || kept != 2 || j.Elapsed() != 2 || strings.Count(string(text), `"key"`) != 2 {
+		t.Errorf("%v: %d runs of %v are kept, in %s", err, kept, j.Elapsed(), text)
+	}
+	var none *Journal
+	none.ForgetApart(keys...)
 }
 
 // TestJournalRefuses: runs of other settings, and a file that is none of runs, are refused with what to do.
