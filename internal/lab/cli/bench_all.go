@@ -47,14 +47,15 @@ there was none are left out, and the report says how many. --short is for a firs
 look: ten minutes, and 0.3 s a run.
 
 --publish makes one page of all claims, claims.md, from claims.json: the paper's value,
-the ideal, Weir's median, of shares and queues with the lowest and highest round,
+the ideal, the median here, of shares and queues with the lowest and highest round,
 verdict, reason and a command, and where Weir loses. It takes a night (it says how long
-before it starts): five rounds of 10 s, of 2 s for Weir's own targets (latency 6 s),
-without a limit unless --within is given. An interrupted night resumes with the next
-run, if the sources of what is measured and of the bench, machine, kernel, congestion
-control and settings are the same: --dir keeps each run that has ended. So the night can
-be several evenings: --for 2h30m stops before a run that would not end in time, and says
-what is left. PiCasso (20 minutes) and the controller are kept only when complete: give
+before it starts): five rounds of 10 s, of 2 s for Weir's own targets (latency 6 s; seven
+rounds where ratios are judged), without a limit unless --within is given. An interrupted
+night resumes with the next run, if the sources of what is measured and of the bench,
+machine, kernel, congestion control and settings are the same: --dir keeps each run that
+has ended. So the night can be several evenings: --for 2h30m stops before a run that would
+not end in time, and says what is left; runs that are compared with each other are of one
+evening. PiCasso (20 minutes) and the controller are kept only when complete: give
 --for more than that. Runs during which others took more than 5 % of the processors are
 named: processes from before, and services that systemd starts meanwhile.
 Above a tenth of a report's runs, or during all of PiCasso's or the controller's, the

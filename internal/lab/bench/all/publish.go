@@ -1,6 +1,7 @@
 package all
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -13,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/weir-project/weir/internal/lab/bench"
 	"github.com/weir-project/weir/internal/lab/bench/measure"
@@ -87,7 +90,7 @@ func (o Options) of(s section) Options {
 		o.Duration = min(o.Duration, cmp.Or(s.longest, ownDuration))
 	}
 	if slices.Contains(bench.SuiteNames(), s.name) {
-		o.Repeat = max(o.Repeat, bench.Rounds(s.name))
+		o.Repeat = max(o.Repeat, o.suite(s.name).RoundsToDecide())
 	}
 	o.Judged = s.judged != nil
 	return o
@@ -126,6 +129,11 @@ func publish(ctx context.Context, options Options) (report.Index, error) {
 			Command: options.Command, StartedAt: started, Seed: options.Seed, Repeat: options.Repeat, Environment: environment,
 		},
 	}
+	release, err := claimFolder(options.Dir)
+	if err != nil {
+		return index, err
+	}
+	defer release()
 	todo := options.todo()
 	done, err := readKept(options.Dir, todo, settings)
 	if err != nil {
@@ -170,6 +178,19 @@ func publish(ctx context.Context, options Options) (report.Index, error) {
 	}
 	index.Withheld = withheld(index, todo)
 	return index, errors.Join(writeIndex(options.Dir, claimsName, index), writeTo(options.Dir, claimsName+".md", index.WriteClaims))
+}
+
+// claimFolder lets no other process measure for the folder until release is called: both would write the same files.
+func claimFolder(dir string) (release func(), err error) {
+	folder, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(folder.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		folder.Close()
+		return nil, fmt.Errorf("another weir bench measures for %s: wait until it ends, or choose another --dir (%w)", dir, err)
+	}
+	return func() { folder.Close() }, nil
 }
 
 // printUnmeasured prints how many of all sections are kept, and how long the unmeasured ones take, from started on.
@@ -263,7 +284,10 @@ func (p page) measure(ctx context.Context, one section, own Options) (made repor
 		}
 		return made, nil
 	}
-	err = writeTo(p.Dir, keptName(one.name), jsonOf(kept{p.settings, made}))
+	var text bytes.Buffer
+	if err = jsonOf(kept{p.settings, made})(&text); err == nil {
+		err = measure.WriteSynced(filepath.Join(p.Dir, keptName(one.name)), text.Bytes())
+	}
 	if journal != nil && err == nil {
 		err = journal.Remove()
 	}

@@ -71,6 +71,9 @@ func TestPublishGoesOn(t *testing.T) {
 	last, lastRan := counted("last", report.Report{Verdicts: []report.Verdict{{Target: "speed", Limit: "much", Measured: "less", Where: "here", Change: "work"}}})
 	whole := last.run
 	last.run = func(ctx context.Context, o Options) (report.Result, error) {
+		if _, err := publish(ctx, o); err == nil || !strings.Contains(err.Error(), "another weir bench measures for "+o.Dir+": wait until it ends") {
+			t.Errorf("a second start for the same folder: %v", err)
+		}
 		if *lastRan == 0 {
 			*lastRan++
 			cut()
@@ -101,7 +104,7 @@ func TestPublishGoesOn(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(o.Dir, "claims.md"))
 	must.Succeed(t, err)
 	for _, want := range []string{
-		"| figure 1 | Much. | **not reproduced** | rate: paper 9, ideal 10, Weir 8 (7 to 8.5) Mbit/s | Less. | `weir bench one --duration 2s --warmup 1s --repeat 5` |",
+		"| figure 1 | Much. | **not reproduced** | rate: paper 9, ideal 10, here 8 (7 to 8.5) Mbit/s | Less. | `weir bench one --duration 2s --warmup 1s --repeat 5` |",
 		"`weir model llq --figures figures.html`", "## Where Weir loses", "| last: speed, much (missed) | less, here | work |", "bpf=1,agent=2,bench=3", "- one: 5 rounds of 2 s", "## Missing and disturbed\n\n- one: No tool.\n",
 	} {
 		if !strings.Contains(string(page), want) {
