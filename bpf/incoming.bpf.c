@@ -17,9 +17,10 @@
  *    layer header.
  * 3. The container is, in this order:
  *    a. the one that sent a packet of the same flow, as the link sees it (sender.h);
- *    b. if the frame is for the uplink itself, the one that published the port, or that the
- *       frame within a VXLAN packet is for;
- *    c. if its destination MAC is not the uplink's, the one that has that address: macvlan;
+ *    b. if the frame is for the host, the one that published the port, or that the
+ *       frame within a VXLAN packet is for. The uplink may be a port of a bridge with a MAC
+ *       of its own: the agent says which MACs are the host's;
+ *    c. if the frame is for a container's MAC, that container: macvlan;
  *    d. the host.
  *    The first fragment of a packet notes the container for the later ones.
  * 4. It fails open. mirred drops every packet while the IFB is down or deleted, which
@@ -58,7 +59,10 @@ struct {
 	__type(value, __u32);
 } published SEC(".maps");
 
-/* The devices of containers that received frames name. Written by the agent only. */
+/*
+ * Whose the devices are that received frames name: containers', and the host's above the
+ * uplink. Written by the agent only.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -208,7 +212,7 @@ int weir_incoming(struct __sk_buff *skb)
 	struct weir_plain plain = {};
 	struct weir_tuple tuple = {};
 	__u32 now_ms, tag = 0;
-	int read, parsed;
+	int read, parsed, for_host;
 
 	if (!crossing)
 		return 0;
@@ -223,10 +227,13 @@ int weir_incoming(struct __sk_buff *skb)
 	parsed = read & WEIR_OTHER_PARSED;
 	if (parsed != WEIR_PARSED_NO)
 		tag = tag_of_sender(&plain);
-	/* Of frames for other machines on a bridge the port says nothing. */
-	if (!tag && skb->pkt_type != PACKET_HOST) {
+	for_host = !tag && skb->pkt_type == PACKET_HOST;
+	if (!tag && !for_host) {
 		tag = number_of_frame(skb);
-	} else if (!tag && (parsed == WEIR_PARSED_WHOLE || parsed == WEIR_PARSED_FIRST_FRAGMENT)) {
+		for_host = tag == WEIR_NUMBER_HOST;
+	}
+	/* Of frames for other machines on a bridge the port says nothing. */
+	if (for_host && (parsed == WEIR_PARSED_WHOLE || parsed == WEIR_PARSED_FIRST_FRAGMENT)) {
 		tag = number_of_port(&plain);
 		if (!tag)
 			tag = number_of_inner(skb, &plain, read >> WEIR_OTHER_TRANSPORT_SHIFT);

@@ -140,6 +140,39 @@ func TestIncomingAtDevices(t *testing.T) {
 	}
 }
 
+// TestIncomingUnrequested: what a container in an overlay network receives without a request is its own, also where
+// the uplink is a port of a bridge with a MAC of its own.
+func TestIncomingUnrequested(t *testing.T) {
+	t.Parallel()
+	for name, of := range map[string]struct {
+		attachment testbed.Attachment
+		mode       testbed.Mode
+		bridge     string
+	}{
+		"overlay": {testbed.AttachNATBridged, testbed.ModeOverlay, "lan"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := harness.NewBed(t, testbed.HostOptions{Attachment: of.attachment})
+			b.Run("ip", "link", "set", of.bridge, "address", "02:00:00:00:17:01")
+			c := b.AddMode("receiver", of.mode, nil)
+			agent := b.StartAgent(harness.AgentOptions{Args: []string{"--uplink", "uplink", "--in-rate", "50mbit"}})
+			var sender net.Conn
+			must.Succeed(t, testbed.InNetNS(b.Host.PeerNetNSPath(), func() (err error) {
+				sender, err = net.Dial("udp4", netip.AddrPortFrom(c.Addr, 9).String())
+				return err
+			}))
+			defer sender.Close()
+			go sendAtRate(1000, 5*mbit, func() bool {
+				_, err := sender.Write(make([]byte, 1000)) // some are refused
+				return !errors.Is(err, net.ErrClosed)
+			})
+			agent.AwaitContainer(c.Name, "it receives what is sent to it", 10*time.Second, func(c v1.Container) bool {
+				return c.State == v1.StateOK && c.In != nil && c.In.RateBPS > 4*mbit
+			})
+		})
+	}
+}
+
 // TestVoiceComesInFirst: of what a container with class auto receives, what belongs to a flow of EF does not wait
 // behind a download that is more than its share, and none of it is lost.
 func TestVoiceComesInFirst(t *testing.T) {

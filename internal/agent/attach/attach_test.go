@@ -586,15 +586,20 @@ func TestDestinations(t *testing.T) {
 	for n := range byte(2 * maxDestinations) {
 		second.Devices = append(second.Devices, at(3+n))
 	}
-	got := destinationsOf([]*Container{first, second})
+	got := destinationsOf([]*Container{first, second}, nil)
 	if len(got) != maxDestinations-1 || got[at(1).Destination] != 0 || got[at(2).Destination] != 17 || !first.Devices[0].addressTaken || !second.Devices[0].addressTaken {
 		t.Errorf("%v", got)
 	}
 	second.Devices = second.Devices[1:]
-	if got := destinationsOf([]*Container{first, second}); got[at(1).Destination] != 16 || first.Devices[0].addressTaken || second.Devices[0].addressTaken {
+	if got := destinationsOf([]*Container{first, second}, nil); got[at(1).Destination] != 16 || first.Devices[0].addressTaken || second.Devices[0].addressTaken {
 		t.Errorf("given back: %v", got)
 	}
-	if got := destinationsOf([]*Container{first, {Number: 18}}); got != nil {
+	above := []kernel.Link{{Name: "br0", Ethernet: true, MAC: [6]byte{2, 1}}, {Name: "lan", Ethernet: true, MAC: [6]byte{2, 99}}, {Name: "tun0"}}
+	got = destinationsOf([]*Container{first, second}, above)
+	if len(got) != maxDestinations+2 || got[at(1).Destination] != identity.NumberHost || got[at(99).Destination] != identity.NumberHost || !first.Devices[0].addressTaken {
+		t.Errorf("one is the host's: %v", got)
+	}
+	if got := destinationsOf([]*Container{first, {Number: 18}}, nil); got != nil {
 		t.Errorf("%v while a network is unknown", got)
 	}
 }

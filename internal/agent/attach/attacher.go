@@ -102,6 +102,10 @@ type Attacher struct {
 	verifiedAt time.Time
 	// routesFrom is the time of the next look at the routes.
 	routesFrom time.Time
+	// above are the host's devices above the uplinks whose received traffic is shared; aboveOf are
+	// the indexes of these uplinks, nil if the devices have to be listed again.
+	above   []kernel.Link
+	aboveOf []int
 }
 
 // New returns an attacher that has changed nothing in the kernel yet.
@@ -124,7 +128,8 @@ func (a *Attacher) Apply(all []*Container, uplinks []*Uplink) {
 			a.applyDevice(c, &c.Devices[i])
 		}
 	}
-	table := identity.Table{Published: publishedBy(list), Destinations: destinationsOf(list), IndexDevices: a.indexDevices(list)}
+	a.listAbove(uplinks)
+	table := identity.Table{Published: publishedBy(list), Destinations: destinationsOf(list, a.above), IndexDevices: a.indexDevices(list)}
 	for _, c := range list {
 		if c.Mode == "" {
 			// An earlier agent controlled it, and its network has not been inspected yet: its
@@ -246,6 +251,7 @@ func (a *Attacher) checkPrograms(uplinks []*Uplink) {
 // checkDevices looks at the routes, and at the devices beside the uplinks.
 func (a *Attacher) checkDevices(uplinks []*Uplink, now time.Time) {
 	a.checkRoutes(uplinks, now)
+	a.aboveOf = nil
 	var indexes []int
 	for _, u := range uplinks {
 		if u.Classifier() != nil {

@@ -2,20 +2,48 @@ package attach
 
 import (
 	"fmt"
+	"slices"
 
 	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/datapath/identity"
+	"github.com/weir-project/weir/internal/datapath/kernel"
 )
 
 // maxDestinations bounds the devices of one container that classifiers know received packets of, so
 // that no container uses up the table of some thousand entries.
 const maxDestinations = 16
 
-// destinationsOf returns the container number of each device that received packets name. It returns
-// nil while the network of a container has not been inspected. An address that two containers have in
-// one network is of neither, as one of them may have taken it.
-func destinationsOf(list []*Container) map[identity.Destination]uint16 {
+// listAbove looks for the host's devices above the uplinks whose received traffic is shared, unless it
+// knows them.
+func (a *Attacher) listAbove(uplinks []*Uplink) {
+	receiving := []int{}
+	for _, u := range uplinks {
+		if u.NoteSenders && u.Ifindex() != 0 {
+			receiving = append(receiving, u.Ifindex())
+		}
+	}
+	if a.aboveOf != nil && slices.Equal(a.aboveOf, receiving) {
+		return
+	}
+	above, err := kernel.AllAbove(receiving)
+	if err != nil {
+		a.log.Warn("cannot look for the host's devices above the uplinks: what they receive for containers may count as the host's", "error", err)
+		return
+	}
+	a.above, a.aboveOf = above, receiving
+}
+
+// destinationsOf returns the number of each device that received packets name: the container's, or the
+// host's for devices above the uplinks. It returns nil while the network of a container has not been
+// inspected. An address that two containers have in one network is of neither, as one of them may have
+// taken it; one that the host has is the host's.
+func destinationsOf(list []*Container, above []kernel.Link) map[identity.Destination]uint16 {
 	numbers, first := map[identity.Destination]uint16{}, map[identity.Destination]*Device{}
+	for _, l := range above {
+		if l.Ethernet {
+			numbers[identity.Destination{MAC: l.MAC}] = identity.NumberHost
+		}
+	}
 	for _, c := range list {
 		if c.Mode == "" {
 			return nil
@@ -25,6 +53,8 @@ func destinationsOf(list []*Container) map[identity.Destination]uint16 {
 			d.addressTaken = false
 			switch holder := first[d.Destination]; {
 			case d.Destination == (identity.Destination{}):
+			case numbers[d.Destination] == identity.NumberHost:
+				d.addressTaken = true
 			case holder == nil:
 				numbers[d.Destination], first[d.Destination] = c.Number, d
 			case numbers[d.Destination] != c.Number: // of another container, or of neither already

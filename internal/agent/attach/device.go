@@ -25,7 +25,7 @@ type Device struct {
 	followers kernel.Others
 	// attached is the ID of the program at the tap; 0 if there is none, or those of flows.
 	attached uint32
-	// addressTaken: another container has its address in the same network.
+	// addressTaken: another container, or the host, has its address in the same network.
 	addressTaken bool
 }
 

@@ -9,12 +9,14 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	v1 "github.com/weir-project/weir/api/v1"
+	"github.com/weir-project/weir/internal/datapath/kernel"
 	"github.com/weir-project/weir/internal/lab/testbed"
 	"github.com/weir-project/weir/test/must"
 )
@@ -165,6 +167,52 @@ func TestIncomingMacvlan(t *testing.T) {
 			b.expectReceived(fmt.Sprint("to ", target), in, number, receivedBytes(target, payload, packets), func() { b.fromPeer(target, payload, packets) })
 		}
 	}
+}
+
+// TestIncomingHostAbove: frames for a device of the host's above the uplink, which has a MAC of its own,
+// are the container's that publishes the port, or that the frame within a VXLAN packet is for.
+func TestIncomingHostAbove(t *testing.T) {
+	b := newBed(t)
+	b.openFlows(callsFirst())
+	in, _ := b.openIncoming()
+	addr := b.host.PeerAddr.As4()
+	addr[3] = 101
+	for _, args := range [][]string{
+		{"link", "add", "vrrp", "link", b.host.UplinkName, "type", "macvlan", "mode", "bridge"},
+		{"addr", "add", netip.AddrFrom4(addr).String() + "/22", "dev", "vrrp"},
+		{"link", "set", "vrrp", "up"},
+	} {
+		b.run("ip", append([]string{"-n", b.hostNS()}, args...)...)
+	}
+	var above []kernel.Link
+	b.inHost(func() (err error) {
+		above, err = kernel.AllAbove([]int{b.ifindex})
+		return err
+	})
+	if len(above) != 1 || above[0].Name != "vrrp" {
+		t.Fatalf("above the uplink are %+v", above)
+	}
+	// The uplink answers ARP for it, too.
+	b.run("ip", "-n", filepath.Base(b.host.PeerNetNSPath()), "neigh", "replace", netip.AddrFrom4(addr).String(), "dev", b.host.PeerInterface,
+		"lladdr", net.HardwareAddr(above[0].MAC[:]).String())
+	inner := Destination{MAC: [6]byte{2, 1}, VXLANPort: 4789, VNI: 4097}
+	table := Table{
+		Published:    map[Published]uint16{{Protocol: unix.IPPROTO_UDP, Port: 9053}: NumberFirst},
+		Destinations: map[Destination]uint16{inner: NumberFirst + 1},
+	}
+	published, vxlan := netip.AddrPortFrom(netip.AddrFrom4(addr), 9053), netip.AddrPortFrom(netip.AddrFrom4(addr), inner.VXLANPort)
+	arrive := func(what string, number uint16, target netip.AddrPort, payload []byte) {
+		t.Helper()
+		b.expectReceived(what, in, number, receivedBytes(target, payload, packets), func() { b.fromPeer(target, payload, packets) })
+	}
+	apply(t, in, table)
+	arrive("for another machine", NumberHost, published, make([]byte, payloadBytes))
+	table.Destinations[Destination{MAC: above[0].MAC}] = NumberHost
+	apply(t, in, table)
+	arrive("for a published port", NumberFirst, published, make([]byte, payloadBytes))
+	arrive("for a published port, in fragments", NumberFirst, published, make([]byte, 2*payloadBytes))
+	arrive("for another port", NumberHost, netip.AddrPortFrom(published.Addr(), 9054), make([]byte, payloadBytes))
+	arrive("for an overlay network", NumberFirst+1, vxlan, withinVXLAN(inner, payloadBytes))
 }
 
 // fragment is an IPv4 packet: the first fragment of a datagram, or a later one.

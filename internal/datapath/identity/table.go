@@ -28,8 +28,8 @@ type Table struct {
 	Numbers []Assignment
 	// Published are the ports at which host processes answer for containers.
 	Published map[Published]uint16
-	// Destinations are the devices that received packets are for (Incoming); nil leaves them as they
-	// are.
+	// Destinations are the devices that received packets are for (Incoming), of containers and of the
+	// host; nil leaves them as they are.
 	Destinations map[Destination]uint16
 	// IndexDevices are the devices, by index, whose tags in tc_index are trusted.
 	IndexDevices map[int]bool

@@ -303,6 +303,45 @@ func Above(index int) ([]Link, error) {
 	}), nil
 }
 
+// AllAbove lists the devices of the current namespace that may take frames which those with these
+// indexes receive: bridges and others that they are ports of, VLANs and macvlans on them, and what is
+// above these.
+func AllAbove(indexes []int) ([]Link, error) {
+	if len(indexes) == 0 {
+		return nil, nil // saves listing all devices
+	}
+	links, err := Links()
+	if err != nil {
+		return nil, err
+	}
+	return allAbove(indexes, links), nil
+}
+
+// allAbove does not ask below for each device: there may be thousands of VLANs.
+func allAbove(indexes []int, links []Link) (all []Link) {
+	known, masters, switched := map[int]bool{}, map[int]bool{}, false
+	for _, index := range indexes {
+		known[index] = true
+	}
+	for before := -1; before != len(all); {
+		before = len(all)
+		for _, l := range links {
+			if known[l.Index] {
+				masters[l.MasterIndex] = true
+				switched = switched || l.Kind == openVSwitch
+			}
+		}
+		for _, l := range links {
+			isOn := handsOn[l.Kind] && l.PeerNetNSID == SameNetNS && known[l.PeerIndex]
+			if !known[l.Index] && (isOn || masters[l.Index] || switched && l.Kind == openVSwitch) {
+				known[l.Index] = true
+				all = append(all, l)
+			}
+		}
+	}
+	return all
+}
+
 // below returns the devices among links that l passes its packets to.
 func below(l Link, links []Link) []Link {
 	if !handsOn[l.Kind] {

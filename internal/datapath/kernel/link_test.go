@@ -118,6 +118,41 @@ func TestEntrances(t *testing.T) {
 	}
 }
 
+// TestAllAbove: frames that a port receives may be for its bridge, and for VLANs and macvlans on either.
+func TestAllAbove(t *testing.T) {
+	links := []Link{
+		{Index: 2, Name: "eth0", Kind: "device", MasterIndex: 5, PeerNetNSID: SameNetNS},
+		{Index: 3, Name: "vrrp.1", Kind: "macvlan", PeerIndex: 4, PeerNetNSID: SameNetNS}, // before what it is on
+		{Index: 4, Name: "br0.7", Kind: "vlan", PeerIndex: 5, PeerNetNSID: SameNetNS},
+		{Index: 5, Name: "br0", Kind: "bridge", PeerNetNSID: SameNetNS},
+		{Index: 6, Name: "veth1", Kind: "veth", MasterIndex: 5, PeerIndex: 2, PeerNetNSID: 1},
+		{Index: 7, Name: "moved", Kind: "vlan", PeerIndex: 2, PeerNetNSID: 1},
+		{Index: 8, Name: "eth1", Kind: "device", MasterIndex: 10, PeerNetNSID: SameNetNS},
+		{Index: 9, Name: "br-ex", Kind: openVSwitch, PeerNetNSID: SameNetNS},
+		{Index: 10, Name: "ovs-system", Kind: openVSwitch, PeerNetNSID: SameNetNS},
+		{Index: 11, Name: "docker0", Kind: "bridge", PeerNetNSID: SameNetNS},
+	}
+	for name, tc := range map[string]struct {
+		indexes []int
+		want    []string
+	}{
+		"a port":   {[]int{2}, []string{"br0", "br0.7", "vrrp.1"}},
+		"a switch": {[]int{8}, []string{"br-ex", "ovs-system"}},
+		"both":     {[]int{2, 8}, []string{"br-ex", "br0", "br0.7", "ovs-system", "vrrp.1"}},
+		"no port":  {[]int{11}, nil},
+		"none":     {nil, nil},
+	} {
+		var got []string
+		for _, l := range allAbove(tc.indexes, links) {
+			got = append(got, l.Name)
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("above %s are %v, want %v", name, got, tc.want)
+		}
+	}
+}
+
 // TestMasters: what a port sends may have passed its bridge, and for Open vSwitch an internal port.
 func TestMasters(t *testing.T) {
 	links := []Link{
