@@ -55,9 +55,9 @@ static __always_inline enum weir_control_kind weir_kind_if(int is, enum weir_con
 /*
  * weir_control_kind says what control traffic skb is. neighbour_only leaves all
  * but ARP and neighbour discovery out: what is not the host's own must not get
- * into this class dressed as DHCP or OSPF, nor from behind a router. A router
- * takes one off the hop limit, and neighbour discovery is void below 255
- * (RFC 4861, section 6.1).
+ * into this class dressed as DHCP or OSPF. Nor must anything as neighbour
+ * discovery from behind a router, which takes one off the hop limit: below 255
+ * it is void (RFC 4861, section 6.1).
  */
 static __always_inline enum weir_control_kind
 weir_control_kind(struct __sk_buff *skb, int neighbour_only)
@@ -76,14 +76,12 @@ weir_control_kind(struct __sk_buff *skb, int neighbour_only)
 			return 0;
 		next = fixed[0];
 		if (next == IPPROTO_ICMPV6) {
-			if (neighbour_only && fixed[1] != 255)
-				return 0;
 			if (bpf_skb_load_bytes_relative(skb, 40, &type,
 							sizeof(type),
 							BPF_HDR_START_NET))
 				return 0;
 			if (weir_is_nd(type))
-				return WEIR_CONTROL_NEIGHBOUR;
+				return weir_kind_if(fixed[1] == 255, WEIR_CONTROL_NEIGHBOUR);
 			return weir_kind_if(!neighbour_only && weir_is_mld(type),
 					    WEIR_CONTROL_PROTOCOL);
 		}

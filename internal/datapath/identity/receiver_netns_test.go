@@ -215,6 +215,42 @@ func TestIncomingHostAbove(t *testing.T) {
 	arrive("for an overlay network", NumberFirst+1, vxlan, withinVXLAN(inner, payloadBytes))
 }
 
+// TestIncomingNeighbours: received neighbour discovery is control traffic only if no router has passed it on.
+func TestIncomingNeighbours(t *testing.T) {
+	b := newBed(t)
+	b.openFlows(callsFirst())
+	in, _ := b.openIncoming()
+	const payloadBytes, frameBytes = 64, 14 + 40 + 64
+	solicit := func(hopLimit, count int) {
+		must.Succeed(t, testbed.InNetNS(b.host.PeerNetNSPath(), func() error {
+			fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMPV6)
+			if err != nil {
+				return err
+			}
+			defer unix.Close(fd)
+			if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, hopLimit); err != nil {
+				return err
+			}
+			message := make([]byte, payloadBytes)
+			message[0] = 135
+			for range count {
+				if err := unix.Sendto(fd, message, 0, &unix.SockaddrInet6{Addr: b.host.PeerAddr6.Prev().As16()}); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+	}
+	b.expectReceived("from behind a router", in, NumberHost, packets*frameBytes, func() { solicit(254, packets) })
+	before := received(t, in, NumberControl)
+	solicit(255, 2)
+	for deadline := time.Now().Add(5 * time.Second); received(t, in, NumberControl) < before+2*frameBytes; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d bytes of the link's own are control traffic, want %d", received(t, in, NumberControl)-before, 2*frameBytes)
+		}
+	}
+}
+
 // fragment is an IPv4 packet: the first fragment of a datagram, or a later one.
 func fragment(source, target netip.Addr, id, port uint16, first bool) []byte {
 	const sizeBytes = 20 + 16
