@@ -17,9 +17,9 @@
  *    layer header.
  * 3. The container is, in this order:
  *    a. the one that sent a packet of the same flow, as the link sees it (sender.h);
- *    b. if the frame is for the host, the one that published the port, or that the
- *       frame within a VXLAN packet is for. The uplink may be a port of a bridge with a MAC
- *       of its own: the agent says which MACs are the host's;
+ *    b. if the frame is for the host, the one that published the port, if the packet's address
+ *       is the host's, too; or that the frame within a VXLAN packet is for. The uplink may
+ *       be a port of a bridge with a MAC of its own: the agent says which MACs are the host's;
  *    c. if the frame is for a container's MAC, that container: macvlan;
  *    d. the host.
  *    The first fragment of a packet notes the container for the later ones.
@@ -160,8 +160,28 @@ static __always_inline __be16 port_of(const struct weir_plain *plain)
 	return plain->from_b ? plain->ports & 0xffff : plain->ports >> 16;
 }
 
-/* The number of the container that publishes the port that the packet is for; 0 for none. */
-static __always_inline __u32 number_of_port(const struct weir_plain *plain)
+/*
+ * Whether the host would pass the packet on. The kernel does not say so of addresses of its
+ * own, nor where it forwards nothing.
+ */
+static __always_inline int is_forwarded(struct __sk_buff *skb, const struct weir_plain *plain, __u16 family)
+{
+	struct bpf_fib_lookup route = {
+		.family = family, .l4_protocol = plain->rest & 0xff, .ifindex = skb->ifindex };
+	__u64 a[2] = { plain->a0, plain->a1 }, b[2] = { plain->b0, plain->b1 };
+	long found;
+
+	__builtin_memcpy(route.ipv6_src, plain->from_b ? b : a, sizeof(a));
+	__builtin_memcpy(route.ipv6_dst, plain->from_b ? a : b, sizeof(a));
+	found = bpf_fib_lookup(skb, &route, sizeof(route), 0);
+	return found >= 0 && found != BPF_FIB_LKUP_RET_NOT_FWDED && found != BPF_FIB_LKUP_RET_FWD_DISABLED;
+}
+
+/*
+ * The number of the container that publishes the port of the host's that the packet is for; 0
+ * for none. A gateway also gets what is for that port of other machines.
+ */
+static __always_inline __u32 number_of_port(struct __sk_buff *skb, const struct weir_plain *plain)
 {
 	struct weir_published key = {
 		.family = plain->rest >> 8 == 6 ? 10 : 2, .protocol = plain->rest & 0xff };
@@ -169,7 +189,7 @@ static __always_inline __u32 number_of_port(const struct weir_plain *plain)
 
 	key.port = bpf_ntohs(port_of(plain));
 	number = bpf_map_lookup_elem(&published, &key);
-	return number ? *number : 0;
+	return number && !is_forwarded(skb, plain, key.family) ? *number : 0;
 }
 
 static __always_inline __u32 number_of_device(const struct weir_destination *key)
@@ -234,7 +254,7 @@ int weir_incoming(struct __sk_buff *skb)
 	}
 	/* Of frames for other machines on a bridge the port says nothing. */
 	if (for_host && (parsed == WEIR_PARSED_WHOLE || parsed == WEIR_PARSED_FIRST_FRAGMENT)) {
-		tag = number_of_port(&plain);
+		tag = number_of_port(skb, &plain);
 		if (!tag)
 			tag = number_of_inner(skb, &plain, read >> WEIR_OTHER_TRANSPORT_SHIFT);
 	}

@@ -360,6 +360,29 @@ func TestIncomingStolenPort(t *testing.T) {
 	}
 }
 
+// TestIncomingGateway: a published port is the container's at the host's addresses, at whichever device, and
+// not at those of machines for which the host is the gateway.
+func TestIncomingGateway(t *testing.T) {
+	b := newFragmentsBed(t)
+	hosts := map[string]string{"198.51.100.1/24": "198.51.100.9", "2001:db8:5::1/64": "2001:db8:5::9"}
+	b.run("ip", "-n", b.hostNS(), "link", "add", "inside", "type", "bridge")
+	b.run("ip", "-n", b.hostNS(), "link", "set", "inside", "up")
+	payload := make([]byte, payloadBytes)
+	for host, behind := range hosts {
+		b.run("ip", "-n", b.hostNS(), "addr", "add", host, "dev", "inside", "nodad")
+		own := netip.MustParsePrefix(host).Addr()
+		apply(t, b.in, Table{Published: map[Published]uint16{{IPv6: own.Is6(), Protocol: unix.IPPROTO_UDP, Port: 9053}: NumberFirst}})
+		for _, tc := range []struct {
+			what   string
+			number uint16
+			addr   netip.Addr
+		}{{"its own", NumberFirst, own}, {"behind it", NumberHost, netip.MustParseAddr(behind)}} {
+			target := netip.AddrPortFrom(tc.addr, 9053)
+			b.expectReceived(fmt.Sprint(tc.what, " ", tc.addr), b.in, tc.number, receivedBytes(target, payload, packets), func() { b.fromPeer(target, payload, packets) })
+		}
+	}
+}
+
 // TestIncomingFragments: later fragments are the container's that the first one is for, and unknown ones
 // are the host's.
 func TestIncomingFragments(t *testing.T) {
