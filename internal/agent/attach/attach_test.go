@@ -548,9 +548,10 @@ func TestAroundTheUplink(t *testing.T) {
 }
 
 // TestIncomingComplaints: received packets of an overlay network are told apart where its VXLAN is known
-// and nothing is encrypted.
+// and nothing is encrypted, and those of a macvlan network where the device is known.
 func TestIncomingComplaints(t *testing.T) {
 	known := identity.Destination{MAC: [6]byte{2}, VXLANPort: 4789, VNI: 4097}
+	onUplink := identity.Destination{MAC: [6]byte{2}}
 	full := identity.Refusals{Numbers: map[uint16]identity.Refusal{identity.NumberFirst: {Destinations: identity.ErrTooManyDestinations}}}
 	for _, tc := range []struct {
 		mode      v1.Mode
@@ -565,6 +566,9 @@ func TestIncomingComplaints(t *testing.T) {
 		{v1.ModeOverlay, known, true, identity.Refusals{}, "encryption"},
 		{v1.ModeOverlay, known, false, full, "more devices"},
 		{v1.ModeOverlay, known, false, identity.Refusals{Destinations: errors.New("no memory")}, "no memory"},
+		{v1.ModeMacvlan, onUplink, true, identity.Refusals{}, ""},
+		{v1.ModeMacvlan, onUplink, false, full, "packets that its macvlan network has not requested count as the host's: all containers together have more devices"},
+		{v1.ModeIPvlan, identity.Destination{}, false, full, ""},
 	} {
 		u := &Uplink{Incoming: true, refusals: tc.refusals}
 		c := &Container{Number: identity.NumberFirst, Devices: []Device{{Attachment: identity.Attachment{Mode: tc.mode, Destination: tc.at}}}}
@@ -579,7 +583,7 @@ func TestIncomingComplaints(t *testing.T) {
 // as they are while the network of one is unknown.
 func TestDestinations(t *testing.T) {
 	at := func(n byte) Device {
-		return Device{Attachment: identity.Attachment{Destination: identity.Destination{MAC: [6]byte{2, n}}}}
+		return Device{Attachment: identity.Attachment{Mode: v1.ModeMacvlan, Destination: identity.Destination{MAC: [6]byte{2, n}}}}
 	}
 	first := &Container{Number: 16, Mode: v1.ModeMacvlan, Devices: []Device{at(1), {}}}
 	second := &Container{Number: 17, Mode: v1.ModeMacvlan, Devices: []Device{at(1), at(2)}}
@@ -587,16 +591,22 @@ func TestDestinations(t *testing.T) {
 		second.Devices = append(second.Devices, at(3+n))
 	}
 	got := destinationsOf([]*Container{first, second}, nil)
-	if len(got) != maxDestinations-1 || got[at(1).Destination] != 0 || got[at(2).Destination] != 17 || !first.Devices[0].addressTaken || !second.Devices[0].addressTaken {
+	if len(got) != maxDestinations-1 || got[at(1).Destination] != 0 || got[at(2).Destination] != 17 || first.Devices[0].unknown != addressTaken || second.Devices[0].unknown != addressTaken {
 		t.Errorf("%v", got)
 	}
+	u := &Uplink{Incoming: true}
+	for c, want := range map[*Container][]string{first: {"has its MAC address"}, second: {"has its MAC address", "only 16 devices"}} {
+		if got := u.Complaints(c); len(got) != len(want) || !strings.Contains(got[0], want[0]) || !strings.Contains(got[len(got)-1], want[len(want)-1]) {
+			t.Errorf("number %d: %q, want %q", c.Number, got, want)
+		}
+	}
 	second.Devices = second.Devices[1:]
-	if got := destinationsOf([]*Container{first, second}, nil); got[at(1).Destination] != 16 || first.Devices[0].addressTaken || second.Devices[0].addressTaken {
+	if got := destinationsOf([]*Container{first, second}, nil); got[at(1).Destination] != 16 || first.Devices[0].unknown != "" || second.Devices[0].unknown != "" {
 		t.Errorf("given back: %v", got)
 	}
 	above := []kernel.Link{{Name: "br0", Ethernet: true, MAC: [6]byte{2, 1}}, {Name: "lan", Ethernet: true, MAC: [6]byte{2, 99}}, {Name: "tun0"}}
 	got = destinationsOf([]*Container{first, second}, above)
-	if len(got) != maxDestinations+2 || got[at(1).Destination] != identity.NumberHost || got[at(99).Destination] != identity.NumberHost || !first.Devices[0].addressTaken {
+	if len(got) != maxDestinations+2 || got[at(1).Destination] != identity.NumberHost || got[at(99).Destination] != identity.NumberHost || first.Devices[0].unknown != addressTaken {
 		t.Errorf("one is the host's: %v", got)
 	}
 	if got := destinationsOf([]*Container{first, {Number: 18}}, nil); got != nil {

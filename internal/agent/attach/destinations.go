@@ -48,17 +48,19 @@ func destinationsOf(list []*Container, above []kernel.Link) map[identity.Destina
 		if c.Mode == "" {
 			return nil
 		}
-		for i := range c.Devices[:min(len(c.Devices), maxDestinations)] {
+		for i := range c.Devices {
 			d := &c.Devices[i]
-			d.addressTaken = false
+			d.unknown = ""
 			switch holder := first[d.Destination]; {
 			case d.Destination == (identity.Destination{}):
+			case i >= maxDestinations:
+				d.unknown = fmt.Sprintf("only %d devices of a container are known: connect it to fewer networks", maxDestinations)
 			case numbers[d.Destination] == identity.NumberHost:
-				d.addressTaken = true
+				d.unknown = addressTaken
 			case holder == nil:
 				numbers[d.Destination], first[d.Destination] = c.Number, d
 			case numbers[d.Destination] != c.Number: // of another container, or of neither already
-				holder.addressTaken, d.addressTaken = true, true
+				holder.unknown, d.unknown = addressTaken, addressTaken
 				delete(numbers, d.Destination)
 			}
 		}
@@ -66,34 +68,39 @@ func destinationsOf(list []*Container, above []kernel.Link) map[identity.Destina
 	return numbers
 }
 
+// addressTaken is why received packets for a device count as the host's that has an address of another.
+const addressTaken = "another container, or the host, has its MAC address: give it one of its own"
+
 // incomingComplaints lists the networks of the container whose received packets count as the host's.
 func (u *Uplink) incomingComplaints(c *Container) (reasons []string) {
-	var inOverlay, unknown, tooMany, taken bool
-	for i, d := range c.Devices {
-		if c.Number != 0 && d.Mode == v1.ModeOverlay {
-			inOverlay = true
-			unknown = unknown || d.Destination == (identity.Destination{})
-			tooMany = tooMany || i >= maxDestinations
-			taken = taken || d.addressTaken
-		}
+	if c.Number == 0 {
+		return nil
 	}
 	refused := u.Refusal(c).Destinations
 	if refused == nil {
 		refused = u.refusals.Destinations
 	}
-	const counts = "packets of its overlay network count as the host's: "
-	switch {
-	case !inOverlay:
-	case unknown:
-		reasons = append(reasons, counts+"it is no VXLAN with an identifier of its own, as Docker's are")
-	case tooMany:
-		reasons = append(reasons, fmt.Sprintf("%sonly %d devices of a container are known: connect it to fewer networks", counts, maxDestinations))
-	case taken:
-		reasons = append(reasons, counts+"another container has the same address in it")
-	case refused != nil:
-		reasons = append(reasons, fmt.Sprintf("%s%v", counts, refused))
-	case c.Seen.Encrypted:
-		reasons = append(reasons, counts+"encryption hides the container's address: make the network without --opt encrypted")
+	for _, d := range c.Devices {
+		inOverlay, isNamed := d.Mode == v1.ModeOverlay, d.Destination != identity.Destination{}
+		counts := fmt.Sprintf("packets that its %s network has not requested count as the host's: ", d.Mode)
+		if inOverlay {
+			counts = "packets of its overlay network count as the host's: "
+		}
+		switch {
+		case inOverlay && !isNamed:
+			counts += "it is no VXLAN with an identifier of its own, as Docker's are"
+		case d.unknown != "":
+			counts += d.unknown
+		case isNamed && refused != nil:
+			counts += refused.Error()
+		case inOverlay && c.Seen.Encrypted:
+			counts += "encryption hides the container's address: make the network without --opt encrypted"
+		default:
+			continue
+		}
+		if !slices.Contains(reasons, counts) {
+			reasons = append(reasons, counts)
+		}
 	}
 	return reasons
 }

@@ -25,8 +25,8 @@ type Device struct {
 	followers kernel.Others
 	// attached is the ID of the program at the tap; 0 if there is none, or those of flows.
 	attached uint32
-	// addressTaken: another container, or the host, has its address in the same network.
-	addressTaken bool
+	// unknown is why received packets that name it count as the host's, as last decided; "" if they do not.
+	unknown string
 }
 
 // tapping is the configuration of a tap.
