@@ -20,7 +20,8 @@
  *    b. if the frame is for the host, the one that published the port, if the packet's address
  *       is the host's, too; or that the frame within a VXLAN packet is for. The uplink may
  *       be a port of a bridge with a MAC of its own: the agent says which MACs are the host's;
- *    c. if the frame is for a container's MAC, that container: macvlan;
+ *    c. if the frame is for a container's MAC, that container: macvlan, or a port of the
+ *       uplink's bridge;
  *    d. the host.
  *    The first fragment of a packet notes the container for the later ones.
  * 4. It fails open. mirred drops every packet while the IFB is down or deleted, which

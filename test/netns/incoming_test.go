@@ -140,8 +140,8 @@ func TestIncomingAtDevices(t *testing.T) {
 	}
 }
 
-// TestIncomingUnrequested: what a container in an overlay network receives without a request is its own, also where
-// the uplink is a port of a bridge with a MAC of its own.
+// TestIncomingUnrequested: what a container receives without a request is its own in an overlay network, also where
+// the uplink is a port of a bridge with a MAC of its own, and at a port of that bridge.
 func TestIncomingUnrequested(t *testing.T) {
 	t.Parallel()
 	for name, of := range map[string]struct {
@@ -149,7 +149,8 @@ func TestIncomingUnrequested(t *testing.T) {
 		mode       testbed.Mode
 		bridge     string
 	}{
-		"overlay": {testbed.AttachNATBridged, testbed.ModeOverlay, "lan"},
+		"overlay":    {testbed.AttachNATBridged, testbed.ModeOverlay, "lan"},
+		"in the LAN": {testbed.AttachBridged, testbed.ModeBridge, "containers"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := harness.NewBed(t, testbed.HostOptions{Attachment: of.attachment})

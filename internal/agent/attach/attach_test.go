@@ -569,10 +569,12 @@ func TestIncomingComplaints(t *testing.T) {
 		{v1.ModeMacvlan, onUplink, true, identity.Refusals{}, ""},
 		{v1.ModeMacvlan, onUplink, false, full, "packets that its macvlan network has not requested count as the host's: all containers together have more devices"},
 		{v1.ModeIPvlan, identity.Destination{}, false, full, ""},
+		{v1.ModeBridge, onUplink, false, full, "packets that its bridge network has not requested count as the host's: all containers together have more devices"},
 	} {
 		u := &Uplink{Incoming: true, refusals: tc.refusals}
 		c := &Container{Number: identity.NumberFirst, Devices: []Device{{Attachment: identity.Attachment{Mode: tc.mode, Destination: tc.at}}}}
-		c.Seen.Encrypted = tc.encrypted
+		c.Mode, c.Seen.Encrypted = tc.mode, tc.encrypted
+		destinationsOf([]*Container{c}, nil)
 		if got := strings.Join(u.Complaints(c), "; "); tc.want == "" && got != "" || !strings.Contains(got, tc.want) {
 			t.Errorf("%s, %+v: %q", tc.mode, tc.at, got)
 		}
@@ -608,6 +610,14 @@ func TestDestinations(t *testing.T) {
 	got = destinationsOf([]*Container{first, second}, above)
 	if len(got) != maxDestinations+2 || got[at(1).Destination] != identity.NumberHost || got[at(99).Destination] != identity.NumberHost || first.Devices[0].unknown != addressTaken {
 		t.Errorf("one is the host's: %v", got)
+	}
+	port := at(98)
+	port.Mode, port.BridgeIndex = v1.ModeBridge, 7
+	inLAN := &Container{Number: 18, Mode: v1.ModeBridge, Devices: []Device{port}}
+	for bridge, want := range map[int]uint16{7: inLAN.Number, 8: 0} {
+		if got := destinationsOf([]*Container{inLAN}, []kernel.Link{{Index: bridge, Ethernet: true, MAC: [6]byte{2, 99}}}); got[port.Destination] != want {
+			t.Errorf("a port of bridge 7, and bridge %d is above an uplink: %v", bridge, got)
+		}
 	}
 	if got := destinationsOf([]*Container{first, {Number: 18}}, nil); got != nil {
 		t.Errorf("%v while a network is unknown", got)

@@ -39,7 +39,9 @@ func (a *Attacher) listAbove(uplinks []*Uplink) {
 // taken it; one that the host has is the host's.
 func destinationsOf(list []*Container, above []kernel.Link) map[identity.Destination]uint16 {
 	numbers, first := map[identity.Destination]uint16{}, map[identity.Destination]*Device{}
+	bridges := map[int]bool{0: true} // no bridge between
 	for _, l := range above {
+		bridges[l.Index] = true
 		if l.Ethernet {
 			numbers[identity.Destination{MAC: l.MAC}] = identity.NumberHost
 		}
@@ -48,12 +50,16 @@ func destinationsOf(list []*Container, above []kernel.Link) map[identity.Destina
 		if c.Mode == "" {
 			return nil
 		}
+		named := 0
 		for i := range c.Devices {
 			d := &c.Devices[i]
-			d.unknown = ""
+			d.isNamed, d.unknown = d.Destination != identity.Destination{} && bridges[d.BridgeIndex], ""
+			if d.isNamed {
+				named++
+			}
 			switch holder := first[d.Destination]; {
-			case d.Destination == (identity.Destination{}):
-			case i >= maxDestinations:
+			case !d.isNamed:
+			case named > maxDestinations:
 				d.unknown = fmt.Sprintf("only %d devices of a container are known: connect it to fewer networks", maxDestinations)
 			case numbers[d.Destination] == identity.NumberHost:
 				d.unknown = addressTaken
@@ -81,17 +87,17 @@ func (u *Uplink) incomingComplaints(c *Container) (reasons []string) {
 		refused = u.refusals.Destinations
 	}
 	for _, d := range c.Devices {
-		inOverlay, isNamed := d.Mode == v1.ModeOverlay, d.Destination != identity.Destination{}
+		inOverlay := d.Mode == v1.ModeOverlay
 		counts := fmt.Sprintf("packets that its %s network has not requested count as the host's: ", d.Mode)
 		if inOverlay {
 			counts = "packets of its overlay network count as the host's: "
 		}
 		switch {
-		case inOverlay && !isNamed:
+		case inOverlay && d.Destination == (identity.Destination{}):
 			counts += "it is no VXLAN with an identifier of its own, as Docker's are"
 		case d.unknown != "":
 			counts += d.unknown
-		case isNamed && refused != nil:
+		case d.isNamed && refused != nil:
 			counts += refused.Error()
 		case inOverlay && c.Seen.Encrypted:
 			counts += "encryption hides the container's address: make the network without --opt encrypted"

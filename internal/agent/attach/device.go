@@ -25,7 +25,9 @@ type Device struct {
 	followers kernel.Others
 	// attached is the ID of the program at the tap; 0 if there is none, or those of flows.
 	attached uint32
-	// unknown is why received packets that name it count as the host's, as last decided; "" if they do not.
+	// isNamed: received frames name it. unknown is why these count as the host's all the same, as last decided;
+	// "" if they do not.
+	isNamed bool
 	unknown string
 }
 

@@ -28,7 +28,8 @@ type Attachment struct {
 	Interface string
 	// BridgeIndex is the host bridge that it is a port of; 0 for none.
 	BridgeIndex int
-	// Destination is what received frames name it by; zero if they do not.
+	// Destination is what received frames name it by; zero if they do not. They name a port of a bridge
+	// only where the bridge is above the uplink.
 	Destination Destination
 	// GSOMaxBytes is the largest packet that the container hands over at present.
 	GSOMaxBytes uint32
@@ -197,6 +198,9 @@ func (i *Inspector) veth(c container, l kernel.Link, a Attachment) (Attachment, 
 		a.Mode = v1.ModeBridge
 		a.Tap = Tap{Ifindex: l.PeerIndex}
 		a.BridgeIndex = outside.MasterIndex
+		if a.BridgeIndex != 0 {
+			a.Destination.MAC = l.MAC
+		}
 		return a, true, nil
 	}
 	a.Mode = v1.ModeOverlay

@@ -33,7 +33,7 @@ type incomingTables struct {
 type Destination struct {
 	MAC [6]byte
 	// VXLANPort and VNI are those of the overlay network of the device, whose frames are within
-	// VXLAN packets. The port is 0 for a device that frames at the uplink name (macvlan).
+	// VXLAN packets. The port is 0 for a device that frames at the uplink name (macvlan, port of its bridge).
 	VXLANPort uint16
 	VNI       uint32
 }
