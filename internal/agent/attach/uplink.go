@@ -172,9 +172,12 @@ func (a *Attacher) checkFollowers(u *Uplink) {
 }
 
 // Packets that the host puts into a tunnel (GRE, PPPoE, a program's) reach the uplink as the host's, but
-// for those whose number is carried (WireGuard, VXLAN); what is received through any tunnel is the host's. If
-// routes lead through such a device, the affected containers get a complaint that names the device to
+// for those whose number is carried (WireGuard, VXLAN); what is received through such a device is the
+// host's. If routes lead through one, the affected containers get a complaint that names the device to
 // configure as an uplink.
+//
+// The host's own IPsec has no device, and its packets keep the container's number. Over UDP the outer flow
+// is noted as that container's, and so is what is received. A container's own IPsec looks the same here.
 
 // checkRoutes looks for routes that lead past the uplinks, or through devices on top of them.
 func (a *Attacher) checkRoutes(uplinks []*Uplink, now time.Time) {
