@@ -2,8 +2,11 @@ package k8s
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 
@@ -24,9 +27,11 @@ type pod struct {
 	atStart map[string]string
 	// unchecked: it started while weir-k8s was not there, and has no container yet.
 	unchecked bool
-	// pid is the process of a pod's sandbox, or of a container of containerd.
+	// pid is the process of a pod's sandbox, or of a container of containerd; 0 for a sandbox that pinnedNS keeps.
 	pid uint32
-	// seen: that process of a pod was there.
+	// pinnedNS is the path of a namespace that exists while a sandbox without a process runs.
+	pinnedNS string
+	// seen: that process or namespace of a pod was there.
 	seen bool
 }
 
@@ -48,12 +53,12 @@ func (b book) replace(sandboxes []*api.PodSandbox, containers []*api.Container, 
 	}
 }
 
-// start adds a pod and returns it; false for one that has ended: it has no process any more.
+// start adds a pod and returns it; false for one that has ended: it has neither a process nor a pinned namespace.
 func (b book) start(s *api.PodSandbox, n notes) (v1.Pod, bool) {
-	if s.GetPid() == 0 {
+	p := pod{uid: s.GetUid(), pid: s.GetPid(), pinnedNS: pinnedNS(s), atStart: claims.LabelsOf(s.GetAnnotations())}
+	if p.pid == 0 && !exists(p.pinnedNS) {
 		return v1.Pod{}, false
 	}
-	p := pod{uid: s.GetUid(), pid: s.GetPid(), atStart: claims.LabelsOf(s.GetAnnotations())}
 	p.Pod = v1.Pod{
 		ID: s.GetId(), Namespace: s.GetNamespace(), Name: s.GetName(), Labels: n.labels(p.uid, p.atStart),
 		NetNSPath: netNSPath(s), CgroupPath: cgroupPath(s.GetLinux().GetCgroupParent()),
@@ -89,6 +94,25 @@ func (b book) list() []v1.Pod {
 		list = append(list, b[id].Pod)
 	}
 	return list
+}
+
+// pinnedNS returns the path of a pod's UTS namespace; "" if the runtime does not say. CRI-O starts no process for a sandbox
+// by default (drop_infra_ctr; the pid is then 0), and pins a UTS namespace for each one, also in the host's network, until it
+// stops (configureGeneratorForSandboxNamespaces in server/sandbox_run_linux.go). containerd pins only the network namespace,
+// also while a pod whose process has ended is not stopped.
+func pinnedNS(s *api.PodSandbox) string {
+	for _, ns := range s.GetLinux().GetNamespaces() {
+		if ns.GetType() == "uts" {
+			return ns.GetPath()
+		}
+	}
+	return ""
+}
+
+// exists reports whether a file is there, or cannot be looked at.
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // netNSPath returns the path of a pod's network namespace; "" if that is the host's, of which a sandbox

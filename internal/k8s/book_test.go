@@ -2,6 +2,8 @@ package k8s
 
 import (
 	"maps"
+	"os"
+	"path/filepath"
 	"reflect"
 	"testing"
 
@@ -37,6 +39,16 @@ func TestBook(t *testing.T) {
 	b.replace([]*api.PodSandbox{host, ended}, []*api.Container{{PodSandboxId: "h", Name: "x"}, {PodSandboxId: "h", Name: "app"}, {PodSandboxId: "gone", Name: "y"}}, notes{})
 	if got := b.list(); len(got) != 1 || got[0].NetNSPath != "" || got[0].CgroupPath != "/kubepods/podh" || !reflect.DeepEqual(got[0].Containers, []string{"app", "x"}) {
 		t.Errorf("got %+v", got)
+	}
+	// CRI-O says the pid 0 of a sandbox that runs; containerd keeps the network of one whose process has ended.
+	pinned := filepath.Join(t.TempDir(), "pinned")
+	must(t, os.WriteFile(pinned, nil, 0o600))
+	for path, want := range map[string]bool{pinned: true, pinned + ".gone": false, "": false} {
+		s := sandbox("d")
+		s.Pid, s.Linux.Namespaces = 0, []*api.LinuxNamespace{{Type: "network", Path: pinned}, {Type: "uts", Path: path}}
+		if got, runs := (book{}).start(s, notes{}); runs != want || runs && got.NetNSPath != pinned {
+			t.Errorf("without a process, with the UTS namespace %q: %t, %+v", path, runs, got)
+		}
 	}
 	// A runtime that says nothing of the network says not that it is the host's.
 	for _, namespaces := range [][]*api.LinuxNamespace{nil, {{Type: "network"}}} {

@@ -152,13 +152,21 @@ func (r *reporter) run(ctx context.Context) {
 	}
 }
 
-// look notes which sandboxes' processes are there. One that is never seen is in another PID namespace, and says nothing.
+// isRunning reports whether the sandbox of a pod is there.
+func (r *reporter) isRunning(p pod) bool {
+	if p.pid == 0 {
+		return exists(p.pinnedNS)
+	}
+	return r.runs(p.pid)
+}
+
+// look notes which sandboxes are there. One whose process is never seen is in another PID namespace, and says nothing.
 func (r *reporter) look() {
 	if r.runtime != v1.RuntimeKubernetes {
 		return
 	}
 	for id, p := range r.book {
-		if !p.seen && r.runs(p.pid) {
+		if !p.seen && r.isRunning(p) {
 			p.seen = true
 			r.book[id] = p
 		}
@@ -169,7 +177,7 @@ func (r *reporter) look() {
 // before (2.4.2, internal/nri/nri.go: needsStopping knows pods that it has started itself).
 func (r *reporter) dropEnded(ctx context.Context) {
 	for id, p := range r.book {
-		if p.seen && !r.runs(p.pid) {
+		if p.seen && !r.isRunning(p) {
 			r.book.stop(id)
 			_, _ = r.report(ctx, v1.PodsChange{Stopped: id}) // it logs its error
 		}

@@ -246,10 +246,25 @@ func TestHardAdmission(t *testing.T) {
 	if err := p.RunPodSandbox(t.Context(), ended); err != nil {
 		t.Errorf("a pod without a process: %v", err)
 	}
+	agent.set(func() {
+		agent.state = v1.PodState{State: v1.StateRejected, Reason: "only 5mbit is left", MinimumInForce: new(false)}
+	})
+	if err := p.RunPodSandbox(t.Context(), dropped(t, "d")); err == nil || !strings.Contains(err.Error(), "shop/web-d is not admitted") {
+		t.Errorf("a pod of CRI-O without a process: %v", err)
+	}
 }
 
-// TestEndUntold: a pod whose end NRI does not tell is gone when its sandbox is, also when that ends at once; one that is
-// not seen stays.
+// dropped returns a sandbox for which CRI-O starts no process.
+func dropped(t *testing.T, id string) *api.PodSandbox {
+	s := sandbox(id)
+	path := filepath.Join(t.TempDir(), id)
+	must(t, os.WriteFile(path, nil, 0o600))
+	s.Pid, s.Linux.Namespaces = 0, append(s.Linux.Namespaces, &api.LinuxNamespace{Type: "uts", Path: path})
+	return s
+}
+
+// TestEndUntold: a pod whose end NRI does not tell is gone when its sandbox is, also when that ends at once or has no process;
+// one that is not seen stays.
 func TestEndUntold(t *testing.T) {
 	agent := &fakeAgent{socket: filepath.Join(t.TempDir(), "weir.sock")}
 	agent.start(t)
@@ -257,7 +272,7 @@ func TestEndUntold(t *testing.T) {
 	r := newReporter(client.Unix(agent.socket), v1.RuntimeKubernetes, slog.New(slog.DiscardHandler))
 	r.retry = 300 * time.Millisecond // it ends before the first look of its own
 	var ended atomic.Bool
-	r.runs = func(pid uint32) bool { return pid != 8 && !ended.Load() }
+	r.runs = func(pid uint32) bool { return pid == 0 || pid != 8 && !ended.Load() } // as kill(2) says of 0, the test's own group
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup
 	done.Go(func() { r.run(ctx) })
@@ -265,12 +280,14 @@ func TestEndUntold(t *testing.T) {
 	elsewhere := sandbox("elsewhere")
 	elsewhere.Pid = 8
 	p := &plugin{reporter: r, log: slog.New(slog.DiscardHandler)}
-	_, _ = p.Synchronize(t.Context(), []*api.PodSandbox{sandbox("a"), elsewhere}, nil)
+	pinned := dropped(t, "pinned")
+	_, _ = p.Synchronize(t.Context(), []*api.PodSandbox{sandbox("a"), pinned, elsewhere}, nil)
 	ended.Store(true)
-	if !agent.knows(book{"a": r.bookOf(t, "a"), "elsewhere": r.bookOf(t, "elsewhere")}) {
-		t.Error("the agent does not know both")
+	if !agent.knows(book{"a": r.bookOf(t, "a"), "pinned": r.bookOf(t, "pinned"), "elsewhere": r.bookOf(t, "elsewhere")}) {
+		t.Error("the agent does not know all three")
 	}
-	awaitTrue(t, "it is gone", func() bool { return agent.knows(book{"elsewhere": r.bookOf(t, "elsewhere")}) })
+	must(t, os.Remove(pinnedNS(pinned)))
+	awaitTrue(t, "both are gone", func() bool { return agent.knows(book{"elsewhere": r.bookOf(t, "elsewhere")}) })
 }
 
 // TestHardAdmissionInTime: a pod that NRI did not wait for, and lets go on, waits with its first container.
