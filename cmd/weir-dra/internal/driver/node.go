@@ -130,7 +130,7 @@ func (n *nodeRates) apply(ctx context.Context, agent *client.Client, shared []v1
 		return
 	}
 	uplinks := namesOf(shared)
-	rates, err := ratesOf(node.Annotations, uplinks)
+	rates, err := ratesOf(node.Annotations)
 	if err != nil {
 		n.fault = err.Error() + unchanged
 		n.report(node, now)
@@ -163,7 +163,7 @@ func (n *nodeRates) applyAlone() {
 	if node == nil {
 		return
 	}
-	rates, err := ratesOf(node.Annotations, nil)
+	rates, err := ratesOf(node.Annotations)
 	if err != nil {
 		return // apply reports the error when the agent is there
 	}
@@ -253,9 +253,20 @@ func rateNames(annotations map[string]string) (names []string) {
 // nodeRate is what annotations say of one uplink: the values as they are written, and the annotations' names.
 type nodeRate struct{ rate, inRate, byRate, byInRate string }
 
+// without returns what r says of directions of which other says nothing.
+func (r nodeRate) without(other nodeRate) nodeRate {
+	if other.rate != "" {
+		r.rate, r.byRate = "", ""
+	}
+	if other.inRate != "" {
+		r.inRate, r.byInRate = "", ""
+	}
+	return r
+}
+
 // ratesOf returns what annotations of a node say, by uplinks; firstUplink for annotations without a name. Errors, for users:
-// a value that is no rate, or two for the first one of uplinks.
-func ratesOf(annotations map[string]string, uplinks []string) (map[string]*nodeRate, error) {
+// a value that is no rate, or a name that is no device's.
+func ratesOf(annotations map[string]string) (map[string]*nodeRate, error) {
 	found := map[string]*nodeRate{}
 	var faults []string
 	for _, name := range rateNames(annotations) {
@@ -263,10 +274,6 @@ func ratesOf(annotations map[string]string, uplinks []string) (map[string]*nodeR
 		value := annotations[name]
 		if isNamed && (named == firstUplink || len(named) > maxNameBytes) {
 			faults = append(faults, fmt.Sprintf("annotation %s: %s is not the name of a device: write one, or %s%s for the first uplink", name, named, claims.AnnotationPrefix, kind))
-			continue
-		}
-		if isNamed && len(uplinks) > 0 && named == uplinks[0] && annotations[claims.AnnotationPrefix+kind] != "" {
-			faults = append(faults, fmt.Sprintf("annotation %s: another one says the same of that uplink: remove one of them", name))
 			continue
 		}
 		if !isNamed {
@@ -291,14 +298,18 @@ func ratesOf(annotations map[string]string, uplinks []string) (map[string]*nodeR
 }
 
 // ratesText returns the agent's file (weir agent --rates-file). A device keeps its name in it, also the first one: another one
-// may be the first later.
+// may be the first later. Rates without a name come first, because a later one of the same uplink replaces them.
 func ratesText(rates map[string]*nodeRate) string {
 	if len(rates) == 0 {
 		return ""
 	}
 	text := strings.Builder{}
 	text.WriteString("# By weir-dra, from the annotations of the node.\nuplinks:\n")
-	for _, uplink := range slices.Sorted(maps.Keys(rates)) {
+	uplinks := slices.Sorted(maps.Keys(rates))
+	if i := slices.Index(uplinks, firstUplink); i > 0 {
+		uplinks = slices.Insert(slices.Delete(uplinks, i, i+1), 0, firstUplink)
+	}
+	for _, uplink := range uplinks {
 		fmt.Fprintf(&text, "- interface: %q\n", uplink)
 		for _, line := range []struct{ key, value string }{{"rate", rates[uplink].rate}, {"in_rate", rates[uplink].inRate}} {
 			if line.value != "" {
@@ -317,15 +328,19 @@ func namesOf(uplinks []v1.MeasuredUplink) (names []string) {
 }
 
 // notInForce returns, for users, which rates have no effect at the shared uplinks, or nothing: those of devices that are not
-// shared and, if settled, those that the agent did not take from the file.
+// shared and, if settled, those that the agent did not take from the file. A rate with the first uplink's name replaces the one
+// without a name there, which is no fault: another uplink may be the first later.
 func notInForce(rates map[string]*nodeRate, shared []v1.MeasuredUplink, file string, settled bool) string {
 	var faults []string
 	names := namesOf(shared)
 	for _, uplink := range slices.Sorted(maps.Keys(rates)) {
-		r := rates[uplink]
+		r := *rates[uplink]
 		i := slices.Index(names, uplink)
 		if uplink == firstUplink && len(shared) > 0 {
 			i = 0
+			if named := rates[names[0]]; named != nil {
+				r = r.without(*named)
+			}
 		}
 		if i < 0 {
 			for _, name := range []string{r.byRate, r.byInRate} {

@@ -23,7 +23,6 @@ import (
 
 // TestRatesText: annotations of a node become a text of the agent's file, or an error that names each wrong annotation.
 func TestRatesText(t *testing.T) {
-	uplinks := []string{"eth0", "wlan0.7"}
 	for _, tc := range []struct {
 		annotations map[string]string
 		want, says  string
@@ -40,9 +39,12 @@ func TestRatesText(t *testing.T) {
 		{map[string]string{"weir.dev/in-rate.eth0123456789012": "1M"}, "", "is not the name of a device"},
 		{map[string]string{"weir.dev/rate": "fast"}, "", `annotation weir.dev/rate: "fast" is not a rate; write a number and a unit`},
 		{map[string]string{"weir.dev/rate": "auto"}, "", `"auto" is not a rate; write`},
-		{map[string]string{"weir.dev/rate": "1M", "weir.dev/rate.eth0": "1M"}, "", "annotation weir.dev/rate.eth0: another one says the same of that uplink"},
+		{ // of which the later one counts where both are of one uplink
+			map[string]string{"weir.dev/rate": "1M", "weir.dev/rate.ap0": "2M", "weir.dev/rate.eth0": "3M"},
+			"- interface: \"auto\"\n  rate: \"1M\"\n- interface: \"ap0\"\n  rate: \"2M\"\n- interface: \"eth0\"\n  rate: \"3M\"\n", "",
+		},
 	} {
-		rates, err := ratesOf(tc.annotations, uplinks)
+		rates, err := ratesOf(tc.annotations)
 		text := ratesText(rates)
 		_, got, _ := strings.Cut(text, "\nuplinks:\n")
 		if got != tc.want || (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) {
@@ -237,6 +239,31 @@ func TestRatesNotInForce(t *testing.T) {
 	if got := b.said(); !strings.Contains(got, "annotation weir.dev/in-rate: the agent has wwan0 at 0") {
 		t.Errorf("the event of the node is %q", got)
 	}
+}
+
+// TestRatesOfFirstUplink: a rate with a name goes before one without when its device becomes the first uplink, direction by
+// direction.
+func TestRatesOfFirstUplink(t *testing.T) {
+	b := newRatesBed(t)
+	b.annotate(map[string]string{annotationRate: "50mbit", annotationInRate: "40mbit", annotationRate + ".wwan0": "20mbit"})
+	incoming := &v1.MeasuredIncoming{RateBPS: 40e6}
+	b.shared[0].In = incoming
+	said := func(what, want string) {
+		t.Helper()
+		b.pass(what, 0, "wwan0", 0)
+		b.pass(what, 4*time.Second, "wwan0", 0)
+		if got := b.said(); want == "" && got != "" || !strings.Contains(got, want) {
+			t.Errorf("%s: the event of the node is %q, want %q", what, got, want)
+		}
+	}
+	b.pass("the first time", 0, "wwan0", 1)
+	said("eth0 is the first uplink", "annotation weir.dev/rate.wwan0: the agent shares no uplink wwan0")
+	b.shared[0] = v1.MeasuredUplink{Name: "wwan0", RateBPS: 20e6, In: incoming}
+	said("wwan0 is the first uplink", "")
+	b.shared[0].RateBPS = 50e6
+	said("it has the other rate", "annotation weir.dev/rate.wwan0: the agent has wwan0 at 50mbit and not 20mbit")
+	b.shared[0].RateBPS, incoming.RateBPS = 20e6, 30e6
+	said("it receives less", "annotation weir.dev/in-rate: the agent has wwan0 at 30mbit and not 40mbit")
 }
 
 // withRequest returns a pod that requests bandwidth.
