@@ -36,7 +36,7 @@ func TestClaims(t *testing.T) {
 	t.Run("the agent dies", c.testAgentDies)
 	t.Run("the drivers restart", c.testDriversRestart)
 	t.Run("two drivers", c.testTwoDrivers)
-	t.Run("slices and events of others", c.testOfOthers)
+	t.Run("slices, events and claims of others", c.testOfOthers)
 	t.Run("the API server is away", c.testWithoutAPIServer)
 	t.Run("a claim is deleted while its pod runs", c.testDeleted)
 }
@@ -261,7 +261,8 @@ func (c *cluster) testTwoDrivers(t *testing.T) {
 	}
 }
 
-// testOfOthers: weir-dra's token can change neither other nodes' slices and events nor those of other programs.
+// testOfOthers: weir-dra's token can change neither other nodes' slices and events nor those of other programs, nor which devices
+// a claim has, also with the rights that it has before Kubernetes 1.36.
 func (c *cluster) testOfOthers(t *testing.T) {
 	for _, of := range []struct{ driver, node, refused string }{
 		{"weir.dev", "other", "on its own node alone"},
@@ -289,6 +290,25 @@ func (c *cluster) testOfOthers(t *testing.T) {
 			t.Errorf("%+v: %v", of, err)
 		}
 	}
+	name, _, err := c.claimOf("camera")
+	must.Succeed(t, err)
+	const access = "/apis/rbac.authorization.k8s.io/v1/"
+	metadata := object{"name": "before-1.36"}
+	c.must("POST", access+"clusterroles", object{"metadata": metadata, "rules": []object{{
+		"apiGroups": []string{"resource.k8s.io"}, "resources": []string{"resourceclaims/binding"}, "verbs": []string{"update", "patch"},
+	}}}, nil)
+	c.must("POST", access+"clusterrolebindings", object{
+		"metadata": metadata, "roleRef": object{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "before-1.36"},
+		"subjects": []object{{"kind": "ServiceAccount", "name": "weir", "namespace": "kube-system"}},
+	}, nil)
+	for _, status := range []object{{"allocation": nil, "reservedFor": nil}, {"reservedFor": nil}} {
+		c.await(fmt.Sprint("the policy refuses ", status), func() (bool, any) { // the API server does until it knows the role
+			err := c.doAs(c.token, "PATCH", claimAPI+inShop+"resourceclaims/"+name+"/status?dryRun=All", object{"status": status}, nil)
+			return err != nil && strings.Contains(err.Error(), "weir-dra writes the conditions of a claim's devices alone"), err
+		})
+	}
+	c.must("DELETE", access+"clusterroles/before-1.36", nil, nil)
+	c.must("DELETE", access+"clusterrolebindings/before-1.36", nil, nil)
 }
 
 // testWithoutAPIServer: minimums stay in force while the API server is away; capacities and conditions are written when
