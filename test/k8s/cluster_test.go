@@ -414,8 +414,11 @@ type condition struct {
 // kubePod is what tests want to know of a pod.
 type kubePod struct {
 	Metadata struct{ UID string }
-	Spec     struct{ NodeName string }
-	Status   struct {
+	Spec     struct {
+		NodeName       string
+		ResourceClaims []any
+	}
+	Status struct {
 		Phase                 string
 		Conditions            []condition
 		ResourceClaimStatuses []struct{ ResourceClaimName string }

@@ -217,7 +217,8 @@ func (l Ledger) check(c Claim, v *View) error {
 }
 
 // Labels returns the minimums of a pod as labels, for both directions: an empty one stands for no
-// minimum. A pod without claims has none of them.
+// minimum. A pod without claims has none of them. Minimums of different uplinks, which a claim and a request of one
+// pod may be, become the larger one: a pod has the same at each uplink.
 func (l Ledger) Labels(podUID string) map[string]string {
 	write := func(bps uint64) string {
 		if bps == 0 {
@@ -225,8 +226,13 @@ func (l Ledger) Labels(podUID string) map[string]string {
 		}
 		return policy.FormatRate(bps)
 	}
-	for _, r := range l.ofPod(podUID) { // the same at each uplink
-		return map[string]string{policy.LabelMin: write(r.EgressBPS), policy.LabelInMin: write(r.IngressBPS)}
+	sums := l.ofPod(podUID)
+	if len(sums) == 0 {
+		return nil
 	}
-	return nil
+	var most Rates
+	for _, r := range sums {
+		most = Rates{max(most.EgressBPS, r.EgressBPS), max(most.IngressBPS, r.IngressBPS)}
+	}
+	return map[string]string{policy.LabelMin: write(most.EgressBPS), policy.LabelInMin: write(most.IngressBPS)}
 }

@@ -197,6 +197,13 @@ func TestLabels(t *testing.T) {
 			t.Errorf("of %s: %v", uid, got)
 		}
 	}
+	// A request of the first uplink beside a claim of another one, in whatever order a map has them.
+	l["uid-a"] = Claim{UID: "uid-a", Pod: Pod{UID: "uid-a"}, Shares: []Share{share("wwan0", 30e6, 0)}}
+	for range 20 {
+		if got := l.Labels("uid-a")["weir.min"]; got != "30mbit" {
+			t.Errorf("with a request it has %s", got)
+		}
+	}
 }
 
 func TestFile(t *testing.T) {
