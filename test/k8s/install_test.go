@@ -83,11 +83,16 @@ func TestInstall(t *testing.T) {
 	c.end("garage")
 	c.awaitGuaranteed("hall", "True", "InForce")
 	c.end("hall")
-	c.create("porch", podOptions{kbps: "1000", annotations: map[string]string{"weir.dev/min": "1mbit"}})
-	if porch, err := c.pod("porch"); err != nil || len(porch.Spec.ResourceClaims) != 0 {
-		t.Errorf("a pod with a request claims %v, too (%v)", porch.Spec.ResourceClaims, err)
+	for name, o := range map[string]podOptions{
+		"porch": {kbps: "1000", annotations: map[string]string{"weir.dev/min": "1mbit"}}, // it has a request already
+		"attic": {annotations: map[string]string{"weir.dev/min": "0mbit"}},               // there is no such template
+	} {
+		c.create(name, o)
+		if p, err := c.pod(name); err != nil || len(p.Spec.ResourceClaims) != 0 {
+			t.Errorf("%s claims %v (%v)", name, p.Spec.ResourceClaims, err)
+		}
+		c.end(name)
 	}
-	c.end("porch")
 
 	// An upgrade loses no packet of a pod, and no claim.
 	replies := c.Host.Command(t.Context(), "nsenter", "--net="+c.netnsOf("camera"), "busybox", "ping", "-i", "0.01", "-w", "120", c.Host.PeerAddr.String())

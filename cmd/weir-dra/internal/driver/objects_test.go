@@ -1,6 +1,9 @@
 package driver
 
 import (
+	"math/rand/v2"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -10,7 +13,59 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/weir-project/weir/internal/k8s/claims"
+	"github.com/weir-project/weir/internal/share/policy"
 )
+
+// TestAnnotated: what the admission policy takes for a minimum is one for templates and for claims, or its pod would wait for
+// ever.
+func TestAnnotated(t *testing.T) {
+	manifest, err := os.ReadFile("../../../../packaging/kubernetes/weir-annotations.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`\.matches\("(.+)"\)`).FindSubmatch(manifest)
+	if found == nil {
+		t.Fatal("the policy has no expression")
+	}
+	policyTakes := regexp.MustCompile(string(found[1])).MatchString // CEL and Go have RE2's language
+	check := func(text string) error {
+		bps, err := policy.ParseRate(text)
+		if err == nil {
+			amount := *quantity.NewQuantity(int64(bps), quantity.DecimalSI)
+			_, err = rate(map[resource.QualifiedName]quantity.Quantity{egressBandwidth: amount}, egressBandwidth)
+		}
+		return err
+	}
+	for _, text := range []string{"1kbit", "1000bit", "20mbit", "6.5mbit", "0.5mbit", "0.001mbit", "0.05gbit", "1000000kbit", "999999.999999999gbit", "999999999999999bit"} {
+		if err := check(text); err != nil || !policyTakes(text) {
+			t.Errorf("%s stays an annotation (%v)", text, err)
+		}
+	}
+	for _, text := range []string{"", "20", "20M", "20Mbit", "0mbit", "0.0mbit", "0.5bit", "500bit", "0.5kbit", "0.0001mbit", "99999999gbit", "1.mbit", "20mbit\n", "-1mbit"} {
+		if policyTakes(text) {
+			t.Errorf("%q becomes a claim", text)
+		}
+	}
+	const symbols = "00000.123456789"
+	units, taken := []string{"bit", "kbit", "mbit", "gbit", "tbit", "M", ""}, 0
+	for range 100_000 {
+		number := make([]byte, 1+rand.IntN(20))
+		for i := range number {
+			number[i] = symbols[rand.IntN(len(symbols))]
+		}
+		text := string(number) + units[rand.IntN(len(units))]
+		if !policyTakes(text) {
+			continue
+		}
+		taken++
+		if err := check(text); err != nil {
+			t.Fatalf("%s becomes a claim: %v", text, err)
+		}
+	}
+	if taken < 1000 {
+		t.Errorf("the policy takes %d texts", taken)
+	}
+}
 
 func TestResources(t *testing.T) {
 	got := resources("gateway", []claims.Device{
