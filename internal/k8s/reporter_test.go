@@ -36,6 +36,7 @@ type fakeAgent struct {
 	pods  map[string]v1.Pod
 	state v1.PodState // of its answers
 	mute  bool        // it reads, and does not answer
+	admit bool        // of the last change
 }
 
 func (a *fakeAgent) start(t fataler) {
@@ -83,6 +84,7 @@ func (a *fakeAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				a.pods[p.ID] = p
 			}
 		}
+		a.admit = change.Admit
 		state, mute := a.state, a.mute
 		a.mu.Unlock()
 		if !change.Admit && state.MinimumInForce != nil {
@@ -99,6 +101,13 @@ func (a *fakeAgent) knows(want book) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return maps.EqualFunc(a.pods, want, func(had v1.Pod, is pod) bool { return reflect.DeepEqual(had, is.Pod) })
+}
+
+// wasAdmit reports whether the last change is for hard admission.
+func (a *fakeAgent) wasAdmit() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.admit
 }
 
 func (a *fakeAgent) set(change func()) {
@@ -288,6 +297,29 @@ func TestEndUntold(t *testing.T) {
 	}
 	must(t, os.Remove(pinnedNS(pinned)))
 	awaitTrue(t, "both are gone", func() bool { return agent.knows(book{"elsewhere": r.bookOf(t, "elsewhere")}) })
+}
+
+// TestAdmit: only a pod's start with hard admission asks the agent to save its minimum first, which takes long.
+func TestAdmit(t *testing.T) {
+	agent := &fakeAgent{socket: filepath.Join(t.TempDir(), "weir.sock"), state: v1.PodState{State: v1.StateOK, MinimumInForce: new(true)}}
+	agent.start(t)
+	defer agent.stop()
+	r, end := startReporter(agent.socket, 20*time.Second)
+	defer end()
+	p := &plugin{reporter: r, log: slog.New(slog.DiscardHandler)}
+	_, _ = p.Synchronize(t.Context(), nil, nil)
+	for _, hard := range []bool{true, false} {
+		p.hardAdmission = hard
+		id := fmt.Sprint(hard)
+		must(t, p.RunPodSandbox(t.Context(), sandbox(id)))
+		if got := agent.wasAdmit(); got != hard {
+			t.Errorf("hard admission %t: the start of a pod has Admit %t", hard, got)
+		}
+		must(t, p.PostCreateContainer(t.Context(), nil, &api.Container{PodSandboxId: id, Name: "app"}))
+		if agent.wasAdmit() {
+			t.Errorf("hard admission %t: a container that is made has Admit", hard)
+		}
+	}
 }
 
 // TestHardAdmissionInTime: a pod that NRI did not wait for, and lets go on, waits with its first container.

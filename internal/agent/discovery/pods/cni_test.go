@@ -45,6 +45,15 @@ func write(t *testing.T, root string, files map[string]string) {
 	}
 }
 
+// TestAdmit: an event saves a minimum first where its report asks for that.
+func TestAdmit(t *testing.T) {
+	for _, admit := range []bool{true, false} {
+		if got := new(Reader).eventBelow(v1.RuntimeKubernetes, v1.PodsChange{Started: &v1.Pod{ID: "a"}, Admit: admit}, nil).Admit; got != admit {
+			t.Errorf("of a report with Admit %t: %t", admit, got)
+		}
+	}
+}
+
 // TestLimitedTwice: a pod is limited by CNI's plugin too if it has an annotation of Kubernetes and a network of its own.
 func TestLimitedTwice(t *testing.T) {
 	root := t.TempDir()
