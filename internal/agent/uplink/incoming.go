@@ -89,8 +89,8 @@ func (m *incoming) LinkByIndex(ifindex int) (kernel.Link, error) {
 	return m.ready(kernel.LinkByIndex(ifindex))
 }
 
-// ready switches the IFB on, which drops all packets while it is off, and returns it with the MTU of its uplink,
-// and as a tunnel if that is one. Of an IFB that it has switched on, only Up says that it was off.
+// ready switches the IFB on, which drops all packets while it is off, and returns it with the MTU and the index of its
+// uplink, and as a tunnel if that is one. Of an IFB that it has switched on, only Up says that it was off.
 func (m *incoming) ready(link kernel.Link, err error) (kernel.Link, error) {
 	if err == nil && !link.Up {
 		if err = kernel.SetUp(link.Index); err == nil {
@@ -103,7 +103,7 @@ func (m *incoming) ready(link kernel.Link, err error) (kernel.Link, error) {
 	}
 	_, ifindex := m.from()
 	uplink, err := kernel.LinkByIndex(ifindex)
-	link.MTUBytes = uplink.MTUBytes
+	link.MTUBytes, link.PeerIndex = uplink.MTUBytes, ifindex
 	if uplink.IsTunnel() {
 		link.Kind = uplink.Kind
 	}

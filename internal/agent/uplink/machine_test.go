@@ -143,7 +143,32 @@ func (*fakeMachine) Obstacle(int) (string, error) { return "", nil }
 
 func (*fakeMachine) Discard(string) error { return nil }
 
-func (m *fakeMachine) Incoming(func() (string, int)) Machine { return m }
+func (m *fakeMachine) Incoming(from func() (string, int)) Machine { return &fakeIncoming{m, from} }
+
+// fakeIncoming is the machine of an IFB, which reports the speed and the index of its uplink.
+type fakeIncoming struct {
+	*fakeMachine
+	from func() (name string, ifindex int)
+}
+
+func (m *fakeIncoming) LinkByName(name string) (kernel.Link, error) {
+	return m.ready(m.fakeMachine.LinkByName(name))
+}
+
+func (m *fakeIncoming) LinkByIndex(ifindex int) (kernel.Link, error) {
+	return m.ready(m.fakeMachine.LinkByIndex(ifindex))
+}
+
+func (m *fakeIncoming) ready(link kernel.Link, err error) (kernel.Link, error) {
+	_, link.PeerIndex = m.from()
+	return link, err
+}
+
+func (m *fakeIncoming) SpeedBPS(string) (uint64, error) {
+	name, _ := m.from()
+	bps, err := m.fakeMachine.SpeedBPS(name)
+	return bps / 100 * incomingPercent, err
+}
 
 func (m *fakeMachine) OpenClassifier(ifindex int, _ sched.Majors) (identity.Classifier, Delays, error) {
 	d, err := m.device(ifindex)

@@ -57,7 +57,8 @@ const (
 	stay action = iota
 	// release closes the handles of a device that is gone.
 	release
-	// move restores a device that no longer stands for its configured name, and closes its handles.
+	// move restores a device that no longer stands for its configured name, or an IFB of whose new uplink no rate is
+	// known, and closes its handles.
 	move
 	// claim takes a device that has appeared.
 	claim
@@ -82,7 +83,7 @@ const (
 const largeFramesPercent = 98
 
 // capacity returns what is shared of a device, and a problem with the configured rate. If the device
-// reports no speed, the last known capacity stays.
+// reports no speed, the last known capacity stays, unless it is that of another uplink of the IFB.
 //
 // The device must not be slower than the scheduler: packets would wait in its queue, and HTB, which
 // has tokens for all classes then, would serve them by priority instead of by minimum. A rate below
@@ -93,6 +94,9 @@ func (c Config) capacity(held holding, saw situation) (capacity, *Problem) {
 	speedBPS := saw.speedBPS
 	if saw.link != nil {
 		held.name = saw.link.Name // that of Auto, before it is claimed
+		if saw.link.PeerIndex != held.peerIndex {
+			held.capacity = capacity{}
+		}
 	}
 	rateBPS, problem := c.rate(held, speedBPS)
 	if saw.tunnel {
@@ -121,7 +125,7 @@ func (c Config) rate(held holding, speedBPS uint64) (uint64, *Problem) {
 		return held.rateBPS, nil
 	case c.RateBPS == 0:
 		return 0, &Problem{Kind: NoRate, Text: fmt.Sprintf(
-			"%s does not report its speed: say how fast it is, e.g. --rate 100mbit", held.name)}
+			"%s does not report its speed: say how fast it is, e.g. --rate 100mbit (--in-rate for received traffic)", held.name)}
 	case speedBPS != 0 && c.RateBPS > speedBPS && !c.IgnoreLinkSpeed:
 		return speedBPS, &Problem{Kind: AboveSpeed, Text: fmt.Sprintf(
 			"the rate %s is above the speed of %s, which is %s: give that or less, or leave the rate out (ignore_link_speed: true, or --ignore-link-speed, if the device is wrong about itself)",
@@ -131,7 +135,7 @@ func (c Config) rate(held holding, speedBPS uint64) (uint64, *Problem) {
 }
 
 // next is the transition function: it returns the next action for a device, from its state and
-// the kernel's situation, and the device's problem. It reads only name, index, capacity and MTU of
+// the kernel's situation, and the device's problem. It reads only name, indexes, capacity and MTU of
 // held. Advance calls it again after each action, until it returns stay.
 func next(c Config, state State, held holding, saw situation) (action, *Problem) {
 	if state != Absent && (saw.link == nil || saw.link.Index != held.ifindex) {
@@ -149,9 +153,11 @@ func next(c Config, state State, held holding, saw situation) (action, *Problem)
 		return stay, problem
 	case state == Absent:
 		return claim, problem
+	case shared.rateBPS == 0:
+		return move, problem
 	case saw.link.Name != held.name:
 		return rename, problem
-	case shared != held.capacity || saw.link.MTUBytes != held.mtuBytes:
+	case shared != held.capacity || saw.link.MTUBytes != held.mtuBytes || saw.link.PeerIndex != held.peerIndex:
 		return follow, problem
 	case saw.obstacle != "" && (state == Installed || saw.classified):
 		return yield, problem

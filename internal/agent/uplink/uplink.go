@@ -83,6 +83,8 @@ type holding struct {
 	name    string
 	ifindex int // 0 while the device is absent
 	capacity
+	// peerIndex is that of the link whose capacity it is: of an IFB the uplink.
+	peerIndex int
 	// mtuBytes may change at any time.
 	mtuBytes uint32
 	// standsFor is the configured name if this device stands for it: a bridge's only outward port, or
@@ -473,10 +475,12 @@ func (d *Device) do(todo action, saw situation, plan func() sched.Tree, change *
 		d.scheduler, d.refused = nil, nil
 		d.held.ifindex, d.state = 0, Absent
 		change.Lost = true
+		if todo == move || d.held.standsFor != "" {
+			d.held.capacity = capacity{rateBPS: d.config.RateBPS, precision: d.config.Precision} // of another device
+		}
 		if d.held.standsFor != "" {
 			d.store.Forget(d.held.name) // a saved device counts as another uplink's
 			d.held.name, d.held.standsFor = d.held.standsFor, ""
-			d.held.capacity = capacity{rateBPS: d.config.RateBPS, precision: d.config.Precision} // of another device
 		}
 	case claim:
 		d.held.ifindex, d.held.mtuBytes, d.held.wasThere = saw.link.Index, saw.link.MTUBytes, true
@@ -485,6 +489,7 @@ func (d *Device) do(todo action, saw situation, plan func() sched.Tree, change *
 			d.held.name, d.held.standsFor = saw.link.Name, d.held.name
 		}
 		d.held.capacity, _ = d.config.capacity(d.held, saw)
+		d.held.peerIndex = saw.link.PeerIndex
 		d.record()
 		d.scheduler = d.machine.Scheduler(d.held.ifindex)
 		d.state = Claimed
@@ -495,6 +500,7 @@ func (d *Device) do(todo action, saw situation, plan func() sched.Tree, change *
 	case follow:
 		d.held.mtuBytes = saw.link.MTUBytes
 		d.held.capacity, _ = d.config.capacity(d.held, saw)
+		d.held.peerIndex = saw.link.PeerIndex
 		if d.state == Installed {
 			change.Unlimited = d.limitPackets(*saw.link)
 			return d.Apply(plan())
