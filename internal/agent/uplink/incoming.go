@@ -1,6 +1,7 @@
 package uplink
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -63,11 +64,12 @@ func (m *incoming) Obstacle(ifb int) (string, error) {
 		strings.Join(others, ", "), name), nil
 }
 
-// LinkByName returns the IFB, and makes it if the uplink is there. Errors: kernel.ErrNoLink while the
-// uplink is absent; another device of that name.
+// LinkByName returns the IFB, and makes it if the uplink is there. While the uplink is absent it deletes the IFB
+// instead: without a control loop nothing may be redirected to it. Errors: kernel.ErrNoLink while the uplink is
+// absent; another device of that name.
 func (m *incoming) LinkByName(name string) (kernel.Link, error) {
 	if _, ifindex := m.from(); ifindex == 0 {
-		return kernel.Link{}, kernel.ErrNoLink
+		return kernel.Link{}, cmp.Or(m.Discard(name), kernel.ErrNoLink)
 	}
 	link, err := kernel.LinkByName(name)
 	if errors.Is(err, kernel.ErrNoLink) {
