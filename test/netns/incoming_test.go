@@ -174,6 +174,33 @@ func TestIncomingUnrequested(t *testing.T) {
 	}
 }
 
+// TestIncomingAtBridge: where containers are ports of the uplink, Weir's program that clears forged tags there keeps
+// received traffic neither from being shared nor from an ok.
+func TestIncomingAtBridge(t *testing.T) {
+	b := harness.NewBed(t, testbed.HostOptions{Attachment: testbed.AttachBridged})
+	b.Add("port", nil)
+	limited := b.AddMode("limited", testbed.ModeHost, map[string]string{"weir.in.max": "8mbit"})
+	agent := b.StartAgent(harness.AgentOptions{Args: []string{"--uplink", "containers", "--in-rate", "50mbit"}})
+	downloads := &harness.Downloads{Bed: b}
+	downloads.Start(limited, flooding)
+	for range 2 {
+		b.WarmUp()
+		checkDownloads(downloads, []uint64{8_000_000})
+		if got := agent.Container("limited"); got.State != v1.StateOK {
+			t.Errorf("%s %q", got.State, got.Reason)
+		}
+		if reason := agent.Container("port").Reason; strings.Contains(reason, "weir_") {
+			t.Errorf("Weir is in its own way: %s", reason)
+		}
+		time.Sleep(tapsInterval) // a check of the whole state has come by
+	}
+	// By then the program for the tags sees packets first, by tcx where the kernel has it.
+	filters := b.Run("tc", "filter", "show", "dev", "containers", "ingress")
+	if strings.Index(filters, "weir_bridge") > strings.Index(filters, "weir_incoming") {
+		t.Errorf("forged tags are not cleared before packets are redirected:\n%s", filters)
+	}
+}
+
 // TestVoiceComesInFirst: of what a container with class auto receives, what belongs to a flow of EF does not wait
 // behind a download that is more than its share, and none of it is lost.
 func TestVoiceComesInFirst(t *testing.T) {

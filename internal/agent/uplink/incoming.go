@@ -51,7 +51,7 @@ func (h *Host) Incoming(from func() (name string, ifindex int)) Machine { return
 // returns behind that hook, so a firewall there would silently stop working.
 func (m *incoming) Obstacle(ifb int) (string, error) {
 	name, from := m.from()
-	others, err := kernel.Redirect{From: from, To: ifb}.Others()
+	others, err := identity.IncomingOthers(from, ifb)
 	if err == nil {
 		var chains []string
 		chains, err = kernel.IngressChains(name)

@@ -83,9 +83,9 @@ func (b *Bridges) attach(ifindex int) error {
 }
 
 // Followers names programs and filters of others behind the program at an entrance that may take
-// containers' numbers away.
+// containers' numbers away. The redirect of received packets leaves tc_index as it is.
 func (*Bridges) Followers(ifindex int) (kernel.Others, error) {
-	return bridgeHook(ifindex).After(bridgeProgWeirBridge)
+	return bridgeHook(ifindex).After(bridgeProgWeirBridge, incomingProgWeirIncoming)
 }
 
 // Detach removes the program from all devices except the kept indexes.

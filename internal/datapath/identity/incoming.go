@@ -203,6 +203,11 @@ func IncomingAttached(from, ifb int) (bool, error) {
 	return UplinkAttached(ifb)
 }
 
+// IncomingOthers names the programs and filters of others at the ingress hook of the device from.
+func IncomingOthers(from, ifb int) ([]string, error) {
+	return kernel.Redirect{From: from, To: ifb}.Others(bridgeProgWeirBridge) // which has no verdict
+}
+
 // DetachIncoming removes first all redirects to an IFB, and then its classifier, so that no packet is
 // sent to an IFB that does not return it. The IFB may be gone; 0 is none.
 func DetachIncoming(ifb int) error {

@@ -128,10 +128,10 @@ func (r Redirect) Detach() error {
 	return nil
 }
 
-// Others names the programs and filters at the ingress hook of r.From that are not r's. Programs
-// that come first may decide about packets that r never sees; those behind it see only what r lets
-// pass.
-func (r Redirect) Others() ([]string, error) {
+// Others names the programs and filters at the ingress hook of r.From that are neither r's nor called as
+// one of except. Programs that come first may decide about packets that r never sees; those behind it
+// see only what r lets pass.
+func (r Redirect) Others(except ...string) ([]string, error) {
 	all, err := r.hook().programs()
 	if err != nil {
 		return nil, err
@@ -145,7 +145,7 @@ func (r Redirect) Others() ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		if name != "" {
+		if name != "" && !slices.Contains(except, name) {
 			names = append(names, name)
 		}
 	}
