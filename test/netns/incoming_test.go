@@ -428,25 +428,27 @@ func TestIncomingFailures(t *testing.T) {
 	agent = b.StartAgent(harness.AgentOptions{UplinksInConfig: true, Settings: settings})
 	chain := "add table netdev fw; add chain netdev fw in { type filter hook ingress device uplink priority 0; }"
 	for name, program := range map[string]struct {
-		is  string
-		add func(t *testing.T) (remove func())
+		is string
+		// before: it comes before Weir, whatever Weir does.
+		before bool
+		add    func(t *testing.T) (remove func())
 	}{
-		"filter": {"u32 filter", func(*testing.T) func() {
+		"filter": {"u32 filter", false, func(*testing.T) func() {
 			b.Run(other...)
 			return func() { b.Run("tc", "filter", "del", "dev", "uplink", "ingress", "pref", "77") }
 		}},
-		"policer": {"u32 filter", func(t *testing.T) func() {
+		"policer": {"u32 filter", false, func(t *testing.T) func() {
 			police(t, b, "77")
 			return func() { b.Run("tc", "filter", "del", "dev", "uplink", "ingress", "pref", "77") }
 		}},
-		"nftables": {"nftables chain fw in", func(t *testing.T) func() {
+		"nftables": {"nftables chain fw in", false, func(t *testing.T) func() {
 			if _, err := exec.LookPath("nft"); err != nil {
 				t.Skip("needs nft (package nftables)")
 			}
 			b.Run("nft", chain)
 			return func() { b.Run("nft", "delete table netdev fw") }
 		}},
-		"tcx": {"firewall", func(t *testing.T) func() {
+		"tcx": {"firewall", true, func(t *testing.T) func() {
 			remove := passByTCX(t, b, "firewall")
 			if remove == nil {
 				t.Skip("needs tcx (Linux 6.6)")
@@ -467,7 +469,11 @@ func TestIncomingFailures(t *testing.T) {
 			settings["in_force"] = true
 			b.WriteConfig(settings)
 			b.MustWeir("reload")
-			if got := agent.Container("limited"); got.State != v1.StateOK || !redirected(b) {
+			wantState := v1.StateOK
+			if program.before {
+				wantState = v1.StateDegraded
+			}
+			if got := agent.Container("limited"); got.State != wantState || strings.Contains(got.Reason, comesBefore) != program.before || !redirected(b) {
 				t.Errorf("with in_force: %s %q, redirected: %v", got.State, got.Reason, redirected(b))
 			}
 			delete(settings, "in_force")
@@ -532,6 +538,49 @@ func TestIncomingBehindFirstFilter(t *testing.T) {
 			if !redirected(b) {
 				t.Error("not redirected")
 			}
+		})
+	}
+}
+
+// comesBefore is what the reason says of a program that comes before Weir's redirect.
+const comesBefore = "at ingress of uplink sees packets before Weir"
+
+// TestIncomingForcedBehind: with in_force a program that takes the place before Weir's redirect, and then keeps all
+// packets from it, is named until it is gone.
+func TestIncomingForcedBehind(t *testing.T) {
+	t.Parallel()
+	b := harness.NewBed(t, testbed.HostOptions{})
+	b.Add("limited", map[string]string{"weir.in.max": "8mbit"})
+	settings := map[string]any{"uplink": "uplink", "rate": "100mbit", "in_rate": "50mbit", "in_force": true}
+	agent := b.StartAgent(harness.AgentOptions{UplinksInConfig: true, Settings: settings})
+	for name, program := range map[string]struct {
+		is  string
+		add func(t *testing.T) (remove func())
+	}{
+		"tcx": {"firewall", func(t *testing.T) func() {
+			remove := passByTCX(t, b, "firewall")
+			if remove == nil {
+				t.Skip("needs tcx (Linux 6.6)")
+			}
+			return remove
+		}},
+		"filter": {"bpf filter", func(*testing.T) func() {
+			// Of filters with one preference the last one that was added comes first.
+			b.Run("tc", "filter", "add", "dev", "uplink", "ingress", "pref", "1", "handle", "1", "bpf", "direct-action", "bytecode", "1,6 0 0 0,")
+			return func() {
+				b.Run("tc", "filter", "del", "dev", "uplink", "ingress", "pref", "1", "protocol", "all", "handle", "1", "bpf")
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			agent.AwaitContainer("limited", "shared", 8*time.Second, func(c v1.Container) bool { return c.State == v1.StateOK })
+			remove := program.add(t)
+			limited, _ := agent.AwaitContainer("limited", "the "+program.is+" is seen", 8*time.Second, func(c v1.Container) bool { return c.State == v1.StateDegraded })
+			if !strings.Contains(limited.Reason, program.is+" "+comesBefore) || !redirected(b) {
+				t.Errorf("redirected: %v, the reason is %q", redirected(b), limited.Reason)
+			}
+			remove()
+			agent.AwaitContainer("limited", "nothing comes before", 8*time.Second, func(c v1.Container) bool { return c.State == v1.StateOK })
 		})
 	}
 }

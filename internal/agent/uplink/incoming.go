@@ -132,10 +132,17 @@ func (m *incoming) OpenClassifier(ifb int, majors sched.Majors) (identity.Classi
 	return classifier, delaysOf(classifier.Uplink), nil
 }
 
-// Classified implements Machine.
+// Classified implements Machine. What programs and filters that see packets before the redirect decide about never
+// gets to it.
 func (m *incoming) Classified(ifb int) (bool, error) {
-	_, from := m.from()
-	return identity.IncomingAttached(from, ifb)
+	name, from := m.from()
+	attached, before, err := identity.IncomingAttached(from, ifb)
+	if err == nil && len(before) > 0 {
+		err = &Problem{Kind: Obstructed, Text: fmt.Sprintf(
+			"%s at ingress of %s sees packets before Weir, and those that it decides about are not shared: remove it, or give a filter a larger preference (tc filter add ... pref 10)",
+			strings.Join(before, ", "), name)}
+	}
+	return attached, err
 }
 
 // Declassify implements Machine.

@@ -36,7 +36,8 @@ type Machine interface {
 	// OpenClassifier attaches the classifier, or adopts an attached one. Delays may be nil:
 	// everything else works without.
 	OpenClassifier(ifindex int, majors sched.Majors) (identity.Classifier, Delays, error)
-	// Classified reports whether the classifier works, HasClassifier whether it is attached at all.
+	// Classified reports whether the classifier works, HasClassifier whether it is attached at all. A *Problem as the
+	// error of Classified says which packets do not get to a classifier that works.
 	Classified(ifindex int) (bool, error)
 	HasClassifier(ifindex int) (bool, error)
 	// Obstacle says why nothing may be shared at a device; "" for no reason.

@@ -47,6 +47,8 @@ type situation struct {
 	obstacle string
 	// classified: the classifier is attached.
 	classified bool
+	// missed says which packets do not get to the classifier; nil for none.
+	missed *Problem
 }
 
 // action is the next step of a device's life cycle.
@@ -175,6 +177,8 @@ func next(c Config, state State, held holding, saw situation) (action, *Problem)
 		return install, problem
 	case !saw.classified:
 		return classify, problem
+	case problem == nil && saw.missed != nil:
+		return stay, saw.missed
 	case problem == nil && saw.link.Down:
 		return stay, &Problem{Kind: Down, Text: fmt.Sprintf(
 			"%[1]s sends nothing: it is switched off (`ip link set %[1]s up`) or has no carrier (cable, other end)", held.name)}

@@ -212,7 +212,19 @@ func (d *Device) Classifier() identity.Classifier {
 }
 
 // Classified reports whether the classifier is still attached to an installed device.
-func (d *Device) Classified() (bool, error) { return d.machine.Classified(d.held.ifindex) }
+func (d *Device) Classified() (bool, error) {
+	working, _, err := classified(d.machine, d.held.ifindex)
+	return working, err
+}
+
+// classified reports whether the classifier works, and which packets do not get to it.
+func classified(machine Machine, ifindex int) (working bool, missed *Problem, err error) {
+	working, err = machine.Classified(ifindex)
+	if errors.As(err, &missed) {
+		err = nil
+	}
+	return working, missed, err
+}
 
 // Delays returns nil unless the device is installed and delays are measured.
 func (d *Device) Delays() Delays {
@@ -310,7 +322,7 @@ func (d *Device) observe() (situation, error) {
 		saw.obstacle, err = d.machine.Obstacle(link.Index)
 	}
 	if err == nil {
-		saw.classified, err = d.machine.Classified(link.Index)
+		saw.classified, saw.missed, err = classified(d.machine, link.Index)
 	}
 	if errors.Is(err, kernel.ErrNoLink) {
 		return situation{}, nil

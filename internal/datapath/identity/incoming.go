@@ -191,16 +191,17 @@ func (i *Incoming) Close() error {
 }
 
 // IncomingAttached reports whether the redirect and the classifier that OpenIncoming attaches are
-// in place.
-func IncomingAttached(from, ifb int) (bool, error) {
-	program, err := kernel.Redirect{From: from, To: ifb}.Find(incomingProgWeirIncoming)
+// in place, and names the programs and filters of others that see packets before the redirect.
+func IncomingAttached(from, ifb int) (attached bool, before []string, err error) {
+	program, before, err := kernel.Redirect{From: from, To: ifb}.FindPlace(incomingProgWeirIncoming, bridgeProgWeirBridge)
 	if err != nil || program == nil {
-		return false, err
+		return false, nil, err
 	}
 	if err := program.Close(); err != nil {
-		return false, fmt.Errorf("close a program: %w", err)
+		return false, nil, fmt.Errorf("close a program: %w", err)
 	}
-	return UplinkAttached(ifb)
+	attached, err = UplinkAttached(ifb)
+	return attached, before, err
 }
 
 // IncomingOthers names the programs and filters of others at the ingress hook of the device from.

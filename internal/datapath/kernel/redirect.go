@@ -69,20 +69,44 @@ func (r Redirect) Attach(program *ebpf.Program) error {
 }
 
 // Find opens the program of that name if it redirects as r says, or returns nil. The caller closes it.
-func (r Redirect) Find(name string) (*ebpf.Program, error) {
-	all, err := r.hook().filters()
+func (r Redirect) Find(name string) (program *ebpf.Program, err error) {
+	program, _, err = r.FindPlace(name)
+	return program, err
+}
+
+// FindPlace opens a program as Find does, and names the programs and filters that see packets before it, except
+// those called as one of except. Their verdicts may keep packets from it.
+func (r Redirect) FindPlace(name string, except ...string) (program *ebpf.Program, before []string, err error) {
+	all, err := r.hook().programs()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	i := slices.IndexFunc(all, func(a attached) bool { return a.filter.name == r.filterName(name) })
+	i := slices.IndexFunc(all, func(a attached) bool { return a.filter != nil && a.filter.name == r.filterName(name) })
 	if i < 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
-	program, err := ebpf.NewProgramFromID(all[i].id)
+	if before, err = namesOf(all[:i], except); err != nil {
+		return nil, nil, err
+	}
+	program, err = ebpf.NewProgramFromID(all[i].id)
 	if err != nil {
-		return nil, fmt.Errorf("open program %d: %w", all[i].id, err)
+		return nil, nil, fmt.Errorf("open program %d: %w", all[i].id, err)
 	}
-	return program, nil
+	return program, before, nil
+}
+
+// namesOf returns the names of programs and filters, except those in except.
+func namesOf(list []attached, except []string) (names []string, err error) {
+	for _, a := range list {
+		name, err := a.name()
+		if err != nil {
+			return nil, err
+		}
+		if name != "" && !slices.Contains(except, name) {
+			names = append(names, name)
+		}
+	}
+	return names, nil
 }
 
 // Redirects lists the redirects by the program of that name at all devices of the current namespace,
@@ -136,20 +160,8 @@ func (r Redirect) Others(except ...string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var names []string
-	for _, a := range all {
-		if a.filter != nil && a.filter.handle == redirectHandle {
-			continue
-		}
-		name, err := a.name()
-		if err != nil {
-			return nil, err
-		}
-		if name != "" && !slices.Contains(except, name) {
-			names = append(names, name)
-		}
-	}
-	return names, nil
+	all = slices.DeleteFunc(all, func(a attached) bool { return a.filter != nil && a.filter.handle == redirectHandle })
+	return namesOf(all, except)
 }
 
 // KindIFB is the kernel's name for an IFB.
