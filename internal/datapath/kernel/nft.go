@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -18,7 +19,8 @@ const (
 	nftaFlowtableName, nftaFlowtableHook            = 2, 3
 	nftaFlowtableFlags, flowtableOffloaded          = 7, 1
 	nftaHookNumber, nftaHookDevice, nftaHookDevices = 1, 3, 4
-	nftaFlowtableDevices, nftaDeviceName            = 3, 1
+	nftaFlowtableDevices                            = 3
+	nftaDeviceName, nftaDevicePrefix                = 1, 2
 
 	familyInet, familyNetdev   = 1, 5
 	inetIngress, netdevIngress = 5, 0
@@ -132,13 +134,23 @@ func (h *nftHook) readHook(attributes *netlink.AttributeDecoder) error {
 		case kind == h.devices:
 			attributes.Nested(func(devices *netlink.AttributeDecoder) error {
 				for devices.Next() {
-					h.there = h.there || devices.Type() == nftaDeviceName && devices.String() == h.device
+					h.there = h.there || h.covers(devices.Type(), devices.Bytes())
 				}
 				return devices.Err()
 			})
 		case kind == nftaHookDevice:
-			h.there = h.there || attributes.String() == h.device
+			h.there = h.there || h.covers(nftaDeviceName, attributes.Bytes())
 		}
 	}
 	return attributes.Err()
+}
+
+// covers reports whether an attribute names the device, by its whole name or by a prefix ("eth*", from Linux 6.16:
+// commit 6d07a289504a, a name without a terminating NUL; then commit 4039ce7ef404, a kind of its own).
+func (h *nftHook) covers(kind uint16, value []byte) bool {
+	name, isTerminated := strings.CutSuffix(string(value), "\x00")
+	if kind == nftaDeviceName && isTerminated {
+		return name == h.device
+	}
+	return (kind == nftaDeviceName || kind == nftaDevicePrefix) && strings.HasPrefix(h.device, name)
 }

@@ -3,11 +3,15 @@
 package kernel
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"unsafe"
 
+	nl "github.com/mdlayher/netlink"
+	"github.com/mdlayher/netlink/nltest"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -55,6 +59,44 @@ func TestFeaturesAndQueues(t *testing.T) {
 		}
 		if leased, err := LeasedQueues(1 << 20); leased != 0 || err != nil && !errors.Is(err, ErrNoLink) {
 			t.Errorf("of a missing device: %d, %v", leased, err)
+		}
+		return nil
+	}))
+}
+
+// TestChainOfPrefix: a chain of nftables whose devices are "va*" is at the ingress of each device with such a name, as
+// the kernel tells it.
+func TestChainOfPrefix(t *testing.T) {
+	must.Succeed(t, inNewNetNS(func() error {
+		must.Succeed(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "va0"}, PeerName: "vb0"}))
+		conn, err := nl.Dial(unix.NETLINK_NETFILTER, nil)
+		must.Succeed(t, err)
+		defer conn.Close()
+		zero := make([]byte, 4)
+		devices := nltest.MustMarshalAttributes([]nl.Attribute{{Type: nftaDevicePrefix, Data: []byte("va\x00")}})
+		hook := nltest.MustMarshalAttributes([]nl.Attribute{{Type: nftaHookNumber, Data: zero}, {Type: unix.NFTA_HOOK_PRIORITY, Data: zero},
+			{Type: nftaHookDevices | nl.Nested, Data: devices}})
+		const create, nftables = nl.Create, unix.NFNL_SUBSYS_NFTABLES << 8
+		message := func(kind nl.HeaderType, flags nl.HeaderFlags, header []byte, attributes ...nl.Attribute) nl.Message {
+			return nl.Message{Header: nl.Header{Type: kind, Flags: nl.Request | flags}, Data: append(header, nltest.MustMarshalAttributes(attributes)...)}
+		}
+		batch := binary.BigEndian.AppendUint16([]byte{0, 0}, unix.NFNL_SUBSYS_NFTABLES)
+		_, err = conn.SendMessages([]nl.Message{
+			message(unix.NFNL_MSG_BATCH_BEGIN, 0, slices.Clone(batch)),
+			message(nftables|unix.NFT_MSG_NEWTABLE, create, []byte{familyNetdev, 0, 0, 0}, nl.Attribute{Type: nftaTable, Data: []byte("fw\x00")}),
+			message(nftables|unix.NFT_MSG_NEWCHAIN, create|nl.Acknowledge, []byte{familyNetdev, 0, 0, 0},
+				nl.Attribute{Type: nftaTable, Data: []byte("fw\x00")}, nl.Attribute{Type: nftaChainName, Data: []byte("in\x00")},
+				nl.Attribute{Type: nftaChainHook | nl.Nested, Data: hook}, nl.Attribute{Type: unix.NFTA_CHAIN_TYPE, Data: []byte("filter\x00")}),
+			message(unix.NFNL_MSG_BATCH_END, 0, slices.Clone(batch)),
+		})
+		must.Succeed(t, err)
+		if _, err := conn.Receive(); err != nil {
+			t.Skipf("this kernel knows no prefixes of devices (Linux 6.16), or no nftables: %v", err)
+		}
+		for device, want := range map[string][]string{"va0": {"nftables chain fw in"}, "vb0": nil, "v": nil} {
+			if got, err := IngressChains(device); err != nil || !slices.Equal(got, want) {
+				t.Errorf("at %s: %q, %v, want %q", device, got, err, want)
+			}
 		}
 		return nil
 	}))

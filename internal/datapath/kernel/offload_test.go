@@ -31,22 +31,27 @@ func TestLeasesAreCounted(t *testing.T) {
 	}
 }
 
-// TestOffloadedFlowTables: a flow table is of the device that it names, and the card's if its flags say so.
+// TestOffloadedFlowTables: a flow table is of the devices that it names, also by a prefix, and the card's if its flags
+// say so.
 func TestOffloadedFlowTables(t *testing.T) {
-	table := func(name, device string, flags uint32) []byte {
-		devices := nltest.MustMarshalAttributes([]netlink.Attribute{{Type: nftaDeviceName, Data: append([]byte(device), 0)}})
+	of := func(name string, kind uint16, device string, flags uint32) []byte {
+		devices := nltest.MustMarshalAttributes([]netlink.Attribute{{Type: kind, Data: []byte(device)}})
 		hook := nltest.MustMarshalAttributes([]netlink.Attribute{{Type: nftaFlowtableDevices | netlink.Nested, Data: devices}})
 		return append([]byte{familyInet, 0, 0, 0}, nltest.MustMarshalAttributes([]netlink.Attribute{
 			{Type: nftaTable, Data: []byte("t\x00")}, {Type: nftaFlowtableName, Data: append([]byte(name), 0)},
 			{Type: nftaFlowtableHook | netlink.Nested, Data: hook}, {Type: nftaFlowtableFlags, Data: binary.BigEndian.AppendUint32(nil, flags)},
 		})...)
 	}
+	table := func(name, device string, flags uint32) []byte { return of(name, nftaDeviceName, device+"\x00", flags) }
 	s := &fakeSocket{dumps: map[uint16][][]byte{nftGetFlowtable: {
 		table("software", "eth0", 0), table("card", "eth0", flowtableOffloaded), table("counting", "eth0", 2), table("elsewhere", "eth1", flowtableOffloaded),
+		table("shorter", "eth", 0), of("prefix", nftaDevicePrefix, "eth\x00", 0), of("name that is a prefix", nftaDeviceName, "eth", 0),
+		of("all", nftaDevicePrefix, "\x00", 0), of("another prefix", nftaDevicePrefix, "wlan\x00", 0), of("unknown", 9, "eth0", 0),
 	}}}
 	for offloaded, want := range map[bool][]string{
-		false: {"nftables flow table t software", "nftables flow table t card", "nftables flow table t counting"},
-		true:  {"nftables flow table t card"},
+		false: {"nftables flow table t software", "nftables flow table t card", "nftables flow table t counting",
+			"nftables flow table t prefix", "nftables flow table t name that is a prefix", "nftables flow table t all"},
+		true: {"nftables flow table t card"},
 	} {
 		got, err := namesAtIngress(s.open(), "eth0", offloaded, []nftKind{nftFlowtables})
 		if must.Succeed(t, err); !slices.Equal(got, want) {
