@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/cilium/ebpf"
 
@@ -67,7 +68,7 @@ func (i *Incoming) attach(origins *Origins) error {
 	shared := origins.flows.shared()
 	shared[incomingMapCrossings] = i.crossings
 	shared[incomingMapPublished] = i.published.entries
-	old, err := i.redirect.Find(incomingProgWeirIncoming)
+	old, err := i.predecessor()
 	if err != nil {
 		return err
 	}
@@ -78,10 +79,21 @@ func (i *Incoming) attach(origins *Origins) error {
 			if err != nil {
 				return err
 			}
-			if m != nil {
-				defer m.Close()
+			if m == nil {
+				continue
+			}
+			defer m.Close()
+			if spec.Maps[name].Compatible(m) == nil { // a map of another version is replaced by a new map
 				shared[name] = m
 			}
+		}
+	}
+	if shared[incomingMapHolderSinceMs] == nil {
+		// Who held a number before is not known any more (Forget): what was sent so far counts for nobody.
+		since := sinceMS() | 1
+		for number := range uint32(numbers) {
+			m := spec.Maps[incomingMapHolderSinceMs]
+			m.Contents = append(m.Contents, ebpf.MapKV{Key: number, Value: since})
 		}
 	}
 	device, err := kernel.LinkByIndex(i.redirect.From)
@@ -112,6 +124,16 @@ func (i *Incoming) attach(origins *Origins) error {
 	}
 	// Another device may have been the uplink before.
 	return removeRedirects(func(r kernel.Redirect) bool { return r.To == i.redirect.To && r.From != i.redirect.From })
+}
+
+// predecessor opens the program that redirects at the device so far, also if its IFB is gone, or returns nil.
+func (i *Incoming) predecessor() (*ebpf.Program, error) {
+	list, err := kernel.Redirects(incomingProgWeirIncoming)
+	at := slices.IndexFunc(list, func(r kernel.Redirect) bool { return r.From == i.redirect.From })
+	if err != nil || at < 0 {
+		return nil, err
+	}
+	return list[at].Find(incomingProgWeirIncoming)
 }
 
 // removeRedirects removes those redirects of received packets, at all devices, for which is holds.
