@@ -107,7 +107,7 @@ var changes = map[*target]string{
 	targetInTCP:           bbrChange,
 	targetArrives:         bbrChange,
 	targetGoodput:         bbrChange + ": what is lost comes again",
-	targetInMinimum:       bbrChange + "; a queue of a third of a second suits it, and keeps less of a minimum with CUBIC",
+	targetInMinimum:       bbrChange,
 	targetInAdded:         bbrQueueChange,
 	targetInOwn:           bbrQueueChange,
 	targetInSettle["udp"]: "the first look at a change would have to come sooner than two samples of the queue, of 10 ms each, agree",
