@@ -49,7 +49,7 @@ look: ten minutes, and 0.3 s a run.
 --publish makes one page of all claims, claims.md, from claims.json: the paper's value,
 the ideal, the median here, of shares and queues with the lowest and highest round,
 verdict, reason and a command, and where Weir loses. It takes a night (it says how long
-before it starts): five rounds of 10 s, of 2 s for Weir's own targets (latency 6 s; seven
+before it starts): five rounds of 10 s, of 2 s for Weir's own targets (latency 6 s; 7 to 21
 rounds where ratios are judged), without a limit unless --within is given. An interrupted
 night resumes with the next run, if the sources of what is measured and of the bench,
 machine, kernel, congestion control and settings are the same: --dir keeps each run that

@@ -297,6 +297,7 @@ func (r *runner) observe(ctx context.Context, total uint64) (seen observation, e
 	}
 	defer func() { err = errors.Join(err, sender.Stop()) }()
 	r.receiver.Take() // what came late of the run before
+	begunNS := traffic.RealtimeNS()
 	startNS := traffic.MonotonicNS() + bench.StartDelay.Nanoseconds()
 	sender.Start(startNS)
 	fromNS := startNS + r.warmup(total).Nanoseconds()
@@ -316,7 +317,7 @@ func (r *runner) observe(ctx context.Context, total uint64) (seen observation, e
 	if err := sender.Stop(); err != nil {
 		return seen, fmt.Errorf("send: %w", err)
 	}
-	return seen, r.collect(ctx, &seen, before, total)
+	return seen, r.collect(ctx, &seen, begunNS, before, total)
 }
 
 // warmup returns how long a rate is sent before it is measured.
@@ -340,8 +341,9 @@ func drainTimeOf(total uint64) time.Duration {
 	return drainTime
 }
 
-// collect waits for queued frames and takes those counted as sent, by their numbers, of which before are those of the first.
-func (r *runner) collect(ctx context.Context, seen *observation, before []uint64, total uint64) error {
+// collect waits for queued frames and takes those counted as sent, by their numbers, of which before are those of the first. What
+// was sent before begunNS (CLOCK_REALTIME) is of an earlier run.
+func (r *runner) collect(ctx context.Context, seen *observation, begunNS int64, before []uint64, total uint64) error {
 	if err := bench.WaitUntil(ctx, traffic.MonotonicNS()+drainTimeOf(total).Nanoseconds()); err != nil {
 		return err
 	}
@@ -358,7 +360,7 @@ func (r *runner) collect(ctx context.Context, seen *observation, before []uint64
 		}
 		seen.Arrived = append(seen.Arrived, count)
 		seen.Arrivals = append(seen.Arrivals, slices.DeleteFunc(arrivals, func(one traffic.Arrival) bool {
-			return one.Sequence < before[flow] || one.Sequence >= before[flow]+seen.Sent[flow]
+			return one.SentNS < begunNS || one.Sequence < before[flow] || one.Sequence >= before[flow]+seen.Sent[flow]
 		}))
 	}
 	return nil

@@ -153,16 +153,20 @@ func (j *Journal) TakeNext(key string) (KeptRun, bool) {
 	return run, kept
 }
 
-// ForgetApart forgets the next runs of all keys unless one process has measured them all: they are compared with each other.
+// ForgetApart forgets the next runs of all keys unless one process has measured them all: they are compared with each other. A key
+// that never has a run fails each time, and counts for nothing.
 func (j *Journal) ForgetApart(keys ...string) {
 	if j == nil {
 		return
 	}
 	processes := map[int]bool{}
 	for _, key := range keys {
+		if len(j.byKey[key]) == 0 {
+			continue
+		}
 		processes[j.byKey[key][j.next[key]].process] = true // 0 is that of none
 	}
-	if len(processes) == 1 {
+	if len(processes) <= 1 {
 		return
 	}
 	for _, key := range keys {

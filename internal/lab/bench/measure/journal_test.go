@@ -129,6 +129,15 @@ func TestJournalForgetsApart(t *testing.T) {
 	} {
 		j := readJournal(t, path, "v1")
 		j.ForgetApart(keys...)
+		for _, key := range keys { // the first round
+			if _, kept := j.TakeNext(key); kept != (process > 0) {
+				t.Errorf("process %d: the first run of %s is kept: %v", process, key, kept)
+			}
+			if process == 0 {
+				must.Succeed(t, j.Add(KeptRun{Key: key, TookNS: 1}))
+			}
+		}
+		j.ForgetApart(keys...)
 		for _, key := range keys {
 			if run, kept := j.TakeNext(key); kept != test.kept || kept && string(run.Seen) != "3" {
 				t.Errorf("process %d: %s is kept: %v, %s", process, key, kept, run.Seen)
@@ -148,8 +157,12 @@ func TestJournalForgetsApart(t *testing.T) {
 	}
 	j := readJournal(t, path, "v1")
 	text, err := os.ReadFile(path)
-	if kept, _ := j.Count(); err != nil || kept != 2 || j.Elapsed() != 2 || strings.Count(string(text), `"key"`) != 2 {
+	if kept, _ := j.Count(); err != nil || kept != 4 || j.Elapsed() != 4 || strings.Count(string(text), `"key"`) != 4 {
 		t.Errorf("%v: %d runs of %v are kept, in %s", err, kept, j.Elapsed(), text)
+	}
+	j.ForgetApart("a", "fails", "b")
+	if _, kept := j.TakeNext("a"); !kept {
+		t.Error("a peer that always fails takes the others' runs with it")
 	}
 	var none *Journal
 	none.ForgetApart(keys...)
