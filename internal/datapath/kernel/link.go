@@ -305,7 +305,7 @@ func Above(index int) ([]Link, error) {
 
 // AllAbove lists the devices of the current namespace that may take frames which those with these
 // indexes receive: bridges and others that they are ports of, VLANs and macvlans on them, and what is
-// above these.
+// above these; not macvtap and ipvtap devices, whose frames are for virtual machines.
 func AllAbove(indexes []int) ([]Link, error) {
 	if len(indexes) == 0 {
 		return nil, nil // saves listing all devices
@@ -332,7 +332,8 @@ func allAbove(indexes []int, links []Link) (all []Link) {
 			}
 		}
 		for _, l := range links {
-			isOn := handsOn[l.Kind] && l.PeerNetNSID == SameNetNS && known[l.PeerIndex]
+			isTap := l.Kind == "macvtap" || l.Kind == "ipvtap"
+			isOn := handsOn[l.Kind] && !isTap && l.PeerNetNSID == SameNetNS && known[l.PeerIndex]
 			if !known[l.Index] && (isOn || masters[l.Index] || switched && l.Kind == openVSwitch) {
 				known[l.Index] = true
 				all = append(all, l)

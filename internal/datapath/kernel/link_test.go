@@ -131,6 +131,9 @@ func TestAllAbove(t *testing.T) {
 		{Index: 9, Name: "br-ex", Kind: openVSwitch, PeerNetNSID: SameNetNS},
 		{Index: 10, Name: "ovs-system", Kind: openVSwitch, PeerNetNSID: SameNetNS},
 		{Index: 11, Name: "docker0", Kind: "bridge", PeerNetNSID: SameNetNS},
+		{Index: 12, Name: "macvtap0", Kind: "macvtap", PeerIndex: 13, PeerNetNSID: SameNetNS}, // a virtual machine's
+		{Index: 13, Name: "eth2", Kind: "device", PeerNetNSID: SameNetNS},
+		{Index: 14, Name: "ipvtap0", Kind: "ipvtap", PeerIndex: 13, PeerNetNSID: SameNetNS},
 	}
 	for name, tc := range map[string]struct {
 		indexes []int
@@ -140,6 +143,7 @@ func TestAllAbove(t *testing.T) {
 		"a switch": {[]int{8}, []string{"br-ex", "ovs-system"}},
 		"both":     {[]int{2, 8}, []string{"br-ex", "br0", "br0.7", "ovs-system", "vrrp.1"}},
 		"no port":  {[]int{11}, nil},
+		"taps":     {[]int{13}, nil},
 		"none":     {nil, nil},
 	} {
 		var got []string
