@@ -24,6 +24,8 @@
  *       uplink's bridge;
  *    d. the host.
  *    The first fragment of a packet notes the container for the later ones.
+ *    A packet with the tag of a tap is from a container of this host, a port of the bridge
+ *    that the uplink is: no link has carried it, and it goes on unshaped.
  * 4. It fails open. mirred drops every packet while the IFB is down or deleted, which
  *    would cut the host off. The classifier at the IFB runs within the same call as
  *    this program (mirred, dev_queue_xmit, egress hook), so each packet that left
@@ -235,7 +237,8 @@ int weir_incoming(struct __sk_buff *skb)
 	__u32 now_ms, tag = 0;
 	int read, parsed, for_host;
 
-	if (!crossing)
+	/* A receive queue + 1, as cards write it, is no tag. */
+	if (!crossing || weir_is_tag(skb->queue_mapping))
 		return 0;
 	if (crossing->leaving) {
 		now_ms = weir_now_ms();

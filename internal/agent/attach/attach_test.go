@@ -571,12 +571,31 @@ func TestIncomingComplaints(t *testing.T) {
 		{v1.ModeIPvlan, identity.Destination{}, false, full, ""},
 		{v1.ModeBridge, onUplink, false, full, "packets that its bridge network has not requested count as the host's: all containers together have more devices"},
 	} {
-		u := &Uplink{Incoming: true, refusals: tc.refusals}
+		u := &Uplink{UplinkDevice: &fakeDevice{}, Incoming: true, refusals: tc.refusals}
 		c := &Container{Number: identity.NumberFirst, Devices: []Device{{Attachment: identity.Attachment{Mode: tc.mode, Destination: tc.at}}}}
 		c.Mode, c.Seen.Encrypted = tc.mode, tc.encrypted
 		destinationsOf([]*Container{c}, nil)
 		if got := strings.Join(u.Complaints(c), "; "); tc.want == "" && got != "" || !strings.Contains(got, tc.want) {
 			t.Errorf("%s, %+v: %q", tc.mode, tc.at, got)
+		}
+	}
+}
+
+// fakeReceiver is the classifier of what the uplink with that index receives.
+type fakeReceiver struct {
+	identity.Classifier
+	from int
+}
+
+func (f fakeReceiver) From() int { return f.from }
+
+// TestIncomingPastBridge: what a port of a bridge receives passes its port only. A classifier at the bridge complains.
+func TestIncomingPastBridge(t *testing.T) {
+	c := &Container{Number: identity.NumberFirst, Mode: v1.ModeBridge, bridged: bridged{entrances: []int{7, 8}}}
+	for from, want := range map[int]bool{7: true, 8: true, 9: false} {
+		u := &Uplink{UplinkDevice: &fakeDevice{classifier: fakeReceiver{from: from}}, Incoming: true}
+		if got := strings.Join(u.Miscounted(c), "; "); strings.Contains(got, "does not pass the bridge itself") != want {
+			t.Errorf("at device %d: %q", from, got)
 		}
 	}
 }
@@ -596,7 +615,7 @@ func TestDestinations(t *testing.T) {
 	if len(got) != maxDestinations-1 || got[at(1).Destination] != 0 || got[at(2).Destination] != 17 || first.Devices[0].unknown != addressTaken || second.Devices[0].unknown != addressTaken {
 		t.Errorf("%v", got)
 	}
-	u := &Uplink{Incoming: true}
+	u := &Uplink{UplinkDevice: &fakeDevice{}, Incoming: true}
 	for c, want := range map[*Container][]string{first: {"has its MAC address"}, second: {"has its MAC address", "only 16 devices"}} {
 		if got := u.Complaints(c); len(got) != len(want) || !strings.Contains(got[0], want[0]) || !strings.Contains(got[len(got)-1], want[len(want)-1]) {
 			t.Errorf("number %d: %q, want %q", c.Number, got, want)

@@ -77,10 +77,19 @@ func destinationsOf(list []*Container, above []kernel.Link) map[identity.Destina
 // addressTaken is why received packets for a device count as the host's that has an address of another.
 const addressTaken = "another container, or the host, has its MAC address: give it one of its own"
 
-// incomingComplaints lists the networks of the container whose received packets count as the host's.
+// receiver is the classifier of an uplink's received traffic. Implementation: *identity.Incoming.
+type receiver interface {
+	// From returns the index of the uplink.
+	From() int
+}
+
+// incomingComplaints lists the networks of the container whose received packets count as the host's, or are not shared.
 func (u *Uplink) incomingComplaints(c *Container) (reasons []string) {
 	if c.Number == 0 {
 		return nil
+	}
+	if r, is := u.Classifier().(receiver); is && slices.Contains(c.bridged.entrances, r.From()) {
+		reasons = append(reasons, "what other ports of its bridge send to it is not shared, as it does not pass the bridge itself: name each port that leads out as an uplink instead of the bridge")
 	}
 	refused := u.Refusal(c).Destinations
 	if refused == nil {

@@ -126,6 +126,9 @@ func (i *Incoming) attach(origins *Origins) error {
 	return removeRedirects(func(r kernel.Redirect) bool { return r.To == i.redirect.To && r.From != i.redirect.From })
 }
 
+// From returns the index of the device whose received packets are classified.
+func (i *Incoming) From() int { return i.redirect.From }
+
 // predecessor opens the program that redirects at the device so far, also if its IFB is gone, or returns nil.
 func (i *Incoming) predecessor() (*ebpf.Program, error) {
 	list, err := kernel.Redirects(incomingProgWeirIncoming)
