@@ -19,7 +19,9 @@
  *    a. the one that sent a packet of the same flow, as the link sees it (sender.h);
  *    b. if the frame is for the host, the one that published the port, if the packet's address
  *       is the host's, too; or that the frame within a VXLAN packet is for. The uplink may
- *       be a port of a bridge with a MAC of its own: the agent says which MACs are the host's;
+ *       be a port of a bridge with a MAC of its own: the agent says which MACs are the host's,
+ *       and which device routes the packet. For frames with a VLAN tag that is taken to be
+ *       the uplink: a VLAN above it with a VRF, or forwarding, of its own is not asked;
  *    c. if the frame is for a container's MAC, that container: macvlan, or a port of the
  *       uplink's bridge;
  *    d. the host.
@@ -71,7 +73,7 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 2 * WEIR_NUMBERS);
 	__type(key, struct weir_destination);
-	__type(value, __u32);
+	__type(value, struct weir_receiver);
 } destinations SEC(".maps");
 
 /* Since when each number has its present holder, as in weir_bucket. Written by the agent. */
@@ -164,13 +166,14 @@ static __always_inline __be16 port_of(const struct weir_plain *plain)
 }
 
 /*
- * Whether the host would pass the packet on. The kernel does not say so of addresses of its
- * own, nor where it forwards nothing.
+ * Whether the host would pass the packet on that the device ifindex has taken in. The kernel does
+ * not say so of addresses of its own, nor where that device forwards nothing.
  */
-static __always_inline int is_forwarded(struct __sk_buff *skb, const struct weir_plain *plain, __u16 family)
+static __always_inline int is_forwarded(struct __sk_buff *skb, const struct weir_plain *plain, __u16 family,
+					__u32 ifindex)
 {
 	struct bpf_fib_lookup route = {
-		.family = family, .l4_protocol = plain->rest & 0xff, .ifindex = skb->ifindex };
+		.family = family, .l4_protocol = plain->rest & 0xff, .ifindex = ifindex };
 	__u64 a[2] = { plain->a0, plain->a1 }, b[2] = { plain->b0, plain->b1 };
 	long found;
 
@@ -184,7 +187,8 @@ static __always_inline int is_forwarded(struct __sk_buff *skb, const struct weir
  * The number of the container that publishes the port of the host's that the packet is for; 0
  * for none. A gateway also gets what is for that port of other machines.
  */
-static __always_inline __u32 number_of_port(struct __sk_buff *skb, const struct weir_plain *plain)
+static __always_inline __u32 number_of_port(struct __sk_buff *skb, const struct weir_plain *plain,
+					    __u32 ifindex)
 {
 	struct weir_published key = {
 		.family = plain->rest >> 8 == 6 ? 10 : 2, .protocol = plain->rest & 0xff };
@@ -192,14 +196,7 @@ static __always_inline __u32 number_of_port(struct __sk_buff *skb, const struct 
 
 	key.port = bpf_ntohs(port_of(plain));
 	number = bpf_map_lookup_elem(&published, &key);
-	return number && !is_forwarded(skb, plain, key.family) ? *number : 0;
-}
-
-static __always_inline __u32 number_of_device(const struct weir_destination *key)
-{
-	__u32 *number = bpf_map_lookup_elem(&destinations, key);
-
-	return number ? *number : 0;
+	return number && !is_forwarded(skb, plain, key.family, ifindex) ? *number : 0;
 }
 
 /* The number of the container that the frame within a VXLAN packet is for (RFC 7348); 0 for none. */
@@ -207,6 +204,7 @@ static __always_inline __u32 number_of_inner(struct __sk_buff *skb, const struct
 					     __u32 transport)
 {
 	struct weir_destination key = {};
+	struct weir_receiver *receiver;
 	__u8 header[8 + ETH_ALEN];
 
 	if ((plain->rest & 0xff) != IPPROTO_UDP ||
@@ -215,17 +213,18 @@ static __always_inline __u32 number_of_inner(struct __sk_buff *skb, const struct
 	key.vxlan_port = port_of(plain);
 	key.vni = header[4] << 16 | header[5] << 8 | header[6];
 	__builtin_memcpy(key.mac, header + 8, ETH_ALEN);
-	return number_of_device(&key);
+	receiver = bpf_map_lookup_elem(&destinations, &key);
+	return receiver ? receiver->number : 0;
 }
 
-/* The number of the container that the packet's frame names; 0 for none. */
-static __always_inline __u32 number_of_frame(struct __sk_buff *skb)
+/* The device that the packet's frame names; NULL for none that is known. */
+static __always_inline struct weir_receiver *receiver_of_frame(struct __sk_buff *skb)
 {
 	struct weir_destination key = {};
 
 	if (link_header_bytes != ETH_HLEN || bpf_skb_load_bytes(skb, 0, key.mac, ETH_ALEN))
-		return 0;
-	return number_of_device(&key);
+		return NULL;
+	return bpf_map_lookup_elem(&destinations, &key);
 }
 
 SEC("tc")
@@ -234,7 +233,8 @@ int weir_incoming(struct __sk_buff *skb)
 	struct weir_crossing *crossing = weir_crossing_here();
 	struct weir_plain plain = {};
 	struct weir_tuple tuple = {};
-	__u32 now_ms, tag = 0;
+	struct weir_receiver *receiver;
+	__u32 now_ms, tag = 0, routed_at = skb->ifindex;
 	int read, parsed, for_host;
 
 	/* A receive queue + 1, as cards write it, is no tag. */
@@ -252,13 +252,17 @@ int weir_incoming(struct __sk_buff *skb)
 	if (parsed != WEIR_PARSED_NO)
 		tag = tag_of_sender(&plain);
 	for_host = !tag && skb->pkt_type == PACKET_HOST;
-	if (!tag && !for_host) {
-		tag = number_of_frame(skb);
+	receiver = tag ? NULL : receiver_of_frame(skb);
+	if (receiver && !for_host) {
+		tag = receiver->number;
 		for_host = tag == WEIR_NUMBER_HOST;
 	}
+	/* A port of a bridge routes nothing. Of a VLAN's frames the MAC does not tell the device. */
+	if (receiver && for_host && receiver->ifindex && !skb->vlan_present)
+		routed_at = receiver->ifindex;
 	/* Of frames for other machines on a bridge the port says nothing. */
 	if (for_host && (parsed == WEIR_PARSED_WHOLE || parsed == WEIR_PARSED_FIRST_FRAGMENT)) {
-		tag = number_of_port(skb, &plain);
+		tag = number_of_port(skb, &plain, routed_at);
 		if (!tag)
 			tag = number_of_inner(skb, &plain, read >> WEIR_OTHER_TRANSPORT_SHIFT);
 	}

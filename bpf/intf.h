@@ -407,4 +407,10 @@ struct weir_destination {
 	__u32 vni;
 };
 
+/* Whose a destination is. Of the host's own: the device that routes what comes without a VLAN tag, or 0. */
+struct weir_receiver {
+	__u32 number;
+	__u32 ifindex;
+};
+
 #endif

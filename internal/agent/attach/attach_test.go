@@ -600,6 +600,18 @@ func TestIncomingPastBridge(t *testing.T) {
 	}
 }
 
+// TestRouting: a classifier gets the host's devices that route what its own uplink receives.
+func TestRouting(t *testing.T) {
+	b, received := newBed(), &fakeClassifier{}
+	b.aboveOf, b.routing = []int{}, map[int]map[[6]byte]int{7: {{2, 1}: 8}, 9: {{2, 2}: 10}}
+	b.Apply(nil, []*Uplink{
+		{UplinkDevice: &fakeDevice{classifier: fakeReceiver{received, 7}}, Incoming: true}, b.uplink,
+	})
+	if got := received.Routing; !maps.Equal(got, b.routing[7]) || b.table.Routing != nil {
+		t.Errorf("%v, and what is sent gets %v", got, b.table.Routing)
+	}
+}
+
 // TestDestinations: an address that two containers have is of neither, each has some at most, and all stay
 // as they are while the network of one is unknown.
 func TestDestinations(t *testing.T) {

@@ -106,6 +106,9 @@ type Attacher struct {
 	// the indexes of these uplinks, nil if the devices have to be listed again.
 	above   []kernel.Link
 	aboveOf []int
+	// routing are those of them that route what comes without a VLAN tag, as in identity.Table, by the
+	// index of the uplink.
+	routing map[int]map[[6]byte]int
 }
 
 // New returns an attacher that has changed nothing in the kernel yet.
@@ -144,7 +147,10 @@ func (a *Attacher) Apply(all []*Container, uplinks []*Uplink) {
 	}
 	watching := a.watchOrigins(all)
 	for _, u := range uplinks {
-		table.UnknownBPS, table.NoteSenders = 0, u.NoteSenders
+		table.UnknownBPS, table.NoteSenders, table.Routing = 0, u.NoteSenders, nil
+		if r, is := u.Classifier().(receiver); is {
+			table.Routing = a.routing[r.From()]
+		}
 		if watching && u.Classifier() != nil {
 			table.UnknownBPS = plan.Link{RateBPS: u.RateBPS()}.UnknownBPS()
 		}

@@ -26,11 +26,17 @@ func (a *Attacher) listAbove(uplinks []*Uplink) {
 		return
 	}
 	above, err := kernel.AllAbove(receiving)
+	routing := map[int]map[[6]byte]int{}
+	for _, index := range receiving {
+		if err == nil {
+			routing[index], err = kernel.UntaggedAbove(index)
+		}
+	}
 	if err != nil {
 		a.log.Warn("cannot look for the host's devices above the uplinks: what they receive for containers may count as the host's", "error", err)
 		return
 	}
-	a.above, a.aboveOf = above, receiving
+	a.above, a.aboveOf, a.routing = above, receiving, routing
 }
 
 // destinationsOf returns the number of each device that received packets name: the container's, or the

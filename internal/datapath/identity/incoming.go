@@ -27,7 +27,7 @@ type Incoming struct {
 // incomingTables are those of the program at the uplink's ingress hook alone.
 type incomingTables struct {
 	holderSince  *ebpf.Map
-	destinations owners[incomingWeirDestination]
+	destinations owners[incomingWeirDestination, incomingWeirReceiver]
 }
 
 // Destination is what received frames say of the device that they are for.
@@ -115,7 +115,9 @@ func (i *Incoming) attach(origins *Origins) error {
 	}
 	defer objects.Program.Close()
 	i.tables.holderSince = objects.HolderSince
-	i.tables.destinations = owners[incomingWeirDestination]{entries: objects.Destinations, compare: compareDestinations}
+	i.tables.destinations = owners[incomingWeirDestination, incomingWeirReceiver]{
+		entries: objects.Destinations, compare: compareDestinations, number: func(r incomingWeirReceiver) uint32 { return r.Number },
+	}
 	if err := i.tables.destinations.read(); err != nil {
 		return err
 	}
@@ -163,7 +165,7 @@ func (i *Incoming) Apply(t Table) Refusals {
 	}
 	refusals := i.Uplink.Apply(received)
 	var refused map[uint16]error
-	refused, refusals.Destinations = i.setDestinations(t.Destinations)
+	refused, refusals.Destinations = i.setDestinations(t.Destinations, t.Routing)
 	for number, err := range refused {
 		refusal := refusals.Numbers[number]
 		refusal.Destinations = err
@@ -173,13 +175,17 @@ func (i *Incoming) Apply(t Table) Refusals {
 }
 
 // setDestinations assigns received packets to the owners of the devices that they are for. numbers
-// replaces the whole table; nil leaves it as it is.
-func (i *Incoming) setDestinations(numbers map[Destination]uint16) (refused map[uint16]error, err error) {
-	want := make(map[incomingWeirDestination]uint32, len(numbers))
+// replaces the whole table; nil leaves it as it is. routing is as in Table.
+func (i *Incoming) setDestinations(numbers map[Destination]uint16, routing map[[6]byte]int) (refused map[uint16]error, err error) {
+	want := make(map[incomingWeirDestination]incomingWeirReceiver, len(numbers))
 	for d, number := range numbers {
-		want[incomingWeirDestination{Mac: d.MAC, VxlanPort: hostOrder(d.VXLANPort), Vni: d.VNI}] = uint32(number)
+		receiver := incomingWeirReceiver{Number: uint32(number)}
+		if number == NumberHost {
+			receiver.Ifindex = uint32(routing[d.MAC])
+		}
+		want[incomingWeirDestination{Mac: d.MAC, VxlanPort: hostOrder(d.VXLANPort), Vni: d.VNI}] = receiver
 	}
-	if numbers == nil || maps.Equal(want, i.tables.destinations.numbers) {
+	if numbers == nil || maps.Equal(want, i.tables.destinations.known) {
 		return nil, nil
 	}
 	full, err := i.tables.destinations.set(want)

@@ -20,6 +20,12 @@ type incomingWeirDestination struct {
 	Vni       uint32
 }
 
+type incomingWeirReceiver struct {
+	_       structs.HostLayout
+	Number  uint32
+	Ifindex uint32
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.

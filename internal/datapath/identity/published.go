@@ -28,8 +28,8 @@ func (p Published) key() uplinkWeirPublished {
 }
 
 // newPublished returns the published ports with known owners at an uplink's classifier.
-func newPublished(entries *ebpf.Map) owners[uplinkWeirPublished] {
-	return owners[uplinkWeirPublished]{entries: entries, compare: func(a, b uplinkWeirPublished) int {
+func newPublished(entries *ebpf.Map) owners[uplinkWeirPublished, uint32] {
+	return owners[uplinkWeirPublished, uint32]{entries: entries, number: func(number uint32) uint32 { return number }, compare: func(a, b uplinkWeirPublished) int {
 		return cmp.Or(cmp.Compare(a.Port, b.Port), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Family, b.Family))
 	}}
 }
@@ -48,7 +48,7 @@ func (u *Uplink) SetPublished(numbers map[Published]uint16) (refused map[uint16]
 	for port, number := range numbers {
 		want[port.key()] = uint32(number)
 	}
-	if maps.Equal(want, p.numbers) {
+	if maps.Equal(want, p.known) {
 		return nil, nil
 	}
 	full, err := p.set(want)
@@ -69,5 +69,5 @@ var ErrTooManyPublished = errors.New("all containers together publish more ports
 
 // countPublished writes the number of published ports to the kernel.
 func (u *Uplink) countPublished() error {
-	return u.globals.set(uplinkVarPublishedPorts, binary.NativeEndian.AppendUint32(nil, uint32(len(u.published.numbers))))
+	return u.globals.set(uplinkVarPublishedPorts, binary.NativeEndian.AppendUint32(nil, uint32(len(u.published.known))))
 }

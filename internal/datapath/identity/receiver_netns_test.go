@@ -383,6 +383,49 @@ func TestIncomingGateway(t *testing.T) {
 	}
 }
 
+// TestIncomingRoutedAbove: whether the host passes on what is for a device above the uplink is decided as
+// that device routes, not the uplink.
+func TestIncomingRoutedAbove(t *testing.T) {
+	b := newBed(t)
+	b.openFlows(callsFirst())
+	in, _ := b.openIncoming()
+	peerNS, router, behind := filepath.Base(b.host.PeerNetNSPath()), b.host.PeerAddr.As4(), netip.MustParseAddr("198.51.100.9")
+	router[3] = 101
+	addr := netip.AddrFrom4(router).String()
+	for _, args := range [][]string{
+		{"-n", b.hostNS(), "link", "add", "inside", "type", "bridge"},
+		{"-n", b.hostNS(), "link", "set", "inside", "up"},
+		{"-n", b.hostNS(), "addr", "add", "198.51.100.1/24", "dev", "inside"},
+		{"-n", b.hostNS(), "link", "add", "vrrp", "address", "02:00:00:00:17:02", "link", b.host.UplinkName, "type", "macvlan", "mode", "bridge"},
+		{"-n", b.hostNS(), "addr", "add", addr + "/22", "dev", "vrrp"},
+		{"-n", b.hostNS(), "link", "set", "vrrp", "up"},
+		{"-n", peerNS, "neigh", "replace", addr, "dev", b.host.PeerInterface, "lladdr", "02:00:00:00:17:02"},
+		{"-n", peerNS, "route", "replace", "198.51.100.0/24", "via", addr, "dev", b.host.PeerInterface},
+	} {
+		b.run("ip", args...)
+	}
+	var routing map[[6]byte]int
+	b.inHost(func() (err error) {
+		routing, err = kernel.UntaggedAbove(b.ifindex)
+		return err
+	})
+	apply(t, in, Table{
+		Published:    map[Published]uint16{{Protocol: unix.IPPROTO_UDP, Port: 9053}: NumberFirst},
+		Destinations: map[Destination]uint16{{MAC: [6]byte{2, 0, 0, 0, 0x17, 2}}: NumberHost},
+		Routing:      routing,
+	})
+	payload, target := make([]byte, payloadBytes), netip.AddrPortFrom(behind, 9053)
+	for _, tc := range []struct {
+		uplink, above string // whether they forward
+		number        uint16
+	}{{"0", "1", NumberHost}, {"1", "0", NumberFirst}} {
+		b.run("ip", "netns", "exec", b.hostNS(), "sysctl", "-q", "-w",
+			"net.ipv4.conf."+b.host.UplinkName+".forwarding="+tc.uplink, "net.ipv4.conf.vrrp.forwarding="+tc.above)
+		b.expectReceived(fmt.Sprintf("forwarding %s, above %s", tc.uplink, tc.above), in, tc.number, receivedBytes(target, payload, packets),
+			func() { b.fromPeer(target, payload, packets) })
+	}
+}
+
 // TestIncomingFragments: later fragments are the container's that the first one is for, and unknown ones
 // are the host's.
 func TestIncomingFragments(t *testing.T) {

@@ -31,6 +31,9 @@ type Table struct {
 	// Destinations are the devices that received packets are for (Incoming), of containers and of the
 	// host; nil leaves them as they are.
 	Destinations map[Destination]uint16
+	// Routing are the indexes, by MAC, of the host's devices above the uplink that route received packets
+	// without a VLAN tag.
+	Routing map[[6]byte]int
 	// IndexDevices are the devices, by index, whose tags in tc_index are trusted.
 	IndexDevices map[int]bool
 	// UnknownBPS limits packets from unknown network namespaces; 0 while origins are not watched.

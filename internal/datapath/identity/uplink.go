@@ -59,7 +59,7 @@ type Uplink struct {
 	framesOf  int
 	crossings *ebpf.Map
 	cgroups   cgroups
-	published owners[uplinkWeirPublished]
+	published owners[uplinkWeirPublished, uint32]
 	indexTags indexTags
 	globals   globals
 	classes   classes

@@ -317,6 +317,28 @@ func AllAbove(indexes []int) ([]Link, error) {
 	return allAbove(indexes, links), nil
 }
 
+// UntaggedAbove returns the indexes, by MAC, of those devices of AllAbove that take frames without a VLAN
+// tag which the device with that index receives. Of several with one MAC, as a bond and its bridge, the
+// upper takes them.
+func UntaggedAbove(index int) (map[[6]byte]int, error) {
+	links, err := Links()
+	if err != nil {
+		return nil, err
+	}
+	return untaggedAbove(index, links), nil
+}
+
+func untaggedAbove(index int, links []Link) map[[6]byte]int {
+	untagged := slices.DeleteFunc(slices.Clone(links), func(l Link) bool { return l.Kind == "vlan" && l.Index != index })
+	indexes := map[[6]byte]int{}
+	for _, l := range allAbove([]int{index}, untagged) { // lower ones come first
+		if l.Ethernet {
+			indexes[l.MAC] = l.Index
+		}
+	}
+	return indexes
+}
+
 // allAbove does not ask below for each device: there may be thousands of VLANs.
 func allAbove(indexes []int, links []Link) (all []Link) {
 	known, masters, switched := map[int]bool{}, map[int]bool{}, false

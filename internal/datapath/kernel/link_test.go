@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"testing"
 
@@ -153,6 +154,27 @@ func TestAllAbove(t *testing.T) {
 		slices.Sort(got)
 		if !slices.Equal(got, tc.want) {
 			t.Errorf("above %s are %v, want %v", name, got, tc.want)
+		}
+	}
+}
+
+// TestUntaggedAbove: of a bond and its bridge with one MAC the bridge takes frames, of VLANs none does.
+func TestUntaggedAbove(t *testing.T) {
+	links := []Link{
+		{Index: 2, Name: "eth0", Kind: "device", MasterIndex: 6, Ethernet: true, MAC: [6]byte{2, 1}, PeerNetNSID: SameNetNS},
+		{Index: 3, Name: "vrrp.1", Kind: "macvlan", PeerIndex: 5, Ethernet: true, MAC: [6]byte{2, 2}, PeerNetNSID: SameNetNS},
+		{Index: 4, Name: "br0.7", Kind: "vlan", PeerIndex: 5, Ethernet: true, MAC: [6]byte{2, 3}, PeerNetNSID: SameNetNS},
+		{Index: 5, Name: "br0", Kind: "bridge", Ethernet: true, MAC: [6]byte{2, 1}, PeerNetNSID: SameNetNS},
+		{Index: 6, Name: "bond0", Kind: "bond", MasterIndex: 5, Ethernet: true, MAC: [6]byte{2, 1}, PeerNetNSID: SameNetNS},
+		{Index: 7, Name: "eth1", Kind: "device", Ethernet: true, MAC: [6]byte{2, 4}, PeerNetNSID: SameNetNS},
+		{Index: 8, Name: "eth1.7", Kind: "vlan", PeerIndex: 7, MasterIndex: 9, Ethernet: true, MAC: [6]byte{2, 4}, PeerNetNSID: SameNetNS},
+		{Index: 9, Name: "br7", Kind: "bridge", Ethernet: true, MAC: [6]byte{2, 4}, PeerNetNSID: SameNetNS},
+	}
+	for index, want := range map[int]map[[6]byte]int{
+		2: {{2, 1}: 5, {2, 2}: 3}, 7: {}, 8: {{2, 4}: 9},
+	} {
+		if got := untaggedAbove(index, links); !maps.Equal(got, want) {
+			t.Errorf("above %d are %v, want %v", index, got, want)
 		}
 	}
 }
