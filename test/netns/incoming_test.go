@@ -386,35 +386,44 @@ func TestIncomingFollowsRoute(t *testing.T) {
 	checkDownloads(downloads, []uint64{8_000_000})
 }
 
-// TestIncomingLeavesUplink: where uplink auto finds no rate at the device that the default route leads to, nothing is
-// redirected at the device before, also if the agent was away meanwhile. All is back with the route.
+// TestIncomingLeavesUplink: where uplink auto finds no rate at the device that the default route leads to, or none for
+// received traffic, nothing is redirected at the device before, also if the agent was away meanwhile. All is back with the
+// route.
 func TestIncomingLeavesUplink(t *testing.T) {
-	for name, away := range map[string]bool{"running": false, "restarted": true} {
+	noRate, noInRate := map[string]any{"uplink": "auto", "in_rate": "50mbit"}, map[string]any{"uplink": "auto", "rate": "20mbit", "in_rate": "auto"}
+	for name, of := range map[string]struct {
+		settings map[string]any
+		// hasUplink: only the rate of received traffic is unknown, so the IFB stays.
+		hasUplink, away bool
+	}{
+		"running": {noRate, false, false}, "restarted": {noRate, false, true},
+		"running, no in rate": {noInRate, true, false}, "restarted, no in rate": {noInRate, true, true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := harness.NewBed(t, testbed.HostOptions{})
 			b.Add("limited", map[string]string{"weir.in.max": "8mbit"})
 			start := func() *harness.Agent {
-				return b.StartAgent(harness.AgentOptions{UplinksInConfig: true, Settings: map[string]any{"uplink": "auto", "in_rate": "50mbit"}})
+				return b.StartAgent(harness.AgentOptions{UplinksInConfig: true, Settings: of.settings})
 			}
 			agent := start()
 			awaitShared(b, agent, "uplink")
 			if !redirected(b) {
 				t.Fatal("not redirected at first")
 			}
-			if away {
+			if of.away {
 				agent.Kill()
 			}
 			before := strings.Fields(b.Run("ip", "route", "show", "default"))
 			b.Run("ip", "tuntap", "add", "dev", "wwan0", "mode", "tun") // whose speed says nothing
 			b.Run("ip", "link", "set", "wwan0", "up")
 			b.Run("ip", "route", "replace", "default", "dev", "wwan0")
-			if away {
+			if of.away {
 				agent = start()
 			}
 			b.Await("the device before is left", 10*time.Second, func() (bool, string) {
 				links := b.Run("ip", "link", "show", "type", "ifb")
-				return !redirected(b) && links == "", links
+				return !redirected(b) && (links == "" || of.hasUplink && !strings.Contains(links, "qdisc htb")), links
 			})
 			b.Run(append([]string{"ip", "route", "replace"}, before...)...)
 			awaitShared(b, agent, "uplink")

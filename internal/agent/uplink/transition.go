@@ -59,10 +59,10 @@ const (
 	stay action = iota
 	// release closes the handles of a device that is gone.
 	release
-	// move restores a device that no longer stands for its configured name, or an IFB of whose new uplink no rate is
-	// known, and closes its handles.
+	// move restores a device that no longer stands for its configured name, or whose rate is unknown: that of a new uplink of
+	// an IFB, or after an earlier agent. It closes the device's handles.
 	move
-	// claim takes a device that has appeared.
+	// claim takes a device that has appeared, also to move it if an earlier agent left its scheduler.
 	claim
 	// rename records the new name of a device.
 	rename
@@ -151,7 +151,7 @@ func next(c Config, state State, held holding, saw situation) (action, *Problem)
 	}
 	shared, problem := c.capacity(held, saw)
 	switch {
-	case state == Absent && shared.rateBPS == 0:
+	case state == Absent && shared.rateBPS == 0 && saw.root != ownerWeir:
 		return stay, problem
 	case state == Absent:
 		return claim, problem

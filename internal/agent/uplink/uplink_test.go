@@ -314,7 +314,8 @@ func TestRatesOfDevices(t *testing.T) {
 	}
 }
 
-// TestAutoIncomingRate: the IFB of Auto has the rate of its present uplink, and queues nothing without one.
+// TestAutoIncomingRate: the IFB of Auto has the rate of its present uplink, and queues nothing without one, also if the
+// agent was away while the uplink changed.
 func TestAutoIncomingRate(t *testing.T) {
 	const byDefault = 1e9 / 100 * incomingPercent / 100 * largeFramesPercent
 	for name, of := range map[string]struct {
@@ -328,33 +329,40 @@ func TestAutoIncomingRate(t *testing.T) {
 		"of both, the same":  {Config{In: InConfig{Shared: true, RateBPS: 4e7}}, [2]uint64{4e7, 4e7}},
 		"of both, different": {Config{In: InConfig{Shared: true, RateBPS: 4e7}, Rates: map[string]Rates{"eth0": {InRateBPS: 8e8}}}, [2]uint64{8e8, 4e7}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			of.config.Name, of.config.RateBPS = Auto, 2e7
-			b := newBench(t, of.config)
-			b.machine.add(3, "eth0", 1e9)
-			b.machine.add(5, "wlan0", 0)
-			ifb := b.machine.add(9, IncomingName(Auto), 0)
-			machine := b.machine.Incoming(func() (string, int) { return b.Name(), b.Ifindex() })
-			in := &bench{Device: New(of.config.Incoming(Auto), machine, b.store), t: t, machine: b.machine}
-			for _, at := range []int{0, 1, 0, 0, 1} {
-				b.machine.defaultIndex = []int{3, 5}[at]
-				b.advance()
-				b.expect("sent traffic", Installed, 0)
-				in.Configure(of.config.Incoming(b.Name()))
-				in.advance()
-				if in.RateBPS() != of.bps[at] {
-					t.Errorf("at %s: %d bit/s, want %d", b.Name(), in.RateBPS(), of.bps[at])
+		for _, restarted := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, restarted %v", name, restarted), func(t *testing.T) {
+				of.config.Name, of.config.RateBPS = Auto, 2e7
+				b := newBench(t, of.config)
+				b.machine.add(3, "eth0", 1e9)
+				b.machine.add(5, "wlan0", 0)
+				ifb := b.machine.add(9, IncomingName(Auto), 0)
+				machine := b.machine.Incoming(func() (string, int) { return b.Name(), b.Ifindex() })
+				in := &bench{Device: New(of.config.Incoming(Auto), machine, b.store), t: t, machine: b.machine}
+				for _, at := range []int{0, 1, 0, 0, 1} {
+					b.machine.defaultIndex = []int{3, 5}[at]
+					b.advance()
+					b.expect("sent traffic", Installed, 0)
+					if restarted { // while the route moved
+						in.Close()
+						in.Device = New(of.config.Incoming(b.Name()), machine, b.store)
+					}
+					in.Configure(of.config.Incoming(b.Name()))
+					in.advance()
+					must.Succeed(t, in.Apply(in.tree()))
+					if in.RateBPS() != of.bps[at] {
+						t.Errorf("at %s: %d bit/s, want %d", b.Name(), in.RateBPS(), of.bps[at])
+					}
+					if of.bps[at] != 0 {
+						in.expect("at "+b.Name(), Installed, 0)
+						continue
+					}
+					in.expect("at "+b.Name(), Absent, NoRate)
+					if ifb.root != 0 || ifb.classifier != nil {
+						t.Errorf("at %s the IFB still has %+v", b.Name(), ifb)
+					}
 				}
-				if of.bps[at] != 0 {
-					in.expect("at "+b.Name(), Installed, 0)
-					continue
-				}
-				in.expect("at "+b.Name(), Absent, NoRate)
-				if ifb.root != 0 || ifb.classifier != nil {
-					t.Errorf("at %s the IFB still has %+v", b.Name(), ifb)
-				}
-			}
-		})
+			})
+		}
 	}
 }
 
