@@ -249,7 +249,7 @@ func (f *agentFlags) takeRates(list []config.Uplink) error {
 				if list[i].Rates == nil {
 					list[i].Rates = map[string]config.Rates{}
 				}
-				list[i].Rates[r.Interface] = config.Rates{RateBPS: r.RateBPS, InRateBPS: r.InRateBPS}
+				list[i].Rates[r.Interface] = config.Rates{RateBPS: r.RateBPS, InRateBPS: r.InRateBPS, In: r.In}
 				list[i].In = list[i].In || r.In && list[i].Interface == uplink.Auto
 			}
 			continue

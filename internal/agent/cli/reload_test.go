@@ -63,12 +63,12 @@ func TestReloadOn(t *testing.T) {
 // TestAgentSettings: what may be written of an uplink arrives at the agent, each value.
 func TestAgentSettings(t *testing.T) {
 	written := config.Default()
-	written.Uplinks = []config.Uplink{{Interface: "a", RateBPS: 1, Replace: true, IgnoreLinkSpeed: true, Precision: v1.PrecisionLow, In: true, InRateBPS: 2, InForce: true, Rates: map[string]config.Rates{"b": {RateBPS: 3, InRateBPS: 4}}}}
+	written.Uplinks = []config.Uplink{{Interface: "a", RateBPS: 1, Replace: true, IgnoreLinkSpeed: true, Precision: v1.PrecisionLow, In: true, InRateBPS: 2, InForce: true, Rates: map[string]config.Rates{"b": {RateBPS: 3, InRateBPS: 4, In: true}}}}
 	settings, err := (&agentFlags{}).agentSettings(written)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if u := settings.Uplinks[0]; u.RateBPS != 1 || u.In.RateBPS != 2 || u.Rates["b"] != (uplink.Rates{RateBPS: 3, InRateBPS: 4}) {
+	if u := settings.Uplinks[0]; u.RateBPS != 1 || u.In.RateBPS != 2 || u.Rates["b"] != (uplink.Rates{RateBPS: 3, InRateBPS: 4, In: true}) {
 		t.Errorf("%+v", u)
 	}
 	for _, u := range []any{written.Uplinks[0], settings.Uplinks[0], settings.Uplinks[0].In} {

@@ -151,7 +151,7 @@ func TestRatesFile(t *testing.T) {
 	const several = "uplinks: [{interface: eth0, rate: 1gbit}, {interface: eth1, rate: 30mbit, in_rate: 20mbit}]\n"
 	one := config.Uplink{Interface: "eth0", RateBPS: 1e9}
 	other := config.Uplink{Interface: "eth1", RateBPS: 30e6, In: true, InRateBPS: 20e6}
-	gone := map[string]config.Rates{"gone": {RateBPS: 1e6}}
+	gone, goneAuto := map[string]config.Rates{"gone": {RateBPS: 1e6}}, map[string]config.Rates{"gone": {RateBPS: 1e6, In: true}}
 	withRates := func(u config.Uplink, rates map[string]config.Rates) config.Uplink { u.Rates = rates; return u }
 	for _, tc := range []struct {
 		name, file, rates string
@@ -160,7 +160,7 @@ func TestRatesFile(t *testing.T) {
 	}{
 		{"of the first uplink", several, "{uplinks: [{interface: auto, rate: 50mbit}]}", nil, []config.Uplink{{Interface: "eth0", RateBPS: 50e6}, other}},
 		{"of a named uplink", several, "{uplinks: [{interface: eth1, in_rate: auto}, {interface: gone, rate: 1mbit}]}", nil, []config.Uplink{withRates(one, gone), withRates(config.Uplink{Interface: "eth1", RateBPS: 30e6, In: true}, gone)}},
-		{"of a device that auto stands for", "rate: 20mbit", "{uplinks: [{interface: gone, rate: 1mbit, in_rate: auto}]}", nil, []config.Uplink{withRates(config.Uplink{Interface: "auto", RateBPS: 20e6, In: true}, gone)}},
+		{"of a device that auto stands for", "rate: 20mbit", "{uplinks: [{interface: gone, rate: 1mbit, in_rate: auto}]}", nil, []config.Uplink{withRates(config.Uplink{Interface: "auto", RateBPS: 20e6, In: true}, goneAuto)}},
 		{"of no named uplink", several, "{rate: 50mbit}", nil, []config.Uplink{{Interface: "eth0", RateBPS: 50e6}, other}},
 		{"of the only uplink", "", "{uplinks: [{interface: auto, rate: 50mbit, in_rate: 9mbit}]}", []string{"--uplink", "wan0", "--rate", "1gbit"}, []config.Uplink{{Interface: "wan0", RateBPS: 50e6, In: true, InRateBPS: 9e6}}},
 		{"none", several, "", nil, []config.Uplink{one, other}},

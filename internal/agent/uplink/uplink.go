@@ -43,8 +43,12 @@ type Config struct {
 	Rates map[string]Rates
 }
 
-// Rates are those of one device, in bits per second; 0 for none of its own.
-type Rates struct{ RateBPS, InRateBPS uint64 }
+// Rates are those of one device, in bits per second. RateBPS is 0 for none of its own, and In says whether InRateBPS is one:
+// then 0 means 95 % of the speed that the device reports.
+type Rates struct {
+	RateBPS, InRateBPS uint64
+	In                 bool
+}
 
 // InConfig configures the sharing of what a device receives.
 type InConfig struct {
@@ -66,7 +70,11 @@ func (c Config) isAuto() bool { return c.Name == Auto || c.Name == IncomingName(
 
 // Incoming returns the configuration of the IFB for what the device of that present name receives.
 func (c Config) Incoming(device string) Config {
-	return Config{Name: IncomingName(c.Name), RateBPS: cmp.Or(c.Rates[device].InRateBPS, c.In.RateBPS), Replace: true, IgnoreLinkSpeed: c.IgnoreLinkSpeed, Precision: c.Precision, In: InConfig{Force: c.In.Force}}
+	rateBPS := c.In.RateBPS
+	if own := c.Rates[device]; own.In {
+		rateBPS = own.InRateBPS
+	}
+	return Config{Name: IncomingName(c.Name), RateBPS: rateBPS, Replace: true, IgnoreLinkSpeed: c.IgnoreLinkSpeed, Precision: c.Precision, In: InConfig{Force: c.In.Force}}
 }
 
 // capacity is what is shared of a device.
@@ -152,6 +160,9 @@ func (d *Device) Configure(config Config) {
 		if d.state != Absent && config.Name == Auto {
 			d.held.standsFor = Auto
 		}
+	}
+	if d.config.rateOf(d.held.name) != 0 && config.rateOf(d.held.name) == 0 {
+		d.held.capacity = capacity{} // what was configured is not what the device last reported
 	}
 	d.config = config
 	if rateBPS := config.rateOf(d.held.name); d.state == Absent && rateBPS != 0 {

@@ -288,15 +288,16 @@ func TestAuto(t *testing.T) {
 // Without a default route Auto takes over what an earlier agent left, and follows a later route.
 // TestRatesOfDevices: a rate of one device is not that of another one that Auto stands for later.
 func TestRatesOfDevices(t *testing.T) {
-	config := Config{Name: Auto, RateBPS: 2e7, In: InConfig{Shared: true, RateBPS: 3e7}, Rates: map[string]Rates{"eth0": {9e8, 8e8}}}
+	config := Config{Name: Auto, RateBPS: 2e7, In: InConfig{Shared: true, RateBPS: 3e7}, Rates: map[string]Rates{"eth0": {9e8, 8e8, true}, "usb0": {In: true}}}
 	b := newBench(t, config)
 	b.machine.add(3, "eth0", 0)
 	b.machine.add(5, "wwan0", 0)
+	b.machine.add(7, "usb0", 0) // whose rate of received traffic is auto
 	for _, at := range []struct {
 		index      int
 		name       string
 		bps, inBPS uint64
-	}{{3, "eth0", 9e8, 8e8}, {5, "wwan0", 2e7, 3e7}, {3, "eth0", 9e8, 8e8}} {
+	}{{3, "eth0", 9e8, 8e8}, {5, "wwan0", 2e7, 3e7}, {7, "usb0", 2e7, 0}, {3, "eth0", 9e8, 8e8}} {
 		b.machine.defaultIndex = at.index
 		b.advance()
 		b.expect("at "+at.name, Installed, 0)
@@ -324,10 +325,11 @@ func TestAutoIncomingRate(t *testing.T) {
 		bps [2]uint64
 	}{
 		"its speed":          {Config{In: InConfig{Shared: true}}, [2]uint64{byDefault, 0}},
-		"of one device":      {Config{Rates: map[string]Rates{"eth0": {InRateBPS: 8e8}}}, [2]uint64{8e8, 0}},
-		"of the other":       {Config{Rates: map[string]Rates{"wlan0": {InRateBPS: 4e7}}}, [2]uint64{byDefault, 4e7}},
+		"of one device":      {Config{Rates: map[string]Rates{"eth0": {InRateBPS: 8e8, In: true}}}, [2]uint64{8e8, 0}},
+		"of the other":       {Config{Rates: map[string]Rates{"wlan0": {InRateBPS: 4e7, In: true}}}, [2]uint64{byDefault, 4e7}},
 		"of both, the same":  {Config{In: InConfig{Shared: true, RateBPS: 4e7}}, [2]uint64{4e7, 4e7}},
-		"of both, different": {Config{In: InConfig{Shared: true, RateBPS: 4e7}, Rates: map[string]Rates{"eth0": {InRateBPS: 8e8}}}, [2]uint64{8e8, 4e7}},
+		"the speed of one":   {Config{In: InConfig{Shared: true, RateBPS: 4e7}, Rates: map[string]Rates{"eth0": {In: true}}}, [2]uint64{byDefault, 4e7}},
+		"of both, different": {Config{In: InConfig{Shared: true, RateBPS: 4e7}, Rates: map[string]Rates{"eth0": {InRateBPS: 8e8, In: true}}}, [2]uint64{8e8, 4e7}},
 	} {
 		for _, restarted := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, restarted %v", name, restarted), func(t *testing.T) {
@@ -363,6 +365,29 @@ func TestAutoIncomingRate(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestIncomingRateBecomesAuto: a configured rate of received traffic does not outlive a change to auto while the agent runs.
+func TestIncomingRateBecomesAuto(t *testing.T) {
+	config := Config{Name: "wwan0", RateBPS: 2e7, In: InConfig{Shared: true, RateBPS: 4e7}}
+	b := newBench(t, config)
+	wwan0 := b.machine.add(3, "wwan0", 0)
+	ifb := b.machine.add(9, IncomingName("wwan0"), 0)
+	machine := b.machine.Incoming(func() (string, int) { return "wwan0", 3 })
+	in := &bench{Device: New(config.Incoming("wwan0"), machine, b.store), t: t, machine: b.machine}
+	in.advance()
+	in.expect("with a rate", Installed, 0)
+	config.Rates = map[string]Rates{"wwan0": {In: true}}
+	in.Configure(config.Incoming("wwan0"))
+	in.advance()
+	if in.expect("with auto", Absent, NoRate); ifb.root != 0 || ifb.classifier != nil {
+		t.Errorf("the IFB still has %+v", ifb)
+	}
+	wwan0.speedBPS = 1e9
+	in.advance()
+	if in.expect("with a speed", Installed, 0); in.RateBPS() == 4e7 {
+		t.Errorf("%d bit/s", in.RateBPS())
 	}
 }
 

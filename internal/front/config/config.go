@@ -119,12 +119,16 @@ type Uplink struct {
 	InRateBPS uint64
 	// InForce redirects received packets past programs of others.
 	InForce bool
-	// Rates are those of devices by their names, of the file --rates-file, and go before RateBPS and InRateBPS; 0 for none.
+	// Rates are those of devices by their names, of the file --rates-file, and go before RateBPS and InRateBPS.
 	Rates map[string]Rates
 }
 
-// Rates are those of one device, in bits per second.
-type Rates struct{ RateBPS, InRateBPS uint64 }
+// Rates are those of one device, in bits per second. RateBPS is 0 for none of its own, and In says whether InRateBPS is one:
+// then 0 means 95 % of the speed that the device reports.
+type Rates struct {
+	RateBPS, InRateBPS uint64
+	In                 bool
+}
 
 // Listen is a TLS listener. All files are in PEM.
 type Listen struct {
