@@ -105,7 +105,7 @@ func (m *incoming) ready(link kernel.Link, err error) (kernel.Link, error) {
 	}
 	_, ifindex := m.from()
 	uplink, err := kernel.LinkByIndex(ifindex)
-	link.MTUBytes, link.PeerIndex = uplink.MTUBytes, ifindex
+	link.MTUBytes, link.UplinkIndex = uplink.MTUBytes, ifindex
 	if uplink.IsTunnel() {
 		link.Kind = uplink.Kind
 	}

@@ -160,7 +160,7 @@ func (m *fakeIncoming) LinkByIndex(ifindex int) (kernel.Link, error) {
 }
 
 func (m *fakeIncoming) ready(link kernel.Link, err error) (kernel.Link, error) {
-	_, link.PeerIndex = m.from()
+	_, link.UplinkIndex = m.from()
 	return link, err
 }
 

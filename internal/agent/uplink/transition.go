@@ -96,7 +96,7 @@ func (c Config) capacity(held holding, saw situation) (capacity, *Problem) {
 	speedBPS := saw.speedBPS
 	if saw.link != nil {
 		held.name = saw.link.Name // that of Auto, before it is claimed
-		if saw.link.PeerIndex != held.peerIndex {
+		if saw.link.UplinkIndex != held.uplinkIndex {
 			held.capacity = capacity{}
 		}
 	}
@@ -159,7 +159,7 @@ func next(c Config, state State, held holding, saw situation) (action, *Problem)
 		return move, problem
 	case saw.link.Name != held.name:
 		return rename, problem
-	case shared != held.capacity || saw.link.MTUBytes != held.mtuBytes || saw.link.PeerIndex != held.peerIndex:
+	case shared != held.capacity || saw.link.MTUBytes != held.mtuBytes || saw.link.UplinkIndex != held.uplinkIndex:
 		return follow, problem
 	case saw.obstacle != "" && (state == Installed || saw.classified):
 		return yield, problem

@@ -91,8 +91,8 @@ type holding struct {
 	name    string
 	ifindex int // 0 while the device is absent
 	capacity
-	// peerIndex is that of the link whose capacity it is: of an IFB the uplink.
-	peerIndex int
+	// uplinkIndex is that of the uplink whose capacity an IFB has; 0 for other devices.
+	uplinkIndex int
 	// mtuBytes may change at any time.
 	mtuBytes uint32
 	// standsFor is the configured name if this device stands for it: a bridge's only outward port, or
@@ -512,7 +512,7 @@ func (d *Device) do(todo action, saw situation, plan func() sched.Tree, change *
 			d.held.name, d.held.standsFor = saw.link.Name, d.held.name
 		}
 		d.held.capacity, _ = d.config.capacity(d.held, saw)
-		d.held.peerIndex = saw.link.PeerIndex
+		d.held.uplinkIndex = saw.link.UplinkIndex
 		d.record()
 		d.scheduler = d.machine.Scheduler(d.held.ifindex)
 		d.state = Claimed
@@ -523,7 +523,7 @@ func (d *Device) do(todo action, saw situation, plan func() sched.Tree, change *
 	case follow:
 		d.held.mtuBytes = saw.link.MTUBytes
 		d.held.capacity, _ = d.config.capacity(d.held, saw)
-		d.held.peerIndex = saw.link.PeerIndex
+		d.held.uplinkIndex = saw.link.UplinkIndex
 		if d.state == Installed {
 			change.Unlimited = d.limitPackets(*saw.link)
 			return d.Apply(plan())

@@ -580,6 +580,22 @@ func TestSpeed(t *testing.T) {
 	}
 }
 
+// TestRateOfVLAN: a VLAN keeps its last known rate while it reports none, also if the device below is another one.
+func TestRateOfVLAN(t *testing.T) {
+	b := newBench(t, Config{Name: "usb0.7"})
+	b.machine.add(3, "usb0.7", 1e9).PeerIndex = 2
+	b.advance()
+	b.expect("at first", Installed, 0)
+	delete(b.machine.devices, 3)
+	b.advance()
+	b.expect("unplugged", Absent, Missing)
+	b.machine.add(6, "usb0.7", 0).PeerIndex = 5 // has no carrier yet
+	b.advance()
+	if b.expect("plugged in again", Installed, 0); b.RateBPS() != 98e7 {
+		t.Errorf("shared at %d bit/s", b.RateBPS())
+	}
+}
+
 // TestCapacityFitsTheWire: packets at a device's own rate, as HTB counts them, do not fill it: one
 // frame of any size, and packets of up to 64 KB of large frames with VLAN tags. Small frames with
 // tags leave room for minimums, of which admission takes 95 %.

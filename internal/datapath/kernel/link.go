@@ -23,6 +23,8 @@ type Link struct {
 	// the ID of that device's namespace, or SameNetNS.
 	PeerIndex   int
 	PeerNetNSID int
+	// UplinkIndex is, of an IFB of Weir's, the uplink whose received packets are shared there; 0 for other devices.
+	UplinkIndex int
 	// MasterIndex is the bridge, bond or team that the device is a port of.
 	MasterIndex int
 	// GSOMaxBytes is the largest packet that the device takes at once.
