@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/weir-project/weir/internal/front/cmdline"
 	"github.com/weir-project/weir/internal/front/web"
@@ -43,6 +44,12 @@ func runDemo(ctx context.Context, d demonstration) (err error) {
 	ctx, stop := signal.NotifyContext(ctx, endings...)
 	defer stop()
 	defer func() {
+		if err != nil { // a program that was being started may get a Ctrl-C before this one has noticed it
+			select {
+			case <-ctx.Done():
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
 		if ctx.Err() != nil {
 			err = nil // what broke off did so because of that
 		}
