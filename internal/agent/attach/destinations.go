@@ -25,18 +25,18 @@ func (a *Attacher) listAbove(uplinks []*Uplink) {
 	if a.aboveOf != nil && slices.Equal(a.aboveOf, receiving) {
 		return
 	}
-	above, err := kernel.AllAbove(receiving)
-	routing := map[int]map[[6]byte]int{}
-	for _, index := range receiving {
-		if err == nil {
-			routing[index], err = kernel.UntaggedAbove(index)
+	var links []kernel.Link
+	if len(receiving) > 0 {
+		var err error
+		if links, err = kernel.Links(); err != nil {
+			a.log.Warn("cannot look for the host's devices above the uplinks: what they receive for containers may count as the host's", "error", err)
+			return
 		}
 	}
-	if err != nil {
-		a.log.Warn("cannot look for the host's devices above the uplinks: what they receive for containers may count as the host's", "error", err)
-		return
+	a.above, a.aboveOf, a.routing = kernel.AllAbove(receiving, links), receiving, map[int]map[[6]byte]int{}
+	for _, index := range receiving {
+		a.routing[index] = kernel.UntaggedAbove(index, links)
 	}
-	a.above, a.aboveOf, a.routing = above, receiving, routing
 }
 
 // destinationsOf returns the number of each device that received packets name: the container's, or the

@@ -185,8 +185,9 @@ func TestIncomingHostAbove(t *testing.T) {
 		b.run("ip", append([]string{"-n", b.hostNS()}, args...)...)
 	}
 	var above []kernel.Link
-	b.inHost(func() (err error) {
-		above, err = kernel.AllAbove([]int{b.ifindex})
+	b.inHost(func() error {
+		links, err := kernel.Links()
+		above = kernel.AllAbove([]int{b.ifindex}, links)
 		return err
 	})
 	if len(above) != 1 || above[0].Name != "vrrp" {
@@ -405,8 +406,9 @@ func TestIncomingRoutedAbove(t *testing.T) {
 		b.run("ip", args...)
 	}
 	var routing map[[6]byte]int
-	b.inHost(func() (err error) {
-		routing, err = kernel.UntaggedAbove(b.ifindex)
+	b.inHost(func() error {
+		links, err := kernel.Links()
+		routing = kernel.UntaggedAbove(b.ifindex, links)
 		return err
 	})
 	apply(t, in, Table{

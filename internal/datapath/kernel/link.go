@@ -305,35 +305,13 @@ func Above(index int) ([]Link, error) {
 	}), nil
 }
 
-// AllAbove lists the devices of the current namespace that may take frames which those with these
-// indexes receive: bridges and others that they are ports of, VLANs and macvlans on them, and what is
-// above these; not macvtap and ipvtap devices, whose frames are for virtual machines.
-func AllAbove(indexes []int) ([]Link, error) {
-	if len(indexes) == 0 {
-		return nil, nil // saves listing all devices
-	}
-	links, err := Links()
-	if err != nil {
-		return nil, err
-	}
-	return allAbove(indexes, links), nil
-}
-
 // UntaggedAbove returns the indexes, by MAC, of those devices of AllAbove that take frames without a VLAN
 // tag which the device with that index receives. Of several with one MAC, as a bond and its bridge, the
 // upper takes them.
-func UntaggedAbove(index int) (map[[6]byte]int, error) {
-	links, err := Links()
-	if err != nil {
-		return nil, err
-	}
-	return untaggedAbove(index, links), nil
-}
-
-func untaggedAbove(index int, links []Link) map[[6]byte]int {
+func UntaggedAbove(index int, links []Link) map[[6]byte]int {
 	untagged := slices.DeleteFunc(slices.Clone(links), func(l Link) bool { return l.Kind == "vlan" && l.Index != index })
 	indexes := map[[6]byte]int{}
-	for _, l := range allAbove([]int{index}, untagged) { // lower ones come first
+	for _, l := range AllAbove([]int{index}, untagged) { // lower ones come first
 		if l.Ethernet {
 			indexes[l.MAC] = l.Index
 		}
@@ -341,8 +319,11 @@ func untaggedAbove(index int, links []Link) map[[6]byte]int {
 	return indexes
 }
 
-// allAbove does not ask below for each device: there may be thousands of VLANs.
-func allAbove(indexes []int, links []Link) (all []Link) {
+// AllAbove returns those of links that may take frames which the ones with these indexes receive: bridges
+// and others that they are ports of, VLANs and macvlans on them, and what is above these; not macvtap and
+// ipvtap devices, whose frames are for virtual machines. It does not ask below for each device: there may
+// be thousands of VLANs.
+func AllAbove(indexes []int, links []Link) (all []Link) {
 	known, masters, switched := map[int]bool{}, map[int]bool{}, false
 	for _, index := range indexes {
 		known[index] = true

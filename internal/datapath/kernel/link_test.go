@@ -148,7 +148,7 @@ func TestAllAbove(t *testing.T) {
 		"none":     {nil, nil},
 	} {
 		var got []string
-		for _, l := range allAbove(tc.indexes, links) {
+		for _, l := range AllAbove(tc.indexes, links) {
 			got = append(got, l.Name)
 		}
 		slices.Sort(got)
@@ -173,7 +173,7 @@ func TestUntaggedAbove(t *testing.T) {
 	for index, want := range map[int]map[[6]byte]int{
 		2: {{2, 1}: 5, {2, 2}: 3}, 7: {}, 8: {{2, 4}: 9},
 	} {
-		if got := untaggedAbove(index, links); !maps.Equal(got, want) {
+		if got := UntaggedAbove(index, links); !maps.Equal(got, want) {
 			t.Errorf("above %d are %v, want %v", index, got, want)
 		}
 	}
