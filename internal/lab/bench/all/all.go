@@ -3,6 +3,7 @@
 package all
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -227,13 +228,17 @@ func jsonOf(value any) func(io.Writer) error {
 	}
 }
 
-func writeTo(dir, name string, write func(io.Writer) error) (err error) {
-	file, err := os.Create(filepath.Join(dir, name))
+// writeTo writes a file, all of it or none, on the disk when it returns.
+func writeTo(dir, name string, write func(io.Writer) error) error {
+	var text bytes.Buffer
+	err := write(&text)
+	if err == nil {
+		err = measure.WriteSynced(filepath.Join(dir, name), text.Bytes())
+	}
 	if err != nil {
 		return fmt.Errorf("write a report: %w", err)
 	}
-	defer func() { err = errors.Join(err, file.Close()) }()
-	return write(file)
+	return nil
 }
 
 // result converts a suite's own report type to report.Result.

@@ -1,7 +1,6 @@
 package all
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -284,10 +283,7 @@ func (p page) measure(ctx context.Context, one section, own Options) (made repor
 		}
 		return made, nil
 	}
-	var text bytes.Buffer
-	if err = jsonOf(kept{p.settings, made})(&text); err == nil {
-		err = measure.WriteSynced(filepath.Join(p.Dir, keptName(one.name)), text.Bytes())
-	}
+	err = writeTo(p.Dir, keptName(one.name), jsonOf(kept{p.settings, made}))
 	if journal != nil && err == nil {
 		err = journal.Remove()
 	}
