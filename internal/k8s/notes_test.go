@@ -3,12 +3,12 @@ package k8s
 import (
 	"log/slog"
 	"maps"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
 
+	v1 "github.com/weir-project/weir/api/v1"
 	"github.com/weir-project/weir/internal/k8s/claims"
 )
 
@@ -38,9 +38,7 @@ func TestLabels(t *testing.T) {
 
 // TestLookAtNotes: the agent has changed annotations when a look at the notes ends.
 func TestLookAtNotes(t *testing.T) {
-	agent := &fakeAgent{socket: filepath.Join(t.TempDir(), "weir.sock")}
-	agent.start(t)
-	defer agent.stop()
+	agent := serveAgent(t, v1.PodState{})
 	r, end := startReporter(agent.socket, 20*time.Second)
 	defer end()
 	p := &plugin{reporter: r, log: slog.New(slog.DiscardHandler), folder: t.TempDir()}

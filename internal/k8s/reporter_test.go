@@ -52,6 +52,14 @@ func (a *fakeAgent) start(t fataler) {
 	}(a.server, a.served)
 }
 
+// serveAgent returns an agent that runs until the test ends and answers with state.
+func serveAgent(t *testing.T, state v1.PodState) *fakeAgent {
+	a := &fakeAgent{socket: filepath.Join(t.TempDir(), "weir.sock"), state: state}
+	a.start(t)
+	t.Cleanup(a.stop)
+	return a
+}
+
 // fataler is a test of either package.
 type fataler interface{ Fatal(args ...any) }
 
@@ -275,9 +283,7 @@ func dropped(t *testing.T, id string) *api.PodSandbox {
 // TestEndUntold: a pod whose end NRI does not tell is gone when its sandbox is, also when that ends at once or has no process;
 // one that is not seen stays.
 func TestEndUntold(t *testing.T) {
-	agent := &fakeAgent{socket: filepath.Join(t.TempDir(), "weir.sock")}
-	agent.start(t)
-	defer agent.stop()
+	agent := serveAgent(t, v1.PodState{})
 	r := newReporter(client.Unix(agent.socket), v1.RuntimeKubernetes, slog.New(slog.DiscardHandler))
 	r.retry = 300 * time.Millisecond // it ends before the first look of its own
 	var ended atomic.Bool
@@ -301,9 +307,7 @@ func TestEndUntold(t *testing.T) {
 
 // TestAdmit: only a pod's start with hard admission asks the agent to save its minimum first, which takes long.
 func TestAdmit(t *testing.T) {
-	agent := &fakeAgent{socket: filepath.Join(t.TempDir(), "weir.sock"), state: v1.PodState{State: v1.StateOK, MinimumInForce: new(true)}}
-	agent.start(t)
-	defer agent.stop()
+	agent := serveAgent(t, v1.PodState{State: v1.StateOK, MinimumInForce: new(true)})
 	r, end := startReporter(agent.socket, 20*time.Second)
 	defer end()
 	p := &plugin{reporter: r, log: slog.New(slog.DiscardHandler)}
@@ -324,9 +328,7 @@ func TestAdmit(t *testing.T) {
 
 // TestHardAdmissionInTime: a pod that NRI did not wait for, and lets go on, waits with its first container.
 func TestHardAdmissionInTime(t *testing.T) {
-	agent := &fakeAgent{socket: filepath.Join(t.TempDir(), "weir.sock"), state: v1.PodState{State: v1.StateOK, MinimumInForce: new(true)}}
-	agent.start(t)
-	defer agent.stop()
+	agent := serveAgent(t, v1.PodState{State: v1.StateOK, MinimumInForce: new(true)})
 	r, end := startReporter(agent.socket, 500*time.Millisecond)
 	defer end()
 	p := &plugin{reporter: r, log: slog.New(slog.DiscardHandler), hardAdmission: true}
@@ -347,9 +349,7 @@ func TestHardAdmissionInTime(t *testing.T) {
 // TestHardAdmissionOfContainers: the first container of a pod that started while weir-k8s was not there waits for
 // the pod's minimum. A pod whose containers ran already goes on.
 func TestHardAdmissionOfContainers(t *testing.T) {
-	agent := &fakeAgent{socket: filepath.Join(t.TempDir(), "weir.sock"), state: v1.PodState{State: v1.StateRejected, Reason: "only 5mbit is left", MinimumInForce: new(false)}}
-	agent.start(t)
-	defer agent.stop()
+	agent := serveAgent(t, v1.PodState{State: v1.StateRejected, Reason: "only 5mbit is left", MinimumInForce: new(false)})
 	r, end := startReporter(agent.socket, 20*time.Second)
 	defer end()
 	p := &plugin{reporter: r, log: slog.New(slog.DiscardHandler), hardAdmission: true, folder: t.TempDir()}
@@ -401,9 +401,7 @@ func TestHardAdmissionOfContainers(t *testing.T) {
 // TestClaims: a pod has the minimums of its claims when it starts, in place of its annotation's, and so it
 // has after a restart. A ledger that cannot be read stops no pod.
 func TestClaims(t *testing.T) {
-	agent := &fakeAgent{socket: filepath.Join(t.TempDir(), "weir.sock")}
-	agent.start(t)
-	defer agent.stop()
+	agent := serveAgent(t, v1.PodState{})
 	r, end := startReporter(agent.socket, 20*time.Second)
 	defer end()
 	p := &plugin{reporter: r, log: slog.New(slog.DiscardHandler), folder: t.TempDir()}
@@ -454,9 +452,7 @@ func TestClaims(t *testing.T) {
 // TestSlowAgent: an agent that does not answer holds pods up for a bounded time, and hears of them
 // when it is back.
 func TestSlowAgent(t *testing.T) {
-	agent := &fakeAgent{socket: filepath.Join(t.TempDir(), "weir.sock")}
-	agent.start(t)
-	defer agent.stop()
+	agent := serveAgent(t, v1.PodState{})
 	r, end := startReporter(agent.socket, 100*time.Millisecond)
 	defer end()
 	p := &plugin{reporter: r, log: slog.New(slog.DiscardHandler)}
@@ -496,9 +492,7 @@ func TestNoRuntime(t *testing.T) {
 
 // TestForgetRuntime: weir-k8s is not connected to the agent until the runtime has listed its pods again.
 func TestForgetRuntime(t *testing.T) {
-	agent := &fakeAgent{socket: filepath.Join(t.TempDir(), "weir.sock")}
-	agent.start(t)
-	defer agent.stop()
+	agent := serveAgent(t, v1.PodState{})
 	r, end := startReporter(agent.socket, time.Millisecond)
 	defer end()
 	p := &plugin{reporter: r, log: slog.New(slog.DiscardHandler)}
@@ -519,9 +513,7 @@ func TestForgetRuntime(t *testing.T) {
 
 // TestRepeats: an agent that has lost a pod, or would take silence for an end, hears of all again.
 func TestRepeats(t *testing.T) {
-	agent := &fakeAgent{socket: filepath.Join(t.TempDir(), "weir.sock")}
-	agent.start(t)
-	defer agent.stop()
+	agent := serveAgent(t, v1.PodState{})
 	r, end := startReporter(agent.socket, 20*time.Second)
 	defer end()
 	p := &plugin{reporter: r, log: slog.New(slog.DiscardHandler)}

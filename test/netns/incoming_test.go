@@ -157,21 +157,28 @@ func TestIncomingUnrequested(t *testing.T) {
 			b.Run("ip", "link", "set", of.bridge, "address", "02:00:00:00:17:01")
 			c := b.AddMode("receiver", of.mode, nil)
 			agent := b.StartAgent(harness.AgentOptions{Args: []string{"--uplink", "uplink", "--in-rate", "50mbit"}})
-			var sender net.Conn
-			must.Succeed(t, testbed.InNetNS(b.Host.PeerNetNSPath(), func() (err error) {
-				sender, err = net.Dial("udp4", netip.AddrPortFrom(c.Addr, 9).String())
-				return err
-			}))
-			defer sender.Close()
-			go sendAtRate(1000, 5*mbit, func() bool {
-				_, err := sender.Write(make([]byte, 1000)) // some are refused
-				return !errors.Is(err, net.ErrClosed)
-			})
+			sendUnrequested(t, b.Host.PeerNetNSPath(), c.Addr)
 			agent.AwaitContainer(c.Name, "it receives what is sent to it", 10*time.Second, func(c v1.Container) bool {
 				return c.State == v1.StateOK && c.In != nil && c.In.RateBPS > 4*mbit
 			})
 		})
 	}
+}
+
+// sendUnrequested sends 5 Mbit/s of UDP from a network namespace to a port of addr that nobody listens at, until the test ends.
+func sendUnrequested(t *testing.T, netNSPath string, addr netip.Addr) {
+	t.Helper()
+	const payloadBytes, discard = 1000, 9
+	var sender net.Conn
+	must.Succeed(t, testbed.InNetNS(netNSPath, func() (err error) {
+		sender, err = net.Dial("udp4", netip.AddrPortFrom(addr, discard).String())
+		return err
+	}))
+	t.Cleanup(func() { sender.Close() })
+	go sendAtRate(payloadBytes, 5*mbit, func() bool {
+		_, err := sender.Write(make([]byte, payloadBytes)) // some are refused
+		return !errors.Is(err, net.ErrClosed)
+	})
 }
 
 // TestIncomingAtBridge: where containers are ports of the uplink, Weir's program that clears forged tags there keeps
@@ -183,16 +190,7 @@ func TestIncomingAtBridge(t *testing.T) {
 	agent := b.StartAgent(harness.AgentOptions{Args: []string{"--uplink", "containers", "--in-rate", "50mbit"}})
 	downloads := &harness.Downloads{Bed: b}
 	downloads.Start(limited, flooding)
-	var sender net.Conn
-	must.Succeed(t, port.Enter(func() (err error) {
-		sender, err = net.Dial("udp4", netip.AddrPortFrom(limited.Addr, 9).String())
-		return err
-	}))
-	defer sender.Close()
-	go sendAtRate(1000, 5*mbit, func() bool {
-		_, err := sender.Write(make([]byte, 1000)) // some are refused
-		return !errors.Is(err, net.ErrClosed)
-	})
+	sendUnrequested(t, port.NetNSPath(), limited.Addr)
 	for range 2 {
 		b.WarmUp()
 		checkDownloads(downloads, []uint64{8_000_000})
