@@ -18,7 +18,7 @@ func newDownCommand(socket *string) *cobra.Command {
 	var stateDir, uplink string
 	cmd := &cobra.Command{
 		Use:   "down",
-		Short: "Remove everything from the kernel and put back what was there",
+		Short: "Remove everything from the kernel and restore the previous queueing",
 		Long: `Stop the agent, if one runs, remove everything that Weir put into the kernel, and
 put back the queueing that was on the uplink before.`,
 		Args: cmdline.ExactArgs(),

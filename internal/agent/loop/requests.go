@@ -99,7 +99,7 @@ func (a *Agent) Reset(ctx context.Context, name string, conditions ...Condition)
 	})
 }
 
-// Down removes everything from the kernel, restores what was there before, and ends Run.
+// Down removes everything from the kernel, restores the previous queueing, and ends Run.
 func (a *Agent) Down(ctx context.Context) error {
 	var err error
 	doErr := a.do(ctx, func() { err = a.down() })

@@ -89,7 +89,7 @@ func (i *Incoming) attach(origins *Origins) error {
 		}
 	}
 	if shared[incomingMapHolderSinceMs] == nil {
-		// Who held a number before is not known any more (Forget): what was sent so far counts for nobody.
+		// Former holders of numbers are unknown now (Forget): packets sent so far count for no container.
 		since := sinceMS() | 1
 		for number := range uint32(numbers) {
 			m := spec.Maps[incomingMapHolderSinceMs]

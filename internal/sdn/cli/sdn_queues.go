@@ -185,7 +185,7 @@ let it --watch. --remove takes the queues back.`,
 	f.add(set)
 	set.StringVar(&by, "by", string(qos.FieldDSCP), "what chooses the queue: dscp, pcp (priority of the VLAN tag), mark or mark/MASK (skb->mark, whose bits in MASK are the queue's number)")
 	set.BoolVar(&watch, "watch", false, "go on until stopped: new ports get queues, and what others removed comes back, within a second")
-	set.BoolVar(&remove, "remove", false, "remove the queues of the bridge, and put back what ports had before")
+	set.BoolVar(&remove, "remove", false, "remove the queues of the bridge, and restore the previous queueing of ports")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		o, err := f.options()
 		if err != nil {
@@ -252,7 +252,7 @@ func newSDNDownCommand() *cobra.Command {
 	var addresses []string
 	cmd := &cobra.Command{
 		Use:   "down --ovsdb unix:PATH",
-		Short: "Remove Weir's queues, and put back what ports had before",
+		Short: "Remove Weir's queues, and restore the previous queueing of ports",
 		Long: `Remove Weir's queues from Open vSwitch's database, in one transaction a port, and
 put back the QoS that a port had before. Flow entries end by themselves. Where weir sdn
 run made the queues itself (--qos linux-noop) run this on the switch's host, as root: the

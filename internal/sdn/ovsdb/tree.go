@@ -234,10 +234,10 @@ func (t *trees) giveBack(ctx context.Context, ifindex int, aside string, patienc
 	}
 	var saved []kernel.SavedObject
 	if err := json.Unmarshal([]byte(aside), &saved); err != nil {
-		return fmt.Errorf("put back what was configured before: %w", err)
+		return fmt.Errorf("restore the previous queueing: %w", err)
 	}
 	if err := t.tc.Restore(ifindex, saved); err != nil {
-		return fmt.Errorf("put back what was configured before: %w", err)
+		return fmt.Errorf("restore the previous queueing: %w", err)
 	}
 	return nil
 }
