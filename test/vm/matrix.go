@@ -157,7 +157,7 @@ var packetPath = Suite{Package: "./internal/datapath/identity", Tag: TagNetNS, R
 // before or after the classifier, and before 6.2 no program sees whether a queue
 // is empty; before 6.8 none loads without the kernel's types.
 const without66 = "^identity/(TestProgramsLoadWithoutTypes$|TestPriority|TestQueueTags$|TestDirect|TestOverhead$|TestTapComesFirst/tcx$" +
-	"|TestUplinkComesFirst$|TestFollowers$|TestMacvlanPackets$|TestCgroupPackets$)|^netns/TestIsolation/|^netns/TestIncomingFailures/tcx$"
+	"|TestUplinkComesFirst$|TestFollowers$|TestMacvlanPackets$|TestCgroupPackets$)|^netns/TestIsolation/|^netns/TestIncoming(Failures|ForcedBehind)/tcx$"
 
 // withoutTypes: a kernel that tells no types loads no program that reads its structures.
 const withoutTypes = "^identity/TestProgramsLoad/(delay|lines|origin)$"
@@ -210,7 +210,7 @@ var (
 	// others do to the uplink, an attack in ipvlan mode, and peers that this machine's kernel may lack.
 	everything = append(withPackages("TestModes|"+onEveryKernel+
 		"|TestDropsAreShown|TestMarksAreShown|TestDown$|TestMixedModes|TestNestedCgroup|TestTwoNetworks|TestSeveralUplinks|TestTunnelOfHost|TestControlTrafficSurvives"+
-		"|TestIncoming(AtDevices|AfterRename|Failures|BehindFirstFilter)?$|TestXDPAtUplink|TestFlowTableAtUplink|TestForeign|TestJumboFrames|TestVethReplaced|TestInterfaceAdded|TestShares/10_Mbit"+
+		"|TestIncoming(AtDevices|AtBridge|AfterRename|LeavesUplink|Failures|BehindFirstFilter|ForcedBehind)?$|TestXDPAtUplink|TestFlowTableAtUplink|TestForeign|TestJumboFrames|TestVethReplaced|TestInterfaceAdded|TestShares/10_Mbit"+
 		"|TestIsolation/ipvlan-l2/forwarded_(as_the_host|to_a_group)"),
 		Suite{Package: "./internal/lab/bench", Tag: TagNetNS, Run: "TestPeersByIFB|TestPeersByClasses|TestDirectModesTakeTurns"})
 )
