@@ -70,6 +70,15 @@ of_the_living() {
 	done
 }
 
+# remove_stale_locks: an agent that was killed leaves its lock for the next agent to remove, and
+# after the last test no agent comes.
+remove_stale_locks() {
+	local lock
+	for lock in /run/weir/netns-*.lock; do
+		if [ -e "$lock" ]; then flock --nonblock "$lock" rm -f "$lock" || true; fi
+	done
+}
+
 snapshot() {
 	local skip_link='^$' skip_mount='^$'
 	if engine_running; then
@@ -78,6 +87,7 @@ snapshot() {
 	fi
 	try find /run/netns -mindepth 1 -maxdepth 1 -printf 'netns %f\n' | of_the_living
 	try find /sys/fs/bpf -mindepth 1 -printf 'pin %p\n'
+	remove_stale_locks
 	try find /sys/fs/cgroup -maxdepth 2 -type d -name 'weir-test-*' -printf 'cgroup %p\n' | of_the_living
 	try ip -o link show |
 		awk -F': ' -v skip="$skip_link" '{ sub(/@.*/, "", $2); if ($2 !~ skip) print "link", $2 }'
