@@ -110,7 +110,7 @@ func (i Index) WriteClaims(w io.Writer) error {
 		for _, s := range i.Sections {
 			for _, c := range s.Claims {
 				if c.Source == source {
-					where := c.Where
+					where := c.place()
 					if c.About != "" {
 						where += " (about " + c.About + ")"
 					}
@@ -123,6 +123,14 @@ func (i Index) WriteClaims(w io.Writer) error {
 	i.writeGaps(&b)
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// place returns where the paper has a claim.
+func (c Claim) place() string {
+	if c.Section == "" {
+		return c.Where
+	}
+	return c.Where + " (section " + c.Section + ")"
 }
 
 // sources returns the papers, in the order of their claims.
@@ -161,7 +169,7 @@ func (i Index) writeLosses(b *strings.Builder) {
 		for _, c := range s.Claims {
 			if c.Judgement == NotReproduced && c.About == "" {
 				lost++
-				row(b, c.Source+", "+c.Where+": "+c.Says, c.values(), cmp.Or(c.Reason, unknownChange))
+				row(b, c.Source+", "+c.place()+": "+c.Says, c.values(), cmp.Or(c.Reason, unknownChange))
 			}
 		}
 		for _, v := range s.Missed() {

@@ -124,8 +124,10 @@ func Judgements() []Judgement {
 // Claim is something that a paper says, and what became of it.
 type Claim struct {
 	Source string `json:"source"` // the paper
-	Where  string `json:"where"`  // figure or table
-	Says   string `json:"says"`
+	// Section is where the paper has it, such as "4.1"; empty if the paper has no section for it.
+	Section string `json:"section,omitempty"`
+	Where   string `json:"where"` // figure or table, or what else tells it apart
+	Says    string `json:"says"`
 	// About is what the numbers are of; empty is Weir.
 	About     string    `json:"about,omitempty"`
 	Judgement Judgement `json:"judgement"`

@@ -14,7 +14,8 @@ import (
 // Claim is something a paper says, and the numbers that it is judged by. It holds when
 // every one of its numbers does.
 type Claim struct {
-	Where, Says string
+	// Section is the paper's, such as "4.1".
+	Section, Where, Says string
 	// About is what the numbers are of; empty is Weir.
 	About   string
 	Numbers []Number
@@ -147,7 +148,7 @@ func outcomeOf(numbers []Number) outcome {
 
 // Judge returns the judgement on a claim.
 func (c Claim) Judge(source string) report.Claim {
-	judged := report.Claim{Source: source, Where: c.Where, Says: c.Says, About: c.About}
+	judged := report.Claim{Source: source, Section: c.Section, Where: c.Where, Says: c.Says, About: c.About}
 	for _, n := range c.Numbers {
 		if n.Measured != nil {
 			judged.Values = append(judged.Values, n.Value())
