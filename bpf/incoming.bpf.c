@@ -52,6 +52,12 @@
 #include "sender.h"
 #include "tag.h"
 
+/* Of lo in every network namespace. */
+#define LOOPBACK_INDEX 1
+
+/* Of a VLAN tag, beside its priority. */
+#define VLAN_ID_MASK 0xfff
+
 /* Of the uplink's frames: 14 for Ethernet, 0 where packets have no such header. */
 const volatile __u32 link_header_bytes = ETH_HLEN;
 
@@ -167,7 +173,9 @@ static __always_inline __be16 port_of(const struct weir_plain *plain)
 
 /*
  * Whether the host would pass the packet on that the device ifindex has taken in. The kernel does
- * not say so of addresses of its own, nor where that device forwards nothing.
+ * not say so of addresses of its own, nor where that device forwards nothing. With IPv6 a device's
+ * own setting makes it a router or a host, and the one of all devices, which that of lo follows,
+ * decides whether packets are passed on (ip6_forward).
  */
 static __always_inline int is_forwarded(struct __sk_buff *skb, const struct weir_plain *plain, __u16 family,
 					__u32 ifindex)
@@ -180,6 +188,10 @@ static __always_inline int is_forwarded(struct __sk_buff *skb, const struct weir
 	__builtin_memcpy(route.ipv6_src, plain->from_b ? b : a, sizeof(a));
 	__builtin_memcpy(route.ipv6_dst, plain->from_b ? a : b, sizeof(a));
 	found = bpf_fib_lookup(skb, &route, sizeof(route), 0);
+	if (found == BPF_FIB_LKUP_RET_FWD_DISABLED && family == 10) {
+		route.ifindex = LOOPBACK_INDEX;
+		found = bpf_fib_lookup(skb, &route, sizeof(route), 0);
+	}
 	return found >= 0 && found != BPF_FIB_LKUP_RET_NOT_FWDED && found != BPF_FIB_LKUP_RET_FWD_DISABLED;
 }
 
@@ -257,8 +269,11 @@ int weir_incoming(struct __sk_buff *skb)
 		tag = receiver->number;
 		for_host = tag == WEIR_NUMBER_HOST;
 	}
-	/* A port of a bridge routes nothing. Of a VLAN's frames the MAC does not tell the device. */
-	if (receiver && for_host && receiver->ifindex && !skb->vlan_present)
+	/*
+	 * A port of a bridge routes nothing. Of a VLAN's frames the MAC does not tell the device; a
+	 * tag that has only a priority (VLAN 0) names none.
+	 */
+	if (receiver && for_host && receiver->ifindex && !(skb->vlan_present && skb->vlan_tci & VLAN_ID_MASK))
 		routed_at = receiver->ifindex;
 	/* Of frames for other machines on a bridge the port says nothing. */
 	if (for_host && (parsed == WEIR_PARSED_WHOLE || parsed == WEIR_PARSED_FIRST_FRAGMENT)) {

@@ -373,13 +373,21 @@ func TestIncomingGateway(t *testing.T) {
 		b.run("ip", "-n", b.hostNS(), "addr", "add", host, "dev", "inside", "nodad")
 		own := netip.MustParsePrefix(host).Addr()
 		apply(t, b.in, Table{Published: map[Published]uint16{{IPv6: own.Is6(), Protocol: unix.IPPROTO_UDP, Port: 9053}: NumberFirst}})
-		for _, tc := range []struct {
-			what   string
-			number uint16
-			addr   netip.Addr
-		}{{"its own", NumberFirst, own}, {"behind it", NumberHost, netip.MustParseAddr(behind)}} {
-			target := netip.AddrPortFrom(tc.addr, 9053)
-			b.expectReceived(fmt.Sprint(tc.what, " ", tc.addr), b.in, tc.number, receivedBytes(target, payload, packets), func() { b.fromPeer(target, payload, packets) })
+		expect := func(when string) {
+			t.Helper()
+			for _, tc := range []struct {
+				what   string
+				number uint16
+				addr   netip.Addr
+			}{{"its own", NumberFirst, own}, {"behind it", NumberHost, netip.MustParseAddr(behind)}} {
+				target := netip.AddrPortFrom(tc.addr, 9053)
+				b.expectReceived(fmt.Sprint(tc.what, " ", tc.addr, when), b.in, tc.number, receivedBytes(target, payload, packets), func() { b.fromPeer(target, payload, packets) })
+			}
+		}
+		expect("")
+		if own.Is6() { // as on a gateway whose uplink accepts router advertisements: IPv6 forwards at all devices or none
+			b.run("ip", "netns", "exec", b.hostNS(), "sysctl", "-q", "-w", "net.ipv6.conf."+b.host.UplinkName+".forwarding=0")
+			expect(", while the uplink's own setting forwards nothing")
 		}
 	}
 }
