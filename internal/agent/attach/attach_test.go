@@ -574,7 +574,7 @@ func TestIncomingComplaints(t *testing.T) {
 		u := &Uplink{UplinkDevice: &fakeDevice{}, Incoming: true, refusals: tc.refusals}
 		c := &Container{Number: identity.NumberFirst, Devices: []Device{{Attachment: identity.Attachment{Mode: tc.mode, Destination: tc.at}}}}
 		c.Mode, c.Seen.Encrypted = tc.mode, tc.encrypted
-		destinationsOf([]*Container{c}, nil)
+		destinationsOf([]*Container{c}, nil, nil)
 		if got := strings.Join(u.Complaints(c), "; "); tc.want == "" && got != "" || !strings.Contains(got, tc.want) {
 			t.Errorf("%s, %+v: %q", tc.mode, tc.at, got)
 		}
@@ -623,7 +623,7 @@ func TestDestinations(t *testing.T) {
 	for n := range byte(2 * maxDestinations) {
 		second.Devices = append(second.Devices, at(3+n))
 	}
-	got := destinationsOf([]*Container{first, second}, nil)
+	got := destinationsOf([]*Container{first, second}, nil, nil)
 	if len(got) != maxDestinations-1 || got[at(1).Destination] != 0 || got[at(2).Destination] != 17 || first.Devices[0].unknown != addressTaken || second.Devices[0].unknown != addressTaken {
 		t.Errorf("%v", got)
 	}
@@ -634,23 +634,26 @@ func TestDestinations(t *testing.T) {
 		}
 	}
 	second.Devices = second.Devices[1:]
-	if got := destinationsOf([]*Container{first, second}, nil); got[at(1).Destination] != 16 || first.Devices[0].unknown != "" || second.Devices[0].unknown != "" {
+	if got := destinationsOf([]*Container{first, second}, nil, nil); got[at(1).Destination] != 16 || first.Devices[0].unknown != "" || second.Devices[0].unknown != "" {
 		t.Errorf("given back: %v", got)
 	}
 	above := []kernel.Link{{Name: "br0", Ethernet: true, MAC: [6]byte{2, 1}}, {Name: "lan", Ethernet: true, MAC: [6]byte{2, 99}}, {Name: "tun0"}}
-	got = destinationsOf([]*Container{first, second}, above)
+	got = destinationsOf([]*Container{first, second}, nil, above)
 	if len(got) != maxDestinations+2 || got[at(1).Destination] != identity.NumberHost || got[at(99).Destination] != identity.NumberHost || first.Devices[0].unknown != addressTaken {
 		t.Errorf("one is the host's: %v", got)
+	}
+	if got := destinationsOf([]*Container{first}, above[:1], nil); got[at(1).Destination] != identity.NumberHost || first.Devices[0].unknown != addressTaken {
+		t.Errorf("one is the uplink's own, as in macvlan's mode passthru: %v", got)
 	}
 	port := at(98)
 	port.Mode, port.BridgeIndex = v1.ModeBridge, 7
 	inLAN := &Container{Number: 18, Mode: v1.ModeBridge, Devices: []Device{port}}
 	for bridge, want := range map[int]uint16{7: inLAN.Number, 8: 0} {
-		if got := destinationsOf([]*Container{inLAN}, []kernel.Link{{Index: bridge, Ethernet: true, MAC: [6]byte{2, 99}}}); got[port.Destination] != want {
+		if got := destinationsOf([]*Container{inLAN}, nil, []kernel.Link{{Index: bridge, Ethernet: true, MAC: [6]byte{2, 99}}}); got[port.Destination] != want {
 			t.Errorf("a port of bridge 7, and bridge %d is above an uplink: %v", bridge, got)
 		}
 	}
-	if got := destinationsOf([]*Container{first, {Number: 18}}, nil); got != nil {
+	if got := destinationsOf([]*Container{first, {Number: 18}}, nil, nil); got != nil {
 		t.Errorf("%v while a network is unknown", got)
 	}
 }

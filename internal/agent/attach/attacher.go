@@ -102,10 +102,10 @@ type Attacher struct {
 	verifiedAt time.Time
 	// routesFrom is the time of the next look at the routes.
 	routesFrom time.Time
-	// above are the host's devices above the uplinks whose received traffic is shared; aboveOf are
-	// the indexes of these uplinks, nil if the devices have to be listed again.
-	above   []kernel.Link
-	aboveOf []int
+	// receiving are the uplinks whose received traffic is shared, above the host's devices above them;
+	// aboveOf are the indexes of the uplinks, nil if the devices have to be listed again.
+	receiving, above []kernel.Link
+	aboveOf          []int
 	// routing are those of them that route what comes without a VLAN tag, as in identity.Table, by the
 	// index of the uplink.
 	routing map[int]map[[6]byte]int
@@ -132,7 +132,7 @@ func (a *Attacher) Apply(all []*Container, uplinks []*Uplink) {
 		}
 	}
 	a.listAbove(uplinks)
-	table := identity.Table{Published: publishedBy(list), Destinations: destinationsOf(list, a.above), IndexDevices: a.indexDevices(list)}
+	table := identity.Table{Published: publishedBy(list), Destinations: destinationsOf(list, a.receiving, a.above), IndexDevices: a.indexDevices(list)}
 	for _, c := range list {
 		if c.Mode == "" {
 			// An earlier agent controlled it, and its network has not been inspected yet: its

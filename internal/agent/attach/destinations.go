@@ -37,17 +37,20 @@ func (a *Attacher) listAbove(uplinks []*Uplink) {
 	for _, index := range receiving {
 		a.routing[index] = kernel.UntaggedAbove(index, links)
 	}
+	a.receiving = slices.DeleteFunc(links, func(l kernel.Link) bool { return !slices.Contains(receiving, l.Index) })
 }
 
 // destinationsOf returns the number of each device that received packets name: the container's, or the
-// host's for devices above the uplinks. It returns nil while the network of a container has not been
+// host's for uplinks that receive and devices above them. It returns nil while the network of a container has not been
 // inspected. An address that two containers have in one network is of neither, as one of them may have
 // taken it; one that the host has is the host's.
-func destinationsOf(list []*Container, above []kernel.Link) map[identity.Destination]uint16 {
+func destinationsOf(list []*Container, receiving, above []kernel.Link) map[identity.Destination]uint16 {
 	numbers, first := map[identity.Destination]uint16{}, map[identity.Destination]*Device{}
 	bridges := map[int]bool{0: true} // no bridge between
 	for _, l := range above {
 		bridges[l.Index] = true
+	}
+	for _, l := range slices.Concat(receiving, above) {
 		if l.Ethernet {
 			numbers[identity.Destination{MAC: l.MAC}] = identity.NumberHost
 		}

@@ -307,9 +307,11 @@ func Above(index int) ([]Link, error) {
 
 // UntaggedAbove returns the indexes, by MAC, of those devices of AllAbove that take frames without a VLAN
 // tag which the device with that index receives. Of several with one MAC, as a bond and its bridge, the
-// upper takes them.
+// upper takes them; ipvlan devices have the MAC of the device below, which tells frames apart by address.
 func UntaggedAbove(index int, links []Link) map[[6]byte]int {
-	untagged := slices.DeleteFunc(slices.Clone(links), func(l Link) bool { return l.Kind == "vlan" && l.Index != index })
+	untagged := slices.DeleteFunc(slices.Clone(links), func(l Link) bool {
+		return (l.Kind == "vlan" || l.Kind == "ipvlan") && l.Index != index
+	})
 	indexes := map[[6]byte]int{}
 	for _, l := range AllAbove([]int{index}, untagged) { // lower ones come first
 		if l.Ethernet {

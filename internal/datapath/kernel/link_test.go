@@ -158,7 +158,7 @@ func TestAllAbove(t *testing.T) {
 	}
 }
 
-// TestUntaggedAbove: of a bond and its bridge with one MAC the bridge takes frames, of VLANs none does.
+// TestUntaggedAbove: of a bond and its bridge with one MAC the bridge takes frames, of VLANs and ipvlans none does.
 func TestUntaggedAbove(t *testing.T) {
 	links := []Link{
 		{Index: 2, Name: "eth0", Kind: "device", MasterIndex: 6, Ethernet: true, MAC: [6]byte{2, 1}, PeerNetNSID: SameNetNS},
@@ -169,6 +169,7 @@ func TestUntaggedAbove(t *testing.T) {
 		{Index: 7, Name: "eth1", Kind: "device", Ethernet: true, MAC: [6]byte{2, 4}, PeerNetNSID: SameNetNS},
 		{Index: 8, Name: "eth1.7", Kind: "vlan", PeerIndex: 7, MasterIndex: 9, Ethernet: true, MAC: [6]byte{2, 4}, PeerNetNSID: SameNetNS},
 		{Index: 9, Name: "br7", Kind: "bridge", Ethernet: true, MAC: [6]byte{2, 4}, PeerNetNSID: SameNetNS},
+		{Index: 10, Name: "shim", Kind: "ipvlan", PeerIndex: 7, Ethernet: true, MAC: [6]byte{2, 4}, PeerNetNSID: SameNetNS},
 	}
 	for index, want := range map[int]map[[6]byte]int{
 		2: {{2, 1}: 5, {2, 2}: 3}, 7: {}, 8: {{2, 4}: 9},
