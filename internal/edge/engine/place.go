@@ -193,7 +193,7 @@ func (pl *placement) excludes(n *node) string {
 	case s.minimum != (Rates{}) && !n.seen.Weir:
 		return "has no Weir agent, so no minimum holds there"
 	case s.minimum != (Rates{}) && !n.seen.promises():
-		return "has a Weir agent that lets weir-edge only look: give weir-edge a token with the role admin"
+		return "has a Weir agent at which weir-edge has only the role read: give weir-edge a token with the role admin"
 	case pl.minimum.Out > n.out.freeBPS(s):
 		return pl.noPromise
 	case s.minimum.In > 0 && n.in.BudgetBPS == 0:

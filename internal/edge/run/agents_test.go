@@ -91,7 +91,7 @@ func TestAgents(t *testing.T) {
 	first := (&Manager{presence: newPresence(nil)}).node(&observation{}, &found[1])
 	shop := engine.Service{Spec: spec.Spec{Name: "shop", Image: "i:1", Algorithm: "hybrid", Labels: map[string]string{"weir.min": "1mbit"}}}
 	result := decider.Round(engine.Input{At: time.Now(), Nodes: []engine.Node{first}, Services: []engine.Service{shop}})
-	if d := result.Decisions; len(d) != 1 || d[0].Action != engine.Keep || !first.ReadOnly || !strings.Contains(d[0].Reason, "lets weir-edge only look") {
+	if d := result.Decisions; len(d) != 1 || d[0].Action != engine.Keep || !first.ReadOnly || !strings.Contains(d[0].Reason, "has only the role read") {
 		t.Errorf("of %+v it decides %+v", first, d)
 	}
 	role.Store("admin")
