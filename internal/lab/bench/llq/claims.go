@@ -3,6 +3,7 @@ package llq
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/weir-project/weir/internal/lab/bench"
@@ -54,61 +55,85 @@ var (
 			return (peer.ThroughputBPS.Median/fifo.ThroughputBPS.Median - 1) * 100
 		}}
 
+	paperQuietDelayLess  = paperNumber{"delay less than FIFO's, no congestion", "%", quietBPS, [3]float64{28.8, 28.3, 28.5}, false, reduction(delayOf)}
 	paperQuietJitterLess = paperNumber{"jitter less than FIFO's, no congestion", "%", quietBPS, [3]float64{66.17, 61.61, 50.41}, false, reduction(jitterOf)}
 	paperQuietThroughput = paperNumber{"throughput of FIFO's, no congestion", "%", quietBPS, [3]float64{100, 100, 100}, false,
 		func(fifo, peer Flow) float64 { return peer.ThroughputBPS.Median / fifo.ThroughputBPS.Median * 100 }}
 
 	paperNumbers = []paperNumber{
 		{"delay without congestion", "µs", quietBPS, [3]float64{6.31, 6.18, 6.24}, true, absolute(delayOf)},
-		paperQuietDelay,
-		{"delay less than FIFO's, no congestion", "%", quietBPS, [3]float64{28.8, 28.3, 28.5}, false, reduction(delayOf)},
+		paperQuietDelay, paperQuietDelayLess,
 		{"jitter without congestion", "µs", quietBPS, [3]float64{3.02, 3.93, 2.20}, true, absolute(jitterOf)},
 		paperQuietJitter, paperQuietJitterLess, paperQuietThroughput,
 		paperDelay, paperJitter, paperThroughput,
 	}
+
+	// delayLeft is what a reduction leaves. Of 99.996 % a tolerance would be many times what the paper leaves.
+	delayLeft = paperNumber{"delay left of FIFO's, congestion", "%", congestedBPS, [3]float64{0.004, 9.34, 72.16}, false,
+		func(fifo, peer Flow) float64 { return delayOf(peer) / delayOf(fifo) * 100 }}
 )
 
 // of returns the number of a flow with a peer; nil if it was not measured.
 func (n paperNumber) of(r Report, peer string, flow int) *float64 {
-	fifo, one := r.find(bench.PeerFIFO, n.totalBPS), r.find(peer, n.totalBPS)
-	if fifo == nil || one == nil {
-		return nil
-	}
-	value := n.value(fifo.Flows[flow], one.Flows[flow])
-	if math.IsNaN(value) || math.IsInf(value, 0) {
-		return nil
-	}
-	return &value
+	return n.number(r, peer, flow).Measured
 }
 
-// rounds returns the number of a flow with a peer in each round; none if both were not measured as often.
-func (n paperNumber) rounds(r Report, peer string, flow int) (values []float64) {
-	fifo, one := r.find(bench.PeerFIFO, n.totalBPS), r.find(peer, n.totalBPS)
-	if fifo == nil || one == nil || fifo.Runs != one.Runs {
-		return nil
-	}
-	for i := range one.Runs {
-		if value := n.value(fifo.Flows[flow].round(i), one.Flows[flow].round(i)); !math.IsNaN(value) && !math.IsInf(value, 0) {
-			values = append(values, value)
+// number returns the number of a flow with a peer, without what it should be.
+func (n paperNumber) number(r Report, peer string, flow int) claim.Number {
+	return combine([]*Result{r.find(bench.PeerFIFO, n.totalBPS), r.find(peer, n.totalBPS)}, func(of []Result) float64 {
+		return n.value(of[0].Flows[flow], of[1].Flows[flow])
+	})
+}
+
+// combine returns a number of several results: by the median of its rounds if all were measured as often, otherwise by
+// their medians. Measured is nil if one was not measured.
+func combine(results []*Result, value func([]Result) float64) (n claim.Number) {
+	medians, runs := make([]Result, len(results)), 0
+	for i, one := range results {
+		if one == nil {
+			return n
+		}
+		if medians[i] = *one; i == 0 {
+			runs = one.Runs
+		} else if one.Runs != runs {
+			runs = -1
 		}
 	}
-	return values
+	finite := func(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
+	if v := value(medians); finite(v) {
+		n.Measured = &v
+	}
+	var rounds []float64
+	for i := range runs {
+		of := make([]Result, len(medians))
+		for k, one := range medians {
+			of[k] = one.round(i)
+		}
+		if v := value(of); finite(v) {
+			rounds = append(rounds, v)
+		}
+	}
+	return n.Over(rounds)
 }
 
 // round returns what claims compare of one round.
-func (f Flow) round(i int) Flow {
-	f.ThroughputBPS, f.DelayMS, f.JitterMS = f.ThroughputBPS.Round(i), f.DelayMS.Round(i), f.JitterMS.Round(i)
-	return f
+func (r Result) round(i int) Result {
+	r.Flows = slices.Clone(r.Flows)
+	for k := range r.Flows {
+		f := &r.Flows[k]
+		f.ThroughputBPS, f.DelayMS, f.JitterMS, f.Loss = f.ThroughputBPS.Round(i), f.DelayMS.Round(i), f.JitterMS.Round(i), f.Loss.Round(i)
+	}
+	return r
 }
 
 // numbers returns the numbers of some flows, each to be at least the paper's, or at most.
 func (n paperNumber) numbers(r Report, peer string, rule claim.Rule, flows ...int) []claim.Number {
 	var list []claim.Number
 	for _, flow := range flows {
-		list = append(list, claim.Number{
-			Name: sentFlows[flow].name + ", " + n.what, Unit: n.unit, Rule: rule, Ideal: n.paper[flow], Paper: report.Number(n.paper[flow]),
-			Measured: n.of(r, peer, flow),
-		}.Over(n.rounds(r, peer, flow)))
+		number := n.number(r, peer, flow)
+		number.Name, number.Unit, number.Rule = sentFlows[flow].name+", "+n.what, n.unit, rule
+		number.Ideal, number.Paper = n.paper[flow], report.Number(n.paper[flow])
+		list = append(list, number)
 	}
 	return list
 }
@@ -134,13 +159,17 @@ func (r Report) judge() []report.Claim {
 	return list
 }
 
+// The flows in the order of sentFlows.
+const (
+	ef = iota
+	af
+	be
+)
+
 // judgePeer judges them for one.
 func (r Report) judgePeer(peer string) []report.Claim {
-	const ef, af, be = 0, 1, 2
-	const conserved = "A link that always sends has a mean delay over all frames that no order of them changes (Kleinrock's conservation law): " +
-		"what voice and video wait less generic data waits more, unless its queue is shorter than FIFO's."
-	claims := []claim.Claim{
-		{
+	return []report.Claim{
+		judgeOne(nil, claim.Claim{
 			Where: "figures 8 and 10, " + peer, Says: "Without congestion delays and jitters of all flows are some microseconds.",
 			// Another machine: up to twice as much is "some".
 			Numbers: claim.Within(1, append(paperQuietDelay.numbers(r, peer, claim.AtMost, ef, af, be),
@@ -148,48 +177,102 @@ func (r Report) judgePeer(peer string) []report.Claim {
 			Control: claim.Within(1, append(paperQuietDelay.numbers(r, bench.PeerFIFO, claim.AtMost, ef, af, be),
 				paperQuietJitter.numbers(r, bench.PeerFIFO, claim.AtMost, ef, af, be)...)),
 			Otherwise: r.path,
-		},
-		{
-			Where: "figure 8, " + peer, Says: "Without congestion three queues reduce the delay by 28 % against one.",
-			Numbers:   paperNumbers[2].numbers(r, peer, claim.AtLeast, ef, af, be),
+		}),
+		judgeOne(nil, claim.Claim{
+			Where: "figure 8, " + peer, Says: "Without congestion three queues reduce the delay by 28.8, 28.3 and 28.5 % against one.",
+			Numbers:   paperQuietDelayLess.numbers(r, peer, claim.AtLeast, ef, af, be),
 			NoControl: ofFIFO,
 			Otherwise: "A frame that meets an empty queue waits in none, however many there are; to choose among them takes work.",
-		},
-		{
-			Where: "figure 10, " + peer, Says: "Without congestion three queues reduce the jitter by 66.17, 61.61 and 50.41 % against one.",
+		}),
+		judgeOne(nil, claim.Claim{
+			Where:     "figure 10, " + peer,
+			Says:      "Without congestion three queues reduce the jitter by 66.17, 61.61 and 50.41 % against one.",
 			Numbers:   paperQuietJitterLess.numbers(r, peer, claim.AtLeast, ef, af, be),
 			NoControl: ofFIFO,
 			Otherwise: "Frames that meet empty queues wait in none, however many there are: the jitter is that of the path.",
-		},
-		{
+		}),
+		judgeOne([]float64{100, 100, 100}, claim.Claim{
 			Where: "figure 12, " + peer, Says: "Without congestion the throughputs with one queue and with three are similar.",
 			Numbers:   claim.Within(0.01, paperQuietThroughput.numbers(r, peer, claim.AtLeast, ef, af, be)),
-			Control:   claim.Within(0.01, paperQuietThroughput.numbers(r, bench.PeerFIFO, claim.AtLeast, ef, af, be)),
-			Otherwise: "More than 1 % is missing of what FIFO carries.",
-		},
-		{
-			Where: "figures 7 and 9, " + peer, Says: "With congestion the delay of voice is 99.996 % less than FIFO's, that of video 90.66 %.",
-			// For voice, a few microseconds of FIFO's tenth of a second.
-			Numbers:   append(claim.Within(0.0005, paperDelay.numbers(r, peer, claim.AtLeast, ef)), paperDelay.numbers(r, peer, claim.AtLeast, af)...),
 			NoControl: ofFIFO,
-			Otherwise: r.delayLeft(peer),
-		},
+			Otherwise: "More than 1 % is missing of what FIFO carries.",
+		}),
+		judgeOne(r.delayIdeals(peer), claim.Claim{
+			Where: "figures 7 and 9, " + peer, Says: "With congestion the delay of voice is 99.996 % less than FIFO's, that of video 90.66 %.",
+			// Of voice, up to twice what the paper leaves.
+			Numbers:   append(claim.Within(1, delayLeft.numbers(r, peer, claim.AtMost, ef)), paperDelay.numbers(r, peer, claim.AtLeast, af)...),
+			NoControl: ofFIFO,
+			Otherwise: r.whyDelayLeft(peer),
+		}),
+		judgeOne(r.withoutOthers(peer, paperJitter), claim.Claim{
+			Where: "figure 11, " + peer, Says: "With congestion the jitter of voice is 99.85 % less than FIFO's, that of video 91.18 %.",
+			Numbers:   paperJitter.numbers(r, peer, claim.AtLeast, ef, af),
+			NoControl: ofFIFO,
+			Otherwise: r.whyJitterLeft(peer),
+		}),
+		judgeOne(nil, claim.Claim{
+			Where: "figure 9, " + peer, Says: "With congestion the delay of generic data is 27.84 % less than FIFO's, too.",
+			Numbers:   append(paperDelay.numbers(r, peer, claim.AtLeast, be), r.moreLoss(peer, be)),
+			NoControl: ofFIFO,
+			Otherwise: r.whyGenericWaits(peer),
+		}),
+		judgeOne(nil, claim.Claim{
+			Where: "figure 11, " + peer, Says: "With congestion the jitter of generic data is 34.13 % less than FIFO's, too.",
+			Numbers:   paperJitter.numbers(r, peer, claim.AtLeast, be),
+			NoControl: ofFIFO,
+			Otherwise: "Generic data waits for the others' frames, as many at a time as there are.",
+		}),
+		r.throughputClaim(peer),
 	}
-	var list []report.Claim
-	for _, one := range claims {
-		list = append(list, one.Judge(source))
-	}
-	return append(list, r.jitterClaim(peer),
-		r.impossible(peer, "figure 9, "+peer, "With congestion the delay of generic data is 27.84 % less than FIFO's, too.", conserved, paperDelay, be),
-		r.impossible(peer, "figure 11, "+peer, "With congestion the jitter of generic data is 34.13 % less than FIFO's, too.",
-			"Generic data waits for the others' frames, as many at a time as there are.", paperJitter, be),
-		r.throughputClaim(peer))
 }
 
-// delayLeft explains which delay of voice remains in congestion, and which part of FIFO's the
+// judgeOne judges a claim. ideals replace the paper's values as the ideals of the first numbers.
+func judgeOne(ideals []float64, c claim.Claim) report.Claim {
+	judged := c.Judge(source)
+	for i := range judged.Values {
+		v := &judged.Values[i]
+		known := slices.IndexFunc(c.Numbers, func(n claim.Number) bool { return n.Name == v.Name })
+		if known >= 0 && known < len(ideals) {
+			v.Ideal = &ideals[known]
+		}
+	}
+	return judged
+}
+
+// moreLoss returns how much more of a flow is lost than FIFO loses of all flows, which does not tell them apart: frames
+// that are lost have no delay.
+func (r Report) moreLoss(peer string, flow int) claim.Number {
+	n := combine([]*Result{r.find(bench.PeerFIFO, congestedBPS), r.find(peer, congestedBPS)}, func(of []Result) float64 {
+		return (of[1].Flows[flow].Loss.Median - lossOf(of[0])) * 100
+	})
+	n.Name, n.Unit, n.Rule, n.Tolerance = sentFlows[flow].name+", loss above FIFO's of all flows", "percentage points", claim.AtMost, 0.5
+	return n
+}
+
+// lossOf returns the part of all flows that is lost; each sends as much.
+func lossOf(r Result) float64 {
+	sum := 0.0
+	for _, flow := range r.Flows {
+		sum += flow.Loss.Median
+	}
+	return sum / float64(len(r.Flows))
+}
+
+// whyGenericWaits explains why generic data cannot wait less in congestion without being lost.
+func (r Report) whyGenericWaits(peer string) string {
+	text := "A link that always sends has a mean delay over all frames that no order of them changes (Kleinrock's conservation law): " +
+		"what voice and video wait less generic data waits more, unless its queue is shorter than FIFO's and loses more."
+	fifo, own := r.find(bench.PeerFIFO, congestedBPS), r.find(peer, congestedBPS)
+	if fifo == nil || own == nil {
+		return text
+	}
+	return text + fmt.Sprintf(" Generic data waits %.3g ms here and loses %.3g %%; with FIFO it waits %.3g ms, and all flows together lose %.3g %%.",
+		delayOf(own.Flows[be]), own.Flows[be].Loss.Median*100, delayOf(fifo.Flows[be]), lossOf(*fifo)*100)
+}
+
+// whyDelayLeft explains which delay of voice remains in congestion, and which part of FIFO's the
 // paper leaves.
-func (r Report) delayLeft(peer string) string {
-	const ef = 0
+func (r Report) whyDelayLeft(peer string) string {
 	const bounded = "FIFO's queue here is 1000 frames; the paper's delays grow for as long as it measures."
 	fifo, quiet, congested := r.find(bench.PeerFIFO, congestedBPS), r.find(peer, quietBPS), r.find(peer, congestedBPS)
 	if fifo == nil || quiet == nil || congested == nil {
@@ -201,71 +284,67 @@ func (r Report) delayLeft(peer string) string {
 		bounded, waits, waits*1e3*(1-paperDelay.paper[ef]/100), has*1e3, path*1e3, sentFrameTimeMS)
 }
 
-// jitterClaim judges by how much the jitter of voice and video is less than FIFO's. The
-// ideal is what is left when congestion adds nothing to a flow: its jitter without it.
-func (r Report) jitterClaim(peer string) report.Claim {
-	const ef, af = 0, 1
-	judged := claim.Claim{
-		Where: "figure 11, " + peer, Says: "With congestion the jitter of voice is 99.85 % less than FIFO's, that of video 91.18 %.",
-		Numbers:   paperJitter.numbers(r, peer, claim.AtLeast, ef, af),
-		NoControl: ofFIFO,
-		Otherwise: "Without congestion it is less than that.",
-	}.Judge(source)
+// whyJitterLeft explains which jitter of voice remains.
+func (r Report) whyJitterLeft(peer string) string {
 	fifo, quiet := r.find(bench.PeerFIFO, congestedBPS), r.find(peer, quietBPS)
-	if fifo == nil || quiet == nil || judged.Judgement == report.NotMeasured {
-		return judged
+	best := r.withoutOthers(peer, paperJitter)
+	if best == nil || best[ef] >= paperJitter.paper[ef] {
+		return "A frame that is on its way is not interrupted."
 	}
-	best := [...]float64{ef: 0, af: 0}
-	for i := range best {
-		best[i] = (1 - jitterOf(quiet.Flows[i])/jitterOf(fifo.Flows[i])) * 100
-		judged.Values[i].Ideal = report.Number(best[i])
-	}
-	if judged.Judgement == report.NotReproduced && best[ef] < paperJitter.paper[ef] {
-		judged.Judgement = report.NotReproducible
-		judged.Reason = fmt.Sprintf("Because a full queue changes by a frame at a time, FIFO's jitter is %.3g µs here for voice, and without any congestion voice has %.3g µs: no scheduler takes away more than %.4g %% of it. "+
-			"Nor that much: a frame that is on its way is not interrupted, and takes %.3g ms, which EF waits or not as it comes.",
-			jitterOf(fifo.Flows[ef])*1e3, jitterOf(quiet.Flows[ef])*1e3, best[ef], sentFrameTimeMS)
-	}
-	return judged
+	return fmt.Sprintf("A full queue changes by a frame at a time, so FIFO's jitter is %.3g µs here for voice, and without any congestion voice has %.3g µs: no scheduler takes away more than %.4g %% of it. "+
+		"Nor that much: a frame that is on its way is not interrupted, and takes %.3g ms, which EF waits or not as it comes.",
+		jitterOf(fifo.Flows[ef])*1e3, jitterOf(quiet.Flows[ef])*1e3, best[ef], sentFrameTimeMS)
 }
 
-// impossible judges what cannot be had at once with the rest, unless it was.
-func (r Report) impossible(peer, where, says, why string, n paperNumber, flow int) report.Claim {
-	judged := claim.Claim{Where: where, Says: says, Otherwise: why, NoControl: ofFIFO, Numbers: n.numbers(r, peer, claim.AtLeast, flow)}.Judge(source)
-	if judged.Judgement == report.NotReproduced {
-		judged.Judgement, judged.Reason = report.NotReproducible, "Because: "+why
+// withoutOthers returns a number of voice and of video, against FIFO in congestion, if congestion added nothing to them; nil
+// if that was not measured.
+func (r Report) withoutOthers(peer string, n paperNumber) []float64 {
+	fifo, quiet := r.find(bench.PeerFIFO, congestedBPS), r.find(peer, quietBPS)
+	if fifo == nil || quiet == nil {
+		return nil
 	}
-	return judged
+	return []float64{n.value(fifo.Flows[ef], quiet.Flows[ef]), n.value(fifo.Flows[af], quiet.Flows[af])}
+}
+
+// delayIdeals returns the ideals of what is left of voice's delay and of the reduction of video's; nil if they were not measured.
+func (r Report) delayIdeals(peer string) []float64 {
+	left, less := r.withoutOthers(peer, delayLeft), r.withoutOthers(peer, paperDelay)
+	if left == nil {
+		return nil
+	}
+	return []float64{left[ef], less[af]}
 }
 
 // throughputClaim judges the three gains, which no link has room for that FIFO fills.
 func (r Report) throughputClaim(peer string) report.Claim {
-	judged := report.Claim{
-		Source: source, Where: "figure 13, " + peer, Says: "With congestion throughput of voice is 90.17 % more than FIFO's, of video 76.06 %, of generic data 18.5 %.",
+	rates := idealRates(congestedBPS)
+	ideals := make([]float64, len(sentFlows))
+	for i := range sentFlows {
+		ideals[i] = (rates[i]/(linkBPS/3) - 1) * 100
 	}
-	fifo := r.find(bench.PeerFIFO, congestedBPS)
-	ideal := idealRates(congestedBPS)
-	used, most := 0.0, 0.0
-	for i, flow := range sentFlows {
-		share := linkBPS / float64(len(sentFlows))
-		if fifo != nil {
-			share = fifo.Flows[i].ThroughputBPS.Median
-			used += share / linkBPS
-		}
-		most += share * (1 + paperThroughput.paper[i]/100) / linkBPS
-		judged.Values = append(judged.Values, claim.Number{
-			Name: flow.name, Unit: claim.UnitPart, Paper: report.Number(paperThroughput.paper[i]), Ideal: (ideal[i]/(linkBPS/3) - 1) * 100,
-			Measured: paperThroughput.of(r, peer, i),
-		}.Over(paperThroughput.rounds(r, peer, i)).Value())
-	}
-	if fifo == nil || r.find(peer, congestedBPS) == nil {
-		judged.Judgement, judged.Reason = report.NotMeasured, "This run left out cases or peers that it is about, or they failed."
+	judged := judgeOne(ideals, claim.Claim{
+		Where:     "figure 13, " + peer,
+		Says:      "With congestion throughput of voice is 90.17 % more than FIFO's, of video 76.06 %, of generic data 18.5 %.",
+		Numbers:   paperThroughput.numbers(r, peer, claim.AtLeast, ef, af, be),
+		NoControl: ofFIFO,
+	})
+	if judged.Judgement != report.NotReproduced {
 		return judged
 	}
-	judged.Judgement = report.NotReproducible
-	judged.Reason = fmt.Sprintf("Because FIFO uses %.1f %% of the link here: with all three gains the link would carry %.0f %% of its rate. "+
+	used, most := 0.0, 0.0
+	for i, flow := range r.find(bench.PeerFIFO, congestedBPS).Flows {
+		share := flow.ThroughputBPS.Median / linkBPS
+		used += share
+		most += share * (1 + paperThroughput.paper[i]/100)
+	}
+	why := fmt.Sprintf("FIFO uses %.1f %% of the link here: with all three gains the link would carry %.0f %% of its rate. "+
 		"What one flow gains others lose, or it was not offered: each sends %.3g Mbit/s, %.3g %% more than a third of the link. The ideal gains are those of "+
 		"EF first up to its maximum, then AF and BE by their parts.", used*100, most*100, congestedBPS/3e6, (congestedBPS/float64(linkBPS)-1)*100)
+	if most > 1 {
+		judged.Judgement, judged.Reason = report.NotReproducible, "Because "+why
+	} else {
+		judged.Reason += why
+	}
 	return judged
 }
 
