@@ -194,6 +194,28 @@ func TestLLQGains(t *testing.T) {
 	}
 }
 
+// TestLLQIdeals: no ideal is only the paper's value, and each claim has its section.
+func TestLLQIdeals(t *testing.T) {
+	r := llqSample(bench.PeerFIFO, bench.PeerHTB, bench.PeerWeir)
+	r.complete()
+	for _, c := range r.Claims {
+		if c.Section == "" {
+			t.Errorf("%s, %s has no section", c.Where, c.Says)
+		}
+		for _, v := range c.Values {
+			if v.Ideal != nil && v.Paper != nil && *v.Ideal == *v.Paper && !strings.HasPrefix(c.Where, "figure 12") {
+				t.Errorf("%s: the ideal of %s is the paper's %v", c.Where, v.Name, *v.Paper)
+			}
+		}
+	}
+	if v := claimOn(t, r, "figure 12", "similar").Values[0]; v.Ideal == nil || *v.Ideal != 100 {
+		t.Errorf("%+v", v)
+	}
+	if says := claimOn(t, r, "figure 10", "66.17").Says; !strings.Contains(says, "71.5 %") || !strings.Contains(says, "60 Mbit/s") {
+		t.Error(says)
+	}
+}
+
 // TestLLQClaims: a scheduler as good as the paper's gets the verdicts that there can be,
 // and one that is not does not.
 func TestLLQClaims(t *testing.T) {
