@@ -140,7 +140,7 @@ func (n paperNumber) numbers(r Report, peer string, rule claim.Rule, flows ...in
 
 // judge judges the paper's claims for everyone who orders flows.
 func (r Report) judge() []report.Claim {
-	var list []report.Claim
+	list := r.fifoClaims()
 	for _, peer := range []string{bench.PeerHTB, bench.PeerWeir} {
 		why, skipped := r.Skipped[peer]
 		if !skipped && r.find(peer, congestedBPS) == nil && r.find(peer, quietBPS) == nil {
@@ -177,6 +177,7 @@ const (
 // judgePeer judges them for one.
 func (r Report) judgePeer(peer string) []report.Claim {
 	return []report.Claim{
+		r.flatVoice(peer), r.guardedVideo(peer),
 		judgeOne(nil, claim.Claim{
 			Section: "V.B.1, V.B.2", Where: "figures 8 and 10, " + peer, Says: withoutCongestion + "delays and jitters of all flows are some microseconds.",
 			// Another machine: up to twice as much is "some".
@@ -249,6 +250,98 @@ func judgeOne(ideals []float64, c claim.Claim) report.Claim {
 		}
 	}
 	return judged
+}
+
+// upToCongestion returns a peer's results at the rates of figure 7, from the lowest on to congestion, and the rates. One is
+// nil if the rate without or with congestion was not measured.
+func (r Report) upToCongestion(peer string, most uint64) (results []*Result, totals []uint64) {
+	totals = []uint64{quietBPS, min(congestedBPS, most)}
+	for _, one := range r.Results {
+		if one.TotalBPS <= most && one.TotalBPS <= congestedBPS && !slices.Contains(totals, one.TotalBPS) {
+			totals = append(totals, one.TotalBPS)
+		}
+	}
+	slices.Sort(totals)
+	for _, total := range totals {
+		results = append(results, r.find(peer, total))
+	}
+	return results, totals
+}
+
+// rise returns by how many milliseconds a flow's highest delay of all rates exceeds its lowest.
+func rise(of []Result, flow int) float64 {
+	lowest, highest := math.Inf(1), 0.0
+	for _, one := range of {
+		lowest, highest = min(lowest, delayOf(one.Flows[flow])), max(highest, delayOf(one.Flows[flow]))
+	}
+	return highest - lowest
+}
+
+// risesOneFrame returns how much a flow's delay varies with the rate, which is to be at most a frame's time: a frame on its
+// way is not interrupted.
+func (r Report) risesOneFrame(peer string, flow int, most uint64) claim.Number {
+	results, totals := r.upToCongestion(peer, most)
+	n := combine(results, func(of []Result) float64 { return rise(of, flow) * 1e3 })
+	n.Name = fmt.Sprintf("%s, highest delay above the lowest, %g to %g Mbit/s", sentFlows[flow].name, float64(totals[0])/1e6, float64(totals[len(totals)-1])/1e6)
+	n.Unit, n.Rule, n.Tolerance = "µs", claim.AtMost, sentFrameTimeMS*1e3
+	return n
+}
+
+// influencedBPS is the rate from which on the paper's video is delayed by other flows.
+const influencedBPS = 80e6
+
+// flatVoice judges figure 7b's voice.
+func (r Report) flatVoice(peer string) report.Claim {
+	return judgeOne(nil, claim.Claim{
+		Section: "V.B", Where: "figure 7, " + peer, Says: "The sending rate does not affect the delay of voice (here: by one frame's time at most).",
+		Numbers:   []claim.Number{r.risesOneFrame(peer, ef, congestedBPS)},
+		Control:   []claim.Number{r.risesOneFrame(bench.PeerFIFO, ef, congestedBPS)},
+		Otherwise: "Voice waits for more than the frame that is on its way.",
+	})
+}
+
+// guardedVideo judges figure 7b's video.
+func (r Report) guardedVideo(peer string) report.Claim {
+	own, _ := r.upToCongestion(peer, congestedBPS)
+	fifo, _ := r.upToCongestion(bench.PeerFIFO, congestedBPS)
+	slightly := combine(slices.Concat(own, fifo), func(of []Result) float64 {
+		return rise(of[:len(own)], af) / rise(of[len(own):], af) * 100
+	})
+	slightly.Name, slightly.Unit, slightly.Rule, slightly.Tolerance = "video, rise of its delay with the rate, of FIFO's", claim.UnitPart, claim.AtMost, 10
+	return judgeOne(nil, claim.Claim{
+		Section: "V.B", Where: "figure 7, " + peer,
+		Says:      "The sending rate affects the delay of video slightly, from 80 Mbit/s on (here: by one frame's time at most up to 80, and by at most a tenth of FIFO's rise in all).",
+		Numbers:   []claim.Number{r.risesOneFrame(peer, af, influencedBPS), slightly},
+		NoControl: ofFIFO,
+		Otherwise: "Video waits for other flows' frames.",
+	})
+}
+
+// fifoClaims judges figure 7a.
+func (r Report) fifoClaims() []report.Claim {
+	congested, quiet := r.find(bench.PeerFIFO, congestedBPS), r.find(bench.PeerFIFO, quietBPS)
+	if congested == nil {
+		return nil
+	}
+	mean := func(of Result) float64 {
+		return measure.Mean([]float64{delayOf(of.Flows[ef]), delayOf(of.Flows[af]), delayOf(of.Flows[be])})
+	}
+	alike := combine([]*Result{congested}, func(of []Result) float64 {
+		furthest := 0.0
+		for _, flow := range of[0].Flows {
+			furthest = max(furthest, math.Abs(delayOf(flow)/mean(of[0])-1)*100)
+		}
+		return furthest
+	})
+	alike.Name, alike.Unit, alike.Rule, alike.Tolerance = "the flow whose delay is furthest from the mean, off", claim.UnitPart, claim.AtMost, 5
+	grows := combine([]*Result{quiet, congested}, func(of []Result) float64 { return mean(of[1]) / mean(of[0]) })
+	grows.Name, grows.Unit, grows.Rule, grows.Ideal = "mean delay at 105 Mbit/s, of that at 60", claim.UnitOf, claim.AtLeast, 10
+	return []report.Claim{judgeOne(nil, claim.Claim{
+		Section: "V.B", Where: "figure 7, " + bench.PeerFIFO, About: bench.PeerFIFO,
+		Says:    "With one queue the delays of the three flows are alike (here: within 5 %), and increase quickly when the flows reach the rate of the link (here: tenfold at least).",
+		Numbers: []claim.Number{alike, grows}, NoControl: "it is about what others are compared with",
+		Otherwise: "One queue does not tell flows apart: which frames find it full is chance.",
+	})}
 }
 
 // moreLoss returns how much more of a flow is lost than FIFO loses of all flows, which does not tell them apart: frames
