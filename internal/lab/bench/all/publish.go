@@ -374,7 +374,7 @@ func (s section) makeWatched(ctx context.Context, o Options) (report.Section, er
 		fmt.Fprintf(o.Progress, "  disturbed: %s\n", made.Disturbed[len(made.Disturbed)-1])
 	}
 	for i := range made.Claims {
-		made.Claims[i].Command = s.command(o, made.Claims[i].Where)
+		made.Claims[i].Command = cmp.Or(made.Claims[i].Command, s.command(o, made.Claims[i].Where))
 	}
 	return made, nil
 }

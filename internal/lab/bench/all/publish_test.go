@@ -397,6 +397,17 @@ func TestWhollyDisturbed(t *testing.T) {
 	}
 }
 
+// TestClaimsKeepCommands: a claim that has a command keeps it.
+func TestClaimsKeepCommands(t *testing.T) {
+	o, _ := publishing(t, "v1")
+	o.Dir = t.TempDir()
+	one, _ := counted("one", report.Report{Claims: []report.Claim{{Where: "figure 1"}, {Where: "figure 6", Command: "weir bench other"}}})
+	made, err := one.makeWatched(t.Context(), o)
+	if err != nil || !strings.HasPrefix(made.Claims[0].Command, "weir bench one ") || made.Claims[1].Command != "weir bench other" {
+		t.Errorf("%v: %+v", err, made.Claims)
+	}
+}
+
 // TestPublishTime: everything takes at most half a day, and refuses fewer or shorter runs.
 func TestPublishTime(t *testing.T) {
 	o, _ := publishing(t, "v1")

@@ -141,6 +141,9 @@ func Run(ctx context.Context, options Options) (found Report, err error) {
 		return found, err
 	}
 	found = newReport(options, Suite, note, hostPath, started, b.Environment(ctx, options.Version))
+	if err := checkSwitchBed(); err != nil {
+		found.noSwitch = err.Error()
+	}
 	err = r.rounds(ctx, b.Host.PeerNetNSPath(), r.runPeer, &found)
 	return found, err
 }

@@ -14,7 +14,8 @@ import (
 
 const note = "One container sends voice, video and generic data, frames of 1000 bytes in turn. Delay is one way, from the sender's write to " +
 	"the kernel's stamp of the arrival at the neighbour; jitter is the mean difference between the delays of one flow's successive frames. " +
-	"The link is a veth pair behind a bucket of 100 Mbit/s, so a frame's own time on a wire (0.08 ms) is in no delay."
+	"The link is a veth pair behind a bucket of 100 Mbit/s, so a frame's own time on a wire (0.08 ms) is in no delay. " +
+	"The paper measures at a switch, as weir bench sdn --figures does."
 
 // Report is what `weir bench llq -o json` prints. Field names are only ever added to.
 type Report struct {
@@ -27,8 +28,8 @@ type Report struct {
 	// not take part. Each with the reason.
 	Failures map[string]string `json:"failures,omitempty"`
 	Skipped  map[string]string `json:"skipped,omitempty"`
-	// path explains why delays differ from the paper's even without queueing.
-	path string
+	// path explains why delays differ from the paper's even without queueing, noSwitch why no switch is measured.
+	path, noSwitch string
 }
 
 // Failed returns the number of cases with failed runs. A peer that cannot order flows here is

@@ -17,7 +17,8 @@ const (
 // complete adds what follows from the measurements.
 func (r *Report) complete() {
 	r.Verdicts = []report.Verdict{}
-	r.Note = fmt.Sprintf("%d switches are played on the loopback address, and every packet-in is a new flow. The load has a processor of its own, except beside the load.", r.Switches)
+	r.Note = fmt.Sprintf("%d switches are played on the loopback address, and every packet-in is a new flow. The load has a processor of its own, except beside the load. "+
+		"SDN-LLQ gives no speed of its controller, so no claim is judged by this; weir bench sdn --figures repeats its figures 7 to 13.", r.Switches)
 	if r.Ratio > 0 {
 		r.Note += fmt.Sprintf(" Weir answered %.1f times as many packet-ins a second as os-ken, %.1f times as many for each second of processor time.", r.Ratio, r.RatioCPU)
 	}

@@ -2,6 +2,7 @@ package sdn
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/weir-project/weir/internal/lab/report"
@@ -31,6 +32,9 @@ func TestReport(t *testing.T) {
 	}
 	if rows := len(found.Tables[0].Rows); rows != 2 {
 		t.Errorf("the table has %d rows, want 2", rows)
+	}
+	if !strings.Contains(found.Note, "weir bench sdn --figures repeats its figures 7 to 13") {
+		t.Errorf("the note does not say what judges the paper's claims: %s", found.Note)
 	}
 	none := Report{}
 	none.complete()
