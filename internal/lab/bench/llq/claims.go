@@ -11,6 +11,7 @@ import (
 	"github.com/weir-project/weir/internal/lab/bench/claim"
 	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/lab/report"
+	"github.com/weir-project/weir/internal/share/policy"
 )
 
 const source = "SDN-LLQ (IEEE Access 2017)"
@@ -180,9 +181,10 @@ const (
 
 // judgePeer judges them for one.
 func (r Report) judgePeer(peer string) []report.Claim {
+	quiet, both := []uint64{quietBPS}, []uint64{quietBPS, congestedBPS}
 	return []report.Claim{
 		r.flatVoice(peer), r.guardedVideo(peer),
-		judgeOne(nil, claim.Claim{
+		r.judgeOne(peer, quiet, nil, claim.Claim{
 			Section: "V.B.1, V.B.2", Where: "figures 8 and 10, " + peer, Says: withoutCongestion + "delays and jitters of all flows are some microseconds.",
 			// Another machine: up to twice as much is "some".
 			Numbers: claim.Within(1, append(paperQuietDelay.numbers(r, peer, claim.AtMost, ef, af, be),
@@ -191,45 +193,45 @@ func (r Report) judgePeer(peer string) []report.Claim {
 				paperQuietJitter.numbers(r, bench.PeerFIFO, claim.AtMost, ef, af, be)...)),
 			Otherwise: r.path,
 		}),
-		judgeOne(nil, claim.Claim{
+		r.judgeOne(peer, quiet, nil, claim.Claim{
 			Section: delaySection, Where: "figure 8, " + peer, Says: withoutCongestion + "three queues reduce the delay by 28.8, 28.3 and 28.5 % against one.",
 			Numbers:   paperQuietDelayLess.numbers(r, peer, claim.AtLeast, ef, af, be),
 			NoControl: ofFIFO,
 			Otherwise: "A frame that meets an empty queue waits in none, however many there are; to choose among them takes work.",
 		}),
-		judgeOne(nil, claim.Claim{
+		r.judgeOne(peer, quiet, nil, claim.Claim{
 			Section: jitterSection, Where: "figure 10, " + peer,
 			Says:      withoutCongestion + "three queues reduce the jitter by 66.17, 61.61 and 50.41 % against one (the paper's own 3.93 and 1.12 µs of video are 71.5 % apart, not 61.61).",
 			Numbers:   paperQuietJitterLess.numbers(r, peer, claim.AtLeast, ef, af, be),
 			NoControl: ofFIFO,
 			Otherwise: "Frames that meet empty queues wait in none, however many there are: the jitter is that of the path.",
 		}),
-		judgeOne([]float64{100, 100, 100}, claim.Claim{
+		r.judgeOne(peer, quiet, []float64{100, 100, 100}, claim.Claim{
 			Section: throughputSection, Where: "figure 12, " + peer, Says: withoutCongestion + "the throughputs with one queue and with three are similar.",
 			Numbers:   claim.Within(0.01, paperQuietThroughput.numbers(r, peer, claim.AtLeast, ef, af, be)),
 			NoControl: ofFIFO,
 			Otherwise: "More than 1 % is missing of what FIFO carries.",
 		}),
-		judgeOne(r.delayIdeals(peer), claim.Claim{
+		r.judgeOne(peer, both, r.delayIdeals(peer), claim.Claim{
 			Section: delaySection, Where: "figures 7 and 9, " + peer, Says: withCongestion + "the delay of voice is 99.996 % less than FIFO's, that of video 90.66 %.",
 			// Of voice, up to twice what the paper leaves.
 			Numbers:   append(claim.Within(1, delayLeft.numbers(r, peer, claim.AtMost, ef)), paperDelay.numbers(r, peer, claim.AtLeast, af)...),
 			NoControl: ofFIFO,
 			Otherwise: r.whyDelayLeft(peer),
 		}),
-		judgeOne(r.withoutOthers(peer, paperJitter), claim.Claim{
+		r.judgeOne(peer, both, r.withoutOthers(peer, paperJitter), claim.Claim{
 			Section: jitterSection, Where: "figure 11, " + peer, Says: withCongestion + "the jitter of voice is 99.85 % less than FIFO's, that of video 91.18 %.",
 			Numbers:   paperJitter.numbers(r, peer, claim.AtLeast, ef, af),
 			NoControl: ofFIFO,
 			Otherwise: r.whyJitterLeft(peer),
 		}),
-		judgeOne(nil, claim.Claim{
+		r.judgeOne(peer, []uint64{congestedBPS}, nil, claim.Claim{
 			Section: delaySection, Where: "figure 9, " + peer, Says: withCongestion + "the delay of generic data is 27.84 % less than FIFO's, too.",
 			Numbers:   append(paperDelay.numbers(r, peer, claim.AtLeast, be), r.moreLoss(peer, be)),
 			NoControl: ofFIFO,
 			Otherwise: r.whyGenericWaits(peer),
 		}),
-		judgeOne(nil, claim.Claim{
+		r.judgeOne(peer, []uint64{congestedBPS}, nil, claim.Claim{
 			Section: jitterSection, Where: "figure 11, " + peer, Says: withCongestion + "the jitter of generic data is 34.13 % less than FIFO's, too.",
 			Numbers:   paperJitter.numbers(r, peer, claim.AtLeast, be),
 			NoControl: ofFIFO,
@@ -241,8 +243,9 @@ func (r Report) judgePeer(peer string) []report.Claim {
 
 // judgeOne judges a claim. ideals replace the paper's values as the ideals of the first numbers; an ideal that is only the
 // paper's value is left out.
-func judgeOne(ideals []float64, c claim.Claim) report.Claim {
+func (r Report) judgeOne(peer string, totals []uint64, ideals []float64, c claim.Claim) report.Claim {
 	judged := c.Judge(source)
+	judged.Command = r.command(peer, totals)
 	for i := range judged.Values {
 		v := &judged.Values[i]
 		known := slices.IndexFunc(c.Numbers, func(n claim.Number) bool { return n.Name == v.Name })
@@ -254,6 +257,21 @@ func judgeOne(ideals []float64, c claim.Claim) report.Claim {
 		}
 	}
 	return judged
+}
+
+// command returns what repeats the runs of rates with FIFO and a peer.
+func (r Report) command(peer string, totals []uint64) string {
+	if r.Suite != Suite {
+		return ""
+	}
+	peers, rates := []string{bench.PeerFIFO}, make([]string, len(totals))
+	if peer != bench.PeerFIFO {
+		peers = append(peers, peer)
+	}
+	for i, total := range totals {
+		rates[i] = policy.FormatRate(total)
+	}
+	return "weir bench llq " + r.runFlags + " --rates " + strings.Join(rates, ",") + " --peers " + strings.Join(peers, ",")
 }
 
 // upToCongestion returns a peer's results at the rates of figure 7, from the lowest on to congestion, and the rates. One is
@@ -296,7 +314,8 @@ const influencedBPS = 80e6
 
 // flatVoice judges figure 7b's voice.
 func (r Report) flatVoice(peer string) report.Claim {
-	return judgeOne(nil, claim.Claim{
+	_, totals := r.upToCongestion(peer, congestedBPS)
+	return r.judgeOne(peer, totals, nil, claim.Claim{
 		Section: "V.B", Where: "figure 7, " + peer, Says: "The sending rate does not affect the delay of voice (here: by one frame's time at most).",
 		Numbers:   []claim.Number{r.risesOneFrame(peer, ef, congestedBPS)},
 		Control:   []claim.Number{r.risesOneFrame(bench.PeerFIFO, ef, congestedBPS)},
@@ -306,13 +325,13 @@ func (r Report) flatVoice(peer string) report.Claim {
 
 // guardedVideo judges figure 7b's video.
 func (r Report) guardedVideo(peer string) report.Claim {
-	own, _ := r.upToCongestion(peer, congestedBPS)
+	own, totals := r.upToCongestion(peer, congestedBPS)
 	fifo, _ := r.upToCongestion(bench.PeerFIFO, congestedBPS)
 	slightly := combine(slices.Concat(own, fifo), func(of []Result) float64 {
 		return rise(of[:len(own)], af) / rise(of[len(own):], af) * 100
 	})
 	slightly.Name, slightly.Unit, slightly.Rule, slightly.Tolerance = "video, rise of its delay with the rate, of FIFO's", claim.UnitPart, claim.AtMost, 10
-	return judgeOne(nil, claim.Claim{
+	return r.judgeOne(peer, totals, nil, claim.Claim{
 		Section: "V.B", Where: "figure 7, " + peer,
 		Says:      "The sending rate affects the delay of video slightly, from 80 Mbit/s on (here: by one frame's time at most up to 80, and by at most a tenth of FIFO's rise in all).",
 		Numbers:   []claim.Number{r.risesOneFrame(peer, af, influencedBPS), slightly},
@@ -340,7 +359,7 @@ func (r Report) fifoClaims() []report.Claim {
 	alike.Name, alike.Unit, alike.Rule, alike.Tolerance = "the flow whose delay is furthest from the mean, off", claim.UnitPart, claim.AtMost, 5
 	grows := combine([]*Result{quiet, congested}, func(of []Result) float64 { return mean(of[1]) / mean(of[0]) })
 	grows.Name, grows.Unit, grows.Rule, grows.Ideal = "mean delay at 105 Mbit/s, of that at 60", claim.UnitOf, claim.AtLeast, 10
-	return []report.Claim{judgeOne(nil, claim.Claim{
+	return []report.Claim{r.judgeOne(bench.PeerFIFO, []uint64{quietBPS, congestedBPS}, nil, claim.Claim{
 		Section: "V.B", Where: "figure 7, " + bench.PeerFIFO, About: bench.PeerFIFO,
 		Says:    "With one queue the delays of the three flows are alike (here: within 5 %), and increase quickly when the flows reach the rate of the link (here: tenfold at least).",
 		Numbers: []claim.Number{alike, grows}, NoControl: "it is about what others are compared with",
@@ -450,7 +469,7 @@ func (r Report) throughputClaim(peer string) report.Claim {
 	for i := range sentFlows {
 		ideals[i] = (rates[i]/(linkBPS/3) - 1) * 100
 	}
-	judged := judgeOne(ideals, claim.Claim{
+	judged := r.judgeOne(peer, []uint64{congestedBPS}, ideals, claim.Claim{
 		Section: throughputSection, Where: "figure 13, " + peer,
 		Says:      withCongestion + "throughput of voice is 90.17 % more than FIFO's, of video 76.06 %, of generic data 18.5 %.",
 		Numbers:   paperThroughput.numbers(r, peer, claim.AtLeast, ef, af, be),

@@ -184,7 +184,7 @@ func newReport(o Options, suite, note, path string, started time.Time, where rep
 	return Report{
 		Report: o.NewReport(suite, note, started, where),
 		Suite:  suite, DurationS: o.Duration.Seconds(), WarmupS: o.Warmup.Seconds(),
-		Failures: map[string]string{}, path: path,
+		Failures: map[string]string{}, path: path, runFlags: fmt.Sprintf("--duration %v --warmup %v --repeat %d", o.Duration, o.Warmup, o.Repeat),
 	}
 }
 

@@ -240,7 +240,7 @@ func TestLLQFigure7(t *testing.T) {
 		},
 	}
 	changed := func(peer string, totalBPS uint64, delayMS [3]float64) Report {
-		r := Report{Suite: Suite}
+		r := Report{Suite: Suite, runFlags: "--duration 10s"}
 		for _, total := range []uint64{5e6, quietBPS, 80e6, 100e6, congestedBPS, 150e6} {
 			for _, name := range FigurePeers() {
 				delays := good[name](total)
@@ -281,6 +281,26 @@ func TestLLQFigure7(t *testing.T) {
 	}
 }
 
+// TestLLQCommands: a command repeats the rates and peers of its claim, and no others.
+func TestLLQCommands(t *testing.T) {
+	r := llqSample(bench.PeerFIFO, bench.PeerHTB, bench.PeerWeir)
+	r.runFlags = "--duration 10s --warmup 1s --repeat 5"
+	r.complete()
+	const runs = "weir bench llq --duration 10s --warmup 1s --repeat 5"
+	for _, test := range [][3]string{
+		{"figure 12, htb", "similar", runs + " --rates 60mbit --peers fifo,htb"},
+		{"figure 13, weir", "90.17", runs + " --rates 105mbit --peers fifo,weir"},
+		{"figure 11, weir", "99.85", runs + " --rates 60mbit,105mbit --peers fifo,weir"},
+		{"figure 7, fifo", "alike", runs + " --rates 60mbit,105mbit --peers fifo"},
+		{"figure 6", "Open vSwitch", "weir bench sdn --figures"},
+		{"text", "99 %", "weir classify eval flows-mixed-train.csv.gz --folds 10 --by flow --max-rank 0 --features paper --min-leaf 2"},
+	} {
+		if got := claimOn(t, r, test[0], test[1]).Command; got != test[2] {
+			t.Errorf("%s: %q, want %q", test[0], got, test[2])
+		}
+	}
+}
+
 // TestLLQUnmeasured: what this suite cannot tell has the reason; a run on a switch does not lack itself.
 func TestLLQUnmeasured(t *testing.T) {
 	r := llqSample(bench.PeerFIFO, bench.PeerWeir)
@@ -306,7 +326,7 @@ func TestLLQUnmeasured(t *testing.T) {
 	r.Suite = SuiteFigures
 	r.complete()
 	for _, c := range r.Claims {
-		if c.Where == "figure 6" || c.Where == "text" {
+		if c.Where == "figure 6" || c.Where == "text" || c.Command != "" {
 			t.Errorf("figures of a switch have %+v", c)
 		}
 	}

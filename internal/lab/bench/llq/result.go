@@ -28,8 +28,9 @@ type Report struct {
 	// not take part. Each with the reason.
 	Failures map[string]string `json:"failures,omitempty"`
 	Skipped  map[string]string `json:"skipped,omitempty"`
-	// path explains why delays differ from the paper's even without queueing, noSwitch why no switch is measured.
-	path, noSwitch string
+	// path explains why delays differ from the paper's even without queueing, noSwitch why no switch is measured; runFlags
+	// are the options of the runs.
+	path, noSwitch, runFlags string
 }
 
 // Failed returns the number of cases with failed runs. A peer that cannot order flows here is
