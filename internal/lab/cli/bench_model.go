@@ -21,7 +21,7 @@ of a link of 100 Mbit/s, with Poisson arrivals and exponential packet sizes, ser
 a program as the model has it, and by HTB. The model is solved for what arrived;
 throughput should agree within 2 %, the mean wait of EF within 15 %, and where they do
 not the report says what the machine or HTB does otherwise. The paper's claims on
-figures 3 to 5 are in it, too.
+figures 3 to 5 are those of weir model llq --figures.
 
 Everything runs in network namespaces of its own. Turns of AF and BE are 10 ms long, so
 it takes about a minute a port until AF's and BE's throughput is within 2 %: many short

@@ -100,8 +100,8 @@ func TestLiveClaims(t *testing.T) {
 	}
 }
 
-// TestModelReportIsComplete: a report has the live claims, the paper's, and everything
-// that it can be compared by.
+// TestModelReportIsComplete: a report has the live claims, none of the paper's (weir model llq --figures has these), and
+// everything that it can be compared by.
 func TestModelReportIsComplete(t *testing.T) {
 	var r Report
 	for _, c := range allCases() {
@@ -112,14 +112,17 @@ func TestModelReportIsComplete(t *testing.T) {
 		r.Results = append(r.Results, result)
 	}
 	r.Failures = map[string]string{allCases()[0].Name: "no\nroot"}
-	if err := r.complete(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if want := 2*len(r.Results) + 10; len(r.Claims) != want || len(r.Tables) != 4 || len(r.Plots) != 5 || len(r.Quantities) != 9*len(r.Results) {
+	r.complete()
+	if want := 2 * len(r.Results); len(r.Claims) != want || len(r.Tables) != 3 || len(r.Plots) != 2 || len(r.Quantities) != 9*len(r.Results) {
 		t.Errorf("%d claims (want %d), %d tables, %d plots, %d quantities", len(r.Claims), want, len(r.Tables), len(r.Plots), len(r.Quantities))
 	}
 	if rows := len(r.Tables[0].Rows); rows != 3*len(r.Results) {
 		t.Errorf("%d rows", rows)
+	}
+	for _, c := range r.Claims {
+		if c.Source != liveSource || !strings.Contains(c.Source, "Weir's own") {
+			t.Errorf("%s is of %s", c.Where, c.Source)
+		}
 	}
 	if r.Failed() != 1 || !strings.Contains(r.Tables[2].Rows[0][1], "no; root") {
 		t.Errorf("failures: %+v", r.Tables[2])

@@ -165,17 +165,11 @@ func interval(batches []float64) float64 {
 }
 
 // complete adds what follows from the results.
-func (r *Report) complete(ctx context.Context) error {
-	figures, err := model.Figures(ctx)
-	if err != nil {
-		return err
-	}
+func (r *Report) complete() {
 	for _, result := range r.Results {
 		r.Claims = append(r.Claims, result.claims()...)
 	}
-	r.Claims = append(r.Claims, figures.Claims...)
-	r.Tables = append(r.tables(), figures.Tables[0])
-	r.Plots = append(r.plots(), figures.Plots...)
+	r.Tables, r.Plots = r.tables(), r.plots()
 	var list measure.Quantities
 	for i := range r.Results {
 		result := &r.Results[i]
@@ -187,10 +181,10 @@ func (r *Report) complete(ctx context.Context) error {
 		}
 	}
 	r.Quantities = list
-	return nil
 }
 
-const liveSource = "The model of docs/model.md"
+// liveSource is no paper's: what a paper says of its figures 3 to 5 is judged by model.Figures.
+const liveSource = "Weir's own queueing model (docs/model.md)"
 
 // claims judge the model by a live port.
 func (r Result) claims() []report.Claim {
