@@ -111,7 +111,7 @@ func Figures(ctx context.Context) (report.Report, error) {
 // report judges a claim: by the port as decided, and where that is another on
 // purpose, by the paper's equations.
 func (c claim) report(decided, asWritten curves) report.Claim {
-	judged := report.Claim{Source: "SDN-LLQ (IEEE Access 2017)", Where: c.where, Says: c.text}
+	judged := report.Claim{Source: "SDN-LLQ (IEEE Access 2017)", Section: c.section, Where: c.where, Says: c.text}
 	holds, numbers := c.judge(decided)
 	written, writtenNumbers := c.judge(asWritten)
 	switch {
@@ -226,27 +226,27 @@ func numbers(values []float64) []*float64 {
 
 // claim is a sentence of section IV.C.
 type claim struct {
-	where string
-	text  string
-	judge func(curves) (bool, string)
+	section, where string
+	text           string
+	judge          func(curves) (bool, string)
 }
 
 var claims = []claim{
-	{"figure 3", "L_AF falls as mu_AF grows", func(c curves) (bool, string) { return moves(c.packets[AF], -1, "packets") }},
-	{"figure 3", "L_BE rises as mu_AF grows", func(c curves) (bool, string) { return moves(c.packets[BE], 1, "packets") }},
-	{"figure 3", "L_EF stays flat", func(c curves) (bool, string) { return flat(c.packets[EF], "packets") }},
-	{"figure 4", "throughput of AF starts below that of BE", func(c curves) (bool, string) {
+	{"IV.C.1", "figure 3", "L_AF falls as mu_AF grows", func(c curves) (bool, string) { return moves(c.packets[AF], -1, "packets") }},
+	{"IV.C.1", "figure 3", "L_BE rises as mu_AF grows", func(c curves) (bool, string) { return moves(c.packets[BE], 1, "packets") }},
+	{"IV.C.1", "figure 3", "L_EF stays flat", func(c curves) (bool, string) { return flat(c.packets[EF], "packets") }},
+	{"IV.C.2", "figure 4", "throughput of AF starts below that of BE", func(c curves) (bool, string) {
 		af, be := c.throughput[AF][0], c.throughput[BE][0]
 		return af < be, fmt.Sprintf("%.4g against %.4g Mbit/s", af, be)
 	}},
-	{"figure 4", "throughput of AF grows", func(c curves) (bool, string) { return moves(c.throughput[AF], 1, "Mbit/s") }},
-	{"figure 4", "throughput of BE falls", func(c curves) (bool, string) { return moves(c.throughput[BE], -1, "Mbit/s") }},
-	{"figure 4", "throughput of EF is the highest and stays flat", func(c curves) (bool, string) {
+	{"IV.C.2", "figure 4", "throughput of AF grows", func(c curves) (bool, string) { return moves(c.throughput[AF], 1, "Mbit/s") }},
+	{"IV.C.2", "figure 4", "throughput of BE falls", func(c curves) (bool, string) { return moves(c.throughput[BE], -1, "Mbit/s") }},
+	{"IV.C.2", "figure 4", "throughput of EF is the highest and stays flat", func(c curves) (bool, string) {
 		return extreme(c.throughput, 1, "Mbit/s")
 	}},
-	{"figure 5", "W_AF falls as mu_AF grows", func(c curves) (bool, string) { return moves(c.waitMS[AF], -1, "ms") }},
-	{"figure 5", "W_BE rises as mu_AF grows", func(c curves) (bool, string) { return moves(c.waitMS[BE], 1, "ms") }},
-	{"figure 5", "W_EF is the lowest and stays flat", func(c curves) (bool, string) { return extreme(c.waitMS, -1, "ms") }},
+	{"IV.C.3", "figure 5", "W_AF falls as mu_AF grows", func(c curves) (bool, string) { return moves(c.waitMS[AF], -1, "ms") }},
+	{"IV.C.3", "figure 5", "W_BE rises as mu_AF grows", func(c curves) (bool, string) { return moves(c.waitMS[BE], 1, "ms") }},
+	{"IV.C.3", "figure 5", "W_EF is the lowest and stays flat", func(c curves) (bool, string) { return extreme(c.waitMS, -1, "ms") }},
 }
 
 // moves: whether values go in one direction, step by step.

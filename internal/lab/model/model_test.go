@@ -473,11 +473,11 @@ func TestFigureClaims(t *testing.T) {
 		t.Errorf("%d claims, %d reproduced, %d different by design", len(found.Claims), found.Count(report.Reproduced), found.Count(report.DifferentByDesign))
 	}
 	for _, claim := range found.Claims {
-		if claim.Where == "" || claim.Says == "" || !strings.Contains(claim.Reason, " to ") && !strings.Contains(claim.Reason, " against ") {
+		if claim.Where == "" || !strings.HasPrefix(claim.Section, "IV.C.") || claim.Says == "" || !strings.Contains(claim.Reason, " to ") && !strings.Contains(claim.Reason, " against ") {
 			t.Errorf("%+v", claim)
 		}
 	}
-	never := claim{"figure 0", "never", func(curves) (bool, string) { return false, "1 to 2" }}
+	never := claim{"0", "figure 0", "never", func(curves) (bool, string) { return false, "1 to 2" }}
 	if got := never.report(curves{}, curves{}); got.Judgement != report.NotReproduced {
 		t.Errorf("what no reading gives is %s", got.Judgement)
 	}
