@@ -149,9 +149,6 @@ func (r Report) judge() []report.Claim {
 			continue
 		}
 		for _, judged := range r.judgePeer(peer) {
-			if peer != bench.PeerWeir {
-				judged.About = peer
-			}
 			if skipped {
 				judged.Judgement, judged.Reason = report.NotMeasured, strings.ToUpper(peer[:1])+peer[1:]+" was left out: "+why+"."
 			}
@@ -244,6 +241,9 @@ func (r Report) judgePeer(peer string) []report.Claim {
 // judgeOne judges a claim. ideals replace the paper's values as the ideals of the first numbers; an ideal that is only the
 // paper's value is left out.
 func (r Report) judgeOne(peer string, totals []uint64, ideals []float64, c claim.Claim) report.Claim {
+	if peer != bench.PeerWeir {
+		c.About = peer // only Weir can exceed what the paper did
+	}
 	judged := c.Judge(source)
 	judged.Command = r.command(peer, totals)
 	for i := range judged.Values {
@@ -360,7 +360,7 @@ func (r Report) fifoClaims() []report.Claim {
 	grows := combine([]*Result{quiet, congested}, func(of []Result) float64 { return mean(of[1]) / mean(of[0]) })
 	grows.Name, grows.Unit, grows.Rule, grows.Ideal = "mean delay at 105 Mbit/s, of that at 60", claim.UnitOf, claim.AtLeast, 10
 	return []report.Claim{r.judgeOne(bench.PeerFIFO, []uint64{quietBPS, congestedBPS}, nil, claim.Claim{
-		Section: "V.B", Where: "figure 7, " + bench.PeerFIFO, About: bench.PeerFIFO,
+		Section: "V.B", Where: "figure 7, " + bench.PeerFIFO,
 		Says:    "With one queue the delays of the three flows are alike (here: within 5 %), and increase quickly when the flows reach the rate of the link (here: tenfold at least).",
 		Numbers: []claim.Number{alike, grows}, NoControl: "it is about what others are compared with",
 		Otherwise: "One queue does not tell flows apart: which frames find it full is chance.",
