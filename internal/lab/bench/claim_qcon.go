@@ -2,17 +2,15 @@ package bench
 
 import (
 	"fmt"
+	"math"
+	"slices"
 
 	"github.com/weir-project/weir/internal/lab/bench/claim"
 	"github.com/weir-project/weir/internal/lab/report"
 )
 
-// qconGoodput is the goodput netperf reports on 100 Mbit/s Ethernet: 1448 of the 1538 bytes of a
-// full frame on the wire.
-const qconGoodput = 1448. / 1538
-
-// qconResolutionMbps: the text rounds to whole megabits.
-const qconResolutionMbps = 1
+// qconResolutionMbps: the text rounds to whole megabits of payload.
+const qconResolutionMbps = 1 / qconGoodput
 
 // qconClaims returns the claims of sections 2 and 4 of qCon.
 func qconClaims(f findings) []claim.Claim {
@@ -25,12 +23,12 @@ func qconClaims(f findings) []claim.Claim {
 			Otherwise: "The paper's board sent each packet as soon as it was queued, so DRR had none to choose from. Here the token bucket that stands for " +
 				"the link is what limits, queues are full, and DRR keeps weights.",
 		},
-		qconShares(f, "figure 7", "C3 of weights 1:2:3 gets 43 Mbit/s and C1 16; with 1:3:5 C3 gets five times as much as C1; "+
+		qconShares(f, "figure 7", "C3 of weights 1:2:3 gets 43 Mbit/s of payload and C1 16; with 1:3:5 C3 gets five times as much as C1; "+
 			"with 1:1:1 all get the same.", "weights 1:1:1", "weights 1:2:3", "weights 1:3:5"),
-		qconShares(f, "figure 8", "C1 alone uses the whole link; as others start, each gets its share by weight: 24 Mbit/s for C4 and 12 for C2 when "+
+		qconShares(f, "figure 8", "C1 alone uses the whole link; as others start, each gets its share by weight: 24 Mbit/s of payload for C4 and 12 for C2 when "+
 			"all five send.", "1 of 5 sends", "2 of 5 send", "3 of 5 send", "4 of 5 send", "5 of 5 send"),
 		{
-			Where: "figure 9", Says: "Reserved minimums are reached while weights share the rest: 31 Mbit/s for C1 with a minimum of 30, " +
+			Where: "figure 9", Says: "Reserved minimums are reached while weights share the rest: 31 Mbit/s of payload for C1 with a minimum of 30, " +
 				"20 for C2 with 20, and C3 its 15.",
 			Numbers:   f.floors(PeerWeir, "figure 9", "min 30", "min 30,20", "min 30,20,15"),
 			Control:   f.floors(PeerNone, "figure 9", "min 30", "min 30,20", "min 30,20,15"),
@@ -42,9 +40,9 @@ func qconClaims(f findings) []claim.Claim {
 			Control:   append(f.floors(PeerNone, "figure 9", "min 30,20,15,15"), f.shares(PeerNone, "figure 9", "min 30,20,15,15")...),
 			Otherwise: missedShares,
 		},
-		qconShares(f, "figure 10", "A container with a maximum of 10 Mbit/s gets 9 and the rest goes to the others; with maximums of 10, 10, 15 and 25 "+
-			"C5 gets 34.", "no maximum", "max 10", "max 10,10", "max 10,10,15", "max 10,10,15,25"),
-		qconShares(f, "figure 11", "Weights alone, then with a minimum of 30 Mbit/s for C1, which gets 31 while the others get less.", "weights only", "C1 min 30"),
+		qconShares(f, "figure 10", "A container with a maximum of 10 Mbit/s gets 9 of payload and the rest goes to the others; with maximums of 10, 10, 15 and 25 "+
+			"C3 and C4 get 15 and 25 and C5 34.", "no maximum", "max 10", "max 10,10", "max 10,10,15", "max 10,10,15,25"),
+		qconShares(f, "figure 11", "Weights alone, then with a minimum of 30 Mbit/s for C1, which gets 31 of payload while the others get less.", "weights only", "C1 min 30"),
 		{
 			Where: "figure 11, last case", Says: "When C3 is limited to 15 Mbit/s, what it leaves goes to C1 and C2 by their weights, and both get more.",
 			Numbers: f.shares(PeerWeir, "figure 11", "C1 min 30, C3 max 15"),
@@ -87,13 +85,23 @@ const missedShares = "Look at the shares of the case, and at how busy the machin
 func qconShares(f findings, figure, says string, cases ...string) claim.Claim {
 	judged := claim.That(figure, says, missedShares)
 	for _, name := range cases {
-		judged.Numbers = append(judged.Numbers, f.shares(PeerWeir, figure, name)...)
+		numbers := f.shares(PeerWeir, figure, name)
+		for i := range numbers {
+			numbers[i].Resolution = f.of(figure, name, PeerWeir).resolution()
+		}
+		judged.Numbers = append(judged.Numbers, numbers...)
 		judged.Control = append(judged.Control, f.shares(PeerNone, figure, name)...)
 	}
-	for i := range judged.Numbers {
-		judged.Numbers[i].Resolution, judged.Numbers[i].PaperScale = qconResolutionMbps, qconGoodput
-	}
 	return judged
+}
+
+// resolution returns how finely the paper's numbers tell its aim, in Mbit/s: not at all with minimums or maximums, which may
+// hold for payload or on the wire.
+func (c *CaseResult) resolution() float64 {
+	if c != nil && slices.ContainsFunc(c.Shares, func(s Share) bool { return s.MinBPS > 0 || s.MaxBPS > 0 }) {
+		return math.Inf(1)
+	}
+	return qconResolutionMbps
 }
 
 // costs compares a peer's CPU time with that of others, by number of sending containers.

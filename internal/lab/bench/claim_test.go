@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -43,7 +44,7 @@ func idealResults(t *testing.T, name string) []CaseResult {
 					if !one.Load.activeAt(p.at) {
 						continue
 					}
-					share := Share{Phase: p.name, Container: one.Name, MinBPS: one.MinBPS, IdealBPS: ideal[i], PaperBPS: one.Paper.bps(peer, number)}
+					share := Share{Phase: p.name, Container: one.Name, MinBPS: one.MinBPS, MaxBPS: one.MaxBPS, IdealBPS: ideal[i], PaperBPS: one.Paper.bps(peer, number)}
 					share.Measured = measure.Exactly(float64(ideal[i]))
 					switch {
 					case peer == PeerWeir:
@@ -237,5 +238,37 @@ func TestClaimsAreJudged(t *testing.T) {
 				t.Errorf("%s, want %s: %s; %+v", judged.Judgement, test.want, judged.Reason, judged.Values)
 			}
 		})
+	}
+}
+
+// TestPayloadOnTheWire: what netperf reported stands as a rate on the wire beside the ideal and what is measured. Where
+// limits are set, of which qCon does not say whether they hold for payload, no number of it is further off.
+func TestPayloadOnTheWire(t *testing.T) {
+	results := idealResults(t, SuiteQCon)
+	for _, test := range []struct {
+		where string
+		paper map[string]float64
+		want  report.Judgement
+	}{
+		{"figure 7", map[string]float64{"weights 1:2:3, C1": 16.99, "weights 1:2:3, C3": 45.67}, report.Exceeded},
+		{"figure 10", map[string]float64{"max 10, C1": 9.56, "max 10,10,15,25, C3": 15.93, "max 10,10,15,25, C4": 26.55, "max 10,10,15,25, C5": 36.11}, report.Reproduced},
+	} {
+		judged := claimAbout(t, SuiteQCon, results, test.where, "")
+		if judged.Judgement != test.want {
+			t.Errorf("%s is %s, want %s: %s", test.where, judged.Judgement, test.want, judged.Reason)
+		}
+		found := 0
+		for _, v := range judged.Values {
+			want, given := test.paper[v.Name]
+			if (v.Paper != nil) != given || given && math.Abs(*v.Paper-want) > 0.01 {
+				t.Errorf("%s: %s has %v of the paper, want %v", test.where, v.Name, v.Paper, want)
+			}
+			if given {
+				found++
+			}
+		}
+		if found != len(test.paper) {
+			t.Errorf("%s: %d numbers of the paper, want %d", test.where, found, len(test.paper))
+		}
 	}
 }
