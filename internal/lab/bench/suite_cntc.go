@@ -46,7 +46,7 @@ func cntcSuite(options Options) []Case {
 					}
 				}
 				if mode != figure.mode {
-					c.PaperLatencyMS, c.PaperOverhead = nil, nil
+					c.PaperOverhead = nil
 					for i := range c.Containers {
 						c.Containers[i].Paper = nil
 					}
@@ -115,8 +115,7 @@ func cntcOverlayFigures(linkBPS uint64, slot time.Duration) []cntcFigure {
 				{
 					Name: "CN1 has 6 connections", Measures: MeasureLatency,
 					Baseline: "idle", MaxLatencyMS: targetAddedLatencyMS,
-					PaperLatencyMS: map[string]float64{PeerWeir: bounded.LatencyMS},
-					Containers:     []Container{{Name: "CN2", Policy: bounded}, {Name: "CN1", Policy: byWeight(1), Load: tcpLoad(6)}},
+					Containers: []Container{{Name: "CN2", Policy: bounded}, {Name: "CN1", Policy: byWeight(1), Load: tcpLoad(6)}},
 				},
 				{
 					Name: "CN1 has 16 connections", Measures: MeasureLatency,
@@ -155,7 +154,6 @@ func cntcSilent() (silent []Container) {
 
 // cntcNATFigures are those that the paper measured behind NAT.
 func cntcNATFigures(linkBPS uint64, slot time.Duration) []cntcFigure {
-	paper := partsOf(linkBPS)
 	rateStyle := func(percent uint64) Policy {
 		return Policy{MinBPS: linkBPS * percent / 100, MaxBPS: linkBPS * percent / 100}
 	}
@@ -180,15 +178,15 @@ func cntcNATFigures(linkBPS uint64, slot time.Duration) []cntcFigure {
 			// text says nothing; here they are 0.08 to 0.56, which makes nine (prioritiesOf).
 			// At slot 10 one of weight 1, until then of the smallest, joins the silent, and
 			// CN2 comes before CN1. CNTC derives priorities from weights; Weir gets them from this
-			// case or from --priority-by weight. The paper's numbers are what its text says
-			// (idle bandwidth in equal halves, then five to one) with these weights; Weir
-			// shares it by weight, then strictly by priority.
+			// case or from --priority-by weight. The paper gives no rates, and idle bandwidth in
+			// equal halves, then almost five to one; Weir shares it by weight, then strictly by
+			// priority.
 			name: "figure 10", mode: testbed.ModeBridge, cases: []Case{{
 				Name: "priority interval", Measures: MeasureTrace, Length: 20 * slot,
 				Peers: []string{PeerNone, PeerWeir},
 				Containers: append([]Container{
-					{Name: "CN1", Policy: byWeight(64), Load: tcpLoad(1), Paper: Paper{PeerWeir: paper(64./368+232./368/2, 64./460+324./460/6)}},
-					{Name: "CN2", Policy: byWeight(72), Load: tcpLoad(1), Paper: Paper{PeerWeir: paper(72./368+232./368/2, 72./460+324./460*5/6)}},
+					{Name: "CN1", Policy: byWeight(64), Load: tcpLoad(1)},
+					{Name: "CN2", Policy: byWeight(72), Load: tcpLoad(1)},
 					{Name: "new", Policy: byWeight(8)},
 				}, cntcSilent()...),
 				Changes: []Change{
