@@ -289,3 +289,49 @@ func TestWordsAreNoResults(t *testing.T) {
 		}
 	}
 }
+
+// TestCostOfControl: losses are held to the paper's as a limit above none, never better than it, and to tc's.
+func TestCostOfControl(t *testing.T) {
+	group := cntcGroup("figure 11", testbed.ModeBridge)
+	share := func(factor float64) func(*CaseResult) {
+		return func(r *CaseResult) {
+			for i := range r.Shares {
+				r.Shares[i].Measured = measure.Exactly(float64(r.Shares[i].IdealBPS) * factor)
+			}
+		}
+	}
+	mean := func(ms float64) func(*CaseResult) {
+		return func(r *CaseResult) { r.Latency.MeanMS = measure.Exactly(ms) }
+	}
+	const alone, both, ping = "one container, bandwidth", "80 to 20", "one container, round trip"
+	for _, test := range []struct {
+		name, where, words, caseName string
+		weir, tc                     func(*CaseResult)
+		want                         report.Judgement
+	}{
+		{"more than none", "figure 11a", "0.16 % of bandwidth", alone, share(1.002), share(1), report.Reproduced},
+		{"0.2 % lost", "figure 11a", "0.16 % of bandwidth", alone, share(0.998), share(1), report.NotReproduced},
+		{"less than tc loses", "figure 11a", "no more bandwidth than tc", alone, share(1), share(0.99), report.Reproduced},
+		{"as tc loses", "figure 11a", "no more bandwidth than tc", alone, share(0.998), share(0.998), report.Reproduced},
+		{"0.1 points more than tc", "figure 11a", "no more bandwidth than tc", alone, share(0.998), share(0.999), report.NotReproduced},
+		{"0.05 points more latency than tc", "figure 11a", "1.19 %", ping, mean(0.503), mean(0.50276), report.Reproduced},
+		{"0.4 points more latency than tc", "figure 11a", "1.19 %", ping, mean(0.504), mean(0.502), report.NotReproduced},
+		{"without tc", "figure 11a", "1.19 %", ping, mean(0.504), func(r *CaseResult) { r.Runs = 0 }, report.NotMeasured},
+		{"less latency", "figure 11a", "1.24 %", ping, mean(0.4), mean(0.5), report.Reproduced},
+		{"0.1 points more than tc, two containers", "figure 11b", "2.7 %", both, share(0.9981), share(0.999), report.Reproduced},
+		{"0.2 points more than tc, two containers", "figure 11b", "2.7 %", both, share(0.997), share(0.999), report.NotReproduced},
+	} {
+		results := idealResults(t, SuiteCNTC)
+		change(t, results, group, test.caseName, PeerWeir, test.weir)
+		change(t, results, group, test.caseName, PeerTC, test.tc)
+		judged := claimAbout(t, SuiteCNTC, results, test.where, test.words)
+		if judged.Judgement != test.want {
+			t.Errorf("%s: %s, want %s: %s; %+v", test.name, judged.Judgement, test.want, judged.Reason, judged.Values)
+		}
+		for _, v := range judged.Values {
+			if v.Ideal == nil || *v.Ideal != 0 {
+				t.Errorf("%s: %s has an ideal of %v", test.name, v.Name, v.Ideal)
+			}
+		}
+	}
+}
