@@ -335,3 +335,37 @@ func TestCostOfControl(t *testing.T) {
 		}
 	}
 }
+
+// TestModesByThemselves: guarantees are judged mode by mode, as plain tc keeps them in some.
+func TestModesByThemselves(t *testing.T) {
+	results := idealResults(t, SuiteCNTC)
+	quick := func(ms float64) func(*CaseResult) {
+		return func(r *CaseResult) { r.Latency.P99MS = measure.Exactly(ms) }
+	}
+	change(t, results, cntcGroup("figures 1a and 7a", testbed.ModeBridge), "6 connections against 1", PeerTC, func(r *CaseResult) {
+		for i := range r.Shares {
+			r.Shares[i].Measured = measure.Exactly(float64(r.Shares[i].IdealBPS))
+		}
+	})
+	change(t, results, cntcGroup("figures 1b and 7b", testbed.ModeBridge), "CN1 has 6 connections", PeerTC, quick(0.5))
+	change(t, results, cntcGroup("figures 1b and 7b", testbed.ModeMacvlan), "CN1 has 6 connections", PeerWeir, quick(2.5))
+	for mode, want := range map[testbed.Mode]report.Judgement{
+		testbed.ModeBridge: report.SaysNothing, testbed.ModeOverlay: report.Reproduced, testbed.ModeHost: report.Reproduced, testbed.ModeMacvlan: report.NotReproduced,
+	} {
+		if judged := claimAbout(t, SuiteCNTC, results, "contribution 3", string(mode)); judged.Judgement != want {
+			t.Errorf("%s is %s, want %s: %s", mode, judged.Judgement, want, judged.Reason)
+		}
+	}
+}
+
+// TestNoMirrors: a claim that compares Weir with others has no control that compares the others with Weir: it fails
+// whenever the claim holds.
+func TestNoMirrors(t *testing.T) {
+	for suite, words := range map[string]string{SuiteQCon: "least processor time", SuiteCNTC: "uses the link better"} {
+		for _, one := range claimsOf(suite, findings{}).claims {
+			if strings.Contains(one.Says, words) && len(one.Control) > 0 {
+				t.Errorf("%s, %s has a control", suite, one.Where)
+			}
+		}
+	}
+}

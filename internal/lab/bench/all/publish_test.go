@@ -446,7 +446,7 @@ func TestClaimCommands(t *testing.T) {
 		{"qcon", "table 1", " --only '^(table 1)[:,]'"},
 		{"cntc", "figure 7b", " --only '^(figures 1b and 7b)[:,]'"},
 		{"cntc", "figure 9b", " --only '^(figure 9)[:,]'"},
-		{"cntc", "conclusion", ""},
+		{"cntc", "contribution 3", ""},
 	} {
 		s := section{name: test[0], kind: kind{paper: true, again: "weir bench " + test[0], flags: Options.suiteFlags}}
 		o.RateBPS, o.Docker = 100e6, true
