@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/weir-project/weir/internal/lab/bench/claim"
 	"github.com/weir-project/weir/internal/lab/report"
@@ -14,32 +15,28 @@ const qconResolutionMbps = 1 / qconGoodput
 
 // qconClaims returns the claims of sections 2 and 4 of qCon.
 func qconClaims(f findings) []claim.Claim {
-	const tcp = "weights 3:2:1, tcp"
+	const tcp, udp = "weights 3:2:1, tcp", "weights 3:2:1, udp"
 	claims := []claim.Claim{
 		{
 			Where: qconFigure3, About: PeerDRR, Says: "With DRR three containers with weights of 3:2:1 that send TCP get about the same.",
-			Numbers: f.paperShares(qconFigure3, tcp, PeerDRR, PeerDRR),
-			Control: f.paperShares(qconFigure3, tcp, PeerDRR, PeerWeir),
-			Otherwise: "The paper's board sent each packet as soon as it was queued, so DRR had none to choose from. Here the token bucket that stands for " +
-				"the link is what limits, queues are full, and DRR keeps weights.",
+			Numbers:   f.equalShares(qconFigure3, tcp, PeerDRR),
+			Control:   f.equalShares(qconFigure3, tcp, PeerWeir),
+			Otherwise: fullQueues,
+		},
+		{
+			Where: qconFigure3, About: PeerDRR, Says: "With UDP, too, DRR cannot guarantee shares by weight.",
+			Numbers:   []claim.Number{f.shareError(qconFigure3, udp, PeerDRR)},
+			Control:   []claim.Number{f.shareError(qconFigure3, udp, PeerWeir)},
+			Otherwise: fullQueues,
 		},
 		qconShares(f, "figure 7", "C3 of weights 1:2:3 gets 43 Mbit/s of payload and C1 16; with 1:3:5 C3 gets five times as much as C1; "+
 			"with 1:1:1 all get the same.", "weights 1:1:1", "weights 1:2:3", "weights 1:3:5"),
 		qconShares(f, "figure 8", "C1 alone uses the whole link; as others start, each gets its share by weight: 24 Mbit/s of payload for C4 and 12 for C2 when "+
 			"all five send.", "1 of 5 sends", "2 of 5 send", "3 of 5 send", "4 of 5 send", "5 of 5 send"),
-		{
-			Where: "figure 9", Says: "Reserved minimums are reached while weights share the rest: 31 Mbit/s of payload for C1 with a minimum of 30, " +
-				"20 for C2 with 20, and C3 its 15.",
-			Numbers:   f.floors(PeerWeir, "figure 9", "min 30", "min 30,20", "min 30,20,15"),
-			Control:   f.floors(PeerNone, "figure 9", "min 30", "min 30,20", "min 30,20,15"),
-			Otherwise: missedShares,
-		},
-		{
-			Where: "figure 9, last case", Says: "With minimums of 30, 20, 15 and 15 Mbit/s the four get them, and C5 gets less than before: what is left.",
-			Numbers:   append(f.floors(PeerWeir, "figure 9", "min 30,20,15,15"), f.shares(PeerWeir, "figure 9", "min 30,20,15,15")...),
-			Control:   append(f.floors(PeerNone, "figure 9", "min 30,20,15,15"), f.shares(PeerNone, "figure 9", "min 30,20,15,15")...),
-			Otherwise: missedShares,
-		},
+		qconShares(f, "figure 9", "Reserved minimums are reached while weights share the rest: 31 Mbit/s of payload for C1 with a minimum of 30, "+
+			"20 for C2 with 20, and C3 its 15.", "no minimum", "min 30", "min 30,20", "min 30,20,15"),
+		qconShares(f, "figure 9, last case", "With minimums of 30, 20, 15 and 15 Mbit/s the four get them, and C5 what is left, less than without minimums.",
+			"min 30,20,15,15"),
 		qconShares(f, "figure 10", "A container with a maximum of 10 Mbit/s gets 9 of payload and the rest goes to the others; with maximums of 10, 10, 15 and 25 "+
 			"C3 and C4 get 15 and 25 and C5 34.", "no maximum", "max 10", "max 10,10", "max 10,10,15", "max 10,10,15,25"),
 		qconShares(f, "figure 11", "Weights alone, then with a minimum of 30 Mbit/s for C1, which gets 31 of payload while the others get less.", "weights only", "C1 min 30"),
@@ -79,11 +76,15 @@ func qconClaims(f findings) []claim.Claim {
 	return claims
 }
 
+const fullQueues = "The paper's board sent each packet as soon as it was queued, so DRR had none to choose from. Here the token bucket that stands for " +
+	"the link is what limits, queues are full, and DRR keeps weights."
+
 const missedShares = "Look at the shares of the case, and at how busy the machine was."
 
-// qconShares returns a claim about the shares of cases of a figure.
-func qconShares(f findings, figure, says string, cases ...string) claim.Claim {
-	judged := claim.That(figure, says, missedShares)
+// qconShares returns a claim about the shares of cases of a figure, with which where begins.
+func qconShares(f findings, where, says string, cases ...string) claim.Claim {
+	judged := claim.That(where, says, missedShares)
+	figure, _, _ := strings.Cut(where, ",")
 	for _, name := range cases {
 		numbers := f.shares(PeerWeir, figure, name)
 		for i := range numbers {
@@ -116,24 +117,27 @@ func (f findings) costs(peer string, rule claim.Rule, others ...string) (list []
 	return list
 }
 
-// floors returns the minimums of cases with a peer, which must be reached.
-func (f findings) floors(peer, group string, names ...string) (list []claim.Number) {
-	for _, name := range names {
-		result := f.of(group, name, peer)
-		if result == nil {
-			list = append(list, claim.Number{Name: name, Unit: claim.UnitRate})
-			continue
-		}
-		for _, share := range result.Shares {
-			if share.MinBPS == 0 {
-				continue
-			}
-			n := share.number(name + ", minimum of ")
-			n.Rule, n.Ideal = claim.AtLeast, float64(share.MinBPS)/1e6
-			list = append(list, n)
+// equalShares returns a peer's shares of a case, each compared with an equal part of the link.
+func (f findings) equalShares(group, name, peer string) []claim.Number {
+	list := f.shares(peer, group, name)
+	if result := f.of(group, name, peer); result != nil {
+		for i := range list {
+			list[i].Ideal, list[i].Tolerance = float64(result.LinkBPS)/1e6/float64(len(list)), connectionTolerance
 		}
 	}
 	return list
+}
+
+// leastUnfair is the error of a share, in percent, from which a peer does not keep weights.
+const leastUnfair = 5
+
+// shareError returns the largest error of a peer's shares of a case, which makes them unfair.
+func (f findings) shareError(group, name, peer string) claim.Number {
+	n := claim.Number{Name: "largest error of a share with " + peer, Unit: claim.UnitPart, Rule: claim.AtLeast, Ideal: leastUnfair}
+	if result := f.of(group, name, peer); result != nil && len(result.Shares) > 0 {
+		n = n.Over(result.over(result, func(r, _ CaseResult) float64 { return r.shareErrors().Median * 100 }))
+	}
+	return n
 }
 
 // cpuUse returns the traffic's CPU use as a fraction of all CPUs.

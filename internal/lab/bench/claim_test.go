@@ -192,6 +192,26 @@ func TestClaimsAreJudged(t *testing.T) {
 			func(r *CaseResult) { r.Cost.CPUUse = measure.Exactly(0.3) }, report.NotReproduced,
 		},
 		{
+			"no minimum and not by weight", SuiteQCon, "figure 9", "weights share", "figure 9", "no minimum", PeerWeir,
+			func(r *CaseResult) { r.Shares[4].Measured = measure.Exactly(30e6) }, report.NotReproduced,
+		},
+		{
+			"weights beside a minimum", SuiteQCon, "figure 9", "weights share", "figure 9", "min 30", PeerWeir,
+			func(r *CaseResult) { r.Shares[2].Measured = measure.Exactly(10e6) }, report.NotReproduced,
+		},
+		{
+			"DRR keeps weights of UDP", SuiteQCon, "figure 3", "UDP", "figure 3", "weights 3:2:1, udp", PeerDRR,
+			func(r *CaseResult) {
+				for i := range r.Shares {
+					r.Shares[i].Measured = measure.Exactly(float64(r.Shares[i].IdealBPS) * 0.96)
+				}
+			}, report.NotReproduced,
+		},
+		{
+			"DRR keeps no weights of UDP", SuiteQCon, "figure 3", "UDP", "figure 3", "weights 3:2:1, udp", PeerDRR,
+			func(r *CaseResult) { r.Shares[0].Measured = measure.Exactly(47e6) }, report.Reproduced,
+		},
+		{
 			"half a round trip more", SuiteQCon, "table 1", "0.5 ms", "table 1", "idle", PeerWeir,
 			func(r *CaseResult) { r.Latency.MeanMS = measure.Exactly(0.75) }, report.NotReproduced,
 		},

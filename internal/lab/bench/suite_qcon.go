@@ -95,11 +95,7 @@ func qconRoundRobin(linkBPS uint64) []Case {
 			Peers: []string{PeerNone, PeerWeir, PeerDRR, PeerHFSC},
 		}
 		for i, weight := range []uint32{3, 2, 1} {
-			c := Container{Name: fmt.Sprintf("C%d", i+1), Policy: byWeight(weight), Load: Load{Protocol: protocol}}
-			if protocol == traffic.TCP {
-				c.Paper = Paper{PeerDRR: {float64(linkBPS) / 3}}
-			}
-			one.Containers = append(one.Containers, c)
+			one.Containers = append(one.Containers, Container{Name: fmt.Sprintf("C%d", i+1), Policy: byWeight(weight), Load: Load{Protocol: protocol}})
 		}
 		cases = append(cases, one)
 	}
