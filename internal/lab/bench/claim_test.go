@@ -57,9 +57,9 @@ func idealResults(t *testing.T, name string) []CaseResult {
 				}
 			}
 			if c.Measures.has(MeasureCost) {
-				result.Cost = &Cost{CPUUse: measure.Exactly(map[string]float64{PeerWeir: 0.1, PeerNone: 0.2}[peer])}
+				result.Cost = &Cost{CPUUse: measure.Exactly(map[string]float64{PeerWeirLow: 0.05, PeerWeir: 0.1, PeerNone: 0.2}[peer])}
 				if peer == PeerHTB {
-					result.Cost.CPUUse = measure.Exactly(0.3)
+					result.Cost.CPUUse = measure.Exactly(0.3 + 0.01*float64(c.senders()))
 				}
 			}
 			if c.Measures.has(MeasureLatency) {
@@ -104,7 +104,7 @@ func TestIntervals(t *testing.T) {
 		for i := range results {
 			r := &results[i]
 			r.Runs = 3
-			factor := 0.98 + 0.005*float64(i%3)
+			factor := 0.98 + 0.01*float64(i)/float64(len(results))
 			three := func(s *measure.Spread) {
 				*s = measure.SpreadOf([]float64{s.Median * factor, s.Median, s.Median * 1.02})
 			}
@@ -210,6 +210,18 @@ func TestClaimsAreJudged(t *testing.T) {
 		{
 			"DRR keeps no weights of UDP", SuiteQCon, "figure 3", "UDP", "figure 3", "weights 3:2:1, udp", PeerDRR,
 			func(r *CaseResult) { r.Shares[0].Measured = measure.Exactly(47e6) }, report.Reproduced,
+		},
+		{
+			"tc takes less than Weir", SuiteQCon, "figure 12", "the most processor time", "figure 12", "5 containers", PeerWeir,
+			func(r *CaseResult) { r.Cost.CPUUse = measure.Exactly(0.4) }, report.NotReproduced,
+		},
+		{
+			"tc takes less with more containers", SuiteQCon, "figure 12", "the most processor time", "figure 12", "1 containers", PeerHTB,
+			func(r *CaseResult) { r.Cost.CPUUse = measure.Exactly(0.4) }, report.NotReproduced,
+		},
+		{
+			"precision low takes more than none", SuiteQCon, "figure 12", "precision low", "figure 12", "2 containers", PeerWeirLow,
+			func(r *CaseResult) { r.Cost.CPUUse = measure.Exactly(0.21) }, report.NotReproduced,
 		},
 		{
 			"half a round trip more", SuiteQCon, "table 1", "0.5 ms", "table 1", "idle", PeerWeir,

@@ -123,8 +123,12 @@ func (s Share) number(of string) claim.Number {
 
 // quotient returns a value of one peer divided by another's in the same case.
 func (f findings) quotient(n claim.Number, group, name, peer, over string, value func(CaseResult) float64) claim.Number {
+	return divided(n, f.of(group, name, peer), f.of(group, name, over), value)
+}
+
+// divided returns a value of one result divided by another's.
+func divided(n claim.Number, a, b *CaseResult, value func(CaseResult) float64) claim.Number {
 	n.Unit = claim.UnitOf
-	a, b := f.of(group, name, peer), f.of(group, name, over)
 	if a == nil || b == nil || value(*b) <= 0 {
 		return n
 	}
