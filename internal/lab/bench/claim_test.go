@@ -67,6 +67,9 @@ func idealResults(t *testing.T, name string) []CaseResult {
 				if peer == PeerTC || peer == PeerNone {
 					result.Latency.P99MS = measure.Exactly(10)
 				}
+				if peer == PeerHTB {
+					result.Latency.MeanMS = measure.Exactly(0.6)
+				}
 			}
 			results = append(results, result)
 		}
@@ -222,6 +225,10 @@ func TestClaimsAreJudged(t *testing.T) {
 		{
 			"precision low takes more than none", SuiteQCon, "figure 12", "precision low", "figure 12", "2 containers", PeerWeirLow,
 			func(r *CaseResult) { r.Cost.CPUUse = measure.Exactly(0.21) }, report.NotReproduced,
+		},
+		{
+			"tc twice as slow", SuiteQCon, "table 1", "with tc", "table 1", "idle", PeerHTB,
+			func(r *CaseResult) { r.Latency.MeanMS = measure.Exactly(1) }, report.NotReproduced,
 		},
 		{
 			"half a round trip more", SuiteQCon, "table 1", "0.5 ms", "table 1", "idle", PeerWeir,

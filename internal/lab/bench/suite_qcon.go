@@ -19,7 +19,8 @@ const qconGoodput = 1448. / 1538
 
 const qconNote = "The paper's link has 100 Mbit/s; its numbers are scaled to the link under test. They are netperf's, of payload, of which full frames " +
 	"carry 94.15 Mbit/s, and stand here as rates on the wire: 43 as 45.7. The paper does not say whether its minimums and maximums hold for " +
-	"payload (then C5 of figure 10 has 34.15 left, with maximums on the wire 37.7 of payload), so of cases with limits none of its numbers counts as further off."
+	"payload (then C5 of figure 10 has 34.15 left, with maximums on the wire 37.7 of payload), so of cases with limits none of its numbers counts as further off. " +
+	"Table 1 refers to the setup of figure 12, in which containers send, but behind their queue Docker alone would not take 0.5 ms: here its link is idle."
 
 // qconFigure is one figure of qCon, section 4.1 (Sensors 2018, 18, 3444), as
 // far as its text and captions give it.
@@ -130,8 +131,9 @@ func scaled(mbps []uint64, i int, linkBPS uint64) uint64 {
 	return mbps[i] * linkBPS / qconLinkMbps
 }
 
-// latencyCases are table 1: UDP pings of 64 bytes, on an idle link as in the
-// paper, and beside two containers that fill it.
+// latencyCases are table 1: UDP pings of 64 bytes, on an idle link and beside two
+// containers that fill it. The paper has the setup of its section 4.2, in which
+// containers send; behind their queue Docker alone would not take 0.5 ms.
 func latencyCases(linkBPS uint64) []Case {
 	bulk := Load{Protocol: traffic.TCP, Connections: 16}
 	paper := map[string]float64{PeerNone: 0.5, PeerHTB: 0.6, PeerWeir: 0.5}
