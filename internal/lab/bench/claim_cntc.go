@@ -18,37 +18,37 @@ func cntcClaims(f findings) []claim.Claim {
 	const figure11, alone, ping, both = "figure 11", "one container, bandwidth", "one container, round trip", "80 to 20"
 	claims := []claim.Claim{
 		{
-			Where: "figure 1a", About: PeerTC, Says: "In an overlay tc cannot tell containers apart: CN1 with 6 connections gets 6/7 of the link, CN2 with one 1/7.",
+			Section: "2", Where: "figure 1a", About: PeerTC, Says: "In an overlay tc cannot tell containers apart: CN1 with 6 connections gets 6/7 of the link, CN2 with one 1/7.",
 			Numbers:   f.paperShares(overlay("figures 1a and 7a"), connections, PeerTC, PeerTC),
 			Control:   f.paperShares(overlay("figures 1a and 7a"), connections, PeerTC, PeerWeir),
 			Otherwise: "Connections of one queue share it by their own congestion control, and equally only over a longer time.",
 		},
 		{
-			Where: "figure 7a", Says: "With CNTC both get half of the link as soon as CN1 starts, however many connections it has.",
+			Section: "4.1", Where: "figure 7a", Says: "With CNTC both get half of the link as soon as CN1 starts, however many connections it has.",
 			Numbers:   f.shares(PeerWeir, overlay("figures 1a and 7a"), connections),
 			Control:   f.shares(PeerTC, overlay("figures 1a and 7a"), connections),
 			Otherwise: missedShares,
 		},
 		{
-			Where: "figure 1b", About: PeerTC, Says: "With tc the bound of 2 ms on CN2's latency is exceeded when CN1 starts.",
+			Section: "2", Where: "figure 1b", About: PeerTC, Says: "With tc the bound of 2 ms on CN2's latency is exceeded when CN1 starts.",
 			Numbers:   []claim.Number{f.roundTrip(claim.Number{Name: "p99 with tc", Rule: claim.AtLeast, Ideal: 2}, overlay("figures 1b and 7b"), latencyCase, PeerTC, p99)},
 			Control:   []claim.Number{f.roundTrip(claim.Number{Name: "p99 with weir", Rule: claim.AtLeast, Ideal: 2}, overlay("figures 1b and 7b"), latencyCase, PeerWeir, p99)},
 			Otherwise: "The tc of this suite is HTB, whose queue for CN1 and CN2 together is kept short here by TCP's limit on what waits in the sender.",
 		},
 		{
-			Where: "figure 7b", Says: "With CNTC the latency of CN2 grows a little and hardly exceeds its bound of 2 ms.",
+			Section: "4.1", Where: "figure 7b", Says: "With CNTC the latency of CN2 grows a little and hardly exceeds its bound of 2 ms.",
 			Numbers:   []claim.Number{f.roundTrip(claim.Number{Name: "p99 with weir", Rule: claim.AtMost, Ideal: 2}, overlay("figures 1b and 7b"), latencyCase, PeerWeir, p99)},
 			Control:   []claim.Number{f.roundTrip(claim.Number{Name: "p99 without control", Rule: claim.AtMost, Ideal: 2}, overlay("figures 1b and 7b"), latencyCase, PeerNone, p99)},
 			Otherwise: "The 99th percentile of round trips is above the bound.",
 		},
 		{
-			Where: "figure 8a", About: PeerTC, Says: "tc treats two containers of different priority alike.",
+			Section: "4.1", Where: "figure 8a", About: PeerTC, Says: "tc treats two containers of different priority alike.",
 			Numbers:   f.paperShares(overlay("figure 8"), "priority", PeerTC, PeerTC),
 			Control:   f.paperShares(overlay("figure 8"), "priority", PeerTC, PeerWeir),
 			Otherwise: "In an overlay both are in one queue, which their connections share by their own congestion control.",
 		},
 		{
-			Where: "figure 8b", Says: "With CNTC CN1 of the higher priority gets about five times as much as CN2; both have a minimum.",
+			Section: "4.1", Where: "figure 8b", Says: "With CNTC CN1 of the higher priority gets about five times as much as CN2; both have a minimum.",
 			Numbers: f.shares(PeerWeir, overlay("figure 8"), "priority"),
 			Control: f.shares(PeerTC, overlay("figure 8"), "priority"),
 			Design: "Five to one follows from no rule of Weir's: priority is strict. The paper does not name the minimums; this suite takes a sixth of the link " +
@@ -57,19 +57,19 @@ func cntcClaims(f findings) []claim.Claim {
 			Otherwise: missedShares,
 		},
 		{
-			Where: "figure 9b", Says: "When CN3 (rate-style) stops, CN1 and CN2 get its bandwidth by 1:2, give it up when CN4 starts, and have it back when that stops.",
+			Section: "4.2", Where: "figure 9b", Says: "When CN3 (rate-style) stops, CN1 and CN2 get its bandwidth by 1:2, give it up when CN4 starts, and have it back when that stops.",
 			Numbers:   f.shares(PeerWeir, nat("figure 9"), "start and stop"),
 			Control:   f.shares(PeerTC, nat("figure 9"), "start and stop"),
 			Otherwise: missedShares,
 		},
 		{
-			Where: "figure 9", Says: "So CNTC uses the link better than tc, whose rates stay as they were set.", NoControl: besideTC,
+			Section: "4.2", Where: "figure 9", Says: "So CNTC uses the link better than tc, whose rates stay as they were set.", NoControl: besideTC,
 			Numbers: []claim.Number{f.quotient(claim.Number{Name: "link use, tc over weir", Rule: claim.AtMost, Ideal: 1},
 				nat("figure 9"), "start and stop", PeerTC, PeerWeir, linkUse)},
 			Otherwise: missedShares,
 		},
 		{
-			Where: "figure 10", Says: "Idle bandwidth goes in equal parts to CN1 and CN2 while their priority interval is the same, and almost five times as much " +
+			Section: "4.2", Where: "figure 10", Says: "Idle bandwidth goes in equal parts to CN1 and CN2 while their priority interval is the same, and almost five times as much " +
 				"to CN2 when a new container moves it to a higher one.",
 			Numbers: f.shares(PeerWeir, nat("figure 10"), "priority interval"),
 			Control: f.shares(PeerNone, nat("figure 10"), "priority interval"),
@@ -78,18 +78,18 @@ func cntcClaims(f findings) []claim.Claim {
 			Otherwise: missedShares,
 		},
 		{
-			Where: "figure 11a", Says: "Control of one container with the whole link costs 0.16 % of bandwidth.",
+			Section: "4.3", Where: "figure 11a", Says: "Control of one container with the whole link costs 0.16 % of bandwidth.",
 			NoControl: costOfBandwidth,
 			Numbers:   []claim.Number{f.overhead("bandwidth lost", nat(figure11), alone, 0.16)},
 			Otherwise: "Beside the token bucket that stands for the link, Weir keeps a little of its rate for what the host itself sends.",
 		},
 		{
-			Where: "figure 11a", Says: "It costs no more bandwidth than tc.", NoControl: besideTC,
+			Section: "4.3", Where: "figure 11a", Says: "Control of one container costs no more bandwidth than tc.", NoControl: besideTC,
 			Numbers:   []claim.Number{f.aboveTC("bandwidth lost, less tc's", nat(figure11), alone, nil, 0.05)},
 			Otherwise: "Beside the token bucket that stands for the link, Weir keeps a little of its rate for what the host itself sends.",
 		},
 		{
-			Where: "figure 11a", Says: "It adds 1.24 % to the latency, and not more than 0.006 ms.", NoControl: "it limits costs, and a link without Weir has none",
+			Section: "4.3", Where: "figure 11a", Says: "It adds 1.24 % to the latency, and not more than 0.006 ms.", NoControl: "it limits costs, and a link without Weir has none",
 			Numbers: []claim.Number{
 				f.overhead("round trip added", nat(figure11), ping, 1.24), f.addedRoundTrip(nat(figure11), ping, 0.006),
 			},
@@ -97,25 +97,25 @@ func cntcClaims(f findings) []claim.Claim {
 				"of HTB is a percent and more; the paper's packets went through network cards, and its increase of 0.006 ms is 1.24 % of 0.5 ms.",
 		},
 		{
-			Where: "figure 11a", Says: "With tc that is 1.19 %, almost the same.", NoControl: besideTC,
+			Section: "4.3", Where: "figure 11a", Says: "It adds as little to the latency as tc: 1.24 and 1.19 %.", NoControl: besideTC,
 			Numbers:   []claim.Number{f.aboveTC("round trip added, less tc's", nat(figure11), ping, report.Number(0.05), 0.05)},
 			Otherwise: "Of a round trip through a veth pair 0.05 % is some 50 ns, less than rounds differ by.",
 		},
 		{
-			Where: "figure 11b", Says: "With two containers that share 80 to 20, control costs 2.8 % of bandwidth.",
+			Section: "4.3", Where: "figure 11b", Says: "With two containers that share 80 to 20, control costs 2.8 % of bandwidth.",
 			NoControl: costOfBandwidth,
 			Numbers:   []claim.Number{f.overhead("bandwidth lost", nat(figure11), both, 2.8)},
 			Otherwise: missedShares,
 		},
 		{
-			Where: "figure 11b", Says: "With tc that is 2.7 %: CNTC causes no overhead but packet scheduling's own.", NoControl: besideTC,
+			Section: "4.3", Where: "figure 11b", Says: "It costs as little bandwidth as tc, 2.8 and 2.7 %, so that there is no overhead but packet scheduling's own.", NoControl: besideTC,
 			Numbers:   []claim.Number{f.aboveTC("bandwidth lost, less tc's", nat(figure11), both, report.Number(0.1), 0.1)},
 			Otherwise: missedShares,
 		},
 	}
 	for _, mode := range cntcModes {
 		claims = append(claims, claim.Claim{
-			Where: "contribution 3", Says: fmt.Sprintf("Bandwidth and latency are guaranteed in all network modes: in mode %s.", mode),
+			Section: "1", Where: "contribution 3", Says: fmt.Sprintf("Bandwidth and latency are guaranteed in all network modes: in mode %s.", mode),
 			Numbers:   f.guarantees(PeerWeir, mode, connections, latencyCase),
 			Control:   f.guarantees(PeerTC, mode, connections, latencyCase),
 			Otherwise: missedShares,

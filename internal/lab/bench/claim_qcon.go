@@ -18,30 +18,30 @@ func qconClaims(f findings) []claim.Claim {
 	const tcp, udp = "weights 3:2:1, tcp", "weights 3:2:1, udp"
 	claims := []claim.Claim{
 		{
-			Where: qconFigure3, About: PeerDRR, Says: "With DRR three containers with weights of 3:2:1 that send TCP get about the same.",
+			Section: "2.3", Where: qconFigure3, About: PeerDRR, Says: "With DRR three containers with weights of 3:2:1 that send TCP get about the same.",
 			Numbers:   f.equalShares(qconFigure3, tcp, PeerDRR),
 			Control:   f.equalShares(qconFigure3, tcp, PeerWeir),
 			Otherwise: fullQueues,
 		},
 		{
-			Where: qconFigure3, About: PeerDRR, Says: "With UDP, too, DRR cannot guarantee shares by weight.",
+			Section: "2.3", Where: qconFigure3, About: PeerDRR, Says: "With UDP, too, DRR cannot guarantee shares by weight.",
 			Numbers:   []claim.Number{f.shareError(qconFigure3, udp, PeerDRR)},
 			Control:   []claim.Number{f.shareError(qconFigure3, udp, PeerWeir)},
 			Otherwise: fullQueues,
 		},
-		qconShares(f, "figure 7", "C3 of weights 1:2:3 gets 43 Mbit/s of payload and C1 16; with 1:3:5 C3 gets five times as much as C1; "+
+		qconShares(f, "4.1.1", "figure 7", "C3 of weights 1:2:3 gets 43 Mbit/s of payload and C1 16; with 1:3:5 C3 gets five times as much as C1; "+
 			"with 1:1:1 all get the same.", "weights 1:1:1", "weights 1:2:3", "weights 1:3:5"),
-		qconShares(f, "figure 8", "C1 alone uses the whole link; as others start, each gets its share by weight: 24 Mbit/s of payload for C4 and 12 for C2 when "+
+		qconShares(f, "4.1.1", "figure 8", "C1 alone uses the whole link; as others start, each gets its share by weight: 24 Mbit/s of payload for C4 and 12 for C2 when "+
 			"all five send.", "1 of 5 sends", "2 of 5 send", "3 of 5 send", "4 of 5 send", "5 of 5 send"),
-		qconShares(f, "figure 9", "Reserved minimums are reached while weights share the rest: 31 Mbit/s of payload for C1 with a minimum of 30, "+
+		qconShares(f, "4.1.2", "figure 9", "Reserved minimums are reached while weights share the rest: 31 Mbit/s of payload for C1 with a minimum of 30, "+
 			"20 for C2 with 20, and C3 its 15.", "no minimum", "min 30", "min 30,20", "min 30,20,15"),
-		qconShares(f, "figure 9, last case", "With minimums of 30, 20, 15 and 15 Mbit/s the four get them, and C5 what is left, less than without minimums.",
+		qconShares(f, "4.1.2", "figure 9, last case", "With minimums of 30, 20, 15 and 15 Mbit/s the four get them, and C5 what is left, less than without minimums.",
 			"min 30,20,15,15"),
-		qconShares(f, "figure 10", "A container with a maximum of 10 Mbit/s gets 9 of payload and the rest goes to the others; with maximums of 10, 10, 15 and 25 "+
+		qconShares(f, "4.1.3", "figure 10", "A container with a maximum of 10 Mbit/s gets 9 of payload and the rest goes to the others; with maximums of 10, 10, 15 and 25 "+
 			"C3 and C4 get 15 and 25 and C5 34.", "no maximum", "max 10", "max 10,10", "max 10,10,15", "max 10,10,15,25"),
-		qconShares(f, "figure 11", "Weights alone, then with a minimum of 30 Mbit/s for C1, which gets 31 of payload while the others get less.", "weights only", "C1 min 30"),
+		qconShares(f, "4.1.4", "figure 11", "Weights alone, then with a minimum of 30 Mbit/s for C1, which gets 31 of payload while the others get less.", "weights only", "C1 min 30"),
 		{
-			Where: "figure 11, last case", Says: "When C3 is limited to 15 Mbit/s, what it leaves goes to C1 and C2 by their weights, and both get more.",
+			Section: "4.1.4", Where: "figure 11, last case", Says: "When C3 is limited to 15 Mbit/s, what it leaves goes to C1 and C2 by their weights, and both get more.",
 			Numbers: f.shares(PeerWeir, "figure 11", "C1 min 30, C3 max 15"),
 			Control: f.shares(PeerNone, "figure 11", "C1 min 30, C3 max 15"),
 			Design: "A minimum lifts a container to that rate, it is not added to its share: of the 85 Mbit/s beside C3, weight 1 of 3 is 28.3, below " +
@@ -50,7 +50,7 @@ func qconClaims(f findings) []claim.Claim {
 			Otherwise: missedShares,
 		},
 		{
-			Where: "figure 12", Says: "qCon takes the least processor time of the three, less than Docker without control and than tc, with one to five containers.",
+			Section: "4.2", Where: "figure 12", Says: "qCon takes the least processor time of the three, less than Docker without control and than tc, with one to five containers.",
 			Numbers:   f.costs(PeerWeir, claim.AtMost, PeerNone, PeerHTB),
 			NoControl: "it compares with the other two already",
 			Otherwise: "On a link this slow Weir has packets cut to a few frames, so that shares hold within 50 ms and latency bounds are kept; " +
@@ -58,20 +58,20 @@ func qconClaims(f findings) []claim.Claim {
 				"packets in the bridge, every 30 ms, and bounds no latency.",
 		},
 		{
-			Where: "figure 12", Says: "qCon takes the least processor time of the three: Weir with precision low.",
+			Section: "4.2", Where: "figure 12", Says: "qCon takes the least processor time of the three: Weir with precision low.",
 			Numbers:   f.costs(PeerWeirLow, claim.AtMost, PeerNone, PeerHTB),
 			NoControl: "it compares with the other two already",
 			Otherwise: "With precision low a packet lasts 5.25 ms of the link and 10 ms of a share at most: with several containers packets are cut that HTB sends whole.",
 		},
 		{
-			Where: "figure 12", About: PeerHTB, Says: "Linux Traffic Control takes the most processor time, for its lock, the more the more containers send.",
+			Section: "4.2", Where: "figure 12", About: PeerHTB, Says: "Linux Traffic Control takes the most processor time, for its lock, the more the more containers send.",
 			Numbers:   append(f.costs(PeerHTB, claim.AtLeast, PeerNone, PeerWeir), f.growth(PeerHTB)),
 			NoControl: "it compares tc with the other two already",
 			Otherwise: "The link without control is a token bucket here, which has a lock of its own, and a lock is not what limits 100 Mbit/s on this processor. " +
 				"Weir with precision exact cuts packets, and HTB does not.",
 		},
 		{
-			Where: "table 1", Says: "A round trip of 64 bytes takes 0.5 ms with qCon as with Docker alone.",
+			Section: "4.3", Where: "table 1", Says: "A round trip of 64 bytes takes 0.5 ms with qCon as with Docker alone.",
 			Numbers: []claim.Number{f.quotient(claim.Number{
 				Name: "mean round trip, weir over none", Rule: claim.AtMost, Ideal: 1, Paper: report.Number(1), Tolerance: 0.1,
 			}, "table 1", "idle", PeerWeir, PeerNone, meanRoundTrip)},
@@ -80,7 +80,7 @@ func qconClaims(f findings) []claim.Claim {
 				"HTB are a larger part of a round trip; the table of round trips has them. The paper gives its numbers to 0.1 ms.",
 		},
 		{
-			Where: "table 1", About: PeerHTB, Says: "It takes 0.6 ms with tc, which is similar.",
+			Section: "4.3", Where: "table 1", About: PeerHTB, Says: "A round trip of 64 bytes takes 0.6 ms with tc, similar to qCon's.",
 			Numbers: []claim.Number{f.quotient(claim.Number{
 				Name: "mean round trip, htb over none", Ideal: 1.2, Paper: report.Number(1.2), Tolerance: tenthsOfMS,
 			}, "table 1", "idle", PeerHTB, PeerNone, meanRoundTrip)},
@@ -100,8 +100,9 @@ const tenthsOfMS = 0.2
 const missedShares = "Look at the shares of the case, and at how busy the machine was."
 
 // qconShares returns a claim about the shares of cases of a figure, with which where begins.
-func qconShares(f findings, where, says string, cases ...string) claim.Claim {
+func qconShares(f findings, section, where, says string, cases ...string) claim.Claim {
 	judged := claim.That(where, says, missedShares)
+	judged.Section = section
 	figure, _, _ := strings.Cut(where, ",")
 	for _, name := range cases {
 		numbers := f.shares(PeerWeir, figure, name)

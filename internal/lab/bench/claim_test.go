@@ -155,6 +155,9 @@ func TestEveryClaimFindsItsCases(t *testing.T) {
 			}
 		}
 		for i, one := range claimsOf(suite, findings{}).claims {
+			if one.Section == "" {
+				t.Errorf("claim %d of %s, %s, has no section", i, suite, one.Where)
+			}
 			if one.Otherwise == "" {
 				t.Errorf("claim %d of %s does not say why it may fail", i, suite)
 			}
