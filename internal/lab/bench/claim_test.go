@@ -411,3 +411,24 @@ func TestNoMirrors(t *testing.T) {
 		}
 	}
 }
+
+// TestNoIdealOfOthers: what a paper found of others is no ideal, and what was left out has none that is known.
+func TestNoIdealOfOthers(t *testing.T) {
+	for _, suite := range []string{SuiteQCon, SuiteCNTC} {
+		others := 0
+		for _, judged := range append(judgeClaims(suite, idealResults(t, suite)), judgeClaims(suite, nil)...) {
+			for _, v := range judged.Values {
+				if judged.About != "" {
+					others++
+				}
+				known := judged.About == "" && (v.Measured != nil || v.Paper != nil)
+				if (v.Ideal != nil) != known {
+					t.Errorf("%s, %s: ideal %v", judged.Where, v.Name, v.Ideal)
+				}
+			}
+		}
+		if others == 0 {
+			t.Errorf("%s has no values of others", suite)
+		}
+	}
+}

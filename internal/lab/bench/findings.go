@@ -72,7 +72,14 @@ func judgeClaims(suite string, results []CaseResult) []report.Claim {
 	paper := claimsOf(suite, findings{results: results})
 	var list []report.Claim
 	for _, one := range paper.claims {
-		list = append(list, one.Judge(paper.source))
+		judged := one.Judge(paper.source)
+		for i := range judged.Values {
+			// What a paper found of others is no ideal, and that of a case that was left out is not known.
+			if v := &judged.Values[i]; one.About != "" || v.Measured == nil && v.Paper == nil {
+				v.Ideal = nil
+			}
+		}
+		list = append(list, judged)
 	}
 	return list
 }
