@@ -44,9 +44,9 @@ func qconClaims(f findings) []claim.Claim {
 			Section: "4.1.4", Where: "figure 11, last case", Says: "When C3 is limited to 15 Mbit/s, what it leaves goes to C1 and C2 by their weights, and both get more.",
 			Numbers: f.shares(PeerWeir, "figure 11", "C1 min 30, C3 max 15"),
 			Control: f.shares(PeerNone, "figure 11", "C1 min 30, C3 max 15"),
-			Design: "A minimum lifts a container to that rate, it is not added to its share: of the 85 Mbit/s beside C3, weight 1 of 3 is 28.3, below " +
-				"C1's minimum of 30. So C1 stays at 30 and C2 gets all that C3 leaves. qCon's algorithm hands the surplus out on top of minimums, " +
-				"so that the result depends on the order in which it looks at containers.",
+			Design: "A minimum raises a container to that rate, as in qCon (3.3.3): of the 85 Mbit/s beside C3, weight 1 of 3 is 28.3, below " +
+				"C1's minimum of 30. So C1 stays at 30 and C2 gets all that C3 leaves. The paper's text has C1 above 30; its Algorithm 1 within a period " +
+				"has it at 30 too, and gives C2 28.9, or 45 if containers come in the other order.",
 			Otherwise: missedShares,
 		},
 		{
