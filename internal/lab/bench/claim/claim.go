@@ -3,6 +3,7 @@
 package claim
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strings"
@@ -89,22 +90,33 @@ func (n Number) allowed() float64 {
 
 func (n Number) holds() bool { return n.miss(*n.Measured, n.Ideal) <= n.allowed() }
 
-// beats reports whether Weir's number is better than the paper's: the paper misses the target
-// despite rounding and Weir does not, or a smaller value is better and Weir's is clearly smaller.
-func (n Number) beats() bool {
+// lessThanPaper reports whether a smaller value is better and Weir's is clearly smaller than the paper's.
+func (n Number) lessThanPaper() bool {
+	return n.comparable() && n.limitsToPaper() && *n.Measured < *n.Paper*(1-clearly)
+}
+
+// closerThanPaper reports whether the paper misses the target despite rounding and Weir does not.
+func (n Number) closerThanPaper() bool {
+	if !n.comparable() || n.limitsToPaper() {
+		return false
+	}
+	ideal := n.Ideal * n.paperScale()
+	return n.miss(*n.Paper, ideal) > n.allowed()+n.Resolution/2/ideal
+}
+
+// limitsToPaper reports whether the paper's result is the limit.
+func (n Number) limitsToPaper() bool { return n.Rule == AtMost && n.Ideal == *n.Paper }
+
+// comparable reports whether Weir's number holds and none of its rounds reaches the paper's value, as far as that is rounded.
+func (n Number) comparable() bool {
 	if n.Paper == nil || !n.holds() {
 		return false
 	}
-	if n.Rule == AtMost && n.Ideal == *n.Paper {
-		return *n.Measured < *n.Paper*(1-clearly)
-	}
-	ideal := n.Ideal
-	if n.PaperScale > 0 {
-		ideal *= n.PaperScale
-	}
-	rounding := n.Resolution / 2 / ideal
-	return n.miss(*n.Paper, ideal) > n.allowed()+rounding
+	scale := n.paperScale()
+	return n.Low == nil || n.High == nil || *n.High*scale < *n.Paper-n.Resolution/2 || *n.Low*scale > *n.Paper+n.Resolution/2
 }
+
+func (n Number) paperScale() float64 { return cmp.Or(n.PaperScale, 1) }
 
 // clearly is the relative difference from which a smaller number counts as better.
 const clearly = 0.1
@@ -116,8 +128,10 @@ func (n Number) Value() report.Value {
 
 // outcome is what several numbers come to.
 type outcome struct {
-	holds, beats, unknown bool
-	failed                int
+	holds, unknown bool
+	failed         int
+	// less and closer name the numbers that are better than the paper's.
+	less, closer []string
 	// furthest says which number is furthest from its ideal, and how far.
 	furthest string
 }
@@ -134,7 +148,12 @@ func outcomeOf(numbers []Number) outcome {
 			o.holds = false
 			o.failed++
 		}
-		o.beats = o.beats || n.beats()
+		if n.lessThanPaper() {
+			o.less = append(o.less, n.Name)
+		}
+		if n.closerThanPaper() {
+			o.closer = append(o.closer, n.Name)
+		}
 		if miss := n.miss(*n.Measured, n.Ideal); o.furthest == "" || miss-n.allowed() > furthestMiss {
 			o.furthest = fmt.Sprintf("%s is off by %.2f %%, of %.3g %% allowed", n.Name, miss*100, n.allowed()*100)
 			if n.Ideal == 0 {
@@ -144,6 +163,18 @@ func outcomeOf(numbers []Number) outcome {
 		}
 	}
 	return o
+}
+
+// better says which numbers are better than the paper's; empty if none is.
+func (o outcome) better() string {
+	text := ""
+	if len(o.less) > 0 {
+		text += " Less than the paper's: " + strings.Join(o.less, "; ") + "."
+	}
+	if len(o.closer) > 0 {
+		text += " The paper's own is further off: " + strings.Join(o.closer, "; ") + "."
+	}
+	return text
 }
 
 // Judge returns the judgement on a claim.
@@ -175,8 +206,8 @@ func (c Claim) Judge(source string) report.Claim {
 		judged.Judgement, judged.Reason = report.SaysNothing, "All numbers hold, also those of the control; "+control.furthest+"."
 	case c.Design != "":
 		judged.Judgement, judged.Reason = report.DifferentByDesign, c.Design
-	case found.beats:
-		judged.Judgement, judged.Reason = report.Exceeded, because+" The paper's own was further off."
+	case c.About == "" && found.better() != "": // what Weir does not do cannot exceed what the paper did
+		judged.Judgement, judged.Reason = report.Exceeded, because+found.better()
 	default:
 		judged.Judgement, judged.Reason = report.Reproduced, because
 	}

@@ -18,7 +18,7 @@ func TestJudge(t *testing.T) {
 		{"as the paper's", That("", "", "", Like("n", UnitOf, 2, 0.1, value(2.1))), report.Reproduced, "All numbers hold; n is off by 5.00 %, of 10 % allowed."},
 		{"too far off", That("", "", "Why.", Like("n", UnitOf, 2, 0.1, value(1.7))), report.NotReproduced, "N is off by 15.00 %, of 10 % allowed. Why."},
 		{"no more", That("", "", "", NoMore("n", UnitTime, 2, value(1.9))), report.Reproduced, "All numbers hold"},
-		{"clearly less", That("", "", "", NoMore("n", UnitTime, 2, value(1.7))), report.Exceeded, "The paper's own was further off"},
+		{"clearly less", That("", "", "", NoMore("n", UnitTime, 2, value(1.7))), report.Exceeded, "of 1 % allowed. Less than the paper's: n."},
 		{"more", That("", "", "Why.", NoMore("n", UnitTime, 2, value(2.1))), report.NotReproduced, "Why."},
 		{"no less", That("", "", "", NoLess("n", UnitPart, 30, nil, value(60))), report.Reproduced, "All numbers hold"},
 		{"less", That("", "", "Why.", NoLess("n", UnitPart, 30, nil, value(20))), report.NotReproduced, "Why."},
@@ -28,13 +28,23 @@ func TestJudge(t *testing.T) {
 			// The paper's 43 of 47 is further off than rounding to whole numbers explains.
 			"closer than the paper",
 			That("", "", "", Number{Name: "n", Unit: UnitRate, Ideal: 50, Paper: value(43), Measured: value(50), Resolution: 1, PaperScale: 0.94}),
-			report.Exceeded, "further off",
+			report.Exceeded, "The paper's own is further off: n.",
 		},
 		{
 			"as close as the paper's rounding tells",
 			That("", "", "", Number{Name: "n", Unit: UnitRate, Ideal: 50, Paper: value(47), Measured: value(50), Resolution: 1, PaperScale: 0.94}),
 			report.Reproduced, "All numbers hold",
 		},
+		{
+			"clearly less, but a round reaches the paper's", That("", "", "", Number{Name: "n", Rule: AtMost, Ideal: 2, Paper: value(2), Measured: value(1.2), Low: value(0.5), High: value(2)}),
+			report.Reproduced, "All numbers hold",
+		},
+		{
+			"closer than the paper, but a round reaches the paper's rounded value",
+			That("", "", "", Number{Name: "n", Unit: UnitRate, Ideal: 50, Paper: value(43), Measured: value(50), Low: value(46), High: value(51), Resolution: 1, PaperScale: 0.94}),
+			report.Reproduced, "All numbers hold",
+		},
+		{"less than the paper's, not by Weir", Claim{About: "modes", Numbers: []Number{NoMore("n", UnitTime, 2, value(1))}}, report.Reproduced, "All numbers hold"},
 		{"one is missing", That("", "", "", Like("a", "", 1, 0.1, value(1)), Like("b", "", 1, 0.1, nil)), report.NotMeasured, "left out"},
 		{"no number", That("", "", ""), report.NotMeasured, "left out"},
 		{"on purpose", Claim{Numbers: []Number{Like("n", "", 1, 0.1, value(1))}, Design: "Other."}, report.DifferentByDesign, "Other."},
