@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/weir-project/weir/internal/lab/bench/measure"
@@ -50,9 +51,11 @@ const (
 type Number struct {
 	Name, Unit string
 	Rule       Rule
-	// Ideal is the target value, Paper the paper's result; nil if the paper gives none.
+	// Ideal is the target value, Paper the paper's result; nil if the paper gives none. OfPaper: the target is only
+	// that result, so pages show no ideal.
 	Ideal    float64
 	Paper    *float64
+	OfPaper  bool
 	Measured *float64 // nil if it was not measured
 	// Low and High are Measured in the lowest and highest round; nil if the report does not keep these.
 	Low, High *float64
@@ -123,7 +126,26 @@ const clearly = 0.1
 
 // Value returns the number for a report.
 func (n Number) Value() report.Value {
-	return report.Value{Name: n.Name, Unit: n.Unit, Paper: n.Paper, Ideal: report.Number(n.Ideal), Measured: n.Measured, Low: n.Low, High: n.High}
+	v := report.Value{Name: n.Name, Unit: n.Unit, Paper: n.Paper, Measured: n.Measured, Low: n.Low, High: n.High}
+	if !n.OfPaper {
+		v.Ideal = report.Number(n.Ideal)
+	}
+	return v
+}
+
+// finite returns numbers without measured values that are no number, which JSON lacks: these are not measured.
+func finite(numbers []Number) []Number {
+	numbers = slices.Clone(numbers)
+	for i := range numbers {
+		n := &numbers[i]
+		for _, v := range []*float64{n.Measured, n.Low, n.High} {
+			if v != nil && (math.IsNaN(*v) || math.IsInf(*v, 0)) {
+				n.Measured, n.Low, n.High = nil, nil, nil
+				break
+			}
+		}
+	}
+	return numbers
 }
 
 // outcome is what several numbers come to.
@@ -180,12 +202,11 @@ func (o outcome) better() string {
 // Judge returns the judgement on a claim.
 func (c Claim) Judge(source string) report.Claim {
 	judged := report.Claim{Source: source, Section: c.Section, Where: c.Where, Says: c.Says, About: c.About}
-	for _, n := range c.Numbers {
-		if n.Measured != nil {
-			judged.Values = append(judged.Values, n.Value())
-		}
+	numbers := finite(c.Numbers)
+	for _, n := range numbers {
+		judged.Values = append(judged.Values, n.Value())
 	}
-	found, control := outcomeOf(c.Numbers), outcomeOf(c.Control)
+	found, control := outcomeOf(numbers), outcomeOf(finite(c.Control))
 	controlled := len(c.Control) > 0
 	because := "All numbers hold; " + found.furthest + "."
 	if controlled {
@@ -251,13 +272,13 @@ func Within(tolerance float64, numbers []Number) []Number {
 
 // Like returns a number that should equal the paper's within tolerance.
 func Like(name, unit string, paper float64, tolerance float64, measured *float64) Number {
-	return Number{Name: name, Unit: unit, Rule: Near, Ideal: paper, Paper: &paper, Measured: measured, Tolerance: tolerance}
+	return Number{Name: name, Unit: unit, Rule: Near, Ideal: paper, Paper: &paper, OfPaper: true, Measured: measured, Tolerance: tolerance}
 }
 
 // NoMore returns a number that should not exceed the paper's; a clearly smaller one counts as
 // exceeding the claim.
 func NoMore(name, unit string, paper float64, measured *float64) Number {
-	return Number{Name: name, Unit: unit, Rule: AtMost, Ideal: paper, Paper: &paper, Measured: measured}
+	return Number{Name: name, Unit: unit, Rule: AtMost, Ideal: paper, Paper: &paper, OfPaper: true, Measured: measured}
 }
 
 // NoLess returns a number that should not be below its ideal; a larger one is just as good.

@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"math"
 	"strings"
 	"testing"
 
@@ -45,6 +46,8 @@ func TestJudge(t *testing.T) {
 			report.Reproduced, "All numbers hold",
 		},
 		{"less than the paper's, not by Weir", Claim{About: "modes", Numbers: []Number{NoMore("n", UnitTime, 2, value(1))}}, report.Reproduced, "All numbers hold"},
+		{"no number was measured", That("", "", "", Like("n", "", 1, 0.1, value(math.Inf(1)))), report.NotMeasured, "left out"},
+		{"nor a round", That("", "", "", Number{Name: "n", Ideal: 1, Measured: value(1), Low: value(math.NaN()), High: value(1)}), report.NotMeasured, "left out"},
 		{"one is missing", That("", "", "", Like("a", "", 1, 0.1, value(1)), Like("b", "", 1, 0.1, nil)), report.NotMeasured, "left out"},
 		{"no number", That("", "", ""), report.NotMeasured, "left out"},
 		{"on purpose", Claim{Numbers: []Number{Like("n", "", 1, 0.1, value(1))}, Design: "Other."}, report.DifferentByDesign, "Other."},
@@ -110,5 +113,18 @@ func TestOver(t *testing.T) {
 	}
 	if *none.Measured != 9 || none.Low != nil || none.High != nil {
 		t.Errorf("of none: %+v", none)
+	}
+}
+
+// TestValues: a claim that was not measured keeps the paper's values, and only a target that is more than these is an ideal.
+func TestValues(t *testing.T) {
+	judged := That("", "", "", Like("a", "", 2, 0.1, nil), NoMore("b", "", 3, nil), NoLess("c", "", 100, report.Number(100), nil)).Judge("")
+	if judged.Judgement != report.NotMeasured || len(judged.Values) != 3 {
+		t.Fatalf("%+v", judged)
+	}
+	for i, want := range []float64{2, 3, 100} {
+		if v := judged.Values[i]; *v.Paper != want || v.Measured != nil || (v.Ideal != nil) != (i == 2) {
+			t.Errorf("%s: %+v", v.Name, v)
+		}
 	}
 }
