@@ -2,6 +2,7 @@ package netmodes
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -82,7 +83,7 @@ func boardResults() Report {
 		r.Results = append(r.Results, Result{
 			Case: Case{mode, protocol, bytes, count, PaperLinkBPS, false}, Runs: 1,
 			RateBPS: measure.Exactly(mbps * 1e6), CPU: measure.Exactly(cycles / 1200), Switches: measure.Exactly(switches), Faults: measure.Exactly(faults),
-			Cycles: exact(cycles * 1e6), IPC: exact(ipc),
+			Cycles: exact(cycles * 1e6), IPC: exact(ipc), Migrations: exact(float64(max(2, bytes/256))),
 		})
 	}
 	var r Report
@@ -113,7 +114,7 @@ func TestNetmodesIntervals(t *testing.T) {
 	for i := range r.Results {
 		one := &r.Results[i]
 		one.Runs = 3
-		for k, s := range []*measure.Spread{&one.RateBPS, &one.CPU, &one.Switches, &one.Faults, one.Cycles, one.IPC} {
+		for k, s := range []*measure.Spread{&one.RateBPS, &one.CPU, &one.Switches, &one.Faults, one.Migrations, one.Cycles, one.IPC} {
 			factor := 0.86 + 0.02*float64((3*i+k)%7) // no two alike
 			if one.Containers == 3 {
 				factor *= 0.8 // another number is the best
@@ -122,6 +123,9 @@ func TestNetmodesIntervals(t *testing.T) {
 		}
 	}
 	for _, judged := range r.judge() {
+		if judged.Section == "" {
+			t.Errorf("%s, %s has no section", judged.Where, judged.Says)
+		}
 		for _, v := range judged.Values {
 			if v.Low == nil || v.High == nil || *v.Low >= *v.High || *v.Low > *v.Measured || *v.High < *v.Measured {
 				t.Errorf("%s, %s: %s has no interval", judged.Where, judged.Says, v.Name)
@@ -134,7 +138,7 @@ func TestNetmodesIntervals(t *testing.T) {
 func TestNetmodesClaimsHoldForThePaper(t *testing.T) {
 	r := boardResults()
 	r.complete()
-	if len(r.Claims) < 15 {
+	if len(r.Claims) != 25 {
 		t.Errorf("%d claims", len(r.Claims))
 	}
 	for _, claim := range r.Claims {
@@ -164,12 +168,62 @@ func TestNetmodesClaimsCanFail(t *testing.T) {
 	}
 }
 
+// TestNetmodesOppositeFindings: modes that do not differ, and senders without a page fault or a migration, reproduce no
+// difference between them, and exceed none.
+func TestNetmodesOppositeFindings(t *testing.T) {
+	r := boardResults()
+	r.DurationS = 10
+	for i := range r.Results {
+		one := &r.Results[i]
+		one.RateBPS, one.Faults, *one.Migrations = measure.Exactly(10e6), measure.Exactly(0), measure.Exactly(0)
+	}
+	refuted := 0
+	for _, c := range r.judge() {
+		for _, words := range []string{"loses", "lower", "25 %", "8 %", "faults are frequent", "migrates", "3 Mbit/s"} {
+			if !strings.Contains(c.Says, words) {
+				continue
+			}
+			if refuted++; c.Judgement != report.NotReproduced {
+				t.Errorf("%s: %q is %s: %s", c.Where, c.Says, c.Judgement, c.Reason)
+			}
+			break
+		}
+		if strings.Contains(c.Says, "as many") && strings.Contains(c.Says, "page faults") && !strings.Contains(c.Says, "frequent") && c.Judgement != report.Reproduced {
+			t.Errorf("no faults at all: %q is %s: %s", c.Says, c.Judgement, c.Reason)
+		}
+	}
+	if refuted != 10 {
+		t.Errorf("%d claims are refuted, want 10", refuted)
+	}
+}
+
+// TestNetmodesReadings: factors of the text are judged as at least these, averages as such.
+func TestNetmodesReadings(t *testing.T) {
+	r := boardResults()
+	for i := range r.Results {
+		one := &r.Results[i]
+		switch one.Case {
+		case Case{bridge, traffic.UDP, 64, 1, PaperLinkBPS, false}:
+			one.Switches = measure.Exactly(4 * 224)
+		case Case{host, traffic.TCP, 64, 1, PaperLinkBPS, false}:
+			one.RateBPS = measure.Exactly(15.04e6 / 1.4)
+		case Case{host, traffic.TCP, 1024, 1, PaperLinkBPS, false}:
+			one.RateBPS = measure.Exactly(15.04e6 / 1.1)
+		}
+	}
+	for _, words := range []string{"switches contexts twice as often", "25 % more TCP"} {
+		if i := slices.IndexFunc(r.judge(), func(c report.Claim) bool { return strings.Contains(c.Says, words) }); i < 0 || r.judge()[i].Judgement != report.Reproduced {
+			t.Errorf("%s: %d, %+v", words, i, r.judge()[max(i, 0)])
+		}
+	}
+}
+
 // TestNetmodesClaimsOnAFullLink: where both sides fill the link, nothing that is said of
 // their throughput is judged, and the reason says where it is; where one does not, or
 // nothing limits them, it is.
 func TestNetmodesClaimsOnAFullLink(t *testing.T) {
 	throughput := func(c report.Claim) bool {
-		return strings.HasPrefix(c.Where, "figure") && !strings.Contains(c.Says, "cycles")
+		return strings.HasPrefix(c.Where, "figure") || strings.Contains(c.Says, "throughput")
 	}
 	// Everything fills the link, and the bridge carries half of what others do without one.
 	r := boardResults()
@@ -198,7 +252,12 @@ func TestNetmodesClaimsOnAFullLink(t *testing.T) {
 			continue
 		}
 		want, reason := report.NotMeasured, "It is judged without limit"
-		if strings.HasSuffix(c.Where, "no limit") {
+		switch {
+		case strings.Contains(c.Says, "3 Mbit/s"):
+			reason = "can neither fail nor hold."
+		case strings.HasSuffix(c.Where, "no limit") && strings.Contains(c.Says, "almost the same"):
+			want, reason = report.Reproduced, ""
+		case strings.HasSuffix(c.Where, "no limit"):
 			want, reason = report.NotReproduced, ""
 		}
 		if c.Judgement != want || !strings.Contains(c.Reason, reason) {
@@ -206,8 +265,8 @@ func TestNetmodesClaimsOnAFullLink(t *testing.T) {
 		}
 		judged++
 	}
-	if judged != 2*7 {
-		t.Errorf("%d claims about throughput, want 14", judged)
+	if judged != 2*10+1 { // one on the paper's link alone
+		t.Errorf("%d claims about throughput, want 21", judged)
 	}
 	// A bridge that does not fill it can be told from others that do.
 	r = boardResults()
@@ -224,8 +283,11 @@ func TestNetmodesClaimsOnAFullLink(t *testing.T) {
 			continue
 		}
 		want := report.NotReproduced
-		if strings.Contains(c.Says, "three containers") { // host mode fills it with any number
+		switch {
+		case strings.Contains(c.Says, "three containers"): // host mode fills it with any number
 			want = report.NotMeasured
+		case strings.Contains(c.Says, "almost the same"):
+			want = report.Reproduced
 		}
 		if c.Judgement != want || want == report.NotMeasured && !strings.Contains(c.Reason, "--links none") {
 			t.Errorf("half a link in bridge mode: %s: %q is %s: %s", c.Where, c.Says, c.Judgement, c.Reason)
@@ -254,8 +316,8 @@ func TestNetmodesWithoutCounters(t *testing.T) {
 			}
 		}
 	}
-	if found != 4 {
-		t.Errorf("%d claims about cycles, want 4", found)
+	if found != 5 {
+		t.Errorf("%d claims about cycles, want 5", found)
 	}
 	var page strings.Builder
 	if err := r.WriteHTML(&page); err != nil {

@@ -78,7 +78,7 @@ func summarise(c Case, of *bench.Observed[observation]) Result {
 // round returns what claims compare of one round.
 func (r Result) round(i int) Result {
 	r.RateBPS, r.CPU, r.Switches, r.Faults = r.RateBPS.Round(i), r.CPU.Round(i), r.Switches.Round(i), r.Faults.Round(i)
-	for _, counted := range []**measure.Spread{&r.Cycles, &r.IPC} {
+	for _, counted := range []**measure.Spread{&r.Migrations, &r.Cycles, &r.IPC} {
 		if *counted != nil {
 			one := (*counted).Round(i)
 			*counted = &one
