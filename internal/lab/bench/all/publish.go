@@ -396,6 +396,7 @@ func (s section) command(o Options, where string) string {
 	if s.flags != nil {
 		text += " " + s.flags(o)
 	}
+	text += s.netmodesOnly(where)
 	if slices.Contains(bench.SuiteNames(), s.name) {
 		if only := bench.OnlyOf(o.suite(s.name), where); only != "" {
 			text += " --only '" + only + "'"

@@ -211,6 +211,42 @@ func (l onLink) comparing(c claim.Claim, pairs ...pair) claim.Claim {
 	return c
 }
 
+// only returns the options of the cases that claims about a figure, a table or the text are judged by.
+func only(where string) Options {
+	o := Options{Modes: []string{bridge, host}, Protocols: []traffic.Protocol{traffic.TCP, traffic.UDP}, MessageBytes: []int{SmallBytes, LargeBytes}, Containers: 1}
+	switch where {
+	case "figure 3", "conclusion":
+		o.Modes = []string{Native, bridge}
+	case "table 1":
+		o.Modes = []string{bridge}
+	case "table 2":
+		o.Protocols, o.MessageBytes = []traffic.Protocol{traffic.TCP}, []int{SmallBytes}
+	case "figure 5":
+		o.Protocols, o.MessageBytes, o.Containers = []traffic.Protocol{traffic.TCP}, []int{SmallBytes}, 4
+	case inText:
+		o.Modes = []string{Native, bridge, host}
+	}
+	return o
+}
+
+// OnlyOf returns the flags of weir bench netmodes for the cases that a claim of the page is judged by; empty of none.
+func OnlyOf(where string) string {
+	where, link, found := strings.Cut(where, ", ")
+	if !found {
+		return ""
+	}
+	if link = strings.ReplaceAll(link, " Mbit/s", "mbit"); link == linkName(0) {
+		link = "none"
+	}
+	o := only(where)
+	return fmt.Sprintf("--modes %s --protocols %s --bytes %s --containers %d --links %s --agent without", commas(o.Modes), commas(o.Protocols), commas(o.MessageBytes), o.Containers, link)
+}
+
+// commas returns values as a flag takes them.
+func commas[T any](values []T) string {
+	return strings.ReplaceAll(strings.Trim(fmt.Sprint(values), "[]"), " ", ",")
+}
+
 // inText is where the paper has what none of its figures and tables shows.
 const inText = "text"
 

@@ -218,6 +218,30 @@ func TestNetmodesReadings(t *testing.T) {
 	}
 }
 
+// TestNetmodesOnlyOf: a claim of the page is judged by the cases of its command.
+func TestNetmodesOnlyOf(t *testing.T) {
+	for _, c := range boardResults().judge() {
+		where, _, _ := strings.Cut(c.Where, ", ")
+		o := only(where)
+		o.LinksBPS, o.Agent = []uint64{PaperLinkBPS}, []bool{false}
+		r := boardResults()
+		r.Results = slices.DeleteFunc(r.Results, func(one Result) bool { return !slices.Contains(o.cases(), one.Case) })
+		judged := r.judge()
+		if i := slices.IndexFunc(judged, func(one report.Claim) bool { return one.Says == c.Says }); i < 0 || judged[i].Judgement != c.Judgement {
+			t.Errorf("%s, %s: %s by its command: %s", c.Where, c.Says, judged[max(i, 0)].Judgement, OnlyOf(c.Where))
+		}
+	}
+	for where, want := range map[string]string{
+		"figure 5, no limit": "--modes bridge,host --protocols tcp --bytes 64 --containers 4 --links none --agent without",
+		"text, 20 Mbit/s":    "--modes native,bridge,host --protocols tcp,udp --bytes 64,1024 --containers 1 --links 20mbit --agent without",
+		"":                   "",
+	} {
+		if got := OnlyOf(where); got != want {
+			t.Errorf("%q: %q, want %q", where, got, want)
+		}
+	}
+}
+
 // TestNetmodesClaimsOnAFullLink: where both sides fill the link, nothing that is said of
 // their throughput is judged, and the reason says where it is; where one does not, or
 // nothing limits them, it is.
