@@ -105,20 +105,14 @@ func (i Index) WriteClaims(w io.Writer) error {
 	}
 	b.WriteString("\nA value is the median here, of Weir unless a claim is about something else, in brackets its lowest and highest round where the report keeps them: of five rounds a 94 %\n" +
 		"interval of the median, of seven a 98 % one.\n")
-	for _, source := range i.sources() {
-		fmt.Fprintf(&b, "\n## %s\n\n| where | the paper says | verdict | values | reason | command |\n|---|---|---|---|---|---|\n", source)
-		for _, s := range i.Sections {
-			for _, c := range s.Claims {
-				if c.Source == source {
-					where := c.place()
-					if c.About != "" {
-						where += " (about " + c.About + ")"
-					}
-					row(&b, where, c.Says, "**"+string(c.Judgement)+"**", c.values(), c.Reason, "`"+c.Command+"`")
-				}
-			}
-		}
+	papers, models := i.sources()
+	for _, source := range papers {
+		i.writeSource(&b, source, "the paper says")
 	}
+	for _, source := range models {
+		i.writeSource(&b, source, "the model says")
+	}
+	i.writeUnclaimed(&b)
 	i.writeLosses(&b)
 	i.writeGaps(&b)
 	_, err := io.WriteString(w, b.String())
@@ -133,18 +127,80 @@ func (c Claim) place() string {
 	return c.Where + " (section " + c.Section + ")"
 }
 
-// sources returns the papers, in the order of their claims.
-func (i Index) sources() (list []string) {
-	seen := map[string]bool{}
+// sources returns the papers, in the order of their claims, and the models that are Weir's own.
+func (i Index) sources() (papers, models []string) {
 	for _, s := range i.Sections {
 		for _, c := range s.Claims {
-			if !seen[c.Source] {
-				seen[c.Source] = true
-				list = append(list, c.Source)
+			if !s.OfModel && !slices.Contains(papers, c.Source) {
+				papers = append(papers, c.Source)
 			}
 		}
 	}
-	return list
+	for _, s := range i.Sections {
+		for _, c := range s.Claims {
+			if !slices.Contains(papers, c.Source) && !slices.Contains(models, c.Source) {
+				models = append(models, c.Source)
+			}
+		}
+	}
+	return papers, models
+}
+
+// writeSource writes the claims of a paper or a model, and what to know of the sections that judge them.
+func (i Index) writeSource(b *strings.Builder, source, says string) {
+	fmt.Fprintf(b, "\n## %s\n\n", source)
+	var rows strings.Builder
+	for _, s := range i.Sections {
+		noted := false
+		for _, c := range s.Claims {
+			if c.Source != source {
+				continue
+			}
+			if note := s.noteOnly(); note != "" && !noted {
+				fmt.Fprintf(b, "- %s: %s\n", s.Name, cell(note))
+			}
+			noted = true
+			where := c.place()
+			if c.About != "" {
+				where += " (about " + c.About + ")"
+			}
+			row(&rows, where, c.Says, "**"+string(c.Judgement)+"**", c.values(), c.Reason, "`"+c.Command+"`")
+		}
+	}
+	if !strings.HasSuffix(b.String(), "\n\n") { // a table ends a list only after an empty line
+		b.WriteString("\n")
+	}
+	fmt.Fprintf(b, "| where | %s | verdict | values | reason | command |\n|---|---|---|---|---|---|\n%s", says, rows.String())
+}
+
+// noteOnly returns a section's note without its gaps, which the page has elsewhere.
+func (s Section) noteOnly() string {
+	note := s.Note
+	for _, gap := range s.Gaps {
+		note = strings.Replace(note, gap, "", 1)
+	}
+	return strings.Join(strings.Fields(note), " ")
+}
+
+// Unclaimed is something in a paper that no claim is about.
+type Unclaimed struct {
+	Source  string `json:"source"`
+	Section string `json:"section"`
+	Item    string `json:"item"`
+	// Here is where Weir has it: a page of docs with its heading, a package or a test, each with backquotes, and why no claim is about it.
+	Here string `json:"here"`
+}
+
+// writeUnclaimed writes what of the papers has no claim.
+func (i Index) writeUnclaimed(b *strings.Builder) {
+	if len(i.Unclaimed) == 0 {
+		return
+	}
+	b.WriteString("\n## What has no claim\n\nFigures, tables, formulas and algorithms that promise nothing that can be measured, or that other tests check.\n\n" +
+		"| paper | section | what | in Weir |\n|---|---|---|---|\n")
+	for _, one := range i.Unclaimed {
+		row(b, one.Source, one.Section, one.Item, one.Here)
+	}
 }
 
 // What stands for a change that is not known: of what is missed, and of what too few or short runs leave open.

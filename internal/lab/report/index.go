@@ -22,6 +22,8 @@ type Index struct {
 	Settings *Settings `json:"settings,omitempty"`
 	Withheld []string  `json:"withheld,omitempty"`
 	Sections []Section `json:"sections"`
+	// Unclaimed is what of the papers has no claim, on a page of claims.
+	Unclaimed []Unclaimed `json:"unclaimed,omitempty"`
 	// Left is what there was no time for before the run had to end: there is no page yet.
 	Left []string `json:"left,omitempty"`
 }
@@ -53,6 +55,8 @@ type Section struct {
 	RunSeconds float64 `json:"run_seconds,omitempty"`
 	// Builds measured the section: several, of the same sources, if a build went on with runs of another one.
 	Builds []string `json:"builds,omitempty"`
+	// OfModel: its claims are of a model of Weir's own, if they have another source than all other claims.
+	OfModel bool `json:"of_model,omitempty"`
 	// WhollyDisturbed: other processes used the machine during a section whose runs are not watched one by one.
 	WhollyDisturbed bool `json:"wholly_disturbed,omitempty"`
 }

@@ -80,6 +80,8 @@ type kind struct {
 	program func(weir string) (string, error)
 	// judged sections measure on a page of claims only what claims and targets are judged by: that part of their share.
 	judged func(Options) float64
+	// model: its claims are of the model of docs/model.md.
+	model bool
 	// source is that program's part of the hashes of sources.
 	source string
 }
@@ -103,7 +105,7 @@ func sections() []section {
 	}
 	return append(list,
 		section{llq.Suite, "SDN-LLQ's experiment: voice, video and generic data", 90, runLLQ, kind{paper: true, again: "weir bench llq", flags: Options.runFlags, duration: llqDuration, program: findController, source: sourceSDN}},
-		section{liveport.Suite, "the queueing model against real packets", 35, runModel, kind{paper: true, again: "weir bench model", flags: Options.seededFlags, duration: modelDuration}},
+		section{liveport.Suite, "the queueing model against real packets", 35, runModel, kind{paper: true, model: true, again: "weir bench model", flags: Options.seededFlags, duration: modelDuration}},
 		section{sdn.Suite, "how fast the OpenFlow controller answers", 20, runSDN, kind{fixed: true, again: "weir bench sdn", flags: Options.sdnFlags, program: findController, source: sourceSDN}},
 		section{picasso.Suite, "PiCasso's evaluation, and Weir's placement beside Swarm's", 405, runPicasso, kind{paper: true, fixed: true, repeated: picassoRound, again: "weir bench picasso", flags: Options.picassoFlags, duration: lastPicasso, program: picasso.FindEdge, source: "edge"}},
 		section{netmodes.Suite, "what network modes of containers cost", 840, runNetmodes, kind{paper: true, again: "weir bench netmodes", flags: Options.judgedFlags, judged: func(o Options) float64 { return netmodes.JudgedPart(o.netmodes()) }}})
@@ -186,7 +188,7 @@ func part(left time.Duration, todo []section) time.Duration {
 // make runs a section and writes its files; it returns only write errors, and that the time is up.
 func (s section) make(ctx context.Context, options Options) (report.Section, error) {
 	started := time.Now()
-	made := report.Section{Name: s.name, About: s.about, Verdicts: []report.Verdict{}, Claims: []report.Claim{}}
+	made := report.Section{Name: s.name, About: s.about, OfModel: s.model, Verdicts: []report.Verdict{}, Claims: []report.Claim{}}
 	options = s.ownOptions(options)
 	found, err := s.run(ctx, options)
 	made.TookSeconds = time.Since(started).Seconds()
