@@ -123,7 +123,7 @@ func publish(ctx context.Context, options Options) (report.Index, error) {
 	started, environment := time.Now(), machine.Read(options.Version)
 	settings := options.settings(environment)
 	index := report.Index{
-		Format: report.Format, Title: "weir bench all --publish", Note: claimsNote, Settings: &settings,
+		Format: report.Format, Title: "weir bench all --publish", Note: claimsNote, Settings: &settings, Unclaimed: Unclaimed(),
 		Provenance: report.Provenance{
 			Command: options.Command, StartedAt: started, Seed: options.Seed, Repeat: options.Repeat, Environment: environment,
 		},

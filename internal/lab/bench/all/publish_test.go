@@ -105,7 +105,7 @@ func TestPublishGoesOn(t *testing.T) {
 	must.Succeed(t, err)
 	for _, want := range []string{
 		"| figure 1 | Much. | **not reproduced** | rate: paper 9, ideal 10, here 8 (7 to 8.5) Mbit/s | Less. | `weir bench one --duration 2s --warmup 1s --repeat 5` |",
-		"`weir model llq --figures figures.html`", "## Where Weir loses", "| last: speed, much (missed) | less, here | work |", "bpf=1,agent=2,bench=3", "- one: 5 rounds of 2 s", "## Missing and disturbed\n\n- one: No tool.\n",
+		"| qCon (Sensors 2018) | 3.3.4 | algorithm 1: ", "`weir model llq --figures figures.html`", "## Where Weir loses", "| last: speed, much (missed) | less, here | work |", "bpf=1,agent=2,bench=3", "- one: 5 rounds of 2 s", "## Missing and disturbed\n\n- one: No tool.\n",
 	} {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("the page has no %q:\n%s", want, page)
