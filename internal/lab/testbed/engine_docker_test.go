@@ -273,6 +273,32 @@ func TestEngineRestartAndKill(t *testing.T) {
 	}
 }
 
+// TestEngineContainerCPU: each container has its own processor time, and together they have the engine's.
+func TestEngineContainerCPU(t *testing.T) {
+	e := startTestEngine(t, EngineOptions{})
+	ids := map[string]string{}
+	for name, args := range map[string][]string{"idle": nil, "busy": {"/bin/sh", "-c", "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; sleep 1000"}} {
+		c, err := e.Run(t.Context(), RunOptions{Name: name, Image: testImage, Args: args})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids[name] = c.ID
+	}
+	time.Sleep(time.Second)
+	idle, idleErr := e.ContainerCPU(ids["idle"])
+	busy, busyErr := e.ContainerCPU(ids["busy"])
+	all, _, err := e.Used()
+	if err := errors.Join(idleErr, busyErr, err); err != nil {
+		t.Fatal(err)
+	}
+	if busy < 2*idle || all < idle+busy || all > idle+busy+100*time.Millisecond {
+		t.Errorf("the engine %v, its containers %v and %v", all, idle, busy)
+	}
+	if _, err := e.ContainerCPU("none"); err == nil {
+		t.Error("a container that does not exist has used processor time")
+	}
+}
+
 func TestEngineStopRemovesRunningContainers(t *testing.T) {
 	e := startTestEngine(t, EngineOptions{LiveRestore: true})
 	for i := range 3 {

@@ -66,6 +66,12 @@ func (e *Engine) Used() (cpu time.Duration, memoryBytes uint64, err error) {
 	return time.Duration(nanoseconds), memoryBytes, err
 }
 
+// ContainerCPU returns the processor time that a container, given by its ID, has taken since its start.
+func (e *Engine) ContainerCPU(id string) (time.Duration, error) {
+	nanoseconds, err := e.counter("cpuacct", filepath.Join(id, "cpuacct.usage"))
+	return time.Duration(nanoseconds), err
+}
+
 func (e *Engine) counter(controller, file string) (uint64, error) {
 	dir, err := e.controller(controller)
 	if err != nil {

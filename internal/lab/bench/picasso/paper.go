@@ -16,23 +16,30 @@ import (
 // firstPort is the first instance's on every node.
 const firstPort = 8000
 
+// instance is a started container of a node, and how long it took until it answered.
+type instance struct {
+	node int
+	id   string
+	took time.Duration
+}
+
 // start starts an instance and returns when it answers.
-func (b *bed) start(ctx context.Context, s webServer, node, number int) (took time.Duration, err error) {
+func (b *bed) start(ctx context.Context, s webServer, node, number int) (started instance, err error) {
 	began := time.Now()
 	port := firstPort + number
 	name := fmt.Sprintf("%s-%d", s.name, number)
-	_, err = b.cluster.Engines[node].Run(ctx, testbed.RunOptions{
+	container, err := b.cluster.Engines[node].Run(ctx, testbed.RunOptions{
 		Name: name, Image: s.image(), Args: s.command, PublishTCP: map[uint16]uint16{uint16(port): 80},
 	})
 	if err != nil {
-		return 0, err
+		return started, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	if err := answers(ctx, profile.Crowd{URL: b.url(node, port), Timeout: time.Second, Fresh: true, Dial: b.dial}); err != nil {
-		return 0, errors.Join(fmt.Errorf("%s on node %d does not answer: %w", name, node, err), b.stop(s, node, number))
+		return started, errors.Join(fmt.Errorf("%s on node %d does not answer: %w", name, node, err), b.stop(s, node, number))
 	}
-	return time.Since(began), nil
+	return instance{node, container.ID, time.Since(began)}, nil
 }
 
 func (b *bed) stop(s webServer, node, number int) error {
@@ -60,8 +67,9 @@ func (b *bed) measure(ctx context.Context, s webServer, l layout, users int) (Cr
 // measureLoad runs a load against each instance of a layout, and adds to c what came of it.
 func (b *bed) measureLoad(ctx context.Context, c Crowd, s webServer, l layout, load func(instance int) profile.Answers) (_ Crowd, err error) {
 	c.Server, c.Layout = s.name, l.String()
+	instances := make([]instance, l.containers)
 	for i := range l.containers {
-		if _, err := b.start(ctx, s, l.nodeOf(i), i); err != nil {
+		if instances[i], err = b.start(ctx, s, l.nodeOf(i), i); err != nil {
 			return c, err
 		}
 		defer func() { err = errors.Join(err, b.stop(s, l.nodeOf(i), i)) }()
@@ -70,8 +78,12 @@ func (b *bed) measureLoad(ctx context.Context, c Crowd, s webServer, l layout, l
 	if err != nil {
 		return c, err
 	}
+	eachBefore, err := b.usedByEach(instances)
+	if err != nil {
+		return c, err
+	}
 	began := time.Now()
-	end := b.watch(l)
+	end := b.watch(l, instances[0])
 	answers := make([]profile.Answers, l.containers)
 	var crowds sync.WaitGroup
 	for i := range l.containers {
@@ -80,11 +92,12 @@ func (b *bed) measureLoad(ctx context.Context, c Crowd, s webServer, l layout, l
 	crowds.Wait()
 	took := time.Since(began)
 	after, memory, err := b.used(l)
+	eachAfter, eachErr := b.usedByEach(instances)
 	seen := end()
 	if c.Moments = seen.moments; len(seen.counts) > 0 {
 		c.NodeLoad, c.NodeLoadMost = measure.Mean(seen.counts), slices.Max(seen.counts)
 	}
-	if err != nil {
+	if err := errors.Join(err, eachErr); err != nil {
 		return c, err
 	}
 	sum := time.Duration(0)
@@ -99,7 +112,10 @@ func (b *bed) measureLoad(ctx context.Context, c Crowd, s webServer, l layout, l
 		c.RequestsPerS = float64(good) / took.Seconds()
 	}
 	c.NodeCPUPercent = b.nodePercent(l, after-before, took)
-	c.ContainerCPUPercent = c.NodeCPUPercent * float64(l.pis) / float64(l.containers)
+	for i := range instances {
+		c.ContainerCPUPercents = append(c.ContainerCPUPercents, b.percent(eachAfter[i]-eachBefore[i], took))
+	}
+	c.ContainerCPUPercent = measure.Mean(c.ContainerCPUPercents)
 	c.MemoryBytes = memory
 	return c, ctx.Err()
 }
@@ -113,12 +129,13 @@ type watched struct {
 	moments []Moment
 }
 
-// watch looks at what a layout's nodes do, and what is returned ends that.
-func (b *bed) watch(l layout) (end func() watched) {
+// watch looks at what a layout's nodes and its first instance do, and what is returned ends that.
+func (b *bed) watch(l layout, first instance) (end func() watched) {
 	over, result := make(chan struct{}), make(chan watched)
 	go func() {
 		var seen watched
 		before, _, _ := b.used(l)
+		firstBefore, _ := b.usedByEach([]instance{first})
 		began := time.Now()
 		at := began
 		ticker := time.NewTicker(loadPeriod)
@@ -137,15 +154,17 @@ func (b *bed) watch(l layout) (end func() watched) {
 				}
 			}
 			cpu, memory, err := b.used(l)
-			if seen.counts = append(seen.counts, counts...); len(counts) == 0 || err != nil {
+			firstCPU, firstErr := b.usedByEach([]instance{first})
+			if seen.counts = append(seen.counts, counts...); len(counts) == 0 || len(firstBefore) == 0 || errors.Join(err, firstErr) != nil {
 				continue
 			}
 			now := time.Now()
 			seen.moments = append(seen.moments, Moment{
 				Seconds:        now.Sub(began).Seconds(),
 				NodeCPUPercent: b.nodePercent(l, cpu-before, now.Sub(at)), NodeLoad: measure.Mean(counts), MemoryBytes: memory / uint64(l.pis),
+				ContainerCPUPercent: b.percent(firstCPU[0]-firstBefore[0], now.Sub(at)),
 			})
-			before, at = cpu, now
+			before, firstBefore, at = cpu, firstCPU, now
 		}
 	}()
 	return func() watched {
@@ -156,7 +175,24 @@ func (b *bed) watch(l layout) (end func() watched) {
 
 // nodePercent returns the processor time of a layout's nodes, of what they have.
 func (b *bed) nodePercent(l layout, used, took time.Duration) float64 {
-	return 100 * used.Seconds() / took.Seconds() / b.cpus / float64(l.pis)
+	return b.percent(used, took) / float64(l.pis)
+}
+
+// percent returns processor time in percent of what one node has.
+func (b *bed) percent(used, took time.Duration) float64 {
+	return 100 * used.Seconds() / took.Seconds() / b.cpus
+}
+
+// usedByEach returns the processor time of each instance.
+func (b *bed) usedByEach(instances []instance) (list []time.Duration, err error) {
+	for _, one := range instances {
+		cpu, err := b.cluster.Engines[one.node].ContainerCPU(one.id)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, cpu)
+	}
+	return list, nil
 }
 
 // used returns the processor time and memory of all containers of a layout's nodes.
@@ -280,11 +316,11 @@ func (b *bed) cost(ctx context.Context) error {
 				continue
 			}
 			fmt.Fprintf(b.options.Progress, "%s starts\n", s.name)
-			took, err := b.start(ctx, s, 0, 0)
+			started, err := b.start(ctx, s, 0, 0)
 			if err != nil {
 				return err
 			}
-			b.found.Starts[s.name] = append(b.found.Starts[s.name], took.Seconds())
+			b.found.Starts[s.name] = append(b.found.Starts[s.name], started.took.Seconds())
 			if err := b.stop(s, 0, 0); err != nil {
 				return err
 			}

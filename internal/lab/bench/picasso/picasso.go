@@ -162,11 +162,12 @@ type Crowd struct {
 	MeanMS       float64 `json:"mean_ms"`
 	P95MS        float64 `json:"p95_ms"`
 	RequestsPerS float64 `json:"requests_per_s"`
-	// NodeCPUPercent is of what a node has, the mean of those with an instance;
-	// ContainerCPUPercent of the same for one container.
-	NodeCPUPercent      float64 `json:"node_cpu_percent"`
-	ContainerCPUPercent float64 `json:"container_cpu_percent"`
-	MemoryBytes         uint64  `json:"memory_bytes"`
+	// NodeCPUPercent is of what a node has, the mean of those with an instance. ContainerCPUPercents
+	// are of the same, by each container's own counter, ContainerCPUPercent is their mean.
+	NodeCPUPercent       float64   `json:"node_cpu_percent"`
+	ContainerCPUPercent  float64   `json:"container_cpu_percent"`
+	ContainerCPUPercents []float64 `json:"container_cpu_percents,omitempty"`
+	MemoryBytes          uint64    `json:"memory_bytes"`
 	// NodeLoad is how many threads of a node's containers run or wait for a processor or a
 	// disk, the mean over time and over nodes with an instance: what a load average comes
 	// to that has the time for it. NodeLoadMost is the most that was seen.
@@ -180,10 +181,12 @@ type Crowd struct {
 type Moment struct {
 	// Seconds are since the crowd came.
 	Seconds float64 `json:"seconds"`
-	// NodeCPUPercent is since the moment before.
-	NodeCPUPercent float64 `json:"node_cpu_percent"`
-	NodeLoad       float64 `json:"node_load"`
-	MemoryBytes    uint64  `json:"memory_bytes"`
+	// NodeCPUPercent is since the moment before; ContainerCPUPercent is the same of the first
+	// container, of what a node has.
+	NodeCPUPercent      float64 `json:"node_cpu_percent"`
+	ContainerCPUPercent float64 `json:"container_cpu_percent"`
+	NodeLoad            float64 `json:"node_load"`
+	MemoryBytes         uint64  `json:"memory_bytes"`
 }
 
 // SuccessPercent returns the percentage of requests with a good answer.
@@ -192,6 +195,14 @@ func (c Crowd) SuccessPercent() float64 {
 		return 0
 	}
 	return 100 * float64(c.Requests-c.Failed) / float64(c.Requests)
+}
+
+// mostContainerCPU returns the processor time of the container that uses most, as ContainerCPUPercents.
+func (c Crowd) mostContainerCPU() float64 {
+	if len(c.ContainerCPUPercents) == 0 {
+		return 0
+	}
+	return slices.Max(c.ContainerCPUPercents)
 }
 
 // Competitor is what the service's users got of one load, in one order.

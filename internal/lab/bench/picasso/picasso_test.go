@@ -60,7 +60,7 @@ func asPaper() Report {
 		for l, ms := range times {
 			r.Crowds = append(r.Crowds, Crowd{
 				Server: server, Layout: l.String(), Users: PaperCrowd, Requests: 10000, MeanMS: ms,
-				NodeCPUPercent: cpus[l], ContainerCPUPercent: cpus[l] * float64(l.pis) / float64(l.containers),
+				NodeCPUPercent: cpus[l], ContainerCPUPercents: slices.Repeat([]float64{cpus[l] * float64(l.pis) / float64(l.containers)}, l.containers),
 				NodeLoad: loads[l], NodeLoadMost: loads[l], MemoryBytes: uint64(l.containers) * 10e6,
 			})
 		}
@@ -113,6 +113,19 @@ func TestPicassoClaims(t *testing.T) {
 	if r.Claims[i].Judgement != report.NotReproduced || r.Claims[i].Reason == "" {
 		t.Errorf("got %+v", r.Claims[i])
 	}
+
+	// Of four containers one uses as much as four: the node's quarter is none of theirs.
+	r = asPaper()
+	for i := range r.Crowds {
+		if keyOf(r.Crowds[i]) == crowdOf(serverBusybox, layout{4, 1}) {
+			r.Crowds[i].ContainerCPUPercents = []float64{0, 0, 90, 0}
+		}
+	}
+	r.complete()
+	i = slices.IndexFunc(r.Claims, func(c report.Claim) bool { return c.Where == "figure 6" })
+	if r.Claims[i].Judgement != report.NotReproduced {
+		t.Errorf("got %+v", r.Claims[i])
+	}
 }
 
 // TestPicassoRounds: of three rounds every number of the paper's crowds has its median, its lowest and its highest; without
@@ -129,7 +142,10 @@ func TestPicassoRounds(t *testing.T) {
 			varied := factor + 0.01*float64(i%7) // layouts are compared
 			c.MeanMS *= varied
 			c.NodeCPUPercent *= varied
-			c.ContainerCPUPercent *= varied
+			c.ContainerCPUPercents = slices.Clone(c.ContainerCPUPercents)
+			for i := range c.ContainerCPUPercents {
+				c.ContainerCPUPercents[i] *= varied
+			}
 			c.NodeLoad *= varied
 			c.NodeLoadMost *= varied
 			c.MemoryBytes = uint64(float64(c.MemoryBytes) * varied)
@@ -149,9 +165,10 @@ func TestPicassoRounds(t *testing.T) {
 	for i := range r.Crowds {
 		switch c := &r.Crowds[i]; keyOf(*c) {
 		case crowdOf(serverBusybox, layout{1, 1}):
-			c.Moments = []Moment{{Seconds: 0.25, NodeCPUPercent: 50, NodeLoad: 1, MemoryBytes: 1e6}, {Seconds: 0.5, NodeCPUPercent: 90, NodeLoad: 2, MemoryBytes: 2e6}}
+			c.Moments = []Moment{{Seconds: 0.25, ContainerCPUPercent: 50, NodeLoad: 1, MemoryBytes: 1e6}, {Seconds: 0.5, ContainerCPUPercent: 90, NodeLoad: 2, MemoryBytes: 2e6}}
 		case crowdOf(serverBusybox, layout{2, 1}):
-			c.Moments = []Moment{{Seconds: 0.25, NodeCPUPercent: 80}, {Seconds: 0.75, NodeCPUPercent: 90}, {Seconds: 1, NodeCPUPercent: 100}}
+			// The first container's own, not a half of the node's.
+			c.Moments = []Moment{{Seconds: 0.25, NodeCPUPercent: 100, ContainerCPUPercent: 40}, {Seconds: 0.75, ContainerCPUPercent: 45}, {Seconds: 1, ContainerCPUPercent: 50}}
 		}
 	}
 	curves := r.curves()
