@@ -6,12 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weir-project/weir/internal/lab/bench/claim"
 	"github.com/weir-project/weir/internal/lab/bench/measure"
 	"github.com/weir-project/weir/internal/lab/report"
 )
-
-const source = "PiCasso"
 
 const note = "Nodes are Docker engines in network namespaces, with %.3g processors and 1 GB for their containers, and a link of " +
 	"100 Mbit/s each way behind a queue of a thousand packets. The round trip of 5 ms is added at the users' end, for a connection and for " +
@@ -63,146 +60,11 @@ type crowdKey struct {
 
 func keyOf(c Crowd) crowdKey { return crowdKey{c.Server, c.Layout, c.Figure3, c.Users} }
 
-// each returns a value of a case in each round.
-func (r Report) each(of crowdKey, value func(Crowd) float64) (rounds []float64) {
-	for _, c := range r.Crowds {
-		if keyOf(c) == of {
-			rounds = append(rounds, value(c))
-		}
-	}
-	return rounds
-}
-
-// crowdOf returns the case of a layout in figures 5 to 8.
-func crowdOf(server string, l layout) crowdKey {
-	return crowdKey{server: server, layout: l.String(), users: PaperCrowd}
-}
-
-// successOf returns figure 3's value in each round.
-func (r Report) successOf(server string, users int) []float64 {
-	return r.each(crowdKey{server, layout{1, 1}.String(), true, users}, Crowd.SuccessPercent)
-}
-
-// changeOf returns by how many percent a value is below that of 1Con-1Pi in each round, negative if above.
-func (r Report) changeOf(server string, l layout, value func(Crowd) float64) (rounds []float64) {
-	one, other := r.each(crowdOf(server, layout{1, 1}), value), r.each(crowdOf(server, l), value)
-	for i := range min(len(one), len(other)) {
-		if one[i] != 0 && other[i] != 0 {
-			rounds = append(rounds, (1-other[i]/one[i])*100)
-		}
-	}
-	return rounds
-}
-
-func meanMSOf(c Crowd) float64   { return c.MeanMS }
-func nodeCPUOf(c Crowd) float64  { return c.NodeCPUPercent }
-func nodeLoadOf(c Crowd) float64 { return c.NodeLoad }
-func memoryOf(c Crowd) float64   { return float64(c.MemoryBytes) }
-
-// claims returns the paper's claims, by figure.
-func (r Report) claims() []claim.Claim {
-	const standIn = "The server is a stand-in whose queue was chosen to stand as many users: its losses are what it was told."
-	const otherBoard = "A node here is a part of a faster processor, and what its kernel does for users is not counted as the node's."
-	success := func(server string, users int, paper float64) claim.Number {
-		return claim.Number{Name: fmt.Sprintf("%s, %d users", server, users), Unit: claim.UnitPart, Rule: claim.Near, Ideal: paper, Paper: &paper,
-			Tolerance: 0.25}.Over(r.successOf(server, users))
-	}
-	full := func(server string) claim.Number {
-		hundred := 100.0
-		return claim.NoLess(server+", 1000 users", claim.UnitPart, 100, &hundred, nil).Over(r.successOf(server, 1000))
-	}
-	gain := func(server string, l layout, ideal float64, paper *float64) claim.Number {
-		return claim.NoLess(fmt.Sprintf("%s, %s", server, l), "% shorter", ideal, paper, nil).Over(r.changeOf(server, l, meanMSOf))
-	}
-	two, four := 55.01, 77.25
-	claims := []claim.Claim{
-		{Where: "figure 3", Says: "nano answers 99.98 % of the requests of 5 users.", Moot: standIn, Numbers: []claim.Number{success(serverNano, 5, 99.98)}},
-		{Where: "figure 3", Says: "nano answers 24.59 % of the requests of 100 users.", Moot: standIn, Numbers: []claim.Number{success(serverNano, 100, 24.59)}},
-		claim.That("figure 3", "busybox answers 34.85 % of the requests of 500 users.",
-			"Connections that find the listener's queue full are tried again by the kernel; how many come through depends on how fast the node is.",
-			success(serverBusybox, 500, 34.85)),
-		claim.That("figure 3", "nginx and tomcat answer all requests of 1000 users.",
-			"The bench serves tomcat's 750 kB as one page: 1000 users need 60 s of this link for it, and give up after 5 s. The paper's ab fetches one document.", full(serverNginx), full(serverHeavy)),
-		claim.That("figure 7", "Two nodes make busybox's response time 55.01 % shorter, four 77.25 %.", otherBoard,
-			claim.Number{Name: "busybox, 2Con-2Pi", Unit: "% shorter", Rule: claim.Near, Ideal: two, Paper: &two, Tolerance: 0.25}.Over(r.changeOf(serverBusybox, layout{2, 2}, meanMSOf)),
-			claim.Number{Name: "busybox, 4Con-4Pi", Unit: "% shorter", Rule: claim.Near, Ideal: four, Paper: &four, Tolerance: 0.25}.Over(r.changeOf(serverBusybox, layout{4, 4}, meanMSOf))),
-		claim.That("figure 7", "nginx and tomcat gain as well from other nodes.", otherBoard,
-			gain(serverNginx, layout{4, 4}, 30, nil), gain(serverHeavy, layout{4, 4}, 30, nil)),
-	}
-	for _, server := range []string{serverBusybox, serverNginx, serverHeavy} {
-		otherwise := otherBoard
-		if server == serverHeavy {
-			otherwise = "This page needs the link, not the processor, and only who waits less than 5 s has a response time."
-		}
-		// A fifth shorter would be a gain.
-		var numbers []claim.Number
-		for _, l := range []layout{{2, 1}, {4, 1}} {
-			numbers = append(numbers, claim.Number{Name: l.String(), Unit: "% shorter", Rule: claim.AtMost, Ideal: 20}.Over(r.changeOf(server, l, meanMSOf)))
-		}
-		claims = append(claims, claim.That("figure 7", server+": replicas on the same node do not shorten the response time.", otherwise, numbers...))
-	}
-	more := claim.Number{Name: "busybox, 4Con-1Pi", Unit: "% less", Rule: claim.AtMost, Ideal: 0, Tolerance: 1}
-	return append(claims,
-		claim.That("figure 6", "With four containers on a node each uses a quarter of the processor of one alone, with two a half.",
-			"With one container this server did not use all of its node.",
-			claim.Number{Name: "busybox, 2Con-1Pi", Unit: "% less", Rule: claim.Near, Ideal: 50, Tolerance: 0.25}.Over(r.changeOf(serverBusybox, layout{2, 1}, Crowd.mostContainerCPU)),
-			claim.Number{Name: "busybox, 4Con-1Pi", Unit: "% less", Rule: claim.Near, Ideal: 75, Tolerance: 0.25}.Over(r.changeOf(serverBusybox, layout{4, 1}, Crowd.mostContainerCPU))),
-		claim.That("figures 5 and 8", "More containers on one node use more of its processor.", "One container uses all of its node here already.",
-			more.Over(r.changeOf(serverBusybox, layout{4, 1}, nodeCPUOf))),
-		claim.That("figure 5", "More containers on one node use more of its memory.", "What they use besides their own pages, such as buffers of connections, is shared here.",
-			more.Over(r.changeOf(serverBusybox, layout{4, 1}, memoryOf))),
-		claim.That("figure 8", "On four nodes each uses less of its processor.", "All nodes are busy here as long as the crowd is there: it only takes less time.",
-			claim.NoLess("busybox, 4Con-4Pi", "% less", 5, nil, nil).Over(r.changeOf(serverBusybox, layout{4, 4}, nodeCPUOf))),
-		claim.That("figure 8", "More containers on one node raise its load.", "Each of the crowd's requests is a task that waits, on one container as on four.",
-			more.Over(r.changeOf(serverBusybox, layout{4, 1}, nodeLoadOf))),
-		claim.That("figure 8", "On four nodes each has less load.", otherBoard,
-			claim.NoLess("busybox, 4Con-4Pi", "% less", 5, nil, nil).Over(r.changeOf(serverBusybox, layout{4, 4}, nodeLoadOf))),
-		r.heavyLoadClaim(),
-		r.costClaim())
-}
-
-// heavyLoadClaim returns the extreme of figure 8b.
-func (r Report) heavyLoadClaim() claim.Claim {
-	seventy := 70.0
-	most := r.each(crowdOf(serverHeavy, layout{4, 1}), func(c Crowd) float64 { return c.NodeLoadMost })
-	return claim.That("figure 8", "tomcat drives the load of a node up to 70.", "What stands for it answers all users with as many threads as there are processors, tomcat with one for each user.",
-		claim.NoLess("heavy, 4Con-1Pi", "tasks", seventy, &seventy, nil).Over(most))
-}
-
-// costClaim returns figure 9, of which less is better.
-func (r Report) costClaim() claim.Claim {
-	numbers := []claim.Number{claim.NoMore("engine", "s", 3.37, nil).Over(r.EngineSeconds)}
-	for _, one := range []struct {
-		server string
-		paper  float64
-	}{{serverNano, 1.42}, {serverBusybox, 1.46}, {serverNginx, 1.44}, {serverHeavy, 1.48}} {
-		numbers = append(numbers, claim.NoMore(one.server, "s", one.paper, nil).Over(r.Starts[one.server]))
-	}
-	return claim.That("figure 9", "An engine starts in 3.37 s, an instance in 1.42 to 1.48 s.", "The engine's data and images are in memory, and the machine had other work.", numbers...)
-}
-
-func medianOrNil(values []float64) *float64 {
-	if len(values) == 0 {
-		return nil
-	}
-	return report.Number(measure.SpreadOf(values).Median)
-}
-
 // judge judges the paper's claims and Weir's targets.
 func (r *Report) judge() {
 	for _, one := range r.claims() {
-		one.NoControl = "it is about servers and their replicas, without Weir"
-		one.About = "servers and nodes, without the agent"
-		r.Claims = append(r.Claims, one.Judge(source))
+		r.Claims = append(r.Claims, one.judge())
 	}
-	images := report.Claim{
-		Source: source, Where: "table I", Says: "Images have 88 kB, 2.16 MB, 368 MB and 251 MB.",
-		Judgement: report.NotReproducible, Reason: "The paper's images are other builds for another processor; those made here have what the program needs and busybox.",
-	}
-	if !slices.ContainsFunc(r.Crowds, func(c Crowd) bool { return c.Figure3 }) {
-		images.Judgement, images.Reason = report.NotMeasured, "This run left out the part "+PartSuccess+", or it failed."
-	}
-	r.Claims = append(r.Claims, images)
 	r.judgeTargets()
 }
 
@@ -215,10 +77,9 @@ func (r Report) tables() []report.Table {
 			fmt.Sprintf("%.1f", float64(c.MemoryBytes)/1e6))
 	}
 	sizes := report.Table{Title: "Table I: sizes of images", Header: []string{"SERVER", "PAPER", "HERE", "STANDS FOR"}}
-	papers := map[string]string{serverNano: "88 kB", serverBusybox: "2.16 MB", serverNginx: "368 MB", serverHeavy: "251 MB"}
 	for _, s := range webServers() {
 		if bytes, ok := r.ImageBytes[s.name]; ok {
-			sizes.Add(s.name, papers[s.name], fmt.Sprintf("%.2f MB", float64(bytes)/1e6), s.standsFor)
+			sizes.Add(s.name, fmt.Sprintf("%g MB", paperImageMB(s.name)), fmt.Sprintf("%.2f MB", float64(bytes)/1e6), s.standsFor)
 		}
 	}
 	return report.Filled(append([]report.Table{crowds, sizes, r.capacityTable()}, r.competitionTables()...)...)
