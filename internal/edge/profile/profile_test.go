@@ -3,6 +3,7 @@ package profile
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -179,5 +180,20 @@ func TestCrowdWaits(t *testing.T) {
 	got := Crowd{URL: s.URL, Users: 3, For: 900 * time.Millisecond, Timeout: 10 * time.Second}.Run(t.Context())
 	if got.Requests != 3 || got.Failed != 0 || got.P95 < time.Second {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// TestCrowdEnds: users of a server that does not answer, or refuses them, give up: their crowd ends in time.
+func TestCrowdEnds(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	for name, url := range map[string]string{"silent": "http://" + silent.Addr().String(), "refused": gone().URL} {
+		crowd := Crowd{URL: url, Users: 50, Requests: 1e6, For: 400 * time.Millisecond, Timeout: 300 * time.Millisecond, Fresh: true}
+		if got := crowd.Run(t.Context()); got.Requests < crowd.Users || got.Failed != got.Requests || got.Took > crowd.For+crowd.Timeout+2*time.Second {
+			t.Errorf("%s: %+v", name, got)
+		}
 	}
 }

@@ -55,7 +55,7 @@ night resumes with the next run, if the sources of what is measured and of the b
 machine, kernel, congestion control and settings are the same: --dir keeps each run that
 has ended. So the night can be several evenings: --for 2h30m stops before a run that would
 not end in time, and says what is left; runs that are compared with each other are of one
-evening. PiCasso (20 minutes) and the controller are kept only when complete: give
+evening. PiCasso (an hour) and the controller are kept only when complete: give
 --for more than that. Runs during which others took more than 5 % of the processors are
 named: processes from before, and services that systemd starts meanwhile.
 Above a tenth of a report's runs, or during all of PiCasso's or the controller's, the

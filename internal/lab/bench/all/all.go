@@ -67,10 +67,10 @@ type kind struct {
 	// paper sections judge a paper, and take runs of the full duration; others take at most longest (0: ownDuration).
 	paper   bool
 	longest time.Duration
-	// fixed sections have runs of their own: the duration does not change how long they take, and rounds repeat the part
-	// repeated of their share. Load changes no figure of computed sections.
+	// fixed sections have runs of their own: neither the duration nor rounds change how long they take, unless takes
+	// says how long that is. Load changes no figure of computed sections.
 	fixed, computed bool
-	repeated        float64
+	takes           func(Options) time.Duration
 	// again is the command that repeats a section; flags are its flags for options of this section, nil for none.
 	again string
 	flags func(Options) string
@@ -107,7 +107,7 @@ func sections() []section {
 		section{llq.Suite, "SDN-LLQ's experiment: voice, video and generic data", 90, runLLQ, kind{paper: true, again: "weir bench llq", flags: Options.runFlags, duration: llqDuration, program: findController, source: sourceSDN}},
 		section{liveport.Suite, "the queueing model against real packets", 35, runModel, kind{paper: true, model: true, again: "weir bench model", flags: Options.seededFlags, duration: modelDuration}},
 		section{sdn.Suite, "how fast the OpenFlow controller answers", 20, runSDN, kind{fixed: true, again: "weir bench sdn", flags: Options.sdnFlags, program: findController, source: sourceSDN}},
-		section{picasso.Suite, "PiCasso's evaluation, and Weir's placement beside Swarm's", 405, runPicasso, kind{paper: true, fixed: true, repeated: picassoRound, again: "weir bench picasso", flags: Options.picassoFlags, duration: lastPicasso, program: picasso.FindEdge, source: "edge"}},
+		section{picasso.Suite, "PiCasso's evaluation, and Weir's placement beside Swarm's", 405, runPicasso, kind{paper: true, fixed: true, takes: Options.picassoTime, again: "weir bench picasso", flags: Options.picassoFlags, duration: lastPicasso, program: picasso.FindEdge, source: "edge"}},
 		section{netmodes.Suite, "what network modes of containers cost", 840, runNetmodes, kind{paper: true, again: "weir bench netmodes", flags: Options.judgedFlags, judged: func(o Options) float64 { return netmodes.JudgedPart(o.netmodes()) }}})
 }
 

@@ -18,33 +18,59 @@ type skippedError struct{ missing string }
 
 func (e *skippedError) Error() string { return "left out: " + e.missing }
 
-// Of the paper's runs, what a part of half an hour has room for.
 const (
-	picassoRequests = 400
-	picassoFor      = 2 * time.Second
 	picassoDuration = 3 * time.Second
 	picassoStarts   = 1
 	picassoOrders   = 2
-	// picassoRound is about how many seconds the crowds of one round take.
-	picassoRound = 190
+	// picassoOnce is about how long all takes that rounds do not repeat: engines, images and the competition.
+	picassoOnce = 215 * time.Second
 )
 
-var (
-	picassoUsers = []int{picasso.SmallestCrowd, picasso.PaperCrowd, 1000}
-	picassoNodes = []int{picasso.PaperNodes}
-)
+var picassoNodes = []int{picasso.PaperNodes}
+
+// crowdSize is how large a run of a crowd is.
+type crowdSize struct {
+	requests int
+	during   time.Duration
+	users    []int
+}
+
+// picassoCrowds returns the sizes of crowds. A page of claims has the paper's, of which a node answers in a quarter of a
+// minute what it can: five rounds have to end in one evening with others, as PiCasso is kept only when complete. A part
+// of half an hour has room for less.
+func (o Options) picassoCrowds() crowdSize {
+	if o.Publish && !o.Short {
+		return crowdSize{10_000, 15 * time.Second, []int{picasso.SmallestCrowd, picasso.PaperCrowd, 500, 1000}}
+	}
+	return crowdSize{400, 2 * time.Second, []int{picasso.SmallestCrowd, picasso.PaperCrowd, 1000}}
+}
+
+// picasso returns the options of the PiCasso suite.
+func (o Options) picasso() picasso.Options {
+	crowds := o.picassoCrowds()
+	return picasso.Options{
+		Parts: picasso.Parts(), Requests: crowds.requests, For: crowds.during, Users: crowds.users, Starts: max(picassoStarts, o.Repeat),
+		CompetitionLinkBPS: picasso.UplinkBPS, Nodes: picassoNodes, Orders: picassoOrders, RunOptions: o.RunOptions,
+	}
+}
+
+// picassoRound returns about how long the crowds of one round take: twelve minutes on a page of claims.
+func (o Options) picassoRound() time.Duration { return o.picasso().RoundTime() }
+
+// picassoTime returns about how long PiCasso takes: an hour on a page of claims.
+func (o Options) picassoTime() time.Duration {
+	return picassoOnce + time.Duration(o.Repeat)*o.picassoRound()
+}
 
 // lastPicasso returns how long each load of the competition lasts, whatever runs of others take.
 func lastPicasso(time.Duration) time.Duration { return picassoDuration }
 
 // picassoFlags returns the flags of weir bench picasso for the same runs.
 func (o Options) picassoFlags() string {
+	p := o.picasso()
 	return fmt.Sprintf("--requests %d --for %v --users %s --repeat %d --starts %d --duration %v --nodes %s --orders %d",
-		picassoRequests, picassoFor, commas(picassoUsers), o.Repeat, o.starts(), o.Duration, commas(picassoNodes), picassoOrders)
+		p.Requests, p.For, commas(p.Users), p.Repeat, p.Starts, p.Duration, commas(p.Nodes), p.Orders)
 }
-
-// starts returns how often each server is started: once a round.
-func (o Options) starts() int { return max(picassoStarts, o.Repeat) }
 
 // commas returns numbers as a flag takes them.
 func commas(numbers []int) string {
@@ -63,10 +89,7 @@ func runPicasso(ctx context.Context, all Options) (report.Result, error) {
 	if _, err := exec.LookPath("dockerd"); err != nil {
 		return nil, &skippedError{"dockerd is not installed: apt-get install docker.io"}
 	}
-	o := picasso.Options{
-		Parts: picasso.Parts(), Requests: picassoRequests, For: picassoFor, Users: picassoUsers, Starts: all.starts(),
-		CompetitionLinkBPS: picasso.UplinkBPS, Nodes: picassoNodes, Orders: picassoOrders, RunOptions: all.RunOptions,
-	}
+	o := all.picasso()
 	missing := ""
 	if o.EdgeBinary, missing = edgePrograms(all.WeirBinary); missing != "" {
 		o.Parts = slices.DeleteFunc(o.Parts, func(part string) bool { return picasso.NeedsEdge([]string{part}) })

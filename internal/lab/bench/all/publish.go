@@ -97,9 +97,12 @@ func (o Options) of(s section) Options {
 
 // estimatedTime returns about how long a section takes.
 func (o Options) estimatedTime(s section) time.Duration {
+	if s.takes != nil {
+		return s.takes(o)
+	}
 	one := time.Duration(s.share * float64(time.Second))
 	if s.fixed {
-		return one + time.Duration(s.repeated*float64(max(0, o.Repeat-1))*float64(time.Second))
+		return one
 	}
 	o = o.of(s)
 	if s.judged != nil {

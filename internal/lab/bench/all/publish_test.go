@@ -425,9 +425,15 @@ func TestPublishTime(t *testing.T) {
 	if got, want := o.estimatedTime(cost), 7*32*time.Second; got.Round(time.Second) != want { // seven rounds of 2 s
 		t.Errorf("cost takes %v, want %v", got, want)
 	}
-	crowds := section{share: 100, kind: kind{fixed: true, repeated: 40}}
-	if got := o.estimatedTime(crowds); got != 260*time.Second { // five rounds of the crowds
-		t.Errorf("a section of its own rounds takes %v", got)
+	// PiCasso is kept only when complete, and half an evening is for others.
+	crowds := section{share: 100, kind: kind{fixed: true, takes: Options.picassoTime}}
+	if got := o.estimatedTime(crowds); got < 50*time.Minute || got > 70*time.Minute {
+		t.Errorf("five rounds of PiCasso take %v", got)
+	}
+	short := o
+	short.Short = true
+	if got := short.estimatedTime(crowds); got > 30*time.Minute {
+		t.Errorf("PiCasso's part of a short page takes %v", got)
 	}
 	for _, change := range []func(*Options){func(o *Options) { o.Repeat = 4 }, func(o *Options) { o.Duration = 9 * time.Second }, func(o *Options) { o.Short, o.Duration = true, time.Second }} {
 		few := o
@@ -468,7 +474,7 @@ func TestSectionCommands(t *testing.T) {
 		llq.Suite:      "weir bench llq --duration 10s --warmup 500ms --repeat 5",
 		liveport.Suite: "weir bench model --duration 30s --warmup 500ms --repeat 5 --seed 7",
 		sdn.Suite:      "weir bench sdn --duration 2s",
-		picasso.Suite:  "weir bench picasso --requests 400 --for 2s --users 5,100,1000 --repeat 5 --starts 5 --duration 3s --nodes 4 --orders 2",
+		picasso.Suite:  "weir bench picasso --requests 10000 --for 15s --users 5,100,500,1000 --repeat 5 --starts 5 --duration 3s --nodes 4 --orders 2",
 		netmodes.Suite: "weir bench netmodes --duration 10s --warmup 500ms --repeat 5 --judged",
 	}
 	for _, one := range sections() {

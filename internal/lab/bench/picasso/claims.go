@@ -245,7 +245,7 @@ func (r Report) capacityClaim() paperClaim {
 		section: "IV.C", where: whereCapacity, says: "An edge node handles a number of replicas without exhausting its resources. (Here each is asked for an eighth of what one alone answers.)",
 		otherwise: "One replica exhausted its node at once, or the largest number did not.",
 	}
-	for _, server := range []string{serverBusybox, serverNginx} {
+	for _, server := range capacityServers() {
 		// One to 15: of 16, or of none, nothing was found out.
 		n := claim.Number{Name: server, Unit: "replicas", Rule: claim.Near, Ideal: capacityParts, Tolerance: 1 - 1.0/capacityParts}.Over(r.replicasStood(server))
 		c.numbers = append(c.numbers, number{n, report.Number(capacityParts)})

@@ -247,7 +247,7 @@ func paperLayouts() []layout { return []layout{{1, 1}, {2, 1}, {4, 1}, {2, 2}, {
 func (b *bed) replicas(ctx context.Context) error {
 	return b.rounds(func() error {
 		for _, s := range b.servers {
-			if s.name == serverNano {
+			if !slices.Contains(replicated(), s.name) {
 				continue
 			}
 			for _, l := range paperLayouts() {
@@ -269,23 +269,26 @@ const (
 	// capacityParts is into how many parts what one replica answers is divided: each of up to capacityMost replicas is
 	// asked for one, so that the largest number is more than the node stands.
 	capacityParts, capacityMost = 8, 16
-	// capacityLeast is how long users come at least: a node answers some tens of requests a second.
-	capacityLeast = 5 * time.Second
+	// capacityTime is how long users come: a node answers some tens of requests a second.
+	capacityTime = 5 * time.Second
 )
+
+// capacityServers returns the servers that answer all of few users.
+func capacityServers() []string { return []string{serverBusybox, serverNginx} }
 
 // capacity measures section IV.C: how many replicas a node stands, each with users of its own who arrive. The paper finds
 // out with users who ask again and again, who exhaust a node of any number of replicas.
 func (b *bed) capacity(ctx context.Context) error {
 	return b.rounds(func() error {
 		for _, s := range b.servers {
-			if s.name != serverBusybox && s.name != serverNginx {
+			if !slices.Contains(capacityServers(), s.name) {
 				continue
 			}
 			alone, err := b.measure(ctx, s, layout{1, 1}, SmallestCrowd)
 			if err != nil {
 				return err
 			}
-			perSecond, during := alone.RequestsPerS/capacityParts, max(b.options.For, capacityLeast)
+			perSecond := alone.RequestsPerS / capacityParts
 			for replicas := 1; replicas <= capacityMost; replicas *= 2 {
 				if b.late() {
 					continue
@@ -293,7 +296,7 @@ func (b *bed) capacity(ctx context.Context) error {
 				l := layout{replicas, 1}
 				fmt.Fprintf(b.options.Progress, "%s, %s, %.3g requests a second to each\n", s.name, l, perSecond)
 				c, err := b.measureLoad(ctx, Crowd{ArrivalsPerS: perSecond}, s, l, func(i int) profile.Answers {
-					return arrive(ctx, b.crowd(0, firstPort+i, 1), arrivalTimes(perSecond, during, uint64(i)))
+					return arrive(ctx, b.crowd(0, firstPort+i, 1), arrivalTimes(perSecond, capacityTime, uint64(i)))
 				})
 				if err != nil {
 					return err

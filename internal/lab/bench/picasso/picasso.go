@@ -76,6 +76,28 @@ type Options struct {
 	EdgeBinary string
 }
 
+const (
+	// crowdRest is about how long a crowd takes from its last request to the last answer, at most patience.
+	crowdRest = 2 * time.Second
+	// containerTime is about how long it takes to start a container and to remove it.
+	containerTime = 700 * time.Millisecond
+)
+
+// RoundTime returns about how long a round of crowds takes: of figures 3 and 5 to 8, and of the replicas of a node.
+func (o Options) RoundTime() time.Duration {
+	success, capacity := len(webServers())*len(o.Users), len(capacityServers())
+	crowds, containers, arrivals := success+capacity, success+capacity, 0
+	for _, l := range paperLayouts() {
+		crowds += len(replicated())
+		containers += len(replicated()) * l.containers
+	}
+	for replicas := 1; replicas <= capacityMost; replicas *= 2 {
+		arrivals += capacity
+		containers += capacity * replicas
+	}
+	return time.Duration(crowds)*(o.For+crowdRest) + time.Duration(arrivals)*capacityTime + time.Duration(containers)*containerTime
+}
+
 // NeedsEdge reports whether parts measure weir-edge.
 func NeedsEdge(parts []string) bool {
 	return slices.Contains(parts, PartCompetition) || slices.Contains(parts, PartMemory)
@@ -118,6 +140,9 @@ type Report struct {
 	Suite string `json:"suite"`
 	// NodeCPUs is how many processors a node has, 0: not capped.
 	NodeCPUs float64 `json:"node_cpus"`
+	// CrowdRequests are the most that a crowd sends, CrowdSeconds for how long at most it begins new ones.
+	CrowdRequests int     `json:"crowd_requests,omitempty"`
+	CrowdSeconds  float64 `json:"crowd_seconds,omitempty"`
 	// Crowds are figures 3 and 5 to 8.
 	Crowds []Crowd `json:"crowds,omitempty"`
 	// Capacity is section IV.C: one to capacityMost replicas on a node, each asked for the same.
@@ -252,7 +277,7 @@ func Run(ctx context.Context, options Options) (found Report, err error) {
 	found = Report{
 		Report: options.NewReport(Suite, "", started, machine.Read(options.Version)),
 		Suite:  Suite, Missing: map[string]string{}, Failures: map[string]string{},
-		Starts: map[string][]float64{}, ImageBytes: map[string]uint64{},
+		Starts: map[string][]float64{}, ImageBytes: map[string]uint64{}, CrowdRequests: options.Requests, CrowdSeconds: options.For.Seconds(),
 	}
 	found.PausesUnknown = true
 	found.Environment.Containers = testbed.SaysOr(ctx, "docker "+report.Unknown, "dockerd", "--version")

@@ -76,7 +76,11 @@ func asPaper() Report {
 
 func TestPicassoClaims(t *testing.T) {
 	r := asPaper()
+	r.CrowdRequests, r.CrowdSeconds = 10000, 15
 	r.complete()
+	if want := "at most 10000 requests, and begins none after 15 s"; !strings.Contains(r.Note, want) {
+		t.Errorf("the note does not say %q: %s", want, r.Note)
+	}
 	if len(r.Claims) != 23 {
 		t.Errorf("there are %d claims, want 23", len(r.Claims))
 	}

@@ -18,6 +18,8 @@ const note = "Nodes are Docker engines in network namespaces, with %.3g processo
 	"threads of its containers run or wait, for the limit of their processors as well, four times a second: what the kernel smooths to a load average. " +
 	"Load averages and pressure (PSI) themselves are the machine's here: control groups of version 1 have none."
 
+const crowdNote = " A crowd sends at most %d requests, and begins none after %g s; who waits for 5 s gives up. The paper's sent 10000, thirty times."
+
 const competitionNote = " In the competition each node's uplink has %g Mbit/s; docs/measurements/edge.md (\"The competition for uplinks\") says what is compared and judged. " +
 	"Where all nodes are busy placing cannot help, and minimums are judged; where some are not, all else is. In a closed loop that fills what there is " +
 	"the response time is the inverse of the throughput."
@@ -27,6 +29,9 @@ func (r *Report) complete() {
 	servers := webServers()
 	nano, heavy := servers[0], servers[3]
 	r.Note = fmt.Sprintf(note, r.NodeCPUs, nano.name, nano.standsFor, heavy.name, heavy.standsFor)
+	if len(r.Crowds) > 0 {
+		r.Note += fmt.Sprintf(crowdNote, r.CrowdRequests, r.CrowdSeconds)
+	}
 	for _, name := range slices.Sorted(maps.Keys(r.Missing)) {
 		r.AddGap(fmt.Sprintf("%s was not measured: %s.", name, r.Missing[name]))
 	}
