@@ -18,6 +18,7 @@ import (
 
 	"github.com/weir-project/weir/internal/lab/bench"
 	"github.com/weir-project/weir/internal/lab/bench/measure"
+	"github.com/weir-project/weir/internal/lab/bench/picasso"
 	"github.com/weir-project/weir/internal/lab/report"
 	"github.com/weir-project/weir/internal/lab/report/machine"
 	"github.com/weir-project/weir/internal/lab/traffic"
@@ -403,6 +404,11 @@ func (s section) command(o Options, where string) string {
 	if slices.Contains(bench.SuiteNames(), s.name) {
 		if only := bench.OnlyOf(o.suite(s.name), where); only != "" {
 			text += " --only '" + only + "'"
+		}
+	}
+	if s.name == picasso.Suite {
+		if measures := picasso.PartOf(where); measures != "" {
+			text += " --parts " + measures
 		}
 	}
 	return text

@@ -462,6 +462,22 @@ func TestClaimCommands(t *testing.T) {
 	}
 }
 
+// TestPicassoCommands: each claim of PiCasso gets the part of its figure.
+func TestPicassoCommands(t *testing.T) {
+	o, _ := publishing(t, "v1")
+	s := section{name: picasso.Suite, kind: kind{again: "weir bench picasso", flags: Options.picassoFlags}}
+	for where, part := range map[string]string{
+		"table I": "success", "figure 3": "success", "figures 5 and 8": "replicas", "figure 7b": "replicas", "replicas of a node": "capacity", "figure 9": "cost",
+	} {
+		if got := s.command(o, where); !strings.HasSuffix(got, " --parts "+part) {
+			t.Errorf("%s: %q, want part %s", where, got, part)
+		}
+	}
+	if got := s.command(o, ""); strings.Contains(got, "--parts") {
+		t.Errorf("of no figure: %q", got)
+	}
+}
+
 // TestSectionCommands: commands have the flags of the runs that were judged.
 func TestSectionCommands(t *testing.T) {
 	o, _ := publishing(t, "v1")
