@@ -57,15 +57,16 @@ func (l layout) nodeOf(instance int) int { return instance % l.pis }
 // measure runs a crowd against a layout.
 func (b *bed) measure(ctx context.Context, s webServer, l layout, users int) (Crowd, error) {
 	fmt.Fprintf(b.options.Progress, "%s, %s, %d users\n", s.name, l, users)
-	return b.measureLoad(ctx, Crowd{Users: users}, s, l, func(i int) profile.Answers {
+	return b.measureLoad(ctx, Crowd{Users: users}, s, l, b.options.For, func(i int) profile.Answers {
 		crowd := b.crowd(l.nodeOf(i), firstPort+i, max(1, users/l.containers))
 		crowd.Requests, crowd.For = max(1, b.options.Requests/l.containers), b.options.For
 		return crowd.Run(ctx)
 	})
 }
 
-// measureLoad runs a load against each instance of a layout, and adds to c what came of it.
-func (b *bed) measureLoad(ctx context.Context, c Crowd, s webServer, l layout, load func(instance int) profile.Answers) (_ Crowd, err error) {
+// measureLoad runs a load against each instance of a layout, and adds to c what came of it. What nodes use is counted while
+// requests begin, for during at most: afterwards the last users wait, for as long as they do, and nodes idle.
+func (b *bed) measureLoad(ctx context.Context, c Crowd, s webServer, l layout, during time.Duration, load func(instance int) profile.Answers) (_ Crowd, err error) {
 	c.Server, c.Layout = s.name, l.String()
 	instances := make([]instance, l.containers)
 	for i := range l.containers {
@@ -89,11 +90,21 @@ func (b *bed) measureLoad(ctx context.Context, c Crowd, s webServer, l layout, l
 	for i := range l.containers {
 		crowds.Go(func() { answers[i] = load(i) })
 	}
-	crowds.Wait()
-	took := time.Since(began)
+	over := make(chan struct{})
+	go func() {
+		crowds.Wait()
+		close(over)
+	}()
+	select {
+	case <-over:
+	case <-time.After(during):
+	}
+	counted := time.Since(began)
 	after, memory, err := b.used(l)
 	eachAfter, eachErr := b.usedByEach(instances)
 	seen := end()
+	<-over
+	took := time.Since(began)
 	if c.Moments = seen.moments; len(seen.counts) > 0 {
 		c.NodeLoad, c.NodeLoadMost = measure.Mean(seen.counts), slices.Max(seen.counts)
 	}
@@ -111,9 +122,9 @@ func (b *bed) measureLoad(ctx context.Context, c Crowd, s webServer, l layout, l
 		c.MeanMS = measure.Milliseconds(sum / time.Duration(good))
 		c.RequestsPerS = float64(good) / took.Seconds()
 	}
-	c.NodeCPUPercent = b.nodePercent(l, after-before, took)
+	c.NodeCPUPercent = b.nodePercent(l, after-before, counted)
 	for i := range instances {
-		c.ContainerCPUPercents = append(c.ContainerCPUPercents, b.percent(eachAfter[i]-eachBefore[i], took))
+		c.ContainerCPUPercents = append(c.ContainerCPUPercents, b.percent(eachAfter[i]-eachBefore[i], counted))
 	}
 	c.ContainerCPUPercent = measure.Mean(c.ContainerCPUPercents)
 	c.MemoryBytes = memory
@@ -295,7 +306,7 @@ func (b *bed) capacity(ctx context.Context) error {
 				}
 				l := layout{replicas, 1}
 				fmt.Fprintf(b.options.Progress, "%s, %s, %.3g requests a second to each\n", s.name, l, perSecond)
-				c, err := b.measureLoad(ctx, Crowd{ArrivalsPerS: perSecond}, s, l, func(i int) profile.Answers {
+				c, err := b.measureLoad(ctx, Crowd{ArrivalsPerS: perSecond}, s, l, capacityTime, func(i int) profile.Answers {
 					return arrive(ctx, b.crowd(0, firstPort+i, 1), arrivalTimes(perSecond, capacityTime, uint64(i)))
 				})
 				if err != nil {
