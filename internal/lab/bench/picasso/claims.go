@@ -149,7 +149,7 @@ func (r Report) localClaims() []paperClaim {
 	list := []paperClaim{
 		{
 			"IV.C", "figures 5 and 8", "More containers on one node use significantly more of its processor (judged: 10 %, four against one).",
-			"One container uses all of its node here already.", "", more(nodeCPUOf),
+			"One container of busybox or nginx uses its node here already, and tomcat's page needs the link.", "", more(nodeCPUOf),
 		},
 		{
 			"IV.C", "figures 5 and 8", "More containers on one node significantly raise its load (judged: 10 %, four against one).",
@@ -182,19 +182,20 @@ func (r Report) localClaims() []paperClaim {
 		},
 		{
 			"IV.D", "figure 7", "tomcat's response time reaches 1847 ms with four containers on one node.",
-			"The bench serves tomcat's 750 kB as one page, which needs the link: 100 users wait for 6 s of it, and give up after 5.", "",
-			[]number{{Number: claim.Like(nameOf(serverHeavy, four), claim.UnitTime, 1847, nearPaper, nil).Over(r.each(crowdOf(serverHeavy, four), meanMSOf))}},
+			"The bench serves tomcat's 750 kB as one page, which needs the link: 100 users wait for 6 s of it, and give up after 5 s, which count as 5 s.", "",
+			[]number{{Number: claim.Like(nameOf(serverHeavy, four), claim.UnitTime, 1847, nearPaper, nil).Over(r.each(crowdOf(serverHeavy, four), Crowd.waitedMS))}},
 		},
 	}
 	for _, server := range replicated() {
-		otherwise := otherBoard
-		if server == serverHeavy {
-			otherwise = "This page needs the link, not the processor, and only who waits less than 5 s has a response time."
-		}
+		otherwise := map[string]string{
+			serverBusybox: "One container drops connections when its listener's queue is full, and they are tried again after a second; several have as many queues.",
+			serverNginx:   otherBoard,
+			serverHeavy:   "This page needs the link, not the processor.",
+		}[server]
 		c := paperClaim{section: "IV.D", where: "figure 7", says: server + ": replicas on the same node do not shorten the response time (judged: 5 %).", otherwise: otherwise}
 		for _, l := range []layout{two, four} {
 			n := claim.Number{Name: l.String(), Unit: unitShorter, Rule: claim.AtMost, Ideal: 0, Tolerance: mostAlikePercent}
-			c.numbers = append(c.numbers, number{n.Over(r.changeOf(server, l, meanMSOf)), report.Number(0)})
+			c.numbers = append(c.numbers, number{n.Over(r.changeOf(server, l, Crowd.waitedMS)), report.Number(0)})
 		}
 		list = append(list, c)
 	}
@@ -205,11 +206,11 @@ func (r Report) localClaims() []paperClaim {
 func (r Report) remoteClaims() []paperClaim {
 	shorter := func(server string, l layout) number {
 		ideal := 100 * (1 - 1/float64(l.pis))
-		return number{claim.NoLess(nameOf(server, l), unitShorter, leastGainPercent, nil, nil).Over(r.changeOf(server, l, meanMSOf)), &ideal}
+		return number{claim.NoLess(nameOf(server, l), unitShorter, leastGainPercent, nil, nil).Over(r.changeOf(server, l, Crowd.waitedMS)), &ideal}
 	}
 	busybox := func(l layout, ideal, paper float64) number {
 		n := claim.Number{Name: nameOf(serverBusybox, l), Unit: unitShorter, Rule: claim.Near, Ideal: ideal, Paper: &paper, Tolerance: nearPaper}
-		return number{n.Over(r.changeOf(serverBusybox, l, meanMSOf)), &ideal}
+		return number{n.Over(r.changeOf(serverBusybox, l, Crowd.waitedMS)), &ideal}
 	}
 	four := layout{4, 4}
 	less := func(value func(Crowd) float64) (numbers []number) {
@@ -234,7 +235,7 @@ func (r Report) remoteClaims() []paperClaim {
 		{"IV.D", "figure 8", "On four nodes each has less load (judged: 5 %).", otherBoard, "", less(nodeLoadOf)},
 		{
 			"V", "figure 7b", "A single nginx container responds within 140 ms to 100 users.", otherBoard, "",
-			[]number{{Number: claim.NoMore(nameOf(serverNginx, layout{1, 1}), claim.UnitTime, 140, nil).Over(r.each(crowdOf(serverNginx, layout{1, 1}), meanMSOf))}},
+			[]number{{Number: claim.NoMore(nameOf(serverNginx, layout{1, 1}), claim.UnitTime, 140, nil).Over(r.each(crowdOf(serverNginx, layout{1, 1}), Crowd.waitedMS))}},
 		},
 	}
 }

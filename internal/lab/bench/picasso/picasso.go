@@ -222,6 +222,12 @@ func (c Crowd) SuccessPercent() float64 {
 	return 100 * float64(c.Requests-c.Failed) / float64(c.Requests)
 }
 
+// waitedMS returns the mean response time if who gives up has waited as long as he does: without them the slowest server,
+// which few wait for, would look fast.
+func (c Crowd) waitedMS() float64 {
+	return (c.MeanMS*float64(c.Requests-c.Failed) + measure.Milliseconds(patience)*float64(c.Failed)) / float64(max(1, c.Requests))
+}
+
 // mostContainerCPU returns the processor time of the container that uses most, as ContainerCPUPercents.
 func (c Crowd) mostContainerCPU() float64 {
 	if len(c.ContainerCPUPercents) == 0 {

@@ -130,6 +130,7 @@ func TestPicassoOtherResults(t *testing.T) {
 		says   string
 	}{
 		"replicas shorten by a tenth": {in(serverBusybox, four, func(c *Crowd) { c.MeanMS = 900 }), "busybox: replicas on the same node do not"},
+		"users of four nodes give up": {in(serverHeavy, layout{4, 4}, func(c *Crowd) { c.MeanMS, c.Failed = 100, 9000 }), "nginx and tomcat gain as well"},
 		"the same processor":          {in(serverNginx, four, func(c *Crowd) { c.NodeCPUPercent = 60 }), "More containers on one node use significantly more of its processor"},
 		"the same memory":             {in(serverHeavy, four, func(c *Crowd) { c.MemoryBytes = 10e6 }), "More containers on one node use significantly more of its memory"},
 		"the same load":               {in(serverBusybox, four, func(c *Crowd) { c.NodeLoad = 30 }), "More containers on one node significantly raise its load"},

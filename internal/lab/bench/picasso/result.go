@@ -18,7 +18,7 @@ const note = "Nodes are Docker engines in network namespaces, with %.3g processo
 	"threads of its containers run or wait, for the limit of their processors as well, four times a second: what the kernel smooths to a load average. " +
 	"Load averages and pressure (PSI) themselves are the machine's here: control groups of version 1 have none."
 
-const crowdNote = " A crowd sends at most %d requests, and begins none after %g s; who waits for 5 s gives up. The paper's sent 10000, thirty times."
+const crowdNote = " A crowd sends at most %d requests, and begins none after %g s; who waits for 5 s gives up, and counts as 5 s in response times of claims. The paper's sent 10000, thirty times."
 
 const competitionNote = " In the competition each node's uplink has %g Mbit/s; docs/measurements/edge.md (\"The competition for uplinks\") says what is compared and judged. " +
 	"Where all nodes are busy placing cannot help, and minimums are judged; where some are not, all else is. In a closed loop that fills what there is " +
@@ -174,7 +174,7 @@ func (r Report) plots() (plots []report.Plot) {
 	bars("Figures 5 and 8: processor of a node", "%", nodeCPUOf)
 	bars("Figure 8: load of a node", "threads that run or wait", nodeLoadOf)
 	bars("Figure 6: processor of the container that uses most, of what its node has", "%", Crowd.mostContainerCPU)
-	bars("Figure 7: response time", "ms", meanMSOf)
+	bars("Figure 7: response time (who gives up counts as 5 s)", "ms", Crowd.waitedMS)
 	return append(plots, r.curves()...)
 }
 
