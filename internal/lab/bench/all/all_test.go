@@ -19,6 +19,7 @@ import (
 	"github.com/weir-project/weir/internal/lab/bench/picasso"
 	"github.com/weir-project/weir/internal/lab/bench/sdn"
 	"github.com/weir-project/weir/internal/lab/report"
+	"github.com/weir-project/weir/test/must"
 )
 
 // TestPart: every section has its part of what is left, the last one all of it, and
@@ -77,6 +78,12 @@ func TestSectionFiles(t *testing.T) {
 	without := section{name: "x", run: runPicasso} // without Docker
 	if made, err = without.make(t.Context(), options); err != nil || made.Failure != "" || !strings.Contains(made.Skipped, "--no-docker") {
 		t.Errorf("%v: %+v", err, made)
+	}
+	t.Setenv("PATH", options.Dir)
+	must.Succeed(t, os.WriteFile(filepath.Join(options.Dir, "dockerd"), nil, 0o755))
+	options.Docker, options.Publish, options.Repeat = true, true, LeastRounds
+	if made, err = without.make(t.Context(), options); err != nil || !strings.Contains(made.Skipped, "nginx is not installed") {
+		t.Errorf("a page of claims without nginx: %v: %+v", err, made)
 	}
 	options.Dir = "/nowhere"
 	if _, err = figures.make(t.Context(), options); err == nil {

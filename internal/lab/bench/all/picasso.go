@@ -35,11 +35,14 @@ type crowdSize struct {
 	users    []int
 }
 
+// wholePicasso reports whether PiCasso is measured for a page that can be published.
+func (o Options) wholePicasso() bool { return o.Publish && !o.Short }
+
 // picassoCrowds returns the sizes of crowds. A page of claims has the paper's, of which a node answers in a quarter of a
 // minute what it can: five rounds have to end in one evening with others, as PiCasso is kept only when complete. A part
 // of half an hour has room for less.
 func (o Options) picassoCrowds() crowdSize {
-	if o.Publish && !o.Short {
+	if o.wholePicasso() {
 		return crowdSize{10_000, 15 * time.Second, []int{picasso.SmallestCrowd, picasso.PaperCrowd, 500, 1000}}
 	}
 	return crowdSize{400, 2 * time.Second, []int{picasso.SmallestCrowd, picasso.PaperCrowd, 1000}}
@@ -88,6 +91,9 @@ func runPicasso(ctx context.Context, all Options) (report.Result, error) {
 	}
 	if _, err := exec.LookPath("dockerd"); err != nil {
 		return nil, &skippedError{"dockerd is not installed: apt-get install docker.io"}
+	}
+	if _, err := exec.LookPath("nginx"); err != nil && all.wholePicasso() {
+		return nil, &skippedError{"nginx is not installed, and half of the claims are about it: apt-get install nginx-light"}
 	}
 	o := all.picasso()
 	missing := ""
