@@ -105,13 +105,13 @@ func (u *link) link() plan.Link {
 func (a *Agent) advance(u *link) (changed bool) {
 	u.suspect = false
 	u.device.HoldDown(time.Now().Before(a.uplinks.heldUntil))
-	if of := u.of; of != nil && of.device.Config().Rates != nil { // its device may be another one now
-		u.device.Configure(of.device.Config().Incoming(of.device.Name()))
-	}
 	before, name := u.device.Problem(), u.device.Name()
 	change := u.device.Advance(func() sched.Tree {
 		return u.plan(a.containers.byKey, a.containers.controlled())
 	})
+	if u.in != nil && u.device.Name() != name { // which may have a rate of its own
+		u.in.device.Configure(u.device.Config().Incoming(u.device.Name()))
+	}
 	u.readCounters()
 	if change.Any {
 		u.forgetMeasurements(change)

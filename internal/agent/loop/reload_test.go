@@ -1,8 +1,10 @@
 package loop
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -201,10 +203,63 @@ func (machines) Obstacle(int) (string, error)        { return "", nil }
 func (machines) Discard(string) error                { return nil }
 func (machines) Close() error                        { return nil }
 
-func (m machines) Incoming(func() (string, int)) uplink.Machine { return m }
+func (m machines) Incoming(from func() (string, int)) uplink.Machine {
+	return &incomingMachines{machines: m, from: from}
+}
 
 func (m machines) OpenClassifier(i int, majors sched.Majors) (identity.Classifier, uplink.Delays, error) {
 	return m.at(i).OpenClassifier(i, majors)
+}
+
+// incomingMachines are the devices as the machine of an IFB, which makes and deletes that.
+type incomingMachines struct {
+	machines
+	from func() (name string, ifindex int)
+	// redirects is the index of the device that redirects to the IFB; 0 for none.
+	redirects int
+}
+
+func (m *incomingMachines) LinkByName(name string) (kernel.Link, error) {
+	if _, from := m.from(); from == 0 {
+		return kernel.Link{}, cmp.Or(m.Discard(name), kernel.ErrNoLink)
+	}
+	if _, err := m.machines.LinkByName(name); err != nil {
+		m.with(100+len(m.machines), name).kind = kernel.KindIFB
+	}
+	return m.ready(m.machines.LinkByName(name))
+}
+
+func (m *incomingMachines) LinkByIndex(i int) (kernel.Link, error) {
+	if _, from := m.from(); from == 0 {
+		return kernel.Link{}, kernel.ErrNoLink
+	}
+	return m.ready(m.machines.LinkByIndex(i))
+}
+
+func (m *incomingMachines) ready(link kernel.Link, err error) (kernel.Link, error) {
+	_, link.UplinkIndex = m.from()
+	return link, err
+}
+
+func (m *incomingMachines) SpeedBPS(string) (uint64, error) {
+	name, _ := m.from()
+	return m.machines.SpeedBPS(name)
+}
+
+func (m *incomingMachines) Classified(i int) (bool, error) {
+	_, from := m.from()
+	attached, err := m.machines.Classified(i)
+	return attached && m.redirects == from, err
+}
+
+func (m *incomingMachines) OpenClassifier(i int, majors sched.Majors) (identity.Classifier, uplink.Delays, error) {
+	_, m.redirects = m.from()
+	return m.machines.OpenClassifier(i, majors)
+}
+
+func (m *incomingMachines) Discard(name string) error {
+	maps.DeleteFunc(m.machines, func(_ int, d *fakeMachine) bool { return d.name == name && d.kind == kernel.KindIFB })
+	return nil
 }
 
 // TestFollow: the device of the default route is shared out within a second, and an event says so.
@@ -488,6 +543,32 @@ func TestReloadUplinks(t *testing.T) {
 	view := c.container.view(b.containers.owners())
 	if len(view.Shares) != 1 || view.Shares[0].Uplink != "up1" || view.SentBytes < 1e6 {
 		t.Errorf("the container has %+v", view.Shares)
+	}
+}
+
+// TestReloadStartsIncoming: received traffic that a reload begins to share has the rate and the force of the new file,
+// not those of the file before; what is refused leaves no IFB.
+func TestReloadStartsIncoming(t *testing.T) {
+	b := newBench(t, 100e6)
+	ctx := b.serve()
+	host := machines{}
+	b.uplinks.machine = host
+	host.with(3, "up0")
+	host.with(7, "wwan0").isDefault = true // reports no speed
+	next := UplinkConfig{Name: uplink.Auto, Rates: map[string]uplink.Rates{"wwan0": {RateBPS: 20e6}}}
+	b.Agent.config.Reload = func() (Settings, error) {
+		return Settings{Host: policy.Default(), Uplinks: []UplinkConfig{next}}, nil
+	}
+	must.Succeed(t, reload(ctx, b))
+	next.In.Shared = true
+	if err := reload(ctx, b); !errors.Is(err, ErrRefused) || len(b.uplinks.list) != 1 || len(host) != 2 {
+		t.Errorf("without a rate: %v, uplinks %v, devices %v", err, b.uplinks.list, host)
+	}
+	next.In.Force, next.Rates = true, map[string]uplink.Rates{"wwan0": {RateBPS: 20e6, InRateBPS: 40e6, In: true}}
+	must.Succeed(t, reload(ctx, b))
+	in := b.uplinks.list[0].in
+	if in == nil || !in.installed() || in.device.RateBPS() != 40e6 || !in.device.Config().In.Force {
+		t.Errorf("received traffic: %+v", in)
 	}
 }
 
