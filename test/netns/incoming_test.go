@@ -377,6 +377,9 @@ func TestIncomingFollowsRoute(t *testing.T) {
 	if left := b.Run("tc", "filter", "show", "dev", "uplink", "ingress"); strings.TrimSpace(left) != "" {
 		t.Errorf("left behind: %s", left)
 	}
+	if events := b.MustWeir("events"); strings.Contains(events, "the redirect of received packets") {
+		t.Errorf("a move is a fault:\n%s", events)
+	}
 	limited.PeerAddr = backupPeer
 	downloads := &harness.Downloads{Bed: b}
 	downloads.Start(limited, flooding)

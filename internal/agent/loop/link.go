@@ -160,7 +160,7 @@ func (a *Agent) logChange(u *link, change uplink.Change, before error) {
 		// Not fatal: the uplink cuts larger packets up.
 		a.log.Warn("cannot limit the uplink's packets", "uplink", u.label(), "error", change.Unlimited)
 	}
-	back := change.From == uplink.Installed && change.To == uplink.Installed && (change.Classified || change.Off)
+	back := change.From == uplink.Installed && change.To == uplink.Installed && (change.Classified && !change.Moved || change.Off)
 	if u.of != nil && back {
 		what := "the redirect of received packets to %s was gone"
 		switch {

@@ -308,6 +308,36 @@ func TestFollow(t *testing.T) {
 	}
 }
 
+// TestFollowIncoming: received traffic goes on at the next device of the default route, which is no fault of the
+// redirect; a redirect that another program removes is one.
+func TestFollowIncoming(t *testing.T) {
+	b := newBench(t, 100e6)
+	host := machines{}
+	first, second := host.with(7, "up1"), host.with(8, "up2")
+	first.isDefault = true
+	b.uplinks.machine, b.uplinks.list, b.containers.host.shares = host, nil, nil
+	must.Succeed(t, b.uplinks.open([]UplinkConfig{{Name: uplink.Auto, RateBPS: 1e8, In: uplink.InConfig{Shared: true, RateBPS: 5e7}}}, 500))
+	b.containers.addShares(b.containers.host)
+	must.Succeed(t, b.install())
+	repaired := func() []v1.Event {
+		return b.events.Newest(9, func(e v1.Event) bool { return e.Kind == v1.EventRepaired })
+	}
+	first.isDefault, second.isDefault = false, true
+	b.control(epoch)
+	in := b.uplinks.list[0].in
+	if working, err := in.device.Classified(); b.uplinks.list[0].device.Name() != "up2" || !in.installed() || !working || err != nil {
+		t.Errorf("redirected: %v, %v, of %+v", working, err, b.uplinks.list[0].device)
+	}
+	if events := repaired(); len(events) > 0 {
+		t.Errorf("a move is a fault: %+v", events)
+	}
+	host[in.device.Ifindex()].classifier.attached = false
+	b.check()
+	if events := repaired(); len(events) != 1 || !strings.Contains(events[0].Message, "the redirect of received packets to in-auto was gone") {
+		t.Errorf("events of a redirect that was removed: %+v", events)
+	}
+}
+
 // TestHoldDown: a route that goes to and fro is followed less and less often, at once where the device is gone, and as
 // at first after a minute without a move.
 func TestHoldDown(t *testing.T) {

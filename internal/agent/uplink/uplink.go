@@ -258,6 +258,8 @@ type Change struct {
 	Classified bool
 	// Lost: the device went.
 	Lost bool
+	// Moved: an IFB got another uplink, so nothing redirected to it.
+	Moved bool
 	// Off: the device was found switched off. An IFB is switched on again, and packets have bypassed it.
 	Off bool
 	// Made: all classes were made anew and count from zero.
@@ -523,6 +525,7 @@ func (d *Device) do(todo action, saw situation, plan func() sched.Tree, change *
 	case follow:
 		d.held.mtuBytes = saw.link.MTUBytes
 		d.held.capacity, _ = d.config.capacity(d.held, saw)
+		change.Moved = change.Moved || saw.link.UplinkIndex != d.held.uplinkIndex
 		d.held.uplinkIndex = saw.link.UplinkIndex
 		if d.state == Installed {
 			change.Unlimited = d.limitPackets(*saw.link)
