@@ -1,7 +1,9 @@
 package uplink
 
 import (
+	"cmp"
 	"errors"
+	"maps"
 	"time"
 
 	"github.com/weir-project/weir/internal/datapath/identity"
@@ -14,6 +16,8 @@ type fakeMachine struct {
 	devices map[int]*fakeDevice
 	// defaultIndex is the index of the default route's device.
 	defaultIndex int
+	// made counts the IFBs that were made.
+	made int
 	// fail is what calls of that name end with.
 	fail map[string]error
 }
@@ -24,7 +28,10 @@ type fakeDevice struct {
 	root       kernel.Handle // 0: the kernel's default
 	kind       string
 	classifier *fakeClassifier // attached
-	applied    capacity        // of the tree in the kernel
+	// obstacle and missed are what others at the device do to received packets.
+	obstacle string
+	missed   *Problem
+	applied  capacity // of the tree in the kernel
 }
 
 func newMachine() *fakeMachine {
@@ -123,7 +130,13 @@ func (m *fakeMachine) DeleteRoot(ifindex int) error {
 
 func (m *fakeMachine) Classified(ifindex int) (bool, error) {
 	d, err := m.device(ifindex)
-	return err == nil && d.classifier != nil, errors.Join(err, m.fail["Classified"])
+	if err := errors.Join(err, m.fail["Classified"]); err != nil {
+		return false, err
+	}
+	if d.missed != nil {
+		err = d.missed
+	}
+	return d.classifier != nil, err
 }
 
 func (m *fakeMachine) HasClassifier(ifindex int) (bool, error) {
@@ -139,24 +152,47 @@ func (m *fakeMachine) Declassify(ifindex int) error {
 	return errors.Join(err, m.fail["Declassify"])
 }
 
-func (*fakeMachine) Obstacle(int) (string, error) { return "", nil }
+func (m *fakeMachine) Obstacle(ifindex int) (string, error) {
+	d, err := m.device(ifindex)
+	if err != nil {
+		return "", err
+	}
+	return d.obstacle, m.fail["Obstacle"]
+}
 
 func (*fakeMachine) Discard(string) error { return nil }
 
 func (m *fakeMachine) Incoming(from func() (string, int)) Machine { return &fakeIncoming{m, from} }
 
-// fakeIncoming is the machine of an IFB, which reports the speed and the index of its uplink.
+// fakeIncoming is the machine of an IFB, which it makes and deletes, with the speed and the index of its uplink.
 type fakeIncoming struct {
 	*fakeMachine
 	from func() (name string, ifindex int)
 }
 
 func (m *fakeIncoming) LinkByName(name string) (kernel.Link, error) {
+	if _, from := m.from(); from == 0 {
+		return kernel.Link{}, cmp.Or(m.Discard(name), kernel.ErrNoLink)
+	}
+	if _, err := m.fakeMachine.LinkByName(name); errors.Is(err, kernel.ErrNoLink) {
+		m.made++
+		m.add(100+m.made, name, 0).Kind = kernel.KindIFB
+	}
 	return m.ready(m.fakeMachine.LinkByName(name))
 }
 
 func (m *fakeIncoming) LinkByIndex(ifindex int) (kernel.Link, error) {
+	if _, from := m.from(); from == 0 {
+		return kernel.Link{}, kernel.ErrNoLink
+	}
 	return m.ready(m.fakeMachine.LinkByIndex(ifindex))
+}
+
+func (m *fakeIncoming) Discard(name string) error {
+	if m.fail["Discard"] == nil {
+		maps.DeleteFunc(m.devices, func(_ int, d *fakeDevice) bool { return d.Name == name })
+	}
+	return m.fail["Discard"]
 }
 
 func (m *fakeIncoming) ready(link kernel.Link, err error) (kernel.Link, error) {
